@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * btree.c - one B+tree node: bytes -> struct, and the search in it.
+ * btree.c - parse one B+tree node, and search in it.
  *
- * No file access here (db.c), no following of references (lookup.c); making
- * nodes is packer.c.
+ * No file is accessed here (db.c does), and no reference is followed
+ * (lookup.c). packer.c builds nodes.
  *
  * Invariants: relative keys strictly ascend; every reference has a file of the
- * table and stays below 2^63; every inline value lies inside inline_bytes; what
- * the packer asserts, the parser checks.
+ * table and stays below 2^63; every inline value lies inside inline_bytes; the
+ * parser checks what the packer asserts.
  */
 #include <assert.h>
 
@@ -23,10 +23,10 @@ static int no_memory(uint32_t n)
 
 /* ---- keys ---- */
 
-/* The length columns, before the keys are expanded. */
+/* The columns of lengths, before the keys are expanded. */
 struct lengths {
 	uint16_t *prefix, *suffix; /* n of each */
-	struct arena arena;        /* of these */
+	struct arena arena;        /* of these columns */
 };
 
 static void lengths_release(struct lengths *l)
@@ -34,7 +34,10 @@ static void lengths_release(struct lengths *l)
 	arena_release(&l->arena);
 }
 
-/* R8: lengths agree with each other. Sets the bytes of all suffixes, and of all keys expanded. */
+/*
+ * R8: the lengths agree with each other. Sets the total size of all suffixes, and that of all
+ * expanded keys.
+ */
 static int lengths_parse(struct wire *w, uint32_t n, struct lengths *l, uint64_t *ret_suffixes,
 			 uint64_t *ret_keys)
 {
@@ -84,7 +87,7 @@ static int keys_expand(struct ocdbt_node *node, const struct lengths *l, struct 
 	for (uint32_t i = 0; i < node->n; i++) {
 		struct span new = span_of(suffix, l->suffix[i]);
 
-		/* Both keys begin with the same prefix, so the rest decides the order. */
+		/* Both keys begin with the same prefix, so the rest determines the order. */
 		if (i && span_cmp(span_of(keys + before + l->prefix[i], at - before - l->prefix[i]),
 				  new) >= 0)
 			return fail(-EUCLEAN, "key %u does not sort after key %u", i, i - 1);
@@ -102,7 +105,7 @@ static int keys_expand(struct ocdbt_node *node, const struct lengths *l, struct 
 	return 0;
 }
 
-/* In interior nodes a column stands between the lengths and the bytes. */
+/* In interior nodes, a column of cuts is between the lengths and the bytes. */
 static int cuts_parse(struct wire *w, struct ocdbt_node *node, const struct lengths *l)
 {
 	uint16_t *cut = arena_calloc(&node->arena, node->n, sizeof(*cut));
@@ -122,7 +125,10 @@ static int cuts_parse(struct wire *w, struct ocdbt_node *node, const struct leng
 static int keys_parse(struct wire *w, struct ocdbt_node *node)
 {
 	__attribute__((cleanup(lengths_release))) struct lengths l = { .arena.metered = true };
-	/* A key has two lengths and, in a leaf, a value length and a kind; else seven numbers. */
+	/*
+	 * An entry has at least two key lengths and, in a leaf, a value length and a kind; in an
+	 * interior node, seven more numbers.
+	 */
 	unsigned least = node->height ? 9 : 4;
 	uint64_t n = wire_varint(w, UINT32_MAX), suffixes = 0, total = 0;
 	struct span bytes;
@@ -169,7 +175,7 @@ static int file_parse(struct wire *w, const struct ocdbt_files *files, uint32_t 
 	return 0;
 }
 
-/* Inline values are copied, so that the decoded body need not be kept. */
+/* Inline values are copied, so that the decoded body can be freed. */
 static int inline_parse(struct wire *w, struct ocdbt_node *node, uint64_t *off, uint64_t *len)
 {
 	uint64_t sum = 0;
@@ -368,10 +374,13 @@ void ocdbt_node_stats(const struct ocdbt_node *node, struct ocdbt_stats *ret)
 
 uint32_t ocdbt_node_rank(const struct ocdbt_node *node, struct span key, uint32_t hint)
 {
-	/* Keys before low are <= key, keys from high on are > key. */
+	/* Keys before low are <= key; keys from high on are > key. */
 	uint32_t low = 0, high = node->n;
 
-	/* Widen from the hint in doubling steps, so that a near answer is found in few steps. */
+	/*
+	 * Widen the range from the hint in doubling steps, so that a result nearby is found
+	 * quickly.
+	 */
 	if (hint < node->n && span_cmp(ocdbt_node_key(node, hint), key) <= 0) {
 		uint32_t step = 1;
 

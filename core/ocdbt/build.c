@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * build.c - sorted entries -> B+tree nodes: where to end a node, and the levels above.
+ * build.c - sorted entries -> B+tree nodes: where nodes end, and the levels above the leaves.
  *
- * The bytes of a node are packer.c, the files data.c, the manifest commit.c.
+ * packer.c encodes a node, data.c writes files, newversion.c makes the manifest.
  *
- * The shape is that of one TensorStore commit of the same entries into an empty
- * database. It depends on the size of a level as a whole, so the entries are gone
- * through twice; of the levels above, which are small, all is in memory.
+ * The shape is that of one TensorStore commit of the same entries into an empty database. It
+ * depends on the total size of a level, so the entries are read twice. The levels above are small,
+ * and in memory.
  *
- * Invariants: a child is written before the entry that refers to it (R13); the node
- * that is alone on its level is the root and strips nothing.
+ * Invariants: a child is written before the entry that refers to it (R13); the only node of a level
+ * is the root and omits nothing.
  */
 #include <assert.h>
 
@@ -21,12 +21,12 @@
 /* A node that was written: an entry of the level above. */
 struct built {
 	struct span key;      /* first full key; in the level's arena */
-	unsigned strip;       /* bytes that its keys leave out */
+	unsigned strip;       /* number of bytes that its keys omit */
 	struct ocdbt_ref ref; /* path borrowed from the writer */
 	struct ocdbt_stats stats;
 };
 
-/* The nodes of one level. Owned; zeroed it is empty. */
+/* The nodes of one level, owned. Zeroed it is empty. */
 struct level {
 	struct arena keys;
 	struct built *node;
@@ -44,16 +44,16 @@ static void level_release(struct level *l)
 struct build {
 	const struct ocdbt_config *config;
 	struct ocdbt_data *data;
-	size_t path_len;            /* of the files that we write */
-	struct ocdbt_packer packer; /* the node in the making */
-	struct level *above;        /* where finished nodes go */
+	size_t path_len;            /* of our own files */
+	struct ocdbt_packer packer; /* the current node */
+	struct level *above;        /* receives finished nodes */
 };
 
-/* ---- splitting ---- */
+/* ---- where nodes end ---- */
 
 static uint64_t cost(const struct split *s, uint64_t n, uint64_t sum)
 {
-	/* What all have in common is stored once. */
+	/* The common prefix is stored once. */
 	return n ? sum - (n - 1) * s->common : 0;
 }
 
@@ -71,7 +71,7 @@ bool split_refuses(const struct split *s, uint64_t size)
 {
 	uint64_t n = s->node_n + 1, total = cost(s, n, s->node_sum + size);
 
-	/* With the last entry, or a full node, size does not count any more. */
+	/* For the last entry, or a full node, the size does not matter. */
 	if (n == s->n || n == LIMIT_NODE_ENTRIES || n < s->least || total < s->target)
 		return false;
 	return total > s->max && n > s->least;
@@ -129,7 +129,7 @@ static int level_add(struct level *l, const struct built *node)
 	return 0;
 }
 
-/* Write the node in the making. is_root: nothing else is on its level. */
+/* Write the current node. is_root: it is the only one of its level. */
 static int finish_node(struct build *b, bool is_root)
 {
 	struct built node = { .strip = is_root ? 0 : ocdbt_packer_strip(&b->packer) };
@@ -148,7 +148,7 @@ static int finish_node(struct build *b, bool is_root)
 	return r;
 }
 
-/* After an entry was refused or taken: end the node when it is time. */
+/* After an entry was refused or taken: write the node if it ends here. */
 static int end_node(struct build *b, struct split *s)
 {
 	bool is_root = b->above->n == 0 && s->node_n == s->n;
@@ -163,7 +163,7 @@ static int end_node(struct build *b, struct split *s)
 
 /* ---- leaves ---- */
 
-/* First time through: how much there is, and that it is in order. */
+/* First pass: the total size of the entries, and whether they are in order. */
 static int measure(struct build *b, struct ocdbt_source *src, struct split *s)
 {
 	auto_buf first = { 0 }, last = { 0 };
@@ -190,7 +190,9 @@ static int measure(struct build *b, struct ocdbt_source *src, struct split *s)
 	return r;
 }
 
-/* As it is stored: long inline values go out of line, empty ones the other way. */
+/*
+ * Convert a value as it is stored: a long inline value goes to a file, an empty one becomes inline.
+ */
 static int store_value(struct build *b, struct ocdbt_value *v)
 {
 	struct ocdbt_value was = *v;
@@ -217,7 +219,7 @@ static int build_leaves(struct build *b, struct ocdbt_source *src)
 
 		r = src->next(src, &e);
 		if (r == 0)
-			r = fail(-EINVAL, "the second time round the entries end sooner");
+			r = fail(-EINVAL, "the source has fewer entries in the second pass");
 		if (r < 0)
 			break;
 		size = leaf_size(b, &e);

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check.c - is a database sound? Small checks in a table, and the walk that applies them.
+ * check.c - is a database sound? Small checks in a table, and the traversal that applies them.
  *
- * What one record alone can break is found by its parser; here is what only shows
- * between records, and whether values lie inside their files. What values mean is
- * not known here.
+ * The parser of a record finds faults within it. This file finds contradictions between records,
+ * and values that lie outside their file. The meaning of values is unknown here.
  *
- * A finding does not end the walk: what lies beside or below it is still looked
- * at, as far as it can be reached. A node that several versions share is gone
- * through once; met again, only what may differ is checked: its reference and the
- * bounds of its keys.
+ * A finding does not end the traversal: everything beside or below it is still checked, as far as
+ * it can be reached. A node that several versions share is traversed once; each further reference
+ * to it is checked against the node, and the bounds of its keys again.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -26,24 +24,24 @@ struct check {
 	struct ocdbt_check_stats stats;
 	struct db_walk walk;
 	struct visited nodes;
-	struct visited files; /* value: the size, or UINT64_MAX of what is not usable */
+	struct visited files; /* value: the size, or UINT64_MAX for an unusable file */
 	struct arena dirs_arena;
-	struct span dir[MAX_DIRS]; /* where our own data files are, each with a slash */
+	struct span dir[MAX_DIRS]; /* directories of our own data files, each with a slash */
 	size_t n_dirs;
-	uint64_t generation, commit_time; /* of the version before */
+	uint64_t generation, commit_time; /* of the previous version */
 };
 
-/* A node with how it was reached. All borrowed. */
+/* A node and how it was reached. All borrowed. */
 struct visit {
 	const struct ocdbt_ref *ref;
 	const struct ocdbt_node *node;
 	struct ocdbt_stats claimed; /* by the reference */
-	struct span prefix;         /* implicit prefix of its keys */
-	struct span low;            /* the key of the reference, less the prefix */
-	struct span high;           /* full key that its keys stay below; p NULL: none */
+	struct span prefix;         /* implicit prefix of the node's keys */
+	struct span low;            /* key of the reference, without the prefix */
+	struct span high;           /* full key that bounds its keys from above; p NULL: none */
 };
 
-/* ---- findings: 0 to go on ---- */
+/* ---- findings: a function returns 0 to continue ---- */
 
 static int found(struct check *c, enum ocdbt_severity severity, struct buf *where, const char *text)
 {
@@ -73,7 +71,7 @@ static int found_in_version(struct check *c, const struct ocdbt_version *v, cons
 	return r < 0 ? r : found(c, OCDBT_ERROR, &where, text);
 }
 
-/* The failure r as a finding, unless it is one of our own: then it ends the check. */
+/* Report the failure r as a finding, unless it is a failure of the check itself, which ends it. */
 static int failed_at(struct check *c, const char *kind, const struct ocdbt_ref *ref, int r)
 {
 	struct err_note note;
@@ -84,13 +82,13 @@ static int failed_at(struct check *c, const char *kind, const struct ocdbt_ref *
 		return r;
 	err_save(r, &note);
 	r = ocdbt_ref_text(&where, kind, ref);
-	/* An error of a read begins with its address already. */
+	/* The note of a failed read already begins with the address. */
 	if (r >= 0 && span_starts(span_str(text), buf_span(&where)) && text[where.n] == ':')
 		text += where.n + 2;
 	return r < 0 ? r : found(c, OCDBT_ERROR, &where, text);
 }
 
-/* ---- checks between a reference and its node: 0, or a failure with a note ---- */
+/* ---- checks of a reference and its node: 0, or an error with a note ---- */
 
 static int check_first(const struct visit *v)
 {
@@ -169,7 +167,7 @@ static int path_id(struct span base, struct span rel, uint64_t ret[2])
 	return r < 0 ? r : db_ref_id(&ref, ret);
 }
 
-/* Remember the directory of one of our own files: below a base lies another database. */
+/* Remember the directory of one of our own files. A base leads to another database. */
 static int note_dir(struct check *c, const struct ocdbt_ref *ref)
 {
 	const uint8_t *slash = ref->rel.n ? memrchr(ref->rel.p, '/', ref->rel.n) : NULL;
@@ -187,7 +185,7 @@ static int note_dir(struct check *c, const struct ocdbt_ref *ref)
 	return 0;
 }
 
-/* The size of a file that is referred to; one that is not usable is a finding, the first time. */
+/* Get the size of a referenced file. The first time, an unusable file is a finding. */
 static int note_file(struct check *c, const struct ocdbt_ref *ref, uint64_t *ret_size)
 {
 	struct ocdbt_ref whole = { .base = ref->base, .rel = ref->rel };
@@ -205,7 +203,7 @@ static int note_file(struct check *c, const struct ocdbt_ref *ref, uint64_t *ret
 		return 0;
 	}
 	c->stats.files++;
-	/* A range of nothing at the beginning: only the file itself can be wrong. */
+	/* An empty range at the start: only the file itself can be at fault. */
 	opened = db_file(c->db, &whole, &file);
 	size = opened < 0 ? UINT64_MAX : file->size;
 	if (item)
@@ -229,7 +227,7 @@ static int check_value(struct check *c, const struct visit *v, uint32_t i)
 		return 0;
 	c->stats.value_bytes += value.ref.len;
 	r = note_file(c, &value.ref, &size);
-	/* An unusable file counts as endless: it has been found already. */
+	/* An unusable file counts as endless, since it was reported already. */
 	if (r || value.ref.off + value.ref.len <= size)
 		return r;
 	snprintf(text, sizeof(text),
@@ -252,7 +250,7 @@ static int check_leaf(struct check *c, const struct visit *v)
 static int visit_node(struct check *c, const struct ocdbt_ref *ref, unsigned height,
 		      const struct visit *as);
 
-/* The child at i; what bounds it comes from its neighbour or, for the last one, from above. */
+/* Visit child i. Its upper bound is the next key or, for the last child, the node's own bound. */
 static int visit_child(struct check *c, const struct visit *v, uint32_t i)
 {
 	auto_buf prefix = { 0 }, high = { 0 };
@@ -270,7 +268,7 @@ static int visit_child(struct check *c, const struct visit *v, uint32_t i)
 		r = buf_add_span(&high, ocdbt_node_key(v->node, i + 1));
 	if (r < 0)
 		return r;
-	/* Prefixes longer than any key may be would only go on growing. */
+	/* Prefixes longer than the limit of keys would only grow further down. */
 	if (prefix.n > LIMIT_KEY_BYTES)
 		return found_at(c, "btreenode", &child.ref,
 				"its keys are longer than any key may be");
@@ -293,20 +291,23 @@ static int check_node(struct check *c, const struct visit *v)
 	return r;
 }
 
-/* is_known: what lies below was gone through already. */
+/* is_known: the node's subtree was traversed before. */
 static int check_below(struct check *c, const struct visit *v, bool is_known)
 {
 	int r = 0;
 
 	if (v->node->height == 0)
 		return is_known ? 0 : check_leaf(c, v);
-	/* Of what is known, only the right edge can meet another bound than last time. */
+	/* In a known subtree, only the right edge may have another bound this time. */
 	for (uint32_t i = is_known ? v->node->n - 1 : 0; i < v->node->n && r == 0; i++)
 		r = visit_child(c, v, i);
 	return r;
 }
 
-/* Recursion is bounded: db_pin() has made sure that the height falls, and the root's is limited. */
+/*
+ * Recursion is bounded: db_pin() ensures that the height decreases, and the height of the root is
+ * limited.
+ */
 static int visit_node(struct check *c, const struct ocdbt_ref *ref, unsigned height,
 		      const struct visit *as)
 {
@@ -363,7 +364,7 @@ static int check_version(struct check *c, const struct ocdbt_version *v)
 	return found_in_version(c, v, text);
 }
 
-/* What a reference says of the versions below it. */
+/* Check the claims of a reference about the versions below it. */
 static int check_claims(struct check *c, const struct ocdbt_version_ref *ref,
 			const struct ocdbt_vnode *v)
 {
@@ -383,7 +384,7 @@ static int check_claims(struct check *c, const struct ocdbt_version_ref *ref,
 	return found_at(c, "versionnode", &ref->node, text);
 }
 
-/* Recursion is bounded by the height, which db_vnode() has checked to fall. */
+/* Recursion is bounded by the height; db_vnode() checks that it decreases. */
 static int visit_vnode(struct check *c, const struct ocdbt_version_ref *ref)
 {
 	auto_vnode v = { 0 };
@@ -419,12 +420,12 @@ static int check_versions(struct check *c)
 	return r;
 }
 
-/* ---- files that nothing refers to ---- */
+/* ---- unreferenced files ---- */
 
 struct listing {
 	struct check *c;
 	struct span dir; /* with a slash */
-	bool is_ended;   /* by a finding's taker, or a failure of our own */
+	bool is_ended;   /* ended by the caller's function, or by a failure */
 };
 
 static int check_listed(void *arg, const char *name, unsigned char type)
@@ -453,7 +454,7 @@ static int check_dir(struct check *c, struct span dir)
 	auto_free char *path = dir.n ? span_dup_str(span_of(dir.p, dir.n - 1)) : strdup(".");
 	int r = path ? io_list(c->db->dir, path, check_listed, &l) : -ENOMEM;
 
-	/* Of a server that cannot list, where the files that are referred to were found. */
+	/* A server that cannot list is not a fault: the referenced files were found. */
 	if (r == -ENOENT && !l.is_ended && io_dir_in_store(c->db->dir)) {
 		err_clear();
 		return 0;
@@ -467,7 +468,7 @@ int ocdbt_check(struct ocdbt *db, const struct ocdbt_check_opts *opts,
 	struct check c = { .db = db, .opts = opts };
 	int r = check_versions(&c);
 
-	/* An unreadable node may refer to a file that seems unused. */
+	/* A node that could not be read may refer to a file that seems unused. */
 	if (opts->unused_files && opts->all_versions && c.stats.errors == 0 &&
 	    !visited_is_full(&c.files))
 		for (size_t i = 0; i < c.n_dirs && r == 0; i++)

@@ -2,15 +2,15 @@
 /*
  * data.c - data files being written: values in, references out.
  *
- * A thread that adds a value takes a file out of the list of idle ones, or makes
- * a new one, and has it alone until the value is complete. So no lock is held
- * across I/O, and a value of unknown length still lies in one piece.
+ * A thread that adds a value takes a file from the list of idle ones, or creates one, and has it to
+ * itself until the value is complete. So no lock is held across I/O, and a value of unknown length
+ * is still contiguous.
  *
- * What happens inside a file is datafile.c.
+ * datafile.c handles a single file.
  *
- * Invariants: a file is either idle (in the list), busy (with one thread), or
- * closed; what a failed sync may have lost is written again before it is trusted
- * (R15); an existing file is never opened (R14).
+ * Invariants: a file is either idle (in the list), busy (used by one thread) or closed; what a
+ * failed sync may have lost is written again before it is trusted (R15); an existing file is never
+ * opened (R14).
  */
 #include <assert.h>
 #include <fcntl.h>
@@ -27,10 +27,10 @@ struct ocdbt_data {
 	struct ocdbt_data_opts opts;
 	char *prefix; /* owned */
 
-	pthread_mutex_t lock; /* protects what follows; never held across I/O */
+	pthread_mutex_t lock; /* protects the members below; never held across I/O */
 	struct datafile *all, *idle;
 	unsigned n_busy;
-	bool has_new_names; /* files were made since the directories were synced */
+	bool has_new_names; /* files were created since the directories were synced */
 	bool names_lost;    /* syncing the directories failed */
 	struct ocdbt_data_stats stats;
 };
@@ -88,7 +88,7 @@ void ocdbt_data_free(struct ocdbt_data *d)
 	free(d);
 }
 
-/* ---- files between threads ---- */
+/* ---- passing files between threads ---- */
 
 static struct datafile *pop_idle(struct ocdbt_data *d)
 {
@@ -102,7 +102,7 @@ static struct datafile *pop_idle(struct ocdbt_data *d)
 static void give_back(struct ocdbt_data *d, struct datafile *f)
 {
 	pthread_mutex_lock(&d->lock);
-	/* The last one used comes first, so that as few files as possible are in use. */
+	/* The file used last comes first, so that as few files as possible are in use. */
 	if (f && f->file) {
 		f->idle_next = d->idle;
 		d->idle = f;
@@ -136,7 +136,7 @@ static int sync_file(struct datafile *f)
 	return r < 0 ? r : datafile_sync(f);
 }
 
-/* A file with room, for this thread alone until give_back(). */
+/* Take a file with room, for this thread alone until give_back(). */
 static int take_file(struct ocdbt_data *d, struct datafile **ret)
 {
 	struct datafile *f;
@@ -167,7 +167,7 @@ static int take_file(struct ocdbt_data *d, struct datafile **ret)
 	return 0;
 }
 
-/* The checksum of what lies between start and the end, following it. */
+/* Add the checksum of the bytes from start to the end, after them. */
 static int add_sum(struct ocdbt_data *d, struct datafile *f, uint64_t start, uint32_t crc)
 {
 	uint8_t sum[KV_SUM_BYTES];
@@ -178,7 +178,7 @@ static int add_sum(struct ocdbt_data *d, struct datafile *f, uint64_t start, uin
 	return datafile_add(f, span_of(sum, sizeof(sum)), NULL);
 }
 
-/* The reference of the value of len bytes at start, which is complete now. */
+/* Set the reference of the value of len bytes at start, which is complete now. */
 static void accept(struct ocdbt_data *d, struct datafile *f, uint64_t start, uint64_t len,
 		   struct ocdbt_ref *ret)
 {
@@ -225,9 +225,9 @@ int ocdbt_data_put(struct ocdbt_data *d, struct span value, struct ocdbt_ref *re
 
 struct ocdbt_stream {
 	struct ocdbt_data *data; /* borrowed */
-	struct datafile *file;   /* busy */
+	struct datafile *file;   /* busy with this stream */
 	uint64_t start;
-	uint32_t crc; /* of what was added, when the writer's values have checksums */
+	uint32_t crc; /* of the bytes added, when the writer adds checksums */
 };
 
 int ocdbt_stream_open(struct ocdbt_data *d, struct ocdbt_stream **ret)
@@ -284,7 +284,9 @@ int ocdbt_stream_close(struct ocdbt_stream *s, struct ocdbt_ref *ret)
 	uint64_t end = datafile_end(s->file);
 	int r = add_sum(s->data, s->file, s->start, s->crc);
 
-	/* Part of it is written: then all of it, so that it can be read back in one piece. */
+	/*
+	 * When a part of it is written, write the rest, so that it can be read back in one piece.
+	 */
 	if (r >= 0 && s->start < s->file->start)
 		r = datafile_flush(s->file);
 	if (r < 0) {
@@ -305,9 +307,9 @@ void ocdbt_stream_abort(struct ocdbt_stream *s)
 	free(s);
 }
 
-/* ---- the end ---- */
+/* ---- sync and discard ---- */
 
-/* All idle files, for this thread alone; -EBUSY when there are others. */
+/* Take all idle files, for this thread alone; -EBUSY when a file is busy. */
 static int take_all(struct ocdbt_data *d, struct datafile **ret)
 {
 	int r = 0;
@@ -338,7 +340,7 @@ static void give_all(struct ocdbt_data *d, struct datafile *list)
 	pthread_mutex_unlock(&d->lock);
 }
 
-/* The directories that hold the files' names. */
+/* Sync the directories that contain the files' names. */
 static int sync_dirs(struct ocdbt_data *d, bool again)
 {
 	const char *slash;
@@ -422,7 +424,7 @@ int ocdbt_data_each(struct ocdbt_data *d, ocdbt_data_fn *each, void *arg)
 	pthread_mutex_lock(&d->lock);
 	f = d->all;
 	pthread_mutex_unlock(&d->lock);
-	/* Files are only ever added in front. */
+	/* Files are only ever added at the front. */
 	for (; f && r == 0; f = f->next)
 		r = each(arg, f->name);
 	return r;
@@ -442,7 +444,7 @@ static struct datafile *find_file(struct ocdbt_data *d, const struct ocdbt_ref *
 	pthread_mutex_lock(&d->lock);
 	f = d->all;
 	pthread_mutex_unlock(&d->lock);
-	/* Files are only ever added in front, so what follows the first stays in place. */
+	/* Files are only ever added at the front, so the rest of the list does not change. */
 	while (f && !(ref->base.n == 0 && span_eq(ref->rel, span_str(f->name))))
 		f = f->next;
 	return f;
@@ -463,7 +465,7 @@ int ocdbt_data_locate(struct ocdbt_data *d, const struct ocdbt_ref *ref, struct 
 	if (r >= 0 && !gathered) {
 		loc.where = KV_FILE;
 		loc.off = ref->off;
-		/* Opened anew: the size of the one that writes is of when it was made. */
+		/* Open it anew: the writer's io_file has the size from when it was created. */
 		r = io_file_open(d->dir, f->name, O_RDONLY, 0, &loc.file);
 	}
 	if (r < 0)

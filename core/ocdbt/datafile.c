@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * datafile.c - one data file that is being written: gathering, large writes, taking back.
+ * datafile.c - one data file that is being written: collecting, large writes, taking back.
  *
- * Small pieces are gathered in a buffer; large ones are written from where they
- * are. Who may write to the file at what time is for data.c.
+ * Small pieces are collected in a buffer; large ones are written from where they are. data.c
+ * decides which thread writes to the file.
  *
- * Invariants: the end only moves when a piece is accepted, so a failed call leaves
- * nothing; nothing that was accepted is written over but by a rewind; parts cover
- * the bytes below start without a gap.
+ * Invariants: the end moves only when a piece is accepted, so a failed call adds nothing; accepted
+ * bytes are overwritten only after a rewind; the parts cover the bytes below start without a gap.
  */
 #include "core/ocdbt/datafile.h"
 
@@ -20,10 +19,10 @@
 #include "core/base/limits.h"
 #include "core/base/log.h"
 
-#define REQUEST_BYTES ((size_t)(8 * MiB)) /* of one write request */
-#define REQUESTS 8                        /* in one batch */
-#define DIRTY_MAX ((uint64_t)16 * MiB)    /* that the disk does not have yet, at most */
-#define BEHIND_BYTES ((uint64_t)4 * MiB)  /* written behind at a time */
+#define REQUEST_BYTES ((size_t)(8 * MiB)) /* size of one write request */
+#define REQUESTS 8                        /* requests in one batch */
+#define DIRTY_MAX ((uint64_t)16 * MiB) /* the most bytes that may be written but not yet on disk */
+#define BEHIND_BYTES ((uint64_t)4 * MiB) /* amount that is written behind at a time */
 
 static int create(struct datafile *f, struct io_dir *dir, unsigned dir_mode)
 {
@@ -35,7 +34,7 @@ static int create(struct datafile *f, struct io_dir *dir, unsigned dir_mode)
 		if (r >= 0)
 			r = io_file_open(dir, f->name, flags, IO_FILE_MODE, &f->file);
 	}
-	/* Memory may have run out after the creation, and nothing else knows of the file. */
+	/* Memory may have run out after the file was created; nothing else knows about it. */
 	if (r == -ENOMEM)
 		io_dirop(dir, IO_UNLINK, f->name, NULL, 0);
 	return r;
@@ -75,7 +74,7 @@ void datafile_free(struct datafile *f)
 	free(f);
 }
 
-/* Room for the parts of n bytes more, so that noting them cannot fail. */
+/* Reserve room for the parts of n more bytes, so that noting them cannot fail. */
 static int reserve_parts(struct datafile *f, size_t n)
 {
 	if (!array_reserve(f->part, f->cap_parts, f->n_parts + n / REQUEST_BYTES + 1))
@@ -83,7 +82,7 @@ static int reserve_parts(struct datafile *f, size_t n)
 	return 0;
 }
 
-/* crc: of the value's bytes before s. Returns that with s. */
+/* crc is that of the value's bytes before s. Returns the one that includes s. */
 static uint32_t note_parts(struct datafile *f, struct span s, uint64_t off, uint32_t crc)
 {
 	while (s.n) {
@@ -99,8 +98,8 @@ static uint32_t note_parts(struct datafile *f, struct span s, uint64_t off, uint
 }
 
 /*
- * Pages that the disk has are given back. After an error none are: what did not reach the disk is
- * there still, and datafile_mend() needs it.
+ * Drop pages that are on disk from the page cache. After an error drop none: the lost bytes are
+ * still in the cache, and datafile_mend() needs them.
  */
 static void flush_written(struct datafile *f)
 {
@@ -117,8 +116,9 @@ static void flush_written(struct datafile *f)
 }
 
 /*
- * The disk works while the next values are encoded, so that the sync waits only for the last of
- * them. In whole pieces: a page that is still being filled would be written twice.
+ * The disk writes while the next values are encoded, so that the sync waits only for the last
+ * bytes. Only whole pieces are written behind: a page that is still being filled would be written
+ * twice.
  */
 static void write_behind(struct datafile *f, uint64_t end)
 {
@@ -131,7 +131,7 @@ static void write_behind(struct datafile *f, uint64_t end)
 	flush_written(f);
 }
 
-/* *crc is continued by s. */
+/* Write s at off, and continue *crc by s. */
 static int write_at(struct datafile *f, struct span s, uint64_t off, uint32_t *crc)
 {
 	int failed = reserve_parts(f, s.n);
@@ -148,7 +148,7 @@ static int write_at(struct datafile *f, struct span s, uint64_t off, uint32_t *c
 		for (; n < REQUESTS && s.n; n++) {
 			size_t part = MIN(s.n, REQUEST_BYTES);
 
-			/* The engine writes from the memory only. */
+			/* The engine does not write to the buffer. */
 			req[n] = (struct io_req){ .op = IO_WRITE,
 						  .file = f->file,
 						  .off = off,
@@ -199,12 +199,15 @@ int datafile_add(struct datafile *f, struct span piece, uint32_t *crc)
 	if (piece.n > DATAFILE_BUFFER)
 		f->start += piece.n;
 	else
-		buf_add_span(&f->buf, piece); /* into room that was made above */
+		buf_add_span(&f->buf, piece); /* into room that was reserved above */
 	pthread_mutex_unlock(&f->lock);
 	return 0;
 }
 
-/* Checksums of what is in the file now, the first `cut` bytes and all; again: write it once more. */
+/*
+ * Compute the checksums of a part as it is in the file now: of its first `cut` bytes and of all.
+ * again: write it once more.
+ */
 static int read_part(struct datafile *f, const struct datafile_part *p, bool again, uint32_t cut,
 		     uint32_t *ret_cut, uint32_t *ret_crc)
 {
@@ -228,7 +231,7 @@ static int read_part(struct datafile *f, const struct datafile_part *p, bool aga
 	return r;
 }
 
-/* One part after another; again: written once more. */
+/* Check all parts; again: write them once more. */
 static int read_parts(struct datafile *f, bool again)
 {
 	int r = 0;
@@ -248,8 +251,7 @@ static int read_parts(struct datafile *f, bool again)
 	return r;
 }
 
-/* File systems have been seen to lose what they had failed to write before, and to say that it is
- * synced. */
+/* Some file systems lose bytes that they had failed to write before, and still report a sync. */
 static int check(struct datafile *f)
 {
 	int r;
@@ -299,7 +301,7 @@ int datafile_mend(struct datafile *f)
 	return 0;
 }
 
-/* The parts below end; the last one may be cut. */
+/* Keep the parts below `end`; the last one may be shortened. */
 static void cut_parts(struct datafile *f, uint64_t end)
 {
 	struct datafile_part *p;
@@ -310,8 +312,10 @@ static void cut_parts(struct datafile *f, uint64_t end)
 	p = f->n_parts ? &f->part[f->n_parts - 1] : NULL;
 	if (!p || p->off + p->len <= end)
 		return;
-	/* What lay after the cut is still there: the rest is only known to be right if all of it
-	 * is. */
+	/*
+	 * The bytes after the cut are still in the file: the shortened part is known to be right
+	 * only if the whole part is.
+	 */
 	if (f->is_lost || read_part(f, p, false, (uint32_t)(end - p->off), &crc, &all) < 0 ||
 	    all != p->crc)
 		p->is_unknown = true;

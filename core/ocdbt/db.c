@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * db.c - an opened database: which manifest counts, nodes by reference.
+ * db.c - an opened database: which manifest is current, and nodes by reference.
  *
- * Meaning is elsewhere: versions.c finds a version, lookup.c keys.
+ * versions.c finds versions, lookup.c finds keys.
  *
  * Invariant: the lock is not held while a file is opened, closed or read.
  */
@@ -16,13 +16,14 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 
-#define REFUSALS_MAX 4 /* nodes of one database */
+#define REFUSALS_MAX 4 /* remembered for one database */
 
-/* ---- limits of a walk ---- */
+/* ---- limits of a traversal ---- */
 
 static int too_much(const char *what, uint64_t limit)
 {
-	return fail(-EFBIG, "one walk of the database met more than %" PRIu64 " %s", limit, what);
+	return fail(-EFBIG, "one traversal of the database met more than %" PRIu64 " %s", limit,
+		    what);
 }
 
 static int walk_bytes(struct db_walk *w, uint64_t n)
@@ -76,7 +77,7 @@ int db_err_at(int r, const char *kind, const struct ocdbt_ref *ref)
 	struct err_note note;
 	auto_buf at = { 0 };
 
-	/* Making the address may fail itself, and the first failure is what counts. */
+	/* Making the address may fail, too; the first failure is reported. */
 	err_save(r, &note);
 	if (ocdbt_ref_text(&at, kind, ref) < 0 || !buf_str(&at))
 		return err_restore(&note);
@@ -84,7 +85,7 @@ int db_err_at(int r, const char *kind, const struct ocdbt_ref *ref)
 	return err_at(r, "%s", (const char *)at.p);
 }
 
-/* Which node, and what its file is now. */
+/* The id of a node, and the mark of its file as it is now. */
 static int node_mark(struct ocdbt *db, const struct ocdbt_ref *ref, uint64_t ret_id[2],
 		     uint64_t *ret)
 {
@@ -99,7 +100,7 @@ static int node_mark(struct ocdbt *db, const struct ocdbt_ref *ref, uint64_t ret
 	return r;
 }
 
-/* The error of a node that was refused a moment ago: decoding it may cost much. */
+/* The error of a node that was refused recently: decoding it again may be expensive. */
 static int ask_refusals(struct ocdbt *db, const struct ocdbt_ref *ref)
 {
 	uint64_t id[2], mark;
@@ -111,8 +112,10 @@ static int ask_refusals(struct ocdbt *db, const struct ocdbt_ref *ref)
 	return r < 0 ? r : refusals_ask(&db->refusals, span_of(id, sizeof(id)), mark);
 }
 
-/* Memory that was short for a moment is asked for again; anything else is remembered however soon
- * it was found, since a look-up of each key of the node meets it. */
+/*
+ * A shortage of memory is remembered only if it took long to find; any other error always, since
+ * every look-up of a key of the node meets it.
+ */
 static int keep_refusal(struct ocdbt *db, const struct ocdbt_ref *ref, int64_t began, int r)
 {
 	struct err_note note;
@@ -138,7 +141,7 @@ static int node_load(struct ocdbt *db, const struct ocdbt_ref *ref, struct ocdbt
 	if (r >= 0) {
 		r = ocdbt_node_parse(buf_span(&stored), ref->base, ret);
 		if (r < 0) {
-			/* Before the room that is left is noted. */
+			/* Before the free memory is noted. */
 			buf_release(&stored);
 			r = keep_refusal(db, ref, began, r);
 		}
@@ -156,7 +159,7 @@ static void node_free(void *value)
 	ocdbt_node_free(value);
 }
 
-/* Through the cache: only one thread decodes a node, however many want it. */
+/* Through the cache, so that only one thread decodes a node. */
 static int node_cached(struct ocdbt *db, const struct ocdbt_ref *ref, struct cache_entry **ret,
 		       uint64_t *ret_decoded)
 {
@@ -232,7 +235,7 @@ void db_unpin(struct ocdbt *db, struct db_pin *pin)
 	*pin = (struct db_pin){ 0 };
 }
 
-/* R6: what a version node must be where it was found. */
+/* R6: check a version node against the reference to it. */
 static int check_vnode(const struct ocdbt *db, const struct ocdbt_version_ref *ref,
 		       const struct ocdbt_vnode *v)
 {
@@ -270,7 +273,7 @@ int db_vnode(struct ocdbt *db, const struct ocdbt_version_ref *ref, struct ocdbt
 /* ---- manifests ---- */
 
 #define MANIFEST "manifest.ocdbt"
-#define MANIFEST_TRIES 100 /* a numbered one may vanish before it is read */
+#define MANIFEST_TRIES 100 /* a numbered manifest may disappear before it is read */
 
 static int manifest_load(struct io_dir *dir, const char *name, struct ocdbt_manifest *ret)
 {
@@ -283,7 +286,7 @@ static int manifest_load(struct io_dir *dir, const char *name, struct ocdbt_mani
 	return r < 0 ? err_at(r, "'%s/%s'", dir->path, name) : 0;
 }
 
-/* "manifest." and 16 digits, not 0; as TensorStore, the first digit is not a letter. */
+/* "manifest." and 16 digits, not 0. As in TensorStore, the first digit is not a letter. */
 static bool numbered_name(const char *name, uint64_t *ret)
 {
 	static const char digits[] = "0123456789abcdef";
@@ -320,7 +323,7 @@ static bool same_config(const struct ocdbt_config *a, const struct ocdbt_config 
 	       a->zstd_level == b->zstd_level;
 }
 
-/* R7: what a numbered manifest must be, given its name and the manifest that announced it. */
+/* R7: check a numbered manifest against its name and the manifest that announced it. */
 static int check_numbered(const struct ocdbt_manifest *m, const struct ocdbt_manifest *announced,
 			  const char *path, uint64_t number)
 {
@@ -337,7 +340,10 @@ static int check_numbered(const struct ocdbt_manifest *m, const struct ocdbt_man
 	return 0;
 }
 
-/* The newest numbered manifest in place of the one that announced them; none leaves it as it is. */
+/*
+ * Replace a manifest that announces numbered ones by the newest of them; if there are none, it
+ * stays.
+ */
 static int load_numbered(struct ocdbt *db)
 {
 	for (int i = 0; i < MANIFEST_TRIES; i++) {
@@ -365,7 +371,7 @@ static int load_numbered(struct ocdbt *db)
 		m = (struct ocdbt_manifest){ 0 };
 		return 0;
 	}
-	return fail(-EIO, "'%s': the newest manifest vanishes whenever it is looked for",
+	return fail(-EIO, "'%s': the newest manifest is removed each time before it is read",
 		    db->dir->path);
 }
 
@@ -396,7 +402,7 @@ int ocdbt_db_open(struct io_dir *dir, struct cache *cache, struct ocdbt **ret)
 	db->owner = cache ? cache_owner() : 0;
 	r = db_load(db);
 	if (r < 0) {
-		db->dir = NULL; /* still the caller's */
+		db->dir = NULL; /* it is still the caller's */
 		ocdbt_db_close(db);
 		return r;
 	}

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * db_file.c - the data files of an opened database, of which some are kept open.
+ * db_file.c - the data files of an opened database; some are kept open.
  *
- * Invariants: no path is opened that R12 forbids; what a reference names lies inside its file
- * before anything is allocated for it; the lock is not held while a file is opened, closed or read.
+ * Invariants: no path is opened that R12 forbids; a reference lies inside its file before anything
+ * is allocated for it; the lock is not held while a file is opened, closed or read.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -13,7 +13,7 @@
 #include "core/kv/kv_sum.h"
 #include "core/ocdbt/db.h"
 
-/* R12: what TensorStore's file driver would refuse as a name, or what would leave the directory. */
+/* R12: refuse names that TensorStore's file driver refuses, or that leave the directory. */
 static int check_path(struct span path)
 {
 	struct span rest = path;
@@ -25,7 +25,7 @@ static int check_path(struct span path)
 	while (rest.n) {
 		struct span part = rest;
 
-		/* Not a separator on Linux, but one for that driver. */
+		/* '\' is not a separator on Linux, but it is one for that driver. */
 		for (part.n = 0; part.n < rest.n; part.n++)
 			if (rest.p[part.n] == '/' || rest.p[part.n] == '\\')
 				break;
@@ -51,7 +51,9 @@ int db_file_path(const struct ocdbt_ref *ref, struct buf *ret)
 	return r;
 }
 
-/* An open file of this path with a reference for the caller, or NULL. Locked by the caller. */
+/*
+ * An open file of this path, with a reference for the caller; or NULL. Called with the lock held.
+ */
 static struct io_file *cached_find(struct ocdbt *db, uint64_t hash, const char *path)
 {
 	for (size_t i = 0; i < ARRAY_LEN(db->file); i++) {
@@ -59,7 +61,7 @@ static struct io_file *cached_find(struct ocdbt *db, uint64_t hash, const char *
 
 		if (!f->file || f->hash != hash || strcmp(f->file->name, path))
 			continue;
-		/* It may have been repaired: opened anew, and this one is the next to go. */
+		/* It may have been repaired: open it anew, and replace this one next. */
 		if (io_file_is_doubtful(f->file)) {
 			f->used = 0;
 			continue;
@@ -71,8 +73,8 @@ static struct io_file *cached_find(struct ocdbt *db, uint64_t hash, const char *
 }
 
 /*
- * Keep file, and give the reference of the least recently used one that made room, or NULL. When
- * the process has many files open a free place stays free.
+ * Keep file open, in place of the least recently used one. Returns the reference of the replaced
+ * file, or NULL. When the process has many files open, unused slots stay unused.
  */
 static struct io_file *cached_add(struct ocdbt *db, uint64_t hash, struct io_file *file)
 {
@@ -90,7 +92,7 @@ static struct io_file *cached_add(struct ocdbt *db, uint64_t hash, struct io_fil
 	return out;
 }
 
-/* What is wrong with a data file is wrong with the database, whatever the kernel calls it. */
+/* A fault of a data file is damage to the database, whatever errno it has. */
 static int file_error(int r, const char *path)
 {
 	switch (r) {
@@ -106,14 +108,14 @@ static int file_error(int r, const char *path)
 	}
 }
 
-/* What is read of a file: also the checksum that may follow a value. */
+/* The number of bytes that are read of a file, including the checksum that may follow a value. */
 static size_t range_of(const struct ocdbt_ref *ref)
 {
 	return ref->len && ref->len <= SIZE_MAX - KV_SUM_BYTES ? (size_t)ref->len + KV_SUM_BYTES :
 								 0;
 }
 
-/* For a reader of what ref names. */
+/* Open a file to read what ref names. */
 static int open_file(struct ocdbt *db, const char *path, const struct ocdbt_ref *ref,
 		     struct io_file **ret)
 {
@@ -132,7 +134,7 @@ static int open_file(struct ocdbt *db, const char *path, const struct ocdbt_ref 
 	if (r < 0)
 		return file_error(r, path);
 	pthread_mutex_lock(&db->lock);
-	/* Another thread may have been quicker; then its file is as good. */
+	/* Another thread may have opened it meanwhile; then use its file. */
 	other = cached_find(db, hash, path);
 	out = other ? file : cached_add(db, hash, file);
 	pthread_mutex_unlock(&db->lock);
@@ -179,7 +181,7 @@ void db_file_doubt(struct ocdbt *db, const struct ocdbt_ref *ref)
 		io_file_doubt(file);
 }
 
-/* Whether the file is the one that the reference names. */
+/* Whether the file is the one that ref names. */
 static bool is_named(const struct io_file *file, const struct ocdbt_ref *ref)
 {
 	size_t n = strlen(file->name);

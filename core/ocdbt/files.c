@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * files.c - the data-file table of a record: bytes <-> struct.
+ * files.c - the data file table of a record: bytes <-> struct.
  *
- * A path is split in base and relative part, because what a node's entries refer
- * to inherits the base of the reference that led to the node (the transitive
- * path), and nothing else. Opening a path is for db.c.
+ * A path is divided into base and relative part, because the entries of a node inherit only the
+ * base of the reference that led to the node (the transitive path). db_file.c opens paths.
  *
- * Invariants: a path, the transitive one in front, has at most LIMIT_KEY_BYTES
- * bytes; base_len never exceeds it; what the packer writes is sorted, free of
- * duplicates and obeys R3.
+ * Invariants: a path, including the transitive one, has at most LIMIT_KEY_BYTES bytes; base_len
+ * never exceeds its length; the packer's output is sorted, without duplicates, and obeys R3.
  */
 #include <assert.h>
 
@@ -23,9 +21,9 @@
 struct columns {
 	uint32_t n;
 	uint16_t *prefix, *suffix, *base; /* n of each */
-	struct arena arena;               /* of these */
+	struct arena arena;               /* of these columns */
 	struct span bytes;
-	uint64_t total; /* bytes of all paths, expanded */
+	uint64_t total; /* size of all paths, expanded */
 };
 
 static void columns_release(struct columns *c)
@@ -33,7 +31,7 @@ static void columns_release(struct columns *c)
 	arena_release(&c->arena);
 }
 
-/* R3: one row against the one before it. */
+/* R3: check one row against the previous one. */
 static int check_row(const struct columns *c, uint32_t i, size_t transitive_n)
 {
 	uint32_t len = (uint32_t)c->prefix[i] + c->suffix[i];
@@ -62,7 +60,10 @@ static int columns_parse(struct wire *w, size_t transitive_n, struct columns *c)
 	if (n > LIMIT_TABLE_FILES)
 		return fail(-EFBIG, "table of %llu data files, the limit is %d",
 			    (unsigned long long)n, LIMIT_TABLE_FILES);
-	/* Each column has at least a byte per file, but the first has none for the first file. */
+	/*
+	 * Each column has at least a byte per file, except that the first has none for the first
+	 * file.
+	 */
 	if (!wire_ok(w) || (n && wire_left(w) < 3 * n - 1))
 		return fail(-EUCLEAN, "data-file table is truncated");
 	c->n = (uint32_t)n;
@@ -109,7 +110,7 @@ static int expand(const struct columns *c, struct span transitive, struct arena 
 	if (!bytes || !end || !base_len)
 		return fail(-ENOMEM, "cannot allocate a table of %u data files", c->n);
 	for (uint32_t i = 0; i < c->n; i++) {
-		uint32_t before = i > 1 ? end[i - 2] : 0; /* where the previous path begins */
+		uint32_t before = i > 1 ? end[i - 2] : 0; /* start of the previous path */
 
 		if (transitive.n)
 			memcpy(bytes + at, transitive.p, transitive.n);
@@ -159,7 +160,7 @@ struct ocdbt_file_name {
 
 static unsigned recent_slot(struct span base, struct span rel)
 {
-	/* The end of a path is what differs most: random hex digits. */
+	/* Paths differ most at their end: random hex digits. */
 	unsigned h = (unsigned)(base.n * 7 + rel.n);
 
 	for (size_t i = 0; i < 8 && i < rel.n; i++)
@@ -226,7 +227,10 @@ static size_t common(struct span a, struct span b)
 	return i;
 }
 
-/* What path i of the sorted table shares with the one before it, as TensorStore counts it. */
+/*
+ * The number of bytes that path i of the sorted table shares with the previous one, as TensorStore
+ * counts them.
+ */
 static size_t shared(const struct ocdbt_file_name *name, uint32_t i)
 {
 	size_t n;
@@ -252,7 +256,7 @@ static int put_columns(const struct ocdbt_file_name *name, uint32_t n, struct bu
 	for (uint32_t i = 0; i < n && r >= 0; i++) {
 		size_t skip = shared(name, i), in_base = MIN(skip, name[i].base.n);
 
-		/* span_from stops at the end, so one of the two pieces may be empty. */
+		/* span_from() stops at the end, so one of the two pieces may be empty. */
 		r = buf_add_span(ret, span_from(name[i].base, skip));
 		if (r >= 0)
 			r = buf_add_span(ret, span_from(name[i].rel, skip - in_base));

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * frame.c - the envelope that all three records share: magic, length, compression, CRC-32C.
+ * frame.c - the envelope of all three records: magic, length, compression, CRC-32C.
  *
- * The only file of this folder that knows zstd. What a body means is for
- * manifest.c, version.c and btree.c.
+ * The only file of this folder that uses zstd. manifest.c, version.c and btree.c interpret the
+ * body.
  *
- * Invariants: nothing is decoded before the checksum has matched; decoding never
- * allocates more than the limit, whatever window or size a frame claims, because
- * it goes in one shot into memory that is measured, and charged to the meter, beforehand.
+ * Invariants: nothing is decoded before the checksum has matched; decoding never allocates more
+ * than the limit, whatever window or size a frame claims, because it decodes in one shot into
+ * memory whose size was computed, and charged to the meter, beforehand.
  */
 #include <zstd.h>
 #include <zstd_errors.h>
@@ -16,7 +16,7 @@
 #include "core/base/err.h"
 #include "core/ocdbt/record.h"
 
-#define HEADER_BYTES 14 /* in the shortest spelling, the only one written */
+#define HEADER_BYTES 14 /* in the shortest spelling, which is the only one written */
 #define CRC_BYTES 4
 
 static const struct {
@@ -32,7 +32,7 @@ _Static_assert(HEADER_BYTES + CRC_BYTES == OCDBT_FRAME_BYTES, "the envelope has 
 
 /* ---- zstd ---- */
 
-/* Skip the header of a zstd frame. False when it is not one that we may read. */
+/* Skip the header of a zstd frame. False when it is not a frame that we read. */
 static bool zstd_skip_header(struct wire *w)
 {
 	static const uint8_t dict_bytes[] = { 0, 1, 2, 4 }, size_bytes[] = { 0, 2, 4, 8 };
@@ -50,9 +50,9 @@ static bool zstd_skip_header(struct wire *w)
 }
 
 /*
- * Most bytes that the one frame in src can decode to, from its block headers alone; -EUCLEAN unless
- * src is exactly one frame; and the bytes that it decodes to at least. The content size that a
- * frame claims is not needed, and most have none.
+ * Compute from the block headers alone the most bytes that the single frame in src can decode to,
+ * and the least; -EUCLEAN unless src is exactly one frame. The content size in the header is not
+ * needed, and most frames have none.
  */
 static int zstd_bound(struct span src, uint64_t *ret, uint64_t *ret_least)
 {
@@ -107,7 +107,9 @@ static int zstd_decode(struct span src, uint64_t limit, struct buf *ret)
 	if (least > limit)
 		return too_large(limit);
 	cap = MIN(bound, limit);
-	/* Pages that decoding does not reach are never touched: a generous bound is free. */
+	/*
+	 * Pages that decoding does not reach are never touched, so a generous bound costs nothing.
+	 */
 	r = buf_reserve(&out, cap);
 	if (r < 0)
 		return r;
@@ -152,7 +154,7 @@ static int zstd_encode(struct span src, int level, struct buf *ret)
 
 /* ---- the envelope ---- */
 
-/* R1: everything that can be told before the body is looked at. */
+/* R1: check everything that does not need the body. */
 static int frame_check(enum ocdbt_record kind, struct span stored)
 {
 	struct wire w = wire_of(stored);
@@ -163,11 +165,11 @@ static int frame_check(enum ocdbt_record kind, struct span stored)
 		return fail(-EUCLEAN, "%zu bytes are too few for a %s", stored.n,
 			    records[kind].name);
 	if (magic != records[kind].magic)
-		return fail(-EUCLEAN, "no %s: magic %08x, should be %08x", records[kind].name,
+		return fail(-EUCLEAN, "not a %s: magic %08x, should be %08x", records[kind].name,
 			    magic, records[kind].magic);
 	if (len != stored.n)
-		return fail(-EUCLEAN, "%s says that it has %llu bytes, it has %zu",
-			    records[kind].name, (unsigned long long)len, stored.n);
+		return fail(-EUCLEAN, "%s declares %llu bytes, has %zu", records[kind].name,
+			    (unsigned long long)len, stored.n);
 	sum = crc32c(span_of(stored.p, stored.n - CRC_BYTES));
 	want = get_u32le(stored.p + stored.n - CRC_BYTES);
 	if (sum != want)
@@ -219,7 +221,7 @@ static int frame_put(enum ocdbt_record kind, const struct ocdbt_config *compress
 	int r = wire_put_u32be(ret, records[kind].magic);
 
 	if (r >= 0)
-		r = wire_put_u64le(ret, 0); /* the length, once it is known */
+		r = wire_put_u64le(ret, 0); /* the length, which is set at the end */
 	if (r >= 0)
 		r = wire_put_varint(ret, 0);
 	if (r >= 0)

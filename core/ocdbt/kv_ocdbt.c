@@ -2,7 +2,7 @@
 /*
  * kv_ocdbt.c - one version of one database as a read-only kv.
  *
- * What keys are is lookup.c; several databases as one are kv_union.c.
+ * lookup.c finds keys; kv_union.c combines several databases.
  */
 #include <inttypes.h>
 
@@ -143,7 +143,10 @@ static int find_wanted(struct kv_ocdbt *k, const struct ocdbt_when *when, const 
 	if (when->time)
 		return fail(-ENOENT, "'%s' has no version of time %" PRIu64 " or before", path,
 			    when->time);
-	/* Numbered kind without a numbered manifest: created, nothing committed yet. */
+	/*
+	 * The numbered kind without a numbered manifest: the database was created, but nothing
+	 * committed yet.
+	 */
 	k->version = (struct ocdbt_version){ .root.off = OCDBT_NO_ROOT, .root.len = OCDBT_NO_ROOT };
 	return 0;
 }

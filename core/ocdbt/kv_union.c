@@ -2,9 +2,9 @@
 /*
  * kv_union.c - several databases as one read-only kv: an item that was never merged.
  *
- * Each process of a job leaves a database of its own beneath the item; merging
- * them for good is merge.c. Parts are in the order that they were given, which
- * only matters for messages: a key that two parts hold must be the same in both.
+ * Each process of a job leaves a database of its own beneath the item; merge.c merges them
+ * permanently. The order of the parts matters only for messages: a key that two parts have must
+ * have the same value in both.
  */
 #include <stdio.h>
 
@@ -52,8 +52,10 @@ static int by_number(const void *a, const void *b)
 	return strverscmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* 1 when the directory of this name is a database, whole or not: opening it tells; 0 when it has no
- * manifest. */
+/*
+ * Returns 1 when the directory has a manifest, whole or not (opening it checks that); 0 when it has
+ * none.
+ */
 static int is_database(struct io_dir *dir, const char *name)
 {
 	auto_free char *path = NULL;
@@ -81,7 +83,7 @@ int ocdbt_parts_find(struct io_dir *dir, struct ocdbt_parts *ret)
 		char *name = all.name[i];
 
 		r = is_database(dir, name);
-		/* Swapped, so that the rest of the list stays freeable whatever comes. */
+		/* Swap, so that the whole list can be freed after a failure. */
 		if (r > 0) {
 			all.name[i] = all.name[n_retained];
 			all.name[n_retained++] = name;
@@ -128,7 +130,7 @@ static int differ(const struct kv_union *u, struct span key, size_t a, size_t b)
 		    u->part[a].name, u->part[b].name);
 }
 
-/* Put what part i holds of the batch into ret; from[at] is the part that ret[at] came from. */
+/* Put the values of part i into ret; from[at] is the part that ret[at] came from. */
 static int locate_in_part(struct kv_union *u, size_t i, const struct span *key, const size_t *order,
 			  struct kv_loc *ret, size_t *from, size_t n)
 {
@@ -256,7 +258,7 @@ static int open_part(struct kv_union *u, struct io_dir *dir, const char *name, s
 	p->name = strdup(name);
 	if (!p->name)
 		return fail(-ENOMEM, "cannot open '%s'", name);
-	u->n++; /* from here on union_free() knows of it */
+	u->n++; /* from here on union_free() frees it */
 	r = io_dir_sub(dir, name, &sub);
 	if (r >= 0)
 		r = ocdbt_db_open(sub, cache, &p->db);

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lookup.c - the read path below one root: a key's value, and ranges in key order.
+ * lookup.c - the read path below one root: the value of a key, and ranges in the order of keys.
  *
- * One cursor serves both. It holds the path from the root to where it is, one
- * pinned node per level, and moves forward cheaply: a key near the last one is
- * found without starting at the root, so a sorted batch reads each node once.
+ * One cursor serves both. It holds the path from the root to its position, with one pinned node per
+ * level, and moves forward cheaply: a key near the last one is found without starting at the root,
+ * so a sorted batch reads each node once.
  *
- * No file access here (db.c).
+ * No file is accessed here (db.c does).
  *
- * Invariants: the node of level i + 1 is the child at pos of level i; the first
- * prefix_n bytes of `key` are the implicit prefix of the level, and prefix_n
- * never falls from level to level; a node whose keys leave the range that its
- * parent gives it is an error (R10), so a look-up never misses a key that a
- * listing shows.
+ * Invariants: the node of level i + 1 is the child at pos of level i; the first prefix_n bytes of
+ * `key` are the implicit prefix of the level, and prefix_n never decreases from level to level; a
+ * node whose keys leave the range that its parent gives it is an error (R10), so a look-up never
+ * misses a key that a listing returns.
  */
 #include <assert.h>
 
@@ -21,9 +20,9 @@
 
 struct level {
 	struct db_pin pin;
-	uint32_t pos;      /* interior: the child gone down to; leaf: the entry */
-	uint32_t prefix_n; /* implicit prefix: what the keys of this node leave out */
-	int bound;         /* level whose entry pos + 1 ends this subtree; -1: none */
+	uint32_t pos;      /* interior node: the child that was entered; leaf: the entry */
+	uint32_t prefix_n; /* length of the implicit prefix, which the keys of this node omit */
+	int bound;         /* level whose entry pos + 1 bounds this subtree; -1: none */
 };
 
 struct ocdbt_cursor {
@@ -31,14 +30,15 @@ struct ocdbt_cursor {
 	struct ocdbt_ref root; /* borrowed paths */
 	unsigned root_height;
 	bool is_empty;
-	struct db_walk *walk; /* own_walk, or the walk that this is a part of */
+	struct db_walk *walk; /* own_walk, or that of a larger traversal */
 	struct db_walk own_walk;
-	struct buf key;  /* implicit prefixes; in a range also the key given */
-	struct buf last; /* where the last find was */
+	struct buf key;  /* implicit prefixes; in a range, also the returned key */
+	struct buf last; /* position of the last find */
 	bool any;        /* last is valid, and the levels are at or before it */
 
-	struct span low, high;     /* of the range; borrowed */
-	bool is_ranging, is_fresh; /* is_fresh: the leaf's pos has not been given yet */
+	struct span low, high; /* of the range; borrowed */
+	/* is_fresh: the entry at the leaf's pos has not been returned yet */
+	bool is_ranging, is_fresh;
 
 	unsigned depth;       /* levels in use */
 	struct level level[]; /* root_height + 1 */
@@ -86,9 +86,9 @@ void ocdbt_cursor_close(struct ocdbt_cursor *cur)
 	free(cur);
 }
 
-/* ---- order of keys that are in pieces ---- */
+/* ---- comparison of keys in pieces ---- */
 
-/* (a followed by b) against key */
+/* Compare a followed by b with key. */
 static int cmp_joined(struct span a, struct span b, struct span key)
 {
 	int c = span_cmp(a, span_of(key.p, MIN(a.n, key.n)));
@@ -101,7 +101,7 @@ static struct span prefix_of(const struct ocdbt_cursor *cur, const struct level 
 	return span_of(cur->key.p, l->prefix_n);
 }
 
-/* Whether key is below the end of level d's subtree. */
+/* Whether key is below the upper bound of level d's subtree. */
 static bool is_below_end(const struct ocdbt_cursor *cur, unsigned d, struct span key)
 {
 	const struct level *b;
@@ -112,9 +112,9 @@ static bool is_below_end(const struct ocdbt_cursor *cur, unsigned d, struct span
 	return cmp_joined(prefix_of(cur, b), ocdbt_node_key(b->pin.node, b->pos + 1), key) > 0;
 }
 
-/* ---- going down ---- */
+/* ---- descending ---- */
 
-/* R10: the keys of a child lie between its entry's key and the end that it was given. */
+/* R10: the keys of a child are between the key of its entry and its upper bound. */
 static int check_bounds(const struct ocdbt_cursor *cur, const struct level *up,
 			const struct level *down)
 {
@@ -137,7 +137,7 @@ static int check_bounds(const struct ocdbt_cursor *cur, const struct level *up,
 	return 0;
 }
 
-/* Put the implicit prefix of the child at up->pos after that of up. */
+/* Append the implicit prefix of the child at up->pos to that of up. */
 static int extend_prefix(struct ocdbt_cursor *cur, const struct level *up)
 {
 	struct span key = ocdbt_node_key(up->pin.node, up->pos);
@@ -149,7 +149,7 @@ static int extend_prefix(struct ocdbt_cursor *cur, const struct level *up)
 	return buf_add(&cur->key, key.p, cut);
 }
 
-/* To the child at pos of the lowest level. */
+/* Enter the child at pos of the lowest level. */
 static int descend(struct ocdbt_cursor *cur)
 {
 	struct level *up = &cur->level[cur->depth - 1], *down = up + 1;
@@ -192,7 +192,7 @@ static int enter_root(struct ocdbt_cursor *cur)
 
 /* ---- one key ---- */
 
-/* Look from the lowest level down. Where the key would be is left as the position. */
+/* Search from the lowest level down. The position stays where the key would be. */
 static int find_below(struct ocdbt_cursor *cur, struct span key, struct ocdbt_value *ret)
 {
 	while (true) {
@@ -231,7 +231,7 @@ int ocdbt_cursor_find(struct ocdbt_cursor *cur, struct span key, struct ocdbt_va
 	if (cur->is_empty)
 		return 0;
 	cur->is_ranging = false;
-	/* What is above the key's place stays; a key that goes back starts at the root. */
+	/* Levels above the key's place stay; for a smaller key than the last, start at the root. */
 	if (cur->depth == 0 || !cur->any || span_cmp(key, buf_span(&cur->last)) < 0) {
 		r = enter_root(cur);
 		if (r < 0)
@@ -267,7 +267,7 @@ int ocdbt_prefix_end(struct span prefix, struct buf *ret)
 	return r;
 }
 
-/* Whether the entry's key is at or beyond the end of the range. */
+/* Whether the key of the entry at pos is at or after the end of the range. */
 static bool is_past(const struct ocdbt_cursor *cur, const struct level *l)
 {
 	return cur->high.n && l->pos < l->pin.node->n &&
@@ -275,9 +275,9 @@ static bool is_past(const struct ocdbt_cursor *cur, const struct level *l)
 }
 
 /*
- * Set pos of a level that was just entered to what may hold the first key >= low: of a leaf the
- * first such entry, of an interior node the last child that begins at or before low. Children
- * further left hold smaller keys only.
+ * Set pos of a level that was just entered to the entry that may have the first key >= low: in a
+ * leaf the first such entry, in an interior node the last child that begins at or before low.
+ * Children before it have smaller keys only.
  */
 static void seek_low(struct ocdbt_cursor *cur, struct level *l)
 {
@@ -286,7 +286,7 @@ static void seek_low(struct ocdbt_cursor *cur, struct level *l)
 
 	l->pos = 0;
 	if (!span_starts(cur->low, prefix)) {
-		/* All keys here are on one side of low. */
+		/* All keys of the node are on one side of low. */
 		if (span_cmp(prefix, cur->low) < 0)
 			l->pos = l->pin.node->n;
 		return;
@@ -302,7 +302,7 @@ static void seek_low(struct ocdbt_cursor *cur, struct level *l)
 		l->pos = rank;
 }
 
-/* Whether no key of the child at pos can be >= low, judged by the prefix that they all have. */
+/* Whether the common prefix of its keys shows that the child at pos has no key >= low. */
 static bool is_before_low(const struct ocdbt_cursor *cur, const struct level *l)
 {
 	struct span prefix = prefix_of(cur, l), at = ocdbt_node_key(l->pin.node, l->pos);
@@ -332,7 +332,7 @@ int ocdbt_cursor_range(struct ocdbt_cursor *cur, struct span low, struct span hi
 	return r;
 }
 
-/* Bring the cursor to a leaf entry that is in the range: 1, or 0 at the end. */
+/* Move the cursor to a leaf entry in the range. Returns 1, or 0 at the end. */
 static int seek_entry(struct ocdbt_cursor *cur)
 {
 	while (cur->depth) {
@@ -346,7 +346,7 @@ static int seek_entry(struct ocdbt_cursor *cur)
 			continue;
 		}
 		if (is_past(cur, l)) {
-			/* Everything that would follow is further still. */
+			/* Everything that follows is further still. */
 			climb(cur, 0);
 			return 0;
 		}

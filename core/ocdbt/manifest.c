@@ -2,11 +2,11 @@
 /*
  * manifest.c - the manifest: configuration and the roots of all versions, bytes <-> struct.
  *
- * Version arrays are version.c; which file holds the manifest, and the numbered
- * kind's search for the newest one, is db.c.
+ * version.c has the version arrays; db.c chooses the file of the manifest, and finds the newest one
+ * of the numbered kind.
  *
- * Invariants: a manifest of the single kind has a current version; its version
- * nodes obey R7, so that looking for a version meets each node at most once.
+ * Invariants: a manifest of the single kind has a current version; its version nodes obey R7, so
+ * that a search for a version visits each node at most once.
  */
 #include <assert.h>
 
@@ -74,7 +74,9 @@ static int config_pack(const struct ocdbt_config *c, struct buf *ret)
 bool ocdbt_manifest_range(unsigned arity_log2, uint64_t g, unsigned height, uint64_t *ret_low,
 			  uint64_t *ret_high)
 {
-	/* c(1), then n(h) = c(h + 1): each the largest multiple of A^h below the one before it. */
+	/*
+	 * c(1), then n(h) = c(h + 1): each is the largest multiple of A^h below the previous one.
+	 */
 	uint64_t high = g ? (g - 1) >> arity_log2 << arity_log2 : 0;
 
 	for (unsigned h = 1; high; h++) {

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * merge.c - many databases into one, by reference: no value is copied.
+ * merge.c - merge many databases into one by reference: no value is copied.
  *
- * The entries of the result refer to the data files of the parts, which have to
- * stay where they are. Going through the parts in key order is mergelist.c, the
- * tree build.c.
+ * The entries of the result refer to the data files of the parts, which must
+ * stay where they are. mergelist.c reads the parts in the order of keys,
+ * build.c builds the tree.
  *
- * Invariants: a key that several parts hold has one value in all of them.
+ * Invariants: if several parts have a key, its value is the same in all of
+ * them.
  */
 #include <stdio.h>
 
@@ -20,12 +21,12 @@ struct merge_source {
 	size_t n;
 	struct mergelist_part *list_part;
 	struct mergelist *list;
-	struct buf path; /* base of the entry that was given */
-	unsigned round;  /* from 1 */
+	struct buf path; /* base of the returned entry */
+	unsigned round;  /* number of the pass, from 1 */
 	struct ocdbt_merge_stats stats;
 };
 
-/* All parts that hold the key must agree. Checked the first time round only. */
+/* All parts that have the key must agree. Checked in the first pass only. */
 static int check_same(struct merge_source *s, const struct mergelist_hit *hit, size_t n)
 {
 	s->stats.keys++;

@@ -2,21 +2,20 @@
 /*
  * mergelist.c - several databases as one sequence of keys in order.
  *
- * A heap of the parts by their next key. Each part is read a window at a time and
- * pins nothing in between, so memory is bounded by the windows whatever the size
- * of the nodes; a node that is still in the cache costs nothing to come back to.
+ * A heap of the parts, by their next key. Each part is read one window at a time and pins nothing
+ * in between, so the windows bound the memory, whatever the size of nodes. Returning to a node
+ * costs little while it is in the cache.
  *
- * Whether a key in several parts is an error is for the caller (merge.c,
- * kv_union.c).
+ * The callers (merge.c, kv_union.c) decide whether a key in several parts is an error.
  *
- * Invariants: the heap is ordered by key, then by part; a part in the heap has an
- * entry at `at`.
+ * Invariants: the heap is ordered by key, then by part; a part in the heap has an entry at `at`.
  */
 #include "core/base/array.h"
 #include "core/base/err.h"
 #include "core/ocdbt/db.h"
 
-#define WINDOWS_BYTES (32 * MiB) /* of all parts together, but for the least below */
+/* of all parts together, except that each window has at least WINDOW_LEAST */
+#define WINDOWS_BYTES (32 * MiB)
 #define WINDOW_LEAST (4 * KiB)
 
 struct stream {
@@ -25,8 +24,8 @@ struct stream {
 	struct arena arena;        /* of the window */
 	struct ocdbt_entry *entry; /* owned: the window */
 	size_t n, cap, at;
-	struct buf low; /* where the next window begins */
-	bool is_end;    /* no further window */
+	struct buf low; /* start of the next window */
+	bool is_end;    /* there is no further window */
 };
 
 struct mergelist {
@@ -35,7 +34,7 @@ struct mergelist {
 	size_t *heap; /* indices of streams */
 	size_t n_heap;
 	struct mergelist_hit *hit;
-	size_t n_hit;     /* of the last call: these streams are out of the heap */
+	size_t n_hit;     /* hits of the last call; their streams are not in the heap */
 	struct span high; /* borrowed */
 	uint64_t window;
 };
@@ -153,7 +152,7 @@ static size_t heap_pop(struct mergelist *m)
 	return first;
 }
 
-/* Put a part back in the heap, with a new window when it is at the end of one. */
+/* Put a part back into the heap, with a new window when the current one has ended. */
 static int enter(struct mergelist *m, size_t i)
 {
 	struct stream *s = &m->stream[i];
@@ -213,7 +212,10 @@ int mergelist_next(struct mergelist *m, const struct mergelist_hit **ret)
 		m->stream[m->hit[i].part].at++;
 		r = enter(m, m->hit[i].part);
 		if (r < 0) {
-			/* Nothing may be given twice: what has not moved stays out. */
+			/*
+			 * No entry may be returned twice, so the other streams stay out of the
+			 * heap.
+			 */
 			m->n_hit = 0;
 			return r;
 		}

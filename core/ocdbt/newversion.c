@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * newversion.c - a tree that was built becomes a version: manifests, and the carry into version
- * nodes.
+ * newversion.c - turn a finished tree into a version: manifests, and the carry into version nodes.
  *
- * Nothing is renamed here and directories are not synced: the caller decides when
- * a manifest counts.
+ * Nothing is renamed here, and directories are not synced: the caller decides when a manifest takes
+ * effect.
  *
- * Invariants: a version node is written before the manifest that refers to it (R13);
- * generations rise by one, commit times by at least one nanosecond; the manifest
- * obeys R7.
+ * Invariants: a version node is written before the manifest that refers to it (R13); generations
+ * increase by one, commit times by at least one nanosecond; the manifest obeys R7.
  */
 #include <sys/random.h>
 
@@ -67,7 +65,7 @@ int ocdbt_manifest_first(const struct ocdbt_config *config, const struct ocdbt_v
 	return 0;
 }
 
-/* ---- one version more ---- */
+/* ---- one more version ---- */
 
 struct carry {
 	struct ocdbt *db;
@@ -86,7 +84,7 @@ static int put_vnode(struct carry *c, const struct ocdbt_vnode *v, struct ocdbt_
 	return r;
 }
 
-/* The former inline versions as a node of height 0. */
+/* Write the former inline versions as a node of height 0. */
 static int put_leaf(struct carry *c, struct ocdbt_version_ref *ret)
 {
 	const struct ocdbt_version *v = c->old->versions;
@@ -101,7 +99,7 @@ static int put_leaf(struct carry *c, struct ocdbt_version_ref *ret)
 	return put_vnode(c, &leaf, ret);
 }
 
-/* A node of this height with the children of keep, which may be NULL, and child after them. */
+/* Write a node of this height with the children of keep, which may be NULL, followed by child. */
 static int put_interior(struct carry *c, unsigned height, const struct ocdbt_version_ref *keep,
 			const struct ocdbt_version_ref *child, struct ocdbt_version_ref *ret)
 {
@@ -146,8 +144,9 @@ static const struct ocdbt_version_ref *in_range(const struct ocdbt_version_ref *
 }
 
 /*
- * The inline versions are full: they become a node, which goes under the node of height 1, unless
- * that one is out of its range with the new generation; then it goes under height 2, and so on up.
+ * The inline versions are full: they become a node, which becomes a child of the node of height 1,
+ * unless that one is out of its range with the new generation. Then it becomes a child at height 2,
+ * and so on.
  */
 static int carry_up(struct carry *c, uint64_t g, struct ocdbt_version_ref *up, size_t *ret_n)
 {
@@ -186,7 +185,7 @@ static int add_nodes(struct carry *c, uint64_t g)
 	if (!c->new->nodes)
 		return fail(-ENOMEM, "cannot allocate a manifest");
 	for (size_t i = 0; i < n && r >= 0; i++) {
-		/* The highest first. */
+		/* The highest node comes first. */
 		c->new->nodes[i] = up[n - 1 - i];
 		r = copy_ref(&c->new->arena, &c->new->nodes[i].node);
 	}
@@ -194,7 +193,7 @@ static int add_nodes(struct carry *c, uint64_t g)
 	return r;
 }
 
-/* Version nodes and inline versions stay, but for the new one that is added by the caller. */
+/* Keep version nodes and inline versions; the caller adds the new version. */
 static int keep_all(struct carry *c)
 {
 	struct ocdbt_manifest *m = c->new;

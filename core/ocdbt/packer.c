@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * packer.c - one B+tree node in the making: entries in key order -> bytes.
+ * packer.c - build one B+tree node: entries in the order of keys -> bytes.
  *
- * Where to end a node is for build.c. The result is what TensorStore would write
- * for the same entries, to the byte: sorted table, longest prefixes, shortest
- * numbers (R16).
+ * build.c decides where a node ends. The result is what TensorStore would write for the same
+ * entries, to the byte: sorted table, longest prefixes, shortest numbers (R16).
  *
- * Entries are kept as the columns that will be stored, so a node in the making
- * takes about the memory of its encoding. Keys are full ones; what a node may
- * leave out is known only at its end and touches nothing but the first key and
- * the prefix lengths.
+ * Entries are kept in the columns that will be stored, so an unfinished node takes about the memory
+ * of its encoding. Keys are full ones. The number of bytes that a node may omit is known only at
+ * its end, and affects only the first key and the prefix lengths.
  *
- * Invariants: keys strictly ascend; common is what all keys begin with; the
- * strip of no child is below the strip of the node.
+ * Invariants: keys strictly ascend; `common` is the length of the common prefix of all keys; no
+ * child's strip is less than the strip of the node.
  */
 #include <assert.h>
 
@@ -29,7 +27,7 @@ static size_t common_prefix(struct span a, struct span b)
 	return i;
 }
 
-/* Room for one more entry everywhere, so that adding it cannot stop half way. */
+/* Reserve room for one more entry in all columns, so that adding it cannot fail half-way. */
 static int reserve_entry(struct ocdbt_packer *p, size_t key_n, size_t bytes_n)
 {
 	struct {
@@ -58,7 +56,7 @@ static int reserve_entry(struct ocdbt_packer *p, size_t key_n, size_t bytes_n)
 	return 0;
 }
 
-/* Into room that reserve_entry() made. */
+/* Append within the room that reserve_entry() made. */
 static void put(struct buf *b, const void *p, size_t n)
 {
 	assert(b->cap - b->n >= n);
@@ -87,7 +85,7 @@ static void add_key(struct ocdbt_packer *p, struct span key)
 	put(&p->prefix_len, &prefix, 2);
 	put(&p->suffix_len, &suffix, 2);
 	put(&p->suffix, key.p + same, suffix);
-	/* Sorted keys: what neighbours share all along, all share. */
+	/* Since keys are sorted, all share what each shares with its neighbour. */
 	p->common = p->n ? MIN(p->common, prefix) : (unsigned)key.n;
 	if (p->n == 0)
 		put(&p->first_key, key.p, key.n);
@@ -200,7 +198,10 @@ static int put_keys(const struct ocdbt_packer *p, unsigned strip, struct buf *bo
 		r = wire_put_varint(body, u16_at(&p->suffix_len, i) - (i ? 0 : strip));
 	for (uint32_t i = 0; i < p->n && r >= 0 && p->height; i++)
 		r = wire_put_varint(body, u16_at(&p->strip, i) - strip);
-	/* The first suffix is the whole first key, so the strip is cut from the front of all. */
+	/*
+	 * The first suffix is the whole first key, so removing the strip from its front removes it
+	 * from all keys.
+	 */
 	return r < 0 ? r : buf_add_span(body, span_from(buf_span(&p->suffix), strip));
 }
 
@@ -271,7 +272,7 @@ int ocdbt_packer_pack(struct ocdbt_packer *p, unsigned strip, const struct ocdbt
 	assert(p->n >= 1 && strip <= ocdbt_packer_strip(p));
 	if (!index)
 		return fail(-ENOMEM, "cannot allocate a node of %u entries", p->n);
-	/* Most of the body is keys and inline values; growing to it by steps would copy them. */
+	/* Most of the body is keys and inline values; growing it in steps would copy them. */
 	r = buf_reserve(&body, p->suffix.n + p->inline_bytes.n + (size_t)p->n * 12);
 	if (r >= 0)
 		r = wire_put_u8(&body, (uint8_t)p->height);

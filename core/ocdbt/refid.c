@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * refid.c - numbers that stand for records, for caches and for checks that meet one twice.
+ * refid.c - ids of records, for caches, and for checks that may reach a record twice.
  */
 #include "core/base/digest.h"
 #include "core/base/wire.h"
@@ -12,7 +12,7 @@
 struct path_id {
 	uint64_t id[2];
 	uint8_t path[PATH_CACHED_MAX];
-	size_t base_n, n; /* n 0: free */
+	size_t base_n, n; /* n 0: unused */
 };
 
 static bool is_path(const struct path_id *known, const struct ocdbt_ref *ref)
@@ -21,7 +21,7 @@ static bool is_path(const struct path_id *known, const struct ocdbt_ref *ref)
 	       span_eq(span_of(known->path + known->base_n, known->n - known->base_n), ref->rel);
 }
 
-/* The base counts too: a node's own base paths depend on where the path to it is split. */
+/* The position of the split matters, too: the base paths in a node depend on it. */
 static int hash_path(const struct ocdbt_ref *ref, uint64_t ret[2])
 {
 	auto_buf base_n = { 0 };
@@ -36,7 +36,7 @@ static int hash_path(const struct ocdbt_ref *ref, uint64_t ret[2])
 	return 0;
 }
 
-/* Records in a row are of few files, and a hash costs more than to find a node in the cache. */
+/* Consecutive records are in few files, and a hash costs more than finding a node in the cache. */
 static int path_id(const struct ocdbt_ref *ref, uint64_t ret[2])
 {
 	static _Thread_local struct path_id known[PATHS_CACHED];
@@ -67,7 +67,7 @@ int db_ref_id(const struct ocdbt_ref *ref, uint64_t ret[2])
 
 	if (r < 0)
 		return r;
-	/* So records of one file never share an id. */
+	/* These keep records of one file distinct. */
 	ret[0] ^= mix64(ref->off);
 	ret[1] ^= mix64(ref->len);
 	return 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * text.c - records as text for people. The way back is undump.c.
+ * text.c - records as text for people. undump.c does the reverse.
  */
 #include <inttypes.h>
 
@@ -16,7 +16,7 @@ static const uint8_t magics[][4] = {
 	[OCDBT_BTREENODE] = { 0x0c, 0xdb, 0x20, 0xde },
 };
 
-/* plain: which bytes besides letters and digits stand for themselves. */
+/* plain is the set of bytes, besides letters and digits, that are not escaped. */
 static int put_escaped(struct buf *out, struct span s, const char *plain)
 {
 	static const char hex[] = "0123456789ABCDEF";
@@ -53,7 +53,7 @@ static int put_hex(struct buf *out, struct span s)
 	return r;
 }
 
-/* One line. */
+/* Append one line. */
 static int text_put(struct buf *out, const char *fmt, ...)
 {
 	va_list ap;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * text.h - the lines that a record is made of as text: what text.c writes and undump.c reads.
+ * text.h - the formats of the lines of a record as text, which text.c writes and undump.c reads.
  */
 #ifndef PYTREEFS_OCDBT_TEXT_H
 #define PYTREEFS_OCDBT_TEXT_H
 
 /*
- * In a format line %u is a uint64_t, %d an int64_t, %q a byte string in quotes and %h one in
- * hexadecimal (struct span); text_put() takes values, text_get() pointers.
+ * In a format, %u is a uint64_t, %d an int64_t, %q a byte string in quotes and %h one in
+ * hexadecimal (struct span). text_put() takes values, text_get() pointers.
  */
 #define FMT_UUID "uuid %h"
 #define FMT_KIND "manifest_kind %u"
@@ -29,7 +29,7 @@
 #define FMT_PLAIN "compression none"
 #define FMT_ZSTD "compression zstd"
 
-/* By enum ocdbt_record. */
+/* Indexed by enum ocdbt_record. */
 #define TEXT_KINDS                                     \
 	{                                              \
 		"manifest", "versionnode", "btreenode" \

@@ -2,8 +2,8 @@
 /*
  * undump.c - the text of a record back to bytes.
  *
- * Rules are not checked here: the parsers check what is read, and undump is there
- * to make broken records too. Only what cannot be stored at all is refused.
+ * Rules are not checked here: the parsers check what is read, and undump must be able to make
+ * broken records. Only what cannot be stored at all is refused.
  */
 #include "core/base/err.h"
 #include "core/base/limits.h"
@@ -13,7 +13,7 @@
 static const char *const kinds[] = TEXT_KINDS;
 
 struct text {
-	struct span rest; /* lines not yet read */
+	struct span rest; /* lines not read yet */
 	struct span line; /* the current one */
 	unsigned number;
 	struct arena strings;
@@ -75,7 +75,7 @@ static bool get_signed(struct span *s, int64_t *ret)
 	return true;
 }
 
-/* Bytes up to the quote, escapes undone; 1, 0 when malformed, or -ENOMEM. */
+/* Get the bytes up to the quote, with escapes undone. Returns 1, 0 when malformed, or -ENOMEM. */
 static int get_quoted(struct text *t, struct span *s, struct span *ret)
 {
 	uint8_t *out = arena_alloc(&t->strings, s->n);
@@ -127,7 +127,7 @@ static int get_hex(struct text *t, struct span *s, struct span *ret)
 	return 1;
 }
 
-/* Whether the current line is in this format: 1, 0 or -ENOMEM. */
+/* Parse the current line in this format. Returns 1, 0 when it does not match, or -ENOMEM. */
 static int text_get(struct text *t, const char *fmt, ...)
 {
 	struct span s = t->line;
@@ -160,7 +160,7 @@ static int text_get(struct text *t, const char *fmt, ...)
 	return r > 0 ? s.n == 0 : r;
 }
 
-/* The next line must be in this format. */
+/* The next line must have this format. */
 #define TEXT_NEED(t, fmt, ...) \
 	(text_next(t) ? need((t), fmt, text_get((t), fmt, __VA_ARGS__)) : too_short(fmt))
 
@@ -176,7 +176,7 @@ static int too_short(const char *fmt)
 
 #define REF_OUT(ref) &(ref).base, &(ref).rel, &(ref).off, &(ref).len
 
-/* A version or version node line, appended to one of the two lists; 0 when it is neither. */
+/* Append a line of a version or version node to its list; 0 when it is neither. */
 static int get_version(struct text *t, struct buf *versions, struct buf *nodes)
 {
 	struct ocdbt_version v = { 0 };
@@ -337,7 +337,7 @@ static int node_undump(struct text *t, const struct ocdbt_config *compress, stru
 	p.height = (unsigned)height;
 	while (r >= 0 && text_next(t)) {
 		r = get_entry(t, &p);
-		/* The packer copies what it keeps. */
+		/* The packer has copied what it needs. */
 		arena_release(&t->strings);
 	}
 	if (r >= 0 && p.n == 0)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * value.c - what a leaf says of a value -> where the value lies, and whether two are equal.
+ * value.c - locate a value of a leaf, and compare two values.
  */
 #include "core/base/err.h"
 #include "core/kv/kv_sum.h"
 #include "core/ocdbt/db.h"
 
-/* Bytes of each value that a comparison holds at a time. */
+/* Bytes of each value that a comparison reads at a time. */
 #define COMPARE_BYTES ((size_t)(1 * MiB))
 
 int value_locate(struct ocdbt *db, struct db_recent *recent, const struct ocdbt_value *v,
@@ -15,7 +15,7 @@ int value_locate(struct ocdbt *db, struct db_recent *recent, const struct ocdbt_
 	struct kv_loc loc = { .len = ocdbt_value_len(v) };
 	int r;
 
-	/* Nothing is nowhere: TensorStore does not even open the file. */
+	/* An empty value has no place; TensorStore does not even open its file. */
 	if (v->kind == OCDBT_INLINE || loc.len == 0) {
 		loc.where = KV_INLINE;
 		r = v->kind == OCDBT_INLINE ? buf_add_span(&loc.bytes, v->bytes) : 0;
@@ -23,8 +23,10 @@ int value_locate(struct ocdbt *db, struct db_recent *recent, const struct ocdbt_
 		loc.where = KV_FILE;
 		loc.off = v->ref.off;
 		r = db_file_again(db, recent, &v->ref, &loc.file);
-		/* The file holds the value, or it would have been refused; what follows is a
-		 * trailer only in ours. */
+		/*
+		 * The file contains the value, as was checked; what follows is a trailer only in
+		 * our own files.
+		 */
 		if (r >= 0 && loc.file->size - loc.off - loc.len >= KV_SUM_BYTES)
 			loc.tail = KV_SUM_BYTES;
 	}
@@ -40,7 +42,7 @@ int ocdbt_value_locate(struct ocdbt *db, const struct ocdbt_value *v, struct kv_
 	return value_locate(db, &recent, v, ret);
 }
 
-/* The next bytes of a located value: read into room, or borrowed. */
+/* Get the next bytes of a located value: read into room, or borrowed. */
 static int next_piece(const struct kv_loc *loc, uint64_t at, size_t n, uint8_t *room,
 		      struct span *ret)
 {

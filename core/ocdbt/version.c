@@ -2,8 +2,8 @@
 /*
  * version.c - version arrays and the version tree node: bytes <-> struct.
  *
- * The manifest around the same arrays is manifest.c; following references from
- * version node to version node is versions.c.
+ * manifest.c has the manifest around the same arrays; versions.c follows
+ * references from version node to version node.
  *
  * Invariants: generations and commit times strictly ascend in every array; an
  * empty version has no statistics; references stay below 2^63.
@@ -29,12 +29,12 @@ static int no_memory(size_t n)
 	return fail(-ENOMEM, "cannot allocate %zu versions", n);
 }
 
-/* ---- columns that both arrays have ---- */
+/* ---- columns of both arrays ---- */
 
-/* Where item i of an array of structs keeps its reference. */
+/* The reference in item i of an array of structs. */
 #define REF_AT(array, stride, i) ((struct ocdbt_ref *)((char *)(array) + (i) * (stride)))
 
-/* The three columns of a reference; ref points at the first item's. */
+/* Parse the three columns of references; ref points to the one of the first item. */
 static int refs_parse(struct wire *w, const struct ocdbt_files *files, struct ocdbt_ref *ref,
 		      size_t stride, size_t n)
 {
@@ -80,7 +80,7 @@ static int check_ref(const struct ocdbt_ref *ref, size_t i)
 	return 0;
 }
 
-/* R5: the generation and commit time of item i against those of the one before it. */
+/* R5: check the generation and commit time of item i against the previous item. */
 static int check_order(size_t i, uint64_t g_before, uint64_t g, uint64_t t_before, uint64_t t)
 {
 	if (g == 0 || (i && g <= g_before))
@@ -147,7 +147,7 @@ int ocdbt_versions_parse(struct wire *w, const struct ocdbt_files *files, unsign
 		if (r < 0)
 			return r;
 	}
-	/* R5: one aligned block of as many generations as the arity. */
+	/* R5: the generations are in one aligned block of the size of the arity. */
 	if ((v[0].generation - 1) >> arity_log2 != (v[n - 1].generation - 1) >> arity_log2)
 		return fail(-EUCLEAN, "generations %llu and %llu are not in one block of %u",
 			    (unsigned long long)v[0].generation,
@@ -255,7 +255,7 @@ int ocdbt_version_refs_pack(const struct ocdbt_version_ref *v, size_t n, bool ha
 
 /* ---- version node ---- */
 
-/* R6: children of a node of height h end whole blocks of A^h, all inside one of A^(h+1). */
+/* R6: children of a node of height h end whole blocks of A^h, all inside one block of A^(h+1). */
 static int check_children(const struct ocdbt_vnode *v)
 {
 	unsigned shift = v->arity_log2 * v->height, span = shift + v->arity_log2;

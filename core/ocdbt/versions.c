@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * versions.c - the version tree: finding a version, and walking all of them.
+ * versions.c - the version tree: find a version, and traverse all.
  *
- * The bytes of its nodes are version.c. Version nodes are small and rarely
- * wanted, so they are read anew and not kept.
+ * version.c has the bytes of its nodes. Version nodes are small and rarely needed, so they are read
+ * each time and not cached.
  *
- * Invariants: a child is one lower than its parent and ends with the generation
- * that its parent says (R6), so a walk goes down at most 62 steps; what the walk
- * gives strictly ascends, whatever the nodes claim.
+ * Invariants: a child is one lower than its parent and ends with the generation that its parent
+ * states (R6), so a search descends at most 62 levels; the versions that a traversal returns
+ * strictly ascend, whatever the nodes claim.
  */
 #include "core/base/err.h"
 #include "core/ocdbt/db.h"
@@ -24,7 +24,7 @@ static int copy_version(const struct ocdbt_version *v, struct arena *a, struct o
 	return 1;
 }
 
-/* The last version of the array that is wanted: 1, or 0. */
+/* Find the last version of the array that matches. Returns 1, or 0. */
 static int find_in_array(const struct ocdbt_version *v, size_t n, const struct ocdbt_when *when,
 			 struct arena *a, struct ocdbt_version *ret)
 {
@@ -38,14 +38,17 @@ static int find_in_array(const struct ocdbt_version *v, size_t n, const struct o
 	return 0;
 }
 
-/* The only reference that the version can be below, or NULL. */
+/* The only reference below which the version can be, or NULL. */
 static const struct ocdbt_version_ref *choose(const struct ocdbt_version_ref *ref, size_t n,
 					      const struct ocdbt_when *when)
 {
 	const struct ocdbt_version_ref *best = NULL;
 
 	for (size_t i = 0; i < n; i++) {
-		/* The first that ends late enough; of times the last that begins early enough. */
+		/*
+		 * By generation, the first that ends late enough; by time, the last that begins
+		 * early enough.
+		 */
 		if (when->generation && ref[i].generation >= when->generation)
 			return &ref[i];
 		if (!when->generation && ref[i].commit_time <= when->time)
@@ -91,7 +94,7 @@ struct walk {
 	struct ocdbt *db;
 	ocdbt_version_fn *each;
 	void *arg;
-	uint64_t generation, commit_time; /* of the last one given */
+	uint64_t generation, commit_time; /* of the last one returned */
 	bool any;
 };
 
@@ -100,7 +103,7 @@ static int give(struct walk *w, const struct ocdbt_version *v, size_t n)
 	int r = 0;
 
 	for (size_t i = 0; i < n && r == 0; i++) {
-		/* Nodes cannot know what is before them, so only the walk can see this. */
+		/* A node does not know what precedes it, so only the traversal can check this. */
 		if (w->any &&
 		    (v[i].generation <= w->generation || v[i].commit_time <= w->commit_time))
 			return fail(-EUCLEAN,
@@ -118,7 +121,7 @@ static int give(struct walk *w, const struct ocdbt_version *v, size_t n)
 	return r;
 }
 
-/* Recursion is bounded by the height, which falls with each step. */
+/* Recursion is bounded by the height, which decreases with each step. */
 static int walk_vnode(struct walk *w, const struct ocdbt_version_ref *ref)
 {
 	auto_vnode v = { 0 };

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * visited.c - a hash table with open addressing; ids are hashes already.
+ * visited.c - a hash table with open addressing; the ids are hashes themselves.
  */
 #include "core/ocdbt/visited.h"
 
 #include "core/base/err.h"
 
-/* Where the id is, or would be. There is always a free place. */
+/* The slot of the id, or where it would be. There is always an unused slot. */
 static struct visited_item *place(const struct visited *s, const uint64_t id[2])
 {
 	size_t at = (size_t)id[0] & (s->cap - 1);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * visited.h - which records and files a check has met, with a few numbers for each. Not thread-safe.
+ * visited.h - the set of records and files that a check has visited, with a number for each. Not
+ * thread-safe.
  */
 #ifndef PYTREEFS_OCDBT_VISITED_H
 #define PYTREEFS_OCDBT_VISITED_H
@@ -9,7 +10,7 @@
 
 struct visited_item {
 	uint64_t id[2]; /* db_ref_id() */
-	uint64_t value; /* the caller's */
+	uint64_t value; /* for the caller */
 	bool is_used;
 };
 
@@ -20,8 +21,9 @@ struct visited {
 };
 
 /*
- * 1 and the item when it is known; 0 and a new one, with value 0, when not; *ret is valid until the
- * next call. Once LIMIT_CHECK_SEEN are known, new ones are forgotten at once: 0 and NULL.
+ * Look up an id. Returns 1 and the item when it is in the set; otherwise adds it with value 0 and
+ * returns 0. *ret is valid until the next call. A full set (LIMIT_CHECK_VISITED) adds nothing: 0
+ * and NULL.
  */
 int visited_get(struct visited *s, const uint64_t id[2], struct visited_item **ret);
 bool visited_has(const struct visited *s, const uint64_t id[2]);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nomem.h - allocations of our own code that fail when asked for. Included by one file of a test
- * program, which is linked with --wrap of these functions.
+ * nomem.h - make allocations of our own code fail on request. Included by one file of a test
+ * program, which is linked with --wrap for these functions.
  */
 #ifndef PYTREEFS_NOMEM_H
 #define PYTREEFS_NOMEM_H
@@ -75,7 +75,10 @@ void *__wrap_block_alloc(size_t n)
 	return fails() ? NULL : __real_block_alloc(n);
 }
 
-/* The next allocation to fail: each of the first ones, then ever fewer; every one when asked for. */
+/*
+ * The next allocation that fails: each of the first ones, then ever fewer; with
+ * TEST_EVERY_ALLOCATION, each.
+ */
 static inline unsigned after(unsigned n)
 {
 	return getenv("TEST_EVERY_ALLOCATION") ? n + 1 : n + 1 + n / 64;

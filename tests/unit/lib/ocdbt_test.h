@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ocdbt_test.h - what the tests of core/ocdbt share: records with a right checksum whatever they
- * hold, a directory of one's own, and databases made from tables.
+ * ocdbt_test.h - helpers of the core/ocdbt tests: records whose checksum is right whatever they
+ * contain, a temporary directory, and databases made from tables.
  */
 #ifndef PYTREEFS_OCDBT_TEST_H
 #define PYTREEFS_OCDBT_TEST_H
@@ -33,13 +33,13 @@ static inline void test_fix_crc(struct buf *b)
 	set_u32le(b->p + b->n - 4, crc32c(span_of(b->p, b->n - 4)));
 }
 
-/* Any failure that bytes from a disk may cause. */
+/* Whether r is an error that bytes from a disk may cause. */
 static inline bool test_is_refusal(int r)
 {
 	return r == -EUCLEAN || r == -EBADMSG || r == -EOPNOTSUPP || r == -EFBIG;
 }
 
-/* With a copy of the exact size, so that the sanitizer sees one byte too many. */
+/* Parse a copy of the exact size, so that the sanitizer finds every access beyond the end. */
 static inline int test_exact(struct span stored, int (*parse)(struct span stored))
 {
 	auto_free uint8_t *copy = malloc(stored.n);
@@ -50,8 +50,8 @@ static inline int test_exact(struct span stored, int (*parse)(struct span stored
 }
 
 /*
- * Call parse with every prefix, and with every byte changed in several ways, each as it is and with
- * a checksum that is right again. parse must refuse cleanly, or accept and give everything back.
+ * Call parse with every prefix, and with every byte changed in several ways, each with and without
+ * a corrected checksum. parse must refuse cleanly, or accept and reproduce everything.
  */
 static inline void test_falsify(struct span record, int (*parse)(struct span stored))
 {
@@ -84,7 +84,7 @@ static inline void test_falsify(struct span record, int (*parse)(struct span sto
 		}
 }
 
-/* Text of a record; NULL, with the note kept, when it is refused. */
+/* The text of a record; NULL, with the note kept, when it is refused. */
 static inline const char *test_text(struct span stored, struct buf *b)
 {
 	return ocdbt_record_text(b, stored) < 0 ? NULL : buf_str(b);
@@ -112,7 +112,7 @@ static inline void test_dir_close(struct test_dir *t)
 	assert_int_equal(tmp_dir_remove(t->path), 0);
 }
 
-/* The same directory through another engine. */
+/* Open the same directory through another engine. */
 static inline void test_dir_reopen(struct test_dir *t, const char *engine)
 {
 	io_dir_close(t->dir);
@@ -121,7 +121,7 @@ static inline void test_dir_reopen(struct test_dir *t, const char *engine)
 	assert_int_equal(io_dir_open(t->io, t->path, &t->dir), 0);
 }
 
-/* The bytes that a reference names, read from the disk. */
+/* Read the bytes that a reference names from the disk, and compare them. */
 static inline void expect_stored(struct test_dir *t, const struct ocdbt_ref *ref, struct span want)
 {
 	auto_of(io_file) struct io_file *file = NULL;
@@ -142,7 +142,7 @@ static inline void pattern(struct buf *b, size_t n, unsigned seed)
 		buf_add_byte(b, (uint8_t)(i * 7 + (i >> 8) + seed));
 }
 
-/* Another struct io_dir of the same directory, for what takes one. */
+/* Open the directory again, for a function that takes it. */
 static inline struct io_dir *test_dir_again(struct test_dir *t, const char *rel)
 {
 	struct io_dir *dir;
@@ -162,7 +162,7 @@ static inline void test_write(struct test_dir *t, const char *name, struct span 
 		io_dirop(t->dir, IO_MKDIR, copy, NULL, 0700);
 		*slash = '/';
 	}
-	/* Not through io_write_file(), which syncs: tests write thousands of files. */
+	/* Not io_write_file(), which syncs: tests write thousands of files. */
 	snprintf(path, sizeof(path), "%s/%s", t->path, name);
 	f = fopen(path, "wb");
 	assert_non_null(f);
@@ -192,7 +192,7 @@ static inline void test_config(struct ocdbt_config *c, uint32_t inline_max, uint
 	c->compression = OCDBT_PLAIN;
 }
 
-/* A whole database of generation 1 from sorted entries. */
+/* Make a whole database of generation 1 from sorted entries. */
 static inline void test_build(struct io_dir *dir, const struct ocdbt_config *c,
 			      const struct ocdbt_entry *entry, size_t n)
 {
@@ -230,7 +230,10 @@ struct test_forge {
 	struct buf file; /* becomes d/f */
 };
 
-/* Append a node; its reference and what it should say of it. The packer is cleared. */
+/*
+ * Append a node; returns its reference, and sets the statistics that the reference should have. The
+ * packer is cleared.
+ */
 static inline struct ocdbt_ref test_forge_node(struct test_forge *f, struct ocdbt_packer *p,
 					       unsigned strip, struct ocdbt_stats *ret_stats)
 {
@@ -245,7 +248,7 @@ static inline struct ocdbt_ref test_forge_node(struct test_forge *f, struct ocdb
 	return ref;
 }
 
-/* A leaf with these keys, each with the value "v". */
+/* Append a leaf with these keys, each with the value "v". */
 static inline struct ocdbt_ref test_forge_leaf(struct test_forge *f, const char *const *key,
 					       size_t n, unsigned strip,
 					       struct ocdbt_stats *ret_stats)
@@ -260,7 +263,7 @@ static inline struct ocdbt_ref test_forge_leaf(struct test_forge *f, const char 
 	return test_forge_node(f, &p, strip, ret_stats);
 }
 
-/* Write the file and a manifest with this root as the only version; gives the buffer back. */
+/* Write the file, and a manifest with this root as the only version; frees the buffer. */
 static inline void test_forge_finish(struct test_forge *f, const struct ocdbt_ref *root,
 				     unsigned height, const struct ocdbt_stats *stats)
 {
@@ -275,7 +278,7 @@ static inline void test_forge_finish(struct test_forge *f, const struct ocdbt_re
 	buf_release(&f->file);
 }
 
-/* ---- chance, the same in each run ---- */
+/* ---- pseudo-random numbers, the same in each run ---- */
 
 static inline uint32_t test_random(uint64_t *state, uint32_t below)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ocdbt_vectors.h - records as bytes, explained field by field in core/ocdbt/README.md.
+ * ocdbt_vectors.h - records as bytes; core/ocdbt/README.md explains them field by field.
  *
- * Those of TensorStore were written by TensorStore 0.1.86; it reads the others.
+ * Those of TensorStore were written by TensorStore 0.1.86, which reads the others, too.
  */
 #ifndef PYTREEFS_OCDBT_VECTORS_H
 #define PYTREEFS_OCDBT_VECTORS_H
@@ -142,7 +142,7 @@ static const uint8_t vec_vnode_interior[71] = {
 	0xa6, 0xd6, 0x5e, 0xb3, 0x15, 0xea, 0x18, 0xdc, 0xd6, 0x44, 0xf1,
 };
 
-/* a data-file table alone */
+/* a data file table alone */
 static const uint8_t vec_table_bases[30] = {
 	0x04, 0x00, 0x06, 0x01, 0x04, 0x07, 0x01, 0x06, 0x00, 0x03, 0x03, 0x03, 0x64, 0x2f, 0x61,
 	0x31, 0x70, 0x30, 0x2f, 0x64, 0x2f, 0x62, 0x32, 0x33, 0x31, 0x2f, 0x64, 0x2f, 0x63, 0x34,

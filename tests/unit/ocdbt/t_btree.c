@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_btree.c - one B+tree node: the test vectors, every rule broken once, searching, and memory.
+ * t_btree.c - one B+tree node: the test vectors, each rule broken once, searching, and memory.
  */
 #include "tests/unit/lib/ocdbt_test.h"
 
@@ -130,7 +130,10 @@ static void damage_is_refused(void **state)
 	test_falsify(VEC_TS_ROOT, parse);
 }
 
-/* Bodies: height, table, entries, key columns, values. "\x01\x01\x00x" is a table of the one file "x". */
+/*
+ * Bodies: height, table, entries, columns of keys, values. "\x01\x01\x00x" is a table of the single
+ * file "x".
+ */
 static void every_rule_is_checked(void **state)
 {
 	static const struct {
@@ -245,7 +248,7 @@ static void the_search_agrees_with_counting(void **state)
 		char key[64];
 
 		key_of(i, key);
-		/* Sometimes a key that is between two, or before or after all. */
+		/* Sometimes search a key that is between two, or before or after all. */
 		if (test_random(&seed, 3) == 0)
 			key[test_random(&seed, (uint32_t)strlen(key))] =
 				(char)test_random(&seed, 256);
@@ -259,7 +262,7 @@ static void the_search_agrees_with_counting(void **state)
 	assert_int_equal(ocdbt_node_rank(n, S("\xff"), 0), 2000);
 }
 
-/* Of a processor: a machine that stands still, or has other work, counts for nothing. */
+/* Time of the processor, so that a machine that is busy or stands still does not matter. */
 static double seconds(void)
 {
 	struct timespec t;
@@ -268,7 +271,9 @@ static double seconds(void)
 	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* A full node: its memory, and a hundred thousand look-ups, which are nothing beside as many scans.
+/*
+ * A full node: its memory, and the time of a hundred thousand look-ups, compared with that of as
+ * many scans.
  */
 static void a_full_node_is_small_and_fast(void **state)
 {
@@ -289,14 +294,14 @@ static void a_full_node_is_small_and_fast(void **state)
 	assert_true(seconds() - began < 10.0);
 }
 
-static void equal_keys_of_all_lengths_come_back(void **state)
+static void repeated_letters_of_all_lengths_are_keys(void **state)
 {
 	auto_packer p = { 0 };
 	auto_buf b = { 0 }, key = { 0 };
 	auto_of(ocdbt_node) struct ocdbt_node *n = NULL;
 	struct ocdbt_stats stats;
 
-	/* "", "k", "kk", ... up to the longest key there is. */
+	/* "", "k", "kk", ... up to the longest key. */
 	for (size_t i = 0; i <= LIMIT_KEY_BYTES; i += 4369) {
 		struct ocdbt_entry e = test_entry(NONE, S("v"));
 
@@ -327,7 +332,7 @@ int main(void)
 		cmocka_unit_test(key_expansion_is_bounded),
 		cmocka_unit_test(the_search_agrees_with_counting),
 		cmocka_unit_test(a_full_node_is_small_and_fast),
-		cmocka_unit_test(equal_keys_of_all_lengths_come_back),
+		cmocka_unit_test(repeated_letters_of_all_lengths_are_keys),
 	};
 	/* clang-format on */
 

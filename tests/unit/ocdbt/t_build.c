@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_build.c - trees: where nodes end, what reading gives back, and what a failure leaves.
+ * t_build.c - trees: where nodes end, what a reader gets, and the state after a failure.
  */
 #include "tests/unit/lib/ocdbt_test.h"
 
 #include "core/ocdbt/split.h"
 
-/* ---- splitting, as arithmetic ---- */
+/* ---- where nodes end ---- */
 
-/* The sizes of the nodes that n entries of this size are put into. */
+/* The numbers of entries in the nodes that n entries of this size are divided into. */
 static size_t split_all(struct split *s, uint64_t size, uint64_t *ret, size_t max)
 {
 	size_t n_nodes = 0;
@@ -39,14 +39,14 @@ static void nodes_end_where_tensorstore_ends_them(void **state)
 		/* More entries than a node may have: 7-digit keys, empty values. */
 		{ 1000000000, 1, 0, 1048577, 23, { 524289, 524288 } },
 		{ 1000000000, 1, 0, 1048576, 23, { 1048576 } },
-		/* No limit but that one; then every node but the last counts as too large. */
+		/* No other limit; then every node but the last counts as too large. */
 		{ 0, 1, 0, 3, 100, { 3 } },
 		{ 0, 1, 0, 1048577, 23, { 524288, 524289 } },
 		{ 0, 2, 0, 2097153, 100, { 699050, 699051, 699052 } },
-		/* Every entry is too large: one each in a leaf, two each above. */
+		/* Every entry is too large: one in each leaf, two in each node above. */
 		{ 1, 1, 0, 3, 50, { 1, 1, 1 } },
 		{ 1, 2, 0, 5, 50, { 2, 2, 1 } },
-		/* Equal parts, not a full node and a rest. */
+		/* Equal parts, instead of a full node and a rest. */
 		{ 100, 1, 0, 11, 10, { 6, 5 } },
 		{ 100, 1, 0, 10, 10, { 10 } },
 		/* The common prefix counts once per node. */
@@ -70,8 +70,8 @@ static void nodes_end_where_tensorstore_ends_them(void **state)
 	}
 }
 
-/* The entry that makes a node too large goes to the next one. */
-static void an_entry_too_many_is_given_back(void **state)
+/* The entry that would make a node too large goes to the next one. */
+static void an_entry_too_many_goes_to_the_next_node(void **state)
 {
 	struct split s = { .max = 100, .least = 1, .n = 4, .sum = 40 + 40 + 90 + 10 };
 
@@ -127,7 +127,7 @@ static int by_key(const void *a, const void *b)
 	return span_cmp(((const struct ocdbt_entry *)a)->key, ((const struct ocdbt_entry *)b)->key);
 }
 
-/* Keys of few letters, so that prefixes nest; values around the inline limit. */
+/* Keys of few letters, so that prefixes nest; values around the limit for inline values. */
 static void model_init(struct model *m, uint64_t *seed, size_t n, uint32_t inline_max)
 {
 	static const char letters[] = { 'a', 'b', '/', '\0', '\xff' };
@@ -192,7 +192,7 @@ static void check_model(struct ocdbt *db, const struct model *m, uint32_t inline
 		check_stored(db, &e.value, m->entry[i].value.bytes, inline_max);
 	}
 	assert_int_equal(ocdbt_cursor_next(cur, &e), 0);
-	/* In random order, with keys that are not there among them. */
+	/* In random order, and also keys that do not exist. */
 	for (size_t i = 0; i < m->n; i++) {
 		const struct ocdbt_entry *want = &m->entry[test_random(seed, (uint32_t)m->n)];
 		auto_buf other = { 0 };
@@ -211,7 +211,7 @@ static int no_finding(void *arg, const struct ocdbt_finding *f)
 	return 0;
 }
 
-static void random_trees_come_back(void **state)
+static void random_trees_are_read_back(void **state)
 {
 	static const uint32_t inline_max[] = { 0, 10, 100 };
 	static const uint32_t node_max[] = { 0, 1, 100, 300, 2000, 100000 };
@@ -236,7 +236,7 @@ static void random_trees_come_back(void **state)
 		c.compression = round % 2 ? OCDBT_ZSTD : OCDBT_PLAIN;
 		model_init(&m, &seed, sizes[round / 18], limit);
 		test_build(t.dir, &c, m.entry, m.n);
-		/* No cache, one that holds nothing, and one that holds all. */
+		/* No cache, a cache that holds nothing, and one that holds everything. */
 		if (round % 3)
 			assert_int_equal(cache_new(round % 3 == 1 ? 1 : 64 * MiB, &cache), 0);
 		db = test_open_db(&t, ".", cache);
@@ -268,8 +268,10 @@ static void ranges_are_those_of_the_model(void **state)
 		db = test_open_db(&t, ".", NULL);
 		assert_int_equal(ocdbt_cursor_open(db, test_latest(db), &cur), 0);
 		for (int k = 0; k < 60; k++) {
-			/* From one key, or a part of it, to another; sometimes empty or the wrong
-			 * way round. */
+			/*
+			 * From one key, or a part of it, to another; sometimes the range is empty
+			 * or reversed.
+			 */
 			struct span low = m.entry[test_random(&seed, (uint32_t)m.n)].key;
 			struct span high = m.entry[test_random(&seed, (uint32_t)m.n)].key;
 			struct ocdbt_entry e;
@@ -338,7 +340,7 @@ static void keys_must_ascend(void **state)
 	test_dir_close(&t);
 }
 
-/* A source that has fewer entries the second time. */
+/* A source that has fewer entries in the second pass. */
 struct fickle {
 	struct ocdbt_array_source array;
 	int rounds;
@@ -377,9 +379,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nodes_end_where_tensorstore_ends_them),
-		cmocka_unit_test(an_entry_too_many_is_given_back),
+		cmocka_unit_test(an_entry_too_many_goes_to_the_next_node),
 		cmocka_unit_test(no_entries_are_an_empty_version),
-		cmocka_unit_test(random_trees_come_back),
+		cmocka_unit_test(random_trees_are_read_back),
 		cmocka_unit_test(ranges_are_those_of_the_model),
 		cmocka_unit_test(prefixes_end_before_their_successor),
 		cmocka_unit_test(keys_must_ascend),

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_check.c - every kind of fault is found, named with its address, and does not hide the others.
+ * t_check.c - every kind of fault is found, reported with its address, and does not hide others.
  */
 #include "tests/unit/lib/ocdbt_test.h"
 
 #include "core/ocdbt/visited.h"
 
 struct found {
-	struct buf text; /* "SEVERITY WHERE: TEXT\n" of each finding */
+	struct buf text; /* "SEVERITY WHERE: TEXT\n" for each finding */
 	unsigned n, stop_at;
 };
 
@@ -99,7 +99,7 @@ static void a_short_file_is_found(void **state)
 	test_dir_close(&t);
 }
 
-static void a_taker_can_end_it(void **state)
+static void the_caller_can_end_the_check(void **state)
 {
 	struct ocdbt_check_stats stats;
 	struct found x = { .stop_at = 1 };
@@ -119,7 +119,7 @@ static void a_taker_can_end_it(void **state)
 
 /* ---- faults between records ---- */
 
-/* A root over two leaves "aa", "ab" and "ba", "bb"; `fault` breaks one thing. */
+/* Make a root of two leaves "aa", "ab" and "ba", "bb"; `fault` selects what is broken. */
 static void forge(struct test_dir *t, int fault)
 {
 	static const char *const one_keys[] = { "aa", "ab" };
@@ -148,7 +148,7 @@ static void forge(struct test_dir *t, int fault)
 	test_forge_finish(&f, &root, fault == 8 ? 2 : 1, &stats);
 }
 
-static void faults_between_records_are_found(void **state)
+static void contradictions_between_records_are_found(void **state)
 {
 	static const struct {
 		int fault;
@@ -181,8 +181,8 @@ static void faults_between_records_are_found(void **state)
 	}
 }
 
-/* The last child of the first child reaches beyond the bound of a grandparent's entry. */
-static void bounds_come_down_the_right_edge(void **state)
+/* The last child of the first child exceeds the bound of an entry of the root. */
+static void the_right_edge_inherits_bounds(void **state)
 {
 	static const char *const low_keys[] = { "a", "z" };
 	static const char *const high_keys[] = { "m" };
@@ -214,8 +214,11 @@ static void bounds_come_down_the_right_edge(void **state)
 	test_dir_close(&t);
 }
 
-/* A known subtree met again under a tighter bound: only its right edge is looked at, and it shows. */
-static void a_shared_subtree_is_held_to_each_bound(void **state)
+/*
+ * A known subtree is reached again under a tighter bound: only its right edge is checked, and is at
+ * fault.
+ */
+static void a_shared_subtree_is_checked_against_each_bound(void **state)
 {
 	static const char *const shared_keys[] = { "1", "9" };
 	struct ocdbt_check_stats stats;
@@ -231,7 +234,7 @@ static void a_shared_subtree_is_held_to_each_bound(void **state)
 	leaf = test_forge_leaf(&f, shared_keys, 2, 0, &leaf_stats);
 	assert_int_equal(ocdbt_packer_add_child(&p, S(""), 0, &leaf, &leaf_stats), 0);
 	inner = test_forge_node(&f, &p, 0, &inner_stats);
-	/* Under "a" it is fine; under "b" its "b9" is beyond "b5". */
+	/* Under "a" it is sound; under "b" its "b9" is beyond "b5". */
 	p.height = 2;
 	assert_int_equal(ocdbt_packer_add_child(&p, S("a"), 1, &inner, &inner_stats), 0);
 	assert_int_equal(ocdbt_packer_add_child(&p, S("b"), 1, &inner, &inner_stats), 0);
@@ -241,7 +244,7 @@ static void a_shared_subtree_is_held_to_each_bound(void **state)
 	assert_int_equal(check_dir(&t, true, &x, &stats), 0);
 	assert_int_equal(stats.errors, 1);
 	assert_non_null(strstr((const char *)x.text.p, "last key 'b9' is not below 'b5'"));
-	/* Each node was gone through once. */
+	/* Each node was traversed once. */
 	assert_int_equal(stats.nodes, 3);
 	assert_int_equal(stats.keys, 2);
 	buf_release(&x.text);
@@ -310,7 +313,7 @@ static void values_outside_their_files_are_found(void **state)
 	root = test_forge_node(&f, &p, 0, &s);
 	test_forge_finish(&f, &root, 0, &s);
 	assert_int_equal(check_dir(&t, true, &x, &stats), 0);
-	/* An absent file is said once, however many values it should hold. */
+	/* An absent file is reported once, however many values refer to it. */
 	assert_string_equal(
 		(const char *)x.text.p,
 		"error value:d/v:5:6: value of key 1 ends beyond the 10 bytes of its file\n"
@@ -339,7 +342,7 @@ static void unused_data_files_are_reported_and_not_a_fault(void **state)
 	assert_string_equal(
 		(const char *)x.text.p,
 		"info file:d/0123456789abcdef0123456789abcdef: nothing refers to this data file\n");
-	/* Of the latest version alone nobody can tell. */
+	/* A check of the latest version alone cannot find unused files. */
 	assert_int_equal(check_dir(&t, false, &y, &stats), 0);
 	assert_int_equal(y.n, 0);
 	buf_release(&x.text);
@@ -411,12 +414,12 @@ static void claims_of_version_nodes_are_checked(void **state)
 	}
 }
 
-static void what_was_visited_is_known(void **state)
+static void visited_records_are_known(void **state)
 {
 	struct visited s = { 0 };
 
 	for (uint64_t i = 0; i < 5000; i++) {
-		/* Many ids that fall on the same places. */
+		/* Many ids that have the same slots. */
 		uint64_t id[2] = { i % 50 * 4096, i };
 		struct visited_item *item;
 
@@ -442,15 +445,15 @@ int main(void)
 		cmocka_unit_test(a_sound_database_has_no_findings),
 		cmocka_unit_test(each_broken_node_is_found),
 		cmocka_unit_test(a_short_file_is_found),
-		cmocka_unit_test(a_taker_can_end_it),
-		cmocka_unit_test(faults_between_records_are_found),
-		cmocka_unit_test(bounds_come_down_the_right_edge),
-		cmocka_unit_test(a_shared_subtree_is_held_to_each_bound),
+		cmocka_unit_test(the_caller_can_end_the_check),
+		cmocka_unit_test(contradictions_between_records_are_found),
+		cmocka_unit_test(the_right_edge_inherits_bounds),
+		cmocka_unit_test(a_shared_subtree_is_checked_against_each_bound),
 		cmocka_unit_test(a_bomb_of_shared_nodes_is_cheap),
 		cmocka_unit_test(values_outside_their_files_are_found),
 		cmocka_unit_test(unused_data_files_are_reported_and_not_a_fault),
 		cmocka_unit_test(claims_of_version_nodes_are_checked),
-		cmocka_unit_test(what_was_visited_is_known),
+		cmocka_unit_test(visited_records_are_known),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_data.c - data files being written: gathering, streams, threads, and what failures leave behind.
+ * t_data.c - data files being written: collecting, streams, threads, and the state after failures.
  */
 #include "tests/unit/lib/ocdbt_test.h"
 
@@ -8,7 +8,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 
-/* The same through the writer, synced or not. */
+/* The writer locates the value, whether it is synced or not. */
 static void expect_located(struct ocdbt_data *data, const struct ocdbt_ref *ref, struct span want)
 {
 	auto_kv_loc loc = { 0 };
@@ -55,7 +55,7 @@ static void values_of_all_sizes_are_stored(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
 		pattern(&b, sizes[i], (unsigned)i);
 		assert_int_equal(ocdbt_data_put(data, buf_span(&b), &ref[i]), 0);
-		/* One thread, one file, no gaps. */
+		/* One thread uses one file, without gaps. */
 		assert_int_equal(ref[i].off, total);
 		expect_located(data, &ref[i], buf_span(&b));
 		total += sizes[i];
@@ -74,7 +74,7 @@ static void values_of_all_sizes_are_stored(void **state)
 	test_dir_close(&t);
 }
 
-static void nothing_is_nowhere(void **state)
+static void an_empty_value_has_no_place(void **state)
 {
 	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
 	struct ocdbt_ref ref = { .off = 7 };
@@ -94,7 +94,7 @@ static void nothing_is_nowhere(void **state)
 	test_dir_close(&t);
 }
 
-static void small_values_are_gathered(void **state)
+static void small_values_are_collected(void **state)
 {
 	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
 	struct ocdbt_ref ref;
@@ -113,7 +113,7 @@ static void small_values_are_gathered(void **state)
 	test_dir_close(&t);
 }
 
-/* Also when the next value made its file write a part of what was gathered. */
+/* Also when the next value has caused a part of the buffer to be written. */
 static void values_are_found_while_others_follow(void **state)
 {
 	enum { N = 40 };
@@ -136,7 +136,7 @@ static void values_are_found_while_others_follow(void **state)
 	test_dir_close(&t);
 }
 
-static void full_files_are_left(void **state)
+static void full_files_are_closed(void **state)
 {
 	struct ocdbt_data_opts opts = { .prefix = "values/x/", .target_size = 1000 };
 	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
@@ -151,7 +151,7 @@ static void full_files_are_left(void **state)
 		pattern(&b, 400, (unsigned)i);
 		assert_int_equal(ocdbt_data_put(data, buf_span(&b), &ref[i]), 0);
 		assert_int_equal(ref[i].rel.n, 9 + 32);
-		/* Three fill a file: an item is never split. */
+		/* Three values fill a file; a value is never split. */
 		assert_int_equal(ref[i].off, (unsigned)(i % 3) * 400u);
 	}
 	assert_int_equal(ocdbt_data_sync(data), 0);
@@ -164,7 +164,7 @@ static void full_files_are_left(void **state)
 	test_dir_close(&t);
 }
 
-static void streams_lie_in_one_piece(void **state)
+static void streamed_values_are_contiguous(void **state)
 {
 	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
 	struct ocdbt_stream *one, *two;
@@ -177,7 +177,7 @@ static void streams_lie_in_one_piece(void **state)
 	pattern(&all, 5 * MiB + 100, 3);
 	assert_int_equal(ocdbt_stream_open(data, &one), 0);
 	assert_int_equal(ocdbt_stream_open(data, &two), 0);
-	/* Turn by turn, in pieces of odd sizes, with another value between them. */
+	/* Alternating, in pieces of odd sizes, with another value between them. */
 	for (size_t at = 0, step = 1; at < all.n; at += step, step = step * 3 % 700000 + 1) {
 		struct span piece = span_of(all.p + at, MIN(step, all.n - at));
 
@@ -252,7 +252,7 @@ static void ranges_of_files_are_copied(void **state)
 	assert_int_equal(io_file_open(t.dir, "other", O_RDONLY, 0, &from), 0);
 	assert_int_equal(ocdbt_stream_open(data, &s), 0);
 	assert_int_equal(ocdbt_stream_copy(s, from, 33, 3 * MiB), 0);
-	/* What is not there is not copied, not even in part. */
+	/* When the range is not in the file, no part of it is copied. */
 	assert_int_equal(ocdbt_stream_copy(s, from, 1 * MiB, 3 * MiB), -EUCLEAN);
 	assert_int_equal(ocdbt_stream_add(s, S("end")), 0);
 	assert_int_equal(ocdbt_stream_close(s, &ref), 0);
@@ -268,8 +268,8 @@ static void ranges_of_files_are_copied(void **state)
 	test_dir_close(&t);
 }
 
-/* Every write fails once; the call is made again and the result is as if nothing had been. */
-static void a_full_disk_can_be_waited_out(void **state)
+/* Every write fails once; the call is repeated, and the result is the same as without failures. */
+static void values_can_be_added_again_after_a_full_disk(void **state)
 {
 	static const char *const rules[] = {
 		"fault(write:enospc:1):sync", "fault(write:enospc:2):sync",
@@ -307,7 +307,7 @@ static void a_full_disk_can_be_waited_out(void **state)
 	}
 }
 
-static void a_stream_can_wait_out_a_full_disk(void **state)
+static void a_stream_continues_after_a_full_disk(void **state)
 {
 	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
 	struct ocdbt_stream *s;
@@ -347,7 +347,7 @@ static void syncing_reaches_files_and_names(void **state)
 	assert_int_equal(ocdbt_data_put(data, S("value"), &ref), 0);
 	assert_int_equal(atomic_load(&stats->syncs), 0);
 	assert_int_equal(ocdbt_data_sync(data), 0);
-	/* The file, its directory, and the directory of that. */
+	/* The file, its directory, and the parent of that. */
 	assert_int_equal(atomic_load(&stats->syncs), 3);
 	assert_int_equal(ocdbt_data_sync(data), 0);
 	assert_int_equal(atomic_load(&stats->syncs), 3);
@@ -409,7 +409,7 @@ static void an_existing_file_is_not_touched(void **state)
 	test_dir_close(&t);
 }
 
-static void strange_references_are_refused(void **state)
+static void foreign_references_are_refused(void **state)
 {
 	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
 	struct kv_loc loc = { 0 };
@@ -470,7 +470,7 @@ static void *work(void *arg)
 			if (w->r >= 0)
 				w->r = ocdbt_stream_close(s, &w->ref[i]);
 		}
-		/* Reading back while others write. */
+		/* Read back while others write. */
 		if (w->r >= 0 && i % 10 == 0) {
 			auto_kv_loc loc = { 0 };
 
@@ -483,7 +483,7 @@ static void *work(void *arg)
 	return NULL;
 }
 
-static void threads_do_not_meet(void **state)
+static void threads_use_files_of_their_own(void **state)
 {
 	struct ocdbt_data_opts opts = { .target_size = 4 * MiB };
 	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
@@ -516,20 +516,20 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(values_of_all_sizes_are_stored),
-		cmocka_unit_test(nothing_is_nowhere),
-		cmocka_unit_test(small_values_are_gathered),
+		cmocka_unit_test(an_empty_value_has_no_place),
+		cmocka_unit_test(small_values_are_collected),
 		cmocka_unit_test(values_are_found_while_others_follow),
-		cmocka_unit_test(full_files_are_left),
-		cmocka_unit_test(streams_lie_in_one_piece),
+		cmocka_unit_test(full_files_are_closed),
+		cmocka_unit_test(streamed_values_are_contiguous),
 		cmocka_unit_test(aborted_streams_leave_no_hole),
 		cmocka_unit_test(ranges_of_files_are_copied),
-		cmocka_unit_test(a_full_disk_can_be_waited_out),
-		cmocka_unit_test(a_stream_can_wait_out_a_full_disk),
+		cmocka_unit_test(values_can_be_added_again_after_a_full_disk),
+		cmocka_unit_test(a_stream_continues_after_a_full_disk),
 		cmocka_unit_test(syncing_reaches_files_and_names),
 		cmocka_unit_test(discarding_leaves_no_file),
 		cmocka_unit_test(an_existing_file_is_not_touched),
-		cmocka_unit_test(strange_references_are_refused),
-		cmocka_unit_test(threads_do_not_meet),
+		cmocka_unit_test(foreign_references_are_refused),
+		cmocka_unit_test(threads_use_files_of_their_own),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

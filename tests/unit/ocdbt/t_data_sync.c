@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_data_sync.c - data files after a sync that failed.
+ * t_data_sync.c - data files after a failed sync.
  */
 #include "tests/engine/io_crash.h"
 #include "tests/unit/lib/ocdbt_test.h"
 
 #include <fcntl.h>
 
-/* A second sync alone would mean nothing: bytes and names are written again before it. */
-static void what_a_failed_sync_lost_is_written_again(void **state)
+/* A second sync alone is not enough: bytes and names are written again before it. */
+static void bytes_lost_by_a_failed_sync_are_written_again(void **state)
 {
-	/* Creation twice and a directory between, the write, then three syncs of which one fails. */
+	/*
+	 * Two creations with a directory in between, the write, and three syncs, of which one
+	 * fails.
+	 */
 	for (unsigned n = 1; n < 12; n++) {
 		auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
 		struct ocdbt_ref ref;
@@ -26,7 +29,7 @@ static void what_a_failed_sync_lost_is_written_again(void **state)
 		if (r < 0)
 			r = ocdbt_data_sync(data);
 		assert_int_equal(r, 0);
-		/* The power goes: what was called durable is there. */
+		/* After a power loss, everything that was reported as durable is there. */
 		snprintf(path, sizeof(path), "%.*s", SPAN_ARG(ref.rel));
 		ref.rel = span_str(path);
 		ocdbt_data_free(take(data));
@@ -36,7 +39,7 @@ static void what_a_failed_sync_lost_is_written_again(void **state)
 	}
 }
 
-/* As when the kernel dropped the page of a value, and the disk has something older. */
+/* As if the kernel had dropped the page of a value, and the disk had older bytes. */
 static void drop_page(struct test_dir *t, const struct ocdbt_ref *ref)
 {
 	auto_of(io_file) struct io_file *file = NULL;
@@ -48,7 +51,7 @@ static void drop_page(struct test_dir *t, const struct ocdbt_ref *ref)
 	assert_int_equal(io_run(t->io, &req, 1), 0);
 }
 
-/* One that has been written in part. */
+/* A stream that has been written in part. */
 static struct ocdbt_stream *begun_stream(struct ocdbt_data *data)
 {
 	struct ocdbt_stream *s;
@@ -62,7 +65,7 @@ static struct ocdbt_stream *begun_stream(struct ocdbt_data *data)
 	return s;
 }
 
-static void what_cannot_be_read_back_is_refused(void **state)
+static void bytes_that_cannot_be_read_back_are_an_error(void **state)
 {
 	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
 	struct ocdbt_ref ref;
@@ -78,7 +81,7 @@ static void what_cannot_be_read_back_is_refused(void **state)
 		assert_non_null(strstr(err_text(-EIO), "write it again"));
 		assert_int_equal(ocdbt_data_put(data, S("more"), &ref), -EIO);
 	}
-	/* Throwing everything away is a new beginning. */
+	/* Discarding everything is a new beginning. */
 	assert_int_equal(ocdbt_data_discard(data), 0);
 	assert_int_equal(ocdbt_data_put(data, S("value"), &ref), 0);
 	assert_int_equal(ocdbt_data_sync(data), 0);
@@ -87,7 +90,7 @@ static void what_cannot_be_read_back_is_refused(void **state)
 	test_dir_close(&t);
 }
 
-/* A rewind cuts what was written in the middle; what is left is known by its checksum. */
+/* A rewind cuts a part that was written; a checksum of the rest is known. */
 static void a_cut_file_is_mended(void **state)
 {
 	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
@@ -107,8 +110,10 @@ static void a_cut_file_is_mended(void **state)
 	test_dir_close(&t);
 }
 
-/* The page of a value was dropped before the rest of its part was given up: what is there now is
- * not a checksum. */
+/*
+ * The page of a value was dropped before the rest of its part was given up: the bytes that are
+ * there now give no valid checksum.
+ */
 static void a_cut_part_is_not_trusted(void **state)
 {
 	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
@@ -132,8 +137,8 @@ static void a_cut_part_is_not_trusted(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_a_failed_sync_lost_is_written_again),
-		cmocka_unit_test(what_cannot_be_read_back_is_refused),
+		cmocka_unit_test(bytes_lost_by_a_failed_sync_are_written_again),
+		cmocka_unit_test(bytes_that_cannot_be_read_back_are_an_error),
 		cmocka_unit_test(a_cut_file_is_mended),
 		cmocka_unit_test(a_cut_part_is_not_trusted),
 	};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_db.c - opening: which manifest counts, which paths a data file may have, files kept open, nodes
- * in and out of the cache.
+ * t_db.c - opening: which manifest is current, which paths a data file may have, files kept open,
+ * nodes with and without the cache.
  */
 #include "tests/unit/lib/ocdbt_test.h"
 
@@ -31,8 +31,7 @@ static void without_a_manifest_there_is_no_database(void **state)
 	assert_non_null(strstr(err_text(-ENOENT), "'manifest.ocdbt' is absent"));
 	test_write(&t, "manifest.ocdbt", span_of(vec_manifest_inline, 50));
 	assert_int_equal(try_open(&t, &db), -EUCLEAN);
-	assert_non_null(
-		strstr(err_text(-EUCLEAN), "manifest.ocdbt': manifest says that it has 97 bytes"));
+	assert_non_null(strstr(err_text(-EUCLEAN), "manifest.ocdbt': manifest declares 97 bytes"));
 	test_write(&t, "manifest.ocdbt", NONE);
 	assert_int_equal(try_open(&t, &db), -EUCLEAN);
 	test_write(&t, "manifest.ocdbt", VEC(manifest_inline));
@@ -61,7 +60,7 @@ static void write_numbered(struct test_dir *t, const char *name, enum ocdbt_kind
 	test_write(t, name, buf_span(&b));
 }
 
-static void the_highest_number_counts(void **state)
+static void the_manifest_with_the_highest_number_is_current(void **state)
 {
 	struct ocdbt *db;
 	struct test_dir t;
@@ -73,7 +72,7 @@ static void the_highest_number_counts(void **state)
 	ocdbt_db_close(db);
 	write_numbered(&t, "manifest.0000000000000009", OCDBT_SINGLE, 9, 5);
 	write_numbered(&t, "manifest.000000000000001f", OCDBT_SINGLE, 31, 5);
-	/* Names that are not valid, each of which would be higher. */
+	/* Names that are not valid, and would have a higher number. */
 	test_write(&t, "manifest.00000000000000FF", S("junk"));
 	test_write(&t, "manifest.00000000000000ff.__lock", S("junk"));
 	test_write(&t, "manifest.0000000000000ff", S("junk"));
@@ -247,8 +246,10 @@ static void few_files_stay_open(void **state)
 				assert_string_equal(got, name);
 				io_file_unref(file);
 			}
-		/* Each is opened once in a row, and in the second round those of the first are
-		 * gone. */
+		/*
+		 * Each is opened at most once in a row; in the second round, those of the first
+		 * have been closed.
+		 */
 		assert_in_range(atomic_load(&io_engine_stats(t.io)->opens) - opens, 1, n);
 	}
 	for (unsigned i = 0, n = 0; i < LIMIT_DB_FILES; i++) {
@@ -313,7 +314,7 @@ static void a_node_larger_than_the_cache_works(void **state)
 	}
 }
 
-/* The clock of files may be too coarse to tell two changes apart. */
+/* The clock of the file system may be too coarse to distinguish two changes, so set the time. */
 static void flip(const char *path, uint64_t at, time_t time)
 {
 	const struct timespec times[2] = { { .tv_sec = time }, { .tv_sec = time } };
@@ -358,7 +359,7 @@ static void a_refused_node_is_remembered_until_its_file_changes(void **state)
 		assert_non_null(strstr(err_text(-EBADMSG), "btreenode"));
 		assert_true(refusals_any(&db->refusals));
 	}
-	/* At once, though the file is open. */
+	/* At once, although the file is open. */
 	flip(path, root->off + root->len / 2, 1001);
 	assert_int_equal(find_one(db), 1);
 	ocdbt_db_close(db);
@@ -400,7 +401,7 @@ static void threads_share_nodes(void **state)
 
 	test_dir_open(&t, "sync");
 	build_many(&t, entries, keys, 5000, 2000);
-	/* Too small for all, so that nodes come and go under the readers. */
+	/* Too small for all nodes, so that they are evicted while readers use them. */
 	assert_int_equal(cache_new(40 * KiB, &cache), 0);
 	db = test_open_db(&t, ".", cache);
 	for (unsigned i = 0; i < 6; i++) {
@@ -416,10 +417,13 @@ static void threads_share_nodes(void **state)
 	test_dir_close(&t);
 }
 
-/* ---- numbers of records ---- */
+/* ---- ids of records ---- */
 
-/* More files than are remembered, one path twice the length of what is, and one split in two ways. */
-static void records_have_their_own_numbers(void **state)
+/*
+ * More files than are cached, a path twice as long as the cached ones, and one that is split in two
+ * ways.
+ */
+static void records_have_distinct_ids(void **state)
 {
 	char far[225];
 	const char *const path[][2] = { { "", "a" },   { "", "b" },   { "d/", "a" },
@@ -459,7 +463,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(without_a_manifest_there_is_no_database),
-		cmocka_unit_test(the_highest_number_counts),
+		cmocka_unit_test(the_manifest_with_the_highest_number_is_current),
 		cmocka_unit_test(numbered_manifests_must_agree),
 		cmocka_unit_test(only_usable_paths_are_opened),
 		cmocka_unit_test(short_files_are_named_with_their_size),
@@ -467,7 +471,7 @@ int main(void)
 		cmocka_unit_test(a_node_larger_than_the_cache_works),
 		cmocka_unit_test(a_refused_node_is_remembered_until_its_file_changes),
 		cmocka_unit_test(threads_share_nodes),
-		cmocka_unit_test(records_have_their_own_numbers),
+		cmocka_unit_test(records_have_distinct_ids),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

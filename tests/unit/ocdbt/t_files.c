@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_files.c - data-file tables: the rules of prefixes and bases, transitive paths, the sorted
+ * t_files.c - data file tables: the rules of prefixes and bases, transitive paths, the sorted
  * packing.
  */
 #include "tests/unit/lib/ocdbt_test.h"
@@ -86,7 +86,7 @@ static void the_rules_are_checked(void **state)
 		{ "\x02\x01\x02\x01\x01\x02"
 		  "abc",
 		  9, 0, "" },
-		/* A base that is a prefix of the one before it is read as it is written. */
+		/* A base that is a prefix of the previous one is read as it is written. */
 		{ "\x02\x01\x02\x01\x02\x01"
 		  "abc",
 		  9, 0, "" },
@@ -118,7 +118,7 @@ static void paths_end_at_their_limit(void **state)
 	struct ocdbt_files f;
 	uint32_t id;
 
-	/* One path of 65533 bytes below a base of 2 is at the limit, below one of 3 beyond it. */
+	/* A path of 65533 bytes below a base of 2 is at the limit, below a base of 3 beyond it. */
 	wire_put_varint(&table, 1);
 	wire_put_varint(&table, 65533);
 	wire_put_varint(&table, 0);
@@ -136,7 +136,7 @@ static void paths_end_at_their_limit(void **state)
 	assert_int_equal(ocdbt_filelist_add(&list, span_of(long_base.p, 65535), NONE, &id), 0);
 }
 
-/* Each path repeats the one before it and costs four bytes: expanded they would need 13 GB. */
+/* Each path repeats the previous one and costs four bytes; expanded they would need 13 GB. */
 static void expansion_is_bounded(void **state)
 {
 	auto_buf b = { 0 };
@@ -157,7 +157,7 @@ static void expansion_is_bounded(void **state)
 	assert_int_equal(a.total, 0);
 }
 
-static void truncation_never_passes(void **state)
+static void truncated_tables_are_refused(void **state)
 {
 	for (size_t n = 0; n < sizeof(vec_table_bases); n++) {
 		auto_free uint8_t *exact = malloc(n + 1);
@@ -170,7 +170,7 @@ static void truncation_never_passes(void **state)
 	}
 }
 
-static void random_tables_come_back(void **state)
+static void random_tables_are_read_back(void **state)
 {
 	uint64_t seed = 5;
 
@@ -216,8 +216,8 @@ int main(void)
 		cmocka_unit_test(the_rules_are_checked),
 		cmocka_unit_test(paths_end_at_their_limit),
 		cmocka_unit_test(expansion_is_bounded),
-		cmocka_unit_test(truncation_never_passes),
-		cmocka_unit_test(random_tables_come_back),
+		cmocka_unit_test(truncated_tables_are_refused),
+		cmocka_unit_test(random_tables_are_read_back),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

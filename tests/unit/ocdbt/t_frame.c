@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_frame.c - the envelope: lengths, checksum, versions, and what a zstd frame may do to memory.
+ * t_frame.c - the envelope: lengths, checksum, versions, and the memory that a zstd frame can cost.
  */
 #include "tests/unit/lib/ocdbt_test.h"
 
@@ -14,7 +14,7 @@ static int open_leaf(struct span stored)
 	return ocdbt_frame_open(OCDBT_BTREENODE, stored, 1 * MiB, &hold, &body);
 }
 
-/* An envelope of compression 1 around these bytes. */
+/* Make an envelope of compression 1 around these bytes. */
 static void wrap(struct span frame, struct buf *ret)
 {
 	assert_int_equal(ocdbt_frame_pack(OCDBT_BTREENODE, NULL, frame, ret), 0);
@@ -22,7 +22,7 @@ static void wrap(struct span frame, struct buf *ret)
 	test_fix_crc(ret);
 }
 
-static void the_body_comes_out(void **state)
+static void the_body_is_returned(void **state)
 {
 	auto_buf hold = { 0 };
 	struct span plain, packed;
@@ -34,7 +34,7 @@ static void the_body_comes_out(void **state)
 	assert_true(span_eq(plain, packed));
 }
 
-static void what_is_packed_opens(void **state)
+static void packed_records_can_be_opened(void **state)
 {
 	static const int levels[] = { 0, 1, 5, 22, -7, -131072 };
 	auto_buf body = { 0 };
@@ -60,7 +60,7 @@ static void what_is_packed_opens(void **state)
 
 static void damage_is_refused(void **state)
 {
-	/* What a plain body holds is not known here; a frame cut short is. */
+	/* The content of a plain body is not checked here; a truncated frame is refused. */
 	test_falsify(VEC(leaf_zstd), open_leaf);
 	test_falsify(VEC(leaf_mixed), open_leaf);
 }
@@ -74,8 +74,9 @@ static void refusals_name_both_values(void **state)
 		int code;
 		const char *text;
 	} cases[] = {
-		{ 0, 0x0d, true, -EUCLEAN, "no B+tree node: magic 0ddb20de, should be 0cdb20de" },
-		{ 4, 0x1b, false, -EUCLEAN, "B+tree node says that it has 27 bytes, it has 26" },
+		{ 0, 0x0d, true, -EUCLEAN,
+		  "not a B+tree node: magic 0ddb20de, should be 0cdb20de" },
+		{ 4, 0x1b, false, -EUCLEAN, "B+tree node declares 27 bytes, has 26" },
 		{ 12, 1, true, -EOPNOTSUPP, "B+tree node of format version 1, known is 0" },
 		{ 13, 2, true, -EOPNOTSUPP, "B+tree node with compression 2, known are 0 and 1" },
 		{ 0x12, 0x62, false, -EBADMSG, "stored 5632120a" },
@@ -94,7 +95,7 @@ static void refusals_name_both_values(void **state)
 	}
 }
 
-/* Long spellings of version and compression are legal. */
+/* Longer spellings of version and compression than necessary are legal. */
 static void overlong_numbers_are_read(void **state)
 {
 	auto_buf b = { 0 }, hold = { 0 };
@@ -109,7 +110,7 @@ static void overlong_numbers_are_read(void **state)
 	assert_int_equal(body.n, 8);
 }
 
-/* A frame of a stream, as TensorStore writes: no content size. */
+/* Make a frame as a stream, like TensorStore: without a content size. */
 static void stream_frame(struct buf *ret, size_t n, int window_log, bool checksum)
 {
 	ZSTD_CCtx *ctx = ZSTD_createCCtx();
@@ -203,7 +204,7 @@ static void one_frame_and_nothing_else(void **state)
 		wrap(buf_span(&f), &b);
 		assert_int_equal(open_leaf(buf_span(&b)), i == 0 ? 0 : -EUCLEAN);
 	}
-	/* Cut anywhere, or with any byte of the frame changed, it fails or decodes; nothing else. */
+	/* Truncated anywhere, or with any byte of the frame changed, it either fails or decodes. */
 	wrap(buf_span(&frame), &one);
 	test_falsify(buf_span(&one), open_leaf);
 }
@@ -222,8 +223,8 @@ static void plain_bodies_have_the_same_limit(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(the_body_comes_out),
-		cmocka_unit_test(what_is_packed_opens),
+		cmocka_unit_test(the_body_is_returned),
+		cmocka_unit_test(packed_records_can_be_opened),
 		cmocka_unit_test(damage_is_refused),
 		cmocka_unit_test(refusals_name_both_values),
 		cmocka_unit_test(overlong_numbers_are_read),

@@ -17,7 +17,7 @@ static size_t size_of(unsigned i)
 	return i * 37 % 180;
 }
 
-/* Values of up to 180 bytes, those of more than 50 in files; `step` leaves keys out. */
+/* Values of up to 180 bytes, those of more than 50 in files; `step` leaves out keys. */
 static void build_kv(struct test_dir *t, const char *rel, unsigned first, unsigned step)
 {
 	auto_of(io_dir) struct io_dir *dir = NULL;
@@ -69,7 +69,7 @@ static void check_loc(const struct kv_loc *loc, unsigned i)
 	assert_memory_equal(got, values[i], loc->len);
 }
 
-/* Every key twice and some that are not there, in an order far from sorted. */
+/* Every key twice and some that do not exist, in an order far from sorted. */
 static void check_batch(struct kv *kv)
 {
 	enum { N = 2 * KEYS + 100 };
@@ -230,7 +230,7 @@ static void values_must_lie_in_their_files(void **state)
 		{ "d/gone", 0, 1, -EUCLEAN, "'k': data file 'd/gone' is absent" },
 		{ "d", 0, 1, -EUCLEAN, "not a regular file" },
 		{ "../up", 0, 1, -EUCLEAN, "not inside" },
-		/* Of a value without bytes the file is never looked at. */
+		/* For a value of no bytes, the file is not opened. */
 		{ "d/gone", 0, 0, 0, "" },
 		{ "../up", 5, 0, 0, "" },
 	};
@@ -275,7 +275,7 @@ static void values_must_lie_in_their_files(void **state)
 	}
 }
 
-static void versions_can_be_asked_for(void **state)
+static void versions_can_be_selected(void **state)
 {
 	struct ocdbt_open_opts opts = { .name = "named" };
 	struct test_dir t;
@@ -327,9 +327,9 @@ static void a_union_is_the_sum_of_its_parts(void **state)
 		snprintf(name, sizeof(name), "ocdbt.process_%u", i);
 		build_kv(&t, name, i, 3);
 	}
-	/* A replica holds some of the keys again, with the same values. */
+	/* A replica has some of the keys, too, with the same values. */
 	build_kv(&t, "ocdbt.process_replica_0", 0, 5);
-	/* Fill in what the last call left out of the tables. */
+	/* Fill in the tables where the last call has left gaps. */
 	for (unsigned i = 0; i < KEYS; i++) {
 		snprintf(keys[i], sizeof(keys[i]), "w/%u.%u", 10 + i / 30, 10 + i % 30);
 		memset(values[i], (int)i, sizeof(values[i]));
@@ -440,7 +440,7 @@ int main(void)
 		cmocka_unit_test(batches_and_lists_find_everything),
 		cmocka_unit_test(threads_read_at_once),
 		cmocka_unit_test(values_must_lie_in_their_files),
-		cmocka_unit_test(versions_can_be_asked_for),
+		cmocka_unit_test(versions_can_be_selected),
 		cmocka_unit_test(a_union_is_the_sum_of_its_parts),
 		cmocka_unit_test(parts_that_disagree_are_an_error),
 		cmocka_unit_test(a_union_of_nothing_is_empty),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_lookup.c - look-ups and listings in trees that lie: bounds, heights, prefixes, shared nodes.
- * What honest trees give is in t_build.c.
+ * t_lookup.c - look-ups and listings in forged trees: bounds, heights, prefixes, shared nodes.
+ * t_build.c tests sound trees.
  */
 #include "tests/unit/lib/ocdbt_test.h"
 
@@ -46,7 +46,7 @@ static void finish(struct fixture *x, const struct ocdbt_ref *root, unsigned hei
 	assert_int_equal(ocdbt_cursor_open(x->db, test_latest(x->db), &x->cur), 0);
 }
 
-/* All keys, or the error that ended the listing. */
+/* Append all keys; returns the error that ended the listing. */
 static int list_all(struct ocdbt_cursor *cur, struct buf *ret)
 {
 	struct ocdbt_entry e;
@@ -57,7 +57,10 @@ static int list_all(struct ocdbt_cursor *cur, struct buf *ret)
 	return r;
 }
 
-/* Two leaves below a root whose entries have these keys; the leaves' keys are stripped by strip. */
+/*
+ * Make two leaves below a root whose entries have these keys; the keys of the leaves omit `strip`
+ * bytes.
+ */
 static void two_leaves(struct fixture *x, const char *const first[2], const char *const second[2],
 		       const char *key_one, const char *key_two, unsigned strip)
 {
@@ -108,7 +111,7 @@ static void bounds_are_checked_both_ways(void **state)
 				assert_string_equal(buf_str(&keys), cases[i].want);
 			else
 				assert_non_null(strstr(err_text(r), cases[i].want));
-			/* A look-up in the same leaf sees the same. */
+			/* A look-up in the same leaf finds the same fault. */
 			if (r < 0) {
 				struct span key = strstr(cases[i].want, "last") ?
 							  S("xa") :
@@ -138,7 +141,7 @@ static void a_wrong_height_is_refused(void **state)
 	assert_int_equal(list_all(x->cur, &list), -EUCLEAN);
 	assert_string_equal(err_text(-EUCLEAN), "btreenode:d/f:0:32: height 0, should be 1");
 	assert_int_equal(ocdbt_cursor_find(x->cur, S("a"), &v), -EUCLEAN);
-	/* And so is a root. */
+	/* The height of a root is checked, too. */
 	ocdbt_cursor_close(take(x->cur));
 	{
 		struct ocdbt_version wrong = *test_latest(x->db);
@@ -152,7 +155,7 @@ static void a_wrong_height_is_refused(void **state)
 	}
 }
 
-/* Each node refers twice to the one below, with another prefix: n levels list 2^n keys. */
+/* Each node refers twice to the one below, with different prefixes: n levels list 2^n keys. */
 static struct ocdbt_ref doubling(struct fixture *x, unsigned levels, struct ocdbt_stats *stats)
 {
 	static const char *const keys[] = { "" };
@@ -217,7 +220,7 @@ static void a_bomb_of_shared_nodes_ends(void **state)
 	assert_non_null(strstr(err_text(-EFBIG), "more than 16000000 nodes"));
 }
 
-/* Prefixes that grow at each level make keys longer than any key may be. */
+/* Prefixes that grow at each level make keys that exceed the limit. */
 static void keys_that_grow_too_long_are_refused(void **state)
 {
 	struct fixture *x = *state;
@@ -249,7 +252,7 @@ static void a_child_out_of_the_range_is_not_read(void **state)
 	uint64_t before;
 
 	two_leaves(x, first, second, "aa", "ba", 1);
-	/* Below the first, between the two by prefix, and after the last. */
+	/* Before the first key, between the two by prefix, and after the last. */
 	assert_int_equal(ocdbt_cursor_find(x->cur, S("a"), &v), 0);
 	before = atomic_load(&stats->reads);
 	assert_int_equal(ocdbt_cursor_find(x->cur, S("A"), &v), 0);
@@ -257,7 +260,7 @@ static void a_child_out_of_the_range_is_not_read(void **state)
 	assert_true(atomic_load(&stats->reads) - before <= 1);
 	before = atomic_load(&stats->reads);
 	assert_int_equal(ocdbt_cursor_find(x->cur, S("b!"), &v), 0);
-	/* A range that begins after all of the first leaf, judged by its prefix. */
+	/* A range that begins after all keys of the first leaf, which its prefix shows. */
 	assert_int_equal(ocdbt_cursor_range(x->cur, S("b"), NONE), 0);
 	assert_int_equal(ocdbt_cursor_next(x->cur, &e), 1);
 	assert_true(span_eq(e.key, S("ba")));
@@ -283,13 +286,13 @@ static void an_absent_child_fails_only_where_it_is_needed(void **state)
 	assert_int_equal(ocdbt_cursor_find(x->cur, S("d"), &v), -EUCLEAN);
 	assert_string_equal(err_text(-EUCLEAN),
 			    "btreenode:d/gone:0:40: data file 'd/gone' is absent");
-	/* The cursor goes on after a failure. */
+	/* The cursor is usable after a failure. */
 	assert_int_equal(ocdbt_cursor_find(x->cur, S("a"), &v), 1);
 	assert_int_equal(list_all(x->cur, &list), -EUCLEAN);
 	assert_string_equal(buf_str(&list), "a b ");
 }
 
-/* A node found below a base hands it to everything below. */
+/* Everything below a node that was reached through a base inherits the base. */
 static void bases_are_inherited(void **state)
 {
 	static const char *const key[] = { "k" };
@@ -303,7 +306,7 @@ static void bases_are_inherited(void **state)
 	struct ocdbt_value v;
 
 	(void)key;
-	/* The leaf lies in the database part/, and says that its value is in part/in/d/v. */
+	/* The leaf is in the database part/, and refers to its value in part/in/d/v. */
 	assert_int_equal(ocdbt_packer_add(&p, &e), 0);
 	leaf = test_forge_node(&x->f, &p, 0, &s);
 	test_write(&x->t, "part/d/f", buf_span(&x->f.file));
@@ -325,7 +328,7 @@ static void bases_are_inherited(void **state)
 	}
 }
 
-/* The same node through two splits of one path is two nodes, whatever is in the cache. */
+/* The same node reached through two splits of one path is two nodes, whatever is in the cache. */
 static void the_split_of_a_path_matters(void **state)
 {
 	struct fixture *x = *state;
@@ -359,7 +362,7 @@ static int no_matter(void *arg, const struct ocdbt_finding *f)
 	return 0;
 }
 
-/* Everything that a listing gives is found, and lies inside its file or is refused. */
+/* Every key of a listing is found, and its value is inside its file or refused. */
 static void check_consistent(struct ocdbt *db, unsigned *listed)
 {
 	const struct ocdbt_check_opts opts = { true, true, no_matter, NULL };
@@ -387,7 +390,7 @@ static void check_consistent(struct ocdbt *db, unsigned *listed)
 	assert_true(r == 0 || r == -EFBIG);
 }
 
-/* TensorStore's tree with bytes changed in its records, the checksums made right again. */
+/* TensorStore's tree with bytes changed in its records, and the checksums corrected. */
 static void damaged_trees_are_consistent_or_refused(void **state)
 {
 	static const struct {
@@ -417,7 +420,7 @@ static void damaged_trees_are_consistent_or_refused(void **state)
 		check_consistent(x->db, &listed);
 		ocdbt_db_close(take(x->db));
 	}
-	/* Neither all damage harmless nor all refused: the test reaches both. */
+	/* Not all damage was harmless, and not all refused: the test reached both. */
 	assert_true(listed > 1000);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_manifest.c - manifests: the test vectors field by field, every rule broken once, and packing.
+ * t_manifest.c - manifests: the test vectors field by field, each rule broken once, and packing.
  */
 #include "tests/unit/lib/ocdbt_test.h"
 
@@ -18,7 +18,7 @@ static int parse(struct span stored)
 		assert_int_equal(m.n_versions, 0);
 		return r;
 	}
-	/* What was read can be written. */
+	/* A manifest that was read can be packed. */
 	assert_int_equal(ocdbt_manifest_pack(&m, NULL, &again), 0);
 	return 0;
 }
@@ -70,7 +70,7 @@ static void empty_versions_are_read(void **state)
 	assert_true(span_eq(two.versions[1].root.rel, S("d/00112233445566778899aabbccddeeff")));
 }
 
-static void one_from_tensorstore_is_read(void **state)
+static void tensorstores_manifest_is_read(void **state)
 {
 	auto_manifest m = { 0 };
 
@@ -118,7 +118,7 @@ static void damage_is_refused(void **state)
 	test_falsify(VEC(manifest_ts), parse);
 }
 
-/* A manifest of arity 4 at generation 30 with version nodes where they are allowed to be. */
+/* A manifest of arity 4 at generation 30 with version nodes where they are allowed. */
 static struct ocdbt_version versions[2];
 static struct ocdbt_version_ref nodes[3];
 
@@ -155,7 +155,7 @@ static int pack_and_parse(const struct ocdbt_manifest *m)
 	return parse(buf_span(&b));
 }
 
-/* One change each; what the packer does not assert, the parser must see. */
+/* One change each; the parser must find what the packer does not assert. */
 static void broken(int i, struct ocdbt_manifest *m)
 {
 	/* clang-format off */
@@ -172,8 +172,8 @@ static void broken(int i, struct ocdbt_manifest *m)
 	case 9: nodes[1].height = 3, nodes[0].height = 4; break;	/* not reached at generation 30 */
 	case 10: nodes[1].generation = 16, nodes[0].generation = 12; break;	/* below height 1's range */
 	case 11: nodes[1].generation = 32; break;
-	case 12: nodes[1].generation = 26; break;		/* no multiple of 4 */
-	case 13: nodes[0].generation = 12; break;		/* no multiple of 16 */
+	case 12: nodes[1].generation = 26; break;		/* not a multiple of 4 */
+	case 13: nodes[0].generation = 12; break;		/* not a multiple of 16 */
 	case 14: nodes[1].num_generations = 17; break;
 	case 15: nodes[1].num_generations = 0; break;
 	case 16: nodes[0].num_generations = 65; break;
@@ -292,8 +292,8 @@ static void the_numbered_kind_has_no_versions(void **state)
 	assert_int_equal(back.n_versions, 0);
 }
 
-/* Empty, two hundred times nothing, and an array that claims more than there are bytes. */
-static void counts_are_compared_with_what_is_left(void **state)
+/* Empty, two hundred times nothing, and an array that claims more elements than there are bytes. */
+static void counts_are_compared_with_the_bytes_left(void **state)
 {
 	static const uint8_t big[] = { 0xff, 0xff, 0x03 };
 	auto_buf b = { 0 }, body = { 0 };
@@ -314,7 +314,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_smallest_one_is_read),
 		cmocka_unit_test(empty_versions_are_read),
-		cmocka_unit_test(one_from_tensorstore_is_read),
+		cmocka_unit_test(tensorstores_manifest_is_read),
 		cmocka_unit_test(packing_gives_the_same_bytes),
 		cmocka_unit_test(damage_is_refused),
 		cmocka_unit_test(every_rule_is_checked),
@@ -322,7 +322,7 @@ int main(void)
 		cmocka_unit_test(ranges_are_those_of_the_readme),
 		cmocka_unit_test(configurations_have_their_ranges),
 		cmocka_unit_test(the_numbered_kind_has_no_versions),
-		cmocka_unit_test(counts_are_compared_with_what_is_left),
+		cmocka_unit_test(counts_are_compared_with_the_bytes_left),
 	};
 	/* clang-format on */
 

@@ -6,8 +6,10 @@
 
 #include "core/ocdbt/db.h"
 
-/* A database in rel with the keys key%05u for every number that `has` says, values of value_n
- * bytes. */
+/*
+ * Build a database in rel with the keys key%05u for every i that `has` accepts, with values of
+ * value_n bytes.
+ */
 static void build_part(struct test_dir *t, const char *rel, unsigned n,
 		       bool (*has)(unsigned i, unsigned part), unsigned part, size_t value_n)
 {
@@ -142,7 +144,7 @@ static void repeated_keys_must_be_equal(void **state)
 		assert_int_equal(stats.keys, 50);
 		assert_int_equal(stats.repeated, 30 + 16);
 		check_merged(&t, 50, sizes[i]);
-		/* One more that has another value for some of them. */
+		/* One more part that has other values for some keys. */
 		build_part(&t, "ocdbt.process_3", 7, every_third, 0, sizes[i] + 1);
 		assert_int_equal(merge_all(&t, &stats), -EUCLEAN);
 		assert_string_equal(
@@ -183,7 +185,7 @@ static void values_are_compared_to_their_end(void **state)
 	vb.ref.rel = S("d/none");
 	vb.ref.len = n;
 	assert_int_equal(ocdbt_value_equal(a, &va, b, &vb), -EUCLEAN);
-	/* Inline against a file, and nothing against nothing. */
+	/* Inline and in a file, and two empty values. */
 	va.ref.len = 5;
 	vb = (struct ocdbt_value){ .kind = OCDBT_INLINE, .bytes = span_of("\0\0\0\0\0", 5) };
 	assert_int_equal(ocdbt_value_equal(a, &va, b, &vb), 1);
@@ -287,8 +289,8 @@ static void parts_are_found_by_name(void **state)
 	test_dir_close(&t);
 }
 
-/* Windows so small that each part is gone through in many of them. */
-static void windows_hide_nothing(void **state)
+/* Windows so small that each part is read in many of them. */
+static void small_windows_return_every_key(void **state)
 {
 	enum { PARTS = 40, KEYS = 3000 };
 	struct ocdbt *db[PARTS];
@@ -342,7 +344,7 @@ int main(void)
 		cmocka_unit_test(nothing_merges_to_an_empty_database),
 		cmocka_unit_test(a_full_disk_ends_the_merge),
 		cmocka_unit_test(parts_are_found_by_name),
-		cmocka_unit_test(windows_hide_nothing),
+		cmocka_unit_test(small_windows_return_every_key),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

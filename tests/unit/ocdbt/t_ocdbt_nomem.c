@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_ocdbt_nomem.c - every allocation of core/ocdbt fails once: -ENOMEM, nothing leaked, nothing
+ * t_ocdbt_nomem.c - each allocation of core/ocdbt fails once: -ENOMEM, nothing leaked, nothing
  * broken.
  *
- * The linker leads our calls of malloc and its kin here; those inside libraries are not ours.
+ * The linker redirects our calls of malloc() and related functions here, but not those inside
+ * libraries.
  */
 #include "tests/unit/lib/nomem.h"
 #include "tests/unit/lib/ocdbt_test.h"
 
 #include "core/ocdbt/db.h"
 
-/* What run() does to its directory. */
+/* How run() treats its directory. */
 enum kind { CHANGES, READS };
 
 /*
- * Run it with the first allocation failing, then the second, and so on until none is left to fail.
- * prepare has memory enough. What only reads gets the same directory each time.
+ * Run it with the first allocation failing, then the second, and so on until all succeed. prepare()
+ * has enough memory. A run that only reads gets the same directory each time.
  */
 static void fail_each(enum kind kind, void (*prepare)(struct test_dir *t),
 		      int (*run)(struct test_dir *t), unsigned least)
@@ -43,7 +44,7 @@ static void fail_each(enum kind kind, void (*prepare)(struct test_dir *t),
 		if (is_over || kind == CHANGES)
 			test_dir_close(&t);
 	}
-	/* Otherwise the test tests nothing. */
+	/* Otherwise the test would test nothing. */
 	assert_true(n > least);
 }
 
@@ -145,8 +146,8 @@ static void the_first_version(void **state)
 	fail_each(CHANGES, NULL, write_first, 50);
 }
 
-/* The eighth of arity 2 begins a new block and carries two levels up. */
-static void a_version_more(void **state)
+/* The eighth of arity 2 begins a new block and carries over two levels. */
+static void one_more_version(void **state)
 {
 	fail_each(CHANGES, seven_versions, write_next, 50);
 }
@@ -169,7 +170,7 @@ static int use_streams(struct test_dir *t)
 		s = NULL;
 	if (r >= 0)
 		r = ocdbt_data_locate(data, &ref, &loc);
-	/* The writer goes on after a failure. */
+	/* The writer is usable after a failure. */
 	if (r == -ENOMEM) {
 		fail_at = 0;
 		ocdbt_stream_abort(take(s));
@@ -324,9 +325,9 @@ static void unions(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(records),        cmocka_unit_test(the_first_version),
-		cmocka_unit_test(a_version_more), cmocka_unit_test(streams),
-		cmocka_unit_test(reading),        cmocka_unit_test(merging),
+		cmocka_unit_test(records),          cmocka_unit_test(the_first_version),
+		cmocka_unit_test(one_more_version), cmocka_unit_test(streams),
+		cmocka_unit_test(reading),          cmocka_unit_test(merging),
 		cmocka_unit_test(unions),
 	};
 

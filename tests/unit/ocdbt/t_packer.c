@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_packer.c - nodes in the making: what may be stripped, refusals, and random nodes there and back.
+ * t_packer.c - building nodes: how much may be omitted, refusals, and random nodes packed and
+ * parsed.
  */
 #include "tests/unit/lib/ocdbt_test.h"
 
-/* Pack, parse, and give the text with the keys full again. */
+/* Pack, parse, and return the node with full keys again. */
 static struct ocdbt_node *there_and_back(struct ocdbt_packer *p, unsigned strip,
 					 struct ocdbt_stats *ret_stats)
 {
@@ -67,7 +68,7 @@ static void an_interior_node_strips_no_more_than_its_children(void **state)
 	assert_int_equal(ocdbt_packer_strip(&p), 1);
 }
 
-static void what_cannot_be_stored_is_refused(void **state)
+static void entries_that_cannot_be_stored_are_refused(void **state)
 {
 	struct ocdbt_entry far = { .key = S("z"),
 				   .value = { .kind = OCDBT_FILE,
@@ -90,7 +91,7 @@ static void what_cannot_be_stored_is_refused(void **state)
 	assert_int_equal(ocdbt_packer_add(&p, &far), -EINVAL);
 	far.value.ref.off--;
 	assert_int_equal(ocdbt_packer_add(&p, &far), 0);
-	/* Nothing of what was refused is in the node. */
+	/* The node has no part of the refused entries. */
 	assert_int_equal(p.n, 2);
 	e = test_entry(S("zz"), span_of(big.p, LIMIT_INLINE_VALUE));
 	assert_int_equal(ocdbt_packer_add(&p, &e), 0);
@@ -145,7 +146,7 @@ static void make_entry(uint64_t *seed, uint32_t i, struct made *m)
 					     test_random(seed, 1u << 20) };
 }
 
-static void random_leaves_come_back(void **state)
+static void random_leaves_are_read_back(void **state)
 {
 	uint64_t seed = 11;
 
@@ -186,9 +187,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_bytes_are_those_of_tensorstore),
 		cmocka_unit_test(an_interior_node_strips_no_more_than_its_children),
-		cmocka_unit_test(what_cannot_be_stored_is_refused),
+		cmocka_unit_test(entries_that_cannot_be_stored_are_refused),
 		cmocka_unit_test(a_cleared_packer_begins_anew),
-		cmocka_unit_test(random_leaves_come_back),
+		cmocka_unit_test(random_leaves_are_read_back),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

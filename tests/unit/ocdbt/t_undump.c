@@ -32,7 +32,7 @@ static void compressed_records_keep_their_meaning(void **state)
 	assert_string_equal(test_text(buf_span(&back), &again), (const char *)text.p);
 }
 
-static void the_text_is_what_it_says(void **state)
+static void the_text_has_every_field(void **state)
 {
 	auto_buf leaf = { 0 }, root = { 0 }, manifest = { 0 }, vnode = { 0 };
 
@@ -140,8 +140,8 @@ static void refusals_name_the_line(void **state)
 	}
 }
 
-/* Every prefix of a text is refused or is a record; never anything else. */
-static void cut_texts_end_cleanly(void **state)
+/* Every prefix of a text is either refused or a record. */
+static void truncated_texts_are_refused_cleanly(void **state)
 {
 	const struct span vectors[] = { VEC(manifest_two), VEC_TS_ROOT, VEC(leaf_merged),
 					VEC(vnode_leaf) };
@@ -188,10 +188,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(text_goes_back_to_the_same_bytes),
 		cmocka_unit_test(compressed_records_keep_their_meaning),
-		cmocka_unit_test(the_text_is_what_it_says),
+		cmocka_unit_test(the_text_has_every_field),
 		cmocka_unit_test(odd_bytes_survive),
 		cmocka_unit_test(refusals_name_the_line),
-		cmocka_unit_test(cut_texts_end_cleanly),
+		cmocka_unit_test(truncated_texts_are_refused_cleanly),
 		cmocka_unit_test(addresses_are_spelled_one_way),
 		cmocka_unit_test(other_bytes_have_no_text),
 	};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_version.c - version tree nodes: TensorStore's own, every rule broken once, and packing.
+ * t_version.c - version tree nodes: TensorStore's own, each rule broken once, and packing.
  */
 #include "tests/unit/lib/ocdbt_test.h"
 

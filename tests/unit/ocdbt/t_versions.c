@@ -6,7 +6,7 @@
 
 #include "core/ocdbt/db.h"
 
-/* One version more, whose only value is its generation; time 10 * generation. */
+/* Commit one more version, whose only value is its generation, at time 10 * generation. */
 static void commit(struct test_dir *t, uint64_t generation, unsigned arity_log2)
 {
 	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
@@ -20,7 +20,7 @@ static void commit(struct test_dir *t, uint64_t generation, unsigned arity_log2)
 
 	snprintf(value, sizeof(value), "%llu", (unsigned long long)generation);
 	entry = test_entry(S("key"), span_str(value));
-	/* The first generation is empty, as TensorStore makes it. */
+	/* The first generation is empty, as TensorStore creates it. */
 	ocdbt_array_source_init(&src, &entry, generation > 1);
 	test_config(&c, 100, 1000);
 	c.arity_log2 = arity_log2;
@@ -74,7 +74,7 @@ static int no_finding(void *arg, const struct ocdbt_finding *f)
 	return 0;
 }
 
-/* Every version is found by its generation, its time, and a time just before the next. */
+/* Every version is found by its generation, its time, and a time just before the next one. */
 static void check_all(struct ocdbt *db, uint64_t n)
 {
 	const struct ocdbt_check_opts opts = { .all_versions = true,
@@ -97,7 +97,7 @@ static void check_all(struct ocdbt *db, uint64_t n)
 	assert_int_equal(stats.versions, n);
 }
 
-/* After 300 commits, what TensorStore's manifests hold: generation, height, number of generations. */
+/* TensorStore's manifests after 300 commits: generation, height, number of generations. */
 static const struct {
 	size_t n_inline, n;
 	struct {
@@ -161,7 +161,7 @@ static void commit_times_only_rise(void **state)
 	commit(&t, 1, 4);
 	db = test_open_db(&t, ".", NULL);
 	assert_int_equal(ocdbt_data_new(t.dir, NULL, &data), 0);
-	/* A time before the last version's: one nanosecond later than that. */
+	/* A time before that of the last version becomes one nanosecond after it. */
 	assert_int_equal(ocdbt_manifest_next(db, test_latest(db), 3, data, &m), 0);
 	assert_int_equal(m.versions[1].commit_time, 11);
 	assert_int_equal(m.versions[1].generation, 2);
@@ -170,7 +170,7 @@ static void commit_times_only_rise(void **state)
 	test_dir_close(&t);
 }
 
-/* ---- version nodes that lie ---- */
+/* ---- version nodes that contradict their references ---- */
 
 static struct ocdbt_version plain_version(uint64_t g, uint64_t time)
 {
@@ -185,7 +185,7 @@ struct lie {
 	const char *want;
 };
 
-static void a_version_node_must_be_what_its_reference_says(void **state)
+static void a_version_node_must_match_its_reference(void **state)
 {
 	static const struct lie lies[] = {
 		{ 2, 0, 4, 5, NULL },
@@ -254,7 +254,7 @@ static int count_versions(void *arg, const struct ocdbt_version *v)
 }
 
 /* The reference and the leaf agree, but the leaf's times are earlier than those of a later node. */
-static void a_walk_sees_times_that_go_back(void **state)
+static void a_traversal_finds_times_that_decrease(void **state)
 {
 	struct ocdbt_version v[2] = { plain_version(1, 5), plain_version(2, 500) },
 			     last = plain_version(5, 50);
@@ -300,8 +300,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(versions_are_carried_as_tensorstore_carries_them),
 		cmocka_unit_test(commit_times_only_rise),
-		cmocka_unit_test(a_version_node_must_be_what_its_reference_says),
-		cmocka_unit_test(a_walk_sees_times_that_go_back),
+		cmocka_unit_test(a_version_node_must_match_its_reference),
+		cmocka_unit_test(a_traversal_finds_times_that_decrease),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
