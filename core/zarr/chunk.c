@@ -2,8 +2,7 @@
 /*
  * chunk.c - read and decode innermost chunks.
  *
- * Where they lie is in chunk_find.c, and decoding the large ones piece by
- * piece is stream.c's.
+ * chunk_find.c locates them; stream.c decodes large ones piece by piece.
  */
 #include "core/zarr/chunk.h"
 
@@ -14,8 +13,9 @@
 #include "core/base/log.h"
 #include "core/dtype/cast.h"
 
-#define WHOLE_MAX (4 * MiB) /* larger chunks are streamed, so that a reader need not wait for all */
-#define WAIT_TRIES 4        /* a chunk that others failed to fill */
+/* larger chunks are streamed, so that a reader need not wait for all of it */
+#define WHOLE_MAX (4 * MiB)
+#define WAIT_TRIES 4 /* for a chunk that others failed to fill */
 
 bool chunk_is_streamed(const struct zarr *z)
 {
@@ -40,9 +40,9 @@ static const uint8_t absent;
 struct whole {
 	struct zarr *z;
 	struct chunk *c;
-	uint8_t *in; /* stored bytes: of loc, or a block of in_n */
+	uint8_t *in; /* stored bytes: those of loc, or a block of in_n bytes */
 	size_t in_n;
-	bool all; /* it begins with the value's first byte, and has what follows the value */
+	bool all; /* in begins with the value's first byte, and includes the tail of the value */
 	uint8_t *out;
 };
 
@@ -55,7 +55,7 @@ static struct span stored_bytes(const struct whole *w)
 	return span_of(w->c->loc.bytes.p + w->c->off, w->c->len);
 }
 
-/* The value that holds it, with its checksum: damage that the codecs cannot see. */
+/* Compare the value that contains the chunk with its checksum: codecs may not detect damage. */
 static int check_value(const struct whole *w)
 {
 	const struct kv_loc *loc = &w->c->loc;
@@ -95,7 +95,7 @@ static int decode(void *arg)
 	return 0;
 }
 
-/* Read the stored bytes of all in one batch. */
+/* Read the stored bytes of all chunks in one batch. */
 static int whole_read(struct zarr *z, struct whole *w, size_t n)
 {
 	auto_free struct io_req *req = calloc(n, sizeof(*req));
@@ -134,7 +134,7 @@ static int whole_decode(struct zarr *z, struct whole *w, size_t n)
 	return r < 0 ? r : pool_run(z->env->pool, decode, w, sizeof(*w), n);
 }
 
-/* Memory in the cache remembers its size. */
+/* The size of a block is needed to free it. */
 struct cached_chunk {
 	size_t n;
 	uint8_t *p;
@@ -184,14 +184,16 @@ static int missing(struct zarr *z, struct chunk *c)
 		    buf_str(&where));
 }
 
-/* Memory that decoding one chunk takes while it is under way. */
+/* The memory that decoding one chunk takes. */
 static uint64_t cost_of(const struct whole *w)
 {
 	return w->z->leaf->bytes + w->c->len;
 }
 
-/* How many of the first ones are decoded together: as many as half of the budget holds, at least
- * one. */
+/*
+ * The number of chunks, from the first on, to decode together: as many as half of the budget holds,
+ * at least one.
+ */
 static size_t group(const struct whole *w, size_t n, uint64_t budget, uint64_t *ret_cost)
 {
 	uint64_t cost = cost_of(&w[0]);
@@ -207,8 +209,7 @@ static int fill_group(struct zarr *z, struct whole *w, size_t n, uint64_t cost)
 {
 	int r;
 
-	/* A chunk that is larger than the whole budget has it for itself: a chunk is small
-	 * (WHOLE_MAX). */
+	/* A chunk that exceeds the budget takes all of it; chunks here are small (WHOLE_MAX). */
 	cost = budget_take_most(z->env->budget, cost);
 	r = whole_decode(z, w, n);
 	for (size_t i = 0; i < n; i++) {
@@ -250,7 +251,10 @@ static int decode_begun(struct zarr *z, struct chunk **begun, size_t n)
 	return r;
 }
 
-/* Look up and decode what this thread began; each is filled or failed afterwards. */
+/*
+ * Look up and decode the chunks that this thread began in the cache. Each is filled or failed
+ * afterwards.
+ */
 static int fill_begun(struct zarr *z, struct chunk **begun, size_t n)
 {
 	auto_free struct chunk *find = calloc(n, sizeof(*find));
@@ -290,8 +294,8 @@ static int begin(struct zarr *z, struct chunk *c)
 }
 
 /*
- * Another thread is filling it. When that fails it may be for another chunk of its batch, so this
- * one is tried again alone before its reader gets the error.
+ * Another thread is filling the chunk. If that fails, the cause may be another chunk of its batch,
+ * so this one is tried again alone before its reader gets the error.
  */
 static int wait_filled(struct zarr *z, struct chunk *c)
 {
@@ -309,10 +313,10 @@ static int wait_filled(struct zarr *z, struct chunk *c)
 }
 
 /*
- * Chunks of modest size: in the cache, or brought there. All that this thread began are filled
- * before it waits for others' (cache.h), and while it fills them it waits only for what lies below:
- * shard indices, then nodes of the database, then the budget, then the disk. Whoever holds a later
- * one of these never waits for an earlier one, so nobody waits in a circle.
+ * Chunks of moderate size: find them in the cache, or fill them. A thread fills all chunks that it
+ * began before it waits for those of others (cache.h). While it fills them it waits only for
+ * resources of a lower order: shard indices, then nodes of the database, then the budget, then the
+ * disk. A holder of one of these never waits for an earlier one, so there is no circular wait.
  */
 static int open_whole(struct zarr *z, struct chunk **c, size_t n)
 {
@@ -344,13 +348,13 @@ static int open_whole(struct zarr *z, struct chunk **c, size_t n)
 	return r < 0 ? r : 0;
 }
 
-/* Raw ranges and streams: found, but not read yet. */
+/* Locate a raw range or a stream, without reading it. */
 static int open_direct(struct zarr *z, struct chunk *c)
 {
 	int r;
 
 	chunk_number(z, c);
-	/* A live stream knows where its bytes are. */
+	/* A live stream knows the place of its bytes. */
 	c->stream = c->in_runs && z->leaf_raw ? NULL : stream_find(z, c->number);
 	if (c->stream) {
 		c->mode = CHUNK_STREAM;
@@ -378,7 +382,7 @@ static int open_direct(struct zarr *z, struct chunk *c)
 	return stream_get(z, c->number, &c->loc, c->off, c->len, &c->stream);
 }
 
-/* Small raw chunks that are read in long runs are answered from their file, as large ones do. */
+/* Small raw chunks that are read in long runs are answered from their file, like large ones. */
 bool chunk_is_direct(const struct zarr *z, const struct chunk *c)
 {
 	return chunk_is_streamed(z) || (z->leaf_raw && c->in_runs && z->leaf->bytes >= 4 * KiB);
@@ -397,7 +401,7 @@ int chunk_open(struct zarr *z, struct chunk *c, size_t n)
 		c[i].loc = (struct kv_loc){ 0 };
 	}
 	for (size_t i = 0; i < n && r >= 0; i++) {
-		/* What others will ask for is read once, and kept. */
+		/* Bytes that other processes will request are read once, and cached. */
 		if (z->env->remote && z->address.p)
 			c[i].in_runs = false;
 		if (chunk_is_remote(z, &c[i])) {
@@ -433,10 +437,10 @@ const uint8_t *chunk_bytes(const struct chunk *c)
 	return chunk_cached(c->pin);
 }
 
-/* Pin another reference to the same cached value, for a segment of its own. */
+/* Pin the same cached value once more, for a segment of its own. */
 static int pin_again(struct zarr *z, const struct cache_entry *e, struct cache_entry **ret)
 {
-	/* It is pinned by c, so it is there. */
+	/* c has pinned it, so it is there. */
 	return cache_peek(z->env->cache, &e->key, ret) ? 0 : 1;
 }
 
@@ -445,13 +449,13 @@ static int segments_pin(struct zarr *z, struct cache_entry *e, const uint8_t *p,
 {
 	struct cache_entry *again;
 
-	/* Dropped from the cache's table while we hold it (its step went away): copy. */
+	/* It was dropped from the cache while it was pinned (its step was deleted), so copy it. */
 	if (pin_again(z, e, &again) != 0)
 		return segments_add_copy(g, p, n);
 	return segments_add_pinned(g, again, p, n);
 }
 
-/* Make the piece that holds byte off of a stream the chunk's current one. */
+/* Make the piece of a stream that contains byte off the current piece of c. */
 static int stream_at(struct zarr *z, struct chunk *c, uint64_t off, const uint8_t **ret,
 		     size_t *ret_n)
 {
@@ -463,7 +467,10 @@ static int stream_at(struct zarr *z, struct chunk *c, uint64_t off, const uint8_
 		int r = c->mode == CHUNK_REMOTE ? chunk_remote_piece(z, c, piece, &e) :
 						  stream_piece(c->stream, piece, &e, &n);
 
-		/* What is decoded for want of another process is named already. */
+		/*
+		 * When another process could not provide the piece and it was decoded here, the
+		 * note names the chunk already.
+		 */
 		if (r < 0 && c->mode == CHUNK_STREAM) {
 			auto_buf where = { 0 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * chunk_find.c - where an innermost chunk lies.
+ * chunk_find.c - locate an innermost chunk.
  *
  * Level by level: the key of the stored object, then one shard index per level
  * of nesting. Indices are read once and cached like chunks.
@@ -28,10 +28,10 @@ static int key_of(const struct zarr *z, const struct chunk *c, struct buf *ret)
 
 struct shard_index {
 	uint64_t n;
-	uint64_t entry[]; /* offset and length by turns */
+	uint64_t entry[]; /* offset and length of each inner chunk */
 };
 
-/* The index of the shard [off, off + len) of the value; read and checked. */
+/* Read and check the index of the shard [off, off + len) of the value. */
 static int index_read(const struct zarr_shard *s, const struct chunk *c, struct shard_index **ret)
 {
 	auto_free struct shard_index *ix = NULL;
@@ -46,7 +46,7 @@ static int index_read(const struct zarr_shard *s, const struct chunk *c, struct 
 	if (!ix)
 		return fail(-ENOMEM, "cannot allocate a shard index of %llu entries",
 			    (unsigned long long)s->entries);
-	/* Decoded where it was read: it may be large. */
+	/* Decode it in place, since it may be large. */
 	raw = (uint8_t *)ix->entry;
 	at = c->off + (s->index_at_start ? 0 : c->len - s->index_bytes);
 	if (c->loc.where == KV_INLINE)
@@ -63,9 +63,8 @@ static int index_read(const struct zarr_shard *s, const struct chunk *c, struct 
 }
 
 /*
- * Read it into the cache's entry. Indices of many shards at once are bounded by the budget; beside
- * its own entry the thread may hold chunks that it began, and whoever holds budget waits for
- * neither.
+ * Read the index into the cache entry. The budget bounds the indices of many shards. Besides its
+ * own entry, the thread may hold chunks that it began; a holder of budget waits for neither.
  */
 static int index_fill(struct zarr *z, const struct zarr_shard *s, const struct chunk *c,
 		      struct cache_entry *e)
@@ -115,7 +114,7 @@ static int enter_shard(struct zarr *z, const struct zarr_shard *s, unsigned leve
 	return r;
 }
 
-/* Go down the levels of sharding to the innermost chunk. */
+/* Descend through the levels of sharding to the innermost chunk. */
 static int descend(struct zarr *z, struct chunk *c)
 {
 	const struct zarr_level *level = &z->meta.level;
@@ -123,8 +122,10 @@ static int descend(struct zarr *z, struct chunk *c)
 	unsigned depth = 0;
 	int r = 0;
 
-	/* Position of the chunk's first element, relative to the current object, per axis of the
-	 * array. */
+	/*
+	 * Position of the chunk's first element, relative to the current object, on each axis of
+	 * the array.
+	 */
 	for (unsigned i = 0; i < z->meta.rank; i++) {
 		pos[i] = c->index[i] * z->leaf_chunk[i];
 		number = number * z->meta.grid[i] + pos[i] / z->meta.chunk[i];

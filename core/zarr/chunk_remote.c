@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * chunk_remote.c - chunks that another process decodes, and pieces of ours for others.
+ * chunk_remote.c - chunks that another process decodes, and pieces for other processes.
  *
- * Which process that is, and how pieces travel, is the business of who gave
- * zarr_env its zarr_remote. Pieces are kept in the cache, beside those of streams.
+ * The provider of zarr_env's zarr_remote decides which process that is, and transports the pieces.
+ * Pieces are cached beside those of streams.
  *
- * Invariants: what others ask of us is decoded here, never asked of a third one, and
- * who fills one of these pieces may wait for a chunk or a stream, never the other way
- * round; so nobody waits in a circle.
+ * Invariants: pieces that another process requests are decoded here, never requested from a third
+ * one; a thread that fills one of these pieces may wait for a chunk or a stream, never the other
+ * way round, so there is no circular wait.
  */
 #include "core/base/blocks.h"
 #include "core/base/err.h"
@@ -32,7 +32,7 @@ bool chunk_is_remote(const struct zarr *z, struct chunk *c)
 
 	if (!rm || !z->address.p || c->local)
 		return false;
-	/* Chunks of one shard stay together: its index is read once. */
+	/* Chunks of one shard stay together, so that its index is read once. */
 	for (unsigned i = 0; i < z->meta.rank; i++)
 		object = object * z->meta.grid[i] +
 			 c->index[i] * z->leaf_chunk[i] / z->meta.chunk[i];
@@ -79,7 +79,7 @@ int zarr_chunk_bytes(struct zarr *z, uint64_t number, uint64_t off, size_t n, vo
 	return r;
 }
 
-/* From the other process, or from the disk when it cannot be had there. */
+/* Get the piece from the other process, or from the disk when that fails with -ENOTCONN. */
 static int fetch(struct zarr *z, const struct chunk *c, uint64_t piece, size_t n, uint8_t *p)
 {
 	struct zarr_remote *rm = z->env->remote;
@@ -93,8 +93,8 @@ static int fetch(struct zarr *z, const struct chunk *c, uint64_t piece, size_t n
 }
 
 /*
- * Not the key of a stream's piece: when another process gives none it is decoded here, as a piece
- * of a stream, while this one is being filled.
+ * Not the key of a stream's piece: if the other process fails, the piece is decoded here as a piece
+ * of a stream, while this entry is being filled.
  */
 struct cache_key chunk_remote_key(const struct zarr *z, uint64_t number, uint64_t piece)
 {

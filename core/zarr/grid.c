@@ -2,8 +2,8 @@
 /*
  * grid.c - ranges -> boxes -> parts. Only arithmetic.
  *
- * Invariants: the boxes of a range tile it in order, and the parts of a box tile
- * the box; every position of a part lies in its chunk.
+ * Invariants: the boxes of a range tile it in order, and the parts of a box tile the box; every
+ * position of a part is in its chunk.
  */
 #include "core/zarr/grid.h"
 
@@ -21,8 +21,7 @@ void grid_box(const struct grid *g, uint64_t first, uint64_t n, struct grid_box 
 		ret->lo[i - 1] = index[i - 1];
 		ret->hi[i - 1] = index[i - 1] + 1;
 	}
-	/* Inner axes are taken whole as long as the range begins at their start and has room for
-	 * them. */
+	/* Take inner axes whole while the range begins at their start and has room for them. */
 	for (axis = g->rank; axis > 1; axis--) {
 		uint64_t more = inner * g->axis[axis - 1].count;
 
@@ -40,7 +39,10 @@ void grid_box(const struct grid *g, uint64_t first, uint64_t n, struct grid_box 
 	ret->n = rows * inner;
 }
 
-/* Place one axis of a part at element v of the view: the chunk there, and how far it reaches. */
+/*
+ * Place one axis of a part at element v of the view: the chunk there, and how far the part extends
+ * in it.
+ */
 static bool place(const struct grid_axis *a, uint64_t v, uint64_t hi, uint64_t *ret_chunk,
 		  uint64_t *ret_hi, uint64_t *ret_from)
 {
@@ -52,7 +54,7 @@ static bool place(const struct grid_axis *a, uint64_t v, uint64_t hi, uint64_t *
 	}
 	*ret_chunk = pos / a->chunk;
 	*ret_from = pos % a->chunk;
-	/* Positions before the end of the chunk, and of what is stored. */
+	/* Positions up to the end of the chunk, and of the stored elements. */
 	stop = MIN(a->chunk - *ret_from, a->extent - pos);
 	*ret_hi = MIN(hi, v + div_up(stop, a->step));
 	return true;

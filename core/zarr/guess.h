@@ -2,9 +2,10 @@
 /*
  * guess.h - work for a reader that may come: decoding that stops when the guess was wrong.
  *
- * Who guesses makes one, hands it to zarr_prefetch() and keeps a reference; what is decoded for it
- * is ahead (cache_put_ahead()), by idle threads only, and where memory is short nothing is. A chunk
- * that a reader comes to is the reader's from then on, guess or not.
+ * A caller that expects a reader creates a guess, passes it to zarr_prefetch() and keeps a
+ * reference. Chunks that are decoded for it are marked as ahead (cache_put_ahead()), only idle
+ * threads decode them, and none are decoded where memory is short. When a reader comes to a chunk,
+ * it is no longer part of the guess.
  */
 #ifndef PYTREEFS_GUESS_H
 #define PYTREEFS_GUESS_H
@@ -37,7 +38,7 @@ static inline void zarr_guess_end(struct zarr_guess *g)
 	atomic_store_explicit(&g->over, true, memory_order_relaxed);
 }
 
-/* Accepts NULL: not a guess. */
+/* Accepts NULL, which is not a guess. */
 static inline bool zarr_guess_is_over(const struct zarr_guess *g)
 {
 	return g && atomic_load_explicit(&g->over, memory_order_relaxed);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * meta_cache.c - a short list of parsed documents, the oldest given up first.
+ * meta_cache.c - a short list of parsed documents; the oldest is replaced
+ * first.
  *
- * What a document means is in zarr_meta.c; here only equal bytes are equal.
+ * zarr_meta.c interprets documents; here they are only compared byte by byte.
  */
 #include "core/zarr/meta_cache.h"
 
@@ -12,12 +13,12 @@
 #include "core/base/err.h"
 
 #define CACHED_DOCS 16
-#define CACHED_BYTES 4096 /* longer documents are rare, and not remembered */
+#define CACHED_BYTES 4096 /* longer documents are rare, and not cached */
 
 struct meta_cache {
 	pthread_mutex_t lock;                 /* protects all below */
 	struct meta_shared *doc[CACHED_DOCS]; /* a reference each */
-	unsigned next;                        /* to be replaced */
+	unsigned next;                        /* index of the one to replace */
 };
 
 int meta_cache_new(struct meta_cache **ret)
@@ -25,7 +26,7 @@ int meta_cache_new(struct meta_cache **ret)
 	struct meta_cache *m = calloc(1, sizeof(*m));
 
 	if (!m)
-		return fail(-ENOMEM, "cannot allocate a memo of metadata");
+		return fail(-ENOMEM, "cannot allocate a cache of metadata");
 	pthread_mutex_init(&m->lock, NULL);
 	*ret = m;
 	return 0;
@@ -64,7 +65,7 @@ static struct meta_shared *find(struct meta_cache *m, struct span json)
 	return s;
 }
 
-/* A document that cannot be remembered is parsed again: no failure. */
+/* Cache a document. If that fails, it will be parsed again. */
 static void remember(struct meta_cache *m, struct span json, struct meta_shared *s)
 {
 	struct meta_shared *out;

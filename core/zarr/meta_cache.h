@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * meta_cache.h - metadata documents that were parsed a moment ago.
+ * meta_cache.h - recently parsed metadata documents.
  *
- * The arrays of one tree have few different documents between them, and a listing opens all of them.
+ * The arrays of a tree have only a few different documents, and a listing opens all of them.
  */
 #ifndef PYTREEFS_META_CACHE_H
 #define PYTREEFS_META_CACHE_H
@@ -13,18 +13,18 @@
 
 struct meta_cache;
 
-/* Immutable; counted. */
+/* Immutable; has a reference count. */
 struct meta_shared {
 	struct zarr_meta meta;
 	atomic_uint refs;
 	size_t n;
-	uint8_t *text; /* the document; NULL when it is not remembered */
+	uint8_t *text; /* the document; NULL when it is not cached */
 };
 
 int meta_cache_new(struct meta_cache **ret);
-/* Arrays may outlive it. Accepts NULL. */
+/* Arrays may outlive the cache. Accepts NULL. */
 void meta_cache_free(struct meta_cache *m);
-/* As zarr_meta_parse(); any thread. Without a cache every document is parsed. */
+/* zarr_meta_parse() with a cache; any thread may call. With m NULL every document is parsed. */
 int meta_cache_parse(struct meta_cache *m, struct span json, const char *what,
 		     struct meta_shared **ret);
 void meta_shared_unref(struct meta_shared *s);

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * prefetch.c - chunks decoded before anyone asks, by jobs of the pool, and dropped after reading
- * (drop-behind).
+ * prefetch.c - decode chunks before they are requested, in jobs of the pool, and drop them after
+ * reading (drop-behind).
  *
- * A hint only: every failure is met again, and reported, by the reader that
- * comes for the chunk.
+ * These are only hints: the reader that comes for the chunk meets every failure again, and reports
+ * it.
  */
 #include "core/base/err.h"
 #include "core/zarr/chunk.h"
 
-#define PASS_MAX 4096 /* chunks of one band; more are small, and not worth the walk */
+/* chunks of one band; if there are more, they are small and not worth the time */
+#define PASS_MAX 4096
 
 struct prefetch {
 	struct pool_job job;
@@ -19,13 +20,13 @@ struct prefetch {
 	struct zarr_guess *guess; /* a reference, or NULL */
 };
 
-/* The cache has it, or somebody is making it. */
+/* Whether the cache has the entry, or some thread is filling it. */
 static bool is_there(const struct zarr *z, const struct cache_key *key)
 {
 	return cache_has(z->env->cache, key, CACHE_READY_OR_BUSY);
 }
 
-/* Whether readers miss nothing that the chunk takes while it is decoded. */
+/* Whether decoding the chunk takes no memory that readers need. */
 static bool has_room(const struct zarr *z)
 {
 	uint64_t cost = chunk_cost(z);
@@ -39,7 +40,7 @@ static bool has_room(const struct zarr *z)
 static void prefetch_chunk(struct prefetch *p)
 {
 	if (chunk_open(p->z, &p->c, 1) < 0) {
-		/* Whoever reads the chunk meets it again and reports it. */
+		/* The reader of the chunk will meet and report the error. */
 		err_clear();
 		return;
 	}
@@ -58,7 +59,9 @@ static void prefetch_run(struct pool_job *job)
 	struct prefetch *p = container_of(job, struct prefetch, job);
 	struct cache_key whole = chunk_whole_key(p->z, p->c.number);
 
-	/* The reader may have come first, and even be gone: to touch the chunk again would keep it.
+	/*
+	 * The reader may have come first, and even be gone: using the chunk again would delay its
+	 * eviction.
 	 */
 	if (!is_there(p->z, &whole) &&
 	    (!p->guess || (!zarr_guess_is_over(p->guess) && has_room(p->z))))
@@ -112,18 +115,19 @@ void chunk_prefetch(struct zarr *z, const uint64_t *index, uint64_t off, uint64_
 	(guess ? pool_post_idle : pool_post)(z->env->pool, &p->job);
 }
 
-/* Of an array in C order: bytes that follow each other, and the chunks that they are in. */
+/* Runs of bytes of an array in C order, and the chunks that they are in. */
 struct bands {
 	struct zarr *z;
-	uint64_t rows, row;            /* rows that bands divide, again and again; bytes of one */
-	uint64_t chunk_rows, per_rows; /* rows of a band, but for the last; bands of `rows` */
-	uint64_t chunks;               /* in a band */
-	bool whole_rows; /* a chunk holds its rows in order, and nothing beside them */
+	uint64_t rows, row; /* bands divide each `rows` rows anew; bytes of one row */
+	/* rows of a band, except the last; number of bands in `rows` */
+	uint64_t chunk_rows, per_rows;
+	uint64_t chunks; /* number of chunks in a band */
+	bool whole_rows; /* a chunk has its rows in order, and nothing besides them */
 };
 
 /*
- * Chunks end together in bands: those of one place on the first axis along which a chunk has more
- * than one element, whose bytes follow each other in the array.
+ * Chunks are finished together, in bands: the chunks at one place on the first axis along which a
+ * chunk has more than one element. Their bytes are contiguous in the array.
  */
 static void bands_of(struct zarr *z, struct bands *ret)
 {
@@ -145,7 +149,7 @@ static void bands_of(struct zarr *z, struct bands *ret)
 	ret->per_rows = z->leaf_grid[axis];
 }
 
-/* Pieces of the one chunk of a band, which is the array's bytes [begin, end). */
+/* Drop pieces of the only chunk of a band, which has the array's bytes [begin, end). */
 static void pass_pieces(const struct bands *b, uint64_t number, uint64_t begin, uint64_t end,
 			uint64_t from, uint64_t to)
 {

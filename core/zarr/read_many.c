@@ -2,9 +2,9 @@
 /*
  * read_many.c - rounds of chunks, and the threads that share them.
  *
- * A round: views are planned (in parallel) into jobs, these are sorted by place, threads take
- * batches of neighbours, and what could not be decoded within the budget goes through the cache at
- * the end. The caller is one of the threads, so a busy pool only makes it slower.
+ * In a round, views are planned (in parallel) into jobs, these are sorted by place, threads take
+ * batches of neighbours, and chunks that could not be decoded within the budget are read through
+ * the cache at the end. The caller is one of the threads, so a busy pool only slows it down.
  */
 #include "core/zarr/read_many.h"
 
@@ -56,7 +56,7 @@ static uint64_t job_bytes(const struct many_job *j)
 	return j->n ? j->n : j->loc.where == KV_FILE ? j->len : 0;
 }
 
-/* The next few jobs; false when there are none left. */
+/* Take the next few jobs; false when none are left. */
 static bool batch_take(struct many *m, struct many_batch *b)
 {
 	uint64_t bytes = 0;
@@ -91,7 +91,7 @@ static int batch_room(struct many_batch *b)
 			need += round_up(b->work[i].n, 64);
 	if (need <= b->n_buf)
 		return 0;
-	/* Chunks of one array differ by some bytes, and each new block is cleared by the kernel. */
+	/* Chunks of one array differ by a few bytes, and the kernel clears each new block. */
 	need += need / 8;
 	block_free(take(b->buf), b->n_buf);
 	b->n_buf = 0;
@@ -114,7 +114,7 @@ static void batch_fail(struct many_batch *b, int r)
 	b->n = 0;
 }
 
-/* Have its stored bytes read; the thread goes on meanwhile. */
+/* Submit the reads of a batch; the thread continues meanwhile. */
 static void batch_submit(struct many *m, struct many_batch *b)
 {
 	size_t at = 0;
@@ -170,7 +170,7 @@ static void batch_run(struct many_worker *w, struct many_batch *b)
 {
 	struct many *m = w->many;
 
-	/* Results are in the requests: one that failed is not the end of the others. */
+	/* Results are in the requests; a failed one does not affect the others. */
 	if (b->n_req && io_wait(m->env->io, b->req, b->n_req) < 0)
 		err_clear();
 	for (unsigned i = 0; i < b->n; i++) {
@@ -194,7 +194,7 @@ static void batch_run(struct many_worker *w, struct many_batch *b)
 
 /* ---- threads ---- */
 
-/* Near the end each thread has one batch only, so that none gets two while others get none. */
+/* Near the end each thread has one batch only, so that none gets two while another gets none. */
 static bool look_ahead(struct many *m)
 {
 	bool much;
@@ -333,7 +333,10 @@ static int collect(struct many *m, struct many_target **active, size_t n)
 	return 0;
 }
 
-/* Threads, the size of batches, and what that takes of the budget at most. */
+/*
+ * Determine the number of threads and the size of batches; returns the most that they take of the
+ * budget.
+ */
 static uint64_t measure(struct many *m)
 {
 	uint64_t share, most = 0, all = 0, total = budget_total(m->env->budget) / 4 * 3;
@@ -354,7 +357,7 @@ static uint64_t measure(struct many *m)
 	return MIN(MIN(total, all), m->workers * (2 * m->batch_bytes + MIN(most, m->big_bytes)));
 }
 
-/* Waits its turn, and goes on telling of progress. */
+/* Wait for the budget, and report progress meanwhile. */
 static void take_budget(struct many *m, uint64_t n)
 {
 	while (!budget_try(m->env->budget, n) && !atomic_load(&m->stop)) {
@@ -391,9 +394,9 @@ static int run_round(struct many *m, struct many_target **active, size_t n)
 	return r;
 }
 
-/* ---- all ---- */
+/* ---- all rounds ---- */
 
-/* The targets of this round: those that have more chunks, and new ones. */
+/* Select the targets of this round: those that have more chunks, and new ones. */
 static size_t gather(struct many *m, size_t n, size_t *next, struct many_target **active)
 {
 	size_t n_active = 0;

@@ -1,49 +1,58 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * read_many.h - many views of many arrays into memory, as one job of all processors.
+ * read_many.h - read many views of many arrays into memory, using all processors.
  *
- * The chunks under all views are one list, in the order in which they lie in the data files. Each
- * thread takes the next few, has their stored bytes read in one batch while it decodes those of the
- * batch before, and decodes each chunk into the result itself where the chunk is a run of it; else
- * by way of its scratch memory. Stored elements that need no decoding are read into the result. The
- * cache is neither asked nor filled.
+ * The chunks of all views form one list, in the order of their place in the data files. Each thread
+ * takes the next few, and reads their stored bytes in one batch while it decodes those of its
+ * previous batch. It decodes a chunk directly into the result where the chunk is a run of it,
+ * otherwise through scratch memory. Stored elements that need no decoding are read directly into
+ * the result. The cache is neither used nor filled.
  *
- * Memory beside the results is taken from read_budget, once for a round of at most READ_MANY_JOBS
- * chunks. A chunk whose stored bytes are too many for that is decoded as a stream.
+ * Memory besides the results is taken from read_budget, once for a round of at most READ_MANY_JOBS
+ * chunks. A chunk whose stored bytes do not fit is decoded as a stream.
  */
 #ifndef PYTREEFS_READ_MANY_H
 #define PYTREEFS_READ_MANY_H
 
 #include "core/zarr/zarr.h"
 
-#define READ_MANY_JOBS 65536  /* chunks of a round, about */
-#define READ_MANY_ARRAYS 1024 /* arrays that are open at once */
+#define READ_MANY_JOBS 65536  /* chunks of a round, approximately */
+#define READ_MANY_ARRAYS 1024 /* arrays that are open at the same time */
 
 struct read_target {
-	struct zarr *z;        /* a reference, which the reader gives back */
-	struct zarr_view view; /* finished: zarr_view_finish() */
-	uint8_t *to;           /* of the result's first element */
-	/* Bytes between neighbours in the result, by axis of the array; of dropped axes ignored. */
+	struct zarr *z;        /* a reference, which zarr_read_many() drops */
+	struct zarr_view view; /* zarr_view_finish() was called */
+	uint8_t *to;           /* first element of the result */
+	/*
+	 * Bytes between neighbours in the result, by axis of the array; ignored for dropped axes.
+	 */
 	int64_t stride[LIMIT_RANK];
 };
 
-/* The strides of a result in C order. */
+/* Set the strides for a result in C order. */
 void read_target_set_order(struct read_target *t);
 
 struct read_many_ops {
-	/* Any thread: 1 with a target; 0 when it is done already; a failure is that of this one. */
+	/*
+	 * Called by any thread. Returns 1 with a target; 0 when the target is done already; or an
+	 * error, which is that of this target only.
+	 */
 	int (*open)(void *arg, size_t i, struct read_target *ret);
-	/* For each i that open() was called for, by the calling thread: 0, or an error with its
-	 * note. */
+	/*
+	 * Called by the calling thread for each i that was opened, with 0 or an error and its note.
+	 */
 	void (*done)(void *arg, size_t i, int result);
-	/* By the calling thread, every 20 ms, inside of large chunks too: bytes of results so far.
-	 * A failure ends the job. */
+	/*
+	 * Called by the calling thread every 20 ms, also within large chunks, with the bytes of
+	 * results so far. An error ends the job.
+	 */
 	int (*progress)(void *arg, uint64_t done);
 };
 
 /*
- * Read targets 0 to n - 1. Returns 0 when all were tried, whatever came of them, or what ended the
- * job early; done() was not called for the rest then. When it returns, no thread touches a result.
+ * Read targets 0 to n - 1. Returns 0 when all were tried, whatever their results, or the error that
+ * ended the job early; done() is then not called for the rest. Afterwards no thread accesses a
+ * result.
  */
 int zarr_read_many(struct zarr_env *env, size_t n, const struct read_many_ops *ops, void *arg);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * read_many_chunk.c - one chunk into the result: how, decoding, and copying through strides.
+ * read_many_chunk.c - bring one chunk into the result: decide how, decode, copy through strides.
  */
 #include <string.h>
 
@@ -9,12 +9,13 @@
 #include "core/dtype/cast.h"
 #include "core/zarr/read_many_impl.h"
 
-#define PIECE (256 * KiB)       /* of a stream: what is cast while it is in the processor's cache */
-#define INPUT (1 * MiB)         /* of a stream's stored bytes */
-#define THROUGH_BYTES (4 * MiB) /* read at once through the cache */
-#define FRONT_CHUNK (4 * MiB)   /* of larger ones no more is read than what is decoded */
-#define ROW_BYTES 8192          /* gathered, cast and scattered at once */
-#define WATCHED (16 * MiB)      /* in larger chunks it is asked now and then whether to go on */
+/* of a stream; small enough to be cast while it is in the processor's cache */
+#define PIECE (256 * KiB)
+#define INPUT (1 * MiB)         /* bytes of a stream's stored data that are read at once */
+#define THROUGH_BYTES (4 * MiB) /* bytes that are read through the cache at once */
+#define FRONT_CHUNK (4 * MiB)   /* of larger chunks, only the part to be decoded is read */
+#define ROW_BYTES 8192          /* bytes of a row that are gathered, cast and scattered at once */
+#define WATCHED (16 * MiB)      /* larger chunks check now and then whether to continue */
 
 int many_at(const struct many_job *job, int r)
 {
@@ -38,7 +39,7 @@ void many_fix(const struct zarr *z, void *p, size_t n)
 
 /* ---- copying ---- */
 
-/* n elements that lie `from` bytes apart to places that are `to` bytes apart. */
+/* Move n elements that are `from` bytes apart to places that are `to` bytes apart. */
 static void move_elements(uint8_t *out, int64_t to, const uint8_t *in, int64_t from, size_t item,
 			  uint64_t n)
 {
@@ -57,7 +58,7 @@ static void move_elements(uint8_t *out, int64_t to, const uint8_t *in, int64_t f
 #undef MOVE
 }
 
-/* One row: n elements, `from` bytes apart in the chunk and `to` bytes in the result. */
+/* Copy one row: n elements, `from` bytes apart in the chunk and `to` bytes in the result. */
 static void copy_row(const struct many_target *t, uint8_t *out, int64_t to, const uint8_t *in,
 		     int64_t from, uint64_t n)
 {
@@ -83,7 +84,7 @@ static void copy_row(const struct many_target *t, uint8_t *out, int64_t to, cons
 	}
 }
 
-/* The same value n times. */
+/* Write the same value n times. */
 static void fill_row(const struct many_target *t, uint8_t *out, int64_t to, const uint8_t *one,
 		     uint64_t n)
 {
@@ -111,7 +112,7 @@ void many_copy(const struct many_target *t, const struct grid_part *p, const uin
 		cast(t->r.view.dtype, one, z->meta.dtype, z->meta.fill, 1);
 	for (unsigned i = 0; i < t->grid.rank && chunk; i++)
 		first += p->from[i] * z->leaf_stride[i];
-	/* No run: the last axis is walked. */
+	/* There is no run: iterate over the last axis. */
 	if (run == 1 && axes > 0) {
 		axes--;
 		run = p->hi[axes] - p->lo[axes];
@@ -133,9 +134,9 @@ void many_copy(const struct many_target *t, const struct grid_part *p, const uin
 	} while (grid_part_next_row(p, axes, row));
 }
 
-/* ---- how ---- */
+/* ---- deciding how ---- */
 
-/* The first byte of the chunk that a part touches, and how many from there. */
+/* The first byte of the chunk that a part needs, and the number of bytes from there. */
 static void part_span(const struct many_target *t, const struct grid_part *p, uint64_t *ret_at,
 		      uint64_t *ret_n)
 {
@@ -198,7 +199,7 @@ void many_work_init(struct many *m, struct many_job *job, struct many_work *ret)
 	k->n = summed ? job->loc.len + job->loc.tail : job->len;
 	room = (job->loc.where == KV_FILE ? k->n : 0) + (k->direct ? 0 : z->leaf->bytes);
 	k->how = room <= m->big_bytes ? MANY_WHOLE : whole ? MANY_STREAM : MANY_THROUGH;
-	/* A good part of it is not needed. */
+	/* A large part of the chunk is not needed. */
 	if (!whole && job->loc.where == KV_FILE && z->leaf->bytes > FRONT_CHUNK &&
 	    k->need <= z->leaf->bytes / 4 * 3 && k->need + 2 * INPUT <= m->big_bytes) {
 		k->how = MANY_FRONT;
@@ -249,7 +250,7 @@ int many_go_on(struct many_worker *w, struct many_work *k, uint64_t done)
 	return many_is_off(k->job->t) ? fail(-ECANCELED, "canceled") : 0;
 }
 
-/* codec_watch */
+/* A codec_watch function. */
 static int go_on(void *arg, size_t done)
 {
 	const struct watched *x = arg;
@@ -257,7 +258,7 @@ static int go_on(void *arg, size_t done)
 	return many_go_on(x->w, x->k, done);
 }
 
-/* It is not stored: along its longest axis, some of it at a time. */
+/* The chunk is not stored: fill its longest axis, a part at a time. */
 static int run_fill(struct many_worker *w, struct many_work *k)
 {
 	const struct many_target *t = k->job->t;
@@ -306,7 +307,7 @@ static int run_whole(struct many_worker *w, struct many_work *k)
 	if (k->all && job->loc.where == KV_FILE)
 		r = kv_loc_compare(&job->loc, span_of(k->in, job->loc.len),
 				   span_of(k->in + job->loc.len, job->loc.tail));
-	/* A part of the stored elements, which are as we show them. */
+	/* Only some of the stored elements were read, and they are as shown. */
 	if (r >= 0 && k->shown) {
 		many_copy(t, &k->part, k->in, k->at);
 		return 0;
@@ -333,7 +334,7 @@ struct input {
 	const struct many_job *job;
 	uint8_t *buf[2];
 	struct io_req req;
-	bool asked; /* req is under way */
+	bool asked; /* req is in flight */
 	unsigned turn;
 	uint64_t given;
 	uint32_t crc;
@@ -356,7 +357,7 @@ static void input_ask(struct input *in, uint64_t at)
 	in->turn ^= 1;
 }
 
-/* codec_pull_fn: while a piece is decoded the next one is read. */
+/* A codec_pull_fn: the next piece is read while the current one is decoded. */
 static int input_pull(void *arg, struct span *ret)
 {
 	struct input *in = arg;
@@ -418,7 +419,7 @@ static int stream_pieces(struct many_worker *w, struct many_work *k, struct code
 	return r;
 }
 
-/* Up to what is needed, and no further: neither the end nor a checksum that follows is looked at. */
+/* Decode as far as needed, and no further: neither the end nor a checksum after it is checked. */
 static int stream_front(struct many_worker *w, struct many_work *k, struct codec_stream *s)
 {
 	const struct many_target *t = k->job->t;
@@ -457,7 +458,7 @@ static int run_stream(struct many_worker *w, struct many_work *k)
 	if (in.asked) {
 		struct err_note why;
 
-		/* It reads into memory that is freed now. */
+		/* It reads into memory that will be freed. */
 		err_save(r, &why);
 		io_wait(w->many->env->io, &in.req, 1);
 		r = r < 0 ? err_restore(&why) : r;
@@ -498,7 +499,7 @@ int many_work_run(struct many_worker *w, struct many_work *k)
 
 /* ---- through the cache ---- */
 
-/* The part alone as a view. */
+/* A view of the part alone. */
 static int part_view(const struct many_target *t, const struct grid_part *p, struct zarr_view *v)
 {
 	*v = t->r.view;
@@ -510,7 +511,7 @@ static int part_view(const struct many_target *t, const struct grid_part *p, str
 	return zarr_view_finish(v);
 }
 
-/* Elements [at, at + n) of a part, which are at p, to their places. */
+/* Copy elements [at, at + n) of a part from `in` to their places. */
 static void scatter(const struct many_target *t, const struct grid_part *p, uint64_t at, uint64_t n,
 		    const uint8_t *in)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * read_many_plan.c - a view -> the chunks under it, each with the place where it is stored.
+ * read_many_plan.c - a view -> its chunks, each with its place.
  */
 #include <string.h>
 
@@ -8,8 +8,8 @@
 #include "core/zarr/reading.h"
 
 #define LOCATE 64               /* chunks that are looked up together */
-#define IN_HAND_BYTES (8 * MiB) /* of values that lie in nodes, and were copied from there */
-#define RAW_RANGE (4 * MiB)     /* long runs of stored elements are shared by several threads */
+#define IN_HAND_BYTES (8 * MiB) /* limit of the inline values that jobs hold */
+#define RAW_RANGE (4 * MiB)     /* longer runs of stored elements are shared by several threads */
 
 void read_target_set_order(struct read_target *t)
 {
@@ -94,7 +94,7 @@ static struct many_job *add_job(struct many_target *t)
 	return &t->job[t->n_jobs++];
 }
 
-/* The run of stored elements of a chunk, when it can be read by ranges: its bytes, else 0. */
+/* The size of a chunk's run of stored elements, if it can be read by ranges; else 0. */
 static uint64_t raw_run(const struct many_target *t, const struct chunk *c,
 			const struct grid_part *p)
 {
@@ -105,8 +105,10 @@ static uint64_t raw_run(const struct many_target *t, const struct chunk *c,
 	    c->len != z->leaf->bytes)
 		return 0;
 	run = many_run(t, p, &run) == t->grid.rank ? run * t->item : 0;
-	/* A checksum is of the whole value: one thread reads all of it. What cannot be read now is
-	 * reported when it is. */
+	/*
+	 * A checksum covers the whole value, so one thread reads all of it. If the trailer cannot
+	 * be read now, the error is reported later.
+	 */
 	if (run > RAW_RANGE && chunk_is_all(c) && kv_loc_has_sum(&c->loc) != 0) {
 		err_clear();
 		return 0;
@@ -114,14 +116,14 @@ static uint64_t raw_run(const struct many_target *t, const struct chunk *c,
 	return run;
 }
 
-/* One chunk that was located; its location is taken. */
+/* Add the jobs of one chunk that was located; takes its location. */
 static int add_chunk(struct many_target *t, struct chunk *c)
 {
 	uint64_t bytes, from = 0;
 	struct many_job *j;
 	struct grid_part p;
 
-	/* Beyond that it is not read at all. */
+	/* A stored size beyond that is not read at all. */
 	if (!chunk_is_streamed(t->r.z) && chunk_check_size(t->r.z, c) < 0) {
 		auto_buf where = { 0 };
 
@@ -182,7 +184,7 @@ static int add_chunks(struct many_target *t, struct chunk *c, size_t n)
 	return r;
 }
 
-/* Whether a view may have more jobs in this round. One is never too many. */
+/* Whether a view may have more jobs in this round. It always gets at least one. */
 static bool may_add(const struct many_target *t)
 {
 	return !t->n_jobs ||

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * read_many_raw.c - chunks whose stored bytes are the elements as they are shown: read into the
- * result, and their checksum.
+ * read_many_raw.c - chunks whose stored bytes are the elements as shown: read them into the result,
+ * and compare their checksum.
  */
 #include "core/base/crc32c.h"
 #include "core/zarr/read_many_impl.h"
 
 #define PIECE (4 * MiB)
 
-/* The value ends with what was read, or with a few bytes more. */
+/* The value ends with the bytes that were read, or a few bytes later. */
 static int check_sum(const struct many_job *job, uint32_t crc)
 {
 	return MIN(kv_loc_check_end(&job->loc, job->len, crc), 0);
@@ -29,7 +29,7 @@ int many_run_raw(struct many_work *k)
 	return r > 0 ? check_sum(job, crc32c(span_of(p, k->n))) : r;
 }
 
-/* Two pieces at a time: while one is summed the next one is read. */
+/* Two pieces at a time: the next one is read while the checksum of the current one is computed. */
 struct pieces {
 	struct io_engine *io;
 	struct io_req req[2];
@@ -56,7 +56,7 @@ static int ask(struct pieces *s, const struct many_work *k, uint8_t *to)
 	return r;
 }
 
-/* The next piece is there: how many bytes. */
+/* Wait for the next piece; returns its size. */
 static int take_piece(struct pieces *s, struct span *ret)
 {
 	struct io_req *q = &s->req[s->done / PIECE % 2];
@@ -91,7 +91,7 @@ int many_run_pieces(struct many_worker *w, struct many_work *k)
 		if (r >= 0)
 			r = many_go_on(w, k, s.done);
 	}
-	/* The others read into the caller's memory. */
+	/* Wait for the other requests, which read into the caller's memory. */
 	err_save(r, &why);
 	while (s.done < s.asked)
 		take_piece(&s, &(struct span){ 0 });

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reading.c - what one read of a view works with, and how the part of a chunk is copied into the
- * answer: through strides, and a cast where the view asks for one.
+ * reading.c - the state of one read of a view, and copying the part of a chunk into the answer:
+ * through strides, with a cast where the view has one.
  *
- * Which parts there are, and which of them need no copy, is in zarr_read.c.
+ * zarr_read.c determines the parts, and those that need no copy.
  */
 #include "core/zarr/reading.h"
 
 #include "core/dtype/cast.h"
 
-#define CAST_BYTES 8192 /* scratch of one cast */
+#define CAST_BYTES 8192 /* scratch memory of one cast */
 
 void reading_init(struct reading *rd, struct zarr *z, const struct zarr_view *v, struct segments *g)
 {
@@ -76,7 +76,7 @@ bool reading_fill_is_zero(const struct reading *rd)
 	return !memcmp(one, zero, rd->out_item);
 }
 
-/* n elements that lie stride bytes apart in the chunk -> the answer. */
+/* Copy n elements that are stride bytes apart in the chunk to the answer. */
 static int copy_run(struct reading *rd, struct chunk *c, uint64_t at, uint64_t stride, uint64_t n,
 		    uint8_t *to)
 {
@@ -114,8 +114,8 @@ static int copy_run(struct reading *rd, struct chunk *c, uint64_t at, uint64_t s
 }
 
 /*
- * How the innermost part of a copy goes: `run` elements that lie `stride` bytes apart in the chunk
- * and are neighbours in the answer, on the last `axes` axes.
+ * The innermost loop of a copy: `run` elements that are `stride` bytes apart in the chunk and
+ * adjacent in the answer, on the last `axes` axes.
  */
 struct inner {
 	unsigned axes;
@@ -130,8 +130,10 @@ static struct inner inner_of(const struct reading *rd, const struct grid_box *bo
 	in.axes = reading_run_axes(rd, box, p, &in.run);
 	if (in.run > 1)
 		return in;
-	/* No run: walk the last axis that has more than one position, when those after it do not
-	 * split. */
+	/*
+	 * There is no run: iterate over the last axis with more than one position, if the axes
+	 * after it do not split.
+	 */
 	for (unsigned i = rd->grid.rank; i > 0; i--) {
 		uint64_t count = p->hi[i - 1] - p->lo[i - 1];
 

@@ -13,7 +13,7 @@ struct reading {
 	struct zarr *z;
 	const struct zarr_view *v;
 	struct grid grid;
-	size_t item, out_item; /* bytes an element, stored and in the answer */
+	size_t item, out_item; /* bytes per element, stored and in the answer */
 	struct segments *g;
 };
 
@@ -21,18 +21,18 @@ void reading_init(struct reading *rd, struct zarr *z, const struct zarr_view *v,
 		  struct segments *g);
 
 /*
- * How many trailing axes of a part are one run both in the answer's box and in the chunk: on them
- * the part covers the box, and neighbours in the answer are neighbours in the chunk. The axis
- * before them may be covered in part.
+ * The number of trailing axes of a part that are one run both in the answer's box and in the chunk:
+ * on them the part covers the box, and neighbours in the answer are neighbours in the chunk. The
+ * axis before them may be covered in part; the run includes its positions.
  */
 unsigned reading_run_axes(const struct reading *rd, const struct grid_box *box,
 			  const struct grid_part *p, uint64_t *ret_elements);
-/* The byte of the chunk where the element at this position lies. */
+/* The byte offset in the chunk of the element at this position. */
 uint64_t reading_byte_in_chunk(const struct reading *rd, const uint64_t *from);
-/* n elements of the fill value at p, in the answer's dtype. */
+/* Put n elements of the fill value at p, in the answer's element type. */
 void reading_put_fill(const struct reading *rd, uint8_t *p, uint64_t n);
 bool reading_fill_is_zero(const struct reading *rd);
-/* The part of an opened chunk (padding: none) into out, which is the whole box. */
+/* Copy a part from its opened chunk (NULL for padding) to out, which has the whole box. */
 int reading_copy_part(struct reading *rd, const struct grid_box *box, const struct grid_part *p,
 		      struct chunk *c, uint8_t *out);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * spill.c - temporary bytes of our own, outside the checkpoint.
+ * spill.c - temporary files of our own, outside the checkpoint.
  *
- * Not through the I/O engine: nothing here is part of a checkpoint, is durable,
- * or counts as read from it.
+ * They bypass the I/O engine, since they are not part of a checkpoint, are not
+ * durable, and do not count as reads of one.
  */
 #include "core/zarr/spill.h"
 
@@ -25,7 +25,7 @@ static int open_unlinked(const char *dir)
 
 	if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL))
 		return fd;
-	/* A file system without O_TMPFILE. */
+	/* The file system does not have O_TMPFILE. */
 	if (snprintf(path, sizeof(path), "%s/pytreefs-spill.XXXXXX", dir) >= (int)sizeof(path)) {
 		errno = ENAMETOOLONG;
 		return -1;

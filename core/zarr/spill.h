@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * spill.h - an unlinked file that holds the decoded pieces of one large chunk.
+ * spill.h - an unlinked file for the decoded pieces of one large chunk.
  */
 #ifndef PYTREEFS_SPILL_H
 #define PYTREEFS_SPILL_H
@@ -10,7 +10,7 @@
 
 struct spill;
 
-/* In directory dir. -ENOSPC and the like as the file system says. */
+/* Create it in directory dir. -ENOSPC and other errors of the file system. */
 int spill_open(const char *dir, struct spill **ret);
 int spill_write(struct spill *s, const void *p, size_t n, uint64_t off);
 int spill_read(struct spill *s, void *p, size_t n, uint64_t off);

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stream.c - pieces of large chunks: one driver decodes, others wait, a spill file remembers.
+ * stream.c - pieces of large chunks: one driver decodes, others wait, a spill file keeps pieces.
  *
- * Invariants: pieces [0, spilled) are in the spill file; the decoder has produced
- * [0, pos); at most one thread drives a stream, and it holds no lock while it
- * decodes.
+ * Invariants: pieces [0, spilled) are in the spill file; the decoder has produced [0, pos); at most
+ * one thread drives a stream, and it holds no lock while it decodes.
  */
 #include "core/zarr/stream_impl.h"
 
@@ -15,7 +14,7 @@
 #include "core/base/log.h"
 #include "core/kv/kv_sum.h"
 
-#define ADVISE_BYTES ((uint64_t)2 * MiB) /* that the kernel is asked to read ahead at once */
+#define ADVISE_BYTES ((uint64_t)2 * MiB) /* bytes that the kernel is asked to read ahead at once */
 #define WINDOW_USUAL ((uint64_t)2 * MiB) /* history of frames of the usual levels */
 #define JUMP_PIECES 24 /* an access this far ahead comes from a reader that jumps */
 
@@ -25,7 +24,7 @@ void stream_decoder_free(struct stream *s)
 	block_free(take(s->input), s->input_size);
 }
 
-/* By the driver. */
+/* Called by the driver. */
 static void decoder_close(struct stream *s)
 {
 	stream_decoder_free(s);
@@ -40,7 +39,7 @@ struct cache_key stream_piece_key(const struct zarr *z, uint64_t number, uint64_
 	return (struct cache_key){ z->owner, number, (uint64_t)z->tag << 40 | (piece + 2) };
 }
 
-/* Put a decoded block into the cache, pinned; the block is taken. */
+/* Put a decoded block into the cache, pinned; takes the block. */
 static int piece_keep(struct stream *s, uint64_t piece, void *block, struct cache_entry **ret)
 {
 	struct cache_key key = stream_piece_key(s->z, s->number, piece);
@@ -66,7 +65,10 @@ static int piece_keep(struct stream *s, uint64_t piece, void *block, struct cach
 
 /* ---- the decoder ---- */
 
-/* Whether the chunk is all of a value with a checksum, and how many bytes that takes after it. */
+/*
+ * Whether the chunk is all of a value with a checksum, and the number of bytes needed after it to
+ * compare.
+ */
 static bool has_end(const struct stream *s, size_t *ret)
 {
 	*ret = 0;
@@ -89,8 +91,10 @@ static size_t input_size_of(const struct stream *s)
 	return (size_t)MIN(n, MAX((uint64_t)STREAM_INPUT_BYTES, s->len + end));
 }
 
-/* How much to read: from a server as much as is wanted, where that is known, else twice what came
- * before. */
+/*
+ * How much to read: from a server as much as is wanted, if that is known, else twice the previous
+ * amount.
+ */
 static size_t next_input(struct stream *s)
 {
 	uint64_t n = STREAM_INPUT_BYTES;
@@ -106,7 +110,7 @@ static size_t next_input(struct stream *s)
 	return (size_t)MIN(MIN(n, s->input_size), s->len - s->fed);
 }
 
-/* Read n stored bytes, and with the last of them the checksum, if there is room. */
+/* Read n stored bytes, and the checksum with the last of them if there is room. */
 static int read_input(struct stream *s, size_t n)
 {
 	size_t end;
@@ -136,8 +140,10 @@ static int pull_input(void *arg, struct span *ret)
 	} else {
 		int r;
 
-		/* The kernel reads on while we decode. Each byte is asked for once: asking looks at
-		 * every page. */
+		/*
+		 * The kernel reads ahead while we decode. Advise it once about each byte, since
+		 * each call visits every page.
+		 */
 		if (s->fed + n > s->advised - MIN(s->advised, ADVISE_BYTES / 2)) {
 			s->advised = MAX(s->advised, s->fed + n);
 			posix_fadvise(s->loc.file->fd, (off_t)(s->loc.off + s->off + s->advised),
@@ -153,7 +159,7 @@ static int pull_input(void *arg, struct span *ret)
 	return 0;
 }
 
-/* A decoder at piece 0 that may remember so much. */
+/* Open a decoder at piece 0 with at most this much history. */
 static int decoder_try(struct stream *s, uint64_t window)
 {
 	int r;
@@ -176,9 +182,9 @@ static int decoder_try(struct stream *s, uint64_t window)
 }
 
 /*
- * What a frame needs is known only when its head was read, and most need little. Were there always
- * room made for the largest, two streams that are read in turns would take each other's decoder
- * away at every turn.
+ * How much history a frame needs is known only after reading its head, and most need little. If
+ * there were always room made for the largest, two streams that are read alternately would take
+ * each other's decoder each time.
  */
 static int decoder_open(struct stream *s)
 {
@@ -211,7 +217,9 @@ static void spill_begin(struct stream *s)
 	pthread_mutex_unlock(&s->table->lock);
 }
 
-/* A spill file that cannot be written is given up; what it has stays readable. */
+/*
+ * Write a piece to the spill file. If that fails, no more is written; pieces in it stay readable.
+ */
 static bool spill_piece(struct stream *s, uint64_t piece, const void *p, size_t n)
 {
 	if (!s->spill || piece < s->spilled)
@@ -221,7 +229,7 @@ static bool spill_piece(struct stream *s, uint64_t piece, const void *p, size_t 
 	return true;
 }
 
-/* Decode the next piece: called by the driver without the lock. */
+/* Decode the next piece. Called by the driver without the lock. */
 static int decode_piece(struct stream *s, uint64_t piece, struct cache_entry **ret)
 {
 	size_t n = piece_size(s, piece);
@@ -256,8 +264,8 @@ static bool is_lasting(int code)
 }
 
 /*
- * Whether the one who decodes goes on to the next piece. A job gives way to a reader whose piece
- * has gone by: it has to start again. One that decodes for a guess gives way to all other work.
+ * Whether the driver continues with the next piece. A job yields to a reader of an earlier piece,
+ * for which decoding must start again. A job for a guess yields to all other work.
  */
 static bool goes_on(const struct stream *s, bool reader, uint64_t mine)
 {
@@ -270,9 +278,9 @@ static bool goes_on(const struct stream *s, bool reader, uint64_t mine)
 }
 
 /*
- * Decode: a reader (ret set) up to the piece that it needs, which comes back pinned when it was
- * made here; a job up to `want`, which readers move on. Called with the lock held, by a thread that
- * set `driving`.
+ * Decode: a reader (ret set) up to the piece that it needs, which is returned pinned if it was
+ * decoded here; a job up to `want`, which readers advance. Called with the lock held, by a thread
+ * that has set `driving`.
  */
 static int drive(struct stream *s, uint64_t mine, struct cache_entry **ret)
 {
@@ -363,8 +371,9 @@ static void start_again(struct stream *s, bool may_spill)
 }
 
 /*
- * A reader that jumps ahead will jump back. Then all is decoded once more, for the spill file:
- * better now, as long as less has been decoded than lies before the reader.
+ * A reader that jumps ahead will probably jump back, and then everything is decoded once more for
+ * the spill file. It is better to start again now, while less has been decoded than precedes the
+ * reader.
  */
 static void expect_jumps(struct stream *s, uint64_t piece)
 {
@@ -376,15 +385,15 @@ static void expect_jumps(struct stream *s, uint64_t piece)
 		start_again(s, true);
 }
 
-/* What is decoded from now on is asked for. Called with the lock held. */
+/* From now on a reader wants what is decoded. Called with the lock held. */
 static void reader_came(struct stream *s)
 {
 	zarr_guess_unref(take(s->guess));
 }
 
 /*
- * One attempt at a piece that is not in the cache: 1 when it was made here and pinned, 0 to look
- * again, or an error. Called with the lock held.
+ * Try once to get a piece that is not in the cache. Returns 1 when it was decoded here and pinned,
+ * 0 to look again, or an error. Called with the lock held.
  */
 static int advance(struct stream *s, uint64_t piece, struct cache_entry **ret, bool *drove)
 {
@@ -393,8 +402,7 @@ static int advance(struct stream *s, uint64_t piece, struct cache_entry **ret, b
 	reader_came(s);
 	if (s->failed.code && piece >= s->pos)
 		return err_restore(&s->failed);
-	/* It was decoded between our look at the cache and the lock. To decode all again would be a
-	 * pity. */
+	/* It was decoded after the caller looked into the cache; do not start again for it. */
 	if (piece < s->pos) {
 		struct cache_key key = stream_piece_key(s->z, s->number, piece);
 
@@ -402,8 +410,10 @@ static int advance(struct stream *s, uint64_t piece, struct cache_entry **ret, b
 			return 0;
 	}
 	if (s->driving) {
-		/* A reader of a piece before the driver that was dropped waits for it to stop, and
-		 * then starts again. */
+		/*
+		 * A reader of a piece that was evicted, before the driver's position, waits for the
+		 * driver to stop, and then starts again.
+		 */
 		bool behind = piece < s->pos;
 
 		s->behind += behind;
@@ -412,8 +422,10 @@ static int advance(struct stream *s, uint64_t piece, struct cache_entry **ret, b
 		return 0;
 	}
 	if (piece < s->pos) {
-		/* Who reads all of it for the second time does not jump, and the kernel may keep
-		 * what is read now. */
+		/*
+		 * A reader that reads all of it a second time does not jump; the page cache may
+		 * hold the bytes from now on.
+		 */
 		bool second = piece == 0 && s->pos == s->pieces && !s->second_pass;
 
 		s->second_pass |= second;
@@ -469,7 +481,7 @@ int stream_piece(struct stream *s, uint64_t piece, struct cache_entry **ret, siz
 void stream_job_run(struct pool_job *job)
 {
 	struct stream *s = container_of(job, struct stream, job);
-	/* Asked without the stream's lock: the table's comes first. */
+	/* Called without the stream's lock, since the table's lock comes first. */
 	bool ample = stream_room_is_ample(s->table, WINDOW_USUAL), again;
 	int r;
 
@@ -477,11 +489,11 @@ void stream_job_run(struct pool_job *job)
 	s->job_posted = again = false;
 	if (!s->driving && (ample || !s->guess || s->decoder)) {
 		s->driving = true;
-		/* An error is met again, and reported, by the reader that comes for the piece. */
+		/* The reader of the piece will meet and report the error. */
 		r = drive(s, 0, NULL);
 		if (r < 0)
 			err_clear();
-		/* It gave way. */
+		/* The job has yielded. */
 		again = s->guess && !zarr_guess_is_over(s->guess) && !s->behind && r >= 0 &&
 			s->pos <= s->want && s->pos < s->pieces;
 		s->job_posted = again;
@@ -506,7 +518,7 @@ bool stream_has_pieces(const struct zarr *z, uint64_t number, uint64_t first, ui
 	return true;
 }
 
-/* A guess is of use only for a chunk that no reader has come to. Called with the lock held. */
+/* A guess is useful only for a chunk that no reader has come to. Called with the lock held. */
 static bool may_guess(struct stream *s, struct zarr_guess *guess)
 {
 	if (!s->guess && (s->pos > 0 || s->driving || s->job_posted))
@@ -537,10 +549,13 @@ void stream_ahead(struct stream *s, uint64_t first, uint64_t last, struct zarr_g
 		hurry = s->guess && s->job_posted;
 		reader_came(s);
 	}
-	/* Not when the decoder would only repeat what the spill file has. */
+	/* Not when the decoder would only repeat pieces of the spill file. */
 	post = last >= s->pos && last >= s->spilled && !s->failed.code &&
 	       (!guess || may_guess(s, guess));
-	/* The job may come before the reader, who would find all decoded and nothing spilled. */
+	/*
+	 * The job may run before the reader, who would then find everything decoded and nothing
+	 * spilled.
+	 */
 	if (post && !s->driving)
 		expect_jumps(s, MIN(first, last));
 	if (post)

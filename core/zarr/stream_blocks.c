@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stream_blocks.c - pieces of large chunks whose blocks can be decoded alone (blosc): in any order,
- * by many threads, each from only the stored bytes under it.
+ * stream_blocks.c - pieces of large chunks whose blocks can be decoded independently (blosc): in
+ * any order, by many threads, each from its own stored bytes.
  *
- * Such a stream has no driver, no decoder that goes on and no spill file. Whoever needs a piece
- * decodes it into the cache, and jobs of the pool decode those that a sequential reader comes to.
+ * Such a stream has no driver, no decoder and no spill file. A thread that needs a piece decodes it
+ * into the cache, and jobs of the pool decode the pieces ahead of a sequential reader.
  *
- * The checksum of the value is compared when each piece was decoded once: those of their stored
- * bytes are joined, which lie one after the other in what one thread wrote. A mismatch fails every
- * later read of the chunk. A stream that comes after one that failed cannot know which pieces
- * readers and the cache have from that one: it compares the whole value before it gives out any
- * piece.
+ * The checksum of the value is compared when each piece has been decoded once, by joining the
+ * checksums of their stored bytes, which are contiguous when one thread wrote them. After a
+ * mismatch every later read of the chunk fails. A stream that follows one that failed cannot know
+ * which pieces readers and the cache have from that one, so it compares the whole value before it
+ * returns any piece.
  */
 #include "core/zarr/stream_impl.h"
 
@@ -21,9 +21,9 @@
 #include "core/kv/kv_sum.h"
 
 #define FRONT CODEC_BLOCKS_FRONT
-#define GUESS_ROOM (4 * MiB) /* of the budget, that a guess leaves to readers */
+#define GUESS_ROOM (4 * MiB) /* bytes of the budget that a guess leaves to readers */
 
-/* codec_read_fn of the stored chunk. */
+/* A codec_read_fn for the stored chunk. */
 static int read_stored(void *arg, uint64_t off, size_t n, void *p)
 {
 	const struct stream *s = arg;
@@ -39,7 +39,7 @@ static int read_stored(void *arg, uint64_t off, size_t n, void *p)
 
 /* ---- the checksum of the value ---- */
 
-/* The checksum of the whole value, of a stream that comes after one that failed. */
+/* Compare the checksum of the whole value, for a stream that follows one that failed. */
 static int check_whole(const struct stream *s)
 {
 	uint8_t *room = block_alloc(PIECE_BYTES);
@@ -51,7 +51,7 @@ static int check_whole(const struct stream *s)
 	return MIN(r, 0);
 }
 
-/* Room for the sums of all pieces, where there is one to compare with. */
+/* Allocate room for the checksums of all pieces, if the value has one to compare with. */
 static int sums_begin(struct stream *s)
 {
 	size_t n = codec_blocks_head_bytes(s->blocks);
@@ -73,7 +73,10 @@ static int sums_begin(struct stream *s)
 	return r;
 }
 
-/* Called when all are known: the CRC-32C of the value, or false when its pieces are not all of it. */
+/*
+ * Compute the CRC-32C of the value from those of all pieces; false when the pieces are not all of
+ * it.
+ */
 static bool sums_join(const struct stream *s, uint32_t *ret)
 {
 	uint64_t at = codec_blocks_head_bytes(s->blocks), from;
@@ -91,7 +94,7 @@ static bool sums_join(const struct stream *s, uint32_t *ret)
 	return at == s->len;
 }
 
-/* One more piece was read. The one that makes them complete compares. */
+/* Record the checksum of a piece that was read; the last one compares the whole. */
 static int sums_add(struct stream *s, uint64_t piece, uint32_t crc)
 {
 	bool complete = false;
@@ -99,7 +102,7 @@ static int sums_add(struct stream *s, uint64_t piece, uint32_t crc)
 	int r = 0;
 
 	pthread_mutex_lock(&s->lock);
-	/* It may have failed while this piece was decoded. */
+	/* The stream may have failed while this piece was decoded. */
 	if (s->failed.code) {
 		r = err_restore(&s->failed);
 	} else if (s->sums && !s->sums[piece].known) {
@@ -112,7 +115,9 @@ static int sums_add(struct stream *s, uint64_t piece, uint32_t crc)
 	r = kv_loc_check_end(&s->loc, s->len, all);
 	if (r >= 0)
 		return 0;
-	/* Without an answer, whoever decodes this piece again asks again. */
+	/*
+	 * When the trailer could not be read, the next thread that decodes this piece tries again.
+	 */
 	pthread_mutex_lock(&s->lock);
 	s->sums[piece].known = false;
 	s->summed--;
@@ -219,8 +224,10 @@ static int decode_piece(struct stream *s, uint64_t piece, uint8_t *out)
 	return 0;
 }
 
-/* What is wrong with all of the chunk; called after a failure, before others are told of it:
- * who decodes the piece once more must find it. */
+/*
+ * Record a failure that affects the whole chunk, before other threads learn about it: a thread that
+ * decodes the piece once more must find it.
+ */
 static void fail_piece(struct stream *s, int code)
 {
 	if (code != -ERANGE)
@@ -231,7 +238,7 @@ static void fail_piece(struct stream *s, int code)
 	else if (code == -EBADMSG)
 		err_save(code, &s->failed);
 	pthread_mutex_unlock(&s->lock);
-	/* Any of its pieces may be the damaged one, and would outlive a repair. */
+	/* Any piece may be the damaged one, and would survive a repair in the cache. */
 	if (code == -EBADMSG)
 		cache_drop(s->z->env->cache, s->owner);
 }
@@ -290,7 +297,7 @@ int stream_blocks_piece(struct stream *s, uint64_t piece, struct cache_entry **r
 
 struct piece_job {
 	struct pool_job job;
-	struct stream *s; /* held */
+	struct stream *s; /* a hold on the stream */
 	uint64_t piece;
 	struct zarr_guess *guess; /* a reference, or NULL */
 };
@@ -302,7 +309,7 @@ static bool is_there(const struct stream *s, uint64_t piece)
 	return cache_has(s->z->env->cache, &key, CACHE_READY_OR_BUSY);
 }
 
-/* Whether the reader of a guess may still come, and others do not miss the memory. */
+/* Whether the guessed reader may still come, and others do not need the memory. */
 static bool is_wanted(const struct piece_job *p)
 {
 	struct budget *budget = p->s->z->env->budget;
@@ -322,7 +329,7 @@ static void piece_run(struct pool_job *job)
 	struct cache *cache = p->s->z->env->cache;
 	struct cache_entry *e = NULL;
 
-	/* To touch one that is there would keep it; an error is met again by its reader. */
+	/* Using a piece that is there would delay its eviction. Its reader meets an error again. */
 	if (is_wanted(p) && !is_there(p->s, p->piece) &&
 	    stream_blocks_piece(p->s, p->piece, &e) < 0)
 		err_clear();
@@ -352,7 +359,7 @@ void stream_blocks_ahead(struct stream *s, uint64_t first, uint64_t last, struct
 
 	last = MIN(last, s->pieces - 1);
 	pthread_mutex_lock(&s->lock);
-	/* Those before `ahead` were posted, as long as the reader goes on from there. */
+	/* Pieces before `ahead` were queued, if the reader continues from there. */
 	from = last + 1 >= *ahead && first <= *ahead ? MAX(first, *ahead) : first;
 	*ahead = last + 1;
 	pthread_mutex_unlock(&s->lock);

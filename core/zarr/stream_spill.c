@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stream_spill.c - the limit of all temporary files of readers: spill files of streams, and whole
- * files of values that others compute or put together.
+ * stream_spill.c - the limit of all temporary files of readers: spill files of streams, and files
+ * of values that others compute or assemble.
  *
- * Invariants: what is counted is never more than the limit; bytes are counted from before a file is
- * made until it is closed.
+ * Invariants: the bytes that are counted never exceed the limit; they are counted from before a
+ * file is created until it is closed.
  *
- * Files are closed without the table's lock: the end of a large one takes its time, and comes back
+ * Files are closed without the table's lock, because closing a large one takes time, and calls back
  * here.
  */
 #include "core/zarr/stream_impl.h"
 
-#define USERS_MAX 256 /* each has a descriptor, of the thousand that a process usually has */
+#define USERS_MAX 256 /* each uses a descriptor, of about a thousand that a process usually has */
 
-/* Called with the table's lock held. The least recently used stream that keeps a temporary file. */
+/* The least recently used stream that keeps a temporary file. Called with the table's lock held. */
 static struct stream **idle_stream(struct streams *t)
 {
 	struct stream **oldest = NULL;
 
-	/* A file that is somebody else's, and counted, is not idle while a stream has it. */
+	/* A file of another user that is counted is not idle while a stream has it. */
 	for (struct stream **at = &t->first; *at; at = &(*at)->next)
 		if ((*at)->holds == 0 &&
 		    ((*at)->spill || ((*at)->loc.file && (*at)->loc.file->closed_arg == t)))
@@ -39,8 +39,10 @@ static void user_remove(struct streams *t, struct streams_user *u)
 	t->n_users--;
 }
 
-/* Called with the table's lock held. The oldest of the files that nobody reads; first, that nobody
- * has open. */
+/*
+ * The oldest file that nobody reads; first among those that nobody has open. Called with the
+ * table's lock held.
+ */
 static struct io_file *idle_file(struct streams *t)
 {
 	for (int open = 0; open < 2; open++)
@@ -55,7 +57,7 @@ static struct io_file *idle_file(struct streams *t)
 	return NULL;
 }
 
-/* Room for n more bytes; *ret_free is what there is when that is not enough. */
+/* Reserve n more bytes; if that fails, *ret_free is the number of bytes that are free. */
 static bool reserve(struct streams *t, uint64_t n, uint64_t *ret_free)
 {
 	for (;;) {
@@ -69,8 +71,7 @@ static bool reserve(struct streams *t, uint64_t n, uint64_t *ret_free)
 		if (fits) {
 			t->spill_used += n;
 		} else if (n <= t->spill_limit) {
-			/* What was decoded is decoded again if need be; what was computed may cost
-			 * more. */
+			/* Streams can be decoded again; computing a value again may cost more. */
 			idle = idle_stream(t);
 			if (idle)
 				stream_table_remove(t, idle, &out);
@@ -106,7 +107,7 @@ void stream_spill_give_back(struct stream *s)
 	give_back(s->table, s->bytes);
 }
 
-/* ---- files of others ---- */
+/* ---- files of other users ---- */
 
 static void file_closed(struct io_file *file)
 {

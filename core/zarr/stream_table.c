@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stream_table.c - which streams are live, and what they may keep.
+ * stream_table.c - the live streams, and the limits of what they keep.
  *
- * Temporary files are stream_spill.c's. Invariants: a stream is in the table from
- * stream_get() until nobody holds it and room is needed; the bytes of all decoders
- * stay below their limit.
+ * stream_spill.c has the temporary files. Invariants: a stream is in the table from stream_get()
+ * until it is not held and room is needed; the memory of all decoders stays below its limit.
  *
  * The table's lock is taken before a stream's; neither is held across I/O.
  *
- * Who waits for room drives a stream and has no decoder, and every other decoder
- * either is taken (nobody drives its stream) or is driven by a thread that needs
- * no more room: so somebody always goes on.
+ * A thread that waits for room drives a stream without a decoder. Every other decoder can be taken
+ * (nobody drives its stream) or is driven by a thread that needs no more room, so some thread
+ * always makes progress.
  */
 #include "core/zarr/stream_impl.h"
 
 #include "core/base/clock.h"
 #include "core/base/blocks.h"
 
-#define STREAMS_MAX 64      /* live at once, held ones not counted */
-#define DECODERS_MAX 20     /* of them with a decoder's memory: a row of 16 chunks read in step */
-#define FAILED_NS SECOND_NS /* for so long nobody tries again what could not be decoded */
-#define DECODER_BESIDE (8 * MiB) /* what a decoder takes beside its history, at most */
+#define STREAMS_MAX 64 /* live at once, not counting held ones */
+/* number of them with a decoder's memory: a row of 16 chunks that are read in step */
+#define DECODERS_MAX 20
+#define FAILED_NS SECOND_NS      /* how long a chunk that could not be decoded is not tried again */
+#define DECODER_BESIDE (8 * MiB) /* the most memory of a decoder besides its history */
 
 int streams_new(const struct streams_opts *opts, struct streams **ret)
 {
@@ -45,7 +45,7 @@ int streams_new(const struct streams_opts *opts, struct streams **ret)
 	return 0;
 }
 
-/* Only for a stream that nobody holds and that is out of the table. */
+/* The stream must not be held, nor be in the table. */
 static void stream_free(struct stream *s)
 {
 	stream_decoder_free(s);
@@ -137,8 +137,8 @@ void streams_stats(struct streams *t, struct streams_stats *ret)
 }
 
 /*
- * Bound what idle streams keep: beyond the limits, the least recently used that
- * nobody holds go. Called with the table's lock held.
+ * Limit what idle streams keep: beyond the limits, the least recently used ones that are not held
+ * are removed. Called with the table's lock held.
  */
 static struct stream *shrink(struct streams *t)
 {
@@ -149,7 +149,7 @@ static struct stream *shrink(struct streams *t)
 		struct stream *s = *at;
 
 		seen++;
-		/* A held stream's decoder is its driver's business. */
+		/* The decoder of a held stream belongs to its driver. */
 		decoders += s->holds == 0 && s->reserved;
 		if (s->holds == 0 &&
 		    (seen > STREAMS_MAX || (s->reserved && decoders > DECODERS_MAX && !s->spill)))
@@ -161,8 +161,8 @@ static struct stream *shrink(struct streams *t)
 }
 
 /*
- * What is broken is not decoded again for each request, but what was repaired must be found: after
- * a second it is another stream's turn, from a file that is opened anew.
+ * A damaged chunk is not decoded again for each request, but a repair must be noticed: after a
+ * second, a new stream replaces this one, with a file that is opened anew.
  */
 static bool is_outdated(const struct stream *s)
 {
@@ -176,7 +176,7 @@ static bool is_stream_of(const struct stream *s, const struct zarr *z, uint64_t 
 	return s->number == number && s->owner == z->owner && s->z->tag == z->tag;
 }
 
-/* Whether a stream of this chunk failed, however long ago. Called with the table's lock held. */
+/* Whether a stream of this chunk has failed at any time. Called with the table's lock held. */
 static bool has_failed(const struct streams *t, const struct zarr *z, uint64_t number)
 {
 	const struct stream *s = t->first;
@@ -186,7 +186,7 @@ static bool has_failed(const struct streams *t, const struct zarr *z, uint64_t n
 	return s;
 }
 
-/* Called with the table's lock held; moves what it finds to the front. */
+/* Find a stream and move it to the front. Called with the table's lock held. */
 static struct stream *find(struct streams *t, const struct zarr *z, uint64_t number)
 {
 	for (struct stream **at = &t->first; *at; at = &(*at)->next) {
@@ -288,8 +288,10 @@ void stream_hold(struct stream *s)
 
 /* ---- room for decoders ---- */
 
-/* Called with the table's lock held. The decoder of a stream that nobody drives: true when one was
- * taken. */
+/*
+ * Take the decoder of a stream that nobody drives; true when one was taken. Called with the table's
+ * lock held.
+ */
 static bool take_decoder(struct streams *t)
 {
 	struct stream *found = NULL;
@@ -298,7 +300,7 @@ static bool take_decoder(struct streams *t)
 		if (!s->reserved)
 			continue;
 		pthread_mutex_lock(&s->lock);
-		/* The last one was used the longest ago. */
+		/* The last in the list is the least recently used one. */
 		if (!s->driving)
 			found = s;
 		pthread_mutex_unlock(&s->lock);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * zarr.c - opening arrays, and the arithmetic of views.
+ * zarr.c - open arrays, and the arithmetic of views.
  *
- * Reading is zarr_read.c's; how chunks are found and decoded is chunk.c's.
+ * zarr_read.c reads; chunk.c decodes chunks.
  */
 #include "core/zarr/zarr.h"
 
@@ -13,7 +13,7 @@
 #include "core/base/meter.h"
 #include "core/zarr/meta_cache.h"
 
-/* The innermost level, in axes of the array. -EFBIG when its chunks cannot be numbered. */
+/* Derive the innermost level, by axis of the array. -EFBIG when its chunks cannot be numbered. */
 static int derive_leaf(struct zarr *z)
 {
 	const struct zarr_meta *m = &z->meta;
@@ -40,8 +40,10 @@ static int derive_leaf(struct zarr *z)
 		uint64_t padded;
 
 		z->leaf_grid[i] = div_up(m->shape[i], z->leaf_chunk[i]);
-		/* Shards are counted with the part beyond the array's edge: their entries are
-		 * numbered too. */
+		/*
+		 * Shards count with their part beyond the array's edge, since its entries have
+		 * numbers, too.
+		 */
 		if (!mul_fits(m->grid[i], m->chunk[i] / z->leaf_chunk[i], &padded) ||
 		    !mul_fits(numbers, MAX(padded, (uint64_t)1), &numbers))
 			return fail(-EFBIG, "array has more than 2^64 chunks");
@@ -81,7 +83,7 @@ int zarr_open(struct zarr_env *env, struct kv *kv, struct span prefix, uint64_t 
 	struct zarr *z = calloc(1, sizeof(*z));
 	int r;
 
-	/* The cache's keys have 24 bits for it (LIMIT_TREE_NODES). */
+	/* Cache keys have 24 bits for it (LIMIT_TREE_NODES). */
 	assert(tag < 1u << 24);
 	if (z)
 		z->prefix = span_dup_str(prefix);
@@ -181,7 +183,7 @@ int zarr_view_slice(struct zarr_view *v, unsigned axis, uint64_t start, uint64_t
 int zarr_view_finish(struct zarr_view *v)
 {
 	v->n_elements = 1;
-	/* Nothing at all, whatever the other extents are. */
+	/* An empty view has no elements, whatever the other extents are. */
 	for (unsigned i = 0; i < v->rank; i++)
 		if (v->axis[i].count == 0)
 			v->n_elements = 0;

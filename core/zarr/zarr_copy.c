@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * zarr_copy.c - stored chunks from array to array.
+ * zarr_copy.c - copy stored chunks from array to array.
  *
- * A chunk is found through whatever holds it (a shard inside a shard, a value of a
- * database) and stored the way we store: one object each, in v3 with the index of its
- * shard after it.
+ * A chunk is located wherever it is (a shard inside a shard, a value of a database) and stored as
+ * we store chunks: one object each, in v3 followed by the index of its shard.
  */
 #include "core/zarr/zarr_copy.h"
 
@@ -15,13 +14,13 @@
 #include "core/zarr/zarr_encode.h"
 
 #define PIECE ((size_t)1 << 20)
-#define BATCH 64 /* chunks that are looked up at once */
+#define BATCH 64 /* chunks that are looked up together */
 
 static bool same_codecs(const struct codec_chain *a, const struct codec_chain *b)
 {
 	struct compression x, y;
 
-	/* A decoder needs no level, and nothing of blosc's settings. */
+	/* Decoders depend neither on the level nor on blosc's settings. */
 	return compression_of(a, &x) && compression_of(b, &y) && x.kind == y.kind &&
 	       x.summed == y.summed;
 }
@@ -46,8 +45,9 @@ struct copying {
 	struct kv *kv;
 	enum zarr_fill fill;
 	uint8_t *piece;
-	struct buf fill_object; /* a chunk of the fill value, encoded when the first one is needed */
-	uint64_t cost, held;    /* of write_budget: for that chunk, and taken for it */
+	/* an encoded chunk of the fill value, made when it is first needed */
+	struct buf fill_object;
+	uint64_t cost, held; /* of write_budget: needed for that chunk; taken */
 };
 
 static int read_at(const struct chunk *c, uint64_t off, size_t n, void *p)
@@ -58,13 +58,13 @@ static int read_at(const struct chunk *c, uint64_t off, size_t n, void *p)
 	return 0;
 }
 
-/* What can be told of a stored chunk without decoding it. */
+/* Check a stored chunk as far as possible without decoding it. */
 static int check_chunk(struct copying *y, const struct chunk *c)
 {
 	const struct zarr_level *leaf = y->from->leaf;
 	uint8_t head[CODEC_START_BYTES];
 	struct compression how;
-	uint64_t least = 9; /* of a compressed chunk */
+	uint64_t least = 9; /* size of a compressed chunk */
 	int r = 0;
 
 	if (leaf->codecs.n == 0)
@@ -84,7 +84,7 @@ static int check_chunk(struct copying *y, const struct chunk *c)
 	return r < 0 ? r : codec_check_start(&leaf->codecs, head, c->len, leaf->bytes);
 }
 
-/* A chunk, followed by its index. */
+/* Put a chunk, followed by its index. */
 static int put_pieces(struct copying *y, const struct chunk *c, struct span key, struct span tail)
 {
 	auto_of(kv_stream) struct kv_stream *out = NULL;
@@ -111,7 +111,7 @@ static int put_stored(struct copying *y, const struct chunk *c, struct span key)
 	auto_buf tail = { 0 };
 	int r = check_chunk(y, c);
 
-	/* A damaged chunk does not get a new checksum. */
+	/* A damaged chunk must not get a new checksum. */
 	if (r >= 0 && chunk_is_all(c))
 		r = kv_loc_check(&c->loc, y->piece, PIECE);
 	if (r >= 0)
@@ -174,7 +174,7 @@ static int put_chunk(struct copying *y, struct chunk *c)
 	return 0;
 }
 
-/* The next chunk in C order; false after the last. */
+/* Advance to the next chunk in C order; false after the last. */
 static bool advance(const struct zarr *z, uint64_t *index)
 {
 	for (unsigned i = z->meta.rank; i > 0; i--) {
@@ -227,7 +227,10 @@ int zarr_copy(struct write_env *we, struct zarr *from, struct kv *kv, struct spa
 	y.to = zarr_writer_array(w);
 	if (!fits(from, y.to))
 		return 0;
-	/* An absent chunk may have to be made, and one that is too large is made as a stream. */
+	/*
+	 * A missing chunk may have to be encoded; one that is too large needs an encoder stream,
+	 * which is not done here.
+	 */
 	y.cost = zarr_writer_cost(w);
 	if (fill != ZARR_FILL_OMIT && !from->missing_is_error && y.cost > budget_total(we->budget))
 		return 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * zarr_copy.h - chunks from one array to another as they are stored, without decoding.
+ * zarr_copy.h - copy stored chunks from one array to another without decoding them.
  */
 #ifndef PYTREEFS_ZARR_COPY_H
 #define PYTREEFS_ZARR_COPY_H
@@ -8,13 +8,12 @@
 #include "core/zarr/zarr_write.h"
 
 /*
- * Put the array that `json` describes (as for zarr_writer_open()) into kv with the stored chunks of
- * `from`. Both must have one shape, dtype, fill value and grid of innermost chunks, and encode a
- * chunk in the same way, compression levels apart. 1; 0, with nothing worth keeping in kv, when
- * they do not. What can be checked without decoding is: lengths, indices of shards by their
- * checksum, the heads of zstd frames and blosc
- * objects. -EUCLEAN names a chunk that is damaged, or missing where that
- * is an error.
+ * Put the array that `json` describes (as for zarr_writer_open()) into kv, with the stored chunks
+ * of `from`. Both must have the same shape, element type, fill value and grid of innermost chunks,
+ * and the same codecs, except for compression levels. Returns 1; or 0 when they differ, and kv then
+ * has nothing worth keeping. Everything is checked that needs no decoding: lengths, checksums of
+ * shard indices, heads of zstd frames and blosc objects. -EUCLEAN names a chunk that is damaged, or
+ * missing where that is an error.
  */
 int zarr_copy(struct write_env *we, struct zarr *from, struct kv *kv, struct span json,
 	      enum zarr_fill fill);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * zarr_create.c - the metadata documents that we write, byte for byte as TensorStore writes them
- * for Orbax: compact, members sorted.
+ * zarr_create.c - print metadata documents, byte for byte as TensorStore writes them for Orbax:
+ * compact, with sorted members.
  */
 #include "core/base/err.h"
 #include "core/zarr/zarr_meta.h"
@@ -15,7 +15,7 @@ static int put_sizes(struct buf *b, const uint64_t *sizes, unsigned rank)
 	return r < 0 ? r : buf_add_byte(b, ']');
 }
 
-/* The compressor's object, or instead of it `none`. */
+/* Append the compressor's object, or `none` when there is no compressor. */
 static int put_compressor(struct buf *b, const struct zarr_create *c, const char *before,
 			  const char *none)
 {
@@ -52,8 +52,10 @@ static int print_v2(const struct zarr_create *c, struct buf *b)
 	return r < 0 ? r : buf_add_str(b, ",\"zarr_format\":2}");
 }
 
-/* [bytes], compressor and checksum where they are asked for: of the chunk, or of the one inner
- * chunk of a shard. */
+/*
+ * Append [bytes], and compressor and checksum if configured: those of the chunk, or of the inner
+ * chunk of a shard.
+ */
 static int put_codecs(struct buf *b, const struct zarr_create *c)
 {
 	bool has_order = dtype_info(c->dtype)->word > 1;

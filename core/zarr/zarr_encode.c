@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * zarr_encode.c - bands of an array -> chunk objects.
+ * zarr_encode.c - encode bands of an array to chunk objects.
  *
- * We write what Orbax writes: little-endian elements in C order, one inner chunk
- * per shard in v3. Edge chunks are stored full size, their overhang filled with
- * the fill value.
+ * The layout is that of Orbax: little-endian elements in C order, one inner chunk per shard in v3.
+ * Chunks at the edge are stored in full size, padded with the fill value.
  */
 #include "core/zarr/zarr_encode.h"
 
@@ -13,7 +12,7 @@
 #include "core/base/log.h"
 #include "core/zarr/shard.h"
 
-#define BLOCKS_BESIDE (2 * MiB) /* that a codec of blocks takes */
+#define BLOCKS_BESIDE (2 * MiB) /* memory of a codec that works in blocks */
 
 int encode_plan(const struct zarr *z, struct encode_plan *ret)
 {
@@ -29,8 +28,10 @@ int encode_plan(const struct zarr *z, struct encode_plan *ret)
 			p.axis = i;
 			break;
 		}
-	/* All chunks are single elements on every axis that has several: cut the last such axis
-	 * whole. */
+	/*
+	 * All axes of several positions have chunks of one position: the last such axis is the
+	 * band.
+	 */
 	if (p.axis == m->rank && m->rank > 0) {
 		p.axis = m->rank - 1;
 		p.rows = m->shape[p.axis];
@@ -48,7 +49,7 @@ int encode_plan(const struct zarr *z, struct encode_plan *ret)
 		p.band_is_chunk &= m->chunk[i] == (i < p.axis  ? 1 :
 						   i == p.axis ? p.rows :
 								 m->shape[i]);
-	/* A copy of the chunk when it is not the band itself, and what it is encoded to. */
+	/* A copy of the chunk, unless the band is the chunk, and its encoded form. */
 	p.chunk_cost = z->leaf->bytes * (p.band_is_chunk ? 1 : 2) + 64 * KiB;
 	if (!codec_writes_pieces(&z->leaf->codecs))
 		p.chunk_cost += MIN(4 * z->leaf->bytes, BLOCKS_BESIDE);
@@ -89,8 +90,8 @@ struct encoding {
 	const struct encode_plan *plan;
 	const uint8_t *bytes;
 	uint64_t first[LIMIT_RANK]; /* position of the band's first element */
-	uint64_t rows;              /* of the axis that is cut, in this band */
-	uint64_t chunk[LIMIT_RANK]; /* the chunk at work */
+	uint64_t rows;              /* number of rows of the band, on the axis that is cut */
+	uint64_t chunk[LIMIT_RANK]; /* the current chunk */
 };
 
 static void put_fill(const struct zarr *z, uint8_t *p)
@@ -148,7 +149,7 @@ static bool is_fill(const struct zarr *z, const uint8_t *p)
 {
 	size_t item = dtype_info(z->meta.dtype)->size;
 
-	/* All elements are equal when each is equal to the one before. */
+	/* All elements are equal when each equals its predecessor. */
 	return !memcmp(p, z->meta.fill, item) && !memcmp(p, p + item, z->leaf->bytes - item);
 }
 
@@ -196,8 +197,10 @@ int encode_band(struct write_env *we, struct kv *kv, const struct zarr *z,
 
 	if (m->n_elements == 0)
 		return 0;
-	/* Where the band begins, and the chunks that it covers: several only after the axis that is
-	 * cut, or on it when its chunks are single positions. */
+	/*
+	 * The start of the band, and its chunks: there are several only on axes after the one that
+	 * is cut, or on that axis when its chunks have one position.
+	 */
 	e.rows = 1;
 	for (unsigned i = MIN(plan->axis + 1, m->rank); i > 0; i--) {
 		e.first[i - 1] = row % m->shape[i - 1];

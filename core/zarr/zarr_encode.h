@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * zarr_encode.h - how an array's C-order bytes become chunk objects.
+ * zarr_encode.h - encode an array's bytes in C order to chunk objects.
  */
 #ifndef PYTREEFS_ZARR_ENCODE_H
 #define PYTREEFS_ZARR_ENCODE_H
@@ -8,31 +8,36 @@
 #include "core/zarr/zarr_write.h"
 
 /*
- * Bands: the array's bytes are cut along one axis, so that each piece holds whole chunks. Axes
- * before it have chunks of one position (or are of one position themselves), so a band is a run of
- * the C-order stream.
+ * Bands: the array's bytes are cut along one axis, so that each band contains whole chunks. Chunks
+ * have one position on all axes before it (or the axis has one position), so a band is a run of the
+ * C-order stream.
  */
 struct encode_plan {
-	unsigned axis;       /* that is cut; rank 0: none */
-	uint64_t rows;       /* chunk extent on it */
-	uint64_t row_bytes;  /* bytes of one position on it */
-	uint64_t band_bytes; /* rows * row_bytes, at most the array */
-	uint64_t chunk_cost; /* memory to encode one chunk, beside the band */
-	bool omit_fill;      /* chunks of nothing but the fill value are not stored */
-	bool band_is_chunk;  /* a full band is one chunk, in its own byte order */
+	unsigned axis;       /* the axis that is cut; rank 0: none */
+	uint64_t rows;       /* extent of chunks on this axis */
+	uint64_t row_bytes;  /* bytes of one position on this axis */
+	uint64_t band_bytes; /* rows * row_bytes, at most the size of the array */
+	uint64_t chunk_cost; /* memory to encode one chunk, besides the band */
+	bool omit_fill;      /* chunks that consist of the fill value are not stored */
+	bool band_is_chunk;  /* a full band is one chunk, in the same order of bytes */
 };
 
 /* -EOPNOTSUPP for layouts that we do not write: transposed, big-endian, several inner chunks. */
 int encode_plan(const struct zarr *z, struct encode_plan *ret);
-/* Bytes of the band that begins at byte `at` of the stream: fewer at the end of the axis that is
- * cut. */
+/*
+ * The size of the band that begins at byte `at` of the stream; smaller at the end of the axis that
+ * is cut.
+ */
 uint64_t encode_band_len(const struct zarr *z, const struct encode_plan *plan, uint64_t at);
-/* Encode the chunks of the band that begins at byte `at` of the stream, and put them. */
+/* Encode the chunks of the band that begins at byte `at` of the stream, and put them into kv. */
 int encode_band(struct write_env *we, struct kv *kv, const struct zarr *z,
 		const struct encode_plan *plan, uint64_t at, const uint8_t *bytes);
-/* One chunk object from its decoded bytes, appended. */
+/* Append one chunk object, encoded from its decoded bytes. */
 int encode_chunk(const struct zarr *z, const uint8_t *bytes, struct buf *ret);
-/* An object whose innermost chunk is `stored`, already encoded: v3 adds the index of its shard. */
+/*
+ * Append what follows an encoded innermost chunk of stored_len bytes in its object: in v3 the index
+ * of its shard.
+ */
 int encode_wrap(const struct zarr *z, uint64_t stored_len, struct buf *ret_tail);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * zarr_key.c - keys of chunk objects below the array's own prefix, both ways.
+ * zarr_key.c - keys of chunk objects relative to the array's prefix, printed
+ * and parsed.
  */
 #include "core/zarr/zarr_meta.h"
 
@@ -31,7 +32,7 @@ int zarr_chunk_key(const struct zarr_meta *m, const uint64_t *index, struct buf 
 	return r;
 }
 
-/* Plain decimal without leading zeros, below limit; the rest of s after it. */
+/* Take a decimal number below limit, without leading zeros, from the start of s. */
 static bool take_number(struct span *s, uint64_t limit, uint64_t *ret)
 {
 	uint64_t v = 0;

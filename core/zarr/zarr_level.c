@@ -2,18 +2,18 @@
 /*
  * zarr_level.c - the codec list of zarr v3 -> levels: axes, shards, compressors.
  *
- * A list is any number of transposes, one array -> bytes codec ("bytes" or
- * "sharding_indexed") and bytes -> bytes codecs. Transposes disappear here: each
- * level says which axis of the array its dimensions are.
+ * A list is any number of transposes, one array -> bytes codec ("bytes" or "sharding_indexed") and
+ * bytes -> bytes codecs. Transposes are resolved here: each level says which axes of the array its
+ * dimensions are.
  *
- * Invariants: level.shape[i] is an extent along axis[i] of the array; axis is a
- * permutation; a shard's grid times its inner shape is the shape of its level.
+ * Invariants: level.shape[i] is an extent along axis[i] of the array; axis is a permutation; a
+ * shard's grid times its inner shape is the shape of its level.
  */
 #include "core/zarr/zarr_level.h"
 
 #include "core/base/err.h"
 
-/* A chunk on its way through the codecs of one list. */
+/* The layout of a chunk at a position in the list of codecs. */
 struct layout {
 	uint8_t axis[LIMIT_RANK];
 	uint64_t shape[LIMIT_RANK];
@@ -89,7 +89,7 @@ int zarr_level_bytes(const struct zarr_level *l, unsigned rank, enum dtype t, ui
 	return 0;
 }
 
-/* The codecs that have to do with arrays, all three of this file. */
+/* The codecs that concern arrays; all three are in this file. */
 static bool is_layout_codec(struct span name)
 {
 	return span_eq(name, span_str("bytes")) || span_eq(name, span_str("transpose")) ||
@@ -98,7 +98,7 @@ static bool is_layout_codec(struct span name)
 
 /* ---- transpose ---- */
 
-/* order[i]: the decoded dimension that becomes encoded dimension i. */
+/* order[i] is the decoded dimension that becomes encoded dimension i. */
 static int parse_order(const struct json *j, unsigned rank, unsigned order[LIMIT_RANK])
 {
 	uint32_t seen = 0;
@@ -144,7 +144,7 @@ static int transpose(const struct json *conf, unsigned rank, struct layout *l)
 
 /* ---- bytes ---- */
 
-/* item_bytes: one-byte elements need no "endian", though a wrong one is refused. */
+/* Elements of one byte need no "endian", but an unknown one is refused. */
 static int parse_endian(const struct json *conf, size_t item_bytes, bool *ret_big)
 {
 	static const char *const names[] = { "endian", NULL };
@@ -167,7 +167,7 @@ static int parse_endian(const struct json *conf, size_t item_bytes, bool *ret_bi
 
 /* ---- sharding_indexed ---- */
 
-/* The index is an array of uint64: its codecs are bytes, and a crc32c or none. */
+/* The index is an array of uint64; its codecs are bytes, and optionally a crc32c. */
 static int parse_index_codecs(const struct json *j, struct zarr_shard *s)
 {
 	static const char *const only_crc[] = { NULL };
@@ -189,7 +189,7 @@ static int parse_index_codecs(const struct json *j, struct zarr_shard *s)
 			r = zarr_only(conf, "codec 'crc32c'", only_crc);
 			s->index_crc32c = true;
 		} else if (span_eq(name, span_str(has_bytes ? "crc32c" : "transpose"))) {
-			/* TensorStore takes a permuted index, and several checksums. */
+			/* TensorStore accepts a permuted index, and several checksums. */
 			r = fail(-EOPNOTSUPP, "index codec '%.*s' in this place is not supported",
 				 SPAN_ARG(name));
 		} else if (codec_is_known(name) || is_layout_codec(name)) {
@@ -243,7 +243,7 @@ static int shard_grid(const struct layout *l, const uint64_t *inner, unsigned ra
 static int parse_list(struct zarr_meta *m, const struct json *list, struct layout l, unsigned depth,
 		      struct zarr_level *ret);
 
-/* depth: shards around this one. */
+/* depth is the number of shards around this one. */
 static int sharding(struct zarr_meta *m, const struct json *conf, const struct layout *l,
 		    unsigned depth, const struct zarr_shard **ret)
 {
@@ -258,7 +258,7 @@ static int sharding(struct zarr_meta *m, const struct json *conf, const struct l
 		return fail(-ENOMEM, "not enough memory");
 	if (depth == LIMIT_SHARD_NESTING)
 		return fail(-EFBIG, "shards are nested more than %d deep", LIMIT_SHARD_NESTING);
-	/* The index has one dimension more, and TensorStore no rank above 32. */
+	/* The index has one more dimension, and TensorStore allows no rank above 32. */
 	if (m->rank == LIMIT_RANK)
 		return fail(-EUCLEAN, "codec 'sharding_indexed' has rank %u, at most %d", m->rank,
 			    LIMIT_RANK - 1);
@@ -281,7 +281,7 @@ static int sharding(struct zarr_meta *m, const struct json *conf, const struct l
 
 /* ---- a list ---- */
 
-/* Codecs from the i-th on, which turn bytes into bytes. */
+/* Parse the codecs from the i-th on, which convert bytes to bytes. */
 static int parse_compressors(struct zarr_meta *m, const struct json *list, size_t i,
 			     struct codec_chain *ret)
 {
@@ -307,7 +307,7 @@ static int parse_compressors(struct zarr_meta *m, const struct json *list, size_
 	return 0;
 }
 
-/* The array -> bytes codec and what follows it. Nesting is bounded in sharding(). */
+/* Parse the array -> bytes codec and those after it. sharding() limits the nesting. */
 static int parse_tail(struct zarr_meta *m, const struct json *list, size_t i, struct span name,
 		      const struct json *conf, const struct layout *l, unsigned depth,
 		      struct zarr_level *ret)

@@ -2,11 +2,11 @@
 /*
  * zarr_meta.c - .zarray and zarr.json -> struct zarr_meta.
  *
- * The codec list of v3 is zarr_level.c's; what we write is in zarr_create.c, chunk
- * keys in zarr_key.c, the text for people in zarr_text.c.
+ * zarr_level.c has the codec list of v3, zarr_create.c prints our documents, zarr_key.c has chunk
+ * keys, zarr_text.c the text for people.
  *
- * Invariants: a document that passes has a shape, a chunk and a fill value that all
- * later arithmetic can trust: products do not overflow and no chunk is empty.
+ * Invariants: a document that is accepted has a shape, a chunk and a fill value that all later
+ * arithmetic can trust: products do not overflow, and no chunk is empty.
  */
 #include "core/zarr/zarr_meta.h"
 
@@ -16,7 +16,9 @@
 #include "core/dtype/cast.h"
 #include "core/zarr/zarr_level.h"
 
-/* Python's bare words and numbers beyond double are not JSON for TensorStore. Depth is bounded. */
+/*
+ * TensorStore accepts neither Python's bare words nor numbers beyond double. The depth is bounded.
+ */
 static bool has_bare_words(const struct json *j)
 {
 	if (j->kind == JSON_FLOAT)
@@ -31,7 +33,7 @@ static bool has_bare_words(const struct json *j)
 
 /* ---- shapes ---- */
 
-/* The rank is that of "shape". */
+/* The number of sizes in "shape" is the rank. */
 static int parse_shape(const struct json *doc, struct zarr_meta *m)
 {
 	const struct json *shape = json_member(doc, "shape");
@@ -43,7 +45,7 @@ static int parse_shape(const struct json *doc, struct zarr_meta *m)
 	return zarr_sizes(shape, "shape", 0, m->rank, m->shape);
 }
 
-/* Compute the members that follow from shape, chunk and dtype. */
+/* Compute the members that derive from shape, chunk and dtype. */
 static int count(struct zarr_meta *m)
 {
 	uint64_t n = 1;
@@ -125,7 +127,7 @@ static int parse_v2_fill(const struct json *doc, struct zarr_meta *m)
 	if (m->fill_is_null)
 		return 0;
 	r = dtype_fill_parse(m->dtype, 2, j, m->fill);
-	/* In base64 it is as stored. */
+	/* Base64 has the bytes as they are stored. */
 	if (r >= 0 && j->kind == JSON_STRING && dtype_info(m->dtype)->kind == DTYPE_KIND_COMPLEX &&
 	    m->level.big_endian)
 		cast_swap(m->dtype, m->fill, 1);
@@ -176,7 +178,7 @@ static int parse_separator(const struct json *obj, const char *name, char *ret)
 	return 0;
 }
 
-/* Other members are anyone's, and mean nothing. */
+/* Other members may be anything, and are ignored. */
 static int parse_v2(const struct json *doc, struct zarr_meta *m)
 {
 	int r;
@@ -203,7 +205,7 @@ static int parse_v2(const struct json *doc, struct zarr_meta *m)
 
 /* ---- v3 ---- */
 
-/* A name, or an object with one; TensorStore looks at nothing else of it when the type is plain. */
+/* A name, or an object with a name; TensorStore ignores the rest of the object for these types. */
 static int parse_v3_dtype(const struct json *doc, struct zarr_meta *m)
 {
 	const struct json *j = json_member(doc, "data_type"), *name = j;
@@ -260,7 +262,7 @@ static int parse_v3_keys(const struct json *doc, struct zarr_meta *m)
 	return r < 0 ? r : parse_separator(conf, "separator", &m->separator);
 }
 
-/* A list of a string or null for each dimension. */
+/* Check a list of a string or null for each dimension. */
 static int check_labels(const struct json *j, const char *name, unsigned rank, bool unique)
 {
 	if (!j)
@@ -306,7 +308,7 @@ static int check_v3_rest(const struct json *doc, const struct zarr_meta *m)
 	return r;
 }
 
-/* Members that nobody knows, unless they say that nobody needs to. */
+/* Refuse unknown members, unless they say that they need not be understood. */
 static int check_v3_extensions(const struct json *doc)
 {
 	static const char *const known[] = {
@@ -351,7 +353,7 @@ static int parse_v3(const struct json *doc, struct zarr_meta *m)
 	return r < 0 ? r : zarr_levels_parse(m, json_member(doc, "codecs"), &m->level);
 }
 
-/* ---- the whole ---- */
+/* ---- whole documents ---- */
 
 static int parse_document(const struct json *doc, const char *what, struct zarr_meta *m)
 {

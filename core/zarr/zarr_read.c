@@ -2,10 +2,9 @@
 /*
  * zarr_read.c - a byte range of a view -> segments.
  *
- * The range becomes boxes, and boxes become parts, one per chunk (grid.c). A box
- * whose parts are contiguous both in the answer and in their chunks is answered
- * by references into the cache or into data files; any other is copied together
- * (reading.c).
+ * The range is divided into boxes, and boxes into parts, one per chunk (grid.c). A box whose parts
+ * are contiguous both in the answer and in their chunks is answered by references into the cache or
+ * into data files; any other box is copied (reading.c).
  */
 #include <assert.h>
 
@@ -14,24 +13,25 @@
 #include "core/base/log.h"
 #include "core/zarr/reading.h"
 
-#define BATCH_PARTS 32         /* chunks opened at once */
-#define RUN_BYTES 4096         /* runs from here on are read from a raw file without the cache */
-#define REFER_PARTS 128        /* most parts of a box that is answered by reference */
-#define REFER_PINNED (4 * MiB) /* and most cache that it keeps pinned */
-#define SEGMENTS_MAX 256       /* more are copied, here rather than in the answer */
-#define AHEAD_PARTS 64         /* parts that one call decodes ahead of who reads on */
-#define GUESS_PARTS 512        /* and of who may come */
+#define BATCH_PARTS 32  /* chunks opened together */
+#define RUN_BYTES 4096  /* runs of at least this size are read from a raw file without the cache */
+#define REFER_PARTS 128 /* the most parts of a box that is answered by reference */
+#define REFER_PINNED (4 * MiB) /* the most bytes of the cache that such a box keeps pinned */
+#define SEGMENTS_MAX 256       /* more segments are copied, here rather than when they are sent */
+#define AHEAD_PARTS 64         /* parts that one call decodes ahead of a sequential reader */
+#define GUESS_PARTS 512        /* parts that one call decodes for a guess */
 #define SEEK_CHUNKS \
-	((uint64_t)1 << 18) /* in larger arrays no holes are looked for: one seek may look at all */
+/* larger arrays are not searched for holes, since one seek may have to visit all chunks */
+((uint64_t)1 << 18)
 
-/* The whole part is one run in both. */
-static bool part_is_run(const struct reading *rd, const struct grid_box *box,
-			const struct grid_part *p)
+	/* Whether the whole part is one run, in both answer and chunk. */
+	static bool part_is_run(const struct reading *rd, const struct grid_box *box,
+				const struct grid_part *p)
 {
 	uint64_t run;
 
 	if (p->padding) {
-		/* Zeros: only the answer must be contiguous. */
+		/* Zeros need to be contiguous in the answer only. */
 		bool inner = true;
 
 		for (unsigned i = rd->grid.rank; i > 0; i--) {
@@ -82,7 +82,7 @@ struct batch {
 	unsigned n, n_chunks;
 };
 
-/* The chunks of the parts. Parts of one box are of different chunks. */
+/* Open the chunks of the parts; all parts of a box are in different chunks. */
 static int batch_open(struct reading *rd, const struct grid_box *box, bool by_reference,
 		      struct batch *b)
 {
@@ -102,7 +102,7 @@ static int batch_open(struct reading *rd, const struct grid_box *box, bool by_re
 	return b->n_chunks ? chunk_open(rd->z, b->chunk, b->n_chunks) : 0;
 }
 
-/* Parts that the cache and the budget can hold at once. */
+/* The number of parts that the cache and the budget can hold at once. */
 static unsigned batch_limit(const struct zarr *z)
 {
 	uint64_t cost = chunk_cost(z),
@@ -112,8 +112,8 @@ static unsigned batch_limit(const struct zarr *z)
 }
 
 /*
- * Whether a box is answered by reference: all parts are runs, and they are few. A box that takes a
- * few bytes of each of many chunks would keep all of them in memory until the answer is sent.
+ * Whether a box is answered by reference: all parts are runs, and there are few. A box that needs a
+ * few bytes of each of many chunks would keep all of these in memory until the answer is sent.
  */
 static bool box_is_runs(const struct reading *rd, const struct grid_box *box)
 {
@@ -182,8 +182,10 @@ static int read_box(struct reading *rd, const struct grid_box *box, struct batch
 	return segments_add_block(rd->g, out, bytes, bytes);
 }
 
-/* Take bytes off both ends of what was added since segment `from`: parts of elements nobody asked
- * for. */
+/*
+ * Remove bytes from both ends of what was added since segment `from`, which are parts of elements
+ * outside the requested range.
+ */
 static void trim(struct segments *g, size_t from, uint64_t front, uint64_t back)
 {
 	for (size_t i = from; front > 0; i++) {
@@ -249,7 +251,7 @@ int zarr_read_into(struct zarr *z, const struct zarr_view *v, uint64_t off, size
 	return r;
 }
 
-/* Bytes of the chunk from the first to the end of the last element of a part. */
+/* The bytes of the chunk from the start of a part's first element to the end of its last. */
 static void part_span(const struct reading *rd, const struct grid_part *p, uint64_t *ret_off,
 		      uint64_t *ret_n)
 {
@@ -291,7 +293,7 @@ void zarr_prefetch(struct zarr *z, const struct zarr_view *v, uint64_t off, uint
 	}
 }
 
-/* Whether everything in a box reads as zeros without being stored: 1 or 0. */
+/* Whether everything in a box reads as zeros and is not stored: returns 1 or 0. */
 static int box_is_hole(struct reading *rd, const struct grid_box *box)
 {
 	struct grid_part p;
@@ -316,7 +318,9 @@ static int box_is_hole(struct reading *rd, const struct grid_box *box)
 	return 1;
 }
 
-/* The elements of the answer up to the next boundary of chunks on the outermost axis that is split.
+/*
+ * The number of elements up to the next chunk boundary on the outermost axis with more than one
+ * position.
  */
 static uint64_t slab_elements(const struct reading *rd, uint64_t first)
 {
@@ -332,7 +336,7 @@ static uint64_t slab_elements(const struct reading *rd, uint64_t first)
 	for (unsigned i = axis + 1; i < rd->grid.rank; i++)
 		inner *= rd->grid.axis[i].count;
 	at = first / inner;
-	/* After what is stored all is one hole. */
+	/* Everything after the stored elements is one hole. */
 	if (rd->grid.axis[axis].start + rd->grid.axis[axis].step * at >= rd->grid.axis[axis].extent)
 		return rd->grid.axis[axis].count * inner - first;
 	to_edge = rd->grid.axis[axis].chunk -
@@ -342,7 +346,7 @@ static uint64_t slab_elements(const struct reading *rd, uint64_t first)
 	return MIN(at, rd->grid.axis[axis].count) * inner - first;
 }
 
-/* Whether the chunks under a view are few enough to be looked at one by one. */
+/* Whether the view has few enough chunks to examine each. */
 static bool has_few_chunks(const struct reading *rd)
 {
 	uint64_t n = 1;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * zarr_sums.c - which stored bytes of an array a checksum covers, told by heads and trailers alone.
+ * zarr_sums.c - which stored bytes of an array have a checksum; determined from heads and trailers
+ * alone.
  *
- * Whether the checksums are right is found by reading: chunk.c, stream.c.
+ * Readers compare the checksums: chunk.c, stream.c.
  */
 #include "core/base/err.h"
 #include "core/zarr/chunk.h"
@@ -28,23 +29,24 @@ int chunk_is_summed(struct zarr *z, const struct chunk *c, bool has_nodes)
 	       codec_is_summed(&z->leaf->codecs, span_of(head, n));
 }
 
-#define LOOKED_AT 256 /* a head is a read of its own: so many of an array, then fewer and fewer */
+/* each head takes a read: examine this many of an array, then fewer and fewer */
+#define LOOKED_AT 256
 
 struct summing {
 	struct zarr *z;
 	bool has_nodes;
-	uint64_t n;     /* stored objects so far */
-	bool is_summed; /* the last one that was looked at */
+	uint64_t n;     /* number of stored objects so far */
+	bool is_summed; /* result for the last one that was examined */
 	uint64_t unsummed;
 };
 
-/* Each of the first ones, then those whose number is a power of two. */
+/* Examine each of the first ones, then those whose number is a power of two. */
 static bool is_looked_at(uint64_t number)
 {
 	return number < LOOKED_AT || (number & (number - 1)) == 0;
 }
 
-/* One stored object, by its first chunk: all of it came from one writer. */
+/* Count one stored object, judged by its first chunk: one writer wrote all of it. */
 static int add_object(void *arg, struct span key, uint64_t len)
 {
 	struct summing *s = arg;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * zarr_text.c - zarr metadata for people: `dump`, `info`, error notes.
+ * zarr_text.c - zarr metadata as text for people: `dump`, `info`, error notes.
  */
 #include "core/base/err.h"
 #include "core/zarr/zarr_meta.h"
@@ -35,7 +35,7 @@ static int put_codecs(struct buf *b, const struct codec_chain *chain, int indent
 	return r;
 }
 
-/* Nesting is bounded by LIMIT_SHARD_NESTING. */
+/* LIMIT_SHARD_NESTING bounds the recursion. */
 static int put_level(struct buf *b, const struct zarr_meta *m, const struct zarr_level *l,
 		     int indent)
 {

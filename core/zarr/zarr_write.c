@@ -2,9 +2,8 @@
 /*
  * zarr_write.c - the stream of an array's bytes, cut into bands.
  *
- * Invariants: bands cover the stream without gaps; a band that is not stored is in
- * memory; each live band holds its cost of the budget. Encoding one is
- * zarr_encode.c's business.
+ * Invariants: bands cover the stream without gaps; a band that is not stored is in memory; each
+ * live band holds its cost of the budget. zarr_encode.c encodes a band.
  */
 #include "core/zarr/zarr_write.h"
 
@@ -14,34 +13,35 @@
 #include "core/zarr/stream.h"
 #include "core/zarr/zarr_encode.h"
 
-#define HAND_OVER_BYTES 65536 /* less is encoded sooner than another thread wakes up */
+#define HAND_OVER_BYTES 65536 /* a smaller band is encoded sooner than another thread wakes up */
 
 enum band_state { BAND_FILLING, BAND_ENCODING, BAND_FAILED };
 
 struct band {
 	struct pool_job job;
-	struct band *next; /* of the writer; protected by its lock */
+	struct band *next; /* list of the writer; protected by its lock */
 	struct zarr_writer *w;
 	enum band_state state; /* protected by the writer's lock */
-	uint64_t at, n;        /* its bytes of the stream: [at, at + n) */
+	uint64_t at, n;        /* the range of the stream that it covers: [at, at + n) */
 	uint64_t filled;
-	uint8_t *bytes; /* a block of w->band_bytes */
+	uint8_t *bytes; /* a block of w->plan.band_bytes */
 };
 
 struct zarr_writer {
 	struct write_env *we;
 	struct kv *kv;  /* a reference */
-	struct zarr *z; /* reads back what is stored */
+	struct zarr *z; /* the stored array, for reading back */
 	struct encode_plan plan;
-	uint64_t pos;           /* accepted; the appending thread's */
-	zarr_choose_fn *choose; /* NULL: the document is settled; the appending thread's */
+	uint64_t pos; /* number of accepted bytes; used by the appending thread only */
+	/* NULL: the codecs are decided; used by the appending thread only */
+	zarr_choose_fn *choose;
 	void *choose_arg;
 
 	pthread_mutex_t lock; /* protects all below */
 	pthread_cond_t changed;
-	struct band *bands;     /* live, in no order */
-	unsigned finishing;     /* bands whose job still holds the writer */
-	struct err_note failed; /* of a band that could not be stored; code 0: none */
+	struct band *bands;     /* live bands, in no particular order */
+	unsigned finishing;     /* number of bands whose job still uses the writer */
+	struct err_note failed; /* error of a band that could not be stored; code 0: none */
 };
 
 void write_env_init(struct write_env *we, struct zarr_env *env, struct budget *budget)
@@ -57,7 +57,7 @@ void write_env_release(struct write_env *we)
 	pthread_mutex_destroy(&we->lock);
 }
 
-/* The array's document, and the array by it. */
+/* Put the array's document, and open the array that it describes. */
 static int put_document(struct zarr_writer *w, struct span json, struct zarr **ret)
 {
 	const char *name = memmem(json.p, json.n, "\"zarr_format\":2", 15) ? ".zarray" :
@@ -109,7 +109,7 @@ struct zarr *zarr_writer_array(const struct zarr_writer *w)
 
 uint64_t zarr_writer_cost(const struct zarr_writer *w)
 {
-	/* The band, and what one of its chunks becomes on its way. */
+	/* The band, and the encoded form of one of its chunks. */
 	return w->plan.band_bytes + w->plan.chunk_cost;
 }
 
@@ -132,7 +132,7 @@ static void band_unlink(struct zarr_writer *w, struct band *b)
 	*at = b->next;
 }
 
-/* Encode and store; called without the lock. The band is freed when that succeeds. */
+/* Encode and store a band. Called without the lock. On success the band is freed. */
 static void band_encode(struct band *b)
 {
 	struct zarr_writer *w = b->w;
@@ -149,14 +149,14 @@ static void band_encode(struct band *b)
 		band_unlink(w, b);
 	}
 	pthread_mutex_unlock(&w->lock);
-	/* Memory first, then the news that there is some. */
+	/* Return the memory before reporting that some is available. */
 	if (b)
 		band_free(b);
 	pthread_mutex_lock(&we->lock);
 	we->under_way--;
 	pthread_cond_broadcast(&we->done);
 	pthread_mutex_unlock(&we->lock);
-	/* Last: whoever waits for this may free the writer. */
+	/* This comes last: a thread that waits for it may free the writer. */
 	pthread_mutex_lock(&w->lock);
 	w->finishing--;
 	pthread_cond_broadcast(&w->changed);
@@ -235,7 +235,7 @@ static int band_new(struct zarr_writer *w, enum zarr_writer_wait wait, struct ba
 	return 0;
 }
 
-/* The band that is being filled, or NULL. Only the appending thread makes and submits one. */
+/* The band that is being filled, or NULL. Only the appending thread creates and submits one. */
 static struct band *filling(struct zarr_writer *w)
 {
 	struct band *b;
@@ -248,7 +248,7 @@ static struct band *filling(struct zarr_writer *w)
 	return b;
 }
 
-/* Try again what could not be stored: all failed bands, here. */
+/* Encode all failed bands again, in this thread. */
 static int retry(struct zarr_writer *w)
 {
 	struct band *b = NULL;
@@ -280,7 +280,7 @@ static int retry(struct zarr_writer *w)
 	return r;
 }
 
-/* A full band goes to be encoded, the first one when it is known how. */
+/* Submit a full band to be encoded; before the first one, decide how. */
 static int band_done(struct zarr_writer *w, struct band *b)
 {
 	auto_buf json = { 0 };
@@ -292,7 +292,7 @@ static int band_done(struct zarr_writer *w, struct band *b)
 	if (r < 0)
 		return r;
 	if (z) {
-		/* Nothing was encoded, so nobody else has seen the old one. */
+		/* Nothing was encoded, so nobody has seen the old array. */
 		zarr_unref(w->z);
 		w->z = z;
 		w->choose = NULL;
@@ -337,7 +337,7 @@ int zarr_writer_flush(struct zarr_writer *w)
 	struct band *b = filling(w);
 	int r = 0;
 
-	/* One whose document could not be settled is still here. */
+	/* A band whose codecs could not be decided is still here. */
 	if (b && b->filled == b->n)
 		r = band_done(w, b);
 	pthread_mutex_lock(&w->lock);
@@ -347,7 +347,7 @@ int zarr_writer_flush(struct zarr_writer *w)
 	return r < 0 ? r : retry(w);
 }
 
-/* Copy what a live band has of a range; how much of it that was, from its start. */
+/* Copy the bytes that a live band has from the start of a range; returns their number. */
 static uint64_t read_live(struct zarr_writer *w, uint64_t off, size_t n, uint8_t *p,
 			  uint64_t *ret_gap)
 {
@@ -361,7 +361,7 @@ static uint64_t read_live(struct zarr_writer *w, uint64_t off, size_t n, uint8_t
 			memcpy(p, b->bytes + (off - b->at), got);
 			break;
 		}
-		/* The nearest later band ends what is stored. */
+		/* Stored bytes end at the nearest later band. */
 		if (b->at > off)
 			*ret_gap = MIN(*ret_gap, b->at - off);
 	}
@@ -379,7 +379,7 @@ int zarr_writer_read(struct zarr_writer *w, uint64_t off, size_t n, void *p)
 		uint64_t gap, got = read_live(w, off, n, to, &gap);
 		int r = 0;
 
-		/* A band that is stored between these two looks is read from where it is stored. */
+		/* A band that is stored between these two look-ups is read from the store. */
 		if (!got) {
 			got = gap;
 			r = zarr_read_into(w->z, &v, off, gap, to);

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * zarr_write_all.c - a whole array from a source that can be read at any offset.
+ * zarr_write_all.c - write a whole array from a source that can be read at any offset.
  *
- * Ordinary chunks go through the bands of zarr_write.c. Where a band does not fit
- * the write budget, each chunk is encoded as a stream: it is never in memory as a whole, on
- * neither side of the compressor. A codec that cannot do that (blosc) gets one chunk at a time.
+ * Ordinary chunks go through the bands of zarr_write.c. Where a band does not fit the write budget,
+ * each chunk is encoded as a stream, and is never in memory as a whole, neither before nor after
+ * compression. For a codec that cannot do that (blosc), there is one whole chunk at a time.
  */
 #include "core/base/blocks.h"
 #include "core/base/err.h"
 #include "core/zarr/zarr_encode.h"
 
 #define PIECE ((size_t)1 << 20)
-#define CODEC_BESIDE (4 * MiB) /* memory of a codec that takes whole chunks */
+#define CODEC_BESIDE (4 * MiB) /* memory of a codec that needs whole chunks */
 
 static int write_bands(struct zarr_writer *w, zarr_source_fn *source, void *arg)
 {
@@ -31,17 +31,17 @@ static int write_bands(struct zarr_writer *w, zarr_source_fn *source, void *arg)
 	return r < 0 ? r : zarr_writer_flush(w);
 }
 
-/* One long chunk on its way through the encoder. */
+/* One long chunk that is being encoded. */
 struct long_chunk {
 	const struct zarr *z;
 	zarr_source_fn *source;
 	void *arg;
-	struct codec_encoder *encoder; /* NULL: the chunk is put together in whole */
+	struct codec_encoder *encoder; /* NULL: the chunk is collected in `whole` */
 	struct kv_stream *out;
 	struct buf whole;
-	uint64_t stored; /* bytes that came out of the encoder */
+	uint64_t stored; /* bytes produced by the encoder */
 	uint8_t *piece;
-	size_t n; /* gathered in piece */
+	size_t n; /* bytes collected in piece */
 };
 
 static int take_output(void *arg, struct span out)
@@ -64,7 +64,7 @@ static int push_piece(struct long_chunk *c)
 	return r;
 }
 
-/* n bytes of the chunk: from the array at `from`, or (pad) fill values beyond its edge. */
+/* Push n bytes of the chunk: from the array at `from`, or (pad) fill values beyond its edge. */
 static int push_run(struct long_chunk *c, uint64_t from, uint64_t n, bool pad)
 {
 	size_t item = dtype_info(c->z->meta.dtype)->size;
@@ -87,7 +87,7 @@ static int push_run(struct long_chunk *c, uint64_t from, uint64_t n, bool pad)
 	return r;
 }
 
-/* All rows of a chunk, in its C order. */
+/* Push all rows of a chunk, in its C order. */
 static int push_chunk(struct long_chunk *c, const uint64_t *chunk)
 {
 	const struct zarr_meta *m = &c->z->meta;
@@ -128,7 +128,7 @@ static int push_chunk(struct long_chunk *c, const uint64_t *chunk)
 	return push_piece(c);
 }
 
-/* The chunk in memory, and what it becomes. */
+/* Encode a chunk that is in memory. */
 static int put_whole_chunk(struct kv *kv, struct long_chunk *c, const uint64_t *chunk)
 {
 	auto_buf key = { 0 }, object = { 0 };
@@ -185,7 +185,10 @@ static int write_long_chunks(struct write_env *we, struct kv *kv, const struct z
 	bool more = z->meta.n_elements > 0;
 	int r = c.piece ? 0 : fail(-ENOMEM, "cannot allocate %zu bytes", PIECE);
 
-	/* Who chose such a codec has looked whether the budget holds a chunk: it may be less now. */
+	/*
+	 * The caller that chose such a codec has checked that the budget holds a chunk; the budget
+	 * may be smaller by now.
+	 */
 	if (r >= 0 && !in_pieces)
 		cost = budget_take_most(we->budget, 2 * z->leaf->bytes + CODEC_BESIDE);
 	while (more && r >= 0) {

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * zarr_make.h - arrays of any layout in a kv of memory, made by the project's own encoders, and
- * what they hold as plain memory: for tests of reading.
+ * zarr_make.h - for tests of reading: arrays of any layout in a memory store, made by the project's
+ * own encoders, and their elements as plain memory.
  *
- * The document alone says what is made. A part of the chunks is left out, inner chunks of shards
- * too, and holds the fill value; unused bits of int2 and int4 are dirty, as other writers leave
- * them.
+ * The document alone determines the array. Some chunks, and inner chunks of shards, are not stored
+ * and have the fill value; unused bits of int2 and int4 are dirty, as other writers leave them.
  */
 #ifndef PYTREEFS_ZARR_MAKE_H
 #define PYTREEFS_ZARR_MAKE_H
@@ -38,7 +37,7 @@ struct made {
 	struct io_file *file;
 	struct zarr *z;
 	struct zarr_meta meta;
-	uint8_t *want; /* the elements, C order, little-endian, no dirty bits */
+	uint8_t *want; /* the elements in C order, little-endian, without dirty bits */
 	const struct made_opts *opts;
 	uint64_t random, file_end;
 };
@@ -58,7 +57,7 @@ static inline uint64_t made_index(const struct made *m, const uint64_t *pos)
 	return at;
 }
 
-/* The next position in a C-order walk; false at the end. */
+/* Advance a position in C order; false at the end. */
 static inline bool made_step(uint64_t *pos, const uint64_t *shape, unsigned rank)
 {
 	for (unsigned i = rank; i > 0; i--) {
@@ -77,7 +76,7 @@ static inline bool made_inside(const struct made *m, const uint64_t *pos)
 	return true;
 }
 
-/* The elements of an object at origin are the fill value. */
+/* Set the elements of an object at origin to the fill value. */
 static inline void made_missing(struct made *m, const struct zarr_level *l, const uint64_t *origin)
 {
 	size_t item = dtype_info(m->meta.dtype)->size;
@@ -223,7 +222,7 @@ static inline void made_open(struct made *m)
 		fail_msg("cannot open: %s", err_text(r));
 }
 
-/* An array as doc describes it. m is zeroed by this. */
+/* Make the array that doc describes. Zeroes m first. */
 static inline void made_array(struct made *m, const char *doc, const struct made_opts *o)
 {
 	size_t item;

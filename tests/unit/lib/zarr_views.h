@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * zarr_views.h - arrays of all layouts, random views of them, and what these hold: for the tests of
- * both ways to read.
+ * zarr_views.h - arrays of all layouts, random views of them, and the elements of these: for the
+ * tests of both read paths.
  */
 #ifndef PYTREEFS_ZARR_VIEWS_H
 #define PYTREEFS_ZARR_VIEWS_H
@@ -98,7 +98,7 @@ static inline void random_view(struct made *m, struct zarr_view *v)
 	assert_int_equal(zarr_view_finish(v), 0);
 }
 
-/* The bytes of a view, one element after the other. */
+/* The bytes of a view, computed one element after the other. */
 static inline uint8_t *view_bytes(const struct made *m, const struct zarr_view *v)
 {
 	size_t item = dtype_info(m->meta.dtype)->size, out = dtype_info(v->dtype)->size;

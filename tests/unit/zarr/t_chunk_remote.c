@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_chunk_remote.c - chunks that another process decodes: fetched once, and decoded here when it
- * gives none, whatever is in the cache already.
+ * t_chunk_remote.c - chunks that another process decodes: fetched once, or decoded here when that
+ * process fails, whatever is in the cache already.
  */
 #include "tests/unit/lib/zarr_make.h"
 
@@ -65,7 +65,7 @@ static void begin(struct made *m, struct made *there, struct other *o, const cha
 			     .gives = true };
 	m->env.remote = &o->base;
 	assert_int_equal(zarr_set_address(m->z, span_str("array")), 0);
-	/* A chunk that waits for itself would do so for ever. */
+	/* A chunk that waited for itself would do so for ever. */
 	alarm(300);
 }
 
@@ -76,7 +76,7 @@ static void end(struct made *m, struct made *there)
 	made_release(there);
 }
 
-static void what_another_process_decodes_is_fetched_once(void **state)
+static void chunks_of_another_process_are_fetched_once(void **state)
 {
 	const struct made_opts opts = { .smooth = true };
 
@@ -96,7 +96,7 @@ static void what_another_process_decodes_is_fetched_once(void **state)
 	}
 }
 
-static void what_cannot_be_had_there_is_decoded_here(void **state)
+static void chunks_that_it_cannot_provide_are_decoded_here(void **state)
 {
 	const struct made_opts opts = { .smooth = true };
 
@@ -121,7 +121,7 @@ static void a_process_may_go_and_come_back(void **state)
 		struct other o;
 
 		begin(&m, &there, &o, docs[i], &opts);
-		/* With its pieces in the cache, and then with our own. */
+		/* Alternately with the other process's pieces in the cache, and with our own. */
 		for (unsigned k = 0; k < 4; k++) {
 			o.is_asked = k % 2 == 0;
 			read_all(&m);
@@ -130,7 +130,7 @@ static void a_process_may_go_and_come_back(void **state)
 	}
 }
 
-static void an_error_is_that_of_our_own_look(void **state)
+static void an_error_is_that_of_decoding_here(void **state)
 {
 	const struct made_opts opts = { .smooth = true };
 
@@ -155,10 +155,10 @@ static void an_error_is_that_of_our_own_look(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_another_process_decodes_is_fetched_once),
-		cmocka_unit_test(what_cannot_be_had_there_is_decoded_here),
+		cmocka_unit_test(chunks_of_another_process_are_fetched_once),
+		cmocka_unit_test(chunks_that_it_cannot_provide_are_decoded_here),
 		cmocka_unit_test(a_process_may_go_and_come_back),
-		cmocka_unit_test(an_error_is_that_of_our_own_look),
+		cmocka_unit_test(an_error_is_that_of_decoding_here),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_drop_behind.c - chunks that a reader in order has left behind, for any grid: never one that it
- * has not.
+ * t_drop_behind.c - chunks that a sequential reader has passed, for any grid: never one that it has
+ * not.
  */
 #include "tests/unit/lib/zarr_make.h"
 
@@ -20,7 +20,7 @@ static const char *const docs[] = {
 	V2("[4,0]", "[2,1]"),
 };
 
-/* Byte after the last element of a chunk, in C order of the array. */
+/* The end of the last element of a chunk, in C order of the array. */
 static uint64_t end_of(const struct made *m, uint64_t number)
 {
 	uint64_t last[LIMIT_RANK];
@@ -38,7 +38,7 @@ static void free_nothing(void *value)
 {
 }
 
-/* Make room for something so large that all that was left behind has to go, and nothing else. */
+/* Make room for an entry so large that exactly the drop-behind entries must be evicted. */
 static void squeeze(struct cache *c)
 {
 	struct cache_key key = { cache_owner(), 0, 0 };
@@ -46,7 +46,7 @@ static void squeeze(struct cache *c)
 	struct cache_entry *e;
 	struct cache *other;
 
-	/* What an entry costs beside its charge. */
+	/* The cost of an entry besides its charge. */
 	assert_int_equal(cache_new(MiB, &other), 0);
 	assert_int_equal(cache_begin(other, &key, &e), CACHE_MINE);
 	cache_fill(other, e, &key, 0, free_nothing);
@@ -75,7 +75,7 @@ static void check(struct made *m, uint64_t from, uint64_t to, const char *what)
 	zarr_view_whole(&m->meta, &v);
 	cache_drop(m->env.cache, m->z->owner);
 	assert_int_equal(zarr_read_into(m->z, &v, 0, m->meta.bytes, all), 0);
-	/* In steps, as a reader goes; those that lie before `from` are not touched again. */
+	/* In steps, like a reader; chunks before `from` are not used again. */
 	for (uint64_t at = from; at < to;) {
 		uint64_t step = 1 + made_random(m, m->meta.bytes), next = MIN(to, at + step);
 
@@ -95,7 +95,7 @@ static void check(struct made *m, uint64_t from, uint64_t to, const char *what)
 	}
 }
 
-static void only_what_lies_behind_the_reader_goes(void **state)
+static void only_chunks_before_the_reader_are_dropped(void **state)
 {
 	for (size_t i = 0; i < ARRAY_LEN(docs); i++) {
 		struct made m;
@@ -112,9 +112,11 @@ static void only_what_lies_behind_the_reader_goes(void **state)
 	}
 }
 
-/* Large chunks are decoded in pieces, which go one by one; not those of chunks that have others
- * beside them. */
-static void pieces_of_large_chunks_go_as_well(void **state)
+/*
+ * Large chunks are decoded in pieces, which are dropped one by one; but not those of chunks that
+ * are beside others.
+ */
+static void pieces_of_large_chunks_are_dropped(void **state)
 {
 	static const char *const large[] = { V2("[6500000]", "[5000000]"),
 					     V2("[2,3250000]", "[1,3250000]"),
@@ -154,7 +156,7 @@ static void pieces_of_large_chunks_go_as_well(void **state)
 	}
 }
 
-/* A part of an array says nothing of what else is read of it. */
+/* A view of a part of an array does not show what else is read of it. */
 static void views_drop_nothing(void **state)
 {
 	struct cache_stats st;
@@ -176,8 +178,8 @@ static void views_drop_nothing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(only_what_lies_behind_the_reader_goes),
-		cmocka_unit_test(pieces_of_large_chunks_go_as_well),
+		cmocka_unit_test(only_chunks_before_the_reader_are_dropped),
+		cmocka_unit_test(pieces_of_large_chunks_are_dropped),
 		cmocka_unit_test(views_drop_nothing),
 	};
 

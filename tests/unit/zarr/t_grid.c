@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_grid.c - by brute force: every element of every range is met once, in its place.
+ * t_grid.c - by brute force: every element of every range is visited once, at its place.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -9,7 +9,7 @@
 #include "core/base/mem.h"
 #include "core/zarr/grid.h"
 
-/* The position on each axis of the view's element number e. */
+/* The position on each axis of element number e of the view. */
 static void unravel(const struct grid *g, uint64_t e, uint64_t *v)
 {
 	for (unsigned i = g->rank; i > 0; i--) {

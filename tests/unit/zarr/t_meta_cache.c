@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_meta_cache.c - equal documents are parsed once, others are not confused, and all outlive the
- * memo.
+ * cache.
  */
 #include <stdio.h>
 
@@ -28,7 +28,7 @@ static void equal_documents_are_one(void **state)
 	assert_int_equal(meta_cache_parse(m, document(text, sizeof(text), 7), "a", &a), 0);
 	assert_int_equal(meta_cache_parse(m, document(other, sizeof(other), 7), "b", &b), 0);
 	assert_ptr_equal(a, b);
-	/* As long, and different. */
+	/* The same length, but different. */
 	assert_int_equal(meta_cache_parse(m, document(other, sizeof(other), 8), "c", &c), 0);
 	assert_ptr_not_equal(a, c);
 	assert_int_equal(a->meta.shape[0], 7);
@@ -42,7 +42,7 @@ static void equal_documents_are_one(void **state)
 	meta_cache_free(NULL);
 }
 
-static void many_documents_push_each_other_out(void **state)
+static void many_documents_replace_each_other(void **state)
 {
 	struct meta_cache *m;
 	char text[512];
@@ -72,7 +72,7 @@ static void without_a_cache_each_is_parsed(void **state)
 	meta_shared_unref(b);
 }
 
-static void what_is_broken_is_not_remembered(void **state)
+static void broken_documents_are_not_cached(void **state)
 {
 	struct meta_shared *a = (void *)1;
 	struct meta_cache *m;
@@ -93,9 +93,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(equal_documents_are_one),
-		cmocka_unit_test(many_documents_push_each_other_out),
+		cmocka_unit_test(many_documents_replace_each_other),
 		cmocka_unit_test(without_a_cache_each_is_parsed),
-		cmocka_unit_test(what_is_broken_is_not_remembered),
+		cmocka_unit_test(broken_documents_are_not_cached),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_read_many.c - many views of arrays of any layout at once, into memory of any layout; and what
- * fails, fails alone.
+ * t_read_many.c - many views of arrays of any layout at once, into memory of any layout; each
+ * failure is that of its own target.
  */
 #include "core/zarr/read_many.h"
 
@@ -15,7 +15,7 @@
 struct one {
 	struct made *m;
 	struct zarr_view v;
-	uint8_t *memory; /* of n bytes */
+	uint8_t *memory; /* n bytes */
 	size_t n, first;
 	int64_t stride[LIMIT_RANK];
 	int result; /* 1: not reported */
@@ -68,7 +68,7 @@ static int run(struct job *j)
 	return zarr_read_many(&j->one[0].m->env, j->n, &ops, j);
 }
 
-/* Axes in any order, backwards, with gaps. */
+/* Axes in any order, reversed, with gaps. */
 static void any_memory(struct one *o)
 {
 	size_t item = dtype_info(o->v.dtype)->size;
@@ -177,7 +177,7 @@ static void any_view_of_any_layout(void **state)
 	views_of(&(struct made_opts){ .in_file = true, .seed = 3, .threads = 2, .io = "auto" });
 }
 
-/* Chunks that do not fit the budget are streams, or go through the cache. */
+/* Chunks that do not fit the budget are decoded as streams, or read through the cache. */
 static void with_next_to_no_memory(void **state)
 {
 	views_of(&(struct made_opts){ .missing = 10, .seed = 5, .cache = 1, .budget = 150 });
@@ -226,7 +226,7 @@ static void large_chunks_are_streams(void **state)
 	}
 }
 
-/* Of a large chunk no more is decoded, and read, than what the view needs. */
+/* Of a large chunk, no more is decoded, and read, than the view needs. */
 static void boxes_of_large_chunks(void **state)
 {
 	static const char *const large[] = {
@@ -264,7 +264,7 @@ static void boxes_of_large_chunks(void **state)
 
 /* ---- failures ---- */
 
-/* The number of requests that failed, each for that reason and naming its chunk. */
+/* The number of requests that failed, each with that code and naming its chunk. */
 static unsigned failed(const struct job *j, int code)
 {
 	unsigned n = 0;
@@ -288,7 +288,7 @@ static void a_damaged_chunk_fails_its_request(void **state)
 	struct made m;
 	struct job j;
 
-	/* Chunks with checksums: the first of them is damaged, and a view of the last is whole. */
+	/* Chunks with checksums: the first is damaged, and a view of the last one is whole. */
 	made_array(&m, docs[10], &o);
 	job_make(&j, &m, 3, true);
 	assert_int_equal(zarr_view_slice(&j.one[1].v, 0, 4, 1, 3, false), 0);
@@ -326,7 +326,7 @@ static void a_read_that_fails_fails_its_request(void **state)
 	}
 }
 
-/* Stored in far more bytes than it decodes to: it is not read. */
+/* Its stored size is far more than its decoded size, so it is not read. */
 static void a_chunk_that_is_too_long(void **state)
 {
 	const struct made_opts o = { .seed = 16 };

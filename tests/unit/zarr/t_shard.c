@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_shard.c - shard indices: TensorStore's own bytes, both ways, and every way of being wrong.
+ * t_shard.c - shard indices: TensorStore's own bytes, decoded and encoded, and every kind of fault.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -59,7 +59,7 @@ static struct zarr_shard shard_of(const struct vector *v)
 				    .index_big_endian = v->big };
 }
 
-static void tensorstores_own_bytes_both_ways(void **state)
+static void tensorstores_own_bytes_are_decoded_and_encoded(void **state)
 {
 	for (size_t i = 0; i < ARRAY_LEN(vectors); i++) {
 		const struct vector *v = &vectors[i];
@@ -78,7 +78,7 @@ static void tensorstores_own_bytes_both_ways(void **state)
 	}
 }
 
-static void decoded_where_it_lies(void **state)
+static void decoded_in_place(void **state)
 {
 	for (size_t i = 0; i < ARRAY_LEN(vectors); i++) {
 		const struct vector *v = &vectors[i];
@@ -109,7 +109,7 @@ static void any_other_length_is_refused(void **state)
 	}
 }
 
-static void a_flipped_bit_is_the_checksums(void **state)
+static void a_flipped_bit_breaks_the_checksum(void **state)
 {
 	for (size_t i = 0; i < ARRAY_LEN(vectors); i++) {
 		const struct vector *v = &vectors[i];
@@ -127,7 +127,7 @@ static void a_flipped_bit_is_the_checksums(void **state)
 	}
 }
 
-static void entries_lie_inside_their_shard(void **state)
+static void entries_must_be_inside_their_shard(void **state)
 {
 	/* clang-format off */
 	static const struct {
@@ -161,11 +161,11 @@ static void entries_lie_inside_their_shard(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(tensorstores_own_bytes_both_ways),
-		cmocka_unit_test(decoded_where_it_lies),
+		cmocka_unit_test(tensorstores_own_bytes_are_decoded_and_encoded),
+		cmocka_unit_test(decoded_in_place),
 		cmocka_unit_test(any_other_length_is_refused),
-		cmocka_unit_test(a_flipped_bit_is_the_checksums),
-		cmocka_unit_test(entries_lie_inside_their_shard),
+		cmocka_unit_test(a_flipped_bit_breaks_the_checksum),
+		cmocka_unit_test(entries_must_be_inside_their_shard),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

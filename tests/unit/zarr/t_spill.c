@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_spill.c - what is written comes back, and nothing is left in the directory.
+ * t_spill.c - bytes are read back, and nothing is left in the directory.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -26,7 +26,7 @@ static int teardown(void **state)
 	return rmdir(dir);
 }
 
-static void what_is_written_comes_back(void **state)
+static void written_bytes_are_read_back(void **state)
 {
 	struct spill *s;
 	uint8_t in[10000], out[10000];
@@ -42,7 +42,7 @@ static void what_is_written_comes_back(void **state)
 	assert_int_equal(spill_read(s, out, 10000, 5000), 0);
 	assert_memory_equal(out, in + 5000, 5000);
 	assert_memory_equal(out + 5000, in, 5000);
-	/* Beyond what was written is an error, never zeros. */
+	/* Reading beyond the end is an error, never zeros. */
 	assert_int_equal(spill_read(s, out, 10000, 5001), -EIO);
 	assert_int_equal(tmp_dir_matching(dir, "*", false), 0);
 	spill_close(s);
@@ -50,7 +50,7 @@ static void what_is_written_comes_back(void **state)
 	assert_int_equal(tmp_dir_matching(dir, "*", false), 0);
 }
 
-static void a_directory_that_takes_no_files_is_named(void **state)
+static void a_directory_that_cannot_have_files_is_named(void **state)
 {
 	struct spill *s = NULL;
 
@@ -81,8 +81,8 @@ static void a_full_disk_is_an_error(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_is_written_comes_back),
-		cmocka_unit_test(a_directory_that_takes_no_files_is_named),
+		cmocka_unit_test(written_bytes_are_read_back),
+		cmocka_unit_test(a_directory_that_cannot_have_files_is_named),
 		cmocka_unit_test(a_full_disk_is_an_error),
 	};
 

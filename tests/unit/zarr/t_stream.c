@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_stream.c - chunks too large to hold: any piece by any reader, with and without a spill file, in
- * bounded memory, and after errors that pass and errors that last.
+ * bounded memory, and after temporary and permanent errors.
  */
 #include "tests/unit/lib/zarr_make.h"
 
@@ -74,7 +74,7 @@ static void a_sequential_reader_decodes_once(void **state)
 {
 	for (size_t i = 0; i < ARRAY_LEN(docs); i++)
 		for (unsigned threads = 0; threads < 3; threads += 2) {
-			/* Hardly more than a piece fits in the cache. */
+			/* The cache holds little more than a piece. */
 			struct made_opts o = { .smooth = true,
 					       .cache = 2 * MiB,
 					       .threads = threads,
@@ -89,7 +89,7 @@ static void a_sequential_reader_decodes_once(void **state)
 		}
 }
 
-/* Bytes of pieces that were decoded so far. */
+/* The number of bytes of pieces that were decoded so far. */
 static uint64_t decoded(struct made *m)
 {
 	return m->env.chunk_bytes_decoded;
@@ -113,7 +113,7 @@ static void a_reader_that_jumps_is_served_from_the_spill_file(void **state)
 
 	made_array(&m, zstd_doc, &o);
 	jump_about(&m, 100);
-	/* Once to find out that it jumps, once into the file. */
+	/* Decoded once until the reader jumps, and once into the file. */
 	assert_true(decoded(&m) <= 2 * bytes_of(&m));
 	assert_true(stats_of(&m).restarts <= 1);
 	assert_true(stats_of(&m).spill_reads > 20);
@@ -127,14 +127,14 @@ static void a_reader_that_jumps_is_served_from_the_spill_file(void **state)
 static const char *const blosc_docs[] = { DOC(BLOSC("524288")), DOC(BLOSC("393216")),
 					  DOC(BLOSC("2000000")) };
 
-static void blocks_are_decoded_alone(void **state)
+static void blocks_are_decoded_independently(void **state)
 {
 	for (size_t i = 0; i < ARRAY_LEN(blosc_docs); i++) {
 		struct made_opts o = { .smooth = true, .cache = 4 * MiB, .in_file = true };
 		struct made m;
 
 		made_array(&m, blosc_docs[i], &o);
-		/* The bytes of one piece, and of the block or two that it is in. */
+		/* The bytes of one piece, and of the one or two blocks that it is in. */
 		check_read(&m, 7 * MiB + 100, 4096);
 		assert_int_equal(decoded(&m), PIECE_BYTES);
 		assert_true(m.env.chunk_bytes_stored > 0 &&
@@ -147,7 +147,7 @@ static void blocks_are_decoded_alone(void **state)
 	}
 }
 
-static void blocks_are_decoded_side_by_side(void **state)
+static void blocks_are_decoded_in_parallel(void **state)
 {
 	for (size_t i = 0; i < ARRAY_LEN(blosc_docs); i++) {
 		struct made_opts o = { .smooth = true, .cache = 32 * MiB, .threads = 2 };
@@ -160,13 +160,13 @@ static void blocks_are_decoded_side_by_side(void **state)
 			zarr_prefetch(m.z, &v, off, 4 * MiB, NULL);
 			check_read(&m, off, (size_t)MIN(2 * MiB, bytes_of(&m) - off));
 		}
-		/* Once, whoever was first. */
+		/* Once, whichever thread was first. */
 		assert_int_equal(decoded(&m), bytes_of(&m));
 		made_release(&m);
 	}
 }
 
-static void without_a_spill_file_it_is_slow_and_right(void **state)
+static void without_a_spill_file_it_is_slow_but_correct(void **state)
 {
 	static const struct streams_opts none[] = {
 		{ .spill_dir = NULL, .spill_limit = 64 * MiB },
@@ -188,7 +188,7 @@ static void without_a_spill_file_it_is_slow_and_right(void **state)
 	}
 }
 
-static void a_spill_file_that_cannot_grow_is_read_as_far_as_it_goes(void **state)
+static void a_spill_file_that_cannot_grow_is_still_read(void **state)
 {
 	struct made_opts o = { .smooth = true,
 			       .cache = 2 * MiB,
@@ -243,7 +243,7 @@ static void strides_and_orders_through_pieces(void **state)
 
 /* ---- prefetch ---- */
 
-static void what_was_asked_for_in_time_is_there(void **state)
+static void prefetched_pieces_are_there(void **state)
 {
 	struct made_opts o = { .smooth = true, .threads = 2, .in_file = true };
 	struct zarr_view v;
@@ -252,7 +252,7 @@ static void what_was_asked_for_in_time_is_there(void **state)
 	made_array(&m, zstd_doc, &o);
 	zarr_view_whole(&m.meta, &v);
 	zarr_prefetch(m.z, &v, 0, 5 * MiB, NULL);
-	/* Posted jobs run before the pool ends. */
+	/* Queued jobs run before the pool ends. */
 	pool_free(m.env.pool);
 	m.env.pool = NULL;
 	assert_int_equal(decoded(&m), 5 * MiB);
@@ -269,7 +269,7 @@ static const char many_doc[] =
 
 static void decoders_stay_below_their_limit(void **state)
 {
-	/* Room for the largest decoder, and not for two. */
+	/* Room for the largest decoder, but not for two. */
 	struct made_opts o = { .smooth = true,
 			       .cache = 3 * MiB,
 			       .threads = 2,
@@ -296,8 +296,10 @@ static void decoders_stay_below_their_limit(void **state)
 	made_release(&m);
 }
 
-/* With a large cache a frame may want much, and with a small budget there is little: these want
- * less. */
+/*
+ * With a large cache a frame may have a large history, and with a small budget there is little
+ * memory: these frames need less.
+ */
 static void chunks_read_in_turns_keep_their_decoders(void **state)
 {
 	static const struct streams_opts limits[] = {
@@ -319,7 +321,7 @@ static void chunks_read_in_turns_keep_their_decoders(void **state)
 	}
 }
 
-static void idle_streams_do_not_pile_up(void **state)
+static void idle_streams_are_limited(void **state)
 {
 	struct made_opts o = { .smooth = true,
 			       .cache = 1,
@@ -357,7 +359,7 @@ static int read_at(struct made *m, uint64_t off)
 	return r;
 }
 
-static void an_error_of_the_disk_passes(void **state)
+static void an_error_of_the_disk_is_temporary(void **state)
 {
 	for (unsigned n = 1; n < 40; n++) {
 		char io[64];
@@ -386,7 +388,7 @@ static void an_error_of_the_disk_passes(void **state)
 	fail_msg("reading never ended");
 }
 
-/* The chunk's object with one byte changed, in the kv of memory. */
+/* Change one byte of the chunk's object in the memory store. */
 static void damage(struct made *m, double where)
 {
 	auto_buf object = { 0 };
@@ -396,7 +398,7 @@ static void damage(struct made *m, double where)
 	assert_int_equal(kv_put(m->kv, span_str("a/c/0/0"), buf_span(&object)), 0);
 }
 
-static void an_error_of_the_bytes_lasts(void **state)
+static void an_error_of_the_bytes_is_permanent(void **state)
 {
 	struct made_opts o = { .cache = 2 * MiB, .threads = 2 };
 	struct made m;
@@ -415,7 +417,7 @@ static void an_error_of_the_bytes_lasts(void **state)
 	made_release(&m);
 }
 
-static void a_wrong_checksum_shows_at_the_end(void **state)
+static void a_wrong_checksum_is_found_at_the_end(void **state)
 {
 	struct made_opts o = { .cache = 64 * MiB };
 	struct made m;
@@ -551,19 +553,19 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_sequential_reader_decodes_once),
 		cmocka_unit_test(a_reader_that_jumps_is_served_from_the_spill_file),
-		cmocka_unit_test(blocks_are_decoded_alone),
-		cmocka_unit_test(blocks_are_decoded_side_by_side),
-		cmocka_unit_test(without_a_spill_file_it_is_slow_and_right),
-		cmocka_unit_test(a_spill_file_that_cannot_grow_is_read_as_far_as_it_goes),
+		cmocka_unit_test(blocks_are_decoded_independently),
+		cmocka_unit_test(blocks_are_decoded_in_parallel),
+		cmocka_unit_test(without_a_spill_file_it_is_slow_but_correct),
+		cmocka_unit_test(a_spill_file_that_cannot_grow_is_still_read),
 		cmocka_unit_test(a_cache_smaller_than_a_piece_is_enough),
 		cmocka_unit_test(strides_and_orders_through_pieces),
-		cmocka_unit_test(what_was_asked_for_in_time_is_there),
+		cmocka_unit_test(prefetched_pieces_are_there),
 		cmocka_unit_test(decoders_stay_below_their_limit),
 		cmocka_unit_test(chunks_read_in_turns_keep_their_decoders),
-		cmocka_unit_test(idle_streams_do_not_pile_up),
-		cmocka_unit_test(an_error_of_the_disk_passes),
-		cmocka_unit_test(an_error_of_the_bytes_lasts),
-		cmocka_unit_test(a_wrong_checksum_shows_at_the_end),
+		cmocka_unit_test(idle_streams_are_limited),
+		cmocka_unit_test(an_error_of_the_disk_is_temporary),
+		cmocka_unit_test(an_error_of_the_bytes_is_permanent),
+		cmocka_unit_test(a_wrong_checksum_is_found_at_the_end),
 		cmocka_unit_test(a_window_beyond_the_limit_is_refused),
 		cmocka_unit_test(a_raw_chunk_of_another_length_is_an_error),
 		cmocka_unit_test(two_readers_far_apart),

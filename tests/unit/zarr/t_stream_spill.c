@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_stream_spill.c - temporary files of others than streams: counted in the same limit, and which
- * of them goes when room is needed.
+ * t_stream_spill.c - temporary files of users other than streams: counted in the same limit, and
+ * given up in the right order when room is needed.
  */
 #include "tests/unit/lib/zarr_make.h"
 
@@ -22,7 +22,7 @@ static struct streams_stats stats_of(struct made *m)
 	return s;
 }
 
-/* Reads back and forth, which want the pieces in a spill file. */
+/* Read back and forth, which puts the pieces into a spill file. */
 static void jump_about(struct made *m)
 {
 	struct zarr_view v;
@@ -37,7 +37,7 @@ static void jump_about(struct made *m)
 	}
 }
 
-/* As a computed leaf: it has one file, and gives it up when asked. */
+/* Like a computed leaf: it has one file, and gives it up on request. */
 struct owner {
 	struct streams_user user;
 	struct io_file *file;
@@ -69,7 +69,7 @@ static void owners_go(struct made *m, struct owner *o, size_t n)
 	}
 }
 
-static void files_of_others_are_counted_until_they_are_closed(void **state)
+static void files_of_other_users_are_counted_until_they_are_closed(void **state)
 {
 	struct made_opts o = { .smooth = true,
 			       .cache = 2 * MiB,
@@ -83,7 +83,7 @@ static void files_of_others_are_counted_until_they_are_closed(void **state)
 	assert_int_equal(streams_file(m.env.streams, m.env.io, 6 * MiB, &b), -ENOSPC);
 	assert_non_null(
 		strstr(err_text(-ENOSPC), "spill_limit is 20971520, of which 5242880 are free"));
-	/* Nor is there room for the pieces of the chunk. */
+	/* There is no room for the pieces of the chunk either. */
 	jump_about(&m);
 	assert_int_equal(stats_of(&m).spill_reads, 0);
 	assert_int_equal(stats_of(&m).spill_bytes, 15 * MiB);
@@ -102,7 +102,7 @@ static void files_of_others_are_counted_until_they_are_closed(void **state)
 	made_release(&m);
 }
 
-/* From the first byte to the last. */
+/* Read from the first byte to the last. */
 static void pass_through(struct made *m)
 {
 	uint64_t off = 0;
@@ -116,7 +116,7 @@ static void pass_through(struct made *m)
 	}
 }
 
-static void a_second_pass_is_decoded_and_not_remembered(void **state)
+static void a_second_pass_is_decoded_and_not_spilled(void **state)
 {
 	struct made_opts o = { .smooth = true,
 			       .cache = 2 * MiB,
@@ -129,7 +129,7 @@ static void a_second_pass_is_decoded_and_not_remembered(void **state)
 		assert_int_equal(stats_of(&m).restarts, i);
 		assert_int_equal(stats_of(&m).spill_bytes, 0);
 	}
-	/* Whoever comes a third time may come for ever. */
+	/* A reader that comes a third time may come for ever. */
 	for (unsigned i = 0; i < 2; i++) {
 		pass_through(&m);
 		assert_int_equal(stats_of(&m).restarts, 2);
@@ -139,7 +139,7 @@ static void a_second_pass_is_decoded_and_not_remembered(void **state)
 	made_release(&m);
 }
 
-static void the_oldest_that_nobody_has_open_goes_first(void **state)
+static void the_oldest_file_that_is_not_open_is_given_up_first(void **state)
 {
 	struct made_opts o = { .smooth = true, .streams = { .spill_limit = 10 * MiB } };
 	struct owner own[4] = { { .is_open = true } };
@@ -150,7 +150,7 @@ static void the_oldest_that_nobody_has_open_goes_first(void **state)
 		assert_int_equal(owner_makes(&m, &own[i], 3 * MiB), 0);
 	assert_int_equal(owner_makes(&m, &own[3], 3 * MiB), 0);
 	assert_true(own[0].file && !own[1].file && own[2].file);
-	/* All of it: even what is open, but not what is being read. */
+	/* All room: even files that are open, but not one that is being read. */
 	streams_user_remove(m.env.streams, &own[3].user);
 	io_file_unref(take(own[3].file));
 	io_file_ref(own[2].file);
@@ -164,7 +164,7 @@ static void the_oldest_that_nobody_has_open_goes_first(void **state)
 	made_release(&m);
 }
 
-static void descriptors_do_not_pile_up(void **state)
+static void descriptors_are_limited(void **state)
 {
 	struct made_opts o = { .smooth = true, .streams = { .spill_limit = 10 * MiB } };
 	static struct owner own[1000];
@@ -184,10 +184,10 @@ static void descriptors_do_not_pile_up(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(files_of_others_are_counted_until_they_are_closed),
-		cmocka_unit_test(a_second_pass_is_decoded_and_not_remembered),
-		cmocka_unit_test(the_oldest_that_nobody_has_open_goes_first),
-		cmocka_unit_test(descriptors_do_not_pile_up),
+		cmocka_unit_test(files_of_other_users_are_counted_until_they_are_closed),
+		cmocka_unit_test(a_second_pass_is_decoded_and_not_spilled),
+		cmocka_unit_test(the_oldest_file_that_is_not_open_is_given_up_first),
+		cmocka_unit_test(descriptors_are_limited),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

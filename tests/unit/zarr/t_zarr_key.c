@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_zarr_key.c - chunk keys of both encodings and separators, there and back; keys that
- * are not valid.
+ * t_zarr_key.c - chunk keys of both encodings and separators, printed and parsed; keys that are not
+ * valid.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -18,7 +18,7 @@ static struct zarr_meta meta(enum zarr_keys keys, char separator, unsigned rank)
 	return m;
 }
 
-static void keys_there_and_back(void **state)
+static void keys_are_printed_and_parsed(void **state)
 {
 	static const struct {
 		enum zarr_keys keys;
@@ -47,7 +47,7 @@ static void keys_there_and_back(void **state)
 	}
 }
 
-static void other_keys_are_none(void **state)
+static void other_keys_are_not_chunk_keys(void **state)
 {
 	static const char *const keys[] = {
 		"",
@@ -103,8 +103,8 @@ static void an_empty_array_has_no_keys(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(keys_there_and_back),
-		cmocka_unit_test(other_keys_are_none),
+		cmocka_unit_test(keys_are_printed_and_parsed),
+		cmocka_unit_test(other_keys_are_not_chunk_keys),
 		cmocka_unit_test(an_empty_array_has_no_keys),
 	};
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_zarr_level.c - transposes and shards multiply out into axes; limits of shards and chains.
+ * t_zarr_level.c - transposes and shards are resolved into axes; limits of shards and chains.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -29,8 +29,8 @@ static int parse(const char *chunk, const char *codecs, struct zarr_meta *m)
 	return zarr_meta_parse(buf_span(&b), "x", m);
 }
 
-/* The levels as text, which test_zarr_meta.py checks against TensorStore's bytes. */
-static void levels_multiply_out(void **state)
+/* The levels as text, which test_zarr_meta.py compares with TensorStore's bytes. */
+static void transposes_are_composed(void **state)
 {
 	static const struct {
 		const char *chunk, *codecs, *text;
@@ -143,7 +143,7 @@ static void refusals(void **state)
 	}
 }
 
-static void shards_as_deep_and_as_many_as_allowed(void **state)
+static void shards_up_to_the_limits(void **state)
 {
 	auto_zarr_meta a = { 0 }, b = { 0 };
 
@@ -157,10 +157,10 @@ static void shards_as_deep_and_as_many_as_allowed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(levels_multiply_out),
+		cmocka_unit_test(transposes_are_composed),
 		cmocka_unit_test(axes_are_always_a_permutation),
 		cmocka_unit_test(refusals),
-		cmocka_unit_test(shards_as_deep_and_as_many_as_allowed),
+		cmocka_unit_test(shards_up_to_the_limits),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

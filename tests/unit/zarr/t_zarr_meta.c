@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_zarr_meta.c - documents that pass and what they say, refusals by message, falsified documents.
- * test_zarr_meta.py asks TensorStore about some two hundred and fifty of them.
+ * t_zarr_meta.c - accepted documents and their contents, refusals by message, falsified documents.
+ * test_zarr_meta.py compares some two hundred and fifty of them with TensorStore.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -28,7 +28,7 @@ static int parse(const char *text, struct zarr_meta *m)
 	return zarr_meta_parse(span_str(text), "'x'", m);
 }
 
-/* text with the first `from` in it replaced. */
+/* text with its first `from` replaced. */
 static char *with(const char *text, const char *from, const char *to)
 {
 	const char *at = strstr(text, from);
@@ -178,7 +178,7 @@ static void refusals_name_the_reason(void **state)
 	}
 }
 
-static void long_documents_are_refused_unread(void **state)
+static void long_documents_are_refused_without_parsing(void **state)
 {
 	auto_buf b = { 0 };
 	struct zarr_meta m;
@@ -192,7 +192,10 @@ static void long_documents_are_refused_unread(void **state)
 	zarr_meta_release(&m);
 }
 
-/* Cut anywhere it never passes; with any byte changed it passes or fails, and then is whole. */
+/*
+ * A truncated document is never accepted; with any byte changed it is accepted or refused, and is
+ * complete when accepted.
+ */
 static void falsified_documents_fail_cleanly(void **state)
 {
 	static const char *const texts[] = { V2, V3 };
@@ -202,7 +205,7 @@ static void falsified_documents_fail_cleanly(void **state)
 		size_t n = strlen(texts[i]);
 
 		for (size_t cut = 0; cut < n; cut++) {
-			/* A copy, so that the sanitizer sees a byte too far. */
+			/* A copy, so that the sanitizer finds every access beyond the end. */
 			auto_free char *text = malloc(cut ? cut : 1);
 			struct zarr_meta m;
 
@@ -255,7 +258,7 @@ int main(void)
 		cmocka_unit_test(a_base64_fill_value_is_as_stored),
 		cmocka_unit_test(arrays_without_elements_or_dimensions),
 		cmocka_unit_test(refusals_name_the_reason),
-		cmocka_unit_test(long_documents_are_refused_unread),
+		cmocka_unit_test(long_documents_are_refused_without_parsing),
 		cmocka_unit_test(falsified_documents_fail_cleanly),
 		cmocka_unit_test(members_of_another_kind_are_refused),
 	};

@@ -33,7 +33,7 @@ static void check_range(struct made *m, const struct zarr_view *v, const uint8_t
 		fail_msg("%s: wrong bytes in [%llu, +%zu)", what, (unsigned long long)off, n);
 }
 
-/* What is called a hole is zeros, holes and data take turns, and both reach the end. */
+/* Holes read as zeros, holes and data alternate, and both reach the end. */
 static void check_seek(struct made *m, const struct zarr_view *v, const uint8_t *want)
 {
 	uint64_t at = made_random(m, v->bytes), data, hole;
@@ -100,7 +100,7 @@ static void with_threads_that_decode_ahead(void **state)
 	views_of(&(struct made_opts){ .missing = 10, .seed = 4, .threads = 3 }, 40);
 }
 
-/* Nothing stays in the cache, and one chunk at a time is more than the budget has. */
+/* Nothing stays in the cache, and even one chunk exceeds the budget. */
 static void with_next_to_no_memory(void **state)
 {
 	views_of(&(struct made_opts){ .missing = 10, .seed = 5, .cache = 1, .budget = 150 }, 30);
@@ -114,7 +114,7 @@ static void with_next_to_no_memory(void **state)
 
 static void a_row_of_many_chunks_is_copied(void **state)
 {
-	/* One element of each of 300 chunks: by reference all of them would stay pinned. */
+	/* One element of each of 300 chunks: by reference, all of them would stay pinned. */
 	struct made_opts o = { .seed = 7 };
 	struct zarr_view v;
 	struct segments g;
@@ -130,7 +130,7 @@ static void a_row_of_many_chunks_is_copied(void **state)
 	made_release(&m);
 }
 
-static void chunks_of_one_byte_are_charged_what_they_cost(void **state)
+static void chunks_of_one_byte_are_charged_their_memory(void **state)
 {
 	struct made_opts o = { .seed = 8, .cache = 20000 };
 	struct cache_stats stats;
@@ -150,8 +150,10 @@ static void chunks_of_one_byte_are_charged_what_they_cost(void **state)
 
 static void a_read_keeps_neighbouring_ranges_of_a_file_apart(void **state)
 {
-	/* The second read begins inside an element, so it takes bytes off what it added, not off
-	 * the first's. */
+	/*
+	 * The second read begins inside an element, so it removes bytes of its own segments, not of
+	 * the first read's.
+	 */
 	struct made_opts o = { .seed = 9, .in_file = true };
 	uint8_t got[36000];
 	struct zarr_view v;
@@ -171,9 +173,9 @@ static void a_read_keeps_neighbouring_ranges_of_a_file_apart(void **state)
 	made_release(&m);
 }
 
-/* ---- what cannot be ---- */
+/* ---- refusals and damage ---- */
 
-static void holes_are_not_looked_for_in_endless_arrays(void **state)
+static void huge_arrays_are_not_searched_for_holes(void **state)
 {
 	struct made_opts o = { .seed = 10 };
 	struct zarr_view v;
@@ -206,14 +208,14 @@ static void holes_are_not_looked_for_in_endless_arrays(void **state)
 	made_release(&m);
 }
 
-static void chunks_without_end_are_refused(void **state)
+static void huge_chunks_are_refused(void **state)
 {
 	/* clang-format off */
 	static const struct {
 		const char *doc;
 		int code;
 	} cases[] = {
-		/* More pieces than the cache's keys have room for. */
+		/* More pieces than cache keys can number. */
 		{ V2("\"shape\":[4],\"chunks\":[4611686018427387904],\"dtype\":\"|u1\",\"fill_value\":0,\"order\":\"C\","
 		     "\"compressor\":null"), -EFBIG },
 		{ V2("\"shape\":[4611686018427387904,4611686018427387904],\"chunks\":[1,1],\"dtype\":\"|u1\","
@@ -237,7 +239,7 @@ static void chunks_without_end_are_refused(void **state)
 	}
 }
 
-/* Whole reads of an array with something wrong in it: the code, and the note names the chunk. */
+/* Read all of an array with a fault: the code, and the chunk named in the note. */
 static void check_broken(const char *doc, const char *key, struct span value, int code)
 {
 	struct made_opts o = { .seed = 12 };
@@ -271,7 +273,7 @@ static void a_broken_chunk_is_named(void **state)
 	check_broken(docs[12], "a/c/1/1", span_of(junk, 100), -EUCLEAN);
 	check_broken(docs[12], "a/c/0/0", span_of(junk, 132 + 4), -EBADMSG);
 	check_broken(docs[12], "a/c/0/0", span_of(NULL, 0), -EUCLEAN);
-	/* Entries that lie outside: no checksum covers this index. */
+	/* Entries outside the shard; no checksum covers this index. */
 	check_broken(docs[13], "a/c/0/0", span_of("\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\xff", 16),
 		     -EUCLEAN);
 }
@@ -299,7 +301,7 @@ static void an_inner_chunk_without_bytes_is_an_error(void **state)
 	made_release(&m);
 }
 
-static void what_is_not_stored_is_an_error_when_the_document_says_so(void **state)
+static void a_missing_chunk_is_an_error_when_the_checkpoint_says_so(void **state)
 {
 	struct made_opts o = { .seed = 14, .missing = 50 };
 	auto_free uint8_t *got = NULL;
@@ -317,11 +319,11 @@ static void what_is_not_stored_is_an_error_when_the_document_says_so(void **stat
 	made_release(&m);
 }
 
-/* ---- errors that pass ---- */
+/* ---- temporary errors ---- */
 
-static void a_failed_read_leaves_nothing_behind(void **state)
+static void a_failed_read_keeps_nothing(void **state)
 {
-	/* The nth read fails, for every n: the next try gives the right bytes. */
+	/* The nth read fails, for every n: the next attempt returns the right bytes. */
 	for (size_t d = 0; d < ARRAY_LEN(docs); d++)
 		for (unsigned n = 1;; n++) {
 			char io[64];
@@ -420,7 +422,10 @@ static void *read_first_chunk(void *arg)
 
 static void a_broken_neighbour_does_not_fail_a_reader(void **state)
 {
-	/* One thread reads all and fails, others read only a good chunk that it may have begun. */
+	/*
+	 * One thread reads everything and fails; others read only a good chunk, which that thread
+	 * may have begun.
+	 */
 	struct made_opts o = { .seed = 17, .cache = 1, .threads = 2 };
 	struct reader rd[3];
 	pthread_t thread[3];
@@ -453,14 +458,14 @@ int main(void)
 		cmocka_unit_test(with_threads_that_decode_ahead),
 		cmocka_unit_test(with_next_to_no_memory),
 		cmocka_unit_test(a_row_of_many_chunks_is_copied),
-		cmocka_unit_test(chunks_of_one_byte_are_charged_what_they_cost),
+		cmocka_unit_test(chunks_of_one_byte_are_charged_their_memory),
 		cmocka_unit_test(a_read_keeps_neighbouring_ranges_of_a_file_apart),
-		cmocka_unit_test(holes_are_not_looked_for_in_endless_arrays),
-		cmocka_unit_test(chunks_without_end_are_refused),
+		cmocka_unit_test(huge_arrays_are_not_searched_for_holes),
+		cmocka_unit_test(huge_chunks_are_refused),
 		cmocka_unit_test(a_broken_chunk_is_named),
 		cmocka_unit_test(an_inner_chunk_without_bytes_is_an_error),
-		cmocka_unit_test(what_is_not_stored_is_an_error_when_the_document_says_so),
-		cmocka_unit_test(a_failed_read_leaves_nothing_behind),
+		cmocka_unit_test(a_missing_chunk_is_an_error_when_the_checkpoint_says_so),
+		cmocka_unit_test(a_failed_read_keeps_nothing),
 		cmocka_unit_test(many_readers_of_one_array),
 		cmocka_unit_test(a_broken_neighbour_does_not_fail_a_reader),
 	};

@@ -6,7 +6,7 @@
 
 #include "core/zarr/zarr_meta.h"
 
-static void one_line_a_member(void **state)
+static void one_line_per_member(void **state)
 {
 	static const struct {
 		const char *document, *text;
@@ -40,7 +40,7 @@ static void one_line_a_member(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(one_line_a_member),
+		cmocka_unit_test(one_line_per_member),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_zarr_write.c - what is written as a stream, in pieces of any size, reads back equal; memory
- * that runs out and stores that fail lose nothing.
+ * t_zarr_write.c - a stream written in pieces of any size reads back equal; nothing is lost when
+ * memory is short or a store fails.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -122,7 +122,7 @@ static void check_stored(struct world *w, struct kv *kv, const uint8_t *want, ui
 	zarr_unref(z);
 }
 
-/* Append in pieces of random size, looking back now and then. */
+/* Append in pieces of random size, and read back now and then. */
 static void append_all(struct zarr_writer *zw, const uint8_t *bytes, size_t n)
 {
 	for (size_t at = 0; at < n;) {
@@ -253,7 +253,7 @@ static const struct kv_ops full_ops = { .name = "full",
 					.where_text = full_where,
 					.free = full_free };
 
-static void what_was_accepted_survives_a_full_store(void **state)
+static void accepted_bytes_survive_a_full_store(void **state)
 {
 	static const uint64_t shape[1] = { 1000 }, chunk[1] = { 100 };
 	struct zarr_create c = {
@@ -329,7 +329,7 @@ static void a_writer_without_memory_gets_an_error(void **state)
 	world_close(&w);
 }
 
-/* A copy of an array of which nothing is stored, within that budget. */
+/* Copy an array without stored chunks within that budget. */
 static int copy_absent(uint64_t budget, uint64_t *ret_peak)
 {
 	static const char json[] =
@@ -362,7 +362,7 @@ static int copy_absent(uint64_t budget, uint64_t *ret_peak)
 	return r;
 }
 
-static void chunks_that_are_made_for_absent_ones_are_of_the_budget(void **state)
+static void chunks_encoded_for_absent_ones_count_in_the_budget(void **state)
 {
 	uint64_t peak;
 
@@ -376,10 +376,10 @@ static void chunks_that_are_made_for_absent_ones_are_of_the_budget(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(chunks_that_are_made_for_absent_ones_are_of_the_budget),
+		cmocka_unit_test(chunks_encoded_for_absent_ones_count_in_the_budget),
 		cmocka_unit_test(streams_read_back_equal),
 		cmocka_unit_test(chunks_beyond_the_budget_are_streamed),
-		cmocka_unit_test(what_was_accepted_survives_a_full_store),
+		cmocka_unit_test(accepted_bytes_survive_a_full_store),
 		cmocka_unit_test(a_writer_without_memory_gets_an_error),
 	};
 
