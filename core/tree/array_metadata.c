@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * array_metadata.c - `array_metadatas/process_N`, both ways.
+ * array_metadata.c - `array_metadatas/process_N`, parsed and printed.
  *
- * One file per process; a reader that wants one answer asks them in order of their numbers. Whether
- * they agree is for `verify` to see.
+ * There is one file per process; a reader that wants one answer tries them in the order of their
+ * numbers. `verify` checks whether they agree.
  */
 #include "core/tree/array_metadata.h"
 
@@ -14,7 +14,7 @@
 struct reading {
 	struct json_pull in;
 	struct array_metadatas *ret;
-	struct interner texts; /* equal shapes' neighbours and key implementations */
+	struct interner texts; /* shapes and key implementations, each stored once */
 	struct buf entries;    /* of struct array_metadata */
 };
 
@@ -52,7 +52,7 @@ static int take_shape(struct reading *x, const uint64_t **ret, unsigned *ret_ran
 		if (r >= 0)
 			shape[rank++] = (uint64_t)v;
 	}
-	/* As bytes they are texts like others, and most arrays have one of a few shapes. */
+	/* As bytes, shapes are texts like others; most arrays have one of a few. */
 	if (r >= 0)
 		r = interner_add(&x->texts, &x->ret->arena, span_of(shape, rank * sizeof(shape[0])),
 				 &copy);
@@ -71,7 +71,7 @@ static int take_text(struct reading *x, struct span *ret)
 	return r < 0 ? r : interner_add(&x->texts, &x->ret->arena, s, ret);
 }
 
-/* The text of ext_metadata again, for the one member that is looked at. */
+/* Parse the text of ext_metadata again, for the only member that is used. */
 static int find_key_impl(struct reading *x, struct span ext, struct span *ret)
 {
 	auto_json_pull in = { 0 };
@@ -134,7 +134,7 @@ static int take_entry(struct reading *x)
 	return r < 0 ? r : buf_add(&x->entries, &e, sizeof(e));
 }
 
-/* [{"array_metadata": {...}}, ...]; elements without that member are left out, as by Orbax. */
+/* [{"array_metadata": {...}}, ...]; elements without that member are skipped, as by Orbax. */
 static int take_elements(struct reading *x)
 {
 	struct span name;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * array_metadata.h - `array_metadatas/process_N`: what one process wrote of its jax arrays.
+ * array_metadata.h - `array_metadatas/process_N`: what one process has written of its jax arrays.
  *
- * Informational, but for one thing: the implementation of a typed PRNG key is recorded nowhere
+ * The file is informational, except that the implementation of a typed PRNG key is recorded nowhere
  * else.
  */
 #ifndef PYTREEFS_ARRAY_METADATA_H
@@ -14,14 +14,15 @@ struct array_metadata {
 	struct span param;
 	unsigned write_rank, chunk_rank;
 	const uint64_t *write_shape, *chunk_shape;
-	struct span ext;      /* ext_metadata, JSON in Python's spelling; p NULL: null */
-	struct span key_impl; /* ext_metadata.random_key_impl; p NULL: no PRNG key */
+	struct span ext;      /* ext_metadata, as JSON in Python's spelling; p NULL: null */
+	struct span key_impl; /* ext_metadata.random_key_impl; p NULL: not a PRNG key */
 };
 
 struct array_metadatas {
 	struct arena arena;
-	struct array_metadata *entries;         /* in the document's order */
-	const struct array_metadata **by_param; /* sorted, by place where equal */
+	struct array_metadata *entries; /* in the order of the document */
+	/* sorted by param; equal ones in the order of the document */
+	const struct array_metadata **by_param;
 	size_t n;
 };
 
@@ -30,9 +31,9 @@ int array_metadatas_parse(struct span json, const char *what, struct array_metad
 /* The last entry of a parameter, or NULL. */
 const struct array_metadata *array_metadatas_find(const struct array_metadatas *a,
 						  struct span param);
-/* The file as Orbax writes it. ext counts, key_impl alone is not looked at. */
+/* Append the file as Orbax writes it. Uses ext, not key_impl. */
 int array_metadatas_print(const struct array_metadata *entries, size_t n, struct buf *ret);
-/* The JSON text of ext for a typed PRNG key: {"random_key_impl": "threefry2x32"}. */
+/* Append the JSON text of ext for a typed PRNG key: {"random_key_impl": "threefry2x32"}. */
 int array_metadata_key_ext(struct span key_impl, struct buf *ret);
 /* Accepts NULL. */
 void array_metadatas_free(struct array_metadatas *a);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * digests.c - `.sha256sums`: lines of sha256sum(1) -> a sorted table, and back.
+ * digests.c - `.sha256sums`: lines of sha256sum(1) <-> a sorted table.
  */
 #include "core/tree/digests.h"
 
@@ -63,7 +63,7 @@ int digests_print(struct span name, const uint8_t sha256[DIGEST_BYTES], struct b
 
 /* ---- reading ---- */
 
-/* The name of a line, without its escapes, in the arena. */
+/* Get the name of a line, without its escapes, in the arena. */
 static int take_name(struct arena *a, struct span text, bool escaped, struct span *ret)
 {
 	uint8_t *p = arena_alloc(a, text.n + 1);
@@ -115,7 +115,7 @@ static int parse(struct span text, const char *what, struct digests *d)
 		return fail(-EUCLEAN, "%s: its last line is truncated", what);
 	for (size_t i = 0; i < text.n; i++)
 		lines += text.p[i] == '\n';
-	/* No line is shorter than its digest. */
+	/* A line is longer than its digest. */
 	if (lines > text.n / HEX)
 		return fail(-EUCLEAN, "%s: %zu lines in %zu bytes", what, lines, text.n);
 	d->entry = arena_calloc(&d->arena, lines + 1, sizeof(*d->entry));

@@ -9,7 +9,7 @@
 #include "core/base/meter.h"
 
 struct text_slot {
-	struct span s; /* p NULL: free */
+	struct span s; /* p NULL: unused */
 	uint32_t hash;
 };
 
@@ -53,7 +53,7 @@ static int grow(struct interner *set, bool metered)
 
 int interner_add(struct interner *set, struct arena *arena, struct span text, struct span *ret)
 {
-	/* The address is hardly a secret, but not known to who wrote the document. */
+	/* The address is hardly a secret, but the author of a document does not know it. */
 	uint32_t hash = (uint32_t)hash64(text, (uintptr_t)arena);
 	size_t at;
 	int r;

@@ -2,11 +2,11 @@
 /*
  * name.c - key <-> file name.
  *
- * Which child of a tree a name belongs to is tree_name.c's business, and the part of a name
- * after the stem is name_view.c's.
+ * tree_name.c finds the child of a tree by name; name_view.c parses the part of a name after the
+ * stem.
  *
- * Invariants: name_unescape(name_escape(key)) is key for every key whose name is not shortened;
- * for every stem and place at most one key is accepted; no result holds '/', NUL, '[', ']' or '@',
+ * Invariants: name_unescape(name_escape(key)) is key for every key whose name is not shortened; for
+ * every stem and place at most one key is accepted; no result contains '/', NUL, '[', ']' or '@',
  * is "." or "..", or is longer than LIMIT_NAME_BYTES.
  */
 #include "core/tree/name.h"
@@ -17,12 +17,12 @@
 
 #define HASH_DIGITS 16
 
-/* Those of plugins are NULL until they are loaded, which is before any thread looks. */
+/* Those of plugins are NULL until they are loaded, before other threads exist. */
 static const char *ext_text[NAME_EXT_COUNT] = {
 	"", ".npy", ".bin", ".json", ".txt", ".null", ".safetensors", ".html",
 };
 
-/* In the order of the bits of enum name_ours. */
+/* Indexed by the bits of enum name_ours. */
 static const char *const names_of_ours[] = { "_METADATA", "_CHECKPOINT_METADATA", ".pytreefs" };
 
 const char *name_ext_text(enum name_ext ext)
@@ -75,12 +75,12 @@ static bool is_ours(struct span key, unsigned ours)
 	return false;
 }
 
-/* Append the stem of a key, however long. bare: no extension will follow. */
+/* Append the stem of a key, of any length. bare: no extension will follow. */
 static int escape_stem(struct span key, bool bare, unsigned ours, struct buf *ret)
 {
 	static const char always[] = "/%[]@";
 	bool dots = span_eq(key, span_str(".")) || span_eq(key, span_str(".."));
-	/* The one byte that is escaped for where it stands; key.n when there is none. */
+	/* The byte that is escaped because of its place; key.n: none. */
 	size_t odd = key.n;
 	int r = 0;
 
@@ -103,7 +103,9 @@ static int escape_stem(struct span key, bool bare, unsigned ours, struct buf *re
 	return r;
 }
 
-/* How many bytes of a stem to keep: at most max, no character and no escape cut apart. */
+/*
+ * The number of bytes of a stem to keep: at most max, without splitting a character or an escape.
+ */
 static size_t keep_len(struct span stem, size_t max)
 {
 	size_t n = 0;
@@ -124,7 +126,7 @@ static bool is_bare(enum name_use use, enum name_ext ext)
 	return use == NAME_CONTAINER || ext == NAME_EXT_NONE;
 }
 
-/* What the hash is taken of: the key, and for a further attempt a NUL and its number after it. */
+/* Hash the key; for a further attempt, followed by a NUL and the number of the attempt. */
 static int hash_key(struct span key, unsigned attempt, uint8_t ret[32])
 {
 	auto_buf salted = { 0 };
@@ -180,7 +182,7 @@ static int upper_hex(uint8_t c)
 	return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* Undo %XX; whether each was needed is for the caller to see. */
+/* Undo %XX; the caller checks whether each was needed. */
 static int decode(struct span stem, struct buf *ret)
 {
 	int r = 0;
@@ -217,7 +219,10 @@ int name_unescape(struct span stem, enum name_use use, unsigned ours, struct buf
 		return fail(-EINVAL, "name '%.*s' is shortened: its key is in user.pytree.key",
 			    SPAN_ARG(stem));
 	r = decode(stem, &key);
-	/* Escaped as it is where it is ours: taken from there. */
+	/*
+	 * The escaped spelling of one of our names may have been copied from a place where it is
+	 * needed.
+	 */
 	if (r >= 0 && bare && stem.n && stem.p[0] == '%' && is_ours(buf_span(&key), NAME_OURS_ALL))
 		ours = NAME_OURS_ALL;
 	if (r >= 0)

@@ -2,10 +2,10 @@
 /*
  * name_view.c - the grammar of a name: a stem; [box], @cast and @shape in any order; an extension.
  *
- * Only the grammar: whether the leaf exists, the box lies inside it and the cast is a type is
- * for the caller to see, and the stem stays as it is (name.c).
+ * Only the grammar is here: the caller checks that the leaf exists, that the box is inside it and
+ * that the cast is a type. The stem stays escaped (name.c).
  *
- * Invariants: what name_view_print() writes, name_view_parse() reads back to the same view.
+ * Invariant: name_view_parse() parses the output of name_view_print() to the same view.
  */
 #include <inttypes.h>
 
@@ -26,7 +26,10 @@ static size_t digits_len(struct span s)
 	return n;
 }
 
-/* The decimal number at the start of s, at most max and in its one spelling; its length or 0. */
+/*
+ * Take the decimal number at the start of s, at most max, in its only spelling. Returns its length,
+ * or 0.
+ */
 static size_t take_number(struct span s, uint64_t max, uint64_t *ret)
 {
 	size_t n = digits_len(s);
@@ -45,7 +48,7 @@ static size_t take_number(struct span s, uint64_t max, uint64_t *ret)
 	return n;
 }
 
-/* The same with a sign: "-5". */
+/* The same with an optional sign: "-5". */
 static size_t take_signed(struct span s, int64_t *ret)
 {
 	bool minus = s.n && s.p[0] == '-';
@@ -58,7 +61,7 @@ static size_t take_signed(struct span s, int64_t *ret)
 	return n + minus;
 }
 
-/* Bytes of s before the first of the two characters. */
+/* The number of bytes of s before the first of the two characters. */
 static size_t until(struct span s, char a, char b)
 {
 	size_t n = 0;
@@ -104,7 +107,7 @@ static bool parse_slice(struct span s, struct name_slice *ret)
 	return true;
 }
 
-/* The entries between the brackets. */
+/* Parse the entries between the brackets. */
 static int parse_box(struct span name, struct span in, struct name_view *v)
 {
 	bool ellipsis = false;
@@ -178,7 +181,7 @@ static int parse_cast(struct span name, struct span s, struct name_view *v)
 	return 0;
 }
 
-/* "[...]" or "@..." at the start of *rest, which is moved past it. */
+/* Parse "[...]" or "@..." at the start of *rest, and advance *rest past it. */
 static int take_part(struct span name, struct span *rest, struct name_view *v)
 {
 	struct span part = span_from(*rest, 1);

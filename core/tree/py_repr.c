@@ -2,10 +2,10 @@
 /*
  * py_repr.c - repr() of a Python str.
  *
- * Single quotes, unless the text has one and no double quote. What is not printable is
- * escaped; printable is defined by the Unicode database (categories Cc, Cf, Cs, Co, Cn, Zl, Zp
- * and Zs are not, but for the space), which grows with each version: a newer Python prints
- * letters that are escaped here. Readers treat entry names as labels, so nothing depends on it.
+ * Single quotes, unless the text has one and no double quote. Characters that are not printable are
+ * escaped. The Unicode database determines those (categories Cc, Cf, Cs, Co, Cn, Zl, Zp and Zs,
+ * except for the space) and grows with each version: a newer Python prints letters that are escaped
+ * here. Readers treat entry names as labels, so nothing depends on it.
  */
 #include "core/tree/py_repr.h"
 
@@ -216,7 +216,7 @@ int py_repr(struct buf *out, struct span s)
 	int r = buf_add_byte(out, (uint8_t)quote);
 
 	for (size_t i = 0, n; i < s.n && r >= 0; i += n) {
-		/* Runs of plain ASCII are copied at once. */
+		/* Runs of plain ASCII are copied as a whole. */
 		for (n = 0; i + n < s.n && s.p[i + n] >= 0x20 && s.p[i + n] < 0x7f &&
 			    !strchr("'\"\\", s.p[i + n]);)
 			n++;

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * py_repr.h - texts as Python's repr() spells them; entry names of `_METADATA` are such.
+ * py_repr.h - repr() of Python for texts, as in entry names of `_METADATA`.
  */
 #ifndef PYTREEFS_PY_REPR_H
 #define PYTREEFS_PY_REPR_H
 
 #include "core/base/buf.h"
 
-/* repr() of a str. s must be UTF-8. Printable is what Unicode 14 (Python 3.11) says. */
+/*
+ * Append repr() of a str. s must be UTF-8. Unicode 14 (Python 3.11) defines which characters are
+ * printable.
+ */
 int py_repr(struct buf *out, struct span s);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * safetensors_parse.c - reading the header: a length, a JSON object, and tensors that must tile the
- * data.
+ * safetensors_parse.c - parse the header: a length, and a JSON object of tensors that must cover
+ * the data without gaps.
  */
 #include "core/tree/safetensors_header.h"
 
@@ -40,7 +40,7 @@ static int add_tensor(struct parsing *p, struct safetensor **ret)
 	return 0;
 }
 
-/* A list of non-negative integers, at most max of them. */
+/* Parse a list of at most max non-negative integers. */
 static int take_numbers(struct parsing *p, uint64_t *out, unsigned max, unsigned *ret_n)
 {
 	int r = json_pull_enter(&p->pull, JSON_ARRAY);
@@ -157,14 +157,14 @@ static int by_name(const void *a, const void *b)
 	return span_cmp(((const struct safetensor *)a)->name, ((const struct safetensor *)b)->name);
 }
 
-/* Tensors must lie one after the other without gap or overlap, and have different names. */
+/* Check that tensors follow each other without gap or overlap, and have different names. */
 static int check_tiling(struct safetensors *st)
 {
 	if (st->n)
 		qsort(st->tensor, st->n, sizeof(*st->tensor), by_name);
 	for (size_t i = 1; i < st->n; i++)
 		if (span_eq(st->tensor[i - 1].name, st->tensor[i].name))
-			return fail(-EUCLEAN, "tensor '%.*s' is there twice",
+			return fail(-EUCLEAN, "tensor '%.*s' occurs twice",
 				    SPAN_ARG(st->tensor[i].name));
 	if (st->n)
 		qsort(st->tensor, st->n, sizeof(*st->tensor), by_place);

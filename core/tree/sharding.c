@@ -2,10 +2,10 @@
 /*
  * sharding.c - one sharding: text <-> struct, and the box of each device.
  *
- * The file that holds many is sharding_file.c.
+ * sharding_file.c has the file of many shardings.
  *
- * Invariants: a mesh axis occurs at most once in a spec; ids, when there are any, are as many as
- * the mesh has devices.
+ * Invariants: a mesh axis occurs at most once in a spec; ids, if recorded, are as many as the mesh
+ * has devices.
  */
 #include "core/tree/sharding.h"
 
@@ -34,7 +34,7 @@ struct parsing {
 	struct sharding *s;
 	bool has_mesh, has_names, has_spec, has_device;
 	struct span type;
-	struct span spec; /* raw: it needs the names, which may come later */
+	struct span spec; /* unparsed: it needs the names, which may come later */
 	struct buf ids;   /* of int64_t */
 };
 
@@ -106,7 +106,7 @@ static int take_device(struct parsing *p)
 	return r < 0 ? r : buf_add(&p->ids, &id, sizeof(id));
 }
 
-/* Nested lists of devices, to any depth; only their order matters. */
+/* Nested lists of devices, of any depth; only their order matters. */
 static int take_devices(struct parsing *p)
 {
 	unsigned depth = p->in.depth;
@@ -174,7 +174,7 @@ static int take_members(struct parsing *p, unsigned *n_names, unsigned *n_types)
 	return r < 0 ? r : json_pull_end(&p->in);
 }
 
-/* A mesh axis by name, which no array axis before it has; used is a bit per mesh axis. */
+/* Take the name of a mesh axis that no earlier array axis has; used has a bit per mesh axis. */
 static int take_axis(struct json_pull *in, const struct sharding *s, uint32_t *used, uint8_t *ret)
 {
 	struct span name;
@@ -206,7 +206,7 @@ static int take_spec_axis(struct json_pull *in, struct sharding *s, uint32_t *us
 	} else if (r == JSON_ARRAY) {
 		ret->format = SHARDING_LIST;
 		r = json_pull_enter(in, JSON_ARRAY);
-		/* Each axis occurs once, so there are at most LIMIT_RANK. */
+		/* Each axis occurs at most once, so there are at most LIMIT_RANK. */
 		while (r >= 0 && (r = json_pull_next(in, NULL)) > 0)
 			r = take_axis(in, s, used, &axes[n++]);
 	} else if (r >= 0) {
@@ -336,7 +336,10 @@ static int put_spec_axis(struct buf *out, const struct sharding *s, const struct
 					   put_texts(out, names, a->n);
 }
 
-/* Devices as lists nested like the mesh: brackets open and close where an axis begins and ends. */
+/*
+ * Print devices as lists nested like the mesh: brackets open and close where an axis begins and
+ * ends.
+ */
 static int put_devices(struct buf *out, const struct sharding *s)
 {
 	int r = 0;
@@ -417,7 +420,7 @@ int sharding_print(const struct sharding *s, struct buf *ret)
 
 /* ---- boxes ---- */
 
-/* Into how many parts a spec cuts its axis. */
+/* The number of parts into which a spec divides its axis. */
 static uint64_t parts_of(const struct sharding *s, const struct sharding_axis *a)
 {
 	uint64_t parts = 1;
@@ -441,7 +444,7 @@ int sharding_check(const struct sharding *s, const uint64_t *shape, unsigned ran
 	return 0;
 }
 
-/* The digits at the end of "cpu:3" and "TFRT_CPU_3"; 0 when there are none. */
+/* The number at the end of "cpu:3" and "TFRT_CPU_3"; 0 when there is none. */
 static int64_t id_of_device(struct span text)
 {
 	int64_t id = 0;
@@ -457,7 +460,7 @@ static int64_t id_of_device(struct span text)
 void sharding_box(const struct sharding *s, const uint64_t *shape, unsigned rank, uint64_t i,
 		  struct sharding_box *ret)
 {
-	uint64_t at[LIMIT_RANK]; /* of the device in the mesh */
+	uint64_t at[LIMIT_RANK]; /* place of the device in the mesh */
 	uint32_t cuts = 0;       /* mesh axes along which boxes differ */
 	uint64_t left = i;
 
@@ -471,7 +474,7 @@ void sharding_box(const struct sharding *s, const uint64_t *shape, unsigned rank
 
 		for (unsigned k = 0; a && k < a->n; k++) {
 			part = part * s->mesh[a->mesh_axes[k]] + at[a->mesh_axes[k]];
-			/* The parts of nothing are all the same. */
+			/* The parts of an empty axis are all equal. */
 			if (shape[d])
 				cuts |= (uint32_t)1 << a->mesh_axes[k];
 		}

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sharding.h - `_sharding`: how jax arrays were spread over devices.
+ * sharding.h - `_sharding`: how jax arrays were distributed over devices.
  *
  * The file maps each parameter to a JSON document inside a string. Most parameters of a model have
- * one of a few shardings, so equal texts are kept once and parsed when asked for.
+ * one of a few shardings, so equal texts are stored once, and parsed on request.
  */
 #ifndef PYTREEFS_SHARDING_H
 #define PYTREEFS_SHARDING_H
@@ -12,7 +12,7 @@
 #include "core/base/limits.h"
 
 struct sharding_entry {
-	struct span param, text; /* in the arena; equal texts are one */
+	struct span param, text; /* in the arena; equal texts are stored once */
 };
 
 struct shardings {
@@ -21,11 +21,16 @@ struct shardings {
 	size_t n;
 };
 
-/* The whole file. -EUCLEAN: not JSON, a name that is not base64, a value that is not a string. */
+/*
+ * Parse a whole file. -EUCLEAN: not JSON, a name that is not base64, a value that is not a string.
+ */
 int shardings_parse(struct span json, const char *what, struct shardings **ret);
-/* The text of one parameter: 1, or 0 when there is none. */
+/* Get the text of one parameter. Returns 1, or 0 when there is none. */
 int shardings_find(const struct shardings *s, struct span param, struct span *ret_text);
-/* The file as Orbax and TensorStore write it. entries in any order; -EINVAL: one param twice. */
+/*
+ * Append the file as Orbax and TensorStore write it. entries may be in any order; -EINVAL: a param
+ * occurs twice.
+ */
 int shardings_print(const struct sharding_entry *entries, size_t n, struct buf *ret);
 /* Accepts NULL. */
 void shardings_free(struct shardings *s);
@@ -37,16 +42,16 @@ enum sharding_kind { SHARDING_UNKNOWN, SHARDING_NAMED, SHARDING_SINGLE };
 struct sharding_axis {
 	enum { SHARDING_WHOLE, SHARDING_ONE, SHARDING_LIST } format;
 	unsigned n;
-	const uint8_t *mesh_axes; /* positions in the mesh, the slowest first */
+	const uint8_t *mesh_axes; /* numbers of mesh axes, the slowest first */
 };
 
 struct sharding {
 	struct arena arena;
 	enum sharding_kind kind;
 	struct span device; /* SINGLE: as stored, "TFRT_CPU_0" or "cpu:0" */
-	/* NAMED */
+	/* The following are for NAMED. */
 	unsigned n_mesh, n_spec;
-	uint64_t mesh[LIMIT_RANK]; /* shape */
+	uint64_t mesh[LIMIT_RANK]; /* shape of the mesh */
 	struct span names[LIMIT_RANK];
 	bool has_types;
 	struct span types[LIMIT_RANK]; /* "AxisType.Auto" */
@@ -56,29 +61,29 @@ struct sharding {
 };
 
 /*
- * One sharding's text. -EUCLEAN: malformed; -EOPNOTSUPP: a kind that JAX no longer has or Orbax
- * does not restore; -EFBIG: more than LIMIT_SHARDING_DEVICES devices.
+ * Parse the text of one sharding. -EUCLEAN: malformed; -EOPNOTSUPP: a kind that JAX no longer has
+ * or Orbax does not restore; -EFBIG: more than LIMIT_SHARDING_DEVICES devices.
  */
 int sharding_parse(struct span text, const char *what, struct sharding **ret);
-/* The text as Orbax writes it. */
+/* Append the text as Orbax writes it. */
 int sharding_print(const struct sharding *s, struct buf *ret);
 /* Accepts NULL. */
 void sharding_free(struct sharding *s);
 DEFINE_AUTO(sharding, struct sharding, sharding_free);
 
-/* The part of an array that one device holds. */
+/* The part of an array that is on one device. */
 struct sharding_box {
-	int64_t device;   /* id; its position in the mesh when ids are not recorded */
-	uint64_t replica; /* devices before it in the mesh that hold the same box */
+	int64_t device;   /* id; the number in mesh order when ids are not recorded */
+	uint64_t replica; /* number of devices before it in the mesh that have the same box */
 	uint64_t start[LIMIT_RANK], stop[LIMIT_RANK];
 };
 
 /*
- * Whether an array of that shape can be spread so: 0, or -EINVAL when the spec has more axes than
- * the array or an axis cannot be cut evenly, both of which JAX refuses too.
+ * Check that an array of that shape can be distributed like this. -EINVAL when the spec has more
+ * axes than the array or an axis cannot be divided evenly; JAX refuses both, too.
  */
 int sharding_check(const struct sharding *s, const uint64_t *shape, unsigned rank);
-/* The box of device i in mesh order, i < n_devices; after sharding_check(). */
+/* The box of device i in mesh order, i < n_devices. Call after sharding_check(). */
 void sharding_box(const struct sharding *s, const uint64_t *shape, unsigned rank, uint64_t i,
 		  struct sharding_box *ret);
 

@@ -2,8 +2,8 @@
 /*
  * sharding_file.c - the file `_sharding`: parameter -> text of its sharding.
  *
- * TensorStore writes it as one compact object whose members are sorted; a name is the URL-safe
- * base64 of the parameter's, because names of members are taken for JSON pointers there.
+ * TensorStore writes it as one compact object with sorted members. A member name is the URL-safe
+ * base64 of the parameter, because TensorStore treats member names as JSON pointers.
  */
 #include "core/base/digest.h"
 #include "core/base/err.h"
@@ -38,7 +38,7 @@ static int by_param(const void *a, const void *b)
 	return c ? c : (x->place > y->place) - (x->place < y->place);
 }
 
-/* Sorted entries; of two members with one name the last counts. */
+/* Set the sorted entries; of two members with the same name the last one wins. */
 static int set_entries(struct shardings *s, struct placed *all, size_t n)
 {
 	if (!n)
@@ -120,7 +120,7 @@ int shardings_find(const struct shardings *s, struct span param, struct span *re
 /* ---- writing ---- */
 
 struct member {
-	struct span name; /* base64; in one buffer */
+	struct span name; /* base64; all names are in one buffer */
 	size_t off, len;
 	const struct sharding_entry *entry;
 };
@@ -130,7 +130,7 @@ static int by_member_name(const void *a, const void *b)
 	return span_cmp(((const struct member *)a)->name, ((const struct member *)b)->name);
 }
 
-/* The names of all members, sorted. */
+/* Make the names of all members, sorted. */
 static int make_members(const struct sharding_entry *entries, size_t n, struct buf *names,
 			struct member *members)
 {

@@ -3,9 +3,8 @@
  * strings.c - `_strings.json`: index, texts, and writing.
  *
  * The name of a parameter is its JSON pointer without the first '/', and pointers have one
- * spelling: so the index holds for each value the pointer to it, and looking up is comparing
- * texts. Objects and arrays themselves have no text here (the reference reader would show them as
- * Python's repr of a dict).
+ * spelling. So the index has the pointer of each value, and a look-up compares texts. Objects and
+ * arrays have no text here (the reference reader would show them as Python's repr of a dict).
  */
 #include "core/tree/strings.h"
 
@@ -23,9 +22,9 @@ static int no_memory(const char *what)
 
 /* ---- reading ---- */
 
-/* How far names reach at each level, and which element of an array comes next. */
+/* For each level: the length of the path, and the next element of an array. */
 struct level {
-	size_t path_len; /* of the container's own pointer */
+	size_t path_len; /* length of the container's own pointer */
 	uint64_t index;
 	bool is_array;
 };
@@ -33,13 +32,13 @@ struct level {
 struct indexing {
 	struct json_pull in;
 	struct strings *strings;
-	struct buf path;    /* pointer of the value at hand, without the first '/' */
+	struct buf path;    /* pointer of the current value, without the first '/' */
 	struct buf entries; /* of struct strings_entry */
 	struct level levels[LIMIT_JSON_PULL_DEPTH];
-	uint64_t names; /* bytes of all names so far */
+	uint64_t names; /* total size of names so far */
 };
 
-/* One member's name as a part of a pointer. */
+/* Append a member's name as a part of a pointer. */
 static int put_part(struct buf *path, struct span name)
 {
 	int r = 0;
@@ -53,7 +52,7 @@ static int put_part(struct buf *path, struct span name)
 	return r;
 }
 
-/* From one value to the next: 1, or 0 at the end of the document. */
+/* Advance from one value to the next. Returns 1, or 0 at the end of the document. */
 static int go_on(struct indexing *x)
 {
 	while (x->in.depth) {
@@ -66,7 +65,7 @@ static int go_on(struct indexing *x)
 		if (r == 0)
 			continue;
 		x->path.n = level->path_len;
-		/* At the top the '/' is the one that a name does not have. */
+		/* At the top, this would be the '/' that names do not have. */
 		if (level != x->levels)
 			r = buf_add_byte(&x->path, '/');
 		if (r >= 0 && level->is_array)
@@ -93,7 +92,10 @@ static int add_entry(struct indexing *x, struct span raw, uint64_t text_len)
 	return r < 0 ? r : buf_add(&x->entries, &e, sizeof(e));
 }
 
-/* Text of a number, true, false or null: Python's str(); numbers are TensorStore's 64 bits. */
+/*
+ * The text of a number, true, false or null: Python's str(), with numbers of 64 bits as in
+ * TensorStore.
+ */
 static int scalar_text(struct span raw, struct buf *ret)
 {
 	auto_json doc = { 0 };
@@ -205,7 +207,9 @@ const struct strings_entry *strings_find(const struct strings *s, struct span pa
 {
 	size_t lo = 0, hi = s->n;
 
-	/* The last entry whose name is not above: of equal names, the last in the document. */
+	/*
+	 * Find the last entry whose name is not greater; of equal names, the last in the document.
+	 */
 	while (lo < hi) {
 		size_t mid = lo + (hi - lo) / 2;
 
@@ -237,7 +241,7 @@ int strings_text(struct span json, const char *what, struct buf *ret)
 	return r < 0 ? r : buf_add_span(ret, s);
 }
 
-/* A long text that is the same in JSON, but for its quotes. */
+/* Whether a long text equals its JSON, without the quotes. */
 static bool is_plain(struct span json)
 {
 	struct span text = span_of(json.p + 1, json.n - 2);
@@ -307,7 +311,7 @@ int strings_check_name(struct span param)
 	return 0;
 }
 
-/* Take the first part off a name, decoded into part; false when there is none left. */
+/* Take the first part of a name, decoded into part. */
 static int take_part(struct span *name, struct buf *part)
 {
 	size_t i = 0;
@@ -321,12 +325,14 @@ static int take_part(struct span *name, struct buf *part)
 			c = name->p[++i] == '0' ? '~' : '/';
 		r = buf_add_byte(part, c);
 	}
-	/* A '/' at the end has an empty part after it. */
+	/* A '/' at the end is followed by an empty part. */
 	*name = i < name->n ? span_from(*name, i + 1) : span_of(NULL, 0);
 	return r;
 }
 
-/* Names as their members sort: a part's end is below every byte, '~' and '/' are decoded. */
+/*
+ * Compare names in the order of members: a part's end is below every byte, '~' and '/' are decoded.
+ */
 static int cmp_names(struct span a, struct span b)
 {
 	size_t i = 0, k = 0;
@@ -338,7 +344,7 @@ static int cmp_names(struct span a, struct span b)
 		if (a_ends || b_ends) {
 			if (!a_ends || !b_ends)
 				return a_ends ? -1 : 1;
-			/* Both parts end here; so may a name. */
+			/* Both parts end here; a name may end, too. */
 			if (i == a.n || k == b.n)
 				return (i < a.n) - (k < b.n);
 			continue;
@@ -356,7 +362,7 @@ static int by_pair_name(const void *a, const void *b)
 			 (*(const struct strings_pair *const *)b)->name);
 }
 
-/* Names that are one place, or of which one is inside the other; a sorts before b. */
+/* Refuse two names for the same place, and a name inside another one; a sorts before b. */
 static int check_pair(const struct strings_pair *a, const struct strings_pair *b)
 {
 	if (cmp_names(a->name, b->name) == 0)
@@ -367,7 +373,7 @@ static int check_pair(const struct strings_pair *a, const struct strings_pair *b
 	return 0;
 }
 
-/* Parts that two names have in common from the start, not counting the last ones. */
+/* The number of leading parts that two names have in common, not counting the last ones. */
 static unsigned common_parts(struct span a, struct span b)
 {
 	unsigned parts = 0;
@@ -386,7 +392,7 @@ static unsigned count_parts(struct span name)
 	return parts;
 }
 
-/* Close what the last name had open beyond the common parts, open what this one has. */
+/* Close the levels of the last name beyond the common parts, and open those of this one. */
 static int put_pair(const struct strings_pair *last, const struct strings_pair *pair,
 		    struct buf *out)
 {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tree.c - nodes: adding them, putting them in order, finding them by key.
+ * tree.c - nodes: add them, put them in order, find them by key.
  *
- * Where nodes come from is tree_json.c, tree_msgpack.c and tree_build.c; names are tree_name.c.
+ * tree_json.c, tree_msgpack.c and tree_build.c create nodes; tree_name.c names them.
  *
- * While a tree is built, children are a list (first, last, next), so that adding costs the same
- * whatever the number of siblings. tree_finish() turns lists into arrays, all in one block.
+ * While a tree is built, children are a list (first, last, next), so that adding one costs the same
+ * for any number of siblings. tree_finish() turns the lists into arrays, all in one block.
  *
- * Nothing here recurses: hostile documents nest to any depth, and how deep they are is known only
- * when they have been walked.
+ * Nothing here is recursive: hostile documents nest to any depth, which is known only after they
+ * have been traversed.
  *
  * Invariants after tree_finish(): siblings have different keys; they are all positions or all keys;
  * positions are 0 to n - 1 in this order; no path is longer than LIMIT_TREE_DEPTH keys.
@@ -130,7 +130,7 @@ static bool is_sorted(struct tree_node *const *nodes, uint32_t n, node_order *or
 	return true;
 }
 
-/* Most documents are in order, and asking is cheaper than sorting. */
+/* Most documents are in order, and checking is cheaper than sorting. */
 static void sort_nodes(struct tree_node **nodes, uint32_t n, node_order *order)
 {
 	if (!is_sorted(nodes, n, order))
@@ -153,7 +153,7 @@ static void collect(const struct tree_node *parent, struct tree_node **ret)
 		ret[i++] = c;
 }
 
-/* The node after this one, depth first, by the lists; counts ret_depth along. */
+/* The next node, depth first, following the lists; updates *depth. */
 static struct tree_node *list_walk(struct tree_node *node, unsigned *depth)
 {
 	if (node->n_children) {
@@ -167,8 +167,10 @@ static struct tree_node *list_walk(struct tree_node *node, unsigned *depth)
 	return node ? node->next : NULL;
 }
 
-/* A namedtuple's children in the order of its fields; one without a field, of which there is none,
- * would come last. */
+/*
+ * Put a namedtuple's children in the order of its fields; a child that is not a field (which does
+ * not happen) would come last.
+ */
 static void order_fields(struct tree_node **nodes, uint32_t n, const struct tree_type *type)
 {
 	uint32_t at = 0;
@@ -226,7 +228,7 @@ static int check_positions(const struct tree_node *node, struct tree_node *const
 	return 0;
 }
 
-/* The children of one node as an array, ordered; by_key shares it when it can. */
+/* Make an ordered array of a node's children; by_key is the same array if possible. */
 static int finish_children(struct tree *tree, struct tree_node *node, struct tree_node **children,
 			   int code)
 {
@@ -236,7 +238,7 @@ static int finish_children(struct tree *tree, struct tree_node *node, struct tre
 	collect(node, children);
 	if (children[0]->key_is_index) {
 		sort_nodes(children, n, by_index);
-		/* The walk goes on through the list. */
+		/* The traversal continues through the list. */
 		relink(node, children);
 		node->children = children;
 		node->by_key = NULL;
@@ -258,7 +260,7 @@ static int finish_children(struct tree *tree, struct tree_node *node, struct tre
 	return 0;
 }
 
-/* Keys joined by '.', unless the parameter has a name already. */
+/* Set the parameter name to the keys joined by '.', unless it is set. */
 static int finish_param(struct tree *tree, struct tree_node *leaf, uint64_t *text)
 {
 	size_t len = 0;
@@ -325,9 +327,9 @@ int tree_finish_as(struct tree *tree, int code)
 		if (r < 0)
 			return r;
 	}
-	/* Nodes that were made and then not used are not counted. */
+	/* Nodes that were created but not used are not counted. */
 	tree->n_nodes = id;
-	/* The lists have done their work; their links and the names share memory. */
+	/* The lists are no longer needed; their links share memory with the names. */
 	for (uint32_t i = 0; i < id; i++)
 		tree->nodes[i]->name = span_of(NULL, 0);
 	return 0;
@@ -338,9 +340,9 @@ int tree_finish(struct tree *tree)
 	return tree_finish_as(tree, -EINVAL);
 }
 
-/* ---- looking at it ---- */
+/* ---- look-ups ---- */
 
-/* A position as text -> its value; UINT32_MAX when it is not spelled as one. */
+/* Convert the text of a position to its value; UINT32_MAX when it is not spelled as one. */
 static uint32_t index_of(struct span key)
 {
 	uint32_t v = 0;
@@ -380,7 +382,7 @@ const struct tree_node *tree_child_by_key(const struct tree_node *dir, struct sp
 	return NULL;
 }
 
-/* The nodes from below the root down to node; returns how many. */
+/* Set ret to the nodes from below the root down to node; returns their number. */
 static unsigned path_of(const struct tree_node *node, const struct tree_node *ret[LIMIT_TREE_DEPTH])
 {
 	unsigned depth = 0;

@@ -2,14 +2,12 @@
 /*
  * tree.h - the structure of one PyTree item: containers and leaves by key path.
  *
- * A tree is built once from `_METADATA`, from a legacy aggregate file, or from
- * the names of arrays, and is immutable after tree_finish() and tree_name(); all of
- * it lives in one arena. It knows keys and recorded kinds; shapes and dtypes are the
- * handlers' business.
+ * A tree is built once, from `_METADATA`, from a legacy aggregate file, or from the names of
+ * arrays. It is immutable after tree_finish() and tree_name(), and in one arena. It has keys and
+ * recorded kinds; the handlers know shapes and element types.
  *
- * Order: a sequence by its indices; other containers in the order of the document,
- * which for Orbax's own is the order of JAX: sorted keys of a dict, the fields of a
- * namedtuple.
+ * Order: a sequence by its indices; other containers in the order of the document, which in Orbax's
+ * own is the order of JAX: sorted keys of a dict, the fields of a namedtuple.
  */
 #ifndef PYTREEFS_TREE_H
 #define PYTREEFS_TREE_H
@@ -24,16 +22,16 @@ enum tree_kind {
 	TREE_LIST,
 	TREE_TUPLE,      /* known from rich types or an empty node */
 	TREE_NAMEDTUPLE, /* known from rich types */
-	TREE_CUSTOM,     /* rich types name its keys, `_METADATA` only positions */
-	TREE_LEAF,       /* a value, None included */
+	TREE_CUSTOM,     /* rich types have its keys, `_METADATA` only positions */
+	TREE_LEAF,       /* a value, including None */
 };
 
-/* Where a leaf's value is. */
+/* The place of a leaf's value. */
 enum tree_value {
-	TREE_VALUE_STORED,      /* arrays, scalars, strings, a handler's files */
+	TREE_VALUE_STORED,      /* arrays, scalars, strings, files of a handler */
 	TREE_VALUE_NONE,        /* None, or an empty namedtuple: nothing is stored */
 	TREE_VALUE_PLACEHOLDER, /* saved as `...`: nothing is stored */
-	TREE_VALUE_AGGREGATE,   /* inside the legacy aggregate file: aggregate below */
+	TREE_VALUE_AGGREGATE,   /* in the legacy aggregate file: member aggregate */
 };
 
 enum aggregate_kind {
@@ -48,15 +46,15 @@ enum aggregate_kind {
 	AGGREGATE_ARRAY
 };
 
-#define AGGREGATE_RANK_MAX 8 /* more is -EOPNOTSUPP */
+#define AGGREGATE_RANK_MAX 8 /* a higher rank is -EOPNOTSUPP */
 
-/* A value of the aggregate file; immutable, lives in the tree's arena or in the file's bytes. */
+/* A value of the aggregate file; immutable; in the tree's arena or in the file's bytes. */
 struct aggregate {
 	enum aggregate_kind kind;
 	/* AGGREGATE_ARRAY; rank 0 for numpy scalars (is_scalar). */
 	bool is_scalar;
 	uint8_t rank;
-	uint32_t n_chunks; /* pieces to be concatenated, C order */
+	uint32_t n_chunks; /* pieces whose concatenation is the array in C order */
 	union {
 		bool b;
 		int64_t i;
@@ -70,8 +68,11 @@ struct aggregate {
 			const char *dtype; /* numpy's name, as stored: "bfloat16", "float64" */
 			const uint64_t *shape;
 			const struct span *chunks;
-			uint64_t item_size; /* bytes / elements, for the handler to compare with
-					     * dtype; 0 when there are no elements */
+			/*
+			 * bytes / elements, which the handler compares with dtype; 0 when there are
+			 * no elements
+			 */
+			uint64_t item_size;
 		};
 	};
 };
@@ -80,155 +81,168 @@ struct item;
 struct kv;
 
 /*
- * Where the values of a leaf come from that is not stored itself; embedded in what knows more of
- * it. Lives as long as the tree.
+ * The origin of a leaf's value that is not stored itself; embedded in a larger struct. Lives as
+ * long as the tree.
  */
 struct tree_source {
-	/* A store that has the one array of the leaf at "". Any thread; item_array() keeps the
-	 * store. */
+	/*
+	 * Open a store with the single array of the leaf at prefix "". Any thread may call;
+	 * item_array() keeps the store.
+	 */
 	int (*open)(const struct tree_source *s, struct item *item, struct kv **ret);
 };
 
 /* The description of a namedtuple in rich types. */
 struct tree_type {
 	struct span module, clazz;
-	/* Of a tree that grows: the order that tree_sort() gives the children, which have these
-	 * keys. NULL: as they are. */
+	/*
+	 * While the tree is being built: the keys of the children in the order that tree_sort()
+	 * gives them. NULL: unchanged order.
+	 */
 	const struct span *fields;
 	size_t n_fields;
 };
 
 struct tree_node {
 	struct tree_node *parent; /* NULL for the root */
-	struct span key;          /* own key text; empty for the root */
+	struct span key;          /* its own key text; empty for the root */
 	enum tree_kind kind;
-	uint32_t id;         /* position in tree->nodes: depth first, root 0 */
+	uint32_t id;         /* index in tree->nodes: depth first, root 0 */
 	uint32_t n_children; /* 0 for leaves and empty containers */
 	bool key_is_index;   /* key_type 1: a position in a sequence */
 
-	/* Containers. */
+	/* For containers: */
 	union {
-		struct tree_node **children; /* in the tree's order */
+		struct tree_node **children; /* in the order of the tree */
 		struct tree_node *first;     /* before tree_finish() */
 	};
 	union {
-		struct tree_node **by_key; /* by key bytes; unused for sequences */
+		struct tree_node **by_key; /* sorted by key bytes; not used for sequences */
 		struct tree_node *last;    /* before tree_finish() */
 	};
 	struct tree_node **by_name; /* children sorted by name; set by tree_name() */
-	/* TREE_NAMEDTUPLE; before tree_finish() also of a dict that may become one; else NULL. */
+	/* TREE_NAMEDTUPLE; before tree_finish() also for a dict that may become one; else NULL. */
 	const struct tree_type *type;
 
-	/* Leaves. */
+	/* For leaves: */
 	enum tree_value value;
 	bool has_write_shape;
 	uint8_t write_rank;
-	struct span value_type; /* "jax.Array", "np.ndarray", "scalar", "string", ...;
-				 * empty: unknown */
-	struct span param;      /* keys joined by '.': the prefix of its stored keys;
-				 * "" for a bare leaf */
+	/* "jax.Array", "np.ndarray", "scalar", "string", ...; empty: unknown */
+	struct span value_type;
+	/* keys joined by '.': the prefix of its stored keys; "" for a bare leaf */
+	struct span param;
 	const uint64_t *write_shape;
-	const struct aggregate *aggregate; /* NULL: the file does not have it */
-	const struct tree_source *source; /* of a leaf that is made of others; NULL: it is stored */
+	const struct aggregate *aggregate; /* NULL: the file does not have the value */
+	/* of a leaf that is computed from others; NULL: it is stored */
+	const struct tree_source *source;
 
-	/* Set by tree_name(): the name in the mount, extension included, unique among siblings. */
+	/*
+	 * Set by tree_name(): the name in the mount, including the extension; unique among
+	 * siblings.
+	 */
 	union {
 		struct span name;
-		struct tree_node *next; /* before tree_finish(): the sibling after it */
+		struct tree_node *next; /* before tree_finish(): the next sibling */
 	};
 };
 
 struct tree {
 	struct arena arena;
-	struct tree *made_of;       /* what this one refers to, and frees at its end; or NULL */
-	struct tree_node *root;     /* a container, or the one bare leaf */
-	struct tree_node **nodes;   /* all, depth first */
-	uint32_t n_nodes, n_leaves; /* leaves: arrays, scalars, strings; not None and `...` */
+	struct tree *made_of;       /* tree to which this one refers, and which it owns; or NULL */
+	struct tree_node *root;     /* a container, or a single bare leaf */
+	struct tree_node **nodes;   /* all nodes, depth first */
+	uint32_t n_nodes, n_leaves; /* n_leaves: arrays, scalars, strings; not None and `...` */
 
 	/* Properties of the whole item, from the document. */
 	bool has_use_ocdbt, use_ocdbt, use_zarr3, store_fill_value;
 	bool has_metadata;           /* built from `_METADATA` */
-	bool rich;                   /* value_metadata_tree was there and used */
+	bool rich;                   /* value_metadata_tree was present and used */
 	const char *custom_metadata; /* JSON in Python's spelling; NULL when null or absent */
 };
 
 /*
- * `_METADATA` -> tree (README.md, section 2): unknown members are ignored, the plain
- * map decides, rich types add container kinds (and are ignored with a log line when they do not
- * fit it). -EUCLEAN names entry and reason (mixed key types, gaps in a list, key_type out of
- * range, ...). json is not needed afterwards.
+ * Parse `_METADATA` (README.md, section 2). Unknown members are ignored. The plain map determines
+ * the structure; rich types add kinds of containers, and are ignored with a log line when they do
+ * not match it. -EUCLEAN names the entry and the reason (mixed key types, gaps in a list, key_type
+ * out of range, ...). json is not needed afterwards.
  */
 int tree_parse_metadata(struct span json, const char *what, struct tree **ret);
-/* The whole tree from an aggregate file alone. bytes must outlive the tree. */
+/* Build the whole tree from an aggregate file alone. bytes must outlive the tree. */
 int tree_parse_aggregate(struct span bytes, const char *what, struct tree **ret);
 /*
- * What an aggregate file beside `_METADATA` adds: a value that is there and no placeholder is the
- * leaf's value. A leaf whose value should be there and is not keeps
+ * Add the values of an aggregate file beside `_METADATA`: a value in the file that is not a
+ * placeholder is the leaf's value. A leaf whose value should be in the file but is not stays
  * TREE_VALUE_AGGREGATE with aggregate NULL. bytes must outlive the tree; on failure the tree is
  * unchanged.
  */
 int tree_merge_aggregate(struct tree *tree, struct span bytes, const char *what);
 /*
- * tree -> aggregate file: leaves with an aggregate in place, None as nil, others as placeholders.
- * -EFBIG for an array above a GiB or a file above LIMIT_AGGREGATE_BYTES; -EINVAL for a leaf whose
- * value is not there.
+ * Append the aggregate file of a tree: leaves with an aggregate as values, None as nil, others as
+ * placeholders. -EFBIG for an array above a GiB or a file above LIMIT_AGGREGATE_BYTES; -EINVAL for
+ * a leaf without its value.
  */
 int tree_print_aggregate(const struct tree *tree, struct buf *ret);
 /*
- * From parameter names alone, split at '.'. value_type is "string" where is_string
- * (may be NULL) says so, else empty. Where a name continues another one ("a", "a.b") both are kept:
- * the dot then belongs to the key.
+ * Build a tree from parameter names alone, split at '.'. value_type is "string" where is_string
+ * (which may be NULL) is true, else empty. Where a name continues another one ("a", "a.b"), both
+ * are kept, and the dot belongs to the key.
  */
 int tree_from_names(const struct span *names, const bool *is_string, size_t n, struct tree **ret);
-/* The same, split at another separator; at "" nowhere. The params are the names. */
+/* The same with another separator; "" splits nowhere. The params are the names. */
 int tree_from_names_split(const struct span *names, const bool *is_string, size_t n,
 			  const char *separator, struct tree **ret);
 
 /*
- * Give every node its name. ext_of says which default extension a leaf has (from its handler);
- * ours, bits of enum name_ours, which names of ours stand beside the tree's top. Collisions get the
- * '~' form and a log line. Must be called once, before the look-ups by name.
+ * Name all nodes. ext_of() returns the default extension of a leaf (from its handler); ours has the
+ * bits of enum name_ours for the tree's top. Names that collide get the '~' form and a log line.
+ * Must be called once, before the look-ups by name.
  */
 typedef enum name_ext tree_ext_fn(void *arg, const struct tree_node *leaf);
 int tree_name(struct tree *tree, unsigned ours, tree_ext_fn *ext_of, void *arg);
 
-/* {"module": ..., "clazz": ..., "fields": [...]} of a namedtuple, appended; -ENODATA for all else. */
+/*
+ * Append {"module": ..., "clazz": ..., "fields": [...]} of a namedtuple; -ENODATA for other nodes.
+ */
 int tree_namedtuple_json(const struct tree_node *node, struct buf *ret);
 
 /* The child of that name, or NULL. */
 const struct tree_node *tree_child(const struct tree_node *dir, struct span name);
-/* The child whose name is that stem with any extension, or a container called so; or NULL. */
+/* The child whose name is that stem with any extension, or a container of that name; or NULL. */
 const struct tree_node *tree_child_by_stem(const struct tree_node *dir, struct span stem);
-/* The child with that key, or NULL. Needs no names. */
+/* The child with that key, or NULL. Does not need names. */
 const struct tree_node *tree_child_by_key(const struct tree_node *dir, struct span key);
-/* The whole key path as a JSON array of texts: ["params","layer0","w"]. */
+/* Append the whole key path as a JSON array of texts: ["params","layer0","w"]. */
 int tree_key_json(const struct tree_node *node, struct buf *ret);
-/* The path below the item in the mount: "params/layer0/w.npy". */
+/* Append the path below the item in the mount: "params/layer0/w.npy". */
 int tree_path(const struct tree_node *node, struct buf *ret);
 const char *tree_kind_text(enum tree_kind kind);
 
-/* Building by hand: for drafts and tests. Nodes are added under a parent; then tree_finish(). */
+/*
+ * The following build a tree by hand, for drafts and tests: add nodes under a parent, then call
+ * tree_finish().
+ */
 int tree_new(struct tree **ret);
 /*
- * Append a child; parent NULL makes the root, whose key is empty. The caller fills in the rest of
- * the node before tree_finish(); spans that it puts there must live in tree->arena or outlive the
- * tree. -EINVAL: a key that is not UTF-8, positions and keys under one parent, a child of a leaf.
+ * Append a child; with parent NULL the root, whose key is empty. The caller sets the other members
+ * of the node before tree_finish(); spans must be in tree->arena or outlive the tree. -EINVAL: a
+ * key that is not UTF-8, positions and keys under one parent, a child of a leaf.
  */
 int tree_add(struct tree *tree, struct tree_node *parent, struct span key, bool key_is_index,
 	     enum tree_kind kind, struct tree_node **ret);
-/* Before tree_finish(): the children of every dict in the order of JAX, by code point. */
+/* Before tree_finish(): put the children of every dict in the order of JAX, by code point. */
 int tree_sort(struct tree *tree);
 /*
- * Numbers nodes, sets params that are not set, checks limits. -EINVAL: two children with one key,
- * positions of a sequence that are not 0 to n - 1; the tree can then only be freed.
+ * Number the nodes, set params that are not set, check limits. -EINVAL: two children with the same
+ * key, or positions of a sequence that are not 0 to n - 1; the tree can then only be freed.
  */
 int tree_finish(struct tree *tree);
 /*
- * tree -> `_METADATA`, as Orbax 0.12.8 writes it; rich adds value_metadata_tree. Entries come in
- * the tree's order. -EINVAL: a key that is not UTF-8, a leaf without value_type.
+ * Append the tree as `_METADATA`, as Orbax 0.12.8 writes it; rich adds value_metadata_tree. Entries
+ * are in the tree's order. -EINVAL: a key that is not UTF-8, a leaf without value_type.
  */
 int tree_print_metadata(const struct tree *tree, bool rich, struct buf *ret);
-/* For `dump` and tests: what the item says, then one line per node. */
+/* Append text for `dump` and tests: the properties of the item, then one line per node. */
 int tree_text(struct buf *out, const struct tree *tree);
 /* Accepts NULL. */
 void tree_free(struct tree *tree);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tree_build.c - finding children while a tree is being built; and trees from names alone.
+ * tree_build.c - find children while a tree is being built; build trees from names alone.
  *
- * The table is open addressing, at most half full. A node keeps the low bits of its hash in `id`,
- * which has no meaning before tree_finish().
+ * The table uses open addressing and is at most half full. A node has the low bits of its hash in
+ * `id`, which has no other meaning before tree_finish().
  */
 #include "core/tree/tree_build.h"
 
@@ -69,7 +69,7 @@ int tree_build_child(struct tree_build *b, struct tree_node *parent, struct span
 	size_t at;
 	int r;
 
-	/* Entries come depth first: the path of one begins as that of the last. */
+	/* Entries come depth first: a path usually begins like the previous one. */
 	if (node && node->key_is_index == key_is_index && span_eq(node->key, key)) {
 		*ret = node;
 		return 0;
@@ -102,7 +102,7 @@ int tree_build_child(struct tree_build *b, struct tree_node *parent, struct span
 
 /* ---- trees from names ---- */
 
-/* Which names there are: a hash table of positions in names[], plus one; 0 is free. */
+/* A set of names: a hash table of indices in names[], plus one; 0 is unused. */
 struct name_set {
 	const struct span *names;
 	uint32_t *slots;
@@ -119,7 +119,7 @@ static uint64_t hash_more(uint64_t h, const uint8_t *p, size_t n)
 	return h;
 }
 
-/* Where the name is, or the free slot where it would be. */
+/* The slot of the name, or the unused one where it would be. */
 static uint32_t *name_slot(const struct name_set *set, struct span name, uint64_t hash)
 {
 	size_t at = (hash ^ hash >> 32) & (set->n_slots - 1);
@@ -146,7 +146,7 @@ static int name_set_init(struct name_set *set, const struct span *names, size_t 
 
 /*
  * Put one name into the tree. A key ends at a separator (a dot), unless the name up to there is a
- * leaf of its own. What is left after LIMIT_TREE_DEPTH dots is one key, so every name finds a place.
+ * leaf of its own. After LIMIT_TREE_DEPTH dots the rest is one key, so every name has a place.
  */
 static int add_name(struct tree_build *b, const struct name_set *set, struct span name,
 		    struct span by, struct tree_node **ret)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tree_chunks.c - arrays of the legacy aggregate file: one piece, or cut in chunks.
+ * tree_chunks.c - arrays of the legacy aggregate file: a single piece, or divided into chunks.
  *
- * Invariants: an array's bytes are its elements times one item size, and its chunks, one after the
- * other, are its bytes.
+ * Invariants: an array's size is its number of elements times one element size; the concatenation
+ * of its chunks is its bytes.
  */
 #include <stdio.h>
 
@@ -49,7 +49,7 @@ static int by_index(const void *a, const void *b)
 			      (*(struct tree_node *const *)b)->key);
 }
 
-/* The values of {"0": ..., "1": ...}, in this order; all must be leaves of the kind. */
+/* Get the values of {"0": ..., "1": ...} in this order; all must be leaves of that kind. */
 static int take_sequence(struct tree *tree, const char *what, const struct tree_node *dir,
 			 enum aggregate_kind kind, struct tree_node ***ret)
 {
@@ -73,7 +73,7 @@ static int take_sequence(struct tree *tree, const char *what, const struct tree_
 	return 0;
 }
 
-/* The chunks one after the other; n > 0. */
+/* List the chunks, in order; n > 0. */
 static int join_chunks(struct tree *tree, const char *what, struct tree_node *const *chunks,
 		       uint32_t n, const struct span **ret, uint64_t *ret_bytes)
 {
@@ -89,7 +89,7 @@ static int join_chunks(struct tree *tree, const char *what, struct tree_node *co
 		if (strcmp(c->dtype, first->dtype) || c->item_size != first->item_size ||
 		    c->n_chunks != 1)
 			return broken(what, "the chunks of an array have different types");
-		/* They lie in one file one after the other, so their sum fits. */
+		/* They are disjoint ranges of one file, so their sum does not overflow. */
 		all[i] = c->chunks[0];
 		*ret_bytes += all[i].n;
 	}

@@ -2,13 +2,13 @@
 /*
  * tree_json.c - `_METADATA` -> tree.
  *
- * Writing it is tree_json_print.c; the member value_metadata_tree is tree_rich.c.
+ * tree_json_print.c writes it; tree_rich.c has the member value_metadata_tree.
  *
- * The document is gone through once, entry by entry, and every entry is put into the tree at once:
- * a path is walked from the root, making what is missing. So entries may come in any order, and a
- * path that is a prefix of another one is dropped whichever comes first (partial saves leave
- * such). Of two entries with one path the last counts, as in the reference reader, but in a
- * sequence the first. Names of entries are labels and are not looked at.
+ * The document is read once, and every entry is put into the tree at once: its path is followed
+ * from the root, and missing nodes are added. So entries may be in any order. A path that is a
+ * prefix of another one is dropped, whichever comes first (partial saves leave such paths). Of two
+ * entries with the same path the last one wins, as in the reference reader, but in a sequence the
+ * first. Names of entries are labels and are ignored.
  *
  * Memory is the tree and two hash tables, whatever the document claims.
  */
@@ -27,7 +27,7 @@ struct entry_key {
 
 /* One entry of tree_metadata, before it is put into the tree. */
 struct entry {
-	struct buf keys; /* texts of the path's keys, one after the other */
+	struct buf keys; /* concatenated texts of the path's keys */
 	unsigned n_keys;
 	struct entry_key key[LIMIT_TREE_DEPTH];
 	bool has_path, has_type, has_skip, skip, has_write_shape;
@@ -62,7 +62,7 @@ static void metadata_release(struct metadata *m)
 
 /* ---- one entry ---- */
 
-/* The decimal text of a position: "01" is 1. */
+/* Add the decimal text of a position: "01" is 1. */
 static int add_index(struct metadata *m, struct span text)
 {
 	size_t zeros = 0;
@@ -78,7 +78,7 @@ static int add_index(struct metadata *m, struct span text)
 	return buf_add_span(&m->entry.keys, text);
 }
 
-/* A key: a text, or a number where foreign writers put one. */
+/* Take a key: a text, or a number, which other writers use. */
 static int take_key_text(struct metadata *m, struct buf *ret)
 {
 	struct span s;
@@ -96,7 +96,7 @@ static int take_key_text(struct metadata *m, struct buf *ret)
 	return r < 0 ? r : buf_add_span(ret, s);
 }
 
-/* {"key": "layers", "key_type": 2}; text is scratch. */
+/* Take {"key": "layers", "key_type": 2}; text is scratch. */
 static int take_key(struct metadata *m, struct buf *text)
 {
 	struct entry *e = &m->entry;
@@ -167,7 +167,7 @@ static int take_write_shape(struct metadata *m)
 	return r;
 }
 
-/* {"value_type": "jax.Array", "skip_deserialize": false, "write_shape": [8]} */
+/* Take {"value_type": "jax.Array", "skip_deserialize": false, "write_shape": [8]}. */
 static int take_value(struct metadata *m)
 {
 	struct entry *e = &m->entry;
@@ -220,9 +220,9 @@ static int take_entry(struct metadata *m)
 	return 0;
 }
 
-/* ---- entries into the tree ---- */
+/* ---- putting entries into the tree ---- */
 
-/* Forget that the node was a leaf or an empty container. */
+/* Reset a node that was a leaf or an empty container. */
 static void make_container(struct tree_node *node)
 {
 	node->value = TREE_VALUE_STORED;
@@ -231,7 +231,7 @@ static void make_container(struct tree_node *node)
 	node->write_shape = NULL;
 }
 
-/* A copy of the entry's write shape; neighbours mostly have the same, and share it. */
+/* Set a copy of the entry's write shape. Neighbours usually have the same one, and share it. */
 static int set_write_shape(struct metadata *m, struct tree_node *node)
 {
 	const struct entry *e = &m->entry;
@@ -258,7 +258,7 @@ static int set_write_shape(struct metadata *m, struct tree_node *node)
 	return 0;
 }
 
-/* What the node is, by value_type and skip_deserialize: README.md, section 2. */
+/* Set the kind of the node by value_type and skip_deserialize: README.md, section 2. */
 static int set_value(struct metadata *m, struct tree_node *node)
 {
 	static const struct {
@@ -316,7 +316,7 @@ static int put_entry(struct metadata *m)
 	return set_value(m, node);
 }
 
-/* "entry '('a',)'" in front of a failure; its name is read again from where the entry began. */
+/* Prefix a failure with "entry '('a',)'"; the name is read again from where the entry began. */
 static int entry_at(struct metadata *m, size_t began, int r)
 {
 	auto_json_pull again = { 0 };
@@ -338,7 +338,7 @@ static int take_tree(struct metadata *m)
 	struct tree_node *root;
 	int r;
 
-	/* Of two members with one name the last counts: begin anew. */
+	/* Of two members with the same name the last one wins: begin again. */
 	tree_build_release(&m->build);
 	arena_release(&m->tree->arena);
 	m->tree->n_nodes = 0;
@@ -369,7 +369,7 @@ static int take_tree(struct metadata *m)
 
 /* ---- the document ---- */
 
-/* true or false; null is as good as absent. Returns 1 when it was there. */
+/* Take true or false; null counts as absent. Returns 1 when present. */
 static int take_flag(struct metadata *m, bool *ret)
 {
 	int r = json_pull_kind(&m->in);

@@ -2,14 +2,14 @@
 /*
  * tree_json_print.c - tree -> `_METADATA`, byte for byte as Orbax 0.12.8 writes it.
  *
- * That is Python's json.dumps of one entry per leaf and per empty container, in the tree's order;
- * an entry's name is repr() of the tuple of its keys.
+ * The output is Python's json.dumps of one entry per leaf and per empty container, in the tree's
+ * order; the name of an entry is repr() of the tuple of its keys.
  */
 #include "core/base/err.h"
 #include "core/tree/py_repr.h"
 #include "core/tree/tree_rich.h"
 
-/* "('layers', '0')" and [{"key": "layers", "key_type": 2}, ...] of one path. */
+/* "('layers', '0')" and [{"key": "layers", "key_type": 2}, ...] for a path. */
 struct path_texts {
 	const struct tree_node *path[LIMIT_TREE_DEPTH];
 	unsigned depth;

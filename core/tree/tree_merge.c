@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tree_merge.c - what an aggregate file adds to the tree from the `_METADATA` beside it.
+ * tree_merge.c - add the values of an aggregate file to the tree of the `_METADATA` beside it.
  *
- * Reading the file is tree_msgpack.c. Its structure may lack what `_METADATA` has (empty nodes in
- * old releases), and `_METADATA` decides what there is.
+ * tree_msgpack.c parses the file. The file may lack nodes of `_METADATA` (empty ones in old
+ * releases); `_METADATA` determines the structure.
  */
 #include "core/base/err.h"
 #include "core/tree/tree.h"
@@ -13,7 +13,7 @@ static int out_of_memory(void)
 	return fail(-ENOMEM, "cannot merge an aggregate file: not enough memory");
 }
 
-/* A copy that does not need the other tree. */
+/* Copy a value so that it does not need the other tree. */
 static int copy_aggregate(struct tree *tree, const struct aggregate *from, struct aggregate **ret)
 {
 	struct aggregate *a = arena_alloc(&tree->arena, sizeof(*a));
@@ -41,7 +41,7 @@ static bool wants_value(const struct tree_node *node)
 	       (node->value == TREE_VALUE_STORED || node->value == TREE_VALUE_AGGREGATE);
 }
 
-/* For every node the one with the same path in the other tree, or NULL. */
+/* Find for every node the one with the same path in the other tree, or NULL. */
 static void match_nodes(const struct tree *tree, const struct tree *other,
 			const struct tree_node **ret)
 {
@@ -60,7 +60,7 @@ static void set_value(struct tree *tree, struct tree_node *node, const struct tr
 		node->value = TREE_VALUE_AGGREGATE;
 		node->aggregate = a;
 	} else if (from->value == TREE_VALUE_STORED) {
-		/* A placeholder: it is stored after all. */
+		/* A placeholder: the value is stored after all. */
 		node->value = TREE_VALUE_STORED;
 	} else if (from->value == TREE_VALUE_NONE) {
 		node->value = TREE_VALUE_NONE;
@@ -89,7 +89,7 @@ int tree_merge_aggregate(struct tree *tree, struct span bytes, const char *what)
 			if (r < 0)
 				return r;
 		}
-	/* Nothing fails from here. */
+	/* Nothing fails from here on. */
 	for (uint32_t i = 0; i < tree->n_nodes; i++)
 		if (wants_value(tree->nodes[i]) && match[i] && match[i]->kind == TREE_LEAF)
 			set_value(tree, tree->nodes[i], match[i], copies[i]);

@@ -2,16 +2,16 @@
 /*
  * tree_msgpack.c - the legacy aggregate file -> tree, through msgpack-c.
  *
- * Writing it is tree_msgpack_print.c, arrays cut in chunks are tree_chunks.c, and what the file
- * adds to a tree from `_METADATA` is tree_merge.c.
+ * tree_msgpack_print.c writes it, tree_chunks.c has arrays in chunks, and tree_merge.c adds the
+ * file's values to a tree from `_METADATA`.
  *
- * msgpack-c's own unpacker allocates what an array claims to hold, takes a fixed depth of 32 and
+ * msgpack-c's own unpacker allocates what an array claims to contain, has a fixed depth of 32, and
  * computes the length of an empty ext as -1. So its parsing template is used with callbacks of
  * ours: it keeps the open containers in a stack of LIMIT_TREE_DEPTH and counts items down, and
- * nothing is allocated before an item has been read. Values in extensions are parsed where they
- * stand, an array's bytes are never copied.
+ * nothing is allocated before an item has been read. Values in extensions are parsed in place, and
+ * the bytes of an array are never copied.
  *
- * Invariants: texts are UTF-8, keys are texts, no value is longer than the bytes that hold it.
+ * Invariants: texts are UTF-8, keys are texts, no value is longer than the bytes that contain it.
  */
 #include "core/base/limits.h"
 
@@ -24,17 +24,17 @@
 #include "core/tree/tree_msgpack.h"
 
 #define CHUNKED "__msgpack_chunked_array__"
-#define DTYPE_NAME_MAX 64 /* ours: numpy's longest is half of it */
+#define DTYPE_NAME_MAX 64 /* ours: twice numpy's longest name */
 
 static const char *const placeholders[] = { "PLACEHOLDER://", "AGGREGATED://" };
 
-/* A value: a leaf in hand, or a container that is a node already. */
+/* A value: a leaf that has no node yet, or a container, which is a node already. */
 struct value {
 	enum { VALUE_LEAF, VALUE_NODE, VALUE_PART } what;
 	union {
 		struct aggregate leaf;
 		struct tree_node *node;
-		unsigned level; /* VALUE_PART: of an array's or complex number's payload */
+		unsigned level; /* VALUE_PART: level in the payload of an array or complex number */
 	};
 };
 
@@ -42,7 +42,7 @@ struct value {
 struct payload {
 	bool complex;
 	uint8_t rank;
-	unsigned level, item; /* arrays entered; items of the outer one */
+	unsigned level, item; /* arrays entered; items of the outer one so far */
 	uint64_t shape[AGGREGATE_RANK_MAX];
 	struct span dtype, data;
 	double part[2];
@@ -53,7 +53,7 @@ struct unpack {
 	struct tree_build *build;
 	const char *what;
 	struct payload *payload; /* NULL: the tree itself */
-	unsigned nesting;        /* of tuples, each being a document of its own */
+	unsigned nesting;        /* of tuples, each of which is a document of its own */
 };
 
 static int unpack_bytes(struct unpack *u, struct span bytes, struct value *ret);
@@ -85,7 +85,7 @@ static int payload_array(struct unpack *u, unsigned n, struct value *ret)
 	return 0;
 }
 
-/* One axis of the shape. */
+/* Take one axis of the shape. */
 static int payload_axis(struct unpack *u, const struct value *v)
 {
 	if (v->what != VALUE_LEAF || v->leaf.kind != AGGREGATE_INT || v->leaf.i < 0)
@@ -251,10 +251,10 @@ static int make_leaf(struct unpack *u, struct tree_node *node, const struct aggr
 	return 0;
 }
 
-/* A finished value as a node without parent. */
+/* Make a node without parent of a finished value. */
 static int to_node(struct unpack *u, struct value v, struct tree_node **ret)
 {
-	/* Only a map with the key CHUNKED is left without a kind. */
+	/* Only a map with the key CHUNKED has no kind at this point. */
 	if (v.what == VALUE_NODE && v.node->kind == TREE_UNKNOWN) {
 		const struct tree_node *map = v.node;
 		int r = aggregate_join(u->tree, u->what, map, &v.leaf);
@@ -295,7 +295,7 @@ static int new_container(struct unpack *u, enum tree_kind kind, struct value *re
 	return 0;
 }
 
-/* ---- what the template calls ---- */
+/* ---- callbacks of the template ---- */
 
 static struct value leaf_of(enum aggregate_kind kind)
 {
@@ -390,7 +390,7 @@ static int cb_map_item(struct unpack **u, struct value *in, struct value key, st
 static int cb_bin(struct unpack **u, const char *base, const char *p, unsigned n, struct value *ret)
 {
 	*ret = leaf_of(AGGREGATE_BYTES);
-	/* An empty one is given a pointer that means nothing. */
+	/* The pointer of an empty one is meaningless. */
 	ret->leaf.s = span_of(n ? p : base, n);
 	return 0;
 }
@@ -399,7 +399,7 @@ static int cb_str(struct unpack **u, const char *base, const char *p, unsigned n
 {
 	struct span s = span_of(n ? p : base, n);
 
-	/* Old writers put an array's bytes in a text. What is too long is never read. */
+	/* Old writers put an array's bytes into a text. A text that is too long is never read. */
 	if (!(*u)->payload && s.n <= LIMIT_STRING_BYTES && !utf8_valid(s))
 		return broken(*u, "a text is not UTF-8");
 	*ret = leaf_of(AGGREGATE_STRING);
@@ -446,10 +446,10 @@ static int cb_ext(struct unpack **u, const char *base, const char *p, unsigned n
 #define msgpack_unpack_user struct unpack *
 #include <msgpack/unpack_template.h>
 
-/* Exactly one value. */
+/* Parse exactly one value. */
 static int unpack_bytes(struct unpack *u, struct span bytes, struct value *ret)
 {
-	/* 30 KiB, of which only what is used is touched; not on the stack, for tuples nest. */
+	/* 30 KiB, of which only a part is touched; on the heap, because tuples nest. */
 	auto_free struct unpack_context *c = malloc(sizeof(*c));
 	size_t off = 0;
 	int r;

@@ -3,8 +3,8 @@
  * tree_msgpack_print.c - tree -> the legacy aggregate file, through msgpack-c.
  *
  * The spelling is that of the last releases that wrote the file: maps for dicts and namedtuples,
- * arrays for lists, ext 4 for tuples, ext 1 and 3 for arrays and numpy scalars. Arrays above a
- * GiB would have to be cut in chunks and are refused: nobody keeps such a thing in this file.
+ * arrays for lists, ext 4 for tuples, ext 1 and 3 for arrays and numpy scalars. Arrays above a GiB
+ * would have to be divided into chunks, and are refused: nobody stores them in this file.
  */
 #include <msgpack.h>
 
@@ -12,9 +12,9 @@
 #include "core/base/limits.h"
 #include "core/tree/tree_msgpack.h"
 
-#define ARRAY_BYTES_MAX (1 * GiB) /* format: numpy's msgpack form cuts larger ones */
+#define ARRAY_BYTES_MAX (1 * GiB) /* format: numpy's msgpack form divides larger ones */
 
-/* Where msgpack-c writes: its own results say nothing, so failures are kept here. */
+/* The target of msgpack-c, whose results do not report failures, so they are recorded here. */
 struct sink {
 	struct buf *out;
 	int error;
@@ -177,7 +177,7 @@ static bool is_sequence(const struct tree_node *node)
 	return node->n_children ? node->children[0]->key_is_index : node->kind == TREE_LIST;
 }
 
-/* Recursion is bounded by LIMIT_TREE_DEPTH. */
+/* LIMIT_TREE_DEPTH bounds the recursion. */
 static int put_node(const struct tree_node *node, struct buf *out)
 {
 	struct sink sink = { out, 0 };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tree_name.c - the names of a tree's nodes in the mount, and finding nodes by name.
+ * tree_name.c - name a tree's nodes in the mount, and find nodes by name.
  *
- * How a key is spelled is name.c. Different keys have different names, so siblings can collide
- * only in the hash of shortened names; the later one in the tree's order then gets another hash.
+ * name.c spells a key. Different keys have different names, so siblings can collide only in the
+ * hash of shortened names; the later one in the tree's order then gets another hash.
  *
  * Invariants after tree_name(): siblings have different names, by_name is sorted by them, and no
  * two names share a stem unless one is a container.
@@ -13,11 +13,11 @@
 #include "core/base/log.h"
 #include "core/tree/tree.h"
 
-#define ATTEMPTS 100 /* 64-bit hashes that collide so often do not happen */
+#define ATTEMPTS 100 /* 64-bit hashes do not collide this often */
 
 /*
- * Names by key and extension: a million leaves have a few hundred different ones, so each is kept
- * once. Direct mapped: a miss costs a copy, nothing else.
+ * Names by key and extension: a million leaves have a few hundred different ones, so each is stored
+ * once. The table is direct mapped; a miss only costs a copy.
  */
 struct known_name {
 	struct span key, name;
@@ -26,11 +26,11 @@ struct known_name {
 
 struct naming {
 	struct tree *tree;
-	unsigned ours; /* bits of enum name_ours: what stands at the tree's top */
+	unsigned ours; /* bits of enum name_ours for the tree's top */
 	tree_ext_fn *ext_of;
 	void *arg;
-	struct known_name *known; /* N_KNOWN of them; owned */
-	struct buf text;          /* of the name being made */
+	struct known_name *known; /* N_KNOWN entries; owned */
+	struct buf text;          /* the name being made */
 };
 
 #define N_KNOWN 4096
@@ -109,7 +109,7 @@ static int rename_node(struct naming *nm, struct tree_node *node, unsigned attem
 	return r;
 }
 
-/* by_name in order; it is the array of children itself as long as that is in order. */
+/* Put by_name in order; it is the array of children itself if that is in order. */
 static int order_children(struct naming *nm, struct tree_node *dir)
 {
 	uint32_t n = dir->n_children;
@@ -128,7 +128,7 @@ static int order_children(struct naming *nm, struct tree_node *dir)
 	return 0;
 }
 
-/* Sort the children by name, renaming all but the first of those with one name. */
+/* Sort the children by name; of those with the same name, rename all but the first. */
 static int sort_children(struct naming *nm, struct tree_node *dir)
 {
 	for (unsigned attempt = 0; attempt < ATTEMPTS; attempt++) {
@@ -205,7 +205,7 @@ const struct tree_node *tree_child_by_stem(const struct tree_node *dir, struct s
 		const struct tree_node *node;
 
 		if (ext != NAME_EXT_NONE && !text[0])
-			break; /* no more plugins */
+			break; /* there are no further plugins */
 		if (stem.n + strlen(text) > LIMIT_NAME_BYTES)
 			continue;
 		memcpy(name + stem.n, text, strlen(text));

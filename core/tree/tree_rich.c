@@ -2,12 +2,12 @@
 /*
  * tree_rich.c - value_metadata_tree: JSON inside a JSON string that mirrors the structure.
  *
- * Leaves in it say what the plain map has said already and are passed over. The members of a node
- * object must begin with "category", and of a custom one "clazz" must come before "entries", as
- * Orbax and sorted keys have them; else a node would have to be read twice at every level.
+ * Leaves in it repeat the plain map and are skipped. The members of a node object must begin with
+ * "category", and in a custom one "clazz" must precede "entries", as in Orbax's order and with
+ * sorted keys; otherwise a node would have to be read twice at every level.
  *
- * Recursion is bounded by the finished tree (LIMIT_TREE_DEPTH): a node without a counterpart in
- * the tree is not entered.
+ * The finished tree bounds the recursion (LIMIT_TREE_DEPTH): a node without a counterpart in the
+ * tree is not entered.
  */
 #include "core/tree/tree_rich.h"
 
@@ -21,7 +21,7 @@ struct rich {
 
 static int rich_node(struct rich *x, struct tree_node *node);
 
-/* The array's elements are the children, in this order. */
+/* The elements of the array are the children, in order. */
 static int rich_elements(struct rich *x, struct tree_node *node)
 {
 	uint32_t i = 0;
@@ -156,7 +156,7 @@ static int rich_custom(struct rich *x, struct tree_node *node)
 	return r;
 }
 
-/* The rest of a plain object, whose first member's name has been taken. */
+/* Take the rest of a plain object, whose first member's name has been taken. */
 static int rich_members(struct rich *x, struct tree_node *node, struct span name)
 {
 	uint32_t n = 0;
@@ -190,7 +190,7 @@ static int rich_object(struct rich *x, struct tree_node *node)
 		return json_pull_bad(&x->in, "an empty object");
 	if (r < 0 || !span_eq(name, span_str("category")))
 		return r < 0 ? r : rich_members(x, node, name);
-	/* A dict may have a key "category"; its value is an object then. */
+	/* A dict may have a key "category"; its value is then an object. */
 	r = json_pull_kind(&x->in);
 	if (r != JSON_STRING)
 		return r < 0 ? r : rich_members(x, node, name);
@@ -274,7 +274,7 @@ int tree_print_value(const struct tree_node *node, bool rich, struct buf *ret)
 
 static int put_node(const struct tree_node *node, struct buf *ret);
 
-/* Children one after the other, each after what its kind of parent puts before it. */
+/* Print the children one after the other, each preceded by the text for its kind of parent. */
 static int put_children(const struct tree_node *node, struct buf *ret)
 {
 	bool fields = node->kind == TREE_NAMEDTUPLE,
@@ -315,7 +315,7 @@ static int put_type(const struct tree_node *node, struct buf *ret)
 	return r < 0 ? r : buf_add_str(ret, ", \"entries\": [");
 }
 
-/* Recursion is bounded by LIMIT_TREE_DEPTH. */
+/* LIMIT_TREE_DEPTH bounds the recursion. */
 static int put_node(const struct tree_node *node, struct buf *ret)
 {
 	const char *end;

@@ -9,13 +9,13 @@
 
 /*
  * Set the kinds (and types) of a finished tree's containers. -EUCLEAN when the text is not JSON or
- * its structure is not the tree's; the tree is then as if there had been none.
+ * does not match the structure of the tree; the tree is then as without rich types.
  */
 int tree_parse_rich(struct tree *tree, struct span json, const char *what);
-/* The JSON text for a tree. */
+/* Append the JSON text for a tree. */
 int tree_print_rich(const struct tree *tree, struct buf *ret);
 
-/* Of a childless node: {"value_type": "jax.Array", "skip_deserialize": false, ...}. */
+/* Append {"value_type": "jax.Array", "skip_deserialize": false, ...} of a node without children. */
 int tree_print_value(const struct tree_node *node, bool rich, struct buf *ret);
 
 #endif

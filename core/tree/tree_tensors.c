@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tree_tensors.c - the tree of a safetensors file, from its manifest or its names.
+ * tree_tensors.c - build the tree of a safetensors file, from its manifest or its names.
  *
- * Entries are added in the order of their paths; sequences and dicts are put in their own order
- * then.
+ * Entries are added in the order of their paths; sequences and dicts are then put in their own
+ * order.
  */
 #include "core/tree/tree_tensors.h"
 
@@ -17,7 +17,7 @@
 struct entry {
 	struct span path;
 	struct span tensor; /* its name in the file */
-	struct span text;   /* of a string */
+	struct span text;   /* value of a string */
 	bool is_container;
 };
 
@@ -28,7 +28,7 @@ struct making {
 	size_t n;
 };
 
-/* The first name of a path; the rest goes to *path. */
+/* Split the first name off *path. */
 static struct span next_name(struct span *path)
 {
 	const uint8_t *slash = memchr(path->p, '/', path->n);
@@ -51,7 +51,7 @@ static int by_path(const void *a, const void *b)
 
 /* ---- one entry ---- */
 
-/* The key of a name; the manifest has that of one which is shortened. */
+/* The key of a name. If the name is shortened, the manifest has the key. */
 static int key_of(const struct making *m, struct span path, struct span stem, enum name_use use,
 		  struct buf *ret)
 {
@@ -125,7 +125,7 @@ static int set_leaf(struct making *m, const struct entry *e, struct tree_node *t
 	return arena_keep(&m->build.tree->arena, e->tensor, &t->param);
 }
 
-/* A child that is a container: what stands there already must be one. */
+/* Enter the child container of that name; a node that exists must be one. */
 static int enter(struct making *m, struct span path, struct tree_node *parent, struct span name,
 		 struct tree_node **ret)
 {
@@ -166,7 +166,7 @@ static int add_entry(struct making *m, const struct entry *e)
 	if (e->is_container)
 		return 0;
 	r = key_of(m, e->path, without_extension(name), NAME_LEAF, &key);
-	/* No key at all: the tree is this one leaf. */
+	/* No key at all: the tree is this single leaf. */
 	if (r >= 0 && !key.n && m->n == 1)
 		return set_leaf(m, e, t);
 	if (r >= 0)
@@ -192,7 +192,7 @@ static int add_path(struct making *m, struct entry e)
 	return 0;
 }
 
-/* Where a tensor stands that the manifest does not mention: the names of its keys, in the arena. */
+/* The place of a tensor that the manifest does not mention: the names of its keys, in the arena. */
 static int default_path(struct making *m, struct span tensor, struct span *ret)
 {
 	auto_buf path = { .metered = true };
@@ -239,7 +239,7 @@ static int add_tensors(struct making *m, const struct span *names, size_t n)
 	return r;
 }
 
-/* Containers, None and texts. */
+/* Add containers, None and texts. */
 static int add_others(struct making *m, const struct json *metadata)
 {
 	int r = 0;

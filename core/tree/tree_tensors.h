@@ -2,8 +2,8 @@
 /*
  * tree_tensors.h - the tree of a safetensors file.
  *
- * A file that `pytreefs export` wrote says in its metadata which of its tensors are numbers, which
- * containers are lists and so on (tools/convert/tree_manifest.h has the format); of any other file
+ * In a file that `pytreefs export` wrote, the metadata says which tensors are numbers, which
+ * containers are lists and so on (tools/convert/tree_manifest.h has the format). Of any other file,
  * only the names of its tensors are known.
  */
 #ifndef PYTREEFS_TREE_TENSORS_H
@@ -16,10 +16,10 @@
 #define TREE_MANIFEST_KEY "pytreefs"
 
 /*
- * A tree whose arrays have their tensors' names as param. metadata: `__metadata__`, or NULL; when
- * it has a manifest, that says where each tensor stands, else names are split at the separator ("":
- * nowhere). Texts and None of a manifest are leaves, too. The arguments are not needed afterwards.
- * -EUCLEAN: a manifest that does not fit the format or the names.
+ * Build a tree whose arrays have the names of their tensors as param. metadata is `__metadata__`,
+ * or NULL. Its manifest, if any, gives the place of each tensor; otherwise names are split at the
+ * separator ("": nowhere). Texts and None of a manifest become leaves, too. The arguments are not
+ * needed afterwards. -EUCLEAN: a manifest that breaks the format or does not match the names.
  */
 int tree_from_tensors(const struct span *names, size_t n, const struct json *metadata,
 		      const char *separator, struct tree **ret);

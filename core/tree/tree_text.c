@@ -2,8 +2,8 @@
 /*
  * tree_text.c - a tree as text for people, `dump` and tests.
  *
- * One line per node, indented by depth: key, kind, and for a leaf where its value is. Values of
- * an aggregate file are shown, arrays with the first half of the SHA-256 of their bytes.
+ * One line per node, indented by depth: the key, the kind, and the place of a leaf's value. Values
+ * of an aggregate file are shown; arrays by the first half of the SHA-256 of their bytes.
  */
 #include <inttypes.h>
 

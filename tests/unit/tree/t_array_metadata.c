@@ -25,7 +25,7 @@ static int parse(const char *text, struct array_metadatas **ret)
 	return array_metadatas_parse(span_str(text), "x", ret);
 }
 
-static void entries_are_found_and_printed_back(void **state)
+static void entries_are_found_and_printed(void **state)
 {
 	auto_of(array_metadatas) struct array_metadatas *a = NULL;
 	const struct array_metadata *e;
@@ -50,7 +50,7 @@ static void entries_are_found_and_printed_back(void **state)
 	assert_string_equal(buf_str(&out), document);
 }
 
-static void what_is_optional(void **state)
+static void optional_members(void **state)
 {
 	static const struct {
 		const char *text;
@@ -139,7 +139,7 @@ static void axes_are_bounded(void **state)
 	}
 }
 
-static void a_keys_ext_is_written(void **state)
+static void the_ext_of_a_prng_key_is_written(void **state)
 {
 	auto_buf out = { 0 };
 
@@ -178,12 +178,12 @@ static void damage_is_refused_or_read(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(entries_are_found_and_printed_back),
-		cmocka_unit_test(what_is_optional),
+		cmocka_unit_test(entries_are_found_and_printed),
+		cmocka_unit_test(optional_members),
 		cmocka_unit_test(the_last_of_two_is_found),
 		cmocka_unit_test(malformed_files_are_refused),
 		cmocka_unit_test(axes_are_bounded),
-		cmocka_unit_test(a_keys_ext_is_written),
+		cmocka_unit_test(the_ext_of_a_prng_key_is_written),
 		cmocka_unit_test(damage_is_refused_or_read),
 	};
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_digests.c - `.sha256sums`: lines as sha256sum(1) writes them, names with escapes, and what is
- * refused.
+ * t_digests.c - `.sha256sums`: lines as sha256sum(1) writes them, names with escapes, and refused
+ * texts.
  */
 #include "tests/unit/lib/unit.h"
 

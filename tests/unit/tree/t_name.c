@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_name.c - key <-> file name: the table of the design, and that the mapping is one-to-one both
- * ways, tried on keys made of everything that a rule looks at.
+ * t_name.c - key <-> file name: the rules of README.md, section 1, and that the mapping is
+ * one-to-one in both directions, for keys made of everything that a rule examines.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -114,9 +114,10 @@ static void other_spellings_are_refused(void **state)
 	}
 }
 
-/* A copy brings the spelling of where it comes from: every key, in every place, to every other
- * place. */
-static void names_travel_between_places(void **state)
+/*
+ * A copy has the spelling of its origin: every key, copied from every place to every other place.
+ */
+static void names_can_be_copied_between_places(void **state)
 {
 	static const char *const keys[] = { "_METADATA", "_CHECKPOINT_METADATA",
 					    ".pytreefs", "latest",
@@ -133,7 +134,7 @@ static void names_travel_between_places(void **state)
 				name_escape(span_str(keys[k]), NAME_CONTAINER, NAME_EXT_NONE, to,
 					    &here);
 				r = name_unescape(buf_span(&name), NAME_CONTAINER, to, &key);
-				/* Not as it is to where something of ours stands. */
+				/* The unescaped name of ours is refused where that name is ours. */
 				if (span_eq(buf_span(&name), span_str(keys[k])) &&
 				    !span_eq(buf_span(&here), span_str(keys[k]))) {
 					assert_int_equal(r, -EINVAL);
@@ -154,7 +155,7 @@ static void long_names_are_shortened(void **state)
 	assert_int_equal(name_escape(buf_span(&key), NAME_LEAF, NAME_EXT_NPY, false, &name), 0);
 	assert_int_equal(name.n, 255);
 	assert_false(name_is_hashed(span_of(name.p, name.n - 4)));
-	/* One more, and it does not fit; with a longer extension it did not fit before. */
+	/* With one more byte it does not fit; with a longer extension it did not fit before. */
 	name.n = 0;
 	assert_int_equal(name_escape(buf_span(&key), NAME_LEAF, NAME_EXT_JSON, false, &name), 0);
 	assert_true(name_is_hashed(span_of(name.p, name.n - 5)));
@@ -172,7 +173,7 @@ static void long_names_are_shortened(void **state)
 			 -EINVAL);
 }
 
-static void shortening_cuts_no_character_and_no_escape(void **state)
+static void shortening_splits_no_character_and_no_escape(void **state)
 {
 	static const struct {
 		const char *unit;
@@ -205,7 +206,7 @@ static void shortening_cuts_no_character_and_no_escape(void **state)
 	}
 }
 
-static void a_hashed_name_is_of_no_other_key(void **state)
+static void a_hashed_name_belongs_to_one_key(void **state)
 {
 	auto_buf a = { 0 }, b = { 0 }, c = { 0 }, natural = { 0 }, key = { 0 };
 
@@ -215,7 +216,7 @@ static void a_hashed_name_is_of_no_other_key(void **state)
 	assert_int_equal(name_escape_hashed(span_str(""), NAME_CONTAINER, NAME_EXT_NONE, 0, &c), 0);
 	assert_string_equal(buf_str(&c), "%~e3b0c44298fc1c14");
 	assert_false(span_eq(buf_span(&a), buf_span(&b)));
-	/* The key that is spelled like it. */
+	/* The key that looks like the hashed name. */
 	assert_int_equal(name_escape(span_str("a~ca978112ca1bbdca"), NAME_LEAF, NAME_EXT_NPY, false,
 				     &natural),
 			 0);
@@ -237,7 +238,7 @@ static unsigned rnd(unsigned n)
 	return (unsigned)(seed >> 11) % n;
 }
 
-/* A key out of pieces that rules look at. */
+/* Make a key of pieces that rules examine. */
 static void random_key(struct buf *key)
 {
 	static const char *const pieces[] = {
@@ -300,7 +301,7 @@ static bool is_safe(struct span name)
 	       !span_eq(name, span_str(".."));
 }
 
-static void every_key_comes_back_from_its_name(void **state)
+static void every_key_is_decoded_from_its_name(void **state)
 {
 	auto_buf key = { 0 };
 
@@ -314,7 +315,7 @@ static void every_key_comes_back_from_its_name(void **state)
 		random_key(&key);
 		assert_int_equal(name_escape(buf_span(&key), use, ext, ours, &name), 0);
 		assert_true(is_safe(buf_span(&name)));
-		/* The extension that is found is the one that was put. */
+		/* The extension that is found is the one that was appended. */
 		assert_int_equal(name_ext_of(buf_span(&name)), ext);
 		stem = span_of(name.p, name.n - strlen(name_ext_text(ext)));
 		if (name_is_hashed(stem)) {
@@ -327,7 +328,7 @@ static void every_key_comes_back_from_its_name(void **state)
 	}
 }
 
-static void every_name_that_is_taken_is_spelled_so(void **state)
+static void every_accepted_name_is_the_spelling_of_its_key(void **state)
 {
 	auto_buf stem = { 0 };
 	unsigned taken = 0;
@@ -348,7 +349,7 @@ static void every_name_that_is_taken_is_spelled_so(void **state)
 		again.n -= strlen(name_ext_text(ext));
 		if (span_eq(buf_span(&again), buf_span(&stem)))
 			continue;
-		/* The one exception: as it is spelled where the name is ours. */
+		/* The exception: the spelling of a place where the name is ours. */
 		assert_int_equal(stem.p[0], '%');
 		buf_clear(&again);
 		assert_int_equal(name_escape(buf_span(&key), use, ext, NAME_OURS_ALL, &again), 0);
@@ -366,7 +367,9 @@ static int by_name(const void *a, const void *b)
 	return strcmp(((const struct named *)a)->name, ((const struct named *)b)->name);
 }
 
-/* Head, the v-th text over an alphabet, shorter texts first, and tail: a key and its name. */
+/*
+ * Make a key of head, the v-th text over an alphabet (shorter texts first) and tail, and its name.
+ */
 static void make_named(struct named *x, const char *head, unsigned v, const char *tail)
 {
 	static const char alphabet[] = "%2E.~a";
@@ -382,7 +385,7 @@ static void make_named(struct named *x, const char *head, unsigned v, const char
 	snprintf(x->key, sizeof(x->key), "%s", buf_str(&key));
 }
 
-/* All texts up to five letters, with heads and tails: no two have one name. */
+/* All texts of up to five letters, with heads and tails: no two keys have the same name. */
 static void no_two_keys_have_one_name(void **state)
 {
 	const unsigned n_texts = 1 + 6 + 36 + 216 + 1296 + 7776;
@@ -413,12 +416,12 @@ int main(void)
 		cmocka_unit_test(names_follow_the_table),
 		cmocka_unit_test(a_nul_in_a_key_is_escaped),
 		cmocka_unit_test(other_spellings_are_refused),
-		cmocka_unit_test(names_travel_between_places),
+		cmocka_unit_test(names_can_be_copied_between_places),
 		cmocka_unit_test(long_names_are_shortened),
-		cmocka_unit_test(shortening_cuts_no_character_and_no_escape),
-		cmocka_unit_test(a_hashed_name_is_of_no_other_key),
-		cmocka_unit_test(every_key_comes_back_from_its_name),
-		cmocka_unit_test(every_name_that_is_taken_is_spelled_so),
+		cmocka_unit_test(shortening_splits_no_character_and_no_escape),
+		cmocka_unit_test(a_hashed_name_belongs_to_one_key),
+		cmocka_unit_test(every_key_is_decoded_from_its_name),
+		cmocka_unit_test(every_accepted_name_is_the_spelling_of_its_key),
 		cmocka_unit_test(no_two_keys_have_one_name),
 	};
 	/* clang-format on */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_name_view.c - the grammar of a name: what each part means, and what is malformed.
+ * t_name_view.c - the grammar of a name: the meaning of each part, and malformed names.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -8,7 +8,7 @@
 
 #include "core/tree/name.h"
 
-/* "stem|box|cast|shape|ext" of a view, in the spelling of name_view_print(). */
+/* "stem|box|cast|shape|ext" of a view, spelled as by name_view_print(). */
 static const char *text_of(const struct name_view *v, struct buf *out)
 {
 	struct name_view part = { .stem = span_str("") };
@@ -176,7 +176,7 @@ static unsigned rnd(unsigned n)
 	return (unsigned)(seed >> 33) % n;
 }
 
-static void what_is_printed_parses_again(void **state)
+static void printed_views_parse_again(void **state)
 {
 	static const char chars[] = "w01:-.,[]@xifloat8_ ";
 	unsigned taken = 0;
@@ -210,7 +210,7 @@ int main(void)
 		cmocka_unit_test(parts_of_a_name),
 		cmocka_unit_test(malformed_views_are_refused),
 		cmocka_unit_test(axes_are_bounded),
-		cmocka_unit_test(what_is_printed_parses_again),
+		cmocka_unit_test(printed_views_parse_again),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

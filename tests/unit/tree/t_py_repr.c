@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_py_repr.c - quotes, escapes, and what is printable. All code points are compared with Python in
- * tests/interop.
+ * t_py_repr.c - quotes, escapes, and printable characters. tests/interop compares all code points
+ * with Python.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -9,7 +9,7 @@
 
 #include "core/tree/py_repr.h"
 
-static void texts_are_spelled_as_python_does(void **state)
+static void texts_are_spelled_as_by_python(void **state)
 {
 	static const struct {
 		const char *text, *want;
@@ -44,7 +44,7 @@ static void nul_is_escaped(void **state)
 	assert_string_equal(buf_str(&out), "'a\\x00b'");
 }
 
-static void what_is_not_text_is_refused(void **state)
+static void bytes_that_are_not_text_are_refused(void **state)
 {
 	auto_buf out = { 0 };
 
@@ -56,9 +56,9 @@ static void what_is_not_text_is_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(texts_are_spelled_as_python_does),
+		cmocka_unit_test(texts_are_spelled_as_by_python),
 		cmocka_unit_test(nul_is_escaped),
-		cmocka_unit_test(what_is_not_text_is_refused),
+		cmocka_unit_test(bytes_that_are_not_text_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_sharding.c - one sharding's text, what is malformed in it, and boxes. All of it is compared
- * with JAX in tests/interop.
+ * t_sharding.c - the text of one sharding, malformed texts, and boxes. tests/interop compares all
+ * of it with JAX.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -20,7 +20,7 @@ static const char full[] =
 	"\"device_mesh\": {\"mesh\": [[{\"id\": 0}, {\"id\": 2048}], [{\"id\": 2}, {\"id\": "
 	"-3}]]}}";
 
-static void texts_are_printed_back(void **state)
+static void texts_are_parsed_and_printed(void **state)
 {
 	static const char *const cases[] = {
 		full,
@@ -121,7 +121,7 @@ static void malformed_texts_are_refused(void **state)
 	}
 }
 
-/* "id/replica start:stop,...; ..." of all devices. */
+/* "id/replica start:stop,...; ..." for all devices. */
 static const char *boxes(const char *text, const uint64_t *shape, unsigned rank, struct buf *out)
 {
 	auto_of(sharding) struct sharding *s = NULL;
@@ -217,7 +217,7 @@ static void damage_is_refused_or_read(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(texts_are_printed_back),
+		cmocka_unit_test(texts_are_parsed_and_printed),
 		cmocka_unit_test(old_and_foreign_texts_are_read),
 		cmocka_unit_test(malformed_texts_are_refused),
 		cmocka_unit_test(boxes_of_devices),

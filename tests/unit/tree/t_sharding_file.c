@@ -32,7 +32,7 @@ static void parameters_are_found(void **state)
 	assert_string_equal(text_of(s, "params.dense.bias"),
 			    "{\"sharding_type\": \"SingleDeviceSharding\", \"device_str\": "
 			    "\"cpu:0\"}");
-	/* Equal texts are one. */
+	/* Equal texts are stored once. */
 	assert_ptr_equal(text_of(s, "params.dense.kernel"), text_of(s, "\xc3\xbf??"));
 	assert_null(text_of(s, "params"));
 	assert_null(text_of(s, "zzz"));
@@ -40,7 +40,7 @@ static void parameters_are_found(void **state)
 	assert_string_equal(buf_str(&out), document);
 }
 
-static void the_last_of_two_counts(void **state)
+static void the_last_of_two_wins(void **state)
 {
 	auto_of(shardings) struct shardings *s = NULL;
 
@@ -89,7 +89,7 @@ static void malformed_files_are_refused(void **state)
 
 static void writing_sorts_by_the_written_name(void **state)
 {
-	/* "a?" is YT8=, "a>" is YT4=, "b" is Yg==: not the order of the parameters. */
+	/* "a?" is YT8=, "a>" is YT4=, "b" is Yg==: not in the order of the parameters. */
 	const struct sharding_entry entries[] = {
 		{ span_str("a?"), span_str("1") },
 		{ span_str("b"), span_str("2") },
@@ -141,7 +141,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(parameters_are_found),
-		cmocka_unit_test(the_last_of_two_counts),
+		cmocka_unit_test(the_last_of_two_wins),
 		cmocka_unit_test(an_empty_file_has_none),
 		cmocka_unit_test(malformed_files_are_refused),
 		cmocka_unit_test(writing_sorts_by_the_written_name),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_strings.c - `_strings.json`: names as JSON pointers, texts of other values, writing and what it
- * refuses. Compared with TensorStore in tests/interop.
+ * t_strings.c - `_strings.json`: names as JSON pointers, texts of other values, writing and its
+ * refusals. tests/interop compares with TensorStore.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -60,7 +60,7 @@ static void texts_are_found_by_pointer(void **state)
 		{ "inf", "-inf" },
 		{ "m0", "0" },
 		{ "e", "" },
-		/* None of these is there, or is a text. */
+		/* None of these exists and is a text. */
 		{ "meta", NULL },
 		{ "o", NULL },
 		{ "list", NULL },
@@ -148,14 +148,14 @@ static void taken(const char *content, size_t text_len, bool same_buffer)
 	assert_int_equal(out.p == at, same_buffer);
 }
 
-static void a_long_text_keeps_the_buffer_of_its_json(void **state)
+static void a_long_text_reuses_the_buffer_of_its_json(void **state)
 {
 	auto_buf json = { 0 }, out = { 0 };
 
 	taken("", 0, true);
 	taken("\xc3\xa9", 2, true);
 	taken("\\n", 1, false);
-	/* Bytes that JSON refuses are refused, whatever their length. */
+	/* Bytes that JSON does not allow are refused, at any length. */
 	assert_int_equal(buf_add_str(&json, "\"\xff"), 0);
 	for (size_t i = 0; i < 100000; i++)
 		assert_int_equal(buf_add_byte(&json, 'x'), 0);
@@ -211,7 +211,7 @@ static void pairs_are_written_sorted_and_nested(void **state)
 	assert_string_equal(buf_str(&out), "{}");
 }
 
-static void what_cannot_be_stored_is_refused(void **state)
+static void names_that_cannot_be_stored_are_refused(void **state)
 {
 	static const struct {
 		const char *a, *b, *text, *want;
@@ -253,8 +253,10 @@ static unsigned rnd(unsigned n)
 	return (unsigned)(seed >> 33) % n;
 }
 
-/* Random names over the characters that matter: what is written is found, each with its text. */
-static void what_is_written_is_found(void **state)
+/*
+ * Random names of the characters that matter: every name that was written is found, with its text.
+ */
+static void written_names_are_found(void **state)
 {
 	static const char chars[] = "//01abcdefgh-";
 	unsigned written = 0;
@@ -270,7 +272,7 @@ static void what_is_written_is_found(void **state)
 
 			for (; n < 5 && rnd(8); n++) {
 				names[i][n] = chars[rnd(sizeof(chars) - 1)];
-				/* A '~' only with what must follow it. */
+				/* A '~' is always followed by what must follow it. */
 				if (n < 4 && rnd(16) == 0) {
 					names[i][n++] = '~';
 					names[i][n] = "01"[rnd(2)];
@@ -336,11 +338,11 @@ int main(void)
 		cmocka_unit_test(texts_are_found_by_pointer),
 		cmocka_unit_test(other_documents),
 		cmocka_unit_test(a_value_that_is_not_text_is_refused),
-		cmocka_unit_test(a_long_text_keeps_the_buffer_of_its_json),
+		cmocka_unit_test(a_long_text_reuses_the_buffer_of_its_json),
 		cmocka_unit_test(one_document_per_leaf),
 		cmocka_unit_test(pairs_are_written_sorted_and_nested),
-		cmocka_unit_test(what_cannot_be_stored_is_refused),
-		cmocka_unit_test(what_is_written_is_found),
+		cmocka_unit_test(names_that_cannot_be_stored_are_refused),
+		cmocka_unit_test(written_names_are_found),
 		cmocka_unit_test(damage_is_refused_or_read),
 	};
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_tree.c - trees built by hand: order, parameters, look-ups by key, and what is refused.
+ * t_tree.c - trees built by hand: order, parameters, look-ups by key, and refusals.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -19,7 +19,7 @@ static struct tree_node *add(struct tree *tree, struct tree_node *parent, const 
 	return node;
 }
 
-/* {"b": [x0, x1, ..., x11], "a": {"": y, "é": z}} with everything added out of order. */
+/* {"b": [x0, x1, ..., x11], "a": {"": y, "é": z}}, with everything added out of order. */
 static struct tree *sample(void)
 {
 	static const char *const order[] = { "10", "2", "0", "11", "1", "9",
@@ -128,7 +128,7 @@ static void the_key_path_is_json(void **state)
 	assert_string_equal(buf_str(&b), "[\"a\",\"\xc3\xa9\"]");
 }
 
-static void what_has_no_place_is_refused(void **state)
+static void nodes_without_a_place_are_refused(void **state)
 {
 	auto_of(tree) struct tree *tree = sample();
 	struct tree_node *list = tree->root->first, *n = NULL;
@@ -170,7 +170,7 @@ static void finishing_refuses_gaps(void **state)
 	}
 }
 
-static void finishing_refuses_nothing_at_all(void **state)
+static void finishing_refuses_an_empty_tree(void **state)
 {
 	auto_of(tree) struct tree *tree = NULL;
 
@@ -218,10 +218,10 @@ int main(void)
 		cmocka_unit_test(parameters_join_keys),
 		cmocka_unit_test(a_bare_leaf_is_a_tree),
 		cmocka_unit_test(the_key_path_is_json),
-		cmocka_unit_test(what_has_no_place_is_refused),
+		cmocka_unit_test(nodes_without_a_place_are_refused),
 		cmocka_unit_test(finishing_refuses_two_of_one_key),
 		cmocka_unit_test(finishing_refuses_gaps),
-		cmocka_unit_test(finishing_refuses_nothing_at_all),
+		cmocka_unit_test(finishing_refuses_an_empty_tree),
 		cmocka_unit_test(depth_is_bounded),
 		cmocka_unit_test(none_and_placeholders_are_not_leaves),
 	};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_tree_build.c - children by key among many, texts kept once, and trees from names alone.
+ * t_tree_build.c - children by key among many, texts stored once, and trees from names alone.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -31,7 +31,7 @@ static void children_are_found_or_made(void **state)
 				 0);
 		assert_ptr_equal(n, first[i]);
 	}
-	/* One copy of each key. */
+	/* Each key is stored once. */
 	assert_ptr_equal(first[3]->key.p, first[1003]->key.p);
 	assert_int_equal(root->n_children, 1000);
 	assert_int_equal(first[7]->n_children, 1000);
@@ -48,7 +48,7 @@ static void check(const char *const *names, size_t n, const char *want)
 		spans[i] = span_str(names[i]);
 	assert_int_equal(tree_from_names(spans, NULL, n, &tree), 0);
 	tree_text(&text, tree);
-	/* The first line says what the item says, which is nothing here. */
+	/* The first line has the properties of the item; there are none here. */
 	assert_string_equal(strchr(buf_str(&text), '\n') + 1, want);
 }
 

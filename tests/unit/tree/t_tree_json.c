@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_tree_json.c - `_METADATA`: each rule of how entries make a tree, what is refused, and damage at
- * every byte.
+ * t_tree_json.c - `_METADATA`: each rule of how entries form a tree, refusals, and damage at every
+ * byte.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -81,7 +81,7 @@ static void check(const struct example *e)
 	assert_string_equal(strchr(buf_str(&text), '\n') + 1, e->want);
 }
 
-/* Documents and the trees that they are. */
+/* Documents and their trees. */
 static const struct example examples[] = {
 	/* A bare leaf; a whole tree that is empty. */
 	{ DOC(ENTRY("()", "", V(scalar))), ". leaf stored \"scalar\" param \"\"\n" },
@@ -90,7 +90,7 @@ static const struct example examples[] = {
 	{ DOC(ENTRY("x", K(a), V(s)) ", " ENTRY("x", K(b), V(s))),
 	  ". dict\n  \"a\" leaf stored \"s\" param \"a\"\n  \"b\" leaf stored \"s\" param "
 	  "\"b\"\n" },
-	/* File order of keys stays, positions are sorted. */
+	/* Keys keep the order of the file; positions are sorted. */
 	{ DOC(ENTRY("1", K(b), V(s)) ", " ENTRY("2", K(a) "," I(1),
 						V(t)) ", " ENTRY("3", K(a) "," I(0), V(u))),
 	  ". dict\n  \"b\" leaf stored \"s\" param \"b\"\n  \"a\" list\n"
@@ -99,7 +99,7 @@ static const struct example examples[] = {
 	{ DOC(ENTRY("1", I(01), V(s)) ", " ENTRY("2", I(000), V(t))),
 	  ". list\n  0 leaf stored \"t\" param \"0\"\n  1 leaf stored \"s\" param "
 	  "\"1\"\n" },
-	/* A path that is a prefix of another is dropped, before it and after it. */
+	/* A path that is a prefix of another is dropped, whether it comes before or after it. */
 	{ DOC(ENTRY("1", K(a), E(Dict)) ", " ENTRY("2", K(a) "," K(b), V(s))),
 	  ". dict\n  \"a\" dict\n    \"b\" leaf stored \"s\" param \"a.b\"\n" },
 	{ DOC(ENTRY("1", K(a) "," I(0), V(s)) ", " ENTRY("2", K(a), V(s)) ", " ENTRY("3", "",
@@ -110,13 +110,13 @@ static const struct example examples[] = {
 				     "{\"value_type\": \"j\", \"skip_deserialize\": false, "
 				     "\"write_shape\": [1]}") ", " ENTRY("3", K(a) "," K(b), V(t))),
 	  ". dict\n  \"a\" dict\n    \"b\" leaf stored \"t\" param \"a.b\"\n" },
-	/* One path twice: the last counts, in a sequence the first. */
+	/* The same path twice: the last wins, in a sequence the first. */
 	{ DOC(ENTRY("1", K(a), V(s)) ", " ENTRY("2", K(b), V(u)) ", " ENTRY("3", K(a), V(t))),
 	  ". dict\n  \"a\" leaf stored \"t\" param \"a\"\n  \"b\" leaf stored \"u\" param "
 	  "\"b\"\n" },
 	{ DOC(ENTRY("1", I(0), V(s)) ", " ENTRY("2", I(0), V(t))),
 	  ". list\n  0 leaf stored \"s\" param \"0\"\n" },
-	/* Two parameters of one name are both there. */
+	/* Two parameters with the same name are both there. */
 	{ DOC(ENTRY("1", K(a.b), V(s)) ", " ENTRY("2", K(a) "," K(b), V(t))),
 	  ". dict\n  \"a.b\" leaf stored \"s\" param \"a.b\"\n  \"a\" dict\n"
 	  "    \"b\" leaf stored \"t\" param \"a.b\"\n" },
@@ -137,7 +137,7 @@ static const struct example examples[] = {
 	  "  \"a\" leaf aggregate \"np.ndarray\" param \"a\"\n"
 	  "  \"x\" leaf stored \"Dict\" param \"x\"\n"
 	  "  \"u\" leaf stored \"MyState\" param \"u\"\n" },
-	/* Foreign spellings: numbers as keys, other orders, unknown members, NaN. */
+	/* Spellings of other writers: numbers as keys, other orders, unknown members, NaN. */
 	{ "{\"z\": NaN, \"tree_metadata\": {\"a\": {\"value_metadata\": {\"x\": [], "
 	  "\"skip_deserialize\": false, "
 	  "\"value_type\": \"s\"}, \"y\": 1, \"key_metadata\": [{\"key_type\": 1.0, "
@@ -149,7 +149,7 @@ static const struct example examples[] = {
 	{ DOC(ENTRY("1", "{\"key\": \"\\u0000\\u00e9.\\n\", \"key_type\": 2}", V(s))),
 	  ". dict\n  \"\\u0000\\u00e9.\\n\" leaf stored \"s\" param "
 	  "\"\\u0000\\u00e9.\\n\"\n" },
-	/* Of two members the last counts. */
+	/* Of two members the last wins. */
 	{ "{\"tree_metadata\": {" ENTRY("1", K(a), V(s)) "}, \"tree_metadata\": {" ENTRY("1", K(b),
 											 V(s)) "}}",
 	  ". dict\n  \"b\" leaf stored \"s\" param \"b\"\n" },
@@ -193,7 +193,7 @@ static void flags_have_defaults(void **state)
 	}
 }
 
-static void what_breaks_the_format_is_named(void **state)
+static void faults_of_the_format_are_named(void **state)
 {
 	static const struct {
 		const char *doc, *want;
@@ -288,7 +288,7 @@ static void limits_are_enforced(void **state)
 	}
 }
 
-/* Whatever parses prints to something that parses to the same. */
+/* A tree that was parsed prints to a document that parses to the same tree. */
 static void check_again(const struct tree *tree)
 {
 	auto_of(tree) struct tree *again = NULL;
@@ -326,7 +326,7 @@ static void damage_is_refused_or_read(void **state)
 	}
 }
 
-static void printing_refuses_what_cannot_be_read(void **state)
+static void printing_refuses_unreadable_trees(void **state)
 {
 	auto_of(tree) struct tree *tree = NULL;
 	auto_buf out = { 0 };
@@ -404,10 +404,10 @@ int main(void)
 		cmocka_unit_test(the_whole_document),
 		cmocka_unit_test(entries_make_the_tree),
 		cmocka_unit_test(flags_have_defaults),
-		cmocka_unit_test(what_breaks_the_format_is_named),
+		cmocka_unit_test(faults_of_the_format_are_named),
 		cmocka_unit_test(limits_are_enforced),
 		cmocka_unit_test(damage_is_refused_or_read),
-		cmocka_unit_test(printing_refuses_what_cannot_be_read),
+		cmocka_unit_test(printing_refuses_unreadable_trees),
 		cmocka_unit_test(printing_by_hand),
 		cmocka_unit_test(a_tree_is_charged),
 	};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_tree_merge.c - `_METADATA` with an aggregate file beside it: which of the two says what.
+ * t_tree_merge.c - `_METADATA` with an aggregate file beside it: which of the two determines what.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -8,7 +8,7 @@
 
 #include "core/tree/tree.h"
 
-/* Leaves a, b, ... under a list "l" with position 0 and at the top. */
+/* Leaves a, b, ... in a list "l" at position 0, and at the top. */
 static const char metadata[] =
 	"{\"tree_metadata\": {"
 	"\"1\": {\"key_metadata\": [{\"key\": \"l\", \"key_type\": 2}, {\"key\": \"0\", "
@@ -67,7 +67,7 @@ static void maps_stand_for_sequences(void **state)
 	      "  \"e\" list\n");
 }
 
-static void a_value_beats_what_the_metadata_says_is_stored(void **state)
+static void a_value_in_the_file_overrides_a_stored_one(void **state)
 {
 	CHECK("\x83\xa1"
 	      "a\xafPLACEHOLDER://a\xa1"
@@ -79,7 +79,7 @@ static void a_value_beats_what_the_metadata_says_is_stored(void **state)
 	      "  \"e\" list\n");
 }
 
-static void what_is_missing_stays_missing(void **state)
+static void missing_values_stay_missing(void **state)
 {
 	static const char none[] = ". dict\n  \"l\" list\n"
 				   "    0 leaf aggregate \"np.ndarray\" param \"l.0\"\n"
@@ -127,8 +127,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(values_and_placeholders),
 		cmocka_unit_test(maps_stand_for_sequences),
-		cmocka_unit_test(a_value_beats_what_the_metadata_says_is_stored),
-		cmocka_unit_test(what_is_missing_stays_missing),
+		cmocka_unit_test(a_value_in_the_file_overrides_a_stored_one),
+		cmocka_unit_test(missing_values_stay_missing),
 		cmocka_unit_test(arrays_outlive_the_other_tree),
 		cmocka_unit_test(a_broken_file_changes_nothing),
 	};

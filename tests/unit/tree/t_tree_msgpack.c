@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_tree_msgpack.c - the aggregate file: every kind of value, hostile counts and depths, damage at
- * every byte, and that what is written reads back. Real files are in tests/interop.
+ * every byte, and reading back what was written. tests/interop has real files.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -30,7 +30,7 @@ static const char *lines(const struct tree *tree, struct buf *out)
 	return strchr(buf_str(out), '\n') + 1;
 }
 
-/* Files and the trees that they are. */
+/* Files and their trees. */
 /* clang-format off */
 static const struct {
 	struct bytes in;
@@ -84,7 +84,7 @@ static const struct {
 	{ BYTES("\xc7\x10\x01\x93\x92\x02\x01\xa5int16\xc4\x04\x01\x02\x03\x04"),
 	  ". leaf aggregate \"np.ndarray\" param \"\": array int16 [2,1] item 2 sha256 "
 	  "9f64a747e1b97f131fabb6b447296c9b\n" },
-	/* Old writers: dtype as bin, data as str. Types are not known here. */
+	/* Old writers: dtype as bin, data as str. Types are not interpreted here. */
 	{ BYTES("\xc7\x0c\x01\x93\x91\x02\xc4\x02" "i1\xa4" "\xff\xfe\xfd\xfc"),
 	  ". leaf aggregate \"np.ndarray\" param \"\": array i1 [2] item 2 sha256 "
 	  "8c2a2c574ac471ce87590c13f0efdb42\n" },
@@ -107,7 +107,7 @@ static void values_are_read(void **state)
 	}
 }
 
-static void what_is_broken_is_refused(void **state)
+static void broken_files_are_refused(void **state)
 {
 	/* clang-format off */
 	static const struct {
@@ -142,7 +142,7 @@ static void what_is_broken_is_refused(void **state)
 		{ BYTES("\xc7\x03\x02\x92\x01\xc0"), -EUCLEAN, "not a pair of numbers" },
 		{ BYTES("\xc7\x03\x02\x92\x01\x90"), -EUCLEAN, "not a pair" },
 		{ BYTES("\xd5\x01\x91\x90"), -EUCLEAN, "malformed array" },
-		/* [shape, dtype, data] with each of them wrong. */
+		/* [shape, dtype, data] with a fault in each. */
 		{ BYTES("\xd6\x01\x93\x01\x01\x01"), -EUCLEAN, "without a shape" },
 		{ BYTES("\xd6\x01\x93\x90\x01\x01"), -EUCLEAN, "malformed dtype" },
 		{ BYTES("\xd6\x01\x93\x90\xa0\xc0"), -EUCLEAN, "malformed dtype" },
@@ -184,7 +184,7 @@ static void put_text(struct buf *b, const char *s)
 	buf_add_str(b, s);
 }
 
-/* An int8 array of n bytes, counting from first. */
+/* Append an int8 array of n bytes that count up from `first`. */
 static void put_chunk(struct buf *b, unsigned n, unsigned first, const char *dtype)
 {
 	buf_add_byte(b, 0xc7);
@@ -262,7 +262,10 @@ static void chunks_are_joined_in_order(void **state)
 		assert_int_equal(a->shape[1], 3);
 		assert_int_equal(a->n_chunks, 2);
 		assert_int_equal(a->item_size, 1);
-		/* Key "0" first: 10 when it was written first, 14 when second. */
+		/*
+		 * Key "0" comes first: its chunk begins with 10 when it was written first, else
+		 * with 14.
+		 */
 		assert_int_equal(a->chunks[0].p[0], i ? 14 : 10);
 	}
 }
@@ -278,7 +281,7 @@ static void malformed_chunks_are_refused(void **state)
 		BYTES("\x83\xb9__msgpack_chunked_array__\xc3\xa5shape\x91\xff\xa6"
 				"chunks\x91\xc7\x07\x01\x93\x91\x01\xa1"
 		      "a\xa1x"),
-		/* A chunk that is in chunks itself. */
+		/* A chunk that is itself divided into chunks. */
 		BYTES("\x83\xb9__msgpack_chunked_array__\xc3\xa5shape\x91\x02\xa6" "chunks\x91"
 		      "\x83\xb9__msgpack_chunked_array__\xc3\xa5shape\x91\x02\xa6" "chunks\x92"
 		      "\xc7\x07\x01\x93\x91\x01\xa1" "a\xa1x" "\xc7\x07\x01\x93\x91\x01\xa1"
@@ -306,7 +309,7 @@ static void depth_is_bounded(void **state)
 		assert_int_equal(tree_parse_aggregate(buf_span(&b), "x", &tree),
 				 depth > LIMIT_TREE_DEPTH ? -EFBIG : 0);
 	}
-	/* Tuples in lists in tuples: each of them is within its own bound, all together are not. */
+	/* Tuples in lists in tuples: each is within its own limit, but all together are not. */
 	for (int depth = 10; depth <= 20; depth += 10) {
 		struct tree *tree = NULL;
 		auto_buf inner = { 0 };
@@ -357,7 +360,7 @@ static void sample(struct buf *b)
 	put_chunked(b, "0", "1", 2, "int8");
 }
 
-/* Whatever parses is written so that it reads back the same. */
+/* A tree that was parsed is written so that it reads back the same. */
 static void check_again(const struct tree *tree)
 {
 	auto_of(tree) struct tree *again = NULL;
@@ -422,7 +425,7 @@ static void writing_needs_every_value(void **state)
 static void an_array_too_large_to_write_is_refused(void **state)
 {
 	static const uint64_t shape[] = { (uint64_t)1 << 31 };
-	const struct span chunk = span_of("", (size_t)1 << 31); /* never looked at */
+	const struct span chunk = span_of("", (size_t)1 << 31); /* never read */
 	struct aggregate a = { .kind = AGGREGATE_ARRAY,
 			       .rank = 1,
 			       .n_chunks = 1,
@@ -448,7 +451,7 @@ int main(void)
 	/* clang-format off */
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(values_are_read),
-		cmocka_unit_test(what_is_broken_is_refused),
+		cmocka_unit_test(broken_files_are_refused),
 		cmocka_unit_test(chunks_are_joined_in_order),
 		cmocka_unit_test(malformed_chunks_are_refused),
 		cmocka_unit_test(depth_is_bounded),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_tree_name.c - names of a tree's nodes and finding them: by name, stem and path.
+ * t_tree_name.c - name a tree's nodes, and find them by name, stem and path.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -17,8 +17,8 @@ static enum name_ext ext_of(void *arg, const struct tree_node *leaf)
 }
 
 struct row {
-	const char *key, *ext; /* ext NULL: a container, in which the next rows are */
-	int up;                /* containers to leave first */
+	const char *key, *ext; /* ext NULL: a container that contains the next rows */
+	int up;                /* number of containers to leave first */
 	const char *path;      /* in the mount */
 };
 
@@ -110,8 +110,8 @@ static void a_bare_leaf_has_a_name(void **state)
 	assert_true(span_eq(root->name, span_str("%.npy")));
 }
 
-/* Hashes do not collide for a test, so equal keys are forged after the tree was finished. */
-static void leaves_that_collide_are_both_there(void **state)
+/* Hashes do not collide in practice, so equal keys are forged after the tree was finished. */
+static void leaves_that_collide_get_different_names(void **state)
 {
 	static const struct row four[] = {
 		{ "m", ".npy" },
@@ -126,7 +126,7 @@ static void leaves_that_collide_are_both_there(void **state)
 	for (int i = 2; i <= 4; i++)
 		tree->nodes[i]->key = span_str("k");
 	assert_int_equal(tree_name(tree, NAME_OURS_METADATA | NAME_OURS_STEP, ext_of, &calls), 0);
-	/* The first keeps its name; the second is hashed; the third's hash collides again. */
+	/* The first keeps its name; the second gets a hash; the third's hash collides again. */
 	assert_true(span_eq(root->children[1]->name, span_str("k.npy")));
 	assert_true(name_is_hashed(span_of(root->children[2]->name.p, 18)));
 	assert_false(span_eq(root->children[2]->name, root->children[3]->name));
@@ -168,7 +168,7 @@ int main(void)
 		cmocka_unit_test(every_node_has_its_path),
 		cmocka_unit_test(stems_find_leaves_and_containers),
 		cmocka_unit_test(a_bare_leaf_has_a_name),
-		cmocka_unit_test(leaves_that_collide_are_both_there),
+		cmocka_unit_test(leaves_that_collide_get_different_names),
 		cmocka_unit_test(long_keys_are_found_by_their_short_names),
 	};
 

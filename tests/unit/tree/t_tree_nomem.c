@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_tree_nomem.c - every allocation of every parser and printer made to fail in turn: the result is
- * -ENOMEM, nothing is left behind (the address sanitizer sees that), and outputs are untouched.
+ * t_tree_nomem.c - make each allocation of every parser and printer fail in turn: the result is
+ * -ENOMEM, nothing is leaked (the address sanitizer checks that), and outputs are untouched.
  */
 #include "tests/unit/lib/nomem.h"
 
@@ -14,7 +14,7 @@
 #include "core/tree/strings.h"
 #include "core/tree/tree.h"
 
-/* Run with the first, second, ... allocation failing, until a run gets through. */
+/* Run with the first, second, ... allocation failing, until a run succeeds. */
 static void starve(int (*run)(void))
 {
 	for (unsigned n = 1; n < 100000; n++) {
@@ -76,7 +76,7 @@ static int metadata(void)
 		r = tree_path(tree->nodes[2], &path);
 	if (r >= 0)
 		r = tree_key_json(tree->nodes[2], &key);
-	/* A printer that failed left its output alone. */
+	/* A printer that failed left its output unchanged. */
 	assert_true(r >= 0 || out.n == 0 || text.n == 0 || path.n == 0 || key.n == 0);
 	return r;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_tree_rich.c - value_metadata_tree: the kinds that it adds, and that a tree in which it is wrong
- * is as if it had none.
+ * t_tree_rich.c - value_metadata_tree: the kinds that it adds, and that a tree ignores one that
+ * does not match it.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -19,7 +19,7 @@
 	"]}"
 #define FIELD(k, v) "{\"key\": \"" k "\", \"value\": " v "}"
 
-/* {"n": {"a": s, "b": s}, "s": [s, s]} with this rich text: the kinds of n and s. */
+/* The kinds of n and s in {"n": {"a": s, "b": s}, "s": [s, s]} with this rich text. */
 static const char *kinds(const char *rich, struct buf *out)
 {
 	static const char *const paths[][2] = {
@@ -51,7 +51,7 @@ static const char *kinds(const char *rich, struct buf *out)
 			buf_addf(out, " %.*s.%.*s", SPAN_ARG(n->type->module),
 				 SPAN_ARG(n->type->clazz));
 	}
-	/* And what is printed says the same. */
+	/* The printed text parses to the same kinds. */
 	auto_buf printed = { 0 }, a = { 0 }, b = { 0 };
 	auto_of(tree) struct tree *again = NULL;
 
@@ -74,7 +74,7 @@ static void kinds_are_added(void **state)
 		{ "{\"s\": " TUPLE(LEAF ", " LEAF) ", \"n\": " NT(FIELD("a", LEAF) ", " FIELD("b",
 		  LEAF)) "}",
 		  "namedtuple m.x.C tuple" },
-		/* Fields in another order than the file's, members sorted by name. */
+		/* Fields in another order than in the file, members sorted by name. */
 		{ "{\"n\": {\"category\": \"namedtuple\", \"clazz\": \"C\", \"entries\": ["
 		  FIELD("b", LEAF) ", "
 		  FIELD("a", LEAF) "], \"module\": \"\"}, \"s\": [" LEAF ", " LEAF "]}",
@@ -138,7 +138,7 @@ static void a_tree_that_does_not_fit_is_ignored(void **state)
 	}
 }
 
-static void what_is_not_text_is_ignored(void **state)
+static void bytes_that_are_not_text_are_ignored(void **state)
 {
 	auto_of(tree) struct tree *tree = NULL;
 
@@ -184,7 +184,7 @@ static void a_key_may_be_called_category(void **state)
 	assert_int_equal(tree->root->kind, TREE_DICT);
 }
 
-static void truncation_never_passes(void **state)
+static void truncated_texts_are_ignored(void **state)
 {
 	static const char rich[] = "{\"n\": " NT(
 		FIELD("a", LEAF) ", " FIELD("b", LEAF)) ", \"s\": " TUPLE(LEAF ", " LEAF) "}";
@@ -204,10 +204,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(kinds_are_added),
 		cmocka_unit_test(a_tree_that_does_not_fit_is_ignored),
-		cmocka_unit_test(what_is_not_text_is_ignored),
+		cmocka_unit_test(bytes_that_are_not_text_are_ignored),
 		cmocka_unit_test(a_bare_leaf_can_be_rich),
 		cmocka_unit_test(a_key_may_be_called_category),
-		cmocka_unit_test(truncation_never_passes),
+		cmocka_unit_test(truncated_texts_are_ignored),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
