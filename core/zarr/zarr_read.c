@@ -20,13 +20,12 @@
 #define SEGMENTS_MAX 256       /* more segments are copied, here rather than when they are sent */
 #define AHEAD_PARTS 64         /* parts that one call decodes ahead of a sequential reader */
 #define GUESS_PARTS 512        /* parts that one call decodes for a guess */
-#define SEEK_CHUNKS \
-/* larger arrays are not searched for holes, since one seek may have to visit all chunks */
-((uint64_t)1 << 18)
+/* Larger arrays are not searched for holes, since one seek may have to visit all chunks. */
+#define SEEK_CHUNKS ((uint64_t)1 << 18)
 
-	/* Whether the whole part is one run, in both answer and chunk. */
-	static bool part_is_run(const struct reading *rd, const struct grid_box *box,
-				const struct grid_part *p)
+/* Whether the whole part is one run, in both answer and chunk. */
+static bool part_is_run(const struct reading *rd, const struct grid_box *box,
+			const struct grid_part *p)
 {
 	uint64_t run;
 
