@@ -6,7 +6,8 @@
  * is libcurl's is its own; others reach it through the list of submitted requests.
  *
  * A retry costs one of a number of tokens that successes slowly refill, so that a server that fails
- * everything is asked little more often than one that works.
+ * everything is asked little more often than one that works. A second transfer beside a slow one
+ * costs one, too.
  */
 #include "core/http/http.h"
 
@@ -19,6 +20,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/base/thread.h"
+#include "core/http/http_hedge.h"
 #include "core/http/http_impl.h"
 
 #define MS_NS 1000000
@@ -39,9 +41,10 @@ struct http {
 	struct http_stats stats;
 	/* The thread's alone. */
 	struct http_request *pending; /* by not_before */
-	struct transfer *idle;
-	unsigned active;
+	struct transfer *idle, *busy;
+	unsigned active; /* busy ones */
 	double tokens;
+	struct hedging hedging;
 	uint64_t random;
 };
 
@@ -103,28 +106,74 @@ static void try_again(struct http *h, struct http_request *q, int64_t after_ms)
 	add_pending(h, q);
 }
 
+/* It is not under way any more, whether it has ended or not. */
+static void retire(struct http *h, struct transfer *t)
+{
+	struct http_request *q = t->req;
+	struct transfer **at = &h->busy;
+
+	while (*at != t)
+		at = &(*at)->next;
+	*at = t->next;
+	curl_multi_remove_handle(h->multi, t->easy);
+	if (q->owner == t)
+		q->owner = NULL;
+	q->n_transfers--;
+	t->req = NULL;
+	t->next = h->idle;
+	h->idle = t;
+	h->active--;
+}
+
+/* The other transfer of a request that has a result. */
+static void cancel(struct http *h, const struct http_request *q)
+{
+	while (q->n_transfers) {
+		struct transfer *t = h->busy;
+
+		while (t->req != q)
+			t = t->next;
+		retire(h, t);
+	}
+}
+
+static void note_success(struct http *h, const struct transfer *t)
+{
+	const struct http_request *q = t->req;
+
+	h->tokens = MIN(h->tokens + TOKENS_PER_SUCCESS, TOKENS);
+	if (q->n_pieces && t->from == 0)
+		hedging_note(&h->hedging, q->n, t->first_byte - t->began, clock_ns() - t->began);
+	if (t->is_hedge) {
+		pthread_mutex_lock(&h->lock);
+		h->stats.hedges_won++;
+		pthread_mutex_unlock(&h->lock);
+	}
+}
+
 static void end_try(struct http *h, struct transfer *t, CURLcode code)
 {
 	struct http_request *q = t->req;
 	int64_t after_ms;
 	enum try_end end = transfer_end(t, code, &after_ms);
+	bool goes_on = q->n_transfers > 1 && (t->is_hedge || end == TRY_AGAIN || t->is_superseded);
 
-	curl_multi_remove_handle(h->multi, t->easy);
-	t->req = NULL;
-	t->next = h->idle;
-	h->idle = t;
-	h->active--;
-	q->may_pass = end == TRY_AGAIN;
-	if (end == TRY_AGAIN && !q->once) {
-		try_again(h, q, after_ms);
+	if (q->result >= 0)
+		note_success(h, t);
+	retire(h, t);
+	if (q->result < 0 && goes_on) {
+		trace(TRACE_IO, "http %s: one of two: %s", q->name ? q->name : q->url, q->why);
 		return;
 	}
-	if (q->result >= 0)
-		h->tokens = MIN(h->tokens + TOKENS_PER_SUCCESS, TOKENS);
-	publish(h, q);
+	cancel(h, q);
+	q->may_pass = end == TRY_AGAIN;
+	if (end == TRY_AGAIN && !q->once)
+		try_again(h, q, after_ms);
+	else
+		publish(h, q);
 }
 
-static int begin_try(struct http *h, struct http_request *q, int64_t now)
+static int begin_transfer(struct http *h, struct http_request *q, int64_t now, bool is_hedge)
 {
 	int64_t left = q->began + (int64_t)h->opts.request_ms * MS_NS - now;
 	struct transfer *t = h->idle;
@@ -134,7 +183,7 @@ static int begin_try(struct http *h, struct http_request *q, int64_t now)
 		return r;
 	if (t == h->idle)
 		h->idle = t->next;
-	q->tries++;
+	t->is_hedge = is_hedge;
 	r = transfer_begin(t, q, left);
 	if (r >= 0 && curl_multi_add_handle(h->multi, t->easy) != CURLM_OK)
 		r = fail(-ENOMEM, "cannot begin a request");
@@ -144,8 +193,60 @@ static int begin_try(struct http *h, struct http_request *q, int64_t now)
 		h->idle = t;
 		return r;
 	}
+	t->next = h->busy;
+	h->busy = t;
 	h->active++;
+	q->n_transfers++;
 	return 0;
+}
+
+/* ---- hedges ---- */
+
+/* When a second transfer may go beside it; INT64_MAX: never. */
+static int64_t hedge_due(struct http *h, const struct transfer *t)
+{
+	const struct http_request *q = t->req;
+	int64_t whole;
+
+	/* Bytes of an object that is not pinned cannot be mixed with those of another answer. */
+	if (!q->n_pieces || q->method || q->is_hedged || q->once || q->owner)
+		return INT64_MAX;
+	whole = hedging_whole_ns(&h->hedging, q->n);
+	return MIN(t->last_byte + hedging_silence_ns(&h->hedging),
+		   whole == INT64_MAX ? whole : t->began + whole);
+}
+
+/* A hedge costs a retry, too, so that a server that fails has none. */
+static bool may_hedge(const struct http *h)
+{
+	return hedging_allows(&h->hedging) && h->tokens >= 1 && h->active < h->opts.connections;
+}
+
+static void begin_hedges(struct http *h)
+{
+	int64_t now = clock_ns();
+
+	for (struct transfer *t = h->busy; t && may_hedge(h); t = t->next) {
+		struct http_request *q = t->req;
+
+		if (hedge_due(h, t) > now)
+			continue;
+		q->is_hedged = true;
+		if (begin_transfer(h, q, now, true) < 0) {
+			err_clear();
+			continue;
+		}
+		trace(TRACE_IO,
+		      "http %s: slow after %" PRIu64 " of %" PRIu64
+		      " bytes and %lld ms; asked for a second time",
+		      q->name ? q->name : q->url, q->received, q->n,
+		      (long long)(now - t->began) / MS_NS);
+		hedging_take(&h->hedging);
+		h->tokens -= 1;
+		pthread_mutex_lock(&h->lock);
+		h->stats.hedges++;
+		pthread_mutex_unlock(&h->lock);
+	}
 }
 
 static void begin_some(struct http *h)
@@ -159,7 +260,8 @@ static void begin_some(struct http *h)
 		h->pending = q->next;
 		if (!q->began)
 			q->began = now;
-		r = begin_try(h, q, now);
+		q->tries++;
+		r = begin_transfer(h, q, now, false);
 		if (r < 0) {
 			q->result = r;
 			snprintf(q->why, sizeof(q->why), "%s", err_text(r));
@@ -189,13 +291,15 @@ static bool take_submitted(struct http *h)
 	return goes_on;
 }
 
-static int wait_ms(const struct http *h)
+static int wait_ms(struct http *h)
 {
-	int64_t ns = h->pending && h->active < h->opts.connections ?
-			     h->pending->not_before - clock_ns() :
-			     (int64_t)IDLE_MS * MS_NS;
+	int64_t now = clock_ns(), due = now + (int64_t)IDLE_MS * MS_NS;
 
-	return (int)MIN(MAX(ns / MS_NS + 1, 0), IDLE_MS);
+	if (h->pending && h->active < h->opts.connections)
+		due = MIN(due, h->pending->not_before);
+	for (const struct transfer *t = h->busy; t && may_hedge(h); t = t->next)
+		due = MIN(due, hedge_due(h, t));
+	return (int)MAX((due - now) / MS_NS + 1, 0);
 }
 
 static void *run(void *arg)
@@ -217,6 +321,8 @@ static void *run(void *arg)
 			curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, (char **)&t);
 			end_try(h, t, code);
 		}
+		/* What has arrived while this process stood still is not slow. */
+		begin_hedges(h);
 		curl_multi_poll(h->multi, NULL, 0, wait_ms(h), NULL);
 	}
 	return NULL;
@@ -240,6 +346,7 @@ int http_new(const struct http_opts *opts, struct http **ret)
 	h->opts = *opts;
 	h->tail = &h->submitted;
 	h->tokens = TOKENS;
+	hedging_init(&h->hedging, opts->progress_ms);
 	h->random = (uint64_t)clock_real_ns() ^ (uint64_t)(uintptr_t)h;
 	pthread_mutex_init(&h->lock, NULL);
 	pthread_cond_init(&h->done, NULL);
@@ -255,7 +362,7 @@ static int start(struct http *h)
 	if (h->running && h->process == getpid())
 		return 0;
 	h->multi = curl_multi_init();
-	h->idle = NULL;
+	h->idle = h->busy = NULL;
 	h->pending = NULL;
 	h->active = 0;
 	h->stop = false;
@@ -289,6 +396,9 @@ int http_submit(struct http *h, struct http_request *q)
 	q->tries = 0;
 	q->began = q->not_before = 0;
 	q->received = 0;
+	q->n_transfers = 0;
+	q->owner = NULL;
+	q->is_hedged = false;
 	q->next = NULL;
 	pthread_mutex_lock(&h->lock);
 	r = start(h);

@@ -5,7 +5,8 @@
  * One thread runs all transfers of a client over connections that it keeps. A request is the
  * caller's memory from http_submit() until http_wait() has returned, and so are the places that its
  * bytes go to. What may be tried again is, within the limits of struct http_opts: a range goes on
- * where its last connection ended.
+ * where its last connection ended. A range that is far slower than others is asked for a second
+ * time beside the first (http_hedge.h), and the one that is complete first counts.
  *
  * Nothing of a header that the caller adds is ever part of a message or of the trace.
  */
@@ -121,7 +122,10 @@ struct http_request {
 	bool done;
 	unsigned tries;
 	int64_t began, not_before;
-	uint64_t received; /* of the range */
+	uint64_t received;            /* of the range */
+	unsigned n_transfers;         /* that are under way; two while it is hedged */
+	const struct transfer *owner; /* of a range without a tag: the one whose bytes it takes */
+	bool is_hedged;
 	struct http_request *next;
 };
 
@@ -141,6 +145,7 @@ void http_quiesce(struct http *h);
 
 struct http_stats {
 	uint64_t requests, retries, bytes;
+	uint64_t hedges, hedges_won; /* second requests beside slow ones; those that came first */
 };
 void http_stats(struct http *h, struct http_stats *ret);
 

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <strings.h>
 
+#include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/http/http_impl.h"
 
@@ -42,7 +43,7 @@ static bool is_ranged(const struct http_request *q)
 }
 
 /* Only a strong tag says that two answers have the same bytes. */
-static bool has_strong_tag(const struct http_request *q)
+bool transfer_is_pinned(const struct http_request *q)
 {
 	return q->tag && (q->tag_header ? q->tag[0] != '\0' : q->tag[0] == '"');
 }
@@ -106,6 +107,9 @@ static size_t on_header(char *p, size_t size, size_t n, void *arg)
 	line[strcspn(line, "\r\n")] = '\0';
 	if (t->req->expect && !strcasecmp(line, t->req->expect))
 		t->has_expected = true;
+	t->last_byte = clock_ns();
+	if (!t->first_byte)
+		t->first_byte = t->last_byte;
 	if (!strncmp(line, "HTTP/", 5))
 		begin_answer(t, line);
 	if (t->req->header && (v = value_of(line, t->req->header))) {
@@ -154,7 +158,7 @@ static uint64_t end_of(const struct transfer *t)
 static int check_range(struct transfer *t)
 {
 	const struct http_request *q = t->req;
-	uint64_t from = q->off + q->received, to = end_of(t);
+	uint64_t from = q->off + t->at, to = end_of(t);
 
 	t->want = to - q->off;
 	if (t->answer.status == 200 && q->is_first &&
@@ -168,7 +172,7 @@ static int check_range(struct transfer *t)
 			return refuse(
 				t, -EIO,
 				"the server gives the whole object (status 200) in place of the range");
-		t->req->received = 0;
+		t->at = 0;
 	} else if (!t->has_range) {
 		return refuse(t, -EIO, "the server does not say which range it gives");
 	} else if (t->range_from != from || t->range_to != to) {
@@ -201,6 +205,12 @@ static int check_answer(struct transfer *t)
 	t->checked = true;
 	if (!is_success(t))
 		return 0;
+	if (!transfer_is_pinned(t->req)) {
+		t->is_superseded = t->req->owner && t->req->owner != t;
+		if (t->is_superseded)
+			return refuse(t, -EIO, "another answer came first");
+		t->req->owner = t;
+	}
 	if (t->req->expect && !t->has_expected)
 		return refuse(t, -EIO, "the answer has no header '%s'", t->req->expect);
 	if (t->has_length && !is_ranged(t->req)) {
@@ -217,10 +227,11 @@ static int check_answer(struct transfer *t)
 
 /* ---- bytes ---- */
 
-/* The next bytes of the range. */
-static void store(struct http_request *q, const uint8_t *p, size_t n)
+/* The next bytes of the range. All before them are there, whichever transfer has stored them. */
+static void store(struct transfer *t, const uint8_t *p, size_t n)
 {
-	uint64_t at = q->off + q->received, end = at + n;
+	struct http_request *q = t->req;
+	uint64_t at = q->off + t->at, end = at + n;
 
 	for (size_t i = 0; i < q->n_pieces; i++) {
 		const struct http_piece *piece = &q->piece[i];
@@ -230,7 +241,8 @@ static void store(struct http_request *q, const uint8_t *p, size_t n)
 			memcpy((uint8_t *)piece->p + (from - piece->off), p + (from - at),
 			       (size_t)(to - from));
 	}
-	q->received += n;
+	t->at += n;
+	q->received = MAX(q->received, t->at);
 }
 
 static size_t on_body(char *p, size_t size, size_t n, void *arg)
@@ -239,6 +251,7 @@ static size_t on_body(char *p, size_t size, size_t n, void *arg)
 	struct http_request *q = t->req;
 
 	n *= size;
+	t->last_byte = clock_ns();
 	if (check_answer(t) < 0)
 		return 0;
 	if (!is_success(t)) {
@@ -251,11 +264,11 @@ static size_t on_body(char *p, size_t size, size_t n, void *arg)
 	if (t->is_enough)
 		return 0;
 	if (is_ranged(q)) {
-		if (n > t->want - q->received) {
+		if (n > t->want - t->at) {
 			refuse(t, -EIO, "the answer is longer than the range");
 			return 0;
 		}
-		store(q, (const uint8_t *)p, n);
+		store(t, (const uint8_t *)p, n);
 		return n;
 	}
 	if (n > q->limit - MIN(q->body.n, q->limit)) {
@@ -270,7 +283,7 @@ static size_t on_body(char *p, size_t size, size_t n, void *arg)
 static int add_headers(struct transfer *t)
 {
 	struct http_request *q = t->req;
-	bool is_pinned = has_strong_tag(q) && !q->tag_header;
+	bool is_pinned = transfer_is_pinned(q) && !q->tag_header;
 	auto_free char *pin = is_pinned ? str_fmt("If-Match: %s", q->tag) : NULL;
 	int r = pin ? http_header(&t->headers, pin) : 0;
 
@@ -292,7 +305,7 @@ static void set_range(struct transfer *t)
 	char text[64];
 
 	if (is_ranged(q))
-		snprintf(text, sizeof(text), "%" PRIu64 "-%" PRIu64, q->off + q->received,
+		snprintf(text, sizeof(text), "%" PRIu64 "-%" PRIu64, q->off + t->at,
 			 q->off + q->n - 1);
 	curl_easy_setopt(t->easy, CURLOPT_RANGE, is_ranged(q) ? text : NULL);
 }
@@ -321,15 +334,19 @@ int transfer_begin(struct transfer *t, struct http_request *q, int64_t left_ns)
 	t->error[0] = t->why[0] = '\0';
 	t->refused = 0;
 	t->refusal_n = 0;
-	t->checked = t->is_enough = false;
+	t->checked = t->is_enough = t->is_superseded = false;
 	t->want = q->n;
+	t->began = t->last_byte = clock_ns();
+	t->first_byte = 0;
 	begin_answer(t, "");
 	no_headers(t);
 	/* Without a tag nothing says that the rest is one of the same object. */
-	if (!has_strong_tag(q))
-		q->received = 0;
-	buf_clear(&q->body);
-	buf_clear(&q->value);
+	t->from = t->at = transfer_is_pinned(q) ? q->received : 0;
+	if (!t->is_hedge) {
+		q->received = t->at;
+		buf_clear(&q->body);
+		buf_clear(&q->value);
+	}
 	q->has_expired = false;
 	r = add_headers(t);
 	if (r < 0)
@@ -493,8 +510,11 @@ static bool ends_in_slash(struct transfer *t)
 	return url && *url && url[strlen(url) - 1] == '/';
 }
 
-static enum try_end succeeded(struct http_request *q)
+static enum try_end succeeded(struct transfer *t)
 {
+	struct http_request *q = t->req;
+
+	q->received = t->at;
 	q->result = 0;
 	q->why[0] = '\0';
 	return TRY_DONE;
@@ -513,20 +533,19 @@ enum try_end transfer_end(struct transfer *t, CURLcode code, int64_t *ret_after_
 	if (t->refused) {
 		q->result = t->refused;
 		snprintf(q->why, sizeof(q->why), "%s", t->why);
-		return TRY_DONE;
+		return t->is_superseded ? TRY_AGAIN : TRY_DONE;
 	}
 	if (t->is_enough)
-		return succeeded(q);
+		return succeeded(t);
 	if (code != CURLE_OK)
 		return failed_code(t, code);
 	if (!is_success(t))
 		return failed_status(t, ret_after_ms);
-	if (is_ranged(q) && q->received != t->want) {
+	if (is_ranged(q) && t->at != t->want) {
 		q->result = -EIO;
 		snprintf(q->why, sizeof(q->why),
-			 "the answer ends after %" PRIu64 " of %" PRIu64 " bytes", q->received,
-			 t->want);
+			 "the answer ends after %" PRIu64 " of %" PRIu64 " bytes", t->at, t->want);
 		return TRY_AGAIN;
 	}
-	return succeeded(q);
+	return succeeded(t);
 }

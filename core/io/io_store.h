@@ -35,8 +35,11 @@ struct io_want {
 /* A non-zero result ends the listing. */
 typedef int io_store_fn(void *arg, const char *name, const struct io_object *object);
 
-/* Counts of reads. A store without a cache on disk counts nothing. */
+/* Counts of reads. */
 struct io_store_stats {
+	uint64_t requests, retries, received_bytes;
+	uint64_t hedges, hedges_won;       /* requests beside slow ones; those that came first */
+	bool has_cache;                    /* on disk */
 	uint64_t cache_hits, cache_misses; /* pieces: read from the cache; fetched */
 	uint64_t cache_hit_bytes, fetched_bytes;
 	uint64_t cache_stored, cache_evicted, cache_damaged; /* pieces */

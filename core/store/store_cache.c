@@ -59,13 +59,17 @@ static void cache_stats(struct io_store *base, struct io_store_stats *ret)
 	struct piece_dir_stats dir;
 
 	piece_dir_stats(c->dir, &dir);
-	*ret = (struct io_store_stats){ .cache_hits = atomic_load(&c->hits),
-					.cache_misses = atomic_load(&c->misses),
-					.cache_hit_bytes = atomic_load(&c->hit_bytes),
-					.fetched_bytes = atomic_load(&c->fetched_bytes),
-					.cache_stored = dir.stored,
-					.cache_evicted = dir.evicted,
-					.cache_damaged = dir.damaged };
+	*ret = (struct io_store_stats){ 0 };
+	if (c->below->ops->stats)
+		c->below->ops->stats(c->below, ret);
+	ret->has_cache = true;
+	ret->cache_hits = atomic_load(&c->hits);
+	ret->cache_misses = atomic_load(&c->misses);
+	ret->cache_hit_bytes = atomic_load(&c->hit_bytes);
+	ret->fetched_bytes = atomic_load(&c->fetched_bytes);
+	ret->cache_stored = dir.stored;
+	ret->cache_evicted = dir.evicted;
+	ret->cache_damaged = dir.damaged;
 }
 
 static void cache_refresh(struct io_store *base)

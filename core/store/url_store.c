@@ -261,6 +261,18 @@ static void store_free(struct io_store *base)
 	free(s);
 }
 
+static void stats(struct io_store *base, struct io_store_stats *ret)
+{
+	struct http_stats s;
+
+	http_stats(store_of(base)->http, &s);
+	*ret = (struct io_store_stats){ .requests = s.requests,
+					.retries = s.retries,
+					.received_bytes = s.bytes,
+					.hedges = s.hedges,
+					.hedges_won = s.hedges_won };
+}
+
 static const struct io_store_ops ops = {
 	.name = "url",
 	.lookup = lookup,
@@ -270,6 +282,7 @@ static const struct io_store_ops ops = {
 	.refresh = refresh,
 	.quiesce = quiesce,
 	.file = file_of,
+	.stats = stats,
 	.free = store_free,
 };
 

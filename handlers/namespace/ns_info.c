@@ -61,18 +61,34 @@ static int put_cache(struct cache *c, struct buf *ret)
 	return r;
 }
 
-/* Of a SOURCE with a URL and cache_dir=. */
-static int put_cache_dir(struct io_engine *io, struct buf *ret)
+struct row {
+	const char *name;
+	uint64_t value;
+};
+
+static int put_rows(const struct row *row, size_t n, struct buf *ret)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < n && r >= 0; i++)
+		r = put(ret, row[i].name, row[i].value);
+	return r;
+}
+
+/* Of a SOURCE with a URL, and of cache_dir=. */
+static int put_store(struct io_engine *io, struct buf *ret)
 {
 	struct io_store_stats s;
-	int r = 0;
+	int r;
 
 	if (!io_store_stats(io, &s))
 		return 0;
-	const struct {
-		const char *name;
-		uint64_t value;
-	} rows[] = {
+	const struct row of_url[] = {
+		{ "url_requests", s.requests },     { "url_retries", s.retries },
+		{ "url_bytes", s.received_bytes },  { "url_hedges", s.hedges },
+		{ "url_hedges_won", s.hedges_won },
+	};
+	const struct row of_cache[] = {
 		{ "cache_dir_hits", s.cache_hits },
 		{ "cache_dir_hit_bytes", s.cache_hit_bytes },
 		{ "cache_dir_misses", s.cache_misses },
@@ -82,9 +98,8 @@ static int put_cache_dir(struct io_engine *io, struct buf *ret)
 		{ "cache_dir_damaged", s.cache_damaged },
 	};
 
-	for (size_t i = 0; i < ARRAY_LEN(rows) && r >= 0; i++)
-		r = put(ret, rows[i].name, rows[i].value);
-	return r;
+	r = put_rows(of_url, ARRAY_LEN(of_url), ret);
+	return r < 0 || !s.has_cache ? r : put_rows(of_cache, ARRAY_LEN(of_cache), ret);
 }
 
 int ns_stats_json(struct ns *ns, struct buf *ret)
@@ -155,7 +170,7 @@ int ns_stats_json(struct ns *ns, struct buf *ret)
 	if (r >= 0)
 		r = put_cache(ns->ckpt->cache, ret);
 	if (r >= 0)
-		r = put_cache_dir(ns->ckpt->io, ret);
+		r = put_store(ns->ckpt->io, ret);
 	return r < 0 ? r : buf_add_str(ret, "\n}\n");
 }
 

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A source with a URL: a web server's steps and items, byte for byte those of the disk, and its faults."""
 
+import concurrent.futures
+import hashlib
 import os
 import pathlib
 import shutil
 import threading
+import time
 
 import pytest
 
@@ -219,3 +222,73 @@ def test_without_ranges_nothing_is_guessed(run):
     with servers.faulty(SAMPLE, lambda path, offset: whole) as url:
         r = run('cat', f'{url}/1500/{LEAF}', ok=False, text=False)
         assert r.returncode == 1 and b'status 200' in r.stderr, r.stderr
+
+
+# ---- second requests beside slow ones ----
+
+
+class Slow:
+    """Answers ranges of data files: from the one with the number `first` on, `many` of them by `fault`."""
+
+    def __init__(self, fault, first, many=1):
+        self.fault, self.which, self.n, self.lock = fault, range(first, first + many), 0, threading.Lock()
+
+    def __call__(self, path, offset):
+        with self.lock:
+            self.n += '/d/' in path
+            return self.fault if '/d/' in path and self.n in self.which else None
+
+
+def stalls(half, ended):
+    """An answer without its bytes, or with half of them, until the test ends."""
+    def answer(h, content, start, end):
+        if half:
+            h._head(206, end - start, ETag=f'"{hashlib.sha256(content).hexdigest()[:16]}"',
+                    Content_Range=f'bytes {start}-{end - 1}/{len(content)}')
+            h.wfile.write(content[start:(start + end) // 2])
+            h.wfile.flush()
+        ended.wait(600)
+        h.reset()
+        return True
+    return answer
+
+
+def views(m, n, leaf='state/params/embed/table'):
+    """As many requests for the chunk of a leaf: nothing is cached."""
+    return [compare.read_all(m / f'{leaf}[{i}:{i + 1}].npy') for i in range(n)]
+
+
+@pytest.mark.parametrize('half', [False, True])
+def test_a_stalled_range_is_asked_for_again_beside(mount, half):
+    """A reader waits for the second request, neither for the first one nor for the deadline, after which it would be made again."""
+    ended = threading.Event()
+    try:
+        with servers.faulty(SAMPLE / '1500', Slow(stalls(half, ended), 20)) as url:
+            m = mount(url, 'cache=0')
+            got = views(m, 30)
+            stats = m.stats()
+            ended.set()
+            m.unmount()
+    finally:
+        ended.set()
+    assert got == views(mount(SAMPLE / '1500', 'cache=0'), 30)
+    assert stats['url_hedges_won'] >= 1 and stats['url_retries'] == 0, stats
+
+
+def test_a_server_that_is_slow_for_all_is_not_asked_for_more(mount):
+    """Fast at first, then slow for everything: the share of second requests is bounded."""
+    def slow(h, content, start, end):
+        time.sleep(0.4)
+        return False
+
+    with servers.faulty(SAMPLE / '1500', Slow(slow, 30, 1000)) as url:
+        m = mount(url, 'cache=0', 'connections=8')
+        views(m, 29)
+        before = m.stats()
+        leaves = [f'state/opt_state/0/{of}/layers/{i}/attention/{name}/kernel' for of in ('mu', 'nu') for i in (0, 1) for name in ('key', 'out')]
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda leaf: views(m, 8, leaf), leaves))
+        stats = m.stats()
+    slow_ones = stats['url_requests'] - before['url_requests']
+    assert slow_ones >= 50 and 1 <= stats['url_hedges'] <= 4 + slow_ones // 20, stats
+    assert stats['url_retries'] == 0, stats

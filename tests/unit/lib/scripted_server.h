@@ -13,13 +13,18 @@
 
 #include "tests/unit/lib/unit.h"
 
-#define ANSWERS 8
+#define ANSWERS 24
+/* In front of an answer: the connection stays open until the server ends. Or: what follows LATER is
+ * sent when the next connection has been answered. */
+#define STALL "\1"
+#define LATER "\2"
 
 struct server {
 	int fd;
 	char url[64];
 	const char *answer[ANSWERS]; /* "": the connection is closed without one */
 	unsigned n, asked;
+	int held[ANSWERS]; /* connections that stay open; 0: none */
 	char request[ANSWERS][1024];
 	pthread_t thread;
 };
@@ -65,15 +70,23 @@ static void *serve(void *arg)
 	struct server *s = arg;
 
 	for (unsigned i = 0; i < s->n; i++) {
+		const char *answer = s->answer[i];
 		int fd = accept(s->fd, NULL, NULL);
 
 		if (fd < 0)
 			break;
 		receive(fd, s->request[i], sizeof(s->request[i]));
 		s->asked++;
-		if (s->answer[i][0])
-			send_answer(fd, s->answer[i]);
-		close(fd);
+		if (*answer == *STALL || *answer == *LATER)
+			s->held[i] = fd;
+		if (*answer == *STALL)
+			answer++;
+		if (*answer && *answer != *LATER)
+			send_answer(fd, answer);
+		if (!s->held[i])
+			close(fd);
+		if (i && s->answer[i - 1][0] == *LATER)
+			send_answer(s->held[i - 1], s->answer[i - 1] + 1);
 	}
 	return NULL;
 }
@@ -97,6 +110,9 @@ static void server_stop(struct server *s)
 {
 	shutdown(s->fd, SHUT_RDWR);
 	pthread_join(s->thread, NULL);
+	for (unsigned i = 0; i < ANSWERS; i++)
+		if (s->held[i])
+			close(s->held[i]);
 	close(s->fd);
 }
 
