@@ -12,7 +12,7 @@
 static int begin(struct store *s, const char *path, char *url, const struct io_want *want,
 		 bool once, struct first_range *ret)
 {
-	size_t n = MIN(want->n, (size_t)FIRST_RANGE_MAX);
+	size_t n = want->n > FIRST_RANGE_MAX ? IO_FIRST_BYTES : want->n;
 	int r;
 
 	*ret = (struct first_range){ .piece = { malloc(n), want->off, n } };

@@ -8,7 +8,9 @@
 
 #include "core/store/url_store_impl.h"
 
-#define FIRST_RANGE_MAX (4 << 20) /* of a longer one only the beginning is asked for */
+/* Of a longer one only the beginning is asked for: the rest is better asked for in parts, all at
+ * once. */
+#define FIRST_RANGE_MAX (4 << 20)
 
 /* The caller's memory, at the same place from begin to end; release accepts a zeroed one. */
 struct first_range {

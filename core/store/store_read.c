@@ -183,6 +183,8 @@ static void set_results(struct store *s, struct batch *b)
 
 			if (req->result < 0)
 				continue;
+			if (q->result == -ESTALE || q->result == -ENOENT)
+				looked_forget(&s->looked, req->file->key);
 			req->result = q->result;
 			req->why = str_fmt("'%s': %s", q->name, q->why);
 		}

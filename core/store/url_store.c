@@ -182,9 +182,14 @@ static int look_by_range(struct store *s, const char *path, const struct io_want
 static int look(struct store *s, const char *path, const struct io_want *want,
 		struct io_object *ret)
 {
-	bool by_range = want && along_by_range(&s->along, path, s->kind->list_begin);
-	int r = by_range ? look_by_range(s, path, want, ret) : 1;
+	struct looked_turn turn;
+	int r = 1;
 
+	if (looked_begin(&s->looked, path, &turn, ret))
+		return 0;
+	if (want && along_by_range(&s->along, path, s->kind->list_begin))
+		r = look_by_range(s, path, want, ret);
+	looked_end(&s->looked, path, &turn, r == 0 ? ret : NULL);
 	return r > 0 ? s->kind->look(s, path, ret) : r;
 }
 
@@ -233,6 +238,7 @@ static int list(struct io_store *base, const char *path, io_store_fn *each, void
 static void refresh(struct io_store *base)
 {
 	object_lists_drop(&store_of(base)->listings);
+	looked_clear(&store_of(base)->looked);
 }
 
 static void quiesce(struct io_store *base)
@@ -256,6 +262,7 @@ static void store_free(struct io_store *base)
 		s->kind->close(s);
 	object_lists_release(&s->listings);
 	along_release(&s->along);
+	looked_release(&s->looked);
 	free(s->root);
 	free(s->base.url);
 	free(s);
@@ -437,6 +444,7 @@ static struct store *take_reached(const char *url, const struct url_store_opts *
 			s->opts = *opts;
 			object_lists_descend(&s->listings, path);
 			along_descend(&s->along, path);
+			looked_clear(&s->looked);
 			return s;
 		}
 		err_clear();
@@ -465,6 +473,7 @@ static int open_store(const char *url, const struct url_store_opts *opts, struct
 	s->kind = kind;
 	object_lists_init(&s->listings, opts->listing_ms ? opts->listing_ms : LISTING_MS);
 	along_init(&s->along, opts->listing_ms ? opts->listing_ms : LISTING_MS);
+	looked_init(&s->looked, opts->listing_ms ? opts->listing_ms : LISTING_MS);
 	r = fill(s, url, opts);
 	if (r < 0) {
 		store_free(&s->base);

@@ -7,6 +7,7 @@
 
 #include "core/http/http.h"
 #include "core/store/along.h"
+#include "core/store/looked.h"
 #include "core/store/object_list.h"
 #include "core/store/url_store.h"
 
@@ -19,6 +20,7 @@ struct store {
 	void *own;  /* the kind's */
 	struct object_lists listings;
 	struct along along;
+	struct looked looked;
 };
 
 struct bucket_dialect;
