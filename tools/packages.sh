@@ -17,7 +17,7 @@ packages_tour=(attr less python3-numpy)
 packages_mpi=(libopenmpi-dev openmpi-bin)
 # To test it.
 packages_test=(
-	libcmocka-dev g++ clang clang-format libclang-rt-14-dev valgrind strace fio attr less rsync tar
+	libcmocka-dev g++ clang clang-format libclang-rt-14-dev valgrind strace fio attr less rsync restic tar
 	e2fsprogs xfsprogs btrfs-progs bindfs dmsetup
 	python3 python3-venv python3-dev git groff-base gcovr nginx-light openssl
 )

@@ -10,7 +10,6 @@ import subprocess
 import sys
 
 import pytest
-import yaml
 
 from lib import tour
 
@@ -177,42 +176,7 @@ def test_a_tour_that_lies_is_found(pasted):
     assert tour.faults(page, 'U', where, env)
 
 
-# ---- docs/recipes.md ----
-
-RECIPES = TOP / 'docs/recipes.md'
-
-
-def blocks(kind):
-    return re.findall(rf'```{kind}\n(.*?)```', RECIPES.read_text(), re.S)
-
-
-def test_the_commands_of_the_recipes(pasted):
-    where, env = pasted
-    shutil.copytree(TOP / 'tests/data/sample', where / 'ckpts')
-    assert not tour.faults(RECIPES, 'Recipes', where, env)
-
-
-def test_the_files_of_the_recipes(mount, program, tmp_path):
-    """What is not run here is at least what its readers take."""
-    pod, = map(yaml.safe_load, blocks('yaml'))
-    compose = yaml.safe_load((TOP / 'compose.yaml').read_text())
-    sidecar = pod['spec']['initContainers'][0]
-    assert sidecar['args'] == compose['services']['pytreefs']['command'][:-2] + ['/source', '/weights']
-    mounted = {v['name'] for c in [sidecar, *pod['spec']['containers']] for v in c['volumeMounts']}
-    assert mounted == {v['name'] for v in pod['spec']['volumes']}
-    # The variables of the template, and options that a mount takes.
-    conf = dict(line.split('=', 1) for line in blocks('ini')[0].splitlines())
-    unit = (TOP / 'debian/pytreefs.pytreefs@.service').read_text()
-    assert set(conf) == set(re.findall(r'\$\{(\w+)\}', unit))
-    source, target, kind, options, *rest = blocks('fstab')[0].split()
-    assert (source, target, kind, rest) == (conf['SOURCE'], conf['MOUNTPOINT'], 'pytreefs', ['0', '0'])
-    m = mount(TOP / 'tests/data/sample', *options.split(','))
-    assert (m / 'latest').exists()
-    for text in blocks('sh'):
-        subprocess.run(['bash', '-n'], input=text, text=True, check=True)
-    for text in blocks('python'):
-        compile(text, str(RECIPES), 'exec')
-
+# ---- the container ----
 
 def test_the_container_installs_what_packages_sh_knows():
     """Each package that Containerfile names is one of the build's or ours, and its binaries are those that debian/ makes."""
