@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * access.c - modes of several files put together, and the user on whose behalf a thread works.
+ * access.c - combine the modes of several files, and the user for whom a thread works.
  */
 #include "core/step/access.h"
 
@@ -15,13 +15,13 @@
 
 #define GROUPS_MAX 65536
 
-/* ---- ids that this user namespace does not know ---- */
+/* ---- ids that this user namespace does not map ---- */
 
-/* The ranges of a map of ids: "inside outside count" on each line. */
+/* The ranges of a uid_map or gid_map; each line of the file is "inside outside count". */
 struct id_map {
 	struct {
 		unsigned first, n;
-	} range[340]; /* as many as the kernel takes */
+	} range[340]; /* the most that the kernel accepts */
 	size_t n;
 	bool known;
 };
@@ -62,7 +62,9 @@ static void make_known(struct access *a)
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 	pthread_once(&once, read_maps);
-	/* The kernel lets nobody write where it does not know the group, and gives no reason. */
+	/*
+	 * The kernel refuses all writes to a file whose owner or group is not mapped, with EACCES.
+	 */
 	if (!is_mapped(&gids, a->gid)) {
 		a->gid = getegid();
 		a->mode = (a->mode & ~070u) | ((a->mode & 07) << 3);
@@ -109,7 +111,7 @@ void access_readers(struct access *a, bool is_dir)
 	a->mode = may | may >> 2;
 }
 
-/* ---- several ---- */
+/* ---- several files ---- */
 
 static bool is_for_all(const struct access *a)
 {
@@ -127,8 +129,10 @@ void access_both(struct access *a, const struct access *b)
 		*a = *b;
 		return;
 	}
-	/* Where one's owner or group is not the other's, each of its classes may be any class of
-	 * the other. */
+	/*
+	 * If the owners or groups differ, a user in a class of one file may be in any class of the
+	 * other, so a class keeps only the bits that all these classes have.
+	 */
 	if (a->uid == b->uid) {
 		owner &= b_owner;
 	} else {
@@ -170,7 +174,7 @@ static int add_one(struct io_dir *dir, const char *rel, bool is_dir, struct acce
 	return 1;
 }
 
-/* Whether a reader of a checkpoint opens the file. */
+/* Whether readers of a checkpoint open the file. */
 static bool counts(const char *name)
 {
 	return (name[0] != '.' || name[1] == 'z') && !step_name_is_tmp(span_str(name));
@@ -191,7 +195,7 @@ static int add_entry(void *arg, const char *name, unsigned char type)
 	path = strcmp(b->rel, ".") ? str_fmt("%s/%s", b->rel, name) : strdup(name);
 	if (!path)
 		return fail(-ENOMEM, "cannot look at '%s'", name);
-	/* Links count as what they lead to. */
+	/* Symbolic links count as their targets. */
 	if (type != DT_DIR && type != DT_REG) {
 		r = io_stat(b->dir, path, &st);
 		type = r >= 0 && S_ISDIR(st.st_mode) ? DT_DIR : DT_REG;
@@ -208,10 +212,13 @@ static int add_entry(void *arg, const char *name, unsigned char type)
 static int look_in(struct io_dir *dir, const char *rel, bool deep, unsigned depth, struct access *a)
 {
 	struct below b = { dir, rel, deep, depth, a };
-	/* In a store all that is in a directory has its access. */
+	/* In a store, everything in a directory has the access of the directory. */
 	int r = io_dir_in_store(dir) ? 0 : io_list(dir, rel, add_entry, &b);
 
-	/* Gone meanwhile; and what this process may not list, nobody reads through it. */
+	/*
+	 * The directory was removed meanwhile, or this process may not list it; then it cannot show
+	 * its files to anyone.
+	 */
 	if (r == -ENOENT || r == -EACCES || r == -ENOTDIR) {
 		err_clear();
 		return 0;

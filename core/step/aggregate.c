@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * aggregate.c - a number or array of the legacy msgpack file as a zarr array of one chunk.
+ * aggregate.c - show a number or array of the legacy msgpack file as a zarr array of one chunk.
  *
- * So everything above reads it as any other array. Arrays beyond a GiB are split
- * in the file; those are put together in an unlinked temporary file.
+ * All other code thus reads it as any array. Arrays larger than 1 GiB are stored in pieces, which
+ * are joined in an unlinked temporary file.
  */
 #include "core/step/aggregate.h"
 
@@ -31,7 +31,7 @@ static int put_meta(struct kv *kv, const struct shape_of *s)
 	return r < 0 ? r : kv_put(kv, span_str(".zarray"), buf_span(&text));
 }
 
-/* "0.0.0": the one chunk. */
+/* Append the key of the only chunk: "0.0.0". */
 static int chunk_key(unsigned rank, struct buf *ret)
 {
 	int r = buf_add_byte(ret, '0');
@@ -41,7 +41,7 @@ static int chunk_key(unsigned rank, struct buf *ret)
 	return r;
 }
 
-/* The pieces of an array one after the other in a temporary file. */
+/* Write the pieces of an array one after the other to a temporary file. */
 static int join_pieces(struct item *item, const struct aggregate *a, uint64_t bytes,
 		       struct io_file **ret)
 {

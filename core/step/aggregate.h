@@ -8,8 +8,8 @@
 #include "core/step/item.h"
 
 /*
- * A store that holds one array, with no prefix, for the aggregate value of a leaf: its bytes stay
- * in the file. -EOPNOTSUPP for a dtype that we do not have.
+ * Make a store that holds one array, with an empty prefix, for the aggregate value of a leaf; its
+ * data stays in the file. -EOPNOTSUPP for a dtype that is not supported.
  */
 int aggregate_store(struct item *item, const struct aggregate *a, struct kv **ret);
 

@@ -16,7 +16,7 @@
 
 #define REFUSED_MAX 256 /* arrays whose errors are remembered */
 
-#define THREADS_WAITING 32u /* for a store */
+#define THREADS_WAITING 32u /* the most threads that wait for a store */
 
 static unsigned processors(void)
 {
@@ -52,7 +52,7 @@ static int open_engine(struct ckpt *c)
 	if (!path_is_url(c->opts.source))
 		return io_engine_open(c->opts.io, &c->io);
 	c->opts.store.names = known_names;
-	/* A prefix is there with its first object: a new root of steps has none. */
+	/* A prefix exists only once it has an object, so that of a new root has none. */
 	c->opts.store.may_be_empty = c->opts.shape == SHAPE_ROOT && store_is_bucket(c->opts.source);
 	r = store_open(c->opts.source, &c->opts.store, &store);
 	if (r < 0)
@@ -65,9 +65,11 @@ static int open_engine(struct ckpt *c)
 int ckpt_open(const struct ckpt_opts *opts, struct ckpt **ret)
 {
 	struct ckpt *c = calloc(1, sizeof(*c));
-	/* A decoder's history is memory beside the cache: honest frames need up to 8 MiB, the
-	 * highest levels 128 MiB, which only a large cache pays for. All decoders have half of the
-	 * budget. */
+	/*
+	 * The window of a decoder is memory outside the cache: common frames need up to 8 MiB, the
+	 * highest levels 128 MiB, which only a large cache allows. All decoders together may use
+	 * half of the budget.
+	 */
 	struct streams_opts so = { .spill_dir = opts->spill_dir,
 				   .spill_limit = opts->spill_limit,
 				   .window_limit = MAX(9 * MiB, opts->cache_bytes / 2),
@@ -126,7 +128,10 @@ unsigned ckpt_threads(const struct ckpt *c)
 
 	if (c->opts.threads)
 		return c->opts.threads;
-	/* Of a store they wait more than they decode, each for one answer. */
+	/*
+	 * Threads that read from a store mostly wait for answers, each for one at a time, so there
+	 * may be more of them than processors.
+	 */
 	return io_dir_in_store(c->source) ? MAX(processors(), MIN(connections, THREADS_WAITING)) :
 					    processors();
 }
@@ -143,7 +148,7 @@ void ckpt_close(struct ckpt *c)
 {
 	if (!c)
 		return;
-	/* Jobs that are under way hold streams and cache entries. */
+	/* Jobs in flight hold streams and entries of the cache. */
 	pool_free(c->pool);
 	streams_free(c->streams);
 	meta_cache_free(c->metas);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ckpt.h - an opened SOURCE: everything that a process needs of it, passed in, nothing global.
+ * ckpt.h - an opened SOURCE: everything that a process needs to read it. Nothing is global.
  *
- * ckpt_open() validates and may print through the caller; it makes no thread.
- * ckpt_start() makes threads: after any fork.
+ * ckpt_open() validates the SOURCE and starts no threads; ckpt_start() starts them, after any
+ * fork().
  */
 #ifndef PYTREEFS_CKPT_H
 #define PYTREEFS_CKPT_H
@@ -21,32 +21,34 @@ enum atomicity { ATOMICITY_AUTO, ATOMICITY_RENAME, ATOMICITY_COMMIT_FILE };
 
 struct ckpt_opts {
 	const char *source;          /* a path, or a URL (core/store) */
-	struct url_store_opts store; /* of a URL; its names are ours */
+	struct url_store_opts store; /* if source is a URL; `names` is set by ckpt_open() */
 	const char *io;              /* engine stack: "auto", "trace:sync" */
-	bool keep_written;           /* what is saved stays in the page cache */
-	enum shape shape;            /* SHAPE_UNKNOWN: recognise it */
-	const char *todelete; /* where deleted steps of a root are moved, below it; or NULL */
+	bool keep_written;           /* written files stay in the page cache */
+	enum shape shape;            /* SHAPE_UNKNOWN: detect it */
+	const char *todelete; /* where deleted steps of a root are moved, relative to it; or NULL */
 	uint64_t cache_bytes, read_budget, write_budget;
-	const char *spill_dir; /* NULL: no spill files */
+	const char *spill_dir; /* directory of spill files; NULL: none are made */
 	uint64_t spill_limit;
 	unsigned threads; /* 0: one per processor */
 	enum missing missing;
 	enum atomicity atomicity;
-	const char *aggregate_filename; /* of legacy items: "checkpoint" */
-	/* SOURCE is not a checkpoint: its one item is this safetensors file in it, or "." for the
-	 * shards in it. NULL: it is one. */
+	const char *aggregate_filename; /* of legacy items, "checkpoint" */
+	/*
+	 * SOURCE is not a checkpoint: its only item is this safetensors file in it, or "." for all
+	 * the shards in it. NULL: SOURCE is a checkpoint.
+	 */
 	const char *safetensors;
 	const char *safetensors_separator; /* NULL: "." */
-	/* Which extension a leaf's default format has; from the handlers. */
+	/* Returns the extension of a leaf's default format; set by the handlers. */
 	tree_ext_fn *ext_of;
 	void *ext_arg;
-	/* May put another tree, made of it, in the place of an item's stored one; or NULL. */
+	/* May replace the stored tree of an item by one made from it; NULL: the tree is kept. */
 	int (*retree)(void *arg, const char *path, struct tree **tree);
 	void *retree_arg;
 };
 
 struct ckpt {
-	struct ckpt_opts opts; /* strings are borrowed from who opened it */
+	struct ckpt_opts opts; /* the strings are borrowed from the caller of ckpt_open() */
 	struct io_engine *io;
 	struct io_dir *source;
 	enum shape shape;
@@ -55,26 +57,32 @@ struct ckpt {
 	struct budget read_budget, write_budget;
 	struct streams *streams;
 	struct meta_cache *metas;
-	struct refusals refused_arrays; /* by item and leaf */
-	struct zarr_env env;            /* of all arrays */
+	struct refusals refused_arrays; /* errors of arrays, by item and leaf */
+	struct zarr_env env;            /* used by all arrays */
 	/*
-	 * Of arrays that are read while another one, made of them, is being read: that one's reader
-	 * may hold some of the budget, and it may be a worker of the pool.
+	 * Used by arrays that are read while an array computed from them is being read: the reader
+	 * of the latter may hold a part of read_budget, and may be a worker of the pool.
 	 */
 	struct zarr_env inner_env;
 	struct budget inner_budget;
-	struct write_env write_env; /* of all that are written */
-	struct stat st;             /* of SOURCE, when it was opened */
+	struct write_env write_env; /* used by all writers */
+	struct stat st;             /* of SOURCE at ckpt_open() */
 };
 
-/* -EINVAL when SOURCE is nothing of ours (see detect_shape()). */
+/*
+ * Open SOURCE. The strings in opts are borrowed until ckpt_close(). -EINVAL when SOURCE is not a
+ * checkpoint (see detect_shape()).
+ */
 int ckpt_open(const struct ckpt_opts *opts, struct ckpt **ret);
-/* How much of a path of a URL is a directory there, as store_reach(). */
+/* The length of the part of the URL that is a directory: store_reach(). */
 int ckpt_reach(const char *url, const struct url_store_opts *opts, size_t *ret);
-/* How many threads ckpt_start() starts. */
+/* The number of threads that ckpt_start() starts. */
 unsigned ckpt_threads(const struct ckpt *c);
 int ckpt_start(struct ckpt *ckpt);
-/* Everything that was opened through it must be closed. Accepts NULL. */
+/*
+ * Stops the threads and frees everything. All items and files opened from it must be closed before.
+ * Accepts NULL.
+ */
 void ckpt_close(struct ckpt *ckpt);
 
 DEFINE_AUTO(ckpt, struct ckpt, ckpt_close);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * detect.c - the table of layouts: first match wins.
+ * detect.c - recognize the layout of a directory by its files; the first match
+ * wins.
  *
- * Two levels of recursion are enough (root, step, item), and of many children
- * only as many are opened as it takes to decide.
+ * At most the directory, its children and theirs are read (a root, its steps
+ * and items), and only until the answer is known.
  */
 #include "core/step/detect.h"
 
@@ -58,7 +59,7 @@ static int add_child(void *arg, const char *name, unsigned char type)
 
 		if (r < 0)
 			return r;
-		/* A link that leads nowhere or out of the source is neither. */
+		/* A link to nowhere or out of the source is neither a file nor a directory. */
 		r = io_stat(c->dir, path, &st);
 		if (err_passes(r))
 			return r;
@@ -98,8 +99,10 @@ static bool has_prefix(const struct children *c, const char *prefix)
 	return false;
 }
 
-/* `_CHECKPOINT_METADATA` with a non-empty map of item handlers: 1 or 0. Damaged ones count as
- * absent. */
+/*
+ * Whether `_CHECKPOINT_METADATA` has a non-empty map of item handlers: 1 or 0. A damaged file
+ * counts as absent.
+ */
 static int names_items(const struct children *c)
 {
 	auto_free char *path = NULL;
@@ -118,8 +121,10 @@ static int names_items(const struct children *c)
 	return json_is(items, JSON_OBJECT) && items->n > 0;
 }
 
-/* Whether a file is an array's metadata: 1 or 0. A zarr group is not; what cannot be read may have
- * been one. */
+/*
+ * Whether a file is the metadata of an array: 1 or 0. That of a zarr group is not; a file that
+ * cannot be parsed counts as an array's.
+ */
 static int is_array(struct io_dir *dir, const char *path)
 {
 	auto_buf text = { 0 };
@@ -141,7 +146,10 @@ static int is_array(struct io_dir *dir, const char *path)
 	return !json_is(type, JSON_STRING) || !span_eq(type->s, span_str("group"));
 }
 
-/* An array's metadata directly below a child directory: the directory-per-leaf form. */
+/*
+ * Whether a child directory directly contains metadata of an array, as in the layout with a
+ * directory for each leaf.
+ */
 static int has_arrays(const struct children *c)
 {
 	for (size_t i = 0; i < c->n; i++) {
@@ -164,7 +172,7 @@ static int has_arrays(const struct children *c)
 	return 0;
 }
 
-/* Rows 2 and 4 to 6: a PyTree. */
+/* Whether the directory is a PyTree: its files, then the arrays in its child directories. */
 static int is_pytree(const struct children *c)
 {
 	auto_free char *path = NULL;
@@ -199,8 +207,10 @@ int detect_pytree(struct io_dir *dir, const char *rel)
 	return r;
 }
 
-/* Whether some child directory is a PyTree; stops at the first. One that cannot be read does not
- * hide it. */
+/*
+ * Whether a child directory is a PyTree; stops at the first. An error in one child does not hide
+ * another that is one.
+ */
 static int has_pytree_child(const struct children *c)
 {
 	struct err_note bad = { 0 };
@@ -222,7 +232,7 @@ static int has_pytree_child(const struct children *c)
 	return bad.code ? err_restore(&bad) : 0;
 }
 
-/* Rows 2 to 8, for a directory whose children are known. */
+/* The shape, if the directory is an item or a step and its own files say so; else SHAPE_UNKNOWN. */
 static int shape_of_children(const struct children *c, enum shape *ret)
 {
 	int r = 0;
@@ -261,7 +271,7 @@ int detect_step(struct io_dir *dir, const char *rel, enum shape *ret)
 
 	if (r >= 0)
 		r = shape_of_children(&c, &shape);
-	/* A step of releases before 0.5.11 has no file of its own: it is told by its items. */
+	/* Steps of releases before 0.5.11 have no file that marks them; their items do. */
 	if (r >= 0 && shape == SHAPE_UNKNOWN) {
 		r = has_pytree_child(&c);
 		if (r > 0)
@@ -274,7 +284,7 @@ int detect_step(struct io_dir *dir, const char *rel, enum shape *ret)
 	return 0;
 }
 
-/* What row 9 and 10 look at: a child that may be a step or an item. */
+/* Whether a child may be a step or an item. */
 static bool counts(const struct child *ch)
 {
 	return ch->is_dir && !step_name_is_tmp(span_str(ch->name)) && strcmp(ch->name, "metadata");
@@ -287,13 +297,19 @@ static bool has_number(const char *name)
 	return step_name_parse(span_str(name), &n) == 1;
 }
 
-/* Rows 9 and 10, from the children. One that cannot be read says nothing of the others. */
+/*
+ * Recognize a root, or a step without a file that marks it, by the children. An error in one child
+ * does not hide the others.
+ */
 static int shape_of_root(const struct children *c, enum shape *ret)
 {
 	struct err_note bad = { 0 };
 
 	for (int pass = 0; pass < 2; pass++) {
-		/* Children without a number first: one of them that is an item makes this a step. */
+		/*
+		 * First the children whose names have no number: an item among them makes this a
+		 * step.
+		 */
 		for (size_t i = 0; i < c->n; i++) {
 			auto_free char *path = NULL;
 			enum shape shape;
@@ -328,7 +344,7 @@ static int shape_of_root(const struct children *c, enum shape *ret)
 	return bad.code ? err_restore(&bad) : 0;
 }
 
-/* Whether a child directory holds steps that were moved away: 1 or 0. */
+/* Whether a child directory holds deleted steps that were moved there: 1 or 0. */
 static int holds_deleted(const struct children *c, const struct child *ch, const char *todelete)
 {
 	auto_free char *mark = str_fmt("%s/" DETECT_DELETED_FILE, ch->name), *path = NULL;
@@ -384,7 +400,10 @@ int detect_shape(struct io_dir *dir, const char *rel, const char *todelete, enum
 		r = shape_of_root(&c, &shape);
 	for (size_t i = 0; i < c.n; i++)
 		others |= !c.child[i].is_dir || counts(&c.child[i]);
-	/* Row 11: nothing but temporaries and root metadata, or nothing at all. */
+	/*
+	 * A directory with only temporary directories and root metadata, or an empty one, is a root
+	 * without steps.
+	 */
 	if (r >= 0 && shape == SHAPE_UNKNOWN && !others)
 		shape = SHAPE_ROOT;
 	children_release(&c);
@@ -414,7 +433,7 @@ int detect_flax_file(struct io_dir *dir, const char *rel)
 	return r < 0 ? r : (first >= 0x80 && first <= 0x8f) || first == 0xde || first == 0xdf;
 }
 
-/* "jax_random_key" beside "jax_random_key_metadata". */
+/* Whether there are a "NAME_key" and a "NAME_key_metadata", as of a random key. */
 static bool is_random_key(const struct children *c)
 {
 	for (size_t i = 0; i < c->n; i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * detect.h - what is this directory? Told by content, never by the type strings of metadata.
+ * detect.h - recognize a directory by its contents, never by the type strings in metadata.
  */
 #ifndef PYTREEFS_DETECT_H
 #define PYTREEFS_DETECT_H
@@ -10,39 +10,43 @@
 enum shape {
 	SHAPE_UNKNOWN,
 	SHAPE_ROOT, /* a directory of steps */
-	SHAPE_STEP, /* items */
+	SHAPE_STEP, /* a directory of items */
 	SHAPE_ITEM, /* one PyTree */
 };
 
-/* Kinds of item: children of a step. */
+/* The kinds of items, which are the children of a step. */
 enum item_kind {
 	ITEM_PYTREE,
 	ITEM_COMPOSITE, /* items inside an item: random keys */
-	ITEM_STORED,    /* JSON, proto, anything else: shown as stored */
+	ITEM_STORED,    /* JSON, proto, or anything else: shown as stored */
 };
 
-/* In a directory to which steps of a root were moved (todelete=): it says nothing of what the root
- * is. */
+/*
+ * The name of a file in a directory into which steps of a root were moved (todelete=).
+ * detect_shape() ignores such directories.
+ */
 #define DETECT_DELETED_FILE ".pytreefs-deleted"
 
 /*
- * Recognise rel beneath dir. An empty directory is a root without steps; so is one that holds
- * nothing but steps that were moved away, to todelete (or NULL) or to a directory with
- * DETECT_DELETED_FILE. -EINVAL when it is nothing of ours, saying what was looked for; -EBUSY when
- * its name says that it is not committed.
+ * Recognize the directory rel of dir. An empty directory is a root without steps, and so is one
+ * that holds only steps moved there by deletion, to todelete (which may be NULL) or to a directory
+ * with DETECT_DELETED_FILE. -EINVAL when it is not a checkpoint, with a note of what was looked
+ * for; -EBUSY when its name says that it is not committed.
  */
 int detect_shape(struct io_dir *dir, const char *rel, const char *todelete, enum shape *ret);
-/* Whether rel (a child of a root) is a committed checkpoint: SHAPE_STEP or SHAPE_ITEM, or
- * SHAPE_UNKNOWN. */
+/*
+ * Whether rel, a child of a root, is a committed checkpoint: ret is SHAPE_STEP or SHAPE_ITEM, else
+ * SHAPE_UNKNOWN.
+ */
 int detect_step(struct io_dir *dir, const char *rel, enum shape *ret);
 /* Whether rel is a PyTree item: 1 or 0. */
 int detect_pytree(struct io_dir *dir, const char *rel);
 int detect_item(struct io_dir *dir, const char *rel, enum item_kind *ret);
-/* A flax checkpoint: a file that begins with a msgpack map. 1 or 0. */
+/* Whether rel is a flax checkpoint, a file that begins with a msgpack map: 1 or 0. */
 int detect_flax_file(struct io_dir *dir, const char *rel);
 
 const char *shape_text(enum shape s);
-/* Files of the stored form that are hidden in a tree or a step: markers, `_sharding`, databases. */
+/* Whether a file of a step or an item is not shown: markers, `_sharding`, databases. */
 bool detect_is_hidden(struct span name);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * document.c - read small files, map copies of large ones.
+ * document.c - read small files, and map a copy of large ones.
  */
 #include "core/step/document.h"
 
@@ -22,7 +22,7 @@ void document_release(struct document *d)
 	*d = (struct document){ 0 };
 }
 
-/* Bytes of the file outside of its holes. */
+/* The number of bytes of the file outside of holes. */
 static uint64_t count_data(const struct io_file *file)
 {
 	uint64_t from, to = 0, n = 0;
@@ -32,7 +32,10 @@ static uint64_t count_data(const struct io_file *file)
 	return n;
 }
 
-/* At most `most` bytes outside of holes, as many as were counted: it may be written meanwhile. */
+/*
+ * Copy all bytes outside of holes, at most `most`, which is their number when they were counted;
+ * the file may be written meanwhile.
+ */
 static int copy_data(struct io_file *file, struct io_file *copy, uint64_t most)
 {
 	uint64_t from, to = 0, n = 0;
@@ -40,14 +43,18 @@ static int copy_data(struct io_file *file, struct io_file *copy, uint64_t most)
 
 	while (r >= 0 && io_file_data(file, to, &from, &to)) {
 		n += to - from;
-		r = n > most ? fail(-EUCLEAN,
-				    "'%s' was written while it was read: %llu bytes of it were no "
-				    "holes, and %llu at offset %llu are more",
-				    file->name, (unsigned long long)most,
-				    (unsigned long long)(to - from), (unsigned long long)from) :
-			       io_copy_range(file, copy, from, to - from);
+		r = n > most ?
+			    fail(-EUCLEAN,
+				 "'%s' was written while it was read: it had %llu bytes of data, "
+				 "and %llu more appeared at offset %llu",
+				 file->name, (unsigned long long)most,
+				 (unsigned long long)(to - from), (unsigned long long)from) :
+			    io_copy_range(file, copy, from, to - from);
 	}
-	/* Beyond the end of a file that was cut meanwhile there is no data, and no hole either. */
+	/*
+	 * Beyond the end of a file that was truncated meanwhile, no data is found, which is not a
+	 * hole.
+	 */
 	if (r >= 0)
 		r = io_file_check_size(file);
 	return r < 0 ? r : io_file_truncate(copy, file->size);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * item.c - opening a PyTree item: its store, and the small files beside it.
+ * item.c - open a PyTree item: its store, and the small files beside it.
  *
- * Where its tree comes from is item_tree.c's. Which store the arrays are in is
- * told by what is there: a database at the top, parts of one that were never
- * merged, or a directory per leaf.
+ * item_tree.c reads its tree. The files that are there decide in which store
+ * the arrays are: a database at the top, parts of a database that were never
+ * merged, or a directory for each leaf.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -79,7 +79,7 @@ static int open_stores(struct item *item)
 		r = open_dir_store(item, &dirs);
 	if (r < 0)
 		return r;
-	/* Beside a database there may be leaves that lie as directories: mixed trees. */
+	/* In a mixed tree some leaves are directories beside the database. */
 	if (item->kv)
 		item->dirs = dirs;
 	else
@@ -89,7 +89,7 @@ static int open_stores(struct item *item)
 
 /* ---- opening ---- */
 
-/* A flax checkpoint is one file: the tree is in it, and nothing beside it. */
+/* A flax checkpoint is a single file, which contains the tree. */
 static int open_file_item(struct item *item, const char *path)
 {
 	const char *slash = strrchr(path, '/');
@@ -124,8 +124,10 @@ static int open_parts(struct item *item, const char *path)
 	return r < 0 ? r : item_read_tree(item);
 }
 
-/* What stands beside the top of the tree, in a mount: keys that are called so must be called
- * otherwise. */
+/*
+ * The names that the mount adds at the top of the tree; a key equal to one of these needs another
+ * name.
+ */
 static unsigned names_of_ours(const struct item *item)
 {
 	const struct tree_node *root = item->tree->root;
@@ -134,7 +136,7 @@ static unsigned names_of_ours(const struct item *item)
 
 	if (item->ckpt->shape == SHAPE_ITEM)
 		ours |= NAME_OURS_CONTROL;
-	/* Only where a key asks. One that cannot be looked for may be there. */
+	/* Checked only if a key has this name. If the check fails, the file may exist. */
 	if (root->kind != TREE_LEAF && tree_child_by_key(root, span_str("_CHECKPOINT_METADATA")) &&
 	    io_stat(item->dir, "_CHECKPOINT_METADATA", &st) != -ENOENT)
 		ours |= NAME_OURS_STEP;
@@ -206,7 +208,7 @@ struct item *item_ref(struct item *item)
 	return item;
 }
 
-/* ---- small files, read when first asked for ---- */
+/* ---- small files, read on demand ---- */
 
 static int index_strings(struct item *item)
 {
@@ -218,7 +220,7 @@ static int index_strings(struct item *item)
 		return fail(-EUCLEAN, "'_strings.json' is a directory");
 	if (r >= 0)
 		r = strings_parse(text.text, "'_strings.json'", &strings);
-	/* The texts are read from their file one by one: together they may be large. */
+	/* Each text is read from the file on demand, since all together may be large. */
 	if (r >= 0)
 		r = io_file_open(item->dir, "_strings.json", O_RDONLY, 0, &item->strings_file);
 	if (r >= 0)
@@ -226,7 +228,10 @@ static int index_strings(struct item *item)
 	return r;
 }
 
-/* Read one of these files, or have the error of a moment ago. Called with the item's lock held. */
+/*
+ * Read one of these files, or return the remembered error of a recent attempt. Called with the
+ * item's lock held.
+ */
 static int read_small(struct item *item, const char *name, int (*read)(struct item *item),
 		      struct refusal *refusal)
 {
@@ -282,7 +287,7 @@ static int read_string(struct item *item, const struct strings_entry *e, struct 
 	return strings_take(&json, e->text_len, "'_strings.json'", ret);
 }
 
-/* Releases 0.3.x wrote one file per string leaf, in a directory of its name. */
+/* Releases 0.3.x wrote one file for each string leaf, in a directory with its name. */
 static int read_string_leaf(struct item *item, const struct tree_node *leaf, struct buf *ret)
 {
 	auto_buf path = { 0 }, text = { 0 };
@@ -385,7 +390,7 @@ static int pick_process(void *arg, const char *name, unsigned char type)
 	return 0;
 }
 
-/* Only the first file is consulted, as Orbax does. */
+/* Only the first file is read, as in Orbax. */
 static int read_first_process(struct item *item)
 {
 	struct first_process first = { 0 };

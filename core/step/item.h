@@ -2,7 +2,7 @@
 /*
  * item.h - an opened PyTree item: its tree and the store of its arrays.
  *
- * Immutable once opened, and counted: nodes and open files of the mount hold it.
+ * Immutable once opened, and reference counted: nodes and open files of the mount hold references.
  */
 #ifndef PYTREEFS_ITEM_H
 #define PYTREEFS_ITEM_H
@@ -14,26 +14,27 @@
 #include "core/step/ckpt.h"
 #include "core/step/document.h"
 
-/* One directory or file at one time: inode numbers are used again, so the time of change counts
- * too. */
+/*
+ * Identifies a directory or file at one time. Inode numbers are reused, so the ctime is included.
+ */
 struct file_id {
 	dev_t dev;
 	ino_t ino;
 	struct timespec ctime;
 };
 
-/* How the ranks of a job speak of an array: this, and then the item's path. */
+/* The address of an array among the ranks of a job; the item's path follows it. */
 struct item_address {
 	uint64_t dev, ino;
 	int64_t ctime_s, ctime_ns;
 	uint64_t leaf;
 };
 
-/* Cached result of the access check, and its time. */
+/* Cached results of the access checks and their times, by clock_ns(). */
 struct item_access_cache {
 	struct access top, files;
 	int64_t top_at, files_at, files_took;
-	bool has_leaf_dirs; /* known with files */
+	bool has_leaf_dirs; /* valid once files_at is set */
 };
 
 struct array_metadatas;
@@ -43,86 +44,104 @@ struct strings;
 
 struct item {
 	struct ckpt *ckpt;     /* borrowed */
-	struct io_dir *within; /* that path is below; borrowed */
-	char *path;            /* below SOURCE: "100/default", "." */
-	struct io_dir *dir;    /* of the file's directory for a flax file */
-	struct file_id id;     /* of what was opened */
-	struct kv *kv;         /* arrays: the database, or the directory */
-	struct kv *dirs;       /* arrays as directories, when kv is a database; else NULL */
+	struct io_dir *within; /* the directory that path is relative to; borrowed */
+	char *path;            /* "100/default", "." */
+	struct io_dir *dir;    /* for a file: the directory that contains it */
+	struct file_id id;     /* of the directory or file that was opened */
+	struct kv *kv;         /* the arrays: a database, or directories */
+	struct kv *dirs; /* the arrays that are directories when kv is a database; else NULL */
 	struct tree *tree;
 	struct kv **
-		made; /* what sources of leaves (tree_node.source) gave, by id; protected by lock */
+		/*
+		 * the stores that sources of leaves (tree_node.source) made, by id; protected by
+		 * lock
+		 */
+		made;
 	bool is_ocdbt, is_unmerged, is_aggregate;
 	bool is_file;                   /* a flax or safetensors file, not a directory */
-	struct io_file *aggregate;      /* the legacy file, when there is one */
-	struct document aggregate_text; /* of it, mapped or read */
-	uint64_t owner;                 /* of its arrays in the cache */
-	bool missing_is_error;          /* the document says that every chunk is stored */
-	uint64_t n_arrays;              /* leaves that are arrays, scalars or strings */
+	struct io_file *aggregate;      /* the legacy file; NULL if there is none */
+	struct document aggregate_text; /* the contents of the legacy file */
+	uint64_t owner;                 /* of the item's entries in the cache */
+	bool missing_is_error;          /* the metadata says that every chunk is stored */
+	uint64_t n_arrays;              /* number of leaves that are arrays, scalars or strings */
 	atomic_uint refs;
-	pthread_mutex_t access_lock; /* protects access, and the same of the nodes of leaves */
+	pthread_mutex_t access_lock; /* protects access, and the like member of leaf nodes */
 	struct item_access_cache access;
 
-	/* Read when first asked for; protected by lock until then, immutable after. */
+	/* Read on demand; protected by lock until read, then immutable. */
 	pthread_mutex_t lock;
 	bool strings_read, shardings_read, arrays_read;
 	struct refusal strings_refused, shardings_refused, arrays_refused;
-	struct strings *strings; /* index of `_strings.json`; NULL: none */
+	struct strings *strings; /* index of `_strings.json`; NULL: there is none */
 	struct io_file *strings_file;
-	struct shardings *shardings;    /* `_sharding`; NULL: none */
-	struct array_metadatas *arrays; /* the first of array_metadatas/process_*; NULL: none */
+	struct shardings *shardings; /* `_sharding`; NULL: there is none */
+	/* the first of array_metadatas/process_*; NULL: there is none */
+	struct array_metadatas *arrays;
 	bool digests_read;
-	struct digests *digests; /* `.sha256sums`; NULL: none */
+	struct digests *digests; /* `.sha256sums`; NULL: there is none */
 };
 
 /*
- * Open the item at path beneath SOURCE, a directory or (flax) a file. One line in the log when it
- * was never merged. Errors name the file and the reason.
+ * Open the item at path in SOURCE, which is a directory or, for flax, a file. Logs a line if the
+ * database was never merged. Errors name the file and the reason.
  */
 int item_open(struct ckpt *ckpt, const char *path, struct item **ret);
-/* The same beneath another directory, which outlives the item: of a draft that is not in SOURCE. */
+/*
+ * The same for a path in another directory, which must outlive the item: for a draft outside of
+ * SOURCE.
+ */
 int item_open_in(struct ckpt *ckpt, struct io_dir *within, const char *path, struct item **ret);
-/* The same, with the tree that ckpt_opts.retree makes of the stored one: what is to be shown. */
+/* The same, with the tree that is shown, which ckpt_opts.retree makes of the stored one. */
 int item_open_shown(struct ckpt *ckpt, const char *path, struct item **ret);
 struct item *item_ref(struct item *item);
-/* Accepts NULL. */
+/* Drops a reference. Accepts NULL. */
 void item_unref(struct item *item);
 DEFINE_AUTO(item, struct item, item_unref);
 /*
- * Give back what is kept for the next reader, decoded bytes and open data files: for an item that
- * is gone, while somebody still holds it. Any thread.
+ * Release decoded data and open data files that are kept for later reads: for an item that was
+ * removed but still has references. Any thread may call it.
  */
 void item_close_files(struct item *item);
 
-/* The text of a string leaf, appended. -ENOENT when it is not stored. */
+/* Append the text of a string leaf. -ENOENT when it is not stored. */
 int item_string(struct item *item, const struct tree_node *leaf, struct buf *ret);
-/* The array of a leaf, stored or made by its source: a reference. */
+/* Returns a reference to the array of a leaf, which is stored, or made by the leaf's source. */
 int item_array(struct item *item, const struct tree_node *leaf, struct zarr **ret);
-/* The same, to be read while an array that is made of it is being read. */
+/*
+ * The same, with a budget of its own: for an array that is read while one computed from it is being
+ * read.
+ */
 int item_array_inner(struct item *item, const struct tree_node *leaf, struct zarr **ret);
 /*
- * The JSON text of a leaf's recorded sharding: borrowed from the item. 1; 0 when there is none, or
- * when the file is damaged, which the log says; an error when it cannot be read now.
+ * The JSON text of a leaf's recorded sharding, borrowed from the item: returns 1; 0 when there is
+ * none, or the file is damaged, which is logged; an error when it cannot be read now.
  */
 int item_sharding(struct item *item, const struct tree_node *leaf, struct span *ret);
 /*
- * `.sha256sums`: borrowed from the item. NULL when it has none, or when the file is damaged, which
- * the log says; an error when it cannot be read now.
+ * The parsed `.sha256sums`, borrowed from the item; NULL when there is none, or the file is
+ * damaged, which is logged. An error when it cannot be read now.
  */
 int item_digests(struct item *item, const struct digests **ret);
-/* The PRNG implementation of a leaf that is key data: "threefry2x32". Returns the same. */
+/*
+ * The PRNG implementation of a leaf that holds key data: "threefry2x32". Returns as
+ * item_sharding().
+ */
 int item_prng_impl(struct item *item, const struct tree_node *leaf, struct span *ret);
 /*
- * Who may read it now: 0555 of the classes that may read all files which hold something of every
- * leaf, and the directory's 0222. Half a second old at most, but for the modes of very many files.
+ * Get who may read the item now: the directory's owner and group, 0555 reduced to the classes that
+ * may read all files with data of every leaf, and 0222 of the directory. The result may be 500 ms
+ * old, or older if the item has very many files (access_fresh_ns()).
  */
 int item_access(struct item *item, struct access *ret);
-/* a becomes that of those who may also read what the leaf has of its own. */
+/* Reduce a to the users who may also read the leaf's own files. */
 int item_access_leaf(struct item *item, const struct tree_node *leaf, struct access *a);
-/* Those who may read all leaves of the item's tree from top to before the node numbered `end`. */
+/*
+ * Get who may read all leaves of a subtree: the nodes from top up to, but without, the one with id
+ * `end`.
+ */
 int item_access_leaves(struct item *item, const struct tree_node *top, uint32_t end,
 		       struct access *ret);
-/* Bytes that the item holds in memory: what dropping it gives back. */
+/* Bytes of memory that freeing the item would release. */
 uint64_t item_memory(struct item *item);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * item_access.c - who may read an item: whom its directory and all files that hold its values let
- * in.
+ * item_access.c - find out who may read an item, by the modes of its directory and of all files
+ * that hold its values.
  *
- * Looked at again while somebody asks, since modes change: the directory twice in a second, the
- * files no more often than their number allows (access_fresh_ns()).
+ * Since modes may change, results expire: those of the directory after ACCESS_FRESH_NS, those of
+ * the files after access_fresh_ns().
  */
 #include <dirent.h>
 
@@ -18,13 +18,15 @@ struct item_look {
 	bool has_leaf_dirs;
 };
 
-/* A flax checkpoint: a file in a directory that is not its own. */
+/* Whether the item is a file, in a directory that is not its own. */
 static bool is_file_item(const struct item *item)
 {
 	return item->is_file;
 }
 
-/* Directories of the item that hold something of every leaf. */
+/*
+ * Add the access of a directory that holds data of every leaf, and note the directories of leaves.
+ */
 static int add_directory(void *arg, const char *name, unsigned char type)
 {
 	struct item_look *l = arg;
@@ -79,14 +81,17 @@ int item_access(struct item *item, struct access *ret)
 	}
 	if (r < 0)
 		return err_at(r, "item '%s'", item->path);
-	/* Two threads may both look; they find the same. */
+	/* If two threads do this at the same time, they find the same. */
 	pthread_mutex_lock(&item->access_lock);
 	item->access = m;
 	pthread_mutex_unlock(&item->access_lock);
 	*ret = m.top;
 	access_readers(ret, !is_file_item(item));
 	access_both(ret, &m.files);
-	/* Who may delete in it: where the owner is not another one's. */
+	/*
+	 * Write permission, for deleting, is shown if the owner and group are still the
+	 * directory's.
+	 */
 	if (ret->uid == m.top.uid && ret->gid == m.top.gid)
 		ret->mode |= m.top.mode & 0222;
 	return 0;
@@ -98,7 +103,7 @@ int item_access_leaf(struct item *item, const struct tree_node *leaf, struct acc
 	bool has_dirs;
 	int r;
 
-	/* Most databases have all their leaves, and none lies in a directory of its own. */
+	/* In most databases no leaf has a directory of its own. */
 	pthread_mutex_lock(&item->access_lock);
 	has_dirs = item->access.has_leaf_dirs || !item->access.files_at;
 	pthread_mutex_unlock(&item->access_lock);
@@ -107,7 +112,10 @@ int item_access_leaf(struct item *item, const struct tree_node *leaf, struct acc
 	dir = span_dup_str(leaf->param);
 	if (!dir)
 		return fail(-ENOMEM, "cannot look at leaf '%.*s'", SPAN_ARG(leaf->param));
-	/* In a database it has no directory; what is not a path is not one on the disk. */
+	/*
+	 * A leaf in a database has no directory, and a name that is not a valid path has none on
+	 * the disk.
+	 */
 	r = io_path_check(leaf->param, "leaf");
 	if (r >= 0)
 		r = access_below(item->dir, dir, true, a);

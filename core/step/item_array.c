@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * item_array.c - opening the arrays of an item.
+ * item_array.c - open the arrays of an item.
  */
 #include "core/base/clock.h"
 #include "core/base/err.h"
@@ -32,7 +32,7 @@ static int open_stored(struct item *item, const struct tree_node *leaf, struct z
 		if (r == -ENOENT && item->dirs)
 			r = zarr_open(env, item->dirs, buf_span(&prefix), item->owner, leaf->id,
 				      &z);
-		/* The tree has it, so its absence is damage. */
+		/* The leaf is in the tree, so a missing array is damage. */
 		if (r == -ENOENT)
 			r = fail(-EUCLEAN, "'%.*s' is in the tree, and its array is not stored",
 				 SPAN_ARG(leaf->param));
@@ -44,9 +44,9 @@ static int open_stored(struct item *item, const struct tree_node *leaf, struct z
 	return 0;
 }
 
-/* ---- arrays that were refused ---- */
+/* ---- arrays that could not be opened ---- */
 
-/* What the metadata of the leaf's array is read from. */
+/* A mark of the files with the metadata of the leaf's array, which changes when they change. */
 static int array_mark(struct item *item, const struct tree_node *leaf, uint64_t *ret)
 {
 	static const char *const names[] = { ".zarray", "zarr.json" };
@@ -66,7 +66,10 @@ static int array_mark(struct item *item, const struct tree_node *leaf, uint64_t 
 	return r;
 }
 
-/* Items come and go with the memory that they take, so what is remembered is the checkpoint's. */
+/*
+ * The key of a remembered error. The checkpoint holds these, since items may be freed and opened
+ * again when memory is short.
+ */
 static int refused_key(const struct item *item, const struct tree_node *leaf, struct buf *ret)
 {
 	int r = buf_add(ret, &leaf->id, sizeof(leaf->id));
@@ -79,9 +82,9 @@ static int refused_key(const struct item *item, const struct tree_node *leaf, st
 }
 
 /*
- * Open the array, or have the error of a moment ago. What needs too much memory is remembered
- * however soon that was found: every look-up, listing and view of the leaf asks again, and each
- * reads the whole document.
+ * Open the array, or return the remembered error of a recent attempt. An array that needs too much
+ * memory is remembered even if that was found quickly, since each look-up, listing and view of the
+ * leaf tries again, and each attempt reads the whole document.
  */
 static int open_array(struct item *item, const struct tree_node *leaf, struct zarr_env *env,
 		      struct zarr **ret)
@@ -110,7 +113,7 @@ static int open_array(struct item *item, const struct tree_node *leaf, struct za
 	return refusals_keep(refused, buf_span(&key), mark, r == -EFBIG ? 0 : began, r);
 }
 
-/* The store that was retained for a leaf: 1 and a reference, or 0 when it has not got one yet. */
+/* Returns 1 and a reference to the store that a leaf's source made before, or 0. */
 static int find_made(struct item *item, uint32_t id, struct kv **ret)
 {
 	int r = 0;
@@ -124,7 +127,7 @@ static int find_made(struct item *item, uint32_t id, struct kv **ret)
 	return r;
 }
 
-/* Keep one. When another thread was faster, *kv becomes that one's. */
+/* Store *kv for the leaf. If another thread was faster, *kv is replaced by its store. */
 static int keep_made(struct item *item, uint32_t id, struct kv **kv)
 {
 	int r = 0;
@@ -145,7 +148,7 @@ static int keep_made(struct item *item, uint32_t id, struct kv **kv)
 	return r;
 }
 
-/* A leaf that is not stored: what its source makes. */
+/* Open the array that a leaf's source makes. */
 static int open_made(struct item *item, const struct tree_node *leaf, struct zarr **ret)
 {
 	struct kv *kv;
@@ -177,7 +180,7 @@ int item_array(struct item *item, const struct tree_node *leaf, struct zarr **re
 	if (leaf->source)
 		return open_made(item, leaf, ret);
 	r = open_array(item, leaf, &item->ckpt->env, &z);
-	/* What an aggregate file holds is in every process's memory already. */
+	/* An aggregate file is already in the memory of each process. */
 	if (r >= 0 && item->ckpt->env.remote && leaf->value != TREE_VALUE_AGGREGATE) {
 		r = buf_add(&address, &a, sizeof(a));
 		if (r >= 0)

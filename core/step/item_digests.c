@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * item_digests.c - the SHA-256 of leaves that an item records, read when first asked for.
+ * item_digests.c - the SHA-256 digests of leaves that an item records, read on demand.
  */
 #include "core/step/item_impl.h"
 #include "core/tree/digests.h"

@@ -1,24 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * item_impl.h - what the files item*.c share; included by them only.
+ * item_impl.h - shared by the files item*.c, and included only there.
  */
 #ifndef PYTREEFS_ITEM_IMPL_H
 #define PYTREEFS_ITEM_IMPL_H
 
 #include "core/step/item.h"
 
-/* The tree of an item whose directory and stores are open; opens the aggregate file when there is
- * one. */
+/*
+ * Read the tree of an item whose directory and stores are open. Opens the aggregate file, if there
+ * is one.
+ */
 int item_read_tree(struct item *item);
-/* The same for a flax checkpoint: all of it is in the file `name` of the item's directory. */
+/* The same for a flax checkpoint: everything is in the file `name` in the item's directory. */
 int item_read_file(struct item *item, const char *name);
-/* The same for the one item of ckpt_opts.safetensors. */
+/* The same for the only item of ckpt_opts.safetensors. */
 int item_read_safetensors(struct item *item, const char *path);
-/* Index `_strings.json`, once. A missing file is not an error. */
+/* Read the index of `_strings.json`, once. A missing file is not an error. */
 int item_read_strings(struct item *item);
 /*
- * The result of reading a file that only informs. That it is absent or broken for good is worth a
- * line in the log, not an error: 0. What may pass (memory, the disk) is one, and is tried again.
+ * Handles the result r of reading an optional file. If the file is absent or damaged, logs that and
+ * returns 0. Temporary errors (of memory or the disk) are returned, and the file is read again on
+ * demand.
  */
 int item_optional(const struct item *item, const char *name, int r);
 

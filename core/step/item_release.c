@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * item_release.c - what an opened item holds, and giving it back: a part of it, or all.
+ * item_release.c - free an opened item, or the data kept for its readers.
  */
 #include "core/step/item_impl.h"
 #include "core/tree/array_metadata.h"
@@ -18,7 +18,7 @@ static void drop_decoded(struct item *item)
 
 void item_close_files(struct item *item)
 {
-	/* What is decoded half-way has its file open, too. */
+	/* A partly decoded stream holds its file open. */
 	drop_decoded(item);
 	kv_close_files(item->kv);
 	if (item->dirs)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * item_safetensors.c - a safetensors file, or a directory of shards, as an item: for tools that
- * compare and count.
+ * item_safetensors.c - open a safetensors file, or a directory of shards, as an item: for tools
+ * that compare and count.
  *
- * Each tensor is an array of one raw chunk, which lies in the file; so all above reads it as any
- * other array, and nothing is copied. Names are split as `safetensors_separator` says, unless the
- * file has a manifest of ours.
+ * Each tensor is an array with one raw chunk, which is a range of the file. All other code thus
+ * reads it as any array, and nothing is copied. Names are split at `safetensors_separator`, unless
+ * the file has a manifest of ours.
  */
 #include <fcntl.h>
 
@@ -27,8 +27,8 @@ struct shard {
 struct shards {
 	struct shard *shard;
 	size_t n, cap;
-	struct arena arena; /* of names, and of what lists the tensors of all */
-	uint64_t charged;   /* of `shard` */
+	struct arena arena; /* of names, and of the list of all tensors */
+	uint64_t charged;   /* metered bytes of `shard` */
 };
 
 static void shards_release(struct shards *s)
@@ -43,7 +43,7 @@ static void shards_release(struct shards *s)
 }
 #define auto_shards __attribute__((cleanup(shards_release))) struct shards
 
-/* ---- which files ---- */
+/* ---- the files ---- */
 
 static int add_shard(struct shards *s, const char *name)
 {
@@ -141,7 +141,7 @@ static int open_shard(struct item *item, struct shard *s)
 	return r < 0 ? err_at(r, "'%s'", s->name) : 0;
 }
 
-/* ---- all tensors, by name ---- */
+/* ---- all tensors, sorted by name ---- */
 
 struct tensor {
 	const struct shard *shard;
@@ -153,7 +153,7 @@ static int by_name(const void *a, const void *b)
 	return span_cmp(((const struct tensor *)a)->t->name, ((const struct tensor *)b)->t->name);
 }
 
-/* In the arena of the shards. */
+/* The list is allocated in the arena of the shards. */
 static int collect(struct shards *s, struct tensor **ret, size_t *ret_n)
 {
 	struct tensor *all;
@@ -182,7 +182,7 @@ static int collect(struct shards *s, struct tensor **ret, size_t *ret_n)
 	return 0;
 }
 
-/* The index says in which file each tensor is: 1; 0 when there is none. */
+/* Check the index file, which maps tensors to files: returns 1, or 0 when there is none. */
 static int check_index(struct item *item, const struct tensor *all, size_t n)
 {
 	auto_buf text = { .metered = true };
@@ -250,7 +250,7 @@ static int put_tensor(struct kv *kv, const struct tensor *all)
 
 	if (r >= 0)
 		r = put_meta(kv, buf_span(&prefix), t);
-	/* One chunk: "0", "0.0", "0.0.0". */
+	/* The key of the only chunk: "0", "0.0", "0.0.0". */
 	if (r >= 0)
 		r = buf_add_byte(&prefix, '0');
 	for (unsigned i = 1; i < t->rank && r >= 0; i++)
@@ -261,7 +261,7 @@ static int put_tensor(struct kv *kv, const struct tensor *all)
 	return r < 0 ? err_at(r, "tensor '%.*s'", SPAN_ARG(t->name)) : 0;
 }
 
-/* The metadata of the first file that has a manifest: 1; 0 when none has. */
+/* Find the metadata of the first file with a manifest: returns 1, or 0 when none has one. */
 static int find_manifest(const struct shards *s, struct json_doc *ret)
 {
 	for (size_t i = 0; i < s->n; i++) {

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * item_tree.c - where the tree of an item comes from.
+ * item_tree.c - read or reconstruct the tree of an item.
  *
- * From `_METADATA`, with the values of a legacy aggregate file beside it; without it from the
- * aggregate file alone, or from the names of arrays and strings.
+ * The tree comes from `_METADATA`, with the values of a legacy aggregate file beside it; without
+ * `_METADATA` from the aggregate file alone, or from the names of arrays and strings.
  *
- * Invariants: what is stored and no document names is in the tree, or the item is an error.
+ * Invariant: an array that is stored, but named in no document, is in the tree, or opening the item
+ * fails.
  */
 #include <fcntl.h>
 
@@ -16,7 +17,7 @@
 
 /* ---- the legacy aggregate file ---- */
 
-/* 1 when there is such a file, and its bytes are at hand; 0 when not. */
+/* Returns 1 when the file exists and was read or mapped; 0 when it does not exist. */
 static int open_aggregate(struct item *item, const char *name)
 {
 	int r = io_file_open(item->dir, name, O_RDONLY, 0, &item->aggregate);
@@ -35,10 +36,10 @@ static int open_aggregate(struct item *item, const char *name)
 	return r < 0 ? r : 1;
 }
 
-/* ---- names alone ---- */
+/* ---- a tree from names alone ---- */
 
 struct stored_name {
-	struct span name; /* in the arena */
+	struct span name; /* allocated in the arena */
 	bool is_string;
 };
 
@@ -66,7 +67,7 @@ static int names_add(struct names *ns, struct span name, bool is_string)
 	if (ns->n == ns->cap) {
 		size_t cap = ns->cap ? 2 * ns->cap : 256;
 
-		/* And what tree_of_names() makes of each. */
+		/* The charge includes the arrays that tree_of_names() allocates. */
 		uint64_t charge = (cap - ns->cap) * (sizeof(*n) + sizeof(struct span) + 1);
 		int r = meter_charge(charge);
 
@@ -100,7 +101,10 @@ static int add_key(void *arg, struct span key, uint64_t len)
 		if (!span_ends(key, suffix))
 			continue;
 		name.n -= suffix.n;
-		/* At the top: the tree is that one array; a strings file there is the item's own. */
+		/*
+		 * At the top, metadata means that the tree is this one array; a strings file there
+		 * belongs to the whole item.
+		 */
 		if (name.n == 0)
 			return kinds[i].is_string ? 0 : names_add(arg, name, false);
 		if (name.p[name.n - 1] != '/')
@@ -111,7 +115,7 @@ static int add_key(void *arg, struct span key, uint64_t len)
 	return 0;
 }
 
-/* The texts of releases since 0.4 are members of one file. */
+/* Releases since 0.4 store all texts as members of one file. */
 static int add_strings(struct item *item, struct names *ns)
 {
 	int r = item_read_strings(item);
@@ -121,7 +125,7 @@ static int add_strings(struct item *item, struct names *ns)
 	return r;
 }
 
-/* An array before a string of its name. */
+/* An array is sorted before a string of the same name. */
 static int by_name(const void *a, const void *b)
 {
 	const struct stored_name *x = a, *y = b;
@@ -130,8 +134,10 @@ static int by_name(const void *a, const void *b)
 	return c ? c : x->is_string - y->is_string;
 }
 
-/* A directory lists in no order, and a name may have been met twice: in both formats, as a string
- * too. */
+/*
+ * Sort the names and remove duplicates. Listing has no order, and lists a name twice if it is
+ * stored in both formats, or as a string too.
+ */
 static void names_sort(struct names *ns)
 {
 	size_t n = 0;
@@ -150,7 +156,7 @@ static int tree_of_names(struct item *item)
 	auto_free bool *is_string = NULL;
 	int r = kv_list(item->kv, span_of(NULL, 0), add_key, &ns);
 
-	/* A database of 0.3.x has its strings in directories beside it. */
+	/* Databases of 0.3.x have their strings in directories beside them. */
 	if (r >= 0 && item->dirs)
 		r = kv_list(item->dirs, span_of(NULL, 0), add_key, &ns);
 	if (r >= 0)
@@ -171,9 +177,9 @@ static int tree_of_names(struct item *item)
 	return tree_from_names(name, is_string, ns.n, &item->tree);
 }
 
-/* ---- an aggregate file alone ---- */
+/* ---- a tree from an aggregate file alone ---- */
 
-/* 1 when the text of a leaf is in a strings file, 0 when not. */
+/* Returns 1 when the text of a leaf is in a strings file, else 0. */
 static int is_string(struct item *item, const struct tree_node *leaf)
 {
 	auto_buf path = { .metered = true };
@@ -194,7 +200,10 @@ static int is_string(struct item *item, const struct tree_node *leaf)
 	return r >= 0 && S_ISREG(st.st_mode);
 }
 
-/* The file has a placeholder for whatever is stored elsewhere, and does not say what that is. */
+/*
+ * Find the leaves that are strings: the aggregate file has a placeholder for each value stored
+ * elsewhere, without its type.
+ */
 static int find_strings(struct item *item)
 {
 	int r = item_read_strings(item);
@@ -211,7 +220,7 @@ static int find_strings(struct item *item)
 	return r;
 }
 
-/* ---- all of them ---- */
+/* ---- all sources of a tree ---- */
 
 int item_read_file(struct item *item, const char *name)
 {

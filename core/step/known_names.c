@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * known_names.c - by which names a checkpoint is known, for sources that cannot list.
+ * known_names.c - the names of files that a checkpoint may have, for sources that cannot be listed.
  *
- * Those of the documents of a step, of an item and of an array; a step says in
- * _CHECKPOINT_METADATA which items it has.
+ * These are the documents of a step, of an item and of an array. The items of a step are named in
+ * its _CHECKPOINT_METADATA.
  */
 #include "core/step/known_names.h"
 
@@ -22,14 +22,14 @@ static const char *const names[] = {
 	"_sharding",
 	"_strings.json",
 	"array_metadatas/process_0",
-	/* Of items that are not trees. */
+	/* Files of items that are not trees. */
 	"metadata",
 	"metrics",
 	"proto.pbtxt",
 	NULL,
 };
 
-/* A document that is damaged names nothing. */
+/* A damaged document names no items. */
 static int items_of(struct span text, int (*add)(void *arg, const char *name), void *arg)
 {
 	auto_json doc = { 0 };

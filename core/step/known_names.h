@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * known_names.h - by which names a checkpoint is known, for sources that cannot list.
+ * known_names.h - the names of files that a checkpoint may have, for sources that cannot be listed.
  */
 #ifndef PYTREEFS_KNOWN_NAMES_H
 #define PYTREEFS_KNOWN_NAMES_H

@@ -2,10 +2,9 @@
 /*
  * layout.c - chunk shapes by Orbax's greedy rule, and replica slices.
  *
- * A chunk divides the block that is written, so an axis of the block shrinks from divisor to
- * divisor. They are not listed: the next smaller one is looked for when it is needed, from the
- * cofactor's side while that is the shorter way. All of an axis' steps together try at most
- * 2 * sqrt(axis) numbers.
+ * The size of a chunk on each axis is a divisor of the size of the written block, so shrinking an
+ * axis goes to its next smaller divisor. The divisors are not listed but searched, by the cofactor
+ * as long as that is faster. All searches for one axis together try at most 2 * sqrt(axis) numbers.
  */
 #include "core/step/layout.h"
 
@@ -14,7 +13,7 @@
 #include "core/base/err.h"
 #include "core/base/mem.h"
 
-/* The largest divisor of n below d; d divides n and is above 1. */
+/* The largest divisor of n below d, where d > 1 divides n. */
 static uint64_t next_divisor(uint64_t n, uint64_t d)
 {
 	uint64_t co = n / d + 1;
@@ -22,7 +21,7 @@ static uint64_t next_divisor(uint64_t n, uint64_t d)
 	for (; co <= n / co; co++)
 		if (n % co == 0)
 			return n / co;
-	/* Its cofactor is above the root of n, so it is below. */
+	/* The cofactor is now above the root of n, so the divisor is below it. */
 	for (uint64_t k = MIN(d - 1, n / co); k > 1; k--)
 		if (n % k == 0)
 			return k;
@@ -32,9 +31,9 @@ static uint64_t next_divisor(uint64_t n, uint64_t d)
 /* The shape while it is being cut. */
 struct cutting {
 	const struct layout *l;
-	uint64_t whole[LIMIT_RANK]; /* write_shape, empty axes as 1 */
+	uint64_t whole[LIMIT_RANK]; /* write_shape, with 1 for empty axes */
 	uint64_t now[LIMIT_RANK];
-	bool split[LIMIT_RANK]; /* cut already, by the sharding or here */
+	bool split[LIMIT_RANK]; /* the axis was cut, by the sharding or here */
 	uint64_t elements;
 };
 
@@ -51,7 +50,7 @@ static int shrink(struct cutting *c, unsigned axis)
 	return 0;
 }
 
-/* The axis to shrink next: the longest of those that are split, the first where equal. */
+/* The next axis to shrink: the longest of the axes that are split, the first of equal ones. */
 static unsigned longest(const struct cutting *c)
 {
 	unsigned best = LIMIT_RANK;
@@ -65,7 +64,7 @@ static unsigned longest(const struct cutting *c)
 	return best;
 }
 
-/* Shrink until a chunk has at most that many elements. */
+/* Shrink until a chunk has at most this many elements. */
 static int shrink_to(struct cutting *c, uint64_t elements)
 {
 	while (c->elements > elements) {
@@ -73,7 +72,7 @@ static int shrink_to(struct cutting *c, uint64_t elements)
 		int r;
 
 		if (axis == LIMIT_RANK) {
-			/* Nothing left but axes that nobody cut yet. */
+			/* Only axes that were never cut remain. */
 			for (unsigned i = 0; i < c->l->rank; i++)
 				c->split[i] = true;
 			continue;
@@ -98,7 +97,7 @@ static int start(struct cutting *c, const struct layout *l)
 	return 0;
 }
 
-/* The most bytes that a chunk may have: false when there is no bound. */
+/* The most bytes that a chunk may have; false when there is no bound. */
 static bool target_bytes(const struct layout *l, uint64_t *ret)
 {
 	uint64_t bytes = l->item_size;
@@ -107,7 +106,7 @@ static bool target_bytes(const struct layout *l, uint64_t *ret)
 	*ret = l->chunk_bytes;
 	if (!l->ocdbt || l->file_size == 0)
 		return l->has_chunk_bytes;
-	/* Of the block as it is: an empty one has no bytes. */
+	/* The size of the block itself; an empty block has no bytes. */
 	for (unsigned i = 0; i < l->rank; i++)
 		large |= !mul_fits(bytes, l->write_shape[i], &bytes);
 	for (unsigned i = 0; i < l->rank; i++)
@@ -158,7 +157,7 @@ void layout_replicas(const uint64_t *block, unsigned rank, uint64_t replicas, ui
 		ret->write_shape[i - 1] = block[i - 1];
 		if (count > 1 && block[i - 1] % count == 0)
 			axis = i - 1;
-		/* More than 2^64 bytes are above any minimum. */
+		/* A size above 2^64 is above any minimum. */
 		if (!mul_fits(bytes, block[i - 1], &bytes))
 			bytes = UINT64_MAX;
 	}

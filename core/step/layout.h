@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * layout.h - how an array is cut for storage: chunk shapes, and who writes which part.
+ * layout.h - how an array is divided for storage: chunk shapes, and the part that each writer
+ * writes.
  *
- * Pure arithmetic, equal to Orbax's: so a checkpoint that is written here has the chunks that Orbax
- * would have given it.
+ * Pure arithmetic, with the same results as Orbax, so that checkpoints written here have the chunks
+ * that Orbax would use.
  */
 #ifndef PYTREEFS_LAYOUT_H
 #define PYTREEFS_LAYOUT_H
@@ -21,29 +22,29 @@ struct layout {
 	uint64_t item_size;          /* of the stored type */
 	bool has_chunk_bytes;
 	uint64_t chunk_bytes; /* chunk_byte_size */
-	bool ocdbt;           /* without it file_size is not looked at */
+	bool ocdbt;           /* if false, file_size is ignored */
 	uint64_t file_size;   /* target_data_file_size; 0: no limit */
 	unsigned n_axes;
-	const unsigned *axes; /* shard_axes: cut completely, first */
+	const unsigned *axes; /* shard_axes, which are cut to 1 first */
 };
 
 /*
- * The chunk shape. -EINVAL: a limit below one element, an axis of shard_axes beyond the rank;
- * -EFBIG: an axis above LIMIT_LAYOUT_AXIS that has to be cut.
+ * Compute the chunk shape. -EINVAL: a limit is smaller than one element, or an axis of shard_axes
+ * is beyond the rank; -EFBIG: an axis above LIMIT_LAYOUT_AXIS has to be cut.
  */
 int layout_chunk_shape(const struct layout *l, uint64_t ret[LIMIT_RANK]);
 
-/* How a block that several devices hold is shared out among them. */
+/* How a block that several devices hold is divided among these. */
 struct layout_replicas {
-	bool sliced;   /* false: the first replica writes it all */
-	unsigned axis; /* cut in count equal slices */
+	bool sliced;   /* false: the first replica writes the whole block */
+	unsigned axis; /* the axis that is cut in count equal slices */
 	uint64_t count;
-	uint64_t write_shape[LIMIT_RANK]; /* of one slice, or of the block */
+	uint64_t write_shape[LIMIT_RANK]; /* of one slice, or of the whole block */
 };
 
 /*
- * block: shape of one device's shard, held by replicas devices. max_replicas 0: no bound;
- * min_slice_bytes: smaller slices are not worth it.
+ * Divide a block, the shape of one device's shard, which `replicas` devices hold. max_replicas
+ * bounds the number of slices, 0: no bound; a block is not cut into slices below min_slice_bytes.
  */
 void layout_replicas(const uint64_t *block, unsigned rank, uint64_t replicas, uint64_t max_replicas,
 		     uint64_t item_size, uint64_t min_slice_bytes, struct layout_replicas *ret);

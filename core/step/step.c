@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * step.c - listing the steps of a root without opening any.
+ * step.c - list the steps of a root without opening any.
  */
 #include "core/step/step.h"
 
@@ -28,10 +28,16 @@ int step_mtime(struct io_dir *dir, struct timespec *ret)
 		*ret = clock_timespec(m->commit_ns);
 		return 0;
 	}
-	/* A temporary error must not give the step another time for as long as it is mounted. */
+	/*
+	 * A temporary error must not change the time of the step, which is kept as long as the
+	 * mount lives.
+	 */
 	if (err_passes(r))
 		return r;
-	/* Damaged or missing: the directory knows when it was renamed. */
+	/*
+	 * The file is damaged or missing. The mtime of the directory is close to the time of its
+	 * rename.
+	 */
 	err_clear();
 	r = io_stat(dir, ".", &st);
 	if (r >= 0)
@@ -40,9 +46,9 @@ int step_mtime(struct io_dir *dir, struct timespec *ret)
 }
 
 /*
- * By its name alone: 1 a step, 0 none, -1 only its content can tell. A number after "ckpt_" is a
- * step by Orbax's formats; after anything else ("checkpoint3" of flax, "run-7" of a format of the
- * user's) it may be one.
+ * Whether a name is a step's: 1 yes, 0 no, -1 if it depends on the contents. "ckpt_" and a number
+ * is a step by Orbax's formats; another prefix ("checkpoint3" of flax, "run-7" of a user's format)
+ * may be.
  */
 static int is_step_name(struct span name, bool show_tmp)
 {
@@ -129,10 +135,10 @@ static int add_step(void *arg, const char *name, unsigned char type)
 
 	if (by_name == 0)
 		return 0;
-	/* A plain directory whose name says it all needs no look of its own. */
+	/* A directory whose name suffices is not examined. */
 	if (by_name < 0 || type != DT_DIR || ls->need_marker) {
 		r = step_find(ls->root, span_str(name), ls->need_marker, ls->show_tmp, &st);
-		/* A step that cannot be examined is not shown; the others are. */
+		/* A step that cannot be examined is omitted; the others are listed. */
 		if (r < 0 && r != -ENOMEM) {
 			log_warn("'%s' is left out: %s", name, err_text(r));
 			err_clear();
@@ -158,7 +164,7 @@ static int add_step(void *arg, const char *name, unsigned char type)
 	return 0;
 }
 
-/* Temporary ones, which have no number of their own, come last. */
+/* Temporary directories, which have no number, come last. */
 static int by_number(const void *a, const void *b)
 {
 	const struct step_entry *x = a, *y = b;

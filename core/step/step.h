@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * step.h - committed steps: their times, and which names of a root they are.
+ * step.h - committed steps: the names of a root that are steps, and their
+ * times.
  */
 #ifndef PYTREEFS_STEP_H
 #define PYTREEFS_STEP_H
 
 #include "core/io/io.h"
 
-/* When it was committed: commit_timestamp_nsecs of its metadata, or the directory's own time. */
+/* The time of the commit: commit_timestamp_nsecs of the metadata, or the mtime of the directory. */
 int step_mtime(struct io_dir *dir, struct timespec *ret);
 
 /* One child of a root that is a committed step. */
 struct step_entry {
 	char *name;
-	bool is_file; /* flax: one file */
+	bool is_file; /* a flax checkpoint, which is one file */
 };
 
 struct step_list {
@@ -22,13 +23,14 @@ struct step_list {
 };
 
 /*
- * The steps of a root. need_marker: only directories with commit_success.txt
- * (atomicity=commit_file). show_tmp: temporary directories too. Opens no step.
+ * List the steps of a root without opening any. need_marker: only directories with
+ * commit_success.txt (atomicity=commit_file). show_tmp: also temporary directories. Free with
+ * step_list_release().
  */
 int step_list(struct io_dir *root, bool need_marker, bool show_tmp, struct step_list *ret);
 void step_list_release(struct step_list *l);
 #define auto_step_list __attribute__((cleanup(step_list_release))) struct step_list
-/* Whether one name of the root is a step by the same rules: 1 (st is its stat) or 0. */
+/* Whether one name in the root is a step, by the same rules: 1, with its stat in st, or 0. */
 int step_find(struct io_dir *root, struct span name, bool need_marker, bool show_tmp,
 	      struct stat *st);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * step_deletion.c - `_CHECKPOINT_DELETION`, both ways.
+ * step_deletion.c - parse and print `_CHECKPOINT_DELETION`.
  *
- * Documents are compared as texts with sorted members, which is equality of JSON but for numbers
- * that Python holds equal in two spellings (1 and 1.0); both documents come from one program.
+ * Documents are compared as texts with sorted members. This differs from equality in Python only
+ * for numbers that are equal in two spellings (1 and 1.0); both documents come from one program.
  */
 #include "core/step/step_deletion.h"
 

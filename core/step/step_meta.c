@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * step_meta.c - `_CHECKPOINT_METADATA` and `_ROOT_METADATA`, both ways.
+ * step_meta.c - parse and print `_CHECKPOINT_METADATA` and `_ROOT_METADATA`.
  *
- * Where the files lie and when they are written is the business of the step. The record of a
- * deletion, which holds whole documents of this kind, is step_deletion.c.
+ * The callers read and write the files. step_deletion.c parses the record of a deletion, which
+ * contains whole documents of this kind.
  *
- * The document is gone through once to find its members, then each is looked at: what an unknown
- * member means depends on whether custom_metadata is there.
+ * A first pass finds all members of the document, since the meaning of unknown members depends on
+ * whether custom_metadata exists; then each member is parsed.
  */
 #include "core/step/step_meta.h"
 
@@ -16,7 +16,9 @@
 #include "core/base/json_pull.h"
 #include "core/base/log.h"
 
-/* A document's members: those that are known, and the text of the others as an object's inside. */
+/*
+ * The members of a document: the known ones, and the text of all others as the inside of an object.
+ */
 struct members {
 	struct json_pull in;
 	struct arena *arena;
@@ -72,7 +74,7 @@ static int wrong_type(const struct members *m, size_t i, const char *want)
 	return fail(-EUCLEAN, "%s: member '%s' is not %s", m->in.what, m->names[i], want);
 }
 
-/* The kind of a member that has been checked as JSON; JSON_NULL when it is absent. */
+/* The kind of a member, which was checked to be JSON; JSON_NULL when it is absent. */
 static enum json_kind kind_of(const struct members *m, size_t i)
 {
 	struct json_pull p;
@@ -95,7 +97,7 @@ static int keep(struct members *m, struct span text, const char **ret)
 	return r;
 }
 
-/* An object's text; null is {}. */
+/* The text of an object; "{}" for null. */
 static int take_object(struct members *m, size_t i, const char **ret)
 {
 	auto_json_pull p = { 0 };
@@ -112,7 +114,7 @@ static int take_object(struct members *m, size_t i, const char **ret)
 	return r < 0 ? r : keep(m, buf_span(&text), ret);
 }
 
-/* custom_metadata, or in its place the members that nobody knows. */
+/* custom_metadata, or the unknown members in its place. */
 static int take_custom(struct members *m, size_t i, const char **ret)
 {
 	auto_buf text = { .metered = true };
@@ -137,7 +139,10 @@ static const char *const step_names[] = {
 	"commit_timestamp_nsecs", "custom_metadata",
 };
 
-/* A member of the map; a handler that is not a text is kept as none, for the item may be there. */
+/*
+ * Add one item of the map. A handler that is not a string counts as unknown, since the item may
+ * exist.
+ */
 static int take_item(struct members *m, struct json_pull *p, struct span name, struct buf *items)
 {
 	struct step_item item = { .handler = span_of(NULL, 0) };
@@ -212,7 +217,7 @@ static int take_time(struct members *m, size_t i, bool *ret_has, int64_t *ret)
 	return json_pull_int(&p, ret) < 0 ? wrong_type(m, i, "an integer of 64 bits") : 0;
 }
 
-/* metrics: what Python takes for false ({}, [], "", 0, false, null) is {}. */
+/* metrics: values that are false in Python ({}, [], "", 0, false, null) become {}. */
 static int take_metrics(struct members *m, struct step_meta *ret)
 {
 	auto_json_pull p = { 0 };
@@ -234,7 +239,7 @@ static int take_metrics(struct members *m, struct step_meta *ret)
 	return take_object(m, METRICS, &ret->metrics);
 }
 
-/* Whether a number's text makes a float in Python. */
+/* Whether the text of a number is a float in Python. */
 static bool is_float(struct span number)
 {
 	for (size_t i = 0; i < number.n; i++)
@@ -293,7 +298,7 @@ static int set_members(struct members *m, struct step_meta *ret)
 	return r < 0 ? r : take_custom(m, CUSTOM, &ret->custom);
 }
 
-/* Whether the text is JSON at all; the note stays for the log. */
+/* Whether the text is valid JSON; the caller logs the error. */
 static int check_json(struct span json, const char *what)
 {
 	auto_json_pull p = { 0 };

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * step_meta.h - the small JSON files about a step and a root: `_CHECKPOINT_METADATA`,
+ * step_meta.h - the small JSON files of a step and a root: `_CHECKPOINT_METADATA`,
  * `_ROOT_METADATA`.
  *
- * Pure: bytes in, bytes out. Members that only travel through (metrics, user metadata) are kept as
- * JSON text in Python's spelling, numbers of any length in full.
+ * Pure functions of bytes. Members that are only copied (metrics, user metadata) are kept as JSON
+ * text in Python's spelling, with all digits of numbers.
  */
 #ifndef PYTREEFS_STEP_META_H
 #define PYTREEFS_STEP_META_H
@@ -14,17 +14,17 @@
 enum step_items {
 	STEP_ITEMS_NONE, /* null or absent: releases before 0.11.2 */
 	STEP_ITEMS_MAP,  /* a step of items */
-	STEP_ITEMS_ONE,  /* a direct checkpoint: one handler for it all */
+	STEP_ITEMS_ONE,  /* a direct checkpoint: one handler for all of it */
 };
 
 struct step_item {
-	struct span name, handler; /* type string; p is NULL when it is not known */
+	struct span name, handler; /* type string; p is NULL if unknown */
 };
 
-/* To be written, spans may point anywhere and texts may be NULL for "{}". */
+/* For printing, spans may point anywhere, and a text may be NULL, which means "{}". */
 struct step_meta {
 	struct arena arena;
-	bool absent; /* no file, an empty one, or one that is not JSON */
+	bool absent; /* the file does not exist, is empty or is not JSON */
 	enum step_items kind;
 	struct span handler;           /* STEP_ITEMS_ONE */
 	const struct step_item *items; /* STEP_ITEMS_MAP, in the document's order */
@@ -35,26 +35,30 @@ struct step_meta {
 };
 
 /*
- * Read the file; an empty span stands for none. A file that is empty or not JSON is as good as none
- * (ret->absent, and a log line), as for Orbax. -EUCLEAN: members of wrong types, or unknown members
- * beside custom_metadata; unknown members alone become custom metadata.
+ * Parse the file; an empty span means that there is none. As in Orbax, a file that is empty or not
+ * JSON counts as absent (ret->absent is set, and a line logged). -EUCLEAN: members have wrong
+ * types, or there are unknown members and custom_metadata; unknown members alone become custom
+ * metadata.
  */
 int step_meta_parse(struct span json, const char *what, struct step_meta **ret);
-/* The file as Orbax writes it. */
+/* Append the file as Orbax writes it. */
 int step_meta_print(const struct step_meta *m, struct buf *ret);
-/* The handler of an item: 1, or 0 when the file has none for it. */
+/* The handler of an item: returns 1, or 0 when the file records none for it. */
 int step_meta_handler(const struct step_meta *m, struct span item, struct span *ret);
 /* Accepts NULL. */
 void step_meta_free(struct step_meta *m);
 DEFINE_AUTO(step_meta, struct step_meta, step_meta_free);
 
-/* `metadata/_ROOT_METADATA`, or the older `metadata/metadata`, which is a bare user document. */
+/* `metadata/_ROOT_METADATA`, or the older `metadata/metadata`, which is just a user document. */
 struct root_meta {
 	struct arena arena;
-	const char *internal, *custom; /* JSON objects; NULL to be written: "{}" */
+	const char *internal, *custom; /* JSON objects; for printing, NULL means "{}" */
 };
 
-/* An empty span stands for no file: both are "{}". -EUCLEAN: the file is broken. */
+/*
+ * Parse the file. An empty span means that there is none: both members are "{}". -EUCLEAN: the file
+ * is damaged.
+ */
 int root_meta_parse(struct span json, const char *what, struct root_meta **ret);
 int root_meta_print(const struct root_meta *m, struct buf *ret);
 /* Accepts NULL. */

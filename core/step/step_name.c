@@ -2,8 +2,7 @@
 /*
  * step_name.c - names of step directories.
  *
- * What a directory holds, and whether it is one, is for the caller to see: a name alone makes no
- * step.
+ * A name alone does not make a step; callers check the contents of the directory.
  */
 #include "core/step/step_name.h"
 
@@ -12,13 +11,13 @@
 #include "core/base/err.h"
 #include "core/base/limits.h"
 
-/* Split a temporary name into its parts; false: it is not one. */
+/* Split a temporary name into the final name and the rest after the mark; false for other names. */
 static bool split_tmp(struct span name, struct span *ret_final, struct span *ret_rest)
 {
 	const uint8_t *at = name.n ? memmem(name.p, name.n, STEP_TMP, sizeof(STEP_TMP) - 1) : NULL;
 	size_t mark = sizeof(STEP_TMP) - 1, skip = 0;
 
-	/* Nothing before the mark is the lock file in a draft, and not a draft. */
+	/* The mark must follow a name; alone it is the lock file in a draft. */
 	if (!at && name.n > 2 && name.p[0] == '.') {
 		at = memmem(name.p + 2, name.n - 2, STEP_DRAFT, sizeof(STEP_DRAFT) - 1);
 		mark = sizeof(STEP_DRAFT) - 1;
@@ -106,7 +105,7 @@ int step_name_cmp(const struct step_name *a, const struct step_name *b)
 {
 	int c = cmp_numbers(a->digits, b->digits);
 
-	/* Prefix and digits lie in one name. */
+	/* The prefix and the digits are adjacent in the name. */
 	return c ? c :
 		   span_cmp(span_of(a->prefix.p, a->prefix.n + a->digits.n),
 			    span_of(b->prefix.p, b->prefix.n + b->digits.n));
@@ -136,7 +135,7 @@ int step_name_check(struct span name)
 
 int step_name_draft(struct span name, struct span *ret_final)
 {
-	/* A name on the disk is not one that anybody makes in a mount. */
+	/* Users do not make drafts with their name on the disk, which begins with a dot. */
 	struct span final = name.n && name.p[0] == '.' ? name : step_name_final(name);
 	int r;
 

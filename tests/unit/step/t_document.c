@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_document.c - documents that are mapped: holes stay holes, and a file that was cut or written
- * since it was opened is refused.
+ * t_document.c - documents that are mapped: holes stay holes, and a file that was truncated or
+ * written after it was opened is refused.
  */
 #include "tests/unit/lib/unit.h"
 #include "tests/unit/lib/tmp_dir.h"
@@ -12,7 +12,7 @@
 #include "core/step/document.h"
 #include "core/zarr/stream.h"
 
-#define SIZE (24 * MiB) /* more than what is read into memory */
+#define SIZE (24 * MiB) /* larger than the files that are read into memory */
 #define AT (20 * MiB)
 #define PIECE (64 * KiB)
 
@@ -40,7 +40,7 @@ static int teardown(void **state)
 	return tmp_dir_remove(root);
 }
 
-/* A hole with a piece of data in it, opened. */
+/* Returns an opened file that is a hole with one piece of data in it. */
 static struct io_file *sparse(void)
 {
 	uint8_t piece[PIECE];
@@ -62,7 +62,7 @@ static void a_sparse_file_is_mapped_with_its_holes(void **state)
 	auto_document d = { 0 };
 	uint64_t from, to;
 
-	/* Its size is far above spill_limit. */
+	/* The size of the file is far above spill_limit, but its data is not. */
 	assert_int_equal(document_of(&ckpt, f, &d), 0);
 	assert_int_equal(d.text.n, SIZE);
 	assert_int_equal(d.text.p[AT], 'x');

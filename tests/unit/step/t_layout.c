@@ -50,7 +50,7 @@ static void chunk_shapes(void **state)
 {
 	/* clang-format off */
 	static const struct example cases[] = {
-		/* Nothing asks for a cut. */
+		/* Nothing requires a cut. */
 		{ 2, { 64, 64 }, { 64, 64 }, 4, -1, 1 << 30, 0, { 0 }, { 64, 64 } },
 		{ 2, { 64, 64 }, { 64, 64 }, 4, -1, -1, 0, { 0 }, { 64, 64 } },
 		{ 0, { 0 }, { 0 }, 4, -1, 1 << 30, 0, { 0 }, { 0 } },
@@ -59,31 +59,31 @@ static void chunk_shapes(void **state)
 		{ 2, { 64, 64 }, { 64, 64 }, 4, 8192, 0, 0, { 0 }, { 32, 64 } },
 		{ 2, { 64, 64 }, { 64, 64 }, 4, 8191, 0, 0, { 0 }, { 32, 32 } },
 		{ 2, { 16, 64 }, { 16, 64 }, 4, 2048, -1, 0, { 0 }, { 16, 32 } },
-		/* An axis that the sharding cut is cut on, before longer ones. */
+		/* An axis that the sharding cut is cut further, before longer ones. */
 		{ 2, { 64, 64 }, { 8, 64 }, 4, 1024, 0, 0, { 0 }, { 4, 64 } },
 		{ 2, { 64, 64 }, { 8, 64 }, 4, 4, 0, 0, { 0 }, { 1, 1 } },
-		/* Divisors, not halves. */
+		/* An axis shrinks to its divisors, not to halves. */
 		{ 1, { 30 }, { 30 }, 1, 14, 0, 0, { 0 }, { 10 } },
 		{ 1, { 17 }, { 17 }, 1, 16, 0, 0, { 0 }, { 1 } },
 		{ 1, { 49 }, { 49 }, 1, 48, 0, 0, { 0 }, { 7 } },
 		{ 1, { 36 }, { 36 }, 1, 6, 0, 0, { 0 }, { 6 } },
 		{ 1, { 36 }, { 36 }, 1, 5, 0, 0, { 0 }, { 4 } },
-		/* The file size bounds chunks under OCDBT only. */
+		/* The file size bounds chunks only with OCDBT. */
 		{ 1, { 1024 }, { 1024 }, 4, -1, 1000, 0, { 0 }, { 128 } },
 		{ 1, { 1024 }, { 1024 }, 4, -1, 4096, 0, { 0 }, { 1024 } },
 		{ 1, { 1024 }, { 1024 }, 4, 2048, 1000, 0, { 0 }, { 128 } },
 		{ 1, { 1024 }, { 1024 }, 4, 2048, -1, 0, { 0 }, { 512 } },
-		/* shard_axes are cut completely, limit or not. */
+		/* shard_axes are cut completely, with and without a limit. */
 		{ 2, { 12, 6 }, { 12, 6 }, 4, -1, 0, 1, { 1 }, { 12, 1 } },
 		{ 2, { 12, 6 }, { 12, 6 }, 4, 16, 0, 1, { 1 }, { 4, 1 } },
 		{ 2, { 12, 6 }, { 12, 6 }, 4, -1, 0, 2, { 1, 1 }, { 12, 1 } },
-		/* What makes no sense. */
+		/* Invalid parameters. */
 		{ 1, { 8 }, { 8 }, 4, 3, 0, 0, { 0 }, { 0 }, -EINVAL },
 		{ 1, { 8 }, { 8 }, 4, -1, 3, 0, { 0 }, { 0 }, -EINVAL },
 		{ 1, { 8 }, { 8 }, 4, -1, 0, 1, { 1 }, { 0 }, -EINVAL },
 		{ 1, { (uint64_t)1 << 60 }, { (uint64_t)1 << 60 }, 4, -1, 1 << 30, 0, { 0 }, { 0 },
 		  -EFBIG },
-		/* More elements than can be counted, and no cut. */
+		/* The elements cannot be counted, but nothing has to be cut. */
 		{ 3, { (uint64_t)1 << 40, (uint64_t)1 << 40, 0 }, { (uint64_t)1 << 40,
 		  (uint64_t)1 << 40, 0 }, 4, -1,
 		  1 << 30, 0, { 0 }, { (uint64_t)1 << 40, (uint64_t)1 << 40, 1 } },
@@ -97,7 +97,7 @@ static void chunk_shapes(void **state)
 		check(i, &cases[i]);
 }
 
-/* All steps of an axis, against a list of divisors made the plain way. */
+/* Compares all steps of an axis with the divisors found by trial. */
 static void every_divisor_is_found(void **state)
 {
 	for (uint64_t n = 1; n < 2000; n++) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_step_deletion.c - `_CHECKPOINT_DELETION`: what makes a record valid.
+ * t_step_deletion.c - `_CHECKPOINT_DELETION`: parsing, printing, and the
+ * records that are refused.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -16,7 +17,7 @@ static const char record[] =
 	"\"metrics\": {}}, "
 	"\"updated_metadata\": {\"\": 1, \"item_handlers\": {\"a\": \"h\"}, \"metrics\": {}}}";
 
-static void records_are_printed_back(void **state)
+static void records_are_parsed_and_printed(void **state)
 {
 	auto_of(step_deletion) struct step_deletion *d = NULL;
 	auto_buf out = { 0 };
@@ -29,7 +30,7 @@ static void records_are_printed_back(void **state)
 	assert_string_equal(buf_str(&out), record);
 }
 
-static void the_step_must_be_before_or_after(void **state)
+static void the_step_must_match_one_of_both_documents(void **state)
 {
 	auto_of(step_deletion) struct step_deletion *d = NULL;
 
@@ -53,7 +54,7 @@ static void the_step_must_be_before_or_after(void **state)
 
 static void malformed_records_are_refused(void **state)
 {
-	/* A piece of the record, and what stands there instead. */
+	/* A piece of the record, its replacement, and the expected error. */
 	static const struct {
 		const char *from, *to, *want;
 	} cases[] = {
@@ -101,7 +102,7 @@ static void malformed_records_are_refused(void **state)
 	}
 }
 
-static void truncation_never_passes(void **state)
+static void truncated_records_are_refused(void **state)
 {
 	for (size_t n = 0; n < sizeof(record) - 1; n++) {
 		struct step_deletion *d = NULL;
@@ -114,10 +115,10 @@ static void truncation_never_passes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(records_are_printed_back),
-		cmocka_unit_test(the_step_must_be_before_or_after),
+		cmocka_unit_test(records_are_parsed_and_printed),
+		cmocka_unit_test(the_step_must_match_one_of_both_documents),
 		cmocka_unit_test(malformed_records_are_refused),
-		cmocka_unit_test(truncation_never_passes),
+		cmocka_unit_test(truncated_records_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

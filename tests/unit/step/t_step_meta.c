@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_step_meta.c - `_CHECKPOINT_METADATA` of every release, `_ROOT_METADATA`, and what breaks them.
+ * t_step_meta.c - `_CHECKPOINT_METADATA` of every release, `_ROOT_METADATA`, and damaged ones.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -39,7 +39,7 @@ static void check(const char *text, const char *want)
 	assert_string_equal(buf_str(&out), want);
 }
 
-static void files_are_printed_back(void **state)
+static void files_are_parsed_and_printed(void **state)
 {
 	auto_of(step_meta) struct step_meta *m = NULL;
 	struct span handler;
@@ -67,16 +67,16 @@ static void members_are_optional(void **state)
 		{ "{\"item_handlers\": null, \"metrics\": null, \"performance_metrics\": null, "
 		  "\"custom_metadata\": null}",
 		  empty },
-		/* Two times only: 0.5.11 to 0.10.3. */
+		/* The two times only: releases 0.5.11 to 0.10.3. */
 		{ "{\"init_timestamp_nsecs\": 1, \"commit_timestamp_nsecs\": 2}",
 		  "{\"item_handlers\": null, \"metrics\": {}, \"performance_metrics\": {}, "
 		  "\"init_timestamp_nsecs\": 1, "
 		  "\"commit_timestamp_nsecs\": 2, \"custom_metadata\": {}}" },
-		/* What Python takes for false. */
+		/* Values that are false in Python. */
 		{ "{\"metrics\": []}", empty },
 		{ "{\"metrics\": 0.0}", empty },
 		{ "{\"metrics\": false}", empty },
-		/* Only floats stay. */
+		/* Only floats are kept. */
 		{ "{\"performance_metrics\": {\"i\": 1, \"f\": 1.0, \"s\": \"x\", \"n\": null, "
 		  "\"e\": 1e3, \"x\": NaN}}",
 		  "{\"item_handlers\": null, \"metrics\": {}, \"performance_metrics\": {\"f\": "
@@ -93,7 +93,7 @@ static void members_are_optional(void **state)
 		  "{\"item_handlers\": null, \"metrics\": {}, \"performance_metrics\": {}, "
 		  "\"init_timestamp_nsecs\": null, "
 		  "\"commit_timestamp_nsecs\": null, \"custom_metadata\": {\"x\": 1}}" },
-		/* A handler that is not text. */
+		/* A handler that is not a string. */
 		{ "{\"item_handlers\": {\"a\": 5}}",
 		  "{\"item_handlers\": {\"a\": null}, \"metrics\": {}, \"performance_metrics\": "
 		  "{}, "
@@ -110,7 +110,7 @@ static void members_are_optional(void **state)
 		check(cases[i].text, cases[i].want);
 }
 
-static void a_file_that_is_not_json_is_none(void **state)
+static void a_file_that_is_not_json_counts_as_absent(void **state)
 {
 	static const char *const cases[] = {
 		"", "  ", "{", "{\"a\": }", "\xff", "nonsense", "{} {}"
@@ -192,7 +192,7 @@ static void damage_is_refused_or_read(void **state)
 			memcpy(text, composite, n);
 			if (at < n)
 				text[at] = (char)bytes[k];
-			/* Cut short too, one length for each byte tried. */
+			/* Also truncated, at one length for each byte tried. */
 			if (step_meta_parse(span_of(text, k ? n : at), "x", &m) < 0)
 				continue;
 			assert_int_equal(step_meta_print(m, &a), 0);
@@ -240,9 +240,9 @@ static void root_files(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(files_are_printed_back),
+		cmocka_unit_test(files_are_parsed_and_printed),
 		cmocka_unit_test(members_are_optional),
-		cmocka_unit_test(a_file_that_is_not_json_is_none),
+		cmocka_unit_test(a_file_that_is_not_json_counts_as_absent),
 		cmocka_unit_test(wrong_types_are_refused),
 		cmocka_unit_test(a_new_file_is_written),
 		cmocka_unit_test(damage_is_refused_or_read),

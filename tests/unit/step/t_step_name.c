@@ -36,7 +36,7 @@ static void temporary_names_are_recognized(void **state)
 	}
 }
 
-static void the_rest_is_behind_the_mark(void **state)
+static void the_rest_follows_the_mark(void **state)
 {
 	static const char *const cases[][2] = {
 		{ ".10.pytreefs-draft", "" },
@@ -90,7 +90,7 @@ static void numbers_are_at_the_end(void **state)
 
 static void steps_are_ordered_by_number(void **state)
 {
-	/* Ascending. */
+	/* In ascending order. */
 	static const char *const names[] = {
 		"0",
 		"00",
@@ -175,7 +175,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(temporary_names_are_recognized),
-		cmocka_unit_test(the_rest_is_behind_the_mark),
+		cmocka_unit_test(the_rest_follows_the_mark),
 		cmocka_unit_test(numbers_are_at_the_end),
 		cmocka_unit_test(steps_are_ordered_by_number),
 		cmocka_unit_test(drafts_have_two_spellings),
