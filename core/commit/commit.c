@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * commit.c - seal -> metadata -> marker -> rename -> parent, with every sync in its place.
+ * commit.c - seal the items, write metadata and markers, rename, and sync the parent directory.
  *
- * Invariants: a pointer reaches the disk only after what it points to. Values before
- * nodes, nodes before the manifest, arrays before `_METADATA`, items before the
- * step's metadata, all of it before the rename, the rename before we say so. Every
- * part may be done again: a failed commit leaves the draft usable.
+ * Invariant: a reference is written only after its target is durable: values before nodes, nodes
+ * before the manifest, arrays before `_METADATA`, items before the metadata of the step, all of
+ * these before the rename, and the rename before success is reported. Every part may be repeated:
+ * after a failed commit the draft remains usable.
  */
 #include "core/commit/commit.h"
 
@@ -33,7 +33,10 @@ static int check_deadline(const struct commit *c)
 	return commit_check_deadline(c->draft->final, c->deadline_ns);
 }
 
-/* An item inside another is told by the name before the '/'. */
+/*
+ * The handler of an item inside another is recorded for the outer item, whose name precedes the
+ * '/'.
+ */
 static struct span outer_name(struct span name)
 {
 	const uint8_t *slash = memchr(name.p, '/', name.n);
@@ -66,7 +69,7 @@ static int print_step_meta(const struct commit *c, struct buf *ret)
 			(struct step_item){ outer_name(c->items[i].name), c->items[i].handler };
 	}
 	r = step_meta_print(&m, ret);
-	/* What no reader would take is not written. */
+	/* A document that readers would refuse is not written. */
 	if (r >= 0 && ret->n > LIMIT_STEP_FILE)
 		r = fail(-EINVAL,
 			 "'_CHECKPOINT_METADATA' of '%s' would have %zu bytes, the limit is %llu",
@@ -74,7 +77,10 @@ static int print_step_meta(const struct commit *c, struct buf *ret)
 	return r;
 }
 
-/* The text that Orbax writes; nobody parses it. `where` is the directory that it speaks of. */
+/*
+ * Write a marker with the text that Orbax writes. No reader parses it. `where` is the directory in
+ * the text.
+ */
 static int write_marker(struct commit *c, const char *where, const char *file)
 {
 	auto_buf text = { 0 };
@@ -102,7 +108,7 @@ static int mark_items(struct commit *c)
 	return r;
 }
 
-/* Everything inside the draft, durable. */
+/* Write everything inside the draft, and make it durable. */
 static int prepare(struct commit *c)
 {
 	auto_buf meta = { 0 };
@@ -124,8 +130,10 @@ static int prepare(struct commit *c)
 	return r < 0 ? r : check_deadline(c);
 }
 
-/* It is a step, durable and whole; what stays of the draft is litter, not damage. A lock file gc
- * removes. */
+/*
+ * The step is complete and durable. Unused data that remains of the draft does no harm, and gc
+ * removes a lock file.
+ */
 static void release_stores(struct commit *c)
 {
 	struct draft_dir *d = c->draft;
@@ -134,17 +142,17 @@ static void release_stores(struct commit *c)
 	for (size_t i = 0; i < c->n_items; i++) {
 		r = tidy_item(&c->items[i]);
 		if (r < 0)
-			log_warn("'%s/%.*s' holds values that nothing refers to: %s", d->final,
+			log_warn("cannot remove the unused values in '%s/%.*s': %s", d->final,
 				 SPAN_ARG(c->items[i].name), err_text(r));
 	}
 	r = draft_dir_unmark(d);
 	if (r < 0)
-		log_warn("'%s/%s' stays: %s", d->final, DRAFT_LOCK_FILE, err_text(r));
+		log_warn("cannot remove '%s/%s': %s", d->final, DRAFT_LOCK_FILE, err_text(r));
 }
 
 /*
- * The last steps where a rename is atomic. The lock file goes after it: until then a crash leaves a
- * draft that is known as ours.
+ * The last actions if renaming is atomic. The lock file is removed after the rename; until then a
+ * crash leaves a draft that is recognized as ours.
  */
 static int publish_by_rename(struct commit *c)
 {
@@ -161,7 +169,7 @@ static int publish_by_rename(struct commit *c)
 	if (r >= 0)
 		r = io_dirop(d->parent, IO_RENAME_NEW, d->name, d->final, 0);
 	if (r == -ENOENT && d->shared)
-		r = fail(-ETIMEDOUT, "another rank did not wait any longer for '%s'", d->final);
+		r = fail(-ETIMEDOUT, "another rank gave up waiting for '%s'", d->final);
 	if (r < 0)
 		return r;
 	r = io_dirop(d->parent, IO_SYNC_DIR, ".", NULL, 0);
@@ -169,7 +177,7 @@ static int publish_by_rename(struct commit *c)
 		release_stores(c);
 		return 0;
 	}
-	/* Nobody knows whether the new name would survive: it is taken back. */
+	/* The rename may or may not survive a power loss, so it is undone. */
 	err_save(r, &note);
 	undo = io_dirop(d->parent, IO_RENAME_NEW, d->final, d->name, 0);
 	if (undo < 0)
@@ -181,7 +189,7 @@ static int publish_by_rename(struct commit *c)
 	return err_at(r, "'%s' could not be made durable", d->final);
 }
 
-/* Where a rename is not atomic the marker makes the step, and it comes last. */
+/* If renaming is not atomic, the marker makes the step, and is written last. */
 static int publish_by_marker(struct commit *c)
 {
 	struct draft_dir *d = c->draft;
@@ -204,7 +212,7 @@ static int publish_by_marker(struct commit *c)
 	return 0;
 }
 
-/* The marker is put there. */
+/* publish() writes the marker at the destination. */
 static int publish_elsewhere(struct commit *c)
 {
 	int r = draft_dir_check(c->draft);
@@ -234,12 +242,15 @@ static int write_names_below(void *arg, const char *name, unsigned char type)
 			return fail(-ENOMEM, "cannot write the names of the draft again");
 		a.rel = rel;
 	}
-	/* As deep as we made it. */
+	/* The depth is bounded, since only drafts of our own making are searched. */
 	r = io_rewrite_names_in(a.dir, a.rel);
 	return r < 0 ? r : io_list(a.dir, a.rel, write_names_below, &a);
 }
 
-/* A directory of the draft whose sync failed may have lost names: all are written again. */
+/*
+ * A sync of a directory that failed may have lost names, so all names in the draft are written
+ * again.
+ */
 static int mend_names(struct commit *c)
 {
 	uint64_t failed = atomic_load(&io_engine_stats(c->ckpt->io)->failed_dir_syncs);
@@ -249,7 +260,7 @@ static int mend_names(struct commit *c)
 	if (failed == c->draft->failed_dir_syncs)
 		return 0;
 	trace(TRACE_STEP, "names of draft '%s' are written again", c->draft->name);
-	/* A draft that is written in place is not renamed later. */
+	/* Only a draft that is written in place keeps this name. */
 	r = strcmp(c->draft->name, c->draft->final) ?
 		    0 :
 		    io_rewrite_name(c->draft->parent, c->draft->name);
@@ -292,7 +303,7 @@ int commit_run(struct commit *c)
 	return r;
 }
 
-/* A step was renamed, and nobody knows whether that would survive: it gets its name back. */
+/* Undo the rename of a step that could not be made durable. */
 static int undo_move(struct ckpt *ckpt, const char *name, const char *to, int r)
 {
 	struct err_note note;
@@ -322,7 +333,7 @@ int commit_delete(struct ckpt *ckpt, const char *name)
 	r = io_dirop(ckpt->source, IO_SYNC_DIR, ".", NULL, 0);
 	if (r < 0)
 		return undo_move(ckpt, name, gone, r);
-	/* From here on it is gone; what is left of it is litter that gc knows by its name. */
+	/* From here on the step is deleted. gc recognizes the name of any remaining files. */
 	r = io_remove_tree(ckpt->source, gone);
 	if (r < 0)
 		log_warn("step '%s' is deleted, and '%s' could not be removed: %s", name, gone,
@@ -330,8 +341,11 @@ int commit_delete(struct ckpt *ckpt, const char *name)
 	return 0;
 }
 
-/* A root whose last step was moved away stays one by this; in a directory that may be another
- * user's. */
+/*
+ * Mark a directory for deleted steps, so that a root whose last step was moved away is still
+ * recognized. The mark is in the first component of to_dir, since the rest may belong to another
+ * user.
+ */
 static int mark_deleted(struct ckpt *ckpt, const char *to_dir)
 {
 	auto_free char *mark =

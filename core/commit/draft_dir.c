@@ -14,9 +14,9 @@
 #include "core/step/access.h"
 #include "core/step/step_name.h"
 
-#define ATTEMPTS_AHEAD 256 /* of other ranks, while this one did not come */
+#define ATTEMPTS_AHEAD 256 /* by how many attempts other ranks may be ahead of this one */
 
-/* Open the lock file of a draft: 1, or 0 when it has none. */
+/* Open the lock file of a draft: returns 1, or 0 when there is none. */
 static int open_lock(struct io_dir *parent, const char *name, struct io_file **ret)
 {
 	auto_free char *path = NULL;
@@ -73,8 +73,9 @@ int draft_dir_unmark(struct draft_dir *d)
 }
 
 /*
- * Lock the draft of another writer that is gone: 1; 0 when there is no lock file. The file may be
- * of a draft that was removed between our opening and locking it: then it is begun again, and live.
+ * Lock the draft of another writer that is gone: returns 1, or 0 when there is no lock file. The
+ * lock file may be of a draft that was removed between opening and locking it; then the name may
+ * belong to a new, live draft.
  */
 static int lock_abandoned(struct io_dir *parent, const char *name, struct io_file **ret)
 {
@@ -93,7 +94,7 @@ static int lock_abandoned(struct io_dir *parent, const char *name, struct io_fil
 	return 1;
 }
 
-/* The name of a draft while it is being removed. */
+/* Get the name of a draft while it is being removed. */
 static int removed_name(const char *name, char **ret)
 {
 	char *gone = NULL, rest[64];
@@ -118,13 +119,13 @@ int draft_dir_remove_abandoned(struct io_dir *parent, const char *name)
 	if (r <= 0)
 		return r;
 	r = removed_name(name, &gone);
-	/* A crash leaves it under a name that says what it is. */
+	/* After a crash the name shows that the draft was being removed. */
 	if (r >= 0)
 		r = io_dirop(parent, IO_RENAME_NEW, name, gone, 0);
 	return r < 0 ? r : io_remove_tree(parent, gone);
 }
 
-/* An abandoned draft of ours under that name is removed. */
+/* Remove an abandoned draft of ours with that name. */
 static int make_room(struct io_dir *parent, const char *name)
 {
 	enum draft_state state;
@@ -144,7 +145,9 @@ static int make_room(struct io_dir *parent, const char *name)
 	if (user_is_other() && st.st_uid != user_now()->uid)
 		return fail(-EPERM, "'%s' was left there by user %u, and is not yours to remove",
 			    name, st.st_uid);
-	/* Written in place it has no name of its own while it is begun: a crash may leave it empty.
+	/*
+	 * A draft that is written in place has its final name from the start, so a crash may leave
+	 * its directory empty, without a lock file.
 	 */
 	if (state == DRAFT_FOREIGN && !step_name_is_tmp(span_str(name)) &&
 	    io_dirop(parent, IO_RMDIR, name, NULL, 0) >= 0)
@@ -155,8 +158,8 @@ static int make_room(struct io_dir *parent, const char *name)
 }
 
 /*
- * What another program, or an earlier release of ours, calls the same draft: two writers of one
- * step would not harm each other, but the later one would find out at its commit only.
+ * Check the name of Orbax, or of an old release of ours, for the same draft. Two writers of one
+ * step would do no harm to each other, but the later one would fail only at its commit.
  */
 static int check_tmp_of_orbax(struct draft_dir *d)
 {
@@ -176,8 +179,8 @@ static int any_entry(void *arg, const char *name, unsigned char type)
 }
 
 /*
- * The draft is its user's, not the mount's. Between the making and the opening of the directory
- * somebody else may have put another one in its place: it must be as it was made.
+ * Change the owner of the draft to the user who begins it. Another process may have replaced the
+ * directory between its creation and opening; therefore it must still be empty and ours.
  */
 static int give_to_user(struct draft_dir *d)
 {
@@ -189,18 +192,20 @@ static int give_to_user(struct draft_dir *d)
 	if (!user_is_other())
 		return 0;
 	if (geteuid() != 0)
-		return fail(-EPERM, "draft '%s' would not be user %u's: the mount is not root's",
-			    d->final, u->uid);
+		return fail(
+			-EPERM,
+			"draft '%s' would not belong to user %u: the mount does not run as root",
+			d->final, u->uid);
 	r = io_stat(d->dir, ".", &st);
 	if (r >= 0)
 		r = io_list(d->dir, ".", any_entry, NULL);
 	if (r > 0 || (r == 0 && st.st_uid != geteuid()))
-		r = fail(-EBUSY, "the directory of draft '%s' was taken away while it was begun",
+		r = fail(-EBUSY, "the directory of draft '%s' was replaced while it was begun",
 			 d->final);
 	self = str_fmt("/proc/self/fd/%d", d->dir->fd);
 	if (r >= 0 && !self)
 		r = -ENOMEM;
-	/* A directory that gives its group to what is in it has given it to this one. */
+	/* A setgid directory has inherited the group of its parent, and keeps it. */
 	if (r >= 0 &&
 	    TEMP_FAILURE_RETRY(chown(self, u->uid, st.st_mode & S_ISGID ? (gid_t)-1 : u->gid)) < 0)
 		r = err_sys("cannot give to its user", d->name);
@@ -210,8 +215,8 @@ static int give_to_user(struct draft_dir *d)
 }
 
 /*
- * Make the directory and its lock so that a crash cannot leave it under its name without: it is
- * made under another one, which says whose it is.
+ * Make the directory with its lock file under a temporary name that marks it as ours, and then
+ * rename it, so that a crash never leaves a draft's name without a lock file.
  */
 static int make_dir(struct draft_dir *d)
 {
@@ -302,7 +307,7 @@ int draft_dir_begin_shared(struct io_dir *parent, const char *name, const char *
 	return begin(parent, name, final, mode, true, ret);
 }
 
-/* What this rank makes in it is its owner's, too, who alone may join. */
+/* Files that this rank makes belong to the draft's owner, and only that user may join. */
 static int share_with_user(struct draft_dir *d)
 {
 	struct stat st;
@@ -311,7 +316,7 @@ static int share_with_user(struct draft_dir *d)
 	if (r < 0)
 		return r;
 	if (user_is_other() && st.st_uid != user_now()->uid)
-		return fail(-EPERM, "draft '%s' is user %u's", d->final, st.st_uid);
+		return fail(-EPERM, "draft '%s' belongs to user %u", d->final, st.st_uid);
 	if (geteuid() == 0 && st.st_uid != 0)
 		io_dir_own(d->dir, st.st_uid, st.st_gid);
 	return 0;
@@ -339,8 +344,10 @@ int draft_dir_join(struct io_dir *parent, const char *name, const char *final, u
 	return 0;
 }
 
-/* The name of the directory that an attempt commits; later ones know it, too, unless it was given
- * up. */
+/*
+ * The name of the directory during an attempt. Names of later attempts exist only after the earlier
+ * ones were given up.
+ */
 static int attempt_name(const struct draft_dir *d, unsigned attempt, char **ret)
 {
 	char *name = attempt > 1 ? str_fmt("%s-%u", d->base_name, attempt) : strdup(d->base_name);
@@ -351,7 +358,7 @@ static int attempt_name(const struct draft_dir *d, unsigned attempt, char **ret)
 	return 0;
 }
 
-/* Whether that name beneath the parent is the draft's directory: 1 or 0. */
+/* Whether that name in the parent is the draft's directory: 1 or 0. */
 static int is_it(const struct draft_dir *d, const char *name)
 {
 	struct stat st, own;
@@ -372,8 +379,10 @@ int draft_dir_check(const struct draft_dir *d)
 
 	if (r != 0)
 		return MIN(r, 0);
-	/* Not -ESTALE: the kernel would try the rename once more, and say that there is no such
-	 * draft. */
+	/*
+	 * Not -ESTALE, since the kernel would then repeat the rename, and report that the draft
+	 * does not exist.
+	 */
 	return fail(
 		-EIO,
 		"the directory of draft '%s' was removed by another program: what was written to it is lost; "
@@ -400,7 +409,7 @@ int draft_dir_find(struct draft_dir *d, unsigned attempt)
 	}
 	if (r != 0)
 		return r;
-	/* It was renamed between two looks. */
+	/* It may have been renamed between the checks. */
 	r = is_it(d, d->final);
 	return r != 0 ? r : fail(-ESTALE, "draft '%s' is gone", d->name);
 }
@@ -422,7 +431,7 @@ int draft_dir_fence(struct draft_dir *d, unsigned attempt)
 			d->named = attempt + 1;
 			return 0;
 		}
-		/* Somebody else was faster: the one that commits, or another one that gives up. */
+		/* Another process was faster: the committing rank, or one that gives up. */
 		if (r != -ENOENT || tries > 100)
 			return r;
 		err_clear();
@@ -436,7 +445,7 @@ int draft_dir_remove(struct draft_dir *d)
 	auto_free char *gone = NULL;
 	int r = d->shared ? 1 : is_it(d, d->name);
 
-	/* Another program's directory is not ours to remove, whatever its name. */
+	/* A directory of another program is never removed, whatever its name. */
 	if (r == 0) {
 		log_warn("the directory of draft '%s' had been removed by another program",
 			 d->final);
@@ -445,14 +454,17 @@ int draft_dir_remove(struct draft_dir *d)
 	}
 	if (r >= 0)
 		r = removed_name(d->name, &gone);
-	/* In one step, and under a name that says what it is if a crash comes between. */
+	/*
+	 * Rename it first, so that it disappears in one step, and after a crash the name shows that
+	 * it was being removed.
+	 */
 	if (r >= 0)
 		r = io_dirop(d->parent, IO_RENAME_NEW, d->name, gone, 0);
 	if (r < 0)
 		return r;
 	r = io_remove_tree(d->parent, gone);
 	if (r < 0)
-		log_warn("draft '%s' is removed, and '%s' stays for `pytreefs gc`: %s", d->name,
+		log_warn("draft '%s' is removed, but '%s' remains for `pytreefs gc`: %s", d->name,
 			 gone, err_text(r));
 	io_file_unref(take(d->lock));
 	return 0;

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * draft_dir.h - a draft on the disk: a temporary directory with a name of ours (step_name.h), and
- * the lock that tells a live one from an abandoned one.
+ * the lock that distinguishes a live draft from an abandoned one.
  *
- * The file `.pytreefs-draft` in it says that it is ours; whoever writes the draft
- * holds an advisory lock on that file for as long as it lives, so a lock that can
- * be had means that the writer is gone. A draft that the ranks of a job share is
- * locked by all of them, each for sharing: it is abandoned when all are gone.
+ * The file `.pytreefs-draft` in a directory marks it as ours. The writer of a draft holds an
+ * advisory lock on that file as long as it lives, so if the lock is free, the writer is gone. All
+ * ranks of a job hold shared locks on the draft that they share, which is abandoned when all of
+ * them are gone.
  *
- * A shared draft is committed by one rank and watched by the others. Who gives up
- * waiting moves the directory aside, from its name of one attempt to that of the
- * next: from then on the rename of that attempt cannot succeed, however late it
- * comes (draft_dir_fence()).
+ * One rank commits a shared draft while the others wait. A rank that gives up waiting renames the
+ * directory, from the name for this attempt to the name for the next: from then on the rename of
+ * this attempt fails, however late it comes (draft_dir_fence()).
  */
 #ifndef PYTREEFS_DRAFT_DIR_H
 #define PYTREEFS_DRAFT_DIR_H
@@ -19,78 +18,85 @@
 #include "core/io/io.h"
 
 #define DRAFT_LOCK_FILE ".pytreefs-draft"
-#define DRAFT_BEGUN "-begun-"     /* in the name of a draft whose lock is not there yet */
-#define DRAFT_REMOVED "-removed-" /* in the name of one that is being removed */
+#define DRAFT_BEGUN "-begun-"     /* in the name of a draft that has no lock file yet */
+#define DRAFT_REMOVED "-removed-" /* in the name of a draft that is being removed */
 
 struct draft_dir {
 	struct io_dir *parent; /* SOURCE; borrowed */
 	char *name;            /* of the directory on the disk */
-	char *final;           /* what it will be called */
+	char *final;           /* the name of the step that it becomes */
 	struct io_dir *dir;
 	struct io_file *lock;
-	int64_t init_ns;           /* when it was begun */
-	uint64_t failed_dir_syncs; /* of the engine, when all its names were written */
+	int64_t init_ns; /* when it was begun, in real time */
+	/*
+	 * the engine's count of failed syncs of directories when all names in the draft were last
+	 * written
+	 */
+	uint64_t failed_dir_syncs;
 	unsigned mode;
-	bool shared;     /* with the ranks of this job */
+	bool shared;     /* several ranks of this job write it */
 	char *base_name; /* shared: the name of the first attempt */
-	unsigned named;  /* shared: the attempt whose name it has, from 1 */
+	unsigned named;  /* shared: the attempt that its name is for, from 1 */
 };
 
 /*
- * Make the directory `name` (step_name_on_disk(), or final itself) beneath parent and lock it. One
- * that is there and abandoned is removed first; -EBUSY when a live writer holds it, -EEXIST when it
- * is another program's. mode: of directories, under the umask. It becomes that of user_now(), and
- * so does all that is made in it; -EPERM when one of another user would have to be removed.
+ * Make the directory `name` (step_name_on_disk(), or final itself) in parent and lock it. An
+ * abandoned draft of that name is removed first; -EBUSY when a live writer holds it, -EEXIST when
+ * it belongs to another program. mode: of directories, before the umask. The directory and
+ * everything made in it will belong to user_now(); -EPERM when a draft of another user would have
+ * to be removed.
  */
 int draft_dir_begin(struct io_dir *parent, const char *name, const char *final, unsigned mode,
 		    struct draft_dir **ret);
 /*
- * The same for a draft that ranks share: the primary begins it, the others join what it has begun.
- * init_ns: as the primary says.
+ * The same for a draft that ranks share: the primary begins it, the others join it. init_ns is the
+ * primary's.
  */
 int draft_dir_begin_shared(struct io_dir *parent, const char *name, const char *final,
 			   unsigned mode, struct draft_dir **ret);
 int draft_dir_join(struct io_dir *parent, const char *name, const char *final, unsigned mode,
 		   int64_t init_ns, struct draft_dir **ret);
 /*
- * -EIO when what has the draft's name is not its directory: another program removed it, and perhaps
- * made its own.
+ * -EIO when the draft's name is no longer its directory: another program has removed it, and may
+ * have made another one.
  */
 int draft_dir_check(const struct draft_dir *d);
 /*
- * Of a shared draft: find out what its directory is called now, after attempts that somebody gave
- * up. 1: it has become a step; 0: d->name and d->named are set. attempt counts from 1 and bounds
- * the names.
+ * For a shared draft: determine the current name of its directory after attempts that were given
+ * up. Returns 1 when it has become a step, or 0 with d->name and d->named set. Attempts count from
+ * 1; names of later attempts than `attempt` and some more are not tried.
  */
 int draft_dir_find(struct draft_dir *d, unsigned attempt);
 /*
- * Give up waiting for an attempt. 1: it is too late, the draft is a step; 0: that attempt cannot
- * succeed any more.
+ * Give up waiting for an attempt. Returns 1 when it is too late, since the draft is a step, or 0
+ * when this attempt cannot succeed any more.
  */
 int draft_dir_fence(struct draft_dir *d, unsigned attempt);
 
-/* Make the lock file, and hold the lock. */
+/* Create the lock file and lock it. */
 int draft_dir_mark(struct draft_dir *d);
-/* Take the lock file away: it is a step now. */
+/* Remove the lock file, since the draft has become a step. */
 int draft_dir_unmark(struct draft_dir *d);
-/* Remove it with all that is in it, at once as others see it. d stays to be freed. */
+/*
+ * Remove the directory with its contents, in one step for other processes. d remains to be freed.
+ */
 int draft_dir_remove(struct draft_dir *d);
-/* Lets go of the lock; the directory stays. Accepts NULL. */
+/* Releases the lock; the directory remains. Accepts NULL. */
 void draft_dir_free(struct draft_dir *d);
 DEFINE_AUTO(draft_dir, struct draft_dir, draft_dir_free);
 
 /*
- * Remove an abandoned draft, under its lock, so that nobody begins one of that name meanwhile.
- * -EBUSY: a live writer holds it. 0 also when it is gone.
+ * Remove an abandoned draft while holding its lock, so that no draft of that name is begun
+ * meanwhile. -EBUSY: a live writer holds it. 0 also when it does not exist.
  */
 int draft_dir_remove_abandoned(struct io_dir *parent, const char *name);
 
 enum draft_state {
-	DRAFT_FOREIGN, /* no lock file: another program's */
-	DRAFT_LIVE,    /* somebody holds the lock */
+	DRAFT_FOREIGN, /* it has no lock file, so it belongs to another program */
+	DRAFT_LIVE,    /* a process holds the lock */
 	DRAFT_ABANDONED,
 };
-/* Of a temporary directory beneath parent. */
+/* Get the state of a temporary directory in parent. */
 int draft_dir_state(struct io_dir *parent, const char *name, enum draft_state *ret);
 
 #endif

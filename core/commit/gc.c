@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gc.c - looking for what dead writers left.
+ * gc.c - search for files that dead writers left.
  *
- * Drafts are told by their names and by the lock file in them (draft_dir.h). A
- * draft of atomicity=commit_file has the name of a step: it is one without the
- * marker and with the lock file.
+ * Drafts are recognized by their names and by the lock file in them
+ * (draft_dir.h). A draft of atomicity=commit_file has the name of a step; it
+ * contains the lock file but no marker.
  */
 #include "core/commit/gc.h"
 
@@ -18,7 +18,8 @@
 #include "core/commit/draft_dir.h"
 #include "core/step/step_name.h"
 
-#define BEGUN_NS (60 * SECOND_NS) /* a living writer locks its draft long before that */
+/* a living writer locks its draft long before this time has passed */
+#define BEGUN_NS (60 * SECOND_NS)
 
 const char *gc_kind_text(enum gc_kind kind)
 {
@@ -35,7 +36,7 @@ const char *gc_kind_text(enum gc_kind kind)
 	return texts[kind];
 }
 
-/* ---- how large, how old ---- */
+/* ---- size and age ---- */
 
 struct measure {
 	struct io_dir *dir;
@@ -58,7 +59,7 @@ static int measure_entry(void *arg, const char *name, unsigned char type)
 		return fail(-ENOMEM, "cannot look at '%s'", name);
 	r = io_stat(up->dir, path, &st);
 	if (r < 0) {
-		/* A link that leads nowhere, or somebody removes it at this moment. */
+		/* A dangling link, or an entry that is being removed by another process. */
 		err_clear();
 		return 0;
 	}
@@ -94,7 +95,7 @@ static int measure(struct io_dir *dir, const char *path, struct measure *ret)
 /* Classify a temporary directory. */
 static int kind_of_tmp(struct io_dir *dir, const char *path, const char *name, enum gc_kind *ret)
 {
-	/* It reaches to the end of the name, which ends in NUL. */
+	/* The span extends to the end of the name, which is NUL-terminated. */
 	const char *behind = (const char *)step_name_rest(span_str(name)).p;
 	enum draft_state state;
 	int r = draft_dir_state(dir, path, &state);
@@ -111,7 +112,10 @@ static int kind_of_tmp(struct io_dir *dir, const char *path, const char *name, e
 	return 0;
 }
 
-/* What a directory with a step's name is, when there is a lock file in it: 1; else 0. */
+/*
+ * Classify a directory with the name of a step by its lock file: returns 1, or 0 when there is
+ * none.
+ */
 static int kind_of_step(struct io_dir *dir, const char *path, enum gc_kind *ret)
 {
 	auto_free char *marker = NULL;
@@ -160,7 +164,7 @@ static void deal_with(struct io_dir *dir, const struct gc_opts *o, const char *p
 		    (!least || clock_real_ns() - m.newest_ns >= least);
 	if (f.removed && !o->dry_run)
 		r = remove_found(dir, &f);
-	/* Its writer came back, or somebody else was faster. */
+	/* Its writer returned, or another process removed it first. */
 	if (r == -EBUSY) {
 		f.kind = GC_LIVE;
 		r = 0;
@@ -174,10 +178,10 @@ static void deal_with(struct io_dir *dir, const struct gc_opts *o, const char *p
 	err_clear();
 }
 
-/* ---- all of them ---- */
+/* ---- all directories ---- */
 
 struct names {
-	struct buf text; /* each ends in NUL */
+	struct buf text; /* each name is NUL-terminated */
 	size_t n;
 };
 
@@ -216,14 +220,14 @@ static int look_at(struct io_dir *source, const struct gc_opts *o, const char *a
 		r = kind_of_step(source, path, &kind);
 		if (r > 0)
 			deal_with(source, o, path, kind);
-		/* Items are drafts, too, in a mount of a step. */
+		/* In the mount of a step, drafts are items. */
 		if (r == 0 && depth == 0)
 			r = look_in(source, o, path, depth + 1);
 	}
 	if (r < 0) {
 		struct gc_found f = { .path = path, .kind = GC_FOREIGN, .failed = r };
 
-		/* It went away meanwhile, or is not a directory. */
+		/* It was removed meanwhile, or is not a directory. */
 		if (r != -ENOENT && r != -ENOTDIR)
 			o->each(o->arg, &f);
 		err_clear();
@@ -256,6 +260,6 @@ int gc_run(struct io_dir *source, const struct gc_opts *o)
 {
 	int r = look_in(source, o, ".", 0);
 
-	/* Removed names stay removed; a directory that cannot be synced is found again next time. */
+	/* If a removal is lost in a power loss, the next run finds the directory again. */
 	return r < 0 || o->dry_run ? r : io_dirop(source, IO_SYNC_DIR, ".", NULL, 0);
 }

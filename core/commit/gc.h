@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gc.h - what dead writers left in a SOURCE: found, reported, removed.
+ * gc.h - find, report and remove files that dead writers left in a SOURCE.
  *
- * Never what a living writer holds: each draft of ours is locked by its writer, and is removed
- * under that lock.
+ * Files of a living writer are never removed: each draft of ours is locked by its writer, and is
+ * removed while holding that lock.
  */
 #ifndef PYTREEFS_GC_H
 #define PYTREEFS_GC_H
@@ -11,33 +11,39 @@
 #include "core/io/io.h"
 
 enum gc_kind {
-	GC_DRAFT,   /* of ours, its writer is gone */
-	GC_BEGUN,   /* of ours, its writer died before it was locked */
+	GC_DRAFT,   /* a draft of ours whose writer is gone */
+	GC_BEGUN,   /* a draft of ours whose writer died before locking it */
 	GC_DELETED, /* a step that was being deleted */
-	GC_LOCK,    /* a lock file that stayed in a committed step */
+	GC_LOCK,    /* a lock file that remained in a committed step */
 	GC_FOREIGN, /* a temporary directory of another program */
-	GC_LIVE,    /* held by a living writer */
+	GC_LIVE,    /* a draft that a living writer holds */
 };
 const char *gc_kind_text(enum gc_kind kind);
 
 struct gc_found {
-	const char *path; /* below SOURCE */
+	const char *path; /* relative to SOURCE */
 	enum gc_kind kind;
-	uint64_t bytes; /* that it takes on the disk */
-	bool removed;   /* or would be, in a dry run */
-	int failed;     /* it could not be: its code, with a note */
+	uint64_t bytes; /* space on the disk */
+	bool removed;   /* it was removed, or in a dry run would be */
+	int failed;     /* negative when it could not be removed, with a note */
 };
 
 struct gc_opts {
 	bool dry_run;
-	bool foreign;          /* those of other programs, too, ... */
-	int64_t older_than_ns; /* ... when nothing in them changed for so long */
-	/* Called for each, in order of the names; what is retained is reported, too. */
+	bool foreign;          /* also remove temporary directories of other programs, ... */
+	int64_t older_than_ns; /* ... if nothing in them has changed for this long */
+	/*
+	 * Called for each directory or lock file that was found, sorted by name, also for those
+	 * that are kept.
+	 */
 	void (*each)(void *arg, const struct gc_found *f);
 	void *arg;
 };
 
-/* In a root, in its steps, or in a step. 0 also when some could not be removed: each is reported. */
+/*
+ * Search a root and its steps, or a step. Returns 0 also when some could not be removed, each of
+ * which is reported.
+ */
 int gc_run(struct io_dir *source, const struct gc_opts *opts);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * seal.c - values -> nodes -> manifest, or leaf directories; then the item's files.
+ * seal.c - write the database or the leaf directories of an item, then its files.
  *
- * Also the one database that the databases of several ranks make.
+ * Also merges the databases of several ranks into one.
  */
 #include "core/commit/seal.h"
 
@@ -21,10 +21,10 @@ struct keys {
 	struct arena arena;
 	struct ocdbt_entry *entry;
 	size_t n, cap;
-	const struct commit_leaf *leaf; /* at work */
+	const struct commit_leaf *leaf; /* the current leaf */
 };
 
-/* Whether this rank gives that chunk. */
+/* Whether this rank provides the chunk. */
 static bool is_retained(const struct commit_leaf *leaf, struct span key)
 {
 	uint64_t index[LIMIT_RANK];
@@ -34,7 +34,7 @@ static bool is_retained(const struct commit_leaf *leaf, struct span key)
 	return index[leaf->keep_axis] >= leaf->keep_from && index[leaf->keep_axis] < leaf->keep_to;
 }
 
-/* "params.w" + "/" + "0.0", a part's chunks moved to their place in the whole. */
+/* Append "params.w" + "/" + "0.0"; chunks of a part are moved to their place in the whole array. */
 static int full_key(const struct commit_leaf *leaf, struct span key, struct buf *ret)
 {
 	uint64_t index[LIMIT_RANK];
@@ -61,7 +61,9 @@ static int add_key(void *arg, struct span key, const struct ocdbt_value *value)
 	auto_buf full = { 0 };
 	int r;
 
-	/* Of a part's own document nothing is kept; the whole array's is given once. */
+	/*
+	 * The document of a part is omitted, since the document of the whole array is written once.
+	 */
 	if (is_metadata(key) && (k->leaf->no_document || (k->leaf->rank && !k->leaf->json.p)))
 		return 0;
 	if (!is_metadata(key) && !is_retained(k->leaf, key))
@@ -120,11 +122,11 @@ static int collect(const struct commit_item *item, struct keys *k)
 	return 0;
 }
 
-/* The nodes of a database, from its keys or from the databases of ranks. */
+/* Builds the nodes of a database from its keys, or from the databases of ranks. */
 struct building {
 	struct io_dir *dir;
 	const struct keys *keys;
-	const struct ocdbt_parts *parts; /* NULL: keys */
+	const struct ocdbt_parts *parts; /* NULL: from the keys */
 	struct cache *cache;
 };
 
@@ -139,7 +141,10 @@ static int build_nodes(const struct building *b, const struct ocdbt_config *conf
 	return ocdbt_build(&source.base, config, nodes, root);
 }
 
-/* Nodes and manifest; nodes have data files of their own, so that a failure takes them back. */
+/*
+ * Write nodes and manifest. The nodes have their own data files, so that these can be discarded
+ * after a failure.
+ */
 static int build(struct commit *c, const struct building *b)
 {
 	struct ocdbt_data_opts opts = { .dir_mode = c->dir_mode };
@@ -196,7 +201,7 @@ static unsigned dir_mode(const struct commit *c)
 	return c->dir_mode ? c->dir_mode : 0777;
 }
 
-/* The values stay where the ranks have put them. */
+/* The values remain where the ranks have written them. */
 static int merge_databases(struct commit *c, const struct commit_item *item)
 {
 	auto_free char *name = item->name.n ? span_dup_str(item->name) : strdup(".");
@@ -209,7 +214,7 @@ static int merge_databases(struct commit *c, const struct commit_item *item)
 						    .cache = c->ckpt->cache });
 }
 
-/* One chunk, or the document, of a leaf that several ranks write. */
+/* Copies one chunk, or the document, of a leaf that several ranks write. */
 struct placing {
 	struct commit *c;
 	const struct commit_item *item;
@@ -253,7 +258,7 @@ struct summing {
 	struct kv_table table;
 };
 
-/* As copy_value(): what other ranks bring is in their tables. */
+/* Skips the values that copy_value() skips, since they are in the tables of other ranks. */
 static int add_sum(void *arg, struct span key, uint32_t crc)
 {
 	struct summing *s = arg;
@@ -268,7 +273,10 @@ static int add_sum(void *arg, struct span key, uint32_t crc)
 	return r < 0 ? r : kv_table_add(&s->table, buf_span(&name), crc);
 }
 
-/* Ranks bring different values, so their tables have different names. */
+/*
+ * Write one table. The ranks write different values, so the hashes of their tables, which are their
+ * names, differ.
+ */
 static int put_table(struct commit *c, struct span item, struct span bytes)
 {
 	auto_free char *path = NULL;
@@ -283,7 +291,7 @@ static int put_table(struct commit *c, struct span item, struct span bytes)
 	return r < 0 ? r : io_sync_parents(c->draft->dir, path);
 }
 
-/* What values have no room for (kv_table.h). */
+/* Write the checksums of values in directories (kv_table.h). */
 static int write_table(struct commit *c, struct commit_item *item)
 {
 	struct summing s = { .c = c };
@@ -314,7 +322,10 @@ static int seal_directories(struct commit *c, struct commit_item *item)
 	}
 	for (size_t i = 0; i < item->n_leaves && r >= 0 && !c->shared; i++) {
 		r = store_leaf_place(item->leaves[i].kv, item->leaves[i].param);
-		/* All that had the name before is out of the way: it is another leaf's. */
+		/*
+		 * Leaves of this item no longer have other names in the way, so another leaf has
+		 * the same name.
+		 */
 		if (r == -EEXIST || r == -ENOTEMPTY)
 			r = two_leaves(item->leaves[i].param);
 	}
@@ -360,12 +371,12 @@ int seal_file(struct commit *c, const struct commit_item *item, const struct com
 	return r < 0 ? r : io_sync_parents(c->draft->dir, path);
 }
 
-/* ---- what is there already ---- */
+/* ---- files of earlier attempts ---- */
 
 struct cleaning {
 	const struct commit_item *item;
-	struct buf names;      /* each ends in NUL */
-	struct span *retained; /* entries that stay, sorted */
+	struct buf names;      /* each name is NUL-terminated */
+	struct span *retained; /* sorted entries that are kept */
 	size_t n;
 };
 
@@ -379,7 +390,7 @@ static int add_other(void *arg, const char *name, unsigned char type)
 	struct cleaning *cl = arg;
 	struct span key = span_str(name);
 
-	/* The draft's lock lies beside the files of an item that is the draft itself. */
+	/* If the item is the whole draft, the draft's lock file is in the same directory. */
 	if (!strcmp(name, DRAFT_LOCK_FILE) ||
 	    (cl->n && bsearch(&key, cl->retained, cl->n, sizeof(key), by_name)))
 		return 0;
@@ -408,7 +419,10 @@ static int keep_entries(struct cleaning *cl)
 	return 0;
 }
 
-/* A name that an earlier commit gave to a leaf, and that is not a leaf any more, blocks no leaf. */
+/*
+ * Give leaves that an earlier commit named temporary names again, so that names of removed leaves
+ * are free.
+ */
 static int take_names_back(struct commit_item *item)
 {
 	int r = 0;
@@ -423,8 +437,7 @@ static int take_names_back(struct commit_item *item)
 	return r;
 }
 
-/* Only values that the draft needs stay: not what a commit that failed, or a leaf that is gone,
- * left behind. */
+/* Remove all files that the draft does not need: those of a failed commit, or of removed leaves. */
 static int clean_item(struct commit_item *item)
 {
 	struct cleaning cl = { .item = item };
@@ -435,7 +448,7 @@ static int clean_item(struct commit_item *item)
 	if (r >= 0)
 		r = keep_entries(&cl);
 	if (r >= 0) {
-		/* The spans point into the names, which must not grow any more. */
+		/* The names must not be reallocated any more, since the spans point into them. */
 		struct cleaning look = { .item = item, .retained = cl.retained, .n = cl.n };
 
 		r = io_list(dir, ".", add_other, &look);
@@ -450,10 +463,10 @@ static int clean_item(struct commit_item *item)
 
 int seal_item(struct commit *c, struct commit_item *item)
 {
-	/* A rank's directories hold leaves that it may need again. */
+	/* The directories of a rank contain leaves that it may need again. */
 	int r = item->store && !(c->shared && !store_is_ocdbt(item->store)) ? clean_item(item) : 0;
 
-	/* Without leaves there is no database: all values are in other files. */
+	/* Without leaves there is no database; all values are in other files. */
 	if (r >= 0 && item->store && item->n_leaves)
 		r = store_is_ocdbt(item->store) ? seal_database(c, item) :
 						  seal_directories(c, item);
@@ -466,6 +479,6 @@ int seal_item(struct commit *c, struct commit_item *item)
 
 		r = dir ? io_dirop(c->draft->dir, IO_SYNC_DIR, dir, NULL, 0) : -ENOMEM;
 	}
-	/* A checkpoint that is one tree has no name of an item. */
+	/* If the checkpoint is a single tree, the item has no name. */
 	return r < 0 && item->name.n ? err_at(r, "item '%.*s'", SPAN_ARG(item->name)) : MIN(r, 0);
 }

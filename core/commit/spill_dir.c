@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * spill_dir.c - a directory for a step on its way to a bucket, and what killed programs left of
- * such.
+ * spill_dir.c - make a directory for a step that will be uploaded, and remove those of dead
+ * processes.
  *
- * Whoever uses one holds a lock on a file in it.
+ * A process that uses such a directory holds a lock on a file in it.
  */
 #include "core/commit/spill_dir.h"
 
@@ -19,9 +19,9 @@
 
 #define PREFIX "pytreefs-upload-"
 #define LOCK ".lock"
-#define YOUNG_S 60 /* it may still get its lock */
+#define YOUNG_S 60 /* a younger directory may not be locked yet */
 
-/* Whether nobody uses it: 1 or 0. */
+/* Whether a directory was left by a dead process: 1 or 0. */
 static int is_left(struct io_dir *parent, const char *name)
 {
 	auto_of(io_file) struct io_file *lock = NULL;
@@ -43,7 +43,7 @@ static int sweep_one(void *arg, const char *name, unsigned char type)
 
 	if (type == DT_DIR && !strncmp(name, PREFIX, strlen(PREFIX)) && is_left(parent, name) > 0 &&
 	    io_remove_tree(parent, name) < 0)
-		log_warn("'%s/%s' of an earlier run stays behind", parent->path, name);
+		log_warn("cannot remove '%s/%s', which an earlier run left", parent->path, name);
 	err_clear();
 	return 0;
 }
@@ -89,7 +89,7 @@ void spill_dir_remove(struct spill_dir *d)
 
 	err_peek(&why);
 	if (d->lock && io_remove_tree(d->parent, d->name) < 0)
-		log_warn("'%s' stays behind", d->path);
+		log_warn("cannot remove '%s'", d->path);
 	io_file_unref(d->lock);
 	io_dir_close(d->dir);
 	io_dir_close(d->parent);

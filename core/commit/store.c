@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store.c - the two kinds of store, with one interface.
+ * store.c - the common interface of the two kinds of store.
  */
 #include "core/commit/store_impl.h"
 

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_dir.c - leaves of a directory store: one directory per leaf, under a temporary name until
- * the commit gives it its own.
+ * store_dir.c - leaves of a directory store: one directory per leaf, with a temporary name until
+ * the commit.
  *
- * A file is synced when it has been written, by the thread that encoded it, so
- * that a commit has only directories left to sync.
+ * The thread that encoded a file writes and syncs it, so a commit syncs only directories.
  */
 #include <assert.h>
 #include <dirent.h>
@@ -16,34 +15,36 @@
 #include "core/base/limits.h"
 #include "core/commit/store_impl.h"
 
-/* Files from this size on are worth a word to the disk of their own. */
+/* Files of at least this size are written back or dropped from the page cache when complete. */
 #define BEHIND_BYTES ((uint64_t)1 << 20)
 
 /* The checksum of a value that was written. */
 struct sum {
 	struct span key;
-	size_t number; /* in the order of writing: of a key written again the last one counts */
+	/* in the order of writing; if a key was written again, its last sum counts */
+	size_t number;
 	uint32_t crc;
 };
 
 struct leaf {
 	struct kv base;
 	struct store *store; /* a reference */
-	struct kv *files;    /* reads what was written */
+	struct kv *files;    /* reads written files */
 	pthread_mutex_t lock;
 	bool made;         /* protected by lock */
 	struct arena keys; /* of sums; protected by lock */
 	struct sum *sum;   /* protected by lock */
 	size_t n_sums, sum_cap;
 	/*
-	 * Held by readers while they look files up, and by the commit, which is one thread, while
-	 * it renames them: a file that is not found is zeros, and one in the midst of a rename must
-	 * not be.
+	 * Read-locked while files are located. The commit, which is a single thread, locks it for
+	 * writing while it renames the files, since a file that is not found counts as zeros.
 	 */
 	pthread_rwlock_t place;
-	char *path; /* of the leaf's directory, below the item's */
-	bool bare;  /* placed in the item's own directory, some or all of it; path is what it had
-		       before */
+	char *path; /* of the leaf's directory, relative to the item's */
+	/*
+	 * some or all files are in the item's own directory; path is the leaf's previous directory
+	 */
+	bool bare;
 };
 
 static struct leaf *leaf_of(struct kv *kv)
@@ -52,7 +53,7 @@ static struct leaf *leaf_of(struct kv *kv)
 	return container_of(kv, struct leaf, base);
 }
 
-/* "TEMP/KEY", its directories made. */
+/* Get "TEMP/KEY", and make its directories. */
 static int file_path(struct leaf *l, struct span key, char **ret)
 {
 	struct io_dir *dir = l->store->dir;
@@ -85,7 +86,7 @@ struct piecewise {
 	struct kv_stream base;
 	struct leaf *leaf;
 	struct io_file *file;
-	struct span key; /* in the leaf's arena */
+	struct span key; /* allocated in the leaf's arena */
 	uint64_t at;
 	uint32_t crc;
 };
@@ -353,8 +354,7 @@ int store_leaf_entry(struct kv *kv, struct buf *ret)
 	return buf_add(ret, path, strcspn(path, "/"));
 }
 
-/* Every directory on the way to path durable, but for the item's own: that is synced once for all
- * leaves. */
+/* Sync every directory above path, except the item's own, which is synced once for all leaves. */
 static int sync_up(struct store *s, const char *path)
 {
 	return s->opts.unsynced ? 0 : io_sync_parents(s->dir, path);
@@ -365,7 +365,7 @@ struct dirs_of {
 	const char *path;
 };
 
-/* v3 keys make directories inside the leaf's. */
+/* Sync the directories in a leaf's directory, which v3 keys have. */
 static int sync_inside(void *arg, const char *name, unsigned char type)
 {
 	struct dirs_of *d = arg;
@@ -379,12 +379,12 @@ static int sync_inside(void *arg, const char *name, unsigned char type)
 	if (!path)
 		return -ENOMEM;
 	inner = (struct dirs_of){ d->dir, path };
-	/* As deep as a chunk key has parts: at most LIMIT_RANK + 1. */
+	/* The depth is the number of parts of a chunk key, at most LIMIT_RANK + 1. */
 	r = io_list(d->dir, path, sync_inside, &inner);
 	return r < 0 ? r : io_dirop(d->dir, IO_SYNC_DIR, path, NULL, 0);
 }
 
-/* The leaf's own directory and those in it durable. */
+/* Sync the leaf's own directory and those in it. */
 static int sync_leaf(struct leaf *l)
 {
 	struct io_dir *dir = l->store->dir;
@@ -416,14 +416,16 @@ static int place_bare(struct leaf *l)
 	if (r < 0)
 		return r;
 	pthread_rwlock_wrlock(&l->place);
-	/* When it fails in between they are looked for in both places. */
+	/* If the move fails midway, the files are looked up in both places. */
 	l->bare = true;
 	r = io_list(dir, l->path, move_up, l);
 	pthread_rwlock_unlock(&l->place);
 	return r < 0 ? r : io_dirop(dir, IO_RMDIR, l->path, NULL, 0);
 }
 
-/* What zarr keeps in an array's directory, and nothing else of an item is called. */
+/*
+ * Whether zarr uses the name in an array's directory; other files of an item have different names.
+ */
 static bool is_of_array(const char *name)
 {
 	return (name[0] >= '0' && name[0] <= '9') || !strcmp(name, ".zarray") ||
@@ -462,7 +464,7 @@ int store_leaf_unplace(struct kv *kv)
 	return r;
 }
 
-/* The leaf's directory gets another name, which is taken. */
+/* Rename the leaf's directory to *name, which it takes on success. */
 static int rename_leaf(struct leaf *l, char **name)
 {
 	int r;
@@ -513,7 +515,7 @@ int store_leaf_copy(struct kv *kv, struct span key, struct io_dir *to, const cha
 	return r < 0 ? r : io_file_sync(out);
 }
 
-/* What says of an item which store it is in, and what its leaves are. */
+/* Whether readers use the file to determine the store or the leaves of an item. */
 static bool is_file_of_item(struct span name)
 {
 	return span_eq(name, span_str("_METADATA")) || span_eq(name, span_str("manifest.ocdbt"));
@@ -553,18 +555,18 @@ int store_leaf_place(struct kv *kv, struct span param)
 
 	if (!name)
 		return fail(-ENOMEM, "cannot name leaf '%.*s'", SPAN_ARG(param));
-	/* A tree that is one bare leaf: its files lie in the item's own directory. */
+	/* If the tree is one bare leaf, its files are in the item's own directory. */
 	if (!param.n)
 		return place_bare(l);
 	r = store_leaf_check(param);
 	if (r >= 0)
 		r = sync_leaf(l);
-	/* Named by a commit that failed: perhaps while it was made durable. */
+	/* A failed commit gave it this name, but may not have made it durable. */
 	if (r < 0 || !strcmp(name, l->path))
 		return r < 0 ? r : sync_up(l->store, name);
 	r = io_make_parents(dir, name, l->store->opts.dir_mode);
 	if (r >= 0)
 		r = rename_leaf(l, &name);
-	/* It is there now, whatever becomes of the sync. */
+	/* The directory has its name now, even if the sync fails. */
 	return r < 0 ? r : sync_up(l->store, l->path);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_impl.h - what the two kinds of store share; included by the files of the two stores only.
+ * store_impl.h - shared by the two kinds of store, and included only by their files.
  */
 #ifndef PYTREEFS_STORE_IMPL_H
 #define PYTREEFS_STORE_IMPL_H
@@ -12,9 +12,9 @@
 struct store {
 	struct io_dir *dir; /* owned */
 	struct store_opts opts;
-	struct ocdbt_data *data; /* database; else NULL */
-	atomic_uint refs;        /* its owner and its leaves */
-	atomic_uint next_leaf;   /* directories: number of the next one's temporary name */
+	struct ocdbt_data *data; /* for a database; else NULL */
+	atomic_uint refs;        /* held by the owner and the leaves */
+	atomic_uint next_leaf;   /* directory per leaf: number of the next temporary name */
 };
 
 struct store *store_ref(struct store *s);
@@ -23,10 +23,13 @@ int store_dir_leaf(struct store *s, struct kv **ret);
 
 extern const struct kv_ops store_ocdbt_ops, store_dir_ops;
 
-/* Temporary names of leaf directories: no parameter is called so, and Orbax takes none for one. */
+/*
+ * Prefix of the temporary names of leaf directories. No parameter has such a name, and Orbax does
+ * not read them as leaves.
+ */
 #define STORE_LEAF_TMP ".pytreefs-leaf-"
 
-/* Longer values go to a data file: what Orbax sets. */
+/* Longer values are written to a data file. The limit is that of Orbax. */
 #define STORE_INLINE_MAX 1024
 
 #endif

@@ -2,29 +2,33 @@
 /*
  * store_ocdbt.c - leaves of a database that is being written: values in data files, keys in memory.
  *
- * A key that is put again gets a new value; the bytes of the old one stay in
- * their file as waste, as TensorStore's would.
+ * A key that is put again gets a new value; the old one remains in its file as unused bytes, as in
+ * TensorStore.
  */
 #include "core/base/digest.h"
 #include "core/base/err.h"
 #include "core/commit/store_impl.h"
 
-#define FIRST_BYTES 64 /* of keys: most leaves have one chunk, and there may be a million leaves */
+/*
+ * initial size for keys; small, since most leaves have one chunk, and there may be a million leaves
+ */
+#define FIRST_BYTES 64
 
 struct entry {
-	struct span key;          /* in the arena */
-	struct ocdbt_value value; /* inline bytes in the arena; paths are the data writer's */
-	uint32_t next;            /* in its hash chain: index + 1, 0 at the end */
+	struct span key; /* allocated in the arena */
+	/* inline bytes are in the arena; paths belong to the data writer */
+	struct ocdbt_value value;
+	uint32_t next; /* in its hash chain: index + 1; 0 at the end */
 };
 
 struct leaf {
 	struct kv base;
 	struct store *store;  /* a reference */
-	pthread_mutex_t lock; /* protects all below */
+	pthread_mutex_t lock; /* protects all members below */
 	struct arena arena;
 	struct entry *entry;
 	uint32_t n, cap;
-	uint32_t *slot; /* n_slots, a power of two; index + 1 */
+	uint32_t *slot; /* n_slots entries, a power of two; index + 1 */
 	uint32_t n_slots;
 };
 
@@ -155,7 +159,7 @@ static int leaf_put_file(struct kv *kv, struct span key, struct io_file *from, u
 
 struct piecewise {
 	struct kv_stream base;
-	struct leaf *leaf; /* its kv is held by who opened the stream */
+	struct leaf *leaf; /* borrowed; the opener of the stream holds its kv */
 	struct ocdbt_stream *stream;
 	struct buf key;
 };
@@ -261,7 +265,7 @@ static int leaf_list(struct kv *kv, struct span prefix, kv_each_fn *each, void *
 		pthread_mutex_unlock(&l->lock);
 		if (!key.p)
 			break;
-		/* Keys stay where they are in the arena. */
+		/* Keys do not move in the arena. */
 		if (span_starts(key, prefix))
 			r = each(arg, key, len);
 	}

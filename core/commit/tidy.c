@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tidy.c - what a draft needed and its step does not: data files, parts of them, and directories
- * that no leaf refers to.
+ * tidy.c - remove data that a draft needed and its step does not: data files, ranges of these, and
+ * directories that no leaf refers to.
  *
- * Leaves that were written again, removed or cast leave values in data files; arrays
- * that were put together from parts, or went into the legacy file, stay whole beside
- * them. Until the step is there all of that may be needed again, so it goes last.
+ * Leaves that were overwritten, removed or cast leave their old values in data files, and so do
+ * arrays that were assembled from parts or written to the legacy file. All of these may be needed
+ * again until the step exists, so they are removed last.
  *
- * A data file that no leaf refers to is removed; where one is mostly referred to, the
- * space between the values is given back.
+ * A data file that no leaf refers to is deleted; in a file that is mostly used, the unused ranges
+ * are punched out.
  */
 #include "core/commit/tidy.h"
 
@@ -18,8 +18,8 @@
 #include "core/base/log.h"
 #include "core/kv/kv_sum.h"
 
-#define WASTE_MIN ((uint64_t)1 << 20) /* of a file that is looked at closely */
-#define HOLE_MIN ((uint64_t)1 << 16)  /* a hole that is worth a call */
+#define WASTE_MIN ((uint64_t)1 << 20) /* unused bytes from which a file is searched for holes */
+#define HOLE_MIN ((uint64_t)1 << 16)  /* the smallest hole that is punched */
 
 struct data_file {
 	struct span path; /* borrowed from the store */
@@ -33,10 +33,10 @@ struct range {
 };
 
 struct tidying {
-	struct data_file *file; /* those of the store, by path */
+	struct data_file *file; /* the files of the store, sorted by path */
 	size_t n, cap;
-	size_t last;         /* the one that was found last: neighbours lie together */
-	struct range *range; /* what leaves refer to in wasteful files */
+	size_t last; /* index of the file found last, since neighbours are often in the same file */
+	struct range *range; /* ranges of wasteful files that leaves refer to */
 	size_t n_ranges, cap_ranges;
 };
 
@@ -62,7 +62,7 @@ static int by_path(const void *a, const void *b)
 	return span_cmp(((const struct data_file *)a)->path, ((const struct data_file *)b)->path);
 }
 
-/* The file that holds a value, or NULL for one that is in no file. */
+/* Find the file that contains a value, or NULL for a value that is in no file. */
 static int find_file(struct tidying *t, const struct ocdbt_value *value, struct data_file **ret)
 {
 	const struct data_file want = { .path = value->ref.rel };
@@ -124,7 +124,7 @@ static int each_value(struct tidying *t, const struct commit_item *item, store_e
 	return r;
 }
 
-/* Files that no leaf refers to go; whether others are wasteful is found out. */
+/* Remove files that no leaf refers to, and report whether others have many unused bytes. */
 static int remove_unused(struct tidying *t, struct io_dir *dir, bool *ret_wasteful)
 {
 	int r = 0;
@@ -165,7 +165,10 @@ static void give_back(struct io_file *file, uint64_t from, uint64_t to)
 	io_file_punch(file, from, to - from);
 }
 
-/* Ranges are those of one file, in order; several leaves may refer to the same bytes. */
+/*
+ * The ranges of one file are sorted, and may overlap, since several leaves may refer to the same
+ * bytes.
+ */
 static int punch_file(struct io_dir *dir, const struct data_file *f, const struct range *range,
 		      size_t n)
 {
@@ -236,7 +239,7 @@ static int add_temporary(void *arg, const char *name, unsigned char type)
 	return store_is_temporary(name) ? buf_add(arg, name, strlen(name) + 1) : 0;
 }
 
-/* All leaves have their names. */
+/* Remove all directories with temporary names, since all leaves have their own names. */
 static int tidy_directories(const struct commit_item *item)
 {
 	auto_buf names = { 0 };

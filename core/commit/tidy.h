@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tidy.h - what a draft needed and its step does not: data files, parts of them, and directories
- * that no leaf refers to.
+ * tidy.h - remove data that a draft needed and its step does not: data files, ranges of these, and
+ * directories that no leaf refers to.
  */
 #ifndef PYTREEFS_TIDY_H
 #define PYTREEFS_TIDY_H
@@ -9,8 +9,8 @@
 #include "core/commit/commit.h"
 
 /*
- * Remove it from an item of a step that is there and durable; nobody writes to the item's store any
- * more. A crash meanwhile leaves litter, no damage: this syncs nothing.
+ * Tidy an item of a step that has been committed durably; no thread writes to the item's store any
+ * more. Nothing is synced, since a crash leaves only unused data.
  */
 int tidy_item(const struct commit_item *item);
 

@@ -366,7 +366,7 @@ int collective_leftovers_move(struct collective_plan *jp, struct leftovers_dir *
 	if (r >= 0)
 		r = move_all(jp, ret, ret->names.n, false);
 	if (r == -ENOENT)
-		r = fail(-ETIMEDOUT, "another rank did not wait any longer for '%s'", d->final);
+		r = fail(-ETIMEDOUT, "another rank gave up waiting for '%s'", d->final);
 	return r;
 }
 

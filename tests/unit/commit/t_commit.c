@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_commit.c - commits that fail and are made again, drafts that are given up, and how their
- * directories are locked.
+ * t_commit.c - commits that fail and are repeated, drafts that are abandoned or aborted, and the
+ * locks of their directories.
  *
- * Power losses are t_crash.c's, faults of the disk and of memory t_save_faults.c's.
+ * t_crash.c tests power losses, and t_save_faults.c errors of the disk and of memory.
  */
 #include "tests/unit/lib/draft_make.h"
 #include "tests/unit/lib/tmp_dir.h"
@@ -40,14 +40,14 @@ static bool exists(const char *name)
 	return access(path, F_OK) == 0;
 }
 
-/* ---- commit_run() by itself ---- */
+/* ---- commit_run() alone ---- */
 
 struct look {
-	int code; /* what the look at the draft finds */
+	int code; /* the code that the check of the draft returns */
 	unsigned times;
 };
 
-static int look_at_it(void *arg)
+static int check_it(void *arg)
 {
 	struct look *l = arg;
 
@@ -71,7 +71,7 @@ static struct draft_dir *begin(void)
 	return d;
 }
 
-static void what_the_look_finds_stops_the_commit(void **state)
+static void an_error_of_the_check_stops_the_commit(void **state)
 {
 	auto_of(draft_dir) struct draft_dir *d = begin();
 	struct look l = { .code = -EUCLEAN };
@@ -79,7 +79,7 @@ static void what_the_look_finds_stops_the_commit(void **state)
 			    .draft = d,
 			    .items = &one_item,
 			    .n_items = 1,
-			    .finish = look_at_it,
+			    .finish = check_it,
 			    .finish_arg = &l };
 
 	for (unsigned i = 1; i < 3; i++) {
@@ -118,8 +118,8 @@ static int pass_the_deadline(void *arg)
 	return 0;
 }
 
-/* Everything is written by then, the step's metadata too. */
-static void a_late_deadline_takes_nothing_back(void **state)
+/* At this point everything is written, including the metadata of the step. */
+static void a_late_deadline_keeps_written_files(void **state)
 {
 	auto_of(draft_dir) struct draft_dir *d = begin();
 	struct commit c = { .ckpt = ns->ckpt,
@@ -137,7 +137,7 @@ static void a_late_deadline_takes_nothing_back(void **state)
 	assert_true(exists("7/_CHECKPOINT_METADATA"));
 }
 
-static void a_step_that_is_there_is_not_replaced(void **state)
+static void an_existing_step_is_not_replaced(void **state)
 {
 	auto_of(draft_dir) struct draft_dir *d = begin();
 	struct commit c = { .ckpt = ns->ckpt, .draft = d, .items = &one_item, .n_items = 1 };
@@ -148,33 +148,33 @@ static void a_step_that_is_there_is_not_replaced(void **state)
 	assert_int_equal(commit_run(&c), 0);
 }
 
-/* ---- drafts, as a mount has them ---- */
+/* ---- drafts in a mount ---- */
 
 static int remove_data_file(const char *path, const struct stat *st, int type, struct FTW *at)
 {
 	return type == FTW_F && strstr(path, "/d/") ? unlink(path) : 0;
 }
 
-static void values_that_are_lost_are_found_by_verification(void **state)
+static void lost_values_are_found_by_verification(void **state)
 {
 	char draft[TMP_DIR_MAX + 32];
 	auto_node *item = NULL, *top = NULL;
 
 	assert_int_equal(make_draft(ns, "8.tmp"), 0);
-	/* Somebody removes what the draft has written so far. */
+	/* Remove the data files that the draft has written. */
 	snprintf(draft, sizeof(draft), "%s/.8.pytreefs-draft", root);
 	assert_int_equal(nftw(draft, remove_data_file, 16, FTW_PHYS), 0);
 	assert_int_equal(commit_draft(ns, "8.tmp", "8"), -EUCLEAN);
 	assert_non_null(strstr(err_text(-EUCLEAN), "verify_commit: item 'default'"));
 	assert_false(exists("8"));
-	/* Another item in its place is saved as if nothing had been. */
+	/* The values are also missing after the item was renamed. */
 	assert_int_equal(node_walk(ns->root, "8.tmp", &top), 0);
 	assert_int_equal(node_rename(top, span_str("default"), top, span_str("gone"), 0), 0);
 	assert_int_equal(commit_draft(ns, "8.tmp", "8"), -EUCLEAN);
 	assert_non_null(strstr(err_text(-EUCLEAN), "item 'gone'"));
 }
 
-static void a_leaf_open_for_writing_is_waited_for_by_nobody(void **state)
+static void a_leaf_open_for_writing_refuses_the_commit(void **state)
 {
 	struct file *f;
 	auto_node *n = NULL;
@@ -208,7 +208,7 @@ static void malformed_leaves_are_named(void **state)
 	assert_null(check_saved(ns, "8", true));
 }
 
-static void a_draft_that_is_given_up_is_gone_at_once(void **state)
+static void an_aborted_draft_is_gone_at_once(void **state)
 {
 	struct draft *d;
 
@@ -221,7 +221,7 @@ static void a_draft_that_is_given_up_is_gone_at_once(void **state)
 	draft_unref(d);
 	assert_string_equal(root_names(ns), "");
 	assert_false(exists(".8.pytreefs-draft"));
-	/* And may be begun again. */
+	/* The draft can be begun again. */
 	assert_int_equal(make_draft(ns, "8.tmp"), 0);
 	assert_int_equal(commit_draft(ns, "8.tmp", "8"), 0);
 	assert_null(check_saved(ns, "8", true));
@@ -236,7 +236,7 @@ static void retained_live(void *arg, const struct gc_found *f)
 	++*(unsigned *)arg;
 }
 
-static void a_live_draft_is_nobody_elses(void **state)
+static void a_live_draft_is_not_taken(void **state)
 {
 	struct draft_dir *d = begin(), *other;
 	unsigned found = 0;
@@ -247,7 +247,7 @@ static void a_live_draft_is_nobody_elses(void **state)
 	assert_int_equal(draft_dir_remove_abandoned(ns->ckpt->source, ".7.pytreefs-draft"), -EBUSY);
 	assert_int_equal(gc_run(ns->ckpt->source, &o), 0);
 	assert_int_equal(found, 1);
-	/* Its writer goes. */
+	/* Its writer ends. */
 	draft_dir_free(d);
 	assert_true(exists(".7.pytreefs-draft"));
 	other = begin();
@@ -272,15 +272,15 @@ static void another_programs_directory_is_not_taken(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(what_the_look_finds_stops_the_commit),
+		TEST(an_error_of_the_check_stops_the_commit),
 		TEST(the_deadline_is_met_before_the_rename),
-		TEST(a_late_deadline_takes_nothing_back),
-		TEST(a_step_that_is_there_is_not_replaced),
-		TEST(values_that_are_lost_are_found_by_verification),
-		TEST(a_leaf_open_for_writing_is_waited_for_by_nobody),
+		TEST(a_late_deadline_keeps_written_files),
+		TEST(an_existing_step_is_not_replaced),
+		TEST(lost_values_are_found_by_verification),
+		TEST(a_leaf_open_for_writing_refuses_the_commit),
 		TEST(malformed_leaves_are_named),
-		TEST(a_draft_that_is_given_up_is_gone_at_once),
-		TEST(a_live_draft_is_nobody_elses),
+		TEST(an_aborted_draft_is_gone_at_once),
+		TEST(a_live_draft_is_not_taken),
 		TEST(another_programs_directory_is_not_taken),
 	};
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_commit_races.c - truncate(2) by path while a commit begins: one of the two is refused, and what
- * is there afterwards are the right bytes.
+ * t_commit_races.c - truncate(2) by path while a commit begins: one of the two is refused, and
+ * afterwards the contents are right.
  */
 #include "tests/unit/lib/draft_make.h"
 #include "tests/unit/lib/tmp_dir.h"
@@ -50,7 +50,7 @@ static void *truncate_it(void *arg)
 	const struct sched_param none = { 0 };
 	struct round *x = arg;
 
-	/* On the one processor it goes on when the commit does not. */
+	/* With one processor, this thread runs only while the commit waits. */
 	sched_setscheduler(0, SCHED_IDLE, &none);
 	x->truncated = node_setattr(x->leaf, &st, NODE_SET_SIZE, NULL);
 	return NULL;
@@ -87,7 +87,7 @@ static void check_bytes(const char *dir, bool empty)
 
 /*
  * With held, the truncation waits for the lock of its file when the commit begins, and goes on some
- * time later; in other rounds both begin at about the same time.
+ * time later. In other rounds both begin at about the same time.
  */
 static void race(struct round *x, struct draft_file *held, unsigned i)
 {
