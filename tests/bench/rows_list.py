@@ -39,7 +39,7 @@ def list_20000(b):
 
 @bench
 def metadata_20000(b):
-    """What Orbax has instead of a listing. It takes long: one round."""
+    """Orbax's substitute for a listing. It takes long: one round."""
     source = b.case('leaves-20000')
     m, run = mount_and(b, source, ['ls', '-lR', '{m}'])
     b.most_rounds = 1

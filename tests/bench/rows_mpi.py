@@ -68,8 +68,8 @@ class SlowJob:
 
 @bench
 def broadcast(b):
-    """Four ranks read the same 128 MiB at once, from a source of 50 MiB/s for all of them: each for itself,
-    and with load_and_broadcast, where one reads; fresh job before each run."""
+    """Four ranks read the same 128 MiB at once, from a source of 50 MiB/s for all of them: each for itself, and with
+    load_and_broadcast, where one rank reads; a fresh job before each run."""
     if why := jobs.missing(b.program):
         raise RuntimeError(why)
     subprocess.run(['ninja', '-C', str(b.build), 'tests/bench/slow_source.so'], check=True, stdout=subprocess.DEVNULL)

@@ -73,7 +73,7 @@ def python_describe(b):
 
 @bench
 def python_import(b):
-    """What `import pytreefs` takes over numpy's import."""
+    """The time of `import pytreefs` beyond that of numpy."""
     b.contender('import', b.python('peers_python:import_over_numpy'))
     b.row('import pytreefs, over numpy', 'import', within=0.02)
 

@@ -60,7 +60,7 @@ def url_tree(b):
 
 @bench
 def url_cache(b):
-    """The same tree in a second mount, from the disk where the first one has put it (cache_dir), against a mount of the local files."""
+    """The same tree in a second mount, from the cache on disk that the first one filled (cache_dir), against a mount of the local files."""
     source = b.case('bench-leaves-zstd')
     b.warm(source)
     again = b.mount(serve(b, source), f'cache_dir={b.scratch() / "cache"}')
@@ -91,7 +91,8 @@ def s3_leaf(b):
 
 @bench
 def s3_save(b):
-    """512 MiB of random bytes, not compressed, by `pytreefs save`; the same bytes put by curl in pieces of 8 MiB over 16 connections. moto keeps what it is given in memory."""
+    """512 MiB of random bytes, not compressed, by `pytreefs save`; the same bytes put by curl in pieces of 8 MiB over
+    16 connections. moto keeps objects in memory."""
     objects, words, url = bucket(b, 'save')
     files, pieces = b.scratch() / 'files', b.scratch() / 'pieces'
     files.mkdir()

@@ -147,8 +147,7 @@ def small_leaves(b):
 
 @bench
 def commit_time(b):
-    """The rename alone, when what was streamed has been synced by the disk's own pace (`sync` before it):
-    1 GiB against 16 MiB."""
+    """The rename alone, after the streamed data have reached the disk (`sync` before it): 1 GiB against 16 MiB."""
     root = Root(b, 'compression=none')
     block = np.random.default_rng(1).integers(0, 255, 16 << 20, np.uint8)
 
