@@ -43,6 +43,13 @@ static inline struct span buf_span(const struct buf *b)
 	return span_of(b->p, b->n);
 }
 
+/* The next byte goes there, once there is room for it. Nothing is added to the NULL of a fresh one.
+ */
+static inline uint8_t *buf_end(const struct buf *b)
+{
+	return b->n ? b->p + b->n : b->p;
+}
+
 /* Order of OCDBT keys: unsigned bytes, a proper prefix first. */
 static inline int span_cmp(struct span a, struct span b)
 {

@@ -70,7 +70,8 @@ int io_read_file(struct io_dir *dir, const char *rel, uint64_t limit, struct buf
 	r = buf_reserve(ret, f->size);
 	if (r < 0)
 		return err_at(r, "'%s', which has %llu bytes", rel, (unsigned long long)f->size);
-	r = io_read_exact(f, ret->p + ret->n, f->size, 0);
+	if (f->size)
+		r = io_read_exact(f, buf_end(ret), f->size, 0);
 	if (r < 0)
 		return r;
 	ret->n += f->size;

@@ -72,7 +72,7 @@ static int get_one(struct kv_get *get, const struct kv_loc *loc, struct io_req *
 		return r;
 	req[(*n_req)++] = (struct io_req){ .op = IO_READ,
 					   .file = loc->file,
-					   .p = get->ret->p + get->ret->n,
+					   .p = buf_end(get->ret),
 					   .n = len + tail_of(get, loc, len),
 					   .off = loc->off + get->off };
 	get->ret->n += len;
@@ -87,8 +87,8 @@ static int check_one(const struct kv_get *get, const struct kv_loc *loc, size_t 
 
 	/* A part of a value cannot be checked. */
 	if (loc->where == KV_FILE && get->off == 0 && len == loc->len)
-		r = kv_loc_compare(loc, span_of(get->ret->p + was, len),
-				   span_of(get->ret->p + get->ret->n, tail_of(get, loc, len)));
+		r = kv_loc_compare(loc, span_from(buf_span(get->ret), was),
+				   span_of(buf_end(get->ret), tail_of(get, loc, len)));
 	return r < 0 ? err_at(r, "value of '%.*s' (value:%s:%llu:%llu)", SPAN_ARG(get->key),
 			      loc->file->name, (unsigned long long)loc->off,
 			      (unsigned long long)loc->len) :
@@ -143,8 +143,8 @@ int kv_get_all(struct kv *kv, struct span key, uint64_t limit, struct buf *ret)
 		r = buf_add_span(ret, buf_span(&loc.bytes));
 	} else {
 		r = buf_reserve(ret, loc.len + loc.tail);
-		if (r >= 0)
-			r = io_read_exact(loc.file, ret->p + ret->n, loc.len + loc.tail, loc.off);
+		if (r >= 0 && loc.len + loc.tail)
+			r = io_read_exact(loc.file, buf_end(ret), loc.len + loc.tail, loc.off);
 		if (r >= 0) {
 			ret->n += loc.len;
 			r = check_one(&get, &loc, was);

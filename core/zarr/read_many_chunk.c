@@ -298,15 +298,20 @@ static int run_whole(struct many_worker *w, struct many_work *k)
 	const struct many_job *job = k->job;
 	const struct many_target *t = job->t;
 	const struct zarr *z = t->r.z;
-	struct span in = span_of(k->in + (k->all ? job->off : 0), job->len);
+	/* The bytes that were read: all of the value and its trailer, or those of the job. An empty
+	 * file has none. */
+	struct span bytes = span_of(k->in, k->n), in;
 	uint8_t *out;
 	int r = 0;
 
 	if (job->loc.where == KV_INLINE)
-		in = span_of(job->loc.bytes.p + job->off, job->len);
+		in = span_from(buf_span(&job->loc.bytes), job->off);
+	else
+		in = span_from(bytes, k->all ? job->off : 0);
+	in.n = job->len;
 	if (k->all && job->loc.where == KV_FILE)
 		r = kv_loc_compare(&job->loc, span_of(k->in, job->loc.len),
-				   span_of(k->in + job->loc.len, job->loc.tail));
+				   span_of(span_from(bytes, job->loc.len).p, job->loc.tail));
 	/* Only some of the stored elements were read, and they are as shown. */
 	if (r >= 0 && k->shown) {
 		many_copy(t, &k->part, k->in, k->at);
@@ -367,7 +372,8 @@ static int input_pull(void *arg, struct span *ret)
 
 	*ret = span_of(NULL, 0);
 	if (job->loc.where == KV_INLINE) {
-		*ret = span_of(job->loc.bytes.p + job->off, in->given ? 0 : job->len);
+		*ret = span_from(buf_span(&job->loc.bytes), job->off);
+		ret->n = in->given ? 0 : job->len;
 		in->given = job->len;
 		return 0;
 	}
