@@ -13,6 +13,13 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+/* A function whose comparisons libFuzzer does not learn from. */
+#if defined(__clang__)
+#define NOT_TRACED __attribute__((no_sanitize("coverage")))
+#else
+#define NOT_TRACED
+#endif
+
 static inline void must(bool holds)
 {
 	if (!holds)

@@ -9,6 +9,8 @@ import pathlib
 import struct
 import zipfile
 
+import checkpoint_seeds
+
 TOP = pathlib.Path(__file__).resolve().parent.parent / 'data' / 'fuzz'
 
 
@@ -141,6 +143,7 @@ def entry(key, size=1, more=''):
 
 
 SEEDS = {
+    'checkpoint': checkpoint_seeds.SEEDS,
     'aws_profile': {
         'credentials': lines('[default]', 'aws_access_key_id = A', 'aws_secret_access_key=b/+=', '', '[other]', 'region = x'),
         'config': lines('# of a tool', '[profile "default"]', '[default]\r', 'region = eu-west-1', 's3 =', '  endpoint_url = no',

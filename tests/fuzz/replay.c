@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * replay.c - the corpus of a fuzz target once through: every file of the directory that is named,
- * each whole, cut at every byte of its first 256, and with every one of those bytes changed.
+ * each whole, cut at every byte of its first 256, and with every one of those bytes changed. With a
+ * number after it: at so many bytes, all over the file, for targets that take long.
  *
  * This is what runs with every compiler; `tests/fuzz/run` searches further.
  */
@@ -25,11 +26,11 @@ static void run(const uint8_t *data, size_t n)
 	free(copy);
 }
 
-static unsigned run_file(const char *dir, const char *name)
+static unsigned run_file(const char *dir, const char *name, size_t spread)
 {
 	static uint8_t data[1 << 20];
 	char path[4096];
-	size_t n;
+	size_t n, places, step;
 	FILE *f;
 
 	snprintf(path, sizeof(path), "%s/%s", dir, name);
@@ -39,7 +40,9 @@ static unsigned run_file(const char *dir, const char *name)
 	must(feof(f));
 	fclose(f);
 	run(data, n);
-	for (size_t i = 0; i < MIN(n, (size_t)BYTES_CHANGED); i++) {
+	places = MIN(n, spread ? spread : (size_t)BYTES_CHANGED);
+	step = spread && places ? n / places : 1;
+	for (size_t i = 0; i < places * step; i += step) {
 		run(data, i);
 		data[i] ^= 0xff;
 		run(data, n);
@@ -47,7 +50,7 @@ static unsigned run_file(const char *dir, const char *name)
 		run(data, n);
 		data[i] ^= 1;
 	}
-	return 1 + 3 * (unsigned)MIN(n, (size_t)BYTES_CHANGED);
+	return 1 + 3 * (unsigned)places;
 }
 
 int main(int argc, char **argv)
@@ -56,8 +59,8 @@ int main(int argc, char **argv)
 	struct dirent *e;
 	DIR *d;
 
-	if (argc != 2) {
-		fprintf(stderr, "usage: %s CORPUS\n", argv[0]);
+	if (argc < 2 || argc > 3) {
+		fprintf(stderr, "usage: %s CORPUS [BYTES]\n", argv[0]);
 		return 2;
 	}
 	d = opendir(argv[1]);
@@ -67,7 +70,8 @@ int main(int argc, char **argv)
 	}
 	while ((e = readdir(d)))
 		if (e->d_name[0] != '.') {
-			runs += run_file(argv[1], e->d_name);
+			runs += run_file(argv[1], e->d_name,
+					 argc > 2 ? strtoul(argv[2], NULL, 10) : 0);
 			files++;
 		}
 	closedir(d);
