@@ -146,9 +146,10 @@ COMMENT_PHRASES = [NEGATION, PHRASES[-1], (re.compile(r'\bof one thread\b'), 'no
 # Folders, also those of tests, in which no comment begins with one of these words as its subject ("What is left over.") and
 # no name does: a sentence has a noun for it. A question that ends in '?' may. Every folder is to be here.
 NO_RELATIVE_SUBJECTS = [
-    'core/base', 'core/codec', 'core/commit', 'core/dtype', 'core/io', 'core/kv', 'core/ocdbt', 'core/step',
-    'core/tree', 'core/zarr', 'tests/unit/base', 'tests/unit/codec', 'tests/unit/commit', 'tests/unit/dtype',
-    'tests/unit/io', 'tests/unit/kv', 'tests/unit/ocdbt', 'tests/unit/step', 'tests/unit/tree', 'tests/unit/zarr',
+    'core/base', 'core/codec', 'core/commit', 'core/dtype', 'core/io', 'core/job', 'core/kv', 'core/ocdbt',
+    'core/step', 'core/tree', 'core/zarr', 'tests/unit/base', 'tests/unit/codec', 'tests/unit/commit',
+    'tests/unit/dtype', 'tests/unit/io', 'tests/unit/job', 'tests/unit/kv', 'tests/unit/ocdbt', 'tests/unit/step',
+    'tests/unit/tree', 'tests/unit/zarr',
 ]
 RELATIVE_SUBJECT = re.compile(r'/[*/]+ *(?:[\w.]+ - )?(What|Whatever|Who|Whoever|Whose|Whom|That)\b(?!.*\?[ */]*$)', re.I)
 # An identifier, or a part of one between underscores -> the word of the field.

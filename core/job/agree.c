@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * agree.c - votes, the worst of them, and answers.
+ * agree.c - votes, the worst result, and answers.
  *
- * Invariants: whoever votes is answered, or waits no longer than it wants to; an answer is never
+ * Invariants: a rank that votes is answered, or stops waiting at its deadline; an answer is never
  * taken for that of another agreement.
  */
 #include "core/job/agree.h"
@@ -51,7 +51,7 @@ int agree_await(const struct agreement *a, struct buf *ret, bool *ret_answered)
 
 /* ---- the root ---- */
 
-/* A rank may have voted, given up, and come again. */
+/* A rank may have voted, given up, and voted again. */
 static int receive_vote(const struct agreement *a, int rank, struct peers_msg **ret)
 {
 	struct peers_msg *newer;
@@ -94,8 +94,9 @@ int agree_collect(const struct agreement *a, int mine, struct buf *ret)
 		}
 	}
 	if (absent.n)
-		return fail(-ETIMEDOUT, "rank %.*s did not come %s%s", SPAN_ARG(buf_span(&absent)),
-			    a->within ? "within " : "in time", a->within ? a->within : "");
+		return fail(-ETIMEDOUT, "rank %.*s did not respond %s%s",
+			    SPAN_ARG(buf_span(&absent)), a->within ? "within " : "in time",
+			    a->within ? a->within : "");
 	return worst.code < 0 ? err_restore(&worst) : 0;
 }
 
@@ -113,7 +114,7 @@ int agree_answer(const struct agreement *a, int rank, int code, struct span byte
 				0;
 
 		if (r < 0)
-			log_warn("rank %d is not told of a decision: %s", i, err_text(r));
+			log_warn("cannot send a decision to rank %d: %s", i, err_text(r));
 		worst = MIN(worst, r);
 	}
 	if (code < 0)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * collective.c - the primary's records of shared drafts, and the ranks' calls to it.
+ * collective.c - the primary's records of shared drafts.
  *
- * What is in a vote and what follows from it is the handlers' business
- * (handlers/job/draft_collective.c); the directory is draft_dir.c's.
+ * The handlers decide from the contents of votes (handlers/job/draft_collective.c), and draft_dir.c
+ * moves the directory.
  *
- * Invariants: an attempt is decided once; a record lives while anybody is in the
+ * Invariants: an attempt is decided once; a record lives as long as any rank is a member of the
  * draft.
  */
 #include "core/job/collective_impl.h"
@@ -15,8 +15,8 @@
 #include "core/step/access.h"
 
 #define SERVE_THREADS 4
-#define RESULTS_MAX 64  /* decisions that are kept of one draft */
-#define ATTEMPT_BITS 24 /* of the number of an agreement, below the epoch */
+#define RESULTS_MAX 64  /* recorded decisions of one draft */
+#define ATTEMPT_BITS 24 /* the low bits of an agreement's id, below the epoch */
 #define ATTEMPT_MAX ((1u << ATTEMPT_BITS) - 1)
 
 struct record {
@@ -24,13 +24,13 @@ struct record {
 	uint64_t epoch;
 	struct draft_dir *dir;               /* holds the lock */
 	bool *member;                        /* by rank */
-	bool aborted, ended;                 /* ended: committed, nobody joins any more */
-	unsigned decided;                    /* attempts */
-	unsigned entered;                    /* the last attempt that a rank was let into */
-	struct err_note result[RESULTS_MAX]; /* of attempt n: at n % RESULTS_MAX */
+	bool aborted, ended;                 /* ended: committed, so no rank joins any more */
+	unsigned decided;                    /* number of attempts that were decided */
+	unsigned entered;                    /* the last attempt that a rank was admitted to */
+	struct err_note result[RESULTS_MAX]; /* the result of attempt n is at n % RESULTS_MAX */
 };
 
-/* ---- who is who ---- */
+/* ---- ranks ---- */
 
 int collective_rank(const struct collective *j)
 {
@@ -62,7 +62,7 @@ unsigned collective_n_active(const struct collective *j)
 	return j->n_active;
 }
 
-/* One number of `active`; NULL: it is not a number. */
+/* Parse one number of `active`; NULL if there is none. */
 static const char *take_rank(const char *at, unsigned long *ret)
 {
 	char *end;
@@ -85,7 +85,7 @@ int collective_parse_active(const char *text, int size, bool *active, int rank)
 		if (at && *at == '-')
 			at = take_rank(at + 1, &last);
 		if (!at || (*at && *at != ':') || last < first)
-			return fail(-EINVAL, "active=%s: wanted are ranks as in '0-3:6'", text);
+			return fail(-EINVAL, "active=%s: expected ranks as in '0-3:6'", text);
 		if (last >= (unsigned long)size)
 			return fail(-EINVAL, "active=%s: the job has ranks 0 to %d", text,
 				    size - 1);
@@ -118,7 +118,7 @@ static int set_ranks(struct collective *j, const struct collective_opts *opts)
 	return 0;
 }
 
-/* Of an attempt, the same on all ranks. */
+/* The id of the agreement of an attempt, the same on all ranks. */
 static uint64_t agreement_id(uint64_t epoch, unsigned attempt)
 {
 	return epoch << ATTEMPT_BITS | (attempt & ATTEMPT_MAX);
@@ -177,7 +177,7 @@ static int add_record(struct collective *j, const char *name, const char *final,
 		record_free(rec);
 		return fail(-ENOMEM, "cannot begin draft '%s'", name);
 	}
-	/* Once in the life of a draft, and nobody else has business with the lock meanwhile. */
+	/* This is done once in the life of a draft, so it may hold the lock during the I/O. */
 	r = draft_dir_begin_shared(j->source, name, final, mode, &rec->dir);
 	if (r < 0) {
 		record_free(rec);
@@ -190,7 +190,7 @@ static int add_record(struct collective *j, const char *name, const char *final,
 	return 0;
 }
 
-/* The primary's side of joining. */
+/* The primary's part of joining. */
 static int admit(struct collective *j, int rank, const char *name, const char *final, unsigned mode,
 		 struct buf *ret)
 {
@@ -226,7 +226,7 @@ static void dismiss(struct collective *j, int rank, uint64_t epoch, bool aborted
 	rec = find_record(j, epoch);
 	if (rec) {
 		rec->member[rank] = false;
-		/* A draft that a rank left without aborting it stays on the disk. */
+		/* The draft is removed only if the last rank to leave aborts it. */
 		rec->aborted = aborted;
 		for (int i = 0; i < j->peers->size; i++)
 			any |= rec->member[i];
@@ -242,7 +242,7 @@ static void dismiss(struct collective *j, int rank, uint64_t epoch, bool aborted
 	agree_forget(j->peers, agreement_id(epoch, 0), agreement_id(epoch, ATTEMPT_MAX));
 	if (rec->aborted && !rec->ended &&
 	    (draft_dir_find(rec->dir, rec->decided + 1) != 0 || draft_dir_remove(rec->dir) < 0))
-		log_warn("draft '%s' was given up, and could not be removed: %s", rec->dir->name,
+		log_warn("the aborted draft '%s' could not be removed: %s", rec->dir->name,
 			 err_text(-EIO));
 	record_free(rec);
 }
@@ -250,16 +250,15 @@ static void dismiss(struct collective *j, int rank, uint64_t epoch, bool aborted
 /* ---- attempts ---- */
 
 /*
- * The attempt that a rank takes part in follows from what all of them see, and not by how often
- * each has called: the one after the last decided one, or after the last one that somebody gave up.
- * A rank that has missed attempts hears so once; after that, or when others wait already, it takes
- * part.
+ * The attempt that a rank takes part in depends on what all ranks see, and not on the rank's number
+ * of calls: it follows the last attempt that was decided or given up. A rank that missed attempts
+ * gets their result once; at its next call, or if other ranks already wait, it takes part.
  */
 int collective_enter(struct collective *j, int rank, const struct collective_member *m,
 		     unsigned named, struct collective_entry *ret)
 {
 	const struct err_note gave_up = { .code = -ETIMEDOUT,
-					  .text = "others did not wait any longer for this rank" };
+					  .text = "the other ranks gave up waiting for this rank" };
 	struct record *rec;
 	unsigned current;
 
@@ -285,7 +284,9 @@ int collective_enter(struct collective *j, int rank, const struct collective_mem
 	return 0;
 }
 
-/* u64 epoch, u32 last attempt, u32 named, u32 notified -> u32 attempt, u32 decided, u32 -code, note
+/*
+ * Request: u64 epoch, u32 last attempt, u32 named, u32 notified. Answer: u32 attempt, u32 decided,
+ * u32 -code, note.
  */
 static void serve_attempt(struct collective *j, const struct peers_msg *msg)
 {
@@ -312,7 +313,10 @@ static void serve_attempt(struct collective *j, const struct peers_msg *msg)
 
 /* ---- requests ---- */
 
-/* u32 mode, then of the user for whom it is: u32 uid, u32 gid, u32 umask; name NUL final NUL */
+/*
+ * Request: u32 mode, then the user for whom the draft is: u32 uid, u32 gid, u32 umask; name NUL
+ * final NUL
+ */
 static void serve_join(struct collective *j, const struct peers_msg *m)
 {
 	struct wire w = wire_of(buf_span(&m->body));
@@ -348,7 +352,8 @@ static void serve(void *arg, const struct peers_msg *m)
 		j->other(j->other_arg, m);
 	else
 		peers_reply(j->peers, m,
-			    fail(-EOPNOTSUPP, "rank %d does not do that", j->peers->rank),
+			    fail(-EOPNOTSUPP, "rank %d does not serve this kind of request",
+				 j->peers->rank),
 			    span_of(NULL, 0));
 }
 
@@ -399,7 +404,7 @@ void collective_interrupt(struct collective *j)
 void collective_decide(struct collective *j, const struct collective_member *m, int r)
 {
 	const struct err_note skipped = { .code = -ETIMEDOUT,
-					  .text = "the primary did not come in time" };
+					  .text = "the primary did not respond in time" };
 	const struct agreement a = collective_attempt(j, m, 0);
 	struct err_note result = { 0 };
 	struct record *rec;
@@ -409,7 +414,7 @@ void collective_decide(struct collective *j, const struct collective_member *m, 
 	pthread_mutex_lock(&j->lock);
 	rec = find_record(j, m->epoch);
 	if (rec) {
-		/* Those between were given up before the primary came. */
+		/* The attempts in between were given up before the primary took part. */
 		while (++rec->decided < m->attempt)
 			rec->result[rec->decided % RESULTS_MAX] = skipped;
 		rec->decided = m->attempt;

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * collective.h - drafts that the ranks of a job share: who is in one, and what they decide
- * together.
+ * collective.h - drafts that the ranks of a job share: their members, and common decisions.
  *
  * One rank, the primary, keeps a record of each shared draft. An attempt at a commit is an
- * agreement (agree.h) of the active ranks in two rounds: the primary answers the first with what
- * each rank is to do, and decides after the second. A decision is kept: who comes later gets it. A
- * rank whose mount is ended gives up at once, with -ECANCELED.
+ * agreement (agree.h) of the active ranks in two rounds: the primary answers the first with the
+ * tasks of each rank, and decides after the second. The decision is recorded for ranks that come
+ * later. A rank whose mount is being ended gives up at once with -ECANCELED.
  *
- * An attempt is the n-th call of rename on the draft, which every rank counts for
- * itself.
+ * Attempt n is the n-th call of rename on the draft; each rank counts these itself.
  */
 #ifndef PYTREEFS_COLLECTIVE_H
 #define PYTREEFS_COLLECTIVE_H
@@ -26,23 +24,22 @@ struct collective_opts {
 	const char *active;    /* "0-3:6"; NULL: all */
 };
 /*
- * -EINVAL: active is not a list of ranks, or the primary is not in it. Begins to serve requests;
- * those that are not ours are passed to `other`, unless arg is NULL.
+ * Join the job, and begin to serve requests; requests of other kinds are passed to `other`, unless
+ * arg is NULL. -EINVAL: active is not a list of ranks, or does not contain the primary.
  */
 int collective_new(const struct collective_opts *opts, peers_serve_fn *other, void *arg,
 		   struct collective **ret);
-/* Ends serving. Accepts NULL. */
+/* Stops serving. Accepts NULL. */
 void collective_free(struct collective *j);
 DEFINE_AUTO(collective, struct collective, collective_free);
 
 /*
- * "0-3:6", of a job of that many ranks, into active[] (NULL: it is only looked at). 1 when a rank
- * is among them
- * (-1: none is asked for), else 0; -EINVAL.
+ * Parse a list of ranks, "0-3:6", of a job with `size` ranks, into active[] (NULL: only check it).
+ * Returns 1 when `rank` is in the list, else 0 (-1: no rank is asked for); -EINVAL.
  */
 int collective_parse_active(const char *text, int size, bool *active, int rank);
 /*
- * This rank's mount is being ended: whoever waits for other ranks here stops, now and later, with
+ * The mount of this rank is being ended: all waiting for other ranks stops, now and later, with
  * -ECANCELED.
  */
 void collective_interrupt(struct collective *j);
@@ -53,36 +50,42 @@ bool collective_is_primary(const struct collective *j);
 bool collective_is_active(const struct collective *j, int rank);
 unsigned collective_n_active(const struct collective *j);
 
-/* One rank's part in a shared draft. */
+/* The membership of one rank in a shared draft. */
 struct collective_member {
-	uint64_t epoch;   /* which draft, in the life of the job */
-	unsigned attempt; /* the last one that it took part in, or knows the result of */
-	bool notified;    /* its last call got the result of an attempt that it had missed */
+	uint64_t epoch;   /* identifies the draft during the life of the job */
+	unsigned attempt; /* the last attempt that the rank took part in, or knows the result of */
+	bool notified;    /* its last call returned the result of an attempt that it had missed */
 };
 
 /*
- * Join the draft with that name on the disk, which the first one makes. -EBUSY: a mount of another
- * job holds it; -EROFS: this rank is not active; -ETIMEDOUT: the primary does not answer.
+ * Join the draft with that name on the disk, which the first rank begins. -EBUSY: a mount of
+ * another job holds it; -EROFS: this rank is not active; -ETIMEDOUT: the primary does not answer.
  */
 int collective_join(struct collective *j, const char *name, const char *final, unsigned mode,
 		    struct collective_member *ret, struct draft_dir **ret_dir);
-/* Out of it. aborted: when all have left it so, it is removed from the disk. */
+/*
+ * Leave the draft. It is removed from the disk when all ranks have left, the last of them with
+ * `aborted`.
+ */
 void collective_leave(struct collective *j, const struct collective_member *m, bool aborted);
 
 /* ---- a commit ---- */
 
 /*
- * Before anything else, on each rank: which attempt the call takes part in (m->attempt); named: the
- * attempt whose name the draft has. 1: take part. Else the result of what was decided without this
- * rank. -ETIMEDOUT with m->notified unset: the primary has not said.
+ * Each rank calls this first: it sets m->attempt to the attempt that this call takes part in.
+ * named: the attempt that the draft's current name is for. Returns 1 to take part, else the result
+ * that was decided without this rank. -ETIMEDOUT with m->notified unset: the primary did not
+ * answer.
  */
 int collective_begin(struct collective *j, struct collective_member *m, unsigned named,
 		     int64_t deadline);
-/* That attempt: the votes of active ranks, and the primary's answer. Its code is 1 to go on, 0 for
- * committed, or the error of all. */
+/*
+ * The agreement for this attempt, in which the active ranks vote and the primary answers: with 1 to
+ * go on, 0 for committed, or the common error.
+ */
 struct agreement collective_attempt(const struct collective *j, const struct collective_member *m,
 				    int64_t deadline);
-/* The primary: keep the result, with this thread's note, and answer all. */
+/* Primary: record the result, with this thread's note, and send it to all. */
 void collective_decide(struct collective *j, const struct collective_member *m, int r);
 
 #endif

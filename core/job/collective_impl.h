@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * collective_impl.h - what collective.c and collective_rank.c share.
+ * collective_impl.h - shared by collective.c and collective_rank.c.
  */
 #ifndef PYTREEFS_COLLECTIVE_IMPL_H
 #define PYTREEFS_COLLECTIVE_IMPL_H
@@ -18,18 +18,24 @@ struct collective {
 	peers_serve_fn *other;
 	void *other_arg;
 
-	pthread_mutex_t lock;   /* protects all below */
-	struct record *records; /* of the primary */
+	pthread_mutex_t lock;   /* protects all members below */
+	struct record *records; /* only in the primary */
 	uint64_t last_epoch;
 };
 
 struct collective_entry {
-	unsigned attempt; /* to take part in; decided: known to the rank from now on */
-	bool decided;     /* without this rank, with that result */
+	/*
+	 * the attempt to take part in; or, if decided, the last attempt whose result the rank now
+	 * knows
+	 */
+	unsigned attempt;
+	bool decided; /* the attempt was decided without this rank, with that result */
 	struct err_note result;
 };
-/* The primary: which attempt a rank takes part in that has called now, and whose draft has the name
- * of attempt named. */
+/*
+ * Primary: determine the attempt that a rank takes part in which has called now, and whose draft
+ * has the name for attempt `named`.
+ */
 int collective_enter(struct collective *j, int rank, const struct collective_member *m,
 		     unsigned named, struct collective_entry *ret);
 

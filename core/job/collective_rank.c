@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * collective_rank.c - what a rank asks of the primary, and how it waits for the answer.
+ * collective_rank.c - the requests of a rank to the primary.
  *
- * The primary's records are collective.c's.
+ * collective.c keeps the primary's records.
  */
 #include <stdio.h>
 
@@ -51,7 +51,7 @@ int collective_join(struct collective *j, const char *name, const char *final, u
 		collective_leave(j, &m, false);
 		return r;
 	}
-	/* Its first name, of which the others are made. */
+	/* The name of the first attempt, from which the later names are made. */
 	free(dir->base_name);
 	dir->base_name = strdup(name);
 	if (!dir->base_name)
@@ -108,7 +108,10 @@ int collective_begin(struct collective *j, struct collective_member *m, unsigned
 					   ask_for_attempt(j, m, named, deadline, &e);
 
 	if (r < 0) {
-		/* The number that the attempt would have had; the others may count it, too. */
+		/*
+		 * The number that the attempt would have had, which the other ranks may also have
+		 * counted.
+		 */
 		m->attempt = MAX(m->attempt + 1, named);
 		m->notified = false;
 		return r;

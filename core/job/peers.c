@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * peers.c - boxes of messages, requests and their answers, and the end of a job.
+ * peers.c - queues of messages, requests and their answers, and the end of a job.
  *
- * How messages get from one process to another is not here: peers_mpi.c.
+ * Implementations, such as peers_mpi.c, transport the messages.
  *
- * Invariants: nothing waits without a deadline but service threads for requests.
+ * Invariant: only service threads, which wait for requests, wait without a deadline.
  */
 #include "core/job/peers.h"
 
@@ -14,9 +14,10 @@
 #include "core/base/wire.h"
 
 #define PING_EVERY SECOND_NS
-#define LOOK_EVERY (SECOND_NS / 5)                        /* whether a rank's process has ended */
-#define GIVE_UP_AFTER (PEERS_GIVE_UP_SECONDS * SECOND_NS) /* silence of a rank */
-#define GIVE_UP_AT_END (15 * SECOND_NS) /* when nothing but the end of the job depends on it */
+#define LOOK_EVERY (SECOND_NS / 5) /* interval of checks whether a rank's process has ended */
+/* time of silence after which a rank is given up */
+#define GIVE_UP_AFTER (PEERS_GIVE_UP_SECONDS * SECOND_NS)
+#define GIVE_UP_AT_END (15 * SECOND_NS) /* the same while only the end of the job is waited for */
 
 void peers_msg_free(struct peers_msg *m)
 {
@@ -110,8 +111,10 @@ void peers_deliver(struct peers *p, int from, const struct peers_head *head, str
 	if (m) {
 		*m = (struct peers_msg){ .from = from, .head = *head, .body = *body };
 		*body = (struct buf){ 0 };
-		/* Its threads take what came before they are to stop, and nothing else: nobody
-		 * would answer it. */
+		/*
+		 * When the service threads are being stopped, they serve the requests that arrived
+		 * before, and later ones would never be answered.
+		 */
 		refused = head->kind >= PEERS_REQUESTS && (!p->serve || p->stopping);
 		if (!refused && head->kind >= PEERS_REQUESTS)
 			push(&p->request_end, m);
@@ -123,7 +126,7 @@ void peers_deliver(struct peers *p, int from, const struct peers_head *head, str
 	if (head->kind == PEERS_PING)
 		peers_send(p, from, &(struct peers_head){ .kind = PEERS_PONG }, span_of(NULL, 0));
 	else if (!m && head->kind != PEERS_PONG)
-		log_error("a message of rank %d is lost: not enough memory", from);
+		log_error("a message from rank %d is lost: not enough memory", from);
 	if (refused) {
 		peers_reply(p, m, fail(-ENOTCONN, "rank %d does not serve", p->rank),
 			    span_of(NULL, 0));
@@ -132,7 +135,7 @@ void peers_deliver(struct peers *p, int from, const struct peers_head *head, str
 	buf_release(body);
 }
 
-/* Called with the lock held. False at the deadline. */
+/* Called with the lock held. Returns false at the deadline. */
 static bool wait_until(struct peers *p, int64_t deadline)
 {
 	const struct timespec t = clock_timespec(deadline);
@@ -228,7 +231,10 @@ int peers_call(struct peers *p, int to, enum peers_kind kind, struct span body, 
 	head.id = ++p->next_id;
 	pthread_mutex_unlock(&p->lock);
 	r = peers_send(p, to, &head, body);
-	/* An answer that comes too late stays in the box: its number is not given again. */
+	/*
+	 * An answer that arrives too late stays in the box, which is harmless, since ids are not
+	 * reused.
+	 */
 	if (r >= 0)
 		r = peers_recv(p, PEERS_REPLY, head.id, to, deadline, &m);
 	if (r >= 0)
@@ -348,7 +354,10 @@ static int wait_for(struct peers *p, enum peers_kind kind, uint64_t id, int from
 	int64_t pinged = clock_ns();
 
 	for (;;) {
-		/* Asked first: what it sent before its end is there by now. */
+		/*
+		 * Checked first, so all messages that it sent before its end have arrived when it
+		 * is given up.
+		 */
 		bool gone = is_gone(p, from);
 		int r = peers_recv(p, kind, id, from, clock_ns() + LOOK_EVERY, ret);
 
@@ -369,7 +378,7 @@ int peers_wait(struct peers *p, enum peers_kind kind, uint64_t id, int from, str
 	return wait_for(p, kind, id, from, GIVE_UP_AFTER, ret);
 }
 
-/* Why the job ends without a rank that has not said that it is done, or NULL. */
+/* The reason to end the job without a rank that has not reported that it is done, or NULL. */
 static const char *why_not(struct peers *p, int rank, struct peers_silence *silence)
 {
 	if (is_gone(p, rank))
@@ -378,7 +387,10 @@ static const char *why_not(struct peers *p, int rank, struct peers_silence *sile
 										 NULL;
 }
 
-/* Rank 0 waits for all; who is silent for long is given up. False when one was. */
+/*
+ * Rank 0 waits for all ranks, except those that have ended or are silent for long; returns false if
+ * there was one.
+ */
 static bool wait_for_all(struct peers *p)
 {
 	auto_free bool *gone = calloc((size_t)p->size, sizeof(*gone));
@@ -423,7 +435,7 @@ static bool wait_for_end(struct peers *p)
 
 	if (r >= 0)
 		return m->head.code == 0;
-	log_warn("this rank ends alone: %s", err_text(r));
+	log_warn("this rank ends without the others: %s", err_text(r));
 	err_clear();
 	return false;
 }
@@ -435,7 +447,7 @@ void peers_close(struct peers *p)
 	if (!p)
 		return;
 	peers_serve_end(p);
-	/* For the others it does wait. */
+	/* peers_close() waits for the other ranks even after peers_interrupt(). */
 	pthread_mutex_lock(&p->lock);
 	p->interrupted = false;
 	pthread_mutex_unlock(&p->lock);

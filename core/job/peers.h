@@ -2,16 +2,16 @@
 /*
  * peers.h - the processes of one job, and messages between them.
  *
- * Everything that ranks do together is made of messages that are sent without
- * waiting and received with a deadline: a rank that is dead or hangs costs time,
- * and never more than the deadline. How messages travel is an implementation's
- * business: to oneself (peers_alone), between threads (tests), by MPI.
+ * Everything that ranks do together consists of messages, which are sent without waiting and
+ * received with a deadline, so a rank that is dead or hangs costs at most the time of the deadline.
+ * Implementations transport the messages: to oneself (peers_alone), between threads (tests), or
+ * with MPI.
  *
- * A message is an answer, which waits in a box until somebody asks for it, or a
- * request, which one of the service threads hands to the server. Messages of one
- * rank to another arrive in the order in which they were sent.
+ * A message is an answer, which is stored until it is received, or a request, which a service
+ * thread passes to the server. Messages from one rank to another arrive in the order in which they
+ * were sent.
  *
- * All functions may be called by any thread.
+ * Any thread may call all functions.
  */
 #ifndef PYTREEFS_PEERS_H
 #define PYTREEFS_PEERS_H
@@ -24,27 +24,28 @@
 enum peers_kind {
 	/* Answers. */
 	PEERS_REPLY = 1, /* to peers_call() */
-	PEERS_VOTE,      /* of agree.h */
+	PEERS_VOTE,      /* agree.h */
 	PEERS_ANSWER,
-	PEERS_BYE, /* of the end of the job */
+	PEERS_BYE, /* end of the job */
 	PEERS_END,
-	PEERS_PART,     /* of what a command of several ranks says */
-	PEERS_TROUBLE,  /* of a rank of a command: what it is about to vote, or that it has ended */
-	PEERS_PROGRESS, /* of a command: bytes that a rank has done */
-	/* Answered at once by who delivers them. */
+	PEERS_PART, /* a part of the output of a command with several ranks */
+	/* from a rank of a command: the error that it is about to vote, or that it has ended */
+	PEERS_TROUBLE,
+	PEERS_PROGRESS, /* from a rank of a command: the bytes that it has processed */
+	/* Answered by peers_deliver(). */
 	PEERS_PING,
 	PEERS_PONG,
 	/* Requests. */
 	PEERS_REQUESTS,
-	PEERS_JOIN = PEERS_REQUESTS, /* a draft */
+	PEERS_JOIN = PEERS_REQUESTS, /* join a draft */
 	PEERS_LEAVE,
-	PEERS_ATTEMPT, /* which attempt at a commit a rank takes part in */
-	PEERS_CHUNK,   /* a decoded chunk */
+	PEERS_ATTEMPT, /* ask for the attempt at a commit to take part in */
+	PEERS_CHUNK,   /* ask for a decoded chunk */
 };
 
 struct peers_head {
 	uint32_t kind;
-	int32_t code; /* 0 or a negative errno, or what the kind says */
+	int32_t code; /* 0 or a negative errno, or as defined by the kind */
 	uint64_t id;
 };
 #define PEERS_HEAD_BYTES 16
@@ -61,11 +62,11 @@ DEFINE_AUTO(peers_msg, struct peers_msg, peers_msg_free);
 struct peers;
 struct peers_ops {
 	const char *name;
-	/* Whether the rank's process has ended for certain; NULL or false: unknown. */
+	/* Whether the rank's process has ended for certain. NULL, or a return of false: unknown. */
 	bool (*is_gone)(struct peers *p, int rank);
-	/* Accept a message for another rank; does not wait for its arrival. */
+	/* Accept a message for another rank, without waiting for its arrival. */
 	int (*send)(struct peers *p, int to, const struct peers_head *head, struct span body);
-	/* Nobody sends any more. clean: all ranks have come to their end, too. */
+	/* Free it; no thread sends any more. clean: all other ranks have ended, too. */
 	void (*free)(struct peers *p, bool clean);
 };
 
@@ -75,18 +76,18 @@ struct peers {
 	const struct peers_ops *ops;
 	int rank, size;
 
-	pthread_mutex_t lock;   /* protects all below */
-	pthread_cond_t changed; /* of clock_cond_init() */
+	pthread_mutex_t lock;   /* protects all members below */
+	pthread_cond_t changed; /* initialized by clock_cond_init() */
 	struct peers_msg *box, **box_end;
 	struct peers_msg *request, **request_end;
-	int64_t *last_message; /* monotonic time of the last message, by rank */
+	int64_t *last_message; /* time of the last message, by clock_ns() and rank */
 	uint64_t next_id;
 	peers_serve_fn *serve; /* NULL: requests are refused with -ENOTCONN */
 	void *serve_arg;
 	pthread_t *thread;
 	unsigned n_threads;
 	bool stopping, lost;
-	bool interrupted; /* nobody waits for answers any more */
+	bool interrupted; /* threads no longer wait for answers */
 	uint64_t n_sent, n_received, bytes_sent, bytes_received;
 };
 
@@ -94,71 +95,80 @@ struct peers {
 
 int peers_init(struct peers *p, const struct peers_ops *ops, int rank, int size);
 void peers_release(struct peers *p);
-/* A message has come; its body is taken. Does not wait. */
+/* Store or serve a message that has arrived, and take its body. Does not wait. */
 void peers_deliver(struct peers *p, int from, const struct peers_head *head, struct buf *body);
 void peers_head_pack(const struct peers_head *head, uint8_t ret[PEERS_HEAD_BYTES]);
 void peers_head_parse(const uint8_t bytes[PEERS_HEAD_BYTES], struct peers_head *ret);
 
 /* ---- implementations ---- */
 
-/* One process. */
+/* The only process of a job of one. */
 int peers_alone(struct peers **ret);
-/* This process of an MPI job. name: of the communicator. -EOPNOTSUPP: the program was built without
- * MPI. */
+/*
+ * This process of an MPI job. name: that of the communicator. -EOPNOTSUPP: the program was built
+ * without MPI.
+ */
 int peers_mpi_open(const char *name, struct peers **ret);
-/* Whether this program can do that. */
+/* Whether the program was built with MPI. */
 bool peers_mpi_is_there(void);
 /*
- * Tell the others that this rank is done, wait until all are, and release it. A rank whose process
- * has ended is given up at once, one that does not answer after some seconds. Accepts NULL.
+ * Report to the other ranks that this rank is done, wait until all are, and free it. A rank whose
+ * process has ended is given up at once, and one that does not answer after some seconds. Accepts
+ * NULL.
  */
 void peers_close(struct peers *p);
 
-/* ---- messages: deadlines are of clock_ns() ---- */
+/* ---- messages; deadlines are values of clock_ns() ---- */
 
 int peers_send(struct peers *p, int to, const struct peers_head *head, struct span body);
 /*
- * The answer of that kind and id, from one rank or (-1) any. -ETIMEDOUT at the deadline; -ECANCELED
- * when it has not come and this rank is being ended.
+ * Receive the answer of that kind and id from one rank or, with from -1, from any. -ETIMEDOUT at
+ * the deadline; -ECANCELED when it has not arrived and this rank is being ended.
  */
 int peers_recv(struct peers *p, enum peers_kind kind, uint64_t id, int from, int64_t deadline,
 	       struct peers_msg **ret);
 /*
- * What an answer says: its code, and ret (NULL: not wanted) gets its bytes, which it loses; or its
- * error, with the sender's note.
+ * Evaluate an answer. Returns its code, and moves its bytes to ret (unless NULL); or its error,
+ * with the sender's note.
  */
 int peers_answer(struct peers_msg *m, struct buf *ret);
-/* Answers that nobody will ask for: of that kind, with ids from first to last. */
+/* Drop answers that will not be received, of that kind and with ids from first to last. */
 void peers_drop(struct peers *p, enum peers_kind kind, uint64_t first, uint64_t last);
 /*
- * As peers_recv(), for as long as that rank gives any sign of life; -ETIMEDOUT when this one has
- * looked for 20 s without seeing one, or when its process has ended.
+ * As peers_recv(), but wait as long as the rank shows signs of life. -ETIMEDOUT when none arrived
+ * during 20 s of waiting, or when its process has ended.
  */
 int peers_wait(struct peers *p, enum peers_kind kind, uint64_t id, int from,
 	       struct peers_msg **ret);
 /*
- * This rank is being ended: all that receives answers stops waiting, now and later, but for
+ * This rank is being ended: all functions that receive answers stop waiting, now and later, except
  * peers_close().
  */
 void peers_interrupt(struct peers *p);
-/* For who waits otherwise: ask for a sign of life. */
+/* Ask a rank for a sign of life; for callers with their own way of waiting. */
 void peers_ping(struct peers *p, int rank);
 /*
- * How long a rank has been silent, called after each look of that length that was in vain. Looks
- * are added up, and not the time between them: while the machine stands still, the other one cannot
- * answer either. s: zeros before the first.
+ * Returns how long a rank has been silent; called after each wait of look_ns without a message.
+ * Only the time of these waits is added up, since a suspended machine suspends the other ranks on
+ * it, too. s is zeroed before the first call.
  */
 struct peers_silence {
 	int64_t last, ns;
 };
 int64_t peers_silent_for(struct peers *p, int rank, int64_t look_ns, struct peers_silence *s);
 #define PEERS_GIVE_UP_SECONDS 20
-/* Ask and wait: ret gets the answer's body. An error of the other side comes with its note. */
+/*
+ * Send a request and wait for the answer; ret gets its body. An error of the other rank is returned
+ * with its note.
+ */
 int peers_call(struct peers *p, int to, enum peers_kind kind, struct span body, int64_t deadline,
 	       struct buf *ret);
-/* Answer a request: r with this thread's note, or a body. */
+/* Answer a request with r and this thread's note, or with a body. */
 int peers_reply(struct peers *p, const struct peers_msg *m, int r, struct span body);
-/* Begin to serve requests with that many threads; end it, waiting for those under way. */
+/*
+ * Start this many threads that serve requests. peers_serve_end() stops them, and waits for requests
+ * in progress.
+ */
 int peers_serve(struct peers *p, unsigned threads, peers_serve_fn *serve, void *arg);
 void peers_serve_end(struct peers *p);
 

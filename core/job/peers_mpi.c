@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * peers_mpi.c - messages by MPI: the only file that knows it.
+ * peers_mpi.c - messages with MPI; the only file that uses MPI.
  *
- * One thread of ours calls MPI, from its initialisation to its end, and nothing
- * in it waits: sends and receives are begun, tested, and left alone between looks.
- * So a dead rank, for which OpenMPI never completes anything, holds up nobody.
- * Between looks the thread sleeps: the longer nothing has happened the longer, up
- * to IDLE_NS.
+ * A single thread of ours calls MPI, from initialization to finalization, and none of its calls
+ * waits: sends and receives are started, and tested at intervals. Therefore a dead rank, for which
+ * OpenMPI never completes anything, blocks no other rank. The thread sleeps between the tests,
+ * longer the longer nothing has happened, up to IDLE_NS.
  *
- * Collectives of MPI are not used once it has begun: one with a dead rank never ends. The last is
- * MPI_Finalize, which is given up when it takes too long. That a rank is dead MPI does not say; of
- * those on this machine the kernel does.
+ * Collectives of MPI are not used after initialization, since one with a dead rank never ends. The
+ * last is MPI_Finalize, which is abandoned when it takes too long. MPI does not report that a rank
+ * is dead, but the kernel does for ranks on the same machine.
  */
 #include <mpi.h>
 
@@ -25,17 +24,19 @@
 #include "core/base/thread.h"
 #include "core/job/peers.h"
 
-#define BUSY_NS 20000    /* between looks while something is under way */
-#define IDLE_NS 10000000 /* when nothing has been for a while */
+#define BUSY_NS 20000    /* sleep between tests while a transfer is in progress */
+#define IDLE_NS 10000000 /* maximum of the sleep when nothing has happened for a while */
 #define SMALL 65536
 #define TAG 77
-#define MESSAGE_MAX ((size_t)1 << 30)  /* counts of MPI are ints */
-#define BACKLOG_MAX ((size_t)16 << 20) /* bytes on their way; who wants to send more waits */
-#define BACKLOG_WAIT 10                /* seconds at most: the receiver may be dead */
-#define FLUSH_NS ((int64_t)2000000000) /* at the end: what nobody takes by then is dropped */
+#define MESSAGE_MAX ((size_t)1 << 30)  /* counts in MPI are ints */
+#define BACKLOG_MAX ((size_t)16 << 20) /* bytes in flight; senders of more have to wait */
+#define BACKLOG_WAIT 10                /* seconds at most, since the receiver may be dead */
+/* messages that are not received this long after the end are dropped */
+#define FLUSH_NS ((int64_t)2000000000)
 #define FINALIZE_LOOK (SECOND_NS / 5)
-#define FINALIZE_GONE SECOND_NS       /* with a rank whose process has ended */
-#define FINALIZE_MAX (30 * SECOND_NS) /* with one of another machine, of which nobody knows */
+#define FINALIZE_GONE SECOND_NS /* if the process of a rank has ended */
+/* if a rank on another machine may have ended, which is not known */
+#define FINALIZE_MAX (30 * SECOND_NS)
 
 struct transfer {
 	struct transfer *next;
@@ -45,26 +46,26 @@ struct transfer {
 	uint8_t *bytes;
 };
 
-/* A process, as those on the same machine can look for it. */
+/* Identifies a process to others on the same machine. */
 struct identity {
-	char boot[40]; /* of the machine; "": unknown */
-	uint64_t pids; /* the namespace of its number */
+	char boot[40]; /* boot id of the machine; "": unknown */
+	uint64_t pids; /* the PID namespace */
 	int64_t pid;
-	uint64_t began; /* clock ticks since the machine's boot */
+	uint64_t began; /* clock ticks from the boot of the machine */
 };
 
 struct mpi {
 	struct peers base;
-	struct identity *who; /* by rank; immutable after the beginning */
+	struct identity *who; /* by rank; immutable after initialization */
 	char *name;
 	pthread_t thread;
-	struct transfer *sending, *receiving; /* of the thread */
+	struct transfer *sending, *receiving; /* only for the thread */
 	MPI_Comm comm;
 
-	pthread_mutex_t lock; /* protects all below */
+	pthread_mutex_t lock; /* protects all members below */
 	pthread_cond_t wake, started, ended;
 	struct transfer *queue, **queue_end;
-	int start; /* 1: it has begun; negative: it has not */
+	int start; /* 1: initialized; 2: the opener is done; negative: an error */
 	int rank, size;
 	bool stop, clean, has_ended;
 	size_t backlog;
@@ -114,7 +115,10 @@ static int mpi_send(struct peers *p, int to, const struct peers_head *head, stru
 	if (body.n)
 		memcpy(t->bytes + PEERS_HEAD_BYTES, body.p, body.n);
 	pthread_mutex_lock(&m->lock);
-	/* Small ones always go: those of the thread that would have to make room are. */
+	/*
+	 * Small messages never wait, since the thread that would make room sends such messages
+	 * itself.
+	 */
 	if (body.n > SMALL)
 		wait_for_room(m, t->n);
 	m->backlog += t->n;
@@ -170,16 +174,19 @@ static bool begin_receives(struct mpi *m)
 		if (t)
 			t->bytes = malloc((size_t)n + 1);
 		if (!t || !t->bytes) {
-			/* It stays matched and is never received: the sender's deadline tells. */
-			log_error("a message of %d bytes of rank %d is lost: not enough memory", n,
-				  status.MPI_SOURCE);
+			/*
+			 * The message stays matched and is never received, so the sender's deadline
+			 * passes.
+			 */
+			log_error("a message of %d bytes from rank %d is lost: not enough memory",
+				  n, status.MPI_SOURCE);
 			free(t);
 			continue;
 		}
 		t->n = (size_t)n;
 		t->rank = status.MPI_SOURCE;
 		MPI_Imrecv(t->bytes, n, MPI_BYTE, &message, &t->request);
-		/* In order: the oldest is tested first. */
+		/* Appended, so that the oldest is tested first. */
 		for (struct transfer **at = &m->receiving;; at = &(*at)->next)
 			if (!*at) {
 				*at = t;
@@ -202,11 +209,11 @@ static void deliver(struct mpi *m, struct transfer *t)
 	struct buf body = { 0 };
 
 	if (t->n < PEERS_HEAD_BYTES) {
-		log_error("a message of %zu bytes of rank %d is not one of ours", t->n, t->rank);
+		log_error("a message of %zu bytes from rank %d has no header", t->n, t->rank);
 		return;
 	}
 	peers_head_parse(t->bytes, &head);
-	/* The body stays where it was received. */
+	/* The body stays in the buffer in which it was received. */
 	t->n -= PEERS_HEAD_BYTES;
 	memmove(t->bytes, t->bytes + PEERS_HEAD_BYTES, t->n);
 	body = (struct buf){ .p = t->bytes, .n = t->n, .cap = t->n + PEERS_HEAD_BYTES };
@@ -214,7 +221,7 @@ static void deliver(struct mpi *m, struct transfer *t)
 	peers_deliver(&m->base, t->rank, &head, &body);
 }
 
-/* A message that is not there yet holds back later ones of the same rank: they come in order. */
+/* Whether an earlier message of the same rank is incomplete, since they are delivered in order. */
 static bool held_back(const struct transfer *list, const struct transfer *t)
 {
 	for (; list != t; list = list->next)
@@ -253,7 +260,7 @@ static bool finish(struct mpi *m)
 	return any;
 }
 
-/* Sleeps unless there is something to send. True when the end was asked for. */
+/* Sleeps unless there is something to send. Returns true when the end was requested. */
 static bool rest(struct mpi *m, int64_t ns)
 {
 	struct timespec until = clock_timespec(clock_ns() + ns);
@@ -276,7 +283,7 @@ static void loop(struct mpi *m)
 
 		any |= begin_receives(m);
 		any |= finish(m);
-		/* Transfers under way move on when we look. */
+		/* MPI transfers data only while it is called. */
 		pause = any || m->receiving ? BUSY_NS : MIN(pause + pause / 4, (int64_t)IDLE_NS);
 		if (!rest(m, pause))
 			continue;
@@ -288,9 +295,9 @@ static void loop(struct mpi *m)
 	}
 }
 
-/* ---- who is alive ---- */
+/* ---- which ranks are alive ---- */
 
-/* State and beginning of a process by its number; false when it does not exist. */
+/* Get the state and start time of a process; false when it does not exist. */
 static bool look_at(int64_t pid, char *ret_state, uint64_t *ret_began)
 {
 	char path[64], line[512];
@@ -346,7 +353,10 @@ static bool mpi_is_gone(struct peers *p, int rank)
 	return look_at(its->pid, &state, &began) && (began != its->began || strchr("ZX", state));
 }
 
-/* Nobody has died yet, or the beginning itself would not end. */
+/*
+ * A collective of MPI can be used here, since MPI_Init_thread() would not have ended with a dead
+ * rank either.
+ */
 static int exchange_identities(struct mpi *m)
 {
 	struct identity mine;
@@ -388,7 +398,7 @@ static void *run(void *arg)
 	pthread_mutex_lock(&m->lock);
 	m->start = r;
 	pthread_cond_broadcast(&m->started);
-	/* The box of messages is made by the opener, who then says so. */
+	/* Wait until the opener has called peers_init(). */
 	while (r == 1 && m->start == 1)
 		pthread_cond_wait(&m->started, &m->lock);
 	pthread_mutex_unlock(&m->lock);
@@ -398,7 +408,7 @@ static void *run(void *arg)
 	pthread_mutex_lock(&m->lock);
 	clean = m->clean;
 	pthread_mutex_unlock(&m->lock);
-	/* With a rank that is gone it would wait for ever. */
+	/* If a rank is gone, this would wait forever. */
 	if (clean) {
 		MPI_Comm_free(&m->comm);
 		MPI_Finalize();
@@ -421,8 +431,8 @@ static int any_gone(struct mpi *m)
 }
 
 /*
- * Waits for the end of the thread. False when MPI_Finalize was given up: it waits for every rank,
- * and one that was killed after it had said that it is done never comes.
+ * Waits for the end of the thread. Returns false when MPI_Finalize was abandoned: it waits for all
+ * ranks, but a rank that was killed after reporting that it is done never calls it.
  */
 static bool wait_for_thread(struct mpi *m)
 {
@@ -441,14 +451,14 @@ static bool wait_for_thread(struct mpi *m)
 		pthread_mutex_unlock(&m->lock);
 		if (ended)
 			return true;
-		/* Those that are done with it end, too, a moment before this one. */
+		/* Ranks that completed MPI_Finalize may end a moment before this one. */
 		gone = any_gone(m);
 		if (gone < 0)
 			gone_since = 0;
 		else if (!gone_since)
 			gone_since = clock_ns();
 		if (gone >= 0 && clock_ns() - gone_since > FINALIZE_GONE) {
-			log_warn("rank %d has ended: this one ends without MPI_Finalize", gone);
+			log_warn("rank %d has ended: this rank ends without MPI_Finalize", gone);
 			return false;
 		}
 		if (clock_ns() - began > FLUSH_NS + FINALIZE_MAX) {
@@ -472,7 +482,7 @@ static void mpi_free(struct peers *p, bool clean)
 	ended = wait_for_thread(m);
 	if (ended)
 		pthread_join(m->thread, NULL);
-	/* What MPI still works with must not be freed under it; the process is about to end. */
+	/* Memory that MPI may still use is not freed; the process is about to end. */
 	if (!clean || !ended)
 		return;
 	for (struct transfer *t = m->receiving, *next; t; t = next) {
@@ -501,7 +511,7 @@ bool peers_mpi_is_there(void)
 
 static int start_thread(struct mpi *m)
 {
-	/* MPI's own threads have no signals, either. */
+	/* The thread blocks all signals, and so do the threads that MPI makes. */
 	int r = thread_start(&m->thread, "mpi", run, m);
 
 	if (r < 0)
@@ -537,7 +547,7 @@ int peers_mpi_open(const char *name, struct peers **ret)
 	m->start = 2;
 	pthread_cond_broadcast(&m->started);
 	pthread_mutex_unlock(&m->lock);
-	/* A process that has begun with MPI ends with it: what is left is its exit's. */
+	/* After MPI was initialized, the process must end with it, so nothing is freed here. */
 	if (r < 0)
 		return r;
 	*ret = &m->base;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * peers_none.c - what stands in for peers_mpi.c in a program that has no MPI.
+ * peers_none.c - replaces peers_mpi.c in a program without MPI.
  */
 #include "core/job/peers.h"
 

@@ -418,7 +418,7 @@ def test_a_missing_rank_is_waited_for_and_a_late_one_is_notified(job):
     assert j.rename(DRAFT, '1', ranks=[0, 1]) == {0: errno.ETIMEDOUT, 1: errno.ETIMEDOUT}
     assert steps(j.source) == []
     assert j.rename(DRAFT, '1', ranks=[2]) == {2: errno.ETIMEDOUT}
-    assert 'rank 2 did not come' in (j[0] / '.pytreefs' / 'log').read_text()
+    assert 'rank 2 did not respond' in (j[0] / '.pytreefs' / 'log').read_text()
     commit(j)
     check(j)
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_agree.c - ranks come to one decision: which result is the worst, who is missing, what late and
- * repeated votes count for, and that an answer belongs to its agreement.
+ * t_agree.c - ranks agree on one decision: the worst result, missing ranks, late and repeated
+ * votes, and answers that belong to one agreement.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -12,17 +12,17 @@
 #include "tests/unit/lib/peers_hub.h"
 
 #define MS ((int64_t)1000000)
-#define LONG (60 * SECOND_NS) /* nobody is late by that */
+#define LONG (60 * SECOND_NS) /* so long that no rank is late */
 #define NOTHING span_of(NULL, 0)
-#define ABSENT 1 /* in the place of a vote */
+#define ABSENT 1 /* in place of a vote */
 #define NOT_ACTIVE 2
 
 struct vote_case {
 	int size, root, vote[4], result;
-	const char *says; /* a part of the note of all, or NULL */
+	const char *says; /* a part of the note on all ranks, or NULL */
 };
 
-/* Until that many messages wait for a rank. */
+/* Waits until this many messages have arrived at a rank. */
 static void await_messages(struct peers *p, int n)
 {
 	for (int found = -1; found < n;) {
@@ -36,8 +36,10 @@ static void await_messages(struct peers *p, int n)
 	}
 }
 
-/* A root that waits for one who stays away does so when all others have voted: nobody else can be
- * late. */
+/*
+ * If a rank is absent, the root begins to wait when all others have voted, so no other rank can be
+ * late.
+ */
 static int vote(int rank, void *arg)
 {
 	const struct vote_case *c = arg;
@@ -58,7 +60,7 @@ static int vote(int rank, void *arg)
 		return 0;
 	if (!all_come && rank == c->root)
 		await_messages(&hub.rank[rank], others);
-	/* Those that wait for the root do so for as long as it takes. */
+	/* The other ranks wait for the root as long as it takes. */
 	a.deadline = clock_ns() + (all_come || rank != c->root ? LONG : 100 * MS);
 	r = c->vote[rank] < 0 ? fail(c->vote[rank], "reason of %d", rank) : 0;
 	r = agree(&a, r, NOTHING, NULL, &answered);
@@ -69,7 +71,7 @@ static int vote(int rank, void *arg)
 	return r;
 }
 
-static void all_have_the_worst_result(void **state)
+static void all_ranks_get_the_worst_result(void **state)
 {
 	static const struct vote_case cases[] = {
 		{ 3, 0, { 0, 0, 0 }, 0, NULL },
@@ -77,20 +79,20 @@ static void all_have_the_worst_result(void **state)
 		{ 3, 0, { -EIO, 0, 0 }, -EIO, "reason of 0" },
 		{ 3, 0, { 0, -EIO, -ENOSPC }, -EIO, "rank 1: reason of 1" },
 		{ 3, 0, { -EPERM, -EIO, 0 }, -EPERM, "reason of 0" },
-		/* Another root, whose own error is the first. */
+		/* Another root; its own error comes first. */
 		{ 3, 2, { 0, -EIO, 0 }, -EIO, "rank 1: reason of 1" },
 		{ 3, 2, { -EIO, 0, -EPERM }, -EPERM, "reason of 2" },
-		/* Who stopped because of somebody else is not the reason. */
+		/* A rank that stopped because of another one is not the cause. */
 		{ 3, 0, { -ECANCELED, 0, -EIO }, -EIO, "rank 2: reason of 2" },
 		{ 3, 0, { 0, -ECANCELED, -EIO }, -EIO, "rank 2: reason of 2" },
 		{ 3, 0, { 0, -ECANCELED, 0 }, -ECANCELED, "rank 1: reason of 1" },
 		/* A vote of -ETIMEDOUT is a vote. */
 		{ 3, 0, { 0, -ETIMEDOUT, 0 }, -ETIMEDOUT, "rank 1: reason of 1" },
-		/* Who is missing is said before what others say. */
-		{ 3, 0, { 0, ABSENT, 0 }, -ETIMEDOUT, "rank 1 did not come in time" },
-		{ 4, 0, { -EIO, ABSENT, -EIO, ABSENT }, -ETIMEDOUT, "rank 1, 3 did not come" },
-		{ 4, 3, { ABSENT, -ECANCELED, 0, 0 }, -ETIMEDOUT, "rank 0 did not come" },
-		/* Who takes no part is not waited for. */
+		/* A missing rank is reported before the errors of others. */
+		{ 3, 0, { 0, ABSENT, 0 }, -ETIMEDOUT, "rank 1 did not respond in time" },
+		{ 4, 0, { -EIO, ABSENT, -EIO, ABSENT }, -ETIMEDOUT, "rank 1, 3 did not respond" },
+		{ 4, 3, { ABSENT, -ECANCELED, 0, 0 }, -ETIMEDOUT, "rank 0 did not respond" },
+		/* An inactive rank is not waited for. */
 		{ 4, 1, { NOT_ACTIVE, 0, 0, NOT_ACTIVE }, 0, NULL },
 		{ 4, 1, { NOT_ACTIVE, 0, -EIO, NOT_ACTIVE }, -EIO, "rank 2: reason of 2" },
 		{ 1, 0, { 0 }, 0, NULL },
@@ -108,7 +110,7 @@ static void all_have_the_worst_result(void **state)
 	}
 }
 
-/* ---- the parts ---- */
+/* ---- the single functions ---- */
 
 static struct agreement of(int rank, uint64_t id)
 {
@@ -124,7 +126,7 @@ static void release(struct buf *b, size_t n)
 		buf_release(&b[i]);
 }
 
-static void the_root_has_the_bytes_of_each_and_answers_each_with_its_own(void **state)
+static void the_root_gets_bytes_of_each_rank_and_answers_each(void **state)
 {
 	struct agreement root, one, two;
 	struct buf got[3] = { { 0 } };
@@ -149,7 +151,7 @@ static void the_root_has_the_bytes_of_each_and_answers_each_with_its_own(void **
 	assert_int_equal(agree_await(&two, &answer, &answered), -EXDEV);
 	assert_string_equal(err_text(-EXDEV), "not you");
 	assert_true(span_eq(buf_span(&answer), span_str("go on")));
-	/* Nobody else was answered. */
+	/* No other answer was sent. */
 	one.deadline = two.deadline = 0;
 	assert_int_equal(agree_await(&two, NULL, &answered), -ETIMEDOUT);
 	assert_false(answered);
@@ -165,7 +167,7 @@ static void rounds_and_agreements_are_not_mixed_up(void **state)
 	hub_open(2);
 	root = of(0, 5);
 	one = of(1, 5);
-	/* The second round comes first, and another agreement before both. */
+	/* The vote of the second round arrives first, and that of another agreement before both. */
 	one.id = 6;
 	assert_int_equal(agree_vote(&one, fail(-EDOM, "of another"), NOTHING), 0);
 	one.id = 5;
@@ -180,8 +182,8 @@ static void rounds_and_agreements_are_not_mixed_up(void **state)
 	root.deadline = 0;
 	root.round = 2;
 	assert_int_equal(agree_collect(&root, 0, NULL), -ETIMEDOUT);
-	assert_string_equal(err_text(-ETIMEDOUT), "rank 1 did not come within some_option");
-	/* An answer is for the round that the other one waits in, whichever that is. */
+	assert_string_equal(err_text(-ETIMEDOUT), "rank 1 did not respond within some_option");
+	/* An answer is for all rounds of its agreement. */
 	root.id = 7;
 	assert_int_equal(agree_answer(&root, -1, 2, NOTHING), 0);
 	root.id = 5;
@@ -218,7 +220,7 @@ static void the_newest_vote_counts_and_late_ones_are_forgotten(void **state)
 	hub_close();
 }
 
-static void who_is_being_ended_does_not_wait(void **state)
+static void an_interrupted_rank_does_not_wait(void **state)
 {
 	struct agreement root, one;
 	bool answered = true;
@@ -229,7 +231,9 @@ static void who_is_being_ended_does_not_wait(void **state)
 	assert_int_equal(agree_vote(&one, fail(-EIO, "of one"), NOTHING), 0);
 	peers_interrupt(&hub.rank[0]);
 	peers_interrupt(&hub.rank[1]);
-	/* What has come counts: an error is a better reason than the end. */
+	/*
+	 * A vote that has arrived counts, since its error is a better reason than the interruption.
+	 */
 	assert_int_equal(agree_collect(&root, 0, NULL), -EIO);
 	assert_int_equal(agree_collect(&root, 0, NULL), -ECANCELED);
 	assert_int_equal(agree_await(&one, NULL, &answered), -ECANCELED);
@@ -250,7 +254,7 @@ static int wait_in_vain(void *arg, enum peers_kind kind, uint64_t id, int from,
 			   peers_recv(p, kind, id, from, 0, ret);
 }
 
-static void what_another_way_to_wait_returns_is_the_result_of_that_rank(void **state)
+static void an_error_of_wait_is_the_result_of_that_rank(void **state)
 {
 	struct agreement root, one;
 
@@ -270,12 +274,12 @@ static void what_another_way_to_wait_returns_is_the_result_of_that_rank(void **s
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(all_have_the_worst_result),
-		cmocka_unit_test(the_root_has_the_bytes_of_each_and_answers_each_with_its_own),
+		cmocka_unit_test(all_ranks_get_the_worst_result),
+		cmocka_unit_test(the_root_gets_bytes_of_each_rank_and_answers_each),
 		cmocka_unit_test(rounds_and_agreements_are_not_mixed_up),
 		cmocka_unit_test(the_newest_vote_counts_and_late_ones_are_forgotten),
-		cmocka_unit_test(who_is_being_ended_does_not_wait),
-		cmocka_unit_test(what_another_way_to_wait_returns_is_the_result_of_that_rank),
+		cmocka_unit_test(an_interrupted_rank_does_not_wait),
+		cmocka_unit_test(an_error_of_wait_is_the_result_of_that_rank),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* t_peers.c - messages and requests between ranks, and who shares a draft. */
+/*
+ * t_peers.c - messages and requests between ranks, and lists of ranks.
+ */
 #include "core/base/clock.h"
 #include "tests/unit/lib/unit.h"
 
@@ -8,11 +10,11 @@
 #include "core/job/collective.h"
 
 #define MS ((int64_t)1000000)
-#define LONG (60 * SECOND_NS) /* nobody is late by that */
+#define LONG (60 * SECOND_NS) /* so long that no rank is late */
 
 static const struct peers_head hello = { .kind = PEERS_ANSWER, .code = 1, .id = 7 };
 
-static void a_head_is_the_same_after_the_wire(void **state)
+static void a_head_is_packed_and_parsed(void **state)
 {
 	const struct peers_head head = { PEERS_CHUNK, -ETIMEDOUT, 0x123456789abcdef0 };
 	uint8_t bytes[PEERS_HEAD_BYTES];
@@ -23,7 +25,7 @@ static void a_head_is_the_same_after_the_wire(void **state)
 	assert_memory_equal(&head, &back, sizeof(head));
 }
 
-static void a_message_waits_for_who_asks_for_it(void **state)
+static void a_message_is_stored_until_it_is_received(void **state)
 {
 	auto_of(peers_msg) struct peers_msg *m = NULL, *none = NULL;
 
@@ -42,7 +44,7 @@ static void a_message_waits_for_who_asks_for_it(void **state)
 	hub_close();
 }
 
-static void messages_that_nobody_asks_for_are_dropped(void **state)
+static void unwanted_messages_are_dropped(void **state)
 {
 	static const uint64_t left[] = { 1, 2, 6 };
 
@@ -66,7 +68,7 @@ static void messages_that_nobody_asks_for_are_dropped(void **state)
 
 		assert_int_equal(peers_recv(&hub.rank[1], PEERS_VOTE, id, 0, 0, &m), -ETIMEDOUT);
 	}
-	/* What was at the end is not there any more: what comes next is found all the same. */
+	/* After the last message of the box was dropped, the next one is still found. */
 	peers_drop(&hub.rank[1], PEERS_ANSWER, 0, UINT64_MAX);
 	assert_null(hub.rank[1].box);
 	assert_int_equal(peers_send(&hub.rank[0], 1, &hello, span_str("next")), 0);
@@ -112,7 +114,7 @@ static void a_request_is_answered_or_refused(void **state)
 	hub_close();
 }
 
-static void a_request_that_comes_when_serving_ends_is_refused(void **state)
+static void a_request_after_serving_ended_is_refused(void **state)
 {
 	auto_buf answer = { 0 };
 	struct peers *p;
@@ -120,7 +122,7 @@ static void a_request_that_comes_when_serving_ends_is_refused(void **state)
 	hub_open(2);
 	p = &hub.rank[1];
 	assert_int_equal(peers_serve(p, 2, echo, p), 0);
-	/* The threads were told to stop, and peers_serve_end() has not come back yet. */
+	/* The threads are being stopped, but peers_serve_end() has not returned. */
 	pthread_mutex_lock(&p->lock);
 	p->stopping = true;
 	pthread_cond_broadcast(&p->changed);
@@ -133,9 +135,9 @@ static void a_request_that_comes_when_serving_ends_is_refused(void **state)
 	hub_close();
 }
 
-/* ---- a machine that stands still ---- */
+/* ---- a suspended machine ---- */
 
-static int64_t stood_still; /* by so much the clock is ahead of the kernel's */
+static int64_t ahead_ns; /* how far this clock is ahead of the kernel's */
 static unsigned waits, still_at, sent_at;
 
 int __real_clock_gettime(clockid_t id, struct timespec *ret);
@@ -148,14 +150,17 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *ret)
 	int r = __real_clock_gettime(id, ret);
 
 	if (r == 0 && id == CLOCK_MONOTONIC)
-		*ret = clock_timespec(clock_ns_of(*ret) + stood_still);
+		*ret = clock_timespec(clock_ns_of(*ret) + ahead_ns);
 	return r;
 }
 
-/* Nobody runs during the wait of that number; another one sends a message before a later one. */
+/*
+ * The machine is suspended during wait number still_at; rank 1 sends a message before wait number
+ * sent_at.
+ */
 int __wrap_pthread_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *m, const struct timespec *t)
 {
-	struct timespec until = clock_timespec(clock_ns_of(*t) - stood_still);
+	struct timespec until = clock_timespec(clock_ns_of(*t) - ahead_ns);
 	int r;
 
 	if (++waits == sent_at) {
@@ -166,11 +171,11 @@ int __wrap_pthread_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *m, const s
 	}
 	r = __real_pthread_cond_timedwait(c, m, &until);
 	if (waits == still_at)
-		stood_still += 3600 * SECOND_NS;
+		ahead_ns += 3600 * SECOND_NS;
 	return r;
 }
 
-static void who_could_not_answer_was_not_silent(void **state)
+static void a_suspended_rank_was_not_silent(void **state)
 {
 	auto_of(peers_msg) struct peers_msg *m = NULL;
 
@@ -222,12 +227,12 @@ static void lists_of_ranks(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_head_is_the_same_after_the_wire),
-		cmocka_unit_test(a_message_waits_for_who_asks_for_it),
-		cmocka_unit_test(messages_that_nobody_asks_for_are_dropped),
+		cmocka_unit_test(a_head_is_packed_and_parsed),
+		cmocka_unit_test(a_message_is_stored_until_it_is_received),
+		cmocka_unit_test(unwanted_messages_are_dropped),
 		cmocka_unit_test(a_request_is_answered_or_refused),
-		cmocka_unit_test(a_request_that_comes_when_serving_ends_is_refused),
-		cmocka_unit_test(who_could_not_answer_was_not_silent),
+		cmocka_unit_test(a_request_after_serving_ended_is_refused),
+		cmocka_unit_test(a_suspended_rank_was_not_silent),
 		cmocka_unit_test(lists_of_ranks),
 	};
 
