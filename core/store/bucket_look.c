@@ -445,7 +445,8 @@ int bucket_reach(struct store *s, const char *path, size_t *ret)
 {
 	auto_free struct reach *part = calloc(REACH_MAX, sizeof(*part));
 	auto_free struct guessing *g = calloc(1, sizeof(*g));
-	bool is_short = parts_of(path) <= GUESS_PARTS;
+	/* A cache on disk may have the documents. */
+	bool is_short = parts_of(path) <= GUESS_PARTS && !s->opts.cache_dir;
 	struct err_note why = { 0 };
 	size_t n = 0, found = 0;
 	int r = part && g ? store_prepare(s) : fail(-ENOMEM, "cannot look for '%s'", path);

@@ -101,7 +101,8 @@ static int ask(const struct probing *p, const char *path, const char *name, stru
 
 	if (r < 0)
 		return r;
-	if (along_is_document(name))
+	/* A cache on disk may have the bytes. */
+	if (along_is_document(name) && !p->s->opts.cache_dir)
 		return first_range_begin(p->s, path, url, &beginning, ret);
 	r = ask_head(p->s, path, url, &ret->req);
 	if (r < 0)
