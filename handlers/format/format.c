@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * format.c - the table of file formats, and what all of them share.
+ * format.c - the table of file formats, and the functions that they share.
  */
 #include "handlers/format/format.h"
 
@@ -97,7 +97,7 @@ int format_seek(const struct format *f, uint64_t off, int whence, uint64_t *ret)
 	uint64_t at;
 	int r;
 
-	/* The head is data; after it holes are those of the array. */
+	/* The head counts as data; the body has the holes of the array. */
 	if (off < f->head.n && whence == SEEK_DATA) {
 		*ret = off;
 		return 0;

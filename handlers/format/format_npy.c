@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * format_npy.c - arrays as .npy files, byte for byte as numpy writes them; and the bare bytes, .bin.
+ * format_npy.c - arrays as .npy files, byte for byte as numpy writes them, and without a header
+ * (.bin).
  */
 #include "core/base/err.h"
 #include "handlers/format/format.h"
@@ -23,7 +24,7 @@ static int bin_open(struct format *f)
 	if (f->value.kind == VALUE_TEXT || f->value.kind == VALUE_FILE)
 		return buf_add_span(&f->head, buf_span(&f->value.text));
 	if (f->value.kind != VALUE_ARRAY)
-		return fail(-ENOENT, "None has no bytes");
+		return fail(-ENOENT, "None does not have the format .bin");
 	f->has_body = true;
 	return 0;
 }

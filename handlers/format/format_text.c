@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * format_text.c - values as text: .json, .txt, and the empty .null.
+ * format_text.c - values as text: .json and .txt, and the empty .null.
  *
- * Texts are made whole when the file is opened: their size is not known before.
- * An array becomes nested lists, as long as its elements take no more than 1 MiB.
+ * The size of a text is known only when it has been printed, so format_open() prints it whole. An
+ * array becomes nested lists; its elements may take 1 MiB at most.
  */
 #include "core/base/blocks.h"
 #include "core/base/err.h"
@@ -30,7 +30,7 @@ static int print_axis(struct printing *p, unsigned axis)
 		return r;
 	}
 	r = buf_add_byte(p->out, '[');
-	/* Depth is the rank, at most LIMIT_RANK. */
+	/* The recursion is as deep as the rank, at most LIMIT_RANK. */
 	for (uint64_t i = 0; i < p->shape[axis] && r >= 0; i++) {
 		if (i)
 			r = buf_add_str(p->out, ", ");
@@ -41,8 +41,8 @@ static int print_axis(struct printing *p, unsigned axis)
 }
 
 /*
- * Without elements the nesting down to the first empty axis is all that there is to say. Its lists
- * take no bytes of the array, so the limit counts them.
+ * An array without elements is printed as nested lists down to its first empty axis. These lists
+ * take no bytes of the array, so the limit is applied to their number.
  */
 static int trim_empty(struct printing *p)
 {
@@ -54,7 +54,7 @@ static int trim_empty(struct printing *p)
 		} else if (!mul_fits(lists, p->shape[i], &lists) || lists > JSON_ARRAY_MAX) {
 			return fail(
 				-ENOENT,
-				"an array of that many empty lists is too large for JSON, the limit is %llu",
+				"the empty lists of this array are too many for JSON, the limit is %llu",
 				(unsigned long long)JSON_ARRAY_MAX);
 		}
 	}
@@ -98,7 +98,7 @@ static int json_open(struct format *f)
 		return json_array(f);
 	case VALUE_TEXT:
 		r = json_put_str(&f->head, buf_span(&f->value.text), JSON_PRETTY);
-		/* Held once: as JSON. */
+		/* Free the text: the head holds it as JSON. */
 		buf_release(&f->value.text);
 		return r < 0 ? r : buf_add_byte(&f->head, '\n');
 	case VALUE_NONE:
@@ -107,10 +107,10 @@ static int json_open(struct format *f)
 	case VALUE_UNKNOWN:
 		break;
 	}
-	return fail(-ENOENT, "not a value that JSON has");
+	return fail(-ENOENT, "this value does not have the format .json");
 }
 
-/* The text is the file: held once. */
+/* Move the text to the head, so that it is in memory only once. */
 static void move_text(struct format *f)
 {
 	buf_release(&f->head);

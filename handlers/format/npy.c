@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * npy.c - the header of an .npy file: a Python literal, read tolerantly and written as numpy does.
+ * npy.c - the header of an .npy file: a Python literal. It is parsed with any spacing and order of
+ * members, and written exactly as numpy does.
  *
- * The literal is a dict of exactly three members: a string, True or False, and a
- * tuple of integers. Nothing else is understood, so nothing else can be smuggled in.
+ * The literal must be a dict of exactly three members: a string, True or False, and a tuple of
+ * integers. No other Python is accepted.
  */
 #include "handlers/format/npy.h"
 
@@ -13,12 +14,13 @@
 #include "core/base/wire.h"
 
 #define NPY_ALIGN 64
-#define NPY_GROWTH 21 /* numpy leaves room for the first extent to grow to 64 bits */
+/* digits of 2^64: numpy pads the header so that the first extent can grow in place */
+#define NPY_GROWTH 21
 
 /* ---- reading ---- */
 
 struct literal {
-	struct span s; /* what is left */
+	struct span s; /* the text that is not parsed yet */
 	bool bad;
 };
 
@@ -102,7 +104,7 @@ static void take_shape(struct literal *l, struct npy *n)
 		n->shape[n->rank++] = take_number(l);
 		if (take_char(l, ','))
 			continue;
-		/* (3) is not a tuple. */
+		/* A tuple of one number needs a comma: (3) is a number. */
 		if (n->rank == 1)
 			l->bad = true;
 		want_char(l, ')');
@@ -177,11 +179,12 @@ int npy_parse(struct span head, struct npy *ret)
 	int r;
 
 	if (memcmp(head.p ? (const void *)head.p : "", magic, MIN(head.n, sizeof(magic))) != 0)
-		return fail(-EUCLEAN, "no npy header: the first bytes are others");
+		return fail(-EUCLEAN,
+			    "not an .npy file: it does not begin with npy's magic number");
 	if (head.n < 12)
 		return 0;
 	if (head.p[6] < 1 || head.p[6] > 3 || head.p[7] != 0)
-		return fail(-EUCLEAN, "npy version %u.%u", head.p[6], head.p[7]);
+		return fail(-EUCLEAN, "npy version %u.%u is unknown", head.p[6], head.p[7]);
 	fixed = head.p[6] == 1 ? 10 : 12;
 	len = head.p[6] == 1 ? head.p[8] | (size_t)head.p[9] << 8 : get_u32le(head.p + 8);
 	if (len > NPY_HEADER_MAX - fixed)
@@ -198,14 +201,18 @@ int npy_parse(struct span head, struct npy *ret)
 	n.bytes = n.item;
 	for (unsigned i = 0; i < n.rank; i++)
 		if (!mul_fits(n.bytes, n.shape[i], &n.bytes) || n.bytes > INT64_MAX)
-			return fail(-EUCLEAN, "npy header: the shape has more than 2^63 bytes");
+			return fail(-EUCLEAN,
+				    "npy header: an array of this shape has more than 2^63 bytes");
 	*ret = n;
 	return 1;
 }
 
 /* ---- writing ---- */
 
-/* Without printf: a listing makes one header per leaf. Digits, or a negative errno. */
+/*
+ * Append the digits of v and return how many they are, or a negative errno. printf() would be too
+ * slow: listing a directory makes one header per leaf.
+ */
 static int add_number(struct buf *b, uint64_t v)
 {
 	uint8_t digits[20];
@@ -258,7 +265,9 @@ int npy_header(enum dtype t, unsigned rank, const uint64_t *shape, struct buf *r
 
 	if (r >= 0)
 		r = add_literal(&text, t, rank, shape);
-	/* Magic, version and length are 10 bytes, the newline is one; there is always some padding.
+	/*
+	 * Magic, version and length take 10 bytes and the newline takes one. There is always
+	 * padding.
 	 */
 	if (r >= 0)
 		r = add_spaces(&text, NPY_ALIGN - (10 + text.n + 1) % NPY_ALIGN);

@@ -8,24 +8,26 @@
 #include "core/dtype/dtype.h"
 
 struct npy {
-	enum dtype dtype; /* DTYPE_UNKNOWN: a void type of one byte, '|V1', named elsewhere */
-	unsigned item;    /* bytes an element */
+	/* DTYPE_UNKNOWN: '|V1', one byte per element; the caller knows which type it is */
+	enum dtype dtype;
+	unsigned item; /* bytes per element */
 	bool big_endian, fortran;
 	unsigned rank;
 	uint64_t shape[LIMIT_RANK];
 	uint64_t data;  /* offset of the first element */
-	uint64_t bytes; /* of all elements */
+	uint64_t bytes; /* size of all elements */
 };
 
-#define NPY_HEADER_MAX 65536 /* ours: numpy itself refuses headers beyond 10,000 characters */
+/* our limit; numpy itself refuses headers of more than 10,000 characters */
+#define NPY_HEADER_MAX 65536
 
 /*
- * Parse the start of a file: 1 and the header; 0 when more bytes are needed; -EUCLEAN when it is
- * not an .npy file or breaks the format; -EOPNOTSUPP for a type that we do not have (objects,
- * strings, records), which it names.
+ * Parse the start of a file. Returns 1 and sets ret, or 0 when the header needs more bytes.
+ * -EUCLEAN: it is not an .npy file or breaks the format; -EOPNOTSUPP: it has a type that a
+ * checkpoint cannot hold (objects, strings, records), which the note names.
  */
 int npy_parse(struct span head, struct npy *ret);
-/* As numpy writes it, 64-byte aligned. */
+/* Append the header to ret as numpy writes it: the data then begins at a multiple of 64 bytes. */
 int npy_header(enum dtype t, unsigned rank, const uint64_t *shape, struct buf *ret);
 
 #endif

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * safetensors.c - layout and header of a safetensors file, byte for byte as the official writer's.
+ * safetensors.c - layout and header of a safetensors file, byte for byte as the official writer
+ * makes them.
  *
- * Which leaves are in a file and how they are read is subtree_file.c's business.
+ * handlers/subtree/subtree_file.c chooses the leaves of a file and reads them.
  */
 #include "handlers/format/safetensors.h"
 
 #include "core/base/err.h"
 
-#define LENGTH_BYTES 8     /* of the field in front of the header */
-#define TEXT_BYTES 6       /* what an entry of `__metadata__` has beside name and text */
-#define METADATA_BYTES 256 /* what `__metadata__` has beside its entries */
+#define LENGTH_BYTES 8     /* size of the field before the header */
+#define TEXT_BYTES 6       /* bytes of an entry of `__metadata__` besides its name and text */
+#define METADATA_BYTES 256 /* bytes of `__metadata__` besides its entries */
 
-/* The types in the order of the format's own list, the last first in a file. */
+/* Data types in the order of the format's own list. A file has the last one first. */
 static const enum dtype type_order[] = {
 	DTYPE_BOOL,
 	DTYPE_UINT8,
@@ -79,7 +80,7 @@ static int check_name(const struct named *one)
 	return 0;
 }
 
-/* Tensors and texts share one set of names: what was one tree must not lose a leaf. */
+/* Tensors and texts share one set of names: two leaves of equal name would become one. */
 static int check_names(const struct st_tensor *tensor, size_t n, const struct st_text *text,
 		       size_t n_texts)
 {
@@ -106,7 +107,8 @@ static int check_names(const struct st_tensor *tensor, size_t n, const struct st
 
 static int too_long(void)
 {
-	return fail(-EFBIG, "a header of more than %d bytes", SAFETENSORS_HEADER_MAX);
+	return fail(-EFBIG, "the safetensors header would have more than %d bytes",
+		    SAFETENSORS_HEADER_MAX);
 }
 
 static int put_metadata(const struct st_text *text, size_t n, struct buf *out)
@@ -182,7 +184,7 @@ int safetensors_header(struct st_tensor *tensor, size_t n, const struct st_text 
 		r = put_tensor(&tensor[i], off, &out);
 		tensor[i].off = off;
 		if (r >= 0 && (!add_fits(off, tensor[i].bytes, &off) || off > INT64_MAX / 2))
-			r = fail(-EFBIG, "tensors of more than 2^62 bytes");
+			r = fail(-EFBIG, "the tensors have more than 2^62 bytes");
 	}
 	if (r >= 0)
 		r = buf_add_byte(&out, '}');

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * value.h - what a leaf holds, whatever stores it: an array, a text, or nothing.
+ * value.h - the contents of a leaf, however they are stored: an array, a text, or None.
  *
- * Leaf types (handlers/leaf) make values from storage; formats make file bytes from values.
+ * Leaf types (handlers/leaf) make values from storage; formats make the bytes of files from values.
  * Neither knows the other.
  */
 #ifndef PYTREEFS_VALUE_H
@@ -14,15 +14,15 @@
 enum value_kind {
 	VALUE_UNKNOWN,
 	VALUE_ARRAY,
-	VALUE_TEXT, /* UTF-8 of a string leaf */
+	VALUE_TEXT, /* UTF-8, of a string leaf */
 	VALUE_NONE,
-	VALUE_FILE, /* what a plugin makes of it: bytes of its format */
+	VALUE_FILE, /* the bytes of a file in the format of a plugin */
 };
 
 struct value {
 	enum value_kind kind;
-	struct zarr *array; /* VALUE_ARRAY: a reference */
-	bool is_scalar;     /* VALUE_ARRAY: recorded as a number, not as an array */
+	struct zarr *array; /* VALUE_ARRAY; owns a reference */
+	bool is_scalar;     /* VALUE_ARRAY: the checkpoint records a number, not an array */
 	struct buf text;    /* VALUE_TEXT, VALUE_FILE */
 };
 

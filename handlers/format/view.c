@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * view.c - the parts of a name -> the view of an array: shape, then box, then cast.
+ * view.c - turns the parts of a name into a view of an array: shape, then box, then cast.
  */
 #include "core/base/err.h"
 #include "handlers/format/format.h"
 
-/* A position from the end, as in Python; false when it is before the start. */
+/*
+ * Resolve an index that may count from the end, as in Python. Returns false when it is before the
+ * start.
+ */
 static bool from_end(int64_t at, uint64_t extent, uint64_t *ret)
 {
 	if (at >= 0) {
@@ -33,7 +36,9 @@ static int slice_axis(struct zarr_view *v, unsigned axis, const struct name_slic
 		if (s->has_stop)
 			ok &= from_end(s->stop, extent, &stop);
 	}
-	/* Nothing is clipped: a box beyond the bounds does not exist, unless the mount pads. */
+	/*
+	 * A box is not clipped: one that exceeds the bounds does not exist, unless the mount pads.
+	 */
 	if (!ok || (!pad && (stop > extent || start > extent)))
 		return fail(-ENOENT, "the box leaves axis %u, which has %llu positions", axis,
 			    (unsigned long long)extent);
@@ -55,7 +60,7 @@ static int apply_box(const struct name_view *name, struct zarr_view *v, bool pad
 		ellipsis |= name->box[i].kind == NAME_SLICE_ELLIPSIS;
 	}
 	if (given > v->rank)
-		return fail(-ENOENT, "a box of %u axes of an array of %u", given, v->rank);
+		return fail(-ENOENT, "the box has %u axes, the array has %u", given, v->rank);
 	for (unsigned i = 0; i < name->n_box; i++) {
 		int r;
 
@@ -71,8 +76,9 @@ static int apply_box(const struct name_view *name, struct zarr_view *v, bool pad
 }
 
 /*
- * Pad and truncate to the shape of the name. Who wants one axis shorter and another longer nearly
- * always means a reshape, and would get other elements.
+ * Pad and truncate the view to the shape in the name. A shape that makes one axis longer and
+ * another one shorter is refused without `pad`: the user nearly always meant a reshape, which would
+ * give other elements.
  */
 static int apply_shape(const struct name_view *name, bool pad, struct zarr_view *v)
 {
@@ -81,7 +87,7 @@ static int apply_shape(const struct name_view *name, bool pad, struct zarr_view 
 	if (name->n_shape != v->rank)
 		return fail(
 			-ENOENT,
-			"a shape of %u axes for an array of %u: it pads and truncates, this is not a reshape",
+			"the shape has %u axes, the array has %u: a shape pads and truncates, it does not reshape",
 			name->n_shape, v->rank);
 	for (unsigned i = 0; i < v->rank; i++) {
 		if (name->shape[i] > v->shape[i])

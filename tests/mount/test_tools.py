@@ -166,7 +166,7 @@ def test_a_slice_that_the_array_has_not_says_why(run, tmp_path):
     rule = {'key': 'w', 'original_key': 'params/layers/0/mlp/up/kernel', 'value_fn': 'slice(0:2,0:2,0:2)'}
     (tmp_path / 'rules.json').write_text(json.dumps({'rules': [rule], 'target': ['w']}))
     r = run('transform', '--check', tmp_path / 'rules.json', below(SAMPLE, '1000/state'), ok=False)
-    assert r.returncode == 1 and 'slice(0:2,0:2,0:2): a box of 3 axes of an array of 2' in r.stderr, r.stderr
+    assert r.returncode == 1 and 'slice(0:2,0:2,0:2): the box has 3 axes, the array has 2' in r.stderr, r.stderr
 
 
 def test_a_closed_pipe_is_not_a_crash(program):
