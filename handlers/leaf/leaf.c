@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * leaf.c - the table of leaf types, and which type a leaf or a file has.
+ * leaf.c - the table of leaf types, and the search for the type of a leaf or a file.
  *
- * Without `_METADATA` nothing is recorded: every array is an array, and what has
- * a text in a strings file is a string.
+ * Without `_METADATA` no types are recorded: every stored array is an array, and every leaf with a
+ * text in `_strings.json` is a string.
  */
 #include "handlers/leaf/leaf.h"
 
 #include "core/base/err.h"
 #include "core/base/log.h"
 
-/* A line for each file leaf_NAME.c. */
+/* One line for each file leaf_NAME.c. */
 /* clang-format off */
 #define LEAF_TYPES(type) \
 	type(array) \
@@ -25,7 +25,7 @@
 LEAF_TYPES(DECLARE)
 const struct leaf_type *const leaf_types[] = { LEAF_TYPES(ADDRESS) NULL };
 
-/* Set while options are read. */
+/* Written only while options are read. */
 static const struct leaf_type **added;
 static size_t n_added;
 static bool may_override, no_builtin;
@@ -55,7 +55,7 @@ static bool takes(const struct leaf_type *t, struct span typestr)
 	return t->takes && t->takes(t, typestr);
 }
 
-/* Of added and built-in types, the one that takes a type string. */
+/* The type, added or built-in, that takes a type string. */
 static const struct leaf_type *type_of_typestr(struct span typestr)
 {
 	const struct leaf_type *builtin = NULL;
@@ -73,7 +73,7 @@ static const struct leaf_type *type_of_typestr(struct span typestr)
 
 const struct leaf_type *leaf_type_of(const struct tree_node *leaf)
 {
-	/* What the value is counts more than what the document calls it. */
+	/* The place of the value counts more than the type string in the document. */
 	for (size_t i = 0; leaf_types[i]; i++)
 		if (leaf_types[i]->recorded && leaf_types[i]->recorded(leaf))
 			return leaf_types[i];

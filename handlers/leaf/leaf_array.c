@@ -2,7 +2,8 @@
 /*
  * leaf_array.c - arrays: jax.Array and np.ndarray.
  *
- * A leaf that no document describes, and one that a source makes, is an array, too.
+ * A leaf that no document describes is an array, too, and so is a leaf that a
+ * transform makes of others.
  */
 #include "core/base/err.h"
 #include "handlers/leaf/leaf.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * leaf_bytes.c - Python bytes, which only the legacy msgpack file can hold: files of flax, and what
- * `aggregate=` puts there.
+ * leaf_bytes.c - Python bytes, which only the legacy msgpack file can hold: files of flax, and
+ * leaves that `aggregate=` selects.
  *
- * The value is an array of uint8, so every view of one works.
+ * The value is an array of uint8, so every view of an array works.
  */
 #include "core/base/err.h"
 #include "handlers/leaf/leaf.h"
@@ -33,8 +33,8 @@ static int bytes_classify(const struct leaf_type *t, struct leaf_input *f, struc
 
 static int bytes_encode(const struct leaf_desc *d, struct leaf_input *f, struct leaf_sink *to)
 {
-	return fail(-EINVAL, "Orbax stores bytes in the legacy file of an item alone: aggregate= "
-			     "chooses what goes there");
+	return fail(-EINVAL, "Orbax can store bytes only in the legacy file of an item: aggregate= "
+			     "chooses the leaves that go there");
 }
 
 static int bytes_aggregate(const struct leaf_desc *d, struct leaf_input *f, struct aggregate *ret)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * leaf_digest.c - a value -> SHA-256.
+ * leaf_digest.c - computes and looks up the SHA-256 of values.
  */
 #include "handlers/leaf/leaf_digest.h"
 
@@ -8,7 +8,7 @@
 #include "core/base/err.h"
 
 #define PIECE (1 * MiB)
-#define AHEAD (16 * MiB) /* decoded before it is asked for */
+#define AHEAD (16 * MiB) /* bytes to decode ahead of the reader */
 
 int leaf_digest_name(const struct tree_node *leaf, struct buf *ret)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * leaf_input.c - the contents of a small file of a draft, for the types that look at them.
+ * leaf_input.c - the contents of a small file of a draft, read and parsed once for all types.
  */
 #include "core/base/err.h"
 #include "handlers/leaf/leaf_type.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * leaf_none.c - None and placeholders: nothing is stored.
+ * leaf_none.c - None and placeholders, for which nothing is stored.
  */
 #include "core/base/err.h"
 #include "handlers/leaf/leaf.h"
@@ -36,7 +36,7 @@ static int none_classify(const struct leaf_type *t, struct leaf_input *f, struct
 		return 0;
 	r = leaf_input_text(f, &text);
 	if (r >= 0 && text.n)
-		r = fail(-EINVAL, "None has no bytes, and there are %zu", text.n);
+		r = fail(-EINVAL, "a file of None must be empty, it has %zu bytes", text.n);
 	return r < 0 ? r : 1;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * leaf_scalar.c - numbers of Python and numpy: arrays of rank 0.
+ * leaf_scalar.c - numbers of Python and numpy, stored as arrays of rank 0.
  */
 #include "core/base/err.h"
 #include "core/dtype/cast.h"
@@ -39,7 +39,8 @@ static int scalar_open(const struct leaf_type *t, struct item *item, const struc
 	ret->is_scalar = true;
 	return ret->array->meta.rank == 0 ?
 		       0 :
-		       fail(-EUCLEAN, "a scalar of rank %u", ret->array->meta.rank);
+		       fail(-EUCLEAN, "the array of a scalar has rank %u, not 0",
+			    ret->array->meta.rank);
 }
 
 static bool is_number_word(struct span s)
@@ -48,7 +49,7 @@ static bool is_number_word(struct span s)
 	       span_eq(s, span_str("-Infinity"));
 }
 
-/* The type that Orbax gives a Python value. */
+/* The dtype that Orbax gives a Python value. */
 static enum dtype natural_dtype(const struct json *j)
 {
 	switch (j->kind) {
@@ -69,7 +70,10 @@ static enum dtype natural_dtype(const struct json *j)
 	}
 }
 
-/* No dtype that Orbax gives a Python value holds it: it would become another number. */
+/*
+ * Whether a number fits none of the dtypes that Orbax gives Python values, so that storing it would
+ * change it.
+ */
 static bool is_beyond(const struct json *j)
 {
 	bool is = j->kind == JSON_FLOAT && j->is_beyond;
@@ -84,7 +88,7 @@ static int refuse_beyond(struct span text)
 	const uint8_t *end = memchr(text.p, '\n', text.n);
 
 	text.n = MIN(end ? (size_t)(end - text.p) : text.n, (size_t)100);
-	return fail(-EINVAL, "'%.*s' is more than an integer of 64 bits, or a float64, can be",
+	return fail(-EINVAL, "'%.*s' exceeds the range of 64-bit integers and of float64",
 		    SPAN_ARG(text));
 }
 
@@ -101,7 +105,7 @@ static int take_number(struct leaf_input *f, const struct json *j, struct leaf_d
 		r = f->ops->dtype(f, natural, &named, &copied);
 	if (r < 0)
 		return r;
-	/* A copy keeps its type, as long as it can hold what is there now. */
+	/* A copy keeps the dtype of its original as long as that can hold the present value. */
 	if (copied != DTYPE_UNKNOWN && dtype_value_parse(copied, j, element) >= 0)
 		named = copied;
 	else
@@ -115,7 +119,7 @@ static int take_number(struct leaf_input *f, const struct json *j, struct leaf_d
 	return 1;
 }
 
-/* All JSON but null and texts that are not number words. */
+/* Takes all JSON except null and texts that are not number words ("NaN", "Infinity"). */
 static int scalar_classify(const struct leaf_type *t, struct leaf_input *f, struct leaf_desc *ret)
 {
 	const struct json *j = NULL;
@@ -136,7 +140,7 @@ static int scalar_encode(const struct leaf_desc *d, struct leaf_input *f, struct
 	return to->ops->array(to, d->dtype, 0, NULL, d->value.p);
 }
 
-/* A Python number as msgpack has it; others as numpy scalars. */
+/* Python numbers are stored as numbers of msgpack, others as numpy scalars. */
 static int scalar_aggregate(const struct leaf_desc *d, struct leaf_input *f, struct aggregate *ret)
 {
 	const uint8_t *element = d->value.p;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * leaf_string.c - texts, which are together in one file of their item.
+ * leaf_string.c - texts. All texts of an item are stored in one file.
  */
 #include "core/base/err.h"
 #include "handlers/leaf/leaf.h"
@@ -23,7 +23,10 @@ static int string_open(const struct leaf_type *t, struct item *item, const struc
 	return r;
 }
 
-/* A .txt file, or a JSON text; what is a number is leaf_scalar.c's, which is asked before. */
+/*
+ * Takes .txt files and JSON texts. Number words are taken by leaf_scalar.c, which comes earlier in
+ * the table.
+ */
 static int string_classify(const struct leaf_type *t, struct leaf_input *f, struct leaf_desc *ret)
 {
 	const struct json *j = NULL;
@@ -43,7 +46,7 @@ static int string_classify(const struct leaf_type *t, struct leaf_input *f, stru
 		return 0;
 	}
 	if (!utf8_valid(text))
-		return fail(-EINVAL, "a text that is not UTF-8");
+		return fail(-EINVAL, "the text is not UTF-8");
 	r = arena_keep(f->arena, text, &ret->value);
 	return r < 0 ? r : 1;
 }

@@ -61,7 +61,7 @@ def test_bytes_outside_the_legacy_file_are_refused(mount, root):
     with pytest.raises(OSError) as refused:
         save(m, files=draft_files())
     assert refused.value.errno == errno.ECANCELED
-    assert any("leaf 'n." in line and 'aggregate= chooses what goes there' in line for line in m.log_lines())
+    assert any("leaf 'n." in line and 'aggregate= chooses the leaves that go there' in line for line in m.log_lines())
     shutil.rmtree(m / '1.tmp/default/n')
     (m / '1.tmp').rename(m / '1')
     assert np.array_equal(np.load(m / '1/default/w.npy'), ARRAY)
