@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * leaf_plugin.h - what a plugin implements: types of leaves, of whole items, and value functions.
- * The only header that it includes; needs nothing but this file.
+ * leaf_plugin.h - the interface of plugins: leaf types, types of whole items, and value functions.
+ * A plugin includes this header and needs nothing else of the program.
  *
- * A plugin is a shared object with one function, pytreefs_plugin(), which returns a description
- * that lives as long as the process. Everything is bytes: a leaf of type "MyState" is some files of
- * the checkpoint (in the directory of its name), and one file in the mount. Structs only grow at
- * their ends; `size` says how much of one there is: a plugin made before a member was added works
- * as it did.
+ * A plugin is a shared object that defines pytreefs_plugin(). That function returns a description,
+ * which must stay valid as long as the process lives. A leaf or item is a set of files in memory: a
+ * leaf of type "MyState" is stored as some files in the checkpoint, in a directory with the leaf's
+ * name, and shown as one file in the mount.
  *
- * Functions may be called by several threads at once, unless the flag PYTREEFS_SERIAL asks for one
- * at a time. They return 0, or -1 after host->message(). What they give goes through host->add(),
- * which copies: nothing has to be freed.
+ * Structs only grow at their ends, and their first member `size` gives the length that the plugin
+ * was compiled with. So a plugin that was built before a member was added works as before.
  *
- * How to write one: handlers/plugin/README.md; examples: handlers/plugin/examples.
+ * Several threads may call a function at once, unless the flag PYTREEFS_SERIAL asks for one call at
+ * a time. Unless its comment says otherwise, a function returns 0, or -1 after it has called
+ * host->message(). The input is borrowed for the call. host->add() and host->write() copy the
+ * results, so nothing has to be freed.
+ *
+ * How to write a plugin: handlers/plugin/README.md; examples: handlers/plugin/examples.
  */
 #ifndef PYTREEFS_LEAF_PLUGIN_H
 #define PYTREEFS_LEAF_PLUGIN_H
@@ -21,30 +24,40 @@
 #include <stdint.h>
 
 #define PYTREEFS_ABI 1
-#define PYTREEFS_MAX_BYTES (64u << 20) /* of all files of one leaf or item */
+#define PYTREEFS_MAX_BYTES (64u << 20) /* limit for all files of one leaf or item together */
 #define PYTREEFS_MAX_FILES 4096
 #define PYTREEFS_MAX_RANK 32
 
 enum { PYTREEFS_SERIAL = 1 };
 
 struct pytreefs_file {
-	const char *name; /* "a.bin", "dir/b": below the leaf's or item's directory */
+	const char *name; /* path below the directory of the leaf or item: "a.bin", "dir/b" */
 	const void *p;
 	uint64_t n;
 };
 
-/* What the program offers during a call. */
+/* Services of the program for the duration of one call. */
 struct pytreefs_host {
 	uint32_t size;
-	/* One file of the result, copied: 0, or -1 (too many, too large, a bad name). */
+	/*
+	 * Add a file to the result. The bytes are copied. Returns 0, or -1 when the limits are
+	 * exceeded or the name is invalid; the function must then return -1.
+	 */
 	int (*add)(const struct pytreefs_host *host, const char *name, const void *p, uint64_t n);
-	/* Why the call is about to fail. */
+	/*
+	 * Set the reason for the failure that the function is about to return. The text is copied.
+	 */
 	void (*message)(const struct pytreefs_host *host, const char *text);
-	/* For a value function's run(): bytes [off, off + n) of input i's elements, to p: 0, or -1.
+	/*
+	 * Only in run() of a value function: copy bytes [off, off + n) of the elements of input i
+	 * to p. Returns 0 or -1.
 	 */
 	int (*read)(const struct pytreefs_host *host, uint32_t i, uint64_t off, void *p,
 		    uint64_t n);
-	/* For a value function's run(): the next n bytes of the result's elements: 0, or -1. */
+	/*
+	 * Only in run() of a value function: append the next n bytes of the result's elements.
+	 * Returns 0 or -1.
+	 */
 	int (*write)(const struct pytreefs_host *host, const void *p, uint64_t n);
 };
 
@@ -52,34 +65,50 @@ struct pytreefs_leaf {
 	uint32_t size; /* sizeof(struct pytreefs_leaf) */
 	uint32_t flags;
 	const char *name;      /* "npz" */
-	const char *typestr;   /* Orbax's type string: "MyState" */
-	const char *extension; /* of its file in the mount: ".npz" */
+	const char *typestr;   /* the type string that Orbax records: "MyState" */
+	const char *extension; /* of the leaf's file in the mount: ".npz" */
 	const char *summary;   /* one line, for `pytreefs info --handlers` */
-	/* Whether it takes leaves of another type string, too: 1 or 0. May be NULL. */
+	/* Whether it also takes leaves of another type string: 1 or 0. May be NULL. */
 	int (*probe)(const char *typestr);
-	/* Bytes of the file in the mount, exactly. May be NULL: decode() tells. */
+	/*
+	 * Set *ret to the exact size in bytes of the file in the mount. May be NULL: then decode()
+	 * is called to find the size.
+	 */
 	int (*memory_size)(const struct pytreefs_host *host, const struct pytreefs_file *stored,
 			   uint32_t n, uint64_t *ret);
-	/* Stored files -> the file in the mount: one add(), whose name counts for nothing. */
+	/*
+	 * Turn the stored files into the file in the mount: call host->add() once; its name is
+	 * ignored.
+	 */
 	int (*decode)(const struct pytreefs_host *host, const struct pytreefs_file *stored,
 		      uint32_t n);
-	/* The file in the mount -> stored files: an add() for each. NULL: such leaves cannot be
-	 * written. */
+	/*
+	 * Turn the file in the mount into the stored files: call host->add() for each. NULL: such
+	 * leaves cannot be written.
+	 */
 	int (*encode)(const struct pytreefs_host *host, const void *p, uint64_t n);
-	/* A JSON document about the leaf: user.pytree.plugin. One add(). May be NULL. */
+	/*
+	 * Make a JSON document about the leaf, which appears as the extended attribute
+	 * user.pytree.plugin: call host->add() once. May be NULL.
+	 */
 	int (*metadata)(const struct pytreefs_host *host, const struct pytreefs_file *stored,
 			uint32_t n);
-	/* All leaves of a commit are encoded: the last chance to refuse. May be NULL. */
+	/*
+	 * Called after all leaves of a commit were encoded; a failure makes the commit fail. May be
+	 * NULL.
+	 */
 	int (*finalize)(const struct pytreefs_host *host);
 };
 
 struct pytreefs_item {
 	uint32_t size; /* sizeof(struct pytreefs_item) */
 	uint32_t flags;
-	const char *name;    /* for handler=ITEM:NAME */
-	const char *handler; /* recorded in _CHECKPOINT_METADATA; NULL: nothing */
-	/* Whether it takes an item of these files (without contents): 1 or 0. May be NULL: only by
-	 * name. */
+	const char *name;    /* for the mount option handler=ITEM:NAME */
+	const char *handler; /* type name that is recorded in _CHECKPOINT_METADATA; NULL: none */
+	/*
+	 * Whether it takes an item with these files, which are passed without contents: 1 or 0. May
+	 * be NULL: then items are chosen only by the option handler=.
+	 */
 	int (*probe)(const struct pytreefs_file *stored, uint32_t n);
 	int (*decode)(const struct pytreefs_host *host, const struct pytreefs_file *stored,
 		      uint32_t n);
@@ -88,30 +117,34 @@ struct pytreefs_item {
 };
 
 /*
- * An array that a value function takes or makes. Its elements are in C order and little-endian;
- * types of less than a byte have a byte for each element. Does not grow.
+ * An array that a value function takes or returns. Its elements are in C order and little-endian;
+ * an element of less than a byte takes a whole byte. This struct does not grow.
  */
 struct pytreefs_array {
-	char dtype[32]; /* numpy's or ml_dtypes' name: "float32", "bfloat16" */
+	char dtype[32]; /* name in numpy or ml_dtypes: "float32", "bfloat16" */
 	uint32_t rank;
 	uint64_t shape[PYTREEFS_MAX_RANK];
 };
 
 /*
- * A function for "value_fn": "NAME(ARGUMENTS)" in a file of transforms=. Arrays have any size:
- * run() reads and writes them piece by piece, as much at once as it has memory for.
+ * A function for "value_fn": "NAME(ARGUMENTS)" in a file of transforms=. Arrays may be larger than
+ * memory: run() reads and writes them in pieces of a size that it chooses.
  */
 struct pytreefs_value {
 	uint32_t size; /* sizeof(struct pytreefs_value) */
 	uint32_t flags;
-	const char *name;    /* "mean": not one that the program has itself */
+	const char *name;    /* "mean"; the names of built-in functions are refused */
 	const char *summary; /* one line, for `pytreefs info --handlers` */
-	/* What comes out of n such inputs, told without elements; *ret is zeroed. -1: it takes no
-	 * such ones. */
+	/*
+	 * Set *ret, which is zeroed, to dtype and shape of the result for n inputs, of which no
+	 * elements are known yet. -1: the function does not accept such inputs.
+	 */
 	int (*plan)(const struct pytreefs_host *host, const char *args,
 		    const struct pytreefs_array *in, uint32_t n, struct pytreefs_array *ret);
-	/* All elements of what plan() said, in order, by host->write(); those of the inputs by
-	 * host->read(). */
+	/*
+	 * Compute the elements that plan() announced and pass all of them, in order, to
+	 * host->write(). host->read() gives the elements of the inputs.
+	 */
 	int (*run)(const struct pytreefs_host *host, const char *args,
 		   const struct pytreefs_array *in, uint32_t n, const struct pytreefs_array *out);
 };
@@ -122,7 +155,7 @@ struct pytreefs_plugin {
 	const char *name;
 	const struct pytreefs_leaf *leaf;           /* may be NULL */
 	const struct pytreefs_item *item;           /* may be NULL */
-	const struct pytreefs_value *const *values; /* n_values of them; may be NULL */
+	const struct pytreefs_value *const *values; /* n_values pointers; may be NULL */
 	uint32_t n_values;
 };
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * plugin_call.c - calling a plugin, and not believing what it says.
+ * plugin_call.c - calls plugins, and checks everything that they return.
  *
- * Invariants: what it gives is copied before it returns; names stay inside the directory; sizes
- * that it announced are those that it gives; more than the limits is an error, not memory.
+ * Invariants: results are copied before the call returns; names stay inside the directory; a result
+ * has the size that the plugin announced; a result beyond the limits is refused before it takes
+ * memory.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -27,7 +28,7 @@ int plugin_files_add(struct plugin_files *f, const char *name, const void *p, ui
 	if (f->n == PYTREEFS_MAX_FILES)
 		return fail(-EFBIG, "more than %d files", PYTREEFS_MAX_FILES);
 	if (n > PYTREEFS_MAX_BYTES || f->bytes + n > PYTREEFS_MAX_BYTES)
-		return fail(-EFBIG, "more than %u bytes, the limit for plugins",
+		return fail(-EFBIG, "the files have more than %u bytes, the limit for plugins",
 			    PYTREEFS_MAX_BYTES);
 	if (f->n == f->cap) {
 		f->cap = f->cap ? 2 * f->cap : 16;
@@ -48,8 +49,8 @@ int plugin_files_add(struct plugin_files *f, const char *name, const void *p, ui
 
 struct reading {
 	struct io_dir *dir;
-	const char *path,
-		*below; /* of the directory at work, below the source and below the first */
+	/* the directory being read: relative to `dir`, and to the leaf's or item's directory */
+	const char *path, *below;
 	bool contents;
 	unsigned depth;
 	struct plugin_files *files;
@@ -81,7 +82,7 @@ static int read_entry(void *arg, const char *name, unsigned char type)
 		return in.depth > 16 ? fail(-EFBIG, "'%s' is too deep for a plugin", path) :
 				       read_dir(&in);
 	}
-	/* The marker of a commit is nobody's content. */
+	/* Skip the marker of a commit, which is not a part of the value. */
 	if (!S_ISREG(st.st_mode) || (!rd->depth && !strcmp(name, "commit_success.txt")))
 		return 0;
 	r = rd->contents ? io_read_file(rd->dir, path, PYTREEFS_MAX_BYTES, &bytes) : 0;
@@ -145,18 +146,18 @@ static int call_add(const struct pytreefs_host *host, const char *name, const vo
 
 	c->given++;
 	if (!name || (!p && n))
-		r = fail(-EINVAL, "it gave a file without name or bytes");
+		r = fail(-EINVAL, "it added a file without a name or bytes");
 	else if (!c->bytes && !c->out)
-		r = fail(-EINVAL, "it gave a file where none is asked for");
+		r = fail(-EINVAL, "it added a file where none was asked for");
 	else if (c->bytes && c->given > 1)
-		r = fail(-EINVAL, "it gave more than one file");
+		r = fail(-EINVAL, "it added more than one file");
 	else if (c->bytes)
 		r = n > PYTREEFS_MAX_BYTES ?
-			    fail(-EFBIG, "more than %u bytes, the limit for plugins",
+			    fail(-EFBIG, "the files have more than %u bytes, the limit for plugins",
 				 PYTREEFS_MAX_BYTES) :
 			    buf_add(c->bytes, p, n);
 	else
-		r = io_path_check(span_str(name), "a name that a plugin gave");
+		r = io_path_check(span_str(name), "the name of a file of a plugin");
 	if (r >= 0 && c->out)
 		r = plugin_files_add(c->out, name, n ? p : "", n);
 	return r < 0 ? plugin_call_refuse(c, r) : 0;
@@ -168,17 +169,16 @@ static int call_read(const struct pytreefs_host *host, uint32_t i, uint64_t off,
 	struct plugin_call *c = call_of(host);
 
 	return c->read ? c->read(c, i, off, p, n) :
-			 plugin_call_refuse(c, fail(-EINVAL,
-						    "it reads elements where there are none"));
+			 plugin_call_refuse(c, fail(-EINVAL, "it read elements outside of run()"));
 }
 
 static int call_write(const struct pytreefs_host *host, const void *p, uint64_t n)
 {
 	struct plugin_call *c = call_of(host);
 
-	return c->write ? c->write(c, p, n) :
-			  plugin_call_refuse(
-				  c, fail(-EINVAL, "it writes elements where none are asked for"));
+	return c->write ?
+		       c->write(c, p, n) :
+		       plugin_call_refuse(c, fail(-EINVAL, "it wrote elements outside of run()"));
 }
 
 static int by_text(const void *a, const void *b)
@@ -186,8 +186,10 @@ static int by_text(const void *a, const void *b)
 	return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Two files of one name, or a file that is a directory of another, cannot be stored and not be
- * shown. */
+/*
+ * Refuse a set of files that has a name twice, or a name that is also the directory of another:
+ * these could be stored, but not shown.
+ */
 static int check_names(const struct plugin_files *f)
 {
 	auto_free const char **names = calloc(f->n + 1, sizeof(*names));
@@ -203,12 +205,12 @@ static int check_names(const struct plugin_files *f)
 		if (!above)
 			return fail(-ENOMEM, "cannot compare the names of files");
 		if (i && !strcmp(names[i - 1], names[i]))
-			return fail(-EINVAL, "it gave '%s' twice", names[i]);
+			return fail(-EINVAL, "it added '%s' twice", names[i]);
 		for (char *slash = strrchr(above, '/'); slash && r >= 0;
 		     slash = strrchr(above, '/')) {
 			*slash = 0;
 			if (bsearch(&above, names, f->n, sizeof(*names), by_text))
-				r = fail(-EINVAL, "it gave '%s' as a file and as a directory",
+				r = fail(-EINVAL, "it added '%s' as a file and as a directory",
 					 above);
 		}
 	}
@@ -241,12 +243,12 @@ int plugin_call_end(struct plugin_call *c, uint32_t flags, int result, int code)
 			    c->plugin->name, c->refused.text);
 	if (result < 0)
 		return fail(code, "plugin '%s': %s", c->plugin->name,
-			    *c->why ? c->why : "it failed and did not say why");
+			    *c->why ? c->why : "it failed without a message");
 	if (result > 0)
-		return fail(code, "plugin '%s': it returned %d, which means nothing",
-			    c->plugin->name, result);
+		return fail(code, "plugin '%s': it returned %d instead of 0 or -1", c->plugin->name,
+			    result);
 	if (c->bytes && c->given == 0)
-		return fail(code, "plugin '%s': it gave nothing", c->plugin->name);
+		return fail(code, "plugin '%s': it added no file", c->plugin->name);
 	return 0;
 }
 
@@ -276,7 +278,7 @@ int plugin_decode_leaf(struct plugin *p, const struct plugin_files *stored, stru
 	r = l->decode(&c.host, files_of(stored), (uint32_t)stored->n);
 	r = plugin_call_end(&c, l->flags, r, -EUCLEAN);
 	if (r >= 0 && l->memory_size && ret->n != announced)
-		r = fail(-EUCLEAN, "plugin '%s': it announced %llu bytes and gave %zu", p->name,
+		r = fail(-EUCLEAN, "plugin '%s': it announced %llu bytes and added %zu", p->name,
 			 (unsigned long long)announced, ret->n);
 	return r;
 }
@@ -292,7 +294,7 @@ int plugin_encode_leaf(struct plugin *p, struct span bytes, struct plugin_files 
 	plugin_call_begin(&c, p, l->flags);
 	r = l->encode(&c.host, bytes.p ? bytes.p : (const uint8_t *)"", bytes.n);
 	r = plugin_call_end(&c, l->flags, r, -EINVAL);
-	return r < 0 || ret->n ? r : fail(-EINVAL, "plugin '%s': it gave nothing", p->name);
+	return r < 0 || ret->n ? r : fail(-EINVAL, "plugin '%s': it added no file", p->name);
 }
 
 int plugin_leaf_metadata(struct plugin *p, const struct plugin_files *stored, struct buf *ret)

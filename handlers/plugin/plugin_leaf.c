@@ -2,7 +2,7 @@
 /*
  * plugin_leaf.c - the leaf type of a plugin as a struct leaf_type.
  *
- * Calling the plugin, and checking what it gives, is plugin_call.c's.
+ * plugin_call.c calls the plugin and checks its results.
  */
 #include "core/base/err.h"
 #include "handlers/leaf/leaf.h"
@@ -42,7 +42,10 @@ static int plugin_open(const struct leaf_type *t, struct item *item, const struc
 	return r;
 }
 
-/* A file of its extension. What is stored of it, the plugin says when the commit encodes it. */
+/*
+ * A file with the extension is taken without a look at its contents; the plugin checks them when
+ * the commit encodes it.
+ */
 static int plugin_classify(const struct leaf_type *t, struct leaf_input *f, struct leaf_desc *ret)
 {
 	return f->ext == t->ext;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * plugins.c - loading plugins, and which of them takes an item.
+ * plugins.c - loads plugins, and finds the plugin of an item.
  *
- * Calling them is plugin_call.c's; which leaves their types take, leaf.c's. The last one loaded is
- * asked first; bound names come before probing.
+ * plugin_call.c calls them, and handlers/leaf/leaf.c finds the leaves that their types take. The
+ * plugin that was loaded last is asked first; bindings come before probing.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -15,14 +15,14 @@
 #include "handlers/plugin/plugins.h"
 #include "handlers/plugin/value_fn.h"
 
-#define VALUES_MAX 64 /* ours: value functions of one plugin */
+#define VALUES_MAX 64 /* our limit for one plugin */
 
 struct binding {
 	struct binding *next;
 	char *item, *name;
 };
 
-/* Set while options are read. */
+/* Written only while options are read. */
 static struct plugin *loaded;
 static struct binding *bindings;
 
@@ -50,14 +50,14 @@ static int check_leaf(struct plugin *p, const char *path)
 	int r;
 
 	if (l->size < sizeof(*l))
-		return refuse(path, "describes a leaf of an older, shorter form");
+		return refuse(path, "describes a leaf by a struct that is too short");
 	if (!is_word(l->name, 64) || !l->typestr || !*l->typestr || strlen(l->typestr) > 1024)
-		return refuse(path, "has a leaf without name or type string");
+		return refuse(path, "has a leaf without a name or type string");
 	if (!is_word(l->extension, 16) || l->extension[0] != '.' || strchr(l->extension + 1, '.') ||
 	    !l->extension[1])
 		return refuse(path, "has a leaf whose extension is not a \".word\"");
 	if (!l->decode)
-		return refuse(path, "has a leaf that cannot be decoded");
+		return refuse(path, "has a leaf without decode()");
 	r = name_ext_add(l->extension, &ext);
 	if (r < 0)
 		return err_at(r, "plugin '%s'", path);
@@ -70,23 +70,28 @@ static int check_item(const struct plugin *p, const char *path)
 	const struct pytreefs_item *it = p->item;
 
 	if (it->size < sizeof(*it))
-		return refuse(path, "describes an item of an older, shorter form");
+		return refuse(path, "describes an item by a struct that is too short");
 	if (!is_word(it->name, 64) || !it->decode)
-		return refuse(path, "has an item without name, or that cannot be decoded");
+		return refuse(path, "has an item without a name or decode()");
 	return 0;
 }
 
-/* Names that are words, and not ours. */
+/*
+ * Check that a value function is complete and that its name is a word, and not the name of a
+ * built-in one.
+ */
 static int check_value(const struct pytreefs_value *v, const char *path)
 {
 	if (!v || v->size < sizeof(*v))
 		return refuse(path,
-			      "describes a value function of an older, shorter form, or none");
+			      "describes a value function by NULL or a struct that is too short");
 	if (!is_word(v->name, 64) || strpbrk(v->name, "(),") || !v->plan || !v->run)
-		return refuse(path, "has a value function without name, plan() or run()");
+		return refuse(path, "has a value function without a name, plan() or run()");
 	if (value_fn_by_name(span_str(v->name)) != VALUE_FN_NONE)
-		return fail(-EINVAL, "plugin '%s' has a value function '%s', which is ours", path,
-			    v->name);
+		return fail(
+			-EINVAL,
+			"plugin '%s' has a value function '%s', which is the name of a built-in one",
+			path, v->name);
 	return 0;
 }
 
@@ -110,20 +115,24 @@ static int check_values(struct plugin *p, const struct pytreefs_plugin *d, const
 
 static int check(struct plugin *p, const struct pytreefs_plugin *d, const char *path)
 {
-	/* Plugins of the time before value functions end in front of them. */
+	/*
+	 * The description of a plugin that was built before value functions existed ends before
+	 * `values`.
+	 */
 	bool has_values = d && d->size >= sizeof(*d) && d->values && d->n_values;
 	int r = 0;
 
 	if (!d)
-		return refuse(path, "describes nothing");
+		return refuse(path, "returned NULL from pytreefs_plugin()");
 	if (d->abi != PYTREEFS_ABI)
-		return fail(-EINVAL, "plugin '%s' is of version %u, this program takes %u", path,
+		return fail(-EINVAL, "plugin '%s' has ABI version %u, this program needs %u", path,
 			    d->abi, PYTREEFS_ABI);
 	if (d->size < offsetof(struct pytreefs_plugin, values))
-		return fail(-EINVAL, "plugin '%s' describes itself in %u bytes, version %u has %zu",
+		return fail(-EINVAL,
+			    "plugin '%s' has a description of %u bytes, ABI version %u needs %zu",
 			    path, d->size, d->abi, offsetof(struct pytreefs_plugin, values));
 	if (!is_word(d->name, 64) || (!d->leaf && !d->item && !has_values))
-		return refuse(path, "has no name, or neither leaf, item nor value function");
+		return refuse(path, "has no name, or neither a leaf, an item nor a value function");
 	p->name = d->name;
 	p->leaf = d->leaf;
 	p->item = d->item;
@@ -131,7 +140,7 @@ static int check(struct plugin *p, const struct pytreefs_plugin *d, const char *
 		r = check_item(p, path);
 	if (r >= 0 && has_values)
 		r = check_values(p, d, path);
-	/* Last: it takes its extension. */
+	/* Last, because it registers the leaf type and its extension. */
 	return r < 0 || !p->leaf ? r : check_leaf(p, path);
 }
 
@@ -194,7 +203,7 @@ int plugin_bind(const char *text)
 			bindings = b;
 			return 0;
 		}
-	return fail(-EINVAL, "option 'handler': no plugin given before it has an item handler '%s'",
+	return fail(-EINVAL, "option 'handler': no plugin before it has an item type '%s'",
 		    colon + 1);
 }
 
@@ -230,7 +239,7 @@ const struct plugin_value *plugin_value_by_name(struct span name)
 	return NULL;
 }
 
-/* ---- who takes what ---- */
+/* ---- look-up ---- */
 
 struct plugin *plugin_of_ext(enum name_ext ext)
 {
@@ -258,13 +267,13 @@ int plugin_of_item(const char *item, struct io_dir *dir, const char *path, struc
 	if (!any || !dir)
 		return 0;
 	r = plugin_files_read(dir, path, false, &files);
-	/* What is too large for any plugin is not offered to one. */
+	/* An item that exceeds the limits of plugins is not offered to any. */
 	if (r == -EFBIG) {
 		err_clear();
 		return 0;
 	}
 	_Static_assert(sizeof(struct plugin_file) == sizeof(struct pytreefs_file),
-		       "one is passed for the other");
+		       "the array of one is passed as an array of the other");
 	for (struct plugin *p = loaded; p && r >= 0 && !*ret; p = p->next)
 		if (p->item && p->item->probe &&
 		    p->item->probe((const struct pytreefs_file *)files.file, (uint32_t)files.n) ==

@@ -2,8 +2,8 @@
 /*
  * value_fn.h - the names of the built-in value functions of transforms=.
  *
- * Plugins may not take one of these names (plugins.c); what the functions compute
- * is in derived.c.
+ * Plugins may not use these names (plugins.c). handlers/transform/derived.c implements the
+ * functions.
  */
 #ifndef PYTREEFS_VALUE_FN_H
 #define PYTREEFS_VALUE_FN_H
@@ -22,10 +22,10 @@ enum value_fn {
 	VALUE_FN_UNSTACK,
 	VALUE_FN_CONCAT,
 	VALUE_FN_STACK,
-	VALUE_FN_PLUGIN, /* a plugin's, which has a name of its own */
+	VALUE_FN_PLUGIN, /* a plugin's function, which has a name of its own */
 };
 
-/* VALUE_FN_NONE when no built-in function has that name. */
+/* Returns VALUE_FN_NONE when no built-in function has that name. */
 enum value_fn value_fn_by_name(struct span name);
 const char *value_fn_name(enum value_fn fn);
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * derived.c - one array made of others: cast, transpose, reshape, slice, pad, unstack, scale, add,
+ * derived.c - computes one array from others: cast, transpose, reshape, slice, pad, unstack,
  * concat, stack.
  *
- * Where the elements go is derived_store.c's; scale and add are derived_number.c's.
+ * derived_number.c has scale and add; derived_store.c stores the elements.
  *
- * Invariants: what a function gives is what numpy gives for it, to the bit; no more than two pieces
- * of elements are in memory, whatever the arrays' sizes.
+ * Invariants: the results are those of numpy, to the bit; no more than two pieces of elements are
+ * in memory, whatever the sizes of the arrays.
  */
 #include "handlers/transform/derived.h"
 
@@ -18,7 +18,7 @@
 
 /* ---- arguments ---- */
 
-/* "0, -1, 2" -> integers; -1 when it is something else. */
+/* Parse "0, -1, 2" into integers. Returns their number, or -1 when it is something else. */
 static int integers(struct span s, int64_t *ret, unsigned max)
 {
 	auto_free char *text = span_dup_str(s);
@@ -93,15 +93,15 @@ static int plan_transpose(const struct zarr_meta *m, struct span args, struct de
 	bool seen[LIMIT_RANK] = { false };
 
 	if (n != 0 && n != (int)m->rank)
-		return fail(-EINVAL, "transpose of %d axes of an array of %u", n, m->rank);
+		return fail(-EINVAL, "transpose has %d axes, the array has %u", n, m->rank);
 	for (unsigned i = 0; i < m->rank; i++) {
-		/* Without axes it reverses them. */
+		/* Without arguments, transpose() reverses the axes. */
 		int64_t axis = n == 0      ? (int64_t)m->rank - 1 - i :
 			       list[i] < 0 ? list[i] + m->rank :
 					     list[i];
 
 		if (axis < 0 || axis >= (int64_t)m->rank || seen[axis])
-			return fail(-EINVAL, "transpose(%.*s) of an array of %u axes",
+			return fail(-EINVAL, "transpose(%.*s): the array has %u axes",
 				    SPAN_ARG(args), m->rank);
 		seen[axis] = true;
 		p->order[i] = (unsigned)axis;
@@ -132,7 +132,7 @@ static int plan_reshape(const struct zarr_meta *m, struct span args, struct deri
 	}
 	return product == m->n_elements && unknown < 0 ?
 		       0 :
-		       fail(-EINVAL, "reshape(%.*s) of %llu elements", SPAN_ARG(args),
+		       fail(-EINVAL, "reshape(%.*s): the array has %llu elements", SPAN_ARG(args),
 			    (unsigned long long)m->n_elements);
 }
 
@@ -152,14 +152,14 @@ static int plan_slice(const struct zarr_meta *m, struct span args, struct derive
 	return 0;
 }
 
-/* With zeros after the end of each axis; -1: as long as it is. */
+/* Pad the end of each axis with zeros up to the given extents; -1 leaves an axis as it is. */
 static int plan_pad(const struct zarr_meta *m, struct span args, struct derived_plan *p)
 {
 	int64_t list[LIMIT_RANK];
 	int n = integers(args, list, LIMIT_RANK), r;
 
 	if (n != (int)m->rank)
-		return fail(-EINVAL, "pad to %d axes of an array of %u", n, m->rank);
+		return fail(-EINVAL, "pad has %d extents, the array has %u axes", n, m->rank);
 	for (unsigned i = 0; i < m->rank; i++) {
 		if (list[i] != -1)
 			p->shape[i] = (uint64_t)list[i];
@@ -172,7 +172,10 @@ static int plan_pad(const struct zarr_meta *m, struct span args, struct derived_
 	return r;
 }
 
-/* One of COUNT positions of an axis, which is dropped. COUNT says what the rules were written for. */
+/*
+ * Select one of COUNT positions of an axis and drop the axis. COUNT must be the extent, so that a
+ * rule that was written for another extent is refused.
+ */
 static int plan_unstack(const struct zarr_meta *m, struct span args, struct derived_plan *p)
 {
 	int64_t list[LIMIT_RANK] = { 0 };
@@ -180,7 +183,7 @@ static int plan_unstack(const struct zarr_meta *m, struct span args, struct deri
 	int64_t axis = n < 3 ? 0 : list[2] < 0 ? list[2] + m->rank : list[2];
 
 	if (axis < 0 || axis >= (int64_t)m->rank)
-		return fail(-EINVAL, "unstack(%.*s) of an array of %u axes", SPAN_ARG(args),
+		return fail(-EINVAL, "unstack(%.*s): the array has %u axes", SPAN_ARG(args),
 			    m->rank);
 	if (m->shape[axis] != (uint64_t)list[1])
 		return fail(-EINVAL, "unstack(%.*s): axis %lld has %llu positions, not %lld",
@@ -203,7 +206,7 @@ static int plan_join(struct derived_plan *p, struct span args)
 	if (axis < 0)
 		axis += p->rank;
 	if (axis < 0 || axis >= (int64_t)p->rank || p->rank > LIMIT_RANK)
-		return fail(-EINVAL, "%s(%.*s) of arrays of %u axes", value_fn_name(p->fn),
+		return fail(-EINVAL, "%s(%.*s): the arrays have %u axes", value_fn_name(p->fn),
 			    SPAN_ARG(args), m->rank);
 	p->axis = (unsigned)axis;
 	for (unsigned i = 0, from = 0; i < p->rank; i++)
@@ -212,13 +215,15 @@ static int plan_join(struct derived_plan *p, struct span args)
 		const struct zarr_meta *other = &p->input[i]->meta;
 
 		if (other->dtype != m->dtype || other->rank != m->rank)
-			return fail(-EINVAL, "%s of %s and %s, of %u and %u axes",
+			return fail(-EINVAL, "%s: the arrays are %s and %s, of %u and %u axes",
 				    value_fn_name(p->fn), dtype_info(m->dtype)->name,
 				    dtype_info(other->dtype)->name, m->rank, other->rank);
 		for (unsigned j = 0; j < m->rank; j++) {
 			if (!stacks && j == p->axis) {
 				if (!add_fits(p->shape[j], other->shape[j], &p->shape[j]))
-					return fail(-EFBIG, "concat is too large");
+					return fail(
+						-EFBIG,
+						"concat: the result has an extent of 2^64 or more");
 			} else if (other->shape[j] != m->shape[j]) {
 				return fail(-EINVAL, "%s: axis %u has %llu and %llu positions",
 					    value_fn_name(p->fn), j,
@@ -284,7 +289,7 @@ int derived_plan(const struct derived *d, struct zarr *const *input, struct deri
 	p.bytes = dtype_info(p.dtype)->size;
 	for (unsigned i = 0; i < p.rank && r >= 0; i++)
 		if (!mul_fits(p.bytes, p.shape[i], &p.bytes))
-			r = fail(-EFBIG, "%s gives more than 2^64 bytes", p.name);
+			r = fail(-EFBIG, "%s: the result has more than 2^64 bytes", p.name);
 	if (r < 0)
 		return r;
 	*ret = p;
@@ -329,7 +334,10 @@ static int run_join(const struct derived_plan *p, void *piece, derived_sink *sin
 	return r;
 }
 
-/* One block of the result: what is fixed in the axes before `axis`, and `count` positions of it. */
+/*
+ * A block of the result: `count` positions of `axis` from at[axis] on, at fixed positions of the
+ * axes before it.
+ */
 struct block {
 	unsigned axis;
 	uint64_t at[LIMIT_RANK], count;
@@ -374,7 +382,7 @@ static void permute(const struct derived_plan *p, const struct block *b, const s
 	}
 }
 
-/* The next block; false after the last. */
+/* Advance to the next block. Returns false after the last. */
 static bool block_next(const struct derived_plan *p, struct block *b, uint64_t step)
 {
 	b->at[b->axis] += b->count;
@@ -399,7 +407,7 @@ static int run_transpose(const struct derived_plan *p, uint8_t *piece, derived_s
 
 	if (p->rank == 0)
 		return r < 0 ? r : run_view(p->input[0], p->view, 0, p->bytes, piece, sink, arg);
-	/* The first axis one of whose positions fits a piece. */
+	/* Find the first axis of which at least one position fits a piece. */
 	for (b.axis = 0; (below /= p->shape[b.axis]) > DERIVED_PIECE_BYTES; b.axis++)
 		;
 	step = DERIVED_PIECE_BYTES / below;

@@ -2,8 +2,8 @@
 /*
  * derived_number.c - value functions of an array and a number: scale, add.
  *
- * Invariants: the type and the elements are what numpy gives for `array * number` and
- * `array + number` with a number of Python's, to the bit.
+ * Invariants: dtype and elements are those that numpy gives for `array * number` and `array +
+ * number` with a Python number, to the bit.
  */
 #include <errno.h>
 
@@ -11,7 +11,7 @@
 #include "core/dtype/cast.h"
 #include "handlers/transform/derived.h"
 
-/* The number, and whether it is written as an integer. */
+/* Parse the number. Sets *is_int when it is written as an integer. */
 static bool parse_factor(struct span args, double *ret, int64_t *ret_int, bool *is_int)
 {
 	auto_free char *text = span_dup_str(args);
@@ -47,8 +47,10 @@ int derived_number_plan(const struct zarr_meta *m, struct span args, struct deri
 		return fail(-EINVAL, "%s(%.*s) of %s", value_fn_name(p->fn), SPAN_ARG(args),
 			    info->name);
 	p->factor = args;
-	/* As numpy: the factor takes the array's type, but a fraction makes integers float64, and
-	 * types of ml_dtypes float32. */
+	/*
+	 * As numpy does: the number takes the array's dtype, except that a fraction turns integers
+	 * into float64, and dtypes of ml_dtypes into float32.
+	 */
 	if (info->kind == DTYPE_KIND_BOOL)
 		p->dtype = is_int ? DTYPE_INT64 : DTYPE_FLOAT64;
 	else if ((info->kind == DTYPE_KIND_INT || info->kind == DTYPE_KIND_UINT) && !is_int)
@@ -70,7 +72,7 @@ static void scale_doubles(double *x, size_t n, double f)
 		x[i] *= f;
 }
 
-/* As numpy does it: by the factor + 0j. */
+/* Multiply by f + 0j, as numpy does. */
 static void scale_complex(enum dtype t, void *p, size_t n, double f)
 {
 	for (size_t i = 0; i < n && t == DTYPE_COMPLEX64; i++) {
@@ -87,7 +89,7 @@ static void scale_complex(enum dtype t, void *p, size_t n, double f)
 	}
 }
 
-/* The type that the multiplication is done in. */
+/* The dtype in which the operation is computed. */
 static enum dtype work_type(enum dtype t)
 {
 	switch (dtype_info(t)->kind) {
@@ -114,7 +116,7 @@ static void add_doubles(double *x, size_t n, double f)
 		x[i] += f;
 }
 
-/* As numpy does it: the number + 0j. */
+/* Add f + 0j, as numpy does. */
 static void add_complex(enum dtype t, void *p, size_t n, double f)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -128,7 +130,7 @@ static void add_complex(enum dtype t, void *p, size_t n, double f)
 	}
 }
 
-/* Multiplied by the number, or that much more. */
+/* Multiply n elements by the number, or add it. */
 static void scale_elements(enum value_fn fn, enum dtype result, void *p, size_t n, struct span args)
 {
 	bool adds = fn == VALUE_FN_ADD;
@@ -144,7 +146,7 @@ static void scale_elements(enum value_fn fn, enum dtype result, void *p, size_t 
 		uint8_t rounded[8];
 		float f;
 
-		/* The factor first becomes one of the array's type. */
+		/* The number is first rounded to the array's dtype. */
 		cast(result, rounded, DTYPE_FLOAT64, &factor, 1);
 		cast(DTYPE_FLOAT32, &f, result, rounded, 1);
 		(adds ? add_floats : scale_floats)(p, n, f);

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * derived_plugin.c - value functions of plugins: they read and write elements through us, piece by
- * piece.
+ * derived_plugin.c - value functions of plugins, which read and write elements piece by piece
+ * through callbacks.
  *
- * Invariants: nothing outside of an input is read; what is written is as much as was announced, no
- * more and no less; an error of an input or of the disk is told as what it is, even if the plugin
- * does not mind it.
+ * Invariants: nothing outside of an input is read; exactly the announced number of bytes is
+ * written; an error of an input or of the disk is reported as such, even if the plugin ignores it.
  */
 #include "handlers/transform/derived.h"
 
 #include "core/base/err.h"
 #include "handlers/plugin/plugin_call.h"
 
-#define READ_BYTES (4 * MiB) /* of an input at once */
+#define READ_BYTES (4 * MiB) /* bytes of an input that one read takes */
 
 const char *derived_name(const struct derived *d)
 {
@@ -37,20 +36,20 @@ static int describe_inputs(const struct derived_plan *p, struct pytreefs_array *
 	return 0;
 }
 
-/* ---- what comes out ---- */
+/* ---- the result's dtype and shape ---- */
 
-/* No word of it is believed. */
+/* Check every member, since plugins are not trusted. */
 static int take_plan(const struct pytreefs_array *a, struct derived_plan *p)
 {
 	const char *plugin = p->plugin->plugin->name;
 
 	if (!memchr(a->dtype, 0, sizeof(a->dtype)))
-		return fail(-EINVAL, "plugin '%s': the dtype that it gives has no end", plugin);
+		return fail(-EINVAL, "plugin '%s': its dtype has no NUL at the end", plugin);
 	if (dtype_by_name(span_str(a->dtype)) == DTYPE_UNKNOWN)
-		return fail(-EINVAL, "plugin '%s': it gives a dtype '%s', which nobody knows",
+		return fail(-EINVAL, "plugin '%s': it planned dtype '%s', which does not exist",
 			    plugin, a->dtype);
 	if (a->rank > LIMIT_RANK)
-		return fail(-EINVAL, "plugin '%s': it gives %u axes, the limit is %d", plugin,
+		return fail(-EINVAL, "plugin '%s': it planned %u axes, the limit is %d", plugin,
 			    a->rank, LIMIT_RANK);
 	p->dtype = dtype_by_name(span_str(a->dtype));
 	p->rank = a->rank;
@@ -101,7 +100,7 @@ static int run_read(struct plugin_call *c, uint32_t i, uint64_t off, void *p, ui
 	int r;
 
 	if (i >= plan->n_inputs)
-		return plugin_call_refuse(c, fail(-EINVAL, "it reads input %u of %u", i,
+		return plugin_call_refuse(c, fail(-EINVAL, "it read input %u of %u", i,
 						  plan->n_inputs));
 	zarr_view_whole(&plan->input[i]->meta, &v);
 	r = zarr_view_finish(&v);
@@ -109,9 +108,9 @@ static int run_read(struct plugin_call *c, uint32_t i, uint64_t off, void *p, ui
 		return failed(c, r);
 	if (off > v.bytes || n > v.bytes - off || (!p && n))
 		return plugin_call_refuse(
-			c, fail(-EINVAL, "it reads bytes [%llu, +%llu) of an input of %llu%s",
+			c, fail(-EINVAL, "it read bytes [%llu, +%llu) of an input of %llu%s",
 				(unsigned long long)off, (unsigned long long)n,
-				(unsigned long long)v.bytes, p ? "" : ", to nowhere"));
+				(unsigned long long)v.bytes, p ? "" : ", to NULL"));
 	for (uint64_t at = 0; at < n && r >= 0; at += READ_BYTES)
 		r = zarr_read_into(plan->input[i], &v, off + at,
 				   (size_t)MIN(n - at, (uint64_t)READ_BYTES), (uint8_t *)p + at);
@@ -124,10 +123,11 @@ static int run_write(struct plugin_call *c, const void *p, uint64_t n)
 	int r;
 
 	if (!p && n)
-		return plugin_call_refuse(c, fail(-EINVAL, "it writes bytes from nowhere"));
+		return plugin_call_refuse(c, fail(-EINVAL, "it wrote bytes from NULL"));
 	if (n > run->plan->bytes - run->written)
-		return plugin_call_refuse(c, fail(-EINVAL, "it announced %llu bytes and gives more",
-						  (unsigned long long)run->plan->bytes));
+		return plugin_call_refuse(c,
+					  fail(-EINVAL, "it announced %llu bytes and writes more",
+					       (unsigned long long)run->plan->bytes));
 	r = n ? run->sink(run->arg, p, n) : 0;
 	run->written += n;
 	return r < 0 ? failed(c, r) : 0;
@@ -152,7 +152,7 @@ int derived_plugin_run(const struct derived_plan *p, derived_sink *sink, void *a
 	r = v->run(&run.call.host, args, in, p->n_inputs, &out);
 	r = plugin_call_end(&run.call, v->flags, r, -EUCLEAN);
 	if (r >= 0 && run.written != p->bytes)
-		r = fail(-EUCLEAN, "plugin '%s': it announced %llu bytes and gave %llu",
+		r = fail(-EUCLEAN, "plugin '%s': it announced %llu bytes and wrote %llu",
 			 p->plugin->plugin->name, (unsigned long long)p->bytes,
 			 (unsigned long long)run.written);
 	return r < 0 ? err_at(r, "%s(%.*s)", p->name, SPAN_ARG(p->args)) : 0;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * derived_store.c - a derived array as a store of one raw chunk, so that everything above reads it
- * as any other array.
+ * derived_store.c - a derived array as a store of one raw chunk, which is read like any other
+ * array.
  *
- * Its elements are computed into an unlinked temporary file when a byte of them is first read, once
- * for all who read; shape and size are known without. What a function makes is derived.c's. The
- * files are counted in spill_limit: one that nobody is reading goes when another needs its room,
- * and is computed again for the next reader.
+ * Shape and size are known from the plan. The elements are computed into an unlinked temporary file
+ * when the first byte of them is read, once for all readers. derived.c has the functions. The files
+ * count against spill_limit: a file that nobody is reading is freed when another one needs its
+ * room, and computed again for the next reader.
  *
- * Lock order: k->lock before that of the table of streams; the other way round it is only tried.
+ * Lock order: k->lock before the lock of the table of streams. give_up(), which holds the latter,
+ * only tries k->lock.
  */
 #include <assert.h>
 #include <fcntl.h>
@@ -24,13 +25,14 @@ struct kv_derived {
 	struct kv base;
 	struct ckpt *ckpt; /* borrowed */
 	struct derived_plan plan;
-	struct zarr **input;      /* references */
-	struct kv_derived *inner; /* the store of its one input, which computes it too; or NULL */
-	uint64_t inner_owner;     /* of that input in the cache */
-	struct buf meta;          /* of .zarray */
-	struct buf chunk;         /* the key of the one chunk */
-	pthread_mutex_t lock;     /* protects file; held while it is being computed */
-	struct io_file *file;     /* counted; NULL: not computed yet, or given up */
+	struct zarr **input; /* references */
+	/* the store of its only input, when that is computed too; or NULL */
+	struct kv_derived *inner;
+	uint64_t inner_owner; /* cache owner of that input's array */
+	struct buf meta;      /* contents of .zarray */
+	struct buf chunk;     /* key of its only chunk */
+	pthread_mutex_t lock; /* protects file; held while the elements are computed */
+	struct io_file *file; /* counts against spill_limit; NULL: not computed yet, or freed */
 	struct streams_user user;
 };
 
@@ -53,7 +55,7 @@ static int add_piece(void *arg, const void *p, size_t n)
 	return io_write_exact(f->file, p, n, at);
 }
 
-/* What was computed to compute another from: nobody else reads it. */
+/* Free the elements of an intermediate result, which nobody else reads. */
 static void forget_inner(struct kv_derived *k)
 {
 	auto_of(io_file) struct io_file *f = NULL;
@@ -92,10 +94,10 @@ static struct io_file *give_up(struct streams_user *u, bool open)
 	struct kv_derived *k = container_of(u, struct kv_derived, user);
 	struct io_file *f = NULL;
 
-	/* Who holds the lock computes it, or is about to read. */
+	/* Another thread holds the lock: it computes the elements or is about to read them. */
 	if (pthread_mutex_trylock(&k->lock))
 		return NULL;
-	/* One reference is the item's. */
+	/* One of the references belongs to the item. */
 	if (k->file && k->file->refs == 1 && (open || k->base.more_refs == 0))
 		f = take(k->file);
 	pthread_mutex_unlock(&k->lock);
@@ -115,7 +117,7 @@ static int derived_locate(struct kv *kv, const struct span *key, struct kv_loc *
 		} else if (k->plan.bytes && span_eq(key[i], buf_span(&k->chunk))) {
 			pthread_mutex_lock(&k->lock);
 			r = k->file ? 0 : compute(k);
-			/* Without the lock it may be given up, as long as nobody has a reference. */
+			/* The reference keeps give_up() from freeing the file after the unlock. */
 			ret[i].file = r >= 0 ? io_file_ref(k->file) : NULL;
 			pthread_mutex_unlock(&k->lock);
 			if (r < 0)
@@ -194,7 +196,7 @@ static int print_meta(enum dtype t, unsigned rank, const uint64_t *shape, struct
 
 static int computed_store(struct item *item, const struct derived *d, struct kv_derived **ret);
 
-/* Of a chain: what the function before gives, as an array. */
+/* In a chain of functions, open the result of the previous function as an array. */
 static int open_inner(struct item *item, const struct derived *d, struct kv_derived *k)
 {
 	int r = computed_store(item, d->inner, &k->inner);
@@ -220,7 +222,7 @@ static int open_inputs(struct item *item, const struct derived *d, struct kv_der
 		if (in->kind != TREE_LEAF || in->value == TREE_VALUE_NONE ||
 		    in->value == TREE_VALUE_PLACEHOLDER ||
 		    span_eq(in->value_type, span_str("string")))
-			return fail(-EINVAL, "%s of '%.*s', which is not an array", derived_name(d),
+			return fail(-EINVAL, "%s: '%.*s' is not an array", derived_name(d),
 				    SPAN_ARG(in->param));
 		r = item_array_inner(item, in, &k->input[i]);
 		if (r < 0)
@@ -229,7 +231,7 @@ static int open_inputs(struct item *item, const struct derived *d, struct kv_der
 	return 0;
 }
 
-/* Depth is bounded by RULE_STEPS_MAX. */
+/* The recursion is as deep as the rule has steps, at most RULE_STEPS_MAX. */
 static int computed_store(struct item *item, const struct derived *d, struct kv_derived **ret)
 {
 	struct kv_derived *k = calloc(1, sizeof(*k));
@@ -266,7 +268,7 @@ static int open_file(struct item *item, const char *path, struct io_file **ret)
 	return r < 0 ? r : io_file_open(dir, basename(base_copy), O_RDONLY, 0, ret);
 }
 
-/* An .npy file of the user's as an array of one chunk. */
+/* Open an .npy file of the user as an array of one chunk. */
 static int file_store(struct item *item, const char *path, struct kv **ret)
 {
 	auto_of(io_file) struct io_file *f = NULL;
@@ -284,10 +286,10 @@ static int file_store(struct item *item, const char *path, struct kv **ret)
 	if (r >= 0)
 		r = npy_parse(buf_span(&head), &npy);
 	if (r == 0 || (r > 0 && f->size != npy.data + npy.bytes))
-		r = fail(-EUCLEAN, "'%s' is not as long as its header says", path);
+		r = fail(-EUCLEAN, "'%s' does not have the length that its header implies", path);
 	if (r > 0 && (npy.fortran || npy.big_endian || npy.dtype == DTYPE_UNKNOWN))
 		r = fail(-EOPNOTSUPP,
-			 "'%s' is not in C order, little-endian, of a type with a name", path);
+			 "'%s' is not little-endian in C order, or its dtype has no name", path);
 	if (r >= 0)
 		r = print_meta(npy.dtype, npy.rank, npy.shape, &meta, &chunk);
 	if (r >= 0)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * regex.c - PCRE2, as four calls; the only file that knows it.
+ * regex.c - regular expressions by PCRE2; no other file includes its header.
  *
- * Which keys are matched, and what follows, is transform.c's.
+ * transform.c and transform_tree.c choose the keys that are matched.
  */
 #include "handlers/transform/regex.h"
 
@@ -11,7 +11,7 @@
 
 #include "core/base/err.h"
 
-#define STEPS_MAX 1000000 /* a match that needs more is refused, not waited for */
+#define STEPS_MAX 1000000 /* a match that needs more steps is refused */
 
 struct regex {
 	pcre2_code *code;
@@ -110,7 +110,7 @@ static int digits(struct span s, int *ret)
 	return s.n ? 0 : -1;
 }
 
-/* What stands after a backslash; *text is after it, and moves on. */
+/* Parse the escape after a backslash. *text begins after the backslash and is advanced. */
 static int escape(const struct regex *re, struct span *text, struct regex_piece *ret)
 {
 	struct span s = *text;
@@ -129,7 +129,8 @@ static int escape(const struct regex *re, struct span *text, struct regex_piece 
 		n = end ? (size_t)(end - s.p) + 1 : 0;
 		if (!end || (digits(span_of(s.p + 2, n - 3), &ret->group) < 0 &&
 			     (ret->group = regex_group(re, span_of(s.p + 2, n - 3))) < 0))
-			return fail(-EINVAL, "replacement '\\%.*s': no such group", SPAN_ARG(s));
+			return fail(-EINVAL, "replacement '\\%.*s': this group does not exist",
+				    SPAN_ARG(s));
 	} else {
 		return fail(-EINVAL,
 			    "replacement '\\%.*s': only \\1, \\g<1>, \\g<NAME> and \\\\ are known",

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * transform.c - reading a file of rules, and the rules backwards.
+ * transform.c - reads a file of rules.
  *
- * What they make of a tree is transform_tree.c's; values are derived.c's.
+ * transform_inverse.c inverts the rules, transform_tree.c applies them to a tree, and derived.c
+ * computes values.
  */
 #include <fcntl.h>
 #include <libgen.h>
@@ -12,8 +13,8 @@
 #include "handlers/plugin/plugins.h"
 #include "handlers/transform/transform_impl.h"
 
-#define FILE_MAX (16 * MiB) /* ours: a file of rules */
-#define RULES_MAX 10000     /* ours: each is tried for each leaf */
+#define FILE_MAX (16 * MiB) /* our limit for a file of rules */
+#define RULES_MAX 10000     /* our limit for rules: each one is tried on each leaf */
 
 /* ---- one rule ---- */
 
@@ -26,13 +27,13 @@ static int only_members(const struct json *obj, const char *what, const char *co
 		for (size_t j = 0; j < n; j++)
 			known |= span_eq(obj->items[i].name, span_str(names[j]));
 		if (!known)
-			return fail(-EINVAL, "%s has a member '%.*s', which nothing is known of",
-				    what, SPAN_ARG(obj->items[i].name));
+			return fail(-EINVAL, "%s has an unknown member '%.*s'", what,
+				    SPAN_ARG(obj->items[i].name));
 	}
 	return 0;
 }
 
-/* A text with the numbers of a rule's indexes in the place of their names, kept in the arena. */
+/* Replace the names of a rule's indexes by their numbers. The result is in the arena. */
 static int fill_indexes(struct transform *t, const struct rule *rule, struct span text,
 			struct span *ret)
 {
@@ -62,7 +63,7 @@ static int fill_indexes(struct transform *t, const struct rule *rule, struct spa
 	return r < 0 ? r : arena_keep(&t->arena, buf_span(&out), ret);
 }
 
-/* Every group that a replacement text names is there. */
+/* Check that all groups that a replacement text names exist. */
 static int check_pieces(const struct rule *rule, struct span text)
 {
 	struct regex_piece piece;
@@ -98,7 +99,7 @@ static int read_originals(struct transform *t, const struct json *j, struct rule
 	return 0;
 }
 
-/* "slice(0:2, 3)" -> the function and "0:2, 3". */
+/* Parse "slice(0:2, 3)" into the function and its arguments "0:2, 3". */
 static int read_step(struct transform *t, const struct json *j, const struct rule *rule,
 		     struct rule_step *ret)
 {
@@ -122,15 +123,16 @@ static int read_step(struct transform *t, const struct json *j, const struct rul
 		return fail(
 			-EINVAL,
 			"%s: value_fn '%.*s' is not one of cast, transpose, reshape, slice, scale, add, pad, unstack, "
-			"concat, stack, nor of a plugin given before",
+			"concat, stack, or of a plugin given before",
 			rule->what, SPAN_ARG(text));
 	ret->args = span_of(open + 1, (size_t)(text.p + text.n - open) - 2);
 	if (memchr(ret->args.p, 0, ret->args.n))
-		return fail(-EINVAL, "%s: value_fn has a character 0 in its arguments", rule->what);
+		return fail(-EINVAL, "%s: the arguments of value_fn have a NUL character",
+			    rule->what);
 	return 0;
 }
 
-/* One function, or a list. */
+/* Read one function, or a list of functions. */
 static int read_fn(struct transform *t, const struct json *j, struct rule *rule)
 {
 	size_t n = j->kind == JSON_ARRAY ? j->n : 1;
@@ -145,7 +147,7 @@ static int read_fn(struct transform *t, const struct json *j, struct rule *rule)
 	return r;
 }
 
-/* A text that ends in .npy is a file beside the file of rules. */
+/* A text that ends in .npy names a file, relative to the file of rules. */
 static int read_fallback(struct transform *t, const struct json *j, struct rule *rule)
 {
 	auto_free char *copy = strdup(t->path), *joined = NULL, *real = NULL;
@@ -176,7 +178,8 @@ static int check_rule(const struct rule *rule)
 	int r = 0;
 
 	if (rule->has_fallback && (rule->has_original || rule->n_steps))
-		return fail(-EINVAL, "%s: use_fallback goes with neither original_key nor value_fn",
+		return fail(-EINVAL,
+			    "%s: use_fallback cannot be combined with original_key or value_fn",
 			    rule->what);
 	if (rule->n_originals > 1 && rule->step->fn != VALUE_FN_CONCAT &&
 	    rule->step->fn != VALUE_FN_STACK && rule->step->fn != VALUE_FN_PLUGIN)
@@ -184,7 +187,7 @@ static int check_rule(const struct rule *rule)
 			-EINVAL,
 			"%s: several inputs need value_fn concat(AXIS), stack(AXIS), or a plugin's",
 			rule->what);
-	/* What a plugin takes it says when it sees the inputs. */
+	/* The plugin checks its arguments itself, when it gets the inputs. */
 	for (unsigned i = 0; i < rule->n_steps && r >= 0; i++)
 		if (rule->step[i].fn != VALUE_FN_PLUGIN)
 			r = value_fn_check(rule->step[i].fn, rule->step[i].args,
@@ -202,7 +205,7 @@ static int read_rule(struct transform *t, const struct json *j, struct rule *rul
 	int r;
 
 	if (!json_is(j, JSON_OBJECT) || !json_is(key, JSON_STRING))
-		return fail(-EINVAL, "%s needs a \"key\", a text", rule->what);
+		return fail(-EINVAL, "%s needs a \"key\" that is a text", rule->what);
 	r = only_members(j, rule->what, names, ARRAY_LEN(names));
 	if (r >= 0)
 		r = fill_indexes(t, rule, key->s, &rule->key_text);
@@ -245,7 +248,7 @@ void transform_free(struct transform *t)
 	free(t);
 }
 
-/* As Orbax sorts them, whatever the order in the file: the last one first. */
+/* Orders rules by descending key. Orbax sorts rules, so their order in the file does not matter. */
 static int by_key_backwards(const void *a, const void *b)
 {
 	const struct rule *ra = *(const struct rule *const *)a,
@@ -265,7 +268,10 @@ static void sort_rules(struct transform *t)
 
 /* ---- "for" ---- */
 
-/* Whether a key has the name in braces: without it all of the rules would make the same keys. */
+/*
+ * Whether a key contains the name of an index in braces. Without it all rules of the "for" would
+ * make the same keys.
+ */
 static bool has_index(const struct json *key, struct span name)
 {
 	struct span s = json_is(key, JSON_STRING) ? key->s : span_of(NULL, 0);
@@ -277,7 +283,10 @@ static bool has_index(const struct json *key, struct span name)
 	return false;
 }
 
-/* The names of a rule's "for" into ret, and how many rules it stands for. */
+/*
+ * Read the names and counts of a rule's "for" into ret, and set *ret_n to the number of rules that
+ * it stands for.
+ */
 static int read_for(const struct json *rule, size_t number, struct rule *ret, size_t *ret_n)
 {
 	const struct json *j = json_member(rule, "for");
@@ -286,13 +295,14 @@ static int read_for(const struct json *rule, size_t number, struct rule *ret, si
 	if (!j || j->kind == JSON_NULL)
 		return 0;
 	if (j->kind != JSON_OBJECT || j->n == 0 || j->n > RULE_INDEXES_MAX)
-		return fail(-EINVAL, "rule %zu: for takes 1 to %d names with counts, {\"i\": 32}",
+		return fail(-EINVAL,
+			    "rule %zu: \"for\" takes 1 to %d names with counts, {\"i\": 32}",
 			    number, RULE_INDEXES_MAX);
 	for (size_t i = 0; i < j->n; i++) {
 		const struct json *count = &j->items[i];
 
 		if (count->kind != JSON_INT || count->i < 1 || count->i > RULES_MAX)
-			return fail(-EINVAL, "rule %zu: for takes counts of 1 to %d", number,
+			return fail(-EINVAL, "rule %zu: \"for\" takes counts of 1 to %d", number,
 				    RULES_MAX);
 		if (count->name.n == 0 || !has_index(json_member(rule, "key"), count->name))
 			return fail(-EINVAL, "rule %zu: its key does not have '{%.*s}'", number,
@@ -301,14 +311,14 @@ static int read_for(const struct json *rule, size_t number, struct rule *ret, si
 			(struct rule_index){ .name = count->name, .count = (uint64_t)count->i };
 		*ret_n *= (size_t)count->i;
 		if (*ret_n > RULES_MAX)
-			return fail(-EFBIG, "rule %zu stands for more than %d rules", number,
+			return fail(-EFBIG, "rule %zu expands to more than %d rules", number,
 				    RULES_MAX);
 	}
 	ret->n_indexes = (unsigned)j->n;
 	return 0;
 }
 
-/* The k-th of the rules that one stands for: the last name counts fastest. */
+/* Set the indexes for the k-th of the rules of a "for". The last index varies fastest. */
 static void set_indexes(struct rule *rule, size_t number, size_t k)
 {
 	int at = snprintf(rule->what, sizeof(rule->what), "rule %zu", number);
@@ -427,7 +437,7 @@ int transform_open(const char *path, struct transform **ret)
 		if (r < 0)
 			r = err_at(r, "'%s'", path);
 	}
-	/* Whoever mounts wrote it: it is not a broken checkpoint. */
+	/* The user wrote this file, so it is an invalid argument and not a damaged checkpoint. */
 	if (r < 0)
 		return r == -EUCLEAN ? fail(-EINVAL, "%s", err_text(r)) : r;
 	*ret = take(t);

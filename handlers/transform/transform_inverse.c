@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * transform_inverse.c - a rule backwards: which new key a stored key is renamed to.
+ * transform_inverse.c - inverts a rule: computes the new key of a stored key.
  *
- * A rule can be turned around when its key is literal text and groups, and its first original key
- * uses each of these groups. Each group's expression then stands in the original key in the group's
- * place.
+ * A rule can be inverted when its key consists of literal text and groups, and its first original
+ * key uses each of these groups. The inverse is the original key, with each group's expression in
+ * the place of the reference to it.
  *
- * Invariants: what comes out matches the rule forwards again, and gives the stored key.
+ * Invariants: a key that an inverted rule makes matches the rule, and the rule maps it to the
+ * stored key.
  */
 #include <ctype.h>
 
@@ -18,8 +19,7 @@ static bool is_special(uint8_t c)
 	return c && strchr(".^$*+?{}[]|", c);
 }
 
-/* Whether the group, from the character after its parenthesis, has a number: (x), (?P<n>x),
- * (?<n>x). */
+/* Whether a group has a number: (x), (?P<n>x), (?<n>x). s begins after the parenthesis. */
 static bool is_counted(struct span s)
 {
 	if (s.n == 0 || s.p[0] != '?')
@@ -29,7 +29,7 @@ static bool is_counted(struct span s)
 	return s.n > 2 && s.p[1] == '<' && s.p[2] != '=' && s.p[2] != '!';
 }
 
-/* After the group that begins at s, or 0; counts the groups inside. */
+/* The position after the group that begins at s, or 0. Counts the groups inside it. */
 static size_t group_end(struct span s, int *count)
 {
 	unsigned depth = 0;
@@ -44,7 +44,7 @@ static size_t group_end(struct span s, int *count)
 			in_class = c != ']';
 		} else if (c == '[') {
 			in_class = true;
-			/* A bracket that comes first stands for itself. */
+			/* A closing bracket that comes first in a class is literal. */
 			i += i + 1 < s.n && s.p[i + 1] == '^';
 			i += i + 1 < s.n && s.p[i + 1] == ']';
 		} else if (c == '(') {
@@ -57,7 +57,10 @@ static size_t group_end(struct span s, int *count)
 	return 0;
 }
 
-/* The next piece of a key: literal text (unescaped, into text), or a group with its expression. */
+/*
+ * Take the next piece of a key: literal text, which is unescaped into `text`, or a group with its
+ * expression.
+ */
 static int key_piece(struct span *key, int *groups, struct buf *text, struct span *ret_group)
 {
 	struct span s = *key;
@@ -68,7 +71,9 @@ static int key_piece(struct span *key, int *groups, struct buf *text, struct spa
 		return 0;
 	if (s.p[0] == '(') {
 		n = group_end(s, &count);
-		/* One that does not count, or is repeated, has no text of its own. */
+		/*
+		 * A group without a number, or one that is repeated, does not stand for one text.
+		 */
 		if (n == 0 || count == 0 ||
 		    (s.n > 1 && s.p[1] == '?' && s.p[2] != 'P' && s.p[2] != '<') ||
 		    (n < s.n && strchr("*+?{", s.p[n])))
@@ -83,7 +88,7 @@ static int key_piece(struct span *key, int *groups, struct buf *text, struct spa
 
 		if (is_special(c) || c == ')')
 			return -1;
-		/* A letter after a backslash stands for a class, a digit for a group. */
+		/* After a backslash, a letter is a character class and a digit is a group. */
 		if (c == '\\' && (++n == s.n || isalnum(s.p[n]) || s.p[n] == '_'))
 			return -1;
 		if (buf_add_byte(text, s.p[n]) < 0)
@@ -93,7 +98,8 @@ static int key_piece(struct span *key, int *groups, struct buf *text, struct spa
 	return 2;
 }
 
-/* The expression of a group without its parentheses and name; empty when it refers to other groups.
+/*
+ * The expression of a group without its parentheses and name; empty when it refers to other groups.
  */
 static struct span inside(struct span group)
 {
@@ -123,7 +129,10 @@ static int quote(struct buf *out, struct span s)
 	return r;
 }
 
-/* The expressions of the groups of a key, by number: 1, or 0 when it cannot be turned around. */
+/*
+ * Set ret to the expressions of the key's groups, by number. Returns 1, or 0 when the key cannot be
+ * inverted.
+ */
 static int key_groups(const struct rule *rule, struct span ret[REGEX_GROUPS_MAX])
 {
 	struct span key = rule->key_text, group;
@@ -133,8 +142,10 @@ static int key_groups(const struct rule *rule, struct span ret[REGEX_GROUPS_MAX]
 	for (at = 1; (kind = key_piece(&key, &groups, &text, &group)) > 0; at = groups + 1) {
 		if (kind != 1)
 			continue;
-		/* What is quoted or a comment looks like groups to us, and may be more than there
-		 * can be. */
+		/*
+		 * A quoted part or a comment in the expression may look like groups here, more than
+		 * the limit.
+		 */
 		if (at >= REGEX_GROUPS_MAX)
 			return 0;
 		ret[at] = inside(group);
@@ -174,7 +185,7 @@ int rule_invert(struct rule *rule)
 	return r < 0 ? r : regex_new(buf_span(&out), rule->what, &rule->inverse);
 }
 
-/* The new key from the groups that the stored one matched. */
+/* Append the new key, filled with the groups that matched in the stored key. */
 static int fill_key(const struct rule *rule, const struct regex_match *m, struct buf *ret)
 {
 	struct span key = rule->key_text, group;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * transform_text.c - what rules made of a tree, told to people.
+ * transform_text.c - reports how rules made a tree.
  *
- * The new tree does not say which rule made a leaf: the first that matches its key, as when it was
- * made.
+ * A node of the new tree does not record its rule, so the rule is found again by matching the
+ * node's key.
  */
 #include "core/base/err.h"
 #include "handlers/transform/transform_impl.h"
@@ -12,7 +12,7 @@ static int key_of(const struct tree_node *n, struct buf *ret)
 {
 	int r = 0;
 
-	/* Depth is bounded by LIMIT_TREE_DEPTH. */
+	/* The recursion is as deep as the tree, at most LIMIT_TREE_DEPTH. */
 	if (n->parent && n->parent->parent) {
 		r = key_of(n->parent, ret);
 		if (r >= 0)
@@ -21,7 +21,7 @@ static int key_of(const struct tree_node *n, struct buf *ret)
 	return r < 0 ? r : buf_add_span(ret, n->key);
 }
 
-/* The rule that gave a node of the new tree: *ret is NULL for what was carried over. */
+/* Set *ret to the rule that made a node of the new tree; NULL for a node that was carried over. */
 static int rule_of(const struct transform *t, const struct tree_node *n, const struct rule **ret)
 {
 	struct regex_match match;
@@ -33,7 +33,7 @@ static int rule_of(const struct transform *t, const struct tree_node *n, const s
 	return r;
 }
 
-/* Orbax's own meaning of true is the stored leaf, when others do not carry over. */
+/* Without default_to_original, a fallback of `true` means the stored leaf, as in Orbax. */
 static bool is_given(const struct transform *t, const struct rule *rule)
 {
 	const struct json *v = rule && rule->has_fallback && !rule->file ? rule->fallback : NULL;
@@ -41,7 +41,10 @@ static bool is_given(const struct transform *t, const struct rule *rule)
 	return v && (t->default_to_original || v->kind != JSON_BOOL || !v->b);
 }
 
-/* "transpose(unstack(params.w; 0, 2); 1, 0)". Depth is bounded by RULE_STEPS_MAX. */
+/*
+ * Append "transpose(unstack(params.w; 0, 2); 1, 0)". The recursion is as deep as the rule has
+ * steps, at most RULE_STEPS_MAX.
+ */
 static int function_text(const struct derived *d, struct buf *ret)
 {
 	int r = buf_addf(ret, "%s(", derived_name(d));
@@ -73,7 +76,7 @@ int transform_text(const struct transform *t, const struct tree_node *leaf, stru
 int transform_idle(const struct transform *t, const struct tree *made, struct buf *ret)
 {
 	auto_free bool *used = calloc(t->n_rules + 1, sizeof(*used));
-	int r = used ? 0 : fail(-ENOMEM, "cannot look at %zu rules", t->n_rules);
+	int r = used ? 0 : fail(-ENOMEM, "cannot check %zu rules", t->n_rules);
 
 	for (uint32_t i = 0; i < made->n_nodes && r >= 0; i++) {
 		const struct tree_node *n = made->nodes[i];
@@ -87,7 +90,7 @@ int transform_idle(const struct transform *t, const struct tree *made, struct bu
 	}
 	for (size_t i = 0; i < t->n_rules && r >= 0; i++)
 		if (!used[i])
-			r = buf_addf(ret, "%s makes no leaf: nothing is there for '%.*s'\n",
+			r = buf_addf(ret, "%s makes no leaf: no key matches '%.*s'\n",
 				     t->rule[i].what, SPAN_ARG(t->rule[i].key_text));
 	return r;
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * transform_tree.c - the new tree of a stored one, by rules.
+ * transform_tree.c - makes the new tree from a stored one, by rules.
  *
- * The stored tree is taken apart into leaves and empty containers by key; each new key gets one of
- * them, or a value made of several; then the new tree is put together. A container keeps the kind
- * of the stored one that its leaves come from, as far as its keys allow.
+ * The stored tree is split into leaves and empty containers by key. Each new key gets one of them,
+ * or a value that is computed from several. Then the new tree is built. A container has the kind of
+ * the stored one that its leaves come from, as far as its keys allow.
  *
  * Invariants: the new tree points into the stored one, which lives as long; no two nodes of both
- * have one id, since ids name arrays in the cache.
+ * have the same id, since ids name arrays in the cache.
  */
 #include "core/base/err.h"
 #include "core/tree/tree_build.h"
@@ -21,9 +21,9 @@ struct stored {
 
 struct made {
 	struct span key;
-	const struct tree_node
-		*from;           /* the one it is as stored; NULL for what is computed or given */
-	const struct rule *rule; /* NULL: carried over */
+	/* the stored node that it shows unchanged; NULL: it is computed or given */
+	const struct tree_node *from;
+	const struct rule *rule; /* NULL: it was carried over */
 	struct derived *derived;
 	struct tree_node *node;
 };
@@ -32,7 +32,7 @@ struct remake {
 	const struct transform *t;
 	struct tree *in, *out;
 	struct arena arena;
-	struct stored *stored; /* ascending by key, then as in the tree */
+	struct stored *stored; /* ascending by key; nodes of one key in the order of the tree */
 	size_t n_stored;
 	struct made *made;
 	size_t n_made, cap_made;
@@ -118,14 +118,14 @@ static struct stored *find_stored(const struct remake *m, struct span key)
 	return lo < m->n_stored && span_eq(m->stored[lo].key, key) ? &m->stored[lo] : NULL;
 }
 
-/* ---- which keys the new tree has ---- */
+/* ---- the keys of the new tree ---- */
 
 static int add_made(struct remake *m, struct span key)
 {
 	struct made *more;
 
 	if (m->n_made == LIMIT_TREE_NODES)
-		return fail(-EFBIG, "more than %d leaves", LIMIT_TREE_NODES);
+		return fail(-EFBIG, "the new tree has more than %d leaves", LIMIT_TREE_NODES);
 	if (m->n_made == m->cap_made) {
 		m->cap_made = m->cap_made ? 2 * m->cap_made : 256;
 		more = reallocarray(m->made, m->cap_made, sizeof(*more));
@@ -137,7 +137,7 @@ static int add_made(struct remake *m, struct span key)
 	return 0;
 }
 
-/* A key without any character that means something is that one key: its rule makes it, always. */
+/* A key without special characters matches only itself, so its rule always makes that key. */
 static bool is_literal(struct span key)
 {
 	for (size_t i = 0; i < key.n; i++)
@@ -146,7 +146,7 @@ static bool is_literal(struct span key)
 	return true;
 }
 
-/* The keys that a rule with an original makes of the stored ones. */
+/* Add the keys that a rule with an original makes of the stored keys. */
 static int renamed_keys(struct remake *m, const struct rule *rule)
 {
 	for (size_t i = 0; i < m->n_stored; i++) {
@@ -168,7 +168,7 @@ static int renamed_keys(struct remake *m, const struct rule *rule)
 	return 0;
 }
 
-/* The inputs of a key that a rule makes are used up. */
+/* The inputs of a made key are not shown under their own keys. */
 static int use_inputs(struct remake *m, const struct rule *rule, struct span key)
 {
 	struct regex_match match;
@@ -193,15 +193,14 @@ static int keys_of_rule(struct remake *m, const struct rule *rule)
 	int r = 0;
 
 	if (is_literal(rule->key_text)) {
-		/* It asks for this key by name, as a target would: what it is made of must be
-		 * there. */
+		/* Like a target, it asks for this key by name: its inputs must exist. */
 		r = add_made(m, rule->key_text);
 	} else if (rule->has_original && rule->inverse) {
 		r = renamed_keys(m, rule);
 	} else if (rule->has_original) {
 		return fail(
 			-EINVAL,
-			"%s: which keys '%.*s' stands for cannot be distinguished from '%.*s': give a \"target\"",
+			"%s: the keys that '%.*s' matches cannot be derived from '%.*s': give a \"target\"",
 			rule->what, SPAN_ARG(rule->key_text), SPAN_ARG(rule->original[0]));
 	}
 	for (size_t i = first; i < m->n_made && r >= 0; i++)
@@ -209,8 +208,7 @@ static int keys_of_rule(struct remake *m, const struct rule *rule)
 	return r;
 }
 
-/* With defaults of the original, a fallback leaves alone what an earlier rule has made of the key,
- * as it does in Orbax. */
+/* With default_to_original, a fallback does not replace a value of an earlier rule, as in Orbax. */
 static bool is_weak(const struct transform *t, const struct rule *rule)
 {
 	return rule->has_fallback && t->default_to_original;
@@ -261,7 +259,7 @@ static int choose_keys(struct remake *m)
 		r = add_made(m, t->target->items[i].s);
 	for (size_t i = 0; !t->target && i < t->n_rules && r >= 0; i++)
 		r = keys_of_rule(m, &t->rule[i]);
-	/* What no rule renames stays; and what a rule makes of a leaf under its own key. */
+	/* Add stored keys that no rule renames, or that a rule makes from the leaf of that key. */
 	for (size_t i = 0; !t->target && i < m->n_stored && r >= 0; i++) {
 		struct regex_match match;
 		int error = 0;
@@ -275,7 +273,7 @@ static int choose_keys(struct remake *m)
 	return r;
 }
 
-/* ---- what each of them is ---- */
+/* ---- the value of each key ---- */
 
 static int missing(const struct remake *m, const struct made *made, const struct rule *rule,
 		   struct span original)
@@ -285,7 +283,7 @@ static int missing(const struct remake *m, const struct made *made, const struct
 		    m->t->item.n ? "" : " (\"item\": NAME restricts the rules to one item)");
 }
 
-/* The functions of a rule: the first takes the inputs of d, each other what the one before gives. */
+/* The first function of a rule takes the inputs of d, each other one the previous result. */
 static int add_steps(struct remake *m, const struct rule *rule, struct derived *d,
 		     struct derived **ret)
 {
@@ -307,8 +305,7 @@ static int add_steps(struct remake *m, const struct rule *rule, struct derived *
 	return 1;
 }
 
-/* As for Orbax, an input that is not there is an error: the others would go with it, and nobody
- * would hear. */
+/* A missing input is an error, as in Orbax: otherwise the others would disappear unnoticed. */
 static int find_inputs(struct remake *m, struct made *made, const struct rule *rule,
 		       const struct regex_match *match)
 {
@@ -341,7 +338,7 @@ static int find_inputs(struct remake *m, struct made *made, const struct rule *r
 	return add_steps(m, rule, d, &made->derived);
 }
 
-/* 1 when the key is in the new tree, 0 when not. */
+/* Find the value of a key. Returns 1 when the key is in the new tree, 0 when it is not. */
 static int evaluate(struct remake *m, struct made *made)
 {
 	const struct stored *s = find_stored(m, made->key);
@@ -354,7 +351,7 @@ static int evaluate(struct remake *m, struct made *made)
 	if (made->rule && made->rule->has_fallback) {
 		const struct json *v = made->rule->fallback;
 
-		/* Orbax's own meaning of it: the stored leaf, when others do not carry over. */
+		/* Otherwise a fallback of `true` means the stored leaf, as in Orbax. */
 		if (m->t->default_to_original || !json_is(v, JSON_BOOL) || !v->b)
 			return 1;
 		if (!s)
@@ -366,11 +363,11 @@ static int evaluate(struct remake *m, struct made *made)
 		return find_inputs(m, made, made->rule, &match);
 	if (s && m->t->default_to_original)
 		made->from = s->node;
-	/* A key that was asked for and has no value is a placeholder, as it is for Orbax. */
+	/* A target key without a value becomes a placeholder, as in Orbax. */
 	return made->from || m->t->target;
 }
 
-/* ---- putting it together ---- */
+/* ---- building the new tree ---- */
 
 static int fallback_leaf(struct remake *m, const struct made *made, struct tree_node *leaf)
 {
@@ -469,13 +466,14 @@ static int place(struct remake *m, struct tree_build *b, struct made *made)
 		key = span_from(key, part.n + 1);
 	}
 	if (r == 0)
-		return fail(-EINVAL, "'%.*s' is a leaf of the new tree, and holds others",
+		return fail(-EINVAL,
+			    "'%.*s' is a leaf of the new tree and also has leaves below it",
 			    SPAN_ARG(made->key));
 	made->node = at;
 	return fill_leaf(m, made, at);
 }
 
-/* Whether the children's keys are 0 to n - 1. */
+/* Whether the children's keys are the numbers 0 to n - 1. */
 static bool has_positions(const struct tree_node *dir)
 {
 	for (const struct tree_node *c = dir->first; c; c = c->next) {
@@ -510,7 +508,7 @@ static void claim(struct tree_node *dir, const struct tree_node *from)
 		c->key_is_index = true;
 }
 
-/* Containers above a leaf that are called as in the stored tree are of its kind. */
+/* A container above a leaf that is named as in the stored tree gets the kind of that one. */
 static void claim_above(const struct made *made)
 {
 	struct tree_node *up = made->node;
@@ -531,7 +529,7 @@ static int put_together(struct remake *m)
 	struct tree_node *root;
 	int r = 0;
 
-	/* The one bare leaf of a tree has no key. */
+	/* A tree that is a single leaf has an empty key. */
 	if (m->n_made == 1 && m->made[0].key.n == 0) {
 		r = tree_attach(m->out, NULL, span_of(NULL, 0), false, &root);
 		return r < 0 ? r : fill_leaf(m, &m->made[0], root);
@@ -569,7 +567,7 @@ int transform_tree(const struct transform *t, struct tree **tree)
 	}
 	m.n_made = n;
 	if (r >= 0) {
-		/* Keys of the new tree live as long as it does. */
+		/* Copy the keys into the arena of the new tree. */
 		for (size_t i = 0; i < n && r >= 0; i++)
 			r = arena_keep(&m.out->arena, m.made[i].key, &m.made[i].key);
 		if (r >= 0)

@@ -355,7 +355,7 @@ def test_a_rule_that_matches_nothing_is_listed(run, saved, tmp_path):
     rules = write_rules(tmp_path, rules=[{'key': 'x/(.*)', 'original_key': r'nix/\1'},
                                          {'key': 'y/(.*)', 'original_key': r'opt/\1'}])
     r = run('transform', '--check', rules, saved)
-    assert "rule 1 makes no leaf: nothing is there for 'x/(.*)'" in r.stderr and 'rule 2' not in r.stderr
+    assert "rule 1 makes no leaf: no key matches 'x/(.*)'" in r.stderr and 'rule 2' not in r.stderr
     assert 'y/0/mu.npy <- opt.0.mu' in r.stdout.splitlines()
 
 

@@ -130,7 +130,7 @@ def test_info_and_check_tell_of_it(run, saved, mean, rules):
 
 def test_the_plugin_comes_before_the_rules(program, saved, mean, rules, tmp_path):
     for options in ([rules(MEAN)], [rules(MEAN), mean]):
-        with pytest.raises(mounts.MountError, match=r"'mean\(\)' is not one of cast, .* nor of a plugin given before"):
+        with pytest.raises(mounts.MountError, match=r"'mean\(\)' is not one of cast, .* or of a plugin given before"):
             mounts.Mount(program, saved, tmp_path / 'm', tmp_path / 'log', options)
 
 
@@ -160,8 +160,8 @@ def test_a_plugin_of_the_time_before_value_functions_loads(run, tmp_path, cases)
 
 @pytest.mark.feature('A14')
 @pytest.mark.parametrize('lie,word', [
-    ('SHORT_VALUE', 'shorter'), ('NULL_VALUE', 'or none'), ('NO_NAME', 'without name'), ('BAD_NAME', 'without name'),
-    ('OUR_NAME', "'concat', which is ours"), ('NO_PLAN', 'plan()'), ('NO_RUN', 'run()'),
+    ('SHORT_VALUE', 'too short'), ('NULL_VALUE', 'by NULL'), ('NO_NAME', 'without a name'), ('BAD_NAME', 'without a name'),
+    ('OUR_NAME', "'concat', which is the name of a built-in one"), ('NO_PLAN', 'plan()'), ('NO_RUN', 'run()'),
     ('TOO_MANY_VALUES', '2147483648 value functions'),
 ])
 def test_a_broken_description_is_refused_before_mounting(run, liar, cases, lie, word):
@@ -171,11 +171,11 @@ def test_a_broken_description_is_refused_before_mounting(run, liar, cases, lie, 
 
 @pytest.mark.feature('B10')
 @pytest.mark.parametrize('lie,word,code', [
-    ('REFUSES', 'not such an array', errno.EINVAL), ('REFUSES_SILENTLY', 'did not say', errno.EINVAL),
+    ('REFUSES', 'not such an array', errno.EINVAL), ('REFUSES_SILENTLY', 'without a message', errno.EINVAL),
     ('ODD_PLAN', 'returned 7', errno.EINVAL), ('UNKNOWN_DTYPE', "'float99'", errno.EINVAL),
-    ('ENDLESS_DTYPE', 'no end', errno.EINVAL), ('MANY_AXES', '4294967295 axes', errno.EINVAL),
-    ('HUGE_AXES', '2^64', errno.EIO), ('READS_TOO_EARLY', 'reads elements', errno.EINVAL),
-    ('WRITES_TOO_EARLY', 'writes elements', errno.EINVAL), ('GIVES_A_FILE', 'gave a file', errno.EINVAL),
+    ('ENDLESS_DTYPE', 'no NUL', errno.EINVAL), ('MANY_AXES', '4294967295 axes', errno.EINVAL),
+    ('HUGE_AXES', '2^64', errno.EIO), ('READS_TOO_EARLY', 'read elements', errno.EINVAL),
+    ('WRITES_TOO_EARLY', 'wrote elements', errno.EINVAL), ('GIVES_A_FILE', 'added a file', errno.EINVAL),
 ])
 def test_lies_about_the_result_are_errors_of_that_leaf(mount, saved, liar, rules, lie, word, code):
     m = mount(saved, liar(lie), rules(REPEAT), allow_errors=True)
@@ -188,10 +188,10 @@ def test_lies_about_the_result_are_errors_of_that_leaf(mount, saved, liar, rules
 
 @pytest.mark.feature('B10')
 @pytest.mark.parametrize('lie,word', [
-    ('WRITES_LESS', 'announced 84000 bytes and gave 83999'), ('WRITES_NOTHING', 'gave 0'), ('WRITES_MORE', 'gives more'),
-    ('WRITES_MUCH_MORE', 'gives more'), ('WRITES_FROM_NOWHERE', 'from nowhere'), ('READS_BEHIND', '[83997, +4)'),
+    ('WRITES_LESS', 'announced 84000 bytes and wrote 83999'), ('WRITES_NOTHING', 'wrote 0'), ('WRITES_MORE', 'writes more'),
+    ('WRITES_MUCH_MORE', 'writes more'), ('WRITES_FROM_NOWHERE', 'from NULL'), ('READS_BEHIND', '[83997, +4)'),
     ('READS_FAR_BEHIND', '[18446744073709551614, +4)'), ('READS_ANOTHER', 'input 1 of 1'),
-    ('READS_TO_NOWHERE', 'to nowhere'), ('FAILS', 'wrong phase'), ('FAILS_SILENTLY', 'did not say'),
+    ('READS_TO_NOWHERE', 'to NULL'), ('FAILS', 'wrong phase'), ('FAILS_SILENTLY', 'without a message'),
     ('ODD_RESULT', 'returned 7'),
 ])
 def test_lies_about_the_elements_are_errors_of_that_leaf(mount, saved, liar, rules, lie, word):

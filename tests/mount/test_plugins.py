@@ -178,9 +178,9 @@ def liar(tmp_path_factory):
 
 @pytest.mark.feature('A14')
 @pytest.mark.parametrize('lie,word', [
-    ('OLD_ABI', 'version 77'), ('SHORT_PLUGIN', '8 bytes'), ('SHORT_LEAF', 'shorter'), ('NO_NAME', 'name'),
-    ('BAD_EXTENSION', 'extension'), ('OUR_EXTENSION', 'ours'), ('NO_DECODE', 'decoded'), ('NOTHING_AT_ALL', 'nothing'),
-    ('SHORT_ITEM', 'shorter'), ('ITEM_WITHOUT_DECODE', 'decoded'),
+    ('OLD_ABI', 'version 77'), ('SHORT_PLUGIN', '8 bytes'), ('SHORT_LEAF', 'too short'), ('NO_NAME', 'name'),
+    ('BAD_EXTENSION', 'extension'), ('OUR_EXTENSION', 'ours'), ('NO_DECODE', 'decode()'), ('NOTHING_AT_ALL', 'returned NULL'),
+    ('SHORT_ITEM', 'too short'), ('ITEM_WITHOUT_DECODE', 'decode()'),
 ])
 def test_a_broken_description_is_refused_before_mounting(run, liar, cases, lie, word):
     r = run('ls', '-o', liar(lie), cases('bare-scalar').path, ok=False)
@@ -196,9 +196,9 @@ def liar_item(path):
 
 
 @pytest.mark.parametrize('lie,word', [
-    ('WRONG_SIZE', 'announced'), ('HUGE_SIZE', 'limit'), ('GIVES_NOTHING', 'nothing'), ('GIVES_TWICE', 'more than one'),
-    ('FAILS', 'wrong phase'), ('FAILS_SILENTLY', 'did not say'), ('ODD_RESULT', '7'), ('TOO_MUCH', 'limit'),
-    ('NULL_BYTES', 'without'),
+    ('WRONG_SIZE', 'announced'), ('HUGE_SIZE', 'limit'), ('GIVES_NOTHING', 'no file'), ('GIVES_TWICE', 'more than one'),
+    ('FAILS', 'wrong phase'), ('FAILS_SILENTLY', 'without a message'), ('ODD_RESULT', '7'), ('TOO_MUCH', 'limit'),
+    ('NULL_BYTES', 'without a name'),
 ])
 def test_lies_while_reading_are_errors_of_that_leaf(mount, liar, tmp_path, lie, word):
     m = mount(liar_item(tmp_path / 'item'), liar(lie), allow_errors=True)
@@ -210,10 +210,10 @@ def test_lies_while_reading_are_errors_of_that_leaf(mount, liar, tmp_path, lie, 
 
 
 @pytest.mark.parametrize('lie,word', [
-    ('ESCAPES', 'name'), ('ABSOLUTE', 'name'), ('ENCODES_NOTHING', 'nothing'), ('REFUSES', 'Sunday'),
+    ('ESCAPES', 'name'), ('ABSOLUTE', 'name'), ('ENCODES_NOTHING', 'no file'), ('REFUSES', 'Sunday'),
     ('REFUSES_AT_THE_END', 'second thoughts'), ('TOO_MANY', 'files'), ('SAME_NAME', "'data'"),
-    ('FILE_AND_DIRECTORY', "'data"), ('EMPTY_NAME', 'name'), ('NO_FILE_NAME', 'without name'),
-    ('GIVES_AT_THE_END', 'none is asked for'),
+    ('FILE_AND_DIRECTORY', "'data"), ('EMPTY_NAME', 'name'), ('NO_FILE_NAME', 'without a name'),
+    ('GIVES_AT_THE_END', 'none was asked for'),
 ])
 def test_lies_while_writing_refuse_the_commit(mount, liar, tmp_path, lie, word):
     (tmp_path / 'root').mkdir()

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mean.c - a value function as a plugin: "value_fn": "mean()" of several float32 arrays of one
- * shape, as numpy.mean(numpy.stack(inputs), 0) has it. What averages the weights of several
- * checkpoints, or layers.
+ * mean.c - a value function as a plugin: "value_fn": "mean()".
+ *
+ * The mean of several float32 arrays of one shape, as numpy.mean(numpy.stack(inputs), 0) computes
+ * it. It can average the weights of several checkpoints, or of several layers.
  */
 #include <string.h>
 
 #include "handlers/plugin/leaf_plugin.h"
 
-#define PIECE 16384 /* elements in hand at once */
+#define PIECE 16384 /* elements in memory at once */
 
 static int mean_plan(const struct pytreefs_host *host, const char *args,
 		     const struct pytreefs_array *in, uint32_t n, struct pytreefs_array *ret)

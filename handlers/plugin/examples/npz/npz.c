@@ -2,8 +2,8 @@
 /*
  * npz.c - the custom leaf of Orbax's guide as a plugin: a MyState is one .npz file in a directory.
  *
- * The file in the mount is the stored one, so decoding and encoding look at it and pass it on: that
- * it is a zip archive with a directory at its end, whose members are .npy files.
+ * The file in the mount is the stored file, so decode() and encode() pass it on unchanged. They
+ * only check that it is a zip archive, with a directory at its end, whose members are .npy files.
  */
 #include <stdio.h>
 #include <string.h>
@@ -11,8 +11,8 @@
 #include "handlers/plugin/leaf_plugin.h"
 
 #define STORED "my_state.npz"
-#define END_SIZE 22   /* of the record at the end, without a comment */
-#define ENTRY_SIZE 46 /* of a directory entry, without its name */
+#define END_SIZE 22   /* bytes of the record at the end, without a comment */
+#define ENTRY_SIZE 46 /* bytes of a directory entry, without its name */
 
 static uint32_t le(const uint8_t *p, int n)
 {
@@ -29,8 +29,10 @@ static int bad(const struct pytreefs_host *host, const char *why)
 	return -1;
 }
 
-/* Calls each(arg, name, length of name) for every member; -1 when it is not an archive of .npy
- * files. */
+/*
+ * Call each(arg, name, length of name) for every member. Returns -1 when it is not an archive of
+ * .npy files.
+ */
 static int members(const struct pytreefs_host *host, const void *bytes, uint64_t n,
 		   int (*each)(void *arg, const uint8_t *name, uint32_t len), void *arg)
 {
@@ -109,7 +111,7 @@ static int add_name(void *arg, const uint8_t *name, uint32_t len)
 
 	if (len + 8 > sizeof(t->p) - t->n)
 		return -1;
-	/* Names that JSON would have to escape are of nobody's making. */
+	/* Refuse names that JSON would have to escape; numpy makes none. */
 	for (uint32_t i = 0; i < len; i++)
 		if (name[i] < ' ' || name[i] == '"' || name[i] == '\\' || name[i] > '~')
 			return -1;
