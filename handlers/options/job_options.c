@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * job_options.c - what is wrong with mesh=, active=, primary= and their like, whatever the number
- * of ranks.
+ * job_options.c - checks mesh=, active=, primary= and similar options, whatever the number of ranks
+ * is.
  */
 #include "handlers/options/job_options.h"
 
@@ -21,7 +21,7 @@ int job_mesh_parse(const char *text, unsigned *axis, unsigned *ret_n)
 
 		one = isdigit((unsigned char)*at) ? strtoul(at, &end, 10) : 0;
 		if (n == LIMIT_RANK || one == 0 || (*end && *end != 'x'))
-			return fail(-EINVAL, "mesh=%s: wanted are numbers as in '2x4'", text);
+			return fail(-EINVAL, "mesh=%s: it takes numbers as in '2x4'", text);
 		if (one > INT32_MAX || !mul_fits(product, one, &product) || product > INT32_MAX)
 			return fail(-EINVAL, "mesh=%s is too large", text);
 		axis[n] = (unsigned)one;
@@ -38,7 +38,7 @@ int job_scaling_parse(const char *text, double *ret)
 
 	if (*end || end == text || !(v > 0 && v <= 1))
 		return fail(-EINVAL,
-			    "broadcast_memory_scaling=%s: wanted is a number above 0 and at most 1",
+			    "broadcast_memory_scaling=%s: it takes a number above 0 and at most 1",
 			    text);
 	*ret = v;
 	return 0;
@@ -71,13 +71,13 @@ static int check_mesh(const struct options *o)
 	if (r < 0)
 		return r;
 	if (o->replica_axis_index >= n)
-		return fail(-EINVAL, "replica_axis_index=%llu: mesh=%s has %u %s, counted from 0",
+		return fail(-EINVAL, "replica_axis_index=%llu: mesh=%s has %u %s, numbered from 0",
 			    (unsigned long long)o->replica_axis_index, o->mesh ? o->mesh : "", n,
 			    n == 1 ? "axis" : "axes");
 	if (o->mesh && o->primary_replica_id >= axis[o->replica_axis_index])
 		return fail(
 			-EINVAL,
-			"primary_replica_id=%llu: axis %llu of mesh=%s has %u places, counted from 0",
+			"primary_replica_id=%llu: axis %llu of mesh=%s has %u positions, numbered from 0",
 			(unsigned long long)o->primary_replica_id,
 			(unsigned long long)o->replica_axis_index, o->mesh,
 			axis[o->replica_axis_index]);
@@ -91,11 +91,11 @@ int job_options_check(const struct options *o)
 	if (r < 0)
 		return r;
 	if (o->primary > INT32_MAX || o->primary_replica_id > INT32_MAX)
-		return fail(-EINVAL,
-			    "primary=%llu, primary_replica_id=%llu: no job has so many ranks",
-			    (unsigned long long)o->primary,
-			    (unsigned long long)o->primary_replica_id);
-	/* primary=0 is the default, too: then the first one that is active is it. */
+		return fail(
+			-EINVAL,
+			"primary=%llu, primary_replica_id=%llu: no job can have that many ranks",
+			(unsigned long long)o->primary, (unsigned long long)o->primary_replica_id);
+	/* primary=0 may be the default, which stands for the first active rank. */
 	if (o->active && o->primary &&
 	    collective_parse_active(o->active, INT32_MAX, NULL, (int)o->primary) == 0)
 		return fail(-EINVAL, "primary=%llu is not an active rank: active=%s",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * options.c - reading and printing the values of options, by the table of option_table.c.
+ * options.c - parses and prints the values of options, by the table in option_table.c.
  */
 #include "handlers/options/options.h"
 
@@ -22,7 +22,7 @@ static const void *place_const(const struct options *o, const struct option *opt
 	return (const char *)o + opt->at;
 }
 
-/* Half of what is free, within the container's limit: for "auto". */
+/* The size for "auto": half of the free memory, within the limit of the container. */
 static uint64_t auto_size(void)
 {
 	uint64_t avail = (uint64_t)sysconf(_SC_AVPHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE),
@@ -82,7 +82,7 @@ int option_parse_size(const char *text, uint64_t *ret)
 	return 0;
 }
 
-/* The place of value among words separated by '|', or -1. */
+/* The index of a value among words separated by '|', or -1. */
 static int word_index(const char *words, const char *value)
 {
 	int i = 0;
@@ -130,7 +130,7 @@ static int parse_dtype(const char *value, int *ret)
 	return 0;
 }
 
-/* "0:1", or the JSON of an xattr: "[0, 1]". */
+/* Parse "0:1", or "[0, 1]", the JSON of an xattr. */
 static int parse_axes(const char *value, struct axes *ret)
 {
 	struct axes a = { 0 };
@@ -160,8 +160,10 @@ const char *option_of_item(const char *name)
 	return NULL;
 }
 
-/* An item's path is one name: a pattern of two, "**" apart, matches what is inside of items and
- * nothing else. */
+/*
+ * The path of an item is one name. A pattern of two or more names, not counting "**", matches only
+ * leaves inside items.
+ */
 static bool matches_no_item(const char *glob)
 {
 	unsigned names = 0;
@@ -189,8 +191,7 @@ static int add_rule(struct options *o, const struct option *opt, const char *val
 	r = save_opts_set(&rule.opts, name, eq + 1);
 	rule.of_item = option_of_item(name);
 	if (r >= 0 && rule.of_item && matches_no_item(glob))
-		r = fail(-EINVAL,
-			 "%s is the same for all leaves of an item, and '%s' matches no item", name,
+		r = fail(-EINVAL, "%s applies to a whole item, and '%s' matches no item", name,
 			 glob);
 	if (r < 0)
 		return err_at(r, "rule '%s'", value);
@@ -208,12 +209,12 @@ static int add_rule(struct options *o, const struct option *opt, const char *val
 	return 0;
 }
 
-/* The file is read at once: who mounts should hear what is wrong with it. */
 const char *options_file(const struct options *o, size_t i)
 {
 	return o->transform ? transform_file(o->transform, i) : NULL;
 }
 
+/* The file is read at once, so that the user who mounts sees its errors. */
 static int set_transforms(struct options *o, const struct option *opt, const char *value)
 {
 	struct transform *t;
@@ -249,7 +250,7 @@ static int set_value(struct options *o, const struct option *opt, const char *va
 		return 0;
 	case OPTION_SIZE:
 		o->follows[opt - option_table] = !strcmp(value, "auto");
-		/* Only memory that is free can be measured by it. */
+		/* "auto" measures memory, so it is only for options that say so. */
 		if (!strcmp(value, "auto") && !strstr(opt->accepts, "auto"))
 			return bad_value(opt, value);
 		return option_parse_size(value, at) < 0 ? bad_value(opt, value) : 0;
@@ -258,7 +259,7 @@ static int set_value(struct options *o, const struct option *opt, const char *va
 		if (i < 0)
 			return fail(
 				-EINVAL,
-				"option '%s' does not accept '%s'; a rule or an xattr takes all or off",
+				"option '%s' does not accept '%s'; in a rule or an xattr it takes all or off",
 				opt->name, value);
 		*(bool *)at = i & 1;
 		return 0;
@@ -308,7 +309,7 @@ static int set_value(struct options *o, const struct option *opt, const char *va
 int options_init(struct options *o)
 {
 	_Static_assert(sizeof(enum shape) == sizeof(int) && sizeof(enum missing) == sizeof(int),
-		       "enums of the table are stored as int");
+		       "option_set() stores enums of the table as int");
 	*o = (struct options){ 0 };
 	for (size_t i = 0; i < option_count; i++) {
 		int r = option_table[i].fallback ?
@@ -322,7 +323,7 @@ int options_init(struct options *o)
 	return 0;
 }
 
-/* Words separated by commas, as after -o; ours only. */
+/* Parses comma-separated words, as after -o, and only options of this program. */
 int options_set_environment(struct options *o)
 {
 	const char *text = getenv("PYTREEFS_OPTIONS");
@@ -400,7 +401,7 @@ static int aggregate_rule(struct options *o, const char *glob)
 	return r < 0 ? r : add_rule(o, find_option("rule"), buf_str(&text));
 }
 
-/* Whether its name alone switches it on. */
+/* Whether the name alone switches the option on. */
 static bool may_stand_alone(const struct option *opt)
 {
 	return opt->kind == OPTION_BOOL ||
@@ -419,11 +420,11 @@ int option_set(struct options *o, const char *text, bool known_only)
 
 		if (strcmp(opt->name, name))
 			continue;
-		/* One that is refused takes no value, and says why. */
+		/* A refused option needs no value; its message gives the reason. */
 		if (!eq && !may_stand_alone(opt) && opt->kind != OPTION_REFUSED)
 			return fail(-EINVAL, "option '%s' needs a value: %s", name, opt->accepts);
 		o->from[i] = o->setting_from;
-		/* A pattern is a rule with another name. */
+		/* aggregate=GLOB is a short form of a rule. */
 		if (opt->kind == OPTION_AGGREGATE && word_index("off|all|false|on", eq + 1) < 0)
 			return aggregate_rule(o, eq + 1);
 		if (opt->scoped)
@@ -571,7 +572,7 @@ enum dtype save_opts_dtype(const struct save_opts *s, enum dtype from)
 
 	if (to == DTYPE_UNKNOWN || from == DTYPE_UNKNOWN || s->dtype_is_scoped)
 		return to == DTYPE_UNKNOWN ? from : to;
-	/* Steps, counters, masks and indices beside the weights: bfloat16 makes 70144 of 70001. */
+	/* bfloat16 would turn 70001 into 70144: steps, counters, masks and indices are not cast. */
 	return dtype_info(to)->kind == DTYPE_KIND_FLOAT &&
 			       dtype_info(from)->kind != DTYPE_KIND_FLOAT ?
 		       from :

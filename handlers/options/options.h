@@ -2,8 +2,8 @@
 /*
  * options.h - every option of a mount, in one table.
  *
- * The table gives parsing, --help, the man page, docs/options.md and
- * `.pytreefs/config`. An option that is not in it does not exist.
+ * Parsing, --help, the man page, docs/options.md and `.pytreefs/config` all use the table. struct
+ * options does not change once the mount has started, so any thread may read it.
  */
 #ifndef PYTREEFS_OPTIONS_H
 #define PYTREEFS_OPTIONS_H
@@ -15,15 +15,16 @@
 #include "handlers/transform/transform.h"
 
 /*
- * How leaves are saved: for the whole mount (-o), for names by pattern (rule=), or by an xattr
- * user.pytree.save.NAME for a subtree of a draft. Plain data.
+ * How leaves are saved. The options come from -o for the whole mount, from rule= for names that
+ * match a pattern, and from xattrs user.pytree.save.NAME for a subtree of a draft. A plain struct
+ * that may be copied.
  */
 struct save_opts {
-	uint64_t given; /* bit per option, in the table's order of scoped ones: set here */
+	uint64_t given; /* one bit per scoped option, in the order of the table: set here */
 	/* Of a leaf. */
-	int dtype;                /* enum dtype to cast to; DTYPE_UNKNOWN: as it comes */
-	bool dtype_is_scoped;     /* a rule or an xattr says so, and not only the mount */
-	uint64_t chunk_byte_size; /* 0: our own choice */
+	int dtype;                /* enum dtype to cast to; DTYPE_UNKNOWN: no cast */
+	bool dtype_is_scoped;     /* a rule or an xattr set it, not only the mount */
+	uint64_t chunk_byte_size; /* 0: chosen by pytreefs */
 	struct axes {
 		unsigned n;
 		unsigned axis[LIMIT_RANK];
@@ -41,54 +42,54 @@ struct save_opts {
 
 /* rule=GLOB:NAME=VALUE */
 struct save_rule {
-	char *text; /* as it was given */
+	char *text; /* as the user gave it */
 	char *glob;
-	const char *of_item; /* the option's name when it is one of a whole item; else NULL */
+	const char *of_item; /* name of the option when it applies to a whole item; else NULL */
 	struct save_opts opts;
 };
 
-/* Where a value comes from. */
+/* The source of a value. */
 enum option_from { OPTION_FROM_DEFAULT, OPTION_FROM_MOUNT, OPTION_FROM_ENVIRONMENT };
 
 /* How a request reader waits during a burst of small requests (fs/request_reader.h). */
 enum busy_poll {
 	BUSY_POLL_OFF,
-	BUSY_POLL_ON,    /* poll: costs processor time of this process only */
-	BUSY_POLL_AWAKE, /* poll, and keep all processors of the machine from sleeping */
+	BUSY_POLL_ON,    /* poll: uses processor time of this process only */
+	BUSY_POLL_AWAKE, /* poll, and keep all processors of the machine awake */
 };
 
-/* When what is read of a file goes past the kernel's page cache (fs/direct.h). */
+/* When reads bypass the kernel's page cache (fs/direct.h). */
 enum direct_io { DIRECT_IO_AUTO, DIRECT_IO_ON, DIRECT_IO_OFF };
 
-#define OPTIONS_MAX 128 /* of the table */
+#define OPTIONS_MAX 128 /* limit for the table */
 
 struct options {
 	struct save_opts save;
-	struct save_rule *rules; /* in the order given: later ones win */
+	struct save_rule *rules; /* in the order given; a later one overrides earlier ones */
 	size_t n_rules;
 	/* Drafts and commits. */
 	uint64_t commit_timeout; /* seconds */
 	bool verify_commit;
 	char *on_commit;
 	char *priority;
-	uint64_t mode; /* of directories; 0: 0777 under the umask */
+	uint64_t mode; /* permissions of directories; 0: 0777 under the umask */
 	bool allow_delete;
-	bool nonempty; /* mount over files, or over another mount */
+	bool nonempty; /* allow a mount over files, or over another mount */
 	char *todelete;
 	char *json_filename, *proto_filename;
-	/* Which steps and files are shown. */
+	/* Steps and files that are shown. */
 	enum shape shape;
 	bool show_tmp;
 	enum missing missing;
 	enum atomicity atomicity;
 	char *aggregate_filename;
-	const char *safetensors; /* no option, borrowed: ckpt_opts has it */
+	const char *safetensors; /* not an option: ckpt_opts sets it; borrowed */
 	char *safetensors_separator;
 	int restore_dtype; /* enum dtype; DTYPE_UNKNOWN: as stored */
 	bool pad_truncate;
 	char *transforms;
-	struct transform *transform; /* what is in that file; NULL: none */
-	bool override;               /* with handlers: see plugin_rules() */
+	struct transform *transform; /* parsed from the file `transforms`; NULL: none */
+	bool override;               /* effect on `handlers`: see leaf_types_allow() */
 	enum { HANDLERS_ALL, HANDLERS_NONE } handlers;
 	/* Memory and I/O. */
 	uint64_t cache, read_budget, write_budget;
@@ -96,7 +97,7 @@ struct options {
 	uint64_t spill_limit;
 	char *io;
 	uint64_t threads, connections;
-	/* Of a bucket; NULL: what the environment says. */
+	/* Access to a bucket; NULL: from the environment. */
 	char *endpoint, *region;
 	enum url_addressing addressing;
 	bool anonymous;
@@ -106,7 +107,7 @@ struct options {
 	bool direct_mmap, keep_written;
 	enum busy_poll busy_poll;
 	uint64_t max_read;
-	uint64_t poll; /* milliseconds between looks where inotify does not work */
+	uint64_t poll; /* milliseconds between scans where inotify does not work */
 	/* Many processes. */
 	uint64_t primary; /* rank */
 	char *active;     /* ranks: "0-3:6"; NULL: all */
@@ -123,10 +124,10 @@ struct options {
 	char *log;
 	char *trace;
 	bool pinned_host_transfer;
-	/* By position in the table. */
+	/* Sources of values, by position in the table. */
 	unsigned char from[OPTIONS_MAX], setting_from;
-	bool follows[OPTIONS_MAX]; /* a size that is "auto": options_auto_size() has its value of
-				      the moment */
+	/* a size that was given as "auto": options_auto_size() returns its present value */
+	bool follows[OPTIONS_MAX];
 };
 
 enum option_kind {
@@ -150,59 +151,70 @@ enum option_kind {
 struct option {
 	const char *name;
 	enum option_kind kind;
-	size_t at;                           /* offset in struct options */
-	const char *fallback;                /* default, as text; NULL for TEXT: unset */
-	const char *accepts;                 /* "64M, 1G" or the enum's words "auto|error|zero" */
-	const char *help;                    /* one sentence */
-	bool scoped;                         /* in save_opts: also by rule and xattr */
-	bool of_item;                        /* scoped, and the same for all leaves of an item */
-	bool (*is_valid)(const char *value); /* of TEXT; NULL: any text is */
+	size_t at; /* offset of the member in struct options */
+	/* default value as text; NULL for OPTION_TEXT: unset */
+	const char *fallback;
+	/* accepted values, as "64M, 1G" or the words of an enum: "auto|error|zero" */
+	const char *accepts;
+	const char *help; /* one sentence */
+	/* a member of save_opts: also settable by rule= and xattr */
+	bool scoped;
+	bool of_item;                        /* scoped, and equal for all leaves of an item */
+	bool (*is_valid)(const char *value); /* for OPTION_TEXT; NULL: any text is valid */
 };
 
 extern const struct option option_table[];
 extern const size_t option_count;
 
-/* All defaults. Release with options_release(). */
+/* Set all options to their defaults. Release with options_release(). */
 int options_init(struct options *o);
 void options_release(struct options *o);
-/* The i-th file, absolute, that is read not now but when a leaf is (of transforms=); NULL after the
- * last. Borrowed. */
+/*
+ * The absolute path of the i-th file that is read only when a leaf is (.npy files of transforms=);
+ * NULL after the last. Borrowed.
+ */
 const char *options_file(const struct options *o, size_t i);
 /*
- * "name=value", or "name" for what can be "on". -EINVAL names the option and what it accepts, or
- * the nearest name for an unknown one. -ENOENT, quietly, when known_only and the name is not ours.
+ * Set an option from "name=value", or from "name" when it accepts "on". -EINVAL: the message names
+ * the option and the accepted values, or, for an unknown name, the nearest known one. With
+ * known_only, an unknown name is -ENOENT without a message.
  */
 int option_set(struct options *o, const char *text, bool known_only);
-/* The value in force as text. */
+/* Append the present value as text. */
 int option_print(const struct options *o, const struct option *opt, struct buf *ret);
-/* Sizes that are "auto", by the memory that is free now: true when there are any. */
+/*
+ * Set *ret to the present value of a size that is "auto", computed from the memory that is free
+ * now. Returns false when the option of that name is not "auto".
+ */
 bool options_auto_size(const struct options *o, const char *name, uint64_t *ret);
-/* Where the value in force comes from: "default", "mount", "environment". */
+/* The source of the present value: "default", "mount", "environment". */
 const char *option_from_text(const struct options *o, const struct option *opt);
-/* Whether somebody gave it. */
+/* Whether the user gave the option. */
 bool options_given(const struct options *o, const char *name);
-/* Parse PYTREEFS_OPTIONS: defaults of the user's, which -o overrides. */
+/* Set options from PYTREEFS_OPTIONS, the user's defaults, which -o overrides. */
 int options_set_environment(struct options *o);
 
-/* The scoped option of that name when it is the same for all leaves of an item: its name; else
- * NULL. */
+/* Returns the name of a scoped option if it is equal for all leaves of an item, else NULL. */
 const char *option_of_item(const char *name);
-/* One scoped option by name. -EINVAL as option_set(). */
+/* Set one scoped option by name. -EINVAL as in option_set(). */
 int save_opts_set(struct save_opts *s, const char *name, const char *value);
-/* What `over` gives replaces what base has. */
+/* Overwrite base with the options that are set in `over`. */
 void save_opts_merge(struct save_opts *base, const struct save_opts *over);
-/* Whether an option of leaves and items was set, by whomever. */
+/* Whether a scoped option was set, by any source. */
 bool save_opts_given(const struct save_opts *s, const char *name);
 /*
- * The dtype in which elements of that dtype are stored. A floating dtype= of the whole mount is for
- * floating leaves; a rule or an xattr casts whatever it is of, as Orbax's SaveArgs.dtype does.
+ * The dtype in which elements of dtype `from` are stored. A floating dtype= of the whole mount
+ * applies to floating leaves only; one of a rule or an xattr applies to every leaf that it selects,
+ * as Orbax's SaveArgs.dtype does.
  */
 enum dtype save_opts_dtype(const struct save_opts *s, enum dtype from);
-/* The mount's options and the rules that choose a path below the step ("default/params/w"): skip as
- * in glob_selects(). */
+/*
+ * Set ret to the options of the mount and of the rules that match a path below the step
+ * ("default/params/w"). skip: as in glob_selects().
+ */
 void save_opts_for(const struct options *o, struct span path, unsigned skip, struct save_opts *ret);
 
-/* "64M", "1G", "1024": bytes. */
+/* Parse a number of bytes: "64M", "1G", "1024". */
 int option_parse_size(const char *text, uint64_t *ret);
 
 #endif

@@ -316,7 +316,7 @@ def test_unknown_options_that_are_near_to_nothing(run, cases, wrong):
 @pytest.mark.parametrize('given', ['pathways', 'pathways=on'])
 def test_a_refused_option_says_why(run, cases, given):
     r = run('ls', '-o', given, cases('bare-scalar').path, ok=False)
-    assert r.returncode == 2 and 'refused: it means something only to a Pathways runtime' in r.stderr
+    assert r.returncode == 2 and 'refused: it applies only to a Pathways runtime' in r.stderr
 
 
 def test_flags_of_fstab(mount, root):
@@ -348,8 +348,8 @@ def test_options_of_jobs_are_checked_without_one(program, run, cases, tmp_path, 
 
 
 @pytest.mark.parametrize('wrong,said', [
-    ('mesh=2x4,replica_axis_index=2', 'mesh=2x4 has 2 axes'), ('mesh=2x4,primary_replica_id=2', 'mesh=2x4 has 2 places'),
-    ('mesh=2x4,replica_axis_index=1,primary_replica_id=4', 'has 4 places'), ('replica_axis_index=1', 'has 1 axis'),
+    ('mesh=2x4,replica_axis_index=2', 'mesh=2x4 has 2 axes'), ('mesh=2x4,primary_replica_id=2', 'mesh=2x4 has 2 positions'),
+    ('mesh=2x4,replica_axis_index=1,primary_replica_id=4', 'has 4 positions'), ('replica_axis_index=1', 'has 1 axis'),
     ('active=1-2,primary=3', 'primary=3 is not an active rank'), ('primary=4294967296', 'no job')])
 def test_options_of_jobs_that_do_not_fit_each_other(program, run, cases, tmp_path, wrong, said):
     r = run('ls', '-o', wrong, cases('bare-scalar').path, ok=False)

@@ -132,9 +132,9 @@ OF_ITEMS = ['ocdbt=off', 'zarr=3', 'target_data_file_size=1M', 'rich_types=on', 
 def test_options_of_items_are_not_for_leaves(mount, root, option):
     """What all leaves of an item share: a rule for leaves is refused, or, when its pattern could mean an item, told."""
     name = option.split('=')[0]
-    assert re.search(rf'`{name}`.*of a whole item', (DOCS / 'options.md').read_text())
+    assert re.search(rf'`{name}`.*applies to a whole item', (DOCS / 'options.md').read_text())
     for glob in ('default/w', '**/deep/*', 'state/**/w'):
-        with pytest.raises(mounts.MountError, match=f"{name} is the same for all leaves of an item, and '{re.escape(glob)}'"):
+        with pytest.raises(mounts.MountError, match=f"{name} applies to a whole item, and '{re.escape(glob)}'"):
             mount(root, f'rule={glob}:{option}')
     for step, glob in enumerate(['**/w', 'w', '**', 'default', 'default/**', '*'], 1):
         m = mount(root, f'rule={glob}:{option}', 'leaf_type=jax.Array')

@@ -195,9 +195,8 @@ static const struct {
 	{ "rule=a:b", "option 'rule' does not accept 'a:b'" },
 	{ "rule=a:cache=1M", "rule 'a:cache=1M': 'cache' is not an option of leaves and items" },
 	{ "rule=a:dtype=x", "rule 'a:dtype=x': option 'dtype' does not accept 'x'" },
-	{ "rule=a/b:zarr=3",
-	  "zarr is the same for all leaves of an item, and 'a/b' matches no item" },
-	{ "rule=a:aggregate=b", "a rule or an xattr takes all or off" },
+	{ "rule=a/b:zarr=3", "zarr applies to a whole item, and 'a/b' matches no item" },
+	{ "rule=a:aggregate=b", "in a rule or an xattr it takes all or off" },
 	{ "transforms=/does/not/exist.json", "option 'transforms'" },
 	{ "plugin=/does/not/exist.so", "/does/not/exist.so" },
 };
@@ -325,12 +324,12 @@ static const struct {
 	{ { "active=2-3", "primary=2" }, NULL },
 	{ { "active=2-3", "primary=0" }, NULL }, /* the default: the first that is active */
 	{ { "mesh=2x4", "replica_axis_index=2" },
-	  "replica_axis_index=2: mesh=2x4 has 2 axes, counted from 0" },
-	{ { "replica_axis_index=1" }, "has 1 axis, counted from 0" },
+	  "replica_axis_index=2: mesh=2x4 has 2 axes, numbered from 0" },
+	{ { "replica_axis_index=1" }, "has 1 axis, numbered from 0" },
 	{ { "mesh=2x4", "primary_replica_id=2" },
-	  "primary_replica_id=2: axis 0 of mesh=2x4 has 2 places" },
+	  "primary_replica_id=2: axis 0 of mesh=2x4 has 2 positions" },
 	{ { "primary=4294967296" },
-	  "primary=4294967296, primary_replica_id=0: no job has so many" },
+	  "primary=4294967296, primary_replica_id=0: no job can have that many ranks" },
 	{ { "active=2-3", "primary=1" }, "primary=1 is not an active rank: active=2-3" },
 };
 
