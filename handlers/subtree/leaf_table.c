@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * leaf_table.c - describe all leaves of a subtree, in parallel.
+ * leaf_table.c - makes the table of all leaves of a subtree, in parallel.
  *
- * What they are printed as is leaf_table_json.c's and leaf_table_html.c's.
+ * leaf_table_json.c and leaf_table_html.c print it.
  */
 #include "handlers/leaf/leaf.h"
 #include "handlers/subtree/leaf_table.h"
 
 #include "core/base/err.h"
 
-#define SLICE 128 /* leaves that one task describes */
+#define SLICE 128 /* leaves per task */
 
 struct leaf_table_slice {
 	struct arena arena;
@@ -17,7 +17,7 @@ struct leaf_table_slice {
 	unsigned flags;
 	struct leaf_info *leaf;
 	size_t n;
-	const char *codecs; /* of the leaf before: mostly the same again */
+	const char *codecs; /* of the previous leaf, since leaves mostly have the same codecs */
 };
 
 void leaf_table_sums(const struct leaf_table *s, struct leaf_table_sums *ret)
@@ -107,7 +107,7 @@ static int describe_value(struct leaf_table_slice *s, struct item *item, struct 
 	if (v.kind == VALUE_ARRAY)
 		r = describe_array(s, item, v.array, f);
 	if (v.kind == VALUE_TEXT || v.kind == VALUE_FILE) {
-		/* In a file that has no checksum. */
+		/* Texts are stored in a file without a checksum. */
 		f->bytes = f->stored = f->unsummed = v.text.n;
 		if (s->flags & LEAF_TABLE_TEXTS) {
 			f->text = span_of(arena_dup(&s->arena, buf_span(&v.text)), v.text.n);
@@ -125,13 +125,13 @@ static int describe(struct leaf_table_slice *s, struct leaf_info *f)
 	int r;
 
 	if (!leaf_type_of(f->leaf)) {
-		f->why = "a type that no handler knows";
+		f->why = "no leaf type takes its type string";
 		return 0;
 	}
 	r = describe_value(s, s->subtree->part[f->part].item, f);
 	if (r >= 0 || r == -ENOMEM)
 		return r;
-	/* Its neighbours can still be described. */
+	/* One broken leaf does not prevent a description of the others. */
 	f->error = r;
 	f->why = arena_str(&s->arena, err_text(r));
 	err_clear();

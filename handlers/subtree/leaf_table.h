@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * leaf_table.h - what is known of every leaf of a subtree without reading its data.
+ * leaf_table.h - a table of all leaves of a subtree, made without reading their data.
  *
- * Leaves are opened by all threads of the pool. A leaf that cannot be opened is described by the
- * reason.
+ * All threads of the pool open leaves. The entry of a leaf that cannot be opened has the reason
+ * instead. Strings, shapes and chunks in the table live as long as it does.
  */
 #ifndef PYTREEFS_LEAF_TABLE_H
 #define PYTREEFS_LEAF_TABLE_H
@@ -16,14 +16,15 @@ struct leaf_info {
 	uint32_t part;
 	bool is_scalar;
 	uint8_t rank;
-	enum value_kind kind; /* VALUE_UNKNOWN: why says what is wrong */
-	enum dtype dtype;     /* of VALUE_ARRAY, with what follows */
+	enum value_kind kind; /* VALUE_UNKNOWN: see `why` */
+	enum dtype dtype;     /* for VALUE_ARRAY, like rank, shape, chunk and codecs */
 	const uint64_t *shape, *chunk;
 	const char *codecs;     /* JSON */
-	uint64_t bytes, stored; /* of a text, too */
-	uint64_t unsummed;      /* of stored: no checksum covers them; when it was asked for */
-	struct span text;       /* of VALUE_TEXT, when it was asked for */
-	int error;              /* negative errno; 0 also for a leaf without a handler */
+	uint64_t bytes, stored; /* size of the value, and of its stored form; also for a text */
+	/* stored bytes that no checksum covers; only with LEAF_TABLE_SUMS */
+	uint64_t unsummed;
+	struct span text; /* for VALUE_TEXT; only with LEAF_TABLE_TEXTS */
+	int error;        /* negative errno; 0 also for a leaf whose type is unknown */
 	const char *why;
 };
 
@@ -35,35 +36,37 @@ enum leaf_table_flags {
 
 struct leaf_table {
 	const struct subtree *subtree; /* borrowed */
-	struct leaf_info *leaf;        /* in the order of parts and trees */
+	struct leaf_info *leaf;        /* in the order of parts, then of the tree */
 	size_t n;
-	struct leaf_table_slice *slice; /* private: memory of the infos */
+	struct leaf_table_slice *slice; /* private: the memory of the entries */
 	size_t n_slices;
-	struct arena arena; /* private: of both tables */
+	struct arena arena; /* private: memory of these arrays */
 };
 
 int leaf_table_make(const struct subtree *st, unsigned flags, struct leaf_table *ret);
-/* What a survey with SURVEY_STORED and SURVEY_SUMS says in all: leaves and stored bytes with a
- * checksum and without. */
+/*
+ * Sums over a table made with LEAF_TABLE_STORED and LEAF_TABLE_SUMS: leaves and stored bytes with a
+ * checksum, and without one (bare).
+ */
 struct leaf_table_sums {
 	uint64_t leaves, bytes, bare_leaves, bare_bytes;
-	uint64_t unopened_leaves; /* neither is known of them */
+	uint64_t unopened_leaves; /* could not be opened, so they count for neither */
 };
 void leaf_table_sums(const struct leaf_table *s, struct leaf_table_sums *ret);
 void leaf_table_release(struct leaf_table *s);
 #define auto_leaf_table __attribute__((cleanup(leaf_table_release))) struct leaf_table
 
 /*
- * The subtree as one JSON document: structure, kinds, dtypes, shapes, sizes; one line per entry.
- * name is that of the whole. more (may be NULL) adds members to a leaf's object, each with ", " in
- * front. -EFBIG: longer than LIMIT_VIEW_TEXT.
+ * Append the table as one JSON document with a line per entry: structure, kinds, dtypes, shapes,
+ * sizes. `name` is the name of the whole. `more` may add members to a leaf's object, each with ", "
+ * before it; it may be NULL. -EFBIG: the document is longer than LIMIT_VIEW_TEXT.
  */
 typedef int leaf_table_more_fn(void *arg, const struct leaf_info *leaf, struct buf *out);
 int leaf_table_json(const struct leaf_table *s, const char *name, leaf_table_more_fn *more,
 		    void *arg, struct buf *ret);
-/* A page of ours with a title and a document in the places of its markers. */
+/* Append an HTML page of the program, with a title and a document in place of the markers. */
 int leaf_table_page(struct span page, const char *title, struct span document, struct buf *ret);
-/* The same in a page for browsers that needs nothing else. */
+/* Append the document in an HTML page that needs no other file. */
 int leaf_table_html(const struct leaf_table *s, const char *name, leaf_table_more_fn *more,
 		    void *arg, struct buf *ret);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * leaf_table_html.c - a described subtree as a page that a browser opens without any other file.
+ * leaf_table_html.c - the table of leaves as a page that a browser opens without any other file.
  *
- * The page is handlers/subtree/page.html, put into the program by the build; the document
- * of leaf_table_json.c takes the place of its marker.
+ * The build compiles handlers/subtree/page.html into the program; the document of leaf_table_json.c
+ * replaces its marker.
  */
 #include "core/base/err.h"
 #include "core/base/json.h"
@@ -16,7 +16,9 @@ extern const size_t report_page_size;
 #define TITLE "@@TITLE@@"
 #define SOURCE "@@SOURCE@@"
 
-/* Inside a script element nothing but "<" could end it or mean anything. */
+/*
+ * Escape "<", which is the only character that could end a script element or have a meaning in it.
+ */
 static int put_script(struct buf *out, struct span json)
 {
 	int r = buf_reserve(out, json.n + json.n / 16);
@@ -46,7 +48,9 @@ static int put_escaped(struct buf *out, const char *text)
 	return r;
 }
 
-/* The page up to a marker, which must be there: the page is our own. */
+/*
+ * Append the page up to a marker. A missing marker is a bug, since the page is part of the program.
+ */
 static int put_until(struct buf *out, struct span *page, const char *marker)
 {
 	const uint8_t *at = memmem(page->p, page->n, marker, strlen(marker));
@@ -59,7 +63,7 @@ static int put_until(struct buf *out, struct span *page, const char *marker)
 	return buf_add(out, at - n, n);
 }
 
-/* Where the subtree is on this machine; nothing when no item of it can be opened. */
+/* Append the path of the subtree on this machine; nothing when none of its items can be opened. */
 static int put_path(const struct subtree *st, struct buf *out)
 {
 	const struct subtree_part *part = NULL;
@@ -74,7 +78,7 @@ static int put_path(const struct subtree *st, struct buf *out)
 	source = realpath(part->item->ckpt->source->path, NULL);
 	r = buf_add_str(out, source ? source : part->item->ckpt->source->path);
 	item = span_str(part->item->path);
-	/* Of a step: without the item. */
+	/* For a step, remove the name of the item. */
 	item.n -= MIN(item.n, strlen(part->path));
 	while (item.n && item.p[item.n - 1] == '/')
 		item.n--;
@@ -85,7 +89,7 @@ static int put_path(const struct subtree *st, struct buf *out)
 	return r >= 0 && part->tree->parent ? tree_path(part->tree, out) : r;
 }
 
-/* {"path": ..., "time": ...}: what is not of the checkpoint but of this copy of it. */
+/* Append {"path": ..., "time": ...}: facts about this copy of the checkpoint. */
 static int put_source(const struct subtree *st, struct buf *out)
 {
 	auto_buf path = { .metered = true }, json = { .metered = true };

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * leaf_table_json.c - a described subtree as one JSON document.
+ * leaf_table_json.c - the table of leaves as one JSON document.
  *
- * Containers are objects with "entries", leaves are objects with their dtype,
- * shape and sizes; each stands on a line of its own. Sums stand in front of what
- * they sum up, so they are made first.
+ * Containers are objects with "entries"; leaves are objects with their dtype, shape and sizes; each
+ * is on a line of its own. Sums are printed before the entries that they cover, so they are
+ * computed first.
  */
 #include "core/base/err.h"
 #include "core/base/json.h"
@@ -16,8 +16,8 @@ struct printing {
 	void *arg;
 	struct buf *out;
 	const struct subtree_part *part;
-	size_t at, end; /* next leaf to print, and end of the part's */
-	/* Sums of the leaves before each one. */
+	size_t at, end; /* the next leaf to print, and the end of the part */
+	/* prefix sums over the leaves */
 	uint64_t *leaves, *bytes, *stored;
 };
 
@@ -54,8 +54,10 @@ static int put_text(struct printing *p, const char *name, struct span text)
 	return r < 0 ? r : json_put_str(p->out, text, JSON_COMPACT);
 }
 
-/* JSON of the checkpoint's own, which need not be what a strict reader takes; nothing when it is
- * not JSON. */
+/*
+ * Append JSON that the checkpoint has, if it parses. It is printed anew, since a strict reader
+ * might refuse its spelling.
+ */
 static int put_json(struct printing *p, const char *name, struct span json)
 {
 	auto_json doc = { 0 };
@@ -86,13 +88,13 @@ static int put_sums(struct printing *p, size_t from, size_t to)
 			(unsigned long long)(p->stored[to] - p->stored[from]));
 }
 
-/* {"name": ..., "key": ..., "kind": ... */
+/* Append {"name": ..., "key": ..., "kind": ... */
 static int begin(struct printing *p, struct span name, const struct span *key, const char *kind)
 {
 	int r = buf_add_str(p->out, "{\"name\": ");
 
 	if (p->out->n > LIMIT_VIEW_TEXT)
-		return fail(-EFBIG, "a description of more than %llu bytes",
+		return fail(-EFBIG, "the description has more than %llu bytes",
 			    (unsigned long long)LIMIT_VIEW_TEXT);
 	if (r >= 0)
 		r = json_put_str(p->out, name, JSON_COMPACT);
@@ -145,7 +147,7 @@ static int put_leaf(struct printing *p, const struct leaf_info *f, struct span n
 	return r < 0 ? r : buf_add_byte(p->out, '}');
 }
 
-/* What is stored where, of the top of an item. */
+/* Append how an item is stored. */
 static int put_item(struct printing *p, const struct item *item)
 {
 	int r = buf_addf(p->out, ", \"store\": \"%s\"",
@@ -175,7 +177,7 @@ static size_t leaves_before(const struct printing *p, uint32_t id)
 	return lo;
 }
 
-/* Depth is bounded by LIMIT_TREE_DEPTH. */
+/* The recursion is as deep as the tree, at most LIMIT_TREE_DEPTH. */
 static int put_node(struct printing *p, const struct tree_node *t, struct span name)
 {
 	bool whole_item = t == p->part->item->tree->root;

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * safetensors_lost.c - what of a tree a safetensors file does not carry, for the log: leaving it
- * and coming back.
+ * safetensors_lost.c - describes the parts of a tree that a safetensors file cannot hold.
  *
  * The format has names and tensors. None is left out, strings go into `__metadata__`, lists and
- * tuples become names with numbers, and a key with the separator in it cannot be distinguished from
- * two keys.
+ * tuples become names with numbers, and a key that contains the separator reads as two keys.
  */
 #include "handlers/subtree/safetensors_lost.h"
 
@@ -13,9 +11,9 @@
 #include "core/base/json.h"
 #include "core/base/log.h"
 
-#define NAMED_MAX 3 /* of each kind, for the message */
+#define NAMED_MAX 3 /* examples of each kind in the message */
 
-/* One kind of what is lost. */
+/* One kind of loss, with examples. */
 struct loss {
 	unsigned n;
 	struct buf names;
@@ -30,7 +28,7 @@ static int lose(struct loss *l, struct span path)
 	return r;
 }
 
-/* "2 strings ('a', 'b') in __metadata__"; nothing after a failure. */
+/* Append "2 strings ('a', 'b') in __metadata__". Does nothing after a failure, which it returns. */
 static int say(int r, struct buf *out, struct loss *l, const char *one, const char *many,
 	       const char *what)
 {
@@ -81,13 +79,13 @@ int safetensors_lost_out(const struct subtree *st, const char *separator, struct
 	r = say(r, ret, &none, "None", "None", "left out");
 	r = say(r, ret, &empty, "empty container", "empty containers", "left out");
 	r = say(r, ret, &string, "string", "strings", "in __metadata__");
-	r = say(r, ret, &sequence, "list, tuple or the like", "lists, tuples and the like",
-		"as names with numbers or fields");
-	r = say(r, ret, &key, "key", "keys", "holding the separator itself");
+	r = say(r, ret, &sequence, "list, tuple or similar container",
+		"lists, tuples and similar containers", "as names of their positions or fields");
+	r = say(r, ret, &key, "key", "keys", "containing the separator");
 	return r;
 }
 
-/* Whether the children are called 0 to n - 1, in whatever order. */
+/* Whether the children's keys are the numbers 0 to n - 1, in any order. */
 static bool looks_like_list(const struct tree_node *dir)
 {
 	uint64_t sum = 0;
@@ -105,7 +103,7 @@ static bool looks_like_list(const struct tree_node *dir)
 			return false;
 		sum += v;
 	}
-	/* The keys are different, so the sum tells. */
+	/* The keys are distinct numbers, so the sum decides. */
 	return n && sum == (uint64_t)n * (n - 1) / 2;
 }
 
@@ -138,9 +136,9 @@ int safetensors_lost_in(const struct tree_node *top, const struct safetensors *f
 		if (has_separator(file->tensor[i].name, separator))
 			r = lose(&split, file->tensor[i].name);
 	r = say(r, ret, &string, "text", "texts",
-		"of __metadata__ became custom metadata, and no strings of the tree");
+		"of __metadata__ became custom metadata, not strings of the tree");
 	r = say(r, ret, &list, "container", "containers",
-		"with the keys 0, 1, ... became dicts, and no lists");
+		"with the keys 0, 1, ... became dicts, not lists");
 	r = say(r, ret, &split, "name", "names", "with the separator became nested dicts");
 	return r;
 }

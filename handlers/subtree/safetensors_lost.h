@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * safetensors_lost.h - what of a tree a safetensors file does not carry, in words for the log.
+ * safetensors_lost.h - describes, for the log, the parts of a tree that a safetensors file cannot
+ * hold.
  */
 #ifndef PYTREEFS_SAFETENSORS_LOST_H
 #define PYTREEFS_SAFETENSORS_LOST_H
@@ -8,12 +9,14 @@
 #include "handlers/format/safetensors.h"
 #include "handlers/subtree/subtree.h"
 
-/* Of a view: what of the subtree is not in it, or not as it was. Appended to ret; nothing when all
- * is. */
+/*
+ * For a file that shows a subtree: append the parts that are missing from it, or changed. Appends
+ * nothing when the file holds everything.
+ */
 int safetensors_lost_out(const struct subtree *st, const char *separator, struct buf *ret);
 /*
- * Of a file that fills a draft: what its names and texts became below top, whose tree is not
- * finished, and need not have been.
+ * For a file that fills a draft: append the names and texts that became something else below `top`,
+ * whose tree may be incomplete.
  */
 int safetensors_lost_in(const struct tree_node *top, const struct safetensors *file,
 			const char *separator, struct buf *ret);

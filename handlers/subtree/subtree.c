@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * subtree.c - the list of PyTrees below a name, and the names of what is in them.
+ * subtree.c - the list of PyTrees below a name, and the names of their leaves.
  */
 #include "handlers/subtree/subtree.h"
 
@@ -22,7 +22,7 @@ void subtree_release(struct subtree *st)
 	*st = (struct subtree){ 0 };
 }
 
-/* A part at the end, its strings copied. */
+/* Append a part; its strings are copied. */
 static int add_part(struct subtree *st, enum part_kind kind, const char *path, const char *source,
 		    struct subtree_part **ret)
 {
@@ -98,7 +98,7 @@ int subtree_of_item(struct item *item, const char *path, struct subtree *ret)
 
 uint32_t subtree_end(const struct tree_node *t)
 {
-	/* Depth first: the last one below is the last child's last child's ... */
+	/* Ids are depth first, so the last one is that of the last child's last child and so on. */
 	while (t->kind != TREE_LEAF && t->n_children)
 		t = t->children[t->n_children - 1];
 	return t->id + 1;
@@ -110,7 +110,10 @@ bool subtree_is_leaf(const struct tree_node *t)
 	       t->value != TREE_VALUE_PLACEHOLDER;
 }
 
-/* The nodes from below part->tree down to the leaf; the leaf alone when it is the tree. */
+/*
+ * Set ret to the nodes on the path from part->tree, exclusive, to the leaf; to the leaf alone when
+ * it is the tree.
+ */
 static unsigned steps_to(const struct subtree_part *part, const struct tree_node *leaf,
 			 const struct tree_node *ret[LIMIT_TREE_DEPTH + 1])
 {
@@ -142,7 +145,7 @@ int subtree_path(const struct subtree_part *part, const struct tree_node *leaf, 
 
 struct span subtree_item_name(const struct item *item)
 {
-	/* A source that is an item has the name in its own. */
+	/* When the source is the item, its name is the last one of the source's path. */
 	struct span path =
 		span_str(strcmp(item->path, ".") ? item->path : item->ckpt->source->path);
 	const uint8_t *slash;
@@ -185,7 +188,7 @@ int subtree_key(const struct subtree_part *part, const struct tree_node *leaf,
 	bool bare = n == 1 && steps[0]->key.n == 0 && !steps[0]->parent;
 	int r = add_item_name(part->path, separator, ret);
 
-	/* A tree that is one bare leaf has no key: the item's name is all there is. */
+	/* A tree that is a single leaf has an empty key, so the item's name is the whole name. */
 	for (unsigned i = 0; i < n && r >= 0 && !bare; i++) {
 		if (i || *part->path)
 			r = buf_add_str(ret, separator);

@@ -2,8 +2,8 @@
 /*
  * subtree.h - the PyTrees below a name: one for a directory, an item or a leaf, several for a step.
  *
- * What a view of a whole directory is made of (node_subtree.c), and what tools walk. Items stay
- * open as long as the subtree does.
+ * handlers/namespace/node_subtree.c makes files of them, and tools walk them. Items stay open as
+ * long as the subtree.
  */
 #ifndef PYTREEFS_SUBTREE_H
 #define PYTREEFS_SUBTREE_H
@@ -13,15 +13,16 @@
 enum part_kind {
 	PART_TREE,   /* item and tree are set */
 	PART_FILES,  /* an item that is not a PyTree: files as stored */
-	PART_BROKEN, /* an item that cannot be opened: note says why */
+	PART_BROKEN, /* an item that cannot be opened: note has the reason */
 };
 
 struct subtree_part {
 	enum part_kind kind;
-	char *path;        /* names from the node to the item: "state"; "" when the node is in it */
-	char *source;      /* of the item below SOURCE: "100/state" */
-	struct file_id id; /* of the item when it was looked at; zeros when it could not be */
-	struct item *item; /* a reference */
+	/* from the node to the item: "state"; "" when the node is inside the item */
+	char *path;
+	char *source;      /* path of the item below SOURCE: "100/state" */
+	struct file_id id; /* the item's when the subtree was made; zeros when unknown */
+	struct item *item; /* owns a reference */
 	const struct tree_node *tree;
 	struct err_note *note;
 };
@@ -32,12 +33,12 @@ struct subtree {
 	struct timespec mtime;
 };
 
-/* The whole tree of one item; path as in subtree_part. */
+/* The whole tree of one item, as a subtree with one part. path: see subtree_part. */
 int subtree_of_item(struct item *item, const char *path, struct subtree *ret);
 /*
- * One part more, at the end; path and source as in subtree_part, copied. An item gets a reference;
- * one that cannot be opened keeps the reason that the thread has a note of for code. id NULL: not
- * known.
+ * Append a part. path and source are as in subtree_part, and copied. subtree_add_tree() takes a
+ * reference to the item. subtree_add_broken() copies the note of this thread for `code`. id NULL:
+ * unknown.
  */
 int subtree_add_tree(struct subtree *st, const char *path, struct item *item,
 		     const struct tree_node *tree);
@@ -47,24 +48,24 @@ int subtree_add_files(struct subtree *st, const char *path, const char *source,
 void subtree_release(struct subtree *st);
 #define auto_subtree __attribute__((cleanup(subtree_release))) struct subtree
 
-/* The nodes below t, and t, are those of its tree numbered from t->id to before this. */
+/* The nodes of the subtree of t have the ids from t->id to before this number. */
 uint32_t subtree_end(const struct tree_node *t);
-/* Whether it holds something: not None, and no placeholder. */
+/* Whether a leaf has a value, which None and placeholders have not. */
 bool subtree_is_leaf(const struct tree_node *t);
 /*
- * The name of a leaf of a part from the node on: "state/params/w.npy". The leaf that is the node
- * itself has its own name.
+ * Append the path of a leaf of a part, relative to the node: "state/params/w.npy". When the leaf is
+ * the node itself, the path is its name.
  */
 int subtree_path(const struct subtree_part *part, const struct tree_node *leaf, struct buf *ret);
 /*
- * What patterns of options are matched against: the leaf's path from its item's name on,
- * "state/params/w.npy", where *ret_skip names may be left out in front (glob_selects()).
+ * Append the path that patterns of options match: from the item's name on, "state/params/w.npy". A
+ * pattern may leave out up to *ret_skip names at the front (glob_selects()).
  */
 int subtree_rule_path(const struct item *item, const struct tree_node *leaf, struct buf *ret,
 		      unsigned *ret_skip);
-/* The name of an item in its step; empty where it is not known. */
+/* The name of an item in its step; empty when it is unknown. */
 struct span subtree_item_name(const struct item *item);
-/* The same in keys, joined by a separator, as safetensors files have it: "state.params.w". */
+/* Append the path as keys joined by a separator, as safetensors files have it: "state.params.w". */
 int subtree_key(const struct subtree_part *part, const struct tree_node *leaf,
 		const char *separator, struct buf *ret);
 

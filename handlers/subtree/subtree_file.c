@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * subtree_file.c - the bytes of a subtree's file: which leaf lies where, and reading them.
+ * subtree_file.c - the bytes of a subtree's file: the place of each leaf, and reads.
  *
- * Nodes of the mount are node_subtree.c's. A file is immutable once it is made; a
- * reader has the little that changes.
+ * handlers/namespace/node_subtree.c has the nodes of the mount. A file is immutable once it is
+ * made; only a reader has state that changes.
  */
 #include "handlers/subtree/subtree_file.h"
 
@@ -17,20 +17,20 @@
 #include "handlers/subtree/safetensors_lost.h"
 #include "handlers/subtree/leaf_table.h"
 
-#define OPEN_ARRAYS 64     /* that one reader keeps */
-#define PREFETCH_LEAVES 32 /* of one hint */
+#define OPEN_ARRAYS 64     /* that one reader keeps open */
+#define PREFETCH_LEAVES 32 /* leaves that one hint covers */
 
 struct extent {
-	uint64_t off, bytes; /* in the file; offsets ascend */
+	uint64_t off, bytes; /* in the file; extents are in ascending order */
 	const struct tree_node *leaf;
 	uint32_t part;
-	enum dtype dtype; /* as it is in the file */
+	enum dtype dtype; /* in the file */
 };
 
 struct subtree_file {
 	struct buf head;
 	struct extent *extent;
-	struct arena arena; /* of the extents */
+	struct arena arena; /* memory of the extents */
 	size_t n;
 	uint64_t size;
 };
@@ -64,7 +64,7 @@ uint64_t subtree_file_memory(const struct subtree_file *f)
 struct making {
 	const struct leaf_table *s;
 	const struct subtree_want *want;
-	struct arena arena; /* names and paths */
+	struct arena arena; /* memory of names and paths */
 	struct st_tensor *tensor;
 	struct st_text *text;
 	size_t n, n_texts;
@@ -114,7 +114,7 @@ static int add_tensor(struct making *m, const struct leaf_info *f)
 	t->shape = f->shape;
 	t->id = (uint32_t)(f - m->s->leaf);
 	if (!mul_fits(elements, dtype_info(t->dtype)->size, &t->bytes))
-		return fail(-EFBIG, "a tensor of more than 2^64 bytes");
+		return fail(-EFBIG, "the tensor has more than 2^64 bytes");
 	return name_leaf(m, f, &t->name, &t->path);
 }
 
@@ -136,7 +136,7 @@ static int add_leaf(struct making *m, const struct leaf_info *f)
 		return 0;
 	case VALUE_FILE:
 		subtree_path(part, f->leaf, &path);
-		return fail(-EOPNOTSUPP, "'%s': a leaf of a plugin is not a tensor",
+		return fail(-EOPNOTSUPP, "'%s': a leaf of a plugin cannot be a tensor",
 			    buf_str(&path));
 	case VALUE_UNKNOWN:
 		break;
@@ -171,14 +171,14 @@ static int make_extents(const struct making *m, struct subtree_file *f)
 	return 0;
 }
 
-/* Whoever copies the file elsewhere shall know. */
+/* Log the losses, for users who copy the file elsewhere. */
 static int say_what_is_lost(const struct subtree *st, const struct subtree_want *want)
 {
 	auto_buf lost = { .metered = true };
 	int r = safetensors_lost_out(st, want->separator, &lost);
 
 	if (r >= 0 && lost.n)
-		log_info("'%s.safetensors' does not carry all of the tree: %.*s", want->name,
+		log_info("'%s.safetensors' does not hold all of the tree: %.*s", want->name,
 			 SPAN_ARG(buf_span(&lost)));
 	return r;
 }
@@ -231,8 +231,10 @@ int subtree_file_new(const struct subtree *st, const struct subtree_want *want,
 	if (want->ext != NAME_EXT_SAFETENSORS)
 		f->size = f->head.n;
 	buf_shrink(&f->head);
-	/* A small one is the cache's to count. A large one stays charged: pinned, it may be more
-	 * than the cache has. */
+	/*
+	 * The cache accounts for a small file. A large one stays charged to the meter: while
+	 * pinned, it may exceed the cache.
+	 */
 	if (f->head.cap + f->arena.charged < METER_SMALL) {
 		buf_unmeter(&f->head);
 		arena_unmeter(&f->arena);
@@ -245,7 +247,7 @@ int subtree_file_new(const struct subtree *st, const struct subtree_want *want,
 
 struct open_array {
 	size_t extent;
-	struct zarr *array; /* a reference; NULL: nothing */
+	struct zarr *array; /* owns a reference; NULL: free slot */
 };
 
 struct subtree_reader {
@@ -290,7 +292,10 @@ static struct zarr *array_at_hand(struct subtree_reader *rd, size_t i)
 	return z;
 }
 
-/* The array of an extent, a reference, with the view that the file has of it. */
+/*
+ * Open the array of an extent, with the view of it that the file shows. The caller owns the
+ * reference.
+ */
 static int array_of(struct subtree_reader *rd, size_t i, struct zarr **ret,
 		    struct zarr_view *ret_view)
 {
@@ -311,7 +316,7 @@ static int array_of(struct subtree_reader *rd, size_t i, struct zarr **ret,
 	ret_view->plain &= e->dtype == z->meta.dtype;
 	ret_view->dtype = e->dtype;
 	r = zarr_view_finish(ret_view);
-	/* A checkpoint that changes under us: what was laid out is no longer there. */
+	/* The checkpoint was changed after the layout was computed. */
 	if (r >= 0 && ret_view->bytes != e->bytes)
 		r = fail(-EUCLEAN, "leaf '%.*s' changed", SPAN_ARG(e->leaf->param));
 	if (r < 0) {
@@ -322,7 +327,7 @@ static int array_of(struct subtree_reader *rd, size_t i, struct zarr **ret,
 	return 0;
 }
 
-/* The first extent that ends after off. */
+/* The index of the first extent that ends after off. */
 static size_t extent_at(const struct subtree_file *f, uint64_t off)
 {
 	size_t lo = 0, hi = f->n;
@@ -367,7 +372,7 @@ int subtree_read(struct subtree_reader *rd, uint64_t off, size_t n, struct segme
 		const struct extent *e = &f->extent[i];
 		size_t part = (size_t)MIN((uint64_t)n, e->off + e->bytes - off);
 
-		/* Empty tensors lie between others. */
+		/* Empty tensors have extents of no bytes. */
 		if (part == 0)
 			continue;
 		r = read_extent(rd, i, off - e->off, part, g);
@@ -377,7 +382,7 @@ int subtree_read(struct subtree_reader *rd, uint64_t off, size_t n, struct segme
 	return r;
 }
 
-/* A part of one leaf's bytes, in the range that a hint is about. */
+/* Called for each leaf with the part of its bytes in the range of a hint. */
 typedef void hint_fn(struct zarr *z, const struct zarr_view *v, uint64_t from, uint64_t to,
 		     struct zarr_guess *guess);
 
@@ -394,7 +399,7 @@ static void hint(struct subtree_reader *rd, uint64_t off, uint64_t end, size_t l
 		auto_of(zarr) struct zarr *z = NULL;
 		struct zarr_view v;
 
-		/* Whoever reads it meets the error again, and reports it. */
+		/* A read meets the same error, and reports it. */
 		if (from < to && array_of(rd, i, &z, &v) >= 0)
 			fn(z, &v, from, to, guess);
 	}

@@ -2,7 +2,7 @@
 /*
  * subtree_file.h - a subtree as one file: .safetensors, .json, .html.
  *
- * A file is a head in memory, and after it (safetensors) arrays that are decoded when they are
+ * A file consists of a head in memory and, for safetensors, arrays that are decoded when they are
  * read. Its size is exact and known before any data is read.
  */
 #ifndef PYTREEFS_SUBTREE_FILE_H
@@ -15,41 +15,46 @@
 struct subtree_file;
 struct subtree_reader;
 
-/* What the file is to be. */
+/* Parameters of the file. */
 struct subtree_want {
 	enum name_ext ext;
-	enum dtype cast;          /* of floating leaves; DTYPE_UNKNOWN: none */
-	const char *name;         /* of the whole, for .json and .html */
-	const char *separator;    /* of names in .safetensors */
-	enum dtype restore_dtype; /* of all arrays; DTYPE_UNKNOWN: as they are */
+	enum dtype cast;          /* dtype for floating-point leaves; DTYPE_UNKNOWN: unchanged */
+	const char *name;         /* name of the whole, for .json and .html */
+	const char *separator;    /* between the keys of a name in .safetensors */
+	enum dtype restore_dtype; /* dtype for all arrays; DTYPE_UNKNOWN: unchanged */
 };
 
-/* The errors of safetensors_header(), of leaves that cannot be opened, and -EFBIG for long texts. */
+/*
+ * Make a file of a subtree. Fails with the errors of safetensors_header() and of leaves that cannot
+ * be opened, and with -EFBIG for a text that is too long.
+ */
 int subtree_file_new(const struct subtree *st, const struct subtree_want *want,
 		     struct subtree_file **ret);
 /* Accepts NULL. */
 void subtree_file_free(struct subtree_file *f);
 uint64_t subtree_file_size(const struct subtree_file *f);
-/* Bytes in front of the arrays. */
+/* Number of bytes before the arrays. */
 uint64_t subtree_file_head(const struct subtree_file *f);
-/* Bytes of memory that it holds. */
+/* Number of bytes of memory that it takes. */
 uint64_t subtree_file_memory(const struct subtree_file *f);
 
-/* One who reads it: keeps a few arrays open. f and st are borrowed. Any number of threads may read.
+/*
+ * Make a reader of a file, which keeps a few arrays open. f and st are borrowed. Any number of
+ * threads may use one reader.
  */
 int subtree_reader_new(const struct subtree *st, const struct subtree_file *f,
 		       struct subtree_reader **ret);
 /* Accepts NULL. */
 void subtree_reader_free(struct subtree_reader *rd);
-/* Up to n bytes from off; fewer at the end. */
+/* Append up to n bytes from off to g; fewer at the end of the file. */
 int subtree_read(struct subtree_reader *rd, uint64_t off, size_t n, struct segments *g);
-/* Begin to decode a range in the background: a hint. guess as in zarr_prefetch(). */
+/* Begin to decode a range in the background. guess: as in zarr_prefetch(). */
 struct zarr_guess;
 void subtree_prefetch(struct subtree_reader *rd, uint64_t off, uint64_t n,
 		      struct zarr_guess *guess);
-/* What was decoded for guesses is not expected to be asked for any more. */
+/* Tell the cache that no more reads of data that was decoded for guesses are expected. */
 void subtree_end_ahead(struct subtree_reader *rd);
-/* A reader in order has gone from byte `from` to byte `to`: zarr_drop_behind(). */
+/* A sequential reader has read bytes [from, to): see zarr_drop_behind(). */
 void subtree_drop_behind(struct subtree_reader *rd, uint64_t from, uint64_t to);
 /* As format_seek(). */
 int subtree_seek(struct subtree_reader *rd, uint64_t off, int whence, uint64_t *ret);

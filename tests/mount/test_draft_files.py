@@ -318,10 +318,10 @@ def test_a_safetensors_file_says_what_it_does_not_carry(mount, root):
     (where / 'empty').mkdir()
     (m / '7.tmp').rename(m / '7')
     data = (m / '7/default.safetensors').read_bytes()
-    said, = lines(m, 'does not carry all of the tree')
+    said, = lines(m, 'does not hold all of the tree')
     for part in ("5 None ('none0.null', 'none1.null', 'none2.null', ...) left out", "1 empty container ('empty') left out",
-                 "1 string ('run.txt') in __metadata__", "1 list, tuple or the like ('layers') as",
-                 "1 key ('a.b.npy') holding the separator"):
+                 "1 string ('run.txt') in __metadata__", "1 list, tuple or similar container ('layers') as",
+                 "1 key ('a.b.npy') containing the separator"):
         assert part in said, said
     (m / '8.tmp').mkdir()
     (m / '8.tmp/default.safetensors').write_bytes(data)
