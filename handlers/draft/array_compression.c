@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * array_compression.c - what the chunks of an array are compressed with: as asked for, or chosen by
- * its first elements; and the document that says so.
+ * array_compression.c - the compression of an array's chunks, given by options or chosen from a
+ * sample of its first elements, and the metadata document that names it.
  */
 #include "core/base/blocks.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "handlers/draft/draft_array.h"
 
-#define REGION (4 * MiB)       /* of an array's start, from which a sample is taken */
-#define BLOSC_BESIDE (4 * MiB) /* memory that encoding takes beside a chunk and what it becomes */
+#define REGION (4 * MiB)       /* size of the array's start from which a sample is taken */
+#define BLOSC_BESIDE (4 * MiB) /* memory for encoding, besides a chunk and its encoded form */
 
 static const struct compression usual = { .kind = COMPRESSION_ZSTD, .level = COMPRESSION_ORBAX };
 
@@ -23,7 +23,7 @@ static uint64_t chunk_bytes(const struct array_layout *l, unsigned rank)
 	return bytes;
 }
 
-/* A blosc object begins with its size, so it is made in memory, beside its chunk. */
+/* A blosc object begins with its size, so it must be complete in memory, like its chunk. */
 static bool may_be_blosc(const struct draft_env *env, const struct array_layout *l, unsigned rank)
 {
 	uint64_t bytes = chunk_bytes(l, rank), budget = budget_total(env->ckpt->write_env.budget);
@@ -32,7 +32,10 @@ static bool may_be_blosc(const struct draft_env *env, const struct array_layout 
 	       bytes <= (budget - BLOSC_BESIDE) / 2;
 }
 
-/* The level as a number, so that equal ones compare as equal; a checksum follows in any case. */
+/*
+ * Set the level to a number, so that equal layouts compare as equal. A checksum follows in any
+ * case.
+ */
 static void complete(struct array_layout *l)
 {
 	l->compression.summed = l->asked.summed;
@@ -49,7 +52,10 @@ void array_resolve(const struct draft_env *env, enum dtype t, unsigned rank, con
 	for (unsigned i = 0; i < rank; i++)
 		empty |= shape[i] == 0;
 	l->compression = l->asked;
-	/* Each writer of a part must choose the same, and none knows the others' elements. */
+	/*
+	 * All writers of the parts must make the same choice, and none knows the elements of the
+	 * others.
+	 */
 	if (l->asked.kind == COMPRESSION_AUTO && (is_part || empty))
 		l->compression =
 			compression_guess(info->kind == DTYPE_KIND_FLOAT && !empty, info->size);
@@ -68,7 +74,7 @@ uint64_t array_sample_bytes(const struct array_layout *l, unsigned rank, const u
 {
 	uint64_t bytes = l->item;
 
-	/* What a whole chunk is made of is written before any chunk is encoded. */
+	/* A whole chunk must be in memory before it is encoded. */
 	for (unsigned i = 0; i < rank; i++)
 		if (!mul_fits(bytes, MIN(l->chunk[i], shape[i]), &bytes))
 			return REGION;
@@ -136,11 +142,11 @@ static bool is_same(const struct array_layout *l, const struct compression *stor
 {
 	struct compression a = l->compression, b = *stored;
 
-	/* Any level will do where none was asked for. */
+	/* Without a level in the options, any level fits. */
 	if (a.kind == COMPRESSION_ZSTD && b.kind == COMPRESSION_ZSTD && a.summed == b.summed &&
 	    (l->asked.kind != COMPRESSION_ZSTD || l->asked.level == COMPRESSION_ORBAX))
 		return true;
-	/* Of blosc, by what the elements are where the metadata does not say more. */
+	/* For blosc, the dtype decides where the metadata leaves the shuffle open. */
 	if (a.kind == COMPRESSION_BLOSC && b.kind == COMPRESSION_BLOSC) {
 		if (b.shuffle < 0)
 			b.shuffle = l->item == 1 ? 2 : 1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft.c - drafts of a mount: beginning, finding and ending them, and where their arrays go.
+ * draft.c - begins, finds and ends drafts of a mount, and makes the stores for their arrays.
  */
 #include "handlers/draft/draft.h"
 
@@ -167,7 +167,7 @@ int draft_each(struct draft_env *env, int (*each)(void *arg, struct draft *d), v
 
 /* ---- ending ---- */
 
-/* Out of the mount: the env's reference is given back. */
+/* Remove the draft from the mount: drop the env's reference. */
 static void forget(struct draft *d)
 {
 	bool was = false;
@@ -203,7 +203,7 @@ void draft_end(struct draft *d)
 	end_as(d, false);
 }
 
-/* What this rank has in a draft that it shares; the others go on with theirs. */
+/* Remove this rank's part of a shared draft. The other ranks continue with theirs. */
 static int remove_own(struct draft *d)
 {
 	int r = 0;
@@ -305,18 +305,21 @@ void drafts_release(struct draft_env *env)
 
 /* ---- stores ---- */
 
-/* A directory of its own, under a temporary name: the item may be renamed until the commit. */
+/*
+ * Each store has a directory of its own with a temporary name, since the item may be renamed until
+ * the commit.
+ */
 static int make_store_dir(struct draft *d, unsigned mode, struct io_dir **ret, char **ret_name)
 {
 	auto_free char *name = NULL;
 	int r;
 
-	/* A draft that is itself an item has its arrays at the top. */
+	/* The arrays of a draft that is itself an item are at its top. */
 	if (d->is_item && !d->env->collective)
 		return io_dir_sub(d->dir->dir, ".", ret);
 	/*
-	 * Ranks share the directory. Its number is used up, whatever happens: what a failure leaves
-	 * is the commit's to remove.
+	 * Ranks share the directory, so each name contains the rank. The number is used up even on
+	 * failure, since the commit removes whatever a failure leaves.
 	 */
 	name = d->env->collective ? str_fmt(".pytreefs-item-%d-%u",
 					    collective_rank(d->env->collective), d->n_stores++) :
@@ -347,7 +350,7 @@ static int make_store(struct draft *d, const struct save_opts *o, struct draft_s
 		r = store_new(dir, &opts, &ret->store);
 	if (r < 0)
 		return r;
-	/* The store owns it now. */
+	/* The store owns both from here on. */
 	take(dir);
 	ret->dir = take(name);
 	return 0;
@@ -366,7 +369,7 @@ static int leaf_kv(struct draft_node *n, bool replicas, struct kv **ret,
 		return fail(-EINVAL, "'%s' is in no item", n->name);
 	r = draft_save_opts(item, span_of(NULL, 0), &o);
 	to = replicas && o.ocdbt ? &item->replicas : &item->item;
-	/* A file of the draft itself is an item, and has its arrays. */
+	/* A file at the top of the draft is an item, and has its own arrays. */
 	if (r >= 0 && !to->store)
 		r = make_store(n->draft, &o, to);
 	if (r >= 0)
@@ -429,7 +432,7 @@ int draft_move_store(struct draft *d, struct draft_store *store, const char *to)
 	char *copy = strdup(to);
 	int r = copy ? 0 : fail(-ENOMEM, "cannot move the arrays in '%s'", store->dir);
 
-	/* Of an item inside another. */
+	/* The item may be inside another one. */
 	if (r >= 0)
 		r = io_make_parents(d->dir->dir, to,
 				    d->env->options->mode ? (unsigned)d->env->options->mode : 0777);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_array.c - which layout an array gets, and encoding it from bytes that lie somewhere.
+ * draft_array.c - chooses the layout of an array, and encodes it from bytes at any place.
  */
 #include "handlers/draft/draft_array.h"
 
@@ -90,7 +90,7 @@ void array_default_chunk(unsigned rank, const uint64_t *shape, const uint64_t *b
 
 	for (unsigned i = 0; i < rank; i++) {
 		ret[i] = MAX(block[i], (uint64_t)1);
-		/* The array's bytes fit in 64 bits, or its header would not have passed. */
+		/* The product cannot overflow: the header of a larger array is refused. */
 		bytes = shape[i] ? bytes * ret[i] : bytes;
 	}
 	for (unsigned i = 0; i < rank && bytes > DEFAULT_CHUNK; i++) {
@@ -98,7 +98,10 @@ void array_default_chunk(unsigned rank, const uint64_t *shape, const uint64_t *b
 			 rows = MAX(DEFAULT_CHUNK / MAX(inner, (uint64_t)1), (uint64_t)1);
 		uint64_t whole = ret[i], pieces = (whole + rows - 1) / rows;
 
-		/* Evenly: eleven rows in pieces of at most five are 4, 4 and 3. */
+		/*
+		 * Use pieces of equal size: eleven rows in pieces of at most five become 4, 4 and
+		 * 3.
+		 */
 		ret[i] = divide ? divisor_below(whole, rows) : (whole + pieces - 1) / pieces;
 		bytes = inner * ret[i];
 	}
@@ -117,7 +120,7 @@ unsigned collective_slices(const struct draft_env *env, unsigned rank, const uin
 		bytes *= shape[i];
 	if (!o->replica_parallel || n < 2 || !bytes || bytes / n < o->replica_parallel_min_bytes)
 		return 1;
-	/* The first axis that can be cut evenly, as Orbax does. */
+	/* The first axis that divides evenly, as in Orbax. */
 	for (unsigned i = 0; i < rank; i++)
 		if (shape[i] % n == 0) {
 			*ret_axis = i;
@@ -126,8 +129,10 @@ unsigned collective_slices(const struct draft_env *env, unsigned rank, const uin
 	return 1;
 }
 
-/* The block that every writer of the array fills: the array itself, or what the parts have in
- * common. */
+/*
+ * The block that every writer of the array fills: the whole array, or the common divisor of its
+ * parts.
+ */
 static bool block_of(const struct draft_node *n, const struct draft_array *a, uint64_t item,
 		     uint64_t *block, uint64_t *whole)
 {
@@ -165,11 +170,11 @@ static int grid_of(const struct draft_array *a, const struct save_opts *o, const
 		.axes = o->shard_axes.axis,
 	};
 
-	/* The array's bytes fit in 64 bits, or its header would not have passed. */
+	/* The product cannot overflow: the header of a larger array is refused. */
 	for (unsigned i = 0; i < a->rank; i++)
 		bytes *= block[i];
 	ret->any_chunk = !o->chunk_byte_size && !o->shard_axes.n;
-	/* Data files that cannot hold a block of it limit its chunks, as a chunk size does. */
+	/* Data files that cannot hold a whole block limit the chunk size, like chunk_byte_size. */
 	if (limit && bytes > limit && limit < DEFAULT_CHUNK)
 		ret->any_chunk = false;
 	if (!ret->any_chunk)
@@ -179,8 +184,7 @@ static int grid_of(const struct draft_array *a, const struct save_opts *o, const
 	return 0;
 }
 
-/* The dtype that user.pytree.dtype names: 1, or 0 when there is none. Called with the draft's lock
- * held. */
+/* Get the dtype of user.pytree.dtype: 1; 0: it is not set. Called with the draft's lock held. */
 static int named_dtype(const struct draft_node *n, enum dtype *ret)
 {
 	struct span text = draft_xattr_word(n, "dtype");
@@ -193,7 +197,7 @@ static int named_dtype(const struct draft_node *n, enum dtype *ret)
 		       1;
 }
 
-/* What the elements are, and what they become. */
+/* Determine the dtype of the elements, and the dtype in which they are stored. */
 static int choose_dtype(const struct draft_node *n, const struct draft_array *a,
 			const struct save_opts *o, struct array_wanted *ret)
 {
@@ -224,7 +228,7 @@ static int choose_dtype(const struct draft_node *n, const struct draft_array *a,
 	return 0;
 }
 
-/* The leaf's options, and of those that all arrays of an item share the item's. */
+/* Options of the leaf, with those of the item where all arrays of an item share an option. */
 static int options_of(struct draft_node *n, const struct draft_array *a, struct save_opts *ret)
 {
 	struct draft_node *item = draft_item_of(n);
@@ -307,7 +311,10 @@ void array_release(struct draft_array *a)
 
 /* ---- slices ---- */
 
-/* Which chunks this rank gives when all active ones have the array: false when it is in no slices. */
+/*
+ * The chunks that this rank writes when all active ranks have the array. Returns false for an array
+ * that is not split.
+ */
 static bool slice_of(const struct draft_node *n, const struct draft_array *a,
 		     const struct array_wanted *w, struct slice *ret)
 {
@@ -340,7 +347,10 @@ int array_kv(struct draft_node *n, const struct draft_array *a, const struct arr
 	int r = draft_leaf_kv(n, sliced && n->draft->env->options->replica_parallel_separate, &own,
 			      &store);
 
-	/* Where nothing can be staged all is stored, and the commit takes its slice of that. */
+	/*
+	 * Without a directory for staged chunks, all chunks are stored, and the commit picks this
+	 * rank's slice.
+	 */
 	if (r >= 0 && dir && sliced)
 		r = kv_slice_new(own, json, &slice, dir, &n->draft->env->staged_bytes, ret);
 	else if (r >= 0)
@@ -359,8 +369,8 @@ struct encoding {
 	enum dtype from, to;
 	array_read_fn *read;
 	void *arg;
-	uint8_t *raw;           /* PIECE bytes of the file's elements */
-	uint64_t raw_at, raw_n; /* what is in it */
+	uint8_t *raw;           /* PIECE bytes of elements of the file */
+	uint64_t raw_at, raw_n; /* position and number of the bytes in raw */
 };
 
 #define PIECE ((size_t)1 << 18)
@@ -372,7 +382,7 @@ static void convert(const struct encoding *e, uint8_t *raw, size_t elements, voi
 	cast(e->to, p, e->from, raw, elements);
 }
 
-/* Elements [first, first + count) in the order of the file. */
+/* Read elements [first, first + count) in the order of the file. */
 static int read_in_order(struct encoding *e, uint64_t first, uint64_t count, uint8_t *p)
 {
 	size_t item = e->a->item, out = dtype_info(e->to)->size;
@@ -393,7 +403,7 @@ static int read_in_order(struct encoding *e, uint64_t first, uint64_t count, uin
 	return r;
 }
 
-/* One element of a column-major file through a window that moves forward. */
+/* Read one element of a column-major file through a window that moves forward. */
 static int read_window(struct encoding *e, uint64_t at, const uint8_t **ret)
 {
 	int r = 0;
@@ -408,8 +418,9 @@ static int read_window(struct encoding *e, uint64_t at, const uint8_t **ret)
 }
 
 /*
- * The same of a column-major file. Axis 0 is the fastest there, so the wanted range is taken column
- * by column: positions of the other axes in the file's order, and of axis 0 those that are wanted.
+ * Like read_in_order(), for a column-major file. Axis 0 varies fastest there, so the range is read
+ * column by column: the other axes in the order of the file, and within a column only positions
+ * that belong to the range.
  */
 static int read_columns(struct encoding *e, uint64_t first, uint64_t count, uint8_t *p)
 {
@@ -424,7 +435,7 @@ static int read_columns(struct encoding *e, uint64_t first, uint64_t count, uint
 	for (uint64_t f = 0; f < n_columns; f++) {
 		uint64_t c = 0, lo, hi;
 
-		/* Where the column is in a row of C order. */
+		/* The index of the column within a row in C order. */
 		for (unsigned i = 1; i < a->rank; i++)
 			c = c * a->shape[i] + column[i];
 		lo = first > c ? (first - c + row_elements - 1) / row_elements : 0;
@@ -502,14 +513,14 @@ int array_fits(struct draft_node *n, struct draft_array *a, const struct array_w
 		asked.asked = a->layout.asked;
 	if (a->copied && !w->any_sum)
 		asked.asked.summed = w->layout.asked.summed;
-	/* What was chosen by a sample stays, as long as nobody asks for another choice. */
+	/* A choice by a sample remains valid until the options ask for another one. */
 	if (!memcmp(&asked.asked, &a->layout.asked, sizeof(asked.asked)))
 		asked.compression = a->layout.compression;
 	if (!a->kv || !draft_has_store(n, a->store) || memcmp(&a->layout, &asked, sizeof(asked)))
 		return 0;
 	if (a->from == w->from && a->stored == w->to)
 		return 1;
-	/* Elements that were stored as they came, and whose type has a name now. */
+	/* The elements were stored unchanged, and only their dtype has become known. */
 	if (a->from != a->stored || w->from != w->to || a->layout.omit_fill)
 		return 0;
 	r = array_json(&asked, w->to, a->rank, a->shape, &json);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_env.h - what drafts need of whoever holds them: a mount, or a command that writes a
- * checkpoint.
+ * draft_env.h - the environment of drafts: a mount, or a command that writes a checkpoint.
  */
 #ifndef PYTREEFS_DRAFT_ENV_H
 #define PYTREEFS_DRAFT_ENV_H
@@ -18,9 +17,8 @@ struct collective;
 struct sealing_item;
 
 /*
- * This rank's part of a commit that the ranks of a job make together, whose items are planned; r:
- * what was wrong with them. The same result on all ranks when all have come; -ETIMEDOUT when one
- * has not.
+ * Run this rank's part of a collective commit whose items are planned; r: the error of planning
+ * them. All ranks get the same result when all take part; -ETIMEDOUT when one does not.
  */
 typedef int draft_commit_fn(struct draft *d, struct sealing_item *item, size_t n, const char *final,
 			    struct span custom, int r, int64_t deadline);
@@ -29,16 +27,20 @@ struct draft_env {
 	struct ckpt *ckpt;             /* borrowed */
 	const struct options *options; /* borrowed */
 	struct collective
-		*collective; /* drafts are shared with the ranks of a job; NULL: one process */
-	struct draft_uploads *uploads; /* SOURCE is a bucket (draft_upload.h); NULL: it is not */
-	struct broker *broker;         /* runs on_commit=; NULL: this process may do so itself */
-	draft_commit_fn *commit;       /* with collective: how they commit */
-	pthread_mutex_t lock;          /* protects list, and what its holder keeps beside it */
+		*collective; /* the ranks of a job that share the drafts; NULL: one process */
+	struct draft_uploads *uploads; /* set when SOURCE is a bucket (draft_upload.h); else NULL */
+	struct broker *broker;         /* runs on_commit=; NULL: this process runs it */
+	draft_commit_fn *commit;       /* commit of a shared draft; only with collective */
+	/* protects list, and further members of the struct that embeds this one */
+	pthread_mutex_t lock;
 	struct draft *list;
-	atomic_ullong staged_bytes; /* of chunks that other ranks of the job give (kv_slice.h) */
+	/* bytes of chunks that other ranks of the job will write (kv_slice.h) */
+	atomic_ullong staged_bytes;
 };
 
-/* Budgets that are "auto" become what is free now. Any thread. */
+/*
+ * Set budgets that are "auto" according to the memory that is free now. Any thread may call this.
+ */
 void draft_env_follow_memory(const struct draft_env *env);
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_file.c - where the bytes of a file are, and how they get from one place to the next.
+ * draft_file.c - the place of a file's bytes, and moves from one place to the next.
  *
- * Streams are draft_stream.c's, encoding what was staged is draft_array.c's.
+ * draft_stream.c has streams; draft_array.c encodes staged contents.
  *
- * Invariants: bytes [0, pos) of a file in memory or streaming were written, in
- * order; between pos and size it reads as zeros. A staged file has them all.
+ * Invariants: bytes [0, pos) of a file in memory or in a stream were written in order; bytes from
+ * pos to size read as zeros. A staged file has all bytes.
  */
 #include "handlers/draft/draft_file.h"
 
@@ -14,8 +14,9 @@
 #include "core/base/log.h"
 #include "core/base/wire.h"
 
-#define MEMORY_MAX ((size_t)64 << 10) /* contents that stay in memory while they are written */
-#define MEMORY_HEADER_MAX ((size_t)8 << 20) /* header of a safetensors file that streams */
+/* largest size of contents that stay in memory while they are written */
+#define MEMORY_MAX ((size_t)64 << 10)
+#define MEMORY_HEADER_MAX ((size_t)8 << 20) /* largest header of a safetensors file that streams */
 #define PIECE ((size_t)1 << 20)
 
 int draft_file_new(struct draft_node *n, struct draft_file **ret)
@@ -61,7 +62,7 @@ int draft_file_report(struct draft_file *f)
 	return r < 0 && why ? err_restore(why) : r;
 }
 
-/* What could not be encoded is of bytes that nobody wants any more. */
+/* The error concerned bytes that have been replaced or discarded. */
 static void forget_failure(struct draft_file *f)
 {
 	f->failed = 0;
@@ -109,7 +110,7 @@ static int staged_write(struct io_file *file, uint64_t off, const void *p, size_
 	return r;
 }
 
-/* Read what was written so far, from wherever it is. Zeros are not the caller's business here. */
+/* Read bytes that were written, from any place. The caller adds the zeros after them. */
 static int read_written(struct draft_file *f, uint64_t off, size_t n, uint8_t *p)
 {
 	switch (f->place) {
@@ -125,7 +126,7 @@ static int read_written(struct draft_file *f, uint64_t off, size_t n, uint8_t *p
 	return -EINVAL;
 }
 
-/* Bytes of the file that are in its place; the rest up to its size is zeros. */
+/* The number of bytes at their place; bytes from there to the file's size are zeros. */
 static uint64_t written(const struct draft_file *f)
 {
 	return f->place == PLACE_STAGED ? f->staged->size :
@@ -188,7 +189,7 @@ int draft_file_unstore(struct draft_file *f)
 	pthread_mutex_lock(&f->lock);
 	if (f->n_arrays && (f->place == PLACE_STORED || f->place == PLACE_STREAM))
 		r = draft_file_stage(f);
-	/* What was encoded of contents that lie elsewhere is not needed either. */
+	/* Chunks that were encoded from contents at another place are not needed either. */
 	if (r >= 0)
 		draft_arrays_release(f);
 	pthread_mutex_unlock(&f->lock);
@@ -245,7 +246,9 @@ int draft_file_read_into(struct draft_file *f, uint64_t off, size_t n, void *p)
 
 /* ---- writing ---- */
 
-/* How many bytes may stay in memory: a long header is looked at as a whole. */
+/*
+ * The number of bytes that may stay in memory: more for a long header, which is parsed as a whole.
+ */
 static size_t memory_max(const struct draft_file *f)
 {
 	uint64_t header;
@@ -264,7 +267,7 @@ static int memory_write(struct draft_file *f, uint64_t off, const void *p, size_
 		r = buf_reserve(&f->head, off + n - f->head.n);
 	if (r < 0)
 		return r;
-	/* The arrays that were encoded from it are out of date. */
+	/* Arrays that were encoded from the contents are out of date. */
 	draft_arrays_release(f);
 	memcpy(f->head.p + off, p, n);
 	f->head.n = MAX(f->head.n, off + n);
@@ -273,8 +276,10 @@ static int memory_write(struct draft_file *f, uint64_t off, const void *p, size_
 	return 0;
 }
 
-/* Go on from memory as a stream: the bytes after the header are the first elements. 1, or 0 when
- * not. */
+/*
+ * Turn contents in memory into a stream: the bytes after the header are the first elements. 1; 0:
+ * not possible.
+ */
 static int memory_to_stream(struct draft_file *f)
 {
 	uint64_t all = f->pos;
@@ -284,29 +289,29 @@ static int memory_to_stream(struct draft_file *f)
 
 	if (r <= 0)
 		return r;
-	/* The head was cut to the header. */
+	/* head now ends with the header. */
 	r = buf_add(&rest, f->head.p + f->head.n, all - f->head.n);
 	f->pos = f->head.n;
 	if (r >= 0)
 		r = draft_stream_append(f, rest.p, rest.n, &taken);
 	if (r >= 0)
 		return 1;
-	/* As if nothing had been tried: the bytes are still there. */
+	/* Restore the state before the attempt: all bytes are still there. */
 	draft_arrays_release(f);
 	f->place = PLACE_MEMORY;
 	f->head.n = f->pos = all;
 	return r == -EAGAIN ? 0 : r;
 }
 
-/* A header that is written once more, as it was. */
+/* Whether the write repeats the present header. */
 static bool same_header(const struct draft_file *f, uint64_t off, const void *p, size_t n)
 {
 	return off + n <= f->head.n && !memcmp(f->head.p + off, p, n);
 }
 
 /*
- * One attempt where the bytes are now: how many were accepted; 0 when the contents moved to another
- * place and it is to be tried there.
+ * Try to write at the present place. Returns the number of accepted bytes; 0: the contents moved to
+ * another place, where the caller tries again.
  */
 static ssize_t write_here(struct draft_file *f, uint64_t off, const uint8_t *p, size_t n)
 {
@@ -339,7 +344,7 @@ static ssize_t write_here(struct draft_file *f, uint64_t off, const uint8_t *p, 
 			return (ssize_t)n;
 		return (r = draft_file_stage(f)) < 0 ? r : 0;
 	case PLACE_STAGED:
-		/* The arrays that were encoded from it are out of date. */
+		/* Arrays that were encoded from the contents are out of date. */
 		draft_arrays_release(f);
 		r = staged_write(f->staged, off, p, n);
 		if (r < 0)
@@ -377,11 +382,11 @@ int draft_file_truncate(struct draft_file *f, uint64_t size)
 	int r = 0;
 
 	pthread_mutex_lock(&f->lock);
-	/* The arrays that were encoded from it are out of date. */
+	/* Arrays that were encoded from the contents are out of date. */
 	if (size != f->size && (f->place == PLACE_MEMORY || f->place == PLACE_STAGED))
 		draft_arrays_release(f);
 	if (size == 0 && !f->nameless) {
-		/* Afresh: whatever it was. */
+		/* Start anew, from any place. */
 		draft_arrays_release(f);
 		io_file_unref(take(f->staged));
 		buf_release(&f->head);
@@ -404,7 +409,7 @@ int draft_file_truncate(struct draft_file *f, uint64_t size)
 		if (r >= 0)
 			f->staged->size = size;
 	}
-	/* Larger than what was written: a promise, which reads as zeros. */
+	/* The file is larger than its contents; the rest reads as zeros. */
 	if (r >= 0) {
 		f->size = size;
 		draft_touch(f->node);
@@ -423,11 +428,11 @@ int draft_file_opened(struct draft_file *f)
 	f->writers++;
 	f->unflushed++;
 	pthread_mutex_unlock(&f->lock);
-	/* A commit that has begun meanwhile may have missed it. */
+	/* Check again: a commit that has begun in between may have missed this handle. */
 	r = draft_check_life(f->node, true);
 	if (r >= 0)
 		return 0;
-	/* What other writers left unfinished is the commit's to encode. */
+	/* The commit encodes what other writers have not finished. */
 	pthread_mutex_lock(&f->lock);
 	f->writers--;
 	f->unflushed--;
@@ -458,7 +463,7 @@ enum draft_open draft_file_is_open(struct draft_file *f)
 	return open;
 }
 
-/* Everything accepted goes where it can stay without memory. */
+/* Move everything accepted to a place that needs no memory. */
 static int finish_writing(struct draft_file *f)
 {
 	int r = 0;
@@ -470,11 +475,13 @@ static int finish_writing(struct draft_file *f)
 		if (r == 0)
 			r = draft_file_stage(f);
 	}
-	/* What the options may still ask otherwise is only worth encoding when it is arrays. */
+	/* Options may still change, and only arrays are worth encoding before the commit. */
 	if (r >= 0 && (f->place == PLACE_STAGED || f->place == PLACE_MEMORY))
 		r = draft_file_encode(f);
-	/* Malformed or incomplete contents stay as they are; the commit says what is wrong with
-	 * them. */
+	/*
+	 * Malformed or incomplete contents remain as they are; the commit reports what is wrong
+	 * with them.
+	 */
 	if (r == -EINVAL || r == -EUCLEAN || r == -EOPNOTSUPP) {
 		err_clear();
 		r = 0;
@@ -490,7 +497,7 @@ void draft_file_unname(struct draft_file *f)
 	if (f->writers && !f->nameless) {
 		r = draft_file_stage(f);
 		if (r < 0) {
-			/* Its writer hears of it; what it wrote is nobody's business but its own. */
+			/* The writer gets the error. Its contents concern no other program. */
 			draft_file_fail(f, r);
 			draft_arrays_release(f);
 			buf_release(&f->head);
@@ -512,7 +519,7 @@ void draft_file_closed(struct draft_file *f, const bool *flushed)
 	if (f->writers == 0)
 		r = finish_writing(f);
 	if (r < 0) {
-		/* Nobody waits for this. */
+		/* No program waits for this result. */
 		draft_file_fail(f, r);
 		log_warn("'%s' is not encoded yet: %s", f->node->name, err_text(r));
 	}
@@ -555,8 +562,10 @@ int draft_file_sync(struct draft_file *f)
 
 	pthread_mutex_lock(&f->lock);
 	r = draft_file_report(f);
-	/* The kernel has told its program what was lost before it comes here: whoever goes on has
-	 * written it again. */
+	/*
+	 * The kernel has reported the loss to the program before this call, so a program that
+	 * continues has written the bytes again.
+	 */
 	f->lost = 0;
 	for (size_t i = 0; i < f->n_arrays && r >= 0; i++)
 		if (f->array[i].writer)

@@ -2,18 +2,17 @@
 /*
  * draft_file.h - the contents of a file of a draft.
  *
- * Contents are in one of four places, and move on by themselves:
+ * Contents are in one of four places, and move from one to the next by themselves:
  *
- *     memory     all bytes, while they are few
- *     stream     an .npy or safetensors file that is written from front to back:
- *                the header in memory, the elements on their way into chunks
- *     staged     an unlinked file beside the draft: everything else (written out of
- *                order, mapped, rewritten, truncated, no known format)
- *     stored     header in memory, all elements encoded
+ *     memory     all bytes of a small file
+ *     stream     an .npy or safetensors file that is written from front to back: the header is in
+ *                memory, and the elements are encoded into chunks
+ *     staged     an unlinked file beside the draft, for everything else: files that are written out
+ *                of order, mapped, rewritten or truncated, and unknown formats
+ *     stored     the header is in memory, and all elements are encoded
  *
- * What was written reads back byte for byte from each of them. A file that is
- * written again goes back to staged. Nothing is lost on the way when a write
- * fails: the bytes that were accepted stay where they are.
+ * Contents read back byte for byte from each place. A file that is written again becomes staged.
+ * When a write fails, the bytes that were accepted remain where they are.
  *
  * All functions lock the file.
  */
@@ -29,126 +28,152 @@
 enum draft_place { PLACE_MEMORY, PLACE_STREAM, PLACE_STAGED, PLACE_STORED };
 
 struct draft_file {
-	struct draft_node *node; /* not counted: the node owns the file */
-	pthread_mutex_t lock;    /* protects all below */
+	struct draft_node *node; /* not counted, since the node owns the file */
+	pthread_mutex_t lock;    /* protects all members below */
 	enum draft_place place;
-	uint64_t size;   /* of the file */
-	uint64_t pos;    /* MEMORY, STREAM: bytes written from the front without a gap */
-	struct buf head; /* MEMORY: all of them; else the header */
+	uint64_t size;   /* of the whole file */
+	uint64_t pos;    /* MEMORY, STREAM: number of bytes written in order from the front */
+	struct buf head; /* MEMORY: all bytes; STREAM, STORED: the header */
 	struct io_file *staged;
-	struct safetensors st; /* of a safetensors file that streams or is stored */
+	struct safetensors st; /* for a safetensors file that streams or is stored */
 	struct draft_array *array;
 	size_t n_arrays, at_array;
-	unsigned writers;     /* handles open for writing */
-	unsigned unflushed;   /* of them: not closed by their program since it wrote */
-	int failed;           /* of background work: reported once */
-	struct err_note *why; /* its note, which is long and mostly not there; or NULL */
-	int lost; /* why bytes from a map are lost: reported until it is written anew, or synced */
-	bool nameless;    /* staged for good: no leaf of the step any more */
-	unsigned readers; /* handles open, for whatever */
-	/* During a commit that takes its chunks away: all bytes, for those that have it open. */
+	unsigned writers; /* handles open for writing */
+	/* the writers whose program has not closed its file descriptor since its last write */
+	unsigned unflushed;
+	int failed; /* errno of background work, which is reported once */
+	/* the note of that error, allocated since it is long and rare; or NULL */
+	struct err_note *why;
+	/*
+	 * errno with which bytes from a map were lost; reported until the file is written anew or
+	 * synced
+	 */
+	int lost;
+	bool nameless;    /* removed or replaced: staged for good, and not a leaf of the step */
+	unsigned readers; /* open handles, of any kind */
+	/* A copy of all bytes for open handles, while a commit moves the chunks elsewhere. */
 	struct io_file *retained;
-	bool moving; /* such a commit is under way */
-	bool moved;  /* its chunks belong to another array since the commit, and nobody had it open:
-		      * -ESTALE for readers */
+	bool moving; /* such a commit is in progress */
+	/*
+	 * a commit moved its chunks to another array while it was not open: -ESTALE for new readers
+	 */
+	bool moved;
 };
 
 int draft_file_new(struct draft_node *n, struct draft_file **ret);
 void draft_file_free(struct draft_file *f);
 
 uint64_t draft_file_size(struct draft_file *f);
-/* Bytes that its contents take on the disk so far. */
+/* Returns the bytes that the contents take on disk so far. */
 uint64_t draft_file_stored(struct draft_file *f);
 int draft_file_read(struct draft_file *f, uint64_t off, size_t n, struct segments *g);
-/* The same into memory; zeros are not added: -EINVAL beyond the end. For commits. */
+/* Read into memory, for commits. Does not append zeros: -EINVAL beyond the end. */
 int draft_file_read_into(struct draft_file *f, uint64_t off, size_t n, void *p);
-/* Bytes accepted, all of them unless an error follows. */
+/* Returns the number of bytes that were accepted: all, unless an error occurred. */
 ssize_t draft_file_write(struct draft_file *f, uint64_t off, const void *p, size_t n);
 int draft_file_truncate(struct draft_file *f, uint64_t size);
 /*
- * One handle for writing. Its flushed flag says that close(2) was seen, and nothing written since;
- * several threads may use one handle, so that the flag is only read and set under the file's lock.
+ * Handles for writing. The `flushed` flag of a handle is set after close(2) until the next write.
+ * Threads may share a handle, so the flag is only accessed with the file's lock held.
  */
-/* No commit begins until it is closed. As draft_check_life() when one has begun, or has ended. */
+/*
+ * Open a handle. No commit begins until it is closed. Fails like draft_check_life() when a commit
+ * has begun, or the draft has ended.
+ */
 int draft_file_opened(struct draft_file *f);
 void draft_file_flush(struct draft_file *f, bool *flushed, bool now);
-/* It is gone. After the last one what can be encoded is, and memory is given back. */
+/*
+ * Release a handle. After the last one, contents are encoded where possible, and memory is freed.
+ */
 void draft_file_closed(struct draft_file *f, const bool *flushed);
-/* CLOSING: all handles were closed by their programs, and the kernel has yet to let go of them. */
+/* CLOSING: all programs have closed the file, but the kernel has not yet released the handles. */
 enum draft_open { DRAFT_OPEN_CLOSED, DRAFT_OPEN_CLOSING, DRAFT_OPEN_WRITING };
 enum draft_open draft_file_is_open(struct draft_file *f);
-/* The error of background work, reported once; 0 when there was no error. */
+/* Returns the error of background work, once; 0: no error. */
 int draft_file_failed(struct draft_file *f);
-/* Bytes that were written through a map are lost, by that errno. */
+/* Record that bytes written through a map were lost with errno `code`. */
 void draft_file_lose(struct draft_file *f, int code);
-/* One handle more, or less. -ESTALE for one more: its chunks are another array's. */
+/* Add or remove an open handle. -ESTALE when adding one: the chunks now belong to another array. */
 int draft_file_used(struct draft_file *f, bool begins);
 /*
- * For a commit that will give its chunks to another array. Before: when somebody has it open, or
- * opens it meanwhile, its bytes are copied, so that they are there until it is closed; without room
- * for that the log says so. After: it has become a part of another one. Or the commit failed.
+ * For a commit that moves the chunks to another array. draft_file_keep() comes first: if the file
+ * is open, or is opened during the commit, its bytes are copied, so that they can be read until it
+ * is closed; without space for the copy it logs a warning. After the commit, draft_file_moved()
+ * says that it succeeded, draft_file_stays() that it failed.
  */
 void draft_file_keep(struct draft_file *f);
 void draft_file_moved(struct draft_file *f);
 void draft_file_stays(struct draft_file *f);
-/* The failure of a commit when some are; else 0. */
+/* Returns the error for a commit of a file with lost bytes; else 0. */
 int draft_file_check_lost(struct draft_file *f);
 /*
- * Its name is gone, or another file's: whoever has it open goes on with a file of its own, and
- * nothing that is written to it comes near the step.
+ * The name was removed or given to another file. Programs that have the file open continue with a
+ * file that is not part of the step.
  */
 void draft_file_unname(struct draft_file *f);
-/* Everything accepted is encoded or staged, and its values are durable: fsync(2). */
+/* Make everything accepted durable, encoded or staged: fsync(2). */
 int draft_file_sync(struct draft_file *f);
 
 /*
- * Move the stored chunks of a leaf into this empty file without decoding them: 1 when that was
- * possible, 0 when the file must be written in the ordinary way.
+ * Move the stored chunks of a leaf into this empty file without decoding them. Returns 1 on
+ * success, 0 when the file must be written in the ordinary way.
  */
 int draft_file_copy_leaf(struct draft_file *f, struct zarr *source);
 
-/* ---- between draft_file.c, draft_stream.c and draft_array.c; called with the file's lock held
- * ---- */
+/*
+ * ---- between draft_file.c, draft_stream.c and draft_array.c; called with the file's lock held
+ * ----
+ */
 
-/* Background work failed: the next call that touches the file, or the commit, tells. */
+/* Record a failure of background work. The next call for the file, or the commit, reports it. */
 void draft_file_fail(struct draft_file *f, int r);
-/* That error, which is reported by now; 0: none. */
+/* Returns that error and clears it; 0: no error. */
 int draft_file_report(struct draft_file *f);
-/* Whether a stream can begin with what the head has: 1 arrays are set; 0 not; errors only for
- * memory. */
+/*
+ * Try to begin a stream with the bytes in head. 1: the arrays are set; 0: no stream is possible.
+ * Fails only for lack of memory.
+ */
 int draft_stream_begin(struct draft_file *f);
-/* The next bytes of the elements; ret_taken of them were accepted. -EAGAIN: no memory for a stream.
+/*
+ * Append the next bytes of the elements; *ret_taken is the number of accepted ones. -EAGAIN: no
+ * memory for a stream.
  */
 int draft_stream_append(struct draft_file *f, const uint8_t *p, size_t n, size_t *ret_taken);
-/* Any bytes of the file, zeros where nothing was written. */
+/* Read any bytes of the file; bytes that were never written are zeros. */
 int draft_file_read_locked(struct draft_file *f, uint64_t off, size_t n, uint8_t *p);
-/* Bytes of a file that streams or is stored. */
+/* Read bytes of a file that streams or is stored. */
 int draft_stream_read(struct draft_file *f, uint64_t off, size_t n, uint8_t *p);
-/* All arrays complete: the file becomes stored. 1, or 0 when bytes are missing. */
+/* Try to end a stream. 1: all arrays are complete, and the file is stored; 0: bytes are missing. */
 int draft_stream_finish(struct draft_file *f);
-/* Let go of the arrays. */
+/* Release all arrays of the file. */
 void draft_arrays_release(struct draft_file *f);
-/* All contents in an unlinked file beside the draft. */
+/* Copy all contents to an unlinked file beside the draft. */
 int draft_file_copy_contents(struct draft_file *f, struct io_file **ret);
-/* Move all contents to a staged file. On failure nothing has changed. */
+/* Move all contents to a staged file. On failure nothing changes. */
 int draft_file_stage(struct draft_file *f);
-/* Encode the arrays of a staged (or small) file; the file becomes stored, or stays staged when it
- * is cast. */
+/*
+ * Encode the arrays of a staged or small file. The file becomes stored, or remains staged when it
+ * is cast.
+ */
 int draft_file_encode(struct draft_file *f);
-/* What the contents are by their first bytes, and the header when they are arrays: 1; 0 more bytes
- * are needed; -EUCLEAN or -EOPNOTSUPP: none. Sets array, st and the length of the header. */
+/*
+ * Detect the format from the first bytes, and parse the header of arrays: 1; 0: more bytes are
+ * needed; -EUCLEAN or -EOPNOTSUPP: not a file of arrays. Sets array, st and the length of the
+ * header.
+ */
 int draft_file_sniff(struct draft_file *f, struct span head, uint64_t *ret_head);
 
 /*
- * For the commit: the file's arrays encoded as the options in force ask for. Encodes what is not,
- * or encodes again what was encoded for other options. -EINVAL: malformed, incomplete, or no leaf
- * at all.
+ * For the commit: encode the file's arrays for the present options, including those that were
+ * encoded for other ones. -EINVAL: malformed, incomplete, or not a leaf.
  */
 int draft_file_seal(struct draft_file *f);
-/* For the commit: the contents are bytes and no arrays, and leave their item's store. On failure
- * nothing has changed. */
+/*
+ * For the commit: treat the contents as bytes, not as arrays, and remove them from the item's
+ * store. On failure nothing changes.
+ */
 int draft_file_unstore(struct draft_file *f);
-/* Called with the file's lock held: what was encoded is an .npy array. */
+/* Whether the encoded contents are one .npy array. The caller holds the file's lock. */
 static inline bool draft_file_is_npy(const struct draft_file *f)
 {
 	return f->n_arrays == 1 && !f->array[0].name.p;

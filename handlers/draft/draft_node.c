@@ -2,9 +2,8 @@
 /*
  * draft_node.c - the tree of names of a draft.
  *
- * What a name may be is checked when it is made; what it means (which kind of
- * leaf, which key) is looked at when the draft is committed, so that programs may
- * use temporary names on the way.
+ * Only the form of a name is checked when it is made. Its meaning (the kind of leaf, the key) is
+ * determined at the commit, so programs may use temporary names until then.
  */
 #include "handlers/draft/draft.h"
 
@@ -60,7 +59,7 @@ int draft_node_new(struct draft *d, struct draft_node *parent, struct span name,
 	n->is_dir = is_dir;
 	n->refs = 1;
 	d->next_ino++;
-	/* Of the draft's own numbering, apart from those of paths. */
+	/* Numbers of drafts are their own, distinct from those made from paths. */
 	n->ino = hash64(span_of(&d->next_ino, sizeof(d->next_ino)), hash64(span_str(d->name), 1)) |
 		 1;
 	clock_gettime(CLOCK_REALTIME, &n->mtime);
@@ -75,7 +74,7 @@ int draft_node_new(struct draft *d, struct draft_node *parent, struct span name,
 	return 0;
 }
 
-/* Called with the lock held. A node that nobody holds has no children that anybody reaches. */
+/* Called with the lock held. A node without references has no children that are still in use. */
 static void node_free(struct draft_node *n)
 {
 	for (struct draft_xattr *x = n->xattrs, *next; x; x = next) {
@@ -128,14 +127,14 @@ void draft_node_unref(struct draft_node *n)
 	pthread_mutex_lock(&d->lock);
 	last = drop(n);
 	pthread_mutex_unlock(&d->lock);
-	/* Outside the lock: releasing contents waits for jobs. */
+	/* Without the lock, since the release of contents waits for jobs. */
 	if (last)
 		node_free(n);
 }
 
 /* ---- with the lock held ---- */
 
-/* Where the name is, or would be inserted. */
+/* The index of a name among the children, or the index at which to insert it. */
 static size_t place_of(const struct draft_node *dir, struct span name, bool *ret_found)
 {
 	size_t lo = 0, hi = dir->n_children;
@@ -178,7 +177,7 @@ void draft_touch(struct draft_node *n)
 	pthread_mutex_unlock(&n->draft->lock);
 }
 
-/* Room for one more child, so that attach() cannot fail. */
+/* Reserve space for one more child, so that attach() cannot fail. */
 static int reserve(struct draft_node *dir)
 {
 	size_t cap = dir->cap ? 2 * dir->cap : 8;
@@ -243,8 +242,10 @@ int draft_node_path(const struct draft_node *n, struct buf *ret)
 {
 	int r = 0;
 
-	/* The draft of one item stands in its step like any other item; a tree that is a checkpoint
-	 * does not. */
+	/*
+	 * A draft of one item is a child of its step, like any other item; a tree that is a
+	 * checkpoint is not.
+	 */
 	if (!n->parent)
 		return n->draft->is_item && !n->draft->any_name ?
 			       buf_add_str(ret, n->draft->dir->final) :
@@ -255,9 +256,9 @@ int draft_node_path(const struct draft_node *n, struct buf *ret)
 	return r < 0 ? r : buf_add_str(ret, n->name);
 }
 
-/* ---- which names there may be ---- */
+/* ---- valid names ---- */
 
-/* Names in a draft that are not an item's: Orbax keeps them to itself, or hides them. */
+/* Refuse names that Orbax reserves or hides, so they cannot name an item. */
 int draft_check_item_name(struct span stem)
 {
 	static const char *const reserved[] = {
@@ -286,14 +287,19 @@ static struct span stem_of(struct span name)
 	return name;
 }
 
-/* Which names of ours stand in a directory of an item, bits of enum name_ours: `_METADATA` at its
- * top. */
+/*
+ * The generated files that a directory can have, as bits of enum name_ours: `_METADATA` at the top
+ * of an item.
+ */
 static unsigned names_of_ours(struct draft_node *dir)
 {
 	return draft_item_of(dir) == dir ? NAME_OURS_METADATA : 0;
 }
 
-/* A file's or directory's name: well-formed escapes, and a view only where it is a part. */
+/*
+ * Check the name of a file or directory: its escapes must be valid, and only a part may have the
+ * form of a view.
+ */
 static int check_name(struct draft_node *dir, struct span name, bool is_dir)
 {
 	bool of_draft = dir == dir->draft->root && !dir->draft->is_item;
@@ -307,7 +313,7 @@ static int check_name(struct draft_node *dir, struct span name, bool is_dir)
 		return 0;
 	if (!utf8_valid(name))
 		return fail(-EINVAL, "'%.*s' is not UTF-8, and keys are text", SPAN_ARG(name));
-	/* The name of an item is not a key's: it stands as it is, in a committed step too. */
+	/* The name of an item is not a key: it is used literally, in a committed step as well. */
 	if (of_draft && is_dir)
 		return draft_check_item_name(name);
 	if (is_dir)
@@ -315,19 +321,19 @@ static int check_name(struct draft_node *dir, struct span name, bool is_dir)
 			       0 :
 			       name_unescape(name, NAME_CONTAINER, names_of_ours(dir), &key);
 	/*
-	 * rsync writes to ".NAME.XXXXXX" and renames: what is escaped in NAME stands elsewhere
-	 * there, or is cut apart. Only the name that it gets at last is a key's.
+	 * rsync writes to ".NAME.XXXXXX" and renames. Escapes of NAME may be shifted or truncated
+	 * there, so only the final name is checked as a key.
 	 */
 	if (name.n > 1 && name.p[0] == '.' && name_ext_of(name) == NAME_EXT_NONE)
 		return 0;
-	/* The bare leaf of an item. */
+	/* The leaf of an item that is one bare leaf. */
 	if (span_starts(name, span_str("%.")) && name_ext_of(name) != NAME_EXT_NONE &&
 	    stem_of(name).n == 1)
 		return 0;
 	r = draft_part_of(name, &part);
 	if (r != 0)
 		return r < 0 ? r : 0;
-	/* Of other temporary names the escapes must be right, too; their key is nobody's business. */
+	/* Escapes of other temporary names must be valid as well, but the key does not matter. */
 	if (name_is_hashed(stem_of(name)))
 		return 0;
 	r = name_unescape(stem_of(name), NAME_LEAF, 0, &key);
@@ -336,7 +342,10 @@ static int check_name(struct draft_node *dir, struct span name, bool is_dir)
 	return r;
 }
 
-/* The item that a child of the draft is, or will be; empty: none, such as a copy's temporary name. */
+/*
+ * The name of the item that a child of the draft is, or will be; empty for other names, such as a
+ * temporary name of a copy.
+ */
 static struct span item_name_of(struct span name, bool is_dir)
 {
 	enum name_ext ext = name_ext_of(name);
@@ -349,8 +358,10 @@ static struct span item_name_of(struct span name, bool is_dir)
 								     span_of(NULL, 0);
 }
 
-/* "metrics.json" beside an item "metrics", or the reverse: one item, twice. self, which is being
- * renamed, does not count. */
+/*
+ * Refuse "metrics.json" beside an item "metrics", and the reverse: both are the same item. `self`
+ * is the node that is being renamed, which does not count.
+ */
 static int check_item_twice(const struct draft_node *dir, struct span name, bool is_dir,
 			    const struct draft_node *self)
 {
@@ -368,7 +379,7 @@ static int check_item_twice(const struct draft_node *dir, struct span name, bool
 	return 0;
 }
 
-/* Directories inside each other from here on. */
+/* The number of nested directories, including this one. */
 static unsigned height(const struct draft_node *n)
 {
 	unsigned most = 0;
@@ -378,12 +389,14 @@ static unsigned height(const struct draft_node *n)
 	return most + n->is_dir;
 }
 
-/* Walks of a draft are as deep as its directories, and no deeper tree could be committed. */
+/*
+ * Functions recurse as deep as the directories of a draft, and no deeper tree could be committed.
+ */
 static int check_depth(const struct draft_node *dir, struct span name, unsigned n)
 {
 	for (; dir->parent; dir = dir->parent)
 		n++;
-	/* The item, and the keys of a tree in it. */
+	/* The item counts as a level besides the keys of its tree. */
 	return n <= 1 + LIMIT_TREE_DEPTH ?
 		       0 :
 		       fail(-EFBIG, "'%.*s': more than %d directories inside each other",
@@ -466,7 +479,7 @@ int draft_create(struct draft_node *dir, struct span name, struct draft_node **r
 	return make(dir, name, false, ret);
 }
 
-/* Without the lock: the reference of the directory that it was in. */
+/* Called without the lock. Drops the reference that the former directory had. */
 static void release_tree(struct draft_node *n)
 {
 	if (n && !n->is_dir)
@@ -513,7 +526,7 @@ static bool is_above(const struct draft_node *n, const struct draft_node *below)
 	return below == n;
 }
 
-/* What stands at the new place may be replaced: 0. */
+/* Check whether the node at the new place may be replaced. */
 static int check_replaced(const struct draft_node *n, const struct draft_node *old, bool no_replace)
 {
 	if (!old || old == n)

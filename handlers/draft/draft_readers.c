@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_readers.c - who has a file open while a commit takes its chunks away reads on until it is
- * closed.
+ * draft_readers.c - lets programs that have a file open read it after a commit has moved its
+ * chunks.
  *
- * The chunks of parts become those of the whole, arrays of the legacy file have none in the step,
- * and ranks rename the files of arrays that are directories.
+ * The chunks of parts become chunks of the whole array, arrays of the legacy file have no chunks in
+ * the step, and ranks rename the files of arrays that are directories.
  */
 #include "core/base/err.h"
 #include "core/base/log.h"
@@ -15,7 +15,7 @@ static void retain(struct draft_file *f)
 {
 	int r;
 
-	/* Contents that lie elsewhere stay as they are. */
+	/* Contents at other places are not touched by the commit. */
 	if (!f->readers || f->place != PLACE_STORED || f->retained)
 		return;
 	r = draft_file_copy_contents(f, &f->retained);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_seal.c - whole contents -> encoded arrays: at close, for the commit, and from a stored leaf.
+ * draft_seal.c - encodes whole contents into arrays: at close, for the commit, and from a stored
+ * leaf.
  *
- * Contents that read back from their chunks are stored there alone. Those that
- * were cast, swapped or transposed stay where they are as well, because what was
- * written must be read back.
+ * Contents that read back from their chunks are stored only there. Contents that were cast, swapped
+ * or transposed are also kept unchanged, so that they read back as they were written.
  */
 #include "core/base/err.h"
 #include "core/base/log.h"
@@ -12,11 +12,11 @@
 #include "core/zarr/zarr_copy.h"
 #include "handlers/draft/draft_file.h"
 
-#define HEAD_FIRST 65536 /* what is read before the length of a header is known */
+#define HEAD_FIRST 65536 /* bytes to read before the length of a header is known */
 
 /* ---- encoding whole contents ---- */
 
-/* The start of the file, as long as its header may be. */
+/* Read the start of the file, up to the largest possible header. */
 static int read_head(struct draft_file *f, struct buf *ret)
 {
 	size_t n = (size_t)MIN(f->size, (uint64_t)HEAD_FIRST);
@@ -41,7 +41,7 @@ static int read_head(struct draft_file *f, struct buf *ret)
 	return r;
 }
 
-/* The arrays that the header announces, all of whose bytes are there. */
+/* Set the arrays that the header lists; the file must contain all of their bytes. */
 static int take_header(struct draft_file *f, struct buf *head)
 {
 	uint64_t header, end;
@@ -88,7 +88,7 @@ static int encode_array(struct draft_file *f, struct draft_array *a, const struc
 	return r < 0 && a->name.p ? err_at(r, "tensor '%.*s'", SPAN_ARG(a->name)) : r;
 }
 
-/* Into their chunks for good: the header is all that is kept beside them. */
+/* The chunks replace the contents; only the header is kept besides them. */
 static void become_stored(struct draft_file *f, struct buf *head)
 {
 	for (size_t i = 0; i < f->n_arrays; i++)
@@ -140,7 +140,10 @@ static int seal_stream(struct draft_file *f)
 	return draft_file_stage(f);
 }
 
-/* Whether all arrays are encoded as they are wanted now; 0: one is not, and cannot be by itself. */
+/*
+ * Whether all arrays are encoded for the present options: 1; 0: one is not, and cannot be encoded
+ * alone.
+ */
 static int seal_arrays(struct draft_file *f)
 {
 	int r = 1;
@@ -154,7 +157,10 @@ static int seal_arrays(struct draft_file *f)
 			r = array_fits(f->node, a, &w);
 		if (r != 0)
 			continue;
-		/* A cast or a change of it: what was written must stay beside the chunks. */
+		/*
+		 * The array is cast, or the cast has changed: the written contents must be kept
+		 * besides the chunks.
+		 */
 		if (f->place == PLACE_STORED && w.from != w.to)
 			return 0;
 		r = encode_array(f, a, &w);
@@ -182,7 +188,7 @@ int draft_file_seal(struct draft_file *f)
 			r = draft_file_encode(f);
 	}
 	pthread_mutex_unlock(&f->lock);
-	/* What is wrong with the bytes of a draft is the caller's fault, not the disk's. */
+	/* Malformed contents of a draft are an error of the caller, not of the disk. */
 	if (r == -EUCLEAN || r == -EOPNOTSUPP)
 		r = fail(-EINVAL, "%s", err_text(r));
 	return MIN(r, 0);
@@ -190,7 +196,7 @@ int draft_file_seal(struct draft_file *f)
 
 /* ---- from a stored leaf ---- */
 
-/* The array that an .npy file of the leaf would hold, its chunks on their way. */
+/* Set up the array that an .npy file of the leaf would hold, and move its chunks. */
 static int copy_array(struct draft_file *f, struct zarr *from, struct draft_array *a)
 {
 	auto_of(kv) struct kv *kv = NULL;
@@ -207,8 +213,7 @@ static int copy_array(struct draft_file *f, struct zarr *from, struct draft_arra
 	if (w.any_chunk)
 		for (unsigned i = 0; i < a->rank; i++)
 			w.layout.chunk[i] = from->leaf_chunk[i];
-	/* Nobody asked for a compression: what is stored with another, or without, moves as it is,
-	 * too. */
+	/* No option asks for a compression, so chunks with any, or none, are moved unchanged. */
 	if (compression_of(&from->leaf->codecs, &stored) && w.any_sum && w.layout.format == 3)
 		w.layout.asked.summed = w.layout.compression.summed = stored.summed;
 	if (w.any_level && compression_of(&from->leaf->codecs, &stored) &&

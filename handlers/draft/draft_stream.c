@@ -2,9 +2,8 @@
 /*
  * draft_stream.c - an .npy or safetensors file that is written from front to back.
  *
- * The header says which arrays follow; their bytes go to one writer after the
- * other. What comes back from here is exactly what went in: the header is kept as
- * it was, and elements are stored without a change.
+ * The header lists the arrays that follow; their bytes go to one writer after the other. Reads
+ * return exactly the written bytes, since the header is kept and elements are stored unchanged.
  */
 #include "core/base/err.h"
 #include "core/base/log.h"
@@ -28,7 +27,7 @@ static int sniff_npy(struct draft_file *f, struct span head, uint64_t *ret_head)
 
 	if (r <= 0)
 		return r;
-	/* Other orders can be saved, but not as they come. */
+	/* Other byte and axis orders can be saved, but not as a stream. */
 	f->array = calloc(1, sizeof(*f->array));
 	if (!f->array)
 		return fail(-ENOMEM, "cannot write '%s'", f->node->name);
@@ -77,7 +76,7 @@ int draft_file_sniff(struct draft_file *f, struct span head, uint64_t *ret_head)
 {
 	if (head.n == 0)
 		return 0;
-	/* 0x93 is not a small header length, and what begins with it is not a small JSON text. */
+	/* A safetensors file cannot begin with 0x93: its header would be too long, or not JSON. */
 	if (head.p[0] == 0x93 && (head.n < 6 || !memcmp(head.p + 1, "NUMPY", 5)))
 		return sniff_npy(f, head, ret_head);
 	if (head.n < 9)
@@ -93,7 +92,7 @@ static int read_band(void *arg, uint64_t off, size_t n, void *p)
 	return 0;
 }
 
-/* zarr_choose_fn of an array that streams. */
+/* A zarr_choose_fn for an array that streams. */
 static int choose(void *arg, struct span band, struct buf *ret_json)
 {
 	struct draft_array *a = arg;
@@ -102,7 +101,10 @@ static int choose(void *arg, struct span band, struct buf *ret_json)
 	return r < 0 ? r : array_json(&a->layout, a->stored, a->rank, a->shape, ret_json);
 }
 
-/* The array's writer, for the layout that is asked for now. -EOPNOTSUPP: it cannot stream. */
+/*
+ * Make the array's writer for the layout that the options ask for. -EOPNOTSUPP: the array cannot
+ * stream.
+ */
 static int open_writer(struct draft_file *f, struct draft_array *a)
 {
 	struct draft_node *n = f->node;
@@ -113,21 +115,23 @@ static int open_writer(struct draft_file *f, struct draft_array *a)
 	struct draft_array raw = *a;
 	int r = array_wanted(n, a, &w);
 
-	/* One-byte elements may get their name later, or another one: the bytes are the same, all
-	 * bits of them. */
+	/*
+	 * Elements of one byte may get their dtype later, or another one. All bits of them are
+	 * stored in any case.
+	 */
 	if (a->dtype == DTYPE_UNKNOWN &&
 	    (r == -EINVAL || (r >= 0 && dtype_info(w.from)->bits < 8))) {
 		raw.dtype = DTYPE_UINT8;
 		r = array_wanted(n, &raw, &w);
 	}
-	/* Malformed contents are retained, and the commit reports them. */
+	/* Malformed contents are kept, and the commit reports them. */
 	if (r == -EINVAL) {
 		err_clear();
 		return -EOPNOTSUPP;
 	}
 	if (r < 0)
 		return r;
-	/* A cast array must be read back as it was written, so it is staged. */
+	/* A cast array must read back as it was written, so it is staged. */
 	if (w.from != w.to)
 		return -EOPNOTSUPP;
 	r = array_json(&w.layout, w.to, a->rank, a->shape, &json);
@@ -158,7 +162,7 @@ int draft_stream_begin(struct draft_file *f)
 	r = draft_file_sniff(f, buf_span(&f->head), &head);
 
 	if (r <= 0) {
-		/* A header that is not complete after so many bytes, or none: the commit tells. */
+		/* The header is missing, or longer than the limit: the commit reports it. */
 		if (r != -ENOMEM)
 			err_clear();
 		return r == -ENOMEM ? r : 0;
@@ -174,7 +178,9 @@ int draft_stream_begin(struct draft_file *f)
 	return 1;
 }
 
-/* The array that the next byte belongs to, its writer open; those without bytes are passed over. */
+/*
+ * The array to which the next byte belongs, with its writer open; arrays without bytes are skipped.
+ */
 static int current(struct draft_file *f, struct draft_array **ret)
 {
 	for (; f->at_array < f->n_arrays; f->at_array++) {
@@ -185,7 +191,7 @@ static int current(struct draft_file *f, struct draft_array **ret)
 			return r;
 		if (f->pos < a->at + a->bytes)
 			break;
-		/* After its end: complete it. Its bands go on in the background. */
+		/* The array ends here, so complete it. Its bands are encoded in the background. */
 		if (a->writer) {
 			r = zarr_writer_flush(a->writer);
 			if (r < 0)
@@ -205,8 +211,10 @@ int draft_stream_append(struct draft_file *f, const uint8_t *p, size_t n, size_t
 		size_t part, taken;
 		int r = current(f, &a);
 
-		/* It cannot stream, or there is more than the header announced: elsewhere it can be
-		 * kept. */
+		/*
+		 * The array cannot stream, or the file is longer than its header says: the contents
+		 * must move elsewhere.
+		 */
 		if (r == -EOPNOTSUPP || (r >= 0 && !a))
 			return -EAGAIN;
 		if (r < 0)
@@ -276,7 +284,7 @@ int draft_stream_finish(struct draft_file *f)
 		return 0;
 	if (r < 0)
 		return r;
-	/* Bytes are missing, or more were promised than the header says. */
+	/* Bytes are missing, or the file was extended beyond what its header says. */
 	if (a || f->size != f->pos)
 		return 0;
 	f->place = PLACE_STORED;

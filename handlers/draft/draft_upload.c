@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_upload.c - the place of a draft in a bucket, and the way there.
+ * draft_upload.c - claims the place of a draft in a bucket, and uploads the draft.
  */
 #include "handlers/draft/draft_upload.h"
 
@@ -10,13 +10,13 @@
 #include "core/io/io_store.h"
 #include "core/store/step_upload.h"
 
-#define BUDGET_MAX (64 * MiB) /* of one upload; other drafts are written meanwhile */
+#define BUDGET_MAX (64 * MiB) /* for one upload, since other drafts are written at the same time */
 
 struct draft_uploads {
 	const struct draft_env *env; /* borrowed */
 	struct url_store_opts opts;
-	const char *where;    /* NULL: drafts have no place on this machine */
-	pthread_mutex_t lock; /* protects spill until it is made */
+	const char *where;    /* NULL: there is no local directory for drafts */
+	pthread_mutex_t lock; /* protects spill until it is set */
 	struct spill_dir spill;
 	atomic_bool interrupted;
 };

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_xattr.c - what names cannot say: kinds, dtypes, keys, custom metadata, and options for a
- * subtree.
+ * draft_xattr.c - properties that names cannot express: kinds, dtypes, keys, custom metadata, and
+ * options for a subtree.
  *
- * Programs that copy xattrs set everything that they found on the source. What
- * describes bytes (shape, stored_bytes) follows from what is written, so setting it
- * is accepted and has no effect.
+ * Programs that copy xattrs set all xattrs of the source. Xattrs that describe bytes (shape,
+ * stored_bytes) follow from the contents, so setting one is accepted and has no effect.
  */
 #include <stdio.h>
 #include <sys/xattr.h>
@@ -60,7 +59,7 @@ static int store_value(struct draft_node *n, const char *name, struct span value
 	struct buf copy = { 0 };
 	int r = buf_add_span(&copy, value);
 
-	/* An empty value is one, too. */
+	/* An empty value counts as set. */
 	if (r >= 0)
 		r = buf_reserve(&copy, 1);
 	if (r >= 0 && !x) {
@@ -97,7 +96,9 @@ static int remove_value(struct draft_node *n, const char *name)
 			free(x);
 			return 0;
 		}
-	/* What is shown without having been set is gone when nobody set it: rsync -X takes it away.
+	/*
+	 * rsync -X removes xattrs that are shown without having been set: that succeeds, and has no
+	 * effect.
 	 */
 	return (n->is_dir && !strcmp(name, "kind")) ||
 			       (n == n->draft->root && !strcmp(name, "state")) ?
@@ -105,13 +106,15 @@ static int remove_value(struct draft_node *n, const char *name)
 		       -ENODATA;
 }
 
-/* ---- what each accepts ---- */
+/* ---- accepted values ---- */
 
 static int check_kind(struct draft_node *n, struct span value)
 {
 	static const char *const kinds[] = {
 		"dict", "list", "tuple", "namedtuple", "custom", "opaque",
-		/* Shown of a tree that is one bare leaf, and of one that no document describes. */
+		/*
+		 * Shown for a tree that is one bare leaf, and for one that no document describes.
+		 */
 		"leaf", "unknown"
 	};
 	struct span word = unquoted(value);
@@ -167,7 +170,7 @@ static int check_key(struct draft_node *n, struct span value)
 	return 0;
 }
 
-/* Items have one database: what it is cannot change any more when there is something in it. */
+/* The database of an item cannot change any more once it contains something. */
 static int check_save(struct draft_node *n, const char *option, struct span value)
 {
 	auto_free char *text = span_dup_str(unquoted(value));
@@ -197,7 +200,10 @@ static bool is_array_type(struct span word)
 
 static bool is_derived(const struct draft_node *n, const char *name, struct span value)
 {
-	/* Of other leaves the contents say what they are. A file may become `.npy`: rsync renames. */
+	/*
+	 * The type of other leaves follows from their contents. A file may still become `.npy`:
+	 * rsync renames.
+	 */
 	if (!strcmp(name, "typestr"))
 		return n->is_dir || (name_ext_of(span_str(n->name)) != NAME_EXT_NPY &&
 				     !is_array_type(unquoted(value)));
@@ -207,7 +213,7 @@ static bool is_derived(const struct draft_node *n, const char *name, struct span
 	return false;
 }
 
-/* How a jax array was spread, as a committed leaf shows it. */
+/* Check a sharding of a jax array, in the form in which a committed leaf shows it. */
 static int check_sharding(struct draft_node *n, struct span value)
 {
 	auto_of(sharding) struct sharding *s = NULL;
@@ -219,7 +225,7 @@ static int check_sharding(struct draft_node *n, struct span value)
 			      0;
 }
 
-/* What an array is recorded as. */
+/* Check the type that is recorded for an array. */
 static int check_typestr(struct span value)
 {
 	struct span word = unquoted(value);
@@ -278,7 +284,7 @@ int draft_set_xattr(struct draft_node *n, const char *name, const struct span *v
 {
 	int r;
 
-	/* Permissions in another form. */
+	/* For example ACLs, which are permissions in another form. */
 	if (strncmp(name, "user.", strlen("user.")))
 		return -EOPNOTSUPP;
 	if (strncmp(name, PREFIX, strlen(PREFIX)))
@@ -354,9 +360,9 @@ int draft_list_xattr(struct draft_node *n, struct buf *ret)
 	return r;
 }
 
-/* ---- options in force ---- */
+/* ---- effective options ---- */
 
-/* How many names are those of an item. */
+/* The number of leading names that are names of an item. */
 static unsigned count_names(const char *item)
 {
 	unsigned n = 1;
@@ -366,7 +372,7 @@ static unsigned count_names(const char *item)
 	return n;
 }
 
-/* The path of a node, after the name of the item that its tree stands for. */
+/* Append the path of a node, after the name of the item that its tree represents. */
 static int put_path(const struct draft_node *n, struct buf *ret, unsigned *ret_skip)
 {
 	const char *from = n->draft->rules_from;
@@ -395,7 +401,7 @@ int draft_rules_from(struct draft *d, struct span item)
 	return 0;
 }
 
-/* Keys of tensors have slashes between them. */
+/* Keys in the name of a tensor are separated by slashes. */
 int draft_rule_path(const struct draft_node *n, struct span tensor, struct buf *ret,
 		    unsigned *ret_skip)
 {
@@ -457,8 +463,10 @@ int draft_save_opts(const struct draft_node *n, struct span tensor, struct save_
 
 /* ---- leaves that are directories ---- */
 
-/* The keys from below the item down to dir, each with a dot after it: 1; 0 when a shortened name
- * does not say its key. */
+/*
+ * Append the keys from below the item down to dir, each followed by a dot. 1; 0: the key of a
+ * shortened name is not known.
+ */
 static int add_keys(struct draft_node *dir, const struct draft_node *item, struct buf *ret)
 {
 	int r = dir == item ? 1 : add_keys(dir->parent, item, ret);
@@ -482,7 +490,7 @@ int draft_check_stored_name(struct draft_node *dir, struct span name)
 	auto_buf param = { 0 };
 	int r;
 
-	/* Of other files only the commit knows whether they become arrays. */
+	/* The commit alone knows whether other files become arrays. */
 	if (!item || draft_is_opaque(dir) || name_ext_of(name) != NAME_EXT_NPY)
 		return 0;
 	r = draft_part_of(name, &part);

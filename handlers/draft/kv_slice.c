@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kv_slice.c - chunks of other ranks' slices, which are staged.
+ * kv_slice.c - a kv that stages the chunks of other ranks' slices.
  *
- * Invariants: a key is in one of the two stores; what is not a chunk is in the
- * step's own.
+ * Invariants: a key is in exactly one of the two stores; keys that are not chunks are in the store
+ * of the step.
  */
 #include "handlers/draft/kv_slice.h"
 
@@ -18,8 +18,8 @@ struct kv_slice {
 	struct slice slice;
 	atomic_ullong *staged; /* borrowed */
 	char *dir;
-	pthread_mutex_t lock; /* protects all below */
-	struct io_file *file; /* of rest; NULL until it is needed */
+	pthread_mutex_t lock; /* protects all members below */
+	struct io_file *file; /* the file of `rest`; NULL until it is needed */
 	uint64_t end;
 };
 
@@ -28,7 +28,7 @@ static struct kv_slice *of(struct kv *kv)
 	return container_of(kv, struct kv_slice, base);
 }
 
-/* Metadata keys are in every slice. */
+/* Whether a key is in the slice. Metadata keys are in every slice. */
 static bool is_in(const struct kv_slice *s, const struct slice *slice, struct span key)
 {
 	uint64_t index[LIMIT_RANK];
@@ -45,7 +45,7 @@ static bool is_own(const struct kv_slice *s, struct span key)
 
 /* ---- values of the rest ---- */
 
-/* A place of so many bytes in the file, which is made by the first. */
+/* Reserve n bytes in the file. The first call creates the file. */
 static int reserve(struct kv_slice *s, uint64_t n, struct io_file **ret, uint64_t *ret_off)
 {
 	int r = 0;
@@ -79,7 +79,10 @@ static int stage_value(struct kv_slice *s, struct span key, struct span value)
 	return kv_mem_put_file(s->rest, key, f, off, value.n);
 }
 
-/* A value in pieces has a file of its own: others are written at the same time. */
+/*
+ * A value that is written in pieces has a file of its own, since others are written at the same
+ * time.
+ */
 struct staged {
 	struct kv_stream base;
 	struct kv_slice *s;
@@ -265,6 +268,6 @@ int kv_slice_give(struct kv *kv, const struct slice *want, struct kv **ret)
 		return 0;
 	m.s = of(kv);
 	*ret = m.s->own;
-	/* Again by another attempt: the same values in the same places. */
+	/* A repeated attempt moves the same values to the same places. */
 	return kv_list(m.s->rest, span_of(NULL, 0), move_one, &m);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kv_slice.h - an array of which this rank gives some chunks: those of its slice go into the step's
- * store, the rest into an unlinked file, where the draft reads them back.
+ * kv_slice.h - a kv for an array of which this rank writes only some chunks. Chunks of its slice go
+ * to the step's store, the others to an unlinked file, from which the draft reads them back.
  *
- * What is in the slice is guessed when the array is written (replica_parallel): should the ranks
- * not come with the leaf alike, the rest is moved into the store at the commit.
+ * When the array is written, the slice is an assumption (replica_parallel). If the ranks turn out
+ * not to have written the leaf alike, the commit moves the other chunks into the store, too.
  */
 #ifndef PYTREEFS_KV_SLICE_H
 #define PYTREEFS_KV_SLICE_H
@@ -18,13 +18,16 @@ struct slice {
 	uint64_t from, to;
 };
 
-/* own is taken on success. json: the array's document; dir: where unlinked files may be; aside:
- * counts their bytes. */
+/*
+ * Make a kv. Takes `own` on success. json: the array's document; dir: a directory for unlinked
+ * files; staged: counts their bytes.
+ */
 int kv_slice_new(struct kv *own, struct span json, const struct slice *slice, const char *dir,
 		 atomic_ullong *staged, struct kv **ret);
 /*
- * The store's own kv with all that is wanted in it (NULL: all chunks); borrowed. A kv that is not
- * one of these is returned as it is. Of one thread, when nobody writes any more.
+ * Returns the kv of the step's store, after all chunks of `want` (NULL: all chunks) were moved into
+ * it; borrowed. A kv of another kind is returned unchanged. Not thread-safe; all writes must have
+ * ended.
  */
 int kv_slice_give(struct kv *kv, const struct slice *want, struct kv **ret);
 
