@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * boxes.c - boxes of one array: whether they tile it, and reading it through them.
+ * boxes.c - boxes of one array: whether they tile it, and reading the array from them.
  *
- * Which boxes there are, and where their elements lie, is draft_parts.c's and
- * collective_plan.c's business.
+ * draft_parts.c and collective_plan.c supply the boxes and their elements.
  */
 #include "core/base/err.h"
 #include "handlers/plan/draft_plan.h"
@@ -50,13 +49,15 @@ static bool covers(const struct box *b, const uint64_t *at, unsigned rank)
 	return true;
 }
 
-/* Where a hole begins: the smallest corner of a box's end that nobody covers. */
+/*
+ * Describe where a hole begins: the smallest corner, among the ends of boxes, that no box covers.
+ */
 static void describe_hole(const struct box *box, size_t n, unsigned rank, const uint64_t *shape,
 			  struct buf *ret)
 {
 	uint64_t at[LIMIT_RANK];
 
-	/* Candidates are the origin, and where some box ends on one axis. */
+	/* Candidates are the origin, and each end of a box along one axis. */
 	for (size_t k = 0; k <= n; k++)
 		for (unsigned axis = 0; axis < rank; axis++) {
 			bool covered = false;
@@ -84,8 +85,10 @@ static int by_start(const void *a, const void *b)
 	return ((*x)->start[0] > (*y)->start[0]) - ((*x)->start[0] < (*y)->start[0]);
 }
 
-/* In order of their beginning on axis 0 a box meets only those before the first that begins after
- * it. */
+/*
+ * With boxes sorted by their start on axis 0, a box can overlap only those before the first one
+ * that starts after its end.
+ */
 static int check_overlaps(const struct box **order, size_t n, unsigned rank, const char *what)
 {
 	for (size_t a = 0; a < n; a++)
@@ -136,7 +139,9 @@ int boxes_check(const struct box *box, size_t n, unsigned rank, const uint64_t *
 
 /* ---- reading ---- */
 
-/* The box that has an element, and how many follow it in its row. */
+/*
+ * Find the box that contains an element. *ret_run is the number of elements from there in its row.
+ */
 static size_t box_at(const struct box_reader *rd, const uint64_t *at, uint64_t *ret_run)
 {
 	unsigned last = rd->rank - 1;

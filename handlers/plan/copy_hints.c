@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * copy_hints.c - what a program copied, besides names and contents: hints for the plan.
+ * copy_hints.c - hints for the plan from files that a program copied, besides names and contents.
  *
- * Programs that copy an item write its `_METADATA`, too, and programs that copy a step write its
- * `_CHECKPOINT_METADATA`. The draft generates its own, always. But a program that carries no xattrs
- * leaves no other record of which directory is a list, of the key of a shortened name, and of
- * custom metadata. A leaf that is copied within the mount keeps its dtype where its bytes name
- * none. Names, contents and xattrs always decide; handlers/plan/README.md has the rule for what a
- * copied directory is.
+ * Programs that copy an item also write its `_METADATA`, and programs that copy a step write its
+ * `_CHECKPOINT_METADATA`. The draft always generates its own files. But if a program does not copy
+ * xattrs, the copied files are the only record of which directory is a list, of the key of a
+ * shortened name, and of custom metadata. A leaf that is copied within the mount keeps its dtype if
+ * its bytes do not name one. Names, contents and xattrs always take precedence;
+ * handlers/plan/README.md has the rule for copied directories.
  *
- * Invariants: a text that is not valid, or that is of another tree, changes nothing. No other step
- * is looked at.
+ * Invariants: a text that is invalid, or that describes another tree, has no effect. Other steps
+ * are never consulted.
  */
 #include "core/base/err.h"
 #include "core/base/log.h"
@@ -19,7 +19,7 @@
 #include "handlers/leaf/leaf.h"
 #include "handlers/plan/copy_hints.h"
 
-#define HINT_MAX (32 * MiB) /* of a file; a longer one is not a hint */
+#define HINT_MAX (32 * MiB) /* largest size of a hint; a longer file is ignored */
 
 void copy_hint_text(struct draft_node *dir, uint64_t off, const void *p, size_t n)
 {
@@ -28,7 +28,7 @@ void copy_hint_text(struct draft_node *dir, uint64_t off, const void *p, size_t 
 	pthread_mutex_lock(&dir->draft->lock);
 	if (off == 0)
 		buf_release(hint);
-	/* A program that copies writes from front to back; anything else is not a hint. */
+	/* Programs that copy write from front to back; anything else is not a hint. */
 	if (off != hint->n || off + n > HINT_MAX || buf_add(hint, p, n) < 0)
 		buf_release(hint);
 	pthread_mutex_unlock(&dir->draft->lock);
@@ -73,8 +73,8 @@ void copy_hint_opaque(struct draft_node *n)
 }
 
 /*
- * The copied `_METADATA` of an item inside another, appended to ret. Programs that copy write it as
- * any other file, since it is generated for items of the step only.
+ * Append the copied `_METADATA` of an item inside another to ret. Programs write it like any other
+ * file, since only the items of a step have a generated one.
  */
 static int hint_nested(const struct plan *p, struct buf *ret)
 {
@@ -121,7 +121,7 @@ int plan_hints_read(struct plan *p)
 	return r;
 }
 
-/* The step's file as it was copied; *ret is NULL without a hint. */
+/* Parse the copied `_CHECKPOINT_METADATA`; *ret is NULL if there is none. */
 static int hint_step(struct draft_node *root, struct step_meta **ret)
 {
 	auto_buf text = { 0 };
@@ -165,7 +165,7 @@ int plan_hint_array(struct plan *p)
 	return r;
 }
 
-/* The node of the copied tree with the key path of one of ours. */
+/* The node of the copied tree with the same key path as n. */
 const struct tree_node *plan_hint_node(const struct plan *p, const struct tree_node *n)
 {
 	const struct tree_node *parent;
@@ -206,13 +206,16 @@ int plan_hint_key(struct plan *p, const struct tree_node *parent, struct span st
 
 /* ---- items that are not trees ---- */
 
-/* The files of a directory, taken together. */
+/* Properties of the files of a directory. */
 struct signs {
-	size_t n;    /* files, without generated ones */
-	bool other;  /* a directory, or a leaf */
-	bool known;  /* a name that items of Orbax have */
-	bool copied; /* all are copies of such files, or empty: no program asks for a copy of an
-			empty file */
+	size_t n;   /* number of files, without generated ones */
+	bool other; /* there is a directory, or a leaf */
+	bool known; /* a file has a name that Orbax gives to such items */
+	/*
+	 * all are copies of such files, or empty: no program asks to copy the contents of an empty
+	 * file
+	 */
+	bool copied;
 	bool any_copied;
 };
 
@@ -273,7 +276,7 @@ int plan_looks_opaque(struct draft_node *dir)
 
 #define KEY_METADATA "_metadata"
 
-/* The child that is the tree, when the directory has exactly that child and its metadata item. */
+/* The child that is the tree, if the directory has exactly that child and its metadata item. */
 static struct draft_node *key_of(struct draft_node *const *child, size_t n)
 {
 	struct draft_node *key = NULL, *other = NULL;
@@ -284,7 +287,7 @@ static struct draft_node *key_of(struct draft_node *const *child, size_t n)
 			continue;
 		if (!child[i]->is_dir || (key && other))
 			return NULL;
-		/* In the order of names the longer one comes second. */
+		/* Names are sorted, so the longer one comes second. */
 		*(key ? &other : &key) = child[i];
 	}
 	if (!other || (strcmp(key->name, "jax_random_key") && strcmp(key->name, "np_random_key")))
@@ -295,7 +298,7 @@ static struct draft_node *key_of(struct draft_node *const *child, size_t n)
 		       NULL;
 }
 
-/* Whether it is a JSON item, and not a part of a tree with such keys. */
+/* Whether it is a JSON item, not a part of a tree with such keys. */
 static int looks_stored(struct draft_node *dir)
 {
 	bool marked;

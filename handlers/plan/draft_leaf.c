@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_leaf.c - one file of a draft -> the leaf, or the subtree, that it is.
+ * draft_leaf.c - turns one file of a draft into a leaf, or into a subtree.
  */
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "handlers/plan/draft_plan.h"
 #include "handlers/subtree/safetensors_lost.h"
 
-#define TEXT_MAX (64 * MiB) /* of one string, which is in memory while it is saved */
+#define TEXT_MAX (64 * MiB) /* largest string, which is in memory while it is saved */
 
 static struct span stem(const struct draft_node *n)
 {
@@ -17,7 +17,7 @@ static struct span stem(const struct draft_node *n)
 	return name;
 }
 
-/* A leaf with the key that the file's name stands for; "%" alone is the tree itself. */
+/* Make a leaf with the key of the file's name; "%" alone is the root of the tree. */
 static int new_leaf(struct plan *p, struct tree_node *parent, struct draft_node *n,
 		    struct plan_leaf **ret)
 {
@@ -51,7 +51,7 @@ static int source_contents(struct leaf_input *f, struct buf *ret)
 	return r;
 }
 
-/* A text that the tree keeps, from an xattr; p NULL when it is not set. */
+/* Copy the value of an xattr into the tree; p is NULL when it is not set. */
 static int keep_xattr(struct plan *p, struct draft_node *n, const char *name, bool word,
 		      struct span *ret)
 {
@@ -69,8 +69,8 @@ static int keep_xattr(struct plan *p, struct draft_node *n, const char *name, bo
 }
 
 /*
- * Whether an array is recorded as jax.Array: as options and xattrs ask for, and without these as it
- * was where it was copied from. Called with the draft's lock held.
+ * Whether an array is recorded as jax.Array: as options and xattrs say, else like the leaf that it
+ * was copied from. Called with the draft's lock held.
  */
 static bool is_jax(const struct draft_node *n, const struct save_opts *o)
 {
@@ -81,7 +81,9 @@ static bool is_jax(const struct draft_node *n, const struct save_opts *o)
 	return word.p ? span_eq(word, span_str("jax.Array")) : n->hint_jax;
 }
 
-/* What an array is by options and xattrs. tensor: its name in the file, or empty. */
+/*
+ * Get the properties of an array from options and xattrs. tensor: its name in the file, or empty.
+ */
 static int array_options(struct plan *p, struct draft_node *n, struct span tensor,
 			 struct leaf_desc *ret)
 {
@@ -181,7 +183,7 @@ void plan_leaf_input(struct plan *p, struct plan_leaf *l, struct plan_input *ret
 	ret->leaf = l;
 }
 
-/* What the documents say of a leaf goes into its node. */
+/* Store the record of a leaf, for the documents, in its node. */
 int plan_record(struct plan *p, struct plan_leaf *l)
 {
 	const struct leaf_desc *d = &l->desc;
@@ -190,7 +192,7 @@ int plan_record(struct plan *p, struct plan_leaf *l)
 
 	l->node->value_type = record.typestr;
 	l->node->value = record.stored;
-	/* What `array_metadatas` would say, and only then. */
+	/* Only then does `array_metadatas` have an entry for the array. */
 	if (!record.is_sharded || !d->has_shape || !p->opts.array_metadata)
 		return 0;
 	shape = arena_calloc(&p->tree->arena, d->rank + 1, sizeof(*shape));
@@ -213,7 +215,10 @@ int plan_array(struct plan *p, struct plan_leaf *l, struct span tensor)
 
 /* ---- safetensors ---- */
 
-/* The dict for "a.b" of "a.b.c" below parent, or whatever joins keys in this mount. */
+/*
+ * Make the dicts for the leading keys of a tensor's name: "a.b" of "a.b.c", with the separator of
+ * this mount.
+ */
 static int make_path(struct plan *p, struct tree_node *parent, struct span path,
 		     struct tree_node **ret, struct span *ret_last)
 {
@@ -253,7 +258,7 @@ static int plan_tensor(struct plan *p, struct tree_node *top, struct draft_node 
 	return 0;
 }
 
-/* Metadata of the file becomes that of the item, unless an xattr gives it some. */
+/* Use metadata of the file as metadata of the item, unless an xattr sets it. */
 static int take_metadata(struct plan *p, const struct safetensors *st)
 {
 	if (!st->metadata || p->tree->custom_metadata)
@@ -262,7 +267,9 @@ static int take_metadata(struct plan *p, const struct safetensors *st)
 	return p->tree->custom_metadata ? 0 : -ENOMEM;
 }
 
-/* What the file could not say, and its writer may have meant. Called with the file's lock held. */
+/*
+ * Log what the file cannot express and its writer may have meant. Called with the file's lock held.
+ */
 static int say_what_is_lost(struct plan *p, const struct tree_node *top, struct draft_node *n)
 {
 	auto_buf lost = { 0 };
@@ -283,7 +290,7 @@ static int plan_safetensors(struct plan *p, struct tree_node *parent, struct dra
 	auto_buf key = { 0 };
 	int r = p->strict ? draft_file_seal(n->file) : 0;
 
-	/* An item of its own has its tensors at the top. */
+	/* The tensors of a file that is an item are at the top of the item. */
 	if (r >= 0 && n != p->item) {
 		r = plan_key(p, parent, n, stem(n), true, &key);
 		if (r >= 0)
@@ -304,15 +311,17 @@ static int plan_safetensors(struct plan *p, struct tree_node *parent, struct dra
 		r = fail(-EINVAL, "it is not a safetensors file");
 	if (r >= 0 && p->strict)
 		r = say_what_is_lost(p, top, n);
-	/* The names live in the file's header, which another thread may write while the draft is
-	 * only looked at. */
+	/*
+	 * Names are in the file's header, which another thread may overwrite unless the draft is
+	 * being committed.
+	 */
 	for (size_t i = first; i < p->n_leaves && r >= 0; i++)
 		r = plan_array(p, &p->leaf[i], n->file->array[p->leaf[i].index].name);
 	pthread_mutex_unlock(&n->file->lock);
 	return r < 0 ? r : 1;
 }
 
-/* The refusal names the command that makes an item of it. */
+/* The message has the command that makes an item of the directory. */
 static int not_a_leaf(const struct plan *p)
 {
 	const struct draft *d = p->item->draft;

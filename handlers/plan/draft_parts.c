@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_parts.c - one array that several files hold, each its box.
+ * draft_parts.c - one array in several files, each with a box of it.
  *
- * Where all parts are cut alike their chunks are used as they are, under the
- * numbers that they have in the whole. Where they are not, the array is encoded
- * again from all of them.
+ * If the chunk grids of all parts agree, their chunks are used unchanged, renumbered for the whole
+ * array. If not, the array is encoded again from all parts.
  */
 #include "core/base/err.h"
 #include "core/base/log.h"
@@ -22,7 +21,7 @@ static int same_whole(const struct draft_part *a, const struct draft_node *na,
 			   na->name, nb->name);
 }
 
-/* No overlap and as many elements as the whole: a tiling. */
+/* Parts that do not overlap and have as many elements as the whole array tile it. */
 static int check_tiling(struct draft_node **parts, const struct draft_part *p, size_t n)
 {
 	auto_free struct box *box = calloc(n, sizeof(*box));
@@ -43,7 +42,7 @@ static int check_tiling(struct draft_node **parts, const struct draft_part *p, s
 	return boxes_check(box, n, p[0].rank, p[0].whole, what);
 }
 
-/* What the file holds is the box that its name says, and of the type of the others. */
+/* Check that the file has the box that its name says, and the dtype of the other parts. */
 static int check_part(struct draft_node *n, const struct draft_part *p, struct draft_node *first,
 		      enum dtype *dtype)
 {
@@ -68,7 +67,7 @@ static int check_part(struct draft_node *n, const struct draft_part *p, struct d
 static int check_parts(struct draft_node **parts, const struct draft_part *p, size_t n,
 		       bool collective, enum dtype *dtype)
 {
-	/* What one rank has need not be the whole. */
+	/* One rank may have only some of the parts. */
 	int r = collective ? 0 : check_tiling(parts, p, n);
 
 	for (size_t i = 0; i < n && r >= 0; i++)
@@ -112,7 +111,7 @@ int plan_parts(struct plan *p, struct tree_node *parent, struct draft_node **par
 
 /* ---- for the commit ---- */
 
-/* Whether all parts are cut in one way, at whole chunks. */
+/* Whether all parts have the same chunk grid, aligned with the grid of the whole array. */
 static bool aligned(const struct plan_leaf *l, const struct draft_part *p)
 {
 	const struct array_layout *first = &l->part[0]->file->array[0].layout;
@@ -131,7 +130,7 @@ static bool aligned(const struct plan_leaf *l, const struct draft_part *p)
 	return true;
 }
 
-/* Elements of a sealed part, as they are stored. */
+/* Read elements of a sealed part, as they are stored. */
 static int read_part(void *arg, size_t i, uint64_t element, uint64_t n, uint8_t *p)
 {
 	const struct plan_leaf *l = arg;
@@ -205,7 +204,7 @@ int plan_join_parts(struct plan *p, struct plan_leaf *l, bool *ret_shifted)
 		r = draft_part_of(span_str(l->part[i]->name), &part[i]);
 	if (r < 0)
 		return r;
-	/* Only a database can give stored chunks another name for nothing. */
+	/* Only in a database can chunks be renamed without being copied. */
 	*ret_shifted = p->opts.ocdbt && aligned(l, part);
 	trace(TRACE_LEAF, "%zu parts of '%s': %s", l->n_parts, l->source->name,
 	      *ret_shifted ? "by reference" : "encoded again");

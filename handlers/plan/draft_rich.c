@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_rich.c - namedtuples of a draft: which directory is one, by its xattr or by a copied
- * `_METADATA`.
+ * draft_rich.c - namedtuples of a draft, recognized by an xattr or by a copied `_METADATA`.
  *
- * The xattr user.pytree.namedtuple is {"module": ..., "clazz": ..., "fields": [...]}: what Orbax
- * records of one with rich types. A directory that has other names than these fields is a dict,
- * which the log says. Where ranks share a draft, each has some of the names: the rank that commits
- * compares them when it has the shares of all.
+ * The xattr user.pytree.namedtuple is {"module": ..., "clazz": ..., "fields": [...]}, as Orbax
+ * records a namedtuple with rich types. A directory whose names differ from the fields is a dict,
+ * and a warning is logged. If ranks share a draft, each may have only some of the names: the rank
+ * that commits compares them when it has the parts of all.
  */
 #include "core/base/err.h"
 #include "core/base/json.h"
@@ -54,7 +53,7 @@ static int type_new(struct plan *p, size_t n_fields, struct tree_type **ret,
 	return 0;
 }
 
-/* Parse the xattr: 1, or 0 without one. */
+/* Parse the xattr: 1; 0: it is not set. */
 static int type_of_xattr(struct plan *p, struct draft_node *dir, struct tree_type **ret)
 {
 	struct arena *arena = &p->tree->arena;
@@ -83,7 +82,7 @@ static int type_of_xattr(struct plan *p, struct draft_node *dir, struct tree_typ
 	return r < 0 ? r : 1;
 }
 
-/* What the copied tree says, which the plan keeps. */
+/* The type from the copied tree, owned by the plan. */
 static int type_of_hint(struct plan *p, const struct tree_node *node, struct tree_type **ret)
 {
 	const struct tree_node *hint = plan_hint_node(p, node);
@@ -104,7 +103,10 @@ static int type_of_hint(struct plan *p, const struct tree_node *node, struct tre
 	return 1;
 }
 
-/* The children, in a list as long as the tree grows, have the keys of the fields, in any order. */
+/*
+ * Whether the children, a linked list while the tree is built, have the keys of the fields, in any
+ * order.
+ */
 static bool has_fields(const struct tree_node *node, const struct tree_type *t)
 {
 	bool same = node->n_children == t->n_fields;
@@ -115,7 +117,7 @@ static bool has_fields(const struct tree_node *node, const struct tree_type *t)
 		while (c && !span_eq(c->key, t->fields[i]))
 			c = c->next;
 		same = c;
-		/* A field twice would leave a child out. */
+		/* A repeated field would leave one child unmatched. */
 		for (size_t k = 0; same && k < i; k++)
 			same = !span_eq(t->fields[k], t->fields[i]);
 	}
@@ -165,7 +167,7 @@ int plan_namedtuple(struct plan *p, struct draft_node *dir, struct tree_node *no
 	marked = span_eq(word, span_str("namedtuple"));
 	other = word.p && !marked;
 	pthread_mutex_unlock(&dir->draft->lock);
-	/* Other ranks may have the names that are missing. */
+	/* Other ranks may have the missing names. */
 	none = other || (!node->n_children && !p->collective);
 	r = none ? 0 : type_of_xattr(p, dir, &t);
 	if (r == 0 && !none)

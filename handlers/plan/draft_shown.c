@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_shown.c - what `_METADATA` and `_CHECKPOINT_METADATA` of a draft show: what is generated,
- * or what a program wrote.
+ * draft_shown.c - the contents that `_METADATA` and `_CHECKPOINT_METADATA` of a draft show:
+ * generated, or as a program wrote them.
  *
- * Programs that copy read back what they wrote, compare sizes and times, and copy again what
- * differs. So a text that was written is shown while it is open and until the next change of the
- * draft, and further on as long as it says all that is there: that is a copy on its way, and in the
- * end a whole one. What is taken away meanwhile must not be in it. The commit generates its own in
- * any case.
+ * Programs that copy read back what they wrote, compare sizes and times, and copy again if
+ * something differs. So a written text is shown while it is open and until the draft changes, and
+ * after that as long as it describes everything in the draft: the copy may be incomplete, but will
+ * contain the rest in the end. The text must not describe anything that was removed meanwhile. The
+ * commit generates its own files in any case.
  */
 #include "core/base/err.h"
 #include "core/step/step_meta.h"
 #include "handlers/plan/draft_plan.h"
 
-/* Called with the lock held: the text that was written is as new as the draft. */
+/* Record that the written text is up to date with the draft. Called with the lock held. */
 static void mark_hint(struct draft_node *dir)
 {
 	dir->hint_at = dir->draft->changes;
@@ -54,7 +54,7 @@ void draft_set_mtime(struct draft_node *n, bool generated, const struct timespec
 	pthread_mutex_unlock(&n->draft->lock);
 }
 
-/* ---- whether one text says what the other does ---- */
+/* ---- comparison of two texts ---- */
 
 static const struct tree_node *at_same_path(const struct tree *hint, const struct tree_node *n)
 {
@@ -83,7 +83,7 @@ static bool says_node(const struct tree *hint, const struct tree_node *n)
 		(span_eq(t->value_type, n->value_type) || (is_array(t) && is_array(n))));
 }
 
-/* all: and no more than that. */
+/* Whether `hint` describes everything in `now`; `all`: and nothing else. */
 static bool says_tree(struct span hint, struct span now, bool all)
 {
 	auto_of(tree) struct tree *t = NULL, *n = NULL;
@@ -116,12 +116,12 @@ static bool says_items(struct span hint, struct span now, bool all)
 
 /* ---- the text ---- */
 
-/* What is known of the text that was written, at one moment. */
+/* A snapshot of the written text and its state. */
 struct hint {
 	struct buf text;
-	bool as_new; /* open, or nothing changed since */
+	bool as_new; /* it is open, or nothing has changed since */
 	bool taken_away;
-	bool known, says; /* it was compared since the last change */
+	bool known, says; /* it was compared since the last change; the result */
 	uint64_t changes;
 	struct timespec mtime, dir_mtime;
 };

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_tree.c - names of a draft -> struct tree.
+ * draft_tree.c - turns names of a draft into a struct tree.
  *
- * A directory is a dict unless an xattr says that it is a sequence; a file's
- * extension says what kind of leaf it is. Order does not matter: the tree is sorted as
- * JAX sorts.
+ * A directory is a dict unless an xattr makes it a sequence; the extension of a file gives the kind
+ * of its leaf. The order of names does not matter, since the tree is sorted as JAX sorts.
  */
 #include "core/base/err.h"
 #include "core/base/log.h"
@@ -31,7 +30,7 @@ void plan_free(struct plan *p)
 	free(p);
 }
 
-/* The plan holds the node from now on; the caller's reference is taken. */
+/* Let the plan hold the node. Takes the caller's reference. */
 static int hold(struct plan *p, struct draft_node *n)
 {
 	if (p->n_held == p->cap_held) {
@@ -53,8 +52,10 @@ static int hold(struct plan *p, struct draft_node *n)
 
 /* ---- keys ---- */
 
-/* Names in the '~' form say no key: the last element of user.pytree.key, or what a copied
- * `_METADATA` says. */
+/*
+ * The key of a shortened name ('~'), which does not contain it: the last element of
+ * user.pytree.key, or from a copied `_METADATA`.
+ */
 static int key_of_shortened(struct plan *p, const struct tree_node *parent, struct draft_node *n,
 			    struct span stem, struct buf *ret)
 {
@@ -130,7 +131,10 @@ int plan_leaf_new(struct plan *p, struct tree_node *parent, struct draft_node *n
 
 static bool is_sequence(struct draft_node *const *child, size_t n);
 
-/* By its xattr; else by a copied `_METADATA`, where the names agree with it. */
+/*
+ * The kind of a directory, from its xattr, else from a copied `_METADATA` if the names agree with
+ * it.
+ */
 static enum tree_kind kind_of(struct plan *p, struct draft_node *n, const struct tree_node *node,
 			      struct draft_node *const *child, size_t n_children)
 {
@@ -151,7 +155,7 @@ static enum tree_kind kind_of(struct plan *p, struct draft_node *n, const struct
 	return kind;
 }
 
-/* Part of a name that is the key's: without extension and view. */
+/* The part of a name that stands for the key: without extension and view. */
 static struct span stem_of(const struct draft_node *n)
 {
 	struct span name = span_str(n->name);
@@ -183,9 +187,9 @@ static bool is_sequence(struct draft_node *const *child, size_t n)
 		uint64_t v = 0;
 
 		if (plan_is_metadata(child[i]))
-			others++; /* of an item inside another */
+			others++; /* in an item inside another */
 		if (plan_is_metadata(child[i]) || span_eq(stem, last))
-			continue; /* another part of the same array */
+			continue; /* a further part of the same array */
 		for (size_t k = 0; k < stem.n; k++) {
 			if (stem.p[k] < '0' || stem.p[k] > '9' || stem.n > 9)
 				return false;
@@ -222,7 +226,7 @@ static int enter(struct plan *p, struct tree_node *parent, struct draft_node *n,
 	return walk(p, n, node, depth + 1);
 }
 
-/* How many names from i on are parts of one array; 0 when it is not one. */
+/* The number of names from i on that are parts of one array; 0: name i is not a part. */
 static size_t parts_at(struct draft_node *const *child, size_t n, size_t i)
 {
 	struct draft_part first, next;
@@ -240,7 +244,7 @@ static size_t parts_at(struct draft_node *const *child, size_t n, size_t i)
 	return k - i;
 }
 
-/* The children of one directory; the plan holds them already. */
+/* Add the children of one directory, which the plan holds already. */
 static int walk_children(struct plan *p, struct tree_node *node, struct draft_node **child,
 			 size_t n, unsigned depth)
 {
@@ -290,7 +294,7 @@ static int walk(struct plan *p, struct draft_node *dir, struct tree_node *node, 
 	return r;
 }
 
-/* The tree is one leaf: a file, or an array in parts. */
+/* Make a tree of one leaf: a file, or an array in parts. */
 static int plan_bare(struct plan *p, struct draft_node **file, size_t n)
 {
 	size_t taken = parts_at(file, n, 0);
@@ -298,14 +302,17 @@ static int plan_bare(struct plan *p, struct draft_node **file, size_t n)
 
 	if (r < 0)
 		return err_at(r, "'%s'", file[0]->name);
-	/* Names are in order: after the first one that is not a part, or after all parts. */
+	/* Names are sorted: continue after the first if it is not a part, else after all parts. */
 	taken = MAX(taken, (size_t)1);
 	if (taken < n && already_there(p, file[taken], span_str("%")) < 0)
 		return -EINVAL;
 	return p->n_leaves > 0;
 }
 
-/* Alone at the top of an item, "%.npy" is the bare leaf, or "%[0:2]@4.npy" a part of it: 1. */
+/*
+ * Whether the item is a bare leaf: 1 if "%.npy", or parts such as "%[0:2]@4.npy", are alone at its
+ * top.
+ */
 static int bare_leaf(struct plan *p)
 {
 	struct draft_node **child;
@@ -389,16 +396,16 @@ static int make_tree(struct plan *p)
 		r = tree_add(p->tree, NULL, span_of(NULL, 0), false, TREE_DICT, &root);
 	if (r >= 0 && !p->tree->root->n_children && p->tree->root->kind != TREE_LEAF)
 		r = p->item->is_dir ? walk(p, p->item, root, 0) : plan_file(p, root, p->item);
-	/* A copy of what recorded its types records them, too, unless somebody says otherwise. */
+	/* A copy of an item with recorded types records them too, unless an option is given. */
 	if (p->hint && p->hint->rich && !save_opts_given(&p->opts, "rich_types"))
 		p->opts.rich_types = true;
 	if (r >= 0)
 		r = custom_metadata(p);
-	/* The other ranks' shares are still to come. */
+	/* The parts of the other ranks are still missing. */
 	return r < 0 || p->collective ? r : plan_finish_tree(p);
 }
 
-/* An item inside another has the other's name before its own. */
+/* Set the name of an item; if it is inside another, the name begins with that of the outer one. */
 static int name_plan(struct plan *p, struct span name)
 {
 	struct draft_node *n = p->item;
@@ -411,7 +418,7 @@ static int name_plan(struct plan *p, struct span name)
 	return p->name ? 0 : fail(-ENOMEM, "cannot look at item '%s'", n->name);
 }
 
-/* What a child of the draft is, and what the item is called. */
+/* Determine the kind of a child of the draft, and the name of the item. */
 static int item_kind(struct plan *p)
 {
 	struct draft_node *n = p->item;
@@ -435,7 +442,7 @@ static int item_kind(struct plan *p)
 			return r;
 		if (r)
 			p->kind = PLAN_STORED;
-		/* The draft of one item is called after it, with an ending. */
+		/* The draft of one item is named after it, with an extension. */
 		if (n->draft->is_item)
 			name.n = 0;
 	} else if (ext == NAME_EXT_JSON) {
@@ -499,7 +506,7 @@ bool draft_is_tree(const struct draft_node *item)
 	       !plugin;
 }
 
-/* Hidden or not. */
+/* The name of the generated file, even if it is hidden. */
 static const char *generated_name(const struct draft_node *dir)
 {
 	bool is_root = dir == dir->draft->root;
