@@ -2,9 +2,11 @@
 /*
  * draft_aggregate.c - leaves of a draft that go into the legacy msgpack file of their item.
  *
- * All of them are in memory while the commit goes on: the file is made for small values, and what
- * does not fit the write budget is refused. Invariants: such a leaf is not a leaf of the item's
- * store; its array goes with what the draft alone needs (draft_retained.c).
+ * All of them are in memory during the commit: the file is meant for small values, and leaves that
+ * do not fit the write budget are refused.
+ *
+ * Invariants: such a leaf is not a leaf of the item's store; its array is retained with others that
+ * only the draft needs (draft_retained.c).
  */
 #include "core/base/err.h"
 #include "handlers/commit/draft_items.h"
@@ -17,7 +19,9 @@ int plan_leaf_aggregates(const struct plan_leaf *l)
 
 	if (!l->desc.type->aggregate)
 		return 0;
-	/* A tensor's path is after the file's; every other leaf is its file. */
+	/*
+	 * The path of a tensor follows the path of its file; every other leaf is a file of its own.
+	 */
 	if (l->desc.type->in_boxes && l->source->file->st.n)
 		tensor = l->source->file->array[l->index].name;
 	pthread_mutex_lock(&l->source->draft->lock);
@@ -36,7 +40,7 @@ static int take_leaf(struct sealing_item *it, struct plan_leaf *l, uint64_t *lef
 
 	if (r >= 0 && l->n_parts)
 		r = plan_join_parts(it->plan, l, &shifted);
-	/* Parts on one grid are never put together: there is no one array to read. */
+	/* Parts on one grid are never joined, so there is no array to read. */
 	if (r >= 0 && shifted)
 		r = fail(-EINVAL, "an array that was written in parts cannot be aggregated");
 	if (r < 0)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_commit.c - names and contents of a draft -> struct commit, and what comes before and after
- * it.
+ * draft_commit.c - makes a struct commit of the names and contents of a draft, and does the work
+ * before and after it.
  *
- * Invariants: until the commit's rename nothing is taken away that the draft needs
- * to be committed again.
+ * Invariants: until the rename of the commit, nothing is removed that the draft needs to be
+ * committed again.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -22,7 +22,8 @@
 #include "handlers/draft/draft_upload.h"
 #include "handlers/plan/copy_hints.h"
 
-#define CLOSE_PATIENCE_MS 10000 /* a closed file's release may come after the rename */
+/* time to wait for the release of a closed file, which may come after the rename */
+#define CLOSE_PATIENCE_MS 10000
 
 struct sealing {
 	struct draft *d;
@@ -30,7 +31,7 @@ struct sealing {
 	struct commit_item *commit_item;
 	size_t n;
 	struct buf custom;
-	struct commit *commit; /* that runs */
+	struct commit *commit; /* the commit in progress */
 };
 
 static void sealing_release(struct sealing *s)
@@ -44,7 +45,7 @@ static void sealing_release(struct sealing *s)
 
 /* ---- the whole draft ---- */
 
-/* An item, or the two inside of it. */
+/* Plan an item, or the two items that it consists of. */
 static int plan_item(struct sealing *s, struct draft_node *node)
 {
 	struct draft_node *part[2] = { draft_node_ref(node), NULL }, *inner[2];
@@ -83,7 +84,9 @@ static int plan_items(struct sealing *s)
 	for (size_t i = 0; i < n; i++) {
 		struct draft_node *node = child ? child[i] : d->root;
 
-		/* Of an item that ranks share, which is the draft itself, one has nothing. */
+		/*
+		 * The item is the draft itself, shared by ranks, and this rank has no file of it.
+		 */
 		if (!child && d->env->collective && !collective_is_primary(d->env->collective) &&
 		    !node->n_children)
 			continue;
@@ -133,7 +136,7 @@ static bool is_store_dir(const struct sealing *s, const char *name)
 
 struct leftovers {
 	const struct sealing *s;
-	struct buf names; /* NUL-terminated, one after the other */
+	struct buf names; /* NUL-terminated, one after another */
 };
 
 static int add_leftover(void *arg, const char *name, unsigned char type)
@@ -153,17 +156,19 @@ static int stage_store(struct sealing *s, struct draft_node *n)
 	return draft_move_store(s->d, &n->item, temp);
 }
 
-/* What an earlier commit that failed, or an item that was removed, left behind. */
+/* Remove what a failed commit or a removed item has left. */
 static int clean(struct sealing *s)
 {
 	struct io_dir *dir = s->d->dir->dir;
 	struct leftovers l = { .s = s };
-	/* The draft may be an item itself, with its arrays in it: then it is cleaned when it is
-	 * sealed. */
+	/*
+	 * If the draft is itself an item with its arrays in the directory, sealing the item cleans
+	 * it.
+	 */
 	bool is_store = s->d->is_item && s->d->root->item.store;
 	int r = 0;
 
-	/* Remove everything beside the arrays of a nested item. */
+	/* Remove everything besides the arrays of a nested item. */
 	for (size_t i = 0; i < s->n && r >= 0; i++) {
 		struct draft_node *n = plan_owner(s->item[i].plan);
 
@@ -178,7 +183,10 @@ static int clean(struct sealing *s)
 	return r;
 }
 
-/* Stores get the names of their items; those that must change go out of the way of others first. */
+/*
+ * Rename stores after their items. A store whose name another one needs is first renamed out of its
+ * way.
+ */
 static int name_stores(struct sealing *s)
 {
 	int r = 0;
@@ -235,7 +243,7 @@ static int check_final(struct draft *d, struct span final)
 				    "draft '%s' is written in place and can only become '%s'",
 				    d->name, d->dir->final) :
 			       0;
-	/* Of a shared draft the one that renames it looks. */
+	/* For a shared draft, the rank that renames it checks the name. */
 	r = env->collective ? -ENOENT : io_stat(env->ckpt->source, name, &st);
 	if (r >= 0)
 		return fail(-EEXIST, "there is a '%s' already", name);
@@ -373,9 +381,9 @@ static int begin(struct draft *d)
 }
 
 /*
- * What is wrong with the draft's contents is ECANCELED to whoever renames it: mv(1) prints EINVAL
- * as "cannot move to a subdirectory of itself", which is not true here, and ECANCELED as "Operation
- * canceled", which is.
+ * Errors in the contents of the draft are reported as ECANCELED. mv(1) would print EINVAL as
+ * "cannot move to a subdirectory of itself", which is wrong here; it prints ECANCELED as "Operation
+ * canceled".
  */
 static int not_committed(struct draft *d, int r)
 {
@@ -388,9 +396,10 @@ static int not_committed(struct draft *d, int r)
 }
 
 /*
- * Who has a file open reads on from its chunks, wherever the step is. Those of parts belong to the
- * whole then, under other numbers or encoded anew, those in the legacy file have none, ranks put
- * theirs together in directories, and what was uploaded goes away: for these files.
+ * Call `act` for files whose chunks the commit moves; readers of other files go on reading the
+ * chunks in the step. The chunks of parts are renumbered or encoded again for the whole array,
+ * arrays in the legacy file have no chunks, ranks collect theirs in directories, and uploaded files
+ * are removed from this machine.
  */
 static void each_that_moves(const struct sealing *s, void (*act)(struct draft_file *f))
 {
@@ -455,13 +464,13 @@ int draft_commit(struct draft *d, struct span final)
 	if (d->env->uploads)
 		draft_upload_end(d);
 	draft_end(d);
-	/* Of a job the primary runs it. */
+	/* In a job, the primary runs it. */
 	if (!d->env->collective || collective_is_primary(d->env->collective))
 		on_commit_run(d->env, d->dir->final);
 	return 0;
 }
 
-/* ---- what the step's metadata would say now ---- */
+/* ---- the step's metadata as a commit would write it now ---- */
 
 int draft_checkpoint_metadata(struct draft *d, struct buf *ret)
 {
@@ -486,7 +495,7 @@ int draft_checkpoint_metadata(struct draft *d, struct buf *ret)
 			draft_node_unref(inner[1]);
 			node = inner[0];
 		}
-		/* Directories that are not items yet are left out. */
+		/* Leave out directories that are not items yet. */
 		if (items && plans && plan_new(node, false, &plans[i]) >= 0) {
 			struct step_item it = { span_of(plans[i]->name,
 							strcspn(plans[i]->name, "/")),

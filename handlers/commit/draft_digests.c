@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_digests.c - the SHA-256 of every leaf of an item that is about to become part of a step.
+ * draft_digests.c - computes the SHA-256 of every leaf of an item that a commit is about to
+ * publish.
  *
- * The finished draft is read back, so that what is hashed is what a reader will get. Leaves whose
- * stored chunks were copied are not read: their digest is the one that the step they come from
- * records, and still tells whether they are what was once saved there.
+ * Leaves are read back from the finished draft, so the hash covers what a reader will get. Leaves
+ * whose stored chunks were copied are not read: they take over the digest from the step that they
+ * come from, which still tells whether they equal what was once saved there.
  */
 #include "handlers/commit/draft_digests.h"
 
@@ -22,22 +23,22 @@
 #define THREADS_MAX 8
 
 struct leaf_sum {
-	const struct tree_node *leaf; /* NULL: the node is not a leaf that can be looked into */
-	bool has;                     /* known, or computed */
+	const struct tree_node *leaf; /* NULL: the node is not a leaf that can be opened */
+	bool has;                     /* the digest is known */
 	uint8_t sha256[DIGEST_BYTES];
 };
 
-/* One item's leaves, hashed by several threads. */
+/* The leaves of one item, which several threads hash. */
 struct summing {
 	struct item *item;
-	struct leaf_sum *sum; /* by the node's id */
+	struct leaf_sum *sum; /* indexed by the node's id */
 	size_t n;
 	atomic_size_t next;
 	pthread_mutex_t lock; /* protects why */
 	struct err_note why;  /* the first failure */
 };
 
-/* The digest that the leaf's array was copied with. */
+/* The digest that came with the copied array of the leaf. */
 static const uint8_t *copied_digest(const struct plan_leaf *l)
 {
 	const struct draft_file *f = l->source ? l->source->file : NULL;
@@ -52,7 +53,10 @@ bool draft_digests_wanted(const struct plan *p)
 {
 	if (p->kind != PLAN_TREE)
 		return false;
-	/* In a plan that is made of those of all ranks it is true without being given. */
+	/*
+	 * A plan that was merged from those of all ranks has `manifest` set without a bit in
+	 * `given`.
+	 */
 	if (p->opts.manifest || save_opts_given(&p->opts, "manifest"))
 		return p->opts.manifest;
 	for (size_t i = 0; i < p->n_leaves; i++)
@@ -88,7 +92,7 @@ static void *hash_leaves(void *arg)
 		if (!s->why.code)
 			err_save(r, &s->why);
 		pthread_mutex_unlock(&s->lock);
-		/* The others need not be looked at. */
+		/* Let the other threads stop. */
 		atomic_store(&s->next, s->n);
 	}
 	return NULL;
@@ -101,7 +105,7 @@ static int hash_all(struct summing *s, uint64_t threads)
 	size_t n = 0, want = threads ? threads : online > 0 ? (size_t)online : 1;
 
 	want = MIN(MIN(want, (size_t)THREADS_MAX), s->n);
-	/* This thread hashes, too; what does not start, it does alone. */
+	/* This thread hashes as well, and does all of it when no other thread can be started. */
 	while (n + 1 < want && thread_start(&thread[n], "digest", hash_leaves, s) >= 0)
 		n++;
 	err_clear();
@@ -172,7 +176,7 @@ static int sum_item(struct draft *d, struct sealing_item *it, const struct commi
 	if (r >= 0)
 		r = print(&s, &text);
 	free(s.sum);
-	/* What no reader would take is not written. */
+	/* Do not write a file that readers would refuse. */
 	if (r >= 0 && text.n > LIMIT_SMALL_FILE)
 		r = fail(-EINVAL, "'" DIGESTS_FILE "' would have %zu bytes, the limit is %llu",
 			 text.n, (unsigned long long)LIMIT_SMALL_FILE);

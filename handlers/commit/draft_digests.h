@@ -8,12 +8,14 @@
 #include "handlers/commit/draft_items.h"
 
 /*
- * Of items that are sealed and ask for it, or have leaves that were copied, as they are stored,
- * from an item that has one: digests of all their leaves. Those of copied leaves are taken over;
- * others are computed from what is stored. c->items are those of `item`.
+ * Make `.sha256sums` for sealed items that ask for it, or that contain leaves copied, as they are
+ * stored, from an item that has the file. It has the digests of all leaves: copied leaves keep
+ * theirs, the others are read back and hashed. c->items are the items of `item`.
  */
 int draft_digests(struct draft *d, struct sealing_item *item, size_t n, struct commit *c);
-/* Whether an item gets one: of a plan of this rank, and of one that is made of all ranks'. */
+/*
+ * Whether an item gets the file. The plan may be of this rank, or merged from those of all ranks.
+ */
 bool draft_digests_wanted(const struct plan *p);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_items.c - one item's plan -> the leaves and files of struct commit_item.
+ * draft_items.c - turns the plan of one item into leaves and files of a struct commit_item.
  *
- * Invariants: what goes into strings, sharding and metadata files is written from
- * the same plan as the arrays, so they cannot disagree.
+ * Invariants: strings, sharding and metadata files are made from the same plan as the arrays, so
+ * they cannot disagree.
  */
 #include "handlers/commit/draft_items.h"
 
@@ -97,7 +97,9 @@ int sealing_item_meta(struct sealing_item *it, struct span json, const char *wha
 
 /* ---- arrays ---- */
 
-/* The parts under the whole's name, their chunks moved; the first brings the whole's document. */
+/*
+ * Add the parts, with their chunks renumbered; the first part has the document of the whole array.
+ */
 static int add_parts(struct sealing_item *it, struct plan_leaf *l)
 {
 	const struct array_layout *layout = &l->part[0]->file->array[0].layout;
@@ -146,7 +148,7 @@ static int add_array(struct sealing_item *it, struct plan_leaf *l)
 				       .param = l->node->param });
 }
 
-/* A file of a leaf (dir: the leaf's directory) or of the item; bytes live as long as the item. */
+/* Add a file of a leaf (dir: the leaf's directory) or of the item. It lives as long as the item. */
 static int add_made_file(struct sealing_item *it, struct span dir, const char *name,
 			 struct span bytes)
 {
@@ -161,7 +163,7 @@ static int add_made_file(struct sealing_item *it, struct span dir, const char *n
 	return r < 0 ? r : add_file(it, &f);
 }
 
-/* ---- values, as their types store them ---- */
+/* ---- values, as leaf types store them ---- */
 
 struct item_sink {
 	struct leaf_sink sink;
@@ -188,7 +190,7 @@ static int sink_encoded(struct leaf_sink *to)
 	return add_array(s->it, s->leaf);
 }
 
-/* In a directory that is called as the leaf's parameter: one name, whatever is in the keys. */
+/* The leaf's parameter names the file's directory: one name, whatever the keys contain. */
 static int sink_file(struct leaf_sink *to, const char *name, struct span bytes)
 {
 	struct item_sink *s = container_of(to, struct item_sink, sink);
@@ -218,7 +220,7 @@ static int add_value(struct sealing_item *it, struct plan_leaf *l)
 	plan_leaf_input(it->plan, l, &f);
 	r = leaf_encode(&l->desc, &f.input, &s.sink);
 	leaf_input_release(&f.input);
-	/* What a type says of bytes that are to be stored is not damage. */
+	/* An error of a leaf type about bytes to be stored is not damage on disk. */
 	if (r == -EUCLEAN)
 		return fail(-EINVAL, "leaf '%.*s': %s", SPAN_ARG(l->node->param), err_text(r));
 	return r < 0 ? err_at(r, "leaf '%.*s'", SPAN_ARG(l->node->param)) : 0;
@@ -247,7 +249,7 @@ int sealing_item_finalize(const struct sealing_item *it)
 
 /* ---- files of a tree ---- */
 
-/* What files beside the arrays say of a leaf; nothing when its value is in the legacy file. */
+/* The record of a leaf in files besides the arrays; empty when its value is in the legacy file. */
 static struct leaf_record record_of(const struct plan_leaf *l)
 {
 	return l->aggregated ? (struct leaf_record){ 0 } : leaf_describe(&l->desc);
@@ -276,7 +278,7 @@ static int print_strings(struct sealing_item *it)
 								 .text = buf_span(&it->strings) });
 }
 
-/* Where nothing else was said, the one device that every machine has. */
+/* The default sharding: the one device that every machine has. */
 #define ONE_DEVICE "{\"sharding_type\": \"SingleDeviceSharding\", \"device_str\": \"TFRT_CPU_0\"}"
 
 static int print_shardings(struct sealing_item *it)
@@ -302,7 +304,7 @@ static int print_shardings(struct sealing_item *it)
 							   .text = buf_span(&it->sharding) });
 }
 
-/* The chunk shape that an array has, wherever its chunks come from. */
+/* Get the chunk shape of an array, whatever the source of its chunks is. */
 static int chunk_of(struct plan_leaf *l, uint64_t *ret)
 {
 	struct draft_array whole = { .rank = l->desc.rank };
@@ -431,13 +433,13 @@ static int add_json(struct sealing_item *it)
 	const char *name = it->plan->item->draft->env->options->json_filename;
 	int r = check_json(it->plan->item);
 
-	/* The metrics of a manager have a file name of their own. */
+	/* The file of a manager's metrics has a name of its own. */
 	if (!strcmp(it->plan->name, "metrics"))
 		name = "metrics";
 	return r < 0 ? r : add_draft_file(it, span_str(name), it->plan->item);
 }
 
-/* All files below an opaque directory. */
+/* Add all files below an opaque directory. */
 static int add_opaque(struct sealing_item *it, struct draft_node *dir, const char *path,
 		      unsigned depth)
 {
@@ -469,7 +471,7 @@ static int add_opaque(struct sealing_item *it, struct draft_node *dir, const cha
 	return r;
 }
 
-/* All files below a directory of the draft, in memory. */
+/* Read all files below a directory of the draft into memory. */
 static int collect_files(struct draft_node *dir, const char *path, unsigned depth,
 			 struct plugin_files *ret)
 {
@@ -517,7 +519,7 @@ static int add_plugin_item(struct sealing_item *it)
 	return r;
 }
 
-/* The type string of an item; p NULL: none. A copy of a JSON or proto item is one again. */
+/* The type string of an item; p NULL: none. A copy of a JSON or proto item has that type again. */
 struct span sealing_item_handler(const struct plan *p)
 {
 	const struct options *o = p->item->draft->env->options;
@@ -525,7 +527,7 @@ struct span sealing_item_handler(const struct plan *p)
 							    handlers[p->kind];
 	const struct draft_node *only;
 
-	/* The outer item's, which is said once. */
+	/* The two nested items share the handler of the outer item, which is recorded once. */
 	if (plan_is_nested(p)) {
 		handler = p->kind != PLAN_TREE                     ? NULL :
 			  !strcmp(p->item->name, "jax_random_key") ? jax_key :

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_items.h - what the items of a draft bring into its commit: leaves, parts and files.
+ * draft_items.h - the contribution of a draft's items to its commit: leaves, parts and files.
  */
 #ifndef PYTREEFS_DRAFT_ITEMS_H
 #define PYTREEFS_DRAFT_ITEMS_H
@@ -8,45 +8,58 @@
 #include "core/commit/commit.h"
 #include "handlers/plan/draft_plan.h"
 
-/* Everything that one item brings into the commit. {} is empty; the plan is its own. */
+/* Everything that one item contributes to the commit. {} is empty. Owns the plan. */
 struct sealing_meta;
 struct sealing_item {
 	struct plan *plan;
 	struct commit_leaf *leaf;
 	size_t n_leaves, cap_leaves;
-	struct kv **retained; /* arrays of the draft that are not leaves; borrowed */
+	struct kv **retained; /* arrays that the draft needs and that are not leaves; borrowed */
 	size_t n_retained, cap_retained;
 	struct commit_file *file;
 	size_t n_files, cap_files;
 	struct buf strings, sharding, arrays, metadata, aggregate;
-	struct plugin_files made;   /* of an item that a plugin takes */
-	struct arena arena;         /* names, shifts, documents */
-	struct sealing_meta *metas; /* of its leaves */
+	struct plugin_files made;   /* for an item that a plugin handles */
+	struct arena arena;         /* memory of names, shifts and documents */
+	struct sealing_meta *metas; /* metadata of its leaves */
 };
 
 /*
- * Collect leaves and files of it->plan; lengths of files are known then, their bytes are read when
+ * Collect the leaves and files of it->plan. File sizes are known then, but the bytes are read when
  * the commit writes them. The draft must be sealed.
  */
 int sealing_item_fill(struct sealing_item *it);
-/* After all items are filled: the types of its leaves may still refuse. */
+/* Call after all items are filled: leaf types may still refuse. */
 int sealing_item_finalize(const struct sealing_item *it);
-/* The leaves that options ask for go into the legacy file: it->aggregate, if any.
- * (draft_aggregate.c) */
+/*
+ * Put the leaves that options select into the legacy file: it->aggregate, if there are any.
+ * (draft_aggregate.c)
+ */
 int sealing_item_aggregate(struct sealing_item *it);
-/* it->kept, from files and leaves; a store that nobody needs any more is dropped.
- * (draft_retained.c) */
+/*
+ * Set it->retained from files and leaves, and drop a store that is not needed any more.
+ * (draft_retained.c)
+ */
 int sealing_item_retain(struct sealing_item *it);
-/* In the log: patterns of options that choose no leaf or item of a draft. (draft_rules.c) */
+/* Log patterns of options that select no leaf or item of a draft. (draft_rules.c) */
 void draft_report_rules(const struct draft *d, const struct sealing_item *item, size_t n);
-/* 1: the options ask for that. */
+/* Whether options put the leaf into the legacy file: 1 or 0, or an error. */
 int plan_leaf_aggregates(const struct plan_leaf *l);
-/* Name of the handler that Orbax restores the item with; {} for an item that it does not know. */
+/*
+ * Returns the name of the handler with which Orbax restores the item; {} for an item that Orbax
+ * does not know.
+ */
 struct span sealing_item_handler(const struct plan *p);
-/* The files of it->plan alone, which is a tree that others have stored: `_METADATA` and its like. */
+/*
+ * Add only the files of it->plan, a tree whose arrays other ranks have stored: `_METADATA` and
+ * similar files.
+ */
 int sealing_item_describe(struct sealing_item *it);
 int sealing_item_add_leaf(struct sealing_item *it, const struct commit_leaf *l);
-/* What a document says, which is kept and released with the item. The text must last as long. */
+/*
+ * Parse a metadata document. The result is kept and released with the item. The text must live as
+ * long.
+ */
 int sealing_item_meta(struct sealing_item *it, struct span json, const char *what,
 		      struct zarr_meta **ret);
 void sealing_item_release(struct sealing_item *it);

@@ -2,9 +2,8 @@
 /*
  * draft_priority.c - leaves that a commit encodes before all others: priority=GLOB.
  *
- * What is written is encoded as it comes, or when it is closed; this is about what is left when a
- * draft is committed: leaves that other options than at their writing are in force for, and those
- * that could not be encoded.
+ * Contents are encoded while they are written, or when they are closed. The option matters for the
+ * rest: leaves whose options have changed since, and leaves that could not be encoded.
  */
 #include "core/base/err.h"
 #include "core/base/glob.h"
@@ -32,7 +31,7 @@ static int seal_first(struct draft_node *n)
 
 	if (r <= 0)
 		return r;
-	/* What is wrong with it is found again, and told, when its turn comes. */
+	/* The regular pass seals the leaf again, and reports the error. */
 	r = draft_file_seal(n->file);
 	if (r != -ENOMEM)
 		err_clear();

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_retained.c - arrays that a draft needs should its commit fail, and that are not leaves of
- * the step.
+ * draft_retained.c - retains arrays that are not leaves of the step, but that the draft needs if
+ * its commit fails.
  *
- * Parts that are put together, what goes into the legacy file, arrays in files that
- * are a text or a plugin's: the draft reads their bytes back from an item's store.
+ * These are parts that were joined, values in the legacy file, and arrays in files that are stored
+ * as a text or by a plugin: the draft reads their bytes back from the item's store.
  *
- * Invariants: an item's store holds arrays of that item's files only, when it is sealed.
+ * Invariants: when an item is sealed, its store contains only arrays of files of that item.
  */
 #include "core/base/err.h"
 #include "handlers/commit/draft_items.h"
@@ -34,7 +34,7 @@ static int add_retained(struct sealing_item *it, struct kv *kv)
 	return 0;
 }
 
-/* leaf: the arrays that are leaves, by address. */
+/* leaf: the arrays that are leaves, sorted by address. */
 static int retain_file(struct sealing_item *it, struct draft_file *f, struct kv **leaf)
 {
 	const struct store *store = plan_owner(it->plan)->item.store;
@@ -53,7 +53,10 @@ static int retain_file(struct sealing_item *it, struct draft_file *f, struct kv 
 			moved = true;
 	}
 	pthread_mutex_unlock(&f->lock);
-	/* From another item, and no array in this one: the other one does not know of it any more. */
+	/*
+	 * The file came from another item and is not an array in this one, so its chunks leave the
+	 * other item's store.
+	 */
 	return r < 0 || !moved || has_leaf ? r : draft_file_unstore(f);
 }
 

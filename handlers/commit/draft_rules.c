@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_rules.c - what is said at a commit of patterns that choose nothing: rule=, aggregate=,
+ * draft_rules.c - warns at a commit about patterns that select nothing: rule=, aggregate=,
  * priority=.
  *
- * Whoever wrote such a pattern meant something by it, and it does nothing.
+ * Such a pattern has no effect, which its author hardly intended.
  */
 #include "core/base/err.h"
 #include "core/base/glob.h"
 #include "core/base/log.h"
 #include "handlers/commit/draft_items.h"
 
-/* Whether a pattern chooses a node, or a tensor of one; its path is for messages. */
+/* Whether a pattern selects a node, or a tensor in it. The path is returned for messages. */
 static bool chooses(const char *glob, const struct draft_node *n, struct span tensor,
 		    struct buf *path)
 {
@@ -24,7 +24,7 @@ static bool chooses(const char *glob, const struct draft_node *n, struct span te
 	return r >= 0 && glob_selects(glob, buf_span(path), skip, 0);
 }
 
-/* The first leaf of an item that a pattern chooses; its path is in ret. */
+/* Whether a pattern selects a leaf of an item. *ret is the path of the first one. */
 static bool chooses_leaf(const char *glob, const struct plan *p, struct buf *ret)
 {
 	for (size_t i = 0; i < p->n_leaves; i++) {
@@ -73,7 +73,7 @@ static void report_rule(const struct draft *d, const struct save_rule *rule,
 		any |= report_item(item[i].plan, rule);
 	if (!rule->of_item)
 		any = chooses_any_leaf(rule->glob, item, n);
-	/* The contents of the other ranks of a shared draft are not known here. */
+	/* This rank does not know the contents of the other ranks' parts of a shared draft. */
 	if (!any && !d->env->collective)
 		log_warn("rule '%s' matches no %s of '%s'", rule->text,
 			 rule->of_item ? "item" : "leaf", d->dir->final);

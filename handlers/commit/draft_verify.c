@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_verify.c - a finished draft looked at before it becomes a step: what was planned can be
- * opened.
+ * draft_verify.c - checks a finished draft before it becomes a step: everything that was planned
+ * can be opened.
  */
 #include "handlers/commit/draft_verify.h"
 
@@ -16,9 +16,12 @@ const struct tree_node *draft_written(const struct tree *tree, const struct tree
 	return n->parent ? parent ? tree_child_by_key(parent, n->key) : NULL : tree->root;
 }
 
-#define LOOKED_AT 1000 /* chunks of a leaf whose place is looked at, if it has more */
+#define LOOKED_AT 1000 /* largest number of chunks per leaf whose place is checked */
 
-/* Chunks lie where the database, or their name, says. All of them, or some evenly spread. */
+/*
+ * Check that chunks are where the database, or their name, says: all chunks, or an evenly spread
+ * sample.
+ */
 static int verify_places(struct zarr *z, uint64_t n)
 {
 	uint64_t step = MAX(n / LOOKED_AT, (uint64_t)1);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * on_commit.c - run a command beside the mount, and say in the log how it ended.
+ * on_commit.c - runs a command and logs how it ended.
  *
- * A mount's process may start no other: its broker does. A command that commits runs it itself.
+ * The process of a mount may not start others, so its broker does. A command that commits starts
+ * the process itself.
  */
 #include "handlers/commit/on_commit.h"
 
@@ -50,12 +51,14 @@ static void *wait_for_broker(void *arg)
 	return NULL;
 }
 
-/* What is left to wait for goes to a thread: arg is for run(). */
+/* Wait in a thread: `arg` is passed to run(). */
 static void wait_in_thread(void *(*run)(void *), int arg, const char *step)
 {
 	pthread_t thread;
 
-	/* Without a thread it stays unwaited for until the mount ends, which does no harm. */
+	/*
+	 * Without a thread, the process is not waited for until the mount ends, which does no harm.
+	 */
 	if (thread_start(&thread, "on_commit", run, (void *)(intptr_t)arg) < 0)
 		log_warn("on_commit for '%s' runs unwatched", step);
 	else
