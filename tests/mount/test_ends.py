@@ -49,7 +49,7 @@ def test_a_job_ends_when_a_rank_dies_in_its_last_call(job, tmp_path_factory, dea
     for rank in (dead, 1 - dead):
         mounts.wait_for(lambda rank=rank: mounts.has_ended(j.pids[rank]))
     assert not any(j.mounted(rank) for rank in range(2))
-    mounts.wait_for(lambda: f'rank {dead} has ended: this one ends without MPI_Finalize' in j.text())
+    mounts.wait_for(lambda: f'rank {dead} has ended: this rank ends without MPI_Finalize' in j.text())
 
 
 @pytest.mark.parametrize('changes', [False, True])
