@@ -4,6 +4,7 @@
 import json
 import pathlib
 import re
+import shutil
 import struct
 
 import ml_dtypes
@@ -153,6 +154,14 @@ def test_an_index_that_lies(run, sharded):
     index.unlink()
     write(sharded / 'more.safetensors', {'count': TREE['count']})
     assert "tensor 'count' is in '" in failed(run, 1, 'ls', sharded).stderr
+
+
+def test_an_index_that_lies_below_what_looks_like_a_step(run, sharded):
+    """A stray item beside the model makes its parent directory look like a step. The model's error is still reported."""
+    shutil.copytree(SAMPLE, sharded.parent / 'item')
+    assert 'count.npy' in run('ls', sharded).stdout.splitlines()
+    (sharded / 'model.safetensors.index.json').write_text('{}')
+    assert 'has no weight_map' in failed(run, 1, 'ls', sharded).stderr
 
 
 # ---- our own files, and other separators ----

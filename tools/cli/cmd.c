@@ -398,12 +398,12 @@ int source_open(struct cmd_args *a, const char *path, struct source *ret)
 	struct source file = { 0 };
 	bool is_dir;
 
-	/* A directory that passes for a step may hold files of tensors: they are trees. */
+	/* Safetensors files below a directory that was taken for a step are trees. */
 	if (r < 0 || !node_is_stored(ret->node, &is_dir))
 		return r;
 	r = source_open_safetensors(a, path, &file);
-	/* A directory may also be one of files that go by such names. */
-	if (r < 0 && is_dir) {
+	/* Without an index, the names of the files alone do not make a directory a model. */
+	if (r < 0 && is_dir && !source_has_safetensors_index(path)) {
 		err_clear();
 		r = 0;
 	}

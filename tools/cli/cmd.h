@@ -138,6 +138,8 @@ int source_open_stored(struct cmd_args *a, const char *path, struct source *ret)
 /* Such a file, or a directory of shards, as an item: 1; 0: path does not go to one. source_open()
  * asks when it finds no checkpoint. */
 int source_open_safetensors(struct cmd_args *a, const char *path, struct source *ret);
+/* Whether the directory has the index file of a model in several safetensors files. */
+bool source_has_safetensors_index(const char *dir);
 void source_close(struct source *s);
 /* -ENOENT: path is not in dir, which the user knows as `source`. The nearest name that is there is
  * suggested. */

@@ -5,7 +5,9 @@
 #include <dirent.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include "core/base/buf.h"
 #include "core/base/err.h"
 #include "tools/cli/cmd.h"
 
@@ -25,6 +27,13 @@ static bool has_shards(const char *dir)
 	if (d)
 		closedir(d);
 	return found;
+}
+
+bool source_has_safetensors_index(const char *dir)
+{
+	auto_free char *path = str_fmt("%s/model.safetensors.index.json", dir);
+
+	return path && access(path, F_OK) == 0;
 }
 
 /* The longest leading part that exists, when it is one: its length, else 0. */
