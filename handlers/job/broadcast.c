@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * broadcast.c - which rank decodes a chunk, asking it, and answering.
+ * broadcast.c - chooses the rank that decodes a chunk, requests chunks from it, and answers
+ * requests.
  *
- * Ranks ask when they need something: nobody waits for a rank that reads other
- * leaves, and what nobody reads is never sent. A rank that does not answer is left
- * out for a while, and its chunks are read here.
+ * A rank requests a chunk only when it needs it. So no rank waits for one that reads other leaves,
+ * and chunks that nobody reads are never sent. A rank that does not answer is left out for a while,
+ * and this rank reads its chunks.
  */
 #include "handlers/job/broadcast.h"
 
@@ -19,8 +20,8 @@
 
 #define ANSWER_TIMEOUT (60 * SECOND_NS)
 #define LEFT_OUT (30 * SECOND_NS)
-#define PIECE_MAX (4 * MiB) /* of one request */
-#define OPEN_MAX 32         /* arrays that are kept open for others */
+#define PIECE_MAX (4 * MiB) /* largest piece of one request */
+#define OPEN_MAX 32         /* arrays that are kept open for other ranks */
 
 struct opened {
 	struct span address; /* owned */
@@ -33,17 +34,17 @@ struct broadcast {
 	struct zarr_remote remote;
 	struct broadcast_opts opts;
 	struct peers *peers;
-	int *reader; /* ranks of the primary replica */
+	int *reader; /* the ranks of the primary replica */
 	unsigned n_readers;
 	atomic_ullong received_bytes, received_pieces, served_bytes, fallbacks;
 
-	pthread_mutex_t lock; /* protects all below */
-	int64_t *out_until;   /* by rank: left out until then */
+	pthread_mutex_t lock; /* protects all members below */
+	int64_t *out_until;   /* indexed by rank: left out until then */
 	struct opened open[OPEN_MAX];
 	uint64_t tick;
 };
 
-/* ---- who reads ---- */
+/* ---- the rank that reads ---- */
 
 static int fit_mesh(const char *text, unsigned size, unsigned *axis, unsigned *ret_n)
 {
@@ -58,7 +59,7 @@ static int fit_mesh(const char *text, unsigned size, unsigned *axis, unsigned *r
 	return r;
 }
 
-/* Ranks whose place on the replica axis is that of the primary replica. */
+/* Find the ranks whose position on the replica axis is that of the primary replica. */
 static int find_readers(struct broadcast *b, const struct options *o)
 {
 	unsigned axis[LIMIT_RANK] = { (unsigned)b->peers->size }, n = 1, behind = 1;
@@ -91,7 +92,7 @@ int broadcast_memory(const struct options *o, uint64_t *ret)
 	return 0;
 }
 
-/* ---- asking ---- */
+/* ---- requests ---- */
 
 static bool is_elsewhere(struct zarr_remote *rm, const struct zarr *z, uint64_t object,
 			 int *ret_rank)
@@ -141,7 +142,7 @@ static int fetch(struct zarr_remote *rm, const struct zarr *z, int rank, uint64_
 		r = fail(-EIO, "rank %d gave %zu bytes of a chunk, %zu were wanted", rank, answer.n,
 			 n);
 	if (r < 0) {
-		/* Whatever it is that it has: here it may be had, or the same error is found. */
+		/* This rank reads the chunk itself, and may meet the same error. */
 		if (r == -ETIMEDOUT || r == -ENOTCONN)
 			leave_out(b, rank, r);
 		atomic_fetch_add(&b->fallbacks, 1);
@@ -153,7 +154,7 @@ static int fetch(struct zarr_remote *rm, const struct zarr *z, int rank, uint64_
 	return 0;
 }
 
-/* ---- answering ---- */
+/* ---- answers ---- */
 
 static void close_one(struct opened *o)
 {
@@ -163,7 +164,7 @@ static void close_one(struct opened *o)
 	*o = (struct opened){ 0 };
 }
 
-/* The array that another rank speaks of: a reference, and one to its item. */
+/* Get the array that another rank names, with a reference to it and to its item. */
 static int open_array(struct broadcast *b, struct span address, struct item **ret_item,
 		      struct zarr **ret)
 {
@@ -254,7 +255,7 @@ void broadcast_serve(void *arg, const struct peers_msg *m)
 		log_warn("rank %d cannot be given a chunk: %s", m->from, err_text(-ENOMEM));
 }
 
-/* ---- beginning and end ---- */
+/* ---- start and end ---- */
 
 int broadcast_new(const struct broadcast_opts *opts, struct broadcast **ret)
 {

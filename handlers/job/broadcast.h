@@ -12,7 +12,7 @@
 
 struct broadcast;
 
-/* The opened item at path below SOURCE: a reference. Any thread. */
+/* Open the item at a path below SOURCE; *ret is a reference. Any thread may call this. */
 typedef int broadcast_open_fn(void *arg, const char *path, struct item **ret);
 
 struct broadcast_opts {
@@ -23,14 +23,18 @@ struct broadcast_opts {
 	void *arg;
 };
 
-/* Of which the options say how much memory decoded chunks may take. -EINVAL: scaling is not such a
- * number. */
+/*
+ * Get the limit of memory for decoded chunks from the options. -EINVAL: the scaling is not valid.
+ */
 int broadcast_memory(const struct options *o, uint64_t *ret);
-/* Arrays that are opened from now on are shared. -EINVAL: the mesh is not one of the job's ranks. */
+/*
+ * Begin to share: arrays that are opened from now on are read by one rank for all. -EINVAL: the
+ * mesh does not fit the number of ranks.
+ */
 int broadcast_new(const struct broadcast_opts *opts, struct broadcast **ret);
-/* Nobody reads any more, and nothing is served. Accepts NULL. */
+/* All reads and requests must have ended. Accepts NULL. */
 void broadcast_free(struct broadcast *b);
-/* Requests of other ranks: a peers_serve_fn. */
+/* Answer a request of another rank: a peers_serve_fn. */
 void broadcast_serve(void *arg, const struct peers_msg *m);
 
 struct broadcast_stats {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * collective_items.c - what the primary does with the directories of a shared draft.
+ * collective_items.c - the primary's work on the directories of a shared draft.
  *
- * Before the ranks seal: old files of an attempt that failed go. After it: parts
- * that fit no grid are put together, and what no item refers to (replicas, copies of
- * parts) is moved beside the draft, so that a failure can move it back.
+ * Before the ranks seal their values, it removes files of failed attempts. Afterwards, it joins
+ * parts that fit no grid, and moves files that no item refers to (replicas, copies of parts) out of
+ * the draft, so that they can be moved back after a failure.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 #include "handlers/job/draft_collective.h"
 
 struct names {
-	struct buf text; /* NUL-terminated, one after the other */
+	struct buf text; /* NUL-terminated, one after another */
 };
 
 static int add_name(void *arg, const char *name, unsigned char type)
@@ -99,7 +99,7 @@ static void close_parts(struct opened *o, size_t n)
 static int open_part(struct collective_plan *jp, size_t item, const struct contributor *c,
 		     size_t box, struct opened *ret)
 {
-	/* Numbers are those of the rank's own share. */
+	/* Indices are those of the rank's own contribution. */
 	const struct contribution *s = &jp->contribution[c->rank];
 	const struct contribution_item *si = NULL;
 	struct io_dir *dir = NULL;
@@ -137,7 +137,7 @@ static int read_box(void *arg, size_t i, uint64_t first, uint64_t n, uint8_t *p)
 	return zarr_read_into(o[i].zarr, &v, first * item, n * item, p);
 }
 
-/* The boxes that were asked for, opened. */
+/* Open the boxes that the ranks were assigned to export. */
 static int open_boxes(struct collective_plan *jp, size_t item, const struct collective_leaf *l,
 		      struct box **ret_box, struct opened **ret, size_t *ret_n)
 {
@@ -173,7 +173,7 @@ static int join_leaf(struct collective_plan *jp, size_t item, struct collective_
 	size_t n = 0;
 	int r;
 
-	/* Its grid is that of an array that nobody has parts of. */
+	/* The grid is the one for an array that is not written in parts. */
 	array_default_chunk(s->desc.rank, s->desc.shape, s->desc.shape, l->layout.item, false,
 			    l->layout.chunk);
 	r = array_json(&l->layout, s->desc.dtype, s->desc.rank, s->desc.shape, &json);
@@ -194,7 +194,7 @@ static int join_leaf(struct collective_plan *jp, size_t item, struct collective_
 	return r;
 }
 
-/* The directory for what is put together: a database of its own, or the item's. */
+/* Open the directory for joined arrays: a separate database, or the item's directory. */
 static int open_joined(struct collective_plan *jp, const struct collective_item *it,
 		       struct store **ret)
 {
@@ -272,7 +272,7 @@ int collective_items_join(struct collective_plan *jp)
 	return r;
 }
 
-/* ---- what no item refers to ---- */
+/* ---- files that no item refers to ---- */
 
 static bool is_item(const struct collective_plan *jp, const char *name)
 {
@@ -282,7 +282,7 @@ static bool is_item(const struct collective_plan *jp, const char *name)
 	return false;
 }
 
-/* Databases in an item's directory that this commit does not merge. */
+/* List databases in the directory of an item that this commit does not merge. */
 static int add_databases(struct collective_plan *jp, const struct collective_item *it,
 			 struct buf *ret)
 {
@@ -323,7 +323,7 @@ static int add_others(struct collective_plan *jp, struct buf *ret)
 	return r;
 }
 
-/* Between the draft and the directory beside it; n-th name is called "n" there. */
+/* Move a name between the draft and the directory beside it, where the n-th name is called "n". */
 static int move_one(struct collective_plan *jp, const struct leftovers_dir *l, const char *name,
 		    unsigned n, bool back)
 {
@@ -344,7 +344,7 @@ static int move_all(struct collective_plan *jp, struct leftovers_dir *l, size_t 
 
 	for (size_t at = 0; at < end && r >= 0; at += strlen(names + at) + 1) {
 		r = move_one(jp, l, names + at, n++, back);
-		/* Only the names that were moved so far are moved back. */
+		/* After a failure, only names that have been moved are moved back. */
 		if (r < 0 && !back)
 			l->names.n = at;
 	}
@@ -374,7 +374,7 @@ void collective_leftovers_end(struct collective_plan *jp, struct leftovers_dir *
 {
 	struct err_note note = { 0 };
 
-	/* Somebody may have moved the draft aside meanwhile. */
+	/* Another process may have renamed the draft meanwhile. */
 	if (l->dir && !committed &&
 	    (draft_dir_find(jp->draft->dir, (unsigned)jp->draft->member.attempt + 1) != 0 ||
 	     move_all(jp, l, l->names.n, true) < 0)) {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * collective_plan.c - contributions of ranks -> one tree -> assignments.
+ * collective_plan.c - merges contributions of ranks into one tree, and makes assignments.
  *
- * The rules: of what several ranks have alike the lowest rank's counts; boxes of
- * one array that are not equal must tile it; nothing else may be there twice.
- * Which bytes are where follows from names and descriptions alone, nothing is read.
+ * The rules: if several ranks have the same value, the one of the lowest rank is used; boxes of one
+ * array that are not equal must tile it; nothing else may exist twice. The place of each value
+ * follows from names and descriptions alone, so no data is read.
  */
 #include "handlers/job/collective_plan.h"
 
@@ -92,7 +92,7 @@ static int find_item(struct collective_plan *jp, const struct contribution_item 
 			return fail(-EINVAL,
 				    "item '%s': ranks %d and %d do not agree on ocdbt= and zarr=",
 				    it->plan->name, it->first_rank, rank);
-		/* One rank may have copied leaves that have digests, or an attribute. */
+		/* A single rank may have copied leaves with digests, or the xattr. */
 		it->plan->opts.manifest |= si->manifest;
 		*ret = it;
 		return 0;
@@ -113,7 +113,7 @@ static int contributor_leaf(struct collective_plan *jp, struct collective_item *
 	*c = (struct contributor){ .rank = rank, .contribution = leaf };
 	c->assignment =
 		arena_calloc(&jp->arena, MAX(leaf->n_boxes, (size_t)1), sizeof(*c->assignment));
-	/* Before tree_finish() nothing stands in param: it holds the number of the leaf. */
+	/* Until tree_finish(), param is unused and holds the index of the leaf. */
 	if (c->assignment && !node->param.n) {
 		if (it->n_leaves == it->cap) {
 			size_t cap = it->cap ? 2 * it->cap : 64;
@@ -130,7 +130,7 @@ static int contributor_leaf(struct collective_plan *jp, struct collective_item *
 	if (!c->assignment)
 		return out_of_memory();
 	l = &it->leaf[node->param.n - 1];
-	/* Ranks come in their order. */
+	/* Ranks are added in ascending order. */
 	for (struct contributor **at = &l->contributors;; at = &(*at)->next)
 		if (!*at) {
 			*at = c;
@@ -152,7 +152,7 @@ struct walk {
 	struct collective_item *it;
 	const struct contribution_item *si;
 	int rank;
-	size_t at; /* the next node */
+	size_t at; /* index of the next node */
 };
 
 static void fill_node(struct walk *w, struct tree_node *n, const struct contribution_node *sn)
@@ -163,7 +163,7 @@ static void fill_node(struct walk *w, struct tree_node *n, const struct contribu
 		n->value = leaf_describe(&w->si->leaf[sn->leaf - 1].desc).stored;
 }
 
-/* The node at w->at is n; then its children. */
+/* Merge the node at w->at into n, then its children. */
 static int add_node(struct walk *w, struct tree_node *n, bool is_new, unsigned depth)
 {
 	const struct contribution_node *sn = &w->si->node[w->at++];
@@ -224,7 +224,7 @@ static const char *kind_text(const struct contribution_leaf *l)
 	return l->in_parts ? "a part of an array" : l->desc.type->noun;
 }
 
-/* All contributors are of one kind, dtype and shape. */
+/* Check that all contributors agree in kind, dtype and shape. */
 static int check_alike(const struct collective_leaf *l)
 {
 	const struct contributor *a = l->contributors;
@@ -251,8 +251,8 @@ static int check_alike(const struct collective_leaf *l)
 }
 
 /*
- * Whole arrays that every active rank has, encoded alike: each rank gives some of the chunks. The
- * grid was chosen for that when they were written.
+ * Split a whole array that all active ranks have and have encoded alike: each rank supplies some of
+ * the chunks. The grid was chosen for this when the array was written.
  */
 static bool split(const struct collective_plan *jp, struct collective_leaf *l)
 {
@@ -303,7 +303,7 @@ struct part {
 	size_t i;
 };
 
-/* The boxes that count: of equal ones the lowest rank's. */
+/* Choose the boxes that are used: of equal ones, that of the lowest rank. */
 static int choose_boxes(struct collective_leaf *l, struct box **ret_box, struct part **ret_part,
 			size_t *ret_n)
 {
@@ -335,7 +335,7 @@ static int choose_boxes(struct collective_leaf *l, struct box **ret_box, struct 
 	return box && part ? 0 : out_of_memory();
 }
 
-/* Whether all boxes are cut in one way, at whole chunks. */
+/* Whether all boxes have the same chunk grid, aligned with the grid of the whole array. */
 static bool fits_grid(const struct part *part, size_t n, const struct contribution_leaf *s)
 {
 	const struct array_layout *first =
@@ -410,7 +410,7 @@ static int resolve(struct collective_plan *jp, struct collective_item *it,
 	return 0;
 }
 
-/* ---- what is to be described ---- */
+/* ---- descriptions ---- */
 
 static int describe(struct collective_item *it, struct collective_leaf *l, struct plan_leaf *ret)
 {
@@ -446,7 +446,7 @@ static int finish_tree(struct collective_plan *jp, struct collective_item *it)
 	return r < 0 ? err_at(r, "item '%s'", p->name) : 0;
 }
 
-/* ---- all together ---- */
+/* ---- merging all contributions ---- */
 
 static int add_contribution(struct collective_plan *jp, int rank)
 {

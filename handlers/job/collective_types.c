@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * collective_types.c - which nodes of the ranks' tree are namedtuples.
+ * collective_types.c - determines the nodes of the merged tree that are namedtuples.
  *
- * A rank may have only some of the fields, and may not know the type: what one rank says counts for
- * all, and ranks that say different things are refused. Whether the names are the fields is known
- * when all shares are there.
+ * A rank may have only some of the fields, and may not know the type. So a type that one rank gives
+ * holds for all, and different types are an error. The names can be compared with the fields only
+ * when all contributions are merged.
  */
 #include "core/base/err.h"
 #include "core/base/log.h"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * collective_values.c - one rank's values of a shared draft, as the primary wants them.
+ * collective_values.c - makes one rank's values of a shared draft durable, as the primary assigned.
  *
- * In a database layout a rank's values are a database of their own beside the
- * others, `ocdbt.process_<rank>`; in directories each chunk is linked to its name
- * in the leaf's directory. What is not wanted stays where it is, out of the step.
+ * In the database layout, the values of a rank are a database of its own, `ocdbt.process_<rank>`;
+ * in the directory layout, each chunk is linked into the leaf's directory. Values that are not
+ * assigned remain where they are and do not enter the step.
  *
- * Invariants: everything may be done again by a later attempt, with other assignments.
+ * Invariants: everything can be repeated by a later attempt with other assignments.
  */
 #include <stdio.h>
 
@@ -19,7 +19,7 @@
 
 struct doing {
 	struct draft *d;
-	struct wire w; /* assignments that are left */
+	struct wire w; /* the assignments that have not been parsed yet */
 	struct sealing_item *it;
 	size_t item;
 };
@@ -29,9 +29,9 @@ int collective_export_path(int rank, size_t item, size_t leaf, size_t box, struc
 	return buf_addf(ret, ".pytreefs-part-%d-%zu-%zu-%zu", rank, item, leaf, box);
 }
 
-/* ---- parts that the primary puts together ---- */
+/* ---- parts that the primary joins ---- */
 
-/* A copy of the encoded part as an array of its own. */
+/* Copy the encoded part into an array of its own. */
 static int export_box(struct doing *x, const struct plan_leaf *l, size_t leaf, size_t i)
 {
 	struct draft_node *n = l->part[i];
@@ -75,7 +75,7 @@ static int export_box(struct doing *x, const struct plan_leaf *l, size_t leaf, s
 	return r < 0 ? r : store_leaf_place(to, span_str("part"));
 }
 
-/* ---- what goes into the step as it is ---- */
+/* ---- values that enter the step unchanged ---- */
 
 static int add_box(struct doing *x, struct plan_leaf *l, size_t i, const struct assignment *e)
 {
@@ -109,7 +109,7 @@ static int add_box(struct doing *x, struct plan_leaf *l, size_t i, const struct 
 	return r < 0 ? r : sealing_item_add_leaf(x->it, &c);
 }
 
-/* A whole leaf, or chunks of it, as its type stores it. */
+/* Stores a whole leaf, or some of its chunks, as its leaf type does. */
 struct rank_sink {
 	struct leaf_sink sink;
 	struct doing *x;
@@ -152,7 +152,7 @@ static int sink_encoded(struct leaf_sink *to)
 
 	if (r < 0 || !e->to)
 		return r < 0 ? r : sealing_item_add_leaf(s->x->it, &c);
-	/* Which chunks these are, their keys say. */
+	/* The keys of the chunks give their places in the array. */
 	r = array_json(&a->layout, a->stored, s->leaf->desc.rank, s->leaf->desc.shape, &json);
 	if (r >= 0)
 		r = arena_keep(&s->x->it->arena, buf_span(&json), &copy);
@@ -204,9 +204,12 @@ static int do_leaf(struct doing *x, size_t leaf)
 	return r < 0 ? err_at(r, "leaf '%.*s'", SPAN_ARG(param)) : 0;
 }
 
-/* ---- the store's place ---- */
+/* ---- the place of the store ---- */
 
-/* Beside those of the other ranks, or out of the item when nothing in it is wanted. */
+/*
+ * Move the store to its place beside those of the other ranks, or out of the item when nothing in
+ * it is assigned.
+ */
 static int place_store(struct doing *x, struct draft_store *s, const char *kind, bool wanted)
 {
 	const char *name = x->it->plan->name;
@@ -230,7 +233,7 @@ static int place_store(struct doing *x, struct draft_store *s, const char *kind,
 
 /* ---- items ---- */
 
-/* The leaves of one of the item's two stores; files go with the first. */
+/* Seal the leaves of one of the item's two stores. Files are added with the first store. */
 static int seal_store(struct doing *x, struct commit *c, bool replicas)
 {
 	const struct draft_node *n = x->it->plan->item;
@@ -291,6 +294,6 @@ int contribution_seal(struct draft *d, struct sealing_item *item, size_t n, stru
 	}
 	if (r >= 0 && !wire_ok(&x.w))
 		r = fail(-EIO, "the primary's assignments are truncated");
-	/* Items' directories that were made here, and stores that were moved into them. */
+	/* The parent of items' directories that were made here, and of stores that were moved. */
 	return r < 0 ? r : io_dirop(d->dir->dir, IO_SYNC_DIR, ".", NULL, 0);
 }

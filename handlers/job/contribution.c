@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * contribution.c - plans -> bytes -> struct contribution.
+ * contribution.c - packs plans into bytes, and parses them into struct contribution.
  *
- * What follows from the contributions of all ranks is collective_plan.c's business. Both sides
- * are the same program, so there is no version in it.
+ * collective_plan.c merges the contributions of all ranks. Ranks run the same program, so the
+ * format has no version.
  */
 #include "handlers/job/contribution.h"
 
@@ -95,7 +95,7 @@ static void parse_layout(struct wire *w, unsigned rank, struct array_layout *ret
 {
 	uint8_t bits = wire_u8(w);
 
-	memset(ret, 0, sizeof(*ret)); /* layouts are compared as bytes */
+	memset(ret, 0, sizeof(*ret)); /* also clears padding, since layouts are compared as bytes */
 	ret->omit_fill = bits & 1;
 	ret->format = wire_u32le(w);
 	ret->item = wire_u32le(w);
@@ -148,7 +148,7 @@ static int pack_desc(struct buf *b, const struct leaf_desc *d)
 		r = pack_text(b, d->sharding);
 	if (r >= 0)
 		r = pack_text(b, d->key_impl);
-	/* The primary needs of values only those that it writes into documents. */
+	/* The primary needs only the values that it writes into documents. */
 	return r < 0 ? r : pack_text(b, leaf_describe(d).text);
 }
 
@@ -230,7 +230,7 @@ static int pack_type(struct buf *b, const struct tree_type *t)
 	return r;
 }
 
-/* Before tree_finish() children are a list. */
+/* Until tree_finish(), children are a linked list. */
 static int pack_node(struct buf *b, const struct tree_node *n, size_t *count)
 {
 	size_t children = 0;
@@ -250,7 +250,7 @@ static int pack_node(struct buf *b, const struct tree_node *n, size_t *count)
 		r = wire_put_u32le(b, n->kind == TREE_LEAF ? n->id : 0);
 	if (r >= 0)
 		r = wire_put_u32le(b, (uint32_t)children);
-	/* As deep as directories may be, which the plan has checked. */
+	/* The recursion is as deep as the directories, whose depth the plan has checked. */
 	for (const struct tree_node *c = n->kind == TREE_LEAF ? NULL : n->first; c && r >= 0;
 	     c = c->next)
 		r = pack_node(b, c, count);

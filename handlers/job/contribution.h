@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * contribution.h - what one rank has of a draft, as it tells the primary.
+ * contribution.h - the description of one rank's part of a draft, for the primary.
  *
- * Names and descriptions only: values stay where they are. A share is packed by
- * the rank that has it, from its plans, and parsed by the primary.
+ * It has only names and descriptions, no values. A rank packs it from its plans, and the primary
+ * parses it.
  */
 #ifndef PYTREEFS_CONTRIBUTION_H
 #define PYTREEFS_CONTRIBUTION_H
@@ -18,10 +18,11 @@ struct contribution_box {
 };
 
 struct contribution_leaf {
-	struct leaf_desc desc; /* of the whole; values that no document has stay where they are */
+	/* of the whole array; values are included only if a document contains them */
+	struct leaf_desc desc;
 	bool in_parts;
 	bool replicas;                /* its values are in the database for slices */
-	struct contribution_box *box; /* where desc.type->in_boxes */
+	struct contribution_box *box; /* if desc.type->in_boxes */
 	size_t n_boxes;
 };
 
@@ -29,26 +30,26 @@ struct contribution_node {
 	enum tree_kind kind;
 	bool key_is_index;
 	struct span key;
-	const struct tree_type *type; /* what a dict is a namedtuple of; NULL: nothing is said */
-	size_t leaf;                  /* index + 1; 0: none */
-	size_t n_children;            /* that follow, each with its own */
+	const struct tree_type *type; /* for a dict that is a namedtuple: its type; NULL: unknown */
+	size_t leaf;                  /* index + 1 of the leaf; 0: not a leaf */
+	size_t n_children; /* number of children, which follow with their own descendants */
 };
 
 struct contribution_item {
-	struct span name, handler; /* handler p NULL: none */
+	struct span name, handler; /* handler: p NULL if there is none */
 	enum plan_item kind;
 	bool ocdbt, rich_types, sharding_file, array_metadata, store_fill_value;
-	bool rich_off; /* by an option, and not by default */
-	bool manifest; /* it is to have the digests of its leaves */
+	bool rich_off; /* rich_types is off by an option, not by default */
+	bool manifest; /* it gets the digests of its leaves */
 	enum save_zarr zarr;
 	struct span custom; /* metadata of the item; p NULL: none */
 	struct contribution_leaf *leaf;
 	size_t n_leaves;
-	struct contribution_node *node; /* depth first */
+	struct contribution_node *node; /* in depth-first order */
 	size_t n_nodes;
 };
 
-/* Everything lives in arena and in the bytes that were parsed. */
+/* All memory belongs to arena, or to the bytes that were parsed. */
 struct contribution {
 	struct arena arena;
 	struct span final, custom;
@@ -60,19 +61,19 @@ struct contribution {
 bool plan_leaf_is_replicas(const struct plan_leaf *l);
 int contribution_pack(const char *final, struct span custom, struct sealing_item *item, size_t n,
 		      struct buf *ret);
-/* -EIO: it is not one. bytes must outlive ret. */
+/* -EIO: bytes are not a contribution. bytes must outlive ret. */
 int contribution_parse(struct span bytes, struct contribution *ret);
 void contribution_release(struct contribution *s);
 
-/* ---- what a rank is told ---- */
+/* ---- assignments ---- */
 
 enum { TAKE_NOTHING, TAKE_WHOLE, TAKE_CHUNKS, TAKE_EXPORT };
 
-/* Of one box. */
+/* The assignment for one box. */
 struct assignment {
 	uint8_t take;
-	bool document; /* it brings the array's metadata */
-	/* TAKE_WHOLE of an array that is split: chunks [from, to) of an axis; to 0: all. */
+	bool document; /* the rank stores the metadata document of the array */
+	/* For TAKE_WHOLE of a split array: chunks [from, to) along an axis; to 0: all chunks. */
 	unsigned axis;
 	uint64_t from, to;
 };
@@ -80,7 +81,7 @@ struct assignment {
 int assignment_pack(const struct assignment *e, struct buf *ret);
 void assignment_parse(struct wire *w, struct assignment *ret);
 
-/* A text with its length; p NULL stays NULL. */
+/* Pack a text with its length. A NULL p is preserved. */
 int pack_text(struct buf *b, struct span s);
 struct span parse_text(struct wire *w);
 

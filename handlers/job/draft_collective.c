@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_collective.c - the course of a commit that ranks make together.
+ * draft_collective.c - the sequence of a collective commit.
  *
  *     every rank        the primary                        every rank
  *     plan, seal files
- *     vote 1  ------> all contributions make one tree: assignments
- *                       or a refusal            ---------> values durable in their places
- *     vote 2  ------> databases merged, described,
- *                       renamed                 ---------> the result
+ *     vote 1  ------> merge all contributions:
+ *                       assignments, or an error ---------> make values durable
+ *     vote 2  ------> merge databases, write documents,
+ *                       rename                   ---------> the result
  *
- * A rank that has waited long enough moves the draft aside, which makes that
- * attempt fail for all, or finds that it is a step already (draft_dir_fence()). A
- * rank whose mount is being ended (collective_interrupt()) does so at once, or votes
- * against the attempt where it has not voted for it.
+ * A rank whose deadline has passed renames the draft, so that the attempt fails for all ranks, or
+ * finds that it has become a step (draft_dir_fence()). A rank whose mount is being ended
+ * (collective_interrupt()) does so at once, or, if it has not voted yet, votes against the attempt.
  *
- * Invariants: the primary alone renames; before it does every value of every rank
- * is durable.
+ * Invariants: only the primary renames the draft to its step, and only after all values of all
+ * ranks are durable.
  */
 #include "handlers/job/draft_collective.h"
 
@@ -27,21 +26,24 @@
 #include "handlers/commit/draft_digests.h"
 #include "handlers/commit/draft_verify.h"
 
-#define SECOND_ROUND 1 /* of votes; the first is 0 */
+#define SECOND_ROUND 1 /* index of the second round of votes; the first is 0 */
 
 struct course {
 	struct draft *d;
 	struct collective *j;
-	struct sealing_item *item; /* of this rank */
+	struct sealing_item *item; /* items of this rank */
 	size_t n;
 	const char *final;
 	struct span custom;
 	struct agreement attempt;
 };
 
-/* ---- a rank that waits ---- */
+/* ---- a waiting rank ---- */
 
-/* No notification came in time: the directory shows what has become of the draft. */
+/*
+ * No notification has arrived in time: inspect the directory to find out what has become of the
+ * draft.
+ */
 static int give_up(struct course *c, int r)
 {
 	struct err_note note;
@@ -61,9 +63,8 @@ static int give_up(struct course *c, int r)
 }
 
 /*
- * The primary has not said what becomes of the attempt, and this rank has yet to vote in that
- * round. When it is being ended, the others need not wait for it, and may come to this attempt: the
- * draft keeps its name.
+ * This rank is being ended while it waits for the primary, and has yet to vote in that round. The
+ * other ranks need not wait for it and may finish this attempt, so the draft keeps its name.
  */
 static int leave(struct course *c, unsigned round, int r)
 {
@@ -78,7 +79,7 @@ static int leave(struct course *c, unsigned round, int r)
 	return err_restore(&note);
 }
 
-/* Neither a result nor what to do came from the primary. */
+/* Whether the primary has sent neither a result nor assignments. */
 static bool is_unknown(int r, bool answered)
 {
 	return (r == -ETIMEDOUT || r == -ECANCELED) && !answered;
@@ -115,7 +116,7 @@ static void release_all(struct buf *b, int n)
 	free(b);
 }
 
-/* All contributions, and what follows from them. */
+/* Collect all contributions, merge them, and make assignments. */
 static int first_round(struct course *c, int mine, struct collective_plan **ret,
 		       struct buf **ret_contributions)
 {
@@ -166,7 +167,7 @@ static int add_database(struct arena *a, const char *name, struct ocdbt_parts *r
 	return ret->name[ret->n++] ? 0 : fail(-ENOMEM, "cannot merge '%s'", name);
 }
 
-/* The databases that are merged to one: names beneath the item's directory. */
+/* List the databases to merge, by their names below the item's directory. */
 static int name_databases(const struct collective_item *it, int n_ranks, struct arena *a,
 			  struct ocdbt_parts *ret)
 {
@@ -203,7 +204,7 @@ static int finish(void *arg)
 	return r < 0 ? r : draft_digests(p->d, p->desc, p->n, p->commit);
 }
 
-/* Everything is durable but what describes it: that, and the rename. */
+/* All values are durable: write the documents that describe them, and rename. */
 static int publish(struct course *c, struct collective_plan *jp)
 {
 	auto_free struct sealing_item *desc = calloc(jp->n_items + 1, sizeof(*desc));
@@ -230,7 +231,7 @@ static int publish(struct course *c, struct collective_plan *jp)
 	for (size_t i = 0; i < jp->n_items && r >= 0; i++) {
 		struct collective_item *it = &jp->item[i];
 
-		/* Its plan is the collective plan's. */
+		/* The plan is owned by the collective plan. */
 		desc[i].plan = it->plan;
 		if (it->plan->kind == PLAN_TREE)
 			r = sealing_item_describe(&desc[i]);
@@ -275,7 +276,7 @@ static int run_rounds(struct course *c, int r)
 	err_save(r, &note);
 	if (jp)
 		collective_leftovers_end(jp, &left, r >= 0);
-	/* The plan refers to the contributions' bytes. */
+	/* The plan refers to the bytes of the contributions. */
 	collective_plan_free(take(jp));
 	release_all(contributions, collective_size(c->j));
 	return r < 0 ? err_restore(&note) : 0;
@@ -309,7 +310,7 @@ int draft_commit_collective(struct draft *d, struct sealing_item *item, size_t n
 		return leave(&c, 0, begun);
 	if (begun != 1)
 		return begun;
-	/* Whatever is wrong here the others must hear of, or they wait. */
+	/* The other ranks wait for this vote, so errors must be sent to them too. */
 	if (r < 0)
 		err_restore(&note);
 	else if (found != 0)

@@ -17,7 +17,7 @@
 #include "handlers/subtree/safetensors_lost.h"
 #include "handlers/subtree/leaf_table.h"
 
-#define OPEN_ARRAYS 64     /* that one reader keeps open */
+#define OPEN_ARRAYS 64     /* limit for one reader */
 #define PREFETCH_LEAVES 32 /* leaves that one hint covers */
 
 struct extent {
