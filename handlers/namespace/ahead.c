@@ -2,9 +2,9 @@
 /*
  * ahead.c - cursors that follow readers, and the guesses that they make.
  *
- * Invariants: a guess is in the table from when it is made until its leaf is begun or it ends; its
- * token is ended only when the guess was wrong. The lock is held for arithmetic only, never while a
- * leaf is opened or decoded.
+ * Invariants: a guess is in the table from its creation until its leaf is begun or the guess ends;
+ * its token is ended only if the guess was wrong. The lock is held for arithmetic only, never while
+ * a leaf is opened or decoded.
  */
 #include "handlers/namespace/ahead.h"
 
@@ -17,55 +17,59 @@
 #include "handlers/leaf/leaf.h"
 #include "handlers/namespace/leaf_order.h"
 
-#define READERS 17 /* that are followed; the first stands for all together */
-#define REACH 4    /* leaves that a trusted reader may leave out, or several threads read at once */
-#define LOST 4     /* a reader is gone when it was awaited so many times longer than usual */
-#define LOST_LEAST 4 /* of what is usual */
+#define READERS 17 /* number of readers to follow; the first one stands for all together */
+#define REACH 4    /* leaves that a trusted reader may skip, or several threads may read at once */
+#define LOST 4     /* a reader is gone after this many times its usual interval */
+#define LOST_LEAST 4 /* smallest value of that interval */
 #define GUESSES 64
-#define PASSED_MAX ((uint32_t)1 << 17) /* nodes; in larger trees nobody looks who has read what */
-#define RECENT 4                /* begun leaves that an order which is made late starts with */
-#define THREAD_BYTES (16 * MiB) /* of the window, for each thread that decodes */
-#define LEAST_PART (1 * MiB)    /* of a leaf, that is worth a job */
+/* nodes of the largest tree in which complete reads are recorded */
+#define PASSED_MAX ((uint32_t)1 << 17)
+#define RECENT 4                /* leaves with which an order starts that is made late */
+#define THREAD_BYTES (16 * MiB) /* part of the window for each decoding thread */
+#define LEAST_PART (1 * MiB)    /* smallest part of a leaf that is worth a job */
 
-/* Where a reader is in one order. */
+/* The position of a reader in one order. */
 struct cursor {
 	uint32_t at;
-	uint32_t skipped[REACH]; /* left out, and still expected; LEAF_NONE: none */
+	uint32_t skipped[REACH]; /* skipped leaves that are still expected; LEAF_NONE: none */
 	unsigned hits;
 };
 
 struct reader {
-	uint32_t id;        /* of file.reader */
-	uint64_t when, gap; /* when it began a leaf, in begun leaves; and about how often it does */
+	uint32_t id;        /* value of file.reader */
+	uint64_t when, gap; /* in numbers of begun leaves: its last leaf, and its usual interval */
 	struct cursor cursor[ORDERS];
 };
 
 struct guess {
 	uint32_t leaf;
-	bool is_known; /* `bytes` is its size, no estimate */
+	bool is_known; /* `bytes` is the real size, not an estimate */
 	uint64_t bytes, asked;
 	struct zarr_guess *token; /* a reference */
 };
 
 struct ahead {
-	pthread_mutex_t lock; /* protects all below but refs */
+	pthread_mutex_t lock; /* protects all members below except refs */
 	atomic_uint more_refs;
-	struct item *item; /* borrowed from who made this, until it is closed; jobs have their own */
+	/* borrowed from the creator until ahead_free(); jobs have a reference of their own */
+	struct item *item;
 	bool closed;
 	struct leaf_orders orders;
 	bool places_asked;
 	struct reader reader[READERS];
-	uint64_t now;    /* leaves begun */
-	uint64_t missed; /* of them, in a row, those that nothing expected */
+	uint64_t now;    /* number of leaves begun */
+	uint64_t missed; /* number of leaves in a row that no cursor expected */
 	uint32_t recent[RECENT];
-	/* By leaf: bits of the readers that have begun it, and that have read all of it. NULL: none
-	 * yet. */
+	/*
+	 * indexed by leaf: bits of the readers that have begun it, and that have read all of it.
+	 * NULL: not allocated.
+	 */
 	uint32_t *begun, *passed;
-	uint64_t shared_at; /* when a reader began what another one had begun before */
+	uint64_t shared_at; /* when a reader last began a leaf that another one had begun before */
 	atomic_bool shared; /* read without the lock */
 	struct guess guess[GUESSES];
 	unsigned n_guesses;
-	uint64_t asked; /* of all guesses */
+	uint64_t asked; /* sum over all guesses */
 };
 
 struct job {
@@ -188,23 +192,26 @@ uint64_t ahead_window(const struct ckpt *c)
 {
 	uint64_t n = MIN(cache_limit_now(c->cache) / 4, budget_total(c->env.budget) / 2);
 
-	/* More than keeps all threads busy only leaves the processors' caches. */
+	/*
+	 * Decoding more than keeps all threads busy would only pollute the caches of the
+	 * processors.
+	 */
 	n = MIN(n, (pool_threads(c->pool) + 1) * THREAD_BYTES);
 	return n < AHEAD_LEAST ? 0 : n;
 }
 
-/* What of the window is free: with the lock held. */
+/* The free part of the window. Called with the lock held. */
 static uint64_t window_left(const struct ahead *a)
 {
 	struct cache_stats cs;
 	uint64_t all = ahead_window(a->item->ckpt);
 
-	/* Other items have readers, too. */
+	/* Readers of other items use the window, too. */
 	cache_stats(a->item->ckpt->cache, &cs);
 	return all - MIN(all, MAX(a->asked, cs.ahead_bytes));
 }
 
-/* The size of a leaf is known now: how much of it is to be decoded. */
+/* Set the size of a leaf, which is known now. Returns the part of it to decode. */
 static uint64_t job_size(struct job *j, uint64_t bytes)
 {
 	struct ahead *a = j->ahead;
@@ -245,7 +252,7 @@ static void job_run(struct pool_job *job)
 		if (n)
 			format_prefetch(&f, j->from, n, j->token);
 	}
-	/* Who opens the leaf meets the error again, and tells it. */
+	/* The program that opens the leaf gets the error. */
 	err_clear();
 	job_free(j);
 }
@@ -267,7 +274,7 @@ static bool take_skipped(struct cursor *c, uint32_t leaf)
 	return false;
 }
 
-/* Those that were left out long ago are not expected any more. */
+/* The oldest skipped leaves are not expected any more. */
 static void add_skipped(struct cursor *c, uint32_t leaf)
 {
 	for (int i = REACH - 1; i > 0; i--)
@@ -275,13 +282,13 @@ static void add_skipped(struct cursor *c, uint32_t leaf)
 	c->skipped[0] = leaf;
 }
 
-/* Whether the leaf is one that the cursor expects; the cursor is there then, or starts there. */
+/* Whether the cursor expects the leaf. The cursor then moves there, or starts there anew. */
 static bool cursor_move(struct ahead *a, enum leaf_order order, struct cursor *c, uint32_t leaf)
 {
 	unsigned reach = is_trusted(c) ? REACH : 1;
 	uint32_t x = c->at;
 
-	/* Others read the same, or a thread comes later than its neighbours. */
+	/* Another thread reads the same leaf, or is later than its neighbours. */
 	if (c->at == leaf || take_skipped(c, leaf))
 		return true;
 	for (unsigned i = 0; i < reach && x != leaf && x != LEAF_NONE; i++)
@@ -298,7 +305,7 @@ static bool cursor_move(struct ahead *a, enum leaf_order order, struct cursor *c
 	return true;
 }
 
-/* Its place is for another one. */
+/* Free the slot of a reader. */
 static void reader_drop(struct ahead *a, struct reader *rd)
 {
 	uint32_t bit = (uint32_t)1 << (rd - a->reader);
@@ -325,7 +332,10 @@ static struct reader *reader_find(struct ahead *a, uint32_t id)
 	return old;
 }
 
-/* The order in which the reader goes on for the longest time; *ret_expected: in any. */
+/*
+ * Returns the cursor of the order that the reader has followed longest; *ret_expected: whether any
+ * cursor expected the leaf.
+ */
 static const struct cursor *reader_move(struct ahead *a, struct reader *rd, uint32_t leaf,
 					enum leaf_order *ret, bool *ret_expected)
 {
@@ -346,7 +356,7 @@ static const struct cursor *reader_move(struct ahead *a, struct reader *rd, uint
 	return best;
 }
 
-/* Readers that have gone: nothing more is decoded for them. */
+/* Drop readers that are gone: nothing more is decoded for them. */
 static void lose_readers(struct ahead *a)
 {
 	for (int i = 0; i < READERS; i++) {
@@ -400,7 +410,7 @@ static void end_unexpected(struct ahead *a)
 
 /* ---- guessing ---- */
 
-/* False: there is no room. bytes: the estimate of its size. */
+/* Add a guess for a leaf of about `bytes` bytes. False: no room. */
 static bool guess_add(struct ahead *a, uint32_t leaf, uint64_t bytes)
 {
 	struct guess *g = &a->guess[a->n_guesses];
@@ -419,7 +429,7 @@ static bool guess_add(struct ahead *a, uint32_t leaf, uint64_t bytes)
 	return true;
 }
 
-/* More of a leaf that did not fit. False: there is no room. */
+/* Decode more of a leaf that did not fit. False: no room. */
 static bool guess_more(struct ahead *a, struct guess *g)
 {
 	uint64_t rest = g->bytes - g->asked, n = MIN(rest, window_left(a));
@@ -433,7 +443,7 @@ static bool guess_more(struct ahead *a, struct guess *g)
 	return n == rest;
 }
 
-/* As many of the leaves after the cursor as the window holds. */
+/* Guess as many of the leaves after the cursor as fit the window. */
 static void guess_on(struct ahead *a, enum leaf_order order, const struct cursor *c, uint64_t bytes)
 {
 	uint32_t leaf = c->at;
@@ -450,9 +460,11 @@ static void guess_on(struct ahead *a, enum leaf_order order, const struct cursor
 	}
 }
 
-/* ---- orders that are made when no other explains what is read; with the lock held ---- */
+/* ---- orders that are made when no other one predicts the reads; with the lock held ---- */
 
-/* For all readers together, as if the order had been known when they began the last leaves. */
+/*
+ * Move the cursor of all readers over the most recent leaves, as if the order had been known then.
+ */
 static void replay(struct ahead *a, enum leaf_order order)
 {
 	for (int i = RECENT - 1; i > 0; i--)
@@ -487,7 +499,7 @@ static void want_orders(struct ahead *a)
 		a->places_asked = job_post(a, NULL, 0, places_run);
 }
 
-/* Who has begun the same leaf: threads that share the work never do. */
+/* Record whether readers have begun the same leaf: threads that share the work never do. */
 static void note_shared(struct ahead *a, uint32_t leaf, const struct reader *rd)
 {
 	uint32_t bit = (uint32_t)1 << (rd - a->reader), n = a->item->tree->n_nodes;
@@ -563,7 +575,7 @@ bool ahead_passed(struct ahead *a, uint32_t reader, const struct tree_node *leaf
 	}
 	if (a->passed) {
 		bits |= a->passed[leaf->id];
-		/* Who reads it once more begins a new round. */
+		/* A reader that reads it again starts a new round. */
 		a->passed[leaf->id] = all & ~bits ? bits : 0;
 		a->begun[leaf->id] &= all & ~bits ? all : 0;
 	}

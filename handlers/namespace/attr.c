@@ -2,8 +2,8 @@
 /*
  * attr.c - user.pytree.*: what a checkpoint records, without reading data.
  *
- * Values are JSON. What the checkpoint does not record is absent (-ENODATA), and
- * a listing names only what is there.
+ * Values are JSON. Attributes that the checkpoint does not record are absent (-ENODATA), and a
+ * listing has only those that are present.
  */
 #include <linux/limits.h>
 #include <stdio.h>
@@ -22,8 +22,8 @@ struct subject {
 	struct node *node;
 	struct item *item;
 	const struct tree_node *tree;
-	struct zarr *array;    /* of an array leaf: what is stored */
-	struct zarr_view view; /* of it: what a program that reads the file gets */
+	struct zarr *array;    /* for an array leaf: the stored array */
+	struct zarr_view view; /* for an array leaf: the view that the file shows */
 };
 
 struct attr {
@@ -105,7 +105,7 @@ static int attr_key(const struct subject *s, struct buf *ret)
 	return tree_key_json(s->tree, ret);
 }
 
-/* Whether the file has the array's own shape: only then it is spread as the array was. */
+/* Whether the file has the shape of the stored array: only then is the sharding valid for it. */
 static bool has_stored_shape(const struct subject *s)
 {
 	uint64_t shape[LIMIT_RANK];
@@ -130,7 +130,10 @@ static int attr_sharding(const struct subject *s, struct buf *ret)
 	return r == 1 ? buf_add_span(ret, text) : r < 0 ? r : -ENODATA;
 }
 
-/* Keys are rows of numbers of one dtype: what was cast, or cut across, holds no keys. */
+/*
+ * Whether the file has whole keys, which are rows of one dtype: not if it is cast, or a box that
+ * cuts keys.
+ */
 static bool has_keys(const struct subject *s)
 {
 	unsigned last = s->view.rank - 1;
@@ -147,7 +150,7 @@ static int attr_prng_impl(const struct subject *s, struct buf *ret)
 	return r == 1 ? json_put_str(ret, impl, JSON_COMPACT) : r < 0 ? r : -ENODATA;
 }
 
-/* Of the whole value as it is stored. */
+/* The digest covers the whole stored value. */
 static int attr_sha256(const struct subject *s, struct buf *ret)
 {
 	uint8_t sha256[DIGEST_BYTES];
@@ -160,7 +163,7 @@ static int attr_sha256(const struct subject *s, struct buf *ret)
 	return buf_addf(ret, "\"%s\"", text);
 }
 
-/* The description that a plugin gives of its leaf. */
+/* Append the description that a plugin gives for its leaf. */
 static int attr_plugin(const struct subject *s, struct buf *ret)
 {
 	struct plugin *p = plugin_of_ext(leaf_ext(NULL, s->tree));
@@ -222,7 +225,7 @@ static int add_totals(struct item *item, const struct tree_node *t, struct total
 		if (!subtree_is_leaf(leaf))
 			continue;
 		ret->leaves++;
-		/* Nobody knows what its bytes are. */
+		/* The dtype of a leaf of unknown type is unknown. */
 		if (!leaf_type_of(leaf))
 			continue;
 		r = leaf_open(item, leaf, &v);
@@ -305,7 +308,7 @@ static int step_custom(const struct subject *s, struct buf *ret)
 	return json_print(ret, custom, JSON_PYTHON);
 }
 
-/* Sums over items tell of each, also of one that whoever asks may not read. */
+/* Check that the caller may read the item: sums over items reveal something about each. */
 static int check_reader(struct ns *ns, const char *item)
 {
 	struct access a;
@@ -321,7 +324,7 @@ static int step_totals(struct node *n, struct totals *ret)
 	auto_subtree st = { 0 };
 	int r = node_open_subtree(n, &st);
 
-	/* Composite items, too: what D.json of the step counts. */
+	/* Include composite items, which D.json of the step counts, too. */
 	for (size_t i = 0; i < st.n && r >= 0; i++) {
 		r = check_reader(n->ns, st.part[i].source);
 		if (r < 0)
@@ -372,13 +375,15 @@ static int list_attrs(const struct attr *attrs, size_t n, const struct subject *
 		auto_buf value = { 0 };
 		int r = 0;
 
-		/* Sums over all leaves are always there: nothing is summed to say so. */
+		/* Sums over all leaves always exist, so they are listed without being computed. */
 		if (attrs[i].print != attr_logical && attrs[i].print != attr_dir_stored &&
 		    attrs[i].print != step_logical && attrs[i].print != step_stored &&
 		    attrs[i].print != step_leaf_count)
 			r = attrs[i].print(s, &value);
-		/* What the kernel would not hand over is not named: copying programs would stop at
-		 * it. */
+		/*
+		 * Do not list values that are too large for the kernel: copying programs would fail
+		 * on them.
+		 */
 		if (r == -ENODATA || (r >= 0 && value.n > XATTR_SIZE_MAX))
 			continue;
 		if (r >= 0)
@@ -400,7 +405,7 @@ static int get_attr(const struct attr *attrs, size_t n, const struct subject *s,
 	return -ENODATA;
 }
 
-/* The array of a leaf's node: *ret stays empty for others. */
+/* Get the array of a leaf's node; *ret remains empty for other leaves. */
 static int leaf_subject(struct node *n, struct value *v, struct subject *ret)
 {
 	struct node_leaf *l = container_of(n, struct node_leaf, node);

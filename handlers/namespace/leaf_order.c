@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * leaf_order.c - which leaf comes after which.
+ * leaf_order.c - computes the orders of leaves.
  */
 #include "handlers/namespace/leaf_order.h"
 
 #include "core/base/err.h"
 #include "core/zarr/zarr.h"
 
-#define TABLE_MAX ((uint32_t)1 << 17) /* nodes; of larger trees only the tree's order is known */
-#define PLACES_MAX 4096               /* leaves whose places are looked up */
+/* nodes of the largest tree for which other orders than that of the tree are made */
+#define TABLE_MAX ((uint32_t)1 << 17)
+#define PLACES_MAX 4096 /* largest number of leaves whose places are looked up */
 
 void leaf_orders_init(struct leaf_orders *o, const struct tree *tree)
 {
@@ -22,7 +23,10 @@ void leaf_orders_release(struct leaf_orders *o)
 	free(o->passed);
 }
 
-/* Of as many elements as the tree has nodes. NULL when they are too many or memory is short. */
+/*
+ * Allocate a table with an element for each node of the tree. NULL: the tree is too large, or
+ * memory is short.
+ */
 static uint32_t *table_new(const struct tree *tree, uint32_t value)
 {
 	uint32_t *t = tree->n_nodes <= TABLE_MAX ? malloc(tree->n_nodes * sizeof(*t)) : NULL;
@@ -56,7 +60,7 @@ void leaf_orders_pass(struct leaf_orders *o, uint32_t leaf)
 	}
 	if (!o->next[ORDER_PASS] || !o->passed || leaf == o->last)
 		return;
-	/* The first leaf of a pass does not come after the last one of the pass before. */
+	/* The first leaf of a pass does not follow the last leaf of the previous pass. */
 	if (o->passed[leaf] == o->pass)
 		o->pass++;
 	else if (o->last != LEAF_NONE)
@@ -65,7 +69,7 @@ void leaf_orders_pass(struct leaf_orders *o, uint32_t leaf)
 	o->last = leaf;
 }
 
-/* Goes on from the leaf `last`; the last one below the node. */
+/* Append the leaves below a node after the leaf `last`. Returns the last one. */
 static uint32_t add_by_name(const struct tree_node *t, uint32_t last, uint32_t *next)
 {
 	if (t->kind != TREE_LEAF) {

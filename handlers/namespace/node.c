@@ -2,11 +2,11 @@
 /*
  * node.c - the table of nodes, and the only caller of node and file ops.
  *
- * Invariants: a node in the table is found by (parent, name); a node holds its
- * parent, so a path never dangles; a node leaves the table before it is freed.
+ * Invariants: a node in the table is found by (parent, name); a node holds its parent, so a path
+ * never dangles; a node leaves the table before it is freed.
  *
- * The kernel does not give everything back when a mount ends, so the table knows
- * all that is held: nodes under their names, those that lost theirs, open files.
+ * The kernel does not release everything when a mount ends, so the table knows all objects that are
+ * held: nodes with their names, nodes that lost theirs, and open files.
  */
 #include "handlers/namespace/node.h"
 
@@ -19,17 +19,18 @@
 #include "handlers/namespace/ns.h"
 #include "handlers/namespace/whiteout.h"
 
-/* A name in use may be read by any thread without a lock, so a rename keeps the old one. */
+/* A name. Any thread may read the current one without a lock, so a rename keeps the old one. */
 struct node_name {
 	struct node_name *older;
 	char text[];
 };
 
 struct node_table {
-	pthread_mutex_t lock; /* protects all below, and refs, names and links of all nodes */
+	/* protects all below, and refs, names and links of all nodes */
+	pthread_mutex_t lock;
 	struct node **slot;
 	size_t n_slots, n;
-	struct node *lost; /* by hash_next */
+	struct node *lost; /* linked by hash_next */
 	struct file *files;
 };
 
@@ -102,7 +103,7 @@ uint64_t node_ino(const struct node *dir, struct span name)
 {
 	uint64_t ino = hash64(name, dir->ino * 0x9e3779b97f4a7c15);
 
-	/* 0 is not an inode, 1 is the root. */
+	/* 0 is not a valid inode number, and 1 is that of the root. */
 	return ino > 1 ? ino : ino + 2;
 }
 
@@ -165,7 +166,7 @@ static void hash_out(struct node_table *t, struct node *n)
 	n->hashed = n->lost = false;
 }
 
-/* It is held, but its name finds it no longer. */
+/* Mark a node that is held, but not found by its name any more. */
 static void lose(struct node_table *t, struct node *n)
 {
 	hash_out(t, n);
@@ -274,7 +275,7 @@ int node_moved(struct node *n, struct node *to_dir, struct span to_name)
 	return r;
 }
 
-/* The node of the table, with a reference, or NULL. */
+/* Returns the node from the table, with a reference, or NULL. */
 static struct node *known(struct node_table *t, struct node *dir, struct span name)
 {
 	struct node *n;
@@ -322,7 +323,7 @@ int node_lookup(struct node *dir, struct span name, struct node **ret)
 	return 0;
 }
 
-/* What a link in dir leads to, in its place; links lead to names beside them. */
+/* Replace a link in dir by its target. Links only lead to names in the same directory. */
 static int follow(struct node *dir, struct node **at)
 {
 	struct node *link = *at;
@@ -383,7 +384,7 @@ static int add_path(const struct node *n, struct buf *ret)
 {
 	int r = 0;
 
-	/* Depth is bounded by LIMIT_TREE_DEPTH and the levels above a tree. */
+	/* The recursion is at most LIMIT_TREE_DEPTH deep, plus the levels above a tree. */
 	if (n->parent && n->parent->parent) {
 		r = add_path(n->parent, ret);
 		if (r >= 0)
@@ -397,7 +398,7 @@ int node_path(const struct node *n, struct buf *ret)
 	struct node_table *t = n->ns->nodes;
 	int r;
 
-	/* A rename gives a node another parent, and the old one may be gone then. */
+	/* Lock, since a rename changes the parent of a node and may free the old one. */
 	pthread_mutex_lock(&t->lock);
 	r = add_path(n, ret);
 	pthread_mutex_unlock(&t->lock);
@@ -437,7 +438,7 @@ int node_stat(struct node *n, struct stat *ret)
 
 bool node_list_is_fixed(const struct node *n)
 {
-	/* Names that are being removed are shown again when the rest stays (whiteout.h). */
+	/* Names that are being removed may reappear (whiteout.h). */
 	return n->ops->list_is_fixed && !n->ns->options->allow_delete && n->ops->list_is_fixed(n);
 }
 
@@ -448,7 +449,7 @@ int node_list(struct node *n, struct listing *ret)
 	if (!n->ops->list)
 		return fail(-ENOTDIR, "'%s' is not a directory", n->name);
 	r = n->ops->list(n, ret);
-	/* Names that are being removed one by one are not listed again. */
+	/* Leave out names that are being removed one by one. */
 	for (size_t i = 0; r >= 0 && i < ret->n; i++)
 		if (whiteout_has(n, span_str(listing_name(ret, i)))) {
 			memmove(ret->entry + i, ret->entry + i + 1,
@@ -460,9 +461,9 @@ int node_list(struct node *n, struct listing *ret)
 }
 
 /*
- * cp takes a file with fewer blocks than bytes for a sparse one, and then it reads and writes where
- * it would have asked for a copy. So while there are drafts, a leaf that somebody has open has the
- * blocks of a plain file; du, which opens nothing, still sees the stored bytes.
+ * cp assumes that a file with fewer blocks than bytes is sparse, and then reads and writes instead
+ * of requesting a copy. So while drafts exist, a leaf that is open reports the blocks of a plain
+ * file. du opens no files, so it still gets the stored size.
  */
 static void count_source(struct file *f)
 {

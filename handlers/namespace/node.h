@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * node.h - the namespace: what the mount shows, as a tree of named nodes.
+ * node.h - the namespace: the contents of a mount as a tree of named nodes.
  *
- * The FUSE layer and the tools see the same nodes, so `pytreefs cat` needs no
- * mount. A kind of node is one const struct node_ops: the root, a step, a
- * directory or leaf of a tree, a stored file, a file of `.pytreefs`, and their
- * like in drafts.
+ * The FUSE layer and the tools use the same nodes, so `pytreefs cat` needs no mount. Each kind of
+ * node is one const struct node_ops: the root, a step, a directory or leaf of a tree, a stored
+ * file, a file of `.pytreefs`, and the corresponding nodes of drafts.
  *
- * Nodes are counted. A node holds its parent; looking one name up twice gives the
- * same node as long as somebody holds it. Inode numbers are hashes of the path
- * below the mount, so they are the same in every mount.
+ * Nodes are counted. A node holds its parent. Looking up a name again gives the same node as long
+ * as it is held. Inode numbers are hashes of the path below the mount, so they are the same in
+ * every mount.
  *
- * All functions may be called by any thread.
+ * Any thread may call any function.
  */
 #ifndef PYTREEFS_NODE_H
 #define PYTREEFS_NODE_H
@@ -29,7 +28,7 @@ struct node_name;
 struct file;
 struct zarr;
 
-/* One directory as it was when it was opened. */
+/* A snapshot of a directory at the time when it was opened. */
 struct listing {
 	struct listing_entry {
 		size_t name; /* offset of a NUL-terminated name in names */
@@ -41,7 +40,7 @@ struct listing {
 };
 
 int listing_add(struct listing *l, const struct node *dir, struct span name, unsigned char type);
-/* By name, from entry `from` on: the same order on every machine. */
+/* Sort by name, from entry `from` on, so that the order is the same on every machine. */
 void listing_sort(struct listing *l, size_t from);
 void listing_release(struct listing *l);
 static inline const char *listing_name(const struct listing *l, size_t i)
@@ -49,7 +48,7 @@ static inline const char *listing_name(const struct listing *l, size_t i)
 	return (const char *)l->names.p + l->entry[i].name;
 }
 
-/* Which members of a struct stat node_setattr() sets. */
+/* The members of a struct stat that node_setattr() sets. */
 enum node_set {
 	NODE_SET_SIZE = 1 << 0,
 	NODE_SET_MODE = 1 << 1,
@@ -57,24 +56,30 @@ enum node_set {
 	NODE_SET_TIMES = 1 << 3
 };
 
-/* NULL members: lookup and list -ENOTDIR, open -EISDIR, readlink -EINVAL, xattrs none, changes
- * -EROFS. */
+/*
+ * Operations of a kind of node. Defaults for NULL members: lookup and list fail with -ENOTDIR, open
+ * with -EISDIR, readlink with -EINVAL, changes with -EROFS; there are no xattrs.
+ */
 struct node_ops {
-	const char *name; /* for the trace */
-	bool lazy_list;   /* a listing does not describe its entries: that would open them */
+	const char *name; /* for traces */
+	/* a listing has no attributes of its entries, since these would have to be opened */
+	bool lazy_list;
 	int (*stat)(struct node *n, struct stat *ret);
-	/* A fresh node for a name, with ops and private state set (node_new()); -ENOENT. */
+	/* Make a node for a name, with ops and private state (node_new()); -ENOENT. */
 	int (*lookup)(struct node *dir, struct span name, struct node **ret);
 	int (*list)(struct node *dir, struct listing *ret);
-	/* Whether it lists the same names as long as it lives. NULL: no. */
+	/* Whether it has the same names as long as it lives. NULL: no. */
 	bool (*list_is_fixed)(const struct node *dir);
 	int (*open)(struct node *n, int flags, struct file **ret);
 	int (*readlink)(struct node *n, struct buf *ret);
-	/* NUL-terminated names, one after the other. */
+	/* Append NUL-terminated names, one after another. */
 	int (*xattr_list)(struct node *n, struct buf *ret);
-	/* Value appended to ret; -ENODATA. name is without the "user.pytree." in front. */
+	/* Append the value; -ENODATA. `name` is without the prefix "user.pytree.". */
 	int (*xattr_get)(struct node *n, const char *name, struct buf *ret);
-	/* A name was looked up that the table has: false when it no longer means this node. */
+	/*
+	 * Called when a node in the table is looked up again: false when the name no longer stands
+	 * for it.
+	 */
 	bool (*still_valid)(struct node *n);
 
 	int (*mkdir)(struct node *dir, struct span name, unsigned mode, struct node **ret);
@@ -85,41 +90,46 @@ struct node_ops {
 	int (*rename)(struct node *dir, struct span name, struct node *to_dir, struct span to_name,
 		      unsigned flags);
 	int (*setattr)(struct node *n, const struct stat *st, unsigned which, struct file *file);
-	/* value NULL: remove. name is the whole name ("user.pytree.kind", "user.other"). */
+	/*
+	 * Set an xattr, or remove it when value is NULL. `name` is the full name
+	 * ("user.pytree.kind", "user.other").
+	 */
 	int (*xattr_set)(struct node *n, const char *name, const struct span *value, int flags);
 
-	void (*free)(struct node *n); /* private state and the node itself */
+	void (*free)(struct node *n); /* free the private state and the node itself */
 };
 
 struct node {
 	const struct node_ops *ops;
 	struct ns *ns;
-	struct node *parent;     /* a reference; NULL for the root */
-	char *name;              /* "" for the root; old ones live as long as the node */
-	struct node_name *names; /* all that it ever had; protected by the table's lock */
+	struct node *parent; /* a reference; NULL for the root */
+	char *name;          /* "" for the root; former names live as long as the node */
+	/* all names that the node has had; protected by the table's lock */
+	struct node_name *names;
 	uint64_t ino;
-	double ttl;             /* seconds that the kernel may trust its name and attributes */
-	double child_ttl;       /* the same for what is looked up in it */
+	double ttl;             /* seconds for which the kernel may cache its name and attributes */
+	double child_ttl;       /* the same for names that are looked up in it */
 	uint64_t refs;          /* protected by the table's lock */
 	struct node *hash_next; /* protected by the table's lock */
-	bool hashed,
-		lost;   /* protected by the table's lock; lost: held, and no longer found by name */
-	bool generated; /* there by itself, and may be created all the same */
-	atomic_uint sources;      /* open files that may be copied to a draft as they are stored */
-	atomic_ullong bytes_read; /* of its file, by the kernel */
+	/* lost: held, but no longer found by name; protected by the table's lock */
+	bool hashed, lost;
+	bool generated; /* exists without being created, and may be created nevertheless */
+	/* number of open files that may be copied to a draft without decoding */
+	atomic_uint sources;
+	atomic_ullong bytes_read; /* bytes of its file that the kernel has read */
 };
 
 /*
- * For node_ops.lookup: size bytes with the struct node first, zeroed; refs 1, not in the table yet.
- * dir is NULL for the root.
+ * Allocate a node for node_ops.lookup: `size` zeroed bytes that begin with the struct node, with
+ * refs 1, and not in the table yet. dir is NULL for the root.
  */
 int node_new(const struct node_ops *ops, struct ns *ns, struct node *dir, struct span name,
 	     size_t size, void *ret);
 
 /*
- * Seconds that the kernel may trust its attributes: nothing of a step changes but who may read it,
- * and what was found of that may itself be half a second old (core/step/access.h). Together that is
- * a second.
+ * Seconds for which the kernel may cache the attributes of a node. In a step, only permissions can
+ * change, and those in the cache of core/step/access.h may be half a second old themselves.
+ * Together that makes one second.
  */
 #define NODE_ATTR_TTL 0.5
 static inline double node_attr_ttl(const struct node *n)
@@ -128,26 +138,29 @@ static inline double node_attr_ttl(const struct node *n)
 }
 
 struct node *node_ref(struct node *n);
-/* Give n references back (the kernel forgets several at once). Accepts NULL. */
+/* Drop `count` references, since the kernel forgets several at once. Accepts NULL. */
 void node_unref(struct node *n, uint64_t count);
-/* The child of that name, with a reference. */
+/* Get the child of that name, with a reference. */
 int node_lookup(struct node *dir, struct span name, struct node **ret);
-/* Follow a path of names separated by '/', and links; "" and "." are dir itself. */
+/* Follow a path of names separated by '/', including links; "" and "." are dir itself. */
 int node_walk(struct node *dir, const char *path, struct node **ret);
-/* With a reference, or NULL: of names of a draft it changes when they are renamed. */
+/*
+ * Returns the parent with a reference, or NULL. The parent changes when a name of a draft is
+ * renamed.
+ */
 struct node *node_parent(const struct node *n);
-/* Path below the mount, for messages: "100/default/params/w.npy". */
+/* Append the path below the mount, for messages: "100/default/params/w.npy". */
 int node_path(const struct node *n, struct buf *ret);
-/* Whether a file is open below the entry of the root that has this name; ".": any file. */
+/* Whether a file is open below the root's entry of this name; ".": below any entry. */
 bool node_is_in_use(struct ns *ns, struct span name);
-/* Take it out of the table: the next look-up of its name begins afresh. */
+/* Remove the node from the table, so that the next lookup of its name makes a new one. */
 void node_forget_name(struct node *n);
-/* After a rename: the node stands under another name now. */
+/* The node was renamed: move it to another directory and name. */
 int node_moved(struct node *n, struct node *to_dir, struct span to_name);
 
 int node_stat(struct node *n, struct stat *ret);
 int node_list(struct node *n, struct listing *ret);
-/* Whether every listing of it is the same, so that the kernel may keep one. */
+/* Whether all listings of the directory are equal, so that the kernel may cache one. */
 bool node_list_is_fixed(const struct node *n);
 int node_open(struct node *n, int flags, struct file **ret);
 int node_readlink(struct node *n, struct buf *ret);
@@ -163,38 +176,45 @@ int node_rename(struct node *dir, struct span name, struct node *to_dir, struct 
 int node_setattr(struct node *n, const struct stat *st, unsigned which, struct file *file);
 int node_xattr_set(struct node *n, const char *name, const struct span *value, int flags);
 
-/* Whether open(2) with these flags changes the file: O_TRUNC does, even where nothing may be
- * written. */
+/* Whether open(2) with these flags changes the file: O_TRUNC does, even without write access. */
 static inline bool open_changes(int flags)
 {
 	return (flags & O_ACCMODE) != O_RDONLY || flags & O_TRUNC;
 }
 
-/* Inode number of a name in a directory. */
+/* Returns the inode number of a name in a directory. */
 uint64_t node_ino(const struct node *dir, struct span name);
 
-/* The table of nodes in use; owned by the ns. */
+/* The table of all nodes in use; owned by the ns. */
 struct node_table;
 int node_table_new(struct node_table **ret);
-/* Frees files and nodes that are still held, too: after a mount has ended. */
+/* Free the table, with files and nodes that are still held after a mount has ended. */
 void node_table_free(struct node_table *t);
 uint64_t node_table_count(struct node_table *t);
 
-/* An open file. Reads may come from several threads at once. */
+/* Operations of an open file. Several threads may read at once. */
 struct file_ops {
-	/* Up to n bytes from off, fewer only at the end of the file; appended to g. */
+	/* Append up to n bytes from off to g, fewer only at the end of the file. */
 	int (*read)(struct file *f, uint64_t off, size_t n, struct segments *g);
-	/* The rest may be NULL. whence SEEK_HOLE or SEEK_DATA; NULL: all is data. */
+	/* The following members may be NULL. whence: SEEK_HOLE or SEEK_DATA; NULL: all is data. */
 	int (*seek)(struct file *f, uint64_t off, int whence, uint64_t *ret);
-	/* Bytes accepted, at least one; fewer than n when what follows would fail. */
+	/*
+	 * Returns the number of bytes that were accepted, at least one; fewer than n when the
+	 * following ones would fail.
+	 */
 	ssize_t (*write)(struct file *f, uint64_t off, const void *p, size_t n);
-	/* Bytes that a program wrote through a map could not be written: nobody waits to be told. */
+	/*
+	 * Bytes that a program wrote through a map could not be written. No program waits for this
+	 * error.
+	 */
 	void (*lost)(struct file *f, int code);
-	/* The array whose .npy file this is, as a whole; NULL: none. Borrowed. */
+	/* Returns the array, if the file is the .npy file of a whole array; else NULL. Borrowed. */
 	struct zarr *(*array)(struct file *f);
-	/* Become the .npy file of an array by taking its stored chunks: 1; 0 when that cannot be. */
+	/* Become the .npy file of an array by moving its stored chunks: 1; 0: not possible. */
 	ssize_t (*copy_array)(struct file *f, uint64_t off, struct zarr *from);
-	/* Somebody copies that leaf here: what its bytes do not say may be kept. Before copy_array.
+	/*
+	 * A program is copying the leaf `from` to this file: remember properties that its bytes do
+	 * not have. Called before copy_array.
 	 */
 	void (*copied)(struct file *f, struct node *from);
 	int (*flush)(struct file *f);
@@ -205,25 +225,28 @@ struct file_ops {
 struct file {
 	const struct file_ops *ops;
 	struct node *node;       /* a reference */
-	struct file *next, **at; /* all that are open; protected by the table's lock */
-	uint32_t reader; /* the thread that opened it, as the kernel calls it; 0: not known */
-	bool is_source;  /* counted in the node's sources */
-	bool keep_cache; /* the kernel may keep its pages over open() */
-	bool direct; /* the kernel does not cache: set where the size may change between reads */
-	bool direct_by_choice; /* fs/direct.h: what its reader does says how the next one is read */
-	atomic_ullong bytes_read; /* by the kernel, with so many requests */
+	struct file *next, **at; /* list of all open files; protected by the table's lock */
+	/* number by which the kernel identifies the thread that opened it; 0: unknown */
+	uint32_t reader;
+	bool is_source;  /* it is counted in node->sources */
+	bool keep_cache; /* the kernel may keep its cached pages across open() */
+	bool direct; /* the kernel does not cache it: set if the size may change between reads */
+	/* set by fs/direct.h, where the access pattern decides about later reads */
+	bool direct_by_choice;
+	/* bytes that the kernel has read, and the number of its requests */
+	atomic_ullong bytes_read;
 	atomic_uint reads;
 };
 
-/* size bytes with the struct file first, zeroed. */
+/* Allocate a file of `size` zeroed bytes that begin with the struct file. */
 int file_new(const struct file_ops *ops, struct node *n, size_t size, void *ret);
 int file_read(struct file *f, uint64_t off, size_t n, struct segments *g);
 int file_seek(struct file *f, uint64_t off, int whence, uint64_t *ret);
-/* Bytes accepted: fewer than n when the next would fail. */
+/* Returns the number of bytes that were accepted: fewer than n when the next one would fail. */
 ssize_t file_write(struct file *f, uint64_t off, const void *p, size_t n);
 /*
- * Copy n bytes between open files without their coming through memory: how many. -EOPNOTSUPP: it
- * cannot be done so, nothing has changed.
+ * Copy n bytes between open files without reading them. Returns the number of bytes. -EOPNOTSUPP:
+ * not possible, and nothing has changed.
  */
 ssize_t file_copy(struct file *from, uint64_t from_off, struct file *to, uint64_t to_off,
 		  uint64_t n);

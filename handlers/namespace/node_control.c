@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * node_control.c - `.pytreefs`: reachable by name, never listed by its parent.
+ * node_control.c - `.pytreefs`: reachable by name, but not listed by its parent.
  *
- * Its files are made when they are opened, so one open file is one consistent
- * answer however it is read. The log alone goes on: `tail -f` shows new lines.
+ * The contents of its files are made at open, so that each open file is consistent however it is
+ * read. Only the log grows while it is open: `tail -f` shows new lines.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -63,7 +63,10 @@ static int control_stat(struct node *n, struct stat *ret)
 		ret->st_mode &= ~(mode_t)0222;
 		return 0;
 	}
-	/* It names leaves of steps that not everybody may read: it is for those who write here. */
+	/*
+	 * The log names leaves of steps that not all users may read, so it is only readable for
+	 * users who may write.
+	 */
 	if (c->print == print_log)
 		a.mode &= (a.mode & 0222) << 1 | 0400;
 	clock_gettime(CLOCK_REALTIME, &now);
@@ -123,8 +126,7 @@ static int control_list(struct node *n, struct listing *ret)
 	return r < 0 ? r : listing_add(ret, n, span_str("stored"), DT_DIR);
 }
 
-/* A file that is read at its end, when it is one that grows. Readers of one handle do not wait for
- * each other. */
+/* Read a growing file beyond its present end. Readers of one handle do not wait for each other. */
 static int read_on(struct control_file *cf, uint64_t off, size_t n, struct segments *g)
 {
 	auto_buf now = { 0 };
@@ -169,7 +171,7 @@ static int control_open(struct node *n, int flags, struct file **ret)
 		file_close(&cf->file);
 		return r;
 	}
-	/* Its size at the next open is another one: the kernel must not remember this one's. */
+	/* The size may be different at the next open, so the kernel must not cache it. */
 	cf->file.direct = true;
 	*ret = &cf->file;
 	return 0;

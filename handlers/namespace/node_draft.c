@@ -2,13 +2,12 @@
 /*
  * node_draft.c - directories and files of a draft as nodes; node_draft_file.c opens them.
  *
- * `_METADATA` and `_CHECKPOINT_METADATA` are generated whenever somebody looks.
- * Programs that copy a step write them, too: that is accepted, and is a hint for the plan
- * (copy_hints.h).
+ * `_METADATA` and `_CHECKPOINT_METADATA` are generated for every read. Programs that copy a step
+ * write them, too: that is accepted, and is a hint for the plan (copy_hints.h).
  */
 #include <dirent.h>
 #include <fcntl.h>
-#include <stdio.h> /* RENAME_NOREPLACE */
+#include <stdio.h> /* for RENAME_NOREPLACE */
 
 #include "core/base/err.h"
 #include "handlers/draft/draft_file.h"
@@ -36,7 +35,7 @@ int draft_set_size(struct draft_node *n, uint64_t size)
 
 /* ---- making nodes ---- */
 
-/* The node's reference is taken, whether it succeeds or not. */
+/* Takes the reference to n in any case, even on failure. */
 static int new_node(struct node *dir, struct span name, struct draft_node *n, bool generated,
 		    struct node **ret)
 {
@@ -54,13 +53,13 @@ static int new_node(struct node *dir, struct span name, struct draft_node *n, bo
 	nd->n = n;
 	nd->generated = nd->node.generated = generated;
 	/*
-	 * Directories below a draft's own come, go and move only through the kernel, which then
-	 * knows. The draft's own turns into a step, and files come by themselves (generated ones)
-	 * or go (safetensors).
+	 * Directories inside a draft only change through the kernel, which may cache their names.
+	 * The directory of the draft becomes a step. Files may appear (generated ones) or vanish
+	 * (safetensors) by themselves.
 	 */
 	nd->node.ttl = !generated && n->is_dir && dir->ops == &draft_ops ? NS_ROOT_TTL : 0;
 	nd->node.child_ttl = 0;
-	/* The draft's own directory is listed beside the steps, by its path. */
+	/* The draft's own directory is listed beside steps, so its number comes from its path. */
 	if (!generated && n != n->draft->root)
 		nd->node.ino = n->ino;
 	*ret = &nd->node;
@@ -89,18 +88,20 @@ static int draft_stat(struct node *n, struct stat *ret)
 	pthread_mutex_lock(&nd->draft->lock);
 	mtime = nd->n->mtime;
 	ended = nd->draft->life == DRAFT_GONE;
-	/* An open file of a draft stays readable when the draft has ended: the kernel asks for its
-	 * size first. */
+	/*
+	 * An open file remains readable after the end of its draft, and the kernel asks for its
+	 * size first.
+	 */
 	removed = (!nd->n->parent && nd->n != nd->draft->root) || ended;
 	if (ended && nd->n->is_dir && !nd->generated)
 		r = fail(-ESTALE, "'%s' belongs to a draft that has ended", n->name);
 	pthread_mutex_unlock(&nd->draft->lock);
-	/* Whose it is, and who else may write to it, is as on the disk. */
+	/* Owner and permissions are those of the directory on disk. */
 	if (r >= 0)
 		r = draft_access(nd->draft, &a);
 	if (r < 0)
 		return r;
-	/* Locks that are files are asked whether they still have their name. */
+	/* Programs that use lock files check whether an open file still has its name. */
 	ret->st_nlink = !removed;
 	if (nd->generated && ended) {
 		ns_stat_file(n->ns, &a, &mtime, nd->opened_size, nd->opened_size, ret);
@@ -186,7 +187,7 @@ static int draft_list(struct node *dir, struct listing *ret)
 
 /* ---- changes ---- */
 
-/* A name whose creation failed must not exist afterwards. */
+/* Remove a name whose creation failed. */
 static int take_back(struct draft_node *dir, struct span name, bool is_dir, int r)
 {
 	struct err_note note;
@@ -275,7 +276,9 @@ static int draft_do_rename(struct node *dir, struct span name, struct node *to_d
 		return fail(-EINVAL, "names of a draft cannot be exchanged");
 	if (draft_is_generated(nd->n, name))
 		return fail(-EPERM, "'%.*s' is generated", SPAN_ARG(name));
-	/* A copy that was written under a temporary name: as if it had been written in place. */
+	/*
+	 * The text was written under a temporary name; treat it as if it had been written in place.
+	 */
 	if (draft_would_generate(node_draft_of(to_dir)->n, to_name)) {
 		struct draft_node *written;
 
@@ -321,12 +324,12 @@ static int draft_setattr(struct node *n, const struct stat *st, unsigned which, 
 
 	if (which & NODE_SET_TIMES && !(which & NODE_SET_SIZE))
 		draft_set_mtime(nd->n, nd->generated, &st->st_mtim);
-	/* Owner and permissions are the mount's business; setting them is not a mistake. */
+	/* The mount determines owner and permissions; setting them succeeds without effect. */
 	if (!(which & NODE_SET_SIZE) || nd->generated)
 		return 0;
 	if (nd->n->is_dir)
 		return -EISDIR;
-	/* Whoever has it open keeps the commit from beginning. */
+	/* The commit does not begin while the program has the file open. */
 	return file && draft_handle_of(file)->writes ?
 		       draft_set_size(nd->n, (uint64_t)st->st_size) :
 		       truncate_by_name(nd, (uint64_t)st->st_size);
@@ -392,7 +395,7 @@ static const struct node_ops generated_ops = {
 	.free = draft_node_close,
 };
 
-/* ---- what the root of a mount does ---- */
+/* ---- operations on the root of a mount ---- */
 
 int draft_root_lookup(struct node *root, struct span name, struct node **ret)
 {

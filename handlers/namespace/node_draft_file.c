@@ -48,7 +48,10 @@ static void handle_close(struct file *f)
 {
 	struct draft_handle *h = draft_handle_of(f);
 
-	/* Once it is closed a commit begins, which would copy the contents for this reader. */
+	/*
+	 * Once the file is closed, a commit may begin, which would copy the contents for this
+	 * reader.
+	 */
 	draft_file_used(contents(f), false);
 	if (h->writes)
 		draft_file_closed(contents(f), &h->flushed);
@@ -63,7 +66,7 @@ static ssize_t handle_copy(struct file *f, uint64_t off, struct zarr *from)
 	return off == 0 ? draft_file_copy_leaf(contents(f), from) : 0;
 }
 
-/* A view is another array than its leaf: of its names alone '@' and '[' are not escaped. */
+/* A view is a different array from its leaf. Only in names of views are '@' and '[' not escaped. */
 static void handle_copied(struct file *f, struct node *from)
 {
 	static const char *const names[] = { "dtype", "typestr", "prng_impl", "sha256" };
@@ -77,7 +80,7 @@ static void handle_copied(struct file *f, struct node *from)
 	draft_hint_sha256(node_draft_of(f->node)->n, NULL);
 	if (strpbrk(from->name, "@[") || node_is_draft_leaf(from))
 		return;
-	for (size_t i = 0; i < ARRAY_LEN(names); i++) /* each may be absent */
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) /* each one may be absent */
 		if (node_xattr_get(from, names[i], value[i]) < 0)
 			err_clear();
 	copy_hint_leaf(node_draft_of(f->node)->n,
@@ -114,7 +117,7 @@ int draft_open(struct node *n, int flags, struct file **ret)
 	if (r < 0)
 		return r;
 	r = draft_file_used(nd->n->file, true);
-	/* Whoever only writes needs no page cache between; reading, or mapping, needs it. */
+	/* A program that only writes needs no page cache; reads and maps need it. */
 	h->file.direct = (flags & O_ACCMODE) == O_WRONLY;
 	if (r >= 0 && writes)
 		r = draft_file_opened(nd->n->file);
@@ -137,7 +140,7 @@ static int generated_read(struct file *f, uint64_t off, size_t n, struct segment
 
 	if (!atomic_load(&h->wrote))
 		return segments_add_part(g, buf_span(&h->text), off, n);
-	/* Who wrote reads that, and not what was there when it was opened. */
+	/* The program that wrote the text reads it back, not the text at the time of open. */
 	r = draft_generated_text(node_draft_of(f->node)->n, &text, &mtime);
 	return r < 0 ? r : segments_add_part(g, buf_span(&text), off, n);
 }
@@ -152,7 +155,10 @@ static ssize_t generated_write(struct file *f, uint64_t off, const void *p, size
 	return (ssize_t)n;
 }
 
-/* The kernel lets go of a file some time after its program has closed it, and changed others. */
+/*
+ * The kernel releases a file some time after its program has closed it, and has changed other files
+ * since.
+ */
 static int generated_flush(struct file *f)
 {
 	draft_hint_close(node_draft_of(f->node)->n, &draft_handle_of(f)->is_writing);

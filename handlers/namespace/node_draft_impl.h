@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * node_draft_impl.h - shared by node_draft.c and node_draft_file.c: nodes of a draft, and open
- * files of it.
+ * node_draft_impl.h - nodes and open files of drafts, for node_draft.c and node_draft_file.c.
  */
 #ifndef PYTREEFS_NODE_DRAFT_IMPL_H
 #define PYTREEFS_NODE_DRAFT_IMPL_H
@@ -12,19 +11,24 @@
 struct node_draft {
 	struct node node;
 	struct draft *draft;  /* a reference */
-	struct draft_node *n; /* a reference; of a generated file its directory */
+	struct draft_node *n; /* a reference; for a generated file: its directory */
 	bool generated;
-	/* Of a generated file: as it was opened last, for readers after the draft's end. */
+	/*
+	 * For a generated file: its size at the last open, for readers after the end of the draft.
+	 */
 	atomic_ullong opened_size;
 };
 
 struct draft_handle {
 	struct file file;
-	bool writes;  /* of a leaf: it was opened for writing; constant */
-	bool flushed; /* of a leaf: protected by the lock of its draft_file */
-	/* Of a generated file: ever; and since close(2) was seen, set under the draft's lock. */
+	bool writes;  /* for a leaf: opened for writing; constant */
+	bool flushed; /* for a leaf: protected by the lock of its draft_file */
+	/*
+	 * For a generated file: it was ever written; and it was written after the last close(2),
+	 * set with the draft's lock held.
+	 */
 	atomic_bool wrote, is_writing;
-	struct buf text; /* of a generated file, as it was when it was opened; constant */
+	struct buf text; /* for a generated file: its contents at the time of open; constant */
 };
 
 static inline struct node_draft *node_draft_of(struct node *n)
@@ -38,7 +42,9 @@ static inline struct draft_handle *draft_handle_of(struct file *f)
 }
 
 bool node_is_draft_leaf(const struct node *n);
-/* Contents from scratch are not a copy of anything. */
+/*
+ * Truncate or extend a file. A file that is truncated to 0 is not a copy of another leaf any more.
+ */
 int draft_set_size(struct draft_node *n, uint64_t size);
 /* Open a leaf, or a generated file. */
 int draft_open(struct node *n, int flags, struct file **ret);

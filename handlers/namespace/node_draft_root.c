@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * node_draft_root.c - what the root of a mount lets pass to drafts: their begin, their end, and
- * the deletion of steps.
+ * node_draft_root.c - operations on the root of a mount: begin, commit and abort drafts, and delete
+ * steps.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -33,7 +33,7 @@ int draft_root_list(struct node *root, struct listing *ret)
 	return draft_each(&root->ns->drafts, list_draft, &l);
 }
 
-/* A directory that is not a draft: what can be made, and how. */
+/* Refuse a directory that is not a draft. The message says what can be made instead. */
 static int refuse_name(const struct node *root, struct span name)
 {
 	if (root->ns->ckpt->shape == SHAPE_ROOT && step_name_check(name) < 0) {
@@ -68,7 +68,7 @@ int draft_root_mkdir(struct node *root, struct span name, unsigned mode, struct 
 	if (r < 0) {
 		struct err_note note;
 
-		/* A caller that got ENOENT creates it again. */
+		/* A caller that gets ENOENT creates it again. */
 		err_save(r, &note);
 		draft_abort(d, true);
 		r = err_restore(&note);
@@ -112,7 +112,7 @@ static int check_entry(void *arg, const char *name, unsigned char type)
 		      fail(-ENOMEM, "cannot delete '%s'", rm->path);
 }
 
-/* What `rm -r` in SOURCE needs of whoever asks: to write to each directory of the step. */
+/* Check that the caller may write to each directory of the step, as `rm -r` in SOURCE requires. */
 static int check_removal(struct ns *ns, const char *path, unsigned depth)
 {
 	struct removal rm = { ns, path, depth };
@@ -133,7 +133,7 @@ static int check_may_delete(struct ns *ns, const char *step, const struct stat *
 		return 0;
 	if (!ns->options->todelete)
 		return check_removal(ns, step, 0);
-	/* It is moved as a whole, which changes what ".." is in it. */
+	/* Renaming a directory changes its entry "..", which requires write permission. */
 	r = access_of(ns->ckpt->source, step, &a);
 	if (r >= 0 && !user_may(&a, 02))
 		r = fail(-EACCES, "'%s' is not yours to move away", step);
@@ -143,12 +143,14 @@ static int check_may_delete(struct ns *ns, const char *step, const struct stat *
 		r = fail(-EACCES, "'%s' is not yours to write to", ns->options->todelete);
 	if (r != -ENOENT)
 		return r;
-	/* It is made in SOURCE, in which whoever may rename a step may make one. */
+	/*
+	 * The directory is created in SOURCE, where every user who may rename a step may create it.
+	 */
 	err_clear();
 	return 0;
 }
 
-/* Whether a deletion that failed has taken the step's name nevertheless. */
+/* Whether the name of the step is gone although its deletion failed. */
 static bool is_gone(struct ns *ns, const char *step)
 {
 	struct err_note why;
@@ -210,8 +212,10 @@ int draft_root_rename(struct node *root, struct span name, struct node *to_dir, 
 	if (!d)
 		return fail(-EROFS, "'%.*s' cannot be renamed: committed steps are immutable",
 			    SPAN_ARG(name));
-	/* EINVAL is for directories that are moved into themselves, and EXDEV would make mv(1) copy
-	 * the draft. */
+	/*
+	 * EINVAL means that a directory is moved into itself, and EXDEV would make mv(1) copy the
+	 * draft.
+	 */
 	if (to_dir != root)
 		return fail(node_is_draft(to_dir) ? -EPERM : -EROFS,
 			    "draft '%s' can only become %s beside the others, "

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * node_file.c - open files of the mount: the calls that are the same for every kind of node.
+ * node_file.c - open files of the mount: the part that is the same for all kinds of nodes.
  */
 #include "core/base/err.h"
 #include "core/base/log.h"
@@ -34,7 +34,7 @@ ssize_t file_write(struct file *f, uint64_t off, const void *p, size_t n)
 			       fail(-EBADF, "'%s' is not open for writing", f->node->name);
 }
 
-/* A whole leaf into an empty file is the only copy that needs no bytes. */
+/* The only copy without reading bytes is that of a whole leaf into an empty file. */
 ssize_t file_copy(struct file *from, uint64_t from_off, struct file *to, uint64_t to_off,
 		  uint64_t n)
 {

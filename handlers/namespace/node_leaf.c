@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * node_leaf.c - leaves as files, in their default form or as a view.
+ * node_leaf.c - leaves as files, in their default format or as a view.
  *
- * What a reader will want next is decoded before it asks: the rest of the leaf
- * for one that reads on, the next leaf for one that walks from leaf to leaf.
+ * Data is decoded before a reader requests it: the rest of the leaf for a sequential reader, and
+ * the next leaves for a program that reads leaf after leaf.
  */
 #include <fcntl.h>
 
@@ -15,18 +15,19 @@
 #include "handlers/namespace/node_tree.h"
 #include "handlers/subtree/subtree.h"
 
-#define AHEAD_BYTES (16 * MiB)  /* most that is decoded before it is asked for */
-#define NEAR_BYTES (8 * MiB)    /* what the kernel asks for at once, for one reader in order */
-#define PASS_STEP (2 * MiB)     /* how often what was read is dropped */
-#define BEGUN_BYTES (256 * KiB) /* who has read so much in order did not only look at the head */
+#define AHEAD_BYTES (16 * MiB) /* largest amount that is decoded before it is requested */
+#define NEAR_BYTES (8 * MiB) /* amount that the kernel requests at once for one sequential reader */
+#define PASS_STEP (2 * MiB)  /* interval at which data that was read is dropped */
+/* a sequential reader that has read this much reads more than the header */
+#define BEGUN_BYTES (256 * KiB)
 
 struct leaf_file {
 	struct file file;
 	struct format format;
 	atomic_ullong reached; /* end of the furthest read of a sequential reader */
 	atomic_ullong asked;   /* end of what was prefetched */
-	atomic_ullong dropped; /* end of what was dropped */
-	atomic_bool begun;     /* a reader in order has come to BEGUN_BYTES */
+	atomic_ullong dropped; /* end of the data that was dropped */
+	atomic_bool begun;     /* a sequential reader has reached BEGUN_BYTES */
 };
 
 static struct node_leaf *leaf_of(struct node *n)
@@ -69,7 +70,7 @@ int node_leaf_value(struct node_leaf *l, struct value *ret, struct zarr_view *re
 			r = view_of_name(&name, &v.array->meta, o->pad_truncate, &view);
 		else if (r >= 0 && !name_view_is_plain(&name))
 			r = fail(-ENOENT, "only arrays have boxes, shapes and casts");
-		/* As Orbax's: for arrays, and not for what is a number in the tree. */
+		/* As in Orbax, this is for arrays, not for values that are numbers in the tree. */
 		if (r >= 0 && v.kind == VALUE_ARRAY && o->restore_dtype && !name.has_cast &&
 		    !v.is_scalar)
 			r = zarr_view_cast(&view, (enum dtype)o->restore_dtype);
@@ -137,7 +138,7 @@ static int leaf_stat(struct node *n, struct stat *ret)
 	if (r < 0)
 		return r;
 
-	/* Two threads may both find out; they find the same, and so may write it both. */
+	/* Two threads may compute it at once. They get the same result, so both may store it. */
 	if (!__atomic_load_n(&l->has_size, __ATOMIC_ACQUIRE)) {
 		auto_format f = { 0 };
 		uint64_t stored = 0, objects;
@@ -177,7 +178,7 @@ static void next_run(struct pool_job *job)
 	auto_value v = { 0 };
 	auto_format f = { 0 };
 
-	/* The error is reported when the leaf is opened. */
+	/* The program that opens the leaf gets the error. */
 	if (leaf_open(j->item, j->leaf, &v) >= 0 && v.kind == VALUE_ARRAY &&
 	    format_open(NAME_EXT_BIN, &v, NULL, &f) >= 0)
 		format_prefetch(&f, 0, MIN(j->n, f.size), NULL);
@@ -195,7 +196,7 @@ static bool is_chosen(const struct item *item, const struct tree_node *leaf, con
 				      strlen(name_ext_text(leaf_ext(NULL, leaf))));
 }
 
-/* The top of the leaf's item: nodes hold their parents. */
+/* The top of the leaf's item, which exists since nodes hold their parents. */
 static struct node_dir *item_top(const struct node_leaf *l)
 {
 	struct node_dir *d = container_of(l->node.parent, struct node_dir, node);
@@ -205,7 +206,7 @@ static struct node_dir *item_top(const struct node_leaf *l)
 	return d;
 }
 
-/* Leaves that are to come first are decoded as soon as anybody opens a leaf of their item. */
+/* Decode the leaves of priority= as soon as a program opens any leaf of their item. */
 static void prefetch_priority(struct node_leaf *l)
 {
 	const char *glob = l->node.ns->options->priority;
@@ -235,9 +236,10 @@ static void prefetch_priority(struct node_leaf *l)
 }
 
 /*
- * Whether decoded chunks are of use to nobody but a reader that goes through the leaf once: the
- * kernel keeps what it was given, at the latest the second time, or the next reader would find the
- * cache full of the leaf's end. But what the kernel does not keep is for all that read the item now.
+ * Whether decoded chunks are only of use to one reader that reads the leaf once. The kernel caches
+ * what it is given, at the latest on the second read; otherwise, the next reader would find the
+ * cache full of the end of the leaf. Data that the kernel does not cache is for all readers of the
+ * item.
  */
 static bool read_once(const struct leaf_file *lf)
 {
@@ -249,7 +251,10 @@ static bool read_once(const struct leaf_file *lf)
 	       !(lf->file.direct && ahead_is_shared(item_top(leaf_of(lf->file.node))->ahead));
 }
 
-/* After what ends there was read. What the kernel asks for at once is answered in any order. */
+/*
+ * Drop data after a read that ends at `end`. The kernel sends parallel requests, which are answered
+ * in any order.
+ */
 static void drop_behind(struct leaf_file *lf, uint64_t end)
 {
 	unsigned long long from = atomic_load(&lf->dropped);
@@ -258,7 +263,7 @@ static void drop_behind(struct leaf_file *lf, uint64_t end)
 
 	struct node_leaf *l = leaf_of(lf->file.node);
 
-	/* Of what the cache keeps for a second pass, what no reader that is under way comes to. */
+	/* Of data that is cached for a second pass, drop what no active reader will reach. */
 	if (!read_once(lf) && all && from < end && atomic_load(&lf->begun) &&
 	    atomic_compare_exchange_strong(&lf->dropped, &from, end) &&
 	    ahead_passed(item_top(l)->ahead, lf->file.reader, l->tree))
@@ -269,14 +274,14 @@ static void drop_behind(struct leaf_file *lf, uint64_t end)
 		format_drop_behind(&lf->format, from, to);
 }
 
-/* Whether all of the leaf is in the file: what comes after it in some order is another leaf. */
+/* Whether the file contains the whole leaf: then another leaf follows it in some order. */
 static bool is_whole(const struct format *f)
 {
 	return f->value.kind != VALUE_ARRAY ||
 	       f->view.n_elements == f->value.array->meta.n_elements;
 }
 
-/* A reader in order has come to `end`. */
+/* A sequential reader has reached `end`. */
 static void begin_leaf(struct leaf_file *lf, uint64_t end)
 {
 	struct node_leaf *l = leaf_of(lf->file.node);
@@ -293,7 +298,7 @@ static void read_ahead(struct leaf_file *lf, uint64_t off, uint64_t end)
 	uint64_t reached = atomic_load(&lf->reached), asked = atomic_load(&lf->asked);
 	uint64_t ahead = ahead_bytes(lf), to = MIN(end + ahead, lf->format.size);
 
-	/* A reader that jumps has no next byte. */
+	/* The next read of a reader that jumps cannot be predicted. */
 	if (off > reached + NEAR_BYTES || off + 8 * NEAR_BYTES < reached) {
 		atomic_store(&lf->reached, end);
 		atomic_store(&lf->asked, end);
@@ -302,7 +307,7 @@ static void read_ahead(struct leaf_file *lf, uint64_t off, uint64_t end)
 	}
 	if (end > reached)
 		atomic_store(&lf->reached, end);
-	/* In steps, so that not every request pays for the arithmetic. */
+	/* Proceed in steps, so that the cost is not paid by every request. */
 	if (to > asked && (to - asked >= ahead / 8 || to == lf->format.size)) {
 		uint64_t from = MAX(asked, end);
 
@@ -406,7 +411,7 @@ int node_view_absent(struct span name, int r)
 {
 	struct err_note note;
 
-	/* What looks like a name of ours deserves to be told what is wrong with it. */
+	/* The name looks like a view, so say what is wrong with it. */
 	if (r < 0 && name_ext_of(name) != NAME_EXT_NONE &&
 	    (memchr(name.p, '[', name.n) || memchr(name.p, '@', name.n))) {
 		err_save(r, &note);
@@ -448,7 +453,7 @@ int node_view_lookup(struct node_dir *dir, struct span name, struct node **ret)
 	if (v.ext >= NAME_EXT_PLUGIN && v.ext != leaf_type_of(leaf)->ext)
 		return -ENOENT;
 	r = node_leaf_new(dir, name, leaf, v.ext, true, &n);
-	/* Whether the leaf can take this form is part of whether the name exists. */
+	/* A name only exists if its leaf can have this form. */
 	if (r >= 0)
 		r = node_stat(n, &st);
 	if (r < 0)

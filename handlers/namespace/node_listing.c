@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * node_listing.c - the names of a directory, collected for one listing.
+ * node_listing.c - collects the names of a directory for one listing.
  */
 #include "core/base/err.h"
 #include "handlers/namespace/node.h"

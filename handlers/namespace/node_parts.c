@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * node_parts.c - finding the PyTrees below a node.
+ * node_parts.c - finds the PyTrees below a node.
  */
 #include "handlers/namespace/node_parts.h"
 
@@ -10,11 +10,11 @@
 #include "core/base/path.h"
 #include "handlers/namespace/node_tree.h"
 
-#define MAX_NESTING 8 /* composite items inside composite items */
+#define MAX_NESTING 8 /* levels of composite items inside each other */
 
 static int add_step(struct subtree *st, struct node *step, const char *path, unsigned depth);
 
-/* One child of a step, by what kind of node it is. */
+/* Add a child of a step, according to the kind of its node. */
 static int add_child(struct subtree *st, struct node *step, const char *name, const char *path,
 		     unsigned depth)
 {
@@ -72,7 +72,7 @@ int node_open_subtree(struct node *n, struct subtree *ret)
 		struct node_leaf *l = container_of(n, struct node_leaf, node);
 		struct name_view name;
 
-		/* A part of a leaf is not a leaf, or it would be taken for the whole. */
+		/* A view of a part is not accepted, since it would be treated as the whole leaf. */
 		if (l->is_view &&
 		    (name_view_parse(span_str(n->name), &name) < 0 || !name_view_is_plain(&name)))
 			return fail(-EINVAL, "'%s' is a view: a leaf is wanted as it is listed",

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * node_parts.h - the PyTrees below a node: one for a directory, an item or a leaf, several for a
- * step.
+ * node_parts.h - the PyTrees below a node: one for a directory, item or leaf, several for a step.
  */
 #ifndef PYTREEFS_NODE_PARTS_H
 #define PYTREEFS_NODE_PARTS_H
@@ -10,8 +9,8 @@
 #include "handlers/subtree/subtree.h"
 
 /*
- * -EINVAL: a root of steps, or a file that is not a leaf. An item that cannot be opened is a part
- * of its own (PART_BROKEN). ret is the caller's to release.
+ * Get the PyTrees below a node. The caller releases ret. An item that cannot be opened becomes a
+ * part of kind PART_BROKEN. -EINVAL: the node is a root of steps, or a file that is not a leaf.
  */
 int node_open_subtree(struct node *n, struct subtree *ret);
 

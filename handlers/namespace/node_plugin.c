@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * node_plugin.c - an item that a plugin takes, as the files that it makes of it.
+ * node_plugin.c - an item that a plugin handles, with the files that the plugin makes of it.
  *
- * Decoded once, when its directory is looked up, and held while anybody holds a node of it: such
- * items are small (PYTREEFS_MAX_BYTES). One level of names: a file "a/b" of the plugin's is shown
- * in directory "a".
+ * The item is decoded once, when its directory is looked up, and kept as long as a node of it is
+ * held: such items are small (PYTREEFS_MAX_BYTES). Names have one level: a file "a/b" of the plugin
+ * is shown in a directory "a".
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -21,7 +21,7 @@ struct shown {
 	atomic_uint refs;
 	struct timespec mtime;
 	char *path;           /* of the item below SOURCE */
-	pthread_mutex_t lock; /* protects what follows */
+	pthread_mutex_t lock; /* protects the following members */
 	struct access access;
 	int64_t looked_at, look_took;
 	struct plugin_files files; /* immutable */
@@ -30,8 +30,8 @@ struct shown {
 struct node_plugin {
 	struct node node;
 	struct shown *shown;            /* a reference */
-	char *prefix;                   /* of a directory: "a/", "" */
-	const struct plugin_file *file; /* NULL: a directory */
+	char *prefix;                   /* of this directory: "a/", or "" for the top */
+	const struct plugin_file *file; /* NULL: the node is a directory */
 };
 
 struct plugin_open_file {
@@ -76,7 +76,10 @@ static int child_new(struct node *dir, struct ns *ns, struct span name, struct s
 	return 0;
 }
 
-/* Those who may read all files of the item: what is shown is made of all of them. */
+/*
+ * Get the permissions: users who may read all files of the item, since every shown file depends on
+ * all.
+ */
 static int shown_access(struct ns *ns, struct shown *s, struct access *ret)
 {
 	int64_t now = clock_ns();
@@ -106,7 +109,10 @@ static int plugin_stat(struct node *n, struct stat *ret)
 	return r;
 }
 
-/* What is after the directory's prefix in a file's name; NULL when it is not in it. */
+/*
+ * Returns the part of a file's name after the prefix of the directory; NULL: it is not in the
+ * directory.
+ */
 static const char *below(const struct node_plugin *p, const struct plugin_file *f)
 {
 	size_t n = strlen(p->prefix);
@@ -215,7 +221,7 @@ static int by_name(const void *a, const void *b)
 	return strcmp(((const struct plugin_file *)a)->name, ((const struct plugin_file *)b)->name);
 }
 
-/* A file and a directory of one name cannot both be shown. */
+/* A file and a directory with the same name cannot both be shown. */
 static int check_names(const struct plugin_files *f)
 {
 	for (size_t i = 1; i < f->n; i++) {

@@ -2,9 +2,8 @@
 /*
  * node_root.c - the root of steps: one directory per committed step, `latest`, and `.pytreefs`.
  *
- * Steps come and go by other programs' hands, so names here are trusted for a
- * second only, and a step's node is checked to be the same directory still.
- * Listing opens no step.
+ * Other programs add and remove steps, so names are cached for only a second, and the node of a
+ * step is checked to be the same directory still. A listing does not open steps.
  */
 #include <dirent.h>
 
@@ -76,7 +75,7 @@ static const struct node_ops latest_ops = {
 
 /* ---- steps ---- */
 
-/* A checkpoint that is one PyTree itself, or a directory of items. */
+/* The child is a checkpoint that is one PyTree, or a directory of items. */
 static int step_child(struct node *n, struct span name, const struct stat *st, struct node **ret)
 {
 	auto_free char *path = span_dup_str(name);
@@ -123,7 +122,7 @@ static int root_lookup(struct node *n, struct span name, struct node **ret)
 	return step_child(n, name, &st, ret);
 }
 
-/* Whoever copied steps into a bucket has no marker there, and would see nothing. */
+/* Explain an empty root: steps that were copied into a bucket lack the marker. */
 static void say_unmarked(struct ns *ns)
 {
 	auto_step_list all = { 0 };
@@ -174,7 +173,7 @@ static const struct node_ops root_ops = {
 	.free = root_free,
 };
 
-/* The top of a mount has no directory above it: its own kind says what it shows. */
+/* The top of a mount may be any kind of checkpoint, which determines the kind of its node. */
 int node_root_new(struct ns *ns, struct node **ret)
 {
 	struct node *n;

@@ -2,11 +2,10 @@
 /*
  * node_step.c - a step: its metadata file as stored, and its items.
  *
- * Which child is what is told by content when somebody looks into it; an item
- * that is being deleted (`_CHECKPOINT_DELETION`) is hidden. Composite items
- * (random keys) are steps of a smaller kind.
+ * The kind of a child is detected from its contents at lookup. An item that is being deleted
+ * (`_CHECKPOINT_DELETION`) is hidden. Composite items (random keys) are small steps themselves.
  *
- * A step that is mounted by itself takes new items: `ITEM.tmp` beside the others is a draft.
+ * A step that is mounted alone takes new items: `ITEM.tmp` beside the others is a draft.
  */
 #include <dirent.h>
 #include <pthread.h>
@@ -26,7 +25,7 @@ struct node_step {
 	char *path; /* below SOURCE */
 	struct io_dir *dir;
 	struct file_id id;
-	pthread_mutex_t lock; /* protects mtime until it is known */
+	pthread_mutex_t lock; /* protects mtime until it is set */
 	bool has_mtime;
 	struct timespec mtime;
 	struct buf deleting; /* name of the item that is being deleted; empty: none */
@@ -110,8 +109,10 @@ static int is_item(void *arg, const char *name, unsigned char type)
 	return type_of(s, name, type) == DT_DIR && is_item_name(s, span_str(name));
 }
 
-/* Without items it is what a handler which is not a tree's wrote by itself: its files, as they are
- * stored. */
+/*
+ * A step without items was written by a handler that is not for trees: its files are shown
+ * unchanged.
+ */
 static int has_files(struct node_step *s)
 {
 	struct stat st;
@@ -200,12 +201,12 @@ static int step_list_items(struct node *n, struct listing *ret)
 		r = listing_add(ret, n, span_str(".."), DT_DIR);
 	if (r >= 0)
 		r = io_list(li.s->dir, ".", add_item, &li);
-	/* It was whole when it was opened, and is being removed. */
+	/* The step was complete when it was opened, and is being removed. */
 	if (r >= 0 && !li.any && !ns_is_same(n->ns, li.s->path, &li.s->id))
 		return -ENOENT;
 	if (r >= 0 && !li.any)
 		return fail(-EUCLEAN, "step '%s' holds no items and no metadata", li.s->path);
-	/* The directory's own order differs from machine to machine. */
+	/* The order of the directory itself differs between machines. */
 	if (r >= 0)
 		listing_sort(ret, 2);
 	return r >= 0 && n == n->ns->root ? draft_root_list(n, ret) : r;
@@ -288,7 +289,7 @@ const struct file_id *node_step_id(struct node *n)
 	return &step_of(n)->id;
 }
 
-/* The item that a v1 deletion is taking away: hidden, as Orbax hides it. */
+/* Read the name of the item that a v1 deletion is removing. It is hidden, as in Orbax. */
 static void read_deletion(struct node_step *s)
 {
 	auto_of(step_deletion) struct step_deletion *d = NULL;
@@ -317,8 +318,10 @@ int node_step_new(struct ns *ns, struct node *dir, struct span name, const char 
 	pthread_mutex_init(&s->lock, NULL);
 	s->dir = take(d);
 	s->id = (struct file_id){ st.st_dev, st.st_ino, st.st_ctim };
-	/* Not for long: a step that is being copied here has its name before its items have their
-	 * files. */
+	/*
+	 * Names expire soon: a step that is being copied here exists before all files of its items
+	 * do.
+	 */
 	s->node.child_ttl = NS_ROOT_TTL;
 	if (!dir)
 		s->node.ttl = NS_STEP_TTL;

@@ -3,9 +3,9 @@
  * node_stored.c - files and directories as they are stored: items that are not trees, metadata
  * files, and `.pytreefs/stored`.
  *
- * Paths are resolved beneath SOURCE at every use, so a link that leads out of it
- * is an error whenever it appears. Inside an item the markers of a commit are
- * hidden; under `.pytreefs/stored` nothing is, but what is not committed.
+ * Each use resolves the path beneath SOURCE, so a link that leads out of SOURCE is an error
+ * whenever it appears. Inside an item, the markers of a commit are hidden; `.pytreefs/stored` hides
+ * only what is not committed.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -22,8 +22,8 @@ struct node_stored {
 	struct node node;
 	char *path; /* below SOURCE */
 	bool is_dir, of_item;
-	struct timespec mtime; /* of_item: when the step was committed */
-	struct file_id id;     /* of what was looked up */
+	struct timespec mtime; /* if of_item: the commit time of the step */
+	struct file_id id;     /* of the file or directory that was looked up */
 };
 
 struct stored_file {
@@ -60,15 +60,15 @@ static int stored_stat(struct node *n, struct stat *ret)
 	return 0;
 }
 
-/* The top of `.pytreefs/stored` for a root shows committed steps only. */
+/* The top of `.pytreefs/stored` for a root shows only committed steps. */
 static bool is_root_of_steps(const struct node_stored *s)
 {
 	return !strcmp(s->path, ".") && s->node.ns->ckpt->shape == SHAPE_ROOT;
 }
 
 /*
- * Whether it is a step, in which another program, or a mount of it, may be writing an item.
- * Anywhere else below a step a name says nothing: a leaf may be called like a temporary directory.
+ * Whether the directory is a step, in which another program or mount may be writing an item.
+ * Elsewhere in a step, a leaf may have a name like that of a temporary directory.
  */
 static int holds_items(struct node_stored *s)
 {
@@ -132,7 +132,7 @@ static int add_stored(void *arg, const char *name, unsigned char type)
 	struct listing_stored *ls = arg;
 	int r = is_shown(ls->s, span_str(name));
 
-	/* Links are shown as what they lead to. */
+	/* Links are shown as their targets. */
 	if (r > 0)
 		r = listing_add(ls->list, &ls->s->node, span_str(name),
 				type == DT_DIR ? DT_DIR : DT_REG);
@@ -215,7 +215,7 @@ static int stored_open(struct node *n, int flags, struct file **ret)
 	return 0;
 }
 
-/* An item that is not a tree: a copy that carries this stores it byte for byte again. */
+/* Whether it is an item that is not a tree: a copy with this xattr is stored byte for byte, too. */
 static bool is_opaque_item(struct node *n)
 {
 	const struct node_stored *s = stored_of(n);
@@ -251,7 +251,7 @@ static int stored_xattr_get(struct node *n, const char *name, struct buf *ret)
 	return buf_add_str(ret, "\"opaque\"");
 }
 
-/* Files that came later may have made a tree of an item that was not one. */
+/* Files that were added later may have made the item a tree. */
 static bool stored_still_valid(struct node *n)
 {
 	const struct node_stored *s = stored_of(n);
@@ -286,7 +286,7 @@ int node_stored_new(struct node *dir, struct span name, const char *path, const 
 
 	if (!S_ISDIR(st->st_mode) && !S_ISREG(st->st_mode))
 		return fail(-EIO, "'%s' is neither a file nor a directory", path);
-	/* All of a step has its time. */
+	/* Everything in a step has the time of the step. */
 	r = of_item ? node_stat(dir, &above) : 0;
 	if (r >= 0)
 		r = node_new(&stored_ops, dir->ns, dir, name, sizeof(*s), &s);

@@ -2,10 +2,10 @@
 /*
  * node_subtree.c - `D.safetensors`, `D.json` and `D.html` beside a directory, item or step D.
  *
- * Inside D they are called `.safetensors`, `@bfloat16.safetensors` and so on: the top of a mount
- * has no place beside it. What is in the files is subtree_file.c's; here are their names and nodes.
- * A file is made when its name is looked up, since its size is part of the answer, and kept in the
- * cache.
+ * Inside D, the names are `.safetensors`, `@bfloat16.safetensors` and so on, since the top of a
+ * mount has nothing beside it. subtree_file.c makes the bytes of these files; this file has their
+ * names and nodes. A file is made when its name is looked up, since the reply has its size, and is
+ * kept in the cache.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -18,11 +18,15 @@
 #include "handlers/namespace/refused.h"
 #include "handlers/subtree/subtree_file.h"
 
-#define AHEAD_BYTES (16 * MiB) /* most that is decoded before it is asked for */
-#define NEAR_BYTES (8 * MiB)   /* parallel requests of one sequential reader stay this close */
-/* Who has read so much in order reads on: more than the kernel asks for around one touched page. */
+#define AHEAD_BYTES (16 * MiB) /* largest amount that is decoded before it is requested */
+/* parallel requests of one sequential reader are at most this far apart */
+#define NEAR_BYTES (8 * MiB)
+/*
+ * A reader that has read this much sequentially continues: it is more than the kernel requests
+ * around one touched page.
+ */
 #define SURE_BYTES (2 * NEAR_BYTES)
-#define PASS_STEP (2 * MiB) /* how often what was read is dropped */
+#define PASS_STEP (2 * MiB) /* interval at which data that was read is dropped */
 
 struct node_subtree {
 	struct node node;
@@ -30,28 +34,32 @@ struct node_subtree {
 	enum name_ext ext;
 	enum dtype cast;
 	char *title;
-	uint64_t owner; /* of the file in the cache */
-	/* Of a step of a root, which may become another one; path is NULL for others. */
+	uint64_t owner; /* owner of the file's entry in the cache */
+	/* For a step of a root, which may be replaced by another one; path is NULL for others. */
 	char *path;
 	struct file_id id;
-	char *link; /* the step that `latest` meant, or NULL */
+	char *link; /* name of the step to which `latest` pointed, or NULL */
 	struct node_subtree *next,
-		**at; /* all that have a path; protected by the ns' drafts_lock */
-	/* Who may read all of it, when that was looked at, and how long it took. Protected by the
-	 * ns' drafts_lock. */
+		**at; /* list of all nodes that have a path; protected by the ns' drafts_lock */
+	/*
+	 * The permissions for all of the contents, when they were determined, and how long that
+	 * took. Protected by the ns' drafts_lock.
+	 */
 	struct access access;
 	int64_t looked_at, look_took;
-	bool has_size; /* known after the first stat */
+	bool has_size; /* set by the first stat */
 	uint64_t size;
 };
 
 struct view_file {
 	struct file file;
-	struct cache_entry *pin; /* of the subtree_file */
+	struct cache_entry *pin; /* holds the subtree_file in the cache */
 	struct subtree_reader *rd;
-	pthread_mutex_t lock; /* protects all below */
-	/* Of a reader in order: where it began; ends of the furthest read, of what was prefetched,
-	 * of what was guessed, and of what was dropped. */
+	pthread_mutex_t lock; /* protects all members below */
+	/*
+	 * For a sequential reader: its start; ends of the furthest read, of prefetched, guessed and
+	 * dropped data.
+	 */
 	uint64_t first, reached, asked, guessed, dropped;
 	struct zarr_guess *guess; /* a reference, or NULL */
 };
@@ -66,7 +74,7 @@ static void free_file(void *value)
 	subtree_file_free(value);
 }
 
-/* The file, made now or found in the cache; the pin is the caller's. */
+/* Get the file from the cache, or make it. The caller owns the pin. */
 static int pin_file(struct node_subtree *s, struct cache_entry **ret)
 {
 	const struct options *o = s->node.ns->options;
@@ -97,14 +105,15 @@ static int pin_file(struct node_subtree *s, struct cache_entry **ret)
 	return 0;
 }
 
-/* Those who may read all that is in the file, and get to it by its path: a view of a step lies
- * beside the step. */
+/*
+ * Get the permissions of users who may read all contents and reach them: a view is beside its step.
+ */
 static int look_at_parts(const struct node_subtree *s, struct access *ret)
 {
 	struct io_dir *source = s->node.ns->ckpt->source;
 	int r = 0;
 
-	/* A step without items has this alone. */
+	/* A step without items has no other permissions. */
 	r = access_of(source, s->path ? s->path : ".", ret);
 	access_readers(ret, true);
 	for (size_t i = 0; i < s->st.n && r >= 0; i++) {
@@ -156,7 +165,7 @@ static int subtree_stat(struct node *n, struct stat *ret)
 	if (r < 0)
 		return r;
 
-	/* Two threads may both find out; they find the same. */
+	/* Threads may compute it at once, with the same result. */
 	if (!__atomic_load_n(&s->has_size, __ATOMIC_ACQUIRE)) {
 		struct cache_entry *e;
 
@@ -173,7 +182,7 @@ static int subtree_stat(struct node *n, struct stat *ret)
 
 /* ---- reading ---- */
 
-/* What was guessed will not be read. Called with the lock held. */
+/* End the guess, since its data will not be read. Called with the lock held. */
 static void end_guess(struct view_file *vf)
 {
 	if (!vf->guess)
@@ -184,13 +193,13 @@ static void end_guess(struct view_file *vf)
 }
 
 /*
- * What a reader in order is to find: what comes next, decoded for it, and what comes after that,
- * decoded by processors that have nothing else to do. A map that is touched in order is such a
- * reader: the kernel asks for its pages in order.
+ * Data for a sequential reader: the next part, decoded for the reader, and a guess after it,
+ * decoded by idle processors. A map that is touched in order has such a reader, since the kernel
+ * requests its pages in order.
  */
 struct ahead_plan {
 	uint64_t from, n;             /* for the reader */
-	uint64_t guess_from, guess_n; /* for a guess */
+	uint64_t guess_from, guess_n; /* for the guess */
 	uint64_t drop_from, drop_to;
 	struct zarr_guess *guess; /* a reference */
 };
@@ -204,7 +213,7 @@ static void plan_guess(struct view_file *vf, uint64_t near, struct ahead_plan *p
 	vf->guessed = MAX(vf->guessed, near);
 	if (!window || got <= SURE_BYTES)
 		return;
-	/* Never more than what made it likely. */
+	/* Never guess more than made the guess likely. */
 	to = MIN(near + MIN(window, got - SURE_BYTES), size);
 	if (to <= vf->guessed || (to < size && to - vf->guessed < window / 8))
 		return;
@@ -223,7 +232,7 @@ static void plan_ahead(struct view_file *vf, uint64_t off, uint64_t end, struct 
 {
 	uint64_t ahead = MIN(AHEAD_BYTES, cache_limit(vf->file.node->ns->ckpt->cache) / 4);
 
-	/* A reader that jumps has no next byte. */
+	/* The next read of a reader that jumps cannot be predicted. */
 	if (off > vf->reached + NEAR_BYTES || off + 8 * NEAR_BYTES < vf->reached) {
 		end_guess(vf);
 		vf->first = off;
@@ -231,14 +240,14 @@ static void plan_ahead(struct view_file *vf, uint64_t off, uint64_t end, struct 
 		return;
 	}
 	vf->reached = MAX(vf->reached, end);
-	/* In steps, so that not every request pays for the arithmetic. */
+	/* Proceed in steps, so that the cost is not paid by every request. */
 	if (end + ahead >= vf->asked + ahead / 8) {
 		p->from = MAX(vf->asked, end);
 		p->n = end + ahead - p->from;
 		vf->asked = end + ahead;
 		plan_guess(vf, vf->asked, p);
 	}
-	/* The kernel keeps what it was given. */
+	/* The kernel caches the data that it was given. */
 	if (vf->file.node->ns->options->direct_io != DIRECT_IO_ON &&
 	    vf->reached > vf->dropped + NEAR_BYTES + PASS_STEP) {
 		p->drop_from = vf->dropped;
@@ -266,7 +275,7 @@ static int view_read(struct file *f, uint64_t off, size_t n, struct segments *g)
 {
 	struct view_file *vf = container_of(f, struct view_file, file);
 
-	/* Whoever reads the header is about to choose what to read. */
+	/* A program that reads the header has yet to choose the data that it reads. */
 	if (off >= subtree_file_head(vf->pin->value))
 		read_ahead(vf, off, off + n);
 	return subtree_read(vf->rd, off, n, g);
@@ -387,7 +396,7 @@ static int bad_name(struct span name, const char *why)
 	return fail(-ENOENT, "'%.*s': %s", SPAN_ARG(name), why);
 }
 
-/* Silently -ENOENT for a name that is not ours. */
+/* Parse a name. Quietly returns -ENOENT for a name that is not such a view. */
 static int parse_name(struct span name, struct wanted *ret)
 {
 	struct name_view v;
@@ -399,7 +408,7 @@ static int parse_name(struct span name, struct wanted *ret)
 	if (ret->ext != NAME_EXT_SAFETENSORS && ret->ext != NAME_EXT_JSON &&
 	    ret->ext != NAME_EXT_HTML)
 		return -ENOENT;
-	/* The grammar wants something in front. */
+	/* The grammar requires a stem. */
 	r = inside ? buf_add_byte(&whole, 'D') : 0;
 	if (r >= 0)
 		r = buf_add_span(&whole, name);
@@ -420,7 +429,7 @@ static int parse_name(struct span name, struct wanted *ret)
 	return ret->cast == DTYPE_UNKNOWN ? bad_name(name, "the cast is not a dtype") : 0;
 }
 
-/* The leaf with that stem, as a node of its own: what stands alone can be a file of one tensor. */
+/* Get the leaf with that stem as a node, since a single leaf can be a file of one tensor. */
 static int lookup_leaf(struct node *dir, struct span stem, struct node **ret)
 {
 	const struct node_dir *d = container_of(dir, struct node_dir, node);
@@ -439,7 +448,7 @@ static int lookup_leaf(struct node *dir, struct span stem, struct node **ret)
 	return node_lookup(dir, leaf->name, ret);
 }
 
-/* What the view is of, a reference; *ret_link is set when the name was a link's. */
+/* Get the node that the view shows; *ret_link is set when the name was that of a link. */
 static int lookup_target(struct node *dir, const struct wanted *w, struct node **ret,
 			 struct buf *link)
 {
@@ -468,7 +477,7 @@ static int lookup_target(struct node *dir, const struct wanted *w, struct node *
 	return 0;
 }
 
-/* A step of a root may be replaced by another under its name. */
+/* A step of a root may be replaced by another one of the same name. */
 static int remember_step(struct node_subtree *s, struct node *target)
 {
 	const struct file_id *id = NULL;
@@ -574,13 +583,13 @@ int node_subtree_lookup(struct node *dir, struct span name, struct node **ret)
 
 	if (r >= 0)
 		r = lookup_target(dir, &w, &target, &link);
-	/* A root of steps as a whole is not a tree. */
+	/* A root of steps is not a tree. */
 	if (r >= 0 && target->ops != &node_dir_ops && target->ops != &node_step_ops &&
 	    target->ops != &node_leaf_ops)
 		r = -ENOENT;
 	if (r >= 0)
 		r = make_node(dir, name, &w, target, &link, &n);
-	/* Whether it can be made is part of whether the name exists. */
+	/* A name only exists if its file can be made. */
 	if (r >= 0)
 		r = node_stat(n, &st);
 	if (r < 0)

@@ -2,9 +2,8 @@
 /*
  * node_tree.c - the containers of a tree as directories.
  *
- * The top directory has the item's own files too: `_METADATA` and, for a v0
- * direct checkpoint, `_CHECKPOINT_METADATA`. The other files of the stored form
- * are under `.pytreefs/stored`.
+ * The top directory also has the item's own files: `_METADATA` and, for a v0 direct checkpoint,
+ * `_CHECKPOINT_METADATA`. The other stored files are under `.pytreefs/stored`.
  */
 #include <dirent.h>
 
@@ -21,7 +20,7 @@ static struct node_dir *dir_of(struct node *n)
 	return container_of(n, struct node_dir, node);
 }
 
-/* They describe the tree that is stored: not one that was made of it. */
+/* The item's own files describe the stored tree, not one that transforms made of it. */
 static bool shows_own_files(const struct node_dir *d)
 {
 	return d->is_item && !d->item->tree->made_of;
@@ -64,7 +63,7 @@ static int stored_child(struct node_dir *d, struct span name, const char *file, 
 	return r < 0 ? r : node_stored_new(&d->node, name, path, &st, true, ret);
 }
 
-/* A leaf of a type that no handler knows: its files, as stored. */
+/* A leaf of an unknown type: its files are shown as they are stored. */
 static int opaque_child(struct node_dir *d, struct span name, const struct tree_node *leaf,
 			struct node **ret)
 {
@@ -94,7 +93,7 @@ static int dir_lookup(struct node *n, struct span name, struct node **ret)
 	struct err_note why = { 0 };
 	int r;
 
-	/* A tree that is one bare leaf has it alone in the item's directory. */
+	/* A tree that is one bare leaf has the leaf in the item's directory. */
 	if (d->tree->kind != TREE_LEAF)
 		child = tree_child(d->tree, name);
 	else if (span_eq(d->tree->name, name))
@@ -111,7 +110,7 @@ static int dir_lookup(struct node *n, struct span name, struct node **ret)
 	for (size_t i = 0; shows_own_files(d) && i < ARRAY_LEN(own_files); i++)
 		if (span_eq(name, span_str(own_files[i]))) {
 			r = stored_child(d, name, own_files[i], ret);
-			/* Not every item has both: there is nothing to say about it. */
+			/* Not every item has both files, so this is not an error. */
 			if (r == -ENOENT)
 				err_clear();
 			return r;
@@ -124,7 +123,7 @@ static int dir_lookup(struct node *n, struct span name, struct node **ret)
 	if (*err_where(r))
 		err_save(r, &why);
 	r = node_subtree_lookup(n, name, ret);
-	/* It is not a view of a directory either, about which there is nothing to say. */
+	/* The name is not a view of a directory either, which needs no message. */
 	return r == -ENOENT && why.code && !*err_where(r) ? fail(r, "%s", why.text) : r;
 }
 
@@ -133,8 +132,10 @@ static unsigned char type_of(const struct tree_node *t)
 	return t->kind != TREE_LEAF || !leaf_type_of(t) ? DT_DIR : DT_REG;
 }
 
-/* With handlers=none a leaf is its files as stored: in a database it has none, and nothing is there
- * to be shown. */
+/*
+ * With handlers=none, a leaf is shown as its stored files. A leaf in a database has no such files,
+ * so it is not listed.
+ */
 static bool is_listed(const struct node_dir *d, const struct tree_node *t)
 {
 	auto_free char *file = NULL;
@@ -164,7 +165,7 @@ static int dir_list(struct node *n, struct listing *ret)
 
 		if (there == 0)
 			r = listing_add(ret, n, span_str(own_files[i]), DT_REG);
-		/* It may be there. */
+		/* The file may exist. */
 		else if (err_passes(there))
 			r = there;
 		else
@@ -182,8 +183,8 @@ static int dir_list(struct node *n, struct listing *ret)
 }
 
 /*
- * A tree is immutable, and a step that is replaced gets other nodes. The item's own files are of
- * the disk, though, and so are those that handlers=none shows.
+ * A tree is immutable, and a step that replaces another one gets new nodes. But the item's own
+ * files, and those shown by handlers=none, are read from disk.
  */
 static bool dir_list_is_fixed(const struct node *n)
 {
@@ -192,7 +193,7 @@ static bool dir_list_is_fixed(const struct node *n)
 	return !d->is_item && n->ns->options->handlers != HANDLERS_NONE;
 }
 
-/* Of an item that was copied here file by file, what was opened first may not have been all. */
+/* If an item is copied into SOURCE file by file, it may have been incomplete when it was opened. */
 static bool dir_still_valid(struct node *n)
 {
 	struct node_dir *d = dir_of(n);
@@ -219,7 +220,7 @@ const struct node_ops node_dir_ops = {
 	.free = dir_free,
 };
 
-/* When the item was committed: as its step says, or as its directory does. */
+/* Get the commit time of the item, from its step or its directory. */
 static int item_mtime(struct node *dir, struct item *item, struct timespec *ret)
 {
 	struct stat st;
@@ -229,7 +230,7 @@ static int item_mtime(struct node *dir, struct item *item, struct timespec *ret)
 		r = node_stat(dir, &st);
 		if (r < 0)
 			return r;
-		/* The root of steps is not a step: a v0 direct checkpoint tells its own time. */
+		/* The root is not a step: a v0 direct checkpoint has a time of its own. */
 		if (dir != dir->ns->root) {
 			*ret = st.st_mtim;
 			return 0;

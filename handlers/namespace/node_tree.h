@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * node_tree.h - what the files of the tree's nodes share: directories, leaves, views of both.
+ * node_tree.h - declarations shared by the nodes of a tree: directories, leaves, and views of both.
  */
 #ifndef PYTREEFS_NODE_TREE_H
 #define PYTREEFS_NODE_TREE_H
@@ -9,20 +9,22 @@
 #include "handlers/namespace/ahead.h"
 #include "handlers/namespace/ns.h"
 
-/* A container of a tree; the item itself is the top one. */
+/* A container of a tree. The item itself is the top container. */
 struct node_dir {
 	struct node node;
 	struct item *item;            /* a reference */
-	const struct tree_node *tree; /* of item */
-	bool is_item;                 /* the top: has the item's own files too */
+	const struct tree_node *tree; /* a node of item->tree */
+	bool is_item;                 /* the top container, which has the item's own files, too */
 	struct timespec mtime;
-	/* Of the top, for decode-ahead: who reads leaf after leaf; whether leaves that come first
-	 * are being prefetched. */
+	/*
+	 * For the top container: its decode-ahead; whether the leaves of priority= have been
+	 * prefetched.
+	 */
 	struct ahead *ahead;
 	atomic_bool priority_asked;
 };
 
-/* A leaf in its default format, or any view of it. */
+/* A leaf in its default format, or a view of it. */
 struct node_leaf {
 	struct node node;
 	struct item *item;
@@ -30,11 +32,11 @@ struct node_leaf {
 	struct timespec mtime;
 	enum name_ext ext;
 	bool is_view;
-	/* Known after the first stat; atomic. */
+	/* Set by the first stat; accessed atomically. */
 	bool has_size;
 	uint64_t size, stored;
 	/*
-	 * Who may read what the leaf has of its own, when that was looked at, and how long it took.
+	 * The permissions of the leaf's own files, when they were read, and how long that took.
 	 * Protected by the item's access_lock.
 	 */
 	struct access own;
@@ -45,26 +47,32 @@ extern const struct node_ops node_dir_ops, node_leaf_ops, node_step_ops;
 
 int node_leaf_new(struct node_dir *dir, struct span name, const struct tree_node *leaf,
 		  enum name_ext ext, bool is_view, struct node **ret);
-/* A name that is not an entry, read as a view; -ENOENT, with a note when the name is one that makes
- * no sense. */
+/*
+ * Parse a name that is not an entry as a view. -ENOENT, with a message when the name looks like a
+ * view but is not valid.
+ */
 int node_view_lookup(struct node_dir *dir, struct span name, struct node **ret);
-/* -ENOENT for a name that is not in the grammar of views, with the note of r when the name looks
- * like one. */
+/*
+ * Returns -ENOENT for a name that is not a view, with the message of r when the name looks like a
+ * view.
+ */
 int node_view_absent(struct span name, int r);
 /*
- * A view of a whole: `D.safetensors` for a D in dir, `.safetensors` for dir itself. Quietly -ENOENT
- * when it is not a view; what cannot be made says why.
+ * Look up a view of a whole: `D.safetensors` for a D in dir, `.safetensors` for dir itself. -ENOENT
+ * without a message when the name is not such a view; other errors have a message.
  */
 int node_subtree_lookup(struct node *dir, struct span name, struct node **ret);
-/* An item that a plugin takes: 1 and its node; 0 when none does. */
+/* Look up an item that a plugin handles: 1 and its node; 0: no plugin handles it. */
 int node_plugin_lookup(struct node *dir, struct span name, const char *path, struct node **ret);
-/* A leaf's value, and for an array the view of it that the node's name and the mount's options ask
- * for. */
+/*
+ * Get the value of a leaf. For an array, *ret_view is the view given by the name of the node and
+ * the options of the mount.
+ */
 int node_leaf_value(struct node_leaf *l, struct value *ret, struct zarr_view *ret_view);
-/* The format that a leaf's node stands for. */
+/* Open the format of the leaf's node. */
 int node_leaf_format(struct node_leaf *l, struct format *ret);
 
-/* user.pytree.* of leaves and directories. */
+/* xattrs user.pytree.* of leaves and directories. */
 int leaf_xattr_list(struct node *n, struct buf *ret);
 int leaf_xattr_get(struct node *n, const char *name, struct buf *ret);
 int dir_xattr_list(struct node *n, struct buf *ret);
@@ -73,11 +81,11 @@ int step_xattr_list(struct node *n, struct buf *ret);
 int step_xattr_get(struct node *n, const char *name, struct buf *ret);
 /* The directory of a step's node. Borrowed. */
 struct io_dir *node_step_dir(struct node *n);
-/* Where it is below SOURCE. Borrowed. */
+/* Its path below SOURCE. Borrowed. */
 const char *node_step_path(struct node *n);
 const struct file_id *node_step_id(struct node *n);
 
-/* Bytes of what a leaf stores: chunks of an array, a string's text. */
+/* Get the number of bytes that a leaf stores: chunks of an array, or the text of a string. */
 int leaf_stored(struct item *item, const struct tree_node *leaf, uint64_t *ret);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ns.c - opening a SOURCE as a file tree. Opened items are ns_items.c's.
+ * ns.c - opens a SOURCE as a file tree. ns_items.c has the opened items.
  */
 #include "handlers/options/job_options.h"
 #include "handlers/leaf/leaf.h"
@@ -20,7 +20,7 @@
 #include "handlers/namespace/watch.h"
 #include "handlers/namespace/whiteout.h"
 
-#define REFUSED_MAX 64 /* items and views whose errors are remembered */
+#define REFUSED_MAX 64 /* number of items and views whose errors are remembered */
 
 bool ns_is_same(struct ns *ns, const char *path, const struct file_id *id)
 {
@@ -38,7 +38,7 @@ bool ns_is_same(struct ns *ns, const char *path, const struct file_id *id)
 void ns_stat_dir(const struct ns *ns, const struct access *a, const struct timespec *mtime,
 		 struct stat *ret)
 {
-	/* Nothing in a step is ever written; who may delete it is told by the bits for writing. */
+	/* Nothing inside a step can be written; write permission says who may delete it. */
 	ret->st_mode = S_IFDIR | (a->mode & (ns->options->allow_delete ? 0777 : 0555));
 	ret->st_uid = a->uid;
 	ret->st_gid = a->gid;
@@ -67,7 +67,7 @@ int ns_stat_root(const struct ns *ns, const struct timespec *mtime, struct stat 
 	if (r < 0)
 		return r;
 	ns_stat_dir(ns, &a, mtime ? mtime : &st.st_mtim, ret);
-	/* Drafts are made here, and whose they are counts as it does in SOURCE. */
+	/* Drafts are made in this directory, so write permission and owner are those of SOURCE. */
 	ret->st_mode |= (ns->drafts.uploads ? 0200 : a.mode & 0222) |
 			(st.st_mode & (S_ISVTX | S_ISGID));
 	return 0;
@@ -83,7 +83,7 @@ const char *ns_spill_dir(const struct options *o)
 		return NULL;
 	if (strcmp(o->spill, "auto"))
 		return o->spill;
-	/* Not /tmp first: it is often memory, and a spill file may be large. */
+	/* Spill files may be large, and /tmp is often in memory. */
 	if (tmp && access(tmp, W_OK) == 0)
 		return tmp;
 	return access("/var/tmp", W_OK) == 0 ? "/var/tmp" : "/tmp";
@@ -153,7 +153,7 @@ int ns_ckpt(const char *source, const struct options *o, struct ckpt **ret)
 
 	if (r < 0)
 		return r;
-	/* Chunks that ranks share have a limit of their own, for all that is decoded. */
+	/* For shared chunks, the limit of all decoded data is a separate one. */
 	if (o->load_and_broadcast) {
 		uint64_t memory;
 
@@ -171,7 +171,7 @@ void ns_open_to_others(struct ns *ns)
 	io_follow_no_links(ns->ckpt->io);
 }
 
-/* Found out when it is mounted, and not at the first deletion. */
+/* Checked at the mount, so that the error does not come at the first deletion. */
 static int check_todelete(const char *path)
 {
 	struct span first = span_of(path, strcspn(path, "/"));
@@ -181,7 +181,7 @@ static int check_todelete(const char *path)
 		return fail(-EINVAL,
 			    "todelete='%s' is not a path within SOURCE: it is relative to it",
 			    path);
-	/* There it would be a part of a step, or go with an abandoned draft. */
+	/* A directory there would be part of a step, or be removed with an abandoned draft. */
 	if (step_name_is_tmp(first) || (step_name_parse(first, &step) && step_name_is_orbax(&step)))
 		return fail(-EINVAL, "todelete='%s': '%.*s' is a name of steps or of their drafts",
 			    path, SPAN_ARG(first));
@@ -284,8 +284,9 @@ void ns_stop(struct ns *ns)
 	drafts_release(&ns->drafts);
 	collective_free(take(ns->drafts.collective));
 	/*
-	 * Prefetch jobs hold items, and ask other ranks: they end before both do. What still runs
-	 * may post more, but for the threads that served other ranks: they have ended.
+	 * Prefetch jobs hold items and send requests to other ranks, so they end before both.
+	 * Running jobs may post more jobs, except the threads that served other ranks, which have
+	 * ended.
 	 */
 	if (ns->ckpt) {
 		pool_free(ns->ckpt->pool);
@@ -299,7 +300,7 @@ void ns_close(struct ns *ns)
 	if (!ns)
 		return;
 	ns_stop(ns);
-	/* Its own children may hold it beyond this reference. */
+	/* Its children may still hold it. */
 	if (ns->root) {
 		node_forget_name(ns->root);
 		node_unref(ns->root, 1);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ns_info.c - what a mount says of itself: counters, effective options, version.
+ * ns_info.c - documents about the mount: counters, effective options, version.
  */
 #include <time.h>
 #include <unistd.h>
@@ -19,7 +19,7 @@ static int put(struct buf *ret, const char *name, uint64_t value)
 	return buf_addf(ret, ",\n  \"%s\": %llu", name, (unsigned long long)value);
 }
 
-/* Whose counters they are. */
+/* Describe the process to which the counters belong. */
 static int put_process(struct ns *ns, struct buf *ret)
 {
 	struct timespec now;
@@ -75,7 +75,7 @@ static int put_rows(const struct row *row, size_t n, struct buf *ret)
 	return r;
 }
 
-/* Of a SOURCE with a URL, and of cache_dir=. */
+/* Describe a SOURCE with a URL, and cache_dir=. */
 static int put_store(struct io_engine *io, struct buf *ret)
 {
 	struct io_store_stats s;

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ns_items.c - the table of opened items: opened by the first look-up, shared, and dropped in time.
+ * ns_items.c - the table of opened items: the first lookup opens an item, others share it, and
+ * unused ones are closed.
  *
- * Nodes hold their item, and the kernel holds nodes for as long as it likes. So
- * that a walk over a thousand steps does not keep a thousand trees, the kernel is
- * asked to forget the steps that were looked up the longest ago when the open
- * items take more than ITEMS_BYTES; what nobody holds any more is closed at the
- * next opening, or by the watcher, but for the few that were used last.
+ * Nodes hold their item, and the kernel holds nodes as long as it likes. To keep a walk over a
+ * thousand steps from keeping a thousand trees, the kernel is asked to drop the least recently used
+ * steps when the open items take more than ITEMS_BYTES. Items that are not held any more are closed
+ * at the next open, or by the watcher, except the few most recently used.
  *
- * The kernel may keep a name below a step that is gone, and which nobody can use any more, for as
- * long as it has memory. Items of such steps are kept in a list of their own until no file of them
- * is open; then their data files are closed, so that the space that somebody wanted is free.
+ * The kernel may keep a name below a deleted step, which no program can use any more, as long as it
+ * has memory. Items of such steps are in a separate list until no file of them is open. Then their
+ * data files are closed, which frees the space on disk.
  *
- * Invariants: an entry is in the list until its item is dropped or failed to open;
- * an entry that is waited for outlives its place in the list.
+ * Invariants: an entry is in the list until its item is dropped or could not be opened; an entry
+ * that a thread waits for may outlive its place in the list.
  */
 #include <pthread.h>
 #include <time.h>
@@ -26,11 +26,12 @@
 #include "handlers/namespace/refused.h"
 #include "handlers/namespace/watch.h"
 
-#define ITEMS_BYTES (16 * MiB) /* of open items together, with the nodes of their trees */
-#define ITEMS_MAX 64           /* open at once: each has files open */
-#define LARGE_PART 16  /* of the memory for metadata: documents of one item that are large */
-#define KEEP_IDLE 4    /* kept open though nobody holds them */
-#define NODE_BYTES 400 /* of a node of the mount, for each node of a tree */
+#define ITEMS_BYTES (16 * MiB) /* bytes of all open items, including the nodes of their trees */
+#define ITEMS_MAX 64           /* largest number of open items, since each has open files */
+/* an item is large if its documents take more than this part of the memory for metadata */
+#define LARGE_PART 16
+#define KEEP_IDLE 4    /* number of items that stay open without being held */
+#define NODE_BYTES 400 /* estimated size of a node of the mount, for each node of a tree */
 
 struct item_entry {
 	struct item_entry *next; /* most recently used first */
@@ -39,21 +40,22 @@ struct item_entry {
 	uint64_t bytes;
 	bool opening, listed;
 	unsigned waiters;
-	struct err_note failed; /* of the opening, for those who wait */
+	struct err_note failed; /* the error of the open, for threads that wait for it */
 };
 
 struct item_table {
 	/*
-	 * Held by the thread that opens an item of large documents; taken before `lock`. So many
-	 * such openings at once do not each hold a part of what one needs.
+	 * Held by the thread that opens an item with large documents; taken before `lock`. Without
+	 * it, several such threads could each hold a part of the memory that one of them needs.
 	 */
 	pthread_mutex_t large;
-	pthread_mutex_t lock; /* protects all below */
+	pthread_mutex_t lock; /* protects all members below */
 	pthread_cond_t opened;
 	struct item_entry *first;
-	uint64_t bytes; /* of those in the list */
+	uint64_t bytes; /* sum over the entries in the list */
 	unsigned n;
-	struct item_entry *gone; /* dropped, and still held; in neither count */
+	/* entries that were dropped but are still held; not in the counts */
+	struct item_entry *gone;
 };
 
 int item_table_new(struct item_table **ret)
@@ -69,7 +71,7 @@ int item_table_new(struct item_table **ret)
 	return 0;
 }
 
-/* ---- entries; all of these are called with the lock held ---- */
+/* ---- entries; all functions are called with the lock held ---- */
 
 static struct item_entry *find_entry(struct item_table *t, const char *path)
 {
@@ -93,7 +95,7 @@ static void list_entry(struct item_table *t, struct item_entry *e)
 	t->n++;
 }
 
-/* It is in no list: onto `out` when nobody needs it any more. */
+/* Move an entry that is in no list to `out` if it is not needed any more. */
 static void retire(struct item_table *t, struct item_entry *e, struct item_entry **out)
 {
 	struct item_entry **to = e->item && atomic_load(&e->item->refs) > 1 ? &t->gone : out;
@@ -125,7 +127,7 @@ static void unlist(struct item_table *t, struct item_entry *e, struct item_entry
 		}
 }
 
-/* Those that only the table holds, beyond the few and the bytes that may stay. */
+/* Unlist items that only the table holds, beyond the number and bytes that may stay. */
 static void unlist_surplus(struct item_table *t, struct item_entry **out)
 {
 	uint64_t bytes = 0;
@@ -150,7 +152,7 @@ static bool is_too_much(const struct item_table *t)
 	       (t->bytes > ITEMS_BYTES || t->n > ITEMS_MAX || io_descriptors_are_short());
 }
 
-/* Without the lock: closing an item may take its time. */
+/* Called without the lock, since closing an item may be slow. */
 static void free_entries(struct item_entry *e)
 {
 	while (e) {
@@ -177,7 +179,10 @@ void item_table_free(struct item_table *t)
 
 /* ---- opening ---- */
 
-/* Wait for the thread that is opening it, if one is. Called with the lock held, which is released. */
+/*
+ * Wait for the thread that is opening the item, if there is one. Called with the lock held;
+ * releases it.
+ */
 static int wait_opened(struct item_table *t, struct item_entry *e, struct item **ret)
 {
 	struct item_entry *out = NULL;
@@ -199,9 +204,10 @@ static int wait_opened(struct item_table *t, struct item_entry *e, struct item *
 }
 
 /*
- * A walk opens items faster than the kernel forgets those that it has left. It waits here before
- * it has used up the descriptors: an error then would come too late, because forgetting needs the
- * lock of the directory in which a look-up may be under way. So the wait is short.
+ * A walk opens items faster than the kernel drops those that it has left. Wait here before the file
+ * descriptors are used up: an error would not help, since the kernel needs the lock of the
+ * directory to drop names, and a lookup in it may be in progress. For the same reason the wait is
+ * short.
  */
 static void wait_for_descriptors(struct ns *ns)
 {
@@ -224,7 +230,7 @@ static int open_item(struct ns *ns, struct item_table *t, const char *path, stru
 		return r;
 	if (large) {
 		pthread_mutex_lock(&t->large);
-		/* Who waited may have waited for another one that was refused. */
+		/* While this thread waited, another one may have failed to open the item. */
 		r = refusals_ask(&ns->refused, span_str(path), mark);
 	}
 	began = clock_ns();
@@ -268,7 +274,7 @@ static int open_entry(struct ns *ns, struct item_table *t, struct item_entry *e,
 	return r;
 }
 
-/* An entry for this thread to open. Called with the lock held. */
+/* Make an entry for an item that this thread will open. Called with the lock held. */
 static struct item_entry *entry_new(struct item_table *t, const char *path)
 {
 	struct item_entry *e = calloc(1, sizeof(*e));
@@ -288,7 +294,10 @@ int ns_item(struct ns *ns, const char *path, struct item **ret)
 {
 	struct item_table *t = ns->items;
 
-	/* At most twice: the same path may be another checkpoint by now, and this finds it out. */
+	/*
+	 * At most two rounds: the path may have become another checkpoint, which the first round
+	 * detects.
+	 */
 	for (bool first = true;; first = false) {
 		struct item *item = NULL;
 		struct item_entry *e;
@@ -332,8 +341,10 @@ void ns_drop_items(struct ns *ns, const char *path)
 	is_left = t->gone;
 	pthread_mutex_unlock(&t->lock);
 	free_entries(out);
-	/* The kernel lets go of them in a moment. Waiting for the watcher's next look at the root
-	 * would keep the files of all the steps that are deleted until then. */
+	/*
+	 * The kernel drops the names in a moment. Until the watcher's next scan, the files of all
+	 * deleted steps would stay open.
+	 */
 	if (is_left)
 		watch_trim(ns->watch);
 }
@@ -394,7 +405,7 @@ void ns_drop_changed_items(struct ns *ns)
 	free(all);
 }
 
-/* ---- forgetting ---- */
+/* ---- dropping ---- */
 
 struct step_names {
 	char name[ITEMS_MAX][LIMIT_NAME_BYTES + 1];
@@ -402,9 +413,9 @@ struct step_names {
 };
 
 /*
- * The steps, used the longest ago, whose items are beyond what may be open. Not those in which a
- * file is open: the kernel would forget the step's name, keep what is in use, and find no way to it
- * afterwards. Called with the lock held.
+ * Choose the least recently used steps, whose items exceed the limits. Skip steps with open files:
+ * the kernel would drop the step's name, keep what is in use, and could not find it afterwards.
+ * Called with the lock held.
  */
 static void pick_steps(struct ns *ns, const struct item_table *t, struct step_names *ret)
 {
@@ -416,7 +427,7 @@ static void pick_steps(struct ns *ns, const struct item_table *t, struct step_na
 
 		bytes += e->bytes;
 		n++;
-		/* Whoever was last is in the midst of its step, and of the step's other items. */
+		/* The most recently used step, and its other items, are still in use. */
 		if (n == 1 ||
 		    (!strncmp(e->path, t->first->path, len) && strcspn(t->first->path, "/") == len))
 			continue;

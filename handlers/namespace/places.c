@@ -8,7 +8,7 @@
 #include "core/step/step_name.h"
 #include "handlers/namespace/ns.h"
 
-/* Whether a path is a directory or below it, both absolute and without links. */
+/* Whether a path is a directory or below it. Both are absolute and without links. */
 static bool is_at_or_below(const char *path, const char *dir)
 {
 	size_t n = strcmp(dir, "/") ? strlen(dir) : 0;
@@ -16,7 +16,10 @@ static bool is_at_or_below(const char *path, const char *dir)
 	return !strncmp(path, dir, n) && (path[n] == '/' || path[n] == '\0');
 }
 
-/* The path without links of a file that may not be there yet; NULL: nor is its directory. */
+/*
+ * Returns the path without links of a file that may not exist yet; NULL: its directory does not
+ * exist.
+ */
 static char *real_file(const char *path)
 {
 	char *whole = realpath(path, NULL);
@@ -43,7 +46,7 @@ static int check_log(const char *source, const char *mountpoint, const char *log
 			-EINVAL,
 			"log='%s' is inside the mount point '%s': the mount would write to itself",
 			log, mountpoint);
-	/* Elsewhere in SOURCE it is a file that nothing takes for a checkpoint. */
+	/* Elsewhere in SOURCE, the file is not mistaken for a checkpoint. */
 	if (strncmp(file, source, n) || file[n] != '/' || strchr(file + n + 1, '/'))
 		return 0;
 	return step_name_parse(span_str(file + n + 1), &name) == 1 && step_name_is_orbax(&name) ?

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * places.h - whether the directories of a mount may lie where they do.
+ * places.h - checks the places of a mount's directories.
  *
- * The daemon opens SOURCE before it mounts, and never comes through the mount itself; a path that
- * goes through it would have the daemon wait for its own answer.
+ * The daemon opens SOURCE before it mounts, and never uses the mount itself. With a path through
+ * its own mount, it would wait for its own reply.
  */
 #ifndef PYTREEFS_PLACES_H
 #define PYTREEFS_PLACES_H
@@ -12,8 +12,8 @@
 
 /*
  * -EINVAL: the mount point is inside SOURCE, log= or the directory of spill files is inside the
- * mount point, or log= would be called like a step of SOURCE. source and mountpoint are absolute
- * and without links.
+ * mount point, or log= has a name of a step of SOURCE. source and mountpoint are absolute paths
+ * without links.
  */
 int places_check(const char *source, const char *mountpoint, const struct options *o);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * refused.c - what the documents of an item are, and views of items that are refused again.
+ * refused.c - marks of the documents of an item, and views whose error is remembered.
  */
 #include "handlers/namespace/refused.h"
 

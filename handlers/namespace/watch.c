@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * watch.c - inotify on the root, with polling of its time as the fallback.
+ * watch.c - watches the root with inotify, and polls its time as a fallback.
  *
- * Network file systems report only what this machine changes, so there the
- * directory is looked at every `poll` milliseconds; where inotify works it is
- * looked at as well, ten times less often, because an event may be lost.
+ * Network file systems report only changes by this machine, so their root is polled every `poll`
+ * milliseconds. Where inotify works, the root is polled as well, ten times less often, since events
+ * may be lost.
  */
 #include "handlers/namespace/watch.h"
 
@@ -31,8 +31,8 @@ struct watch {
 	pthread_t thread;
 	int inotify;               /* -1: polling only */
 	int wake;                  /* eventfd */
-	atomic_bool stop, trim;    /* why it was woken */
-	struct timespec last_mtim; /* the root's time when it was looked at last */
+	atomic_bool stop, trim;    /* the reasons for which it was woken */
+	struct timespec last_mtim; /* the root's time at the last scan */
 };
 
 static void notify(struct watch *w, const char *name)
@@ -76,15 +76,16 @@ static void read_events(struct watch *w)
 	for (ssize_t at = 0; at + (ssize_t)sizeof(struct inotify_event) <= n;) {
 		const struct inotify_event *e = (const struct inotify_event *)(buf + at);
 
-		/* Open files would keep the space of what is deleted, and whoever deletes wants
-		 * just that. */
+		/* Open files would keep the space of the deleted step. */
 		if (e->len && e->mask & (IN_DELETE | IN_MOVED_FROM))
 			ns_drop_items(w->ns, e->name);
 		else if (!e->len)
 			ns_drop_changed_items(w->ns);
 		gone |= !e->len || e->mask & (IN_DELETE | IN_MOVED_FROM);
-		/* The kernel does not remember that a name did not exist, so a new one needs no
-		 * notice. */
+		/*
+		 * The kernel does not cache that a name does not exist, so a new name needs no
+		 * notification.
+		 */
 		notify(w, e->len && !(e->mask & IN_CREATE) ? e->name : NULL);
 		at += (ssize_t)(sizeof(*e) + e->len);
 	}
@@ -92,7 +93,7 @@ static void read_events(struct watch *w)
 		ns_drop_changed_views(w->ns);
 }
 
-/* True when there is more to let go of. */
+/* Returns true when more items need to be closed. */
 static bool sweep(struct watch *w, bool ask)
 {
 	bool more = ns_trim_items(w->ns, ask);
@@ -107,10 +108,12 @@ static void *watch_run(void *arg)
 		       10);
 	struct pollfd fd[2] = { { .fd = w->wake, .events = POLLIN },
 				{ .fd = w->inotify, .events = POLLIN } };
-	/* How many more times to look after what the kernel was asked to forget: it takes a moment.
+	/*
+	 * Remaining number of sweeps after the kernel was asked to drop names, which takes a
+	 * moment.
 	 */
 	int sweeps = 0;
-	/* When the root is looked at next, however much happens in it until then. */
+	/* Time of the next scan of the root, however many events come before. */
 	int64_t due = clock_ns() + wait * MS;
 
 	for (;;) {
@@ -141,7 +144,7 @@ static void *watch_run(void *arg)
 
 void watch_trim(struct watch *w)
 {
-	/* One wake-up is enough for any number of asks. */
+	/* One wake-up serves any number of calls. */
 	if (w && !atomic_exchange(&w->trim, true))
 		eventfd_write(w->wake, 1);
 }
@@ -151,7 +154,7 @@ static void descriptors_ran_out(void *arg)
 	watch_trim(arg);
 }
 
-/* Where other machines write too, the kernel does not hear of it. */
+/* Whether other machines may write to the file system, which inotify does not report. */
 static bool is_remote(int fd)
 {
 	static const unsigned long magic[] = {
@@ -173,11 +176,11 @@ static int open_inotify(struct watch *w)
 	char path[64];
 	int fd;
 
-	/* Its listings are asked for again after a while. */
+	/* Listings of a bucket are requested again after a while. */
 	if (w->ns->ckpt->source->fd < 0)
 		return -1;
 	fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-	/* Through the descriptor that we have: the path may have been renamed since. */
+	/* Use the open descriptor, since the path may have been renamed. */
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", w->ns->ckpt->source->fd);
 	if (fd >= 0 && !is_remote(w->ns->ckpt->source->fd) &&
 	    inotify_add_watch(fd, path, EVENTS) >= 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * watch.h - hears of steps that other programs commit or delete, and tells the listener; and has
- * the kernel forget steps when too many items are open.
+ * watch.h - notices steps that other programs commit or delete, and notifies the listener. It also
+ * lets the kernel drop steps when too many items are open.
  */
 #ifndef PYTREEFS_WATCH_H
 #define PYTREEFS_WATCH_H
@@ -9,9 +9,11 @@
 struct ns;
 struct watch;
 
-/* A thread that watches the root with inotify, or by looking where that does not work. */
+/* Start a thread that watches the root with inotify, or by polling where inotify does not work. */
 int watch_start(struct ns *ns, struct watch **ret);
-/* There are many open items: let the watcher see to it (ns_trim_items()). Accepts NULL. Any thread.
+/*
+ * Let the watcher close items, since many are open (ns_trim_items()). Accepts NULL. Any thread may
+ * call this.
  */
 void watch_trim(struct watch *w);
 /* Accepts NULL. */

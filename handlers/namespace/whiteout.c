@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * whiteout.c - the set of hidden names, by path below the mount.
+ * whiteout.c - the set of hidden names, as paths below the mount.
  */
 #include "handlers/namespace/whiteout.h"
 
@@ -9,11 +9,11 @@
 #include "core/step/step_name.h"
 #include "handlers/namespace/ns.h"
 
-#define KEEP_SECONDS 10 /* an rm that is silent so long will not come back */
+#define KEEP_SECONDS 10 /* after this time without a removal, the rm is assumed to have ended */
 
 struct whiteout {
 	struct whiteout *next;
-	int64_t until; /* clock_ns(); of the newest name of a step only */
+	int64_t until; /* clock_ns(); only valid in the newest name of a step */
 	char path[];
 };
 
@@ -28,7 +28,7 @@ static int path_of(const struct node *dir, struct span name, struct buf *ret)
 	return r >= 0 && !buf_str(ret) ? -ENOMEM : r;
 }
 
-/* Called with the lock held: newest first, so the first one tells how long the others stay. */
+/* Called with the lock held. The newest name is first, and its time applies to the others. */
 static void expire(struct ns *ns)
 {
 	if (!ns->whiteouts || ns->whiteouts->until >= clock_ns())
