@@ -2,9 +2,9 @@
 /*
  * broker_main.c - the process that keeps the rights that a mount gives up, and its four tasks.
  *
- * It never touches the mount by name but to unmount it, and has no /dev/fuse. A mount that was
- * taken over can have it run the command that the user gave, with another argument; forget names;
- * unmount its own mount point; and learn which processes create files.
+ * It uses the mount only to unmount it, and has no /dev/fuse. An attacker who has taken over a
+ * mount can make it run the user's command with another argument, forget names, unmount its own
+ * mount point, and report which processes create files.
  */
 #include "fs/broker_main.h"
 
@@ -31,7 +31,7 @@ extern char **environ;
 struct request {
 	char text[BROKER_TEXT_MAX + 1]; /* NUL-terminated */
 	size_t n;
-	int file[BROKER_FILES_MAX]; /* -1: not given */
+	int file[BROKER_FILES_MAX]; /* -1: not sent */
 };
 
 struct parameters {
@@ -39,7 +39,7 @@ struct parameters {
 	const char *mountpoint, *on_commit;
 };
 
-/* false: the mount's process is gone. */
+/* Returns false when the mount's process is gone. */
 static bool receive(int fd, struct request *q)
 {
 	char control[CMSG_SPACE(BROKER_FILES_MAX * sizeof(int))];
@@ -83,7 +83,9 @@ static int wait_for(pid_t pid)
 	return status;
 }
 
-/* A process of its own waits for the command. It replies when the command runs, or cannot. */
+/*
+ * A separate process waits for the command. It replies when the command runs, or cannot be started.
+ */
 static void run_on_commit(int fd, const char *command, const struct request *q)
 {
 	struct broker_ended ended = { 0 };
@@ -99,7 +101,7 @@ static void run_on_commit(int fd, const char *command, const struct request *q)
 	close(fd);
 	if (!ended.error)
 		ended.status = wait_for(pid);
-	/* Nobody may read it any more. */
+	/* The reader may be gone. */
 	signal(SIGPIPE, SIG_IGN);
 	_exit(write(q->file[0], &ended, sizeof(ended)) == sizeof(ended) ? 0 : 1);
 }
@@ -126,7 +128,7 @@ static int run_forget(const struct request *q)
 	return e ? -e : (int)pid;
 }
 
-/* As libfuse does it, which cannot when its process may neither unmount nor start one that may. */
+/* Does what libfuse would do, which its process may neither do itself nor start a program for. */
 static int unmount(const char *mountpoint)
 {
 	char *path = (char *)mountpoint;
@@ -144,7 +146,7 @@ static int unmount(const char *mountpoint)
 	return wait_for(pid) == 0 ? 0 : -EPERM;
 }
 
-/* What /proc says of a process that waits for a reply. Where it does not tell: 0. */
+/* Whether /proc shows that the process is creating a file; 0 if /proc does not tell. */
 static int is_creating(const char *number)
 {
 	const unsigned long long both = O_CREAT | O_EXCL;
@@ -189,7 +191,7 @@ static void serve(int fd, const struct parameters *p, struct request *q)
 	for (unsigned i = 0; i < BROKER_FILES_MAX; i++)
 		if (q->file[i] >= 0)
 			close(q->file[i]);
-	/* Those that it has started and that have ended. */
+	/* Reap child processes that have ended. */
 	while (waitpid(-1, NULL, WNOHANG) > 0)
 		;
 }

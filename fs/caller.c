@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * caller.c - what the program that waits for a reply is doing.
+ * caller.c - finds out what the program that waits for a reply is doing.
  *
- * The kernel looks a name up before it creates it, and answers O_EXCL itself when
- * the name is there. A file that the mount generates is there always; programs that
- * copy a checkpoint into a fresh directory still create it, with O_EXCL, because they
- * know that nobody else has put anything there. So such a caller is told that the
- * name is free. Where /proc does not tell, the name is there for everybody.
+ * The kernel looks a name up before it creates it, and answers O_EXCL itself if the name exists. A
+ * generated file of a mount always exists, but programs that copy a checkpoint into a fresh
+ * directory create it with O_EXCL, since no other program can have put anything there. Such a
+ * caller gets the reply that the name does not exist. Where /proc does not show what the caller
+ * does, the name exists for all callers.
  */
 #include <stdio.h>
 
@@ -37,7 +37,7 @@ bool caller_creates(fuse_req_t req)
 	struct fs *fs = fuse_req_userdata(req);
 	char pid[24];
 
-	/* This process may look at no other. */
+	/* This process may not inspect others. */
 	snprintf(pid, sizeof(pid), "%ld", (long)fuse_req_ctx(req)->pid);
 	return broker_ask(&fs->broker, BROKER_IS_CREATING, pid, NULL, 0) == 1;
 }

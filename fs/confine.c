@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * confine.c - the files that a mount opens while it serves, and nothing else.
+ * confine.c - the files that a mount may open while it serves.
  *
- * SOURCE, or the credentials that it is asked with and its cache on disk, where spill files go, the
- * log, .npy files that the rules of transforms= name, and a few that say how much memory and how
- * many processors there are. Everything else was read before: options, rules, plugins.
+ * These are SOURCE, or the credentials for it and its cache on disk; the directory for spill files;
+ * the log; .npy files named by rules of transforms=; and a few files with the amount of memory and
+ * the number of processors. Everything else was read before: options, rules, plugins.
  */
 #include "fs/confine.h"
 
@@ -17,7 +17,7 @@
 #include "core/io/io_store.h"
 #include "core/sandbox/sandbox.h"
 
-#define THREADS_OTHER 8 /* that may read or write, besides FUSE's and the pool's */
+#define THREADS_OTHER 8 /* threads that may read or write, besides those of FUSE and the pool */
 
 static bool is_read_only(const char *options)
 {
@@ -29,7 +29,7 @@ static bool is_read_only(const char *options)
 	return false;
 }
 
-/* places, n of them, and the files of options and of the source after them; to be freed. */
+/* Make a list of the n places, and the files of options and of the source. The caller frees it. */
 static int add_files(const struct sandbox_place *places, size_t n, const struct fs *fs,
 		     struct sandbox_place **ret, size_t *ret_n)
 {
@@ -64,7 +64,7 @@ int confine(const struct fs_mount *m, struct fs *fs, void (*on_refused)(void))
 	unsigned source = SANDBOX_READ | (is_read_only(m->fuse_options) ? 0 : SANDBOX_WRITE);
 	unsigned awake = o->busy_poll == BUSY_POLL_AWAKE ? SANDBOX_WRITE : 0;
 	const struct sandbox_place places[] = {
-		/* -1 when it is not in a file system. */
+		/* -1 for a source with a URL. */
 		{ .fd = fs->ns->ckpt->source->fd, .access = source },
 		{ .path = ns_spill_dir(o), .fd = -1, .access = SANDBOX_READ | SANDBOX_WRITE },
 		{ .path = fs->ns->ckpt->source->fd < 0 ? o->cache_dir : NULL,
@@ -72,10 +72,10 @@ int confine(const struct fs_mount *m, struct fs *fs, void (*on_refused)(void))
 		  .access = SANDBOX_READ | SANDBOX_WRITE },
 		{ .path = o->log, .fd = -1, .access = SANDBOX_WRITE },
 		{ .path = "/dev/null", .access = SANDBOX_READ | SANDBOX_WRITE },
-		/* Each thread opens it anew, and clones the connection. */
+		/* Each thread opens it again to clone the connection. */
 		{ .path = "/dev/fuse", .access = SANDBOX_READ | SANDBOX_WRITE | SANDBOX_DEVICE },
 		{ .path = "/dev/cpu_dma_latency", .access = awake },
-		/* Of other processes Landlock shows nothing there that only a debugger may see. */
+		/* Landlock hides from it what only a debugger of another process may see. */
 		{ .path = "/proc", .access = SANDBOX_READ },
 		{ .path = "/sys/fs/cgroup", .access = SANDBOX_READ },
 		{ .path = "/sys/devices/system/cpu", .access = SANDBOX_READ },
@@ -101,7 +101,7 @@ int confine(const struct fs_mount *m, struct fs *fs, void (*on_refused)(void))
 				   (fs->ns->drafts.uploads ? STORE_UPLOAD_THREADS : 0));
 	io_quiesce(fs->ns->ckpt->io);
 	r = sandbox_enter(&rules);
-	/* Of a rank it is so by design. */
+	/* For a rank of a job, missing restrictions are intended. */
 	if (r >= 0 && !m->peers)
 		sandbox_log_missing();
 	return r;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * confine.h - what a mount's process keeps once the mount stands.
+ * confine.h - restricts the process of a mount once the mount is ready.
  */
 #ifndef PYTREEFS_FS_CONFINE_H
 #define PYTREEFS_FS_CONFINE_H
@@ -8,7 +8,10 @@
 #include "fs/fs.h"
 #include "fs/fs_main.h"
 
-/* on_refused: as in core/sandbox/sandbox.h. Before any thread is started. */
+/*
+ * Give up all rights that serving does not need. Call before any thread starts. on_refused: as in
+ * core/sandbox/sandbox.h.
+ */
 int confine(const struct fs_mount *m, struct fs *fs, void (*on_refused)(void));
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dir.c - directories: lookup, readdir and readdirplus; making, removing and renaming names.
+ * dir.c - directories: lookup, readdir and readdirplus; creation, removal and renames of names.
  *
- * A listing is taken when a directory is opened (of one that never changes: when it is read), and
- * again after rewinddir(3), so that an offset stays meaningful whatever happens to the directory in
- * between.
+ * A listing is made when a directory is opened (when it is first read, for a directory that never
+ * changes), and again after rewinddir(3). So offsets remain valid whatever happens to the directory
+ * meanwhile.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -17,11 +17,12 @@
 #include "fs/fs.h"
 
 /*
- * Names of a directory that never changes are kept by the kernel: who lists it again (find, or a
- * shell that expands a pattern) gets them without a request. Attributes are not: who wants those
- * too (ls -l) is served better by a listing with attributes than by a request for each name. Nobody
- * says so beforehand, but whoever has asked for one file of a directory will for the rest, and for
- * those of the next one. What is noted of callers are hints, as in direct.c.
+ * The kernel caches names of a directory that never changes: a program that lists it again (find,
+ * or a shell that expands a pattern) gets them without a request. It does not cache attributes: for
+ * a program that wants them, too (ls -l), a listing with attributes is cheaper than a request for
+ * each name. A caller does not say what it wants, but one that has requested attributes of one file
+ * will request those of the others, and of the next directory. Records about callers are hints, as
+ * in direct.c.
  */
 static _Atomic uint32_t *stat_slot(fuse_req_t req, uint32_t *ret_caller)
 {
@@ -36,12 +37,12 @@ void dir_note_stat(fuse_req_t req, const struct node *n)
 	uint32_t caller;
 	_Atomic uint32_t *slot = stat_slot(req, &caller);
 
-	/* find(1) asks for directories, too. */
+	/* find(1) requests the attributes of directories, too. */
 	if (!n->ops->list)
 		atomic_store_explicit(slot, caller, memory_order_relaxed);
 }
 
-/* Of a caller in another namespace, of which nothing is known, too. */
+/* Also for a caller in another namespace, whose thread number is unknown. */
 static bool wants_attributes(fuse_req_t req)
 {
 	uint32_t caller;
@@ -50,7 +51,7 @@ static bool wants_attributes(fuse_req_t req)
 	return atomic_load_explicit(slot, memory_order_relaxed) == caller || caller == 0;
 }
 
-/* The kernel lets through what statfs(2) says is too long. */
+/* The kernel passes names that are longer than statfs(2) allows. */
 static int check_name(const char *name)
 {
 	if (strlen(name) > LIMIT_NAME_BYTES)
@@ -59,8 +60,10 @@ static int check_name(const char *name)
 	return 0;
 }
 
-/* Why a name that could be a view is none: of which step and leaf, too. Who makes a name looks it
- * up before, so one that is too long is refused here. */
+/*
+ * Log why a name that looks like a view does not exist, with step and leaf. Programs look a name up
+ * before they create it, so a name that is too long is refused here.
+ */
 static void report_absent(const struct node *dir, const char *name, int r)
 {
 	auto_buf path = { 0 };
@@ -78,7 +81,7 @@ void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 	int r;
 
 	trace(TRACE_FS, "lookup '%s'", name);
-	/* What the kernel shall forget does not exist for the helper. */
+	/* For the helper, names that the kernel is to forget do not exist. */
 	r = dir == fs->ns->root && forget_asks(&fs->forget, fuse_req_ctx(req)->pid) ?
 		    -ENOENT :
 		    check_name(name);
@@ -119,7 +122,7 @@ void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	fi->keep_cache = node_list_is_fixed(n);
 	fi->cache_readdir = fi->keep_cache && !wants_attributes(req);
 	trace(TRACE_FS, "opendir '%s'%s", n->name, fi->cache_readdir ? ", to be kept" : "");
-	/* What the kernel has kept is not asked for. */
+	/* The kernel does not request names that it has cached. */
 	if (r >= 0 && !fi->keep_cache) {
 		r = node_list(n, &h->list);
 		h->is_listed = true;
@@ -150,8 +153,8 @@ void dirs_free(struct fs *fs)
 }
 
 /*
- * One entry, with attributes when plus is set: bytes used, more than there is room for when it does
- * not fit. ret_node: what the kernel gets a lookup count for, or NULL.
+ * Write one entry, with attributes when plus is set. Returns its size, which is larger than the
+ * space when it does not fit. *ret_node: the node that gets a lookup count of the kernel, or NULL.
  */
 static size_t put_entry(fuse_req_t req, struct node *dir, struct dir_handle *h, size_t i, bool plus,
 			char *p, size_t room, struct node **ret_node)
@@ -166,7 +169,7 @@ static size_t put_entry(fuse_req_t req, struct node *dir, struct dir_handle *h, 
 
 	if (!plus)
 		return fuse_add_direntry(req, p, room, name, &e.attr, (off_t)i + 1);
-	/* A leaf that cannot be described is listed all the same: looking it up tells why. */
+	/* A leaf that cannot be described is listed anyway; a lookup gives the error. */
 	if (!dir->ops->lazy_list && strcmp(name, ".") && strcmp(name, "..") &&
 	    node_lookup(dir, span_str(name), &n) >= 0) {
 		if (node_stat(n, &st) >= 0) {
@@ -183,7 +186,7 @@ static size_t put_entry(fuse_req_t req, struct node *dir, struct dir_handle *h, 
 	return used;
 }
 
-/* The kernel lets nobody else read by this handle meanwhile. */
+/* The kernel allows no other read with this handle meanwhile. */
 static int list_now(struct node *dir, struct dir_handle *h)
 {
 	struct listing fresh = { 0 };
@@ -228,7 +231,7 @@ static void read_dir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 			counted[n++] = node;
 	}
 	err_clear();
-	/* Whoever asked went away, and takes its lookup counts along. */
+	/* The caller is gone, and the kernel has dropped its lookup counts. */
 	if (reply_bytes(req, p, at) == -ENOENT)
 		while (n > 0)
 			node_unref(counted[--n], 1);

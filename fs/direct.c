@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * direct.c - the choice between direct reads and the page cache, and the part of INIT that it needs.
+ * direct.c - chooses between direct reads and the page cache, and completes INIT for direct maps.
  *
- * What is counted here are hints: two threads that count at once, or a thread's number that
- * another one has by now, cost a little speed and never change what is read.
+ * The counters are hints: a race between two threads, or a reused thread number, costs a little
+ * speed and never changes what is read.
  */
 #include "fs/direct.h"
 
@@ -13,12 +13,12 @@
 #include "core/base/log.h"
 #include "fs/fs.h"
 
-#define SMALL_FILE (128 * KiB) /* about one request through the page cache, too */
-#define REREAD (4 * MiB) /* so much was read of a file before, or half of it: it is read again */
-#define SMALL_READ (64 * KiB) /* of a reader's requests, in the mean */
-#define FEW_READS 8           /* say nothing about a reader: it is judged after so many more */
+#define SMALL_FILE (128 * KiB) /* about one request, also through the page cache */
+#define REREAD (4 * MiB) /* a file is read again if this much, or half of it, was read before */
+#define SMALL_READ (64 * KiB) /* mean size of a reader's requests */
+#define FEW_READS 8           /* too few to judge a reader, which is judged after this number */
 
-/* Of protocol 7.39; in the second word of flags. */
+/* From protocol 7.39; in the second word of flags. */
 #ifndef FUSE_DIRECT_IO_ALLOW_MMAP
 #define FUSE_DIRECT_IO_ALLOW_MMAP (1ull << 36)
 #endif
@@ -35,8 +35,8 @@ static bool is_read_again(const struct node *n, uint64_t size)
 }
 
 /*
- * Whether the file's bytes lie in the source as they are: then they are in the page cache of the
- * source after the first read, and a second one would only copy them to have them there twice.
+ * Whether the bytes of the file are stored uncompressed. Then the page cache of the source has them
+ * after the first read, and a second copy in the cache of the mount would only waste memory.
  */
 static bool is_stored_plain(const struct stat *st)
 {
@@ -53,7 +53,10 @@ void direct_opened(struct fs *fs, struct file *f)
 		f->direct = true;
 		return;
 	}
-	/* Without keep_cache its bytes may change: the kernel has to look at the times of a map. */
+	/*
+	 * Without keep_cache, the bytes may change, so the kernel must check the times of a mapped
+	 * file.
+	 */
 	if (!fs->direct.mmap || !f->keep_cache || node_stat(f->node, &st) < 0)
 		return;
 	f->direct = (uint64_t)st.st_size > SMALL_FILE &&
@@ -65,8 +68,8 @@ void direct_opened(struct fs *fs, struct file *f)
 }
 
 /*
- * What the reader does with this file says how its next one is read. It is judged while it reads:
- * the kernel tells that a file was closed some time later, when the next one may be open already.
+ * Record how a reader reads this file, which decides about its next one. It is judged during the
+ * reads, since the kernel reports the close of a file late, when the next one may be open already.
  */
 static void judge_reader(struct fs *fs, const struct file *f, uint64_t mean)
 {
@@ -102,7 +105,7 @@ void direct_see_request(struct fs *fs, const void *buf, size_t n)
 	    h->opcode != FUSE_INIT)
 		return;
 	atomic_store(&fs->direct.started, true);
-	/* Requests of kernels that have no second word of flags are shorter. */
+	/* Requests of kernels without a second word of flags are shorter. */
 	if (!fs->options->direct_mmap || n < sizeof(*h) + sizeof(*in) ||
 	    !(in->flags & FUSE_INIT_EXT) || !(in->flags2 & FLAGS2_DIRECT_MMAP))
 		return;

@@ -23,7 +23,7 @@ static void set_handle(struct fs *fs, fuse_req_t req, struct fuse_file_info *fi,
 	fi->fh = (uint64_t)(uintptr_t)f;
 	fi->keep_cache = f->keep_cache;
 	fi->direct_io = f->direct;
-	/* Nothing is written back at close. */
+	/* No data is written back at close. */
 	fi->noflush = (fi->flags & O_ACCMODE) == O_RDONLY;
 }
 
@@ -41,7 +41,9 @@ void fs_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		return;
 	}
 	set_handle(fs, req, fi, f);
-	/* It has other blocks than the kernel remembers: handlers/namespace/node.c tells why. */
+	/*
+	 * The kernel has cached another number of blocks: handlers/namespace/node.c has the reason.
+	 */
 	if (f->is_source)
 		fuse_lowlevel_notify_inval_inode(fs->se, ino, -1, 0);
 	if (!reply_open(req, fi))
@@ -95,7 +97,7 @@ void fs_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *in, off_t 
 	ssize_t r = 0;
 
 	trace(TRACE_FS, "write '%s' %lld+%zu", f->node->name, (long long)off, n);
-	/* One piece of memory is the ordinary case; anything else is put together first. */
+	/* Data is usually one piece of memory; anything else is joined first. */
 	if (in->count - in->idx == 1 && !(b->flags & FUSE_BUF_IS_FD)) {
 		r = file_write(f, (uint64_t)off, (const char *)b->mem + in->off, n);
 	} else {
@@ -114,8 +116,10 @@ void fs_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *in, off_t 
 			r = file_write(f, (uint64_t)off, copy, n);
 	}
 	block_free(copy, n);
-	/* From the pages of a map: the kernel has let go of them, takes part of them for all, and
-	 * tells at most fsync(2). */
+	/*
+	 * The data is from pages of a map: the kernel has released them, regards part of them as
+	 * written, and reports an error at most to fsync(2).
+	 */
 	if (fi->writepage && r != (ssize_t)n) {
 		r = r < 0 ? r : -EIO;
 		if (f->ops->lost)
@@ -127,7 +131,7 @@ void fs_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *in, off_t 
 		reply_count(req, (size_t)r);
 }
 
-/* -EOPNOTSUPP makes the kernel copy through memory. */
+/* After -EOPNOTSUPP, the kernel copies through memory. */
 void fs_copy_file_range(fuse_req_t req, fuse_ino_t ino, off_t off, struct fuse_file_info *fi,
 			fuse_ino_t to_ino, off_t to_off, struct fuse_file_info *to_fi, size_t n,
 			int flags)

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * forget.c - the helper process, and the thread that starts it and hands it names.
+ * forget.c - the helper process, and the thread that starts it and sends it names.
  *
  * The broker starts the helper with the first name (core/sandbox/broker.h), since this process may
- * not. It stays until the end: when descriptors are used up, which is when names must be forgotten,
- * no pipe could be made to a new one. The thread's wait ends with a SIGKILL at once; the helper's
- * ends with the connection. An exclusive look-up makes the kernel (since 5.16) ask for a name that
- * it still trusts. An older kernel asks when it trusts the name no longer, after NS_ROOT_TTL, when
- * somebody uses it.
+ * not. The helper runs until the end: when descriptors are used up, which is when names must be
+ * forgotten, no pipe to a new one could be made. A SIGKILL ends the thread's wait at once; the
+ * helper's wait ends with the connection. An exclusive lookup makes the kernel (since 5.16) send a
+ * request for a name that it has cached. An older kernel sends one after NS_ROOT_TTL, when the name
+ * is used.
  *
- * Invariant: the helper gets its paths only after its process number is known, so no request of it
- * is taken for somebody else's.
+ * Invariant: the helper gets paths only after its process number is known, so its requests are not
+ * attributed to another process.
  */
 #include "fs/forget.h"
 
@@ -30,11 +30,11 @@
 #define DESCRIPTORS_FEW 4096
 
 struct pipe_ends {
-	int to;    /* the helper's stdin; negative: it does not run */
-	int alive; /* ends when the helper does */
+	int to;    /* the helper's stdin; negative: it is not running */
+	int alive; /* reaches end of file when the helper ends */
 };
 
-/* Start the helper. A negative error code without a note. */
+/* Start the helper. Returns a negative error code, without a message. */
 static int open_helper(struct forget *f, struct pipe_ends *ret)
 {
 	auto_close int in = -1, held = -1;
@@ -83,7 +83,7 @@ static void close_helper(struct forget *f, struct pipe_ends *p)
 	p->to = p->alive = -1;
 }
 
-/* Somebody may have killed the helper, so a write that fails is tried with a new one, once. */
+/* The helper may have been killed, so a failed write is retried once with a new one. */
 static void send_paths(struct forget *f, struct pipe_ends *p, struct span paths)
 {
 	int code = EPIPE;
@@ -115,7 +115,7 @@ static void *forget_run(void *arg)
 	struct forget *f = arg;
 	struct pipe_ends helper = { -1, -1 };
 
-	/* Where descriptors may run out it runs from the start. */
+	/* If descriptors may run out, the helper runs from the start. */
 	if (descriptors_are_few())
 		open_helper(f, &helper);
 	pthread_mutex_lock(&f->lock);
@@ -167,8 +167,10 @@ bool forget_asks(struct forget *f, pid_t pid)
 
 	if (!pid || pid != atomic_load(&f->helper))
 		return false;
-	/* When somebody has killed the helper, another process may have its number by now: a pipe
-	 * of the helper has ended before the number is free. */
+	/*
+	 * If the helper was killed, another process may have its number by now: the pipe from the
+	 * helper reaches its end before the number is reused.
+	 */
 	pthread_mutex_lock(&f->lock);
 	end.fd = f->alive;
 	if (end.fd < 0 || poll(&end, 1, 0) != 0)
@@ -192,8 +194,8 @@ void forget_stop(struct forget *f)
 /* ---- the helper ---- */
 
 /*
- * A link across file systems always fails, so nothing is ever made; but the kernel has looked the
- * name up before, as one that must not exist.
+ * A link across file systems always fails, so nothing is ever created. But first, the kernel looks
+ * the name up as one that must not exist.
  */
 static bool look_up(const char *path)
 {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fs.h - the FUSE layer: kernel requests -> nodes and files of handlers/namespace/node.h.
+ * fs.h - the FUSE layer: turns kernel requests into calls for nodes and files
+ * (handlers/namespace/node.h).
  *
- * No format knowledge here. One function per operation; locks are the nodes'
- * own, and every reply is sent without one.
+ * It has no knowledge of formats. There is one function per operation. Nodes have their own locks,
+ * and no lock is held while a reply is sent.
  */
 #ifndef PYTREEFS_FS_H
 #define PYTREEFS_FS_H
@@ -16,41 +17,43 @@
 #include "fs/request_reader.h"
 #include "handlers/namespace/ns.h"
 
-#define FS_THREADS_MAX 16 /* that serve requests */
+#define FS_THREADS_MAX 16 /* threads that serve requests */
 #define STAT_CALLERS 64
 
 struct fs {
-	bool agreed; /* with the other ranks of the job that all are mounted */
+	bool agreed; /* all ranks of the job agreed that they are mounted */
 	struct ns *ns;
 	struct fuse_session *se;
 	const struct options *options;
-	int ready_fd; /* written to once when the first request has come; -1: nobody waits */
+	int ready_fd; /* written to once when the first request has arrived; -1: no process waits */
 	const char *mountpoint;
 	struct request_reader request_reader;
 	struct broker broker;
 	struct forget forget;
 	struct direct direct;
-	/* Threads of other programs that ask for the attributes of files one by one; others of the
-	 * same hash replace them. */
+	/*
+	 * Threads of other programs that request attributes of single files. A thread with the same
+	 * hash replaces the previous one.
+	 */
 	_Atomic uint32_t stat_caller[STAT_CALLERS];
-	pthread_mutex_t lock;    /* protects all below */
-	bool ending;             /* the session goes away: no more notices to the kernel */
-	struct dir_handle *dirs; /* all that are open */
+	pthread_mutex_t lock; /* protects all members below */
+	bool ending;          /* the session is ending: send no more notifications to the kernel */
+	struct dir_handle *dirs; /* list of all open handles */
 };
 
-/* What a directory handle keeps. */
+/* The state of an open directory. */
 struct dir_handle {
 	struct dir_handle *next, **at; /* protected by the lock of fs */
 	struct listing list;
 	bool is_listed;
-	bool is_read; /* from its begin: the next time it is taken anew */
+	bool is_read; /* it was read from its start: a rewind makes a new listing */
 };
 
 extern const struct fuse_lowlevel_ops fs_ops;
 
 struct node *fs_node(struct fs *fs, fuse_ino_t ino);
 fuse_ino_t fs_ino(const struct fs *fs, const struct node *n);
-/* A node that the kernel gets a lookup count for; the reference goes with it. */
+/* Fill in the reply with a node, which gets a lookup count of the kernel. Takes the reference. */
 void fs_entry(struct fs *fs, struct node *n, const struct stat *st, struct fuse_entry_param *ret);
 
 /* reply.c: the only caller of fuse_reply_*; each sends exactly one reply. */
@@ -58,10 +61,10 @@ void reply_code(fuse_req_t req, int code, const char *op, const struct node *n);
 void reply_entry(fuse_req_t req, struct node *n, const char *op);
 void reply_attr(fuse_req_t req, struct node *n, const char *op);
 void reply_segments(fuse_req_t req, struct segments *g, struct node *n);
-/* -ENOENT: nobody took it. */
+/* -ENOENT: the caller is gone. */
 int reply_bytes(fuse_req_t req, const void *p, size_t n);
 void reply_xattr(fuse_req_t req, struct span value, size_t size);
-/* False: nobody took it, and nobody will close what was opened. */
+/* False: the caller is gone, and will not close the file. */
 bool reply_open(fuse_req_t req, const struct fuse_file_info *fi);
 bool reply_create(fuse_req_t req, struct node *n, const struct fuse_file_info *fi);
 void reply_none(fuse_req_t req);
@@ -71,7 +74,7 @@ void reply_link(fuse_req_t req, const char *target);
 void reply_statfs(fuse_req_t req, const struct statvfs *st);
 
 /* dir.c */
-/* The caller has asked for a name or for attributes by a request of its own. */
+/* Record that the caller requested a name or attributes of a single file. */
 void dir_note_stat(fuse_req_t req, const struct node *n);
 void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);
 void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
@@ -79,7 +82,7 @@ void fs_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct f
 void fs_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		    struct fuse_file_info *fi);
 void fs_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
-/* Those that the kernel did not release before the mount ended. */
+/* Free handles that the kernel did not release before the mount ended. */
 void dirs_free(struct fs *fs);
 void fs_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode);
 void fs_unlink(fuse_req_t req, fuse_ino_t parent, const char *name);
@@ -103,9 +106,9 @@ void fs_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void fs_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fuse_file_info *fi);
 
 /* caller.c */
-/* Whether the caller is about to create the name that it looks up, and wants it to be new. */
+/* Whether the caller is about to create the name that it looks up, and requires it to be new. */
 bool caller_creates(fuse_req_t req);
-/* What this thread does until caller_leave() is on the caller's behalf: user_now(). */
+/* Let this thread act for the caller until caller_leave(): user_now(). */
 void caller_enter(fuse_req_t req, struct user *u);
 void caller_leave(void);
 
@@ -116,7 +119,7 @@ void fs_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size);
 void fs_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size);
 void fs_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name);
 
-/* fs_main.c: the background process lets go of the user's terminal. */
+/* fs_main.c: detach the background process from the user's terminal. */
 void fs_detach(struct fs *fs);
 
 #endif

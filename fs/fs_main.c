@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fs_main.c - options -> open -> mount -> loop -> shutdown.
+ * fs_main.c - parses options, opens SOURCE, mounts, runs the loop, and shuts down.
  *
- * In the background a child does everything, so no thread, ring or lock has to
- * survive a fork; the parent waits on a pipe until the kernel's first request has
- * come, and until then the child's stderr is the user's.
+ * In the background, a child does all of this, so no thread, ring or lock must survive a fork. The
+ * parent waits on a pipe until the first request of the kernel has arrived; until then, the child
+ * uses the user's stderr.
  */
 #include "fs/fs_main.h"
 
@@ -33,20 +33,25 @@
 #include "handlers/namespace/places.h"
 
 #define AGREE_TIMEOUT (60 * SECOND_NS)
-#define FILES_USUAL 4096    /* open at once; more are possible */
-#define READ_AHEAD_KIB 8192 /* of the kernel, for this mount: big requests to sequential readers */
+#define FILES_USUAL 4096 /* number of open files to prepare for; more are possible */
+/*
+ * read-ahead of the kernel for this mount, so that it sends large requests for sequential readers
+ */
+#define READ_AHEAD_KIB 8192
 
 /*
- * The kernel trusts names of the root for a second; this makes it forget at once. A notice about
- * the root's attributes takes no lock of the kernel's that waits for us, so it may be sent from
- * here; one about a name would (fs/forget.h).
+ * The kernel caches names of the root for a second; this makes it drop one at once. For a
+ * notification about the root's attributes, the kernel takes no lock that could wait for this
+ * process, so it is sent from here. One about a name would take such a lock (fs/forget.h).
  */
 static void root_changed(void *arg, const char *name)
 {
 	struct fs *fs = arg;
 
-	/* The session's descriptor is open, and the thread that forgets names runs, as long as
-	 * ending is not set. */
+	/*
+	 * As long as `ending` is not set, the session's descriptor is open, and the thread that
+	 * forgets names runs.
+	 */
 	pthread_mutex_lock(&fs->lock);
 	if (!fs->ending && name)
 		forget_name(&fs->forget, name);
@@ -55,12 +60,12 @@ static void root_changed(void *arg, const char *name)
 	pthread_mutex_unlock(&fs->lock);
 }
 
-/* The loop is about to end: it waits for requests under way, so that these must not wait for long. */
+/* The loop is about to end, and waits for requests in progress: let them finish soon. */
 static void interrupt_requests(void *arg)
 {
 	struct fs *fs = arg;
 
-	/* The namespace has not been stopped as long as ending is not set. */
+	/* The namespace has not been stopped as long as `ending` is not set. */
 	pthread_mutex_lock(&fs->lock);
 	if (!fs->ending)
 		ns_interrupt(fs->ns);
@@ -80,7 +85,7 @@ static void raise_read_ahead(const char *mountpoint)
 	struct statx st;
 	int n;
 
-	/* Without a request, which nobody serves yet. */
+	/* With these flags, statx() sends no request, which no thread would answer yet. */
 	if (statx(AT_FDCWD, mountpoint, AT_STATX_DONT_SYNC, 0, &st) < 0)
 		return;
 	snprintf(path, sizeof(path), "/sys/class/bdi/%u:%u/read_ahead_kb", st.stx_dev_major,
@@ -100,13 +105,13 @@ static ssize_t read_request(int fd, void *buf, size_t n, void *userdata)
 	ssize_t r = request_reader_read(&fs->request_reader, fd, buf, n, &polled);
 
 	if (r > 0) {
-		/* The request before may have succeeded, and left the note of what it tried first. */
+		/* The previous request may have succeeded and left a note of a failed attempt. */
 		err_clear();
 		direct_see_request(fs, buf, (size_t)r);
 		atomic_fetch_add_explicit(&fs->ns->requests, 1, memory_order_relaxed);
 		atomic_fetch_add_explicit(&fs->ns->requests_polled, polled, memory_order_relaxed);
 	}
-	/* Unmounted by force, while requests are under way. */
+	/* The mount was removed by force, while requests are in progress. */
 	if (r < 0 && errno == ENODEV) {
 		interrupt_requests(fs);
 		errno = ENODEV;
@@ -190,7 +195,7 @@ static int check_device(void)
 		strerror(errno));
 }
 
-/* All ranks of the job are mounted, or none stays so. */
+/* Agree with the other ranks of the job: either all are mounted, or all unmount. */
 static int agree_to_mount(const struct fs_mount *m, struct fs *fs, int r)
 {
 	const struct agreement a = { .peers = m->peers,
@@ -205,8 +210,8 @@ static int agree_to_mount(const struct fs_mount *m, struct fs *fs, int r)
 
 /*
  * This process may neither unmount nor start a program that may: the broker does it, and libfuse
- * has to find that nothing is left to do. It looks for an error of the device, which a pipe without
- * a reader in the device's place has. Replacing the device ends the connection.
+ * must find that nothing is left to do. It checks the device for an error, so a pipe without a
+ * reader takes the place of the device, which has one. This also ends the connection.
  */
 static void unmount(struct fs *fs)
 {
@@ -239,8 +244,10 @@ static int serve_until_unmounted(const struct fs_mount *m, struct fs *fs, struct
 	pthread_mutex_lock(&fs->lock);
 	fs->ending = true;
 	pthread_mutex_unlock(&fs->lock);
-	/* Unmounted first: those who wait for an answer get ENOTCONN now, and the helper that
-	 * forgets names ends. */
+	/*
+	 * Unmount first: programs that wait for a reply get ENOTCONN, and the helper that forgets
+	 * names ends.
+	 */
 	unmount(fs);
 	forget_stop(&fs->forget);
 	ns_stop(fs->ns);
@@ -254,7 +261,7 @@ static int mount_confined(const struct fs_mount *m, struct fs *fs)
 	sigset_t old;
 	int r;
 
-	/* Before there is somebody to unmount, they wait. */
+	/* Signals wait until there is a broker that unmounts. */
 	signals_hold(&old);
 	if (fuse_session_mount(fs->se, m->mountpoint) < 0) {
 		pthread_sigmask(SIG_SETMASK, &old, NULL);
@@ -296,9 +303,9 @@ static int mount_and_serve(const struct fs_mount *m, struct fs *fs)
 }
 
 /*
- * Room in the table of descriptors before there are threads: afterwards the kernel waits for all
- * processors each time that the table grows, for tens of milliseconds, and a listing of many steps
- * opens each of them.
+ * Enlarge the table of descriptors before threads exist: later, the kernel waits for all processors
+ * whenever the table grows, which takes tens of milliseconds, and a listing of many steps opens
+ * each of them.
  */
 static void make_room_for_files(void)
 {
@@ -312,7 +319,7 @@ static void make_room_for_files(void)
 		close(fd);
 }
 
-/* Whether "allow_other" is one of the options, which commas separate. */
+/* Whether "allow_other" is among the comma-separated options. */
 static bool is_for_others(const char *options)
 {
 	static const char word[] = "allow_other";
@@ -367,7 +374,7 @@ int fs_run_helper(const char *name, int *ret_status)
 	return 1;
 }
 
-/* From now on stderr is nobody's. */
+/* From here on, stderr is not the user's any more. */
 void fs_detach(struct fs *fs)
 {
 	auto_close int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -389,13 +396,13 @@ static int wait_ready(int fd, pid_t child)
 	} while (n < 0 && errno == EINTR);
 	if (n == 1)
 		return 0;
-	/* The child has said why on stderr. */
+	/* The child has written the reason to stderr. */
 	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
 		;
 	return 1;
 }
 
-/* The background process leaves this directory. */
+/* The background process changes its directory, so paths become absolute. */
 static int resolve(const struct fs_mount *m, char **ret_source, char **ret_mountpoint)
 {
 	struct stat st;
@@ -406,7 +413,7 @@ static int resolve(const struct fs_mount *m, char **ret_source, char **ret_mount
 	*ret_mountpoint = realpath(m->mountpoint, NULL);
 	if (!*ret_mountpoint || stat(*ret_mountpoint, &st) < 0)
 		return err_sys("cannot mount on", m->mountpoint);
-	/* The kernel would mount on a file, too, and every access to it would then fail. */
+	/* The kernel would also mount on a file, but then every access to it would fail. */
 	if (!S_ISDIR(st.st_mode))
 		return fail(-ENOTDIR, "cannot mount on '%s': it is not a directory", m->mountpoint);
 	return places_check(*ret_source, *ret_mountpoint, m->options);
@@ -429,7 +436,7 @@ int fs_main(const struct fs_mount *m)
 		return run(&resolved, -1);
 	if (pipe2(pipe_fd, O_CLOEXEC) < 0)
 		return err_sys("cannot make", "pipe");
-	/* What is buffered would be written twice. */
+	/* Flush first, or buffered output would be written twice. */
 	fflush(NULL);
 	child = fork();
 	if (child < 0)

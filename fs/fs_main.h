@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fs_main.h - the one entry to the FUSE layer from outside.
+ * fs_main.h - the only entry to the FUSE layer for other folders.
  */
 #ifndef PYTREEFS_FS_MAIN_H
 #define PYTREEFS_FS_MAIN_H
@@ -13,18 +13,23 @@ struct fs_mount {
 	const char *source, *mountpoint;
 	const struct options *options;
 	bool foreground;
-	struct peers *peers; /* of a job: all mount, or none; NULL: one process */
-	int refused;         /* of a job: why this rank cannot mount, with its note; 0: it can */
-	const char *fuse_options; /* for the kernel and libfuse: "allow_other,ro"; "" */
+	/* ranks of a job, which mount together or not at all; NULL: one process */
+	struct peers *peers;
+	/* in a job: error because of which this rank cannot mount, with its note; 0: none */
+	int refused;
+	/* options for the kernel and libfuse: "allow_other,ro"; "" for none */
+	const char *fuse_options;
 };
 
 /*
- * Mount and serve until unmounted or told to stop by a signal. In the background the call returns
- * in the parent when the mount is ready, or with the reason why it cannot be.
+ * Mount and serve until the mount is removed, or a signal ends it. In the background, the call
+ * returns in the parent when the mount is ready, or with the error that prevents it.
  */
 int fs_main(const struct fs_mount *m);
-/* The mount starts this program again under other names, for small tasks: 1 when name is one of
- * them. */
+/*
+ * The mount starts this program again under other names, for small tasks. Returns 1 when `name` is
+ * one of them, after it has run.
+ */
 int fs_run_helper(const char *name, int *ret_status);
 
 #endif

@@ -34,8 +34,10 @@ static void fs_init(void *userdata, struct fuse_conn_info *conn)
 {
 	struct fs *fs = userdata;
 
-	/* Listings carry attributes always: a tree's come from memory, so a second look-up would
-	 * cost more. */
+	/*
+	 * Always list with attributes: those of a tree are in memory, so separate lookups would
+	 * cost more.
+	 */
 	conn->want &= ~(unsigned)FUSE_CAP_READDIRPLUS_AUTO;
 	conn->want |= conn->capable &
 		      (FUSE_CAP_READDIRPLUS | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE |
@@ -83,8 +85,8 @@ static void fs_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 }
 
 /*
- * access(2), which the kernel asks unless it checks modes itself. Modes tell programs what may be
- * done; whose they are does not matter, since nobody else gets here.
+ * access(2), which the kernel sends unless it checks modes itself. The reply depends on the mode
+ * only, not on the owner, since the kernel lets no other user access the mount.
  */
 static void fs_access(fuse_req_t req, fuse_ino_t ino, int mask)
 {
@@ -140,7 +142,7 @@ static void fs_readlink(fuse_req_t req, fuse_ino_t ino)
 		reply_link(req, (const char *)target.p);
 }
 
-/* What no checkpoint has, and no draft takes: hard links, device nodes, symbolic links. */
+/* Refuse objects that checkpoints do not have: hard links, device nodes, symbolic links. */
 static int refuse(const struct node *dir, const char *name, const char *what)
 {
 	if (!dir->ops->create)
@@ -178,19 +180,19 @@ static void fs_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
 		reply_code(req, r, "create a file in", dir);
 		return;
 	}
-	/* Nobody has it open: whoever hears of it may commit at once. */
+	/* No program has the file open, so a commit may follow the reply at once. */
 	file_close(f);
 	reply_entry(req, n, "stat");
 }
 
-/* Space is the source's. */
+/* Report the space of the source. */
 static void fs_statfs(fuse_req_t req, fuse_ino_t ino)
 {
 	struct fs *fs = fuse_req_userdata(req);
 	struct statvfs st = { .f_bsize = 4096, .f_frsize = 4096 };
 	int fd = fs->ns->ckpt->source->fd;
 
-	/* A source with a URL does not say how much space it has. */
+	/* A source with a URL has no known amount of space. */
 	if (fd >= 0 && fstatvfs(fd, &st) < 0) {
 		reply_code(req, -errno, "stat", fs->ns->root);
 		return;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pipes.c - the pipe of each thread in which an answer is put together before it is sent.
+ * pipes.c - a pipe per thread, in which a reply is assembled before it is sent.
  *
- * Invariants: a pipe that is handed out is empty; whoever cannot promise that drops it.
+ * Invariants: pipe_of_thread() returns an empty pipe; a user that leaves data in it drops the pipe.
  */
 #include "fs/pipes.h"
 
@@ -47,7 +47,7 @@ static struct thread_pipe *pipe_new(void)
 	return NULL;
 }
 
-/* More than fs.pipe-max-size is root's alone, and all pipes of a user together have a limit, too. */
+/* Only root may exceed fs.pipe-max-size, and all pipes of a user together have a limit, too. */
 static bool grow(struct thread_pipe *p, size_t pages)
 {
 	const size_t page = (size_t)sysconf(_SC_PAGESIZE);

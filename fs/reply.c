@@ -2,8 +2,8 @@
 /*
  * reply.c - the only caller of fuse_reply_*: errno mapping, one line per failure.
  *
- * Failures that are part of ordinary life (a name that does not exist, an xattr
- * that a file does not have) are not logged.
+ * Ordinary failures (a name that does not exist, an xattr that a file does not have) are not
+ * logged.
  */
 #include <errno.h>
 #include <linux/fuse.h>
@@ -22,7 +22,7 @@ static bool is_ordinary(int code)
 	       code == -EINTR;
 }
 
-/* Ordinary unless somebody left a note that says why. */
+/* A failure is ordinary unless it has a note. */
 static bool is_plain(int code)
 {
 	return code == -ENOENT || code == -EOPNOTSUPP || code == -EROFS || code == -EACCES ||
@@ -30,8 +30,8 @@ static bool is_plain(int code)
 }
 
 /*
- * Whoever writes may ask for more than there can be. For all others a limit that is exceeded means
- * that the checkpoint is broken, or made to look so.
+ * Programs that write may exceed a limit themselves. For others, an exceeded limit means that the
+ * checkpoint is damaged, perhaps on purpose.
  */
 static int errno_of(int code, const char *op)
 {
@@ -72,14 +72,16 @@ void reply_code(fuse_req_t req, int code, const char *op, const struct node *n)
 	fuse_reply_err(req, errno_of(code, op));
 }
 
-/* A reply that could not be sent: the caller went away, and takes its lookup count along. */
+/*
+ * The reply could not be sent, since the caller is gone; the kernel has dropped its lookup count.
+ */
 static void take_back(int r, struct node *n)
 {
 	if (r == -ENOENT)
 		node_unref(n, 1);
 }
 
-/* From here on: a note that nobody needed ends with its request. It must not explain the next one. */
+/* Every reply ends its request's note, so that it cannot explain a later failure. */
 
 void reply_entry(fuse_req_t req, struct node *n, const char *op)
 {
@@ -112,7 +114,9 @@ bool reply_create(fuse_req_t req, struct node *n, const struct fuse_file_info *f
 	}
 	err_clear();
 	fs_entry(fs, n, &st, &e);
-	/* Programs look at what they have just created; the kernel forgets this at the first write.
+	/*
+	 * Programs stat a file right after they create it. The kernel drops these attributes at the
+	 * first write.
 	 */
 	e.attr_timeout = NS_ROOT_TTL;
 	r = fuse_reply_create(req, &e, fi);
@@ -134,8 +138,8 @@ void reply_attr(fuse_req_t req, struct node *n, const char *op)
 }
 
 /*
- * The kernel takes no more than IOV_MAX segments, and a reply that it refuses is lost for good: the
- * reader would wait for ever. Long before that one copy is cheaper than the list.
+ * The kernel takes at most IOV_MAX segments. It would refuse a longer reply, and the reader would
+ * wait for ever. Far below this limit, a copy is already cheaper than the list.
  */
 #define SEGMENTS_MAX 256
 
@@ -167,8 +171,8 @@ static int reply_memory(fuse_req_t req, const struct segments *g)
 }
 
 /*
- * Places for pages in the pipe that libfuse moves the answer through; it asks for no more of them.
- * Fewer than two pages it would copy out of ours again.
+ * The pages that libfuse reserves in the pipe through which it moves the reply. For fewer than two,
+ * it would copy the data out of our pipe.
  */
 static size_t pages_of_libfuse(const struct segments *g)
 {
@@ -181,9 +185,8 @@ static size_t pages_of_libfuse(const struct segments *g)
 }
 
 /*
- * Ranges of data files go from the page cache into the kernel without a copy here, by way of a pipe
- * of ours: once all bytes are in there nothing can be missing from the answer. 1: not possible, and
- * nothing was sent.
+ * Move ranges of data files from the page cache into the kernel without a copy. All bytes are
+ * collected in a pipe first, so the reply cannot be short. 1: not possible, and nothing was sent.
  */
 static int reply_splice(fuse_req_t req, const struct segments *g)
 {
@@ -192,7 +195,7 @@ static int reply_splice(fuse_req_t req, const struct segments *g)
 	struct thread_pipe *p;
 	int r;
 
-	/* The header takes a place, too. */
+	/* The header takes a page, too. */
 	if (segments_pages(g) + 1 > pages)
 		return 1;
 	p = pipe_of_thread(pages);
@@ -206,8 +209,10 @@ static int reply_splice(fuse_req_t req, const struct segments *g)
 	v.buf[0].flags = FUSE_BUF_IS_FD | FUSE_BUF_FD_RETRY;
 	v.buf[0].fd = p->out;
 	r = fuse_reply_data(req, &v, FUSE_BUF_SPLICE_MOVE);
-	/* -ENOENT: the caller went away. Else the kernel has told it EIO: a page that was truncated
-	 * since, for instance. */
+	/*
+	 * -ENOENT: the caller is gone. For other errors, the kernel has reported EIO to it: for
+	 * example, if a page was truncated meanwhile.
+	 */
 	if (r < 0 && r != -ENOENT)
 		log_error("cannot answer with %llu bytes: %s", (unsigned long long)g->bytes,
 			  strerror(-r));

@@ -65,7 +65,7 @@ static void park(struct request_reader *w)
 		;
 }
 
-/* True as soon as a request is ready; gives the processor to other threads between two looks. */
+/* Returns true as soon as a request is ready; yields the processor between two polls. */
 static bool poll_for(int fd)
 {
 	int64_t end = clock_ns() + POLL_NS;
@@ -146,10 +146,10 @@ ssize_t request_reader_read(struct request_reader *w, int fd, void *buf, size_t 
 }
 
 /*
- * Ask the kernel for idle processors that wake up at once, until the returned file is closed; -1
- * where that is not permitted. The request holds for the whole machine, so only busy_poll=awake
- * makes it. A virtual machine has no idle state between running and halted, and only 0 prevents
- * halting; hardware has such states, and a processor that never sleeps takes power from the others.
+ * Ask the kernel for idle processors that wake up at once, until the returned file is closed; -1 if
+ * this is not permitted. This affects the whole machine, so only busy_poll=awake does it. A virtual
+ * machine has no idle state between running and halted, and only 0 prevents halting; hardware has
+ * such states, and a processor that never sleeps takes power from the others.
  */
 static int hold_cpu_latency(void)
 {
@@ -202,7 +202,9 @@ static void *watch(void *arg)
 			continue;
 		held = w->mode == BUSY_POLL_AWAKE ? hold_cpu_latency() : -1;
 		watch_burst(w);
-		/* Before the rest, so that a thread that parks from now on wakes the watcher again.
+		/*
+		 * Clear this first, so that a thread that parks from now on wakes the watcher
+		 * again.
 		 */
 		atomic_store(&w->watched, false);
 		if (held >= 0)

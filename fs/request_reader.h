@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * request_reader.h - which thread waits for the kernel's next request, and how.
+ * request_reader.h - selects the thread that waits for the kernel's next request.
  *
- * A request that finds every thread asleep costs an interrupt to another processor,
- * often more than the request itself. Programs that make many small requests in a row
- * (ls -lR, find, tar of small files, np.save in a loop) pay that each time. During such
- * a burst one thread serves all requests: it polls for the next one for some
- * microseconds before it sleeps, and the other threads are parked.
+ * A request that finds every thread asleep costs an interrupt to another processor, often more than
+ * the request itself. Programs that send many small requests in a row (ls -lR, find, tar of small
+ * files, np.save in a loop) pay that each time. During such a burst one thread serves all requests:
+ * it polls for the next one for some microseconds before it sleeps, and the other threads are
+ * parked.
  *
- * A request that is or may be slow un-parks a thread that waits for the next one, so a
- * request waits for another one for at most a tick.
+ * A request that is or may be slow un-parks a thread that waits for the next one, so a request
+ * waits for another one for at most a tick.
  */
 #ifndef PYTREEFS_FS_REQUEST_READER_H
 #define PYTREEFS_FS_REQUEST_READER_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * signals.c - the handler of signals, and the thread that does what they ask for.
+ * signals.c - the signal handler, and the thread that acts on signals.
  */
 #include "fs/signals.h"
 
@@ -18,9 +18,9 @@
 #define AGAIN_NS 10000000
 
 static const int ends[] = { SIGHUP, SIGINT, SIGTERM };
-/* All that a handler may touch. */
+/* The only variables that the handler accesses. */
 static sem_t signalled;
-static atomic_int came; /* the signal's number */
+static atomic_int came; /* number of the signal */
 
 static void on_signal(int number)
 {
@@ -31,7 +31,7 @@ static void on_signal(int number)
 	errno = e;
 }
 
-/* Whoever took `from` as its way with a signal takes `to`; others keep theirs. */
+/* For the signals whose handler is `from`, install `to`. */
 static void change_handlers(void (*from)(int), void (*to)(int))
 {
 	struct sigaction now, then = { .sa_handler = to, .sa_flags = SA_RESTART };
@@ -43,8 +43,8 @@ static void change_handlers(void (*from)(int), void (*to)(int))
 }
 
 /*
- * The loop's thread sleeps until a worker has ended, and workers until a request comes. Both sleeps
- * end when a signal interrupts them, so that one of the handled kind is sent until it has been
+ * The main thread sleeps in the loop until a worker has ended, and workers sleep until a request
+ * arrives. A signal interrupts both, so handled signals are sent until the end of the loop is
  * noticed.
  */
 static void interrupt_main(struct signals *s)

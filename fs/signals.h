@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * signals.h - a signal ends the mount, whichever thread gets it and whatever the others do then.
+ * signals.h - a signal ends the mount, whichever thread receives it, and whatever the others are
+ * doing.
  *
- * libfuse's own handlers end the loop when the main thread gets the signal while it sleeps. A
- * signal that comes just before it falls asleep, or to another thread, is not noticed until the
- * next request. Here a thread interrupts the main thread's sleep until the loop has ended. No
- * request is made for it: a thread that waits for the mount keeps /dev/fuse open after a SIGKILL,
- * and nobody ever answers.
+ * The handlers of libfuse end the loop if the main thread receives the signal while it sleeps. A
+ * signal just before it falls asleep, or to another thread, is not noticed until the next request.
+ * Here, a thread interrupts the main thread's sleep until the loop has ended. It does not send a
+ * request to the mount instead: after a SIGKILL, a thread that waits for the mount keeps /dev/fuse
+ * open without ever getting a reply.
  */
 #ifndef PYTREEFS_FS_SIGNALS_H
 #define PYTREEFS_FS_SIGNALS_H
@@ -22,22 +23,22 @@ struct signals {
 	void (*ending)(void *arg);
 	void *arg;
 	pthread_t thread, main;
-	atomic_bool looping; /* the main thread is in the session's loop, or about to be */
+	atomic_bool looping; /* the main thread is in the session's loop, or about to enter it */
 	atomic_bool ended;
 };
 
 /*
- * From now on SIGHUP, SIGINT and SIGTERM end the session's loop, those that were ignored before
- * excepted. The caller runs the loop. se is used until signals_stop(). One at a time in a process.
- * Starts a thread, which calls ending(arg) then: requests that wait for something must not hold up
- * the end of the loop.
+ * Let SIGHUP, SIGINT and SIGTERM, unless they were ignored, end the session's loop, which the
+ * caller runs. `se` is used until signals_stop(). Only one instance per process. Starts a thread,
+ * which calls ending(arg) on a signal: it should let requests that wait for something finish, so
+ * that the loop can end.
  */
 int signals_start(struct signals *s, struct fuse_session *se, void (*ending)(void *arg), void *arg);
-/* Those signals wait until the caller sets the mask that it gets. */
+/* Block these signals until the caller restores the returned mask. */
 void signals_hold(sigset_t *ret_old);
-/* In a signal handler: the thread is to log that a system call was refused. */
+/* Called in a signal handler: let the thread log that a system call was refused. */
 void signals_refused(void);
-/* The loop has ended: the main thread is interrupted no more. */
+/* The loop has ended: stop interrupting the main thread. */
 void signals_loop_ended(struct signals *s);
 void signals_stop(struct signals *s);
 

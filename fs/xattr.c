@@ -12,9 +12,9 @@
 #define PREFIX USER "pytree."
 
 /*
- * Names of a space that no checkpoint has (ACLs, capabilities, labels of security modules). "Not
- * supported" is what programs remember for the whole mount: `ls -l` would otherwise ask two of them
- * for each file, and take four times as long.
+ * The error for names in a namespace that checkpoints do not have (ACLs, capabilities, security
+ * labels). Programs remember "not supported" for the whole mount; otherwise, `ls -l` would request
+ * two of these for each file, and take four times as long.
  */
 static int absent(const char *name)
 {
