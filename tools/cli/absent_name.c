@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * absent_name.c - a name that is not in a checkpoint: the error, with the nearest name that is.
+ * absent_name.c - the error for a name that is not in a checkpoint, with the nearest name that is.
  */
 #include "core/base/err.h"
 #include "core/base/nearest.h"
 #include "tools/cli/cmd.h"
 
-#define SUGGEST 4096 /* names of a directory that are looked through at most */
+#define SUGGEST 4096 /* largest number of names in a directory that are compared */
 
-/* The deepest directory on the way of path that is there, and how much of path leads to it. */
+/* Returns the deepest existing directory along a path; *ret_n is the length of the path to it. */
 static struct node *deepest(struct node *top, const char *path, size_t *ret_n)
 {
 	struct node *at = node_ref(top);
@@ -27,7 +27,7 @@ static struct node *deepest(struct node *top, const char *path, size_t *ret_n)
 	return at;
 }
 
-/* How a listed name is compared: as it is, or without its extension when none was typed. */
+/* The part of a listed name that is compared: without its extension if the user typed none. */
 static struct span comparable(const char *name, bool has_extension)
 {
 	const char *dot = has_extension ? NULL : strrchr(name, '.');

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd.c - parsing of options by table, help from the same table, and paths of the user's.
+ * cmd.c - parses options by table, prints help from the same table, and resolves paths of the user.
  */
 #include "tools/cli/cmd.h"
 
@@ -25,7 +25,7 @@ const char *cmd_value(const struct cmd_args *a, const char *name)
 	for (int i = 0; a->cmd->options[i].name; i++)
 		if (!strcmp(a->cmd->options[i].name, name))
 			return a->value[i];
-	/* Our own mistake. */
+	/* A bug in the program. */
 	fprintf(stderr, "pytreefs: the table of options of '%s' has no '%s'\n", a->cmd->name, name);
 	abort();
 }
@@ -125,11 +125,13 @@ static int open_directory(struct cmd_args *a, const char *dir, struct source *re
 {
 	int r = ns_open(dir, &a->options, &ret->ns);
 
-	/* The parts of a directory that cannot be looked into do not say whose they are. */
+	/* The error for a part of a directory does not name the directory. */
 	return r >= 0 ? 1 : r == -EACCES || r == -ENOTCONN ? err_at(r, "'%s'", dir) : r;
 }
 
-/* Whether the first n bytes of path are a checkpoint: 1, 0, or an error worth telling. */
+/*
+ * Whether the first n bytes of path are a checkpoint: 1; 0; or an error that the user should see.
+ */
 static int try_source(struct cmd_args *a, const char *path, size_t n, struct source *ret)
 {
 	char *dir = span_dup_str(span_of(path, n));
@@ -161,7 +163,7 @@ static int try_source(struct cmd_args *a, const char *path, size_t n, struct sou
 
 /* ---- through a mount ---- */
 
-/* Whether the first n bytes of an absolute path are where one of our mounts is. */
+/* Whether the first n bytes of an absolute path are the mount point of a pytreefs mount. */
 static bool is_mountpoint(const char *path, size_t n)
 {
 	auto_free char *dir = str_fmt("%.*s/", (int)n, path),
@@ -173,8 +175,10 @@ static bool is_mountpoint(const char *path, size_t n)
 	       statfs(dir, &fs) == 0 && fs.f_type == FUSE_SUPER_MAGIC;
 }
 
-/* A path from the root, without "..", after which the text does not say where it goes. NULL: no
- * memory. */
+/*
+ * Returns an absolute path that ends before the first "..", whose target the text alone does not
+ * show. NULL: no memory.
+ */
 static char *absolute_path(const char *path)
 {
 	auto_free char *here = path[0] == '/' ? NULL : getcwd(NULL, 0), *text = NULL, *real = NULL;
@@ -218,7 +222,7 @@ char *mounted_on(const char *dir, char **ret_source)
 	char *type = NULL, *source = NULL;
 	struct mntent e;
 
-	/* The last one lies on top. */
+	/* The last entry is the topmost mount. */
 	while (f && getmntent_r(f, &e, text, sizeof(text)))
 		if (!strcmp(e.mnt_dir, dir)) {
 			free(type);
@@ -250,7 +254,7 @@ static int fail_absent(const char *path)
 	return fail(-ENOENT, "'%s' does not exist", path);
 }
 
-/* Where the path of a URL begins; 0: not a URL. No directory ends before it. */
+/* Returns the offset of the path in a URL; 0: not a URL. A directory cannot end before it. */
 static size_t url_host(const char *path)
 {
 	const char *host = path_is_url(path) ? strstr(path, "://") + 3 : NULL;
@@ -258,7 +262,7 @@ static size_t url_host(const char *path)
 	return host ? (size_t)(host - path) + strcspn(host, "/") : 0;
 }
 
-/* The name of a file: a leaf, or a view. Steps and items have names without a dot. */
+/* Whether the last name is that of a leaf or view. Names of steps and items have no dot. */
 static bool names_file(const char *path, size_t n)
 {
 	while (n > 0 && path[n - 1] != '/' && path[n - 1] != '.')
@@ -266,7 +270,10 @@ static bool names_file(const char *path, size_t n)
 	return n > 0 && path[n - 1] == '.';
 }
 
-/* Where to begin to look for the checkpoint of a URL: one question instead of one for each part. */
+/*
+ * Find the longest prefix of a URL that may be a checkpoint, with one request instead of one per
+ * component.
+ */
 static int begin_of_search(struct cmd_args *a, const char *path, size_t n, size_t *ret)
 {
 	auto_free char *url = NULL;
@@ -285,7 +292,7 @@ static int begin_of_search(struct cmd_args *a, const char *path, size_t n, size_
 	return r;
 }
 
-/* No directory from the path upwards is a checkpoint; why is of the first that is a directory. */
+/* No directory along the path is a checkpoint; `why` is the error of the deepest existing one. */
 static int fail_no_checkpoint(const char *path, bool is_url, const struct err_note *why)
 {
 	struct stat st;
@@ -313,16 +320,16 @@ static int open_path(struct cmd_args *a, const char *path, struct source *ret)
 		r = begin_of_search(a, path, n, &end);
 	if (r < 0)
 		return r;
-	/* From the whole path upwards: the first directory that is a checkpoint. */
+	/* Try directories from the whole path upwards, up to the first that is a checkpoint. */
 	while (end > 0 && r == 0) {
 		r = try_source(a, path, end, ret);
 		if (r == -EINVAL || (r == -ENOENT && is_url)) {
-			/* A directory, but no checkpoint: perhaps one above it is. */
+			/* The directory is not a checkpoint, but one above it may be. */
 			if (!first.code)
 				err_save(r, &first);
 			r = 0;
 		}
-		/* What is left of ".." is not above it. */
+		/* The rest of a path after ".." is not above it. */
 		if (r != 0 || span_ends(span_of(path, end), span_str("/..")) ||
 		    (end == 2 && !strncmp(path, "..", 2)))
 			break;
@@ -333,8 +340,10 @@ static int open_path(struct cmd_args *a, const char *path, struct source *ret)
 		if ((end == 1 && path[0] == '/') || end < host)
 			break;
 	}
-	/* Who stands inside a checkpoint names what is in it without the directory itself, and not
-	 * what is beside it. */
+	/*
+	 * In a directory inside a checkpoint, paths need not name the directory. They may not leave
+	 * it.
+	 */
 	if (r == 0 && !is_url && path[0] != '/' && strncmp(path, "../", 3)) {
 		r = try_source(a, ".", 1, ret);
 		is_here = r > 0;
@@ -349,7 +358,7 @@ static int open_path(struct cmd_args *a, const char *path, struct source *ret)
 	ret->inner = span_dup_str(span_of(path + MIN(end, n), n - MIN(end, n)));
 	r = ret->inner ? ns_start(ret->ns, NULL) : fail(-ENOMEM, "cannot open '%s'", path);
 	if (r >= 0) {
-		/* What was not there while the kind of checkpoint was looked for is not a reason. */
+		/* Drop notes about directories that are not checkpoints. */
 		err_clear();
 		r = node_walk(ret->ns->root, ret->inner, &ret->node);
 	}
@@ -380,7 +389,7 @@ int source_open_file(struct cmd_args *a, const char *path, struct source *ret)
 
 	if (r == 0)
 		r = open_path(a, path, ret);
-	/* A checkpoint comes first: such a file may be an item of it. */
+	/* Try a checkpoint first, since such a file may be an item of it. */
 	if (r == -EINVAL || r == -ENOENT || r == -ENOTDIR) {
 		struct err_note why;
 		int found;
@@ -398,11 +407,11 @@ int source_open(struct cmd_args *a, const char *path, struct source *ret)
 	struct source file = { 0 };
 	bool is_dir;
 
-	/* Safetensors files below a directory that was taken for a step are trees. */
+	/* The directory was taken for a step, and contains safetensors files: each is a tree. */
 	if (r < 0 || !node_is_stored(ret->node, &is_dir))
 		return r;
 	r = source_open_safetensors(a, path, &file);
-	/* Without an index, the names of the files alone do not make a directory a model. */
+	/* Without an index, a directory of safetensors files is not a model. */
 	if (r < 0 && is_dir && !source_has_safetensors_index(path)) {
 		err_clear();
 		r = 0;

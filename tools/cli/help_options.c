@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * help_options.c - the option table for people: `pytreefs help options` and docs/options.md.
+ * help_options.c - prints the option table: `pytreefs help options` and docs/options.md.
  */
 #include "tools/cli/help_options.h"
 
@@ -21,7 +21,10 @@ static void print_text(FILE *out)
 	}
 }
 
-/* Text of a table's cell: bars would end it, and stars are not emphasis. */
+/*
+ * Print the text of a table cell: escape bars, which would end it, and stars, which would be
+ * emphasis.
+ */
 static void print_cell(FILE *out, const char *text)
 {
 	for (; *text; text++)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * help_topics.c - the pages of docs/ inside the program, so that an installed one has them too.
+ * help_topics.c - the pages of docs/, compiled into the program for installations without them.
  */
 #include "tools/cli/help_topics.h"
 

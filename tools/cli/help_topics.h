@@ -8,9 +8,9 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* Print the page of that name; false when there is not one. */
+/* Print the page of that name. Returns false when it does not exist. */
 bool help_topic(FILE *out, const char *name);
-/* The names of all pages, as "views, writing" with the separator ", ". */
+/* Print the names of all pages; with the separator ", ": "views, writing". */
 void help_topics_list(FILE *out, const char *separator);
 
 #endif

@@ -19,7 +19,7 @@ static void remember(int signal)
 
 void interrupt_catch(void)
 {
-	/* Restarting system calls: what is being written is finished, or it is not begun. */
+	/* Restart system calls: a write that has begun is finished. */
 	struct sigaction sa = { .sa_handler = remember,
 				.sa_flags = (int)(SA_RESETHAND | SA_RESTART) };
 	static const int signals[] = { SIGINT, SIGTERM, SIGHUP };
@@ -28,7 +28,7 @@ void interrupt_catch(void)
 	for (unsigned i = 0; i < ARRAY_LEN(signals); i++) {
 		struct sigaction old;
 
-		/* Who started us with nohup wants it ignored. */
+		/* nohup wants the signal to be ignored. */
 		if (sigaction(signals[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
 			sigaction(signals[i], &sa, NULL);
 	}

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * manual.c - the manual pages, made of the tables that --help is made of.
+ * manual.c - the manual pages, made from the tables for --help.
  *
- * Only what the tables do not say is written here. The build prints the pages
- * (`pytreefs help --man`); they are installed with the program.
+ * This file has only text that is not in the tables. The build prints the pages (`pytreefs help
+ * --man`), which are installed with the program.
  */
 #include "tools/cli/manual.h"
 
 #include <string.h>
 
-/* Text for troff: nothing in it is a request, an escape or a hyphen that may become a dash. */
+/*
+ * Print text for troff, so that nothing in it is a request, an escape or a hyphen that may become a
+ * dash.
+ */
 static void put(FILE *out, const char *text)
 {
 	bool at_start = true;
@@ -27,7 +30,7 @@ static void put(FILE *out, const char *text)
 	}
 }
 
-/* before: a line that the example begins with, or NULL. */
+/* before: a line to print before the example, or NULL. */
 static void put_example(FILE *out, const char *before, const char *text)
 {
 	fprintf(out, ".PP\n.EX\n");
@@ -39,7 +42,7 @@ static void put_example(FILE *out, const char *before, const char *text)
 	fprintf(out, "\n.EE\n");
 }
 
-/* A term and what it means. */
+/* Print a term and its meaning. */
 static void put_term(FILE *out, const char *term, const char *arg, const char *text)
 {
 	fprintf(out, ".TP\n.B ");
@@ -83,7 +86,7 @@ static void put_cmd(FILE *out, const struct cmd *c)
 	put_example(out, cmd_needs_sample(c) ? cmd_copy_sample : NULL, c->example);
 }
 
-/* What stands in the root of a mount besides the steps. */
+/* Print the names in the root of a mount besides the steps. */
 static void put_names(FILE *out)
 {
 	fprintf(out,
@@ -99,7 +102,7 @@ static void put_names(FILE *out)
 		 "committed steps as they are stored, for a backup of the compressed form");
 }
 
-/* Options of `mount` that are the kernel's and FUSE's. */
+/* Print the options of `mount` for the kernel and FUSE. */
 static void put_kernel_options(FILE *out)
 {
 	fprintf(out,

@@ -7,7 +7,7 @@
 
 #include "tools/cli/cmd.h"
 
-/* page: "pytreefs" (section 1) or "mount.pytreefs" (8). -1: there is no such page. */
+/* page: "pytreefs" (section 1) or "mount.pytreefs" (8). Returns -1 for another one. */
 int manual_print(FILE *out, const char *page);
 
 #endif

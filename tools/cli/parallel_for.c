@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * parallel_for.c - threads that take the next job until there is none.
+ * parallel_for.c - threads that take the next job until all are taken.
  */
 #include "tools/cli/parallel_for.h"
 
@@ -50,7 +50,9 @@ int parallel_for(unsigned threads, size_t n, worker_fn *fn, void *arg)
 	pthread_t thread[LIMIT_THREADS];
 	unsigned begun = 0;
 
-	/* This thread is a worker, too: fewer threads than wanted are not a failure. */
+	/*
+	 * This thread is a worker, too, so it is not an error if fewer threads than wanted start.
+	 */
 	while (begun + 1 < MIN((size_t)MIN(threads, (unsigned)LIMIT_THREADS), n) &&
 	       thread_start(&thread[begun], NULL, worker_main, &l) >= 0)
 		begun++;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * parallel_for.h - jobs that are done by a few threads, one after the other each.
+ * parallel_for.h - jobs for a few threads, each of which runs one job after another.
  *
- * Not the pool's threads: a job may wait for what the pool decodes and encodes for it.
+ * These are not threads of the pool, since a job may wait for data that the pool decodes and
+ * encodes.
  */
 #ifndef PYTREEFS_WORKERS_H
 #define PYTREEFS_WORKERS_H
@@ -13,14 +14,14 @@
 #define WORKER_BYTES ((size_t)4 << 20)
 
 struct worker {
-	void *buf; /* WORKER_BYTES of its own */
+	void *buf; /* WORKER_BYTES of this worker */
 };
 
-/* Job number i. A failure ends the run. */
+/* Runs job i. An error ends the whole run. */
 typedef int worker_fn(void *arg, size_t i, struct worker *worker);
 /*
- * Jobs 0 to n - 1, begun in that order by that many threads. Returns the error of the first that
- * failed, with its note, after all have ended; -EINTR when the user wants to end.
+ * Run jobs 0 to n - 1, started in that order, in that many threads. Returns, after all have ended,
+ * the error of the first failed job, with its note; -EINTR when the user interrupts.
  */
 int parallel_for(unsigned threads, size_t n, worker_fn *fn, void *arg);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * progress.c - one line on stderr, drawn again a few times a second by whoever does the work.
+ * progress.c - one line on stderr, which a working thread redraws a few times a second.
  */
 #include "tools/cli/progress.h"
 
@@ -14,8 +14,8 @@
 
 #define FIRST_SECONDS 1.0
 #define NEXT_SECONDS 0.2
-#define WIDTH 24    /* of the bar */
-#define WIDTH_MIN 4 /* a shorter one says nothing */
+#define WIDTH 24    /* width of the bar */
+#define WIDTH_MIN 4 /* a narrower bar is not drawn */
 
 static double now(void)
 {
@@ -77,8 +77,7 @@ static void draw(struct progress *p, double at)
 	print_time(left, sizeof(left), part > 0 ? took / part - took : 0);
 	snprintf(tail, sizeof(tail), "of %s, %s/s, %s left", all, rate, part > 0 ? left : "?");
 	width = MIN(WIDTH, room - (int)(strlen(p->what) + strlen(" 100% [] ") + strlen(tail)));
-	/* A line that is longer than the terminal is wide would be drawn on the next one each time.
-	 */
+	/* A line that is wider than the terminal would start a new one each time. */
 	if (width >= WIDTH_MIN)
 		draw_bar(bar, width, part);
 	snprintf(line, sizeof(line), "%s %3.0f%% %s%s", p->what, part * 100, bar, tail);
@@ -92,7 +91,7 @@ void progress_add(struct progress *p, uint64_t bytes)
 	double at;
 
 	atomic_fetch_add(&p->done, bytes);
-	/* Whoever comes while it is being drawn has better things to do. */
+	/* Another thread is drawing it; this one continues its work. */
 	if (!p->on || pthread_mutex_trylock(&p->lock))
 		return;
 	at = now();

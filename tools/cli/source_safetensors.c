@@ -36,7 +36,10 @@ bool source_has_safetensors_index(const char *dir)
 	return path && access(path, F_OK) == 0;
 }
 
-/* The longest leading part that exists, when it is one: its length, else 0. */
+/*
+ * Returns the length of the longest existing prefix of a path if it is a safetensors file or a
+ * directory of shards; else 0.
+ */
 static size_t leading_part(const char *path, bool *ret_is_dir)
 {
 	size_t n = strlen(path);
@@ -63,7 +66,7 @@ static size_t leading_part(const char *path, bool *ret_is_dir)
 	return 0;
 }
 
-/* Kept as long as the command's arguments. NULL: no memory. */
+/* Copy a text that lives as long as the command's arguments. NULL: no memory. */
 static const char *keep(struct cmd_args *a, struct span text)
 {
 	char *p = arena_alloc(&a->arena, text.n + 1);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tool_main.c - the command that was asked for: options, dispatch, and the one place that prints an
- * error.
+ * tool_main.c - runs a command: options, dispatch, and the only place that prints an error.
  */
 #include <fcntl.h>
 #include <malloc.h>
@@ -40,7 +39,7 @@ static void program_help(FILE *out)
 	fprintf(out, ".\n");
 }
 
-/* -o a=b,c: each one by the table. */
+/* Set each option of -o a=b,c by the table. */
 static int set_options(struct cmd_args *a, const char *text)
 {
 	while (*text) {
@@ -60,7 +59,7 @@ static int set_options(struct cmd_args *a, const char *text)
 	return 0;
 }
 
-/* The option that argv[*i] begins, by name or letter; its index, or -1. */
+/* Find the option that arg starts with, by name or letter. Returns its index, or -1. */
 static int find_option(const struct cmd *c, const char *arg, const char **ret_value)
 {
 	*ret_value = NULL;
@@ -83,7 +82,7 @@ static int find_option(const struct cmd *c, const char *arg, const char **ret_va
 	return -1;
 }
 
-/* Memory for options that were given twice is all that can be wrong. */
+/* Returns false only for lack of memory. */
 static bool add_value(struct cmd_args *a, int at, const char *value)
 {
 	auto_buf both = { 0 };
@@ -110,7 +109,7 @@ static int unknown_option(const struct cmd *c, const char *arg)
 	nearest_try(&n, "help");
 	for (const struct cmd_option *o = c->options; o->name; o++)
 		nearest_try(&n, o->name);
-	/* Options of a checkpoint are words of another kind. */
+	/* The name is that of a mount option, which belongs after -o. */
 	for (size_t i = 0; c->takes_mount_options && i < option_count; i++)
 		if (!strcmp(option_table[i].name, name + 2))
 			return cmd_wrong(c, "unknown option '%s'; did you mean '-o %s'?", arg,
@@ -120,7 +119,7 @@ static int unknown_option(const struct cmd *c, const char *arg)
 	return cmd_wrong(c, "unknown option '%s'", arg);
 }
 
-/* 0 to go on, or the exit status. */
+/* Returns 0 to continue, or the exit status. */
 static int parse_args(struct cmd_args *a, int argc, char **argv)
 {
 	const struct cmd *c = a->cmd;
@@ -175,7 +174,7 @@ static int parse_args(struct cmd_args *a, int argc, char **argv)
 	return 0;
 }
 
-/* A command that reads what others made gives up what it does not need, as a mount does. */
+/* A command that reads files of others gives up rights that it does not need, like a mount. */
 static int confine(struct cmd_args *a)
 {
 	const struct options *o = &a->options;
@@ -198,11 +197,11 @@ static int confine(struct cmd_args *a)
 
 	for (int i = 0; i < a->n_args; i++)
 		rules.uses_network |= path_is_url(a->arg[i]);
-	/* Ranks become another program, and on_commit= is one. */
+	/* Ranks execute another program, and so does on_commit=. */
 	if (a->cmd->confined == CMD_FREE || mpi_ranks() > 1 ||
 	    (a->cmd->confined == CMD_WRITES && o->on_commit))
 		return 0;
-	/* Landlock knows only what exists. */
+	/* Landlock rules need existing files. */
 	if (rules.uses_network && o->cache_dir) {
 		int r = ns_make_cache_dir(o);
 
@@ -317,7 +316,7 @@ static int unknown_command(const char *name)
 	return EXIT_USAGE;
 }
 
-/* Whoever started us may have blocked signals for reasons of its own; ours are to arrive. */
+/* The parent process may have blocked signals for reasons of its own; this program needs them. */
 static void take_signals(void)
 {
 	static const int ours[] = { SIGHUP, SIGINT, SIGTERM };
@@ -328,13 +327,16 @@ static void take_signals(void)
 		sigaddset(&set, ours[i]);
 	pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
-	/* A file that may not grow any more is an error of its write (EFBIG), whichever thread it
-	 * is in. */
+	/*
+	 * A write beyond the limit of file sizes then fails with EFBIG, in whichever thread it is.
+	 */
 	signal(SIGXFSZ, SIG_IGN);
 }
 
-/* What a shell allows is for programs that may still use select(2); each data file takes a
- * descriptor. */
+/*
+ * The default limit of descriptors is for programs that use select(2). This program opens each data
+ * file.
+ */
 static void take_descriptors(void)
 {
 	struct rlimit limit;
@@ -346,8 +348,9 @@ static void take_descriptors(void)
 }
 
 /*
- * Whoever started us may have closed some of the first three: a message would go into the file that
- * is opened in its place. Each is taken by one that fails as a closed one does.
+ * The parent process may have closed some of the descriptors 0 to 2, so that a message would be
+ * written to the file that is opened in their place. Open a placeholder for each that fails like a
+ * closed one.
  */
 static bool take_places(void)
 {
@@ -385,7 +388,7 @@ static int dispatch(int argc, char **argv)
 	return run(c, argv, argc - 2, argv + 2);
 }
 
-/* A reader that has seen enough, such as head(1), gets no error. */
+/* A reader that has ended early, such as head(1), is not an error. */
 static bool reader_is_gone(void)
 {
 	struct pollfd p = { .fd = STDOUT_FILENO };
@@ -393,14 +396,14 @@ static bool reader_is_gone(void)
 	return poll(&p, 1, 0) > 0 && (p.revents & POLLERR);
 }
 
-/* A full disk or a closed pipe shows here at the latest: the exit status. */
+/* Flush the output, which reveals a full disk or a closed pipe. Returns the exit status. */
 static int end_output(int status, int status_of_error)
 {
 	int r = fflush(stdout) ? errno : 0;
 
 	if (!r && !ferror(stdout))
 		return status;
-	/* What failed while the command was at work is known, but no longer why. */
+	/* The stream remembers that an earlier write failed, but not why. */
 	if (r != EPIPE && !reader_is_gone())
 		fprintf(stderr, "pytreefs: cannot write the output%s%s\n", r ? ": " : "",
 			r ? strerror(r) : "");
@@ -411,12 +414,14 @@ int main(int argc, char **argv)
 {
 	int status_of_error = cmd_error_status(argc > 1 ? find_cmd(argv[1]) : NULL);
 
-	/* Few arenas: the memory of one per thread would count against the promise of bounded
-	 * memory. */
+	/* Few arenas: the memory of one per thread would exceed the promised bound. */
 	mallopt(M_ARENA_MAX, 2);
-	/* What is large goes back to the system when it is freed. Left alone, the threshold grows
-	 * up to 32 MiB with what is freed, and the heap keeps that. What libblosc takes for each of
-	 * its calls, two blocks of 512 KiB, is below: mapping it anew costs as much as decoding. */
+	/*
+	 * Return large allocations to the system when they are freed. By default, the threshold
+	 * would grow up to 32 MiB with freed allocations, and the heap would keep them. The memory
+	 * of each libblosc call, two blocks of 512 KiB, is below the threshold: mapping it each
+	 * time would cost as much as decoding.
+	 */
 	mallopt(M_MMAP_THRESHOLD, 1280 << 10);
 	mallopt(M_TRIM_THRESHOLD, 2560 << 10);
 	if (!take_places())

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_bench.c - `pytreefs bench`: what the disk under a checkpoint gives each engine at each queue
+ * cmd_bench.c - `pytreefs bench`: measures the disk under a checkpoint for each engine and queue
  * depth.
  *
- * It tells which io= to choose, and whether the disk or the program is the limit. How fast
- * checkpoints are read and written beside other programs is tests/bench/run's business.
+ * The result helps to choose io=, and shows whether the disk or the program is the limit.
+ * tests/bench/run compares the speed of reading and writing checkpoints with other programs.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 #include "core/io/io.h"
 #include "tools/cli/cmd.h"
 
-#define BLOCK_BYTES ((size_t)1 * MiB) /* of one request: a chunk of ordinary size */
+#define BLOCK_BYTES ((size_t)1 * MiB) /* size of one request: a chunk of usual size */
 #define DEPTH_MAX 64
 
 static const char *const engines[] = { "uring", "sync" };
@@ -35,7 +35,7 @@ static double seconds(void)
 	return (double)clock_ns() / 1e9;
 }
 
-/* The whole file, `depth` requests at a time. */
+/* Transfer the whole file, `depth` requests at a time. */
 static int run_batches(const struct bench *b, struct io_file *file, enum io_op op, unsigned depth)
 {
 	struct io_req req[DEPTH_MAX];
@@ -76,7 +76,7 @@ static void put(struct bench *b, const char *engine, unsigned depth, double writ
 	fflush(stdout);
 }
 
-/* A new file is written and synced, leaves the page cache, and is read. */
+/* Write and sync a new file, drop it from the page cache, and read it. */
 static int bench_depth(struct bench *b, struct io_engine *io, unsigned depth)
 {
 	auto_of(io_file) struct io_file *file = NULL;
@@ -112,7 +112,10 @@ static int bench_engine(struct bench *b, const char *name)
 	return r;
 }
 
-/* An engine that the kernel refuses is reported, and the others are measured; 0 when one was. */
+/*
+ * An engine that the kernel refuses is reported, and the others are measured. Returns 0 if at least
+ * one was measured.
+ */
 static int bench_all(struct bench *b)
 {
 	int r = 0;
@@ -136,7 +139,7 @@ static int run_bench(struct cmd_args *a)
 
 	if (r < 0 || b.size < BLOCK_BYTES || b.size > (uint64_t)1 << 50)
 		return cmd_usage(a->cmd, "--size is a number of bytes from 1M on, such as 256M");
-	/* A fault of the directory is the same for every engine. */
+	/* Check the directory first, since its errors are the same for every engine. */
 	r = stat(b.directory, &st) < 0 ? -errno : S_ISDIR(st.st_mode) ? 0 : -ENOTDIR;
 	if (r < 0)
 		return err_code(r, "cannot make files in", b.directory);
@@ -144,7 +147,7 @@ static int run_bench(struct cmd_args *a)
 	b.buf = block_alloc(DEPTH_MAX * BLOCK_BYTES);
 	if (!b.buf)
 		return fail(-ENOMEM, "cannot allocate %zu bytes", DEPTH_MAX * BLOCK_BYTES);
-	/* Not zeros, and no two pages alike: some disks know both. */
+	/* Neither zeros nor equal pages, since some disks detect both. */
 	for (size_t i = 0; i < DEPTH_MAX * BLOCK_BYTES / 8; i++)
 		((uint64_t *)(void *)b.buf)[i] = (i + 1) * 0x9e3779b97f4a7c15;
 	if (b.json)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_cat.c - `pytreefs cat`: one file of the mount, or a range of it, to stdout, without a mount.
+ * cmd_cat.c - `pytreefs cat`: writes a file of the mount, or a range of it, to stdout, without a
+ * mount.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -14,7 +15,7 @@
 
 struct cat {
 	uint64_t skip, count;
-	int lost; /* why the output cannot be written any more; 0: it can */
+	int lost; /* error of the output, which cannot be written any more; 0: none */
 };
 
 static int write_output(struct cat *c, const void *p, size_t n)
@@ -89,12 +90,12 @@ static int run_cat(struct cmd_args *a)
 		return cmd_wrong(a->cmd, "'%s' is not a number of bytes", skip);
 	if (count && option_parse_size(count, &c.count) < 0)
 		return cmd_wrong(a->cmd, "'%s' is not a number of bytes", count);
-	/* As cat(1) does: the others are written all the same. */
+	/* Like cat(1), continue with the other files after an error. */
 	for (int i = 0; i < a->n_args && !c.lost; i++) {
 		int r = cat_one(a, &c, a->arg[i]);
 
 		bad |= r < 0;
-		/* A reader that has seen enough, such as head(1), gets no error. */
+		/* A reader that has ended early, such as head(1), is not an error. */
 		if (r < 0 && c.lost != -EPIPE)
 			print_failure(r);
 	}

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_commit.c - `pytreefs commit` and `pytreefs abort`: the end of a draft, from a shell.
+ * cmd_commit.c - `pytreefs commit` and `pytreefs abort`: end a draft from a shell.
  *
- * A draft lives in the mount that writes it: commit is the rename in that mount,
- * with the reason when it is refused. A draft on the disk whose writer is gone has
- * lost its names, and can only be removed; that is what abort does to it.
+ * A draft exists in the mount that writes it: commit renames it in that mount, and prints the
+ * reason of a failure. A draft on disk whose writer has ended has lost its names, and can only be
+ * removed, which abort does.
  */
 #include <fcntl.h>
 #include <fts.h>
@@ -30,7 +30,7 @@ static bool is_in_mount(const char *path)
 	return statfs(path, &st) == 0 && st.f_type == FUSE_MAGIC;
 }
 
-/* The mount's log, which may be of another mount by now, or of none. */
+/* Read the log of the mount. Another mount may be there by now, or none. */
 static void read_log(const char *dir, struct buf *ret)
 {
 	auto_free char *path = NULL;
@@ -48,7 +48,7 @@ static void read_log(const char *dir, struct buf *ret)
 		fclose(f);
 }
 
-/* Cut the last line off. */
+/* Remove the last line from the text and return it. */
 static struct span last_line(struct span *text)
 {
 	struct span line;
@@ -71,10 +71,9 @@ static struct span without_time(struct span line)
 }
 
 /*
- * Why the draft was just refused: the last line of the mount's log that names it. Between the
- * refusal and now there are few others; a refusal like the one before is only counted there, which
- * names nothing. A log that is as it was before says that the kernel refused it, which the mount
- * never heard of.
+ * Find the reason why the draft was refused: the last line of the mount's log that names it. Few
+ * lines come between the refusal and now. A repeated message is only counted in the log, without
+ * names. If the log has not changed, the kernel has refused the rename without asking the mount.
  */
 static void reason(const char *dir, const char *draft, struct span before, struct buf *ret)
 {
@@ -92,7 +91,7 @@ static void reason(const char *dir, const char *draft, struct span before, struc
 			buf_add_span(ret, line);
 			return;
 		}
-		/* There may be many counts of the message before them. */
+		/* Several counts of repeated messages may follow. */
 		i += !span_starts(line, span_str("(the last message came "));
 	}
 }
@@ -121,7 +120,7 @@ static int run_commit(struct cmd_args *a)
 		r = final_name(name, &final);
 	if (r >= 0 && a->n_args > 1)
 		r = (final = strdup(a->arg[1])) ? 0 : -ENOMEM;
-	/* A name alone is one beside the draft. */
+	/* A name without a directory is one beside the draft. */
 	if (r >= 0 && !strchr(final, '/'))
 		r = path_join(dir, span_str(final), &to);
 	else if (r >= 0)
@@ -172,7 +171,9 @@ static int remove_abandoned(struct cmd_args *a, const char *dir, const char *nam
 	return io_remove_tree(ns->ckpt->source, name);
 }
 
-/* Through the mount, as `rm -r` does: the mount decides what may go. What stays is looked at later.
+/*
+ * Remove the tree through the mount, like `rm -r`: the mount decides what may be removed. The
+ * caller checks what is left.
  */
 static void remove_tree(const char *path)
 {
@@ -200,7 +201,7 @@ static int run_abort(struct cmd_args *a)
 		r = remove_abandoned(a, dir, name);
 		return r < 0 ? r : EXIT_OK;
 	}
-	/* A committed step is not what is meant, also where it could be deleted. */
+	/* A committed step is refused, even if it could be deleted. */
 	r = final_name(name, &final);
 	if (r < 0)
 		return r;

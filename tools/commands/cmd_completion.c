@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_completion.c - `pytreefs completion SHELL`: what the TAB key offers, made of the option
+ * cmd_completion.c - `pytreefs completion SHELL`: completions for the TAB key, made from the option
  * tables.
  *
- * The scripts know commands, their options, the options of -o and their words;
- * everything else is a file name, which the shell knows itself.
+ * The scripts complete commands, their options, the options of -o and their values. Everything else
+ * is a file name, which the shell completes itself.
  */
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #include "tools/cli/cmd.h"
 #include "tools/cli/help_topics.h"
 
-/* "a|b|c" when a text is a choice of plain words; NULL: anything. */
+/* Returns the text if it is a choice of plain words, "a|b|c"; NULL: any value. */
 static const char *choices(const char *accepts)
 {
 	return accepts && strchr(accepts, '|') &&
@@ -23,7 +23,7 @@ static const char *choices(const char *accepts)
 		       NULL;
 }
 
-/* The words that the first argument of a command is one of, or "". */
+/* Get the words that the first argument of a command may be, or "". */
 static void first_words(const struct cmd *c, char *out, size_t n)
 {
 	snprintf(out, n, "%.*s", (int)strcspn(c->args, " "), c->args);
@@ -37,7 +37,7 @@ static void put_words(FILE *out, const char *text)
 		fputc(*text == '|' ? ' ' : *text, out);
 }
 
-/* Inside single quotes of a shell. */
+/* Print text inside single quotes of a shell. */
 static void put_quoted(FILE *out, const char *text)
 {
 	for (; *text; text++) {
@@ -78,7 +78,7 @@ static void bash_cmd(FILE *out, const struct cmd *c)
 	fprintf(out, "\t\t;;\n");
 }
 
-/* What `pytreefs help` takes beside the commands. */
+/* Print the arguments of `pytreefs help` besides commands. */
 static void put_topics(FILE *out)
 {
 	fprintf(out, "options patterns ");
@@ -146,7 +146,7 @@ static void bash_print(FILE *out)
 
 /* ---- zsh ---- */
 
-/* Help inside the brackets of an _arguments specification, inside single quotes. */
+/* Print help inside the brackets of an _arguments specification, in single quotes. */
 static void zsh_help(FILE *out, const char *text)
 {
 	for (; *text; text++) {

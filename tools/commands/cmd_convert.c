@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_convert.c - `pytreefs convert` and `pytreefs save`: anything -> a checkpoint, as the options
- * say.
+ * cmd_convert.c - `pytreefs convert` and `pytreefs save`: make a checkpoint of any input.
  *
- * What is to become another format is export's; convert passes it on by the name of OUT.
+ * If the name of OUT is that of another format, convert calls export.
  */
 #include <stdio.h>
 
@@ -29,7 +28,8 @@ struct job {
 	struct rank_group *group; /* NULL: one process does all */
 	struct select *only;
 	uint64_t leaves, bytes;
-	uint64_t chosen[COMPRESSION_AUTO]; /* arrays, as compression=auto chose; of this rank */
+	/* number of arrays of this rank for each choice of compression=auto */
+	uint64_t chosen[COMPRESSION_AUTO];
 	size_t checkpoints;
 };
 
@@ -40,7 +40,7 @@ static unsigned threads_of(const struct atomic_step *n)
 
 /* ---- one checkpoint ---- */
 
-/* Which of the two it becomes: as the user says, as the input is, or as the name of OUT suggests. */
+/* Choose the layout: as the user says, else as in the input, else by the name of OUT. */
 static int choose_layout(const struct job *j, const struct input *in, const char *out,
 			 enum layout_kind *ret)
 {
@@ -69,7 +69,7 @@ static int choose_layout(const struct job *j, const struct input *in, const char
 	return 0;
 }
 
-/* In front of the input's paths. */
+/* The prefix for the input's paths. */
 static const char *place_of(const struct job *j, const struct input *in, enum layout_kind layout)
 {
 	const char *item = cmd_value(j->a, "item");
@@ -79,7 +79,7 @@ static const char *place_of(const struct job *j, const struct input *in, enum la
 	return item ? item : "default";
 }
 
-/* As a program that copies the step would: its own file says what saved an item. */
+/* Copy the file that says which handler saved an item, as a program that copies the step would. */
 static int hint_step(struct input *in, struct draft *d)
 {
 	struct node *step = in->is_step ? in->source.node : NULL;
@@ -97,7 +97,7 @@ static int hint_step(struct input *in, struct draft *d)
 	return 0;
 }
 
-/* Patterns of options mean what they do in a mount, where the tree is an item. */
+/* Patterns of options select the same leaves as in a mount, where the tree is an item. */
 static int hint_rules(const struct input *in, struct draft *d)
 {
 	const struct subtree_part *part =
@@ -140,14 +140,17 @@ static int write_checkpoint(struct job *j, struct input *in, const char *out)
 	if (r < 0)
 		return r;
 	f.at = place_of(j, in, layout);
-	/* Half of the cache stays: without it each leaf would decode its node of the tree anew. */
+	/*
+	 * Half of the cache must remain: without it, each leaf would decode its node of the tree
+	 * again.
+	 */
 	f.most = meter_free() + j->a->options.cache / 2;
 	f.any_leaf_type = option_was_given(&j->a->options, "leaf_type");
 	f.any_rich_types = option_was_given(&j->a->options, "rich_types");
 	r = atomic_step_begin(j->a, j->group, out, layout, cmd_flag(j->a, "force"), &n);
 	if (r >= 0)
 		r = fill(j, in, &f, &n);
-	/* Giving up a draft says things of its own. */
+	/* Save the note, since the release of the draft may replace it. */
 	if (r < 0) {
 		err_save(r, &why);
 		atomic_step_release(&n);
@@ -178,7 +181,7 @@ static int convert_step(struct job *j, const char *root, const char *step, const
 	return r < 0 ? r : write_checkpoint(j, &in, to);
 }
 
-/* One that is there stays, as Orbax never writes it twice, unless the user says otherwise. */
+/* Like Orbax, keep an existing file, unless the user forces it. */
 static int put_metadata(struct io_dir *to, const char *name, struct span text, bool force)
 {
 	auto_free char *temp = str_fmt("%s.pytreefs", name);
@@ -198,7 +201,7 @@ static int put_metadata(struct io_dir *to, const char *name, struct span text, b
 	return r < 0 ? r : io_dirop(to, IO_SYNC_DIR, ".", NULL, 0);
 }
 
-/* What a manager keeps about all steps, under its name or the older one. */
+/* Copy the metadata of a manager about all steps, under its present or older name. */
 static int copy_metadata(const struct job *j, const struct input *in, const char *out)
 {
 	static const char *const files[] = { "metadata/_ROOT_METADATA", "metadata/metadata" };
@@ -221,10 +224,10 @@ static int copy_metadata(const struct job *j, const struct input *in, const char
 	return r;
 }
 
-/* A root that this command makes. */
+/* A root that this command creates. */
 struct new_root {
 	struct io_engine *io;
-	struct io_dir *above; /* where it was made; NULL: it was there */
+	struct io_dir *above; /* directory in which the root was made; NULL: the root existed */
 	char *name;
 };
 
@@ -236,7 +239,7 @@ static void new_root_release(struct new_root *n)
 }
 #define auto_new_root __attribute__((cleanup(new_root_release))) struct new_root
 
-/* The first step of a new root makes it, durably: a step is not there without it. */
+/* Create the root durably with its first step, since a step cannot exist without it. */
 static int make_root(struct cmd_args *a, const char *path, struct new_root *ret)
 {
 	auto_of(io_dir) struct io_dir *above = NULL;
@@ -244,7 +247,7 @@ static int make_root(struct cmd_args *a, const char *path, struct new_root *ret)
 	struct stat st;
 	int r;
 
-	/* Names are all that there is of directories in a bucket. */
+	/* In a bucket, directories exist only as parts of names. */
 	if (path_is_url(path) || stat(path, &st) == 0)
 		return 0;
 	r = path_split(path, &dir, &ret->name);
@@ -254,7 +257,7 @@ static int make_root(struct cmd_args *a, const char *path, struct new_root *ret)
 		r = io_dir_open(ret->io, dir, &above);
 	if (r >= 0)
 		r = io_dirop(above, IO_MKDIR, ret->name, NULL, 0777);
-	/* Another rank was faster. */
+	/* Another rank has created it. */
 	if (r == -EEXIST) {
 		err_clear();
 		return 0;
@@ -265,7 +268,7 @@ static int make_root(struct cmd_args *a, const char *path, struct new_root *ret)
 	return io_dirop(ret->above, IO_SYNC_DIR, ".", NULL, 0);
 }
 
-/* After a failure. It stays when it has a step. */
+/* Remove the root after a failure, unless it has a step. */
 static void remove_root(struct new_root *n)
 {
 	struct err_note why;
@@ -319,7 +322,7 @@ static int begin(struct job *j, struct cmd_args *a, struct rank_group *group)
 	return select_make(a, &j->only);
 }
 
-/* What compression=auto chose, when it was asked. */
+/* Print the choices of compression=auto, if it was used. */
 static int put_chosen(const struct job *j, bool json, struct buf *out)
 {
 	if (!j->chosen[COMPRESSION_NONE] && !j->chosen[COMPRESSION_ZSTD] &&
@@ -401,7 +404,7 @@ static int check_item(const struct cmd_args *a)
 	return EXIT_OK;
 }
 
-/* An option that would change nothing is a mistake. */
+/* Refuse options that would have no effect. */
 static int check_options(const struct cmd_args *a, enum export_format format)
 {
 	const char *layout = cmd_value(a, "layout"), *item = cmd_value(a, "item");

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_diff.c - `pytreefs diff`: two checkpoints, or parts of them, against each other.
+ * cmd_diff.c - `pytreefs diff`: compares two checkpoints, or parts of them.
  *
- * Trees are compared by keys, so it does not matter how either is stored. What is
- * on one side only and containers of two kinds are found first (diff_trees.c);
- * then the arrays, box by box of the first one's chunks.
+ * Trees are compared by keys, whatever their layouts are. Leaves on one side only and containers of
+ * different kinds are found first (diff_trees.c); then arrays are compared, box by box of the
+ * chunks of the first one.
  */
 #include <math.h>
 #include <stdio.h>
@@ -16,12 +16,12 @@
 #include "tools/scan/numbers.h"
 #include "tools/scan/chunk_scan.h"
 
-/* A pair of leaves under way. */
+/* A pair of leaves that is being compared. */
 struct pair {
 	struct value b;
 	enum { PAIR_SAME, PAIR_TYPE, PAIR_DTYPE, PAIR_SHAPE, PAIR_TEXT } what;
 	bool values;               /* values are compared */
-	struct numbers_diff *part; /* of each task */
+	struct numbers_diff *part; /* one for each task */
 };
 
 static void pair_free(struct pair *p)
@@ -55,7 +55,7 @@ static bool same_shape(const struct zarr_meta *a, const struct zarr_meta *b)
 	return a->rank == b->rank && !memcmp(a->shape, b->shape, a->rank * sizeof(a->shape[0]));
 }
 
-/* types: both trees tell numbers from arrays. */
+/* types: both trees distinguish numbers from arrays. */
 static void look_at_types(struct pair *p, const struct value *a, bool types)
 {
 	const struct value *b = &p->b;
@@ -80,7 +80,7 @@ static int diff_begin(void *arg, struct walk_leaf *leaf)
 	struct pair *p;
 	int r;
 
-	/* It is on one side only, which has been said. */
+	/* The leaf is on one side only, which has been reported. */
 	if (!b) {
 		leaf->n_tasks = 0;
 		return 0;
@@ -101,10 +101,13 @@ struct comparing {
 	struct diff *d;
 	struct pair *pair;
 	struct numbers_diff *part;
-	struct chunk_scan other; /* of B's array */
+	struct chunk_scan other; /* for the array of B */
 };
 
-/* Elements of a tile are not neighbours in the array: only the first one's place is said. */
+/*
+ * Only the place of the first element is reported, since elements of a tile are not adjacent in the
+ * array.
+ */
 static int compare_tile(void *arg, struct walk_leaf *leaf, const struct tile *tile, void *bytes,
 			struct walk_worker *worker)
 {
@@ -304,7 +307,7 @@ static int run_diff(struct cmd_args *a)
 		r = selection_end(&d.t);
 	if (r < 0)
 		return r;
-	/* What could not be read may differ or not. */
+	/* The values that could not be read may be different. */
 	return r != EXIT_OK ? EXIT_TROUBLE : d.differences ? EXIT_FOUND : EXIT_OK;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_dump.c - `pytreefs dump`: one record on disk as text, and back.
+ * cmd_dump.c - `pytreefs dump`: prints a record on disk as text, and converts it back.
  *
- * Works on files, whatever state the checkpoint around them is in.
+ * It works on single files, whatever the state of the checkpoint is.
  */
 #include <stdio.h>
 #include <string.h>
@@ -26,7 +26,7 @@ static void address_release(struct address *at)
 	free(at->file);
 }
 
-/* Through a mount, the file as it is stored. */
+/* Convert a path in a mount to that of the stored file. */
 static void go_to_stored(char **path)
 {
 	auto_free char *stored = source_stored_path(*path);
@@ -38,7 +38,7 @@ static void go_to_stored(char **path)
 	*path = take(stored);
 }
 
-/* "DIR/FILE", "DIR/FILE:OFF:LEN", or a directory that holds `fallback`. */
+/* Parse "DIR/FILE", "DIR/FILE:OFF:LEN", or a directory that contains `fallback`. */
 static int parse_address(const char *text, const char *fallback, struct address *ret)
 {
 	auto_free char *path = strdup(text);
@@ -73,7 +73,7 @@ static int parse_address(const char *text, const char *fallback, struct address 
 	return ret->dir && ret->file ? 0 : -ENOMEM;
 }
 
-/* The whole record, which is charged to the meter. */
+/* Read a whole record, which is charged to the meter. */
 static int read_record(const struct address *at, uint64_t limit, struct buf *ret)
 {
 	struct io_engine *io;
@@ -129,7 +129,7 @@ static int text_of_tree(struct buf *out, struct span bytes)
 
 static const struct {
 	const char *name, *file;
-	uint64_t limit; /* of whoever reads it in a checkpoint */
+	uint64_t limit; /* the limit for reading it in a checkpoint */
 	int (*text)(struct buf *out, struct span bytes);
 } kinds[] = {
 	{ "manifest", "manifest.ocdbt", LIMIT_MANIFEST_BYTES, ocdbt_record_text },
@@ -173,7 +173,7 @@ static int run_dump(struct cmd_args *a)
 
 	if (r < 0)
 		return r;
-	/* It stays empty: records have its bytes, as in a mount. */
+	/* The cache remains empty, and records get its bytes, as in a mount. */
 	cache_give_way(cache);
 	if (cmd_flag(a, "undump"))
 		return undump();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_explain.c - `pytreefs explain`: the plan of a read without doing it, the TensorStore spec of
- * a leaf, or the box that each device held of it.
+ * cmd_explain.c - `pytreefs explain`: prints the plan of a read without reading, the TensorStore
+ * spec of a leaf, or the box that each device had.
  */
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #include "handlers/namespace/node_tree.h"
 #include "tools/cli/cmd.h"
 
-/* The spec that TensorStore opens the leaf's array with. */
+/* Print the spec with which TensorStore opens the leaf's array. */
 static int print_spec(struct source *s, struct node_leaf *l)
 {
 	auto_value v = { 0 };
@@ -56,7 +56,7 @@ static int print_spec(struct source *s, struct node_leaf *l)
 	return EXIT_OK;
 }
 
-/* "[0:16,24:48]" of one device; nothing for a scalar. */
+/* Append "[0:16,24:48]", the box of one device; nothing for a scalar. */
 static void put_box(struct buf *out, const struct sharding_box *b, unsigned rank)
 {
 	for (unsigned i = 0; i < rank; i++)
@@ -64,7 +64,7 @@ static void put_box(struct buf *out, const struct sharding_box *b, unsigned rank
 			 (unsigned long long)b->stop[i], i + 1 == rank ? "]" : "");
 }
 
-/* The file that holds what one device held: a view of the leaf. */
+/* Append the name of the file with the data of one device: a view of the leaf. */
 static void put_device(struct buf *out, const struct sharding_box *b, unsigned rank,
 		       struct span stem, bool json)
 {
@@ -88,8 +88,10 @@ static void put_device(struct buf *out, const struct sharding_box *b, unsigned r
 	buf_add_byte(out, '}');
 }
 
-/* The name of a leaf's file without its ending, and of a view without what makes it one: escaped
- * keys have neither. */
+/*
+ * The name of a leaf's file without its extension, and for a view without box, cast and shape. Keys
+ * are escaped, so they contain none of these.
+ */
 static struct span leaf_stem(const char *path)
 {
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path,
@@ -130,8 +132,7 @@ static int print_sharding(struct source *s, struct node_leaf *l, bool json)
 	return EXIT_OK;
 }
 
-/* A file that is not an array's bytes is a text, made as a whole when it is opened, of an array
- * perhaps. */
+/* Whether the file is a text, which is made as a whole at open, possibly from an array. */
 static bool is_text(const struct node_leaf *l)
 {
 	return l->ext == NAME_EXT_JSON || l->ext == NAME_EXT_TXT || l->ext == NAME_EXT_NULL ||
@@ -153,7 +154,7 @@ static int put_file(struct buf *out, const struct node_leaf *l, const struct for
 			size, head, size - head);
 }
 
-/* The part of the array that is read. */
+/* Append the part of the array that is read. */
 static int put_array(struct buf *out, const struct node_leaf *l, const struct format *f,
 		     uint64_t off, uint64_t n, bool json)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_export.c - `pytreefs export`: what all formats have in common.
+ * cmd_export.c - `pytreefs export`: the part that is common to all formats.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@
 #include "tools/select/walk.h"
 #include "tools/convert/zip_data.h"
 
-#define AHEAD_BYTES (16 * MiB) /* decoded before it is asked for */
+#define AHEAD_BYTES (16 * MiB) /* amount that is decoded before it is requested */
 
 static const struct {
 	enum export_format format;
@@ -43,8 +43,10 @@ enum export_format export_format_of(const char *path)
 	return EXPORT_UNKNOWN;
 }
 
-/* ".foo" of "a/x.foo"; NULL: the name has no ending, or says that it is a directory. What has no
- * letter is a number. */
+/*
+ * Returns ".foo" of "a/x.foo"; NULL: the name has no extension, or a slash at its end. An extension
+ * without a letter is part of a number.
+ */
 static const char *ending_of(const char *path)
 {
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path,
@@ -85,7 +87,7 @@ static int add_leaf(struct export *x, const struct leaf_info *info)
 	return 0;
 }
 
-/* The header of a safetensors file has all texts; other formats take one after the other. */
+/* The header of a safetensors file has all texts; other formats write one after another. */
 static int list_leaves(struct export *x, enum export_format format)
 {
 	unsigned flags = format == EXPORT_SAFETENSORS ? LEAF_TABLE_TEXTS : 0;
@@ -152,8 +154,10 @@ static int write_format(struct export *x, const struct format *f, struct io_file
 		segments_release(&g);
 		if (r >= 0)
 			r = io_write_exact(file, worker->buf, n, at + off);
-		/* The disk begins now, while the next piece is decoded; a hint, whatever comes of
-		 * it. */
+		/*
+		 * A hint to start writing while the next piece is decoded. Its result does not
+		 * matter.
+		 */
 		if (r >= 0)
 			io_file_write_behind(file, at + off, n);
 		if (r >= 0 && crc)
@@ -220,8 +224,10 @@ static void export_release(struct export *x)
 	arena_release(&x->arena);
 }
 
-/* Arrays of a zarr group are cut and encoded as a checkpoint's are; the other formats leave no
- * choice. */
+/*
+ * Arrays of a zarr group are chunked and encoded like those of a checkpoint; other formats leave no
+ * choice.
+ */
 static int check_save_options(const struct cmd_args *a, enum export_format format)
 {
 	static const char *const of_zarr[] = { "zarr", "compression", "chunk_byte_size",
@@ -231,7 +237,7 @@ static int check_save_options(const struct cmd_args *a, enum export_format forma
 		const struct option *o = &option_table[i];
 		bool is_zarrs = false;
 
-		/* The environment's are for all commands. */
+		/* Options of the environment are for all commands. */
 		if (a->options.from[i] != OPTION_FROM_MOUNT ||
 		    !(o->scoped || o->kind == OPTION_RULE))
 			continue;
@@ -259,7 +265,7 @@ int export_check_options(const struct cmd_args *a, enum export_format format)
 	return check_save_options(a, format);
 }
 
-/* They have been checked. */
+/* The options have been checked. */
 static void take_options(struct export *x)
 {
 	const char *cast = cmd_value(x->a, "cast"), *shard = cmd_value(x->a, "max-shard-size");
@@ -294,7 +300,7 @@ static int report(struct export *x, const char *out, double seconds)
 	return EXIT_OK;
 }
 
-/* ---- one output of all ranks ---- */
+/* ---- one output from all ranks ---- */
 
 int export_workers(struct export *x, int r, size_t n, const uint64_t *bytes, worker_fn *fn,
 		   void *arg)
@@ -313,7 +319,7 @@ int export_workers(struct export *x, int r, size_t n, const uint64_t *bytes, wor
 	return group_reduce(x->group, group_parallel_for(x->group, x->threads, n, owner, fn, arg));
 }
 
-/* What all ranks must see alike: the leaves. */
+/* A checksum of the leaves, which must be equal on all ranks. */
 static uint32_t sum_of_leaves(const struct export *x)
 {
 	uint32_t sum = 0;
@@ -325,7 +331,7 @@ static uint32_t sum_of_leaves(const struct export *x)
 	return sum;
 }
 
-/* Rank 0 begins it, and says under which name. */
+/* Rank 0 begins the output, and sends its temporary name to the others. */
 static int begin_output(struct export *x, const char *out, bool is_dir)
 {
 	uint32_t sum = sum_of_leaves(x);
@@ -352,7 +358,7 @@ static int begin_output(struct export *x, const char *out, bool is_dir)
 
 static int open_source(struct export *x, const char *path)
 {
-	/* A mount shows arrays as files, which do not make it anything else than a checkpoint. */
+	/* In a mount, open the stored checkpoint, in which arrays are not files. */
 	int r = source_open_stored(x->a, path, &x->src);
 
 	if (r == 0)
@@ -376,7 +382,7 @@ static int run_format(struct export *x, enum export_format format)
 	return -EINVAL;
 }
 
-/* All of it durable and under its name, or an error of all ranks. */
+/* Make all of the output durable and rename it; the result is the same on all ranks. */
 static int end_output(struct export *x)
 {
 	int r = interrupt_check();
@@ -406,7 +412,7 @@ static int export_as(struct cmd_args *a, struct rank_group *group, const char *p
 					format == EXPORT_ZARR || x.max_shard;
 	if (r >= 0)
 		r = open_source(&x, path);
-	/* A name that is taken is said before the leaves are looked at, whoever looks at them. */
+	/* Without other ranks, report an existing name before the leaves are opened. */
 	if (r >= 0 && !group)
 		r = begin_output(&x, out, is_dir);
 	if (r >= 0)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_gc.c - `pytreefs gc`: remove what dead writers left.
+ * cmd_gc.c - `pytreefs gc`: removes what interrupted writers have left.
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -82,7 +82,7 @@ static bool parse_age(const char *text, int64_t *ret_ns)
 	return false;
 }
 
-/* What is in a bucket, told as what is in a directory. */
+/* Report an upload to a bucket, like an abandoned directory. */
 static void say_upload(void *arg, const struct found_upload *u)
 {
 	struct gc_found f = { .path = *u->path ? u->path : ".",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_info.c - `pytreefs info`: one path in full, or what the program has built in.
+ * cmd_info.c - `pytreefs info`: describes one path, or the built-in parts of the program.
  */
 #include <stdio.h>
 #include <string.h>
@@ -50,9 +50,9 @@ static void add_number(struct buf *out, bool json, const char *name, uint64_t va
 	add(out, json, name, buf_span(&text));
 }
 
-/* ---- what is built in ---- */
+/* ---- built-in parts ---- */
 
-/* The members of one object, or a line of text. */
+/* Print the members of one object, or a line of text. */
 static void print_object(struct buf *out, bool json, bool *first)
 {
 	if (json)
@@ -114,7 +114,7 @@ static void list_values(const struct plugin *p, bool json, bool *first)
 	}
 }
 
-/* In the order in which they are asked. */
+/* The order is that in which they are asked. */
 static int list_handlers(struct cmd_args *a)
 {
 	bool json = cmd_flag(a, "json"), first = true;
@@ -135,13 +135,15 @@ static int list_handlers(struct cmd_args *a)
 
 /* ---- one path ---- */
 
-/* What could not be found out; the rest is reported all the same. */
+/* Properties that could not be determined; the others are reported nevertheless. */
 struct unknown {
 	struct buf text; /* members of a JSON object */
 	unsigned n;
 };
 
-/* Returns r when nothing more can be told after it, else 0. */
+/*
+ * Record that a property is unknown. Returns r when nothing else can be determined either, else 0.
+ */
 static int add_unknown(struct unknown *u, const char *name, int r)
 {
 	if (r == -ENOMEM || r == -EINTR)
@@ -154,7 +156,7 @@ static int add_unknown(struct unknown *u, const char *name, int r)
 	return 0;
 }
 
-/* Every user.pytree.* that the node has; their values are JSON. */
+/* Add every user.pytree.* attribute of the node; their values are JSON. */
 static int add_attrs(struct buf *out, bool json, struct node *n, struct unknown *u)
 {
 	auto_buf names = { 0 };
@@ -175,7 +177,7 @@ static int add_attrs(struct buf *out, bool json, struct node *n, struct unknown 
 	return r;
 }
 
-/* How an item is stored: what Orbax's is_ocdbt_checkpoint() asks, and more. */
+/* Add the storage of an item, including the results of Orbax's is_ocdbt_checkpoint(). */
 static void add_item(struct buf *out, bool json, const struct item *item)
 {
 	add_text(out, json, "store",
@@ -195,7 +197,10 @@ static void add_item(struct buf *out, bool json, const struct item *item)
 	}
 }
 
-/* How much of what lies below the path a checksum covers. What cannot be opened says so elsewhere. */
+/*
+ * Add the amount of data below the path that checksums cover. Errors of leaves are reported
+ * elsewhere.
+ */
 static int add_sums(struct buf *out, bool json, struct node *n)
 {
 	auto_subtree st = { 0 };
@@ -229,7 +234,7 @@ static int add_sums(struct buf *out, bool json, struct node *n)
 	return r;
 }
 
-/* Which steps a root has. Opens none of them. */
+/* Add the steps of a root, without opening them. */
 static int add_steps(struct buf *out, bool json, const struct ns *ns)
 {
 	bool need_marker = ns->ckpt->opts.atomicity == ATOMICITY_COMMIT_FILE;
@@ -245,7 +250,7 @@ static int add_steps(struct buf *out, bool json, const struct ns *ns)
 		add_text(out, json, "first", steps.entry[0].name);
 		add_text(out, json, "latest", steps.entry[steps.n - 1].name);
 	}
-	/* Of any program: being written, or left behind by one that was ended. */
+	/* From any program: in progress, or interrupted. */
 	add_number(out, json, "unfinished", all.n - MIN(all.n, steps.n));
 	return 0;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_ls.c - `pytreefs ls` and `tree`: names, with dtype, shape and size, without a mount.
+ * cmd_ls.c - `pytreefs ls` and `tree`: list names with dtype, shape and size, without a mount.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@ struct row {
 	struct stat st;
 	uint64_t stored;         /* bytes on the disk */
 	bool described;          /* st is set */
-	struct err_note why;     /* it cannot be described */
+	struct err_note why;     /* the reason when it cannot be described */
 	struct buf dtype, shape; /* JSON, empty when there is none */
 };
 
@@ -29,7 +29,7 @@ static void row_release(struct row *r)
 	buf_release(&r->shape);
 }
 
-/* What is known of one node: 0, or 1 when it cannot be described. */
+/* Describe one node: 0, or 1 when that is not possible. */
 static int describe(struct node *n, struct row *ret)
 {
 	auto_buf stored = { 0 };
@@ -40,7 +40,7 @@ static int describe(struct node *n, struct row *ret)
 		err_save(r, &ret->why);
 	else
 		ret->stored = (uint64_t)ret->st.st_blocks * 512;
-	/* Blocks are rounded. */
+	/* st_blocks is rounded. */
 	if (r >= 0 && S_ISREG(ret->st.st_mode) && node_xattr_get(n, "stored_bytes", &stored) >= 0 &&
 	    buf_str(&stored))
 		ret->stored = strtoull(buf_str(&stored), NULL, 10);
@@ -52,7 +52,7 @@ static int describe(struct node *n, struct row *ret)
 	return r == -ENOMEM ? r : r < 0 ? 1 : 0;
 }
 
-/* An entry that cannot be described is listed all the same. */
+/* An entry that cannot be described is listed nevertheless. */
 static int row_of(struct node *dir, const char *name, struct row *ret)
 {
 	auto_node *n = NULL;
@@ -88,7 +88,7 @@ static void print_json_row(FILE *to, const struct row *row)
 	fwrite(out.p, 1, out.n, to);
 }
 
-/* "bfloat16[128,64]", without the JSON quotes. */
+/* Print "bfloat16[128,64]", without the quotes of JSON. */
 static void print_type(const struct row *row, char *out, size_t n)
 {
 	if (row->dtype.n > 2)
@@ -98,7 +98,7 @@ static void print_type(const struct row *row, char *out, size_t n)
 		snprintf(out, n, "%s", row->described && S_ISDIR(row->st.st_mode) ? "" : "-");
 }
 
-/* After a name. */
+/* Print the reason after the name. */
 static void print_why(const struct row *row)
 {
 	printf("  (");
@@ -165,7 +165,7 @@ static int list_dir(struct cmd_args *a, struct node *dir, const struct selected 
 	return bad ? EXIT_FOUND : EXIT_OK;
 }
 
-/* A path that is a file: its one row. */
+/* Print the single row of a path that is a file. */
 static int show_file(const char *path, struct node *n, bool json)
 {
 	struct row row = { .name = path };
@@ -222,7 +222,7 @@ const struct cmd cmd_ls = {
 
 /* ---- tree ---- */
 
-/* Of what is below a directory. */
+/* Sums over everything below a directory. */
 struct totals {
 	uint64_t dirs, files, elements, bytes, stored;
 };
@@ -231,8 +231,8 @@ struct listing_walk {
 	struct cmd_args *a;
 	FILE *out;
 	const struct selected *only;
-	struct totals sum;               /* of all that was passed so far */
-	char path[LIMIT_PATH_BYTES + 1]; /* of a directory, from the source on */
+	struct totals sum;               /* of all directories visited so far */
+	char path[LIMIT_PATH_BYTES + 1]; /* path of a directory, from the source on */
 	bool json, bad;
 	long depth_limit;
 	char prefix[4 * (LIMIT_TREE_DEPTH + 8) + 1];
@@ -240,7 +240,7 @@ struct listing_walk {
 
 static int walk_dir(struct listing_walk *w, struct node *dir, long depth, size_t prefix);
 
-/* Elements of a shape, "[128,32]"; 0 for what has none. */
+/* The number of elements of a shape, "[128,32]"; 0 without a shape. */
 static uint64_t count_elements(const struct row *row)
 {
 	const char *at = (const char *)row->shape.p, *end = at + row->shape.n;
@@ -288,7 +288,10 @@ static void print_totals(FILE *out, const struct totals *t)
 		t->files == 1 ? "file" : "files", (unsigned long long)t->elements, size, stored);
 }
 
-/* What is below comes first into memory: a directory's line has its totals. */
+/*
+ * Visit the entries below a directory first, and keep their lines in memory, since the line of the
+ * directory has their totals.
+ */
 static int walk_below(struct listing_walk *w, struct node *dir, const char *name, bool last,
 		      long depth, size_t prefix)
 {
@@ -377,7 +380,7 @@ static int walk_entry(struct listing_walk *w, struct node *dir, const char *name
 	return r < 0 ? r : 0;
 }
 
-/* One more member of a directory's object. */
+/* Print an error as one more member of a directory's object. */
 static void print_json_error(FILE *out, const char *why)
 {
 	auto_buf text = { 0 };
@@ -386,7 +389,7 @@ static void print_json_error(FILE *out, const char *why)
 	fprintf(out, ", \"error\": %.*s", SPAN_ARG(buf_span(&text)));
 }
 
-/* Entries that --only leaves go out of a listing. */
+/* Remove entries that --only does not select. */
 static void narrow(const struct listing_walk *w, struct listing *l)
 {
 	size_t n = MIN(l->n, (size_t)2);

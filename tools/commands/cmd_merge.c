@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_merge.c - `pytreefs merge`: the databases that the processes of a job left behind become one,
- * in place, as Orbax does at the end of a save.
+ * cmd_merge.c - `pytreefs merge`: merges the databases of a job's processes into one, in place, as
+ * Orbax does at the end of a save.
  *
- * No array is copied: the new database refers to the values in the parts. What
- * `_METADATA` asks for is looked at first, through the union of the parts.
+ * No array is copied: the new database refers to values in the parts. Before the merge, the leaves
+ * in `_METADATA` are looked up in the union of the parts.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@
 
 #define NEW_MANIFEST "manifest.ocdbt.pytreefs-new"
 
-/* ---- what should be there ---- */
+/* ---- completeness ---- */
 
 static int check_leaf(struct item *item, const struct tree_node *t)
 {
@@ -38,7 +38,7 @@ static int check_leaf(struct item *item, const struct tree_node *t)
 	return r;
 }
 
-/* How many leaves lack something; each is said. */
+/* Count the leaves that are incomplete, and report each. */
 static int check_leaves(struct item *item, size_t *ret_missing)
 {
 	size_t missing = 0;
@@ -160,9 +160,9 @@ static int run_merge(struct cmd_args *a)
 
 	bound_memory(a);
 	interrupt_catch();
-	/* An item that was never merged is not reported. */
+	/* No warning is wanted that the item was never merged. */
 	log_stderr_level(LOG_LEVEL_ERROR);
-	/* Also one whose name says that it was never committed. */
+	/* Accept any item, even with a name of one that was never committed. */
 	a->options.shape = SHAPE_ITEM;
 	r = source_in_no_mount(a, a->arg[0]);
 	if (r >= 0)
@@ -176,7 +176,7 @@ static int run_merge(struct cmd_args *a)
 		return r;
 	err_clear();
 	is_merged = r >= 0;
-	/* A step, for instance: said before somebody opens it as an item. */
+	/* For example a step: refuse it before it is opened as an item. */
 	if (!is_merged && parts.n == 0)
 		return fail(-EINVAL,
 			    "'%s' has no per-process databases; an item of a step is wanted",

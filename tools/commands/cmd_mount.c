@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_mount.c - `pytreefs mount` and `umount`; also what mount(8) calls as mount.pytreefs.
+ * cmd_mount.c - `pytreefs mount` and `umount`, also called by mount(8) as mount.pytreefs.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -19,11 +19,11 @@
 #include "fs/fs_main.h"
 #include "tools/cli/cmd.h"
 
-#define BUSY_MS 2000 /* before a mount is said to be in use */
+#define BUSY_MS 2000 /* time after which a mount is reported to be in use */
 #define BUSY_STEP_MS 20
-#define END_MS 30000 /* for the daemon to end, after the mount has */
+#define END_MS 30000 /* time for the daemon to end after the mount has */
 
-/* Options of mount(8) and libfuse that are accepted on, and those that say nothing to us. */
+/* Options of mount(8) and libfuse that are passed on, and those that are ignored. */
 static const char *const accepted[] = {
 	"allow_other", "allow_root",   "default_permissions",
 	"ro",          "rw",           "suid",
@@ -60,7 +60,7 @@ int mount_option(struct options *o, const char *text, struct buf *fuse_options)
 	r = fuse_options->n ? buf_add_byte(fuse_options, ',') : 0;
 	if (r >= 0)
 		r = buf_add_str(fuse_options, text);
-	/* Others than the owner are let in by what the files' modes say, never past them. */
+	/* Other users get access as the modes of files allow, and no more. */
 	if (r >= 0 && !strcmp(text, "allow_other"))
 		r = buf_add_str(fuse_options, ",default_permissions");
 	return r;
@@ -71,7 +71,7 @@ int mount_helper(const char *name, int *ret_status)
 	return fs_run_helper(name, ret_status);
 }
 
-/* "%r" in the mount point is the rank. */
+/* Replace "%r" in the mount point by the rank. */
 static int name_mountpoint(const char *text, int rank, struct buf *ret)
 {
 	int r = 0;
@@ -87,7 +87,7 @@ static int name_mountpoint(const char *text, int rank, struct buf *ret)
 	return r < 0 || buf_str(ret) ? r : -ENOMEM;
 }
 
-/* fusermount3 knows how to unmount without being root. */
+/* fusermount3 can unmount for users other than root. */
 static int unmount_as_user(const char *mountpoint, bool lazy)
 {
 	pid_t child = fork();
@@ -106,8 +106,10 @@ static int unmount_as_user(const char *mountpoint, bool lazy)
 	return status == 0 ? EXIT_OK : EXIT_FOUND;
 }
 
-/* The path without links, also where the daemon is dead, and nothing can be asked of the mount
- * itself. */
+/*
+ * Returns the path without links, also if the daemon has died, when the mount itself cannot be
+ * accessed.
+ */
 static char *resolve(const char *path)
 {
 	const char *slash = strrchr(path, '/');
@@ -122,7 +124,7 @@ static char *resolve(const char *path)
 	return dir ? str_fmt("%s/%s", strcmp(dir, "/") ? dir : "", slash ? slash + 1 : path) : NULL;
 }
 
-/* A daemon that was killed leaves a mount on which every access fails. It is taken away, and said. */
+/* Remove the mount of a daemon that was killed, on which every access fails, and log it. */
 static int take_dead_mount_away(const char *dir)
 {
 	fprintf(stderr, "pytreefs: '%s' was the mount of a process that is gone: it is unmounted\n",
@@ -141,7 +143,7 @@ static int check_empty(const char *dir)
 	DIR *d = opendir(dir);
 	struct dirent *e;
 
-	/* What is wrong with it the mount itself says. */
+	/* The mount itself will report what is wrong. */
 	if (!d)
 		return 0;
 	while ((e = readdir(d)) && (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")))
@@ -155,8 +157,8 @@ static int check_empty(const char *dir)
 }
 
 /*
- * A mount hides what is below it: another mount of this kind, or files. An empty directory of a
- * disk may be one: what a container is given of its host is mounted there.
+ * Check the directory, since a mount hides its contents: another mount of this kind, or files. An
+ * empty directory on a disk of its own is allowed: it may be a volume of a container.
  */
 static int check_mountpoint(const struct options *o, const char *path)
 {
@@ -185,7 +187,7 @@ static int check_mountpoint(const struct options *o, const char *path)
 	}
 }
 
-/* One rank of a job: begun with the others, and ended with them. */
+/* Run one rank of a job, which starts and ends together with the others. */
 static int run_rank(struct cmd_args *a, struct fs_mount *m)
 {
 	auto_buf mountpoint = { 0 };
@@ -201,7 +203,7 @@ static int run_rank(struct cmd_args *a, struct fs_mount *m)
 		m->mountpoint = buf_str(&mountpoint);
 		m->peers = peers;
 		m->foreground = true;
-		/* The others have to hear of it, or they wait for this rank. */
+		/* The other ranks wait for this one, so they must be told of the error. */
 		m->refused = check_mountpoint(&a->options, m->mountpoint);
 		r = fs_main(m);
 	}
@@ -211,7 +213,7 @@ static int run_rank(struct cmd_args *a, struct fs_mount *m)
 	return r < 0 ? EXIT_FOUND : r;
 }
 
-/* The background process leaves this directory. */
+/* The background process changes its directory, so paths become absolute. */
 static int make_absolute(char **path)
 {
 	auto_free char *here = NULL;
@@ -281,7 +283,7 @@ const struct cmd cmd_mount = {
 	.run = run_mount,
 };
 
-/* Nobody loses another file system to a slip of the hand. */
+/* Refuse to unmount another file system by mistake. */
 static int check_ours(const char *path)
 {
 	auto_free char *dir = resolve(path), *source = NULL;
@@ -292,7 +294,7 @@ static int check_ours(const char *path)
 		       fail(-EINVAL, "'%s' is a mount of %s, and not of pytreefs", path, type);
 }
 
-/* What is written to a draft is not a step until it is renamed. */
+/* Warn about drafts, which are not steps until they are renamed. */
 static void report_drafts(const char *path)
 {
 	DIR *d = opendir(path);
@@ -313,7 +315,7 @@ static void report_drafts(const char *path)
 		closedir(d);
 }
 
-/* A mount is in use until the end of what was just closed has been told to the daemon: a moment. */
+/* Retry while the mount is in use: the close of files reaches the daemon a moment later. */
 static int unmount_soon(const char *path, int flags)
 {
 	for (int left = BUSY_MS / BUSY_STEP_MS;; left--) {
@@ -326,8 +328,9 @@ static int unmount_soon(const char *path, int flags)
 }
 
 /*
- * The process that serves a mount, so that its end can be waited for: it has SOURCE open for a
- * moment longer than the mount exists. -1: not known, or a rank of a job, which waits for others.
+ * Returns a descriptor for the process that serves a mount, to wait for its end: it keeps SOURCE
+ * open a moment longer than the mount exists. -1: unknown, or a rank of a job, which waits for
+ * others.
  */
 static int open_daemon(const char *path)
 {
@@ -341,7 +344,7 @@ static int open_daemon(const char *path)
 	if (fd < 0 || read(fd, text, sizeof(text) - 1) <= 0 ||
 	    sscanf(text, "{ \"pid\": %d", &pid) != 1 || strstr(text, "\"in_job\""))
 		return -1;
-	/* In another PID namespace the number is somebody else's. */
+	/* In another PID namespace, the number would be that of another process. */
 	name = str_fmt("/proc/%d/comm", pid);
 	of_name = name ? open(name, O_RDONLY | O_CLOEXEC) : -1;
 	if (of_name < 0 || read(of_name, comm, sizeof(comm) - 1) <= 0 ||

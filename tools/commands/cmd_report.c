@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_report.c - `pytreefs report`: the page of D.html, with what the numbers of each array look
- * like.
+ * cmd_report.c - `pytreefs report`: the page of D.html, with statistics of the numbers in each
+ * array.
  *
- * All arrays are gone through twice: first for their extremes, then for the
- * histograms between them. The page itself is leaf_table_html.c's.
+ * All arrays are read twice: first for their extremes, then for the histograms between them.
+ * leaf_table_html.c makes the page.
  */
 #include <math.h>
 #include <pthread.h>
@@ -19,20 +19,20 @@
 #include "tools/select/selection.h"
 #include "tools/select/walk_numbers.h"
 
-/* What was found in one leaf. */
+/* Statistics of one leaf. */
 struct found {
 	const struct tree_node *node;
 	enum dtype dtype;
 	struct numbers sum;
-	uint64_t *bins; /* NUMBERS_BINS; NULL: no array, or one without a finite number */
+	uint64_t *bins; /* NUMBERS_BINS counts; NULL: not an array, or without finite numbers */
 };
 
 struct report {
 	struct selection t;
-	struct found *found; /* of the leaves of the walk, in its order */
+	struct found *found; /* one for each leaf of the walk, in its order */
 	size_t n, cursor;
 	pthread_mutex_t lock;        /* protects the bins */
-	struct leaf_table_sums sums; /* what checksums cover, of one tree */
+	struct leaf_table_sums sums; /* coverage by checksums, for a single tree */
 };
 
 static void report_release(struct report *p)
@@ -105,7 +105,7 @@ static int bins_task(void *arg, struct walk_leaf *leaf, uint64_t task, struct wa
 	return r;
 }
 
-/* A leaf that failed only now has a histogram of a part: none is better. */
+/* If a leaf fails now, its histogram would be incomplete, so drop it. */
 static int bins_end(void *arg, struct walk_leaf *leaf)
 {
 	struct report *p = arg;
@@ -120,7 +120,7 @@ static int bins_end(void *arg, struct walk_leaf *leaf)
 
 /* ---- the document ---- */
 
-/* Leaves are asked for in the order of the walk. */
+/* Leaves are looked up in the order of the walk. */
 static const struct found *found_of(struct report *p, const struct tree_node *node)
 {
 	for (size_t i = p->cursor; i < p->n; i++) {
@@ -250,7 +250,7 @@ static int add_leaf_table(const struct subtree *st, const struct report *p, stru
 	auto_leaf_table leaf_table = { 0 };
 	int r = leaf_table_make(st, LEAF_TABLE_STORED, &leaf_table);
 
-	/* The leaves of the walk are some of those of the survey, in the same order. */
+	/* The leaves of the walk are a subset of the leaf table, in the same order. */
 	for (size_t i = 0, at = 0; i < leaf_table.n && r >= 0; i++) {
 		const struct leaf_info *f = &leaf_table.leaf[i];
 		uint64_t n = 1;
@@ -377,7 +377,10 @@ static int report_tree(struct report *p, struct source *s, struct buf *ret)
 			       &leaf_table, title_of(p->t.a->arg[0]), put_found, p, ret);
 }
 
-/* When the page is in a file. Of a page of steps nothing was asked. */
+/*
+ * Print coverage by checksums when the page goes to a file. It is not determined for a page of
+ * steps.
+ */
 static void say_sums(const struct leaf_table_sums *n)
 {
 	if (n->leaves + n->bare_leaves + n->unopened_leaves == 0)

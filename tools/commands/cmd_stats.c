@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_stats.c - `pytreefs stats`: extremes, mean, spread, NaN and infinities of each leaf.
+ * cmd_stats.c - `pytreefs stats`: extremes, mean, standard deviation, NaN and infinities of each
+ * leaf.
  */
 #include <math.h>
 #include <stdio.h>
@@ -14,9 +15,9 @@
 struct stats {
 	struct selection t;
 	bool json, any;            /* any: a row was printed */
-	bool fail_nan, fail_inf;   /* of --fail-on */
-	uint64_t nan, inf, leaves; /* of leaves that have what is not to be */
-	char *first;               /* one of them */
+	bool fail_nan, fail_inf;   /* from --fail-on */
+	uint64_t nan, inf, leaves; /* leaves: number of leaves with values that --fail-on refuses */
+	char *first;               /* the path of one of them */
 };
 
 static int put_json(const struct walk_leaf *leaf, const struct numbers *s, struct buf *out)
@@ -33,7 +34,7 @@ static int put_json(const struct walk_leaf *leaf, const struct numbers *s, struc
 	return buf_add_byte(out, '}');
 }
 
-/* All but the path, which is last. */
+/* Append everything except the path, which comes last. */
 static int put_row(const struct walk_leaf *leaf, const struct numbers *s, struct buf *out)
 {
 	const struct zarr_meta *m = &leaf->value.array->meta;
@@ -54,7 +55,9 @@ static int put_row(const struct walk_leaf *leaf, const struct numbers *s, struct
 			(unsigned long long)s->inf, buf_str(&type));
 }
 
-/* What is to be said of a leaf: one of these bytes, and a row or the reason why there is none. */
+/*
+ * The report of a leaf: one of these bytes, followed by a row, or by the reason why there is none.
+ */
 enum { SAY_NOTHING, SAY_ROW, SAY_FAILURE };
 
 /* Frees the leaf's state. */
@@ -128,7 +131,7 @@ static int stats_unpack(void *arg, struct walk_leaf *leaf, struct span packed)
 	return 0;
 }
 
-/* ---- a leaf that all ranks share ---- */
+/* ---- a leaf that several ranks share ---- */
 
 static int stats_part(void *arg, struct walk_leaf *leaf, struct buf *out)
 {
@@ -145,7 +148,7 @@ static int stats_part(void *arg, struct walk_leaf *leaf, struct buf *out)
 	return r;
 }
 
-/* Where alone they would be: so the sums are the same to the bit. */
+/* Merge in the same order as in a single process, so that sums are equal to the bit. */
 static int stats_join(void *arg, struct walk_leaf *leaf, int rank, struct span packed)
 {
 	const struct stats *st = arg;
@@ -187,7 +190,7 @@ static int stats_of(struct selection *t, const struct subtree *st, const char *p
 	return selection_walk(t, st, prefix, &ops, arg);
 }
 
-/* What to end with 1 for: "nan,inf". */
+/* Parse the values that lead to exit status 1: "nan,inf". */
 static int parse_faults(const struct cmd_args *a, struct stats *st)
 {
 	const char *at = cmd_value(a, "fail-on");
@@ -210,7 +213,7 @@ static int parse_faults(const struct cmd_args *a, struct stats *st)
 	return EXIT_OK;
 }
 
-/* The exit status, when nothing else was wrong. */
+/* Returns the exit status, unless another error has occurred. */
 static int report_faults(const struct stats *st, int r)
 {
 	if (!st->leaves)

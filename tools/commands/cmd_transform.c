@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_transform.c - `pytreefs transform`: what a file of rules makes of a tree, before anyone
- * mounts it.
+ * cmd_transform.c - `pytreefs transform`: prints the tree that a file of rules makes, before it is
+ * mounted.
  */
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,9 @@
 #include "handlers/namespace/node_tree.h"
 #include "tools/cli/cmd.h"
 
-/* What is printed: one item, or those of a step, whose names then stand before their leaves. */
+/*
+ * The state of printing: one item, or all items of a step, whose names then precede their leaves.
+ */
 struct check {
 	const struct transform *t;
 	bool json, named, any;
@@ -52,7 +54,7 @@ static int print_leaf(struct check *c, const struct transform *t, const char *it
 	return r;
 }
 
-/* A value that cannot be computed is better known now. */
+/* Compute the value, so that an error is found now. */
 static int check_leaf(struct item *item, const struct tree_node *leaf)
 {
 	auto_value v = { 0 };
@@ -60,7 +62,7 @@ static int check_leaf(struct item *item, const struct tree_node *leaf)
 	return leaf->source ? leaf_open(item, leaf, &v) : 0;
 }
 
-/* Orbax takes a rule that matches nothing for one that is not needed here, so it is not an error. */
+/* Report rules that match nothing. This is not an error, since Orbax ignores such rules. */
 static int report_idle(const struct check *c, const char *item, const struct tree *tree)
 {
 	auto_buf lines = { 0 };
@@ -94,7 +96,7 @@ static int print_item(struct check *c, const char *name, struct item *item)
 	return r >= 0 && t ? report_idle(c, name, tree) : r;
 }
 
-/* The one item that the path names, or the trees of the step that it names. */
+/* Print the item at the path, or the trees of the step at the path. */
 static int print_items(struct check *c, struct source *s)
 {
 	auto_listing l = { 0 };
@@ -105,7 +107,9 @@ static int print_items(struct check *c, struct source *s)
 	if (s->node->ops == &node_dir_ops)
 		return print_item(c, "", container_of(s->node, struct node_dir, node)->item);
 	r = node_list(s->node, &l);
-	/* First all are opened: whether there are several, and what is wrong with one of them. */
+	/*
+	 * The first pass opens all trees, which shows whether there are several, and finds errors.
+	 */
 	for (int pass = 0; pass < 2; pass++) {
 		c->named = trees > 1;
 		for (size_t i = 0; r >= 0 && i < l.n; i++) {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_verify.c - `pytreefs verify`: is it all there, does it agree, does it decode?
+ * cmd_verify.c - `pytreefs verify`: checks that a checkpoint is complete and consistent, and
+ * decodes.
  *
- * Works below the file tree of the mount, since what is broken is not shown
- * there. Findings are printed as they come.
+ * It works below the file tree of the mount, which does not show damaged parts. Findings are
+ * printed at once.
  */
 #include <stdio.h>
 #include <string.h>
@@ -53,7 +54,7 @@ void verify_say(struct verify *v, const struct finding *f)
 {
 	progress_clear(&v->t.progress);
 	if (!group_is_lead(v->t.group)) {
-		/* Rank 0 also finds what does not belong to a leaf. */
+		/* Rank 0 also has findings that concern no leaf. */
 		if (!v->packed)
 			return;
 		if (verify_pack(f, v->packed) < 0)
@@ -102,7 +103,7 @@ void verify_failed(struct verify *v, int level, const char *leaf, const char *fi
 		   &(struct finding){ SEVERITY_ERROR, level, leaf, file, false, 0, 0, note.text });
 }
 
-/* The two numbers at the end of "PATH:OFF:LEN"; what is left is the path. */
+/* Remove the two numbers at the end of "PATH:OFF:LEN" from *s, which becomes the path. */
 static bool split_range(struct span *s, uint64_t *ret_off, uint64_t *ret_len)
 {
 	uint64_t number[2];
@@ -129,8 +130,9 @@ static bool split_range(struct span *s, uint64_t *ret_off, uint64_t *ret_len)
 }
 
 /*
- * How far "PATH:OFF:LEN" goes. Names may hold whatever a sentence has after a place: so its end is
- * the last range before the next place, and only what has none ends at a blank or a bracket.
+ * Find the end of "PATH:OFF:LEN". A path may contain any character that follows a place in a
+ * sentence, so the end is the last range before the next place; only a place without a range ends
+ * at a blank or a bracket.
  */
 static struct span cut_place(const char *at, const char *const *kinds, size_t n_kinds)
 {
@@ -273,7 +275,7 @@ static void sum_up_json(const struct verify *v)
 	fwrite(out.p, 1, out.n, stdout);
 }
 
-/* What a path that is not a directory means, such as ROOT/latest: the directory on disk. */
+/* Resolve a path that is not a directory on disk, such as ROOT/latest, to that directory. */
 static int resolve(struct cmd_args *a, char **ret)
 {
 	auto_free char *stored = *a->arg[0] ? source_stored_path(a->arg[0]) : NULL;
@@ -316,7 +318,7 @@ static int verify_all(struct verify *v)
 	}
 }
 
-/* An item that is not a tree, such as JSON: a directory that only its step knows. */
+/* Whether the path is an item that is not a tree, such as JSON, which only its step describes. */
 static bool is_item_of_a_step(struct cmd_args *a, const char *path)
 {
 	auto_free char *real = realpath(path, NULL);
@@ -334,7 +336,7 @@ static bool is_item_of_a_step(struct cmd_args *a, const char *path)
 	return found;
 }
 
-/* Why a path is not a checkpoint, when it is a safetensors file, or a directory of them. */
+/* Explain why a path is not a checkpoint when it is a safetensors file, or a directory of them. */
 static int fail_not_safetensors(struct cmd_args *a, int r)
 {
 	auto_source s = { 0 };

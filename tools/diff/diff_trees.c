@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * diff_trees.c - which leaf of one checkpoint is which of the other, and what is on one side only.
+ * diff_trees.c - pairs the leaves of two checkpoints, and finds those on one side only.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -26,7 +26,7 @@ uint64_t diff_place(const struct tiling *t, const struct tile *tile, uint64_t i)
 	return at;
 }
 
-/* ---- saying ---- */
+/* ---- output ---- */
 
 void diff_say(struct diff *d, const char *path, const char *what, const char *more)
 {
@@ -57,7 +57,7 @@ static bool is_selective(const struct diff *d)
 	return d->t.only != NULL;
 }
 
-/* A path below one of the sides; subtree_path() for containers too. */
+/* Report a node on one side only; unlike subtree_path(), also a container. */
 static void say_one_side(struct diff *d, const char *prefix, const struct subtree_part *part,
 			 const struct tree_node *node, bool in_a)
 {
@@ -75,7 +75,7 @@ struct pairing {
 	struct diff *d;
 	const char *prefix;
 	const struct subtree_part *a, *b;
-	const struct tree_node **partner; /* by the numbers of A's nodes */
+	const struct tree_node **partner; /* indexed by the nodes of A */
 };
 
 static void say_kinds(const struct pairing *p, const struct tree_node *a, const struct tree_node *b)
@@ -92,14 +92,16 @@ static void say_kinds(const struct pairing *p, const struct tree_node *a, const 
 	diff_say(p->d, buf_str(&path), "kind", buf_str(&text));
 }
 
-/* Names alone, as in a safetensors file, do not say whether a container is a list, or a leaf a
- * number. */
+/*
+ * Whether the tree has kinds: if there are only names, as in a safetensors file, lists and numbers
+ * are unknown.
+ */
 static bool says_kinds(const struct subtree_part *p)
 {
 	return p->item->tree->has_metadata || p->item->is_aggregate;
 }
 
-/* Only what both record: only rich types distinguish a list from a tuple. */
+/* Compare only what both trees record: only rich types distinguish a list from a tuple. */
 static bool kinds_differ(const struct pairing *p, const struct tree_node *a,
 			 const struct tree_node *b)
 {
@@ -109,7 +111,7 @@ static bool kinds_differ(const struct pairing *p, const struct tree_node *a,
 	       p->a->item->tree->rich == p->b->item->tree->rich && a->kind != b->kind;
 }
 
-/* Depth is bounded by LIMIT_TREE_DEPTH. */
+/* The recursion is at most LIMIT_TREE_DEPTH deep. */
 static void pair_nodes(const struct pairing *p, const struct tree_node *a,
 		       const struct tree_node *b)
 {
@@ -156,7 +158,7 @@ const struct tree_node *diff_partner(const struct diff *d, const struct subtree_
 	return d->partner[i] ? d->partner[i][leaf->id] : NULL;
 }
 
-/* The part of the other side: the one of that name, or the only one where names do not matter. */
+/* Find the part of the other side: the one of that name, or the only one if names do not matter. */
 static const struct subtree_part *find_part(const struct subtree *st,
 					    const struct subtree_part *part, bool single)
 {
@@ -167,14 +169,14 @@ static const struct subtree_part *find_part(const struct subtree *st,
 	return NULL;
 }
 
-/* A tree on its own against a tree on its own, whatever their items are called. */
+/* Whether both are single trees, whatever the names of their items are. */
 static bool is_single(const struct subtree *a, const struct subtree *b)
 {
 	return a->n == 1 && b->n == 1 && a->part[0].kind == PART_TREE &&
 	       b->part[0].kind == PART_TREE;
 }
 
-/* What cannot be read on the other side is not missing there; that it cannot has been said. */
+/* A part that cannot be read on the other side has been reported, and is not missing. */
 static bool is_broken(const struct subtree *st, const struct subtree_part *part)
 {
 	for (size_t i = 0; i < st->n; i++)
@@ -252,7 +254,7 @@ static void say_only_in_b(struct diff *d, const char *prefix, const struct listi
 	}
 }
 
-/* Depth is that of the directories on disk, whose paths the kernel bounds. */
+/* The recursion is as deep as the directories on disk, whose paths the kernel limits. */
 static int compare_files(struct diff *d, struct node *a, struct node *b, const char *path)
 {
 	auto_listing la = { 0 }, lb = { 0 };

@@ -18,17 +18,17 @@
 #include "tools/cli/cmd.h"
 #include "tools/cli/interrupt.h"
 
-#define LOOK_NS (SECOND_NS / 10) /* between two looks for trouble while working */
-#define SLICE_NS (SECOND_NS / 5) /* of a wait */
-#define JOB_BYTES (64 * KiB)     /* what a job costs beside its bytes */
+#define LOOK_NS (SECOND_NS / 10) /* interval of checks for failures of other ranks while working */
+#define SLICE_NS (SECOND_NS / 5) /* longest single wait */
+#define JOB_BYTES (64 * KiB)     /* cost of a job besides its bytes */
 
 struct group_work {
 	struct progress *progress;
-	uint64_t round;       /* number of the last meeting */
-	pthread_mutex_t lock; /* protects all below */
+	uint64_t round;       /* number of the last collective call */
+	pthread_mutex_t lock; /* protects all members below */
 	int64_t looked;
-	uint64_t reported;       /* bytes that rank 0 has heard of */
-	struct err_note stopped; /* by another rank; code 0: by none */
+	uint64_t reported;       /* bytes that were reported to rank 0 */
+	struct err_note stopped; /* failure of another rank; code 0: none */
 };
 
 /* ---- the bar of all ranks ---- */
@@ -57,7 +57,7 @@ static void exchange_progress(struct rank_group *t)
 	err_clear();
 }
 
-/* ---- trouble ---- */
+/* ---- failures ---- */
 
 static void report_trouble(struct rank_group *t, int r)
 {
@@ -73,7 +73,7 @@ static void report_trouble(struct rank_group *t, int r)
 	err_restore(&note);
 }
 
-/* Whether somebody else has failed, for interrupt_check(). */
+/* Whether another rank has failed, for interrupt_check(). */
 static int look_for_trouble(void *arg)
 {
 	struct rank_group *t = arg;
@@ -104,7 +104,7 @@ void group_work_begin(struct rank_group *t, struct progress *progress)
 	if (!t)
 		return;
 	t->work = calloc(1, sizeof(*t->work));
-	/* Without it the next meeting fails. */
+	/* If this fails, the next collective call fails. */
 	if (!t->work)
 		return;
 	pthread_mutex_init(&t->work->lock, NULL);
@@ -135,7 +135,7 @@ static bool has_left(struct rank_group *t, int rank)
 	return t->left[rank];
 }
 
-/* A message of another rank, for as long as it is there. */
+/* Wait for a message of another rank as long as that rank has not ended. */
 static int await(void *arg, enum peers_kind kind, uint64_t id, int from, struct peers_msg **ret)
 {
 	struct rank_group *t = arg;
@@ -169,7 +169,10 @@ static int await(void *arg, enum peers_kind kind, uint64_t id, int from, struct 
 
 /* ---- meetings ---- */
 
-/* The next agreement, and an end to the work before it; the note of what went wrong in that stays. */
+/*
+ * Begin the next agreement, which ends the work before it. The note of an error in the work is
+ * kept.
+ */
 static int begin_meeting(struct rank_group *t, int r, struct agreement *ret)
 {
 	struct group_work *w = t->work;
@@ -206,7 +209,7 @@ int group_gather(struct rank_group *t, int r, struct span text, struct buf *ret)
 	t->agreed |= r < 0 && answered;
 	if (!group_is_lead(t))
 		return r;
-	/* What was said before the votes. */
+	/* Receive messages that were sent before the votes. */
 	err_save(r, &note);
 	pthread_mutex_lock(&t->work->lock);
 	exchange_progress(t);

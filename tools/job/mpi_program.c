@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mpi_program.c - the same program with MPI in it, for those who ask for it.
+ * mpi_program.c - starts the program with MPI for commands under mpirun.
  *
- * MPI costs every process that is linked to it memory and time, so the ordinary
- * program is not: `pytreefs-mpi` is, and takes its place when it is needed.
+ * MPI costs every process that is linked with it memory and time, so the ordinary program is not.
+ * When MPI is needed, `pytreefs-mpi` replaces it.
  */
 #include <stdio.h>
 #include <string.h>

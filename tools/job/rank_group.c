@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rank_group.c - what the ranks of a command report to rank 0, and the exit status of all.
+ * rank_group.c - reports of ranks to rank 0, and their common exit status.
  *
- * Invariants: the last message of a rank is that of its end, so whoever waits for
- * another one of it learns that there is none.
+ * Invariants: the last message of a rank is that of its end, so a rank that waits for another
+ * message of it gets an error.
  */
 #include "tools/job/rank_group.h"
 
@@ -72,7 +72,7 @@ int group_send(struct rank_group *t, const char *leaf, struct span body)
 	return r < 0 ? r : send_to(t, 0, GROUP_LEAF, buf_span(&out));
 }
 
-/* The end of a rank: its status, or an errno and why. */
+/* Record the end of a rank: its status, or an errno and its message. */
 static void note_end(struct rank_group *t, int rank, struct span body)
 {
 	struct wire w = wire_of(body);
@@ -123,7 +123,7 @@ static int worst(int a, int b)
 	return MAX(a, b);
 }
 
-/* Rank 0: what is left of a rank's messages, up to its end. */
+/* On rank 0: receive the remaining messages of a rank, up to its end. */
 static void receive_rest(struct rank_group *t, int rank)
 {
 	while (!t->ended[rank]) {
@@ -167,7 +167,7 @@ static int end_of_other(struct rank_group *t, int status)
 	struct wire w;
 	int r;
 
-	/* What all failed with rank 0 says. */
+	/* Rank 0 reports the error that all ranks share. */
 	if (status < 0 && t->agreed)
 		status = EXIT_FOUND;
 	r = wire_put_u32le(&out, (uint32_t)status);
@@ -183,7 +183,7 @@ static int end_of_other(struct rank_group *t, int status)
 	return worst((int)wire_u32le(&w), status);
 }
 
-/* Whoever waits for this rank need not. */
+/* Tell ranks that wait for this one that it has ended. */
 static void leave(struct rank_group *t, int status)
 {
 	struct err_note note;

@@ -13,32 +13,35 @@
 struct rank_group {
 	struct peers *peers; /* owned */
 	uint64_t next;       /* number of the next leaf, over all walks */
-	bool *ended;         /* rank 0: that rank sends nothing any more */
-	int *status;         /* rank 0: status of ranks that have ended; negative: an error that was
-				reported */
-	struct group_work *work; /* while they make one result (group_work.h) */
-	bool *left;              /* that rank takes part in no collective call any more */
+	bool *ended;         /* on rank 0: the rank sends nothing any more */
+	/* on rank 0: status of ranks that have ended; negative: an error that was reported */
+	int *status;
+	struct group_work *work; /* set while they make one result (group_work.h) */
+	bool *left;              /* the rank takes part in no collective call any more */
 	bool agreed;             /* all ranks have the same failure; rank 0 reports it */
 };
-#define GROUP_LEFT UINT64_MAX /* id of a PEERS_TROUBLE: the rank has ended without the others */
+/* id of a PEERS_TROUBLE message: the rank has ended without the others */
+#define GROUP_LEFT UINT64_MAX
 
-/* peers is taken, also on failure. */
+/* Takes peers, even on failure. */
 int group_new(struct peers *peers, struct rank_group **ret);
 /* Whether this is rank 0, which prints for all. True for NULL (a single process). */
 bool group_is_lead(const struct rank_group *t);
-/* Which rank works on a leaf. */
+/* Returns the rank that works on a leaf. */
 int group_owner(const struct rank_group *t, uint64_t number);
 
-/* Send this rank's findings in one of its leaves to rank 0, in the order of leaves; and receive
- * them there. */
+/* Send this rank's findings in one of its leaves to rank 0, in the order of leaves. */
 int group_send(struct rank_group *t, const char *leaf, struct span body);
-/* -EIO: that rank has ended, or sees another tree. -ETIMEDOUT: it does not answer. */
+/*
+ * Receive the findings of another rank on rank 0. -EIO: that rank has ended, or has a different
+ * tree; -ETIMEDOUT: it does not answer.
+ */
 int group_receive(struct rank_group *t, int rank, const char *leaf, struct buf *ret);
 
 /*
- * Ends the group. status is this rank's exit status, or a negative errno with its note. Returns the
+ * End the group. status is this rank's exit status, or a negative errno with its note. Returns the
  * worst status of all ranks on each rank; rank 0 gets its own errno back, and reports those of the
- * others. Frees t; with NULL the status is returned as it is.
+ * others. Frees t. If t is NULL, returns status.
  */
 int group_end(struct rank_group *t, int status);
 
