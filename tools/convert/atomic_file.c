@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * atomic_file.c - temporary names, syncs and the rename of what export writes.
+ * atomic_file.c - temporary names, syncs and the rename of exported files.
  *
- * All changes go through the engine; what only looks (stat, locks) is plain.
+ * All changes go through the engine; functions that only inspect (stat, locks) are plain calls.
  */
 #include "tools/convert/atomic_file.h"
 
@@ -21,8 +21,8 @@
 #include "tools/cli/parallel_for.h"
 #include "tools/convert/atomic_step.h"
 
-#define TEMP_TAIL ".pytreefs-" /* of a temporary name, before the process that writes it */
-#define SYNCS 16               /* at once */
+#define TEMP_TAIL ".pytreefs-" /* in a temporary name, before the process number */
+#define SYNCS 16               /* syncs in progress at once */
 
 static int check_target(const struct atomic_file *n, const char *path)
 {
@@ -43,8 +43,9 @@ static int check_target(const struct atomic_file *n, const char *path)
 }
 
 /*
- * Whether nobody writes it any more. The process may be one of another host or container, where
- * its number says nothing: so its lock has to be gone, too. Where there are no locks, all stays.
+ * Whether no process writes the file any more. Its process may be on another host or in another
+ * container, where the number means nothing, so the lock must be free, too. On file systems without
+ * locks, nothing is removed.
  */
 static bool is_abandoned(int dirfd, const char *name, const char *pid_text)
 {
@@ -59,7 +60,7 @@ static bool is_abandoned(int dirfd, const char *name, const char *pid_text)
 		return false;
 	if (pid != getpid() && (kill((pid_t)pid, 0) == 0 || errno != ESRCH))
 		return false;
-	/* Opening what is neither may do something. */
+	/* Opening other kinds of files may have side effects. */
 	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
 	    !(S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)))
 		return false;
@@ -70,7 +71,7 @@ static bool is_abandoned(int dirfd, const char *name, const char *pid_text)
 
 struct abandoned {
 	const struct atomic_file *n;
-	size_t prefix; /* bytes of the temporary name before the process */
+	size_t prefix; /* length of the temporary name before the process number */
 };
 
 static int remove_abandoned(void *arg, const char *name, unsigned char type)
@@ -83,7 +84,7 @@ static int remove_abandoned(void *arg, const char *name, unsigned char type)
 	return 0;
 }
 
-/* What killed processes left of the same name. A courtesy: what cannot be removed stays. */
+/* Remove what killed processes have left for the same name. Errors are ignored. */
 static void remove_all_abandoned(const struct atomic_file *n)
 {
 	struct abandoned a = { n, (size_t)(strrchr(n->temp_name, '-') + 1 - n->temp_name) };
@@ -92,7 +93,7 @@ static void remove_all_abandoned(const struct atomic_file *n)
 	err_clear();
 }
 
-/* Make what is at the temporary name, locked where the file system has locks. */
+/* Create the file or directory with the temporary name, locked if the file system has locks. */
 static int make_temp(struct atomic_file *n)
 {
 	int r;
@@ -125,7 +126,7 @@ bool atomic_file_is_temp(const char *name)
 	return at && at[strlen(TEMP_TAIL)];
 }
 
-/* The directory of a path, opened, and the last name. */
+/* Open the directory of a path, and return the last name. */
 static int open_above(struct io_engine *io, const char *path, struct io_dir **ret_dir,
 		      char **ret_name)
 {
@@ -185,7 +186,7 @@ int atomic_file_join(struct io_engine *io, const char *temp, bool is_dir, struct
 
 /* ---- durable, then renamed ---- */
 
-/* Everything below a directory, by paths below it. */
+/* All paths below a directory, relative to it. */
 struct paths {
 	struct io_dir *dir;
 	struct arena arena;
@@ -194,7 +195,7 @@ struct paths {
 		bool is_dir;
 	} * path;
 	size_t n, cap;
-	const char *in; /* being listed; NULL: dir itself */
+	const char *in; /* the directory that is being listed; NULL: dir itself */
 };
 
 static int add_path(void *arg, const char *name, unsigned char type)
@@ -216,7 +217,7 @@ static int list_tree(struct io_dir *dir, struct paths *ret)
 {
 	int r = io_list(dir, ".", add_path, ret);
 
-	/* The list grows while it is gone through. */
+	/* The list grows during the loop. */
 	for (size_t i = 0; i < ret->n && r >= 0; i++) {
 		ret->in = ret->path[i].path;
 		if (ret->path[i].is_dir)
@@ -238,8 +239,9 @@ static int sync_one(void *arg, size_t i, struct worker *worker)
 }
 
 /*
- * In no order: nothing of it counts before the rename. Many at once, because a file system's
- * journal makes those durable together that wait together.
+ * Sync everything below a directory, in any order, since nothing is visible before the rename.
+ * Several syncs run at once, because the journal of a file system makes concurrent ones durable
+ * together.
  */
 static int sync_tree(struct io_dir *dir)
 {
@@ -256,8 +258,9 @@ static int sync_tree(struct io_dir *dir)
 }
 
 /*
- * A name that is taken is never replaced by accident: between look and rename somebody may have
- * made it. What is replaced gets the temporary name, until all is durable.
+ * Rename to the final name. An existing name is never replaced by accident, even if it appears
+ * between the check and the rename. What is replaced gets the temporary name until everything is
+ * durable.
  */
 static int publish(struct atomic_file *n, enum io_dirop *ret_op)
 {
@@ -267,7 +270,7 @@ static int publish(struct atomic_file *n, enum io_dirop *ret_op)
 
 	*ret_op = n->force && is_there ? IO_EXCHANGE : IO_RENAME_NEW;
 	r = io_dirop(n->dir, *ret_op, n->temp_name, n->name, 0);
-	/* A file system that cannot exchange names. */
+	/* The file system cannot exchange names. */
 	if (r == -EINVAL && *ret_op == IO_EXCHANGE && !n->is_dir) {
 		*ret_op = IO_RENAME;
 		r = io_dirop(n->dir, IO_RENAME, n->temp_name, n->name, 0);
@@ -275,7 +278,7 @@ static int publish(struct atomic_file *n, enum io_dirop *ret_op)
 	return r;
 }
 
-/* The rename may not be durable: all is as it was before. What a plain rename replaced is lost. */
+/* Undo the rename, which may not be durable. A file that a plain rename has replaced is lost. */
 static void undo(struct atomic_file *n, enum io_dirop op)
 {
 	struct err_note why;
@@ -305,7 +308,7 @@ int atomic_file_commit(struct atomic_file *n)
 		undo(n, op);
 		return r;
 	}
-	/* What was replaced; the export has not failed when it cannot be removed. */
+	/* Remove what was replaced. A failure is not an error of the export. */
 	if (op == IO_EXCHANGE)
 		io_remove_tree(n->dir, n->temp_name);
 	n->is_made = false;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * atomic_file.h - a file or directory that a command makes: written under a temporary name beside
- * its own, made durable, and renamed. There is all of it under its name, or what was there before.
+ * atomic_file.h - a file or directory that a command makes: it is written under a temporary name,
+ * made durable, and renamed. Either all of it is visible under the final name, or what was there
+ * before.
  *
- * The temporary name is ".NAME.pytreefs-PID", and a lock on it says that somebody writes it. What a
- * killed process left is removed by the next one that makes the same.
+ * The temporary name is ".NAME.pytreefs-PID", and its lock is held while it is written. A later
+ * command that makes the same name removes what a killed process has left.
  */
 #ifndef PYTREEFS_ATOMIC_FILE_H
 #define PYTREEFS_ATOMIC_FILE_H
@@ -12,35 +13,37 @@
 #include "core/io/io.h"
 
 struct atomic_file {
-	struct io_dir *dir;      /* where its name is */
+	struct io_dir *dir;      /* the directory of both names */
 	char *name, *temp_name;  /* in dir */
-	char *temp;              /* the whole path of temp_name */
-	struct io_dir *temp_dir; /* of a directory, else NULL */
-	struct io_file *file;    /* of a file, else NULL */
-	int lock;                /* of a directory; -1: none */
+	char *temp;              /* the full path of temp_name */
+	struct io_dir *temp_dir; /* for a directory, else NULL */
+	struct io_file *file;    /* for a file, else NULL */
+	int lock;                /* for a directory; -1: none */
 	bool is_dir, force;
-	bool is_joined; /* another process has begun it, and ends it */
-	bool is_made;   /* what is at the temporary name is ours */
+	bool is_joined; /* another process has begun it, and commits it */
+	bool is_made;   /* this process created the temporary name */
 };
 
 /*
- * Everything goes through io. -EEXIST: there is something, and no force; force replaces a file, or
- * a directory that an export made.
+ * Begin a file or directory. All changes go through io. -EEXIST: it exists, and force is not set;
+ * force replaces a file, or a directory made by an export.
  */
 int atomic_file_begin(struct io_engine *io, const char *path, bool is_dir, bool force,
 		      struct atomic_file *ret);
-/* A part in what another process has begun: its temporary name is known. Released, and never
- * committed. */
+/*
+ * Open what another process has begun, by its temporary name, to write a part of it. Must be
+ * released, and not committed.
+ */
 int atomic_file_join(struct io_engine *io, const char *temp, bool is_dir, struct atomic_file *ret);
-/* What this process has written is durable. */
+/* Make durable what this process has written. */
 int atomic_file_sync(struct atomic_file *n);
-/* All that was written is durable, then it has its name. */
+/* Make everything durable, and rename it to its final name. */
 int atomic_file_commit(struct atomic_file *n);
-/* What was not committed goes away. Accepts a zeroed one. */
+/* Remove it, unless it was committed. Accepts a zeroed struct. */
 void atomic_file_release(struct atomic_file *n);
 #define auto_atomic_file __attribute__((cleanup(atomic_file_release))) struct atomic_file
 
-/* Whether a name is one of those temporary ones, of any process. */
+/* Whether a name is such a temporary name, of any process. */
 bool atomic_file_is_temp(const char *name);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * atomic_step.c - begin, commit and give up the draft of a command.
+ * atomic_step.c - begins, commits and aborts the draft of a command.
  *
- * With --force what is there is renamed to a temporary name just before the
- * commit, renamed back when that fails, and removed when it is done.
+ * With --force, an existing checkpoint is renamed to a temporary name just before the commit,
+ * renamed back if the commit fails, and removed after it.
  */
 #include "tools/convert/atomic_step.h"
 
@@ -56,8 +56,10 @@ static bool holds(const char *dir, const char *name)
 	return path && stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-/* What the files of a directory say that it is: an item, a step, or SHAPE_UNKNOWN. A copy out of a
- * mount is neither. */
+/*
+ * The kind of checkpoint by the marker files in a directory: an item, a step, or SHAPE_UNKNOWN. A
+ * copy out of a mount is none.
+ */
 static enum shape marked_shape(const char *dir)
 {
 	bool is_item = holds(dir, "_METADATA") || holds(dir, "manifest.ocdbt");
@@ -94,19 +96,21 @@ int path_check_outside(const char *path, const char *dir, bool may_be_item)
 	auto_free char *stored = source_stored_path(dir), *real = NULL;
 	int r;
 
-	/* A bucket has no directories to look into. */
+	/* A bucket has no directories to check. */
 	if (path_is_url(path))
 		return 0;
-	/* A mount looks after itself. */
+	/* A mount does its own checks. */
 	if (stored)
 		return 0;
-	/* As the user says it first, for the message. */
+	/* First check the path as the user gave it, for the message. */
 	r = check_above(path, dir, may_be_item);
 	real = r < 0 ? NULL : realpath(dir, NULL);
 	return real ? check_above(path, real, may_be_item) : r;
 }
 
-/* What is made here is made beside its name on the disk, and renamed: a mount has names of its own.
+/*
+ * Refuse a path in a mount: the checkpoint is made in a directory on disk and renamed, and a mount
+ * has other names.
  */
 static int check_no_mount(const char *dir, const char *name)
 {
@@ -129,7 +133,7 @@ bool option_was_given(const struct options *o, const char *name)
 	for (size_t k = 0; k < option_count; k++)
 		if (!strcmp(option_table[k].name, name))
 			return strcmp(option_from_text(o, &option_table[k]), "default") != 0;
-	abort(); /* our own mistake: the table does not have it */
+	abort(); /* A bug: the option is not in the table. */
 }
 
 void bound_memory(struct cmd_args *a)
@@ -153,7 +157,7 @@ static void nothing_to_reclaim(void *arg)
 
 static struct meter_user first = { .reclaim = nothing_to_reclaim };
 
-/* A draft of 100,000 leaves takes 440 MiB. */
+/* Measured: a draft of 100,000 leaves takes 440 MiB. */
 #define METADATA_BYTES (448 * MiB)
 
 void bound_leaves(struct cmd_args *a)
@@ -161,7 +165,7 @@ void bound_leaves(struct cmd_args *a)
 	if (!option_was_given(&a->options, "cache"))
 		meter_grant(METADATA_BYTES);
 	bound_memory(a);
-	/* A header is read before there is a cache. */
+	/* Headers are read before there is a cache. */
 	first.bytes = a->options.cache;
 	meter_leave(&first);
 	meter_join(&first);
@@ -173,9 +177,8 @@ static int one_entry(void *arg, const char *name, unsigned char type)
 }
 
 /*
- * Where the marker makes a step (atomicity=commit_file): whether a directory of that name is what
- * is left of a save that was interrupted, or of one that is under way. The draft removes it, or
- * says that somebody writes it.
+ * Whether the directory of that name is an interrupted save, or one in progress, when the marker
+ * makes it a step (atomicity=commit_file). The draft removes it, or fails if it is being written.
  */
 static int is_unfinished(const struct cmd_args *a, const struct atomic_step *n,
 			 const struct stat *st)
@@ -196,12 +199,12 @@ static int is_unfinished(const struct cmd_args *a, const struct atomic_step *n,
 	r = draft_dir_state(dir, n->name, &state);
 	if (r < 0 || state != DRAFT_FOREIGN)
 		return r < 0 ? r : 1;
-	/* Its first file was still to be made. */
+	/* It was interrupted before its first file. */
 	r = io_list(dir, n->name, one_entry, NULL);
 	return r < 0 ? r : r == 0;
 }
 
-/* Nothing there, or what may be replaced. */
+/* Check that the target does not exist, or may be replaced. */
 static int check_target(const struct cmd_args *a, struct atomic_step *n, const char *path)
 {
 	enum shape shape;
@@ -216,7 +219,7 @@ static int check_target(const struct cmd_args *a, struct atomic_step *n, const c
 		r = is_unfinished(a, n, &st);
 	if (r != 0)
 		return MIN(r, 0);
-	/* The library has no command, and a name of its own for what replaces. */
+	/* The library has no --force, but a flag of its own. */
 	if (!n->force)
 		return fail(-EEXIST, "'%s' is there already%s", path,
 			    a->cmd ? "; --force replaces it" : ", and is not to be replaced");
@@ -230,8 +233,8 @@ static int check_target(const struct cmd_args *a, struct atomic_step *n, const c
 }
 
 /*
- * In a bucket nothing can be renamed, and what a commit does to a draft, drafts of directories can
- * alone: the step is made in a directory of this machine, and uploaded when it is committed.
+ * Nothing can be renamed in a bucket, and a commit needs a draft in a directory. So the step is
+ * made in a local directory, and the commit uploads it.
  */
 static int open_url(struct cmd_args *a, const char *url, struct atomic_step *n)
 {
@@ -259,7 +262,7 @@ static int open_url(struct cmd_args *a, const char *url, struct atomic_step *n)
 		r = spill_dir_make(n->spill_io, where, &n->spill);
 	if (r < 0)
 		return r;
-	/* Where the marker makes it a step, there has to be one. */
+	/* If the marker makes it a step, the marker must be written. */
 	a->options.atomicity = ATOMICITY_COMMIT_FILE;
 	free(n->dir);
 	n->dir = strdup(n->spill.path);
@@ -288,13 +291,13 @@ static int open_dir(struct cmd_args *a, const char *path, enum layout_kind layou
 		r = path_check_outside(path, n->dir, layout == LAYOUT_DIRECT);
 	if (r < 0)
 		return r;
-	/* Other checkpoints may lie beside it, or anything. */
+	/* The directory may contain other checkpoints, or anything else. */
 	a->options.shape = SHAPE_ROOT;
 	r = ns_open(n->dir, &a->options, &n->ns);
 	a->options.shape = shape;
 	if (r >= 0)
 		r = ns_start(n->ns, NULL);
-	/* Its cache gives way from now on. */
+	/* From now on, the cache gives way to metadata. */
 	if (r >= 0)
 		meter_leave(&first);
 	if (r >= 0)
@@ -302,10 +305,10 @@ static int open_dir(struct cmd_args *a, const char *path, enum layout_kind layou
 	return r;
 }
 
-/* From here on the ranks answer each other's questions about drafts. */
+/* Share the draft: from now on, ranks answer each other's requests. */
 static int share(struct cmd_args *a, struct atomic_step *n, int r)
 {
-	/* Rank 0 speaks for all, and who reads what is decided already. */
+	/* Rank 0 prints for all, and the work is already distributed. */
 	a->options.primary = 0;
 	a->options.load_and_broadcast = false;
 	a->options.replica_parallel = false;
@@ -346,7 +349,7 @@ static int stage_old(struct atomic_step *n)
 	}
 	if (r >= 0 && !(n->old = step_name_temporary(n->name, "-old")))
 		r = -ENOMEM;
-	/* Of a replacement that was interrupted after its commit. */
+	/* Left by a replacement that was interrupted after its commit. */
 	if (r >= 0)
 		r = io_remove_tree(dir, n->old);
 	if (r >= 0)
@@ -358,7 +361,7 @@ static int stage_old(struct atomic_step *n)
 	return 0;
 }
 
-/* What force has put out of the way comes back when there is nothing new in its place. */
+/* Rename the old checkpoint back if there is no new one. */
 static int put_back(struct atomic_step *n, int r)
 {
 	struct err_note why;
@@ -410,12 +413,12 @@ static void give_up(struct atomic_step *n)
 
 	if (r < 0 && r != -ENOENT) {
 		err_save(r, &why);
-		/* The library prints nothing: its log is in memory. */
+		/* The library prints nothing, since its log is in memory. */
 		log_warn("'%s' stays behind: %s", n->draft->dir->name, why.text);
 	}
 }
 
-/* When all have left a draft that they share it goes away: unless one of them died in it. */
+/* A shared draft is removed when all ranks have left it, unless one of them died. */
 static void leave_together(struct atomic_step *n)
 {
 	struct draft_dir *d = n->draft ? n->draft->dir : NULL;
@@ -431,7 +434,7 @@ void atomic_step_release(struct atomic_step *n)
 {
 	struct err_note why;
 
-	/* Why there is a step to give up, of which the caller has yet to speak. */
+	/* Save the reason of the failure, which the caller reports. */
 	err_peek(&why);
 	if (n->draft)
 		give_up(n);

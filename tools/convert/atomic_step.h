@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * atomic_step.h - a checkpoint that a command makes at a path: a draft, filled from inputs, and
- * committed.
+ * atomic_step.h - a checkpoint that a command makes at a path: a draft that is filled from inputs
+ * and committed.
  */
 #ifndef PYTREEFS_ATOMIC_STEP_H
 #define PYTREEFS_ATOMIC_STEP_H
@@ -10,50 +10,53 @@
 #include "tools/cli/cmd.h"
 #include "tools/convert/import_list.h"
 
-/* What lies at the path when all is done: items in a directory, or one tree. */
+/* The result at the path: items in a directory, or one tree. */
 enum layout_kind { LAYOUT_ITEMS, LAYOUT_DIRECT };
 
 struct atomic_step {
-	struct ns *ns; /* of the directory that the path is in */
+	struct ns *ns; /* of the directory that contains the path */
 	struct draft *draft;
-	char *dir, *name;           /* of the path; of a URL, dir is where the step is made first */
-	struct step_upload *upload; /* the way from there to the URL; NULL: none */
-	struct io_engine *spill_io; /* of spill */
+	/* the parts of the path; for a URL, dir is the local directory of the step */
+	char *dir, *name;
+	struct step_upload *upload; /* uploads the step to the URL; NULL: not a URL */
+	struct io_engine *spill_io; /* engine for the local directory */
 	struct spill_dir spill;
-	char *old; /* name of what --force put out of the way; NULL: nothing */
+	char *old; /* temporary name of the checkpoint that --force replaces; NULL: none */
 	bool force;
 	struct rank_group *group; /* borrowed; NULL: one process does all */
-	bool is_shared;           /* all ranks share the draft */
+	bool is_shared;           /* the draft is shared by all ranks */
 };
 
 /*
- * -EEXIST: there is something, and no force; with force it must be a checkpoint. All ranks share
- * the draft: all of them call each of these functions, and get the same result.
+ * Begin a checkpoint. -EEXIST: the path exists, and force is not set; with force, it must be a
+ * checkpoint. If ranks share the draft, all of them call each of these functions, and get the same
+ * result.
  */
 int atomic_step_begin(struct cmd_args *a, struct rank_group *group, const char *path,
 		      enum layout_kind layout, bool force, struct atomic_step *ret);
-/* The checkpoint is there and durable, or nothing is (what force would have replaced is as it was).
- */
+/* Commit. Either the checkpoint is visible and durable, or nothing has changed. */
 int atomic_step_commit(struct atomic_step *n);
-/* A draft that was not committed goes away. */
+/* Remove a draft that was not committed. */
 void atomic_step_release(struct atomic_step *n);
 #define auto_atomic_step __attribute__((cleanup(atomic_step_release))) struct atomic_step
 
-/* "DIR/NAME" taken apart; DIR is "." when there is none. */
+/* Split "DIR/NAME"; DIR is "." when there is no slash. */
 int path_split(const char *path, char **ret_dir, char **ret_name);
 /*
- * Whether something new at a path, in the directory dir, leaves every checkpoint whole: -EINVAL
- * inside of one. An item may be made in a step.
+ * Check that a new name in the directory dir does not change an existing checkpoint: -EINVAL inside
+ * one, except for an item in a step.
  */
 int path_check_outside(const char *path, const char *dir, bool may_be_item);
-/* Whether the user gave an option of the mount; name must be in the table. */
+/* Whether the user gave an option of the mount; the name must be in the table. */
 bool option_was_given(const struct options *o, const char *name);
-/* Options that a command reads and writes with in at most 512 MiB, unless the user gave others. */
+/*
+ * Set options so that a command reads and writes with at most 512 MiB, unless the user gave others.
+ */
 void bound_memory(struct cmd_args *a);
 /*
- * The same of a command that writes a draft: names of leaves, and what is made of them, may take as
- * much again, unless the user said how much by the option cache; and what is read before there is a
- * cache is bounded by it, too.
+ * The same for a command that writes a draft: the names and metadata of leaves may take as much
+ * again, unless the user gave the option cache. This also bounds what is read before there is a
+ * cache.
  */
 void bound_leaves(struct cmd_args *a);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * export.h - a checkpoint, or part of one, as files of another format.
+ * export.h - writes a checkpoint, or a part of one, as files of another format.
  *
- * All formats: leaves are listed first, with types and shapes; so every place in the output is
- * known before any data is read, and several threads write at once.
+ * For all formats, leaves are listed first, with types and shapes. So every position in the output
+ * is known before any data is read, and several threads write at once.
  */
 #ifndef PYTREEFS_EXPORT_H
 #define PYTREEFS_EXPORT_H
@@ -19,7 +19,7 @@
 
 enum export_format { EXPORT_UNKNOWN, EXPORT_NPY, EXPORT_NPZ, EXPORT_SAFETENSORS, EXPORT_ZARR };
 
-/* Options that convert has, too. */
+/* Options that convert shares. */
 #define EXPORT_OPTIONS                                                                  \
 	{ "cast", 0, "DTYPE", "cast floating leaves (OUT is not a checkpoint)" },       \
 	{                                                                               \
@@ -30,8 +30,8 @@ struct export_leaf {
 	const struct leaf_info *info;
 	const struct subtree_part *part;
 	const char *path; /* "state/params/w.npy" */
-	enum dtype dtype; /* of an array in the output */
-	uint64_t bytes;   /* of its elements there */
+	enum dtype dtype; /* dtype of an array in the output */
+	uint64_t bytes;   /* size of its elements in the output */
 };
 
 struct export
@@ -41,8 +41,8 @@ struct export
 	struct source src;
 	struct subtree st;
 	struct leaf_table leaf_table;
-	struct arena arena;       /* paths */
-	struct export_leaf *leaf; /* that --only chose */
+	struct arena arena;       /* memory of paths */
+	struct export_leaf *leaf; /* the leaves that --only selects */
 	size_t n;
 	enum dtype cast;
 	uint64_t max_shard; /* 0: one file */
@@ -52,42 +52,41 @@ struct export
 	struct rank_group *group; /* borrowed; NULL: one process does all */
 };
 
-/* By the ending of a name. */
+/* Returns the format for the extension of a name. */
 enum export_format export_format_of(const char *path);
-/* Whether the options of both commands mean something for that format: EXIT_OK, or EXIT_USAGE when
- * that was said. */
+/* Check that the options apply to that format: EXIT_OK, or EXIT_USAGE after a message. */
 int export_check_options(const struct cmd_args *a, enum export_format format);
-/* `pytreefs convert` to a file: exit status, or an error. */
+/* Run `pytreefs convert` to a file. Returns an exit status, or an error. */
 int export_run(struct cmd_args *a, struct rank_group *group, const char *path, const char *out);
 
 /*
- * Bytes of a leaf in format ext to the file at off, through the worker's buffer; crc is continued
- * when it is not NULL. Messages name leaf and file.
+ * Write a leaf in format ext at offset off of the file, through the worker's buffer. Continues crc
+ * unless it is NULL. Messages name leaf and file.
  */
 int export_leaf_write(struct export *x, const struct export_leaf *l, enum name_ext ext,
 		      struct io_file *file, uint64_t off, struct worker *worker, uint32_t *crc);
-/* The leaf, cast as it is to be. */
+/* Open a leaf with the cast for the output. */
 int export_leaf_open(const struct export *x, const struct export_leaf *l, enum name_ext ext,
 		     struct format *ret);
-/* A small file in the output's directory. */
+/* Write a small file in the output's directory. */
 int export_text(const struct export *x, const char *name, struct span text);
-/* Directories on the way to a path in the output's directory. */
+/* Create the directories of a path in the output's directory. */
 int export_make_dirs(const struct export *x, const char *path);
-/* "TEMP/path", owned by the caller. */
+/* Get "TEMP/path", which the caller owns. */
 int export_path(const struct export *x, const char *path, char **ret);
-/* Items that are not trees are left out, which is said. */
+/* Log the items that are left out since they are not trees. */
 void export_remarks(struct export *x);
 
 /*
- * n jobs of that many bytes each, shared by all ranks, when they agree (r) that what the jobs need
- * is there. The result is that of all.
+ * Run n jobs of the given sizes on all ranks, if all agree (r) that the preparations have
+ * succeeded. All ranks get the same result.
  */
 int export_workers(struct export *x, int r, size_t n, const uint64_t *bytes, worker_fn *fn,
 		   void *arg);
 
 /*
- * One file each. The output is begun and committed by the caller. Every rank calls it: what is to
- * be there once rank 0 makes.
+ * One file each. The caller begins and commits the output. All ranks call these functions; rank 0
+ * creates the files.
  */
 int export_npy(struct export *x);
 int export_npz(struct export *x);

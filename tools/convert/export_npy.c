@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * export_npy.c - a directory of leaves, as a mount shows it.
+ * export_npy.c - exports a directory of leaves, as a mount shows it.
  *
- * What names cannot say is in xattrs, as in a mount, where the file system has room for them.
+ * As in a mount, xattrs have what names cannot express, if the file system has xattrs.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include "handlers/format/value.h"
 #include "tools/convert/export.h"
 
-/* A file system without xattrs costs kinds and dtypes, not the export. */
+/* Without xattrs in the file system, kinds and dtypes are lost, but the export succeeds. */
 static void mark_json(const char *path, const char *name, struct span value)
 {
 	char full[64];
@@ -62,7 +62,7 @@ static int make_container(struct export *x, const struct subtree_part *part,
 	auto_buf path = { 0 }, type = { 0 };
 	int r = t == part->tree ? buf_add_str(&path, part->path) : subtree_path(part, t, &path);
 
-	/* With a slash at its end it is a directory on the way. */
+	/* A slash at the end makes it a path of directories only. */
 	if (r >= 0)
 		r = buf_add_byte(&path, '/');
 	if (r >= 0 && !buf_str(&path))
@@ -83,7 +83,7 @@ static int make_container(struct export *x, const struct subtree_part *part,
 	return r;
 }
 
-/* Directories on the way to a leaf, too: what is not there has no mark. */
+/* Set xattrs of directories down to the container. A container that was not created has none. */
 static int mark_container(struct export *x, const struct subtree_part *part,
 			  const struct tree_node *t)
 {
@@ -91,7 +91,7 @@ static int mark_container(struct export *x, const struct subtree_part *part,
 	auto_buf path = { 0 };
 	int r = t == part->tree ? 0 : subtree_path(part, t, &path);
 
-	/* What the output is made of has no name in it. */
+	/* The top of the output has no name of its own. */
 	if (r < 0 || t == part->tree)
 		return r;
 	r = buf_str(&path) ? export_path(x, buf_str(&path), &full) : -ENOMEM;
@@ -127,7 +127,7 @@ static int make_containers(struct export *x)
 	int r = 0;
 
 	mark_step(x);
-	/* A list that loses members is not a list any more. */
+	/* A list without all of its members would not be a list. */
 	if (!x->only)
 		r = each_container(x, make_container);
 	for (size_t i = 0; i < x->n && r >= 0; i++)
@@ -150,7 +150,7 @@ static int write_leaf(struct export *x, const struct export_leaf *l, enum name_e
 	if (span_eq(l->info->leaf->value_type, span_str("jax.Array")))
 		mark(path, "typestr", "jax.Array");
 	r = mark_impl(path, l);
-	/* A file of its own has the name that the user gave it. */
+	/* A single file has the name that the user gave it. */
 	return r < 0 || !x->out.is_dir ? r : mark_key(path, l->info->leaf);
 }
 
@@ -168,7 +168,7 @@ static int export_one(void *arg, size_t i, struct worker *worker)
 	return r < 0 ? r : write_leaf(x, l, name_ext_of(span_str(l->path)), file, path, worker);
 }
 
-/* The one leaf is the output itself. */
+/* The leaf is the output itself. */
 static int export_alone(void *arg, size_t i, struct worker *worker)
 {
 	struct export *x = arg;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * export_npz.c - one npz file: a member for each leaf, stored, as np.savez writes it.
+ * export_npz.c - exports one npz file with a stored member for each leaf, as np.savez writes it.
  *
- * Members have their places before the first byte is written, so threads write
- * them at once; headers and directory follow, when all checksums are known. A
- * string is an array of UTF-32, which is made while it is written.
+ * The position of each member is known before the first byte is written, so threads write members
+ * at once. Headers and the directory follow when all checksums are known. A string is an array of
+ * UTF-32, which is converted while it is written.
  */
 #include <pthread.h>
 
@@ -18,20 +18,23 @@
 
 struct npz {
 	struct export *x;
-	struct zip_member *member; /* of leaf i: n_members are used */
+	struct zip_member *member; /* the member of leaf i; n_members of them are used */
 	const struct export_leaf **leaf;
 	size_t n;
 	uint64_t end; /* of the last member */
 	pthread_mutex_t text_lock;
 };
 
-/* The bytes of one character; what is not UTF-8 is a character each, too. */
+/* The size of one character; a byte that is not UTF-8 counts as one. */
 static size_t char_len(struct span text)
 {
 	return MAX(utf8_len(text), (size_t)1);
 }
 
-/* "<U5" and UTF-32: a string as numpy has it. The header, and the bytes of header and array. */
+/*
+ * Make the header for numpy's string array: "<U5", in UTF-32. *ret_bytes is the size of header and
+ * array.
+ */
 static int text_header(struct span text, struct buf *ret, uint64_t *ret_bytes)
 {
 	auto_buf dict = { 0 };
@@ -58,7 +61,7 @@ static int text_header(struct span text, struct buf *ret, uint64_t *ret_bytes)
 	return r;
 }
 
-/* Characters from *at on, as many as there is room for: the bytes that they take. */
+/* Convert characters from *at on into as many bytes as fit. Returns the number of bytes. */
 static size_t put_chars(struct span text, size_t *at, uint8_t *to, size_t room)
 {
 	size_t n = 0;
@@ -116,7 +119,7 @@ static int add_member(struct npz *z, const struct export_leaf *l)
 	return 0;
 }
 
-/* Through the worker's buffer: in UTF-32 a text is four times as long. */
+/* Through the worker's buffer, since a text in UTF-32 is four times as long. */
 static int write_chars(struct npz *z, struct zip_member *m, struct span text, uint64_t at,
 		       struct worker *worker)
 {
@@ -142,7 +145,7 @@ static int write_chars(struct npz *z, struct zip_member *m, struct span text, ui
 	return r;
 }
 
-/* One at a time, since each is in memory as a whole. */
+/* Strings are written one at a time, since each is in memory as a whole. */
 static int write_text(struct npz *z, const struct export_leaf *l, struct zip_member *m, uint64_t at,
 		      struct worker *worker)
 {
@@ -186,13 +189,13 @@ static int write_headers(struct npz *z)
 }
 
 /*
- * What arrays cannot say: in the archive's comment, or before the directory when it is longer than
- * a comment may be, where no reader of archives looks. The comment then says where.
+ * The tree manifest goes into the archive's comment. If it is too long for a comment, it goes
+ * before the directory, where readers of archives do not look, and the comment has its position.
  */
 struct manifest {
 	struct npz *z;
-	struct buf comment; /* all of it, while it is that short */
-	uint64_t bytes;     /* that were written; 0: it is that short */
+	struct buf comment; /* the whole manifest, if it is short */
+	uint64_t bytes;     /* number of bytes written; 0: it is short */
 };
 
 static int write_manifest(struct manifest *m, struct span piece)
@@ -242,7 +245,7 @@ static int write_directory(struct npz *z)
 	return r < 0 ? r : io_write_exact(z->x->out.file, tail.p, tail.n, z->end);
 }
 
-/* Checksums of what other ranks have written, for the headers: rank 0 has them all then. */
+/* Collect the checksums of members that other ranks have written on rank 0, for the headers. */
 static int gather_sums(struct npz *z)
 {
 	struct rank_group *t = z->x->group;
@@ -256,7 +259,7 @@ static int gather_sums(struct npz *z)
 	for (int i = 1; from && i < t->peers->size; i++) {
 		struct wire w = wire_of(buf_span(&from[i]));
 
-		/* A member that a rank has not written has no checksum there. */
+		/* A rank has 0 for members that it has not written. */
 		for (size_t k = 0; k < z->n && r >= 0; k++)
 			z->member[k].crc |= wire_u32le(&w);
 		buf_release(&from[i]);

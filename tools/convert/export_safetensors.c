@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * export_safetensors.c - one safetensors file, or shards of bounded size with the index that
- * Hugging Face's libraries read.
+ * export_safetensors.c - exports one safetensors file, or shards of bounded size with the index
+ * that Hugging Face's libraries read.
  *
- * Tensors go to shards in the order of their names; one that is larger than the
- * limit has a shard of its own. Strings, and what arrays cannot say, are in
- * `__metadata__` of the first file.
+ * Tensors are assigned to shards in the order of their names; a tensor larger than the limit has a
+ * shard of its own. Strings and the tree manifest are in `__metadata__` of the first file.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -16,9 +15,9 @@
 
 struct shards {
 	struct export *x;
-	struct st_tensor *tensor; /* of all shards, those of one after another; id: the leaf */
+	struct st_tensor *tensor; /* tensors of all shards, one shard after another; id: the leaf */
 	size_t n;
-	size_t *first; /* of shard i; first[n_shards] is n */
+	size_t *first; /* index of the first tensor of shard i; first[n_shards] is n */
 	size_t n_shards;
 	struct io_file **file;
 	struct st_text *text;
@@ -56,7 +55,7 @@ static int add_leaf(struct shards *s, size_t i)
 	return 0;
 }
 
-/* Names of one format are unique only in one file: shards are one as well. */
+/* Names must be unique in all shards together, not only in each file. */
 static int check_names(const struct shards *s)
 {
 	for (size_t i = 1; i < s->n; i++)
@@ -94,7 +93,10 @@ static void shard_name(const struct shards *s, size_t i, char ret[64])
 		snprintf(ret, 64, "model-%05zu-of-%05zu.safetensors", i + 1, s->n_shards);
 }
 
-/* Header and size of a shard, which rank 0 makes; its tensors are in the order of the file then. */
+/*
+ * Make the header of a shard and set its size, on rank 0. The tensors are in the order of the file
+ * afterwards.
+ */
 static int begin_shard(struct shards *s, size_t i)
 {
 	struct export *x = s->x;
@@ -177,7 +179,7 @@ static int list(struct shards *s)
 		return fail(-ENOMEM, "cannot list %zu leaves", x->n);
 	for (size_t i = 0; i < x->n && r >= 0; i++)
 		r = add_leaf(s, i);
-	/* A plain dict of arrays needs no words. */
+	/* A plain dict of arrays needs no manifest. */
 	if (r >= 0 && !span_eq(buf_span(&s->tree_manifest), span_str("{}")))
 		s->text[s->n_texts++] = (struct st_text){ span_str(TREE_MANIFEST_KEY),
 							  span_str(TREE_MANIFEST_KEY),
@@ -197,7 +199,7 @@ static int begin_all(struct shards *s, int r)
 	return r;
 }
 
-/* The shards are made by rank 0, and opened by the others when it has. */
+/* Rank 0 creates the shards, then the other ranks open them. */
 static int make_files(struct shards *s, int r)
 {
 	struct export *x = s->x;
@@ -221,7 +223,7 @@ int export_safetensors(struct export *x)
 		r = fail(-ENOMEM, "cannot list %zu leaves", x->n);
 	export_remarks(x);
 	r = make_files(&s, r);
-	/* In the order of the files, which the headers have made. */
+	/* In the order of the files, which was set with the headers. */
 	for (size_t i = 0; i < s.n && bytes; i++)
 		bytes[i] = s.tensor[i].bytes;
 	r = export_workers(x, r, s.n, bytes, write_tensor, &s);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * export_zarr.c - a zarr group with an array for each leaf, v2 or v3 and compressed as -o says.
+ * export_zarr.c - exports a zarr group with an array for each leaf, v2 or v3, compressed as -o
+ * says.
  *
- * Chunks are copied as they are stored where the format is the same. Strings, and what
- * arrays cannot say, are attributes of the group.
+ * Chunks are copied unchanged if their format is the same. Strings and the tree manifest are
+ * attributes of the group.
  */
 #include <fcntl.h>
 
@@ -18,7 +19,7 @@
 
 struct zarr_out {
 	struct export *x;
-	struct io_dir *dir; /* of the output; the store's */
+	struct io_dir *dir; /* directory of the output; owned by the store */
 	struct store *store;
 	unsigned format;
 };
@@ -57,7 +58,7 @@ static int array_layout(const struct zarr_out *o, const struct export_leaf *l,
 struct stream {
 	struct zarr_out *o;
 	const struct format *format;
-	bool is_sample; /* these bytes are read again */
+	bool is_sample; /* the bytes are read again later */
 };
 
 static int read_format(void *arg, uint64_t off, size_t n, void *p)
@@ -78,14 +79,14 @@ static int read_format(void *arg, uint64_t off, size_t n, void *p)
 	return r;
 }
 
-/* As they are stored, in the grid that they have: 1 when that was possible. */
+/* Copy stored chunks unchanged, with their grid: 1; 0: not possible. */
 static int copy_chunks(struct zarr_out *o, struct zarr *z, struct array_layout a, struct kv *kv)
 {
 	const struct save_opts *s = &o->x->a->options.save;
 	auto_buf json = { 0 };
 	int r;
 
-	/* The user asked for another grid, or for another compression. */
+	/* The user asked for another grid, or another compression. */
 	if (s->chunk_byte_size || s->shard_axes.n)
 		return 0;
 	memcpy(a.chunk, z->leaf_chunk, sizeof(a.chunk));
@@ -116,7 +117,7 @@ static int write_chunks(struct zarr_out *o, const struct format *f, const struct
 				      &s);
 }
 
-/* An array that was begun is not part of the group. */
+/* Remove an array that was begun, but will not be part of the group. */
 static int remove_waste(const struct zarr_out *o, struct kv *kv)
 {
 	auto_buf entry = { 0 };
@@ -148,7 +149,7 @@ static int export_array(void *arg, size_t i, struct worker *worker)
 	if (r == 1)
 		progress_add(&o->x->progress, f.size);
 	if (r == 0) {
-		/* What was tried is waste. */
+		/* Remove what the failed attempt has written. */
 		r = remove_waste(o, kv);
 		if (r >= 0)
 			r = store_leaf(o->store, &second);
@@ -157,7 +158,7 @@ static int export_array(void *arg, size_t i, struct worker *worker)
 	}
 	if (r >= 0)
 		r = tree_manifest_key(l->part, l->info->leaf, &style_zarr, &key);
-	/* A tree that is one bare leaf is an array in the group, too. */
+	/* A tree that is one bare leaf becomes an array in the group, too. */
 	if (r >= 0)
 		r = store_leaf_place(second ? second : kv, buf_span(&key));
 	return r < 0 ? err_at(r, "leaf '%s'", l->path) : 0;
@@ -183,7 +184,7 @@ static int put_group(struct zarr_out *o, const char *path)
 				   span_str(o->format == 3 ? GROUP_V3 "}\n}\n" : GROUP_V2));
 }
 
-/* The attributes of the group at the top, which may be long. */
+/* The attributes of the top group, which may be long. */
 struct attributes {
 	struct io_file *file;
 	uint64_t at;
@@ -223,7 +224,7 @@ static int by_text(const void *a, const void *b)
 	return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Every directory on the way to an array, once. */
+/* Write a group for every directory of a path to an array, once. */
 static int put_groups(struct zarr_out *o)
 {
 	auto_free const char **dir = NULL;
@@ -263,7 +264,9 @@ static int put_groups(struct zarr_out *o)
 	return r;
 }
 
-/* Names that zarr has for files of its own, of both formats: who reads the output looks for either.
+/*
+ * Whether the name is one of zarr's own files, in either format: a reader of the output looks for
+ * both.
  */
 static bool is_taken(struct span name)
 {
@@ -287,7 +290,7 @@ static int check_names(const struct export *x)
 			return fail(-ENOMEM, "cannot list the leaves");
 		for (const char *at = buf_str(&key); at; at = end ? end + 1 : NULL) {
 			end = strchr(at, '/');
-			/* Texts and None are in the attributes, under any name. */
+			/* Texts and None are in the attributes, where any name is possible. */
 			if ((end || l->info->kind == VALUE_ARRAY) &&
 			    is_taken(end ? span_of(at, (size_t)(end - at)) : span_str(at)))
 				return fail(
@@ -306,11 +309,11 @@ static int make_groups(struct zarr_out *o)
 	return r < 0 ? r : put_groups(o);
 }
 
-/* The store of this rank; temporary names in it belong to this rank alone. */
+/* Open the store of this rank, with temporary names that only this rank uses. */
 static int open_store(struct export *x, struct store **ret)
 {
 	const struct rank_group *t = x->group;
-	/* All of the output is synced before it gets its name. */
+	/* The whole output is synced before it is renamed. */
 	const struct store_opts opts = {
 		.ocdbt = false,
 		.unsynced = true,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * import_list.c - names first, then contents, by several threads.
+ * import_list.c - writes an import list: names first, then contents, by several threads.
  *
- * Names are made before the first byte is read, so that an input that can be no
- * tree is refused at once.
+ * All names are made before the first byte is read, so an input that cannot be a tree fails at
+ * once.
  */
 #include "tools/convert/import_list.h"
 
@@ -18,7 +18,7 @@
 #include "tools/cli/interrupt.h"
 #include "tools/job/group_work.h"
 
-/* What a leaf becomes in the draft and in its commit: nodes, an array, keys, text of metadata. */
+/* Estimated memory of a leaf in the draft and its commit: nodes, an array, keys, metadata. */
 #define LEAF_BYTES (4 * KiB)
 
 void import_list_release(struct import_list *f)
@@ -48,7 +48,7 @@ static int charge_more(struct import_list *f, uint64_t n)
 	return r;
 }
 
-/* Room for one more of size bytes. */
+/* Reserve space for one more element. */
 static int grow(struct import_list *f, void *array, size_t n, size_t *cap, size_t size)
 {
 	size_t bigger = *cap ? 2 * *cap : 64;
@@ -115,7 +115,7 @@ int import_add_file(struct import_list *f, const char *path, const char *from,
 {
 	int r = grow(f, &f->import_entry, f->n, &f->cap, sizeof(*f->import_entry));
 	struct import_entry one = { .ops = ops, .arg = arg, .bytes = bytes };
-	/* Leaves that come from one file share its name. */
+	/* Leaves of one file share its name. */
 	const char *last = f->n ? f->import_entry[f->n - 1].from : NULL;
 
 	if (r >= 0)
@@ -166,13 +166,13 @@ int import_add_text(struct import_list *f, const char *path, const char *from, s
 /* ---- ranges of files ---- */
 
 struct range {
-	int fd; /* -1: the file that the feed comes from, opened to be read */
+	int fd; /* -1: open the file of the entry for the read */
 	uint64_t at, bytes;
-	/* An .npy header is in front of them: it is made when the range is read. */
+	/* The file begins with an .npy header, which is made when the range is read. */
 	bool is_array;
 	enum dtype dtype;
 	unsigned rank;
-	uint64_t shape[]; /* rank of them */
+	uint64_t shape[]; /* `rank` elements */
 };
 
 static int range_open(struct import_reading *rd)
@@ -249,7 +249,7 @@ static int add_range(struct import_list *f, const char *path, const char *from,
 	if (!copy)
 		return fail(-ENOMEM, "cannot list '%s'", path);
 	*copy = *g;
-	/* Of rank 0 there is none. */
+	/* There is no shape for rank 0. */
 	if (shape)
 		memcpy(copy->shape, shape, g->rank * sizeof(*shape));
 	return import_add_file(f, path, from, &range_ops, copy, g->bytes);
@@ -295,7 +295,7 @@ int import_add_scalar(struct import_list *f, const char *path, const char *from,
 
 /* ---- names in the draft ---- */
 
-/* The node at a path, made where it is not there; the last name too, as a directory or a file. */
+/* Get the node at a path. Creates it, as a directory or file, and its directories. */
 static int make_path(struct draft *d, const char *path, bool is_dir, struct draft_node **ret)
 {
 	struct draft_node *at = draft_node_ref(d->root), *next;
@@ -395,7 +395,7 @@ static int set_marks(struct import_list *f, struct draft *d, bool all)
 	return r;
 }
 
-/* The directories that a file of this rank's is in. */
+/* Create the directories of a file that this rank writes. */
 static int make_way(const struct import_entry *import_entry, struct draft *d)
 {
 	const char *slash = strrchr(import_entry->path, '/');
@@ -411,12 +411,14 @@ static int make_way(const struct import_entry *import_entry, struct draft *d)
 	return r < 0 ? err_at(r, "'%s'", import_entry->path) : 0;
 }
 
-/* Rank 0 makes all directories; of others there are those that their own files are in. */
+/* Rank 0 creates all directories; other ranks create those of their own files. */
 static int make_names(struct import_list *f, struct draft *d, const struct rank_group *group)
 {
 	int rank = group ? group->peers->rank : 0, r = 0;
 
-	/* A directory's kind decides what its names may be: directories and their marks come first.
+	/*
+	 * Directories and their xattrs come first, since the kind of a directory decides which
+	 * names it may have.
 	 */
 	if (group_is_lead(group))
 		r = make_dirs(f, d);
@@ -441,7 +443,7 @@ static int make_names(struct import_list *f, struct draft *d, const struct rank_
 struct writing {
 	struct import_list *f;
 	struct progress *progress;
-	const size_t *order; /* in which they are written */
+	const size_t *order; /* the order in which entries are written */
 };
 
 static int write_piece(struct draft_file *to, uint64_t off, const uint8_t *p, size_t n)
@@ -498,7 +500,7 @@ static int write_one(void *arg, size_t i, struct worker *worker)
 	}
 	if (r >= 0 && copied == 0)
 		r = copy_bytes(w, &rd, to, worker);
-	/* Closing a file that is not whole says things of its own. */
+	/* Save the note, since closing an incomplete file may replace it. */
 	if (r < 0)
 		err_save(r, &why);
 	import_entry->ops->close(&rd);
@@ -507,8 +509,7 @@ static int write_one(void *arg, size_t i, struct worker *worker)
 	return r < 0 ? err_at(r, "'%s' (from '%s')", import_entry->path, import_entry->from) : 0;
 }
 
-/* This rank's leaves that priority= chooses, then all others, each in the order in which they came.
- */
+/* This rank's leaves that priority= selects, then all others, in their original order. */
 static int order_entries(const struct import_list *f, size_t *order)
 {
 	auto_free bool *first = calloc(f->n + 1, sizeof(*first));
@@ -545,7 +546,7 @@ static int write_own(struct import_list *f, struct draft *d, unsigned threads,
 		owner[i] = f->import_entry[order[i]].owner;
 	if (r >= 0)
 		r = group_parallel_for(group, threads, f->n, owner, write_one, &w);
-	/* The draft may end before the feeds do. */
+	/* The draft may end before the list is freed. */
 	for (size_t i = 0; i < f->n; i++)
 		draft_node_unref(take(f->import_entry[i].node));
 	return r;

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * import_share.c - which rank writes which entry of an import list.
+ * import_share.c - assigns the entries of an import list to ranks.
  *
- * Inputs are listed by each rank for itself, in the order in which a directory
- * gives its names: they are compared and shared in the order of their paths.
+ * Each rank lists the inputs itself, in the order of its directories. So the entries are compared
+ * and assigned in the order of their paths.
  *
- * Invariants: an item that is not a tree is one rank's, as only trees are put together
- * from what several ranks have.
+ * Invariants: an item that is not a tree is written by one rank, since ranks can only share trees.
  */
 #include "core/base/err.h"
 #include "handlers/plugin/plugins.h"
@@ -20,7 +19,7 @@ static int by_path(const void *a, const void *b)
 		      (*(struct import_entry *const *)b)->path);
 }
 
-/* All feeds in the order of their paths; owned by the caller. */
+/* Returns all entries sorted by path. The caller frees the array. */
 static struct import_entry **sorted(struct import_list *f)
 {
 	struct import_entry **out = calloc(f->n + 1, sizeof(*out));
@@ -39,7 +38,7 @@ static bool is_below(const char *path, const char *dir)
 	return !strncmp(path, dir, n) && (path[n] == '/' || n == 0);
 }
 
-/* 1: its item is stored as it is, or a plugin's. */
+/* 1: the item is stored byte for byte, or by a plugin. */
 static int is_whole(const struct import_list *f, const char *path)
 {
 	auto_free char *item = span_dup_str(span_of(path, strcspn(path, "/")));

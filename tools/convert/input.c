@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * input.c - what a path of the user's is, told by content.
+ * input.c - detects from its contents what a path of the user is.
  *
- * A directory with .npy files in it is one of leaves, even when there is a
- * `_METADATA` beside them: a copy out of a mount has both.
+ * A directory with .npy files is a directory of leaves, even if it has a `_METADATA`, since a copy
+ * out of a mount has both.
  */
 #include "tools/convert/input.h"
 
@@ -16,9 +16,9 @@
 #include "handlers/namespace/node_parts.h"
 #include "handlers/format/safetensors.h"
 
-#define LOOK_AT 100000 /* names that are looked at to find a leaf */
+#define LOOK_AT 100000 /* largest number of names that are visited to find a leaf */
 
-/* Whether a path exists in a directory. */
+/* Whether a directory has a path. */
 static bool has(const char *dir, const char *name)
 {
 	auto_buf path = { 0 };
@@ -28,7 +28,7 @@ static bool has(const char *dir, const char *name)
 	       stat(buf_str(&path), &st) == 0;
 }
 
-/* Whether a file below dir ends in one of these. */
+/* Whether a file below dir has one of these extensions. */
 static bool has_file(const char *dir, const char *const *ends, int levels)
 {
 	char *const paths[] = { (char *)dir, NULL };
@@ -64,7 +64,7 @@ static enum input_kind kind_of_directory(const char *path)
 		return INPUT_ZARR;
 	if (has(path, "model.safetensors.index.json") || has_file(path, shards, 0))
 		return INPUT_SAFETENSORS;
-	/* Nothing in a checkpoint is called so but directories. */
+	/* In a checkpoint, only directories have such names. */
 	if (has_file(path, leaves, LIMIT_TREE_DEPTH))
 		return INPUT_FILES;
 	return INPUT_ORBAX;
@@ -78,7 +78,7 @@ bool input_is_export(const char *path)
 	       !has_file(path, anything, LIMIT_TREE_DEPTH);
 }
 
-/* What is in the source. */
+/* Get the trees of the source. */
 static int open_subtree(struct input *in)
 {
 	int r;
@@ -102,8 +102,10 @@ static int open_orbax(struct cmd_args *a, struct input *in)
 	return r < 0 ? r : open_subtree(in);
 }
 
-/* Through a mount what is stored counts, not the files that it is shown as. 1; 0: it is only a
- * file, as a view is. */
+/*
+ * In a mount, open the stored checkpoint, not the files that are shown. 1; 0: the path is only a
+ * file, such as a view.
+ */
 static int open_stored(struct cmd_args *a, struct input *in)
 {
 	int r = source_open_stored(a, in->path, &in->source);
@@ -157,8 +159,10 @@ int input_open(struct cmd_args *a, const char *path, struct input *ret)
 		break;
 	case INPUT_ORBAX:
 		r = r > 0 ? 0 : open_orbax(a, &in);
-		/* A directory of numbers and texts alone is a tree, too, also beside arrays that
-		 * are a checkpoint. */
+		/*
+		 * A directory of numbers and texts only is a tree, too, also beside arrays that are
+		 * a checkpoint.
+		 */
 		if ((r == -EINVAL || r == -ENOENT) && stat(path, &st) == 0 && S_ISDIR(st.st_mode) &&
 		    has_file(path, texts, LIMIT_TREE_DEPTH)) {
 			err_clear();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * input.h - anything that `save` and `convert` read: a checkpoint, a directory of leaves, a
- * safetensors file (or a directory of shards), an npz file, a zarr group.
+ * input.h - all inputs of `save` and `convert`: a checkpoint, a directory of leaves, a safetensors
+ * file (or a directory of shards), an npz file, a zarr group.
  */
 #ifndef PYTREEFS_INPUT_H
 #define PYTREEFS_INPUT_H
@@ -24,38 +24,35 @@ enum input_kind {
 struct input {
 	enum input_kind kind;
 	const char *path;      /* borrowed */
-	const char *separator; /* of the keys in the names of tensors; borrowed */
-	bool is_root;          /* INPUT_ORBAX: a directory of steps */
-	bool is_step;          /* it has items of its own */
-	struct source source;  /* INPUT_ORBAX */
+	const char *separator; /* between the keys in names of tensors; borrowed */
+	bool is_root;          /* for INPUT_ORBAX: a directory of steps */
+	bool is_step;          /* the input has several items */
+	struct source source;  /* for INPUT_ORBAX */
 	struct subtree st;
-	struct tree_manifest tree_manifest; /* SAFETENSORS, NPZ, ZARR */
+	struct tree_manifest tree_manifest; /* for SAFETENSORS, NPZ, ZARR */
 	int *fd;                            /* open files */
 	size_t n_fds;
-	struct safetensors *shard; /* SAFETENSORS: one for each fd */
-	struct zip_reader zip;     /* NPZ */
-	struct ns *ns;             /* ZARR: what its arrays are read through */
+	struct safetensors *shard; /* for SAFETENSORS: one for each fd */
+	struct zip_reader zip;     /* for NPZ */
+	struct ns *ns;             /* for ZARR: its arrays are read with it */
 };
 
-/* What a path is; -ENOENT, -EINVAL say why it is nothing. */
+/* Detect and open an input. -ENOENT, -EINVAL: the message says why it is not one. */
 int input_open(struct cmd_args *a, const char *path, struct input *ret);
-/*
- * Everything in it into f, whose `at` is set. only: patterns of --only, or NULL. ret_leaves: how
- * many it chose.
- */
+/* Add everything in the input to f, whose `at` is set. only: the patterns of --only, or NULL. */
 int input_list(struct input *in, struct select *only, struct import_list *f);
 void input_close(struct input *in);
 #define auto_input __attribute__((cleanup(input_close))) struct input
 
-/* An fd that is closed with the input: its number, or -errno. */
+/* Open a file that is closed with the input. Returns its fd, or -errno. */
 int input_add_fd(struct input *in, const char *path);
 
-/* Whether a path is something that can be read and is not a checkpoint. */
+/* Whether a path can be read, but is not a checkpoint. */
 bool input_is_foreign(const char *path);
-/* Whether a directory is what an export makes, or empty. */
+/* Whether a directory was made by an export, or is empty. */
 bool input_is_export(const char *path);
 
-/* Each kind in its own file. */
+/* The listing of each kind of input, in its own file. */
 int input_orbax_list(struct input *in, struct select *only, struct import_list *f);
 int input_files_list(struct input *in, struct select *only, struct import_list *f);
 int input_safetensors_open(struct input *in);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * input_files.c - a directory of leaves on the disk: what `cp -r` out of a mount, np.save or
- * `export --format npy` leave. What xattrs user.pytree.* say counts, as in a draft.
+ * input_files.c - a directory of leaves on disk, made by `cp -r` out of a mount, np.save or `export
+ * --format npy`. Xattrs user.pytree.* have the same meaning as in a draft.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 #include "tools/convert/input.h"
 #include "tools/convert/atomic_file.h"
 
-/* xattrs that mean something in a draft. */
+/* xattrs with a meaning in a draft */
 static const char *const marks[] = { "kind",     "namedtuple", "dtype", "key", "custom_metadata",
 				     "sharding", "prng_impl" };
 
@@ -38,8 +38,10 @@ static int import_xattr(const char *file, const char *path, const char *name, st
 		       import_list_mark(f, path, name, value);
 }
 
-/* The xattrs that copies of a mount carry; user.pytree.dtype of an array is only wanted where its
- * header lacks it. */
+/*
+ * Add the xattrs of a copied file. user.pytree.dtype of an array only matters if its header lacks
+ * the dtype.
+ */
 static int import_xattrs(const char *file, const char *path, bool is_dir, struct import_list *f)
 {
 	auto_free char *typestr = NULL;
@@ -58,7 +60,9 @@ static int import_xattrs(const char *file, const char *path, bool is_dir, struct
 	return r;
 }
 
-/* What is made anew: a container's name may be the same, a file without an extension is not a leaf.
+/*
+ * Whether the file is one that will be generated anew. A container may have such a name, but a file
+ * without an extension is not a leaf.
  */
 static bool is_generated(const char *name, const struct stat *st, unsigned depth)
 {
@@ -67,8 +71,10 @@ static bool is_generated(const char *name, const struct stat *st, unsigned depth
 	return !strcmp(name, "_METADATA") || !strcmp(name, "_CHECKPOINT_METADATA");
 }
 
-/* What programs leave lying about. A key may begin with a dot, so nothing else that does is left
- * out. */
+/*
+ * Whether the file is one that programs leave behind. A key may begin with a dot, so other hidden
+ * files count.
+ */
 static bool is_litter(const char *name, const struct stat *st)
 {
 	static const char *const files[] = { ".DS_Store", ".directory", ".gitattributes",
@@ -146,7 +152,7 @@ int input_files_list(struct input *in, struct select *only, struct import_list *
 
 	if (in->kind == INPUT_FILES)
 		return import_directory(in->path, "", only, f, 0);
-	/* One array is a tree of one bare leaf. */
+	/* A single array is a tree of one bare leaf. */
 	if (stat(in->path, &st) < 0)
 		return err_sys("cannot look at", in->path);
 	return import_file(in->path, "%.npy", (uint64_t)st.st_size, f);

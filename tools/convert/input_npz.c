@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * input_npz.c - an npz file as feeds: a leaf for each member.
+ * input_npz.c - an npz file as import entries: a leaf for each member.
  *
- * Members are named "params/w.npy"; names of other files than ours are keys joined by '/' or as
- * they are.
+ * Members are named "params/w.npy". In files of other programs, names are keys, joined by '/'.
  */
 #include <fcntl.h>
 
@@ -14,11 +13,13 @@
 #include "tools/convert/zip_data.h"
 
 const struct tree_manifest_style style_npz = { .separator = "/", .is_path = true, .texts = true };
-/* Of files that say nothing of their structure: names are keys, not names of a mount. */
+/* For files without a manifest: names are keys, not names of a mount. */
 static const struct tree_manifest_style style_foreign = { .separator = "/" };
 
-/* A structure that is longer than a comment may be lies where the comment says: 1; 0 it is the
- * comment. */
+/*
+ * Read a manifest that is too long for the comment, at the position that the comment has: 1; 0: the
+ * comment is the manifest.
+ */
 static int far_manifest(struct input *in, struct buf *ret)
 {
 	auto_json doc = { 0 };
@@ -52,7 +53,7 @@ int input_npz_open(struct input *in)
 
 	if (r >= 0)
 		r = zip_open(r, in->path, &in->zip);
-	/* A comment of another program is not ours. */
+	/* The comment was written by another program. */
 	if (r < 0 || !in->zip.comment.n || in->zip.comment.p[0] != '{')
 		return r;
 	r = far_manifest(in, &far);
@@ -93,7 +94,7 @@ static const struct import_ops member_ops = { .open = member_open,
 					      .read = member_read,
 					      .close = member_close };
 
-/* A number: the one element of a small member. */
+/* Add a number: the only element of a small member. */
 static int import_number(struct input *in, const struct zip_member *m, const char *path,
 			 enum dtype t, struct import_list *f)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * input_orbax.c - a checkpoint as feeds: the leaves as a mount shows them, with all that it says of
- * them.
+ * input_orbax.c - a checkpoint as import entries: the leaves as a mount shows them, with all of
+ * their attributes.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 #include "tools/convert/input.h"
 #include "tools/select/walk.h"
 
-#define AHEAD_BYTES (16 * MiB) /* decoded before it is asked for */
+#define AHEAD_BYTES (16 * MiB) /* amount that is decoded before it is requested */
 
 struct orbax_leaf {
 	struct item *item; /* borrowed: the input has it open */
@@ -39,7 +39,7 @@ static int leaf_entry_open(struct import_reading *rd)
 	rd->array = f->ops->ext == NAME_EXT_NPY ? f->value.array : NULL;
 	r = rd->array ? leaf_digest_recorded(l->item, l->leaf, rd->sha256) : 0;
 	rd->has_sha256 = r == 1;
-	/* One that cannot be read now is computed anew, where it is asked for. */
+	/* A digest that cannot be read is computed anew where options ask for it. */
 	if (r < 0)
 		err_clear();
 	return 0;
@@ -71,7 +71,7 @@ static const struct import_ops leaf_ops = { .open = leaf_entry_open,
 					    .read = leaf_entry_read,
 					    .close = leaf_entry_close };
 
-/* ---- what names cannot say ---- */
+/* ---- properties that names cannot express ---- */
 
 static int mark_span(struct import_list *f, const char *path, const char *name, struct span value)
 {
@@ -81,7 +81,7 @@ static int mark_span(struct import_list *f, const char *path, const char *name, 
 		      fail(-ENOMEM, "cannot describe '%s'", path);
 }
 
-/* A name in the `~` form does not say its key. */
+/* A shortened name (`~`) does not contain the key. */
 static int mark_key(const struct tree_node *t, const char *path, struct import_list *f)
 {
 	auto_buf key = { 0 };
@@ -103,7 +103,7 @@ static int mark_array(const struct subtree_part *part, const struct tree_node *t
 		return import_list_mark(f, path, "dtype", dtype_info(v.array->meta.dtype)->name);
 	f->import_entry[f->n - 1].bytes = v.array->meta.bytes;
 	r = import_list_mark_dtype(f, path, v.array->meta.dtype);
-	/* It stays what it is, unless the user wants all to be something. */
+	/* The recorded type remains unless the user sets one for all leaves. */
 	if (r >= 0 && span_eq(t->value_type, span_str("jax.Array")) && !f->any_leaf_type)
 		r = import_list_mark(f, path, "save.leaf_type", "jax.Array");
 	if (r >= 0)
@@ -136,7 +136,7 @@ static int import_leaf(const struct subtree_part *part, const struct tree_node *
 	return r < 0 ? err_at(r, "'%s'", buf_str(&path)) : 0;
 }
 
-/* What only rich types say; they stay unless the user wants none. */
+/* Add types from rich types, which remain unless the user switches them off. */
 static int mark_types(const struct subtree_part *part, const struct tree_node *t, const char *path,
 		      struct import_list *f)
 {
@@ -188,7 +188,7 @@ static int import_tree(const struct subtree_part *part, struct select *only, str
 	return r;
 }
 
-/* With --only, the containers on the way to what was chosen keep their kinds. */
+/* With --only, containers of selected leaves keep their kinds. */
 static int import_kinds_of_chosen(const struct subtree_part *part, struct select *only,
 				  struct import_list *f)
 {
@@ -200,8 +200,7 @@ static int import_kinds_of_chosen(const struct subtree_part *part, struct select
 		bool chosen = false;
 		uint32_t below = t->kind == TREE_LEAF ? i : subtree_end(t);
 
-		/* A list that loses a member is not a list any more: its positions would have gaps.
-		 */
+		/* A list without all of its members would have gaps, so it is not a list. */
 		for (uint32_t k = i; k < below && !chosen; k++)
 			chosen = part->item->tree->nodes[k]->kind == TREE_LEAF &&
 				 select_leaf(only, "", part, part->item->tree->nodes[k]);
@@ -221,7 +220,7 @@ struct stored_file {
 	const char *path;
 };
 
-/* It is open only while it is read: there may be more of them than descriptors. */
+/* The file is only open while it is read, since there may be more files than descriptors. */
 static int stored_open(struct import_reading *rd)
 {
 	const struct stored_file *s = rd->import_entry->arg;
@@ -252,7 +251,7 @@ static const struct import_ops stored_ops = { .open = stored_open,
 struct import_files {
 	struct import_list *f;
 	struct io_dir *dir;
-	const char *source, *path; /* of the directory: in the source, in the draft */
+	const char *source, *path; /* the directory's path in the source, and in the draft */
 	unsigned depth;
 };
 
@@ -306,7 +305,7 @@ static int import_stored(struct import_files *d)
 	return r < 0 ? r : io_list(d->dir, d->source, import_stored_one, d);
 }
 
-/* Of the step itself. */
+/* Add the custom metadata of the step. */
 static int import_step_custom(struct input *in, struct import_list *f)
 {
 	auto_buf text = { 0 };

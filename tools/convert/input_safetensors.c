@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * input_safetensors.c - a safetensors file, or a directory of shards, as feeds: a leaf for each
- * tensor.
+ * input_safetensors.c - a safetensors file, or a directory of shards, as import entries: a leaf for
+ * each tensor.
  *
- * `__metadata__` becomes custom metadata of the item, but for "format", what says the structure,
- * and strings of the tree.
+ * `__metadata__` becomes custom metadata of the item, except "format", the tree manifest, and
+ * strings of the tree.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -116,7 +116,7 @@ int input_safetensors_open(struct input *in)
 		S_ISDIR(st.st_mode)     ? add_shards(in) :
 					  add_shard(in, in->path);
 
-	/* Any shard may have it; what is exported has it in the first. */
+	/* Any shard may have the manifest; an export writes it to the first one. */
 	for (size_t i = 0; i < in->n_fds && r >= 0; i++) {
 		auto_json doc = { 0 };
 		const struct json *text;
@@ -131,12 +131,12 @@ int input_safetensors_open(struct input *in)
 	return r;
 }
 
-/* ---- feeding ---- */
+/* ---- listing ---- */
 
 static int import_tensor(struct input *in, size_t shard, const struct safetensor *t,
 			 struct select *only, struct import_list *f)
 {
-	/* The keys of our own files are joined by a dot, whatever the option says. */
+	/* Keys in files with a manifest are joined by a dot, whatever the option is. */
 	const bool is_ours = in->tree_manifest.doc.root;
 	const struct tree_manifest_style style = { .separator = is_ours ? "." : in->separator };
 	auto_buf path = { 0 };
@@ -160,7 +160,7 @@ static int import_tensor(struct input *in, size_t shard, const struct safetensor
 	return import_add_scalar(f, buf_str(&path), in->path, number, element);
 }
 
-/* One entry of `__metadata__` that is not a string of the tree: into the custom metadata. */
+/* Add an entry of `__metadata__` that is not a string of the tree to the custom metadata. */
 static int import_text(struct input *in, const struct json *m, struct select *only,
 		       struct import_list *f, struct buf *custom)
 {
@@ -201,7 +201,7 @@ int input_safetensors_list(struct input *in, struct select *only, struct import_
 				r = import_text(in, &doc.root->items[k], only, f, &custom);
 		}
 	}
-	/* What the structure says of it is better. */
+	/* Custom metadata of the manifest takes precedence. */
 	if (r >= 0 && custom.n && !json_member(in->tree_manifest.doc.root, "custom") &&
 	    !in->is_step) {
 		r = buf_add_byte(&custom, '}');

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * input_zarr.c - a zarr group (v2, v3, or both mixed) as feeds: a leaf for each array below it.
+ * input_zarr.c - a zarr group (v2, v3, or both mixed) as import entries: a leaf for each array
+ * below it.
  */
 #include <dirent.h>
 
@@ -11,16 +12,16 @@
 #include "tools/convert/input.h"
 #include "tools/convert/atomic_file.h"
 
-/* The attributes of ours hold texts, too; they are charged to the meter. */
+/* Attributes of exported groups contain texts, too; they are charged to the meter. */
 #define GROUP_BYTES (256 * MiB)
 
 const struct tree_manifest_style style_zarr = { .separator = "/", .is_path = true, .texts = true };
-/* Of groups that other programs wrote: names are keys, not names of a mount. */
+/* For groups of other programs: names are keys, not names of a mount. */
 static const struct tree_manifest_style style_foreign = { .separator = "/" };
 
 /* ---- opening ---- */
 
-/* The attributes of the group itself, printed: a document of its own. */
+/* Parse the attributes of the group itself as a separate document. */
 static int attributes(struct io_dir *dir, const char *what, struct json_doc *ret)
 {
 	auto_buf text = { 0 };
@@ -41,7 +42,7 @@ static const struct json *attributes_of(const struct json_doc *doc)
 {
 	const struct json *inner = json_member(doc->root, "attributes");
 
-	/* v3 has them inside the group's document. */
+	/* In v3, they are inside the group's document. */
 	return json_member(doc->root, "zarr_format") ? inner : doc->root;
 }
 
@@ -53,7 +54,7 @@ int input_zarr_open(struct input *in, struct cmd_args *a)
 	const struct json *tree_manifest;
 	int r;
 
-	/* Whatever it looks like: only its directories are wanted. */
+	/* The detected kind does not matter, since only directories are read. */
 	a->options.shape = SHAPE_ROOT;
 	r = ns_open(in->path, &a->options, &in->ns);
 	a->options.shape = shape;
@@ -73,7 +74,7 @@ int input_zarr_open(struct input *in, struct cmd_args *a)
 
 struct zarr_leaf {
 	const struct input *in;
-	const char *dir; /* below the group */
+	const char *dir; /* path below the group */
 };
 
 static int open_array(const struct input *in, const char *rel, struct zarr **ret)
@@ -216,7 +217,7 @@ static int node_type(struct io_dir *dir, const char *rel, enum node_type *ret)
 	if (r == -ENOENT) {
 		err_clear();
 		r = exists(dir, rel, ".zarray");
-		/* A directory without metadata may be on the way to some. */
+		/* A directory without metadata may contain others. */
 		*ret = r == 1 ? NODE_ARRAY : NODE_GROUP;
 		return r < 0 ? r : 0;
 	}
@@ -229,7 +230,7 @@ static int node_type(struct io_dir *dir, const char *rel, enum node_type *ret)
 }
 
 struct names {
-	struct buf text; /* NUL-terminated, one after the other */
+	struct buf text; /* NUL-terminated, one after another */
 	bool at_top;
 };
 
@@ -237,7 +238,7 @@ static int add_name(void *arg, const char *name, unsigned char type)
 {
 	struct names *n = arg;
 
-	/* Exports of earlier versions have arrays that were begun and given up. */
+	/* Exports of earlier versions may contain abandoned arrays. */
 	if (type != DT_DIR || atomic_file_is_temp(name) || (n->at_top && store_is_temporary(name)))
 		return 0;
 	return buf_add(&n->text, name, strlen(name) + 1);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tree_manifest.c - the tree of a checkpoint -> the JSON text that travels with its arrays.
+ * tree_manifest.c - prints the manifest of a tree: the JSON text that accompanies its arrays.
  */
 #include "tools/convert/tree_manifest.h"
 
@@ -9,11 +9,11 @@
 #include "handlers/leaf/leaf.h"
 #include "tools/select/walk.h"
 
-#define PIECE_BYTES ((size_t)256 << 10) /* that are put at once */
+#define PIECE_BYTES ((size_t)256 << 10) /* bytes that are written at once */
 
 /* ---- printing ---- */
 
-/* Where a string leaf is. */
+/* The place of a string leaf. */
 struct text_place {
 	const struct subtree_part *part;
 	const struct tree_node *leaf;
@@ -24,12 +24,12 @@ struct printing {
 	struct select *only;
 	enum dtype cast;
 	struct buf kinds, leaves, dtypes, marks, custom;
-	struct buf texts; /* of struct text_place */
+	struct buf texts; /* an array of struct text_place */
 
 	tree_manifest_put_fn *put;
 	void *arg;
-	struct buf out; /* that is not put yet */
-	bool is_first;  /* nothing is in the object yet */
+	struct buf out; /* text that has not been written yet */
+	bool is_first;  /* the object is still empty */
 };
 
 static void printing_release(struct printing *p)
@@ -43,7 +43,7 @@ static void printing_release(struct printing *p)
 	buf_release(&p->out);
 }
 
-/* "a": "b" into an object that is being put together. */
+/* Append "a": "b" to an object. */
 static int add_pair(struct buf *out, struct span name, struct span value)
 {
 	int r = out->n ? buf_add_str(out, ", ") : 0;
@@ -55,7 +55,7 @@ static int add_pair(struct buf *out, struct span name, struct span value)
 	return r < 0 ? r : json_put_str(out, value, JSON_PYTHON);
 }
 
-/* A path without the extension of ours at its end. */
+/* Remove a known extension from the end of a path. */
 static void cut_extension(struct buf *path)
 {
 	path->n -= strlen(name_ext_text(name_ext_of(buf_span(path))));
@@ -85,7 +85,7 @@ int tree_manifest_default_path(struct span key, const struct tree_manifest_style
 		r = buf_add_span(ret, key);
 		return r < 0 ? r : buf_add_str(ret, ".npy");
 	}
-	/* No name at all: the tree is this one leaf. */
+	/* There is no name, since the tree is this one leaf. */
 	if (key.n == 0)
 		return buf_add_str(ret, "%.npy");
 	for (;;) {
@@ -117,7 +117,7 @@ int tree_manifest_hidden_key(const struct tree_node *t, struct buf *ret)
 	return r < 0 ? r : 1;
 }
 
-/* A list that loses members is not a list any more. */
+/* Whether all members are exported: a list without some of its members is not a list. */
 static bool is_whole(const struct printing *p, const struct subtree_part *part,
 		     const struct tree_node *t)
 {
@@ -130,7 +130,7 @@ static bool is_whole(const struct printing *p, const struct subtree_part *part,
 	return true;
 }
 
-/* Which type a namedtuple has that is written as a whole. */
+/* Add the type of a namedtuple that is exported completely. */
 static int add_namedtuple(struct buf *marks, const struct tree_node *t)
 {
 	auto_buf type = { 0 };
@@ -146,8 +146,8 @@ static int add_namedtuple(struct buf *marks, const struct tree_node *t)
 }
 
 /*
- * What is neither in the name nor in the bytes: the key after a `~`, the type of a namedtuple, the
- * kind of a random key, which is JAX's by that, and that another array is.
+ * Print properties that neither the name nor the bytes have: the key of a shortened name, the type
+ * of a namedtuple, the implementation of a random key, and whether another array is JAX's.
  */
 static int print_marks(struct printing *p, const struct subtree_part *part,
 		       const struct tree_node *t, struct span path)
@@ -175,7 +175,7 @@ static int print_marks(struct printing *p, const struct subtree_part *part,
 	return r < 0 ? r : buf_addf(&p->marks, ": {%.*s}", SPAN_ARG(buf_span(&marks)));
 }
 
-/* One that loses all of them is not there. */
+/* Whether a container is in the output: not if none of its leaves is. */
 static bool is_there(const struct printing *p, const struct subtree_part *part,
 		     const struct tree_node *t)
 {
@@ -218,7 +218,7 @@ static int print_dtype(struct printing *p, const struct tree_node *t, struct spa
 	enum dtype dtype = tree_manifest_cast(v->array->meta.dtype, v->is_scalar, p->cast);
 	bool big;
 
-	/* A dtype is said of numbers, and of arrays whose .npy header cannot say it. */
+	/* A dtype is printed for numbers, and for arrays whose .npy header cannot express it. */
 	if (leaf_ext(NULL, t) == NAME_EXT_NPY &&
 	    dtype_by_npy(span_str(dtype_info(dtype)->npy), &big) == dtype)
 		return 0;
@@ -278,7 +278,7 @@ static int print_part(struct printing *p, const struct subtree_part *part)
 	return r;
 }
 
-/* ---- putting it out ---- */
+/* ---- output ---- */
 
 static int put_out(struct printing *p)
 {
@@ -323,7 +323,7 @@ static int put_object(struct printing *p, const char *name, struct buf *members)
 	return r;
 }
 
-/* The bytes of a text that are escaped at once; no sequence of UTF-8 is cut. */
+/* The number of bytes to escape at once, so that no UTF-8 sequence is split. */
 static size_t escape_length(struct span text)
 {
 	size_t n = PIECE_BYTES;
@@ -335,7 +335,7 @@ static size_t escape_length(struct span text)
 	return n;
 }
 
-/* A JSON string. */
+/* Print a JSON string. */
 static int put_string(struct printing *p, struct span text)
 {
 	int r = buf_add_byte(&p->out, '"');

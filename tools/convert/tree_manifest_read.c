@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tree_manifest_read.c - the JSON text that travels with arrays, read: keys, dtypes and what a
- * checkpoint made of them has beside them.
+ * tree_manifest_read.c - parses the JSON text that accompanies arrays: keys, dtypes, and other
+ * entries of a checkpoint made from them.
  */
 #include "core/base/err.h"
 #include "tools/convert/tree_manifest.h"
@@ -55,7 +55,7 @@ enum dtype tree_manifest_dtype(const struct tree_manifest *s, const char *path)
 	return json_is(t, JSON_STRING) ? dtype_by_name(t->s) : DTYPE_UNKNOWN;
 }
 
-/* Texts of a document may hold a NUL, which no name does. */
+/* Texts of a document may contain a NUL, which names cannot. */
 static const char *text_of(struct span s)
 {
 	return strlen((const char *)s.p) == s.n ? (const char *)s.p : NULL;
@@ -79,7 +79,7 @@ static int import_kinds(const struct tree_manifest *s, const char *from, struct 
 	return r;
 }
 
-/* Leaves that no array stands for. */
+/* Add leaves that are not arrays. */
 static int import_leaves(const struct tree_manifest *s, const char *from, struct select *only,
 			 struct import_list *f)
 {
@@ -103,7 +103,7 @@ static int import_leaves(const struct tree_manifest *s, const char *from, struct
 	return r;
 }
 
-/* An array is numpy's unless somebody says otherwise: the file, or the options for all. */
+/* An array is numpy's unless the file, or an option for all arrays, says otherwise. */
 static int import_type(const char *path, const struct json *type, struct import_list *f)
 {
 	if (f->any_leaf_type || !json_is(type, JSON_STRING) ||
@@ -172,7 +172,7 @@ static int import_custom(const struct tree_manifest *s, const char *from, struct
 int tree_manifest_import(const struct tree_manifest *s, const char *from, struct select *only,
 			 struct import_list *f)
 {
-	/* A list that loses members is not a list any more. */
+	/* A list without all of its members would not be a list. */
 	int r = only ? 0 : import_kinds(s, from, f);
 
 	if (r >= 0)

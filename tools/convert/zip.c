@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * zip.c - the directory of a zip archive, bytes <-> structs. Data is zip_data.c's.
+ * zip.c - parses and writes the directory of a zip archive. zip_data.c reads the data.
  *
- * Sizes and offsets beyond 32 bits are in zip64 extra fields, which we always write in local
- * headers of large members, so that their length is known before the data is.
+ * Sizes and offsets beyond 32 bits are in zip64 extra fields. Local headers of large members always
+ * have this field when they are written here, so that their length is known before the data is.
  */
 #include "tools/convert/zip.h"
 
@@ -44,7 +44,7 @@ struct directory {
 	struct span comment;
 };
 
-/* The end record: after it there is nothing but the comment that it announces. */
+/* Find the end record, which is followed only by the comment whose length it has. */
 static int find_end(int fd, const char *what, uint64_t file, struct arena *a, struct directory *ret)
 {
 	uint64_t n = MIN(file, (uint64_t)END_BYTES + 65535), from = file - n;
@@ -84,7 +84,7 @@ static int find_end(int fd, const char *what, uint64_t file, struct arena *a, st
 	return 0;
 }
 
-/* Values that did not fit in the entry, in its order; false when one is truncated. */
+/* Parse values that did not fit in the entry, in its order; false when one is truncated. */
 static bool read_zip64(struct span extra, struct zip_member *m)
 {
 	struct wire w = wire_of(extra);
@@ -226,7 +226,7 @@ uint64_t zip_local_size(struct span name)
 	return LOCAL_BYTES + name.n + 20;
 }
 
-/* Version, flags, method, a time that says nothing (1980), crc and sizes. */
+/* Write version, flags, method, a fixed time (1980), crc and sizes. */
 static int put_common(const struct zip_member *m, bool big, struct buf *ret)
 {
 	int r = wire_put_u16le(ret, 45);
@@ -258,7 +258,7 @@ int zip_put_local(const struct zip_member *m, struct buf *ret)
 		r = wire_put_u16le(ret, 20);
 	if (r >= 0)
 		r = buf_add_span(ret, m->name);
-	/* The field is there in any case; readers look at it only when a size says so. */
+	/* The field is always there; readers use it only when a size requires it. */
 	if (r >= 0)
 		r = wire_put_u16le(ret, is_big(m) ? 1 : 0xcafe);
 	if (r >= 0)
@@ -282,7 +282,7 @@ static int put_entry(const struct zip_member *m, struct buf *ret)
 		r = wire_put_u16le(ret, extra);
 	if (r >= 0)
 		r = buf_add_zero(ret, 6);
-	/* A regular file that its owner may write and all may read. */
+	/* A regular file that all may read and its owner may write. */
 	if (r >= 0)
 		r = wire_put_u32le(ret, 0100644u << 16);
 	if (r >= 0)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * zip.h - zip archives as npz files use them: members that are stored or deflated, of any size.
+ * zip.h - zip archives in the form of npz files: members that are stored or deflated, of any size.
  */
 #ifndef PYTREEFS_ZIP_H
 #define PYTREEFS_ZIP_H
@@ -9,7 +9,7 @@
 
 struct zip_member {
 	struct span name;
-	uint64_t header; /* where its local header is */
+	uint64_t header; /* offset of its local header */
 	uint64_t packed, size;
 	uint32_t crc;
 	bool is_deflated;
@@ -24,24 +24,27 @@ struct zip_reader {
 };
 
 #define ZIP_COMMENT_MAX 65535                   /* the format has two bytes for its length */
-#define ZIP_DIRECTORY_MAX ((uint64_t)256 << 20) /* ours: some million members */
+#define ZIP_DIRECTORY_MAX ((uint64_t)256 << 20) /* limit of this program: about a million members */
 
-/* The directory of an archive. -EUCLEAN; -EOPNOTSUPP: encrypted, in parts, or another method. */
+/*
+ * Read the directory of an archive. -EUCLEAN: malformed; -EOPNOTSUPP: encrypted, in several parts,
+ * or another compression method.
+ */
 int zip_open(int fd, const char *what, struct zip_reader *ret);
 void zip_reader_release(struct zip_reader *z);
-/* Exactly n bytes at an offset. -EUCLEAN: the file ends before. */
+/* Read exactly n bytes at an offset. -EUCLEAN: the file ends before. */
 int zip_read_at(int fd, const char *what, uint64_t off, void *p, size_t n);
-/* Where the bytes of a member begin. */
+/* Get the offset of a member's data. */
 int zip_member_at(int fd, const char *what, const struct zip_member *m, uint64_t file_size,
 		  uint64_t *ret);
 
-/* ---- writing: members are stored, their places known before their bytes ---- */
+/* ---- writing: members are stored, and their positions are known before their data ---- */
 
-/* Bytes of the local header of a member; its data follows. */
+/* Returns the size of a member's local header; its data follows. */
 uint64_t zip_local_size(struct span name);
-/* That header; crc may be known only later, the length does not depend on it. */
+/* Append the local header. The crc may be set later, since the length does not depend on it. */
 int zip_put_local(const struct zip_member *m, struct buf *ret);
-/* The directory, for the end of the file: `at` is where it will be. */
+/* Append the directory for the end of the file; `at` is its offset there. */
 int zip_put_directory(const struct zip_member *m, size_t n, uint64_t at, struct span comment,
 		      struct buf *ret);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * zip_data.c - members of a zip archive, inflated where they are deflated.
+ * zip_data.c - reads members of a zip archive, and inflates deflated ones.
  */
 #include "tools/convert/zip_data.h"
 
@@ -14,7 +14,7 @@ struct zip_stream {
 	int fd;
 	const char *what;
 	const struct zip_member *m;
-	uint64_t at, end; /* of the packed bytes that are not read yet, in the file */
+	uint64_t at, end; /* the range of packed bytes in the file that were not read yet */
 	uint64_t given;
 	uint32_t crc;
 	bool is_inflating;
@@ -40,7 +40,7 @@ int zip_stream_open(int fd, const char *what, const struct zip_member *m, uint64
 	s->m = m;
 	r = zip_member_at(fd, what, m, file_size, &s->at);
 	s->end = s->at + m->packed;
-	/* Raw deflate: neither header nor checksum of its own. */
+	/* Raw deflate, without header and checksum. */
 	if (r >= 0 && m->is_deflated && inflateInit2(&s->z, -MAX_WBITS) != Z_OK)
 		r = fail(-ENOMEM, "cannot inflate '%.*s'", SPAN_ARG(m->name));
 	if (r < 0)
@@ -57,7 +57,7 @@ void zip_stream_close(struct zip_stream *s)
 	free(s);
 }
 
-/* Up to n of the packed bytes. */
+/* Read up to n packed bytes. */
 static ssize_t read_packed(struct zip_stream *s, void *p, size_t n)
 {
 	ssize_t got = pread(s->fd, p, MIN((uint64_t)n, s->end - s->at), (off_t)s->at);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lib_draft.c - write a checkpoint: begin, commit, abort.
+ * lib_draft.c - writes a checkpoint: begin, commit, abort.
  */
 #include "tools/lib/lib_draft.h"
 
@@ -10,7 +10,9 @@ static void draft_free(struct pytreefs_draft *d)
 {
 	if (!d)
 		return;
-	/* In the child of a fork the parent's threads are not there: the handle is only forgotten. */
+	/*
+	 * The child of a fork does not have the parent's threads, so the handle is only forgotten.
+	 */
 	if (d->pid == getpid()) {
 		atomic_step_release(&d->step);
 		options_release(&d->args.options);
@@ -82,7 +84,7 @@ int pytreefs_draft_commit(struct pytreefs_draft *d, const struct pytreefs_progre
 	struct lib_progress p = { .p = progress };
 	int r = lib_begin_pid(d->pid, "draft", d->step.name);
 
-	/* A commit that has begun is not canceled: whether it was done would not be known. */
+	/* A commit in progress cannot be canceled, since its result would be unknown. */
 	if (r >= 0)
 		r = lib_progress(&p, 0);
 	if (r >= 0)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lib_draft_names.c - key paths -> names in a draft, and what names cannot say.
+ * lib_draft_names.c - turns key paths into names in a draft, and sets xattrs for what names cannot
+ * express.
  */
 #include <string.h>
 
@@ -29,13 +30,13 @@ static int set_attribute(struct draft_node *n, const char *name, struct span val
 		       fail(-ENOMEM, "cannot set attribute '%s'", name);
 }
 
-/* How many keys of a path are the item's name. */
+/* The number of leading keys that are the item's name. */
 static size_t item_keys(const struct pytreefs_draft *d)
 {
 	return d->is_item ? 0 : 1;
 }
 
-/* The name of key i; items are called what they are called. */
+/* Get the name of key i; names of items are used literally. */
 static int name_of(const struct pytreefs_draft *d, const struct pytreefs_key *key, size_t i,
 		   enum name_ext ext, struct buf *ret)
 {
@@ -47,7 +48,7 @@ static int name_of(const struct pytreefs_draft *d, const struct pytreefs_key *ke
 			   NAME_OURS_ALL, ret);
 }
 
-/* A name in the `~` form does not say its key. */
+/* A shortened name (`~`) does not contain the key. */
 static int mark_key(const struct pytreefs_draft *d, struct draft_node *n,
 		    const struct pytreefs_key *key, size_t n_keys, struct span name,
 		    enum name_ext ext)
@@ -70,7 +71,7 @@ static int mark_key(const struct pytreefs_draft *d, struct draft_node *n,
 	return r < 0 ? r : set_attribute(n, "key", buf_span(&json));
 }
 
-/* The container of key i in dir, made where it is not there: a list when its first child says so. */
+/* Get the container of key i in dir. Creates it, as a list if its first child has an index. */
 static int enter(struct pytreefs_draft *d, struct draft_node *dir, const struct pytreefs_key *key,
 		 size_t i, bool list, struct draft_node **ret)
 {
@@ -104,7 +105,7 @@ static int enter(struct pytreefs_draft *d, struct draft_node *dir, const struct 
 	return 0;
 }
 
-/* The containers of the first n keys. */
+/* Get the containers of the first n keys. */
 static int enter_all(struct pytreefs_draft *d, const struct pytreefs_key *key, size_t n,
 		     size_t n_all, struct draft_node **ret)
 {
@@ -188,7 +189,7 @@ static int mark_dtype(const struct pytreefs_value *v, struct draft_node *n)
 	bool big;
 	int r = lib_value_elements(v, &t, &bytes);
 
-	/* The header of an .npy file names most of them. */
+	/* The header of an .npy file expresses most dtypes. */
 	if (r < 0 ||
 	    (v->kind == PYTREEFS_ARRAY && dtype_by_npy(span_str(dtype_info(t)->npy), &big) == t))
 		return r;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lib_draft_put.c - values into the files of a draft, several at once.
+ * lib_draft_put.c - writes values to files of a draft, several at once.
  *
- * A value becomes what a program would write through a mount: the header and the elements of an
- * .npy file, or a text. Threads copy; the pool encodes.
+ * A value becomes what a program would write through a mount: the header and elements of an .npy
+ * file, or a text. Threads copy; the pool encodes.
  */
 #include <pthread.h>
 #include <string.h>
@@ -48,11 +48,11 @@ struct put {
 	atomic_ullong done;
 	atomic_bool stop;
 	pthread_t caller;
-	int64_t reported_at;  /* the caller's */
-	pthread_mutex_t lock; /* protects what follows */
+	int64_t reported_at;  /* used by the calling thread */
+	pthread_mutex_t lock; /* protects the following members */
 	pthread_cond_t ended;
-	unsigned running;       /* threads beside the caller */
-	struct err_note failed; /* the first */
+	unsigned running;       /* threads besides the calling one */
+	struct err_note failed; /* the first error */
 };
 
 static void put_failed(struct put *p, int r)
@@ -64,7 +64,7 @@ static void put_failed(struct put *p, int r)
 	atomic_store(&p->stop, true);
 }
 
-/* By the caller, now and then. */
+/* Report progress, from time to time, in the calling thread. */
 static void put_report(struct put *p)
 {
 	int64_t now = clock_ns();
@@ -81,7 +81,7 @@ static void put_report(struct put *p)
 /* ---- one value ---- */
 
 struct sink {
-	struct put *p; /* NULL: nobody is to be told */
+	struct put *p; /* NULL: no progress reports */
 	struct draft_file *file;
 	uint64_t off;
 };
@@ -101,7 +101,7 @@ static int sink_add(struct sink *s, const void *data, size_t n)
 		if (s->p) {
 			atomic_fetch_add(&s->p->done, (unsigned long long)got);
 			put_report(s->p);
-			/* Whoever stopped it has said why. */
+			/* The thread that set `stop` has the reason. */
 			if (atomic_load(&s->p->stop))
 				return fail(-ECANCELED, "canceled");
 		}
@@ -142,7 +142,7 @@ static void copy_elements(uint8_t *out, const uint8_t *in, int64_t stride, size_
 #undef COPY
 }
 
-/* Elements that lie anywhere, gathered piece by piece. */
+/* Write elements with any strides, copied piece by piece. */
 static int add_strided(struct sink *s, const struct pytreefs_value *v, size_t item, uint64_t bytes)
 {
 	auto_free uint8_t *piece = malloc(PIECE);
@@ -223,9 +223,9 @@ static int end_file(struct draft_file *f, int r)
 	const bool flushed = false;
 	struct err_note why;
 
-	/* Closing a file that is not whole says things of its own. */
+	/* Save the note, since closing an incomplete file may replace it. */
 	err_save(r, &why);
-	/* Nobody reads what was encoded of it; to keep it would be to decode and copy it. */
+	/* Drop what was encoded, since keeping it would mean to decode and copy it. */
 	if (r < 0)
 		draft_file_truncate(f, 0);
 	draft_file_closed(f, &flushed);
@@ -281,7 +281,7 @@ static void run(struct put *p, unsigned threads)
 	pthread_t thread[THREADS];
 	unsigned n = 0;
 
-	/* With fewer than wanted, or none, it is only slower. */
+	/* With fewer threads than wanted it is only slower. */
 	p->running = threads;
 	while (n < threads && thread_start(&thread[n], "put", put_thread, p) >= 0)
 		n++;

@@ -27,7 +27,7 @@ static int list(struct pytreefs *ck, const char *name, bool steps, pytreefs_list
 		return fail(-EINVAL, "'%s' is not a directory of steps", ck->source.source);
 	if (r >= 0)
 		r = node_list(n, &l);
-	/* "." and ".." come first. */
+	/* Entries 0 and 1 are "." and "..". */
 	for (size_t i = 2; i < l.n && r == 0; i++) {
 		struct pytreefs_entry e = { .name = listing_name(&l, i), .step = UINT64_MAX };
 		struct step_name step;

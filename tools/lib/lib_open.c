@@ -16,7 +16,7 @@
 static __thread struct {
 	int code;
 	char text[ERR_TEXT_MAX];
-	char name[512]; /* of the call that is under way, or failed */
+	char name[512]; /* of the call in progress, or of the failed one */
 } last;
 
 int lib_begin_pid(pid_t pid, const char *what, const char *name)
@@ -124,8 +124,10 @@ static void handle_free(struct pytreefs *ck)
 		options_release(&ck->args.options);
 		block_trim();
 	}
-	/* The threads of the parent are not in the child, and its locks may be held: the rest of
-	 * the handle is left alone there. */
+	/*
+	 * The child does not have the parent's threads, and locks may be held: the rest of the
+	 * handle cannot be freed there.
+	 */
 	free(ck);
 }
 DEFINE_AUTO(handle, struct pytreefs, handle_free);

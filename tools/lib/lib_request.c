@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lib_request.c - read many: names -> views of arrays -> memory of the caller.
+ * lib_request.c - reads many requests: names -> views of arrays -> memory of the caller.
  */
 #include <pthread.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 
 /* ---- one request ---- */
 
-/* Its box, on top of what the name asks for. */
+/* Apply the request's box to the view that the name gives. */
 static int narrow(const struct pytreefs_request *q, const struct name_view *name,
 		  struct zarr_view *v)
 {
@@ -64,7 +64,7 @@ struct job {
 	struct lib_progress progress;
 	struct err_note failed; /* of the first request that failed */
 
-	/* The directory that a leaf was found in last: the next one is mostly there, too. */
+	/* The directory of the last leaf, which mostly contains the next one, too. */
 	pthread_mutex_t lock; /* protects both */
 	struct node *dir;
 	char *dir_name;
@@ -125,7 +125,7 @@ static int check_size(const struct pytreefs_request *q, uint64_t bytes)
 		    (unsigned long long)bytes, (unsigned long long)q->size);
 }
 
-/* A text is copied at once. */
+/* Texts are copied immediately. */
 static int read_text(const struct pytreefs_request *q, const struct value *v)
 {
 	int r = check_size(q, v->text.n);
@@ -135,7 +135,7 @@ static int read_text(const struct pytreefs_request *q, const struct value *v)
 	return r;
 }
 
-/* Strides are of the result's axes; the reader's are of the array's. */
+/* Strides refer to axes of the result; those of the reader refer to axes of the array. */
 static void set_strides(const struct pytreefs_request *q, struct read_target *t)
 {
 	read_target_set_order(t);

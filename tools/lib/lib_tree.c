@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lib_tree.c - trees as tables of nodes, and the description of one name.
+ * lib_tree.c - makes the table of a tree's nodes, and the description of one name.
  */
 #include <string.h>
 
@@ -13,7 +13,7 @@
 #include "tools/lib/lib.h"
 
 struct pytreefs_tree {
-	struct arena arena; /* nodes, and all that they point to but for what the tables have */
+	struct arena arena; /* memory of nodes, except data in the following tables */
 	struct pytreefs_node *node;
 	size_t n;
 	struct subtree subtree;   /* keeps the items open */
@@ -70,7 +70,7 @@ static int set_path(struct pytreefs_tree *t, struct pytreefs_node *to, const cha
 static int set_key(struct pytreefs_tree *t, struct pytreefs_node *to, struct span key,
 		   enum pytreefs_key_kind kind)
 {
-	/* arena_dup() puts a NUL at the end. */
+	/* arena_dup() appends a NUL. */
 	to->key = (const char *)arena_dup(&t->arena, key);
 	to->key_size = key.n;
 	to->key_kind = kind;
@@ -118,13 +118,13 @@ static int set_scalar_text(struct pytreefs_tree *t, struct pytreefs_node *to, st
 
 	if (r >= 0)
 		r = format_open(NAME_EXT_JSON, &v, NULL, &f);
-	/* A file of text ends with a line break. */
+	/* The file of a text ends with a line break. */
 	while (r >= 0 && f.head.n && f.head.p[f.head.n - 1] == '\n')
 		f.head.n--;
 	return r < 0 ? r : set_text(t, to, buf_span(&f.head));
 }
 
-/* What cannot be described: the others can. */
+/* Describe a node by its error; other nodes are not affected. */
 static int set_broken(struct pytreefs_tree *t, struct pytreefs_node *to, int code, const char *why)
 {
 	to->kind = PYTREEFS_UNKNOWN;
@@ -186,7 +186,7 @@ static struct pytreefs_node *add_node(struct pytreefs_tree *t, size_t parent)
 	return to;
 }
 
-/* The nodes of one part; *leaf goes over its leaves in the table. */
+/* Add the nodes of one part; *leaf is the position in the table of leaves. */
 static int add_tree(struct pytreefs_tree *t, const struct subtree_part *p, size_t above,
 		    size_t *leaf, unsigned flags)
 {
@@ -263,7 +263,7 @@ static int fill(struct pytreefs_tree *t, struct node *n, unsigned flags)
 	}
 	for (size_t i = 0; i < t->subtree.n && r >= 0; i++)
 		r = add_part(t, &t->subtree.part[i], above, &leaf, flags);
-	/* A leaf that was asked for by its name is not below itself. */
+	/* The path of a leaf that was requested by name is empty. */
 	if (r >= 0 && n->ops == &node_leaf_ops)
 		t->node[0].path = t->node[0].name = "";
 	return r;

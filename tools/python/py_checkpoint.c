@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* py_checkpoint.c - the type Checkpoint: one handle of the library, and files of it. */
+/*
+ * py_checkpoint.c - the type Checkpoint: a handle of the library, and its files.
+ */
 #include "tools/python/py_module.h"
 
 #include <errno.h>

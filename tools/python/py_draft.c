@@ -9,7 +9,7 @@ struct py_draft {
 	PyObject ob_base;
 	struct pytreefs_draft *d;
 	PyObject *path;
-	int is_busy; /* a call is under way */
+	int is_busy; /* a call is in progress */
 };
 
 static int draft_init(PyObject *self, PyObject *args, PyObject *kwargs)
@@ -78,10 +78,10 @@ static struct pytreefs_draft *draft_use(struct py_draft *w)
 
 /* ---- values ---- */
 
-/* What a value points to. */
+/* Memory of a value. */
 struct piece {
 	struct pytreefs_key *key;
-	PyObject **text; /* bytes of each key */
+	PyObject **text; /* bytes object of each key */
 	size_t n_keys;
 	Py_buffer data;
 	int has_data;
@@ -101,7 +101,7 @@ static void piece_release(struct piece *p)
 	PyMem_Free(p->strides);
 }
 
-/* A str is a name, an int a position. */
+/* Parse a sequence of keys: a str is a name, an int is a position. */
 static int parse_keys(PyObject *keys, struct piece *p)
 {
 	Py_ssize_t n = PyTuple_Size(keys);
@@ -131,7 +131,7 @@ static int parse_keys(PyObject *keys, struct piece *p)
 	return 0;
 }
 
-/* Shape and strides are the buffer's; a text is a row of bytes. */
+/* Get shape and strides from the buffer; a text is a row of bytes. */
 static int parse_data(PyObject *data, struct piece *p, struct pytreefs_value *value)
 {
 	if (PyObject_GetBuffer(data, &p->data, PyBUF_STRIDED_RO) < 0)
@@ -158,7 +158,7 @@ static int parse_data(PyObject *data, struct piece *p, struct pytreefs_value *va
 	return 0;
 }
 
-/* (keys, kind, dtype or None, buffer or None) */
+/* Parse (keys, kind, dtype or None, buffer or None). */
 static int parse_value(PyObject *tuple, struct piece *p, struct pytreefs_value *value)
 {
 	PyObject *keys, *data;
@@ -246,7 +246,7 @@ static PyObject *draft_commit(PyObject *self, PyObject *args)
 	int r = pytreefs_draft_commit(d, &p.progress);
 	py_progress_end(&p);
 	w->is_busy = 0;
-	/* What failed is still there, and held: abort() removes it. */
+	/* After a failure, the draft still exists until abort(). */
 	if (r >= 0)
 		w->d = NULL;
 	if (p.raised)

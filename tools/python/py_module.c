@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * py_module.c - the extension module pytreefs._pytreefs: its errors, its types, and what all
- * calls need.
+ * py_module.c - the extension module pytreefs._pytreefs: its errors, its types, and functions for
+ * all calls.
  */
 #include "tools/python/py_module.h"
 
@@ -10,7 +10,7 @@
 
 PyObject *py_error;
 
-/* Errors that are one of Python's own, too, by errno. */
+/* Errors that are also exceptions of Python, by errno. */
 static struct {
 	const char *name, *doc;
 	PyObject **base;
@@ -23,7 +23,7 @@ static struct {
 	  EEXIST },
 	{ "pytreefs.AccessError", "The file system refuses access.", &PyExc_PermissionError,
 	  EACCES },
-	{ .code = EPERM }, /* of the class before */
+	{ .code = EPERM }, /* for the class before */
 };
 #define N_KINDS (sizeof(kinds) / sizeof(kinds[0]))
 PyTypeObject *py_file_type;
@@ -84,11 +84,11 @@ PyObject *py_decode(const char *p, size_t n)
 
 /* ---- progress ---- */
 
-/* By the calling thread: what Ctrl-C has asked for happens here. */
+/* Called in the calling thread: handles Ctrl-C. */
 static int notify(void *arg, uint64_t done, uint64_t total)
 {
 	struct py_progress *p = arg;
-	/* The exception waits for the call's end; nothing of Python may run meanwhile. */
+	/* The exception is raised at the end of the call; no Python code may run before. */
 	if (p->raised)
 		return 1;
 	PyEval_RestoreThread(p->thread);

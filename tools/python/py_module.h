@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * py_module.h - what the files of the extension module share.
+ * py_module.h - declarations shared by the files of the extension module.
  *
- * The module is thin: each type wraps a handle of pytreefs.h, and everything that a user sees is
- * made in Python from it (pytreefs/). It is built for the stable ABI. Functions return NULL or a
+ * The module is thin: each type wraps a handle of pytreefs.h, and the Python package (pytreefs/)
+ * makes the public interface from it. It is built for the stable ABI. Functions return NULL or a
  * negative number with an exception set on failure.
  */
 #ifndef PYTREEFS_PY_MODULE_H
@@ -17,19 +17,22 @@
 
 #include "tools/lib/pytreefs.h"
 
-/* pytreefs.Error; sub-interpreters are refused, so there is one. */
+/* pytreefs.Error. There is only one, since sub-interpreters are refused. */
 extern PyObject *py_error;
 
-/* An exception from the thread's error text; filename may be NULL: what the library says. */
+/* Raise an exception with the thread's error text; filename NULL: the name that the library has. */
 PyObject *py_fail(PyObject *filename);
-/* The same; -ENOENT is a KeyError with this name. */
+/* The same; -ENOENT becomes a KeyError with this name. */
 PyObject *py_fail_name(int r, PyObject *name);
 
-/* Bytes of a str, for a name or key: UTF-8, undecodable bytes as os.fsdecode() has them. */
+/*
+ * Convert between str and bytes of a name or key: UTF-8, with undecodable bytes as in
+ * os.fsdecode().
+ */
 PyObject *py_encode(PyObject *text);
 PyObject *py_decode(const char *p, size_t n);
 
-/* Progress of a call that works without the interpreter's lock: signals, and a callable. */
+/* Progress of a call that runs without the interpreter's lock: signals, and a callable. */
 struct py_progress {
 	struct pytreefs_progress progress;
 	PyObject *fn; /* borrowed; NULL: none */
@@ -37,7 +40,7 @@ struct py_progress {
 	int raised; /* an exception is set */
 };
 void py_progress_init(struct py_progress *p, PyObject *fn);
-/* Around the call. */
+/* Call these around the call. */
 void py_progress_begin(struct py_progress *p);
 void py_progress_end(struct py_progress *p);
 
@@ -46,13 +49,16 @@ struct py_checkpoint {
 	PyObject ob_base;
 	struct pytreefs *ck;
 	PyObject *path;
-	Py_ssize_t users; /* calls and files under way: the last one closes it */
+	Py_ssize_t users; /* calls and files in progress: the last one closes it */
 	int is_closing;
 };
-/* The handle, or NULL with ValueError when it is closed. py_done() when the call has ended. */
+/*
+ * Get the handle, or NULL with ValueError when it is closed. Call py_done() when the call has
+ * ended.
+ */
 struct pytreefs *py_use(struct py_checkpoint *c);
 void py_done(struct py_checkpoint *c);
-/* The same for a call that takes a name: negative with an exception set. Release bytes. */
+/* Like py_use(), for a call that takes a name: negative with an exception set. Release `bytes`. */
 struct py_name {
 	struct pytreefs *ck;
 	PyObject *bytes; /* holds text */
@@ -63,7 +69,7 @@ int py_use_name(struct py_checkpoint *c, PyObject *name, struct py_name *ret);
 extern PyType_Spec py_checkpoint_spec, py_file_spec, py_draft_spec;
 extern PyTypeObject *py_file_type;
 
-/* Methods of a checkpoint that have files of their own. */
+/* Methods of a checkpoint in files of their own. */
 PyObject *py_read_many(PyObject *self, PyObject *args);
 PyObject *py_tree(PyObject *self, PyObject *args);
 PyObject *py_describe(PyObject *self, PyObject *args);

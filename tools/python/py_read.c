@@ -28,7 +28,7 @@ static PyObject *sizes(const uint64_t *size, uint32_t n)
 	return tuple;
 }
 
-/* The order is that of the class Node in pytreefs/_node.py. */
+/* The order is that of class Node in pytreefs/_node.py. */
 static PyObject *node_tuple(const struct pytreefs_node *n)
 {
 	int is_array = n->kind == PYTREEFS_ARRAY || n->kind == PYTREEFS_SCALAR;
@@ -149,7 +149,7 @@ static void batch_release(struct batch *b)
 	PyMem_Free(b->read);
 }
 
-/* Sequence of (start, step, count, drop). */
+/* Parse a sequence of (start, step, count, drop). */
 static int parse_box(PyObject *box, struct read *r, struct pytreefs_request *request)
 {
 	Py_ssize_t n = PyTuple_Size(box);
@@ -226,7 +226,7 @@ static int batch_init(struct batch *b, PyObject *list)
 	return 0;
 }
 
-/* Which requests failed, and why. */
+/* Returns a list of failed requests with their reasons. */
 static PyObject *failures(const struct batch *b)
 {
 	PyObject *list = PyList_New(0);

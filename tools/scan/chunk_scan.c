@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * chunk_scan.c - tiles of a large chunk, one after the other, out of its decoder.
+ * chunk_scan.c - reads tiles of a large chunk, one after another, from its decoder.
  *
- * Small chunks, raw ones and those in another order of axes or bytes are left to
- * zarr_read.c: a cut there costs little, or there is something to rearrange.
+ * zarr_read.c reads small chunks, raw ones, and those in another order of axes or bytes: cutting
+ * them costs little, or their bytes must be rearranged.
  */
 #include "tools/scan/chunk_scan.h"
 
@@ -47,7 +47,7 @@ void chunk_scan_release(struct chunk_scan *s)
 	block_free(take(s->buf), SCAN_PIECE);
 }
 
-/* Whether the bytes of a chunk are the elements in their order once they are decoded. */
+/* Whether the bytes of a decoded chunk are the elements in their order. */
 static bool is_plain(const struct zarr *z)
 {
 	const struct dtype_info *t = dtype_info(z->meta.dtype);
@@ -55,14 +55,19 @@ static bool is_plain(const struct zarr *z)
 	if (t->bits != 8 * t->size || !z->leaf_in_order || z->leaf->big_endian ||
 	    z->leaf->codecs.n == 0 || z->leaf->bytes <= TILE_BYTES)
 		return false;
-	/* Chunks that stick out of the array have gaps between its rows, but for the last of them. */
+	/*
+	 * Chunks that extend beyond the array have gaps between its rows, except in the last one.
+	 */
 	for (unsigned i = 1; i < z->meta.rank; i++)
 		if (z->meta.shape[i] % z->leaf_chunk[i])
 			return false;
 	return z->meta.rank > 0;
 }
 
-/* Number in its chunk of a tile's first element; whether the tile is one run of the chunk. */
+/*
+ * Get the index of a tile's first element in its chunk. Returns whether the tile is one contiguous
+ * run of the chunk.
+ */
 static bool place(const struct zarr *z, const struct tile *tile, uint64_t *ret)
 {
 	bool full = true;
@@ -82,7 +87,7 @@ static bool place(const struct zarr *z, const struct tile *tile, uint64_t *ret)
 	return true;
 }
 
-/* 1: a decoder at the chunk's first element; 0: the cache has to do it. */
+/* 1: a decoder at the chunk's first element; 0: the tile must be read through the cache. */
 static int begin(struct chunk_scan *s, struct zarr *z, const struct tile *tile)
 {
 	int r;

@@ -2,7 +2,7 @@
 /*
  * numbers.c - sums, extremes and histograms of elements of every type. No I/O.
  *
- * Two arrays against each other are numbers_diff.c's.
+ * numbers_diff.c compares two arrays.
  */
 #include "tools/scan/numbers.h"
 
@@ -11,9 +11,9 @@
 #include "core/dtype/cast.h"
 #include "core/base/wire.h"
 
-#define BLOCK 1024 /* numbers at a time: 8 KiB */
+#define BLOCK 1024 /* numbers per block: 8 KiB */
 
-/* Elements as doubles; complex ones as two. Returns how many numbers they are. */
+/* Convert elements to doubles, and complex ones to two doubles. Returns the number of doubles. */
 static size_t to_doubles(enum dtype t, const uint8_t *p, size_t n, double *out)
 {
 	switch (t) {
@@ -29,7 +29,7 @@ static size_t to_doubles(enum dtype t, const uint8_t *p, size_t n, double *out)
 	}
 }
 
-/* Finite numbers to the front; how many there are. */
+/* Move finite numbers to the front. Returns how many there are. */
 static size_t keep_finite(struct numbers *s, double *x, size_t n)
 {
 	size_t n_retained = 0;
@@ -52,7 +52,7 @@ static bool all_finite(const double *x, size_t n)
 	double sum[4] = { 0 };
 	size_t i;
 
-	/* Nothing but infinities and NaN gives anything but zero. */
+	/* The product is zero except for infinities and NaN. */
 	for (i = 0; i + 4 <= n; i += 4)
 		for (int k = 0; k < 4; k++)
 			sum[k] += x[i + (size_t)k] * 0.0;
@@ -77,7 +77,7 @@ static void merge_moments(struct numbers *s, uint64_t n, double mean, double m2)
 	s->n += n;
 }
 
-/* Finite numbers only. */
+/* Add finite numbers. */
 static void add_block(struct numbers *s, const double *x, size_t n)
 {
 	double lo = x[0], hi = x[0], sum[4] = { 0 }, square[4] = { 0 }, mean;
@@ -90,7 +90,7 @@ static void add_block(struct numbers *s, const double *x, size_t n)
 		sum[i & 3] += x[i];
 	}
 	mean = (sum[0] + sum[1] + (sum[2] + sum[3])) / (double)n;
-	/* Numbers near the end of the range: their sum is not finite. */
+	/* The sum of numbers near the end of the range is not finite. */
 	if (!isfinite(mean)) {
 		mean = 0;
 		for (i = 0; i < n; i++)
@@ -288,7 +288,7 @@ void numbers_histogram(enum dtype t, const void *p, size_t n, double min, double
 		       uint64_t bins[NUMBERS_BINS])
 {
 	size_t size = dtype_info(t)->size;
-	/* Halves, so that a range as wide as the type's own does not overflow. */
+	/* Use halves, so that a range as wide as that of the type does not overflow. */
 	double half = max / 2 - min / 2, x[2 * BLOCK];
 	const uint8_t *at = p;
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * numbers.h - what can be said of many numbers: extremes, mean, spread, and what is not a number.
+ * numbers.h - statistics of many numbers: extremes, mean, standard deviation, NaN and infinities.
  *
- * Sums are taken block by block and put together as Chan, Golub and LeVeque do, so that a billion
- * elements lose no digits; put together in the same order they are the same to the bit.
+ * Sums are computed block by block and merged with the method of Chan, Golub and LeVeque, so a
+ * billion elements lose no digits. Merged in the same order, they are equal to the bit.
  */
 #ifndef PYTREEFS_NUMBERS_H
 #define PYTREEFS_NUMBERS_H
@@ -13,54 +13,55 @@
 
 #define NUMBERS_BINS 48
 
-/* Complex elements count as two numbers each. Zeroed it is empty. */
+/* A complex element counts as two numbers. A zeroed struct is empty. */
 struct numbers {
-	uint64_t n;        /* finite ones */
+	uint64_t n;        /* number of finite numbers */
 	uint64_t nan, inf; /* inf: of either sign */
 	uint64_t zeros;
 	double min, max, mean,
-		m2; /* of the finite ones; m2: sum of squares of distances from the mean */
-	/* int64 and uint64 exactly. */
+		m2; /* of finite numbers; m2: sum of squared distances from the mean */
+	/* Exact for int64 and uint64. */
 	bool has_int;
 	int64_t int_min, int_max; /* as uint64_t for DTYPE_UINT64 */
 };
 
-/* n elements, little-endian, aligned to nothing. */
+/* Add n little-endian elements without any alignment. */
 void numbers_add(struct numbers *s, enum dtype t, const void *p, size_t n);
-/* Those of `from` after those of s. */
+/* Add the numbers of `from`, which come after those of s. */
 void numbers_merge(struct numbers *s, enum dtype t, const struct numbers *from);
-/* All of it as bytes, and back. */
+/* Convert to bytes, and back. */
 int numbers_pack(const struct numbers *s, struct buf *out);
 void numbers_unpack(struct wire *w, struct numbers *ret);
 double numbers_std(const struct numbers *s);
-/* min and max as JSON of the dtype; "null" without any finite number. */
+/* Print min and max as JSON of the dtype; "null" if no number is finite. */
 int numbers_print_min(const struct numbers *s, enum dtype t, struct buf *out);
 int numbers_print_max(const struct numbers *s, enum dtype t, struct buf *out);
 
-/* "min": ..., "max", "mean", "std", "nan", "inf", "zeros": members of an object. */
+/* Print members of an object: "min": ..., "max", "mean", "std", "nan", "inf", "zeros". */
 int numbers_json(const struct numbers *s, enum dtype t, struct buf *out);
 
-/* How many finite numbers lie in each of NUMBERS_BINS equal parts of [min, max]. */
+/* Count the finite numbers in each of NUMBERS_BINS equal parts of [min, max]. */
 void numbers_histogram(enum dtype t, const void *p, size_t n, double min, double max,
 		       uint64_t bins[NUMBERS_BINS]);
 
-/* How two arrays of elements differ. */
+/* The differences of two arrays of elements. */
 struct numbers_diff {
-	uint64_t n;       /* elements that differ */
-	uint64_t first;   /* number of the first of them */
-	uint64_t one_nan; /* of them: a number on one side only */
+	uint64_t n;       /* number of different elements */
+	uint64_t first;   /* index of the first one */
+	uint64_t one_nan; /* number of different elements that are NaN on one side only */
 	double max_abs;
-	uint64_t max_ulp; /* of floats: representable numbers between the two, and one */
+	/* for floats: 1 + number of representable values between the two elements */
+	uint64_t max_ulp;
 	bool has_ulp;
 };
 
 /*
- * Elements of the same type. They are equal when their bits are, or both are NaN; with a tolerance
- * also when their distance is not above it. first: number of the first element at a and b.
+ * Compare elements of the same type. They are equal if their bits are, or both are NaN, or, with a
+ * tolerance, if their distance is not above it. first: index of the first element at a and b.
  */
 void numbers_compare(struct numbers_diff *d, enum dtype t, const void *a, const void *b, size_t n,
 		     double tolerance, uint64_t first);
-/* Elements of two types, compared as float64; without ulps. */
+/* Compare elements of two types as float64, without ulps. */
 void numbers_compare_mixed(struct numbers_diff *d, enum dtype ta, const void *a, enum dtype tb,
 			   const void *b, size_t n, double tolerance, uint64_t first);
 void numbers_diff_merge(struct numbers_diff *d, const struct numbers_diff *from);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * numbers_diff.c - two arrays of elements against each other. No I/O.
+ * numbers_diff.c - compares two arrays of elements. No I/O.
  */
 #include <math.h>
 
@@ -8,9 +8,12 @@
 #include "core/dtype/cast.h"
 #include "tools/scan/numbers.h"
 
-#define BLOCK 512 /* elements at a time */
+#define BLOCK 512 /* elements per block */
 
-/* A float's bits as a number whose order is the order of the values: neighbours differ by one. */
+/*
+ * Map the bits of a float to an integer with the same order as the values: adjacent values differ
+ * by one.
+ */
 static int64_t place_of(enum dtype t, const uint8_t *p)
 {
 	const struct dtype_info *info = dtype_info(t);
@@ -18,7 +21,7 @@ static int64_t place_of(enum dtype t, const uint8_t *p)
 
 	for (unsigned i = 0; i < info->size; i++)
 		u |= (uint64_t)p[i] << (8 * i);
-	/* One without a sign: its bits are in order. */
+	/* A type without a sign has bits in order already. */
 	if (t == DTYPE_FLOAT8_E8M0FNU)
 		return (int64_t)u;
 	sign = (uint64_t)1 << (info->bits - 1);
@@ -31,13 +34,13 @@ static uint64_t distance(int64_t a, int64_t b)
 	return a > b ? (uint64_t)a - (uint64_t)b : (uint64_t)b - (uint64_t)a;
 }
 
-/* The part of an element that is a float: the whole, or a half of a complex one. */
+/* The type of the floats in an element: the element itself, or a half of a complex one. */
 static enum dtype word_type(enum dtype t)
 {
 	return t == DTYPE_COMPLEX64 ? DTYPE_FLOAT32 : t == DTYPE_COMPLEX128 ? DTYPE_FLOAT64 : t;
 }
 
-/* |a - b| of 64-bit integers, of which doubles would lose digits. */
+/* |a - b| of 64-bit integers, exactly, for which doubles have too few digits. */
 static double int_distance(enum dtype t, const uint8_t *a, const uint8_t *b)
 {
 	uint64_t x = get_u64le(a), y = get_u64le(b);
@@ -47,7 +50,7 @@ static double int_distance(enum dtype t, const uint8_t *a, const uint8_t *b)
 	return (double)(x > y ? x - y : y - x);
 }
 
-/* One number of two that have other bits: true when they are to be called different. */
+/* Compare one number with different bits. Returns whether it counts as different. */
 static bool differ(struct numbers_diff *d, enum dtype t, const uint8_t *a, const uint8_t *b,
 		   double x, double y, double tolerance)
 {
@@ -88,7 +91,7 @@ void numbers_compare(struct numbers_diff *d, enum dtype t, const void *a, const 
 		size_t m = MIN((size_t)BLOCK, n - i);
 		double x[2 * BLOCK], y[2 * BLOCK];
 
-		/* Mostly all is the same. */
+		/* Most blocks are equal. */
 		if (!memcmp(pa + i * size, pb + i * size, m * size))
 			continue;
 		cast(DTYPE_FLOAT64, x, word, pa + i * size, m * words);
@@ -134,7 +137,7 @@ void numbers_compare_mixed(struct numbers_diff *d, enum dtype ta, const void *a,
 
 				memcpy(&va, wa, 8);
 				memcpy(&vb, wb, 8);
-				/* Two zeros of either sign are one number in two types. */
+				/* Zeros of different signs are equal when types differ. */
 				if (va != vb && !(isnan(va) && isnan(vb)))
 					is_other |= differ(d, DTYPE_COMPLEX128, wa, wb, va, vb,
 							   tolerance);

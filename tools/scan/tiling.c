@@ -9,7 +9,7 @@
 #include "core/base/err.h"
 #include "core/zarr/chunk.h"
 
-/* Whole chunks along the last axes, as many as a tile may hold. */
+/* Group whole chunks along the last axes, as many as fit a tile. */
 static void group_chunks(struct tiling *t, const struct zarr *z)
 {
 	uint64_t bytes = z->leaf->bytes;
@@ -25,7 +25,7 @@ static void group_chunks(struct tiling *t, const struct zarr *z)
 	}
 }
 
-/* One chunk: slabs in the order of its bytes. */
+/* Split one chunk into slabs, in the order of its bytes. */
 static void cut_chunk(struct tiling *t, const struct zarr *z)
 {
 	uint64_t bytes = dtype_info(z->meta.dtype)->size;
@@ -58,7 +58,7 @@ int tiling_init(struct tiling *t, const struct zarr *z)
 		group_chunks(t, z);
 	else
 		cut_chunk(t, z);
-	/* Bytes that are stored as they are can be read from anywhere. */
+	/* Uncompressed bytes can be read from any position. */
 	if (z->leaf_raw && z->leaf->bytes > TILE_BYTES)
 		memcpy(t->task, t->tile, sizeof(t->task));
 	for (unsigned i = 0; i < t->rank; i++) {
@@ -69,7 +69,7 @@ int tiling_init(struct tiling *t, const struct zarr *z)
 	return 0;
 }
 
-/* The box of a task, clipped at the array's edge. */
+/* Get the box of a task, clipped at the array's edge. */
 static void task_box(const struct tiling *t, uint64_t task, uint64_t *ret_start, uint64_t *ret_end)
 {
 	for (unsigned i = t->rank; i > 0; i--) {

@@ -2,8 +2,7 @@
 /*
  * select.c - the patterns of --only.
  *
- * Every pattern is tried on every leaf, so that it is known of each whether it
- * chooses any.
+ * Every pattern is tried on every leaf, so that unused patterns are known.
  */
 #include "tools/select/select.h"
 
@@ -43,7 +42,7 @@ int select_make(struct cmd_args *a, struct select **ret)
 	return 0;
 }
 
-/* For the message, when it chooses nothing else: a name that is a directory's. */
+/* Whether the pattern is the name of a directory, for the message if it selects nothing. */
 static bool names_a_directory(const char *glob, struct span path)
 {
 	const uint8_t *slash;
@@ -97,13 +96,13 @@ bool select_leaf(struct select *s, const char *prefix, const struct subtree_part
 
 	if (!s)
 		return true;
-	/* As it is printed. */
+	/* The path as it is printed. */
 	r = buf_add_str(&path, prefix);
 	if (r >= 0)
 		r = subtree_path(part, leaf, &path);
 	if (r >= 0)
 		any = try_all(s, buf_span(&path), count_names(prefix) + count_names(part->path));
-	/* As rules of a mount have it. */
+	/* The path for rules, as in a mount. */
 	if (r >= 0)
 		r = subtree_rule_path(part->item, leaf, &rule, &skip);
 	if (r >= 0)

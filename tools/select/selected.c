@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * selected.c - the leaves that --only chooses, by name, to be looked up while directories are
- * listed.
+ * selected.c - the set of leaves that --only selects, by name, for listings of directories.
  */
 #include "tools/select/selected.h"
 
@@ -40,7 +39,7 @@ static int add(struct selected *s, const char *prefix, const struct subtree_part
 	return 0;
 }
 
-/* An item that cannot be opened has no leaves; the listing says so itself. */
+/* An item that cannot be opened has no leaves; the listing reports its error. */
 static int add_tree(struct selected *s, struct node *n, const char *prefix, struct select *only)
 {
 	auto_subtree st = { 0 };
@@ -106,7 +105,7 @@ void selected_release(struct selected *s)
 	*s = (struct selected){ 0 };
 }
 
-/* The first of them that is not before a text. */
+/* Returns the first path that is not before a text. */
 static const char *first_from(const struct selected *s, const char *text)
 {
 	size_t lo = 0, hi = s->n;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * selection.c - from a path of the user's to the trees below it.
+ * selection.c - finds the trees below a path of the user.
  *
- * The steps of a root are opened one after the other, so that memory does not
- * depend on their number.
+ * The steps of a root are opened one after another, so that memory does not depend on their number.
  */
 #include "tools/select/selection.h"
 
@@ -77,7 +76,7 @@ static int each_step(struct selection *t, struct node *root, const char *name, s
 	if (r < 0 && r != -ENOMEM) {
 		struct err_note why;
 
-		/* One broken step does not hide the others. */
+		/* One damaged step does not hide the others. */
 		err_save(r, &why);
 		selection_failed(t, name, &why);
 		return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * selection.h - what a command that goes through leaves has in common with the others: its options,
- * the steps of a root, and saying what cannot be read.
+ * selection.h - the common part of commands that visit leaves: their options, the steps of a root,
+ * and reports of what cannot be read.
  */
 #ifndef PYTREEFS_SELECTION_H
 #define PYTREEFS_SELECTION_H
@@ -10,8 +10,8 @@
 #include "tools/select/walk.h"
 
 /*
- * Options for their tables. selection_begin() looks for --only and --quiet, so all have these; the
- * others are for those that ask for them.
+ * Options for their tables. selection_begin() looks for --only and --quiet, so all these commands
+ * have both; the others are optional.
  */
 #define OPTION_ONLY                                                                          \
 	{                                                                                    \
@@ -34,31 +34,31 @@ struct selection {
 	struct cmd_args *a;
 	struct progress progress;
 	struct select *only;      /* NULL: all leaves */
-	size_t leaves;            /* that --only chose, of all steps */
-	size_t failed;            /* leaves and items that could not be read */
+	size_t leaves;            /* number of leaves that --only selected, in all steps */
+	size_t failed;            /* number of leaves and items that could not be read */
 	struct rank_group *group; /* borrowed; NULL: one process does all */
 };
 
-/* One tree or step; prefix is "100/" for a step of a root, else "". */
+/* Called for one tree or step; prefix is "100/" for a step of a root, else "". */
 typedef int selection_fn(struct selection *t, const struct subtree *st, const char *prefix,
 			 void *arg);
 
 int selection_begin(struct selection *t, struct cmd_args *a);
-/* Share the leaves with the other ranks; NULL: with nobody. Only rank 0 says anything. */
+/* Share the leaves with the other ranks; NULL: a single process. Only rank 0 prints. */
 void selection_share(struct selection *t, struct rank_group *group);
 /*
- * fn for what the source names: for each step of a root, one after the other, else once. Items that
- * cannot be opened are said on stderr and counted.
+ * Call fn for each step of a root, one after another, or once for any other source. Items that
+ * cannot be opened are reported on stderr and counted.
  */
 int selection_each(struct selection *t, struct source *s, selection_fn *fn, void *arg);
-/* Walk over one of them, as --only says. */
+/* Walk over the selected leaves of one of these. */
 int selection_walk(struct selection *t, const struct subtree *st, const char *prefix,
 		   const struct walk_ops *ops, void *arg);
-/* "pytreefs: 'PATH': reason" on stderr, and one more that failed. */
+/* Print "pytreefs: 'PATH': reason" on stderr, and count a failure. */
 void selection_failed(struct selection *t, const char *path, const struct err_note *why);
-/* The same for each item of a tree that cannot be opened. */
+/* Do this for each item of a tree that cannot be opened. */
 int selection_broken(struct selection *t, const struct subtree *st, const char *prefix);
-/* The exit status; -ENOENT when a pattern of --only matched nothing. */
+/* Returns the exit status; -ENOENT when a pattern of --only selected nothing. */
 int selection_end(struct selection *t);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * walk.c - who works on which leaf.
+ * walk.c - assigns leaves to threads.
  *
- * A thread takes the first task that is left of the leaves under way; when there
- * is none it opens the next leaf; when there is no room for one it waits. So a
- * large leaf is shared by all threads and small ones are spread over them.
+ * A thread takes the first remaining task of the leaves in progress. If there is none, it opens the
+ * next leaf; if there is no room for another leaf, it waits. So all threads share a large leaf, and
+ * small leaves are spread over them.
  */
 #include "tools/select/walk.h"
 
@@ -18,7 +18,7 @@
 #include "handlers/subtree/leaf_table.h"
 #include "tools/scan/chunk_scan.h"
 
-#define WINDOW 64 /* leaves under way */
+#define WINDOW 64 /* largest number of leaves in progress */
 
 struct walk_place {
 	const struct subtree_part *part;
@@ -28,11 +28,11 @@ struct walk_place {
 struct walk_run {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	/* Protected by lock. Leaf i is in slot i % WINDOW from begun <= i to its end. */
+	/* Protected by lock. Leaf i is in slot i % WINDOW, from begun <= i until its end. */
 	struct walk_leaf *leaf[WINDOW];
 	size_t begun, ended;
 	bool is_ending;         /* a thread is in ops->end */
-	struct err_note failed; /* of the walk */
+	struct err_note failed; /* error of the walk */
 };
 
 /* ---- the list ---- */
@@ -104,7 +104,7 @@ static uint64_t leaf_bytes(const struct walk_leaf *leaf)
 	return m ? m->n_elements * dtype_info(m->dtype)->size : 0;
 }
 
-/* A leaf of another rank is only looked at, to know whether it is large. */
+/* A leaf of another rank is only opened to find out whether it is large. */
 static void leave_to_others(struct walk_leaf *leaf)
 {
 	value_release(&leaf->value);
@@ -120,7 +120,7 @@ void walk_share(const struct walk_leaf *leaf, const struct rank_group *t, int ra
 		 more = leaf->n_tasks % size;
 	uint64_t at = (uint64_t)rank;
 
-	/* The first of them have one more. */
+	/* The first ranks have one more. */
 	*ret_first = at * each + MIN(at, more);
 	*ret_end = *ret_first + each + (at < more);
 }
@@ -185,7 +185,7 @@ static int receive_from(struct walk *w, struct walk_leaf *leaf, int rank)
 				 w->ops->unpack(w->arg, leaf, packed);
 }
 
-/* The parts of all ranks, then what they come to. */
+/* Join the parts of all ranks, then end the leaf. */
 static int end_shared(struct walk *w, struct walk_leaf *leaf)
 {
 	int r = 0;
@@ -195,7 +195,7 @@ static int end_shared(struct walk *w, struct walk_leaf *leaf)
 	return r < 0 ? r : w->ops->end(w->arg, leaf);
 }
 
-/* What is to be said of a leaf, by whoever is to say it. */
+/* Report a leaf, on the rank that reports it. */
 static int end_one(struct walk *w, struct walk_leaf *leaf)
 {
 	bool lead = group_is_lead(w->group);
@@ -226,7 +226,7 @@ static void end_leaves(struct walk *w)
 		    (!leaf->failed.code && leaf->taken < leaf->n_own))
 			return;
 		run->is_ending = true;
-		/* Nobody else may look at it while it is freed. */
+		/* No other thread may access the leaf while it is freed. */
 		run->leaf[run->ended % WINDOW] = NULL;
 		pthread_mutex_unlock(&run->lock);
 		r = end_one(w, leaf);
@@ -240,7 +240,7 @@ static void end_leaves(struct walk *w)
 	}
 }
 
-/* Called with the lock held, which is released around the work. */
+/* Called with the lock held, which is released during the work. */
 static void open_next(struct walk *w, struct walk_leaf *leaf)
 {
 	struct walk_run *run = w->run;
@@ -306,7 +306,7 @@ static int worker_run(void *arg)
 			else
 				open_next(w, leaf);
 		} else {
-			/* Others are at the last tasks, or opening leaves. */
+			/* Other threads run the last tasks, or open leaves. */
 			end_leaves(w);
 			if (!run->failed.code && run->ended < w->n && !leaf_with_tasks(run) &&
 			    (run->begun == w->n || run->begun - run->ended == WINDOW))
@@ -332,7 +332,7 @@ static int announce_sizes(struct walk *w, struct progress *progress)
 	size_t at = 0;
 	int r = leaf_table_make(w->st, 0, &s);
 
-	/* The leaves of the walk are some of those of the survey, in the same order. */
+	/* The leaves of the walk are a subset of the leaf table, in the same order. */
 	for (size_t i = 0; i < s.n && at < w->n && r >= 0; i++) {
 		if (s.leaf[i].leaf != w->place[at].node)
 			continue;
@@ -366,7 +366,7 @@ int walk_run(struct walk *w, const struct walk_ops *ops, void *arg, struct progr
 		worker[i].walk = w;
 	if (r >= 0)
 		r = pool_run(ckpt->pool, worker_run, worker, sizeof(*worker), workers);
-	/* After a failure some are still there. */
+	/* After a failure, some leaves remain. */
 	for (size_t i = 0; i < WINDOW; i++)
 		leaf_free(run.leaf[i]);
 	w->run = NULL;

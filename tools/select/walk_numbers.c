@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * walk_numbers.c - sums of arrays, task by task.
+ * walk_numbers.c - computes statistics of arrays, task by task.
  */
 #include "tools/select/walk_numbers.h"
 

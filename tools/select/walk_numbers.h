@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * walk_numbers.h - the steps of a walk that sums up arrays (tools/scan/numbers.h).
+ * walk_numbers.h - the operations of a walk that computes statistics of arrays
+ * (tools/scan/numbers.h).
  *
- * They are members of struct walk_ops, and do not look at their arg. The state of a leaf is one
- * struct numbers for each of its tasks, to be merged in the order of the tasks and freed by the
- * walk's end(); NULL for what is not an array.
+ * They are members of struct walk_ops, and ignore their arg. The state of a leaf is one struct
+ * numbers for each task, which the walk's end() merges in the order of the tasks and frees; NULL
+ * for leaves that are not arrays.
  */
 #ifndef PYTREEFS_WALK_NUMBERS_H
 #define PYTREEFS_WALK_NUMBERS_H

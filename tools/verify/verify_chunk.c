@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * verify_chunk.c - one chunk, decoded and thrown away.
+ * verify_chunk.c - decodes one chunk and discards the result.
  *
- * Past the cache and its pieces: what nobody wants to see again goes through
- * buffers that stay in the processor's own cache. Which chunks there are is
- * verify_leaf.c's.
+ * It uses neither the cache nor spill files, since the data is not used again: small buffers stay
+ * in the cache of the processor. verify_leaf.c determines the chunks.
  */
 #include "core/base/err.h"
 #include "tools/scan/chunk_scan.h"
 #include "tools/verify/verify_chunk.h"
 
-/* Elements as they are stored: that they can be read is all there is to know. */
+/* Uncompressed elements are valid if they can be read. */
 static int read_raw(const struct chunk *c, uint64_t expected, void *buf)
 {
 	struct chunk_scan_input f = { .c = c, .buf = buf };
@@ -25,7 +24,7 @@ static int read_raw(const struct chunk *c, uint64_t expected, void *buf)
 	return r;
 }
 
-/* Small ones at once: the decoder needs no window of its own then. */
+/* Decode small chunks at once: the decoder needs no window then. */
 static int decode_whole(struct zarr *z, const struct chunk *c, struct walk_worker *worker)
 {
 	void *in = walk_buf(worker, 0), *out = walk_buf(worker, 1);
@@ -79,14 +78,17 @@ static int decode(struct zarr *z, const struct chunk *c, struct walk_worker *wor
 	r = decode_pieces(z, c, worker, SCAN_WINDOW);
 	if (r != -EFBIG)
 		return r;
-	/* One at a time may remember more, or memory would grow with the number of processors. */
+	/*
+	 * Only one thread may use a large window at a time, or memory would grow with the number of
+	 * processors.
+	 */
 	pthread_mutex_lock(large);
 	r = decode_pieces(z, c, worker, VERIFY_WINDOW);
 	pthread_mutex_unlock(large);
 	return r;
 }
 
-/* 1: a checksum covers it, and is right; 0: none does. */
+/* 1: a checksum covers the chunk, and is right; 0: no checksum. */
 static int check_sum(struct zarr *z, const struct chunk *c, struct walk_worker *worker,
 		     bool has_nodes)
 {
@@ -95,8 +97,10 @@ static int check_sum(struct zarr *z, const struct chunk *c, struct walk_worker *
 
 	if (!buf)
 		return fail(-ENOMEM, "cannot check a chunk");
-	/* chunk_scan_pull() has compared the others; a value of many chunks is not read once for
-	 * each of them. */
+	/*
+	 * chunk_scan_pull() has compared the other checksums. A value of many chunks is not read
+	 * again for each chunk.
+	 */
 	if (chunk_is_all(c) && is_small(z, c))
 		r = kv_loc_check(&c->loc, buf, SCAN_PIECE);
 	return r != 0 ? r : chunk_is_summed(z, c, has_nodes);

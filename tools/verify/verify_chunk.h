@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * verify_chunk.h - whether one chunk decodes.
+ * verify_chunk.h - checks that one chunk decodes.
  */
 #ifndef PYTREEFS_VERIFY_CHUNK_H
 #define PYTREEFS_VERIFY_CHUNK_H
@@ -9,17 +9,17 @@
 
 #include "tools/select/walk.h"
 
-#define VERIFY_WINDOW (128 * MiB) /* what zstd's highest level makes a decoder remember */
+#define VERIFY_WINDOW (128 * MiB) /* window of a decoder for zstd's highest level */
 
 struct verify_chunk {
-	uint64_t stored; /* bytes; 0: it is not stored */
-	bool is_summed;  /* a checksum covers it: its own, that of its value, or that of its node */
+	uint64_t stored; /* number of bytes; 0: the chunk is not stored */
+	bool is_summed;  /* a checksum covers it: of the chunk, of its value, or of its node */
 };
 
 /*
- * Find it, read it, decode it to the size that it should have, and compare the value with the
- * checksum that follows it. has_nodes: what is inline lies in a node, which has a checksum. large
- * is held while more is remembered than decoders usually do.
+ * Find a chunk, read it, check its decoded size, and compare the checksum that follows its value.
+ * has_nodes: inline values are in nodes, which have checksums. large: held while a decoder uses a
+ * large window.
  */
 int verify_chunk(struct zarr *z, const uint64_t *index, struct walk_worker *worker,
 		 pthread_mutex_t *large, bool has_nodes, struct verify_chunk *ret);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * verify_digest.c - `.sha256sums` of an item: whether it names the leaves of the tree, and whether
- * their values are what was hashed.
+ * verify_digest.c - checks `.sha256sums` of an item: that it names the leaves of the tree, and that
+ * their values have these digests.
  *
- * A value is hashed from its first byte to its last, so this is a walk of its own after that over
- * chunks, and one thread reads one leaf.
+ * A value is hashed from front to back, so one thread reads one leaf, in a separate walk after the
+ * one over chunks.
  */
 #include "core/base/err.h"
 #include "handlers/leaf/leaf_digest.h"
@@ -42,7 +42,7 @@ static int read_digests(struct verify *v, const char *file, struct digests **ret
 	return r;
 }
 
-/* A value that sha256sum(1) can read has its line there: another one is missing. */
+/* A value that sha256sum(1) can read should have a line. */
 static bool has_digest(const struct tree_node *t)
 {
 	return t->kind == TREE_LEAF && t->value != TREE_VALUE_NONE &&
@@ -50,7 +50,7 @@ static bool has_digest(const struct tree_node *t)
 	       leaf_ext(NULL, t) < NAME_EXT_PLUGIN;
 }
 
-/* Lines of no leaf, and leaves without a line. */
+/* Report lines without a leaf, and leaves without a line. */
 static int check_names(struct digest_checks *all)
 {
 	const struct tree *tree = all->t->item->tree;
@@ -136,7 +136,7 @@ static void say_different(struct digest_checks *all, const struct walk_leaf *lea
 		verify_say(all->v, &f);
 }
 
-/* A chunk that cannot be decoded was said in the walk over chunks. */
+/* The walk over chunks has reported chunks that do not decode. */
 static int digest_end(void *arg, struct walk_leaf *leaf)
 {
 	struct digest_checks *all = arg;
@@ -153,7 +153,7 @@ static int digest_end(void *arg, struct walk_leaf *leaf)
 	return r;
 }
 
-/* On a rank that does not speak: the same, for rank 0 to say. */
+/* On ranks other than 0: pack the result for rank 0. */
 static int digest_pack(void *arg, struct walk_leaf *leaf, struct buf *ret)
 {
 	struct verify *v = ((struct digest_checks *)arg)->v;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * verify_item.c - one PyTree item: its small files, its databases, and that they are of one tree.
+ * verify_item.c - checks one PyTree item: its small files, its databases, and that they describe
+ * one tree.
  *
- * Arrays and their chunks are verify_leaf.c's.
+ * verify_leaf.c checks arrays and their chunks.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -17,7 +18,7 @@
 #include "core/tree/strings.h"
 #include "tools/verify/verify.h"
 
-/* An item on its way through the checks. */
+/* The state of the checks of an item. */
 struct checking {
 	struct verify *v;
 	const char *path;   /* below SOURCE */
@@ -35,7 +36,7 @@ static void checking_release(struct checking *c)
 	io_dir_close(c->dir);
 }
 
-/* A finding about a file of the item, from the note of r. */
+/* Report a finding about a file of the item, from the note of r. */
 static void failed_file(struct checking *c, int level, const char *name, int r)
 {
 	auto_free char *file = verify_join(c->path, name);
@@ -53,7 +54,7 @@ static void failed_file(struct checking *c, int level, const char *name, int r)
 
 struct finding_in {
 	struct checking *c;
-	const char *dir; /* of the database, below SOURCE */
+	const char *dir; /* of the database, relative to SOURCE */
 };
 
 static int database_found(void *arg, const struct ocdbt_finding *of)
@@ -63,7 +64,7 @@ static int database_found(void *arg, const struct ocdbt_finding *of)
 	auto_free char *file = NULL;
 	auto_buf text = { 0 };
 
-	/* Files that nothing refers to: Orbax leaves them behind when it merges. */
+	/* Unreferenced files: Orbax leaves them when it merges. */
 	if (of->severity == OCDBT_INFO) {
 		in->c->v->unused_files++;
 		return 0;
@@ -79,7 +80,7 @@ static int database_found(void *arg, const struct ocdbt_finding *of)
 	return 0;
 }
 
-/* The database in a directory below the item's ("." for its own). */
+/* Check the database in a directory relative to the item ("." for its own). */
 static int check_database(struct checking *c, const char *rel)
 {
 	auto_free char *below = verify_join(c->path, rel), *manifest = NULL;
@@ -137,7 +138,9 @@ static int check_databases(struct checking *c)
 
 /* ---- small files ---- */
 
-/* Reading it gave r: 1; 0 when there is none, or it is reported. */
+/*
+ * Report the result of a read: 1 on success; 0: the file does not exist, or the error is reported.
+ */
 static int was_read(struct checking *c, const char *name, int r)
 {
 	if (r == -ENOENT || r == -ENOTDIR) {
@@ -151,7 +154,7 @@ static int was_read(struct checking *c, const char *name, int r)
 	return r < 0 ? r : 1;
 }
 
-/* 1 and its text; 0 when there is none. */
+/* Read a file: 1 and its text; 0: it does not exist. */
 static int read_whole_file(struct checking *c, const char *name, uint64_t limit, struct buf *ret)
 {
 	return was_read(c, name, io_read_file(c->dir, name, limit, ret));
@@ -172,7 +175,7 @@ static void check_one_sharding(struct checking *c, const struct sharding_entry *
 	auto_of(sharding) struct sharding *s = NULL;
 	int r = sharding_parse(e->text, "'_sharding'", &s);
 
-	/* Kinds that JAX no longer has are not damage. */
+	/* Shardings of kinds that JAX has removed are not damage. */
 	if (r < 0 && r != -EOPNOTSUPP && r != -ENOMEM)
 		failed_file(c, 1, "_sharding", r);
 	err_clear();
@@ -215,8 +218,10 @@ static int check_strings(struct checking *c)
 	return r == -ENOMEM ? r : 0;
 }
 
-/* Values without a database; a damaged table makes each of them an error, so it is named by itself,
- * too. */
+/*
+ * Check the table of values without a database. If it is damaged, each value is an error, so report
+ * the table as well.
+ */
 static int check_table(struct checking *c)
 {
 	auto_kv_table table = { 0 };
@@ -272,14 +277,14 @@ static int check_array_metadatas(struct checking *c)
 
 struct orphans {
 	struct checking *c;
-	struct buf last; /* the array that was said last */
+	struct buf last; /* the last array that was reported */
 	uint64_t said;
 };
 
 bool verify_has_owner(const struct verify_tree *t, struct span key, size_t longer_than)
 {
 	for (size_t n = key.n; n > longer_than; n--) {
-		/* A name that ends in a slash gets no second one. */
+		/* A name that ends in a slash is not followed by another one. */
 		if (key.p[n - 1] == '/' &&
 		    ((n - 1 > longer_than && verify_is_param(t, span_of(key.p, n - 1))) ||
 		     verify_is_param(t, span_of(key.p, n))))
@@ -294,11 +299,11 @@ static int check_key(void *arg, struct span key, uint64_t len)
 	const uint8_t *slash = memchr(key.p, '/', key.n);
 	struct span array = span_of(key.p, slash ? (size_t)(slash - key.p) : key.n);
 
-	/* The array of a bare tree has no name in front, and a name that is a slash is not one. */
+	/* The array of a bare leaf has no prefix, and a slash alone is not a name. */
 	if (verify_is_param(&o->c->t, span_of(key.p, 0)) ||
 	    verify_is_param(&o->c->t, span_str("/")) || verify_has_owner(&o->c->t, key, 0))
 		return 0;
-	/* Once for all of an array's keys, which come together. */
+	/* Report an array once; its keys are adjacent. */
 	if (o->said && span_eq(array, buf_span(&o->last)))
 		return 0;
 	buf_clear(&o->last);
@@ -310,7 +315,7 @@ static int check_key(void *arg, struct span key, uint64_t len)
 	return 0;
 }
 
-/* Whether a leaf's files lie in the directory of that name, or below it. */
+/* Whether the directory of that name contains files of a leaf. */
 static bool is_of_leaf(const struct checking *c, struct span name)
 {
 	for (size_t i = 0; i < c->t.n_params; i++)
@@ -333,7 +338,7 @@ static int check_entry(void *arg, const char *name, unsigned char type)
 			return 0;
 	if (is_of_leaf(c, s))
 		return 0;
-	/* The chunks of a bare leaf lie in the item itself. */
+	/* The chunks of a bare leaf are in the item itself. */
 	if (verify_is_param(&c->t, span_str("")))
 		return 0;
 	say_file(c, 2, name, "a directory of no leaf of the tree");
@@ -349,7 +354,7 @@ static int check_orphans(struct checking *c)
 		r = kv_list(c->t.item->kv, span_of(NULL, 0), check_key, &o);
 	buf_release(&o.last);
 	if (r < 0 && r != -ENOMEM) {
-		/* The database was gone through before, and its faults were said. */
+		/* The database was checked before, and its errors were reported. */
 		err_clear();
 		r = 0;
 	}
@@ -372,7 +377,7 @@ static int list_params(struct checking *c)
 	return 0;
 }
 
-/* An item that does not open: which of its files is to blame? */
+/* Find the file to report for an item that cannot be opened. */
 static int blame(struct checking *c, int r)
 {
 	auto_of(tree) struct tree *t = NULL;
@@ -401,7 +406,7 @@ static int note_tmp(void *arg, const char *name, unsigned char type)
 	struct checking *c = arg;
 	auto_free char *path = NULL;
 
-	/* A leaf may be called like one. */
+	/* A leaf may have such a name. */
 	if (!step_name_is_tmp(span_str(name)) || is_of_leaf(c, span_str(name)))
 		return 0;
 	path = verify_join(c->path, name);
@@ -439,7 +444,7 @@ int verify_walk(struct verify *v, const struct verify_tree *t, const struct walk
 	auto_subtree st = { 0 };
 	int r;
 
-	/* Of a root the step is in front, as with other commands. */
+	/* For a root, paths begin with the step, as in other commands. */
 	prefix = str_fmt("%.*s%s", (int)n, path, n ? "/" : "");
 	r = prefix ? subtree_of_item(t->item, path + n + (path[n] == '/'), &st) : -ENOMEM;
 	return r < 0 ? r : selection_walk(&v->t, &st, prefix, ops, arg);
@@ -478,7 +483,7 @@ int verify_item(struct verify *v, const char *path)
 {
 	int r = check_item(v, path);
 
-	/* Whatever cannot be listed or looked at is damage, and the next item is looked at. */
+	/* Report any other failure as damage, and continue with the next item. */
 	if (r < 0 && r != -ENOMEM && r != -EINTR) {
 		verify_failed(v, 1, NULL, path, r);
 		r = 0;

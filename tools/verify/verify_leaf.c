@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * verify_leaf.c - each leaf: its metadata, which of its chunks are there, and that they decode.
+ * verify_leaf.c - checks each leaf: its metadata, the presence of its chunks, and that they decode.
  *
- * What is gone through is what is stored, not what could be: an array may claim
- * any number of chunks.
+ * The loops are over stored chunks, not over possible ones, since an array may claim any number of
+ * chunks.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 #include "tools/verify/verify.h"
 #include "tools/verify/verify_chunk.h"
 
-#define KEEP_FINDINGS 100 /* of one leaf */
+#define KEEP_FINDINGS 100 /* largest number of findings for one leaf */
 
 struct retained_finding {
 	enum severity severity;
@@ -28,24 +28,24 @@ struct retained_finding {
 
 struct leaf_check {
 	struct leaf_checks *all;
-	char *file;       /* to blame for what is in no chunk: where its metadata is */
-	uint64_t *object; /* numbers of the stored objects in the grid */
+	char *file; /* file to report if a finding concerns no chunk: the one with the metadata */
+	uint64_t *object; /* indices in the grid of the stored objects */
 	size_t n, cap;
 	uint64_t per_task;
-	bool has_nodes; /* what is inline lies in a node of a database */
-	char *strange;  /* a key that is of no chunk, the first */
+	bool has_nodes; /* inline values are in nodes of a database */
+	char *strange;  /* the first key that belongs to no chunk */
 	uint64_t n_strange;
-	pthread_mutex_t lock; /* protects all below */
+	pthread_mutex_t lock; /* protects all members below */
 	struct retained_finding *finding;
 	size_t n_retained, n_findings;
 	uint64_t chunks, stored, decoded, missing;
-	uint64_t unsummed; /* of stored: no checksum covers them */
+	uint64_t unsummed; /* stored bytes that no checksum covers */
 };
 
 struct leaf_checks {
 	struct verify *v;
 	const struct verify_tree *t;
-	pthread_mutex_t large; /* held by who decodes with a large window */
+	pthread_mutex_t large; /* held by a thread that decodes with a large window */
 };
 
 static void forget_findings(struct leaf_check *c)
@@ -70,7 +70,7 @@ static void check_free(struct leaf_check *c)
 	free(c);
 }
 
-/* Findings of a leaf are kept until its turn comes, so that they come in order. */
+/* Keep a finding until the leaf is reported, so that findings are in order. */
 static void keep(struct leaf_check *c, const struct finding *f)
 {
 	struct retained_finding *more;
@@ -163,7 +163,7 @@ static void check_sharding(struct leaf_check *c, const struct tree_node *leaf,
 	struct span text;
 	int r;
 
-	/* A broken text has been found in its file. */
+	/* A malformed text is reported with its file. */
 	if (item_sharding(c->all->t->item, leaf, &text) != 1 ||
 	    sharding_parse(text, "'_sharding'", &s) < 0) {
 		err_clear();
@@ -177,7 +177,7 @@ static void check_sharding(struct leaf_check *c, const struct tree_node *leaf,
 	err_clear();
 }
 
-/* ---- which chunks are stored ---- */
+/* ---- stored chunks ---- */
 
 static uint64_t number_of(const struct zarr_meta *m, const uint64_t *index)
 {
@@ -204,8 +204,8 @@ static bool is_metadata(struct span name)
 }
 
 /*
- * Whether a key that names no chunk does not concern this leaf: it is of another, whose name
- * continues this one's, or, beside a bare leaf stored as directories, one of the item's own files.
+ * Whether a key that is not of a chunk belongs to another leaf, whose name continues this one's,
+ * or, beside a bare leaf stored in directories, to the item.
  */
 static bool is_of_other(const struct listing_chunks *l, struct span key, struct span name)
 {
@@ -254,7 +254,7 @@ static int by_number(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* The file of a chunk that is stored in one of its own. */
+/* Get the file of a chunk that has a file of its own. */
 static void blame_chunk(struct leaf_check *c, const struct zarr *z, const char *key)
 {
 	auto_buf path = { 0 };
@@ -268,7 +268,7 @@ static void blame_chunk(struct leaf_check *c, const struct zarr *z, const char *
 	}
 }
 
-/* The first object of the grid that is not stored. */
+/* Report the first object of the grid that is not stored. */
 static void check_missing(struct leaf_check *c, const struct zarr *z)
 {
 	uint64_t grid = 1, index[LIMIT_RANK], first = 0;
@@ -318,7 +318,7 @@ static int list_chunks(struct leaf_check *c, struct zarr *z)
 
 /* ---- decoding ---- */
 
-/* Where a chunk is stored, as far as it can be told. */
+/* Get the place of a chunk, as far as it is known. */
 static void place_of(struct leaf_check *c, struct zarr *z, const uint64_t *index, struct finding *f,
 		     char **ret_file)
 {
@@ -331,7 +331,10 @@ static void place_of(struct leaf_check *c, struct zarr *z, const uint64_t *index
 		*ret_file = verify_join(c->all->t->item->path, at.loc.file->name);
 		f->file = *ret_file;
 		f->has_range = true;
-		/* A checksum is of the whole value, the index of a shard of one chunk included. */
+		/*
+		 * The checksum covers the whole value, including the index of a shard with one
+		 * chunk.
+		 */
 		f->off = chunk_is_all(&at) ? at.loc.off : at.loc.off + at.off;
 		f->len = chunk_is_all(&at) ? at.loc.len : at.len;
 	}
@@ -373,7 +376,7 @@ static int check_chunk(struct leaf_check *k, struct zarr *z, const uint64_t *ind
 	return 0;
 }
 
-/* The inner chunks of one stored object. A failure is one of ours, not of the chunk. */
+/* Check the inner chunks of one stored object. Returns only errors that are not about the chunk. */
 static int check_object(struct leaf_check *c, struct zarr *z, uint64_t object,
 			struct walk_worker *worker)
 {
@@ -443,7 +446,7 @@ static int leaf_check_begin(void *arg, struct walk_leaf *leaf)
 		check_sharding(c, leaf->node, &z->meta);
 	}
 	r = all->v->level >= 2 ? list_chunks(c, z) : 0;
-	/* What is to be said of it as a whole rank 0 says. */
+	/* Only rank 0 reports leaf-level findings. */
 	if (leaf->is_shared && !group_is_lead(all->v->t.group))
 		forget_findings(c);
 	if (r >= 0)
@@ -464,10 +467,10 @@ static int leaf_check_task(void *arg, struct walk_leaf *leaf, uint64_t task,
 	return r;
 }
 
-/* A leaf that cannot be opened: what its note says, or where its metadata is. */
+/* Report a leaf that cannot be opened, at the place in its note, or in the file of its metadata. */
 static void say_unopened(struct leaf_checks *all, const struct walk_leaf *leaf)
 {
-	/* Types of others cannot be looked into; that is not damage. */
+	/* Leaves of unknown types cannot be checked, which is not damage. */
 	enum severity severity = leaf_type_of(leaf->node) ? SEVERITY_ERROR : SEVERITY_WARNING;
 	struct finding f = { severity, 1, leaf->path, NULL, false, 0, 0, leaf->failed.text };
 	static const char *const names[] = { ".zarray", "zarr.json" };
@@ -498,7 +501,7 @@ static void add_up(struct leaf_checks *all, const struct leaf_check *c,
 	v->stored_bytes += c->stored;
 	v->decoded_bytes += c->decoded;
 	v->missing += c->missing;
-	/* A string lies in a JSON file, what a plugin reads in files of its own. */
+	/* A string is in a JSON file, and a plugin has files of its own. */
 	v->unsummed_leaves += c->unsummed > 0 || leaf->value.kind == VALUE_TEXT ||
 			      leaf->value.kind == VALUE_FILE;
 	if (leaf->value.kind == VALUE_ARRAY && leaf->value.array->leaf->codecs.n)
@@ -518,7 +521,7 @@ static int leaf_check_end(void *arg, struct walk_leaf *leaf)
 		check_free(c);
 		return err_restore(&leaf->failed);
 	}
-	/* A leaf that is shared has failed for all: its parts are silent. */
+	/* A shared leaf fails on all ranks, and is reported once. */
 	if (leaf->failed.code && !(leaf->is_shared && !group_is_lead(all->v->t.group)))
 		say_unopened(all, leaf);
 	for (size_t i = 0; c && i < c->n_retained; i++) {
@@ -541,7 +544,7 @@ static int leaf_check_end(void *arg, struct walk_leaf *leaf)
 	return 0;
 }
 
-/* On a rank that does not speak: the same, for rank 0 to say. */
+/* On ranks other than 0: pack the result for rank 0. */
 static int leaf_check_pack(void *arg, struct walk_leaf *leaf, struct buf *ret)
 {
 	struct verify *v = ((struct leaf_checks *)arg)->v;
@@ -553,7 +556,7 @@ static int leaf_check_pack(void *arg, struct walk_leaf *leaf, struct buf *ret)
 	v->packed = NULL;
 	if (r >= 0 && v->pack_failed)
 		r = fail(-ENOMEM, "cannot tell rank 0 what was found");
-	/* A shared leaf is one, and counted by rank 0. */
+	/* A shared leaf is counted once, by rank 0. */
 	v->leaves -= leaf->is_shared;
 	if (leaf->is_shared) {
 		v->unsummed_leaves = was.unsummed_leaves;

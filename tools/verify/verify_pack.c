@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * verify_pack.c - what a rank finds in a leaf, as bytes for rank 0.
+ * verify_pack.c - packs a rank's findings about a leaf for rank 0.
  *
- * Findings, each after a byte 1, then a byte 0 and the counts.
+ * The format: each finding after a byte 1, then a byte 0 and the counts.
  */
 #include "core/base/err.h"
 #include "core/base/wire.h"
@@ -10,7 +10,7 @@
 
 #define NO_TEXT UINT32_MAX
 
-/* Counts of a leaf; errors and warnings are counted where they are said. */
+/* Counts of a leaf. Errors and warnings are counted when they are reported. */
 static const size_t counts[] = {
 	offsetof(struct verify, leaves),          offsetof(struct verify, chunks),
 	offsetof(struct verify, stored_bytes),    offsetof(struct verify, decoded_bytes),
@@ -32,7 +32,7 @@ static int put_text(struct buf *b, const char *text)
 	return r < 0 || !text ? r : buf_add_str(b, text);
 }
 
-/* -ENOMEM, or 0; *ret is owned by the caller, and NULL when there was none. */
+/* Parse a text: 0 or -ENOMEM; *ret is NULL when there is none. The caller owns it. */
 static int get_text(struct wire *w, char **ret)
 {
 	uint32_t n = wire_u32le(w);

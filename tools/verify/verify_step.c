@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * verify_step.c - roots and steps: their own metadata, and which items there should be.
+ * verify_step.c - checks roots and steps: their metadata, and that all items exist.
  */
 #include <dirent.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #include "core/step/step_name.h"
 #include "tools/verify/verify.h"
 
-#define MAX_NESTING 8 /* composite items inside composite items */
+#define MAX_NESTING 8 /* levels of composite items inside each other */
 
 struct child {
 	char *name;
@@ -91,7 +91,10 @@ static bool is_json_handler(const struct step_meta *m, const char *item)
 	       memmem(handler.p, handler.n, "Json", 4);
 }
 
-/* The files of a JSON item are JSON; those of others nobody can read but their handler. */
+/*
+ * Check the files of an item: those of a JSON item must be JSON; only its handler knows the format
+ * of others.
+ */
 static int check_files(struct verify *v, const char *path, bool json)
 {
 	struct children c;
@@ -122,7 +125,7 @@ static int check_files(struct verify *v, const char *path, bool json)
 
 /* ---- steps ---- */
 
-/* 1 and the metadata; 0 when there is none, or none that is whole, which is said. */
+/* Read the metadata: 1; 0: it does not exist, or an error was reported. */
 static int read_meta(struct verify *v, const char *path, struct step_meta **ret)
 {
 	auto_free char *file = verify_join(path, "_CHECKPOINT_METADATA");
@@ -134,8 +137,7 @@ static int read_meta(struct verify *v, const char *path, struct step_meta **ret)
 		err_clear();
 		return 0;
 	}
-	/* An empty one is what a process leaves that did not come to its end: as good as none for
-	 * Orbax. */
+	/* An interrupted process leaves an empty file, which Orbax treats like a missing one. */
 	if (r >= 0 && text.n == 0) {
 		verify_file(v, 1, file, "the file is empty");
 		return 0;
@@ -175,7 +177,7 @@ static void check_times(struct verify *v, const char *path, const struct step_me
 			    (long long)m->commit_ns, (long long)m->init_ns);
 }
 
-/* What the metadata names must be there. */
+/* Check that the items in the metadata exist. */
 static void check_named(struct verify *v, const char *path, const struct step_meta *m,
 			const struct children *c)
 {
@@ -260,7 +262,7 @@ int verify_step(struct verify *v, const char *path)
 
 	v->steps++;
 	r = check_step(v, path, 0);
-	/* As with items: the next step is looked at. */
+	/* As with items: continue with the next step. */
 	if (r < 0 && r != -ENOMEM && r != -EINTR) {
 		verify_failed(v, 1, NULL, path, r);
 		r = 0;
