@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tree_manifest.h - the properties of a tree that safetensors, npz and zarr files cannot express, as
- * a JSON text in these files: containers that are lists, leaves that are numbers, texts or None.
+ * tree_manifest.h - the properties of a tree that safetensors, npz and zarr files cannot express,
+ * as a JSON text in these files: containers that are lists, leaves that are numbers, texts or None.
  *
  *     {"step": true,
  *      "kinds": {"opt/0": "tuple", ...},
