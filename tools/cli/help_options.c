@@ -98,14 +98,14 @@ static void print_markdown(FILE *out)
 	fprintf(out,
 		"# Options\n\n"
 		"Made from the program's own table by `pytreefs help options --markdown`.\n\n"
-		"Given as `-o NAME=VALUE,NAME=VALUE` to `mount` and to every command that opens a checkpoint; lists inside\n"
-		"a value use `:`. The environment variable `PYTREEFS_OPTIONS` holds defaults of your own in the same form.\n"
-		"Sizes are written `64M`, `1G`. `.pytreefs/config` in a mount shows each value and where it came from.\n\n"
+		"Options are given as `-o NAME=VALUE,NAME=VALUE` to `mount` and to every command that opens a checkpoint; lists inside\n"
+		"a value use `:`. The environment variable `PYTREEFS_OPTIONS` sets defaults in the same form. Sizes are written `64M`,\n"
+		"`1G`. `.pytreefs/config` in a mount shows each value and its source.\n\n"
 		"## How leaves and items are saved\n\n"
-		"Also by [pattern](#patterns), `-o rule=GLOB:NAME=VALUE`, and in a draft by an xattr, `user.pytree.save.NAME` on a leaf or\n"
-		"directory. The xattr of a leaf wins over that of a directory, over a rule, over the mount. What is of a whole item\n"
-		"is taken from patterns that match the item (`rule=state:zarr=3`, `rule=**:zarr=3`) and from its xattr, or that of\n"
-		"the draft.\n\n");
+		"These options can also be set by [pattern](#patterns), `-o rule=GLOB:NAME=VALUE`, and in a draft by an xattr,\n"
+		"`user.pytree.save.NAME` on a leaf or directory. The xattr of a leaf overrides that of a directory, which overrides a\n"
+		"rule, which overrides the mount. An option that applies to a whole item is taken from patterns that match the item\n"
+		"(`rule=state:zarr=3`, `rule=**:zarr=3`), and from the xattr of the item or of the draft.\n\n");
 	print_rows(out, true);
 	fprintf(out, "\n## The mount\n\n");
 	print_rows(out, false);

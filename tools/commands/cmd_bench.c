@@ -160,17 +160,17 @@ static int run_bench(struct cmd_args *a)
 }
 
 static const struct cmd_option options[] = {
-	{ "size", 's', "BYTES", "of the file that is written and read (256M)" },
-	{ "json", 0, NULL, "as one JSON document" },
+	{ "size", 's', "BYTES", "size of the file that is written and read (256M)" },
+	{ "json", 0, NULL, "print one JSON document" },
 	{ 0 },
 };
 
 const struct cmd cmd_bench = {
 	.name = "bench",
 	.args = "[DIRECTORY]",
-	.summary = "read and write rates of a disk, per engine and queue depth",
+	.summary = "measure a disk: read and write rates per engine and queue depth",
 	.help = "Writes unlinked files below DIRECTORY (default: here) in requests of 1 MiB, syncs them, and reads\n"
-		"them after they left the page cache. An engine that the kernel refuses is left out, with the reason.",
+		"them after they were dropped from the page cache. An engine that the kernel refuses is reported.",
 	.example = "pytreefs bench --size 16M /tmp",
 	.options = options,
 	.max_args = 1,

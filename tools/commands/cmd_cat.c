@@ -103,8 +103,8 @@ static int run_cat(struct cmd_args *a)
 }
 
 static const struct cmd_option options[] = {
-	{ "skip", 's', "BYTES", "begin there" },
-	{ "count", 'c', "BYTES", "no more than that" },
+	{ "skip", 's', "BYTES", "skip the first BYTES bytes" },
+	{ "count", 'c', "BYTES", "print at most BYTES bytes" },
 	{ 0 },
 };
 
@@ -119,6 +119,6 @@ const struct cmd cmd_cat = {
 	.max_args = 1000000,
 	.takes_mount_options = true,
 	.confined = CMD_READS,
-	.found = "something could not be read, the rest was shown.",
+	.found = "a part could not be read; the rest was printed.",
 	.run = run_cat,
 };

@@ -215,9 +215,9 @@ static const struct cmd_option options[] = { { 0 } };
 const struct cmd cmd_commit = {
 	.name = "commit",
 	.args = "MOUNT/STEP.tmp [MOUNT/STEP]",
-	.summary = "a draft in a mount -> a step, with the reason when it is refused",
-	.help = "The same as `mv MOUNT/STEP.tmp MOUNT/STEP`. The step is there and durable when the command ends\n"
-		"with 0; the draft stays as it was otherwise, and may be changed and committed again. A second\n"
+	.summary = "commit a draft in a mount to a step, or print why that fails",
+	.help = "Does the same as `mv MOUNT/STEP.tmp MOUNT/STEP`. At exit status 0, the step is visible and\n"
+		"durable; otherwise, the draft is unchanged, and can be modified and committed again. A second\n"
 		"argument without '/' is a name beside the draft.",
 	.example = "pytreefs commit --help   # in a mount: pytreefs commit /mnt/ckpts/101.tmp",
 	.options = options,
@@ -229,9 +229,9 @@ const struct cmd cmd_commit = {
 const struct cmd cmd_abort = {
 	.name = "abort",
 	.args = "MOUNT/STEP.tmp | SOURCE/.STEP.pytreefs-draft",
-	.summary = "remove a draft: in its mount, or one whose mount is gone",
-	.help = "One that a live mount holds is only removed through that mount; those of other programs are left\n"
-		"to `gc --all`.",
+	.summary = "remove a draft in its mount, or one whose mount has ended",
+	.help = "A draft of a live mount can only be removed through that mount. `gc --all` removes temporary\n"
+		"directories of other programs.",
 	.example = "pytreefs abort --help    # in a mount: pytreefs abort /mnt/ckpts/101.tmp",
 	.options = options,
 	.min_args = 1,

@@ -93,7 +93,7 @@ static void bash_print(FILE *out)
 		"\tlocal cur=${COMP_WORDS[COMP_CWORD]} i=$COMP_CWORD text prev options= words= item begin\n"
 		"\ttext=$cur\n"
 		"\tCOMPREPLY=()\n"
-		"\t# What the shell cut at '=' and ':' is one word of ours.\n"
+		"\t# Join the words that the shell has split at '=' and ':'.\n"
 		"\twhile ((i > 1)) && [[ ${COMP_WORDS[i]} == [=:] || ${COMP_WORDS[i-1]} == [=:] ]]; do\n"
 		"\t\t((i--))\n\t\ttext=${COMP_WORDS[i]}$text\n\tdone\n"
 		"\tprev=${COMP_WORDS[i-1]}\n"
@@ -317,8 +317,8 @@ static const struct cmd_option options[] = { { 0 } };
 const struct cmd cmd_completion = {
 	.name = "completion",
 	.args = "bash|zsh|fish",
-	.summary = "print the script that lets a shell complete commands and options",
-	.help = "It is installed with the program; this is for a copy that was not.",
+	.summary = "print the script with which a shell completes commands and options",
+	.help = "The scripts are installed with the program; this command is for a copy that is not installed.",
 	.example = "source <(pytreefs completion bash)",
 	.options = options,
 	.min_args = 1,

@@ -482,13 +482,13 @@ static int run_save(struct cmd_args *a)
 	{                                                                             \
 		"item", 0, "NAME", "name of the item that the tree becomes (default)" \
 	}
-#define OPTION_FORCE                                      \
-	{                                                 \
-		"force", 0, NULL, "replace what is there" \
+#define OPTION_FORCE                                                       \
+	{                                                                  \
+		"force", 0, NULL, "replace an existing checkpoint or file" \
 	}
 
 static const struct cmd_option convert_options[] = {
-	{ "layout", 0, "v0|v1", "v0: OUT is the tree; v1: an item in it (as IN)" },
+	{ "layout", 0, "v0|v1", "v0: OUT is the tree; v1: OUT has items (default: as IN)" },
 	OPTION_ITEM,
 	OPTION_FORCE,
 	EXPORT_OPTIONS,
@@ -502,10 +502,10 @@ static const struct cmd_option convert_options[] = {
 const struct cmd cmd_convert = {
 	.name = "convert",
 	.args = "IN OUT",
-	.summary = "a checkpoint or file of arrays -> a checkpoint of other options, or a file",
+	.summary = "convert a checkpoint or file of arrays to another checkpoint, or a file",
 	.help = "IN is a checkpoint, a part of one, .npy files, safetensors, npz or a zarr group.\n"
-		"OUT is a checkpoint as -o says (ocdbt=, zarr=, ...; also s3://, gs://), or by\n"
-		"its ending what export makes. Unchanged chunks are copied. Ranks share leaves.",
+		"OUT is a checkpoint with the options of -o (also s3://, gs://), or a file as of\n"
+		"export, by its extension. Unchanged chunks are copied. Ranks share leaves.",
 	.example = "pytreefs convert -o zarr=3 ckpts/1000 /tmp/1000-v3",
 	.options = convert_options,
 	.min_args = 2,
@@ -522,12 +522,12 @@ static const struct cmd_option save_options[] = { OPTION_ITEM, OPTION_FORCE, OPT
 const struct cmd cmd_save = {
 	.name = "save",
 	.args = "INPUT SOURCE/STEP",
-	.summary = "files of arrays -> a new step of a directory of checkpoints",
+	.summary = "save files of arrays as a new step of a directory of checkpoints",
 	.help = "INPUT is a directory of .npy, .json, .txt and .null files (or a copy of a step\n"
 		"out of a mount), an .npy, .npz or .safetensors file, a directory of safetensors\n"
 		"shards, a zarr group, or a checkpoint. SOURCE may be s3:// or gs://. Other files\n"
-		"are refused (.DS_Store and the like: left out with a warning). The step is whole\n"
-		"and durable when the command ends with 0, or not there. Ranks share the leaves.",
+		"are refused (.DS_Store: ignored with a warning). At exit status 0, the step is\n"
+		"complete and durable; else, it does not exist. Under mpirun, ranks share leaves.",
 	.example = "pytreefs save ckpts/1000/state/params /tmp/ckpts/1",
 	.options = save_options,
 	.min_args = 2,

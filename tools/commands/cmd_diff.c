@@ -312,23 +312,23 @@ static int run_diff(struct cmd_args *a)
 }
 
 static const struct cmd_option options[] = {
-	{ "tolerance", 't', "T", "numbers no further apart than T are the same (default 0)" },
+	{ "tolerance", 't', "T", "numbers that differ by at most T are equal (default 0)" },
 	OPTION_ONLY,
 	OPTION_JSON,
 	OPTION_QUIET,
-	{ "verbose", 'v', NULL, "name the leaves that are the same, too" },
+	{ "verbose", 'v', NULL, "also list the leaves that are equal" },
 	{ 0 },
 };
 
 const struct cmd cmd_diff = {
 	.name = "diff",
 	.args = "A B",
-	.summary = "how two checkpoints differ: structure, dtypes, shapes, values",
-	.help = "A and B are sources, steps, items, directories or leaves. Exit status as of\n"
-		"diff(1): 0 the same, 1 different, 2 an error, or some could not be read.\n"
-		"Elements are the same when their bits are, or both are NaN. A safetensors file\n"
-		"or a directory of shards is an item, too; it does not say which containers are\n"
-		"lists and which leaves numbers.",
+	.summary = "compare two checkpoints: structure, dtypes, shapes, values",
+	.help = "A and B are sources, steps, items, directories or leaves. The exit status is that\n"
+		"of diff(1): 0 equal, 1 different, 2 an error, or a part could not be read.\n"
+		"Elements are equal if their bits are, or both are NaN. A safetensors file or a\n"
+		"directory of shards is an item, too; without a manifest, it does not record\n"
+		"which containers are lists and which leaves are numbers.",
 	.example = "pytreefs diff ckpts/1000/state ckpts/1000/state",
 	.options = options,
 	.min_args = 2,
@@ -337,7 +337,7 @@ const struct cmd cmd_diff = {
 	.takes_mount_options = true,
 	.confined = CMD_READS,
 	.found =
-		"A and B differ, and nothing else: an error, and a part that could not be read and may differ\n"
-		"or not, is status 2, as for diff(1).",
+		"A and B differ. Errors, including parts that could not be read, are status 2, as\n"
+		"for diff(1).",
 	.run = run_diff,
 };

@@ -199,16 +199,17 @@ static int run_dump(struct cmd_args *a)
 }
 
 static const struct cmd_option options[] = {
-	{ "undump", 0, NULL, "the reverse: text of an OCDBT record on stdin, its bytes on stdout" },
+	{ "undump", 0, NULL,
+	  "the reverse: text of an OCDBT record on stdin to its bytes on stdout" },
 	{ 0 },
 };
 
 const struct cmd cmd_dump = {
 	.name = "dump",
 	.args = "manifest|btreenode|versionnode|zarr|tree ADDRESS",
-	.summary = "one record on disk as text",
+	.summary = "print one record on disk as text",
 	.help = "ADDRESS is a file, FILE:OFFSET:LENGTH,\n"
-		"or (manifest, zarr, tree) the directory that holds it.",
+		"or (for manifest, zarr, tree) the directory that contains the file.",
 	.example = "pytreefs dump manifest ckpts/1500/state",
 	.options = options,
 	.min_args = 0,

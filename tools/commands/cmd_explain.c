@@ -223,16 +223,17 @@ static int run_explain(struct cmd_args *a)
 }
 
 static const struct cmd_option options[] = {
-	{ "spec", 0, NULL, "the TensorStore spec of the leaf's array, as JSON" },
-	{ "sharding", 0, NULL, "each device's box, as recorded, and the file that holds it" },
-	{ "json", 0, NULL, "the plan, or --sharding, as one JSON document" },
+	{ "spec", 0, NULL, "print the TensorStore spec of the leaf's array, as JSON" },
+	{ "sharding", 0, NULL,
+	  "print the recorded box of each device, and the file with its data" },
+	{ "json", 0, NULL, "print the plan, or --sharding, as one JSON document" },
 	{ 0 },
 };
 
 const struct cmd cmd_explain = {
 	.name = "explain",
 	.args = "SOURCE/LEAF [OFFSET [LENGTH]]",
-	.summary = "what a read would do: boxes, chunks, keys and places; no data is read",
+	.summary = "explain a read without data: its boxes, chunks, keys and places",
 	.help = "",
 	.example = "pytreefs explain ckpts/latest/state/params/embed/table.npy 0 4K",
 	.options = options,

@@ -467,24 +467,25 @@ static int run_export(struct cmd_args *a)
 	return r < 0 ? r : group_end(group, export_as(a, group, a->arg[0], a->arg[1], format));
 }
 
-static const struct cmd_option options[] = { { "format", 0, "npy|npz|safetensors|zarr",
-					       "what OUT is (else by its name)" },
-					     EXPORT_OPTIONS,
-					     { "force", 0, NULL, "replace what is there" },
-					     OPTION_ONLY,
-					     OPTION_JSON,
-					     OPTION_QUIET,
-					     OPTION_VERBOSE,
-					     { 0 } };
+static const struct cmd_option options[] = {
+	{ "format", 0, "npy|npz|safetensors|zarr", "format of OUT (default: by its name)" },
+	EXPORT_OPTIONS,
+	{ "force", 0, NULL, "replace an existing file or export" },
+	OPTION_ONLY,
+	OPTION_JSON,
+	OPTION_QUIET,
+	OPTION_VERBOSE,
+	{ 0 }
+};
 
 const struct cmd cmd_export = {
 	.name = "export",
 	.args = "SOURCE/PATH OUT",
-	.summary = "a step, item or directory of leaves -> npy files, npz, safetensors, zarr",
+	.summary = "export a step, item or directory of leaves: npy, npz, safetensors, zarr",
 	.help = "OUT is a directory of leaves, an .npy (one array), .npz or .safetensors file,\n"
 		"shards with an index (--max-shard-size), or a zarr group (as -o zarr=).\n"
-		"It is whole and durable at exit status 0, else not there. What a format cannot\n"
-		"say (lists, None) is kept beside it, for convert. Ranks share the leaves.",
+		"At exit status 0, OUT is complete and durable; else, it does not exist. Lists\n"
+		"and None are recorded beside arrays, for convert. Ranks share the leaves.",
 	.example = "pytreefs export ckpts/1000/state /tmp/model.safetensors",
 	.options = options,
 	.min_args = 2,

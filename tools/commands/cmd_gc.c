@@ -161,9 +161,10 @@ static int run_gc(struct cmd_args *a)
 }
 
 static const struct cmd_option options[] = {
-	{ "dry-run", 'n', NULL, "only tell what would be removed" },
-	{ "all", 0, NULL, "those of other programs and machines, too (with --older-than)" },
-	{ "older-than", 0, "AGE", "of those: in which nothing changed for 90s, 10m, 1h, 7d" },
+	{ "dry-run", 'n', NULL, "only print what would be removed" },
+	{ "all", 0, NULL, "also those of other programs and machines (with --older-than)" },
+	{ "older-than", 0, "AGE",
+	  "with --all: only those that have not changed for 90s, 10m, 1h, 7d" },
 	{ "json", 'j', NULL, "print JSON" },
 	{ "quiet", 'q', NULL, "print nothing but errors" },
 	{ 0 },
@@ -172,11 +173,11 @@ static const struct cmd_option options[] = {
 const struct cmd cmd_gc = {
 	.name = "gc",
 	.args = "SOURCE",
-	.summary = "remove what writers that died left behind",
-	.help = "Abandoned drafts, the rest of steps that were being deleted, lock files of\n"
-		"commits that were interrupted: in a directory of steps (also s3://, gs://), and\n"
-		"in the steps. What a living writer holds is never touched. Exit status 1:\n"
-		"something could not be removed.",
+	.summary = "remove what interrupted writers have left",
+	.help = "Removes abandoned drafts, the rest of steps whose deletion was interrupted, and lock\n"
+		"files of interrupted commits, in a directory of steps (also s3://, gs://) and in\n"
+		"the steps. Drafts of living writers are never removed. Exit status 1: something\n"
+		"could not be removed.",
 	.example = "pytreefs gc --dry-run ckpts",
 	.options = options,
 	.min_args = 1,
@@ -184,6 +185,6 @@ const struct cmd cmd_gc = {
 	.alone = true,
 	.takes_mount_options = true,
 	.confined = CMD_WRITES,
-	.found = "something could not be removed, the rest was.",
+	.found = "something could not be removed; the rest was.",
 	.run = run_gc,
 };

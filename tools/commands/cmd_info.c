@@ -325,23 +325,23 @@ static int run_info(struct cmd_args *a)
 }
 
 static const struct cmd_option options[] = {
-	{ "json", 0, NULL, "as one JSON object" },
-	{ "handlers", 0, NULL, "list the leaf types that are known" },
+	{ "json", 0, NULL, "print one JSON object" },
+	{ "handlers", 0, NULL, "list the known leaf types" },
 	{ 0 },
 };
 
 const struct cmd cmd_info = {
 	.name = "info",
 	.args = "SOURCE[/PATH]",
-	.summary = "everything that is recorded of a step, item, directory or leaf",
-	.help = "Of a directory of steps: how many there are, the first, the latest, and those that are\n"
-		"not finished.\n",
+	.summary = "print everything that is recorded about a step, item, directory or leaf",
+	.help = "For a directory of steps, prints their number, the first and the latest one, and the number\n"
+		"of unfinished ones.\n",
 	.example = "pytreefs info ckpts/latest/state",
 	.options = options,
 	.min_args = 0,
 	.max_args = 1,
 	.takes_mount_options = true,
 	.confined = CMD_READS,
-	.found = "something could not be read, the rest was shown.",
+	.found = "a part could not be read; the rest was printed.",
 	.run = run_info,
 };

@@ -199,9 +199,9 @@ static int run_ls(struct cmd_args *a)
 }
 
 static const struct cmd_option ls_options[] = {
-	{ "long", 'l', NULL, "with size, stored size, dtype, shape and time" },
+	{ "long", 'l', NULL, "also print size, stored size, dtype, shape and time" },
 	OPTION_ONLY,
-	{ "json", 0, NULL, "as a JSON array" },
+	{ "json", 0, NULL, "print a JSON array" },
 	{ 0 },
 };
 
@@ -216,7 +216,7 @@ const struct cmd cmd_ls = {
 	.max_args = 1,
 	.takes_mount_options = true,
 	.confined = CMD_READS,
-	.found = "something could not be read, the rest was shown.",
+	.found = "a part could not be read; the rest was printed.",
 	.run = run_ls,
 };
 
@@ -477,16 +477,16 @@ static int run_tree(struct cmd_args *a)
 }
 
 static const struct cmd_option tree_options[] = {
-	{ "depth", 'd', "N", "no deeper than N directories; their totals go only as deep" },
+	{ "depth", 'd', "N", "descend at most N directories, also for totals" },
 	OPTION_ONLY,
-	{ "json", 0, NULL, "as one JSON document" },
+	{ "json", 0, NULL, "print one JSON document" },
 	{ 0 },
 };
 
 const struct cmd cmd_tree = {
 	.name = "tree",
 	.args = "SOURCE[/PATH]",
-	.summary = "the whole tree with dtypes, shapes, sizes and totals, without a mount",
+	.summary = "print the whole tree with dtypes, shapes, sizes and totals, without a mount",
 	.help = "",
 	.example = "pytreefs tree ckpts --only '**/kernel'",
 	.options = tree_options,
@@ -494,6 +494,6 @@ const struct cmd cmd_tree = {
 	.max_args = 1,
 	.takes_mount_options = true,
 	.confined = CMD_READS,
-	.found = "something could not be read, the rest was shown.",
+	.found = "a part could not be read; the rest was printed.",
 	.run = run_tree,
 };

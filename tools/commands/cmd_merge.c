@@ -194,20 +194,19 @@ static int run_merge(struct cmd_args *a)
 	return merge_item(a, ns, &parts);
 }
 
-static const struct cmd_option options[] = {
-	{ "force", 0, NULL, "merge what is there, even when leaves are not whole" },
-	OPTION_JSON,
-	OPTION_QUIET,
-	{ 0 }
-};
+static const struct cmd_option options[] = { { "force", 0, NULL,
+					       "merge even if leaves are incomplete" },
+					     OPTION_JSON,
+					     OPTION_QUIET,
+					     { 0 } };
 
 const struct cmd cmd_merge = {
 	.name = "merge",
 	.args = "ITEM",
-	.summary = "the databases of several processes (ocdbt.process_*) -> one, in place",
-	.help = "What Orbax does at the end of a save, for an item whose save ended before that. No array is\n"
-		"copied. Leaves that `_METADATA` asks for and that no part holds are named, nothing is merged\n"
-		"then, and the exit status is 1. An item that is merged already stays as it is.",
+	.summary = "merge the databases of several processes (ocdbt.process_*), in place",
+	.help = "Does what Orbax does at the end of a save, for an item whose save ended before that. No array is\n"
+		"copied. If leaves of `_METADATA` are missing in the parts, they are listed, nothing is merged,\n"
+		"and the exit status is 1. An item that is merged already is not changed.",
 	.example = "pytreefs merge ckpts/1000/state",
 	.options = options,
 	.min_args = 1,

@@ -261,7 +261,7 @@ static int run_mount(struct cmd_args *a)
 }
 
 static const struct cmd_option mount_options[] = {
-	{ "foreground", 'f', NULL, "stay in front; messages go to stderr" },
+	{ "foreground", 'f', NULL, "stay in the foreground; messages go to stderr" },
 	{ "mpi", 0, NULL, "one rank of an MPI job; %r in MOUNTPOINT is its number" },
 	{ "sloppy", 's', NULL, "accepted for mount(8)" },
 	{ "verbose", 'v', NULL, "accepted for mount(8)" },
@@ -273,8 +273,8 @@ const struct cmd cmd_mount = {
 	.name = "mount",
 	.args = "SOURCE MOUNTPOINT",
 	.summary = "mount a checkpoint, or a directory of checkpoints",
-	.help = "Returns when the mount is ready, or fails with the reason. SOURCE is a directory of steps, one\n"
-		"step, or one item; its contents say which of them.",
+	.help = "Returns when the mount is ready, or fails with the reason. SOURCE is a directory of steps, a\n"
+		"step, or an item, which is detected from its contents.",
 	.example = "pytreefs mount ckpts /mnt && ls /mnt/latest/state && pytreefs umount /mnt",
 	.options = mount_options,
 	.min_args = 2,
@@ -382,7 +382,7 @@ static int run_umount(struct cmd_args *a)
 }
 
 static const struct cmd_option umount_options[] = {
-	{ "lazy", 'l', NULL, "take it away now, and end it when it is no longer used" },
+	{ "lazy", 'l', NULL, "detach the mount now, and end it when it is no longer in use" },
 	{ 0 },
 };
 

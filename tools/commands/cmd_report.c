@@ -416,7 +416,7 @@ static int run_report(struct cmd_args *a)
 }
 
 static const struct cmd_option options[] = {
-	{ "force", 0, NULL, "replace OUT when it is there" },
+	{ "force", 0, NULL, "replace an existing OUT" },
 	OPTION_ONLY,
 	OPTION_JSON,
 	OPTION_QUIET,
@@ -427,16 +427,16 @@ const struct cmd cmd_report = {
 	.name = "report",
 	.args = "SOURCE[/PATH] [OUT.html]",
 	.summary =
-		"a page for a browser: tree, search, treemap, histograms, NaN and Inf of each array",
-	.help = "The page needs no other file and no network. Without OUT it goes to the standard output.\n"
-		"Of a directory of steps it is one of steps: sizes, norms, NaN and Inf of each.\n"
-		"Without the numbers, which cost reading all data, it is the file D.html of a mount.",
+		"make an HTML page: tree, search, treemap, histograms, NaN and Inf of each array",
+	.help = "The page needs no other file and no network. Without OUT it is written to stdout. For a\n"
+		"directory of steps, it has a row for each step: sizes, norms, NaN and Inf. The file D.html of\n"
+		"a mount is the same page without these numbers, for which all data must be read.",
 	.example = "pytreefs report ckpts/latest /tmp/report.html",
 	.options = options,
 	.min_args = 1,
 	.max_args = 2,
 	.takes_mount_options = true,
 	.confined = CMD_WRITES,
-	.found = "something could not be read; the page has the rest.",
+	.found = "a part could not be read; the page has the rest.",
 	.run = run_report,
 };

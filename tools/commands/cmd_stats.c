@@ -272,16 +272,15 @@ static const struct cmd_option options[] = { { "fail-on", 0, "nan,inf",
 const struct cmd cmd_stats = {
 	.name = "stats",
 	.args = "SOURCE[/PATH]",
-	.summary = "min, max, mean, deviation, NaN and infinities of every array",
-	.help = "NaN and infinities are counted and left out of the rest; complex numbers count as two.\n"
-		"Under mpirun the leaves are shared among the ranks.",
+	.summary = "print min, max, mean, deviation, NaN and infinities of every array",
+	.help = "NaN and infinities are counted, and excluded from the other numbers; a complex number counts\n"
+		"as two. Under mpirun, ranks share the leaves.",
 	.example = "pytreefs stats ckpts/latest --only '**/kernel'",
 	.options = options,
 	.min_args = 1,
 	.max_args = 1,
 	.takes_mount_options = true,
 	.confined = CMD_READS,
-	.found =
-		"something could not be read, or a value is what --fail-on asks for; the rest was shown.",
+	.found = "a part could not be read, or --fail-on has found a value; the rest was printed.",
 	.run = run_stats,
 };

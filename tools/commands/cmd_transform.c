@@ -159,17 +159,17 @@ static int run_transform(struct cmd_args *a)
 
 static const struct cmd_option options[] = {
 	{ "check", 0, "FILE.json", "the file of rules, as for -o transforms=" },
-	{ "json", 'j', NULL, "a list of {leaf, from}" },
+	{ "json", 'j', NULL, "print a list of {leaf, from}" },
 	{ 0 },
 };
 
 const struct cmd cmd_transform = {
 	.name = "transform",
 	.args = "STEP|ITEM",
-	.summary = "what a file of rules makes of a tree: each leaf and where it comes from",
-	.help = "Status 1 when a rule names what is not there, or a value cannot be made. A rule whose\n"
-		"expression matches nothing is not an error; stderr names it. Of several trees in a step\n"
-		"the leaves have their item's name in front. To see the tree itself:\n"
+	.summary = "print the tree that a file of rules makes: each leaf and its origin",
+	.help = "Exit status 1: a rule names a leaf that does not exist, or a value cannot be computed. A rule\n"
+		"whose expression matches nothing is not an error, but is reported on stderr. If a step has\n"
+		"several trees, the name of the item precedes each leaf. To see the tree itself:\n"
 		"pytreefs mount -o transforms=FILE.json, or ls -o transforms=FILE.json.",
 	.example =
 		"echo '{\"rules\": [{\"key\": \"count\", \"original_key\": \"step\"}]}' >rules.json\n"

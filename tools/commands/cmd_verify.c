@@ -403,11 +403,11 @@ static int run_verify(struct cmd_args *a)
 }
 
 static const struct cmd_option options[] = {
-	{ "level", 'l', "1|2|3", "how deep (default 3)" },
+	{ "level", 'l', "1|2|3", "level of the checks (default 3)" },
 	OPTION_ONLY,
 	OPTION_JSON,
 	OPTION_QUIET,
-	{ "verbose", 'v', NULL, "name the items that are looked at" },
+	{ "verbose", 'v', NULL, "list the items that are checked" },
 	{ 0 },
 };
 
@@ -415,9 +415,9 @@ const struct cmd cmd_verify = {
 	.name = "verify",
 	.args = "SOURCE|STEP|ITEM",
 	.summary = "check every record, reference, statistic and chunk of a checkpoint",
-	.help = "Level 1 reads every metadata file and database node, 2 compares them with each other,\n"
-		"3 decodes every chunk. Exit status 1: something is wrong. What no checksum covers is said.\n"
-		"Under mpirun the leaves are shared among the ranks.",
+	.help = "Level 1 reads every metadata file and database node, level 2 compares them with each other,\n"
+		"and level 3 decodes every chunk. Data without a checksum is counted. Exit status 1: something\n"
+		"is damaged. Under mpirun, ranks share the leaves.",
 	.example = "pytreefs verify ckpts/latest",
 	.options = options,
 	.min_args = 1,
