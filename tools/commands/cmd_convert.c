@@ -488,7 +488,7 @@ static int run_save(struct cmd_args *a)
 	}
 
 static const struct cmd_option convert_options[] = {
-	{ "layout", 0, "v0|v1", "v0: OUT is the tree; v1: OUT has items (default: as IN)" },
+	{ "layout", 0, "v0|v1", "v0: OUT is the tree; v1: it has items (as IN)" },
 	OPTION_ITEM,
 	OPTION_FORCE,
 	EXPORT_OPTIONS,

@@ -19,7 +19,7 @@
 	}
 #define OPTION_JSON                                     \
 	{                                               \
-		"json", 0, NULL, "as one JSON document" \
+		"json", 0, NULL, "print one JSON document" \
 	}
 #define OPTION_QUIET                                              \
 	{                                                         \
