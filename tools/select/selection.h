@@ -17,17 +17,17 @@
 	{                                                                                    \
 		"only", 0, "GLOB", "only leaves that match (`pytreefs help patterns`)", true \
 	}
-#define OPTION_JSON                                     \
-	{                                               \
+#define OPTION_JSON                                        \
+	{                                                  \
 		"json", 0, NULL, "print one JSON document" \
 	}
-#define OPTION_QUIET                                              \
-	{                                                         \
-		"quiet", 'q', NULL, "no progress bar, no remarks" \
+#define OPTION_QUIET                                                           \
+	{                                                                      \
+		"quiet", 'q', NULL, "print neither a progress bar nor remarks" \
 	}
-#define OPTION_VERBOSE                           \
-	{                                        \
-		"verbose", 'v', NULL, "say more" \
+#define OPTION_VERBOSE                                     \
+	{                                                  \
+		"verbose", 'v', NULL, "print more details" \
 	}
 
 struct selection {
