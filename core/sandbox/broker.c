@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * broker.c - starts the broker and sends it requests; fs/broker_main.c answers them.
+ * broker.c - starts the broker and sends it requests, which fs/broker_main.c answers.
  *
- * A request is one packet: the task, its text, and files. The reply is a result. One request is
- * under way at a time, since each takes a moment only.
+ * A request is one packet: the task, its text, and files. The reply is a result. Only one request
+ * is in progress at a time, since each takes a moment only.
  */
 #include "core/sandbox/broker.h"
 
@@ -30,7 +30,10 @@ static int spawn(int socket, bool quiet, pid_t *ret)
 	sigset_t blocked;
 	int e;
 
-	/* What ends a mount is not for it: a terminal and systemd send such signals to all. */
+	/*
+	 * Signals that end a mount must not end the broker: a terminal and systemd send them to
+	 * both.
+	 */
 	sigemptyset(&blocked);
 	sigaddset(&blocked, SIGHUP);
 	sigaddset(&blocked, SIGINT);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * capabilities.c - what is left of root's rights.
+ * capabilities.c - drops most of root's capabilities.
  *
- * A mount by root reads sources of other users whose modes shut root's group out (DAC_OVERRIDE,
- * DAC_READ_SEARCH), makes files in the name of who asked for them (SETUID, SETGID, of which the
- * filter of system calls leaves setfsuid() and setfsgid()), and gives them the modes that they
- * chose (CHOWN, FOWNER, FSETID). An ordinary user has none to begin with.
+ * A mount by root reads sources of other users whose modes exclude root's group (DAC_OVERRIDE,
+ * DAC_READ_SEARCH), makes files in the name of the caller (SETUID, SETGID; the filter of system
+ * calls allows only setfsuid() and setfsgid()), and sets the modes that the caller chose (CHOWN,
+ * FOWNER, FSETID). An ordinary user has no capabilities.
  */
 #include <errno.h>
 #include <linux/capability.h>
@@ -21,7 +21,7 @@
 static const struct {
 	const char *name;
 	unsigned number;
-	bool of_writers; /* not of those that only read */
+	bool of_writers; /* only kept by processes that write */
 } needed[] = {
 	{ "chown", CAP_CHOWN, true },
 	{ "dac_override", CAP_DAC_OVERRIDE, true },
@@ -56,8 +56,10 @@ int capabilities_drop(const struct sandbox_rules *rules)
 		if (rules->changes_owners || !needed[i].of_writers)
 			keep |= UINT64_C(1) << needed[i].number;
 	keep &= have;
-	/* Fails without CAP_SETPCAP, where no program could give them back either: no new
-	 * privileges. */
+	/*
+	 * Fails without CAP_SETPCAP. Then no program could get them back anyway, since new
+	 * privileges are off.
+	 */
 	for (unsigned c = 0; prctl(PR_CAPBSET_READ, c, 0, 0, 0) >= 0; c++)
 		if (!(keep >> c & 1) && prctl(PR_CAPBSET_DROP, c, 0, 0, 0) < 0)
 			break;

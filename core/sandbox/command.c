@@ -12,8 +12,10 @@
 
 extern char **environ;
 
-/* The environment without what would make a pytreefs in it a rank of this mount's job. Owned by the
- * caller. */
+/*
+ * Returns the environment without variables that would make a pytreefs in it a rank of this mount's
+ * job. The caller frees it.
+ */
 static char **environment(void)
 {
 	static const char size[] = "OMPI_COMM_WORLD_SIZE=";
@@ -41,8 +43,10 @@ int command_spawn(const char *command, const char *argument, pid_t *ret)
 		return -ENOMEM;
 	char *argv[] = { "sh", "-c", script, "pytreefs", value, NULL };
 
-	/* This program's threads block signals, and it ignores SIGPIPE and SIGXFSZ: that is not
-	 * for the command. */
+	/*
+	 * Threads of this program block signals, and it ignores SIGPIPE and SIGXFSZ; the command
+	 * gets the defaults.
+	 */
 	sigemptyset(&none);
 	sigemptyset(&ignored);
 	sigaddset(&ignored, SIGPIPE);

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * landlock.c - which files may be opened and which names changed, by the kernel's Landlock.
+ * landlock.c - restricts the files that may be opened and the names that may be changed, with the
+ * kernel's Landlock.
  *
- * A rule holds for a directory and all below it, also what is made there later. It is asked when a
- * file is opened or a name changed: what is open stays usable. The C library has no functions for
- * it. Headers may be older than the kernel, so what later versions added is defined here.
+ * A rule holds for a directory and everything below it, including what is made there later. It is
+ * checked when a file is opened or a name is changed; open files remain usable. The C library has
+ * no functions for Landlock. Headers may be older than the kernel, so additions of later versions
+ * are defined here.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -51,7 +53,7 @@ struct path_beneath {
 	int32_t parent;
 } __attribute__((packed));
 
-/* As many bytes as the version knows. */
+/* The size of the struct that this version knows. */
 static size_t ruleset_size(int version)
 {
 	return version >= 6 ? 24 : version >= 4 ? 16 : 8;
@@ -90,7 +92,7 @@ static int add_place(int ruleset, uint64_t handled, const struct sandbox_place *
 											  0;
 }
 
-/* What finding the address of a server reads, and checking its certificate. */
+/* Allow the files that are read to find the address of a server, and to check its certificate. */
 static int add_network_places(int ruleset, uint64_t handled)
 {
 	static const char *const paths[] = {
@@ -129,14 +131,14 @@ int landlock_enter(const struct sandbox_rules *rules)
 
 	if (version < 0)
 		return -errno;
-	/* The first version never lets a file be renamed to another directory: no commit could. */
+	/* The first version never allows a rename to another directory, which a commit needs. */
 	if (version < 2)
 		return -EOPNOTSUPP;
 	if (!rules->writes_everywhere)
 		handled.files = RIGHT_FIRST | RIGHT_REFER | (version >= 3 ? RIGHT_TRUNCATE : 0) |
 				(version >= 5 ? RIGHT_IOCTL_DEV : 0);
 	else
-		/* The kernel refuses renames between directories wherever no rule allows them. */
+		/* The kernel refuses renames between directories unless a rule allows them. */
 		handled.files = RIGHT_EXECUTE | RIGHT_REFER;
 	handled.net = NET_BIND_TCP | (rules->uses_network ? 0u : NET_CONNECT_TCP);
 	handled.scoped = SCOPE_ABSTRACT_UNIX | SCOPE_SIGNAL;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sandbox.c - the layers in their order, and what of them is in force.
+ * sandbox.c - applies the layers in order, and reports which are active.
  *
- * Capabilities go first, since dropping them takes one; Landlock and the filter need that no new
- * privileges can be had.
+ * Capabilities are dropped first, since that needs a capability; Landlock and the filter require
+ * that new privileges are off.
  */
 #include "core/sandbox/sandbox.h"
 
@@ -29,8 +29,8 @@
 static struct {
 	enum sandbox_mode mode;
 	bool entered, no_new_privs, capabilities, system_calls;
-	int landlock;      /* its version; 0: not in force */
-	char missing[512]; /* each layer that is not, and why; "": all are */
+	int landlock;      /* its version; 0: not active */
+	char missing[512]; /* the layers that are not active, with reasons; "": none */
 } now = { .mode = SANDBOX_OFF };
 
 static void miss(const char *layer, const char *reason)
@@ -41,10 +41,10 @@ static void miss(const char *layer, const char *reason)
 		 n ? "; " : "", layer, reason);
 }
 
-/* What the C library opens only when it is needed, and could not then. */
+/* Load what the C library opens only on first use, when it could not be opened any more. */
 static void open_early(void)
 {
-	/* pthread_cancel() and pthread_exit() end the process without it. */
+	/* Without it, pthread_cancel() and pthread_exit() end the process. */
 	dlopen("libgcc_s.so.1", RTLD_NOW);
 	tzset();
 }

@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sandbox_layers.h - the layers that need more than a line; used by sandbox.c alone.
+ * sandbox_layers.h - the larger layers, for sandbox.c only.
  */
 #ifndef PYTREEFS_CORE_SANDBOX_LAYERS_H
 #define PYTREEFS_CORE_SANDBOX_LAYERS_H
 
 #include "core/sandbox/sandbox.h"
 
-/* capabilities.c: drop all but those that reading, and writing, need. */
+/* capabilities.c: drop all capabilities except those for reading and writing files. */
 int capabilities_drop(const struct sandbox_rules *rules);
-/* The names of those that are left, as elements of a JSON array. */
+/* Append the names of the remaining ones, as elements of a JSON array. */
 int capabilities_print(struct buf *ret);
 
-/* landlock.c: the ABI version that is in force, or a negative error code without a note. */
+/* landlock.c: returns the active ABI version, or a negative error code without a note. */
 int landlock_enter(const struct sandbox_rules *rules);
 
-/* system_calls.c: 0, or a negative error code without a note; -ENOPKG: the build has no libseccomp,
- * -EOPNOTSUPP: the kernel, or this processor, no filters. */
+/*
+ * system_calls.c: returns 0, or a negative error code without a note; -ENOPKG: built without
+ * libseccomp; -EOPNOTSUPP: the kernel, or this processor, has no filters.
+ */
 int system_calls_filter(const struct sandbox_rules *rules);
 
 #endif

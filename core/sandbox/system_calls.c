@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * system_calls.c - the system calls that are left, by libseccomp.
+ * system_calls.c - restricts system calls, with libseccomp.
  *
- * Any other call fails with ENOSYS and is logged, once for each: a library that asks for something
- * newer then takes the older way, and a mount that jobs rely on does not end because of a call that
- * nobody has thought of. For an intruder the difference is none. The filter raises SIGSYS, whose
- * handler gives the result, since a filter alone could not be noticed.
+ * Any other call fails with ENOSYS and is logged once: a library that tries a newer call then falls
+ * back to an older one, and a mount that jobs rely on does not end because of an unexpected call.
+ * For an attacker, this makes no difference. The filter raises SIGSYS, whose handler sets the
+ * result, since a filter alone would go unnoticed.
  *
- * No call makes a process, a socket or another program, changes mounts, looks into other processes,
- * or makes memory executable. io_uring would carry out operations past the filter: rings are made
- * before, with reads, writes and syncs only (core/io/io_ring.c), unless a command still makes some.
+ * No allowed call makes a process, a socket or another program, changes mounts, inspects other
+ * processes, or makes memory executable. io_uring would carry out operations that the filter does
+ * not see: rings are made before, with reads, writes and syncs only (core/io/io_ring.c), except in
+ * commands that make some later.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -31,7 +32,7 @@
 #ifdef HAVE_SECCOMP
 #include <seccomp.h>
 
-#define NUMBERS 1024 /* of system calls; all are below */
+#define NUMBERS 1024 /* all numbers of system calls are below */
 #ifndef FUSE_DEV_IOC_CLONE
 #define FUSE_DEV_IOC_CLONE _IOR(229, 0, uint32_t)
 #endif
@@ -42,7 +43,7 @@
 static atomic_bool refused[NUMBERS], logged[NUMBERS];
 static void (*notify)(void);
 
-/* Not all are on every processor: unknown names are left out. */
+/* Not all calls exist on every processor: unknown names are skipped. */
 /* clang-format off */
 static const char *const allowed[] = {
 	/* Memory. */
@@ -70,16 +71,16 @@ static const char *const allowed[] = {
 	"sched_yield", "sched_getaffinity", "nanosleep", "clock_nanosleep", "clock_gettime",
 	"clock_getres", "gettimeofday", "time", "times", "exit", "exit_group",
 	"restart_syscall",
-	/* Signals; tgkill() for this process alone, below. */
+	/* Signals; tgkill() is restricted to this process below. */
 	"rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "rt_sigpending", "rt_sigtimedwait",
 	"rt_sigsuspend", "sigaltstack",
-	/* What this process is. */
+	/* Identity of this process. */
 	"getpid", "gettid", "getppid", "getuid", "geteuid", "getgid", "getegid", "getgroups",
 	"getresuid", "getresgid", "getrandom", "uname", "sysinfo", "getrlimit", "getrusage",
 	"capget", "arch_prctl",
 };
 /* clang-format on */
-/* Connections to servers, and their addresses; sockets themselves by their kind, below. */
+/* Connections to servers, and their addresses; sockets are restricted by kind below. */
 static const char *const for_network[] = {
 	"connect",    "bind",     "getsockname", "getpeername", "getsockopt",
 	"setsockopt", "sendto",   "sendmsg",     "sendmmsg",    "recvfrom",
@@ -95,7 +96,7 @@ static int allow(scmp_filter_ctx f, const char *name)
 	return r == -EDOM ? 0 : r;
 }
 
-/* A call with one argument that decides. */
+/* Allow a call if one argument has a certain value. */
 static int allow_if(scmp_filter_ctx f, int number, struct scmp_arg_cmp argument)
 {
 	return seccomp_rule_add(f, SCMP_ACT_ALLOW, number, 1, argument);
@@ -110,7 +111,7 @@ static int allow_network(scmp_filter_ctx f)
 		r = allow(f, for_network[i]);
 	for (size_t i = 0; i < ARRAY_LEN(families) && r >= 0; i++)
 		r = allow_if(f, SCMP_SYS(socket), SCMP_A0(SCMP_CMP_EQ, (unsigned)families[i]));
-	/* A daemon that caches names is asked for first, and done without. */
+	/* The resolver tries a caching daemon first, and works without it. */
 	if (r >= 0)
 		r = seccomp_rule_add(f, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1,
 				     SCMP_A0(SCMP_CMP_EQ, AF_UNIX));
@@ -135,8 +136,10 @@ static int allow_parts(scmp_filter_ctx f, const struct sandbox_rules *rules)
 		r = allow_if(f, SCMP_SYS(mmap), SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
 	if (r >= 0)
 		r = allow_if(f, SCMP_SYS(mprotect), SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
-	/* A thread, and no process. Flags of clone3() cannot be looked at: the C library then
-	 * takes clone(). */
+	/*
+	 * Threads, but not processes. The filter cannot check flags of clone3(), so the C library
+	 * falls back to clone().
+	 */
 	if (r >= 0)
 		r = allow_if(f, SCMP_SYS(clone),
 			     SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD | CLONE_NEWUSER,
@@ -145,13 +148,13 @@ static int allow_parts(scmp_filter_ctx f, const struct sandbox_rules *rules)
 		r = seccomp_rule_add(f, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
 	if (r >= 0)
 		r = allow_if(f, SCMP_SYS(tgkill), SCMP_A0(SCMP_CMP_EQ, (unsigned)getpid()));
-	/* Whether the process that left a file behind is still there; no signal is sent. */
+	/* Check whether the process that left a file still exists; this sends no signal. */
 	if (r >= 0 && rules->writes_everywhere)
 		r = allow_if(f, SCMP_SYS(kill), SCMP_A1(SCMP_CMP_EQ, 0));
-	/* Its own limits, and not those of others. */
+	/* Only its own limits. */
 	if (r >= 0)
 		r = allow_if(f, SCMP_SYS(prlimit64), SCMP_A0(SCMP_CMP_EQ, 0));
-	/* On sockets that exist: to syslog where it is connected to, files to the broker. */
+	/* On existing sockets: to syslog if it is connected, and files to the broker. */
 	if (r >= 0 && rules->uses_network)
 		return allow_network(f);
 	if (r >= 0)
@@ -161,7 +164,7 @@ static int allow_parts(scmp_filter_ctx f, const struct sandbox_rules *rules)
 	return r;
 }
 
-/* Between the system call and what follows it: nothing but atomics and semaphores. */
+/* Runs between the system call and the next instruction, so it uses only atomics and semaphores. */
 static void on_sigsys(int number, siginfo_t *info, void *context)
 {
 	ucontext_t *c = context;
@@ -192,11 +195,16 @@ int system_calls_filter(const struct sandbox_rules *rules)
 		r = allow(f, for_rings[i]);
 	if (r >= 0)
 		r = allow_parts(f, rules);
-	/* All threads, should a library have started some; looked up by a tree; for this
-	 * processor's calls only. */
+	/*
+	 * For all threads, in case a library has started some; with a search tree; only for calls
+	 * of this processor.
+	 */
 	if (r >= 0)
 		r = seccomp_attr_set(f, SCMP_FLTATR_CTL_TSYNC, 1);
-	/* The kernel's own error numbers: libseccomp tells -ECANCELED for all of them otherwise. */
+	/*
+	 * Return the kernel's own error numbers; by default, libseccomp returns -ECANCELED for all
+	 * of them.
+	 */
 	if (r >= 0)
 		seccomp_attr_set(f, SCMP_FLTATR_API_SYSRAWRC, 1);
 	if (r >= 0)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_sandbox.c - what is left to a process that has given up files or system calls, and what is not;
- * and the command of a user's that runs beside it.
+ * t_sandbox.c - a process that has given up files or system calls: what still works, and what
+ * fails; also the user's command beside it.
  *
- * Each attempt is a process of its own, which exits with 0 when all was as it should be. Its
- * working directory, where counters of coverage go, may be written to.
+ * Each attempt runs in a process of its own, which exits with 0 on success. It may write to its
+ * working directory, which gets coverage counters.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -43,7 +43,7 @@ static int teardown(void **state)
 	return tmp_dir_remove(root);
 }
 
-/* What is not as it should be, by its line, in the process that tries. */
+/* Report a failed expectation by its line, in the process that tries. */
 #define EXPECT(holds)                                                                         \
 	do {                                                                                  \
 		if (!(holds)) {                                                               \
@@ -189,7 +189,7 @@ static bool logged(const char *path, const char *name)
 	return strstr(text, name) != NULL;
 }
 
-static void call_what_is_left_and_what_is_not(void)
+static void make_allowed_and_refused_calls(void)
 {
 	struct sandbox_rules rules = { .on_refused = notice };
 	struct msghdr none = { .msg_iov = NULL };
@@ -215,7 +215,7 @@ static void call_what_is_left_and_what_is_not(void)
 	pthread_join(thread, NULL);
 	EXPECT(sendmsg(ends[0], &none, 0) == 0);
 	EXPECT(atomic_load(&notices) == 1);
-	/* Each is noticed once. */
+	/* Each refusal is noticed once. */
 	for (int i = 0; i < 2; i++) {
 		EXPECT_FAILS(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), ENOSYS);
 		EXPECT_FAILS(sendmsg(others[0], &none, 0), ENOSYS);
@@ -237,12 +237,12 @@ static void call_what_is_left_and_what_is_not(void)
 
 static void a_system_call_that_is_not_needed_does_not_exist(void **state)
 {
-	in_a_process(call_what_is_left_and_what_is_not);
+	in_a_process(make_allowed_and_refused_calls);
 }
 
 /* ---- the command of a user's ---- */
 
-/* By a shell, with the path as it is; not as a rank of the job that this process belongs to. */
+/* A shell gets the path unchanged, and is not a rank of the job that this process belongs to. */
 static void a_command_gets_the_path_and_no_rank(void **state)
 {
 	static const char path[] = "/a path/with 'quotes' and $HOME";
@@ -256,7 +256,7 @@ static void a_command_gets_the_path_and_no_rank(void **state)
 	snprintf(command, sizeof(command),
 		 "exec >%s; kill -TERM $$ & wait; printf '%%s' not-ended; : ", file);
 	setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
-	/* A signal that this process blocks ends the command all the same. */
+	/* A signal that this process blocks still ends the command. */
 	sigemptyset(&term);
 	sigaddset(&term, SIGTERM);
 	pthread_sigmask(SIG_BLOCK, &term, &before);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_sandbox_bare.c - a program that was built without libseccomp: what it says, asked to do without
- * or not to.
+ * t_sandbox_bare.c - messages of a program that was built without libseccomp, with each mode of the
+ * sandbox.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -11,7 +11,7 @@
 #include "core/base/err.h"
 #include "core/sandbox/sandbox.h"
 
-/* In a process of its own, which gives up rights for good: its exit status. */
+/* Give up rights in a process of its own, since this is permanent. Returns its exit status. */
 static int enter(enum sandbox_mode mode, bool (*holds)(int r))
 {
 	const struct sandbox_rules rules = {
