@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * peer.c - what benchmarks compare with, or measure with, where an interpreter would be in the way.
+ * peer.c - programs for comparisons and measurements where an interpreter would disturb.
  *
- *   bench_peer decode FILE           one thread decodes all zstd frames of FILE, in order, to
- * nowhere bench_peer encode FILE LEVEL     one thread encodes FILE as one zstd frame, to nowhere
+ *   bench_peer decode FILE           decodes all zstd frames of FILE in one thread, in order
+ *   bench_peer encode FILE LEVEL     encodes FILE as one zstd frame in one thread
  *   bench_peer sum FILE              sums FILE through mmap
  *   bench_peer pread FILE BYTES [N]  reads FILE in order by N threads, each its part
  *   bench_peer random FILE COUNT     COUNT reads of 4 KiB at random places; the median is printed
- *   bench_peer touch BYTES           touches so much memory, and ends
+ *   bench_peer touch BYTES           touches so many bytes of memory, and ends
  *   bench_peer measure FD COMMAND... runs it; seconds and peak of memory to FD
  *
- * Those whose own start must not count print "seconds S".
+ * Commands whose start must not be measured print "seconds S".
  */
 #include <fcntl.h>
 #include <pthread.h>

@@ -47,7 +47,7 @@ static void wait_for(size_t n)
 	clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
 }
 
-/* What pread() is called where files may be large. */
+/* The name of pread() in programs with 64-bit file offsets. */
 ssize_t pread64(int fd, void *p, size_t n, off64_t off)
 {
 	static ssize_t (*real)(int, void *, size_t, off64_t);

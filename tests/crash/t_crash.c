@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_crash.c - the power goes at every change of a save: what is found afterwards is the old state
- * or the whole new step, and after rename returned 0 the new one.
+ * t_crash.c - the power goes at every change of a save. Afterwards, there is the old state or the
+ * whole new step, and the new one if rename had returned 0.
  *
- * Every state that a power loss can leave is tried for the first set of options; of the others a
- * part, unless TEST_EVERY_CRASH is set.
+ * Every state that a power loss can leave is tried for the first set of options, and a part of the
+ * states for the others, unless TEST_EVERY_CRASH is set.
  */
 #include "tests/engine/io_crash.h"
 #include "tests/unit/lib/draft_make.h"
@@ -108,14 +108,14 @@ static void count_failure(void *arg, const struct gc_found *f)
 
 static int not_a_step(void *arg, const char *name, unsigned char type)
 {
-	/* Too young to be distinguished from one that is being begun. */
+	/* Too young for gc, since it may belong to a writer that is just beginning. */
 	if (strstr(name, "-begun-") || !strcmp(name, "100") || !strcmp(name, "101"))
 		return 0;
 	snprintf(arg, 100, "%s", name);
 	return 1;
 }
 
-/* gc knows all that a crash leaves: afterwards there are steps only. */
+/* gc removes everything that a crash leaves: afterwards, there are only steps. */
 static void collect(struct ns *ns, const char *io)
 {
 	unsigned failed = 0;
@@ -128,7 +128,7 @@ static void collect(struct ns *ns, const char *io)
 		fail_msg("%s: gc left '%s', %u failures", io, left, failed);
 }
 
-/* After the power came back: old (false) or new. */
+/* Check the source after the power loss: the old state (false) or the new one. */
 static bool look(const struct set *s, const char *io, bool committed)
 {
 	struct options o;
@@ -147,7 +147,7 @@ static bool look(const struct set *s, const char *io, bool committed)
 		wrong = check_stored(ns, s);
 	if (wrong)
 		fail_msg("%s %s: the new step: %s", s->opt[0], io, wrong);
-	/* What was left behind is in nobody's way. */
+	/* The remains of the crash do not prevent a new save. */
 	if (!is_new && points % 5 == 0) {
 		int r = make_draft(ns, "101.tmp");
 
@@ -166,7 +166,7 @@ static bool look(const struct set *s, const char *io, bool committed)
 	return is_new;
 }
 
-/* One save with the power going at a change; 0 when rename returned 0. */
+/* Save once with a power loss at a change. Returns 0 when rename returned 0. */
 static int save(const struct set *s, const char *io)
 {
 	struct options o;
@@ -191,8 +191,10 @@ static void crash_everywhere(const struct set *s, unsigned *ret_changes)
 	for (size_t m = 0; m < ARRAY_LEN(modes); m++) {
 		int r = -1;
 
-		/* Until the power goes after everything was done. The last points are tried in any
-		 * case. */
+		/*
+		 * Continue until the power goes after the last change. The last points are tried in
+		 * any case.
+		 */
 		for (unsigned n = 1; r < 0; n += step_of(s)) {
 			char io[64];
 
@@ -217,7 +219,7 @@ static void a_save_is_there_whole_or_not_at_all(void **state)
 }
 
 /* A failed sync loses what it was to write: the same draft commits afterwards, and survives. */
-static void what_a_failed_sync_lost_is_written_again(void **state)
+static void bytes_that_a_failed_sync_lost_are_written_again(void **state)
 {
 	unsigned failures = 0;
 
@@ -230,7 +232,7 @@ static void what_a_failed_sync_lost_is_written_again(void **state)
 
 			snprintf(io, sizeof(io), "fault(crash:lose@%u):sync", n);
 			ns = open_ns(&o, &sets[i], io);
-			/* The draft's own beginning is tried again by who made it. */
+			/* The program that makes the draft tries again if the beginning fails. */
 			r = make_draft(ns, "101.tmp");
 			if (r >= 0) {
 				r = commit_draft(ns, "101.tmp", "101");
@@ -257,7 +259,7 @@ static void what_a_failed_sync_lost_is_written_again(void **state)
 	assert_true(failures > 10);
 }
 
-/* Deleting a step: there as a whole, or gone. */
+/* A step that is being deleted exists as a whole, or not at all. */
 static void a_step_is_deleted_as_a_whole(void **state)
 {
 	const struct set s = { { "allow_delete", NULL } };
@@ -288,7 +290,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_save_is_there_whole_or_not_at_all),
-		cmocka_unit_test(what_a_failed_sync_lost_is_written_again),
+		cmocka_unit_test(bytes_that_a_failed_sync_lost_are_written_again),
 		cmocka_unit_test(a_step_is_deleted_as_a_whole),
 	};
 

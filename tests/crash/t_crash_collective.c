@@ -146,12 +146,16 @@ static void look(const struct run *run, bool committed)
 	options_release(&o);
 }
 
-/* One commit of both ranks with the power of one going at its nth change. True: that was after all.
+/*
+ * Run one commit of both ranks, with a power loss of one at its nth change. Returns true when there
+ * are fewer changes.
  */
 static bool crash_at(const struct set *set, int victim, const char *mode, unsigned n)
 {
-	/* Who keeps its power has an engine of the same kind, since these stand still while one's
-	 * power goes. */
+	/*
+	 * The rank that keeps its power has an engine of the same kind, since all of these stop
+	 * while the power of one goes.
+	 */
 	struct run run = { .set = set, .io = { KEEPS_POWER, KEEPS_POWER } };
 	int made_r[HUB_MAX] = { 0 }, r[HUB_MAX] = { -1, -1 };
 	char io[64];
@@ -163,8 +167,7 @@ static bool crash_at(const struct set *set, int victim, const char *mode, unsign
 	for (int i = 0; i < RANKS; i++)
 		open_rank(&run, i);
 	hub_run(make, &run, made_r);
-	/* Who has no power any more before the commit does not come to it, which takes its time
-	 * elsewhere. */
+	/* A rank that loses its power before the commit does not take part in it. */
 	if (made_r[0] >= 0 && made_r[1] >= 0)
 		hub_run(commit, &run, r);
 	for (int i = RANKS - 1; i >= 0; i--) {
@@ -211,7 +214,7 @@ int main(void)
 		cmocka_unit_test(another_rank_loses_its_power),
 	};
 
-	/* Ranks are refused such items. */
+	/* Ranks cannot write such items. */
 	n_made = N_MADE_SHARED;
 	io_crash_register();
 	return cmocka_run_group_tests(tests, setup, teardown);

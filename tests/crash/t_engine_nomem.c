@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_engine_nomem.c - every allocation fails once while a checkpoint of each kind is opened, listed
- * and read: -ENOMEM, nothing leaked, and the next look finds everything as it is.
+ * and read: the error is -ENOMEM, nothing is leaked, and the next attempt finds everything
+ * unchanged.
  *
- * The linker leads our calls of malloc and its kin here; those inside libraries are not ours.
+ * The linker redirects the program's calls of malloc and related functions; those inside libraries
+ * are not redirected.
  */
 #include "tests/unit/lib/mount_walk.h"
 #include "tests/unit/lib/nomem.h"
 
-/* One kind of checkpoint: the nth allocation fails, for n until none is left to fail. */
+/* For one kind of checkpoint, let the nth allocation fail, for each n until no allocation fails. */
 static void fail_each(const char *source)
 {
 	static struct walk good, w;
@@ -40,7 +42,7 @@ static void fail_each(const char *source)
 		fail_at = 0;
 		if (w.wrong)
 			fail_msg("%s: allocation %u: %s: %s", source, n, w.wrong, w.wrong_line);
-		/* Nothing of it is remembered. */
+		/* The failure is not remembered. */
 		walk_all(&w, ns, &good, 0);
 		if (w.wrong)
 			fail_msg("%s: after allocation %u: %s: %s", source, n, w.wrong,

@@ -27,10 +27,10 @@ static const char *const modes[] = { "keep", "drop", "tear" };
 
 static char root[TMP_DIR_MAX];
 static char trying[300]; /* for messages */
-static const char *set;  /* of sets: what is saved and read with */
+static const char *set;  /* the present set of options: for saving and for reading */
 static unsigned long crashes, whole, faults, hits, by_commit, allocations;
 
-/* ---- what is saved ---- */
+/* ---- the saved step ---- */
 
 static float w[30 * 20];
 static uint8_t count_of[3000];
@@ -68,7 +68,7 @@ static const char *options_with(const char *io)
 	return text;
 }
 
-/* All but the commit. On failure there may be a draft, or none. */
+/* Write a draft without committing it. On failure, the draft may exist or not. */
 static int draft(const char *step, const char *io, struct pytreefs_draft **ret)
 {
 	char path[128];
@@ -94,7 +94,7 @@ static void save_undisturbed(const char *step)
 		fail_msg("%s: the same without a failure: %s", trying, pytreefs_error());
 }
 
-/* ---- what is there afterwards ---- */
+/* ---- the state afterwards ---- */
 
 static void bytes_are(struct pytreefs *ck, const char *path, const void *want, size_t n)
 {
@@ -150,7 +150,7 @@ static int add_name(void *arg, const struct pytreefs_entry *e)
 	return 0;
 }
 
-/* "100 " or "100 101 ": checked, every one of them. True: the new one is there. */
+/* Check every step: "100 " or "100 101 ". Returns true if the new step exists. */
 static bool look(void)
 {
 	struct pytreefs *ck = NULL;
@@ -170,7 +170,7 @@ static bool look(void)
 	return is_new;
 }
 
-/* Nothing but the old step may be there when the new one is removed. */
+/* Remove the new step; apart from it, there may only be the old one. */
 static void clean(const char *pattern)
 {
 	if (tmp_dir_matching(root, pattern, true) < 0 || tmp_dir_matching(root, "*", false) != 1 ||
@@ -178,14 +178,15 @@ static void clean(const char *pattern)
 		fail_msg("%s: something was left in the source", trying);
 }
 
-/* Open descriptors and threads of this process. */
+/* The number of open descriptors and threads of this process. */
 static int held(void)
 {
 	return 1000 * tmp_dir_matching("/proc/self/task", "*", false) +
 	       tmp_dir_matching("/proc/self/fd", "*", false);
 }
 
-/* A thread that was joined is listed until the kernel has ended it: what was before has one thread.
+/*
+ * A joined thread is listed until the kernel has ended it, so wait until only one thread is left.
  */
 static int held_before(void)
 {
@@ -246,7 +247,7 @@ static void one_crash(const char *io, int *ret)
 	else if (*ret >= 0)
 		fail_msg("%s: the commit returned 0, and the step is not there", trying);
 	else if (crashes % 5 == 0) {
-		/* What was left is in nobody's way. */
+		/* The remains of the crash do not prevent a new save. */
 		save_undisturbed("101");
 		assert_true(look());
 	}
@@ -275,7 +276,7 @@ static void a_crash_leaves_the_whole_step_or_none(void **state)
 
 /* ---- one thing fails ---- */
 
-/* It has that code, and names a file, a leaf, or the step. */
+/* Check that the error has that code, and names a file, a leaf, or the step. */
 static void check_error(int r, int code)
 {
 	if (r != code || pytreefs_error_code() != code)
@@ -286,7 +287,9 @@ static void check_error(int r, int code)
 		fail_msg("%s: the error is about '%s'", trying, pytreefs_error_name());
 }
 
-/* A save that meets a failure at most; afterwards the step is there. True: it met it. */
+/*
+ * Save with at most one failure; afterwards the step exists. Returns true if there was a failure.
+ */
 static bool save(const char *io, int code)
 {
 	struct pytreefs_draft *d = NULL;
@@ -307,7 +310,7 @@ static bool save(const char *io, int code)
 		check_error(pytreefs_error_code(), code);
 		fail_at = 0;
 		assert_false(look());
-		/* The draft is as it was. */
+		/* The draft is unchanged. */
 		if (pytreefs_draft_commit(d, NULL) < 0)
 			fail_msg("%s: not committed again: %s", trying, pytreefs_error());
 	}
@@ -324,7 +327,7 @@ static void operations_fail(void **state)
 
 	for (size_t i = 0; i < ARRAY_LEN(sets) * ARRAY_LEN(fault_rules); i++) {
 		size_t k = i % ARRAY_LEN(fault_rules);
-		unsigned quiet = 0; /* A fault may hurt nobody. */
+		unsigned quiet = 0; /* Not every fault has an effect. */
 
 		set = sets[i / ARRAY_LEN(fault_rules)];
 		for (unsigned n = 1; quiet < 60 / step; n += step) {
@@ -359,7 +362,7 @@ static void allocations_fail(void **state)
 	assert_true(allocations > 100);
 }
 
-/* What an abort cannot remove is not in the way of the next save, and is not a step. */
+/* The remains of a failed abort do not prevent the next save, and are not a step. */
 static void an_abort_that_fails(void **state)
 {
 	set = sets[0];
@@ -371,7 +374,7 @@ static void an_abort_that_fails(void **state)
 			int before = held_before(), r;
 			char io[64];
 
-			/* The draft itself needs none of the first three. */
+			/* The draft itself does not use the first three operations. */
 			snprintf(io, sizeof(io), "fault(%s:eio:%u+):sync", ops[i],
 				 i == 3 ? 40 * n : n);
 			snprintf(trying, sizeof(trying), "abort, %s", io);

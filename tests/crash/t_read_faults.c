@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_read_faults.c - each read and open of a checkpoint fails once, whole or half-way, while
- * everything is listed and read: what is shown is what was there at first, or an error that names
- * the file; afterwards all is there again.
+ * everything is listed and read. Each result is the same as without faults, or an error that names
+ * the file; afterwards all results are the same again.
  *
- * Every one with TEST_EVERY_FAULT, else a part.
+ * All operations fail with TEST_EVERY_FAULT, else a part of them.
  */
 #include "tests/unit/lib/draft_make.h"
 #include "tests/unit/lib/mount_walk.h"
@@ -15,18 +15,18 @@ static const char *const rules[] = { "read:eio", "read:torn", "open:eio" };
 static char root[TMP_DIR_MAX];
 static unsigned long points, hits;
 
-/* Both walks are large. */
+/* Static, since both are large. */
 static struct walk good, now;
 
 static void open_source(const char *source, const char *io, struct options *o, struct ns **ret)
 {
 	walk_options(o, io);
-	/* What is in the cache is not read, and so cannot fail. */
+	/* Data in the cache would not be read, so its reads could not fail. */
 	assert_int_equal(option_set(o, "cache=0", false), 0);
 	assert_int_equal(ns_open(source, o, ret), 0);
 }
 
-/* The nth operation fails. False: there are not so many. */
+/* Let the nth operation fail. Returns false if there are fewer. */
 static bool one_fault(const char *source, const char *rule, unsigned n)
 {
 	char io[128];
@@ -49,7 +49,7 @@ static bool one_fault(const char *source, const char *rule, unsigned n)
 	if (now.wrong)
 		fail_msg("%s: %s: %s: %s", source, io, now.wrong, now.wrong_line);
 	hit = now.failures > 0;
-	/* Nothing of it is remembered. What did not come yet would come now. */
+	/* The failure is not remembered. If it has not occurred yet, it would occur now. */
 	if (hit)
 		walk_all(&now, ns, &good, 0);
 	if (now.wrong)
@@ -73,7 +73,7 @@ static void fail_each(const char *source)
 	for (size_t i = 0; i < ARRAY_LEN(rules); i++) {
 		unsigned quiet = 0;
 
-		/* A fault may hurt nobody: a file that is looked for twice. */
+		/* Not every fault has an effect: for example, a file may be looked up twice. */
 		for (unsigned n = 1; quiet < (step == 1 ? 40 : 3); n += step) {
 			bool hit = one_fault(source, rules[i], n);
 
@@ -83,7 +83,7 @@ static void fail_each(const char *source)
 	}
 }
 
-/* What an interrupted call would have given is given when it is made again, by both engines. */
+/* Both engines repeat interrupted calls, with the same results. */
 static void interrupt_some(const char *source)
 {
 	static const char *const stacks[] = { "fault(any:eintr:20%;any:eagain:5%):sync",

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_save_faults.c - each change of the disk, read, open and allocation of a save fails once:
- * whoever asked for it gets the error, old steps read, what was written reads back, and the same
- * draft commits afterwards.
+ * t_save_faults.c - each change of the disk, read, open and allocation of a save fails once: the
+ * caller gets the error, old steps can be read, written data reads back, and the same draft commits
+ * afterwards.
  *
- * Every one with TEST_EVERY_FAULT (and TEST_EVERY_ALLOCATION), else a part.
+ * All operations fail with TEST_EVERY_FAULT (and TEST_EVERY_ALLOCATION), else a part of them.
  */
 #include "tests/unit/lib/draft_make.h"
 #include "tests/unit/lib/fault_rules.h"
@@ -59,10 +59,10 @@ static int teardown(void **state)
 	return tmp_dir_remove(root);
 }
 
-/* What is being tried, for messages. */
+/* The present attempt, for messages. */
 static char trying[300];
 
-/* One try, and another one when the first met the fault. */
+/* Try once, and again if the first attempt met the fault. */
 static int twice(int r, int code, bool *hit)
 {
 	if (r >= 0)
@@ -73,7 +73,7 @@ static int twice(int r, int code, bool *hit)
 	return 1;
 }
 
-/* A save in which one thing fails. True: it did. */
+/* Save while one operation fails. Returns true if it did. */
 static bool save(struct ns *ns, int code)
 {
 	auto_node *top = NULL;
@@ -87,7 +87,7 @@ static bool save(struct ns *ns, int code)
 			;
 	while (twice(commit_draft(ns, "101.tmp", "101"), code, &hit)) {
 		reported_by_rename++;
-		/* A rename that did not become durable was taken back. */
+		/* A rename that did not become durable was undone. */
 		if (strcmp(root_names(ns), "100 101.tmp "))
 			fail_msg("%s: after rename failed the root has '%s'", trying,
 				 root_names(ns));
@@ -111,7 +111,7 @@ static void check(struct ns *ns)
 		fail_msg("%s: the root has '%s'", trying, root_names(ns));
 }
 
-/* Remove what may be left in the source; nothing but the old step may be there then. */
+/* Remove the remains in the source; apart from them, there may only be the old step. */
 static void clean(const char *left)
 {
 	if (tmp_dir_matching(root, left, true) < 0 || tmp_dir_matching(root, "*", false) != 1 ||
@@ -119,14 +119,14 @@ static void clean(const char *left)
 		fail_msg("%s: something was left in the source", trying);
 }
 
-/* Litter, or what was moved away. */
+/* Remove the remains of a deletion, or the step that was moved away. */
 static void clean_deleted(void)
 {
 	assert_true(tmp_dir_matching(root, "away", true) >= 0);
 	clean(".*-deleted-*");
 }
 
-/* Whether a path below the source matches that pattern. */
+/* Whether a path below the source matches a pattern. */
 static bool is_there(const char *pattern)
 {
 	char path[256];
@@ -139,7 +139,7 @@ static bool is_there(const char *pattern)
 	return yes;
 }
 
-/* The nth operation of a kind fails. False: there are not so many. */
+/* Let the nth operation of a kind fail. Returns false if there are fewer. */
 static bool one_fault(const char *const *set, const char *rule, int code, unsigned n)
 {
 	struct options o;
@@ -159,7 +159,7 @@ static bool one_fault(const char *const *set, const char *rule, int code, unsign
 		return r == code;
 	}
 	hit = save(ns, code);
-	/* Else it is still to come. */
+	/* Otherwise, the fault has not occurred yet. */
 	if (hit)
 		check(ns);
 	ns_close(ns);
@@ -173,8 +173,10 @@ static void operations_fail(void **state)
 {
 	for (size_t i = 0; i < ARRAY_LEN(sets); i++)
 		for (size_t k = 0; k < ARRAY_LEN(fault_rules); k++) {
-			/* A fault may hurt nobody: a lock file that stays, a step that is looked
-			 * for twice. */
+			/*
+			 * Not every fault has an effect: for example, a lock file may remain, or a
+			 * step may be looked up twice.
+			 */
 			unsigned quiet = 0, step = getenv("TEST_EVERY_FAULT") ? 1 : 5;
 
 			for (unsigned n = 1; quiet < 60 / step; n += step)
@@ -192,7 +194,7 @@ static void write_one(struct ns *ns)
 	assert_int_equal(commit_draft(ns, "101.tmp", "101"), 0);
 }
 
-/* The deletion of a step, of which one change of the disk fails. */
+/* Delete a step while one change of the disk fails. */
 static void one_deletion(const char *const *set, const char *what, unsigned n)
 {
 	char text[128];
@@ -212,7 +214,7 @@ static void one_deletion(const char *const *set, const char *what, unsigned n)
 	points++;
 	r = node_rmdir(ns->root, span_str("101"));
 	if (r < 0) {
-		/* It is there, as it was, and can be deleted. */
+		/* The step is unchanged, and can be deleted. */
 		if (r != -EIO)
 			fail_msg("%s: %d: %s", trying, r, err_text(r));
 		hits++;
@@ -227,7 +229,7 @@ static void one_deletion(const char *const *set, const char *what, unsigned n)
 	clean_deleted();
 }
 
-/* A step that could not be deleted is there; one that was deleted is not. */
+/* A step whose deletion failed exists; a deleted one does not. */
 static void deletions_fail(void **state)
 {
 	static const char *const ways[][MAX_SET] = {
@@ -246,8 +248,10 @@ static void deletions_fail(void **state)
 	assert_true(hits - before >= 2 * ARRAY_LEN(ways));
 }
 
-/* Neither can the rename be made durable, nor be taken back: it failed, and the step is whole under
- * its other name. */
+/*
+ * The rename can neither be made durable nor undone: the deletion has failed, and the step is
+ * complete under its other name.
+ */
 static void a_deletion_that_cannot_be_taken_back(void **state)
 {
 	static const char *const ways[][MAX_SET] = {
@@ -278,7 +282,7 @@ static void a_deletion_that_cannot_be_taken_back(void **state)
 	}
 }
 
-/* Whatever is interrupted is done again: nobody hears of it, in neither engine. */
+/* Interrupted operations are repeated by both engines, without an error. */
 static void operations_are_interrupted(void **state)
 {
 	static const char *const stacks[] = { "io=fault(any:eintr:25%;any:eagain:5%):sync",

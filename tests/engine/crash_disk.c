@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * crash_disk.c - the disk after a power loss, made from the one that lives.
+ * crash_disk.c - turns the live disk into the disk after a power loss.
  *
- * First the bytes of every file become those that had reached the disk. Then all
- * that lives under a name that was ever changed is staged, and each directory
- * gets from there what it has under these names on the disk. What is still aside
- * in the end is lost.
+ * First, the bytes of every file become those that had reached the disk. Then, every file or
+ * directory with a name that was ever changed is staged, and each directory gets back the ones that
+ * it has under these names on the disk. Those that are still staged in the end are lost.
  */
 #include <fcntl.h>
 #include <limits.h>
@@ -24,10 +23,10 @@ struct work {
 	struct crash_model *m;
 	enum crash_mode mode;
 	uint64_t seed, n_choices;
-	int staged; /* directory */
+	int staged; /* the staging directory */
 };
 
-/* Whether a thing that was not synced had reached the disk. */
+/* Choose whether something that was not synced has reached the disk. */
 static bool chosen(struct work *w)
 {
 	uint64_t n = w->n_choices++;
@@ -37,7 +36,10 @@ static bool chosen(struct work *w)
 
 /* ---- bytes ---- */
 
-/* The bytes of a file on the disk: durable ones, and by chance sectors that were only written. */
+/*
+ * Set the bytes of a file to those on the disk: the durable ones, and by chance sectors that were
+ * only written.
+ */
 static int put_bytes(struct work *w, struct crash_node *n)
 {
 	uint64_t size = n->durable.n, end = 0;
@@ -67,7 +69,9 @@ static int put_bytes(struct work *w, struct crash_node *n)
 	size = MAX(size, end);
 	if (ftruncate(n->fd, (off_t)size) < 0)
 		return err_sys("cannot put back", "a file");
-	/* After what lives: it was cut, and the cut is not on the disk. */
+	/*
+	 * Beyond the end of the live file: it was truncated, and the truncation is not on the disk.
+	 */
 	for (uint64_t off = (uint64_t)st.st_size; off < MIN(size, (uint64_t)n->durable.n);) {
 		ssize_t r = pwrite(n->fd, n->durable.p + off,
 				   MIN(size, (uint64_t)n->durable.n) - off, (off_t)off);
@@ -90,7 +94,7 @@ static struct crash_name *name_of(struct crash_node *dir, const char *name)
 	return at;
 }
 
-/* Changes of names that had reached the disk without a sync. */
+/* Choose the changes of names that have reached the disk without a sync. */
 static void choose_names(struct work *w, struct crash_node *dir)
 {
 	for (struct crash_change *c = dir->pending; c; c = c->next)
@@ -132,7 +136,7 @@ static int copy_file(const struct crash_node *n, int dirfd, const char *name)
 	return 0;
 }
 
-/* Another process has moved it to a name that is not ours to judge. */
+/* Another process has moved it to a name outside the model. */
 static bool is_elsewhere(const struct crash_node *n)
 {
 	struct stat st;
@@ -168,7 +172,7 @@ static int place_one(struct work *w, struct crash_node *dir, const struct crash_
 	return n->fd < 0 ? err_sys("cannot bring back", name->name) : 0;
 }
 
-/* Directories are placed from above: one that a node's names depend on has its own place by then. */
+/* Place directories from the top down, so that a node's parent has its place first. */
 static int place_all(struct work *w)
 {
 	bool more = true;
@@ -177,7 +181,7 @@ static int place_all(struct work *w)
 	for (struct crash_node *n = w->m->nodes; n; n = n->next)
 		n->placed = n->is_dir && n->was_there && !n->staged;
 	for (struct crash_node *n = w->m->nodes; n; n = n->next)
-		n->touched = false; /* from here on: its names are dealt with */
+		n->touched = false; /* from here on: its names are done */
 	while (more && r >= 0) {
 		more = false;
 		for (struct crash_node *n = w->m->nodes; n && r >= 0; n = n->next) {
@@ -221,8 +225,9 @@ static size_t path_length(const struct crash_node *n)
 }
 
 /*
- * A directory that is not staged itself: of those that are not ours the one with the shortest
- * path, since what holds the changed name of another is above it. NULL: no directory was changed.
+ * Find a directory that is not staged itself: of those that existed before, the one with the
+ * shortest path, since a directory with the changed name of another one is above it. NULL: no
+ * directory was changed.
  */
 static struct crash_node *topmost(const struct crash_model *m)
 {

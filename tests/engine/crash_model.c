@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * crash_model.c - which bytes and names are durable, kept beside the files that live.
+ * crash_model.c - tracks which bytes and names are durable, beside the live files.
  *
- * Making the disk look like it is crash_disk.c's.
+ * crash_disk.c makes the disk after a power loss.
  */
 #include "tests/engine/crash_model.h"
 
@@ -52,7 +52,9 @@ struct crash_node *crash_find(struct crash_model *m, int fd)
 	return n;
 }
 
-/* A descriptor that can be read, and for files written, whatever the caller's can. */
+/*
+ * Get a descriptor that can be read, and written for files, whatever the mode of the caller's is.
+ */
 static int open_again(int fd, bool is_dir)
 {
 	char path[64];
@@ -97,7 +99,7 @@ int crash_node_of(struct crash_model *m, int fd, bool is_new, struct crash_node 
 
 /* ---- bytes ---- */
 
-/* Read [off, off + n) of what lives; zeros after its end. */
+/* Read [off, off + n) of the live file, and zeros after its end. */
 static int read_live(const struct crash_node *n, uint64_t off, size_t len, uint8_t *ret)
 {
 	size_t done = 0;
@@ -201,7 +203,7 @@ static struct crash_name *find_name(struct crash_node *dir, const char *name)
 	return at;
 }
 
-/* What the disk has under a name, before the first change of it. */
+/* Record the object that the disk has under a name, before its first change. */
 static int remember(struct crash_node *dir, const char *name, struct crash_node *was)
 {
 	struct crash_name *n;

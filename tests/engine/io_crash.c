@@ -31,8 +31,8 @@
 #include "tests/engine/io_crash.h"
 
 /*
- * Protects all engines of this kind; held across each call. Ranks that are threads of a test have
- * one each, and while the power of one goes the others stand still.
+ * Protects all engines of this kind, and is held during each call. Ranks that are threads of a test
+ * have one engine each, and all others stop while the power of one goes.
  */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned failures;
@@ -64,7 +64,7 @@ static int power_off(struct io_crash *c)
 	return -EIO;
 }
 
-/* Before each change, with the lock held: whether it may be made. */
+/* Called before each change, with the lock held: whether it may be made. */
 static int before(struct io_crash *c)
 {
 	if (c->is_off)
@@ -75,7 +75,7 @@ static int before(struct io_crash *c)
 	return 0;
 }
 
-/* After each change that was made. r: what came of it. */
+/* Called after each change that was made, with its result r. */
 static int after(struct io_crash *c, int r)
 {
 	return c->count == c->at && c->mode == CRASH_TEAR ? power_off(c) : r;
@@ -108,7 +108,7 @@ static int do_sync(struct io_crash *c, int fd)
 		crash_sync_lost(n);
 		return -EIO;
 	}
-	/* Interrupted before it ended: what it had written is a matter of chance. */
+	/* It was interrupted before its end, so its effect is random. */
 	if (c->count == c->at && c->mode == CRASH_TEAR)
 		return 0;
 	return crash_synced(n);
@@ -195,7 +195,7 @@ static int64_t crash_splice(struct io_engine *io, struct io_file *file, uint64_t
 
 /* ---- names ---- */
 
-/* The directory that holds path, followed; ret_last is path's last component. */
+/* Get the node of the directory that contains path; ret_last is the last component. */
 static int parent_of(struct io_crash *c, int dirfd, const char *path, struct crash_node **ret,
 		     const char **ret_last)
 {
@@ -204,7 +204,7 @@ static int parent_of(struct io_crash *c, int dirfd, const char *path, struct cra
 	return fd < 0 ? fd : crash_node_of(&c->model, fd, false, ret);
 }
 
-/* What is there under a name, followed; NULL: nothing. */
+/* Get the node of a name, following links; NULL: it does not exist. */
 static int node_at(struct io_crash *c, const struct crash_node *dir, const char *name,
 		   struct crash_node **ret)
 {
@@ -232,7 +232,7 @@ static int do_open(struct io_crash *c, int dirfd, const char *path, int flags, u
 	const char *last;
 	int r, fd;
 
-	/* A file without a name is nobody's after a power loss. */
+	/* A file without a name does not survive a power loss. */
 	if (flags & (O_TMPFILE & ~O_DIRECTORY))
 		return below->ops->open(below, dirfd, path, flags, mode);
 	r = parent_of(c, dirfd, path, &dir, &last);

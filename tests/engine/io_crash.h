@@ -5,11 +5,11 @@
 #ifndef PYTREEFS_IO_CRASH_H
 #define PYTREEFS_IO_CRASH_H
 
-/* After this call "fault(crash:MODE@N):..." opens the engine. Called once, before any engine is
- * opened. */
+/*
+ * From now on, "fault(crash:MODE@N):..." opens this engine. Call once, before any engine is opened.
+ */
 void io_crash_register(void);
-/* Power losses of this process whose disk could not be made: what was found after them says
- * nothing. */
+/* Returns how often the disk after a power loss could not be made, which makes a test invalid. */
 unsigned io_crash_failures(void);
 
 #endif

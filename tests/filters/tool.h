@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tool.h - what the small programs for the interop tests share: files in, text out, one note on
- * failure and exit status 1.
+ * tool.h - functions for the small programs of the interop tests: input files, output text, an
+ * error message and exit status 1.
  */
 #ifndef PYTREEFS_TOOL_H
 #define PYTREEFS_TOOL_H
@@ -17,7 +17,7 @@ struct tool_cmd {
 	int (*run)(char **args, struct buf *out);
 };
 
-/* A whole file, or standard input for "-". */
+/* Read a whole file, or standard input for "-". */
 static inline int tool_read_file(const char *path, struct buf *ret)
 {
 	FILE *f = strcmp(path, "-") ? fopen(path, "rb") : stdin;

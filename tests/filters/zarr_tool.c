@@ -87,7 +87,7 @@ static int put_shard(const struct place *p, const struct zarr_level *l, struct s
 		for (unsigned i = 0; i < p->m->rank; i++)
 			to += pos[i] * (l->shape[i] / s->grid[i]) * p->stride[l->axis[i]];
 		if (off == UINT64_MAX && len == UINT64_MAX) {
-			/* Whatever is below, the place is the same. */
+			/* The position does not depend on the level below. */
 			struct zarr_level plain = s->inner;
 
 			put_elements(p, &plain, NULL, to);

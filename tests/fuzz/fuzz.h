@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz.h - what the fuzz targets share. A property that does not hold is an abort, which both
- * libFuzzer and the replay take for a finding.
+ * fuzz.h - functions for all fuzz targets. A property that does not hold aborts, which both
+ * libFuzzer and the replay report.
  */
 #ifndef PYTREEFS_FUZZ_H
 #define PYTREEFS_FUZZ_H

@@ -28,9 +28,9 @@
 
 #define READ_MAX 32768 /* of one file, at its beginning */
 #define PART 777       /* by which it is read again */
-#define NODES_MAX 300  /* that are looked at */
+#define NODES_MAX 300  /* limit of nodes that are checked */
 #define DEPTH_MAX 12
-#define VERIFY_MAX (1 * MiB) /* what has a SHA-256 is read to its end, whatever its size */
+#define VERIFY_MAX (1 * MiB) /* a file with a SHA-256 is read to its end, whatever its size is */
 #define MANY_MAX 32          /* leaves that are read at once */
 #define CANARY_BYTES 32
 /* cache=4M,read_budget=8M,write_budget=8M, and the constant of the process. */
@@ -120,7 +120,7 @@ static void read_parts(struct file *f, const struct contents *c)
 	must(read_range(f, UINT64_MAX / 2, PART, part) <= 0);
 }
 
-/* What is a hole reads as zeros. */
+/* A hole must read as zeros. */
 static void look_at_holes(struct file *f, const struct contents *c)
 {
 	uint64_t data = c->size, hole = c->size;
@@ -493,7 +493,7 @@ static void look_at_all(uint8_t flags, bool has_rules)
 	options_release(&o);
 }
 
-/* What `pytreefs verify` makes of it. */
+/* Run the engine of `pytreefs verify`. */
 static void verify(uint8_t flags)
 {
 	FILE *out = stdout;

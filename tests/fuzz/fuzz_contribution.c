@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_contribution.c - what a rank says it has: all that parses lies in the input and within
- * limits; texts and assignments pack to the bytes that they came from.
+ * fuzz_contribution.c - the description of a rank's part: everything that is parsed is inside the
+ * input and within limits; texts and assignments pack to the same bytes.
  */
 #include "core/base/err.h"
 #include "handlers/job/contribution.h"

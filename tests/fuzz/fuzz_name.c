@@ -5,7 +5,7 @@
 #include "core/tree/name.h"
 #include "tests/fuzz/fuzz.h"
 
-/* What a name is taken for, it is spelled as. */
+/* A parsed name prints as one that parses to the same. */
 static void check_name(struct span name)
 {
 	auto_buf printed = { 0 }, again = { 0 };

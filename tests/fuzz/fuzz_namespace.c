@@ -179,7 +179,7 @@ static void do_line(char *line)
 	err_clear();
 }
 
-/* What an input left behind beside the step. */
+/* Remove files that an input left beside the step. */
 static void remove_rest(void)
 {
 	DIR *d = opendir(dir);

@@ -32,7 +32,7 @@ static void check_again(struct options *o, size_t i)
 	default:
 		return;
 	}
-	/* What follows the free memory is another number each time. */
+	/* A size that follows free memory is different each time. */
 	if (o->follows[i])
 		return;
 	must(option_print(o, opt, &first) == 0);

@@ -40,7 +40,7 @@ static inline void memory_watch(void)
 #endif
 }
 
-/* What is allocated from now on counts. */
+/* Start to count allocations. */
 static inline void memory_begin(void)
 {
 #ifdef PYTREEFS_ASAN

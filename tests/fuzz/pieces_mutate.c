@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pieces_mutate.c - what libFuzzer tries next: it changes the data of one piece, a number or a word
- * in it, or which pieces there are.
+ * pieces_mutate.c - mutations for libFuzzer: they change the data of one piece, a number or a word
+ * in it, or the list of pieces.
  *
- * libFuzzer's own mutations know nothing of lengths; they are applied to the data of a piece.
+ * libFuzzer's own mutations would break lengths, so they are applied only to the data of a piece.
  */
 #include <string.h>
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_reply.c - replies as the kernel gets them: one for each request, its error or all its bytes,
- * and what becomes of a node or file when nobody takes the reply.
+ * t_reply.c - replies that the kernel gets: exactly one for each request, with its error or all its
+ * bytes, and the references of nodes and files when the caller is gone.
  *
- * The kernel is this program: requests are handed to a session of libfuse, which writes into
- * memory. A GETATTR is answered by the function that a test chooses.
+ * This program takes the place of the kernel: it passes requests to a session of libfuse, which
+ * writes into memory. The function that a test chooses answers a GETATTR.
  */
 #include "tests/unit/lib/unit.h"
 
@@ -24,7 +24,7 @@ static struct options options;
 static struct fs fs = { .options = &options, .ready_fd = -1 };
 static uint8_t data[64 * PAGE]; /* of the file at data_path */
 
-/* What the kernel got for the last request. */
+/* The last reply to the kernel. */
 static uint8_t got[1 << 20];
 static size_t got_n;
 static unsigned replies, spliced;
@@ -134,7 +134,7 @@ static int teardown(void **state)
 	return tmp_dir_remove(root);
 }
 
-/* The errno of the one reply to a request that is answered so; what follows is in `got`. */
+/* Returns the errno of the single reply to a request; the rest of the reply is in `got`. */
 static int asked(void (*how)(fuse_req_t req))
 {
 	static const struct fuse_getattr_in in;
@@ -327,7 +327,7 @@ static void all_bytes_come_whichever_way_they_are_sent(void **state)
 	assert_int_equal(spliced, 6);
 }
 
-/* Half an answer would look like the end of the file. */
+/* A short reply would look like the end of the file. */
 static void a_file_that_was_truncated_meanwhile_is_an_error(void **state)
 {
 	static const struct part part = { FROM_FILE, 32 * PAGE, 32 * PAGE };
@@ -342,7 +342,7 @@ static void a_file_that_was_truncated_meanwhile_is_an_error(void **state)
 	assert_parts();
 }
 
-/* ---- replies that nobody takes ---- */
+/* ---- replies that the caller does not take ---- */
 
 static struct node *draft;
 static bool taken;
@@ -394,13 +394,13 @@ static void a_reply_that_nobody_takes_counts_for_nothing(void **state)
 	node_unref(draft, 2);
 }
 
-/* A step that was deleted, but that the kernel still knows. */
+/* A step that was deleted, but is still held by the kernel. */
 static void give_attributes(fuse_req_t req)
 {
 	reply_attr(req, draft, "stat");
 }
 
-static void what_cannot_be_described_is_no_longer_held(void **state)
+static void a_node_that_cannot_be_described_is_released(void **state)
 {
 	uint64_t refs;
 
@@ -423,7 +423,7 @@ int main(void)
 		cmocka_unit_test(all_bytes_come_whichever_way_they_are_sent),
 		cmocka_unit_test(a_file_that_was_truncated_meanwhile_is_an_error),
 		cmocka_unit_test(a_reply_that_nobody_takes_counts_for_nothing),
-		cmocka_unit_test(what_cannot_be_described_is_no_longer_held),
+		cmocka_unit_test(a_node_that_cannot_be_described_is_released),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_make.h - a draft written through the namespace as programs do it, and the look at what
- * became of it.
+ * draft_make.h - a draft written through the namespace as programs do it, and checks of the result.
  *
- * What is saved: a tree with arrays of several dtypes and sizes, a list, a scalar, strings, None,
- * empty containers; a second tree; a JSON item. Every content follows from its path.
+ * The draft has a tree with arrays of several dtypes and sizes, a list, a scalar, strings, None and
+ * empty containers; a second tree; a JSON item. Each content follows from its path.
  */
 #ifndef PYTREEFS_DRAFT_MAKE_H
 #define PYTREEFS_DRAFT_MAKE_H
@@ -27,7 +26,7 @@ struct made {
 	unsigned rank;
 	uint64_t shape[2];
 	const char *text;    /* of other files; the kind of a directory */
-	const char *in_step; /* its path there, where that is another one */
+	const char *in_step; /* its path in the step, if different */
 };
 
 static const struct made made[] = {
@@ -42,7 +41,7 @@ static const struct made made[] = {
 	{ "default/run.txt", .text = "a string of no great length" },
 	{ "default/empty/" },
 	{ "default/ema.null", .text = "" },
-	/* Put together by the commit, which must not take them away. */
+	/* The commit joins these; it must keep them until it has succeeded. */
 	{ "default/cut[0:5]@12.npy", DTYPE_FLOAT64, 1, { 5 }, .in_step = "default/cut[0:5].npy" },
 	{ "default/cut[5:12]@12.npy", DTYPE_FLOAT64, 1, { 7 }, .in_step = "default/cut[5:12].npy" },
 	{ "state/" },
@@ -52,7 +51,7 @@ static const struct made made[] = {
 	{ "bare/%.npy", DTYPE_FLOAT64, 1, { 11 } },
 	{ "metrics.json", .text = "{\"loss\": 0.5}", .in_step = "metrics/metrics" },
 	{ "notes/",
-	  .text = "opaque" }, /* bytes, which look like an array as long as nobody says so */
+	  .text = "opaque" }, /* bytes that look like an array until an xattr says otherwise */
 	{ "notes/table.npy", DTYPE_INT32, 2, { 30, 20 } },
 	/* Two items inside one, as Orbax saves random keys; of a draft that no job shares. */
 	{ "keys/" },
@@ -63,11 +62,11 @@ static const struct made made[] = {
 	{ "keys/np_random_key_metadata/metadata", .text = "{\"bit_generator\": \"MT19937\"}" },
 };
 
-/* How many of them are written. */
+/* The number of entries that are written. */
 static size_t n_made = ARRAY_LEN(made);
 #define N_MADE_SHARED (ARRAY_LEN(made) - 6)
 
-/* Called before (true) and after what is the test's own business: no fault is meant for that. */
+/* Called before (true) and after operations of the test itself, in which no fault should occur. */
 static void (*own_business)(bool begins);
 
 static inline void own(bool begins)
@@ -92,13 +91,13 @@ static inline void made_content(const struct made *m, struct buf *ret)
 		n *= m->shape[i];
 	for (uint64_t i = 0; i < n; i++) {
 		x = x * 6364136223846793005u + 1442695040888963407u;
-		/* Finite numbers in every dtype. */
+		/* All values must be finite in every dtype. */
 		assert_int_equal(buf_add_byte(ret, (uint8_t)(x >> 60)), 0);
 	}
 	own(false);
 }
 
-/* As open(2) does: the file that is there, cut to nothing, or a new one. */
+/* Like open(2): truncate the existing file, or create one. */
 static inline int open_anew(struct node *dir, struct span name, struct node **ret,
 			    struct file **ret_file)
 {
@@ -112,7 +111,7 @@ static inline int open_anew(struct node *dir, struct span name, struct node **re
 	return r < 0 ? r : node_setattr(*ret, &st, NODE_SET_SIZE, *ret_file);
 }
 
-/* Write a file in a few pieces; the first failure. */
+/* Write a file in a few pieces. Returns the first error. */
 static inline int make_file(struct node *dir, struct span name, const struct made *m)
 {
 	auto_of(file) struct file *f = NULL;
@@ -175,7 +174,7 @@ static inline int commit_draft(struct ns *ns, const char *name, const char *fina
 	return node_rename(ns->root, span_str(name), ns->root, span_str(final), RENAME_NOREPLACE);
 }
 
-/* The contents of a file, or its failure. */
+/* Get the contents of a file, or its error. */
 static inline int read_file(struct node *n, struct buf *ret)
 {
 	auto_of(file) struct file *f = NULL;
@@ -200,7 +199,10 @@ static inline int read_file(struct node *n, struct buf *ret)
 	return r;
 }
 
-/* What is not as it was saved under a directory (a step or a draft); NULL: all is. */
+/*
+ * Returns the first difference from the saved values below a directory (a step or a draft); NULL:
+ * none.
+ */
 static inline const char *check_saved(struct ns *ns, const char *name, bool is_step)
 {
 	static char what[512];
@@ -236,7 +238,7 @@ static inline const char *check_saved(struct ns *ns, const char *name, bool is_s
 	return NULL;
 }
 
-/* Names of the root without the dots, "100 101 ", sorted as listed. */
+/* Returns the names of the root, "100 101 ", in the order of the listing and without dot files. */
 static inline const char *root_names(struct ns *ns)
 {
 	static char names[1024];

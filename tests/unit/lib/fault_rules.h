@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fault_rules.h - what goes wrong in an enumeration of faults: rules of io=fault() without their
- * number, and the error that comes of each.
+ * fault_rules.h - the rules of io=fault() in an enumeration of faults, without their number, and
+ * the error that each causes.
  */
 #ifndef PYTREEFS_TESTS_FAULT_RULES_H
 #define PYTREEFS_TESTS_FAULT_RULES_H

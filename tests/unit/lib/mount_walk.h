@@ -22,12 +22,12 @@
 
 struct walk {
 	const struct walk *good; /* the first walk; NULL: this is it */
-	int may;                 /* the failure that is provoked */
+	int may;                 /* the error of the provoked failure */
 	uint64_t line[1 << 15];  /* hashes of lines; sorted after the walk */
 	size_t n;
-	int codes[16]; /* failures of the first walk: names that are not views, and their like */
+	int codes[16]; /* errors of the first walk, for names that are not views, for example */
 	unsigned n_codes, failures;
-	const char *wrong; /* what must not be, or NULL */
+	const char *wrong; /* the first unexpected result, or NULL */
 	char wrong_line[4096];
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * unit.h - what every unit test includes: cmocka, with the headers that it wants before it.
+ * unit.h - included by every unit test: cmocka, with the headers that it needs.
  */
 #ifndef PYTREEFS_UNIT_H
 #define PYTREEFS_UNIT_H
@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-/* cmocka's fail() is in the way of ours, which tests use to make notes. */
+/* cmocka's fail() hides that of the program, with which tests make notes. */
 #undef fail
 #undef fail_msg
 #define fail_msg(...)                      \
@@ -26,8 +26,7 @@
 
 #include "core/base/err.h"
 
-/* This thread's last note, whatever its code: for a call that failed in a way that nobody expected.
- */
+/* Returns this thread's last note, whatever its code, for an unexpected failure. */
 static inline const char *unit_last_note(void)
 {
 	static _Thread_local struct err_note note;
@@ -36,7 +35,7 @@ static inline const char *unit_last_note(void)
 	return note.code ? note.text : "without a note";
 }
 
-/* cmocka prints the two numbers in hex; where the first is an error, its note says more. */
+/* cmocka prints the two numbers in hex. If the first is an error, its note says more. */
 static inline void unit_int_equal(uint64_t a, uint64_t b, const char *file, int line)
 {
 	int code = (int)(int64_t)a;

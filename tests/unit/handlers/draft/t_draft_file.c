@@ -95,7 +95,7 @@ static void assert_as_model(void)
 	free(got);
 }
 
-/* What is not accepted has not happened. */
+/* Only accepted bytes change the expected contents. */
 static int write_at(size_t off, const void *p, size_t n)
 {
 	ssize_t done = draft_file_write(file, off, p, n);
@@ -216,7 +216,9 @@ static void tensors_stream_one_after_the_other(void **state)
 	drop_file();
 }
 
-/* What is done to an array of which so many bytes came from the front, closed or not. */
+/*
+ * Operations on an array of which `front` bytes were written in order, while it is open or closed.
+ */
 static const struct {
 	size_t front;
 	bool closed;
@@ -231,7 +233,7 @@ static const struct {
 	{ 399999, true, WRITE, 399999 },
 };
 
-static void what_does_not_come_in_order_is_staged(void **state)
+static void bytes_out_of_order_are_staged(void **state)
 {
 	auto_buf npy = { 0 };
 
@@ -483,7 +485,7 @@ static void any_sequence_of_calls_reads_back(void **state)
 	assert_int_equal(model_run("io=sync", 60), 0);
 }
 
-static void what_was_accepted_reads_back_from_a_full_disk(void **state)
+static void accepted_bytes_read_back_from_a_full_disk(void **state)
 {
 	assert_true(model_run("io=fault(write:enospc:20%;truncate:eio:20%):sync", 60) > 20);
 }
@@ -496,7 +498,7 @@ int main(void)
 		TEST(few_bytes_stay_in_memory),
 		TEST(an_array_from_the_front_is_never_staged),
 		TEST(tensors_stream_one_after_the_other),
-		TEST(what_does_not_come_in_order_is_staged),
+		TEST(bytes_out_of_order_are_staged),
 		TEST(a_whole_array_leaves_the_staged_file),
 		TEST(malformed_contents_stay),
 		TEST(an_open_handle_is_known_until_its_program_closed_it),
@@ -504,7 +506,7 @@ int main(void)
 		TEST(bytes_that_a_map_lost_are_reported_until_written_anew),
 		TEST(readers_of_a_part_outlive_the_commit),
 		cmocka_unit_test(any_sequence_of_calls_reads_back),
-		cmocka_unit_test(what_was_accepted_reads_back_from_a_full_disk),
+		cmocka_unit_test(accepted_bytes_read_back_from_a_full_disk),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -35,7 +35,7 @@ static void headers_are_written_as_numpy_does(void **state)
 	assert_non_null(strstr((const char *)c.p + 10, "'shape': (), }"));
 }
 
-static void what_numpy_reads_is_read(void **state)
+static void headers_that_numpy_reads_are_read(void **state)
 {
 	static const struct {
 		const char *header;
@@ -79,7 +79,7 @@ static void what_numpy_reads_is_read(void **state)
 	}
 }
 
-static void what_breaks_the_format_is_refused(void **state)
+static void malformed_headers_are_refused(void **state)
 {
 	static const struct {
 		const char *header;
@@ -147,8 +147,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(headers_are_written_as_numpy_does),
-		cmocka_unit_test(what_numpy_reads_is_read),
-		cmocka_unit_test(what_breaks_the_format_is_refused),
+		cmocka_unit_test(headers_that_numpy_reads_are_read),
+		cmocka_unit_test(malformed_headers_are_refused),
 		cmocka_unit_test(corrupted_bytes_never_crash),
 	};
 

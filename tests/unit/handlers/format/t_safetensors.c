@@ -77,7 +77,7 @@ static void nothing_at_all_is_a_file(void **state)
 	assert_non_null(strstr(buf_str(&out) + 8, "\"shape\":[4,0],\"data_offsets\":[0,0]"));
 }
 
-static void what_cannot_be_named_is_refused(void **state)
+static void names_that_cannot_be_keys_are_refused(void **state)
 {
 	static const struct {
 		const char *a, *b, *text;
@@ -132,7 +132,7 @@ int main(void)
 		cmocka_unit_test(tensors_lie_widest_first_then_by_name),
 		cmocka_unit_test(texts_are_metadata),
 		cmocka_unit_test(nothing_at_all_is_a_file),
-		cmocka_unit_test(what_cannot_be_named_is_refused),
+		cmocka_unit_test(names_that_cannot_be_keys_are_refused),
 		cmocka_unit_test(every_type_with_a_name_has_its_place),
 	};
 

@@ -127,7 +127,9 @@ static void ranks_that_call_together_commit_by_the_second_try(void **state)
 			call(&job, histories[h].alone[i], 40 * MS, r);
 			assert_true(all_are(r, histories[h].alone[i], -ETIMEDOUT));
 		}
-		/* Who hears of an attempt that it has missed does not wait, and the others do. */
+		/*
+		 * A rank that is told that it has missed an attempt does not wait; the others do.
+		 */
 		call(&job, all, 2 * SECOND_NS, r);
 		if (!all_are(r, all, 0)) {
 			for (int i = 0; i < hub.size; i++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_collective_plan.c - what two ranks have, put together: which of them writes what, and what does
- * not fit together.
+ * t_collective_plan.c - the merged contributions of two ranks: the rank that writes each leaf, and
+ * contributions that do not fit together.
  */
 #include "tests/unit/lib/plan_make.h"
 
@@ -28,7 +28,7 @@ static int teardown(void **state)
 	return plan_teardown();
 }
 
-/* What each rank has, and what that makes together. */
+/* The leaves of each rank, and the merged tree. */
 struct both {
 	struct buf bytes[2];
 	struct collective_plan *made;
@@ -80,7 +80,7 @@ static void both_release(struct both *b)
 		buf_release(&b->bytes[i]);
 }
 
-/* What a rank is to take of the leaf of a key; -1: it does not have it. */
+/* Returns the assignment of a rank for the leaf of a key; -1: it does not have the leaf. */
 static int takes(const struct both *b, const char *key, int rank, size_t box)
 {
 	const struct collective_item *it = &b->made->item[0];
@@ -92,7 +92,7 @@ static int takes(const struct both *b, const char *key, int rank, size_t box)
 	return -1;
 }
 
-static void the_lowest_rank_writes_what_both_have(void **state)
+static void the_lowest_rank_writes_shared_leaves(void **state)
 {
 	static const struct given first[] = { { "w.npy", NULL, DTYPE_INT8, 1, { 6 } },
 					      { "n.json", "1" },
@@ -191,7 +191,7 @@ static void boxes_are_used_as_they_are_or_put_together(void **state)
 	}
 }
 
-static void what_does_not_fit_together_is_refused(void **state)
+static void contributions_that_do_not_fit_together_are_refused(void **state)
 {
 	static const struct {
 		const char *says;
@@ -319,11 +319,11 @@ static void namedtuples_of_two_types_are_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(the_lowest_rank_writes_what_both_have),
+		cmocka_unit_test(the_lowest_rank_writes_shared_leaves),
 		cmocka_unit_test(a_rank_without_arrays_brings_no_store),
 		cmocka_unit_test(a_write_shape_is_recorded_with_the_arrays_metadata),
 		cmocka_unit_test(boxes_are_used_as_they_are_or_put_together),
-		cmocka_unit_test(what_does_not_fit_together_is_refused),
+		cmocka_unit_test(contributions_that_do_not_fit_together_are_refused),
 		cmocka_unit_test(a_namedtuple_has_its_fields_from_all_ranks),
 		cmocka_unit_test(rich_types_of_the_lowest_rank_count),
 		cmocka_unit_test(namedtuples_of_two_types_are_refused),

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* t_contribution.c - what a rank has, packed, truncated and damaged; boxes that tile an array or do
- * not. */
+/*
+ * t_contribution.c - the contribution of a rank, packed, truncated and damaged; boxes that tile an
+ * array or do not.
+ */
 #include "tests/unit/lib/unit.h"
 
 #include "handlers/job/contribution.h"

@@ -50,7 +50,7 @@ static bool reads_back(const struct option *opt)
 	       opt->kind != OPTION_TRANSFORMS;
 }
 
-static void what_is_shown_is_accepted_again(void **state)
+static void a_printed_value_is_accepted_again(void **state)
 {
 	struct options *o = *state;
 
@@ -201,7 +201,7 @@ static const struct {
 	{ "plugin=/does/not/exist.so", "/does/not/exist.so" },
 };
 
-static void a_refusal_names_the_option_and_what_it_takes(void **state)
+static void a_refusal_names_the_option_and_its_values(void **state)
 {
 	struct options *o = *state;
 
@@ -220,7 +220,7 @@ static void a_refusal_names_the_option_and_what_it_takes(void **state)
 	assert_shown(o, "compression", "zstd");
 }
 
-/* What mount(8) passes beside ours is not an error, and leaves no note. */
+/* Other options from mount(8) are not an error, and leave no note. */
 static void names_of_others_are_left_to_them(void **state)
 {
 	assert_int_equal(option_set(*state, "nodev", true), -ENOENT);
@@ -353,11 +353,11 @@ static void options_of_a_job_fit_each_other(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(what_is_shown_is_accepted_again),
+		TEST(a_printed_value_is_accepted_again),
 		TEST(the_table_fits_its_users),
 		TEST(every_word_of_a_choice_is_accepted),
 		TEST(each_kind_has_its_values),
-		TEST(a_refusal_names_the_option_and_what_it_takes),
+		TEST(a_refusal_names_the_option_and_its_values),
 		TEST(names_of_others_are_left_to_them),
 		TEST(an_automatic_size_follows_free_memory),
 		TEST(the_mount_overrides_the_environment),

@@ -102,7 +102,7 @@ static const struct refused {
 	    { "x[2:4]@4.npy", NULL, DTYPE_INT16, 1, { 2 } } } },
 };
 
-static void what_is_not_a_leaf_is_refused_by_name(void **state)
+static void a_file_that_is_not_a_leaf_is_refused_by_name(void **state)
 {
 	for (size_t i = 0; i < ARRAY_LEN(refused); i++) {
 		struct plan *p = NULL;
@@ -132,7 +132,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(each_file_is_a_leaf_of_its_type),
-		cmocka_unit_test(what_is_not_a_leaf_is_refused_by_name),
+		cmocka_unit_test(a_file_that_is_not_a_leaf_is_refused_by_name),
 		cmocka_unit_test(an_item_that_is_being_written_has_a_plan),
 	};
 

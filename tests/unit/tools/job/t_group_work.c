@@ -86,7 +86,7 @@ static int receive_from_rank_0(int rank, void *arg)
 	return r;
 }
 
-static void what_rank_0_says_reaches_all(void **state)
+static void a_text_of_rank_0_reaches_all(void **state)
 {
 	static const int results[] = { 0, -EEXIST };
 
@@ -117,7 +117,7 @@ static int gather_names(int rank, void *arg)
 	return r;
 }
 
-static void rank_0_receives_what_each_sends(void **state)
+static void rank_0_receives_the_text_of_each(void **state)
 {
 	int got[HUB_MAX];
 
@@ -250,8 +250,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_worst_result_is_that_of_all),
-		cmocka_unit_test(what_rank_0_says_reaches_all),
-		cmocka_unit_test(rank_0_receives_what_each_sends),
+		cmocka_unit_test(a_text_of_rank_0_reaches_all),
+		cmocka_unit_test(rank_0_receives_the_text_of_each),
 		cmocka_unit_test(a_rank_that_has_ended_fails_the_meeting),
 		cmocka_unit_test(a_failure_reaches_a_working_rank_before_the_next_call),
 		cmocka_unit_test(the_bar_of_rank_0_shows_what_all_have_done),

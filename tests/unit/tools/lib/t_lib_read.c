@@ -31,7 +31,7 @@ static uint64_t below(uint64_t n)
 	return seed % n;
 }
 
-/* What a mount shows under a name, as a whole; *n bytes. */
+/* Returns the whole contents of a name in a mount; *n bytes. */
 static uint8_t *file_bytes(struct pytreefs *ck, const char *name, size_t *n)
 {
 	struct pytreefs_stat st;

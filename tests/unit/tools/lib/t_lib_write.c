@@ -292,8 +292,10 @@ static int stop_after_a_while(void *arg, uint64_t done, uint64_t total)
 	return done >= (uint64_t)32 << 20;
 }
 
-/* What was encoded of a value that is given up is dropped, not decoded and copied to where a
- * program could read it; a draft that holds such a value is not committed. */
+/*
+ * The encoded part of an abandoned value is dropped, not decoded and copied to where a program
+ * could read it. A draft with such a value cannot be committed.
+ */
 static void t_cancel_a_put(void **state)
 {
 	const uint64_t shape[] = { (uint64_t)16 << 30 };
@@ -404,7 +406,7 @@ static void t_refused(void **state)
 	assert_int_equal(pytreefs_draft_commit(d, &stop), -ECANCELED);
 	pytreefs_draft_abort(d);
 	assert_int_equal(tmp_dir_matching(root, "*", false), before);
-	/* What is there is not replaced unasked. */
+	/* An existing checkpoint is only replaced when the flag is set. */
 	snprintf(path, sizeof(path), "%s/1", root);
 	assert_int_equal(pytreefs_draft_begin(path, NULL, 0, &d), -EEXIST);
 	assert_int_equal(pytreefs_draft_begin(path, "no_such_option=1", 0, &d), -EINVAL);

@@ -60,7 +60,7 @@ static void a_large_offset_loses_no_digits(void **state)
 	assert_true(fabs(numbers_std(&s) - 0.5) < 1e-6);
 }
 
-static void what_is_not_a_number_is_counted_apart(void **state)
+static void nan_and_infinities_are_counted_apart(void **state)
 {
 	float x[3000];
 	struct numbers s = { 0 };
@@ -251,7 +251,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(moments_are_those_of_the_definition),
 		cmocka_unit_test(a_large_offset_loses_no_digits),
-		cmocka_unit_test(what_is_not_a_number_is_counted_apart),
+		cmocka_unit_test(nan_and_infinities_are_counted_apart),
 		cmocka_unit_test(huge_numbers_have_a_mean),
 		cmocka_unit_test(extremes_of_wide_integers_are_exact),
 		cmocka_unit_test(nothing_has_no_extremes),
