@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Key: TypeAlias = str | int
 Path: TypeAlias = str | os.PathLike[str]
 
-# What a mount answers for codes of the library that its callers do not know.
+# The errno of a mount for codes of the library that its callers do not know.
 _ERRNO = {errno.EUCLEAN: errno.EIO, errno.EBADMSG: errno.EIO}
 
 # Of more keys none is looked for that is near to a mistyped one.
@@ -42,7 +42,7 @@ def options_text(options: Mapping[str, Any]) -> str:
 
 
 class Context:
-    """What the nodes of one opened checkpoint share."""
+    """State shared by the nodes of one opened checkpoint."""
 
     __slots__ = ('casts', 'handle', 'path')
 
@@ -220,7 +220,7 @@ class Leaf:
         return out if dtype is None else out.astype(dtype, copy=False)
 
     def __dlpack__(self, **how: Any) -> Any:
-        """What was read, for torch.from_dlpack() and others. BufferError for types that numpy does not have."""
+        """The data that was read, for torch.from_dlpack() and others. BufferError for types that numpy does not have."""
         a = self._array(None, None)
         try:
             return a.__dlpack__(**how)
@@ -266,7 +266,7 @@ class Leaf:
         return self._context.bytes_of(self._name)
 
     def json(self) -> Any:
-        """What a file of JSON says; a number, a string or None is itself. ValueError for an array, and Error when it is not JSON."""
+        """The parsed value of a JSON file; a number, a string or None is itself. ValueError for an array, and Error when it is not JSON."""
         if self.kind in ('scalar', 'string', 'none'):
             return self.read()
         if self.kind != 'file':
@@ -374,7 +374,7 @@ class Checkpoint(Mapping[Key, Any]):
         return found if isinstance(found, dict) else {}
 
     def json(self, key: Key | None = None) -> Any:
-        """What an item or file of JSON says, of what this holds: Orbax's JsonSave, metrics, the iterators of data sets.
+        """The parsed value of a JSON item or file in this one: Orbax's JsonSave, metrics, the iterators of data sets.
 
         key: as of ck[key]; None: this item itself.
 

@@ -172,7 +172,7 @@ class Matching:
         self.made: list[tuple[int, Any]] = []
 
     def match(self, x: Any, i: int, path: str) -> Callable[[], Any]:
-        """What gives the value once everything is read."""
+        """A function that returns the value once everything is read."""
         node = self.loading.nodes[i]
         if x is ... or self.only is not None and self.loading.is_leaf(i) and i not in self.only:
             return lambda: x

@@ -27,7 +27,7 @@ def _helper() -> str | None:
 
 
 def _unmount(where: str) -> None:
-    """Whatever state it is in; Error when it is still mounted afterwards."""
+    """Unmount, in whatever state the mount is. Error when it is still mounted afterwards."""
     import subprocess
     first = run('umount', where)
     if not _is_mounted(where):

@@ -115,7 +115,7 @@ def parts_of(x: Any) -> Parts | None:
 
 
 def _registered(x: Any) -> Parts | None:
-    """What is registered as a pytree by jax, when jax is loaded."""
+    """The class that jax registers as a pytree, when jax is loaded."""
     jax = sys.modules.get('jax')
     if jax is None or x is None or x is ... or hasattr(x, 'shape') and hasattr(x, 'dtype'):
         return None

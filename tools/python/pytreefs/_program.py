@@ -61,7 +61,7 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def _command(name: str, paths: list[str], words: list[str], options: dict[str, Any]) -> Any:
-    """What a command prints with --json. Status 1 with a document: it found something. Status 2 of diff: it could not compare, or
+    """The output of a command with --json. Status 1 with a document: it found something. Status 2 of diff: it could not compare, or
     not all, and then the document counts what is unreadable."""
     import json
     if options:
@@ -90,7 +90,7 @@ def _words(only: str | None, **given: Any) -> list[str]:
 
 
 def verify(path: Path, level: int = 3, only: str | None = None, **options: Any) -> dict[str, Any]:
-    """What `pytreefs verify --json` says of a directory of steps, a step or an item: every record, reference,
+    """The output of `pytreefs verify --json` for a directory of steps, a step or an item: every record, reference,
     statistic and chunk (level 1: metadata; 2: references; 3: chunks).
 
     >>> verify('ckpts/latest')['errors']
@@ -101,7 +101,7 @@ def verify(path: Path, level: int = 3, only: str | None = None, **options: Any) 
 
 
 def diff(a: Path, b: Path, tolerance: float = 0, only: str | None = None, **options: Any) -> dict[str, Any]:
-    """What `pytreefs diff --json` says: how two checkpoints differ in structure, dtypes, shapes and values.
+    """The output of `pytreefs diff --json`: how two checkpoints differ in structure, dtypes, shapes and values.
 
     >>> diff('ckpts/1000/state', 'ckpts/1000/state')['differences']
     []
@@ -112,7 +112,7 @@ def diff(a: Path, b: Path, tolerance: float = 0, only: str | None = None, **opti
 
 
 def stats(path: Path, only: str | None = None, **options: Any) -> list[dict[str, Any]]:
-    """What `pytreefs stats --json` says: least, greatest, mean, std, NaN and Inf counts of each leaf.
+    """The output of `pytreefs stats --json`: least, greatest, mean, std, NaN and Inf counts of each leaf.
 
     >>> stats('ckpts/latest/state', only='step')[0]['max']
     1500
