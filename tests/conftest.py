@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every test of tests/mount and tests/interop can ask for."""
+"""Fixtures for all tests of tests/mount and tests/interop."""
 
 import ast
 import functools
@@ -22,7 +22,7 @@ import features  # noqa: E402
 from lib import buckets, checkpoints, gcs as gcs_server, jobs, mounts  # noqa: E402
 
 
-# Who starts tests in the background ignores these, all programs inherit it, and some are to be ended by them.
+# A shell that starts tests in the background ignores these signals, and all programs inherit that, but some tests end programs with them.
 for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(number) == signal.SIG_IGN:
         signal.signal(number, signal.SIG_DFL)

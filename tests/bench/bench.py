@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a benchmark is made of: contenders, which are timed, and rows, which compare two of them.
+"""The parts of a benchmark: contenders, which are timed, and rows, which compare two of them.
 
 A file rows_*.py holds functions marked @bench; each declares contenders and rows:
 

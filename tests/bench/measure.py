@@ -59,7 +59,7 @@ def run_once(contender, build):
 
 
 def say(text, last=False):
-    """What is going on: one line that changes on a terminal, else a line each time."""
+    """Show the present activity: one line that changes on a terminal, else a line each time."""
     if sys.stderr.isatty():
         print(f'\r{text}\033[K' if not last else '\r\033[K', end='', file=sys.stderr, flush=True)
     elif not last:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people write today where there is `pytreefs verify`, `stats` and `diff`: restore with Orbax, then numpy."""
+"""Scripts that people write today instead of `pytreefs verify`, `stats` and `diff`: restore with Orbax, then numpy."""
 
 import numpy as np
 
@@ -15,13 +15,13 @@ def _arrays(source):
 
 @prepared(_orbax)
 def verify(source):
-    """That it restores is all that can be asked for."""
+    """Check that it restores; there is no better check."""
     _arrays(source)
 
 
 @prepared(_orbax)
 def stats(source):
-    """What `stats` prints of each leaf."""
+    """Compute the columns of `stats` for each leaf."""
     for _, a in _arrays(source):
         wide = a.astype(np.float64)
         ok = np.isfinite(wide)
@@ -31,7 +31,7 @@ def stats(source):
 
 @prepared(_orbax)
 def diff(a, b):
-    """What `diff` prints of each leaf that differs; exactly one must."""
+    """Compute the columns of `diff` for each different leaf; there must be exactly one."""
     other = dict((str(k), v) for k, v in _arrays(b))
     n = 0
     for key, x in _arrays(a):

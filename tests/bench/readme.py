@@ -8,7 +8,7 @@ from bench.table import BEGIN, DOC, END
 README = DOC.parent.parent / 'README.md'
 # Columns: the heading of each.
 PEERS = ['Orbax', 'TensorStore', 'plain files']
-# What is compared, and for each column the row and the peer of docs/benchmarks.md that it is taken from.
+# The compared tasks, and for each column the row and the peer in docs/benchmarks.md.
 ROWS = [
     ('a whole tree (zstd), `pytreefs.load`',
      ('pytreefs.load, whole zstd tree', 'Orbax restore'), ('pytreefs.load, whole zstd tree', 'TensorStore'), None),

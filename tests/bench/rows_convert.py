@@ -11,7 +11,7 @@ PEAK = 512 << 20
 
 
 def gone(path):
-    """What the last run wrote is not there any more, and nothing of it is being written."""
+    """Remove the output of the last run, and wait until none of it is being written."""
     def do():
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
         os.sync()

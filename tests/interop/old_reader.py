@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an older Orbax makes of a root: prints every difference from what was saved. Run by with_old_orbax.
+"""Restores a root with an older Orbax, and prints every difference from the saved values. Run by with_old_orbax.
 
 usage: old_reader.py ROOT EXPECTED.json
 

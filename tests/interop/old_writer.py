@@ -88,7 +88,7 @@ class Writer:
         checkpointer.save(path.resolve(), tree, **args)
 
     def pytree(self):
-        """What PyTreeCheckpointer of the time wrote by itself."""
+        """Save as PyTreeCheckpointer of that release does by default."""
         ocp.PyTreeCheckpointer().save(self.case('pytree').resolve(), self.tree)
 
     def per_leaf(self):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What TensorStore's s3 and gcs drivers write into a bucket, and read from it."""
+"""TensorStore's s3 and gcs drivers write into a bucket, and read from it."""
 
 import io
 

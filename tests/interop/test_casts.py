@@ -75,7 +75,7 @@ def floats(dtype):
              (rng.standard_normal(n) * 2.0 ** rng.uniform(-30, 70, n)).astype(dtype),
              near, np.nextafter(near, dtype.type(np.inf)), np.nextafter(near, dtype.type(-np.inf))]
     if dtype.itemsize == 8:
-        # What float32 cannot tell from half-way.
+        # Values that float32 cannot distinguish from half-way.
         parts += [near * (1 + 2.0**-30), near * (1 - 2.0**-30), near * (1 + 2.0**-26)]
     edges = np.array([s * (2.0**e + d) for e in range(66) for d in (-1, -.5, 0, .5, 1) for s in (1, -1)])
     parts.append(np.concatenate([edges, [0.0, -0.0, np.inf, -np.inf, 2147483647.5, -2147483648.5]]).astype(dtype))

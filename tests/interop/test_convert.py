@@ -347,7 +347,7 @@ def test_only_some_leaves(run, cases, tmp_path):
 
 @pytest.mark.feature('A16')
 def test_merge_makes_it_whole(run, cases, copy):
-    """What Orbax cannot read becomes what it restores, and TensorStore opens every array."""
+    """Orbax cannot read the item before the merge and restores it afterwards; TensorStore opens every array."""
     case = cases('unmerged')
     item = copy(case)
     with pytest.raises(Exception):

@@ -60,7 +60,7 @@ def test_nothing_is_decoded(mount, root, options):
                                         ((), ('chunk_byte_size=500',)),
                                         (('compression=zstd:7',), ('compression=zstd:2',)), ((), ('zarr=3', 'compression=none'))])
 def test_other_options_encode_again(mount, root, first, then):
-    """What is asked for counts: chunks are only kept when they are what the draft would write."""
+    """Options decide: chunks are only moved if the draft would write them in the same form."""
     tree = expect.flatten({k: v for k, v in ARRAYS.items() if v.dtype == np.float32})
     m = mount(root, *first)
     write(m, '100', tree)
@@ -113,7 +113,7 @@ def test_chunks_of_orbax_are_kept(mount, root):
 
 
 def test_the_copy_of_the_tour(mount, tmp_path):
-    """What docs/tour.md says of a copy of the sample: arrays move, and what is decoded are its numbers."""
+    """docs/tour.md is right about a copy of the sample: arrays are moved, and only numbers are decoded."""
     shutil.copytree(TESTS / 'data/sample', tmp_path / 'ckpts')
     m = mount(tmp_path / 'ckpts')
 
@@ -187,7 +187,7 @@ def test_a_round_trip_without_python(mount, root, name, with_what):
 
 
 def test_a_tree_of_orbax_round_trips(mount, root):
-    """What Orbax saved, copied with cp -r: lists, numbers and strings restore as from the original."""
+    """A tree that Orbax saved, copied with cp -r: lists, numbers and strings restore as from the original."""
     tree = {**{k: v for k, v in state().items() if k != 'params'}, 'w': values((5,), np.float32, 1)}
     (root / '100').mkdir()
     save_v0(root / '100/default', tree)
@@ -246,7 +246,7 @@ def test_shortened_names_are_copied(mount, root, command):
 
 
 def test_a_leaf_that_is_written_over_a_copy(mount, root):
-    """What a copy kept of its source ends with the contents."""
+    """Properties that a copy keeps from its source end when its contents are overwritten."""
     m = mount(root)
     tree = expect.flatten({'n': np.int8(3), 'v': bits((8,), dtype_of('float8_e5m2'), 1)})
     write(m, '100', tree)
@@ -329,7 +329,7 @@ def test_random_keys_are_copied(mount, program, root, how, options):
 
 
 def test_a_tree_with_keys_of_these_names_stays_one(mount, root):
-    """What is beside the key has leaves: this is not an item inside another."""
+    """The directory beside the key has leaves: this is not an item inside another."""
     tree = expect.flatten({'jax_random_key': {'w': values((4,), np.float32, 1)}, 'jax_random_key_metadata': {'n': 3}})
     m = mount(root)
     write(m, '100', tree)
@@ -339,7 +339,7 @@ def test_a_tree_with_keys_of_these_names_stays_one(mount, root):
 
 @pytest.mark.parametrize('fault', ['rename:eio', 'syncdir:eio'])
 def test_random_keys_after_a_failed_commit(mount, root, fault):
-    """What the failed one had put beside the arrays of the key is not an item of the step."""
+    """Files that the failed commit put beside the arrays of the key are not an item of the step."""
     keys = saved_keys(root)
     failed = 0
     for n in range(1, 14):
@@ -360,7 +360,7 @@ def test_random_keys_after_a_failed_commit(mount, root, fault):
 
 
 def test_a_single_array_stays_one(mount, program, root):
-    """What ArraySave wrote looks like a tree of one leaf: only the step's file tells them apart, and it is copied, too."""
+    """An item of ArraySave looks like a tree of one leaf: only the step's file distinguishes them, and it is copied, too."""
     array = np.arange(6.0)
     with ocp.CheckpointManager(root) as manager:
         manager.save(100, args=ocp.args.Composite(a=ocp.args.ArraySave(array),
@@ -402,7 +402,7 @@ def test_copies_of_views_with_their_attributes(mount, root):
 
 
 def test_copies_under_restore_dtype(mount, program, root):
-    """What the mount shows as float16 is copied as float16, numbers of the tree as they are; the tools say so, too."""
+    """Arrays that the mount shows as float16 are copied as float16, numbers of the tree unchanged; the tools agree."""
     tree = {'w': values((8, 4), np.float32, 1), 'f8': np.ones(6, dtype_of('float8_e5m2')), 'n': 7,
             'key': jax.random.key(3)}
     (root / '100').mkdir()
@@ -485,7 +485,7 @@ def test_every_attribute_that_is_shown_is_accepted_when_it_comes_back(mount, roo
 
 
 def recorded(item):
-    """What Orbax's documents say of every array: {key path: (value type, write shape, has metadata of an array)}."""
+    """The record of every array in Orbax's documents: {key path: (value type, write shape, has metadata of an array)}."""
     document = json.loads((item / '_METADATA').read_text())['tree_metadata']
     files = [json.loads(f.read_text()) for f in (item / 'array_metadatas').glob('process_*')]
     described = {m['array_metadata']['param_name'] for f in files for m in f['array_metadatas']}

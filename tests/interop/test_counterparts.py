@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What TensorStore's command line does and what Orbax's functions say of a checkpoint: our tools say the same."""
+"""TensorStore's command line, Orbax's functions and the tools of this project agree about a checkpoint."""
 
 import io
 import json

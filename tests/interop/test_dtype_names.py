@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What types are called: the short names that people use, and numpy's header of types that it does not know."""
+"""Names of types: the short names that people use, and numpy's header for types that it does not know."""
 
 import io
 import json

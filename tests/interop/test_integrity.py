@@ -127,7 +127,7 @@ def test_copies_keep_it(mount, run, saved, tmp_path):
     m = mount(tmp_path / 'root')
     sh(m, 'mkdir 2.tmp && cp -r 1/default 2.tmp/ && mv 2.tmp 2')
     assert sums(tmp_path / 'root/2/default') == before
-    # What is new is in it, too; what was taken from elsewhere and changed has the digest of what it is now.
+    # New leaves are in it, too; a leaf that was copied and then changed has the digest of its present value.
     sh(m, 'mkdir 3.tmp && cp -r 1/default 3.tmp/')
     np.save(m / '3.tmp/default/in/small.npy', np.arange(9, dtype=np.int32))
     np.save(m / '3.tmp/default/new.npy', np.arange(4, dtype=np.uint8))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What real Orbax 0.12.8, TensorStore and zarr-python wrote, read through a mount to the last bit.
+"""Checkpoints of real Orbax 0.12.8, TensorStore and zarr-python, read through a mount to the last bit.
 
 One test is one row: one way of storing a checkpoint.
 """
@@ -20,7 +20,7 @@ ELSEWHERE = {'broken-step-among-good-ones', 'random-key-items'}
 NOISY = {'unmerged', 'unmerged-two-processes', 'unmerged-part-missing', 'chunk-gone', 'root-with-debris',
          'shared-parameter-names'}
 
-# What the cases of one name show, by the rows of features.py.
+# The features that the cases of one name show, by the rows of features.py.
 SHOWN = {
     'aggregate': ('A1', 'B1'), 'scalar-types': ('A10',), 'strings': ('A13',), 'prng-keys': ('A18',), 'dtypes-': ('A9',),
     'mesh-': ('A11',), 'matrix-': ('B4', 'E3', 'D5'), 'metadata-missing': ('B12',), 'chunk-gone': ('B12',),

@@ -17,7 +17,7 @@ import torch
 
 from lib import checkpoints, compare, expect
 
-# What the library's numpy side can write, and what only torch has.
+# Dtypes that the library's numpy side can write, and those that only torch has.
 NUMPY = ['bool', 'int8', 'int16', 'int32', 'int64', 'uint8', 'uint16', 'uint32', 'uint64', 'float16', 'float32',
          'float64', 'complex64', 'bfloat16', 'float8_e4m3fn', 'float8_e4m3fnuz', 'float8_e5m2',
          'float8_e5m2fnuz', 'float8_e8m0fnu']
@@ -119,7 +119,7 @@ def test_torch_loads_it_without_pickle(mount, cases, name):
 
 
 def test_lazy_slices(mount, cases):
-    """What it costs is counted in mount/test_lazy.py."""
+    """mount/test_lazy.py counts the cost."""
     case = cases('chunked-perleaf-zarr2-v0')
     m = mount(case.path)
     tree = case.tree()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is around the arrays of a step that was written through a mount: items, metadata, names, deletion."""
+"""Everything around the arrays of a step that was written through a mount: items, metadata, names, deletion."""
 
 import asyncio
 import collections
@@ -155,7 +155,7 @@ def test_items(mount, root):
 
 
 def test_items_have_any_name(run, mount, root, tmp_path):
-    """What is escaped in a key stands as it is in an item's name: in listings, drafts, and what is exported."""
+    """Characters that are escaped in keys are not escaped in names of items: in listings, drafts, and exports."""
     names = ['x.npy', 'm.json', 'a%b', 'a%25b', 'a@b', '%', 'latest']
     trees = {name: {'w': W + i} for i, name in enumerate(names)}
     with ocp0.CheckpointManager(root, item_names=names) as manager:
@@ -270,7 +270,7 @@ def test_copies_without_xattrs_of_items_of_unknown_kinds(mount, root, tmp_path):
 
 @pytest.mark.parametrize('kind', ['json', 'proto'])
 def test_a_checkpoint_of_files_alone(mount, program, root, kind):
-    """What a handler that is not a tree's wrote by itself has no items: its files are beside its metadata, as they are stored."""
+    """A checkpoint of a handler that is not for trees has no items: its files are beside its metadata, as they are stored."""
     from google.protobuf import timestamp_pb2
     handler, args, name = {
         'json': (ocp0.JsonCheckpointHandler(), ocp0.args.JsonSave({'a': 1}), 'metadata'),
@@ -323,7 +323,7 @@ def test_metadata_of_the_step(mount, root):
     live = json.loads((m / '7.tmp/_CHECKPOINT_METADATA').read_text())
     commit(m, '7')
     after, ended = time.time_ns(), time.monotonic_ns()
-    # What the clock of the machine was set forward or back meanwhile, if it was.
+    # The change of the machine's clock meanwhile, if it was set.
     step = abs((after - before) - (ended - began))
     save_v0(root / '8/default', {'w': W})
     with ocp0.CheckpointManager(root) as manager:
@@ -458,7 +458,7 @@ Pair = collections.namedtuple('Pair', 'b a')
 
 
 def rich(path):
-    """What Orbax restores with rich types, with each namedtuple as (fields, values)."""
+    """Restore with rich types by Orbax, with each namedtuple as (fields, values)."""
     from orbax.checkpoint._src.metadata import pytree_metadata_options
     handler = ocp0.PyTreeCheckpointHandler(
         pytree_metadata_options=pytree_metadata_options.PyTreeMetadataOptions(support_rich_types=True))

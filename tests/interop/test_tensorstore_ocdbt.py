@@ -27,7 +27,7 @@ def run(program, *args, data=None):
 
 
 def tool(*args, data=None):
-    """What ocdbt_tool prints."""
+    """Return the output of ocdbt_tool."""
     done = run('ocdbt_tool', *args, data=data)
     assert done.returncode == 0, done.stderr.decode() + done.stdout.decode()[:2000]
     return done.stdout.decode()

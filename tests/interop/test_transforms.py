@@ -132,7 +132,7 @@ def orbax_rules(doc, tree):
 
 
 def transformed(doc, tree, keys):
-    """What Orbax makes of it: for these keys."""
+    """Return the values that Orbax makes for these keys."""
     fallback = {r['key']: r['use_fallback'] for r in doc['rules'] if 'use_fallback' in r}
     new = {}
     for key in keys:
@@ -360,7 +360,7 @@ def test_a_rule_that_matches_nothing_is_listed(run, saved, tmp_path):
 
 
 def test_check_tells_given_values(mount, run, saved, tmp_path):
-    """What is stored under the key of a fallback is not what the mount shows."""
+    """The mount does not show the stored value under the key of a fallback."""
     rules = write_rules(tmp_path, rules=[{'key': 'step', 'use_fallback': 0}, {'key': 'gone', 'use_fallback': None}])
     lines = run('transform', '--check', rules, saved).stdout.splitlines()
     assert 'step.json <- given' in lines and 'gone.null <- given' in lines and 'name.txt <- name' in lines

@@ -29,7 +29,7 @@ TOOL = os.path.join(BUILD, "tests", "unit", "tree_tool")
 
 
 def tool(*args, data=None):
-    """What the tool prints, as bytes."""
+    """Return the output of the tool, as bytes."""
     done = subprocess.run([TOOL, *map(str, args)], input=data, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout

@@ -105,7 +105,7 @@ def draw(seed, leaves, n):
 
 
 def array_of(raw, want):
-    """What np.load makes of a file, with the type that its header cannot name put back."""
+    """Load a file with np.load, and restore the type that its header cannot name."""
     got = np.load(io.BytesIO(raw))
     return got.view(want.dtype) if got.dtype.kind == 'V' else got
 

@@ -58,7 +58,7 @@ def write(mount, name, tree, put=programs.np_save, item='default'):
 
 @pytest.mark.parametrize('by', programs.PROGRAMS)
 def test_programs(mount, tmp_path, by):
-    """What any program writes restores to the last bit, by every way that Orbax has."""
+    """Data from any program restores to the last bit, by every way that Orbax has."""
     root = tmp_path / 'root'
     root.mkdir()
     m = mount(root)

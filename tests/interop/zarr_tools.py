@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the interop tests of codecs, casts and zarr metadata share: our tools as filters, and
+"""Shared by the interop tests of codecs, casts and zarr metadata: the tools as filters, and
 TensorStore over a store in memory.
 
 Our tools are those of the build directory that is tested (tests/conftest.py says which).

@@ -116,7 +116,7 @@ class Bucket(AnyBucket):
         return self._list(urllib.parse.urlencode({'list-type': 2, 'prefix': prefix}))
 
     def uploads(self):
-        """What is being uploaded in parts."""
+        """Return the uploads in progress."""
         return self._list('uploads=')
 
 
@@ -178,7 +178,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                     self.answer(*answer)
 
     def ask(self, address, path, body=None):
-        """What that server answers to the same request, with another path."""
+        """Return the server's reply to the same request with another path."""
         status, headers, answer = ask(address, self.command, path, body,
                                       {k: v for k, v in self.headers.items() if k.lower() not in HOP})
         return status, [(k, v) for k, v in headers
@@ -302,7 +302,7 @@ class Vendor(servers.Server):
         self.proxy, self.given, self.lifetime = proxy, [], datetime.timedelta(seconds=lifetime)
 
     def environment(self, kind, directory):
-        """What leads there, kind: 'container', 'instance' or 'identity'."""
+        """Return variables that lead to the proxy. kind: 'container', 'instance' or 'identity'."""
         token, here = directory / 'token', self.url.replace('127.0.0.1', 'localhost')
         none = {'AWS_ACCESS_KEY_ID': '', 'AWS_SECRET_ACCESS_KEY': ''}
         if kind == 'instance':
@@ -314,11 +314,11 @@ class Vendor(servers.Server):
         return {**none, 'AWS_WEB_IDENTITY_TOKEN_FILE': str(token), 'AWS_ROLE_ARN': 'arn:aws:iam::1:role/r', 'AWS_ENDPOINT_URL_STS': self.url}
 
     def secrets(self):
-        """What must be in no output."""
+        """Return the secrets that must not be in any output."""
         return [*(f'{what}-of-{key}' for what in ('secret', 'token') for key in self.given), 'of-the-', 'of/the+', 'of%2F']
 
     def wrong_environment(self, directory):
-        """What leads to the proxy, which gives no credentials."""
+        """Return variables that lead to the proxy, which gives no credentials."""
         return {'AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE': '/dev/null', 'AWS_ROLE_ARN': 'other',
                 'AWS_EC2_METADATA_SERVICE_ENDPOINT': self.proxy.url}
 
@@ -380,7 +380,7 @@ class Proxy(AnyProxy):
         return datetime.datetime.now(datetime.UTC) + self.skew
 
     def environment(self, directory):
-        """What a process needs to ask the proxy as AWS's own tools would; no files, unless they are made in directory."""
+        """Return the environment of a process that uses the proxy as AWS's own tools would; no files, unless they are made in directory."""
         return {'AWS_ACCESS_KEY_ID': KEY_ID, 'AWS_SECRET_ACCESS_KEY': SECRET, 'AWS_REGION': REGION,
                 'AWS_ENDPOINT_URL': self.url, 'AWS_EC2_METADATA_DISABLED': 'true',
                 'AWS_CONFIG_FILE': f'{directory}/config', 'AWS_SHARED_CREDENTIALS_FILE': f'{directory}/credentials'}

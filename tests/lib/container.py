@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What Containerfile and compose.yaml say, as lines for a script that follows them without a container engine.
+"""Turns Containerfile and compose.yaml into lines of a script that follows them without a container engine.
 
 container.py instructions CONTAINERFILE          KIND, a tab and the rest, one instruction a line
 container.py capabilities COMPOSE                those that are added to none, as setpriv takes them

@@ -161,7 +161,7 @@ class Model:
         self.both(f'map {name}: {len(data)} at {at}', do)
 
     def half_written(self):
-        """What is under way reads back as well: before the file is closed, and while it is renamed."""
+        """Incomplete contents read back as well: before the file is closed, and while it is renamed."""
         name, to, data = self.rng.choice(self.all_names()), self.rng.choice(self.all_names()), self.npy()
         cut = self.rng.randrange(len(data) + 1)
 

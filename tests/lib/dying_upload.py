@@ -100,7 +100,7 @@ class Killer:
             process.append(self.save(step))
             begun.set()
             process[0].wait(240)
-            # What it had asked before may still be under way.
+            # Earlier requests may still be in progress.
             self.proxy.wait_idle()
         finally:
             self.proxy.fault = None

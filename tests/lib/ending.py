@@ -65,7 +65,7 @@ except OSError as e:
 
 
 class Fault(AssertionError):
-    """What should not be left after a daemon's end."""
+    """Something that should not be left after a daemon's end."""
 
 
 class Callers:
@@ -234,7 +234,7 @@ class Ender:
                 os.kill(pids[1 - victim], signal.SIGTERM)
             else:
                 j.process.wait(120)
-            # Who commits with a rank that is gone has its answer after commit_timeout.
+            # A commit with a rank that is gone ends after commit_timeout.
             ended(pids.values(), self.seconds if not recovery else self.seconds + 4)
             callers.answered(self.seconds)
             self.by_kill += is_mounted(j[victim])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a checkpoint holds, in a form that does not need Orbax: the other side of every comparison.
+"""The contents of a checkpoint, in a form that does not need Orbax: the expected side of every comparison.
 
 A `Tree` is a flat mapping of key paths (tuples of text) to values, with the kind of each container.
 A value is one of

@@ -100,7 +100,7 @@ class _Handler(buckets.Handler):
         return {k: v for k, v in page.items() if v}
 
     def _store(self, name, content):
-        """What the service says of the object that it has now."""
+        """Return the service's description of the present object."""
         bucket = Bucket.__new__(Bucket)
         bucket.address, bucket.name = self.server.address, self.path.split('/b/')[1].split('/')[0]
         bucket.put(name, content)
@@ -275,7 +275,7 @@ class Vendor(servers.Server):
             return {'access_token': self.given[-1], 'expires_in': self.lifetime, 'token_type': 'Bearer'}
 
     def secrets(self):
-        """What must be in no output."""
+        """Return the secrets that must not be in any output."""
         return [*self.given, *USER.values(), 'BEGIN PRIVATE KEY', service_pem().splitlines()[3], 'assertion=']
 
     def account(self, kind, **other):
@@ -285,7 +285,7 @@ class Vendor(servers.Server):
                 **other}
 
     def environment(self, kind, directory):
-        """What leads there, kind: one of KINDS."""
+        """Return variables that lead to the proxy. kind: one of KINDS."""
         if kind == 'machine':
             return {'GOOGLE_APPLICATION_CREDENTIALS': '', 'GCE_METADATA_HOST': f'localhost:{self.server_address[1]}', 'NO_GCE_CHECK': ''}
         file = directory / 'credentials.json'
@@ -293,13 +293,13 @@ class Vendor(servers.Server):
         return {'GOOGLE_APPLICATION_CREDENTIALS': str(file)}
 
     def wrong_environment(self, directory):
-        """What leads to the proxy, which gives no credentials."""
+        """Return variables that lead to the proxy, which gives no credentials."""
         file = directory / 'wrong.json'
         file.write_text(json.dumps(self.account('user', token_uri=f'{self.url}/other')))
         return {'GOOGLE_APPLICATION_CREDENTIALS': str(file)}
 
 
 def environment(proxy, vendor, directory):
-    """What a process needs to ask the proxy as Google's own programs would, with a token of the vendor's."""
+    """Return the environment of a process that uses the proxy as Google's own programs would, with a token of the vendor."""
     return {'TENSORSTORE_GCS_HTTP_URL': proxy.url, 'CLOUDSDK_CONFIG': str(directory), 'NO_GCE_CHECK': 'true',
             **vendor.environment('user', directory)}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What benchmarks read: a gigabyte of weights, stored in every way that costs differently."""
+"""The input of benchmarks: a gigabyte of weights, in every layout with a different cost."""
 
 from lib import jaxenv  # noqa: F401  before jax
 

@@ -46,7 +46,7 @@ def values(shape, dtype, seed):
 
 
 def state():
-    """What most cases hold: every kind of leaf that both interfaces can save."""
+    """The tree of most cases: every kind of leaf that both interfaces can save."""
     return {
         'params': {
             'dense': {'kernel': jnp.asarray(values((24, 16), np.float32, 1)),

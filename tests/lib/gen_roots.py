@@ -40,7 +40,7 @@ def root_case(root, names, item='state', step_of=int):
 
 @case()
 def manager_root(d):
-    """What most people have: steps with a tree, metrics, and a JSON item."""
+    """The most common root: steps with a tree, metrics, and a JSON item."""
     root = d / 'ckpt'
     made = Case(steps=[])
     options = ocp0.CheckpointManagerOptions(best_fn=lambda m: m['loss'])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tools go through: a checkpoint of 2 GiB, and one that differs from it in one leaf."""
+"""The input for the tools: a checkpoint of 2 GiB, and one that differs from it in one leaf."""
 
 from lib import jaxenv  # noqa: F401  before jax
 

@@ -187,7 +187,7 @@ def names_top(d):
 
 @case()
 def names_perleaf(d):
-    """What the per-leaf form can carry: no component "." or "..", no NUL, no backslash, no long names."""
+    """Names that the per-leaf form can store: no component "." or "..", no NUL, no backslash, no long names."""
     good = [n for n in ODD_NAMES if n and len(n) < 120 and not set(n) & {'\0', '\\', '/'}
             and n not in ('.', '..') and len(n.encode()) < 120]
     return save('v0', d, _no_twins(odd_names(good)), ocdbt=False)

@@ -23,7 +23,7 @@ OPTIONS = [[], ['zarr=3', 'compression=none'], ['ocdbt=off'], ['ocdbt=off', 'zar
 
 
 def arrays(seed):
-    """What a step holds: name -> array."""
+    """Return the arrays of a step: name -> array."""
     rng = np.random.default_rng(seed)
     out = {f'layer{i}/w': rng.standard_normal((300, 400)).astype(np.float32) for i in range(8)}
     out |= {f'layer{i}/b': rng.integers(-99, 99, 7 + i) for i in range(8)}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What pytreefs.load() gave, against what a checkpoint holds (expect.Tree)."""
+"""Compares the result of pytreefs.load() with the contents of a checkpoint (expect.Tree)."""
 
 import numpy as np
 

@@ -79,7 +79,7 @@ class Mount:
         pathlib.Path(f'/proc/{self.pid}/clear_refs').write_text('5')
 
     def open_files(self):
-        """What its descriptors refer to."""
+        """Return the files to which its descriptors refer."""
         found, where = [], f'/proc/{self.pid}/fd'
         for fd in os.listdir(where):
             try:
@@ -98,7 +98,7 @@ class Mount:
             return []
 
     def faults(self, allow_errors):
-        """What the log should not say."""
+        """Return the lines that should not be in the log."""
         out = [line for line in self.log_lines() if NEVER.search(line)]
         for report in pathlib.Path(self.log).parent.glob(f'{pathlib.Path(self.log).name}.sanitizer.*'):
             out.append(report.read_text(errors='replace')[:20000])

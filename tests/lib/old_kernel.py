@@ -26,7 +26,7 @@ def instruction(code, value, if_true=0, if_false=0):
 
 
 def answer(number, code):
-    """That system call fails with code."""
+    """Let that system call fail with code."""
     return instruction(JUMP_IF, number, 0, 1) + instruction(RETURN, ERRNO | code)
 
 

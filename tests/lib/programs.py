@@ -142,7 +142,7 @@ PROGRAMS = {f.__name__.replace('_', '-'): f
 
 
 def tensors(tree):
-    """What a safetensors file can hold of a tree of dicts: {joined name: array}."""
+    """Return the part of a tree of dicts that a safetensors file can hold: {joined name: array}."""
     return {'.'.join(p): v for p, v in tree.leaves.items()}
 
 

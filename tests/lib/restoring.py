@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What real Orbax and TensorStore make of a step, by every way of asking; imports JAX.
+"""Restores a step with real Orbax and TensorStore, in every possible way; imports JAX.
 
 Each way gives a Python tree; faults() says where it differs from what was saved, tree types included.
 """

@@ -78,7 +78,7 @@ class Rounds:
             self.watch(pid)
         self._changed = threading.Condition()
         self._waiting, self._under_way, self._ended = [], 0, False
-        # What was given up, with the time until which it may be asked again.
+        # Abandoned requests, with the time until which they may be repeated.
         self._given_up = []
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -110,7 +110,7 @@ class Rounds:
 
     @contextlib.contextmanager
     def _gate(self, handler):
-        """What a server's thread does before and after it answers."""
+        """Run by a server's thread before and after it answers."""
         request = _Request(handler)
         with self._changed:
             self._waiting.append(request)
@@ -136,7 +136,7 @@ class Rounds:
         return self._waiting and not self._under_way and not self._given_up
 
     def _look(self):
-        """What changes when somebody does something; None while somebody does."""
+        """Return a value that changes with every activity; None during one."""
         mine = str(threading.get_native_id())
         others = {str(t.native_id) for t in threading.enumerate() if t.name in ('accepts', 'MainThread')}
         seen = []

@@ -48,7 +48,7 @@ def commands(lines):
 
 
 def pattern_of(lines):
-    """What must come out, as a regular expression over its words, each followed by a blank."""
+    """Return the expected output as a regular expression over its words, each followed by a blank."""
     return ''.join('(?:.* )?' if word == '...' else re.escape(word) + ' ' for word in ' '.join(lines).split())
 
 
@@ -62,7 +62,7 @@ def paste(typed, where, env=None, timeout=300):
 
 
 def faults(path, title, where, env=None):
-    """What is wrong with a tour, as text; empty when every line does what the page says."""
+    """Return the errors of a tour, as text; empty when every line does what the page says."""
     typed = commands(section(path, title))
     if not typed:
         return [f'{path} has no commands below "{title}"']

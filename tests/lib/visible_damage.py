@@ -130,7 +130,7 @@ def cut(rng, item):
     """Bytes are missing at the end of any file that has to be there."""
     path = rng.choice(files(item))
     data = path.read_bytes()
-    # What is truncated must have been needed: JSON that still parses is whole.
+    # The truncated part must have been needed: JSON that still parses is complete.
     short = data[:rng.choice((len(data) - 1, rng.randrange(len(data))))]
     if is_json(path) and parses(short):
         return None

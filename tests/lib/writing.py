@@ -18,7 +18,7 @@ PREFIX = 'user.pytree.'
 
 
 def npy(array):
-    """What np.save writes."""
+    """Return the bytes that np.save writes."""
     out = io.BytesIO()
     np.save(out, array, allow_pickle=False)
     return out.getvalue()
@@ -64,7 +64,7 @@ def natural(value):
 
 
 def leaf_xattrs(path, value):
-    """What the file's name and bytes do not say: {name: JSON value}."""
+    """Return the properties that the file's name and bytes do not have: {name: JSON value}."""
     out = {}
     name = names.path_of(path, value).rpartition('/')[2]
     if path and '~' in name and len(names.escape(path[-1], False) + names.extension(value).encode()) > names.NAME_MAX:

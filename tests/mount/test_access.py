@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may do what: what SOURCE refuses, a mount with allow_other refuses, now and not at mount time."""
+"""Permissions: what SOURCE refuses, a mount with allow_other refuses, at the time of the access."""
 
 import json
 import os
@@ -241,7 +241,7 @@ def traps(mount, top):
 
 
 def test_links_lead_nobody_past_a_directory_that_is_closed(mount, traps):
-    """Whoever may write in SOURCE makes a step of links to another's: the mount, which root runs, does not follow them."""
+    """A user who may write in SOURCE makes a step of links to files of another user: the mount, which root runs, does not follow them."""
     m = mount(traps, 'allow_other', allow_errors=True)
     tree = ['', '/_METADATA', '/w.npy', '/w[0:2].npy', '.json', '.safetensors']
     paths = [m / f'{step}/default{name}' for step in '3456' for name in tree]
@@ -257,7 +257,7 @@ def test_links_lead_nobody_past_a_directory_that_is_closed(mount, traps):
     assert any('symbolic link' in line for line in m.log_lines())
 
 
-# What of `paths` can be read, and is not the links' maker's own: names in his directories, his copy of `_METADATA`.
+# The readable ones of `paths` that do not belong to the maker of the links: names in his directories, his copy of `_METADATA`.
 LEAKS = '''
 import json, os, sys
 paths, (uid, gid, groups) = json.load(sys.stdin)
@@ -287,7 +287,7 @@ def acl(*entries):
 
 @pytest.mark.parametrize('kept_out', ['other', 'member'])
 def test_access_lists_let_in_no_more(mount, source, kept_out):
-    """Whom an entry of a list keeps out, or a group that the mode alone would let in."""
+    """Users are kept out by an entry of a list, or by a group that the mode alone would admit."""
     no_id, uid = 0xffffffff, USERS[kept_out][0]
     name = 'system.posix_acl_access'
     try:

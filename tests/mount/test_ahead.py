@@ -22,7 +22,7 @@ KINDS = {'streams': [], 'small chunks': ['chunk_byte_size=1M'], 'zarr3': ['zarr=
 
 
 def content(i):
-    """What leaf i holds: compresses, and no two are equal."""
+    """The contents of leaf i: they compress, and no two are equal."""
     return np.random.default_rng(i).integers(0, 16, EACH // 2, dtype=np.uint8).repeat(2) ^ np.uint8(i)
 
 
@@ -225,7 +225,7 @@ def test_a_map_of_the_whole_tree_that_is_touched_in_order(mount, tree, options):
             settled(m)
     s = settled(m)
     if options:
-        # What the kernel asks for at once is more than the cache keeps: a piece may be decoded again.
+        # The kernel requests more at once than the cache keeps: a piece may be decoded again.
         assert s['ahead_started'] == 0
         assert s['chunk_bytes_decoded'] <= 2 * TOTAL
     else:

@@ -85,7 +85,7 @@ def takes_some(h):
 
 
 def loses_answer(h):
-    """What is asked is done, and the answer does not arrive."""
+    """The request is carried out, and the reply is lost."""
     assert h.forward(*h.path.partition('?')[::2])
     return h.reset()
 

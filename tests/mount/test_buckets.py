@@ -102,7 +102,7 @@ def test_a_cache_on_disk(mount, run, bucket, url, proxy, tmp_path):
 
 
 def test_round_trips_of_a_leaf_by_a_short_path(run, url, proxy, bucket):
-    """What the path leads to, with the documents there; the node of the database; the chunk."""
+    """Requests for: the target of the path, with the documents there; the node of the database; the chunk."""
     bucket.upload(SAMPLE / '1500/state', 'short')
     with rounds.Rounds(proxy) as trips:
         run('cat', f'{url}/short/step.npy', text=False)
@@ -111,7 +111,7 @@ def test_round_trips_of_a_leaf_by_a_short_path(run, url, proxy, bucket):
 
 
 def test_round_trips_of_a_leaf(run, url, proxy):
-    """What the path leads to; the documents and the listings of data files; the node of the database; the chunk."""
+    """Requests for: the target of the path; the documents and the listings of data files; the node of the database; the chunk."""
     with rounds.Rounds(proxy) as trips:
         run('cat', f'{url}/run/1500/{LEAF}', text=False)
     assert len(trips) <= 4, str(trips)

@@ -192,7 +192,7 @@ def test_a_full_disk(mount, item, served, cache):
         assert len(said) == 1 and str(cache) in said[0] and 'No space left on device' in said[0], m.log_lines()
         first, stored = counter.ranges, len(pieces(cache))
         assert 0 < stored and not list(cache.rglob('new-*'))
-        # What is there is used.
+        # Existing pieces are used.
         again = mount(url, f'cache_dir={cache}', allow_errors=True)
         assert whole(again) == want and counter.ranges < 2 * first and stats(again)['hits']
         for each in (m, again):

@@ -140,7 +140,7 @@ def test_names_that_begin_with_a_dot_are_leaves(run, tmp_path, form):
     assert json.loads(run('info', '--json', tmp_path / 'ck').stdout)['leaf_count'] == 4
     out = tmp_path / ('m' if form == 'npy' else f'm.{form}')
     run('export', tmp_path / 'ck', out)
-    # What a killed command left in it is not part of it.
+    # Remains of a killed command are not part of it.
     if out.is_dir():
         shutil.copytree(out, out / '.x.pytreefs-12')
     run('convert', out, tmp_path / 'back')
@@ -367,7 +367,7 @@ def many_tensors(path, n):
 
 @pytest.mark.serial
 def test_a_tensor_takes_little_memory_and_too_many_are_refused(program, run, tmp_path):
-    """What a leaf becomes in a draft is charged when it is listed, before anything is written."""
+    """The memory of a leaf in a draft is charged when the leaf is listed, before anything is written."""
     exact = not mounts.is_sanitized(program)
     few, many = many_tensors(tmp_path / 'few.safetensors', 30_000), many_tensors(tmp_path / 'many.safetensors', 200_000)
     used = peak([program, 'convert', '-q', few, tmp_path / 'ck'])
@@ -417,7 +417,7 @@ def test_commit_is_the_rename(run, mount, tmp_path):
 
 
 def test_a_refused_commit_says_why(run, mount, tmp_path):
-    """What the log of the mount says: the leaf, and what is wrong with it. The draft stays."""
+    """The reason is in the log of the mount: the leaf, and its error. The draft remains."""
     root = tmp_path / 'root'
     root.mkdir()
     m = mount(root, allow_errors=True)
@@ -496,7 +496,7 @@ def test_through_a_mount_what_is_stored_is_taken(run, mount, tmp_path):
     assert (tmp_path / 'step/config').is_dir() and (tmp_path / 'step/metrics').is_dir()
     run('convert', m.path, tmp_path / 'all')
     assert sorted(n for n in os.listdir(tmp_path / 'all') if n.isdigit()) == ['1000', '1500']
-    # What is a file only, and a draft, are what they look like.
+    # Names that are only files, and drafts, are what they look like.
     run('convert', m / '1000/state/params/embed/table[0:3].npy', tmp_path / 'part')
     os.mkdir(m / '9.tmp')
     os.mkdir(m / '9.tmp/state')

@@ -33,7 +33,7 @@ def listing(path):
 
 def contents(run, path):
     """
-    What an output has: the leaves of a checkpoint, whose files have random names; that a page, which has the time in
+    Return the contents of an output: the leaves of a checkpoint, whose files have random names; that a page, which has the time in
     it, is whole; all bytes of all others.
     """
     if path.name == 'ck':
@@ -360,7 +360,7 @@ def test_a_damaged_chunk_names_its_leaf(run, tmp_path):
                                      '{"leaves": {"w": "a\\u0000b"}}', '{"marks": {"w.npy": {"key": 5}}}',
                                      '{"custom": {"": 5}}', '{"dtypes": {"w.npy": "int99"}, "step": 3}'])
 def test_a_hostile_structure(run, tmp_path, content):
-    """What travels with the arrays is not believed: no path leaves the draft."""
+    """The manifest beside the arrays is not trusted: no path leaves the draft."""
     import safetensors.numpy
     safetensors.numpy.save_file({'w': np.arange(4)}, tmp_path / 'm.safetensors', metadata={'pytreefs': content})
     (tmp_path / 'out').mkdir()
@@ -381,7 +381,7 @@ def test_unusable_inputs(run, tmp_path):
 
 
 def test_a_file_becomes_no_other_file(run, tmp_path):
-    """What it takes is said."""
+    """The message names the accepted inputs."""
     run('export', ITEM / 'params', tmp_path / 'm.npz')
     r = run('convert', tmp_path / 'm.npz', tmp_path / 'm.safetensors', ok=False)
     assert r.returncode == 1 and 'not a checkpoint' in r.stderr and os.listdir(tmp_path) == ['m.npz']

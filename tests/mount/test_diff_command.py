@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `diff` says of two checkpoints besides values: what only one of them has, and what is of another kind."""
+"""`diff` of two checkpoints besides values: nodes on one side only, and nodes of different kinds."""
 
 import json
 import pathlib

@@ -187,7 +187,7 @@ def test_an_older_kernel_has_the_page_cache(mount, root):
 
 
 def test_drafts_are_chosen_for_as_before(mount, root):
-    """What may change is never read directly by choice; once it is committed it may be."""
+    """With direct_io=auto, a file that may change is never read directly; once it is committed, it may be."""
     m = mount(root, 'trace=fs')
     (m / '2.tmp/default').mkdir(parents=True)
     np.save(m / '2.tmp/default/fresh.npy', PACKED)

@@ -45,7 +45,7 @@ def meanwhile(do):
 
 
 def test_metadata_while_a_safetensors_file_is_written(mount, root):
-    """Whoever looks meanwhile sees none of its tensors, or all."""
+    """A reader sees none of its tensors meanwhile, or all."""
     m = mount(root)
     where = begin(m)
     data = safetensors.numpy.save({f'block.{i}.w': np.full(10, i, np.float32) for i in range(300)})
@@ -486,7 +486,7 @@ def test_the_reader_of_an_array_in_the_legacy_file_reads_on(mount, root, begun):
 
 
 def test_a_failed_commit_keeps_nothing_for_readers(mount, root):
-    """What is written after it is what is read, and what the next commit stores."""
+    """Contents written after it are read back, and the next commit stores them."""
     m = mount(root, allow_errors=True)
     where = begin(m)
     whole = np.arange(200_000, dtype=np.float32).reshape(200, 1000)

@@ -38,7 +38,7 @@ def formats_of_python(text):
         if isinstance(node, ast.JoinedStr):
             yield ''.join(v.value.replace('%', '%%') if isinstance(v, ast.Constant) else '%s' for v in node.values)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            # What ends with a blank goes on with a value.
+            # A text that ends with a blank continues with a value.
             yield node.value.replace('%', '%%') + ('%s' if node.value.endswith(' ') else '')
 
 
@@ -96,7 +96,7 @@ ZARRAY = 'ckpts/1600/state/params.embed.table/.zarray'
 PER_LEAF = 'pytreefs convert -q -o ocdbt=off ckpts/1500 ckpts/1600; rm -r ckpts/1600/state/.crc32c'
 DRAFT = 'pytreefs mount ckpts mnt; mkdir -p mnt/7.tmp/default'
 ENV = 'AWS_SHARED_CREDENTIALS_FILE=$PWD/.aws/credentials AWS_CONFIG_FILE=$PWD/.aws/config AWS_EC2_METADATA_DISABLED=true'
-# What is typed, beside a copy of the sample; what it prints has these words, and the whole line is on the page.
+# Commands beside a copy of the sample; their output has these words, and the whole line is on the page.
 PROVOKED = [
     ('pytreefs mount /etc mnt', "'/etc' is not a checkpoint"),
     ('mkdir full; touch full/x; pytreefs mount ckpts full', 'which the mount would hide'),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may lie below a mount (docs/filesystems.md): steps are read, written, refused and survive on each file system."""
+"""File systems below a mount (docs/filesystems.md): steps are read, written, refused and survive on each."""
 
 import contextlib
 import errno
@@ -95,7 +95,7 @@ def disk(tmp_path, request):
 @pytest.mark.parametrize('disk', KINDS, indirect=True)
 @pytest.mark.parametrize('io', ['sync', 'uring'])
 def test_steps_are_read_and_written(disk, mount, run, io):
-    """What is stored there reads as from elsewhere; a commit, a copy, a refusal and a deletion work."""
+    """Steps read as from any other file system; a commit, a copy, a refusal and a deletion work."""
     m, plain = mount(disk / 'ckpts', f'io={io}', 'allow_delete', allow_errors=True), mount(SAMPLE)
     for file in plain.path.rglob('*'):
         if file.is_file():

@@ -193,7 +193,7 @@ def test_a_table_that_is_not_one(run, step):
 
 
 def test_info_looks_at_some_of_very_many_chunks(run, program, tmp_path):
-    """What it says is right when all came from one writer; what it costs does not grow with the chunks."""
+    """The result is right when all chunks came from one writer; the cost does not grow with the chunks."""
     (tmp_path / 'f').mkdir()
     np.save(tmp_path / 'f/w.npy', np.arange(20_000, dtype=np.int32))
     run('save', '-o', 'chunk_byte_size=8,ocdbt=off,compression=none', tmp_path / 'f', tmp_path / 'root/1')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What only buckets of Google Cloud Storage have: names that are escaped, generations, its JSON, the chain of Google's
+"""Features of Google Cloud Storage buckets only: names that are escaped, generations, its JSON, the chain of Google's
 credentials. The rest is in test_buckets.py."""
 
 import json
@@ -126,7 +126,7 @@ def test_where_requests_go(run, gs):
 
 
 def test_the_file_of_gcloud(run, gs, tmp_path):
-    """That of `gcloud auth application-default login`, when nothing names another; a key of a service when one is named."""
+    """The file of `gcloud auth application-default login` is the default; a named key of a service comes first."""
     def ask(kind, **env):
         before = len(gs.vendor.given)
         (tmp_path / '.config/gcloud').mkdir(parents=True, exist_ok=True)
@@ -167,7 +167,7 @@ def test_no_credentials(run, gs, env, why):
 
 
 def test_another_server_in_place_of_the_metadata(run, gs, tmp_path):
-    """Whose answer does not say that it is one of metadata: no token of it is sent."""
+    """A server whose reply is not marked as one of metadata: its token is never sent."""
     gs.vendor.flavor = None
     r = run('ls', 'gs://checkpoints/run', ok=False, env=dict(os.environ, **gs.vendor.environment('machine', tmp_path)))
     assert r.returncode == 1 and "the answer has no header 'Metadata-Flavor: Google'" in r.stderr and not gs.requests, r.stderr

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What compiler and linker do against a mistake in a parser, read from the binaries that were built."""
+"""Measures of compiler and linker against mistakes in parsers, checked in the binaries that were built."""
 
 import pathlib
 import platform

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the option tables make: --help, examples that work when pasted, manual pages, completions."""
+"""The products of the option tables: --help, examples that work when pasted, manual pages, completions."""
 
 import json
 import os
@@ -179,7 +179,7 @@ def test_all_of_it_is_installed(build):
 # ---- completion ----
 
 def complete(build, *words):
-    """What bash offers for the last word, cut as readline cuts."""
+    """Return bash's completions for the last word, split as readline splits."""
     cut = [part for w in words[:-1] for part in re.findall(r'[=:]|[^=:]+', w)]
     cut += re.findall(r'[=:]|[^=:]+', words[-1]) or ['']
     script = f'''

@@ -27,7 +27,7 @@ SEED = int(os.environ.get('PYTREEFS_HOSTILE_SEED', '1'))
 COUNT = int(os.environ.get('PYTREEFS_HOSTILE_COUNT', '1000'))
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 MIB = 1 << 20
-# What is damaged: every layout, small ones.
+# The cases that are damaged: small ones of every layout.
 BASES = ['matrix-ocdbt-zarr2-zstd-v0', 'matrix-ocdbt-zarr3-none-v0', 'matrix-perleaf-zarr2-zstd-v0',
          'matrix-perleaf-zarr3-zstd-v0', 'chunked-ocdbt-zarr3-v0', 'mesh-perleaf-zarr3-v0', 'many-generations',
          'aggregate-by-hand', 'rich-types', 'merged-two-processes', 'zarr-python', 'unmerged',

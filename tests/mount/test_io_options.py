@@ -256,7 +256,7 @@ def test_poll_says_how_often_the_root_is_looked_at(mount, root):
         os.utime(root, ns=(0, (i + 1) * 10**9))
         mounts.wait_for(lambda before=before: looks(often) > before)
     assert looks(often) >= 3 and looks(seldom) == 0
-    # What the kernel tells of is seen by both.
+    # Both see changes that the kernel reports.
     m = mount(root)
     save(m, 2)
     mounts.wait_for(lambda: all('2' in os.listdir(x.path) for x in (often, seldom)))

@@ -208,7 +208,7 @@ def test_slices_of_replicas_go_to_databases_of_their_own(job, run):
     assert 'process_replica_0' in where['a'] and 'process_replica_1' in where['a'] and 'replica_2' not in where['a']
     assert 'process_replica_2' in where['one'] and 'replica' not in where['w']
     run('verify', j.source)
-    # What was not merged yet is read, too.
+    # Unmerged databases are read, too.
     for p in (j.source / '1' / 'default').iterdir():
         if p.name == 'd':
             shutil.rmtree(p)
@@ -436,7 +436,7 @@ def test_a_primary_that_does_not_come_is_given_up(job):
 
 @pytest.mark.parametrize('n, alone', [(2, [[0]]), (2, [[1]]), (3, [[0, 2], [1], [0]]), (3, [[1], [1], [2], [0]])])
 def test_ranks_that_call_together_commit_by_the_second_try(job, n, alone):
-    """Whoever called without the others before, and how often."""
+    """Ranks may have called without the others before, any number of times."""
     j = job(n, 'commit_timeout=2')
     fill(j)
     for ranks in alone:

@@ -138,7 +138,7 @@ def test_who_gets_the_number_of_the_dead_helper_sees_names(mount, cases):
 
 
 def test_descriptors_that_ran_out_come_back(mount, cases):
-    """What is open in too many steps fails, nothing else does for good: once it is closed all is as before."""
+    """Opens in too many steps fail, but nothing fails permanently: once the files are closed, all works as before."""
     case = cases('thousand-steps')
     m = mount(case.path, under=['prlimit', '--nofile=256:256'], allow_errors=True)
     opened = []
@@ -204,7 +204,7 @@ def read_bytes_of(m, f):
 
 @pytest.mark.parametrize('direct', ['direct_io', 'io=auto'])
 def test_raw_chunks_count_as_read(mount, run, tmp_path, direct):
-    """What goes from the page cache to the reader without a copy was read, too."""
+    """Bytes that go from the page cache to the reader without a copy count, too."""
     array = np.arange(1 << 20, dtype=np.int32)
     (tmp_path / 'in').mkdir()
     np.save(tmp_path / 'in/w.npy', array)

@@ -114,7 +114,7 @@ def test_a_temporary_directory_is_refused(program, mnt, cases):
 
 
 def test_a_temporary_directory_on_demand(mount, cases):
-    """Whoever insists on what was not committed gets it."""
+    """An uncommitted directory can be mounted by its name."""
     case = cases('root-with-debris')
     m = mount(case.path / '3.orbax-checkpoint-tmp', 'shape=step')
     assert not compare.compare(m / 'state', case.trees['2/state'])
@@ -306,7 +306,7 @@ def test_quickstart_is_idempotent(build, cases, tmp_path):
     if build != (top / 'build').resolve():
         pytest.skip('quickstart uses build/, which is not the build under test')
     mnt = tmp_path / 'a b\\c'
-    # What root installs goes elsewhere.
+    # Files that root installs go elsewhere.
     env = dict(os.environ, DESTDIR=str(tmp_path / 'installed'))
     try:
         first = subprocess.run([top / 'tools/quickstart', cases('manager-root').path, mnt], capture_output=True,

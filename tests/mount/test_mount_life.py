@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a mount is put on, what is left when it ends, and what it says meanwhile."""
+"""The mount point of a mount, its messages, and what is left when it ends."""
 
 import os
 import pathlib

@@ -150,7 +150,7 @@ def test_what_is_held_depends_on_the_sizes(mount, root):
                     pass
         stats = m.stats()
         assert stats['chunks_decoded'] > 16 if options else stats['chunks_decoded'] == 16, stats
-        # What is being read and decoded ahead at the moment is held beyond the limit.
+        # Data that is being read and decoded ahead at the moment exceeds the limit.
         assert stats['cache_peak_bytes'] < 48 * MIB if options else stats['cache_peak_bytes'] >= 64 * MIB, stats
         m.unmount()
 
@@ -320,7 +320,7 @@ def test_a_refused_option_says_why(run, cases, given):
 
 
 def test_flags_of_fstab(mount, root):
-    """What mount(8) hands on and means nothing here does not prevent the mount."""
+    """Options that mount(8) passes on and that have no meaning here do not prevent the mount."""
     m = mount(root, 'relatime', 'norelatime', 'nodiratime', 'lazytime', 'strictatime', 'owner', 'group', 'noatime', 'user',
               '_netdev', 'nofail', 'x-systemd.automount')
     assert m.mounted()

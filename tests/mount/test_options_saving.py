@@ -66,7 +66,7 @@ def test_dtype_for_the_mount_by_rule_and_by_xattr(mount, root):
 
 
 def kept(item):
-    """What dtype=bfloat16 of a whole mount or command leaves of FLOATS_AND_NUMBERS."""
+    """The values of FLOATS_AND_NUMBERS after dtype=bfloat16 of a whole mount or command."""
     got = restored(item)
     assert got['w'].dtype == ml_dtypes.bfloat16 and np.array_equal(got['w'], ARRAY.astype(ml_dtypes.bfloat16))
     assert got['n'].dtype == np.int32 and np.array_equal(got['n'], NUMBERS) and got['mask'].dtype == bool
@@ -130,7 +130,7 @@ OF_ITEMS = ['ocdbt=off', 'zarr=3', 'target_data_file_size=1M', 'rich_types=on', 
 
 @pytest.mark.parametrize('option', OF_ITEMS)
 def test_options_of_items_are_not_for_leaves(mount, root, option):
-    """What all leaves of an item share: a rule for leaves is refused, or, when its pattern could mean an item, told."""
+    """Options of whole items: a rule for leaves is refused, or, when its pattern could mean an item, logged."""
     name = option.split('=')[0]
     assert re.search(rf'`{name}`.*applies to a whole item', (DOCS / 'options.md').read_text())
     for glob in ('default/w', '**/deep/*', 'state/**/w'):
@@ -424,7 +424,7 @@ def test_bytes_of_priority_come_first(mount, run, root, tmp_path):
     (item / 'deep').mkdir(parents=True)
     for name, a in arrays.items():
         np.save(item / f'{name}.npy', a)
-    # What is encoded when the kernel lets go of a file, some time after close(2), would follow the attribute already.
+    # The kernel releases a file some time after close(2); if it was encoded then, it would follow the attribute already.
     mounts.wait_for(lambda: m.stats()['chunks_encoded'] == len(arrays))
     os.setxattr(item, 'user.pytree.save.compression', b'none')
     os.rename(m / '4.tmp', m / '4')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What somebody sees who is not root: a mount by fusermount3, and messages about what may not be read."""
+"""Users other than root: a mount by fusermount3, and messages about files that may not be read."""
 
 import os
 import pathlib

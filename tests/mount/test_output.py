@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the subcommands print: that none of it is lost unsaid, is empty, or does something to a terminal."""
+"""The output of subcommands: none of it is lost without an error, is empty, or controls a terminal."""
 
 import contextlib
 import fcntl

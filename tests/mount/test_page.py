@@ -29,7 +29,7 @@ def address(path):
 
 
 def rows(b):
-    """What the tree shows in the window: the first column of each row."""
+    """Return the visible rows of the tree: the first column of each."""
     return b.eval("[...document.querySelectorAll('#rows .row')].map(r => r.children[0].textContent.trim())")
 
 
@@ -137,7 +137,7 @@ def test_twenty_thousand_leaves_open_in_less_than_three_seconds(mount, chromium,
 
 
 def processor_seconds(pid):
-    """What a process has taken of the processors, of its own and in the kernel."""
+    """Return the processor time of a process, in user mode and in the kernel."""
     fields = pathlib.Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')
 

@@ -11,7 +11,7 @@ import pytest
 TOP = pathlib.Path(__file__).resolve().parents[2]
 PLAIN = ['params/dense/kernel', 'params/dense/bias', 'params/scale', 'opt/params/dense/kernel', 'opt/dense/kernel', 'step',
          'kernel/w']
-# What each chooses in an item called 'state'.
+# The leaves that each pattern selects in an item 'state'.
 CHOOSES = {
     'kernel': ['params/dense/kernel', 'opt/params/dense/kernel', 'opt/dense/kernel'],
     'kernel.npy': ['params/dense/kernel', 'opt/params/dense/kernel', 'opt/dense/kernel'],

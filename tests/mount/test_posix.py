@@ -241,7 +241,7 @@ def place(m, d, outside, file='w.npy', sub='d', empty='empty', other='v.npy'):
                                  step=step, draft=m / '2.tmp/default', elsewhere=outside / 'elsewhere', source=step / 'd/u.npy')
 
 
-# What the columns of the page are.
+# The columns of the page.
 COLUMNS = {
     'a draft': lambda m, out: place(m, m / '2.tmp/default', out),
     'a committed step': lambda m, out: place(m, m / '1/default', out),
@@ -305,7 +305,7 @@ def test_every_cell_of_the_page_is_what_a_mount_answers(mount, tmp_path, heading
             if not fresh:
                 begin_again(m, source)
             found = answer(operations[name], COLUMNS[column](m, tmp_path))
-            # What was refused has changed nothing, but for drafts that a row of the root prepares.
+            # A refused call has changed nothing, except drafts that a row of the root prepares.
             fresh = found != 'ok' and heading != 'Names in the root'
             if found != said:
                 wrong.append(f'{name} in {column}: {found}, the page says {said}')

@@ -21,7 +21,7 @@ from lib import mounts
 
 ROUNDS = 8                                      # commits of each writer
 KEPT = 3                                        # steps that nobody deletes
-# What a reader may get of a step that is being deleted. EIO: its metadata is known, and the file of a chunk is gone.
+# Errors that a reader of a step may get while it is deleted. EIO: its metadata is known, and the file of a chunk is gone.
 GONE = {errno.ENOENT, errno.ESTALE, errno.EIO}
 ENDED = GONE | {errno.ENOTCONN, errno.ECONNABORTED, errno.EBADF, errno.EINTR}
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.races
 
 
 def leaves(step):
-    """What a step holds follows from its number."""
+    """The contents of a step follow from its number."""
     w = (np.arange(64 * 48, dtype=np.float32) + step).reshape(64, 48)
     return {'params/w.npy': w, 'params/b.npy': w[0].astype(np.int16), 'params/half.npy': w[:3].astype(np.float16)}
 
@@ -182,7 +182,7 @@ def test_an_unmount_while_all_is_in_use(mount, root, how):
     threads = Threads()
 
     def write():
-        # What the last draft gets of the unmount is its own business, also by numpy; none before it may fail.
+        # The last draft may fail because of the unmount, also in numpy; no draft before it may fail.
         with contextlib.suppress(OSError, EOFError, ValueError):
             for step in range(100, 200):
                 save(m, step, f'{step}.tmp')

@@ -24,7 +24,7 @@ sum(m[::4096])
 '''
 LOAD = 'import sys; from safetensors.numpy import load_file; load_file(sys.argv[1])'
 
-# What programs do with a file, and where the copy is. {f}: the file, {x}: the copy
+# Programs that read a file, and the path of the copy. {f}: the file, {x}: the copy
 PROGRAMS = {
     'cp': ['cp', '{f}', '{x}'],
     'cat': ['sh', '-c', 'cat {f} > {x}'],
@@ -59,7 +59,7 @@ def step(disk, run, tmp_path):
 
 
 def copy_of(path, whole, x):
-    """What a program left as its copy is the beginning of the file."""
+    """An incomplete copy is the beginning of the file."""
     if x.exists():
         part = x.read_bytes()
         assert whole.startswith(part), f'the copy of {path} has other bytes'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a draft refuses, with errno and reason; and that it is as it was afterwards, and commits once mended."""
+"""Refusals of a draft, with errno and reason. The draft is unchanged afterwards, and commits once it is mended."""
 
 import concurrent.futures
 import errno
@@ -70,7 +70,7 @@ def part(name, array):
 F4, F8 = np.float32, np.float64
 HASHED = 'x' * 200 + '~0123456789abcdef.npy'
 
-# What makes a commit refuse with ECANCELED, and what the log must say about it.
+# Contents that make a commit fail with ECANCELED, and the message in the log.
 MALFORMED = {
     'no-leaf': (files(files={'notes.dat': b'x'}), r'notes\.dat.*not a leaf'),
     'temporary-name': (files(files={'.w.npy.Xy12': W}), r'\.w\.npy\.Xy12.*not a leaf'),
@@ -546,7 +546,7 @@ NOT_LEAVES = {
 @pytest.mark.parametrize('ocdbt', ['on', 'off'])
 @pytest.mark.parametrize('case', NOT_LEAVES)
 def test_arrays_that_are_not_leaves_outlive_a_refusal(mount, root, case, ocdbt):
-    """What a commit puts together or stores elsewhere is in the draft until the step is there, and then gone."""
+    """Arrays that a commit joins or stores elsewhere are in the draft until the step exists, and then gone."""
     given, options, leaves = NOT_LEAVES[case]
     m = mount(root, f'ocdbt={ocdbt}', 'compression=none', *options, allow_errors=True)
     where = begin(m)
@@ -670,7 +670,7 @@ def test_a_leaf_that_is_called_as_a_file_of_its_item(mount, root, name):
 
 
 def test_a_step_file_that_no_reader_would_take(mount, root):
-    """What is copied is below the limit, and what is written of it is not: it has escapes."""
+    """The copied text is below the limit, but with its escapes the written one is not."""
     m = mount(root, allow_errors=True)
     (begin(m) / 'good.npy').write_bytes(W)
     copied = json.dumps({'custom_metadata': {'note': 'é' * (3 << 20)}}, ensure_ascii=False)

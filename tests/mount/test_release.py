@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a release is made of: one version, the list of libraries, the nightly's commands, the unit of systemd, README's numbers."""
+"""The parts of a release: one version, the list of libraries, the nightly's commands, the unit of systemd, README's numbers."""
 
 import json
 import pathlib

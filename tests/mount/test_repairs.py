@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was damaged and is repaired on disk is read again by a mount that met the damage."""
+"""A mount that met damage reads the files again after they are repaired on disk."""
 
 import errno
 import json

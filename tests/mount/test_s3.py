@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What only buckets of S3 have: signatures, the chain of AWS's credentials, regions, XML. The rest is in test_buckets.py."""
+"""Features of S3 buckets only: signatures, the chain of AWS's credentials, regions, XML. The rest is in test_buckets.py."""
 
 import datetime
 import errno

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a mount's process gives up: tried from inside, by a plugin that stands for a parser that was taken over."""
+"""Rights that a mount's process gives up: tried from inside, by a plugin in the role of an exploited parser."""
 
 import errno
 import json
@@ -45,7 +45,7 @@ def intruder(tmp_path_factory):
 
 
 def attempts(m, root, outside):
-    """What became of each attempt: its errno, 0 where it succeeded."""
+    """Return the errno of each attempt, or 0 if it succeeded."""
     (outside / 'secret').write_text('secret')
     (root / 'known').write_text('known')
     (m / '1.tmp/default').mkdir(parents=True)
@@ -70,7 +70,7 @@ def test_an_intruder_can_do_what_the_mount_does_and_nothing_else(mount, confined
     assert {name: found[name] for name in FORBIDDEN_FILES} == dict.fromkeys(FORBIDDEN_FILES, errno.EACCES)
     assert found['link-outside'] in (errno.EACCES, errno.EXDEV)
     assert {name: found[name] for name in FORBIDDEN_CALLS} == dict.fromkeys(FORBIDDEN_CALLS, errno.ENOSYS)
-    # What serving needs goes on.
+    # Operations that serving needs still work.
     assert {name: found[name] for name in ('read-source', 'make-source', 'thread')} == {'read-source': 0, 'make-source': 0, 'thread': 0}
     assert not (outside / 'made').exists() and (outside / 'secret').read_text() == 'secret'
     # Each refused call is in the log, by its name, once.
@@ -181,7 +181,7 @@ def children(pid):
 
 
 def test_a_mount_outlives_its_broker(mount, confined):
-    """What it did is missing, with a line in the log; all else goes on."""
+    """The broker's tasks fail, with a line in the log; everything else works."""
     m = mount(SAMPLE)
     os.kill(children(m.pid)[0][0], signal.SIGKILL)
     assert (m / 'latest/state/step.json').read_text() == '1500\n'

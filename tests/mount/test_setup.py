@@ -190,7 +190,7 @@ def test_the_container_installs_what_packages_sh_knows():
             assert re.fullmatch(r'/tmp/(.*)_\*\.deb', word)[1] in made, word
         else:
             assert word in known, f'{word} is not in tools/packages.sh'
-    # What apt-get build-dep installs there is what quickstart installs here; debhelper is the packages' own.
+    # apt-get build-dep installs the same packages there as quickstart here, besides debhelper.
     depends = re.search(r'^Build-Depends:\n((?: .*\n)+)', (TOP / 'debian/control').read_text(), re.M)[1]
     needed = {word.split()[0] for word in depends.replace(',', '').splitlines()}
     assert needed <= known | {'debhelper-compat'}, needed - known

@@ -151,7 +151,7 @@ def test_cat_of_the_sample(run):
 
 @pytest.mark.parametrize('fn', ['cast(int32)', 'transpose()', 'reshape(-1)', 'slice(0:2)', 'scale(2)', 'concat(0)', 'stack(0)'])
 def test_cat_of_a_computed_leaf_ends_well(run, tmp_path, fn):
-    """What was computed is given back once: the heap is whole when the item is closed."""
+    """The computed value is freed once: the heap is intact when the item is closed."""
     rule = {'key': 'w', 'original_key': 'params/layers/0/mlp/up/kernel', 'value_fn': fn}
     (tmp_path / 'rules.json').write_text(json.dumps({'rules': [rule], 'target': ['w']}))
     options = f'transforms={tmp_path}/rules.json'
@@ -224,7 +224,7 @@ def test_dump_of_a_record_that_is_too_large_takes_no_memory(run, tmp_path):
 
 
 def test_a_safetensors_header_of_many_tensors_is_charged(run, tmp_path):
-    """What is made of a header is many times as long as the header: no more than the option cache and the constant beside it."""
+    """The memory for a header is many times its size, but at most the option cache and the constant beside it."""
     tensors = ','.join(f'"t{i}":{{"dtype":"F32","shape":[0],"data_offsets":[0,0]}}' for i in range(150_000))
     header = f'{{{tensors}}}'.encode()
     (tmp_path / 'm.safetensors').write_bytes(len(header).to_bytes(8, 'little') + header)
@@ -242,7 +242,7 @@ def test_explain_names_chunks_and_where_they_lie(run, cases):
 
 
 def test_explain_of_ocdbt_names_file_offset_length(run):
-    """What explain says is true: the bytes of that range decode."""
+    """The range in the output of explain is right: its bytes decode."""
     out = run('explain', below(SAMPLE, '1000/state/params/embed/table.npy')).stdout
     assert 'd/' in out and ':' in out, out
 
@@ -291,7 +291,7 @@ def test_the_trace_of_a_read_is_the_flow_of_the_design(mount, cases):
     read = m.log_lines()[before + len(opened):]
     read = [line for line in read if 'release' not in line]
     files = flow.check('read(2)', spoken(read))
-    # What speaks while a file is opened and is silent while it is read is not of the flow.
+    # Functions that are traced while a file is opened, but not while it is read, are not part of the flow.
     done_before = {f for line in spoken(opened) for f in flow.files_of(*line)} - \
         {f for line in spoken(read) for f in flow.files_of(*line)}
     assert not done_before & set(files), done_before
@@ -332,7 +332,7 @@ def test_bench_of_no_directory_says_so(run):
 
 
 def test_through_a_mount_it_is_what_is_stored(run, mount, copy, cases):
-    """Whoever has a mount names what is in it: the arrays there are files, and in the checkpoint they are not."""
+    """Users name files of a mount, whose arrays are files; in the stored checkpoint, they are not."""
     root = copy(cases('manager-root'), 'root')
     m = mount(root)
     for words in (['ls', '-l', '10/state'], ['tree', '10'], ['cat', '10/state/w.npy'], ['cat', 'latest/state/w[0:1].npy'],

@@ -115,7 +115,7 @@ def test_connections(run, leaf):
 
 @pytest.mark.parametrize('root, name, most', [(SAMPLE / '1500/state', 'step.npy', 3), (SAMPLE, f'1500/{LEAF}', 4)])
 def test_round_trips_of_a_leaf(run, root, name, most):
-    """What each part of the path has, documents with their bytes; of a long path the rest of what the item has; the node of the
+    """Requests for: the contents of each part of the path, documents with their bytes; of a long path the rest of what the item has; the node of the
     database; the chunk. Nothing is asked for twice."""
     made = []
     with servers.faulty(root, made=made) as url, rounds.Rounds(made[0]) as trips:

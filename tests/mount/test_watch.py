@@ -139,7 +139,7 @@ def test_names_below_a_step_that_is_replaced_are_the_new_ones(run, mount, tmp_pa
 
 
 def test_names_that_an_interrupted_removal_hid_come_back(run, mount, tmp_path):
-    """What `rm -r STEP` took away is shown again when the step itself stays; the kernel must not have kept the rest."""
+    """Names that `rm -r STEP` hid reappear if the step itself remains; the kernel must not have cached the others."""
     (tmp_path / 'in/layer').mkdir(parents=True)
     for name in 'ab':
         np.save(tmp_path / 'in/layer' / f'{name}.npy', np.arange(3))
@@ -228,7 +228,7 @@ def test_a_training_job_on_the_same_directory(mount, tmp_path):
 
 
 def content(path):
-    """What a file has, or the error that is still in its place."""
+    """Return the contents of a file, or the error that is still in its place."""
     try:
         return compare.read_all(path)
     except OSError as e:

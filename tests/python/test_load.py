@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What load() can be asked for besides the whole tree, and how it says what is wrong."""
+"""Arguments of load() besides the whole tree, and its errors."""
 
 import collections
 import errno

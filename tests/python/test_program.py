@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs the program: mount(), verify(), diff(), stats(), python -m pytreefs; and fsspec."""
+"""Functions that run the program: mount(), verify(), diff(), stats(), python -m pytreefs; and fsspec."""
 
 import errno
 import io
@@ -289,7 +289,7 @@ def test_a_reader_that_seeks_in_small_pieces(fs):
 # ---- the wheel ----
 
 def test_a_wheel_has_a_place_for_every_file():
-    """What is installed for a wheel lies in directories that meson-python knows; of any other it makes no wheel."""
+    """Files of a wheel are installed in directories that meson-python knows; it makes no wheel with any other."""
     project = tomllib.loads((TOP / 'pyproject.toml').read_text())
     (tags,) = (o.removeprefix('--tags=').split(',') for o in project['tool']['meson-python']['args']['install'])
     plan = json.loads((BUILD / 'meson-info' / 'intro-install_plan.json').read_text())

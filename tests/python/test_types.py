@@ -43,7 +43,7 @@ with pytreefs.open('ckpts/latest') as step:
     loss: float = step.json('metrics')['loss']
     table = step.get('state/params/w')
 '''
-# What a type checker must find: a wrong argument each.
+# Errors that a type checker must find: a wrong argument each.
 WRONG = '''
 import pytreefs
 pytreefs.steps(3)
@@ -69,7 +69,7 @@ def test_strict_types(tmp_path, build):
 
 
 def test_every_line_of_the_table_is_there():
-    """What docs/python.md promises exists, with these arguments."""
+    """Everything in docs/python.md exists, with these arguments."""
     import inspect
     page = (TOP / 'docs' / 'python.md').read_text()
     for name, arguments in re.findall(r'^\| `pytreefs\.(\w+)\(([^`]*)\)`', page, re.M):
