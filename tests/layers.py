@@ -147,6 +147,7 @@ COMMENT_PHRASES = [NEGATION, PHRASES[-1], (re.compile(r'\bof one thread\b'), 'no
 # question that ends in '?' may. Folders that are still to be mended are the only exceptions.
 RELATIVE_SUBJECTS_LEFT = ['core/cloud', 'core/http', 'core/store', 'tests/unit/cloud', 'tests/unit/http', 'tests/unit/store']
 RELATIVE_SUBJECT = re.compile(r'/[*/]+ *(?:[\w.]+ - )?(What|Whatever|Who|Whoever|Whose|Whom|That)\b(?!.*\?[ */]*$)', re.I)
+RELATIVE_SCRIPT_SUBJECT = re.compile(r'(?:# *|""")(What|Whatever|Who|Whoever|Whose|Whom|That)\b(?!.*\?(?:""")?$)', re.M)
 # An identifier, or a part of one between underscores -> the word of the field.
 RETIRED = {
     'aside': 'staged', 'ballot': 'vote', 'errand': 'assignment', 'facts': 'info', 'feed': 'entry', 'feeds': 'entries',
@@ -291,8 +292,10 @@ def check_prose():
     for path in sorted([*(ROOT / 'tests').rglob('*.py'), *(ROOT / 'tools').rglob('*.py')]):
         name, text = path.relative_to(ROOT).as_posix(), path.read_text(encoding='utf-8')
         for token in SCRIPT_TEXT.finditer(text) if name != 'tests/layers.py' else ():
-            yield from (f"{name}:{text.count(chr(10), 0, token.start()) + 1}: '{found[0]}': say {instead}"
-                        for phrase, instead in PHRASES if (found := phrase.search(token.group())))
+            at = f'{name}:{text.count(chr(10), 0, token.start()) + 1}'
+            yield from (f"{at}: '{found[0]}': say {instead}" for phrase, instead in PHRASES if (found := phrase.search(token.group())))
+            if found := RELATIVE_SCRIPT_SUBJECT.match(token.group()):
+                yield f"{at}: the comment begins with '{found[1]}': name the thing that it is about"
         yield from (f"{name}: '{found}': say is_not" for found in re.findall(r'\bdef (test_\w+)', text) if is_negation(found))
 
 
@@ -312,7 +315,7 @@ EXAMPLES = {'mine.c'}
 
 
 def check_named(name, text, exists):
-    """What a comment, or a page, names is there. A name with folders may leave out the first ones."""
+    """Files that a comment or a page names exist. A name with folders may leave out the first ones."""
     parts = [(0, text)] if name.endswith('.md') else [(m.start(), m.group()) for m in COMMENT.finditer(text)]
     for at, part in parts:
         for m in NAMED.finditer(part):
@@ -348,7 +351,7 @@ LINK = re.compile(r'\]\(([^()\s]+)\)')
 
 
 def anchors(text):
-    """What a heading is called in a link: its words, small, joined by hyphens."""
+    """The anchors of headings in links: their words, in lower case, joined by hyphens."""
     headings = re.findall(r'^#+ (.*)', re.sub(r'```.*?```', '', text, flags=re.S), re.M)
     return {re.sub(r'[^\w\- ]', '', heading).lower().replace(' ', '-') for heading in headings}
 
@@ -443,7 +446,7 @@ LISTS = [
 
 
 def check_lists():
-    """What is defined is in the list of its kind; and a name of a list is also in the test or on the page that nothing else asks for."""
+    """Every definition is in the list of its kind, and every name of a list is in the tests and on the pages that should have it."""
     for table, home, line, folder, definition, where in LISTS:
         found = re.findall(line, (ROOT / home).read_text(encoding='utf-8'), re.M)
         if not found:
