@@ -35,6 +35,17 @@ static int add_hex(struct buf *b, const uint8_t *p)
 	return r;
 }
 
+int aws_body_hash(struct span body, char ret[AWS_HASH_MAX])
+{
+	uint8_t hash[HASH];
+
+	if (EVP_Digest(body.p, body.n, hash, NULL, EVP_sha256(), NULL) != 1)
+		return fail(-ENOMEM, "cannot sign a request");
+	for (size_t i = 0; i < HASH; i++)
+		snprintf(ret + 2 * i, 3, "%02x", hash[i]);
+	return 0;
+}
+
 static int hmac(const void *key, size_t n, struct span text, uint8_t ret[HASH])
 {
 	unsigned len = HASH;

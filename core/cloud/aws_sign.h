@@ -34,6 +34,13 @@ struct aws_request {
 	const char *key_id, *secret;
 };
 
+#define AWS_HASH_MAX 65
+/*
+ * The SHA-256 of a body, as x-amz-content-sha256 has it. libcrypto uses the processor's SHA
+ * instructions, and is several times as fast as core/base/digest.h. -ENOMEM.
+ */
+int aws_body_hash(struct span body, char ret[AWS_HASH_MAX]);
+
 void aws_time(time_t t, char ret[AWS_TIME_MAX]);
 /* Append the value of the header Authorization. -ENOMEM. */
 int aws_authorization(const struct aws_request *q, struct buf *ret);
