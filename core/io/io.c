@@ -476,7 +476,7 @@ int io_file_sync(struct io_file *file)
 {
 	struct io_req req = { .op = IO_SYNC, .file = file };
 
-	return io_run(file->io, &req, 1);
+	return file->io->is_scratch ? 0 : io_run(file->io, &req, 1);
 }
 
 int io_file_truncate(struct io_file *file, uint64_t size)
@@ -521,6 +521,8 @@ int io_dirop(struct io_dir *dir, enum io_dirop op, const char *from, const char 
 
 	if (io_dir_in_store(dir))
 		return io_store_read_only(dir, from);
+	if (op == IO_SYNC_DIR && dir->io->is_scratch)
+		return 0;
 	if ((!to && op != IO_MKDIR) || fstatat(dir->fd, from, &was, AT_SYMLINK_NOFOLLOW) < 0)
 		was.st_ino = 0;
 	if (op == IO_MKDIR)

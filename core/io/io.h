@@ -176,6 +176,12 @@ int io_file_flush_range(struct io_file *file, uint64_t off, uint64_t n);
 void io_file_drop_cache(struct io_file *file, uint64_t off, uint64_t n);
 void io_keep_written(struct io_engine *io);
 /*
+ * Files written through this engine need not survive a crash, as those of a step on its way to a
+ * bucket: from now on io_file_sync() and IO_SYNC_DIR do nothing, and no hint is given to the disk.
+ * Implies io_keep_written().
+ */
+void io_never_sync(struct io_engine *io);
+/*
  * From now on follow no symbolic link below a directory (-EUCLEAN). For callers that read on behalf
  * of users, who could link to a file that they may not read themselves.
  */

@@ -52,6 +52,7 @@ struct io_engine {
 	struct io_engine *below; /* the engine that this one wraps; NULL for a real one */
 	struct io_stats *stats;  /* owned by the top of the stack */
 	bool keeps_written;      /* io_keep_written(); set in the top engine */
+	bool is_scratch;         /* io_never_sync(); set in the top engine */
 	bool no_links;           /* io_follow_no_links(); set in all engines */
 };
 

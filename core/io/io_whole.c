@@ -157,7 +157,7 @@ int io_copy_range(struct io_file *from, struct io_file *to, uint64_t off, uint64
 void io_file_write_behind(struct io_file *file, uint64_t off, uint64_t n)
 {
 	/* This bypasses the engine, since it does not change what is durable, nor when. */
-	if (n && file->fd >= 0)
+	if (n && file->fd >= 0 && !file->io->is_scratch)
 		sync_file_range(file->fd, (off_t)off, (off_t)n, SYNC_FILE_RANGE_WRITE);
 }
 
@@ -192,6 +192,12 @@ void io_file_reread(struct io_file *file)
 void io_keep_written(struct io_engine *io)
 {
 	io->keeps_written = true;
+}
+
+void io_never_sync(struct io_engine *io)
+{
+	io->keeps_written = true;
+	io->is_scratch = true;
 }
 
 void io_file_punch(struct io_file *file, uint64_t off, uint64_t n)
