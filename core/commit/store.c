@@ -10,7 +10,8 @@ int store_new(struct io_dir *dir, const struct store_opts *opts, struct store **
 {
 	struct ocdbt_data_opts data = { .target_size = opts->target_size,
 					.dir_mode = opts->dir_mode,
-					.sums = true };
+					.sums = true,
+					.watcher = opts->watcher };
 	struct store *s = calloc(1, sizeof(*s));
 	int r = s ? 0 : fail(-ENOMEM, "cannot write to '%s'", dir->path);
 
@@ -41,6 +42,8 @@ void store_free(struct store *s)
 	if (!s || atomic_fetch_sub(&s->refs, 1) != 1)
 		return;
 	ocdbt_data_free(s->data);
+	if (s->opts.unwatch)
+		s->opts.unwatch(s->opts.watcher.arg);
 	io_dir_close(s->dir);
 	free(s);
 }

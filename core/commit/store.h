@@ -31,6 +31,8 @@ struct store_opts {
 	 * directory
 	 */
 	unsigned first_leaf;
+	struct ocdbt_data_watcher watcher; /* of data files */
+	void (*unwatch)(void *arg); /* called with the watcher's arg by store_free(); may be NULL */
 };
 
 /*

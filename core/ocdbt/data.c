@@ -117,7 +117,7 @@ static int take_new(struct ocdbt_data *d, struct datafile **ret)
 	int r = d->opts.name(d->opts.name_arg, id);
 
 	if (r >= 0)
-		r = datafile_new(d->dir, d->prefix, id, d->opts.dir_mode, ret);
+		r = datafile_new(d->dir, d->prefix, id, d->opts.dir_mode, &d->opts.watcher, ret);
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&d->lock);

@@ -41,7 +41,7 @@ static int create(struct datafile *f, struct io_dir *dir, unsigned dir_mode)
 }
 
 int datafile_new(struct io_dir *dir, const char *prefix, const uint8_t id[16], unsigned dir_mode,
-		 struct datafile **ret)
+		 const struct ocdbt_data_watcher *watcher, struct datafile **ret)
 {
 	size_t at = strlen(prefix), n = at + 33;
 	struct datafile *f = calloc(1, sizeof(*f) + n);
@@ -50,6 +50,7 @@ int datafile_new(struct io_dir *dir, const char *prefix, const uint8_t id[16], u
 	if (!f)
 		return fail(-ENOMEM, "cannot allocate a data file");
 	pthread_mutex_init(&f->lock, NULL);
+	f->watcher = watcher;
 	memcpy(f->name, prefix, at);
 	for (size_t i = 0; i < 16; i++, at += 2)
 		snprintf(f->name + at, n - at, "%02x", id[i]);
@@ -168,6 +169,12 @@ static int write_at(struct datafile *f, struct span s, uint64_t off, uint32_t *c
 	return 0;
 }
 
+static void report_growth(struct datafile *f)
+{
+	if (f->watcher->grew)
+		f->watcher->grew(f->watcher->arg, &f->watched, f->name, f->file, f->start);
+}
+
 int datafile_flush(struct datafile *f)
 {
 	uint32_t crc = 0;
@@ -179,6 +186,7 @@ int datafile_flush(struct datafile *f)
 	f->start += f->buf.n;
 	buf_clear(&f->buf);
 	pthread_mutex_unlock(&f->lock);
+	report_growth(f);
 	return 0;
 }
 
@@ -201,6 +209,8 @@ int datafile_add(struct datafile *f, struct span piece, uint32_t *crc)
 	else
 		buf_add_span(&f->buf, piece); /* into room that was reserved above */
 	pthread_mutex_unlock(&f->lock);
+	if (piece.n > DATAFILE_BUFFER)
+		report_growth(f);
 	return 0;
 }
 
@@ -326,8 +336,11 @@ static void cut_parts(struct datafile *f, uint64_t end)
 
 void datafile_rewind(struct datafile *f, uint64_t end)
 {
-	if (end < f->start)
+	if (end < f->start) {
 		cut_parts(f, end);
+		if (f->watcher->cut)
+			f->watcher->cut(f->watcher->arg, f->watched, end);
+	}
 	f->behind = MIN(f->behind, end);
 	f->flushed = MIN(f->flushed, end);
 	pthread_mutex_lock(&f->lock);
@@ -347,6 +360,8 @@ void datafile_close(struct datafile *f)
 	pthread_mutex_lock(&f->lock);
 	buf_release(&f->buf);
 	pthread_mutex_unlock(&f->lock);
+	if (f->watcher->closed)
+		f->watcher->closed(f->watcher->arg, f->watched);
 }
 
 int datafile_peek(struct datafile *f, uint64_t off, uint64_t len, struct buf *ret,

@@ -7,7 +7,7 @@
 
 #include <pthread.h>
 
-#include "core/io/io.h"
+#include "core/ocdbt/ocdbt.h"
 
 /* pieces up to this size are collected before they are written */
 #define DATAFILE_BUFFER ((size_t)1 << 20)
@@ -38,6 +38,8 @@ struct datafile {
 	bool is_dirty;  /* written to since the last sync */
 	bool is_lost;   /* a sync failed: datafile_mend() must come first */
 	bool is_mended; /* mended: the next sync is believed only after reading everything back */
+	const struct ocdbt_data_watcher *watcher; /* borrowed */
+	void *watched;                            /* private to the watcher */
 	struct datafile_part *part; /* n_parts parts, in order, that cover all bytes below start */
 	size_t n_parts, cap_parts;
 
@@ -49,7 +51,7 @@ struct datafile {
 
 /* Create the file `<prefix><id in hex>`, and its directories if they do not exist. */
 int datafile_new(struct io_dir *dir, const char *prefix, const uint8_t id[16], unsigned dir_mode,
-		 struct datafile **ret);
+		 const struct ocdbt_data_watcher *watcher, struct datafile **ret);
 /* Does not remove the file. Accepts NULL. */
 void datafile_free(struct datafile *f);
 

@@ -152,6 +152,22 @@ int ocdbt_value_equal(struct ocdbt *a, const struct ocdbt_value *va, struct ocdb
  * fails with -EIO if bytes were lost (R15).
  */
 struct ocdbt_data;
+/*
+ * Callbacks about data files. The calls for one file come from one thread at a time. *mine belongs
+ * to the watcher; there is one for each file, NULL at first.
+ */
+struct ocdbt_data_watcher {
+	/*
+	 * The bytes below `end` are written, and will not change until cut() is called. A NULL
+	 * grew means that there is no watcher.
+	 */
+	void (*grew)(void *arg, void **mine, const char *path, struct io_file *file, uint64_t end);
+	/* The bytes from `end` on were dropped. */
+	void (*cut)(void *arg, void *mine, uint64_t end);
+	/* The file is full, and will not change any more. */
+	void (*closed)(void *arg, void *mine);
+	void *arg;
+};
 struct ocdbt_data_opts {
 	const char *prefix;   /* NULL: "d/"; its directories are created when needed */
 	uint64_t target_size; /* a file of this size is full; 0: no limit */
@@ -159,6 +175,7 @@ struct ocdbt_data_opts {
 	int (*name)(void *arg, uint8_t ret[16]); /* name of each new file; NULL: random */
 	void *name_arg;
 	bool sums; /* a checksum follows each value (kv_sum.h) */
+	struct ocdbt_data_watcher watcher;
 };
 /* dir is borrowed. opts may be NULL. Nothing is created on disk before the first value. */
 int ocdbt_data_new(struct io_dir *dir, const struct ocdbt_data_opts *opts, struct ocdbt_data **ret);
