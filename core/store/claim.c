@@ -37,8 +37,11 @@ static void read_line(const char *path, char ret[PART])
 		fclose(f);
 }
 
-/* In clock ticks since the boot; 0: it does not exist, or cannot be looked at. */
-static unsigned long long started(long pid)
+/*
+ * When a process was started, in clock ticks since the boot; 0: it does not exist, or may not be
+ * looked at. A zombie, which its parent has not waited for, is still listed: ret_ended is set.
+ */
+static unsigned long long started(long pid, bool *ret_ended)
 {
 	char path[64], text[1024] = "";
 	const char *at;
@@ -54,6 +57,7 @@ static unsigned long long started(long pid)
 	text[n] = '\0';
 	/* A name may have anything in it, and ends with the last parenthesis. */
 	at = strrchr(text, ')');
+	*ret_ended = at && (!strncmp(at, ") Z", 3) || !strncmp(at, ") X", 3));
 	for (int i = 2; at && i < 22; i++)
 		at = strchr(at + 1, ' ');
 	if (!at || sscanf(at, "%llu", &t) != 1)
@@ -63,6 +67,7 @@ static unsigned long long started(long pid)
 
 static void own(struct claim *c)
 {
+	bool ended;
 	ssize_t n;
 
 	*c = (struct claim){ .pid = getpid() };
@@ -71,7 +76,7 @@ static void own(struct claim *c)
 	read_line("/proc/sys/kernel/random/boot_id", c->boot);
 	n = readlink("/proc/self/ns/pid", c->names, sizeof(c->names) - 1);
 	c->names[MAX(n, 0)] = '\0';
-	c->started = started(c->pid);
+	c->started = started(c->pid, &ended);
 }
 
 int claim_make(struct buf *ret)
@@ -125,6 +130,7 @@ int claim_is_live(struct span text)
 {
 	struct claim c, mine;
 	unsigned long long now;
+	bool ended;
 
 	own(&mine);
 	if (!parse(text, &c) || strcmp(c.host, mine.host) != 0 || !strcmp(c.names, "") ||
@@ -133,9 +139,9 @@ int claim_is_live(struct span text)
 	/* The machine was started anew since. */
 	if (strcmp(c.boot, mine.boot) != 0)
 		return 0;
-	now = started(c.pid);
+	now = started(c.pid, &ended);
 	if (now)
-		return now == c.started;
+		return now == c.started && !ended;
 	/* Processes of others may not be shown. */
 	return kill((pid_t)c.pid, 0) < 0 && errno == ESRCH ? 0 : -1;
 }

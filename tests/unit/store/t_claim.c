@@ -60,6 +60,32 @@ static void the_process_has_ended(void **state)
 	assert_int_equal(is_live_with("\npid=", number), 0);
 }
 
+/* It has a number until its parent has asked for its status. */
+static void nobody_waited_for_the_process(void **state)
+{
+	auto_buf text = { 0 };
+	uint8_t bytes[1024];
+	siginfo_t info;
+	ssize_t n;
+	int fd[2];
+	pid_t pid;
+
+	assert_int_equal(pipe(fd), 0);
+	pid = fork();
+	if (pid == 0) {
+		if (claim_make(&text) < 0 || write(fd[1], text.p, text.n) < 0)
+			_exit(1);
+		_exit(0);
+	}
+	n = read(fd[0], bytes, sizeof(bytes));
+	assert_true(n > 0);
+	assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
+	assert_int_equal(claim_is_live(span_of(bytes, (size_t)n)), 0);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	close(fd[0]);
+	close(fd[1]);
+}
+
 static void others_are_not_known(void **state)
 {
 	static const char *const bad[] = {
@@ -102,6 +128,7 @@ int main(void)
 		cmocka_unit_test(own_lives),
 		cmocka_unit_test(the_number_was_given_again),
 		cmocka_unit_test(the_process_has_ended),
+		cmocka_unit_test(nobody_waited_for_the_process),
 		cmocka_unit_test(others_are_not_known),
 		cmocka_unit_test(it_is_shown),
 	};
