@@ -47,38 +47,45 @@ int store_remove_uploads(struct io_store *store, const char *path)
 	return store_check_writable(store);
 }
 
-int store_upload_begin(struct io_store *store, const char *path, struct budget *budget,
-		       struct store_upload **ret)
-{
-	return store_check_writable(store);
-}
-
-int store_upload_add(struct store_upload *u, struct span bytes)
-{
-	return -EROFS;
-}
-
-int store_upload_end(struct store_upload *u)
-{
-	return -EROFS;
-}
-
-void store_upload_free(struct store_upload *u)
-{
-}
-
-int step_upload_begin(const char *url, const struct url_store_opts *opts, struct step_upload **ret)
+int step_upload_begin(const char *url, const struct url_store_opts *opts, struct budget *budget,
+		      struct step_upload **ret)
 {
 	return refuse(NULL, url);
 }
 
-int step_upload_run(struct step_upload *u, struct io_dir *from, uint64_t write_budget,
-		    int (*check)(void))
+struct file_sender *step_upload_sender(struct step_upload *u)
+{
+	return NULL;
+}
+
+int step_upload_run(struct step_upload *u, struct io_dir *from, int (*check)(void *arg), void *arg)
 {
 	return -EOPNOTSUPP;
 }
 
 void step_upload_free(struct step_upload *u)
+{
+}
+
+struct file_sender *file_sender_ref(struct file_sender *fs)
+{
+	return fs;
+}
+
+void file_sender_unref(struct file_sender *fs)
+{
+}
+
+void file_sender_grew(struct file_sender *fs, struct sent_file **file, const char *path,
+		      struct io_file *from, uint64_t end)
+{
+}
+
+void file_sender_cut(struct file_sender *fs, struct sent_file *file, uint64_t end)
+{
+}
+
+void file_sender_closed(struct file_sender *fs, struct sent_file *file)
 {
 }
 

@@ -6,6 +6,7 @@
 #ifndef PYTREEFS_CORE_STORE_BUCKET_WRITE_H
 #define PYTREEFS_CORE_STORE_BUCKET_WRITE_H
 
+#include "core/cloud/aws_sign.h"
 #include "core/store/bucket.h"
 #include "core/store/store_write.h"
 
@@ -15,36 +16,32 @@
 /* A request that changes something. */
 struct bucket_request {
 	struct http_request q;
-	struct buf content; /* what is sent, unless the caller has it */
-	struct buf lines;   /* headers, each ended by a zero */
-	char hash[65];      /* SHA-256 of what is sent, where it is signed; "" */
-	bool without_keys;  /* its URL proves enough */
+	struct buf content;      /* what is sent, unless the caller has it */
+	struct buf lines;        /* headers, each ended by a zero */
+	char hash[AWS_HASH_MAX]; /* of what is sent, where it is signed; "" */
+	bool without_keys;       /* its URL proves enough */
 };
 
-/* A part of an object, from when it is filled until the server has it. */
+/* A part of an object while it is being sent. The caller owns the bytes. */
 struct upload_part {
 	struct bucket_request request;
-	uint8_t *p;
-	size_t n, cap;
+	struct span bytes;
 	uint64_t off;
 	unsigned number; /* from 1 on */
-	bool is_last, is_sent;
-	struct upload_part *next;
+	bool is_last;
 };
 
 struct store_upload {
 	struct store *s;
-	struct budget *budget;
 	char *path;
+	size_t part_max;
 	char *id; /* the vendor's: of the upload, or its URL, which is a secret; NULL: not begun */
 	bool exists; /* the object is there */
-	struct upload_part *filling;
-	struct upload_part *head, **tail; /* under way, the oldest first */
 	uint64_t size;
-	unsigned n_parts;
-	struct buf done; /* the vendor's: what it is told at the end */
-	uint32_t crc;    /* CRC-32C of what was added */
-	int result;      /* the first error */
+	uint32_t crc; /* CRC-32C of all parts so far, where they are sent in order */
+	pthread_mutex_t lock;
+	char **tag; /* S3: the tag of part i + 1, which the end needs; protected by lock */
+	size_t cap_tags;
 };
 
 struct bucket_write {
@@ -56,8 +53,8 @@ struct bucket_write {
 	int (*remove)(struct store *s, const char *path, struct bucket_request *ret);
 	int (*remove_uploads)(struct store *s, const char *path); /* NULL: none can be asked for */
 	int (*begin)(struct store_upload *u);
-	int (*submit)(struct store_upload *u, struct upload_part *p);
-	int (*wait)(struct store_upload *u, struct upload_part *p);
+	/* Send a part and wait until the server has it. */
+	int (*part)(struct store_upload *u, struct upload_part *p);
 	int (*end)(struct store_upload *u);
 	void (*abort)(struct store_upload *u);
 };

@@ -164,7 +164,7 @@ static int session_request(struct store_upload *u, const char *method, const cha
 /* What is left of a part from the offset on. */
 static int submit_from(struct store_upload *u, struct upload_part *p, uint64_t from)
 {
-	uint64_t end = p->off + p->n;
+	uint64_t end = p->off + p->bytes.n;
 	char size[32] = "*", range[96];
 	int r;
 
@@ -176,17 +176,9 @@ static int submit_from(struct store_upload *u, struct upload_part *p, uint64_t f
 	r = session_request(u, "PUT", range, &p->request);
 	if (r < 0)
 		return r;
-	p->request.q.send = span_of(p->p + (from - p->off), (size_t)(end - from));
+	p->request.q.send = span_from(p->bytes, (size_t)(from - p->off));
 	p->request.q.once = true;
 	return bucket_submit(u->s, &p->request);
-}
-
-static int submit(struct store_upload *u, struct upload_part *p)
-{
-	int r = submit_from(u, p, p->off);
-
-	p->is_sent = r >= 0;
-	return r;
 }
 
 /* What has arrived, and is not what was sent. */
@@ -237,7 +229,8 @@ static int ask_progress(struct store_upload *u, const struct upload_part *p, uin
 	int r;
 
 	if (p->is_last)
-		snprintf(range, sizeof(range), "bytes */%llu", (unsigned long long)(p->off + p->n));
+		snprintf(range, sizeof(range), "bytes */%llu",
+			 (unsigned long long)(p->off + p->bytes.n));
 	r = session_request(u, "PUT", range, &b);
 	if (r >= 0)
 		r = bucket_send(u->s, &b);
@@ -253,12 +246,12 @@ static void rest(int tries)
 	nanosleep(&(struct timespec){ ms / 1000, ms % 1000 * 1000000 }, NULL);
 }
 
-static int wait_part(struct store_upload *u, struct upload_part *p)
+static int send_part(struct store_upload *u, struct upload_part *p)
 {
-	uint64_t end = p->off + p->n, has = p->off, before;
-	int r = 0;
+	uint64_t end = p->off + p->bytes.n, has = p->off, before;
+	int r = submit_from(u, p, p->off);
 
-	for (int tries = 0; tries < TRIES; tries++) {
+	for (int tries = 0; tries < TRIES && r >= 0; tries++) {
 		r = bucket_wait(u->s, &p->request);
 		before = has;
 		if (r >= 0)
@@ -282,9 +275,9 @@ static int wait_part(struct store_upload *u, struct upload_part *p)
 		if (has > before)
 			tries = 0;
 		r = submit_from(u, p, has);
-		if (r < 0)
-			return r;
 	}
+	if (r < 0)
+		return r;
 	bucket_wait(u->s, &p->request);
 	return fail(-EIO, "cannot write '%s': nothing of the part at offset %llu arrives",
 		    p->request.q.name, (unsigned long long)has);
@@ -316,8 +309,7 @@ const struct bucket_write gcs_write = {
 	.put = put,
 	.remove = remove_object,
 	.begin = begin,
-	.submit = submit,
-	.wait = wait_part,
+	.part = send_part,
 	.end = end,
 	.abort = abort_upload,
 };

@@ -7,11 +7,11 @@
 #include <stdio.h>
 
 #include "core/base/array.h"
-#include "core/base/digest.h"
 #include "core/base/err.h"
 #include "core/base/limits.h"
 #include "core/base/log.h"
 #include "core/store/bucket_write.h"
+#include "core/cloud/aws_sign.h"
 #include "core/cloud/s3_xml.h"
 
 #define UPLOADS_PAGES 1000
@@ -33,14 +33,11 @@ static int request(struct store *s, const char *path, const char *method, const 
 /* What is sent, which stays the caller's. */
 static int set_content(struct bucket_request *b, struct span content, const char *type)
 {
-	uint8_t hash[32];
+	int r = aws_body_hash(content, b->hash);
 
 	b->q.send = content;
-	sha256(content, hash);
-	for (size_t i = 0; i < sizeof(hash); i++)
-		snprintf(b->hash + 2 * i, 3, "%02x", hash[i]);
 	/* Else libcurl says that it is a form. */
-	return bucket_request_line(b, "Content-Type", content.n ? type : "");
+	return r < 0 ? r : bucket_request_line(b, "Content-Type", content.n ? type : "");
 }
 
 static int put(struct store *s, const char *path, struct span content, bool only_new,
@@ -94,7 +91,34 @@ static int upload_request(struct store_upload *u, const char *method, const char
 	return request(u->s, u->path, method, buf_str(&query), ret);
 }
 
-static int submit(struct store_upload *u, struct upload_part *p)
+/* The tags of all parts complete the upload. */
+static int keep_tag(struct store_upload *u, const struct upload_part *p)
+{
+	const char *tag = p->request.q.answer.tag;
+	char *copy;
+	size_t was;
+	bool ok;
+
+	if (!*tag || strpbrk(tag, "<>&"))
+		return fail(-EIO, "cannot write '%s': part %u was answered without a tag",
+			    p->request.q.name, p->number);
+	copy = strdup(tag);
+	pthread_mutex_lock(&u->lock);
+	was = u->cap_tags;
+	ok = copy && array_reserve(u->tag, u->cap_tags, p->number);
+	for (size_t i = was; ok && i < u->cap_tags; i++)
+		u->tag[i] = NULL;
+	if (ok) {
+		free(u->tag[p->number - 1]);
+		u->tag[p->number - 1] = copy;
+	}
+	pthread_mutex_unlock(&u->lock);
+	if (!ok)
+		free(copy);
+	return ok ? 0 : fail(-ENOMEM, "cannot write '%s'", u->path);
+}
+
+static int send_part(struct store_upload *u, struct upload_part *p)
 {
 	char number[32];
 	int r;
@@ -102,28 +126,13 @@ static int submit(struct store_upload *u, struct upload_part *p)
 	snprintf(number, sizeof(number), "partNumber=%u&", p->number);
 	r = upload_request(u, "PUT", number, &p->request);
 	if (r >= 0)
-		r = set_content(&p->request, span_of(p->p, p->n), "application/octet-stream");
+		r = set_content(&p->request, p->bytes, "application/octet-stream");
 	if (r >= 0)
-		r = bucket_submit(u->s, &p->request);
-	p->is_sent = r >= 0;
-	return r;
-}
-
-/* The tags of all parts complete the upload. */
-static int wait_part(struct store_upload *u, struct upload_part *p)
-{
-	struct bucket_request *b = &p->request;
-	int r = bucket_wait(u->s, b);
-	const char *tag = b->q.answer.tag;
-
+		r = bucket_send(u->s, &p->request);
 	if (r < 0)
 		return err_at(r, "part %u, at offset %llu, %zu bytes", p->number,
-			      (unsigned long long)p->off, p->n);
-	if (!*tag || strpbrk(tag, "<>&"))
-		return fail(-EIO, "cannot write '%s': part %u was answered without a tag",
-			    b->q.name, p->number);
-	return buf_addf(&u->done, "<Part><PartNumber>%u</PartNumber><ETag>%s</ETag></Part>",
-			p->number, tag);
+			      (unsigned long long)p->off, p->bytes.n);
+	return keep_tag(u, p);
 }
 
 /* An answer was lost, and the upload is not there any more: the object may be. */
@@ -138,6 +147,16 @@ static int is_complete(struct store_upload *u, int r)
 	return err_restore(&why);
 }
 
+static int add_parts(const struct store_upload *u, struct buf *ret)
+{
+	int r = buf_add_str(ret, "<CompleteMultipartUpload>");
+
+	for (size_t i = 0; i < u->cap_tags && u->tag[i] && r >= 0; i++)
+		r = buf_addf(ret, "<Part><PartNumber>%zu</PartNumber><ETag>%s</ETag></Part>", i + 1,
+			     u->tag[i]);
+	return r < 0 ? r : buf_add_str(ret, "</CompleteMultipartUpload>");
+}
+
 static int end(struct store_upload *u)
 {
 	auto_bucket_request b = { 0 };
@@ -145,8 +164,7 @@ static int end(struct store_upload *u)
 	int r = upload_request(u, "POST", "", &b);
 
 	if (r >= 0)
-		r = buf_addf(&b.content, "<CompleteMultipartUpload>%.*s</CompleteMultipartUpload>",
-			     SPAN_ARG(buf_span(&u->done)));
+		r = add_parts(u, &b.content);
 	if (r >= 0)
 		r = set_content(&b, buf_span(&b.content), "application/xml");
 	if (r >= 0)
@@ -287,8 +305,7 @@ const struct bucket_write s3_write = {
 	.remove = remove_object,
 	.remove_uploads = remove_uploads,
 	.begin = begin,
-	.submit = submit,
-	.wait = wait_part,
+	.part = send_part,
 	.end = end,
 	.abort = abort_upload,
 };

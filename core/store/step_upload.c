@@ -14,17 +14,16 @@
 #include "core/base/err.h"
 #include "core/base/limits.h"
 #include "core/base/log.h"
-#include "core/base/pool.h"
 #include "core/store/bucket_write.h"
 #include "core/store/claim.h"
 #include "core/store/object_tree.h"
 
-#define PIECE (256 << 10)
 #define SHOWN_WITHIN_MS 60000 /* a step, after its marker was put */
 #define LOOK_AGAIN_MS 100
 
 struct step_upload {
 	struct store *s;
+	struct file_sender *sender;
 	struct buf claim;
 	bool is_claimed;
 	bool is_committed; /* or may be, or is another's: nothing is removed */
@@ -69,7 +68,8 @@ static int check_empty(struct step_upload *u)
 	return r;
 }
 
-int step_upload_begin(const char *url, const struct url_store_opts *opts, struct step_upload **ret)
+int step_upload_begin(const char *url, const struct url_store_opts *opts, struct budget *budget,
+		      struct step_upload **ret)
 {
 	auto_of(step_upload) struct step_upload *u = calloc(1, sizeof(*u));
 	struct url_store_opts so = *opts;
@@ -85,6 +85,8 @@ int step_upload_begin(const char *url, const struct url_store_opts *opts, struct
 		return r;
 	u->s = container_of(base, struct store, base);
 	r = store_check_writable(base);
+	if (r >= 0)
+		r = file_sender_new(base, budget, &u->sender);
 	if (r >= 0)
 		r = check_empty(u);
 	if (r >= 0)
@@ -129,24 +131,19 @@ static int phase_of(const char *path)
 	return 0;
 }
 
-struct sending {
-	struct step_upload *u;
+struct file {
+	char *path;
+	int phase;
+};
+
+struct files {
 	struct io_dir *from;
-	struct budget budget;
-	int (*check)(void *arg);
-	void *arg;
-	atomic_bool stop;      /* a file failed: */
-	struct err_note first; /* why, of the first one; written by who set stop */
-	struct file {
-		struct sending *all;
-		char *path;
-		int phase;
-	} * file;
+	struct file *file;
 	size_t n, cap;
 };
 
 struct walk {
-	struct sending *a;
+	struct files *all;
 	const char *dir;
 	unsigned depth;
 };
@@ -154,7 +151,7 @@ struct walk {
 static int add_file(void *arg, const char *name, unsigned char type)
 {
 	struct walk *w = arg;
-	struct sending *a = w->a;
+	struct files *a = w->all;
 	char *path = str_fmt("%s%s%s", w->dir, *w->dir ? "/" : "", name);
 	struct walk in = { a, path, w->depth + 1 };
 	int r = 0;
@@ -174,7 +171,7 @@ static int add_file(void *arg, const char *name, unsigned char type)
 		free(path);
 		return fail(-ENOMEM, "cannot write '%s'", name);
 	}
-	a->file[a->n++] = (struct file){ a, path, phase_of(path) };
+	a->file[a->n++] = (struct file){ path, phase_of(path) };
 	return 0;
 }
 
@@ -185,70 +182,28 @@ static int by_phase(const void *a, const void *b)
 	return x->phase != y->phase ? x->phase - y->phase : strcmp(x->path, y->path);
 }
 
-static int send_file(struct file *f)
+/* A phase begins when all objects of the one before exist. */
+static int send_all(struct step_upload *u, struct files *a, int (*check)(void *arg), void *arg)
 {
-	struct sending *a = f->all;
-	auto_of(io_file) struct io_file *file = NULL;
-	auto_of(store_upload) struct store_upload *u = NULL;
-	auto_free uint8_t *piece = malloc(PIECE);
-	int r = piece ? 0 : fail(-ENOMEM, "cannot write '%s'", f->path);
-
-	if (r >= 0)
-		r = io_file_open(a->from, f->path, O_RDONLY, 0, &file);
-	if (r >= 0)
-		r = store_upload_begin(base_of(a->u), f->path, &a->budget, &u);
-	for (uint64_t at = 0; r >= 0 && at < file->size; at += PIECE) {
-		size_t n = (size_t)MIN(PIECE, file->size - at);
-
-		r = a->check ? a->check(a->arg) : 0;
-		if (r >= 0 && atomic_load(&a->stop))
-			r = fail(-ECANCELED, "another file failed");
-		if (r >= 0)
-			r = io_read_exact(file, piece, n, at);
-		if (r >= 0)
-			r = store_upload_add(u, span_of(piece, n));
-	}
-	return r < 0 ? r : store_upload_end(u);
-}
-
-static int send_one(void *arg)
-{
-	struct file *f = arg;
-	struct sending *a = f->all;
-	int r = atomic_load(&a->stop) ? 0 : send_file(f);
-
-	if (r < 0 && !atomic_exchange(&a->stop, true))
-		err_save(r, &a->first);
-	err_clear();
-	return 0;
-}
-
-/* The error is the first one, not that of a file that was given up because of it. */
-static int send_phase(struct sending *a, struct pool *pool, size_t first, size_t n)
-{
-	pool_run(pool, send_one, a->file + first, sizeof(*a->file), n);
-	return atomic_load(&a->stop) ? err_restore(&a->first) : 0;
-}
-
-static int send_all(struct sending *a)
-{
-	unsigned threads = (unsigned)MIN(MAX(budget_total(&a->budget) / PART_BYTES, 1u),
-					 (uint64_t)STORE_UPLOAD_THREADS);
 	struct walk w = { a, "", 0 };
-	struct pool *pool = NULL;
 	int r = io_list(a->from, ".", add_file, &w);
 
-	if (r >= 0)
+	if (r >= 0 && a->n)
 		qsort(a->file, a->n, sizeof(*a->file), by_phase);
-	if (r >= 0)
-		r = pool_new(threads, &pool);
-	for (size_t at = 0, n; at < a->n && r >= 0; at += n) {
-		for (n = 1; at + n < a->n && a->file[at + n].phase == a->file[at].phase;)
-			n++;
-		r = send_phase(a, pool, at, n);
+	for (size_t at = 0; at < a->n && r >= 0;) {
+		int phase = a->file[at].phase;
+
+		for (; at < a->n && a->file[at].phase == phase && r >= 0; at++)
+			r = file_sender_add(u->sender, a->from, a->file[at].path);
+		if (r >= 0)
+			r = file_sender_wait(u->sender, check, arg);
 	}
-	pool_free(pool);
-	return r;
+	return r < 0 ? r : file_sender_drop_others(u->sender);
+}
+
+struct file_sender *step_upload_sender(struct step_upload *u)
+{
+	return u->sender;
 }
 
 /* ---- the commit ---- */
@@ -357,18 +312,14 @@ static int commit(struct step_upload *u, int (*check)(void *arg), void *arg)
 	return 0;
 }
 
-int step_upload_run(struct step_upload *u, struct io_dir *from, uint64_t write_budget,
-		    int (*check)(void *arg), void *arg)
+int step_upload_run(struct step_upload *u, struct io_dir *from, int (*check)(void *arg), void *arg)
 {
-	struct sending a = { .u = u, .from = from, .check = check, .arg = arg };
-	int r;
+	struct files a = { .from = from };
+	int r = send_all(u, &a, check, arg);
 
-	budget_init(&a.budget, "write_budget", write_budget);
-	r = send_all(&a);
 	for (size_t i = 0; i < a.n; i++)
 		free(a.file[i].path);
 	free(a.file);
-	budget_release(&a.budget);
 	return r < 0 ? r : commit(u, check, arg);
 }
 
@@ -379,6 +330,8 @@ void step_upload_free(struct step_upload *u)
 	if (!u)
 		return;
 	err_peek(&why);
+	if (u->sender)
+		file_sender_end(u->sender);
 	if (u->is_claimed && !u->is_committed) {
 		int r = check_claim(u);
 
@@ -390,6 +343,7 @@ void step_upload_free(struct step_upload *u)
 				 left.text);
 		}
 	}
+	file_sender_unref(u->sender);
 	if (u->s)
 		base_of(u)->ops->free(base_of(u));
 	buf_release(&u->claim);

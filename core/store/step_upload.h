@@ -11,7 +11,7 @@
 #ifndef PYTREEFS_CORE_STORE_STEP_UPLOAD_H
 #define PYTREEFS_CORE_STORE_STEP_UPLOAD_H
 
-#include "core/store/store_write.h"
+#include "core/store/file_sender.h"
 #include "core/store/url_store.h"
 
 #define CLAIM_FILE ".pytreefs-draft"
@@ -20,14 +20,20 @@
 
 struct step_upload;
 
-/* -EEXIST: a step is there, somebody writes it, or something else is below that URL. */
-int step_upload_begin(const char *url, const struct url_store_opts *opts, struct step_upload **ret);
 /*
- * Put all files of a directory, and commit them. write_budget: bytes in memory; check: a reason to
- * stop, or NULL; called by any thread. 0: listings show the step. -EEXIST: another has committed it.
+ * budget limits the memory of parts that are being sent; it is borrowed, and uploads may share it.
+ * -EEXIST: a step is there, somebody writes it, or something else is below that URL.
  */
-int step_upload_run(struct step_upload *u, struct io_dir *from, uint64_t write_budget,
-		    int (*check)(void *arg), void *arg);
+int step_upload_begin(const char *url, const struct url_store_opts *opts, struct budget *budget,
+		      struct step_upload **ret);
+/* The sender for data files that are still being written. Borrowed: take a reference to keep it. */
+struct file_sender *step_upload_sender(struct step_upload *u);
+/*
+ * Upload all files of a directory and commit the step: 0 when listings show it. check may be NULL;
+ * it is called by any thread, and stops the upload by an error. -EEXIST: another writer committed
+ * it.
+ */
+int step_upload_run(struct step_upload *u, struct io_dir *from, int (*check)(void *arg), void *arg);
 /* What was not committed goes away. Accepts NULL. */
 void step_upload_free(struct step_upload *u);
 DEFINE_AUTO(step_upload, struct step_upload, step_upload_free);

@@ -3,14 +3,13 @@
  * store_write.h - objects of a bucket that are written, and removed.
  *
  * An object appears as a whole, when its last byte has been taken and what was sent was what
- * arrived, or not at all. All of these functions ask the server and wait; a store is any thread's,
- * an upload one thread's at a time. What keys were refused for because they had expired is sent
- * again with others.
+ * arrived, or not at all. These functions send requests and wait for the answers; any thread may
+ * call them. A request that was refused because its credentials had expired is sent again with new
+ * ones.
  */
 #ifndef PYTREEFS_CORE_STORE_STORE_WRITE_H
 #define PYTREEFS_CORE_STORE_STORE_WRITE_H
 
-#include "core/base/budget.h"
 #include "core/io/io_store.h"
 
 /* -EROFS with a note when the objects of a store are only read. */
@@ -27,14 +26,25 @@ int store_remove(struct io_store *store, const char *const *path, size_t n);
 /* What uploads below a directory left when they were not ended, where a bucket can say. */
 int store_remove_uploads(struct io_store *store, const char *path);
 
-/* An object that is written in parts: its memory is taken from the budget, part by part. */
+/*
+ * An object that is sent in parts. After store_upload_start() several threads may send parts at the
+ * same time, unless store_upload_is_in_order(): then parts are sent one after the other. A part is
+ * sent from the caller's memory, and the server has it when the call returns.
+ */
 struct store_upload;
-int store_upload_begin(struct io_store *store, const char *path, struct budget *budget,
+/* Sends no request. A part has at most part_max bytes, or 8 MiB if that is more. */
+int store_upload_begin(struct io_store *store, const char *path, size_t part_max,
 		       struct store_upload **ret);
-int store_upload_add(struct store_upload *u, struct span bytes);
-/* The object is there. */
-int store_upload_end(struct store_upload *u);
-/* One that was not ended leaves nothing, as far as the server can be asked. Accepts NULL. */
+bool store_upload_is_in_order(const struct store_upload *u);
+/* The size of part `number`, counted from 1; only the last part may be smaller. */
+size_t store_upload_part_bytes(const struct store_upload *u, unsigned number);
+/* Begin the upload on the server. Not needed when the object has one part only. */
+int store_upload_start(struct store_upload *u);
+int store_upload_part(struct store_upload *u, unsigned number, uint64_t off, struct span bytes,
+		      bool is_last);
+/* Complete the object; all parts have been sent. */
+int store_upload_end(struct store_upload *u, uint64_t size);
+/* Abort the upload unless it was completed. Accepts NULL. */
 void store_upload_free(struct store_upload *u);
 DEFINE_AUTO(store_upload, struct store_upload, store_upload_free);
 

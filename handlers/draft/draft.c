@@ -10,6 +10,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/step/step_name.h"
+#include "core/store/file_sender.h"
 #include "handlers/draft/draft_array.h"
 #include "handlers/draft/draft_upload.h"
 
@@ -17,6 +18,7 @@ static void draft_free(struct draft *d)
 {
 	draft_nodes_free(d->root);
 	draft_dir_free(d->dir);
+	file_sender_unref(d->sender);
 	pthread_mutex_destroy(&d->lock);
 	free(d->name);
 	free(d->rules_from);
@@ -41,8 +43,12 @@ void draft_env_follow_memory(const struct draft_env *env)
 {
 	uint64_t size;
 
-	if (options_auto_size(env->options, "write_budget", &size))
-		budget_resize(&env->ckpt->write_budget, size);
+	if (options_auto_size(env->options, "write_budget", &size)) {
+		if (env->uploads)
+			draft_uploads_resize(env->uploads, size);
+		else
+			budget_resize(&env->ckpt->write_budget, size);
+	}
 	if (options_auto_size(env->options, "read_budget", &size))
 		budget_resize(&env->ckpt->read_budget, size / 2);
 }
@@ -334,8 +340,9 @@ static int make_store_dir(struct draft *d, unsigned mode, struct io_dir **ret, c
 	return r;
 }
 
-static int make_store(struct draft *d, const struct save_opts *o, struct draft_store *ret)
+static int make_store(struct draft_node *item, const struct save_opts *o, struct draft_store *ret)
 {
+	struct draft *d = item->draft;
 	struct store_opts opts = { .dir_mode = d->env->options->mode ?
 						       (unsigned)d->env->options->mode :
 						       0777,
@@ -346,8 +353,13 @@ static int make_store(struct draft *d, const struct save_opts *o, struct draft_s
 	auto_free char *name = NULL;
 	int r = make_store_dir(d, opts.dir_mode, &dir, &name);
 
-	if (r >= 0)
+	if (r >= 0 && d->sender)
+		r = draft_upload_watch(item, &opts);
+	if (r >= 0) {
 		r = store_new(dir, &opts, &ret->store);
+		if (r < 0 && opts.unwatch)
+			opts.unwatch(opts.watcher.arg);
+	}
 	if (r < 0)
 		return r;
 	/* The store owns both from here on. */
@@ -371,7 +383,7 @@ static int leaf_kv(struct draft_node *n, bool replicas, struct kv **ret,
 	to = replicas && o.ocdbt ? &item->replicas : &item->item;
 	/* A file at the top of the draft is an item, and has its own arrays. */
 	if (r >= 0 && !to->store)
-		r = make_store(n->draft, &o, to);
+		r = make_store(item, &o, to);
 	if (r >= 0)
 		r = store_leaf(to->store, ret);
 	if (r >= 0)

@@ -23,6 +23,7 @@
 #include "handlers/draft/draft_env.h"
 
 struct draft_file;
+struct file_sender;
 struct step_upload;
 
 /*
@@ -96,6 +97,7 @@ struct draft {
 	struct draft_dir *dir;
 	/* its place in a bucket; NULL: SOURCE is not in a bucket, or a commit failed */
 	struct step_upload *upload;
+	struct file_sender *sender; /* uploads data files while they grow; a reference, or NULL */
 	struct collective_member member; /* for a draft that is shared by ranks */
 	bool is_item;  /* in a mount of a step: the draft is one item, with its tree at the top */
 	bool any_name; /* the final name need not be the name of a step */

@@ -9,12 +9,14 @@
 #include "core/commit/spill_dir.h"
 #include "core/io/io_store.h"
 #include "core/store/step_upload.h"
+#include "core/tree/name.h"
 
-#define BUDGET_MAX (64 * MiB) /* for one upload, since other drafts are written at the same time */
+#define PART_BYTES (8 * MiB) /* the smallest part of an upload */
 
 struct draft_uploads {
 	const struct draft_env *env; /* borrowed */
 	struct url_store_opts opts;
+	struct budget budget; /* memory of parts that are being sent */
 	const char *where;    /* NULL: there is no local directory for drafts */
 	pthread_mutex_t lock; /* protects spill until it is set */
 	struct spill_dir spill;
@@ -32,8 +34,24 @@ int draft_uploads_new(const struct draft_env *env, const struct url_store_opts *
 	u->opts = *opts;
 	u->where = spill;
 	pthread_mutex_init(&u->lock, NULL);
+	budget_init(&u->budget, "write_budget", 0);
+	draft_uploads_resize(u, env->options->write_budget);
+	io_never_sync(env->ckpt->io);
 	*ret = u;
 	return 0;
+}
+
+uint64_t draft_upload_split(struct ckpt *ckpt, uint64_t write_budget)
+{
+	uint64_t half = write_budget / 2;
+
+	budget_resize(&ckpt->write_budget, MAX(write_budget - MAX(half, PART_BYTES), half));
+	return MAX(half, PART_BYTES);
+}
+
+void draft_uploads_resize(struct draft_uploads *u, uint64_t write_budget)
+{
+	budget_resize(&u->budget, draft_upload_split(u->env->ckpt, write_budget));
 }
 
 void draft_uploads_interrupt(struct draft_uploads *u)
@@ -47,6 +65,7 @@ void draft_uploads_free(struct draft_uploads *u)
 	if (!u)
 		return;
 	spill_dir_remove(&u->spill);
+	budget_release(&u->budget);
 	pthread_mutex_destroy(&u->lock);
 	free(u);
 }
@@ -71,10 +90,10 @@ static int make_spill(struct draft_uploads *u)
 
 static int claim(struct draft *d, const char *final)
 {
-	const struct draft_uploads *u = d->env->uploads;
+	struct draft_uploads *u = d->env->uploads;
 	auto_free char *url = str_fmt("%s/%s", draft_uploads_url(u), final);
 
-	return url ? step_upload_begin(url, &u->opts, &d->upload) :
+	return url ? step_upload_begin(url, &u->opts, &u->budget, &d->upload) :
 		     fail(-ENOMEM, "cannot write '%s'", final);
 }
 
@@ -102,9 +121,75 @@ int draft_upload_begin(struct draft *d, const char *final, unsigned mode)
 		r = claim(d, final);
 	if (r >= 0)
 		r = draft_dir_begin(u->spill.dir, final, final, mode, &d->dir);
-	if (r < 0)
+	if (r < 0) {
 		step_upload_free(take(d->upload));
-	return r;
+		return r;
+	}
+	d->sender = file_sender_ref(step_upload_sender(d->upload));
+	return 0;
+}
+
+/* ---- data files, while they grow ---- */
+
+/* The watcher of one store. */
+struct sent_store {
+	struct file_sender *sender; /* a reference */
+	char *prefix;               /* of the item's files, below the step */
+};
+
+static void grew(void *arg, void **mine, const char *path, struct io_file *file, uint64_t end)
+{
+	const struct sent_store *s = arg;
+	struct sent_file *known = *mine;
+	auto_free char *whole = known ? NULL : str_fmt("%s%s", s->prefix, path);
+
+	if (known || whole)
+		file_sender_grew(s->sender, &known, whole, file, end);
+	*mine = known;
+}
+
+static void cut(void *arg, void *mine, uint64_t end)
+{
+	const struct sent_store *s = arg;
+
+	file_sender_cut(s->sender, mine, end);
+}
+
+static void closed(void *arg, void *mine)
+{
+	const struct sent_store *s = arg;
+
+	file_sender_closed(s->sender, mine);
+}
+
+static void unwatch(void *arg)
+{
+	struct sent_store *s = arg;
+
+	file_sender_unref(s->sender);
+	free(s->prefix);
+	free(s);
+}
+
+int draft_upload_watch(const struct draft_node *item, struct store_opts *ret)
+{
+	struct span name = span_str(item->name);
+	struct sent_store *s = calloc(1, sizeof(*s));
+
+	/* "default.safetensors" in the draft is the item "default". */
+	if (!item->is_dir)
+		name.n -= strlen(name_ext_text(name_ext_of(name)));
+	if (s)
+		s->prefix = item->draft->is_item ? strdup("") : str_fmt("%.*s/", SPAN_ARG(name));
+	if (!s || !s->prefix) {
+		free(s);
+		return fail(-ENOMEM, "cannot write to '%s'", item->name);
+	}
+	s->sender = file_sender_ref(item->draft->sender);
+	ret->watcher =
+		(struct ocdbt_data_watcher){ .grew = grew, .cut = cut, .closed = closed, .arg = s };
+	ret->unwatch = unwatch;
+	return 0;
 }
 
 /* ---- ending ---- */
@@ -129,8 +214,7 @@ int draft_upload_run(struct draft *d, int64_t deadline)
 	int r = d->upload ? 0 : claim(d, d->dir->final);
 
 	if (r >= 0)
-		r = step_upload_run(d->upload, d->dir->dir,
-				    MIN(d->env->options->write_budget, BUDGET_MAX), check, &u);
+		r = step_upload_run(d->upload, d->dir->dir, check, &u);
 	step_upload_free(take(d->upload));
 	io_store_refresh(d->env->ckpt->io);
 	return r;

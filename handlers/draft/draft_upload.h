@@ -43,6 +43,18 @@ int draft_upload_begin(struct draft *d, const char *final, unsigned mode);
 int draft_upload_run(struct draft *d, int64_t deadline);
 /* End a draft that was not committed: remove its objects and its local directory. */
 void draft_upload_end(struct draft *d);
+/*
+ * Set options of an item's store so that the draft's sender uploads data files while they are
+ * written. An object's name follows from the item's: when the item is renamed later, its files are
+ * uploaded again at the commit.
+ */
+int draft_upload_watch(const struct draft_node *item, struct store_opts *ret);
+/*
+ * Divide write_budget: encoding gets one half, uploads get the other half, but at least the size of
+ * one part. Sets the budget of ckpt, and returns that of uploads.
+ */
+uint64_t draft_upload_split(struct ckpt *ckpt, uint64_t write_budget);
+void draft_uploads_resize(struct draft_uploads *u, uint64_t write_budget);
 /* Returns the URL of SOURCE. */
 const char *draft_uploads_url(const struct draft_uploads *u);
 

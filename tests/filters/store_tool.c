@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_tool.c - objects of a bucket from the command line: put, put-new and upload take the bytes
- * of FILE, in pieces of PIECE bytes and within BUDGET; leave begins an upload and does not end it.
+ * store_tool.c - objects of a bucket from the command line: put, put-new and leave take the bytes
+ * of FILE; leave begins an upload and does not end it; upload sends the file DIR/PATH within
+ * BUDGET, as its WORDs say, and prints how much of the budget it took.
  */
+#include <fcntl.h>
+
+#include "core/base/err.h"
 #include "core/io/io_store.h"
-#include "core/store/store_write.h"
+#include "core/store/file_sender.h"
 #include "core/store/url_store.h"
 #include "tests/filters/tool.h"
 
@@ -40,35 +44,98 @@ static int put_new(char **args, struct buf *out)
 	return put(args, true);
 }
 
-static int send_pieces(struct store_upload *u, struct span bytes, size_t piece, bool to_the_end)
+/* As a program that is killed: full parts are sent, and the upload is not ended. */
+static int leave(char **args, struct buf *out)
 {
+	struct store_upload *u;
+	struct io_store *s;
+	auto_buf in = { 0 };
+	size_t at = 0;
+	int r = open_url(args[0], &s);
+
+	if (r >= 0)
+		r = tool_read_file(args[2], &in);
+	if (r >= 0)
+		r = store_upload_begin(s, args[1], 0, &u);
+	for (unsigned number = 1; r >= 0; number++) {
+		size_t n = store_upload_part_bytes(u, number);
+
+		if (at + n > in.n)
+			break;
+		r = store_upload_part(u, number, at, span_of(in.p + at, n), false);
+		at += n;
+	}
+	if (r >= 0)
+		_exit(0);
+	return r;
+}
+
+/* ---- files ---- */
+
+struct sending {
+	struct file_sender *sender;
+	struct sent_file *file;
+	struct io_file *from;
+	struct io_dir *dir;
+	const char *path;
+};
+
+/* "grew:N", "cut:N", "closed", "wait", "add", "drop" */
+static int do_word(struct sending *s, const char *word)
+{
+	uint64_t n = strchr(word, ':') ? strtoull(strchr(word, ':') + 1, NULL, 10) : 0;
 	int r = 0;
 
-	for (size_t at = 0; at < bytes.n && r >= 0; at += piece)
-		r = store_upload_add(u, span_of(bytes.p + at, MIN(piece, bytes.n - at)));
-	return r < 0 || !to_the_end ? r : store_upload_end(u);
+	if (!strncmp(word, "grew", 4))
+		file_sender_grew(s->sender, &s->file, s->path, s->from, n);
+	else if (!strncmp(word, "cut", 3))
+		file_sender_cut(s->sender, s->file, n);
+	else if (!strcmp(word, "closed"))
+		file_sender_closed(s->sender, s->file);
+	else if (!strcmp(word, "wait"))
+		r = file_sender_wait(s->sender, NULL, NULL);
+	else if (!strcmp(word, "add"))
+		r = file_sender_add(s->sender, s->dir, s->path);
+	else if (!strcmp(word, "drop"))
+		r = file_sender_drop_others(s->sender);
+	else
+		r = fail(-EINVAL, "'%s' is not a word", word);
+	return r;
+}
+
+static int send_file(char **args, struct io_store *store, struct budget *budget)
+{
+	struct sending s = { .path = args[1] };
+	struct io_engine *io = NULL;
+	int r = file_sender_new(store, budget, &s.sender);
+
+	if (r >= 0)
+		r = io_engine_open("auto", &io);
+	if (r >= 0)
+		r = io_dir_open(io, args[2], &s.dir);
+	if (r >= 0)
+		r = io_file_open(s.dir, s.path, O_RDONLY, 0, &s.from);
+	for (size_t i = 4; r >= 0 && args[i]; i++)
+		r = do_word(&s, args[i]);
+	if (s.sender)
+		file_sender_end(s.sender);
+	file_sender_unref(s.sender);
+	io_file_unref(s.from);
+	io_dir_close(s.dir);
+	io_engine_close(io);
+	return r;
 }
 
 static int upload_file(char **args, struct buf *out)
 {
-	auto_of(store_upload) struct store_upload *u = NULL;
 	struct io_store *s;
 	struct budget budget;
-	auto_buf in = { 0 };
 	int r = open_url(args[0], &s);
 
 	if (r < 0)
 		return r;
-	budget_init(&budget, "write_budget", strtoull(args[4], NULL, 10));
-	r = tool_read_file(args[2], &in);
-	if (r >= 0)
-		r = store_upload_begin(s, args[1], &budget, &u);
-	if (r >= 0)
-		r = send_pieces(u, buf_span(&in), strtoul(args[3], NULL, 10), !args[5]);
-	/* As a program that is killed. */
-	if (r >= 0 && args[5])
-		_exit(0);
-	store_upload_free(take(u));
+	budget_init(&budget, "write_budget", strtoull(args[3], NULL, 10));
+	r = send_file(args, s, &budget);
 	if (r >= 0)
 		r = buf_addf(out, "%llu\n", (unsigned long long)budget_peak(&budget));
 	budget_release(&budget);
@@ -104,9 +171,12 @@ static int remove_uploads(char **args, struct buf *out)
 }
 
 static const struct tool_cmd cmds[] = {
-	{ "put", 3, put_any },        { "put-new", 3, put_new },
-	{ "upload", 5, upload_file }, /* URL PATH FILE PIECE BUDGET [leave] */
-	{ "remove", 1, remove_all },  { "remove-uploads", 2, remove_uploads },
+	{ "put", 3, put_any },
+	{ "put-new", 3, put_new },
+	{ "upload", 4, upload_file }, /* URL PATH DIR BUDGET WORD... */
+	{ "leave", 3, leave },
+	{ "remove", 1, remove_all },
+	{ "remove-uploads", 2, remove_uploads },
 };
 
 int main(int argc, char **argv)

@@ -9,6 +9,7 @@ bytes, and has no conditions. What is written is taken here, and handed on to it
 import base64
 import functools
 import http.server
+import itertools
 import json
 import re
 import time
@@ -143,7 +144,7 @@ class _Handler(buckets.Handler):
             if asked.get('ifGenerationMatch') == '0' and self._exists(asked['name']):
                 return self.refuse(412, 'conditionNotMet')
             if asked['uploadType'] == 'resumable':
-                number = f'session-{len(p.sessions)}-of-{p.server_address[1]}'
+                number = f'session-{next(p.numbers)}-of-{p.server_address[1]}'
                 p.sessions[number] = types.SimpleNamespace(name=asked['name'], content=bytearray(), about=None)
                 return 200, [('Location', f'{p.url}{self.path}&upload_id={number}')], b''
             boundary = self.headers['Content-Type'].partition('boundary=')[2].encode()
@@ -190,7 +191,7 @@ class Proxy(buckets.AnyProxy):
         super().__init__(_Handler, address, tls)
         self.tokens, self.seen, self.allows = set(), set(), True
         # Resumable uploads by their id; how much the next chunk is kept of.
-        self.sessions, self.keeps = {}, None
+        self.sessions, self.keeps, self.numbers = {}, None, itertools.count()
 
     @staticmethod
     def kind_of(method, path):

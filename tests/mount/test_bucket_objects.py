@@ -48,8 +48,15 @@ def unfinished(bucket, proxy):
     return bucket.uploads() if bucket.scheme == 's3' else [s for s in proxy.sessions.values() if not s.about]
 
 
-def upload(tool, content=LARGE, piece=MIB + 1, budget=BUDGET, **more):
-    return tool('upload', 'a b/ü&+', content, piece, budget, **more)
+@pytest.fixture
+def upload(tool, tmp_path):
+    """upload(content, budget=bytes): sends a file of this machine, or what the words say of one that grows (tests/filters/store_tool.c)."""
+    def run(content=LARGE, *words, budget=BUDGET, key='a b/ü&+', **more):
+        file = tmp_path / 'files' / key
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+        return tool('upload', key, None, tmp_path / 'files', budget, *(words or ('add', 'wait')), **more)
+    return run
 
 
 def is_part(h):
@@ -124,42 +131,119 @@ def test_one_of_many_puts_what_is_new(bucket, tool, build, tmp_path):
 
 
 @pytest.mark.parametrize('size', [0, 1, 300 << 10, 8 * MIB, 16 * MIB, 16 * MIB + 1, len(LARGE)])
-def test_upload(bucket, proxy, tool, size):
-    peak = int(upload(tool, LARGE[:size]))
+def test_upload(bucket, proxy, upload, size):
+    peak = int(upload(LARGE[:size]))
     assert bucket.get('run/a b/ü&+') == LARGE[:size]
     assert peak <= BUDGET and not unfinished(bucket, proxy)
 
 
-def test_little_memory(bucket, tool):
-    assert int(upload(tool, budget=8 * MIB)) == 8 * MIB
+def test_little_memory(bucket, upload):
+    assert int(upload(budget=8 * MIB)) == 8 * MIB
     assert bucket.get('run/a b/ü&+') == LARGE
-    upload(tool, budget=MIB, fails='write_budget')
+    upload(budget=MIB, fails='write_budget')
+
+
+def parts(proxy):
+    """The requests that brought a part, or all, of the object."""
+    return [path for method, path, _ in proxy.requests if method in ('PUT', 'POST') and is_part_of(path)]
+
+
+def is_part_of(path):
+    return 'partNumber=' in path or 'upload_id=' in path
+
+
+def test_a_file_is_sent_while_it_grows(bucket, proxy, upload):
+    """Nothing is sent twice, and nothing of the object is there before it is whole."""
+    sent = []
+
+    def look(h):
+        if is_part(h):
+            sent.append(bucket.keys())
+        return False
+    proxy.fault = look
+    upload(LARGE, f'grew:{8 * MIB}', 'wait', f'grew:{8 * MIB + 1}', 'wait', f'grew:{24 * MIB}', 'wait', 'add', 'wait')
+    assert bucket.get('run/a b/ü&+') == LARGE and not unfinished(bucket, proxy)
+    assert sent == [[]] * 4
+
+
+def test_a_file_that_is_whole_is_an_object_at_once(bucket, proxy, upload):
+    upload(LARGE, f'grew:{len(LARGE)}', 'closed', 'wait')
+    assert bucket.get('run/a b/ü&+') == LARGE
+    before = len(parts(proxy))
+    upload(LARGE, f'grew:{len(LARGE)}', 'closed', 'wait', 'add', 'wait', 'drop')
+    assert bucket.get('run/a b/ü&+') == LARGE and len(parts(proxy)) == 2 * before
+
+
+@pytest.mark.parametrize('words', [[f'grew:{20 * MIB}', 'wait'], [f'grew:{len(LARGE)}', 'closed', 'wait']], ids=['grows', 'whole'])
+@pytest.mark.parametrize('end', [['drop'], []], ids=['dropped', 'ended'])
+def test_what_nobody_wants_goes_away(bucket, proxy, upload, words, end):
+    upload(LARGE, *words, *end)
+    assert not unfinished(bucket, proxy)
+    # Objects that were complete before the sender ended are removed with the rest of the step, by its writer.
+    assert bucket.keys() == ([] if end or words[-2] != 'closed' else ['run/a b/ü&+'])
+
+
+@pytest.mark.parametrize('to', [5 * MIB, 8 * MIB, 18 * MIB])
+def test_bytes_that_were_sent_are_taken_back(bucket, proxy, upload, to):
+    """The object has what the file has at the end, whatever was sent before."""
+    content = LARGE[:to] + LARGE[::-1][to:]
+    grown = 20 * MIB
+    upload(content, f'grew:{grown}', 'wait', f'cut:{to}', 'wait', f'grew:{len(content)}', 'wait', 'add', 'wait')
+    assert bucket.get('run/a b/ü&+') == content and not unfinished(bucket, proxy)
+    # Bytes that were not sent yet can be dropped without a new upload.
+    assert len(parts(proxy)) == (4 if to == 18 * MIB else 6), parts(proxy)
+
+
+def test_bytes_are_taken_back_again_and_again(bucket, proxy, upload):
+    upload(LARGE, *[f'grew:{20 * MIB}', 'wait', f'cut:{7 * MIB}', 'wait'] * 6, f'grew:{24 * MIB}', 'wait', 'add', 'wait')
+    assert bucket.get('run/a b/ü&+') == LARGE and not unfinished(bucket, proxy)
+    # After some times it is not sent before it is whole.
+    assert len(parts(proxy)) == 4 * 2 + 4, parts(proxy)
+
+
+def test_it_ends_where_a_part_did(bucket, proxy, upload):
+    """A file of which all parts but an empty last one were sent."""
+    content = LARGE[:16 * MIB]
+    upload(content, f'grew:{16 * MIB + 1}', 'wait', f'cut:{16 * MIB}', 'add', 'wait')
+    assert bucket.get('run/a b/ü&+') == content and not unfinished(bucket, proxy)
+
+
+@pytest.mark.parametrize('n', [1, 2])
+def test_the_server_refuses_while_a_file_grows(bucket, proxy, upload, n):
+    """A growing file that cannot be sent is not an error: the file is sent again when it is added."""
+    proxy.fault = hit = after(n, is_part, lambda h: h.refuse(403, 'AccessDenied') or True)
+    upload(LARGE, f'grew:{20 * MIB}', 'wait', f'grew:{len(LARGE)}', 'wait', 'add', 'wait')
+    assert bucket.get('run/a b/ü&+') == LARGE and len(hit.seen) >= 4 + n and not unfinished(bucket, proxy)
 
 
 @pytest.mark.parametrize('fault', [unavailable, takes_some, 'answer'])
 @pytest.mark.parametrize('n', [1, 2, 4])
-def test_a_part_is_interrupted(bucket, proxy, tool, n, fault):
+def test_a_part_is_interrupted(bucket, proxy, upload, n, fault):
     if fault == 'answer':
         proxy.fault = hit = after(n, is_part, loses_answer)
     else:
         proxy.early = hit = after(n, is_part, fault)
-    upload(tool)
+    upload()
     assert bucket.get('run/a b/ü&+') == LARGE and len(hit.seen) >= n and not unfinished(bucket, proxy)
 
 
-def test_the_answer_to_the_end_is_lost(bucket, proxy, tool):
+def test_the_answer_to_the_end_is_lost(bucket, proxy, upload):
     def is_end(h):
         return h.command == 'POST' and 'uploadId=' in h.path if bucket.scheme == 's3' else is_part(h) and not h.headers['Content-Range'].endswith('*')
     proxy.fault = hit = after(1, is_end, loses_answer)
-    upload(tool)
+    upload()
     assert bucket.get('run/a b/ü&+') == LARGE and hit.seen
+
+
+def put_large(build, tmp_path, url, key):
+    (tmp_path / key).write_bytes(LARGE)
+    subprocess.run([build / 'tests/unit/store_tool', 'upload', url, key, tmp_path, str(BUDGET), 'add', 'wait'], check=True)
 
 
 def test_the_rest_of_a_chunk_is_sent(gs_bucket, gs, build, tmp_path):
     """After an interruption, when the server says how much it has; and when it takes less than it was sent."""
     gs.keeps = 3 * gcs_server.CHUNK
-    (tmp_path / 'content').write_bytes(LARGE)
-    subprocess.run([build / 'tests/unit/store_tool', 'upload', 'gs://objects/rest', 'x', tmp_path / 'content', str(MIB), str(BUDGET)], check=True)
+    put_large(build, tmp_path, 'gs://objects/rest', 'x')
     assert gs_bucket.get('rest/x') == LARGE
     ranges = [r for method, _, r in gs.requests if method == 'PUT']
     assert ranges[:2] == [f'bytes 0-{8 * MIB - 1}/*', f'bytes {3 * gcs_server.CHUNK}-{8 * MIB - 1}/*'], ranges
@@ -170,35 +254,35 @@ def test_the_rest_of_a_chunk_is_sent(gs_bucket, gs, build, tmp_path):
         assert h.forward(*h.path.partition('?')[::2])
         return unavailable(h)
     gs.fault = after(2, is_part, keeps_some)
-    subprocess.run([build / 'tests/unit/store_tool', 'upload', 'gs://objects/rest', 'y', tmp_path / 'content', str(MIB), str(BUDGET)], check=True)
+    put_large(build, tmp_path, 'gs://objects/rest', 'y')
     assert gs_bucket.get('rest/y') == LARGE
     ranges = [r for method, _, r in gs.requests if method == 'PUT']
     assert ranges[2:4] == ['bytes */*', f'bytes {8 * MIB + 5 * gcs_server.CHUNK}-{16 * MIB - 1}/*'], ranges
 
 
-def test_what_fails_for_good_leaves_nothing(bucket, proxy, tool):
+def test_what_fails_for_good_leaves_nothing(bucket, proxy, upload):
     proxy.fault = after(4, is_part, lambda h: h.refuse(403, 'AccessDenied') or True)
-    upload(tool, fails='cannot write .*a b/ü&.*status 403')
+    upload(fails='cannot write .*a b/ü&.*status 403')
     proxy.fault = None
     assert bucket.keys() == [] and not unfinished(bucket, proxy)
 
 
-def test_damage_on_the_way_is_refused(bucket, proxy, tool):
+def test_damage_on_the_way_is_refused(bucket, proxy, upload):
     def damage(h):
         h.body = h.body[:-40] + b'?' + h.body[-39:]
         return False
     proxy.spoil = hit = after(2, is_part, damage)
     # A part of a resumable upload has no sum of its own, and all of it has one.
     if bucket.scheme == 's3':
-        upload(tool)
+        upload()
         assert bucket.get('run/a b/ü&+') == LARGE and len(hit.seen) == 5
     else:
-        upload(tool, fails='the server has .* bytes with CRC-32C')
+        upload(fails='the server has .* bytes with CRC-32C')
         assert bucket.keys() == []
 
 
 def test_a_killed_upload_is_found_and_removed(bucket, proxy, tool):
-    tool('upload', 'left/x', LARGE, MIB, BUDGET, 'leave')
+    tool('leave', 'left/x', LARGE)
     assert bucket.keys() == []
     if bucket.scheme == 's3':
         assert bucket.uploads() == ['run/left/x']
@@ -217,8 +301,7 @@ def test_keys_expire_in_the_middle(s3_bucket, s3, build, tmp_path, monkeypatch):
             s3.expired.add(vendor.given[-1])
             return False
         s3.early = after(2, is_part, expire)
-        (tmp_path / 'content').write_bytes(LARGE)
-        subprocess.run([build / 'tests/unit/store_tool', 'upload', 's3://objects/keys', 'x', tmp_path / 'content', str(MIB), str(BUDGET)], check=True)
+        put_large(build, tmp_path, 's3://objects/keys', 'x')
         assert s3_bucket.get('keys/x') == LARGE and len(vendor.given) == 2 and not s3_bucket.uploads()
 
 
@@ -227,8 +310,7 @@ def test_a_token_expires_in_the_middle(gs_bucket, gs, build, tmp_path):
         gs.tokens.clear()
         return False
     gs.early = after(1, lambda h: h.command == 'POST', expire)
-    (tmp_path / 'content').write_bytes(LARGE)
-    subprocess.run([build / 'tests/unit/store_tool', 'upload', 'gs://objects/keys', 'x', tmp_path / 'content', str(MIB), str(BUDGET)], check=True)
+    put_large(build, tmp_path, 'gs://objects/keys', 'x')
     assert gs_bucket.get('keys/x') == LARGE and len(gs.vendor.given) == 2
 
 

@@ -18,6 +18,7 @@
 #include "core/commit/draft_dir.h"
 #include "core/step/step_name.h"
 #include "core/store/step_upload.h"
+#include "handlers/draft/draft_upload.h"
 #include "tools/cli/interrupt.h"
 #include "tools/convert/input.h"
 #include "tools/job/group_work.h"
@@ -255,18 +256,32 @@ static int open_url(struct cmd_args *a, const char *url, struct atomic_step *n)
 		return fail(-EINVAL,
 			    "'%s' is made in a directory of this machine first: spill=off has none",
 			    url);
-	r = step_upload_begin(url, &opts, &n->upload);
+	n->budget = calloc(1, sizeof(*n->budget));
+	if (!n->budget)
+		return fail(-ENOMEM, "cannot write '%s'", url);
+	budget_init(n->budget, "write_budget", a->options.write_budget);
+	r = step_upload_begin(url, &opts, n->budget, &n->upload);
 	if (r >= 0)
 		r = io_engine_open(a->options.io, &n->spill_io);
 	if (r >= 0)
 		r = spill_dir_make(n->spill_io, where, &n->spill);
 	if (r < 0)
 		return r;
+	io_never_sync(n->spill_io);
 	/* If the marker makes it a step, the marker must be written. */
 	a->options.atomicity = ATOMICITY_COMMIT_FILE;
 	free(n->dir);
 	n->dir = strdup(n->spill.path);
 	return n->dir ? 0 : fail(-ENOMEM, "cannot write '%s'", url);
+}
+
+/* The draft is made on this machine only to be uploaded: it need not survive a crash. */
+static void share_with_upload(struct atomic_step *n)
+{
+	struct ckpt *c = n->ns->ckpt;
+
+	io_never_sync(c->io);
+	budget_resize(n->budget, draft_upload_split(c, n->ns->options->write_budget));
 }
 
 static int open_dir(struct cmd_args *a, const char *path, enum layout_kind layout,
@@ -295,6 +310,8 @@ static int open_dir(struct cmd_args *a, const char *path, enum layout_kind layou
 	a->options.shape = SHAPE_ROOT;
 	r = ns_open(n->dir, &a->options, &n->ns);
 	a->options.shape = shape;
+	if (r >= 0 && n->upload)
+		share_with_upload(n);
 	if (r >= 0)
 		r = ns_start(n->ns, NULL);
 	/* From now on, the cache gives way to metadata. */
@@ -332,6 +349,8 @@ int atomic_step_begin(struct cmd_args *a, struct rank_group *group, const char *
 						       layout == LAYOUT_DIRECT, &n.draft));
 	if (r < 0)
 		return r;
+	if (n.upload)
+		n.draft->sender = file_sender_ref(step_upload_sender(n.upload));
 	*ret = n;
 	n = (struct atomic_step){ 0 };
 	return 0;
@@ -382,9 +401,7 @@ static int upload(struct atomic_step *n)
 	auto_of(io_dir) struct io_dir *step = NULL;
 	int r = io_dir_sub(n->ns->ckpt->source, n->name, &step);
 
-	return r < 0 ? r :
-		       step_upload_run(n->upload, step, n->ns->options->write_budget,
-				       check_interrupt, NULL);
+	return r < 0 ? r : step_upload_run(n->upload, step, check_interrupt, NULL);
 }
 
 int atomic_step_commit(struct atomic_step *n)
@@ -442,6 +459,9 @@ void atomic_step_release(struct atomic_step *n)
 		leave_together(n);
 	draft_unref(n->draft);
 	step_upload_free(n->upload);
+	if (n->budget)
+		budget_release(n->budget);
+	free(n->budget);
 	ns_close(n->ns);
 	spill_dir_remove(&n->spill);
 	io_engine_close(n->spill_io);

@@ -19,6 +19,7 @@ struct atomic_step {
 	/* the parts of the path; for a URL, dir is the local directory of the step */
 	char *dir, *name;
 	struct step_upload *upload; /* uploads the step to the URL; NULL: not a URL */
+	struct budget *budget;      /* memory of parts that are being sent */
 	struct io_engine *spill_io; /* engine for the local directory */
 	struct spill_dir spill;
 	char *old; /* temporary name of the checkpoint that --force replaces; NULL: none */
