@@ -3,7 +3,10 @@
 together in each direction (slow_line.c before nginx, or before moto's server for S3). Connections are made anew for each run."""
 
 import os
+import pathlib
+import shutil
 import subprocess
+import sys
 
 import numpy as np
 
@@ -76,8 +79,7 @@ def bucket(b, name):
     answer, which no vendor does: an nginx before it keeps them."""
     address = b.stack.enter_context(buckets.moto())
     url = line_to(b, b.stack.enter_context(servers.nginx_before(b.scratch() / 'nginx', address)))
-    return buckets.Bucket(address, name), ['env', f'AWS_ACCESS_KEY_ID={buckets.KEY_ID}', f'AWS_SECRET_ACCESS_KEY={buckets.SECRET}', f'AWS_ENDPOINT_URL={url}',
-                                           f'AWS_REGION={buckets.REGION}'], url
+    return buckets.Bucket(address, name), words_for(url), url
 
 
 @bench
@@ -89,29 +91,81 @@ def s3_leaf(b):
     b.row('from S3, pytreefs cat of a 1 MiB leaf', 'pytreefs cat', within=6 * ROUND_TRIP + 0.05)
 
 
+def sink(b):
+    """A server for S3 at the end of the line that keeps nothing (s3_sink.py). Returns a function that empties it, the
+    words before a command that uses it, and its URL."""
+    server = subprocess.Popen([sys.executable, pathlib.Path(__file__).with_name('s3_sink.py')], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    b.stack.callback(server.wait)
+    b.stack.callback(server.stdin.close)
+    address = f'127.0.0.1:{int(server.stdout.readline())}'
+    url = line_to(b, f'http://{address}')
+    return lambda: buckets.ask(address, 'DELETE', '/save/run/'), words_for(url), url
+
+
+def words_for(url):
+    return ['env', f'AWS_ACCESS_KEY_ID={buckets.KEY_ID}', f'AWS_SECRET_ACCESS_KEY={buckets.SECRET}', f'AWS_ENDPOINT_URL={url}', f'AWS_REGION={buckets.REGION}']
+
+
+def put_by_curl(b, url, size):
+    """Puts `size` bytes by curl in pieces of 8 MiB over 16 connections, which is what the line carries."""
+    pieces, lines = b.scratch(), []
+    content = np.random.default_rng(5).bytes(PIECE)
+    for at in range(0, size, PIECE):
+        piece = pieces / f'{at // PIECE:03d}'
+        piece.write_bytes(content[:min(PIECE, size - at)])
+        lines += [f'upload-file = "{piece}"', f'url = "{url}/save/pieces/{piece.name}"', 'output = "/dev/null"', 'silent', 'fail', 'next']
+    (pieces / 'config').write_text('\n'.join(lines[:-1]) + '\n')
+    return ['curl', '--parallel', '--parallel-immediate', '--parallel-max', '16', '-K', pieces / 'config']
+
+
+def raw_leaves(b):
+    """512 MiB of random bytes in 64 leaves."""
+    files = b.scratch() / 'files'
+    files.mkdir()
+    rng = np.random.default_rng(4)
+    for i in range(64):
+        np.save(files / f'w{i:02d}.npy', rng.integers(0, 1 << 63, PIECE // 8))
+    return files
+
+
 @bench
 def s3_save(b):
-    """512 MiB of random bytes, not compressed, by `pytreefs save`; the same bytes put by curl in pieces of 8 MiB over
-    16 connections. moto keeps objects in memory."""
+    """512 MiB of random bytes, not compressed, by `pytreefs save` to a server that discards what it receives; the same
+    bytes put by curl in pieces of 8 MiB over 16 connections."""
+    empty, words, url = sink(b)
+    b.contender('pytreefs save', [*words, b.program, 'save', '-o', 'compression=none', raw_leaves(b), 's3://save/run/1'], before=empty)
+    b.contender('curl', put_by_curl(b, url, 64 * PIECE))
+    b.row('to S3, pytreefs save, not compressed', 'pytreefs save', 'curl', rate=0.8)
+
+
+@bench
+def s3_save_zstd(b):
+    """The tree of 1 GiB in 64 leaves, compressed by zstd:1, in the same way; curl puts as many bytes as are stored of it."""
+    empty, words, url = sink(b)
+    files, local = b.scratch() / 'files', b.scratch() / '1'
+    subprocess.run([b.program, 'export', '--format', 'npy', b.case('bench-leaves-zstd'), files], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    save = [b.program, 'save', '-o', 'compression=zstd:1']
+    subprocess.run([*save, files, local], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    stored = sum(p.stat().st_size for p in local.rglob('*') if p.is_file())
+    shutil.rmtree(local)
+    b.warm(files)
+    b.contender('pytreefs save', [*words, *save, files, 's3://save/run/1'], before=empty)
+    b.contender('curl', put_by_curl(b, url, stored))
+    b.row('to S3, pytreefs save of a tree, zstd:1', 'pytreefs save', 'curl', rate=0.8)
+
+
+@bench
+def s3_save_moto(b):
+    """The same 512 MiB to moto's server. It hashes and copies in Python what it receives, and joins the parts of an upload
+    when it ends, which takes as long as the line."""
     objects, words, url = bucket(b, 'save')
-    files, pieces = b.scratch() / 'files', b.scratch() / 'pieces'
-    files.mkdir()
-    pieces.mkdir()
-    rng = np.random.default_rng(4)
-    lines = []
-    for i in range(64):
-        data = rng.integers(0, 1 << 63, PIECE // 8)
-        np.save(files / f'w{i:02d}.npy', data)
-        (pieces / f'{i:02d}').write_bytes(data.tobytes())
-        lines += [f'upload-file = "{pieces}/{i:02d}"', f'url = "{url}/save/pieces/{i:02d}"', 'output = "/dev/null"', 'silent', 'fail', 'next']
-    (pieces / 'config').write_text('\n'.join(lines[:-1]) + '\n')
 
     def empty():
         for key in objects.keys():
             objects.delete(key)
-    b.contender('pytreefs save', [*words, b.program, 'save', '-o', 'compression=none', files, 's3://save/run/1'], before=empty)
-    b.contender('curl', ['curl', '--parallel', '--parallel-immediate', '--parallel-max', '16', '-K', pieces / 'config'], before=empty)
-    b.row('to S3, pytreefs save, not compressed', 'pytreefs save', 'curl', rate=0.8)
+    b.contender('pytreefs save', [*words, b.program, 'save', '-o', 'compression=none', raw_leaves(b), 's3://save/run/1'], before=empty)
+    b.contender('curl', put_by_curl(b, url, 64 * PIECE), before=empty)
+    b.row('to moto, pytreefs save, not compressed', 'pytreefs save', 'curl')
 
 
 @bench
