@@ -12,12 +12,14 @@ import html
 import http.client
 import http.server
 import json
+import os
 import pathlib
 import re
 import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import urllib.parse
 
@@ -27,6 +29,8 @@ KEY_ID, SECRET = 'AKIDPYTREEFSTESTS', 'wJalr/XUtnFEMI+K7MDENGbPxRfiCYTESTSECRET'
 REGION = 'eu-west-7'
 PUBLIC = {'x-amz-acl': 'public-read'}
 HOP = {'connection', 'keep-alive', 'transfer-encoding', 'host', 'content-length', 'server', 'date'}
+# A server outlives the test that started it, and so the directory that this test may have set.
+TEMPORARY = tempfile.gettempdir()
 SERVER = '''
 import sys, threading
 from moto.server import ThreadedMotoServer
@@ -41,7 +45,7 @@ sys.stdin.read()
 def process_of(script, what):
     """A server in a process of its own, whose first line is its port and which ends with its input; gives its address."""
     process = subprocess.Popen([sys.executable, '-c', script], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                               stderr=subprocess.DEVNULL, text=True)
+                               stderr=subprocess.DEVNULL, text=True, env={**os.environ, 'TMPDIR': TEMPORARY})
     try:
         line = process.stdout.readline()
         assert line, f'{what} did not start: status {process.wait(120)}'

@@ -14,6 +14,8 @@ import numpy as np
 MARKER, CLAIM = 'commit_success.txt', '.pytreefs-draft'
 # One leaf comes in parts, in any bucket; and one file is under way at a time, so that each run makes the same requests.
 OPTIONS = 'ocdbt=off,zarr=3,compression=none,chunk_byte_size=16M,threads=1,write_budget=8M'
+# The data file of a database is uploaded while it is written, and grows to more than one part.
+STREAMED = 'zarr=3,compression=none,chunk_byte_size=16M,threads=1,write_budget=16M'
 LARGE = 9 << 20
 
 
@@ -31,9 +33,10 @@ class Killer:
     """bucket: of lib.buckets or lib.gcs; proxy: what stands before it; root: the URL of a directory of steps in it, which belongs to the
     killer; environment: of the programs, with what they need to ask the proxy; look(step): what another reader has to say."""
 
-    def __init__(self, program, bucket, proxy, root, directory, environment=None, look=None):
+    def __init__(self, program, bucket, proxy, root, directory, environment=None, look=None, options=OPTIONS):
         self.program, self.bucket, self.proxy, self.root = str(program), bucket, proxy, root
         self.environment = {**os.environ, **(environment or {})}
+        self.options = options
         self.look = look or (lambda step: None)
         self.source, self.first = directory / 'in', directory / '1'
         (self.source / 'layer').mkdir(parents=True)
@@ -42,10 +45,11 @@ class Killer:
         for name in 'abcde':
             np.save(self.source / f'layer/{name}.npy', rng.standard_normal((3, 4)))
         self.whole = self.absent = 0
-        r = self.run('save', '-o', OPTIONS, self.source, self.first)
+        r = self.run('save', '-o', self.options, self.source, self.first)
         assert r.returncode == 0, r.stderr
         self.proxy.requests.clear()
-        self.save(1).wait(240)
+        r = self.run('save', '-o', self.options, self.source, f'{self.root}/1')
+        assert r.returncode == 0, r.stderr
         self.requests = self.proxy.requests[:]
         assert self.is_whole(1), 'a save that nobody killed is not whole'
 
@@ -57,7 +61,7 @@ class Killer:
                               stdin=subprocess.DEVNULL)
 
     def save(self, step):
-        return subprocess.Popen([self.program, 'save', '-o', OPTIONS, str(self.source), f'{self.root}/{step}'], env=self.environment,
+        return subprocess.Popen([self.program, 'save', '-o', self.options, str(self.source), f'{self.root}/{step}'], env=self.environment,
                                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def keys(self, step):

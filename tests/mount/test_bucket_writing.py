@@ -131,15 +131,17 @@ def test_an_interrupt_leaves_nothing(program, bucket, proxy, root):
     nothing_is_left(bucket, proxy)
 
 
-def test_killed_anywhere(run, program, bucket, proxy, root, spill, tmp_path):
-    """At some of the requests, all of them in tests/soak/upload: the step is whole, or not there; and gc leaves nothing of it."""
-    killer = dying_upload.Killer(program, bucket, proxy, root, tmp_path)
+@pytest.mark.parametrize('options', [dying_upload.OPTIONS, dying_upload.STREAMED], ids=['at-the-commit', 'while-written'])
+def test_killed_anywhere(run, program, bucket, proxy, root, spill, tmp_path, options):
+    """52 kills in the four runs, before and after requests; tests/soak/upload tries all. The step is whole, or absent, and gc leaves nothing of it."""
+    killer = dying_upload.Killer(program, bucket, proxy, root, tmp_path, options=options)
     places = killer.places()
-    assert len(places) >= 50, killer.requests
-    for i, place in enumerate(places[::len(places) // 4] + places[-4:]):
+    chosen = [places[i * (len(places) - 4) // 9] for i in range(9)] + places[-4:]
+    assert len(set(map(str, chosen))) == 13, killer.requests
+    for i, place in enumerate(chosen):
         killer.try_place(place, 100 + i)
     assert killer.absent and killer.whole
-    # The next one removes what the killed ones left on this machine.
+    # The next save removes the local directories of the killed ones.
     run('convert', SAMPLE / '1500', f'{root}/9')
 
 
