@@ -2,6 +2,10 @@
 """TensorStore's s3 and gcs drivers write into a bucket, and read from it."""
 
 import io
+import os
+import pathlib
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -75,3 +79,37 @@ def test_a_step_that_was_saved_there(run, bucket, proxy, kvstore, tmp_path, zarr
         assert got.dtype == value.dtype and np.array_equal(got, value)
         ours = np.load(io.BytesIO(run('cat', '-o', f'endpoint={proxy.url}', f'{step}/default/{name}.npy', text=False).stdout))
         assert np.array_equal(ours, value)
+
+
+def copy_into_a_draft(mount, program, files, root):
+    with_draft = mount(root, 'shape=root', 'chunk_byte_size=16M')
+    subprocess.run(['cp', '-r', mount(files).path / '3', with_draft.path / '3.tmp'], check=True)
+    (with_draft.path / '3.tmp').rename(with_draft.path / '3')
+    assert not with_draft.unmount()
+
+
+def save_by_the_library(mount, program, files, root):
+    code = 'import sys, pytreefs; pytreefs.save(sys.argv[2], pytreefs.load(sys.argv[1]))'
+    package = pathlib.Path(program).parent / 'tools/python'
+    subprocess.run([sys.executable, '-c', code, files / '3', f'{root}/3'], check=True,
+                   env={**os.environ, 'PYTHONPATH': str(package), 'PYTREEFS_PROGRAM': str(program)})
+
+
+def convert(mount, program, files, root):
+    subprocess.run([program, 'convert', files / '3', f'{root}/3'], check=True)
+
+
+@pytest.mark.parametrize('write', [copy_into_a_draft, save_by_the_library, convert])
+def test_each_writer(mount, run, program, bucket, proxy, kvstore, tmp_path, write):
+    """TensorStore restores from the bucket what a mount, the library and convert wrote there. The data file has several parts."""
+    values = {'small': VALUE, 'large': np.random.default_rng(3).standard_normal((3000, 700))}
+    (tmp_path / 'in').mkdir()
+    for name, value in values.items():
+        np.save(tmp_path / f'in/{name}.npy', value)
+    run('save', '-o', 'compression=none', tmp_path / 'in', tmp_path / 'steps/3')
+    where = f'by-{write.__name__}'
+    write(mount, program, tmp_path / 'steps', f'{bucket.scheme}://tensorstore/{where}')
+    for name, value in values.items():
+        store = {'driver': 'ocdbt', 'base': kvstore(proxy.url.removeprefix('http://'), f'{where}/3/default/'), 'path': f'{name}/'}
+        got = ts.open({'driver': 'zarr', 'kvstore': store}, open=True, create=False).result().read().result()
+        assert got.dtype == value.dtype and np.array_equal(got, value)
