@@ -34,6 +34,7 @@ struct entry {
 	struct entry *newer, *older; /* list of unpinned entries */
 	bool drop_behind;            /* it is, or will be, on the drop-behind list */
 	bool ahead;                  /* not requested yet; implies that it is not pinned */
+	bool asked;                  /* requested by another thread than the one that fills it */
 	enum entry_state state;
 	unsigned pins;
 	bool in_table; /* false once dropped; the last put then frees it */
@@ -182,6 +183,7 @@ static void pin(struct cache *c, struct entry *e)
 	}
 	if (e->ahead)
 		c->stats.ahead_used += e->charge;
+	e->asked = true;
 	/* A request makes it an ordinary entry. */
 	e->ahead = e->drop_behind = false;
 }
@@ -411,7 +413,7 @@ static void put(struct cache *c, struct cache_entry *ce, bool ahead)
 	if (ahead && e->state == ENTRY_READY) {
 		c->stats.ahead_started += e->charge;
 		/* Not ahead if it was requested or dropped while it was being filled. */
-		e->ahead = e->pins == 1 && e->in_table;
+		e->ahead = e->pins == 1 && e->in_table && !e->asked;
 		if (!e->ahead)
 			c->stats.ahead_used += e->charge;
 	}
