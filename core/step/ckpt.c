@@ -106,6 +106,7 @@ int ckpt_open(const struct ckpt_opts *opts, struct ckpt **ret)
 	c->env.budget = &c->read_budget;
 	c->env.streams = c->streams;
 	c->env.metas = c->metas;
+	c->env.in_store = io_dir_in_store(c->source);
 	c->inner_env = (struct zarr_env){
 		.io = c->io, .cache = c->cache, .budget = &c->inner_budget, .streams = c->streams
 	};

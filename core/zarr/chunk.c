@@ -492,10 +492,8 @@ static int stream_at(struct zarr *z, struct chunk *c, uint64_t off, const uint8_
 
 int chunk_gather(struct zarr *z, struct chunk *c, uint64_t off, size_t n, struct segments *g)
 {
-	if (c->mode == CHUNK_RAW) {
-		atomic_fetch_add_explicit(&z->env->raw_bytes, n, memory_order_relaxed);
-		return segments_add_file(g, io_file_ref(c->loc.file), c->loc.off + c->off + off, n);
-	}
+	if (c->mode == CHUNK_RAW)
+		return chunk_raw_gather(z, c, off, n, g);
 	if (c->mode == CHUNK_WHOLE)
 		return segments_pin(z, c->pin, chunk_bytes(c) + off, n, g);
 	while (n > 0) {
@@ -519,7 +517,7 @@ int chunk_copy(struct zarr *z, struct chunk *c, uint64_t off, size_t n, void *p)
 	uint8_t *to = p;
 
 	if (c->mode == CHUNK_RAW)
-		return io_read_exact(c->loc.file, p, n, c->loc.off + c->off + off);
+		return chunk_raw_copy(z, c, off, n, p);
 	if (c->mode == CHUNK_WHOLE) {
 		memcpy(p, chunk_bytes(c) + off, n);
 		return 0;

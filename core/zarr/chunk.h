@@ -108,6 +108,14 @@ int chunk_remote_piece(struct zarr *z, const struct chunk *c, uint64_t piece,
 		       struct cache_entry **ret);
 struct cache_key chunk_remote_key(const struct zarr *z, uint64_t number, uint64_t piece);
 void chunk_remote_ahead(struct zarr *z, const struct chunk *c, uint64_t off, uint64_t n);
+/* Whether pieces of raw chunks are fetched ahead of sequential readers (fetch.h): in a store. */
+bool chunk_raw_is_fetched(const struct zarr *z);
+/* Fetch the first FETCH_PIECES pieces of a range that are not there. c is open, in mode RAW. */
+void chunk_raw_ahead(struct zarr *z, const struct chunk *c, uint64_t off, uint64_t n,
+		     bool is_guess);
+/* chunk_gather() and chunk_copy() of a chunk in mode RAW. */
+int chunk_raw_gather(struct zarr *z, struct chunk *c, uint64_t off, size_t n, struct segments *g);
+int chunk_raw_copy(struct zarr *z, struct chunk *c, uint64_t off, size_t n, void *p);
 /*
  * Fill a cache entry that this thread began with a block of n bytes, which it takes on success; the
  * bytes of such an entry.

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * prefetch.c - decode chunks before they are requested, in jobs of the pool, and drop them after
- * reading (drop-behind).
+ * prefetch.c - decode or fetch chunks before they are requested, in jobs of the pool, and drop them
+ * after reading (drop-behind).
  *
  * These are only hints: the reader that comes for the chunk meets every failure again, and reports
  * it.
  */
 #include "core/base/err.h"
 #include "core/zarr/chunk.h"
+#include "core/zarr/fetch.h"
 
 /* chunks of one band; if there are more, they are small and not worth the time */
 #define PASS_MAX 4096
@@ -44,6 +45,8 @@ static void prefetch_chunk(struct prefetch *p)
 		err_clear();
 		return;
 	}
+	if (p->c.mode == CHUNK_RAW && chunk_raw_is_fetched(p->z))
+		chunk_raw_ahead(p->z, &p->c, p->off, p->n, p->guess);
 	if (p->c.mode == CHUNK_REMOTE)
 		chunk_remote_ahead(p->z, &p->c, p->off, p->n);
 	if (p->c.mode == CHUNK_STREAM)
@@ -71,48 +74,79 @@ static void prefetch_run(struct pool_job *job)
 	free(p);
 }
 
-void chunk_prefetch(struct zarr *z, const uint64_t *index, uint64_t off, uint64_t n,
-		    struct zarr_guess *guess)
+static void post(struct zarr *z, const struct chunk *c, uint64_t off, uint64_t n,
+		 struct zarr_guess *guess)
 {
-	struct chunk c = { .in_runs = true };
-	struct prefetch *p;
-	struct stream *s;
+	struct prefetch *p = calloc(1, sizeof(*p));
 
-	memcpy(c.index, index, sizeof(c.index));
-	chunk_number(z, &c);
-	if (!z->env->pool || n == 0 || (z->leaf_raw && chunk_is_direct(z, &c)))
-		return;
-	if (chunk_is_remote(z, &c)) {
-		struct cache_key key = chunk_remote_key(z, c.number, off / PIECE_BYTES);
-
-		if (is_there(z, &key))
-			return;
-	} else if (chunk_is_streamed(z)) {
-		s = stream_find(z, c.number);
-		if (s) {
-			stream_ahead(s, off / PIECE_BYTES, (off + n - 1) / PIECE_BYTES, guess);
-			stream_put(s);
-			return;
-		}
-		if (stream_has_pieces(z, c.number, off / PIECE_BYTES, (off + n - 1) / PIECE_BYTES))
-			return;
-	} else {
-		struct cache_key key = chunk_whole_key(z, c.number);
-
-		if (is_there(z, &key))
-			return;
-	}
-	p = calloc(1, sizeof(*p));
 	if (!p)
 		return;
 	p->job.run = prefetch_run;
 	p->z = zarr_ref(z);
-	p->c = c;
+	p->c = *c;
 	p->off = off;
 	p->n = n;
 	p->guess = zarr_guess_ref(guess);
 	atomic_fetch_add_explicit(&z->env->prefetches, 1, memory_order_relaxed);
 	(guess ? pool_post_idle : pool_post)(z->env->pool, &p->job);
+}
+
+/* A job for each request, so that many are under way at once. */
+static void post_raw(struct zarr *z, const struct chunk *c, uint64_t off, uint64_t n,
+		     struct zarr_guess *guess)
+{
+	const uint64_t step = FETCH_PIECES * PIECE_BYTES;
+
+	for (uint64_t at = off, end = off + n, next; at < end; at = next) {
+		struct cache_key key = fetch_key(z, c->number, FETCH_RAW, at / PIECE_BYTES);
+
+		next = MIN(at - at % step + step, end);
+		if (next - at > PIECE_BYTES || !is_there(z, &key))
+			post(z, c, at, next - at, guess);
+	}
+}
+
+/* Whether the cache has or will have the range. An open stream is asked to decode it. */
+static bool is_coming(struct zarr *z, struct chunk *c, uint64_t off, uint64_t n,
+		      struct zarr_guess *guess)
+{
+	uint64_t first = off / PIECE_BYTES, last = (off + n - 1) / PIECE_BYTES;
+	struct cache_key key;
+	struct stream *s;
+
+	if (chunk_is_remote(z, c)) {
+		key = chunk_remote_key(z, c->number, first);
+		return is_there(z, &key);
+	}
+	if (!chunk_is_streamed(z)) {
+		key = chunk_whole_key(z, c->number);
+		return is_there(z, &key);
+	}
+	s = stream_find(z, c->number);
+	if (!s)
+		return stream_has_pieces(z, c->number, first, last);
+	stream_ahead(s, first, last, guess);
+	stream_put(s);
+	return true;
+}
+
+void chunk_prefetch(struct zarr *z, const uint64_t *index, uint64_t off, uint64_t n,
+		    struct zarr_guess *guess)
+{
+	struct chunk c = { .in_runs = true };
+
+	memcpy(c.index, index, sizeof(c.index));
+	chunk_number(z, &c);
+	if (!z->env->pool || n == 0)
+		return;
+	if (z->leaf_raw && chunk_is_direct(z, &c)) {
+		/* The kernel reads a local file ahead. */
+		if (chunk_raw_is_fetched(z) && !chunk_is_remote(z, &c))
+			post_raw(z, &c, off, n, guess);
+		return;
+	}
+	if (!is_coming(z, &c, off, n, guess))
+		post(z, &c, off, n, guess);
 }
 
 /* Runs of bytes of an array in C order, and the chunks that they are in. */
@@ -149,6 +183,12 @@ static void bands_of(struct zarr *z, struct bands *ret)
 	ret->per_rows = z->leaf_grid[axis];
 }
 
+static struct cache_key key_of_piece(const struct zarr *z, uint64_t number, uint64_t piece)
+{
+	return z->leaf_raw ? fetch_key(z, number, FETCH_RAW, piece) :
+			     stream_piece_key(z, number, piece);
+}
+
 /* Drop pieces of the only chunk of a band, which has the array's bytes [begin, end). */
 static void pass_pieces(const struct bands *b, uint64_t number, uint64_t begin, uint64_t end,
 			uint64_t from, uint64_t to)
@@ -158,7 +198,7 @@ static void pass_pieces(const struct bands *b, uint64_t number, uint64_t begin, 
 	for (;
 	     begin + piece * PIECE_BYTES < end && MIN(begin + (piece + 1) * PIECE_BYTES, end) <= to;
 	     piece++) {
-		struct cache_key key = stream_piece_key(b->z, number, piece);
+		struct cache_key key = key_of_piece(b->z, number, piece);
 
 		cache_drop_behind(b->z->env->cache, &key, 1);
 	}
@@ -166,10 +206,11 @@ static void pass_pieces(const struct bands *b, uint64_t number, uint64_t begin, 
 
 void zarr_drop_behind(struct zarr *z, const struct zarr_view *v, uint64_t from, uint64_t to)
 {
-	bool streamed = chunk_is_streamed(z);
+	bool streamed = chunk_is_streamed(z) || z->leaf_raw;
 	struct bands b;
 
-	if (!v->plain || z->meta.rank == 0 || v->bytes == 0 || z->leaf_raw)
+	if (!v->plain || z->meta.rank == 0 || v->bytes == 0 ||
+	    (z->leaf_raw && !chunk_raw_is_fetched(z)))
 		return;
 	bands_of(z, &b);
 	if (streamed ? !b.whole_rows : b.chunks > PASS_MAX)

@@ -65,11 +65,7 @@ static int piece_keep(struct stream *s, uint64_t piece, void *block, struct cach
 
 /* ---- the decoder ---- */
 
-/*
- * Whether the chunk is all of a value with a checksum, and the number of bytes needed after it to
- * compare.
- */
-static bool has_end(const struct stream *s, size_t *ret)
+bool stream_has_end(const struct stream *s, size_t *ret)
 {
 	*ret = 0;
 	return !s->off && s->loc.len - s->len <= KV_SUM_REST &&
@@ -85,7 +81,7 @@ static size_t input_size_of(const struct stream *s)
 {
 	size_t n = STREAM_INPUT_BYTES, end;
 
-	has_end(s, &end);
+	stream_has_end(s, &end);
 	if (is_remote(s))
 		n = MAX(n, MIN(STREAM_REMOTE_BYTES, (size_t)s->table->decoder_limit / 16));
 	return (size_t)MIN(n, MAX((uint64_t)STREAM_INPUT_BYTES, s->len + end));
@@ -110,22 +106,35 @@ static size_t next_input(struct stream *s)
 	return (size_t)MIN(MIN(n, s->input_size), s->len - s->fed);
 }
 
-/* Read n stored bytes, and the checksum with the last of them if there is room. */
-static int read_input(struct stream *s, size_t n)
+/*
+ * Read stored bytes, up to *n, and the checksum with the last of them if there is room. *n: the
+ * number.
+ */
+static int read_input(struct stream *s, size_t *n)
 {
-	size_t end;
-	bool compares = n && s->fed + n == s->len && has_end(s, &end);
-	bool with_end = compares && is_remote(s) && n + end <= s->input_size;
-	int r = n ? io_read_exact(s->loc.file, s->input, n + (with_end ? end : 0),
-				  s->loc.off + s->off + s->fed) :
-		    0;
+	size_t end = 0, all, got = 0;
+	bool compares = *n && s->fed + *n == s->len && stream_has_end(s, &end);
+	bool with_end = compares && is_remote(s) && *n + end <= s->input_size;
+	int r = 0;
 
+	all = *n + (with_end ? end : 0);
+	if (*n && stream_is_fetched(s))
+		got = stream_fetch_take(s, s->fed, s->input, all);
+	/* The rest may be in flight when the decoder asks again. */
+	if (got && got < *n) {
+		*n = all = got;
+		compares = false;
+	}
+	atomic_store(&s->input_at, s->fed + *n);
+	if (got < all)
+		r = io_read_exact(s->loc.file, s->input + got, all - got,
+				  s->loc.off + s->off + s->fed + got);
 	if (r < 0)
 		return r;
-	s->crc = crc32c_more(s->crc, span_of(s->input, n));
+	s->crc = crc32c_more(s->crc, span_of(s->input, *n));
 	if (!compares)
 		return 0;
-	r = with_end ? kv_loc_compare_end(&s->loc, s->len, s->crc, s->input + n) :
+	r = with_end ? kv_loc_compare_end(&s->loc, s->len, s->crc, s->input + *n) :
 		       kv_loc_check_end(&s->loc, s->len, s->crc);
 	return MIN(r, 0);
 }
@@ -144,13 +153,13 @@ static int pull_input(void *arg, struct span *ret)
 		 * The kernel reads ahead while we decode. Advise it once about each byte, since
 		 * each call visits every page.
 		 */
-		if (s->fed + n > s->advised - MIN(s->advised, ADVISE_BYTES / 2)) {
+		if (!is_remote(s) && s->fed + n > s->advised - MIN(s->advised, ADVISE_BYTES / 2)) {
 			s->advised = MAX(s->advised, s->fed + n);
 			posix_fadvise(s->loc.file->fd, (off_t)(s->loc.off + s->off + s->advised),
 				      ADVISE_BYTES, POSIX_FADV_WILLNEED);
 			s->advised += ADVISE_BYTES;
 		}
-		r = read_input(s, n);
+		r = read_input(s, &n);
 		if (r < 0)
 			return r;
 		*ret = span_of(s->input, n);
@@ -166,6 +175,7 @@ static int decoder_try(struct stream *s, uint64_t window)
 
 	decoder_close(s);
 	s->fed = s->advised = 0;
+	atomic_store(&s->input_at, 0);
 	s->crc = 0;
 	stream_room_take(s, window);
 	s->input_size = input_size_of(s);
@@ -311,6 +321,7 @@ static int drive(struct stream *s, uint64_t mine, struct cache_entry **ret)
 		pthread_mutex_lock(&s->lock);
 		s->pos = 0;
 		s->want = 0;
+		s->fetch_to = 0;
 		if (is_lasting(r))
 			err_save(r, &s->failed);
 		if (s->loc.where == KV_FILE && is_lasting(r))
@@ -366,6 +377,7 @@ static void start_again(struct stream *s, bool may_spill)
 {
 	s->pos = 0;
 	s->want = 0;
+	s->fetch_to = 0;
 	s->may_spill |= may_spill;
 	atomic_fetch_add_explicit(&s->table->restarts, 1, memory_order_relaxed);
 }
@@ -388,6 +400,9 @@ static void expect_jumps(struct stream *s, uint64_t piece)
 /* From now on a reader wants what is decoded. Called with the lock held. */
 static void reader_came(struct stream *s)
 {
+	/* A guess may have skipped ranges that it claimed. */
+	if (s->guess)
+		s->fetch_to = 0;
 	zarr_guess_unref(take(s->guess));
 }
 
@@ -531,6 +546,7 @@ static bool may_guess(struct stream *s, struct zarr_guess *guess)
 void stream_ahead(struct stream *s, uint64_t first, uint64_t last, struct zarr_guess *guess)
 {
 	struct pool *pool = s->z->env->pool;
+	uint64_t from = 0, to = 0;
 	bool post, hurry = false;
 	int r;
 
@@ -560,9 +576,13 @@ void stream_ahead(struct stream *s, uint64_t first, uint64_t last, struct zarr_g
 		expect_jumps(s, MIN(first, last));
 	if (post)
 		s->want = MAX(s->want, last);
+	if (post && stream_is_fetched(s))
+		to = stream_fetch_claim(s, last, &from);
 	post = post && !s->driving && !s->job_posted;
 	s->job_posted |= post;
 	pthread_mutex_unlock(&s->lock);
+	/* Before the decoder, which takes what is under way. */
+	stream_fetch_post(s, from, to, guess);
 	if (hurry)
 		pool_hurry(pool, &s->job);
 	if (!post)

@@ -76,6 +76,9 @@ struct stream {
 	struct spill *spill; /* any thread may read it once spilled > 0 */
 
 	struct pool_job job;
+
+	uint64_t fetch_to;      /* stored bytes before it were claimed; protected by the lock */
+	atomic_ullong input_at; /* stored bytes that the decoder has, or is reading */
 };
 
 struct streams {
@@ -114,6 +117,20 @@ static inline void piece_fix(const struct stream *s, void *p, size_t n)
 	cast_canonical(s->z->meta.dtype, p, n / t->size);
 }
 
+/* Whether the chunk is all of a value with a checksum, and how many bytes after it are needed to
+ * compare. */
+bool stream_has_end(const struct stream *s, size_t *ret);
+/* stream_fetch.c: whether the stored bytes are fetched ahead of the decoder. */
+bool stream_is_fetched(const struct stream *s);
+/*
+ * Claim the stored bytes that are needed to decode pieces up to `last`, from *ret_from to the
+ * result. The caller passes both to stream_fetch_post(), without the lock. Called with the lock
+ * held.
+ */
+uint64_t stream_fetch_claim(struct stream *s, uint64_t last, uint64_t *ret_from);
+void stream_fetch_post(struct stream *s, uint64_t from, uint64_t to, struct zarr_guess *guess);
+/* Called by the driver: how many of n stored bytes from `at` on were fetched; p has them. */
+size_t stream_fetch_take(struct stream *s, uint64_t at, uint8_t *p, size_t n);
 /* stream_blocks.c: whether pieces are decoded independently. Opens the blocks the first time. */
 int stream_has_blocks(struct stream *s);
 /* The error of a chunk that is known to be damaged: pieces in the cache are refused, too. */

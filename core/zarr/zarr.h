@@ -48,6 +48,7 @@ struct zarr_env {
 	struct streams *streams;    /* decoders of large chunks, and their spill files */
 	struct zarr_remote *remote; /* NULL: everything is decoded here */
 	struct meta_cache *metas;   /* NULL: every array parses its own document */
+	bool in_store;              /* each read of a file takes a round trip (io_store.h) */
 
 	/* Counters, for `.pytreefs/stats` and tests. */
 	atomic_ullong chunks_decoded, chunk_bytes_decoded, chunk_bytes_stored;

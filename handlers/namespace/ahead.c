@@ -27,6 +27,8 @@
 #define RECENT 4                /* leaves with which an order starts that is made late */
 #define THREAD_BYTES (16 * MiB) /* part of the window for each decoding thread */
 #define LEAST_PART (1 * MiB)    /* smallest part of a leaf that is worth a job */
+#define FIRST_PART 8            /* 1/8 of the window after the first leaf in a store */
+#define MISSED_MAX 2            /* unexpected leaves in a row: the reader jumps */
 
 /* The position of a reader in one order. */
 struct cursor {
@@ -59,11 +61,9 @@ struct ahead {
 	struct reader reader[READERS];
 	uint64_t now;    /* number of leaves begun */
 	uint64_t missed; /* number of leaves in a row that no cursor expected */
+	unsigned part;   /* 1/part of the window is used */
 	uint32_t recent[RECENT];
-	/*
-	 * indexed by leaf: bits of the readers that have begun it, and that have read all of it.
-	 * NULL: not allocated.
-	 */
+	/* by leaf: bits of the readers that have begun it, and that have read all of it; or NULL */
 	uint32_t *begun, *passed;
 	uint64_t shared_at; /* when a reader last began a leaf that another one had begun before */
 	atomic_bool shared; /* read without the lock */
@@ -108,6 +108,7 @@ int ahead_new(struct item *item, struct ahead **ret)
 		reader_init(&a->reader[i], 0);
 	for (int i = 0; i < RECENT; i++)
 		a->recent[i] = LEAF_NONE;
+	a->part = 1;
 	*ret = a;
 	return 0;
 }
@@ -192,10 +193,7 @@ uint64_t ahead_window(const struct ckpt *c)
 {
 	uint64_t n = MIN(cache_limit_now(c->cache) / 4, budget_total(c->env.budget) / 2);
 
-	/*
-	 * Decoding more than keeps all threads busy would only pollute the caches of the
-	 * processors.
-	 */
+	/* Decoding more than keeps all threads busy would only pollute the processors' caches. */
 	n = MIN(n, (pool_threads(c->pool) + 1) * THREAD_BYTES);
 	return n < AHEAD_LEAST ? 0 : n;
 }
@@ -204,7 +202,7 @@ uint64_t ahead_window(const struct ckpt *c)
 static uint64_t window_left(const struct ahead *a)
 {
 	struct cache_stats cs;
-	uint64_t all = ahead_window(a->item->ckpt);
+	uint64_t all = ahead_window(a->item->ckpt) / a->part;
 
 	/* Readers of other items use the window, too. */
 	cache_stats(a->item->ckpt->cache, &cs);
@@ -264,6 +262,16 @@ static bool is_trusted(const struct cursor *c)
 	return c->at != LEAF_NONE && c->hits >= AHEAD_HITS;
 }
 
+/*
+ * Whether leaves are guessed after it. In a store one leaf is enough for a part of the window, as
+ * connections would be idle until the second one; but not of a reader that jumps between leaves.
+ */
+static bool is_followed(const struct ahead *a, const struct cursor *c)
+{
+	return is_trusted(c) ||
+	       (c->at != LEAF_NONE && a->item->ckpt->env.in_store && a->missed < MISSED_MAX);
+}
+
 static bool take_skipped(struct cursor *c, uint32_t leaf)
 {
 	for (int i = 0; i < REACH; i++)
@@ -277,8 +285,7 @@ static bool take_skipped(struct cursor *c, uint32_t leaf)
 /* The oldest skipped leaves are not expected any more. */
 static void add_skipped(struct cursor *c, uint32_t leaf)
 {
-	for (int i = REACH - 1; i > 0; i--)
-		c->skipped[i] = c->skipped[i - 1];
+	memmove(c->skipped + 1, c->skipped, sizeof(c->skipped) - sizeof(*c->skipped));
 	c->skipped[0] = leaf;
 }
 
@@ -332,6 +339,15 @@ static struct reader *reader_find(struct ahead *a, uint32_t id)
 	return old;
 }
 
+/* The cursor with more hits is better. Before any hit, the order of the last pass comes first. */
+static bool is_better(const struct ahead *a, enum leaf_order order, const struct cursor *c,
+		      const struct cursor *best)
+{
+	bool was_passed = order == ORDER_PASS && leaf_after(&a->orders, order, c->at) != LEAF_NONE;
+
+	return !best || c->hits > best->hits || (!c->hits && !best->hits && was_passed);
+}
+
 /*
  * Returns the cursor of the order that the reader has followed longest; *ret_expected: whether any
  * cursor expected the leaf.
@@ -346,7 +362,7 @@ static const struct cursor *reader_move(struct ahead *a, struct reader *rd, uint
 		bool hit = cursor_move(a, (enum leaf_order)o, c, leaf);
 
 		*ret_expected |= hit && c->hits;
-		if (is_trusted(c) && (!best || c->hits > best->hits)) {
+		if (c->at != LEAF_NONE && is_better(a, (enum leaf_order)o, c, best)) {
 			best = c;
 			*ret = (enum leaf_order)o;
 		}
@@ -389,7 +405,7 @@ static bool is_expected(const struct ahead *a, uint32_t leaf)
 		for (int o = 0; o < ORDERS; o++) {
 			const struct cursor *c = &a->reader[i].cursor[o];
 
-			if (is_trusted(c) && is_expected_by(a, (enum leaf_order)o, c, leaf))
+			if (is_followed(a, c) && is_expected_by(a, (enum leaf_order)o, c, leaf))
 				return true;
 		}
 	return false;
@@ -416,7 +432,7 @@ static bool guess_add(struct ahead *a, uint32_t leaf, uint64_t bytes)
 	struct guess *g = &a->guess[a->n_guesses];
 
 	if (a->n_guesses == GUESSES ||
-	    (a->asked && window_left(a) < MIN(bytes, ahead_window(a->item->ckpt))))
+	    (a->asked && window_left(a) < MIN(bytes, ahead_window(a->item->ckpt) / a->part)))
 		return false;
 	*g = (struct guess){ .leaf = leaf, .bytes = bytes, .asked = MIN(bytes, window_left(a)) };
 	g->token = calloc(1, sizeof(*g->token));
@@ -449,6 +465,7 @@ static void guess_on(struct ahead *a, enum leaf_order order, const struct cursor
 	uint32_t leaf = c->at;
 	bool room = ahead_window(a->item->ckpt) > 0;
 
+	a->part = is_trusted(c) ? 1 : c->hits ? 2 : FIRST_PART;
 	for (int i = 0; i < GUESSES && room; i++) {
 		struct guess *g;
 
@@ -539,8 +556,7 @@ void ahead_begun(struct ahead *a, uint32_t reader, const struct tree_node *leaf,
 	g = guess_find(a, leaf->id);
 	if (g)
 		guess_remove(a, g);
-	for (int i = RECENT - 1; i > 0; i--)
-		a->recent[i] = a->recent[i - 1];
+	memmove(a->recent + 1, a->recent, sizeof(a->recent) - sizeof(*a->recent));
 	a->recent[0] = leaf->id;
 	want_orders(a);
 	all = reader_move(a, &a->reader[0], leaf->id, &all_order, &expected);
@@ -551,10 +567,10 @@ void ahead_begun(struct ahead *a, uint32_t reader, const struct tree_node *leaf,
 	leaf_orders_pass(&a->orders, leaf->id);
 	lose_readers(a);
 	if (bytes >= AHEAD_SMALL && !a->closed) {
-		if (own)
-			guess_on(a, own_order, own, bytes);
-		else if (all)
+		if (!is_trusted(own) && is_trusted(all))
 			guess_on(a, all_order, all, bytes);
+		else if (is_followed(a, own))
+			guess_on(a, own_order, own, bytes);
 	}
 	end_unexpected(a);
 	pthread_mutex_unlock(&a->lock);

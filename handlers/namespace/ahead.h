@@ -15,6 +15,10 @@
  * but not more than a quarter of read_budget, nor than keeps the threads busy. If it is smaller
  * than AHEAD_LEAST, memory is short, and nothing is guessed.
  *
+ * In a store (core/io/io_store.h) each leaf that was not fetched ahead costs round trips. There an
+ * eighth of the window is used after the first leaf of a reader, and half of it after the second.
+ * After two jumps of a reader nothing more is guessed in this way.
+ *
  * A leaf smaller than AHEAD_SMALL moves cursors, but nothing is guessed after it: decoding it takes
  * no longer than requesting it, and a program that copies a step reads only its numbers.
  *

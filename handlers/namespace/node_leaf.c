@@ -16,6 +16,7 @@
 #include "handlers/subtree/subtree.h"
 
 #define AHEAD_BYTES (16 * MiB) /* largest amount that is decoded before it is requested */
+#define AHEAD_STORE (64 * MiB) /* the same in a store, where it fills all connections */
 #define NEAR_BYTES (8 * MiB) /* amount that the kernel requests at once for one sequential reader */
 #define PASS_STEP (2 * MiB)  /* interval at which data that was read is dropped */
 /* a sequential reader that has read this much reads more than the header */
@@ -162,7 +163,9 @@ static int leaf_stat(struct node *n, struct stat *ret)
 
 static uint64_t ahead_bytes(const struct leaf_file *lf)
 {
-	return MIN(AHEAD_BYTES, cache_limit(lf->file.node->ns->ckpt->cache) / 4);
+	const struct ckpt *c = lf->file.node->ns->ckpt;
+
+	return MIN(c->env.in_store ? AHEAD_STORE : AHEAD_BYTES, cache_limit(c->cache) / 4);
 }
 
 struct next_job {

@@ -130,13 +130,24 @@ def test_round_trips_of_a_listing(mount, cases, bucket, url, proxy):
     assert said.count('.npy') > 1000 and len(trips) <= 6, str(trips)
 
 
+def noise(n, elements):
+    rng = np.random.default_rng(17)
+    return {f'w{i:02}.npy': rng.standard_normal(elements, np.float32) for i in range(n)}
+
+
+def asked_bytes(trips):
+    """Of data files."""
+    ranges = [q.rpartition('bytes=')[2].split('-') for asked in trips.rounds for q in asked if 'bytes=' in q and '/d' in q.replace('%2F', '/')]
+    return sum(int(end) + 1 - int(start) for start, end in ranges)
+
+
 @pytest.mark.option('threads')
-def test_leaves_that_are_read_in_order_are_fetched_ahead(mount, bucket, url, proxy, tmp_path):
+@pytest.mark.parametrize('compression', ['zstd:1', 'none'])
+def test_leaves_that_are_read_in_order_are_fetched_ahead(mount, bucket, url, proxy, tmp_path, compression):
     """As many at once as there are connections, and no more; by one thread, one beside the reader's."""
     (tmp_path / 'root').mkdir()
-    noise = np.random.default_rng(17)
-    leaves = {f'w{i:02}.npy': noise.standard_normal(1 << 18, np.float32) for i in range(16)}
-    bucket.upload(saving.saved(mount, tmp_path / 'root', files=leaves), 'ordered')
+    leaves = noise(16, 1 << 18)
+    bucket.upload(saving.saved(mount, tmp_path / 'root', f'compression={compression}', files=leaves), 'ordered')
     for options, least, most in ((['connections=8'], 6, 8), (['connections=8', 'threads=1'], 1, 2)):
         m = mount(f'{url}/ordered', 'cache=256M', 'read_budget=256M', *options)
         with rounds.Rounds(proxy, m.pid) as trips:
@@ -144,6 +155,46 @@ def test_leaves_that_are_read_in_order_are_fetched_ahead(mount, bucket, url, pro
                 assert compare.read_all(m / name).endswith(value.tobytes())
         at_once = max(sum('bytes=' in q for q in asked) for asked in trips.rounds)
         assert least <= at_once <= most, str(trips)
+
+
+@pytest.mark.parametrize('compression', ['zstd:1', 'none'])
+def test_a_leaf_of_one_chunk_is_fetched_over_all_connections(mount, bucket, url, proxy, tmp_path, compression):
+    """Only the bytes of the first read are requested twice."""
+    (tmp_path / 'root').mkdir()
+    leaves = noise(1, 8 << 20)
+    bucket.upload(saving.saved(mount, tmp_path / 'root', f'compression={compression}', files=leaves), 'large')
+    m = mount(f'{url}/large', 'cache=256M', 'read_budget=256M', 'connections=8')
+    with rounds.Rounds(proxy, m.pid) as trips:
+        assert compare.read_all(m / 'w00.npy').endswith(leaves['w00.npy'].tobytes())
+    assert 6 <= max(map(len, trips.rounds)) <= 8, str(trips)
+    assert asked_bytes(trips) < (32 << 20) + (4 << 20), str(trips)
+
+
+def test_pages_of_a_raw_leaf_are_read_by_themselves(mount, bucket, url, proxy, tmp_path):
+    (tmp_path / 'root').mkdir()
+    leaves = noise(1, 8 << 20)
+    bucket.upload(saving.saved(mount, tmp_path / 'root', 'compression=none', files=leaves), 'pages')
+    m = mount(f'{url}/pages', 'cache=32M', 'read_budget=32M', 'direct_io=on')
+    with rounds.Rounds(proxy, m.pid) as trips:
+        f = os.open(m / 'w00.npy', os.O_RDONLY)
+        for at in (20000000, 5000000, 30000000, 1000000):
+            assert os.pread(f, 4096, at) == leaves['w00.npy'].tobytes()[at - 128:at - 128 + 4096]
+        os.close(f)
+    # The first request also looks the file up.
+    assert asked_bytes(trips) < 256 << 10, str(trips)
+
+
+def test_a_reader_that_jumps_from_leaf_to_leaf_gets_little_ahead(mount, bucket, url, proxy, tmp_path):
+    """A part of the window is fetched after the first leaf, and nothing more after that guess was wrong."""
+    (tmp_path / 'root').mkdir()
+    leaves = noise(16, 1 << 18)
+    bucket.upload(saving.saved(mount, tmp_path / 'root', 'compression=none', files=leaves), 'jumps')
+    m = mount(f'{url}/jumps', 'cache=64M', 'read_budget=128M')
+    order = (3, 14, 8, 1, 12, 5, 10)
+    with rounds.Rounds(proxy, m.pid) as trips:
+        for i in order:
+            assert compare.read_all(m / f'w{i:02}.npy').endswith(leaves[f'w{i:02}.npy'].tobytes())
+    assert asked_bytes(trips) < (len(order) << 20) + (5 << 20), str(trips)
 
 
 def test_a_part_of_a_path_that_may_not_be_listed(run, url, proxy):

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * chunk_raw.c - answers from raw chunks.
+ *
+ * A raw chunk of a local file is answered by a range of that file, which the kernel reads ahead. In
+ * a store the next pieces of a sequential reader are fetched ahead (fetch.h), and an answer takes
+ * them from the cache. Everything else is read by its exact range, so a reader that jumps fetches
+ * only the bytes that it needs.
+ */
+#include "core/base/err.h"
+#include "core/zarr/chunk.h"
+#include "core/zarr/fetch.h"
+
+bool chunk_raw_is_fetched(const struct zarr *z)
+{
+	return z->leaf_raw && z->env->in_store;
+}
+
+static struct fetch fetch_of(struct zarr *z, const struct chunk *c)
+{
+	return (struct fetch){ .z = z,
+			       .file = c->loc.file,
+			       .off = c->loc.off + c->off,
+			       .len = z->leaf->bytes,
+			       .number = c->number,
+			       .kind = FETCH_RAW };
+}
+
+void chunk_raw_ahead(struct zarr *z, const struct chunk *c, uint64_t off, uint64_t n, bool is_guess)
+{
+	struct fetch f = fetch_of(z, c);
+
+	fetch_pieces(&f, off / PIECE_BYTES, (off + n - 1) / PIECE_BYTES, is_guess);
+}
+
+int chunk_raw_gather(struct zarr *z, struct chunk *c, uint64_t off, size_t n, struct segments *g)
+{
+	struct fetch f = fetch_of(z, c);
+
+	atomic_fetch_add_explicit(&z->env->raw_bytes, n, memory_order_relaxed);
+	if (!chunk_raw_is_fetched(z))
+		return segments_add_file(g, io_file_ref(f.file), f.off + off, n);
+	while (n > 0) {
+		size_t skip = (size_t)(off % PIECE_BYTES), part = MIN(n, PIECE_BYTES - skip);
+		struct cache_entry *e;
+		int r;
+
+		if (fetch_find(&f, off / PIECE_BYTES, &e))
+			r = segments_add_pinned(g, e, fetch_bytes(e) + skip, part);
+		else
+			r = segments_add_file(g, io_file_ref(f.file), f.off + off, part);
+		if (r < 0)
+			return r;
+		off += part;
+		n -= part;
+	}
+	return 0;
+}
+
+int chunk_raw_copy(struct zarr *z, struct chunk *c, uint64_t off, size_t n, void *p)
+{
+	struct segments g;
+	int r;
+
+	if (!chunk_raw_is_fetched(z))
+		return io_read_exact(c->loc.file, p, n, c->loc.off + c->off + off);
+	segments_init(&g, z->env->cache);
+	r = chunk_raw_gather(z, c, off, n, &g);
+	if (r >= 0)
+		r = segments_copy(&g, p);
+	segments_release(&g);
+	return r;
+}

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * stream_fetch.c - the input of decoders whose chunk is in a store, fetched ahead (fetch.h).
+ *
+ * A decoder takes its input in order. If each part were read only when it is needed, every part
+ * would cost a round trip. Jobs of the pool therefore fetch stored bytes ahead; their number is
+ * estimated from the stored and the decoded size of the chunk.
+ */
+#include "core/zarr/stream_impl.h"
+
+#include "core/zarr/fetch.h"
+
+#define MARGIN ((uint64_t)1 * MiB) /* stored bytes beyond the estimate */
+#define GUESS_ROOM (4 * MiB)       /* bytes of the budget that a guess leaves to readers */
+
+bool stream_is_fetched(const struct stream *s)
+{
+	return s->z->env->in_store && s->loc.where == KV_FILE && s->loc.file->key &&
+	       s->z->leaf->codecs.n;
+}
+
+static struct fetch fetch_of(const struct stream *s)
+{
+	size_t end = 0;
+
+	stream_has_end(s, &end);
+	return (struct fetch){ .z = s->z,
+			       .file = s->loc.file,
+			       .off = s->loc.off + s->off,
+			       .len = s->len + end,
+			       .number = s->number,
+			       .kind = FETCH_STORED };
+}
+
+/* ---- jobs ---- */
+
+struct fetch_job {
+	struct pool_job job;
+	struct stream *s; /* a hold on the stream */
+	uint64_t first, last;
+	struct zarr_guess *guess; /* a reference, or NULL */
+};
+
+static bool is_wanted(const struct fetch_job *j)
+{
+	struct budget *budget = j->s->z->env->budget;
+	bool room;
+
+	/* The decoder was faster, and has read it. */
+	if ((j->last + 1) * PIECE_BYTES <= atomic_load(&j->s->input_at))
+		return false;
+	if (!j->guess)
+		return true;
+	room = !zarr_guess_is_over(j->guess) && budget_try(budget, GUESS_ROOM);
+	if (room)
+		budget_give(budget, GUESS_ROOM);
+	return room;
+}
+
+static void fetch_run(struct pool_job *job)
+{
+	struct fetch_job *j = container_of(job, struct fetch_job, job);
+	struct fetch f = fetch_of(j->s);
+
+	if (is_wanted(j))
+		fetch_pieces(&f, MAX(j->first, atomic_load(&j->s->input_at) / PIECE_BYTES), j->last,
+			     j->guess);
+	zarr_guess_unref(j->guess);
+	stream_put(j->s);
+	free(j);
+}
+
+static void post_fetch(struct stream *s, uint64_t first, uint64_t last, struct zarr_guess *guess)
+{
+	struct fetch_job *j = calloc(1, sizeof(*j));
+
+	if (!j)
+		return;
+	*j = (struct fetch_job){ .job.run = fetch_run,
+				 .s = s,
+				 .first = first,
+				 .last = last,
+				 .guess = zarr_guess_ref(guess) };
+	stream_hold(s);
+	(guess ? pool_post_idle : pool_post)(s->z->env->pool, &j->job);
+}
+
+uint64_t stream_fetch_claim(struct stream *s, uint64_t last, uint64_t *ret_from)
+{
+	const uint64_t step = FETCH_PIECES * PIECE_BYTES;
+	uint64_t want = last + 1 >= s->pieces ? UINT64_MAX : (last + 1) * PIECE_BYTES;
+	struct fetch f = fetch_of(s);
+	uint64_t to = f.len;
+
+	if (want != UINT64_MAX) {
+		double stored = (double)want / (double)s->bytes * (double)s->len;
+
+		to = MIN(f.len, ((uint64_t)stored + MARGIN + step - 1) / step * step);
+	}
+	*ret_from = MAX(s->fetch_to, atomic_load(&s->input_at) / step * step);
+	s->fetch_to = MAX(s->fetch_to, to);
+	return to;
+}
+
+void stream_fetch_post(struct stream *s, uint64_t from, uint64_t to, struct zarr_guess *guess)
+{
+	const uint64_t step = FETCH_PIECES * PIECE_BYTES;
+
+	for (uint64_t at = from; at < to; at += step)
+		post_fetch(s, at / PIECE_BYTES, (MIN(at + step, to) - 1) / PIECE_BYTES, guess);
+}
+
+/* ---- the decoder ---- */
+
+size_t stream_fetch_take(struct stream *s, uint64_t at, uint8_t *p, size_t n)
+{
+	struct fetch f = fetch_of(s);
+	struct cache *cache = s->z->env->cache;
+	size_t got = 0;
+
+	while (got < n) {
+		uint64_t piece = (at + got) / PIECE_BYTES;
+		size_t skip = (size_t)((at + got) % PIECE_BYTES);
+		size_t part = (size_t)MIN(MIN(n - got, PIECE_BYTES - skip), f.len - at - got);
+		struct cache_entry *e;
+
+		if (!fetch_find(&f, piece, &e))
+			break;
+		memcpy(p + got, fetch_bytes(e) + skip, part);
+		cache_put(cache, e);
+		got += part;
+		if (skip + part == PIECE_BYTES || at + got == f.len) {
+			struct cache_key key = fetch_key(s->z, s->number, FETCH_STORED, piece);
+
+			cache_drop_behind(cache, &key, 1);
+		}
+	}
+	return got;
+}
