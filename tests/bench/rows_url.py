@@ -62,6 +62,33 @@ def url_tree(b):
 
 
 @bench
+def url_tree_raw(b):
+    """The same tree without compression, which the line bounds: np.load in a loop over a mount, and the package, against TensorStore."""
+    source = b.scratch() / 'raw'
+    subprocess.run([b.program, 'convert', '-q', '--layout', 'v0', '-o', 'compression=none', b.case('bench-leaves-zstd'), source], check=True, stdout=subprocess.DEVNULL)
+    b.warm(source)
+    url = serve(b, source)
+    m = b.mount(url)
+    b.contender('loop', b.python('load_tree', m.path), before=m.fresh, memory=m.memory)
+    b.contender('pytreefs.load', b.python('peers_python:load', url))
+    b.contender('TensorStore', b.python('peers_python:tensorstore_tree', url))
+    b.row('raw tree from a web server, np.load in a loop', 'loop', 'TensorStore', rate=1.0)
+    b.row('raw tree from a web server, pytreefs.load', 'pytreefs.load', 'TensorStore', rate=1.0)
+
+
+@bench
+def url_one(b):
+    """One leaf of 1 GiB in one zstd frame: `cat` of a fresh mount, against TensorStore's http driver."""
+    source = b.case('bench-one-zstd')
+    b.warm(source)
+    url = serve(b, source)
+    m = b.mount(url)
+    b.contender('cat', ['sh', '-c', 'cat "$0" >/dev/null', m / 'w.npy'], before=m.fresh, memory=m.memory)
+    b.contender('TensorStore', b.python('peers_python:tensorstore_tree', url))
+    b.row('one leaf from a web server, cat', 'cat', 'TensorStore', rate=1.0)
+
+
+@bench
 def url_cache(b):
     """The same tree in a second mount, from the cache on disk that the first one filled (cache_dir), against a mount of the local files."""
     source = b.case('bench-leaves-zstd')
