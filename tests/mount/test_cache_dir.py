@@ -122,7 +122,8 @@ def test_damage_is_fetched_again(mount, item, served, cache):
     url, counter = served
     want = whole(mount(item))
     assert whole(mount(url, f'cache_dir={cache}')) == want
-    large = [p for p in pieces(cache) if p.stat().st_size > 256 << 10]
+    stored = {p: (p.stat().st_ino, p.read_bytes()) for p in pieces(cache)}
+    large = [p for p in stored if len(stored[p][1]) > 256 << 10]
     with open(large[0], 'r+b') as f:
         f.seek(100_000)
         byte = f.read(1)[0]
@@ -135,7 +136,10 @@ def test_damage_is_fetched_again(mount, item, served, cache):
         (large[0].parent / name).write_text('not a piece')
     m = mount(url, f'cache_dir={cache}')
     assert whole(m) == want
-    assert stats(m)['damaged'] == 4 == stats(m)['stored'], stats(m)
+    # Two threads may read one piece, and fetch it.
+    assert 4 <= stats(m)['damaged'] <= stats(m)['stored'] <= 8, stats(m)
+    for p, (inode, content) in stored.items():
+        assert p.read_bytes() == content and (p in large[:4] or p.stat().st_ino == inode), p
     before = counter.ranges
     assert whole(mount(url, f'cache_dir={cache}')) == want
     assert counter.ranges == before
