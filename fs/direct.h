@@ -19,8 +19,7 @@
  *
  * A direct file can be mapped if the kernel offers this in INIT (FUSE_DIRECT_IO_ALLOW_MMAP, Linux
  * 6.6); the maps use the page cache. Older kernels do not allow shared maps of a direct file, so
- * direct_io=auto is off there. libfuse supports the flag since 3.17; with an older version, request
- * and reply of INIT are parsed and completed here.
+ * direct_io=auto is off there.
  */
 #ifndef PYTREEFS_FS_DIRECT_H
 #define PYTREEFS_FS_DIRECT_H
@@ -32,14 +31,10 @@
 
 struct file;
 struct fs;
-struct iovec;
 
 #define DIRECT_READERS 64
 
 struct direct {
-	bool mmap;           /* direct files can be mapped; set before the first reply */
-	atomic_ullong init;  /* the request whose reply is to be completed; 0: none */
-	atomic_bool started; /* INIT has been seen */
 	/*
 	 * Threads of other programs that read in small pieces. A thread with the same hash replaces
 	 * the previous one.
@@ -51,10 +46,5 @@ struct direct {
 void direct_opened(struct fs *fs, struct file *f);
 /* Call before a request for n bytes of the file is answered. */
 void direct_count(struct fs *fs, struct file *f, size_t n);
-
-/* Call with every request of the kernel, before libfuse sees it. */
-void direct_see_request(struct fs *fs, const void *buf, size_t n);
-/* Call with every reply of libfuse, before the kernel sees it. */
-void direct_complete_reply(struct fs *fs, struct iovec *iov, int n);
 
 #endif

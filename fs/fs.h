@@ -14,6 +14,8 @@
 
 #include "fs/direct.h"
 #include "fs/forget.h"
+#include "fs/init.h"
+#include "fs/queue.h"
 #include "fs/request_reader.h"
 #include "handlers/namespace/ns.h"
 
@@ -31,6 +33,8 @@ struct fs {
 	struct broker broker;
 	struct forget forget;
 	struct direct direct;
+	struct init init;
+	struct queues *queues; /* NULL: requests come through /dev/fuse only */
 	/*
 	 * Threads of other programs that request attributes of single files. A thread with the same
 	 * hash replaces the previous one.

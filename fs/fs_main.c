@@ -107,7 +107,7 @@ static ssize_t read_request(int fd, void *buf, size_t n, void *userdata)
 	if (r > 0) {
 		/* The previous request may have succeeded and left a note of a failed attempt. */
 		err_clear();
-		direct_see_request(fs, buf, (size_t)r);
+		init_see_request(&fs->init, buf, (size_t)r);
 		atomic_fetch_add_explicit(&fs->ns->requests, 1, memory_order_relaxed);
 		atomic_fetch_add_explicit(&fs->ns->requests_polled, polled, memory_order_relaxed);
 	}
@@ -119,10 +119,30 @@ static ssize_t read_request(int fd, void *buf, size_t n, void *userdata)
 	return r;
 }
 
+/* From the reply to INIT on the kernel waits for all queues: without them there is no mount. */
+static void start_queues(struct fs *fs)
+{
+	int r = queues_start(fs->queues);
+
+	if (r >= 0)
+		return;
+	log_error("cannot serve requests over io_uring: %s; -o fuse_uring=off", err_text(r));
+	signals_end();
+}
+
 static ssize_t write_reply(int fd, struct iovec *iov, int n, void *userdata)
 {
-	direct_complete_reply(userdata, iov, n);
-	return writev(fd, iov, n);
+	struct fs *fs = userdata;
+	bool is_init;
+	ssize_t r;
+
+	if (queue_reply(iov, n, &r))
+		return r;
+	is_init = init_complete_reply(&fs->init, iov, n);
+	r = writev(fd, iov, n);
+	if (r >= 0 && is_init && fs->init.granted & FUSE_OVER_IO_URING)
+		start_queues(fs);
+	return r;
 }
 
 static ssize_t splice_reply(int from, off_t *from_off, int to, off_t *to_off, size_t n,
@@ -241,6 +261,8 @@ static int serve_until_unmounted(const struct fs_mount *m, struct fs *fs, struct
 	if (r >= 0)
 		r = serve(fs);
 	signals_loop_ended(signals);
+	if (fs->queues)
+		queues_stop(fs->queues);
 	pthread_mutex_lock(&fs->lock);
 	fs->ending = true;
 	pthread_mutex_unlock(&fs->lock);
@@ -252,6 +274,23 @@ static int serve_until_unmounted(const struct fs_mount *m, struct fs *fs, struct
 	forget_stop(&fs->forget);
 	ns_stop(fs->ns);
 	return r;
+}
+
+/* Choose flags of INIT, and make what they need while this process may. */
+static void choose_flags(struct fs *fs)
+{
+	int r;
+
+	if (fs->options->direct_mmap)
+		fs->init.wanted |= FUSE_DIRECT_IO_ALLOW_MMAP;
+	if (!fs->options->fuse_uring)
+		return;
+	r = queues_new(fs, &fs->queues);
+	if (r >= 0)
+		fs->init.wanted |= FUSE_OVER_IO_URING;
+	else
+		log_warn("fuse_uring: requests come through /dev/fuse, since %s", err_text(r));
+	err_clear();
 }
 
 /* Mount, give up all rights that serving does not need, and only then start threads. */
@@ -268,6 +307,7 @@ static int mount_confined(const struct fs_mount *m, struct fs *fs)
 		return fail(-EIO, "cannot mount on '%s'", m->mountpoint);
 	}
 	raise_read_ahead(m->mountpoint);
+	choose_flags(fs);
 	r = confine(m, fs, signals_refused);
 	if (r >= 0)
 		r = signals_start(&signals, fs->se, interrupt_requests, fs);
@@ -299,6 +339,7 @@ static int mount_and_serve(const struct fs_mount *m, struct fs *fs)
 		r = mount_confined(m, fs);
 	}
 	fuse_session_destroy(fs->se);
+	queues_free(fs->queues);
 	return r;
 }
 

@@ -145,13 +145,14 @@ void reply_attr(fuse_req_t req, struct node *n, const char *op)
 
 static int reply_copy(fuse_req_t req, const struct segments *g)
 {
-	char *p = block_alloc(g->bytes);
+	char *to = queue_buffer(g->bytes), *p = to ? to : block_alloc(g->bytes);
 	int r = p ? segments_copy(g, p) :
 		    fail(-ENOMEM, "cannot answer with %llu bytes", (unsigned long long)g->bytes);
 
 	if (r >= 0)
 		fuse_reply_buf(req, p, g->bytes);
-	block_free(p, g->bytes);
+	if (!to)
+		block_free(p, g->bytes);
 	return r;
 }
 
@@ -195,8 +196,8 @@ static int reply_splice(fuse_req_t req, const struct segments *g)
 	struct thread_pipe *p;
 	int r;
 
-	/* The header takes a page, too. */
-	if (segments_pages(g) + 1 > pages)
+	/* The header takes a page, too. Nothing is spliced into the buffer of a queue. */
+	if (segments_pages(g) + 1 > pages || queue_buffer(0))
 		return 1;
 	p = pipe_of_thread(pages);
 	if (!p)

@@ -31,6 +31,11 @@ static void on_signal(int number)
 	errno = e;
 }
 
+void signals_end(void)
+{
+	on_signal(SIGTERM);
+}
+
 /* For the signals whose handler is `from`, install `to`. */
 static void change_handlers(void (*from)(int), void (*to)(int))
 {

@@ -38,6 +38,8 @@ int signals_start(struct signals *s, struct fuse_session *se, void (*ending)(voi
 void signals_hold(sigset_t *ret_old);
 /* Called in a signal handler: let the thread log that a system call was refused. */
 void signals_refused(void);
+/* End the loop as SIGTERM does. Any thread, after signals_start(). */
+void signals_end(void);
 /* The loop has ended: stop interrupting the main thread. */
 void signals_loop_ended(struct signals *s);
 void signals_stop(struct signals *s);

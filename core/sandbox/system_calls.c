@@ -151,6 +151,9 @@ static int allow_parts(scmp_filter_ctx f, const struct sandbox_rules *rules)
 	/* Check whether the process that left a file still exists; this sends no signal. */
 	if (r >= 0 && rules->writes_everywhere)
 		r = allow_if(f, SCMP_SYS(kill), SCMP_A1(SCMP_CMP_EQ, 0));
+	/* Only the processors of the calling thread. */
+	if (r >= 0)
+		r = allow_if(f, SCMP_SYS(sched_setaffinity), SCMP_A0(SCMP_CMP_EQ, 0));
 	/* Only its own limits. */
 	if (r >= 0)
 		r = allow_if(f, SCMP_SYS(prlimit64), SCMP_A0(SCMP_CMP_EQ, 0));

@@ -19,6 +19,20 @@ static int put(struct buf *ret, const char *name, uint64_t value)
 	return buf_addf(ret, ",\n  \"%s\": %llu", name, (unsigned long long)value);
 }
 
+struct counter {
+	const char *name;
+	uint64_t value;
+};
+
+static int put_all(struct buf *ret, const struct counter *c, size_t n)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < n && r >= 0; i++)
+		r = put(ret, c[i].name, c[i].value);
+	return r;
+}
+
 /* Describe the process to which the counters belong. */
 static int put_process(struct ns *ns, struct buf *ret)
 {
@@ -34,13 +48,9 @@ static int put_process(struct ns *ns, struct buf *ret)
 static int put_cache(struct cache *c, struct buf *ret)
 {
 	struct cache_stats cache;
-	int r = 0;
 
 	cache_stats(c, &cache);
-	const struct {
-		const char *name;
-		uint64_t value;
-	} rows[] = {
+	const struct counter rows[] = {
 		{ "cache_bytes", cache.bytes },
 		{ "cache_peak_bytes", cache.peak_bytes },
 		{ "cache_limit_bytes", cache.limit },
@@ -56,23 +66,7 @@ static int put_cache(struct cache *c, struct buf *ret)
 		{ "ahead_bytes", cache.ahead_bytes },
 	};
 
-	for (size_t i = 0; i < ARRAY_LEN(rows) && r >= 0; i++)
-		r = put(ret, rows[i].name, rows[i].value);
-	return r;
-}
-
-struct row {
-	const char *name;
-	uint64_t value;
-};
-
-static int put_rows(const struct row *row, size_t n, struct buf *ret)
-{
-	int r = 0;
-
-	for (size_t i = 0; i < n && r >= 0; i++)
-		r = put(ret, row[i].name, row[i].value);
-	return r;
+	return put_all(ret, rows, ARRAY_LEN(rows));
 }
 
 /* Describe a SOURCE with a URL, and cache_dir=. */
@@ -83,12 +77,12 @@ static int put_store(struct io_engine *io, struct buf *ret)
 
 	if (!io_store_stats(io, &s))
 		return 0;
-	const struct row of_url[] = {
+	const struct counter of_url[] = {
 		{ "url_requests", s.requests },     { "url_retries", s.retries },
 		{ "url_bytes", s.received_bytes },  { "url_hedges", s.hedges },
 		{ "url_hedges_won", s.hedges_won },
 	};
-	const struct row of_cache[] = {
+	const struct counter of_cache[] = {
 		{ "cache_dir_hits", s.cache_hits },
 		{ "cache_dir_hit_bytes", s.cache_hit_bytes },
 		{ "cache_dir_misses", s.cache_misses },
@@ -98,8 +92,8 @@ static int put_store(struct io_engine *io, struct buf *ret)
 		{ "cache_dir_damaged", s.cache_damaged },
 	};
 
-	r = put_rows(of_url, ARRAY_LEN(of_url), ret);
-	return r < 0 || !s.has_cache ? r : put_rows(of_cache, ARRAY_LEN(of_cache), ret);
+	r = put_all(ret, of_url, ARRAY_LEN(of_url));
+	return r < 0 || !s.has_cache ? r : put_all(ret, of_cache, ARRAY_LEN(of_cache));
 }
 
 int ns_stats_json(struct ns *ns, struct buf *ret)
@@ -115,12 +109,10 @@ int ns_stats_json(struct ns *ns, struct buf *ret)
 	broadcast_stats(ns->broadcast, &shared);
 	streams_stats(ns->ckpt->streams, &streams);
 	r = put_process(ns, ret);
-	const struct {
-		const char *name;
-		uint64_t value;
-	} rows[] = {
+	const struct counter rows[] = {
 		{ "requests", ns->requests },
 		{ "requests_polled", ns->requests_polled },
+		{ "requests_uring", ns->requests_uring },
 		{ "source_reads", io->reads },
 		{ "source_read_bytes", io->read_bytes },
 		{ "source_writes", io->writes },
@@ -165,8 +157,8 @@ int ns_stats_json(struct ns *ns, struct buf *ret)
 		{ "nodes", node_table_count(ns->nodes) },
 	};
 
-	for (size_t i = 0; i < ARRAY_LEN(rows) && r >= 0; i++)
-		r = put(ret, rows[i].name, rows[i].value);
+	if (r >= 0)
+		r = put_all(ret, rows, ARRAY_LEN(rows));
 	if (r >= 0)
 		r = put_cache(ns->ckpt->cache, ret);
 	if (r >= 0)

@@ -152,6 +152,9 @@ const struct option option_table[] = {
 	{ "busy_poll", OPTION_ENUM, AT(busy_poll), "on", "off|on|awake",
 	  "during a burst of small requests, poll for the next one; awake: also keep all processors of the machine from sleeping "
 	  "meanwhile (/dev/cpu_dma_latency)" },
+	{ "fuse_uring", OPTION_BOOL, AT(fuse_uring), "off", "on|off",
+	  "take requests over io_uring, each by a thread of the caller's processor, where Linux has that (6.14 or later) and "
+	  "/sys/module/fuse/parameters/enable_uring is Y: small requests are faster, large ones are copied once more" },
 	{ "max_read", OPTION_SIZE, AT(max_read), "512K", "BYTES",
 	  "largest request that the kernel may send; above 512K raw chunks cannot be spliced" },
 	{ "poll", OPTION_UINT, AT(poll), "1000", "MILLISECONDS",

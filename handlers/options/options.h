@@ -106,6 +106,7 @@ struct options {
 	enum direct_io direct_io;
 	bool direct_mmap, keep_written;
 	enum busy_poll busy_poll;
+	bool fuse_uring; /* take requests over io_uring (fs/queue.h) */
 	uint64_t max_read;
 	uint64_t poll; /* milliseconds between scans where inotify does not work */
 	/* Many processes. */
