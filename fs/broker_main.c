@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * broker_main.c - the process that keeps the rights that a mount gives up, and its four tasks.
+ * broker_main.c - the process that keeps the rights that a mount gives up, and its six tasks.
  *
- * It uses the mount only to unmount it, and has no /dev/fuse. An attacker who has taken over a
- * mount can make it run the user's command with another argument, forget names, unmount its own
- * mount point, and report which processes create files.
+ * It uses the mount only to unmount it, and has /dev/fuse only while it passes a file on to the
+ * kernel. An attacker who has taken over a mount can make it run the user's command with another
+ * argument, forget names, unmount its own mount point, report which processes create files, and
+ * show files that the mount itself has opened in that mount.
  */
 #include "fs/broker_main.h"
 
@@ -15,9 +16,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,6 +29,18 @@
 #include "core/sandbox/command.h"
 #include "core/base/mem.h"
 #include "fs/forget.h"
+
+#define MISC_MAJOR 10
+#define FUSE_MINOR 229
+
+/* Of protocol 7.40: FUSE_DEV_IOC_BACKING_OPEN and _CLOSE, struct fuse_backing_map. */
+struct fuse_backing {
+	int32_t fd;
+	uint32_t flags;
+	uint64_t padding;
+};
+#define FUSE_IOC_BACKING_OPEN _IOW(229, 1, struct fuse_backing)
+#define FUSE_IOC_BACKING_CLOSE _IOW(229, 2, uint32_t)
 
 extern char **environ;
 
@@ -170,6 +186,35 @@ static int is_creating(const char *number)
 	return creates;
 }
 
+/* Whether it is /dev/fuse: the numbers of ioctl() mean other things to other devices. */
+static bool is_fuse(int fd)
+{
+	struct stat st;
+
+	return fd >= 0 && fstat(fd, &st) == 0 && S_ISCHR(st.st_mode) &&
+	       st.st_rdev == makedev(MISC_MAJOR, FUSE_MINOR);
+}
+
+static int backing_open(const struct request *q)
+{
+	struct fuse_backing file = { .fd = q->file[1] };
+	int r;
+
+	if (!is_fuse(q->file[0]) || q->file[1] < 0)
+		return -EINVAL;
+	r = ioctl(q->file[0], FUSE_IOC_BACKING_OPEN, &file);
+	return r < 0 ? -errno : r;
+}
+
+static int backing_close(const struct request *q)
+{
+	uint32_t id = (uint32_t)strtoul(q->text + 1, NULL, 10);
+
+	if (!is_fuse(q->file[0]))
+		return -EINVAL;
+	return ioctl(q->file[0], FUSE_IOC_BACKING_CLOSE, &id) < 0 ? -errno : 0;
+}
+
 static void serve(int fd, const struct parameters *p, struct request *q)
 {
 	switch (q->text[0]) {
@@ -184,6 +229,12 @@ static void serve(int fd, const struct parameters *p, struct request *q)
 		break;
 	case BROKER_IS_CREATING:
 		reply(fd, is_creating(q->text + 1));
+		break;
+	case BROKER_BACKING_OPEN:
+		reply(fd, backing_open(q));
+		break;
+	case BROKER_BACKING_CLOSE:
+		reply(fd, backing_close(q));
 		break;
 	default:
 		reply(fd, -EINVAL);

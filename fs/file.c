@@ -46,8 +46,11 @@ void fs_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	 */
 	if (f->is_source)
 		fuse_lowlevel_notify_inval_inode(fs->se, ino, -1, 0);
-	if (!reply_open(req, fi))
+	passthrough_open(fs, f, fi);
+	if (!reply_open(req, fi)) {
+		passthrough_close(fs, f);
 		file_close(f);
+	}
 }
 
 void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
@@ -165,6 +168,7 @@ void fs_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_inf
 void fs_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	trace(TRACE_FS, "release '%s'", file_of(fi)->node->name);
+	passthrough_close(fuse_req_userdata(req), file_of(fi));
 	file_close(file_of(fi));
 	reply_code(req, 0, "close", NULL);
 }

@@ -15,6 +15,7 @@
 #include "fs/direct.h"
 #include "fs/forget.h"
 #include "fs/init.h"
+#include "fs/passthrough.h"
 #include "fs/queue.h"
 #include "fs/request_reader.h"
 #include "handlers/namespace/ns.h"
@@ -34,6 +35,7 @@ struct fs {
 	struct forget forget;
 	struct direct direct;
 	struct init init;
+	struct passthrough passthrough;
 	struct queues *queues; /* NULL: requests come through /dev/fuse only */
 	/*
 	 * Threads of other programs that request attributes of single files. A thread with the same

@@ -136,6 +136,7 @@ static ssize_t write_reply(int fd, struct iovec *iov, int n, void *userdata)
 	bool is_init;
 	ssize_t r;
 
+	passthrough_complete_reply(iov, n);
 	if (queue_reply(iov, n, &r))
 		return r;
 	is_init = init_complete_reply(&fs->init, iov, n);
@@ -283,6 +284,8 @@ static void choose_flags(struct fs *fs)
 
 	if (fs->options->direct_mmap)
 		fs->init.wanted |= FUSE_DIRECT_IO_ALLOW_MMAP;
+	if (fs->options->passthrough)
+		fs->init.wanted |= FUSE_PASSTHROUGH;
 	if (!fs->options->fuse_uring)
 		return;
 	r = queues_new(fs, &fs->queues);
@@ -396,10 +399,12 @@ static int run(const struct fs_mount *m, int ready_fd)
 			 m->options->job);
 	fs.ns = ns;
 	pthread_mutex_init(&fs.lock, NULL);
+	passthrough_init(&fs.passthrough);
 	r = agree_to_mount(m, &fs, mount_and_serve(m, &fs));
 	if (ns->drafts.broker)
 		broker_stop(&fs.broker);
 	dirs_free(&fs);
+	passthrough_release(&fs.passthrough);
 	pthread_mutex_destroy(&fs.lock);
 	return r;
 }

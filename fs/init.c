@@ -4,7 +4,12 @@
  */
 #include "fs/init.h"
 
+#include <string.h>
 #include <sys/uio.h>
+
+/* Stacked file systems that may lie below a backing file, plus one. With more, no overlay could lie
+ * above the mount. */
+#define STACK_DEPTH 1
 
 /* Flags above bit 31 are in a second word, which both sides announce by FUSE_INIT_EXT. */
 static uint32_t second_word(uint64_t flags)
@@ -45,5 +50,8 @@ bool init_complete_reply(struct init *init, struct iovec *iov, int n)
 	}
 	out->flags |= FUSE_INIT_EXT;
 	out->flags2 |= second_word(init->granted);
+	/* The word after it, max_stack_depth since protocol 7.40. */
+	if (init->granted & FUSE_PASSTHROUGH)
+		memcpy(&out->flags2 + 1, &(uint32_t){ STACK_DEPTH }, sizeof(uint32_t));
 	return true;
 }

@@ -21,6 +21,9 @@ struct iovec;
 #ifndef FUSE_DIRECT_IO_ALLOW_MMAP
 #define FUSE_DIRECT_IO_ALLOW_MMAP (UINT64_C(1) << 36) /* 7.39 */
 #endif
+#ifndef FUSE_PASSTHROUGH
+#define FUSE_PASSTHROUGH (UINT64_C(1) << 37) /* 7.40 */
+#endif
 #ifndef FUSE_OVER_IO_URING
 #define FUSE_OVER_IO_URING (UINT64_C(1) << 41) /* 7.42 */
 #endif

@@ -106,6 +106,8 @@ void io_reserve(struct io_engine *io, unsigned threads);
 void io_quiesce(struct io_engine *io);
 /* The real engine at the bottom: "uring" or "sync". */
 const char *io_engine_name(const struct io_engine *io);
+/* Whether an engine lies above the real one, which is to see every read. */
+bool io_is_wrapped(const struct io_engine *io);
 
 /*
  * Begin the batch; wait for it. io_wait() returns 0 when no request failed, else the first error

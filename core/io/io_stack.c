@@ -140,6 +140,11 @@ const char *io_engine_name(const struct io_engine *io)
 	return io->ops->name;
 }
 
+bool io_is_wrapped(const struct io_engine *io)
+{
+	return io->below;
+}
+
 const struct io_stats *io_engine_stats(const struct io_engine *io)
 {
 	return io->stats;

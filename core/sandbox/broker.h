@@ -2,7 +2,7 @@
 /*
  * broker.h - a process that keeps the rights that a mount gives up.
  *
- * It is started before the mount's process confines itself (core/sandbox), and carries out four
+ * It is started before the mount's process confines itself (core/sandbox), and carries out six
  * tasks for it, with parameters that it got at the start. It parses no data from a checkpoint.
  * fs/broker_main.c is its implementation.
  */
@@ -33,6 +33,11 @@ enum broker_task {
 	/* Whether a process is in a system call that creates a file exclusively. Text: its number.
 	 * The result is 0 or 1. */
 	BROKER_IS_CREATING,
+	/* Tell the kernel that the second file may back files of the mount whose /dev/fuse is the
+	 * first. The result is its number, from 1 on. */
+	BROKER_BACKING_OPEN,
+	/* The file of that number backs no more files. Text: the number. File: /dev/fuse. */
+	BROKER_BACKING_CLOSE,
 };
 
 struct broker_ended {

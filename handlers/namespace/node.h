@@ -208,6 +208,11 @@ struct file_ops {
 	 * error.
 	 */
 	void (*lost)(struct file *f, int code);
+	/*
+	 * Returns the descriptor of a file that has, and always will have, exactly these bytes;
+	 * else -1. Borrowed.
+	 */
+	int (*stored)(struct file *f);
 	/* Returns the array, if the file is the .npy file of a whole array; else NULL. Borrowed. */
 	struct zarr *(*array)(struct file *f);
 	/* Become the .npy file of an array by moving its stored chunks: 1; 0: not possible. */
@@ -231,6 +236,7 @@ struct file {
 	bool is_source;  /* it is counted in node->sources */
 	bool keep_cache; /* the kernel may keep its cached pages across open() */
 	bool direct; /* the kernel does not cache it: set if the size may change between reads */
+	bool is_counted; /* it is counted by fs/passthrough.c */
 	/* set by fs/direct.h, where the access pattern decides about later reads */
 	bool direct_by_choice;
 	/* bytes that the kernel has read, and the number of its requests */

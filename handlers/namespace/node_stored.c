@@ -185,9 +185,18 @@ static void stored_close(struct file *f)
 	free(sf);
 }
 
+/* Not when an engine is to see every read (`io=trace:...`, `io=fault(...):...`). */
+static int stored_fd(struct file *f)
+{
+	struct stored_file *sf = container_of(f, struct stored_file, file);
+
+	return io_is_wrapped(f->node->ns->ckpt->io) ? -1 : sf->io->fd;
+}
+
 static const struct file_ops stored_file_ops = {
 	.read = stored_read,
 	.seek = stored_seek,
+	.stored = stored_fd,
 	.free = stored_close,
 };
 

@@ -34,8 +34,8 @@ struct ns {
 	struct watch *watch; /* for a root of steps; else NULL */
 	struct ns_listener listener;
 	struct timespec started;
-	/* requests of the kernel; counted by fs */
-	_Atomic uint64_t requests, requests_polled, requests_uring;
+	/* requests of the kernel, and files that it reads directly; counted by fs */
+	_Atomic uint64_t requests, requests_polled, requests_uring, passed_through;
 	/* the log already has the reason why a root in a bucket looks empty */
 	atomic_flag said_unmarked;
 

@@ -113,6 +113,7 @@ int ns_stats_json(struct ns *ns, struct buf *ret)
 		{ "requests", ns->requests },
 		{ "requests_polled", ns->requests_polled },
 		{ "requests_uring", ns->requests_uring },
+		{ "files_passed_through", ns->passed_through },
 		{ "source_reads", io->reads },
 		{ "source_read_bytes", io->read_bytes },
 		{ "source_writes", io->writes },

@@ -145,6 +145,9 @@ const struct option option_table[] = {
 	{ "direct_mmap", OPTION_BOOL, AT(direct_mmap), "on", "on|off",
 	  "let files that are read directly be mapped, if the kernel can (6.6 or later); without it direct_io=auto is off, and "
 	  "direct_io=on excludes shared maps" },
+	{ "passthrough", OPTION_BOOL, AT(passthrough), "on", "on|off",
+	  "let the kernel read large stored files directly (`.pytreefs/stored`, items that are not trees), if it can (6.9 "
+	  "or later) and the mount is root's" },
 	{ "keep_written", OPTION_BOOL, AT(keep_written), "off", "on|off",
 	  "leave saved data in the page cache, for programs that read it at once; off: drop it" },
 	{ "nonempty", OPTION_BOOL, AT(nonempty), "off", "on|off",

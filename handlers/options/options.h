@@ -104,7 +104,7 @@ struct options {
 	char *cache_dir; /* NULL: none */
 	uint64_t cache_dir_limit;
 	enum direct_io direct_io;
-	bool direct_mmap, keep_written;
+	bool direct_mmap, passthrough, keep_written;
 	enum busy_poll busy_poll;
 	bool fuse_uring; /* take requests over io_uring (fs/queue.h) */
 	uint64_t max_read;

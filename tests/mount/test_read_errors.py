@@ -97,7 +97,7 @@ def test_a_bad_block_is_an_error_for_every_program(disk, step, mount, tmp_path, 
     contents[stored] = step.read_bytes()
     assert not whole.unmount()
     disk.spoil(step, BAD_AT)
-    m = mount(disk.path, *filter(None, [engine, direct]), allow_errors=True)
+    m = mount(disk.path, 'passthrough=off', *filter(None, [engine, direct]), allow_errors=True)
     wrong = [line for name, text in contents.items() for line in every_program(m / name, tmp_path, text)]
     r = subprocess.run([sys.executable, '-c', LOAD, m / '1/default.safetensors'], capture_output=True)
     if r.returncode == 0:
@@ -110,6 +110,14 @@ def test_a_bad_block_is_an_error_for_every_program(disk, step, mount, tmp_path, 
     # The neighbours are as they were.
     assert np.array_equal(np.load(m / '0/default/w.npy'), SMALL)
     assert np.array_equal(np.load(m / '1/default/w[0:4].npy'), ARRAY[:4])
+
+
+def test_a_bad_block_of_a_file_that_the_kernel_reads(disk, step, mount, tmp_path):
+    """A stored file that is passed through: the error is the disk's own, and the mount's log does not have it."""
+    whole = step.read_bytes()
+    disk.spoil(step, BAD_AT)
+    m = mount(disk.path, allow_errors=True)
+    assert not every_program(m / '.pytreefs/stored' / step.relative_to(disk.path), tmp_path, whole)
     disk.mend()
     assert np.array_equal(np.load(m / '1/default/w.npy'), ARRAY)
 

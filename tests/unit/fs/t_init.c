@@ -42,7 +42,7 @@ static uint32_t reply(struct init *init, uint64_t unique, size_t bytes, int erro
 	return out.flags2;
 }
 
-static void what_is_wanted_and_offered_is_granted(void **state)
+static void features_wanted_and_offered_are_granted(void **state)
 {
 	const uint64_t direct = FUSE_DIRECT_IO_ALLOW_MMAP, ring = FUSE_OVER_IO_URING;
 	const struct {
@@ -130,7 +130,7 @@ static void only_the_first_init_counts(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_is_wanted_and_offered_is_granted),
+		cmocka_unit_test(features_wanted_and_offered_are_granted),
 		cmocka_unit_test(an_older_kernel_offers_nothing),
 		cmocka_unit_test(a_refused_or_short_reply_grants_nothing),
 		cmocka_unit_test(only_the_first_init_counts),

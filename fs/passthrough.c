@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * passthrough.c - which inodes are open with a backing file, and the replies that name it.
+ */
+#include "fs/passthrough.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+
+#include "core/base/log.h"
+#include "fs/fs.h"
+
+/* Telling the kernel of a backing file, and of its end, costs as much as two requests or three. */
+#define SMALLEST ((off_t)MiB)
+
+#ifndef FOPEN_PASSTHROUGH
+#define FOPEN_PASSTHROUGH (1 << 7) /* of protocol 7.40 */
+#endif
+
+/* An inode that is open. */
+struct backing {
+	struct backing *next;
+	const struct node *node;
+	unsigned users; /* files */
+	int id;         /* the kernel's number of the backing file; 0: none, for these files */
+};
+
+/* For passthrough_complete_reply(); 0: none. */
+static _Thread_local int id_to_tell;
+
+void passthrough_init(struct passthrough *p)
+{
+	memset(p, 0, sizeof(*p));
+	pthread_mutex_init(&p->lock, NULL);
+}
+
+void passthrough_release(struct passthrough *p)
+{
+	for (unsigned i = 0; i < PASSTHROUGH_BUCKETS; i++)
+		for (struct backing *b = p->bucket[i], *next; b; b = next) {
+			next = b->next;
+			free(b);
+		}
+	pthread_mutex_destroy(&p->lock);
+}
+
+/* Where the inode is, or would be, in the list of its bucket. */
+static struct backing **find(struct passthrough *p, const struct node *n)
+{
+	struct backing **at = &p->bucket[n->ino % PASSTHROUGH_BUCKETS];
+
+	while (*at && (*at)->node != n)
+		at = &(*at)->next;
+	return at;
+}
+
+static int register_file(struct fs *fs, int fd)
+{
+	const int files[] = { fuse_session_fd(fs->se), fd };
+	int r = broker_ask(&fs->broker, BROKER_BACKING_OPEN, "", files, 2);
+
+	if (r > 0)
+		return r;
+	/* Of a source on a stacked file system, or in this container, it never works. */
+	fs->passthrough.is_refused = true;
+	log_info("stored files are read by requests, not passed through: %s", strerror(-r));
+	return 0;
+}
+
+static void forget_file(struct fs *fs, int id)
+{
+	const int files[] = { fuse_session_fd(fs->se) };
+	char text[16];
+
+	/* When the mount has ended there is nothing to forget. */
+	snprintf(text, sizeof(text), "%d", id);
+	broker_ask(&fs->broker, BROKER_BACKING_CLOSE, text, files, 1);
+}
+
+static bool is_large(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) == 0 && st.st_size >= SMALLEST;
+}
+
+bool passthrough_open(struct fs *fs, struct file *f, struct fuse_file_info *fi)
+{
+	struct passthrough *p = &fs->passthrough;
+	int fd = f->ops->stored ? f->ops->stored(f) : -1;
+	struct backing *b, **at;
+
+	id_to_tell = 0;
+	if (fd < 0 || !(fs->init.granted & FUSE_PASSTHROUGH) || !is_large(fd))
+		return false;
+	pthread_mutex_lock(&p->lock);
+	at = find(p, f->node);
+	b = *at;
+	if (!b && !p->is_refused) {
+		b = calloc(1, sizeof(*b));
+		if (b) {
+			b->node = f->node;
+			b->id = register_file(fs, fd);
+			*at = b;
+		}
+	}
+	if (b) {
+		b->users++;
+		f->is_counted = true;
+		id_to_tell = b->id;
+	}
+	pthread_mutex_unlock(&p->lock);
+	if (!id_to_tell)
+		return false;
+	/* Its pages are those of the other file. */
+	fi->keep_cache = fi->direct_io = false;
+	atomic_fetch_add_explicit(&fs->ns->passed_through, 1, memory_order_relaxed);
+	return true;
+}
+
+void passthrough_close(struct fs *fs, struct file *f)
+{
+	struct passthrough *p = &fs->passthrough;
+	struct backing *b, **at;
+
+	id_to_tell = 0;
+	if (!f->is_counted)
+		return;
+	pthread_mutex_lock(&p->lock);
+	at = find(p, f->node);
+	b = *at;
+	if (--b->users == 0) {
+		*at = b->next;
+		if (b->id)
+			forget_file(fs, b->id);
+		free(b);
+	}
+	pthread_mutex_unlock(&p->lock);
+}
+
+void passthrough_complete_reply(struct iovec *iov, int n)
+{
+	const struct fuse_out_header *h = iov[0].iov_base;
+	struct fuse_open_out *out;
+
+	if (!id_to_tell)
+		return;
+	if (!h->error && n == 2 && iov[1].iov_len == sizeof(*out)) {
+		out = iov[1].iov_base;
+		out->open_flags |= FOPEN_PASSTHROUGH;
+		/* Called backing_id since protocol 7.40. */
+		memcpy((uint8_t *)out + sizeof(*out) - sizeof(int32_t), &id_to_tell,
+		       sizeof(int32_t));
+	}
+	id_to_tell = 0;
+}
