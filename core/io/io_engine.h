@@ -56,6 +56,12 @@ struct io_engine {
 	bool no_links;           /* io_follow_no_links(); set in all engines */
 };
 
+/* Where the next byte of a transfer is. A sync has no memory, and nothing is added to its NULL. */
+static inline void *io_remaining(const struct io_req *req)
+{
+	return req->done ? (uint8_t *)req->p + req->done : req->p;
+}
+
 /*
  * Rings and threads do not survive a fork. This number changes in the child: code with per-thread
  * state compares it, and starts anew when it differs.

@@ -39,7 +39,7 @@ unsigned io_fork_generation(void)
 
 void io_plain_run(struct io_req *req)
 {
-	uint8_t *p = (uint8_t *)req->p + req->done;
+	void *p = io_remaining(req);
 	size_t n = req->n - req->done;
 	off_t off = (off_t)(req->off + req->done);
 	ssize_t r;

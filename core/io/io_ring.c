@@ -273,7 +273,7 @@ static void reap(struct ring *r)
 
 static void prepare(struct io_uring_sqe *sqe, struct io_req *req)
 {
-	uint8_t *p = (uint8_t *)req->p + req->done;
+	void *p = io_remaining(req);
 	uint64_t off = req->off + req->done;
 	/*
 	 * The kernel moves at most 2 GiB less a page at once; the rest is continued like a short
