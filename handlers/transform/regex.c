@@ -63,16 +63,18 @@ int regex_match(const struct regex *re, struct span s, struct regex_match *ret)
 {
 	pcre2_match_data *data = pcre2_match_data_create(re->n_groups, NULL);
 	struct regex_match m = { .n = re->n_groups };
+	/* An empty span may be NULL, to which nothing is added. */
+	PCRE2_SPTR subject = s.p ? s.p : (PCRE2_SPTR) "";
 	const PCRE2_SIZE *at;
 	int found;
 
 	if (!data)
 		return fail(-ENOMEM, "cannot match '%.*s'", SPAN_ARG(s));
-	found = pcre2_match(re->code, s.p ? s.p : (PCRE2_SPTR) "", s.n, 0, 0, data, re->limits);
+	found = pcre2_match(re->code, subject, s.n, 0, 0, data, re->limits);
 	at = pcre2_get_ovector_pointer(data);
 	for (int i = 0; i < found; i++)
 		if (at[2 * i] != PCRE2_UNSET)
-			m.group[i] = span_of(s.p + at[2 * i], at[2 * i + 1] - at[2 * i]);
+			m.group[i] = span_of(subject + at[2 * i], at[2 * i + 1] - at[2 * i]);
 	pcre2_match_data_free(data);
 	if (found == PCRE2_ERROR_NOMATCH)
 		return 0;

@@ -77,6 +77,23 @@ static const char whole[] =
 	" {\"key\": \"g{i}\", \"original_key\": \"h{i}\", \"for\": {\"i\": 2}, \"value_fn\": [\"unstack({i}, 2)\", \"add(1)\"]},"
 	" {\"key\": \"f\", \"use_fallback\": [1]}]}";
 
+/* A group that takes part is not NULL, also where the subject is an empty span without memory. */
+static void an_empty_subject_is_matched_by_empty_groups(void **state)
+{
+	static const struct span none;
+	auto_of(regex) struct regex *re = NULL;
+	struct regex_match m;
+
+	assert_int_equal(regex_new(span_str("(.*)(x)?"), "pattern", &re), 0);
+	assert_int_equal(regex_match(re, none, &m), 1);
+	assert_int_equal(m.n, 3);
+	assert_non_null(m.group[0].p);
+	assert_non_null(m.group[1].p);
+	assert_int_equal(m.group[1].n, 0);
+	assert_null(m.group[2].p);
+	(void)state;
+}
+
 static void files_that_are_cut_or_changed_are_refused_or_mean_something(void **state)
 {
 	struct transform *t = NULL;
@@ -178,6 +195,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(rules_are_turned_around_where_that_is_clear),
+		cmocka_unit_test(an_empty_subject_is_matched_by_empty_groups),
 		cmocka_unit_test(files_that_are_cut_or_changed_are_refused_or_mean_something),
 		cmocka_unit_test(a_rule_is_written_out_for_each_index),
 		cmocka_unit_test(a_leaf_cannot_hold_another),
