@@ -219,7 +219,7 @@ int rule_new_key(const struct rule *rule, struct span old, struct buf *ret)
 		return r;
 	r = fill_key(rule, &m, ret);
 	if (r >= 0)
-		r = regex_match(rule->key, span_of(ret->p + was, ret->n - was), &m);
+		r = regex_match(rule->key, span_from(buf_span(ret), was), &m);
 	if (r > 0)
 		r = regex_expand(rule->key, &m, rule->original[0], &again) < 0 ?
 			    -ENOMEM :

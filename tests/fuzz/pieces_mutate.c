@@ -214,7 +214,7 @@ static void change_lines(struct span data, struct buf *ret)
 		return;
 	}
 	where = chance(2) ? end : at;
-	replace(data, where, where, span_of(data.p + at, end - at), ret);
+	replace(data, where, where, span_from(span_of(data.p, end), at), ret);
 }
 
 /* ---- pieces ---- */
