@@ -284,6 +284,21 @@ void cache_give_way(struct cache *c)
 	meter_join(&c->meter);
 }
 
+static bool is_there(const struct entry *e, enum cache_ask ask)
+{
+	return e && (e->state == ENTRY_READY || ask == CACHE_READY_OR_BUSY);
+}
+
+/* Pin an entry of the table for a request, and count it. Returns its enum cache_state. */
+static int use(struct cache *c, struct entry *e)
+{
+	bool is_ready = e->state == ENTRY_READY;
+
+	pin(c, e);
+	*(is_ready ? &c->stats.hits : &c->stats.waits) += 1;
+	return is_ready ? CACHE_HIT : CACHE_BUSY;
+}
+
 int cache_begin(struct cache *c, const struct cache_key *key, struct cache_entry **ret)
 {
 	struct entry *e;
@@ -292,9 +307,7 @@ int cache_begin(struct cache *c, const struct cache_key *key, struct cache_entry
 	pthread_mutex_lock(&c->lock);
 	e = find(c, key);
 	if (e) {
-		pin(c, e);
-		state = e->state == ENTRY_READY ? CACHE_HIT : CACHE_BUSY;
-		*(state == CACHE_HIT ? &c->stats.hits : &c->stats.waits) += 1;
+		state = use(c, e);
 	} else {
 		struct entry **slot;
 
@@ -320,31 +333,29 @@ int cache_begin(struct cache *c, const struct cache_key *key, struct cache_entry
 	return state;
 }
 
-bool cache_peek(struct cache *c, const struct cache_key *key, struct cache_entry **ret)
+bool cache_peek(struct cache *c, const struct cache_key *key, enum cache_ask ask,
+		struct cache_entry **ret)
 {
 	struct entry *e;
-	bool ready;
-
-	pthread_mutex_lock(&c->lock);
-	e = find(c, key);
-	ready = e && e->state == ENTRY_READY;
-	if (ready) {
-		pin(c, e);
-		c->stats.hits++;
-		*ret = &e->e;
-	}
-	pthread_mutex_unlock(&c->lock);
-	return ready;
-}
-
-bool cache_has(struct cache *c, const struct cache_key *key, enum cache_ask ask)
-{
-	const struct entry *e;
 	bool there;
 
 	pthread_mutex_lock(&c->lock);
 	e = find(c, key);
-	there = e && (e->state == ENTRY_READY || ask == CACHE_READY_OR_BUSY);
+	there = is_there(e, ask);
+	if (there) {
+		use(c, e);
+		*ret = &e->e;
+	}
+	pthread_mutex_unlock(&c->lock);
+	return there;
+}
+
+bool cache_has(struct cache *c, const struct cache_key *key, enum cache_ask ask)
+{
+	bool there;
+
+	pthread_mutex_lock(&c->lock);
+	there = is_there(find(c, key), ask);
 	pthread_mutex_unlock(&c->lock);
 	return there;
 }

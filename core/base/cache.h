@@ -53,13 +53,14 @@ uint64_t cache_owner(void);
  * enum cache_state, or -ENOMEM.
  */
 int cache_begin(struct cache *cache, const struct cache_key *key, struct cache_entry **ret);
-/* Pin the entry and return true if it is ready. Never begins an entry. */
-bool cache_peek(struct cache *cache, const struct cache_key *key, struct cache_entry **ret);
-/*
- * Whether the entry exists and is ready, or with CACHE_READY_OR_BUSY is still being filled. Neither
- * pins it nor counts as a use.
- */
 enum cache_ask { CACHE_READY, CACHE_READY_OR_BUSY };
+/*
+ * Pin the entry and return true if it is ready, or with CACHE_READY_OR_BUSY is still being filled:
+ * then the caller calls cache_wait(). Never begins an entry.
+ */
+bool cache_peek(struct cache *cache, const struct cache_key *key, enum cache_ask ask,
+		struct cache_entry **ret);
+/* Like cache_peek(), but neither pins the entry nor counts as a use. */
 bool cache_has(struct cache *cache, const struct cache_key *key, enum cache_ask ask);
 /*
  * Set the value of a CACHE_MINE entry. charge is its size in bytes; free_value() is called when the

@@ -441,7 +441,7 @@ const uint8_t *chunk_bytes(const struct chunk *c)
 static int pin_again(struct zarr *z, const struct cache_entry *e, struct cache_entry **ret)
 {
 	/* c has pinned it, so it is there. */
-	return cache_peek(z->env->cache, &e->key, ret) ? 0 : 1;
+	return cache_peek(z->env->cache, &e->key, CACHE_READY, ret) ? 0 : 1;
 }
 
 static int segments_pin(struct zarr *z, struct cache_entry *e, const uint8_t *p, size_t n,

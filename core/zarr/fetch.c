@@ -101,23 +101,10 @@ bool fetch_find(const struct fetch *f, uint64_t piece, struct cache_entry **ret)
 	struct cache_key key = fetch_key(f->z, f->number, f->kind, piece);
 	struct cache *cache = f->z->env->cache;
 	struct cache_entry *e;
-	int r;
 
-	if (!cache_has(cache, &key, CACHE_READY_OR_BUSY))
+	if (!cache_peek(cache, &key, CACHE_READY_OR_BUSY, &e))
 		return false;
-	r = cache_begin(cache, &key, &e);
-	if (r < 0) {
-		err_clear();
-		return false;
-	}
-	if (r == CACHE_MINE) {
-		/* It was evicted at this moment. */
-		r = fail(-EAGAIN, "a piece was evicted");
-		cache_fail(cache, e, r);
-	} else if (r == CACHE_BUSY) {
-		r = cache_wait(cache, e);
-	}
-	if (r < 0) {
+	if (cache_wait(cache, e) < 0) {
 		cache_put(cache, e);
 		err_clear();
 		return false;

@@ -464,7 +464,7 @@ int stream_piece(struct stream *s, uint64_t piece, struct cache_entry **ret, siz
 	while (r == 0) {
 		bool spilled, drove = false;
 
-		if (cache_peek(s->z->env->cache, &key, &e))
+		if (cache_peek(s->z->env->cache, &key, CACHE_READY, &e))
 			break;
 		if (s->z->leaf->codecs.n == 0) {
 			r = read_raw(s, piece, &e);

@@ -40,7 +40,7 @@ static void the_least_recently_used_goes_first(void **state)
 	for (uint64_t i = 0; i < 3; i++)
 		cache_put(c, put_one(c, owner, i, 10000));
 	/* Use 0, so that 1 is the least recently used when 3 is added. */
-	assert_true(cache_peek(c, &(struct cache_key){ owner, 0, 0 }, &e));
+	assert_true(cache_peek(c, &(struct cache_key){ owner, 0, 0 }, CACHE_READY, &e));
 	cache_put(c, e);
 	cache_put(c, put_one(c, owner, 3, 10000));
 	assert_true(cache_has(c, &(struct cache_key){ owner, 0, 0 }, CACHE_READY));
@@ -51,6 +51,29 @@ static void the_least_recently_used_goes_first(void **state)
 	assert_true(st.peak_bytes <= 40000);
 	cache_free(c);
 	assert_int_equal(freed, 4);
+}
+
+static void an_entry_that_is_being_filled_is_found_on_request(void **state)
+{
+	struct cache_key key = { cache_owner(), 0, 0 };
+	struct cache_entry *mine, *e;
+	struct cache_stats st;
+	struct cache *c;
+
+	assert_int_equal(cache_new(40000, &c), 0);
+	assert_false(cache_peek(c, &key, CACHE_READY_OR_BUSY, &e));
+	assert_int_equal(cache_begin(c, &key, &mine), CACHE_MINE);
+	assert_false(cache_peek(c, &key, CACHE_READY, &e));
+	assert_true(cache_peek(c, &key, CACHE_READY_OR_BUSY, &e));
+	cache_fail(c, mine, fail(-EIO, "no bytes"));
+	cache_put(c, mine);
+	assert_int_equal(cache_wait(c, e), -EIO);
+	cache_put(c, e);
+	assert_false(cache_peek(c, &key, CACHE_READY_OR_BUSY, &e));
+	cache_stats(c, &st);
+	assert_int_equal(st.waits, 1);
+	assert_int_equal(st.misses, 1);
+	cache_free(c);
 }
 
 /*
@@ -68,12 +91,12 @@ static void drop_behind_entries_are_freed_one_by_one(void **state)
 	assert_int_equal(cache_new(160000, &c), 0);
 	for (uint64_t i = 0; i < 10; i++)
 		cache_put(c, put_one(c, owner, i, 9000));
-	assert_true(cache_peek(c, &(struct cache_key){ owner, 9, 0 }, &held));
+	assert_true(cache_peek(c, &(struct cache_key){ owner, 9, 0 }, CACHE_READY, &held));
 	/* Ids without an entry are ignored. */
 	cache_drop_behind(c, &(struct cache_key){ owner, 0, 0 }, 20);
 	cache_drop_behind(c, &(struct cache_key){ owner, 0, 1 }, 20);
 	assert_int_equal(freed, 0);
-	assert_true(cache_peek(c, &(struct cache_key){ owner, 0, 0 }, &e));
+	assert_true(cache_peek(c, &(struct cache_key){ owner, 0, 0 }, CACHE_READY, &e));
 	cache_put(c, e);
 	cache_put(c, held);
 	for (uint64_t i = 20; i < 24; i++)
@@ -108,17 +131,17 @@ static void entries_filled_ahead_are_counted(void **state)
 		cache_put_ahead(c, put_one(c, i == 3 ? other : owner, i, 9000));
 	/* It was requested while it was being filled. */
 	e = put_one(c, owner, 9, 9000);
-	assert_true(cache_peek(c, &e->key, &again));
+	assert_true(cache_peek(c, &e->key, CACHE_READY, &again));
 	cache_put_ahead(c, e);
 	cache_put(c, again);
 	/* The reader may finish before the thread that filled the entry. */
 	e = put_one(c, owner, 8, 9000);
-	assert_true(cache_peek(c, &e->key, &again));
+	assert_true(cache_peek(c, &e->key, CACHE_READY, &again));
 	cache_put(c, again);
 	cache_put_ahead(c, e);
 	/* cache_has() does not count as a request. */
 	assert_true(cache_has(c, &(struct cache_key){ owner, 0, 0 }, CACHE_READY));
-	assert_true(cache_peek(c, &(struct cache_key){ owner, 0, 0 }, &e));
+	assert_true(cache_peek(c, &(struct cache_key){ owner, 0, 0 }, CACHE_READY, &e));
 	cache_put(c, e);
 	cache_stats(c, &st);
 	assert_true(st.ahead_started > 6 * 9000 && st.ahead_started < 7 * 9000);
@@ -247,7 +270,7 @@ static void a_dropped_owner_is_forgotten(void **state)
 	assert_int_equal(cache_new(1 << 20, &c), 0);
 	for (uint64_t i = 0; i < 3000; i++)
 		cache_put(c, put_one(c, i % 2 ? a : b, i, 10));
-	assert_true(cache_peek(c, &(struct cache_key){ a, 1, 0 }, &pinned));
+	assert_true(cache_peek(c, &(struct cache_key){ a, 1, 0 }, CACHE_READY, &pinned));
 	cache_drop(c, a);
 	assert_int_equal(freed, 1499);
 	assert_false(cache_has(c, &(struct cache_key){ a, 1, 0 }, CACHE_READY));
@@ -268,6 +291,7 @@ int main(void)
 		cmocka_unit_test(entries_filled_ahead_are_counted),
 		cmocka_unit_test(pinned_values_stay),
 		cmocka_unit_test(one_thread_fills_and_the_others_wait),
+		cmocka_unit_test(an_entry_that_is_being_filled_is_found_on_request),
 		cmocka_unit_test(waiters_get_the_error_and_the_note),
 		cmocka_unit_test(a_dropped_owner_is_forgotten),
 	};
