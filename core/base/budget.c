@@ -67,14 +67,29 @@ uint64_t budget_take_most(struct budget *b, uint64_t n)
 	return n;
 }
 
+static bool has_room(const struct budget *b, uint64_t n)
+{
+	return b->next == b->serving && b->used + n <= b->total;
+}
+
 bool budget_try(struct budget *b, uint64_t n)
 {
 	bool ok;
 
 	pthread_mutex_lock(&b->lock);
-	ok = b->next == b->serving && b->used + n <= b->total;
+	ok = has_room(b, n);
 	if (ok)
 		taken(b, n);
+	pthread_mutex_unlock(&b->lock);
+	return ok;
+}
+
+bool budget_has_room(struct budget *b, uint64_t n)
+{
+	bool ok;
+
+	pthread_mutex_lock(&b->lock);
+	ok = has_room(b, n);
 	pthread_mutex_unlock(&b->lock);
 	return ok;
 }

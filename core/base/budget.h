@@ -33,6 +33,8 @@ int budget_take(struct budget *b, uint64_t n);
 uint64_t budget_take_most(struct budget *b, uint64_t n);
 /* Like budget_take(), but returns false instead of waiting. */
 bool budget_try(struct budget *b, uint64_t n);
+/* Whether budget_try() would take n bytes now. */
+bool budget_has_room(struct budget *b, uint64_t n);
 void budget_give(struct budget *b, uint64_t n);
 uint64_t budget_total(struct budget *b);
 /* The highest number of bytes that was ever taken at once. */

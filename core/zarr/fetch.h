@@ -15,6 +15,7 @@
 #include "core/zarr/zarr.h"
 
 #define FETCH_PIECES 2 /* of one request */
+#define FETCH_BYTES (FETCH_PIECES * PIECE_BYTES)
 
 /* Which bytes: two kinds for each chunk, with pieces of their own in the cache. */
 enum fetch_kind {

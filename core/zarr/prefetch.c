@@ -30,12 +30,7 @@ static bool is_there(const struct zarr *z, const struct cache_key *key)
 /* Whether decoding the chunk takes no memory that readers need. */
 static bool has_room(const struct zarr *z)
 {
-	uint64_t cost = chunk_cost(z);
-	bool room = budget_try(z->env->budget, 2 * cost);
-
-	if (room)
-		budget_give(z->env->budget, 2 * cost);
-	return room;
+	return budget_has_room(z->env->budget, 2 * chunk_cost(z));
 }
 
 static void prefetch_chunk(struct prefetch *p)
@@ -95,12 +90,10 @@ static void post(struct zarr *z, const struct chunk *c, uint64_t off, uint64_t n
 static void post_raw(struct zarr *z, const struct chunk *c, uint64_t off, uint64_t n,
 		     struct zarr_guess *guess)
 {
-	const uint64_t step = FETCH_PIECES * PIECE_BYTES;
-
 	for (uint64_t at = off, end = off + n, next; at < end; at = next) {
 		struct cache_key key = fetch_key(z, c->number, FETCH_RAW, at / PIECE_BYTES);
 
-		next = MIN(at - at % step + step, end);
+		next = MIN(at - at % FETCH_BYTES + FETCH_BYTES, end);
 		if (next - at > PIECE_BYTES || !is_there(z, &key))
 			post(z, c, at, next - at, guess);
 	}

@@ -21,7 +21,6 @@
 #include "core/kv/kv_sum.h"
 
 #define FRONT CODEC_BLOCKS_FRONT
-#define GUESS_ROOM (4 * MiB) /* bytes of the budget that a guess leaves to readers */
 
 /* A codec_read_fn for the stored chunk. */
 static int read_stored(void *arg, uint64_t off, size_t n, void *p)
@@ -309,20 +308,6 @@ static bool is_there(const struct stream *s, uint64_t piece)
 	return cache_has(s->z->env->cache, &key, CACHE_READY_OR_BUSY);
 }
 
-/* Whether the guessed reader may still come, and others do not need the memory. */
-static bool is_wanted(const struct piece_job *p)
-{
-	struct budget *budget = p->s->z->env->budget;
-	bool room;
-
-	if (!p->guess)
-		return true;
-	room = !zarr_guess_is_over(p->guess) && budget_try(budget, GUESS_ROOM);
-	if (room)
-		budget_give(budget, GUESS_ROOM);
-	return room;
-}
-
 static void piece_run(struct pool_job *job)
 {
 	struct piece_job *p = container_of(job, struct piece_job, job);
@@ -330,7 +315,7 @@ static void piece_run(struct pool_job *job)
 	struct cache_entry *e = NULL;
 
 	/* Using a piece that is there would delay its eviction. Its reader meets an error again. */
-	if (is_wanted(p) && !is_there(p->s, p->piece) &&
+	if (stream_ahead_is_wanted(p->s, p->guess) && !is_there(p->s, p->piece) &&
 	    stream_blocks_piece(p->s, p->piece, &e) < 0)
 		err_clear();
 	(p->guess && e ? cache_put_ahead : cache_put)(cache, e);

@@ -11,7 +11,6 @@
 #include "core/zarr/fetch.h"
 
 #define MARGIN ((uint64_t)1 * MiB) /* stored bytes beyond the estimate */
-#define GUESS_ROOM (4 * MiB)       /* bytes of the budget that a guess leaves to readers */
 
 bool stream_is_fetched(const struct stream *s)
 {
@@ -43,18 +42,10 @@ struct fetch_job {
 
 static bool is_wanted(const struct fetch_job *j)
 {
-	struct budget *budget = j->s->z->env->budget;
-	bool room;
-
 	/* The decoder was faster, and has read it. */
 	if ((j->last + 1) * PIECE_BYTES <= atomic_load(&j->s->input_at))
 		return false;
-	if (!j->guess)
-		return true;
-	room = !zarr_guess_is_over(j->guess) && budget_try(budget, GUESS_ROOM);
-	if (room)
-		budget_give(budget, GUESS_ROOM);
-	return room;
+	return stream_ahead_is_wanted(j->s, j->guess);
 }
 
 static void fetch_run(struct pool_job *job)
@@ -87,7 +78,6 @@ static void post_fetch(struct stream *s, uint64_t first, uint64_t last, struct z
 
 uint64_t stream_fetch_claim(struct stream *s, uint64_t last, uint64_t *ret_from)
 {
-	const uint64_t step = FETCH_PIECES * PIECE_BYTES;
 	uint64_t want = last + 1 >= s->pieces ? UINT64_MAX : (last + 1) * PIECE_BYTES;
 	struct fetch f = fetch_of(s);
 	uint64_t to = f.len;
@@ -95,19 +85,19 @@ uint64_t stream_fetch_claim(struct stream *s, uint64_t last, uint64_t *ret_from)
 	if (want != UINT64_MAX) {
 		double stored = (double)want / (double)s->bytes * (double)s->len;
 
-		to = MIN(f.len, ((uint64_t)stored + MARGIN + step - 1) / step * step);
+		to = MIN(f.len,
+			 ((uint64_t)stored + MARGIN + FETCH_BYTES - 1) / FETCH_BYTES * FETCH_BYTES);
 	}
-	*ret_from = MAX(s->fetch_to, atomic_load(&s->input_at) / step * step);
+	*ret_from = MAX(s->fetch_to, atomic_load(&s->input_at) / FETCH_BYTES * FETCH_BYTES);
 	s->fetch_to = MAX(s->fetch_to, to);
 	return to;
 }
 
 void stream_fetch_post(struct stream *s, uint64_t from, uint64_t to, struct zarr_guess *guess)
 {
-	const uint64_t step = FETCH_PIECES * PIECE_BYTES;
-
-	for (uint64_t at = from; at < to; at += step)
-		post_fetch(s, at / PIECE_BYTES, (MIN(at + step, to) - 1) / PIECE_BYTES, guess);
+	for (uint64_t at = from; at < to; at += FETCH_BYTES)
+		post_fetch(s, at / PIECE_BYTES, (MIN(at + FETCH_BYTES, to) - 1) / PIECE_BYTES,
+			   guess);
 }
 
 /* ---- the decoder ---- */

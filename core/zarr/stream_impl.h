@@ -9,6 +9,7 @@
 #include <pthread.h>
 
 #include "core/base/blocks.h"
+#include "core/base/budget.h"
 #include "core/base/err.h"
 #include "core/dtype/cast.h"
 #include "core/zarr/spill.h"
@@ -115,6 +116,18 @@ static inline void piece_fix(const struct stream *s, void *p, size_t n)
 	if (s->z->leaf->big_endian)
 		cast_swap(s->z->meta.dtype, p, n / t->size);
 	cast_canonical(s->z->meta.dtype, p, n / t->size);
+}
+
+#define GUESS_ROOM (4 * MiB) /* bytes of the budget that a guess leaves to readers */
+
+/*
+ * Whether a job that works ahead of a reader goes on: a guessed one may still come, and others do
+ * not need the memory. guess: NULL for a reader that is there.
+ */
+static inline bool stream_ahead_is_wanted(const struct stream *s, const struct zarr_guess *guess)
+{
+	return !guess ||
+	       (!zarr_guess_is_over(guess) && budget_has_room(s->z->env->budget, GUESS_ROOM));
 }
 
 /* Whether the chunk is all of a value with a checksum, and how many bytes after it are needed to

@@ -20,7 +20,11 @@ static void taken_bytes_are_counted(void **state)
 	assert_int_equal(budget_take(&b, 60), 0);
 	assert_true(budget_try(&b, 40));
 	assert_false(budget_try(&b, 1));
+	assert_false(budget_has_room(&b, 1));
 	budget_give(&b, 40);
+	assert_true(budget_has_room(&b, 40));
+	assert_false(budget_has_room(&b, 41));
+	assert_int_equal(b.used, 60);
 	assert_true(budget_try(&b, 1));
 	budget_give(&b, 1);
 	budget_give(&b, 60);
