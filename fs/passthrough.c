@@ -88,7 +88,7 @@ static bool is_large(int fd)
 	return fstat(fd, &st) == 0 && st.st_size >= SMALLEST;
 }
 
-bool passthrough_open(struct fs *fs, struct file *f, struct fuse_file_info *fi)
+void passthrough_open(struct fs *fs, struct file *f, struct fuse_file_info *fi)
 {
 	struct passthrough *p = &fs->passthrough;
 	int fd = f->ops->stored ? f->ops->stored(f) : -1;
@@ -96,7 +96,7 @@ bool passthrough_open(struct fs *fs, struct file *f, struct fuse_file_info *fi)
 
 	id_to_tell = 0;
 	if (fd < 0 || !(fs->init.granted & FUSE_PASSTHROUGH) || !is_large(fd))
-		return false;
+		return;
 	pthread_mutex_lock(&p->lock);
 	at = find(p, f->node);
 	b = *at;
@@ -115,11 +115,10 @@ bool passthrough_open(struct fs *fs, struct file *f, struct fuse_file_info *fi)
 	}
 	pthread_mutex_unlock(&p->lock);
 	if (!id_to_tell)
-		return false;
+		return;
 	/* Its pages are those of the other file. */
 	fi->keep_cache = fi->direct_io = false;
 	atomic_fetch_add_explicit(&fs->ns->passed_through, 1, memory_order_relaxed);
-	return true;
 }
 
 void passthrough_close(struct fs *fs, struct file *f)

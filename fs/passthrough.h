@@ -39,10 +39,10 @@ void passthrough_init(struct passthrough *p);
 /* After the session has ended. */
 void passthrough_release(struct passthrough *p);
 /*
- * A file is being opened; the next reply of this thread is that to open(). True: the kernel will
- * read its bytes from their file, and fi says so.
+ * A file is being opened; the next reply of this thread is that to open(). If the kernel will read
+ * its bytes from their file, fi says so.
  */
-bool passthrough_open(struct fs *fs, struct file *f, struct fuse_file_info *fi);
+void passthrough_open(struct fs *fs, struct file *f, struct fuse_file_info *fi);
 /* Call when the file is closed, or when open() failed after passthrough_open(). */
 void passthrough_close(struct fs *fs, struct file *f);
 /* Put the backing file into the reply to open(). */
