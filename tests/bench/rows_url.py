@@ -44,17 +44,24 @@ def curl(source, url, directory):
     return ['curl', '--parallel', '--parallel-immediate', '--parallel-max', str(CONNECTIONS), '-K', directory / 'config']
 
 
-@bench
-def url_tree(b):
-    """1 GiB in 64 leaves of one zstd frame (OCDBT), by np.load in a loop over a mount, by the package, by TensorStore's http driver, and
-    the stored bytes by curl with 32 connections."""
-    source = b.case('bench-leaves-zstd')
+def readers_of(b, source):
+    """Readers of a whole tree at the end of the line: np.load in a loop over a mount, the package, and TensorStore's http driver. Returns
+    the URL."""
     b.warm(source)
     url = serve(b, source)
     m = b.mount(url)
     b.contender('loop', b.python('load_tree', m.path), before=m.fresh, memory=m.memory)
     b.contender('pytreefs.load', b.python('peers_python:load', url))
     b.contender('TensorStore', b.python('peers_python:tensorstore_tree', url))
+    return url
+
+
+@bench
+def url_tree(b):
+    """1 GiB in 64 leaves of one zstd frame (OCDBT), by np.load in a loop over a mount, by the package, by TensorStore's http driver, and
+    the stored bytes by curl with 32 connections."""
+    source = b.case('bench-leaves-zstd')
+    url = readers_of(b, source)
     b.contender('curl', curl(source, url, b.scratch()))
     b.row('from a web server, np.load in a loop', 'loop', 'TensorStore', rate=1.0)
     b.row('from a web server, pytreefs.load', 'pytreefs.load', 'TensorStore', rate=1.2)
@@ -66,12 +73,7 @@ def url_tree_raw(b):
     """The same tree without compression, which the line bounds: np.load in a loop over a mount, and the package, against TensorStore."""
     source = b.scratch() / 'raw'
     subprocess.run([b.program, 'convert', '-q', '--layout', 'v0', '-o', 'compression=none', b.case('bench-leaves-zstd'), source], check=True, stdout=subprocess.DEVNULL)
-    b.warm(source)
-    url = serve(b, source)
-    m = b.mount(url)
-    b.contender('loop', b.python('load_tree', m.path), before=m.fresh, memory=m.memory)
-    b.contender('pytreefs.load', b.python('peers_python:load', url))
-    b.contender('TensorStore', b.python('peers_python:tensorstore_tree', url))
+    readers_of(b, source)
     b.row('raw tree from a web server, np.load in a loop', 'loop', 'TensorStore', rate=1.0)
     b.row('raw tree from a web server, pytreefs.load', 'pytreefs.load', 'TensorStore', rate=1.0)
 
