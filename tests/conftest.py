@@ -217,6 +217,15 @@ def proxy(request, bucket):
 
 
 @pytest.fixture
+def spill(tmp_path, monkeypatch):
+    """The directory in which programs of the test make the steps that they upload ($TMPDIR)."""
+    directory = tmp_path / 'spill'
+    directory.mkdir()
+    monkeypatch.setenv('TMPDIR', str(directory))
+    return directory
+
+
+@pytest.fixture
 def run(program):
     """run('ls', path, ...): the program's subcommand; returns the CompletedProcess with text output."""
     def do(*words, ok=True, text=True, timeout=240, **options):

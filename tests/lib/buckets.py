@@ -124,6 +124,11 @@ class Bucket(AnyBucket):
         return self._list('uploads=')
 
 
+def unfinished(bucket, proxy):
+    """Uploads of either vendor that were begun, and neither completed nor aborted."""
+    return bucket.uploads() if bucket.scheme == 's3' else [s for s in proxy.sessions.values() if not s.about]
+
+
 def is_put(key):
     """Of requests that reach a proxy: whether they put an object with that in its name, at once or as its last part."""
     return lambda h: h.command in ('PUT', 'POST') and key in h.path and 'upload' not in h.path.partition('?')[2].replace('uploadType', '')

@@ -134,15 +134,18 @@ class Model:
 
     def out_of_order(self):
         name, data = self.rng.choice(self.all_names()), self.npy()
-        step = max(len(data) // self.rng.randrange(1, 9), 1)
+        self.write_pieces(name, data, max(len(data) // self.rng.randrange(1, 9), 1), is_shuffled=True)
+
+    def write_pieces(self, name, data, step, is_shuffled):
         pieces = list(range(0, len(data), step))
-        self.rng.shuffle(pieces)
+        if is_shuffled:
+            self.rng.shuffle(pieces)
 
         def do(root):
             with open(root / name, 'wb', buffering=0) as f:
                 for at in pieces:
                     os.pwrite(f.fileno(), data[at:at + step], at)
-        self.both(f'write {name} out of order: {len(data)} bytes in {len(pieces)}', do)
+        self.both(f'write {name}{" out of order" if is_shuffled else ""}: {len(data)} bytes in {len(pieces)}', do)
 
     def overwrite(self):
         if not self.existing():
@@ -262,15 +265,7 @@ class Model:
         n = self.rng.choice([0, 3, 40_000])
         data = safetensors_of({'a': self.np.standard_normal((2, n)).astype('<f4'), 'b.c': self.np.integers(-9, 9, 5)})
         step = self.rng.choice([len(data), 4096, 30_000])
-        pieces = list(range(0, len(data), step))
-        if self.rng.random() < 0.3:
-            self.rng.shuffle(pieces)
-
-        def do(root):
-            with open(root / TENSORS, 'wb', buffering=0) as f:
-                for at in pieces:
-                    os.pwrite(f.fileno(), data[at:at + step], at)
-        self.both(f'write {TENSORS}: {len(data)} bytes in {len(pieces)}', do)
+        self.write_pieces(TENSORS, data, step, is_shuffled=self.rng.random() < 0.3)
 
     def change_tensors(self):
         def do(root):

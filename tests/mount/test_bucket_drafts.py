@@ -28,14 +28,6 @@ def root(bucket, proxy):
 
 
 @pytest.fixture
-def spill(tmp_path, monkeypatch):
-    directory = tmp_path / 'spill'
-    directory.mkdir()
-    monkeypatch.setenv('TMPDIR', str(directory))
-    return directory
-
-
-@pytest.fixture
 def opened(mount, root, spill):
     """opened('option=value', ...): a mount of the root, whose steps have to be made."""
     return lambda *options, **how: mount(root, 'shape=root', *options, **how)

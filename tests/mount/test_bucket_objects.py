@@ -11,6 +11,7 @@ import threading
 import pytest
 
 from lib import buckets, gcs as gcs_server
+from lib.buckets import unfinished
 
 BUCKET = 'objects'  # for the fixture
 MIB = 1 << 20
@@ -42,10 +43,6 @@ def secrets(proxy):
     if isinstance(proxy, buckets.Proxy):
         return [buckets.SECRET]
     return [*proxy.vendor.secrets(), *proxy.sessions]
-
-
-def unfinished(bucket, proxy):
-    return bucket.uploads() if bucket.scheme == 's3' else [s for s in proxy.sessions.values() if not s.about]
 
 
 @pytest.fixture

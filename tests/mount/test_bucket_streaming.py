@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from lib import buckets, dying_upload, mounts
+from lib.buckets import unfinished
 
 BUCKET = 'streamed'  # for the fixture
 MARKER, CLAIM = dying_upload.MARKER, dying_upload.CLAIM
@@ -27,14 +28,6 @@ OTHER = np.random.default_rng(2).standard_normal((26 * MIB) // 8)
 @pytest.fixture
 def root(bucket, proxy):
     return f'{bucket.scheme}://streamed/run'
-
-
-@pytest.fixture
-def spill(tmp_path, monkeypatch):
-    directory = tmp_path / 'spill'
-    directory.mkdir()
-    monkeypatch.setenv('TMPDIR', str(directory))
-    return directory
 
 
 @pytest.fixture
@@ -53,10 +46,6 @@ def parts(proxy):
         elif method == 'PUT' and 'upload_id' in where and re.match(r'bytes \d', content_range or ''):
             seen.append((where['name'][0], content_range.partition('-')[0]))
     return seen
-
-
-def unfinished(bucket, proxy):
-    return bucket.uploads() if bucket.scheme == 's3' else [s for s in proxy.sessions.values() if not s.about]
 
 
 def begin(m, proxy, content=LARGE, step=5):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from lib import buckets, dying_upload
+from lib.buckets import unfinished
 
 BUCKET = 'written'  # for the fixture
 SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data/sample'
@@ -24,18 +25,15 @@ def root(bucket, proxy):
 
 
 @pytest.fixture(autouse=True)
-def spill(tmp_path, monkeypatch):
+def empty_spill(spill):
     """Nothing is left where steps are made first."""
-    directory = tmp_path / 'spill'
-    directory.mkdir()
-    monkeypatch.setenv('TMPDIR', str(directory))
-    yield directory
-    assert not list(directory.iterdir())
+    yield
+    assert not list(spill.iterdir())
 
 
 def nothing_is_left(bucket, proxy):
     assert bucket.keys() == []
-    assert not (bucket.uploads() if bucket.scheme == 's3' else [s for s in proxy.sessions.values() if not s.about])
+    assert not unfinished(bucket, proxy)
 
 
 @pytest.mark.parametrize('option', ['ocdbt=on', 'ocdbt=off,zarr=3'])
