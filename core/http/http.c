@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * http.c - the thread that runs requests: which of them, when, and how often.
+ * http.c - the client's thread, which schedules requests, retries and hedges.
  *
- * The thread is started by the first request, and ends with http_quiesce() or http_free(). All that
- * is libcurl's is its own; others reach it through the list of submitted requests.
+ * The first request starts the thread; http_quiesce() or http_free() ends it. Only this thread uses
+ * libcurl's handles (curl_multi_wakeup() apart); others hand it requests by the submitted list.
  *
- * A retry costs one of a number of tokens that successes slowly refill, so that a server that fails
- * everything is asked little more often than one that works. A second transfer beside a slow one
- * costs one, too.
+ * Each retry costs a token, and successes slowly refill the tokens, so that a server that fails
+ * every request gets little more load than one that works. A hedge costs a token, too.
  */
 #include "core/http/http.h"
 
@@ -36,13 +35,13 @@ struct http {
 	struct http_request *submitted, **tail;
 	bool running, stop;
 	pthread_t thread;
-	pid_t process; /* that started it: it does not survive a fork */
+	pid_t process; /* the process that started the thread, which does not survive a fork */
 	CURLM *multi;
 	struct http_stats stats;
-	/* The thread's alone. */
-	struct http_request *pending; /* by not_before */
+	/* Used by the thread alone. */
+	struct http_request *pending; /* sorted by not_before */
 	struct transfer *idle, *busy;
-	unsigned active; /* busy ones */
+	unsigned active; /* length of the busy list */
 	double tokens;
 	struct hedging hedging;
 	uint64_t random;
@@ -50,7 +49,7 @@ struct http {
 
 /* ---- the thread ---- */
 
-/* In order of time; those of equal times in the order in which they came. */
+/* Sorted by not_before; requests of equal times stay in the order in which they came. */
 static void add_pending(struct http *h, struct http_request *q)
 {
 	struct http_request **at = &h->pending;
@@ -78,7 +77,7 @@ static void publish(struct http *h, struct http_request *q)
 	pthread_mutex_unlock(&h->lock);
 }
 
-/* Half of the pause is chance, so that clients that failed together do not come back together. */
+/* Half of the pause is random, so that clients that failed together do not retry together. */
 static int64_t pause_ns(struct http *h, const struct http_request *q)
 {
 	int64_t ms = MIN((int64_t)h->opts.first_pause_ms << MIN(q->tries - 1, 16u), PAUSE_MAX_MS);
@@ -106,7 +105,7 @@ static void try_again(struct http *h, struct http_request *q, int64_t after_ms)
 	add_pending(h, q);
 }
 
-/* It is not under way any more, whether it has ended or not. */
+/* Move a transfer to the idle list, whether it has ended or is abandoned. */
 static void retire(struct http *h, struct transfer *t)
 {
 	struct http_request *q = t->req;
@@ -125,7 +124,7 @@ static void retire(struct http *h, struct transfer *t)
 	h->active--;
 }
 
-/* The other transfer of a request that has a result. */
+/* Abandon the other transfer of a request that has a result. */
 static void cancel(struct http *h, const struct http_request *q)
 {
 	while (q->n_transfers) {
@@ -166,8 +165,8 @@ static void end_try(struct http *h, struct transfer *t, CURLcode code)
 		return;
 	}
 	cancel(h, q);
-	q->may_pass = end == TRY_AGAIN;
-	if (end == TRY_AGAIN && !q->once)
+	q->is_transient = end == TRY_AGAIN;
+	if (end == TRY_AGAIN && !q->is_single_try)
 		try_again(h, q, after_ms);
 	else
 		publish(h, q);
@@ -202,21 +201,21 @@ static int begin_transfer(struct http *h, struct http_request *q, int64_t now, b
 
 /* ---- hedges ---- */
 
-/* When a second transfer may go beside it; INT64_MAX: never. */
+/* The time at which a transfer counts as slow and may be hedged; INT64_MAX: never. */
 static int64_t hedge_due(struct http *h, const struct transfer *t)
 {
 	const struct http_request *q = t->req;
 	int64_t whole;
 
-	/* Bytes of an object that is not pinned cannot be mixed with those of another answer. */
-	if (!q->n_pieces || q->method || q->is_hedged || q->once || q->owner)
+	/* Two answers without a strong tag may differ, so their bytes cannot be mixed. */
+	if (!q->n_pieces || q->method || q->is_hedged || q->is_single_try || q->owner)
 		return INT64_MAX;
 	whole = hedging_whole_ns(&h->hedging, q->n);
 	return MIN(t->last_byte + hedging_silence_ns(&h->hedging),
 		   whole == INT64_MAX ? whole : t->began + whole);
 }
 
-/* A hedge costs a retry, too, so that a server that fails has none. */
+/* A hedge needs a retry token, so that a failing server gets no hedges. */
 static bool may_hedge(const struct http *h)
 {
 	return hedging_allows(&h->hedging) && h->tokens >= 1 && h->active < h->opts.connections;
@@ -270,7 +269,7 @@ static void begin_some(struct http *h)
 	}
 }
 
-/* False: it is to end, and nothing is left to do. */
+/* Returns false when the thread is to end and no request is left. */
 static bool take_submitted(struct http *h)
 {
 	struct http_request *q;
@@ -321,14 +320,14 @@ static void *run(void *arg)
 			curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, (char **)&t);
 			end_try(h, t, code);
 		}
-		/* What has arrived while this process stood still is not slow. */
+		/* Only now: bytes may have arrived while this process was suspended. */
 		begin_hedges(h);
 		curl_multi_poll(h->multi, NULL, 0, wait_ms(h), NULL);
 	}
 	return NULL;
 }
 
-/* ---- the others ---- */
+/* ---- the callers ---- */
 
 static void global_init(void)
 {
@@ -354,7 +353,7 @@ int http_new(const struct http_opts *opts, struct http **ret)
 	return 0;
 }
 
-/* Called with the lock held. What another process had, before a fork, stays its own. */
+/* Called with the lock held. After a fork the parent's thread and handles are left to the parent. */
 static int start(struct http *h)
 {
 	int r;
@@ -392,7 +391,7 @@ int http_submit(struct http *h, struct http_request *q)
 	q->result = 0;
 	q->why[0] = '\0';
 	q->answer = (struct http_answer){ .mtime = -1 };
-	q->done = q->may_pass = q->has_expired = false;
+	q->done = q->is_transient = q->has_expired = false;
 	q->tries = 0;
 	q->began = q->not_before = 0;
 	q->received = 0;

@@ -3,12 +3,13 @@
  * http.h - ranges and small documents from web servers, many at a time.
  *
  * One thread runs all transfers of a client over connections that it keeps. A request is the
- * caller's memory from http_submit() until http_wait() has returned, and so are the places that its
- * bytes go to. What may be tried again is, within the limits of struct http_opts: a range goes on
- * where its last connection ended. A range that is far slower than others is asked for a second
- * time beside the first (http_hedge.h), and the one that is complete first counts.
+ * caller's memory and stays in use from http_submit() until http_wait() has returned, and so do the
+ * buffers that its bytes go to. A try that failed for a reason that may pass (a lost connection, an
+ * overloaded server) is repeated within the limits of struct http_opts, and a range resumes where
+ * its last connection ended. A range that is far slower than others is requested a second time
+ * while the first request continues (http_hedge.h); the one that completes first is used.
  *
- * Nothing of a header that the caller adds is ever part of a message or of the trace.
+ * Headers that the caller adds never appear in a message or in the trace.
  */
 #ifndef PYTREEFS_CORE_HTTP_HTTP_H
 #define PYTREEFS_CORE_HTTP_HTTP_H
@@ -21,13 +22,13 @@
 struct http;
 
 struct http_opts {
-	unsigned connections;    /* open at once */
-	unsigned progress_ms;    /* without a byte, and the try has failed */
-	unsigned request_ms;     /* a request, all its tries and pauses */
-	unsigned tries;          /* of one request */
-	unsigned first_pause_ms; /* about; it doubles with each try */
-	bool no_proxy;           /* also where the environment names one */
-	const char *ca_file;     /* certificates to trust instead of the system's; or NULL */
+	unsigned connections;    /* at most so many are open at once */
+	unsigned progress_ms;    /* a try fails after so long without a byte */
+	unsigned request_ms;     /* deadline of a request, with all its tries and pauses */
+	unsigned tries;          /* at most so many per request */
+	unsigned first_pause_ms; /* about; the pause doubles with each try */
+	bool no_proxy;           /* ignore a proxy that the environment names */
+	const char *ca_file;     /* certificates to trust instead of the system's, or NULL */
 };
 #define HTTP_OPTS_DEFAULT                                                                  \
 	{                                                                                  \
@@ -35,16 +36,16 @@ struct http_opts {
 		.first_pause_ms = 100                                                      \
 	}
 
-/* Where a part of a range goes. */
+/* The buffer for one part of a range. */
 struct http_piece {
 	void *p;
 	uint64_t off; /* in the object */
 	size_t n;
 };
 
-/* What the last answer said of the object. */
+/* The object's attributes, from the headers of the last answer. */
 struct http_answer {
-	int status; /* 0: there was none */
+	int status; /* 0: no answer came */
 	bool has_size;
 	uint64_t size;          /* of the whole object */
 	char tag[HTTP_TAG_MAX]; /* ETag with its quotes, or tag_header's value; "" without one */
@@ -62,33 +63,33 @@ struct http_refusal {
 	struct span document;
 	void *easy;
 };
-/* The value of a header of it, until the function that was given it returns; or NULL. */
+/* The value of one of its headers, or NULL. Valid until the function that got the refusal returns. */
 const char *http_refusal_header(const struct http_refusal *refusal, const char *name);
 
 struct http_request {
 	const char *url;
-	const char *name;   /* in messages; NULL: the URL */
-	bool is_head;       /* only what the answer says of the object */
-	const char *method; /* "PUT", "POST", "DELETE"; NULL: HEAD or GET */
-	struct span send;   /* with a method: what is sent, the caller's */
-	const char *verb;   /* in messages, "write"; NULL: "read" */
-	int also;           /* with a method: a status that is an answer, too; 0: none */
-	bool once;          /* the caller tries again: see may_pass */
-	const char *header; /* one of the answer whose value is wanted; NULL: none */
+	const char *name;    /* in messages; NULL: the URL */
+	bool is_head;        /* HEAD: no body, only the object's attributes */
+	const char *method;  /* "PUT", "POST", "DELETE"; NULL: HEAD or GET */
+	struct span send;    /* with a method: the body of the request; borrowed */
+	const char *verb;    /* in messages, "write"; NULL: "read" */
+	int accepted_status; /* with a method: one more status that means success; 0: none */
+	bool is_single_try; /* one try only: the caller repeats the request itself (is_transient) */
+	const char *header; /* name of the answer's header that goes to value; NULL: none */
 	struct buf value;   /* "" without it; the caller releases it, and wipes a secret */
-	/* A part of an object, in pieces in ascending order; bytes between them are dropped. */
+	/* A range of an object, for buffers in ascending order; bytes between them are dropped. */
 	const struct http_piece *piece;
 	size_t n_pieces;
 	uint64_t off, n;
-	/* Or, without pieces, the whole document, of at most limit bytes. */
+	/* Or, without pieces, the whole document of at most limit bytes. */
 	struct buf body;
 	size_t limit;
-	/* The object that is meant: another one is -ESTALE. */
-	const char *tag; /* NULL or "": any */
-	/* The header that has the tag, which the URL asks for then; NULL: ETag, asked for by
-	 * If-Match. */
+	/* The expected tag of the object; an answer with another one is -ESTALE. NULL or "": any. */
+	const char *tag;
+	/* The header that carries the tag, when the URL itself selects the tag; NULL: ETag, and the
+	 * request has If-Match. */
 	const char *tag_header;
-	uint64_t size; /* with a range: of the whole object */
+	uint64_t size; /* with a range: expected size of the whole object */
 	/*
 	 * With a range: the size of the object is not known yet. The object may end inside the
 	 * range: `received` says how much of the range it has. When the server answers with a
@@ -96,56 +97,56 @@ struct http_request {
 	 */
 	bool is_first;
 	bool follow; /* redirects */
-	/* "Name: value", a header that an answer has to have: another server's is -EIO. NULL: none.
-	 */
+	/* "Name: value", a header that each answer has to have; an answer without it is -EIO, since
+	 * another server may have given it. NULL: none. */
 	const char *expect;
-	/* Called in the client's thread for each try: adds what authorizes it. May be NULL. */
+	/* Called in the client's thread for each try: adds the header Authorization. May be NULL. */
 	int (*authorize)(void *arg, const struct http_request *req, struct http_headers *ret);
 	/*
-	 * Called in the client's thread: may set another result and why of a refused try. True: it
-	 * may be tried again, within the limits. May be NULL.
+	 * Called in the client's thread after a refused try: may change result and why. Returns
+	 * true to allow another try, within the limits. May be NULL.
 	 */
 	bool (*explain)(void *arg, const struct http_refusal *refusal, struct http_request *req);
-	void *arg;
-	const void *more; /* for these two */
-	bool has_expired; /* explain()'s: what authorized the last try was too old */
+	void *arg;          /* of authorize() and explain() */
+	const void *params; /* for authorize() and explain(): the parameters of this request */
+	bool has_expired;   /* set by explain(): the credentials of the last try had expired */
 
 	/* The result: 0, -ENOENT, -EACCES, -ESTALE, -EEXIST (with a method: a condition does not
 	 * hold), -EUCLEAN (the object ends before the range), -EFBIG (a document above its limit)
-	 * or -EIO; and why. */
+	 * or -EIO; and the reason as text. */
 	int result;
-	bool may_pass; /* of a failure: another try may have another result */
+	bool is_transient; /* after a failure: another try may have another result */
 	char why[HTTP_WHY_MAX];
 	struct http_answer answer;
 
-	/* The client's. */
+	/* Used by the client alone. */
 	bool done;
 	unsigned tries;
 	int64_t began, not_before;
-	uint64_t received;            /* of the range */
-	unsigned n_transfers;         /* that are under way; two while it is hedged */
-	const struct transfer *owner; /* of a range without a tag: the one whose bytes it takes */
+	uint64_t received;            /* bytes of the range */
+	unsigned n_transfers;         /* in progress; two while it is hedged */
+	const struct transfer *owner; /* of a range without a tag: the one that stores its bytes */
 	bool is_hedged;
 	struct http_request *next;
 };
 
-/* -EOPNOTSUPP, naming libcurl, in a build without it. Makes no thread. */
+/* -EOPNOTSUPP, naming libcurl, in a build without it. Starts no thread. */
 int http_new(const struct http_opts *opts, struct http **ret);
-/* Nothing may be under way. Accepts NULL. */
+/* No request may be in progress. Accepts NULL. */
 void http_free(struct http *h);
 unsigned http_connections(const struct http *h);
 int http_submit(struct http *h, struct http_request *req);
-/* Until it has a result, which is returned with a note that names the object, the range and why. */
+/* Wait for the result and return it; the note of a failure names the object, range and reason. */
 int http_wait(struct http *h, struct http_request *req);
 /*
- * Close the connections and end the thread, until the next request: before a process gives up
- * rights, which belong to threads. Nothing may be under way.
+ * Close the connections and end the thread; the next request starts it again. Call it before a
+ * process gives up rights, since each thread has rights of its own. No request may be in progress.
  */
 void http_quiesce(struct http *h);
 
 struct http_stats {
 	uint64_t requests, retries, bytes;
-	uint64_t hedges, hedges_won; /* second requests beside slow ones; those that came first */
+	uint64_t hedges, hedges_won; /* second requests beside slow ones; those that were faster */
 };
 void http_stats(struct http *h, struct http_stats *ret);
 

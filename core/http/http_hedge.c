@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * http_hedge.c - how long ranges of a kind take, and how many may be asked for twice.
+ * http_hedge.c - statistics of how long ranges of each size take, and the allowance of hedges.
  */
 #include "core/http/http_hedge.h"
 
@@ -10,13 +10,13 @@
 #include "core/base/mem.h"
 
 #define MS_NS 1000000
-#define KNOWN 8          /* durations that make a kind known */
-#define SLOWER 3         /* times the 90th percentile is far slower */
-#define LEAST_MS 100     /* more than it: a pause of the machine is not the server's */
-#define SHARE 0.05       /* hedges for each range */
-#define ALLOWED_FIRST 2  /* before there were any ranges */
-#define ALLOWED_MOST 4   /* at once, after many ranges without one */
-#define SMALLEST_KIND 14 /* log2 of bytes */
+#define KNOWN 8          /* so many durations are needed before a class has a limit */
+#define SLOWER 3         /* the limit is so many times the 90th percentile ... */
+#define LEAST_MS 100     /* ... plus this, so that a short pause of this machine is not enough */
+#define SHARE 0.05       /* each range allows so many more hedges */
+#define ALLOWED_FIRST 2  /* hedges allowed at the start */
+#define ALLOWED_MOST 4   /* the allowance never grows beyond this */
+#define SMALLEST_KIND 14 /* log2 of the bytes of the smallest class */
 
 void hedging_init(struct hedging *h, unsigned progress_ms)
 {

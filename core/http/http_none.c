@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * http_none.c - in place of http.c and http_transfer.c in a build without libcurl.
+ * http_none.c - replaces http.c and http_transfer.c in a build without libcurl: all calls fail.
  */
 #include "core/base/err.h"
 #include "core/http/http.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * http_transfer.c - one try of a request: what is asked, whether the answer is one to it, and where
- * its bytes go.
+ * http_transfer.c - one try of a request: its headers, the checks of the answer, and the places of
+ * its bytes.
  *
- * An answer is believed only as far as it says itself what it is: the status, the range and the
- * size in Content-Range, the length, the tag. No byte of an answer to something else is stored.
+ * Before a byte is stored, the answer's own headers must match the request: the status, the range
+ * and the size in Content-Range, the length, the tag.
  */
 #include <curl/curl.h>
 #include <inttypes.h>
@@ -28,8 +28,8 @@ int http_header(struct http_headers *h, const char *line)
 	return 0;
 }
 
-/* They may have secrets. */
-static void no_headers(struct transfer *t)
+/* Free the headers of the request. They may contain secrets, so they are wiped. */
+static void free_headers(struct transfer *t)
 {
 	for (struct curl_slist *l = t->headers.list; l; l = l->next)
 		explicit_bzero(l->data, strlen(l->data));
@@ -42,7 +42,7 @@ static bool is_ranged(const struct http_request *q)
 	return q->n_pieces > 0;
 }
 
-/* Only a strong tag says that two answers have the same bytes. */
+/* Only a strong tag ensures that two answers have the same bytes. */
 bool transfer_is_pinned(const struct http_request *q)
 {
 	return q->tag && (q->tag_header ? q->tag[0] != '\0' : q->tag[0] == '"');
@@ -131,7 +131,7 @@ static size_t on_header(char *p, size_t size, size_t n, void *arg)
 	return size * n;
 }
 
-/* Whether the object is still the one that was meant. */
+/* Check that the answer is about the expected object. */
 static int check_tag(struct transfer *t)
 {
 	const struct http_request *q = t->req;
@@ -146,7 +146,7 @@ static int check_tag(struct transfer *t)
 	return 0;
 }
 
-/* Where the range ends that the answer has to have. */
+/* The end of the range that the answer has to have. */
 static uint64_t end_of(const struct transfer *t)
 {
 	const struct http_request *q = t->req;
@@ -163,11 +163,11 @@ static int check_range(struct transfer *t)
 	t->want = to - q->off;
 	if (t->answer.status == 200 && q->is_first &&
 	    (!t->has_length || t->length > q->n || q->off != 0)) {
-		t->is_enough = true;
+		t->headers_suffice = true;
 		return 0;
 	}
 	if (t->answer.status == 200) {
-		/* A server without ranges answers with the whole object: right if that was asked. */
+		/* A server without ranges sends the whole object: right if the range is all of it. */
 		if (!t->has_length || t->length != t->want || q->off != 0)
 			return refuse(
 				t, -EIO,
@@ -191,7 +191,8 @@ static bool is_success(const struct transfer *t)
 	const struct http_request *q = t->req;
 	int status = t->answer.status;
 
-	if (q->method && (status == 201 || status == 204 || (status && status == q->also)))
+	if (q->method &&
+	    (status == 201 || status == 204 || (status && status == q->accepted_status)))
 		return true;
 	return status == 200 || (status == 206 && is_ranged(q));
 }
@@ -227,7 +228,7 @@ static int check_answer(struct transfer *t)
 
 /* ---- bytes ---- */
 
-/* The next bytes of the range. All before them are there, whichever transfer has stored them. */
+/* Store the next bytes of the range. This or another transfer has stored all bytes before them. */
 static void store(struct transfer *t, const uint8_t *p, size_t n)
 {
 	struct http_request *q = t->req;
@@ -261,7 +262,7 @@ static size_t on_body(char *p, size_t size, size_t n, void *arg)
 		t->refusal_n += some;
 		return n;
 	}
-	if (t->is_enough)
+	if (t->headers_suffice)
 		return 0;
 	if (is_ranged(q)) {
 		if (n > t->want - t->at) {
@@ -289,7 +290,7 @@ static int add_headers(struct transfer *t)
 
 	if (is_pinned && !pin)
 		r = fail(-ENOMEM, "cannot make a request");
-	/* A server that does not know it would be waited for. */
+	/* Without "Expect: 100-continue": libcurl would wait for servers that do not know it. */
 	if (r >= 0 && q->method)
 		r = http_header(&t->headers, "Expect:");
 	if (r >= 0)
@@ -334,13 +335,13 @@ int transfer_begin(struct transfer *t, struct http_request *q, int64_t left_ns)
 	t->error[0] = t->why[0] = '\0';
 	t->refused = 0;
 	t->refusal_n = 0;
-	t->checked = t->is_enough = t->is_superseded = false;
+	t->checked = t->headers_suffice = t->is_superseded = false;
 	t->want = q->n;
 	t->began = t->last_byte = clock_ns();
 	t->first_byte = 0;
 	begin_answer(t, "");
-	no_headers(t);
-	/* Without a tag nothing says that the rest is one of the same object. */
+	free_headers(t);
+	/* Without a strong tag the rest may belong to another object, so begin again. */
 	t->from = t->at = transfer_is_pinned(q) ? q->received : 0;
 	if (!t->is_hedge) {
 		q->received = t->at;
@@ -354,11 +355,11 @@ int transfer_begin(struct transfer *t, struct http_request *q, int64_t left_ns)
 	set_range(t);
 	curl_easy_setopt(c, CURLOPT_URL, q->url);
 	curl_easy_setopt(c, CURLOPT_HTTPHEADER, t->headers.list);
-	/* What was signed is sent as it is. */
+	/* The signature covers the path, so libcurl must not normalize it. */
 	curl_easy_setopt(c, CURLOPT_PATH_AS_IS, q->authorize ? 1L : 0L);
 	set_method(t);
 	curl_easy_setopt(c, CURLOPT_FOLLOWLOCATION, q->follow ? 1L : 0L);
-	/* A source with certificates does not lead to one without. */
+	/* A redirect must not lead from https to http. */
 	curl_easy_setopt(c, CURLOPT_REDIR_PROTOCOLS_STR,
 			 strncmp(q->url, "https:", 6) ? "http,https" : "https");
 	curl_easy_setopt(c, CURLOPT_TIMEOUT_MS, (long)MAX(left_ns / 1000000, 1));
@@ -386,7 +387,7 @@ int transfer_new(const struct http_opts *opts, struct transfer **ret)
 	curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
 	curl_easy_setopt(c, CURLOPT_MAXREDIRS, (long)REDIRECTS);
 	curl_easy_setopt(c, CURLOPT_USERAGENT, "pytreefs/" PYTREEFS_VERSION);
-	/* Of a bucket many connections carry more than many streams of one. */
+	/* Buckets give more bandwidth over many connections than over many streams of one. */
 	curl_easy_setopt(c, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
 	curl_easy_setopt(c, CURLOPT_BUFFERSIZE, 256L * 1024);
 	curl_easy_setopt(c, CURLOPT_TCP_KEEPALIVE, 1L);
@@ -406,7 +407,7 @@ void transfer_free(struct transfer *t)
 	if (!t)
 		return;
 	curl_easy_cleanup(t->easy);
-	no_headers(t);
+	free_headers(t);
 	free(t);
 }
 
@@ -439,7 +440,7 @@ static int of_status(int status)
 	}
 }
 
-static bool may_pass(int status)
+static bool is_transient_status(int status)
 {
 	return status == 408 || status == 429 || status == 500 || status == 502 || status == 503 ||
 	       status == 504;
@@ -464,7 +465,7 @@ static enum try_end failed_status(struct transfer *t, int64_t *ret_after_ms)
 		snprintf(q->why, sizeof(q->why), "status %d: it is elsewhere", t->answer.status);
 	else
 		snprintf(q->why, sizeof(q->why), "status %d", t->answer.status);
-	again = may_pass(t->answer.status);
+	again = is_transient_status(t->answer.status);
 	if (q->explain)
 		again |= q->explain(q->arg, &refusal, q);
 	if (!again)
@@ -474,8 +475,8 @@ static enum try_end failed_status(struct transfer *t, int64_t *ret_after_ms)
 	return TRY_AGAIN;
 }
 
-/* Whether the same request may go another way the next time. */
-static bool may_change(CURLcode code)
+/* Whether another try may have another result. */
+static bool is_transient_code(CURLcode code)
 {
 	switch (code) {
 	case CURLE_COULDNT_RESOLVE_HOST:
@@ -499,7 +500,7 @@ static enum try_end failed_code(struct transfer *t, CURLcode code)
 
 	q->result = code == CURLE_OUT_OF_MEMORY ? -ENOMEM : -EIO;
 	snprintf(q->why, sizeof(q->why), "%s", t->error[0] ? t->error : curl_easy_strerror(code));
-	return may_change(code) ? TRY_AGAIN : TRY_DONE;
+	return is_transient_code(code) ? TRY_AGAIN : TRY_DONE;
 }
 
 static bool ends_in_slash(struct transfer *t)
@@ -529,13 +530,13 @@ enum try_end transfer_end(struct transfer *t, CURLcode code, int64_t *ret_after_
 		check_answer(t);
 	t->answer.is_directory = q->follow && ends_in_slash(t);
 	q->answer = t->answer;
-	no_headers(t);
+	free_headers(t);
 	if (t->refused) {
 		q->result = t->refused;
 		snprintf(q->why, sizeof(q->why), "%s", t->why);
 		return t->is_superseded ? TRY_AGAIN : TRY_DONE;
 	}
-	if (t->is_enough)
+	if (t->headers_suffice)
 		return succeeded(t);
 	if (code != CURLE_OK)
 		return failed_code(t, code);

@@ -33,7 +33,7 @@ int bucket_authorize(void *arg, const struct http_request *req, struct http_head
 	const struct store *s = arg;
 	struct credentials_cache *c = bucket_of(s)->credentials;
 	struct credentials keys = { 0 };
-	const struct bucket_request *b = req->more;
+	const struct bucket_request *b = req->params;
 	int r;
 
 	if (b && b->without_keys)

@@ -33,7 +33,7 @@ int bucket_request(struct store *s, const char *path, const char *method, char *
 	ret->q.method = method;
 	ret->q.verb = strcmp(method, "DELETE") ? "write" : "remove";
 	ret->q.limit = ANSWER_BYTES;
-	ret->q.more = ret;
+	ret->q.params = ret;
 	/* Versions and generations are of no interest: what is there is what was just made. */
 	ret->q.tag_header = NULL;
 	return 0;

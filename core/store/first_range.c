@@ -26,7 +26,7 @@ static int begin(struct store *s, const char *path, char *url, const struct io_w
 		ret->req.off = want->off;
 		ret->req.n = n;
 		ret->req.is_first = true;
-		ret->req.once = once;
+		ret->req.is_single_try = once;
 		r = http_submit(s->http, &ret->req);
 	}
 	if (r < 0)

@@ -156,7 +156,7 @@ static int session_request(struct store_upload *u, const char *method, const cha
 	if (r < 0)
 		return r;
 	ret->without_keys = true;
-	ret->q.also = INCOMPLETE;
+	ret->q.accepted_status = INCOMPLETE;
 	ret->q.header = "Range";
 	return 0;
 }
@@ -177,7 +177,7 @@ static int submit_from(struct store_upload *u, struct upload_part *p, uint64_t f
 	if (r < 0)
 		return r;
 	p->request.q.send = span_from(p->bytes, (size_t)(from - p->off));
-	p->request.q.once = true;
+	p->request.q.is_single_try = true;
 	return bucket_submit(u->s, &p->request);
 }
 
@@ -256,7 +256,7 @@ static int send_part(struct store_upload *u, struct upload_part *p)
 		before = has;
 		if (r >= 0)
 			r = take_progress(u, &p->request.q, &has);
-		else if (p->request.q.may_pass && tries + 1 < TRIES) {
+		else if (p->request.q.is_transient && tries + 1 < TRIES) {
 			trace(TRACE_IO, "upload of %s: %s; asking how much has arrived",
 			      p->request.q.name, p->request.q.why);
 			err_clear();
@@ -296,7 +296,7 @@ static void abort_upload(struct store_upload *u)
 	auto_bucket_request b = { 0 };
 	int r = session_request(u, "DELETE", "", &b);
 
-	b.q.also = CANCELLED;
+	b.q.accepted_status = CANCELLED;
 	if (r >= 0)
 		r = bucket_send(u->s, &b);
 	if (r < 0 && r != -ENOENT)

@@ -32,7 +32,7 @@ static int sign(const struct s3 *s3, const struct credentials *keys, const struc
 	const char *query = strchr(req->url, '?');
 	auto_free char *only_path =
 		span_dup_str(span_of(path ? path : "/", path ? strcspn(path, "?") : 1));
-	const struct bucket_request *b = req->more;
+	const struct bucket_request *b = req->params;
 	const char *hash = b ? b->hash : AWS_EMPTY;
 	char time_text[AWS_TIME_MAX];
 	const struct aws_header header[] = { { "host", s3->place.host },

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_http.c - the client against a server that answers each connection with the next line of a
- * script: right and wrong ranges, failures that pass, and objects that change.
+ * script: right and wrong ranges, transient failures, and objects that change.
  */
 #include "core/http/http.h"
 #include "tests/unit/lib/scripted_server.h"
@@ -9,8 +9,8 @@
 
 #define SIZE 100
 
-/* Bytes 10 to 19 of an object of 100, with the tag "a", or one of another header, in two pieces
- * without the byte between them. */
+/* Bytes 10 to 19 of an object of 100 bytes, read into two buffers; byte 14, between them, is
+ * dropped. */
 struct reading {
 	uint8_t low[4], high[5];
 	struct http_piece piece[2];
@@ -106,7 +106,7 @@ static void test_too_many_failures(void **state)
 	assert_int_equal(s.asked, 3);
 }
 
-/* The rest comes from where the connection ended. */
+/* The second try asks for the bytes that the first connection did not deliver. */
 static void test_truncated(void **state)
 {
 	struct server s = {
@@ -121,7 +121,7 @@ static void test_truncated(void **state)
 	assert_non_null(strstr(s.request[1], "Range: bytes=16-19\r\n"));
 }
 
-/* The same, when the URL asks for the object that is meant, and another header says which it is. */
+/* The same when another header than ETag has the tag: the request resumes without If-Match. */
 static void test_tag_of_another_header(void **state)
 {
 	struct server s = {
@@ -170,7 +170,7 @@ static void test_wrong_answers(void **state)
 		-EIO, "elsewhere");
 }
 
-/* Of a length that is not known before: the bytes of the range were right. */
+/* An answer without Content-Length has one byte more than the range. */
 static void test_longer(void **state)
 {
 	struct server s = { .answer = { RANGE_HEAD "\r\n0123456789x" } };
@@ -208,7 +208,7 @@ static bool explain(void *arg, const struct http_refusal *refusal, struct http_r
 	return refusal->status == 400;
 }
 
-/* Whoever knows the server says what its refusal means, and whether to try again. */
+/* The caller's explain() sets the result of a refusal, and allows another try or not. */
 static void test_explained(void **state)
 {
 	struct server s = {
@@ -269,8 +269,7 @@ static void test_document(void **state)
 	server_stop(&s);
 }
 
-/* One put with a method: what is sent again, which statuses are answers, and what is not there to
- * be had. */
+/* Run one request that has a method; returns its result. */
 static int send_once(struct server *s, struct http_request *q)
 {
 	struct http_opts opts = HTTP_OPTS_DEFAULT;
@@ -314,11 +313,13 @@ static void test_put(void **state)
 static void test_put_once(void **state)
 {
 	struct server s = { .answer = { BUSY, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n" } };
-	struct http_request q = { .method = "PUT", .send = span_str("12345"), .once = true };
+	struct http_request q = { .method = "PUT",
+				  .send = span_str("12345"),
+				  .is_single_try = true };
 
 	assert_int_equal(send_once(&s, &q), -EIO);
 	assert_int_equal(s.asked, 1);
-	assert_true(q.may_pass);
+	assert_true(q.is_transient);
 	assert_string_equal(err_text(-EIO), "cannot write 'bucket/object': status 503");
 }
 
@@ -329,14 +330,14 @@ static void test_put_refused(void **state)
 		.answer = { "HTTP/1.1 308 R\r\nRange: bytes=0-9\r\nContent-Length: 0\r\n\r\n" }
 	};
 	struct server other = { .answer = { "HTTP/1.1 308 R\r\nContent-Length: 0\r\n\r\n" } };
-	struct http_request q = { .method = "PUT", .header = "Range", .also = 308 };
+	struct http_request q = { .method = "PUT", .header = "Range", .accepted_status = 308 };
 
 	assert_int_equal(send_once(&there, &q), -EEXIST);
 	assert_string_equal(err_text(-EEXIST), "cannot write 'bucket/object': it is there already");
 	assert_int_equal(send_once(&more, &q), 0);
 	assert_int_equal(q.answer.status, 308);
 	assert_string_equal(buf_str(&q.value), "bytes=0-9");
-	q.also = 0;
+	q.accepted_status = 0;
 	assert_int_equal(send_once(&other, &q), -EIO);
 	buf_release(&q.value);
 }
@@ -358,7 +359,7 @@ static void test_document_too_large(void **state)
 	server_stop(&s);
 }
 
-/* Of a server that may be another than the one that is meant. */
+/* An answer without the expected header, as of another server, is refused. */
 static void test_expected_header(void **state)
 {
 	struct server s = {
@@ -384,7 +385,7 @@ static void test_expected_header(void **state)
 	server_stop(&s);
 }
 
-/* A redirect to another port is one to another host: what authorizes the request stays here. */
+/* A redirect to another port counts as another host, which does not get the header Authorization. */
 static void test_redirect_without_credentials(void **state)
 {
 	struct server there = { .answer = { "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok" } },
@@ -406,7 +407,7 @@ static void test_redirect_without_credentials(void **state)
 	assert_non_null(strstr(here.request[0], "secret"));
 	assert_null(strstr(there.request[0], "secret"));
 	buf_release(&q.body);
-	/* Used again after it has been at rest. */
+	/* http_free() accepts a client that was quiesced already. */
 	http_quiesce(h);
 	http_free(h);
 	server_stop(&here);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_http_first.c - first ranges of objects of which nothing is known yet.
+ * t_http_first.c - first ranges of objects whose size and tag are not known yet.
  */
 #include "core/http/http.h"
 #include "tests/unit/lib/scripted_server.h"
@@ -12,7 +12,7 @@ struct reading {
 	struct http_request req;
 };
 
-/* The first bytes of an object of which nothing is known: the answer says what it is. */
+/* Read four bytes at off of an object whose size and tag are not known. */
 static int read_first(const char *answer, uint64_t off, struct reading *ret)
 {
 	struct server s = { .answer = { answer } };
@@ -49,13 +49,13 @@ static void test_first_range(void **state)
 	assert_memory_equal(g.low, "6789", 4);
 	assert_true(g.req.received == 4 && g.req.answer.has_size && g.req.answer.size == 100);
 	assert_string_equal(g.req.answer.tag, "\"a\"");
-	/* The object ends before the range; a server without ranges gives all of it. */
+	/* The object ends inside the range; a server without ranges sends all of it. */
 	assert_int_equal(read_first(PART "8-9/10\r\nContent-Length: 2\r\n\r\n89", 8, &g), 0);
 	assert_memory_equal(g.low, "89\0\0", 4);
 	assert_true(g.req.received == 2 && g.req.answer.size == 10);
 	assert_int_equal(read_first("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n012", 0, &g), 0);
 	assert_true(g.req.received == 3 && g.req.answer.size == 3);
-	/* Of a longer one only what it says of the object is wanted. */
+	/* A longer whole object is not received: the headers give its tag and size. */
 	assert_int_equal(
 		read_first("HTTP/1.1 200 OK\r\nETag: \"a\"\r\nContent-Length: 50\r\n\r\n01234", 0,
 			   &g),

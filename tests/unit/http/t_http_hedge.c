@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_http_hedge.c - a second request beside one that is far slower than its kind: when, how many,
- * and whose bytes count.
+ * t_http_hedge.c - hedged requests: the thresholds, the allowance, and which transfer's bytes are
+ * used.
  */
 #include "core/http/http.h"
 #include "core/http/http_hedge.h"
@@ -10,9 +10,9 @@
 
 #define MS 1000000LL
 
-/* ---- when, and how many ---- */
+/* ---- thresholds and allowance ---- */
 
-static void test_what_is_slow(void **state)
+static void test_thresholds(void **state)
 {
 	struct hedging h;
 
@@ -23,9 +23,9 @@ static void test_what_is_slow(void **state)
 		hedging_note(&h, 1 << 20, 20 * MS, i < 60 ? 50 * MS : 5000 * MS);
 	assert_true(hedging_silence_ns(&h) == 160 * MS);
 	assert_true(hedging_whole_ns(&h, 1 << 20) == 250 * MS);
-	/* Another size is another kind. */
+	/* Another size has a threshold of its own. */
 	assert_true(hedging_whole_ns(&h, 8 << 20) == INT64_MAX);
-	/* When all have become slow, slow is what is slower than these. */
+	/* When all ranges have become slower, the thresholds follow. */
 	for (int i = 0; i < 64; i++)
 		hedging_note(&h, 1 << 20, 3000 * MS, 4000 * MS);
 	assert_true(hedging_silence_ns(&h) == 9100 * MS);
@@ -41,7 +41,7 @@ static unsigned most(struct hedging *h)
 	return n;
 }
 
-static void test_the_share(void **state)
+static void test_the_allowance(void **state)
 {
 	struct hedging h;
 
@@ -55,7 +55,7 @@ static void test_the_share(void **state)
 	assert_int_equal(most(&h), 4);
 }
 
-/* ---- whose bytes ---- */
+/* ---- transfers ---- */
 
 #define RANGE_HEAD \
 	"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 10-19/100\r\nETag: \"a\"\r\n"
@@ -66,7 +66,7 @@ static void test_the_share(void **state)
 	"5\r\n\r\n56789"
 #define BUSY "HTTP/1.1 503 Slow Down\r\nRetry-After: 0\r\nContent-Length: 0\r\n\r\n"
 #define OTHER "HTTP/1.1 412 P\r\nContent-Length: 0\r\n\r\n"
-/* Enough to know what is slow. */
+/* Enough ranges to have thresholds. */
 #define KNOWN GOOD, GOOD, GOOD, GOOD, GOOD, GOOD, GOOD, GOOD
 
 struct reading {
@@ -76,7 +76,7 @@ struct reading {
 	struct http_stats stats;
 };
 
-/* All ranges of the script, one after the other; the result of the last one. */
+/* Read n ranges, one after the other; returns the result of the last one. */
 static int read_all(struct server *s, const char *tag, unsigned n, unsigned progress_ms,
 		    struct reading *ret)
 {
@@ -119,7 +119,7 @@ static void test_a_slow_first_byte(void **state)
 	assert_non_null(strstr(s.request[9], "If-Match: \"a\"\r\n"));
 }
 
-/* The second request is for what has not come yet. */
+/* The second request asks for the missing bytes only. */
 static void test_a_stall_in_the_middle(void **state)
 {
 	struct server s = { .answer = { KNOWN, STALL HALF, REST } };
@@ -131,7 +131,7 @@ static void test_a_stall_in_the_middle(void **state)
 	assert_non_null(strstr(s.request[9], "Range: bytes=15-19\r\n"));
 }
 
-/* Before anything is known of the server, too, and when nothing pins the object. */
+/* A hedge is made even before any range is known, and for an object without a tag. */
 static void test_the_first_request(void **state)
 {
 	struct server s = { .answer = { STALL, GOOD } };
@@ -158,13 +158,13 @@ static void test_the_first_one_wins(void **state)
 	}
 }
 
-/* The first one fails, and the second goes on. */
+/* When the first transfer fails, the second one continues. */
 static void test_the_first_one_fails(void **state)
 {
 	struct server s = { .answer = { KNOWN, LATER BUSY, STALL, GOOD } };
 	struct reading g;
 
-	/* It stalls, too, until the deadline of any try. */
+	/* The hedge stalls, too: the request is tried again after progress_ms. */
 	assert_int_equal(read_all(&s, "\"a\"", 9, 2000, &g), 0);
 	assert_memory_equal(g.bytes, "0123456789", 10);
 	assert_true(g.stats.hedges == 1 && g.req.tries == 2);
@@ -173,8 +173,8 @@ static void test_the_first_one_fails(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_what_is_slow),
-		cmocka_unit_test(test_the_share),
+		cmocka_unit_test(test_thresholds),
+		cmocka_unit_test(test_the_allowance),
 		cmocka_unit_test(test_a_slow_first_byte),
 		cmocka_unit_test(test_a_stall_in_the_middle),
 		cmocka_unit_test(test_the_first_request),
