@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""usage: tools/sbom.py PROGRAM VERSION OUTPUT
+"""usage: tools/sbom.py PROGRAM... VERSION OUTPUT
 
-What a program is linked with on this machine, as a CycloneDX 1.5 document: each shared library with its SHA-256 and, where
-dpkg knows, the package and version that it comes from. The same program on the same machine gives the same bytes.
+What programs are linked with on this machine, as a CycloneDX 1.5 document with the name of the first one: each shared library with
+its SHA-256 and, where dpkg knows, the package and version that it comes from. The same programs on the same machine give the same bytes.
 """
 
 import hashlib
@@ -19,9 +19,9 @@ def output_of(*command):
     return r.stdout if r.returncode == 0 else ''
 
 
-def libraries(program):
-    """The files that the loader maps for it."""
-    return sorted({m[1] for m in re.finditer(r'(?:=>|^)\s*(/\S+)', output_of('ldd', program), re.M)})
+def libraries(programs):
+    """The files that the loader maps for them."""
+    return sorted({m[1] for program in programs for m in re.finditer(r'(?:=>|^)\s*(/\S+)', output_of('ldd', program), re.M)})
 
 
 def package_of(file):
@@ -45,15 +45,15 @@ def component(file):
 
 
 def main():
-    if len(sys.argv) != 4:
+    if len(sys.argv) < 4:
         print(__doc__, file=sys.stderr)
         return 2
-    program, version, target = sys.argv[1:]
+    *programs, version, target = sys.argv[1:]
     document = {
         'bomFormat': 'CycloneDX', 'specVersion': '1.5', 'version': 1,
-        'metadata': {'component': {'type': 'application', 'name': pathlib.Path(program).name, 'version': version,
+        'metadata': {'component': {'type': 'application', 'name': pathlib.Path(programs[0]).name, 'version': version,
                                    'licenses': [{'license': {'id': 'Apache-2.0'}}]}},
-        'components': [component(file) for file in libraries(program)],
+        'components': [component(file) for file in libraries(programs)],
     }
     pathlib.Path(target).write_text(json.dumps(document, indent=2) + '\n')
     print(f'{target}: {len(document["components"])} libraries')

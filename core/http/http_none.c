@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * http_none.c - replaces http.c and http_transfer.c in a build without libcurl: all calls fail.
+ * http_none.c - replaces http.c and http_transfer.c where all calls fail: in a build without
+ * libcurl, and in the ordinary program, which leaves URLs to another one (tools/cli/url_program.h).
  */
 #include "core/base/err.h"
 #include "core/http/http.h"
 
 static int missing(void)
 {
+#ifdef URL_PROGRAM
+	return fail(-EOPNOTSUPP, "URLs cannot be read without the program '" URL_PROGRAM
+				 "', which must be beside this one");
+#else
 	return fail(-EOPNOTSUPP, "URLs cannot be read: this pytreefs was built without libcurl "
 				 "(libcurl4-openssl-dev)");
+#endif
 }
 
 int http_new(const struct http_opts *opts, struct http **ret)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bucket_none.c - in place of store_s3.c and store_gcs.c in a build without one of its libraries.
+ * bucket_none.c - replaces store_s3.c and store_gcs.c in a build without one of their libraries,
+ * and in the ordinary program, which leaves URLs to another one (tools/cli/url_program.h).
  */
 #include "core/base/err.h"
 #include "core/store/step_upload.h"
@@ -8,10 +9,17 @@
 
 static int refuse(struct store *s, const char *url)
 {
+#ifdef URL_PROGRAM
+	return fail(-EOPNOTSUPP,
+		    "'%s' cannot be read without the program '" URL_PROGRAM
+		    "', which must be beside this one",
+		    url);
+#else
 	return fail(-EOPNOTSUPP,
 		    "'%s' cannot be read: this pytreefs was built without libcurl, libcrypto or "
 		    "expat (libcurl4-openssl-dev, libssl-dev, libexpat1-dev)",
 		    url);
+#endif
 }
 
 const struct store_kind store_s3 = {

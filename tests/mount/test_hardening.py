@@ -10,7 +10,7 @@ import pytest
 
 from lib import mounts
 
-BUILT = ['pytreefs', 'pytreefs-mpi', 'mean.so']
+BUILT = ['pytreefs', 'pytreefs-url', 'pytreefs-mpi', 'mean.so']
 
 
 def readelf(what, file):

@@ -14,14 +14,16 @@ TOP = pathlib.Path(__file__).resolve().parents[2]
 
 def test_the_list_of_libraries_is_what_is_linked(program, run, tmp_path):
     version = run('--version').stdout.split()[1]
+    programs = [program, *(f for f in [program + '-url'] if pathlib.Path(f).exists())]
     for name in ('a', 'b'):
-        subprocess.run([TOP / 'tools/sbom.py', program, version, tmp_path / name], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([TOP / 'tools/sbom.py', *programs, version, tmp_path / name], check=True, stdout=subprocess.DEVNULL)
     assert (tmp_path / 'a').read_bytes() == (tmp_path / 'b').read_bytes()
     listed = json.loads((tmp_path / 'a').read_text())
     assert listed['bomFormat'] == 'CycloneDX' and listed['metadata']['component']['version'] == version
     names = {c['name'] for c in listed['components']}
-    dynamic = subprocess.run(['readelf', '--dynamic', '--wide', program], capture_output=True, text=True, check=True).stdout
-    assert set(re.findall(r'\(NEEDED\).*\[(.*)\]', dynamic)) <= names
+    for file in programs:
+        dynamic = subprocess.run(['readelf', '--dynamic', '--wide', file], capture_output=True, text=True, check=True).stdout
+        assert set(re.findall(r'\(NEEDED\).*\[(.*)\]', dynamic)) <= names
 
 
 def test_the_version_is_in_one_place(run):

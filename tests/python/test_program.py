@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import pytreefs
-from lib import mounts
+from lib import mounts, servers
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 SAMPLE = TOP / 'tests' / 'data' / 'sample'
@@ -300,7 +300,8 @@ def test_a_wheel_has_a_place_for_every_file():
 
 @pytest.mark.serial
 def test_a_wheel_is_made(tmp_path):
-    """By the compiler's options of a release, with which it sees more; installed elsewhere it loads."""
+    """By the compiler's options of a release, with which it sees more; installed elsewhere it loads, and its program finds the
+    one for URLs."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(('PYTREEFS_', 'PYTHONPATH'))}
     subprocess.run([TOP / 'tools/python/wheel', tmp_path / 'dist'], check=True, env=env, timeout=900)
     (wheel,) = (tmp_path / 'dist').glob('pytreefs-*.whl')
@@ -310,3 +311,8 @@ def test_a_wheel_is_made(tmp_path):
     r = subprocess.run([sys.executable, '-c', program], check=True, capture_output=True, text=True, env={**env, 'PYTHONPATH': str(tmp_path / 'site')},
                        cwd=tmp_path, timeout=120)
     assert r.stdout.startswith(str(tmp_path / 'site')) and int(r.stdout.split()[1]) > 3, r.stdout
+    with servers.nginx(tmp_path / 'server', SAMPLE) as url:
+        # The scripts of that name start it; `--target` is not where they look.
+        r = subprocess.run([tmp_path / 'site/pytreefs.scripts/pytreefs', 'cat', f'{url}/1500/state/step.json'], capture_output=True, text=True,
+                           env=env, timeout=120)
+    assert (r.returncode, r.stdout) == (0, '1500\n'), r.stderr

@@ -19,6 +19,7 @@
 #include "tools/cli/help_options.h"
 #include "tools/cli/help_topics.h"
 #include "tools/cli/manual.h"
+#include "tools/cli/url_program.h"
 
 #define FILES_MOST 65536
 
@@ -414,6 +415,7 @@ int main(int argc, char **argv)
 {
 	int status_of_error = cmd_error_status(argc > 1 ? find_cmd(argv[1]) : NULL);
 
+	url_program(argc, argv);
 	/* Few arenas: the memory of one per thread would exceed the promised bound. */
 	mallopt(M_ARENA_MAX, 2);
 	/*
