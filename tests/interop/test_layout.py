@@ -80,6 +80,39 @@ def test_chunk_shapes_are_those_of_orbax():
     assert cut > 1000 and want.count("-22") > 20
 
 
+PRIMES = [1, 1, 2, 7, 127, 997, 7919, 65537, 104729, 1299709, 2**31 - 1]
+SIZES = [*PRIMES, 2 * 7919, 7919**2, 1009 * 1013, 104729 * 6, 2**20, 30030]
+
+
+def prime_cases(n):
+    """Axes that divide by few numbers or none, and limits beside their sizes."""
+    rng = random.Random(18)
+    while n:
+        write = tuple(rng.choice(SIZES) for _ in range(rng.randrange(1, 5)))
+        shape = tuple(w * rng.choice([1, 1, 1, 2, 7919]) for w in write)
+        dtype = rng.choice(DTYPES)
+        if math.prod(shape) * dtype.itemsize >= 2**62:
+            continue
+        nbytes = math.prod(write) * dtype.itemsize
+        limits = [nbytes, nbytes - 1, *(nbytes // p for p in PRIMES[2:]), *(p * dtype.itemsize for p in PRIMES),
+                  7919 * dtype.itemsize - 1, 4096, 2**20, 2**26]
+        chunk_bytes = rng.choice([None, *(limit for limit in limits if limit > 0)])
+        file_size = rng.choice([0, 2**31, max(1, nbytes // 3), max(1, nbytes // 7919)])
+        axes = tuple(rng.randrange(len(write)) for _ in range(rng.choice([0, 0, 0, 1, 2])))
+        yield shape, write, dtype, chunk_bytes, file_size, rng.random() < 0.7, axes
+        n -= 1
+
+
+@pytest.mark.feature('A3', 'A4', 'D6')
+def test_chunk_shapes_of_long_prime_axes_are_those_of_orbax():
+    cases = list(prime_cases(5000))
+    want = [theirs(*c) for c in cases]
+    got = tool(f"chunk {c[2].itemsize} {number(c[3])} {c[4] if c[5] else '-'} {text(c[6])} {text(c[0])} {text(c[1])}"
+               for c in cases)
+    assert [x for x in zip(cases, want, got) if x[1] != x[2]] == []
+    assert sum(w != text(c[1]) for c, w in zip(cases, want)) > 3000 and 20 < want.count("-22") < 1000
+
+
 def test_large_arrays_are_cut_by_the_file_size():
     shape = (50000, 30000)
     lines = [f"chunk 4 - {2**31} - {text(shape)} {text(shape)}"]

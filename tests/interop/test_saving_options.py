@@ -125,6 +125,24 @@ def test_chunk_shapes(mount, root, zarr, ocdbt):
     assert chunk_keys(ours, ocdbt) == chunk_keys(theirs, ocdbt)
 
 
+@pytest.mark.feature('A3')
+@pytest.mark.parametrize('zarr', [2, 3])
+def test_chunk_shapes_of_long_prime_axes(mount, root, zarr):
+    """A3: axes that nothing or little divides are cut into single positions, or not at all, as Orbax does it."""
+    shapes = [(7919,), (7919, 1), (1, 7919), (7919, 6), (6, 7919), (3, 104729), (104729, 1, 1), (2, 2 * 7919)]
+    tree, args, xattrs = {}, {}, {}
+    for limit in (7919 * 4, 7919 * 4 - 1, 104729 * 4):
+        tree[str(limit)] = {f'a{n}': values(s, np.float32, n) for n, s in enumerate(shapes) if max(s) < 104729 or limit >= 104729 * 4}
+        args[str(limit)] = jax.tree.map(lambda _: ocp0.SaveArgs(chunk_byte_size=limit), tree[str(limit)])
+        xattrs[str(limit)] = {'save.chunk_byte_size': limit}
+    handler = ocp0.PyTreeCheckpointHandler(use_zarr3=zarr == 3)
+    ours, theirs = written_and_saved(mount, root, tree, [f'zarr={zarr}'], args, handler, xattrs)
+    want = stored(theirs, True)
+    assert stored(ours, True) == want
+    assert len(chunk_keys(ours, True)) > 30000
+    assert chunk_keys(ours, True) == chunk_keys(theirs, True)
+
+
 TYPES = ['float32', 'bfloat16', 'float16', 'float64', 'int8', 'uint32', 'int64', 'complex64', 'bool', 'float8_e4m3fn']
 
 
