@@ -37,7 +37,8 @@ struct entry {
 	bool asked;                  /* requested by another thread than the one that fills it */
 	enum entry_state state;
 	unsigned pins;
-	bool in_table; /* false once dropped; the last put then frees it */
+	unsigned holds; /* see cache_hold() */
+	bool in_table;  /* false once dropped; the last put or unhold then frees it */
 	uint64_t charge;
 	void (*free_value)(void *value);
 	struct err_note *note; /* ENTRY_FAILED; NULL when memory was short */
@@ -202,13 +203,21 @@ static void table_remove(struct cache *c, struct entry *e)
 		c->stats.ahead_wasted += e->charge;
 }
 
+/* Put an entry that is neither pinned nor in the table before the list out, unless it is held. */
+static struct entry *leave(struct entry *e, struct entry *out)
+{
+	if (e->holds)
+		return out;
+	e->hash_next = out;
+	return e;
+}
+
 static struct entry *take_out(struct cache *c, struct entry *e, struct entry *out)
 {
 	list_remove(c, e);
 	table_remove(c, e);
 	c->stats.evictions++;
-	e->hash_next = out;
-	return e;
+	return leave(e, out);
 }
 
 uint64_t cache_limit_now(const struct cache *c)
@@ -435,8 +444,7 @@ static void put(struct cache *c, struct cache_entry *ce, bool ahead)
 			list_add(c, e);
 			out = evict(c);
 		} else {
-			e->hash_next = NULL;
-			out = e;
+			out = leave(e, NULL);
 		}
 	}
 	pthread_mutex_unlock(&c->lock);
@@ -451,6 +459,29 @@ void cache_put(struct cache *c, struct cache_entry *e)
 void cache_put_ahead(struct cache *c, struct cache_entry *e)
 {
 	put(c, e, true);
+}
+
+void cache_hold(struct cache *c, struct cache_entry *ce)
+{
+	struct entry *e = container_of(ce, struct entry, e);
+
+	pthread_mutex_lock(&c->lock);
+	e->holds++;
+	pthread_mutex_unlock(&c->lock);
+}
+
+void cache_unhold(struct cache *c, struct cache_entry *ce)
+{
+	struct entry *e, *out = NULL;
+
+	if (!ce)
+		return;
+	e = container_of(ce, struct entry, e);
+	pthread_mutex_lock(&c->lock);
+	if (--e->holds == 0 && !e->pins && !e->in_table)
+		out = leave(e, NULL);
+	pthread_mutex_unlock(&c->lock);
+	free_all(out);
 }
 
 static void to_drop_behind(struct cache *c, struct entry *e)
@@ -512,8 +543,7 @@ void cache_drop(struct cache *c, uint64_t owner)
 			if (e->pins)
 				continue;
 			list_remove(c, e);
-			e->hash_next = out;
-			out = e;
+			out = leave(e, out);
 		}
 	pthread_mutex_unlock(&c->lock);
 	free_all(out);

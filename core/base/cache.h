@@ -39,7 +39,7 @@ enum cache_state {
 int cache_new(uint64_t bytes, struct cache **ret);
 /* Let metadata use memory of this cache from now on (meter.h). Call at most once. */
 void cache_give_way(struct cache *cache);
-/* No entry may be pinned. Accepts NULL. */
+/* No entry may be pinned or held. Accepts NULL. */
 void cache_free(struct cache *cache);
 DEFINE_AUTO(cache, struct cache, cache_free);
 /* Returns a number that was never returned before, for cache_key.owner. */
@@ -84,6 +84,13 @@ void cache_put(struct cache *cache, struct cache_entry *e);
  * request for it.
  */
 void cache_put_ahead(struct cache *cache, struct cache_entry *e);
+/*
+ * Keep the value of a ready, pinned entry beyond the pin, without effect on when the entry is
+ * evicted or on the bytes that the cache counts: the caller accounts for them. cache_unhold() ends
+ * that, and accepts NULL.
+ */
+void cache_hold(struct cache *cache, struct cache_entry *e);
+void cache_unhold(struct cache *cache, struct cache_entry *e);
 /*
  * No request is expected any more for entries of this owner that are still ahead: free them before
  * all others.

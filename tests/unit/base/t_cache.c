@@ -183,6 +183,44 @@ static void pinned_values_stay(void **state)
 	assert_int_equal(freed, 2);
 }
 
+static void held_values_stay_without_a_pin(void **state)
+{
+	uint64_t owner = cache_owner();
+	struct cache_entry *e[4];
+	struct cache_stats st;
+	struct cache *c;
+
+	freed = 0;
+	assert_int_equal(cache_new(1500, &c), 0);
+	/* Two that are evicted, one that is dropped while pinned, and one that stays in the cache.
+	 */
+	for (uint64_t i = 0; i < 4; i++) {
+		e[i] = put_one(c, owner + (i == 3), i, i == 3 ? 100 : 900);
+		cache_hold(c, e[i]);
+		if (i == 0)
+			cache_hold(c, e[i]);
+		if (i != 2)
+			cache_put(c, e[i]);
+	}
+	cache_drop(c, owner);
+	cache_put(c, e[2]);
+	cache_stats(c, &st);
+	assert_int_equal(st.entries, 1);
+	assert_int_equal(st.pinned_bytes, 0);
+	assert_true(st.bytes <= 1500);
+	assert_int_equal(freed, 0);
+	assert_false(cache_has(c, &e[0]->key, CACHE_READY));
+	assert_true(cache_has(c, &e[3]->key, CACHE_READY));
+	cache_unhold(c, e[0]);
+	assert_int_equal(freed, 0);
+	for (int i = 0; i < 4; i++)
+		cache_unhold(c, e[i]);
+	assert_int_equal(freed, 3);
+	cache_unhold(c, NULL);
+	cache_free(c);
+	assert_int_equal(freed, 4);
+}
+
 #define RACERS 8
 
 struct racer {
@@ -290,6 +328,7 @@ int main(void)
 		cmocka_unit_test(drop_behind_entries_are_freed_one_by_one),
 		cmocka_unit_test(entries_filled_ahead_are_counted),
 		cmocka_unit_test(pinned_values_stay),
+		cmocka_unit_test(held_values_stay_without_a_pin),
 		cmocka_unit_test(one_thread_fills_and_the_others_wait),
 		cmocka_unit_test(an_entry_that_is_being_filled_is_found_on_request),
 		cmocka_unit_test(waiters_get_the_error_and_the_note),
