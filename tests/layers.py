@@ -113,7 +113,8 @@ ALSO = {
 # Library header (regular expression) -> where it may be included: files, or folders ending in '/'.
 DOORS = {
     r'liburing\.h': ['core/io/io_ring.c', 'core/io/command_ring.c'],
-    r'zstd\w*\.h|zdict\.h': ['core/codec/codec_zstd.c', 'core/ocdbt/frame.c', 'tests/bench/'],
+    r'zstd\w*\.h|zdict\.h': ['core/codec/codec_zstd.c', 'core/codec/codec_zstd.h', 'core/ocdbt/frame.c',
+                                  'tests/unit/codec/t_codec_zstd_in_place.c', 'tests/bench/'],
     r'(cjson/)?cJSON\w*\.h': ['core/base/json.c'],
     r'msgpack(/.*)?\.h': ['core/tree/tree_msgpack.c', 'core/tree/tree_msgpack_print.c'],
     r'Python\.h': ['tools/python/py_module.h'],

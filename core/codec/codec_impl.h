@@ -49,6 +49,12 @@ struct decoder_stage_ops {
 struct decoder_stage {
 	const struct decoder_stage_ops *ops; /* first member of every implementation */
 	struct codec_input *in;              /* borrowed */
+	/*
+	 * Of a stage of codec_ops.open_retained(): whether it uses the bytes that the previous read
+	 * returned. Then these are here for each read but the first, and a read returns all n bytes.
+	 */
+	bool needs_before;
+	const uint8_t *before; /* borrowed */
 };
 
 /* ---- encoding ---- */
@@ -135,6 +141,12 @@ struct codec_ops {
 	 */
 	int (*open_decoder)(const struct codec *c, struct codec_input *in, uint64_t decoded,
 			    uint64_t window, struct decoder_stage **ret);
+	/*
+	 * The same for the first codec of a chain, when the result is read as
+	 * codec_stream_open_retained() says. NULL: the codec has no use for that.
+	 */
+	int (*open_retained)(const struct codec *c, struct codec_input *in, uint64_t decoded,
+			     uint64_t window, size_t retained, struct decoder_stage **ret);
 	/*
 	 * total is the number of bytes to be pushed, or CODEC_SIZE_UNKNOWN as above. NULL: the
 	 * codec cannot write piece by piece.

@@ -107,7 +107,7 @@ static int link_pull(void *arg, struct span *ret)
 }
 
 static int link_open(struct codec_stream *s, unsigned i, const struct codec *c, uint64_t decoded,
-		     uint64_t window)
+		     uint64_t window, size_t retained)
 {
 	struct link *l = &s->link[i];
 
@@ -119,11 +119,14 @@ static int link_open(struct codec_stream *s, unsigned i, const struct codec *c, 
 	if (!c)
 		return 0;
 	l->ops = c->ops;
+	/* Only what the innermost stage returns is retained. */
+	if (i == 0 && retained && c->ops->open_retained)
+		return c->ops->open_retained(c, &l->in, decoded, window, retained, &l->stage);
 	return c->ops->open_decoder(c, &l->in, decoded, window, &l->stage);
 }
 
 static int stream_links(struct codec_stream *s, const struct codec_chain *chain, uint64_t decoded,
-			uint64_t window)
+			uint64_t window, size_t retained)
 {
 	uint64_t size[LIMIT_CODECS];
 
@@ -141,7 +144,7 @@ static int stream_links(struct codec_stream *s, const struct codec_chain *chain,
 			s->link[i].in.pull = link_pull;
 			s->link[i].in.arg = &s->link[i + 1];
 		}
-		r = link_open(s, i, chain->n ? chain->codec[i] : NULL, size[i], window);
+		r = link_open(s, i, chain->n ? chain->codec[i] : NULL, size[i], window, retained);
 		if (r < 0)
 			return r;
 	}
@@ -151,7 +154,7 @@ static int stream_links(struct codec_stream *s, const struct codec_chain *chain,
 /* codecs is the number of codecs of the chain, from the first one on. */
 static int stream_new(const struct codec_chain *chain, unsigned codecs, bool is_object,
 		      codec_pull_fn *pull, void *arg, uint64_t decoded, uint64_t window,
-		      struct codec_stream **ret)
+		      size_t retained, struct codec_stream **ret)
 {
 	auto_of(codec_stream) struct codec_stream *s = calloc(1, sizeof(*s));
 	int r;
@@ -164,7 +167,7 @@ static int stream_new(const struct codec_chain *chain, unsigned codecs, bool is_
 	s->link[s->n - 1].in.arg = arg;
 	s->is_exact = !is_object || codecs == 0 || chain->dialect == CODEC_V2 ||
 		      chain->codec[codecs - 1]->ops->exact;
-	r = stream_links(s, chain, decoded, window);
+	r = stream_links(s, chain, decoded, window, retained);
 	if (r < 0)
 		return r;
 	*ret = take(s);
@@ -174,7 +177,19 @@ static int stream_new(const struct codec_chain *chain, unsigned codecs, bool is_
 int codec_stream_open(const struct codec_chain *chain, codec_pull_fn *pull, void *arg,
 		      uint64_t decoded, uint64_t window, struct codec_stream **ret)
 {
-	return stream_new(chain, chain->n, true, pull, arg, decoded, window, ret);
+	return stream_new(chain, chain->n, true, pull, arg, decoded, window, 0, ret);
+}
+
+int codec_stream_open_retained(const struct codec_chain *chain, codec_pull_fn *pull, void *arg,
+			       uint64_t decoded, uint64_t window, size_t retained,
+			       struct codec_stream **ret)
+{
+	return stream_new(chain, chain->n, true, pull, arg, decoded, window, retained, ret);
+}
+
+bool codec_stream_needs_before(const struct codec_stream *s)
+{
+	return s->link[0].stage && s->link[0].stage->needs_before;
 }
 
 static const char *link_name(const struct link *l)
@@ -227,7 +242,7 @@ static int stream_read(struct codec_stream *s, uint8_t *p, size_t n)
 	return s->left || s->is_checked ? 0 : stream_check_end(s);
 }
 
-int codec_stream_read(struct codec_stream *s, void *p, size_t n)
+int codec_stream_read_after(struct codec_stream *s, const void *before, void *p, size_t n)
 {
 	int r;
 
@@ -236,9 +251,16 @@ int codec_stream_read(struct codec_stream *s, void *p, size_t n)
 	if (n > s->left)
 		return fail(-EINVAL, "cannot read %zu bytes of a stream that has %llu left", n,
 			    (unsigned long long)s->left);
+	if (s->link[0].stage)
+		s->link[0].stage->before = before;
 	r = stream_read(s, p, n);
 	s->error = r < 0 ? r : 0;
 	return r;
+}
+
+int codec_stream_read(struct codec_stream *s, void *p, size_t n)
+{
+	return codec_stream_read_after(s, NULL, p, n);
 }
 
 uint64_t codec_stream_memory(const struct codec_stream *s)
@@ -285,7 +307,7 @@ int codec_decode_staged(const struct codec_chain *chain, unsigned codecs, bool i
 {
 	auto_of(codec_stream) struct codec_stream *s = NULL;
 	size_t most = watch ? (size_t)WATCHED_BYTES : n, done = 0;
-	int r = stream_new(chain, codecs, is_object, span_pull, &in, n, UINT64_MAX, &s);
+	int r = stream_new(chain, codecs, is_object, span_pull, &in, n, UINT64_MAX, 0, &s);
 
 	/* Read at least once: the read that reaches the end checks it. */
 	while (r >= 0) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * codec_zstd.c - zstd; one of two files that use libzstd.
+ * codec_zstd.c - zstd: settings, contexts, whole frames, and encoding. codec_zstd_decoder.c decodes
+ * piece by piece. Only these two and ocdbt/frame.c use libzstd.
  *
  * One frame of RFC 8878 and nothing else: no skippable frame, no dictionary, no frame of the
  * formats before 0.8, no second frame. We always declare the content size; older versions of
@@ -14,14 +15,12 @@
  * header of six bytes cannot cause an allocation of 2 GiB.
  */
 #include <pthread.h>
-#include <zstd.h>
 #include <zstd_errors.h>
 
 #include "core/base/err.h"
 #include "core/base/thread.h"
 #include "core/base/wire.h"
-#include "core/codec/codec_impl.h"
-#include "core/codec/codec_zstd_frame.h"
+#include "core/codec/codec_zstd.h"
 
 #define IDLE_BYTES (16 * MiB) /* all idle contexts together */
 #define IDLE_COUNT 64         /* number of idle contexts of each kind */
@@ -37,7 +36,7 @@ struct zstd_codec {
 	bool checksum;
 };
 
-static int zstd_error(size_t r, const char *what)
+int zstd_error(size_t r, const char *what)
 {
 	switch (ZSTD_getErrorCode(r)) {
 	case ZSTD_error_checksum_wrong:
@@ -104,14 +103,14 @@ static bool idle_give(struct idle_contexts *k, void *ctx, size_t bytes)
 	return keep;
 }
 
-static ZSTD_DCtx *dctx_take(void)
+ZSTD_DCtx *zstd_dctx_take(void)
 {
 	ZSTD_DCtx *d = idle_take(&idle_d);
 
 	return d ? d : ZSTD_createDCtx();
 }
 
-static void dctx_give(ZSTD_DCtx *d)
+void zstd_dctx_give(ZSTD_DCtx *d)
 {
 	if (!d)
 		return;
@@ -225,7 +224,7 @@ static int frame_begin(struct span in, size_t n, struct zstd_head *ret_head, siz
 	*ret_frame = ZSTD_findFrameCompressedSize(in.p, in.n);
 	if (ZSTD_isError(*ret_frame))
 		return zstd_error(*ret_frame, "decode");
-	*ret = dctx_take();
+	*ret = zstd_dctx_take();
 	return *ret ? 0 : fail(-ENOMEM, "cannot decode zstd: not enough memory");
 }
 
@@ -239,7 +238,7 @@ static int zstd_decode(const struct codec *c, struct span in, void *out, size_t 
 	if (r < 0)
 		return r;
 	got = ZSTD_decompressDCtx(d, out, n, in.p, frame);
-	dctx_give(d);
+	zstd_dctx_give(d);
 	if (ZSTD_isError(got))
 		return zstd_error(got, "decode");
 	if (got != n)
@@ -302,7 +301,7 @@ static int zstd_decode_front(const struct codec *c, struct span in, void *out, s
 	is_stable = is_stable && h.window <= (uint64_t)1 << LIMIT_ZSTD_WINDOW_LOG;
 	if (is_stable)
 		r = decode_blocks(d, span_of(in.p, frame), &h, &to, need, watch);
-	dctx_give(d);
+	zstd_dctx_give(d);
 	*ret_used = frame;
 	return is_stable ? r : zstd_decode(c, in, out, n, ret_used);
 }
@@ -323,117 +322,6 @@ static int zstd_encode(const struct codec *codec, struct span in, struct buf *re
 	if (ZSTD_isError(got))
 		return zstd_error(got, "encode");
 	ret->n += got;
-	return 0;
-}
-
-/* ---- decoding ---- */
-
-struct zstd_decoder {
-	struct decoder_stage base;
-	ZSTD_DCtx *d; /* owned */
-	bool ended;
-};
-
-static int stage_head(struct zstd_decoder *s, uint64_t decoded, uint64_t window)
-{
-	ZSTD_outBuffer out = { &(uint8_t){ 0 }, 0, 0 };
-	uint8_t head[ZSTD_HEAD_MAX];
-	struct zstd_head h;
-	size_t n, got;
-	int r = codec_input_take(s->base.in, head, 5, "zstd");
-
-	if (r < 0)
-		return r;
-	n = zstd_head_bytes(head);
-	if (n) {
-		r = codec_input_take(s->base.in, head + 5, n - 5, "zstd");
-		if (r < 0)
-			return r;
-	}
-	r = zstd_head_parse(span_of(head, MAX(n, (size_t)5)), &h);
-	if (r >= 0)
-		r = zstd_head_expect(&h, decoded);
-	if (r < 0)
-		return r;
-	zstd_head_shrink(&h, head, decoded);
-	if (MIN(h.window, h.content) > window)
-		return fail(-EFBIG, "zstd frame needs %llu bytes of history, the limit is %llu",
-			    (unsigned long long)MIN(h.window, h.content),
-			    (unsigned long long)window);
-	/* Make libzstd allocate the history now, so that the stage's memory is known. */
-	got = ZSTD_decompressStream(s->d, &out, &(ZSTD_inBuffer){ head, n, 0 });
-	return ZSTD_isError(got) ? zstd_error(got, "decode") : 0;
-}
-
-static int zstd_decoder_read(struct decoder_stage *base, uint8_t *p, size_t n, size_t *ret_n)
-{
-	struct zstd_decoder *s = (struct zstd_decoder *)base;
-	ZSTD_outBuffer out = { p, n, 0 };
-
-	while (!s->ended && !out.pos) {
-		ZSTD_inBuffer in = { base->in->left.p, base->in->left.n, 0 };
-		size_t r = ZSTD_decompressStream(s->d, &out, &in);
-
-		if (ZSTD_isError(r))
-			return zstd_error(r, "decode");
-		codec_input_skip(base->in, in.pos);
-		s->ended = r == 0;
-		/* More input is needed only after all decoded bytes have been returned. */
-		if (!s->ended && !out.pos && !base->in->left.n) {
-			int filled = codec_input_fill(base->in);
-
-			if (filled < 0)
-				return filled;
-			if (!filled)
-				return fail(-EUCLEAN, "zstd stream is truncated after %llu bytes",
-					    (unsigned long long)base->in->taken);
-		}
-	}
-	*ret_n = out.pos;
-	return 0;
-}
-
-static uint64_t zstd_decoder_memory(const struct decoder_stage *base)
-{
-	const struct zstd_decoder *s = (const struct zstd_decoder *)base;
-
-	return sizeof(*s) + ZSTD_sizeof_DCtx(s->d);
-}
-
-static void zstd_decoder_free(struct decoder_stage *base)
-{
-	struct zstd_decoder *s = (struct zstd_decoder *)base;
-
-	dctx_give(s->d);
-	free(s);
-}
-
-static int zstd_decoder_new(const struct codec *c, struct codec_input *in, uint64_t decoded,
-			    uint64_t window, struct decoder_stage **ret)
-{
-	static const struct decoder_stage_ops ops = {
-		zstd_decoder_read,
-		zstd_decoder_memory,
-		zstd_decoder_free,
-	};
-	struct zstd_decoder *s = calloc(1, sizeof(*s));
-	int r = 0;
-
-	if (s)
-		s->d = dctx_take();
-	if (!s || !s->d ||
-	    ZSTD_isError(ZSTD_DCtx_setParameter(s->d, ZSTD_d_windowLogMax, LIMIT_ZSTD_WINDOW_LOG)))
-		r = fail(-ENOMEM, "cannot decode zstd: not enough memory");
-	if (r >= 0) {
-		s->base = (struct decoder_stage){ &ops, in };
-		r = stage_head(s, decoded, window);
-	}
-	if (r < 0) {
-		if (s)
-			zstd_decoder_free(&s->base);
-		return r;
-	}
-	*ret = &s->base;
 	return 0;
 }
 
@@ -520,6 +408,7 @@ const struct codec_ops codec_zstd = {
 	.decode_front = zstd_decode_front,
 	.encode = zstd_encode,
 	.open_decoder = zstd_decoder_new,
+	.open_retained = zstd_decoder_new_retained,
 	.encoder_needs_total = true,
 	.open_encoder = zstd_encoder_new,
 	.is_summed = zstd_is_summed,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_codec.c - arbitrary bytes through every codec, at once and as a stream: equal results; and
- * what is encoded, at once or in pieces, decodes to itself.
+ * fuzz_codec.c - arbitrary bytes through every codec, at once, as a stream, in place: equal
+ * results; and what is encoded, at once or in pieces, decodes to itself.
  *
  * Input: a byte that picks the chain, two bytes for the expected size, the object.
  */
@@ -78,6 +78,33 @@ static int read_at(void *arg, uint64_t off, size_t n, void *p)
 	return 0;
 }
 
+/* Into memory that stays, in one read. */
+static int in_place(const struct codec_chain *chain, struct span in, size_t piece, uint8_t *out,
+		    size_t n)
+{
+	auto_of(codec_stream) struct codec_stream *s = NULL;
+	struct source source = { in, piece };
+	int r = codec_stream_open_retained(chain, pull, &source, n, UINT64_MAX, n + MiB, &s);
+
+	return r < 0 ? r : codec_stream_read_after(s, NULL, out, n);
+}
+
+/*
+ * Into two adjacent pieces of memory by turns: no other history may be read. A match from further
+ * back than the window is accepted or refused, depending on the decoder, so nothing is compared.
+ */
+static void in_turn(const struct codec_chain *chain, struct span in, size_t n)
+{
+	static uint8_t pieces[2][MiB];
+	auto_of(codec_stream) struct codec_stream *s = NULL;
+	struct source source = { in, 1000 };
+	int r = codec_stream_open_retained(chain, pull, &source, n, MiB, MiB, &s);
+
+	for (size_t i = 0, at = 0; r >= 0 && at < n; i++, at += MiB)
+		r = codec_stream_read_after(s, i ? pieces[(i + 1) % 2] : NULL, pieces[i % 2],
+					    MIN((size_t)MiB, n - at));
+}
+
 /* Ranges of an object whose blocks are decoded alone: 1 when this is not one. */
 static int ranges(const struct codec_chain *chain, struct span in, size_t piece, uint8_t *out,
 		  size_t n)
@@ -117,10 +144,14 @@ static void decode(const struct codec_chain *chain, struct span in, size_t n)
 
 		assert((r < 0) == (q < 0));
 		assert(r < 0 || memcmp(a, b, n) == 0);
+		q = in_place(chain, in, pieces[i], b, n);
+		assert((r < 0) == (q < 0));
+		assert(r < 0 || memcmp(a, b, n) == 0);
 		q = ranges(chain, in, pieces[i], b, n);
 		assert(q > 0 || (r < 0) == (q < 0));
 		assert(q != 0 || memcmp(a, b, n) == 0);
 	}
+	in_turn(chain, in, 50 * n);
 }
 
 static void encode(const struct codec_chain *chain, struct span in)

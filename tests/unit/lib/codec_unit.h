@@ -98,6 +98,20 @@ static inline int unit_stream(const struct codec_chain *chain, struct span in, s
 	return r;
 }
 
+/* Decode into memory that stays, in one read. */
+static inline int unit_in_place(const struct codec_chain *chain, struct span in, size_t in_piece,
+				void *out, size_t n)
+{
+	auto_of(codec_stream) struct codec_stream *s = NULL;
+	struct unit_source source = { in, in_piece, NULL };
+	int r = codec_stream_open_retained(chain, unit_pull, &source, n, UINT64_MAX, n + MiB, &s);
+
+	if (r >= 0)
+		r = codec_stream_read_after(s, NULL, out, n);
+	free(source.last);
+	return r;
+}
+
 static inline int unit_read(void *arg, uint64_t off, size_t n, void *p)
 {
 	const struct span *s = arg;
@@ -140,8 +154,8 @@ static inline int unit_ranges(const struct codec_chain *chain, struct span in, s
 }
 
 /*
- * Decode at once, by ranges, and as streams with several piece sizes; all must agree. Returns the
- * result of the first; when that is 0, out (n bytes) is set.
+ * Decode at once, in place, by ranges, and as streams with several piece sizes; all must agree.
+ * Returns the result of the first; when that is 0, out (n bytes) is set.
  */
 static inline int unit_decode(const struct codec_chain *chain, struct span in, void *out, size_t n)
 {
@@ -165,6 +179,15 @@ static inline int unit_decode(const struct codec_chain *chain, struct span in, v
 		if ((r < 0) != (q < 0))
 			fail_msg("at once %d, as a stream (pieces of %zu and %zu) %d: %s", r,
 				 pieces[i][0], pieces[i][1], q, err_text(r < 0 ? r : q));
+		if (r >= 0)
+			assert_memory_equal(a, b, n);
+	}
+	for (size_t in_piece = n > 10000 ? 1000 : 1; in_piece <= 100000;
+	     in_piece = 100 * in_piece + 1) {
+		memset(b, 0xee, n);
+		q = unit_in_place(chain, span_of(copy, in.n), in_piece, b, n);
+		if ((r < 0) != (q < 0))
+			fail_msg("at once %d, in place %d: %s", r, q, err_text(r < 0 ? r : q));
 		if (r >= 0)
 			assert_memory_equal(a, b, n);
 	}
