@@ -69,7 +69,6 @@ static int decode(void *arg)
 {
 	struct whole *w = arg;
 	const struct zarr_level *leaf = w->z->leaf;
-	const struct dtype_info *t = dtype_info(w->z->meta.dtype);
 	struct span in = stored_bytes(w);
 	int r;
 
@@ -85,9 +84,7 @@ static int decode(void *arg)
 		chunk_text(w->z, w->c, &where);
 		return err_at(r, "%s", buf_str(&where));
 	}
-	if (leaf->big_endian)
-		cast_swap(w->z->meta.dtype, w->out, leaf->bytes / t->size);
-	cast_canonical(w->z->meta.dtype, w->out, leaf->bytes / t->size);
+	zarr_to_shown(w->z, w->out, leaf->bytes);
 	atomic_fetch_add_explicit(&w->z->env->chunks_decoded, 1, memory_order_relaxed);
 	atomic_fetch_add_explicit(&w->z->env->chunk_bytes_decoded, leaf->bytes,
 				  memory_order_relaxed);

@@ -11,6 +11,7 @@
 
 /* of a stream; small enough to be cast while it is in the processor's cache */
 #define PIECE (256 * KiB)
+#define RETAINED (1 * MiB)      /* pieces of a result from which the decoder can read history */
 #define INPUT (1 * MiB)         /* bytes of a stream's stored data that are read at once */
 #define THROUGH_BYTES (4 * MiB) /* bytes that are read through the cache at once */
 #define FRONT_CHUNK (4 * MiB)   /* of larger chunks, only the part to be decoded is read */
@@ -26,15 +27,6 @@ int many_at(const struct many_job *job, int r)
 	many_part(job->t, job->number, c.index, &p);
 	chunk_text(job->t->r.z, &c, &where);
 	return err_at(r, "%s", buf_str(&where));
-}
-
-void many_fix(const struct zarr *z, void *p, size_t n)
-{
-	size_t count = n / dtype_info(z->meta.dtype)->size;
-
-	if (z->leaf->big_endian)
-		cast_swap(z->meta.dtype, p, count);
-	cast_canonical(z->meta.dtype, p, count);
 }
 
 /* ---- copying ---- */
@@ -326,7 +318,7 @@ static int run_whole(struct many_worker *w, struct many_work *k)
 			       z->leaf->bytes > WATCHED ? &watch : NULL);
 	if (r < 0)
 		return r;
-	many_fix(z, out, k->need);
+	zarr_to_shown(z, out, k->need);
 	count(w->many, k->need, job->len);
 	if (!k->direct)
 		many_copy(t, &k->part, out, 0);
@@ -399,21 +391,33 @@ static int input_pull(void *arg, struct span *ret)
 	return r;
 }
 
+/*
+ * Bytes of each read that stay as they are until the next one has returned: those of a result which
+ * nobody converts, and of scratch memory that has room for all.
+ */
+static size_t retained_by(const struct many_work *k)
+{
+	bool stays = k->how == MANY_FRONT || (k->direct && k->job->t->r.z->leaf_as_shown);
+
+	return stays ? RETAINED : 0;
+}
+
 static int stream_pieces(struct many_worker *w, struct many_work *k, struct codec_stream *s)
 {
 	const struct many_target *t = k->job->t;
 	const struct zarr *z = t->r.z;
 	uint8_t *to = many_place(t, &k->part);
-	int r = k->direct ? 0 : scratch_grow(w, PIECE);
+	size_t piece = retained_by(k) ? retained_by(k) : PIECE;
+	int r = k->direct ? 0 : scratch_grow(w, piece);
 
 	for (uint64_t at = 0; at < z->leaf->bytes && r >= 0 && !many_is_off(t);) {
-		size_t n = (size_t)MIN(PIECE, z->leaf->bytes - at);
+		size_t n = (size_t)MIN(piece, z->leaf->bytes - at);
 		uint8_t *out = k->direct ? to + at : w->scratch;
 
-		r = codec_stream_read(s, out, n);
+		r = codec_stream_read_after(s, k->direct && at ? out - piece : NULL, out, n);
 		if (r < 0)
 			break;
-		many_fix(z, out, n);
+		zarr_to_shown(z, out, n);
 		if (!k->direct)
 			cast(t->r.view.dtype, to + at / t->item * t->out_item, z->meta.dtype, out,
 			     n / t->item);
@@ -432,14 +436,16 @@ static int stream_front(struct many_worker *w, struct many_work *k, struct codec
 	int r = scratch_grow(w, k->need);
 
 	for (size_t at = 0, n; at < k->need && r >= 0 && !many_is_off(t); at += n) {
-		n = MIN(PIECE, k->need - at);
-		r = codec_stream_read(s, w->scratch + at, n);
+		uint8_t *out = w->scratch + at;
+
+		n = MIN(RETAINED, k->need - at);
+		r = codec_stream_read_after(s, at ? out - RETAINED : NULL, out, n);
 		if (r >= 0 && w->is_caller)
 			many_tell(w->many);
 	}
 	if (r < 0 || many_is_off(t))
 		return r;
-	many_fix(t->r.z, w->scratch, k->need);
+	zarr_to_shown(t->r.z, w->scratch, k->need);
 	many_copy(t, &k->part, w->scratch, 0);
 	return 0;
 }
@@ -457,8 +463,9 @@ static int run_stream(struct many_worker *w, struct many_work *k)
 		r = in.buf[i] ? 0 : fail(-ENOMEM, "cannot allocate a decoder's input");
 	}
 	if (r >= 0)
-		r = codec_stream_open(&z->leaf->codecs, input_pull, &in, z->leaf->bytes,
-				      MAX(w->many->big_bytes, 8 * MiB), &s);
+		r = codec_stream_open_retained(&z->leaf->codecs, input_pull, &in, z->leaf->bytes,
+					       MAX(w->many->big_bytes, 8 * MiB), retained_by(k),
+					       &s);
 	if (r >= 0)
 		r = front ? stream_front(w, k, s) : stream_pieces(w, k, s);
 	if (in.asked) {

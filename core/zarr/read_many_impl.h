@@ -159,8 +159,6 @@ void many_work_init(struct many *m, struct many_job *job, struct many_work *ret)
 int many_work_run(struct many_worker *w, struct many_work *k);
 /* MANY_THROUGH: called by the calling thread while it holds no budget. */
 int many_through(struct many_job *job);
-/* Convert n bytes of decoded elements to the form in which they are shown. */
-void many_fix(const struct zarr *z, void *p, size_t n);
 /*
  * Copy the elements of a part from a decoded chunk, whose byte `skip` is at `chunk`; if chunk is
  * NULL, the zeros of padding or the fill value.

@@ -217,7 +217,7 @@ static int decode_piece(struct stream *s, uint64_t piece, uint8_t *out)
 		r = sums_add(s, piece, crc);
 	if (r < 0)
 		return r;
-	piece_fix(s, out, n);
+	zarr_to_shown(s->z, out, n);
 	atomic_fetch_add_explicit(&s->z->env->chunk_bytes_decoded, n, memory_order_relaxed);
 	atomic_fetch_add_explicit(&s->z->env->chunk_bytes_stored, in_n, memory_order_relaxed);
 	return 0;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stream_impl.h - a stream and the table of streams; shared by stream.c, stream_blocks.c,
- * stream_spill.c and stream_table.c only.
+ * stream_impl.h - a stream and the table of streams; shared by stream.c and stream_*.c only.
  */
 #ifndef PYTREEFS_STREAM_IMPL_H
 #define PYTREEFS_STREAM_IMPL_H
@@ -18,6 +17,8 @@
 #define STREAM_INPUT_BYTES ((size_t)512 << 10)
 /* The most to read at once from a server, where each read takes a round trip. */
 #define STREAM_REMOTE_BYTES ((size_t)4 << 20)
+
+#define STREAM_WINDOW_USUAL ((uint64_t)2 * MiB) /* history of frames of the usual levels */
 
 #define STREAM_WAITS 16
 
@@ -68,10 +69,11 @@ struct stream {
 
 	/* The driver's members. When no thread drives, they belong to a holder of both locks. */
 	struct codec_stream *decoder;
-	uint64_t reserved; /* this stream's share of decoder_used */
-	uint64_t fed;      /* stored bytes given to the decoder */
-	uint32_t crc;      /* of those bytes */
-	uint64_t advised;  /* end of the bytes that the kernel was asked to read ahead */
+	struct cache_entry *before; /* held: the previous piece, while the decoder needs it */
+	uint64_t reserved;          /* this stream's share of decoder_used */
+	uint64_t fed;               /* stored bytes given to the decoder */
+	uint32_t crc;               /* of those bytes */
+	uint64_t advised;           /* end of the bytes that the kernel was asked to read ahead */
 	uint8_t *input;
 	size_t input_size;
 	struct spill *spill; /* any thread may read it once spilled > 0 */
@@ -108,16 +110,6 @@ static inline void piece_free_full(void *p)
 	block_free(p, PIECE_BYTES);
 }
 
-/* Convert stored elements to the form in which they are shown. */
-static inline void piece_fix(const struct stream *s, void *p, size_t n)
-{
-	const struct dtype_info *t = dtype_info(s->z->meta.dtype);
-
-	if (s->z->leaf->big_endian)
-		cast_swap(s->z->meta.dtype, p, n / t->size);
-	cast_canonical(s->z->meta.dtype, p, n / t->size);
-}
-
 #define GUESS_ROOM (4 * MiB) /* bytes of the budget that a guess leaves to readers */
 
 /*
@@ -130,6 +122,17 @@ static inline bool stream_ahead_is_wanted(const struct stream *s, const struct z
 	       (!zarr_guess_is_over(guess) && budget_has_room(s->z->env->budget, GUESS_ROOM));
 }
 
+/*
+ * stream_decoder.c: decoding from piece 0 on. Called by the driver; stream_decoder_free(), which
+ * does not return the decoder's room, also by a holder of both locks or at the end.
+ */
+int stream_decoder_open(struct stream *s);
+/* Decode the next piece to p. */
+int stream_decoder_read(struct stream *s, void *p, size_t n);
+/* The piece that was read last is in this pinned entry: hold it if the decoder refers to it. */
+void stream_decoder_retain(struct stream *s, struct cache_entry *e);
+void stream_decoder_close(struct stream *s);
+void stream_decoder_free(struct stream *s);
 /* Whether the chunk is all of a value with a checksum, and how many bytes after it are needed to
  * compare. */
 bool stream_has_end(const struct stream *s, size_t *ret);
@@ -185,7 +188,5 @@ bool stream_room_is_ample(struct streams *t, uint64_t window);
 void stream_room_wake(struct streams *t);
 /* stream.c */
 void stream_job_run(struct pool_job *job);
-/* Free the decoder without returning its room. */
-void stream_decoder_free(struct stream *s);
 
 #endif

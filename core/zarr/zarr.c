@@ -11,6 +11,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/base/meter.h"
+#include "core/dtype/cast.h"
 #include "core/zarr/meta_cache.h"
 
 /* Derive the innermost level, by axis of the array. -EFBIG when its chunks cannot be numbered. */
@@ -48,8 +49,18 @@ static int derive_leaf(struct zarr *z)
 		    !mul_fits(numbers, MAX(padded, (uint64_t)1), &numbers))
 			return fail(-EFBIG, "array has more than 2^64 chunks");
 	}
-	z->leaf_raw = level->codecs.n == 0 && !level->big_endian && t->bits == 8 * t->size;
+	z->leaf_as_shown = !level->big_endian && t->bits == 8 * t->size;
+	z->leaf_raw = level->codecs.n == 0 && z->leaf_as_shown;
 	return 0;
+}
+
+void zarr_to_shown(const struct zarr *z, void *p, size_t n)
+{
+	size_t count = n / dtype_info(z->meta.dtype)->size;
+
+	if (z->leaf->big_endian)
+		cast_swap(z->meta.dtype, p, count);
+	cast_canonical(z->meta.dtype, p, count);
 }
 
 static int read_meta(struct zarr *z)

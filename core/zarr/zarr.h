@@ -75,7 +75,8 @@ struct zarr {
 	uint64_t leaf_grid[LIMIT_RANK];   /* number of chunks on each axis */
 	uint64_t leaf_stride[LIMIT_RANK]; /* bytes between neighbours on each axis within a chunk */
 	bool leaf_in_order;               /* chunk bytes are in the array's C order */
-	bool leaf_raw;                    /* stored bytes are the elements as they are shown */
+	bool leaf_as_shown;               /* decoded bytes are the elements as they are shown */
+	bool leaf_raw;                    /* and so are the stored bytes */
 };
 
 /*
@@ -89,6 +90,8 @@ int zarr_open(struct zarr_env *env, struct kv *kv, struct span prefix, uint64_t 
  * copied.
  */
 int zarr_set_address(struct zarr *z, struct span address);
+/* Convert n bytes of decoded elements, in place, to the form in which they are shown. */
+void zarr_to_shown(const struct zarr *z, void *p, size_t n);
 /*
  * For another process: copy bytes [off, off + n) of the decoded chunk of that number, whole
  * elements. A chunk that is not stored has the fill value.
