@@ -145,8 +145,7 @@ COMMENT_PHRASES = [NEGATION, PHRASES[-1], (re.compile(r'\bof one thread\b'), 'no
                    (re.compile(r'\b(told from|told apart)\b'), 'distinguished'),
                    (re.compile(r'\b(lanes?|errands?|ballots?|slurps?|spits?)\b'), 'worker, assignment, vote, read_file, write_file')]
 # No comment begins with a relative word as its subject ("What is left over."), and no name does: a sentence has a noun for it. A
-# question that ends in '?' may. Folders that are still to be mended are the only exceptions.
-RELATIVE_SUBJECTS_LEFT = ['core/cloud', 'core/http', 'core/store', 'tests/unit/cloud', 'tests/unit/http', 'tests/unit/store']
+# question that ends in '?' may.
 RELATIVE_SUBJECT = re.compile(r'/[*/]+ *(?:[\w.]+ - )?(What|Whatever|Who|Whoever|Whose|Whom|That)\b(?!.*\?[ */]*$)', re.I)
 RELATIVE_SCRIPT_SUBJECT = re.compile(r'(?:# *|""")(What|Whatever|Who|Whoever|Whose|Whom|That)\b(?!.*\?(?:""")?$)', re.M)
 # An identifier, or a part of one between underscores -> the word of the field.
@@ -262,7 +261,6 @@ def is_negation(name):
 def check_words(name, text):
     if module_of(name, PLAIN) is None:
         return
-    plain = module_of(name, RELATIVE_SUBJECTS_LEFT) is None
     for token in TOKEN.finditer(text):
         at = f'{name}:{text.count(chr(10), 0, token.start()) + 1}'
         if token['name']:
@@ -270,10 +268,10 @@ def check_words(name, text):
                         for part in RETIRED if f'_{part}_' in f"_{token['name'].lower()}_")
             if is_negation(token['name']):
                 yield f"{at}: '{token['name']}': say is_not"
-            if plain and re.match('(what|who|whoever|whose|that)_', token['name']):
+            if re.match('(what|who|whoever|whose|that)_', token['name']):
                 yield f"{at}: '{token['name']}': name the thing that it is about"
         comment = re.sub(r'\s*\n\s*\**\s*', ' ', token['comment'] or '')
-        if plain and (found := RELATIVE_SUBJECT.match(comment)):
+        if (found := RELATIVE_SUBJECT.match(comment)):
             yield f"{at}: the comment begins with '{found[1]}': name the thing that it is about"
         for phrases, words in ((PHRASES, token['string']), (COMMENT_PHRASES, comment)):
             yield from (f"{at}: '{found[0]}': say {instead}" for phrase, instead in phrases

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * aws_credentials.c - who asks: the chain of places.
+ * aws_credentials.c - the chain of places that may have AWS credentials.
  */
 #include "core/cloud/aws_credentials.h"
 
@@ -19,7 +19,7 @@ struct aws_credentials {
 
 /* ---- the files ---- */
 
-/* A file that does not exist says nothing. */
+/* A file that does not exist is like an empty one. */
 static int read_profile(const struct aws_credentials *c, enum aws_file kind,
 			struct aws_profile *ret)
 {
@@ -70,7 +70,7 @@ static int path_of(const char *name, const char *standard, char **ret)
 			      fail(-ENOMEM, "cannot hold credentials");
 }
 
-/* A file with a token, and the directory in which another one takes its place. */
+/* The path of a file with a token, and its directory, in which a new file replaces it. */
 static int token_of(const char *path, char **ret, char **ret_dir)
 {
 	int r = path ? secret_file_path(path, ret) : 0;
@@ -79,14 +79,14 @@ static int token_of(const char *path, char **ret, char **ret_dir)
 	if (r < 0 || !path)
 		return r;
 	slash = strrchr(*ret, '/');
-	/* Not all that there is. */
+	/* The directory is the root: keep its slash. */
 	if (slash == *ret)
 		slash = *ret + strlen(*ret) - 1;
 	*ret_dir = span_dup_str(span_of(*ret, (size_t)(slash - *ret) + 1));
 	return *ret_dir ? 0 : fail(-ENOMEM, "cannot hold credentials");
 }
 
-/* The first that is there, as a copy; all of them may be absent. */
+/* Copy the first text that is not NULL, if there is one. */
 static int first_of(const char *const *from, size_t n, char **ret)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -122,7 +122,7 @@ static int read_settings(struct aws_credentials *c)
 	return r;
 }
 
-/* ---- the chain: each gives 1 and keys, 0 when it has none, or an error ---- */
+/* ---- the chain: each function returns 1 and keys, 0 when its place has none, or an error ---- */
 
 static int from_environment(struct credentials *ret)
 {
@@ -222,7 +222,7 @@ static int from_instance(struct credentials *ret)
 	return r < 0 ? r : 1;
 }
 
-/* What is found without asking anybody. */
+/* Credentials that are found without a request to a server. */
 static int find_at_hand(void *arg, struct credentials *ret)
 {
 	const struct aws_credentials *c = arg;

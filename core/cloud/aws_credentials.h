@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * aws_credentials.h - who asks, as AWS's own tools find it.
+ * aws_credentials.h - AWS credentials, found as AWS's own tools find them.
  *
  * In this order: AWS_ACCESS_KEY_ID and its companions; a web identity that the environment or the
  * profile names; the profile in the credentials file and in the config file; the container's
@@ -14,10 +14,11 @@
 
 struct aws_credentials;
 
-/* Reads the files, and asks nobody yet. -EINVAL: AWS_PROFILE names a profile that does not exist. */
+/* Reads the files, and sends no request yet. -EINVAL: AWS_PROFILE names a profile that does not
+ * exist. */
 int aws_credentials_new(struct aws_credentials **ret);
 void aws_credentials_free(struct aws_credentials *c);
-/* Where requests go, by the environment and the profile; NULL: nothing says. */
+/* The region and endpoint that the environment or the profile names, or NULL. */
 const char *aws_region(const struct aws_credentials *c);
 const char *aws_endpoint(const struct aws_credentials *c);
 struct credentials_cache *aws_credentials_cache(struct aws_credentials *c);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * aws_metadata.c - credentials that a server gives.
+ * aws_metadata.c - credentials from a server.
  */
 #include "core/cloud/aws_metadata.h"
 
@@ -25,7 +25,7 @@ static void code_of(struct span document, char *ret, size_t max)
 	snprintf(ret, max, "%s", e.code);
 }
 
-/* A string that may be sent, which replaces the one before; what: whose it is. */
+/* Take a string that may be sent, in place of an earlier one. what names the document in notes. */
 static int take_value(void *what, struct json_pull *p, const struct secret_member *m)
 {
 	struct span text;
@@ -105,7 +105,7 @@ static int container_url(char **ret)
 	return 0;
 }
 
-/* NULL: none is given. */
+/* *ret is NULL when no token is configured. */
 static int container_header(const char *file, char **ret)
 {
 	const char *token = env_value("AWS_CONTAINER_AUTHORIZATION_TOKEN");
@@ -236,7 +236,7 @@ static int identity_url(const struct aws_web_identity *who, char **ret)
 	return *ret ? 0 : fail(-ENOMEM, "cannot hold credentials");
 }
 
-/* What STS answers. */
+/* Parse the answer of STS. */
 static int take_identity(struct span text, struct credentials *ret)
 {
 	struct sts_keys found;

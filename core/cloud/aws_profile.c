@@ -23,7 +23,7 @@ static bool is_word(struct span s, const char *word)
 	return s.n == strlen(word) && !strncasecmp((const char *)s.p, word, s.n);
 }
 
-/* Between "[" and "]". */
+/* name is the text between "[" and "]". */
 static bool is_section(struct span name, enum aws_file kind, const char *profile)
 {
 	const struct span word = span_str("profile");
@@ -74,7 +74,7 @@ static int set(struct aws_profile *p, struct span name, struct span value, const
 			member = &p->other;
 			value = span_str(others[i]);
 		}
-	/* An empty value is one that is not given. */
+	/* An empty value counts as absent. */
 	if (!member || !value.n)
 		return 0;
 	if (is_path ? value.n > SECRET_MAX : !secret_is_valid(value))

@@ -8,7 +8,7 @@
 
 #include "core/base/buf.h"
 
-/* NULL: it does not say. */
+/* A member is NULL when the files do not set it. */
 struct aws_profile {
 	bool found;
 	char *key_id, *secret, *token;
@@ -22,9 +22,8 @@ struct aws_profile {
 enum aws_file { AWS_CREDENTIALS_FILE, AWS_CONFIG_FILE };
 
 /*
- * What the file's text says of a profile. Lines that are not understood are passed over. -EINVAL
- * with a note that names what and the line of a value that no request can have, and not the value;
- * -ENOMEM.
+ * Parse one profile of a file's text. Unknown lines are ignored. -EINVAL when no request can have a
+ * value: the note has `what` and the number of the line, but not the value. -ENOMEM.
  */
 int aws_profile_parse(struct span text, enum aws_file kind, const char *profile, const char *what,
 		      struct aws_profile *ret);

@@ -2,8 +2,8 @@
 /*
  * aws_sign.c - AWS Signature Version 4.
  *
- * A text that says all that is signed is hashed; the hash, the time and the scope are signed with a
- * key that the secret yields for that day, region and service.
+ * The signed parts of the request are put into one text and hashed. The hash, the time and the
+ * scope are signed with a key that is derived from the secret for that day, region and service.
  */
 #include "core/cloud/aws_sign.h"
 
@@ -16,7 +16,7 @@
 #include "core/base/err.h"
 
 #define HASH 32
-#define DAY 8 /* of the time */
+#define DAY 8 /* the first characters of a time are its day */
 
 void aws_time(time_t t, char ret[AWS_TIME_MAX])
 {
@@ -64,7 +64,7 @@ static int add_names(const struct aws_request *q, struct buf *b)
 	return r;
 }
 
-/* All that is signed, as a text. */
+/* Append the text that is hashed (the canonical request). */
 static int add_canonical(const struct aws_request *q, struct buf *b)
 {
 	int r = buf_addf(b, "%s\n%s\n%s\n", q->method, q->path, q->query);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * aws_sign.h - AWS Signature Version 4: what proves to S3, and to what speaks like it, who asks.
+ * aws_sign.h - AWS Signature Version 4, by which S3 and servers like it know the sender of a
+ * request.
  *
- * Pure: no clock, no environment, no request. The caller gives what is sent as it is sent: the path
- * and the query escaped, the parameters of the query in order of their bytes.
+ * Pure: no clock, no environment, no request. The caller passes the request exactly as it is sent:
+ * path and query are escaped, and the query's parameters are sorted by their bytes.
  */
 #ifndef PYTREEFS_CORE_CLOUD_AWS_SIGN_H
 #define PYTREEFS_CORE_CLOUD_AWS_SIGN_H
@@ -12,9 +13,9 @@
 
 #include "core/base/buf.h"
 
-/* The hash of a body that is not hashed (S3, over a connection that checks it). */
+/* In place of the hash of a body that is not hashed (S3 over TLS, which protects it). */
 #define AWS_UNSIGNED "UNSIGNED-PAYLOAD"
-/* Of an empty body. */
+/* The hash of an empty body. */
 #define AWS_EMPTY "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 #define AWS_TIME_MAX 20 /* "20130524T000000Z" */
@@ -26,7 +27,7 @@ struct aws_header {
 
 struct aws_request {
 	const char *method, *path, *query; /* "GET", "/a%20b", "delimiter=%2F&prefix=" or "" */
-	const struct aws_header *header;   /* those that are signed, sorted by name; host is one */
+	const struct aws_header *header; /* the signed headers, sorted by name; must include host */
 	size_t n_headers;
 	const char *body_hash; /* as sent in x-amz-content-sha256 */
 	const char *time;      /* as sent in x-amz-date */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * credentials.c - what proves who asks: kept, and renewed.
+ * credentials.c - a cache of credentials.
  *
- * Two locks: `finding` is held while servers are asked, `lock` for a copy only, so that the
- * client's thread, which signs, never waits for a server.
+ * Of the two locks, `finding` is held while servers are asked, and `lock` only while credentials
+ * are copied. So the client's thread, which signs requests, never waits for a server.
  */
 #include "core/cloud/credentials.h"
 
@@ -43,7 +43,7 @@ int credentials_of(const char *id, const char *secret, const char *token, struct
 	return 0;
 }
 
-/* ---- what is at hand ---- */
+/* ---- the cache ---- */
 
 void credentials_cache_init(struct credentials_cache *c, const struct credentials_source *source,
 			    void *arg)
@@ -60,7 +60,7 @@ void credentials_cache_release(struct credentials_cache *c)
 	pthread_mutex_destroy(&c->lock);
 }
 
-/* The time until which nothing is to be done. Called with the lock held. */
+/* Whether nothing has to be renewed yet. Called with the lock held. */
 static bool is_fresh(const struct credentials_cache *c, int64_t now)
 {
 	return c->is_found && !c->is_expired && (!c->renew_at || now < c->renew_at);
@@ -71,7 +71,7 @@ static bool is_usable(const struct credentials_cache *c, int64_t now)
 	return c->is_found && !c->is_expired && (!c->keys.expires || now < c->keys.expires);
 }
 
-/* Called with the lock held. The keys are the object's. */
+/* Called with the lock held. Takes ownership of the keys. */
 static void replace(struct credentials_cache *c, struct credentials *keys, int64_t now)
 {
 	int64_t left = keys->expires - now;
@@ -100,7 +100,7 @@ static int renew(struct credentials_cache *c)
 	int64_t now = time(NULL);
 	int r;
 
-	/* Another thread may have done it meanwhile. */
+	/* Another thread may have renewed them meanwhile. */
 	pthread_mutex_lock(&c->lock);
 	r = is_fresh(c, now);
 	pthread_mutex_unlock(&c->lock);
@@ -109,7 +109,7 @@ static int renew(struct credentials_cache *c)
 	r = c->source->find(c->arg, &keys);
 	pthread_mutex_lock(&c->lock);
 	if (r >= 0) {
-		/* As in credentials_expired(): others may be refused with the old ones yet. */
+		/* As in credentials_expired(): requests with the old keys may still be refused. */
 		if (c->is_expired && !is_same(&keys, &c->keys))
 			c->replaced_at = now;
 		replace(c, &keys, now);
@@ -134,7 +134,7 @@ int credentials_ensure(struct credentials_cache *c)
 	pthread_mutex_unlock(&c->lock);
 	if (fresh)
 		return 0;
-	/* One renews, and the others go on with what there is. */
+	/* One thread renews; the others continue with the old credentials. */
 	if (usable && pthread_mutex_trylock(&c->finding) != 0)
 		return 0;
 	if (!usable)
@@ -170,7 +170,7 @@ bool credentials_expired(struct credentials_cache *c)
 		credentials_release(&keys);
 		err_clear();
 	}
-	/* A request that was under way with the old ones may be refused after that. */
+	/* Soon after a replacement the refused request may have been sent with the old keys. */
 	others = c->replaced_at && now - c->replaced_at < REPLACED_FOR;
 	c->is_expired |= !others;
 	pthread_mutex_unlock(&c->lock);

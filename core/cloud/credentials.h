@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * credentials.h - what proves who asks, as it is kept, and renewed before it expires.
+ * credentials.h - a cache of credentials, which renews them before they expire.
  *
- * Where it comes from is the source's: aws_credentials.h, google_credentials.h.
+ * A source finds them: aws_credentials.h, google_credentials.h.
  */
 #ifndef PYTREEFS_CORE_CLOUD_CREDENTIALS_H
 #define PYTREEFS_CORE_CLOUD_CREDENTIALS_H
@@ -11,19 +11,19 @@
 
 #include "core/cloud/secret.h"
 
-/* Keys to sign with, id and secret, or a token alone; NULL: not a part of it. */
+/* Either id and secret, to sign with, and maybe a token; or a token only. Others are NULL. */
 struct credentials {
 	char *id, *secret, *token;
-	int64_t expires; /* seconds since 1970; 0: unknown, or never */
+	int64_t expires; /* seconds since 1970; 0: unknown, or they do not expire */
 };
-/* Copies; "" is as NULL. -ENOMEM. */
+/* Copies the texts; "" counts as NULL. -ENOMEM. */
 int credentials_of(const char *id, const char *secret, const char *token, struct credentials *ret);
 void credentials_release(struct credentials *k);
 
 struct credentials_source {
-	/* Asks servers, and waits. -EACCES with a note when there are none. */
+	/* Asks servers, and waits. -EACCES with a note when no credentials are found. */
 	int (*find)(void *arg, struct credentials *ret);
-	/* Without asking anybody: 1, 0 when there are none, or an error. NULL: there never are. */
+	/* Looks without a request. 1: found; 0: not found; or an error. May be NULL. */
 	int (*find_at_hand)(void *arg, struct credentials *ret);
 };
 
@@ -41,15 +41,15 @@ void credentials_cache_init(struct credentials_cache *c, const struct credential
 			    void *arg);
 void credentials_cache_release(struct credentials_cache *c);
 /*
- * Find them, or renew those that will expire soon: asks servers, and waits. -EACCES with a note
- * when they are not to be had; ones that have not expired yet go on being used.
+ * Find credentials, or renew those that will expire soon: asks servers, and waits. -EACCES with a
+ * note on failure; 0 if the old ones have not expired: then they stay in use.
  */
 int credentials_ensure(struct credentials_cache *c);
-/* Copies. Does not wait. -EACCES before the first credentials_ensure(). */
+/* Copy the current credentials. Does not wait. -EACCES before the first credentials_ensure(). */
 int credentials_get(struct credentials_cache *c, struct credentials *ret);
 /*
- * A server says that they have expired. True: there are others now, which were at hand. False: the
- * next credentials_ensure() asks for others. Does not wait.
+ * Report that a server called the credentials expired. True: others have been found without a
+ * request. False: the next credentials_ensure() asks for others. Does not wait.
  */
 bool credentials_expired(struct credentials_cache *c);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * credentials_server.c - one question to a server that gives credentials.
+ * credentials_server.c - one request to a server that issues credentials.
  */
 #include "core/cloud/credentials_server.h"
 
@@ -77,7 +77,7 @@ int credentials_client(unsigned progress_ms, bool near, struct http **ret)
 	return http_new(&opts, ret);
 }
 
-/* What lies in between may be spaces: a scheme and a token. */
+/* The value may have spaces inside: a scheme and a token. */
 char *credentials_header(const char *name, struct span value)
 {
 	while (value.n && strchr("\r\n \t", value.p[value.n - 1]))

@@ -21,7 +21,7 @@ struct object {
 	struct io_object is;
 };
 
-/* In digits; some servers write a size as a number. */
+/* A size is a string of digits; some servers write it as a number. */
 static int take_size(struct json_pull *p, struct object *o)
 {
 	struct span text;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gcs_json.h - the documents of Google Cloud Storage: a page of a listing, what an object is, and
- * what comes with a failure.
+ * gcs_json.h - the documents of Google Cloud Storage: a page of a listing, the metadata of
+ * an object, and an error.
  *
- * Pure: bytes of a server, which are hostile, to what they say. They are read value by value, so
- * that no document takes more memory than its longest string.
+ * No I/O: these functions parse hostile bytes of a server. Documents are read value by value, so
+ * that none takes more memory than its longest string.
  */
 #ifndef PYTREEFS_CORE_CLOUD_GCS_JSON_H
 #define PYTREEFS_CORE_CLOUD_GCS_JSON_H
@@ -13,16 +13,16 @@
 
 #define GCS_REASON_MAX 64
 
-/* What objects.list answers. -EUCLEAN with a note, -ENOMEM, or what `each` returned. */
+/* Parse the answer of objects.list. -EUCLEAN with a note, -ENOMEM, or what `each` returned. */
 int gcs_parse_page(struct span text, bucket_entry_fn *each, void *arg, struct bucket_page *ret);
-/* What objects.get answers; the tag is the generation. */
+/* Parse the answer of objects.get; the tag is the generation. */
 int gcs_parse_object(struct span text, struct io_object *ret);
-/* The same, and the CRC-32C of its bytes, when it says that. */
+/* The same, with the CRC-32C of the object's bytes if the answer has it. */
 int gcs_parse_written(struct span text, struct io_object *ret, bool *ret_has_crc,
 		      uint32_t *ret_crc);
 /*
- * The reason of a failure, of storage ("forbidden") or of OAuth 2 ("invalid_grant"); "": it does
- * not say. As much as the document, which may be truncated, says.
+ * The reason of an error of storage ("forbidden") or of OAuth 2 ("invalid_grant"), or "". The
+ * document may be truncated.
  */
 void gcs_parse_error(struct span text, char *ret, size_t max);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * google_account.c - documents of who asks Google.
+ * google_account.c - documents with Google's credentials.
  *
- * They are read value by value: what is read stays in the text, which is its owner's to wipe, and
- * in the reader's own buffers, which are wiped here.
+ * They are read value by value. Secrets are only in the text, which its owner wipes, and in the
+ * parser's buffers, which are wiped here.
  */
 #include "core/cloud/google_account.h"
 
@@ -11,9 +11,9 @@
 #include "core/base/json_pull.h"
 
 #define TOKEN_URI "https://oauth2.googleapis.com/token"
-#define LIFETIME_MAX 86400 /* seconds; what is said beyond is not believed */
+#define LIFETIME_MAX 86400 /* seconds; a longer lifetime is not believed */
 
-/* A string, which replaces the one before. False in *ret_valid: no file has such a value. */
+/* Take a string in place of an earlier one. *ret_valid is false if no such file has this value. */
 static int take_text(struct json_pull *p, char **to, bool *ret_valid)
 {
 	struct span text;

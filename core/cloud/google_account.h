@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * google_account.h - documents of who asks Google: the files that its tools write, and what is
- * answered to whom they name.
+ * google_account.h - documents with Google's credentials: the files that its tools write, and the
+ * answers of token endpoints.
  *
- * Pure. No message quotes a value, but for the type of a file.
+ * No I/O. Messages quote no value except the type of a file.
  */
 #ifndef PYTREEFS_CORE_CLOUD_GOOGLE_ACCOUNT_H
 #define PYTREEFS_CORE_CLOUD_GOOGLE_ACCOUNT_H
@@ -12,7 +12,7 @@
 
 enum google_kind { GOOGLE_SERVICE_ACCOUNT, GOOGLE_AUTHORIZED_USER };
 
-/* NULL: it does not say. A file of its kind has all that are named there. */
+/* All members that are listed for the kind of the file are set; the others are NULL. */
 struct google_account {
 	enum google_kind kind;
 	char *token_uri;
@@ -21,12 +21,13 @@ struct google_account {
 };
 
 /*
- * A file's text. -EINVAL with a note that names what: it is not one, has not all of its kind, or is
- * of another kind; -ENOMEM.
+ * Parse a file's text. -EINVAL with a note that names `what`: the text is malformed, lacks a member
+ * of its kind, or is of an unknown kind. -ENOMEM.
  */
 int google_account_parse(struct span text, const char *what, struct google_account *ret);
 void google_account_release(struct google_account *a);
-/* What a token endpoint or the metadata server answers at that time. -EUCLEAN with a note. */
+/* Parse the answer that a token endpoint or the metadata server gave at the time `now`. -EUCLEAN
+ * with a note. */
 int google_token_parse(struct span text, const char *what, int64_t now, struct credentials *ret);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * google_credentials.c - who asks Google: the chain of places, and the questions for a token.
+ * google_credentials.c - the chain of places that may have Google credentials, and the requests for
+ * a token.
  */
 #include "core/cloud/google_credentials.h"
 
@@ -21,12 +22,12 @@
 
 struct google_credentials {
 	struct credentials_cache cache;
-	char *file; /* NULL: no place for one is known */
+	char *file; /* NULL: without a home directory no path is known */
 	bool is_given;
 	const char *scope;
 };
 
-/* ---- questions ---- */
+/* ---- requests ---- */
 
 static int ask(struct credentials_question *q, unsigned progress_ms, bool near,
 	       struct credentials *ret)
@@ -106,7 +107,7 @@ static int ask_machine(struct credentials *ret)
 
 /* ---- the chain ---- */
 
-/* 1, or 0 when the file does not exist and nobody has named it. */
+/* Returns 1, or 0 when the file does not exist and its path is only the default. */
 static int from_file(const struct google_credentials *c, struct credentials *ret)
 {
 	struct google_account a = { 0 };

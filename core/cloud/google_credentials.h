@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * google_credentials.h - who asks, as Google's own libraries find it (application default
- * credentials).
+ * google_credentials.h - Google credentials, found as Google's own libraries find them (application
+ * default credentials).
  *
  * In this order: the file that GOOGLE_APPLICATION_CREDENTIALS names; the file of `gcloud auth
  * application-default login`; the metadata server of the machine. Nothing here puts a secret into a
@@ -14,7 +14,7 @@
 
 struct google_credentials;
 
-/* Reads nothing and asks nobody yet. writes: for a token that allows it. */
+/* Reads no file and sends no request yet. writes: the token has to allow writing. */
 int google_credentials_new(bool writes, struct google_credentials **ret);
 /* Accepts NULL. */
 void google_credentials_free(struct google_credentials *c);

@@ -12,9 +12,9 @@
 #include "core/base/err.h"
 #include "core/base/json.h"
 
-#define LIFETIME 3600 /* seconds: the most that Google takes */
+#define LIFETIME 3600 /* seconds: the longest that Google accepts */
 
-/* An encrypted key would be asked for at the terminal. */
+/* Without this callback libcrypto would ask for an encrypted key's password at the terminal. */
 static int no_password(char *buf, int size, int is_writing, void *arg)
 {
 	return -1;
@@ -49,7 +49,7 @@ static int sign(EVP_PKEY *key, struct span text, struct buf *ret)
 	return 0;
 }
 
-/* Without padding. */
+/* Base64url without padding. */
 static int add_base64(struct buf *b, struct span s)
 {
 	int r = base64_put(b, s, BASE64_URL);

@@ -2,8 +2,8 @@
 /*
  * s3_xml.c - the documents of S3 and STS, by expat.
  *
- * Elements are known by their path from the root. Text is taken of those whose value is used, up to
- * a limit, and everything else is passed over.
+ * Elements are recognized by their path from the root. Each one's text is collected up to a limit;
+ * elements with other paths are ignored.
  */
 #include "core/cloud/s3_xml.h"
 
@@ -23,23 +23,23 @@ struct s3_parser {
 	char path[PATH_MAX_BYTES]; /* "/Error/Code" */
 	unsigned depth;
 	struct buf text; /* of the element that began last */
-	/* At the end of each element. */
+	/* Called at the end of each element. */
 	void (*end)(struct s3_parser *p, struct span text);
 	int result;
-	/* Of a page. */
+	/* For a page. */
 	bucket_entry_fn *each;
 	void *arg;
 	struct bucket_page *page;
 	bool is_escaped, has_key, has_size;
 	struct buf key;
 	struct io_object object;
-	/* Of an error. */
+	/* For an error. */
 	struct s3_error *error;
-	/* Of uploads. */
+	/* For uploads. */
 	struct buf *id;
 	s3_upload_fn *each_upload;
 	bool is_truncated;
-	/* Of keys. */
+	/* For keys. */
 	struct sts_keys *keys;
 };
 
@@ -90,7 +90,7 @@ static void XMLCALL on_end(void *arg, const XML_Char *name)
 	p->depth--;
 }
 
-/* With one, a short document could stand for a long one. */
+/* Entities that a document type defines could make a short document expand to a huge one. */
 static void XMLCALL on_doctype(void *arg, const XML_Char *name, const XML_Char *system,
 			       const XML_Char *public, int has_subset)
 {
@@ -130,7 +130,7 @@ static int hex_of(int c)
 							-1;
 }
 
-/* Of a key with encoding-type=url: as of a form. */
+/* Decode a key with encoding-type=url: %XX, and '+' for a space, as in a form. */
 static int unescape(struct span s, struct buf *ret)
 {
 	int r = 0;
@@ -151,7 +151,7 @@ static int unescape(struct span s, struct buf *ret)
 	return r;
 }
 
-/* As the header ETag has it: some servers leave out the quotes here. */
+/* Set the tag as the header ETag has it; some servers leave out the quotes in listings. */
 static bool set_tag(struct io_object *o, struct span text)
 {
 	bool quoted = text.n && (text.p[0] == '"' || span_starts(text, span_str("W/")));
@@ -240,7 +240,7 @@ static void end_in_page(struct s3_parser *p, struct span text)
 	}
 }
 
-/* The element follows the entries in some servers' answers. */
+/* A pass of its own, since the element follows the entries in some servers' answers. */
 static void find_encoding(struct s3_parser *p, struct span text)
 {
 	if (!strcmp(p->path, PAGE "/EncodingType"))

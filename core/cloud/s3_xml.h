@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * s3_xml.h - the documents of S3 and STS: a page of a listing, what comes with a failure, and keys.
+ * s3_xml.h - the documents of S3 and STS: a page of a listing, an error, uploads, and keys.
  *
- * Pure: bytes of a server, which are hostile, to what they say. A document with a document type,
- * deeper than these are, or with a value that is not one, is refused.
+ * No I/O: these functions parse hostile bytes of a server. A document with a document type, with
+ * elements nested too deeply, or with a malformed value is refused.
  */
 #ifndef PYTREEFS_CORE_CLOUD_S3_XML_H
 #define PYTREEFS_CORE_CLOUD_S3_XML_H
@@ -28,11 +28,11 @@ void s3_parse_error(struct span text, struct s3_error *ret);
 
 /* The id of an upload in parts that has begun. -EUCLEAN with a note, -ENOMEM. */
 int s3_parse_upload(struct span text, struct buf *ret_id);
-/* Uploads that were begun and neither completed nor given up; as many as a page has. */
+/* One page of the uploads that were begun and neither completed nor aborted. */
 typedef int s3_upload_fn(void *arg, struct span key, struct span id);
 int s3_parse_uploads(struct span text, s3_upload_fn *each, void *arg, bool *ret_is_truncated);
 
-/* What STS answers to who assumes a role. Secrets: released by sts_keys_release(). */
+/* The keys in the answer of STS to AssumeRoleWithWebIdentity. Release with sts_keys_release(). */
 struct sts_keys {
 	struct buf id, secret, token;
 	int64_t expires; /* seconds since 1970 */

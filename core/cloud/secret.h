@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * secret.h - keys and tokens: where they come from, whether they can be sent, and how they leave no
- * trace in memory.
+ * secret.h - keys and tokens: reading them, checking that they can be sent, and wiping them from
+ * memory.
  */
 #ifndef PYTREEFS_CORE_CLOUD_SECRET_H
 #define PYTREEFS_CORE_CLOUD_SECRET_H
@@ -9,13 +9,13 @@
 #include "core/base/json_pull.h"
 
 #define SECRET_FILE_BYTES (1 << 20)
-#define SECRET_MAX 16384 /* of a key, a token, an endpoint */
+#define SECRET_MAX 16384 /* bytes of a key, a token or an endpoint */
 
-/* Printable, without spaces, and not longer than SECRET_MAX: it may be sent in a header. */
+/* Whether a value is printable, without spaces, and at most SECRET_MAX long, as a header needs. */
 bool secret_is_valid(struct span value);
-/* Leaves no trace of it in memory. Accepts NULL. */
+/* Wipe and free a string. Accepts NULL. */
 void secret_free(char *secret);
-/* The same of a buffer, as buf_release(). */
+/* Wipe and release a buffer. */
 void secret_release(struct buf *b);
 #define auto_secret __attribute__((cleanup(secret_release))) struct buf
 /* A member of a JSON object, and where its value goes. */
@@ -24,19 +24,19 @@ struct secret_member {
 	char **to;
 };
 /*
- * Read an object to its end: read() takes the value of each member that is among those n, with the
- * parser before it; others are skipped.
+ * Read an object to its end. read() is called for each of the n members with the parser before the
+ * value, which it has to take; other members are skipped.
  */
 int secret_pull_members(struct json_pull *p, const struct secret_member *member, size_t n,
 			int (*read)(void *arg, struct json_pull *p, const struct secret_member *m),
 			void *arg);
-/* json_pull_release(), and the last string, which is in the parser, leaves no trace. */
+/* json_pull_release() that also wipes the last string, which the parser holds. */
 void secret_pull_release(struct json_pull *p);
-/* Of the environment; NULL when it is not set, or empty. */
+/* The value of an environment variable; NULL when it is not set or empty. */
 const char *env_value(const char *name);
-/* The text of a small file. -errno with a note; -EFBIG above SECRET_FILE_BYTES. */
+/* Append the text of a small file. -errno with a note; -EFBIG above SECRET_FILE_BYTES. */
 int secret_read_file(const char *path, struct buf *ret);
-/* A copy of its path from the root on: a mount leaves this directory. -ENOMEM. */
+/* Make a path absolute, since a mount leaves this directory. Returns a copy. -ENOMEM. */
 int secret_file_path(const char *path, char **ret);
 
 #endif

@@ -2,8 +2,8 @@
 /*
  * along.c - documents and listings that are fetched along with the first document of a directory.
  *
- * A document is pinned to the tag and size of its listing, as any file is. What cannot be fetched
- * is left to who asks for it.
+ * A document is pinned to the tag and size of its listing, as any file is. Failures are ignored:
+ * the reader that needs the document requests it itself.
  */
 #include "core/store/along.h"
 
@@ -13,22 +13,22 @@
 #include "core/store/url_store_impl.h"
 
 #define DOCUMENT_MAX (8 * MiB)
-#define RETAINED_MAX (DOCUMENT_MAX + MiB) /* of all documents */
+#define RETAINED_MAX (DOCUMENT_MAX + MiB) /* bytes of all documents */
 #define READ_ONCE (64 * KiB)
 #define REQUESTS_MAX 32
 #define RANGED_MAX 3 /* objects of a directory that are looked up by a range */
 
-/* A range of an object, or all of it. */
+/* A range of an object, or the whole object. */
 struct along_document {
 	char *key, *tag;
-	uint64_t size, off; /* of the object; of the range */
+	uint64_t size, off; /* size of the object; offset of the range */
 	uint8_t *p;
 	size_t n;
 	int64_t expires;
 	struct along_document *next;
 };
 
-/* Documents, and how large one may be that is fetched unasked. */
+/* Documents that are fetched ahead, and the largest size of each. */
 static const struct {
 	const char *name;
 	size_t most;
@@ -47,7 +47,7 @@ static size_t most_of(const char *name)
 	return 0;
 }
 
-/* ---- what was fetched ---- */
+/* ---- fetched documents ---- */
 
 static void document_free(struct along_document *d)
 {
@@ -59,7 +59,7 @@ static void document_free(struct along_document *d)
 	free(d);
 }
 
-/* p is taken. */
+/* Takes p. */
 static struct along_document *document_of(const char *key, const struct io_object *o, uint64_t off,
 					  size_t n, uint8_t *p)
 {
@@ -127,7 +127,7 @@ void along_release(struct along *a)
 	pthread_mutex_destroy(&a->lock);
 }
 
-/* The document becomes the list's. */
+/* Give a document to the list. */
 static void put(struct along *a, struct along_document *d)
 {
 	int64_t now = clock_ns();
@@ -162,7 +162,7 @@ void along_put(struct along *a, const char *path, const struct io_object *object
 		put(a, d);
 }
 
-/* How much of a range of an object a document has from the range's beginning on. */
+/* The number of bytes that a document has of a range of an object, from the range's start on. */
 static size_t part_of(const struct along_document *d, const char *key, const char *tag,
 		      uint64_t size, uint64_t off, size_t n)
 {
@@ -184,7 +184,7 @@ static size_t copy(struct along *a, const struct io_file *file, uint64_t off, si
 		if (!found)
 			continue;
 		memcpy(p, d->p + (off - d->off), found);
-		/* What is large, or a part of what is large, is read once. */
+		/* A large document, or a part of one, is read once only. */
 		if ((d->n > READ_ONCE || d->n < d->size) && off + found == d->off + d->n)
 			drop(a, at);
 		break;
@@ -277,8 +277,8 @@ static int begin_listing(struct fetching *f, const char *path)
 	return r;
 }
 
-/* What is looked into after a document of a directory: the items of a step, the data files of an
- * item and those of its processes. */
+/* Request one entry of a directory with a document, if a reader needs it next: another document, an
+ * item of a step, the data files of an item or of its processes. */
 static int begin_entry(struct fetching *f, const char *up, const struct object_list_entry *e,
 		       bool is_step, bool is_database)
 {
@@ -324,7 +324,7 @@ static void end(struct fetching *f)
 			document_free(d);
 		store_request_release(&f->document[i].req);
 	}
-	/* Who asks for it meets the error again. */
+	/* The reader that needs the document meets the error again. */
 	err_clear();
 }
 
@@ -341,7 +341,7 @@ size_t along_read(struct store *s, const struct io_file *file, uint64_t off, siz
 	struct object_list *l;
 	size_t found = copy(&s->along, file, off, n, p);
 
-	/* Without a tag only the size says which object it is. */
+	/* Without a tag an object is known only by its size, which is not enough. */
 	if (found || !*file->tag || !file->size || file->size > most_of(name) || off > file->size ||
 	    n > file->size - off)
 		return found;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * along.h - what a reader of a checkpoint asks for next, fetched along with what it asks for first.
+ * along.h - read-ahead of the documents and listings of a checkpoint.
  *
- * Whoever reads one of the documents by which a checkpoint is known reads the others, too, and
- * looks into the directories that its items and data files are in. So the first read of one asks
- * for all of these at once: one round trip instead of one for each. A look-up that had to ask for
- * an object has its first bytes, too, and leaves them here for the read that follows.
+ * A reader of one of the documents of a checkpoint reads the others, too, and looks into the
+ * directories of its items and data files. So the first read of a document requests all of these at
+ * once: one round trip instead of one for each. A look-up by a range of an object leaves the bytes
+ * here for the read that follows.
  */
 #ifndef PYTREEFS_CORE_STORE_ALONG_H
 #define PYTREEFS_CORE_STORE_ALONG_H
@@ -27,25 +27,27 @@ struct along {
 };
 
 void along_init(struct along *a, unsigned lifetime_ms);
-/* Of a root that is deeper: what is below the path remains, with paths from there on. */
+/* Make `path` the root: entries below it remain, with paths relative to it. */
 void along_descend(struct along *a, const char *path);
 void along_release(struct along *a);
 /*
- * Whether an object is to be looked up by a range of it. Each takes a round trip, where a listing
- * of its directory answers for all: then only the first few are, if it can be listed.
+ * Whether an object is to be looked up by a range of it. Each such look-up takes a round trip,
+ * while one listing answers for a whole directory: if that can be listed, only the first few
+ * objects are looked up by a range.
  */
 bool along_by_range(struct along *a, const char *path, bool can_list);
-/* Whether it is the name of a document that is fetched along with others. */
+/* Whether a name is that of a document that is fetched along with others. */
 bool along_is_document(const char *name);
 /*
- * n bytes at off of an object, for who reads them next. p is taken, also on failure: then they are
- * read again.
+ * Keep n bytes at off of an object for the next read of them. Takes p, also when memory is short:
+ * then the bytes are read again.
  */
 void along_put(struct along *a, const char *path, const struct io_object *object, uint64_t off,
 	       size_t n, uint8_t *p);
 /*
- * How many bytes of the range, from its beginning on, p has now. The others are to be read as any,
- * which also meets any error. Waits for the server.
+ * Read as many bytes of the range as are here, from its beginning on, after fetching what its
+ * document needs; returns their number. The caller reads the rest as usual, and meets any error
+ * there. Waits for the server.
  */
 size_t along_read(struct store *s, const struct io_file *file, uint64_t off, size_t n, void *p);
 

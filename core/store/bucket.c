@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bucket.c - one opened bucket: what those of all vendors share.
+ * bucket.c - one opened bucket: the code that all vendors share.
  */
 #include "core/store/bucket.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bucket.h - one opened bucket: what those of all vendors share (bucket.c), what is in it
- * (bucket_look.c), and what differs, which is a dialect (store_s3.c, store_gcs.c).
+ * bucket.h - one opened bucket. bucket.c has the code that all vendors share, bucket_look.c the
+ * look-ups and listings, and a dialect the rest (store_s3.c, store_gcs.c).
  */
 #ifndef PYTREEFS_CORE_STORE_BUCKET_H
 #define PYTREEFS_CORE_STORE_BUCKET_H
@@ -14,24 +14,24 @@
 
 struct bucket_write;
 
-/* What is asked of a bucket, and how its answers are read. */
+/* A vendor's requests and answers. */
 struct bucket_dialect {
 	/*
-	 * Sets url, prefix, credentials (unless it is asked without) and own of the bucket; frees
-	 * nothing on failure.
+	 * Sets url, prefix, credentials (unless requests are anonymous) and own of the bucket;
+	 * frees nothing on failure.
 	 */
 	int (*open)(struct store *s, const char *url);
 	void (*close)(struct store *s);
-	/* Append the URL of a page of what is in `prefix`; token: of the page, or ""; most: names
-	 * of the page, 0: as many as the server gives. */
+	/* Append the URL of a page of the listing of `prefix`. token: the page's, or "" for the
+	 * first; most: the number of names on the page, or 0 for the server's default. */
 	int (*page_url)(const struct store *s, const char *prefix, const char *token, unsigned most,
 			struct buf *ret);
 	int (*parse_page)(struct span text, bucket_entry_fn *each, void *arg,
 			  struct bucket_page *ret);
-	/* Make a request for an object one for what it is, and read the answer. */
+	/* Turn a request for an object into one for its metadata, and parse the answer. */
 	int (*about)(const struct store *s, const char *path, struct http_request *q);
 	int (*take_about)(const struct http_request *q, struct io_object *ret);
-	/* Add what proves who asks. */
+	/* Add the headers that authorize a request. */
 	int (*authorize)(const struct store *s, const struct credentials *keys,
 			 const struct http_request *req, struct http_headers *ret);
 	/* As in struct http_request. */
@@ -43,12 +43,12 @@ struct bucket_dialect {
 };
 
 struct bucket {
-	char *url;    /* of the bucket, as it is asked for, without a slash at the end */
-	char *prefix; /* "": all of the bucket */
-	struct credentials_cache *credentials; /* NULL: it is asked without */
-	void *own;                             /* the dialect's */
+	char *url;    /* the URL of the bucket, without a slash at the end */
+	char *prefix; /* "": the whole bucket */
+	struct credentials_cache *credentials; /* NULL: requests are anonymous */
+	void *own;                             /* the dialect's data */
 	pthread_mutex_t lock;                  /* protects what follows */
-	char *last_within; /* the directory in whose directories names were looked for last */
+	char *last_within; /* the parent of the directory that was looked into last */
 };
 
 static inline struct bucket *bucket_of(const struct store *s)
@@ -56,7 +56,7 @@ static inline struct bucket *bucket_of(const struct store *s)
 	return s->own;
 }
 
-/* Of struct store_kind. */
+/* Members of struct store_kind. */
 int bucket_open(struct store *s, const char *url);
 void bucket_close(struct store *s);
 int bucket_prepare(struct store *s);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bucket_look.c - what is in a bucket: listings, and look-ups, which they answer.
+ * bucket_look.c - listings of a bucket, and look-ups, which listings answer.
  *
- * A look-up lists the directory that the name is in, which answers all its siblings, too. Where
- * that has more names than a page, the object and the directory of that name are asked for, both at
- * once. Whoever looks into one directory after the other, as for the markers of steps, has those
- * that follow listed along.
+ * A look-up lists the directory of the name, which answers look-ups of all its siblings, too. If
+ * that directory has more names than a page, the object and the directory of that name are
+ * requested instead, both at once. When a reader looks into one directory after another, as for the
+ * markers of steps, the next ones are listed ahead.
  */
 #include <stdio.h>
 
@@ -18,7 +18,7 @@
 
 /* ---- listings ---- */
 
-/* What all keys in the directory begin with. */
+/* The prefix of all keys in a directory. */
 static char *prefix_of(const struct store *s, const char *path)
 {
 	const char *prefix = bucket_of(s)->prefix;
@@ -26,7 +26,7 @@ static char *prefix_of(const struct store *s, const char *path)
 	return str_fmt("%s%s%s%s", prefix, *prefix ? "/" : "", path, *path ? "/" : "");
 }
 
-/* For a page; most: names of it, 0: as many as the server gives. */
+/* Prepare a request for a page. most: the number of names on it, or 0 for the server's default. */
 static int page_request(struct store *s, const char *path, struct buf *token, unsigned most,
 			struct http_request *ret)
 {
@@ -48,7 +48,8 @@ struct paging {
 	const char *name;
 	struct object_list *l;
 	char *prefix;
-	bool has_any; /* also the object that some tools make for the directory itself */
+	bool has_any; /* a key was seen, maybe only the object that some tools make for the
+			 directory itself */
 };
 
 static int add_key(void *arg, struct span key, const struct io_object *o)
@@ -70,7 +71,7 @@ static int add_key(void *arg, struct span key, const struct io_object *o)
 	return object_list_add(p->l, name, o);
 }
 
-/* An answer to the request for a page, and what it is of. */
+/* Wait for a page and add its entries to the listing. */
 static int take_page(struct paging *p, struct http_request *q, struct bucket_page *page)
 {
 	int r = store_request_wait(p->s, q);
@@ -101,7 +102,7 @@ static int paging_init(struct paging *p, struct store *s, const char *path)
 	return r;
 }
 
-/* -ENOENT when nothing is there. The listing is the caller's, with a reference. */
+/* Finish the listing and give it to the caller, with a reference. -ENOENT: no key was seen. */
 static int paging_end(struct paging *p, const struct bucket_page *page, struct object_list **ret)
 {
 	if (!p->has_any && !page->is_truncated)
@@ -113,7 +114,7 @@ static int paging_end(struct paging *p, const struct bucket_page *page, struct o
 	return 0;
 }
 
-/* The first page of what is in a directory, or all of it. */
+/* List a directory: the first page, or all pages. */
 static int list_pages(struct store *s, const char *path, bool all, struct object_list **ret)
 {
 	struct bucket_page page = { 0 };
@@ -151,7 +152,7 @@ int bucket_fetch(struct store *s, const char *path, struct object_list **ret)
 
 /* ---- look-ups ---- */
 
-/* The first page, which the last listings keep. */
+/* List the first page of a directory, and keep it with the last listings. */
 static int look_into(struct store *s, const char *path, struct io_object *ret)
 {
 	struct object_list *l;
@@ -165,7 +166,7 @@ static int look_into(struct store *s, const char *path, struct io_object *ret)
 	return 0;
 }
 
-/* The object of that name, while the directory of that name is asked for. */
+/* Look for an object and for a directory of this name, both at once. */
 static int ask_both(struct store *s, const char *path, struct io_object *ret)
 {
 	struct http_request q = { 0 };
@@ -215,7 +216,7 @@ struct store_listing {
 	struct paging p;
 	struct http_request req;
 	char *path;
-	unsigned most; /* names that were asked for; 0: a page */
+	unsigned most; /* the number of requested names; 0: a page */
 };
 
 static int listing_begin(struct store *s, const char *path, unsigned most, struct store_listing *a)
@@ -248,7 +249,7 @@ static int listing_end(struct store *s, struct store_listing *a)
 
 	if (r >= 0)
 		r = paging_end(&a->p, &page, &l);
-	/* A part of a page would answer too little. */
+	/* A truncated part of a page would answer too few look-ups. */
 	if (r >= 0 && !(a->most && page.is_truncated))
 		object_lists_put(&s->listings, l);
 	if (r >= 0)
@@ -279,7 +280,7 @@ int bucket_list_end(struct store *s, struct store_listing *listing)
 	return r;
 }
 
-/* Whether names were looked for in another directory of `within` just before. */
+/* Whether the last look-up was in another directory of `within`. */
 static bool is_next(struct bucket *b, const char *within)
 {
 	char *copy = strdup(within);
@@ -293,7 +294,7 @@ static bool is_next(struct bucket *b, const char *within)
 	return next;
 }
 
-/* The first page of a directory of `within`, and of those that follow it there, all at once. */
+/* List the first page of a directory of `within` and of those that follow it, all at once. */
 static int list_some(struct store *s, const char *path, const struct object_list *within)
 {
 	auto_free struct store_listing *a = calloc(AHEAD, sizeof(*a));
@@ -330,7 +331,7 @@ static int list_some(struct store *s, const char *path, const struct object_list
 	return why.code ? err_restore(&why) : 0;
 }
 
-/* The first page, and those of the directories that will be looked into next. */
+/* List the first page of a directory, and of those that will be looked into next. */
 static int look_ahead(struct store *s, const char *path, struct io_object *ret)
 {
 	auto_free char *up = parent_of(path);
@@ -376,18 +377,17 @@ int bucket_look(struct store *s, const char *path, struct io_object *ret)
 
 /* ---- how far a path goes ---- */
 
-#define REACH_MAX 32 /* parts of a path; of a longer one the rest counts as one that may be there */
+#define REACH_MAX 32    /* parts of a path; in a longer one the rest is assumed to exist */
 #define REACH_NAMES 100 /* more than most steps and items have; their listings are kept */
 
 struct reach {
 	struct store_listing listing;
-	size_t n; /* of the path */
+	size_t n; /* bytes of the path */
 };
 
 /*
- * Of a short path the documents of each directory are asked for along with the listings: there are
- * few of them, and a round trip less is a good part of so little. A long path has more directories
- * than it is worth.
+ * For a short path, the documents of each directory are requested along with the listings: that is
+ * a few requests, and saves one of few round trips. For a long path it would be too many requests.
  */
 #define GUESS_PARTS 3 /* the leaf is one */
 
@@ -416,7 +416,8 @@ static void guess_begin(struct store *s, const char *dir, struct guessing *g)
 	}
 }
 
-/* What is not there, or cannot be had, is asked for by who needs it. */
+/* Keep the documents that exist. Errors are ignored: a reader that needs a document meets them
+ * again. */
 static void guess_end(struct store *s, struct guessing *g)
 {
 	for (size_t i = 0; i < g->n; i++) {
@@ -465,7 +466,7 @@ int bucket_reach(struct store *s, const char *path, size_t *ret)
 	}
 	if (r < 0)
 		err_save(r, &why);
-	/* What cannot be asked for may be there, and does not matter. */
+	/* Errors are ignored: a part that could not be listed may exist, too. */
 	for (size_t i = 0; i < n; i++)
 		if (listing_end(s, &part[i].listing) >= 0)
 			found = part[i].n;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bucket_place.c - parts of the places of buckets.
+ * bucket_place.c - parses the URLs of buckets and endpoints.
  */
 #include "core/store/bucket_place.h"
 
@@ -9,7 +9,7 @@
 #include "core/base/err.h"
 
 #define ENDPOINT_MAX 1024
-#define BUCKET_MAX 255 /* of old ones; others have 63 */
+#define BUCKET_MAX 255 /* the limit of old buckets; new ones have 63 */
 
 static int check_prefix(const char *url, const char *prefix)
 {
@@ -65,7 +65,7 @@ int endpoint_parse(const char *text, struct endpoint *ret)
 	const char *host = text + (is_secure ? 8 : 7);
 	size_t n;
 
-	/* A password would be shown to everybody. */
+	/* Users of this machine can read options, so a password must not be there. */
 	if (strchr(text, '@'))
 		return fail(-EINVAL, "an endpoint with a user's name or a password is not taken");
 	if (!is_secure && strncmp(text, "http://", 7) != 0)

@@ -34,7 +34,7 @@ int bucket_request(struct store *s, const char *path, const char *method, char *
 	ret->q.verb = strcmp(method, "DELETE") ? "write" : "remove";
 	ret->q.limit = ANSWER_BYTES;
 	ret->q.params = ret;
-	/* Versions and generations are of no interest: what is there is what was just made. */
+	/* The version of the new object is not compared with anything. */
 	ret->q.tag_header = NULL;
 	return 0;
 }
@@ -49,7 +49,7 @@ int bucket_request_line(struct bucket_request *b, const char *name, const char *
 void bucket_request_release(struct bucket_request *b)
 {
 	secret_release(&b->q.value);
-	/* Of an upload it may be a secret. */
+	/* The URL of an upload may be a secret. */
 	if (b->q.url)
 		explicit_bzero((char *)(uintptr_t)b->q.url, strlen(b->q.url));
 	store_request_release(&b->q);
@@ -110,7 +110,7 @@ int bucket_about(struct store *s, const char *path, struct io_object *ret)
 int store_check_writable(const struct io_store *store)
 {
 	const struct store *s = store_of(store);
-	/* Another kind of store, such as one that caches, stands before what it reads. */
+	/* A store of another kind, such as a cache, is not a bucket itself. */
 	bool is_ours = !strcmp(store->ops->name, "url");
 
 	return is_ours && s->kind->dialect && write_of(s) ?
@@ -119,7 +119,7 @@ int store_check_writable(const struct io_store *store)
 			    store->url);
 }
 
-/* An answer may have been lost after which the same request finds what it has made. */
+/* When the first answer was lost, the repeated request finds the object that the first one made. */
 static int is_ours(struct store *s, const char *path, struct span content)
 {
 	auto_buf there = { 0 };
@@ -191,7 +191,7 @@ static int remove_some(struct store *s, const char *const *path, size_t n)
 		if (e < 0 && e != -ENOENT && r >= 0)
 			err_save(r = e, &why);
 	}
-	/* One that could not be made may have a part of what it needs. */
+	/* The last request may be incomplete, if preparing it failed. */
 	for (size_t i = 0; b && i < n; i++)
 		bucket_request_release(&b[i]);
 	free(b);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * claim.c - who writes in a bucket, as a text of lines.
+ * claim.c - the process that writes below a prefix of a bucket, as lines of text.
  *
- * A process is known by the machine's boot, its namespace of process numbers, its number and when
- * it was started: a number is given again to others.
+ * A process is identified by the machine's boot, its PID namespace, its PID and its start time,
+ * since PIDs are reused.
  */
 #include "core/store/claim.h"
 
@@ -38,8 +38,8 @@ static void read_line(const char *path, char ret[PART])
 }
 
 /*
- * When a process was started, in clock ticks since the boot; 0: it does not exist, or may not be
- * looked at. A zombie, which its parent has not waited for, is still listed: ret_ended is set.
+ * The start time of a process in clock ticks since the boot; 0: it does not exist, or its files are
+ * not readable. *ret_ended is set for a zombie.
  */
 static unsigned long long started(long pid, bool *ret_ended)
 {
@@ -55,7 +55,7 @@ static unsigned long long started(long pid, bool *ret_ended)
 	if (f)
 		fclose(f);
 	text[n] = '\0';
-	/* A name may have anything in it, and ends with the last parenthesis. */
+	/* The command's name may have any character; it ends at the last parenthesis. */
 	at = strrchr(text, ')');
 	*ret_ended = at && (!strncmp(at, ") Z", 3) || !strncmp(at, ") X", 3));
 	for (int i = 2; at && i < 22; i++)
@@ -104,7 +104,7 @@ static bool take_word(const char *text, const char *name, char ret[PART])
 		return false;
 	memcpy(ret, at + strlen(name), n);
 	ret[n] = '\0';
-	/* It is shown. */
+	/* Messages show the word, so it must be printable. */
 	for (const char *c = ret; *c; c++)
 		if (*c < '!' || *c > '~')
 			return false;
@@ -136,13 +136,13 @@ int claim_is_live(struct span text)
 	if (!parse(text, &c) || strcmp(c.host, mine.host) != 0 || !strcmp(c.names, "") ||
 	    strcmp(c.names, mine.names) != 0)
 		return -1;
-	/* The machine was started anew since. */
+	/* The machine was rebooted since. */
 	if (strcmp(c.boot, mine.boot) != 0)
 		return 0;
 	now = started(c.pid, &ended);
 	if (now)
 		return now == c.started && !ended;
-	/* Processes of others may not be shown. */
+	/* Other users' processes may be hidden from us. */
 	return kill((pid_t)c.pid, 0) < 0 && errno == ESRCH ? 0 : -1;
 }
 

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * claim.h - what is in the object that claims a place in a bucket: who writes there.
+ * claim.h - the content of an object that claims a place in a bucket: the writer's process.
  */
 #ifndef PYTREEFS_CORE_STORE_CLAIM_H
 #define PYTREEFS_CORE_STORE_CLAIM_H
 
 #include "core/base/buf.h"
 
-/* Of this process, unlike any other's; appended. */
+/* Append a claim of this process; no two claims are equal. */
 int claim_make(struct buf *ret);
-/* Whether the process that made it lives: 1, 0, or -1 when it is not one of this machine. */
+/* Whether the process of a claim lives: 1, 0, or -1 when it may be one of another machine. */
 int claim_is_live(struct span text);
-/* Who made it, for messages: "process 12 of HOST". */
+/* Describe the process of a claim for messages: "process 12 of HOST". */
 void claim_show(struct span text, char *ret, size_t max);
 
 #endif

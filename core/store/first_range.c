@@ -2,8 +2,8 @@
 /*
  * first_range.c - a look-up of an object by a range of it.
  *
- * The request is not pinned, since nothing is known of the object: its answer says which object it
- * is, and the bytes are kept for that one alone.
+ * The request has no condition, since the object's size and tag are not known: the answer has them,
+ * and the bytes are kept for that object only.
  */
 #include "core/store/first_range.h"
 

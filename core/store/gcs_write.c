@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gcs_write.c - objects of Google Cloud Storage that are written: by one request, or by a resumable
- * upload.
+ * gcs_write.c - writes objects of Google Cloud Storage, by one request or by a resumable upload.
  *
- * A resumable upload has a URL of its own, which is all that a request to it needs: a secret, to
- * which no token is sent. A chunk that was interrupted is not sent again as a whole: the server is
- * asked how much it has, and gets the rest. The CRC-32C of what it has is compared at the end.
+ * A resumable upload has a URL of its own, which authorizes requests to it: it is a secret, and no
+ * token is sent with it. After an interruption the server is asked how much of the chunk it has,
+ * and only the rest is sent again. The CRC-32C of the object is compared at the end.
  */
 #include <stdio.h>
 #include <time.h>
@@ -22,7 +21,7 @@
 #define BOUNDARY "pytreefs-8f2c6b1d50a94e37"
 #define INCOMPLETE 308
 #define CANCELLED 499
-#define TRIES 6 /* of a chunk, without a byte of it arriving */
+#define TRIES 6 /* of a chunk, while no byte of it arrives */
 #define PAUSE_MS 100
 
 /* ---- objects ---- */
@@ -60,7 +59,7 @@ static int add_crc(struct buf *out, uint32_t crc)
 	return base64_put(out, span_of(bytes, sizeof(bytes)), BASE64_STD);
 }
 
-/* What it is, with the checksum that it has to have, and its bytes are one document. */
+/* The body has two parts: a JSON document with the expected checksum, and the bytes. */
 static int put(struct store *s, const char *path, struct span content, bool only_new,
 	       struct bucket_request *ret)
 {
@@ -98,7 +97,7 @@ static int remove_object(struct store *s, const char *path, struct bucket_reques
 
 	if (r < 0)
 		return r;
-	/* It reads bytes, and this has none. */
+	/* Drop the parameters, which are for reading the object's bytes. */
 	url[strcspn(url, "?")] = '\0';
 	r = bucket_request(s, path, "DELETE", url, ret);
 	return r < 0 ? r : bucket_request_line(ret, "Content-Type", "");
@@ -106,7 +105,7 @@ static int remove_object(struct store *s, const char *path, struct bucket_reques
 
 /* ---- resumable uploads ---- */
 
-/* Where the parts of an upload go: a server that answers with another address could take them. */
+/* Refuse a session URL of another host, which would receive the data. */
 static int check_session(const struct store_upload *u, const char *url)
 {
 	bool is_secure = !strncmp(bucket_of(u->s)->url, "https://", 8);
@@ -161,7 +160,7 @@ static int session_request(struct store_upload *u, const char *method, const cha
 	return 0;
 }
 
-/* What is left of a part from the offset on. */
+/* Send the rest of a part, from the offset on. */
 static int submit_from(struct store_upload *u, struct upload_part *p, uint64_t from)
 {
 	uint64_t end = p->off + p->bytes.n;
@@ -181,7 +180,7 @@ static int submit_from(struct store_upload *u, struct upload_part *p, uint64_t f
 	return bucket_submit(u->s, &p->request);
 }
 
-/* What has arrived, and is not what was sent. */
+/* Remove an object whose checksum or size differs from the data that was sent. */
 static void remove_damaged(struct store_upload *u)
 {
 	const char *path = u->path;
@@ -191,7 +190,7 @@ static void remove_damaged(struct store_upload *u)
 		log_warn("a damaged object stays behind: %s", err_text(r));
 }
 
-/* An answer to a request of the upload: how much the server has; all, when it has the object. */
+/* Read from an answer how much of the upload the server has: everything, if the object exists. */
 static int take_progress(struct store_upload *u, const struct http_request *q, uint64_t *ret)
 {
 	const char *text = q->value.n ? buf_str((struct buf *)(uintptr_t)&q->value) : "";
@@ -221,7 +220,7 @@ static int take_progress(struct store_upload *u, const struct http_request *q, u
 	return 0;
 }
 
-/* What an interrupted request has brought there. */
+/* Ask how much the server has after an interrupted request. */
 static int ask_progress(struct store_upload *u, const struct upload_part *p, uint64_t *ret)
 {
 	auto_bucket_request b = { 0 };
@@ -271,7 +270,7 @@ static int send_part(struct store_upload *u, struct upload_part *p)
 				    "%llu were sent last",
 				    p->request.q.name, (unsigned long long)has,
 				    (unsigned long long)p->off, (unsigned long long)end);
-		/* What arrives at all is let arrive. */
+		/* Progress, however slow, starts the count of tries anew. */
 		if (has > before)
 			tries = 0;
 		r = submit_from(u, p, has);
@@ -290,7 +289,7 @@ static int end(struct store_upload *u)
 				u->s->base.url, u->path);
 }
 
-/* The address is good for a week otherwise, and what it has is not an object. */
+/* Without this request the server would keep the session and its bytes for a week. */
 static void abort_upload(struct store_upload *u)
 {
 	auto_bucket_request b = { 0 };

@@ -20,7 +20,7 @@ void looked_release(struct looked *l)
 	pthread_mutex_destroy(&l->lock);
 }
 
-/* NULL: it is not known. Called with the lock held. */
+/* Returns NULL for an unknown path. Called with the lock held. */
 static struct looked_object *find(struct looked *l, const char *path)
 {
 	for (size_t i = 0; i < LOOKED_MAX; i++)
@@ -53,7 +53,8 @@ int looked_begin(struct looked *l, const char *path, struct looked_turn *turn,
 	found = o && o->expires > clock_ns();
 	if (found)
 		*ret = o->object;
-	/* What the other thread did not get all that waited for it ask for at once. */
+	/* If the other thread's look-up failed, all that waited for it ask at the same time: no
+	 * turn. */
 	*turn = (struct looked_turn){ .path = found || was_asked ? NULL : path, .next = l->turns };
 	if (turn->path)
 		l->turns = turn;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * looked.h - objects that were looked up one by one, where no listing is at hand: the last ones,
- * and those that a thread is asking for, which others wait for instead of asking, too.
+ * looked.h - objects that were looked up one by one, without a listing: the results of the last
+ * look-ups, and those under way, whose result other threads wait for instead of asking, too.
  */
 #ifndef PYTREEFS_CORE_STORE_LOOKED_H
 #define PYTREEFS_CORE_STORE_LOOKED_H
@@ -27,24 +27,24 @@ struct looked {
 	int64_t lifetime_ns;
 };
 
-/* A thread that asks for an object. */
+/* A look-up under way. */
 struct looked_turn {
-	const char *path; /* NULL: nobody waits for it */
+	const char *path; /* NULL: no other thread waits for it */
 	struct looked_turn *next;
 };
 
 void looked_init(struct looked *l, unsigned lifetime_ms);
 void looked_release(struct looked *l);
 /*
- * 1: *ret is known. 0: the caller asks, and says so by looked_end() with the same turn. Waits for a
- * thread that asks for the same, once.
+ * Returns 1 if *ret is known. 0: the caller has to look the object up, and then call looked_end()
+ * with the same turn. Waits, but only once, for a thread that is looking up the same object.
  */
 int looked_begin(struct looked *l, const char *path, struct looked_turn *turn,
 		 struct io_object *ret);
-/* object: to be remembered; NULL: nothing is. */
+/* object is the result to remember; NULL: there is nothing to remember. */
 void looked_end(struct looked *l, const char *path, struct looked_turn *turn,
 		const struct io_object *object);
-/* It is not the object that it was. */
+/* Forget a path whose object was replaced. */
 void looked_forget(struct looked *l, const char *path);
 /* All: this process wrote, or paths have another meaning. */
 void looked_clear(struct looked *l);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * object_list.c - what is in a directory of a store, and the last listings.
+ * object_list.c - listings of a store's directories, and the last ones, which are kept.
  */
 #include "core/store/object_list.h"
 
@@ -10,7 +10,7 @@
 #include "core/base/limits.h"
 
 #define LISTINGS_MAX 512
-#define ENTRIES_MAX 100000 /* of all that are kept */
+#define ENTRIES_MAX 100000 /* of all kept listings */
 
 int object_list_new(const char *path, struct object_list **ret)
 {
@@ -31,7 +31,7 @@ int object_list_add(struct object_list *l, struct span name, const struct io_obj
 {
 	struct object_list_entry *e;
 
-	/* No file system has such names, and no reader of a checkpoint looks for them. */
+	/* A file system cannot have such names, and readers of checkpoints never look for them. */
 	if (!name.n || name.n > LIMIT_NAME_BYTES || memchr(name.p, 0, name.n) ||
 	    span_eq(name, span_str(".")) || span_eq(name, span_str("..")))
 		return 0;
@@ -125,7 +125,7 @@ void object_list_free(struct object_list *l)
 	free(l);
 }
 
-/* ---- the last ones ---- */
+/* ---- the last listings ---- */
 
 void object_lists_init(struct object_lists *c, unsigned lifetime_ms)
 {
@@ -146,7 +146,7 @@ static void unref(struct object_list *l)
 		object_list_free(l);
 }
 
-/* Take out those that are too old or too many, and those of that path. Called with the lock held. */
+/* Drop listings that are too old or too many, and those of `path`. Called with the lock held. */
 static void drop_some(struct object_lists *c, const char *path)
 {
 	int64_t now = clock_ns();

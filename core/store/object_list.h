@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * object_list.h - what is in a directory of a store, and the last listings, which answer look-ups.
+ * object_list.h - listings of a store's directories; the last ones are kept and answer look-ups.
  */
 #ifndef PYTREEFS_CORE_STORE_OBJECT_LIST_H
 #define PYTREEFS_CORE_STORE_OBJECT_LIST_H
@@ -18,26 +18,26 @@ struct object_list_entry {
 
 struct object_list {
 	char *path;
-	struct object_list_entry *entry; /* sorted by name once it is finished */
+	struct object_list_entry *entry; /* sorted by name after object_list_finish() */
 	size_t n, cap;
-	bool is_partial; /* what it does not have may exist */
-	/* Of a partial one, names that were asked for: those that it does not have do not exist.
-	 * NULL ends them; borrowed. */
+	bool is_partial; /* names that are not in it may exist */
+	/* For a partial listing, the names that were looked up: if they are not in it, they do not
+	 * exist. Ends with NULL; borrowed. */
 	const char *const *asked;
-	bool is_truncated; /* only the first page of it: partial, and not one to show */
+	bool is_truncated; /* it has only the first page: is_partial, and not to be shown to users */
 	int64_t expires;
-	unsigned refs; /* protected by the lock of struct object_lists, once it is there */
+	unsigned refs; /* protected by the lock of struct object_lists after object_lists_put() */
 	struct object_list *next;
 };
 
 int object_list_new(const char *path, struct object_list **ret);
 int object_list_add(struct object_list *l, struct span name, const struct io_object *o);
-/* Sort it; of equal names one remains, a directory before an object. */
+/* Sort the entries. Of equal names one remains, a directory rather than an object. */
 void object_list_finish(struct object_list *l);
 bool object_list_find(const struct object_list *l, const char *name, struct io_object *ret);
-/* Whether a name that it does not have does not exist. */
+/* Whether a name that is not in the listing is known not to exist. */
 bool object_list_lacks(const struct object_list *l, const char *name);
-/* When the last of its objects was changed: the time of the directory. */
+/* The latest time of an object, which is the directory's time. */
 struct timespec object_list_newest(const struct object_list *l);
 void object_list_free(struct object_list *l);
 
@@ -49,13 +49,14 @@ struct object_lists {
 
 void object_lists_init(struct object_lists *c, unsigned lifetime_ms);
 void object_lists_release(struct object_lists *c);
-/* One that has not expired, with a reference; or NULL. */
+/* A listing that has not expired, with a reference; or NULL. */
 struct object_list *object_lists_get(struct object_lists *c, const char *path);
-/* Keep it, and the caller's reference. Older ones go when there are too many. */
+/* Keep a listing; the caller keeps a reference, too. The oldest are dropped when there are too
+ * many. */
 void object_lists_put(struct object_lists *c, struct object_list *l);
-/* What was written since is not in them: the next look-up asks. */
+/* Drop all listings, which are out of date after a write. */
 void object_lists_drop(struct object_lists *c);
-/* Of a root that is deeper: those below the path remain, with paths from there on. */
+/* Make `path` the root: listings below it remain, with paths relative to it. */
 void object_lists_descend(struct object_lists *c, const char *path);
 void object_lists_unref(struct object_lists *c, struct object_list *l);
 

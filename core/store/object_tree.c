@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * object_tree.c - what writers left in a bucket: found, and removed.
+ * object_tree.c - finds and removes objects that dead writers left in a bucket.
  *
- * A writer's claim is removed after everything else, so that what could not be removed is found
- * again.
+ * A writer's claim is removed after everything else, so that a removal that failed can be repeated.
  */
 #include "core/store/object_tree.h"
 
@@ -101,7 +100,7 @@ int object_tree_remove(struct store *s, const char *path, uint64_t *ret)
 	return r;
 }
 
-/* ---- what writers left ---- */
+/* ---- claims of dead writers ---- */
 
 static int is_dead(struct store *s, const char *claim, const struct io_object *o,
 		   const struct upload_gc *gc)
@@ -109,7 +108,7 @@ static int is_dead(struct store *s, const char *claim, const struct io_object *o
 	auto_buf text = { 0 };
 	int r = store_get(&s->base, claim, CLAIM_BYTES, &text), live;
 
-	/* It has just been removed; or it is not ours. */
+	/* The claim has just been removed, or is not ours. */
 	if (r == -ENOENT || r == -EFBIG) {
 		err_clear();
 		return 0;
@@ -132,7 +131,7 @@ static int remove_one(struct store *s, const char *path, const char *claim, bool
 	return gc->dry_run ? object_tree_size(s, path, ret) : object_tree_remove(s, path, ret);
 }
 
-/* A directory with a claim. */
+/* Handle a directory with a claim. */
 static int look_at(struct store *s, const char *path, const struct upload_gc *gc)
 {
 	auto_free char *claim = join(path, CLAIM_FILE);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * object_tree.h - all objects below a directory of a bucket, as a writer left them.
+ * object_tree.h - counts or removes all objects below a directory of a bucket.
  */
 #ifndef PYTREEFS_CORE_STORE_OBJECT_TREE_H
 #define PYTREEFS_CORE_STORE_OBJECT_TREE_H
 
 #include "core/store/url_store_impl.h"
 
-/* The bytes of all of them. */
+/* The sum of the sizes of all objects. */
 int object_tree_size(struct store *s, const char *path, uint64_t *ret);
-/* Remove uploads that were not ended, then all objects, a claim last. ret: as above; or NULL. */
+/* Remove unfinished uploads, then all objects, a claim last. ret: the sum of sizes; may be NULL. */
 int object_tree_remove(struct store *s, const char *path, uint64_t *ret);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * object_upload.c - an object that is sent in parts, or by one request when it is small.
+ * object_upload.c - sends an object in parts, or by one request if it is small.
  *
  * file_sender.c decides which part is sent when, and owns the memory.
  */
@@ -9,8 +9,8 @@
 #include "core/base/limits.h"
 #include "core/store/bucket_write.h"
 
-#define PARTS_MAX 10000   /* of S3 */
-#define GROWS_AFTER 1000u /* parts; then they are twice as large */
+#define PARTS_MAX 10000   /* S3's limit */
+#define GROWS_AFTER 1000u /* after so many parts, parts are twice as large */
 #define GROWS_AT_MOST 4u
 
 static const struct bucket_write *write_of(const struct store_upload *u)

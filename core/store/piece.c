@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * piece.c - bytes of a file of the cache on disk.
+ * piece.c - the format of a file of the cache on disk.
  *
  *     data                     n bytes
  *     crc32c of each block     4 bytes each, little-endian, as all numbers are
  *     "pytreefs piece1" and 0  16 bytes
  *     n                        4 bytes
- *     which piece              32 bytes, SHA-256 of object and index
+ *     identity of the piece    32 bytes, SHA-256 of object and index
  *     crc32c                   4 bytes, of all between the data and itself
  */
 #include "core/store/piece.h"
@@ -28,7 +28,7 @@ static_assert(PIECE_TAIL_MAX == 4 * PIECE_BLOCKS + MAGIC_BYTES + 4 + 32 + 4, "th
 void piece_object_id(struct span url, const char *tag, uint64_t size, struct piece_id *ret)
 {
 	uint8_t n[8];
-	/* The zeros between them: no text of the one ends in the other. */
+	/* The zeros between the texts keep ("ab", "c") distinct from ("a", "bc"). */
 	const struct span parts[] = {
 		url,
 		span_of("", 1),

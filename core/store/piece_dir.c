@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * piece_dir.c - files of the cache on disk: found, written, touched, removed.
+ * piece_dir.c - opens, writes, touches and removes the files of the cache on disk.
  *
- * DIR/v1/ab/NAME, in 256 directories by the first byte of the hash, so that they grow evenly.
- * piece_room.c decides which of them go; the bytes in them are piece.c's.
+ * A file is DIR/v1/ab/NAME; the 256 directories, by the first byte of the hash, grow evenly.
+ * piece_room.c decides which files are evicted; piece.c has their format.
  */
 #include "core/store/piece_dir.h"
 
@@ -17,21 +17,21 @@
 #include "core/store/piece_room.h"
 
 #define TOP "v1"
-/* By which backup programs know what need not be copied (bford.info/cachedir). In DIR/v1, since DIR
+/* Backup programs skip a directory with this file (bford.info/cachedir). It is in DIR/v1, since DIR
  * may have other files. */
 #define TAG_NAME "CACHEDIR.TAG"
 #define TAG_TEXT                                                                                  \
 	"Signature: 8a477f597d28d172789f06886806bc55\n# Pieces of checkpoints in buckets, which " \
 	"pytreefs fetches again when they are not here.\n"
-#define USED_NS (60 * SECOND_NS) /* a use is noted when the last note is older */
+#define USED_NS (60 * SECOND_NS) /* a use is noted if the last note is older */
 
 struct piece_dir {
 	struct io_dir *top; /* DIR/v1 */
 	char *path;
 	struct piece_room *room; /* NULL: there is no limit */
-	char own[2 * 8 + 1];     /* in names that nobody else makes */
+	char own[2 * 8 + 1];     /* random digits, for names that no other process makes */
 	atomic_ullong made;
-	atomic_bool is_stopped; /* a write failed: nothing is added any more */
+	atomic_bool is_stopped; /* a write failed, and no more pieces are stored */
 	atomic_ullong stored, damaged;
 };
 
@@ -39,13 +39,13 @@ struct piece_dir {
 
 int piece_dir_make(const char *path)
 {
-	/* Nothing is lost with it, so it is not synced, and no engine is asked. */
+	/* A plain mkdir(): a lost cache is not an error, so the directory is not synced. */
 	if (mkdir(path, 0700) < 0 && errno != EEXIST)
 		return err_sys("cannot make the directory of cache_dir=", path);
 	return 0;
 }
 
-/* Somebody who can write there could not harm a read, which is checked, but the user's disk. */
+/* Other users who may write there could not damage reads, which are checked, but fill the disk. */
 static int check_rights(struct io_dir *dir, const char *path)
 {
 	struct stat st;
@@ -141,7 +141,8 @@ void piece_dir_damaged(struct piece_dir *d, const struct piece_id *id)
 
 	count(&d->damaged);
 	piece_name(id, name);
-	/* Who has put a good one there meanwhile fetches it once more. */
+	/* If another process replaced the file meanwhile, a good one is lost, and fetched once
+	 * more. */
 	io_dirop(d->top, IO_UNLINK, name, NULL, 0);
 	err_clear();
 }
@@ -166,14 +167,15 @@ struct io_file *piece_dir_get(struct piece_dir *d, const struct piece_id *id, si
 
 void piece_dir_used(struct piece_dir *d, struct io_file *file)
 {
-	/* A hint, which no engine is asked for; some file systems keep no times of reads. */
+	/* Set the time of change, since some file systems do not keep times of reads. A hint only,
+	 * so the call does not go through the engine. */
 	if (d->room && clock_real_ns() - clock_ns_of(file->mtime) > USED_NS)
 		futimens(file->fd, NULL);
 }
 
 /* ---- writing ---- */
 
-/* Only this piece is not kept: what is missing comes back, or a directory has its name. */
+/* Whether an error affects only this piece: a shortage that passes, or a directory of its name. */
 static bool is_passing(int code)
 {
 	return code == -ENOMEM || code == -EMFILE || code == -ENFILE || code == -EISDIR;

@@ -2,12 +2,12 @@
 /*
  * piece_room.c - the limit of the cache on disk.
  *
- * A group is looked through when it is first added to, when it has its share, and when an eighth of
- * the share has been added, since other processes add to it, too. What goes leaves a quarter of the
- * share free, so that most additions look through nothing; two processes that add at once stay
- * within the limit.
+ * A group is scanned at the first addition, when its share is full, and after an eighth of the
+ * share has been added, since other processes add to it, too. Eviction leaves a quarter of the
+ * share free: most additions scan nothing, and two processes that add at once stay within the
+ * limit.
  *
- * A time of use is the file's time of change (piece_dir.c sets it).
+ * The time of use is the file's time of change (piece_dir.c sets it).
  */
 #include "core/store/piece_room.h"
 
@@ -21,20 +21,20 @@
 #include "core/store/piece.h"
 
 #define DIRS 256
-#define GROUP_BYTES (64 * MiB)          /* a share is at least this, if there is more than one */
-#define FOUND_MAX 65536                 /* of a group; 7 MiB. What is more is counted, and stays */
-#define ABANDONED_NS (3600 * SECOND_NS) /* a file that was not renamed for so long never is */
-#define DISK_BLOCK 4096                 /* what a file takes is a multiple of it */
+#define GROUP_BYTES (64 * MiB) /* the smallest share, unless there is only one group */
+#define FOUND_MAX 65536        /* files of a group, 7 MiB; more are counted, but not evicted */
+#define ABANDONED_NS (3600 * SECOND_NS) /* age at which a file that was never renamed is removed */
+#define DISK_BLOCK 4096                 /* files take multiples of it on disk */
 
 struct group {
-	uint64_t used, added; /* now, and since it was looked through */
+	uint64_t used, added; /* bytes now; bytes added since the last scan */
 	bool is_known, is_looked_through;
 };
 
 struct piece_room {
 	struct io_dir *top;
 	uint64_t share;
-	unsigned dirs; /* of a group */
+	unsigned dirs; /* per group */
 	pthread_mutex_t lock;
 	struct group group[DIRS]; /* protected by lock */
 	atomic_ullong evicted;
@@ -85,7 +85,7 @@ uint64_t piece_room_evicted(const struct piece_room *room)
 	return atomic_load(&room->evicted);
 }
 
-/* ---- looking through a group ---- */
+/* ---- scanning a group ---- */
 
 static void path_of(char ret[PIECE_ROOM_NAME_MAX], uint8_t dir, const char *name)
 {
@@ -104,7 +104,7 @@ static int look_at(void *arg, const char *name, unsigned char type)
 	char path[PIECE_ROOM_NAME_MAX];
 	struct stat st;
 
-	/* What else is there is not ours. */
+	/* Other files are not ours: they are neither counted nor removed. */
 	if (!is_piece && strncmp(name, PIECE_ROOM_TEMPORARY, strlen(PIECE_ROOM_TEMPORARY)) != 0)
 		return 0;
 	if (strlen(name) >= PIECE_NAME_MAX)
@@ -134,7 +134,7 @@ static int by_use(const void *a, const void *b)
 	return (x->used_at > y->used_at) - (x->used_at < y->used_at);
 }
 
-/* The bytes that the group has then. */
+/* Scan a group and make room for n bytes; returns the bytes that remain. */
 static uint64_t look_through(struct piece_room *room, unsigned first_dir, uint64_t n)
 {
 	struct look l = { .room = room };
@@ -151,7 +151,7 @@ static uint64_t look_through(struct piece_room *room, unsigned first_dir, uint64
 		qsort(l.found, l.n, sizeof(*l.found), by_use);
 		for (size_t i = 0; i < l.n && l.bytes + n > room->share - room->share / 4; i++) {
 			path_of(path, l.found[i].dir, l.found[i].name);
-			/* Another process may have done it. */
+			/* If this fails, another process may have removed the file. */
 			if (io_dirop(room->top, IO_UNLINK, path, NULL, 0) >= 0)
 				atomic_fetch_add(&room->evicted, 1);
 			l.bytes -= l.found[i].bytes;
@@ -182,7 +182,7 @@ bool piece_room_make(struct piece_room *room, uint8_t dir, uint64_t n)
 	pthread_mutex_unlock(&room->lock);
 	if (!looks)
 		return true;
-	/* Others may add to the group meanwhile; what they add is counted by them. */
+	/* Another thread may add to the group meanwhile, and counts its bytes itself. */
 	uint64_t used = look_through(room, at * room->dirs, n);
 
 	pthread_mutex_lock(&room->lock);

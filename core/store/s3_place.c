@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * s3_place.c - where requests for a bucket go.
+ * s3_place.c - the https URL of a bucket of S3.
  */
 #include "core/store/s3_place.h"
 
@@ -18,7 +18,7 @@ bool s3_region_is_valid(const char *region)
 	return n > 0 && n < 64 && !region[n];
 }
 
-/* As a part of a host's name, for which there is a certificate. */
+/* Whether a bucket's name may be a part of the host's name and matches the wildcard certificate. */
 static bool may_be_in_a_host(const char *bucket)
 {
 	size_t n = strspn(bucket, "abcdefghijklmnopqrstuvwxyz0123456789-");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * s3_write.c - objects of S3 that are written: by one request, or as an upload in parts.
+ * s3_write.c - writes objects of S3, by one request or by a multipart upload.
  *
- * The hash of what is sent is signed, and the server refuses what does not have it.
+ * The hash of each body is signed, and the server refuses a body with another hash.
  */
 #include <stdio.h>
 
@@ -30,13 +30,13 @@ static int request(struct store *s, const char *path, const char *method, const 
 		       fail(-ENOMEM, "cannot ask for '%s'", path);
 }
 
-/* What is sent, which stays the caller's. */
+/* Set the body of a request. The caller keeps the bytes. */
 static int set_content(struct bucket_request *b, struct span content, const char *type)
 {
 	int r = aws_body_hash(content, b->hash);
 
 	b->q.send = content;
-	/* Else libcurl says that it is a form. */
+	/* Without this header libcurl would declare the body a form. */
 	return r < 0 ? r : bucket_request_line(b, "Content-Type", content.n ? type : "");
 }
 
@@ -57,7 +57,7 @@ static int remove_object(struct store *s, const char *path, struct bucket_reques
 	return r < 0 ? r : set_content(ret, span_of("", 0), "");
 }
 
-/* ---- uploads in parts ---- */
+/* ---- multipart uploads ---- */
 
 static int begin(struct store_upload *u)
 {
@@ -77,7 +77,7 @@ static int begin(struct store_upload *u)
 	return u->id ? 0 : fail(-ENOMEM, "cannot write '%s'", u->path);
 }
 
-/* A request about the upload; before: of the parameters, in their order. */
+/* Prepare a request about the upload. Parameters are sorted; `before` has those that come first. */
 static int upload_request(struct store_upload *u, const char *method, const char *before,
 			  struct bucket_request *ret)
 {
@@ -91,7 +91,7 @@ static int upload_request(struct store_upload *u, const char *method, const char
 	return request(u->s, u->path, method, buf_str(&query), ret);
 }
 
-/* The tags of all parts complete the upload. */
+/* Keep a part's tag, which is needed to complete the upload. */
 static int keep_tag(struct store_upload *u, const struct upload_part *p)
 {
 	const char *tag = p->request.q.answer.tag;
@@ -135,7 +135,7 @@ static int send_part(struct store_upload *u, struct upload_part *p)
 	return keep_tag(u, p);
 }
 
-/* An answer was lost, and the upload is not there any more: the object may be. */
+/* The upload is gone after an answer was lost. If the object exists, the upload was completed. */
 static int is_complete(struct store_upload *u, int r)
 {
 	struct err_note why;
@@ -173,7 +173,7 @@ static int end(struct store_upload *u)
 		return is_complete(u, r);
 	if (r < 0)
 		return r;
-	/* It is answered before the work is done, which may fail. */
+	/* The status 200 is sent before the parts are put together, which may still fail. */
 	s3_parse_error(buf_span(&b.q.body), &e);
 	return *e.code ? fail(-EIO, "cannot write '%s': its parts were not put together (%s)",
 			      b.q.name, e.code) :
@@ -203,7 +203,7 @@ static void abort_upload(struct store_upload *u)
 		log_warn("an unfinished upload stays behind: %s", err_text(r));
 }
 
-/* ---- uploads that were not ended ---- */
+/* ---- unfinished uploads ---- */
 
 struct old_uploads {
 	struct store *s;
@@ -235,7 +235,7 @@ static int add_old(void *arg, struct span key, struct span id)
 	return 0;
 }
 
-/* Of one page. */
+/* List one page of unfinished uploads. */
 static int list_uploads(struct store *s, const char *path, struct old_uploads *a,
 			bool *ret_is_truncated)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * step_upload.c - the files of a directory -> objects of a bucket, and the marker that commits them.
+ * step_upload.c - uploads the files of a directory, and the marker that commits them.
  */
 #include "core/store/step_upload.h"
 
@@ -18,7 +18,7 @@
 #include "core/store/claim.h"
 #include "core/store/object_tree.h"
 
-#define SHOWN_WITHIN_MS 60000 /* a step, after its marker was put */
+#define SHOWN_WITHIN_MS 60000 /* a step is listed so soon after its marker was put */
 #define LOOK_AGAIN_MS 100
 
 struct step_upload {
@@ -26,7 +26,7 @@ struct step_upload {
 	struct file_sender *sender;
 	struct buf claim;
 	bool is_claimed;
-	bool is_committed; /* or may be, or is another's: nothing is removed */
+	bool is_committed; /* or may be, or belongs to another writer: nothing is removed */
 };
 
 static struct io_store *base_of(struct step_upload *u)
@@ -36,7 +36,7 @@ static struct io_store *base_of(struct step_upload *u)
 
 /* ---- the claim ---- */
 
-/* Nothing may be there but the claim, when it is ours already. */
+/* Fail if any object exists, except for our own claim. */
 static int check_empty(struct step_upload *u)
 {
 	struct object_list *l;
@@ -96,7 +96,7 @@ int step_upload_begin(const char *url, const struct url_store_opts *opts, struct
 	if (r < 0)
 		return r;
 	u->is_claimed = true;
-	/* Another may have committed it, and taken its claim away, since it was looked at. */
+	/* Another writer may have committed the step and removed its claim since the first check. */
 	r = check_empty(u);
 	if (r == -EEXIST) {
 		const char *claim = CLAIM_FILE;
@@ -115,7 +115,7 @@ int step_upload_begin(const char *url, const struct url_store_opts *opts, struct
 
 /* ---- files ---- */
 
-/* Who finds these finds the others: they come later. */
+/* The phase of a file: documents by which readers find other files are uploaded after those. */
 static int phase_of(const char *path)
 {
 	static const char *const second[] = { "manifest.ocdbt", "_METADATA", ".zarray", "zarr.json",
@@ -214,7 +214,7 @@ static int check_claim(struct step_upload *u)
 	int r = store_get(base_of(u), CLAIM_FILE, CLAIM_BYTES, &there);
 
 	if (r == -ENOENT || (r >= 0 && !span_eq(buf_span(&there), buf_span(&u->claim)))) {
-		/* Whatever is there now may be another's. */
+		/* The objects there now may belong to another writer. */
 		u->is_committed = true;
 		return fail(-EEXIST,
 			    "'%s' was taken away from its writer: '" CLAIM_FILE
@@ -224,7 +224,7 @@ static int check_claim(struct step_upload *u)
 	return r;
 }
 
-/* It was sent and not answered: whether it is there. */
+/* The request for the marker failed: find out whether the marker arrived. */
 static int find_marker(struct step_upload *u, struct span text, int r)
 {
 	auto_buf there = { 0 };
@@ -236,7 +236,7 @@ static int find_marker(struct step_upload *u, struct span text, int r)
 	r = store_get(base_of(u), MARKER_FILE, text.n, &there);
 	if (r >= 0 && span_eq(buf_span(&there), text))
 		return 0;
-	/* One that is still on its way must not make a step of what is removed. */
+	/* A late marker must not commit a step whose files are being removed, so remove it, too. */
 	if (r == -ENOENT && store_remove(base_of(u), &marker, 1) >= 0) {
 		u->is_committed = false;
 		return err_restore(&why);
@@ -293,7 +293,7 @@ static int commit(struct step_upload *u, int (*check)(void *arg), void *arg)
 	const char *claim = CLAIM_FILE;
 	int r = check ? check(arg) : 0;
 
-	/* What requests began whose answers were lost. */
+	/* Remove uploads whose first answer was lost. */
 	if (r >= 0)
 		r = store_remove_uploads(base_of(u), "");
 	if (r >= 0)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * step_upload.h - a directory of this machine that becomes a step of a bucket, or an item in one.
+ * step_upload.h - uploads a directory of this machine as a step of a bucket, or as an item in one.
  *
- * Nothing can be renamed there. So the place is claimed first, by an object that is put only if
- * it does not exist; then files are put where they belong, those that others are found by last; and
- * the marker commit_success.txt, put only if it does not exist, makes it a step. What is not one
- * when it is released is removed, and the claim last: of a writer that died it tells
- * step_uploads_remove().
+ * A bucket cannot rename. So the place is claimed first, by an object that is put only if it does
+ * not exist. Then files are put at their final names, documents that refer to others last. The
+ * marker commit_success.txt, put only if it does not exist, makes it a step. A release without a
+ * commit removes everything, the claim last; by the claim of a writer that died
+ * step_uploads_remove() finds the rest.
  */
 #ifndef PYTREEFS_CORE_STORE_STEP_UPLOAD_H
 #define PYTREEFS_CORE_STORE_STEP_UPLOAD_H
@@ -22,7 +22,7 @@ struct step_upload;
 
 /*
  * budget limits the memory of parts that are being sent; it is borrowed, and uploads may share it.
- * -EEXIST: a step is there, somebody writes it, or something else is below that URL.
+ * -EEXIST: a step exists or is being written there, or other objects are below that URL.
  */
 int step_upload_begin(const char *url, const struct url_store_opts *opts, struct budget *budget,
 		      struct step_upload **ret);
@@ -34,22 +34,22 @@ struct file_sender *step_upload_sender(struct step_upload *u);
  * it.
  */
 int step_upload_run(struct step_upload *u, struct io_dir *from, int (*check)(void *arg), void *arg);
-/* What was not committed goes away. Accepts NULL. */
+/* Remove everything that was not committed. Accepts NULL. */
 void step_upload_free(struct step_upload *u);
 DEFINE_AUTO(step_upload, struct step_upload, step_upload_free);
 
-/* What writers left, in a directory of steps or in a step. */
+/* Objects that a writer left in a directory of steps, or in a step. */
 struct found_upload {
-	const char *path; /* below the URL; "": that itself */
+	const char *path; /* relative to the URL; "": the URL itself */
 	bool is_live;     /* its writer may be alive */
-	bool is_step;     /* it is committed, and only the claim is too much */
-	bool removed;     /* or would be, in a dry run */
+	bool is_step;     /* it is committed, and only the claim is left over */
+	bool removed;     /* true in a dry run if it would be removed */
 	uint64_t bytes;
-	int failed; /* it could not be: its code, with a note */
+	int failed; /* the error, with a note, if it could not be removed */
 };
 struct upload_gc {
 	bool dry_run;
-	int64_t older_than_ns; /* of writers that cannot be asked for; 0: those stay */
+	int64_t older_than_ns; /* age for writers that cannot be checked; 0: keep these */
 	void (*each)(void *arg, const struct found_upload *f);
 	void *arg;
 };

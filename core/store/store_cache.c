@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_cache.c - a store before another one, with a directory of pieces that were read.
+ * store_cache.c - a store in front of another one, with a directory of pieces that were read.
  *
- * Reads are store_cache_read.c's. Names and listings are the store's below, so a file is always
- * looked up there: the cache is asked for the object with that tag and size, and no other.
+ * store_cache_read.c has the reads. Look-ups and listings go to the store below, so the cache is
+ * used only for the object that has the current tag and size.
  */
 #include "core/store/store_cache.h"
 
@@ -23,7 +23,7 @@ static int cache_begin(struct io_store *base, struct io_engine *io)
 	return r < 0 ? r : piece_dir_open(io, c->path, c->limit, &c->dir);
 }
 
-/* What is read next may be on disk. */
+/* want is dropped: the range may be on disk, and need not be fetched along. */
 static int cache_lookup(struct io_store *base, const char *path, const struct io_want *want,
 			struct io_object *ret)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_cache_impl.h - a store with a cache on disk, between its reads and the rest of it.
+ * store_cache_impl.h - a store with a cache on disk, for store_cache.c and store_cache_read.c.
  */
 #ifndef PYTREEFS_CORE_STORE_STORE_CACHE_IMPL_H
 #define PYTREEFS_CORE_STORE_STORE_CACHE_IMPL_H

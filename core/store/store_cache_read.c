@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_cache_read.c - a batch of reads -> pieces: those that the disk has come from there, the
- * others from the store below, and are stored on disk.
+ * store_cache_read.c - splits a batch of reads into pieces, reads those that are on disk, and
+ * fetches and stores the others.
  *
- * A piece whose bytes all go to one place of the caller's is read or fetched right there; of
- * another one a copy is made in memory first. Objects without a tag, or with a weak one, are not
- * stored.
+ * If one request wants all bytes of a piece, they are read or fetched into the request's buffer;
+ * otherwise into a copy. Objects without a tag, or with a weak one, are not stored.
  *
- * Invariants: no byte that comes from the disk is handed out, or left in the caller's memory as a
- * result, before its checksum was compared.
+ * Invariant: bytes from the disk are compared with their checksum before they are a result.
  */
 #include "core/base/array.h"
 #include "core/base/blocks.h"
@@ -17,9 +15,9 @@
 #include "core/store/url_store_impl.h"
 
 #define ROUND 32          /* files of the cache that a batch has open at once */
-#define COPIES (16 * MiB) /* of pieces that are read or fetched, of all batches */
+#define COPIES (16 * MiB) /* the most memory for copies, in all batches */
 
-/* What one request wants of one piece. */
+/* The bytes that one request wants of one piece. */
 struct part {
 	struct io_req *req;
 	uint64_t off; /* in the object */
@@ -28,7 +26,7 @@ struct part {
 
 enum piece_state { PIECE_NEW, PIECE_READING, PIECE_MISSING, PIECE_FETCHING, PIECE_DONE };
 
-/* Where some of a piece is read or fetched to: the caller's memory, or a copy of our own. */
+/* A buffer for a range of a piece: the caller's memory, or a copy. */
 struct place {
 	uint8_t *p;
 	bool is_copy;
@@ -38,7 +36,7 @@ struct place {
 
 struct piece {
 	enum piece_state state;
-	bool is_retained; /* on disk, when it was fetched */
+	bool is_retained; /* it is stored on disk after it is fetched */
 	uint64_t off;     /* in the object */
 	size_t n;
 	size_t first, n_parts;
@@ -53,13 +51,13 @@ struct batch {
 	struct store_cache *c;
 	struct part *part; /* sorted by object and offset */
 	struct piece *piece;
-	struct io_req *fetch;  /* of the store below */
-	size_t *fetched_piece; /* of each */
+	struct io_req *fetch;  /* requests to the store below */
+	size_t *fetched_piece; /* the piece of each */
 	size_t n, cap, n_pieces, n_fetch;
 	struct io_req local[(1 + PLACES) * ROUND]; /* tail and places of each piece that is read */
 	size_t reading[ROUND], n_reading, n_local;
-	size_t next;   /* piece to be looked for on disk */
-	size_t n_reqs; /* whose results were not taken yet */
+	size_t next;   /* the next piece to look for on disk */
+	size_t n_reqs; /* requests that have not been waited for */
 	bool is_done;
 };
 
@@ -114,7 +112,7 @@ static int by_place(const void *a, const void *b)
 	return c ? c : (x->off > y->off) - (x->off < y->off);
 }
 
-/* By the URL that it is asked for with: another SOURCE may have it, too, by another path. */
+/* Objects are identified by their full URL, since mounts of other SOURCEs may share them. */
 static int identify(const struct store_cache *c, const struct io_file *file, struct piece_id *ret)
 {
 	auto_buf url = { 0 };
@@ -127,7 +125,7 @@ static int identify(const struct store_cache *c, const struct io_file *file, str
 	return r < 0 ? fail(-ENOMEM, "cannot read '%s'", file->name) : 0;
 }
 
-/* A weak ETag stays when the bytes change, and what they mean does not. */
+/* Whether a tag changes with each change of the bytes, which weak ETags do not. */
 static bool tells_bytes(const char *tag)
 {
 	return *tag && strncmp(tag, "W/", 2) != 0;
@@ -187,8 +185,8 @@ static void leave_places(struct batch *b, struct piece *p)
 }
 
 /*
- * Where these bytes of a piece go to: right to the part that wants all of them and nothing before
- * or after. False: there is no room for a copy.
+ * Add a buffer for a range of a piece: the request's own if only one wants the piece, and wants the
+ * whole range; else a copy. False: there is no room for a copy.
  */
 static bool add_place(struct batch *b, struct piece *p, size_t from, size_t len, bool must)
 {
@@ -213,7 +211,7 @@ static bool add_place(struct batch *b, struct piece *p, size_t from, size_t len,
 	return true;
 }
 
-/* To those that want it. */
+/* Copy the bytes of a piece to the requests that want them. */
 static void hand_out(struct batch *b, struct piece *p)
 {
 	for (unsigned k = 0; k < p->n_places; k++) {
@@ -237,8 +235,8 @@ static void hand_out(struct batch *b, struct piece *p)
 /* ---- from the disk ---- */
 
 /*
- * The blocks that parts of it want: of one part those in its midst go right there, and the first
- * and the last one, which it may want some of, through copies.
+ * Add buffers for the blocks that requests want. A single request gets its whole blocks directly,
+ * and the first and last block, of which it may want a part, through copies.
  */
 static bool add_places(struct batch *b, struct piece *p, bool must)
 {
@@ -271,7 +269,7 @@ static void add_local(struct batch *b, struct piece *p, uint8_t *to, size_t from
 	};
 }
 
-/* Whether this round of reads has room for it. */
+/* Add the reads of a piece to this round. False: the round has no room for it. */
 static bool add_read(struct batch *b, size_t i)
 {
 	struct piece *p = &b->piece[i];
@@ -285,7 +283,7 @@ static bool add_read(struct batch *b, size_t i)
 	}
 	if (!add_places(b, p, !b->n_reading)) {
 		io_file_unref(take(p->file));
-		/* When memory is short for one alone. */
+		/* Memory is too short even for this piece alone, so fetch it directly. */
 		p->state = b->n_reading ? PIECE_NEW : PIECE_MISSING;
 		return !b->n_reading;
 	}
@@ -297,7 +295,7 @@ static bool add_read(struct batch *b, size_t i)
 	return true;
 }
 
-/* As many as one round takes; what is not on disk is missing then. */
+/* Begin a round of reads; pieces that are not on disk become missing. */
 static void begin_reads(struct batch *b)
 {
 	for (; b->next < b->n_pieces; b->next++)
@@ -315,7 +313,7 @@ static void begin_reads(struct batch *b)
 	}
 }
 
-/* q: its requests, tail first. */
+/* q has the requests of the piece, first the one for the tail. */
 static bool is_whole(const struct io_req *q, const struct piece *p)
 {
 	if (q[0].result != (int64_t)q[0].n || !piece_tail_is_of(p->tail, &p->id, p->n))
@@ -369,7 +367,7 @@ static void add_fetch(struct batch *b, size_t i, uint8_t *to, uint64_t off, size
 	b->piece[i].state = PIECE_FETCHING;
 }
 
-/* Without the rest of the piece. */
+/* Fetch only the bytes that requests want, not the whole piece. */
 static void fetch_parts(struct batch *b, size_t i)
 {
 	struct piece *p = &b->piece[i];
@@ -380,8 +378,8 @@ static void fetch_parts(struct batch *b, size_t i)
 }
 
 /*
- * Pieces that are missing, as many as there is memory for; the others follow when these are there,
- * unless that is none. -errno with a note: nothing is under way.
+ * Begin to fetch missing pieces, as many as there is memory for; the others follow after these. If
+ * there is not enough for one, fetch only the wanted bytes. -errno with a note: nothing was begun.
  */
 static int begin_fetch(struct batch *b)
 {
@@ -412,7 +410,7 @@ static int begin_fetch(struct batch *b)
 	return r;
 }
 
-/* Requests that want of a piece what could not be fetched. */
+/* Set the error of all requests that want bytes of a piece that could not be fetched. */
 static void set_failed(struct batch *b, const struct piece *p, int code, const char *why)
 {
 	for (size_t i = p->first; i < p->first + p->n_parts; i++) {
@@ -461,7 +459,7 @@ static size_t missing(const struct batch *b)
 	return n;
 }
 
-/* A batch of other requests is the store's below. */
+/* Batches without reads go to the store below. */
 static bool is_read(const struct io_req *req, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
@@ -470,7 +468,7 @@ static bool is_read(const struct io_req *req, size_t n)
 	return true;
 }
 
-/* The result, unless it fails. */
+/* The result of a request that succeeds. */
 static int64_t bytes_of(const struct io_req *q)
 {
 	uint64_t at = q->off + q->done, size = q->file->size;
@@ -521,7 +519,7 @@ int store_cache_submit(struct io_store *base, struct io_req *req, size_t n)
 	return 0;
 }
 
-/* What comes next is known when what was under way has come: a file that was damaged is missing. */
+/* Complete a batch. Reads come first, since a damaged file makes its piece a missing one. */
 static void finish(struct batch *b)
 {
 	end_reads(b);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_gcs.c - the dialect of Google Cloud Storage: its JSON API, and what refusals mean.
+ * store_gcs.c - the dialect of Google Cloud Storage: its JSON API, and the meaning of refusals.
  *
- * An object is pinned by its generation, which each request for a part of it has as a condition.
+ * An object is pinned by its generation: each request for a range has it as a condition.
  */
 #include <stdio.h>
 
@@ -143,7 +143,8 @@ static bool explain(struct store *s, const struct http_refusal *refusal, struct 
 
 /* ---- opening ---- */
 
-/* The options', then those that other programs have for tests, then Google's. */
+/* The endpoint of the options, else of variables that other programs use for emulators, else
+ * Google's. */
 static const char *endpoint_of(const struct store *s, bool *ret_is_emulator)
 {
 	const char *emulator = env_value("STORAGE_EMULATOR_HOST");
@@ -155,7 +156,7 @@ static const char *endpoint_of(const struct store *s, bool *ret_is_emulator)
 
 static int set_url(struct bucket *b, const char *endpoint, const char *bucket)
 {
-	/* "HOST:PORT" is enough for Google's own programs. */
+	/* Google's own programs accept "HOST:PORT", so we do, too. */
 	auto_free char *whole = str_fmt("%s%s", strstr(endpoint, "://") ? "" : "http://", endpoint);
 	auto_free char *host = NULL;
 	struct endpoint e;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_http.c - a server of files: HEAD for what is there, GET for ranges.
+ * store_http.c - a web server of files: look-ups by HEAD, reads by GET with ranges.
  *
- * It cannot list. A directory has those of the names that its reader knows which exist, and the
- * directories that the one document that names some names; all are asked for at once, documents by
- * a range that is all of most of them.
+ * Directories cannot be listed. A directory is assumed to have the known names that exist, and the
+ * directories that its one document with names lists. All are requested at once, documents by a
+ * range that usually is the whole document.
  */
 #include <errno.h>
 
@@ -15,13 +15,13 @@
 #define DOCUMENT_MAX (1 << 20)
 #define PROBES_MAX 64
 
-/* -ENOENT without a note: it is a page about a directory. */
+/* -ENOENT without a note: the answer is a page about a directory. */
 static int object_of(const struct http_request *q, struct io_object *ret)
 {
 	return q->answer.is_directory ? -ENOENT : store_object_of(q, ret);
 }
 
-/* url: the object's, taken, or NULL. */
+/* Takes url, the object's; NULL: it is made from the path. */
 static int ask_head(struct store *s, const char *path, char *url, struct http_request *ret)
 {
 	int r = url ? store_request_url(s, path, url, ret) : store_request(s, path, NULL, ret);
@@ -39,7 +39,7 @@ static int head(struct store *s, const char *path, struct io_object *ret)
 
 	if (r >= 0)
 		r = http_wait(s->http, &q);
-	/* Of a directory a server may also say that nobody may see it. */
+	/* A server may also forbid access to a directory. */
 	if (r >= 0 || q.answer.is_directory)
 		r = object_of(&q, ret);
 	if (r == -ENOENT)
@@ -50,18 +50,18 @@ static int head(struct store *s, const char *path, struct io_object *ret)
 
 /* ---- a directory ---- */
 
-/* A name that is asked for: of a document the beginning, of others whether they exist. */
+/* A name that is requested: the beginning of a document, or only whether another file exists. */
 struct probe {
-	char *path;             /* from the root on */
-	struct span name;       /* in the directory: a part of path */
-	bool names_a_directory; /* name has it */
+	char *path;             /* relative to the root */
+	struct span name;       /* in the directory; a part of path */
+	bool names_a_directory; /* the part of the path before '/' exists */
 	struct first_range first;
 };
 
 struct probing {
 	struct store *s;
 	char *path;
-	bool is_given; /* the path is a part of a URL that was given, with its escapes */
+	bool is_given; /* the path comes from the user's URL, with its escapes */
 	struct probe probe[PROBES_MAX];
 	size_t n;
 	struct object_list *listing;
@@ -74,7 +74,7 @@ static int probing_init(struct probing *p, struct store *s, struct span path)
 	return p->path ? 0 : fail(-ENOMEM, "cannot look into '%.*s'", SPAN_ARG(path));
 }
 
-/* Nothing may be under way. */
+/* No request may be under way. */
 static void probing_release(struct probing *p)
 {
 	for (size_t i = 0; i < p->n; i++) {
@@ -132,8 +132,8 @@ static int add_probe(struct probing *p, const char *name)
 }
 
 /*
- * Ask for the names from..to of those that are known. "a/b" is looked for in the directory that has
- * a, and in a.
+ * Request the known names number `from` to `to`. "a/b" is looked for in the directory that has a,
+ * and in a itself.
  */
 static int add_probes(struct probing *p, size_t from, size_t to)
 {
@@ -169,7 +169,8 @@ static int add_directory(void *arg, const char *name)
 	return strchr(name, '/') ? 0 : object_list_add(p->listing, span_str(name), &o);
 }
 
-/* The directories that the document of this directory names, when its beginning is not all of it. */
+/* Request the directories that the document of this directory lists, after reading the whole
+ * document if its beginning was not enough. */
 static int add_named(struct probing *p, const char *path)
 {
 	const struct store_names *names = &p->s->opts.names;
@@ -214,7 +215,8 @@ static int add_found(struct probing *p, struct probe *b)
 	return r;
 }
 
-/* Wait for all. Whether one of the names exists; what failed meanwhile, and what was refused. */
+/* Wait for all requests. Whether one of the names exists; *failed and *refused are the last errors.
+ */
 static bool has_any(struct probing *p, struct err_note *failed, struct err_note *refused)
 {
 	bool any = false;
@@ -224,7 +226,7 @@ static bool has_any(struct probing *p, struct err_note *failed, struct err_note 
 		int r = http_wait(p->s->http, &p->probe[i].first.req);
 
 		any |= r >= 0 && !q->answer.is_directory;
-		/* An empty document is one, and has no beginning. */
+		/* An empty document exists, but has no first range. */
 		any |= r == -EUCLEAN;
 		if (r == -EACCES && !q->answer.is_directory)
 			err_save(r, refused);
@@ -235,7 +237,7 @@ static bool has_any(struct probing *p, struct err_note *failed, struct err_note 
 	return any;
 }
 
-/* Nothing is under way after it. Returns r, and its note. */
+/* Wait for all requests under way. Returns r, and keeps its note. */
 static int wait_all(struct probing *p, size_t n, int r)
 {
 	struct err_note why = { 0 }, other = { 0 };
@@ -247,7 +249,7 @@ static int wait_all(struct probing *p, size_t n, int r)
 	return r < 0 ? err_restore(&why) : r;
 }
 
-/* Of a document that has no beginning: it may be empty. */
+/* Look up a document without a first range: it may be empty. */
 static int ask_again(const struct probing *p, struct probe *b)
 {
 	struct http_request q = { 0 };
@@ -264,7 +266,8 @@ static int ask_again(const struct probing *p, struct probe *b)
 	return r == -ENOENT ? 0 : r;
 }
 
-/* Servers that hide what exists answer 403 for what does not: an error only if all are. */
+/* Some servers answer 403 for a name that does not exist, so refusals are an error only if all
+ * names are refused. */
 static int collect(struct probing *p, struct object_list **ret)
 {
 	struct err_note refused = { 0 }, failed = { 0 };
@@ -317,7 +320,7 @@ static int fetch(struct store *s, const char *path, struct object_list **ret)
 
 #define REACH_MAX 16 /* parts of a path */
 
-/* The deepest part in which one of the names exists; n: none. */
+/* The deepest part in which one of the names exists, or n. */
 static size_t deepest(struct probing *part, size_t n, struct err_note *failed)
 {
 	struct err_note refused = { 0 };
@@ -329,9 +332,9 @@ static size_t deepest(struct probing *part, size_t n, struct err_note *failed)
 }
 
 /*
- * Of the root and the n - 1 directories below it on the path. When each request has a connection of
- * its own, all names are asked for at once; else those that tell directories of a checkpoint from
- * others, then the rest of the deepest one.
+ * Look into the root and the n - 1 directories below it on the path. If each request can have a
+ * connection of its own, all names are requested at once; else those that distinguish directories
+ * of a checkpoint from others, and then the rest of the deepest one.
  */
 static int reach_parts(struct store *s, const char *path, struct probing *part, size_t n,
 		       size_t *ret)
@@ -368,7 +371,7 @@ static int reach_parts(struct store *s, const char *path, struct probing *part, 
 	return 0;
 }
 
-/* The last part of the path is a leaf: it is not asked for. */
+/* The last part of the path is a leaf, and is not requested. */
 static int reach(struct store *s, const char *path, size_t *ret)
 {
 	struct probing *part;
@@ -390,7 +393,7 @@ static int reach(struct store *s, const char *path, size_t *ret)
 	return r;
 }
 
-/* A name that every directory is asked for is not a directory itself. */
+/* The known names, which are looked for in every directory, are not directories themselves. */
 static bool is_known(const struct store *s, const char *path)
 {
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
@@ -424,7 +427,7 @@ static int open_http(struct store *s, const char *url)
 
 	if (!n || strpbrk(url, "?#"))
 		return fail(-EINVAL, "'%s' is not the URL of a directory: http://HOST/PATH", url);
-	/* Everybody sees it in the list of processes. */
+	/* All users could read the password in the list of processes. */
 	if (memchr(host, '@', n))
 		return fail(
 			-EINVAL,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_read.c - a batch of reads -> requests for ranges.
+ * store_read.c - turns a batch of reads into requests for ranges.
  *
- * What a batch wants within GAP of each other in one object is one request, up to PART bytes; a
- * read that is longer is several, side by side.
+ * Reads of one object that are at most GAP apart share a request of at most PART bytes; a longer
+ * read becomes several requests, all at once.
  */
 #include <stdio.h>
 
@@ -27,9 +27,9 @@ struct batch {
 	struct http_piece *piece;
 	size_t n, cap;
 	struct http_request *request;
-	size_t *first; /* part of each request; one more at the end */
+	size_t *first; /* the first part of each request, and one more entry at the end */
 	size_t n_requests, begun;
-	size_t n_reqs; /* whose results were not taken yet */
+	size_t n_reqs; /* requests that have not been waited for */
 	bool is_done;
 };
 
@@ -44,7 +44,7 @@ static void batch_free(struct batch *b)
 	free(b);
 }
 
-/* All of a read but its first `have` bytes. */
+/* Add the parts of a read, without its first `have` bytes. */
 static int add_parts(struct batch *b, struct io_req *q, size_t have)
 {
 	uint64_t at = q->off + q->done + have, end = MIN(q->off + q->n, q->file->size);
@@ -76,7 +76,7 @@ static int by_place(const void *a, const void *b)
 	return c ? c : (x->off > y->off) - (x->off < y->off);
 }
 
-/* The parts from first on that one request asks for; ret_end: where its range ends. */
+/* The number of parts, from `first` on, that share a request; *ret_end is the end of its range. */
 static size_t group_of(const struct batch *b, size_t first, uint64_t *ret_end)
 {
 	uint64_t from = b->part[first].off, end = from + b->part[first].n;
@@ -209,7 +209,7 @@ int store_wait(struct io_store *base, struct io_req *req, size_t n)
 
 		if (!b->is_done)
 			set_results(s, b);
-		/* An object that is gone was there when it was opened. */
+		/* The object existed when it was opened, so it has been removed or replaced. */
 		if (req[i].result == -ENOENT)
 			req[i].result = -ESTALE;
 		req[i].under_way = NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_s3.c - a bucket of S3, or of what speaks like it: who asks, and what its refusals mean.
+ * store_s3.c - the dialect of S3 and servers like it: signatures, and the meaning of refusals.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -79,7 +79,7 @@ static int page_url(const struct store *s, const char *prefix, const char *token
 {
 	int r = buf_addf(ret, "%s%s?", bucket_of(s)->url, s3_of(s)->place.is_virtual ? "/" : "");
 
-	/* In order of their names, as they are signed. */
+	/* Parameters are sorted by name, as the signature needs them. */
 	if (r >= 0 && *token) {
 		r = buf_add_str(ret, "continuation-token=");
 		if (r >= 0)
@@ -177,7 +177,7 @@ static bool explain(struct store *s, const struct http_refusal *refusal, struct 
 				 t->text);
 		req->result = t->result;
 	}
-	/* Another may be putting it at this moment; or what was sent has been damaged on its way. */
+	/* Another writer may be putting the object right now; or the body was damaged on its way. */
 	if (!strcmp(e.code, "ConditionalRequestConflict") ||
 	    !strcmp(e.code, "XAmzContentSHA256Mismatch"))
 		return true;

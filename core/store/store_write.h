@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_write.h - objects of a bucket that are written, and removed.
+ * store_write.h - writes and removes objects of a bucket.
  *
- * An object appears as a whole, when its last byte has been taken and what was sent was what
- * arrived, or not at all. These functions send requests and wait for the answers; any thread may
+ * An object appears as a whole, after its last byte has arrived and its checksum matches, or not at
+ * all. These functions send requests and wait for the answers; any thread may
  * call them. A request that was refused because its credentials had expired is sent again with new
  * ones.
  */
@@ -15,15 +15,16 @@
 /* -EROFS with a note when the objects of a store are only read. */
 int store_check_writable(const struct io_store *store);
 /*
- * only_new: -EEXIST when there is an object of that name. When an answer was lost and the object is
- * there with these bytes it is taken for ours: they are to be ones that nobody else writes.
+ * only_new: -EEXIST when an object of that name exists. When an answer was lost and an object with
+ * these bytes exists, it counts as ours: so no other writer may put the same bytes.
  */
 int store_put(struct io_store *store, const char *path, struct span content, bool only_new);
-/* A small object, appended to ret. -ENOENT; -EFBIG above the limit. */
+/* Append the bytes of a small object to ret. -ENOENT; -EFBIG above the limit. */
 int store_get(struct io_store *store, const char *path, size_t limit, struct buf *ret);
-/* All of these, many at once; what is not there is removed. The first error. */
+/* Remove objects, many at once. An object that does not exist counts as removed. Returns the first
+ * error. */
 int store_remove(struct io_store *store, const char *const *path, size_t n);
-/* What uploads below a directory left when they were not ended, where a bucket can say. */
+/* Remove unfinished uploads below a directory, if the bucket can list them. */
 int store_remove_uploads(struct io_store *store, const char *path);
 
 /*

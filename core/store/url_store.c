@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * url_store.c - URL -> store; look-ups and listings, which are asked of the server once in a while.
+ * url_store.c - opens the store of a URL; look-ups and listings, which are cached for a while.
  */
 #include "core/store/url_store.h"
 
@@ -13,7 +13,7 @@
 #include "core/store/store_cache.h"
 #include "core/store/url_store_impl.h"
 
-#define RENEWALS 2 /* of credentials, for one request */
+#define RENEWALS 2 /* how often credentials are renewed for one request */
 #define LISTING_MS 30000
 
 static struct store *store_of(struct io_store *base)
@@ -109,7 +109,7 @@ int store_object_of(const struct http_request *q, struct io_object *ret)
 	return 0;
 }
 
-/* ---- what is there ---- */
+/* ---- look-ups and listings ---- */
 
 int store_directory(struct store *s, const char *path, struct object_list **ret)
 {
@@ -145,7 +145,7 @@ int store_find(struct store *s, const char *path, struct io_object *ret)
 	return found;
 }
 
-/* Whether r is that of a root in which nothing is yet; then it is none. */
+/* Whether the error r says only that the root has no objects yet, and that is allowed. */
 static bool is_empty_root(const struct store *s, const char *path, int r)
 {
 	if (r != -ENOENT || *path || !s->opts.may_be_empty)
@@ -154,7 +154,7 @@ static bool is_empty_root(const struct store *s, const char *path, int r)
 	return true;
 }
 
-/* What no listing says, of an object that is read next. 1: it is to be looked up without that. */
+/* Look up an object by the range that is read next. Returns 1 if this does not work for it. */
 static int look_by_range(struct store *s, const char *path, const struct io_want *want,
 			 struct io_object *ret)
 {
@@ -168,7 +168,7 @@ static int look_by_range(struct store *s, const char *path, const struct io_want
 	r = first_range_end(s, &first, ret, NULL);
 	if (r == -ENOENT)
 		r = fail(r, "'%s' does not exist", first.req.name);
-	/* An object that ends before the range, a directory, or what may not be asked for so. */
+	/* The object ends before the range, is a directory, or may not be requested in this way. */
 	if (r == -EUCLEAN || r == -EACCES || first.req.answer.is_directory) {
 		err_clear();
 		r = 1;
@@ -364,14 +364,15 @@ static int fill(struct store *s, const char *url, const struct url_store_opts *o
 		return r;
 	if (opts->connections)
 		ho.connections = opts->connections;
-	/* As OpenSSL names it; libcurl does not ask for it itself. */
+	/* OpenSSL's variable, which libcurl itself ignores. */
 	ho.ca_file = getenv("SSL_CERT_FILE");
 	return http_new(&ho, &s->http);
 }
 
 /* ---- the store that a path was last looked for in ---- */
 
-/* Whoever looks for what a path leads to opens that next: with what was found, and connected. */
+/* After store_reach() its caller opens the URL that was found: the store is kept for that, with its
+ * connections, listings and documents. */
 static struct {
 	pthread_mutex_t lock;
 	struct store *s;
@@ -415,7 +416,7 @@ static int descend(struct store *s, const char *url, const char *path)
 	return r < 0 || !s->kind->descend ? r : s->kind->descend(s, path);
 }
 
-/* Without a part that open() would leave out or refuse. */
+/* Whether a path has no part ("", "." or "..") that open() would drop or refuse. */
 static bool is_plain(const char *path)
 {
 	while (*path == '/') {
@@ -428,7 +429,7 @@ static bool is_plain(const char *path)
 	return true;
 }
 
-/* The store that reached it, with the URL as its root; NULL: it was another one. */
+/* The store of the last store_reach(), with `url` as its root; NULL if it does not fit. */
 static struct store *take_reached(const char *url, const struct url_store_opts *opts)
 {
 	struct store *s = swap_reached(NULL);
@@ -453,7 +454,7 @@ static struct store *take_reached(const char *url, const struct url_store_opts *
 	return NULL;
 }
 
-/* Without a cache on disk. */
+/* Open a store without its cache on disk. */
 static int open_store(const char *url, const struct url_store_opts *opts, struct store **ret)
 {
 	const struct store_kind *kind = NULL;

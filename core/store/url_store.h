@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * url_store.h - sources with a URL: what core/io reads of them (io_store.h), over core/http.
+ * url_store.h - sources with a URL as stores of core/io (io_store.h), over core/http.
  *
- *     http://HOST[:PORT]/PATH  https://...     any server with ranges; nothing can be listed there,
- * so a directory has those of the known names that exist
- *     s3://BUCKET/PREFIX                       S3, and what speaks like it
+ *     http://HOST[:PORT]/PATH  https://...     any server with ranges; it cannot list, so a
+ * directory has the known names that exist
+ *     s3://BUCKET/PREFIX                       S3, and servers like it
  *     gs://BUCKET/PREFIX                       Google Cloud Storage
  */
 #ifndef PYTREEFS_CORE_STORE_URL_STORE_H
@@ -12,48 +12,50 @@
 
 #include "core/io/io_store.h"
 
-/* How to find what is in a directory of a server that cannot list. */
+/* How to find the entries of a directory on a server that cannot list. */
 struct store_names {
-	/* NULL ends it; "DIRECTORY/NAME" is looked for in both places. */
+	/* Ends with NULL; "DIRECTORY/NAME" is looked for in the directory that has DIRECTORY, and
+	 * NAME in DIRECTORY itself. */
 	const char *const *name;
-	/* The first ones are those that a directory of a checkpoint has. */
+	/* The first n_first names are those by which a directory of a checkpoint is recognized. */
 	size_t n_first;
-	/* A document among them that names directories: add(arg, name) for each. */
+	/* One of the names is a document that lists directories; add(arg, name) is called for each.
+	 */
 	const char *document;
 	int (*directories)(struct span text, int (*add)(void *arg, const char *name), void *arg);
 };
 
-/* Where the name of a bucket is: in the path, or before the host. Automatic: the path at an
- * endpoint that was given. */
+/* The place of the bucket's name: in the path, or before the host. Automatic: in the path if an
+ * endpoint is given. */
 enum url_addressing { URL_ADDRESSING_AUTO, URL_ADDRESSING_PATH, URL_ADDRESSING_VIRTUAL };
 
 struct url_store_opts {
 	unsigned connections; /* 0: the default */
-	unsigned listing_ms;  /* a new name is seen after at most this; 0: the default */
+	unsigned listing_ms;  /* new names are seen after at most so long; 0: the default */
 	struct store_names names;
-	/* Of buckets. NULL: what the environment and the vendor's files say, then a default. */
+	/* For buckets. NULL: as the environment or the vendor's files say, else a default. */
 	const char *endpoint, *region;
 	enum url_addressing addressing;
-	bool anonymous; /* ask without credentials */
-	/* What was read is kept there (store_cache.h); NULL: nowhere. */
+	bool anonymous; /* send requests without credentials */
+	/* The directory of the cache on disk (store_cache.h); NULL: there is no such cache. */
 	const char *cache_dir;
 	uint64_t cache_dir_limit;
-	bool may_be_empty; /* nothing below the URL is a directory without names, no error */
-	bool writes;       /* with credentials that allow it (store_write.h) */
+	bool may_be_empty; /* a URL without objects below it is an empty directory, not an error */
+	bool writes;       /* request credentials that allow writing (store_write.h) */
 };
 
-/* Asks the server nothing yet. -EINVAL: not a URL of ours; -EOPNOTSUPP: not in this build. */
+/* Sends no request yet. -EINVAL: not a URL of ours; -EOPNOTSUPP: not in this build. */
 int store_open(const char *url, const struct url_store_opts *opts, struct io_store **ret);
 
-#define STORE_UPLOAD_THREADS 16 /* that put the files of one step */
+#define STORE_UPLOAD_THREADS 16 /* threads that upload the files of one step */
 /* Whether steps can be written below a URL: s3:// and gs://. */
 bool store_is_bucket(const char *url);
 
-/* mkdir() of a cache_dir, for who gives up the right to do it later; 0 also when it exists. */
+/* mkdir() of a cache_dir, before the process gives up the right to do so; 0 if it exists. */
 int store_make_cache_dir(const char *path);
 /*
- * How much of a URL is a directory, by whole parts of its path; all of it where that is not cheaply
- * known. For who has the path of a leaf, and looks for the checkpoint that it is in.
+ * How many bytes of a URL are the URL of a directory, by whole parts of its path; all bytes if that
+ * is not cheap to find out. Used to find the checkpoint of a leaf's URL.
  */
 int store_reach(const char *url, const struct url_store_opts *opts, size_t *ret);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_aws_credentials.c - the files of AWS's tools, and which of the places that have credentials
- * wins.
+ * t_aws_credentials.c - the files of AWS's tools, and the order of the places that may have
+ * credentials.
  */
 #include "core/cloud/aws_metadata.h"
 #include "tests/unit/lib/tmp_dir.h"
@@ -188,7 +188,7 @@ static void test_refused(void **state)
 	aws_credentials_free(c);
 }
 
-/* What a server calls expired is read again, at once or before the next request. */
+/* Credentials that a server calls expired are read again, at once or before the next request. */
 static void test_expired(void **state)
 {
 	struct aws_credentials *c;
@@ -204,12 +204,12 @@ static void test_expired(void **state)
 	check_keys(c, "A b t");
 	assert_true(credentials_expired(aws_credentials_cache(c)));
 	check_keys(c, "A b u");
-	/* Another request may have been under way with the old ones. */
+	/* Another request may have been sent with the old keys. */
 	assert_true(credentials_expired(aws_credentials_cache(c)));
 	aws_credentials_free(c);
 }
 
-/* ---- what servers answer ---- */
+/* ---- answers of servers ---- */
 
 static void test_answers(void **state)
 {
@@ -253,7 +253,7 @@ static void asks_no_container(const char *url)
 		strstr(err_text(-EINVAL), "is neither a URL of https nor one of this machine"));
 }
 
-/* A token is sent in the clear to this machine alone. */
+/* A token is sent without TLS to this machine only. */
 static void test_where_tokens_go(void **state)
 {
 	asks_no_container("http://127.0.0.1.example.org/");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_gcs_json.c - pages of listings, objects and errors as Google Cloud Storage and its emulators
- * write them, and such as they should not.
+ * write them, and malformed ones.
  */
 #include "core/cloud/gcs_json.h"
 #include "tests/unit/lib/unit.h"
@@ -32,7 +32,7 @@ static void test_page(void **state)
 	      "{\"size\":0,\"name\":\"run/a\\\"b \\u00e9\"}]}",
 	      "run/d/ dir 0  0\nrun/_METADATA 18446744 1360887697105000 67\nrun/a\"b \303\251 0  0\n",
 	      true, "Cg9h+/=");
-	/* With `fields` nothing is left of an empty one. */
+	/* With `fields=` the page of an empty listing is an empty object. */
 	check("{}\n", "", false, "");
 }
 
@@ -133,7 +133,7 @@ static void test_errors(void **state)
 	      "\"reason\":\"forbidden\"}]}}",
 	      "forbidden");
 	error("{\"error\":\"invalid_grant\",\"error_description\":\"no\"}", "invalid_grant");
-	/* The document may be truncated after what counts. */
+	/* The document may be truncated after the reason. */
 	error("{\"error\":{\"errors\":[{\"reason\":\"notFound\",\"mess", "notFound");
 	error("No such object: b/a", "");
 	error("{\"error\":{\"errors\":[{\"reason\":\"two words\"}]}}", "");

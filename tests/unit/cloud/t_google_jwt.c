@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_google_jwt.c - tokens of service accounts: RFC 7515's example, and a key that is made here; the
- * files of Google's tools, and what token endpoints answer.
+ * files of Google's tools, and the answers of token endpoints.
  */
 #include <openssl/core_names.h>
 #include <openssl/param_build.h>
@@ -12,7 +12,7 @@
 #include "core/cloud/google_jwt.h"
 #include "tests/unit/lib/unit.h"
 
-/* Without padding, as in JSON Web Keys and tokens. */
+/* Decode base64url without padding, as in JSON Web Keys and tokens. */
 static void decode(struct span text, struct buf *ret)
 {
 	auto_buf padded = { 0 };
@@ -101,7 +101,7 @@ static EVP_PKEY *make_rfc_key(void)
 	return key;
 }
 
-/* The same bytes, as PKCS #1 version 1.5 has no chance in it. */
+/* The signature equals the RFC's, since PKCS #1 version 1.5 uses no random bytes. */
 static void test_rfc_7515(void **state)
 {
 	EVP_PKEY *key = make_rfc_key();
@@ -156,7 +156,7 @@ static void test_assertion(void **state)
 	EVP_PKEY_free(key);
 }
 
-/* Not asked for a password at the terminal, and not of another kind. */
+/* An encrypted key is refused without a prompt at the terminal, and so is a key of another kind. */
 static void test_keys_that_are_refused(void **state)
 {
 	static const char encrypted[] = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMAA=\n"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_s3_xml.c - pages of listings and errors as S3 and servers like it write them, and such as they
- * should not.
+ * t_s3_xml.c - pages of listings and errors as S3 and servers like it write them, and malformed
+ * ones.
  */
 #include "core/cloud/s3_xml.h"
 #include "tests/unit/lib/unit.h"
@@ -85,8 +85,8 @@ static void test_uploads(void **state)
 			 -EUCLEAN);
 }
 
-/* Keys may have characters that XML has not: they are escaped on demand, wherever the server says
- * so. */
+/* Keys may have characters that XML cannot: they are escaped on request, and the element that says
+ * so may be anywhere in the page. */
 static void test_escaped(void **state)
 {
 	check(BEGIN "<Contents><Key>a%01%2Bb+c%C3%A9</Key><Size>1</Size></Contents>"
@@ -141,7 +141,7 @@ static void test_error(void **state)
 		&e);
 	assert_string_equal(e.code, "PermanentRedirect");
 	assert_string_equal(e.region, "eu-west-1");
-	/* What came of it. */
+	/* A truncated document yields the values before its end. */
 	s3_parse_error(
 		span_str("<Error><Code>RequestTimeTooSkewed</Code><ServerTime>2026-01-02T03:04:05Z"
 			 "</ServerTime><Mess"),

@@ -14,7 +14,7 @@ static void add(struct store *s, const char *path, const char *tag, uint64_t siz
 	along_put(&s->along, path, &o, off, strlen(bytes), (uint8_t *)strdup(bytes));
 }
 
-/* What of the range is there, as text. */
+/* The bytes of a range that are kept, as text. */
 static const char *get(struct store *s, const char *path, const char *tag, uint64_t size,
 		       uint64_t off, size_t n)
 {
@@ -46,17 +46,17 @@ static void test_ranges(void **state)
 
 	setup(&s);
 	add(&s, "d/x", "t", 100, 20, "0123456789");
-	/* Another object, and what is before or after. */
+	/* Other objects, and ranges before or after the kept one. */
 	assert_string_equal(get(&s, "d/y", "t", 100, 20, 5), "");
 	assert_string_equal(get(&s, "d/x", "u", 100, 20, 5), "");
 	assert_string_equal(get(&s, "d/x", "t", 101, 20, 5), "");
 	assert_string_equal(get(&s, "d/x", "t", 100, 19, 5), "");
 	assert_string_equal(get(&s, "d/x", "t", 100, 30, 5), "");
-	/* A part of it, and as much as there is of what is longer: that is read once. */
+	/* A part of it; of a longer range as much as is kept, which is read once only. */
 	assert_string_equal(get(&s, "d/x", "t", 100, 22, 3), "234");
 	assert_string_equal(get(&s, "d/x", "t", 100, 25, 30), "56789");
 	assert_string_equal(get(&s, "d/x", "t", 100, 22, 3), "");
-	/* A small document that is all there is read again. */
+	/* A small document that is kept as a whole can be read again. */
 	add(&s, "d/z", "t", 3, 0, "abc");
 	assert_string_equal(get(&s, "d/z", "t", 3, 0, 3), "abc");
 	assert_string_equal(get(&s, "d/z", "t", 3, 0, 3), "abc");
@@ -79,7 +79,7 @@ static void test_a_root_that_is_deeper(void **state)
 	teardown(&s);
 }
 
-/* Where a listing answers for all, only the first objects of a directory are looked up by ranges. */
+/* If a directory can be listed, only its first objects are looked up by ranges. */
 static void test_look_ups_by_ranges(void **state)
 {
 	struct store s = { 0 };

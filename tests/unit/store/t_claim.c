@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whose claim of a place in a bucket it is, and whether that process lives. */
+/* t_claim.c - the process of a claim, and whether it lives. */
 #include "core/store/claim.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "core/base/err.h"
 #include "tests/unit/lib/unit.h"
 
-/* A claim of ours whose line of that name has another value. */
+/* Make our claim with another value in the line of this name. */
 static void claim_with(const char *name, const char *value, struct buf *ret)
 {
 	auto_buf own = { 0 };
@@ -37,7 +37,7 @@ static void own_lives(void **state)
 
 	assert_int_equal(claim_make(&a), 0);
 	assert_int_equal(claim_is_live(buf_span(&a)), 1);
-	/* Each is another, and those of this process all live. */
+	/* Two claims of this process differ, and both are alive. */
 	assert_int_equal(claim_make(&b), 0);
 	assert_false(span_eq(buf_span(&a), buf_span(&b)));
 }
@@ -60,7 +60,7 @@ static void the_process_has_ended(void **state)
 	assert_int_equal(is_live_with("\npid=", number), 0);
 }
 
-/* It has a number until its parent has asked for its status. */
+/* A process keeps its PID until its parent has waited for it. */
 static void nobody_waited_for_the_process(void **state)
 {
 	auto_buf text = { 0 };
@@ -115,7 +115,7 @@ static void it_is_shown(void **state)
 	claim_with("\nhost=", "node-7", &text);
 	claim_show(buf_span(&text), who, sizeof(who));
 	assert_non_null(strstr(who, "of 'node-7'"));
-	/* What could move a terminal's cursor is not. */
+	/* A value with control characters is not shown. */
 	buf_clear(&text);
 	claim_with("\nhost=", "\x1b[2J", &text);
 	claim_show(buf_span(&text), who, sizeof(who));

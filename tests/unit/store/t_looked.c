@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_looked.c - objects that were looked up one by one: the last ones, and one thread for each.
+ * t_looked.c - objects that were looked up one by one: the last ones, and threads that wait.
  */
 #include <pthread.h>
 
 #include "core/store/looked.h"
 #include "tests/unit/lib/unit.h"
 
-/* Looks it up, and finds an object of that size; 0: it is not remembered. */
+/* Look up a path and find an object of this size; 0: do not remember it. */
 static int look(struct looked *l, const char *path, uint64_t size)
 {
 	struct io_object o = { .size = size }, known;
@@ -52,7 +52,7 @@ static void *wait_for_it(void *arg)
 	return (void *)(intptr_t)look(arg, "a", 9);
 }
 
-/* Others wait, and know what the first one found; what it did not find each asks for. */
+/* Other threads wait for the first one's result; if it fails, each of them asks. */
 static void test_one_asks(void **state)
 {
 	struct io_object o = { .size = 7 };
@@ -67,7 +67,7 @@ static void test_one_asks(void **state)
 		assert_int_equal(looked_begin(&l, "a", &turn, &o), 0);
 		for (size_t i = 0; i < ARRAY_LEN(thread); i++)
 			assert_int_equal(pthread_create(&thread[i], NULL, wait_for_it, &l), 0);
-		/* Another one is not waited for. */
+		/* A look-up of another path does not wait. */
 		assert_int_equal(look(&l, "b", 1), -1);
 		looked_end(&l, "a", &turn, found ? &o : NULL);
 		for (size_t i = 0; i < ARRAY_LEN(thread); i++) {

@@ -27,7 +27,7 @@ static void test_names(void **state)
 	struct object_list *l = list_of("x", names, ARRAY_LEN(names));
 	struct io_object o;
 
-	/* What no directory has is not there; a directory hides an object of its name. */
+	/* Names that no file system has are left out; a directory hides an object of its name. */
 	assert_int_equal(l->n, 2);
 	assert_true(object_list_find(l, "a", &o) && !o.is_dir && o.size == 1);
 	assert_string_equal(o.tag, "t");
@@ -37,7 +37,7 @@ static void test_names(void **state)
 	object_list_free(l);
 }
 
-/* Of a directory that cannot be listed, what was asked for and not found does not exist. */
+/* In a partial listing, a name that was asked for and not found does not exist. */
 static void test_what_a_part_lacks(void **state)
 {
 	static const char *const names[] = { "a" };
@@ -70,7 +70,7 @@ static void test_the_last_ones_are_remembered(void **state)
 	assert_null(object_lists_get(&c, "d0"));
 	l = object_lists_get(&c, "d599");
 	assert_non_null(l);
-	/* One that is in use outlives its place. */
+	/* A listing that is in use remains valid after it was dropped. */
 	l->expires = 0;
 	assert_null(object_lists_get(&c, "d599"));
 	object_lists_put(&c, list_of("other", names, 1));
@@ -82,7 +82,7 @@ static void test_the_last_ones_are_remembered(void **state)
 	object_lists_release(&c);
 }
 
-/* The root becomes one of its directories: what is known of that one has other paths. */
+/* When a directory becomes the root, listings below it get other paths. */
 static void test_a_root_that_is_deeper(void **state)
 {
 	static const char *const names[] = { "a" };

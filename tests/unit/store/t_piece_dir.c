@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_piece_dir.c - files of the cache on disk: their bytes, whose directory it may be, what goes
- * when it has too much, and what a power loss or a failure leaves.
+ * t_piece_dir.c - files of the cache on disk: their format, the directory's owner, the limit, power
+ * losses and failures.
  */
 #include <fcntl.h>
 
@@ -36,7 +36,7 @@ static struct piece_id id_of(uint64_t index)
 	return id;
 }
 
-/* The bytes of a piece, n of them. */
+/* The n bytes of a test piece. */
 static struct span bytes_of(uint64_t index, size_t n)
 {
 	static uint8_t bytes[PIECE_BYTES];
@@ -53,7 +53,7 @@ static void put(struct piece_dir *d, uint64_t index, size_t n)
 	piece_dir_put(d, &id, bytes_of(index, n));
 }
 
-/* Whether a piece is there; its bytes are compared with what they were when they were checked. */
+/* Whether a piece exists; if its checksums match, its bytes must be right. */
 static bool has(struct piece_dir *d, uint64_t index, size_t n)
 {
 	struct piece_id id = id_of(index);
@@ -105,8 +105,8 @@ static void test_tails(void **state)
 	}
 }
 
-/* No two objects have a piece in common: neither those of other names, tags or sizes, nor those
- * whose texts are the same one after the other. */
+/* No two objects have a piece in common: neither objects with other names, tags or sizes, nor
+ * objects whose concatenated texts are equal. */
 static void test_identities(void **state)
 {
 	const struct {
@@ -181,7 +181,7 @@ static uint64_t bytes_on_disk(void)
 	return used_bytes;
 }
 
-/* As if the last use of a piece was that long ago. */
+/* Set the last use of a piece to a time so long ago. */
 static void make_old(uint64_t index, int64_t seconds)
 {
 	struct piece_id id = id_of(index);
@@ -193,7 +193,7 @@ static void make_old(uint64_t index, int64_t seconds)
 	assert_int_equal(utimensat(AT_FDCWD, file, (struct timespec[]){ t, t }, 0), 0);
 }
 
-/* Two that fill it together, as two mounts: the limit holds, and what was used last stays. */
+/* Two mounts fill the directory: the limit holds, and the pieces that were used last stay. */
 static void test_limit(void **state)
 {
 	const uint64_t limit = 4 * MiB;
@@ -207,7 +207,7 @@ static void test_limit(void **state)
 	assert_int_equal(io_engine_open("sync", &io), 0);
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(piece_dir_open(io, path, limit, &d[i]), 0);
-	/* What is not ours is neither counted nor removed. */
+	/* Files of other programs are neither counted nor removed. */
 	for (uint64_t i = 0; i < 8; i++) {
 		put(d[0], i, PIECE_BYTES);
 		make_old(i, 1000 - (int64_t)i);
@@ -218,7 +218,7 @@ static void test_limit(void **state)
 	fd = open(foreign, O_WRONLY | O_CREAT, 0600);
 	assert_int_equal(ftruncate(fd, 64 * MiB), 0);
 	close(fd);
-	/* The first one of all is used again, by the other mount. */
+	/* The other mount uses the oldest piece again. */
 	assert_true(has(d[1], 0, PIECE_BYTES));
 	for (uint64_t i = 8; i < 64; i++) {
 		put(d[i % 2], i, PIECE_BYTES);
@@ -243,7 +243,7 @@ static void test_limit(void **state)
 	assert_int_equal(tmp_dir_remove(path), 0);
 }
 
-/* A large limit is kept by each group of directories alone. */
+/* With a large limit each group of directories has a share. */
 static void test_groups(void **state)
 {
 	struct piece_dir *d;
@@ -251,7 +251,7 @@ static void test_groups(void **state)
 	struct piece_dir_stats stats;
 
 	assert_int_equal(io_engine_open("sync", &io), 0);
-	/* A limit that holds nothing, and one that holds one. */
+	/* A limit below one piece, and a limit of one piece. */
 	assert_int_equal(piece_dir_open(io, path, 64 * KiB, &d), 0);
 	put(d, 0, PIECE_BYTES);
 	assert_false(has(d, 0, PIECE_BYTES));
@@ -268,7 +268,7 @@ static void test_groups(void **state)
 	assert_int_equal(tmp_dir_remove(path), 0);
 }
 
-/* What a process that was killed left behind goes some time later. */
+/* Temporary files of a killed process are removed some time later. */
 static void test_abandoned(void **state)
 {
 	struct piece_dir *d;
@@ -290,7 +290,7 @@ static void test_abandoned(void **state)
 		close(fd);
 	}
 	put(d, 0, 1000);
-	/* The younger one may be somebody's. */
+	/* The younger one may still be in use. */
 	assert_int_equal(tmp_dir_matching(dir, "new-*-0", false), 0);
 	assert_int_equal(tmp_dir_matching(dir, "new-*-1", false), 1);
 	piece_dir_close(d);
@@ -298,7 +298,7 @@ static void test_abandoned(void **state)
 	assert_int_equal(tmp_dir_remove(path), 0);
 }
 
-/* Each change fails once, in each way: what is there afterwards is right, and nothing is left over.
+/* Each change fails once, in each way: afterwards pieces are right, and no temporary file is left.
  */
 static void test_faults(void **state)
 {
@@ -324,7 +324,7 @@ static void test_faults(void **state)
 			io_engine_close(io);
 			assert_int_equal(io_engine_open("sync", &io), 0);
 			assert_int_equal(piece_dir_open(io, path, 16 * MiB, &d), 0);
-			/* has() compares. */
+			/* has() compares the bytes. */
 			for (uint64_t i = 0; i < 6; i++)
 				has(d, i, 70000);
 			put(d, 7, 70000);
@@ -335,7 +335,7 @@ static void test_faults(void **state)
 		}
 }
 
-/* The power goes at each change: a piece is right, or it is not there. */
+/* Lose power at each change: afterwards a piece is right or does not exist. */
 static void test_power_loss(void **state)
 {
 	static const char *const modes[] = { "keep", "drop", "tear" };

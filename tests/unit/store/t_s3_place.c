@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_s3_place.c - where requests for a bucket go.
+ * t_s3_place.c - the https URL of a bucket of S3.
  */
 #include "core/store/s3_place.h"
 #include "tests/unit/lib/unit.h"
@@ -31,7 +31,8 @@ static void test_amazon(void **state)
 	      "https://bkt.s3.cn-north-1.amazonaws.com.cn bkt.s3.cn-north-1.amazonaws.com.cn cn-north-1 ");
 	check("s3://bkt/a b", &path, NULL, NULL,
 	      "https://s3.us-east-1.amazonaws.com/bkt s3.us-east-1.amazonaws.com us-east-1 a b");
-	/* The certificate is for one name before the host. */
+	/* The certificate allows only one label before the host, so a name with a dot is in the
+	 * path. */
 	check("s3://my.Bkt_1/a", &none, NULL, NULL,
 	      "https://s3.us-east-1.amazonaws.com/my.Bkt_1 s3.us-east-1.amazonaws.com us-east-1 a");
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t_store_cache.c - reads through the cache on disk, before a store in memory that counts what it
- * is asked for: always the right bytes, whatever was done to the files of the cache.
+ * t_store_cache.c - reads through the cache on disk, from a store in memory that counts its reads.
+ * The bytes are always right, even if the cache's files were damaged.
  */
 #include <fcntl.h>
 
@@ -11,7 +11,7 @@
 #include "tests/unit/lib/tmp_dir.h"
 #include "tests/unit/lib/unit.h"
 
-#define SIZE (5 * PIECE_BYTES / 2 + 77) /* of "big"; three pieces, the last one in part */
+#define SIZE (5 * PIECE_BYTES / 2 + 77) /* size of "big": three pieces, the last one shorter */
 
 static char root[TMP_DIR_MAX], path[TMP_DIR_MAX + 8];
 
@@ -118,7 +118,7 @@ static struct io_store_stats close_it(struct opened *o)
 	return stats;
 }
 
-/* Whether the range is read right; -errno with a note when it fails. */
+/* Read a range and compare it. 0, or -errno with a note. */
 static int read_range(struct io_file *f, uint64_t off, size_t n)
 {
 	static uint8_t got[SIZE];
@@ -170,7 +170,7 @@ static void test_what_was_read_is_not_asked_for_again(void **state)
 	assert_int_equal(stats.cache_misses, 3);
 	assert_int_equal(stats.cache_stored, 3);
 	assert_int_equal(stats.fetched_bytes, SIZE);
-	/* Another mount, with each engine. */
+	/* Another mount reads from the cache, with each engine. */
 	for (int k = 0; k < 2; k++) {
 		open_it(&o, k ? "auto" : "sync", "t");
 		assert_int_equal(read_range(o.big, 0, SIZE), 0);
@@ -182,7 +182,7 @@ static void test_what_was_read_is_not_asked_for_again(void **state)
 	}
 }
 
-/* Ranges of one batch that meet, overlap and have others between them. */
+/* Ranges of one batch that touch, overlap and enclose others. */
 static void test_batches(void **state)
 {
 	static uint8_t got[12][3 * PIECE_BYTES];
@@ -214,7 +214,7 @@ static void test_batches(void **state)
 	}
 }
 
-/* Calls fn for each piece's file. */
+/* Called for each piece's file. */
 static void (*damage)(const char *file, uint64_t size);
 
 static int damage_one(const char *file, const struct stat *st, int type, struct FTW *at)
@@ -248,7 +248,7 @@ static void zero(const char *file, uint64_t size)
 	assert_int_equal(truncate(file, (off_t)size), 0);
 }
 
-/* Another piece of the same size under this name: right checksums, wrong bytes. */
+/* Put another piece of the same size under this name: its checksums match, but not its identity. */
 static char first_file[512];
 
 static void exchange(const char *file, uint64_t size)
@@ -294,7 +294,7 @@ static void test_damage_is_fetched_again(void **state)
 			stats = close_it(&o);
 			assert_int_equal(stats.cache_damaged, want);
 			assert_int_equal(stats.cache_hits, 3 - want);
-			/* And is right from then on. */
+			/* The next mount reads the right bytes from the cache. */
 			open_it(&o, "sync", "t");
 			assert_int_equal(read_range(o.big, 0, SIZE), 0);
 			assert_int_equal(o.memory.reads, 0);
@@ -310,8 +310,8 @@ static void test_damage_is_fetched_again(void **state)
 	close_it(&o);
 }
 
-/* One that was replaced has another tag: old pieces are not its own; a file that was opened before
- * has what is left of the old one, or an error. */
+/* A replaced object has another tag, so old pieces are not used for it. A file that was opened
+ * before reads the old object's pieces, or fails. */
 static void test_an_object_that_is_replaced(void **state)
 {
 	struct opened o;
@@ -327,7 +327,7 @@ static void test_an_object_that_is_replaced(void **state)
 	assert_string_equal(now->tag, "new");
 	assert_int_equal(read_range(now, 0, SIZE), 0);
 	close_it(&o);
-	/* Without a tag nobody can tell, nor with a weak one. */
+	/* Objects without a tag, or with a weak one, are not cached. */
 	for (int k = 0; k < 4; k++) {
 		open_it(&o, "sync", k / 2 ? "W/\"t\"" : "");
 		assert_int_equal(read_range(o.big, 10, PIECE_BYTES), 0);
@@ -343,7 +343,7 @@ static void test_failures_below(void **state)
 	open_it(&o, "sync", "t");
 	assert_int_equal(read_range(o.big, 0, PIECE_BYTES), 0);
 	o.memory.is_broken = true;
-	/* What is on disk is read. */
+	/* Pieces on disk are read even when the server refuses. */
 	assert_int_equal(read_range(o.big, 5, 100), 0);
 	assert_int_equal(read_range(o.big, 5, SIZE - 5), -EACCES);
 	assert_non_null(strstr(err_text(-EACCES), "no credentials"));
@@ -358,7 +358,7 @@ static void test_failures_below(void **state)
 	close_it(&o);
 }
 
-/* What goes wrong with the cache is nobody's error but the cache's. */
+/* Errors of the cache never fail a read. */
 static void test_faults(void **state)
 {
 	static const char *const rules[] = { "write:enospc", "write:torn", "create:eio",
@@ -379,7 +379,7 @@ static void test_faults(void **state)
 			assert_int_equal(read_range(o.big, 0, SIZE), 0);
 			assert_int_equal(close_it(&o).cache_damaged, 0);
 		}
-	/* A read that fails may be one of the object's, and is then an error. */
+	/* An error of a read may come from the object itself, and then the read fails. */
 	for (unsigned n = 1; n <= 8; n++) {
 		char stack[64];
 		struct opened o;
