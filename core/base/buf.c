@@ -73,6 +73,33 @@ int buf_add_byte(struct buf *b, uint8_t byte)
 	return buf_add(b, &byte, 1);
 }
 
+static void put_digits(struct span s, char *to)
+{
+	static const char digits[] = "0123456789abcdef";
+
+	for (size_t i = 0; i < s.n; i++) {
+		to[2 * i] = digits[s.p[i] >> 4];
+		to[2 * i + 1] = digits[s.p[i] & 15];
+	}
+}
+
+int buf_add_hex(struct buf *b, struct span s)
+{
+	int r = buf_reserve(b, 2 * s.n);
+
+	if (r < 0 || !s.n)
+		return r;
+	put_digits(s, (char *)b->p + b->n);
+	b->n += 2 * s.n;
+	return 0;
+}
+
+void hex_text(struct span s, char *ret)
+{
+	put_digits(s, ret);
+	ret[2 * s.n] = '\0';
+}
+
 int buf_add_zero(struct buf *b, size_t n)
 {
 	int r = buf_reserve(b, n);

@@ -98,6 +98,10 @@ int buf_add_span(struct buf *b, struct span s);
 int buf_add_str(struct buf *b, const char *s);
 int buf_add_byte(struct buf *b, uint8_t byte);
 int buf_add_zero(struct buf *b, size_t n);
+/* Append two lowercase hexadecimal digits for each byte of s. */
+int buf_add_hex(struct buf *b, struct span s);
+/* The same into 2 * s.n + 1 bytes, with a zero at the end. */
+void hex_text(struct span s, char *ret);
 int buf_addf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /*
  * Append a name from disk for people to read, with '?' in place of control characters, which could

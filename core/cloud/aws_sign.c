@@ -26,23 +26,13 @@ void aws_time(time_t t, char ret[AWS_TIME_MAX])
 	strftime(ret, AWS_TIME_MAX, "%Y%m%dT%H%M%SZ", &tm);
 }
 
-static int add_hex(struct buf *b, const uint8_t *p)
-{
-	int r = 0;
-
-	for (size_t i = 0; i < HASH && r >= 0; i++)
-		r = buf_addf(b, "%02x", p[i]);
-	return r;
-}
-
 int aws_body_hash(struct span body, char ret[AWS_HASH_MAX])
 {
 	uint8_t hash[HASH];
 
 	if (EVP_Digest(body.p, body.n, hash, NULL, EVP_sha256(), NULL) != 1)
 		return fail(-ENOMEM, "cannot sign a request");
-	for (size_t i = 0; i < HASH; i++)
-		snprintf(ret + 2 * i, 3, "%02x", hash[i]);
+	hex_text(span_of(hash, HASH), ret);
 	return 0;
 }
 
@@ -98,7 +88,7 @@ static int add_text(const struct aws_request *q, struct buf *b)
 	if (r < 0)
 		return r;
 	sha256(buf_span(&canonical), hash);
-	return add_hex(b, hash);
+	return buf_add_hex(b, span_of(hash, HASH));
 }
 
 static int sign(const struct aws_request *q, struct span text, uint8_t ret[HASH])
@@ -139,5 +129,5 @@ int aws_authorization(const struct aws_request *q, struct buf *ret)
 		r = add_names(q, ret);
 	if (r >= 0)
 		r = buf_add_str(ret, ", Signature=");
-	return r < 0 ? r : add_hex(ret, signature);
+	return r < 0 ? r : buf_add_hex(ret, span_of(signature, HASH));
 }

@@ -36,6 +36,12 @@ struct kv_loc {
 	uint32_t sum;
 };
 
+/* KV_INLINE: n bytes of the value from `at` on, which it must have. */
+static inline struct span kv_loc_inline(const struct kv_loc *loc, uint64_t at, uint64_t n)
+{
+	return span_of(span_from(buf_span(&loc->bytes), (size_t)at).p, (size_t)n);
+}
+
 struct kv_get {
 	struct span key;   /* borrowed */
 	uint64_t off, len; /* part of the value; len UINT64_MAX: up to its end */

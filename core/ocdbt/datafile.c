@@ -43,8 +43,8 @@ static int create(struct datafile *f, struct io_dir *dir, unsigned dir_mode)
 int datafile_new(struct io_dir *dir, const char *prefix, const uint8_t id[16], unsigned dir_mode,
 		 const struct ocdbt_data_watcher *watcher, struct datafile **ret)
 {
-	size_t at = strlen(prefix), n = at + 33;
-	struct datafile *f = calloc(1, sizeof(*f) + n);
+	size_t at = strlen(prefix);
+	struct datafile *f = calloc(1, sizeof(*f) + at + 33);
 	int r;
 
 	if (!f)
@@ -52,8 +52,7 @@ int datafile_new(struct io_dir *dir, const char *prefix, const uint8_t id[16], u
 	pthread_mutex_init(&f->lock, NULL);
 	f->watcher = watcher;
 	memcpy(f->name, prefix, at);
-	for (size_t i = 0; i < 16; i++, at += 2)
-		snprintf(f->name + at, n - at, "%02x", id[i]);
+	hex_text(span_of(id, 16), f->name + at);
 	trace(TRACE_OCDBT, "new data file '%s'", f->name);
 	r = create(f, dir, dir_mode);
 	if (r < 0) {

@@ -44,15 +44,6 @@ static int put_quoted(struct buf *out, struct span s)
 	return r < 0 ? r : buf_add_byte(out, '"');
 }
 
-static int put_hex(struct buf *out, struct span s)
-{
-	int r = 0;
-
-	for (size_t i = 0; i < s.n && r >= 0; i++)
-		r = buf_addf(out, "%02x", s.p[i]);
-	return r;
-}
-
 /* Append one line. */
 static int text_put(struct buf *out, const char *fmt, ...)
 {
@@ -76,7 +67,7 @@ static int text_put(struct buf *out, const char *fmt, ...)
 			r = put_quoted(out, va_arg(ap, struct span));
 			break;
 		default:
-			r = put_hex(out, va_arg(ap, struct span));
+			r = buf_add_hex(out, va_arg(ap, struct span));
 			break;
 		}
 	}

@@ -49,7 +49,7 @@ static int next_piece(const struct kv_loc *loc, uint64_t at, size_t n, uint8_t *
 	*ret = span_of(room, n);
 	if (loc->where == KV_FILE)
 		return io_read_exact(loc->file, room, n, loc->off + at);
-	*ret = span_of(loc->bytes.p + at, n);
+	*ret = kv_loc_inline(loc, at, n);
 	return 0;
 }
 

@@ -51,16 +51,9 @@ void piece_id_of(const struct piece_id *object, uint64_t index, struct piece_id 
 
 void piece_name(const struct piece_id *id, char ret[PIECE_NAME_MAX])
 {
-	static const char digits[] = "0123456789abcdef";
-	char *at = ret;
-
-	for (size_t i = 0; i < sizeof(id->hash); i++) {
-		*at++ = digits[id->hash[i] >> 4];
-		*at++ = digits[id->hash[i] & 15];
-		if (i == 0)
-			*at++ = '/';
-	}
-	*at = '\0';
+	hex_text(span_of(id->hash, 1), ret);
+	ret[2] = '/';
+	hex_text(span_of(id->hash + 1, sizeof(id->hash) - 1), ret + 3);
 }
 
 bool piece_is_name(const char *name)

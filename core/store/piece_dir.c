@@ -95,8 +95,7 @@ static int open_top(struct piece_dir *d, struct io_engine *io)
 	put_tag(d->top);
 	if (getrandom(random, sizeof(random), 0) != sizeof(random))
 		return err_sys("cannot get random bytes for", "cache_dir=");
-	for (size_t i = 0; i < sizeof(random); i++)
-		snprintf(d->own + 2 * i, 3, "%02x", random[i]);
+	hex_text(span_of(random, sizeof(random)), d->own);
 	return 0;
 }
 

@@ -12,9 +12,7 @@
 
 void digest_text(const uint8_t sha256[DIGEST_BYTES], char ret[DIGEST_TEXT])
 {
-	for (unsigned i = 0; i < HEX; i++)
-		ret[i] = "0123456789abcdef"[sha256[i / 2] >> (i % 2 ? 0 : 4) & 15];
-	ret[HEX] = '\0';
+	hex_text(span_of(sha256, DIGEST_BYTES), ret);
 }
 
 bool digest_of_text(struct span text, uint8_t ret[DIGEST_BYTES])

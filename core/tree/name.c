@@ -156,8 +156,8 @@ int name_escape_hashed(struct span key, enum name_use use, enum name_ext ext, un
 		return r;
 	name.n = keep_len(buf_span(&name), LIMIT_NAME_KEEP);
 	r = buf_add_byte(&name, '~');
-	for (int i = 0; i < HASH_DIGITS / 2 && r >= 0; i++)
-		r = buf_addf(&name, "%02x", digest[i]);
+	if (r >= 0)
+		r = buf_add_hex(&name, span_of(digest, HASH_DIGITS / 2));
 	if (r >= 0)
 		r = buf_add_str(&name, name_ext_text(ext));
 	return r < 0 ? r : buf_add_span(ret, buf_span(&name));

@@ -20,9 +20,7 @@ static int put_array(struct buf *out, const struct aggregate *a)
 		r = json_put_uints(out, a->shape, a->rank, JSON_COMPACT);
 	if (r >= 0)
 		r = buf_addf(out, " item %" PRIu64 " sha256 ", a->item_size);
-	for (unsigned i = 0; i < sizeof(digest) / 2 && r >= 0; i++)
-		r = buf_addf(out, "%02x", digest[i]);
-	return r;
+	return r < 0 ? r : buf_add_hex(out, span_of(digest, sizeof(digest) / 2));
 }
 
 static int put_complex(struct buf *out, const struct aggregate *a)
@@ -40,9 +38,7 @@ static int put_bytes(struct buf *out, struct span s)
 {
 	int r = buf_add_str(out, "bytes ");
 
-	for (size_t i = 0; i < s.n && r >= 0; i++)
-		r = buf_addf(out, "%02x", s.p[i]);
-	return r;
+	return r < 0 ? r : buf_add_hex(out, s);
 }
 
 static int put_aggregate(struct buf *out, const struct aggregate *a)

@@ -52,7 +52,7 @@ static struct span stored_bytes(const struct whole *w)
 		return span_of(NULL, 0);
 	if (w->in)
 		return span_of(w->in + (w->all ? w->c->off : 0), w->c->len);
-	return span_of(w->c->loc.bytes.p + w->c->off, w->c->len);
+	return kv_loc_inline(&w->c->loc, w->c->off, w->c->len);
 }
 
 /* Compare the value that contains the chunk with its checksum: codecs may not detect damage. */

@@ -129,7 +129,7 @@ static int pull_input(void *arg, struct span *ret)
 	size_t n = next_input(s);
 
 	if (s->loc.where == KV_INLINE) {
-		*ret = span_of(s->loc.bytes.p + s->off + s->fed, n);
+		*ret = kv_loc_inline(&s->loc, s->off + s->fed, n);
 	} else {
 		int r;
 

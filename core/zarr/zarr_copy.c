@@ -121,7 +121,7 @@ static int put_stored(struct copying *y, const struct chunk *c, struct span key)
 	if (tail.n)
 		return put_pieces(y, c, key, buf_span(&tail));
 	if (c->loc.where == KV_INLINE)
-		return kv_put(y->kv, key, span_of(c->loc.bytes.p + c->off, c->len));
+		return kv_put(y->kv, key, kv_loc_inline(&c->loc, c->off, c->len));
 	return kv_put_file(y->kv, key, c->loc.file, c->loc.off + c->off, c->len);
 }
 

@@ -19,7 +19,7 @@ int chunk_scan_pull(void *arg, struct span *ret)
 	int r = 0;
 
 	if (c->loc.where == KV_INLINE) {
-		*ret = span_of(c->loc.bytes.p + c->off + in->fed, n);
+		*ret = kv_loc_inline(&c->loc, c->off + in->fed, n);
 	} else {
 		r = n ? io_read_exact(c->loc.file, in->buf, n, c->loc.off + c->off + in->fed) : 0;
 		if (r < 0)

@@ -34,7 +34,7 @@ static int decode_whole(struct zarr *z, const struct chunk *c, struct walk_worke
 	if (!in || !out)
 		return fail(-ENOMEM, "cannot decode a chunk");
 	if (c->loc.where == KV_INLINE)
-		stored = span_of(c->loc.bytes.p + c->off, (size_t)c->len);
+		stored = kv_loc_inline(&c->loc, c->off, c->len);
 	else if (c->len)
 		r = io_read_exact(c->loc.file, in, (size_t)c->len, c->loc.off + c->off);
 	return r < 0 ? r : codec_decode(&z->leaf->codecs, stored, out, (size_t)z->leaf->bytes);
