@@ -290,9 +290,22 @@ static int begin(struct zarr *z, struct chunk *c)
 	return cache_begin(z->env->cache, &key, &c->pin);
 }
 
+/* Decode a chunk alone, under a key that no other thread knows. */
+static int fill_private(struct zarr *z, struct chunk *c)
+{
+	struct cache_key key = chunk_whole_key(z, c->number);
+	int r;
+
+	key.owner = cache_owner();
+	cache_put(z->env->cache, take(c->pin));
+	r = cache_begin(z->env->cache, &key, &c->pin);
+	return r < 0 ? r : fill_begun(z, &c, 1);
+}
+
 /*
  * Another thread is filling the chunk. If that fails, the cause may be another chunk of its batch,
- * so this one is tried again alone before its reader gets the error.
+ * so this one is tried again before its reader gets the error; if such a batch has begun it again
+ * each time, alone.
  */
 static int wait_filled(struct zarr *z, struct chunk *c)
 {
@@ -306,7 +319,7 @@ static int wait_filled(struct zarr *z, struct chunk *c)
 		if (r == CACHE_BUSY)
 			r = cache_wait(z->env->cache, c->pin);
 	}
-	return r < 0 ? r : 0;
+	return r < 0 ? fill_private(z, c) : 0;
 }
 
 /*
