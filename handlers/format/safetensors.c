@@ -179,7 +179,8 @@ int safetensors_header(struct st_tensor *tensor, size_t n, const struct st_text 
 		r = put_metadata(text, n_texts, &out);
 	if (r < 0)
 		return r;
-	qsort(tensor, n, sizeof(*tensor), by_layout);
+	if (n)
+		qsort(tensor, n, sizeof(*tensor), by_layout);
 	for (size_t i = 0; i < n && r >= 0; i++) {
 		r = put_tensor(&tensor[i], off, &out);
 		tensor[i].off = off;

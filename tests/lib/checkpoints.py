@@ -23,7 +23,7 @@ SHARED = ('expect.py', 'case.py', 'generate.py', 'jaxenv.py')
 
 
 def cache_root():
-    return pathlib.Path(os.environ.get('PYTREEFS_CHECKPOINTS', TESTS / '.cache'))
+    return pathlib.Path(os.environ.get('PYTREEFS_CHECKPOINTS') or TESTS / '.cache').absolute()
 
 
 def _module_dir(module):

@@ -14,6 +14,11 @@ static void file_with(struct buf *b, const char *header)
 	buf_add_str(b, header);
 }
 
+static bool has_text(const struct buf *b, const char *text)
+{
+	return memmem(b->p, b->n, text, strlen(text));
+}
+
 static void headers_are_written_as_numpy_does(void **state)
 {
 	static const uint64_t three[] = { 3 }, two[] = { 2, 1000000 };
@@ -27,12 +32,11 @@ static void headers_are_written_as_numpy_does(void **state)
 		67);
 	assert_int_equal(a.p[127], '\n');
 	assert_int_equal(npy_header(DTYPE_BFLOAT16, 2, two, &b), 0);
-	assert_non_null(
-		strstr((const char *)b.p + 10,
-		       "{'descr': '<V2', 'fortran_order': False, 'shape': (2, 1000000), }"));
+	assert_true(
+		has_text(&b, "{'descr': '<V2', 'fortran_order': False, 'shape': (2, 1000000), }"));
 	assert_int_equal(npy_header(DTYPE_INT64, 0, NULL, &c), 0);
 	assert_int_equal(c.n % 64, 0);
-	assert_non_null(strstr((const char *)c.p + 10, "'shape': (), }"));
+	assert_true(has_text(&c, "'shape': (), }"));
 }
 
 static void headers_that_numpy_reads_are_read(void **state)
