@@ -25,6 +25,8 @@
 #endif
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
+/* The argument that is the result is evaluated twice: no calls with an effect, or whose result
+ * changes. */
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
 

@@ -387,8 +387,8 @@ static int input_pull(void *arg, struct span *ret)
 	if (in->given < job->len)
 		input_ask(in, in->given);
 	else if (in->summed)
-		r = MIN(kv_loc_check_end(&job->loc, job->len, in->crc), 0);
-	return r;
+		r = kv_loc_check_end(&job->loc, job->len, in->crc);
+	return MIN(r, 0);
 }
 
 /*

@@ -384,8 +384,11 @@ static unsigned height(const struct draft_node *n)
 {
 	unsigned most = 0;
 
-	for (size_t i = 0; i < n->n_children; i++)
-		most = MAX(most, height(n->child[i]));
+	for (size_t i = 0; i < n->n_children; i++) {
+		unsigned h = height(n->child[i]);
+
+		most = MAX(most, h);
+	}
 	return most + n->is_dir;
 }
 
