@@ -222,9 +222,7 @@ static struct entry *take_out(struct cache *c, struct entry *e, struct entry *ou
 
 uint64_t cache_limit_now(const struct cache *c)
 {
-	uint64_t taken = meter_taken();
-
-	return c->stats.limit - MIN(c->stats.limit, taken);
+	return c->stats.limit - MIN(c->stats.limit, meter_taken());
 }
 
 /* The entry to evict next; NULL when all are pinned. */

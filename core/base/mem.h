@@ -25,10 +25,16 @@
 #endif
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
-/* The argument that is the result is evaluated twice: no calls with an effect, or whose result
- * changes. */
-#define MIN(a, b) ((a) < (b) ? (a) : (b))
-#define MAX(a, b) ((a) > (b) ? (a) : (b))
+/* Each argument is evaluated once. Not for constant expressions. */
+#define MIN(a, b) EXTREME(<, a, b, __COUNTER__)
+#define MAX(a, b) EXTREME(>, a, b, __COUNTER__)
+#define EXTREME(op, a, b, id) EXTREME_(op, a, b, id)
+#define EXTREME_(op, a, b, id)                      \
+	({                                          \
+		__auto_type a_##id = (a);           \
+		__auto_type b_##id = (b);           \
+		a_##id op b_##id ? a_##id : b_##id; \
+	})
 
 #define container_of(p, type, member) ((type *)((char *)(p)-offsetof(type, member)))
 

@@ -53,7 +53,7 @@ static void refuse_page(struct s3_parser *p, const char *why, struct span value)
 {
 	auto_buf shown = { 0 };
 
-	buf_add_shown(&shown, span_of(value.p, MIN(value.n, 100)));
+	buf_add_shown(&shown, span_of(value.p, MIN(value.n, (size_t)100)));
 	stop(p, fail(-EUCLEAN, "%s: '%s'", why, buf_str(&shown) ? buf_str(&shown) : ""));
 }
 

@@ -393,7 +393,7 @@ int transfer_new(const struct http_opts *opts, struct transfer **ret)
 	curl_easy_setopt(c, CURLOPT_TCP_KEEPALIVE, 1L);
 	curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT_MS, (long)opts->progress_ms);
 	curl_easy_setopt(c, CURLOPT_LOW_SPEED_LIMIT, 1L);
-	curl_easy_setopt(c, CURLOPT_LOW_SPEED_TIME, (long)MAX(opts->progress_ms / 1000, 1));
+	curl_easy_setopt(c, CURLOPT_LOW_SPEED_TIME, (long)MAX(opts->progress_ms / 1000, 1u));
 	if (opts->no_proxy)
 		curl_easy_setopt(c, CURLOPT_NOPROXY, "*");
 	if (opts->ca_file)

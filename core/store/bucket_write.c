@@ -207,7 +207,7 @@ int store_remove(struct io_store *store, const char *const *path, size_t n)
 	if (r < 0)
 		return r;
 	for (size_t at = 0; at < n; at += REMOVED_AT_ONCE) {
-		r = remove_some(store_of(store), path + at, MIN(n - at, REMOVED_AT_ONCE));
+		r = remove_some(store_of(store), path + at, MIN(n - at, (size_t)REMOVED_AT_ONCE));
 		if (r < 0 && first >= 0)
 			err_save(first = r, &why);
 	}

@@ -11,9 +11,7 @@
 /* The value ends with the bytes that were read, or a few bytes later. */
 static int check_sum(const struct many_job *job, uint32_t crc)
 {
-	int r = kv_loc_check_end(&job->loc, job->len, crc);
-
-	return MIN(r, 0);
+	return MIN(kv_loc_check_end(&job->loc, job->len, crc), 0);
 }
 
 int many_run_raw(struct many_work *k)

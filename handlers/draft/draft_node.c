@@ -384,11 +384,8 @@ static unsigned height(const struct draft_node *n)
 {
 	unsigned most = 0;
 
-	for (size_t i = 0; i < n->n_children; i++) {
-		unsigned h = height(n->child[i]);
-
-		most = MAX(most, h);
-	}
+	for (size_t i = 0; i < n->n_children; i++)
+		most = MAX(most, height(n->child[i]));
 	return most + n->is_dir;
 }
 

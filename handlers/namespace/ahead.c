@@ -199,14 +199,14 @@ uint64_t ahead_window(const struct ckpt *c)
 }
 
 /* The free part of the window. Called with the lock held. */
-static uint64_t window_left(const struct ahead *a, uint64_t most)
+static uint64_t window_left(const struct ahead *a)
 {
 	struct cache_stats cs;
 	uint64_t all = ahead_window(a->item->ckpt) / a->part;
 
 	/* Readers of other items use the window, too. */
 	cache_stats(a->item->ckpt->cache, &cs);
-	return MIN(most, all - MIN(all, MAX(a->asked, cs.ahead_bytes)));
+	return all - MIN(all, MAX(a->asked, cs.ahead_bytes));
 }
 
 /* Set the size of a leaf, which is known now. Returns the part of it to decode. */
@@ -220,10 +220,10 @@ static uint64_t job_size(struct job *j, uint64_t bytes)
 	g = guess_find(a, j->leaf);
 	if (g && g->token == j->token && !g->is_known) {
 		a->asked -= g->asked;
-		n = window_left(a, bytes);
+		n = MIN(bytes, MAX(window_left(a), a->n_guesses == 1 ? LEAST_PART : 0));
 		g->is_known = true;
 		g->bytes = bytes;
-		g->asked = n = MAX(n, a->n_guesses == 1 ? MIN(bytes, LEAST_PART) : 0);
+		g->asked = n;
 		a->asked += n;
 	} else if (g && g->token == j->token) {
 		n = j->n;
@@ -378,7 +378,7 @@ static void lose_readers(struct ahead *a)
 	for (int i = 0; i < READERS; i++) {
 		struct reader *rd = &a->reader[i];
 
-		if (rd->when && a->now - rd->when >= LOST * MAX(rd->gap, LOST_LEAST))
+		if (rd->when && a->now - rd->when >= LOST * MAX(rd->gap, (uint64_t)LOST_LEAST))
 			reader_drop(a, rd);
 	}
 }
@@ -432,9 +432,9 @@ static bool guess_add(struct ahead *a, uint32_t leaf, uint64_t bytes)
 	struct guess *g = &a->guess[a->n_guesses];
 
 	if (a->n_guesses == GUESSES ||
-	    (a->asked && window_left(a, bytes) < MIN(bytes, ahead_window(a->item->ckpt) / a->part)))
+	    (a->asked && window_left(a) < MIN(bytes, ahead_window(a->item->ckpt) / a->part)))
 		return false;
-	*g = (struct guess){ .leaf = leaf, .bytes = bytes, .asked = window_left(a, bytes) };
+	*g = (struct guess){ .leaf = leaf, .bytes = bytes, .asked = MIN(bytes, window_left(a)) };
 	g->token = calloc(1, sizeof(*g->token));
 	if (!g->token || !job_post(a, g, 0, job_run)) {
 		free(g->token);
@@ -448,7 +448,7 @@ static bool guess_add(struct ahead *a, uint32_t leaf, uint64_t bytes)
 /* Decode more of a leaf that did not fit. False: no room. */
 static bool guess_more(struct ahead *a, struct guess *g)
 {
-	uint64_t rest = g->bytes - g->asked, n = window_left(a, rest);
+	uint64_t rest = g->bytes - g->asked, n = MIN(rest, window_left(a));
 
 	if (!g->is_known || rest == 0)
 		return true;

@@ -419,7 +419,8 @@ struct step_names {
  */
 static void pick_steps(struct ns *ns, const struct item_table *t, struct step_names *ret)
 {
-	unsigned n = 0, most = MIN(ITEMS_MAX, io_descriptors_are_short() ? t->n : ITEMS_MAX) / 2;
+	unsigned n = 0,
+		 most = MIN((unsigned)ITEMS_MAX, io_descriptors_are_short() ? t->n : ITEMS_MAX) / 2;
 	uint64_t bytes = 0;
 
 	for (const struct item_entry *e = t->first; e; e = e->next) {
