@@ -15,6 +15,15 @@ void kv_loc_release(struct kv_loc *loc)
 	*loc = (struct kv_loc){ 0 };
 }
 
+int kv_loc_read(const struct kv_loc *loc, uint64_t at, size_t n, void *p)
+{
+	if (loc->where == KV_FILE)
+		return io_read_exact(loc->file, p, n, loc->off + at);
+	if (n)
+		memcpy(p, kv_loc_inline(loc, at, n).p, n);
+	return 0;
+}
+
 int kv_locate(struct kv *kv, const struct span *key, struct kv_loc *ret, size_t n)
 {
 	int r;

@@ -42,6 +42,9 @@ static inline struct span kv_loc_inline(const struct kv_loc *loc, uint64_t at, u
 	return span_of(span_from(buf_span(&loc->bytes), (size_t)at).p, (size_t)n);
 }
 
+/* Read n bytes of a value that exists to p, from `at` on; it must have them. */
+int kv_loc_read(const struct kv_loc *loc, uint64_t at, size_t n, void *p);
+
 struct kv_get {
 	struct span key;   /* borrowed */
 	uint64_t off, len; /* part of the value; len UINT64_MAX: up to its end */

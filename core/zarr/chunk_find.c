@@ -37,7 +37,7 @@ static int index_read(const struct zarr_shard *s, const struct chunk *c, struct 
 	auto_free struct shard_index *ix = NULL;
 	uint8_t *raw;
 	uint64_t at;
-	int r = 0;
+	int r;
 
 	if (c->len < s->index_bytes)
 		return fail(-EUCLEAN, "shard of %llu bytes is shorter than its index of %llu",
@@ -49,10 +49,7 @@ static int index_read(const struct zarr_shard *s, const struct chunk *c, struct 
 	/* Decode it in place, since it may be large. */
 	raw = (uint8_t *)ix->entry;
 	at = c->off + (s->index_at_start ? 0 : c->len - s->index_bytes);
-	if (c->loc.where == KV_INLINE)
-		memcpy(raw, c->loc.bytes.p + at, s->index_bytes);
-	else
-		r = io_read_exact(c->loc.file, raw, s->index_bytes, c->loc.off + at);
+	r = kv_loc_read(&c->loc, at, s->index_bytes, raw);
 	if (r >= 0)
 		r = shard_index_decode(s, span_of(raw, s->index_bytes), c->len, ix->entry);
 	if (r < 0)

@@ -178,15 +178,11 @@ static int read_raw(struct stream *s, uint64_t piece, struct cache_entry **ret)
 {
 	size_t n = piece_size(s, piece);
 	void *block = block_alloc(PIECE_BYTES);
-	uint64_t at = s->off + piece * PIECE_BYTES;
-	int r = 0;
+	int r;
 
 	if (!block)
 		return fail(-ENOMEM, "cannot allocate a piece of %zu bytes", PIECE_BYTES);
-	if (s->loc.where == KV_INLINE)
-		memcpy(block, s->loc.bytes.p + at, n);
-	else
-		r = io_read_exact(s->loc.file, block, n, s->loc.off + at);
+	r = kv_loc_read(&s->loc, s->off + piece * PIECE_BYTES, n, block);
 	if (r < 0) {
 		block_free(block, PIECE_BYTES);
 		return r;

@@ -30,10 +30,7 @@ static int read_stored(void *arg, uint64_t off, size_t n, void *p)
 	if (off > s->len || n > s->len - off)
 		return fail(-EUCLEAN, "blosc stream is truncated after %llu bytes",
 			    (unsigned long long)s->len);
-	if (s->loc.where != KV_INLINE)
-		return io_read_exact(s->loc.file, p, n, s->loc.off + s->off + off);
-	memcpy(p, s->loc.bytes.p + s->off + off, n);
-	return 0;
+	return kv_loc_read(&s->loc, s->off + off, n, p);
 }
 
 /* ---- the checksum of the value ---- */

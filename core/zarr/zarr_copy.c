@@ -50,14 +50,6 @@ struct copying {
 	uint64_t cost, held; /* of write_budget: needed for that chunk; taken */
 };
 
-static int read_at(const struct chunk *c, uint64_t off, size_t n, void *p)
-{
-	if (c->loc.where != KV_INLINE)
-		return io_read_exact(c->loc.file, p, n, c->loc.off + c->off + off);
-	memcpy(p, c->loc.bytes.p + c->off + off, n);
-	return 0;
-}
-
 /* Check a stored chunk as far as possible without decoding it. */
 static int check_chunk(struct copying *y, const struct chunk *c)
 {
@@ -80,7 +72,7 @@ static int check_chunk(struct copying *y, const struct chunk *c)
 	if (c->len < least)
 		return fail(-EUCLEAN, "its %llu bytes are not a compressed chunk",
 			    (unsigned long long)c->len);
-	r = read_at(c, 0, (size_t)MIN(c->len, (uint64_t)sizeof(head)), head);
+	r = kv_loc_read(&c->loc, c->off, (size_t)MIN(c->len, (uint64_t)sizeof(head)), head);
 	return r < 0 ? r : codec_check_start(&leaf->codecs, head, c->len, leaf->bytes);
 }
 
@@ -93,7 +85,7 @@ static int put_pieces(struct copying *y, const struct chunk *c, struct span key,
 	for (uint64_t at = 0; at < c->len && r >= 0; at += PIECE) {
 		size_t n = (size_t)MIN((uint64_t)PIECE, c->len - at);
 
-		r = read_at(c, at, n, y->piece);
+		r = kv_loc_read(&c->loc, c->off + at, n, y->piece);
 		if (r >= 0)
 			r = kv_stream_add(out, span_of(y->piece, n));
 	}

@@ -14,15 +14,11 @@ int chunk_is_summed(struct zarr *z, const struct chunk *c, bool has_nodes)
 	uint8_t head[CODEC_HEAD_BYTES];
 	int r = 0;
 
-	if (c->loc.where == KV_INLINE) {
-		memcpy(head, c->loc.bytes.p + c->off, n);
-	} else {
-		r = chunk_is_all(c) ? kv_loc_has_sum(&c->loc) : 0;
-		if (r == 0)
-			r = io_read_exact(c->loc.file, head, n, c->loc.off + c->off);
-		else
-			return r;
-	}
+	if (c->loc.where == KV_FILE && chunk_is_all(c))
+		r = kv_loc_has_sum(&c->loc);
+	if (r != 0)
+		return r;
+	r = kv_loc_read(&c->loc, c->off, n, head);
 	if (r < 0)
 		return r;
 	return (c->loc.where == KV_INLINE && has_nodes) ||
