@@ -123,15 +123,16 @@ int codec_stream_open(const struct codec_chain *chain, codec_pull_fn *pull, void
  */
 int codec_stream_read(struct codec_stream *s, void *p, size_t n);
 /*
- * Like codec_stream_open(), for a caller that retains what it reads: every read but the last is of
- * `retained` bytes, and what one read returned stays as it is until the next one has returned. A
- * zstd frame whose history is at least 128 KiB shorter than that is then decoded directly into the
- * caller's memory, and needs none for history.
+ * Like codec_stream_open(), for a caller that can retain what it reads. If
+ * codec_stream_needs_before(), every read but the last must be of `retained` bytes, and what one
+ * read returned must stay as it is until the next one has returned: a zstd frame whose history is
+ * at least 128 KiB shorter than that is decoded directly into the caller's memory, and needs none
+ * for history.
  */
 int codec_stream_open_retained(const struct codec_chain *chain, codec_pull_fn *pull, void *arg,
 			       uint64_t decoded, uint64_t window, size_t retained,
 			       struct codec_stream **ret);
-/* Whether the stream uses what was retained. */
+/* Whether the stream uses what is retained. */
 bool codec_stream_needs_before(const struct codec_stream *s);
 /*
  * Like codec_stream_read() for such a stream. before: the bytes of the previous read, or a copy of

@@ -387,8 +387,8 @@ static int input_pull(void *arg, struct span *ret)
 	if (in->given < job->len)
 		input_ask(in, in->given);
 	else if (in->summed)
-		r = kv_loc_check_end(&job->loc, job->len, in->crc);
-	return MIN(r, 0);
+		r = MIN(kv_loc_check_end(&job->loc, job->len, in->crc), 0);
+	return r;
 }
 
 /*
@@ -407,14 +407,15 @@ static int stream_pieces(struct many_worker *w, struct many_work *k, struct code
 	const struct many_target *t = k->job->t;
 	const struct zarr *z = t->r.z;
 	uint8_t *to = many_place(t, &k->part);
-	size_t piece = retained_by(k) ? retained_by(k) : PIECE;
+	bool in_place = codec_stream_needs_before(s);
+	size_t piece = in_place ? RETAINED : PIECE;
 	int r = k->direct ? 0 : scratch_grow(w, piece);
 
 	for (uint64_t at = 0; at < z->leaf->bytes && r >= 0 && !many_is_off(t);) {
 		size_t n = (size_t)MIN(piece, z->leaf->bytes - at);
 		uint8_t *out = k->direct ? to + at : w->scratch;
 
-		r = codec_stream_read_after(s, k->direct && at ? out - piece : NULL, out, n);
+		r = codec_stream_read_after(s, in_place && at ? out - piece : NULL, out, n);
 		if (r < 0)
 			break;
 		zarr_to_shown(z, out, n);
