@@ -114,7 +114,7 @@ ALSO = {
 DOORS = {
     r'liburing\.h': ['core/io/io_ring.c', 'core/io/command_ring.c'],
     r'zstd\w*\.h|zdict\.h': ['core/codec/codec_zstd.c', 'core/codec/codec_zstd.h', 'core/ocdbt/frame.c',
-                                  'tests/unit/codec/t_codec_zstd_in_place.c', 'tests/bench/'],
+                              'tests/unit/codec/t_codec_zstd_in_place.c', 'tests/bench/'],
     r'(cjson/)?cJSON\w*\.h': ['core/base/json.c'],
     r'msgpack(/.*)?\.h': ['core/tree/tree_msgpack.c', 'core/tree/tree_msgpack_print.c'],
     r'Python\.h': ['tools/python/py_module.h'],
@@ -271,7 +271,7 @@ def check_words(name, text):
             if re.match('(what|who|whoever|whose|that)_', token['name']):
                 yield f"{at}: '{token['name']}': name the thing that it is about"
         comment = re.sub(r'\s*\n\s*\**\s*', ' ', token['comment'] or '')
-        if (found := RELATIVE_SUBJECT.match(comment)):
+        if found := RELATIVE_SUBJECT.match(comment):
             yield f"{at}: the comment begins with '{found[1]}': name the thing that it is about"
         for phrases, words in ((PHRASES, token['string']), (COMMENT_PHRASES, comment)):
             yield from (f"{at}: '{found[0]}': say {instead}" for phrase, instead in phrases

@@ -69,12 +69,17 @@ def random_cases(n):
         yield shape, write, dtype, chunk_bytes, file_size, ocdbt, axes
 
 
+def both(cases):
+    """The chunk shapes of Orbax and ours, as text."""
+    lines = (f"chunk {item.itemsize} {number(limit)} {file_size if ocdbt else '-'} {text(axes)} {text(shape)} {text(write)}"
+             for shape, write, item, limit, file_size, ocdbt, axes in cases)
+    return [theirs(*c) for c in cases], tool(lines)
+
+
 @pytest.mark.feature('A3', 'A4', 'D6')
 def test_chunk_shapes_are_those_of_orbax():
     cases = list(random_cases(3000))
-    want = [theirs(*c) for c in cases]
-    got = tool(f"chunk {c[2].itemsize} {number(c[3])} {c[4] if c[5] else '-'} {text(c[6])} {text(c[0])} {text(c[1])}"
-               for c in cases)
+    want, got = both(cases)
     assert got == want
     cut = sum(w != text(max(1, n) for n in c[1]) for c, w in zip(cases, want))
     assert cut > 1000 and want.count("-22") > 20
@@ -106,9 +111,7 @@ def prime_cases(n):
 @pytest.mark.feature('A3', 'A4', 'D6')
 def test_chunk_shapes_of_long_prime_axes_are_those_of_orbax():
     cases = list(prime_cases(5000))
-    want = [theirs(*c) for c in cases]
-    got = tool(f"chunk {c[2].itemsize} {number(c[3])} {c[4] if c[5] else '-'} {text(c[6])} {text(c[0])} {text(c[1])}"
-               for c in cases)
+    want, got = both(cases)
     assert [x for x in zip(cases, want, got) if x[1] != x[2]] == []
     assert sum(w != text(c[1]) for c, w in zip(cases, want)) > 3000 and 20 < want.count("-22") < 1000
 

@@ -14,7 +14,7 @@ TOP = pathlib.Path(__file__).resolve().parents[2]
 
 def test_the_list_of_libraries_is_what_is_linked(program, run, tmp_path):
     version = run('--version').stdout.split()[1]
-    programs = [program, *(f for f in [program + '-url'] if pathlib.Path(f).exists())]
+    programs = [f for f in (program, program + '-url') if pathlib.Path(f).exists()]
     for name in ('a', 'b'):
         subprocess.run([TOP / 'tools/sbom.py', *programs, version, tmp_path / name], check=True, stdout=subprocess.DEVNULL)
     assert (tmp_path / 'a').read_bytes() == (tmp_path / 'b').read_bytes()
