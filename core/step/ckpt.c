@@ -11,7 +11,7 @@
 #include "core/base/log.h"
 #include "core/base/path.h"
 #include "core/step/known_names.h"
-#include "core/zarr/meta_cache.h"
+#include "core/zarr/meta/meta_cache.h"
 #include "core/zarr/stream.h"
 
 #define REFUSED_MAX 256 /* arrays whose errors are remembered */

@@ -14,7 +14,7 @@
 #include "core/store/url_store.h"
 #include "core/tree/tree.h"
 #include "core/zarr/zarr.h"
-#include "core/zarr/zarr_write.h"
+#include "core/zarr/write/zarr_write.h"
 
 enum missing { MISSING_AUTO, MISSING_ERROR, MISSING_ZERO };
 enum atomicity { ATOMICITY_AUTO, ATOMICITY_RENAME, ATOMICITY_COMMIT_FILE };

@@ -7,7 +7,7 @@
  */
 #include "core/base/err.h"
 #include "core/zarr/chunk.h"
-#include "core/zarr/shard.h"
+#include "core/zarr/meta/shard.h"
 
 void chunk_number(const struct zarr *z, struct chunk *c)
 {

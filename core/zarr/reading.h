@@ -6,7 +6,7 @@
 #define PYTREEFS_READING_H
 
 #include "core/zarr/chunk.h"
-#include "core/zarr/grid.h"
+#include "core/zarr/meta/grid.h"
 #include "core/zarr/zarr.h"
 
 struct reading {

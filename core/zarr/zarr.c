@@ -12,7 +12,7 @@
 #include "core/base/log.h"
 #include "core/base/meter.h"
 #include "core/dtype/cast.h"
-#include "core/zarr/meta_cache.h"
+#include "core/zarr/meta/meta_cache.h"
 
 /* Derive the innermost level, by axis of the array. -EFBIG when its chunks cannot be numbered. */
 static int derive_leaf(struct zarr *z)

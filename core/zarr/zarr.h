@@ -15,7 +15,7 @@
 #include "core/base/pool.h"
 #include "core/io/segments.h"
 #include "core/kv/kv.h"
-#include "core/zarr/zarr_meta.h"
+#include "core/zarr/meta/zarr_meta.h"
 
 struct meta_cache;
 struct meta_shared;

@@ -9,7 +9,7 @@
 #ifndef PYTREEFS_DRAFT_ARRAY_H
 #define PYTREEFS_DRAFT_ARRAY_H
 
-#include "core/zarr/zarr_write.h"
+#include "core/zarr/write/zarr_write.h"
 #include "handlers/draft/draft.h"
 
 /* Format, chunk shape and compression of an array. */

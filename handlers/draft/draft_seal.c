@@ -9,7 +9,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/base/wire.h"
-#include "core/zarr/zarr_copy.h"
+#include "core/zarr/write/zarr_copy.h"
 #include "handlers/draft/draft_file.h"
 
 #define HEAD_FIRST 65536 /* bytes to read before the length of a header is known */

@@ -10,7 +10,7 @@
 #define PYTREEFS_KV_SLICE_H
 
 #include "core/kv/kv.h"
-#include "core/zarr/zarr_meta.h"
+#include "core/zarr/meta/zarr_meta.h"
 
 /* Chunks [from, to) along an axis. */
 struct slice {

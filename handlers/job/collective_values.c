@@ -13,7 +13,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/commit/seal.h"
-#include "core/zarr/zarr_copy.h"
+#include "core/zarr/write/zarr_copy.h"
 #include "handlers/job/draft_collective.h"
 #include "handlers/draft/kv_slice.h"
 

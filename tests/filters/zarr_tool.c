@@ -21,7 +21,7 @@
 #include "core/base/err.h"
 #include "core/base/wire.h"
 #include "core/dtype/cast.h"
-#include "core/zarr/zarr_meta.h"
+#include "core/zarr/meta/zarr_meta.h"
 
 struct place {
 	const struct zarr_meta *m;

@@ -18,7 +18,7 @@
 #include "core/base/err.h"
 #include "core/base/json.h"
 #include "core/base/log.h"
-#include "core/zarr/read_many.h"
+#include "core/zarr/read_many/read_many.h"
 #include "handlers/namespace/node_parts.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/memory_held.h"

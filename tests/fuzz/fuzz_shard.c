@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include "core/zarr/shard.h"
+#include "core/zarr/meta/shard.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -6,7 +6,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "core/zarr/zarr_meta.h"
+#include "core/zarr/meta/zarr_meta.h"
 
 static void check_level(const struct zarr_meta *m, const struct zarr_level *l, unsigned depth)
 {

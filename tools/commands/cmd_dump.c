@@ -11,7 +11,7 @@
 #include "core/base/cache.h"
 #include "core/base/err.h"
 #include "core/ocdbt/ocdbt.h"
-#include "core/zarr/zarr_meta.h"
+#include "core/zarr/meta/zarr_meta.h"
 #include "handlers/leaf/leaf.h"
 #include "tools/cli/cmd.h"
 

@@ -11,7 +11,7 @@
 #include "core/base/err.h"
 #include "core/base/path.h"
 #include "core/dtype/cast.h"
-#include "core/zarr/zarr_copy.h"
+#include "core/zarr/write/zarr_copy.h"
 #include "core/step/layout.h"
 #include "handlers/draft/draft_array.h"
 #include "tools/convert/export.h"

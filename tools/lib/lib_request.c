@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "core/base/blocks.h"
-#include "core/zarr/read_many.h"
+#include "core/zarr/read_many/read_many.h"
 #include "handlers/namespace/node_tree.h"
 #include "tools/lib/lib.h"
 

@@ -15,7 +15,7 @@
 
 #include "core/base/limits.h"
 #include "core/dtype/cast.h"
-#include "core/zarr/shard.h"
+#include "core/zarr/meta/shard.h"
 #include "core/zarr/stream.h"
 #include "core/zarr/zarr.h"
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "core/base/mem.h"
-#include "core/zarr/grid.h"
+#include "core/zarr/meta/grid.h"
 
 /* The position on each axis of element number e of the view. */
 static void unravel(const struct grid *g, uint64_t e, uint64_t *v)

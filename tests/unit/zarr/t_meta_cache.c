@@ -5,7 +5,7 @@
  */
 #include <stdio.h>
 
-#include "core/zarr/meta_cache.h"
+#include "core/zarr/meta/meta_cache.h"
 #include "tests/unit/lib/unit.h"
 
 static struct span document(char *text, size_t n, unsigned rows)

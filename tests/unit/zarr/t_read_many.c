@@ -3,7 +3,7 @@
  * t_read_many.c - many views of arrays of any layout at once, into memory of any layout; each
  * failure is that of its own target.
  */
-#include "core/zarr/read_many.h"
+#include "core/zarr/read_many/read_many.h"
 
 #include "tests/unit/lib/zarr_views.h"
 

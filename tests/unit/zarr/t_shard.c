@@ -9,7 +9,7 @@
 #include "core/base/crc32c.h"
 #include "core/base/limits.h"
 #include "core/base/wire.h"
-#include "core/zarr/shard.h"
+#include "core/zarr/meta/shard.h"
 
 #define NONE UINT64_MAX
 

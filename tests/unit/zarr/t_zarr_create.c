@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#include "core/zarr/zarr_meta.h"
+#include "core/zarr/meta/zarr_meta.h"
 
 static const uint64_t shape[] = { 128, 64 }, chunk[] = { 64, 64 };
 

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "core/zarr/zarr_meta.h"
+#include "core/zarr/meta/zarr_meta.h"
 
 static struct zarr_meta meta(enum zarr_keys keys, char separator, unsigned rank)
 {

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/zarr/zarr_meta.h"
+#include "core/zarr/meta/zarr_meta.h"
 
 #define BYTES "{\"name\":\"bytes\",\"configuration\":{\"endian\":\"little\"}}"
 #define CRC "{\"name\":\"crc32c\"}"

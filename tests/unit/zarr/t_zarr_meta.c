@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/zarr/zarr_meta.h"
+#include "core/zarr/meta/zarr_meta.h"
 
 #define V2                                                                                               \
 	"{\"chunks\":[5,11],\"compressor\":{\"id\":\"zstd\",\"level\":1},\"dimension_separator\":\".\"," \

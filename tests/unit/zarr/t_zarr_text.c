@@ -4,7 +4,7 @@
  */
 #include "tests/unit/lib/unit.h"
 
-#include "core/zarr/zarr_meta.h"
+#include "core/zarr/meta/zarr_meta.h"
 
 static void one_line_per_member(void **state)
 {

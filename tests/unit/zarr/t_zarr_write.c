@@ -9,8 +9,8 @@
 
 #include "core/base/wire.h"
 #include "core/zarr/stream.h"
-#include "core/zarr/zarr_copy.h"
-#include "core/zarr/zarr_write.h"
+#include "core/zarr/write/zarr_copy.h"
+#include "core/zarr/write/zarr_write.h"
 
 struct world {
 	struct io_engine *io;

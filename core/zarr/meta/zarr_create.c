@@ -4,7 +4,7 @@
  * compact, with sorted members.
  */
 #include "core/base/err.h"
-#include "core/zarr/zarr_meta.h"
+#include "core/zarr/meta/zarr_meta.h"
 
 static int put_sizes(struct buf *b, const uint64_t *sizes, unsigned rank)
 {

@@ -3,7 +3,7 @@
  * zarr_key.c - keys of chunk objects relative to the array's prefix, printed
  * and parsed.
  */
-#include "core/zarr/zarr_meta.h"
+#include "core/zarr/meta/zarr_meta.h"
 
 int zarr_key_prefix(struct span name, struct buf *ret)
 {

@@ -2,7 +2,7 @@
 /*
  * shard.c - the index of a shard, bytes <-> numbers. No I/O.
  */
-#include "core/zarr/shard.h"
+#include "core/zarr/meta/shard.h"
 
 #include "core/base/crc32c.h"
 #include "core/base/err.h"

@@ -9,7 +9,7 @@
 
 #include <stdatomic.h>
 
-#include "core/zarr/zarr_meta.h"
+#include "core/zarr/meta/zarr_meta.h"
 
 struct meta_cache;
 

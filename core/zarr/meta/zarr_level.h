@@ -5,7 +5,7 @@
 #ifndef PYTREEFS_ZARR_LEVEL_H
 #define PYTREEFS_ZARR_LEVEL_H
 
-#include "core/zarr/zarr_meta.h"
+#include "core/zarr/meta/zarr_meta.h"
 
 /* Parse a list of `rank` sizes, each from `least` to 2^63 - 2. -EUCLEAN naming `name`. */
 int zarr_sizes(const struct json *j, const char *name, uint64_t least, unsigned rank,

@@ -6,7 +6,7 @@
  * batches of neighbours, and chunks that could not be decoded within the budget are read through
  * the cache at the end. The caller is one of the threads, so a busy pool only slows it down.
  */
-#include "core/zarr/read_many.h"
+#include "core/zarr/read_many/read_many.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 #include "core/base/blocks.h"
 #include "core/base/clock.h"
 #include "core/base/log.h"
-#include "core/zarr/read_many_impl.h"
+#include "core/zarr/read_many/read_many_impl.h"
 
 #define BATCH_BYTES (2 * MiB)
 #define TELL_NS (20 * 1000 * 1000)

@@ -5,7 +5,7 @@
  * Invariants: the boxes of a range tile it in order, and the parts of a box tile the box; every
  * position of a part is in its chunk.
  */
-#include "core/zarr/grid.h"
+#include "core/zarr/meta/grid.h"
 
 #include "core/base/mem.h"
 

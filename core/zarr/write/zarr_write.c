@@ -5,13 +5,13 @@
  * Invariants: bands cover the stream without gaps; a band that is not stored is in memory; each
  * live band holds its cost of the budget. zarr_encode.c encodes a band.
  */
-#include "core/zarr/zarr_write.h"
+#include "core/zarr/write/zarr_write.h"
 
 #include "core/base/blocks.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/zarr/stream.h"
-#include "core/zarr/zarr_encode.h"
+#include "core/zarr/write/zarr_encode.h"
 
 #define HAND_OVER_BYTES 65536 /* a smaller band is encoded sooner than another thread wakes up */
 

@@ -5,7 +5,7 @@
  *
  * zarr_meta.c interprets documents; here they are only compared byte by byte.
  */
-#include "core/zarr/meta_cache.h"
+#include "core/zarr/meta/meta_cache.h"
 
 #include <pthread.h>
 #include <string.h>

@@ -11,8 +11,8 @@
 
 #include "core/base/err.h"
 #include "core/zarr/chunk.h"
-#include "core/zarr/grid.h"
-#include "core/zarr/read_many.h"
+#include "core/zarr/meta/grid.h"
+#include "core/zarr/read_many/read_many.h"
 
 struct many;
 

@@ -4,7 +4,7 @@
  * and compare their checksum.
  */
 #include "core/base/crc32c.h"
-#include "core/zarr/read_many_impl.h"
+#include "core/zarr/read_many/read_many_impl.h"
 
 #define PIECE (4 * MiB)
 

@@ -9,7 +9,7 @@
  * Invariants: level.shape[i] is an extent along axis[i] of the array; axis is a permutation; a
  * shard's grid times its inner shape is the shape of its level.
  */
-#include "core/zarr/zarr_level.h"
+#include "core/zarr/meta/zarr_level.h"
 
 #include "core/base/err.h"
 

@@ -5,7 +5,7 @@
 #ifndef PYTREEFS_ZARR_COPY_H
 #define PYTREEFS_ZARR_COPY_H
 
-#include "core/zarr/zarr_write.h"
+#include "core/zarr/write/zarr_write.h"
 
 /*
  * Put the array that `json` describes (as for zarr_writer_open()) into kv, with the stored chunks

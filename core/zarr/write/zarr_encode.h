@@ -5,7 +5,7 @@
 #ifndef PYTREEFS_ZARR_ENCODE_H
 #define PYTREEFS_ZARR_ENCODE_H
 
-#include "core/zarr/zarr_write.h"
+#include "core/zarr/write/zarr_write.h"
 
 /*
  * Bands: the array's bytes are cut along one axis, so that each band contains whole chunks. Chunks

@@ -8,13 +8,13 @@
  * Invariants: a document that is accepted has a shape, a chunk and a fill value that all later
  * arithmetic can trust: products do not overflow, and no chunk is empty.
  */
-#include "core/zarr/zarr_meta.h"
+#include "core/zarr/meta/zarr_meta.h"
 
 #include <math.h>
 
 #include "core/base/err.h"
 #include "core/dtype/cast.h"
-#include "core/zarr/zarr_level.h"
+#include "core/zarr/meta/zarr_level.h"
 
 /*
  * TensorStore accepts neither Python's bare words nor numbers beyond double. The depth is bounded.

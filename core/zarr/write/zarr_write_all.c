@@ -8,7 +8,7 @@
  */
 #include "core/base/blocks.h"
 #include "core/base/err.h"
-#include "core/zarr/zarr_encode.h"
+#include "core/zarr/write/zarr_encode.h"
 
 #define PIECE ((size_t)1 << 20)
 #define CODEC_BESIDE (4 * MiB) /* memory of a codec that needs whole chunks */

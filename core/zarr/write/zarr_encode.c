@@ -5,12 +5,12 @@
  * The layout is that of Orbax: little-endian elements in C order, one inner chunk per shard in v3.
  * Chunks at the edge are stored in full size, padded with the fill value.
  */
-#include "core/zarr/zarr_encode.h"
+#include "core/zarr/write/zarr_encode.h"
 
 #include "core/base/blocks.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
-#include "core/zarr/shard.h"
+#include "core/zarr/meta/shard.h"
 
 #define BLOCKS_BESIDE (2 * MiB) /* memory of a codec that works in blocks */
 

@@ -3,7 +3,7 @@
  * zarr_text.c - zarr metadata as text for people: `dump`, `info`, error notes.
  */
 #include "core/base/err.h"
-#include "core/zarr/zarr_meta.h"
+#include "core/zarr/meta/zarr_meta.h"
 
 static int put_list(struct buf *b, const char *name, const uint64_t *v, unsigned n)
 {

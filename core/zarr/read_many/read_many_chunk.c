@@ -7,7 +7,7 @@
 #include "core/base/blocks.h"
 #include "core/base/crc32c.h"
 #include "core/dtype/cast.h"
-#include "core/zarr/read_many_impl.h"
+#include "core/zarr/read_many/read_many_impl.h"
 
 /* of a stream; small enough to be cast while it is in the processor's cache */
 #define PIECE (256 * KiB)

@@ -6,7 +6,7 @@
 #define PYTREEFS_SHARD_H
 
 #include "core/base/buf.h"
-#include "core/zarr/zarr_meta.h"
+#include "core/zarr/meta/zarr_meta.h"
 
 /*
  * Decode the index of a shard, of index_bytes, into 2 * entries numbers: offset and length of each

@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "core/zarr/read_many_impl.h"
+#include "core/zarr/read_many/read_many_impl.h"
 #include "core/zarr/reading.h"
 
 #define LOCATE 64               /* chunks that are looked up together */

@@ -5,13 +5,13 @@
  * A chunk is located wherever it is (a shard inside a shard, a value of a database) and stored as
  * we store chunks: one object each, in v3 followed by the index of its shard.
  */
-#include "core/zarr/zarr_copy.h"
+#include "core/zarr/write/zarr_copy.h"
 
 #include "core/base/blocks.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/zarr/chunk.h"
-#include "core/zarr/zarr_encode.h"
+#include "core/zarr/write/zarr_encode.h"
 
 #define PIECE ((size_t)1 << 20)
 #define BATCH 64 /* chunks that are looked up together */
