@@ -10,6 +10,7 @@ import orbax.checkpoint as ocp0
 import pytest
 
 from lib import expect, programs, restoring, writing
+from lib.drafts import refused
 from lib.gen_matrix import values
 from test_writing import leaves
 
@@ -67,12 +68,6 @@ def test_odd_items(mount, step, name, ocdbt):
     stored = {p.name for p in (step / 'extra').iterdir()}
     assert stored <= {'_METADATA', '_CHECKPOINT_METADATA', 'commit_success.txt', '.crc32c', 'manifest.ocdbt', 'd', '_strings.json',
                       'w', '0.0', '.zarray'}, stored
-
-
-def refused(why, do):
-    with pytest.raises(OSError) as e:
-        do()
-    assert e.value.errno == why, e.value
 
 
 def test_refusals(mount, step):

@@ -103,6 +103,11 @@ def steps(source):
     return sorted(p.name for p in source.iterdir() if '.pytreefs-draft' not in p.name)
 
 
+def databases(source, step='1'):
+    """The databases in which ranks stored their parts of a step, by name."""
+    return sorted(p.name for p in (source / step / 'default').iterdir() if p.name.startswith('ocdbt.process_'))
+
+
 def outcome(j, victim, result):
     """Nothing half-committed: a whole step and nobody has an error, or none, and all of them have."""
     survivors = {r: e for r, e in result.items() if r != victim}

@@ -2,7 +2,6 @@
 """Python bytes: leaves of the legacy msgpack file, .bin files in the mount, both ways."""
 
 import errno
-import io
 import os
 import shutil
 
@@ -12,12 +11,7 @@ import pytest
 from orbax.checkpoint import msgpack_utils
 
 from lib.saving import ARRAY, save, saved
-
-def npy(array):
-    out = io.BytesIO()
-    np.save(out, array)
-    return out.getvalue()
-
+from lib.writing import npy
 
 BYTES = {'text': b'hello', 'none': b'', 'wild': bytes(range(256)) * 5000, 'npy_head': b'\x93NUMPY\x01\x00', 'npy': npy(ARRAY)}
 
