@@ -3,7 +3,7 @@
  * url_store.h - sources with a URL as stores of core/io (io_store.h), over core/http.
  *
  *     http://HOST[:PORT]/PATH  https://...     any server with ranges; it cannot list, so a
- * directory has the known names that exist
+ *                                              directory has the known names that exist
  *     s3://BUCKET/PREFIX                       S3, and servers like it
  *     gs://BUCKET/PREFIX                       Google Cloud Storage
  */

@@ -11,11 +11,10 @@
  *     ocdbt_tool merge DIR       DIR/ocdbt.process_* into DIR
  *     ocdbt_tool check DIR       findings; status 1 when there is an error
  *
- * Keys and values are in hexadecimal, "-" when empty. Options: --generation G, --time T, --prefix
- * KEY,
- * --low KEY, --high KEY, --union, --inline N, --node N, --arity N, --zstd LEVEL, --plain, --uuid
- * HEX,
- * --name HEX (of the first data file), --target N, --one-writer, --engine STACK, --cache BYTES.
+ * Keys and values are in hexadecimal, "-" when empty. Options: --generation G, --time T,
+ * --prefix KEY, --low KEY, --high KEY, --union, --inline N, --node N, --arity N, --zstd LEVEL,
+ * --plain, --uuid HEX, --name HEX (of the first data file), --target N, --one-writer,
+ * --engine STACK, --cache BYTES.
  */
 #include <inttypes.h>
 #include <stdio.h>

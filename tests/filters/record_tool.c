@@ -5,8 +5,8 @@
  *
  *     record_tool text FILE OFF LEN   a record as text; LEN 0: to the end of the file
  *     record_tool undump              a text on standard input as a record
- *     record_tool exact DIR           parse and pack every record of a database: how many come out
- * the same, and how many do not
+ *     record_tool exact DIR           parse and pack every record of a database; prints how many
+ *                                     are the same bytes again, and how many are not
  */
 #include <fcntl.h>
 #include <inttypes.h>

@@ -5,13 +5,16 @@
  *
  * Each request is a line "COMMAND LENGTH LENGTH" and that many bytes twice; each answer a line
  * "ok LENGTH" or "error CODE LENGTH" and LENGTH bytes:
- *   text DOC -        zarr_meta_text()
- *   decode DOC OBJECT a chunk object -> the whole chunk, C order of the array, little-endian
- *   encode DOC ELEMENTS    through the codecs only: bytes in the order that the chunk stores them
- * in, so not those of decode where it is "F", transposed or big-endian (no shards) encode-pieces
- * DOC ELEMENTS    the same, pushed in pieces keys DOC -        every chunk key, one a line create
- * SPEC -     a document; SPEC is "FORMAT DTYPE LEVEL|none sharded|plain SHAPE CHUNK", sizes with
- * commas ("-" for rank 0)
+ *
+ *     text DOC -           zarr_meta_text()
+ *     decode DOC OBJECT    a chunk object -> the whole chunk, in C order, little-endian (no shards)
+ *     encode DOC BYTES     bytes as the chunk stores them -> an object, through the codecs only
+ *     encode-pieces DOC BYTES    the same, pushed in pieces
+ *     keys DOC -           every chunk key, one a line
+ *     create SPEC -        a document for "FORMAT DTYPE LEVEL|none sharded|plain SHAPE CHUNK"
+ *
+ * The bytes of encode differ from those of decode where elements are big-endian, or the order is
+ * "F" or transposed. SHAPE and CHUNK are sizes with commas, "-" for rank 0.
  */
 #include <stdio.h>
 #include <stdlib.h>
