@@ -432,12 +432,13 @@ def check_leaf_types(names):
 
 
 # A list in the code: its name, its file and a line of it; the folder of what it lists, and how that is defined there; each page
-# that has all of its names, with how they look there.
+# that has all of its names, perhaps with the place on it, and how they look there.
 LISTS = [
     ('CODECS', 'core/codec/codec_impl.h', r'^\tcodec\((\w+)\)', 'core/codec', r'^const struct codec_ops codec_(\w+) = ', {
         'tests/fuzz/fuzz_codec.c': r'\\"(?:id|name)\\":\\"{}\\"',
         'tests/unit/codec/t_codec.c': r'\\"(?:id|name)\\":\\"{}\\"',
-        'core/codec/README.md': r'`{}`',
+        'tests/interop/test_codecs.py': r'"{}"',
+        'core/codec/README.md (first sentence)': r'\A[^.]*`{}`',
         'docs/reading.md': r'`{}`',
     }),
     ('COMMANDS', 'tools/cli/cmd.h', r'^\tcommand\((\w+)\)', 'tools/commands', r'^const struct cmd cmd_(\w+) = ', {
@@ -458,7 +459,7 @@ def check_lists():
             yield from (f"{path.relative_to(ROOT)}: defines '{name}', which is not in the list {table} of {home}, so nothing finds it"
                         for name in re.findall(definition, path.read_text(encoding='utf-8'), re.M) if name not in found)
         for page, look in where.items():
-            text = (ROOT / page).read_text(encoding='utf-8')
+            text = (ROOT / page.split(' ')[0]).read_text(encoding='utf-8')
             yield from (f"{page}: '{name}' is missing, which the list {table} of {home} has" for name in found
                         if not re.search(look.format(name), text))
 
