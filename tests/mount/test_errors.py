@@ -70,7 +70,7 @@ def is_known(part):
 def test_a_message_is_in_the_source(message):
     parts = re.split(r'[:;] ', message)
     unknown = [part for part in parts if not is_known(part)]
-    assert not unknown, unknown
+    assert not unknown, f'docs/errors.md quotes {unknown}, which no string of the sources says'
     # It is not made of names alone.
     assert [part for part in parts if not WHERE.fullmatch(re.sub(r'^\[Errno \d+\] ', '', part))]
 
