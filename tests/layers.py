@@ -5,7 +5,7 @@
 * an include points down the ladder (MAY_INCLUDE), and names its file by the full path from the root
 * a library has one door (DOORS)
 * file names are unique
-* a file has at most 600 lines, a function at most 70, and nothing jumps (`goto`)
+* a file has at most 600 lines, Python's too, a function at most 70, and nothing jumps (`goto`)
 * words that are retired do not come back (PHRASES, RETIRED), and no comment begins with "What ..." as its subject (RELATIVE_SUBJECT)
 * every file of code, unit test and fuzz target is in a meson.build; a test calls a library where it could run a shell
 * the ladder has no cycle: a folder may use only those that MAY_INCLUDE lists before it
@@ -242,10 +242,14 @@ def check_ladder():
         below.add(folder)
 
 
-def check_sizes(name, text):
+def check_length(name, text):
     n = text.count('\n')
     if n > MAX_FILE_LINES:
         yield f'{name}: {n} lines, at most {MAX_FILE_LINES}'
+
+
+def check_sizes(name, text):
+    yield from check_length(name, text)
     for line, function, length in functions(text):
         if length > MAX_FUNCTION_LINES:
             yield f'{name}:{line}: {function}() has {length} lines, at most {MAX_FUNCTION_LINES}'
@@ -294,6 +298,7 @@ def check_prose():
                         for found in phrase.finditer(text))
     for path in sorted([*(ROOT / 'tests').rglob('*.py'), *(ROOT / 'tools').rglob('*.py')]):
         name, text = path.relative_to(ROOT).as_posix(), path.read_text(encoding='utf-8')
+        yield from check_length(name, text)
         for token in SCRIPT_TEXT.finditer(text) if name != 'tests/layers.py' else ():
             at = f'{name}:{text.count(chr(10), 0, token.start()) + 1}'
             yield from (f"{at}: '{found[0]}': say {instead}" for phrase, instead in PHRASES if (found := phrase.search(token.group())))
