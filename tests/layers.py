@@ -4,7 +4,7 @@
 
 * an include points down the ladder (MAY_INCLUDE), and names its file by the full path from the root
 * a library has one door (DOORS)
-* file names are unique
+* names of C files are unique, and those of Python tests, which pytest imports by name
 * a file has at most 600 lines, Python's too, a function at most 70, and nothing jumps (`goto`)
 * words that are retired do not come back (PHRASES, RETIRED), and no comment begins with "What ..." as its subject (RELATIVE_SUBJECT)
 * every file of code, unit test and fuzz target is in a meson.build; a test calls a library where it could run a shell
@@ -531,7 +531,7 @@ def sources():
 
 def main():
     names = list(sources())
-    faults = list(check_unique(names))
+    faults = list(check_unique(names + [p.relative_to(ROOT).as_posix() for p in sorted((ROOT / 'tests').rglob('test_*.py'))]))
     for name in names:
         text = (ROOT / name).read_text(encoding='utf-8')
         faults += check_includes(name, text)
