@@ -6,7 +6,6 @@ committed, and its arrays are compared. Commits on the way are refused, and must
 """
 
 import errno
-import io
 import json
 import os
 import pathlib
@@ -15,6 +14,8 @@ import shutil
 import struct
 
 import numpy as np
+
+from lib import writing
 
 NAMES = [f'default/d{i % 3}/w{i}.npy' for i in range(6)]
 # Two parts of an array of 6 rows; a step holds them as one leaf.
@@ -106,7 +107,7 @@ class Model:
         return np.asarray(raw.view(dtype).reshape(shape), order=order)
 
     def npy(self):
-        return npy_of(self.array())
+        return writing.npy(self.array())
 
     # ---- steps ----
 
@@ -257,7 +258,7 @@ class Model:
         """Write a part of the right shape, so that some drafts commit an array in parts."""
         name = self.rng.choice(list(PARTS))
         rows, columns = PARTS[name]
-        data = npy_of(self.np.standard_normal((rows, columns)).astype(self.rng.choice(['<f4', '<f4', '<f8'])))
+        data = writing.npy(self.np.standard_normal((rows, columns)).astype(self.rng.choice(['<f4', '<f4', '<f8'])))
         self.both(f'write {name}: {len(data)} bytes', lambda root: (root / name).write_bytes(data))
 
     def write_tensors(self):
@@ -500,12 +501,6 @@ def native(array):
     if array.dtype == np.dtype('V2'):
         return array.view(ml_dtypes.bfloat16)
     return array.astype(array.dtype.newbyteorder('='))
-
-
-def npy_of(array):
-    out = io.BytesIO()
-    np.lib.format.write_array(out, array, allow_pickle=False)
-    return out.getvalue()
 
 
 NAMES_OF_TYPES = {'F32': '<f4', 'I64': '<i8'}

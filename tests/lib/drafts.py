@@ -19,10 +19,16 @@ def refused(why, do):
     assert e.value.errno == why, f'{errno.errorcode[e.value.errno]}, want {errno.errorcode[why]}'
 
 
-def begin(m, name='7', item='default'):
-    """A draft with one good leaf; returns the directory of its item."""
+def begin_empty(m, name='7', item='default'):
+    """A draft; returns the directory of its item."""
     where = m / f'{name}.tmp' / item
     where.mkdir(parents=True)
+    return where
+
+
+def begin(m, name='7', item='default'):
+    """The same with one good leaf."""
+    where = begin_empty(m, name, item)
     (where / 'good.npy').write_bytes(W)
     return where
 

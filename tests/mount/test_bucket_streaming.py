@@ -15,6 +15,7 @@ import pytest
 
 from lib import buckets, dying_upload, mounts
 from lib.buckets import unfinished
+from lib.writing import npy
 
 BUCKET = 'streamed'  # for the fixture
 MARKER, CLAIM = dying_upload.MARKER, dying_upload.CLAIM
@@ -148,9 +149,7 @@ def test_a_program_goes_back_to_the_front(opened, run, bucket, proxy, root):
     d = opened('chunk_byte_size=1M').path / '5.tmp'
     (d / 'state').mkdir(parents=True)
     large = np.random.default_rng(3).standard_normal((41 * MIB) // 8)
-    file = io.BytesIO()
-    np.save(file, large)
-    content = file.getvalue()
+    content = npy(large)
     with open(d / 'state/w.npy', 'wb', buffering=0) as f:
         for what in (content[:40 * MIB], content[::-1][:3 * MIB], content):
             f.seek(0)

@@ -16,11 +16,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-
-def begin(m, name='7', item='default'):
-    where = m / f'{name}.tmp' / item
-    where.mkdir(parents=True)
-    return where
+from lib.drafts import begin_empty
 
 
 def meanwhile(do):
@@ -47,7 +43,7 @@ def meanwhile(do):
 def test_metadata_while_a_safetensors_file_is_written(mount, root):
     """A reader sees none of its tensors meanwhile, or all."""
     m = mount(root)
-    where = begin(m)
+    where = begin_empty(m)
     data = safetensors.numpy.save({f'block.{i}.w': np.full(10, i, np.float32) for i in range(300)})
     end = meanwhile(lambda: (where / 'model.safetensors').write_bytes(data))
     try:
@@ -63,7 +59,7 @@ def test_metadata_while_a_safetensors_file_is_written(mount, root):
 def test_what_stat_tells_of_names(mount, root):
     """A file that was removed has no link, as protocols with lock files need it; listings and stat name one inode."""
     m = mount(root)
-    where = begin(m)
+    where = begin_empty(m)
     (where / 'sub').mkdir()
     for name in ('w.txt', 'other.txt'):
         (where / name).write_text('x')
@@ -88,12 +84,12 @@ def test_what_stat_tells_of_names(mount, root):
 def test_times_tell_of_changes(mount, root, elements):
     """make, rsync -u, cp -u and editors ask whether a file is newer than it was; readers' pages follow it, too."""
     m = mount(root)
-    where = begin(m)
+    where = begin_empty(m)
     path = where / 'w.npy'
     np.save(path, np.arange(elements))
     np.save(where / 'other.npy', np.zeros(elements))
     (m / '7.tmp').rename(m / '7')
-    where = begin(m, '8')
+    where = begin_empty(m, '8')
     path = where / 'w.npy'
 
     def changes(do):
@@ -138,7 +134,7 @@ def test_what_a_map_loses_is_not_committed(mount, root, synced):
         if told >= 2:
             break
         m = mount(root, f'io=fault(write:enospc:{n}):sync', allow_errors=True)
-        where = begin(m, str(n))
+        where = begin_empty(m, str(n))
         try:
             np.lib.format.open_memmap(where / 'w.npy', 'w+', w.dtype, w.shape).flush()
         except OSError:
@@ -168,7 +164,7 @@ def test_what_a_map_loses_is_not_committed(mount, root, synced):
 
 def source_step(m, step='1'):
     """A committed step with leaves of every kind, in directories."""
-    where = begin(m, step)
+    where = begin_empty(m, step)
     for i, name in enumerate(('w.npy', 'a/w.npy', 'a/b/w.npy', 'z.npy')):
         (where / name).parent.mkdir(exist_ok=True, parents=True)
         np.save(where / name, np.arange(1000 + i, dtype=np.float32))
@@ -201,7 +197,7 @@ def test_a_repeated_rsync_sends_nothing(mount, root, inplace):
 
 def test_times_are_remembered_until_the_commit(mount, root):
     m = mount(root)
-    where = begin(m)
+    where = begin_empty(m)
     np.save(where / 'w.npy', np.ones(3))
     (where / 'd').mkdir()
     for name in ('w.npy', 'd', '', '_METADATA'):
@@ -227,7 +223,7 @@ def test_a_generated_file_shows_what_was_written_until_the_next_change(mount, ro
     """rclone looks at size and hash when it has written; then it is generated again, unless it says what is there."""
     m = mount(root)
     source_step(m)
-    where = begin(m).parent
+    where = begin_empty(m).parent
     np.save(where / 'default/other.npy', np.ones(3))
     generated = (where / name).read_bytes()
     for text in (b'no JSON, and longer than one write ' * 9000, (m / '1' / name).read_bytes().replace(b'default', b'another')):
@@ -254,7 +250,7 @@ def test_what_mknod_made_is_open_to_nobody(mount, root):
     """A commit may follow at once."""
     m = mount(root)
     for step in range(20):
-        where = begin(m, str(step))
+        where = begin_empty(m, str(step))
         np.save(where / 'w.npy', np.ones(3))
         os.mknod(where / 'note.txt')
         (m / f'{step}.tmp').rename(m / str(step))
@@ -262,7 +258,7 @@ def test_what_mknod_made_is_open_to_nobody(mount, root):
 
 def test_a_document_that_was_closed_is_generated_again_after_a_change(mount, root):
     """Whenever the kernel lets go of it, which a second descriptor puts off here."""
-    where = begin(mount(root))
+    where = begin_empty(mount(root))
     np.save(where / 'w.npy', np.ones(3))
     fd = os.open(where / '_METADATA', os.O_RDWR)
     try:
@@ -286,7 +282,7 @@ def test_a_copied_document_is_shown_while_it_says_what_is_there(mount, root):
     """A copy on its way: its document comes first, leaves later; what is taken away ends it."""
     m = mount(root)
     source_step(m)
-    where = begin(m)
+    where = begin_empty(m)
     text = (m / '1/default/_METADATA').read_bytes()
     (where / '_METADATA').write_bytes(text)
     np.save(where / 'w.npy', np.ones(3))
@@ -307,7 +303,7 @@ def lines(m, words):
 def test_a_safetensors_file_says_what_it_does_not_carry(mount, root):
     """Leaving a tree by the view, and coming back at the commit: None, strings, lists, empty ones, keys with dots."""
     m = mount(root)
-    where = begin(m)
+    where = begin_empty(m)
     for name in ('w.npy', 'a.b.npy', 'layers/0.npy', 'layers/1.npy'):
         (where / name).parent.mkdir(exist_ok=True)
         np.save(where / name, np.ones(3))
@@ -348,7 +344,7 @@ def test_a_safetensors_file_that_carries_all_says_nothing(mount, root):
 def test_a_reader_reads_on_after_the_commit(mount, root, options, begun):
     """Until it is closed: by read, and by a map whose pages nobody has touched yet."""
     m = mount(root, *options)
-    where = begin(m)
+    where = begin_empty(m)
     large = np.arange(2_000_000, dtype=np.float32)
     for name, value in (('large.npy', large), ('small.npy', np.arange(5.)), ('staged.npy', large), ('f.npy', np.asfortranarray(
             large.reshape(1000, -1)))):
@@ -388,7 +384,7 @@ def test_a_reader_reads_on_after_the_commit(mount, root, options, begun):
 def test_the_reader_of_a_part_reads_on_after_the_commit(mount, root, options, cut, begun):
     """Its chunks are the whole's then, or were encoded anew; its own bytes are there until it is closed, also for a map."""
     m = mount(root, *options)
-    where = begin(m)
+    where = begin_empty(m)
     whole = np.arange(2_000_000, dtype=np.float32).reshape(2000, 1000)
     names = [f'p[0:{cut},0:1000]@2000x1000.npy', f'p[{cut}:2000,0:1000]@2000x1000.npy']
     for name, part in zip(names, (whole[:cut], whole[cut:])):
@@ -429,7 +425,7 @@ def test_whoever_opens_a_part_during_the_commit_reads_on(mount, root, options):
     whole = np.arange(200_000, dtype=np.float32).reshape(200, 1000)
     names = ['p[0:70,0:1000]@200x1000.npy', 'p[70:200,0:1000]@200x1000.npy']
     for step in range(7, 27):
-        where = begin(m, str(step))
+        where = begin_empty(m, str(step))
         for name, part in zip(names, (whole[:70], whole[70:])):
             np.save(where / name, part)
         want = {name: (where / name).read_bytes() for name in names}
@@ -471,7 +467,7 @@ def check_readers(files, want, commit, begun):
 def test_the_reader_of_an_array_in_the_legacy_file_reads_on(mount, root, begun):
     """No chunks of it are in the step: `aggregate=*` puts its values into one file."""
     m = mount(root, 'aggregate=**')
-    where = begin(m)
+    where = begin_empty(m)
     want, files = {}, {}
     for name, n in (('large.npy', 2_000_000), ('small.npy', 5)):
         np.save(where / name, np.arange(n, dtype=np.float32))
@@ -488,7 +484,7 @@ def test_the_reader_of_an_array_in_the_legacy_file_reads_on(mount, root, begun):
 def test_a_failed_commit_keeps_nothing_for_readers(mount, root):
     """Contents written after it are read back, and the next commit stores them."""
     m = mount(root, allow_errors=True)
-    where = begin(m)
+    where = begin_empty(m)
     whole = np.arange(200_000, dtype=np.float32).reshape(200, 1000)
     names = ['p[0:100,0:1000]@200x1000.npy', 'p[100:200,0:1000]@200x1000.npy']
     for name, part in zip(names, (whole[:100], whole[100:])):
