@@ -16,6 +16,8 @@ import time
 import numpy as np
 import pytest
 
+from lib import strace
+
 SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data' / 'sample'
 ITEM = SAMPLE / '1000/state'
 LAYER = ITEM / 'params/layers/0'
@@ -150,8 +152,7 @@ def test_everything_is_synced_before_it_has_its_name(program, tmp_path, output):
     where = tmp_path / 'out'
     where.mkdir()
     # Data files are synced through the ring where there is one; here every call is to be seen.
-    subprocess.run(['strace', '-f', '-y', '-qq', '-o', log, '-e', 'trace=fsync,fdatasync,renameat2', program, command,
-                    '-o', 'io=sync', *options, ITEM, where / name], check=True, timeout=240)
+    strace.run('fsync,fdatasync,renameat2', log, [program, command, '-o', 'io=sync', *options, ITEM, where / name], check=True, timeout=240)
     synced, published = set(), False
     for line in log.read_text().splitlines():
         call = re.search(r'(fsync|fdatasync)\(\d+<([^>]*)>', line)
@@ -174,8 +175,7 @@ def test_everything_is_synced_before_it_has_its_name(program, tmp_path, output):
 @pytest.mark.skipif(not shutil.which('strace'), reason='no strace is installed')
 @pytest.mark.parametrize('words', [['save', ITEM, 'new/1'], ['convert', ITEM.parents[1], 'new/']], ids=lambda w: w[0])
 def test_a_new_root_is_synced_too(program, tmp_path, words):
-    subprocess.run(['strace', '-f', '-y', '-qq', '-o', 'calls', '-e', 'trace=fsync,mkdirat', program, *words], check=True,
-                   timeout=240, cwd=tmp_path)
+    strace.run('fsync,mkdirat', 'calls', [program, *words], check=True, timeout=240, cwd=tmp_path)
     calls = (tmp_path / 'calls').read_text()
     assert re.search(rf'mkdirat\(\d+<[^>]*>, "new".*fsync\(\d+<{re.escape(str(tmp_path))}>\)', calls, re.DOTALL), calls[-2000:]
 

@@ -8,10 +8,11 @@ import os
 import random
 import re
 import shutil
-import subprocess
 
 import numpy as np
 import pytest
+
+from lib import strace
 
 ARRAYS = {'small': (3000, 1), 'rows': (40_000, 7), 'noise': (9000, 0), 'tiny': (5, 1)}
 LAYOUTS = [(), ('zarr=3',), ('compression=none',), ('zarr=3', 'compression=none')]
@@ -198,8 +199,8 @@ def test_info_looks_at_some_of_very_many_chunks(run, program, tmp_path):
     np.save(tmp_path / 'f/w.npy', np.arange(20_000, dtype=np.int32))
     run('save', '-o', 'chunk_byte_size=8,ocdbt=off,compression=none', tmp_path / 'f', tmp_path / 'root/1')
     shutil.rmtree(tmp_path / 'root/1/default' / TABLES)
-    r = subprocess.run(['strace', '-f', '-e', 'trace=openat,openat2', '-o', tmp_path / 'calls', program, 'info', '--json',
-                        tmp_path / 'root/1/default'], capture_output=True, text=True)
+    r = strace.run('openat,openat2', tmp_path / 'calls', [program, 'info', '--json', tmp_path / 'root/1/default'],
+                   capture_output=True, text=True)
     said = json.loads(r.stdout)['checksums']
     assert said['leaves_without'] == 1 and said['bytes_without'] == 80_000
     calls = [c for c in (tmp_path / 'calls').read_text().splitlines() if re.search(r'"w/\d+"', c)]
