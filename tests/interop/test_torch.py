@@ -3,8 +3,11 @@
 
 from lib import jaxenv  # noqa: F401  before jax
 
+import os
 import pathlib
 import re
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +17,8 @@ import pytest
 import safetensors
 import safetensors.torch
 import torch
+
+from lib import tour
 
 WIDTHS = (16, 64, 32, 10)
 
@@ -111,6 +116,52 @@ def block(kind):
              if 'kernel' in text or 'nn.Linear' in text]
     assert len(found) == 1
     return found[0]
+
+
+def code(first):
+    """The one block of Python on the page that begins with these words."""
+    found = [text for text in re.findall(r'```python\n(.*?)```', PAGE.read_text(), re.S) if text.startswith(first)]
+    assert len(found) == 1
+    return found[0]
+
+
+def test_one_tensor_of_many(mount, checkpoint, tmp_path, monkeypatch):
+    root, params = checkpoint
+    (tmp_path / 'mnt').symlink_to(mount(root).path)
+    monkeypatch.chdir(tmp_path)
+    given = {}
+    exec(code('from safetensors import safe_open'), given)
+    assert np.array_equal(given['rows'].numpy(), np.asarray(params['layers']['0']['bias'])[:4])
+
+
+def test_a_state_dict_becomes_steps(build, tmp_path, monkeypatch):
+    """By the command, by a draft and by the package: Orbax restores the same tree from each of the three."""
+    torch.manual_seed(4)
+    model = torch.nn.Module()
+    model.layers = torch.nn.ModuleList(torch.nn.Linear(n, m) for n, m in zip(WIDTHS, WIDTHS[1:]))
+    (tmp_path / 'ckpts').mkdir()
+    (tmp_path / 'mnt').mkdir()
+    monkeypatch.chdir(tmp_path)
+    exec(code('from safetensors.torch import save_file'), {'model': model})
+    try:
+        faults = tour.faults(PAGE, 'From PyTorch to Orbax', tmp_path, dict(os.environ, PATH=f'{build}:{os.environ["PATH"]}'))
+        assert not faults, faults
+    finally:
+        subprocess.run(['umount', '-l', tmp_path / 'mnt'], capture_output=True)
+    # In a process of its own, which has loaded torch and no JAX.
+    torch.save(model.state_dict(), tmp_path / 'model.pt')
+    head = ("import types, torch\nstate = torch.load('model.pt')\n"
+            "model = types.SimpleNamespace(state_dict=lambda: state)\n")
+    r = subprocess.run([sys.executable, '-c', head + code('import pytreefs')], cwd=tmp_path, capture_output=True, text=True,
+                       env=dict(os.environ, PYTHONPATH=f'{build}/tools/python'))
+    assert r.returncode == 0, r.stderr
+    want = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+    for step in (8, 9, 10):
+        tree = ocp.StandardCheckpointer().restore(tmp_path / f'ckpts/{step}/default')
+        got = {f'layers.{i}.{name}': a for i, layer in tree['layers'].items() for name, a in layer.items()}
+        assert got.keys() == want.keys()
+        for name, a in got.items():
+            assert np.array_equal(np.asarray(a), want[name]), (step, name)
 
 
 def test_linear_layers_by_a_rules_file(mount, checkpoint, tmp_path, monkeypatch):
