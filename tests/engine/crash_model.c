@@ -104,7 +104,8 @@ static int read_live(const struct crash_node *n, uint64_t off, size_t len, uint8
 {
 	size_t done = 0;
 
-	memset(ret, 0, len);
+	if (len > 0)
+		memset(ret, 0, len);
 	while (done < len) {
 		ssize_t r = pread(n->fd, ret + done, len - done, (off_t)(off + done));
 

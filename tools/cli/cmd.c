@@ -103,12 +103,18 @@ void print_size(char *out, size_t n, uint64_t bytes)
 	snprintf(out, n, i ? "%.1f %s" : "%.0f %s", v, unit[i]);
 }
 
+void print_span(FILE *out, struct span bytes)
+{
+	if (bytes.n > 0)
+		fwrite(bytes.p, 1, bytes.n, out);
+}
+
 void print_name(FILE *out, const char *name)
 {
 	auto_buf shown = { 0 };
 
 	buf_add_shown(&shown, span_str(name));
-	fwrite(shown.p, 1, shown.n, out);
+	print_span(out, buf_span(&shown));
 }
 
 void print_failure(int r)

@@ -167,6 +167,8 @@ int fail_absent_name(struct node *dir, const char *source, const char *path);
 
 /* Print a size as "1.5 MiB". */
 void print_size(char *out, size_t n, uint64_t bytes);
+/* Write bytes as they are; there may be none. */
+void print_span(FILE *out, struct span bytes);
 /*
  * Print a name or text from disk with '?' for control characters, which might control the terminal.
  */

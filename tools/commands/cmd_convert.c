@@ -365,7 +365,7 @@ static int end(struct job *j, const char *out, int r)
 		if (r >= 0)
 			r = buf_add_str(&text, "}\n");
 		if (r >= 0)
-			fwrite(text.p, 1, text.n, stdout);
+			print_span(stdout, buf_span(&text));
 	} else if (cmd_flag(j->a, "verbose")) {
 		auto_buf chosen = { 0 };
 

@@ -160,7 +160,7 @@ static int undump(void)
 	if (r >= 0)
 		r = ocdbt_record_undump(buf_span(&text), &bytes);
 	if (r >= 0)
-		fwrite(bytes.p, 1, bytes.n, stdout);
+		print_span(stdout, buf_span(&bytes));
 	return r < 0 ? r : EXIT_OK;
 }
 
@@ -189,7 +189,7 @@ static int run_dump(struct cmd_args *a)
 			r = kinds[i].text(&out, buf_span(&bytes));
 		if (r < 0)
 			return err_at(r, "%s", a->arg[1]);
-		fwrite(out.p, 1, out.n, stdout);
+		print_span(stdout, buf_span(&out));
 		return EXIT_OK;
 	}
 	return cmd_wrong(

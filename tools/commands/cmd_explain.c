@@ -128,7 +128,7 @@ static int print_sharding(struct source *s, struct node_leaf *l, bool json)
 	}
 	if (json)
 		buf_add_str(&out, "]\n");
-	fwrite(out.p, 1, out.n, stdout);
+	print_span(stdout, buf_span(&out));
 	return EXIT_OK;
 }
 
@@ -193,7 +193,7 @@ static int print_plan(struct source *s, struct node_leaf *l, uint64_t off, uint6
 	if (r >= 0 && json)
 		r = buf_add_str(&out, "}\n");
 	if (r >= 0)
-		fwrite(out.p, 1, out.n, stdout);
+		print_span(stdout, buf_span(&out));
 	return r < 0 ? r : EXIT_OK;
 }
 

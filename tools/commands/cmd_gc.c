@@ -36,7 +36,7 @@ static void say_json(struct gc *g, const struct gc_found *f)
 		json_put_str(&out, span_str(err_text(f->failed)), JSON_PRETTY);
 	}
 	buf_add_byte(&out, '}');
-	fwrite(out.p, 1, out.n, stdout);
+	print_span(stdout, buf_span(&out));
 }
 
 static void say(void *arg, const struct gc_found *f)

@@ -313,7 +313,7 @@ static int run_info(struct cmd_args *a)
 	if (r >= 0)
 		r = describe(a, &s, &out, &unknown);
 	if (r >= 0) {
-		fwrite(out.p, 1, out.n, stdout);
+		print_span(stdout, buf_span(&out));
 		if (json && unknown.n)
 			printf(",\n  \"unknown\": {%.*s\n  }", (int)unknown.text.n,
 			       (const char *)unknown.text.p);

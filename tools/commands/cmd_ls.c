@@ -85,7 +85,7 @@ static void print_json_row(FILE *to, const struct row *row)
 		buf_add_str(&out, ", \"error\": ");
 		json_put_str(&out, span_str(row->why.text), JSON_PRETTY);
 	}
-	fwrite(out.p, 1, out.n, to);
+	print_span(to, buf_span(&out));
 }
 
 /* Print "bfloat16[128,64]", without the quotes of JSON. */

@@ -191,7 +191,7 @@ static int write_out(struct cmd_args *a, struct io_engine *io, struct span page)
 	int r;
 
 	if (a->n_args < 2) {
-		fwrite(page.p, 1, page.n, stdout);
+		print_span(stdout, page);
 		return 0;
 	}
 	r = atomic_file_begin(io, a->arg[1], false, cmd_flag(a, "force"), &out);

@@ -49,7 +49,7 @@ static int print_leaf(struct check *c, const struct transform *t, const char *it
 			r = buf_add_byte(&line, '\n');
 	}
 	if (r >= 0)
-		fwrite(line.p, 1, line.n, stdout);
+		print_span(stdout, buf_span(&line));
 	c->any = true;
 	return r;
 }

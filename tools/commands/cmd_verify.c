@@ -47,7 +47,7 @@ static void say_json(const struct verify *v, const struct finding *f)
 			 (unsigned long long)f->len);
 	put_member(&out, "text", f->text);
 	buf_add_byte(&out, '}');
-	fwrite(out.p, 1, out.n, stdout);
+	print_span(stdout, buf_span(&out));
 }
 
 void verify_say(struct verify *v, const struct finding *f)
@@ -272,7 +272,7 @@ static void sum_up_json(const struct verify *v)
 		(unsigned long long)v->unopened_leaves, (unsigned long long)v->unsummed_leaves,
 		(unsigned long long)v->raw_bytes, (unsigned long long)v->unsummed_bytes,
 		(unsigned long long)v->digest_leaves, (unsigned long long)v->digest_bytes);
-	fwrite(out.p, 1, out.n, stdout);
+	print_span(stdout, buf_span(&out));
 }
 
 /* Resolve a path that is not a directory on disk, such as ROOT/latest, to that directory. */

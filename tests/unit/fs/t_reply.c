@@ -119,6 +119,7 @@ static int setup(void **state)
 	assert_int_equal(ns_open(root, &options, &fs.ns), 0);
 	fs.se = fuse_session_new(&args, &ops, sizeof(ops), &fs);
 	assert_non_null(fs.se);
+	fuse_opt_free_args(&args);
 	fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 	assert_int_equal(fuse_session_custom_io(fs.se, &kernel, fd), 0);
 	send_request(FUSE_INIT, &in, sizeof(in));
