@@ -15,6 +15,8 @@ import pytest
 
 from lib import compare, mounts
 
+SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data/sample'
+
 
 def failing(program, *words):
     """A mount that must not succeed: its stderr."""
@@ -250,6 +252,24 @@ def test_the_helper_of_mount_dash_t(program, cases, tmp_path, helper):
         assert sorted(os.listdir(tmp_path / 'm')) == sorted(case.steps)
     finally:
         subprocess.run(['umount', '-l', tmp_path / 'm'], capture_output=True)
+
+
+@pytest.mark.parametrize('words', [['-f'], ['-vf', '-o', 'ro'], ['-o', 'ro', '-f']], ids=' '.join)
+def test_the_helper_mounts_nothing_for_fake(program, tmp_path, words):
+    """`mount -f`, with which fstab is checked."""
+    (tmp_path / 'mount.pytreefs').symlink_to(program)
+    (tmp_path / 'm').mkdir()
+    r = subprocess.run([tmp_path / 'mount.pytreefs', SAMPLE, tmp_path / 'm', *words], capture_output=True, text=True, timeout=240)
+    assert (r.returncode, r.stdout, r.stderr) == (0, '', '')
+    assert not os.path.ismount(tmp_path / 'm')
+
+
+def test_a_log_in_the_mount_point_is_refused_and_not_made(program, tmp_path):
+    (tmp_path / 'm').mkdir()
+    r = subprocess.run([program, 'mount', '-o', f'log={tmp_path}/m/log', SAMPLE, tmp_path / 'm'], capture_output=True, text=True,
+                       timeout=240)
+    assert r.returncode == 1 and 'the mount would write to itself' in r.stderr
+    assert os.listdir(tmp_path / 'm') == []
 
 
 def test_config_shows_what_is_in_force(mount, cases):

@@ -163,6 +163,22 @@ def test_a_signal_unmounts(mount, confined):
         mounts.wait_for(lambda: not m.mounted())
 
 
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda n: n.name)
+def test_a_signal_to_the_process_group_unmounts(program, confined, tmp_path, number):
+    """As a terminal, timeout(1) and batch systems send it: the broker, which unmounts, gets it too."""
+    (tmp_path / 'm').mkdir()
+    p = subprocess.Popen([program, 'mount', '-f', SAMPLE, tmp_path / 'm'], start_new_session=True,
+                         preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))
+    try:
+        mounts.wait_for(lambda: os.path.ismount(tmp_path / 'm') and children(p.pid))
+        os.killpg(p.pid, number)
+        assert p.wait(60) == 0
+        assert os.listdir(tmp_path / 'm') == []
+    finally:
+        p.kill()
+        subprocess.run(['umount', '-l', tmp_path / 'm'], capture_output=True)
+
+
 def test_the_broker_ends_with_the_mount(mount, confined):
     """Whichever way that ends; its name is in ps(1), so that nobody wonders."""
     for how in (signal.SIGTERM, signal.SIGKILL):

@@ -207,7 +207,7 @@ static void print_mount(FILE *out)
 		".SH DESCRIPTION\n");
 	put(out, cmd_mount.summary);
 	fprintf(out,
-		".\nThe same as\n.BR \"pytreefs mount\" ,\nunder the name that\n.BR mount (8)\nlooks for.\n");
+		".\nThe same as\n.BR \"pytreefs mount\" ,\nunder the name that\n.BR mount (8)\nlooks for, but for\n.BR \\-f ,\nwhich is that of\n.BR mount (8):\nnothing is mounted.\n");
 	put_cmd_options(out, &cmd_mount);
 	put_checkpoint_options(out);
 	put_kernel_options(out);

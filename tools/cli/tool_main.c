@@ -230,8 +230,9 @@ static int run(const struct cmd *c, char **all, int argc, char **argv)
 	status = r < 0 ? EXIT_USAGE : parse_args(&a, argc, argv);
 	if (status == 0) {
 		r = a.options.trace ? log_trace_set(a.options.trace) : 0;
-		if (r >= 0)
-			r = a.options.log ? log_open(true, false, a.options.log) : 0;
+		/* A mount opens its log when it has seen that the file is not inside of it. */
+		if (r >= 0 && a.options.log && c != &cmd_mount)
+			r = log_open(true, false, a.options.log);
 		if (r >= 0 && c->alone && mpi_ranks() > 1)
 			r = fail(-EINVAL,
 				 "'%s' writes one result: begin it once, not with %d ranks",
@@ -260,9 +261,19 @@ static const struct cmd *find_cmd(const char *name)
 	return NULL;
 }
 
-/* mount(8) calls `mount.pytreefs SOURCE MOUNTPOINT [-sfnv] [-o options]`. */
+/*
+ * mount(8) calls `mount.pytreefs SOURCE MOUNTPOINT [-sfnv] [-o options]`. Its -f is not that of
+ * `pytreefs mount`: nothing is mounted ("fake").
+ */
 static int run_as_helper(int argc, char **argv)
 {
+	for (int i = 1; i < argc; i++) {
+		if (!strcmp(argv[i], "-o"))
+			i++;
+		else if (argv[i][0] == '-' && argv[i][1] != '-' && argv[i][1] != 'o' &&
+			 strchr(argv[i], 'f'))
+			return EXIT_OK;
+	}
 	return run(&cmd_mount, argv, argc - 1, argv + 1);
 }
 
@@ -317,7 +328,10 @@ static int unknown_command(const char *name)
 	return EXIT_USAGE;
 }
 
-/* The parent process may have blocked signals for reasons of its own; this program needs them. */
+/*
+ * The parent process may have blocked signals for reasons of its own; this program needs them. The
+ * helpers of a mount, whose signals the mount has blocked, do not.
+ */
 static void take_signals(void)
 {
 	static const int ours[] = { SIGHUP, SIGINT, SIGTERM };
@@ -327,6 +341,10 @@ static void take_signals(void)
 	for (unsigned i = 0; i < ARRAY_LEN(ours); i++)
 		sigaddset(&set, ours[i]);
 	pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
+static void ignore_signals(void)
+{
 	signal(SIGPIPE, SIG_IGN);
 	/*
 	 * A write beyond the limit of file sizes then fails with EFBIG, in whichever thread it is.
@@ -370,6 +388,7 @@ static int dispatch(int argc, char **argv)
 
 	if (mount_helper(name, &status))
 		return status;
+	take_signals();
 	if (!strncmp(name, "mount.", 6))
 		return run_as_helper(argc, argv);
 	if (argc < 2) {
@@ -428,7 +447,7 @@ int main(int argc, char **argv)
 	mallopt(M_TRIM_THRESHOLD, 2560 << 10);
 	if (!take_places())
 		return status_of_error;
-	take_signals();
+	ignore_signals();
 	take_descriptors();
 	return end_output(dispatch(argc, argv), status_of_error);
 }
