@@ -16,7 +16,7 @@ import time
 import numpy as np
 import pytest
 
-from lib import strace
+from lib import mounts, strace
 
 SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data' / 'sample'
 ITEM = SAMPLE / '1000/state'
@@ -277,6 +277,18 @@ def test_a_convert_that_was_killed_is_begun_afresh(program, run, large, tmp_path
     assert run('verify', tmp_path / 'ck').returncode == 0
 
 
+def is_unlocked(path):
+    """The kernel ends the ring of a killed process in the background. Until then the ring keeps a file open, and its lock."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(fd)
+
+
 @pytest.mark.parametrize('output', OUTPUTS[1:])
 def test_what_a_killed_export_left_goes_with_the_next(program, run, large_checkpoint, tmp_path, output):
     """Not what is still being written, what is of another output, or what only looks like it."""
@@ -293,6 +305,7 @@ def test_what_a_killed_export_left_goes_with_the_next(program, run, large_checkp
         p.wait()
         left = os.listdir(tmp_path)
     assert left == [f'.{name}.pytreefs-{p.pid}']
+    mounts.wait_for(lambda: is_unlocked(tmp_path / left[0]))
     others = [f'.{name}.pytreefs-{os.getpid()}', f'.{name}.pytreefs-{p.pid}x', f'.other.pytreefs-{p.pid}']
     for other in others:
         (tmp_path / other).mkdir()
