@@ -272,7 +272,8 @@ def test_a_convert_that_was_killed_is_begun_afresh(program, run, large, tmp_path
         time.sleep(0.0005)
     p.kill()
     p.wait()
-    run('convert', '--force', large, tmp_path / 'ck')
+    # It is locked for a moment longer, see is_unlocked().
+    mounts.wait_for(lambda: run('convert', '--force', large, tmp_path / 'ck', ok=False).returncode == 0)
     assert os.listdir(tmp_path) == ['ck']
     assert run('verify', tmp_path / 'ck').returncode == 0
 
