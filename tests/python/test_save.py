@@ -229,7 +229,7 @@ def test_killed_while_it_saves(tmp_path):
                 got = pytreefs.load(root / '5')
                 assert len(got) == 24 and all(a.shape == (64, 1024) for a in got.values())
                 assert pytreefs.verify(root / '5')['errors'] == 0
-            # What the killed process had asked of the kernel may still be done: a file made, or a lock held.
+            # The kernel may still complete requests of the killed process: make a file, or hold a lock.
             mounts.wait_for(lambda: gc_leaves(root) == ['5'] * len(pytreefs.steps(root)))
         p.stdin.close()
     assert whole
