@@ -61,11 +61,13 @@ static int read_profiles(const struct aws_credentials *c, struct profiles *ret)
 
 static int path_of(const char *name, const char *standard, char **ret)
 {
-	const char *given = env_value(name), *home = env_value("HOME");
-	auto_free char *own = home ? str_fmt("%s/.aws/%s", home, standard) : NULL;
+	const char *given = env_value(name);
+	auto_free char *home = NULL, *own = NULL;
+	int r = env_home(&home);
 
-	if (!given && !home)
-		return 0;
+	if (r < 0 || (!given && !home))
+		return r;
+	own = home ? str_fmt("%s/.aws/%s", home, standard) : NULL;
 	return given || own ? secret_file_path(given ? given : own, ret) :
 			      fail(-ENOMEM, "cannot hold credentials");
 }

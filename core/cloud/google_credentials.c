@@ -149,14 +149,16 @@ static int find(void *arg, struct credentials *ret)
 static int find_file(struct google_credentials *c)
 {
 	const char *given = env_value("GOOGLE_APPLICATION_CREDENTIALS");
-	const char *config = env_value("CLOUDSDK_CONFIG"), *home = env_value("HOME");
-	auto_free char *standard = config ? str_fmt("%s/" FILE_NAME, config) :
-				   home   ? str_fmt("%s/.config/gcloud/" FILE_NAME, home) :
-					    NULL;
+	const char *config = env_value("CLOUDSDK_CONFIG");
+	auto_free char *home = NULL, *standard = NULL;
+	int r = env_home(&home);
 
 	c->is_given = given != NULL;
-	if (!given && !config && !home)
-		return 0;
+	if (r < 0 || (!given && !config && !home))
+		return r;
+	standard = config ? str_fmt("%s/" FILE_NAME, config) :
+		   home   ? str_fmt("%s/.config/gcloud/" FILE_NAME, home) :
+			    NULL;
 	return given || standard ? secret_file_path(given ? given : standard, &c->file) :
 				   fail(-ENOMEM, "cannot hold credentials");
 }

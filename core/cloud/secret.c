@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 #include <openssl/crypto.h>
+#include <pwd.h>
 
 #include "core/base/err.h"
 
@@ -59,6 +60,18 @@ const char *env_value(const char *name)
 	const char *v = getenv(name);
 
 	return v && *v ? v : NULL;
+}
+
+int env_home(char **ret)
+{
+	const char *home = env_value("HOME");
+	struct passwd entry, *found = NULL;
+	char text[4096];
+
+	if (!home && getpwuid_r(geteuid(), &entry, text, sizeof(text), &found) == 0 && found)
+		home = found->pw_dir;
+	*ret = home && *home ? strdup(home) : NULL;
+	return home && *home && !*ret ? fail(-ENOMEM, "cannot hold credentials") : 0;
 }
 
 int secret_read_file(const char *path, struct buf *ret)

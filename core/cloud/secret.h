@@ -34,6 +34,11 @@ int secret_pull_members(struct json_pull *p, const struct secret_member *member,
 void secret_pull_release(struct json_pull *p);
 /* The value of an environment variable; NULL when it is not set or empty. */
 const char *env_value(const char *name);
+/*
+ * Get a copy of the user's home directory: HOME, or that of the password database, since a service
+ * has no HOME; NULL if neither is set. -ENOMEM.
+ */
+int env_home(char **ret);
 /* Append the text of a small file. -errno with a note; -EFBIG above SECRET_FILE_BYTES. */
 int secret_read_file(const char *path, struct buf *ret);
 /* Make a path absolute, since a mount leaves this directory. Returns a copy. -ENOMEM. */

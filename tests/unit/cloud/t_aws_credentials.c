@@ -3,6 +3,9 @@
  * t_aws_credentials.c - the files of AWS's tools, and the order of the places that may have
  * credentials.
  */
+#include <pwd.h>
+#include <sys/stat.h>
+
 #include "core/cloud/aws_metadata.h"
 #include "tests/unit/lib/tmp_dir.h"
 #include "tests/unit/lib/unit.h"
@@ -162,6 +165,34 @@ static void refused(int code, const char *why)
 	aws_credentials_free(c);
 }
 
+/* In place of the C library's: the home directory of every user is the directory of this test. */
+int getpwuid_r(uid_t uid, struct passwd *entry, char *text, size_t n, struct passwd **ret)
+{
+	*entry = (struct passwd){ .pw_uid = uid, .pw_dir = dir };
+	*ret = entry;
+	return 0;
+}
+
+/* A service has no HOME. */
+static void test_home(void **state)
+{
+	static const char *const names[] = { "HOME", "AWS_CONFIG_FILE",
+					     "AWS_SHARED_CREDENTIALS_FILE" };
+	auto_free char *aws = str_fmt("%s/.aws", dir);
+
+	assert_int_equal(mkdir(aws, 0700), 0);
+	set_file("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials",
+		 "[default]\naws_access_key_id=K\naws_secret_access_key=l\n");
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		unsetenv(names[i]);
+	finds("K l -");
+	setenv("HOME", "", 1);
+	finds("K l -");
+	setenv("HOME", "/nonexistent", 1);
+	refused(-EACCES, "'/nonexistent/.aws/credentials'");
+	unsetenv("HOME");
+}
+
 static void test_refused(void **state)
 {
 	struct aws_credentials *c;
@@ -272,6 +303,7 @@ int main(void)
 		cmocka_unit_test(test_answers),
 		cmocka_unit_test(test_where_tokens_go),
 		cmocka_unit_test_setup_teardown(test_order, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_home, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_expired, setup, teardown),
 	};
