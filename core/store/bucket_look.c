@@ -105,6 +105,8 @@ static int paging_init(struct paging *p, struct store *s, const char *path)
 /* Finish the listing and give it to the caller, with a reference. -ENOENT: no key was seen. */
 static int paging_end(struct paging *p, const struct bucket_page *page, struct object_list **ret)
 {
+	if (!p->has_any && !page->is_truncated && !*p->prefix)
+		return fail(-ENOENT, "'%s' is an empty bucket", p->s->base.url);
 	if (!p->has_any && !page->is_truncated)
 		return fail(-ENOENT, "'%s%s%s' does not exist: no key begins with '%s'",
 			    p->s->base.url, *p->name ? "/" : "", p->name, p->prefix);

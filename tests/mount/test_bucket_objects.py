@@ -337,3 +337,9 @@ def test_credentials_expire_while_a_reader_reads(bucket, proxy, program, tmp_pat
             assert r.returncode == 0 and r.stdout == want, (n, r.stderr)
             if n <= 4:
                 assert len(vendor.given) - before == 2, n
+
+
+def test_an_empty_bucket_is_reported_as_that(run, bucket, proxy):
+    r = run('ls', f'{bucket.scheme}://objects', ok=False)
+    assert r.returncode == 1 and f"'{bucket.scheme}://objects' is an empty bucket" in r.stderr, r.stderr
+    assert run('ls', '-o', 'shape=root', f'{bucket.scheme}://objects').stdout == ''
