@@ -22,6 +22,8 @@
 #include "core/tree/strings.h"
 #include "core/zarr/stream.h"
 
+#define COPY_LEAVES 4 /* the first leaves of an item; if all of them are files, it is a copy */
+
 /* ---- the store ---- */
 
 static int open_dir_store(struct item *item, struct kv **ret)
@@ -144,6 +146,39 @@ static unsigned names_of_ours(const struct item *item)
 	return ours;
 }
 
+/*
+ * Programs also copy `_METADATA` when they copy what a mount shows. Such a directory has the names
+ * of an item, and none of its arrays: its leaves are files.
+ */
+static int check_not_copied(const struct item *item)
+{
+	const struct tree *t = item->tree;
+	struct stat st;
+	int n = 0;
+
+	if (!t->has_metadata || item->is_ocdbt || item->aggregate)
+		return 0;
+	for (uint32_t i = 0; i < t->n_nodes && n < COPY_LEAVES; i++) {
+		auto_buf path = { 0 };
+		int r = 0;
+
+		if (t->nodes[i]->kind != TREE_LEAF)
+			continue;
+		r = tree_path(t->nodes[i], &path);
+		if (r >= 0)
+			r = buf_str(&path) ? io_stat(item->dir, buf_str(&path), &st) : -ENOMEM;
+		if (err_passes(r))
+			return r;
+		err_clear();
+		if (r < 0 || !S_ISREG(st.st_mode))
+			return 0;
+		n++;
+	}
+	return n == 0 ? 0 :
+			fail(-EINVAL, "it is a copy of files that a mount shows, not a checkpoint: "
+				      "`pytreefs save` makes a checkpoint of it");
+}
+
 static int open_item(struct ckpt *ckpt, struct io_dir *within, const char *path, bool as_shown,
 		     struct item **ret)
 {
@@ -165,6 +200,8 @@ static int open_item(struct ckpt *ckpt, struct io_dir *within, const char *path,
 	if (r >= 0)
 		r = tree_name(item->tree, names_of_ours(item), ckpt->opts.ext_of,
 			      ckpt->opts.ext_arg);
+	if (r >= 0)
+		r = check_not_copied(item);
 	if (r < 0)
 		return err_at(r, "item '%s'", path);
 	item->missing_is_error =

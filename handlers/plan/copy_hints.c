@@ -19,8 +19,6 @@
 #include "handlers/leaf/leaf.h"
 #include "handlers/plan/copy_hints.h"
 
-#define HINT_MAX (32 * MiB) /* largest size of a hint; a longer file is ignored */
-
 void copy_hint_text(struct draft_node *dir, uint64_t off, const void *p, size_t n)
 {
 	struct buf *hint = &dir->hint;
@@ -29,7 +27,7 @@ void copy_hint_text(struct draft_node *dir, uint64_t off, const void *p, size_t 
 	if (off == 0)
 		buf_release(hint);
 	/* Programs that copy write from front to back; anything else is not a hint. */
-	if (off != hint->n || off + n > HINT_MAX || buf_add(hint, p, n) < 0)
+	if (off != hint->n || off + n > COPY_HINT_MAX || buf_add(hint, p, n) < 0)
 		buf_release(hint);
 	pthread_mutex_unlock(&dir->draft->lock);
 }
@@ -39,7 +37,7 @@ void copy_hint_file(struct draft_node *dir, struct draft_file *f)
 	uint64_t size = draft_file_size(f);
 	auto_buf text = { 0 };
 
-	if (size <= HINT_MAX && buf_reserve(&text, size + 1) >= 0 &&
+	if (size <= COPY_HINT_MAX && buf_reserve(&text, size + 1) >= 0 &&
 	    draft_file_read_into(f, 0, size, text.p) >= 0)
 		copy_hint_text(dir, 0, text.p, size);
 	err_clear();

@@ -10,6 +10,8 @@
 
 #include "handlers/plan/draft_plan.h"
 
+#define COPY_HINT_MAX (32 * MiB) /* largest size of a hint; a longer file is ignored */
+
 /* ---- recording; all functions lock the draft ---- */
 
 /* Record a piece of the generated file of dir that a program wrote. */

@@ -440,3 +440,26 @@ def test_one_array_by_export_and_by_convert(run, tmp_path):
     for command in ('export', 'convert'):
         run(command, SAMPLE / '1000/state/params/embed/table.npy', tmp_path / f'{command}.npy')
         assert np.load(tmp_path / f'{command}.npy').shape == (128, 32)
+
+
+def test_a_copy_of_what_a_mount_shows(run, mount, tmp_path):
+    """Without xattrs its _METADATA is the only record of lists and tuples. It is not a checkpoint, and is told from a damaged one."""
+    m = mount(SAMPLE)
+    subprocess.run(['rsync', '-a', f'{m.path}/1500/', tmp_path / 'step'], check=True)
+    subprocess.run(['rsync', '-a', f'{m.path}/1500/state/', tmp_path / 'item'], check=True)
+    for copy, saved in (('step', '1'), ('item', '2/default')):
+        run('save', tmp_path / copy, tmp_path / 'ck' / saved[0])
+        want = SAMPLE / '1500' / ('' if copy == 'step' else 'state')
+        assert ' 0 differences' in run('diff', tmp_path / 'ck' / saved, want).stdout
+    why = 'it is a copy of files that a mount shows, not a checkpoint: `pytreefs save` makes a checkpoint of it'
+    r = run('verify', tmp_path / 'step', ok=False)
+    assert r.returncode == 1 and r.stdout.splitlines()[0] == f"error: state: item 'state': {why}"
+    assert r.stdout.count('error: ') == 1
+    for words in (('ls', 'item'), ('diff', 'item', 'item'), ('cat', 'step/state/params/embed/table.npy')):
+        r = run(words[0], *(tmp_path / w for w in words[1:]), ok=False)
+        assert r.returncode and why in r.stderr and r.stderr.count('\n') == 1, r.stderr
+    # One that is torn, or of another tree, has no effect.
+    for text in ('{', '{"tree_metadata": {}}'):
+        (tmp_path / 'item/_METADATA').write_text(text)
+        run('save', '--force', tmp_path / 'item', tmp_path / 'ck/2')
+        assert ' 0 differences' not in run('diff', tmp_path / 'ck/2/default', SAMPLE / '1500/state', ok=False).stdout

@@ -99,6 +99,7 @@ ENV = 'AWS_SHARED_CREDENTIALS_FILE=$PWD/.aws/credentials AWS_CONFIG_FILE=$PWD/.a
 # Commands beside a copy of the sample; their output has these words, and the whole line is on the page.
 PROVOKED = [
     ('pytreefs mount /etc mnt', "'/etc' is not a checkpoint"),
+    ('pytreefs mount ckpts mnt; cp -r mnt/1500/state copy; pytreefs tree copy', 'it is a copy of files'),
     ('mkdir full; touch full/x; pytreefs mount ckpts full', 'which the mount would hide'),
     ('pytreefs mount ckpts mnt; pytreefs mount ckpts mnt', 'is mounted there'),
     ('mkdir ckpts/mnt; pytreefs mount ckpts ckpts/mnt', 'would show itself'),

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * import_list.c - writes an import list: names first, then contents, by several threads.
- *
- * All names are made before the first byte is read, so an input that cannot be a tree fails at
- * once.
+ * import_list.c - lists an input, and writes the contents of its entries by several threads.
  */
 #include "tools/convert/import_list.h"
 
@@ -26,6 +23,7 @@ void import_list_release(struct import_list *f)
 	free(f->dir);
 	free(f->import_entry);
 	free(f->mark);
+	free(f->hint);
 	meter_release(f->charged);
 	arena_release(&f->arena);
 	*f = (struct import_list){ 0 };
@@ -107,6 +105,21 @@ int import_list_mark(struct import_list *f, const char *path, const char *name, 
 	if (!m.path || !m.name || !m.value)
 		return fail(-ENOMEM, "cannot describe '%s'", path);
 	f->mark[f->n_marks++] = m;
+	return 0;
+}
+
+int import_list_hint(struct import_list *f, const char *path, const char *file)
+{
+	int r = grow(f, &f->hint, f->n_hints, &f->cap_hints, sizeof(*f->hint));
+	struct import_hint h = { 0 };
+
+	if (r < 0)
+		return r;
+	h.dir = full_path(f, path);
+	h.file = arena_str(&f->arena, file);
+	if (!h.dir || !h.file)
+		return fail(-ENOMEM, "cannot describe '%s'", path);
+	f->hint[f->n_hints++] = h;
 	return 0;
 }
 
@@ -205,6 +218,25 @@ static void range_close(struct import_reading *rd)
 	free(rd->state);
 }
 
+int import_read_range(int fd, const char *file, uint64_t at, size_t n, uint8_t *to)
+{
+	while (n > 0) {
+		ssize_t got = pread(fd, to, n, (off_t)at);
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0)
+			return err_sys("cannot read", file);
+		if (got == 0)
+			return fail(-EUCLEAN, "'%s' ends at byte %llu, more was announced", file,
+				    (unsigned long long)at);
+		at += (uint64_t)got;
+		to += got;
+		n -= (size_t)got;
+	}
+	return 0;
+}
+
 static int range_read(struct import_reading *rd, uint64_t off, size_t n, void *p)
 {
 	const struct range *g = rd->import_entry->arg;
@@ -219,22 +251,7 @@ static int range_read(struct import_reading *rd, uint64_t off, size_t n, void *p
 		to += part;
 		n -= part;
 	}
-	while (n > 0) {
-		ssize_t got = pread(rd->fd, to, n, (off_t)(g->at + off - head->n));
-
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got < 0)
-			return err_sys("cannot read", rd->import_entry->from);
-		if (got == 0)
-			return fail(-EUCLEAN, "'%s' ends at byte %llu, more was announced",
-				    rd->import_entry->from,
-				    (unsigned long long)(g->at + off - head->n));
-		off += (uint64_t)got;
-		to += got;
-		n -= (size_t)got;
-	}
-	return 0;
+	return import_read_range(rd->fd, rd->import_entry->from, g->at + off - head->n, n, to);
 }
 
 static const struct import_ops range_ops = { .open = range_open,
@@ -291,151 +308,6 @@ int import_add_scalar(struct import_list *f, const char *path, const char *from,
 	if (r >= 0)
 		r = import_add_text(f, path, from, buf_span(&text));
 	return r < 0 ? r : import_list_mark(f, path, "dtype", dtype_info(t)->name);
-}
-
-/* ---- names in the draft ---- */
-
-/* Get the node at a path. Creates it, as a directory or file, and its directories. */
-static int make_path(struct draft *d, const char *path, bool is_dir, struct draft_node **ret)
-{
-	struct draft_node *at = draft_node_ref(d->root), *next;
-	int r = 0;
-
-	while (*path && r >= 0) {
-		size_t n = strcspn(path, "/");
-		struct span name = span_of(path, n);
-		bool last = !path[n];
-
-		r = draft_lookup(at, name, &next);
-		if (r == -ENOENT) {
-			err_clear();
-			r = last && !is_dir ? draft_create(at, name, &next) :
-					      draft_mkdir(at, name, &next);
-		} else if (r >= 0 && (next->is_dir != (!last || is_dir) || (last && !is_dir))) {
-			draft_node_unref(next);
-			r = fail(-EINVAL, "'%.*s' is there twice", SPAN_ARG(name));
-		}
-		if (r >= 0) {
-			draft_node_unref(at);
-			at = next;
-		}
-		path += n + (path[n] == '/');
-	}
-	if (r < 0) {
-		draft_node_unref(at);
-		return r;
-	}
-	*ret = at;
-	return 0;
-}
-
-static int make_dirs(const struct import_list *f, struct draft *d)
-{
-	int r = 0;
-
-	for (size_t i = 0; i < f->n_dirs && r >= 0; i++) {
-		struct draft_node *n;
-
-		r = make_path(d, f->dir[i], true, &n);
-		if (r < 0)
-			return err_at(r, "'%s'", f->dir[i]);
-		draft_node_unref(n);
-	}
-	return r;
-}
-
-static int find_path(struct draft *d, const char *path, struct draft_node **ret)
-{
-	struct draft_node *at = draft_node_ref(d->root), *next;
-
-	while (*path) {
-		size_t n = strcspn(path, "/");
-		int r = draft_lookup(at, span_of(path, n), &next);
-
-		draft_node_unref(at);
-		if (r < 0)
-			return fail(r, "nothing is called so");
-		at = next;
-		path += n + (path[n] == '/');
-	}
-	*ret = at;
-	return 0;
-}
-
-static int set_mark(const struct import_mark *m, struct draft *d)
-{
-	struct span value = span_str(m->value);
-	char name[128];
-	struct draft_node *n = NULL;
-	int r = find_path(d, m->path, &n);
-
-	if (r < 0)
-		return err_at(r, "'%s'", m->path);
-	snprintf(name, sizeof(name), "user.pytree.%s", m->name);
-	r = draft_set_xattr(n, name, &value, 0);
-	draft_node_unref(n);
-	return r < 0 ? err_at(r, "'%s'", m->path) : 0;
-}
-
-static int set_marks(struct import_list *f, struct draft *d, bool all)
-{
-	int r = 0;
-
-	for (size_t i = 0; i < f->n_marks && r >= 0; i++) {
-		struct draft_node *n = NULL;
-
-		if (!all && find_path(d, f->mark[i].path, &n) < 0) {
-			err_clear();
-			continue;
-		}
-		if (!all)
-			draft_node_unref(n);
-		r = set_mark(&f->mark[i], d);
-	}
-	return r;
-}
-
-/* Create the directories of a file that this rank writes. */
-static int make_way(const struct import_entry *import_entry, struct draft *d)
-{
-	const char *slash = strrchr(import_entry->path, '/');
-	auto_free char *parent =
-		slash ? span_dup_str(
-				span_of(import_entry->path, (size_t)(slash - import_entry->path))) :
-			NULL;
-	struct draft_node *n;
-	int r = slash ? parent ? make_path(d, parent, true, &n) : -ENOMEM : 0;
-
-	if (r >= 0 && slash)
-		draft_node_unref(n);
-	return r < 0 ? err_at(r, "'%s'", import_entry->path) : 0;
-}
-
-/* Rank 0 creates all directories; other ranks create those of their own files. */
-static int make_names(struct import_list *f, struct draft *d, const struct rank_group *group)
-{
-	int rank = group ? group->peers->rank : 0, r = 0;
-
-	/*
-	 * Directories and their xattrs come first, since the kind of a directory decides which
-	 * names it may have.
-	 */
-	if (group_is_lead(group))
-		r = make_dirs(f, d);
-	for (size_t i = 0; i < f->n && r >= 0 && !group_is_lead(group); i++)
-		if (f->import_entry[i].owner == rank)
-			r = make_way(&f->import_entry[i], d);
-	if (r >= 0)
-		r = set_marks(f, d, false);
-	for (size_t i = 0; i < f->n && r >= 0; i++) {
-		if (f->import_entry[i].owner != rank)
-			continue;
-		r = make_path(d, f->import_entry[i].path, false, &f->import_entry[i].node);
-		if (r < 0)
-			err_at(r, "'%s' (from '%s')", f->import_entry[i].path,
-			       f->import_entry[i].from);
-	}
-	return r < 0 ? r : set_marks(f, d, !group);
 }
 
 /* ---- contents ---- */
@@ -537,7 +409,7 @@ static int write_own(struct import_list *f, struct draft *d, unsigned threads,
 	auto_free int *owner = malloc((f->n + 1) * sizeof(*owner));
 	auto_free size_t *order = malloc((f->n + 1) * sizeof(*order));
 	struct writing w = { f, progress, order };
-	int r = owner && order ? make_names(f, d, group) :
+	int r = owner && order ? import_list_make_names(f, d, group) :
 				 fail(-ENOMEM, "cannot write %zu leaves", f->n);
 
 	if (r >= 0)

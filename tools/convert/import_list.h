@@ -47,6 +47,11 @@ struct import_entry {
 	int owner;               /* the rank that writes it */
 };
 
+/* A generated file that a program copied, see handlers/plan/copy_hints.h. */
+struct import_hint {
+	const char *dir, *file; /* the directory in the draft, and the path of the copy */
+};
+
 struct import_mark {
 	const char *path, *name, *value; /* name: without the prefix "user.pytree." */
 };
@@ -62,7 +67,8 @@ struct import_list {
 	const char **dir;
 	struct import_entry *import_entry;
 	struct import_mark *mark;
-	size_t n_dirs, cap_dirs, n, cap, n_marks, cap_marks;
+	struct import_hint *hint;
+	size_t n_dirs, cap_dirs, n, cap, n_marks, cap_marks, n_hints, cap_hints;
 };
 
 void import_list_release(struct import_list *f);
@@ -88,6 +94,8 @@ int import_add_array(struct import_list *f, const char *path, const char *from, 
 int import_add_stored(struct import_list *f, const char *path, const char *file, uint64_t bytes);
 /* Add an xattr for the dtype of an array if its .npy header cannot express it. */
 int import_list_mark_dtype(struct import_list *f, const char *path, enum dtype t);
+/* Take the copied `_METADATA` or `_CHECKPOINT_METADATA` of a directory as a hint. */
+int import_list_hint(struct import_list *f, const char *path, const char *file);
 /* Add one element as the text of a .json leaf, with its dtype. */
 int import_add_scalar(struct import_list *f, const char *path, const char *from, enum dtype t,
 		      const void *element);
@@ -99,6 +107,10 @@ int import_add_scalar(struct import_list *f, const char *path, const char *from,
 int import_list_write(struct import_list *f, struct draft *d, unsigned threads,
 		      struct progress *progress, struct rank_group *group);
 
+/* Read bytes [at, at + n) of a file, which messages name. -EUCLEAN: it is shorter. */
+int import_read_range(int fd, const char *file, uint64_t at, size_t n, uint8_t *to);
+/* Make the names of the entries of this rank, and their xattrs (import_names.c). */
+int import_list_make_names(struct import_list *f, struct draft *d, const struct rank_group *group);
 /*
  * Assign the entries to ranks. -EIO: this rank has other entries than rank 0. All ranks call it
  * (import_share.c).

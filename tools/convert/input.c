@@ -177,7 +177,7 @@ int input_open(struct cmd_args *a, const char *path, struct input *ret)
 		break;
 	}
 	if (in.kind == INPUT_FILES)
-		in.is_step = has(path, "_CHECKPOINT_METADATA") ||
+		in.is_step = (has(path, "_CHECKPOINT_METADATA") && !has(path, "_METADATA")) ||
 			     getxattr(path, TREE_MANIFEST_STEP, NULL, 0) > 0;
 	if (r < 0) {
 		input_close(&in);

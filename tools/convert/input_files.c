@@ -61,14 +61,23 @@ static int import_xattrs(const char *file, const char *path, bool is_dir, struct
 }
 
 /*
- * Whether the file is one that will be generated anew. A container may have such a name, but a file
- * without an extension is not a leaf.
+ * Whether the entry is the metadata of an item or a step, which is generated anew. A container may
+ * have such a name, but a file without an extension is not a leaf.
  */
-static bool is_generated(const char *name, const struct stat *st, unsigned depth)
+static bool is_metadata(const char *name, const struct stat *st)
 {
-	if (S_ISDIR(st->st_mode))
-		return depth == 0 && !strcmp(name, ".pytreefs");
-	return !strcmp(name, "_METADATA") || !strcmp(name, "_CHECKPOINT_METADATA");
+	return !S_ISDIR(st->st_mode) &&
+	       (!strcmp(name, "_METADATA") || !strcmp(name, "_CHECKPOINT_METADATA"));
+}
+
+/* Unless xattrs were copied, the copied metadata of an item is the only record of its lists. */
+static int import_metadata(const char *dir, const char *name, const char *path,
+			   struct import_list *f)
+{
+	auto_free char *file = NULL;
+	int r = path_join(dir, span_str(name), &file);
+
+	return r < 0 ? r : import_list_hint(f, path, file);
 }
 
 /*
@@ -109,8 +118,11 @@ static int import_entry(const char *dir, const char *name, const char *path, str
 		return r;
 	if (stat(file, &st) < 0)
 		return err_sys("cannot look at", file);
-	if (is_generated(name, &st, depth))
+	if (S_ISDIR(st.st_mode) && depth == 0 && !strcmp(name, ".pytreefs"))
 		return 0;
+	/* The one of the top is in input_files_list(), which knows what the top is. */
+	if (is_metadata(name, &st))
+		return depth && !strcmp(name, "_METADATA") ? import_list_hint(f, path, file) : 0;
 	if (is_litter(name, &st)) {
 		log_warn("'%s' is not a leaf and is left out", file);
 		return 0;
@@ -150,8 +162,12 @@ int input_files_list(struct input *in, struct select *only, struct import_list *
 {
 	struct stat st;
 
-	if (in->kind == INPUT_FILES)
-		return import_directory(in->path, "", only, f, 0);
+	if (in->kind == INPUT_FILES) {
+		int r = import_metadata(in->path,
+					in->is_step ? "_CHECKPOINT_METADATA" : "_METADATA", "", f);
+
+		return r < 0 ? r : import_directory(in->path, "", only, f, 0);
+	}
 	/* A single array is a tree of one bare leaf. */
 	if (stat(in->path, &st) < 0)
 		return err_sys("cannot look at", in->path);

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * import_names.c - makes the names of an import list in the draft, with their xattrs and hints.
+ *
+ * All names are made before the first byte is read, so an input that cannot be a tree fails at
+ * once.
+ */
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "handlers/plan/copy_hints.h"
+#include "tools/convert/import_list.h"
+#include "tools/job/group_work.h"
+
+/* Get the node at a path. Creates it, as a directory or file, and its directories. */
+static int make_path(struct draft *d, const char *path, bool is_dir, struct draft_node **ret)
+{
+	struct draft_node *at = draft_node_ref(d->root), *next;
+	int r = 0;
+
+	while (*path && r >= 0) {
+		size_t n = strcspn(path, "/");
+		struct span name = span_of(path, n);
+		bool last = !path[n];
+
+		r = draft_lookup(at, name, &next);
+		if (r == -ENOENT) {
+			err_clear();
+			r = last && !is_dir ? draft_create(at, name, &next) :
+					      draft_mkdir(at, name, &next);
+		} else if (r >= 0 && (next->is_dir != (!last || is_dir) || (last && !is_dir))) {
+			draft_node_unref(next);
+			r = fail(-EINVAL, "'%.*s' is there twice", SPAN_ARG(name));
+		}
+		if (r >= 0) {
+			draft_node_unref(at);
+			at = next;
+		}
+		path += n + (path[n] == '/');
+	}
+	if (r < 0) {
+		draft_node_unref(at);
+		return r;
+	}
+	*ret = at;
+	return 0;
+}
+
+static int make_dirs(const struct import_list *f, struct draft *d)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < f->n_dirs && r >= 0; i++) {
+		struct draft_node *n;
+
+		r = make_path(d, f->dir[i], true, &n);
+		if (r < 0)
+			return err_at(r, "'%s'", f->dir[i]);
+		draft_node_unref(n);
+	}
+	return r;
+}
+
+static int find_path(struct draft *d, const char *path, struct draft_node **ret)
+{
+	struct draft_node *at = draft_node_ref(d->root), *next;
+
+	while (*path) {
+		size_t n = strcspn(path, "/");
+		int r = draft_lookup(at, span_of(path, n), &next);
+
+		draft_node_unref(at);
+		if (r < 0)
+			return fail(r, "nothing is called so");
+		at = next;
+		path += n + (path[n] == '/');
+	}
+	*ret = at;
+	return 0;
+}
+
+static int set_mark(const struct import_mark *m, struct draft *d)
+{
+	struct span value = span_str(m->value);
+	char name[128];
+	struct draft_node *n = NULL;
+	int r = find_path(d, m->path, &n);
+
+	if (r < 0)
+		return err_at(r, "'%s'", m->path);
+	snprintf(name, sizeof(name), "user.pytree.%s", m->name);
+	r = draft_set_xattr(n, name, &value, 0);
+	draft_node_unref(n);
+	return r < 0 ? err_at(r, "'%s'", m->path) : 0;
+}
+
+static int set_marks(struct import_list *f, struct draft *d, bool all)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < f->n_marks && r >= 0; i++) {
+		struct draft_node *n = NULL;
+
+		if (!all && find_path(d, f->mark[i].path, &n) < 0) {
+			err_clear();
+			continue;
+		}
+		if (!all)
+			draft_node_unref(n);
+		r = set_mark(&f->mark[i], d);
+	}
+	return r;
+}
+
+static int read_hint(const char *file, struct buf *ret)
+{
+	int fd = io_open_regular(file), r = 0;
+	struct stat st;
+
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, &st) < 0 || (uint64_t)st.st_size > COPY_HINT_MAX)
+		r = -EFBIG;
+	if (r >= 0)
+		r = buf_reserve(ret, (size_t)st.st_size + 1);
+	if (r >= 0)
+		r = import_read_range(fd, file, 0, (size_t)st.st_size, ret->p);
+	if (r >= 0)
+		ret->n = (size_t)st.st_size;
+	close(fd);
+	return r;
+}
+
+/* A file that cannot be read, or one of a directory without leaves, has no effect. */
+static int set_hints(const struct import_list *f, struct draft *d)
+{
+	for (size_t i = 0; i < f->n_hints; i++) {
+		struct draft_node *n = NULL;
+		auto_buf text = { 0 };
+		int r = find_path(d, f->hint[i].dir, &n);
+
+		if (r >= 0)
+			r = read_hint(f->hint[i].file, &text);
+		if (r >= 0)
+			copy_hint_text(n, 0, text.p, text.n);
+		if (n)
+			draft_node_unref(n);
+		if (r == -ENOMEM)
+			return r;
+		err_clear();
+	}
+	return 0;
+}
+
+/* Create the directories of a file that this rank writes. */
+static int make_way(const struct import_entry *import_entry, struct draft *d)
+{
+	const char *slash = strrchr(import_entry->path, '/');
+	auto_free char *parent =
+		slash ? span_dup_str(
+				span_of(import_entry->path, (size_t)(slash - import_entry->path))) :
+			NULL;
+	struct draft_node *n;
+	int r = slash ? parent ? make_path(d, parent, true, &n) : -ENOMEM : 0;
+
+	if (r >= 0 && slash)
+		draft_node_unref(n);
+	return r < 0 ? err_at(r, "'%s'", import_entry->path) : 0;
+}
+
+/* Rank 0 creates all directories; other ranks create those of their own files. */
+int import_list_make_names(struct import_list *f, struct draft *d, const struct rank_group *group)
+{
+	int rank = group ? group->peers->rank : 0, r = 0;
+
+	/*
+	 * Directories and their xattrs come first, since the kind of a directory decides which
+	 * names it may have.
+	 */
+	if (group_is_lead(group))
+		r = make_dirs(f, d);
+	for (size_t i = 0; i < f->n && r >= 0 && !group_is_lead(group); i++)
+		if (f->import_entry[i].owner == rank)
+			r = make_way(&f->import_entry[i], d);
+	if (r >= 0)
+		r = set_marks(f, d, false);
+	for (size_t i = 0; i < f->n && r >= 0; i++) {
+		if (f->import_entry[i].owner != rank)
+			continue;
+		r = make_path(d, f->import_entry[i].path, false, &f->import_entry[i].node);
+		if (r < 0)
+			err_at(r, "'%s' (from '%s')", f->import_entry[i].path,
+			       f->import_entry[i].from);
+	}
+	if (r >= 0)
+		r = set_hints(f, d);
+	return r < 0 ? r : set_marks(f, d, !group);
+}
