@@ -78,6 +78,11 @@ struct commit {
 	enum atomicity atomicity;
 	bool shared;         /* several ranks write to the items' directories */
 	int64_t deadline_ns; /* monotonic; 0: none. -ETIMEDOUT if it passes before the rename */
+	/*
+	 * where the databases of ranks are, in directories with the names of the items; borrowed.
+	 * NULL: in the draft
+	 */
+	struct io_dir *parts_in;
 	/* the bytes of nodes written by merging are added to it; NULL: they are not counted */
 	uint64_t *merged;
 	/*

@@ -125,6 +125,7 @@ static int collect(const struct commit_item *item, struct keys *k)
 /* Builds the nodes of a database from its keys, or from the databases of ranks. */
 struct building {
 	struct io_dir *dir;
+	struct io_dir *parts_in; /* where the databases of ranks are */
 	const struct keys *keys;
 	const struct ocdbt_parts *parts; /* NULL: from the keys */
 	struct cache *cache;
@@ -136,7 +137,7 @@ static int build_nodes(const struct building *b, const struct ocdbt_config *conf
 	struct ocdbt_array_source source;
 
 	if (b->parts)
-		return ocdbt_merge_dirs(b->dir, b->parts, b->cache, config, nodes, root, NULL);
+		return ocdbt_merge_dirs(b->parts_in, b->parts, b->cache, config, nodes, root, NULL);
 	ocdbt_array_source_init(&source, b->keys->entry, b->keys->n);
 	return ocdbt_build(&source.base, config, nodes, root);
 }
@@ -205,11 +206,19 @@ static unsigned dir_mode(const struct commit *c)
 static int merge_databases(struct commit *c, const struct commit_item *item)
 {
 	auto_free char *name = item->name.n ? span_dup_str(item->name) : strdup(".");
-	auto_of(io_dir) struct io_dir *dir = NULL;
-	int r = name ? io_dir_sub(c->draft->dir, name, &dir) : -ENOMEM;
+	auto_of(io_dir) struct io_dir *dir = NULL, *parts_in = NULL;
+	int r = name ? 0 : -ENOMEM;
 
+	/* Only other ranks may have values of this item. */
+	if (r >= 0 && item->name.n)
+		r = io_mkdir(c->draft->dir, name, dir_mode(c));
+	if (r >= 0)
+		r = io_dir_sub(c->draft->dir, name, &dir);
+	if (r >= 0)
+		r = io_dir_sub(c->parts_in ? c->parts_in : c->draft->dir, name, &parts_in);
 	return r < 0 ? r :
 		       build(c, &(struct building){ .dir = dir,
+						    .parts_in = parts_in,
 						    .parts = item->parts,
 						    .cache = c->ckpt->cache });
 }

@@ -10,6 +10,7 @@
  */
 #include "core/job/collective_impl.h"
 
+#include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/wire.h"
 #include "core/step/access.h"
@@ -22,11 +23,16 @@
 struct record {
 	struct record *next;
 	uint64_t epoch;
-	struct draft_dir *dir;               /* holds the lock */
+	char *name; /* of the first attempt */
+	int64_t init_ns;
+	struct draft_dir *dir;               /* holds the lock; NULL: the draft has a place */
+	void *place;                         /* NULL: the draft is a directory */
+	struct buf shown;                    /* the text that claim() appended */
 	bool *member;                        /* by rank */
 	bool aborted, ended;                 /* ended: committed, so no rank joins any more */
 	unsigned decided;                    /* number of attempts that were decided */
 	unsigned entered;                    /* the last attempt that a rank was admitted to */
+	unsigned named;                      /* the last attempt that a rank knew of */
 	struct err_note result[RESULTS_MAX]; /* the result of attempt n is at n % RESULTS_MAX */
 };
 
@@ -137,11 +143,15 @@ struct agreement collective_attempt(const struct collective *j, const struct col
 
 /* ---- records ---- */
 
-static void record_free(struct record *rec)
+static void record_free(struct collective *j, struct record *rec)
 {
 	if (!rec)
 		return;
 	draft_dir_free(rec->dir);
+	if (rec->place)
+		j->place->release(j->place_arg, rec->place);
+	buf_release(&rec->shown);
+	free(rec->name);
 	free(rec->member);
 	free(rec);
 }
@@ -160,7 +170,7 @@ static struct record *find_name(struct collective *j, const char *name)
 {
 	struct record *rec = j->records;
 
-	while (rec && (rec->ended || strcmp(rec->dir->base_name, name)))
+	while (rec && (rec->ended || strcmp(rec->name, name)))
 		rec = rec->next;
 	return rec;
 }
@@ -171,18 +181,24 @@ static int add_record(struct collective *j, const char *name, const char *final,
 	struct record *rec = calloc(1, sizeof(*rec));
 	int r;
 
-	if (rec)
+	if (rec) {
 		rec->member = calloc((size_t)j->peers->size, sizeof(*rec->member));
-	if (!rec || !rec->member) {
-		record_free(rec);
+		rec->name = strdup(name);
+	}
+	if (!rec || !rec->member || !rec->name) {
+		record_free(j, rec);
 		return fail(-ENOMEM, "cannot begin draft '%s'", name);
 	}
 	/* This is done once in the life of a draft, so it may hold the lock during the I/O. */
-	r = draft_dir_begin_shared(j->source, name, final, mode, &rec->dir);
+	if (j->place)
+		r = j->place->claim(j->place_arg, final, &rec->place, &rec->shown);
+	else
+		r = draft_dir_begin_shared(j->source, name, final, mode, &rec->dir);
 	if (r < 0) {
-		record_free(rec);
+		record_free(j, rec);
 		return r;
 	}
+	rec->init_ns = rec->dir ? rec->dir->init_ns : clock_real_ns();
 	rec->epoch = ++j->last_epoch;
 	rec->next = j->records;
 	j->records = rec;
@@ -209,9 +225,10 @@ static int admit(struct collective *j, int rank, const char *name, const char *f
 		if (r >= 0)
 			r = wire_put_u32le(ret, rec->decided);
 		if (r >= 0)
-			r = wire_put_u64le(ret, (uint64_t)rec->dir->init_ns);
+			r = wire_put_u64le(ret, (uint64_t)rec->init_ns);
 		if (r >= 0)
-			r = buf_add_str(ret, rec->dir->name);
+			r = rec->dir ? buf_add_str(ret, rec->dir->name) :
+				       buf_add_span(ret, buf_span(&rec->shown));
 	}
 	pthread_mutex_unlock(&j->lock);
 	return r;
@@ -240,11 +257,11 @@ static void dismiss(struct collective *j, int rank, uint64_t epoch, bool aborted
 	if (!rec || any)
 		return;
 	agree_forget(j->peers, agreement_id(epoch, 0), agreement_id(epoch, ATTEMPT_MAX));
-	if (rec->aborted && !rec->ended &&
+	if (rec->dir && rec->aborted && !rec->ended &&
 	    (draft_dir_find(rec->dir, rec->decided + 1) != 0 || draft_dir_remove(rec->dir) < 0))
 		log_warn("the aborted draft '%s' could not be removed: %s", rec->dir->name,
 			 err_text(-EIO));
-	record_free(rec);
+	record_free(j, rec);
 }
 
 /* ---- attempts ---- */
@@ -265,7 +282,9 @@ int collective_enter(struct collective *j, int rank, const struct collective_mem
 	*ret = (struct collective_entry){ .attempt = m->attempt + 1 };
 	pthread_mutex_lock(&j->lock);
 	rec = find_record(j, m->epoch);
-	current = rec ? MAX(named, rec->decided + 1) : 0;
+	if (rec)
+		rec->named = MAX(rec->named, named);
+	current = rec ? MAX(rec->named, rec->decided + 1) : 0;
 	if (!rec) {
 		ret->result = (struct err_note){ .code = -ESTALE, .text = "the draft is gone" };
 		ret->decided = true;
@@ -367,6 +386,8 @@ int collective_new(const struct collective_opts *opts, peers_serve_fn *other, vo
 		return fail(-ENOMEM, "cannot join the job");
 	j->peers = opts->peers;
 	j->source = opts->source;
+	j->place = opts->place;
+	j->place_arg = opts->place_arg;
 	j->other = arg ? other : NULL;
 	j->other_arg = arg;
 	pthread_mutex_init(&j->lock, NULL);
@@ -389,11 +410,23 @@ void collective_free(struct collective *j)
 	peers_serve_end(j->peers);
 	for (struct record *rec = j->records, *next; rec; rec = next) {
 		next = rec->next;
-		record_free(rec);
+		record_free(j, rec);
 	}
 	pthread_mutex_destroy(&j->lock);
 	free(j->active);
 	free(j);
+}
+
+void *collective_place(struct collective *j, const struct collective_member *m)
+{
+	const struct record *rec;
+	void *place;
+
+	pthread_mutex_lock(&j->lock);
+	rec = find_record(j, m->epoch);
+	place = rec ? rec->place : NULL;
+	pthread_mutex_unlock(&j->lock);
+	return place;
 }
 
 void collective_interrupt(struct collective *j)

@@ -17,11 +17,25 @@
 
 struct collective;
 
+/*
+ * Where drafts are when the ranks do not share a directory. Called in the primary, with locks held,
+ * by the thread that admits the first rank, or that dismisses the last one.
+ */
+struct collective_place_ops {
+	/* Claim the place of the step `final`; append what the other ranks have to know of it. */
+	int (*claim)(void *arg, const char *final, void **ret_place, struct buf *ret);
+	/* Remove what was not committed there. */
+	void (*release)(void *arg, void *place);
+};
+
 struct collective_opts {
 	struct peers *peers;   /* borrowed */
 	struct io_dir *source; /* borrowed */
 	int primary;           /* -1: the first active rank */
 	const char *active;    /* "0-3:6"; NULL: all */
+	/* NULL: drafts are directories in source, which all ranks share */
+	const struct collective_place_ops *place;
+	void *place_arg;
 };
 /*
  * Join the job, and begin to serve requests; requests of other kinds are passed to `other`, unless
@@ -63,6 +77,14 @@ struct collective_member {
  */
 int collective_join(struct collective *j, const char *name, const char *final, unsigned mode,
 		    struct collective_member *ret, struct draft_dir **ret_dir);
+/*
+ * The same for drafts that have a place: ret gets what its claim() appended, and *ret_init_ns the
+ * time when the draft was begun. Each rank has a directory of its own.
+ */
+int collective_join_place(struct collective *j, const char *final, struct collective_member *ret,
+			  int64_t *ret_init_ns, struct buf *ret_place);
+/* Primary: the place of a draft that this rank has joined; borrowed until the rank leaves it. */
+void *collective_place(struct collective *j, const struct collective_member *m);
 /*
  * Leave the draft. It is removed from the disk when all ranks have left, the last of them with
  * `aborted`.

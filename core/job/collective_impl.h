@@ -15,6 +15,8 @@ struct collective {
 	int primary;
 	bool *active;
 	unsigned n_active;
+	const struct collective_place_ops *place;
+	void *place_arg;
 	peers_serve_fn *other;
 	void *other_arg;
 

@@ -14,15 +14,12 @@
 
 #define JOIN_TIMEOUT (30 * SECOND_NS)
 
-int collective_join(struct collective *j, const char *name, const char *final, unsigned mode,
-		    struct collective_member *ret, struct draft_dir **ret_dir)
+/* Ask the primary for membership in a draft. answer gets what follows the fixed members. */
+static int ask_to_join(struct collective *j, const char *name, const char *final, unsigned mode,
+		       struct collective_member *ret, int64_t *ret_init_ns, struct buf *rest)
 {
-	auto_of(draft_dir) struct draft_dir *dir = NULL;
 	auto_buf ask = { 0 }, answer = { 0 };
-	struct collective_member m;
-	const char *on_disk;
 	struct wire w;
-	int64_t init_ns;
 	int r = wire_put_u32le(&ask, mode);
 
 	if (r >= 0)
@@ -39,14 +36,35 @@ int collective_join(struct collective *j, const char *name, const char *final, u
 	if (r < 0)
 		return err_at(r, "draft '%s'", name);
 	w = wire_of(buf_span(&answer));
-	m.epoch = wire_u64le(&w);
-	m.attempt = wire_u32le(&w);
-	m.notified = false;
-	init_ns = (int64_t)wire_u64le(&w);
-	if (!wire_ok(&w) || buf_add_byte(&answer, 0) < 0)
+	ret->epoch = wire_u64le(&w);
+	ret->attempt = wire_u32le(&w);
+	ret->notified = false;
+	*ret_init_ns = (int64_t)wire_u64le(&w);
+	if (!wire_ok(&w))
 		return fail(-EIO, "draft '%s': the primary's answer is truncated", name);
-	on_disk = (const char *)answer.p + 20;
-	r = draft_dir_join(j->source, on_disk, final, mode, init_ns, &dir);
+	return buf_add_span(rest, wire_bytes(&w, wire_left(&w)));
+}
+
+int collective_join_place(struct collective *j, const char *final, struct collective_member *ret,
+			  int64_t *ret_init_ns, struct buf *ret_place)
+{
+	return ask_to_join(j, final, final, 0, ret, ret_init_ns, ret_place);
+}
+
+int collective_join(struct collective *j, const char *name, const char *final, unsigned mode,
+		    struct collective_member *ret, struct draft_dir **ret_dir)
+{
+	auto_of(draft_dir) struct draft_dir *dir = NULL;
+	auto_buf on_disk = { 0 };
+	struct collective_member m;
+	int64_t init_ns;
+	int r = ask_to_join(j, name, final, mode, &m, &init_ns, &on_disk);
+
+	if (r < 0)
+		return r;
+	r = buf_str(&on_disk) ?
+		    draft_dir_join(j->source, buf_str(&on_disk), final, mode, init_ns, &dir) :
+		    -ENOMEM;
 	if (r < 0) {
 		collective_leave(j, &m, false);
 		return r;

@@ -75,6 +75,42 @@ void step_upload_free(struct step_upload *u)
 {
 }
 
+struct span step_upload_claim(const struct step_upload *u)
+{
+	return span_of(NULL, 0);
+}
+
+int step_upload_join(const char *url, const struct url_store_opts *opts, struct budget *budget,
+		     struct span claim, struct step_upload **ret)
+{
+	return refuse(NULL, url);
+}
+
+int step_upload_send(struct step_upload *u, struct io_dir *from, int (*check)(void *arg), void *arg)
+{
+	return -EOPNOTSUPP;
+}
+
+int step_upload_run_shared(struct step_upload *u, struct io_dir *from, int (*check)(void *arg),
+			   void *arg)
+{
+	return -EOPNOTSUPP;
+}
+
+int step_upload_drop(struct step_upload *u)
+{
+	return -EOPNOTSUPP;
+}
+
+int step_upload_is_committed(struct step_upload *u)
+{
+	return -EOPNOTSUPP;
+}
+
+void step_upload_keep(struct step_upload *u, bool keep)
+{
+}
+
 struct file_sender *file_sender_ref(struct file_sender *fs)
 {
 	return fs;

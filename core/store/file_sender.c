@@ -510,6 +510,19 @@ int file_sender_drop_others(struct file_sender *fs)
 	return r;
 }
 
+int file_sender_remove(struct file_sender *fs)
+{
+	auto_free const char **path = calloc(fs->n + 1, sizeof(*path));
+	size_t n = 0;
+
+	if (!path)
+		return fail(-ENOMEM, "cannot remove objects of '%s'", fs->store->url);
+	for (size_t i = 0; i < fs->n; i++)
+		if (fs->file[i]->is_there)
+			path[n++] = fs->file[i]->path;
+	return n ? store_remove(fs->store, path, n) : 0;
+}
+
 void file_sender_end(struct file_sender *fs)
 {
 	unsigned threads;

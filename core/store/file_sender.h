@@ -51,6 +51,8 @@ int file_sender_add(struct file_sender *fs, struct io_dir *from, const char *pat
 int file_sender_wait(struct file_sender *fs, int (*check)(void *arg), void *arg);
 /* Remove what was sent of files that were not added. Called after the last file_sender_wait(). */
 int file_sender_drop_others(struct file_sender *fs);
+/* Remove the objects of all files. Called after file_sender_end(). */
+int file_sender_remove(struct file_sender *fs);
 /* Stop sending, end the threads and abort unfinished uploads. A second call does nothing. */
 void file_sender_end(struct file_sender *fs);
 

@@ -20,12 +20,25 @@
 
 #define SHOWN_WITHIN_MS 60000 /* a step is listed so soon after its marker was put */
 #define LOOK_AGAIN_MS 100
+#define MARKER_BYTES (64 * KiB) /* more than any marker has */
+#define OUR_PREFIX ".pytreefs-"
+
+/* A file that was sent, as it was then. */
+struct sent {
+	char *path;
+	uint64_t ino, size;
+	struct timespec mtime;
+};
 
 struct step_upload {
 	struct store *s;
+	struct budget *budget; /* borrowed */
 	struct file_sender *sender;
 	struct buf claim;
+	struct sent *sent; /* sorted by path */
+	size_t n_sent;
 	bool is_claimed;
+	bool is_joined;    /* another process holds the claim: only what was sent here is removed */
 	bool is_committed; /* or may be, or belongs to another writer: nothing is removed */
 };
 
@@ -68,8 +81,8 @@ static int check_empty(struct step_upload *u)
 	return r;
 }
 
-int step_upload_begin(const char *url, const struct url_store_opts *opts, struct budget *budget,
-		      struct step_upload **ret)
+static int open_upload(const char *url, const struct url_store_opts *opts, struct budget *budget,
+		       struct step_upload **ret)
 {
 	auto_of(step_upload) struct step_upload *u = calloc(1, sizeof(*u));
 	struct url_store_opts so = *opts;
@@ -84,15 +97,28 @@ int step_upload_begin(const char *url, const struct url_store_opts *opts, struct
 	if (r < 0)
 		return r;
 	u->s = container_of(base, struct store, base);
+	u->budget = budget;
 	r = store_check_writable(base);
 	if (r >= 0)
 		r = file_sender_new(base, budget, &u->sender);
+	if (r < 0)
+		return r;
+	*ret = take(u);
+	return 0;
+}
+
+int step_upload_begin(const char *url, const struct url_store_opts *opts, struct budget *budget,
+		      struct step_upload **ret)
+{
+	auto_of(step_upload) struct step_upload *u = NULL;
+	int r = open_upload(url, opts, budget, &u);
+
 	if (r >= 0)
 		r = check_empty(u);
 	if (r >= 0)
 		r = claim_make(&u->claim);
 	if (r >= 0)
-		r = store_put(base, CLAIM_FILE, buf_span(&u->claim), true);
+		r = store_put(base_of(u), CLAIM_FILE, buf_span(&u->claim), true);
 	if (r < 0)
 		return r;
 	u->is_claimed = true;
@@ -104,13 +130,33 @@ int step_upload_begin(const char *url, const struct url_store_opts *opts, struct
 
 		err_save(r, &why);
 		u->is_committed = true;
-		store_remove(base, &claim, 1);
+		store_remove(base_of(u), &claim, 1);
 		return err_restore(&why);
 	}
 	if (r < 0)
 		return r;
 	*ret = take(u);
 	return 0;
+}
+
+int step_upload_join(const char *url, const struct url_store_opts *opts, struct budget *budget,
+		     struct span claim, struct step_upload **ret)
+{
+	auto_of(step_upload) struct step_upload *u = NULL;
+	int r = open_upload(url, opts, budget, &u);
+
+	if (r >= 0)
+		r = buf_add_span(&u->claim, claim);
+	if (r < 0)
+		return r;
+	u->is_joined = true;
+	*ret = take(u);
+	return 0;
+}
+
+struct span step_upload_claim(const struct step_upload *u)
+{
+	return buf_span(&u->claim);
 }
 
 /* ---- files ---- */
@@ -132,7 +178,7 @@ static int phase_of(const char *path)
 }
 
 struct file {
-	char *path;
+	struct sent sent;
 	int phase;
 };
 
@@ -142,63 +188,143 @@ struct files {
 	size_t n, cap;
 };
 
+static void files_release(struct files *a)
+{
+	for (size_t i = 0; i < a->n; i++)
+		free(a->file[i].sent.path);
+	free(a->file);
+}
+#define auto_files __attribute__((cleanup(files_release))) struct files
+
 struct walk {
 	struct files *all;
 	const char *dir;
 	unsigned depth;
 };
 
+/* The marker and the claim, and stores of the draft that are in no item. */
+static bool is_left_out(const char *name)
+{
+	return !strcmp(name, MARKER_FILE) || (!strncmp(name, OUR_PREFIX, strlen(OUR_PREFIX)) &&
+					      strncmp(name, PART_PREFIX, strlen(PART_PREFIX)) != 0);
+}
+
+static int add_path(struct files *a, char **path)
+{
+	struct stat st;
+	int r = io_stat(a->from, *path, &st);
+
+	if (r < 0)
+		return r;
+	if (!array_reserve(a->file, a->cap, a->n + 1))
+		return fail(-ENOMEM, "cannot write '%s'", *path);
+	a->file[a->n].phase = phase_of(*path);
+	a->file[a->n++].sent = (struct sent){ .path = take(*path),
+					      .ino = st.st_ino,
+					      .size = (uint64_t)st.st_size,
+					      .mtime = st.st_mtim };
+	return 0;
+}
+
 static int add_file(void *arg, const char *name, unsigned char type)
 {
 	struct walk *w = arg;
 	struct files *a = w->all;
-	char *path = str_fmt("%s%s%s", w->dir, *w->dir ? "/" : "", name);
+	auto_free char *path = str_fmt("%s%s%s", w->dir, *w->dir ? "/" : "", name);
 	struct walk in = { a, path, w->depth + 1 };
-	int r = 0;
 
 	if (!path)
 		return fail(-ENOMEM, "cannot write '%s'", name);
-	if (type == DT_DIR && w->depth < LIMIT_TREE_DEPTH) {
-		r = io_list(a->from, path, add_file, &in);
-		free(path);
-		return r;
-	}
-	if (!*w->dir && (!strcmp(name, MARKER_FILE) || !strcmp(name, CLAIM_FILE))) {
-		free(path);
+	if (!*w->dir && is_left_out(name))
 		return 0;
-	}
-	if (!array_reserve(a->file, a->cap, a->n + 1)) {
-		free(path);
-		return fail(-ENOMEM, "cannot write '%s'", name);
-	}
-	a->file[a->n++] = (struct file){ path, phase_of(path) };
-	return 0;
+	if (type == DT_DIR && w->depth < LIMIT_TREE_DEPTH)
+		return io_list(a->from, path, add_file, &in);
+	return add_path(a, &path);
 }
 
 static int by_phase(const void *a, const void *b)
 {
 	const struct file *x = a, *y = b;
 
-	return x->phase != y->phase ? x->phase - y->phase : strcmp(x->path, y->path);
+	return x->phase != y->phase ? x->phase - y->phase : strcmp(x->sent.path, y->sent.path);
 }
 
-/* A phase begins when all objects of the one before exist. */
-static int send_all(struct step_upload *u, struct files *a, int (*check)(void *arg), void *arg)
+static int by_path(const void *a, const void *b)
 {
-	struct walk w = { a, "", 0 };
-	int r = io_list(a->from, ".", add_file, &w);
+	return strcmp(((const struct sent *)a)->path, ((const struct sent *)b)->path);
+}
 
-	if (r >= 0 && a->n)
-		qsort(a->file, a->n, sizeof(*a->file), by_phase);
-	for (size_t at = 0; at < a->n && r >= 0;) {
-		int phase = a->file[at].phase;
+static bool was_sent(const struct step_upload *u, const struct sent *f)
+{
+	const struct sent *s =
+		u->n_sent ? bsearch(f, u->sent, u->n_sent, sizeof(*u->sent), by_path) : NULL;
 
-		for (; at < a->n && a->file[at].phase == phase && r >= 0; at++)
-			r = file_sender_add(u->sender, a->from, a->file[at].path);
+	return s && s->ino == f->ino && s->size == f->size && s->mtime.tv_sec == f->mtime.tv_sec &&
+	       s->mtime.tv_nsec == f->mtime.tv_nsec;
+}
+
+static void forget_sent(struct step_upload *u)
+{
+	for (size_t i = 0; i < u->n_sent; i++)
+		free(u->sent[i].path);
+	free(take(u->sent));
+	u->n_sent = 0;
+}
+
+static int remember_sent(struct step_upload *u, struct files *a)
+{
+	struct sent *sent = calloc(a->n + 1, sizeof(*sent));
+
+	if (!sent)
+		return fail(-ENOMEM, "cannot write '%s'", base_of(u)->url);
+	for (size_t i = 0; i < a->n; i++) {
+		sent[i] = a->file[i].sent;
+		a->file[i].sent.path = NULL;
+	}
+	qsort(sent, a->n, sizeof(*sent), by_path);
+	forget_sent(u);
+	u->sent = sent;
+	u->n_sent = a->n;
+	return 0;
+}
+
+int step_upload_send(struct step_upload *u, struct io_dir *from, int (*check)(void *arg), void *arg)
+{
+	auto_files a = { .from = from };
+	struct walk w = { &a, "", 0 };
+	int r = io_list(from, ".", add_file, &w);
+
+	if (r >= 0 && a.n)
+		qsort(a.file, a.n, sizeof(*a.file), by_phase);
+	/* A phase begins when all objects of the one before exist. */
+	for (size_t at = 0; at < a.n && r >= 0;) {
+		int phase = a.file[at].phase;
+
+		for (; at < a.n && a.file[at].phase == phase && r >= 0; at++)
+			if (!was_sent(u, &a.file[at].sent))
+				r = file_sender_add(u->sender, from, a.file[at].sent.path);
 		if (r >= 0)
 			r = file_sender_wait(u->sender, check, arg);
 	}
-	return r < 0 ? r : file_sender_drop_others(u->sender);
+	if (r >= 0)
+		r = file_sender_drop_others(u->sender);
+	return r < 0 ? r : remember_sent(u, &a);
+}
+
+int step_upload_drop(struct step_upload *u)
+{
+	struct file_sender *fresh = NULL;
+	int r = file_sender_new(base_of(u), u->budget, &fresh);
+
+	if (r < 0)
+		return r;
+	forget_sent(u);
+	file_sender_end(u->sender);
+	if (!u->is_committed)
+		r = file_sender_remove(u->sender);
+	file_sender_unref(u->sender);
+	u->sender = fresh;
+	return r;
 }
 
 struct file_sender *step_upload_sender(struct step_upload *u)
@@ -288,6 +414,21 @@ static int wait_shown(struct step_upload *u)
 	}
 }
 
+/* Remove the parts of arrays that ranks sent so that the committing process could join them. */
+static int remove_parts(struct step_upload *u)
+{
+	struct object_list *l;
+	int r = u->s->kind->fetch(u->s, "", &l);
+
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < l->n && r >= 0; i++)
+		if (!strncmp(l->entry[i].name, PART_PREFIX, strlen(PART_PREFIX)))
+			r = object_tree_remove(u->s, l->entry[i].name, NULL);
+	object_list_free(l);
+	return r;
+}
+
 static int commit(struct step_upload *u, int (*check)(void *arg), void *arg)
 {
 	const char *claim = CLAIM_FILE;
@@ -314,13 +455,36 @@ static int commit(struct step_upload *u, int (*check)(void *arg), void *arg)
 
 int step_upload_run(struct step_upload *u, struct io_dir *from, int (*check)(void *arg), void *arg)
 {
-	struct files a = { .from = from };
-	int r = send_all(u, &a, check, arg);
+	int r = step_upload_send(u, from, check, arg);
 
-	for (size_t i = 0; i < a.n; i++)
-		free(a.file[i].path);
-	free(a.file);
 	return r < 0 ? r : commit(u, check, arg);
+}
+
+int step_upload_run_shared(struct step_upload *u, struct io_dir *from, int (*check)(void *arg),
+			   void *arg)
+{
+	int r = step_upload_send(u, from, check, arg);
+
+	if (r >= 0)
+		r = remove_parts(u);
+	return r < 0 ? r : commit(u, check, arg);
+}
+
+int step_upload_is_committed(struct step_upload *u)
+{
+	auto_buf there = { 0 };
+	int r = store_get(base_of(u), MARKER_FILE, MARKER_BYTES, &there);
+
+	if (r == -ENOENT) {
+		err_clear();
+		return 0;
+	}
+	return r < 0 ? r : span_ends(buf_span(&there), buf_span(&u->claim));
+}
+
+void step_upload_keep(struct step_upload *u, bool keep)
+{
+	u->is_committed = keep;
 }
 
 void step_upload_free(struct step_upload *u)
@@ -332,6 +496,11 @@ void step_upload_free(struct step_upload *u)
 	err_peek(&why);
 	if (u->sender)
 		file_sender_end(u->sender);
+	if (u->is_joined && !u->is_committed && file_sender_remove(u->sender) < 0) {
+		err_save(-EIO, &left);
+		log_warn("objects below '%s' stay behind, which gc removes: %s", base_of(u)->url,
+			 left.text);
+	}
 	if (u->is_claimed && !u->is_committed) {
 		int r = check_claim(u);
 
@@ -343,6 +512,7 @@ void step_upload_free(struct step_upload *u)
 				 left.text);
 		}
 	}
+	forget_sent(u);
 	file_sender_unref(u->sender);
 	if (u->s)
 		base_of(u)->ops->free(base_of(u));

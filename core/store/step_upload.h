@@ -18,6 +18,8 @@
 #define CLAIM_BYTES 1024
 #define MARKER_FILE "commit_success.txt"
 
+#define PART_PREFIX ".pytreefs-part-" /* a part of an array, which a rank sends to the primary */
+
 struct step_upload;
 
 /*
@@ -34,9 +36,39 @@ struct file_sender *step_upload_sender(struct step_upload *u);
  * it.
  */
 int step_upload_run(struct step_upload *u, struct io_dir *from, int (*check)(void *arg), void *arg);
-/* Remove everything that was not committed. Accepts NULL. */
+/*
+ * Remove everything that was not committed; what was joined removes what was sent through it.
+ * Accepts NULL.
+ */
 void step_upload_free(struct step_upload *u);
 DEFINE_AUTO(step_upload, struct step_upload, step_upload_free);
+
+/*
+ * A step that several processes write. One begins it and shares its claim with the others, which
+ * join. Each sends its files; when the first one knows that all have done so, it commits.
+ */
+struct span step_upload_claim(const struct step_upload *u);
+int step_upload_join(const char *url, const struct url_store_opts *opts, struct budget *budget,
+		     struct span claim, struct step_upload **ret);
+/*
+ * Upload the files of a directory, without the stores of a draft that are not placed yet
+ * (".pytreefs-item-..."). Files that an earlier call sent are sent again only if they have changed.
+ */
+int step_upload_send(struct step_upload *u, struct io_dir *from, int (*check)(void *arg),
+		     void *arg);
+/*
+ * step_upload_run() for the process that holds the claim. Parts (PART_PREFIX) are removed before
+ * the marker is put.
+ */
+int step_upload_run_shared(struct step_upload *u, struct io_dir *from, int (*check)(void *arg),
+			   void *arg);
+/* An attempt has failed: remove what was sent through u. The next step_upload_send() sends it
+ * again. */
+int step_upload_drop(struct step_upload *u);
+/* Whether the process that holds the claim has committed the step: 1 or 0. */
+int step_upload_is_committed(struct step_upload *u);
+/* Whether a release and step_upload_drop() keep the objects, since the step may be committed. */
+void step_upload_keep(struct step_upload *u, bool keep);
 
 /* Objects that a writer left in a directory of steps, or in a step. */
 struct found_upload {

@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
-#include "core/base/path.h"
 #include "core/base/thread.h"
 #include "core/commit/seal.h"
 #include "core/step/item.h"
@@ -161,13 +160,9 @@ static int sum_item(struct draft *d, struct sealing_item *it, const struct commi
 {
 	struct summing s = { .lock = PTHREAD_MUTEX_INITIALIZER };
 	auto_of(item) struct item *opened = NULL;
-	auto_free char *path = NULL;
 	auto_buf text = { 0 };
-	int r = path_join(d->dir->name, span_str(it->plan->name), &path);
+	int r = draft_open_finished(d, it->plan, &opened);
 
-	if (r >= 0)
-		r = item_open_in(d->env->ckpt, d->dir->parent, d->is_item ? d->dir->name : path,
-				 &opened);
 	s.item = opened;
 	if (r >= 0)
 		r = list_leaves(&s, it->plan);

@@ -71,15 +71,24 @@ static int verify_leaf(struct item *item, const struct plan_leaf *l, bool all_st
 	return r < 0 ? r : verify_places(z, wanted);
 }
 
+int draft_open_finished(struct draft *d, const struct plan *p, struct item **ret)
+{
+	/* Ranks have their values in directories of their own; all of them are in the bucket. */
+	bool is_there = d->env->uploads && d->env->collective;
+	const char *name = is_there ? d->dir->final : d->dir->name;
+	auto_free char *path = NULL;
+	int r = path_join(name, span_str(p->name), &path);
+
+	return r < 0 ? r :
+		       item_open_in(d->env->ckpt, is_there ? d->env->ckpt->source : d->dir->parent,
+				    d->is_item ? name : path, ret);
+}
+
 static int verify_item(struct draft *d, struct sealing_item *it)
 {
 	auto_of(item) struct item *item = NULL;
-	auto_free char *path = NULL;
-	int r = path_join(d->dir->name, span_str(it->plan->name), &path);
+	int r = draft_open_finished(d, it->plan, &item);
 
-	if (r >= 0)
-		r = item_open_in(d->env->ckpt, d->dir->parent, d->is_item ? d->dir->name : path,
-				 &item);
 	for (size_t i = 0; i < it->plan->n_leaves && r >= 0; i++) {
 		const struct plan_leaf *l = &it->plan->leaf[i];
 

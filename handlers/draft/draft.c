@@ -354,7 +354,7 @@ static int make_store(struct draft_node *item, const struct save_opts *o, struct
 	int r = make_store_dir(d, opts.dir_mode, &dir, &name);
 
 	if (r >= 0 && d->sender)
-		r = draft_upload_watch(item, &opts);
+		r = draft_upload_watch(item, ret == &item->replicas, &opts);
 	if (r >= 0) {
 		r = store_new(dir, &opts, &ret->store);
 		if (r < 0 && opts.unwatch)

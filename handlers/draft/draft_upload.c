@@ -4,11 +4,13 @@
  */
 #include "handlers/draft/draft_upload.h"
 
+#include <stdio.h>
+
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/commit/spill_dir.h"
+#include "core/step/step_name.h"
 #include "core/io/io_store.h"
-#include "core/store/step_upload.h"
 #include "core/tree/name.h"
 
 #define PART_BYTES (8 * MiB) /* the smallest part of an upload */
@@ -88,13 +90,73 @@ static int make_spill(struct draft_uploads *u)
 	return r;
 }
 
-static int claim(struct draft *d, const char *final)
+static int claim(struct draft_uploads *u, const char *final, struct step_upload **ret)
 {
-	struct draft_uploads *u = d->env->uploads;
 	auto_free char *url = str_fmt("%s/%s", draft_uploads_url(u), final);
 
-	return url ? step_upload_begin(url, &u->opts, &u->budget, &d->upload) :
+	return url ? step_upload_begin(url, &u->opts, &u->budget, ret) :
 		     fail(-ENOMEM, "cannot write '%s'", final);
+}
+
+/* A draft that the ranks of a job share: the primary has the claim, and the others join it. */
+static int join(struct draft *d, const char *final)
+{
+	struct draft_uploads *u = d->env->uploads;
+	struct collective *j = d->env->collective;
+	auto_free char *url = str_fmt("%s/%s", draft_uploads_url(u), final);
+	auto_buf text = { 0 };
+	int r = collective_join_place(j, final, &d->member, &d->init_ns, &text);
+
+	if (r < 0)
+		return r;
+	d->is_joined = true;
+	if (collective_is_primary(j)) {
+		d->upload = collective_place(j, &d->member);
+		return d->upload ? 0 : fail(-ESTALE, "draft '%s' is gone", d->name);
+	}
+	return url ? step_upload_join(url, &u->opts, &u->budget, buf_span(&text), &d->upload) :
+		     fail(-ENOMEM, "cannot write '%s'", final);
+}
+
+/* The primary's upload of a shared draft belongs to the record of the draft. */
+static void release_upload(struct draft *d)
+{
+	struct step_upload *u = take(d->upload);
+
+	if (!d->env->collective || !collective_is_primary(d->env->collective))
+		step_upload_free(u);
+	else if (u && step_upload_drop(u) < 0)
+		log_warn("objects of draft '%s' stay behind: %s", d->name, err_text(-EIO));
+}
+
+static int make_shared_dir(struct draft *d, const char *final, unsigned mode)
+{
+	auto_buf name = { 0 };
+	int r = step_name_on_disk(span_str(final), &name);
+
+	if (r >= 0)
+		r = buf_str(&name) ? draft_dir_begin_shared(d->env->uploads->spill.dir,
+							    buf_str(&name), final, mode, &d->dir) :
+				     -ENOMEM;
+	if (r >= 0)
+		d->dir->init_ns = d->init_ns;
+	return r;
+}
+
+static int begin_shared(struct draft *d, const char *final, unsigned mode)
+{
+	struct err_note why;
+	int r = join(d, final);
+
+	if (r >= 0)
+		r = make_shared_dir(d, final, mode);
+	if (r >= 0)
+		return 0;
+	err_save(r, &why);
+	release_upload(d);
+	if (d->is_joined)
+		collective_leave(d->env->collective, &d->member, true);
+	return err_restore(&why);
 }
 
 int draft_upload_begin(struct draft *d, const char *final, unsigned mode)
@@ -102,10 +164,6 @@ int draft_upload_begin(struct draft *d, const char *final, unsigned mode)
 	struct draft_uploads *u = d->env->uploads;
 	int r;
 
-	if (d->env->collective)
-		return fail(-EOPNOTSUPP,
-			    "'%s': the ranks of a job do not write to a bucket: mount it once",
-			    d->name);
 	if (user_is_other())
 		return fail(-EACCES,
 			    "'%s': only the user who mounted the bucket writes to it, with the "
@@ -117,14 +175,17 @@ int draft_upload_begin(struct draft *d, const char *final, unsigned mode)
 			    "first: spill=off has none",
 			    d->name);
 	r = make_spill(u);
-	if (r >= 0)
-		r = claim(d, final);
-	if (r >= 0)
-		r = draft_dir_begin(u->spill.dir, final, final, mode, &d->dir);
-	if (r < 0) {
-		step_upload_free(take(d->upload));
-		return r;
+	if (r >= 0 && d->env->collective) {
+		r = begin_shared(d, final, mode);
+	} else if (r >= 0) {
+		r = claim(u, final, &d->upload);
+		if (r >= 0)
+			r = draft_dir_begin(u->spill.dir, final, final, mode, &d->dir);
+		if (r < 0)
+			step_upload_free(take(d->upload));
 	}
+	if (r < 0)
+		return r;
 	d->sender = file_sender_ref(step_upload_sender(d->upload));
 	return 0;
 }
@@ -171,16 +232,23 @@ static void unwatch(void *arg)
 	free(s);
 }
 
-int draft_upload_watch(const struct draft_node *item, struct store_opts *ret)
+int draft_upload_watch(const struct draft_node *item, bool replicas, struct store_opts *ret)
 {
 	struct span name = span_str(item->name);
 	struct sent_store *s = calloc(1, sizeof(*s));
+	char database[64] = "";
+
+	/* Each rank has a database of its own (handlers/job/collective_values.c). */
+	if (item->draft->env->collective)
+		snprintf(database, sizeof(database), "ocdbt.process_%s%d/",
+			 replicas ? "replica_" : "", collective_rank(item->draft->env->collective));
 
 	/* "default.safetensors" in the draft is the item "default". */
 	if (!item->is_dir)
 		name.n -= strlen(name_ext_text(name_ext_of(name)));
 	if (s)
-		s->prefix = item->draft->is_item ? strdup("") : str_fmt("%.*s/", SPAN_ARG(name));
+		s->prefix = item->draft->is_item ? strdup(database) :
+						   str_fmt("%.*s/%s", SPAN_ARG(name), database);
 	if (!s || !s->prefix) {
 		free(s);
 		return fail(-ENOMEM, "cannot write to '%s'", item->name);
@@ -211,7 +279,7 @@ static int check(void *arg)
 int draft_upload_run(struct draft *d, int64_t deadline)
 {
 	struct uploading u = { d, deadline };
-	int r = d->upload ? 0 : claim(d, d->dir->final);
+	int r = d->upload ? 0 : claim(d->env->uploads, d->dir->final, &d->upload);
 
 	if (r >= 0)
 		r = step_upload_run(d->upload, d->dir->dir, check, &u);
@@ -220,12 +288,96 @@ int draft_upload_run(struct draft *d, int64_t deadline)
 	return r;
 }
 
+/* ---- drafts that ranks share ---- */
+
+int draft_upload_send(struct draft *d, int64_t deadline)
+{
+	struct uploading u = { d, deadline };
+	int r = 0;
+
+	/* An attempt whose result this rank did not know has failed, as there is another one. */
+	if (d->is_undecided) {
+		step_upload_keep(d->upload, false);
+		d->is_undecided = false;
+		r = step_upload_drop(d->upload);
+	}
+	if (r >= 0)
+		r = step_upload_send(d->upload, d->dir->dir, check, &u);
+	io_store_refresh(d->env->ckpt->io);
+	return r;
+}
+
+int draft_upload_publish(struct draft *d, int64_t deadline)
+{
+	struct uploading u = { d, deadline };
+	int r = step_upload_run_shared(d->upload, d->dir->dir, check, &u);
+
+	io_store_refresh(d->env->ckpt->io);
+	return r;
+}
+
+void draft_upload_decided(struct draft *d, int r)
+{
+	struct err_note why, left;
+
+	err_save(r, &why);
+	d->is_undecided = false;
+	/* The primary knows better whether there may be a marker. */
+	if (!collective_is_primary(d->env->collective))
+		step_upload_keep(d->upload, r >= 0);
+	if (r < 0 && step_upload_drop(d->upload) < 0) {
+		err_save(-EIO, &left);
+		log_warn("objects of draft '%s' stay behind: %s", d->name, left.text);
+	}
+	if (r >= 0)
+		io_store_refresh(d->env->ckpt->io);
+	err_restore(&why);
+}
+
+int draft_upload_find(struct draft *d)
+{
+	d->is_undecided = true;
+	step_upload_keep(d->upload, true);
+	return step_upload_is_committed(d->upload);
+}
+
+int draft_upload_dir(struct draft *d, struct io_dir **ret)
+{
+	io_store_refresh(d->env->ckpt->io);
+	return io_dir_sub(d->env->ckpt->source, d->dir->final, ret);
+}
+
+static int claim_place(void *arg, const char *final, void **ret_place, struct buf *ret)
+{
+	struct step_upload *s = NULL;
+	int r = claim(arg, final, &s);
+
+	if (r >= 0)
+		r = buf_add_span(ret, step_upload_claim(s));
+	if (r < 0) {
+		step_upload_free(s);
+		return r;
+	}
+	*ret_place = s;
+	return 0;
+}
+
+static void release_place(void *arg, void *place)
+{
+	step_upload_free(place);
+}
+
+const struct collective_place_ops draft_upload_place = { .claim = claim_place,
+							 .release = release_place };
+
+/* ---- the end of a draft ---- */
+
 void draft_upload_end(struct draft *d)
 {
 	struct err_note why;
 	int r;
 
-	step_upload_free(take(d->upload));
+	release_upload(d);
 	r = draft_dir_remove(d->dir);
 	if (r < 0) {
 		err_save(r, &why);

@@ -6,11 +6,15 @@
  * step in the bucket when it begins (core/store/step_upload.h), its files are written in a local
  * directory, and they are uploaded by the commit. The step has its final name from the start, as
  * with atomicity=commit_file: "5.tmp" can only become "5".
+ *
+ * When the ranks of a job share a draft, the primary claims its place for all. Each rank has a
+ * local directory with its own files, and uploads these in the second round of the commit
+ * (handlers/job/draft_collective.c).
  */
 #ifndef PYTREEFS_DRAFT_UPLOAD_H
 #define PYTREEFS_DRAFT_UPLOAD_H
 
-#include "core/store/url_store.h"
+#include "core/store/step_upload.h"
 #include "handlers/draft/draft.h"
 
 struct draft_uploads;
@@ -48,7 +52,32 @@ void draft_upload_end(struct draft *d);
  * written. An object's name follows from the item's: when the item is renamed later, its files are
  * uploaded again at the commit.
  */
-int draft_upload_watch(const struct draft_node *item, struct store_opts *ret);
+int draft_upload_watch(const struct draft_node *item, bool replicas, struct store_opts *ret);
+
+/* ---- drafts that ranks share ---- */
+
+/* The argument of its functions is a struct draft_uploads. */
+extern const struct collective_place_ops draft_upload_place;
+/*
+ * Upload this rank's files, except for those that were uploaded in this attempt and have not
+ * changed. deadline: clock_ns(), or 0.
+ */
+int draft_upload_send(struct draft *d, int64_t deadline);
+/* Primary: upload the remaining files, and commit the step. */
+int draft_upload_publish(struct draft *d, int64_t deadline);
+/* The attempt has the result r, which keeps its note. After a failure, this rank's objects are
+ * removed. */
+void draft_upload_decided(struct draft *d, int r);
+/*
+ * The result is not known to this rank: whether the step is committed, 1 or 0 for not yet. Its
+ * objects are kept until the result is known, since the primary may still commit.
+ */
+int draft_upload_find(struct draft *d);
+/* Open the directory of the step in the bucket, with what all ranks have uploaded. */
+int draft_upload_dir(struct draft *d, struct io_dir **ret);
+
+/* ---- budgets ---- */
+
 /*
  * Divide write_budget: encoding gets one half, uploads get the other half, but at least the size of
  * one part. Sets the budget of ckpt, and returns that of uploads.

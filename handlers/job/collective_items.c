@@ -14,6 +14,7 @@
 #include "core/base/log.h"
 #include "core/commit/seal.h"
 #include "core/tree/digests.h"
+#include "handlers/draft/draft_upload.h"
 #include "handlers/job/draft_collective.h"
 
 struct names {
@@ -48,10 +49,8 @@ static bool is_database(const char *name)
 
 /* ---- before ---- */
 
-static int clean_item(struct collective_plan *jp, const struct collective_item *it)
+static int clean_item(struct io_dir *dir, const char *name)
 {
-	struct io_dir *dir = jp->draft->dir->dir;
-	const char *name = it->plan->name;
 	struct names inside = { { 0 } };
 	int r = list_dir(dir, *name ? name : ".", &inside);
 
@@ -75,7 +74,37 @@ int collective_items_clean(struct collective_plan *jp)
 	int r = 0;
 
 	for (size_t i = 0; i < jp->n_items && r >= 0; i++)
-		r = clean_item(jp, &jp->item[i]);
+		r = clean_item(jp->draft->dir->dir, jp->item[i].plan->name);
+	return r;
+}
+
+static bool is_own(const struct sealing_item *item, size_t n, const char *name)
+{
+	for (size_t i = 0; i < n; i++)
+		if (!strcmp(item[i].plan->name, name))
+			return true;
+	return false;
+}
+
+int collective_clean_own(struct draft *d, const struct sealing_item *item, size_t n)
+{
+	struct io_dir *dir = d->dir->dir;
+	struct names top = { { 0 } };
+	int r = 0;
+
+	for (size_t i = 0; i < n && r >= 0; i++)
+		r = clean_item(dir, item[i].plan->name);
+	if (r >= 0)
+		r = list_dir(dir, ".", &top);
+	each_name(top, at)
+	{
+		bool is_part = !strncmp(at, PART_PREFIX, strlen(PART_PREFIX));
+
+		/* Stores that are not placed, and the lock, have names of ours. */
+		if (r >= 0 && (is_part || (!d->is_item && at[0] != '.' && !is_own(item, n, at))))
+			r = io_remove_tree(dir, at);
+	}
+	buf_release(&top.text);
 	return r;
 }
 
@@ -116,7 +145,8 @@ static int open_part(struct collective_plan *jp, size_t item, const struct contr
 	if (r >= 0 && !buf_str(&path))
 		r = -ENOMEM;
 	if (r >= 0)
-		r = io_dir_sub(jp->draft->dir->dir, buf_str(&path), &dir);
+		r = io_dir_sub(jp->parts_in ? jp->parts_in : jp->draft->dir->dir, buf_str(&path),
+			       &dir);
 	if (r >= 0) {
 		r = kv_dir_open(dir, &ret->kv);
 		if (r < 0)
@@ -194,10 +224,13 @@ static int join_leaf(struct collective_plan *jp, size_t item, struct collective_
 	return r;
 }
 
-/* Open the directory for joined arrays: a separate database, or the item's directory. */
-static int open_joined(struct collective_plan *jp, const struct collective_item *it,
-		       struct store **ret)
+/*
+ * Open the directory for joined arrays: a separate database of the item, or a directory from which
+ * the values are linked into the item, and which does not enter the step.
+ */
+static int open_joined(struct collective_plan *jp, size_t item, struct store **ret)
 {
+	const struct collective_item *it = &jp->item[item];
 	struct io_dir *top = jp->draft->dir->dir, *dir = NULL;
 	struct store_opts opts = { .ocdbt = it->plan->opts.ocdbt,
 				   .dir_mode = jp->draft->dir->mode,
@@ -209,14 +242,12 @@ static int open_joined(struct collective_plan *jp, const struct collective_item 
 
 	if (r < 0)
 		return r;
-	path = str_fmt("%s%s%s", name, opts.ocdbt ? slash : "",
-		       opts.ocdbt ? "ocdbt.process_joined" :
-		       *name      ? "" :
-				    ".");
+	path = opts.ocdbt ? str_fmt("%s%socdbt.process_joined", name, slash) :
+			    str_fmt(".pytreefs-item-joined-%zu", item);
 	if (!path)
 		return fail(-ENOMEM, "cannot join parts of item '%s'", name);
-	r = opts.ocdbt ? io_remove_tree(top, path) : 0;
-	if (r >= 0 && opts.ocdbt)
+	r = io_remove_tree(top, path);
+	if (r >= 0)
 		r = io_dirop(top, IO_MKDIR, path, NULL, opts.dir_mode);
 	if (r >= 0)
 		r = io_dir_sub(top, path, &dir);
@@ -238,7 +269,7 @@ static int join_item(struct collective_plan *jp, size_t item)
 	auto_free struct commit_leaf *leaf = calloc(it->n_leaves + 1, sizeof(*leaf));
 	struct commit_item ci = { .name = span_str(it->plan->name), .leaves = leaf };
 	auto_of(store) struct store *store = NULL;
-	int r = leaf ? open_joined(jp, it, &store) : -ENOMEM;
+	int r = leaf ? open_joined(jp, item, &store) : -ENOMEM;
 
 	for (size_t i = 0; i < it->n_leaves && r >= 0; i++) {
 		struct commit_leaf *to = &leaf[ci.n_leaves];

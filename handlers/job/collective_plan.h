@@ -62,6 +62,8 @@ struct collective_plan {
 	struct collective_item *item;
 	size_t n_items;
 	struct span custom; /* metadata of the step; p NULL: none */
+	/* The step in the bucket to which all ranks have uploaded their values; NULL: the draft. */
+	struct io_dir *parts_in;
 };
 
 /*

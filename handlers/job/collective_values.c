@@ -15,6 +15,7 @@
 #include "core/commit/seal.h"
 #include "core/zarr/write/zarr_copy.h"
 #include "handlers/job/draft_collective.h"
+#include "handlers/draft/draft_upload.h"
 #include "handlers/draft/kv_slice.h"
 
 struct doing {
@@ -26,7 +27,7 @@ struct doing {
 
 int collective_export_path(int rank, size_t item, size_t leaf, size_t box, struct buf *ret)
 {
-	return buf_addf(ret, ".pytreefs-part-%d-%zu-%zu-%zu", rank, item, leaf, box);
+	return buf_addf(ret, PART_PREFIX "%d-%zu-%zu-%zu", rank, item, leaf, box);
 }
 
 /* ---- parts that the primary joins ---- */
@@ -276,14 +277,15 @@ static int do_item(struct doing *x, struct commit *c)
 	return r;
 }
 
-int contribution_seal(struct draft *d, struct sealing_item *item, size_t n, struct span assignments)
+int contribution_seal(struct draft *d, struct sealing_item *item, size_t n, struct span assignments,
+		      int64_t deadline)
 {
 	struct commit c = { .ckpt = d->env->ckpt,
 			    .draft = d->dir,
 			    .dir_mode = (unsigned)d->env->options->mode,
 			    .shared = true };
 	struct doing x = { .d = d, .w = wire_of(assignments) };
-	int r = 0;
+	int r = d->env->uploads ? collective_clean_own(d, item, n) : 0;
 
 	for (size_t i = 0; i < n && r >= 0; i++) {
 		x.it = &item[i];
@@ -295,5 +297,7 @@ int contribution_seal(struct draft *d, struct sealing_item *item, size_t n, stru
 	if (r >= 0 && !wire_ok(&x.w))
 		r = fail(-EIO, "the primary's assignments are truncated");
 	/* The parent of items' directories that were made here, and of stores that were moved. */
-	return r < 0 ? r : io_dirop(d->dir->dir, IO_SYNC_DIR, ".", NULL, 0);
+	if (r >= 0)
+		r = io_dirop(d->dir->dir, IO_SYNC_DIR, ".", NULL, 0);
+	return r < 0 || !d->env->uploads ? r : draft_upload_send(d, deadline);
 }

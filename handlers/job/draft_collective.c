@@ -25,6 +25,7 @@
 #include "core/commit/seal.h"
 #include "handlers/commit/draft_digests.h"
 #include "handlers/commit/draft_verify.h"
+#include "handlers/draft/draft_upload.h"
 
 #define SECOND_ROUND 1 /* index of the second round of votes; the first is 0 */
 
@@ -41,6 +42,30 @@ struct course {
 /* ---- a waiting rank ---- */
 
 /*
+ * The step is in a bucket, where nothing can be renamed: the primary may put the marker later than
+ * this rank looks for it. As long as this rank has not uploaded its values, it cannot.
+ */
+static int give_up_upload(struct course *c, const struct err_note *why)
+{
+	struct draft *d = c->d;
+	int found;
+
+	d->dir->named = d->member.attempt + 1;
+	if (c->attempt.round != SECOND_ROUND)
+		return err_restore(why);
+	found = draft_upload_find(d);
+	if (found > 0) {
+		log_warn("'%s' was committed, and rank %d did not say so", d->dir->final,
+			 collective_primary(c->j));
+		draft_upload_decided(d, 0);
+		return 0;
+	}
+	err_clear();
+	return fail(why->code, "whether '%s' is committed is not known yet: %s", d->dir->final,
+		    why->text);
+}
+
+/*
  * No notification has arrived in time: inspect the directory to find out what has become of the
  * draft.
  */
@@ -50,6 +75,8 @@ static int give_up(struct course *c, int r)
 	int done;
 
 	err_save(r, &note);
+	if (c->d->env->uploads)
+		return give_up_upload(c, &note);
 	done = draft_dir_fence(c->d->dir, c->d->member.attempt);
 	if (done < 0)
 		return err_at(done, "nobody answers, and draft '%s' cannot be looked at",
@@ -99,12 +126,19 @@ static int follow(struct course *c, int r)
 		return leave(c, SECOND_ROUND, r);
 	if (r != 1)
 		return r;
-	r = contribution_seal(c->d, c->item, c->n, buf_span(&assignments));
+	r = contribution_seal(c->d, c->item, c->n, buf_span(&assignments), c->attempt.deadline);
+	if (r < 0 && c->d->env->uploads)
+		draft_upload_decided(c->d, r);
 	c->attempt.round = SECOND_ROUND;
 	r = agree_vote(&c->attempt, r, span_of(NULL, 0));
-	if (r >= 0)
-		r = agree_await(&c->attempt, NULL, &answered);
-	return is_unknown(r, answered) ? give_up(c, r) : r;
+	if (r < 0)
+		return r;
+	r = agree_await(&c->attempt, NULL, &answered);
+	if (is_unknown(r, answered))
+		return give_up(c, r);
+	if (c->d->env->uploads)
+		draft_upload_decided(c->d, r);
+	return r;
 }
 
 /* ---- the primary ---- */
@@ -156,7 +190,8 @@ static int second_round(struct course *c, const struct collective_plan *jp)
 	int r = collective_plan_assignments(jp, collective_rank(c->j), &assignments);
 
 	if (r >= 0)
-		r = contribution_seal(c->d, c->item, c->n, buf_span(&assignments));
+		r = contribution_seal(c->d, c->item, c->n, buf_span(&assignments),
+				      c->attempt.deadline);
 	c->attempt.round = SECOND_ROUND;
 	return agree_collect(&c->attempt, r, NULL);
 }
@@ -196,12 +231,29 @@ struct publishing {
 	struct commit *commit;
 };
 
+/* A finished draft is read from where the values of all ranks are. */
+static int upload_documents(struct publishing *p)
+{
+	bool reads = p->d->env->options->verify_commit;
+
+	for (size_t i = 0; i < p->n; i++)
+		reads |= draft_digests_wanted(p->desc[i].plan);
+	return p->d->env->uploads && reads ? draft_upload_send(p->d, p->commit->deadline_ns) : 0;
+}
+
 static int finish(void *arg)
 {
 	struct publishing *p = arg;
-	int r = p->d->env->options->verify_commit ? draft_verify(p->d, p->desc, p->n) : 0;
+	int r = upload_documents(p);
 
+	if (r >= 0 && p->d->env->options->verify_commit)
+		r = draft_verify(p->d, p->desc, p->n);
 	return r < 0 ? r : draft_digests(p->d, p->desc, p->n, p->commit);
+}
+
+static int publish_upload(void *arg, int64_t deadline)
+{
+	return draft_upload_publish(arg, deadline);
 }
 
 /* All values are durable: write the documents that describe them, and rename. */
@@ -223,6 +275,7 @@ static int publish(struct course *c, struct collective_plan *jp)
 		.dir_mode = (unsigned)o->mode,
 		.deadline_ns = c->attempt.deadline,
 		.shared = true,
+		.parts_in = jp->parts_in,
 		.finish = finish,
 		.finish_arg = &finishing,
 	};
@@ -244,6 +297,11 @@ static int publish(struct course *c, struct collective_plan *jp)
 						.parts = parts[i].n ? &parts[i] : NULL };
 	}
 	finishing.commit = &commit;
+	if (c->d->env->uploads) {
+		commit.publish = publish_upload;
+		commit.publish_arg = c->d;
+		commit.published_to = draft_uploads_url(c->d->env->uploads);
+	}
 	if (r >= 0)
 		r = commit_run(&commit);
 	for (size_t i = 0; i < jp->n_items && desc; i++) {
@@ -253,8 +311,26 @@ static int publish(struct course *c, struct collective_plan *jp)
 	return r;
 }
 
+/* Join parts that fit no grid. In a bucket, they are read where their ranks uploaded them. */
+static int join(struct course *c, struct collective_plan *jp, struct io_dir **step)
+{
+	bool uploads = c->d->env->uploads;
+	int r = uploads ? draft_upload_dir(c->d, step) : 0;
+
+	jp->parts_in = *step;
+	if (r >= 0)
+		r = collective_items_join(jp);
+	for (size_t i = 0; i < jp->n_items && r >= 0 && uploads; i++)
+		if (jp->item[i].any_exported) {
+			r = draft_upload_send(c->d, c->attempt.deadline);
+			break;
+		}
+	return r;
+}
+
 static int run_rounds(struct course *c, int r)
 {
+	auto_of(io_dir) struct io_dir *step = NULL;
 	auto_of(collective_plan) struct collective_plan *jp = NULL;
 	struct leftovers_dir left = { 0 };
 	struct buf *contributions = NULL;
@@ -268,7 +344,7 @@ static int run_rounds(struct course *c, int r)
 	if (r >= 0)
 		r = second_round(c, jp);
 	if (r >= 0)
-		r = collective_items_join(jp);
+		r = join(c, jp, &step);
 	if (r >= 0)
 		r = collective_leftovers_move(jp, &left);
 	if (r >= 0)
@@ -285,6 +361,8 @@ static int run_rounds(struct course *c, int r)
 static int lead(struct course *c, int r)
 {
 	r = run_rounds(c, r);
+	if (c->d->env->uploads)
+		draft_upload_decided(c->d, r);
 	collective_decide(c->j, &c->d->member, r);
 	return r;
 }
@@ -303,13 +381,18 @@ int draft_commit_collective(struct draft *d, struct sealing_item *item, size_t n
 
 	deadline = deadline ? deadline : INT64_MAX / 2;
 	err_save(r, &note);
-	found = draft_dir_find(d->dir, d->member.attempt + 1);
+	/* Where ranks have directories of their own, nobody else renames them. */
+	found = d->env->uploads ? 0 : draft_dir_find(d->dir, d->member.attempt + 1);
 	begun = collective_begin(c.j, &d->member, d->dir->named, deadline);
 	c.attempt = collective_attempt(c.j, &d->member, deadline);
 	if (is_unknown(begun, d->member.notified))
 		return leave(&c, 0, begun);
-	if (begun != 1)
+	if (begun != 1) {
+		/* Without its record, the result of an attempt is not known. */
+		if (d->env->uploads && begun != -ESTALE)
+			draft_upload_decided(d, begun);
 		return begun;
+	}
 	/* The other ranks wait for this vote, so errors must be sent to them too. */
 	if (r < 0)
 		err_restore(&note);

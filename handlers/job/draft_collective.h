@@ -19,10 +19,16 @@ int draft_commit_collective(struct draft *d, struct sealing_item *item, size_t n
 
 /*
  * Carry out the assignments of the primary: make values of this rank durable under their names in
- * the step (collective_values.c). assignments is NULL for a rank that has nothing to do.
+ * the step (collective_values.c), and upload them if SOURCE is in a bucket, before the deadline.
+ * assignments is NULL for a rank that has nothing to do.
  */
-int contribution_seal(struct draft *d, struct sealing_item *item, size_t n,
-		      struct span assignments);
+int contribution_seal(struct draft *d, struct sealing_item *item, size_t n, struct span assignments,
+		      int64_t deadline);
+/*
+ * For a draft whose ranks have directories of their own: remove files of failed attempts from the
+ * one of this rank.
+ */
+int collective_clean_own(struct draft *d, const struct sealing_item *item, size_t n);
 /*
  * The primary's work before and after the ranks carry out their assignments: remove everything but
  * values of ranks from the items' directories; join parts that fit no grid; move files that no item

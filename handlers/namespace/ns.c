@@ -237,6 +237,8 @@ int ns_share(struct ns *ns, struct peers *peers)
 		.active = o->active,
 		.primary = o->primary || !o->active ? (int)MIN(o->primary, (uint64_t)INT32_MAX) :
 						      -1,
+		.place = ns->drafts.uploads ? &draft_upload_place : NULL,
+		.place_arg = ns->drafts.uploads,
 	};
 	const struct broadcast_opts shared = {
 		.ckpt = ns->ckpt,
@@ -247,7 +249,7 @@ int ns_share(struct ns *ns, struct peers *peers)
 	};
 	int r = 0;
 
-	if (o->atomicity == ATOMICITY_COMMIT_FILE)
+	if (o->atomicity == ATOMICITY_COMMIT_FILE && !ns->drafts.uploads)
 		return fail(-EINVAL, "atomicity=commit_file: ranks share drafts by renaming them");
 	if (o->load_and_broadcast)
 		r = broadcast_new(&shared, &ns->broadcast);

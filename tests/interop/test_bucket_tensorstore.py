@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorstore as ts
 
-from lib import buckets
+from lib import buckets, jobs
 
 BUCKET = 'tensorstore'  # for the fixture
 VALUE = np.arange(35, dtype='f4').reshape(7, 5)
@@ -99,9 +99,15 @@ def convert(mount, program, files, root):
     subprocess.run([program, 'convert', files / '3', f'{root}/3'], check=True)
 
 
-@pytest.mark.parametrize('write', [copy_into_a_draft, save_by_the_library, convert])
+def convert_by_ranks(mount, program, files, root):
+    if why := jobs.missing(program):
+        pytest.skip(why)
+    subprocess.run(['mpirun', '-n', '2', program, 'convert', files / '3', f'{root}/3'], check=True, env=jobs.environment())
+
+
+@pytest.mark.parametrize('write', [copy_into_a_draft, save_by_the_library, convert, convert_by_ranks])
 def test_each_writer(mount, run, program, bucket, proxy, kvstore, tmp_path, write):
-    """TensorStore restores from the bucket what a mount, the library and convert wrote there. The data file has several parts."""
+    """TensorStore restores from the bucket what a mount, the library, convert and ranks of a job wrote there. The data file has several parts."""
     values = {'small': VALUE, 'large': np.random.default_rng(3).standard_normal((3000, 700))}
     (tmp_path / 'in').mkdir()
     for name, value in values.items():

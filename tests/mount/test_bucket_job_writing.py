@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ranks of an MPI job write one step to a bucket: each uploads its own values, and the primary commits."""
+
+import errno
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import threading
+
+import numpy as np
+import pytest
+
+from lib import collective, jobs, mounts
+from lib.buckets import unfinished
+from lib.collective import DRAFT, W
+
+BUCKET = 'by-a-job'  # for the fixture
+SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data/sample'
+CLAIM, MARKER = '.pytreefs-draft', 'commit_success.txt'
+BIG = np.random.default_rng(1).standard_normal((12 << 17, 2))      # 24 MiB
+LAYOUTS = {'database': (), 'directories': ('ocdbt=off',), 'zarr3': ('zarr=3', 'manifest=on')}
+
+
+@pytest.fixture
+def root(bucket):
+    return f'{bucket.scheme}://{BUCKET}/run'
+
+
+@pytest.fixture
+def ranks(job, mpi, proxy, root, spill):
+    """ranks(n, option, ...): a job of n ranks that write below `root`."""
+    return lambda n, *options, **more: job(n, 'shape=root', *options, source=root, **more)
+
+
+def stored(bucket, step='1'):
+    return {key.removeprefix(f'run/{step}/') for key in bucket.keys() if key.startswith(f'run/{step}/')}
+
+
+def databases(bucket):
+    return sorted({m[1] for key in stored(bucket) if (m := re.search(r'default/(ocdbt\.process_\w+)/', key))})
+
+
+def assert_whole(run, bucket, proxy, root, spill):
+    """The step is one that verify finds nothing about; nothing else is left, in the bucket or here."""
+    assert ' 0 errors, 0 warnings' in run('verify', f'{root}/1').stdout
+    assert not [key for key in stored(bucket) if '.pytreefs' in key], stored(bucket)
+    assert not unfinished(bucket, proxy)
+    assert not [p for p in spill.rglob('*') if p.is_file() and p.name != '.lock']
+
+
+@pytest.mark.parametrize('n,layout', [(2, 'database'), (3, 'database'), (2, 'directories'), (3, 'zarr3')])
+def test_what_ranks_write_becomes_one_step(ranks, run, bucket, proxy, root, spill, n, layout):
+    j = ranks(n, 'verify_commit', *LAYOUTS[layout])
+    collective.fill(j)
+    assert stored(bucket) == {CLAIM}
+    assert set(j.rename(DRAFT, '1').values()) == {0}, j.text()
+    for r in range(n):
+        collective.check(j, r)
+    assert MARKER in stored(bucket)
+    if layout != 'directories':
+        assert set(databases(bucket)) >= {f'ocdbt.process_{r}' for r in range(n)}
+    assert_whole(run, bucket, proxy, root, spill)
+
+
+def test_each_rank_sends_its_own_values_while_they_are_written(ranks, run, bucket, proxy, root, spill):
+    """Most of them before the commit, and nothing twice; the merged database refers to them."""
+    j = ranks(2, 'compression=none', 'chunk_byte_size=1M', 'threads=1')
+    collective.begin(j)
+    half = len(BIG) // 2
+    for r in range(2):
+        collective.save_part(collective.top(j, r), 'big', r * half, (r + 1) * half, BIG)
+
+    def sent():
+        return [(path.partition('?')[0], path, about) for method, path, about in list(proxy.requests)
+                if method == 'PUT' and ('partNumber' in path or 'upload_id' in path) and '/d/' in path.replace('%2F', '/')]
+    mounts.wait_for(lambda: len(sent()) >= 2)
+    assert set(j.rename(DRAFT, '1').values()) == {0}, j.text()
+    assert len(set(sent())) == len(sent())
+    assert databases(bucket) == ['ocdbt.process_0', 'ocdbt.process_1']
+    sizes = {r: sum(len(bucket.get(f'run/1/{key}')) for key in stored(bucket) if f'ocdbt.process_{r}/d/' in key) for r in range(2)}
+    assert all(BIG.nbytes / 2 <= size < BIG.nbytes * 0.6 for size in sizes.values()), sizes
+    assert (j[1] / '1/default/params/big.npy').read_bytes()[-BIG.nbytes:] == BIG.tobytes()
+    assert_whole(run, bucket, proxy, root, spill)
+
+
+@pytest.mark.parametrize('layout', ['database', 'directories'])
+def test_parts_that_fit_no_grid_are_put_together(ranks, run, bucket, proxy, root, spill, layout):
+    j = ranks(3, *LAYOUTS[layout])
+    collective.begin(j)
+    for r, (start, stop) in enumerate([(0, 5), (5, 16), (16, 24)]):
+        collective.save_part(collective.top(j, r), 'w', start, stop)
+    assert set(j.rename(DRAFT, '1').values()) == {0}, j.text()
+    assert np.array_equal(np.load(j[0] / '1/default/params/w.npy'), W)
+    assert_whole(run, bucket, proxy, root, spill)
+
+
+def test_readers_read_on_after_the_commit(ranks):
+    j = ranks(2)
+    collective.fill(j)
+    names = [(r, name) for r in range(2) for name in sorted(os.listdir(collective.top(j, r)))]
+    want = {at: (collective.top(j, at[0]) / at[1]).read_bytes() for at in names}
+    files = {at: open(collective.top(j, at[0]) / at[1], 'rb', buffering=0) for at in names}
+    try:
+        assert set(j.rename(DRAFT, '1').values()) == {0}, j.text()
+        for at, f in files.items():
+            assert f.read() == want[at], at
+    finally:
+        for f in files.values():
+            f.close()
+
+
+def test_the_place_belongs_to_one_job(ranks, mount, bucket, root, spill):
+    """Another job, or another mount, gets EEXIST at mkdir, and when the step is there at any time."""
+    j, other = ranks(2), ranks(2)
+    collective.fill(j)
+    alone = mount(root, 'shape=root', allow_errors=True)
+    for path in (other[0], other[1], alone.path):
+        with pytest.raises(FileExistsError):
+            (path / DRAFT).mkdir()
+    assert set(j.rename(DRAFT, '1').values()) == {0}
+    for path in (other[1], alone.path):
+        with pytest.raises(FileExistsError):
+            (path / DRAFT).mkdir()
+    assert MARKER in stored(bucket)
+
+
+def test_a_refused_commit_can_be_made_again(ranks, run, bucket, proxy, root, spill):
+    """A leaf of one rank that is not whole; then another name of it, so that other ranks get other assignments."""
+    j = ranks(3)
+    collective.fill(j)
+    torn = collective.top(j, 1) / 'torn.npy'
+    torn.write_bytes((collective.top(j, 1) / 'rep.npy').read_bytes()[:-1])
+    assert set(j.rename(DRAFT, '1').values()) == {errno.ECANCELED}
+    torn.unlink()
+    (collective.top(j, 0) / 'rep.npy').unlink()
+    assert set(j.rename(DRAFT, '1').values()) == {0}, j.text()
+    collective.check(j, 2)
+    assert_whole(run, bucket, proxy, root, spill)
+
+
+@pytest.mark.parametrize('what', ['ocdbt.process_1', 'ocdbt.process_0', '/manifest.ocdbt', '_CHECKPOINT_METADATA', MARKER])
+def test_an_upload_that_is_refused(ranks, run, bucket, proxy, root, spill, what):
+    """All ranks get the error, and nothing of this attempt stays that is not of the next one."""
+    j = ranks(2)
+    collective.fill(j)
+    key = what.replace('/', '%2F') if bucket.scheme == 'gs' else what
+    proxy.fault = lambda h: h.command in ('PUT', 'POST') and key in h.path and (h.refuse(403, 'AccessDenied') or True)
+    errors = set(j.rename(DRAFT, '1').values())
+    assert errors == {errno.EACCES}, (errors, j.text())
+    proxy.fault = None
+    assert MARKER not in stored(bucket) and CLAIM in stored(bucket)
+    assert set(j.rename(DRAFT, '1').values()) == {0}, j.text()
+    collective.check(j, 1)
+    assert_whole(run, bucket, proxy, root, spill)
+
+
+def test_a_missing_rank_is_waited_for(ranks, run, bucket, proxy, root, spill):
+    j = ranks(3, 'commit_timeout=3')
+    collective.fill(j)
+    assert set(j.rename(DRAFT, '1', [0, 1]).values()) == {errno.ETIMEDOUT}
+    assert set(j.rename(DRAFT, '1', [1, 2]).values()) == {errno.ETIMEDOUT}
+    collective.commit(j, calls=3)
+    collective.check(j, 2)
+    assert_whole(run, bucket, proxy, root, spill)
+
+
+def test_a_draft_that_all_ranks_give_up(ranks, bucket, proxy, spill):
+    j = ranks(2)
+    for end in ('rmtree', 'unmount'):
+        collective.fill(j)
+        assert stored(bucket) == {CLAIM}
+        for r in range(2):
+            if end == 'rmtree':
+                shutil.rmtree(j[r] / DRAFT)
+            else:
+                j.unmount(r)
+        mounts.wait_for(lambda: not bucket.keys())
+        assert not unfinished(bucket, proxy)
+
+
+def test_one_rank_gives_up_its_part(ranks, run, bucket, proxy, root, spill):
+    """It begins again in the draft of the others."""
+    j = ranks(2)
+    collective.fill(j)
+    shutil.rmtree(j[1] / DRAFT)
+    collective.fill(j, [1])
+    (collective.top(j, 1) / collective.box('w', 0, 24)).unlink()
+    collective.save_part(collective.top(j, 1), 'w', 12, 24)
+    assert set(j.rename(DRAFT, '1').values()) == {0}, j.text()
+    collective.check(j, 0)
+    assert_whole(run, bucket, proxy, root, spill)
+
+
+class Killer:
+    """Kills a rank of a job at the first request to put an object of that key, before or after it is answered."""
+
+    def __init__(self, proxy, key, is_done):
+        self.proxy, self.key, self.is_done = proxy, key, is_done
+        self.job = self.victim = None
+        self.lock, self.was = threading.Lock(), False
+        proxy.fault = self.fault
+
+    def fault(self, h):
+        with self.lock:
+            if self.was or not (h.command in ('PUT', 'POST') and self.key in h.path.replace('%2F', '/')):
+                return False
+            self.was = True
+        if self.is_done:
+            h.forward(*h.path.partition('?')[::2])
+        self.job.kill(self.victim)
+        mounts.wait_for(lambda: mounts.has_ended(self.job.pids[self.victim]))
+        return h.reset()
+
+
+@pytest.mark.parametrize('victim,key,is_done', [(1, 'process_1/', False), (1, 'process_1/manifest', True), (0, 'process_0/manifest', False),
+                                                (0, 'default/manifest', True), (0, MARKER, False), (0, MARKER, True)])
+def test_a_rank_that_is_killed_while_they_commit(ranks, run, bucket, proxy, root, spill, victim, key, is_done):
+    """The step is there as a whole, or not at all; the others do not get 0 unless it is, and gc removes the rest."""
+    j = ranks(2, 'commit_timeout=5')
+    collective.fill(j)
+    killer = Killer(proxy, f'1/{key}' if key == MARKER else key, is_done)
+    killer.job, killer.victim = j, victim
+    result = j.rename(DRAFT, '1')
+    proxy.fault = None
+    assert killer.was, j.text()
+    committed = MARKER in stored(bucket)
+    assert committed == (key == MARKER and is_done)
+    other = result[1 - victim]
+    assert other == (0 if committed else errno.ETIMEDOUT), (result, j.text())
+    j.end()
+    proxy.wait_idle()
+    assert (MARKER in stored(bucket)) == committed
+    if bucket.keys():
+        run('gc', root)
+    if committed:
+        # The directory of the killed rank goes with the next program that makes one.
+        shutil.rmtree(spill)
+        assert_whole(run, bucket, proxy, root, spill)
+    else:
+        assert bucket.keys() == []
+
+
+@pytest.fixture
+def mpirun(program, mpi, proxy, spill):
+    """mpirun('save', word, ...): the command in two ranks; (status of each, messages)."""
+    def do(*words):
+        script = f'{program} "$@"; echo $? >{spill}/status$OMPI_COMM_WORLD_RANK'
+        r = subprocess.run(['mpirun', '--enable-recovery', '-n', '2', 'sh', '-c', script, 'sh', *map(str, words)], env=jobs.environment(),
+                           capture_output=True, text=True, timeout=240, stdin=subprocess.DEVNULL)
+        status = [spill / f'status{i}' for i in range(2)]
+        return {int(p.read_text()) for p in status}, r.stderr
+    return do
+
+
+@pytest.mark.parametrize('words', [('save',), ('convert', '-o', 'ocdbt=off'), ('convert', '--layout', 'v0')], ids=' '.join)
+def test_commands_of_ranks(mpirun, run, bucket, root, tmp_path, words):
+    """Both ranks upload leaves; an error of one leaves nothing; a second one is refused."""
+    source = SAMPLE / '1500/state' if words[-1] == 'v0' else SAMPLE / '1500'
+    status, said = mpirun(*words, source, f'{root}/5')
+    assert status == {0}, said
+    assert run('diff', source, f'{root}/5').stdout.endswith(' 0 differences\n')
+    assert '0 errors, 0 warnings' in run('verify', f'{root}/5').stdout
+    before = bucket.keys()
+    if 'ocdbt=off' not in words:
+        assert all(any(f'ocdbt.process_{r}/d/' in key for key in before) for r in range(2))
+    status, said = mpirun(*words, source, f'{root}/5')
+    assert status == {1} and 'is there already' in said and bucket.keys() == before
+    copy = tmp_path / 'copy'
+    shutil.copytree(SAMPLE / '1500', copy)
+    for file in (copy / 'state').rglob('d/*'):
+        file.write_bytes(file.read_bytes()[:-1] + b'!')
+    if words[0] == 'save':
+        status, said = mpirun('save', '-o', 'compression=none', copy, f'{root}/6')
+        assert status == {1} and bucket.keys() == before, said
