@@ -18,12 +18,15 @@
 #include "core/base/log.h"
 
 #define PREFIX "pytreefs-upload-"
+#define BEGUN "pytreefs-begun-" /* in place of PREFIX until it is locked */
 #define LOCK ".lock"
 #define YOUNG_S 60 /* a younger directory may not be locked yet */
 
-/* Whether a directory was left by a dead process: 1 or 0. */
+/* Whether a directory was left by a dead process: 1 or 0. One that is not locked yet has the name
+ * BEGUN. */
 static int is_left(struct io_dir *parent, const char *name)
 {
+	bool begun = !strncmp(name, BEGUN, strlen(BEGUN));
 	auto_of(io_file) struct io_file *lock = NULL;
 	auto_free char *path = str_fmt("%s/" LOCK, name);
 	struct stat st;
@@ -31,7 +34,7 @@ static int is_left(struct io_dir *parent, const char *name)
 
 	if (r < 0 || !S_ISDIR(st.st_mode) || st.st_uid != geteuid())
 		return 0;
-	r = io_file_open(parent, path, O_RDWR, 0, &lock);
+	r = begun ? -ENOENT : io_file_open(parent, path, O_RDWR, 0, &lock);
 	if (r == -ENOENT)
 		return clock_real_ns() / 1000000000 - st.st_mtim.tv_sec > YOUNG_S;
 	return r >= 0 && TEMP_FAILURE_RETRY(flock(lock->fd, LOCK_EX | LOCK_NB)) == 0;
@@ -41,28 +44,35 @@ static int sweep_one(void *arg, const char *name, unsigned char type)
 {
 	struct io_dir *parent = arg;
 
-	if (type == DT_DIR && !strncmp(name, PREFIX, strlen(PREFIX)) && is_left(parent, name) > 0 &&
+	bool is_ours = !strncmp(name, PREFIX, strlen(PREFIX)) ||
+		       !strncmp(name, BEGUN, strlen(BEGUN));
+
+	if (type == DT_DIR && is_ours && is_left(parent, name) > 0 &&
 	    io_remove_tree(parent, name) < 0)
 		log_warn("cannot remove '%s/%s', which an earlier run left", parent->path, name);
 	err_clear();
 	return 0;
 }
 
+/* It gets its name when it is locked, since another process may look for directories to remove. */
 static int make(struct spill_dir *d, const char *where)
 {
-	auto_free char *lock = NULL;
+	unsigned long long now = (unsigned long long)clock_real_ns();
+	auto_free char *begun = str_fmt(BEGUN "%d-%llx", (int)getpid(), now), *lock = NULL;
 	int r;
 
-	d->name = str_fmt(PREFIX "%d-%llx", (int)getpid(), (unsigned long long)clock_real_ns());
+	d->name = str_fmt(PREFIX "%d-%llx", (int)getpid(), now);
 	d->path = d->name ? str_fmt("%s/%s", where, d->name) : NULL;
-	lock = d->path ? str_fmt("%s/" LOCK, d->name) : NULL;
-	if (!lock)
+	lock = begun ? str_fmt("%s/" LOCK, begun) : NULL;
+	if (!lock || !d->path)
 		return fail(-ENOMEM, "cannot make a directory in '%s'", where);
-	r = io_dirop(d->parent, IO_MKDIR, d->name, NULL, 0700);
+	r = io_dirop(d->parent, IO_MKDIR, begun, NULL, 0700);
 	if (r >= 0)
 		r = io_file_open(d->parent, lock, O_RDWR | O_CREAT | O_EXCL, 0600, &d->lock);
 	if (r >= 0 && TEMP_FAILURE_RETRY(flock(d->lock->fd, LOCK_EX | LOCK_NB)) < 0)
-		r = err_sys("cannot lock", d->path);
+		r = err_sys("cannot lock", begun);
+	if (r >= 0)
+		r = io_dirop(d->parent, IO_RENAME_NEW, begun, d->name, 0);
 	return r < 0 ? r : io_dir_sub(d->parent, d->name, &d->dir);
 }
 

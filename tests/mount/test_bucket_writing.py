@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Steps that are written to buckets: there and whole, or not there for any reader; and what is left of those that were not finished."""
 
+import fcntl
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import threading
+import time
 import urllib.parse
 
 import numpy as np
@@ -214,3 +217,19 @@ def test_no_secret_in_a_trace(run, program, bucket, proxy, root, tmp_path, monke
         for secret in [*secrets, 'Signature=', 'Bearer ']:
             # As it is, and as it stands in a URL.
             assert secret not in text and urllib.parse.quote(secret, safe='') not in text, (what, secret)
+
+
+def test_local_directories_of_others(run, bucket, proxy, root, spill):
+    """One whose writer is dead goes; one that is being made stays for a minute, since it is not locked yet."""
+    for name, age in (('begun-1-1', 0), ('begun-1-2', 100), ('upload-1-3', 0), ('upload-1-4', 100)):
+        directory = spill / f'pytreefs-{name}'
+        directory.mkdir()
+        os.utime(directory, (time.time() - age,) * 2)
+    locked = spill / 'pytreefs-upload-1-5'
+    locked.mkdir()
+    with open(locked / '.lock', 'w') as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        run('save', SAMPLE / '1500', f'{root}/7')
+    assert sorted(os.listdir(spill)) == ['pytreefs-begun-1-1', 'pytreefs-upload-1-3', 'pytreefs-upload-1-5']
+    for directory in spill.iterdir():
+        shutil.rmtree(directory)
