@@ -80,6 +80,7 @@ struct draft_node {
 	bool hint_agrees; /* result of that comparison: the hint describes the tree */
 	int hint_dtype;   /* for a leaf: enum dtype of the leaf that it was copied from */
 	bool hint_jax; /* for a leaf: the leaf that it was copied from is recorded as jax.Array */
+	struct buf hint_sharding; /* for a leaf: the sharding of the leaf that it was copied from */
 	struct buf hint_impl; /* for a leaf copied from a PRNG key: the implementation of the key */
 	/* for a leaf: the item that it was copied from records this SHA-256 of its value */
 	bool has_hint_sha256;

@@ -29,7 +29,7 @@ bool node_is_draft_leaf(const struct node *n)
 int draft_set_size(struct draft_node *n, uint64_t size)
 {
 	if (size == 0)
-		copy_hint_leaf(n, NULL);
+		copy_hint_rewritten(n);
 	return draft_file_truncate(n->file, size);
 }
 

@@ -69,9 +69,10 @@ static ssize_t handle_copy(struct file *f, uint64_t off, struct zarr *from)
 /* A view is a different array from its leaf. Only in names of views are '@' and '[' not escaped. */
 static void handle_copied(struct file *f, struct node *from)
 {
-	static const char *const names[] = { "dtype", "typestr", "prng_impl", "sha256" };
-	auto_buf dtype = { 0 }, typestr = { 0 }, impl = { 0 }, sha256 = { 0 };
-	struct buf *const value[] = { &dtype, &typestr, &impl, &sha256 };
+	static const char *const names[] = { "dtype", "typestr", "sharding", "prng_impl",
+					     "sha256" };
+	auto_buf dtype = { 0 }, typestr = { 0 }, sharding = { 0 }, impl = { 0 }, sha256 = { 0 };
+	struct buf *const value[] = { &dtype, &typestr, &sharding, &impl, &sha256 };
 
 	if (!draft_handle_of(f)->writes)
 		return;
@@ -84,7 +85,8 @@ static void handle_copied(struct file *f, struct node *from)
 		if (node_xattr_get(from, names[i], value[i]) < 0)
 			err_clear();
 	copy_hint_leaf(node_draft_of(f->node)->n,
-		       &(struct copied_leaf){ buf_span(&dtype), buf_span(&typestr), buf_span(&impl),
+		       &(struct copied_leaf){ buf_span(&dtype), buf_span(&typestr),
+					      buf_span(&sharding), buf_span(&impl),
 					      buf_span(&sha256) });
 }
 

@@ -48,17 +48,34 @@ static struct span word(struct span s)
 	return s.n >= 2 && s.p[0] == '"' && s.p[s.n - 1] == '"' ? span_of(s.p + 1, s.n - 2) : s;
 }
 
+static void keep(struct buf *hint, struct span value)
+{
+	buf_release(hint);
+	if (value.n && buf_add_span(hint, value) < 0)
+		buf_release(hint);
+}
+
+static void keep_contents(struct draft_node *n, const struct copied_leaf *c)
+{
+	n->hint_dtype = c->dtype.n ? (int)dtype_by_name(word(c->dtype)) : DTYPE_UNKNOWN;
+	n->has_hint_sha256 = digest_of_text(word(c->sha256), n->hint_sha256);
+	keep(&n->hint_impl, c->prng_impl.n ? word(c->prng_impl) : c->prng_impl);
+}
+
 void copy_hint_leaf(struct draft_node *n, const struct copied_leaf *from)
 {
-	struct copied_leaf c = from ? *from : (struct copied_leaf){ 0 };
-
 	pthread_mutex_lock(&n->draft->lock);
-	n->hint_dtype = c.dtype.n ? (int)dtype_by_name(word(c.dtype)) : DTYPE_UNKNOWN;
-	n->has_hint_sha256 = digest_of_text(word(c.sha256), n->hint_sha256);
-	n->hint_jax = span_eq(word(c.typestr), span_str("jax.Array"));
-	buf_release(&n->hint_impl);
-	if (c.prng_impl.n && buf_add_span(&n->hint_impl, word(c.prng_impl)) < 0)
-		buf_release(&n->hint_impl);
+	keep_contents(n, from);
+	n->hint_jax = span_eq(word(from->typestr), span_str("jax.Array"));
+	keep(&n->hint_sharding, from->sharding);
+	pthread_mutex_unlock(&n->draft->lock);
+	err_clear();
+}
+
+void copy_hint_rewritten(struct draft_node *n)
+{
+	pthread_mutex_lock(&n->draft->lock);
+	keep_contents(n, &(struct copied_leaf){ 0 });
 	pthread_mutex_unlock(&n->draft->lock);
 	err_clear();
 }

@@ -20,10 +20,15 @@ void copy_hint_text(struct draft_node *dir, uint64_t off, const void *p, size_t 
 void copy_hint_file(struct draft_node *dir, struct draft_file *f);
 /* Properties that the source of a copied leaf shows, as JSON texts; empty: not shown. */
 struct copied_leaf {
-	struct span dtype, typestr, prng_impl, sha256;
+	struct span dtype, typestr, sharding, prng_impl, sha256;
 };
-/* Record that a leaf is a copy of `from`; NULL: it is not a copy. */
+/* Record that a leaf is a copy of `from`. */
 void copy_hint_leaf(struct draft_node *n, const struct copied_leaf *from);
+/*
+ * Record that a program writes other contents to a leaf. It stays a jax.Array if the leaf was one,
+ * with that sharding as long as the new shape allows it.
+ */
+void copy_hint_rewritten(struct draft_node *n);
 /* Record that a file is a copy from an item that is not a tree. */
 void copy_hint_opaque(struct draft_node *n);
 

@@ -4,6 +4,7 @@
  */
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/tree/sharding.h"
 #include "handlers/plan/draft_plan.h"
 #include "handlers/subtree/safetensors_lost.h"
 
@@ -82,6 +83,23 @@ static bool is_jax(const struct draft_node *n, const struct save_opts *o)
 }
 
 /*
+ * Whether the array can be distributed like the leaf that it was copied from, or that it replaces:
+ * its contents may have another shape. Called with the draft's lock held.
+ */
+static bool sharding_fits(const struct draft_node *n, const struct leaf_desc *l)
+{
+	auto_of(sharding) struct sharding *s = NULL;
+	int r = n->hint_sharding.n ?
+			sharding_parse(buf_span(&n->hint_sharding), "a copied leaf", &s) :
+			-ENODATA;
+
+	if (r >= 0 && l->has_shape)
+		r = sharding_check(s, l->shape, l->rank);
+	err_clear();
+	return r >= 0;
+}
+
+/*
  * Get the properties of an array from options and xattrs. tensor: its name in the file, or empty.
  */
 static int array_options(struct plan *p, struct draft_node *n, struct span tensor,
@@ -93,6 +111,8 @@ static int array_options(struct plan *p, struct draft_node *n, struct span tenso
 	pthread_mutex_lock(&n->draft->lock);
 	r = draft_save_opts(n, tensor, &o);
 	ret->is_jax = r >= 0 && is_jax(n, &o);
+	if (r >= 0 && ret->is_jax && sharding_fits(n, ret))
+		r = arena_keep(&p->tree->arena, buf_span(&n->hint_sharding), &ret->sharding);
 	pthread_mutex_unlock(&n->draft->lock);
 	if (r >= 0)
 		r = keep_xattr(p, n, "sharding", false, &ret->sharding);

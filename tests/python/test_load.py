@@ -57,7 +57,7 @@ def test_patterns_choose_what_the_commands_choose(run, pattern):
 
 def test_errors_are_those_of_python_too(tmp_path):
     """Of the class that a program would catch for a file, whichever function meets it; with the number and the name."""
-    missing = tmp_path / 'nothing' / '7'
+    missing = tmp_path / 'nothing' / 'more' / '7'
     calls = [pytreefs.open, pytreefs.load, pytreefs.load_flat, pytreefs.steps, pytreefs.verify, pytreefs.stats,
              lambda p: pytreefs.diff(p, SAMPLE), lambda p: pytreefs.diff(SAMPLE / '1500', p), lambda p: pytreefs.save(p, {'x': 1})]
     for call in calls:
@@ -231,9 +231,9 @@ def test_progress_reaches_the_end():
         pytreefs.load(STATE, progress=stop)
 
 
-def test_dlpack_names_what_it_cannot_pass_on():
-    with pytreefs.open(STATE) as ck, pytest.raises(BufferError, match="table.npy.*bfloat16.*framework='torch'"):
-        ck['params/embed/table'].__dlpack__()
+def test_the_pattern_of_a_directory_is_suggested():
+    with pytest.raises(pytreefs.Error, match="'params' matches no leaf; 'params/' matches the leaves below"):
+        pytreefs.load(STATE, only='params')
 
 
 def test_errors_are_oserrors_with_a_name(tmp_path):

@@ -50,6 +50,22 @@ def test_a_mount_survives_an_exception_and_open_files(tmp_path):
     assert not mounts_below(tmp_path) and not where.exists()
 
 
+def test_words_of_mount_are_options(tmp_path):
+    """Those without a value: ro, and others of mount(8) and FUSE."""
+    root = tmp_path / 'ck'
+    shutil.copytree(SAMPLE, root)
+    for options, fails in (({'ro': True}, True), ({'ro': False}, False), ({'ro': True, 'nosuid': True, 'restore_dtype': 'float32'}, True)):
+        with pytreefs.mount(root, **options) as path:
+            if fails:
+                with pytest.raises(OSError, match='Read-only'):
+                    os.mkdir(f'{path}/7.tmp')
+            else:
+                os.mkdir(f'{path}/7.tmp')
+                os.rmdir(f'{path}/7.tmp')
+            table = np.load(f'{path}/1500/state/params/embed/table.npy')
+            assert (table.dtype == np.float32) == ('restore_dtype' in options)
+
+
 def test_a_mount_whose_daemon_is_dead(tmp_path):
     where = tmp_path / 'mnt'
     where.mkdir()

@@ -42,6 +42,8 @@ PyObject *py_fail(PyObject *filename)
 {
 	const char *about = pytreefs_error_name();
 	PyObject *name = filename;
+	if (!name && !*about)
+		name = Py_None;
 	if (name)
 		Py_INCREF(name);
 	else

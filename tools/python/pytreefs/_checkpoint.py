@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import errno
 import json
-import os
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from . import _pytreefs as lib
-from ._dtypes import dtype_of, empty, name_of, raw
+from ._context import Context, Path, join
+from ._dtypes import Framework, dtype_of, empty, from_torch, is_torch, is_torch_framework, name_of, raw, to_torch
 from ._index import plan
 from ._node import CONTAINERS, KINDS, SEQUENCES, Node, children_of, number
 
@@ -20,81 +21,9 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 Key: TypeAlias = str | int
-Path: TypeAlias = str | os.PathLike[str]
-
-# The errno of a mount for codes of the library that its callers do not know.
-_ERRNO = {errno.EUCLEAN: errno.EIO, errno.EBADMSG: errno.EIO}
 
 # Of more keys none is looked for that is near to a mistyped one.
 _SUGGEST = 2000
-
-
-def options_text(options: Mapping[str, Any]) -> str:
-    """Keyword arguments as `-o` has them: True and False are on and off, sequences are joined by colons."""
-    def value(x: Any) -> str:
-        if isinstance(x, bool):
-            return 'on' if x else 'off'
-        if isinstance(x, (list, tuple)):
-            return ':'.join(map(str, x))
-        return str(x)
-
-    return ','.join(f'{name}={value(x)}'.replace(',', '\\,') for name, x in options.items() if x is not None)
-
-
-class Context:
-    """State shared by the nodes of one opened checkpoint."""
-
-    __slots__ = ('casts', 'handle', 'path')
-
-    def __init__(self, path: Path, options: Mapping[str, Any]):
-        self.path = os.fspath(path)
-        self.handle = lib.Checkpoint(self.path, options_text(options))
-        self.casts = 'restore_dtype' in options or 'restore_dtype' in os.environ.get('PYTREEFS_OPTIONS', '')
-
-    def tree(self, name: str, flags: int = 0) -> list[Node]:
-        try:
-            nodes = [Node._make(node) for node in self.handle.tree(name, flags)]
-        except lib.Error as e:
-            if e.filename:
-                raise
-            raise self.fail(-(e.errno or errno.EIO), e.strerror or '', name) from None
-        return [self._as_shown(name, node) for node in nodes] if self.casts else nodes
-
-    def _as_shown(self, name: str, node: Node) -> Node:
-        """A tree says what is stored; a mount with restore_dtype shows arrays cast to it."""
-        if node.kind != lib.ARRAY:
-            return node
-        shown = self.describe(join(name, node.path))
-        return node._replace(dtype=shown.dtype, typestr=shown.typestr, nbytes=shown.nbytes)
-
-    def describe(self, name: str) -> Node:
-        return Node._make(self.handle.describe(name)[0])
-
-    def fail(self, code: int, text: str, name: str) -> lib.Error:
-        return lib.error(_ERRNO.get(-code, -code), text, os.path.join(self.path, name) if name else self.path)
-
-    def read(self, requests: Sequence[lib.Request], progress: lib.Progress | None = None) -> None:
-        """The first request that fails is the Error; its text says how many others did."""
-        failed = self.handle.read_many(requests if isinstance(requests, list) else list(requests), progress)
-        if failed:
-            first, code, text = failed[0]
-            if len(failed) > 1:
-                text += f' (and {len(failed) - 1} more leaves)'
-            raise self.fail(code, text, requests[first][0])
-
-    def bytes_of(self, name: str) -> bytes:
-        """A whole file, as a mount shows it."""
-        f = self.handle.file(name)
-        try:
-            out = bytearray(f.size())
-            n = f.readinto(out, 0)
-        finally:
-            f.close()
-        return bytes(out[:n])
-
-
-def join(base: str, name: str) -> str:
-    return f'{base}/{name}' if base and name else base or name
 
 
 class Leaf:
@@ -187,6 +116,11 @@ class Leaf:
         """The type as the checkpoint records it: 'jax.Array', 'int', ...; '' when it does not."""
         return self._check().recorded or ''
 
+    @property
+    def prng_impl(self) -> str | None:
+        """Of typed PRNG keys of jax the name of the implementation, for jax.random.wrap_key_data(leaf.read(), impl=...)."""
+        return self._context.prng_impl(self._name)
+
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError(f'{self._name} has no length: its shape is ()')
@@ -220,13 +154,16 @@ class Leaf:
         return out if dtype is None else out.astype(dtype, copy=False)
 
     def __dlpack__(self, **how: Any) -> Any:
-        """The data that was read, for torch.from_dlpack() and others. BufferError for types that numpy does not have."""
+        """The data that was read, for torch.from_dlpack() and others. BufferError for types that neither numpy nor torch, when
+        it is loaded, gives to others."""
         a = self._array(None, None)
         try:
             return a.__dlpack__(**how)
         except BufferError:
-            raise BufferError(f"{self._name}: DLPack has no {self.dtype_name} of numpy's; load(..., framework='torch') makes tensors "
-                              'of it') from None
+            pass
+        if 'torch' in sys.modules:
+            return to_torch(a, self.dtype_name or '').__dlpack__(**how)
+        raise BufferError(f"{self._name}: DLPack has no {self.dtype_name} of numpy's; read(framework='torch') makes a tensor of it")
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return 1, 0     # kDLCPU
@@ -241,19 +178,33 @@ class Leaf:
             self._context.read([(self._name, None, None if name == node.dtype else name, raw(a))])
         return a
 
-    def read(self, dtype: Any = None, out: np.ndarray[Any, Any] | None = None) -> Any:
+    def _fill(self, out: Any) -> Any:
+        if is_torch(out) and out.device.type != 'cpu':
+            raise ValueError(f'{self._name}: out must be on the CPU, it is on {out.device}')
+        a, name = from_torch(out) if is_torch(out) else (out, '')
+        if not isinstance(a, np.ndarray) or not a.flags.writeable:
+            raise ValueError(f'{self._name}: out must be a writable array or tensor')
+        if a.shape != (self._node.shape or ()):
+            raise ValueError(f'{self._name}: out has shape {a.shape}, the leaf {self._node.shape}')
+        self._array(name or name_of(a.dtype), a)
+        return out
+
+    def read(self, dtype: Any = None, out: Any = None, framework: Framework = 'numpy') -> Any:
         """The value: an array, a Python number, a str, None, `...` (a placeholder), or the bytes of a file.
 
-        dtype: the elements are cast to it. out: an array of the same shape that is filled, cast to its type, and
-        returned. With one of them a number comes as an array of rank 0.
+        dtype: the elements are cast to it. out: an array or a tensor of the same shape that is filled, cast to its type, and
+        returned. With one of them a number comes as an array of rank 0. framework 'torch': an array comes as a tensor.
+
+        >>> open('ckpts/latest')['state/params/embed/table[0:2].npy'].read(dtype='float32').shape
+        (2, 32)
         """
         node = self._check()
-        if dtype is not None or out is not None:
-            if out is not None and out.shape != (node.shape or ()):
-                raise ValueError(f'{self._name}: out has shape {out.shape}, the leaf {node.shape}')
-            return self._array(name_of(dtype if out is None else out.dtype), out)
-        if node.kind == lib.ARRAY:
-            return self._array(None, None)
+        as_tensor = is_torch_framework(framework)
+        if out is not None:
+            return self._fill(out)
+        if dtype is not None or node.kind == lib.ARRAY:
+            a = self._array(None if dtype is None else name_of(dtype), None)
+            return to_torch(a, name_of(dtype) if dtype is not None else node.dtype or '') if as_tensor else a
         if node.kind == lib.NONE:
             return None
         if node.kind == lib.PLACEHOLDER:

@@ -6,9 +6,11 @@ from __future__ import annotations
 import functools
 import math
 import sys
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
+
+Framework: TypeAlias = Literal['numpy', 'torch', 'pt']
 
 PLAIN = frozenset((
     'bool', 'int8', 'int16', 'int32', 'int64', 'uint8', 'uint16', 'uint32', 'uint64', 'float16', 'float32', 'float64',
@@ -65,6 +67,12 @@ def empty(shape: tuple[int, ...], name: str) -> np.ndarray[Any, Any]:
     room = np.empty(n + HUGE, np.uint8)
     first = -room.__array_interface__['data'][0] % HUGE
     return room[first:first + n].view(dtype).reshape(shape)
+
+
+def is_torch_framework(framework: str) -> bool:
+    if framework not in ('numpy', 'torch', 'pt'):
+        raise ValueError(f"framework is 'numpy' or 'torch', not {framework!r}")
+    return framework != 'numpy'
 
 
 def is_torch(x: object) -> bool:

@@ -16,7 +16,7 @@ import fsspec     # type: ignore[import-untyped]
 import numpy as np
 
 from . import _pytreefs as lib
-from ._checkpoint import Context, join
+from ._context import Context, join
 from ._node import Node
 
 _PROTOCOL = 'pytreefs'

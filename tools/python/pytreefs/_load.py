@@ -4,18 +4,19 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from . import _dtypes
+from . import _dtypes, _jax
 from . import _pytreefs as lib
-from ._checkpoint import Context, Path, join
+from ._context import Context, Path, join
+from ._dtypes import Framework
 from ._node import CONTAINERS, SEQUENCES, Node, children_of, make, number, parts_of
 from ._patterns import Patterns
 
-Framework: TypeAlias = Literal['numpy', 'torch']
 Only: TypeAlias = str | Sequence[str] | Callable[[str], object] | None
 
 ABSENT = object()       # of a node that was not asked for
@@ -25,11 +26,9 @@ class Loading:
     """One load: what is read, and the value of each node."""
 
     def __init__(self, path: Path, dtype: Any, framework: Framework, options: dict[str, Any]):
-        if framework not in ('numpy', 'torch'):
-            raise ValueError(f"framework is 'numpy' or 'torch', not {framework!r}")
-        self.context = Context(path, options)
+        self.is_torch = _dtypes.is_torch_framework(framework)
+        self.context = context_of_leaf(path, options)
         self.dtype = None if dtype is None else _dtypes.name_of(dtype)
-        self.framework = framework
         try:
             self.base, self.nodes = self._read_tree()
         except BaseException:
@@ -55,13 +54,22 @@ class Loading:
             raise lib.Error(errno.EISDIR, 'is a directory of steps: name one, as in ' + join(self.context.path, 'latest'),
                             self.context.path)
         if kind != lib.STEP:
-            return '', self.context.tree('', lib.TREE_VALUES)
+            return '', self._read_nodes()
         items = [name for name, is_directory, _ in handle.list('') if is_directory]
         if 'default' in items:
             nodes = self.context.tree('default', lib.TREE_VALUES)
             if nodes[0].kind != lib.OPAQUE:
                 return 'default', nodes
         return '', self.context.tree('', lib.TREE_VALUES)
+
+    def _read_nodes(self) -> list[Node]:
+        """The nodes of an item, or of a part of one; a view is a leaf of its own."""
+        name = self.context.path.rpartition('/')[2]
+        if '@' in name or '[' in name:
+            node = self.context.describe('')
+            if node.kind == lib.ARRAY:
+                return [node]
+        return self.context.tree('', lib.TREE_VALUES)
 
     def fail(self, text: str, name: str = '') -> lib.Error:
         return self.context.fail(-errno.EINVAL, text, name)
@@ -103,7 +111,7 @@ class Loading:
             name = self.cast_of(node)
             a = self.read_array(i, name)
             self.values[i] = a
-            if self.framework == 'torch':
+            if self.is_torch:
                 self.arrays.append((i, a, name))
         elif node.kind == lib.SCALAR:
             self.values[i] = number(node.text or b'null', node.dtype or 'float64')
@@ -140,7 +148,10 @@ class Loading:
             item = self.base or self.context.path.rstrip('/').rpartition('/')[2]
             chosen = [i for i in leaves if patterns.choose(self.nodes[i].path, item)]
         if unused := patterns.unused():
-            raise self.fail(f'{unused[0]!r} matches no leaf')
+            below = unused[0].strip('/')
+            hint = f'; {below + "/"!r} matches the leaves below' if any(
+                node.kind in CONTAINERS and node.path == below for node in self.nodes) else ''
+            raise self.fail(f'{unused[0]!r} matches no leaf{hint}')
         return chosen
 
     def build(self, is_whole: bool) -> Any:
@@ -177,7 +188,9 @@ class Matching:
         if x is ... or self.only is not None and self.loading.is_leaf(i) and i not in self.only:
             return lambda: x
         parts = parts_of(x)
-        if parts is not None and not (not parts.children and node.kind == lib.NONE):
+        if parts is not None and not parts.children and node.kind == lib.NONE:
+            return lambda: x        # Orbax saves a namedtuple without fields, as of optax, as None
+        if parts is not None:
             return self._container(x, parts, i, path)
         if node.kind in CONTAINERS or node.kind == lib.STEP:
             self.differences.append(f'{path or "the top"}: a {_kind(x)} here, a container in the checkpoint')
@@ -220,6 +233,8 @@ class Matching:
                 return lambda: x
             loading.ask(i)
             return lambda: _as_number(x, loading.values[i])
+        if _jax.is_key(x):
+            return self._key(x, i, path)
         shape, stored = tuple(x.shape), node.shape or ()
         if shape != stored:
             self.differences.append(f'{path or "the top"}: shape {list(shape)} here, {list(stored)} in the checkpoint')
@@ -228,10 +243,27 @@ class Matching:
             return self._into(x, i, path)
         name = loading.dtype if loading.dtype and _dtypes.is_floating(node.dtype) else _dtypes.name_of(x.dtype)
         a = loading.read_array(i, name)
-        if loading.framework == 'torch':
+        if loading.is_torch:
             loading.arrays.append((i, a, name))
             return lambda: loading.values[i]
         return lambda: a
+
+    def _key(self, x: Any, i: int, path: str) -> Callable[[], Any]:
+        """A typed PRNG key of jax: its integers are stored, and of which implementation they are."""
+        loading, node = self.loading, self.loading.nodes[i]
+        name = join(loading.base, node.path)
+        impl = loading.context.prng_impl(name)
+        shape, stored = _jax.key_data_shape(x), node.shape or ()
+        if self.in_place:
+            raise loading.fail('a PRNG key is not filled in place: like= makes a new one', name)
+        if impl is None:
+            self.differences.append(f'{path or "the top"}: a PRNG key here, {_stored_kind(node)} in the checkpoint')
+        elif shape != stored:
+            self.differences.append(f'{path or "the top"}: keys of {list(shape)} integers here, {list(stored)} in the checkpoint')
+        else:
+            a = loading.read_array(i)
+            return lambda: _jax.wrap_key(a, impl)
+        return lambda: x
 
     def _into(self, x: Any, i: int, path: str) -> Callable[[], Any]:
         if _dtypes.is_torch(x):
@@ -256,6 +288,19 @@ def _stored_kind(node: Node) -> str:
     return {lib.NONE: 'None', lib.STRING: 'string', lib.PLACEHOLDER: 'placeholder'}.get(node.kind, 'leaf')
 
 
+def context_of_leaf(path: Path, options: dict[str, Any]) -> Context:
+    """A leaf may be named without its extension, as its key is."""
+    try:
+        return Context(path, options)
+    except lib.NotFoundError as e:
+        for ext in ('.npy', '.json', '.txt'):
+            try:
+                return Context(os.fspath(path) + ext, options)
+            except lib.Error:
+                pass
+        raise e from None
+
+
 def _as_number(x: Any, value: Any) -> Any:
     """A number of the type that was asked for."""
     if isinstance(x, (bool, int, float, complex)) and not isinstance(x, np.generic):
@@ -268,16 +313,18 @@ def load(path: Path, only: Only = None, dtype: Any = None, like: Any = None, out
          framework: Framework = 'numpy', progress: lib.Progress | None = None, **options: Any) -> Any:
     """A whole tree as it was saved: dicts, lists, tuples where recorded, None, numbers, strings, arrays.
 
-    path is an item, a directory of it, a leaf, or a step: of a step, its item `default` when it has one, as Orbax's
-    CheckpointManager.restore() does, else a dict of its items; items that are not trees are left out (open() has them).
+    path is an item, a directory of it, a leaf (with its extension or without), a view of one ('w[0:4]@float32.npy'), or a
+    step: of a step, its item `default` when it has one, as Orbax's CheckpointManager.restore() does, else a dict of its
+    items; items that are not trees are left out (open() has them).
 
     only       a pattern or several (`pytreefs help patterns`), or a function of the path 'params/dense/kernel'. Dicts
                have only what was chosen, positions of sequences that were not hold `...`
     dtype      floating arrays are cast to it
     like       a tree to match, of arrays, anything with shape and dtype (jax.ShapeDtypeStruct), numbers, strings, None:
-               its containers and its dtypes are the result's, `...` in it is not read. Error tells each difference
+               its containers and its dtypes are the result's, `...` in it is not read. A typed PRNG key of jax comes as one.
+               Error tells each difference
     out        a tree of arrays or tensors that are filled in place, and returned; matched as `like` is
-    framework  'torch': arrays come as tensors, over the memory that they were read into
+    framework  'torch' (or 'pt'): arrays come as tensors, over the memory that they were read into
     progress   called with bytes done and bytes in all, some 20 times a second; an exception of it ends the load
     options    those of `-o` (`pytreefs help options`)
 
@@ -332,7 +379,7 @@ def load_flat(path: Path, separator: str = '.', only: Only = None, dtype: Any = 
             if node.kind == lib.SCALAR:
                 a = loading.read_array(i, cast := loading.cast_of(node))
                 loading.values[i] = a
-                if framework == 'torch':
+                if loading.is_torch:
                     loading.arrays.append((i, a, cast))
             else:
                 loading.ask(i)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ._checkpoint import Path, options_text
+from ._context import Path, options_text
 from ._program import is_missing, run
 from ._pytreefs import Error, NotFoundError
 
@@ -40,13 +40,24 @@ def _unmount(where: str) -> None:
         raise Error(errno.EBUSY, first.stderr.strip() or 'cannot be unmounted', where)
 
 
+# Options of mount(8) and FUSE, which have no value.
+_WORDS = frozenset(('allow_other', 'allow_root', 'default_permissions', 'nodev', 'noexec', 'nosuid', 'ro', 'rw'))
+
+
+def _mount_options(options: dict[str, Any]) -> str:
+    words = [name for name, value in options.items() if name in _WORDS and value not in (None, False)]
+    rest = options_text({name: value for name, value in options.items() if name not in _WORDS})
+    return ','.join([*words, *([rest] if rest else [])])
+
+
 @contextmanager
 def mount(source: Path, mountpoint: Path | None = None, **options: Any) -> Iterator[str]:
     """A checkpoint as files: a context manager that gives the path where they are.
 
     mountpoint: an empty directory, which is made when it is not there; None: a temporary one. What was made is removed
     at the end. The end unmounts whatever happened in the block, also when the daemon is dead; files that are still open
-    then go on reading until they are closed. options are those of `-o` (`pytreefs help options`).
+    then go on reading until they are closed. options are those of `-o` (`pytreefs help options`); also ro=True, allow_other=True and
+    other words of mount(8).
 
     >>> with mount('ckpts') as path:        # doctest: +SKIP
     ...     np.load(path + '/latest/state/params/embed/table.npy').shape
@@ -70,7 +81,8 @@ def mount(source: Path, mountpoint: Path | None = None, **options: Any) -> Itera
             os.makedirs(where)
             made = where
     try:
-        words = ['-o', options_text(options)] if options else []
+        text = _mount_options(options)
+        words = ['-o', text] if text else []
         r = run('mount', *words, '--', os.fspath(source), where)
         if r.returncode:
             text = r.stderr.strip().removeprefix('pytreefs: ')

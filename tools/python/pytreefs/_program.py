@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from . import _pytreefs as lib
-from ._checkpoint import Path, options_text
+from ._context import Path, options_text
 from ._pytreefs import Error, NotFoundError
 
 if TYPE_CHECKING:

@@ -11,9 +11,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from . import _dtypes
+from . import _dtypes, _jax
 from . import _pytreefs as lib
-from ._checkpoint import Leaf, Path, options_text
+from ._checkpoint import Leaf
+from ._context import Path, options_text
 from ._node import SEQUENCES, parts_of
 
 Keys: TypeAlias = tuple[str | int, ...]
@@ -41,14 +42,6 @@ def _array(x: Any) -> tuple[np.ndarray[Any, Any], str] | None:
     return a, name
 
 
-def _prng_key(x: Any) -> tuple[Any, str | None]:
-    """(integers, name of the implementation) of a typed PRNG key of jax; of anything else (x, None)."""
-    if not str(getattr(x, 'dtype', '')).startswith('key<'):
-        return x, None
-    import jax
-    return jax.random.key_data(x), str(jax.random.key_impl(x))
-
-
 def _leaf(x: Any) -> tuple[int, str | None, Any]:
     """(kind, dtype name, buffer) of a leaf."""
     if x is None:
@@ -71,8 +64,30 @@ def _leaf(x: Any) -> tuple[int, str | None, Any]:
     return kind, name, _dtypes.raw(a)
 
 
-def _flatten(tree: Any, first: Keys, path: str, prng: dict[Keys, str]) -> list[lib.Value]:
-    """The values of a tree, containers that say their kind before what they hold. prng: gets what typed PRNG keys are of."""
+class Recorded:
+    """Attributes of leaves that are arrays of jax: Orbax restores them as such, and where they were."""
+
+    def __init__(self, options: Mapping[str, Any]):
+        self.type = None if 'leaf_type' in options else 'jax.Array'
+        self.sharding = options.get('sharding_file') not in (False, 'off')
+        self.attributes: list[tuple[Keys, str, str]] = []
+
+    def take(self, keys: Keys, x: Any) -> Any:
+        """x, or the integers of a typed PRNG key."""
+        if _jax.is_key(x):
+            x, impl = _jax.key_data(x)
+            self.attributes.append((keys, 'prng_impl', impl))
+        elif not _jax.is_array(x):
+            return x
+        elif self.type is not None:
+            self.attributes.append((keys, 'save.leaf_type', self.type))
+        if self.sharding and (text := _jax.sharding_text(x)) is not None:
+            self.attributes.append((keys, 'sharding', text))
+        return x
+
+
+def _flatten(tree: Any, first: Keys, path: str, recorded: Recorded) -> list[lib.Value]:
+    """The values of a tree, containers that say their kind before what they hold."""
     out: list[lib.Value] = []
     stack: list[tuple[Keys, Any]] = [(first, tree)]
     while stack:
@@ -80,14 +95,11 @@ def _flatten(tree: Any, first: Keys, path: str, prng: dict[Keys, str]) -> list[l
         parts = parts_of(x)
         if parts is None:
             try:
-                x, impl = _prng_key(x)
-                kind, dtype, data = _leaf(x)
-            except (TypeError, OverflowError) as e:
+                kind, dtype, data = _leaf(recorded.take(keys, x))
+            except (TypeError, OverflowError, NotImplementedError, RuntimeError) as e:
                 name = '/'.join(map(str, keys))
                 raise lib.Error(errno.EINVAL, f'{name!r} cannot be saved: {e}', os.path.join(path, name)) from None
             out.append((keys, kind, dtype, data))
-            if impl is not None:
-                prng[keys] = impl
             continue
         if parts.kind == lib.NAMEDTUPLE and not parts.children:
             out.append((keys, lib.NONE, None, None))
@@ -109,11 +121,12 @@ def save(path: Path, tree: Any, *, item: str | None = 'default', items: bool = F
     """Write a checkpoint: atomic, and durable when it returns. What fails leaves nothing behind.
 
     path is a step, and the tree becomes its item `default`, which is what Orbax restores when it is asked for a step.
-    The directory that it lies in must exist.
+    The directory of steps is made when it does not exist; the one that it lies in must.
 
     tree       dicts, lists, tuples, and what else is registered as a pytree by jax when jax is loaded, of arrays of
-               numpy, jax or torch (those on the CPU are not copied), Python and numpy numbers, strings, None; typed PRNG keys of jax, which
-               Orbax restores as such and load() as their integers
+               numpy, jax or torch (those on the CPU are not copied), Python and numpy numbers, strings, None; typed PRNG keys of
+               jax, which Orbax restores as such and load() as their integers. Of arrays of jax it is recorded that they are, and
+               their sharding, for Orbax
     item       the item's name; None: path is an item itself, a single tree
     items      True: the tree is a dict of items
     metadata   custom metadata of the step (of the item when item is None): what JSON can say
@@ -130,17 +143,40 @@ def save(path: Path, tree: Any, *, item: str | None = 'default', items: bool = F
     where = os.fspath(path)
     flags = (lib.DRAFT_REPLACE if overwrite else 0) | (lib.DRAFT_ITEM if item is None and not items else 0)
     values: list[lib.Value] = []
-    prng: dict[Keys, str] = {}
+    recorded = Recorded(options)
     if items:
         for name, part in tree.items():
-            values += _flatten(part, (str(name),), where, prng)
+            values += _flatten(part, (str(name),), where, recorded)
     else:
-        values = _flatten(tree, () if item is None else (item,), where, prng)
-    draft = lib.Draft(where, options_text(options), flags)
+        values = _flatten(tree, () if item is None else (item,), where, recorded)
+    made = _make_parent(where)
+    try:
+        _write(where, values, recorded, metadata, progress, options_text(options), flags)
+    except BaseException:
+        if made is not None:
+            os.rmdir(made)
+        raise
+
+
+def _make_parent(where: str) -> str | None:
+    """The directory of a first step is made, if it is in one that exists. Its name, or None."""
+    parent = os.path.dirname(where.rstrip('/'))
+    if '://' in where or not parent or os.path.lexists(parent):
+        return None
+    try:
+        os.mkdir(parent)
+    except FileNotFoundError:       # which the draft reports
+        return None
+    return parent
+
+
+def _write(where: str, values: list[lib.Value], recorded: Recorded, metadata: Mapping[str, Any] | None,
+           progress: lib.Progress | None, options: str, flags: int) -> None:
+    draft = lib.Draft(where, options, flags)
     try:
         draft.put(values, progress)
-        for keys, impl in prng.items():
-            draft.attribute(keys, 'prng_impl', impl)
+        for keys, name, text in recorded.attributes:
+            draft.attribute(keys, name, text)
         if metadata is not None:
             draft.attribute((), 'custom_metadata', json.dumps(dict(metadata)))
         draft.commit(progress)

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays of jax: trees of optax, typed PRNG keys and shardings, there and back, and as Orbax restores them."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import pytreefs
+from lib import jaxenv, tour  # noqa: F401: before jax
+
+import jax
+import jax.numpy as jnp
+import optax
+import orbax.checkpoint as ocp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+@pytest.mark.parametrize('by', ['pytreefs', 'orbax'])
+def test_a_namedtuple_without_fields_matches(tmp_path, by):
+    """It is stored as None."""
+    params = {'w': jnp.arange(4.0), 'b': jnp.ones(2, jnp.bfloat16)}
+    tree = {'opt': optax.chain(optax.clip(1.0), optax.adamw(1e-3)).init(params), 'params': params}
+    assert any(not x and isinstance(x, tuple) for x in tree['opt'])
+    if by == 'pytreefs':
+        pytreefs.save(tmp_path / '1', tree)
+    else:
+        with ocp.CheckpointManager(tmp_path) as m:
+            m.save(1, args=ocp.args.StandardSave(tree))
+    got = pytreefs.load(tmp_path / '1', like=tree)
+    assert jax.tree.structure(got) == jax.tree.structure(tree)
+    assert all(map(np.array_equal, jax.tree.leaves(got), jax.tree.leaves(tree)))
+    with pytest.raises(pytreefs.Error, match='params: a None here, a container in the checkpoint'):
+        pytreefs.load(tmp_path / '1', like={**tree, 'params': None})
+
+
+@pytest.mark.parametrize('impl', ['threefry2x32', 'rbg'])
+@pytest.mark.parametrize('spec', [False, True], ids=['keys', 'ShapeDtypeStruct'])
+def test_typed_keys_match(tmp_path, impl, spec):
+    keys = {'one': jax.random.key(3, impl=impl), 'many': jax.random.split(jax.random.key(4, impl=impl), 5)}
+    pytreefs.save(tmp_path / '1', keys)
+    like = jax.tree.map(lambda k: jax.ShapeDtypeStruct(k.shape, k.dtype), keys) if spec else keys
+    got = pytreefs.load(tmp_path / '1', like=like)
+    for name, key in keys.items():
+        assert got[name].dtype == key.dtype and np.array_equal(jax.random.key_data(got[name]), jax.random.key_data(key))
+    leaf = pytreefs.open(tmp_path / '1')['default/one']
+    assert leaf.prng_impl == impl and leaf.shape == jax.random.key_data(keys['one']).shape
+    for wrong, why in ((jax.random.split(keys['one']), 'one: keys of .* integers here, .* in the checkpoint'),
+                       (np.zeros(leaf.shape, np.uint16), None)):
+        if why is None:
+            assert pytreefs.load(tmp_path / '1', like={**keys, 'one': wrong})['one'].dtype == np.uint16
+            continue
+        with pytest.raises(pytreefs.Error, match=why):
+            pytreefs.load(tmp_path / '1', like={**keys, 'one': wrong})
+    pytreefs.save(tmp_path / '2', {'one': np.zeros(2, np.uint32)})
+    with pytest.raises(pytreefs.Error, match='one: a PRNG key here'):
+        pytreefs.load(tmp_path / '2', like={'one': keys['one']})
+    with pytest.raises(pytreefs.Error, match='a PRNG key is not filled in place'):
+        pytreefs.load(tmp_path / '1', out=keys)
+
+
+SHARDED = '''
+import os, sys
+os.environ['XLA_FLAGS'] = '--xla_force_host_platform_device_count=8'
+import jax, jax.numpy as jnp, numpy as np, orbax.checkpoint as ocp, pytreefs
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+root = sys.argv[1]
+mesh = Mesh(np.array(jax.devices()).reshape(4, 2), ('data', 'model'))
+def put(a, *spec):
+    return jax.device_put(a, NamedSharding(mesh, P(*spec)))
+tree = {'w': put(jnp.arange(64.0).reshape(8, 8), 'data', 'model'), 'b': put(jnp.arange(8.0), ('data', 'model')), 'r': put(jnp.ones(3)),
+        'one': jax.device_put(jnp.ones(2), jax.devices()[5]), 'keys': put(jax.random.split(jax.random.key(1), 8), 'data')}
+pytreefs.save(root + '/1', tree)
+with ocp.CheckpointManager(root) as m:
+    got = m.restore(1)
+for name, a in tree.items():
+    assert got[name].sharding == a.sharding, (name, got[name].sharding)
+    raw = jax.random.key_data if name == 'keys' else (lambda x: x)
+    assert np.array_equal(raw(got[name]), raw(a)), name
+with pytreefs.mount(root) as where:
+    import subprocess, numpy as np
+    subprocess.run(f'mkdir {where}/2.tmp && cp -r {where}/1/. {where}/2.tmp/', shell=True, check=True)
+    np.save(f'{where}/2.tmp/default/w.npy', np.zeros((8, 8), np.float32))       # of the same shape
+    np.save(f'{where}/2.tmp/default/b.npy', np.zeros(5, np.float32))            # of another, which 8 devices cannot share
+    os.rename(f'{where}/2.tmp', f'{where}/2')
+with ocp.CheckpointManager(root) as m:
+    got = m.restore(2, args=ocp.args.StandardRestore(fallback_sharding=jax.sharding.SingleDeviceSharding(jax.devices()[0])))
+for name, a in tree.items():
+    assert isinstance(got[name], jax.Array), (name, type(got[name]))
+    assert name == 'b' or got[name].sharding == a.sharding, (name, got[name].sharding)
+assert not got['w'].any() and got['b'].shape == (5,)
+print('same')
+'''
+
+
+def test_orbax_restores_arrays_where_they_were(tmp_path):
+    """Of a tree that save() wrote; and of a copy of it by a mount without xattrs, in which leaves were written anew."""
+    r = subprocess.run([sys.executable, '-c', SHARDED, str(tmp_path)], capture_output=True, text=True, timeout=300)
+    assert r.stdout == 'same\n', r.stderr
+
+
+def test_options_of_the_types_decide(tmp_path):
+    tree = {'w': jnp.ones(3)}
+    for options, kind, has_file in (({}, 'jax.Array', True), ({'leaf_type': 'np.ndarray'}, 'np.ndarray', False),
+                                    ({'leaf_type': 'jax.Array'}, 'jax.Array', True), ({'sharding_file': False}, 'jax.Array', False)):
+        pytreefs.save(tmp_path / '1', tree, overwrite=True, **options)
+        assert pytreefs.open(tmp_path / '1')['default/w'].recorded_type == kind, options
+        assert (tmp_path / '1/default/_sharding').exists() == has_file, options
+    mesh = Mesh(np.array(jax.devices()[:1]), ('x',))
+    pytreefs.save(tmp_path / '2', {'w': jax.device_put(jnp.ones(4), NamedSharding(mesh, P('x')))})
+    found = json.loads((tmp_path / '2/default/_sharding').read_text())
+    assert json.loads(found['dw=='])['partition_spec'] == ['x']
+
+
+PAGE = pathlib.Path(__file__).resolve().parents[2] / 'docs/jax.md'
+
+
+def test_the_page_about_jax(build, tmp_path):
+    """Its Python in one process; then its commands, which print what it says."""
+    code = '\n'.join(re.findall(r'```python\n(.*?)```', PAGE.read_text(), re.S))
+    r = subprocess.run([sys.executable, '-c', code], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert r.returncode == 0, r.stderr
+    env = dict(os.environ, PATH=f'{build}:{os.path.dirname(sys.executable)}:{os.environ["PATH"]}')
+    try:
+        for part in ('While a run trains', 'Another step with some leaves changed'):
+            faults = tour.faults(PAGE, part, tmp_path, env)
+            assert not faults, faults
+    finally:
+        subprocess.run(['umount', '-l', tmp_path / 'mnt'], capture_output=True)
+    with ocp.CheckpointManager(tmp_path / 'run') as m:
+        got = m.restore(101)
+    assert isinstance(got['params']['dense']['kernel'], jax.Array) and not got['params']['dense']['kernel'].any()

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Single leaves, and parts of them, as tensors of torch."""
+
+import http.server
+import pathlib
+import sys
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+import pytreefs
+
+SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data' / 'sample'
+STATE = SAMPLE / '1500' / 'state'
+
+
+def test_dlpack_names_what_it_cannot_pass_on(monkeypatch):
+    """numpy has no bfloat16 for others. torch has, when it is loaded."""
+    with pytreefs.open(STATE) as ck:
+        leaf = ck['params/embed/table']
+        t = torch.from_dlpack(leaf)
+        assert t.dtype == torch.bfloat16 and np.array_equal(t.float().numpy(), leaf.read(dtype='float32'))
+        monkeypatch.delitem(sys.modules, 'torch')
+        with pytest.raises(BufferError, match="table.npy.*bfloat16.*framework='torch'"):
+            leaf.__dlpack__()
+
+
+@pytest.mark.parametrize('framework', ['torch', 'pt'])
+def test_a_leaf_and_a_part_of_it_as_a_tensor(framework):
+    """By a view of its name, with read() and load(); into a tensor; and by a name without its extension."""
+    with pytreefs.open(STATE) as ck:
+        whole = ck['params/embed/table'].read(framework=framework)
+        assert whole.dtype == torch.bfloat16 and tuple(whole.shape) == (128, 32)
+        for part in (ck['params/embed/table[2:5].npy'].read(framework=framework),
+                     pytreefs.load(STATE / 'params/embed/table[2:5].npy', framework=framework)):
+            assert torch.equal(part, whole[2:5]) and part.dtype == torch.bfloat16
+        cast = ck['params/embed/table'].read(dtype='float16', framework=framework)
+        assert torch.equal(cast, whole.half())
+        out = torch.empty(128, 32)
+        assert ck['params/embed/table'].read(out=out) is out and torch.equal(out, whole.float())
+        for wrong, why in ((torch.empty(3), r'out has shape \(3,\)'), ([1], 'out must be a writable array or tensor'),
+                           (torch.empty(128, 32, device='meta'), 'out must be on the CPU')):
+            with pytest.raises(ValueError, match=why):
+                ck['params/embed/table'].read(out=wrong)
+        with pytest.raises(ValueError, match="not 'jax'"):
+            ck['params/embed/table'].read(framework='jax')
+    assert torch.equal(pytreefs.load(STATE / 'params/embed/table', framework=framework), whole)
+    assert pytreefs.load(STATE / 'step') == 1500
+    with pytest.raises(pytreefs.NotFoundError, match="did you mean 'params/embed/table.npy'"):
+        pytreefs.load(STATE / 'params/embed/tabl')
+
+
+def test_what_cannot_be_saved_is_named(tmp_path):
+    for value in (torch.ones(2, device='meta'), torch.ones(2).to_sparse(), torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.qint8)):
+        with pytest.raises(pytreefs.Error, match="'default/a/w' cannot be saved") as e:
+            pytreefs.save(tmp_path / '1', {'a': {'w': value}})
+        assert e.value.filename == str(tmp_path / '1/default/a/w') and not (tmp_path / '1').exists()
+
+
+def test_a_server_without_ranges_is_the_reason():
+    """Of each leaf that is in a larger file; and not only that the input or output failed."""
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *args):
+            super().__init__(*args, directory=STATE)
+
+        def log_message(self, *_):
+            pass
+    with http.server.ThreadingHTTPServer(('127.0.0.1', 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            for path in '', '/params/embed/table.npy':
+                with pytest.raises(pytreefs.Error, match='the server gives the whole object .status 200. in place of the range'):
+                    pytreefs.load(f'http://127.0.0.1:{server.server_port}{path}')
+        finally:
+            server.shutdown()
+            thread.join()

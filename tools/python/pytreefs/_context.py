@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One opened checkpoint: its handle, and the calls of the library that its nodes share."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from . import _pytreefs as lib
+from ._node import Node
+
+Path: TypeAlias = str | os.PathLike[str]
+
+# The errno of a mount for codes of the library that its callers do not know.
+_ERRNO = {errno.EUCLEAN: errno.EIO, errno.EBADMSG: errno.EIO}
+
+
+def options_text(options: Mapping[str, Any]) -> str:
+    """Keyword arguments as `-o` has them: True and False are on and off, sequences are joined by colons."""
+    def value(x: Any) -> str:
+        if isinstance(x, bool):
+            return 'on' if x else 'off'
+        if isinstance(x, (list, tuple)):
+            return ':'.join(map(str, x))
+        return str(x)
+
+    return ','.join(f'{name}={value(x)}'.replace(',', '\\,') for name, x in options.items() if x is not None)
+
+
+class Context:
+    """State shared by the nodes of one opened checkpoint."""
+
+    __slots__ = ('casts', 'handle', 'path')
+
+    def __init__(self, path: Path, options: Mapping[str, Any]):
+        self.path = os.fspath(path)
+        self.handle = lib.Checkpoint(self.path, options_text(options))
+        self.casts = 'restore_dtype' in options or 'restore_dtype' in os.environ.get('PYTREEFS_OPTIONS', '')
+
+    def tree(self, name: str, flags: int = 0) -> list[Node]:
+        try:
+            nodes = [Node._make(node) for node in self.handle.tree(name, flags)]
+        except lib.Error as e:
+            if e.filename:
+                raise
+            raise self.fail(-(e.errno or errno.EIO), e.strerror or '', name) from None
+        return [self._as_shown(name, node) for node in nodes] if self.casts else nodes
+
+    def _as_shown(self, name: str, node: Node) -> Node:
+        """A tree says what is stored; a mount with restore_dtype shows arrays cast to it."""
+        if node.kind != lib.ARRAY:
+            return node
+        shown = self.describe(join(name, node.path))
+        return node._replace(dtype=shown.dtype, typestr=shown.typestr, nbytes=shown.nbytes)
+
+    def describe(self, name: str) -> Node:
+        return Node._make(self.handle.describe(name)[0])
+
+    def fail(self, code: int, text: str, name: str) -> lib.Error:
+        return lib.error(_ERRNO.get(-code, -code), text, os.path.join(self.path, name) if name else self.path)
+
+    def read(self, requests: Sequence[lib.Request], progress: lib.Progress | None = None) -> None:
+        """The first request that fails is the Error; its text says how many others did."""
+        failed = self.handle.read_many(requests if isinstance(requests, list) else list(requests), progress)
+        if failed:
+            first, code, text = failed[0]
+            if len(failed) > 1:
+                text += f' (and {len(failed) - 1} more leaves)'
+            raise self.fail(code, text, requests[first][0])
+
+    def prng_impl(self, name: str) -> str | None:
+        """The implementation of typed PRNG keys whose integers a leaf has; None: it is none."""
+        text = self.handle.attribute(name, 'prng_impl')
+        return str(json.loads(text)) if text else None
+
+    def bytes_of(self, name: str) -> bytes:
+        """A whole file, as a mount shows it."""
+        f = self.handle.file(name)
+        try:
+            out = bytearray(f.size())
+            n = f.readinto(out, 0)
+        finally:
+            f.close()
+        return bytes(out[:n])
+
+
+def join(base: str, name: str) -> str:
+    return f'{base}/{name}' if base and name else base or name
