@@ -297,6 +297,30 @@ static bool has_number(const char *name)
 	return step_name_parse(span_str(name), &n) == 1;
 }
 
+/* Whether a child with a number has a file that marks it as a step: such a step is in a root only. */
+static bool has_marked_step(const struct children *c)
+{
+	bool found = false;
+
+	for (size_t i = 0; i < c->n && !found; i++) {
+		struct children in = { 0 };
+		enum shape shape = SHAPE_UNKNOWN;
+		auto_free char *path = NULL;
+		int r = counts(&c->child[i]) && has_number(c->child[i].name) ?
+				join(c->rel, c->child[i].name, &path) :
+				-ENOENT;
+
+		if (r >= 0)
+			r = list_children(c->dir, path, &in);
+		if (r >= 0)
+			r = shape_of_children(&in, &shape);
+		found = r >= 0 && shape == SHAPE_STEP;
+		children_release(&in);
+		err_clear();
+	}
+	return found;
+}
+
 /*
  * Recognize a root, or a step without a file that marks it, by the children. An error in one child
  * does not hide the others.
@@ -308,7 +332,7 @@ static int shape_of_root(const struct children *c, enum shape *ret)
 	for (int pass = 0; pass < 2; pass++) {
 		/*
 		 * First the children whose names have no number: an item among them makes this a
-		 * step.
+		 * step, unless it lies beside steps.
 		 */
 		for (size_t i = 0; i < c->n; i++) {
 			auto_free char *path = NULL;
@@ -324,7 +348,7 @@ static int shape_of_root(const struct children *c, enum shape *ret)
 			if (err_passes(r) && !bad.code)
 				err_save(r, &bad);
 			if (r >= 0 && (pass == 0 ? r > 0 : shape != SHAPE_UNKNOWN)) {
-				*ret = pass ? SHAPE_ROOT : SHAPE_STEP;
+				*ret = pass || has_marked_step(c) ? SHAPE_ROOT : SHAPE_STEP;
 				return 0;
 			}
 		}

@@ -4,6 +4,7 @@
 import json
 import pathlib
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -76,3 +77,15 @@ def test_what_is_not_a_number_fails(run, faulty, words, status, said):
     if status < 2:
         shown = json.loads(run('stats', '--json', *words, faulty, ok=False).stdout)
         assert len(shown) == (4 if '--only' not in words else 2 if 'b/**' in words else 1)
+
+
+def test_a_tree_with_a_name_beside_steps(run, mount, tmp_path):
+    """It does not make a step of the directory; only steps are shown. In a step that no file marks it is an item, as before."""
+    shutil.copytree(SAMPLE, tmp_path / 'ck')
+    run('convert', '--layout', 'v0', SAMPLE / '1500/state', tmp_path / 'ck/best')
+    assert run('ls', tmp_path / 'ck').stdout == '1000/\n1500/\n'
+    assert np.load(mount(tmp_path / 'ck') / 'latest/state/params/embed/table[0:1]@float32.npy').shape == (1, 32)
+    assert ' 0 differences' in run('diff', tmp_path / 'ck/best', SAMPLE / '1500/state').stdout
+    shutil.rmtree(tmp_path / 'ck/1000')
+    (tmp_path / 'ck/1500/_CHECKPOINT_METADATA').unlink()
+    assert 'best/' in run('ls', tmp_path / 'ck').stdout
