@@ -68,19 +68,18 @@ enum dtype dtype_by_name(struct span name)
  */
 static bool is_short_name(struct span name, const struct dtype_info *i)
 {
-	static const char *const kinds[][2] = { { "bfloat", "bf" },
-						{ "float", "f" },
-						{ "uint", "u" },
-						{ "int", "i" },
-						{ "complex", "c" } };
+	static const char *const kinds[][2] = { { "bfloat", "bf" }, { "float", "f" },
+						{ "float", "fp" },  { "uint", "u" },
+						{ "int", "i" },     { "complex", "c" } };
 
 	for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]) && i->bits >= 8; k++) {
 		struct span full = span_str(i->name), kind = span_str(kinds[k][0]),
 			    brief = span_str(kinds[k][1]);
 
-		if (full.n > kind.n && !memcmp(full.p, kind.p, kind.n))
-			return name.n > brief.n && !memcmp(name.p, brief.p, brief.n) &&
-			       span_eq(span_from(name, brief.n), span_from(full, kind.n));
+		if (full.n > kind.n && !memcmp(full.p, kind.p, kind.n) && name.n > brief.n &&
+		    !memcmp(name.p, brief.p, brief.n) &&
+		    span_eq(span_from(name, brief.n), span_from(full, kind.n)))
+			return true;
 	}
 	return false;
 }
@@ -95,7 +94,7 @@ enum dtype dtype_by_user(struct span name)
 	for (size_t i = 0; i < folded.n; i++)
 		lower[i] = (char)(name.p[i] >= 'A' && name.p[i] <= 'Z' ? name.p[i] + ('a' - 'A') :
 									 name.p[i]);
-	t = dtype_by_name(folded);
+	t = span_eq(folded, span_str("half")) ? DTYPE_FLOAT16 : dtype_by_name(folded);
 	for (int i = DTYPE_BOOL; i < DTYPE_COUNT && t == DTYPE_UNKNOWN; i++)
 		if (is_short_name(folded, &table[i]))
 			t = i;

@@ -251,10 +251,27 @@ int source_in_no_mount(const struct cmd_args *a, const char *path)
 			0;
 }
 
+/* Whether a file has a name that PyTorch's users give to what torch.save() writes. */
+static bool is_pickle(const char *path)
+{
+	static const char *const ends[] = { ".pt", ".pth", ".bin", ".ckpt", ".pkl" };
+
+	for (size_t i = 0; i < ARRAY_LEN(ends); i++)
+		if (span_ends(span_str(path), span_str(ends[i])))
+			return true;
+	return false;
+}
+
 static int fail_absent(const char *path)
 {
 	struct stat st;
 
+	if (stat(path, &st) == 0 && is_pickle(path))
+		return fail(
+			-EINVAL,
+			"'%s' is not read: files of PyTorch are programs (pickle); save its tensors "
+			"with safetensors.torch.save_file()",
+			path);
 	if (stat(path, &st) == 0)
 		return fail(-EINVAL, "'%s' is there, and no part of a checkpoint", path);
 	return fail(-ENOENT, "'%s' does not exist", path);

@@ -152,11 +152,14 @@ static void batch_submit(struct many *m, struct many_batch *b)
 	}
 }
 
-int many_read_result(const struct io_req *q)
+int many_read_result(const struct io_req *q, const struct err_note *why)
 {
 	if (q->result == (int64_t)q->n)
 		return 0;
 	io_file_doubt(q->file);
+	/* A server's refusal says more than the code. */
+	if (q->result < 0 && q->result == why->code)
+		return fail(why->code, "%s", why->text);
 	if (q->result < 0)
 		return fail((int)q->result, "cannot read '%s' at byte %llu, %zu bytes: %s",
 			    q->file->name, (unsigned long long)q->off, q->n,
@@ -169,10 +172,14 @@ int many_read_result(const struct io_req *q)
 static void batch_run(struct many_worker *w, struct many_batch *b)
 {
 	struct many *m = w->many;
+	struct err_note why = { 0 };
+	int waited = b->n_req ? io_wait(m->env->io, b->req, b->n_req) : 0;
 
 	/* Results are in the requests; a failed one does not affect the others. */
-	if (b->n_req && io_wait(m->env->io, b->req, b->n_req) < 0)
+	if (waited < 0) {
+		err_save(waited, &why);
 		err_clear();
+	}
 	for (unsigned i = 0; i < b->n; i++) {
 		struct many_work *k = &b->work[i];
 		struct many_target *t = k->job->t;
@@ -181,7 +188,7 @@ static void batch_run(struct many_worker *w, struct many_batch *b)
 		if (many_is_off(t) || k->how == MANY_THROUGH)
 			continue;
 		if (k->req >= 0)
-			r = many_read_result(&b->req[k->req]);
+			r = many_read_result(&b->req[k->req], &why);
 		r = r < 0 ? many_at(k->job, r) : many_work_run(w, k);
 		if (r == -EUCLEAN && k->job->loc.where == KV_FILE)
 			io_file_doubt(k->job->loc.file);

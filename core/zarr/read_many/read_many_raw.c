@@ -64,7 +64,7 @@ static int take_piece(struct pieces *s, struct span *ret)
 
 	s->done += q->n;
 	if (r >= 0)
-		r = many_read_result(q);
+		r = many_read_result(q, &(struct err_note){ 0 });
 	if (r >= 0)
 		*ret = span_of(q->p, q->n);
 	return r;
