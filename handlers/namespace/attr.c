@@ -10,6 +10,7 @@
 
 #include "core/base/err.h"
 #include "core/base/json.h"
+#include "core/step/step_meta.h"
 #include "handlers/leaf/leaf_digest.h"
 #include "handlers/namespace/node_tree.h"
 #include "handlers/plugin/plugins.h"
@@ -367,6 +368,40 @@ static const struct attr step_attrs[] = {
 	{ "stored_bytes", step_stored },
 };
 
+/* ---- a directory of steps ---- */
+
+/* The custom metadata of a manager for all steps, under its present or older name. */
+static int root_custom(const struct subject *s, struct buf *ret)
+{
+	static const char *const files[] = { "metadata/_ROOT_METADATA", "metadata/metadata" };
+	struct io_dir *dir = s->node->ns->ckpt->source;
+	auto_of(root_meta) struct root_meta *meta = NULL;
+	auto_json doc = { 0 };
+	auto_buf text = { 0 };
+	struct access a;
+	int r = -ENOENT;
+
+	for (size_t i = 0; i < ARRAY_LEN(files) && r == -ENOENT; i++) {
+		r = access_of(dir, files[i], &a);
+		if (r >= 0 && !user_may(&a, 04))
+			return fail(-EACCES, "'%s' is not yours to read", files[i]);
+		if (r >= 0)
+			r = io_read_file(dir, files[i], LIMIT_STEP_FILE, &text);
+		/* The older one has nothing but the document of the user. */
+		if (r >= 0 && i == 0)
+			r = root_meta_parse(buf_span(&text), "'_ROOT_METADATA'", &meta);
+	}
+	if (r >= 0)
+		r = json_parse(meta ? span_str(meta->custom) : buf_span(&text), "custom metadata",
+			       &doc);
+	err_clear();
+	if (r < 0 || !json_is(doc.root, JSON_OBJECT) || doc.root->n == 0)
+		return -ENODATA;
+	return json_print(ret, doc.root, JSON_PYTHON);
+}
+
+static const struct attr root_attrs[] = { { "custom_metadata", root_custom } };
+
 /* ---- listing and getting, by table ---- */
 
 static int list_attrs(const struct attr *attrs, size_t n, const struct subject *s, struct buf *ret)
@@ -462,4 +497,18 @@ int step_xattr_get(struct node *n, const char *name, struct buf *ret)
 	struct subject s = { .node = n };
 
 	return get_attr(step_attrs, ARRAY_LEN(step_attrs), &s, name, ret);
+}
+
+int root_xattr_list(struct node *n, struct buf *ret)
+{
+	struct subject s = { .node = n };
+
+	return list_attrs(root_attrs, ARRAY_LEN(root_attrs), &s, ret);
+}
+
+int root_xattr_get(struct node *n, const char *name, struct buf *ret)
+{
+	struct subject s = { .node = n };
+
+	return get_attr(root_attrs, ARRAY_LEN(root_attrs), &s, name, ret);
 }

@@ -79,6 +79,8 @@ int dir_xattr_list(struct node *n, struct buf *ret);
 int dir_xattr_get(struct node *n, const char *name, struct buf *ret);
 int step_xattr_list(struct node *n, struct buf *ret);
 int step_xattr_get(struct node *n, const char *name, struct buf *ret);
+int root_xattr_list(struct node *n, struct buf *ret);
+int root_xattr_get(struct node *n, const char *name, struct buf *ret);
 /* The directory of a step's node. Borrowed. */
 struct io_dir *node_step_dir(struct node *n);
 /* Its path below SOURCE. Borrowed. */

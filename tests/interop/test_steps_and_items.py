@@ -80,6 +80,26 @@ def test_custom_metadata_and_data_files(mount, root):
     assert not restoring.by_orbax(root, 7, expect.flatten({f'w{i}': values((400,), np.float64, i) for i in range(8)}), ('v0',))
 
 
+@pytest.mark.feature('F3')
+def test_custom_metadata_of_all_steps(mount, root):
+    """F3: those that a CheckpointManager was given, under the present and the older name of the file."""
+    given = {'run': 'a', 'lr': 0.001, 'nested': {'b': [1, None]}}
+    with ocp0.CheckpointManager(root, metadata=given) as manager:
+        manager.save(7, args=ocp0.args.StandardSave({'w': W}))
+    name = 'user.pytree.custom_metadata'
+    m = mount(root, allow_errors=True)
+    assert json.loads(os.getxattr(m.path, name)) == given and os.listxattr(m.path) == [name]
+    (root / 'metadata/_ROOT_METADATA').rename(root / 'metadata/_kept')
+    (root / 'metadata/metadata').write_text(json.dumps({'old': 1}))
+    assert json.loads(os.getxattr(m.path, name)) == {'old': 1}
+    for text in ('{', '[1]', '{}', '"x"'):
+        (root / 'metadata/metadata').write_text(text)
+        with pytest.raises(OSError, match='No data available'):
+            os.getxattr(m.path, name)
+    (root / 'metadata/metadata').unlink()
+    assert os.listxattr(m.path) == []
+
+
 @pytest.mark.feature('D3')
 def test_permissions(mount, root):
     """D3: directories get the mode that was asked for, under the umask, as Orbax has it; files 0666."""
