@@ -77,3 +77,18 @@ def test_a_server_without_ranges_is_the_reason():
         finally:
             server.shutdown()
             thread.join()
+
+
+def test_a_flat_dict_becomes_a_tree(tmp_path):
+    """The counterpart of load_flat()."""
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Sequential(torch.nn.Linear(2, 1)))
+    pytreefs.save(tmp_path / '1', model.state_dict(), separator='.')
+    assert sorted(pytreefs.load(tmp_path / '1')) == ['0', '1'] and list(pytreefs.load(tmp_path / '1')['1']) == ['0']
+    back = pytreefs.load_flat(tmp_path / '1', framework='torch')
+    model.load_state_dict(back)
+    assert back.keys() == model.state_dict().keys()
+    for flat, why in (({'a': 1, 'a.b': 2}, "'a.b' is below a name that has a value itself"), ({'a.b': 2, 'a': 1}, "'a' is a name that others are below"),
+                      ({'a': {}, 'a.b': 1}, "'a.b' is below")):
+        with pytest.raises(pytreefs.Error, match=why):
+            pytreefs.save(tmp_path / '2', flat, separator='.')
+    assert not (tmp_path / '2').exists()

@@ -115,7 +115,24 @@ def _flatten(tree: Any, first: Keys, path: str, recorded: Recorded) -> list[lib.
     return out
 
 
-def save(path: Path, tree: Any, *, item: str | None = 'default', items: bool = False,
+def _nested(flat: Mapping[str, Any], separator: str, path: str) -> dict[str, Any]:
+    """The tree of a flat dict, whose names are keys that are joined by the separator."""
+    tree: dict[str, Any] = {}
+    directories: dict[tuple[str, ...], dict[str, Any]] = {(): tree}     # by the keys to them; a dict that is a value is not one of them
+    for name, value in flat.items():
+        keys = tuple(name.split(separator))
+        for n in range(1, len(keys)):
+            if keys[:n] not in directories:
+                if keys[n - 1] in directories[keys[:n - 1]]:
+                    raise lib.Error(errno.EINVAL, f'{name!r} is below a name that has a value itself', path)
+                directories[keys[:n]] = directories[keys[:n - 1]][keys[n - 1]] = {}
+        if keys[-1] in directories[keys[:-1]]:
+            raise lib.Error(errno.EINVAL, f'{name!r} is a name that others are below', path)
+        directories[keys[:-1]][keys[-1]] = value
+    return tree
+
+
+def save(path: Path, tree: Any, *, item: str | None = 'default', items: bool = False, separator: str | None = None,
          metadata: Mapping[str, Any] | None = None, overwrite: bool = False, progress: lib.Progress | None = None,
          **options: Any) -> None:
     """Write a checkpoint: atomic, and durable when it returns. What fails leaves nothing behind.
@@ -129,6 +146,7 @@ def save(path: Path, tree: Any, *, item: str | None = 'default', items: bool = F
                their sharding, for Orbax
     item       the item's name; None: path is an item itself, a single tree
     items      True: the tree is a dict of items
+    separator  the tree is a flat dict, such as a state_dict(), whose names are split at it: the counterpart of load_flat()
     metadata   custom metadata of the step (of the item when item is None): what JSON can say
     overwrite  replace the checkpoint that is there
     progress   called with bytes done and bytes in all; an exception of it ends the save, and nothing is written
@@ -141,6 +159,8 @@ def save(path: Path, tree: Any, *, item: str | None = 'default', items: bool = F
     Raises Error with the leaf that cannot be saved as filename.
     """
     where = os.fspath(path)
+    if separator is not None:
+        tree = _nested(tree, separator, where)
     flags = (lib.DRAFT_REPLACE if overwrite else 0) | (lib.DRAFT_ITEM if item is None and not items else 0)
     values: list[lib.Value] = []
     recorded = Recorded(options)
