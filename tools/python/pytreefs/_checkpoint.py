@@ -6,7 +6,7 @@ from __future__ import annotations
 import errno
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -383,17 +383,19 @@ class Checkpoint(Mapping[Key, Any]):
 
     def _of_tree(self) -> dict[Key, Any]:
         nodes, children, at, base = self._tree()
+        context, above, prefix, is_sequence = self._context, self._keys, base + '/' if base else '', nodes[at].kind in SEQUENCES
         out: dict[Key, Any] = {}
-        for i in children[at]:
+        for i in children[at]:      # there may be a million
             node = nodes[i]
-            key: Key = int(node.key) if node.is_index and nodes[at].kind in SEQUENCES else node.key
-            name, keys = join(base, node.path), (*self._keys, key)
-            if node.kind == lib.UNKNOWN and node.error == -errno.EOPNOTSUPP and self._is_files(name):
-                out[key] = Checkpoint(self._context, name, keys, lib.OPAQUE)
-            elif node.kind in CONTAINERS or node.kind in (lib.OPAQUE, lib.STEP):
-                out[key] = Checkpoint(self._context, name, keys, node.kind, (nodes, children, i, base))
+            kind = node.kind
+            key: Key = int(node.key) if is_sequence and node.is_index else node.key
+            name = prefix + node.path if node.path else base
+            if kind in CONTAINERS or kind in (lib.OPAQUE, lib.STEP):
+                out[key] = Checkpoint(context, name, (*above, key), kind, (nodes, children, i, base))
+            elif kind == lib.UNKNOWN and node.error == -errno.EOPNOTSUPP and self._is_files(name):
+                out[key] = Checkpoint(context, name, (*above, key), lib.OPAQUE)
             else:
-                out[key] = Leaf(self._context, name, keys, node)
+                out[key] = Leaf(context, name, (*above, key), node)
         return out
 
     def _is_files(self, name: str) -> bool:
@@ -487,6 +489,12 @@ class Checkpoint(Mapping[Key, Any]):
 
     def __iter__(self) -> Iterator[Key]:
         return iter(self._listed())
+
+    def values(self) -> ValuesView[Any]:
+        return self._listed().values()
+
+    def items(self) -> ItemsView[Key, Any]:
+        return self._listed().items()
 
     def __len__(self) -> int:
         return len(self._listed())
