@@ -34,6 +34,7 @@ struct record {
 	unsigned entered;                    /* the last attempt that a rank was admitted to */
 	unsigned named;                      /* the last attempt that a rank knew of */
 	struct err_note result[RESULTS_MAX]; /* the result of attempt n is at n % RESULTS_MAX */
+	bool undecided[RESULTS_MAX];         /* the same */
 };
 
 /* ---- ranks ---- */
@@ -294,6 +295,8 @@ int collective_enter(struct collective *j, int rank, const struct collective_mem
 	} else if (current > m->attempt + 1 && !m->notified && rec->entered != current) {
 		ret->result = m->attempt < rec->decided ? rec->result[rec->decided % RESULTS_MAX] :
 							  gave_up;
+		ret->undecided = m->attempt < rec->decided &&
+				 rec->undecided[rec->decided % RESULTS_MAX];
 		ret->decided = true;
 		ret->attempt = current - 1;
 	} else {
@@ -304,8 +307,8 @@ int collective_enter(struct collective *j, int rank, const struct collective_mem
 }
 
 /*
- * Request: u64 epoch, u32 last attempt, u32 named, u32 notified. Answer: u32 attempt, u32 decided,
- * u32 -code, note.
+ * Request: u64 epoch, u32 last attempt, u32 named, u32 notified. Answer: u32 attempt, u32 decided
+ * (2: undecided), u32 -code, note.
  */
 static void serve_attempt(struct collective *j, const struct peers_msg *msg)
 {
@@ -322,12 +325,27 @@ static void serve_attempt(struct collective *j, const struct peers_msg *msg)
 	if (r >= 0)
 		r = wire_put_u32le(&answer, e.attempt);
 	if (r >= 0)
-		r = wire_put_u32le(&answer, e.decided);
+		r = wire_put_u32le(&answer, e.decided + e.undecided);
 	if (r >= 0)
 		r = wire_put_u32le(&answer, (uint32_t)-e.result.code);
 	if (r >= 0)
 		r = buf_add_str(&answer, e.result.text);
 	peers_reply(j->peers, msg, r, buf_span(&answer));
+}
+
+/* Request: u64 epoch, u32 the next attempt of the rank. No answer. */
+static void serve_give_up(struct collective *j, const struct peers_msg *msg)
+{
+	struct wire w = wire_of(buf_span(&msg->body));
+	uint64_t epoch = wire_u64le(&w);
+	unsigned named = wire_u32le(&w);
+	struct record *rec;
+
+	pthread_mutex_lock(&j->lock);
+	rec = wire_ok(&w) ? find_record(j, epoch) : NULL;
+	if (rec)
+		rec->named = MAX(rec->named, named);
+	pthread_mutex_unlock(&j->lock);
 }
 
 /* ---- requests ---- */
@@ -367,6 +385,8 @@ static void serve(void *arg, const struct peers_msg *m)
 		dismiss(j, m->from, wire_u64le(&w), m->head.code != 0);
 	else if (m->head.kind == PEERS_ATTEMPT)
 		serve_attempt(j, m);
+	else if (m->head.kind == PEERS_GIVE_UP)
+		serve_give_up(j, m);
 	else if (j->other)
 		j->other(j->other_arg, m);
 	else
@@ -434,7 +454,31 @@ void collective_interrupt(struct collective *j)
 	peers_interrupt(j->peers);
 }
 
-void collective_decide(struct collective *j, const struct collective_member *m, int r)
+/* The answer that says that an error is not the last word: u32 -code, note. */
+static void answer_undecided(const struct agreement *a, const struct err_note *result)
+{
+	auto_buf bytes = { 0 };
+	int r = wire_put_u32le(&bytes, (uint32_t)-result->code);
+
+	if (r >= 0)
+		r = buf_add_str(&bytes, result->text);
+	/* Ranks that get no answer look for the step themselves. */
+	if (r >= 0)
+		agree_answer(a, -1, COLLECTIVE_UNDECIDED, buf_span(&bytes));
+}
+
+int collective_undecided(struct span bytes)
+{
+	struct wire w = wire_of(bytes);
+	int code = -(int)wire_u32le(&w);
+	struct span text = wire_bytes(&w, wire_left(&w));
+
+	return wire_ok(&w) && code < 0 ? fail(code, "%.*s", SPAN_ARG(text)) :
+					 fail(-EIO, "the primary's answer is truncated");
+}
+
+void collective_decide(struct collective *j, const struct collective_member *m, int r,
+		       bool undecided)
 {
 	const struct err_note skipped = { .code = -ETIMEDOUT,
 					  .text = "the primary did not respond in time" };
@@ -448,13 +492,21 @@ void collective_decide(struct collective *j, const struct collective_member *m, 
 	rec = find_record(j, m->epoch);
 	if (rec) {
 		/* The attempts in between were given up before the primary took part. */
-		while (++rec->decided < m->attempt)
+		while (++rec->decided < m->attempt) {
 			rec->result[rec->decided % RESULTS_MAX] = skipped;
+			rec->undecided[rec->decided % RESULTS_MAX] = false;
+		}
 		rec->decided = m->attempt;
 		rec->result[m->attempt % RESULTS_MAX] = result;
+		rec->undecided[m->attempt % RESULTS_MAX] = undecided;
 		rec->ended = r >= 0;
 	}
 	pthread_mutex_unlock(&j->lock);
 	agree_forget(j->peers, agreement_id(m->epoch, 0), a.id);
-	agree_answer(&a, -1, MIN(r, 0), span_of(NULL, 0));
+	if (undecided)
+		answer_undecided(&a, &result);
+	else
+		agree_answer(&a, -1, MIN(r, 0), span_of(NULL, 0));
+	if (r < 0)
+		err_restore(&result);
 }

@@ -69,6 +69,7 @@ struct collective_member {
 	uint64_t epoch;   /* identifies the draft during the life of the job */
 	unsigned attempt; /* the last attempt that the rank took part in, or knows the result of */
 	bool notified;    /* its last call returned the result of an attempt that it had missed */
+	bool undecided;   /* and that was one of collective_decide() with `undecided` */
 };
 
 /*
@@ -94,6 +95,13 @@ void collective_leave(struct collective *j, const struct collective_member *m, b
 /* ---- a commit ---- */
 
 /*
+ * Tell the primary that this rank does not wait for its last attempt any more, so that the next one
+ * of all ranks is a later one. Ranks that share a directory see that in its name
+ * (draft_dir_fence()).
+ */
+void collective_give_up(struct collective *j, const struct collective_member *m);
+
+/*
  * Each rank calls this first: it sets m->attempt to the attempt that this call takes part in.
  * named: the attempt that the draft's current name is for. Returns 1 to take part, else the result
  * that was decided without this rank. -ETIMEDOUT with m->notified unset: the primary did not
@@ -107,7 +115,15 @@ int collective_begin(struct collective *j, struct collective_member *m, unsigned
  */
 struct agreement collective_attempt(const struct collective *j, const struct collective_member *m,
 				    int64_t deadline);
-/* Primary: record the result, with this thread's note, and send it to all. */
-void collective_decide(struct collective *j, const struct collective_member *m, int r);
+/*
+ * Primary: record the result, with this thread's note, and send it to all. undecided: r is an
+ * error, and the step may be there nevertheless: the others get COLLECTIVE_UNDECIDED, with bytes
+ * for collective_undecided().
+ */
+void collective_decide(struct collective *j, const struct collective_member *m, int r,
+		       bool undecided);
+#define COLLECTIVE_UNDECIDED 2 /* code of an answer */
+/* The error that such an answer has, with its note. */
+int collective_undecided(struct span bytes);
 
 #endif

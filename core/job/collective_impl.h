@@ -31,7 +31,8 @@ struct collective_entry {
 	 * knows
 	 */
 	unsigned attempt;
-	bool decided; /* the attempt was decided without this rank, with that result */
+	bool decided;   /* the attempt was decided without this rank, with that result */
+	bool undecided; /* and the step may be there although the result is an error */
 	struct err_note result;
 };
 /*

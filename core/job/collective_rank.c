@@ -38,7 +38,7 @@ static int ask_to_join(struct collective *j, const char *name, const char *final
 	w = wire_of(buf_span(&answer));
 	ret->epoch = wire_u64le(&w);
 	ret->attempt = wire_u32le(&w);
-	ret->notified = false;
+	ret->notified = ret->undecided = false;
 	*ret_init_ns = (int64_t)wire_u64le(&w);
 	if (!wire_ok(&w))
 		return fail(-EIO, "draft '%s': the primary's answer is truncated", name);
@@ -89,10 +89,22 @@ void collective_leave(struct collective *j, const struct collective_member *m, b
 		log_warn("cannot leave a draft: %s", err_text(-ENOMEM));
 }
 
+void collective_give_up(struct collective *j, const struct collective_member *m)
+{
+	const struct peers_head head = { .kind = PEERS_GIVE_UP };
+	uint8_t body[12];
+
+	set_u64le(body, m->epoch);
+	set_u32le(body + 8, m->attempt + 1);
+	if (peers_send(j->peers, j->primary, &head, span_of(body, sizeof(body))) < 0)
+		log_warn("the primary is not told that this rank gave up: %s", err_text(-ENOMEM));
+}
+
 static int ask_for_attempt(struct collective *j, const struct collective_member *m, unsigned named,
 			   int64_t deadline, struct collective_entry *ret)
 {
 	auto_buf ask = { 0 }, answer = { 0 };
+	uint32_t decided;
 	struct span text;
 	struct wire w;
 	int r = wire_put_u64le(&ask, m->epoch);
@@ -109,7 +121,10 @@ static int ask_for_attempt(struct collective *j, const struct collective_member 
 	if (r < 0)
 		return r;
 	w = wire_of(buf_span(&answer));
-	*ret = (struct collective_entry){ .attempt = wire_u32le(&w), .decided = wire_u32le(&w) };
+	*ret = (struct collective_entry){ .attempt = wire_u32le(&w) };
+	decided = wire_u32le(&w);
+	ret->decided = decided > 0;
+	ret->undecided = decided > 1;
 	ret->result.code = -(int)wire_u32le(&w);
 	text = wire_bytes(&w, wire_left(&w));
 	if (!wire_ok(&w))
@@ -131,11 +146,12 @@ int collective_begin(struct collective *j, struct collective_member *m, unsigned
 		 * counted.
 		 */
 		m->attempt = MAX(m->attempt + 1, named);
-		m->notified = false;
+		m->notified = m->undecided = false;
 		return r;
 	}
 	m->attempt = e.attempt;
 	m->notified = e.decided;
+	m->undecided = e.undecided;
 	if (!e.decided)
 		return 1;
 	return e.result.code < 0 ? fail(e.result.code, "%s", e.result.text) : 0;

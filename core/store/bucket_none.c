@@ -111,6 +111,16 @@ void step_upload_keep(struct step_upload *u, bool keep)
 {
 }
 
+bool step_upload_keeps(const struct step_upload *u)
+{
+	return false;
+}
+
+int step_upload_resolve(struct step_upload *u)
+{
+	return -EOPNOTSUPP;
+}
+
 struct file_sender *file_sender_ref(struct file_sender *fs)
 {
 	return fs;

@@ -40,6 +40,7 @@ struct step_upload {
 	bool is_claimed;
 	bool is_joined;    /* another process holds the claim: only what was sent here is removed */
 	bool is_committed; /* or may be, or belongs to another writer: nothing is removed */
+	bool is_unknown;   /* whether the marker has arrived is not known */
 };
 
 static struct io_store *base_of(struct step_upload *u)
@@ -358,13 +359,15 @@ static int find_marker(struct step_upload *u, struct span text, int r)
 	struct err_note why;
 
 	err_save(r, &why);
-	u->is_committed = true;
+	u->is_committed = u->is_unknown = true;
 	r = store_get(base_of(u), MARKER_FILE, text.n, &there);
-	if (r >= 0 && span_eq(buf_span(&there), text))
+	if (r >= 0 && span_eq(buf_span(&there), text)) {
+		u->is_unknown = false;
 		return 0;
+	}
 	/* A late marker must not commit a step whose files are being removed, so remove it, too. */
 	if (r == -ENOENT && store_remove(base_of(u), &marker, 1) >= 0) {
-		u->is_committed = false;
+		u->is_committed = u->is_unknown = false;
 		return err_restore(&why);
 	}
 	return fail(why.code, "whether '%s' is committed is not known: %s", base_of(u)->url,
@@ -429,9 +432,24 @@ static int remove_parts(struct step_upload *u)
 	return r;
 }
 
-static int commit(struct step_upload *u, int (*check)(void *arg), void *arg)
+/* The marker is there: wait until others see the step, and release the place. */
+static int finish(struct step_upload *u)
 {
 	const char *claim = CLAIM_FILE;
+	int r = wait_shown(u);
+
+	if (r < 0)
+		return r;
+	u->is_claimed = false;
+	r = store_remove(base_of(u), &claim, 1);
+	if (r < 0)
+		log_warn("a claim stays behind, which gc removes: %s", err_text(r));
+	err_clear();
+	return 0;
+}
+
+static int commit(struct step_upload *u, int (*check)(void *arg), void *arg)
+{
 	int r = check ? check(arg) : 0;
 
 	/* Remove uploads whose first answer was lost. */
@@ -441,16 +459,7 @@ static int commit(struct step_upload *u, int (*check)(void *arg), void *arg)
 		r = check_claim(u);
 	if (r >= 0)
 		r = put_marker(u);
-	if (r >= 0)
-		r = wait_shown(u);
-	if (r < 0)
-		return r;
-	u->is_claimed = false;
-	r = store_remove(base_of(u), &claim, 1);
-	if (r < 0)
-		log_warn("a claim stays behind, which gc removes: %s", err_text(r));
-	err_clear();
-	return 0;
+	return r < 0 ? r : finish(u);
 }
 
 int step_upload_run(struct step_upload *u, struct io_dir *from, int (*check)(void *arg), void *arg)
@@ -480,6 +489,36 @@ int step_upload_is_committed(struct step_upload *u)
 		return 0;
 	}
 	return r < 0 ? r : span_ends(buf_span(&there), buf_span(&u->claim));
+}
+
+bool step_upload_keeps(const struct step_upload *u)
+{
+	return u->is_committed;
+}
+
+int step_upload_resolve(struct step_upload *u)
+{
+	const char *marker = MARKER_FILE;
+	int r = u->is_committed ? step_upload_is_committed(u) : 0;
+
+	if (r > 0) {
+		u->is_unknown = false;
+		r = finish(u);
+		return r < 0 ? r : 1;
+	}
+	if (r < 0 || !u->is_committed)
+		return r;
+	if (!u->is_unknown) {
+		r = check_claim(u);
+		return r < 0 ? r :
+			       fail(-EEXIST, "'%s' was committed by another writer",
+				    base_of(u)->url);
+	}
+	/* As in find_marker(): it may still arrive. */
+	r = store_remove(base_of(u), &marker, 1);
+	if (r >= 0)
+		u->is_committed = u->is_unknown = false;
+	return MIN(r, 0);
 }
 
 void step_upload_keep(struct step_upload *u, bool keep)

@@ -65,6 +65,17 @@ int step_upload_run_shared(struct step_upload *u, struct io_dir *from, int (*che
 /* An attempt has failed: remove what was sent through u. The next step_upload_send() sends it
  * again. */
 int step_upload_drop(struct step_upload *u);
+/*
+ * Whether nothing may be removed: the step is committed, or may be, or the place belongs to another
+ * writer.
+ */
+bool step_upload_keeps(const struct step_upload *u);
+/*
+ * For the process that holds the claim, after a failed attempt: find out what has become of it. 1:
+ * the step is committed; 0: it is not, and will not be; -EEXIST: the place belongs to another
+ * writer; another error: it is not known yet.
+ */
+int step_upload_resolve(struct step_upload *u);
 /* Whether the process that holds the claim has committed the step: 1 or 0. */
 int step_upload_is_committed(struct step_upload *u);
 /* Whether a release and step_upload_drop() keep the objects, since the step may be committed. */

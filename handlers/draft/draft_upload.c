@@ -341,6 +341,16 @@ int draft_upload_find(struct draft *d)
 	return step_upload_is_committed(d->upload);
 }
 
+int draft_upload_resolve(struct draft *d)
+{
+	return step_upload_resolve(d->upload);
+}
+
+bool draft_upload_keeps(const struct draft *d)
+{
+	return step_upload_keeps(d->upload);
+}
+
 int draft_upload_dir(struct draft *d, struct io_dir **ret)
 {
 	io_store_refresh(d->env->ckpt->io);

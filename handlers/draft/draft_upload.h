@@ -73,6 +73,13 @@ void draft_upload_decided(struct draft *d, int r);
  * objects are kept until the result is known, since the primary may still commit.
  */
 int draft_upload_find(struct draft *d);
+/*
+ * Primary, before an attempt: find out what has become of the last one: 1: the step is committed;
+ * 0: it is not.
+ */
+int draft_upload_resolve(struct draft *d);
+/* Primary, after an attempt that failed: whether the step may be there nevertheless. */
+bool draft_upload_keeps(const struct draft *d);
 /* Open the directory of the step in the bucket, with what all ranks have uploaded. */
 int draft_upload_dir(struct draft *d, struct io_dir **ret);
 

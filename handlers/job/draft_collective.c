@@ -37,6 +37,7 @@ struct course {
 	const char *final;
 	struct span custom;
 	struct agreement attempt;
+	bool undecided; /* the result is an error, and the step may be there nevertheless */
 };
 
 /* ---- a waiting rank ---- */
@@ -50,8 +51,11 @@ static int give_up_upload(struct course *c, const struct err_note *why)
 	struct draft *d = c->d;
 	int found;
 
-	d->dir->named = d->member.attempt + 1;
-	if (c->attempt.round != SECOND_ROUND)
+	if (!c->undecided) {
+		d->dir->named = d->member.attempt + 1;
+		collective_give_up(c->j, &d->member);
+	}
+	if (c->attempt.round != SECOND_ROUND && !c->undecided)
 		return err_restore(why);
 	found = draft_upload_find(d);
 	if (found > 0) {
@@ -61,8 +65,33 @@ static int give_up_upload(struct course *c, const struct err_note *why)
 		return 0;
 	}
 	err_clear();
-	return fail(why->code, "whether '%s' is committed is not known yet: %s", d->dir->final,
-		    why->text);
+	return c->undecided ? err_restore(why) :
+			      fail(why->code, "whether '%s' is committed is not known yet: %s",
+				   d->dir->final, why->text);
+}
+
+/* The result of the attempt is known to this rank; r has a note if it is an error. */
+static int conclude(struct course *c, int r)
+{
+	struct err_note why;
+
+	if (!c->d->env->uploads)
+		return r;
+	err_save(r, &why);
+	if (c->undecided)
+		return give_up_upload(c, &why);
+	draft_upload_decided(c->d, r);
+	return r < 0 ? err_restore(&why) : r;
+}
+
+static int await(struct course *c, struct buf *ret, bool *ret_answered)
+{
+	int r = agree_await(&c->attempt, ret, ret_answered);
+
+	if (r != COLLECTIVE_UNDECIDED)
+		return r;
+	c->undecided = true;
+	return collective_undecided(buf_span(ret));
 }
 
 /*
@@ -114,18 +143,19 @@ static bool is_unknown(int r, bool answered)
 
 static int follow(struct course *c, int r)
 {
-	auto_buf contribution = { 0 }, assignments = { 0 };
+	auto_buf contribution = { 0 }, assignments = { 0 }, rest = { 0 };
 	bool answered = false;
 
 	if (r >= 0)
 		r = contribution_pack(c->final, c->custom, c->item, c->n, &contribution);
 	r = agree_vote(&c->attempt, r, buf_span(&contribution));
-	if (r >= 0)
-		r = agree_await(&c->attempt, &assignments, &answered);
+	if (r < 0)
+		return r;
+	r = await(c, &assignments, &answered);
 	if (is_unknown(r, answered))
 		return leave(c, SECOND_ROUND, r);
 	if (r != 1)
-		return r;
+		return conclude(c, r);
 	r = contribution_seal(c->d, c->item, c->n, buf_span(&assignments), c->attempt.deadline);
 	if (r < 0 && c->d->env->uploads)
 		draft_upload_decided(c->d, r);
@@ -133,12 +163,8 @@ static int follow(struct course *c, int r)
 	r = agree_vote(&c->attempt, r, span_of(NULL, 0));
 	if (r < 0)
 		return r;
-	r = agree_await(&c->attempt, NULL, &answered);
-	if (is_unknown(r, answered))
-		return give_up(c, r);
-	if (c->d->env->uploads)
-		draft_upload_decided(c->d, r);
-	return r;
+	r = await(c, &rest, &answered);
+	return is_unknown(r, answered) ? give_up(c, r) : conclude(c, r);
 }
 
 /* ---- the primary ---- */
@@ -360,10 +386,15 @@ static int run_rounds(struct course *c, int r)
 
 static int lead(struct course *c, int r)
 {
-	r = run_rounds(c, r);
-	if (c->d->env->uploads)
+	bool uploads = c->d->env->uploads;
+	/* The last attempt may have failed without this rank knowing what has become of the step. */
+	int resolved = uploads ? draft_upload_resolve(c->d) : 0;
+
+	r = resolved == 0 ? run_rounds(c, r) : MIN(resolved, 0);
+	c->undecided = uploads && r < 0 && draft_upload_keeps(c->d);
+	if (uploads)
 		draft_upload_decided(c->d, r);
-	collective_decide(c->j, &c->d->member, r);
+	collective_decide(c->j, &c->d->member, r, c->undecided);
 	return r;
 }
 
@@ -389,9 +420,8 @@ int draft_commit_collective(struct draft *d, struct sealing_item *item, size_t n
 		return leave(&c, 0, begun);
 	if (begun != 1) {
 		/* Without its record, the result of an attempt is not known. */
-		if (d->env->uploads && begun != -ESTALE)
-			draft_upload_decided(d, begun);
-		return begun;
+		c.undecided = d->member.undecided || begun == -ESTALE;
+		return conclude(&c, begun);
 	}
 	/* The other ranks wait for this vote, so errors must be sent to them too. */
 	if (r < 0)

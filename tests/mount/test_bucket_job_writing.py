@@ -156,8 +156,41 @@ def test_an_upload_that_is_refused(ranks, run, bucket, proxy, root, spill, what)
     assert_whole(run, bucket, proxy, root, spill)
 
 
+@pytest.mark.parametrize('is_done', [True, False], ids=['it arrived', 'it did not'])
+@pytest.mark.parametrize('calls', [2, 1], ids=['all rename again', 'one renames again'])
+def test_a_marker_of_which_is_not_known_whether_it_arrived(ranks, run, bucket, proxy, root, spill, is_done, calls):
+    """Nobody removes anything, since the step may be committed. The next rename finds out, and commits when it was not."""
+    j = ranks(2, 'commit_timeout=20')
+    collective.fill(j)
+
+    def fault(h):
+        if f'1/{MARKER}' not in h.path.replace('%2F', '/'):
+            return False
+        if h.command in ('PUT', 'POST'):
+            if is_done:
+                h.forward(*h.path.partition('?')[::2])
+            return h.reset()
+        return h.refuse(403, 'AccessDenied') or True
+    proxy.fault = fault
+    result = j.rename(DRAFT, '1')
+    assert all(result.values()), (result, j.text())
+    proxy.fault = None
+    there = stored(bucket)
+    assert (MARKER in there) == is_done and {'ocdbt.process_0', 'ocdbt.process_1'} <= set(databases(bucket)), there
+    if is_done:
+        assert '0 errors, 0 warnings' in run('verify', f'{root}/1').stdout
+    if calls == 1 and is_done:
+        # A rank that looks for itself finds the step; the other one has its draft until it asks.
+        assert j.rename(DRAFT, '1', [0]) == {0: 0}
+        assert j.rename(DRAFT, '1', [1]) == {1: 0}
+    else:
+        assert set(j.rename(DRAFT, '1').values()) == {0}, j.text()
+    collective.check(j, 1)
+    assert_whole(run, bucket, proxy, root, spill)
+
+
 def test_a_missing_rank_is_waited_for(ranks, run, bucket, proxy, root, spill):
-    j = ranks(3, 'commit_timeout=3')
+    j = ranks(3, 'commit_timeout=6')
     collective.fill(j)
     assert set(j.rename(DRAFT, '1', [0, 1]).values()) == {errno.ETIMEDOUT}
     assert set(j.rename(DRAFT, '1', [1, 2]).values()) == {errno.ETIMEDOUT}
