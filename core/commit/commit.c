@@ -101,7 +101,11 @@ static int mark_items(struct commit *c)
 
 		if (!where || !file)
 			return fail(-ENOMEM, "cannot commit '%s'", c->draft->final);
-		r = write_marker(c, where, file);
+		/* Only other ranks may have files of this item, in directories of their own. */
+		if (c->shared)
+			r = io_mkdir(c->draft->dir, dir, c->dir_mode ? c->dir_mode : 0777);
+		if (r >= 0)
+			r = write_marker(c, where, file);
 		if (r >= 0)
 			r = io_dirop(c->draft->dir, IO_SYNC_DIR, dir, NULL, 0);
 	}

@@ -28,7 +28,8 @@ struct record {
 	struct draft_dir *dir;               /* holds the lock; NULL: the draft has a place */
 	void *place;                         /* NULL: the draft is a directory */
 	struct buf shown;                    /* the text that claim() appended */
-	bool *member;                        /* by rank */
+	unsigned *member;                    /* by rank: how often it has joined */
+	bool busy;                           /* it is being begun or removed */
 	bool aborted, ended;                 /* ended: committed, so no rank joins any more */
 	unsigned decided;                    /* number of attempts that were decided */
 	unsigned entered;                    /* the last attempt that a rank was admitted to */
@@ -176,11 +177,9 @@ static struct record *find_name(struct collective *j, const char *name)
 	return rec;
 }
 
-static int add_record(struct collective *j, const char *name, const char *final, unsigned mode,
-		      struct record **ret)
+static struct record *record_new(struct collective *j, const char *name)
 {
 	struct record *rec = calloc(1, sizeof(*rec));
-	int r;
 
 	if (rec) {
 		rec->member = calloc((size_t)j->peers->size, sizeof(*rec->member));
@@ -188,26 +187,74 @@ static int add_record(struct collective *j, const char *name, const char *final,
 	}
 	if (!rec || !rec->member || !rec->name) {
 		record_free(j, rec);
-		return fail(-ENOMEM, "cannot begin draft '%s'", name);
+		fail(-ENOMEM, "cannot begin draft '%s'", name);
+		return NULL;
 	}
-	/* This is done once in the life of a draft, so it may hold the lock during the I/O. */
-	if (j->place)
-		r = j->place->claim(j->place_arg, final, &rec->place, &rec->shown);
-	else
-		r = draft_dir_begin_shared(j->source, name, final, mode, &rec->dir);
-	if (r < 0) {
-		record_free(j, rec);
-		return r;
-	}
-	rec->init_ns = rec->dir ? rec->dir->init_ns : clock_real_ns();
 	rec->epoch = ++j->last_epoch;
 	rec->next = j->records;
 	j->records = rec;
-	*ret = rec;
-	return 0;
+	return rec;
 }
 
-/* The primary's part of joining. */
+/* Make the draft's directory, or claim its place, without the lock: a server may take long. */
+static int record_begin(struct collective *j, struct record *rec, const char *final, unsigned mode)
+{
+	int r = j->place ? j->place->claim(j->place_arg, final, &rec->place, &rec->shown) :
+			   draft_dir_begin_shared(j->source, rec->name, final, mode, &rec->dir);
+
+	rec->init_ns = rec->dir ? rec->dir->init_ns : clock_real_ns();
+	return r;
+}
+
+static bool has_members(const struct collective *j, const struct record *rec)
+{
+	for (int i = 0; i < j->peers->size; i++)
+		if (rec->member[i])
+			return true;
+	return false;
+}
+
+static void unlink_record(struct collective *j, struct record *rec)
+{
+	struct record **at = &j->records;
+
+	while (*at != rec)
+		at = &(*at)->next;
+	*at = rec->next;
+}
+
+/* Called with the lock held; releases it meanwhile. */
+static int begin_draft(struct collective *j, int rank, const char *name, const char *final,
+		       unsigned mode, struct record **ret)
+{
+	struct record *rec = record_new(j, name);
+	struct err_note why;
+	int r;
+
+	if (!rec)
+		return -ENOMEM;
+	rec->busy = true;
+	rec->member[rank] = 1;
+	pthread_mutex_unlock(&j->lock);
+	r = record_begin(j, rec, final, mode);
+	pthread_mutex_lock(&j->lock);
+	rec->busy = false;
+	if (r >= 0 && has_members(j, rec)) {
+		*ret = rec;
+		return 0;
+	}
+	/* The rank may have given up waiting for it. */
+	unlink_record(j, rec);
+	if (r >= 0)
+		r = fail(-ECANCELED, "nobody waits for draft '%s' any more", name);
+	err_save(r, &why);
+	pthread_mutex_unlock(&j->lock);
+	record_free(j, rec);
+	pthread_mutex_lock(&j->lock);
+	return err_restore(&why);
+}
+
+/* The primary's part of joining. -EAGAIN: the draft is being begun or removed. */
 static int admit(struct collective *j, int rank, const char *name, const char *final, unsigned mode,
 		 struct buf *ret)
 {
@@ -218,50 +265,63 @@ static int admit(struct collective *j, int rank, const char *name, const char *f
 	rec = find_name(j, name);
 	if (!j->active[rank])
 		r = fail(-EROFS, "rank %d is not active", rank);
-	else if (!rec)
-		r = add_record(j, name, final, mode, &rec);
-	if (r >= 0) {
-		rec->member[rank] = true;
+	else if (rec && rec->busy)
+		r = fail(-EAGAIN, "draft '%s' is being begun or removed", name);
+	else if (rec)
+		rec->member[rank]++;
+	else
+		r = begin_draft(j, rank, name, final, mode, &rec);
+	if (r >= 0)
 		r = wire_put_u64le(ret, rec->epoch);
-		if (r >= 0)
-			r = wire_put_u32le(ret, rec->decided);
-		if (r >= 0)
-			r = wire_put_u64le(ret, (uint64_t)rec->init_ns);
-		if (r >= 0)
-			r = rec->dir ? buf_add_str(ret, rec->dir->name) :
-				       buf_add_span(ret, buf_span(&rec->shown));
-	}
+	if (r >= 0)
+		r = wire_put_u32le(ret, rec->decided);
+	if (r >= 0)
+		r = wire_put_u64le(ret, (uint64_t)rec->init_ns);
+	if (r >= 0)
+		r = rec->dir ? buf_add_str(ret, rec->dir->name) :
+			       buf_add_span(ret, buf_span(&rec->shown));
 	pthread_mutex_unlock(&j->lock);
 	return r;
 }
 
-static void dismiss(struct collective *j, int rank, uint64_t epoch, bool aborted)
+static void end_draft(struct collective *j, struct record *rec)
 {
-	struct record *rec, **at;
-	bool any = false;
-
-	pthread_mutex_lock(&j->lock);
-	rec = find_record(j, epoch);
-	if (rec) {
-		rec->member[rank] = false;
-		/* The draft is removed only if the last rank to leave aborts it. */
-		rec->aborted = aborted;
-		for (int i = 0; i < j->peers->size; i++)
-			any |= rec->member[i];
-	}
-	if (rec && !any) {
-		for (at = &j->records; *at != rec; at = &(*at)->next)
-			;
-		*at = rec->next;
-	}
-	pthread_mutex_unlock(&j->lock);
-	if (!rec || any)
-		return;
-	agree_forget(j->peers, agreement_id(epoch, 0), agreement_id(epoch, ATTEMPT_MAX));
+	agree_forget(j->peers, agreement_id(rec->epoch, 0), agreement_id(rec->epoch, ATTEMPT_MAX));
 	if (rec->dir && rec->aborted && !rec->ended &&
 	    (draft_dir_find(rec->dir, rec->decided + 1) != 0 || draft_dir_remove(rec->dir) < 0))
 		log_warn("the aborted draft '%s' could not be removed: %s", rec->dir->name,
 			 err_text(-EIO));
+	if (rec->place)
+		j->place->release(j->place_arg, rec->place);
+	rec->place = NULL;
+}
+
+/* name: of the draft when the rank has no epoch, since the answer to its request did not come in
+ * time. */
+static void dismiss(struct collective *j, int rank, uint64_t epoch, const char *name, bool aborted)
+{
+	struct record *rec;
+	bool ends;
+
+	pthread_mutex_lock(&j->lock);
+	rec = epoch ? find_record(j, epoch) : find_name(j, name);
+	if (!rec || !rec->member[rank]) {
+		pthread_mutex_unlock(&j->lock);
+		return;
+	}
+	/* A request to join may be served before an earlier one to leave. */
+	rec->member[rank]--;
+	/* The draft is removed only if the last rank to leave aborts it. */
+	rec->aborted = aborted;
+	ends = !rec->busy && !has_members(j, rec);
+	rec->busy |= ends;
+	pthread_mutex_unlock(&j->lock);
+	if (!ends)
+		return;
+	end_draft(j, rec);
+	pthread_mutex_lock(&j->lock);
+	unlink_record(j, rec);
+	pthread_mutex_unlock(&j->lock);
 	record_free(j, rec);
 }
 
@@ -333,7 +393,7 @@ static void serve_attempt(struct collective *j, const struct peers_msg *msg)
 	peers_reply(j->peers, msg, r, buf_span(&answer));
 }
 
-/* Request: u64 epoch, u32 the next attempt of the rank. No answer. */
+/* Request: u64 epoch, u32 the next attempt of the rank. */
 static void serve_give_up(struct collective *j, const struct peers_msg *msg)
 {
 	struct wire w = wire_of(buf_span(&msg->body));
@@ -346,6 +406,7 @@ static void serve_give_up(struct collective *j, const struct peers_msg *msg)
 	if (rec)
 		rec->named = MAX(rec->named, named);
 	pthread_mutex_unlock(&j->lock);
+	peers_reply(j->peers, msg, 0, span_of(NULL, 0));
 }
 
 /* ---- requests ---- */
@@ -374,15 +435,25 @@ static void serve_join(struct collective *j, const struct peers_msg *m)
 	peers_reply(j->peers, m, r, buf_span(&answer));
 }
 
+/* Request: u64 epoch; if it is 0, name NUL. No answer. */
+static void serve_leave(struct collective *j, const struct peers_msg *m)
+{
+	struct wire w = wire_of(buf_span(&m->body));
+	uint64_t epoch = wire_u64le(&w);
+	struct span name = wire_bytes(&w, wire_left(&w));
+
+	if (wire_ok(&w) && (epoch || (name.n && !name.p[name.n - 1])))
+		dismiss(j, m->from, epoch, (const char *)name.p, m->head.code != 0);
+}
+
 static void serve(void *arg, const struct peers_msg *m)
 {
 	struct collective *j = arg;
-	struct wire w = wire_of(buf_span(&m->body));
 
 	if (m->head.kind == PEERS_JOIN)
 		serve_join(j, m);
 	else if (m->head.kind == PEERS_LEAVE)
-		dismiss(j, m->from, wire_u64le(&w), m->head.code != 0);
+		serve_leave(j, m);
 	else if (m->head.kind == PEERS_ATTEMPT)
 		serve_attempt(j, m);
 	else if (m->head.kind == PEERS_GIVE_UP)

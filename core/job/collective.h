@@ -18,8 +18,8 @@
 struct collective;
 
 /*
- * Where drafts are when the ranks do not share a directory. Called in the primary, with locks held,
- * by the thread that admits the first rank, or that dismisses the last one.
+ * Where drafts are when the ranks do not share a directory. Called in the primary by the thread
+ * that admits the first rank, or that dismisses the last one.
  */
 struct collective_place_ops {
 	/* Claim the place of the step `final`; append what the other ranks have to know of it. */

@@ -5,6 +5,7 @@
  * collective.c keeps the primary's records.
  */
 #include <stdio.h>
+#include <time.h>
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
@@ -13,11 +14,32 @@
 #include "core/job/collective_impl.h"
 
 #define JOIN_TIMEOUT (30 * SECOND_NS)
+#define JOIN_AGAIN_MS 50
+#define GIVE_UP_TIMEOUT SECOND_NS
 
-/* Ask the primary for membership in a draft. answer gets what follows the fixed members. */
+static void leave(struct collective *j, uint64_t epoch, const char *name, bool aborted)
+{
+	const struct peers_head head = { .kind = PEERS_LEAVE, .code = aborted };
+	struct err_note why;
+	auto_buf body = { 0 };
+	int r;
+
+	err_peek(&why);
+	r = wire_put_u64le(&body, epoch);
+	if (r >= 0)
+		r = buf_add(&body, name, strlen(name) + 1);
+	if (r >= 0)
+		r = peers_send(j->peers, j->primary, &head, buf_span(&body));
+	if (r < 0)
+		log_warn("cannot leave a draft: %s", err_text(r));
+	err_restore(&why);
+}
+
+/* Ask the primary for membership in a draft. rest gets what follows the fixed members. */
 static int ask_to_join(struct collective *j, const char *name, const char *final, unsigned mode,
 		       struct collective_member *ret, int64_t *ret_init_ns, struct buf *rest)
 {
+	int64_t deadline = clock_ns() + JOIN_TIMEOUT;
 	auto_buf ask = { 0 }, answer = { 0 };
 	struct wire w;
 	int r = wire_put_u32le(&ask, mode);
@@ -30,9 +52,18 @@ static int ask_to_join(struct collective *j, const char *name, const char *final
 		r = wire_put_u32le(&ask, user_now() ? user_now()->umask : 0);
 	if (r >= 0)
 		r = buf_addf(&ask, "%s%c%s%c", name, 0, final, 0);
-	if (r >= 0)
-		r = peers_call(j->peers, j->primary, PEERS_JOIN, buf_span(&ask),
-			       clock_ns() + JOIN_TIMEOUT, &answer);
+	while (r >= 0) {
+		r = peers_call(j->peers, j->primary, PEERS_JOIN, buf_span(&ask), deadline, &answer);
+		if (r != -EAGAIN || clock_ns() > deadline)
+			break;
+		nanosleep(&(struct timespec){ .tv_nsec = JOIN_AGAIN_MS * 1000000 }, NULL);
+		r = 0;
+	}
+	if (r == -EAGAIN)
+		r = fail(-EBUSY, "%s", err_text(r));
+	/* The primary may admit this rank later. */
+	if (r == -ETIMEDOUT || r == -ECANCELED)
+		leave(j, 0, name, true);
 	if (r < 0)
 		return err_at(r, "draft '%s'", name);
 	w = wire_of(buf_span(&answer));
@@ -81,23 +112,20 @@ int collective_join(struct collective *j, const char *name, const char *final, u
 
 void collective_leave(struct collective *j, const struct collective_member *m, bool aborted)
 {
-	const struct peers_head head = { .kind = PEERS_LEAVE, .code = aborted };
-	uint8_t epoch[8];
-
-	set_u64le(epoch, m->epoch);
-	if (peers_send(j->peers, j->primary, &head, span_of(epoch, sizeof(epoch))) < 0)
-		log_warn("cannot leave a draft: %s", err_text(-ENOMEM));
+	leave(j, m->epoch, "", aborted);
 }
 
 void collective_give_up(struct collective *j, const struct collective_member *m)
 {
-	const struct peers_head head = { .kind = PEERS_GIVE_UP };
+	auto_buf answer = { 0 };
 	uint8_t body[12];
 
 	set_u64le(body, m->epoch);
 	set_u32le(body + 8, m->attempt + 1);
-	if (peers_send(j->peers, j->primary, &head, span_of(body, sizeof(body))) < 0)
-		log_warn("the primary is not told that this rank gave up: %s", err_text(-ENOMEM));
+	/* Before the answer, the primary's own next call could enter an earlier attempt. */
+	peers_call(j->peers, j->primary, PEERS_GIVE_UP, span_of(body, sizeof(body)),
+		   clock_ns() + GIVE_UP_TIMEOUT, &answer);
+	err_clear();
 }
 
 static int ask_for_attempt(struct collective *j, const struct collective_member *m, unsigned named,

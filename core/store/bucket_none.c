@@ -102,6 +102,16 @@ int step_upload_drop(struct step_upload *u)
 	return -EOPNOTSUPP;
 }
 
+int step_upload_list(const struct step_upload *u, struct buf *ret)
+{
+	return -EOPNOTSUPP;
+}
+
+int step_upload_remove_others(struct step_upload *u, const struct buf *list, size_t n)
+{
+	return -EOPNOTSUPP;
+}
+
 int step_upload_is_committed(struct step_upload *u)
 {
 	return -EOPNOTSUPP;

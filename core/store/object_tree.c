@@ -73,6 +73,26 @@ int object_tree_size(struct store *s, const char *path, uint64_t *ret)
 	return r;
 }
 
+int object_tree_remove_others(struct store *s, bool (*keeps)(void *arg, const char *path),
+			      void *arg)
+{
+	struct objects all = { 0 };
+	size_t n = 0;
+	int r = collect(s, "", 0, &all);
+
+	for (size_t i = 0; i < all.n; i++) {
+		if (keeps(arg, all.path[i]))
+			free(all.path[i]);
+		else
+			all.path[n++] = all.path[i];
+	}
+	all.n = n;
+	if (r >= 0 && n)
+		r = store_remove(&s->base, (const char *const *)all.path, n);
+	objects_release(&all);
+	return r;
+}
+
 int object_tree_remove(struct store *s, const char *path, uint64_t *ret)
 {
 	auto_free char *claim = join(path, CLAIM_FILE);

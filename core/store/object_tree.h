@@ -9,6 +9,9 @@
 
 /* The sum of the sizes of all objects. */
 int object_tree_size(struct store *s, const char *path, uint64_t *ret);
+/* Remove the objects that keeps() does not want. */
+int object_tree_remove_others(struct store *s, bool (*keeps)(void *arg, const char *path),
+			      void *arg);
 /* Remove unfinished uploads, then all objects, a claim last. ret: the sum of sizes; may be NULL. */
 int object_tree_remove(struct store *s, const char *path, uint64_t *ret);
 

@@ -2,7 +2,7 @@
 /*
  * step_upload.c - uploads the files of a directory, and the marker that commits them.
  */
-#include "core/store/step_upload.h"
+#include "core/store/step_upload_impl.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -20,33 +20,7 @@
 
 #define SHOWN_WITHIN_MS 60000 /* a step is listed so soon after its marker was put */
 #define LOOK_AGAIN_MS 100
-#define MARKER_BYTES (64 * KiB) /* more than any marker has */
 #define OUR_PREFIX ".pytreefs-"
-
-/* A file that was sent, as it was then. */
-struct sent {
-	char *path;
-	uint64_t ino, size;
-	struct timespec mtime;
-};
-
-struct step_upload {
-	struct store *s;
-	struct budget *budget; /* borrowed */
-	struct file_sender *sender;
-	struct buf claim;
-	struct sent *sent; /* sorted by path */
-	size_t n_sent;
-	bool is_claimed;
-	bool is_joined;    /* another process holds the claim: only what was sent here is removed */
-	bool is_committed; /* or may be, or belongs to another writer: nothing is removed */
-	bool is_unknown;   /* whether the marker has arrived is not known */
-};
-
-static struct io_store *base_of(struct step_upload *u)
-{
-	return &u->s->base;
-}
 
 /* ---- the claim ---- */
 
@@ -82,8 +56,8 @@ static int check_empty(struct step_upload *u)
 	return r;
 }
 
-static int open_upload(const char *url, const struct url_store_opts *opts, struct budget *budget,
-		       struct step_upload **ret)
+int step_upload_open(const char *url, const struct url_store_opts *opts, struct budget *budget,
+		     struct step_upload **ret)
 {
 	auto_of(step_upload) struct step_upload *u = calloc(1, sizeof(*u));
 	struct url_store_opts so = *opts;
@@ -112,7 +86,7 @@ int step_upload_begin(const char *url, const struct url_store_opts *opts, struct
 		      struct step_upload **ret)
 {
 	auto_of(step_upload) struct step_upload *u = NULL;
-	int r = open_upload(url, opts, budget, &u);
+	int r = step_upload_open(url, opts, budget, &u);
 
 	if (r >= 0)
 		r = check_empty(u);
@@ -138,26 +112,6 @@ int step_upload_begin(const char *url, const struct url_store_opts *opts, struct
 		return r;
 	*ret = take(u);
 	return 0;
-}
-
-int step_upload_join(const char *url, const struct url_store_opts *opts, struct budget *budget,
-		     struct span claim, struct step_upload **ret)
-{
-	auto_of(step_upload) struct step_upload *u = NULL;
-	int r = open_upload(url, opts, budget, &u);
-
-	if (r >= 0)
-		r = buf_add_span(&u->claim, claim);
-	if (r < 0)
-		return r;
-	u->is_joined = true;
-	*ret = take(u);
-	return 0;
-}
-
-struct span step_upload_claim(const struct step_upload *u)
-{
-	return buf_span(&u->claim);
 }
 
 /* ---- files ---- */
@@ -264,7 +218,7 @@ static bool was_sent(const struct step_upload *u, const struct sent *f)
 	       s->mtime.tv_nsec == f->mtime.tv_nsec;
 }
 
-static void forget_sent(struct step_upload *u)
+void step_upload_forget(struct step_upload *u)
 {
 	for (size_t i = 0; i < u->n_sent; i++)
 		free(u->sent[i].path);
@@ -283,59 +237,13 @@ static int remember_sent(struct step_upload *u, struct files *a)
 		a->file[i].sent.path = NULL;
 	}
 	qsort(sent, a->n, sizeof(*sent), by_path);
-	forget_sent(u);
+	step_upload_forget(u);
 	u->sent = sent;
 	u->n_sent = a->n;
 	return 0;
 }
 
-int step_upload_send(struct step_upload *u, struct io_dir *from, int (*check)(void *arg), void *arg)
-{
-	auto_files a = { .from = from };
-	struct walk w = { &a, "", 0 };
-	int r = io_list(from, ".", add_file, &w);
-
-	if (r >= 0 && a.n)
-		qsort(a.file, a.n, sizeof(*a.file), by_phase);
-	/* A phase begins when all objects of the one before exist. */
-	for (size_t at = 0; at < a.n && r >= 0;) {
-		int phase = a.file[at].phase;
-
-		for (; at < a.n && a.file[at].phase == phase && r >= 0; at++)
-			if (!was_sent(u, &a.file[at].sent))
-				r = file_sender_add(u->sender, from, a.file[at].sent.path);
-		if (r >= 0)
-			r = file_sender_wait(u->sender, check, arg);
-	}
-	if (r >= 0)
-		r = file_sender_drop_others(u->sender);
-	return r < 0 ? r : remember_sent(u, &a);
-}
-
-int step_upload_drop(struct step_upload *u)
-{
-	struct file_sender *fresh = NULL;
-	int r = file_sender_new(base_of(u), u->budget, &fresh);
-
-	if (r < 0)
-		return r;
-	forget_sent(u);
-	file_sender_end(u->sender);
-	if (!u->is_committed)
-		r = file_sender_remove(u->sender);
-	file_sender_unref(u->sender);
-	u->sender = fresh;
-	return r;
-}
-
-struct file_sender *step_upload_sender(struct step_upload *u)
-{
-	return u->sender;
-}
-
-/* ---- the commit ---- */
-
-static int check_claim(struct step_upload *u)
+int step_upload_check_claim(struct step_upload *u)
 {
 	auto_buf there = { 0 };
 	int r = store_get(base_of(u), CLAIM_FILE, CLAIM_BYTES, &there);
@@ -350,6 +258,40 @@ static int check_claim(struct step_upload *u)
 	}
 	return r;
 }
+
+int step_upload_send(struct step_upload *u, struct io_dir *from, int (*check)(void *arg), void *arg)
+{
+	auto_files a = { .from = from };
+	struct walk w = { &a, "", 0 };
+	int r = u->is_dropping ? step_upload_drop(u) : 0;
+
+	if (r >= 0)
+		r = io_list(from, ".", add_file, &w);
+	if (r >= 0 && a.n)
+		qsort(a.file, a.n, sizeof(*a.file), by_phase);
+	/* A phase begins when all objects of the one before exist. */
+	for (size_t at = 0; at < a.n && r >= 0;) {
+		int phase = a.file[at].phase;
+
+		/* Objects of another writer may be there by now, under the same names. */
+		r = step_upload_check_claim(u);
+		for (; at < a.n && a.file[at].phase == phase && r >= 0; at++)
+			if (!was_sent(u, &a.file[at].sent))
+				r = file_sender_add(u->sender, from, a.file[at].sent.path);
+		if (r >= 0)
+			r = file_sender_wait(u->sender, check, arg);
+	}
+	if (r >= 0)
+		r = file_sender_drop_others(u->sender);
+	return r < 0 ? r : remember_sent(u, &a);
+}
+
+struct file_sender *step_upload_sender(struct step_upload *u)
+{
+	return u->sender;
+}
+
+/* ---- the commit ---- */
 
 /* The request for the marker failed: find out whether the marker arrived. */
 static int find_marker(struct step_upload *u, struct span text, int r)
@@ -432,8 +374,7 @@ static int remove_parts(struct step_upload *u)
 	return r;
 }
 
-/* The marker is there: wait until others see the step, and release the place. */
-static int finish(struct step_upload *u)
+int step_upload_finish(struct step_upload *u)
 {
 	const char *claim = CLAIM_FILE;
 	int r = wait_shown(u);
@@ -456,10 +397,10 @@ static int commit(struct step_upload *u, int (*check)(void *arg), void *arg)
 	if (r >= 0)
 		r = store_remove_uploads(base_of(u), "");
 	if (r >= 0)
-		r = check_claim(u);
+		r = step_upload_check_claim(u);
 	if (r >= 0)
 		r = put_marker(u);
-	return r < 0 ? r : finish(u);
+	return r < 0 ? r : step_upload_finish(u);
 }
 
 int step_upload_run(struct step_upload *u, struct io_dir *from, int (*check)(void *arg), void *arg)
@@ -479,53 +420,6 @@ int step_upload_run_shared(struct step_upload *u, struct io_dir *from, int (*che
 	return r < 0 ? r : commit(u, check, arg);
 }
 
-int step_upload_is_committed(struct step_upload *u)
-{
-	auto_buf there = { 0 };
-	int r = store_get(base_of(u), MARKER_FILE, MARKER_BYTES, &there);
-
-	if (r == -ENOENT) {
-		err_clear();
-		return 0;
-	}
-	return r < 0 ? r : span_ends(buf_span(&there), buf_span(&u->claim));
-}
-
-bool step_upload_keeps(const struct step_upload *u)
-{
-	return u->is_committed;
-}
-
-int step_upload_resolve(struct step_upload *u)
-{
-	const char *marker = MARKER_FILE;
-	int r = u->is_committed ? step_upload_is_committed(u) : 0;
-
-	if (r > 0) {
-		u->is_unknown = false;
-		r = finish(u);
-		return r < 0 ? r : 1;
-	}
-	if (r < 0 || !u->is_committed)
-		return r;
-	if (!u->is_unknown) {
-		r = check_claim(u);
-		return r < 0 ? r :
-			       fail(-EEXIST, "'%s' was committed by another writer",
-				    base_of(u)->url);
-	}
-	/* As in find_marker(): it may still arrive. */
-	r = store_remove(base_of(u), &marker, 1);
-	if (r >= 0)
-		u->is_committed = u->is_unknown = false;
-	return MIN(r, 0);
-}
-
-void step_upload_keep(struct step_upload *u, bool keep)
-{
-	u->is_committed = keep;
-}
-
 void step_upload_free(struct step_upload *u)
 {
 	struct err_note why, left;
@@ -535,13 +429,13 @@ void step_upload_free(struct step_upload *u)
 	err_peek(&why);
 	if (u->sender)
 		file_sender_end(u->sender);
-	if (u->is_joined && !u->is_committed && file_sender_remove(u->sender) < 0) {
+	if (u->is_joined && step_upload_remove_sent(u) < 0) {
 		err_save(-EIO, &left);
 		log_warn("objects below '%s' stay behind, which gc removes: %s", base_of(u)->url,
 			 left.text);
 	}
 	if (u->is_claimed && !u->is_committed) {
-		int r = check_claim(u);
+		int r = step_upload_check_claim(u);
 
 		if (r >= 0)
 			r = object_tree_remove(u->s, "", NULL);
@@ -551,7 +445,7 @@ void step_upload_free(struct step_upload *u)
 				 left.text);
 		}
 	}
-	forget_sent(u);
+	step_upload_forget(u);
 	file_sender_unref(u->sender);
 	if (u->s)
 		base_of(u)->ops->free(base_of(u));

@@ -62,9 +62,19 @@ int step_upload_send(struct step_upload *u, struct io_dir *from, int (*check)(vo
  */
 int step_upload_run_shared(struct step_upload *u, struct io_dir *from, int (*check)(void *arg),
 			   void *arg);
-/* An attempt has failed: remove what was sent through u. The next step_upload_send() sends it
- * again. */
+/*
+ * An attempt has failed: remove what was sent through u, unless the claim is not that of this step
+ * any more. The next step_upload_send() sends it again; it repeats the removal if that failed.
+ */
 int step_upload_drop(struct step_upload *u);
+/* Append the paths that the last step_upload_send() found, each with a NUL. */
+int step_upload_list(const struct step_upload *u, struct buf *ret);
+/*
+ * Before the marker, after a failed attempt: remove all objects that neither this process nor the
+ * others have in their lists: those that could not be removed, or of which nobody knew that they
+ * had arrived.
+ */
+int step_upload_remove_others(struct step_upload *u, const struct buf *list, size_t n);
 /*
  * Whether nothing may be removed: the step is committed, or may be, or the place belongs to another
  * writer.

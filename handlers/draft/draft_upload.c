@@ -295,7 +295,10 @@ int draft_upload_send(struct draft *d, int64_t deadline)
 	struct uploading u = { d, deadline };
 	int r = 0;
 
-	/* An attempt whose result this rank did not know has failed, as there is another one. */
+	/*
+	 * An attempt whose result this rank did not know has failed: before another one, the
+	 * primary has found out.
+	 */
 	if (d->is_undecided) {
 		step_upload_keep(d->upload, false);
 		d->is_undecided = false;
@@ -307,11 +310,21 @@ int draft_upload_send(struct draft *d, int64_t deadline)
 	return r;
 }
 
-int draft_upload_publish(struct draft *d, int64_t deadline)
+int draft_upload_list(const struct draft *d, struct buf *ret)
+{
+	/* At the first attempt nothing can be there that nobody sent for it. */
+	return d->member.attempt > 1 ? step_upload_list(d->upload, ret) : 0;
+}
+
+int draft_upload_publish(struct draft *d, const struct buf *list, size_t n, int64_t deadline)
 {
 	struct uploading u = { d, deadline };
-	int r = step_upload_run_shared(d->upload, d->dir->dir, check, &u);
+	int r = step_upload_send(d->upload, d->dir->dir, check, &u);
 
+	if (r >= 0 && d->member.attempt > 1)
+		r = step_upload_remove_others(d->upload, list, n);
+	if (r >= 0)
+		r = step_upload_run_shared(d->upload, d->dir->dir, check, &u);
 	io_store_refresh(d->env->ckpt->io);
 	return r;
 }

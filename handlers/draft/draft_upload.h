@@ -63,8 +63,13 @@ extern const struct collective_place_ops draft_upload_place;
  * changed. deadline: clock_ns(), or 0.
  */
 int draft_upload_send(struct draft *d, int64_t deadline);
-/* Primary: upload the remaining files, and commit the step. */
-int draft_upload_publish(struct draft *d, int64_t deadline);
+/* Append what this rank has uploaded, for draft_upload_publish(). Nothing at the first attempt. */
+int draft_upload_list(const struct draft *d, struct buf *ret);
+/*
+ * Primary: upload the remaining files, remove what failed attempts have left, and commit the step.
+ * list: of each of n ranks what draft_upload_list() appended.
+ */
+int draft_upload_publish(struct draft *d, const struct buf *list, size_t n, int64_t deadline);
 /* The attempt has the result r, which keeps its note. After a failure, this rank's objects are
  * removed. */
 void draft_upload_decided(struct draft *d, int r);

@@ -37,7 +37,9 @@ struct course {
 	const char *final;
 	struct span custom;
 	struct agreement attempt;
-	bool undecided; /* the result is an error, and the step may be there nevertheless */
+	bool undecided;   /* the result is an error, and the step may be there nevertheless */
+	bool sent;        /* objects may have been uploaded for this attempt */
+	struct buf *list; /* primary: what the other ranks have uploaded, by rank */
 };
 
 /* ---- a waiting rank ---- */
@@ -55,7 +57,7 @@ static int give_up_upload(struct course *c, const struct err_note *why)
 		d->dir->named = d->member.attempt + 1;
 		collective_give_up(c->j, &d->member);
 	}
-	if (c->attempt.round != SECOND_ROUND && !c->undecided)
+	if (c->attempt.round != SECOND_ROUND && !c->undecided && !d->is_undecided)
 		return err_restore(why);
 	found = draft_upload_find(d);
 	if (found > 0) {
@@ -80,7 +82,10 @@ static int conclude(struct course *c, int r)
 	err_save(r, &why);
 	if (c->undecided)
 		return give_up_upload(c, &why);
-	draft_upload_decided(c->d, r);
+	/* After a refusal in the first round, what was uploaded while it was written is still good.
+	 */
+	if (r >= 0 || c->sent)
+		draft_upload_decided(c->d, r);
 	return r < 0 ? err_restore(&why) : r;
 }
 
@@ -138,12 +143,12 @@ static int leave(struct course *c, unsigned round, int r)
 /* Whether the primary has sent neither a result nor assignments. */
 static bool is_unknown(int r, bool answered)
 {
-	return (r == -ETIMEDOUT || r == -ECANCELED) && !answered;
+	return r < 0 && !answered;
 }
 
 static int follow(struct course *c, int r)
 {
-	auto_buf contribution = { 0 }, assignments = { 0 }, rest = { 0 };
+	auto_buf contribution = { 0 }, assignments = { 0 }, list = { 0 }, rest = { 0 };
 	bool answered = false;
 
 	if (r >= 0)
@@ -156,13 +161,15 @@ static int follow(struct course *c, int r)
 		return leave(c, SECOND_ROUND, r);
 	if (r != 1)
 		return conclude(c, r);
+	c->sent = true;
 	r = contribution_seal(c->d, c->item, c->n, buf_span(&assignments), c->attempt.deadline);
-	if (r < 0 && c->d->env->uploads)
-		draft_upload_decided(c->d, r);
+	if (r >= 0 && c->d->env->uploads)
+		r = draft_upload_list(c->d, &list);
 	c->attempt.round = SECOND_ROUND;
-	r = agree_vote(&c->attempt, r, span_of(NULL, 0));
+	/* The others wait for this vote, so removing what was uploaded comes after it. */
+	r = agree_vote(&c->attempt, r, buf_span(&list));
 	if (r < 0)
-		return r;
+		return conclude(c, r);
 	r = await(c, &rest, &answered);
 	return is_unknown(r, answered) ? give_up(c, r) : conclude(c, r);
 }
@@ -215,11 +222,15 @@ static int second_round(struct course *c, const struct collective_plan *jp)
 	auto_buf assignments = { 0 };
 	int r = collective_plan_assignments(jp, collective_rank(c->j), &assignments);
 
+	c->sent = true;
+	c->list = calloc((size_t)collective_size(c->j), sizeof(*c->list));
+	if (r >= 0 && !c->list)
+		r = fail(-ENOMEM, "cannot commit draft '%s'", c->d->name);
 	if (r >= 0)
 		r = contribution_seal(c->d, c->item, c->n, buf_span(&assignments),
 				      c->attempt.deadline);
 	c->attempt.round = SECOND_ROUND;
-	return agree_collect(&c->attempt, r, NULL);
+	return agree_collect(&c->attempt, r, c->list);
 }
 
 static int add_database(struct arena *a, const char *name, struct ocdbt_parts *ret)
@@ -279,7 +290,9 @@ static int finish(void *arg)
 
 static int publish_upload(void *arg, int64_t deadline)
 {
-	return draft_upload_publish(arg, deadline);
+	const struct course *c = arg;
+
+	return draft_upload_publish(c->d, c->list, (size_t)collective_size(c->j), deadline);
 }
 
 /* All values are durable: write the documents that describe them, and rename. */
@@ -325,7 +338,7 @@ static int publish(struct course *c, struct collective_plan *jp)
 	finishing.commit = &commit;
 	if (c->d->env->uploads) {
 		commit.publish = publish_upload;
-		commit.publish_arg = c->d;
+		commit.publish_arg = c;
 		commit.published_to = draft_uploads_url(c->d->env->uploads);
 	}
 	if (r >= 0)
@@ -381,6 +394,7 @@ static int run_rounds(struct course *c, int r)
 	/* The plan refers to the bytes of the contributions. */
 	collective_plan_free(take(jp));
 	release_all(contributions, collective_size(c->j));
+	release_all(c->list, collective_size(c->j));
 	return r < 0 ? err_restore(&note) : 0;
 }
 
@@ -392,9 +406,10 @@ static int lead(struct course *c, int r)
 
 	r = resolved == 0 ? run_rounds(c, r) : MIN(resolved, 0);
 	c->undecided = uploads && r < 0 && draft_upload_keeps(c->d);
-	if (uploads)
-		draft_upload_decided(c->d, r);
 	collective_decide(c->j, &c->d->member, r, c->undecided);
+	/* The others wait for the decision, so removing what was uploaded comes after it. */
+	if (uploads && (r >= 0 || c->sent))
+		draft_upload_decided(c->d, r);
 	return r;
 }
 
@@ -419,7 +434,10 @@ int draft_commit_collective(struct draft *d, struct sealing_item *item, size_t n
 	if (is_unknown(begun, d->member.notified))
 		return leave(&c, 0, begun);
 	if (begun != 1) {
-		/* Without its record, the result of an attempt is not known. */
+		/* The result of a missed attempt, for which this rank may have uploaded its values.
+		 */
+		c.sent = d->is_undecided;
+		/* Without its record, that is not known. */
 		c.undecided = d->member.undecided || begun == -ESTALE;
 		return conclude(&c, begun);
 	}

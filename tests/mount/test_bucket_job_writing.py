@@ -20,6 +20,7 @@ BUCKET = 'by-a-job'  # for the fixture
 SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data/sample'
 CLAIM, MARKER = '.pytreefs-draft', 'commit_success.txt'
 BIG = np.random.default_rng(1).standard_normal((12 << 17, 2))      # 24 MiB
+LARGE = np.random.default_rng(2).standard_normal((2 << 17,))        # 2 MiB, which no manifest holds
 LAYOUTS = {'database': (), 'directories': ('ocdbt=off',), 'zarr3': ('zarr=3', 'manifest=on')}
 
 
@@ -187,6 +188,95 @@ def test_a_marker_of_which_is_not_known_whether_it_arrived(ranks, run, bucket, p
         assert set(j.rename(DRAFT, '1').values()) == {0}, j.text()
     collective.check(j, 1)
     assert_whole(run, bucket, proxy, root, spill)
+
+
+def fill_large(j):
+    """As fill(), and with a value of each rank that is in a data file."""
+    collective.fill(j)
+    for r in range(j.n):
+        np.save(collective.top(j, r) / f'large{r}.npy', LARGE + r)
+
+
+@pytest.mark.parametrize('layout', ['database', 'directories'])
+@pytest.mark.parametrize('status', [403, 503])
+def test_a_listing_that_fails_after_the_marker(ranks, run, bucket, proxy, root, spill, layout, status):
+    """The step is committed, and nobody is told so. It stays whole, and the next rename finds it."""
+    j = ranks(2, 'commit_timeout=60', *LAYOUTS[layout])
+    fill_large(j)
+    seen = []
+
+    def fault(h):
+        path = h.path.replace('%2F', '/')
+        if h.command in ('PUT', 'POST') and f'1/{MARKER}' in path:
+            seen.append(path)
+        return bool(seen) and h.command == 'GET' and ('list-type' in path or 'delimiter' in path) and (h.refuse(status, 'Refused') or True)
+    proxy.fault = fault
+    assert j.rename(DRAFT, '1')[0] and seen
+    proxy.fault = None
+    assert MARKER in stored(bucket) and '0 errors, 0 warnings' in run('verify', f'{root}/1').stdout
+    for r in range(2):
+        if (j[r] / DRAFT).exists():
+            (j[r] / DRAFT).rename(j[r] / '1')
+    assert_whole(run, bucket, proxy, root, spill)
+    for r in range(2):
+        assert (j[r] / f'1/default/params/large{r}.npy').read_bytes()[-LARGE.nbytes:] == (LARGE + r).tobytes()
+
+
+def test_a_place_that_was_taken_away(ranks, run, bucket, proxy, root, tmp_path):
+    """By gc, and another writer has committed the step: its objects are neither replaced nor removed."""
+    j = ranks(2, 'ocdbt=off')
+    fill_large(j)
+    bucket.delete(f'run/1/{CLAIM}')
+    (tmp_path / 'in').mkdir()
+    np.save(tmp_path / 'in/w.npy', LARGE)
+    run('save', '-o', 'ocdbt=off', tmp_path / 'in', f'{root}/1')
+    before = {key: bucket.get(key) for key in bucket.keys()}
+    assert set(j.rename(DRAFT, '1').values()) == {errno.EEXIST}, j.text()
+    for r in range(2):
+        shutil.rmtree(j[r] / DRAFT)
+    assert {key: bucket.get(key) for key in bucket.keys()} == before
+
+
+def test_objects_that_could_not_be_removed(ranks, run, bucket, proxy, root, spill):
+    """A failed attempt, and DELETE is refused: the next one waits until they can be, or removes them itself."""
+    j = ranks(2, 'ocdbt=off')
+    fill_large(j)
+    deletes = ('DELETE',)
+
+    def fault(h):
+        path = h.path.replace('%2F', '/')
+        if h.command in deletes or (h.command == 'POST' and 'delete' in path):
+            return h.refuse(403, 'AccessDenied') or True
+        return h.command in ('PUT', 'POST') and '_CHECKPOINT_METADATA' in path and (h.refuse(403, 'AccessDenied') or True)
+    proxy.fault = fault
+    assert set(j.rename(DRAFT, '1').values()) == {errno.EACCES}
+    (collective.top(j, 1) / 'large1.npy').rename(collective.top(j, 1) / 'other.npy')
+    assert all(j.rename(DRAFT, '1').values())
+    proxy.fault = None
+    assert set(j.rename(DRAFT, '1').values()) == {0}, j.text()
+    assert not [key for key in stored(bucket) if 'large1' in key]
+    assert_whole(run, bucket, proxy, root, spill)
+
+
+@pytest.mark.parametrize('who', [0, 1])
+def test_an_item_that_one_rank_has(ranks, run, bucket, proxy, root, spill, who):
+    """A file, which is stored as it is; the primary has no directory for it."""
+    j = ranks(2)
+    collective.fill(j)
+    (j[who] / DRAFT / 'metrics.json').write_text('{"loss": 0.5}')
+    assert set(j.rename(DRAFT, '1').values()) == {0}, j.text()
+    assert [f.read_text() for f in (j[1 - who] / '1/metrics').iterdir()] == ['{"loss": 0.5}']
+    assert_whole(run, bucket, proxy, root, spill)
+
+
+def test_a_draft_is_removed_and_begun_again(ranks, bucket):
+    j = ranks(2)
+    for _ in range(5):
+        collective.begin(j)
+        for r in range(2):
+            shutil.rmtree(j[r] / DRAFT)
+    collective.begin(j)
+    assert stored(bucket) == {CLAIM}
 
 
 def test_a_missing_rank_is_waited_for(ranks, run, bucket, proxy, root, spill):
