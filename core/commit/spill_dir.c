@@ -73,7 +73,14 @@ static int make(struct spill_dir *d, const char *where)
 		r = err_sys("cannot lock", begun);
 	if (r >= 0)
 		r = io_dirop(d->parent, IO_RENAME_NEW, begun, d->name, 0);
-	return r < 0 ? r : io_dir_sub(d->parent, d->name, &d->dir);
+	if (r < 0) {
+		struct err_note why;
+
+		err_save(r, &why);
+		io_remove_tree(d->parent, begun);
+		return err_restore(&why);
+	}
+	return io_dir_sub(d->parent, d->name, &d->dir);
 }
 
 int spill_dir_make(struct io_engine *io, const char *where, struct spill_dir *ret)

@@ -14,6 +14,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/base/meter.h"
+#include "core/io/io_store.h"
 #include "core/ocdbt/ocdbt.h"
 #include "core/step/item_impl.h"
 #include "core/tree/array_metadata.h"
@@ -156,7 +157,8 @@ static int check_not_copied(const struct item *item)
 	struct stat st;
 	int n = 0;
 
-	if (!t->has_metadata || item->is_ocdbt || item->aggregate)
+	/* Nobody copies that to a server, where it would cost a request. */
+	if (!t->has_metadata || item->is_ocdbt || item->aggregate || io_dir_in_store(item->dir))
 		return 0;
 	for (uint32_t i = 0; i < t->n_nodes && n < COPY_LEAVES; i++) {
 		auto_buf path = { 0 };

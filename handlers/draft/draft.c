@@ -19,6 +19,10 @@ static void draft_free(struct draft *d)
 	draft_nodes_free(d->root);
 	draft_dir_free(d->dir);
 	file_sender_unref(d->sender);
+	for (struct draft_text *t = d->texts, *next; t; t = next) {
+		next = t->next;
+		free(t);
+	}
 	pthread_mutex_destroy(&d->lock);
 	free(d->name);
 	free(d->rules_from);

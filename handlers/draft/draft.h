@@ -80,11 +80,19 @@ struct draft_node {
 	bool hint_agrees; /* result of that comparison: the hint describes the tree */
 	int hint_dtype;   /* for a leaf: enum dtype of the leaf that it was copied from */
 	bool hint_jax; /* for a leaf: the leaf that it was copied from is recorded as jax.Array */
-	struct buf hint_sharding; /* for a leaf: the sharding of the leaf that it was copied from */
+	/* for a leaf: the sharding of the leaf that it was copied from, in draft.texts; p NULL:
+	 * none */
+	struct span hint_sharding;
 	struct buf hint_impl; /* for a leaf copied from a PRNG key: the implementation of the key */
 	/* for a leaf: the item that it was copied from records this SHA-256 of its value */
 	bool has_hint_sha256;
 	uint8_t hint_sha256[32];
+};
+
+struct draft_text {
+	struct draft_text *next;
+	size_t n;
+	uint8_t text[];
 };
 
 enum draft_life { DRAFT_OPEN, DRAFT_COMMITTING, DRAFT_GONE };
@@ -114,8 +122,10 @@ struct draft {
 	/* number of changes that removed a directory, or a file that may be a leaf */
 	uint64_t removals;
 	unsigned n_stores;
-	struct access access; /* of its directory on disk, as read at access_at */
-	int64_t access_at;    /* clock_ns(); 0: never */
+	struct draft_text *texts; /* texts that many nodes share */
+	size_t text_bytes;        /* their sum */
+	struct access access;     /* of its directory on disk, as read at access_at */
+	int64_t access_at;        /* clock_ns(); 0: never */
 };
 
 /* ---- drafts of a mount (draft.c) ---- */

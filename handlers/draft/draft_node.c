@@ -87,7 +87,6 @@ static void node_free(struct draft_node *n)
 	store_free(n->item.store);
 	store_free(n->replicas.store);
 	buf_release(&n->hint);
-	buf_release(&n->hint_sharding);
 	buf_release(&n->hint_impl);
 	free(n->item.dir);
 	free(n->replicas.dir);

@@ -391,6 +391,8 @@ static int root_custom(const struct subject *s, struct buf *ret)
 		if (r >= 0 && i == 0)
 			r = root_meta_parse(buf_span(&text), "'_ROOT_METADATA'", &meta);
 	}
+	if (r < 0 && r != -ENOENT && r != -ENOTDIR && r != -EUCLEAN)
+		return r;
 	if (r >= 0)
 		r = json_parse(meta ? span_str(meta->custom) : buf_span(&text), "custom metadata",
 			       &doc);

@@ -19,6 +19,8 @@
 #include "handlers/leaf/leaf.h"
 #include "handlers/plan/copy_hints.h"
 
+#define TEXTS_MAX (16 * MiB) /* largest sum of the shardings of a draft; others are ignored */
+
 void copy_hint_text(struct draft_node *dir, uint64_t off, const void *p, size_t n)
 {
 	struct buf *hint = &dir->hint;
@@ -55,6 +57,26 @@ static void keep(struct buf *hint, struct span value)
 		buf_release(hint);
 }
 
+/* Leaves of a tree have few different shardings, each of which may be long. Called with the lock
+ * held. */
+static struct span share_text(struct draft *d, struct span s)
+{
+	struct draft_text *t = d->texts;
+
+	while (t && !span_eq(span_of(t->text, t->n), s))
+		t = t->next;
+	if (!t && s.n && d->text_bytes + s.n <= TEXTS_MAX) {
+		t = malloc(sizeof(*t) + s.n);
+		if (!t)
+			return span_of(NULL, 0);
+		*t = (struct draft_text){ .next = d->texts, .n = s.n };
+		memcpy(t->text, s.p, s.n);
+		d->texts = t;
+		d->text_bytes += s.n;
+	}
+	return t ? span_of(t->text, t->n) : span_of(NULL, 0);
+}
+
 static void keep_contents(struct draft_node *n, const struct copied_leaf *c)
 {
 	n->hint_dtype = c->dtype.n ? (int)dtype_by_name(word(c->dtype)) : DTYPE_UNKNOWN;
@@ -67,7 +89,7 @@ void copy_hint_leaf(struct draft_node *n, const struct copied_leaf *from)
 	pthread_mutex_lock(&n->draft->lock);
 	keep_contents(n, from);
 	n->hint_jax = span_eq(word(from->typestr), span_str("jax.Array"));
-	keep(&n->hint_sharding, from->sharding);
+	n->hint_sharding = share_text(n->draft, from->sharding);
 	pthread_mutex_unlock(&n->draft->lock);
 	err_clear();
 }

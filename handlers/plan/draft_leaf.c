@@ -82,16 +82,11 @@ static bool is_jax(const struct draft_node *n, const struct save_opts *o)
 	return word.p ? span_eq(word, span_str("jax.Array")) : n->hint_jax;
 }
 
-/*
- * Whether the array can be distributed like the leaf that it was copied from, or that it replaces:
- * its contents may have another shape. Called with the draft's lock held.
- */
-static bool sharding_fits(const struct draft_node *n, const struct leaf_desc *l)
+/* Whether an array of that shape can be distributed like this; a shape that is not known yet can. */
+static bool sharding_fits(struct span text, const struct leaf_desc *l)
 {
 	auto_of(sharding) struct sharding *s = NULL;
-	int r = n->hint_sharding.n ?
-			sharding_parse(buf_span(&n->hint_sharding), "a copied leaf", &s) :
-			-ENODATA;
+	int r = text.n ? sharding_parse(text, "a copied leaf", &s) : -ENODATA;
 
 	if (r >= 0 && l->has_shape)
 		r = sharding_check(s, l->shape, l->rank);
@@ -111,11 +106,17 @@ static int array_options(struct plan *p, struct draft_node *n, struct span tenso
 	pthread_mutex_lock(&n->draft->lock);
 	r = draft_save_opts(n, tensor, &o);
 	ret->is_jax = r >= 0 && is_jax(n, &o);
-	if (r >= 0 && ret->is_jax && sharding_fits(n, ret))
-		r = arena_keep(&p->tree->arena, buf_span(&n->hint_sharding), &ret->sharding);
+	/* The contents may have another shape than the leaf that was copied. */
+	if (r >= 0 && ret->is_jax && sharding_fits(n->hint_sharding, ret))
+		r = arena_keep(&p->tree->arena, n->hint_sharding, &ret->sharding);
 	pthread_mutex_unlock(&n->draft->lock);
 	if (r >= 0)
 		r = keep_xattr(p, n, "sharding", false, &ret->sharding);
+	/* As may those of a copy with its xattrs. */
+	if (r >= 0 && ret->sharding.p && !sharding_fits(ret->sharding, ret)) {
+		log_info("'%s' does not keep its sharding, which does not fit its shape", n->name);
+		ret->sharding = span_of(NULL, 0);
+	}
 	if (r >= 0)
 		r = keep_xattr(p, n, "prng_impl", true, &ret->key_impl);
 	/* Only a jax array can be a typed PRNG key. */

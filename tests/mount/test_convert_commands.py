@@ -4,6 +4,7 @@
 import json
 import os
 import pathlib
+import resource
 import shutil
 import subprocess
 import time
@@ -463,3 +464,43 @@ def test_a_copy_of_what_a_mount_shows(run, mount, tmp_path):
         (tmp_path / 'item/_METADATA').write_text(text)
         run('save', '--force', tmp_path / 'item', tmp_path / 'ck/2')
         assert ' 0 differences' not in run('diff', tmp_path / 'ck/2/default', SAMPLE / '1500/state', ok=False).stdout
+
+
+def test_a_copy_whose_leaves_are_all_texts(run, mount, tmp_path):
+    """Of numbers and strings, as a step and as an item; there is no .npy file to know it by."""
+    (tmp_path / 'in/sub').mkdir(parents=True)
+    for name, text in (('lr.json', '0.5'), ('name.txt', 'run'), ('sub/n.json', '3')):
+        (tmp_path / 'in' / name).write_text(text)
+    run('save', tmp_path / 'in', tmp_path / 'ck/1')
+    m = mount(tmp_path / 'ck')
+    shutil.copytree(m.path / '1', tmp_path / 'step')
+    subprocess.run(['rsync', '-a', f'{m.path}/1/default/', tmp_path / 'item'], check=True)
+    for copy, saved in (('step', '2'), ('item', '3')):
+        run('save', tmp_path / copy, tmp_path / 'out' / saved)
+        assert ' 0 differences' in run('diff', tmp_path / 'ck/1', tmp_path / 'out' / saved).stdout
+
+
+def test_a_step_whose_other_items_have_npy_files(run, tmp_path):
+    """An item that is stored as it is may have any files; the step is a checkpoint."""
+    shutil.copytree(SAMPLE / '1500', tmp_path / 'root/1500')
+    (tmp_path / 'root/1500/stats').mkdir()
+    np.save(tmp_path / 'root/1500/stats/mean.npy', np.ones(3))
+    for source, made in (('root/1500', 'c'), ('root', 'b')):
+        run('convert', tmp_path / source, tmp_path / made)
+        step = tmp_path / (made if made != 'b' else 'b/1500')
+        assert ' 0 differences' in run('diff', tmp_path / 'root/1500/state', step / 'state').stdout
+        assert np.load(step / 'stats/mean.npy').sum() == 3
+
+
+def test_metadata_of_every_directory(run, tmp_path):
+    """As hints they have one bound in all, so a small hostile input takes no memory."""
+    for i in range(40):
+        item = tmp_path / f'step/item{i}'
+        item.mkdir(parents=True)
+        np.save(item / 'w.npy', np.ones(2))
+        with open(item / '_METADATA', 'wb') as f:
+            f.truncate(30 << 20)
+    (tmp_path / 'step/_CHECKPOINT_METADATA').write_text('{}')
+    r = run('save', tmp_path / 'step', tmp_path / 'ck/1', preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (700 << 20,) * 2))
+    assert 'may have 32 MiB in all' in r.stderr
+    assert '40 items' in run('verify', tmp_path / 'ck/1').stdout

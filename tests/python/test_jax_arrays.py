@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arrays of jax: trees of optax, typed PRNG keys and shardings, there and back, and as Orbax restores them."""
 
+import collections
 import json
 import os
 import pathlib
@@ -134,3 +135,20 @@ def test_the_page_about_jax(build, tmp_path):
     with ocp.CheckpointManager(tmp_path / 'run') as m:
         got = m.restore(101)
     assert isinstance(got['params']['dense']['kernel'], jax.Array) and not got['params']['dense']['kernel'].any()
+
+
+def test_mappings_come_back_as_they_are_in_like(tmp_path):
+    """Classes that are registered with jax, as those of flax, and ordered dicts: the result has the structure of the tree that was given."""
+    @jax.tree_util.register_pytree_with_keys_class
+    class Frozen(dict):
+        def tree_flatten_with_keys(self):
+            return [(jax.tree_util.DictKey(k), self[k]) for k in sorted(self)], tuple(sorted(self))
+
+        @classmethod
+        def tree_unflatten(cls, keys, values):
+            return cls(zip(keys, values))
+    tree = {'f': Frozen(a=jnp.ones(2), b=Frozen(c=jnp.zeros(1))), 'o': collections.OrderedDict(z=np.ones(1), a=np.zeros(2))}
+    pytreefs.save(tmp_path / '1', tree)
+    got = pytreefs.load(tmp_path / '1', like=tree)
+    assert type(got['f']) is Frozen and type(got['f']['b']) is Frozen and type(got['o']) is collections.OrderedDict
+    assert jax.tree.structure({'f': got['f']}) == jax.tree.structure({'f': tree['f']})

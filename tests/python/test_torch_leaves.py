@@ -92,3 +92,40 @@ def test_a_flat_dict_becomes_a_tree(tmp_path):
         with pytest.raises(pytreefs.Error, match=why):
             pytreefs.save(tmp_path / '2', flat, separator='.')
     assert not (tmp_path / '2').exists()
+
+
+def test_what_cannot_be_filled_is_refused(tmp_path):
+    """Memory that would not get the values, or not as they are: by load(out=) and by read(out=)."""
+    values = np.arange(6, dtype=np.float32).reshape(2, 3)
+    pytreefs.save(tmp_path / '1', {'w': values, 'c': values.astype(np.complex64)})
+    cases = [('w', np.zeros((2, 3), '>f4'), 'native byte order'), ('w', torch.zeros(1).expand(2, 3), 'share memory'),
+             ('c', torch.zeros(2, 3, dtype=torch.complex64).conj(), 'conjugate'), ('w', torch.zeros(2, 3, dtype=torch.complex64).conj().imag, 'negative'),
+             ('w', torch.zeros(2, 3).to_sparse(), 'dense'), ('w', np.ma.zeros((2, 3), np.float32), 'writable array'),
+             ('w', np.broadcast_to(np.zeros((), np.float32), (2, 3)), 'writable array')]
+    with pytreefs.open(tmp_path / '1') as ck:
+        for name, out, why in cases:
+            with pytest.raises(ValueError, match=f'out .*{why}'):
+                ck[f'default/{name}'].read(out=out)
+            with pytest.raises(pytreefs.Error, match=f'what is read into .*{why}'):
+                pytreefs.load(tmp_path / '1', out={'w': out, 'c': ...} if name == 'w' else {'w': ..., 'c': out})
+        with pytest.raises(ValueError, match='neither dtype nor framework'):
+            ck['default/w'].read(out=np.zeros((2, 3)), dtype='float64')
+        out = np.zeros((3, 2), np.float32).T
+        assert ck['default/w'].read(out=out) is out and np.array_equal(out, values)
+
+
+def test_what_no_tree_can_hold_is_refused(tmp_path):
+    """A container that is in itself; a masked array; objects whose methods fail in their own ways."""
+    loop = {}
+    loop['x'] = loop
+
+    class Odd:
+        shape, dtype = (2,), np.dtype('f4')
+
+        def __array__(self, *_, **__):
+            raise ZeroDivisionError('mine')
+    for tree, why in ((loop, 'or is in itself'), ({'a': np.ma.masked_array([1.0, 2.0], [0, 1])}, "'default/a' cannot be saved: a masked array"),
+                      ({'a': Odd()}, "'default/a' cannot be saved: mine"), ({'a': '\ud800'}, "'default/a' cannot be saved")):
+        with pytest.raises(pytreefs.Error, match=why):
+            pytreefs.save(tmp_path / '1', tree)
+    assert not (tmp_path / '1').exists()

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/base/log.h"
 #include "handlers/plan/copy_hints.h"
 #include "tools/convert/import_list.h"
 #include "tools/job/group_work.h"
@@ -114,14 +115,14 @@ static int set_marks(struct import_list *f, struct draft *d, bool all)
 	return r;
 }
 
-static int read_hint(const char *file, struct buf *ret)
+static int read_hint(const char *file, size_t max, struct buf *ret)
 {
 	int fd = io_open_regular(file), r = 0;
 	struct stat st;
 
 	if (fd < 0)
 		return fd;
-	if (fstat(fd, &st) < 0 || (uint64_t)st.st_size > COPY_HINT_MAX)
+	if (fstat(fd, &st) < 0 || (uint64_t)st.st_size > max)
 		r = -EFBIG;
 	if (r >= 0)
 		r = buf_reserve(ret, (size_t)st.st_size + 1);
@@ -136,15 +137,23 @@ static int read_hint(const char *file, struct buf *ret)
 /* A file that cannot be read, or one of a directory without leaves, has no effect. */
 static int set_hints(const struct import_list *f, struct draft *d)
 {
+	size_t sum = 0;
+
 	for (size_t i = 0; i < f->n_hints; i++) {
 		struct draft_node *n = NULL;
 		auto_buf text = { 0 };
 		int r = find_path(d, f->hint[i].dir, &n);
 
 		if (r >= 0)
-			r = read_hint(f->hint[i].file, &text);
-		if (r >= 0)
+			r = read_hint(f->hint[i].file, COPY_HINT_MAX - sum, &text);
+		/* Every directory of a hostile input may have such a file. */
+		if (r >= 0) {
 			copy_hint_text(n, 0, text.p, text.n);
+			sum += text.n;
+		} else if (r == -EFBIG) {
+			log_warn("'%s' is not used: such files may have %llu MiB in all",
+				 f->hint[i].file, (unsigned long long)(COPY_HINT_MAX / MiB));
+		}
 		if (n)
 			draft_node_unref(n);
 		if (r == -ENOMEM)

@@ -55,17 +55,61 @@ static bool is_file_of(const char *path, const char *end)
 	       S_ISREG(st.st_mode);
 }
 
+/* Files with the extension of a text leaf that a checkpoint has, too. */
+static bool is_file_of_orbax(const char *name)
+{
+	static const char *const names[] = { "zarr.json", "_strings.json", "commit_success.txt",
+					     ".zarray", ".zattrs" };
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		if (!strcmp(name, names[i]))
+			return true;
+	return false;
+}
+
+/*
+ * Whether a directory has the metadata of an item and files of leaves that are texts, but no store:
+ * a copy out of a mount whose leaves are all numbers and texts. Looks at one level of items.
+ */
+static bool is_copied_text(const char *path)
+{
+	static const char *const store[] = { "manifest.ocdbt", ".zarray", NULL };
+	char *const paths[] = { (char *)path, NULL };
+	bool has_item = has(path, "_METADATA"), has_leaf = false;
+	FTS *fts;
+	FTSENT *e;
+
+	if (has_file(path, store, 2) ||
+	    !(fts = fts_open(paths, FTS_PHYSICAL | FTS_NOSTAT | FTS_NOCHDIR, NULL)))
+		return false;
+	for (int n = 0; n < LOOK_AT && !(has_item && has_leaf) && (e = fts_read(fts)); n++) {
+		struct span name = span_str(e->fts_name);
+
+		if (e->fts_info == FTS_D || e->fts_info == FTS_DP)
+			continue;
+		has_item |= e->fts_level == 2 && span_eq(name, span_str("_METADATA"));
+		has_leaf |= !is_file_of_orbax(e->fts_name) && (span_ends(name, span_str(".json")) ||
+							       span_ends(name, span_str(".txt")));
+	}
+	fts_close(fts);
+	return has_item && has_leaf;
+}
+
 static enum input_kind kind_of_directory(const char *path)
 {
 	static const char *const leaves[] = { ".npy", ".null", NULL };
 	static const char *const shards[] = { ".safetensors", NULL };
+	static const char *const stores[] = { "manifest.ocdbt", NULL };
 
 	if (has(path, ".zgroup") || (has(path, "zarr.json") && !has(path, "_METADATA")))
 		return INPUT_ZARR;
 	if (has(path, "model.safetensors.index.json") || has_file(path, shards, 0))
 		return INPUT_SAFETENSORS;
-	/* In a checkpoint, only directories have such names. */
-	if (has_file(path, leaves, LIMIT_TREE_DEPTH))
+	/* A checkpoint may have such files in an item that is not a tree. */
+	if (has_file(path, stores, 2))
+		return INPUT_ORBAX;
+	/* In a tree, only directories have such names. */
+	if (has_file(path, leaves, LIMIT_TREE_DEPTH) || is_copied_text(path))
 		return INPUT_FILES;
 	return INPUT_ORBAX;
 }

@@ -157,13 +157,12 @@ int many_read_result(const struct io_req *q, const struct err_note *why)
 	if (q->result == (int64_t)q->n)
 		return 0;
 	io_file_doubt(q->file);
-	/* A server's refusal says more than the code. */
-	if (q->result < 0 && q->result == why->code)
-		return fail(why->code, "%s", why->text);
+	/* A server's refusal, of this request or of another one of the batch, says more than the
+	 * code. */
 	if (q->result < 0)
 		return fail((int)q->result, "cannot read '%s' at byte %llu, %zu bytes: %s",
 			    q->file->name, (unsigned long long)q->off, q->n,
-			    strerror((int)-q->result));
+			    q->result == why->code ? why->text : strerror((int)-q->result));
 	return fail(-EUCLEAN, "'%s' ends at byte %llu, %zu bytes at %llu were expected",
 		    q->file->name, (unsigned long long)(q->off + (uint64_t)q->result), q->n,
 		    (unsigned long long)q->off);

@@ -13,7 +13,7 @@ import numpy as np
 
 from . import _pytreefs as lib
 from ._context import Context, Path, join
-from ._dtypes import Framework, dtype_of, empty, from_torch, is_torch, is_torch_framework, name_of, raw, to_torch
+from ._dtypes import Framework, dtype_of, empty, fillable, is_torch_framework, name_of, raw, to_torch
 from ._index import plan
 from ._node import CONTAINERS, KINDS, SEQUENCES, Node, children_of, number
 
@@ -179,14 +179,13 @@ class Leaf:
         return a
 
     def _fill(self, out: Any) -> Any:
-        if is_torch(out) and out.device.type != 'cpu':
-            raise ValueError(f'{self._name}: out must be on the CPU, it is on {out.device}')
-        a, name = from_torch(out) if is_torch(out) else (out, '')
-        if not isinstance(a, np.ndarray) or not a.flags.writeable:
-            raise ValueError(f'{self._name}: out must be a writable array or tensor')
+        try:
+            a, name = fillable(out)
+        except ValueError as e:
+            raise ValueError(f'{self._name}: out {e}') from None
         if a.shape != (self._node.shape or ()):
             raise ValueError(f'{self._name}: out has shape {a.shape}, the leaf {self._node.shape}')
-        self._array(name or name_of(a.dtype), a)
+        self._array(name, a)
         return out
 
     def read(self, dtype: Any = None, out: Any = None, framework: Framework = 'numpy') -> Any:
@@ -201,6 +200,8 @@ class Leaf:
         node = self._check()
         as_tensor = is_torch_framework(framework)
         if out is not None:
+            if dtype is not None or as_tensor:
+                raise ValueError('out says the dtype and what it is: give neither dtype nor framework')
             return self._fill(out)
         if dtype is not None or node.kind == lib.ARRAY:
             a = self._array(None if dtype is None else name_of(dtype), None)

@@ -80,6 +80,26 @@ def is_torch(x: object) -> bool:
     return torch is not None and isinstance(x, torch.Tensor)
 
 
+def fillable(x: Any) -> tuple[np.ndarray[Any, Any], str]:
+    """(array to fill, dtype name) over the memory of an array or a tensor that a caller gives; ValueError for what does not get
+    the values that are put into that memory."""
+    if is_torch(x):
+        if x.device.type != 'cpu':
+            raise ValueError(f'must be on the CPU, it is on {x.device}')
+        if x.layout != sys.modules['torch'].strided or x.is_conj() or x.is_neg():
+            raise ValueError('must be a dense tensor, not a conjugate or negative view')
+        a, name = from_torch(x)
+    else:
+        a, name = x, ''
+    if not isinstance(a, np.ndarray) or isinstance(a, np.ma.MaskedArray) or not a.flags.writeable:
+        raise ValueError('must be a writable array or tensor')
+    if not a.dtype.isnative:
+        raise ValueError(f'must be of native byte order, its dtype is {a.dtype.str}')
+    if any(step == 0 and n > 1 for step, n in zip(a.strides, a.shape)):
+        raise ValueError('has elements that share memory')
+    return a, name or name_of(a.dtype)
+
+
 def to_torch(a: np.ndarray[Any, Any], name: str) -> Any:
     """A tensor over the memory of an array; TypeError where torch has no such type."""
     import torch

@@ -266,14 +266,10 @@ class Matching:
         return lambda: x
 
     def _into(self, x: Any, i: int, path: str) -> Callable[[], Any]:
-        if _dtypes.is_torch(x):
-            a, name = _dtypes.from_torch(x)
-            if x.device.type != 'cpu':
-                raise self.loading.fail('a tensor to read into must be on the CPU', path)
-        else:
-            a, name = x, _dtypes.name_of(x.dtype)
-        if not isinstance(a, np.ndarray) or not a.flags.writeable:
-            raise self.loading.fail('what is read into must be a writable array', path)
+        try:
+            a, name = _dtypes.fillable(x)
+        except ValueError as e:
+            raise self.loading.fail(f'what is read into {e}', path) from None
         self.loading.read_array(i, name, a)
         return lambda: x
 
@@ -296,7 +292,7 @@ def context_of_leaf(path: Path, options: dict[str, Any]) -> Context:
         for ext in ('.npy', '.json', '.txt'):
             try:
                 return Context(os.fspath(path) + ext, options)
-            except lib.Error:
+            except lib.NotFoundError:
                 pass
         raise e from None
 

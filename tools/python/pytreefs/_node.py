@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import namedtuple
+from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -102,9 +102,12 @@ class Parts(NamedTuple):
 
 def parts_of(x: Any) -> Parts | None:
     """The children of a container in a Python tree; None for a leaf."""
+    if isinstance(x, Mapping) and type(x) is not dict and not isinstance(x, OrderedDict) and (own := _registered(x)) is not None:
+        return own          # of flax and others, with its own way to be made
     if isinstance(x, Mapping):
+        made_of: Any = OrderedDict if isinstance(x, OrderedDict) else dict
         keys = sorted(x, key=lambda k: (not isinstance(k, str), k if isinstance(k, (str, int)) else str(k)))
-        return Parts(lib.DICT, [(str(k), x[k]) for k in keys], lambda values: dict(zip(keys, values)))
+        return Parts(lib.DICT, [(str(k), x[k]) for k in keys], lambda values: made_of(zip(keys, values)))
     if isinstance(x, tuple) and hasattr(x, '_fields'):
         cls: Any = type(x)
         return Parts(lib.NAMEDTUPLE, list(zip(x._fields, x)), lambda values: cls(*values))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -19,6 +20,8 @@ from ._node import SEQUENCES, parts_of
 
 Keys: TypeAlias = tuple[str | int, ...]
 
+_DEPTH = 200        # of the trees that can be stored
+
 _NUMBERS = ((bool, 'bool'), (int, 'int64'), (float, 'float64'), (complex, 'complex128'))
 
 
@@ -26,6 +29,8 @@ def _array(x: Any) -> tuple[np.ndarray[Any, Any], str] | None:
     """(elements, dtype name) of whatever holds an array, without a copy where it is on the CPU; None: not an array."""
     if _dtypes.is_torch(x):
         return _dtypes.from_torch(x)
+    if isinstance(x, np.ma.MaskedArray):
+        raise TypeError('a masked array has no values where it is masked: filled() gives it some')
     if isinstance(x, (np.ndarray, np.generic, Leaf)) or hasattr(x, '__array__'):
         a = np.asarray(x)
     elif hasattr(x, '__dlpack__'):
@@ -93,10 +98,12 @@ def _flatten(tree: Any, first: Keys, path: str, recorded: Recorded) -> list[lib.
     while stack:
         keys, x = stack.pop()
         parts = parts_of(x)
+        if len(keys) > _DEPTH:
+            raise lib.Error(errno.EINVAL, f'{"/".join(map(str, keys[:4]))}/... has more than {_DEPTH} levels, or is in itself', path)
         if parts is None:
             try:
                 kind, dtype, data = _leaf(recorded.take(keys, x))
-            except (TypeError, OverflowError, NotImplementedError, RuntimeError) as e:
+            except Exception as e:      # of an object of somebody else's
                 name = '/'.join(map(str, keys))
                 raise lib.Error(errno.EINVAL, f'{name!r} cannot be saved: {e}', os.path.join(path, name)) from None
             out.append((keys, kind, dtype, data))
@@ -174,7 +181,8 @@ def save(path: Path, tree: Any, *, item: str | None = 'default', items: bool = F
         _write(where, values, recorded, metadata, progress, options_text(options), flags)
     except BaseException:
         if made is not None:
-            os.rmdir(made)
+            with contextlib.suppress(OSError):      # another process has put a step into it
+                os.rmdir(made)
         raise
 
 
@@ -185,7 +193,7 @@ def _make_parent(where: str) -> str | None:
         return None
     try:
         os.mkdir(parent)
-    except FileNotFoundError:       # which the draft reports
+    except OSError:     # another process was faster; or the draft reports it
         return None
     return parent
 
