@@ -6,7 +6,7 @@
 #define PYTREEFS_CORE_STORE_STORE_CACHE_IMPL_H
 
 #include "core/io/io_store.h"
-#include "core/store/piece_dir.h"
+#include "core/piece/piece_dir.h"
 
 struct store_cache {
 	struct io_store base;

@@ -9,7 +9,7 @@
 
 #include "core/base/err.h"
 #include "core/store/first_range.h"
-#include "core/store/piece_dir.h"
+#include "core/piece/piece_dir.h"
 #include "core/store/store_cache.h"
 #include "core/store/url_store_impl.h"
 

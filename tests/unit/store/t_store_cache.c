@@ -6,7 +6,7 @@
 #include <fcntl.h>
 
 #include "core/io/io_store.h"
-#include "core/store/piece.h"
+#include "core/piece/piece.h"
 #include "core/store/store_cache.h"
 #include "tests/unit/lib/tmp_dir.h"
 #include "tests/unit/lib/unit.h"

@@ -9,7 +9,7 @@
  *
  * The time of use is the file's time of change (piece_dir.c sets it).
  */
-#include "core/store/piece_room.h"
+#include "core/piece/piece_room.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/limits.h"
-#include "core/store/piece.h"
+#include "core/piece/piece.h"
 
 #define DIRS 256
 #define GROUP_BYTES (64 * MiB) /* the smallest share, unless there is only one group */

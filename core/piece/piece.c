@@ -9,7 +9,7 @@
  *     identity of the piece    32 bytes, SHA-256 of object and index
  *     crc32c                   4 bytes, of all between the data and itself
  */
-#include "core/store/piece.h"
+#include "core/piece/piece.h"
 
 #include <assert.h>
 

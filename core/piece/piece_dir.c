@@ -5,7 +5,7 @@
  * A file is DIR/v1/ab/NAME; the 256 directories, by the first byte of the hash, grow evenly.
  * piece_room.c decides which files are evicted; piece.c has their format.
  */
-#include "core/store/piece_dir.h"
+#include "core/piece/piece_dir.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
-#include "core/store/piece_room.h"
+#include "core/piece/piece_room.h"
 
 #define TOP "v1"
 /* Backup programs skip a directory with this file (bford.info/cachedir). It is in DIR/v1, since DIR

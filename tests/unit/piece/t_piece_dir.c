@@ -7,7 +7,7 @@
 
 #include "core/base/clock.h"
 #include "core/io/io.h"
-#include "core/store/piece_dir.h"
+#include "core/piece/piece_dir.h"
 #include "tests/engine/io_crash.h"
 #include "tests/unit/lib/tmp_dir.h"
 #include "tests/unit/lib/unit.h"

@@ -6,8 +6,8 @@
  * limit. A process that fills a group scans that group alone: it needs neither a list of all files
  * nor an agreement with other processes.
  */
-#ifndef PYTREEFS_CORE_STORE_PIECE_ROOM_H
-#define PYTREEFS_CORE_STORE_PIECE_ROOM_H
+#ifndef PYTREEFS_CORE_PIECE_PIECE_ROOM_H
+#define PYTREEFS_CORE_PIECE_PIECE_ROOM_H
 
 #include "core/io/io.h"
 

@@ -9,11 +9,11 @@
  *
  * Any thread may call these functions. None makes a read fail: after an error the cache has less.
  */
-#ifndef PYTREEFS_CORE_STORE_PIECE_DIR_H
-#define PYTREEFS_CORE_STORE_PIECE_DIR_H
+#ifndef PYTREEFS_CORE_PIECE_PIECE_DIR_H
+#define PYTREEFS_CORE_PIECE_PIECE_DIR_H
 
 #include "core/io/io.h"
-#include "core/store/piece.h"
+#include "core/piece/piece.h"
 
 struct piece_dir;
 

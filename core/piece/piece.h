@@ -6,8 +6,8 @@
  * identity of the piece. Callers compare checksums before they use any byte. No I/O here;
  * piece_dir.c has the directory.
  */
-#ifndef PYTREEFS_CORE_STORE_PIECE_H
-#define PYTREEFS_CORE_STORE_PIECE_H
+#ifndef PYTREEFS_CORE_PIECE_PIECE_H
+#define PYTREEFS_CORE_PIECE_PIECE_H
 
 #include "core/base/buf.h"
 #include "core/base/limits.h"
