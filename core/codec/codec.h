@@ -45,8 +45,9 @@ struct codec_chain {
 
 /*
  * Parse one codec object of the metadata into arena. -EOPNOTSUPP for an unknown codec, naming it;
- * -EUCLEAN for wrong or unknown members (TensorStore refuses these, too). item_bytes is the size of
- * an array element, which blosc of v2 takes from the array.
+ * -EUCLEAN for wrong or unknown members, and for values of members that are not known, such as a
+ * cname of blosc (TensorStore refuses these, too). item_bytes is the size of an array element,
+ * which blosc of v2 takes from the array.
  */
 int codec_parse(const struct json *spec, enum codec_dialect dialect, size_t item_bytes,
 		struct arena *arena, const struct codec **ret);
