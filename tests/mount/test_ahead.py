@@ -103,11 +103,16 @@ def test_a_loop_over_the_tree_finds_leaves_decoded(mount, tree, kind):
 
 
 def test_the_order_of_the_data_file_is_followed(mount, tree, written):
-    m = mount(tree(), 'direct_io', 'cache=128M')
-    s = read_all(m, written)
-    # No other order knows three of them in a row. How many come in time is the machine's business.
-    assert s['ahead_used'] >= 3 * EACH, s
-    assert s['chunk_bytes_decoded'] <= TOTAL + s['ahead_wasted'] + LEAVES * 4096
+    source, used = tree(), []
+    for _ in range(10):
+        m = mount(source, 'direct_io', 'cache=128M')
+        s = read_all(m, written)
+        assert s['chunk_bytes_decoded'] <= TOTAL + s['ahead_wasted'] + LEAVES * 4096
+        used.append(s['ahead_used'])
+        # No other order knows three of them in a row. How many come in time is the machine's business, so once is enough.
+        if used[-1] >= 3 * EACH:
+            return
+    pytest.fail(f'{used} bytes were used')
 
 
 def test_the_order_of_the_last_pass_is_followed(mount, tree):

@@ -71,12 +71,12 @@ def test_a_path_inside_the_checkpoint_one_stands_in(run):
 
 
 def test_a_file_that_is_not_a_checkpoint_is_not_said_to_be_absent(run, tmp_path):
-    (tmp_path / 'model.pt').write_bytes(b'PK')
-    for words in (['ls', 'model.pt'], ['cat', 'model.pt'], ['save', 'model.pt', 'root/1'],
-                  ['convert', 'model.pt', 'out']):
-        r = run(*words, ok=False, cwd=tmp_path)
-        assert r.returncode == 1 and "'model.pt' is there, and no part of a checkpoint" in r.stderr, r.stderr
-    assert os.listdir(tmp_path) == ['model.pt']
+    for name, why in (('model.dat', 'is there, and no part of a checkpoint'), ('model.pt', 'is not read: files of PyTorch are programs')):
+        (tmp_path / name).write_bytes(b'PK')
+        for words in (['ls', name], ['cat', name], ['save', name, 'root/1'], ['convert', name, 'out']):
+            r = run(*words, ok=False, cwd=tmp_path)
+            assert r.returncode == 1 and f"'{name}' {why}" in r.stderr, r.stderr
+    assert sorted(os.listdir(tmp_path)) == ['model.dat', 'model.pt']
 
 
 @pytest.mark.parametrize('here, path, says', [
