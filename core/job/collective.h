@@ -88,7 +88,7 @@ int collective_join_place(struct collective *j, const char *final, struct collec
 void *collective_place(struct collective *j, const struct collective_member *m);
 /*
  * Leave the draft. It is removed from the disk when all ranks have left, the last of them with
- * `aborted`.
+ * `aborted`. A draft that has a place is removed in either case.
  */
 void collective_leave(struct collective *j, const struct collective_member *m, bool aborted);
 
