@@ -91,8 +91,7 @@ int step_upload_send(struct step_upload *u, struct io_dir *from, int (*check)(vo
 	return -EOPNOTSUPP;
 }
 
-int step_upload_run_shared(struct step_upload *u, struct io_dir *from, int (*check)(void *arg),
-			   void *arg)
+int step_upload_commit_shared(struct step_upload *u, int (*check)(void *arg), void *arg)
 {
 	return -EOPNOTSUPP;
 }

@@ -410,13 +410,10 @@ int step_upload_run(struct step_upload *u, struct io_dir *from, int (*check)(voi
 	return r < 0 ? r : commit(u, check, arg);
 }
 
-int step_upload_run_shared(struct step_upload *u, struct io_dir *from, int (*check)(void *arg),
-			   void *arg)
+int step_upload_commit_shared(struct step_upload *u, int (*check)(void *arg), void *arg)
 {
-	int r = step_upload_send(u, from, check, arg);
+	int r = remove_parts(u);
 
-	if (r >= 0)
-		r = remove_parts(u);
 	return r < 0 ? r : commit(u, check, arg);
 }
 

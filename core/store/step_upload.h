@@ -57,11 +57,10 @@ int step_upload_join(const char *url, const struct url_store_opts *opts, struct 
 int step_upload_send(struct step_upload *u, struct io_dir *from, int (*check)(void *arg),
 		     void *arg);
 /*
- * step_upload_run() for the process that holds the claim. Parts (PART_PREFIX) are removed before
- * the marker is put.
+ * For the process that holds the claim, after its step_upload_send(): remove the parts of arrays
+ * (PART_PREFIX) and put the marker.
  */
-int step_upload_run_shared(struct step_upload *u, struct io_dir *from, int (*check)(void *arg),
-			   void *arg);
+int step_upload_commit_shared(struct step_upload *u, int (*check)(void *arg), void *arg);
 /*
  * An attempt has failed: remove what was sent through u, unless the claim is not that of this step
  * any more. The next step_upload_send() sends it again; it repeats the removal if that failed.

@@ -324,7 +324,7 @@ int draft_upload_publish(struct draft *d, const struct buf *list, size_t n, int6
 	if (r >= 0 && d->member.attempt > 1)
 		r = step_upload_remove_others(d->upload, list, n);
 	if (r >= 0)
-		r = step_upload_run_shared(d->upload, d->dir->dir, check, &u);
+		r = step_upload_commit_shared(d->upload, check, &u);
 	io_store_refresh(d->env->ckpt->io);
 	return r;
 }
