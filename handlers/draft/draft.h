@@ -108,8 +108,6 @@ struct draft {
 	struct step_upload *upload;
 	struct file_sender *sender; /* uploads data files while they grow; a reference, or NULL */
 	struct collective_member member; /* for a draft that is shared by ranks */
-	int64_t init_ns;                 /* shared, in a bucket: when the primary began it */
-	bool is_joined;                  /* shared, in a bucket: it has a place */
 	bool is_undecided; /* shared, in a bucket: the result of an attempt is not known */
 	bool is_item;  /* in a mount of a step: the draft is one item, with its tree at the top */
 	bool any_name; /* the final name need not be the name of a step */

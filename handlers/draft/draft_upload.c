@@ -98,23 +98,18 @@ static int claim(struct draft_uploads *u, const char *final, struct step_upload 
 		     fail(-ENOMEM, "cannot write '%s'", final);
 }
 
-/* A draft that the ranks of a job share: the primary has the claim, and the others join it. */
-static int join(struct draft *d, const char *final)
+/* Of a draft that the ranks of a job share, the primary has the claim, and the others join it. */
+static int join_upload(struct draft *d, const char *final, struct span claimed)
 {
 	struct draft_uploads *u = d->env->uploads;
 	struct collective *j = d->env->collective;
 	auto_free char *url = str_fmt("%s/%s", draft_uploads_url(u), final);
-	auto_buf text = { 0 };
-	int r = collective_join_place(j, final, &d->member, &d->init_ns, &text);
 
-	if (r < 0)
-		return r;
-	d->is_joined = true;
 	if (collective_is_primary(j)) {
 		d->upload = collective_place(j, &d->member);
 		return d->upload ? 0 : fail(-ESTALE, "draft '%s' is gone", d->name);
 	}
-	return url ? step_upload_join(url, &u->opts, &u->budget, buf_span(&text), &d->upload) :
+	return url ? step_upload_join(url, &u->opts, &u->budget, claimed, &d->upload) :
 		     fail(-ENOMEM, "cannot write '%s'", final);
 }
 
@@ -129,7 +124,7 @@ static void release_upload(struct draft *d)
 		log_warn("objects of draft '%s' stay behind: %s", d->name, err_text(-EIO));
 }
 
-static int make_shared_dir(struct draft *d, const char *final, unsigned mode)
+static int make_shared_dir(struct draft *d, const char *final, unsigned mode, int64_t init_ns)
 {
 	auto_buf name = { 0 };
 	int r = step_name_on_disk(span_str(final), &name);
@@ -139,23 +134,27 @@ static int make_shared_dir(struct draft *d, const char *final, unsigned mode)
 							    buf_str(&name), final, mode, &d->dir) :
 				     -ENOMEM;
 	if (r >= 0)
-		d->dir->init_ns = d->init_ns;
+		d->dir->init_ns = init_ns;
 	return r;
 }
 
 static int begin_shared(struct draft *d, const char *final, unsigned mode)
 {
+	auto_buf claimed = { 0 };
 	struct err_note why;
-	int r = join(d, final);
+	int64_t init_ns;
+	int r = collective_join_place(d->env->collective, final, &d->member, &init_ns, &claimed);
 
+	if (r < 0)
+		return r;
+	r = join_upload(d, final, buf_span(&claimed));
 	if (r >= 0)
-		r = make_shared_dir(d, final, mode);
+		r = make_shared_dir(d, final, mode, init_ns);
 	if (r >= 0)
 		return 0;
 	err_save(r, &why);
 	release_upload(d);
-	if (d->is_joined)
-		collective_leave(d->env->collective, &d->member, true);
+	collective_leave(d->env->collective, &d->member, true);
 	return err_restore(&why);
 }
 
