@@ -68,18 +68,19 @@ static bool is_file_of_orbax(const char *name)
 }
 
 /*
- * Whether a directory has the metadata of an item and files of leaves that are texts, but no store:
- * a copy out of a mount whose leaves are all numbers and texts. Looks at one level of items.
+ * Whether a directory without databases has the metadata of an item and files of leaves that are
+ * texts, but no arrays: a copy out of a mount whose leaves are all numbers and texts. Looks at one
+ * level of items.
  */
 static bool is_copied_text(const char *path)
 {
-	static const char *const store[] = { "manifest.ocdbt", ".zarray", NULL };
+	static const char *const arrays[] = { ".zarray", NULL };
 	char *const paths[] = { (char *)path, NULL };
 	bool has_item = has(path, "_METADATA"), has_leaf = false;
 	FTS *fts;
 	FTSENT *e;
 
-	if (has_file(path, store, 2) ||
+	if (has_file(path, arrays, 2) ||
 	    !(fts = fts_open(paths, FTS_PHYSICAL | FTS_NOSTAT | FTS_NOCHDIR, NULL)))
 		return false;
 	for (int n = 0; n < LOOK_AT && !(has_item && has_leaf) && (e = fts_read(fts)); n++) {
