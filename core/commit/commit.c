@@ -103,7 +103,7 @@ static int mark_items(struct commit *c)
 			return fail(-ENOMEM, "cannot commit '%s'", c->draft->final);
 		/* Only other ranks may have files of this item, in directories of their own. */
 		if (c->shared)
-			r = io_mkdir(c->draft->dir, dir, c->dir_mode ? c->dir_mode : 0777);
+			r = io_mkdir(c->draft->dir, dir, seal_dir_mode(c));
 		if (r >= 0)
 			r = write_marker(c, where, file);
 		if (r >= 0)

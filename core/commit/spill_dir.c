@@ -22,8 +22,10 @@
 #define LOCK ".lock"
 #define YOUNG_S 60 /* a younger directory may not be locked yet */
 
-/* Whether a directory was left by a dead process: 1 or 0. One that is not locked yet has the name
- * BEGUN. */
+/*
+ * Whether a directory was left by a dead process: 1 or 0. Nobody has locked one that is named
+ * BEGUN...
+ */
 static int is_left(struct io_dir *parent, const char *name)
 {
 	bool begun = !strncmp(name, BEGUN, strlen(BEGUN));
@@ -43,7 +45,6 @@ static int is_left(struct io_dir *parent, const char *name)
 static int sweep_one(void *arg, const char *name, unsigned char type)
 {
 	struct io_dir *parent = arg;
-
 	bool is_ours = !strncmp(name, PREFIX, strlen(PREFIX)) ||
 		       !strncmp(name, BEGUN, strlen(BEGUN));
 
