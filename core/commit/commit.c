@@ -16,6 +16,7 @@
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/commit/replace.h"
 #include "core/commit/seal.h"
 #include "core/step/step_meta.h"
 #include "core/step/step_name.h"
@@ -154,6 +155,35 @@ static void release_stores(struct commit *c)
 		log_warn("cannot remove '%s/%s': %s", d->final, DRAFT_LOCK_FILE, err_text(r));
 }
 
+/* *ret_old is the new name of what was replaced, allocated; NULL: nothing was there. */
+static int rename_draft(struct commit *c, char **ret_old)
+{
+	struct draft_dir *d = c->draft;
+	int r = io_dirop(d->parent, IO_RENAME_NEW, d->name, d->final, 0);
+
+	if (r != -EEXIST || !c->replaces)
+		return r;
+	err_clear();
+	return replace_rename(d, ret_old);
+}
+
+static int undo_rename(struct commit *c, const char *old)
+{
+	struct draft_dir *d = c->draft;
+
+	return old ? replace_undo(d, old) :
+		     io_dirop(d->parent, IO_RENAME_NEW, d->final, d->name, 0);
+}
+
+static void remove_replaced(struct commit *c, const char *old)
+{
+	int r = old ? replace_end(c->draft, old) : 0;
+
+	if (r < 0)
+		log_warn("'%s' is replaced, and what was there could not be removed: %s",
+			 c->draft->final, err_text(r));
+}
+
 /*
  * The last actions if renaming is atomic. The lock file is removed after the rename; until then a
  * crash leaves a draft that is recognized as ours.
@@ -161,6 +191,7 @@ static void release_stores(struct commit *c)
 static int publish_by_rename(struct commit *c)
 {
 	struct draft_dir *d = c->draft;
+	auto_free char *old = NULL;
 	int r = write_marker(c, d->final, "commit_success.txt"), undo;
 	struct err_note note;
 
@@ -171,7 +202,7 @@ static int publish_by_rename(struct commit *c)
 	if (r >= 0 && !d->shared)
 		r = draft_dir_check(d);
 	if (r >= 0)
-		r = io_dirop(d->parent, IO_RENAME_NEW, d->name, d->final, 0);
+		r = rename_draft(c, &old);
 	if (r == -ENOENT && d->shared)
 		r = fail(-ETIMEDOUT, "another rank gave up waiting for '%s'", d->final);
 	if (r < 0)
@@ -179,11 +210,12 @@ static int publish_by_rename(struct commit *c)
 	r = io_dirop(d->parent, IO_SYNC_DIR, ".", NULL, 0);
 	if (r >= 0) {
 		release_stores(c);
+		remove_replaced(c, old);
 		return 0;
 	}
 	/* The rename may or may not survive a power loss, so it is undone. */
 	err_save(r, &note);
-	undo = io_dirop(d->parent, IO_RENAME_NEW, d->final, d->name, 0);
+	undo = undo_rename(c, old);
 	if (undo < 0)
 		return fail(
 			undo,
@@ -291,7 +323,7 @@ static int exists(struct commit *c)
 int commit_run(struct commit *c)
 {
 	bool by_marker = c->atomicity == ATOMICITY_COMMIT_FILE;
-	int r = by_marker || c->publish ? 0 : exists(c);
+	int r = by_marker || c->publish || c->replaces ? 0 : exists(c);
 
 	trace(TRACE_STEP, "commit '%s' as '%s': %zu items", c->draft->name, c->draft->final,
 	      c->n_items);

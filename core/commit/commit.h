@@ -77,6 +77,7 @@ struct commit {
 	unsigned dir_mode;  /* mode of new directories before the umask; 0: 0777 */
 	enum atomicity atomicity;
 	bool shared;         /* several ranks write to the items' directories */
+	bool replaces;       /* a checkpoint that has the final name is replaced (replace.h) */
 	int64_t deadline_ns; /* monotonic; 0: none. -ETIMEDOUT if it passes before the rename */
 	/*
 	 * where the databases of ranks are, in directories with the names of the items; borrowed.
@@ -103,7 +104,8 @@ struct commit {
 
 /*
  * Returns 0 when the step exists and would survive a power loss. After an error the draft is as
- * before and may be changed and committed again. -EEXIST: a step of that name exists.
+ * before and may be changed and committed again. -EEXIST: a step of that name exists, and
+ * `replaces` is not set.
  */
 int commit_run(struct commit *c);
 /*

@@ -94,8 +94,7 @@ static int lock_abandoned(struct io_dir *parent, const char *name, struct io_fil
 	return 1;
 }
 
-/* Get the name of a draft while it is being removed. */
-static int removed_name(const char *name, char **ret)
+int draft_dir_removed_name(const char *name, char **ret)
 {
 	char *gone = NULL, rest[64];
 
@@ -118,7 +117,7 @@ int draft_dir_remove_abandoned(struct io_dir *parent, const char *name)
 
 	if (r <= 0)
 		return r;
-	r = removed_name(name, &gone);
+	r = draft_dir_removed_name(name, &gone);
 	/* After a crash the name shows that the draft was being removed. */
 	if (r >= 0)
 		r = io_dirop(parent, IO_RENAME_NEW, name, gone, 0);
@@ -453,7 +452,7 @@ int draft_dir_remove(struct draft_dir *d)
 		return 0;
 	}
 	if (r >= 0)
-		r = removed_name(d->name, &gone);
+		r = draft_dir_removed_name(d->name, &gone);
 	/*
 	 * Rename it first, so that it disappears in one step, and after a crash the name shows that
 	 * it was being removed.

@@ -19,7 +19,7 @@
 
 #define DRAFT_LOCK_FILE ".pytreefs-draft"
 #define DRAFT_BEGUN "-begun-"     /* in the name of a draft that has no lock file yet */
-#define DRAFT_REMOVED "-removed-" /* in the name of a draft that is being removed */
+#define DRAFT_REMOVED "-removed-" /* in the name of what is being removed */
 
 struct draft_dir {
 	struct io_dir *parent; /* SOURCE; borrowed */
@@ -81,6 +81,11 @@ int draft_dir_unmark(struct draft_dir *d);
  * Remove the directory with its contents, in one step for other processes. d remains to be freed.
  */
 int draft_dir_remove(struct draft_dir *d);
+/*
+ * Get an unused name, which marks as being removed what has it. name: of a draft, or of a step.
+ * Allocated.
+ */
+int draft_dir_removed_name(const char *name, char **ret);
 /* Releases the lock; the directory remains. Accepts NULL. */
 void draft_dir_free(struct draft_dir *d);
 DEFINE_AUTO(draft_dir, struct draft_dir, draft_dir_free);

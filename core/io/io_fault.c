@@ -4,10 +4,10 @@
  *
  *     fault(RULE;RULE...)          RULE is OP:ACTION:WHEN
  *
- *     OP      read write sync open mkdir rename unlink rmdir syncdir truncate,
+ *     OP      read write sync open mkdir rename exchange unlink rmdir syncdir truncate,
  *             change (every change to the disk), any
  *     ACTION  an errno in small letters (eio enospc enomem eacces edquot erofs eintr
- *             eagain), short (half of the bytes), torn (half of the bytes, then EIO for
+ *             eagain einval), short (half of the bytes), torn (half of the bytes, then EIO for
  *             the rest: a bad sector), delay=MS, rate=BYTES (per second, K M G)
  *     WHEN    always, N (the Nth time, from 1), N+ (from the Nth time on), P%
  *
@@ -39,6 +39,7 @@ enum fault_op {
 	FAULT_SYNCDIR = 1 << 8,
 	FAULT_TRUNCATE = 1 << 9,
 	FAULT_CREATE = 1 << 10,
+	FAULT_EXCHANGE = 1 << 11,
 	FAULT_CHANGE = FAULT_WRITE | FAULT_SYNC | FAULT_MKDIR | FAULT_RENAME | FAULT_UNLINK |
 		       FAULT_RMDIR | FAULT_SYNCDIR | FAULT_TRUNCATE | FAULT_CREATE,
 	FAULT_ANY = FAULT_CHANGE | FAULT_READ | FAULT_OPEN,
@@ -52,15 +53,16 @@ static const struct {
 	{ "open", FAULT_OPEN },         { "mkdir", FAULT_MKDIR },   { "rename", FAULT_RENAME },
 	{ "unlink", FAULT_UNLINK },     { "rmdir", FAULT_RMDIR },   { "syncdir", FAULT_SYNCDIR },
 	{ "truncate", FAULT_TRUNCATE }, { "create", FAULT_CREATE }, { "change", FAULT_CHANGE },
-	{ "any", FAULT_ANY },
+	{ "exchange", FAULT_EXCHANGE }, { "any", FAULT_ANY },
 };
 
 static const struct {
 	const char *name;
 	int code;
 } error_names[] = {
-	{ "eio", -EIO },       { "enospc", -ENOSPC }, { "enomem", -ENOMEM }, { "eacces", -EACCES },
-	{ "edquot", -EDQUOT }, { "erofs", -EROFS },   { "eintr", -EINTR },   { "eagain", -EAGAIN },
+	{ "eio", -EIO },       { "enospc", -ENOSPC }, { "enomem", -ENOMEM },
+	{ "eacces", -EACCES }, { "edquot", -EDQUOT }, { "erofs", -EROFS },
+	{ "eintr", -EINTR },   { "eagain", -EAGAIN }, { "einval", -EINVAL },
 };
 
 enum fault_action { ACTION_ERROR, ACTION_SHORT, ACTION_TORN, ACTION_DELAY, ACTION_RATE };
@@ -210,8 +212,10 @@ static int fault_open(struct io_engine *io, int dirfd, const char *path, int fla
 static int fault_dirop(struct io_engine *io, enum io_dirop op, int dirfd, const char *from,
 		       const char *to, unsigned mode)
 {
-	static const unsigned ops[] = { FAULT_MKDIR,  FAULT_RENAME, FAULT_RENAME, FAULT_RENAME,
-					FAULT_UNLINK, FAULT_RMDIR,  FAULT_SYNCDIR };
+	static const unsigned ops[] = { FAULT_MKDIR,  FAULT_RENAME,
+					FAULT_RENAME, FAULT_RENAME | FAULT_EXCHANGE,
+					FAULT_UNLINK, FAULT_RMDIR,
+					FAULT_SYNCDIR };
 	int r = consult(io, ops[op], NULL, 0, NULL);
 
 	return r < 0 ? r : io->below->ops->dirop(io->below, op, dirfd, from, to, mode);

@@ -244,7 +244,7 @@ static int check_final(struct draft *d, struct span final)
 				    d->name, d->dir->final) :
 			       0;
 	/* For a shared draft, the rank that renames it checks the name. */
-	r = env->collective ? -ENOENT : io_stat(env->ckpt->source, name, &st);
+	r = env->collective || d->replaces ? -ENOENT : io_stat(env->ckpt->source, name, &st);
 	if (r >= 0)
 		return fail(-EEXIST, "there is a '%s' already", name);
 	if (r != -ENOENT)
@@ -275,6 +275,7 @@ static int run_commit(struct sealing *s, int64_t deadline)
 		.custom = s->custom.n ? buf_str(&s->custom) : NULL,
 		.dir_mode = (unsigned)o->mode,
 		.atomicity = o->atomicity,
+		.replaces = d->replaces,
 		.deadline_ns = deadline,
 		.finish = finish,
 		.finish_arg = s,

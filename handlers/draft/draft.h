@@ -111,6 +111,7 @@ struct draft {
 	bool is_undecided; /* shared, in a bucket: the result of an attempt is not known */
 	bool is_item;  /* in a mount of a step: the draft is one item, with its tree at the top */
 	bool any_name; /* the final name need not be the name of a step */
+	bool replaces; /* the commit replaces a checkpoint that has the final name */
 	atomic_uint refs;
 	pthread_mutex_t lock; /* protects all members below, and all nodes */
 	enum draft_life life;

@@ -314,6 +314,7 @@ static int publish(struct course *c, struct collective_plan *jp)
 		.dir_mode = (unsigned)o->mode,
 		.deadline_ns = c->attempt.deadline,
 		.shared = true,
+		.replaces = c->d->replaces,
 		.parts_in = jp->parts_in,
 		.finish = finish,
 		.finish_arg = &finishing,

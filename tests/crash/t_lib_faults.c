@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_lib_faults.c - a save over the library's public header, in which the power goes, or one request
- * or one allocation fails: at every point there is a whole step or none, an error says what failed,
- * the draft can be committed again or aborted, and no descriptor or thread is left behind.
+ * or one allocation fails: at every point there is a whole step or none, or when a step is replaced
+ * one of the two; an error says what failed, the draft can be committed again or aborted, and no
+ * descriptor or thread is left behind.
  *
  * A run takes a part of all points; TEST_EVERY_CRASH, TEST_EVERY_FAULT and TEST_EVERY_ALLOCATION
  * take all of them. The address sanitizer looks for memory that is left (tests/sanitize).
@@ -35,7 +36,8 @@ static unsigned long crashes, whole, faults, hits, by_commit, allocations;
 static float w[30 * 20];
 static uint8_t count_of[3000];
 static const uint64_t w_shape[] = { 30, 20 }, count_shape[] = { sizeof(count_of) };
-static const int64_t seven = 7;
+static int64_t number = 7;
+static unsigned flags; /* of the draft */
 static const char name[] = "a string of no great length", metrics[] = "{\"loss\": 0.5}";
 
 #define NAMED(text)                                       \
@@ -52,7 +54,7 @@ static const struct pytreefs_key key_w[] = { NAMED("default"), NAMED("params"), 
 
 static const struct pytreefs_value values[] = {
 	{ key_w, 3, PYTREEFS_ARRAY, "float32", 2, w_shape, NULL, w },
-	{ key_step, 2, PYTREEFS_SCALAR, "int64", 0, NULL, NULL, &seven },
+	{ key_step, 2, PYTREEFS_SCALAR, "int64", 0, NULL, NULL, &number },
 	{ key_name, 2, PYTREEFS_STRING, .data = name, .size = sizeof(name) - 1 },
 	{ key_none, 2, PYTREEFS_NONE },
 	{ key_empty, 2, PYTREEFS_DICT },
@@ -75,7 +77,7 @@ static int draft(const char *step, const char *io, struct pytreefs_draft **ret)
 	int r;
 
 	snprintf(path, sizeof(path), "%s/%s", root, step);
-	r = pytreefs_draft_begin(path, options_with(io), 0, ret);
+	r = pytreefs_draft_begin(path, options_with(io), flags, ret);
 	if (r >= 0)
 		r = pytreefs_draft_put(*ret, values, ARRAY_LEN(values), NULL);
 	if (r >= 0)
@@ -120,6 +122,14 @@ static void text_is(struct pytreefs *ck, const char *path, const char *want)
 		fail_msg("%s: %s: '%s', not '%s'", trying, path, got, want);
 }
 
+static const char *number_text(void)
+{
+	static char text[32];
+
+	snprintf(text, sizeof(text), "%lld\n", (long long)number);
+	return text;
+}
+
 static void check_step(const char *step)
 {
 	struct pytreefs *ck = NULL;
@@ -131,7 +141,7 @@ static void check_step(const char *step)
 		fail_msg("%s: step %s: %s", trying, step, pytreefs_error());
 	bytes_are(ck, "default/params/w.npy", w, sizeof(w));
 	bytes_are(ck, "state/count.npy", count_of, sizeof(count_of));
-	text_is(ck, "default/step.json", "7\n");
+	text_is(ck, "default/step.json", number_text());
 	text_is(ck, "default/na%2Fme.txt", name);
 	text_is(ck, "metrics/metrics", metrics);
 	if (pytreefs_describe(ck, "default/none.null", &tree) < 0 ||
@@ -142,6 +152,24 @@ static void check_step(const char *step)
 		fail_msg("%s: step %s: custom_metadata: %s", trying, step, pytreefs_error());
 	pytreefs_free_text(text);
 	pytreefs_close(ck);
+}
+
+/* Whether the step has that number. */
+static bool has_number(const char *step, int64_t want)
+{
+	struct pytreefs *ck = NULL;
+	char path[128], got[32];
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "%s/%s", root, step);
+	if (pytreefs_open(path, options_with("sync"), &ck) < 0)
+		fail_msg("%s: step %s: %s", trying, step, pytreefs_error());
+	n = pytreefs_read(ck, "default/step.json", got, sizeof(got) - 1, 0);
+	if (n < 0)
+		fail_msg("%s: step %s: %s", trying, step, pytreefs_error());
+	pytreefs_close(ck);
+	got[n] = '\0';
+	return strtoll(got, NULL, 10) == want;
 }
 
 static int add_name(void *arg, const struct pytreefs_entry *e)
@@ -274,6 +302,82 @@ static void a_crash_leaves_the_whole_step_or_none(void **state)
 	assert_true(crashes > 100 && whole >= ARRAY_LEN(sets) * ARRAY_LEN(modes));
 }
 
+/* ---- a step is replaced ---- */
+
+/* Replace step 100, whose number is `was`. Returns whether it is the new one, which has `now`. */
+static bool replace(const char *io, int64_t was, int64_t now, int *ret)
+{
+	int before = held_before();
+	struct pytreefs_draft *d = NULL;
+
+	number = now;
+	flags = PYTREEFS_DRAFT_REPLACE;
+	*ret = draft("100", io, &d);
+	if (*ret >= 0)
+		*ret = pytreefs_draft_commit(d, NULL);
+	if (*ret < 0)
+		pytreefs_draft_abort(d);
+	flags = 0;
+	assert_int_equal(io_crash_failures(), 0);
+	nothing_is_left(before);
+	number = has_number("100", now) ? now : was;
+	assert_false(look());
+	if (*ret >= 0 && number != now)
+		fail_msg("%s: the commit returned 0, and the step is the old one", trying);
+	return number == now;
+}
+
+static void a_crash_leaves_the_old_step_or_the_new_one(void **state)
+{
+	unsigned step = getenv("TEST_EVERY_CRASH") ? 1 : 5;
+	unsigned old = 0, new = 0;
+
+	for (size_t i = 0; i < 3 * ARRAY_LEN(modes); i++) {
+		int r = -1, again;
+
+		set = sets[i / ARRAY_LEN(modes)];
+		for (unsigned n = 1; r < 0; n += step) {
+			char io[64];
+
+			snprintf(io, sizeof(io), "fault(crash:%s@%u):sync",
+				 modes[i % ARRAY_LEN(modes)], n);
+			snprintf(trying, sizeof(trying), "%s %s", set, io);
+			*(replace(io, number, number + 1, &r) ? &new : &old) += 1;
+			/* The remains of the crash do not prevent a new save. */
+			if (n % 3 == 0)
+				assert_true(replace("sync", number, number + 1, &again));
+			tmp_dir_matching(root, ".*", true);
+		}
+	}
+	assert_true(old > 50 && new >= 3 * ARRAY_LEN(modes));
+}
+
+/* Also where names cannot be exchanged. */
+static void a_failure_leaves_the_old_step(void **state)
+{
+	static const char *const ways[] = { "", "exchange:einval:always;" };
+	unsigned failures = 0;
+
+	set = sets[0];
+	for (unsigned i = 0; i < 2 * 20; i++) {
+		static const char *const ops[] = { "rename", "syncdir" };
+		const char *op = ops[i % 2];
+		unsigned n = i / 4 + 1;
+		char io[100];
+		int r;
+
+		snprintf(io, sizeof(io), "fault(%s%s:eio:%u):sync", ways[i / 2 % 2], op, n);
+		snprintf(trying, sizeof(trying), "replaced, %s", io);
+		if (!replace(io, number, number + 1, &r)) {
+			failures++;
+			assert_int_equal(r, -EIO);
+		}
+		if (tmp_dir_matching(root, ".*", false))
+			fail_msg("%s: something was left in the source", trying);
+	}
+	assert_true(failures > 20);
+}
+
 /* ---- one thing fails ---- */
 
 /* Check that the error has that code, and names a file, a leaf, or the step. */
@@ -396,6 +500,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_crash_leaves_the_whole_step_or_none),
+		cmocka_unit_test(a_crash_leaves_the_old_step_or_the_new_one),
+		cmocka_unit_test(a_failure_leaves_the_old_step),
 		cmocka_unit_test(operations_fail),
 		cmocka_unit_test(allocations_fail),
 		cmocka_unit_test(an_abort_that_fails),

@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import ml_dtypes
@@ -179,14 +180,14 @@ def test_a_fault_of_the_disk_is_an_error_and_leaves_nothing(tmp_path):
 
 SAVER = '''
 import os, signal, sys, time, numpy as np, pytreefs
-tree = {f"w{i}": np.random.default_rng(i).normal(size=(64, 1024)).astype(np.float32) for i in range(24)}
 for line in sys.stdin:
-    delay, path = line.rstrip().split(" ", 1)
+    delay, seed, path = line.rstrip().split(" ", 2)
+    tree = {f"w{i}": np.random.default_rng(int(seed)).normal(size=(64, 1024)).astype(np.float32) for i in range(24)}
     begin = time.monotonic()
     pid = os.fork()
     if not pid:
         try:
-            pytreefs.save(path, tree)
+            pytreefs.save(path, tree, overwrite=int(seed) > 0)
             os._exit(0)
         finally:
             os._exit(1)
@@ -217,7 +218,7 @@ def test_killed_while_it_saves(tmp_path):
             root = tmp_path / str(n)
             root.mkdir()
             # The first one says how long it takes.
-            p.stdin.write(f'{taken * n / 50 if n else "never"} {root / "5"}\n')
+            p.stdin.write(f'{taken * n / 50 if n else "never"} 0 {root / "5"}\n')
             p.stdin.flush()
             status, seconds = p.stdout.readline().split()
             assert int(status) in ((0, -signal.SIGKILL) if n else (0,))
@@ -233,6 +234,41 @@ def test_killed_while_it_saves(tmp_path):
             mounts.wait_for(lambda: gc_leaves(root) == ['5'] * len(pytreefs.steps(root)))
         p.stdin.close()
     assert whole
+
+
+def test_killed_while_it_replaces(tmp_path):
+    """SIGKILL at thirty moments of a save that replaces a step: the step is always there, and is the old one or the new one."""
+    seen, taken, now = set(), 0.0, 1
+    missing, stop = [], threading.Event()
+
+    def look():
+        while not stop.is_set():
+            if not (tmp_path / '5').exists():
+                missing.append(time.monotonic())
+    pytreefs.save(tmp_path / '5', {'w0': np.zeros(3)})
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    try:
+        with subprocess.Popen([sys.executable, '-c', SAVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as p:
+            for n in range(1, 32):
+                # The first one says how long it takes.
+                p.stdin.write(f'{taken * (n - 1) / 30 if taken else "never"} {n} {tmp_path / "5"}\n')
+                p.stdin.flush()
+                status, seconds = p.stdout.readline().split()
+                assert int(status) in ((0, -signal.SIGKILL) if taken else (0,))
+                taken = taken or float(seconds)
+                got = pytreefs.load(tmp_path / '5')
+                is_new = np.array_equal(got['w0'], np.random.default_rng(n).normal(size=(64, 1024)).astype(np.float32))
+                now = n if is_new else now
+                seen.add(is_new)
+                want = np.random.default_rng(now).normal(size=(64, 1024)).astype(np.float32)
+                assert len(got) == 24 and all(np.array_equal(a, want) for a in got.values()) and (is_new or int(status))
+                mounts.wait_for(lambda: gc_leaves(tmp_path) == ['5'])
+            p.stdin.close()
+    finally:
+        stop.set()
+        watcher.join()
+    assert seen == {False, True} and not missing
 
 
 def test_options_of_integrity(tmp_path):

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * atomic_step.c - begins, commits and aborts the draft of a command.
- *
- * With --force, an existing checkpoint is renamed to a temporary name just before the commit,
- * renamed back if the commit fails, and removed after it.
  */
 #include "tools/convert/atomic_step.h"
 
@@ -348,46 +345,12 @@ int atomic_step_begin(struct cmd_args *a, struct rank_group *group, const char *
 						       layout == LAYOUT_DIRECT, &n.draft));
 	if (r < 0)
 		return r;
+	n.draft->replaces = force;
 	if (n.upload)
 		n.draft->sender = file_sender_ref(step_upload_sender(n.upload));
 	*ret = n;
 	n = (struct atomic_step){ 0 };
 	return 0;
-}
-
-static int stage_old(struct atomic_step *n)
-{
-	struct io_dir *dir = n->ns->ckpt->source;
-	struct stat st;
-	int r = io_stat(dir, n->name, &st);
-
-	if (r == -ENOENT) {
-		err_clear();
-		return 0;
-	}
-	if (r >= 0 && !(n->old = step_name_temporary(n->name, "-old")))
-		r = -ENOMEM;
-	/* Left by a replacement that was interrupted after its commit. */
-	if (r >= 0)
-		r = io_remove_tree(dir, n->old);
-	if (r >= 0)
-		r = io_dirop(dir, IO_RENAME_NEW, n->name, n->old, 0);
-	if (r < 0) {
-		free(take(n->old));
-		return err_at(r, "cannot replace '%s'", n->name);
-	}
-	return 0;
-}
-
-/* Rename the old checkpoint back if there is no new one. */
-static int put_back(struct atomic_step *n, int r)
-{
-	struct err_note why;
-
-	err_save(r, &why);
-	if (io_dirop(n->ns->ckpt->source, IO_RENAME_NEW, n->old, n->name, 0) < 0)
-		return fail(r, "%s; what was there is now '%s'", why.text, n->old);
-	return err_restore(&why);
 }
 
 static int check_interrupt(void *arg)
@@ -405,20 +368,12 @@ static int upload(struct atomic_step *n)
 
 int atomic_step_commit(struct atomic_step *n)
 {
-	bool lead = group_is_lead(n->group);
-	int r = group_broadcast(n->group, n->force && lead ? stage_old(n) : 0, NULL);
+	int r = draft_commit(n->draft, span_str(n->name));
 
-	if (r < 0)
-		return r;
-	r = draft_commit(n->draft, span_str(n->name));
-	if (r < 0 && n->old)
-		r = put_back(n, r);
 	if (r >= 0)
 		draft_unref(take(n->draft));
 	if (r >= 0 && n->upload)
 		r = upload(n);
-	if (r >= 0 && n->old)
-		r = io_remove_tree(n->ns->ckpt->source, n->old);
 	return group_reduce(n->group, r);
 }
 
@@ -466,7 +421,6 @@ void atomic_step_release(struct atomic_step *n)
 	io_engine_close(n->spill_io);
 	free(n->dir);
 	free(n->name);
-	free(n->old);
 	*n = (struct atomic_step){ 0 };
 	err_restore(&why);
 }

@@ -22,8 +22,7 @@ struct atomic_step {
 	struct budget *budget;      /* memory of parts that are being sent */
 	struct io_engine *spill_io; /* engine for the local directory */
 	struct spill_dir spill;
-	char *old; /* temporary name of the checkpoint that --force replaces; NULL: none */
-	bool force;
+	bool force;               /* an existing checkpoint is replaced by the commit */
 	struct rank_group *group; /* borrowed; NULL: one process does all */
 	bool is_shared;           /* the draft is shared by all ranks */
 };

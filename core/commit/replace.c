@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * replace.c - exchange the names of a draft and of the checkpoint that it replaces.
+ */
+#include "core/commit/replace.h"
+
+#include <stdio.h>
+
+#include "core/base/clock.h"
+#include "core/base/err.h"
+#include "core/step/step_name.h"
+
+/* Exchange by renames. *ret_old is the new name of what had the final name. */
+static int rename_both(struct draft_dir *d, const char *from, char **ret_old)
+{
+	auto_free char *old = NULL;
+	struct err_note why;
+	char rest[64];
+	int r;
+
+	snprintf(rest, sizeof(rest), "-old-%llx", (unsigned long long)clock_real_ns());
+	old = step_name_temporary(d->final, rest);
+	if (!old)
+		return fail(-ENOMEM, "cannot replace '%s'", d->final);
+	r = io_dirop(d->parent, IO_RENAME_NEW, d->final, old, 0);
+	if (r < 0)
+		return r;
+	r = io_dirop(d->parent, IO_RENAME_NEW, from, d->final, 0);
+	if (r < 0) {
+		err_save(r, &why);
+		if (io_dirop(d->parent, IO_RENAME_NEW, old, d->final, 0) < 0)
+			return fail(r, "%s; what was there is now '%s'", why.text, old);
+		return err_restore(&why);
+	}
+	*ret_old = take(old);
+	return 0;
+}
+
+static int exchange(struct draft_dir *d, const char *from, char **ret_old)
+{
+	char *old = strdup(from);
+	int r = old ? io_dirop(d->parent, IO_EXCHANGE, from, d->final, 0) :
+		      fail(-ENOMEM, "cannot replace '%s'", d->final);
+
+	if (r < 0)
+		free(old);
+	else
+		*ret_old = old;
+	if (r != -EINVAL)
+		return r;
+	err_clear();
+	return rename_both(d, from, ret_old);
+}
+
+/* Give the draft its name back. */
+static int rename_back(struct draft_dir *d, const char *from, int r)
+{
+	struct err_note why;
+
+	err_save(r, &why);
+	if (io_dirop(d->parent, IO_RENAME_NEW, from, d->name, 0) < 0)
+		return fail(r, "%s; the draft is now '%s'", why.text, from);
+	return err_restore(&why);
+}
+
+int replace_rename(struct draft_dir *d, char **ret_old)
+{
+	auto_free char *staged = NULL;
+	int r = draft_dir_removed_name(d->final, &staged);
+
+	if (r >= 0)
+		r = io_dirop(d->parent, IO_RENAME_NEW, d->name, staged, 0);
+	if (r < 0)
+		return r;
+	r = exchange(d, staged, ret_old);
+	return r < 0 ? rename_back(d, staged, r) : 0;
+}
+
+int replace_undo(struct draft_dir *d, const char *old)
+{
+	auto_free char *made = NULL;
+	int r = exchange(d, old, &made);
+
+	return r < 0 ? r : io_dirop(d->parent, IO_RENAME_NEW, made, d->name, 0);
+}
+
+int replace_end(struct draft_dir *d, const char *old)
+{
+	auto_free char *gone = NULL;
+	int r = draft_dir_removed_name(d->final, &gone);
+
+	/* After a crash, gc removes what has such a name. */
+	if (strstr(old, DRAFT_REMOVED) || r < 0 ||
+	    io_dirop(d->parent, IO_RENAME_NEW, old, gone, 0) < 0)
+		return io_remove_tree(d->parent, old);
+	return io_remove_tree(d->parent, gone);
+}
