@@ -420,20 +420,21 @@ int step_upload_commit_shared(struct step_upload *u, int (*check)(void *arg), vo
 void step_upload_free(struct step_upload *u)
 {
 	struct err_note why, left;
+	int r;
 
 	if (!u)
 		return;
 	err_peek(&why);
 	if (u->sender)
 		file_sender_end(u->sender);
-	if (u->is_joined && step_upload_remove_sent(u) < 0) {
-		err_save(-EIO, &left);
+	r = u->is_joined ? step_upload_remove_sent(u) : 0;
+	if (r < 0) {
+		err_save(r, &left);
 		log_warn("objects below '%s' stay behind, which gc removes: %s", base_of(u)->url,
 			 left.text);
 	}
 	if (u->is_claimed && !u->is_committed) {
-		int r = step_upload_check_claim(u);
-
+		r = step_upload_check_claim(u);
 		if (r >= 0)
 			r = object_tree_remove(u->s, "", NULL);
 		if (r < 0) {

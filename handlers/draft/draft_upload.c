@@ -113,6 +113,18 @@ static int join_upload(struct draft *d, const char *final, struct span claimed)
 		     fail(-ENOMEM, "cannot write '%s'", final);
 }
 
+/* Remove what a failed attempt has sent. */
+static void drop_objects(const struct draft *d, struct step_upload *u)
+{
+	struct err_note left;
+	int r = step_upload_drop(u);
+
+	if (r >= 0)
+		return;
+	err_save(r, &left);
+	log_warn("objects of draft '%s' stay behind: %s", d->name, left.text);
+}
+
 /* The primary's upload of a shared draft belongs to the record of the draft. */
 static void release_upload(struct draft *d)
 {
@@ -120,8 +132,8 @@ static void release_upload(struct draft *d)
 
 	if (!d->env->collective || !collective_is_primary(d->env->collective))
 		step_upload_free(u);
-	else if (u && step_upload_drop(u) < 0)
-		log_warn("objects of draft '%s' stay behind: %s", d->name, err_text(-EIO));
+	else if (u)
+		drop_objects(d, u);
 }
 
 static int make_shared_dir(struct draft *d, const char *final, unsigned mode, int64_t init_ns)
@@ -330,17 +342,15 @@ int draft_upload_publish(struct draft *d, const struct buf *list, size_t n, int6
 
 void draft_upload_decided(struct draft *d, int r)
 {
-	struct err_note why, left;
+	struct err_note why;
 
 	err_save(r, &why);
 	d->is_undecided = false;
 	/* The primary knows better whether there may be a marker. */
 	if (!collective_is_primary(d->env->collective))
 		step_upload_keep(d->upload, r >= 0);
-	if (r < 0 && step_upload_drop(d->upload) < 0) {
-		err_save(-EIO, &left);
-		log_warn("objects of draft '%s' stay behind: %s", d->name, left.text);
-	}
+	if (r < 0)
+		drop_objects(d, d->upload);
 	if (r >= 0)
 		io_store_refresh(d->env->ckpt->io);
 	err_restore(&why);
