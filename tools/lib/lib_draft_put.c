@@ -17,6 +17,8 @@
 #define THREADS 8
 #define TELL_NS (20 * 1000 * 1000)
 
+_Static_assert(PYTREEFS_DEPTH == LIMIT_TREE_DEPTH, "the header has the limit of the tree");
+
 int lib_value_elements(const struct pytreefs_value *v, enum dtype *ret, uint64_t *ret_bytes)
 {
 	enum dtype t = v->dtype ? dtype_by_user(span_str(v->dtype)) : DTYPE_UNKNOWN;

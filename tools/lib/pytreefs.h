@@ -273,6 +273,8 @@ PYTREEFS_API void pytreefs_free(void *p, size_t n);
 
 /* ---- write ---- */
 
+#define PYTREEFS_DEPTH 200 /* the most parts that the key path of a leaf may have in an item */
+
 /* One part of a key path. */
 struct pytreefs_key {
 	const char *key; /* unescaped */

@@ -183,6 +183,7 @@ static const struct {
 	{ "TREE_STORED", PYTREEFS_TREE_STORED },
 	{ "DRAFT_ITEM", PYTREEFS_DRAFT_ITEM },
 	{ "DRAFT_REPLACE", PYTREEFS_DRAFT_REPLACE },
+	{ "DEPTH", PYTREEFS_DEPTH },
 };
 
 static int add_errors(PyObject *module)

@@ -33,6 +33,7 @@ TREE_VALUES: int
 TREE_STORED: int
 DRAFT_ITEM: int
 DRAFT_REPLACE: int
+DEPTH: int
 
 class Error(OSError): ...
 class NotFoundError(Error, FileNotFoundError): ...

@@ -20,8 +20,6 @@ from ._node import SEQUENCES, parts_of
 
 Keys: TypeAlias = tuple[str | int, ...]
 
-_DEPTH = 200        # of the trees that can be stored
-
 _NUMBERS = ((bool, 'bool'), (int, 'int64'), (float, 'float64'), (complex, 'complex128'))
 
 
@@ -98,8 +96,8 @@ def _flatten(tree: Any, first: Keys, path: str, recorded: Recorded) -> list[lib.
     while stack:
         keys, x = stack.pop()
         parts = parts_of(x)
-        if len(keys) > _DEPTH:
-            raise lib.Error(errno.EINVAL, f'{"/".join(map(str, keys[:4]))}/... has more than {_DEPTH} levels, or is in itself', path)
+        if len(keys) > lib.DEPTH:
+            raise lib.Error(errno.EINVAL, f'{"/".join(map(str, keys[:4]))}/... has more than {lib.DEPTH} levels, or is in itself', path)
         if parts is None:
             try:
                 kind, dtype, data = _leaf(recorded.take(keys, x))
@@ -155,7 +153,7 @@ def save(path: Path, tree: Any, *, item: str | None = 'default', items: bool = F
     items      True: the tree is a dict of items
     separator  the tree is a flat dict, such as a state_dict(), whose names are split at it: the counterpart of load_flat()
     metadata   custom metadata of the step (of the item when item is None): what JSON can say
-    overwrite  replace the checkpoint that is there
+    overwrite  replace the checkpoint that is there: at every moment, and after a crash, it is the old one or the new one
     progress   called with bytes done and bytes in all; an exception of it ends the save, and nothing is written
     options    those of `-o` (`pytreefs help options`): compression='zstd:3', zarr=3, ocdbt=False, rich_types=True
 
