@@ -203,8 +203,15 @@ static void sum_up_text(const struct verify *v)
 		say_size("stored, ", v->stored_bytes);
 		say_size("decoded", v->decoded_bytes);
 	}
-	printf(": %llu errors, %llu warnings\n", (unsigned long long)v->errors,
+	printf(": %llu errors, %llu warnings", (unsigned long long)v->errors,
 	       (unsigned long long)v->warnings);
+	/* Many read only the first line. */
+	if (v->level < 3)
+		printf("; chunks were not read, which is level 3");
+	else if (v->unsummed_leaves)
+		printf("; %llu leaves have values without a checksum",
+		       (unsigned long long)v->unsummed_leaves);
+	printf("\n");
 	if (v->level >= 3) {
 		uint64_t bytes = v->stored_bytes - v->raw_bytes - v->unsummed_bytes;
 		uint64_t others = v->unsummed_leaves + v->unopened_leaves;
@@ -237,8 +244,6 @@ static void sum_up_text(const struct verify *v)
 	if (v->unused_files)
 		printf("%llu data files belong to no database: merging leaves them behind\n",
 		       (unsigned long long)v->unused_files);
-	if (v->level < 3)
-		printf("chunks were not read: that is level 3\n");
 }
 
 static void sum_up_json(const struct verify *v)
