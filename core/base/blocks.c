@@ -16,8 +16,8 @@
 #include "core/base/thread.h"
 
 #define IDLE_BLOCKS 16
-#define IDLE_BYTES (16 * MiB)
-#define IDLE_MAX (IDLE_BYTES / 4) /* bytes of one idle block */
+#define IDLE_BYTES (18 * MiB)
+#define IDLE_MAX (IDLE_BYTES / 4) /* bytes of one idle block: an encoded chunk of 4 MiB fits */
 #define HUGE_BYTES ((size_t)2 * MiB)
 /*
  * Larger blocks are mapped. The address sanitizer checks only memory of the heap, so with it all

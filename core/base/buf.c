@@ -8,6 +8,7 @@
 #include <ctype.h>
 #include <stdio.h>
 
+#include "core/base/blocks.h"
 #include "core/base/err.h"
 #include "core/base/meter.h"
 
@@ -18,6 +19,20 @@
 #else
 #define POISON_ON_RELEASE 0
 #endif
+
+static uint8_t *resize(const struct buf *b, size_t cap)
+{
+	uint8_t *p;
+
+	if (!b->in_block)
+		return realloc(b->p, cap);
+	p = block_alloc(cap);
+	if (p && b->n)
+		memcpy(p, b->p, b->n);
+	if (p)
+		block_free(b->p, b->cap);
+	return p;
+}
 
 int buf_reserve(struct buf *b, size_t extra)
 {
@@ -36,7 +51,7 @@ int buf_reserve(struct buf *b, size_t extra)
 		if (r < 0)
 			return r;
 	}
-	p = realloc(b->p, cap);
+	p = resize(b, cap);
 	if (!p) {
 		meter_release(b->metered ? cap - b->cap : 0);
 		return fail(-ENOMEM, "cannot allocate %zu bytes", cap);
@@ -177,7 +192,7 @@ void buf_shrink(struct buf *b)
 
 	if (b->cap - b->n < SHRINK_FROM)
 		return;
-	p = realloc(b->p, cap);
+	p = resize(b, cap);
 	if (!p)
 		return;
 	meter_release(b->metered ? b->cap - cap : 0);
@@ -195,7 +210,10 @@ void buf_release(struct buf *b)
 {
 	if (POISON_ON_RELEASE && b->p)
 		memset(b->p, 0xff, MIN(b->cap, (size_t)4096));
-	free(b->p);
+	if (b->in_block)
+		block_free(b->p, b->cap);
+	else
+		free(b->p);
 	meter_release(b->metered ? b->cap : 0);
 	*b = (struct buf){ 0 };
 }

@@ -26,6 +26,11 @@ struct buf {
 	size_t n; /* bytes in use */
 	size_t cap;
 	bool metered; /* cap is charged to the meter (meter.h); set while cap is 0 */
+	/*
+	 * p is a block (blocks.h), for large buffers that come and go; set while cap is 0. p then
+	 * belongs to the buffer for good.
+	 */
+	bool in_block;
 };
 
 static inline struct span span_of(const void *p, size_t n)

@@ -13,8 +13,31 @@
 #include "core/zarr/meta/shard.h"
 
 #define BLOCKS_BESIDE (2 * MiB) /* memory of a codec that works in blocks */
+#define TASK_BYTES (256 * KiB)  /* less is encoded sooner than another thread wakes up */
 
-int encode_plan(const struct zarr *z, struct encode_plan *ret)
+/* Without codecs, an object is the chunk itself. */
+static bool is_stored_plain(const struct zarr *z)
+{
+	return !z->leaf->codecs.n && !z->meta.level.shard;
+}
+
+/* Several chunks at a time take at most half as much as their band, and what the budget has. */
+static unsigned tasks_of(const struct zarr *z, uint64_t budget, const struct encode_plan *p)
+{
+	const struct pool *pool = z->env->pool;
+	uint64_t most = pool ? pool_threads(pool) : 1;
+	uint64_t spare = MIN(p->band_bytes / 2, budget - MIN(budget, p->band_bytes));
+
+	most = MIN(most, p->band_bytes / MAX(z->leaf->bytes, (uint64_t)TASK_BYTES));
+	return (unsigned)MAX(MIN(most, spare / p->chunk_cost), (uint64_t)1);
+}
+
+uint64_t encode_band_cost(const struct encode_plan *plan)
+{
+	return plan->band_bytes + plan->tasks * plan->chunk_cost;
+}
+
+int encode_plan(const struct zarr *z, uint64_t budget, struct encode_plan *ret)
 {
 	const struct zarr_meta *m = &z->meta;
 	const struct dtype_info *t = dtype_info(m->dtype);
@@ -50,9 +73,10 @@ int encode_plan(const struct zarr *z, struct encode_plan *ret)
 						   i == p.axis ? p.rows :
 								 m->shape[i]);
 	/* A copy of the chunk, unless the band is the chunk, and its encoded form. */
-	p.chunk_cost = z->leaf->bytes * (p.band_is_chunk ? 1 : 2) + 64 * KiB;
+	p.chunk_cost = z->leaf->bytes * (!p.band_is_chunk + !is_stored_plain(z)) + 64 * KiB;
 	if (!codec_writes_pieces(&z->leaf->codecs))
 		p.chunk_cost += MIN(4 * z->leaf->bytes, BLOCKS_BESIDE);
+	p.tasks = tasks_of(z, budget, &p);
 	*ret = p;
 	return 0;
 }
@@ -82,7 +106,7 @@ int encode_chunk(const struct zarr *z, const uint8_t *bytes, struct buf *ret)
 	return r < 0 ? r : encode_wrap(z, ret->n - was, ret);
 }
 
-/* One band while its chunks are encoded. */
+/* One band while its chunks are encoded; each task has a copy. */
 struct encoding {
 	struct write_env *we;
 	struct kv *kv;
@@ -91,6 +115,8 @@ struct encoding {
 	const uint8_t *bytes;
 	uint64_t first[LIMIT_RANK]; /* position of the band's first element */
 	uint64_t rows;              /* number of rows of the band, on the axis that is cut */
+	/* the chunks of the band: on each axis count[] from from[] on */
+	uint64_t from[LIMIT_RANK], count[LIMIT_RANK];
 	uint64_t chunk[LIMIT_RANK]; /* the current chunk */
 };
 
@@ -157,8 +183,9 @@ static int put_chunk(struct encoding *e)
 {
 	const struct zarr_meta *m = &e->z->meta;
 	bool whole = e->plan->band_is_chunk && (m->rank == 0 || e->rows == e->plan->rows);
-	auto_buf object = { 0 }, key = { 0 };
+	auto_buf object = { .in_block = true }, key = { 0 };
 	uint8_t *copy = NULL;
+	struct span stored;
 	int r;
 
 	if (!whole) {
@@ -173,17 +200,49 @@ static int put_chunk(struct encoding *e)
 		return 0;
 	}
 	trace(TRACE_CODEC, "encode %llu", (unsigned long long)e->z->leaf->bytes);
-	r = encode_chunk(e->z, copy ? copy : e->bytes, &object);
+	stored = span_of(copy ? copy : e->bytes, e->z->leaf->bytes);
+	r = zarr_chunk_key(m, e->chunk, &key);
+	if (r >= 0 && !is_stored_plain(e->z)) {
+		r = encode_chunk(e->z, stored.p, &object);
+		stored = buf_span(&object);
+	}
+	if (r >= 0)
+		r = kv_put(e->kv, buf_span(&key), stored);
 	block_free(copy, e->z->leaf->bytes);
-	if (r >= 0)
-		r = zarr_chunk_key(m, e->chunk, &key);
-	if (r >= 0)
-		r = kv_put(e->kv, buf_span(&key), buf_span(&object));
 	if (r < 0)
 		return r;
 	atomic_fetch_add_explicit(&e->we->chunks, 1, memory_order_relaxed);
 	atomic_fetch_add_explicit(&e->we->chunk_bytes, e->z->leaf->bytes, memory_order_relaxed);
-	atomic_fetch_add_explicit(&e->we->stored_bytes, object.n, memory_order_relaxed);
+	atomic_fetch_add_explicit(&e->we->stored_bytes, stored.n, memory_order_relaxed);
+	return 0;
+}
+
+/* Shared by the tasks of one band. */
+struct band_tasks {
+	const struct encoding *e;
+	uint64_t n;            /* number of chunks */
+	_Atomic uint64_t next; /* the next chunk that no task has taken; n after an error */
+};
+
+static int encode_some(void *arg)
+{
+	struct band_tasks *t = arg;
+	struct encoding e = *t->e;
+	uint64_t i;
+
+	while ((i = atomic_fetch_add(&t->next, 1)) < t->n) {
+		int r;
+
+		for (unsigned axis = e.z->meta.rank; axis > 0; axis--) {
+			e.chunk[axis - 1] = e.from[axis - 1] + i % e.count[axis - 1];
+			i /= e.count[axis - 1];
+		}
+		r = put_chunk(&e);
+		if (r < 0) {
+			atomic_store(&t->next, t->n);
+			return r;
+		}
+	}
 	return 0;
 }
 
@@ -192,8 +251,8 @@ int encode_band(struct write_env *we, struct kv *kv, const struct zarr *z,
 {
 	const struct zarr_meta *m = &z->meta;
 	struct encoding e = { .we = we, .kv = kv, .z = z, .plan = plan, .bytes = bytes };
-	uint64_t row = at / plan->row_bytes, last[LIMIT_RANK];
-	bool more = true;
+	struct band_tasks t = { .e = &e, .n = 1 };
+	uint64_t row = at / plan->row_bytes;
 
 	if (m->n_elements == 0)
 		return 0;
@@ -209,22 +268,13 @@ int encode_band(struct write_env *we, struct kv *kv, const struct zarr *z,
 	if (m->rank > 0)
 		e.rows = MIN(plan->rows, m->shape[plan->axis] - e.first[plan->axis]);
 	for (unsigned i = 0; i < m->rank; i++) {
-		e.chunk[i] = e.first[i] / m->chunk[i];
-		last[i] = i < plan->axis  ? e.chunk[i] :
-			  i == plan->axis ? (e.first[i] + e.rows - 1) / m->chunk[i] :
-					    m->grid[i] - 1;
+		e.from[i] = e.first[i] / m->chunk[i];
+		e.count[i] =
+			i < plan->axis  ? 1 :
+			i == plan->axis ? (e.first[i] + e.rows - 1) / m->chunk[i] - e.from[i] + 1 :
+					  m->grid[i];
+		t.n *= e.count[i];
 	}
-	while (more) {
-		int r = put_chunk(&e);
-
-		if (r < 0)
-			return r;
-		more = false;
-		for (unsigned i = m->rank; i > plan->axis && !more; i--) {
-			more = e.chunk[i - 1] < last[i - 1];
-			e.chunk[i - 1] = more ? e.chunk[i - 1] + 1 :
-						e.first[i - 1] / m->chunk[i - 1];
-		}
-	}
-	return 0;
+	/* All tasks have the same argument. */
+	return pool_run(z->env->pool, encode_some, &t, 0, MIN(t.n, (uint64_t)plan->tasks));
 }

@@ -18,18 +18,27 @@ struct encode_plan {
 	uint64_t row_bytes;  /* bytes of one position on this axis */
 	uint64_t band_bytes; /* rows * row_bytes, at most the size of the array */
 	uint64_t chunk_cost; /* memory to encode one chunk, besides the band */
+	unsigned tasks;      /* the most chunks of a band that are encoded at the same time */
 	bool omit_fill;      /* chunks that consist of the fill value are not stored */
 	bool band_is_chunk;  /* a full band is one chunk, in the same order of bytes */
 };
 
-/* -EOPNOTSUPP for layouts that we do not write: transposed, big-endian, several inner chunks. */
-int encode_plan(const struct zarr *z, struct encode_plan *ret);
+/*
+ * budget: bytes for bands and the chunks that are encoded. -EOPNOTSUPP for layouts that we do not
+ * write: transposed, big-endian, several inner chunks.
+ */
+int encode_plan(const struct zarr *z, uint64_t budget, struct encode_plan *ret);
+/* The memory of a band, and of its chunks while they are encoded. */
+uint64_t encode_band_cost(const struct encode_plan *plan);
 /*
  * The size of the band that begins at byte `at` of the stream; smaller at the end of the axis that
  * is cut.
  */
 uint64_t encode_band_len(const struct zarr *z, const struct encode_plan *plan, uint64_t at);
-/* Encode the chunks of the band that begins at byte `at` of the stream, and put them into kv. */
+/*
+ * Encode the chunks of the band that begins at byte `at` of the stream, several at a time, and put
+ * them into kv.
+ */
 int encode_band(struct write_env *we, struct kv *kv, const struct zarr *z,
 		const struct encode_plan *plan, uint64_t at, const uint8_t *bytes);
 /* Append one chunk object, encoded from its decoded bytes. */

@@ -81,7 +81,7 @@ int zarr_writer_open(struct write_env *we, struct kv *kv, struct span json, enum
 	pthread_cond_init(&w->changed, NULL);
 	r = put_document(w, json, &w->z);
 	if (r >= 0)
-		r = encode_plan(w->z, &w->plan);
+		r = encode_plan(w->z, budget_total(we->budget), &w->plan);
 	w->plan.omit_fill = fill == ZARR_FILL_OMIT;
 	if (r < 0) {
 		zarr_writer_close(w);
@@ -109,8 +109,7 @@ struct zarr *zarr_writer_array(const struct zarr_writer *w)
 
 uint64_t zarr_writer_cost(const struct zarr_writer *w)
 {
-	/* The band, and the encoded form of one of its chunks. */
-	return w->plan.band_bytes + w->plan.chunk_cost;
+	return encode_band_cost(&w->plan);
 }
 
 /* ---- bands ---- */
