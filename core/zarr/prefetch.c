@@ -9,6 +9,7 @@
 #include "core/base/err.h"
 #include "core/zarr/chunk.h"
 #include "core/zarr/fetch.h"
+#include "core/zarr/slab.h"
 
 /* chunks of one band; if there are more, they are small and not worth the time */
 #define PASS_MAX 4096
@@ -142,58 +143,23 @@ void chunk_prefetch(struct zarr *z, const uint64_t *index, uint64_t off, uint64_
 		post(z, &c, off, n, guess);
 }
 
-/* Runs of bytes of an array in C order, and the chunks that they are in. */
-struct bands {
-	struct zarr *z;
-	uint64_t rows, row; /* bands divide each `rows` rows anew; bytes of one row */
-	/* rows of a band, except the last; number of bands in `rows` */
-	uint64_t chunk_rows, per_rows;
-	uint64_t chunks; /* number of chunks in a band */
-	bool whole_rows; /* a chunk has its rows in order, and nothing besides them */
-};
-
-/*
- * Chunks are finished together, in bands: the chunks at one place on the first axis along which a
- * chunk has more than one element. Their bytes are contiguous in the array.
- */
-static void bands_of(struct zarr *z, struct bands *ret)
-{
-	unsigned axis = 0;
-
-	*ret = (struct bands){ .z = z,
-			       .row = dtype_info(z->meta.dtype)->size,
-			       .chunks = 1,
-			       .whole_rows = z->leaf_in_order };
-	while (axis + 1 < z->meta.rank && z->leaf_chunk[axis] == 1)
-		axis++;
-	for (unsigned i = axis + 1; i < z->meta.rank; i++) {
-		ret->row *= z->meta.shape[i];
-		ret->chunks *= z->leaf_grid[i];
-		ret->whole_rows &= z->leaf_chunk[i] == z->meta.shape[i];
-	}
-	ret->rows = z->meta.shape[axis];
-	ret->chunk_rows = z->leaf_chunk[axis];
-	ret->per_rows = z->leaf_grid[axis];
-}
-
 static struct cache_key key_of_piece(const struct zarr *z, uint64_t number, uint64_t piece)
 {
 	return z->leaf_raw ? fetch_key(z, number, FETCH_RAW, piece) :
 			     stream_piece_key(z, number, piece);
 }
 
-/* Drop pieces of the only chunk of a band, which has the array's bytes [begin, end). */
-static void pass_pieces(const struct bands *b, uint64_t number, uint64_t begin, uint64_t end,
-			uint64_t from, uint64_t to)
+/* Drop pieces of the only chunk of a band. */
+static void pass_pieces(struct zarr *z, const struct band_range *b, uint64_t from, uint64_t to)
 {
-	uint64_t piece = from > begin ? (from - begin) / PIECE_BYTES : 0;
+	uint64_t piece = from > b->begin ? (from - b->begin) / PIECE_BYTES : 0;
 
-	for (;
-	     begin + piece * PIECE_BYTES < end && MIN(begin + (piece + 1) * PIECE_BYTES, end) <= to;
+	for (; b->begin + piece * PIECE_BYTES < b->end &&
+	       MIN(b->begin + (piece + 1) * PIECE_BYTES, b->end) <= to;
 	     piece++) {
-		struct cache_key key = key_of_piece(b->z, number, piece);
+		struct cache_key key = key_of_piece(z, b->number, piece);
 
-		cache_drop_behind(b->z->env->cache, &key, 1);
+		cache_drop_behind(z->env->cache, &key, 1);
 	}
 }
 
@@ -208,22 +174,22 @@ void zarr_drop_behind(struct zarr *z, const struct zarr_view *v, uint64_t from, 
 	bands_of(z, &b);
 	if (streamed ? !b.whole_rows : b.chunks > PASS_MAX)
 		return;
-	for (uint64_t band =
-		     from / (b.row * b.rows) * b.per_rows + from / b.row % b.rows / b.chunk_rows;
-	     ; band++) {
-		uint64_t row = band / b.per_rows * b.rows + band % b.per_rows * b.chunk_rows;
-		uint64_t end = MIN(row + b.chunk_rows, (band / b.per_rows + 1) * b.rows) * b.row;
+	if (slab_is_for(z, v)) {
+		slab_drop_behind(z, from, to);
+		return;
+	}
+	for (uint64_t at = from; at < v->bytes;) {
+		struct band_range band = band_at(&b, at);
 
-		if (row * b.row >= v->bytes)
-			return;
 		if (streamed) {
-			pass_pieces(&b, band, row * b.row, end, from, to);
-		} else if (end <= to) {
-			struct cache_key key = chunk_whole_key(z, band * b.chunks);
+			pass_pieces(z, &band, from, to);
+		} else if (band.end <= to) {
+			struct cache_key key = chunk_whole_key(z, band.number * b.chunks);
 
 			cache_drop_behind(z->env->cache, &key, b.chunks);
 		}
-		if (end > to)
+		if (band.end > to)
 			return;
+		at = band.end;
 	}
 }

@@ -15,6 +15,7 @@ struct reading {
 	struct grid grid;
 	size_t item, out_item; /* bytes per element, stored and in the answer */
 	struct segments *g;
+	bool is_pass; /* nobody will read the chunks again soon */
 };
 
 void reading_init(struct reading *rd, struct zarr *z, const struct zarr_view *v,
@@ -29,6 +30,11 @@ unsigned reading_run_axes(const struct reading *rd, const struct grid_box *box,
 			  const struct grid_part *p, uint64_t *ret_elements);
 /* The byte offset in the chunk of the element at this position. */
 uint64_t reading_byte_in_chunk(const struct reading *rd, const uint64_t *from);
+/*
+ * Copy bytes [off, off + n) of the view, whole elements, to p. The chunks are the first ones that
+ * the cache evicts.
+ */
+int reading_pass(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n, uint8_t *p);
 /* Put n elements of the fill value at p, in the answer's element type. */
 void reading_put_fill(const struct reading *rd, uint8_t *p, uint64_t n);
 bool reading_fill_is_zero(const struct reading *rd);

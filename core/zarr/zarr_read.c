@@ -12,6 +12,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/zarr/reading.h"
+#include "core/zarr/slab.h"
 
 #define BATCH_PARTS 32  /* chunks opened together */
 #define RUN_BYTES 4096  /* runs of at least this size are read from a raw file without the cache */
@@ -145,24 +146,23 @@ static int batch_answer(struct reading *rd, const struct grid_box *box, struct b
 		r = out ? reading_copy_part(rd, box, p, c, out) : gather_part(rd, p, c);
 		c += !p->padding;
 	}
+	for (unsigned i = 0; i < b->n_chunks && rd->is_pass; i++) {
+		struct cache_key key = chunk_whole_key(rd->z, b->chunk[i].number);
+
+		cache_drop_behind(rd->z->env->cache, &key, 1);
+	}
 	chunk_close(rd->z, b->chunk, b->n_chunks);
 	return r;
 }
 
-static int read_box(struct reading *rd, const struct grid_box *box, struct batch *b)
+/* Answer all parts of a box, by copying to out, or by reference if that is NULL. */
+static int answer_box(struct reading *rd, const struct grid_box *box, struct batch *b, uint8_t *out)
 {
-	bool by_reference = box_is_runs(rd, box), more = true;
 	unsigned limit = batch_limit(rd->z);
-	size_t bytes = box->n * rd->out_item;
-	uint8_t *out = NULL;
 	struct grid_part p;
+	bool more = true;
 	int r = 0;
 
-	if (!by_reference) {
-		out = block_alloc(bytes);
-		if (!out)
-			return fail(-ENOMEM, "cannot allocate %zu bytes", bytes);
-	}
 	grid_part_first(&rd->grid, box, &p);
 	while (more && r >= 0) {
 		b->n = 0;
@@ -172,6 +172,22 @@ static int read_box(struct reading *rd, const struct grid_box *box, struct batch
 		}
 		r = batch_answer(rd, box, b, out);
 	}
+	return r;
+}
+
+static int read_box(struct reading *rd, const struct grid_box *box, struct batch *b)
+{
+	bool by_reference = box_is_runs(rd, box);
+	size_t bytes = box->n * rd->out_item;
+	uint8_t *out = NULL;
+	int r;
+
+	if (!by_reference) {
+		out = block_alloc(bytes);
+		if (!out)
+			return fail(-ENOMEM, "cannot allocate %zu bytes", bytes);
+	}
+	r = answer_box(rd, box, b, out);
 	if (!out)
 		return r;
 	if (r < 0) {
@@ -217,6 +233,10 @@ int zarr_read(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n,
 	if (n == 0)
 		return 0;
 	trace(TRACE_ZARR, "read '%s' %llu+%zu", z->prefix, (unsigned long long)off, n);
+	r = slab_read(z, v, off, n, g);
+	if (r <= 0)
+		return r;
+	r = 0;
 	b = malloc(sizeof(*b));
 	if (!b)
 		return fail(-ENOMEM, "cannot read '%s'", z->prefix);
@@ -235,6 +255,27 @@ int zarr_read(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n,
 		return r;
 	trim(g, segments, off - first * rd.out_item, (last + 1) * rd.out_item - (off + n));
 	return 0;
+}
+
+int reading_pass(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n, uint8_t *p)
+{
+	auto_free struct batch *b = malloc(sizeof(*b));
+	struct reading rd;
+	uint64_t at, end;
+	int r = b ? 0 : fail(-ENOMEM, "cannot read '%s'", z->prefix);
+
+	reading_init(&rd, z, v, NULL);
+	rd.is_pass = true;
+	end = (off + n) / rd.out_item;
+	for (at = off / rd.out_item; at < end && r >= 0;) {
+		struct grid_box box;
+
+		grid_box(&rd.grid, at, end - at, &box);
+		r = answer_box(&rd, &box, b, p);
+		p += box.n * rd.out_item;
+		at += box.n;
+	}
+	return r;
 }
 
 int zarr_read_into(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n, void *p)
@@ -269,7 +310,8 @@ void zarr_prefetch(struct zarr *z, const struct zarr_view *v, uint64_t off, uint
 	struct reading rd;
 	uint64_t at, last;
 
-	if (!z->env->pool || off >= v->bytes || n == 0)
+	/* A slab is decoded by all threads when its first row is read. */
+	if (!z->env->pool || off >= v->bytes || n == 0 || slab_is_for(z, v))
 		return;
 	reading_init(&rd, z, v, NULL);
 	n = MIN(n, v->bytes - off);

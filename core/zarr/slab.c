@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * slab.c - decode bands of chunks that do not fit into the cache, a quarter of the cache at a time.
+ */
+#include "core/zarr/slab.h"
+
+#include "core/base/blocks.h"
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/zarr/chunk.h"
+#include "core/zarr/reading.h"
+
+#define FEW_CHUNKS 4 /* a request for less than this part of a row needs few chunks */
+
+/* ---- bands ---- */
+
+void bands_of(const struct zarr *z, struct bands *ret)
+{
+	unsigned axis = 0;
+
+	*ret = (struct bands){ .row = dtype_info(z->meta.dtype)->size,
+			       .chunks = 1,
+			       .whole_rows = z->leaf_in_order };
+	while (axis + 1 < z->meta.rank && z->leaf_chunk[axis] == 1)
+		axis++;
+	for (unsigned i = axis + 1; i < z->meta.rank; i++) {
+		ret->row *= z->meta.shape[i];
+		ret->chunks *= z->leaf_grid[i];
+		ret->whole_rows &= z->leaf_chunk[i] == z->meta.shape[i];
+	}
+	ret->rows = z->meta.shape[axis];
+	ret->chunk_rows = z->leaf_chunk[axis];
+	ret->per_rows = z->leaf_grid[axis];
+}
+
+struct band_range band_at(const struct bands *b, uint64_t off)
+{
+	uint64_t outer = off / (b->row * b->rows), place = off / b->row % b->rows / b->chunk_rows;
+	uint64_t row = outer * b->rows + place * b->chunk_rows;
+	uint64_t end = MIN(row + b->chunk_rows, (outer + 1) * b->rows);
+
+	return (struct band_range){ outer * b->per_rows + place, row * b->row, end * b->row };
+}
+
+/* ---- slabs ---- */
+
+struct slabs {
+	struct bands b;
+	uint64_t bytes;    /* of a slab, whole rows; the last one of a band may have less */
+	uint64_t per_band; /* number of slabs in a full band */
+};
+
+struct slab_range {
+	uint64_t number;
+	uint64_t begin, end; /* its bytes in the array */
+};
+
+/* Returns whether the array is read in slabs. */
+static bool slabs_of(const struct zarr *z, const struct zarr_view *v, struct slabs *ret)
+{
+	uint64_t limit = cache_limit(z->env->cache), band, rows;
+	struct slabs s;
+
+	if (!v->plain || z->meta.rank == 0 || v->bytes == 0 || z->leaf_raw || z->env->remote ||
+	    chunk_is_streamed(z))
+		return false;
+	bands_of(z, &s.b);
+	if (s.b.chunks < 2 ||
+	    (mul_fits(s.b.chunks, z->leaf->bytes, &band) && band <= limit / 4 * 3))
+		return false;
+	rows = MIN(limit / 4 / s.b.row, s.b.chunk_rows);
+	if (rows < 2)
+		return false;
+	s.bytes = rows * s.b.row;
+	s.per_band = div_up(s.b.chunk_rows, rows);
+	*ret = s;
+	return true;
+}
+
+bool slab_is_for(const struct zarr *z, const struct zarr_view *v)
+{
+	struct slabs s;
+
+	return slabs_of(z, v, &s);
+}
+
+static struct slab_range slab_at(const struct slabs *s, uint64_t off)
+{
+	struct band_range band = band_at(&s->b, off);
+	uint64_t i = (off - band.begin) / s->bytes, begin = band.begin + i * s->bytes;
+
+	return (struct slab_range){ band.number * s->per_band + i, begin,
+				    MIN(begin + s->bytes, band.end) };
+}
+
+static struct cache_key slab_key(const struct zarr *z, uint64_t number)
+{
+	return (struct cache_key){ z->owner, number, (uint64_t)z->tag << 40 | (uint64_t)1 << 35 };
+}
+
+/* Decode a slab for the cache. The budget has its memory until the cache counts it. */
+static int slab_fill(struct zarr *z, const struct zarr_view *v, const struct slab_range *range,
+		     struct cache_entry *e)
+{
+	size_t n = (size_t)(range->end - range->begin);
+	uint8_t *p;
+	int r;
+
+	if (!budget_try(z->env->budget, n))
+		return fail(-ENOMEM, "the read budget is in use");
+	p = block_alloc(n);
+	trace(TRACE_ZARR, "slab of '%s' %llu+%zu", z->prefix, (unsigned long long)range->begin, n);
+	r = p ? reading_pass(z, v, range->begin, n, p) : -ENOMEM;
+	if (r >= 0)
+		r = chunk_cache(z, e, p, n);
+	if (r < 0)
+		block_free(p, n);
+	budget_give(z->env->budget, n);
+	return r;
+}
+
+static int slab_open(struct zarr *z, const struct zarr_view *v, const struct slab_range *range,
+		     struct cache_entry **ret)
+{
+	struct cache_key key = slab_key(z, range->number);
+	struct cache_entry *e;
+	int r = cache_begin(z->env->cache, &key, &e);
+
+	if (r < 0)
+		return r;
+	if (r == CACHE_MINE) {
+		r = slab_fill(z, v, range, e);
+		if (r < 0)
+			cache_fail(z->env->cache, e, r);
+	} else {
+		r = r == CACHE_BUSY ? cache_wait(z->env->cache, e) : 0;
+	}
+	if (r < 0)
+		cache_put(z->env->cache, e);
+	else
+		*ret = e;
+	return r;
+}
+
+int slab_read(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n, struct segments *g)
+{
+	uint64_t end = off + n;
+	struct slabs s;
+	uint8_t *out;
+
+	if (!slabs_of(z, v, &s) || n < s.b.row / FEW_CHUNKS)
+		return 1;
+	out = block_alloc(n);
+	if (!out)
+		return 1;
+	for (uint64_t at = off; at < end;) {
+		struct slab_range range = slab_at(&s, at);
+		struct cache_entry *e;
+		uint64_t to = MIN(range.end, end);
+
+		if (slab_open(z, v, &range, &e) < 0) {
+			err_clear();
+			block_free(out, n);
+			return 1;
+		}
+		/* A reference would keep the whole slab pinned until the answer is sent. */
+		memcpy(out + (at - off), chunk_cached(e) + (at - range.begin), to - at);
+		cache_put(z->env->cache, e);
+		at = to;
+	}
+	return segments_add_block(g, out, n, n);
+}
+
+void slab_drop_behind(struct zarr *z, uint64_t from, uint64_t to)
+{
+	struct zarr_view v;
+	struct slabs s;
+
+	zarr_view_whole(&z->meta, &v);
+	if (!slabs_of(z, &v, &s))
+		return;
+	for (uint64_t at = from; at < to;) {
+		struct slab_range range = slab_at(&s, at);
+		struct cache_key key = slab_key(z, range.number);
+
+		if (range.end <= to)
+			cache_drop_behind(z->env->cache, &key, 1);
+		at = range.end;
+	}
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * slab.h - rows of an array whose band of chunks does not fit into the cache. Private to this
+ * folder.
+ *
+ * A reader of such an array in C order needs a few rows of every chunk of a band with each request.
+ * If the chunks went into the cache, each would be evicted before the next request, and be decoded
+ * again for it. So a request that needs many chunks decodes the band once for many rows: a slab,
+ * a quarter of the cache, in which the next requests find their rows.
+ */
+#ifndef PYTREEFS_SLAB_H
+#define PYTREEFS_SLAB_H
+
+#include "core/zarr/zarr.h"
+
+/*
+ * Runs of bytes of an array in C order, and the chunks that they are in. Chunks are finished
+ * together, in bands: the chunks at one place on the first axis along which a chunk has more than
+ * one element. Their bytes are contiguous in the array.
+ */
+struct bands {
+	uint64_t rows, row; /* bands divide each `rows` rows anew; bytes of one row */
+	/* rows of a band, except the last; number of bands in `rows` */
+	uint64_t chunk_rows, per_rows;
+	uint64_t chunks; /* number of chunks in a band */
+	bool whole_rows; /* a chunk has its rows in order, and nothing besides them */
+};
+
+struct band_range {
+	uint64_t number;     /* of the band; its first chunk has the number times bands.chunks */
+	uint64_t begin, end; /* its bytes in the array */
+};
+
+/* The rank must not be 0. */
+void bands_of(const struct zarr *z, struct bands *ret);
+/* The band that contains a byte of the array. */
+struct band_range band_at(const struct bands *b, uint64_t off);
+
+/* Whether sequential reads of the view use slabs. */
+bool slab_is_for(const struct zarr *z, const struct zarr_view *v);
+/*
+ * Append bytes [off, off + n) of such a view to g. Returns 1, with nothing appended, when the
+ * request is for few chunks, memory is short, or the slab cannot be decoded: an ordinary read then
+ * does it, or reports the chunk that is damaged.
+ */
+int slab_read(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n,
+	      struct segments *g);
+/* zarr_drop_behind() of such a view. */
+void slab_drop_behind(struct zarr *z, uint64_t from, uint64_t to);
+
+#endif
