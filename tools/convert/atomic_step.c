@@ -138,7 +138,7 @@ void bound_memory(struct cmd_args *a)
 {
 	static const struct {
 		const char *name, *value;
-	} bounds[] = { { "cache", "64M" }, { "read_budget", "128M" }, { "write_budget", "128M" } };
+	} bounds[] = { { "cache", "192M" }, { "read_budget", "96M" }, { "write_budget", "128M" } };
 
 	for (size_t i = 0; i < ARRAY_LEN(bounds); i++) {
 		char text[64];
