@@ -69,6 +69,16 @@ static inline bool span_eq(struct span a, struct span b)
 	return a.n == b.n && (a.n == 0 || memcmp(a.p, b.p, a.n) == 0);
 }
 
+/* The number of bytes at the start that both have. */
+static inline size_t span_common(struct span a, struct span b)
+{
+	size_t n = MIN(a.n, b.n), i = 0;
+
+	while (i < n && a.p[i] == b.p[i])
+		i++;
+	return i;
+}
+
 static inline bool span_starts(struct span s, struct span prefix)
 {
 	return s.n >= prefix.n && (prefix.n == 0 || memcmp(s.p, prefix.p, prefix.n) == 0);

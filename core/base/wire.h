@@ -52,12 +52,6 @@ int wire_put_u32be(struct buf *b, uint32_t v);
 int wire_put_varint(struct buf *b, uint64_t v);
 
 /* Little-endian numbers in memory that is known to be long enough. */
-static inline void put_u32le(uint8_t *p, uint32_t v)
-{
-	for (int i = 0; i < 4; i++)
-		p[i] = (uint8_t)(v >> (8 * i));
-}
-
 static inline uint32_t get_u32le(const uint8_t *p)
 {
 	return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;

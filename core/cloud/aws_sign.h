@@ -13,8 +13,6 @@
 
 #include "core/base/buf.h"
 
-/* In place of the hash of a body that is not hashed (S3 over TLS, which protects it). */
-#define AWS_UNSIGNED "UNSIGNED-PAYLOAD"
 /* The hash of an empty body. */
 #define AWS_EMPTY "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 

@@ -16,14 +16,14 @@
 /* A ListBucketResult of version 2. -EUCLEAN with a note, -ENOMEM, or what `each` returned. */
 int s3_parse_page(struct span text, bucket_entry_fn *each, void *arg, struct bucket_page *ret);
 
-/* "" is what it does not say. */
+/* The parts of an error document; "" for those that it does not have. */
 struct s3_error {
 	char code[S3_CODE_MAX];
 	char region[S3_REGION_MAX];
 	char time[S3_REGION_MAX]; /* of the server */
 };
-/* As much as the document, which may be truncated, says. Words with other characters than theirs
- * are left out. */
+/* Parse an error document, which may be truncated. A value with unexpected characters is left out.
+ */
 void s3_parse_error(struct span text, struct s3_error *ret);
 
 /* The id of an upload in parts that has begun. -EUCLEAN with a note, -ENOMEM. */

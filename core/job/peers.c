@@ -464,33 +464,3 @@ void peers_close(struct peers *p)
 	}
 	p->ops->free(p, clean);
 }
-
-/* ---- one process ---- */
-
-static int alone_send(struct peers *p, int to, const struct peers_head *head, struct span body)
-{
-	return fail(-EINVAL, "rank %d does not exist in a job of one", to);
-}
-
-static void alone_free(struct peers *p, bool clean)
-{
-	peers_release(p);
-	free(p);
-}
-
-static const struct peers_ops alone_ops = { .name = "alone",
-					    .send = alone_send,
-					    .free = alone_free };
-
-int peers_alone(struct peers **ret)
-{
-	struct peers *p = calloc(1, sizeof(*p));
-	int r = p ? peers_init(p, &alone_ops, 0, 1) : fail(-ENOMEM, "cannot start");
-
-	if (r < 0) {
-		free(p);
-		return r;
-	}
-	*ret = p;
-	return 0;
-}

@@ -4,8 +4,7 @@
  *
  * Everything that ranks do together consists of messages, which are sent without waiting and
  * received with a deadline, so a rank that is dead or hangs costs at most the time of the deadline.
- * Implementations transport the messages: to oneself (peers_alone), between threads (tests), or
- * with MPI.
+ * Implementations transport the messages: between threads (tests), or with MPI.
  *
  * A message is an answer, which is stored until it is received, or a request, which a service
  * thread passes to the server. Messages from one rank to another arrive in the order in which they
@@ -103,8 +102,6 @@ void peers_head_parse(const uint8_t bytes[PEERS_HEAD_BYTES], struct peers_head *
 
 /* ---- implementations ---- */
 
-/* The only process of a job of one. */
-int peers_alone(struct peers **ret);
 /*
  * This process of an MPI job. name: that of the communicator. -EOPNOTSUPP: the program was built
  * without MPI.

@@ -10,10 +10,10 @@
 
 void kv_sum_pack(uint32_t crc, uint8_t ret[KV_SUM_BYTES])
 {
-	put_u32le(ret, (uint32_t)KV_SUM_MAGIC);
-	put_u32le(ret + 4, (uint32_t)(KV_SUM_MAGIC >> 32));
-	put_u32le(ret + 8, crc);
-	put_u32le(ret + 12, crc32c(span_of(ret, 12)));
+	set_u32le(ret, (uint32_t)KV_SUM_MAGIC);
+	set_u32le(ret + 4, (uint32_t)(KV_SUM_MAGIC >> 32));
+	set_u32le(ret + 8, crc);
+	set_u32le(ret + 12, crc32c(span_of(ret, 12)));
 }
 
 int kv_sum_parse(const uint8_t p[KV_SUM_BYTES], uint32_t *ret)

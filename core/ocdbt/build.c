@@ -107,15 +107,6 @@ static uint64_t child_size(const struct built *c)
 	return c->key.n + 56 + c->ref.base.n + c->ref.rel.n;
 }
 
-static size_t common_prefix(struct span a, struct span b)
-{
-	size_t n = MIN(a.n, b.n), i = 0;
-
-	while (i < n && a.p[i] == b.p[i])
-		i++;
-	return i;
-}
-
 /* ---- nodes ---- */
 
 static int level_add(struct level *l, const struct built *node)
@@ -186,7 +177,7 @@ static int measure(struct build *b, struct ocdbt_source *src, struct split *s)
 		if (r >= 0)
 			r = buf_add_span(&last, e.key);
 	}
-	s->common = common_prefix(buf_span(&first), buf_span(&last));
+	s->common = span_common(buf_span(&first), buf_span(&last));
 	return r;
 }
 
@@ -241,7 +232,7 @@ static int build_level(struct build *b, const struct level *below)
 	struct split s = { .max = b->config->max_decoded_node_bytes, .least = 2, .n = below->n };
 	int r = 0;
 
-	s.common = common_prefix(below->node[0].key, below->node[below->n - 1].key);
+	s.common = span_common(below->node[0].key, below->node[below->n - 1].key);
 	for (size_t i = 0; i < below->n; i++)
 		s.sum += child_size(&below->node[i]);
 	split_begin(&s);

@@ -218,15 +218,6 @@ static int name_cmp(const void *pa, const void *pb)
 	return c ? c : span_cmp(a->rel, b->rel);
 }
 
-static size_t common(struct span a, struct span b)
-{
-	size_t n = MIN(a.n, b.n), i = 0;
-
-	while (i < n && a.p[i] == b.p[i])
-		i++;
-	return i;
-}
-
 /*
  * The number of bytes that path i of the sorted table shares with the previous one, as TensorStore
  * counts them.
@@ -237,9 +228,9 @@ static size_t shared(const struct ocdbt_file_name *name, uint32_t i)
 
 	if (i == 0)
 		return 0;
-	n = common(name[i - 1].base, name[i].base);
+	n = span_common(name[i - 1].base, name[i].base);
 	if (span_eq(name[i - 1].base, name[i].base))
-		n += common(name[i - 1].rel, name[i].rel);
+		n += span_common(name[i - 1].rel, name[i].rel);
 	return n;
 }
 

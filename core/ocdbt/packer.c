@@ -18,15 +18,6 @@
 #include "core/base/limits.h"
 #include "core/ocdbt/record.h"
 
-static size_t common_prefix(struct span a, struct span b)
-{
-	size_t n = MIN(a.n, b.n), i = 0;
-
-	while (i < n && a.p[i] == b.p[i])
-		i++;
-	return i;
-}
-
 /* Reserve room for one more entry in all columns, so that adding it cannot fail half-way. */
 static int reserve_entry(struct ocdbt_packer *p, size_t key_n, size_t bytes_n)
 {
@@ -79,7 +70,7 @@ static int check_key(const struct ocdbt_packer *p, struct span key)
 
 static void add_key(struct ocdbt_packer *p, struct span key)
 {
-	size_t same = p->n ? common_prefix(buf_span(&p->last_key), key) : 0;
+	size_t same = p->n ? span_common(buf_span(&p->last_key), key) : 0;
 	uint16_t prefix = (uint16_t)same, suffix = (uint16_t)(key.n - same);
 
 	put(&p->prefix_len, &prefix, 2);

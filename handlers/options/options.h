@@ -190,7 +190,7 @@ int option_print(const struct options *o, const struct option *opt, struct buf *
 bool options_auto_size(const struct options *o, const char *name, uint64_t *ret);
 /* The source of the present value: "default", "mount", "environment". */
 const char *option_from_text(const struct options *o, const struct option *opt);
-/* Whether the user gave the option. */
+/* Whether the user gave the option; the name must be in the table. */
 bool options_given(const struct options *o, const char *name);
 /* Set options from PYTREEFS_OPTIONS, the user's defaults, which -o overrides. */
 int options_set_environment(struct options *o);

@@ -31,11 +31,6 @@ const char piece_kinds[] = "btmnvMNVcsieTDldfx";
 static const char digits[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 _Static_assert(sizeof(digits) > PIECES_MAX, "each piece has a digit");
 
-char piece_digit(unsigned i)
-{
-	return digits[i];
-}
-
 static int digit_value(uint8_t c)
 {
 	const char *at = c ? strchr(digits, c) : NULL;

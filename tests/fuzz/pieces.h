@@ -64,8 +64,6 @@ struct pieces {
 void pieces_parse(struct span input, struct pieces *ret);
 /* Appends. */
 void pieces_print(const struct pieces *p, struct buf *ret);
-/* The character by which "$" and PIECE_INDEX name piece i. */
-char piece_digit(unsigned i);
 
 /*
  * Write the files below dir, which exists. rules: the document of the last PIECE_RULES, appended.

@@ -145,8 +145,8 @@ static int write_checkpoint(struct job *j, struct input *in, const char *out)
 	 * again.
 	 */
 	f.most = meter_free() + j->a->options.cache / 2;
-	f.any_leaf_type = option_was_given(&j->a->options, "leaf_type");
-	f.any_rich_types = option_was_given(&j->a->options, "rich_types");
+	f.any_leaf_type = options_given(&j->a->options, "leaf_type");
+	f.any_rich_types = options_given(&j->a->options, "rich_types");
 	r = atomic_step_begin(j->a, j->group, out, layout, cmd_flag(j->a, "force"), &n);
 	if (r >= 0)
 		r = fill(j, in, &f, &n);

@@ -126,14 +126,6 @@ static int check_no_mount(const char *dir, const char *name)
 		    source, dir, name);
 }
 
-bool option_was_given(const struct options *o, const char *name)
-{
-	for (size_t k = 0; k < option_count; k++)
-		if (!strcmp(option_table[k].name, name))
-			return strcmp(option_from_text(o, &option_table[k]), "default") != 0;
-	abort(); /* A bug: the option is not in the table. */
-}
-
 void bound_memory(struct cmd_args *a)
 {
 	static const struct {
@@ -144,7 +136,7 @@ void bound_memory(struct cmd_args *a)
 		char text[64];
 
 		snprintf(text, sizeof(text), "%s=%s", bounds[i].name, bounds[i].value);
-		if (!option_was_given(&a->options, bounds[i].name))
+		if (!options_given(&a->options, bounds[i].name))
 			option_set(&a->options, text, false);
 	}
 }
@@ -160,7 +152,7 @@ static struct meter_user first = { .reclaim = nothing_to_reclaim };
 
 void bound_leaves(struct cmd_args *a)
 {
-	if (!option_was_given(&a->options, "cache"))
+	if (!options_given(&a->options, "cache"))
 		meter_grant(METADATA_BYTES);
 	bound_memory(a);
 	/* Headers are read before there is a cache. */
@@ -244,7 +236,7 @@ static int open_url(struct cmd_args *a, const char *url, struct atomic_step *n)
 		return fail(-EINVAL,
 			    "'%s' is not the URL of a step: that is s3://BUCKET/PREFIX/STEP", url);
 	if (n->force)
-		return fail(-EINVAL, "'%s': what is in a bucket is not replaced", url);
+		return fail(-EINVAL, "'%s': a step in a bucket is not replaced", url);
 	if (!where)
 		return fail(-EINVAL,
 			    "'%s' is made in a directory of this machine first: spill=off has none",

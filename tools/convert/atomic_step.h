@@ -47,8 +47,6 @@ int path_split(const char *path, char **ret_dir, char **ret_name);
  * one, except for an item in a step.
  */
 int path_check_outside(const char *path, const char *dir, bool may_be_item);
-/* Whether the user gave an option of the mount; the name must be in the table. */
-bool option_was_given(const struct options *o, const char *name);
 /*
  * Set options so that a command reads and writes with at most 512 MiB, unless the user gave others.
  */
