@@ -16,14 +16,15 @@
 #include "fs/fs.h"
 #include "fs/pipes.h"
 
-static bool is_ordinary(int code)
+/* Failures that are never logged. */
+static bool is_silent(int code)
 {
 	return code == -ENODATA || code == -ERANGE || code == -ENXIO || code == -ENOSYS ||
 	       code == -EINTR;
 }
 
-/* A failure is ordinary unless it has a note. */
-static bool is_plain(int code)
+/* Failures that are logged only if they have a note. */
+static bool is_silent_without_note(int code)
 {
 	return code == -ENOENT || code == -EOPNOTSUPP || code == -EROFS || code == -EACCES ||
 	       code == -ENAMETOOLONG;
@@ -59,7 +60,7 @@ static int errno_of(int code, const char *op)
 
 void reply_code(fuse_req_t req, int code, const char *op, const struct node *n)
 {
-	bool silent = is_ordinary(code) || (is_plain(code) && !*err_where(code));
+	bool silent = is_silent(code) || (is_silent_without_note(code) && !*err_where(code));
 
 	if (code < 0 && !silent) {
 		auto_buf path = { 0 };
@@ -81,7 +82,7 @@ static void take_back(int r, struct node *n)
 		node_unref(n, 1);
 }
 
-/* Every reply ends its request's note, so that it cannot explain a later failure. */
+/* Every reply clears the thread's note, so that it cannot explain a later failure. */
 
 void reply_entry(fuse_req_t req, struct node *n, const char *op)
 {

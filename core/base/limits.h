@@ -21,7 +21,7 @@
 #define LIMIT_PATH_BYTES 4095       /* format: PATH_MAX of Linux, less the NUL */
 #define LIMIT_KEY_BYTES 65535       /* format: OCDBT keys and paths are 16-bit lengths */
 #define LIMIT_LISTING_NAMES 1000000 /* ours: of one directory of a bucket; about 100 MiB */
-#define LIMIT_NAME_KEEP 200         /* design: bytes kept of a name that is too long to show */
+#define LIMIT_NAME_KEEP 200         /* ours: bytes kept of a name that is too long to show */
 
 /* JSON documents and the tree that they describe. */
 #define LIMIT_JSON_BYTES (1 * GiB) /* ours: `_METADATA` of some four million leaves */

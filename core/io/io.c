@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * io.c - the only caller of engine ops: batches, open files, directories.
+ * io.c - batches, open files, directories: calls of an engine for local files. io_store.c has those
+ * for a store, io_stack.c those for the engine itself.
  *
  * It also does everything that is the same for all engines: it counts, continues short transfers,
  * repeats interrupted calls, and makes notes that name the file, the offset and the length.

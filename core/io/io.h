@@ -36,7 +36,7 @@ struct io_file {
 	char *name;    /* path below its io_dir, for messages */
 	char *key;     /* in a store: path from its root; NULL: a local file */
 	char *tag;     /* in a store: tag of the object that was opened */
-	uint64_t size; /* when it was opened, or grown through io_file_grew() */
+	uint64_t size; /* when it was opened; the only writer of a file of ours raises it */
 	struct timespec mtime;
 	uint64_t dev, ino;
 	atomic_uint refs;

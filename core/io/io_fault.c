@@ -4,8 +4,8 @@
  *
  *     fault(RULE;RULE...)          RULE is OP:ACTION:WHEN
  *
- *     OP      read write sync open mkdir rename exchange unlink rmdir syncdir truncate,
- *             change (every change to the disk), any
+ *     OP      read write sync open (without O_CREAT) create mkdir rename exchange unlink
+ *             rmdir syncdir truncate, change (every change to the disk), any
  *     ACTION  an errno in small letters (eio enospc enomem eacces edquot erofs eintr
  *             eagain einval), short (half of the bytes), torn (half of the bytes, then EIO for
  *             the rest: a bad sector), delay=MS, rate=BYTES (per second, K M G)

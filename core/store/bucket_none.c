@@ -116,11 +116,11 @@ int step_upload_is_committed(struct step_upload *u)
 	return -EOPNOTSUPP;
 }
 
-void step_upload_keep(struct step_upload *u, bool keep)
+void step_upload_set_keep(struct step_upload *u, bool keep)
 {
 }
 
-bool step_upload_keeps(const struct step_upload *u)
+bool step_upload_must_keep(const struct step_upload *u)
 {
 	return false;
 }

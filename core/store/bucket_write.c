@@ -115,8 +115,7 @@ int store_check_writable(const struct io_store *store)
 
 	return is_ours && s->kind->dialect && write_of(s) ?
 		       0 :
-		       fail(-EROFS, "'%s' is only read: what is written are s3:// and gs://",
-			    store->url);
+		       fail(-EROFS, "'%s' cannot be written: only s3:// and gs:// can", store->url);
 }
 
 /* When the first answer was lost, the repeated request finds the object that the first one made. */

@@ -179,7 +179,7 @@ static void file_failed(struct file_sender *fs, struct sent_file *f, int r)
 		err_save(r, &fs->why);
 		fs->stop = true;
 	} else if (!f->is_wanted && !f->is_given_up && !fs->ended) {
-		log_info("what was sent of '%s' is given up, and sent anew at the commit: %s",
+		log_info("the upload of '%s' failed, and will be repeated at the commit: %s",
 			 f->path, err_text(r));
 	}
 	f->is_given_up = true;
@@ -404,7 +404,7 @@ void file_sender_cut(struct file_sender *fs, struct sent_file *f, uint64_t end)
 	pthread_mutex_lock(&fs->lock);
 	f->end = MIN(f->end, end);
 	if (end < f->handed && !f->is_given_up) {
-		trace(TRACE_IO, "what was sent of '%s' is given up: its end is byte %llu again",
+		trace(TRACE_IO, "the upload of '%s' is repeated: its end is byte %llu again",
 		      f->path, (unsigned long long)end);
 		f->is_given_up = true;
 		f->begins_again = ++f->cuts <= CUTS_MAX;

@@ -278,7 +278,8 @@ static int send_part(struct store_upload *u, struct upload_part *p)
 	if (r < 0)
 		return r;
 	bucket_wait(u->s, &p->request);
-	return fail(-EIO, "cannot write '%s': nothing of the part at offset %llu arrives",
+	return fail(-EIO,
+		    "cannot write '%s': the server received nothing of the part at offset %llu",
 		    p->request.q.name, (unsigned long long)has);
 }
 

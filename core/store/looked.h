@@ -46,7 +46,7 @@ void looked_end(struct looked *l, const char *path, struct looked_turn *turn,
 		const struct io_object *object);
 /* Forget a path whose object was replaced. */
 void looked_forget(struct looked *l, const char *path);
-/* All: this process wrote, or paths have another meaning. */
+/* Forget all paths, after this process wrote to the bucket, or the root changed. */
 void looked_clear(struct looked *l);
 
 #endif

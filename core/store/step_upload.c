@@ -104,7 +104,7 @@ int step_upload_begin(const char *url, const struct url_store_opts *opts, struct
 		struct err_note why;
 
 		err_save(r, &why);
-		u->is_committed = true;
+		u->must_keep = true;
 		store_remove(base_of(u), &claim, 1);
 		return err_restore(&why);
 	}
@@ -250,7 +250,7 @@ int step_upload_check_claim(struct step_upload *u)
 
 	if (r == -ENOENT || (r >= 0 && !span_eq(buf_span(&there), buf_span(&u->claim)))) {
 		/* The objects there now may belong to another writer. */
-		u->is_committed = true;
+		u->must_keep = true;
 		return fail(-EEXIST,
 			    "'%s' was taken away from its writer: '" CLAIM_FILE
 			    "' is not the one that was put",
@@ -301,7 +301,7 @@ static int find_marker(struct step_upload *u, struct span text, int r)
 	struct err_note why;
 
 	err_save(r, &why);
-	u->is_committed = u->is_unknown = true;
+	u->must_keep = u->is_unknown = true;
 	r = store_get(base_of(u), MARKER_FILE, text.n, &there);
 	if (r >= 0 && span_eq(buf_span(&there), text)) {
 		u->is_unknown = false;
@@ -309,7 +309,7 @@ static int find_marker(struct step_upload *u, struct span text, int r)
 	}
 	/* A late marker must not commit a step whose files are being removed, so remove it, too. */
 	if (r == -ENOENT && store_remove(base_of(u), &marker, 1) >= 0) {
-		u->is_committed = u->is_unknown = false;
+		u->must_keep = u->is_unknown = false;
 		return err_restore(&why);
 	}
 	return fail(why.code, "whether '%s' is committed is not known: %s", base_of(u)->url,
@@ -325,10 +325,10 @@ static int put_marker(struct step_upload *u)
 	if (r >= 0)
 		r = store_put(base_of(u), MARKER_FILE, buf_span(&text), true);
 	if (r == -EEXIST)
-		u->is_committed = true;
+		u->must_keep = true;
 	else if (r < 0)
 		r = find_marker(u, buf_span(&text), r);
-	u->is_committed |= r >= 0;
+	u->must_keep |= r >= 0;
 	return r;
 }
 
@@ -433,7 +433,7 @@ void step_upload_free(struct step_upload *u)
 		log_warn("objects below '%s' stay behind, which gc removes: %s", base_of(u)->url,
 			 left.text);
 	}
-	if (u->is_claimed && !u->is_committed) {
+	if (u->is_claimed && !u->must_keep) {
 		r = step_upload_check_claim(u);
 		if (r >= 0)
 			r = object_tree_remove(u->s, "", NULL);

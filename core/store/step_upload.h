@@ -78,7 +78,7 @@ int step_upload_remove_others(struct step_upload *u, const struct buf *list, siz
  * Whether nothing may be removed: the step is committed, or may be, or the place belongs to another
  * writer.
  */
-bool step_upload_keeps(const struct step_upload *u);
+bool step_upload_must_keep(const struct step_upload *u);
 /*
  * For the process that holds the claim, after a failed attempt: find out what has become of it. 1:
  * the step is committed; 0: it is not, and will not be; -EEXIST: the place belongs to another
@@ -87,8 +87,8 @@ bool step_upload_keeps(const struct step_upload *u);
 int step_upload_resolve(struct step_upload *u);
 /* Whether the process that holds the claim has committed the step: 1 or 0. */
 int step_upload_is_committed(struct step_upload *u);
-/* Whether a release and step_upload_drop() keep the objects, since the step may be committed. */
-void step_upload_keep(struct step_upload *u, bool keep);
+/* Set whether a release and step_upload_drop() keep the objects. */
+void step_upload_set_keep(struct step_upload *u, bool keep);
 
 /* Objects that a writer left in a directory of steps, or in a step. */
 struct found_upload {

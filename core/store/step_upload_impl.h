@@ -25,10 +25,11 @@ struct step_upload {
 	struct sent *sent; /* sorted by path */
 	size_t n_sent;
 	bool is_claimed;
-	bool is_joined;    /* another process holds the claim: only what was sent here is removed */
-	bool is_committed; /* or may be, or belongs to another writer: nothing is removed */
-	bool is_unknown;   /* whether the marker has arrived is not known */
-	bool is_dropping;  /* objects of a failed attempt could not be removed yet */
+	bool is_joined; /* another process holds the claim: only what was sent here is removed */
+	/* the step is committed, or may be, or belongs to another writer: nothing is removed */
+	bool must_keep;
+	bool is_unknown;  /* whether the marker has arrived is not known */
+	bool is_dropping; /* objects of a failed attempt could not be removed yet */
 };
 
 static inline struct io_store *base_of(struct step_upload *u)

@@ -34,12 +34,12 @@ struct span step_upload_claim(const struct step_upload *u)
 /* The place may have been taken away, and its objects be those of another writer. */
 int step_upload_remove_sent(struct step_upload *u)
 {
-	int r = u->is_committed ? 0 : step_upload_check_claim(u);
+	int r = u->must_keep ? 0 : step_upload_check_claim(u);
 
 	/* It is set when the claim is another one. */
-	if (u->is_committed)
+	if (u->must_keep)
 		err_clear();
-	return u->is_committed ? 0 : r < 0 ? r : file_sender_remove(u->sender);
+	return u->must_keep ? 0 : r < 0 ? r : file_sender_remove(u->sender);
 }
 
 int step_upload_drop(struct step_upload *u)
@@ -123,22 +123,22 @@ int step_upload_is_committed(struct step_upload *u)
 	return r < 0 ? r : span_ends(buf_span(&there), buf_span(&u->claim));
 }
 
-bool step_upload_keeps(const struct step_upload *u)
+bool step_upload_must_keep(const struct step_upload *u)
 {
-	return u->is_committed;
+	return u->must_keep;
 }
 
 int step_upload_resolve(struct step_upload *u)
 {
 	const char *marker = MARKER_FILE;
-	int r = u->is_committed ? step_upload_is_committed(u) : 0;
+	int r = u->must_keep ? step_upload_is_committed(u) : 0;
 
 	if (r > 0) {
 		u->is_unknown = false;
 		r = step_upload_finish(u);
 		return r < 0 ? r : 1;
 	}
-	if (r < 0 || !u->is_committed)
+	if (r < 0 || !u->must_keep)
 		return r;
 	if (!u->is_unknown) {
 		r = step_upload_check_claim(u);
@@ -149,11 +149,11 @@ int step_upload_resolve(struct step_upload *u)
 	/* As in find_marker(): it may still arrive. */
 	r = store_remove(base_of(u), &marker, 1);
 	if (r >= 0)
-		u->is_committed = u->is_unknown = false;
+		u->must_keep = u->is_unknown = false;
 	return MIN(r, 0);
 }
 
-void step_upload_keep(struct step_upload *u, bool keep)
+void step_upload_set_keep(struct step_upload *u, bool keep)
 {
-	u->is_committed = keep;
+	u->must_keep = keep;
 }

@@ -4,7 +4,7 @@
  *
  * A tree is built once, from `_METADATA`, from a legacy aggregate file, or from the names of
  * arrays. It is immutable after tree_finish() and tree_name(), and in one arena. It has keys and
- * recorded kinds; the handlers know shapes and element types.
+ * recorded kinds; the leaf types know shapes and element types.
  *
  * Order: a sequence by its indices; other containers in the order of the document, which in Orbax's
  * own is the order of JAX: sorted keys of a dict, the fields of a namedtuple.
@@ -28,7 +28,7 @@ enum tree_kind {
 
 /* The place of a leaf's value. */
 enum tree_value {
-	TREE_VALUE_STORED,      /* arrays, scalars, strings, files of a handler */
+	TREE_VALUE_STORED,      /* arrays, scalars, strings, files of a leaf type */
 	TREE_VALUE_NONE,        /* None, or an empty namedtuple: nothing is stored */
 	TREE_VALUE_PLACEHOLDER, /* saved as `...`: nothing is stored */
 	TREE_VALUE_AGGREGATE,   /* in the legacy aggregate file: member aggregate */
@@ -69,8 +69,8 @@ struct aggregate {
 			const uint64_t *shape;
 			const struct span *chunks;
 			/*
-			 * bytes / elements, which the handler compares with dtype; 0 when there are
-			 * no elements
+			 * bytes / elements, which the leaf type compares with dtype; 0 when there
+			 * are no elements
 			 */
 			uint64_t item_size;
 		};
@@ -194,7 +194,7 @@ int tree_from_names_split(const struct span *names, const bool *is_string, size_
 			  const char *separator, struct tree **ret);
 
 /*
- * Name all nodes. ext_of() returns the default extension of a leaf (from its handler); ours has the
+ * Name all nodes. ext_of() returns the default extension of a leaf (from its type); ours has the
  * bits of enum name_ours for the tree's top. Names that collide get the '~' form and a log line.
  * Must be called once, before the look-ups by name.
  */

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * spill.h - an unlinked file for the decoded pieces of one large chunk.
+ * spill.h - an unlinked file for the decoded pieces of one large chunk. It is never synced.
+ *
+ * One thread writes; any thread may read what was written before. Errors have a note; a read beyond
+ * the written bytes is -EIO.
  */
 #ifndef PYTREEFS_SPILL_H
 #define PYTREEFS_SPILL_H

@@ -303,7 +303,7 @@ void drafts_release(struct draft_env *env)
 {
 	for (struct draft *d; (d = env->list);) {
 		if (env->uploads) {
-			log_warn("draft '%s' was not committed, and nothing of it stays", d->name);
+			log_warn("draft '%s' was not committed, and was removed", d->name);
 			draft_upload_end(d);
 		} else {
 			log_warn("draft '%s' was not committed; what was written stays in '%s'",

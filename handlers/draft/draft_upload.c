@@ -311,7 +311,7 @@ int draft_upload_send(struct draft *d, int64_t deadline)
 	 * primary has found out.
 	 */
 	if (d->is_undecided) {
-		step_upload_keep(d->upload, false);
+		step_upload_set_keep(d->upload, false);
 		d->is_undecided = false;
 		r = step_upload_drop(d->upload);
 	}
@@ -348,7 +348,7 @@ void draft_upload_decided(struct draft *d, int r)
 	d->is_undecided = false;
 	/* The primary knows better whether there may be a marker. */
 	if (!collective_is_primary(d->env->collective))
-		step_upload_keep(d->upload, r >= 0);
+		step_upload_set_keep(d->upload, r >= 0);
 	if (r < 0)
 		drop_objects(d, d->upload);
 	if (r >= 0)
@@ -359,7 +359,7 @@ void draft_upload_decided(struct draft *d, int r)
 int draft_upload_find(struct draft *d)
 {
 	d->is_undecided = true;
-	step_upload_keep(d->upload, true);
+	step_upload_set_keep(d->upload, true);
 	return step_upload_is_committed(d->upload);
 }
 
@@ -370,7 +370,7 @@ int draft_upload_resolve(struct draft *d)
 
 bool draft_upload_keeps(const struct draft *d)
 {
-	return step_upload_keeps(d->upload);
+	return step_upload_must_keep(d->upload);
 }
 
 int draft_upload_dir(struct draft *d, struct io_dir **ret)

@@ -40,10 +40,10 @@ struct node_subtree {
 	struct file_id id;
 	char *link; /* name of the step to which `latest` pointed, or NULL */
 	struct node_subtree *next,
-		**at; /* list of all nodes that have a path; protected by the ns' drafts_lock */
+		**at; /* list of all nodes that have a path; protected by ns->drafts.lock */
 	/*
 	 * The permissions for all of the contents, when they were determined, and how long that
-	 * took. Protected by the ns' drafts_lock.
+	 * took. Protected by ns->drafts.lock.
 	 */
 	struct access access;
 	int64_t looked_at, look_took;
@@ -448,7 +448,7 @@ static int lookup_leaf(struct node *dir, struct span stem, struct node **ret)
 	return node_lookup(dir, leaf->name, ret);
 }
 
-/* Get the node that the view shows; *ret_link is set when the name was that of a link. */
+/* Get the node that the view shows; link gets the target's name when the name is that of a link. */
 static int lookup_target(struct node *dir, const struct wanted *w, struct node **ret,
 			 struct buf *link)
 {

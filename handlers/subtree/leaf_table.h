@@ -43,6 +43,10 @@ struct leaf_table {
 	struct arena arena; /* private: memory of these arrays */
 };
 
+/*
+ * Make the table; release it with leaf_table_release(). A leaf that cannot be opened is not an
+ * error.
+ */
 int leaf_table_make(const struct subtree *st, unsigned flags, struct leaf_table *ret);
 /*
  * Sums over a table made with LEAF_TABLE_STORED and LEAF_TABLE_SUMS: leaves and stored bytes with a

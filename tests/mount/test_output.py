@@ -71,7 +71,7 @@ def test_a_path_inside_the_checkpoint_one_stands_in(run):
 
 
 def test_a_file_that_is_not_a_checkpoint_is_not_said_to_be_absent(run, tmp_path):
-    for name, why in (('model.dat', 'is there, and no part of a checkpoint'), ('model.pt', 'is not read: files of PyTorch are programs')):
+    for name, why in (('model.dat', 'exists, but is not part of a checkpoint'), ('model.pt', 'is not read: files of PyTorch are programs')):
         (tmp_path / name).write_bytes(b'PK')
         for words in (['ls', name], ['cat', name], ['save', name, 'root/1'], ['convert', name, 'out']):
             r = run(*words, ok=False, cwd=tmp_path)

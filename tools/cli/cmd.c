@@ -273,7 +273,7 @@ static int fail_absent(const char *path)
 			"with safetensors.torch.save_file()",
 			path);
 	if (stat(path, &st) == 0)
-		return fail(-EINVAL, "'%s' is there, and no part of a checkpoint", path);
+		return fail(-EINVAL, "'%s' exists, but is not part of a checkpoint", path);
 	return fail(-ENOENT, "'%s' does not exist", path);
 }
 

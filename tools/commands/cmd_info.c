@@ -148,7 +148,7 @@ static int add_unknown(struct unknown *u, const char *name, int r)
 {
 	if (r == -ENOMEM || r == -EINTR)
 		return r;
-	log_error("cannot tell %s: %s", name, err_text(r));
+	log_error("cannot determine %s: %s", name, err_text(r));
 	buf_addf(&u->text, "%s\n    ", u->n++ ? "," : "");
 	json_put_str(&u->text, span_str(name), JSON_PRETTY);
 	buf_add_str(&u->text, ": ");

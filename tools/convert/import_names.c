@@ -33,7 +33,7 @@ static int make_path(struct draft *d, const char *path, bool is_dir, struct draf
 					      draft_mkdir(at, name, &next);
 		} else if (r >= 0 && (next->is_dir != (!last || is_dir) || (last && !is_dir))) {
 			draft_node_unref(next);
-			r = fail(-EINVAL, "'%.*s' is there twice", SPAN_ARG(name));
+			r = fail(-EINVAL, "'%.*s' occurs twice", SPAN_ARG(name));
 		}
 		if (r >= 0) {
 			draft_node_unref(at);
@@ -74,7 +74,7 @@ static int find_path(struct draft *d, const char *path, struct draft_node **ret)
 
 		draft_node_unref(at);
 		if (r < 0)
-			return fail(r, "nothing is called so");
+			return fail(r, "no entry has that name");
 		at = next;
 		path += n + (path[n] == '/');
 	}
