@@ -22,6 +22,8 @@
 #include "core/step/step_name.h"
 #include "core/commit/tidy.h"
 
+#define RENAME_TRIES 10 /* while another process makes and removes steps of that name */
+
 int commit_check_deadline(const char *final, int64_t deadline_ns)
 {
 	if (deadline_ns && clock_ns() > deadline_ns)
@@ -159,12 +161,20 @@ static void release_stores(struct commit *c)
 static int rename_draft(struct commit *c, char **ret_old)
 {
 	struct draft_dir *d = c->draft;
-	int r = io_dirop(d->parent, IO_RENAME_NEW, d->name, d->final, 0);
+	struct stat st;
 
-	if (r != -EEXIST || !c->replaces)
-		return r;
-	err_clear();
-	return replace_rename(d, ret_old);
+	for (unsigned tries = 0;; tries++) {
+		int r = io_dirop(d->parent, IO_RENAME_NEW, d->name, d->final, 0);
+
+		if (r != -EEXIST || !c->replaces)
+			return r;
+		err_clear();
+		r = replace_rename(d, ret_old);
+		/* The checkpoint that is to be replaced may have been removed meanwhile. */
+		if (r != -ENOENT || tries == RENAME_TRIES || io_stat(d->parent, d->name, &st) < 0)
+			return r;
+		err_clear();
+	}
 }
 
 static int undo_rename(struct commit *c, const char *old)
@@ -193,7 +203,7 @@ static int publish_by_rename(struct commit *c)
 	struct draft_dir *d = c->draft;
 	auto_free char *old = NULL;
 	int r = write_marker(c, d->final, "commit_success.txt"), undo;
-	struct err_note note;
+	struct err_note note, second;
 
 	if (r >= 0)
 		r = io_dirop(d->dir, IO_SYNC_DIR, ".", NULL, 0);
@@ -216,11 +226,14 @@ static int publish_by_rename(struct commit *c)
 	/* The rename may or may not survive a power loss, so it is undone. */
 	err_save(r, &note);
 	undo = undo_rename(c, old);
-	if (undo < 0)
-		return fail(
-			undo,
-			"'%s' was renamed and could not be made durable, and not renamed back: %s",
-			d->final, strerror(-undo));
+	if (undo < 0) {
+		err_save(undo, &second);
+		return fail(note.code,
+			    "'%s' was renamed and could not be made durable (%s), and renaming it "
+			    "back failed: %s%s%s%s",
+			    d->final, note.text, second.text, old ? "; what it replaced is '" : "",
+			    old ? old : "", old ? "'" : "");
+	}
 	r = err_restore(&note);
 	return err_at(r, "'%s' could not be made durable", d->final);
 }

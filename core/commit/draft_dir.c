@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/file.h>
+#include <time.h>
 
 #include "core/base/clock.h"
 #include "core/base/err.h"
@@ -14,6 +15,8 @@
 #include "core/step/access.h"
 #include "core/step/step_name.h"
 
+#define FIND_TRIES 50      /* searches for a shared draft that is being renamed, ... */
+#define FIND_NS 20000000   /* ... and the time between them */
 #define ATTEMPTS_AHEAD 256 /* by how many attempts other ranks may be ahead of this one */
 
 /* Open the lock file of a draft: returns 1, or 0 when there is none. */
@@ -389,7 +392,7 @@ int draft_dir_check(const struct draft_dir *d)
 		d->final);
 }
 
-int draft_dir_find(struct draft_dir *d, unsigned attempt)
+static int find_once(struct draft_dir *d, unsigned attempt)
 {
 	int r = is_it(d, d->final);
 
@@ -411,6 +414,20 @@ int draft_dir_find(struct draft_dir *d, unsigned attempt)
 	/* It may have been renamed between the checks. */
 	r = is_it(d, d->final);
 	return r != 0 ? r : fail(-ESTALE, "draft '%s' is gone", d->name);
+}
+
+/* A draft that is about to replace a step has another name for a moment (replace.h). */
+int draft_dir_find(struct draft_dir *d, unsigned attempt)
+{
+	static const struct timespec pause = { .tv_nsec = FIND_NS };
+	int r = find_once(d, attempt);
+
+	for (unsigned i = 0; i < FIND_TRIES && r == -ESTALE; i++) {
+		nanosleep(&pause, NULL);
+		err_clear();
+		r = find_once(d, attempt);
+	}
+	return r;
 }
 
 int draft_dir_fence(struct draft_dir *d, unsigned attempt)

@@ -82,8 +82,8 @@ int draft_dir_unmark(struct draft_dir *d);
  */
 int draft_dir_remove(struct draft_dir *d);
 /*
- * Get an unused name, which marks as being removed what has it. name: of a draft, or of a step.
- * Allocated.
+ * Make an unused name that marks a directory as being removed. name: a draft's or a step's. ret is
+ * allocated.
  */
 int draft_dir_removed_name(const char *name, char **ret);
 /* Releases the lock; the directory remains. Accepts NULL. */

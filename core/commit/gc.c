@@ -16,6 +16,7 @@
 #include "core/base/limits.h"
 #include "core/commit/commit.h"
 #include "core/commit/draft_dir.h"
+#include "core/commit/replace.h"
 #include "core/step/step_name.h"
 
 /* a living writer locks its draft long before this time has passed */
@@ -31,6 +32,7 @@ const char *gc_kind_text(enum gc_kind kind)
 		[GC_FOREIGN] =
 			"temporary directory of another program; --all with --older-than removes it",
 		[GC_LIVE] = "held by a living writer",
+		[GC_OLD] = "checkpoint whose replacement was interrupted; rename it to use it",
 	};
 
 	return texts[kind];
@@ -92,14 +94,35 @@ static int measure(struct io_dir *dir, const char *path, struct measure *ret)
 
 /* ---- one directory ---- */
 
+/*
+ * Classify a checkpoint that was renamed to be replaced, and may be the only one: it goes when
+ * something has its name.
+ */
+static int kind_of_old(struct io_dir *dir, const char *path, const char *name, enum gc_kind *ret)
+{
+	struct span final = step_name_final(span_str(name));
+	auto_free char *at =
+		str_fmt("%.*s%.*s", (int)(strlen(path) - strlen(name)), path, SPAN_ARG(final));
+	struct stat st;
+	int r = at ? io_stat(dir, at, &st) : fail(-ENOMEM, "cannot look at '%s'", path);
+
+	if (r == -ENOENT)
+		err_clear();
+	*ret = r >= 0 ? GC_DELETED : GC_OLD;
+	return r == -ENOENT ? 0 : r;
+}
+
 /* Classify a temporary directory. */
 static int kind_of_tmp(struct io_dir *dir, const char *path, const char *name, enum gc_kind *ret)
 {
 	/* The span extends to the end of the name, which is NUL-terminated. */
 	const char *behind = (const char *)step_name_rest(span_str(name)).p;
 	enum draft_state state;
-	int r = draft_dir_state(dir, path, &state);
+	int r;
 
+	if (!strncmp(behind, REPLACE_OLD, strlen(REPLACE_OLD)))
+		return kind_of_old(dir, path, name, ret);
+	r = draft_dir_state(dir, path, &state);
 	if (r < 0)
 		return r;
 	if (state != DRAFT_FOREIGN)
@@ -136,12 +159,42 @@ static int kind_of_step(struct io_dir *dir, const char *path, enum gc_kind *ret)
 	return 1;
 }
 
+/*
+ * A writer may still want back what it was about to replace or delete, or have put its draft there
+ * since. It is renamed first, so either the writer or gc gets all of it.
+ */
+static int remove_deleted(struct io_dir *dir, const char *path)
+{
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+	struct span final = step_name_final(span_str(name));
+	auto_free char *text = span_dup_str(final), *rest = NULL, *gone = NULL;
+	enum draft_state state;
+	int r = text ? draft_dir_removed_name(text, &rest) : -ENOMEM;
+
+	if (r >= 0 && !(gone = str_fmt("%.*s%s", (int)(name - path), path, rest)))
+		r = -ENOMEM;
+	if (r >= 0)
+		r = io_dirop(dir, IO_RENAME_NEW, path, gone, 0);
+	if (r == -ENOENT)
+		return -EBUSY;
+	if (r >= 0)
+		r = draft_dir_state(dir, gone, &state);
+	if (r < 0)
+		return r;
+	if (state != DRAFT_LIVE)
+		return io_remove_tree(dir, gone);
+	r = io_dirop(dir, IO_RENAME_NEW, gone, path, 0);
+	return r < 0 ? r : -EBUSY;
+}
+
 static int remove_found(struct io_dir *dir, const struct gc_found *f)
 {
 	auto_free char *lock = NULL;
 
 	if (f->kind == GC_DRAFT)
 		return draft_dir_remove_abandoned(dir, f->path);
+	if (f->kind == GC_DELETED)
+		return remove_deleted(dir, f->path);
 	if (f->kind != GC_LOCK)
 		return io_remove_tree(dir, f->path);
 	lock = str_fmt("%s/" DRAFT_LOCK_FILE, f->path);
@@ -160,8 +213,8 @@ static void deal_with(struct io_dir *dir, const struct gc_opts *o, const char *p
 
 	if (r >= 0 && kind != GC_LOCK)
 		f.bytes = m.bytes;
-	f.removed = kind != GC_LIVE && (kind != GC_FOREIGN || o->foreign) && r >= 0 &&
-		    (!least || clock_real_ns() - m.newest_ns >= least);
+	f.removed = kind != GC_LIVE && kind != GC_OLD && (kind != GC_FOREIGN || o->foreign) &&
+		    r >= 0 && (!least || clock_real_ns() - m.newest_ns >= least);
 	if (f.removed && !o->dry_run)
 		r = remove_found(dir, &f);
 	/* Its writer returned, or another process removed it first. */

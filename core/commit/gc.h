@@ -17,6 +17,7 @@ enum gc_kind {
 	GC_LOCK,    /* a lock file that remained in a committed step */
 	GC_FOREIGN, /* a temporary directory of another program */
 	GC_LIVE,    /* a draft that a living writer holds */
+	GC_OLD,     /* a checkpoint that was renamed to be replaced, and was not replaced */
 };
 const char *gc_kind_text(enum gc_kind kind);
 

@@ -18,7 +18,7 @@ static int rename_both(struct draft_dir *d, const char *from, char **ret_old)
 	char rest[64];
 	int r;
 
-	snprintf(rest, sizeof(rest), "-old-%llx", (unsigned long long)clock_real_ns());
+	snprintf(rest, sizeof(rest), REPLACE_OLD "%llx", (unsigned long long)clock_real_ns());
 	old = step_name_temporary(d->final, rest);
 	if (!old)
 		return fail(-ENOMEM, "cannot replace '%s'", d->final);
@@ -52,28 +52,55 @@ static int exchange(struct draft_dir *d, const char *from, char **ret_old)
 	return rename_both(d, from, ret_old);
 }
 
-/* Give the draft its name back. */
-static int rename_back(struct draft_dir *d, const char *from, int r)
+/*
+ * Give the draft its name back, unless another writer has begun a draft of that name meanwhile. The
+ * draft then keeps this one, which its lock protects.
+ */
+static int rename_back(struct draft_dir *d, char **from, int r)
 {
 	struct err_note why;
 
 	err_save(r, &why);
-	if (io_dirop(d->parent, IO_RENAME_NEW, from, d->name, 0) < 0)
-		return fail(r, "%s; the draft is now '%s'", why.text, from);
-	return err_restore(&why);
+	if (io_dirop(d->parent, IO_RENAME_NEW, *from, d->name, 0) >= 0)
+		return err_restore(&why);
+	r = fail(r, "%s; the draft is now '%s'", why.text, *from);
+	if (!d->shared) {
+		free(d->name);
+		d->name = take(*from);
+	}
+	return r;
+}
+
+/* The target may have changed since the draft was begun. */
+static int check_final(struct draft_dir *d)
+{
+	enum draft_state state;
+	struct stat st;
+	int r = io_stat(d->parent, d->final, &st);
+
+	if (r >= 0 && !S_ISDIR(st.st_mode))
+		r = fail(-EEXIST, "'%s' is not a directory: only checkpoints are replaced",
+			 d->final);
+	if (r >= 0)
+		r = draft_dir_state(d->parent, d->final, &state);
+	if (r < 0 || state != DRAFT_LIVE)
+		return r;
+	return fail(-EBUSY, "'%s' is being written by another process", d->final);
 }
 
 int replace_rename(struct draft_dir *d, char **ret_old)
 {
 	auto_free char *staged = NULL;
-	int r = draft_dir_removed_name(d->final, &staged);
+	int r = check_final(d);
 
+	if (r >= 0)
+		r = draft_dir_removed_name(d->final, &staged);
 	if (r >= 0)
 		r = io_dirop(d->parent, IO_RENAME_NEW, d->name, staged, 0);
 	if (r < 0)
 		return r;
 	r = exchange(d, staged, ret_old);
-	return r < 0 ? rename_back(d, staged, r) : 0;
+	return r < 0 ? rename_back(d, &staged, r) : 0;
 }
 
 int replace_undo(struct draft_dir *d, const char *old)
@@ -90,8 +117,9 @@ int replace_end(struct draft_dir *d, const char *old)
 	int r = draft_dir_removed_name(d->final, &gone);
 
 	/* After a crash, gc removes what has such a name. */
-	if (strstr(old, DRAFT_REMOVED) || r < 0 ||
-	    io_dirop(d->parent, IO_RENAME_NEW, old, gone, 0) < 0)
+	if (strncmp((const char *)step_name_rest(span_str(old)).p, REPLACE_OLD,
+		    strlen(REPLACE_OLD)) ||
+	    r < 0 || io_dirop(d->parent, IO_RENAME_NEW, old, gone, 0) < 0)
 		return io_remove_tree(d->parent, old);
 	return io_remove_tree(d->parent, gone);
 }

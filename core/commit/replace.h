@@ -2,21 +2,26 @@
 /*
  * replace.h - give a finished draft the name of a checkpoint that it replaces.
  *
- * The two names are exchanged, so other processes find the old checkpoint or the new one, and so
- * does a crash. Before the exchange the draft gets the name of something that is being removed,
+ * The two names are exchanged, so other processes find the old checkpoint or the new one, also
+ * after a crash. Before the exchange the draft gets the name of something that is being removed,
  * which is then the name of the old checkpoint, and which gc recognizes.
  *
  * Where the file system cannot exchange names (NFS), there are two renames, and a crash between
- * them leaves the old checkpoint as ".STEP.pytreefs-draft-old-TIME", which gc does not remove.
+ * them leaves the old checkpoint as ".STEP.pytreefs-draft-old-TIME". gc removes that only if
+ * something has the name STEP.
  */
 #ifndef PYTREEFS_REPLACE_H
 #define PYTREEFS_REPLACE_H
 
 #include "core/commit/draft_dir.h"
 
+#define REPLACE_OLD "-old-" /* after STEP_DRAFT in the name of a checkpoint that is replaced */
+
 /*
  * Rename the draft to its final name, which exists. *ret_old, allocated, is the new name of what
- * was there. After an error both have their names. -ENOENT: the draft or the final name is gone.
+ * was there. After an error both have their names, unless the note says otherwise. -ENOENT: the
+ * draft or the final name is gone; -EEXIST: the final name is not that of a directory; -EBUSY: it
+ * is a draft that a living writer holds.
  */
 int replace_rename(struct draft_dir *d, char **ret_old);
 /* Undo replace_rename(): both get their names back. */

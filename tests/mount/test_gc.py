@@ -190,3 +190,22 @@ def test_a_draft_that_another_program_removed(mount, tmp_path, theirs):
     np.save(d / 'w.npy', np.arange(20))
     os.rename(m / '7.tmp', m / '7')
     assert np.array_equal(np.load(m / '7/default/w.npy'), np.arange(20))
+
+
+def test_what_an_interrupted_replacement_left(program, run, source):
+    """The checkpoint that was renamed is the only one until something has its name; a lock file in it does not change that."""
+    np.save(source / 'w.npy', np.arange(100))
+    run('save', source / 'w.npy', source / '5')
+    os.remove(source / 'w.npy')
+    old = source / '.5.pytreefs-draft-old-18a2'
+    (source / '5').rename(old)
+    (old / '.pytreefs-draft').write_text('{}')
+    for args in ((), ('--all', '--older-than', '0s')):
+        r, doc = gc(program, source, *args)
+        assert r.returncode == 0 and removed(doc) == set() and old.exists()
+        assert kinds(doc) == {old.name: 'checkpoint whose replacement was interrupted; rename it to use it'}
+    shutil.copytree(old, source / '5')
+    os.remove(source / '5/.pytreefs-draft')
+    r, doc = gc(program, source)
+    assert r.returncode == 0 and removed(doc) == {old.name} and os.listdir(source) == ['5']
+    run('verify', source)
