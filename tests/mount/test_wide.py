@@ -46,13 +46,14 @@ def test_a_band_that_fits_is_decoded_once(mount, wide):
     assert passes(m, x) <= 1
 
 
-def test_several_readers_share_what_is_decoded(mount, wide):
+def test_two_readers_do_not_take_their_slabs_from_each_other(mount, wide):
     root, x = wide
     m = mount(root, 'cache=4M', 'direct_io=on')
-    with concurrent.futures.ThreadPoolExecutor(4) as ex:
-        for got in ex.map(lambda _: np.load(m / '1/default/w.npy'), range(4)):
+    with concurrent.futures.ThreadPoolExecutor(2) as ex:
+        for got in ex.map(lambda _: np.load(m / '1/default/w.npy'), range(2)):
             assert np.array_equal(got, x)
-    assert passes(m, x) <= 40, m.stats()
+    # They may be at the same place, or not. Without slabs it is about 100.
+    assert passes(m, x) <= 2 * 17, m.stats()
 
 
 def test_any_range_has_its_bytes(mount, wide):
