@@ -98,7 +98,11 @@ static struct cache_key slab_key(const struct zarr *z, uint64_t number)
 	return (struct cache_key){ z->owner, number, (uint64_t)z->tag << 40 | (uint64_t)1 << 35 };
 }
 
-/* Decode a slab for the cache. The budget has its memory until the cache counts it. */
+/*
+ * Decode a slab for the cache. One slab is decoded at a time, by all threads of the pool, since
+ * only the cache counts its memory, and only when it is complete. The read budget cannot have it:
+ * the chunks wait for that, and budgets do not nest.
+ */
 static int slab_fill(struct zarr *z, const struct zarr_view *v, const struct slab_range *range,
 		     struct cache_entry *e)
 {
@@ -106,8 +110,7 @@ static int slab_fill(struct zarr *z, const struct zarr_view *v, const struct sla
 	uint8_t *p;
 	int r;
 
-	if (!budget_try(z->env->budget, n))
-		return fail(-ENOMEM, "the read budget is in use");
+	pthread_mutex_lock(&z->env->slab_lock);
 	p = block_alloc(n);
 	trace(TRACE_ZARR, "slab of '%s' %llu+%zu", z->prefix, (unsigned long long)range->begin, n);
 	r = p ? reading_pass(z, v, range->begin, n, p) : -ENOMEM;
@@ -115,7 +118,7 @@ static int slab_fill(struct zarr *z, const struct zarr_view *v, const struct sla
 		r = chunk_cache(z, e, p, n);
 	if (r < 0)
 		block_free(p, n);
-	budget_give(z->env->budget, n);
+	pthread_mutex_unlock(&z->env->slab_lock);
 	return r;
 }
 

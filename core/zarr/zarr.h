@@ -9,6 +9,7 @@
 #ifndef PYTREEFS_ZARR_H
 #define PYTREEFS_ZARR_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "core/base/budget.h"
@@ -49,6 +50,7 @@ struct zarr_env {
 	struct zarr_remote *remote; /* NULL: everything is decoded here */
 	struct meta_cache *metas;   /* NULL: every array parses its own document */
 	bool in_store;              /* each read of a file takes a round trip (io_store.h) */
+	pthread_mutex_t slab_lock;  /* held while a slab is decoded (slab.h); zeroed is unlocked */
 
 	/* Counters, for `.pytreefs/stats` and tests. */
 	atomic_ullong chunks_decoded, chunk_bytes_decoded, chunk_bytes_stored;

@@ -35,8 +35,8 @@ def test_a_band_is_decoded_a_few_times_not_for_each_request(mount, wide, options
     m = mount(root, 'cache=4M', *options)
     got = np.load(m / '1/default/w.npy')
     assert np.array_equal(got, x)
-    # A slab is a quarter of the cache, so there are 16 of them in a band.
-    assert passes(m, x) <= 17, m.stats()
+    # A slab is a quarter of the cache, so there are 16 of them in a band. Some are evicted before their last row.
+    assert passes(m, x) <= 24, m.stats()
 
 
 def test_a_band_that_fits_is_decoded_once(mount, wide):
@@ -53,7 +53,7 @@ def test_two_readers_do_not_take_their_slabs_from_each_other(mount, wide):
         for got in ex.map(lambda _: np.load(m / '1/default/w.npy'), range(2)):
             assert np.array_equal(got, x)
     # They may be at the same place, or not. Without slabs it is about 100.
-    assert passes(m, x) <= 2 * 17, m.stats()
+    assert passes(m, x) <= 2 * 24, m.stats()
 
 
 def test_any_range_has_its_bytes(mount, wide):
@@ -87,3 +87,13 @@ def test_a_damaged_chunk_spoils_its_own_rows_and_columns_only(mount, wide, tmp_p
         assert e.value.errno == errno.EIO
     assert np.array_equal(np.load(m / '1/default/w[256:384,0:640].npy'), x[256:384, :640])
     assert any("'w/2.5'" in line for line in m.log_lines())
+
+
+@pytest.mark.parametrize('options', ['cache=4M,read_budget=2M', 'cache=4M,read_budget=4M,direct_io=on', 'cache=4M,read_budget=3M,threads=1'])
+def test_a_small_budget_stops_no_reader(mount, wide, options):
+    """Slabs need chunks, and these wait for the read budget: a slab that held some of it could wait for ever."""
+    root, x = wide
+    m = mount(root, options)
+    with concurrent.futures.ThreadPoolExecutor(6) as ex:
+        for got in ex.map(lambda _: np.load(m / '1/default/w.npy'), range(6)):
+            assert np.array_equal(got, x)
