@@ -91,6 +91,17 @@ def test_a_dead_mount_is_taken_away(mount, run, tmp_path):
     m._pid = None
 
 
+def test_a_service_mounts_again_right_after_the_kill(mount, run):
+    """The kernel still has the attributes of the root then, and the process may not have ended yet."""
+    m = mount(SAMPLE)
+    for _ in range(3):
+        os.stat(m.path)
+        os.kill(m.pid, signal.SIGKILL)
+        m._pid = None
+        assert 'a process that is gone' in run('mount', SAMPLE, m.path).stderr
+        assert '1000' in os.listdir(m.path)
+
+
 def test_a_dead_mount_is_unmounted(mount, run):
     """`umount` needs no answer of a process that is gone."""
     m = mount(SAMPLE)

@@ -21,6 +21,7 @@
 
 #define BUSY_MS 2000 /* time after which a mount is reported to be in use */
 #define BUSY_STEP_MS 20
+#define DYING_MS 400 /* time for a process that was killed to end */
 #define END_MS 30000 /* time for the daemon to end after the mount has */
 
 /* Options of mount(8) and libfuse that are passed on, and those that are ignored. */
@@ -157,6 +158,22 @@ static int check_empty(const char *dir)
 }
 
 /*
+ * Whether the process of the mount is gone, or about to end: a service that restarts comes right
+ * after the signal. The directory is opened, since the kernel answers stat(2) from its cache.
+ */
+static bool is_dead(const char *dir)
+{
+	for (unsigned waited = 0;; waited += BUSY_STEP_MS) {
+		auto_close int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+		/* ECONNABORTED: it ended while it had this request. */
+		if ((fd < 0 && errno != ECONNABORTED) || waited >= DYING_MS)
+			return fd < 0 && errno == ENOTCONN;
+		usleep(BUSY_STEP_MS * 1000);
+	}
+}
+
+/*
  * Check the directory, since a mount hides its contents: another mount of this kind, or files. An
  * empty directory on a disk of its own is allowed: it may be a volume of a container.
  */
@@ -165,11 +182,9 @@ static int check_mountpoint(const struct options *o, const char *path)
 	for (;;) {
 		auto_free char *dir = resolve(path), *source = NULL,
 			       *type = dir ? mounted_on(dir, &source) : NULL;
-		struct stat st;
 		int r;
 
-		if (type && !strcmp(type, "fuse.pytreefs") && stat(dir, &st) < 0 &&
-		    errno == ENOTCONN) {
+		if (type && !strcmp(type, "fuse.pytreefs") && is_dead(dir)) {
 			r = take_dead_mount_away(dir);
 			if (r < 0)
 				return r;
