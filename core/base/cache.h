@@ -48,9 +48,9 @@ uint64_t cache_owner(void);
 /*
  * Find or begin an entry and pin it; cache_put() must give the pin back in every case. To avoid
  * deadlock, a thread fills all of its CACHE_MINE entries before it waits for a CACHE_BUSY entry of
- * the same kind. Kinds have an order: a thread that fills a chunk may wait for a shard index, and
- * one that fills either may wait for a node of the database, never the other way round. Returns an
- * enum cache_state, or -ENOMEM.
+ * the same kind. Kinds have an order: a thread that fills a slab may wait for a chunk, one that
+ * fills a chunk for a shard index, and one that fills any of these for a node of the database,
+ * never the other way round. Returns an enum cache_state, or -ENOMEM.
  */
 int cache_begin(struct cache *cache, const struct cache_key *key, struct cache_entry **ret);
 enum cache_ask { CACHE_READY, CACHE_READY_OR_BUSY };

@@ -95,20 +95,23 @@ static int measure(struct io_dir *dir, const char *path, struct measure *ret)
 /* ---- one directory ---- */
 
 /*
- * Classify a checkpoint that was renamed to be replaced, and may be the only one: it goes when
- * something has its name.
+ * Classify a checkpoint that was renamed to be replaced, and may be the only one: it goes when a
+ * directory has its name that is not a draft.
  */
 static int kind_of_old(struct io_dir *dir, const char *path, const char *name, enum gc_kind *ret)
 {
 	struct span final = step_name_final(span_str(name));
 	auto_free char *at =
 		str_fmt("%.*s%.*s", (int)(strlen(path) - strlen(name)), path, SPAN_ARG(final));
+	enum draft_state state = DRAFT_ABANDONED;
 	struct stat st;
 	int r = at ? io_stat(dir, at, &st) : fail(-ENOMEM, "cannot look at '%s'", path);
 
+	if (r >= 0 && S_ISDIR(st.st_mode))
+		r = draft_dir_state(dir, at, &state);
 	if (r == -ENOENT)
 		err_clear();
-	*ret = r >= 0 ? GC_DELETED : GC_OLD;
+	*ret = r >= 0 && state == DRAFT_FOREIGN ? GC_DELETED : GC_OLD;
 	return r == -ENOENT ? 0 : r;
 }
 
@@ -168,8 +171,9 @@ static int remove_deleted(struct io_dir *dir, const char *path)
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
 	struct span final = step_name_final(span_str(name));
 	auto_free char *text = span_dup_str(final), *rest = NULL, *gone = NULL;
+	auto_free char *above = slash ? span_dup_str(span_of(path, (size_t)(slash - path))) : NULL;
 	enum draft_state state;
-	int r = text ? draft_dir_removed_name(text, &rest) : -ENOMEM;
+	int r = text && (above || !slash) ? draft_dir_removed_name(text, &rest) : -ENOMEM;
 
 	if (r >= 0 && !(gone = str_fmt("%.*s%s", (int)(name - path), path, rest)))
 		r = -ENOMEM;
@@ -179,6 +183,11 @@ static int remove_deleted(struct io_dir *dir, const char *path)
 		return -EBUSY;
 	if (r >= 0)
 		r = draft_dir_state(dir, gone, &state);
+	if (r < 0)
+		return r;
+	/* The new step has its name for good before anything of the old one is removed. */
+	if (state != DRAFT_LIVE)
+		r = io_dirop(dir, IO_SYNC_DIR, slash ? above : ".", NULL, 0);
 	if (r < 0)
 		return r;
 	if (state != DRAFT_LIVE)

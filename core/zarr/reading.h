@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reading.h - one read of a view: private to zarr_read.c and reading.c.
+ * reading.h - one read of a view: private to zarr_read.c, reading.c and slab.c.
  */
 #ifndef PYTREEFS_READING_H
 #define PYTREEFS_READING_H

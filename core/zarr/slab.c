@@ -10,7 +10,8 @@
 #include "core/zarr/chunk.h"
 #include "core/zarr/reading.h"
 
-#define FEW_CHUNKS 4 /* a request for less than this part of a row needs few chunks */
+#define FEW_CHUNKS 4              /* a request for less than this part of a row needs few chunks */
+#define REQUEST_BYTES (512 * KiB) /* the size of the requests of a sequential reader */
 
 /* ---- bands ---- */
 
@@ -69,7 +70,7 @@ static bool slabs_of(const struct zarr *z, const struct zarr_view *v, struct sla
 	    (mul_fits(s.b.chunks, z->leaf->bytes, &band) && band <= limit / 4 * 3))
 		return false;
 	rows = MIN(limit / 4 / s.b.row, s.b.chunk_rows);
-	if (rows < 2)
+	if (rows < 2 || s.b.row > FEW_CHUNKS * REQUEST_BYTES)
 		return false;
 	s.bytes = rows * s.b.row;
 	s.per_band = div_up(s.b.chunk_rows, rows);

@@ -5,8 +5,9 @@
  *
  * A reader of such an array in C order needs a few rows of every chunk of a band with each request.
  * If the chunks went into the cache, each would be evicted before the next request, and be decoded
- * again for it. So a request that needs many chunks decodes the band once for many rows: a slab,
- * a quarter of the cache, in which the next requests find their rows.
+ * again for it. So a request for a quarter of a row or more decodes the band once for many rows: a
+ * slab, a quarter of the cache, in which the next requests find their rows. Rows of more than 2 MiB
+ * are read as usual.
  */
 #ifndef PYTREEFS_SLAB_H
 #define PYTREEFS_SLAB_H

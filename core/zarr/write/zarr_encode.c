@@ -13,6 +13,7 @@
 #include "core/zarr/meta/shard.h"
 
 #define BLOCKS_BESIDE (2 * MiB) /* memory of a codec that works in blocks */
+#define WRAP_BYTES 64           /* of encode_wrap(), at most */
 #define TASK_BYTES (256 * KiB)  /* less is encoded sooner than another thread wakes up */
 
 /* Without codecs, an object is the chunk itself. */
@@ -101,7 +102,11 @@ int encode_wrap(const struct zarr *z, uint64_t stored_len, struct buf *ret_tail)
 int encode_chunk(const struct zarr *z, const uint8_t *bytes, struct buf *ret)
 {
 	size_t was = ret->n;
-	int r = codec_encode(&z->leaf->codecs, span_of(bytes, z->leaf->bytes), ret);
+	/* Room for the index of a shard after a plain chunk; codecs reserve more than they need. */
+	int r = z->leaf->codecs.n ? 0 : buf_reserve(ret, z->leaf->bytes + WRAP_BYTES);
+
+	if (r >= 0)
+		r = codec_encode(&z->leaf->codecs, span_of(bytes, z->leaf->bytes), ret);
 
 	return r < 0 ? r : encode_wrap(z, ret->n - was, ret);
 }
