@@ -174,10 +174,8 @@ void zarr_drop_behind(struct zarr *z, const struct zarr_view *v, uint64_t from, 
 	bands_of(z, &b);
 	if (streamed ? !b.whole_rows : b.chunks > PASS_MAX)
 		return;
-	if (slab_is_for(z, v)) {
-		slab_drop_behind(z, from, to);
+	if (slab_drop_behind(z, v, from, to))
 		return;
-	}
 	for (uint64_t at = from; at < v->bytes;) {
 		struct band_range band = band_at(&b, at);
 

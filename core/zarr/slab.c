@@ -175,14 +175,12 @@ int slab_read(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n,
 	return segments_add_block(g, out, n, n);
 }
 
-void slab_drop_behind(struct zarr *z, uint64_t from, uint64_t to)
+bool slab_drop_behind(struct zarr *z, const struct zarr_view *v, uint64_t from, uint64_t to)
 {
-	struct zarr_view v;
 	struct slabs s;
 
-	zarr_view_whole(&z->meta, &v);
-	if (!slabs_of(z, &v, &s))
-		return;
+	if (!slabs_of(z, v, &s))
+		return false;
 	for (uint64_t at = from; at < to;) {
 		struct slab_range range = slab_at(&s, at);
 		struct cache_key key = slab_key(z, range.number);
@@ -191,4 +189,5 @@ void slab_drop_behind(struct zarr *z, uint64_t from, uint64_t to)
 			cache_drop_behind(z->env->cache, &key, 1);
 		at = range.end;
 	}
+	return true;
 }

@@ -17,7 +17,8 @@
 /*
  * Runs of bytes of an array in C order, and the chunks that they are in. Chunks are finished
  * together, in bands: the chunks at one place on the first axis along which a chunk has more than
- * one element. Their bytes are contiguous in the array.
+ * one element. Their bytes are contiguous in the array. Bands of writers (write/zarr_encode.h) also
+ * skip axes of one position.
  */
 struct bands {
 	uint64_t rows, row; /* bands divide each `rows` rows anew; bytes of one row */
@@ -46,7 +47,7 @@ bool slab_is_for(const struct zarr *z, const struct zarr_view *v);
  */
 int slab_read(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n,
 	      struct segments *g);
-/* zarr_drop_behind() of such a view. */
-void slab_drop_behind(struct zarr *z, uint64_t from, uint64_t to);
+/* zarr_drop_behind() of such a view; false for others. */
+bool slab_drop_behind(struct zarr *z, const struct zarr_view *v, uint64_t from, uint64_t to);
 
 #endif
