@@ -144,7 +144,7 @@ def test_an_abandoned_draft_leaves_nothing(opened, bucket, spill):
     begin(m)
     assert not m.unmount()
     assert bucket.keys() == [] and os.listdir(spill) == []
-    assert 'nothing of it stays' in text(m)
+    assert 'was not committed, and was removed' in text(m)
 
 
 @pytest.mark.parametrize('key', ['manifest.ocdbt', '_METADATA', '/5/' + MARKER])

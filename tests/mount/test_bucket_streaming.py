@@ -176,7 +176,7 @@ def test_the_server_refuses_parts_for_a_while(opened, run, bucket, proxy, root):
     (d / 'state').mkdir(parents=True)
     np.save(d / 'state/w.npy', LARGE)
     mounts.wait_for(lambda: refused)
-    mounts.wait_for(lambda: any('sent anew at the commit' in line for line in m.log_lines()))
+    mounts.wait_for(lambda: any('will be repeated at the commit' in line for line in m.log_lines()))
     assert np.array_equal(loaded(d / 'state/w.npy'), LARGE)
     proxy.fault = None
     commit(d, run, root)

@@ -76,7 +76,7 @@ def test_what_cannot_be(run, root, tmp_path):
                       (('convert', '--force', SAMPLE / '1500', f'{root}/1'), 'is not replaced'),
                       (('convert', SAMPLE / '1500', f'{root}/x.safetensors'), 'only checkpoints are written to a bucket'),
                       (('convert', '-o', 'spill=off', SAMPLE / '1500', f'{root}/1'), 'spill=off'),
-                      (('convert', SAMPLE / '1500', 'http://127.0.0.1:9/a/1'), 'is only read')):
+                      (('convert', SAMPLE / '1500', 'http://127.0.0.1:9/a/1'), 'cannot be written: only s3:// and gs:// can')):
         r = run(*args, ok=False)
         assert r.returncode == 1 and why in r.stderr, (args, r.stderr)
 
