@@ -159,7 +159,7 @@ const struct option option_table[] = {
 	  "take requests over io_uring, each by a thread of the caller's processor, where Linux has that (6.14 or later) and "
 	  "/sys/module/fuse/parameters/enable_uring is Y: small requests are faster, large ones are copied once more" },
 	{ "max_read", OPTION_SIZE, AT(max_read), "512K", "BYTES",
-	  "largest request that the kernel may send; above 512K raw chunks cannot be spliced" },
+	  "largest request that the kernel may send; above 1008K raw chunks cannot be spliced" },
 	{ "poll", OPTION_UINT, AT(poll), "1000", "MILLISECONDS",
 	  "interval of scans for new steps where the kernel does not report them; the default is 30000 for a SOURCE with a URL" },
 	{ "pinned_host_transfer", OPTION_BOOL, AT(pinned_host_transfer), "off", "on|off",

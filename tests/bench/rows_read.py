@@ -28,7 +28,7 @@ def fresh_contender(b, name, m, run):
 @bench
 def raw(b):
     """1 GiB, one uncompressed chunk; against the same file on tmpfs. A fresh mount before each run, except for the
-    third read, which is the first one from memory."""
+    third read of one mount."""
     m = cold(b, 'bench-one-raw')
     direct = cold(b, 'bench-one-raw', 'direct_io')
     kept = cold(b, 'bench-one-raw')
