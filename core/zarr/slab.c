@@ -51,18 +51,13 @@ struct slabs {
 	uint64_t per_band; /* number of slabs in a full band */
 };
 
-struct slab_range {
-	uint64_t number;
-	uint64_t begin, end; /* its bytes in the array */
-};
-
 /* Returns whether the array is read in slabs. */
-static bool slabs_of(const struct zarr *z, const struct zarr_view *v, struct slabs *ret)
+static bool slabs_of(const struct zarr *z, struct slabs *ret)
 {
 	uint64_t limit = cache_limit(z->env->cache), band, rows;
 	struct slabs s;
 
-	if (!v->plain || z->meta.rank == 0 || v->bytes == 0 || z->leaf_raw || z->env->remote ||
+	if (z->meta.rank == 0 || z->meta.bytes == 0 || z->leaf_raw || z->env->remote ||
 	    chunk_is_streamed(z))
 		return false;
 	bands_of(z, &s.b);
@@ -82,21 +77,30 @@ bool slab_is_for(const struct zarr *z, const struct zarr_view *v)
 {
 	struct slabs s;
 
-	return slabs_of(z, v, &s);
+	return v->plain && slabs_of(z, &s);
 }
 
-static struct slab_range slab_at(const struct slabs *s, uint64_t off)
+static struct slab slab_at(const struct zarr *z, const struct slabs *s, uint64_t off)
 {
 	struct band_range band = band_at(&s->b, off);
 	uint64_t i = (off - band.begin) / s->bytes, begin = band.begin + i * s->bytes;
 
-	return (struct slab_range){ band.number * s->per_band + i, begin,
-				    MIN(begin + s->bytes, band.end) };
+	return (struct slab){
+		.key = { z->owner, band.number * s->per_band + i,
+			 (uint64_t)z->tag << 40 | (uint64_t)1 << 35 },
+		.begin = begin,
+		.end = MIN(begin + s->bytes, band.end),
+	};
 }
 
-static struct cache_key slab_key(const struct zarr *z, uint64_t number)
+bool slab_of(const struct zarr *z, uint64_t off, struct slab *ret)
 {
-	return (struct cache_key){ z->owner, number, (uint64_t)z->tag << 40 | (uint64_t)1 << 35 };
+	struct slabs s;
+
+	if (!slabs_of(z, &s))
+		return false;
+	*ret = slab_at(z, &s, off);
+	return true;
 }
 
 /*
@@ -104,17 +108,17 @@ static struct cache_key slab_key(const struct zarr *z, uint64_t number)
  * only the cache counts its memory, and only when it is complete. The read budget cannot have it:
  * the chunks wait for that, and budgets do not nest.
  */
-static int slab_fill(struct zarr *z, const struct zarr_view *v, const struct slab_range *range,
+static int slab_fill(struct zarr *z, const struct zarr_view *v, const struct slab *slab,
 		     struct cache_entry *e)
 {
-	size_t n = (size_t)(range->end - range->begin);
+	size_t n = (size_t)(slab->end - slab->begin);
 	uint8_t *p;
 	int r;
 
 	pthread_mutex_lock(&z->env->slab_lock);
 	p = block_alloc(n);
-	trace(TRACE_ZARR, "slab of '%s' %llu+%zu", z->prefix, (unsigned long long)range->begin, n);
-	r = p ? reading_pass(z, v, range->begin, n, p) : -ENOMEM;
+	trace(TRACE_ZARR, "slab of '%s' %llu+%zu", z->prefix, (unsigned long long)slab->begin, n);
+	r = p ? reading_pass(z, v, slab->begin, n, p) : -ENOMEM;
 	if (r >= 0)
 		r = chunk_cache(z, e, p, n);
 	if (r < 0)
@@ -123,17 +127,16 @@ static int slab_fill(struct zarr *z, const struct zarr_view *v, const struct sla
 	return r;
 }
 
-static int slab_open(struct zarr *z, const struct zarr_view *v, const struct slab_range *range,
+static int slab_open(struct zarr *z, const struct zarr_view *v, const struct slab *slab,
 		     struct cache_entry **ret)
 {
-	struct cache_key key = slab_key(z, range->number);
 	struct cache_entry *e;
-	int r = cache_begin(z->env->cache, &key, &e);
+	int r = cache_begin(z->env->cache, &slab->key, &e);
 
 	if (r < 0)
 		return r;
 	if (r == CACHE_MINE) {
-		r = slab_fill(z, v, range, e);
+		r = slab_fill(z, v, slab, e);
 		if (r < 0)
 			cache_fail(z->env->cache, e, r);
 	} else {
@@ -152,23 +155,23 @@ int slab_read(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n,
 	struct slabs s;
 	uint8_t *out;
 
-	if (!slabs_of(z, v, &s) || n < s.b.row / FEW_CHUNKS)
+	if (!v->plain || !slabs_of(z, &s) || n < s.b.row / FEW_CHUNKS)
 		return 1;
 	out = block_alloc(n);
 	if (!out)
 		return 1;
 	for (uint64_t at = off; at < end;) {
-		struct slab_range range = slab_at(&s, at);
+		struct slab slab = slab_at(z, &s, at);
 		struct cache_entry *e;
-		uint64_t to = MIN(range.end, end);
+		uint64_t to = MIN(slab.end, end);
 
-		if (slab_open(z, v, &range, &e) < 0) {
+		if (slab_open(z, v, &slab, &e) < 0) {
 			err_clear();
 			block_free(out, n);
 			return 1;
 		}
 		/* A reference would keep the whole slab pinned until the answer is sent. */
-		memcpy(out + (at - off), chunk_cached(e) + (at - range.begin), to - at);
+		memcpy(out + (at - off), chunk_cached(e) + (at - slab.begin), to - at);
 		cache_put(z->env->cache, e);
 		at = to;
 	}
@@ -179,15 +182,14 @@ bool slab_drop_behind(struct zarr *z, const struct zarr_view *v, uint64_t from, 
 {
 	struct slabs s;
 
-	if (!slabs_of(z, v, &s))
+	if (!v->plain || !slabs_of(z, &s))
 		return false;
 	for (uint64_t at = from; at < to;) {
-		struct slab_range range = slab_at(&s, at);
-		struct cache_key key = slab_key(z, range.number);
+		struct slab slab = slab_at(z, &s, at);
 
-		if (range.end <= to)
-			cache_drop_behind(z->env->cache, &key, 1);
-		at = range.end;
+		if (slab.end <= to)
+			cache_drop_behind(z->env->cache, &slab.key, 1);
+		at = slab.end;
 	}
 	return true;
 }

@@ -38,6 +38,14 @@ void bands_of(const struct zarr *z, struct bands *ret);
 /* The band that contains a byte of the array. */
 struct band_range band_at(const struct bands *b, uint64_t off);
 
+/* One slab: its key in the cache, and its bytes in the array. */
+struct slab {
+	struct cache_key key;
+	uint64_t begin, end;
+};
+
+/* The slab that has a byte of the array; false when the array is not read in slabs. */
+bool slab_of(const struct zarr *z, uint64_t off, struct slab *ret);
 /* Whether sequential reads of the view use slabs. */
 bool slab_is_for(const struct zarr *z, const struct zarr_view *v);
 /*
