@@ -12,7 +12,7 @@
  * counts their bytes.
  *
  * Invariants: an entry that is being filled or is pinned is on no list; the bytes of the table
- * exceed the limit only by pinned entries.
+ * exceed the limit only by entries that are pinned or reserved.
  */
 #include "core/base/cache.h"
 
@@ -37,9 +37,9 @@ struct entry {
 	bool asked;                  /* requested by another thread than the one that fills it */
 	enum entry_state state;
 	unsigned pins;
-	unsigned holds; /* see cache_hold() */
-	bool in_table;  /* false once dropped; the last put or unhold then frees it */
-	uint64_t charge;
+	unsigned holds;  /* see cache_hold() */
+	bool in_table;   /* false once dropped; the last put or unhold then frees it */
+	uint64_t charge; /* while it is being filled: what is reserved */
 	void (*free_value)(void *value);
 	struct err_note *note; /* ENTRY_FAILED; NULL when memory was short */
 	int code;
@@ -369,6 +369,27 @@ bool cache_has(struct cache *c, const struct cache_key *key, enum cache_ask ask)
 	return there;
 }
 
+/* Change the bytes that the entry counts for. Called with the lock held. */
+static void set_charge(struct cache *c, struct entry *e, uint64_t charge)
+{
+	/* Those of an entry that was dropped while it was being filled are not counted. */
+	if (e->in_table)
+		c->stats.bytes += charge - e->charge;
+	e->charge = charge;
+}
+
+void cache_reserve(struct cache *c, struct cache_entry *ce, uint64_t charge)
+{
+	struct entry *e = container_of(ce, struct entry, e), *out;
+
+	pthread_mutex_lock(&c->lock);
+	set_charge(c, e, charge + sizeof(*e));
+	out = evict(c);
+	c->stats.peak_bytes = MAX(c->stats.peak_bytes, c->stats.bytes);
+	pthread_mutex_unlock(&c->lock);
+	free_all(out);
+}
+
 void cache_fill(struct cache *c, struct cache_entry *ce, void *value, uint64_t charge,
 		void (*free_value)(void *value))
 {
@@ -376,13 +397,10 @@ void cache_fill(struct cache *c, struct cache_entry *ce, void *value, uint64_t c
 
 	pthread_mutex_lock(&c->lock);
 	ce->value = value;
-	e->charge = charge + sizeof(*e);
+	set_charge(c, e, charge + sizeof(*e));
 	e->free_value = free_value;
 	e->state = ENTRY_READY;
 	c->stats.pinned_bytes += e->charge;
-	/* An entry that was dropped while it was being filled is freed by its last put. */
-	if (e->in_table)
-		c->stats.bytes += e->charge;
 	out = evict_for(c, e->charge);
 	c->stats.peak_bytes = MAX(c->stats.peak_bytes, c->stats.bytes);
 	pthread_cond_broadcast(&c->filled);

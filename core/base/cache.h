@@ -63,6 +63,11 @@ bool cache_peek(struct cache *cache, const struct cache_key *key, enum cache_ask
 /* Like cache_peek(), but neither pins the entry nor counts as a use. */
 bool cache_has(struct cache *cache, const struct cache_key *key, enum cache_ask ask);
 /*
+ * Count `charge` bytes for a CACHE_MINE entry from now on, before it is filled, and evict others
+ * for them. Never waits. cache_fill() replaces the charge, and cache_fail() gives it back.
+ */
+void cache_reserve(struct cache *cache, struct cache_entry *e, uint64_t charge);
+/*
  * Set the value of a CACHE_MINE entry. charge is its size in bytes; free_value() is called when the
  * entry is freed.
  */

@@ -104,9 +104,9 @@ bool slab_of(const struct zarr *z, uint64_t off, struct slab *ret)
 }
 
 /*
- * Decode a slab for the cache. One slab is decoded at a time, by all threads of the pool, since
- * only the cache counts its memory, and only when it is complete. The read budget cannot have it:
- * the chunks wait for that, and budgets do not nest.
+ * Decode a slab for the cache. One slab is decoded at a time, by all threads of the pool, so that a
+ * quarter of the cache is reserved for one at most. Reserving never waits. The read budget cannot
+ * have this memory: the chunks wait for that, and budgets do not nest.
  */
 static int slab_fill(struct zarr *z, const struct zarr_view *v, const struct slab *slab,
 		     struct cache_entry *e)
@@ -116,6 +116,7 @@ static int slab_fill(struct zarr *z, const struct zarr_view *v, const struct sla
 	int r;
 
 	pthread_mutex_lock(&z->env->slab_lock);
+	cache_reserve(z->env->cache, e, block_size(n));
 	p = block_alloc(n);
 	trace(TRACE_ZARR, "slab of '%s' %llu+%zu", z->prefix, (unsigned long long)slab->begin, n);
 	r = p ? reading_pass(z, v, slab->begin, n, p) : -ENOMEM;

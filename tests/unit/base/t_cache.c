@@ -164,6 +164,71 @@ static void entries_filled_ahead_are_counted(void **state)
 	cache_free(c);
 }
 
+static uint64_t bytes_of(struct cache *c)
+{
+	struct cache_stats st;
+
+	cache_stats(c, &st);
+	return st.bytes;
+}
+
+static void reserved_bytes_count_before_the_value_is_there(void **state)
+{
+	struct cache_key key = { cache_owner(), 0, 0 };
+	uint64_t others = cache_owner(), one;
+	struct cache_stats st;
+	struct cache_entry *e;
+	struct cache *c;
+
+	freed = 0;
+	assert_int_equal(cache_new(40000, &c), 0);
+	cache_put(c, put_one(c, others, 0, 10000));
+	one = bytes_of(c);
+	for (uint64_t i = 1; i < 3; i++)
+		cache_put(c, put_one(c, others, i, 10000));
+	/* One of the others must go for 15,000 bytes. */
+	assert_int_equal(cache_begin(c, &key, &e), CACHE_MINE);
+	cache_reserve(c, e, 15000);
+	assert_int_equal(freed, 1);
+	assert_int_equal(bytes_of(c), 2 * one + one + 5000);
+	/* The charge of the value replaces it. */
+	cache_fill(c, e, malloc(1), 10000, free_counted);
+	assert_int_equal(bytes_of(c), 3 * one);
+	cache_put(c, e);
+	cache_drop(c, key.owner);
+	assert_int_equal(bytes_of(c), 2 * one);
+	assert_int_equal(freed, 2);
+	/* A failure gives it back; so does dropping the owner while the entry is being filled. */
+	assert_int_equal(cache_begin(c, &key, &e), CACHE_MINE);
+	cache_reserve(c, e, 15000);
+	cache_fail(c, e, -EIO);
+	cache_put(c, e);
+	assert_int_equal(bytes_of(c), 2 * one);
+	for (int fails = 0; fails < 2; fails++) {
+		assert_int_equal(cache_begin(c, &key, &e), CACHE_MINE);
+		cache_reserve(c, e, 15000);
+		cache_drop(c, key.owner);
+		assert_int_equal(bytes_of(c), 2 * one);
+		if (fails)
+			cache_fail(c, e, -EIO);
+		else
+			cache_fill(c, e, malloc(1), 15000, free_counted);
+		cache_put(c, e);
+		assert_int_equal(bytes_of(c), 2 * one);
+	}
+	cache_stats(c, &st);
+	assert_int_equal(st.pinned_bytes, 0);
+	assert_true(st.peak_bytes <= 40000);
+	/* More than the limit is counted, too: the caller has decided to use it. */
+	assert_int_equal(cache_begin(c, &key, &e), CACHE_MINE);
+	cache_reserve(c, e, 50000);
+	assert_int_equal(bytes_of(c), one + 40000);
+	cache_fail(c, e, -EIO);
+	cache_put(c, e);
+	assert_int_equal(bytes_of(c), 0);
+	cache_free(c);
+}
+
 static void pinned_values_stay(void **state)
 {
 	uint64_t owner = cache_owner();
@@ -327,6 +392,7 @@ int main(void)
 		cmocka_unit_test(the_least_recently_used_goes_first),
 		cmocka_unit_test(drop_behind_entries_are_freed_one_by_one),
 		cmocka_unit_test(entries_filled_ahead_are_counted),
+		cmocka_unit_test(reserved_bytes_count_before_the_value_is_there),
 		cmocka_unit_test(pinned_values_stay),
 		cmocka_unit_test(held_values_stay_without_a_pin),
 		cmocka_unit_test(one_thread_fills_and_the_others_wait),

@@ -345,6 +345,40 @@ static void no_thread_waits_for_ever_for_the_budget(void **state)
 	}
 }
 
+/* The cache counts a slab, and has evicted others for it, before the first chunk is decoded. */
+static void a_slab_counts_in_the_cache_from_the_beginning(void **state)
+{
+	struct made_opts o = { .seed = 115, .threads = 1, .budget = 2600 };
+	struct reader rd;
+	struct cache_stats st;
+	pthread_t thread;
+	uint64_t decoded;
+	struct slab s;
+	struct made m;
+
+	make(&m, &wides[1], &o);
+	for (uint64_t at = 0; at < m.meta.bytes / 2; at = s.end) {
+		assert_true(slab_of(m.z, at, &s));
+		check(&m, s.begin, s.end - s.begin);
+	}
+	rd = (struct reader){ .m = &m, .off = m.meta.bytes / 4 * 3, .n = row_bytes(&m) };
+	assert_true(slab_of(m.z, rd.off, &s));
+	decoded = m.env.chunks_decoded;
+	assert_int_equal(budget_take(&m.budget, 2600), 0);
+	cache_drop(m.env.cache, m.z->owner);
+	assert_int_equal(pthread_create(&thread, NULL, read_range, &rd), 0);
+	do {
+		usleep(1000);
+		cache_stats(m.env.cache, &st);
+	} while (st.bytes < s.end - s.begin);
+	assert_int_equal(m.env.chunks_decoded, decoded);
+	budget_give(&m.budget, 2600);
+	pthread_join(thread, NULL);
+	assert_int_equal(rd.r, 0);
+	assert_true(rd.same);
+	made_release(&m);
+}
+
 /* ---- damage ---- */
 
 static void damage(struct made *m, const char *key)
@@ -419,6 +453,7 @@ int main(void)
 		cmocka_unit_test(a_reader_in_order_decodes_a_band_once_for_each_slab),
 		cmocka_unit_test(threads_that_want_one_slab_decode_it_once),
 		cmocka_unit_test(no_thread_waits_for_ever_for_the_budget),
+		cmocka_unit_test(a_slab_counts_in_the_cache_from_the_beginning),
 		cmocka_unit_test(a_damaged_chunk_is_named_and_its_neighbours_are_read),
 		cmocka_unit_test(a_repaired_chunk_is_read_again),
 	};
