@@ -10,7 +10,7 @@
 
 #include "core/step/ckpt.h"
 #include "core/commit/draft_dir.h"
-#include "core/commit/store.h"
+#include "core/commit/item_store.h"
 
 /* One array of an item: its values and its name. */
 struct commit_leaf {
@@ -51,7 +51,7 @@ struct commit_item {
 		name;
 	/* type string of the outer item for `_CHECKPOINT_METADATA`; p NULL: none */
 	struct span handler;
-	struct store *store; /* NULL: the item has no arrays */
+	struct item_store *store; /* NULL: the item has no arrays */
 	const struct commit_leaf *leaves;
 	size_t n_leaves;
 	/*

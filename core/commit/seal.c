@@ -110,7 +110,7 @@ static int collect(const struct commit_item *item, struct keys *k)
 
 	for (size_t i = 0; i < item->n_leaves && r >= 0; i++) {
 		k->leaf = &item->leaves[i];
-		r = store_leaf_each(k->leaf->kv, add_key, k);
+		r = item_store_leaf_each(k->leaf->kv, add_key, k);
 	}
 	if (r < 0)
 		return r;
@@ -184,13 +184,13 @@ static int build(struct commit *c, const struct building *b)
 static int seal_database(struct commit *c, struct commit_item *item)
 {
 	struct keys k = { 0 };
-	int r = store_sync(item->store);
+	int r = item_store_sync(item->store);
 
 	if (r >= 0)
 		r = collect(item, &k);
 	/* A tree of strings and empty containers has no database. */
 	if (r >= 0 && k.n)
-		r = build(c, &(struct building){ .dir = store_dir(item->store), .keys = &k });
+		r = build(c, &(struct building){ .dir = item_store_dir(item->store), .keys = &k });
 	trace(TRACE_OCDBT, "sealed %zu keys", k.n);
 	free(k.entry);
 	arena_release(&k.arena);
@@ -252,7 +252,7 @@ static int copy_value(void *arg, struct span key, uint64_t len)
 	if (is_metadata(key) && l->leaf->json.p)
 		r = io_write_file(l->c->draft->dir, buf_str(&to), l->leaf->json);
 	else
-		r = store_leaf_copy(l->leaf->kv, key, l->c->draft->dir, buf_str(&to));
+		r = item_store_leaf_copy(l->leaf->kv, key, l->c->draft->dir, buf_str(&to));
 	return r < 0 ? r : io_sync_parents(l->c->draft->dir, buf_str(&to));
 }
 
@@ -304,7 +304,7 @@ static int write_table(struct commit *c, struct commit_item *item)
 
 	for (size_t i = 0; i < item->n_leaves && r >= 0; i++) {
 		s.leaf = &item->leaves[i];
-		r = store_leaf_each_sum(s.leaf->kv, add_sum, &s);
+		r = item_store_leaf_each_sum(s.leaf->kv, add_sum, &s);
 	}
 	if (r >= 0)
 		r = kv_table_pack(&s.table, &bytes);
@@ -322,10 +322,10 @@ static int seal_directories(struct commit *c, struct commit_item *item)
 		struct placing l = { c, item, &item->leaves[i] };
 
 		r = c->shared ? kv_list(l.leaf->kv, span_of(NULL, 0), copy_value, &l) :
-				store_leaf_displace(l.leaf->kv, l.leaf->param);
+				item_store_leaf_displace(l.leaf->kv, l.leaf->param);
 	}
 	for (size_t i = 0; i < item->n_leaves && r >= 0 && !c->shared; i++) {
-		r = store_leaf_place(item->leaves[i].kv, item->leaves[i].param);
+		r = item_store_leaf_place(item->leaves[i].kv, item->leaves[i].param);
 		/*
 		 * Leaves of this item no longer have other names in the way, so another leaf has
 		 * the same name.
@@ -408,9 +408,9 @@ static int keep_entries(struct cleaning *cl)
 	int r = 0;
 
 	for (size_t i = 0; i < n && r >= 0; i++) {
-		r = store_leaf_entry(i < item->n_leaves ? item->leaves[i].kv :
-							  item->retained[i - item->n_leaves],
-				     &cl->names);
+		r = item_store_leaf_entry(i < item->n_leaves ? item->leaves[i].kv :
+							       item->retained[i - item->n_leaves],
+					  &cl->names);
 		if (r >= 0)
 			r = buf_add_byte(&cl->names, 0);
 	}
@@ -432,11 +432,12 @@ static int take_names_back(struct commit_item *item)
 	int r = 0;
 
 	for (size_t i = 0; i < item->n_leaves && r >= 0; i++)
-		r = store_leaf_unplace(item->leaves[i].kv);
-	for (size_t i = 0; i < item->n_retained && r >= 0 && !store_is_ocdbt(item->store); i++) {
-		r = store_leaf_unplace(item->retained[i]);
+		r = item_store_leaf_unplace(item->leaves[i].kv);
+	for (size_t i = 0; i < item->n_retained && r >= 0 && !item_store_is_ocdbt(item->store);
+	     i++) {
+		r = item_store_leaf_unplace(item->retained[i]);
 		if (r >= 0)
-			r = store_leaf_displace(item->retained[i], span_of(NULL, 0));
+			r = item_store_leaf_displace(item->retained[i], span_of(NULL, 0));
 	}
 	return r;
 }
@@ -445,7 +446,7 @@ static int take_names_back(struct commit_item *item)
 static int clean_item(struct commit_item *item)
 {
 	struct cleaning cl = { .item = item };
-	struct io_dir *dir = store_dir(item->store);
+	struct io_dir *dir = item_store_dir(item->store);
 	auto_buf others = { 0 };
 	int r = take_names_back(item);
 
@@ -468,12 +469,14 @@ static int clean_item(struct commit_item *item)
 int seal_item(struct commit *c, struct commit_item *item)
 {
 	/* The directories of a rank contain leaves that it may need again. */
-	int r = item->store && !(c->shared && !store_is_ocdbt(item->store)) ? clean_item(item) : 0;
+	int r = item->store && !(c->shared && !item_store_is_ocdbt(item->store)) ?
+			clean_item(item) :
+			0;
 
 	/* Without leaves there is no database; all values are in other files. */
 	if (r >= 0 && item->store && item->n_leaves)
-		r = store_is_ocdbt(item->store) ? seal_database(c, item) :
-						  seal_directories(c, item);
+		r = item_store_is_ocdbt(item->store) ? seal_database(c, item) :
+						       seal_directories(c, item);
 	if (r >= 0 && item->parts)
 		r = merge_databases(c, item);
 	for (size_t i = 0; i < item->n_files && r >= 0; i++)

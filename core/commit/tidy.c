@@ -115,12 +115,12 @@ static int add_range(void *arg, struct span key, const struct ocdbt_value *value
 	return 0;
 }
 
-static int each_value(struct tidying *t, const struct commit_item *item, store_each_fn *each)
+static int each_value(struct tidying *t, const struct commit_item *item, item_store_each_fn *each)
 {
 	int r = 0;
 
 	for (size_t i = 0; i < item->n_leaves && r >= 0; i++)
-		r = store_leaf_each(item->leaves[i].kv, each, t);
+		r = item_store_leaf_each(item->leaves[i].kv, each, t);
 	return r;
 }
 
@@ -199,8 +199,8 @@ static int punch_wasteful(struct tidying *t, const struct commit_item *item)
 	for (size_t at = 0, n; at < t->n_ranges && r >= 0; at += n) {
 		for (n = 1; at + n < t->n_ranges && t->range[at + n].file == t->range[at].file;)
 			n++;
-		r = punch_file(store_dir(item->store), &t->file[t->range[at].file], t->range + at,
-			       n);
+		r = punch_file(item_store_dir(item->store), &t->file[t->range[at].file],
+			       t->range + at, n);
 	}
 	return r;
 }
@@ -208,7 +208,7 @@ static int punch_wasteful(struct tidying *t, const struct commit_item *item)
 static int tidy_files(struct tidying *t, const struct commit_item *item)
 {
 	bool wasteful = false;
-	int r = store_each_file(item->store, add_file, t);
+	int r = item_store_each_file(item->store, add_file, t);
 
 	if (r < 0 || !t->n)
 		return r;
@@ -216,7 +216,7 @@ static int tidy_files(struct tidying *t, const struct commit_item *item)
 	t->last = t->n;
 	r = each_value(t, item, count_used);
 	if (r >= 0)
-		r = remove_unused(t, store_dir(item->store), &wasteful);
+		r = remove_unused(t, item_store_dir(item->store), &wasteful);
 	return r < 0 || !wasteful ? r : punch_wasteful(t, item);
 }
 
@@ -227,7 +227,7 @@ static int tidy_database(const struct commit_item *item)
 
 	/* Without leaves there is no database. */
 	if (!item->n_leaves)
-		return io_remove_tree(store_dir(item->store), "d");
+		return io_remove_tree(item_store_dir(item->store), "d");
 	r = tidy_files(&t, item);
 	free(t.file);
 	free(t.range);
@@ -236,17 +236,19 @@ static int tidy_database(const struct commit_item *item)
 
 static int add_temporary(void *arg, const char *name, unsigned char type)
 {
-	return store_is_temporary(name) ? buf_add(arg, name, strlen(name) + 1) : 0;
+	return item_store_is_temporary(name) ? buf_add(arg, name, strlen(name) + 1) : 0;
 }
 
 /* Remove all directories with temporary names, since all leaves have their own names. */
 static int tidy_directories(const struct commit_item *item)
 {
 	auto_buf names = { 0 };
-	int r = item->n_retained ? io_list(store_dir(item->store), ".", add_temporary, &names) : 0;
+	int r = item->n_retained ?
+			io_list(item_store_dir(item->store), ".", add_temporary, &names) :
+			0;
 
 	for (size_t at = 0; at < names.n && r >= 0; at += strlen((char *)names.p + at) + 1)
-		r = io_remove_tree(store_dir(item->store), (char *)names.p + at);
+		r = io_remove_tree(item_store_dir(item->store), (char *)names.p + at);
 	return r;
 }
 
@@ -254,5 +256,5 @@ int tidy_item(const struct commit_item *item)
 {
 	if (!item->store)
 		return 0;
-	return store_is_ocdbt(item->store) ? tidy_database(item) : tidy_directories(item);
+	return item_store_is_ocdbt(item->store) ? tidy_database(item) : tidy_directories(item);
 }

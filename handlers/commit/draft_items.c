@@ -58,7 +58,7 @@ static int add_file(struct sealing_item *it, const struct commit_file *f)
 
 int sealing_item_add_leaf(struct sealing_item *it, const struct commit_leaf *l)
 {
-	int r = it->plan->opts.ocdbt ? 0 : store_leaf_check(l->param);
+	int r = it->plan->opts.ocdbt ? 0 : item_store_leaf_check(l->param);
 
 	if (r < 0)
 		return r;

@@ -37,7 +37,7 @@ static int add_retained(struct sealing_item *it, struct kv *kv)
 /* leaf: the arrays that are leaves, sorted by address. */
 static int retain_file(struct sealing_item *it, struct draft_file *f, struct kv **leaf)
 {
-	const struct store *store = plan_owner(it->plan)->item.store;
+	const struct item_store *store = plan_owner(it->plan)->item.store;
 	bool moved = false, has_leaf = false;
 	int r = 0;
 

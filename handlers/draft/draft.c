@@ -347,12 +347,12 @@ static int make_store_dir(struct draft *d, unsigned mode, struct io_dir **ret, c
 static int make_store(struct draft_node *item, const struct save_opts *o, struct draft_store *ret)
 {
 	struct draft *d = item->draft;
-	struct store_opts opts = { .dir_mode = d->env->options->mode ?
-						       (unsigned)d->env->options->mode :
-						       0777,
-				   .ocdbt = o->ocdbt,
-				   .target_size = o->target_data_file_size,
-				   .first_leaf = ret->first_leaf };
+	struct item_store_opts opts = { .dir_mode = d->env->options->mode ?
+							    (unsigned)d->env->options->mode :
+							    0777,
+					.ocdbt = o->ocdbt,
+					.target_size = o->target_data_file_size,
+					.first_leaf = ret->first_leaf };
 	auto_of(io_dir) struct io_dir *dir = NULL;
 	auto_free char *name = NULL;
 	int r = make_store_dir(d, opts.dir_mode, &dir, &name);
@@ -360,7 +360,7 @@ static int make_store(struct draft_node *item, const struct save_opts *o, struct
 	if (r >= 0 && d->sender)
 		r = draft_upload_watch(item, ret == &item->replicas, &opts);
 	if (r >= 0) {
-		r = store_new(dir, &opts, &ret->store);
+		r = item_store_new(dir, &opts, &ret->store);
 		if (r < 0 && opts.unwatch)
 			opts.unwatch(opts.watcher.arg);
 	}
@@ -374,7 +374,7 @@ static int make_store(struct draft_node *item, const struct save_opts *o, struct
 
 /* Called with the lock held. */
 static int leaf_kv(struct draft_node *n, bool replicas, struct kv **ret,
-		   const struct store **ret_store)
+		   const struct item_store **ret_store)
 {
 	struct draft_node *item = draft_item_of(n);
 	struct save_opts o = { 0 };
@@ -389,14 +389,14 @@ static int leaf_kv(struct draft_node *n, bool replicas, struct kv **ret,
 	if (r >= 0 && !to->store)
 		r = make_store(item, &o, to);
 	if (r >= 0)
-		r = store_leaf(to->store, ret);
+		r = item_store_leaf(to->store, ret);
 	if (r >= 0)
 		*ret_store = to->store;
 	return r;
 }
 
 int draft_leaf_kv(struct draft_node *n, bool replicas, struct kv **ret,
-		  const struct store **ret_store)
+		  const struct item_store **ret_store)
 {
 	int r;
 
@@ -406,7 +406,7 @@ int draft_leaf_kv(struct draft_node *n, bool replicas, struct kv **ret,
 	return r;
 }
 
-bool draft_has_store(struct draft_node *n, const struct store *store)
+bool draft_has_store(struct draft_node *n, const struct item_store *store)
 {
 	const struct draft_node *item;
 	bool has;
@@ -418,7 +418,7 @@ bool draft_has_store(struct draft_node *n, const struct store *store)
 	return has;
 }
 
-bool draft_is_replicas(struct draft_node *n, const struct store *store)
+bool draft_is_replicas(struct draft_node *n, const struct item_store *store)
 {
 	const struct draft_node *item;
 	bool is;
@@ -436,10 +436,10 @@ void draft_drop_store(struct draft_node *item)
 
 	pthread_mutex_lock(&item->draft->lock);
 	s = item->item;
-	item->item = (struct draft_store){ .first_leaf = s.store ? store_next_leaf(s.store) :
+	item->item = (struct draft_store){ .first_leaf = s.store ? item_store_next_leaf(s.store) :
 								   s.first_leaf };
 	pthread_mutex_unlock(&item->draft->lock);
-	store_free(s.store);
+	item_store_free(s.store);
 	free(s.dir);
 }
 

@@ -30,7 +30,7 @@ struct step_upload;
  * The store for the arrays of one item. It is created when the first array of the item is written.
  */
 struct draft_store {
-	struct store *store;
+	struct item_store *store;
 	char *dir; /* its present directory, below the draft's */
 	/* number of the first leaf in the next store: a dropped store may have left its leaves */
 	unsigned first_leaf;
@@ -273,11 +273,11 @@ int draft_save_opts(const struct draft_node *n, struct span tensor, struct save_
  * item has a separate one (an item with a directory per array has not). Locks the draft.
  */
 int draft_leaf_kv(struct draft_node *n, bool replicas, struct kv **ret,
-		  const struct store **ret_store);
+		  const struct item_store **ret_store);
 /* Whether `store` is a store of the node's item. */
-bool draft_has_store(struct draft_node *n, const struct store *store);
+bool draft_has_store(struct draft_node *n, const struct item_store *store);
 /* Whether `store` is the one for slices of ranks. */
-bool draft_is_replicas(struct draft_node *n, const struct store *store);
+bool draft_is_replicas(struct draft_node *n, const struct item_store *store);
 /*
  * For commits: drop the store of an item that needs none of its contents. Its directory remains on
  * disk.

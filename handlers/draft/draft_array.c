@@ -337,11 +337,11 @@ static bool slice_of(const struct draft_node *n, const struct draft_array *a,
 }
 
 int array_kv(struct draft_node *n, const struct draft_array *a, const struct array_wanted *w,
-	     struct span json, struct kv **ret, const struct store **ret_store)
+	     struct span json, struct kv **ret, const struct item_store **ret_store)
 {
 	const char *dir = n->draft->env->ckpt->opts.spill_dir;
 	auto_of(kv) struct kv *own = NULL;
-	const struct store *store;
+	const struct item_store *store;
 	struct slice slice;
 	bool sliced = slice_of(n, a, w, &slice);
 	int r = draft_leaf_kv(n, sliced && n->draft->env->options->replica_parallel_separate, &own,
@@ -470,7 +470,7 @@ int array_encode(struct draft_node *n, struct draft_array *a, const struct array
 {
 	struct encoding e = { .a = a, .from = w->from, .to = w->to, .read = read, .arg = arg };
 	auto_of(kv) struct kv *kv = NULL;
-	const struct store *store;
+	const struct item_store *store;
 	struct array_layout layout = w->layout;
 	auto_buf json = { 0 };
 	int r = 0;

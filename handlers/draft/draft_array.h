@@ -35,8 +35,8 @@ struct draft_array {
 	bool swapped, fortran; /* the elements in the file are big-endian; in column-major order */
 	/* The chunks, encoded or being encoded; kv NULL: none. */
 	struct kv *kv;
-	const struct store *store;  /* the store that kv belongs to */
-	struct array_layout layout; /* the layout of the chunks in kv */
+	const struct item_store *store; /* the store that kv belongs to */
+	struct array_layout layout;     /* the layout of the chunks in kv */
 	/* dtype as which the file's elements were read, and dtype in which they were stored */
 	enum dtype from, stored;
 	/* moved from a stored array: chunk shape and compression level are those of that array */
@@ -96,7 +96,7 @@ void array_release(struct draft_array *a);
  * slices, the kv puts the slice of this rank into the item's store, and stages the rest.
  */
 int array_kv(struct draft_node *n, const struct draft_array *a, const struct array_wanted *w,
-	     struct span json, struct kv **ret, const struct store **ret_store);
+	     struct span json, struct kv **ret, const struct item_store **ret_store);
 typedef int array_read_fn(void *arg, uint64_t off, size_t n, void *p);
 /*
  * Replace a compression of AUTO by a choice from a sample of the first elements. `read` returns

@@ -84,8 +84,8 @@ static void node_free(struct draft_node *n)
 		free(x);
 	}
 	draft_file_free(n->file);
-	store_free(n->item.store);
-	store_free(n->replicas.store);
+	item_store_free(n->item.store);
+	item_store_free(n->replicas.store);
 	buf_release(&n->hint);
 	buf_release(&n->hint_impl);
 	free(n->item.dir);

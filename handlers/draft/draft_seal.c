@@ -200,7 +200,7 @@ int draft_file_seal(struct draft_file *f)
 static int copy_array(struct draft_file *f, struct zarr *from, struct draft_array *a)
 {
 	auto_of(kv) struct kv *kv = NULL;
-	const struct store *store;
+	const struct item_store *store;
 	struct compression stored;
 	struct array_wanted w;
 	auto_buf json = { 0 };

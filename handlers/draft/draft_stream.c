@@ -109,7 +109,7 @@ static int open_writer(struct draft_file *f, struct draft_array *a)
 {
 	struct draft_node *n = f->node;
 	auto_of(kv) struct kv *kv = NULL;
-	const struct store *store;
+	const struct item_store *store;
 	auto_buf json = { 0 };
 	struct array_wanted w;
 	struct draft_array raw = *a;

@@ -243,7 +243,7 @@ static void unwatch(void *arg)
 	free(s);
 }
 
-int draft_upload_watch(const struct draft_node *item, bool replicas, struct store_opts *ret)
+int draft_upload_watch(const struct draft_node *item, bool replicas, struct item_store_opts *ret)
 {
 	struct span name = span_str(item->name);
 	struct sent_store *s = calloc(1, sizeof(*s));

@@ -52,7 +52,7 @@ void draft_upload_end(struct draft *d);
  * written. An object's name follows from the item's: when the item is renamed later, its files are
  * uploaded again at the commit.
  */
-int draft_upload_watch(const struct draft_node *item, bool replicas, struct store_opts *ret);
+int draft_upload_watch(const struct draft_node *item, bool replicas, struct item_store_opts *ret);
 
 /* ---- drafts that ranks share ---- */
 

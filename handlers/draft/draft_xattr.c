@@ -504,5 +504,5 @@ int draft_check_stored_name(struct draft_node *dir, struct span name)
 	r = add_keys(dir, item, &param);
 	if (r <= 0 || (r = name_unescape(stem, NAME_LEAF, 0, &param)) < 0)
 		return r;
-	return store_leaf_check(buf_span(&param));
+	return item_store_leaf_check(buf_span(&param));
 }

@@ -228,14 +228,15 @@ static int join_leaf(struct collective_plan *jp, size_t item, struct collective_
  * Open the directory for joined arrays: a separate database of the item, or a directory from which
  * the values are linked into the item, and which does not enter the step.
  */
-static int open_joined(struct collective_plan *jp, size_t item, struct store **ret)
+static int open_joined(struct collective_plan *jp, size_t item, struct item_store **ret)
 {
 	const struct collective_item *it = &jp->item[item];
 	struct io_dir *top = jp->draft->dir->dir, *dir = NULL;
-	struct store_opts opts = { .ocdbt = it->plan->opts.ocdbt,
-				   .dir_mode = jp->draft->dir->mode,
-				   .target_size =
-					   jp->draft->env->options->save.target_data_file_size };
+	struct item_store_opts opts = {
+		.ocdbt = it->plan->opts.ocdbt,
+		.dir_mode = jp->draft->dir->mode,
+		.target_size = jp->draft->env->options->save.target_data_file_size
+	};
 	const char *name = it->plan->name, *slash = *name ? "/" : "";
 	auto_free char *path = NULL;
 	int r = *name ? io_mkdir(top, name, opts.dir_mode) : 0;
@@ -252,7 +253,7 @@ static int open_joined(struct collective_plan *jp, size_t item, struct store **r
 	if (r >= 0)
 		r = io_dir_sub(top, path, &dir);
 	if (r >= 0) {
-		r = store_new(dir, &opts, ret);
+		r = item_store_new(dir, &opts, ret);
 		if (r < 0)
 			io_dir_close(dir);
 	}
@@ -268,7 +269,7 @@ static int join_item(struct collective_plan *jp, size_t item)
 			    .shared = true };
 	auto_free struct commit_leaf *leaf = calloc(it->n_leaves + 1, sizeof(*leaf));
 	struct commit_item ci = { .name = span_str(it->plan->name), .leaves = leaf };
-	auto_of(store) struct store *store = NULL;
+	auto_of(item_store) struct item_store *store = NULL;
 	int r = leaf ? open_joined(jp, item, &store) : -ENOMEM;
 
 	for (size_t i = 0; i < it->n_leaves && r >= 0; i++) {
@@ -277,7 +278,7 @@ static int join_item(struct collective_plan *jp, size_t item)
 		if (!it->leaf[i].exported)
 			continue;
 		to->param = it->leaf[i].node->param;
-		r = store_leaf(store, &to->kv);
+		r = item_store_leaf(store, &to->kv);
 		if (r >= 0) {
 			ci.n_leaves++;
 			r = join_leaf(jp, item, &it->leaf[i], to->kv);

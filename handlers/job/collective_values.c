@@ -38,9 +38,9 @@ static int export_box(struct doing *x, const struct plan_leaf *l, size_t leaf, s
 	struct draft_node *n = l->part[i];
 	struct draft_array *a = &n->file->array[0];
 	struct ckpt *ckpt = x->d->env->ckpt;
-	struct store_opts opts = { .dir_mode = x->d->dir->mode };
+	struct item_store_opts opts = { .dir_mode = x->d->dir->mode };
 	struct io_dir *dir = NULL;
-	auto_of(store) struct store *store = NULL;
+	auto_of(item_store) struct item_store *store = NULL;
 	auto_of(kv) struct kv *to = NULL;
 	auto_buf path = { 0 }, json = { 0 };
 	struct zarr *z;
@@ -56,12 +56,12 @@ static int export_box(struct doing *x, const struct plan_leaf *l, size_t leaf, s
 	if (r >= 0)
 		r = io_dir_sub(x->d->dir->dir, buf_str(&path), &dir);
 	if (r >= 0) {
-		r = store_new(dir, &opts, &store);
+		r = item_store_new(dir, &opts, &store);
 		if (r < 0)
 			io_dir_close(dir);
 	}
 	if (r >= 0)
-		r = store_leaf(store, &to);
+		r = item_store_leaf(store, &to);
 	if (r >= 0)
 		r = array_json(&a->layout, a->stored, a->rank, a->shape, &json);
 	if (r >= 0)
@@ -73,7 +73,7 @@ static int export_box(struct doing *x, const struct plan_leaf *l, size_t leaf, s
 	zarr_unref(z);
 	if (r == 0)
 		r = fail(-EIO, "'%s' cannot be copied as it is encoded", n->name);
-	return r < 0 ? r : store_leaf_place(to, span_str("part"));
+	return r < 0 ? r : item_store_leaf_place(to, span_str("part"));
 }
 
 /* ---- values that enter the step unchanged ---- */
@@ -219,7 +219,7 @@ static int place_store(struct doing *x, struct draft_store *s, const char *kind,
 
 	if (!s->dir)
 		return 0;
-	if (!wanted || !store_is_ocdbt(s->store)) {
+	if (!wanted || !item_store_is_ocdbt(s->store)) {
 		if (s->dir[0] == '.')
 			return 0;
 		to = str_fmt(".pytreefs-item-%d-%u", rank, x->d->n_stores++);

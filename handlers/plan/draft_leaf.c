@@ -406,7 +406,7 @@ int plan_store_array(struct plan_leaf *l, enum dtype t, unsigned rank, const uin
 		     const void *elements)
 {
 	struct draft_array a = { .dtype = t, .item = dtype_info(t)->size, .rank = rank };
-	const struct store *store;
+	const struct item_store *store;
 	auto_of(kv) struct kv *kv = NULL;
 	struct array_wanted w;
 	auto_buf json = { 0 };

@@ -163,7 +163,7 @@ static int join(struct plan_leaf *l, const struct draft_part *part)
 				     .item = first->layout.item,
 				     .read = read_part,
 				     .arg = l };
-	const struct store *store;
+	const struct item_store *store;
 	auto_of(kv) struct kv *kv = NULL;
 	struct array_wanted w;
 	auto_buf json = { 0 };

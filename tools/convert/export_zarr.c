@@ -20,7 +20,7 @@
 struct zarr_out {
 	struct export *x;
 	struct io_dir *dir; /* directory of the output; owned by the store */
-	struct store *store;
+	struct item_store *store;
 	unsigned format;
 };
 
@@ -121,7 +121,7 @@ static int write_chunks(struct zarr_out *o, const struct format *f, const struct
 static int remove_waste(const struct zarr_out *o, struct kv *kv)
 {
 	auto_buf entry = { 0 };
-	int r = store_leaf_entry(kv, &entry);
+	int r = item_store_leaf_entry(kv, &entry);
 
 	if (r >= 0 && !buf_str(&entry))
 		r = -ENOMEM;
@@ -143,7 +143,7 @@ static int export_array(void *arg, size_t i, struct worker *worker)
 		return r < 0 ? err_at(r, "leaf '%s'", l->path) : 0;
 	r = array_layout(o, l, &f.value.array->meta, &a);
 	if (r >= 0)
-		r = store_leaf(o->store, &kv);
+		r = item_store_leaf(o->store, &kv);
 	if (r >= 0)
 		r = f.view.plain ? copy_chunks(o, f.value.array, a, kv) : 0;
 	if (r == 1)
@@ -152,7 +152,7 @@ static int export_array(void *arg, size_t i, struct worker *worker)
 		/* Remove what the failed attempt has written. */
 		r = remove_waste(o, kv);
 		if (r >= 0)
-			r = store_leaf(o->store, &second);
+			r = item_store_leaf(o->store, &second);
 		if (r >= 0)
 			r = write_chunks(o, &f, l, &a, second);
 	}
@@ -160,7 +160,7 @@ static int export_array(void *arg, size_t i, struct worker *worker)
 		r = tree_manifest_key(l->part, l->info->leaf, &style_zarr, &key);
 	/* A tree that is one bare leaf becomes an array in the group, too. */
 	if (r >= 0)
-		r = store_leaf_place(second ? second : kv, buf_span(&key));
+		r = item_store_leaf_place(second ? second : kv, buf_span(&key));
 	return r < 0 ? err_at(r, "leaf '%s'", l->path) : 0;
 }
 
@@ -310,11 +310,11 @@ static int make_groups(struct zarr_out *o)
 }
 
 /* Open the store of this rank, with temporary names that only this rank uses. */
-static int open_store(struct export *x, struct store **ret)
+static int open_store(struct export *x, struct item_store **ret)
 {
 	const struct rank_group *t = x->group;
 	/* The whole output is synced before it is renamed. */
-	const struct store_opts opts = {
+	const struct item_store_opts opts = {
 		.ocdbt = false,
 		.unsynced = true,
 		.first_leaf = t ? UINT32_MAX / (unsigned)t->peers->size * (unsigned)t->peers->rank :
@@ -324,7 +324,7 @@ static int open_store(struct export *x, struct store **ret)
 	int r = io_dir_sub(x->out.dir, x->out.temp_name, &dir);
 
 	if (r >= 0)
-		r = store_new(dir, &opts, ret);
+		r = item_store_new(dir, &opts, ret);
 	if (r >= 0)
 		take(dir);
 	return r;
@@ -334,7 +334,7 @@ int export_zarr(struct export *x)
 {
 	struct zarr_out o = { .x = x, .format = x->a->options.save.zarr == SAVE_ZARR3 ? 3 : 2 };
 	auto_free uint64_t *bytes = calloc(x->n + 1, sizeof(*bytes));
-	auto_of(store) struct store *store = NULL;
+	auto_of(item_store) struct item_store *store = NULL;
 	int r = bytes ? open_store(x, &store) : fail(-ENOMEM, "cannot list %zu leaves", x->n);
 
 	for (size_t i = 0; i < x->n && bytes; i++)

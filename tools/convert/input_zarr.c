@@ -7,7 +7,7 @@
 
 #include "core/base/err.h"
 #include "core/base/path.h"
-#include "core/commit/store.h"
+#include "core/commit/item_store.h"
 #include "handlers/format/npy.h"
 #include "tools/convert/input.h"
 #include "tools/convert/atomic_file.h"
@@ -239,7 +239,8 @@ static int add_name(void *arg, const char *name, unsigned char type)
 	struct names *n = arg;
 
 	/* Exports of earlier versions may contain abandoned arrays. */
-	if (type != DT_DIR || atomic_file_is_temp(name) || (n->at_top && store_is_temporary(name)))
+	if (type != DT_DIR || atomic_file_is_temp(name) ||
+	    (n->at_top && item_store_is_temporary(name)))
 		return 0;
 	return buf_add(&n->text, name, strlen(name) + 1);
 }

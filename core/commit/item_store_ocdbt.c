@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_ocdbt.c - leaves of a database that is being written: values in data files, keys in memory.
+ * item_store_ocdbt.c - leaves of a database that is being written: values in data files, keys in
+ * memory.
  *
  * A key that is put again gets a new value; the old one remains in its file as unused bytes, as in
  * TensorStore.
  */
 #include "core/base/digest.h"
 #include "core/base/err.h"
-#include "core/commit/store_impl.h"
+#include "core/commit/item_store_impl.h"
 
 /*
  * initial size for keys; small, since most leaves have one chunk, and there may be a million leaves
@@ -23,8 +24,8 @@ struct entry {
 
 struct leaf {
 	struct kv base;
-	struct store *store;  /* a reference */
-	pthread_mutex_t lock; /* protects all members below */
+	struct item_store *store; /* a reference */
+	pthread_mutex_t lock;     /* protects all members below */
 	struct arena arena;
 	struct entry *entry;
 	uint32_t n, cap;
@@ -124,7 +125,7 @@ static int leaf_put(struct kv *kv, struct span key, struct span value)
 	struct ocdbt_value v = { .kind = OCDBT_INLINE, .bytes = value };
 	int r = 0;
 
-	if (value.n > STORE_INLINE_MAX) {
+	if (value.n > ITEM_STORE_INLINE_MAX) {
 		v = (struct ocdbt_value){ .kind = OCDBT_FILE };
 		r = ocdbt_data_put(l->store->data, value, &v.ref);
 	}
@@ -137,10 +138,10 @@ static int leaf_put_file(struct kv *kv, struct span key, struct io_file *from, u
 	struct leaf *l = leaf_of(kv);
 	auto_of(ocdbt_stream) struct ocdbt_stream *s = NULL;
 	struct ocdbt_value v = { .kind = OCDBT_FILE };
-	uint8_t small[STORE_INLINE_MAX];
+	uint8_t small[ITEM_STORE_INLINE_MAX];
 	int r;
 
-	if (len <= STORE_INLINE_MAX) {
+	if (len <= ITEM_STORE_INLINE_MAX) {
 		r = io_read_exact(from, small, len, off);
 		return r < 0 ? r : leaf_put(kv, key, span_of(small, len));
 	}
@@ -290,7 +291,7 @@ static void leaf_free(struct kv *kv)
 {
 	struct leaf *l = leaf_of(kv);
 
-	store_free(l->store);
+	item_store_free(l->store);
 	arena_release(&l->arena);
 	pthread_mutex_destroy(&l->lock);
 	free(l->entry);
@@ -298,7 +299,7 @@ static void leaf_free(struct kv *kv)
 	free(l);
 }
 
-const struct kv_ops store_ocdbt_ops = {
+const struct kv_ops item_store_ocdbt_ops = {
 	.name = "draft",
 	.locate = leaf_locate,
 	.list = leaf_list,
@@ -309,7 +310,7 @@ const struct kv_ops store_ocdbt_ops = {
 	.free = leaf_free,
 };
 
-int store_ocdbt_leaf(struct store *s, struct kv **ret)
+int item_store_ocdbt_leaf(struct item_store *s, struct kv **ret)
 {
 	struct leaf *l = calloc(1, sizeof(*l));
 
@@ -319,21 +320,21 @@ int store_ocdbt_leaf(struct store *s, struct kv **ret)
 		free(l);
 		return fail(-ENOMEM, "cannot write a leaf to '%s'", s->dir->path);
 	}
-	l->base.ops = &store_ocdbt_ops;
+	l->base.ops = &item_store_ocdbt_ops;
 	l->base.io = s->dir->io;
 	l->arena.first = FIRST_BYTES;
-	l->store = store_ref(s);
+	l->store = item_store_ref(s);
 	pthread_mutex_init(&l->lock, NULL);
 	*ret = &l->base;
 	return 0;
 }
 
-int store_leaf_each(struct kv *kv, store_each_fn *each, void *arg)
+int item_store_leaf_each(struct kv *kv, item_store_each_fn *each, void *arg)
 {
 	struct leaf *l = leaf_of(kv);
 	int r = 0;
 
-	if (kv->ops != &store_ocdbt_ops)
+	if (kv->ops != &item_store_ocdbt_ops)
 		return fail(-EINVAL, "'%s' is not a leaf of a database", kv->name);
 	for (uint32_t i = 0; i < l->n && r == 0; i++)
 		r = each(arg, l->entry[i].key, &l->entry[i].value);

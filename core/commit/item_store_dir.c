@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_dir.c - leaves of a directory store: one directory per leaf, with a temporary name until
- * the commit.
+ * item_store_dir.c - leaves of a directory store: one directory per leaf, with a temporary name
+ * until the commit.
  *
  * The thread that encoded a file writes and syncs it, so a commit syncs only directories.
  */
@@ -13,7 +13,7 @@
 #include "core/base/crc32c.h"
 #include "core/base/err.h"
 #include "core/base/limits.h"
-#include "core/commit/store_impl.h"
+#include "core/commit/item_store_impl.h"
 
 /* Files of at least this size are written back or dropped from the page cache when complete. */
 #define BEHIND_BYTES ((uint64_t)1 << 20)
@@ -28,8 +28,8 @@ struct sum {
 
 struct leaf {
 	struct kv base;
-	struct store *store; /* a reference */
-	struct kv *files;    /* reads written files */
+	struct item_store *store; /* a reference */
+	struct kv *files;         /* reads written files */
 	pthread_mutex_t lock;
 	bool made;         /* protected by lock */
 	struct arena keys; /* of sums; protected by lock */
@@ -49,7 +49,7 @@ struct leaf {
 
 static struct leaf *leaf_of(struct kv *kv)
 {
-	assert(kv->ops == &store_dir_ops);
+	assert(kv->ops == &item_store_dir_ops);
 	return container_of(kv, struct leaf, base);
 }
 
@@ -274,7 +274,7 @@ static void leaf_free(struct kv *kv)
 	struct leaf *l = leaf_of(kv);
 
 	kv_free(l->files);
-	store_free(l->store);
+	item_store_free(l->store);
 	arena_release(&l->keys);
 	free(l->sum);
 	pthread_rwlock_destroy(&l->place);
@@ -283,7 +283,7 @@ static void leaf_free(struct kv *kv)
 	free(l);
 }
 
-const struct kv_ops store_dir_ops = {
+const struct kv_ops item_store_dir_ops = {
 	.name = "draft",
 	.locate = leaf_locate,
 	.list = leaf_list,
@@ -293,7 +293,7 @@ const struct kv_ops store_dir_ops = {
 	.free = leaf_free,
 };
 
-int store_dir_leaf(struct store *s, struct kv **ret)
+int item_store_dir_leaf(struct item_store *s, struct kv **ret)
 {
 	struct leaf *l = calloc(1, sizeof(*l));
 	struct io_dir *dir = NULL;
@@ -302,7 +302,7 @@ int store_dir_leaf(struct store *s, struct kv **ret)
 
 	if (r >= 0) {
 		l->base.name = strdup("draft");
-		l->path = str_fmt(STORE_LEAF_TMP "%u", atomic_fetch_add(&s->next_leaf, 1));
+		l->path = str_fmt(ITEM_STORE_LEAF_TMP "%u", atomic_fetch_add(&s->next_leaf, 1));
 		if (!l->base.name || !l->path)
 			r = fail(-ENOMEM, "cannot write a leaf to '%s'", s->dir->path);
 	}
@@ -317,9 +317,9 @@ int store_dir_leaf(struct store *s, struct kv **ret)
 		free(l);
 		return r;
 	}
-	l->base.ops = &store_dir_ops;
+	l->base.ops = &item_store_dir_ops;
 	l->base.io = s->dir->io;
-	l->store = store_ref(s);
+	l->store = item_store_ref(s);
 	pthread_mutex_init(&l->lock, NULL);
 	pthread_rwlock_init(&l->place, NULL);
 	*ret = &l->base;
@@ -334,7 +334,7 @@ static int by_key(const void *a, const void *b)
 	return d ? d : (x->number > y->number) - (x->number < y->number);
 }
 
-int store_leaf_each_sum(struct kv *kv, store_sum_fn *each, void *arg)
+int item_store_leaf_each_sum(struct kv *kv, item_store_sum_fn *each, void *arg)
 {
 	struct leaf *l = leaf_of(kv);
 	int r = 0;
@@ -347,15 +347,15 @@ int store_leaf_each_sum(struct kv *kv, store_sum_fn *each, void *arg)
 	return r;
 }
 
-int store_leaf_entry(struct kv *kv, struct buf *ret)
+int item_store_leaf_entry(struct kv *kv, struct buf *ret)
 {
-	const char *path = kv->ops == &store_dir_ops ? leaf_of(kv)->path : "d";
+	const char *path = kv->ops == &item_store_dir_ops ? leaf_of(kv)->path : "d";
 
 	return buf_add(ret, path, strcspn(path, "/"));
 }
 
 /* Sync every directory above path, except the item's own, which is synced once for all leaves. */
-static int sync_up(struct store *s, const char *path)
+static int sync_up(struct item_store *s, const char *path)
 {
 	return s->opts.unsynced ? 0 : io_sync_parents(s->dir, path);
 }
@@ -445,9 +445,9 @@ static int move_down(void *arg, const char *name, unsigned char type)
 	return io_dirop(l->store->dir, IO_RENAME_NEW, name, to, 0);
 }
 
-int store_leaf_unplace(struct kv *kv)
+int item_store_leaf_unplace(struct kv *kv)
 {
-	struct leaf *l = kv->ops == &store_dir_ops ? leaf_of(kv) : NULL;
+	struct leaf *l = kv->ops == &item_store_dir_ops ? leaf_of(kv) : NULL;
 	int r;
 
 	if (!l || !l->bare)
@@ -479,25 +479,25 @@ static int rename_leaf(struct leaf *l, char **name)
 	return r;
 }
 
-bool store_is_temporary(const char *entry)
+bool item_store_is_temporary(const char *entry)
 {
-	return !strncmp(entry, STORE_LEAF_TMP, strlen(STORE_LEAF_TMP));
+	return !strncmp(entry, ITEM_STORE_LEAF_TMP, strlen(ITEM_STORE_LEAF_TMP));
 }
 
-int store_leaf_displace(struct kv *kv, struct span param)
+int item_store_leaf_displace(struct kv *kv, struct span param)
 {
 	struct leaf *l = leaf_of(kv);
 	auto_free char *temp = NULL;
 
-	if (store_is_temporary(l->path) || span_eq(span_str(l->path), param))
+	if (item_store_is_temporary(l->path) || span_eq(span_str(l->path), param))
 		return 0;
-	temp = str_fmt(STORE_LEAF_TMP "%u", atomic_fetch_add(&l->store->next_leaf, 1));
+	temp = str_fmt(ITEM_STORE_LEAF_TMP "%u", atomic_fetch_add(&l->store->next_leaf, 1));
 	if (!temp)
 		return fail(-ENOMEM, "cannot name leaf '%.*s'", SPAN_ARG(param));
 	return rename_leaf(l, &temp);
 }
 
-int store_leaf_copy(struct kv *kv, struct span key, struct io_dir *to, const char *path)
+int item_store_leaf_copy(struct kv *kv, struct span key, struct io_dir *to, const char *path)
 {
 	struct leaf *l = leaf_of(kv);
 	auto_of(io_file) struct io_file *in = NULL, *out = NULL;
@@ -521,7 +521,7 @@ static bool is_file_of_item(struct span name)
 	return span_eq(name, span_str("_METADATA")) || span_eq(name, span_str("manifest.ocdbt"));
 }
 
-int store_leaf_check(struct span param)
+int item_store_leaf_check(struct span param)
 {
 	int r = param.n ? io_path_check(param, "leaf") : 0;
 
@@ -546,7 +546,7 @@ int store_leaf_check(struct span param)
 	return 0;
 }
 
-int store_leaf_place(struct kv *kv, struct span param)
+int item_store_leaf_place(struct kv *kv, struct span param)
 {
 	struct leaf *l = leaf_of(kv);
 	struct io_dir *dir = l->store->dir;
@@ -558,7 +558,7 @@ int store_leaf_place(struct kv *kv, struct span param)
 	/* If the tree is one bare leaf, its files are in the item's own directory. */
 	if (!param.n)
 		return place_bare(l);
-	r = store_leaf_check(param);
+	r = item_store_leaf_check(param);
 	if (r >= 0)
 		r = sync_leaf(l);
 	/* A failed commit gave it this name, but may not have made it durable. */

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store.c - the common interface of the two kinds of store.
+ * item_store.c - the common interface of the two kinds of store.
  */
-#include "core/commit/store_impl.h"
+#include "core/commit/item_store_impl.h"
 
 #include "core/base/err.h"
 
-int store_new(struct io_dir *dir, const struct store_opts *opts, struct store **ret)
+int item_store_new(struct io_dir *dir, const struct item_store_opts *opts, struct item_store **ret)
 {
 	struct ocdbt_data_opts data = { .target_size = opts->target_size,
 					.dir_mode = opts->dir_mode,
 					.sums = true,
 					.watcher = opts->watcher };
-	struct store *s = calloc(1, sizeof(*s));
+	struct item_store *s = calloc(1, sizeof(*s));
 	int r = s ? 0 : fail(-ENOMEM, "cannot write to '%s'", dir->path);
 
 	if (r >= 0 && opts->ocdbt)
@@ -31,13 +31,13 @@ int store_new(struct io_dir *dir, const struct store_opts *opts, struct store **
 	return 0;
 }
 
-struct store *store_ref(struct store *s)
+struct item_store *item_store_ref(struct item_store *s)
 {
 	atomic_fetch_add(&s->refs, 1);
 	return s;
 }
 
-void store_free(struct store *s)
+void item_store_free(struct item_store *s)
 {
 	if (!s || atomic_fetch_sub(&s->refs, 1) != 1)
 		return;
@@ -48,33 +48,33 @@ void store_free(struct store *s)
 	free(s);
 }
 
-bool store_is_ocdbt(const struct store *s)
+bool item_store_is_ocdbt(const struct item_store *s)
 {
 	return s->data != NULL;
 }
 
-unsigned store_next_leaf(struct store *s)
+unsigned item_store_next_leaf(struct item_store *s)
 {
 	return atomic_load(&s->next_leaf);
 }
 
-struct io_dir *store_dir(struct store *s)
+struct io_dir *item_store_dir(struct item_store *s)
 {
 	return s->dir;
 }
 
-int store_leaf(struct store *s, struct kv **ret)
+int item_store_leaf(struct item_store *s, struct kv **ret)
 {
-	return s->data ? store_ocdbt_leaf(s, ret) : store_dir_leaf(s, ret);
+	return s->data ? item_store_ocdbt_leaf(s, ret) : item_store_dir_leaf(s, ret);
 }
 
-int store_sync(struct store *s)
+int item_store_sync(struct item_store *s)
 {
 	/* Files of a directory store are synced one by one when they are written. */
 	return s->data ? ocdbt_data_sync(s->data) : 0;
 }
 
-int store_each_file(struct store *s, ocdbt_data_fn *each, void *arg)
+int item_store_each_file(struct item_store *s, ocdbt_data_fn *each, void *arg)
 {
 	return s->data ? ocdbt_data_each(s->data, each, arg) : 0;
 }
