@@ -12,7 +12,7 @@
 #include "core/base/err.h"
 #include "core/codec/codec_impl.h"
 
-#define PIECE_BYTES (64 * KiB) /* pulled at once from an outer stage */
+#define PULL_BYTES (64 * KiB) /* pulled at once from an outer stage */
 
 /* ---- inputs ---- */
 
@@ -98,7 +98,7 @@ static int link_pull(void *arg, struct span *ret)
 {
 	struct link *l = arg;
 	size_t n = 0;
-	int r = link_read(l, l->piece, PIECE_BYTES, &n);
+	int r = link_read(l, l->piece, PULL_BYTES, &n);
 
 	if (r < 0)
 		return r;
@@ -112,7 +112,7 @@ static int link_open(struct codec_stream *s, unsigned i, const struct codec *c, 
 	struct link *l = &s->link[i];
 
 	if (i > 0) {
-		l->piece = malloc(PIECE_BYTES);
+		l->piece = malloc(PULL_BYTES);
 		if (!l->piece)
 			return fail(-ENOMEM, "cannot open a stream: not enough memory");
 	}
@@ -270,7 +270,7 @@ uint64_t codec_stream_memory(const struct codec_stream *s)
 	for (unsigned i = 0; i < s->n; i++) {
 		const struct link *l = &s->link[i];
 
-		n += l->piece ? PIECE_BYTES : 0;
+		n += l->piece ? PULL_BYTES : 0;
 		n += l->stage ? l->stage->ops->memory(l->stage) : 0;
 	}
 	return n;

@@ -469,8 +469,8 @@ static int segments_pin(struct zarr *z, struct cache_entry *e, const uint8_t *p,
 static int stream_at(struct zarr *z, struct chunk *c, uint64_t off, const uint8_t **ret,
 		     size_t *ret_n)
 {
-	uint64_t piece = off / PIECE_BYTES;
-	size_t skip = (size_t)(off % PIECE_BYTES), n;
+	uint64_t piece = off / STREAM_PIECE_BYTES;
+	size_t skip = (size_t)(off % STREAM_PIECE_BYTES), n;
 
 	if (!c->pin || c->pin_piece != piece) {
 		struct cache_entry *e;
@@ -493,7 +493,7 @@ static int stream_at(struct zarr *z, struct chunk *c, uint64_t off, const uint8_
 		c->pin = e;
 		c->pin_piece = piece;
 	}
-	n = (size_t)MIN((uint64_t)PIECE_BYTES, z->leaf->bytes - piece * PIECE_BYTES);
+	n = (size_t)MIN((uint64_t)STREAM_PIECE_BYTES, z->leaf->bytes - piece * STREAM_PIECE_BYTES);
 	*ret = (c->mode == CHUNK_REMOTE ? chunk_cached(c->pin) : (const uint8_t *)c->pin->value) +
 	       skip;
 	*ret_n = n - skip;

@@ -30,7 +30,7 @@ void chunk_raw_ahead(struct zarr *z, const struct chunk *c, uint64_t off, uint64
 {
 	struct fetch f = fetch_of(z, c);
 
-	fetch_pieces(&f, off / PIECE_BYTES, (off + n - 1) / PIECE_BYTES, is_guess);
+	fetch_pieces(&f, off / STREAM_PIECE_BYTES, (off + n - 1) / STREAM_PIECE_BYTES, is_guess);
 }
 
 int chunk_raw_gather(struct zarr *z, struct chunk *c, uint64_t off, size_t n, struct segments *g)
@@ -41,11 +41,12 @@ int chunk_raw_gather(struct zarr *z, struct chunk *c, uint64_t off, size_t n, st
 	if (!chunk_raw_is_fetched(z))
 		return segments_add_file(g, io_file_ref(f.file), f.off + off, n);
 	while (n > 0) {
-		size_t skip = (size_t)(off % PIECE_BYTES), part = MIN(n, PIECE_BYTES - skip);
+		size_t skip = (size_t)(off % STREAM_PIECE_BYTES),
+		       part = MIN(n, STREAM_PIECE_BYTES - skip);
 		struct cache_entry *e;
 		int r;
 
-		if (fetch_find(&f, off / PIECE_BYTES, &e))
+		if (fetch_find(&f, off / STREAM_PIECE_BYTES, &e))
 			r = segments_add_pinned(g, e, fetch_bytes(e) + skip, part);
 		else
 			r = segments_add_file(g, io_file_ref(f.file), f.off + off, part);

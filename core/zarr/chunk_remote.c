@@ -83,7 +83,7 @@ int zarr_chunk_bytes(struct zarr *z, uint64_t number, uint64_t off, size_t n, vo
 static int fetch(struct zarr *z, const struct chunk *c, uint64_t piece, size_t n, uint8_t *p)
 {
 	struct zarr_remote *rm = z->env->remote;
-	uint64_t off = piece * PIECE_BYTES;
+	uint64_t off = piece * STREAM_PIECE_BYTES;
 	int r = rm->fetch(rm, z, c->remote_rank, c->number, off, n, p);
 
 	if (r != -ENOTCONN)
@@ -119,7 +119,8 @@ int chunk_remote_piece(struct zarr *z, const struct chunk *c, uint64_t piece,
 		return r;
 	}
 	if (r == CACHE_MINE) {
-		size_t n = (size_t)MIN((uint64_t)PIECE_BYTES, z->leaf->bytes - piece * PIECE_BYTES);
+		size_t n = (size_t)MIN((uint64_t)STREAM_PIECE_BYTES,
+				       z->leaf->bytes - piece * STREAM_PIECE_BYTES);
 		uint8_t *p = block_alloc(n);
 
 		r = p ? fetch(z, c, piece, n, p) :
@@ -139,7 +140,8 @@ int chunk_remote_piece(struct zarr *z, const struct chunk *c, uint64_t piece,
 
 void chunk_remote_ahead(struct zarr *z, const struct chunk *c, uint64_t off, uint64_t n)
 {
-	for (uint64_t piece = off / PIECE_BYTES; piece <= (off + n - 1) / PIECE_BYTES; piece++) {
+	for (uint64_t piece = off / STREAM_PIECE_BYTES; piece <= (off + n - 1) / STREAM_PIECE_BYTES;
+	     piece++) {
 		struct cache_entry *e;
 
 		if (chunk_remote_piece(z, c, piece, &e) < 0)

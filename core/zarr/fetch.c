@@ -32,7 +32,7 @@ static void begin(const struct fetch *f, uint64_t piece, struct batch *b)
 {
 	struct cache_key key = fetch_key(f->z, f->number, f->kind, piece);
 	struct cache *cache = f->z->env->cache;
-	uint64_t at = piece * PIECE_BYTES;
+	uint64_t at = piece * STREAM_PIECE_BYTES;
 	struct cache_entry *e;
 	size_t n;
 	int r;
@@ -46,7 +46,7 @@ static void begin(const struct fetch *f, uint64_t piece, struct batch *b)
 			cache_put(cache, e);
 		return;
 	}
-	n = (size_t)MIN((uint64_t)PIECE_BYTES, f->len - at);
+	n = (size_t)MIN((uint64_t)STREAM_PIECE_BYTES, f->len - at);
 	b->e[b->n] = e;
 	b->block[b->n] = block_alloc(n);
 	b->req[b->n] = (struct io_req){

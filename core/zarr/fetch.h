@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fetch.h - stored bytes of chunks in a store (io_store.h), fetched ahead of a reader: pieces of
- * PIECE_BYTES in the cache.
+ * STREAM_PIECE_BYTES in the cache.
  *
  * In a store each read takes a round trip, and only many concurrent requests use the bandwidth.
  * Jobs of the pool fetch pieces, one job for each request. A reader takes pieces that are there or
@@ -15,7 +15,7 @@
 #include "core/zarr/zarr.h"
 
 #define FETCH_PIECES 2 /* of one request */
-#define FETCH_BYTES (FETCH_PIECES * PIECE_BYTES)
+#define FETCH_BYTES (FETCH_PIECES * STREAM_PIECE_BYTES)
 
 /* Which bytes: two kinds for each chunk, with pieces of their own in the cache. */
 enum fetch_kind {

@@ -46,8 +46,8 @@ static void prefetch_chunk(struct prefetch *p)
 	if (p->c.mode == CHUNK_REMOTE)
 		chunk_remote_ahead(p->z, &p->c, p->off, p->n);
 	if (p->c.mode == CHUNK_STREAM)
-		stream_ahead(p->c.stream, p->off / PIECE_BYTES, (p->off + p->n - 1) / PIECE_BYTES,
-			     p->guess);
+		stream_ahead(p->c.stream, p->off / STREAM_PIECE_BYTES,
+			     (p->off + p->n - 1) / STREAM_PIECE_BYTES, p->guess);
 	if (p->c.mode == CHUNK_WHOLE && p->guess)
 		cache_put_ahead(p->z->env->cache, take(p->c.pin));
 	chunk_close(p->z, &p->c, 1);
@@ -92,10 +92,10 @@ static void post_raw(struct zarr *z, const struct chunk *c, uint64_t off, uint64
 		     struct zarr_guess *guess)
 {
 	for (uint64_t at = off, end = off + n, next; at < end; at = next) {
-		struct cache_key key = fetch_key(z, c->number, FETCH_RAW, at / PIECE_BYTES);
+		struct cache_key key = fetch_key(z, c->number, FETCH_RAW, at / STREAM_PIECE_BYTES);
 
 		next = MIN(at - at % FETCH_BYTES + FETCH_BYTES, end);
-		if (next - at > PIECE_BYTES || !is_there(z, &key))
+		if (next - at > STREAM_PIECE_BYTES || !is_there(z, &key))
 			post(z, c, at, next - at, guess);
 	}
 }
@@ -104,7 +104,7 @@ static void post_raw(struct zarr *z, const struct chunk *c, uint64_t off, uint64
 static bool is_coming(struct zarr *z, struct chunk *c, uint64_t off, uint64_t n,
 		      struct zarr_guess *guess)
 {
-	uint64_t first = off / PIECE_BYTES, last = (off + n - 1) / PIECE_BYTES;
+	uint64_t first = off / STREAM_PIECE_BYTES, last = (off + n - 1) / STREAM_PIECE_BYTES;
 	struct cache_key key;
 	struct stream *s;
 
@@ -152,10 +152,10 @@ static struct cache_key key_of_piece(const struct zarr *z, uint64_t number, uint
 /* Drop pieces of the only chunk of a band. */
 static void pass_pieces(struct zarr *z, const struct band_range *b, uint64_t from, uint64_t to)
 {
-	uint64_t piece = from > b->begin ? (from - b->begin) / PIECE_BYTES : 0;
+	uint64_t piece = from > b->begin ? (from - b->begin) / STREAM_PIECE_BYTES : 0;
 
-	for (; b->begin + piece * PIECE_BYTES < b->end &&
-	       MIN(b->begin + (piece + 1) * PIECE_BYTES, b->end) <= to;
+	for (; b->begin + piece * STREAM_PIECE_BYTES < b->end &&
+	       MIN(b->begin + (piece + 1) * STREAM_PIECE_BYTES, b->end) <= to;
 	     piece++) {
 		struct cache_key key = key_of_piece(z, b->number, piece);
 

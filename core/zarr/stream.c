@@ -29,10 +29,10 @@ static int piece_keep(struct stream *s, uint64_t piece, void *block, struct cach
 	int r = cache_begin(cache, &key, &e);
 
 	if (r == CACHE_MINE) {
-		cache_fill(cache, e, block, PIECE_BYTES, piece_free_full);
+		cache_fill(cache, e, block, STREAM_PIECE_BYTES, piece_free_full);
 	} else {
 		/* Another reader of the spill file was first. */
-		block_free(block, PIECE_BYTES);
+		block_free(block, STREAM_PIECE_BYTES);
 		if (r == CACHE_BUSY)
 			r = cache_wait(cache, e);
 		if (r < 0) {
@@ -71,7 +71,7 @@ static bool spill_piece(struct stream *s, uint64_t piece, const void *p, size_t 
 {
 	if (!s->spill || piece < s->spilled)
 		return false;
-	if (piece != s->spilled || spill_write(s->spill, p, n, piece * PIECE_BYTES) < 0)
+	if (piece != s->spilled || spill_write(s->spill, p, n, piece * STREAM_PIECE_BYTES) < 0)
 		return false;
 	return true;
 }
@@ -80,15 +80,15 @@ static bool spill_piece(struct stream *s, uint64_t piece, const void *p, size_t 
 static int decode_piece(struct stream *s, uint64_t piece, struct cache_entry **ret)
 {
 	size_t n = piece_size(s, piece);
-	void *block = block_alloc(PIECE_BYTES);
+	void *block = block_alloc(STREAM_PIECE_BYTES);
 	bool spilled;
 	int r;
 
 	if (!block)
-		return fail(-ENOMEM, "cannot allocate a piece of %zu bytes", PIECE_BYTES);
+		return fail(-ENOMEM, "cannot allocate a piece of %zu bytes", STREAM_PIECE_BYTES);
 	r = stream_decoder_read(s, block, n);
 	if (r < 0) {
-		block_free(block, PIECE_BYTES);
+		block_free(block, STREAM_PIECE_BYTES);
 		return r;
 	}
 	zarr_to_shown(s->z, block, n);
@@ -177,14 +177,14 @@ static int drive(struct stream *s, uint64_t mine, struct cache_entry **ret)
 static int read_raw(struct stream *s, uint64_t piece, struct cache_entry **ret)
 {
 	size_t n = piece_size(s, piece);
-	void *block = block_alloc(PIECE_BYTES);
+	void *block = block_alloc(STREAM_PIECE_BYTES);
 	int r;
 
 	if (!block)
-		return fail(-ENOMEM, "cannot allocate a piece of %zu bytes", PIECE_BYTES);
-	r = kv_loc_read(&s->loc, s->off + piece * PIECE_BYTES, n, block);
+		return fail(-ENOMEM, "cannot allocate a piece of %zu bytes", STREAM_PIECE_BYTES);
+	r = kv_loc_read(&s->loc, s->off + piece * STREAM_PIECE_BYTES, n, block);
 	if (r < 0) {
-		block_free(block, PIECE_BYTES);
+		block_free(block, STREAM_PIECE_BYTES);
 		return r;
 	}
 	zarr_to_shown(s->z, block, n);
@@ -194,14 +194,14 @@ static int read_raw(struct stream *s, uint64_t piece, struct cache_entry **ret)
 static int read_spilled(struct stream *s, uint64_t piece, struct cache_entry **ret)
 {
 	size_t n = piece_size(s, piece);
-	void *block = block_alloc(PIECE_BYTES);
+	void *block = block_alloc(STREAM_PIECE_BYTES);
 	int r;
 
 	if (!block)
-		return fail(-ENOMEM, "cannot allocate a piece of %zu bytes", PIECE_BYTES);
-	r = spill_read(s->spill, block, n, piece * PIECE_BYTES);
+		return fail(-ENOMEM, "cannot allocate a piece of %zu bytes", STREAM_PIECE_BYTES);
+	r = spill_read(s->spill, block, n, piece * STREAM_PIECE_BYTES);
 	if (r < 0) {
-		block_free(block, PIECE_BYTES);
+		block_free(block, STREAM_PIECE_BYTES);
 		return r;
 	}
 	atomic_fetch_add_explicit(&s->table->spill_reads, 1, memory_order_relaxed);
@@ -358,7 +358,7 @@ void stream_job_run(struct pool_job *job)
 
 bool stream_has_pieces(const struct zarr *z, uint64_t number, uint64_t first, uint64_t last)
 {
-	last = MIN(last, (z->leaf->bytes - 1) / PIECE_BYTES);
+	last = MIN(last, (z->leaf->bytes - 1) / STREAM_PIECE_BYTES);
 	for (uint64_t piece = first; piece <= last; piece++) {
 		struct cache_key key = stream_piece_key(z, number, piece);
 

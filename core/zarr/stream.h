@@ -3,11 +3,11 @@
  * stream.h - random access to chunks that are too large to hold in memory.
  *
  * Orbax writes one chunk per shard, so one compressed frame of gigabytes is an ordinary case. Such
- * a chunk is decoded as a stream into pieces of PIECE_BYTES, which go into the cache. A sequential
- * reader decodes it once. A reader that jumps back to a piece that was evicted makes the decoder
- * start again; from then on, decoded pieces are also written to an unlinked spill file, from which
- * they are read later. Without a spill file (spill=off, or its limit is reached), each jump back
- * decodes from the start, which is slow but correct and needs bounded memory.
+ * a chunk is decoded as a stream into pieces of STREAM_PIECE_BYTES, which go into the cache. A
+ * sequential reader decodes it once. A reader that jumps back to a piece that was evicted makes the
+ * decoder start again; from then on, decoded pieces are also written to an unlinked spill file,
+ * from which they are read later. Without a spill file (spill=off, or its limit is reached), each
+ * jump back decodes from the start, which is slow but correct and needs bounded memory.
  *
  * One thread at a time drives the decoder of a stream; others wait for the piece that they need. A
  * job of the pool drives it ahead of a sequential reader.
@@ -24,7 +24,7 @@
 #include "core/zarr/guess.h"
 #include "core/zarr/zarr.h"
 
-#define PIECE_BYTES ((size_t)1 << 20)
+#define STREAM_PIECE_BYTES ((size_t)1 << 20)
 
 struct streams;
 struct stream;

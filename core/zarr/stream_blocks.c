@@ -38,12 +38,12 @@ static int read_stored(void *arg, uint64_t off, size_t n, void *p)
 /* Compare the checksum of the whole value, for a stream that follows one that failed. */
 static int check_whole(const struct stream *s)
 {
-	uint8_t *room = block_alloc(PIECE_BYTES);
-	int r = room ? kv_loc_check(&s->loc, room, PIECE_BYTES) :
-		       fail(-ENOMEM, "cannot allocate %zu bytes", PIECE_BYTES);
+	uint8_t *room = block_alloc(STREAM_PIECE_BYTES);
+	int r = room ? kv_loc_check(&s->loc, room, STREAM_PIECE_BYTES) :
+		       fail(-ENOMEM, "cannot allocate %zu bytes", STREAM_PIECE_BYTES);
 
 	if (room)
-		block_free(room, PIECE_BYTES);
+		block_free(room, STREAM_PIECE_BYTES);
 	return MIN(r, 0);
 }
 
@@ -80,7 +80,7 @@ static bool sums_join(const struct stream *s, uint32_t *ret)
 	size_t n;
 
 	for (uint64_t i = 0; i < s->pieces; i++) {
-		codec_blocks_span(s->blocks, i * PIECE_BYTES, piece_size(s, i), &from, &n);
+		codec_blocks_span(s->blocks, i * STREAM_PIECE_BYTES, piece_size(s, i), &from, &n);
 		if (from != at)
 			return false;
 		crc = crc32c_join(crc, s->sums[i].crc, n);
@@ -197,7 +197,7 @@ static int decode_piece(struct stream *s, uint64_t piece, uint8_t *out)
 	uint8_t *in;
 	int r;
 
-	codec_blocks_span(s->blocks, piece * PIECE_BYTES, n, &at, &in_n);
+	codec_blocks_span(s->blocks, piece * STREAM_PIECE_BYTES, n, &at, &in_n);
 	cost = budget_take_most(s->z->env->budget, FRONT + in_n + codec_blocks_memory(s->blocks));
 	in = block_alloc(FRONT + in_n);
 	r = in ? read_stored(s, at, in_n, in + FRONT) :
@@ -205,7 +205,8 @@ static int decode_piece(struct stream *s, uint64_t piece, uint8_t *out)
 	trace(TRACE_CODEC, "decode blocks %zu -> %zu", in_n, n);
 	if (r >= 0) {
 		crc = s->sums ? crc32c(span_of(in + FRONT, in_n)) : 0;
-		r = codec_blocks_decode(s->blocks, piece * PIECE_BYTES, n, in + FRONT, in_n, out);
+		r = codec_blocks_decode(s->blocks, piece * STREAM_PIECE_BYTES, n, in + FRONT, in_n,
+					out);
 	}
 	if (in)
 		block_free(in, FRONT + in_n);
@@ -243,16 +244,16 @@ static void fail_piece(struct stream *s, int code)
 static int fill_piece(struct stream *s, uint64_t piece, struct cache_entry *e)
 {
 	struct cache *cache = s->z->env->cache;
-	uint8_t *block = block_alloc(PIECE_BYTES);
+	uint8_t *block = block_alloc(STREAM_PIECE_BYTES);
 	int r = block ? decode_piece(s, piece, block) :
-			fail(-ENOMEM, "cannot allocate a piece of %zu bytes", PIECE_BYTES);
+			fail(-ENOMEM, "cannot allocate a piece of %zu bytes", STREAM_PIECE_BYTES);
 
 	if (r >= 0) {
-		cache_fill(cache, e, block, PIECE_BYTES, piece_free_full);
+		cache_fill(cache, e, block, STREAM_PIECE_BYTES, piece_free_full);
 		return 0;
 	}
 	if (block)
-		block_free(block, PIECE_BYTES);
+		block_free(block, STREAM_PIECE_BYTES);
 	fail_piece(s, r);
 	cache_fail(cache, e, r);
 	return r;

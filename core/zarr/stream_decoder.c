@@ -83,7 +83,7 @@ static size_t next_input(struct stream *s)
 		n = MAX(n, 2 * s->fed);
 		if (pthread_mutex_trylock(&s->lock) == 0) {
 			if (s->want > s->pos)
-				n = MAX(n, (s->want - s->pos) * PIECE_BYTES);
+				n = MAX(n, (s->want - s->pos) * STREAM_PIECE_BYTES);
 			pthread_mutex_unlock(&s->lock);
 		}
 	}
@@ -158,7 +158,7 @@ static uint64_t memory_of(const struct stream *s)
 {
 	bool holds = codec_stream_needs_before(s->decoder);
 
-	return codec_stream_memory(s->decoder) + s->input_size + (holds ? PIECE_BYTES : 0);
+	return codec_stream_memory(s->decoder) + s->input_size + (holds ? STREAM_PIECE_BYTES : 0);
 }
 
 /* Open a decoder at piece 0 with at most this much history. */
@@ -176,7 +176,8 @@ static int decoder_try(struct stream *s, uint64_t window)
 	r = s->input ? 0 : fail(-ENOMEM, "cannot allocate a decoder's input");
 	if (r >= 0)
 		r = codec_stream_open_retained(&s->z->leaf->codecs, pull_input, s, s->bytes, window,
-					       s->z->leaf_as_shown ? PIECE_BYTES : 0, &s->decoder);
+					       s->z->leaf_as_shown ? STREAM_PIECE_BYTES : 0,
+					       &s->decoder);
 	if (r < 0)
 		stream_decoder_close(s);
 	else

@@ -43,7 +43,7 @@ struct fetch_job {
 static bool is_wanted(const struct fetch_job *j)
 {
 	/* The decoder was faster, and has read it. */
-	if ((j->last + 1) * PIECE_BYTES <= atomic_load(&j->s->input_at))
+	if ((j->last + 1) * STREAM_PIECE_BYTES <= atomic_load(&j->s->input_at))
 		return false;
 	return stream_ahead_is_wanted(j->s, j->guess);
 }
@@ -54,8 +54,8 @@ static void fetch_run(struct pool_job *job)
 	struct fetch f = fetch_of(j->s);
 
 	if (is_wanted(j))
-		fetch_pieces(&f, MAX(j->first, atomic_load(&j->s->input_at) / PIECE_BYTES), j->last,
-			     j->guess);
+		fetch_pieces(&f, MAX(j->first, atomic_load(&j->s->input_at) / STREAM_PIECE_BYTES),
+			     j->last, j->guess);
 	zarr_guess_unref(j->guess);
 	stream_put(j->s);
 	free(j);
@@ -78,7 +78,7 @@ static void post_fetch(struct stream *s, uint64_t first, uint64_t last, struct z
 
 uint64_t stream_fetch_claim(struct stream *s, uint64_t last, uint64_t *ret_from)
 {
-	uint64_t want = last + 1 >= s->pieces ? UINT64_MAX : (last + 1) * PIECE_BYTES;
+	uint64_t want = last + 1 >= s->pieces ? UINT64_MAX : (last + 1) * STREAM_PIECE_BYTES;
 	struct fetch f = fetch_of(s);
 	uint64_t to = f.len;
 
@@ -96,8 +96,8 @@ uint64_t stream_fetch_claim(struct stream *s, uint64_t last, uint64_t *ret_from)
 void stream_fetch_post(struct stream *s, uint64_t from, uint64_t to, struct zarr_guess *guess)
 {
 	for (uint64_t at = from; at < to; at += FETCH_BYTES)
-		post_fetch(s, at / PIECE_BYTES, (MIN(at + FETCH_BYTES, to) - 1) / PIECE_BYTES,
-			   guess);
+		post_fetch(s, at / STREAM_PIECE_BYTES,
+			   (MIN(at + FETCH_BYTES, to) - 1) / STREAM_PIECE_BYTES, guess);
 }
 
 /* ---- the decoder ---- */
@@ -109,9 +109,10 @@ size_t stream_fetch_take(struct stream *s, uint64_t at, uint8_t *p, size_t n)
 	size_t got = 0;
 
 	while (got < n) {
-		uint64_t piece = (at + got) / PIECE_BYTES;
-		size_t skip = (size_t)((at + got) % PIECE_BYTES);
-		size_t part = (size_t)MIN(MIN(n - got, PIECE_BYTES - skip), f.len - at - got);
+		uint64_t piece = (at + got) / STREAM_PIECE_BYTES;
+		size_t skip = (size_t)((at + got) % STREAM_PIECE_BYTES);
+		size_t part =
+			(size_t)MIN(MIN(n - got, STREAM_PIECE_BYTES - skip), f.len - at - got);
 		struct cache_entry *e;
 
 		if (!fetch_find(&f, piece, &e))
@@ -119,7 +120,7 @@ size_t stream_fetch_take(struct stream *s, uint64_t at, uint8_t *p, size_t n)
 		memcpy(p + got, fetch_bytes(e) + skip, part);
 		cache_put(cache, e);
 		got += part;
-		if (skip + part == PIECE_BYTES || at + got == f.len) {
+		if (skip + part == STREAM_PIECE_BYTES || at + got == f.len) {
 			struct cache_key key = fetch_key(s->z, s->number, FETCH_STORED, piece);
 
 			cache_drop_behind(cache, &key, 1);

@@ -102,12 +102,12 @@ struct streams {
 
 static inline size_t piece_size(const struct stream *s, uint64_t piece)
 {
-	return (size_t)MIN((uint64_t)PIECE_BYTES, s->bytes - piece * PIECE_BYTES);
+	return (size_t)MIN((uint64_t)STREAM_PIECE_BYTES, s->bytes - piece * STREAM_PIECE_BYTES);
 }
 
 static inline void piece_free_full(void *p)
 {
-	block_free(p, PIECE_BYTES);
+	block_free(p, STREAM_PIECE_BYTES);
 }
 
 #define GUESS_ROOM (4 * MiB) /* bytes of the budget that a guess leaves to readers */

@@ -227,7 +227,7 @@ static struct stream *stream_new(struct zarr *z, uint64_t number, uint64_t off, 
 	s->off = off;
 	s->len = len;
 	s->bytes = z->leaf->bytes;
-	s->pieces = div_up(s->bytes, PIECE_BYTES);
+	s->pieces = div_up(s->bytes, STREAM_PIECE_BYTES);
 	s->holds = 1;
 	s->job.run = stream_job_run;
 	pthread_mutex_init(&s->lock, NULL);

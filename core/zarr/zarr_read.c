@@ -117,7 +117,7 @@ static unsigned batch_limit(const struct zarr *z)
  */
 static bool box_is_runs(const struct reading *rd, const struct grid_box *box)
 {
-	uint64_t pin = MIN(rd->z->leaf->bytes, (uint64_t)PIECE_BYTES), parts = 0;
+	uint64_t pin = MIN(rd->z->leaf->bytes, (uint64_t)STREAM_PIECE_BYTES), parts = 0;
 	struct grid_part p;
 
 	if (rd->v->dtype != rd->z->meta.dtype)
@@ -444,7 +444,7 @@ static int explain_part(struct reading *rd, const struct grid_part *p, bool json
 	memcpy(c.index, p->chunk, sizeof(c.index));
 	chunk_number(z, &c);
 	part_span(rd, p, &from, &len);
-	key = pieces ? stream_piece_key(z, c.number, from / PIECE_BYTES) :
+	key = pieces ? stream_piece_key(z, c.number, from / STREAM_PIECE_BYTES) :
 		       chunk_whole_key(z, c.number);
 	cached = cache_has(z->env->cache, &key, CACHE_READY);
 	buf_add_str(out, json ? "{" : "  ");

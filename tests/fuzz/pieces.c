@@ -212,7 +212,7 @@ static void make(const struct making *m, unsigned i, const char *name, struct bu
 	case PIECE_DIGESTS:
 		make_digest(p->data, ret);
 		break;
-	case PIECE_BYTES:
+	case PIECE_AS_IS:
 		must(buf_add_span(ret, p->data) == 0);
 		break;
 	default:
@@ -324,7 +324,7 @@ void pieces_write(const struct pieces *p, const char *dir, struct buf *rules)
 		}
 	}
 	for (unsigned i = 0; i < m->n_files; i++) {
-		write_one(dir, m->file[i].name, PIECE_BYTES, buf_span(&m->file[i].bytes));
+		write_one(dir, m->file[i].name, PIECE_AS_IS, buf_span(&m->file[i].bytes));
 		buf_release(&m->file[i].bytes);
 	}
 	free(m);

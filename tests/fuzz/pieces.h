@@ -27,7 +27,7 @@
 #define PIECES_BYTES_MAX 65536 /* of all files together */
 
 enum piece_kind {
-	PIECE_BYTES = 'b',    /* as they are */
+	PIECE_AS_IS = 'b',    /* as they are */
 	PIECE_TEXT = 't',     /* the text of a database record (core/ocdbt/text.c); "$3" in it is
 				 offset and length of the piece with that digit or letter */
 	PIECE_MANIFEST = 'm', /* bodies of records, put into an envelope with length and CRC-32C */

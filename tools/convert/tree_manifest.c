@@ -9,7 +9,7 @@
 #include "handlers/leaf/leaf.h"
 #include "tools/select/walk.h"
 
-#define PIECE_BYTES ((size_t)256 << 10) /* bytes that are written at once */
+#define WRITE_BYTES ((size_t)256 << 10) /* bytes that are written at once */
 
 /* ---- printing ---- */
 
@@ -293,10 +293,10 @@ static int put_span(struct printing *p, struct span text)
 	int r = 0;
 
 	while (text.n && r >= 0) {
-		size_t n = MIN(text.n, PIECE_BYTES);
+		size_t n = MIN(text.n, WRITE_BYTES);
 
 		r = buf_add(&p->out, text.p, n);
-		if (r >= 0 && p->out.n >= PIECE_BYTES)
+		if (r >= 0 && p->out.n >= WRITE_BYTES)
 			r = put_out(p);
 		text = span_from(text, n);
 	}
@@ -326,7 +326,7 @@ static int put_object(struct printing *p, const char *name, struct buf *members)
 /* The number of bytes to escape at once, so that no UTF-8 sequence is split. */
 static size_t escape_length(struct span text)
 {
-	size_t n = PIECE_BYTES;
+	size_t n = WRITE_BYTES;
 
 	if (text.n <= n)
 		return text.n;

@@ -132,7 +132,7 @@ static void pieces_of_large_chunks_are_dropped(void **state)
 
 		made_array(&m, large[i], &(struct made_opts){ .seed = i, .smooth = true });
 		chunk = m.z->leaf->bytes;
-		pieces = (chunk + PIECE_BYTES - 1) / PIECE_BYTES;
+		pieces = (chunk + STREAM_PIECE_BYTES - 1) / STREAM_PIECE_BYTES;
 		zarr_view_whole(&m.meta, &v);
 		assert_true(chunk_is_streamed(m.z));
 		assert_int_equal(zarr_read_into(m.z, &v, 0, v.bytes, all), 0);
@@ -143,15 +143,15 @@ static void pieces_of_large_chunks_are_dropped(void **state)
 		squeeze(m.env.cache);
 		for (uint64_t k = 0; k < 2 * pieces && i < 3; k++) {
 			struct cache_key key = stream_piece_key(m.z, k / pieces, k % pieces);
-			uint64_t end =
-				k / pieces * chunk + MIN((k % pieces + 1) * PIECE_BYTES, chunk);
+			uint64_t end = k / pieces * chunk +
+				       MIN((k % pieces + 1) * STREAM_PIECE_BYTES, chunk);
 
-			if (k / pieces * chunk + k % pieces * PIECE_BYTES >= v.bytes)
+			if (k / pieces * chunk + k % pieces * STREAM_PIECE_BYTES >= v.bytes)
 				continue;
 			assert_int_equal(cache_has(m.env.cache, &key, CACHE_READY), end > 15000000);
 			visited++;
 		}
-		assert_true(i == 3 || visited >= v.bytes / PIECE_BYTES);
+		assert_true(i == 3 || visited >= v.bytes / STREAM_PIECE_BYTES);
 		made_release(&m);
 	}
 }

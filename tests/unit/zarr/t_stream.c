@@ -136,7 +136,7 @@ static void blocks_are_decoded_independently(void **state)
 		made_array(&m, blosc_docs[i], &o);
 		/* The bytes of one piece, and of the one or two blocks that it is in. */
 		check_read(&m, 7 * MiB + 100, 4096);
-		assert_int_equal(decoded(&m), PIECE_BYTES);
+		assert_int_equal(decoded(&m), STREAM_PIECE_BYTES);
 		assert_true(m.env.chunk_bytes_stored > 0 &&
 			    m.env.chunk_bytes_stored < bytes_of(&m) / 3);
 		jump_about(&m, 20);
