@@ -30,7 +30,7 @@
 
 enum { PYTREEFS_SERIAL = 1 };
 
-struct pytreefs_file {
+struct pytreefs_plugin_file {
 	const char *name; /* path below the directory of the leaf or item: "a.bin", "dir/b" */
 	const void *p;
 	uint64_t n;
@@ -74,13 +74,13 @@ struct pytreefs_leaf {
 	 * Set *ret to the exact size in bytes of the file in the mount. May be NULL: then decode()
 	 * is called to find the size.
 	 */
-	int (*memory_size)(const struct pytreefs_host *host, const struct pytreefs_file *stored,
-			   uint32_t n, uint64_t *ret);
+	int (*memory_size)(const struct pytreefs_host *host,
+			   const struct pytreefs_plugin_file *stored, uint32_t n, uint64_t *ret);
 	/*
 	 * Turn the stored files into the file in the mount: call host->add() once; its name is
 	 * ignored.
 	 */
-	int (*decode)(const struct pytreefs_host *host, const struct pytreefs_file *stored,
+	int (*decode)(const struct pytreefs_host *host, const struct pytreefs_plugin_file *stored,
 		      uint32_t n);
 	/*
 	 * Turn the file in the mount into the stored files: call host->add() for each. NULL: such
@@ -91,7 +91,7 @@ struct pytreefs_leaf {
 	 * Make a JSON document about the leaf, which appears as the extended attribute
 	 * user.pytree.plugin: call host->add() once. May be NULL.
 	 */
-	int (*metadata)(const struct pytreefs_host *host, const struct pytreefs_file *stored,
+	int (*metadata)(const struct pytreefs_host *host, const struct pytreefs_plugin_file *stored,
 			uint32_t n);
 	/*
 	 * Called after all leaves of a commit were encoded; a failure makes the commit fail. May be
@@ -109,10 +109,10 @@ struct pytreefs_item {
 	 * Whether it takes an item with these files, which are passed without contents: 1 or 0. May
 	 * be NULL: then items are chosen only by the option handler=.
 	 */
-	int (*probe)(const struct pytreefs_file *stored, uint32_t n);
-	int (*decode)(const struct pytreefs_host *host, const struct pytreefs_file *stored,
+	int (*probe)(const struct pytreefs_plugin_file *stored, uint32_t n);
+	int (*decode)(const struct pytreefs_host *host, const struct pytreefs_plugin_file *stored,
 		      uint32_t n);
-	int (*encode)(const struct pytreefs_host *host, const struct pytreefs_file *shown,
+	int (*encode)(const struct pytreefs_host *host, const struct pytreefs_plugin_file *shown,
 		      uint32_t n);
 };
 
@@ -130,8 +130,8 @@ struct pytreefs_array {
  * A function for "value_fn": "NAME(ARGUMENTS)" in a file of transforms=. Arrays may be larger than
  * memory: run() reads and writes them in pieces of a size that it chooses.
  */
-struct pytreefs_value {
-	uint32_t size; /* sizeof(struct pytreefs_value) */
+struct pytreefs_value_fn {
+	uint32_t size; /* sizeof(struct pytreefs_value_fn) */
 	uint32_t flags;
 	const char *name;    /* "mean"; the names of built-in functions are refused */
 	const char *summary; /* one line, for `pytreefs info --handlers` */
@@ -153,9 +153,9 @@ struct pytreefs_plugin {
 	uint32_t abi;  /* PYTREEFS_ABI */
 	uint32_t size; /* sizeof(struct pytreefs_plugin) */
 	const char *name;
-	const struct pytreefs_leaf *leaf;           /* may be NULL */
-	const struct pytreefs_item *item;           /* may be NULL */
-	const struct pytreefs_value *const *values; /* n_values pointers; may be NULL */
+	const struct pytreefs_leaf *leaf;              /* may be NULL */
+	const struct pytreefs_item *item;              /* may be NULL */
+	const struct pytreefs_value_fn *const *values; /* n_values pointers; may be NULL */
 	uint32_t n_values;
 };
 

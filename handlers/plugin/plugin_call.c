@@ -252,9 +252,9 @@ int plugin_call_end(struct plugin_call *c, uint32_t flags, int result, int code)
 	return 0;
 }
 
-static const struct pytreefs_file *files_of(const struct plugin_files *f)
+static const struct pytreefs_plugin_file *files_of(const struct plugin_files *f)
 {
-	return (const struct pytreefs_file *)f->file;
+	return (const struct pytreefs_plugin_file *)f->file;
 }
 
 int plugin_decode_leaf(struct plugin *p, const struct plugin_files *stored, struct buf *ret)

@@ -80,7 +80,7 @@ static int check_item(const struct plugin *p, const char *path)
  * Check that a value function is complete and that its name is a word, and not the name of a
  * built-in one.
  */
-static int check_value(const struct pytreefs_value *v, const char *path)
+static int check_value(const struct pytreefs_value_fn *v, const char *path)
 {
 	if (!v || v->size < sizeof(*v))
 		return refuse(path,
@@ -272,12 +272,12 @@ int plugin_of_item(const char *item, struct io_dir *dir, const char *path, struc
 		err_clear();
 		return 0;
 	}
-	_Static_assert(sizeof(struct plugin_file) == sizeof(struct pytreefs_file),
+	_Static_assert(sizeof(struct plugin_file) == sizeof(struct pytreefs_plugin_file),
 		       "the array of one is passed as an array of the other");
 	for (struct plugin *p = loaded; p && r >= 0 && !*ret; p = p->next)
 		if (p->item && p->item->probe &&
-		    p->item->probe((const struct pytreefs_file *)files.file, (uint32_t)files.n) ==
-			    1)
+		    p->item->probe((const struct pytreefs_plugin_file *)files.file,
+				   (uint32_t)files.n) == 1)
 			*ret = p;
 	return r;
 }

@@ -12,12 +12,12 @@
 
 struct pytreefs_item;
 struct pytreefs_leaf;
-struct pytreefs_value;
+struct pytreefs_value_fn;
 
 /* A value function of a plugin. */
 struct plugin_value {
 	struct plugin *plugin;
-	const struct pytreefs_value *value;
+	const struct pytreefs_value_fn *value;
 };
 
 /* A loaded plugin. */

@@ -59,7 +59,7 @@ static int take_plan(const struct pytreefs_array *a, struct derived_plan *p)
 
 int derived_plugin_plan(struct derived_plan *p)
 {
-	const struct pytreefs_value *v = p->plugin->value;
+	const struct pytreefs_value_fn *v = p->plugin->value;
 	auto_free struct pytreefs_array *in = NULL;
 	auto_free char *args = span_dup_str(p->args);
 	struct pytreefs_array out = { .rank = 0 };
@@ -135,7 +135,7 @@ static int run_write(struct plugin_call *c, const void *p, uint64_t n)
 
 int derived_plugin_run(const struct derived_plan *p, derived_sink *sink, void *arg)
 {
-	const struct pytreefs_value *v = p->plugin->value;
+	const struct pytreefs_value_fn *v = p->plugin->value;
 	struct run run = { .call = { .read = run_read, .write = run_write },
 			   .plan = p,
 			   .sink = sink,

@@ -140,7 +140,7 @@ def test_a_plugin_of_the_time_before_value_functions_loads(run, tmp_path, cases)
     (tmp_path / 'old.c').write_text('''
         #include <stddef.h>
         #include "handlers/plugin/leaf_plugin.h"
-        static int decode(const struct pytreefs_host *h, const struct pytreefs_file *f, uint32_t n)
+        static int decode(const struct pytreefs_host *h, const struct pytreefs_plugin_file *f, uint32_t n)
         { return h->add(h, "", f->p, f->n); }
         static const struct pytreefs_leaf leaf = {
             .size = sizeof(leaf), .name = "old", .typestr = "Old", .extension = ".old", .decode = decode };

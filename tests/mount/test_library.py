@@ -101,6 +101,20 @@ def test_the_header_is_strict_c(installed, tmp_path):
         compile_c(env, source, tmp_path / 'strict++', '-x', 'c++', '-std=c++11', '-Wall', '-Wextra', '-Werror')
 
 
+def test_the_headers_of_the_library_and_of_plugins_go_together(installed, tmp_path):
+    """A program that uses the library may be a plugin, too: no name means something else in the other header."""
+    env, _ = installed
+    for first, second in (('<pytreefs.h>', '"handlers/plugin/leaf_plugin.h"'), ('"handlers/plugin/leaf_plugin.h"', '<pytreefs.h>')):
+        source = tmp_path / 'both.c'
+        source.write_text(f'#include {first}\n#include {second}\nint main(void)\n{{\n\treturn pytreefs_version()[0] == 0;\n}}\n')
+        compile_c(env, source, tmp_path / 'both', *STRICT, f'-I{TOP}')
+    struct = r'^struct (\w+)(?: \{|;)'
+    plugin = re.findall(struct, (TOP / 'handlers/plugin/leaf_plugin.h').read_text(encoding='utf-8'), flags=re.M)
+    library = re.findall(struct, (LIB / 'pytreefs.h').read_text(encoding='utf-8'), flags=re.M)
+    assert 'pytreefs_file' in library and 'pytreefs_plugin' in plugin
+    assert not set(library) & set(plugin)
+
+
 # ---- the examples ----
 
 def test_the_example_that_reads(installed, tmp_path):

@@ -116,7 +116,8 @@ static int encode(const struct pytreefs_host *host, const void *p, uint64_t n)
 	return host->add(host, "data", text, strlen(text));
 }
 
-static int decode(const struct pytreefs_host *host, const struct pytreefs_file *stored, uint32_t n)
+static int decode(const struct pytreefs_host *host, const struct pytreefs_plugin_file *stored,
+		  uint32_t n)
 {
 	/* Paths, put there by a test. */
 	if (((const char *)stored[0].p)[0] != '/')

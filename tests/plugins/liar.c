@@ -50,7 +50,7 @@ enum {
 	ITEM_TOO_MUCH,
 };
 
-static int size(const struct pytreefs_host *host, const struct pytreefs_file *f, uint32_t n,
+static int size(const struct pytreefs_host *host, const struct pytreefs_plugin_file *f, uint32_t n,
 		uint64_t *ret)
 {
 	*ret = (n ? f[0].n : 0) + (LIE == WRONG_SIZE);
@@ -59,7 +59,8 @@ static int size(const struct pytreefs_host *host, const struct pytreefs_file *f,
 	return 0;
 }
 
-static int decode(const struct pytreefs_host *host, const struct pytreefs_file *f, uint32_t n)
+static int decode(const struct pytreefs_host *host, const struct pytreefs_plugin_file *f,
+		  uint32_t n)
 {
 	static char many[1 << 20];
 
@@ -126,7 +127,7 @@ static int finalize(const struct pytreefs_host *host)
 #endif
 
 /* An item whose files are stored back to front. */
-static int turn(const struct pytreefs_host *host, const struct pytreefs_file *f, uint32_t n)
+static int turn(const struct pytreefs_host *host, const struct pytreefs_plugin_file *f, uint32_t n)
 {
 	static char much[PYTREEFS_MAX_BYTES];
 
@@ -154,7 +155,7 @@ static int turn(const struct pytreefs_host *host, const struct pytreefs_file *f,
 	return 0;
 }
 
-static int probe_item(const struct pytreefs_file *f, uint32_t n)
+static int probe_item(const struct pytreefs_plugin_file *f, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++)
 		if (!strcmp(f[i].name, "backwards"))

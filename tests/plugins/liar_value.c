@@ -136,7 +136,7 @@ static int run(const struct pytreefs_host *host, const char *args, const struct 
 
 const struct pytreefs_plugin *pytreefs_plugin(void)
 {
-	static const struct pytreefs_value value = {
+	static const struct pytreefs_value_fn value = {
 		.size = LIE == SHORT_VALUE ? 16 : sizeof(value),
 		.flags = PYTREEFS_SERIAL,
 		.name = LIE == NO_NAME  ? NULL :
@@ -147,7 +147,8 @@ const struct pytreefs_plugin *pytreefs_plugin(void)
 		.plan = LIE == NO_PLAN ? NULL : plan,
 		.run = LIE == NO_RUN ? NULL : run,
 	};
-	static const struct pytreefs_value *const values[] = { LIE == NULL_VALUE ? NULL : &value };
+	static const struct pytreefs_value_fn *const values[] = { LIE == NULL_VALUE ? NULL :
+										      &value };
 	static const struct pytreefs_plugin plugin = {
 		.abi = PYTREEFS_ABI,
 		.size = sizeof(plugin),

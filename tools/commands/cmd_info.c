@@ -96,7 +96,7 @@ static void list_handler(const struct leaf_type *h, const char *plugin, bool jso
 static void list_values(const struct plugin *p, bool json, bool *first)
 {
 	for (uint32_t i = 0; i < p->n_values; i++) {
-		const struct pytreefs_value *v = p->values[i].value;
+		const struct pytreefs_value_fn *v = p->values[i].value;
 		const char *summary = v->summary ? v->summary : "";
 		auto_buf out = { 0 };
 

@@ -62,14 +62,14 @@ static int mean_run(const struct pytreefs_host *host, const char *args,
 
 const struct pytreefs_plugin *pytreefs_plugin(void)
 {
-	static const struct pytreefs_value mean = {
+	static const struct pytreefs_value_fn mean = {
 		.size = sizeof(mean),
 		.name = "mean",
 		.plan = mean_plan,
 		.run = mean_run,
 		.summary = "of several float32 arrays of one shape, element by element",
 	};
-	static const struct pytreefs_value *const values[] = { &mean };
+	static const struct pytreefs_value_fn *const values[] = { &mean };
 	static const struct pytreefs_plugin plugin = {
 		.abi = PYTREEFS_ABI,
 		.size = sizeof(plugin),

@@ -64,8 +64,8 @@ static int members(const struct pytreefs_host *host, const void *bytes, uint64_t
 	return 0;
 }
 
-static const struct pytreefs_file *stored_file(const struct pytreefs_host *host,
-					       const struct pytreefs_file *stored, uint32_t n)
+static const struct pytreefs_plugin_file *
+stored_file(const struct pytreefs_host *host, const struct pytreefs_plugin_file *stored, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++)
 		if (!strcmp(stored[i].name, STORED))
@@ -74,10 +74,10 @@ static const struct pytreefs_file *stored_file(const struct pytreefs_host *host,
 	return NULL;
 }
 
-static int npz_memory_size(const struct pytreefs_host *host, const struct pytreefs_file *stored,
-			   uint32_t n, uint64_t *ret)
+static int npz_memory_size(const struct pytreefs_host *host,
+			   const struct pytreefs_plugin_file *stored, uint32_t n, uint64_t *ret)
 {
-	const struct pytreefs_file *f = stored_file(host, stored, n);
+	const struct pytreefs_plugin_file *f = stored_file(host, stored, n);
 
 	if (!f)
 		return -1;
@@ -85,10 +85,10 @@ static int npz_memory_size(const struct pytreefs_host *host, const struct pytree
 	return 0;
 }
 
-static int npz_decode(const struct pytreefs_host *host, const struct pytreefs_file *stored,
+static int npz_decode(const struct pytreefs_host *host, const struct pytreefs_plugin_file *stored,
 		      uint32_t n)
 {
-	const struct pytreefs_file *f = stored_file(host, stored, n);
+	const struct pytreefs_plugin_file *f = stored_file(host, stored, n);
 
 	if (!f || members(host, f->p, f->n, NULL, NULL) < 0)
 		return -1;
@@ -120,10 +120,10 @@ static int add_name(void *arg, const uint8_t *name, uint32_t len)
 	return 0;
 }
 
-static int npz_metadata(const struct pytreefs_host *host, const struct pytreefs_file *stored,
+static int npz_metadata(const struct pytreefs_host *host, const struct pytreefs_plugin_file *stored,
 			uint32_t n)
 {
-	const struct pytreefs_file *f = stored_file(host, stored, n);
+	const struct pytreefs_plugin_file *f = stored_file(host, stored, n);
 	struct text t = { "[", 1 };
 
 	if (!f || members(host, f->p, f->n, add_name, &t) < 0)
