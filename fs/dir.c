@@ -173,7 +173,7 @@ static size_t put_entry(fuse_req_t req, struct node *dir, struct dir_handle *h, 
 	if (!dir->ops->lazy_list && strcmp(name, ".") && strcmp(name, "..") &&
 	    node_lookup(dir, span_str(name), &n) >= 0) {
 		if (node_stat(n, &st) >= 0) {
-			fs_entry(fs, n, &st, &e);
+			fs_entry_take(fs, n, &st, &e);
 		} else {
 			node_unref(n, 1);
 			n = NULL;

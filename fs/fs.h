@@ -60,7 +60,8 @@ extern const struct fuse_lowlevel_ops fs_ops;
 struct node *fs_node(struct fs *fs, fuse_ino_t ino);
 fuse_ino_t fs_ino(const struct fs *fs, const struct node *n);
 /* Fill in the reply with a node, which gets a lookup count of the kernel. Takes the reference. */
-void fs_entry(struct fs *fs, struct node *n, const struct stat *st, struct fuse_entry_param *ret);
+void fs_entry_take(struct fs *fs, struct node *n, const struct stat *st,
+		   struct fuse_entry_param *ret);
 
 /* reply.c: the only caller of fuse_reply_*; each sends exactly one reply. */
 void reply_code(fuse_req_t req, int code, const char *op, const struct node *n);

@@ -20,7 +20,8 @@ fuse_ino_t fs_ino(const struct fs *fs, const struct node *n)
 	return n == fs->ns->root ? FUSE_ROOT_ID : (fuse_ino_t)(uintptr_t)n;
 }
 
-void fs_entry(struct fs *fs, struct node *n, const struct stat *st, struct fuse_entry_param *ret)
+void fs_entry_take(struct fs *fs, struct node *n, const struct stat *st,
+		   struct fuse_entry_param *ret)
 {
 	*ret = (struct fuse_entry_param){
 		.ino = fs_ino(fs, n),

@@ -97,7 +97,7 @@ void reply_entry(fuse_req_t req, struct node *n, const char *op)
 		return;
 	}
 	err_clear();
-	fs_entry(fs, n, &st, &e);
+	fs_entry_take(fs, n, &st, &e);
 	take_back(fuse_reply_entry(req, &e), n);
 }
 
@@ -114,7 +114,7 @@ bool reply_create(fuse_req_t req, struct node *n, const struct fuse_file_info *f
 		return false;
 	}
 	err_clear();
-	fs_entry(fs, n, &st, &e);
+	fs_entry_take(fs, n, &st, &e);
 	/*
 	 * Programs stat a file right after they create it. The kernel drops these attributes at the
 	 * first write.

@@ -123,7 +123,7 @@ int err_restore(const struct err_note *from)
 	return from->code;
 }
 
-bool err_passes(int code)
+bool err_is_transient(int code)
 {
 	return code == -ENOMEM || code == -EIO || code == -EMFILE || code == -ENFILE ||
 	       code == -EAGAIN || code == -EINTR || code == -ENOSPC || code == -EDQUOT ||

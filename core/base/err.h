@@ -86,7 +86,7 @@ void err_peek(struct err_note *ret);
  * Whether a retry may succeed: the cause is memory, the disk or the number of descriptors. Such
  * failures are not remembered.
  */
-bool err_passes(int code);
+bool err_is_transient(int code);
 
 /* The errno for the kernel, positive: format errors become EIO, others are unchanged. */
 int err_errno(int code);

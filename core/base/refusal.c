@@ -23,7 +23,8 @@ int refusal_ask(const struct refusal *f, uint64_t mark)
 
 static bool pays(int r, int64_t began)
 {
-	return r < 0 && (r == -ENOMEM || !err_passes(r)) && clock_ns() - began >= REFUSAL_COST_NS;
+	return r < 0 && (r == -ENOMEM || !err_is_transient(r)) &&
+	       clock_ns() - began >= REFUSAL_COST_NS;
 }
 
 int refusal_keep(struct refusal *f, uint64_t mark, int64_t began, int r)

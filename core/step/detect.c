@@ -61,7 +61,7 @@ static int add_child(void *arg, const char *name, unsigned char type)
 			return r;
 		/* A link to nowhere or out of the source is neither a file nor a directory. */
 		r = io_stat(c->dir, path, &st);
-		if (err_passes(r))
+		if (err_is_transient(r))
 			return r;
 		if (r < 0)
 			return 0;
@@ -116,7 +116,7 @@ static int names_items(const struct children *c)
 	if (r >= 0)
 		r = json_parse(buf_span(&text), "'_CHECKPOINT_METADATA'", &doc);
 	if (r < 0)
-		return err_passes(r) ? r : 0;
+		return err_is_transient(r) ? r : 0;
 	items = json_member(doc.root, "item_handlers");
 	return json_is(items, JSON_OBJECT) && items->n > 0;
 }
@@ -134,14 +134,14 @@ static int is_array(struct io_dir *dir, const char *path)
 	int r = io_stat(dir, path, &st);
 
 	if (r < 0 || !S_ISREG(st.st_mode))
-		return err_passes(r) ? r : 0;
+		return err_is_transient(r) ? r : 0;
 	if (!span_ends(span_str(path), span_str("zarr.json")))
 		return 1;
 	r = io_read_file(dir, path, LIMIT_ZARR_META_BYTES, &text);
 	if (r >= 0)
 		r = json_parse(buf_span(&text), "'zarr.json'", &doc);
 	if (r < 0)
-		return err_passes(r) ? r : 1;
+		return err_is_transient(r) ? r : 1;
 	type = json_member(doc.root, "node_type");
 	return !json_is(type, JSON_STRING) || !span_eq(type->s, span_str("group"));
 }
@@ -165,7 +165,7 @@ static int has_arrays(const struct children *c)
 				r = join(c->rel, sub, &path);
 			if (r >= 0)
 				r = is_array(c->dir, path);
-			if (r > 0 || err_passes(r))
+			if (r > 0 || err_is_transient(r))
 				return r;
 		}
 	}
@@ -226,7 +226,7 @@ static int has_pytree_child(const struct children *c)
 			r = detect_pytree(c->dir, path);
 		if (r > 0)
 			return r;
-		if (err_passes(r) && !bad.code)
+		if (err_is_transient(r) && !bad.code)
 			err_save(r, &bad);
 	}
 	return bad.code ? err_restore(&bad) : 0;
@@ -345,7 +345,7 @@ static int shape_of_root(const struct children *c, enum shape *ret)
 			if (r >= 0)
 				r = pass ? detect_step(c->dir, path, &shape) :
 					   detect_pytree(c->dir, path);
-			if (err_passes(r) && !bad.code)
+			if (err_is_transient(r) && !bad.code)
 				err_save(r, &bad);
 			if (r >= 0 && (pass == 0 ? r > 0 : shape != SHAPE_UNKNOWN)) {
 				*ret = pass || has_marked_step(c) ? SHAPE_ROOT : SHAPE_STEP;
@@ -383,7 +383,7 @@ static int holds_deleted(const struct children *c, const struct child *ch, const
 	r = mark ? join(c->rel, mark, &path) : fail(-ENOMEM, "cannot look at '%s'", ch->name);
 	if (r >= 0)
 		r = io_stat(c->dir, path, &st);
-	return r >= 0 ? 1 : err_passes(r) ? r : 0;
+	return r >= 0 ? 1 : err_is_transient(r) ? r : 0;
 }
 
 static int leave_out_deleted(struct children *c, const char *todelete)

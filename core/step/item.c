@@ -169,7 +169,7 @@ static int check_not_copied(const struct item *item)
 		r = tree_path(t->nodes[i], &path);
 		if (r >= 0)
 			r = buf_str(&path) ? io_stat(item->dir, buf_str(&path), &st) : -ENOMEM;
-		if (err_passes(r))
+		if (err_is_transient(r))
 			return r;
 		err_clear();
 		if (r < 0 || !S_ISREG(st.st_mode))
@@ -364,7 +364,7 @@ int item_string(struct item *item, const struct tree_node *leaf, struct buf *ret
 
 int item_optional(const struct item *item, const char *name, int r)
 {
-	if (r >= 0 || err_passes(r))
+	if (r >= 0 || err_is_transient(r))
 		return MIN(r, 0);
 	if (r != -ENOENT)
 		log_warn("item '%s': %s: %s", item->path, name, err_text(r));

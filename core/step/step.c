@@ -32,7 +32,7 @@ int step_mtime(struct io_dir *dir, struct timespec *ret)
 	 * A temporary error must not change the time of the step, which is kept as long as the
 	 * mount lives.
 	 */
-	if (err_passes(r))
+	if (err_is_transient(r))
 		return r;
 	/*
 	 * The file is damaged or missing. The mtime of the directory is close to the time of its

@@ -145,7 +145,7 @@ static void cached_chunk_free(void *value)
 	free(v);
 }
 
-int chunk_cache(struct zarr *z, struct cache_entry *e, uint8_t *p, size_t n)
+int chunk_fill_entry(struct zarr *z, struct cache_entry *e, uint8_t *p, size_t n)
 {
 	struct cached_chunk *v = malloc(sizeof(*v));
 
@@ -212,7 +212,7 @@ static int fill_group(struct zarr *z, struct whole *w, size_t n, uint64_t cost)
 	for (size_t i = 0; i < n; i++) {
 		block_free(w[i].in, w[i].in_n);
 		if (r >= 0)
-			r = chunk_cache(z, w[i].c->pin, w[i].out, z->leaf->bytes);
+			r = chunk_fill_entry(z, w[i].c->pin, w[i].out, z->leaf->bytes);
 		if (r < 0)
 			block_free(w[i].out, z->leaf->bytes);
 	}

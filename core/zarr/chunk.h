@@ -120,7 +120,7 @@ int chunk_raw_copy(struct zarr *z, struct chunk *c, uint64_t off, size_t n, void
  * Fill a cache entry that this thread began with a block of n bytes, which it takes on success; the
  * bytes of such an entry.
  */
-int chunk_cache(struct zarr *z, struct cache_entry *e, uint8_t *p, size_t n);
+int chunk_fill_entry(struct zarr *z, struct cache_entry *e, uint8_t *p, size_t n);
 const uint8_t *chunk_cached(const struct cache_entry *e);
 /* Set number from index. */
 void chunk_number(const struct zarr *z, struct chunk *c);

@@ -83,7 +83,7 @@ void fetch_pieces(const struct fetch *f, uint64_t first, uint64_t last, bool is_
 		begin(f, piece, &b);
 	r = read_all(f, &b);
 	for (size_t i = 0; i < b.n; i++) {
-		int filled = r < 0 ? r : chunk_cache(f->z, b.e[i], b.block[i], b.req[i].n);
+		int filled = r < 0 ? r : chunk_fill_entry(f->z, b.e[i], b.block[i], b.req[i].n);
 
 		if (filled < 0) {
 			if (b.block[i])

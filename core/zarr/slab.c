@@ -121,7 +121,7 @@ static int slab_fill(struct zarr *z, const struct zarr_view *v, const struct sla
 	trace(TRACE_ZARR, "slab of '%s' %llu+%zu", z->prefix, (unsigned long long)slab->begin, n);
 	r = p ? reading_pass(z, v, slab->begin, n, p) : -ENOMEM;
 	if (r >= 0)
-		r = chunk_cache(z, e, p, n);
+		r = chunk_fill_entry(z, e, p, n);
 	if (r < 0)
 		block_free(p, n);
 	pthread_mutex_unlock(&z->env->slab_lock);

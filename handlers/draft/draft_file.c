@@ -44,7 +44,7 @@ void draft_file_free(struct draft_file *f)
 	free(f);
 }
 
-void draft_file_fail(struct draft_file *f, int r)
+void draft_file_set_error(struct draft_file *f, int r)
 {
 	f->failed = r;
 	if (!f->why)
@@ -53,7 +53,7 @@ void draft_file_fail(struct draft_file *f, int r)
 		err_save(r, f->why);
 }
 
-int draft_file_report(struct draft_file *f)
+int draft_file_take_error_locked(struct draft_file *f)
 {
 	auto_free struct err_note *why = take(f->why);
 	int r = f->failed;
@@ -85,7 +85,7 @@ static int add_len(void *arg, struct span key, uint64_t len)
 	return 0;
 }
 
-uint64_t draft_file_stored(struct draft_file *f)
+uint64_t draft_file_stored_bytes(struct draft_file *f)
 {
 	uint64_t bytes = 0;
 
@@ -362,7 +362,7 @@ ssize_t draft_file_write(struct draft_file *f, uint64_t off, const void *p, size
 	ssize_t r = 0;
 
 	pthread_mutex_lock(&f->lock);
-	r = draft_file_report(f);
+	r = draft_file_take_error_locked(f);
 	/* Contents move at most three times: memory, stream, staged. */
 	for (int moves = 0; done < n && r >= 0 && moves < 4;) {
 		r = write_here(f, off + done, from + done, n - done);
@@ -498,7 +498,7 @@ void draft_file_unname(struct draft_file *f)
 		r = draft_file_stage(f);
 		if (r < 0) {
 			/* The writer gets the error. Its contents concern no other program. */
-			draft_file_fail(f, r);
+			draft_file_set_error(f, r);
 			draft_arrays_release(f);
 			buf_release(&f->head);
 			f->place = PLACE_MEMORY;
@@ -520,23 +520,23 @@ void draft_file_closed(struct draft_file *f, const bool *flushed)
 		r = finish_writing(f);
 	if (r < 0) {
 		/* No program waits for this result. */
-		draft_file_fail(f, r);
+		draft_file_set_error(f, r);
 		log_warn("'%s' is not encoded yet: %s", f->node->name, err_text(r));
 	}
 	pthread_mutex_unlock(&f->lock);
 }
 
-int draft_file_failed(struct draft_file *f)
+int draft_file_take_error(struct draft_file *f)
 {
 	int r;
 
 	pthread_mutex_lock(&f->lock);
-	r = draft_file_report(f);
+	r = draft_file_take_error_locked(f);
 	pthread_mutex_unlock(&f->lock);
 	return r;
 }
 
-void draft_file_lose(struct draft_file *f, int code)
+void draft_file_set_lost(struct draft_file *f, int code)
 {
 	pthread_mutex_lock(&f->lock);
 	f->lost = code;
@@ -561,7 +561,7 @@ int draft_file_sync(struct draft_file *f)
 	int r;
 
 	pthread_mutex_lock(&f->lock);
-	r = draft_file_report(f);
+	r = draft_file_take_error_locked(f);
 	/*
 	 * The kernel has reported the loss to the program before this call, so a program that
 	 * continues has written the bytes again.

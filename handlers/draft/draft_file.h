@@ -65,7 +65,7 @@ void draft_file_free(struct draft_file *f);
 
 uint64_t draft_file_size(struct draft_file *f);
 /* Returns the bytes that the contents take on disk so far. */
-uint64_t draft_file_stored(struct draft_file *f);
+uint64_t draft_file_stored_bytes(struct draft_file *f);
 int draft_file_read(struct draft_file *f, uint64_t off, size_t n, struct segments *g);
 /* Read into memory, for commits. Does not append zeros: -EINVAL beyond the end. */
 int draft_file_read_into(struct draft_file *f, uint64_t off, size_t n, void *p);
@@ -90,9 +90,9 @@ void draft_file_closed(struct draft_file *f, const bool *flushed);
 enum draft_open { DRAFT_OPEN_CLOSED, DRAFT_OPEN_CLOSING, DRAFT_OPEN_WRITING };
 enum draft_open draft_file_is_open(struct draft_file *f);
 /* Returns the error of background work, once; 0: no error. */
-int draft_file_failed(struct draft_file *f);
+int draft_file_take_error(struct draft_file *f);
 /* Record that bytes written through a map were lost with errno `code`. */
-void draft_file_lose(struct draft_file *f, int code);
+void draft_file_set_lost(struct draft_file *f, int code);
 /* Add or remove an open handle. -ESTALE when adding one: the chunks now belong to another array. */
 int draft_file_used(struct draft_file *f, bool begins);
 /*
@@ -126,9 +126,9 @@ int draft_file_copy_leaf(struct draft_file *f, struct zarr *source);
  */
 
 /* Record a failure of background work. The next call for the file, or the commit, reports it. */
-void draft_file_fail(struct draft_file *f, int r);
+void draft_file_set_error(struct draft_file *f, int r);
 /* Returns that error and clears it; 0: no error. */
-int draft_file_report(struct draft_file *f);
+int draft_file_take_error_locked(struct draft_file *f);
 /*
  * Try to begin a stream with the bytes in head. 1: the arrays are set; 0: no stream is possible.
  * Fails only for lack of memory.

@@ -116,7 +116,7 @@ static int draft_stat(struct node *n, struct stat *ret)
 		return 0;
 	} else {
 		ns_stat_file(n->ns, &a, &mtime, draft_file_size(nd->n->file),
-			     draft_file_stored(nd->n->file), ret);
+			     draft_file_stored_bytes(nd->n->file), ret);
 	}
 	ret->st_mode = S_IFREG | (a.mode & 0666);
 	return r;

@@ -36,7 +36,7 @@ static int handle_flush(struct file *f)
 	if (!h->writes)
 		return 0;
 	draft_file_flush(contents(f), &h->flushed, true);
-	return draft_file_failed(contents(f));
+	return draft_file_take_error(contents(f));
 }
 
 static int handle_sync(struct file *f)
@@ -92,7 +92,7 @@ static void handle_copied(struct file *f, struct node *from)
 
 static void handle_lost(struct file *f, int code)
 {
-	draft_file_lose(contents(f), code);
+	draft_file_set_lost(contents(f), code);
 }
 
 static const struct file_ops handle_ops = {

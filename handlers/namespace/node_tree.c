@@ -166,7 +166,7 @@ static int dir_list(struct node *n, struct listing *ret)
 		if (there == 0)
 			r = listing_add(ret, n, span_str(own_files[i]), DT_REG);
 		/* The file may exist. */
-		else if (err_passes(there))
+		else if (err_is_transient(there))
 			r = there;
 		else
 			err_clear();

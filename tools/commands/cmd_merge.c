@@ -51,7 +51,7 @@ static int check_leaves(struct item *item, size_t *ret_missing)
 
 		if (r >= 0)
 			continue;
-		if (err_passes(r))
+		if (err_is_transient(r))
 			return r;
 		if (strncmp(err_text(r), "leaf '", strlen("leaf '")))
 			r = err_at(r, "leaf '%.*s'", SPAN_ARG(t->param));

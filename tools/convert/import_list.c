@@ -377,7 +377,7 @@ static int write_one(void *arg, size_t i, struct worker *worker)
 		err_save(r, &why);
 	import_entry->ops->close(&rd);
 	draft_file_closed(to, &flushed);
-	r = r < 0 ? err_restore(&why) : draft_file_failed(to);
+	r = r < 0 ? err_restore(&why) : draft_file_take_error(to);
 	return r < 0 ? err_at(r, "'%s' (from '%s')", import_entry->path, import_entry->from) : 0;
 }
 

@@ -231,7 +231,7 @@ static int end_file(struct draft_file *f, int r)
 	if (r < 0)
 		draft_file_truncate(f, 0);
 	draft_file_closed(f, &flushed);
-	return r < 0 ? err_restore(&why) : draft_file_failed(f);
+	return r < 0 ? err_restore(&why) : draft_file_take_error(f);
 }
 
 static void put_one(struct put *p, size_t i)

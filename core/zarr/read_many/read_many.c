@@ -17,7 +17,7 @@
 #include "core/zarr/read_many/read_many_impl.h"
 
 #define BATCH_BYTES (2 * MiB)
-#define TELL_NS (20 * 1000 * 1000)
+#define REPORT_NS (20 * 1000 * 1000)
 
 void many_fail(struct many_target *t, int r)
 {
@@ -34,12 +34,12 @@ void many_fail(struct many_target *t, int r)
 	err_clear();
 }
 
-void many_tell(struct many *m)
+void many_report_progress(struct many *m)
 {
 	int64_t now = clock_ns();
 	int r;
 
-	if (now - m->reported_at < TELL_NS || m->stopped.code)
+	if (now - m->reported_at < REPORT_NS || m->stopped.code)
 		return;
 	m->reported_at = now;
 	r = m->ops->progress(m->arg, atomic_load(&m->done));
@@ -194,7 +194,7 @@ static void batch_run(struct many_worker *w, struct many_batch *b)
 		if (r < 0)
 			many_fail(t, r);
 		else if (w->is_caller)
-			many_tell(m);
+			many_report_progress(m);
 	}
 }
 
@@ -276,11 +276,11 @@ static void wait_all(struct many *m, struct many_worker *w)
 	pthread_mutex_lock(&m->lock);
 	for (unsigned i = 1; i < m->workers; i++)
 		while (!w[i].ended) {
-			struct timespec at = clock_timespec(clock_ns() + TELL_NS);
+			struct timespec at = clock_timespec(clock_ns() + REPORT_NS);
 
 			pthread_cond_timedwait(&m->ended, &m->lock, &at);
 			pthread_mutex_unlock(&m->lock);
-			many_tell(m);
+			many_report_progress(m);
 			pthread_mutex_lock(&m->lock);
 		}
 	pthread_mutex_unlock(&m->lock);
@@ -368,7 +368,7 @@ static void take_budget(struct many *m, uint64_t n)
 {
 	while (!budget_try(m->env->budget, n) && !atomic_load(&m->stop)) {
 		usleep(1000);
-		many_tell(m);
+		many_report_progress(m);
 	}
 }
 
@@ -446,7 +446,7 @@ static int read_rounds(struct many *m, size_t n, struct many_target **active)
 	while (r >= 0 && (n_active = gather(m, n, &next, active)) > 0) {
 		r = pool_run(m->env->pool, many_plan, active, sizeof(struct many_target *),
 			     n_active);
-		many_tell(m);
+		many_report_progress(m);
 		if (r >= 0 && !atomic_load(&m->stop))
 			r = run_round(m, active, n_active);
 		for (size_t i = 0; i < n_active; i++)

@@ -238,7 +238,7 @@ int many_go_on(struct many_worker *w, struct many_work *k, uint64_t done)
 		k->reported = done;
 	}
 	if (w->is_caller)
-		many_tell(w->many);
+		many_report_progress(w->many);
 	return many_is_off(k->job->t) ? fail(-ECANCELED, "canceled") : 0;
 }
 
@@ -277,7 +277,7 @@ static int run_fill(struct many_worker *w, struct many_work *k)
 		atomic_fetch_add(&w->many->done, per);
 		k->reported += per;
 		if (w->is_caller)
-			many_tell(w->many);
+			many_report_progress(w->many);
 	}
 	return 0;
 }
@@ -425,7 +425,7 @@ static int stream_pieces(struct many_worker *w, struct many_work *k, struct code
 		at += n;
 		atomic_fetch_add(&w->many->done, n / t->item * t->out_item);
 		if (w->is_caller)
-			many_tell(w->many);
+			many_report_progress(w->many);
 	}
 	return r;
 }
@@ -442,7 +442,7 @@ static int stream_front(struct many_worker *w, struct many_work *k, struct codec
 		n = MIN(RETAINED, k->need - at);
 		r = codec_stream_read_after(s, at ? out - RETAINED : NULL, out, n);
 		if (r >= 0 && w->is_caller)
-			many_tell(w->many);
+			many_report_progress(w->many);
 	}
 	if (r < 0 || many_is_off(t))
 		return r;
@@ -568,7 +568,7 @@ int many_through(struct many_job *job)
 			scatter(t, &p, off / t->out_item, n / t->out_item, buf);
 		off += n;
 		atomic_fetch_add(&t->many->done, n);
-		many_tell(t->many);
+		many_report_progress(t->many);
 	}
 	block_free(buf, room);
 	return r;

@@ -132,7 +132,7 @@ static inline bool many_is_off(const struct many_target *t)
 /* The result of a read: an error with a note unless all bytes were read. */
 int many_read_result(const struct io_req *q, const struct err_note *why);
 /* Called by the calling thread now and then: report progress, and stop when progress() fails. */
-void many_tell(struct many *m);
+void many_report_progress(struct many *m);
 
 /* ---- read_many_plan.c ---- */
 

@@ -183,7 +183,7 @@ static void an_array_from_the_front_is_never_staged(void **state)
 	close_file();
 	assert_int_equal(file->place, PLACE_STORED);
 	assert_null(file->staged);
-	assert_true(draft_file_stored(file) > 0 && draft_file_stored(file) < npy.n);
+	assert_true(draft_file_stored_bytes(file) > 0 && draft_file_stored_bytes(file) < npy.n);
 	assert_as_model();
 	assert_int_equal(draft_file_seal(file), 0);
 	assert_int_equal(file->place, PLACE_STORED);
@@ -309,7 +309,7 @@ static void malformed_contents_stay(void **state)
 		if (cases[i].extra)
 			assert_int_equal(write_at(model_n, "extra", cases[i].extra), 0);
 		close_file();
-		assert_int_equal(draft_file_failed(file), 0);
+		assert_int_equal(draft_file_take_error(file), 0);
 		assert_as_model();
 		assert_int_equal(draft_file_seal(file), -EINVAL);
 		if (!strstr(err_text(-EINVAL), cases[i].says))
@@ -359,14 +359,14 @@ static void bytes_that_a_map_lost_are_reported_until_written_anew(void **state)
 {
 	new_file("a.txt");
 	assert_int_equal(draft_file_check_lost(file), 0);
-	draft_file_lose(file, -EIO);
+	draft_file_set_lost(file, -EIO);
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(draft_file_check_lost(file), -EIO);
 		assert_non_null(strstr(err_text(-EIO), "'a.txt': bytes that were written through"));
 	}
 	assert_int_equal(truncate_to(0), 0);
 	assert_int_equal(draft_file_check_lost(file), 0);
-	draft_file_lose(file, -ENOSPC);
+	draft_file_set_lost(file, -ENOSPC);
 	assert_int_equal(draft_file_sync(file), 0);
 	assert_int_equal(draft_file_check_lost(file), 0);
 	err_clear();
@@ -437,7 +437,7 @@ static int any_call(const struct buf *npy)
 	case 2:
 		return draft_file_sync(file);
 	case 3:
-		return draft_file_failed(file);
+		return draft_file_take_error(file);
 	case 4:
 		at = 0;
 		n = 128;
