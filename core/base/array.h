@@ -4,6 +4,14 @@
  *
  * An array is three variables: a pointer, a count of elements and a capacity (size_t), all zero at
  * first; the owner frees the pointer.
+ *
+ * Write the growth out instead where
+ * - the meter is charged for the elements before they are allocated (core/base/meter.h);
+ * - there is one array for each of very many objects, which have few elements: the first room is
+ *   for eight;
+ * - the array has its first elements elsewhere, such as in its struct, or grows together with
+ *   another one, such as a hash table of its indices;
+ * - a few elements are added in all: reallocarray() to one more needs no capacity.
  */
 #ifndef PYTREEFS_ARRAY_H
 #define PYTREEFS_ARRAY_H

@@ -97,6 +97,7 @@ static int remember_sum(struct leaf *l, struct span key, uint32_t crc)
 
 	pthread_mutex_lock(&l->lock);
 	if (l->n_sums == l->sum_cap) {
+		/* Most leaves have few values, so this begins with less than array_reserve(). */
 		size_t cap = l->sum_cap ? 2 * l->sum_cap : 4;
 		struct sum *more = reallocarray(l->sum, cap, sizeof(*more));
 

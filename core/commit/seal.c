@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 
+#include "core/base/array.h"
 #include "core/base/crc32c.h"
 #include "core/base/digest.h"
 #include "core/base/err.h"
@@ -74,15 +75,8 @@ static int add_key(void *arg, struct span key, const struct ocdbt_value *value)
 			 SPAN_ARG(k->leaf->param));
 	if (r < 0)
 		return r;
-	if (k->n == k->cap) {
-		size_t cap = k->cap ? 2 * k->cap : 256;
-		struct ocdbt_entry *more = reallocarray(k->entry, cap, sizeof(*more));
-
-		if (!more)
-			return fail(-ENOMEM, "cannot collect %zu keys", cap);
-		k->entry = more;
-		k->cap = cap;
-	}
+	if (!array_reserve(k->entry, k->cap, k->n + 1))
+		return fail(-ENOMEM, "cannot collect %zu keys", k->n + 1);
 	e = &k->entry[k->n];
 	*e = (struct ocdbt_entry){ .key = span_of(arena_dup(&k->arena, buf_span(&full)), full.n),
 				   .value = *value };

@@ -14,6 +14,7 @@
 
 #include <fcntl.h>
 
+#include "core/base/array.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/kv/kv_sum.h"
@@ -44,15 +45,8 @@ static int add_file(void *arg, const char *path)
 {
 	struct tidying *t = arg;
 
-	if (t->n == t->cap) {
-		size_t cap = t->cap ? 2 * t->cap : 16;
-		struct data_file *more = reallocarray(t->file, cap, sizeof(*more));
-
-		if (!more)
-			return fail(-ENOMEM, "cannot look at %zu data files", cap);
-		t->file = more;
-		t->cap = cap;
-	}
+	if (!array_reserve(t->file, t->cap, t->n + 1))
+		return fail(-ENOMEM, "cannot look at %zu data files", t->n + 1);
 	t->file[t->n++] = (struct data_file){ .path = span_str(path) };
 	return 0;
 }
@@ -101,15 +95,8 @@ static int add_range(void *arg, struct span key, const struct ocdbt_value *value
 
 	if (r < 0 || !f || !f->is_wasteful)
 		return r;
-	if (t->n_ranges == t->cap_ranges) {
-		size_t cap = t->cap_ranges ? 2 * t->cap_ranges : 64;
-		struct range *more = reallocarray(t->range, cap, sizeof(*more));
-
-		if (!more)
-			return fail(-ENOMEM, "cannot look at %zu values", cap);
-		t->range = more;
-		t->cap_ranges = cap;
-	}
+	if (!array_reserve(t->range, t->cap_ranges, t->n_ranges + 1))
+		return fail(-ENOMEM, "cannot look at %zu values", t->n_ranges + 1);
 	t->range[t->n_ranges++] = (struct range){ (size_t)(f - t->file), value->ref.off,
 						  value->ref.len + KV_SUM_BYTES };
 	return 0;

@@ -4,6 +4,7 @@
  */
 #include "core/kv/kv_table.h"
 
+#include "core/base/array.h"
 #include "core/base/crc32c.h"
 #include "core/base/digest.h"
 #include "core/base/err.h"
@@ -23,15 +24,8 @@ static uint64_t hash_of(struct span key)
 
 static int add(struct kv_table *t, struct kv_table_entry e)
 {
-	if (t->n == t->cap) {
-		size_t cap = t->cap ? 2 * t->cap : 64;
-		struct kv_table_entry *more = reallocarray(t->entry, cap, sizeof(*more));
-
-		if (!more)
-			return fail(-ENOMEM, "cannot remember %zu checksums", cap);
-		t->entry = more;
-		t->cap = cap;
-	}
+	if (!array_reserve(t->entry, t->cap, t->n + 1))
+		return fail(-ENOMEM, "cannot remember %zu checksums", t->n + 1);
 	t->entry[t->n++] = e;
 	return 0;
 }

@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 
+#include "core/base/array.h"
 #include "core/base/err.h"
 #include "core/base/json.h"
 #include "core/base/limits.h"
@@ -67,15 +68,8 @@ static int add_child(void *arg, const char *name, unsigned char type)
 			return 0;
 		is_dir = S_ISDIR(st.st_mode);
 	}
-	if (c->n == c->cap) {
-		size_t cap = c->cap ? 2 * c->cap : 32;
-		struct child *more = reallocarray(c->child, cap, sizeof(*more));
-
-		if (!more)
-			return fail(-ENOMEM, "cannot list '%s'", c->rel);
-		c->child = more;
-		c->cap = cap;
-	}
+	if (!array_reserve(c->child, c->cap, c->n + 1))
+		return fail(-ENOMEM, "cannot list '%s'", c->rel);
 	c->child[c->n].name = strdup(name);
 	if (!c->child[c->n].name)
 		return fail(-ENOMEM, "cannot list '%s'", c->rel);

@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <stdio.h>
 
+#include "core/base/array.h"
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/limits.h"
@@ -148,15 +149,8 @@ static int add_step(void *arg, const char *name, unsigned char type)
 			return r;
 		e.is_file = S_ISREG(st.st_mode);
 	}
-	if (l->n == l->cap) {
-		size_t cap = l->cap ? 2 * l->cap : 64;
-		struct step_entry *more = reallocarray(l->entry, cap, sizeof(*more));
-
-		if (!more)
-			return fail(-ENOMEM, "cannot list %zu steps", cap);
-		l->entry = more;
-		l->cap = cap;
-	}
+	if (!array_reserve(l->entry, l->cap, l->n + 1))
+		return fail(-ENOMEM, "cannot list %zu steps", l->n + 1);
 	e.name = strdup(name);
 	if (!e.name)
 		return fail(-ENOMEM, "cannot list the steps");

@@ -9,6 +9,7 @@
 
 #include <stdio.h>
 
+#include "core/base/array.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/tree/array_metadata.h"
@@ -31,27 +32,10 @@ static const char *const jax_key = HANDLER("random_key_checkpoint_handler",
 			 *const numpy_key = HANDLER("random_key_checkpoint_handler",
 						    "NumpyRandomKeyCheckpointHandler");
 
-static void *grow(void *list, size_t *cap, size_t size)
-{
-	size_t more = *cap ? 2 * *cap : 16;
-	void *p = reallocarray(list, more, size);
-
-	if (p)
-		*cap = more;
-	else
-		fail(-ENOMEM, "cannot collect %zu entries", more);
-	return p;
-}
-
 static int add_file(struct sealing_item *it, const struct commit_file *f)
 {
-	if (it->n_files == it->cap_files) {
-		struct commit_file *more = grow(it->file, &it->cap_files, sizeof(*more));
-
-		if (!more)
-			return -ENOMEM;
-		it->file = more;
-	}
+	if (!array_reserve(it->file, it->cap_files, it->n_files + 1))
+		return fail(-ENOMEM, "cannot collect %zu files", it->n_files + 1);
 	it->file[it->n_files++] = *f;
 	return 0;
 }
@@ -62,13 +46,8 @@ int sealing_item_add_leaf(struct sealing_item *it, const struct commit_leaf *l)
 
 	if (r < 0)
 		return r;
-	if (it->n_leaves == it->cap_leaves) {
-		struct commit_leaf *more = grow(it->leaf, &it->cap_leaves, sizeof(*more));
-
-		if (!more)
-			return -ENOMEM;
-		it->leaf = more;
-	}
+	if (!array_reserve(it->leaf, it->cap_leaves, it->n_leaves + 1))
+		return fail(-ENOMEM, "cannot collect %zu leaves", it->n_leaves + 1);
 	it->leaf[it->n_leaves] = *l;
 	if (l->kv)
 		kv_ref(l->kv);

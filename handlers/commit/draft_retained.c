@@ -8,6 +8,7 @@
  *
  * Invariants: when an item is sealed, its store contains only arrays of files of that item.
  */
+#include "core/base/array.h"
 #include "core/base/err.h"
 #include "handlers/commit/draft_items.h"
 #include "handlers/plan/copy_hints.h"
@@ -21,15 +22,8 @@ static int by_address(const void *a, const void *b)
 
 static int add_retained(struct sealing_item *it, struct kv *kv)
 {
-	if (it->n_retained == it->cap_retained) {
-		size_t cap = it->cap_retained ? 2 * it->cap_retained : 16;
-		struct kv **more = reallocarray(it->retained, cap, sizeof(struct kv *));
-
-		if (!more)
-			return fail(-ENOMEM, "cannot look at %zu arrays", cap);
-		it->retained = more;
-		it->cap_retained = cap;
-	}
+	if (!array_reserve(it->retained, it->cap_retained, it->n_retained + 1))
+		return fail(-ENOMEM, "cannot look at %zu arrays", it->n_retained + 1);
 	it->retained[it->n_retained++] = kv;
 	return 0;
 }

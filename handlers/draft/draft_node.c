@@ -9,6 +9,7 @@
 
 #include <time.h>
 
+#include "core/base/array.h"
 #include "core/base/digest.h"
 #include "core/base/err.h"
 #include "core/tree/name.h"
@@ -180,17 +181,9 @@ void draft_touch(struct draft_node *n)
 /* Reserve space for one more child, so that attach() cannot fail. */
 static int reserve(struct draft_node *dir)
 {
-	size_t cap = dir->cap ? 2 * dir->cap : 8;
-	struct draft_node **more;
-
-	if (dir->n_children < dir->cap)
-		return 0;
-	more = reallocarray(dir->child, cap, sizeof(struct draft_node *));
-	if (!more)
-		return fail(-ENOMEM, "cannot add a name to '%s'", dir->name);
-	dir->child = more;
-	dir->cap = cap;
-	return 0;
+	return array_reserve(dir->child, dir->cap, dir->n_children + 1) ?
+		       0 :
+		       fail(-ENOMEM, "cannot add a name to '%s'", dir->name);
 }
 
 static void attach(struct draft_node *dir, struct draft_node *n)

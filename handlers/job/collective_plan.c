@@ -8,6 +8,7 @@
  */
 #include "handlers/job/collective_plan.h"
 
+#include "core/base/array.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
 
@@ -115,15 +116,8 @@ static int contributor_leaf(struct collective_plan *jp, struct collective_item *
 		arena_calloc(&jp->arena, MAX(leaf->n_boxes, (size_t)1), sizeof(*c->assignment));
 	/* Until tree_finish(), param is unused and holds the index of the leaf. */
 	if (c->assignment && !node->param.n) {
-		if (it->n_leaves == it->cap) {
-			size_t cap = it->cap ? 2 * it->cap : 64;
-			struct collective_leaf *more = reallocarray(it->leaf, cap, sizeof(*more));
-
-			if (!more)
-				return out_of_memory();
-			it->leaf = more;
-			it->cap = cap;
-		}
+		if (!array_reserve(it->leaf, it->cap, it->n_leaves + 1))
+			return out_of_memory();
 		it->leaf[it->n_leaves] = (struct collective_leaf){ .node = node };
 		node->param.n = ++it->n_leaves;
 	}

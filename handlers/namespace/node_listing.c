@@ -2,6 +2,7 @@
 /*
  * node_listing.c - collects the names of a directory for one listing.
  */
+#include "core/base/array.h"
 #include "core/base/err.h"
 #include "handlers/namespace/node.h"
 
@@ -9,15 +10,8 @@ int listing_add(struct listing *l, const struct node *dir, struct span name, uns
 {
 	int r;
 
-	if (l->n == l->cap) {
-		size_t cap = l->cap ? 2 * l->cap : 64;
-		struct listing_entry *more = reallocarray(l->entry, cap, sizeof(*more));
-
-		if (!more)
-			return fail(-ENOMEM, "cannot list %zu names", cap);
-		l->entry = more;
-		l->cap = cap;
-	}
+	if (!array_reserve(l->entry, l->cap, l->n + 1))
+		return fail(-ENOMEM, "cannot list %zu names", l->n + 1);
 	l->entry[l->n] = (struct listing_entry){ .name = l->names.n,
 						 .ino = node_ino(dir, name),
 						 .type = type };

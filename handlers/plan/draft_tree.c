@@ -5,6 +5,7 @@
  * A directory is a dict unless an xattr makes it a sequence; the extension of a file gives the kind
  * of its leaf. The order of names does not matter, since the tree is sorted as JAX sorts.
  */
+#include "core/base/array.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/step/step_meta.h"
@@ -33,18 +34,11 @@ void plan_free(struct plan *p)
 /* Let the plan hold the node. Takes the caller's reference. */
 static int hold(struct plan *p, struct draft_node *n)
 {
-	if (p->n_held == p->cap_held) {
-		size_t cap = p->cap_held ? 2 * p->cap_held : 64;
-		struct draft_node **more = reallocarray(p->held, cap, sizeof(struct draft_node *));
+	if (!array_reserve(p->held, p->cap_held, p->n_held + 1)) {
+		int r = fail(-ENOMEM, "cannot look at '%s'", n->name);
 
-		if (!more) {
-			int r = fail(-ENOMEM, "cannot look at '%s'", n->name);
-
-			draft_node_unref(n);
-			return r;
-		}
-		p->held = more;
-		p->cap_held = cap;
+		draft_node_unref(n);
+		return r;
 	}
 	p->held[p->n_held++] = n;
 	return 0;
@@ -106,15 +100,8 @@ int plan_leaf_new(struct plan *p, struct tree_node *parent, struct draft_node *n
 	int r;
 
 	*ret = NULL;
-	if (p->n_leaves == p->cap) {
-		size_t cap = p->cap ? 2 * p->cap : 64;
-		struct plan_leaf *more = reallocarray(p->leaf, cap, sizeof(*more));
-
-		if (!more)
-			return fail(-ENOMEM, "cannot list %zu leaves", cap);
-		p->leaf = more;
-		p->cap = cap;
-	}
+	if (!array_reserve(p->leaf, p->cap, p->n_leaves + 1))
+		return fail(-ENOMEM, "cannot list %zu leaves", p->n_leaves + 1);
 	if (parent)
 		r = tree_build_child(&p->build, parent, key, in_sequence, &node);
 	else

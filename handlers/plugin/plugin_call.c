@@ -9,6 +9,7 @@
 #include <dirent.h>
 #include <stdio.h>
 
+#include "core/base/array.h"
 #include "core/base/err.h"
 #include "handlers/plugin/plugin_call.h"
 
@@ -30,13 +31,8 @@ int plugin_files_add(struct plugin_files *f, const char *name, const void *p, ui
 	if (n > PYTREEFS_MAX_BYTES || f->bytes + n > PYTREEFS_MAX_BYTES)
 		return fail(-EFBIG, "the files have more than %u bytes, the limit for plugins",
 			    PYTREEFS_MAX_BYTES);
-	if (f->n == f->cap) {
-		f->cap = f->cap ? 2 * f->cap : 16;
-		more = reallocarray(f->file, f->cap, sizeof(*more));
-		if (!more)
-			return fail(-ENOMEM, "cannot keep the files of a plugin");
-		f->file = more;
-	}
+	if (!array_reserve(f->file, f->cap, f->n + 1))
+		return fail(-ENOMEM, "cannot keep the files of a plugin");
 	more = &f->file[f->n];
 	*more = (struct plugin_file){ arena_str(&f->arena, name),
 				      p ? arena_dup(&f->arena, span_of(p, n)) : NULL, n };

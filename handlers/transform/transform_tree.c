@@ -9,6 +9,7 @@
  * Invariants: the new tree points into the stored one, which lives as long; no two nodes of both
  * have the same id, since ids name arrays in the cache.
  */
+#include "core/base/array.h"
 #include "core/base/err.h"
 #include "core/tree/tree_build.h"
 #include "handlers/transform/transform_impl.h"
@@ -122,17 +123,10 @@ static struct stored *find_stored(const struct remake *m, struct span key)
 
 static int add_made(struct remake *m, struct span key)
 {
-	struct made *more;
-
 	if (m->n_made == LIMIT_TREE_NODES)
 		return fail(-EFBIG, "the new tree has more than %d leaves", LIMIT_TREE_NODES);
-	if (m->n_made == m->cap_made) {
-		m->cap_made = m->cap_made ? 2 * m->cap_made : 256;
-		more = reallocarray(m->made, m->cap_made, sizeof(*more));
-		if (!more)
-			return no_memory();
-		m->made = more;
-	}
+	if (!array_reserve(m->made, m->cap_made, m->n_made + 1))
+		return no_memory();
 	m->made[m->n_made++] = (struct made){ .key = key };
 	return 0;
 }

@@ -8,6 +8,7 @@
  */
 #include <fcntl.h>
 
+#include "core/base/array.h"
 #include "core/base/err.h"
 #include "core/base/path.h"
 #include "core/dtype/cast.h"
@@ -231,20 +232,13 @@ static int put_groups(struct zarr_out *o)
 	size_t n = 0, cap = 0;
 	int r = 0;
 
-	for (size_t i = 0; i < o->x->n && r >= 0; i++)
-		for (const char *at = o->x->leaf[i].path; r >= 0 && (at = strchr(at, '/')); at++) {
+	for (size_t i = 0; i < o->x->n; i++)
+		for (const char *at = o->x->leaf[i].path; (at = strchr(at, '/')); at++) {
 			char *one = (char *)arena_dup(&o->x->arena,
 						      span_of(o->x->leaf[i].path,
 							      (size_t)(at - o->x->leaf[i].path)));
 
-			if (n == cap) {
-				const char **bigger =
-					reallocarray(dir, cap = cap ? 2 * cap : 64, sizeof(*dir));
-
-				dir = bigger ? bigger : dir;
-				r = bigger ? 0 : -ENOMEM;
-			}
-			if (r < 0 || !one)
+			if (!one || !array_reserve(dir, cap, n + 1))
 				return fail(-ENOMEM, "cannot list groups");
 			dir[n++] = one;
 		}

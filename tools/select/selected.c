@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "core/base/array.h"
 #include "core/base/err.h"
 #include "handlers/namespace/node_parts.h"
 #include "tools/select/select.h"
@@ -21,15 +22,8 @@ static int add(struct selected *s, const char *prefix, const struct subtree_part
 	auto_buf path = { 0 };
 	int r = buf_add_str(&path, prefix);
 
-	if (s->n == s->cap) {
-		size_t cap = s->cap ? 2 * s->cap : 64;
-		char **more = reallocarray(s->path, cap, sizeof(*more));
-
-		if (!more)
-			return fail(-ENOMEM, "cannot list %zu leaves", cap);
-		s->path = more;
-		s->cap = cap;
-	}
+	if (!array_reserve(s->path, s->cap, s->n + 1))
+		return fail(-ENOMEM, "cannot list %zu leaves", s->n + 1);
 	if (r >= 0)
 		r = subtree_path(part, leaf, &path);
 	s->path[s->n] = r >= 0 ? span_dup_str(buf_span(&path)) : NULL;

@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <stdio.h>
 
+#include "core/base/array.h"
 #include "core/base/blocks.h"
 #include "core/base/err.h"
 #include "core/base/wire.h"
@@ -51,16 +52,8 @@ int walk_init(struct walk *w, const struct subtree *st, const char *prefix, stru
 
 			if (t->kind != TREE_LEAF || !select_leaf(only, prefix, p, t))
 				continue;
-			if (w->n == cap) {
-				size_t bigger = cap ? 2 * cap : 64;
-				struct walk_place *more =
-					reallocarray(w->place, bigger, sizeof(*more));
-
-				if (!more)
-					return fail(-ENOMEM, "cannot list %zu leaves", bigger);
-				w->place = more;
-				cap = bigger;
-			}
+			if (!array_reserve(w->place, cap, w->n + 1))
+				return fail(-ENOMEM, "cannot list %zu leaves", w->n + 1);
 			w->place[w->n++] = (struct walk_place){ p, t };
 		}
 	}

@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdio.h>
 
+#include "core/base/array.h"
 #include "core/base/err.h"
 #include "core/tree/array_metadata.h"
 #include "core/tree/sharding.h"
@@ -234,15 +235,8 @@ static int add_chunk(void *arg, struct span key, uint64_t len)
 			c->strange = span_dup_str(key);
 		return 0;
 	}
-	if (c->n == c->cap) {
-		size_t cap = c->cap ? 2 * c->cap : 16;
-		uint64_t *more = reallocarray(c->object, cap, sizeof(*more));
-
-		if (!more)
-			return fail(-ENOMEM, "cannot list %zu chunks", cap);
-		c->object = more;
-		c->cap = cap;
-	}
+	if (!array_reserve(c->object, c->cap, c->n + 1))
+		return fail(-ENOMEM, "cannot list %zu chunks", c->n + 1);
 	c->object[c->n++] = number_of(&l->z->meta, index);
 	return 0;
 }

@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <string.h>
 
+#include "core/base/array.h"
 #include "core/base/err.h"
 #include "core/base/json.h"
 #include "core/step/step.h"
@@ -24,7 +25,7 @@ struct children {
 	struct verify *v;
 	const char *path;
 	struct child *child;
-	size_t n;
+	size_t n, cap;
 };
 
 static void children_release(struct children *c)
@@ -37,20 +38,20 @@ static void children_release(struct children *c)
 static int add_child(void *arg, const char *name, unsigned char type)
 {
 	struct children *c = arg;
-	struct child *more = reallocarray(c->child, c->n + 1, sizeof(*more));
+	struct child *child;
 	struct stat st;
 
-	if (!more)
+	if (!array_reserve(c->child, c->cap, c->n + 1))
 		return fail(-ENOMEM, "cannot list '%s'", c->path);
-	c->child = more;
-	more[c->n] = (struct child){ strdup(name), type == DT_DIR };
-	if (!more[c->n].name)
+	child = &c->child[c->n];
+	*child = (struct child){ strdup(name), type == DT_DIR };
+	if (!child->name)
 		return fail(-ENOMEM, "cannot list '%s'", c->path);
 	if (type != DT_DIR && type != DT_REG) {
 		auto_free char *path = verify_join(c->path, name);
 
-		more[c->n].is_dir = path && io_stat(c->v->ckpt->source, path, &st) >= 0 &&
-				    S_ISDIR(st.st_mode);
+		child->is_dir = path && io_stat(c->v->ckpt->source, path, &st) >= 0 &&
+				S_ISDIR(st.st_mode);
 		err_clear();
 	}
 	c->n++;

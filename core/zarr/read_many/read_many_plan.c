@@ -4,6 +4,7 @@
  */
 #include <string.h>
 
+#include "core/base/array.h"
 #include "core/zarr/read_many/read_many_impl.h"
 #include "core/zarr/reading.h"
 
@@ -79,16 +80,9 @@ uint8_t *many_place(const struct many_target *t, const struct grid_part *p)
 
 static struct many_job *add_job(struct many_target *t)
 {
-	if (t->n_jobs == t->cap_jobs) {
-		size_t cap = t->cap_jobs ? 2 * t->cap_jobs : 8;
-		struct many_job *more = reallocarray(t->job, cap, sizeof(*more));
-
-		if (!more) {
-			fail(-ENOMEM, "cannot list %zu chunks", cap);
-			return NULL;
-		}
-		t->job = more;
-		t->cap_jobs = cap;
+	if (!array_reserve(t->job, t->cap_jobs, t->n_jobs + 1)) {
+		fail(-ENOMEM, "cannot list %zu chunks", t->n_jobs + 1);
+		return NULL;
 	}
 	t->job[t->n_jobs] = (struct many_job){ .t = t };
 	return &t->job[t->n_jobs++];
