@@ -7,9 +7,42 @@
  */
 #include "core/zarr/reading.h"
 
+#include <assert.h>
+
+#include "core/base/err.h"
 #include "core/dtype/cast.h"
 
 #define CAST_BYTES 8192 /* scratch memory of one cast */
+
+/* The bit of a chunk in d->bits. */
+static uint64_t damage_bit(const struct damage *d, const struct zarr *z, const uint64_t *index)
+{
+	struct chunk c = { 0 };
+
+	memcpy(c.index, index, sizeof(c.index));
+	chunk_number(z, &c);
+	assert(c.number - d->first < d->n);
+	return c.number - d->first;
+}
+
+int damage_add(struct damage *d, const struct zarr *z, const uint64_t *index)
+{
+	uint64_t bit = damage_bit(d, z, index);
+
+	if (!d->bits)
+		d->bits = calloc(div_up(d->n, 64), sizeof(*d->bits));
+	if (!d->bits)
+		return fail(-ENOMEM, "cannot record a damaged chunk of '%s'", z->prefix);
+	d->bits[bit / 64] |= (uint64_t)1 << bit % 64;
+	return 0;
+}
+
+bool damage_has(const struct damage *d, const struct zarr *z, const uint64_t *index)
+{
+	uint64_t bit = damage_bit(d, z, index);
+
+	return d->bits && (d->bits[bit / 64] >> bit % 64 & 1);
+}
 
 void reading_init(struct reading *rd, struct zarr *z, const struct zarr_view *v, struct segments *g)
 {

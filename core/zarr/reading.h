@@ -9,6 +9,16 @@
 #include "core/zarr/meta/grid.h"
 #include "core/zarr/zarr.h"
 
+/* Which chunks of a band are damaged: those with numbers in [first, first + n) whose bit is set. */
+struct damage {
+	uint64_t first, n;
+	uint64_t *bits; /* NULL: none; to be freed */
+};
+
+/* index is the place of a chunk of the band. */
+int damage_add(struct damage *d, const struct zarr *z, const uint64_t *index);
+bool damage_has(const struct damage *d, const struct zarr *z, const uint64_t *index);
+
 struct reading {
 	struct zarr *z;
 	const struct zarr_view *v;
@@ -16,6 +26,9 @@ struct reading {
 	size_t item, out_item; /* bytes per element, stored and in the answer */
 	struct segments *g;
 	bool is_pass; /* nobody will read the chunks again soon */
+	/* collects damaged chunks, whose bytes are then undefined; NULL: they are errors */
+	struct damage *found;
+	const struct damage *only; /* read only these chunks; NULL: all */
 };
 
 void reading_init(struct reading *rd, struct zarr *z, const struct zarr_view *v,
@@ -31,10 +44,17 @@ unsigned reading_run_axes(const struct reading *rd, const struct grid_box *box,
 /* The byte offset in the chunk of the element at this position. */
 uint64_t reading_byte_in_chunk(const struct reading *rd, const uint64_t *from);
 /*
- * Copy bytes [off, off + n) of the view, whole elements, to p. The chunks are the first ones that
- * the cache evicts.
+ * Copy n elements of the view, from `first` on, to p, for many requests. The chunks are the first
+ * ones that the cache evicts. The bytes of damaged chunks are undefined, and these are added to
+ * found. Other errors end it.
  */
-int reading_pass(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n, uint8_t *p);
+int reading_pass(struct zarr *z, const struct zarr_view *v, uint64_t first, uint64_t n, uint8_t *p,
+		 struct damage *found);
+/*
+ * Copy those of these elements that are in the given chunks, and leave the others of p as they are.
+ */
+int reading_only(struct zarr *z, const struct zarr_view *v, uint64_t first, uint64_t n, uint8_t *p,
+		 const struct damage *only);
 /* Put n elements of the fill value at p, in the answer's element type. */
 void reading_put_fill(const struct reading *rd, uint8_t *p, uint64_t n);
 bool reading_fill_is_zero(const struct reading *rd);

@@ -103,33 +103,74 @@ bool slab_of(const struct zarr *z, uint64_t off, struct slab *ret)
 	return true;
 }
 
+/* The value of a slab in the cache. */
+struct content {
+	size_t n;
+	uint8_t *p;           /* a block; the bytes of damaged chunks are undefined */
+	struct damage damage; /* of the chunks of its band */
+};
+
+static void content_free(void *value)
+{
+	struct content *v = value;
+
+	if (v)
+		block_free(v->p, v->n);
+	if (v)
+		free(v->damage.bits);
+	free(v);
+}
+
+/* Decode the elements of a slab. */
+static int content_new(struct zarr *z, const struct slab *slab, struct content **ret)
+{
+	size_t item = dtype_info(z->meta.dtype)->size, n = (size_t)(slab->end - slab->begin);
+	struct content *v = calloc(1, sizeof(*v));
+	struct zarr_view whole;
+	struct bands b;
+	int r;
+
+	bands_of(z, &b);
+	if (v)
+		*v = (struct content){
+			.n = n,
+			.p = block_alloc(n),
+			.damage = { band_at(&b, slab->begin).number * b.chunks, b.chunks, NULL },
+		};
+	trace(TRACE_ZARR, "slab of '%s' %llu+%zu", z->prefix, (unsigned long long)slab->begin, n);
+	zarr_view_whole(&z->meta, &whole);
+	r = v && v->p ? reading_pass(z, &whole, slab->begin / item, n / item, v->p, &v->damage) :
+			fail(-ENOMEM, "cannot allocate %zu bytes", n);
+	if (r < 0)
+		content_free(v);
+	else
+		*ret = v;
+	return r;
+}
+
 /*
  * Decode a slab for the cache. One slab is decoded at a time, by all threads of the pool, so that a
  * quarter of the cache is reserved for one at most. Reserving never waits. The read budget cannot
  * have this memory: the chunks wait for that, and budgets do not nest.
  */
-static int slab_fill(struct zarr *z, const struct zarr_view *v, const struct slab *slab,
-		     struct cache_entry *e)
+static int slab_fill(struct zarr *z, const struct slab *slab, struct cache_entry *e)
 {
 	size_t n = (size_t)(slab->end - slab->begin);
-	uint8_t *p;
+	struct content *v;
 	int r;
 
 	pthread_mutex_lock(&z->env->slab_lock);
 	cache_reserve(z->env->cache, e, block_size(n));
-	p = block_alloc(n);
-	trace(TRACE_ZARR, "slab of '%s' %llu+%zu", z->prefix, (unsigned long long)slab->begin, n);
-	r = p ? reading_pass(z, v, slab->begin, n, p) : -ENOMEM;
+	r = content_new(z, slab, &v);
 	if (r >= 0)
-		r = chunk_fill_entry(z, e, p, n);
-	if (r < 0)
-		block_free(p, n);
+		cache_fill(z->env->cache, e, v,
+			   block_size(n) + sizeof(*v) + (v->damage.bits ? v->damage.n / 8 : 0),
+			   content_free);
 	pthread_mutex_unlock(&z->env->slab_lock);
 	return r;
 }
 
-static int slab_open(struct zarr *z, const struct zarr_view *v, const struct slab *slab,
-		     struct cache_entry **ret)
+static int slab_open(struct zarr *z, const struct slab *slab, struct cache_entry **ret)
 {
 	struct cache_entry *e;
 	int r = cache_begin(z->env->cache, &slab->key, &e);
@@ -137,7 +178,7 @@ static int slab_open(struct zarr *z, const struct zarr_view *v, const struct sla
 	if (r < 0)
 		return r;
 	if (r == CACHE_MINE) {
-		r = slab_fill(z, v, slab, e);
+		r = slab_fill(z, slab, e);
 		if (r < 0)
 			cache_fail(z->env->cache, e, r);
 	} else {
@@ -150,33 +191,59 @@ static int slab_open(struct zarr *z, const struct zarr_view *v, const struct sla
 	return r;
 }
 
+/*
+ * Copy elements of the view from the slab with the first one to out, at most n. Returns their
+ * number, 0 when the slab cannot be decoded, or the error of a damaged chunk.
+ */
+static int64_t slab_copy(struct zarr *z, const struct slabs *s, const struct zarr_view *v,
+			 uint64_t first, uint64_t n, uint8_t *out)
+{
+	size_t item = dtype_info(z->meta.dtype)->size;
+	struct slab slab = slab_at(z, s, first * item);
+	const struct content *content;
+	struct cache_entry *e;
+	int r = 0;
+
+	if (slab_open(z, &slab, &e) < 0) {
+		err_clear();
+		return 0;
+	}
+	content = e->value;
+	n = MIN(n, slab.end / item - first);
+	/* A reference would keep the whole slab pinned until the answer is sent. */
+	memcpy(out, content->p + (first * item - slab.begin), n * item);
+	/* Damaged chunks are read by each request, which fails unless they have been repaired. */
+	if (content->damage.bits)
+		r = reading_only(z, v, first, n, out, &content->damage);
+	cache_put(z->env->cache, e);
+	return r < 0 ? r : (int64_t)n;
+}
+
 int slab_read(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n, struct segments *g)
 {
-	uint64_t end = off + n;
+	size_t item = dtype_info(v->dtype)->size;
+	uint64_t first = off / item, end = div_up(off + n, item);
+	size_t bytes = (end - first) * item;
 	struct slabs s;
 	uint8_t *out;
 
 	if (!v->plain || !slabs_of(z, &s) || n < s.b.row / FEW_CHUNKS)
 		return 1;
-	out = block_alloc(n);
+	out = block_alloc(bytes);
 	if (!out)
 		return 1;
-	for (uint64_t at = off; at < end;) {
-		struct slab slab = slab_at(z, &s, at);
-		struct cache_entry *e;
-		uint64_t to = MIN(slab.end, end);
+	for (uint64_t at = first; at < end;) {
+		int64_t r = slab_copy(z, &s, v, at, end - at, out + (at - first) * item);
 
-		if (slab_open(z, v, &slab, &e) < 0) {
-			err_clear();
-			block_free(out, n);
-			return 1;
+		if (r <= 0) {
+			block_free(out, bytes);
+			return r < 0 ? (int)r : 1;
 		}
-		/* A reference would keep the whole slab pinned until the answer is sent. */
-		memcpy(out + (at - off), chunk_cached(e) + (at - slab.begin), to - at);
-		cache_put(z->env->cache, e);
-		at = to;
+		at += r;
 	}
-	return segments_add_block(g, out, n, n);
+	if (off > first * item)
+		memmove(out, out + (off - first * item), n);
+	return segments_add_block(g, out, bytes, n);
 }
 
 bool slab_drop_behind(struct zarr *z, const struct zarr_view *v, uint64_t from, uint64_t to)

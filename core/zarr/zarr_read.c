@@ -82,12 +82,12 @@ struct batch {
 	unsigned n, n_chunks;
 };
 
-/* Open the chunks of the parts; all parts of a box are in different chunks. */
+/* Open the chunks of parts [from, to); all parts of a box are in different chunks. */
 static int batch_open(struct reading *rd, const struct grid_box *box, bool by_reference,
-		      struct batch *b)
+		      struct batch *b, unsigned from, unsigned to)
 {
 	b->n_chunks = 0;
-	for (unsigned i = 0; i < b->n; i++) {
+	for (unsigned i = from; i < to; i++) {
 		struct chunk *c = &b->chunk[b->n_chunks];
 		uint64_t run;
 
@@ -132,15 +132,15 @@ static bool box_is_runs(const struct reading *rd, const struct grid_box *box)
 	return !rd->g || rd->g->n + parts <= SEGMENTS_MAX;
 }
 
-static int batch_answer(struct reading *rd, const struct grid_box *box, struct batch *b,
-			uint8_t *out)
+static int parts_answer(struct reading *rd, const struct grid_box *box, struct batch *b,
+			unsigned from, unsigned to, uint8_t *out)
 {
-	int r = batch_open(rd, box, out == NULL, b);
+	int r = batch_open(rd, box, out == NULL, b, from, to);
 	struct chunk *c = b->chunk;
 
 	if (r < 0)
 		return r;
-	for (unsigned i = 0; i < b->n && r >= 0; i++) {
+	for (unsigned i = from; i < to && r >= 0; i++) {
 		struct grid_part *p = &b->part[i];
 
 		r = out ? reading_copy_part(rd, box, p, c, out) : gather_part(rd, p, c);
@@ -152,6 +152,30 @@ static int batch_answer(struct reading *rd, const struct grid_box *box, struct b
 		cache_drop_behind(rd->z->env->cache, &key, 1);
 	}
 	chunk_close(rd->z, b->chunk, b->n_chunks);
+	return r;
+}
+
+static bool is_damage(int code)
+{
+	return code == -EUCLEAN || code == -EBADMSG;
+}
+
+static int batch_answer(struct reading *rd, const struct grid_box *box, struct batch *b,
+			uint8_t *out)
+{
+	int r = parts_answer(rd, box, b, 0, b->n, out);
+
+	if (!rd->found || !is_damage(r))
+		return r;
+	/* One damaged chunk fails all that are opened with it. */
+	r = 0;
+	for (unsigned i = 0; i < b->n && r >= 0; i++) {
+		r = parts_answer(rd, box, b, i, i + 1, out);
+		if (is_damage(r)) {
+			err_clear();
+			r = damage_add(rd->found, rd->z, b->part[i].chunk);
+		}
+	}
 	return r;
 }
 
@@ -167,10 +191,11 @@ static int answer_box(struct reading *rd, const struct grid_box *box, struct bat
 	while (more && r >= 0) {
 		b->n = 0;
 		while (more && b->n < limit) {
-			b->part[b->n++] = p;
+			if (!rd->only || (!p.padding && damage_has(rd->only, rd->z, p.chunk)))
+				b->part[b->n++] = p;
 			more = grid_part_next(&rd->grid, box, &p);
 		}
-		r = batch_answer(rd, box, b, out);
+		r = b->n ? batch_answer(rd, box, b, out) : 0;
 	}
 	return r;
 }
@@ -257,25 +282,43 @@ int zarr_read(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n,
 	return 0;
 }
 
-int reading_pass(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n, uint8_t *p)
+/* Copy n elements of the view, from `first` on, to p. */
+static int copy_elements(struct reading *rd, uint64_t first, uint64_t n, uint8_t *p)
 {
 	auto_free struct batch *b = malloc(sizeof(*b));
+	int r = b ? 0 : fail(-ENOMEM, "cannot read '%s'", rd->z->prefix);
+
+	while (n > 0 && r >= 0) {
+		struct grid_box box;
+
+		grid_box(&rd->grid, first, n, &box);
+		r = answer_box(rd, &box, b, p);
+		p += box.n * rd->out_item;
+		first += box.n;
+		n -= box.n;
+	}
+	return r;
+}
+
+int reading_pass(struct zarr *z, const struct zarr_view *v, uint64_t first, uint64_t n, uint8_t *p,
+		 struct damage *found)
+{
 	struct reading rd;
-	uint64_t at, end;
-	int r = b ? 0 : fail(-ENOMEM, "cannot read '%s'", z->prefix);
 
 	reading_init(&rd, z, v, NULL);
 	rd.is_pass = true;
-	end = (off + n) / rd.out_item;
-	for (at = off / rd.out_item; at < end && r >= 0;) {
-		struct grid_box box;
+	rd.found = found;
+	return copy_elements(&rd, first, n, p);
+}
 
-		grid_box(&rd.grid, at, end - at, &box);
-		r = answer_box(&rd, &box, b, p);
-		p += box.n * rd.out_item;
-		at += box.n;
-	}
-	return r;
+int reading_only(struct zarr *z, const struct zarr_view *v, uint64_t first, uint64_t n, uint8_t *p,
+		 const struct damage *only)
+{
+	struct reading rd;
+
+	reading_init(&rd, z, v, NULL);
+	rd.only = only;
+	return copy_elements(&rd, first, n, p);
 }
 
 int zarr_read_into(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n, void *p)
