@@ -103,11 +103,16 @@ static int batch_open(struct reading *rd, const struct grid_box *box, bool by_re
 }
 
 /* The number of parts that the cache and the budget can hold at once. */
-static unsigned batch_limit(const struct zarr *z)
+static unsigned batch_limit(const struct reading *rd)
 {
-	uint64_t cost = chunk_cost(z),
-		 n = cost ? budget_total(z->env->budget) / 2 / cost : BATCH_PARTS;
+	const struct zarr_env *env = rd->z->env;
+	uint64_t cost = chunk_cost(rd->z),
+		 n = cost ? budget_total(env->budget) / 2 / cost : BATCH_PARTS;
 
+	/* The chunks of a slab leave room for slabs of others, but occupy all threads. */
+	if (rd->is_pass && cost)
+		n = MIN(n, MAX(cache_limit(env->cache) / 4 / cost,
+			       env->pool ? (uint64_t)pool_threads(env->pool) : 1));
 	return (unsigned)MAX((uint64_t)1, MIN(n, (uint64_t)BATCH_PARTS));
 }
 
@@ -182,7 +187,7 @@ static int batch_answer(struct reading *rd, const struct grid_box *box, struct b
 /* Answer all parts of a box, by copying to out, or by reference if that is NULL. */
 static int answer_box(struct reading *rd, const struct grid_box *box, struct batch *b, uint8_t *out)
 {
-	unsigned limit = batch_limit(rd->z);
+	unsigned limit = batch_limit(rd);
 	struct grid_part p;
 	bool more = true;
 	int r = 0;

@@ -221,8 +221,8 @@ static void a_reader_in_order_decodes_a_band_once_for_each_slab(void **state)
 {
 	for (size_t i = 0; i < ARRAY_LEN(wides); i++) {
 		struct made_opts o = { .seed = 80 + i };
-		uint64_t slabs = 0, chunks;
 		struct cache_stats st;
+		uint64_t slabs = 0;
 		struct zarr_view v;
 		struct bands b;
 		struct made m;
@@ -234,17 +234,19 @@ static void a_reader_in_order_decodes_a_band_once_for_each_slab(void **state)
 		for (uint64_t at = 0; at < m.meta.bytes; at = s.end, slabs++)
 			assert_true(slab_of(m.z, at, &s));
 		for (uint64_t at = 0, n; at < m.meta.bytes; at += n) {
-			n = MIN(b.row / 4 + 1, m.meta.bytes - at);
+			n = b.row / 4 + 1;
+			/* A rest of less than a quarter of a row would not be read in slabs. */
+			if (m.meta.bytes - at < 2 * n)
+				n = m.meta.bytes - at;
 			check(&m, at, n);
 			zarr_drop_behind(m.z, &v, at, at + n);
 		}
-		chunks = m.env.chunks_decoded;
-		assert_true(chunks <= slabs * b.chunks);
+		assert_true(m.env.chunks_decoded <= slabs * b.chunks);
 		/* Slabs make way for others. Those that were read are first. */
 		cache_stats(m.env.cache, &st);
 		assert_true(st.bytes <= st.limit && st.evictions > 0);
 		assert_true(slab_of(m.z, 0, &s));
-		if (slabs > 4)
+		if (slabs > 8)
 			assert_false(cache_has(m.env.cache, &s.key, CACHE_READY));
 		check(&m, 0, b.row);
 		made_release(&m);
