@@ -9,6 +9,7 @@
 * words that are retired do not come back (PHRASES, RETIRED), and no comment begins with "What ..." as its subject (RELATIVE_SUBJECT)
 * every file of code, unit test and fuzz target is in a meson.build; a test calls a library where it could run a shell
 * the ladder has no cycle: a folder may use only those that MAY_INCLUDE lists before it
+* a function that a header of a folder declares is defined in that folder: a linker would accept a call upward, unseen by the includes
 * each `x.c` or `x.h` that a comment or a README names exists
 * the tests that SECURITY.md names exist
 * each link of a page to another page, file or heading leads somewhere, and docs/README.md lists the pages beside it
@@ -81,7 +82,7 @@ MAY_INCLUDE = {
     'handlers/namespace': [
         'core/base', 'core/sandbox', 'core/io', 'core/zarr', 'core/step', 'core/job', 'handlers/format',
         'handlers/plugin', 'handlers/leaf', 'handlers/subtree', 'handlers/options',
-        'handlers/draft', 'handlers/plan', 'handlers/job'],
+        'handlers/draft', 'handlers/plan', 'handlers/commit', 'handlers/job'],
     'fs': ['core/base', 'core/sandbox', 'core/io', 'core/job', 'handlers/options', 'handlers/namespace'],
     'tools/cli': ['core/base', 'core/sandbox', 'handlers/options', 'handlers/namespace'],
     'tools/job': ['core/base', 'core/job', 'tools/cli'],
@@ -89,11 +90,11 @@ MAY_INCLUDE = {
     'tools/select': [
         'core/base', 'handlers/format', 'handlers/leaf', 'handlers/subtree', 'handlers/namespace',
         'tools/cli', 'tools/job', 'tools/scan'],
-    'tools/diff': ['core/base', 'core/io', 'handlers/namespace', 'tools/select'],
+    'tools/diff': ['core/base', 'core/io', 'handlers/leaf', 'handlers/namespace', 'tools/scan', 'tools/select'],
     'tools/convert': [
         'core/base', 'core/io', 'core/store', 'core/dtype', 'core/zarr', 'core/zarr/write', 'core/tree', 'core/step',
         'core/commit', 'handlers/format', 'handlers/plugin', 'handlers/leaf', 'handlers/subtree', 'handlers/draft',
-        'handlers/plan', 'handlers/namespace', 'tools/cli', 'tools/job', 'tools/select'],
+        'handlers/plan', 'handlers/commit', 'handlers/namespace', 'tools/cli', 'tools/job', 'tools/select'],
     'tools/verify': [
         'core/base', 'core/kv', 'core/ocdbt', 'core/zarr', 'core/tree', 'core/step', 'handlers/leaf',
         'tools/scan', 'tools/select'],
@@ -241,6 +242,30 @@ def check_ladder():
             yield from (f'MAY_INCLUDE: {folder} may include {a}, which is not below it' for a in allowed
                         if a not in below)
         below.add(folder)
+
+
+# The head of a function: it begins a line, and the layout (.clang-format) puts the '{' of its body at the start of another one.
+HEAD = r'^(?!static\b|typedef\b|return\b|#)[A-Za-z_][\w \t*]*?[ *](\w+)\([^;{}]*\)'
+DECLARED = re.compile(HEAD + r'[^;{}]*;', re.M)
+DEFINED = re.compile(HEAD + r'\s*\n\{', re.M)
+# The program declares what a plugin defines.
+OF_PLUGINS = {'pytreefs_plugin'}
+
+
+def check_declarations(texts):
+    """texts: file -> text. Where a function is called from below its folder, a callback goes up instead of a declaration going down."""
+    defined = {}
+    for name, text in texts.items():
+        if name.endswith('.c'):
+            for function in DEFINED.findall(text):
+                defined.setdefault(function, set()).add(name.rpartition('/')[0])
+    declared = [(name, function) for name, text in texts.items() if name.endswith('.h') for function in DECLARED.findall(text)]
+    for name, function in declared:
+        folder, homes = name.rpartition('/')[0], defined.get(function, set())
+        if homes and folder not in homes and function not in OF_PLUGINS:
+            yield f'{name}: declares {function}(), which {", ".join(sorted(homes))} defines: declare it there, or call it through a pointer'
+    if len(declared) < 1000 or len({f for _, f in declared} & set(defined)) < 0.9 * len({f for _, f in declared}):
+        yield f'tests/layers.py: found {len(declared)} declarations, and {len(defined)} functions; does the layout hide others?'
 
 
 def check_length(name, text):
@@ -540,6 +565,8 @@ def main():
         faults += check_words(name, text)
     faults += check_prose()
     faults += check_ladder()
+    faults += check_declarations({name: without_comments((ROOT / name).read_text(encoding='utf-8')) for name in names
+                                  if not name.startswith('tests/')})
     faults += check_built(names)
     faults += check_all_named(names)
     faults += check_promises()

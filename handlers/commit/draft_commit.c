@@ -6,6 +6,8 @@
  * Invariants: until the rename of the commit, nothing is removed that the draft needs to be
  * committed again.
  */
+#include "handlers/commit/draft_commit.h"
+
 #include <dirent.h>
 #include <stdio.h>
 #include <time.h>
@@ -306,7 +308,7 @@ static int run_commit(struct sealing *s, int64_t deadline)
 
 		s->commit_item[i] = (struct commit_item){
 			.name = span_str(it->plan->name),
-			.handler = sealing_item_handler(it->plan),
+			.handler = plan_handler(it->plan),
 			.store = plan_owner(it->plan)->item.store,
 			.leaves = it->leaf,
 			.n_leaves = it->n_leaves,
@@ -469,53 +471,4 @@ int draft_commit(struct draft *d, struct span final)
 	if (!d->env->collective || collective_is_primary(d->env->collective))
 		on_commit_run(d->env, d->dir->final);
 	return 0;
-}
-
-/* ---- the step's metadata as a commit would write it now ---- */
-
-int draft_checkpoint_metadata(struct draft *d, struct buf *ret)
-{
-	struct draft_node **child;
-	struct step_meta m = { .kind = STEP_ITEMS_MAP,
-			       .has_init = true,
-			       .init_ns = d->dir->init_ns };
-	struct step_item *items;
-	struct plan **plans;
-	size_t n;
-	int r = draft_children(d->root, &child, &n);
-
-	if (r < 0)
-		return r;
-	items = calloc(n + 1, sizeof(*items));
-	plans = calloc(n + 1, sizeof(struct plan *));
-	m.items = items;
-	for (size_t i = 0; i < n; i++) {
-		struct draft_node *inner[2], *node = child[i];
-
-		if (draft_nested(child[i], inner) > 0) {
-			draft_node_unref(inner[1]);
-			node = inner[0];
-		}
-		/* Leave out directories that are not items yet. */
-		if (items && plans && plan_new(node, false, &plans[i]) >= 0) {
-			struct step_item it = { span_of(plans[i]->name,
-							strcspn(plans[i]->name, "/")),
-						sealing_item_handler(plans[i]) };
-
-			if (it.handler.p)
-				items[m.n_items++] = it;
-		}
-		if (node != child[i])
-			draft_node_unref(node);
-		draft_node_unref(child[i]);
-	}
-	err_clear();
-	r = items && plans ? step_meta_print(&m, ret) :
-			     fail(-ENOMEM, "cannot describe draft '%s'", d->name);
-	for (size_t i = 0; i < n && plans; i++)
-		plan_free(plans[i]);
-	free(plans);
-	free(items);
-	free(child);
-	return r;
 }

@@ -18,20 +18,6 @@
 #include "handlers/plan/copy_hints.h"
 #include "handlers/plugin/leaf_plugin.h"
 
-#define HANDLER(file, name) "orbax.checkpoint._src.handlers." file "." name
-
-static const char *const handlers[] = {
-	[PLAN_TREE] = HANDLER("pytree_checkpoint_handler", "PyTreeCheckpointHandler"),
-	[PLAN_JSON] = HANDLER("json_checkpoint_handler", "JsonCheckpointHandler"),
-	[PLAN_PROTO] = HANDLER("proto_checkpoint_handler", "ProtoCheckpointHandler"),
-	[PLAN_STORED] = NULL,
-};
-
-static const char *const jax_key = HANDLER("random_key_checkpoint_handler",
-					   "JaxRandomKeyCheckpointHandler"),
-			 *const numpy_key = HANDLER("random_key_checkpoint_handler",
-						    "NumpyRandomKeyCheckpointHandler");
-
 static int add_file(struct sealing_item *it, const struct commit_file *f)
 {
 	if (!array_reserve(it->file, it->cap_files, it->n_files + 1))
@@ -496,33 +482,6 @@ static int add_plugin_item(struct sealing_item *it)
 		r = add_made_file(it, span_of(NULL, 0), it->made.file[i].name,
 				  span_of(it->made.file[i].p, it->made.file[i].n));
 	return r;
-}
-
-/* The type string of an item; p NULL: none. A copy of a JSON or proto item has that type again. */
-struct span sealing_item_handler(const struct plan *p)
-{
-	const struct options *o = p->item->draft->env->options;
-	const char *handler = p->kind == PLAN_PLUGIN_ITEM ? p->plugin->item->handler :
-							    handlers[p->kind];
-	const struct draft_node *only;
-
-	/* The two nested items share the handler of the outer item, which is recorded once. */
-	if (plan_is_nested(p)) {
-		handler = p->kind != PLAN_TREE                     ? NULL :
-			  !strcmp(p->item->name, "jax_random_key") ? jax_key :
-								     numpy_key;
-	} else if (p->kind == PLAN_STORED && p->item->n_children == 1) {
-		only = p->item->child[0];
-		if (only->is_dir)
-			handler = NULL;
-		else if (!strcmp(only->name, o->proto_filename))
-			handler = handlers[PLAN_PROTO];
-		else if (!strcmp(only->name, o->json_filename) || !strcmp(only->name, "metrics"))
-			handler = handlers[PLAN_JSON];
-	} else if (p->is_array) {
-		handler = ARRAY_HANDLER;
-	}
-	return handler ? span_str(handler) : span_of(NULL, 0);
 }
 
 static int fill(struct sealing_item *it)

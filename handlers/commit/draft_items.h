@@ -46,11 +46,6 @@ void draft_report_rules(const struct draft *d, const struct sealing_item *item, 
 /* Whether options put the leaf into the legacy file: 1 or 0, or an error. */
 int plan_leaf_aggregates(const struct plan_leaf *l);
 /*
- * Returns the name of the handler with which Orbax restores the item; {} for an item that Orbax
- * does not know.
- */
-struct span sealing_item_handler(const struct plan *p);
-/*
  * Add only the files of it->plan, a tree whose arrays other ranks have stored: `_METADATA` and
  * similar files.
  */

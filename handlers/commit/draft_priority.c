@@ -7,6 +7,7 @@
  */
 #include "core/base/err.h"
 #include "core/base/glob.h"
+#include "handlers/commit/draft_commit.h"
 #include "handlers/draft/draft_file.h"
 
 int draft_is_priority(struct draft_node *n)

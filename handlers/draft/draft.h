@@ -144,12 +144,6 @@ struct draft *draft_ref(struct draft *d);
 /* Accepts NULL. */
 void draft_unref(struct draft *d);
 /*
- * Commit the draft as the step `final`. Returns 0 only when the step would survive a power loss. On
- * failure the draft is unchanged. -EBUSY: a leaf is open for writing; -ECANCELED: a leaf is
- * malformed, or the draft is empty; -EPERM: `final` is not a name of a step; -EEXIST; -ETIMEDOUT.
- */
-int draft_commit(struct draft *d, struct span final);
-/*
  * Remove the draft from the mount and from disk. -ENOTEMPTY while it has names, unless force is
  * set.
  */
@@ -231,11 +225,6 @@ struct span draft_xattr_word(const struct draft_node *n, const char *name);
 /* Whether the node is in a directory that is stored byte for byte. The caller holds the lock. */
 bool draft_is_opaque(const struct draft_node *n);
 /*
- * Check a value of user.pytree.namedtuple. -EINVAL: the message says what is accepted.
- * (draft_rich.c)
- */
-int draft_check_namedtuple(struct span value);
-/*
  * Append the path that rules are matched against: without extensions and views. *ret_skip is the
  * number of leading names that a pattern may leave out. The caller holds the lock.
  */
@@ -246,19 +235,12 @@ int draft_rule_path(const struct draft_node *n, struct span tensor, struct buf *
  * the item `item`: "state", "state/params".
  */
 int draft_rules_from(struct draft *d, struct span item);
-/* Whether priority= selects a leaf of arrays: 1 or 0, or an error. Locks the draft. */
-int draft_is_priority(struct draft_node *n);
 /*
  * Check whether an array with that file name in dir can be stored as the present options say.
  * -ENAMETOOLONG or -EINVAL: it would be stored in a directory, which cannot have that name. The
  * caller holds the lock.
  */
 int draft_check_stored_name(struct draft_node *dir, struct span name);
-/*
- * Encode the leaves below dir whose path matches glob, before a commit encodes the others. glob
- * NULL: none.
- */
-int draft_seal_priority(struct draft_node *dir, const char *glob);
 /*
  * Get the options for a node. Options of the leaf override those of its directories, which override
  * rules, which override the mount's. tensor: name of a tensor in a safetensors file, else empty.
@@ -285,55 +267,5 @@ bool draft_is_replicas(struct draft_node *n, const struct item_store *store);
 void draft_drop_store(struct draft_node *item);
 /* For commits: rename the directory of a store within the draft's directory. */
 int draft_move_store(struct draft *d, struct draft_store *store, const char *to);
-
-/* ---- contents of generated files (draft_shown.c); all functions lock the draft ---- */
-
-/*
- * Get the generated file of a directory and its time: the text that a program wrote, as long as it
- * still describes the draft, else a new one.
- */
-int draft_generated_text(struct draft_node *dir, struct buf *ret, struct timespec *ret_mtime);
-/* A program opens the generated file for writing. Sets the flag of its handle. */
-void draft_hint_open(struct draft_node *dir, atomic_bool *open);
-/*
- * A program closes the generated file: the text counts as up to date with the draft, and the flag
- * is cleared. Does nothing if the flag is not set.
- */
-void draft_hint_close(struct draft_node *dir, atomic_bool *open);
-/*
- * The text was written under a temporary name, last changed at mtime, and was renamed to the
- * generated file.
- */
-void draft_hint_renamed(struct draft_node *dir, const struct timespec *mtime);
-/*
- * Set the time of a node, or of its generated file, as utimens(2) does. It lasts until the contents
- * change.
- */
-void draft_set_mtime(struct draft_node *n, bool generated, const struct timespec *mtime);
-
-/* ---- generated files (draft_tree.c) ---- */
-
-/*
- * Whether a directory of the draft is an item that will be stored as a tree: neither byte for byte,
- * nor by a plugin.
- */
-bool draft_is_tree(const struct draft_node *item);
-/* Returns the name of the generated file of a directory, or NULL. The caller holds the lock. */
-const char *draft_generated_name(const struct draft_node *dir);
-/*
- * Whether `name` in dir is its generated file. This function and the following ones lock the draft.
- */
-bool draft_is_generated(struct draft_node *dir, struct span name);
-/* Whether `name` in dir would be its generated file if that were not hidden. */
-bool draft_would_generate(struct draft_node *dir, struct span name);
-/* Hide or show the generated file: tar removes a file before it writes it. */
-void draft_hide_generated(struct draft_node *dir, bool hide);
-/*
- * Make `_METADATA` of an item as a commit would write it now, including leaves that are incomplete.
- * -ENOENT: the item is not a tree.
- */
-int draft_metadata(struct draft_node *item, struct buf *ret);
-/* Make `_CHECKPOINT_METADATA` as a commit would write it now. */
-int draft_checkpoint_metadata(struct draft *d, struct buf *ret);
 
 #endif

@@ -17,6 +17,7 @@
 
 #define PREFIX "user.pytree."
 #define SAVE "save."
+#define FIELDS_MAX 4096 /* of a namedtuple */
 
 /* ---- values ---- */
 
@@ -253,6 +254,31 @@ static int check_prng_impl(struct draft_node *n, struct span value)
 	return 0;
 }
 
+static bool is_text(const struct json *j)
+{
+	return j && j->kind == JSON_STRING;
+}
+
+static int check_namedtuple(struct span value)
+{
+	auto_json doc = { 0 };
+	const struct json *fields;
+	int r = json_parse(value, "user.pytree.namedtuple", &doc);
+	bool good = r >= 0 && doc.root->kind == JSON_OBJECT &&
+		    is_text(json_member(doc.root, "module")) &&
+		    is_text(json_member(doc.root, "clazz"));
+
+	fields = good ? json_member(doc.root, "fields") : NULL;
+	good = json_is(fields, JSON_ARRAY) && fields->n > 0 && fields->n <= FIELDS_MAX;
+	for (size_t i = 0; good && i < fields->n; i++)
+		good = is_text(&fields->items[i]);
+	return good ? 0 :
+	       r == -ENOMEM ?
+		      r :
+		      fail(-EINVAL, "user.pytree.namedtuple is {\"module\": TEXT, \"clazz\": TEXT, "
+				    "\"fields\": [TEXT, ...]}");
+}
+
 static int check(struct draft_node *n, const char *name, struct span value)
 {
 	if (!strcmp(name, "sharding"))
@@ -270,7 +296,7 @@ static int check(struct draft_node *n, const char *name, struct span value)
 	if (!strcmp(name, "key"))
 		return check_key(n, value);
 	if (!strcmp(name, "namedtuple"))
-		return n->is_dir ? draft_check_namedtuple(value) :
+		return n->is_dir ? check_namedtuple(value) :
 				   fail(-EINVAL, "user.pytree.namedtuple is for directories");
 	if (!strncmp(name, SAVE, strlen(SAVE)))
 		return check_save(n, name + strlen(SAVE), value);

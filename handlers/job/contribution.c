@@ -340,7 +340,7 @@ static int pack_item(struct buf *b, struct plan *p)
 	int r = pack_text(b, span_str(p->name));
 
 	if (r >= 0)
-		r = pack_text(b, sealing_item_handler(p));
+		r = pack_text(b, plan_handler(p));
 	if (r >= 0)
 		r = wire_put_u8(b, (uint8_t)p->kind);
 	if (r >= 0)

@@ -13,6 +13,7 @@
 #include "handlers/draft/draft_file.h"
 #include "handlers/namespace/node_draft_impl.h"
 #include "handlers/plan/copy_hints.h"
+#include "handlers/plan/draft_generated.h"
 
 static const struct node_ops draft_ops, draft_file_ops, generated_ops;
 

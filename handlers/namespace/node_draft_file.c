@@ -8,6 +8,7 @@
 #include "handlers/draft/draft_file.h"
 #include "handlers/namespace/node_draft_impl.h"
 #include "handlers/plan/copy_hints.h"
+#include "handlers/plan/draft_generated.h"
 
 static struct draft_file *contents(struct file *f)
 {

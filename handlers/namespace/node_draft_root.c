@@ -9,6 +9,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/step/step_name.h"
+#include "handlers/commit/draft_commit.h"
 #include "handlers/draft/draft.h"
 #include "handlers/namespace/node_draft.h"
 #include "handlers/namespace/ns.h"

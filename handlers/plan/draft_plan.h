@@ -112,6 +112,12 @@ bool plan_rich_off(const struct plan *p);
 /* ---- for the commit ---- */
 
 /*
+ * Returns the name of the handler with which Orbax restores the item; {} for an item that Orbax
+ * does not know.
+ * (plan_handler.c)
+ */
+struct span plan_handler(const struct plan *p);
+/*
  * The file of a leaf, in the form that leaf types use. Release it with leaf_input_release().
  * (draft_leaf.c)
  */

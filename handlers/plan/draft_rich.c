@@ -12,33 +12,6 @@
 #include "core/base/log.h"
 #include "handlers/plan/copy_hints.h"
 
-#define FIELDS_MAX 4096
-
-static bool is_text(const struct json *j)
-{
-	return j && j->kind == JSON_STRING;
-}
-
-int draft_check_namedtuple(struct span value)
-{
-	auto_json doc = { 0 };
-	const struct json *fields;
-	int r = json_parse(value, "user.pytree.namedtuple", &doc);
-	bool good = r >= 0 && doc.root->kind == JSON_OBJECT &&
-		    is_text(json_member(doc.root, "module")) &&
-		    is_text(json_member(doc.root, "clazz"));
-
-	fields = good ? json_member(doc.root, "fields") : NULL;
-	good = json_is(fields, JSON_ARRAY) && fields->n > 0 && fields->n <= FIELDS_MAX;
-	for (size_t i = 0; good && i < fields->n; i++)
-		good = is_text(&fields->items[i]);
-	return good ? 0 :
-	       r == -ENOMEM ?
-		      r :
-		      fail(-EINVAL, "user.pytree.namedtuple is {\"module\": TEXT, \"clazz\": TEXT, "
-				    "\"fields\": [TEXT, ...]}");
-}
-
 static int type_new(struct plan *p, size_t n_fields, struct tree_type **ret,
 		    struct span **ret_fields)
 {

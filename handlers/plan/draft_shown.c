@@ -11,7 +11,8 @@
  */
 #include "core/base/err.h"
 #include "core/step/step_meta.h"
-#include "handlers/plan/draft_plan.h"
+#include "handlers/plan/copy_hints.h"
+#include "handlers/plan/draft_generated.h"
 
 /* Record that the written text is up to date with the draft. Called with the lock held. */
 static void mark_hint(struct draft_node *dir)
@@ -152,6 +153,54 @@ static void keep_comparison(struct draft_node *dir, const struct hint *t)
 	pthread_mutex_unlock(&dir->draft->lock);
 }
 
+/* Make `_CHECKPOINT_METADATA` as a commit would write it now. */
+static int checkpoint_metadata(struct draft *d, struct buf *ret)
+{
+	struct draft_node **child;
+	struct step_meta m = { .kind = STEP_ITEMS_MAP,
+			       .has_init = true,
+			       .init_ns = d->dir->init_ns };
+	struct step_item *items;
+	struct plan **plans;
+	size_t n;
+	int r = draft_children(d->root, &child, &n);
+
+	if (r < 0)
+		return r;
+	items = calloc(n + 1, sizeof(*items));
+	plans = calloc(n + 1, sizeof(struct plan *));
+	m.items = items;
+	for (size_t i = 0; i < n; i++) {
+		struct draft_node *inner[2], *node = child[i];
+
+		if (draft_nested(child[i], inner) > 0) {
+			draft_node_unref(inner[1]);
+			node = inner[0];
+		}
+		/* Leave out directories that are not items yet. */
+		if (items && plans && plan_new(node, false, &plans[i]) >= 0) {
+			struct step_item it = { span_of(plans[i]->name,
+							strcspn(plans[i]->name, "/")),
+						plan_handler(plans[i]) };
+
+			if (it.handler.p)
+				items[m.n_items++] = it;
+		}
+		if (node != child[i])
+			draft_node_unref(node);
+		draft_node_unref(child[i]);
+	}
+	err_clear();
+	r = items && plans ? step_meta_print(&m, ret) :
+			     fail(-ENOMEM, "cannot describe draft '%s'", d->name);
+	for (size_t i = 0; i < n && plans; i++)
+		plan_free(plans[i]);
+	free(plans);
+	free(items);
+	free(child);
+	return r;
+}
+
 int draft_generated_text(struct draft_node *dir, struct buf *ret, struct timespec *ret_mtime)
 {
 	bool of_step = dir == dir->draft->root && !dir->draft->is_item;
@@ -161,7 +210,7 @@ int draft_generated_text(struct draft_node *dir, struct buf *ret, struct timespe
 
 	as_written = t.text.n && (t.as_new || (t.known && t.says));
 	if (r >= 0 && !as_written)
-		r = of_step ? draft_checkpoint_metadata(dir->draft, ret) : draft_metadata(dir, ret);
+		r = of_step ? checkpoint_metadata(dir->draft, ret) : draft_metadata(dir, ret);
 	if (r >= 0 && !as_written && t.text.n && !t.known) {
 		t.says = (of_step ? says_items : says_tree)(buf_span(&t.text), buf_span(ret),
 							    t.taken_away);

@@ -10,6 +10,7 @@
 #include "core/base/log.h"
 #include "core/step/step_meta.h"
 #include "handlers/plan/copy_hints.h"
+#include "handlers/plan/draft_generated.h"
 
 void plan_free(struct plan *p)
 {

@@ -42,6 +42,13 @@ struct cmd {
 	bool compares; /* status 1 is a result, as in diff(1), so an error is EXIT_TROUBLE */
 	/* accepts -o OPTION[=VALUE],... from the table in handlers/options/option_table.c */
 	bool takes_mount_options;
+	/* sets one option of -o; NULL: option_set() does */
+	int (*set_option)(struct cmd_args *a, const char *text);
+	/*
+	 * Runs a helper that the command starts from this program under that name: 1, with its exit
+	 * status; 0: not a helper. NULL: it starts none.
+	 */
+	int (*run_helper)(const char *name, int *ret_status);
 	/* returns an exit status, or a negative errno with a note */
 	int (*run)(struct cmd_args *a);
 };
@@ -91,26 +98,8 @@ extern const char cmd_copy_sample[];
 
 extern const struct cmd *const cmd_table[]; /* of COMMANDS; NULL at the end */
 
-/*
- * Replace the process by the program with MPI, which is installed beside this one: returns 0 in the
- * new program, and an error with the reason if that fails.
- */
-int mpi_program(const struct cmd_args *a);
-
 /* Returns the number of processes that mpirun has started; 1 without it. */
 int mpi_ranks(void);
-/*
- * Get the group of ranks if mpirun has started several processes; else *ret is NULL. Pass the
- * status of the command to group_end().
- */
-struct rank_group;
-int mpi_rank_group(const struct cmd_args *a, struct rank_group **ret);
-
-/* Set one option of -o of a mount, or append it to fuse_options for the kernel. */
-int mount_option(struct options *o, const char *text, struct buf *fuse_options);
-
-/* Run a helper that a mount started from this program: 1, with its exit status; 0: not a helper. */
-int mount_helper(const char *name, int *ret_status);
 
 /* A path of the user: the checkpoint in it, and the rest. */
 struct source {

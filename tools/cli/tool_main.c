@@ -49,9 +49,8 @@ static int set_options(struct cmd_args *a, const char *text)
 		int r = !one ? -ENOMEM : 0;
 
 		if (r >= 0 && n)
-			r = a->cmd == &cmd_mount ?
-				    mount_option(&a->options, one, &a->fuse_options) :
-				    option_set(&a->options, one, false);
+			r = a->cmd->set_option ? a->cmd->set_option(a, one) :
+						 option_set(&a->options, one, false);
 
 		if (r < 0)
 			return r;
@@ -386,8 +385,9 @@ static int dispatch(int argc, char **argv)
 	const struct cmd *c;
 	int status;
 
-	if (mount_helper(name, &status))
-		return status;
+	for (const struct cmd *const *h = cmd_table; *h; h++)
+		if ((*h)->run_helper && (*h)->run_helper(name, &status))
+			return status;
 	take_signals();
 	if (!strncmp(name, "mount.", 6))
 		return run_as_helper(argc, argv);

@@ -19,6 +19,7 @@
 #include "tools/cli/interrupt.h"
 #include "tools/convert/atomic_file.h"
 #include "tools/convert/atomic_step.h"
+#include "tools/job/mpi_program.h"
 #include "tools/select/selection.h"
 #include "tools/job/group_work.h"
 
@@ -379,14 +380,15 @@ static int end(struct job *j, const char *out, int r)
 static int convert(struct cmd_args *a, struct rank_group *group)
 {
 	const char *path = a->arg[0], *out = a->arg[1];
+	enum export_format format = export_format_of(out);
 	auto_input in = { 0 };
 	struct job j;
 	int r;
 
-	if (export_format_of(out) != EXPORT_UNKNOWN && path_is_url(out))
+	if (format != EXPORT_UNKNOWN && path_is_url(out))
 		return fail(-EOPNOTSUPP, "'%s': only checkpoints are written to a bucket", out);
-	if (export_format_of(out) != EXPORT_UNKNOWN)
-		return export_run(a, group, path, out);
+	if (format != EXPORT_UNKNOWN)
+		return export_run(a, group, path, out, format);
 	r = begin(&j, a, group);
 	r = group_reduce(group, r < 0 ? r : input_open(a, path, &in));
 	if (r >= 0)

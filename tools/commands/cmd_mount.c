@@ -18,6 +18,7 @@
 #include "core/job/peers.h"
 #include "fs/fs_main.h"
 #include "tools/cli/cmd.h"
+#include "tools/job/mpi_program.h"
 
 #define BUSY_MS 2000 /* time after which a mount is reported to be in use */
 #define BUSY_STEP_MS 20
@@ -48,16 +49,17 @@ static bool is_one_of(const char *text, const char *const *words, size_t n)
 	return !strncmp(text, "x-", 2) || !strncmp(text, "comment=", 8);
 }
 
-int mount_option(struct options *o, const char *text, struct buf *fuse_options)
+static int set_option(struct cmd_args *a, const char *text)
 {
-	int r = option_set(o, text, true);
+	struct buf *fuse_options = &a->fuse_options;
+	int r = option_set(&a->options, text, true);
 
 	if (r != -ENOENT)
 		return r;
 	if (is_one_of(text, ignored, ARRAY_LEN(ignored)))
 		return 0;
 	if (!is_one_of(text, accepted, ARRAY_LEN(accepted)))
-		return option_set(o, text, false);
+		return option_set(&a->options, text, false);
 	r = fuse_options->n ? buf_add_byte(fuse_options, ',') : 0;
 	if (r >= 0)
 		r = buf_add_str(fuse_options, text);
@@ -65,11 +67,6 @@ int mount_option(struct options *o, const char *text, struct buf *fuse_options)
 	if (r >= 0 && !strcmp(text, "allow_other"))
 		r = buf_add_str(fuse_options, ",default_permissions");
 	return r;
-}
-
-int mount_helper(const char *name, int *ret_status)
-{
-	return fs_run_helper(name, ret_status);
 }
 
 /* Replace "%r" in the mount point by the rank. */
@@ -295,6 +292,8 @@ const struct cmd cmd_mount = {
 	.min_args = 2,
 	.max_args = 2,
 	.takes_mount_options = true,
+	.set_option = set_option,
+	.run_helper = fs_run_helper,
 	.run = run_mount,
 };
 

@@ -9,6 +9,7 @@
 
 #include "core/base/err.h"
 #include "core/base/wire.h"
+#include "tools/job/mpi_program.h"
 #include "tools/select/selection.h"
 #include "tools/select/walk_numbers.h"
 

@@ -15,6 +15,7 @@
 #include "core/commit/draft_dir.h"
 #include "core/step/step_name.h"
 #include "core/store/step_upload.h"
+#include "handlers/commit/draft_commit.h"
 #include "handlers/draft/draft_upload.h"
 #include "tools/cli/interrupt.h"
 #include "tools/convert/input.h"

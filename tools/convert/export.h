@@ -54,10 +54,16 @@ struct export
 
 /* Returns the format for the extension of a name. */
 enum export_format export_format_of(const char *path);
+/* The same for the name of a format: "npz". */
+enum export_format export_format_by_name(const char *name);
 /* Check that the options apply to that format: EXIT_OK, or EXIT_USAGE after a message. */
 int export_check_options(const struct cmd_args *a, enum export_format format);
-/* Run `pytreefs convert` to a file. Returns an exit status, or an error. */
-int export_run(struct cmd_args *a, struct rank_group *group, const char *path, const char *out);
+/*
+ * Write the checkpoint, or the part of one, at path as out. The options have been checked. All
+ * ranks of the group call this. Returns an exit status, or an error.
+ */
+int export_run(struct cmd_args *a, struct rank_group *group, const char *path, const char *out,
+	       enum export_format format);
 
 /*
  * Write a leaf in format ext at offset off of the file, through the worker's buffer. Continues crc

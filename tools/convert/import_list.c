@@ -10,6 +10,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/base/meter.h"
+#include "handlers/commit/draft_commit.h"
 #include "handlers/draft/draft_file.h"
 #include "handlers/format/npy.h"
 #include "tools/cli/interrupt.h"

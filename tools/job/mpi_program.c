@@ -5,12 +5,13 @@
  * MPI costs every process that is linked with it memory and time, so the ordinary program is not.
  * When MPI is needed, `pytreefs-mpi` replaces it.
  */
+#include "tools/job/mpi_program.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "core/base/err.h"
 #include "core/job/peers.h"
-#include "tools/cli/cmd.h"
 #include "tools/job/rank_group.h"
 
 int mpi_program(const struct cmd_args *a)
@@ -31,13 +32,6 @@ int mpi_program(const struct cmd_args *a)
 			    own);
 	execv(own, a->argv);
 	return err_sys("cannot start", own);
-}
-
-int mpi_ranks(void)
-{
-	const char *size = getenv("OMPI_COMM_WORLD_SIZE");
-
-	return size ? MAX(atoi(size), 1) : 1;
 }
 
 int mpi_rank_group(const struct cmd_args *a, struct rank_group **ret)

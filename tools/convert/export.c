@@ -1,0 +1,425 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * export.c - the part of an export that is common to all formats.
+ */
+#include "tools/convert/export.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+
+#include "core/base/err.h"
+#include "core/base/path.h"
+#include "handlers/leaf/leaf.h"
+#include "handlers/namespace/node_parts.h"
+#include "tools/cli/interrupt.h"
+#include "tools/convert/atomic_step.h"
+#include "tools/convert/input.h"
+#include "tools/convert/zip_data.h"
+#include "tools/select/select.h"
+
+#define AHEAD_BYTES (16 * MiB) /* amount that is decoded before it is requested */
+
+static const struct {
+	enum export_format format;
+	const char *name, *end;
+	int (*run)(struct export *x);
+} formats[] = {
+	{ EXPORT_NPY, "npy", ".npy", export_npy },
+	{ EXPORT_NPZ, "npz", ".npz", export_npz },
+	{ EXPORT_SAFETENSORS, "safetensors", ".safetensors", export_safetensors },
+	{ EXPORT_ZARR, "zarr", ".zarr", export_zarr },
+};
+
+enum export_format export_format_of(const char *path)
+{
+	size_t n = strlen(path);
+
+	while (n > 1 && path[n - 1] == '/')
+		n--;
+	for (size_t i = 0; i < ARRAY_LEN(formats); i++)
+		if (formats[i].end && span_ends(span_of(path, n), span_str(formats[i].end)))
+			return formats[i].format;
+	return EXPORT_UNKNOWN;
+}
+
+enum export_format export_format_by_name(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_LEN(formats); i++)
+		if (!strcmp(formats[i].name, name))
+			return formats[i].format;
+	return EXPORT_UNKNOWN;
+}
+
+/* ---- leaves ---- */
+
+static int add_leaf(struct export *x, const struct leaf_info *info)
+{
+	struct export_leaf *l = &x->leaf[x->n];
+	auto_buf path = { 0 };
+	int r;
+
+	*l = (struct export_leaf){ .info = info,
+				   .part = &x->st.part[info->part],
+				   .dtype = info->dtype,
+				   .bytes = info->bytes };
+	r = subtree_path(l->part, info->leaf, &path);
+	if (r >= 0)
+		l->path = buf_str(&path) ? arena_str(&x->arena, buf_str(&path)) : NULL;
+	if (!l->path)
+		return fail(-ENOMEM, "cannot list the leaves");
+	if (info->kind == VALUE_UNKNOWN)
+		return fail(info->error ? info->error : -EOPNOTSUPP, "'%s': %s", l->path,
+			    info->why);
+	if (info->kind == VALUE_ARRAY)
+		l->dtype = tree_manifest_cast(info->dtype, info->is_scalar, x->cast);
+	if (l->dtype != info->dtype && !mul_fits(info->bytes / dtype_info(info->dtype)->size,
+						 dtype_info(l->dtype)->size, &l->bytes))
+		return fail(-EFBIG, "'%s' would have more than 2^64 bytes", l->path);
+	x->n++;
+	return 0;
+}
+
+/* The header of a safetensors file has all texts; other formats write one after another. */
+static int list_leaves(struct export *x, enum export_format format)
+{
+	unsigned flags = format == EXPORT_SAFETENSORS ? LEAF_TABLE_TEXTS : 0;
+	int r = node_open_subtree(x->src.node, &x->st);
+
+	for (size_t i = 0; i < x->st.n && r >= 0; i++)
+		if (x->st.part[i].kind == PART_BROKEN)
+			r = err_restore(x->st.part[i].note);
+	if (r >= 0)
+		r = leaf_table_make(&x->st, flags, &x->leaf_table);
+	if (r < 0)
+		return r;
+	x->leaf = calloc(x->leaf_table.n + 1, sizeof(*x->leaf));
+	if (!x->leaf)
+		return fail(-ENOMEM, "cannot list %zu leaves", x->leaf_table.n);
+	for (size_t i = 0; i < x->leaf_table.n && r >= 0; i++) {
+		const struct leaf_info *f = &x->leaf_table.leaf[i];
+
+		if (select_leaf(x->only, "", &x->st.part[f->part], f->leaf))
+			r = add_leaf(x, f);
+	}
+	if (r >= 0)
+		r = select_end(x->only);
+	for (size_t i = 0; i < x->n; i++)
+		progress_expect(&x->progress, x->leaf[i].bytes);
+	return r;
+}
+
+int export_leaf_open(const struct export *x, const struct export_leaf *l, enum name_ext ext,
+		     struct format *ret)
+{
+	auto_value v = { 0 };
+	struct zarr_view view;
+	int r = leaf_open(l->part->item, l->info->leaf, &v);
+
+	if (r < 0 || v.kind != VALUE_ARRAY)
+		return r < 0 ? r : format_open(ext, &v, NULL, ret);
+	zarr_view_whole(&v.array->meta, &view);
+	if (l->dtype != view.dtype) {
+		view.dtype = l->dtype;
+		view.plain = false;
+		r = zarr_view_finish(&view);
+	}
+	return r < 0 ? r : format_open(ext, &v, &view, ret);
+}
+
+static int write_format(struct export *x, const struct format *f, struct io_file *file, uint64_t at,
+			struct worker *worker, uint32_t *crc)
+{
+	int r = 0;
+
+	for (uint64_t off = 0; off < f->size && r >= 0;) {
+		size_t n = (size_t)MIN((uint64_t)WORKER_BYTES, f->size - off);
+		struct segments g;
+
+		r = interrupt_check();
+		if (r < 0)
+			return r;
+		segments_init(&g, x->src.ns->ckpt->cache);
+		format_prefetch(f, off + n, MIN(AHEAD_BYTES, f->size - off - n), NULL);
+		r = format_read(f, off, n, &g);
+		if (r >= 0)
+			r = segments_copy(&g, worker->buf);
+		segments_release(&g);
+		if (r >= 0)
+			r = io_write_exact(file, worker->buf, n, at + off);
+		/*
+		 * A hint to start writing while the next piece is decoded. Its result does not
+		 * matter.
+		 */
+		if (r >= 0)
+			io_file_write_behind(file, at + off, n);
+		if (r >= 0 && crc)
+			*crc = zip_crc(*crc, worker->buf, n);
+		off += n;
+		progress_add(&x->progress, n);
+	}
+	return r;
+}
+
+int export_leaf_write(struct export *x, const struct export_leaf *l, enum name_ext ext,
+		      struct io_file *file, uint64_t off, struct worker *worker, uint32_t *crc)
+{
+	auto_format f = { 0 };
+	int r = export_leaf_open(x, l, ext, &f);
+
+	if (r >= 0)
+		r = write_format(x, &f, file, off, worker, crc);
+	return r < 0 ? err_at(r, "leaf '%s'", l->path) : 0;
+}
+
+/* ---- directories ---- */
+
+int export_path(const struct export *x, const char *path, char **ret)
+{
+	return path_join(x->out.temp, span_str(path), ret);
+}
+
+int export_make_dirs(const struct export *x, const char *path)
+{
+	return io_make_parents(x->out.temp_dir, path, 0777);
+}
+
+int export_text(const struct export *x, const char *name, struct span text)
+{
+	auto_of(io_file) struct io_file *f = NULL;
+	int r = io_file_open(x->out.temp_dir, name, O_RDWR | O_CREAT | O_EXCL, IO_FILE_MODE, &f);
+
+	return r < 0 ? r : io_write_exact(f, text.p, text.n, 0);
+}
+
+void export_remarks(struct export *x)
+{
+	for (size_t i = 0;
+	     i < x->st.n && !cmd_flag(x->a, "quiet") && !x->only && group_is_lead(x->group); i++)
+		if (x->st.part[i].kind == PART_FILES) {
+			progress_clear(&x->progress);
+			fputs("pytreefs: item '", stderr);
+			print_name(stderr, x->st.part[i].path);
+			fputs("' is not a tree and is left out\n", stderr);
+		}
+}
+
+/* ---- options ---- */
+
+/*
+ * Arrays of a zarr group are chunked and encoded like those of a checkpoint; other formats leave no
+ * choice.
+ */
+static int check_save_options(const struct cmd_args *a, enum export_format format)
+{
+	static const char *const of_zarr[] = { "zarr", "compression", "chunk_byte_size",
+					       "shard_axes", "store_fill_value" };
+
+	for (size_t i = 0; i < option_count; i++) {
+		const struct option *o = &option_table[i];
+		bool is_zarrs = false;
+
+		/* Options of the environment are for all commands. */
+		if (a->options.from[i] != OPTION_FROM_MOUNT ||
+		    !(o->scoped || o->kind == OPTION_RULE))
+			continue;
+		for (size_t k = 0; k < ARRAY_LEN(of_zarr); k++)
+			is_zarrs |= !strcmp(o->name, of_zarr[k]);
+		if (!is_zarrs || format != EXPORT_ZARR)
+			return cmd_wrong(a->cmd, "-o %s= is for an OUT that is a checkpoint%s%s",
+					 o->name, is_zarrs ? " or a zarr group" : "",
+					 strcmp(o->name, "dtype") ? "" : "; use --cast");
+	}
+	return EXIT_OK;
+}
+
+int export_check_options(const struct cmd_args *a, enum export_format format)
+{
+	const char *cast = cmd_value(a, "cast"), *shard = cmd_value(a, "max-shard-size");
+	uint64_t bytes;
+
+	if (cast && dtype_by_user(span_str(cast)) == DTYPE_UNKNOWN)
+		return cmd_wrong(a->cmd, "--cast: no dtype '%s'", cast);
+	if (shard && (option_parse_size(shard, &bytes) < 0 || bytes == 0))
+		return cmd_wrong(a->cmd, "--max-shard-size: '%s' is not a number of bytes", shard);
+	if (shard && format != EXPORT_SAFETENSORS)
+		return cmd_usage(a->cmd, "--max-shard-size is for safetensors");
+	return check_save_options(a, format);
+}
+
+/* The options have been checked. */
+static void take_options(struct export *x)
+{
+	const char *cast = cmd_value(x->a, "cast"), *shard = cmd_value(x->a, "max-shard-size");
+
+	if (cast)
+		x->cast = dtype_by_user(span_str(cast));
+	if (shard)
+		option_parse_size(shard, &x->max_shard);
+}
+
+static int report(struct export *x, const char *out, double seconds)
+{
+	uint64_t bytes = 0;
+	auto_buf text = { 0 };
+	char size[32];
+
+	for (size_t i = 0; i < x->n; i++)
+		bytes += x->leaf[i].bytes;
+	print_size(size, sizeof(size), bytes);
+	if (!group_is_lead(x->group))
+		return EXIT_OK;
+	if (cmd_flag(x->a, "json")) {
+		int r = json_put_str(&text, span_str(out), JSON_PRETTY);
+
+		if (r < 0 || !buf_str(&text))
+			return -ENOMEM;
+		printf("{\"out\": %s, \"leaves\": %zu, \"bytes\": %llu, \"seconds\": %.3f}\n",
+		       buf_str(&text), x->n, (unsigned long long)bytes, seconds);
+	} else if (cmd_flag(x->a, "verbose")) {
+		printf("%s: %zu leaves, %s, %.1f s\n", out, x->n, size, seconds);
+	}
+	return EXIT_OK;
+}
+
+/* ---- one output from all ranks ---- */
+
+int export_workers(struct export *x, int r, size_t n, const uint64_t *bytes, worker_fn *fn,
+		   void *arg)
+{
+	auto_free int *owner = malloc((n + 1) * sizeof(*owner));
+
+	if (!owner && r >= 0)
+		r = fail(-ENOMEM, "cannot share %zu leaves", n);
+	for (size_t i = 0; i < n && owner; i++)
+		owner[i] = -1;
+	if (r >= 0)
+		r = group_split(x->group, n, bytes, owner);
+	r = group_reduce(x->group, r);
+	if (r < 0)
+		return r;
+	return group_reduce(x->group, group_parallel_for(x->group, x->threads, n, owner, fn, arg));
+}
+
+/* A checksum of the leaves, which must be equal on all ranks. */
+static uint32_t sum_of_leaves(const struct export *x)
+{
+	uint32_t sum = 0;
+
+	for (size_t i = 0; i < x->n; i++) {
+		sum = zip_crc(sum, x->leaf[i].path, strlen(x->leaf[i].path) + 1);
+		sum = zip_crc(sum, &x->leaf[i].bytes, sizeof(x->leaf[i].bytes));
+	}
+	return sum;
+}
+
+/* Rank 0 begins the output, and sends its temporary name to the others. */
+static int begin_output(struct export *x, const char *out, bool is_dir)
+{
+	uint32_t sum = sum_of_leaves(x);
+	auto_free char *theirs = NULL;
+	auto_buf text = { 0 };
+	int r = 0;
+
+	if (group_is_lead(x->group)) {
+		r = atomic_file_begin(x->src.ns->ckpt->io, out, is_dir, cmd_flag(x->a, "force"),
+				      &x->out);
+		if (r >= 0 && x->group)
+			r = buf_addf(&text, "%08x%s", sum, x->out.temp);
+	}
+	r = group_broadcast(x->group, r, &text);
+	if (r < 0 || group_is_lead(x->group))
+		return r;
+	theirs = text.n > 8 ? span_dup_str(span_of(text.p, 8)) : NULL;
+	if (!theirs || !buf_str(&text) || strtoul(theirs, NULL, 16) != sum)
+		return fail(-EIO,
+			    "'%s' holds other leaves than on rank 0: do they see the same source?",
+			    x->a->arg[0]);
+	return atomic_file_join(x->src.ns->ckpt->io, buf_str(&text) + 8, is_dir, &x->out);
+}
+
+static int open_source(struct export *x, const char *path)
+{
+	/* In a mount, open the stored checkpoint, in which arrays are not files. */
+	int r = source_open_stored(x->a, path, &x->src);
+
+	if (r == 0)
+		r = input_is_foreign(path) ?
+			    fail(-EINVAL,
+				 "'%s' is not a checkpoint: make one of it first (convert '%s' "
+				 "SOME/DIRECTORY)",
+				 path, path) :
+			    source_open(x->a, path, &x->src);
+	if (r < 0)
+		return r;
+	x->threads = MAX(1u, pool_threads(x->src.ns->ckpt->pool));
+	return 0;
+}
+
+static int run_format(struct export *x, enum export_format format)
+{
+	for (size_t i = 0; i < ARRAY_LEN(formats); i++)
+		if (formats[i].format == format)
+			return formats[i].run(x);
+	return -EINVAL;
+}
+
+/* Make all of the output durable and rename it; the result is the same on all ranks. */
+static int end_output(struct export *x)
+{
+	int r = interrupt_check();
+
+	if (r >= 0 && x->group)
+		r = atomic_file_sync(&x->out);
+	r = group_reduce(x->group, r);
+	if (r < 0)
+		return r;
+	return group_broadcast(x->group, group_is_lead(x->group) ? atomic_file_commit(&x->out) : 0,
+			       NULL);
+}
+
+static void export_release(struct export *x)
+{
+	atomic_file_release(&x->out);
+	leaf_table_release(&x->leaf_table);
+	subtree_release(&x->st);
+	if (x->src.ns)
+		source_close(&x->src);
+	free(x->leaf);
+	arena_release(&x->arena);
+}
+
+int export_run(struct cmd_args *a, struct rank_group *group, const char *path, const char *out,
+	       enum export_format format)
+{
+	struct export x = { .a = a, .group = group };
+	bool is_dir;
+	int r = select_make(a, &x.only);
+
+	take_options(&x);
+	bound_memory(a);
+	interrupt_catch();
+	progress_begin(&x.progress, a->cmd->name, cmd_flag(a, "quiet"));
+	group_work_begin(group, &x.progress);
+	is_dir = format == EXPORT_NPY ? !span_ends(span_str(out), span_str(".npy")) :
+					format == EXPORT_ZARR || x.max_shard;
+	if (r >= 0)
+		r = open_source(&x, path);
+	/* Without other ranks, report an existing name before the leaves are opened. */
+	if (r >= 0 && !group)
+		r = begin_output(&x, out, is_dir);
+	if (r >= 0)
+		r = list_leaves(&x, format);
+	r = group_reduce(group, r);
+	if (r >= 0 && group)
+		r = group_reduce(group, begin_output(&x, out, is_dir));
+	if (r >= 0)
+		r = group_reduce(group, run_format(&x, format));
+	if (r >= 0)
+		r = end_output(&x);
+	if (r >= 0)
+		r = report(&x, out, progress_seconds(&x.progress));
+	group_work_end(group);
+	progress_end(&x.progress);
+	export_release(&x);
+	return r < 0 ? err_at(r, "'%s' is not written", out) : r;
+}

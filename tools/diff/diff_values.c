@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * diff_values.c - compares leaves that are on both sides: types, texts, and arrays box by box of
+ * the chunks of the first one.
+ */
+#include "core/base/blocks.h"
+#include "core/base/err.h"
+#include "handlers/leaf/leaf.h"
+#include "tools/diff/diff.h"
+#include "tools/scan/chunk_scan.h"
+#include "tools/scan/numbers.h"
+
+/* A pair of leaves that is being compared. */
+struct pair {
+	struct value b;
+	enum { PAIR_SAME, PAIR_TYPE, PAIR_DTYPE, PAIR_SHAPE, PAIR_TEXT } what;
+	bool values;               /* values are compared */
+	struct numbers_diff *part; /* one for each task */
+};
+
+static void pair_free(struct pair *p)
+{
+	if (!p)
+		return;
+	value_release(&p->b);
+	free(p->part);
+	free(p);
+}
+
+static const char *type_name(const struct value *v)
+{
+	switch (v->kind) {
+	case VALUE_ARRAY:
+		return v->is_scalar ? "scalar" : "array";
+	case VALUE_TEXT:
+		return "string";
+	case VALUE_NONE:
+		return "None";
+	case VALUE_FILE:
+		return "file";
+	case VALUE_UNKNOWN:
+		break;
+	}
+	return "unknown";
+}
+
+static bool same_shape(const struct zarr_meta *a, const struct zarr_meta *b)
+{
+	return a->rank == b->rank && !memcmp(a->shape, b->shape, a->rank * sizeof(a->shape[0]));
+}
+
+/* types: both trees distinguish numbers from arrays. */
+static void look_at_types(struct pair *p, const struct value *a, bool types)
+{
+	const struct value *b = &p->b;
+
+	if (a->kind != b->kind || (types && a->is_scalar != b->is_scalar)) {
+		p->what = PAIR_TYPE;
+	} else if (a->kind == VALUE_TEXT || a->kind == VALUE_FILE) {
+		p->what = span_eq(buf_span(&a->text), buf_span(&b->text)) ? PAIR_SAME : PAIR_TEXT;
+	} else if (a->kind == VALUE_ARRAY && !same_shape(&a->array->meta, &b->array->meta)) {
+		p->what = PAIR_SHAPE;
+	} else if (a->kind == VALUE_ARRAY) {
+		p->what = a->array->meta.dtype == b->array->meta.dtype ? PAIR_SAME : PAIR_DTYPE;
+		p->values = true;
+	}
+}
+
+static int diff_begin(void *arg, struct walk_leaf *leaf)
+{
+	struct diff *d = arg;
+	const struct subtree_part *part;
+	const struct tree_node *b = diff_partner(d, leaf->part, leaf->node, &part);
+	struct pair *p;
+	int r;
+
+	/* The leaf is on one side only, which has been reported. */
+	if (!b) {
+		leaf->n_tasks = 0;
+		return 0;
+	}
+	p = calloc(1, sizeof(*p));
+	leaf->state = p;
+	r = p ? leaf_open(part->item, b, &p->b) : fail(-ENOMEM, "cannot compare '%s'", leaf->path);
+	if (r < 0)
+		return p ? err_at(r, "in '%s'", d->name_b) : r;
+	look_at_types(p, &leaf->value, leaf->node->value_type.n && b->value_type.n);
+	if (!p->values)
+		leaf->n_tasks = 0;
+	p->part = calloc(leaf->n_tasks + 1, sizeof(*p->part));
+	return p->part ? 0 : fail(-ENOMEM, "cannot compare '%s'", leaf->path);
+}
+
+struct comparing {
+	struct diff *d;
+	struct pair *pair;
+	struct numbers_diff *part;
+	struct chunk_scan other; /* for the array of B */
+};
+
+/*
+ * Only the place of the first element is reported, since elements of a tile are not adjacent in the
+ * array.
+ */
+static int compare_tile(void *arg, struct walk_leaf *leaf, const struct tile *tile, void *bytes,
+			struct walk_worker *worker)
+{
+	struct comparing *c = arg;
+	struct zarr *za = leaf->value.array, *zb = c->pair->b.array;
+	enum dtype ta = za->meta.dtype, tb = zb->meta.dtype;
+	void *own = dtype_info(tb)->size > dtype_info(ta)->size ?
+			    block_alloc(tile->n * dtype_info(tb)->size) :
+			    NULL;
+	void *other = own ? own : walk_buf(worker, 1);
+	struct numbers_diff d = { 0 };
+	struct zarr_view v;
+	int r = other ? tile_view(zb, tile, &v) : fail(-ENOMEM, "cannot compare '%s'", leaf->path);
+
+	if (r >= 0)
+		r = chunk_scan_read(&c->other, zb, tile, &v, other);
+	if (r < 0) {
+		err_at(r, "in '%s'", c->d->name_b);
+	} else if (ta == tb) {
+		numbers_compare(&d, ta, bytes, other, tile->n, c->d->tolerance, 0);
+	} else {
+		numbers_compare_mixed(&d, ta, bytes, tb, other, tile->n, c->d->tolerance, 0);
+	}
+	if (d.n)
+		d.first = diff_place(&leaf->tiling, tile, d.first);
+	numbers_diff_merge(c->part, &d);
+	if (own)
+		block_free(own, tile->n * dtype_info(tb)->size);
+	return r;
+}
+
+static int diff_task(void *arg, struct walk_leaf *leaf, uint64_t task, struct walk_worker *worker)
+{
+	struct pair *p = leaf->state;
+	struct comparing c = { arg, p, &p->part[task] };
+	int r = walk_tiles(leaf, task, worker, compare_tile, &c);
+
+	chunk_scan_release(&c.other);
+	return r;
+}
+
+static void say_index(struct buf *out, const struct zarr_meta *m, uint64_t at)
+{
+	uint64_t index[LIMIT_RANK];
+
+	for (unsigned i = m->rank; i > 0; i--) {
+		index[i - 1] = at % m->shape[i - 1];
+		at /= m->shape[i - 1];
+	}
+	buf_add_byte(out, '[');
+	for (unsigned i = 0; i < m->rank; i++)
+		buf_addf(out, i ? ", %llu" : "%llu", (unsigned long long)index[i]);
+	buf_add_byte(out, ']');
+}
+
+static void say_values(struct diff *d, const struct walk_leaf *leaf, const struct numbers_diff *n)
+{
+	const struct zarr_meta *m = &leaf->value.array->meta;
+	auto_buf first = { 0 }, far = { 0 }, text = { 0 };
+
+	say_index(&first, m, n->first);
+	json_put_double(&far, n->max_abs, JSON_PRETTY);
+	if (d->json) {
+		buf_addf(&text,
+			 "\"differing\": %llu, \"count\": %llu, \"first\": %s, \"max_abs\": %s",
+			 (unsigned long long)n->n, (unsigned long long)m->n_elements,
+			 buf_str(&first), buf_str(&far));
+		if (n->has_ulp)
+			buf_addf(&text, ", \"max_ulp\": %llu", (unsigned long long)n->max_ulp);
+		buf_addf(&text, ", \"one_nan\": %llu", (unsigned long long)n->one_nan);
+	} else {
+		buf_addf(&text, "%llu of %llu elements differ, the first at %s, max abs %s",
+			 (unsigned long long)n->n, (unsigned long long)m->n_elements,
+			 buf_str(&first), buf_str(&far));
+		if (n->has_ulp)
+			buf_addf(&text, ", max ulp %llu", (unsigned long long)n->max_ulp);
+		if (n->one_nan)
+			buf_addf(&text, ", %llu times NaN on one side",
+				 (unsigned long long)n->one_nan);
+	}
+	diff_say(d, leaf->path, "values", buf_str(&text));
+}
+
+/* Two words: `a` in the first, `b` in the second. */
+static void say_both(struct diff *d, const char *path, const char *what, const char *a,
+		     const char *b)
+{
+	auto_buf text = { 0 };
+
+	buf_addf(&text, d->json ? "\"a\": \"%s\", \"b\": \"%s\"" : "%s, and %s", a, b);
+	diff_say(d, path, what, buf_str(&text));
+}
+
+static void extents_text(const struct zarr_meta *m, struct buf *out)
+{
+	buf_add_byte(out, '[');
+	for (unsigned i = 0; i < m->rank; i++)
+		buf_addf(out, i ? ", %llu" : "%llu", (unsigned long long)m->shape[i]);
+	buf_add_byte(out, ']');
+}
+
+static void say_pair(struct diff *d, const struct walk_leaf *leaf, const struct pair *p)
+{
+	const struct value *a = &leaf->value, *b = &p->b;
+	auto_buf sa = { 0 }, sb = { 0 };
+
+	switch (p->what) {
+	case PAIR_SAME:
+		break;
+	case PAIR_TYPE:
+		say_both(d, leaf->path, "type", type_name(a), type_name(b));
+		break;
+	case PAIR_TEXT:
+		diff_say(d, leaf->path, "text", d->json ? "" : "the strings differ");
+		break;
+	case PAIR_DTYPE:
+		say_both(d, leaf->path, "dtype", dtype_info(a->array->meta.dtype)->name,
+			 dtype_info(b->array->meta.dtype)->name);
+		break;
+	case PAIR_SHAPE:
+		extents_text(&a->array->meta, &sa);
+		extents_text(&b->array->meta, &sb);
+		say_both(d, leaf->path, "shape", buf_str(&sa), buf_str(&sb));
+		break;
+	}
+}
+
+static int diff_end(void *arg, struct walk_leaf *leaf)
+{
+	struct pair *p = leaf->state;
+	struct diff *d = arg;
+	struct numbers_diff sum = { 0 };
+
+	if (leaf->failed.code)
+		selection_failed(&d->t, leaf->path, &leaf->failed);
+	if (p && !leaf->failed.code) {
+		for (uint64_t i = 0; i < leaf->n_tasks; i++)
+			numbers_diff_merge(&sum, &p->part[i]);
+		progress_clear(&d->t.progress);
+		d->compared++;
+		d->same += p->what == PAIR_SAME && sum.n == 0;
+		say_pair(d, leaf, p);
+		if (sum.n)
+			say_values(d, leaf, &sum);
+		else if (p->what == PAIR_SAME && cmd_flag(d->t.a, "verbose"))
+			diff_say_same(d, leaf->path);
+	}
+	pair_free(p);
+	return 0;
+}
+
+int diff_values(struct diff *d, const struct subtree *a, const char *prefix)
+{
+	static const struct walk_ops ops = { .begin = diff_begin,
+					     .task = diff_task,
+					     .end = diff_end };
+
+	return selection_walk(&d->t, a, prefix, &ops, d);
+}

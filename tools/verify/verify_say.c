@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * verify_say.c - reports findings: printed at once, or packed for rank 0 (verify_pack.c).
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "tools/verify/verify.h"
+
+char *verify_join(const char *a, const char *b)
+{
+	if (!*a || !strcmp(a, "."))
+		return strdup(b);
+	return str_fmt("%s/%s", a, b);
+}
+
+static void put_member(struct buf *out, const char *name, const char *text)
+{
+	buf_addf(out, ", \"%s\": ", name);
+	if (text)
+		json_put_str(out, span_str(text), JSON_PRETTY);
+	else
+		buf_add_str(out, "null");
+}
+
+static void say_json(const struct verify *v, const struct finding *f)
+{
+	auto_buf out = { 0 };
+
+	buf_addf(&out, "%s\n{\"severity\": \"%s\", \"level\": %d",
+		 v->errors + v->warnings ? "," : "",
+		 f->severity == SEVERITY_ERROR ? "error" : "warning", f->level);
+	put_member(&out, "leaf", f->leaf);
+	put_member(&out, "file", f->file);
+	if (f->has_range)
+		buf_addf(&out, ", \"offset\": %llu, \"length\": %llu", (unsigned long long)f->off,
+			 (unsigned long long)f->len);
+	put_member(&out, "text", f->text);
+	buf_add_byte(&out, '}');
+	print_span(stdout, buf_span(&out));
+}
+
+void verify_say(struct verify *v, const struct finding *f)
+{
+	progress_clear(&v->t.progress);
+	if (!group_is_lead(v->t.group)) {
+		/* Rank 0 also has findings that concern no leaf. */
+		if (!v->packed)
+			return;
+		if (verify_pack(f, v->packed) < 0)
+			v->pack_failed = true;
+	} else if (v->json) {
+		say_json(v, f);
+	} else {
+		printf("%s: ", f->severity == SEVERITY_ERROR ? "error" : "warning");
+		if (f->leaf) {
+			print_name(stdout, f->leaf);
+			printf(": ");
+		}
+		if (f->file) {
+			print_name(stdout, f->file);
+			if (f->has_range)
+				printf(":%llu:%llu", (unsigned long long)f->off,
+				       (unsigned long long)f->len);
+			printf(": ");
+		}
+		print_name(stdout, f->text);
+		printf("\n");
+	}
+	v->errors += f->severity == SEVERITY_ERROR;
+	v->warnings += f->severity == SEVERITY_WARNING;
+}
+
+void verify_file(struct verify *v, int level, const char *file, const char *fmt, ...)
+{
+	auto_buf text = { 0 };
+	va_list ap;
+
+	va_start(ap, fmt);
+	buf_vaddf(&text, fmt, ap);
+	va_end(ap);
+	verify_say(v, &(struct finding){ SEVERITY_ERROR, level, NULL, file, false, 0, 0,
+					 buf_str(&text) });
+}
+
+void verify_failed(struct verify *v, int level, const char *leaf, const char *file, int r)
+{
+	struct err_note note;
+
+	err_save(r, &note);
+	err_clear();
+	verify_say(v,
+		   &(struct finding){ SEVERITY_ERROR, level, leaf, file, false, 0, 0, note.text });
+}
+
+/* Remove the two numbers at the end of "PATH:OFF:LEN" from *s, which becomes the path. */
+static bool split_range(struct span *s, uint64_t *ret_off, uint64_t *ret_len)
+{
+	uint64_t number[2];
+	struct span rest = *s;
+
+	for (int i = 1; i >= 0; i--) {
+		uint64_t unit = 1;
+		size_t n = rest.n;
+
+		number[i] = 0;
+		while (n > 0 && rest.p[n - 1] >= '0' && rest.p[n - 1] <= '9') {
+			number[i] += unit * (rest.p[n - 1] - (uint64_t)'0');
+			unit *= 10;
+			n--;
+		}
+		if (n == rest.n || n == 0 || rest.p[n - 1] != ':')
+			return false;
+		rest.n = n - 1;
+	}
+	*s = rest;
+	*ret_off = number[0];
+	*ret_len = number[1];
+	return true;
+}
+
+/*
+ * Find the end of "PATH:OFF:LEN". A path may contain any character that follows a place in a
+ * sentence, so the end is the last range before the next place; only a place without a range ends
+ * at a blank or a bracket.
+ */
+static struct span cut_place(const char *at, const char *const *kinds, size_t n_kinds)
+{
+	struct span whole = span_str(at);
+	uint64_t off, len;
+
+	for (size_t i = 0; i < n_kinds; i++) {
+		const char *next = strstr(at, kinds[i]);
+
+		if (next)
+			whole.n = MIN(whole.n, (size_t)(next - at));
+	}
+	for (size_t n = whole.n; n > 0; n--) {
+		struct span s = span_of(at, n);
+
+		if (split_range(&s, &off, &len))
+			return span_of(at, n);
+	}
+	whole = span_of(at, strcspn(at, " )',"));
+	while (whole.n && whole.p[whole.n - 1] == ':')
+		whole.n--;
+	return whole;
+}
+
+bool verify_place(const char *text, const char *dir, struct finding *f, char **ret_file)
+{
+	static const char *const kinds[] = { "value:", "btreenode:", "versionnode:", "file:" };
+
+	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+		const char *at = strstr(text, kinds[i]);
+		auto_free char *path = NULL;
+		struct span s;
+
+		if (!at)
+			continue;
+		at += strlen(kinds[i]);
+		s = cut_place(at, kinds, ARRAY_LEN(kinds));
+		f->has_range = split_range(&s, &f->off, &f->len);
+		path = span_dup_str(s);
+		*ret_file = path ? verify_join(dir, path) : NULL;
+		f->file = *ret_file;
+		return *ret_file != NULL;
+	}
+	return false;
+}
