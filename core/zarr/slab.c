@@ -7,6 +7,7 @@
 #include "core/base/blocks.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/dtype/cast.h"
 #include "core/zarr/chunk.h"
 #include "core/zarr/reading.h"
 
@@ -29,6 +30,7 @@ void bands_of(const struct zarr *z, struct bands *ret)
 		ret->chunks *= z->leaf_grid[i];
 		ret->whole_rows &= z->leaf_chunk[i] == z->meta.shape[i];
 	}
+	ret->axis = axis;
 	ret->rows = z->meta.shape[axis];
 	ret->chunk_rows = z->leaf_chunk[axis];
 	ret->per_rows = z->leaf_grid[axis];
@@ -51,21 +53,26 @@ struct slabs {
 	uint64_t per_band; /* number of slabs in a full band */
 };
 
+/* Whether three quarters of the cache hold n chunks. */
+static bool cache_holds(const struct zarr *z, uint64_t n)
+{
+	uint64_t bytes;
+
+	return mul_fits(n, z->leaf->bytes, &bytes) && bytes <= cache_limit(z->env->cache) / 4 * 3;
+}
+
 /* Returns whether the array is read in slabs. */
 static bool slabs_of(const struct zarr *z, struct slabs *ret)
 {
-	uint64_t limit = cache_limit(z->env->cache), band, rows;
 	struct slabs s;
+	uint64_t rows;
 
 	if (z->meta.rank == 0 || z->meta.bytes == 0 || z->leaf_raw || z->env->remote ||
 	    chunk_is_streamed(z))
 		return false;
 	bands_of(z, &s.b);
-	if (s.b.chunks < 2 ||
-	    (mul_fits(s.b.chunks, z->leaf->bytes, &band) && band <= limit / 4 * 3))
-		return false;
-	rows = MIN(limit / 4 / s.b.row, s.b.chunk_rows);
-	if (rows < 2 || s.b.row > FEW_CHUNKS * REQUEST_BYTES)
+	rows = MIN(cache_limit(z->env->cache) / 4 / s.b.row, s.b.chunk_rows);
+	if (s.b.chunks < 2 || cache_holds(z, s.b.chunks) || rows < 2)
 		return false;
 	s.bytes = rows * s.b.row;
 	s.per_band = div_up(s.b.chunk_rows, rows);
@@ -73,11 +80,71 @@ static bool slabs_of(const struct zarr *z, struct slabs *ret)
 	return true;
 }
 
+/*
+ * Whether the view is read in slabs; then ret_row is the number of its bytes in a row. It must need
+ * half of the chunks of a band, and all elements of a row that are between its first and its last.
+ */
+static bool view_slabs_of(const struct zarr *z, const struct zarr_view *v, struct slabs *ret,
+			  uint64_t *ret_row)
+{
+	uint64_t chunks = 1, row = dtype_info(v->dtype)->size;
+	struct slabs s;
+
+	if (v->n_elements == 0 || !slabs_of(z, &s))
+		return false;
+	for (unsigned i = 0; i < v->rank; i++) {
+		const struct zarr_axis *a = &v->axis[i];
+		uint64_t last = a->start + a->step * (a->count - 1);
+
+		/* Padding is not stored. */
+		if (last >= z->meta.shape[i] || (i >= s.b.axis && a->step > 1 && a->count > 1))
+			return false;
+		if (i > s.b.axis) {
+			chunks *= last / z->leaf_chunk[i] - a->start / z->leaf_chunk[i] + 1;
+			row *= a->count;
+		}
+	}
+	if (chunks < div_up(s.b.chunks, 2) || cache_holds(z, chunks) ||
+	    row > FEW_CHUNKS * REQUEST_BYTES)
+		return false;
+	*ret = s;
+	*ret_row = row;
+	return true;
+}
+
 bool slab_is_for(const struct zarr *z, const struct zarr_view *v)
 {
 	struct slabs s;
+	uint64_t row;
 
-	return v->plain && slabs_of(z, &s);
+	return view_slabs_of(z, v, &s, &row);
+}
+
+/*
+ * The number in the array of an element of the view, and how many elements, this one included, are
+ * neighbours in both.
+ */
+static uint64_t element_of(const struct zarr *z, const struct zarr_view *v, uint64_t element,
+			   uint64_t *ret_run)
+{
+	uint64_t at = 0, stride = 1, inner = 1, inner_at = 0;
+	bool is_whole = true; /* the view has all of the axes so far */
+
+	for (unsigned i = v->rank; i > 0; i--) {
+		const struct zarr_axis *a = &v->axis[i - 1];
+		uint64_t index = element % a->count;
+
+		element /= a->count;
+		at += (a->start + a->step * index) * stride;
+		stride *= z->meta.shape[i - 1];
+		if (!is_whole)
+			continue;
+		*ret_run = (a->step == 1 ? a->count - index : 1) * inner - inner_at;
+		inner_at += index * inner;
+		inner *= a->count;
+		is_whole = a->step == 1 && a->count == z->meta.shape[i - 1];
+	}
+	return at;
 }
 
 static struct slab slab_at(const struct zarr *z, const struct slabs *s, uint64_t off)
@@ -198,8 +265,9 @@ static int slab_open(struct zarr *z, const struct slab *slab, struct cache_entry
 static int64_t slab_copy(struct zarr *z, const struct slabs *s, const struct zarr_view *v,
 			 uint64_t first, uint64_t n, uint8_t *out)
 {
-	size_t item = dtype_info(z->meta.dtype)->size;
-	struct slab slab = slab_at(z, s, first * item);
+	size_t item = dtype_info(z->meta.dtype)->size, out_item = dtype_info(v->dtype)->size;
+	uint64_t run, at = element_of(z, v, first, &run) * item, done = 0;
+	struct slab slab = slab_at(z, s, at);
 	const struct content *content;
 	struct cache_entry *e;
 	int r = 0;
@@ -209,25 +277,33 @@ static int64_t slab_copy(struct zarr *z, const struct slabs *s, const struct zar
 		return 0;
 	}
 	content = e->value;
-	n = MIN(n, slab.end / item - first);
 	/* A reference would keep the whole slab pinned until the answer is sent. */
-	memcpy(out, content->p + (first * item - slab.begin), n * item);
+	while (done < n && at >= slab.begin && at < slab.end) {
+		run = MIN(MIN(run, n - done), (slab.end - at) / item);
+		cast(v->dtype, out + done * out_item, z->meta.dtype, content->p + (at - slab.begin),
+		     run);
+		done += run;
+		if (done < n)
+			at = element_of(z, v, first + done, &run) * item;
+	}
 	/* Damaged chunks are read by each request, which fails unless they have been repaired. */
 	if (content->damage.bits)
-		r = reading_only(z, v, first, n, out, &content->damage);
+		r = reading_only(z, v, first, done, out, &content->damage);
 	cache_put(z->env->cache, e);
-	return r < 0 ? r : (int64_t)n;
+	return r < 0 ? r : (int64_t)done;
 }
 
 int slab_read(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n, struct segments *g)
 {
 	size_t item = dtype_info(v->dtype)->size;
-	uint64_t first = off / item, end = div_up(off + n, item);
+	uint64_t first = off / item, end = div_up(off + n, item), row;
 	size_t bytes = (end - first) * item;
 	struct slabs s;
 	uint8_t *out;
 
-	if (!v->plain || !slabs_of(z, &s) || n < s.b.row / FEW_CHUNKS)
+	/* An ordinary read of more than a slab decodes each chunk only once. */
+	if (!view_slabs_of(z, v, &s, &row) || n < row / FEW_CHUNKS ||
+	    (end - first) * dtype_info(z->meta.dtype)->size > s.bytes)
 		return 1;
 	out = block_alloc(bytes);
 	if (!out)

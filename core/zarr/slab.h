@@ -8,6 +8,11 @@
  * again for it. So a request for a quarter of a row or more decodes the band once for many rows: a
  * slab, a quarter of the cache, in which the next requests find their rows. Rows of more than 2 MiB
  * are read as usual.
+ *
+ * A slab has stored elements of whole rows, so it serves casts of the array and boxes of it, too. A
+ * box of few of the columns is read as usual, since its slabs would decode chunks that it does not
+ * need, and a slab for its columns alone would serve no other view. So is a box with a step, whose
+ * rows are in so many slabs that a request would decode the band several times.
  */
 #ifndef PYTREEFS_SLAB_H
 #define PYTREEFS_SLAB_H
@@ -21,6 +26,7 @@
  * skip axes of one position.
  */
 struct bands {
+	unsigned axis;      /* the first one along which a chunk has more than one element */
 	uint64_t rows, row; /* bands divide each `rows` rows anew; bytes of one row */
 	/* rows of a band, except the last; number of bands in `rows` */
 	uint64_t chunk_rows, per_rows;
@@ -46,13 +52,13 @@ struct slab {
 
 /* The slab that has a byte of the array; false when the array is not read in slabs. */
 bool slab_of(const struct zarr *z, uint64_t off, struct slab *ret);
-/* Whether sequential reads of the view use slabs. */
+/* Whether reads of the view use slabs. */
 bool slab_is_for(const struct zarr *z, const struct zarr_view *v);
 /*
  * Append bytes [off, off + n) of such a view to g. Returns 1, with nothing appended, when the
- * request is for few chunks, memory is short, or the slab cannot be decoded: an ordinary read then
- * does it, or reports why not. A damaged chunk fails only requests that need it: the slab has the
- * others, and each request for a damaged one tries to read it again.
+ * request is for few chunks or more than a slab, memory is short, or the slab cannot be decoded: an
+ * ordinary read then does it, or reports why not. A damaged chunk fails only requests that need it:
+ * the slab has the others, and each request for a damaged one tries to read it again.
  */
 int slab_read(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n,
 	      struct segments *g);

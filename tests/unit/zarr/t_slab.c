@@ -1,53 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_slab.c - arrays whose bands of chunks do not fit into the cache: where their slabs are, which
- * ones a request decodes, and what it gets.
+ * ones a request decodes, and threads that want them.
  */
-#include "tests/unit/lib/zarr_views.h"
+#include "tests/unit/lib/slab_make.h"
 
 #include <pthread.h>
 #include <unistd.h>
-
-#include "core/zarr/slab.h"
-
-#define WIDE(shape, chunks)                                                      \
-	V2("\"shape\":" shape ",\"chunks\":" chunks ",\"dtype\":\"<f4\","        \
-	   "\"fill_value\":1.5,\"order\":\"C\",\"compressor\":{\"id\":\"zstd\"," \
-	   "\"level\":1}")
-
-struct wide {
-	const char *doc;
-	uint64_t cache;
-	unsigned rows, per_band; /* of a slab; slabs in a full band */
-};
-
-static const struct wide wides[] = {
-	{ WIDE("[64,256]", "[16,16]"), 16384, 4, 4 },
-	/* edge chunks on both axes */
-	{ WIDE("[61,250]", "[16,16]"), 16384, 4, 4 },
-	/* chunks larger than the array */
-	{ WIDE("[5,300]", "[16,32]"), 16384, 3, 6 },
-	{ WIDE("[30,2,200]", "[12,5,7]"), 16384, 2, 6 },
-	{ WIDE("[20,13,31]", "[9,5,7]"), 16384, 2, 5 },
-	/* the band is on the second axis */
-	{ WIDE("[3,20,200]", "[1,9,7]"), 8000, 2, 5 },
-	{ WIDE("[2,19,3,50]", "[1,8,2,9]"), 8000, 3, 3 },
-	{ WIDE("[2,2,17,40,5]", "[1,1,10,16,3]"), 8000, 2, 5 },
-};
-
-static void make(struct made *m, const struct wide *w, struct made_opts *o)
-{
-	o->cache = w->cache;
-	made_array(m, w->doc, o);
-}
-
-static uint64_t row_bytes(const struct made *m)
-{
-	struct bands b;
-
-	bands_of(m->z, &b);
-	return b.row;
-}
 
 /* ---- where slabs are ---- */
 
@@ -89,11 +48,12 @@ static void slabs_cover_the_array_once(void **state)
 static void has_slabs(const char *doc, uint64_t cache, bool want)
 {
 	struct made_opts o = { .seed = 1, .missing = 100, .cache = cache };
-	struct slab s;
+	struct zarr_view v;
 	struct made m;
 
 	made_array(&m, doc, &o);
-	if (slab_of(m.z, 0, &s) != want)
+	zarr_view_whole(&m.meta, &v);
+	if (slab_is_for(m.z, &v) != want)
 		fail_msg("%s with %llu: %d", doc, (unsigned long long)cache, !want);
 	made_release(&m);
 }
@@ -123,28 +83,20 @@ static void only_bands_beyond_the_cache_have_slabs(void **state)
 
 /* ---- which slabs a request decodes ---- */
 
-static void check(struct made *m, uint64_t off, size_t n)
-{
-	auto_free uint8_t *got = malloc(n + 1);
-	struct zarr_view v;
-
-	zarr_view_whole(&m->meta, &v);
-	if (zarr_read_into(m->z, &v, off, n, got) < 0)
-		fail_msg("[%llu, +%zu): %s", (unsigned long long)off, n, unit_last_note());
-	if (memcmp(got, m->want + off, n))
-		fail_msg("wrong bytes in [%llu, +%zu)", (unsigned long long)off, n);
-}
-
 /* The chunks of the second slab may have evicted the first one. */
 static void check_cached(struct made *m, uint64_t off, uint64_t n)
 {
 	struct slab s;
+	uint64_t most;
 
+	assert_true(slab_of(m->z, 0, &s));
+	most = s.end;
 	for (uint64_t at = 0; at < m->meta.bytes; at = s.end) {
 		bool there, touched;
 
 		assert_true(slab_of(m->z, at, &s));
-		touched = n >= row_bytes(m) / 4 && s.begin < off + n && off < s.end;
+		touched = n >= row_bytes(m) / 4 && div_up(off + n, 4) - off / 4 <= most / 4 &&
+			  s.begin < off + n && off < s.end;
 		there = cache_has(m->env.cache, &s.key, CACHE_READY);
 		if (touched ? !there && s.end >= off + n : there)
 			fail_msg("slab of [%llu, %llu) after [%llu, +%llu): %d",
@@ -381,138 +333,6 @@ static void a_slab_counts_in_the_cache_from_the_beginning(void **state)
 	made_release(&m);
 }
 
-/* ---- damage ---- */
-
-static void damage(struct made *m, const char *key)
-{
-	assert_int_equal(kv_put(m->kv, span_str(key), span_str("nonsense")), 0);
-}
-
-static void check_fails(struct made *m, uint64_t off, size_t n, const char *key)
-{
-	auto_free uint8_t *got = malloc(n);
-	struct zarr_view v;
-
-	zarr_view_whole(&m->meta, &v);
-	assert_int_equal(zarr_read_into(m->z, &v, off, n, got), -EUCLEAN);
-	if (!strstr(err_text(-EUCLEAN), key))
-		fail_msg("the note does not name '%s': %s", key, err_text(-EUCLEAN));
-}
-
-static void a_damaged_chunk_is_named_and_its_neighbours_are_read(void **state)
-{
-	for (unsigned threads = 0; threads < 3; threads++) {
-		struct made_opts o = { .seed = 120, .threads = threads };
-		struct made m;
-		uint64_t row;
-
-		/* Columns 80 to 95 of rows 16 to 31 are lost. */
-		make(&m, &wides[0], &o);
-		row = row_bytes(&m);
-		damage(&m, "a/1.5");
-		for (int round = 0; round < 2; round++) {
-			check(&m, 0, 16 * row);
-			check(&m, 32 * row, 32 * row);
-			for (uint64_t i = 16; i < 32; i++) {
-				/* More than a quarter of a row, before the chunk and after it. */
-				check(&m, i * row, 80 * 4);
-				check(&m, i * row + 96 * 4, 160 * 4);
-				check_fails(&m, i * row, row, "'a/1.5'");
-				check_fails(&m, i * row, 80 * 4 + 1, "'a/1.5'");
-				check_fails(&m, i * row + 96 * 4 - 1, 160 * 4, "'a/1.5'");
-			}
-		}
-		made_release(&m);
-	}
-}
-
-/* The band is decoded once for each of its slabs; damaged chunks do not make it be decoded again. */
-static void good_chunks_beside_damaged_ones_are_decoded_once(void **state)
-{
-	for (unsigned lost = 1; lost <= 16; lost += 5) {
-		struct made_opts o = { .seed = 125, .threads = lost % 3 };
-		uint64_t row, before, after;
-		struct made m;
-
-		make(&m, &wides[0], &o);
-		row = row_bytes(&m);
-		/* The last ones, so that the first half of a row is good unless all are lost. */
-		for (unsigned i = 16 - lost; i < 16; i++) {
-			char key[16];
-
-			snprintf(key, sizeof(key), "a/1.%u", i);
-			damage(&m, key);
-		}
-		for (uint64_t slab = 16; slab < 32; slab += 4) {
-			before = m.env.chunks_decoded;
-			check_fails(&m, slab * row, row, lost == 16 ? "'a/1.0'" : "'a/1.");
-			after = m.env.chunks_decoded;
-			/* Those that were opened together with a damaged chunk, and again alone. */
-			assert_true(after - before <= 2 * (16 - lost));
-			for (uint64_t i = slab; i < slab + 4; i++) {
-				if (lost < 10)
-					check(&m, i * row, 90 * 4);
-				else
-					check_fails(&m, i * row, row / 2, "'a/1.");
-				check_fails(&m, i * row, row, "'a/1.");
-				check_fails(&m, i * row + 3, row - 3, "'a/1.");
-			}
-			/* Without slabs, each request decodes the good ones anew. */
-			assert_int_equal(m.env.chunks_decoded, after);
-		}
-		made_release(&m);
-	}
-}
-
-static void a_chunk_that_must_be_stored_is_damage(void **state)
-{
-	struct made_opts o = { .seed = 126, .missing = 30 };
-	struct zarr_view v;
-	uint8_t got[1024];
-	struct made m;
-	int r;
-
-	make(&m, &wides[0], &o);
-	m.z->missing_is_error = true;
-	zarr_view_whole(&m.meta, &v);
-	for (int i = 0; i < 3; i++) {
-		r = zarr_read_into(m.z, &v, 0, 1024, got);
-		assert_int_equal(r, -EUCLEAN);
-		assert_non_null(strstr(err_text(r), "is not stored"));
-	}
-	made_release(&m);
-}
-
-/* Repair one of two chunks of a band, and then the other one. */
-static void a_repaired_chunk_is_read_again(void **state)
-{
-	for (unsigned threads = 0; threads < 3; threads++) {
-		struct made_opts o = { .seed = 130, .threads = threads };
-		auto_buf good = { 0 }, other = { 0 };
-		uint64_t row, decoded;
-		struct made m;
-
-		make(&m, &wides[0], &o);
-		row = row_bytes(&m);
-		assert_int_equal(kv_get_all(m.kv, span_str("a/1.5"), MiB, &good), 1);
-		assert_int_equal(kv_get_all(m.kv, span_str("a/1.15"), MiB, &other), 1);
-		damage(&m, "a/1.5");
-		damage(&m, "a/1.15");
-		check_fails(&m, 20 * row, row, "'a/1.5'");
-		decoded = m.env.chunks_decoded;
-		assert_int_equal(kv_put(m.kv, span_str("a/1.5"), buf_span(&good)), 0);
-		check_fails(&m, 20 * row, row, "'a/1.15'");
-		check(&m, 20 * row, 240 * 4);
-		check(&m, 21 * row + 5, 200 * 4);
-		/* The repaired chunk alone, which may be decoded for each request. */
-		assert_true(m.env.chunks_decoded - decoded <= 3);
-		assert_int_equal(kv_put(m.kv, span_str("a/1.15"), buf_span(&other)), 0);
-		check(&m, 20 * row, row);
-		check(&m, 0, m.meta.bytes);
-		made_release(&m);
-	}
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -525,10 +345,6 @@ int main(void)
 		cmocka_unit_test(threads_that_want_one_slab_decode_it_once),
 		cmocka_unit_test(no_thread_waits_for_ever_for_the_budget),
 		cmocka_unit_test(a_slab_counts_in_the_cache_from_the_beginning),
-		cmocka_unit_test(a_damaged_chunk_is_named_and_its_neighbours_are_read),
-		cmocka_unit_test(good_chunks_beside_damaged_ones_are_decoded_once),
-		cmocka_unit_test(a_chunk_that_must_be_stored_is_damage),
-		cmocka_unit_test(a_repaired_chunk_is_read_again),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
