@@ -106,7 +106,7 @@ static int mark_items(struct commit *c)
 			return fail(-ENOMEM, "cannot commit '%s'", c->draft->final);
 		/* Only other ranks may have files of this item, in directories of their own. */
 		if (c->shared)
-			r = io_mkdir(c->draft->dir, dir, seal_dir_mode(c));
+			r = io_mkdir(c->draft->dir, dir, io_dir_mode(c->dir_mode));
 		if (r >= 0)
 			r = write_marker(c, where, file);
 		if (r >= 0)
@@ -400,7 +400,8 @@ static int mark_deleted(struct ckpt *ckpt, const char *to_dir)
 	auto_free char *mark =
 		str_fmt("%.*s/" DETECT_DELETED_FILE, (int)strcspn(to_dir, "/"), to_dir);
 	auto_of(io_file) struct io_file *f = NULL;
-	int r = mark ? io_file_open(ckpt->source, mark, O_WRONLY | O_CREAT | O_EXCL, 0666, &f) :
+	int r = mark ? io_file_open(ckpt->source, mark, O_WRONLY | O_CREAT | O_EXCL, IO_FILE_MODE,
+				    &f) :
 		       fail(-ENOMEM, "cannot mark '%s'", to_dir);
 
 	if (r != -EEXIST)
@@ -412,7 +413,7 @@ static int mark_deleted(struct ckpt *ckpt, const char *to_dir)
 int commit_move_away(struct ckpt *ckpt, const char *name, const char *to_dir)
 {
 	auto_free char *to = NULL;
-	int r = io_mkdir(ckpt->source, to_dir, 0777);
+	int r = io_mkdir(ckpt->source, to_dir, IO_DIR_MODE);
 
 	if (r >= 0)
 		r = mark_deleted(ckpt, to_dir);

@@ -74,7 +74,7 @@ struct commit {
 	size_t n_items;
 	const char *custom; /* JSON object for `_CHECKPOINT_METADATA`; NULL: {} */
 	bool direct;        /* the only item is the checkpoint itself */
-	unsigned dir_mode;  /* mode of new directories before the umask; 0: 0777 */
+	unsigned dir_mode;  /* mode of new directories before the umask; 0: IO_DIR_MODE */
 	enum atomicity atomicity;
 	bool shared;         /* several ranks write to the items' directories */
 	bool replaces;       /* a checkpoint that has the final name is replaced (replace.h) */

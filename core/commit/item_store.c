@@ -22,8 +22,7 @@ int item_store_new(struct io_dir *dir, const struct item_store_opts *opts, struc
 		return r;
 	}
 	s->opts = *opts;
-	if (!s->opts.dir_mode)
-		s->opts.dir_mode = 0777;
+	s->opts.dir_mode = io_dir_mode(opts->dir_mode);
 	s->dir = dir;
 	atomic_init(&s->refs, 1);
 	atomic_init(&s->next_leaf, opts->first_leaf);

@@ -20,7 +20,7 @@ struct item_store;
 struct item_store_opts {
 	bool ocdbt;
 	uint64_t target_size; /* of data files; 0: no limit */
-	unsigned dir_mode;    /* mode of new directories before the umask; 0: 0777 */
+	unsigned dir_mode;    /* mode of new directories before the umask; 0: IO_DIR_MODE */
 	/*
 	 * directory per leaf: nothing is synced; the caller makes all files and names durable at
 	 * its end

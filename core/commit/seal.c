@@ -200,7 +200,7 @@ static int merge_databases(struct commit *c, const struct commit_item *item)
 
 	/* Only other ranks may have values of this item. */
 	if (r >= 0 && item->name.n)
-		r = io_mkdir(c->draft->dir, name, seal_dir_mode(c));
+		r = io_mkdir(c->draft->dir, name, io_dir_mode(c->dir_mode));
 	if (r >= 0)
 		r = io_dir_sub(c->draft->dir, name, &dir);
 	if (r >= 0)
@@ -240,7 +240,7 @@ static int copy_value(void *arg, struct span key, uint64_t len)
 	if (r >= 0 && !buf_str(&to))
 		r = -ENOMEM;
 	if (r >= 0)
-		r = io_make_parents(l->c->draft->dir, buf_str(&to), seal_dir_mode(l->c));
+		r = io_make_parents(l->c->draft->dir, buf_str(&to), io_dir_mode(l->c->dir_mode));
 	if (r < 0)
 		return r;
 	if (is_metadata(key) && l->leaf->json.p)
@@ -282,7 +282,7 @@ static int put_table(struct commit *c, struct span item, struct span bytes)
 
 	path = str_fmt("%.*s%s" KV_TABLE_DIR "/%016llx", SPAN_ARG(item), item.n ? "/" : "",
 		       (unsigned long long)hash64(bytes, 0));
-	r = path ? io_make_parents(c->draft->dir, path, seal_dir_mode(c)) :
+	r = path ? io_make_parents(c->draft->dir, path, io_dir_mode(c->dir_mode)) :
 		   fail(-ENOMEM, "cannot write checksums");
 	if (r >= 0)
 		r = io_write_file(c->draft->dir, path, bytes);
@@ -358,9 +358,9 @@ int seal_file(struct commit *c, const struct commit_item *item, const struct com
 		       SPAN_ARG(f->name));
 	if (!path)
 		return fail(-ENOMEM, "cannot write '%.*s'", SPAN_ARG(f->name));
-	r = io_make_parents(c->draft->dir, path, seal_dir_mode(c));
+	r = io_make_parents(c->draft->dir, path, io_dir_mode(c->dir_mode));
 	if (r >= 0 && f->is_dir) {
-		r = io_mkdir(c->draft->dir, path, seal_dir_mode(c));
+		r = io_mkdir(c->draft->dir, path, io_dir_mode(c->dir_mode));
 		return r < 0 ? r : io_dirop(c->draft->dir, IO_SYNC_DIR, path, NULL, 0);
 	}
 	if (r >= 0)

@@ -14,9 +14,5 @@
 int seal_item(struct commit *c, struct commit_item *item);
 /* Write one more file of a sealed item. It is durable when this returns 0. */
 int seal_file(struct commit *c, const struct commit_item *item, const struct commit_file *f);
-static inline unsigned seal_dir_mode(const struct commit *c)
-{
-	return c->dir_mode ? c->dir_mode : 0777;
-}
 
 #endif

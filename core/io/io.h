@@ -58,6 +58,13 @@ struct io_dir {
 };
 
 #define IO_FILE_MODE 0666 /* mode of every file of a checkpoint, before the umask */
+#define IO_DIR_MODE 0777  /* the same of directories, unless a mode was requested */
+
+/* The mode of new directories, before the umask: the one that was requested; 0: none was. */
+static inline unsigned io_dir_mode(uint64_t requested)
+{
+	return requested ? (unsigned)requested : IO_DIR_MODE;
+}
 
 enum io_op { IO_READ, IO_WRITE, IO_SYNC };
 

@@ -56,8 +56,7 @@ int ocdbt_data_new(struct io_dir *dir, const struct ocdbt_data_opts *opts, struc
 	}
 	if (opts)
 		d->opts = *opts;
-	if (!d->opts.dir_mode)
-		d->opts.dir_mode = 0777;
+	d->opts.dir_mode = io_dir_mode(d->opts.dir_mode);
 	if (!d->opts.name)
 		d->opts.name = random_name;
 	d->dir = dir;

@@ -171,7 +171,7 @@ struct ocdbt_data_watcher {
 struct ocdbt_data_opts {
 	const char *prefix;   /* NULL: "d/"; its directories are created when needed */
 	uint64_t target_size; /* a file of this size is full; 0: no limit */
-	unsigned dir_mode;    /* mode of new directories, before the umask; 0: 0777 */
+	unsigned dir_mode;    /* mode of new directories, before the umask; 0: IO_DIR_MODE */
 	int (*name)(void *arg, uint8_t ret[16]); /* name of each new file; NULL: random */
 	void *name_arg;
 	bool sums; /* a checksum follows each value (kv_sum.h) */

@@ -74,7 +74,7 @@ static int item_name_draft(struct span name, struct span *ret_final)
 static int make_dir(struct draft_env *env, struct draft *d, struct span final)
 {
 	bool in_place = env->options->atomicity == ATOMICITY_COMMIT_FILE;
-	unsigned mode = env->options->mode ? (unsigned)env->options->mode : 0777;
+	unsigned mode = io_dir_mode(env->options->mode);
 	auto_free char *to = span_dup_str(final);
 	auto_buf on_disk = { 0 };
 	int r = to ? 0 : -ENOMEM;
@@ -347,9 +347,7 @@ static int make_store_dir(struct draft *d, unsigned mode, struct io_dir **ret, c
 static int make_store(struct draft_node *item, const struct save_opts *o, struct draft_store *ret)
 {
 	struct draft *d = item->draft;
-	struct item_store_opts opts = { .dir_mode = d->env->options->mode ?
-							    (unsigned)d->env->options->mode :
-							    0777,
+	struct item_store_opts opts = { .dir_mode = io_dir_mode(d->env->options->mode),
 					.ocdbt = o->ocdbt,
 					.target_size = o->target_data_file_size,
 					.first_leaf = ret->first_leaf };
@@ -450,8 +448,7 @@ int draft_move_store(struct draft *d, struct draft_store *store, const char *to)
 
 	/* The item may be inside another one. */
 	if (r >= 0)
-		r = io_make_parents(d->dir->dir, to,
-				    d->env->options->mode ? (unsigned)d->env->options->mode : 0777);
+		r = io_make_parents(d->dir->dir, to, io_dir_mode(d->env->options->mode));
 	if (r >= 0 && strcmp(store->dir, to))
 		r = io_dirop(d->dir->dir, IO_RENAME_NEW, store->dir, to, 0);
 	if (r < 0) {

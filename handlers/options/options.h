@@ -72,7 +72,7 @@ struct options {
 	bool verify_commit;
 	char *on_commit;
 	char *priority;
-	uint64_t mode; /* permissions of directories; 0: 0777 under the umask */
+	uint64_t mode; /* permissions of directories; 0: IO_DIR_MODE under the umask */
 	bool allow_delete;
 	bool nonempty; /* allow a mount over files, or over another mount */
 	char *todelete;

@@ -192,7 +192,7 @@ static int put_metadata(struct io_dir *to, const char *name, struct span text, b
 	if (r != -ENOENT && (r < 0 || !force))
 		return r;
 	err_clear();
-	r = io_make_parents(to, name, 0777);
+	r = io_make_parents(to, name, IO_DIR_MODE);
 	if (r >= 0)
 		r = io_write_file(to, temp, text);
 	if (r >= 0)
@@ -257,7 +257,7 @@ static int make_root(struct cmd_args *a, const char *path, struct new_root *ret)
 	if (r >= 0)
 		r = io_dir_open(ret->io, dir, &above);
 	if (r >= 0)
-		r = io_dirop(above, IO_MKDIR, ret->name, NULL, 0777);
+		r = io_dirop(above, IO_MKDIR, ret->name, NULL, IO_DIR_MODE);
 	/* Another rank has created it. */
 	if (r == -EEXIST) {
 		err_clear();

@@ -106,7 +106,7 @@ static int make_temp(struct atomic_file *n)
 			(void)TEMP_FAILURE_RETRY(flock(n->file->fd, LOCK_EX | LOCK_NB));
 		return r;
 	}
-	r = io_dirop(n->dir, IO_MKDIR, n->temp_name, NULL, 0777);
+	r = io_dirop(n->dir, IO_MKDIR, n->temp_name, NULL, IO_DIR_MODE);
 	n->is_made = r >= 0;
 	if (r >= 0)
 		r = io_dir_sub(n->dir, n->temp_name, &n->temp_dir);

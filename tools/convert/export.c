@@ -180,7 +180,7 @@ int export_path(const struct export *x, const char *path, char **ret)
 
 int export_make_dirs(const struct export *x, const char *path)
 {
-	return io_make_parents(x->out.temp_dir, path, 0777);
+	return io_make_parents(x->out.temp_dir, path, IO_DIR_MODE);
 }
 
 int export_text(const struct export *x, const char *name, struct span text)
