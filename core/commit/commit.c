@@ -11,7 +11,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <stdio.h>
 
 #include "core/base/clock.h"
 #include "core/base/err.h"
@@ -19,7 +18,6 @@
 #include "core/commit/replace.h"
 #include "core/commit/seal.h"
 #include "core/step/step_meta.h"
-#include "core/step/step_name.h"
 #include "core/commit/tidy.h"
 
 #define RENAME_TRIES 10 /* while another process makes and removes steps of that name */
@@ -369,14 +367,10 @@ static int undo_move(struct ckpt *ckpt, const char *name, const char *to, int r)
 int commit_delete(struct ckpt *ckpt, const char *name)
 {
 	auto_free char *gone = NULL;
-	char rest[64];
-	int r;
+	int r = draft_dir_name_now(name, DRAFT_DELETED, &gone);
 
-	snprintf(rest, sizeof(rest), COMMIT_DELETED "%lld", (long long)clock_real_ns());
-	gone = step_name_temporary(name, rest);
-	if (!gone)
-		return fail(-ENOMEM, "cannot delete '%s'", name);
-	r = io_dirop(ckpt->source, IO_RENAME_NEW, name, gone, 0);
+	if (r >= 0)
+		r = io_dirop(ckpt->source, IO_RENAME_NEW, name, gone, 0);
 	if (r < 0)
 		return r;
 	r = io_dirop(ckpt->source, IO_SYNC_DIR, ".", NULL, 0);

@@ -114,9 +114,6 @@ int commit_run(struct commit *c);
  */
 int commit_check_deadline(const char *final, int64_t deadline_ns);
 
-#define COMMIT_DELETED \
-	"-deleted-" /* after STEP_DRAFT in the name of a step that is being deleted */
-
 /*
  * Delete a committed step. It is renamed first, so other processes see all of it or nothing. If the
  * rename cannot be made durable, it is undone, and the step remains. If that fails too, the whole

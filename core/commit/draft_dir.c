@@ -97,18 +97,18 @@ static int lock_abandoned(struct io_dir *parent, const char *name, struct io_fil
 	return 1;
 }
 
-int draft_dir_removed_name(const char *name, char **ret)
+int draft_dir_name_now(const char *name, const char *mark, char **ret)
 {
-	char *gone = NULL, rest[64];
+	char *made, rest[64];
 
-	snprintf(rest, sizeof(rest), DRAFT_REMOVED "%llx", (unsigned long long)clock_real_ns());
+	snprintf(rest, sizeof(rest), "%s%llx", mark, (unsigned long long)clock_real_ns());
 	if (step_name_is_tmp(span_str(name)))
-		gone = str_fmt("%s%s", name, rest);
+		made = str_fmt("%s%s", name, rest);
 	else
-		gone = step_name_temporary(name, rest);
-	if (!gone)
-		return fail(-ENOMEM, "cannot remove '%s'", name);
-	*ret = gone;
+		made = step_name_temporary(name, rest);
+	if (!made)
+		return fail(-ENOMEM, "cannot rename '%s'", name);
+	*ret = made;
 	return 0;
 }
 
@@ -120,7 +120,7 @@ int draft_dir_remove_abandoned(struct io_dir *parent, const char *name)
 
 	if (r <= 0)
 		return r;
-	r = draft_dir_removed_name(name, &gone);
+	r = draft_dir_name_now(name, DRAFT_REMOVED, &gone);
 	/* After a crash the name shows that the draft was being removed. */
 	if (r >= 0)
 		r = io_dirop(parent, IO_RENAME_NEW, name, gone, 0);
@@ -469,7 +469,7 @@ int draft_dir_remove(struct draft_dir *d)
 		return 0;
 	}
 	if (r >= 0)
-		r = draft_dir_removed_name(d->name, &gone);
+		r = draft_dir_name_now(d->name, DRAFT_REMOVED, &gone);
 	/*
 	 * Rename it first, so that it disappears in one step, and after a crash the name shows that
 	 * it was being removed.

@@ -18,8 +18,11 @@
 #include "core/io/io.h"
 
 #define DRAFT_LOCK_FILE ".pytreefs-draft"
-#define DRAFT_BEGUN "-begun-"     /* in the name of a draft that has no lock file yet */
-#define DRAFT_REMOVED "-removed-" /* in the name of what is being removed */
+#define DRAFT_BEGUN "-begun-" /* in the name of a draft that has no lock file yet */
+/* Marks of draft_dir_name_now(), which are followed by the time. */
+#define DRAFT_REMOVED "-removed-" /* a directory that is being removed */
+#define DRAFT_DELETED "-deleted-" /* a step that is being deleted */
+#define DRAFT_OLD "-old-"         /* a checkpoint that is being replaced */
 
 struct draft_dir {
 	struct io_dir *parent; /* SOURCE; borrowed */
@@ -82,10 +85,11 @@ int draft_dir_unmark(struct draft_dir *d);
  */
 int draft_dir_remove(struct draft_dir *d);
 /*
- * Make an unused name that marks a directory as being removed. name: a draft's or a step's. ret is
- * allocated.
+ * Make an unused name for a directory that is renamed, of its name (a draft's or a step's), the
+ * mark that gc recognizes, and the time in hexadecimal (decimal in DRAFT_DELETED names of older
+ * versions). *ret is allocated.
  */
-int draft_dir_removed_name(const char *name, char **ret);
+int draft_dir_name_now(const char *name, const char *mark, char **ret);
 /* Releases the lock; the directory remains. Accepts NULL. */
 void draft_dir_free(struct draft_dir *d);
 DEFINE_AUTO(draft_dir, struct draft_dir, draft_dir_free);

@@ -123,14 +123,14 @@ static int kind_of_tmp(struct io_dir *dir, const char *path, const char *name, e
 	enum draft_state state;
 	int r;
 
-	if (!strncmp(behind, REPLACE_OLD, strlen(REPLACE_OLD)))
+	if (!strncmp(behind, DRAFT_OLD, strlen(DRAFT_OLD)))
 		return kind_of_old(dir, path, name, ret);
 	r = draft_dir_state(dir, path, &state);
 	if (r < 0)
 		return r;
 	if (state != DRAFT_FOREIGN)
 		*ret = state == DRAFT_LIVE ? GC_LIVE : GC_DRAFT;
-	else if (!strncmp(behind, COMMIT_DELETED, strlen(COMMIT_DELETED)) ||
+	else if (!strncmp(behind, DRAFT_DELETED, strlen(DRAFT_DELETED)) ||
 		 strstr(behind, DRAFT_REMOVED))
 		*ret = GC_DELETED;
 	else
@@ -173,7 +173,8 @@ static int remove_deleted(struct io_dir *dir, const char *path)
 	auto_free char *text = span_dup_str(final), *rest = NULL, *gone = NULL;
 	auto_free char *above = slash ? span_dup_str(span_of(path, (size_t)(slash - path))) : NULL;
 	enum draft_state state;
-	int r = text && (above || !slash) ? draft_dir_removed_name(text, &rest) : -ENOMEM;
+	int r = text && (above || !slash) ? draft_dir_name_now(text, DRAFT_REMOVED, &rest) :
+					    -ENOMEM;
 
 	if (r >= 0 && !(gone = str_fmt("%.*s%s", (int)(name - path), path, rest)))
 		r = -ENOMEM;

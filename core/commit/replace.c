@@ -4,9 +4,6 @@
  */
 #include "core/commit/replace.h"
 
-#include <stdio.h>
-
-#include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/step/step_name.h"
 
@@ -15,14 +12,10 @@ static int rename_both(struct draft_dir *d, const char *from, char **ret_old)
 {
 	auto_free char *old = NULL;
 	struct err_note why;
-	char rest[64];
-	int r;
+	int r = draft_dir_name_now(d->final, DRAFT_OLD, &old);
 
-	snprintf(rest, sizeof(rest), REPLACE_OLD "%llx", (unsigned long long)clock_real_ns());
-	old = step_name_temporary(d->final, rest);
-	if (!old)
-		return fail(-ENOMEM, "cannot replace '%s'", d->final);
-	r = io_dirop(d->parent, IO_RENAME_NEW, d->final, old, 0);
+	if (r >= 0)
+		r = io_dirop(d->parent, IO_RENAME_NEW, d->final, old, 0);
 	if (r < 0)
 		return r;
 	r = io_dirop(d->parent, IO_RENAME_NEW, from, d->final, 0);
@@ -94,7 +87,7 @@ int replace_rename(struct draft_dir *d, char **ret_old)
 	int r = check_final(d);
 
 	if (r >= 0)
-		r = draft_dir_removed_name(d->final, &staged);
+		r = draft_dir_name_now(d->final, DRAFT_REMOVED, &staged);
 	if (r >= 0)
 		r = io_dirop(d->parent, IO_RENAME_NEW, d->name, staged, 0);
 	if (r < 0)
@@ -114,11 +107,10 @@ int replace_undo(struct draft_dir *d, const char *old)
 int replace_end(struct draft_dir *d, const char *old)
 {
 	auto_free char *gone = NULL;
-	int r = draft_dir_removed_name(d->final, &gone);
+	int r = draft_dir_name_now(d->final, DRAFT_REMOVED, &gone);
 
 	/* After a crash, gc removes what has such a name. */
-	if (strncmp((const char *)step_name_rest(span_str(old)).p, REPLACE_OLD,
-		    strlen(REPLACE_OLD)) ||
+	if (strncmp((const char *)step_name_rest(span_str(old)).p, DRAFT_OLD, strlen(DRAFT_OLD)) ||
 	    r < 0 || io_dirop(d->parent, IO_RENAME_NEW, old, gone, 0) < 0)
 		return io_remove_tree(d->parent, old);
 	return io_remove_tree(d->parent, gone);

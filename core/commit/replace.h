@@ -15,8 +15,6 @@
 
 #include "core/commit/draft_dir.h"
 
-#define REPLACE_OLD "-old-" /* after STEP_DRAFT in the name of a checkpoint that is replaced */
-
 /*
  * Rename the draft to its final name, which exists. *ret_old, allocated, is the new name of what
  * was there. After an error both have their names, unless the note says otherwise. -ENOENT: the

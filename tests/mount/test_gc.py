@@ -94,14 +94,16 @@ NAMINGS = ['.{}.pytreefs-draft', '{}.orbax-checkpoint-tmp']
 
 @pytest.mark.parametrize('naming', NAMINGS, ids=['now', 'before'])
 def test_what_an_interrupted_deletion_left_is_removed(program, source, naming):
-    deleted, old, young = (source / (naming.format(n) + rest)
-                           for n, rest in ((5, '-deleted-123'), (6, '-begun-1-2'), (7, '-begun-1-2')))
+    """The time in a name is hexadecimal; in names of deleted steps it was decimal."""
+    deleted, before, old, young = (source / (naming.format(n) + rest) for n, rest in (
+        (5, '-deleted-18a5f3c21b7d0e4a'), (4, '-deleted-1776243812345678901'), (6, '-begun-1-2'), (7, '-begun-1-2')))
     (deleted / 'default').mkdir(parents=True)
+    (before / 'default').mkdir(parents=True)
     old.mkdir()
     os.utime(old, (1e9, 1e9))
     young.mkdir()
     r, doc = gc(program, source)
-    assert removed(doc) == {deleted.name, old.name} and os.listdir(source) == [young.name]
+    assert removed(doc) == {deleted.name, before.name, old.name} and os.listdir(source) == [young.name]
 
 
 @pytest.mark.parametrize('naming', NAMINGS, ids=['now', 'before'])
