@@ -20,6 +20,7 @@ import pytest
 
 import pytreefs
 from lib import mounts, servers
+from pytreefs._mount import _WORDS
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 SAMPLE = TOP / 'tests' / 'data' / 'sample'
@@ -64,6 +65,13 @@ def test_words_of_mount_are_options(tmp_path):
                 os.rmdir(f'{path}/7.tmp')
             table = np.load(f'{path}/1500/state/params/embed/table.npy')
             assert (table.dtype == np.float32) == ('restore_dtype' in options)
+
+
+def test_words_of_mount_are_those_of_the_program():
+    """Keyword arguments without a value are what `pytreefs mount` accepts and passes on to FUSE."""
+    text = (TOP / 'tools/commands/cmd_mount.c').read_text(encoding='utf-8')
+    accepted = re.findall(r'"(\w+)"', re.search(r'\baccepted\[\] = \{(.*?)\};', text, flags=re.S)[1])
+    assert len(accepted) > 10 and _WORDS == set(accepted)
 
 
 def test_a_mount_whose_daemon_is_dead(tmp_path):

@@ -40,8 +40,10 @@ def _unmount(where: str) -> None:
         raise Error(errno.EBUSY, first.stderr.strip() or 'cannot be unmounted', where)
 
 
-# Options of mount(8) and FUSE, which have no value.
-_WORDS = frozenset(('allow_other', 'allow_root', 'default_permissions', 'nodev', 'noexec', 'nosuid', 'ro', 'rw'))
+# Options of mount(8) and FUSE, which have no value: `accepted` of tools/commands/cmd_mount.c, with which a test compares them.
+_WORDS = frozenset((
+    'allow_other', 'allow_root', 'default_permissions', 'ro', 'rw', 'suid', 'nosuid', 'dev', 'nodev', 'exec', 'noexec', 'atime', 'noatime',
+    'sync', 'async', 'dirsync', 'auto_unmount'))
 
 
 def _mount_options(options: dict[str, Any]) -> str:
