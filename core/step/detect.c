@@ -8,74 +8,15 @@
  */
 #include "core/step/detect.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 
-#include "core/base/array.h"
 #include "core/base/err.h"
 #include "core/base/json.h"
 #include "core/base/limits.h"
+#include "core/base/path.h"
+#include "core/step/children.h"
 #include "core/step/step_name.h"
-
-struct child {
-	char *name;
-	bool is_dir;
-};
-
-struct children {
-	struct io_dir *dir;
-	const char *rel;
-	struct child *child;
-	size_t n, cap;
-};
-
-static void children_release(struct children *c)
-{
-	for (size_t i = 0; i < c->n; i++)
-		free(c->child[i].name);
-	free(c->child);
-}
-
-static int join(const char *rel, const char *name, char **ret)
-{
-	char *path = NULL;
-
-	path = str_fmt("%s%s%s", strcmp(rel, ".") ? rel : "", strcmp(rel, ".") ? "/" : "", name);
-	if (!path)
-		return fail(-ENOMEM, "cannot look at '%s'", name);
-	*ret = path;
-	return 0;
-}
-
-static int add_child(void *arg, const char *name, unsigned char type)
-{
-	struct children *c = arg;
-	bool is_dir = type == DT_DIR;
-
-	if (type == DT_LNK || type == DT_UNKNOWN) {
-		auto_free char *path = NULL;
-		struct stat st;
-		int r = join(c->rel, name, &path);
-
-		if (r < 0)
-			return r;
-		/* A link to nowhere or out of the source is neither a file nor a directory. */
-		r = io_stat(c->dir, path, &st);
-		if (err_is_transient(r))
-			return r;
-		if (r < 0)
-			return 0;
-		is_dir = S_ISDIR(st.st_mode);
-	}
-	if (!array_reserve(c->child, c->cap, c->n + 1))
-		return fail(-ENOMEM, "cannot list '%s'", c->rel);
-	c->child[c->n].name = strdup(name);
-	if (!c->child[c->n].name)
-		return fail(-ENOMEM, "cannot list '%s'", c->rel);
-	c->child[c->n++].is_dir = is_dir;
-	return 0;
-}
 
 static bool has(const struct children *c, const char *name, bool is_dir)
 {
@@ -103,7 +44,7 @@ static int names_items(const struct children *c)
 	auto_buf text = { 0 };
 	auto_json doc = { 0 };
 	const struct json *items;
-	int r = join(c->rel, "_CHECKPOINT_METADATA", &path);
+	int r = path_join(c->rel, span_str("_CHECKPOINT_METADATA"), &path);
 
 	if (r >= 0)
 		r = io_read_file(c->dir, path, LIMIT_STEP_FILE, &text);
@@ -153,10 +94,10 @@ static int has_arrays(const struct children *c)
 			continue;
 		for (size_t k = 0; k < ARRAY_LEN(names); k++) {
 			auto_free char *sub = NULL, *path = NULL;
-			int r = join(c->child[i].name, names[k], &sub);
+			int r = path_join(c->child[i].name, span_str(names[k]), &sub);
 
 			if (r >= 0)
-				r = join(c->rel, sub, &path);
+				r = path_join(c->rel, span_str(sub), &path);
 			if (r >= 0)
 				r = is_array(c->dir, path);
 			if (r > 0 || err_is_transient(r))
@@ -178,22 +119,16 @@ static int is_pytree(const struct children *c)
 		return 1;
 	if (!has(c, "zarr.json", false))
 		return has_arrays(c);
-	r = join(c->rel, "zarr.json", &path);
+	r = path_join(c->rel, span_str("zarr.json"), &path);
 	if (r >= 0)
 		r = is_array(c->dir, path);
 	return r;
 }
 
-static int list_children(struct io_dir *dir, const char *rel, struct children *c)
-{
-	*c = (struct children){ .dir = dir, .rel = rel };
-	return io_list(dir, rel, add_child, c);
-}
-
 int detect_pytree(struct io_dir *dir, const char *rel)
 {
 	struct children c;
-	int r = list_children(dir, rel, &c);
+	int r = children_list(dir, rel, false, &c);
 
 	if (r >= 0)
 		r = is_pytree(&c);
@@ -215,7 +150,7 @@ static int has_pytree_child(const struct children *c)
 
 		if (!c->child[i].is_dir || step_name_is_tmp(span_str(c->child[i].name)))
 			continue;
-		r = join(c->rel, c->child[i].name, &path);
+		r = path_join(c->rel, span_str(c->child[i].name), &path);
 		if (r >= 0)
 			r = detect_pytree(c->dir, path);
 		if (r > 0)
@@ -261,7 +196,7 @@ int detect_step(struct io_dir *dir, const char *rel, enum shape *ret)
 {
 	struct children c;
 	enum shape shape = SHAPE_UNKNOWN;
-	int r = list_children(dir, rel, &c);
+	int r = children_list(dir, rel, false, &c);
 
 	if (r >= 0)
 		r = shape_of_children(&c, &shape);
@@ -301,11 +236,11 @@ static bool has_marked_step(const struct children *c)
 		enum shape shape = SHAPE_UNKNOWN;
 		auto_free char *path = NULL;
 		int r = counts(&c->child[i]) && has_number(c->child[i].name) ?
-				join(c->rel, c->child[i].name, &path) :
+				path_join(c->rel, span_str(c->child[i].name), &path) :
 				-ENOENT;
 
 		if (r >= 0)
-			r = list_children(c->dir, path, &in);
+			r = children_list(c->dir, path, false, &in);
 		if (r >= 0)
 			r = shape_of_children(&in, &shape);
 		found = r >= 0 && shape == SHAPE_STEP;
@@ -335,7 +270,7 @@ static int shape_of_root(const struct children *c, enum shape *ret)
 
 			if (!counts(&c->child[i]) || has_number(c->child[i].name) != (pass == 1))
 				continue;
-			r = join(c->rel, c->child[i].name, &path);
+			r = path_join(c->rel, span_str(c->child[i].name), &path);
 			if (r >= 0)
 				r = pass ? detect_step(c->dir, path, &shape) :
 					   detect_pytree(c->dir, path);
@@ -352,7 +287,7 @@ static int shape_of_root(const struct children *c, enum shape *ret)
 
 		if (c->child[i].is_dir || !has_number(c->child[i].name))
 			continue;
-		if (join(c->rel, c->child[i].name, &path) < 0)
+		if (path_join(c->rel, span_str(c->child[i].name), &path) < 0)
 			return -ENOMEM;
 		if (detect_flax_file(c->dir, path) == 1) {
 			*ret = SHAPE_ROOT;
@@ -374,7 +309,8 @@ static int holds_deleted(const struct children *c, const struct child *ch, const
 		return 0;
 	if (todelete && !strncmp(todelete, ch->name, n) && (!todelete[n] || todelete[n] == '/'))
 		return 1;
-	r = mark ? join(c->rel, mark, &path) : fail(-ENOMEM, "cannot look at '%s'", ch->name);
+	r = mark ? path_join(c->rel, span_str(mark), &path) :
+		   fail(-ENOMEM, "cannot look at '%s'", ch->name);
 	if (r >= 0)
 		r = io_stat(c->dir, path, &st);
 	return r >= 0 ? 1 : err_is_transient(r) ? r : 0;
@@ -409,7 +345,7 @@ int detect_shape(struct io_dir *dir, const char *rel, const char *todelete, enum
 		return fail(-EBUSY,
 			    "'%s' is not committed: its name says that it is still being written",
 			    path);
-	r = list_children(dir, rel, &c);
+	r = children_list(dir, rel, false, &c);
 	if (r >= 0)
 		r = shape_of_children(&c, &shape);
 	if (r >= 0 && shape == SHAPE_UNKNOWN)
@@ -469,7 +405,7 @@ static bool is_random_key(const struct children *c)
 int detect_item(struct io_dir *dir, const char *rel, enum item_kind *ret)
 {
 	struct children c;
-	int r = list_children(dir, rel, &c);
+	int r = children_list(dir, rel, false, &c);
 
 	if (r >= 0)
 		r = is_pytree(&c);

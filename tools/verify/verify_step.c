@@ -2,61 +2,18 @@
 /*
  * verify_step.c - checks roots and steps: their metadata, and that all items exist.
  */
-#include <dirent.h>
 #include <string.h>
 
-#include "core/base/array.h"
 #include "core/base/err.h"
 #include "core/base/json.h"
 #include "core/step/step.h"
 #include "core/step/step_deletion.h"
 #include "core/step/step_meta.h"
+#include "core/step/children.h"
 #include "core/step/step_name.h"
 #include "tools/verify/verify.h"
 
 #define MAX_NESTING 8 /* levels of composite items inside each other */
-
-struct child {
-	char *name;
-	bool is_dir;
-};
-
-struct children {
-	struct verify *v;
-	const char *path;
-	struct child *child;
-	size_t n, cap;
-};
-
-static void children_release(struct children *c)
-{
-	for (size_t i = 0; i < c->n; i++)
-		free(c->child[i].name);
-	free(c->child);
-}
-
-static int add_child(void *arg, const char *name, unsigned char type)
-{
-	struct children *c = arg;
-	struct child *child;
-	struct stat st;
-
-	if (!array_reserve(c->child, c->cap, c->n + 1))
-		return fail(-ENOMEM, "cannot list '%s'", c->path);
-	child = &c->child[c->n];
-	*child = (struct child){ strdup(name), type == DT_DIR };
-	if (!child->name)
-		return fail(-ENOMEM, "cannot list '%s'", c->path);
-	if (type != DT_DIR && type != DT_REG) {
-		auto_free char *path = verify_join(c->path, name);
-
-		child->is_dir = path && io_stat(c->v->ckpt->source, path, &st) >= 0 &&
-				S_ISDIR(st.st_mode);
-		err_clear();
-	}
-	c->n++;
-	return 0;
-}
 
 static int by_name(const void *a, const void *b)
 {
@@ -65,10 +22,8 @@ static int by_name(const void *a, const void *b)
 
 static int list_children(struct verify *v, const char *path, struct children *c)
 {
-	int r;
+	int r = children_list(v->ckpt->source, path, true, c);
 
-	*c = (struct children){ .v = v, .path = path };
-	r = io_list(v->ckpt->source, path, add_child, c);
 	if (r >= 0 && c->n)
 		qsort(c->child, c->n, sizeof(*c->child), by_name);
 	return r;

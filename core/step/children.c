@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * children.c - the entries of a directory, and which of them are directories.
+ */
+#include "core/step/children.h"
+
+#include <dirent.h>
+
+#include "core/base/array.h"
+#include "core/base/err.h"
+#include "core/base/path.h"
+
+static int add_child(void *arg, const char *name, unsigned char type)
+{
+	struct children *c = arg;
+	bool is_dir = type == DT_DIR;
+
+	if (type != DT_DIR && type != DT_REG) {
+		auto_free char *path = NULL;
+		struct stat st;
+		int r = path_join(c->rel, span_str(name), &path);
+
+		if (r >= 0)
+			r = io_stat(c->dir, path, &st);
+		if (r < 0 && !c->all)
+			return err_is_transient(r) ? r : 0;
+		is_dir = r >= 0 && S_ISDIR(st.st_mode);
+		if (r < 0)
+			err_clear();
+	}
+	if (!array_reserve(c->child, c->cap, c->n + 1))
+		return fail(-ENOMEM, "cannot list '%s'", c->rel);
+	c->child[c->n] = (struct child){ strdup(name), is_dir };
+	if (!c->child[c->n].name)
+		return fail(-ENOMEM, "cannot list '%s'", c->rel);
+	c->n++;
+	return 0;
+}
+
+int children_list(struct io_dir *dir, const char *rel, bool all, struct children *ret)
+{
+	*ret = (struct children){ .dir = dir, .rel = rel, .all = all };
+	return io_list(dir, rel, add_child, ret);
+}
+
+void children_release(struct children *c)
+{
+	for (size_t i = 0; i < c->n; i++)
+		free(c->child[i].name);
+	free(c->child);
+	*c = (struct children){ 0 };
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * children.h - the entries of a directory, and which of them are directories.
+ */
+#ifndef PYTREEFS_CHILDREN_H
+#define PYTREEFS_CHILDREN_H
+
+#include "core/io/io.h"
+
+struct child {
+	char *name;
+	bool is_dir; /* links are followed */
+};
+
+struct children {
+	struct io_dir *dir;
+	const char *rel;
+	bool all;
+	struct child *child; /* in the order of the directory */
+	size_t n, cap;
+};
+
+/*
+ * List rel in dir; both are borrowed. A link to nowhere or out of the source, or an entry that
+ * cannot be examined, is left out, or with `all` it counts as a file. Without `all`, errors that a
+ * retry may overcome are returned. Release the result, also after an error.
+ */
+int children_list(struct io_dir *dir, const char *rel, bool all, struct children *ret);
+void children_release(struct children *c);
+
+#endif
