@@ -12,6 +12,7 @@
 #include "core/base/err.h"
 #include "core/base/limits.h"
 #include "core/store/bucket.h"
+#include "core/store/bucket_write.h"
 #include "core/store/first_range.h"
 
 #define PAGES_MAX 10000
@@ -173,19 +174,10 @@ static int ask_both(struct store *s, const char *path, struct io_object *ret)
 {
 	struct http_request q = { 0 };
 	struct err_note why = { 0 };
-	int r = store_prepare(s), as_directory, as_object;
+	int r = bucket_about_begin(s, path, &q), as_directory, as_object;
 
-	if (r >= 0)
-		r = store_request(s, path, NULL, &q);
 	if (r < 0)
 		return r;
-	r = s->kind->dialect->about(s, path, &q);
-	if (r >= 0)
-		r = http_submit(s->http, &q);
-	if (r < 0) {
-		store_request_release(&q);
-		return r;
-	}
 	as_directory = look_into(s, path, ret);
 	if (as_directory < 0 && as_directory != -ENOENT)
 		err_save(as_directory, &why);

@@ -85,20 +85,30 @@ int bucket_send(struct store *s, struct bucket_request *b)
 	return r < 0 ? r : bucket_wait(s, b);
 }
 
-int bucket_about(struct store *s, const char *path, struct io_object *ret)
+int bucket_about_begin(struct store *s, const char *path, struct http_request *ret)
 {
-	struct http_request q;
 	int r = store_prepare(s);
 
 	if (r >= 0)
-		r = store_request(s, path, NULL, &q);
+		r = store_request(s, path, NULL, ret);
 	if (r < 0)
 		return r;
-	r = s->kind->dialect->about(s, path, &q);
+	r = s->kind->dialect->about(s, path, ret);
 	if (r >= 0)
-		r = http_submit(s->http, &q);
-	if (r >= 0)
-		r = store_request_wait(s, &q);
+		r = http_submit(s->http, ret);
+	if (r < 0)
+		store_request_release(ret);
+	return r;
+}
+
+int bucket_about(struct store *s, const char *path, struct io_object *ret)
+{
+	struct http_request q;
+	int r = bucket_about_begin(s, path, &q);
+
+	if (r < 0)
+		return r;
+	r = store_request_wait(s, &q);
 	if (r >= 0)
 		r = s->kind->dialect->take_about(&q, ret);
 	store_request_release(&q);

@@ -74,6 +74,11 @@ int bucket_submit(struct store *s, struct bucket_request *b);
 int bucket_wait(struct store *s, struct bucket_request *b);
 /* bucket_submit() and bucket_wait(). */
 int bucket_send(struct store *s, struct bucket_request *b);
+/*
+ * Send a request for the metadata of one object; the caller waits for it, calls the dialect's
+ * take_about(), and releases it. On failure nothing needs a release.
+ */
+int bucket_about_begin(struct store *s, const char *path, struct http_request *ret);
 /* Look up one object by a request for its metadata. */
 int bucket_about(struct store *s, const char *path, struct io_object *ret);
 /* Add the header lines of a request. */
