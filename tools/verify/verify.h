@@ -46,9 +46,13 @@ struct verify {
 	bool pack_failed;
 };
 
-/* Pack a finding; pack the counts that a leaf has added since `was`, which comes last. */
+/* Pack a finding. */
 int verify_pack(const struct finding *f, struct buf *ret);
-int verify_pack_counts(const struct verify *v, const struct verify *was, struct buf *ret);
+/*
+ * End what is packed for rank 0: r is the result of a leaf whose findings went to v->packed, which
+ * is ret, and the counts that it has added since `was` follow them. v->packed becomes NULL.
+ */
+int verify_pack_end(struct verify *v, int r, const struct verify *was, struct buf *ret);
 /* Report and count what another rank has packed. -EIO: malformed. */
 int verify_unpack(struct verify *v, struct span packed);
 

@@ -158,14 +158,9 @@ static int digest_pack(void *arg, struct walk_leaf *leaf, struct buf *ret)
 {
 	struct verify *v = ((struct digest_checks *)arg)->v;
 	const struct verify was = *v;
-	int r;
 
 	v->packed = ret;
-	r = digest_end(arg, leaf);
-	v->packed = NULL;
-	if (r >= 0 && v->pack_failed)
-		r = fail(-ENOMEM, "cannot tell rank 0 what was found");
-	return r < 0 ? r : verify_pack_counts(v, &was, ret);
+	return verify_pack_end(v, digest_end(arg, leaf), &was, ret);
 }
 
 static int digest_join(void *arg, struct walk_leaf *leaf, int rank, struct span packed)

@@ -547,16 +547,13 @@ static int leaf_check_pack(void *arg, struct walk_leaf *leaf, struct buf *ret)
 
 	v->packed = ret;
 	r = leaf_check_end(arg, leaf);
-	v->packed = NULL;
-	if (r >= 0 && v->pack_failed)
-		r = fail(-ENOMEM, "cannot tell rank 0 what was found");
 	/* A shared leaf is counted once, by rank 0. */
 	v->leaves -= leaf->is_shared;
 	if (leaf->is_shared) {
 		v->unsummed_leaves = was.unsummed_leaves;
 		v->unopened_leaves = was.unopened_leaves;
 	}
-	return r < 0 ? r : verify_pack_counts(v, &was, ret);
+	return verify_pack_end(v, r, &was, ret);
 }
 
 static int leaf_check_join(void *arg, struct walk_leaf *leaf, int rank, struct span packed)

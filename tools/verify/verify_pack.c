@@ -65,10 +65,13 @@ int verify_pack(const struct finding *f, struct buf *ret)
 	return r < 0 ? r : put_text(ret, f->text);
 }
 
-int verify_pack_counts(const struct verify *v, const struct verify *was, struct buf *ret)
+int verify_pack_end(struct verify *v, int r, const struct verify *was, struct buf *ret)
 {
-	int r = wire_put_u8(ret, 0);
-
+	v->packed = NULL;
+	if (r >= 0 && v->pack_failed)
+		r = fail(-ENOMEM, "cannot tell rank 0 what was found");
+	if (r >= 0)
+		r = wire_put_u8(ret, 0);
 	for (size_t i = 0; i < ARRAY_LEN(counts) && r >= 0; i++)
 		r = wire_put_u64le(ret, count_of(v, i) - count_of(was, i));
 	return r;
