@@ -43,15 +43,21 @@ struct visit {
 
 /* ---- findings: a function returns 0 to continue ---- */
 
-static int found(struct check *c, enum ocdbt_severity severity, struct buf *where, const char *text)
+static int found_code(struct check *c, enum ocdbt_severity severity, struct buf *where,
+		      const char *text, int code)
 {
-	struct ocdbt_finding f = { severity, buf_str(where), text };
+	struct ocdbt_finding f = { severity, buf_str(where), text, code };
 
 	if (!f.where)
 		return -ENOMEM;
 	c->stats.errors += severity == OCDBT_ERROR;
 	c->stats.warnings += severity == OCDBT_WARN;
 	return c->opts->found(c->opts->arg, &f);
+}
+
+static int found(struct check *c, enum ocdbt_severity severity, struct buf *where, const char *text)
+{
+	return found_code(c, severity, where, text, 0);
 }
 
 static int found_at(struct check *c, const char *kind, const struct ocdbt_ref *ref,
@@ -74,6 +80,7 @@ static int found_in_version(struct check *c, const struct ocdbt_version *v, cons
 /* Report the failure r as a finding, unless it is a failure of the check itself, which ends it. */
 static int failed_at(struct check *c, const char *kind, const struct ocdbt_ref *ref, int r)
 {
+	int code = r;
 	struct err_note note;
 	auto_buf where = { 0 };
 	const char *text = note.text;
@@ -85,7 +92,7 @@ static int failed_at(struct check *c, const char *kind, const struct ocdbt_ref *
 	/* The note of a failed read already begins with the address. */
 	if (r >= 0 && span_starts(span_str(text), buf_span(&where)) && text[where.n] == ':')
 		text += where.n + 2;
-	return r < 0 ? r : found(c, OCDBT_ERROR, &where, text);
+	return r < 0 ? r : found_code(c, OCDBT_ERROR, &where, text, code);
 }
 
 /* ---- checks of a reference and its node: 0, or an error with a note ---- */

@@ -319,6 +319,7 @@ struct ocdbt_finding {
 	enum ocdbt_severity severity;
 	const char *where; /* "btreenode:PATH:OFF:LEN", "file:PATH", "version:N" */
 	const char *text;  /* description of the fault */
+	int code;          /* errno of a failed read or parse; 0: records do not agree */
 };
 /* A non-zero result ends the check and is returned. */
 typedef int ocdbt_finding_fn(void *arg, const struct ocdbt_finding *f);

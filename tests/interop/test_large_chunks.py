@@ -106,6 +106,6 @@ def test_a_damaged_piece_is_named(run, pair, tmp_path):
     path = copy / 'one' / '0.0'
     path.write_bytes(path.read_bytes()[:-3000])
     r = run('stats', copy, ok=False)
-    assert r.returncode == 1 and "'one.npy'" in r.stderr and 'line.npy' in r.stdout
+    assert r.returncode == 2 and "'one.npy'" in r.stderr and 'line.npy' in r.stdout
     r = run('verify', copy, ok=False)
     assert r.returncode == 1 and 'one.npy: one/0.0:0:' in r.stdout and r.stdout.count('error:') == 1

@@ -79,9 +79,9 @@ def test_what_any_rank_finds_is_said_once_and_fails_all(rank_group, run, damaged
 
 def test_a_leaf_that_cannot_be_read_is_said_by_rank_0(rank_group, run, damaged):
     alone = run('stats', damaged, ok=False)
-    assert alone.returncode == 1
+    assert alone.returncode == 2
     stdout, stderr, status, _ = rank_group(2, 'stats', damaged)
-    assert stdout == alone.stdout and status == [1, 1]
+    assert stdout == alone.stdout and status == [2, 2]
 
     def said(text):
         return sorted(line for line in text.splitlines() if line.startswith('pytreefs: '))
@@ -133,11 +133,11 @@ def test_what_is_wrong_in_parts_of_a_large_leaf_is_said_once(rank_group, run, on
     assert found == alone
     alone = run('stats', tmp_path / '1', ok=False)
     stdout, stderr, status, _ = rank_group(3, 'stats', tmp_path / '1')
-    assert stdout == alone.stdout and status == [1] * 3
+    assert stdout == alone.stdout and status == [2] * 3
     assert all(sum(f'{name}.npy' in line for line in stderr.splitlines()) == 1 for name in ('large', 'chunk')), stderr
 
 
-@pytest.mark.parametrize('words, status', [(['/nowhere'], 1), ([SAMPLE, '--only', 'no such leaf'], 1),
+@pytest.mark.parametrize('words, status', [(['/nowhere'], 2), ([SAMPLE, '--only', 'no such leaf'], 2),
                                            ([SAMPLE, '--level', '7'], 2)])
 def test_what_fails_on_all_ranks_ends_all(rank_group, words, status):
     assert rank_group(2, 'verify', *words)[2] == [status, status]

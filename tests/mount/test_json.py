@@ -70,7 +70,7 @@ CASES = {
     'tree': [['ckpts/latest'], ['broken/1']],
     'info': [['ckpts'], ['ckpts/latest'], ['ckpts/latest/state'], ['ckpts/latest/state/params/embed/table.npy'], ['a/1/default/w.npy']],
     'stats': [['ckpts/latest'], ['a/1']],
-    'verify': [['ckpts'], ['broken/1']],
+    'verify': [['ckpts'], ['broken/1'], ['nothing']],
     'diff': [['ckpts/1000', 'ckpts/1500'], ['a/1', 'b/1'], ['a/1', 'c/1'], ['b/1', 'c/1']],
     'explain': [['ckpts/latest/state/params/embed/table.npy'], ['a/1/default/w@80x1000.npy'], ['ckpts/latest/state/step.json'],
                 ['--sharding', 'ckpts/latest/state/params/embed/table.npy']],

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Users other than root: a mount by fusermount3, and messages about files that may not be read."""
 
+import json
 import os
 import pathlib
 import shutil
@@ -69,7 +70,7 @@ def test_a_source_that_may_not_be_read_is_named(place, mode, command, said):
     (place / 'ckpts').chmod(mode)
     r = subprocess.run(['./pytreefs', command, 'ckpts'], cwd=place, user=NOBODY, group=NOBODY, extra_groups=[],
                        capture_output=True, text=True, timeout=240)
-    assert r.returncode == 1 and 'Permission denied' in r.stderr and said in r.stderr, r.stderr
+    assert r.returncode == (2 if command == 'verify' else 1) and 'Permission denied' in r.stderr and said in r.stderr, r.stderr
     assert "'.'" not in r.stderr, r.stderr
 
 
@@ -83,3 +84,33 @@ def test_an_item_that_may_not_be_read_is_named(place):
     r = subprocess.run(['./pytreefs', 'tree', 'ckpts/1500/state'], cwd=place, user=NOBODY, group=NOBODY, extra_groups=[],
                        capture_output=True, text=True, timeout=240)
     assert r.returncode == 1 and 'Permission denied' in r.stderr and "'.'" not in r.stderr.replace("item '.'", ''), r.stderr
+
+
+@pytest.mark.parametrize('closed,mode,file', [('1000', 0o700, '1000'), ('1000/state/manifest.ocdbt', 0o600, '1000/state/manifest.ocdbt'),
+                                              ('1000/state/d', 0o700, None), ('1000/config', 0o711, '1000/config'),
+                                              ('1000/_CHECKPOINT_METADATA', 0o600, '1000/_CHECKPOINT_METADATA')])
+def test_verify_does_not_call_damaged_what_may_not_be_read(place, closed, mode, file):
+    os.chown(place / 'ckpts' / closed, 0, 0)
+    (place / 'ckpts' / closed).chmod(mode)
+
+    def verify(*words):
+        return subprocess.run(['./pytreefs', 'verify', *words, 'ckpts'], cwd=place, user=NOBODY, group=NOBODY, extra_groups=[],
+                              capture_output=True, text=True, timeout=240)
+    r = verify('--json')
+    doc = json.loads(r.stdout)
+    assert r.returncode == 2 and doc['errors'] == doc['warnings'] == 0 and doc['unchecked'] == len(doc['findings']) > 0, r.stdout
+    assert all(f['severity'] == 'unchecked' and 'Permission denied' in f['text'] for f in doc['findings']), doc['findings']
+    assert file is None or file in {f['file'] for f in doc['findings']}
+    r = verify()
+    assert r.returncode == 2 and r.stdout.startswith('cannot be checked: 1000') and 'error: ' not in r.stdout
+    assert f'{doc["unchecked"]} could not be checked' in r.stdout
+
+
+def test_damage_beside_what_may_not_be_read_is_an_error(place):
+    os.chown(place / 'ckpts/1000', 0, 0)
+    (place / 'ckpts/1000').chmod(0o700)
+    (place / 'ckpts/1500/state/_METADATA').write_text('{')
+    r = subprocess.run(['./pytreefs', 'verify', '--json', 'ckpts'], cwd=place, user=NOBODY, group=NOBODY, extra_groups=[],
+                       capture_output=True, text=True, timeout=240)
+    doc = json.loads(r.stdout)
+    assert r.returncode == 2 and doc['errors'] and doc['unchecked'] == 1, r.stdout

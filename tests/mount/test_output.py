@@ -305,7 +305,7 @@ def test_a_view_that_a_limit_forbids_says_so(run, tmp_path):
 def test_verify_of_an_item_that_is_not_a_tree_names_what_to_verify(run, tmp_path):
     for where, words in ((SAMPLE / '1000/config', {}), ('.', {'cwd': SAMPLE / '1000/config'})):
         r = run('verify', where, ok=False, **words)
-        assert r.returncode == 1 and 'verify the step' in r.stderr
+        assert r.returncode == 2 and 'verify the step' in r.stderr
     assert 'is not a checkpoint' in run('verify', SAMPLE.parents[1] / 'lib', ok=False).stderr
 
 

@@ -128,7 +128,7 @@ def test_commands_say_that_a_block_is_bad(disk, step, run, tmp_path):
                   ['export', '--format', 'npz', disk.path / '1', tmp_path / 'x.npz'],
                   ['convert', disk.path / '1', tmp_path / 'y']):
         r = run(*words, ok=False, text=False)
-        assert r.returncode == 1, words
+        assert r.returncode == (2 if words[0] == 'stats' else 1), words
         assert b'Input/output error' in r.stdout + r.stderr, words
     assert not (tmp_path / 'x.npz').exists() and not (tmp_path / 'y').exists()
 

@@ -116,7 +116,7 @@ def test_leaves_are_chosen_by_every_path_that_they_have(run, pattern):
 def test_only_some_leaves(run):
     doc = verify(run, SAMPLE / '1500', '--only', '**/embed/**')
     assert 0 < doc['leaves'] < 10 and doc['chunks'] == doc['leaves']
-    assert run('verify', SAMPLE / '1500', '--only', 'nosuch/**', ok=False).returncode == 1
+    assert run('verify', SAMPLE / '1500', '--only', 'nosuch/**', ok=False).returncode == 2
 
 
 def test_wrong_usage(run, tmp_path):
@@ -124,7 +124,28 @@ def test_wrong_usage(run, tmp_path):
     assert run('verify', ok=False).returncode == 2
     for path in (tmp_path / 'nothing', SAMPLE / '1500/state/params/embed/table.npy'):
         r = run('verify', path, ok=False)
-        assert r.returncode == 1 and r.stderr.startswith('pytreefs: '), r.stderr
+        assert r.returncode == 2 and r.stderr.startswith('pytreefs: '), r.stderr
+
+
+@pytest.mark.parametrize('made,said', [([], 'has no steps'), (['metadata'], 'has no steps'),
+                                       (['2000.orbax-checkpoint-tmp-1'], 'drafts are not looked at')])
+def test_nothing_to_check_is_a_failure(run, tmp_path, made, said):
+    """An empty directory, a root without steps, a root with a draft alone."""
+    for name in made:
+        (tmp_path / name).mkdir()
+    for words in ([], ['-q']):
+        r = run('verify', *words, tmp_path, ok=False)
+        assert r.returncode == 2 and 'nothing was checked' in r.stderr and said in r.stderr and str(tmp_path) in r.stderr, r.stderr
+    r = run('verify', '--json', tmp_path, ok=False)
+    doc = json.loads(r.stdout)
+    assert r.returncode == 2 and said in doc['error'] and doc['findings'] == [] and doc['items'] == 0
+
+
+def test_a_failure_is_in_the_document(run, tmp_path):
+    for words, said in (([tmp_path / 'nothing'], "'nothing'"), ([SAMPLE, '--only', 'nosuch'], "no leaf matches 'nosuch'")):
+        r = run('verify', '--json', *words, ok=False)
+        assert r.returncode == 2 and said in json.loads(r.stdout)['error'] and said in r.stderr
+    assert 'error' not in verify(run, SAMPLE)
 
 
 def test_quiet_says_nothing_of_what_is_sound(run):

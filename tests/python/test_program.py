@@ -137,6 +137,10 @@ def test_commands_as_objects(tmp_path):
     assert e.value.errno == errno.EINVAL
     (tmp_path / 'ckpts/1500/state/_METADATA').write_text('{')
     assert pytreefs.diff(SAMPLE, tmp_path / 'ckpts')['unreadable'] == 1
+    (tmp_path / 'empty').mkdir()
+    with pytest.raises(pytreefs.Error, match='nothing was checked') as e:
+        pytreefs.verify(tmp_path / 'empty')
+    assert e.value.errno == errno.EIO
     rows = pytreefs.stats(SAMPLE / '1000/state', only='params/')
     assert rows and all(row['path'].startswith('params/') for row in rows)
     # In a checkpoint, and where no directory above it is one (/tmp may hold some of other runs).

@@ -11,7 +11,11 @@
 
 #include "handlers/namespace/ns.h"
 
-/* Exit statuses; the manual page lists them (manual.c). */
+/*
+ * Exit statuses; the manual page lists them (manual.c). For a command that checks something
+ * (struct cmd), they are those of diff(1), cmp(1) and grep(1): EXIT_FOUND is its finding, and
+ * EXIT_TROUBLE means that it could not look, or not at everything.
+ */
 enum { EXIT_OK = 0, EXIT_FOUND = 1, EXIT_USAGE = 2, EXIT_TROUBLE = 2 };
 
 struct cmd_args;
@@ -37,9 +41,13 @@ struct cmd {
 		CMD_READS, /* writes only to its output: -o sandbox= applies */
 		CMD_WRITES /* also writes files, at places that the user names */
 	} confined;
-	const char *found; /* meaning of status 1 besides an error, for the manual; NULL: none */
-	bool alone;    /* writes one result: refused when mpirun has started several processes */
-	bool compares; /* status 1 is a result, as in diff(1), so an error is EXIT_TROUBLE */
+	/*
+	 * Meaning of status 1 for the manual: besides an error, or alone if `checks` is set; NULL:
+	 * none.
+	 */
+	const char *found;
+	bool alone;  /* writes one result: refused when mpirun has started several processes */
+	bool checks; /* status 1 is a finding, as in diff(1), so an error is EXIT_TROUBLE */
 	/* accepts -o OPTION[=VALUE],... from the table in handlers/options/option_table.c */
 	bool takes_mount_options;
 	/* sets one option of -o; NULL: option_set() does */
@@ -72,7 +80,7 @@ struct cmd_args {
 /* Returns the exit status for an error of a command; NULL: of the program. */
 static inline int cmd_error_status(const struct cmd *c)
 {
-	return c && c->compares ? EXIT_TROUBLE : EXIT_FOUND;
+	return c && c->checks ? EXIT_TROUBLE : EXIT_FOUND;
 }
 /*
  * Returns the value of an option, "" for a flag; NULL when it was not given. The name must be in

@@ -143,6 +143,14 @@ static void put_checkpoint_options(FILE *out)
 	}
 }
 
+/* List the meanings of status 1 of the commands that check something, or of the others. */
+static void put_found(FILE *out, bool checks)
+{
+	for (const struct cmd *const *c = cmd_table; *c; c++)
+		if ((*c)->found && (*c)->checks == checks)
+			put_term(out, (*c)->name, NULL, (*c)->found);
+}
+
 static void put_statuses(FILE *out)
 {
 	fprintf(out, ".SH EXIT STATUS\n");
@@ -153,10 +161,13 @@ static void put_statuses(FILE *out)
 
 static void put_statuses_of_commands(FILE *out)
 {
-	fprintf(out, ".PP\nBeside an error, status 1 means\n");
-	for (const struct cmd *const *c = cmd_table; *c; c++)
-		if ((*c)->found)
-			put_term(out, (*c)->name, NULL, (*c)->found);
+	fprintf(out, ".PP\n");
+	put(out,
+	    "The commands that check something have the statuses of diff(1) and grep(1): 0 means that everything was\n"
+	    "checked and nothing was found, and 2 is also an error, and that a part could not be checked. 1 means\n");
+	put_found(out, true);
+	fprintf(out, ".PP\nBesides an error, status 1 of the other commands means\n");
+	put_found(out, false);
 }
 
 static void print_program(FILE *out)

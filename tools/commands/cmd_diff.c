@@ -49,7 +49,7 @@ static int run_diff(struct cmd_args *a)
 	if (r < 0)
 		return r;
 	/* The values that could not be read may be different. */
-	return r != EXIT_OK ? EXIT_TROUBLE : d.differences ? EXIT_FOUND : EXIT_OK;
+	return r != EXIT_OK ? r : d.differences ? EXIT_FOUND : EXIT_OK;
 }
 
 static const struct cmd_option options[] = {
@@ -74,11 +74,9 @@ const struct cmd cmd_diff = {
 	.options = options,
 	.min_args = 2,
 	.max_args = 2,
-	.compares = true,
+	.checks = true,
 	.takes_mount_options = true,
 	.confined = CMD_READS,
-	.found =
-		"A and B differ. Errors, including parts that could not be read, are status 2, as\n"
-		"for diff(1).",
+	.found = "A and B differ.",
 	.run = run_diff,
 };

@@ -224,7 +224,8 @@ static int report_faults(const struct stats *st, int r)
 		(unsigned long long)st->leaves, st->leaves == 1 ? "leaf" : "leaves");
 	print_name(stderr, st->first ? st->first : "");
 	fputs("'\n", stderr);
-	return r < 0 ? r : EXIT_FOUND;
+	/* Trouble is the worse status: the parts that were not read may have more of them. */
+	return r < 0 ? r : MAX(r, EXIT_FOUND);
 }
 
 static int stats_all(struct cmd_args *a, struct rank_group *group)
@@ -275,13 +276,15 @@ const struct cmd cmd_stats = {
 	.args = "SOURCE[/PATH]",
 	.summary = "print min, max, mean, deviation, NaN and infinities of every array",
 	.help = "NaN and infinities are counted, and excluded from the other numbers; a complex number counts\n"
-		"as two. Under mpirun, ranks share the leaves.",
+		"as two. Exit status 1: --fail-on has found a value; 2: an error, or a part could not be\n"
+		"read, and the rest was printed. Under mpirun, ranks share the leaves.",
 	.example = "pytreefs stats ckpts/latest --only '**/kernel'",
 	.options = options,
 	.min_args = 1,
 	.max_args = 1,
 	.takes_mount_options = true,
 	.confined = CMD_READS,
-	.found = "a part could not be read, or --fail-on has found a value; the rest was printed.",
+	.checks = true,
+	.found = "--fail-on has found a value; everything was printed.",
 	.run = run_stats,
 };

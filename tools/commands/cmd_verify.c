@@ -40,6 +40,8 @@ static void sum_up_text(const struct verify *v)
 	}
 	printf(": %llu errors, %llu warnings", (unsigned long long)v->errors,
 	       (unsigned long long)v->warnings);
+	if (v->unchecked)
+		printf(", %llu could not be checked", (unsigned long long)v->unchecked);
 	/* Many read only the first line. */
 	if (v->level < 3)
 		printf("; chunks were not read, which is level 3");
@@ -81,22 +83,29 @@ static void sum_up_text(const struct verify *v)
 		       (unsigned long long)v->unused_files);
 }
 
-static void sum_up_json(const struct verify *v)
+/* error: why it ended early; NULL: it did not. */
+static void sum_up_json(const struct verify *v, const char *error)
 {
 	auto_buf out = { 0 };
 	bool first = true;
 
-	buf_add_str(&out, "\n], \"drafts\": [");
+	buf_add_str(&out, "\n]");
+	if (error) {
+		buf_add_str(&out, ", \"error\": ");
+		json_put_str(&out, span_str(error), JSON_PRETTY);
+	}
+	buf_add_str(&out, ", \"drafts\": [");
 	for (size_t at = 0; at < v->drafts.n; at += strlen((const char *)v->drafts.p + at) + 1) {
 		buf_add_str(&out, first ? "" : ", ");
 		json_put_str(&out, span_str((const char *)v->drafts.p + at), JSON_PRETTY);
 		first = false;
 	}
-	buf_addf(
-		&out,
-		"], \"level\": %d, \"errors\": %llu, \"warnings\": %llu, \"items\": %llu, \"leaves\": %llu",
-		v->level, (unsigned long long)v->errors, (unsigned long long)v->warnings,
-		(unsigned long long)v->items, (unsigned long long)v->leaves);
+	buf_addf(&out,
+		 "], \"level\": %d, \"errors\": %llu, \"warnings\": %llu, \"unchecked\": %llu"
+		 ", \"items\": %llu, \"leaves\": %llu",
+		 v->level, (unsigned long long)v->errors, (unsigned long long)v->warnings,
+		 (unsigned long long)v->unchecked, (unsigned long long)v->items,
+		 (unsigned long long)v->leaves);
 	buf_addf(
 		&out,
 		", \"chunks\": %llu, \"stored_bytes\": %llu, \"decoded_bytes\": %llu, \"missing_chunks\": %llu"
@@ -194,40 +203,72 @@ static int fail_not_safetensors(struct cmd_args *a, int r)
 	return found < 0 ? found : err_restore(&why);
 }
 
-static int verify_with(struct cmd_args *a, int level, struct rank_group *group)
+/* A source without contents is not sound, but most likely not the one that was meant. */
+static int fail_if_nothing_was_checked(const struct verify *v)
 {
-	struct verify v = { .level = level, .json = cmd_flag(a, "json") };
-	auto_of(ckpt) struct ckpt *ckpt = NULL;
-	auto_free char *path = NULL;
-	int r;
+	/* Other ranks do not know the findings of rank 0. */
+	if (v->items || v->errors || v->unchecked || !group_is_lead(v->t.group))
+		return 0;
+	return fail(-ENOENT, "'%s' has no %s: nothing was checked%s", v->t.a->arg[0],
+		    v->steps ? "items" : "steps",
+		    v->n_drafts ? ", since drafts are not looked at" : "");
+}
 
-	r = selection_begin(&v.t, a);
-	selection_share(&v.t, group);
+/* Open what the user named, and check it. The caller closes *ret. */
+static int verify_source(struct verify *v, struct cmd_args *a, struct ckpt **ret)
+{
+	auto_free char *path = NULL;
+	int r = resolve(a, &path);
+
 	if (r >= 0)
-		r = resolve(a, &path);
-	if (r >= 0)
-		r = ns_ckpt(path, &a->options, &ckpt);
+		r = ns_ckpt(path, &a->options, ret);
 	if (r == -EINVAL && is_item_of_a_step(a, path))
 		r = fail(-EINVAL, "'%s' is not a tree; verify the step that it is in", a->arg[0]);
 	else if (r == -EINVAL || r == -ENOTDIR)
 		r = fail_not_safetensors(a, r);
 	if (r >= 0)
-		r = ckpt_start(ckpt);
+		r = ckpt_start(*ret);
 	if (r < 0)
 		return r;
-	v.ckpt = ckpt;
+	v->ckpt = *ret;
+	r = verify_all(v);
+	return r < 0 ? r : fail_if_nothing_was_checked(v);
+}
+
+static void sum_up(const struct verify *v, int r)
+{
+	struct err_note why;
+
+	if (!group_is_lead(v->t.group))
+		return;
+	err_save(r, &why);
+	if (v->json)
+		sum_up_json(v, r < 0 ? why.text : NULL);
+	else if (r >= 0 && !cmd_flag(v->t.a, "quiet"))
+		sum_up_text(v);
+	if (r < 0)
+		err_restore(&why);
+}
+
+static int verify_with(struct cmd_args *a, int level, struct rank_group *group)
+{
+	struct verify v = { .level = level, .json = cmd_flag(a, "json") };
+	auto_of(ckpt) struct ckpt *ckpt = NULL;
+	int r = selection_begin(&v.t, a);
+
+	selection_share(&v.t, group);
 	if (v.json && group_is_lead(group))
 		printf("{\"findings\": [");
-	r = verify_all(&v);
+	if (r >= 0)
+		r = verify_source(&v, a, &ckpt);
 	progress_clear(&v.t.progress);
-	if (v.json && group_is_lead(group))
-		sum_up_json(&v);
-	else if (r >= 0 && !cmd_flag(a, "quiet") && group_is_lead(group))
-		sum_up_text(&v);
-	buf_release(&v.drafts);
 	if (r >= 0)
 		r = selection_end(&v.t);
-	return r < 0 ? r : r || v.errors ? EXIT_FOUND : EXIT_OK;
+	sum_up(&v, r);
+	buf_release(&v.drafts);
+	if (r != EXIT_OK)
+		return r;
+	return v.unchecked ? EXIT_TROUBLE : v.errors ? EXIT_FOUND : EXIT_OK;
 }
 
 static int run_verify(struct cmd_args *a)
@@ -257,11 +298,13 @@ const struct cmd cmd_verify = {
 	.summary = "check every record, reference, statistic and chunk of a checkpoint",
 	.help = "Level 1 reads every metadata file and database node, level 2 compares them with each other,\n"
 		"and level 3 decodes every chunk. Data without a checksum is counted. Exit status 1: something\n"
-		"is damaged. Under mpirun, ranks share the leaves.",
+		"is damaged; 2: an error, a part could not be read for another reason, such as its mode, or\n"
+		"there was nothing to check. Under mpirun, ranks share the leaves.",
 	.example = "pytreefs verify ckpts/latest",
 	.options = options,
 	.min_args = 1,
 	.max_args = 1,
+	.checks = true,
 	.takes_mount_options = true,
 	.confined = CMD_READS,
 	.found = "something is damaged.",

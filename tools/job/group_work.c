@@ -157,7 +157,7 @@ static int await(void *arg, enum peers_kind kind, uint64_t id, int from, struct 
 		if (peers_silent_for(t->peers, from, SLICE_NS, &silence) >
 		    PEERS_GIVE_UP_SECONDS * SECOND_NS) {
 			t->left[from] = t->ended[from] = true;
-			t->status[from] = EXIT_FOUND;
+			t->status[from] = t->error_status;
 			return fail(-ETIMEDOUT, "rank %d does not answer", from);
 		}
 		if (now - pinged > SECOND_NS) {

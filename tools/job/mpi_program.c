@@ -45,5 +45,9 @@ int mpi_rank_group(const struct cmd_args *a, struct rank_group **ret)
 	r = mpi_program(a);
 	if (r >= 0)
 		r = peers_mpi_open(a->cmd->name, &peers);
-	return r < 0 ? r : group_new(peers, ret);
+	if (r >= 0)
+		r = group_new(peers, ret);
+	if (r >= 0)
+		(*ret)->error_status = cmd_error_status(a->cmd);
+	return r;
 }

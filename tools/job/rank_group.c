@@ -40,6 +40,7 @@ int group_new(struct peers *peers, struct rank_group **ret)
 		return fail(-ENOMEM, "cannot work with %d ranks", peers->size);
 	}
 	t->peers = peers;
+	t->error_status = EXIT_FOUND;
 	*ret = t;
 	return 0;
 }
@@ -80,7 +81,7 @@ static void note_end(struct rank_group *t, int rank, struct span body)
 	struct span why = wire_bytes(&w, wire_left(&w));
 
 	t->ended[rank] = true;
-	t->status[rank] = wire_ok(&w) ? status : EXIT_FOUND;
+	t->status[rank] = wire_ok(&w) ? status : t->error_status;
 	if (status < 0)
 		fprintf(stderr, "pytreefs: rank %d: %.*s\n", rank, SPAN_ARG(why));
 }
@@ -95,7 +96,7 @@ int group_receive(struct rank_group *t, int rank, const char *leaf, struct buf *
 
 	if (r == -ETIMEDOUT) {
 		t->ended[rank] = true;
-		t->status[rank] = EXIT_FOUND;
+		t->status[rank] = t->error_status;
 	}
 	if (r < 0)
 		return r;
@@ -116,10 +117,10 @@ int group_receive(struct rank_group *t, int rank, const char *leaf, struct buf *
 
 /* ---- the end ---- */
 
-static int worst(int a, int b)
+static int worst(const struct rank_group *t, int a, int b)
 {
-	a = a < 0 ? EXIT_FOUND : a;
-	b = b < 0 ? EXIT_FOUND : b;
+	a = a < 0 ? t->error_status : a;
+	b = b < 0 ? t->error_status : b;
 	return MAX(a, b);
 }
 
@@ -138,7 +139,7 @@ static void receive_rest(struct rank_group *t, int rank)
 		}
 		fprintf(stderr, "pytreefs: %s\n", err_text(r));
 		t->ended[rank] = true;
-		t->status[rank] = EXIT_FOUND;
+		t->status[rank] = t->error_status;
 	}
 }
 
@@ -146,12 +147,12 @@ static int end_of_lead(struct rank_group *t, int status)
 {
 	auto_buf out = { 0 };
 	struct err_note note;
-	int all = worst(status, 0);
+	int all = worst(t, status, 0);
 
 	err_save(status, &note);
 	for (int i = 1; i < t->peers->size; i++) {
 		receive_rest(t, i);
-		all = worst(all, t->status[i]);
+		all = worst(t, all, t->status[i]);
 	}
 	if (wire_put_u32le(&out, (uint32_t)all) >= 0)
 		for (int i = 1; i < t->peers->size; i++)
@@ -169,7 +170,7 @@ static int end_of_other(struct rank_group *t, int status)
 
 	/* Rank 0 reports the error that all ranks share. */
 	if (status < 0 && t->agreed)
-		status = EXIT_FOUND;
+		status = t->error_status;
 	r = wire_put_u32le(&out, (uint32_t)status);
 	if (r >= 0 && status < 0)
 		r = buf_add_str(&out, err_text(status));
@@ -180,7 +181,7 @@ static int end_of_other(struct rank_group *t, int status)
 	if (r < 0)
 		return r;
 	w = wire_of(buf_span(&m->body));
-	return worst((int)wire_u32le(&w), status);
+	return worst(t, (int)wire_u32le(&w), status);
 }
 
 /* Tell ranks that wait for this one that it has ended. */

@@ -16,6 +16,7 @@ struct rank_group {
 	bool *ended;         /* on rank 0: the rank sends nothing any more */
 	/* on rank 0: status of ranks that have ended; negative: an error that was reported */
 	int *status;
+	int error_status;        /* exit status for an error of the command (cmd_error_status()) */
 	struct group_work *work; /* set while they make one result (group_work.h) */
 	bool *left;              /* the rank takes part in no collective call any more */
 	bool agreed;             /* all ranks have the same failure; rank 0 reports it */
@@ -23,7 +24,7 @@ struct rank_group {
 /* id of a PEERS_TROUBLE message: the rank has ended without the others */
 #define GROUP_LEFT UINT64_MAX
 
-/* Takes peers, even on failure. */
+/* Takes peers, even on failure. error_status is EXIT_FOUND at first. */
 int group_new(struct peers *peers, struct rank_group **ret);
 /* Whether this is rank 0, which prints for all. True for NULL (a single process). */
 bool group_is_lead(const struct rank_group *t);

@@ -121,5 +121,5 @@ int selection_end(struct selection *t)
 
 	progress_end(&t->progress);
 	r = select_end(t->only);
-	return r < 0 ? r : t->failed ? EXIT_FOUND : EXIT_OK;
+	return r < 0 ? r : t->failed ? cmd_error_status(t->a->cmd) : EXIT_OK;
 }

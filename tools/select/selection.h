@@ -58,7 +58,10 @@ int selection_walk(struct selection *t, const struct subtree *st, const char *pr
 void selection_failed(struct selection *t, const char *path, const struct err_note *why);
 /* Do this for each item of a tree that cannot be opened. */
 int selection_broken(struct selection *t, const struct subtree *st, const char *prefix);
-/* Returns the exit status; -ENOENT when a pattern of --only selected nothing. */
+/*
+ * Returns the exit status, that of an error when a part could not be read; -ENOENT when a pattern
+ * of --only selected nothing.
+ */
 int selection_end(struct selection *t);
 
 #endif

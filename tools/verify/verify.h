@@ -11,7 +11,14 @@
 
 #include "tools/select/selection.h"
 
-enum severity { SEVERITY_WARNING, SEVERITY_ERROR };
+/* SEVERITY_UNCHECKED: it is not known whether there is damage, since it could not be read. */
+enum severity { SEVERITY_WARNING, SEVERITY_ERROR, SEVERITY_UNCHECKED };
+
+/*
+ * Returns SEVERITY_ERROR for damage, and SEVERITY_UNCHECKED for a failure that says nothing about
+ * the stored data, such as -EACCES.
+ */
+enum severity verify_severity(int r);
 
 /* A finding. Texts are borrowed; leaf and file may be NULL. */
 struct finding {
@@ -29,7 +36,7 @@ struct verify {
 	struct ckpt *ckpt;
 	int level;
 	bool json;
-	uint64_t errors, warnings, n_drafts;
+	uint64_t errors, warnings, unchecked, n_drafts;
 	struct buf drafts; /* names, each followed by a NUL */
 	/* Counts of what was checked. */
 	uint64_t steps, items, leaves, chunks, stored_bytes, decoded_bytes;
@@ -61,7 +68,10 @@ void verify_say(struct verify *v, const struct finding *f);
 /* Report an error of level 1 or 2 about a file, with a formatted text. */
 void verify_file(struct verify *v, int level, const char *file, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
-/* Report the failure r, whose note has the text, about a file (and leaf, or NULL). */
+/*
+ * Report the failure r, whose note has the text, about a file (and leaf, or NULL), as damage or as
+ * something that could not be checked.
+ */
 void verify_failed(struct verify *v, int level, const char *leaf, const char *file, int r);
 /*
  * Parse the place that a text names: "btreenode:d/1f..:4096:812", "value:...", "file:PATH". dir

@@ -39,6 +39,7 @@ struct leaf_check {
 	pthread_mutex_t lock; /* protects all members below */
 	struct retained_finding *finding;
 	size_t n_retained, n_findings;
+	bool is_damaged; /* one of the findings is an error */
 	uint64_t chunks, stored, decoded, missing;
 	uint64_t unsummed; /* stored bytes that no checksum covers */
 };
@@ -56,6 +57,7 @@ static void forget_findings(struct leaf_check *c)
 		free(c->finding[i].text);
 	}
 	c->n_retained = c->n_findings = 0;
+	c->is_damaged = false;
 }
 
 static void check_free(struct leaf_check *c)
@@ -78,6 +80,7 @@ static void keep(struct leaf_check *c, const struct finding *f)
 
 	pthread_mutex_lock(&c->lock);
 	c->n_findings++;
+	c->is_damaged |= f->severity == SEVERITY_ERROR;
 	more = c->n_retained < KEEP_FINDINGS ?
 		       reallocarray(c->finding, c->n_retained + 1, sizeof(*more)) :
 		       NULL;
@@ -337,7 +340,7 @@ static void place_of(struct leaf_check *c, struct zarr *z, const uint64_t *index
 
 static void chunk_failed(struct leaf_check *c, struct zarr *z, const uint64_t *index, int r)
 {
-	struct finding f = { .severity = SEVERITY_ERROR, .level = 3 };
+	struct finding f = { .severity = verify_severity(r), .level = 3 };
 	auto_free char *file = NULL;
 	struct err_note note;
 
@@ -465,7 +468,8 @@ static int leaf_check_task(void *arg, struct walk_leaf *leaf, uint64_t task,
 static void say_unopened(struct leaf_checks *all, const struct walk_leaf *leaf)
 {
 	/* Leaves of unknown types cannot be checked, which is not damage. */
-	enum severity severity = leaf_type_of(leaf->node) ? SEVERITY_ERROR : SEVERITY_WARNING;
+	enum severity severity = leaf_type_of(leaf->node) ? verify_severity(leaf->failed.code) :
+							    SEVERITY_WARNING;
 	struct finding f = { severity, 1, leaf->path, NULL, false, 0, 0, leaf->failed.text };
 	static const char *const names[] = { ".zarray", "zarr.json" };
 	auto_free char *file = NULL;
@@ -529,8 +533,9 @@ static int leaf_check_end(void *arg, struct walk_leaf *leaf)
 		auto_buf text = { 0 };
 
 		buf_addf(&text, "and %zu findings more", c->n_findings - c->n_retained);
-		verify_say(all->v, &(struct finding){ SEVERITY_ERROR, 3, leaf->path, c->file, false,
-						      0, 0, buf_str(&text) });
+		verify_say(all->v, &(struct finding){
+					   c->is_damaged ? SEVERITY_ERROR : SEVERITY_UNCHECKED, 3,
+					   leaf->path, c->file, false, 0, 0, buf_str(&text) });
 	}
 	if (c)
 		add_up(all, c, leaf);

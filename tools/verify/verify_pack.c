@@ -80,8 +80,7 @@ int verify_pack_end(struct verify *v, int r, const struct verify *was, struct bu
 static int unpack_one(struct verify *v, struct wire *w)
 {
 	auto_free char *leaf = NULL, *file = NULL, *text = NULL;
-	struct finding f = { .severity = wire_u8(w) == SEVERITY_ERROR ? SEVERITY_ERROR :
-									SEVERITY_WARNING };
+	struct finding f = { .severity = (enum severity)wire_u8(w) };
 	int r;
 
 	f.level = wire_u8(w);
@@ -98,6 +97,10 @@ static int unpack_one(struct verify *v, struct wire *w)
 	f.leaf = leaf;
 	f.file = file;
 	f.text = text ? text : "";
+	if (f.severity > SEVERITY_UNCHECKED)
+		return fail(-EIO,
+			    "another rank reports a finding of severity %d, at most %d exists",
+			    f.severity, SEVERITY_UNCHECKED);
 	if (wire_ok(w))
 		verify_say(v, &f);
 	return 0;

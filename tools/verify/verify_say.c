@@ -15,6 +15,17 @@ char *verify_join(const char *a, const char *b)
 	return str_fmt("%s/%s", a, b);
 }
 
+enum severity verify_severity(int r)
+{
+	static const int elsewhere[] = { EACCES,    EPERM,        EMFILE,       ENFILE,
+					 ETIMEDOUT, ECONNREFUSED, EHOSTUNREACH, ENETUNREACH };
+
+	for (size_t i = 0; i < ARRAY_LEN(elsewhere); i++)
+		if (r == -elsewhere[i])
+			return SEVERITY_UNCHECKED;
+	return SEVERITY_ERROR;
+}
+
 static void put_member(struct buf *out, const char *name, const char *text)
 {
 	buf_addf(out, ", \"%s\": ", name);
@@ -26,11 +37,13 @@ static void put_member(struct buf *out, const char *name, const char *text)
 
 static void say_json(const struct verify *v, const struct finding *f)
 {
+	static const char *const names[] = { [SEVERITY_WARNING] = "warning",
+					     [SEVERITY_ERROR] = "error",
+					     [SEVERITY_UNCHECKED] = "unchecked" };
 	auto_buf out = { 0 };
 
 	buf_addf(&out, "%s\n{\"severity\": \"%s\", \"level\": %d",
-		 v->errors + v->warnings ? "," : "",
-		 f->severity == SEVERITY_ERROR ? "error" : "warning", f->level);
+		 v->errors + v->warnings + v->unchecked ? "," : "", names[f->severity], f->level);
 	put_member(&out, "leaf", f->leaf);
 	put_member(&out, "file", f->file);
 	if (f->has_range)
@@ -39,6 +52,28 @@ static void say_json(const struct verify *v, const struct finding *f)
 	put_member(&out, "text", f->text);
 	buf_add_byte(&out, '}');
 	print_span(stdout, buf_span(&out));
+}
+
+static void say_text(const struct finding *f)
+{
+	static const char *const labels[] = { [SEVERITY_WARNING] = "warning",
+					      [SEVERITY_ERROR] = "error",
+					      [SEVERITY_UNCHECKED] = "cannot be checked" };
+
+	printf("%s: ", labels[f->severity]);
+	if (f->leaf) {
+		print_name(stdout, f->leaf);
+		printf(": ");
+	}
+	if (f->file) {
+		print_name(stdout, f->file);
+		if (f->has_range)
+			printf(":%llu:%llu", (unsigned long long)f->off,
+			       (unsigned long long)f->len);
+		printf(": ");
+	}
+	print_name(stdout, f->text);
+	printf("\n");
 }
 
 void verify_say(struct verify *v, const struct finding *f)
@@ -53,23 +88,11 @@ void verify_say(struct verify *v, const struct finding *f)
 	} else if (v->json) {
 		say_json(v, f);
 	} else {
-		printf("%s: ", f->severity == SEVERITY_ERROR ? "error" : "warning");
-		if (f->leaf) {
-			print_name(stdout, f->leaf);
-			printf(": ");
-		}
-		if (f->file) {
-			print_name(stdout, f->file);
-			if (f->has_range)
-				printf(":%llu:%llu", (unsigned long long)f->off,
-				       (unsigned long long)f->len);
-			printf(": ");
-		}
-		print_name(stdout, f->text);
-		printf("\n");
+		say_text(f);
 	}
 	v->errors += f->severity == SEVERITY_ERROR;
 	v->warnings += f->severity == SEVERITY_WARNING;
+	v->unchecked += f->severity == SEVERITY_UNCHECKED;
 }
 
 void verify_file(struct verify *v, int level, const char *file, const char *fmt, ...)
@@ -90,8 +113,8 @@ void verify_failed(struct verify *v, int level, const char *leaf, const char *fi
 
 	err_save(r, &note);
 	err_clear();
-	verify_say(v,
-		   &(struct finding){ SEVERITY_ERROR, level, leaf, file, false, 0, 0, note.text });
+	verify_say(v, &(struct finding){ verify_severity(r), level, leaf, file, false, 0, 0,
+					 note.text });
 }
 
 /* Remove the two numbers at the end of "PATH:OFF:LEN" from *s, which becomes the path. */

@@ -61,20 +61,22 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def _command(name: str, paths: list[str], words: list[str], options: dict[str, Any]) -> Any:
-    """The output of a command with --json. Status 1 with a document: it found something. Status 2 of diff: it could not compare, or
-    not all, and then the document counts what is unreadable."""
+    """The output of a command with --json. Status 1 with a document: it found something. Status 2 of a command that checks: it failed,
+    or could not check a part, and then the document counts what is unreadable or unchecked."""
     import json
     if options:
         words = [*words, '-o', options_text(options)]
     r = run(name, '--json', '--quiet', *words, '--', *paths)
     try:
         found = json.loads(r.stdout)
-        if name != 'diff' or r.returncode != 2 or found['unreadable']:
+        failed = isinstance(found, dict) and ('error' in found or (r.returncode == 2 and not found.get('unreadable', 1)))
+        if not failed:
             return found
     except ValueError:
         pass
     text = r.stderr.strip().removeprefix('pytreefs: ') or f'the command {name} ended with status {r.returncode}'
-    wrong = r.returncode == 2 and (name != 'diff' or text.startswith('pytreefs diff: '))
+    # These have the statuses of diff(1), where 2 is not only wrong usage.
+    wrong = r.returncode == 2 and (name not in ('diff', 'stats', 'verify') or text.startswith(f'pytreefs {name}: '))
     for path in paths:
         if not wrong and is_missing(path):
             raise NotFoundError(errno.ENOENT, text, path)
