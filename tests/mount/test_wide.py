@@ -151,8 +151,9 @@ def test_edges_and_chunks_that_are_not_stored(mount, edges, name, options):
     cut = tuple(slice(1, n) if n > 2 else slice(None) for n in x.shape)
     box = ','.join(f'{c.start or ""}:' for c in cut)
     assert np.array_equal(np.load(m / f'1/default/{name}[{box}]@float64.npy'), x[cut].astype(np.float64))
-    # Each slab, a quarter of the cache, decodes its band: about 10 for each of the two reads. Without slabs the second alone has 30.
-    assert passes(m, x) <= 26, m.stats()
+    # Each slab, a quarter of the cache, decodes its band: about 10 for each of the two reads, more where one is evicted
+    # early. Without slabs it is 45 and more.
+    assert passes(m, x) <= 36, m.stats()
 
 
 def test_the_memory_of_slabs_is_within_the_cache(mount, wide):
