@@ -5,6 +5,7 @@
 #include "core/commit/replace.h"
 
 #include "core/base/err.h"
+#include "core/step/detect.h"
 #include "core/step/step_name.h"
 
 /* Exchange by renames. *ret_old is the new name of what had the final name. */
@@ -64,6 +65,29 @@ static int rename_back(struct draft_dir *d, char **from, int r)
 	return r;
 }
 
+int replace_check(struct io_dir *parent, const char *name, const struct stat *st, const char *path)
+{
+	enum shape shape;
+	struct stat above;
+	int r;
+
+	if (!S_ISDIR(st->st_mode))
+		return fail(-EEXIST, "'%s' is not a directory: only checkpoints are replaced",
+			    path);
+	r = io_stat(parent, ".", &above);
+	if (r < 0)
+		return r;
+	if (st->st_dev != above.st_dev)
+		return fail(
+			-EBUSY,
+			"'%s' is a mount point: it cannot be replaced; unmount it, or choose another name",
+			path);
+	r = detect_shape(parent, name, NULL, &shape);
+	if (r == -EINVAL || (r >= 0 && shape == SHAPE_ROOT && st->st_nlink > 2))
+		return fail(-EEXIST, "'%s' is not a checkpoint: only those are replaced", path);
+	return r;
+}
+
 /* The target may have changed since the draft was begun. */
 static int check_final(struct draft_dir *d)
 {
@@ -71,14 +95,11 @@ static int check_final(struct draft_dir *d)
 	struct stat st;
 	int r = io_stat(d->parent, d->final, &st);
 
-	if (r >= 0 && !S_ISDIR(st.st_mode))
-		r = fail(-EEXIST, "'%s' is not a directory: only checkpoints are replaced",
-			 d->final);
 	if (r >= 0)
 		r = draft_dir_state(d->parent, d->final, &state);
-	if (r < 0 || state != DRAFT_LIVE)
-		return r;
-	return fail(-EBUSY, "'%s' is being written by another process", d->final);
+	if (r >= 0 && state == DRAFT_LIVE)
+		return fail(-EBUSY, "'%s' is being written by another process", d->final);
+	return r < 0 ? r : replace_check(d->parent, d->final, &st, d->final);
 }
 
 int replace_rename(struct draft_dir *d, char **ret_old)

@@ -16,10 +16,17 @@
 #include "core/commit/draft_dir.h"
 
 /*
+ * Whether the directory `name` of parent, as stat() describes it, may be replaced: it is a
+ * checkpoint or empty, and nothing is mounted on it, which could be renamed only with -EBUSY.
+ * `path` is its name for messages. -EEXIST: it is something else; -EBUSY: it is a mount point.
+ */
+int replace_check(struct io_dir *parent, const char *name, const struct stat *st, const char *path);
+
+/*
  * Rename the draft to its final name, which exists. *ret_old, allocated, is the new name of what
  * was there. After an error both have their names, unless the note says otherwise. -ENOENT: the
- * draft or the final name is gone; -EEXIST: the final name is not that of a directory; -EBUSY: it
- * is a draft that a living writer holds.
+ * draft or the final name is gone; -EEXIST: the final name is not that of a checkpoint; -EBUSY:
+ * it is a draft that a living writer holds, or a mount point.
  */
 int replace_rename(struct draft_dir *d, char **ret_old);
 /* Undo replace_rename(): both get their names back. */

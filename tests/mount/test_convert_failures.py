@@ -98,6 +98,42 @@ def test_force_replaces_no_strangers(run, tmp_path, output):
     assert listing(tmp_path) == [d.name, f'{d.name}/thesis.tex']
 
 
+@pytest.mark.parametrize('command', ['convert', 'save'])
+def test_force_over_a_mount_point_is_refused_at_the_begin(run, tmp_path, command):
+    """It could not be renamed, which would be noticed when everything is written. Nothing is written now, and nothing is removed."""
+    (tmp_path / '5').mkdir()
+    subprocess.run(['mount', '-t', 'tmpfs', 'none', tmp_path / '5'], check=True)
+    try:
+        for inside in ('empty', 'checkpoint'):
+            if inside == 'checkpoint':
+                shutil.copytree(ITEM, tmp_path / '5', dirs_exist_ok=True)
+            before = listing(tmp_path)
+            r = run(command, '--force', ITEM, tmp_path / '5', '--quiet', '-o', 'io=trace:sync', ok=False)
+            assert r.returncode == 1 and "5' is a mount point" in r.stderr, r.stderr
+            assert listing(tmp_path) == before and 'mkdir' not in r.stderr
+    finally:
+        subprocess.run(['umount', tmp_path / '5'], check=True)
+
+
+def test_what_became_a_stranger_meanwhile_is_not_replaced(program, large, tmp_path):
+    """The checkpoint that --force found is exchanged for another directory while the new one is written."""
+    shutil.copytree(ITEM, tmp_path / 'ck')
+    p = subprocess.Popen([program, 'convert', '--force', '-o', 'compression=zstd:15', large, tmp_path / 'ck'], stderr=subprocess.PIPE)
+    while p.poll() is None and not (tmp_path / '.ck.pytreefs-draft').exists():
+        time.sleep(0.0005)
+    p.send_signal(signal.SIGSTOP)
+    try:
+        assert p.poll() is None
+        (tmp_path / 'ck').rename(tmp_path / 'elsewhere')
+        (tmp_path / 'ck').mkdir()
+        (tmp_path / 'ck/thesis.tex').write_text('years of work')
+    finally:
+        p.send_signal(signal.SIGCONT)
+    err = p.communicate(timeout=240)[1].decode()
+    assert p.returncode == 1 and "'ck' is not a checkpoint: only those are replaced" in err, err
+    assert listing(tmp_path / 'ck') == ['thesis.tex'] and sorted(os.listdir(tmp_path)) == ['ck', 'elsewhere']
+
+
 def test_a_step_that_is_there(run, tmp_path):
     run('save', ITEM / 'params', tmp_path / 'root/5')
     r = run('save', ITEM, tmp_path / 'root/5', ok=False)

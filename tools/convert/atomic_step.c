@@ -13,6 +13,7 @@
 #include "core/base/meter.h"
 #include "core/base/path.h"
 #include "core/commit/draft_dir.h"
+#include "core/commit/replace.h"
 #include "core/step/step_name.h"
 #include "core/store/step_upload.h"
 #include "handlers/commit/draft_commit.h"
@@ -198,7 +199,6 @@ static int is_unfinished(const struct cmd_args *a, const struct atomic_step *n,
 /* Check that the target does not exist, or may be replaced. */
 static int check_target(const struct cmd_args *a, struct atomic_step *n, const char *path)
 {
-	enum shape shape;
 	struct stat st;
 	int r = io_stat(n->ns->ckpt->source, n->name, &st);
 
@@ -214,13 +214,7 @@ static int check_target(const struct cmd_args *a, struct atomic_step *n, const c
 	if (!n->force)
 		return fail(-EEXIST, "'%s' is there already%s", path,
 			    a->cmd ? "; --force replaces it" : ", and is not to be replaced");
-	if (!S_ISDIR(st.st_mode))
-		return fail(-EEXIST, "'%s' is not a directory: only checkpoints are replaced",
-			    path);
-	r = detect_shape(n->ns->ckpt->source, n->name, NULL, &shape);
-	if (r == -EINVAL || (r >= 0 && shape == SHAPE_ROOT && st.st_nlink > 2))
-		return fail(-EEXIST, "'%s' is not a checkpoint: only those are replaced", path);
-	return r;
+	return replace_check(n->ns->ckpt->source, n->name, &st, path);
 }
 
 /*
