@@ -301,9 +301,12 @@ int slab_read(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n,
 	struct slabs s;
 	uint8_t *out;
 
-	/* An ordinary read of more than a slab decodes each chunk only once. */
+	/*
+	 * An ordinary read decodes each chunk for whole rows, and again for the parts of rows at
+	 * both ends.
+	 */
 	if (!view_slabs_of(z, v, &s, &row) || n < row / FEW_CHUNKS ||
-	    (end - first) * dtype_info(z->meta.dtype)->size > s.bytes)
+	    (end - first) * dtype_info(z->meta.dtype)->size > 2 * s.bytes)
 		return 1;
 	out = block_alloc(bytes);
 	if (!out)

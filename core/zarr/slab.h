@@ -56,9 +56,9 @@ bool slab_of(const struct zarr *z, uint64_t off, struct slab *ret);
 bool slab_is_for(const struct zarr *z, const struct zarr_view *v);
 /*
  * Append bytes [off, off + n) of such a view to g. Returns 1, with nothing appended, when the
- * request is for few chunks or more than a slab, memory is short, or the slab cannot be decoded: an
- * ordinary read then does it, or reports why not. A damaged chunk fails only requests that need it:
- * the slab has the others, and each request for a damaged one tries to read it again.
+ * request is for few chunks or more than two slabs, memory is short, or the slab cannot be decoded:
+ * an ordinary read then does it, or reports why not. A damaged chunk fails only requests that need
+ * it: the slab has the others, and each request for a damaged one tries to read it again.
  */
 int slab_read(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n,
 	      struct segments *g);

@@ -90,7 +90,7 @@ static void check_cached(struct made *m, uint64_t off, uint64_t n)
 	uint64_t most;
 
 	assert_true(slab_of(m->z, 0, &s));
-	most = s.end;
+	most = 2 * s.end;
 	for (uint64_t at = 0; at < m->meta.bytes; at = s.end) {
 		bool there, touched;
 
