@@ -23,6 +23,9 @@ DAMAGED = {'unusual-step': "member 'item_handlers' is not an object or a string"
 # Cases that are whole and still worth a word.
 WARNED = {'unmerged': 'never merged', 'unmerged-two-processes': 'never merged', 'custom-handler': 'MyState'}
 
+# Roots in which no step was committed.
+EMPTY = 'empty-root', 'root-of-temporaries'
+
 
 def verify(program, path, *words):
     r = subprocess.run([program, 'verify', '--json', *words, str(path)], capture_output=True, text=True, timeout=60)
@@ -35,6 +38,8 @@ def verify(program, path, *words):
 def test_no_false_alarm_on_anything_that_orbax_wrote(program):
     wrong = []
     for name in checkpoints.names():
+        if name in EMPTY:
+            continue
         doc = verify(program, checkpoints.get(name).path)
         text = '\n'.join(f['text'] for f in doc['findings'])
         if name in DAMAGED:
@@ -46,6 +51,12 @@ def test_no_false_alarm_on_anything_that_orbax_wrote(program):
         if not ok:
             wrong.append(f'{name}: {doc["findings"][:2]}')
     assert not wrong, '\n'.join(wrong)
+
+
+@pytest.mark.parametrize('name', EMPTY)
+def test_a_root_in_which_nothing_was_saved_is_not_called_sound(program, name):
+    r = subprocess.run([program, 'verify', '--json', str(checkpoints.get(name).path)], capture_output=True, text=True, timeout=60)
+    assert r.returncode == 2 and 'nothing was checked' in json.loads(r.stdout)['error'] and json.loads(r.stdout)['findings'] == []
 
 
 @pytest.mark.parametrize('release', sorted(p.name for p in (DATA / 'old').iterdir()))
