@@ -58,6 +58,9 @@ def where(run, tmp_path, monkeypatch):
     chunk = next(p for p in sorted((tmp_path / 'broken/1/default/w').iterdir()) if not p.name.startswith('.'))
     chunk.write_bytes(b'damaged' + chunk.read_bytes()[7:])
     (tmp_path / 'broken/1/default/n/.zarray').write_text('{')
+    shutil.copytree('ckpts/1500', 'node/1500')
+    node = next((tmp_path / 'node/1500/state/d').iterdir())
+    node.write_bytes(node.read_bytes()[:-1] + b'!')
     shutil.copytree('ckpts/1500/state', 'parts')      # as a save leaves it that ended before the databases were merged
     (tmp_path / 'parts/manifest.ocdbt').unlink()
     shutil.rmtree('parts/d')
@@ -70,7 +73,7 @@ CASES = {
     'tree': [['ckpts/latest'], ['broken/1']],
     'info': [['ckpts'], ['ckpts/latest'], ['ckpts/latest/state'], ['ckpts/latest/state/params/embed/table.npy'], ['a/1/default/w.npy']],
     'stats': [['ckpts/latest'], ['a/1']],
-    'verify': [['ckpts'], ['broken/1'], ['nothing']],
+    'verify': [['ckpts'], ['broken/1'], ['node'], ['nothing']],
     'diff': [['ckpts/1000', 'ckpts/1500'], ['a/1', 'b/1'], ['a/1', 'c/1'], ['b/1', 'c/1']],
     'explain': [['ckpts/latest/state/params/embed/table.npy'], ['a/1/default/w@80x1000.npy'], ['ckpts/latest/state/step.json'],
                 ['--sharding', 'ckpts/latest/state/params/embed/table.npy']],

@@ -148,6 +148,20 @@ def test_a_failure_is_in_the_document(run, tmp_path):
     assert 'error' not in verify(run, SAMPLE)
 
 
+def test_a_node_that_many_leaves_need_is_reported_once(run, tmp_path):
+    shutil.copytree(SAMPLE, tmp_path / 'ck')
+    node, = (tmp_path / 'ck/1500/state/d').iterdir()
+    data = bytearray(node.read_bytes())
+    data[len(data) // 2] ^= 1
+    node.write_bytes(data)
+    doc = verify(run, tmp_path / 'ck')
+    assert doc['errors'] == len(doc['findings']) == 1 and doc['unopened_leaves'] > 70
+    where = {'file': str(node.relative_to(tmp_path / 'ck')), 'offset': 0, 'length': len(data)}
+    assert doc['shared'] == [where | {'leaves': doc['unopened_leaves']}]
+    out = run('verify', tmp_path / 'ck', ok=False).stdout
+    assert out.count('error: ') == 1 and f"{doc['unopened_leaves']} leaves are affected by the finding at {where['file']}:0:" in out
+
+
 def test_quiet_says_nothing_of_what_is_sound(run):
     assert run('verify', '-q', SAMPLE).stdout == ''
 

@@ -31,6 +31,16 @@ static void sum_up_text(const struct verify *v)
 		print_name(stdout, (const char *)v->drafts.p + at);
 		printf("\n");
 	}
+	for (size_t i = 0; i < v->n_repeats; i++) {
+		const struct verify_repeat *k = &v->repeat[i];
+
+		if (k->leaves < 2)
+			continue;
+		printf("%llu leaves are affected by the finding at ",
+		       (unsigned long long)k->leaves);
+		print_name(stdout, k->file);
+		printf(":%llu:%llu\n", (unsigned long long)k->off, (unsigned long long)k->len);
+	}
 	printf("%llu items with %llu leaves", (unsigned long long)v->items,
 	       (unsigned long long)v->leaves);
 	if (v->level >= 3) {
@@ -83,6 +93,26 @@ static void sum_up_text(const struct verify *v)
 		       (unsigned long long)v->unused_files);
 }
 
+static void sum_up_shared(const struct verify *v, struct buf *out)
+{
+	const char *comma = "";
+
+	buf_add_str(out, ", \"shared\": [");
+	for (size_t i = 0; i < v->n_repeats; i++) {
+		const struct verify_repeat *k = &v->repeat[i];
+
+		if (k->leaves < 2)
+			continue;
+		buf_addf(out, "%s{\"file\": ", comma);
+		json_put_str(out, span_str(k->file), JSON_PRETTY);
+		buf_addf(out, ", \"offset\": %llu, \"length\": %llu, \"leaves\": %llu}",
+			 (unsigned long long)k->off, (unsigned long long)k->len,
+			 (unsigned long long)k->leaves);
+		comma = ", ";
+	}
+	buf_add_byte(out, ']');
+}
+
 /* error: why it ended early; NULL: it did not. */
 static void sum_up_json(const struct verify *v, const char *error)
 {
@@ -94,6 +124,7 @@ static void sum_up_json(const struct verify *v, const char *error)
 		buf_add_str(&out, ", \"error\": ");
 		json_put_str(&out, span_str(error), JSON_PRETTY);
 	}
+	sum_up_shared(v, &out);
 	buf_add_str(&out, ", \"drafts\": [");
 	for (size_t at = 0; at < v->drafts.n; at += strlen((const char *)v->drafts.p + at) + 1) {
 		buf_add_str(&out, first ? "" : ", ");
@@ -266,6 +297,7 @@ static int verify_with(struct cmd_args *a, int level, struct rank_group *group)
 		r = selection_end(&v.t);
 	sum_up(&v, r);
 	buf_release(&v.drafts);
+	verify_repeats_release(&v);
 	if (r != EXIT_OK)
 		return r;
 	return v.unchecked ? EXIT_TROUBLE : v.errors ? EXIT_FOUND : EXIT_OK;

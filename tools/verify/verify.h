@@ -31,6 +31,13 @@ struct finding {
 	const char *text;
 };
 
+/* A reported finding about a range of a file, which is not reported again for other leaves. */
+struct verify_repeat {
+	char *file, *reason; /* owned */
+	char *leaf;          /* the last leaf that it concerns; NULL: none */
+	uint64_t off, len, leaves;
+};
+
 struct verify {
 	struct selection t;
 	struct ckpt *ckpt;
@@ -49,6 +56,8 @@ struct verify {
 	uint64_t unopened_leaves; /* leaves that could not be opened, so they count for neither */
 	/* Number of leaves whose values were compared with their SHA-256, and of their bytes. */
 	uint64_t digest_leaves, digest_bytes;
+	struct verify_repeat *repeat;
+	size_t n_repeats;
 	struct buf *packed; /* in a rank group: gets the findings of a leaf, for rank 0 to report */
 	bool pack_failed;
 };
@@ -63,8 +72,12 @@ int verify_pack_end(struct verify *v, int r, const struct verify *was, struct bu
 /* Report and count what another rank has packed. -EIO: malformed. */
 int verify_unpack(struct verify *v, struct span packed);
 
-/* Report a finding. Not thread-safe. */
+/*
+ * Report a finding, unless the same was reported about the same range of a file: then only count
+ * the leaf. Not thread-safe.
+ */
 void verify_say(struct verify *v, const struct finding *f);
+void verify_repeats_release(struct verify *v);
 /* Report an error of level 1 or 2 about a file, with a formatted text. */
 void verify_file(struct verify *v, int level, const char *file, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));

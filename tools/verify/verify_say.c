@@ -76,6 +76,79 @@ static void say_text(const struct finding *f)
 	printf("\n");
 }
 
+/* ---- repeated findings ---- */
+
+#define REPEATS_MOST 1000 /* distinct findings that are remembered; others are reported each time */
+
+/* Returns the part of a text after the place of the finding, which is the same for all leaves. */
+static const char *reason_of(const struct finding *f)
+{
+	const char *reason = f->text, *at;
+	char place[64];
+
+	snprintf(place, sizeof(place), ":%llu:%llu", (unsigned long long)f->off,
+		 (unsigned long long)f->len);
+	while ((at = strstr(reason, place)))
+		reason = at + strlen(place);
+	return reason + strspn(reason, "):, ");
+}
+
+static void count_leaf(struct verify_repeat *k, const char *leaf)
+{
+	if (!leaf || (k->leaf && !strcmp(k->leaf, leaf)))
+		return;
+	k->leaves++;
+	free(k->leaf);
+	k->leaf = strdup(leaf);
+}
+
+/* A damaged node of a database is found by the check of the database and by each leaf in it. */
+static bool is_repeated(struct verify *v, const struct finding *f)
+{
+	const char *reason = f->text ? reason_of(f) : "";
+	struct verify_repeat *more;
+
+	if (!f->file || !f->has_range || !*reason)
+		return false;
+	for (size_t i = 0; i < v->n_repeats; i++) {
+		struct verify_repeat *k = &v->repeat[i];
+
+		if (k->off != f->off || k->len != f->len || strcmp(k->file, f->file) ||
+		    strcmp(k->reason, reason))
+			continue;
+		count_leaf(k, f->leaf);
+		return true;
+	}
+	more = v->n_repeats < REPEATS_MOST ?
+		       reallocarray(v->repeat, v->n_repeats + 1, sizeof(*more)) :
+		       NULL;
+	if (!more)
+		return false;
+	v->repeat = more;
+	more += v->n_repeats;
+	*more = (struct verify_repeat){
+		.file = strdup(f->file), .reason = strdup(reason), .off = f->off, .len = f->len
+	};
+	if (more->file && more->reason) {
+		count_leaf(more, f->leaf);
+		v->n_repeats++;
+	} else {
+		free(more->file);
+		free(more->reason);
+	}
+	return false;
+}
+
+void verify_repeats_release(struct verify *v)
+{
+	for (size_t i = 0; i < v->n_repeats; i++) {
+		free(v->repeat[i].file);
+		free(v->repeat[i].reason);
+		free(v->repeat[i].leaf);
+	}
+	free(v->repeat);
+}
+
 void verify_say(struct verify *v, const struct finding *f)
 {
 	progress_clear(&v->t.progress);
@@ -85,6 +158,8 @@ void verify_say(struct verify *v, const struct finding *f)
 			return;
 		if (verify_pack(f, v->packed) < 0)
 			v->pack_failed = true;
+	} else if (is_repeated(v, f)) {
+		return;
 	} else if (v->json) {
 		say_json(v, f);
 	} else {
