@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * broker_main.c - the process that keeps the rights that a mount gives up, and its six tasks.
+ * broker_main.c - the process that keeps the rights that a mount gives up, and its eight tasks.
  *
  * It uses the mount only to unmount it, and has /dev/fuse only while it passes a file on to the
  * kernel. An attacker who has taken over a mount can make it run the user's command with another
- * argument, forget names, unmount its own mount point, report which processes create files, and
- * show files that the mount itself has opened in that mount.
+ * argument, forget names, unmount its own mount point, report which processes create files, show
+ * files that the mount itself has opened in that mount, and write to its log and to syslog.
  */
 #include "fs/broker_main.h"
 
@@ -23,6 +23,7 @@
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
+#include <syslog.h>
 #include <unistd.h>
 
 #include "core/sandbox/broker.h"
@@ -52,7 +53,8 @@ struct request {
 
 struct parameters {
 	char text[BROKER_TEXT_MAX + 1];
-	const char *mountpoint, *on_commit;
+	const char *mountpoint, *on_commit, *log;
+	char tag[32]; /* of messages to syslog: the mount's name and process number */
 };
 
 /* Returns false when the mount's process is gone. */
@@ -86,6 +88,25 @@ static void reply(int fd, int result)
 	int32_t value = result;
 
 	while (send(fd, &value, sizeof(value), MSG_NOSIGNAL) < 0 && errno == EINTR)
+		;
+}
+
+static void reply_with_file(int fd, int file)
+{
+	char control[CMSG_SPACE(sizeof(int))] = { 0 };
+	int32_t value = 0;
+	struct iovec part = { .iov_base = &value, .iov_len = sizeof(value) };
+	struct msghdr m = { .msg_iov = &part,
+			    .msg_iovlen = 1,
+			    .msg_control = control,
+			    .msg_controllen = sizeof(control) };
+	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(c), &file, sizeof(file));
+	while (sendmsg(fd, &m, MSG_NOSIGNAL) < 0 && errno == EINTR)
 		;
 }
 
@@ -215,6 +236,29 @@ static int backing_close(const struct request *q)
 	return ioctl(q->file[0], FUSE_IOC_BACKING_CLOSE, &id) < 0 ? -errno : 0;
 }
 
+static void open_log(int fd, const char *path)
+{
+	int file = *path ? open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666) : -1;
+
+	if (file < 0) {
+		reply(fd, *path ? -errno : -EINVAL);
+		return;
+	}
+	reply_with_file(fd, file);
+	close(file);
+}
+
+/* The C library connects again when the daemon of syslog has been restarted. */
+static int send_to_syslog(const struct request *q)
+{
+	int priority = q->text[1] - '0';
+
+	if (priority < LOG_EMERG || priority > LOG_DEBUG)
+		return -EINVAL;
+	syslog(priority, "%s", q->text + 2);
+	return 0;
+}
+
 static void serve(int fd, const struct parameters *p, struct request *q)
 {
 	switch (q->text[0]) {
@@ -236,6 +280,12 @@ static void serve(int fd, const struct parameters *p, struct request *q)
 	case BROKER_BACKING_CLOSE:
 		reply(fd, backing_close(q));
 		break;
+	case BROKER_LOG_FILE:
+		open_log(fd, p->log);
+		break;
+	case BROKER_SYSLOG:
+		reply(fd, send_to_syslog(q));
+		break;
 	default:
 		reply(fd, -EINVAL);
 	}
@@ -245,6 +295,21 @@ static void serve(int fd, const struct parameters *p, struct request *q)
 	/* Reap child processes that have ended. */
 	while (waitpid(-1, NULL, WNOHANG) > 0)
 		;
+}
+
+/* Take the parts of the first packet, each of which ends with a NUL. */
+static void take_parameters(const struct request *q, struct parameters *p)
+{
+	const char **const parts[] = { &p->mountpoint, &p->on_commit, &p->log };
+	size_t at = 0;
+
+	memcpy(p->text, q->text, sizeof(p->text));
+	for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+		*parts[i] = p->text + at;
+		at = MIN(at + strlen(p->text + at) + 1, q->n);
+	}
+	snprintf(p->tag, sizeof(p->tag), "pytreefs[%d]", (int)getppid());
+	openlog(p->tag, 0, LOG_DAEMON);
 }
 
 int broker_main(void)
@@ -257,9 +322,7 @@ int broker_main(void)
 	if (fd < 0 || null < 0 || dup2(null, STDIN_FILENO) < 0 || !receive(fd, &q))
 		return 1;
 	close(null);
-	memcpy(p.text, q.text, sizeof(p.text));
-	p.mountpoint = p.text;
-	p.on_commit = p.text + MIN(strlen(p.text) + 1, q.n);
+	take_parameters(&q, &p);
 	while (receive(fd, &q))
 		serve(fd, &p, &q);
 	return 0;

@@ -19,16 +19,6 @@
 
 #define THREADS_OTHER 8 /* threads that may read or write, besides those of FUSE and the pool */
 
-static bool is_read_only(const char *options)
-{
-	for (const char *at = options; at; at = strchr(at, ',')) {
-		at += *at == ',';
-		if (!strncmp(at, "ro", 2) && (at[2] == ',' || !at[2]))
-			return true;
-	}
-	return false;
-}
-
 /* Make a list of the n places, and the files of options and of the source. The caller frees it. */
 static int add_files(const struct sandbox_place *places, size_t n, const struct fs *fs,
 		     struct sandbox_place **ret, size_t *ret_n)
@@ -61,7 +51,7 @@ static int add_files(const struct sandbox_place *places, size_t n, const struct 
 int confine(const struct fs_mount *m, struct fs *fs, void (*on_refused)(void))
 {
 	const struct options *o = m->options;
-	unsigned source = SANDBOX_READ | (is_read_only(m->fuse_options) ? 0 : SANDBOX_WRITE);
+	unsigned source = SANDBOX_READ | (fs->is_read_only ? 0 : SANDBOX_WRITE);
 	unsigned awake = o->busy_poll == BUSY_POLL_AWAKE ? SANDBOX_WRITE : 0;
 	const struct sandbox_place places[] = {
 		/* -1 for a source with a URL. */

@@ -30,6 +30,7 @@ struct fs {
 	const struct options *options;
 	int ready_fd; /* written to once when the first request has arrived; -1: no process waits */
 	const char *mountpoint;
+	bool is_read_only;
 	struct request_reader request_reader;
 	struct broker broker;
 	struct forget forget;

@@ -29,6 +29,7 @@
 #include "fs/broker_main.h"
 #include "fs/confine.h"
 #include "fs/fs.h"
+#include "fs/mount_log.h"
 #include "fs/signals.h"
 #include "handlers/namespace/places.h"
 
@@ -274,6 +275,7 @@ static int serve_until_unmounted(const struct fs_mount *m, struct fs *fs, struct
 	unmount(fs);
 	forget_stop(&fs->forget);
 	ns_stop(fs->ns);
+	mount_log_end(fs, signals_which());
 	return r;
 }
 
@@ -299,7 +301,10 @@ static void choose_flags(struct fs *fs)
 /* Mount, give up all rights that serving does not need, and only then start threads. */
 static int mount_confined(const struct fs_mount *m, struct fs *fs)
 {
-	struct signals signals;
+	struct signals signals = { .se = fs->se,
+				   .ending = interrupt_requests,
+				   .hung_up = mount_log_on_hangup(),
+				   .arg = fs };
 	sigset_t old;
 	int r;
 
@@ -313,7 +318,7 @@ static int mount_confined(const struct fs_mount *m, struct fs *fs)
 	choose_flags(fs);
 	r = confine(m, fs, signals_refused);
 	if (r >= 0)
-		r = signals_start(&signals, fs->se, interrupt_requests, fs);
+		r = signals_start(&signals);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (r < 0) {
 		unmount(fs);
@@ -336,9 +341,14 @@ static int mount_and_serve(const struct fs_mount *m, struct fs *fs)
 	if (!fs->se)
 		return fail(-EINVAL, "cannot make a FUSE session: are the options '%s' known?",
 			    m->fuse_options);
-	r = broker_start(&fs->broker, m->mountpoint, m->options->on_commit, !m->foreground);
+	r = broker_start(&fs->broker,
+			 &(struct broker_parameters){ .mountpoint = m->mountpoint,
+						      .on_commit = m->options->on_commit,
+						      .log = m->options->log,
+						      .quiet = !m->foreground });
 	if (r >= 0) {
 		fs->ns->drafts.broker = &fs->broker;
+		mount_log_by_broker(&fs->broker);
 		r = mount_confined(m, fs);
 	}
 	fuse_session_destroy(fs->se);
@@ -363,20 +373,23 @@ static void make_room_for_files(void)
 		close(fd);
 }
 
-/* Whether "allow_other" is among the comma-separated options. */
-static bool is_for_others(const char *options)
+/* Whether a word is among the comma-separated options. */
+static bool has_word(const char *options, const char *word)
 {
-	static const char word[] = "allow_other";
+	size_t n = strlen(word);
 
 	for (const char *at = options; (at = strstr(at, word)); at++)
-		if ((at == options || at[-1] == ',') && strchr(",", at[sizeof(word) - 1]))
+		if ((at == options || at[-1] == ',') && strchr(",", at[n]))
 			return true;
 	return false;
 }
 
 static int run(const struct fs_mount *m, int ready_fd)
 {
-	struct fs fs = { .options = m->options, .ready_fd = ready_fd, .mountpoint = m->mountpoint };
+	struct fs fs = { .options = m->options,
+			 .ready_fd = ready_fd,
+			 .mountpoint = m->mountpoint,
+			 .is_read_only = has_word(m->fuse_options, "ro") };
 	auto_of(ns) struct ns *ns = NULL;
 	int r = check_device();
 
@@ -388,7 +401,7 @@ static int run(const struct fs_mount *m, int ready_fd)
 	if (r == -ENOENT && path_is_url(m->source) && strncmp(m->source, "http", 4))
 		r = fail(r, "%s; -o shape=root mounts a place where steps have to be made",
 			 err_text(r));
-	if (r >= 0 && is_for_others(m->fuse_options))
+	if (r >= 0 && has_word(m->fuse_options, "allow_other"))
 		ns_open_to_others(ns);
 	if (r >= 0 && m->peers)
 		r = ns_share(ns, m->peers);
@@ -401,6 +414,7 @@ static int run(const struct fs_mount *m, int ready_fd)
 	pthread_mutex_init(&fs.lock, NULL);
 	passthrough_init(&fs.passthrough);
 	r = agree_to_mount(m, &fs, mount_and_serve(m, &fs));
+	mount_log_by_broker(NULL);
 	if (ns->drafts.broker)
 		broker_stop(&fs.broker);
 	dirs_free(&fs);

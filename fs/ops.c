@@ -9,6 +9,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "fs/fs.h"
+#include "fs/mount_log.h"
 
 struct node *fs_node(struct fs *fs, fuse_ino_t ino)
 {
@@ -59,6 +60,7 @@ static void fs_init(void *userdata, struct fuse_conn_info *conn)
 		close(fs->ready_fd);
 		fs->ready_fd = -1;
 	}
+	mount_log_start(fs);
 	trace(TRACE_FS, "init protocol %u.%u", conn->proto_major, conn->proto_minor);
 }
 

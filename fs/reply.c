@@ -63,11 +63,13 @@ void reply_code(fuse_req_t req, int code, const char *op, const struct node *n)
 	bool silent = is_silent(code) || (is_silent_without_note(code) && !*err_where(code));
 
 	if (code < 0 && !silent) {
+		struct fs *fs = fuse_req_userdata(req);
 		auto_buf path = { 0 };
 
 		if (n)
 			node_path(n, &path);
 		log_error("cannot %s '%s': %s", op, path.n ? buf_str(&path) : "/", err_text(code));
+		atomic_fetch_add_explicit(&fs->ns->errors, 1, memory_order_relaxed);
 	}
 	err_clear();
 	fuse_reply_err(req, errno_of(code, op));

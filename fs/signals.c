@@ -21,12 +21,16 @@ static const int ends[] = { SIGHUP, SIGINT, SIGTERM };
 /* The only variables that the handler accesses. */
 static sem_t signalled;
 static atomic_int came; /* number of the signal */
+static atomic_bool hup_came, hup_reopens;
 
 static void on_signal(int number)
 {
 	int e = errno;
 
-	atomic_store(&came, number);
+	if (number == SIGHUP && atomic_load(&hup_reopens))
+		atomic_store(&hup_came, true);
+	else
+		atomic_store(&came, number);
 	sem_post(&signalled);
 	errno = e;
 }
@@ -81,13 +85,17 @@ void signals_hold(sigset_t *ret_old)
 	pthread_sigmask(SIG_BLOCK, &held, ret_old);
 }
 
-static void *end_the_loop(void *arg)
+static void *act_on_signals(void *arg)
 {
 	struct signals *s = arg;
 
-	while (!atomic_load(&s->ended) && !atomic_load(&came))
-		if (sem_wait(&signalled) == 0)
-			sandbox_log_refused();
+	while (!atomic_load(&s->ended) && !atomic_load(&came)) {
+		if (sem_wait(&signalled) != 0)
+			continue;
+		sandbox_log_refused();
+		if (atomic_exchange(&hup_came, false))
+			s->hung_up(s->arg);
+	}
 	if (!atomic_load(&s->ended)) {
 		fuse_session_exit(s->se);
 		s->ending(s->arg);
@@ -96,19 +104,23 @@ static void *end_the_loop(void *arg)
 	return NULL;
 }
 
-int signals_start(struct signals *s, struct fuse_session *se, void (*ending)(void *arg), void *arg)
+int signals_which(void)
+{
+	return atomic_load(&came);
+}
+
+int signals_start(struct signals *s)
 {
 	int r;
 
-	s->se = se;
-	s->ending = ending;
-	s->arg = arg;
 	s->main = pthread_self();
 	atomic_init(&s->looping, true);
 	atomic_init(&s->ended, false);
 	atomic_store(&came, 0);
+	atomic_store(&hup_came, false);
+	atomic_store(&hup_reopens, s->hung_up != NULL);
 	sem_init(&signalled, 0, 0);
-	r = thread_start(&s->thread, "signals", end_the_loop, s);
+	r = thread_start(&s->thread, "signals", act_on_signals, s);
 	if (r < 0)
 		return fail(r, "cannot start a thread: %s", strerror(-r));
 	change_handlers(SIG_DFL, on_signal);

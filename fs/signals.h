@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * signals.h - a signal ends the mount, whichever thread receives it, and whatever the others are
- * doing.
+ * signals.h - a signal ends the mount, or lets it open its log again, whichever thread receives it,
+ * and whatever the others are doing.
  *
  * The handlers of libfuse end the loop if the main thread receives the signal while it sleeps. A
  * signal just before it falls asleep, or to another thread, is not noticed until the next request.
@@ -20,7 +20,7 @@
 
 struct signals {
 	struct fuse_session *se;
-	void (*ending)(void *arg);
+	void (*ending)(void *arg), (*hung_up)(void *arg);
 	void *arg;
 	pthread_t thread, main;
 	atomic_bool looping; /* the main thread is in the session's loop, or about to enter it */
@@ -29,11 +29,18 @@ struct signals {
 
 /*
  * Let SIGHUP, SIGINT and SIGTERM, unless they were ignored, end the session's loop, which the
- * caller runs. `se` is used until signals_stop(). Only one instance per process. Starts a thread,
- * which calls ending(arg) on a signal: it should let requests that wait for something finish, so
- * that the loop can end.
+ * caller runs. `s` is zeroed but for `se`, which is used until signals_stop(), and for
+ *
+ * - ending(arg): called on such a signal: it should let requests that wait for something finish, so
+ * that the loop can end;
+ *
+ * - hung_up(arg): called on SIGHUP instead. NULL: SIGHUP ends the loop, too.
+ *
+ * A thread of its own calls both. Only one instance per process.
  */
-int signals_start(struct signals *s, struct fuse_session *se, void (*ending)(void *arg), void *arg);
+int signals_start(struct signals *s);
+/* The signal that ended the loop; 0: none did. */
+int signals_which(void);
 /* Block these signals until the caller restores the returned mask. */
 void signals_hold(sigset_t *ret_old);
 /* Called in a signal handler: let the thread log that a system call was refused. */

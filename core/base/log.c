@@ -9,7 +9,6 @@
 
 #include <ctype.h>
 #include <fcntl.h>
-#include <paths.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -23,16 +22,17 @@
 
 /* of the last messages; when they are more, the older half is dropped */
 #define RETAINED_BYTES (256 << 10)
-#define LINE_MAX_BYTES 1200
 
 static struct {
 	pthread_mutex_t lock; /* protects all below */
 	bool to_stderr, to_syslog;
 	enum log_level stderr_level;
 	FILE *file;
+	void (*send)(int priority, const char *line, void *arg); /* NULL: syslog(3) */
+	void *send_arg;
 	char retained[RETAINED_BYTES]; /* whole lines, each with its time */
 	size_t n_retained;
-	char last[LINE_MAX_BYTES];
+	char last[LOG_LINE_MAX];
 	unsigned long repeats;  /* of the last message, not counting the first */
 	unsigned long reported; /* repeats that were reported */
 } sink = { .lock = PTHREAD_MUTEX_INITIALIZER, .to_stderr = true, .stderr_level = LOG_LEVEL_INFO };
@@ -56,15 +56,6 @@ static const struct {
 	{ "all", ~0u },
 };
 
-/*
- * Containers usually have no syslog, and the C library creates a socket for every message that it
- * cannot send. The sandbox refuses that system call, and would report it.
- */
-static bool has_syslog(void)
-{
-	return access(_PATH_LOG, F_OK) == 0;
-}
-
 int log_open(bool to_stderr, bool to_syslog, const char *file)
 {
 	FILE *f = NULL;
@@ -76,7 +67,7 @@ int log_open(bool to_stderr, bool to_syslog, const char *file)
 		setvbuf(f, NULL, _IOLBF, 0);
 	}
 	if (to_syslog)
-		openlog("pytreefs", LOG_PID | (has_syslog() ? LOG_NDELAY : 0), LOG_DAEMON);
+		openlog("pytreefs", LOG_PID, LOG_DAEMON);
 	pthread_mutex_lock(&sink.lock);
 	sink.to_stderr = to_stderr;
 	sink.to_syslog = to_syslog;
@@ -85,6 +76,32 @@ int log_open(bool to_stderr, bool to_syslog, const char *file)
 	sink.file = f;
 	pthread_mutex_unlock(&sink.lock);
 	return 0;
+}
+
+int log_reopen(int fd)
+{
+	FILE *f = fdopen(fd, "a"), *old;
+
+	if (!f) {
+		close(fd);
+		return fail(-ENOMEM, "cannot open the log again");
+	}
+	setvbuf(f, NULL, _IOLBF, 0);
+	pthread_mutex_lock(&sink.lock);
+	old = sink.file ? sink.file : f;
+	if (sink.file)
+		sink.file = f;
+	pthread_mutex_unlock(&sink.lock);
+	fclose(old);
+	return 0;
+}
+
+void log_syslog_by(void (*send)(int priority, const char *line, void *arg), void *arg)
+{
+	pthread_mutex_lock(&sink.lock);
+	sink.send = send;
+	sink.send_arg = arg;
+	pthread_mutex_unlock(&sink.lock);
 }
 
 void log_stderr_level(enum log_level level)
@@ -150,7 +167,9 @@ static void put_line(enum log_level level, const char *line)
 	keep_line(when, line);
 	if (sink.to_stderr && level <= sink.stderr_level)
 		fprintf(stderr, "pytreefs: %s\n", line);
-	if (sink.to_syslog && has_syslog())
+	if (sink.to_syslog && sink.send)
+		sink.send(priority[level], line, sink.send_arg);
+	else if (sink.to_syslog)
 		syslog(priority[level], "%s", line);
 	if (sink.file)
 		fprintf(sink.file, "%s %s\n", when, line);
@@ -177,7 +196,7 @@ static void put_repeats(void)
 
 void log_at(enum log_level level, const char *fmt, ...)
 {
-	char line[LINE_MAX_BYTES];
+	char line[LOG_LINE_MAX];
 	va_list ap;
 
 	va_start(ap, fmt);
@@ -205,7 +224,7 @@ void log_at(enum log_level level, const char *fmt, ...)
 
 void log_trace_at(const char *module, const char *fmt, ...)
 {
-	char line[LINE_MAX_BYTES], name[16];
+	char line[LOG_LINE_MAX], name[16];
 	va_list ap;
 	size_t i;
 

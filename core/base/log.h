@@ -13,6 +13,8 @@
 
 #include "core/base/buf.h"
 
+#define LOG_LINE_MAX 1200 /* bytes of a message, with its NUL; the rest is cut off */
+
 enum log_level {
 	LOG_LEVEL_ERROR,
 	LOG_LEVEL_WARN,
@@ -34,6 +36,16 @@ enum log_trace {
 
 /* Where messages go besides memory. Call before any thread starts. file may be NULL. */
 int log_open(bool to_stderr, bool to_syslog, const char *file);
+/*
+ * Write to this file instead of the one of log_open(), which was renamed: it is closed. Takes
+ * ownership of fd, also on failure. Without a file in log_open(), fd is only closed.
+ */
+int log_reopen(int fd);
+/*
+ * Call this instead of syslog(3), which a sandbox may refuse. It must not log. NULL: call
+ * syslog(3) again.
+ */
+void log_syslog_by(void (*send)(int priority, const char *line, void *arg), void *arg);
 /* Write only messages up to this level to stderr; initially all are written. */
 void log_stderr_level(enum log_level level);
 /*

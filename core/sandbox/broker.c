@@ -53,11 +53,12 @@ static int spawn(int socket, bool quiet, pid_t *ret)
 	return -e;
 }
 
-/* The first packet: "MOUNTPOINT\0COMMAND\0". */
-static int send_parameters(int fd, const char *mountpoint, const char *on_commit)
+/* The first packet: "MOUNTPOINT\0COMMAND\0LOG\0". */
+static int send_parameters(int fd, const struct broker_parameters *p)
 {
 	auto_buf text = { 0 };
-	int r = buf_addf(&text, "%s%c%s%c", mountpoint, 0, on_commit ? on_commit : "", 0);
+	int r = buf_addf(&text, "%s%c%s%c%s%c", p->mountpoint, 0, p->on_commit ? p->on_commit : "",
+			 0, p->log ? p->log : "", 0);
 
 	if (r >= 0 && text.n > BROKER_TEXT_MAX)
 		return -E2BIG;
@@ -66,7 +67,7 @@ static int send_parameters(int fd, const char *mountpoint, const char *on_commit
 	return MIN(r, 0);
 }
 
-int broker_start(struct broker *b, const char *mountpoint, const char *on_commit, bool quiet)
+int broker_start(struct broker *b, const struct broker_parameters *parameters)
 {
 	int ends[2], r;
 
@@ -74,23 +75,50 @@ int broker_start(struct broker *b, const char *mountpoint, const char *on_commit
 	pthread_mutex_init(&b->lock, NULL);
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
 		return err_sys("cannot make", "socket");
-	r = spawn(ends[1], quiet, &b->pid);
+	r = spawn(ends[1], parameters->quiet, &b->pid);
 	close(ends[1]);
 	b->fd = ends[0];
 	if (r >= 0)
-		r = send_parameters(b->fd, mountpoint, on_commit);
+		r = send_parameters(b->fd, parameters);
 	if (r >= 0)
 		return 0;
 	broker_stop(b);
 	return fail(r, "cannot start the process that unmounts: %s", strerror(-r));
 }
 
-static int ask(int fd, struct span packet, const int *files, unsigned n_files)
+/* Receive a result, and the file that comes with it if the caller wants one. */
+static int receive_reply(int fd, int *ret_file)
+{
+	int32_t result;
+	char control[CMSG_SPACE(sizeof(int))] = { 0 };
+	struct iovec part = { .iov_base = &result, .iov_len = sizeof(result) };
+	struct msghdr message = { .msg_iov = &part,
+				  .msg_iovlen = 1,
+				  .msg_control = control,
+				  .msg_controllen = sizeof(control) };
+	struct cmsghdr *c;
+	ssize_t n;
+
+	do {
+		n = ret_file ? recvmsg(fd, &message, MSG_CMSG_CLOEXEC) :
+			       read(fd, &result, sizeof(result));
+	} while (n < 0 && errno == EINTR);
+	if (n != sizeof(result))
+		return -EPIPE;
+	if (!ret_file || result < 0)
+		return result;
+	c = CMSG_FIRSTHDR(&message);
+	if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+		return -EBADF;
+	memcpy(ret_file, CMSG_DATA(c), sizeof(*ret_file));
+	return result;
+}
+
+static int ask(int fd, struct span packet, const int *files, unsigned n_files, int *ret_file)
 {
 	char control[CMSG_SPACE(BROKER_FILES_MAX * sizeof(int))] = { 0 };
 	struct iovec part = { .iov_base = (void *)packet.p, .iov_len = packet.n };
 	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
-	int32_t result;
 	ssize_t n;
 
 	if (n_files) {
@@ -109,14 +137,11 @@ static int ask(int fd, struct span packet, const int *files, unsigned n_files)
 	} while (n < 0 && errno == EINTR);
 	if (n < 0)
 		return errno == ECONNRESET ? -EPIPE : -errno;
-	do {
-		n = read(fd, &result, sizeof(result));
-	} while (n < 0 && errno == EINTR);
-	return n == sizeof(result) ? result : -EPIPE;
+	return receive_reply(fd, ret_file);
 }
 
-int broker_ask(struct broker *b, enum broker_task task, const char *text, const int *files,
-	       unsigned n_files)
+static int ask_packet(struct broker *b, enum broker_task task, const char *text, const int *files,
+		      unsigned n_files, int *ret_file)
 {
 	auto_buf packet = { 0 };
 	int r = buf_add_byte(&packet, (uint8_t)task);
@@ -130,9 +155,20 @@ int broker_ask(struct broker *b, enum broker_task task, const char *text, const 
 	if (packet.n >= BROKER_TEXT_MAX)
 		return -E2BIG;
 	pthread_mutex_lock(&b->lock);
-	r = ask(b->fd, buf_span(&packet), files, n_files);
+	r = ask(b->fd, buf_span(&packet), files, n_files, ret_file);
 	pthread_mutex_unlock(&b->lock);
 	return r;
+}
+
+int broker_ask(struct broker *b, enum broker_task task, const char *text, const int *files,
+	       unsigned n_files)
+{
+	return ask_packet(b, task, text, files, n_files, NULL);
+}
+
+int broker_ask_file(struct broker *b, enum broker_task task, int *ret_file)
+{
+	return ask_packet(b, task, "", NULL, 0, ret_file);
 }
 
 void broker_stop(struct broker *b)

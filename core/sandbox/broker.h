@@ -2,7 +2,7 @@
 /*
  * broker.h - a process that keeps the rights that a mount gives up.
  *
- * It is started before the mount's process confines itself (core/sandbox), and carries out six
+ * It is started before the mount's process confines itself (core/sandbox), and carries out eight
  * tasks for it, with parameters that it got at the start. It parses no data from a checkpoint.
  * fs/broker_main.c is its implementation.
  */
@@ -38,6 +38,13 @@ enum broker_task {
 	BROKER_BACKING_OPEN,
 	/* The file of that number backs no more files. Text: the number. File: /dev/fuse. */
 	BROKER_BACKING_CLOSE,
+	/* Open the log file given at the start, or create it. Replies with the file. */
+	BROKER_LOG_FILE,
+	/*
+	 * Send a message to syslog, which may have been restarted. Text: the digit of its priority,
+	 * and the message.
+	 */
+	BROKER_SYSLOG,
 };
 
 struct broker_ended {
@@ -51,18 +58,27 @@ struct broker {
 	pthread_mutex_t lock; /* held from a request until its reply */
 };
 
-/*
- * Start the broker. on_commit: NULL for none. quiet: the broker and its child processes have no
- * output, for a mount that detaches from the user's terminal. Returns a negative error code with a
- * note.
- */
-int broker_start(struct broker *b, const char *mountpoint, const char *on_commit, bool quiet);
+struct broker_parameters {
+	const char *mountpoint;
+	const char *on_commit; /* NULL: none */
+	const char *log;       /* absolute path; NULL: none */
+	/*
+	 * The broker and its child processes have no output, for a mount that detaches from the
+	 * user's terminal.
+	 */
+	bool quiet;
+};
+
+/* Start the broker. Returns a negative error code with a note. */
+int broker_start(struct broker *b, const struct broker_parameters *parameters);
 /*
  * Returns the result, or a negative error code without a note: -EPIPE when the broker is gone. Any
  * thread may call this.
  */
 int broker_ask(struct broker *b, enum broker_task task, const char *text, const int *files,
 	       unsigned n_files);
+/* The same for a task that replies with a file, which the caller closes. */
+int broker_ask_file(struct broker *b, enum broker_task task, int *ret_file);
 /* End the broker. Processes that it has started continue. */
 void broker_stop(struct broker *b);
 

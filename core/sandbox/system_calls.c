@@ -157,13 +157,15 @@ static int allow_parts(scmp_filter_ctx f, const struct sandbox_rules *rules)
 	/* Only its own limits. */
 	if (r >= 0)
 		r = allow_if(f, SCMP_SYS(prlimit64), SCMP_A0(SCMP_CMP_EQ, 0));
-	/* On existing sockets: to syslog if it is connected, and files to the broker. */
 	if (r >= 0 && rules->uses_network)
 		return allow_network(f);
+	/* On existing sockets: to syslog if it is connected, and files to and from the broker. */
 	if (r >= 0)
 		r = allow_if(f, SCMP_SYS(sendto), SCMP_A4(SCMP_CMP_EQ, 0));
 	if (r >= 0 && rules->broker >= 0)
 		r = allow_if(f, SCMP_SYS(sendmsg), SCMP_A0(SCMP_CMP_EQ, (unsigned)rules->broker));
+	if (r >= 0 && rules->broker >= 0)
+		r = allow_if(f, SCMP_SYS(recvmsg), SCMP_A0(SCMP_CMP_EQ, (unsigned)rules->broker));
 	return r;
 }
 

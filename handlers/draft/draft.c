@@ -151,6 +151,17 @@ struct draft *draft_find(struct draft_env *env, struct span name)
 	return d;
 }
 
+unsigned draft_count(struct draft_env *env)
+{
+	unsigned n = 0;
+
+	pthread_mutex_lock(&env->lock);
+	for (const struct draft *d = env->list; d; d = d->next)
+		n++;
+	pthread_mutex_unlock(&env->lock);
+	return n;
+}
+
 int draft_each(struct draft_env *env, int (*each)(void *arg, struct draft *d), void *arg)
 {
 	struct draft **all;

@@ -138,6 +138,8 @@ int draft_begin(struct draft_env *env, struct span name, struct draft **ret);
 int draft_begin_as(struct draft_env *env, struct span final, bool is_item, struct draft **ret);
 /* Returns the draft of that name, with a reference, or NULL. */
 struct draft *draft_find(struct draft_env *env, struct span name);
+/* Returns the number of drafts. */
+unsigned draft_count(struct draft_env *env);
 /* Call `each` once for each draft, without holding locks. */
 int draft_each(struct draft_env *env, int (*each)(void *arg, struct draft *d), void *arg);
 struct draft *draft_ref(struct draft *d);

@@ -209,6 +209,7 @@ int draft_root_rename(struct node *root, struct span name, struct node *to_dir, 
 		      unsigned flags)
 {
 	auto_of(draft) struct draft *d = draft_find(&root->ns->drafts, name);
+	int r;
 
 	if (!d)
 		return fail(-EROFS, "'%.*s' cannot be renamed: committed steps are immutable",
@@ -224,7 +225,9 @@ int draft_root_rename(struct node *root, struct span name, struct node *to_dir, 
 			    d->name, d->is_item ? "an item" : "a step", to_dir->name);
 	if (flags & ~(unsigned)RENAME_NOREPLACE)
 		return fail(-EINVAL, "a draft cannot be exchanged with a step");
-	return draft_commit(d, to_name);
+	r = draft_commit(d, to_name);
+	atomic_fetch_add(r < 0 ? &root->ns->failed_commits : &root->ns->commits, 1);
+	return r;
 }
 
 int draft_root_setattr(struct node *root, const struct stat *st, unsigned which, struct file *file)

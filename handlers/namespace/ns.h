@@ -36,6 +36,8 @@ struct ns {
 	struct timespec started;
 	/* requests of the kernel, and files that it reads directly; counted by fs */
 	_Atomic uint64_t requests, requests_polled, requests_uring, passed_through;
+	_Atomic uint64_t errors; /* failed requests that were logged; counted by fs */
+	_Atomic uint64_t commits, failed_commits;
 	/* the log already has the reason why a root in a bucket looks empty */
 	atomic_flag said_unmarked;
 

@@ -11,6 +11,7 @@
 #include "core/io/io_store.h"
 #include "core/sandbox/sandbox.h"
 #include "core/zarr/stream.h"
+#include "handlers/draft/draft.h"
 #include "handlers/job/broadcast.h"
 #include "handlers/namespace/ns.h"
 
@@ -96,6 +97,22 @@ static int put_store(struct io_engine *io, struct buf *ret)
 	return r < 0 || !s.has_cache ? r : put_all(ret, of_cache, ARRAY_LEN(of_cache));
 }
 
+static int put_calls(struct ns *ns, struct buf *ret)
+{
+	const struct counter rows[] = {
+		{ "requests", ns->requests },
+		{ "requests_polled", ns->requests_polled },
+		{ "requests_uring", ns->requests_uring },
+		{ "files_passed_through", ns->passed_through },
+		{ "errors", ns->errors },
+		{ "drafts", draft_count(&ns->drafts) },
+		{ "commits", ns->commits },
+		{ "commits_failed", ns->failed_commits },
+	};
+
+	return put_all(ret, rows, ARRAY_LEN(rows));
+}
+
 int ns_stats_json(struct ns *ns, struct buf *ret)
 {
 	const struct io_stats *io = io_engine_stats(ns->ckpt->io);
@@ -109,11 +126,9 @@ int ns_stats_json(struct ns *ns, struct buf *ret)
 	broadcast_stats(ns->broadcast, &shared);
 	streams_stats(ns->ckpt->streams, &streams);
 	r = put_process(ns, ret);
+	if (r >= 0)
+		r = put_calls(ns, ret);
 	const struct counter rows[] = {
-		{ "requests", ns->requests },
-		{ "requests_polled", ns->requests_polled },
-		{ "requests_uring", ns->requests_uring },
-		{ "files_passed_through", ns->passed_through },
 		{ "source_reads", io->reads },
 		{ "source_read_bytes", io->read_bytes },
 		{ "source_writes", io->writes },

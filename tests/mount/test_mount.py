@@ -135,7 +135,7 @@ def test_wrong_usage_is_status_2(program, words):
     assert status == 2 and ('usage' in text.lower() or '--help' in text), text
 
 
-@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
 def test_signals_unmount_cleanly(mount, cases, number):
     m = mount(cases('manager-root').path, foreground=True)
     compare.read_all(m / '10/state/w.npy')
@@ -144,7 +144,7 @@ def test_signals_unmount_cleanly(mount, cases, number):
     assert not m.mounted()
 
 
-@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
 def test_signals_that_the_starter_has_blocked_arrive(mount, cases, number):
     blocked = ('import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()); '
                'os.execv(sys.argv[1], sys.argv[1:])')

@@ -163,7 +163,7 @@ def test_a_signal_unmounts(mount, confined):
         mounts.wait_for(lambda: not m.mounted())
 
 
-@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda n: n.name)
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
 def test_a_signal_to_the_process_group_unmounts(program, confined, tmp_path, number):
     """As a terminal, timeout(1) and batch systems send it: the broker, which unmounts, gets it too."""
     (tmp_path / 'm').mkdir()

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The log of a mount: opened again on SIGHUP, messages to syslog, its first and last line, and the counters of calls."""
+
+import json
+import os
+import pathlib
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from lib import mounts
+
+SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data' / 'sample'
+
+START = re.compile(r" pytreefs [0-9.]+ serves '(.*)' on '(.*)', (read-only|read-write)$", re.M)
+END = re.compile(r" '(.*)' is unmounted(?: by (SIG[A-Z]+))? after (\d+) s: (\d+) requests, (\d+) errors, (\d+) of (\d+) commits$", re.M)
+
+
+def counters(m):
+    return json.loads((m / '.pytreefs/stats').read_text())
+
+
+@pytest.mark.parametrize('sandbox', ['require', 'off'])
+@pytest.mark.parametrize('foreground', [False, True])
+def test_hangup_opens_the_log_again(mount, tmp_path, foreground, sandbox):
+    """As logrotate asks for it after it has renamed the file; twice, and with a directory in place of the file in between."""
+    m = mount(SAMPLE, f'sandbox={sandbox}', foreground=foreground, allow_errors=True)
+    log, old = m.log, [tmp_path / 'log.1', tmp_path / 'log.2']
+    os.rename(log, old[0])
+    os.kill(m.pid, signal.SIGHUP)
+    mounts.wait_for(lambda: os.path.exists(log) and 'was opened again' in open(log).read())
+    assert START.search(old[0].read_text()) and 'opened again' not in old[0].read_text()
+    os.rename(log, old[1])
+    os.mkdir(log)
+    os.kill(m.pid, signal.SIGHUP)
+    mounts.wait_for(lambda: f"cannot open log '{log}' again: Is a directory" in old[1].read_text())
+    os.rmdir(log)
+    os.kill(m.pid, signal.SIGHUP)
+    mounts.wait_for(lambda: os.path.exists(log) and 'was opened again' in open(log).read())
+    assert (m / 'latest/state/step.json').read_text() == '1500\n'
+    assert m.unmount() == '' and END.search(open(log).read())
+
+
+def test_hangup_without_a_log_file_changes_nothing(program, tmp_path):
+    """A mount that has no terminal does not lose one."""
+    (tmp_path / 'm').mkdir()
+    p = subprocess.Popen([program, 'mount', '-f', SAMPLE, tmp_path / 'm'], start_new_session=True, stderr=subprocess.PIPE,
+                         text=True, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))
+    try:
+        mounts.wait_for(lambda: os.path.ismount(tmp_path / 'm'))
+        p.send_signal(signal.SIGHUP)
+        time.sleep(0.2)
+        assert (tmp_path / 'm/latest/state/step.json').read_text() == '1500\n' and p.poll() is None
+        p.terminate()
+        assert END.search(p.communicate(timeout=60)[1])[2] == 'SIGTERM'
+    finally:
+        p.kill()
+        subprocess.run(['umount', '-l', tmp_path / 'm'], capture_output=True)
+
+
+def test_a_terminal_that_is_gone_unmounts(program, tmp_path):
+    (tmp_path / 'm').mkdir()
+    pid, terminal = pty.fork()
+    if pid == 0:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        os.execv(program, [program, 'mount', '-f', '-o', f'log={tmp_path / "log"}', SAMPLE, tmp_path / 'm'])
+    try:
+        mounts.wait_for(lambda: os.path.ismount(tmp_path / 'm'))
+        os.close(terminal)
+        mounts.wait_for(lambda: not os.path.ismount(tmp_path / 'm'))
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert END.search((tmp_path / 'log').read_text())[2] == 'SIGHUP'
+    finally:
+        subprocess.run(['umount', '-l', tmp_path / 'm'], capture_output=True)
+
+
+SYSLOGD = r"""
+import os, select, socket, subprocess, sys
+program, source, mnt = sys.argv[1:]
+
+def daemon():
+    s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    s.bind('/dev/log')
+    return s
+
+def message(s):
+    return s.recv(4096).decode() if select.select([s], [], [], 60)[0] else 'none in time'
+
+s = daemon()
+subprocess.run([program, 'mount', '-o', 'shape=root', source, mnt], check=True)
+print(message(s))
+for restart in range(2):
+    s.close()
+    os.unlink('/dev/log')
+    if restart:                                     # a message while there is no daemon is lost
+        os.mkdir(mnt + '/8.tmp')
+        os.rmdir(mnt + '/8.tmp')
+    s = daemon()
+    os.mkdir(f'{mnt}/9.tmp')
+    print(message(s))
+    os.rmdir(f'{mnt}/9.tmp')
+    print(message(s))
+subprocess.run([program, 'umount', mnt], check=True)
+print(message(s))
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason='only root may hide /dev/log')
+def test_syslog_is_restarted(program, tmp_path):
+    """Its daemon makes a new socket, to which a confined process cannot connect."""
+    for name in ('mnt', 'root'):
+        (tmp_path / name).mkdir()
+    hide = 'mount -t tmpfs none /dev && mknod -m 666 /dev/fuse c 10 229 && mknod -m 666 /dev/null c 1 3 && exec "$@"'
+    r = subprocess.run(['unshare', '-m', 'sh', '-c', hide, 'sh', sys.executable, '-c', SYSLOGD, program, tmp_path / 'root',
+                        tmp_path / 'mnt'], capture_output=True, text=True, timeout=240)
+    assert r.returncode == 0, r.stderr
+    lines = r.stdout.splitlines()
+    assert re.fullmatch(rf"<30>\w+ .\d [0-9:]+ pytreefs\[\d+\]: pytreefs .* serves '{tmp_path}/root' on .*", lines[0]), lines
+    for begin, end in (lines[1:3], lines[3:5]):
+        assert "draft '9.tmp' begins" in begin and "draft '9.tmp' is given up" in end, lines
+    assert 'is unmounted after' in lines[5], lines
+
+
+def test_first_and_last_line(mount, tmp_path):
+    m = mount(SAMPLE, 'ro')
+    assert START.findall(open(m.log).read()) == [(str(SAMPLE), str(m.path), 'read-only')]
+    os.kill(m.pid, signal.SIGTERM)
+    mounts.wait_for(lambda: END.search(open(m.log).read()))
+    assert END.search(open(m.log).read())[2] == 'SIGTERM'
+
+
+def test_errors_commits_and_drafts_are_counted(mount, tmp_path):
+    (tmp_path / 'root').mkdir()
+    m = mount(tmp_path / 'root', 'shape=root', allow_errors=True)
+    assert [counters(m)[name] for name in ('errors', 'drafts', 'commits', 'commits_failed')] == [0, 0, 0, 0]
+    (m / '1.tmp/default').mkdir(parents=True)
+    (m / '2.tmp').mkdir()
+    assert counters(m)['drafts'] == 2
+    np.save(m / '1.tmp/default/w.npy', np.arange(10))
+    (m / '1.tmp').rename(m / '1')
+    (m / '2.tmp/default').mkdir()
+    (m / '2.tmp/default/w.npy').write_bytes(b'not an array')
+    with pytest.raises(OSError):
+        (m / '2.tmp').rename(m / '2')
+    assert [counters(m)[name] for name in ('drafts', 'commits', 'commits_failed')] == [1, 1, 1]
+    assert counters(m)['errors'] == 1
+    assert not os.path.exists(m / 'nothing')                            # an ordinary answer
+    assert counters(m)['errors'] == 1
+    m.unmount()
+    assert END.search(open(m.log).read()).groups()[-3:] == ('1', '1', '2')
+
+
+def test_the_page_has_every_counter(mount, tmp_path):
+    """docs/json.md: the table of a mount's counters, and that of a URL."""
+    text = (SAMPLE.parents[2] / 'docs/json.md').read_text().partition('## Counters of a mount')[2]
+    local, _, of_url = text.partition('A SOURCE with a URL')
+    documented = [{name for row in re.findall(r'^\| (`.*?) \|', part, re.M) for name in re.findall(r'`(\w+)`', row)}
+                  for part in (local, of_url)]
+    # Named in the text of another row, or absent outside of a job.
+    assert documented[0] | {'requests_polled', 'requests_uring'} == set(counters(mount(SAMPLE))) | {'in_job'}
+    source = (SAMPLE.parents[2] / 'handlers/namespace/ns_info.c').read_text()
+    assert documented[1] == set(re.findall(r'"((?:url|cache_dir)_\w+)"', source))
