@@ -236,16 +236,20 @@ static int backing_close(const struct request *q)
 	return ioctl(q->file[0], FUSE_IOC_BACKING_CLOSE, &id) < 0 ? -errno : 0;
 }
 
+/* Opening a pipe would wait for a reader, and no request would be served meanwhile, not even one to
+ * unmount. */
 static void open_log(int fd, const char *path)
 {
-	int file = *path ? open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666) : -1;
+	const int how = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+	auto_close int file = *path ? open(path, how, 0666) : -1;
+	struct stat st;
 
-	if (file < 0) {
+	if (file < 0 || fstat(file, &st) < 0)
 		reply(fd, *path ? -errno : -EINVAL);
-		return;
-	}
-	reply_with_file(fd, file);
-	close(file);
+	else if (!S_ISREG(st.st_mode))
+		reply(fd, -EINVAL);
+	else
+		reply_with_file(fd, file);
 }
 
 /* The C library connects again when the daemon of syslog has been restarted. */

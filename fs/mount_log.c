@@ -15,6 +15,7 @@
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/sandbox/broker.h"
+#include "core/sandbox/sandbox.h"
 #include "fs/fs.h"
 
 /* A broker that is gone has no syslog: `.pytreefs/log` still has the message. */
@@ -61,8 +62,9 @@ void (*mount_log_on_hangup(void))(void *fs)
 
 void mount_log_start(const struct fs *fs)
 {
-	log_info("pytreefs %s serves '%s' on '%s', %s", PYTREEFS_VERSION, fs->ns->ckpt->opts.source,
-		 fs->mountpoint, fs->is_read_only ? "read-only" : "read-write");
+	log_info("pytreefs %s serves '%s' on '%s', %s, sandbox %s", PYTREEFS_VERSION,
+		 fs->ns->ckpt->opts.source, fs->mountpoint,
+		 fs->is_read_only ? "read-only" : "read-write", sandbox_extent());
 }
 
 void mount_log_end(const struct fs *fs, int signal)

@@ -123,6 +123,9 @@ int signals_start(struct signals *s)
 	r = thread_start(&s->thread, "signals", act_on_signals, s);
 	if (r < 0)
 		return fail(r, "cannot start a thread: %s", strerror(-r));
+	/* nohup(1) lets a program ignore what ends it, but not a request to open its log again. */
+	if (s->hung_up)
+		signal(SIGHUP, SIG_DFL);
 	change_handlers(SIG_DFL, on_signal);
 	return 0;
 }

@@ -78,24 +78,6 @@ int log_open(bool to_stderr, bool to_syslog, const char *file)
 	return 0;
 }
 
-int log_reopen(int fd)
-{
-	FILE *f = fdopen(fd, "a"), *old;
-
-	if (!f) {
-		close(fd);
-		return fail(-ENOMEM, "cannot open the log again");
-	}
-	setvbuf(f, NULL, _IOLBF, 0);
-	pthread_mutex_lock(&sink.lock);
-	old = sink.file ? sink.file : f;
-	if (sink.file)
-		sink.file = f;
-	pthread_mutex_unlock(&sink.lock);
-	fclose(old);
-	return 0;
-}
-
 void log_syslog_by(void (*send)(int priority, const char *line, void *arg), void *arg)
 {
 	pthread_mutex_lock(&sink.lock);
@@ -192,6 +174,28 @@ static void put_repeats(void)
 	snprintf(again, sizeof(again), "(the last message came %lu more times)", sink.repeats);
 	put_line(LOG_LEVEL_INFO, again);
 	sink.reported = sink.repeats;
+}
+
+int log_reopen(int fd)
+{
+	FILE *f = fdopen(fd, "a"), *old;
+
+	if (!f) {
+		close(fd);
+		return fail(-ENOMEM, "cannot open the log again");
+	}
+	setvbuf(f, NULL, _IOLBF, 0);
+	pthread_mutex_lock(&sink.lock);
+	/* In the new file, a count of repeats would stand without the message. */
+	put_repeats();
+	sink.last[0] = '\0';
+	sink.repeats = sink.reported = 0;
+	old = sink.file ? sink.file : f;
+	if (sink.file)
+		sink.file = f;
+	pthread_mutex_unlock(&sink.lock);
+	fclose(old);
+	return 0;
 }
 
 void log_at(enum log_level level, const char *fmt, ...)

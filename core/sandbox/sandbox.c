@@ -107,6 +107,11 @@ void sandbox_log_missing(void)
 		log_info("the sandbox is not whole: %s", now.missing);
 }
 
+const char *sandbox_extent(void)
+{
+	return !now.entered ? "off" : *now.missing ? "in part" : "whole";
+}
+
 int sandbox_print(struct buf *ret)
 {
 	static const char *const words[] = { "auto", "off", "require" };

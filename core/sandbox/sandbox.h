@@ -56,6 +56,8 @@ struct sandbox_rules {
 int sandbox_enter(const struct sandbox_rules *rules);
 /* Log the requested layers that are not active, with reasons; nothing if there are none. */
 void sandbox_log_missing(void);
+/* Returns "off", "in part" (a requested layer is missing) or "whole". */
+const char *sandbox_extent(void);
 /* Print the active layers as a JSON object. */
 int sandbox_print(struct buf *ret);
 /*

@@ -198,7 +198,8 @@ const struct option option_table[] = {
 	{ "sandbox", OPTION_ENUM, AT(sandbox), "auto", "auto|off|require",
 	  "whether the process drops rights, files and system calls that it does not need; auto: as far as the system allows; "
 	  "require: fail if any cannot be dropped" },
-	{ "log", OPTION_TEXT, AT(log), NULL, "FILE", "append messages to a file" },
+	{ "log", OPTION_TEXT, AT(log), NULL, "FILE",
+	  "append messages to a file, which a mount without a terminal opens again on SIGHUP" },
 	{ "trace", OPTION_TEXT, AT(trace), NULL, "CATEGORY:...",
 	  "trace requests: fs step leaf zarr kv ocdbt codec io ahead all" },
 };

@@ -18,7 +18,7 @@ from lib import mounts
 
 SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data' / 'sample'
 
-START = re.compile(r" pytreefs [0-9.]+ serves '(.*)' on '(.*)', (read-only|read-write)$", re.M)
+START = re.compile(r" pytreefs [0-9.]+ serves '(.*)' on '(.*)', (read-only|read-write), sandbox (?:off|in part|whole)$", re.M)
 END = re.compile(r" '(.*)' is unmounted(?: by (SIG[A-Z]+))? after (\d+) s: (\d+) requests, (\d+) errors, (\d+) of (\d+) commits$", re.M)
 
 
@@ -45,6 +45,30 @@ def test_hangup_opens_the_log_again(mount, tmp_path, foreground, sandbox):
     mounts.wait_for(lambda: os.path.exists(log) and 'was opened again' in open(log).read())
     assert (m / 'latest/state/step.json').read_text() == '1500\n'
     assert m.unmount() == '' and END.search(open(log).read())
+
+
+def test_the_new_file_stands_for_itself(mount, tmp_path):
+    """A message that the old file has, too, is there and not only counted. A starter that ignores SIGHUP, as nohup does, changes nothing."""
+    ignoring = 'import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])'
+    (tmp_path / 'root').mkdir()
+    m = mount(tmp_path / 'root', 'shape=root', under=[sys.executable, '-c', ignoring], allow_errors=True)
+    for old in ('log.1', 'log.2'):
+        with pytest.raises(PermissionError):
+            (m / 'twice').mkdir()
+        os.rename(m.log, tmp_path / old)
+        os.kill(m.pid, signal.SIGHUP)
+        mounts.wait_for(lambda: os.path.exists(m.log) and 'was opened again' in open(m.log).read())
+        assert "'twice' cannot be made" in (tmp_path / old).read_text()
+
+
+def test_a_pipe_in_place_of_the_log_keeps_nobody_waiting(mount, tmp_path):
+    m = mount(SAMPLE, allow_errors=True)
+    os.rename(m.log, tmp_path / 'log.1')
+    os.mkfifo(m.log)
+    os.kill(m.pid, signal.SIGHUP)
+    mounts.wait_for(lambda: 'again: No such device' in (tmp_path / 'log.1').read_text())
+    os.remove(m.log)
+    assert m.unmount() == ''
 
 
 def test_hangup_without_a_log_file_changes_nothing(program, tmp_path):
