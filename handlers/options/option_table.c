@@ -110,11 +110,13 @@ const struct option option_table[] = {
 	{ "safetensors_separator", OPTION_TEXT, AT(safetensors_separator), ".", "TEXT",
 	  "text that joins the keys of a leaf in D.safetensors, and splits names of files that are written" },
 	{ "cache", OPTION_SIZE, AT(cache), "256M", "BYTES|auto",
-	  "bytes of decoded chunks, index nodes and pieces to keep; metadata that is being read shares them" },
+	  "bytes of decoded chunks, index nodes and pieces to keep; metadata that is being read shares them; auto: a quarter of the "
+	  "memory that is available at the start, or of the limit of the control group, if that is less; at least 64M" },
 	{ "read_budget", OPTION_SIZE, AT(read_budget), "256M", "BYTES|auto",
-	  "bytes that reads in progress may use besides the cache" },
+	  "bytes that reads in progress may use besides the cache; auto: a quarter, as for cache, measured again while a mount runs" },
 	{ "write_budget", OPTION_SIZE, AT(write_budget), "256M", "BYTES|auto",
-	  "bytes that writes in progress may use" },
+	  "bytes that writes in progress may use; auto: a quarter, as for cache, measured again while a mount runs, and when a draft "
+	  "begins" },
 	{ "spill", OPTION_TEXT, AT(spill), "auto", "DIR|off|auto",
 	  "directory for temporary files of computed leaves, of readers that jump in large chunks, and of drafts in a bucket; auto: "
 	  "the system's directory" },

@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "core/base/err.h"
+#include "core/base/memory.h"
 #include "core/base/glob.h"
 #include "core/base/nearest.h"
 #include "handlers/leaf/leaf.h"
@@ -22,25 +23,10 @@ static const void *place_const(const struct options *o, const struct option *opt
 	return (const char *)o + opt->at;
 }
 
-/* The size for "auto": half of the free memory, within the limit of the container. */
+/* The size for "auto": a quarter, so that the cache and both budgets leave one to the rest. */
 static uint64_t auto_size(void)
 {
-	uint64_t avail = (uint64_t)sysconf(_SC_AVPHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE),
-		 limit;
-	char line[256];
-	FILE *f = fopen("/proc/meminfo", "re");
-
-	while (f && fgets(line, sizeof(line), f))
-		if (sscanf(line, "MemAvailable: %lu kB", &limit) == 1)
-			avail = limit << 10;
-	if (f)
-		fclose(f);
-	f = fopen("/sys/fs/cgroup/memory.max", "re");
-	if (f && fscanf(f, "%lu", &limit) == 1)
-		avail = MIN(avail, limit);
-	if (f)
-		fclose(f);
-	return MAX(64 * MiB, avail / 4);
+	return MAX(64 * MiB, memory_available("") / 4);
 }
 
 int option_parse_size(const char *text, uint64_t *ret)
