@@ -32,6 +32,8 @@ const char *gc_kind_text(enum gc_kind kind)
 		[GC_FOREIGN] =
 			"temporary directory of another program; --all with --older-than removes it",
 		[GC_LIVE] = "held by a living writer",
+		[GC_UNCLAIMED] =
+			"objects of ranks of a job that ended; --all with --older-than removes them",
 		[GC_OLD] = "checkpoint whose replacement was interrupted; rename it to use it",
 	};
 

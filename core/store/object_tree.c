@@ -17,6 +17,7 @@ struct objects {
 	char **path;
 	size_t n, cap;
 	uint64_t bytes;
+	int64_t newest_ns; /* the last modification of any */
 };
 
 static void objects_release(struct objects *o)
@@ -56,6 +57,7 @@ static int collect(struct store *s, const char *dir, unsigned depth, struct obje
 			free(path);
 		} else {
 			ret->bytes += o.size;
+			ret->newest_ns = MAX(ret->newest_ns, clock_ns_of(o.mtime));
 			ret->path[ret->n++] = path;
 		}
 	}
@@ -151,8 +153,48 @@ static int remove_one(struct store *s, const char *path, const char *claim, bool
 	return gc->dry_run ? object_tree_size(s, path, ret) : object_tree_remove(s, path, ret);
 }
 
-/* Handle a directory with a claim. */
-static int look_at(struct store *s, const char *path, const struct upload_gc *gc)
+/* Whether only a rank of a job sends the object dir/PATH: for its database, or a part of an array. */
+static bool is_of_rank(const char *dir, const char *path)
+{
+	for (const char *name = path + strlen(dir); *name; name += strcspn(name, "/")) {
+		name += *name == '/';
+		if (!strncmp(name, PART_PREFIX, strlen(PART_PREFIX)) ||
+		    !strncmp(name, RANK_PREFIX, strlen(RANK_PREFIX)))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Handle a directory without claim and marker. If the process that holds the claim of a job dies,
+ * and the claim is removed while another rank still sends, the objects of that rank remain. Nothing
+ * says which process sent them, so only their age decides. A directory with any other object is not
+ * ours: what another program has committed has at least a document that describes it.
+ */
+static int look_at_unclaimed(struct store *s, const char *path, const struct upload_gc *gc)
+{
+	struct found_upload f = { .path = path, .is_unclaimed = true };
+	struct objects all = { 0 };
+	int r = collect(s, path, 0, &all);
+	size_t n = 0;
+
+	while (r >= 0 && n < all.n && is_of_rank(path, all.path[n]))
+		n++;
+	if (r >= 0 && n > 0 && n == all.n) {
+		f.bytes = all.bytes;
+		f.removed = gc->older_than_ns &&
+			    clock_real_ns() - all.newest_ns > gc->older_than_ns;
+		if (f.removed && !gc->dry_run)
+			f.failed = MIN(object_tree_remove(s, path, NULL), 0);
+		f.removed = f.removed && f.failed == 0;
+		gc->each(gc->arg, &f);
+	}
+	objects_release(&all);
+	return r;
+}
+
+/* Handle a directory, which may have a claim. */
+static int look_at(struct store *s, const char *path, bool is_in_root, const struct upload_gc *gc)
 {
 	auto_free char *claim = join(path, CLAIM_FILE);
 	struct found_upload f = { .path = path };
@@ -170,7 +212,7 @@ static int look_at(struct store *s, const char *path, const struct upload_gc *gc
 	r = object_list_find(l, CLAIM_FILE, &o) && !o.is_dir;
 	object_list_free(l);
 	if (r == 0)
-		return 0;
+		return is_in_root && !f.is_step ? look_at_unclaimed(s, path, gc) : 0;
 	r = is_dead(s, claim, &o, gc);
 	f.is_live = r == 0;
 	if (r > 0)
@@ -186,18 +228,19 @@ static int look_at(struct store *s, const char *path, const struct upload_gc *gc
 static int look_around(struct store *s, const struct upload_gc *gc)
 {
 	struct object_list *l;
+	struct io_object o;
+	bool is_step;
 	int r = s->kind->fetch(s, "", &l);
 
 	if (r < 0)
 		return r;
-	for (size_t i = 0; i < l->n && r >= 0; i++) {
-		struct io_object o;
-
+	/* In a step that is committed or claimed, nothing without a claim is left over. */
+	is_step = object_list_find(l, MARKER_FILE, &o) || object_list_find(l, CLAIM_FILE, &o);
+	for (size_t i = 0; i < l->n && r >= 0; i++)
 		if (object_list_find(l, l->entry[i].name, &o) && o.is_dir)
-			r = look_at(s, l->entry[i].name, gc);
-	}
+			r = look_at(s, l->entry[i].name, !is_step, gc);
 	object_list_free(l);
-	return r < 0 ? r : look_at(s, "", gc);
+	return r < 0 ? r : look_at(s, "", false, gc);
 }
 
 int step_uploads_remove(const char *url, const struct url_store_opts *opts,

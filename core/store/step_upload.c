@@ -50,7 +50,10 @@ static int check_empty(struct step_upload *u)
 			"'%s' is being written by %s; if that died, `pytreefs gc` removes what it left",
 			url, who);
 	} else if (l->n > (size_t)u->is_claimed)
-		r = fail(-EEXIST, "'%s' is not empty: it has '%s', and no " MARKER_FILE, url,
+		r = fail(-EEXIST,
+			 "'%s' is not empty: it has '%s', and no " MARKER_FILE
+			 "; `pytreefs gc` lists what writers left",
+			 url,
 			 l->entry[u->is_claimed && !strcmp(l->entry[0].name, CLAIM_FILE)].name);
 	object_list_free(l);
 	return r;

@@ -18,6 +18,7 @@
 #define CLAIM_BYTES 1024
 #define MARKER_FILE "commit_success.txt"
 
+#define RANK_PREFIX "ocdbt.process_"  /* the directory with the database of a rank, in its item */
 #define PART_PREFIX ".pytreefs-part-" /* a part of an array, which a rank sends to the primary */
 
 struct step_upload;
@@ -92,16 +93,18 @@ void step_upload_set_keep(struct step_upload *u, bool keep);
 
 /* Objects that a writer left in a directory of steps, or in a step. */
 struct found_upload {
-	const char *path; /* relative to the URL; "": the URL itself */
-	bool is_live;     /* its writer may be alive */
-	bool is_step;     /* it is committed, and only the claim is left over */
-	bool removed;     /* true in a dry run if it would be removed */
+	const char *path;  /* relative to the URL; "": the URL itself */
+	bool is_live;      /* its writer may be alive */
+	bool is_step;      /* it is committed, and only the claim is left over */
+	bool is_unclaimed; /* objects that ranks sent; the claim of their job is gone */
+	bool removed;      /* true in a dry run if it would be removed */
 	uint64_t bytes;
 	int failed; /* the error, with a note, if it could not be removed */
 };
 struct upload_gc {
 	bool dry_run;
-	int64_t older_than_ns; /* age for writers that cannot be checked; 0: keep these */
+	/* age of objects whose writers cannot be checked; 0: keep these */
+	int64_t older_than_ns;
 	void (*each)(void *arg, const struct found_upload *f);
 	void *arg;
 };

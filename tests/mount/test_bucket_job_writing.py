@@ -397,3 +397,29 @@ def test_commands_of_ranks(mpirun, run, bucket, root, tmp_path, words):
     if words[0] == 'save':
         status, said = mpirun('save', '-o', 'compression=none', copy, f'{root}/6')
         assert status == {1} and bucket.keys() == before, said
+
+
+def test_objects_of_a_rank_whose_job_has_ended(ranks, run, bucket, root):
+    """A rank that sent on when the primary had died and gc had run: only the age says that they are left over."""
+    run('convert', SAMPLE / '1500', f'{root}/7')
+    for key in ('default/ocdbt.process_1/d/ab12', 'default/ocdbt.process_1/manifest.ocdbt', 'default/w/.pytreefs-part-1-0'):
+        bucket.put(f'run/8/{key}', b'x' * 1000)
+    bucket.put('run/9/ocdbt.process_0/d/cd34', b'y')             # the tree itself is the step
+    bucket.put('run/other/ocdbt.process_0/d/ef56', b'z')
+    bucket.put('run/other/notes.txt', b'of somebody')
+    bucket.put('run/7/default/ocdbt.process_5/d/ab', b'w')       # in a committed step
+    kept = bucket.keys()
+    r = run('convert', SAMPLE / '1500', f'{root}/8', ok=False)
+    assert r.returncode == 1 and 'pytreefs gc' in r.stderr
+    for args in ((), ('--all', '--older-than', '1d')):
+        out = run('gc', *args, root).stdout
+        assert re.findall(r'^(?:kept|removed) .*', out, re.M) and 'objects of ranks of a job that ended' in out
+        assert bucket.keys() == kept, out
+    for path in ('', '/7', '/7/default', '/8/default'):
+        if path:
+            run('gc', '--all', '--older-than', '0s', root + path)
+            assert bucket.keys() == kept or path == '/8/default', path
+    assert '8' in run('gc', '--dry-run', '--all', '--older-than', '0s', root).stdout
+    run('gc', '--all', '--older-than', '0s', root)
+    assert bucket.keys() == [key for key in kept if not key.startswith(('run/8/', 'run/9/'))]
+    run('convert', SAMPLE / '1500', f'{root}/8')

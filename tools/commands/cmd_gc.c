@@ -86,9 +86,10 @@ static bool parse_age(const char *text, int64_t *ret_ns)
 static void say_upload(void *arg, const struct found_upload *u)
 {
 	struct gc_found f = { .path = *u->path ? u->path : ".",
-			      .kind = u->is_live ? GC_LIVE :
-				      u->is_step ? GC_LOCK :
-						   GC_DRAFT,
+			      .kind = u->is_unclaimed ? GC_UNCLAIMED :
+				      u->is_live      ? GC_LIVE :
+				      u->is_step      ? GC_LOCK :
+							GC_DRAFT,
 			      .bytes = u->bytes,
 			      .removed = u->removed,
 			      .failed = u->failed };
@@ -100,7 +101,7 @@ static int collect_url(struct cmd_args *a, const struct gc_opts *o)
 {
 	const struct url_store_opts opts = ns_store_opts(&a->options);
 	const struct upload_gc gc = { .dry_run = o->dry_run,
-				      .older_than_ns = o->older_than_ns,
+				      .older_than_ns = o->foreign ? MAX(1, o->older_than_ns) : 0,
 				      .each = say_upload,
 				      .arg = o->arg };
 
