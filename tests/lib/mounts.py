@@ -15,6 +15,7 @@ import time
 NEVER = re.compile(r'assert|sanitizer|runtime error:|leak|segmentation|corrupted|double free', re.I)
 ERROR = re.compile(r'\b(cannot|failed|failure|error|refused)\b', re.I)
 NOTICE = re.compile(r'io_uring|passthrough|read_ahead')        # a kernel that lacks something is not an error
+LIFE = re.compile(r"Z pytreefs \S+ serves '|Z '.*' is unmounted(?: by SIG[A-Z]+)? after \d+ s: ")
 NO_RACES = pathlib.Path(__file__).resolve().parent.parent / 'thread.suppressions'
 
 
@@ -92,10 +93,12 @@ class Mount:
         return json.loads((self.path / '.pytreefs' / 'stats').read_text())
 
     def log_lines(self):
+        """All but the first and the last: they have paths, and so the names of tests, in which a test may find what it looks for."""
         try:
-            return pathlib.Path(self.log).read_text(errors='replace').splitlines()
+            lines = pathlib.Path(self.log).read_text(errors='replace').splitlines()
         except FileNotFoundError:
             return []
+        return [line for line in lines if not LIFE.search(line)]
 
     def faults(self, allow_errors):
         """Return the lines that should not be in the log."""
