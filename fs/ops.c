@@ -98,7 +98,7 @@ static void fs_access(fuse_req_t req, fuse_ino_t ino, int mask)
 	int r = node_stat(n, &st);
 
 	if (r >= 0 && S_ISREG(st.st_mode)) {
-		if (mask & W_OK && !(st.st_mode & 0222))
+		if (mask & W_OK && (n->ops->is_immutable || !(st.st_mode & 0222)))
 			r = -EROFS;
 		else if (mask & X_OK && !(st.st_mode & 0111))
 			r = -EACCES;

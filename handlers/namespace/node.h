@@ -64,6 +64,8 @@ struct node_ops {
 	const char *name; /* for traces */
 	/* a listing has no attributes of its entries, since these would have to be opened */
 	bool lazy_list;
+	/* a file cannot be written, although its mode may have write permission */
+	bool is_immutable;
 	int (*stat)(struct node *n, struct stat *ret);
 	/* Make a node for a name, with ops and private state (node_new()); -ENOENT. */
 	int (*lookup)(struct node *dir, struct span name, struct node **ret);

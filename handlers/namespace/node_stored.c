@@ -54,9 +54,9 @@ static int stored_stat(struct node *n, struct stat *ret)
 	else
 		ns_stat_file(n->ns, &a, &st.st_mtim, (uint64_t)st.st_size,
 			     (uint64_t)st.st_blocks * 512, ret);
-	/* Nothing is deleted here. */
+	/* A backup restores these modes. Nothing can be changed here whatever they say. */
 	if (!s->of_item)
-		ret->st_mode &= ~(mode_t)0222;
+		ret->st_mode = (ret->st_mode & S_IFMT) | (a.mode & 0777);
 	return 0;
 }
 
@@ -276,6 +276,7 @@ static void stored_free(struct node *n)
 
 static const struct node_ops stored_ops = {
 	.name = "stored",
+	.is_immutable = true,
 	.stat = stored_stat,
 	.lookup = stored_lookup,
 	.list = stored_list,

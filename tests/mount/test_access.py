@@ -191,7 +191,7 @@ def test_owners_and_modes_are_those_of_the_step(mount, source):
         st = (m / path).stat()
         return oct(st.st_mode & 0o7777), st.st_uid, st.st_gid
     assert seen('1') == ('0o555', 0, 0) and seen('1/default/w.npy') == ('0o444', 0, 0)
-    assert seen('2') == ('0o500', 0, 0) and seen('.pytreefs/stored/2/_CHECKPOINT_METADATA') == ('0o400', 0, 0)
+    assert seen('2') == ('0o500', 0, 0) and seen('.pytreefs/stored/2/_CHECKPOINT_METADATA') == ('0o600', 0, 0)
     assert seen('3') == ('0o550', 0, GROUP) and seen('3/default') == ('0o550', 0, GROUP)
     assert seen('3/default/w.npy') == ('0o440', 0, GROUP) and seen('3.safetensors') == ('0o440', 0, GROUP)
     assert seen('4/default/w.npy') == ('0o400', ALICE, 0) and seen('4.json') == ('0o400', ALICE, 0)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """.pytreefs: the stored form for backups, counters, options, version, log."""
 
+import errno
 import json
 import os
 import shutil
@@ -58,6 +59,52 @@ def test_a_backup_of_the_stored_form_is_the_checkpoint(mount, cases, tmp_path):
     assert r.returncode == 0, r.stderr
     again = mount(tmp_path / 'backup')
     assert not compare.compare_case(again.path, case)
+
+
+@pytest.mark.parametrize('copying', ['rsync -a {stored}/ {to}', 'mkdir {to} && tar -C {stored} -c . | tar -C {to} -xp'], ids=['rsync', 'tar'])
+def test_a_backup_keeps_the_modes(mount, copy, cases, tmp_path, copying):
+    """Of files and directories, with every permission, in a read-only mount, too; a job can then write into the copy."""
+    root = copy(cases('manager-root'), 'root')
+
+    def modes(top):
+        return {os.path.relpath(path, top): oct(os.stat(path).st_mode)
+                for where, dirs, files in os.walk(top) for path in [where, *(os.path.join(where, name) for name in files)]}
+    files = sorted(path for path in root.rglob('*') if path.is_file())
+    for mode, path in zip((0o600, 0o640, 0o664, 0o755, 0o444), files):
+        path.chmod(mode)
+    for mode, step in zip((0o700, 0o775, 0o750), sorted(path for path in root.iterdir() if path.is_dir())):
+        step.chmod(mode)
+    root.chmod(0o770)
+    m = mount(root, 'ro')
+    to = tmp_path / 'backup'
+    command = copying.format(stored=m / '.pytreefs/stored', to=to)
+    subprocess.run(command, shell=True, check=True)
+    assert modes(to) == modes(root)
+    assert len(set(modes(to).values())) >= 8
+
+
+def test_a_mode_with_write_permission_permits_no_write(mount, copy, cases):
+    """Root passes any mode, and an owner may change it: the file system refuses both."""
+    root = copy(cases('manager-root'), 'root')
+    for path in root.rglob('*'):
+        path.chmod(0o777)
+    for options in ([], ['allow_delete=on'], ['allow_other', 'allow_delete=on'], ['ro']):
+        m = mount(root, *options, allow_errors=True)
+        step = m / '.pytreefs/stored/10'
+        file = step / '_CHECKPOINT_METADATA'
+        assert file.stat().st_mode & 0o777 == step.stat().st_mode & 0o777 == 0o777
+        attempts = [lambda: open(file, 'r+'), lambda: open(file, 'a'), lambda: os.truncate(file, 0), lambda: file.chmod(0o700),
+                    lambda: os.utime(file, (0, 0)), lambda: file.unlink(), lambda: file.rename(step / 'x'), lambda: step.rename(step.parent / '11'),
+                    lambda: (step / 'x').mkdir(), lambda: (step / 'state').rmdir(), lambda: open(step / 'x', 'x'), lambda: step.chmod(0o700),
+                    lambda: os.chown(file, 1, 1), lambda: os.link(file, step / 'x'), lambda: os.symlink('x', step / 'x')]
+        for i, attempt in enumerate(attempts):
+            with pytest.raises(OSError) as e:
+                attempt()
+            assert e.value.errno == errno.EROFS, (options, i)
+        if 'allow_other' not in options:                # the kernel answers by the mode then
+            assert not os.access(file, os.W_OK)
+        m.unmount()
+    assert (root / '10/_CHECKPOINT_METADATA').stat().st_size
 
 
 def test_it_cannot_be_written(mount, cases):
