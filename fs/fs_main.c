@@ -401,6 +401,8 @@ static int run(const struct fs_mount *m, int ready_fd)
 	if (r == -ENOENT && path_is_url(m->source) && strncmp(m->source, "http", 4))
 		r = fail(r, "%s; -o shape=root mounts a place where steps have to be made",
 			 err_text(r));
+	if (r >= 0)
+		ns_warn_if_empty(ns);
 	if (r >= 0 && has_word(m->fuse_options, "allow_other"))
 		ns_open_to_others(ns);
 	if (r >= 0 && m->peers)

@@ -30,11 +30,12 @@ const char *gc_kind_text(enum gc_kind kind)
 		[GC_DELETED] = "rest of a deleted step",
 		[GC_LOCK] = "lock file of a commit that was interrupted",
 		[GC_FOREIGN] =
-			"temporary directory of another program; --all with --older-than removes it",
+			"temporary directory of another program, such as Orbax; `gc --all --older-than 1d` removes it once it has not changed for a day",
 		[GC_LIVE] = "held by a living writer",
 		[GC_UNCLAIMED] =
-			"objects of ranks of a job that ended; --all with --older-than removes them",
-		[GC_OLD] = "checkpoint whose replacement was interrupted; rename it to use it",
+			"objects of ranks of a job that ended; `gc --all --older-than 1d` removes them once they have not changed for a day",
+		[GC_OLD] =
+			"checkpoint whose replacement was interrupted; rename it to the name of its step to use it",
 	};
 
 	return texts[kind];

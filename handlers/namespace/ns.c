@@ -12,6 +12,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/job/collective.h"
+#include "core/step/step.h"
 #include "core/step/step_name.h"
 #include "handlers/job/broadcast.h"
 #include "handlers/draft/draft.h"
@@ -186,6 +187,23 @@ static int check_todelete(const char *path)
 		return fail(-EINVAL, "todelete='%s': '%.*s' is a name of steps or of their drafts",
 			    path, SPAN_ARG(first));
 	return 0;
+}
+
+void ns_warn_if_empty(const struct ns *ns)
+{
+	struct io_dir *source = ns->ckpt->source;
+	auto_step_list steps = { 0 };
+
+	/* A bucket without steps is not mounted without shape=root. */
+	if (ns->ckpt->shape != SHAPE_ROOT || ns->options->shape == SHAPE_ROOT || source->fd < 0)
+		return;
+	if (step_list(source, false, true, &steps) < 0)
+		err_clear();
+	else if (!steps.n)
+		log_warn(
+			"nothing was found in '%s': no step and no item; if steps will be saved there, "
+			"-o shape=root avoids this warning",
+			ns->ckpt->opts.source);
 }
 
 int ns_open(const char *source, const struct options *o, struct ns **ret)

@@ -77,6 +77,11 @@ int ns_open(const char *source, const struct options *options, struct ns **ret);
  * to a step that only the user of the mount may read.
  */
 void ns_open_to_others(struct ns *ns);
+/*
+ * Warn about a directory in which nothing was found. Steps may be made there, as an explicit
+ * shape=root says, which avoids the warning; more often the path is wrong, or a disk is missing.
+ */
+void ns_warn_if_empty(const struct ns *ns);
 /* Share drafts with the other ranks of a job. Serves their requests until ns_stop(). */
 struct peers;
 int ns_share(struct ns *ns, struct peers *peers);

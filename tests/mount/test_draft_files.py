@@ -335,7 +335,7 @@ def test_a_safetensors_file_that_carries_all_says_nothing(mount, root):
     (m / '7.tmp/default.safetensors').write_bytes(safetensors.numpy.save({'a': np.ones(3), 'b': np.zeros(2)}, {'format': 'pt'}))
     (m / '7.tmp').rename(m / '7')
     assert safetensors.numpy.load((m / '7/default.safetensors').read_bytes()).keys() == {'a', 'b'}
-    assert not lines(m, 'safetensors')
+    assert not lines(m, 'default.safetensors')
 
 
 @pytest.mark.races

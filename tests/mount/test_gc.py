@@ -72,7 +72,7 @@ def test_other_programs_directories_need_two_options(program, source):
     for path in (old / 'default' / 'file', old / 'default', old):
         os.utime(path, (1e9, 1e9))
     r, doc = gc(program, source)
-    assert set(kinds(doc).values()) == {'temporary directory of another program; --all with --older-than removes it'}
+    assert set(kinds(doc).values()) == {'temporary directory of another program, such as Orbax; `gc --all --older-than 1d` removes it once it has not changed for a day'}
     assert removed(doc) == set()
     r, _ = gc(program, source, '--all')
     assert r.returncode == 2
@@ -205,7 +205,7 @@ def test_what_an_interrupted_replacement_left(program, run, source):
     for args in ((), ('--all', '--older-than', '0s')):
         r, doc = gc(program, source, *args)
         assert r.returncode == 0 and removed(doc) == set() and old.exists()
-        assert kinds(doc) == {old.name: 'checkpoint whose replacement was interrupted; rename it to use it'}
+        assert kinds(doc) == {old.name: 'checkpoint whose replacement was interrupted; rename it to the name of its step to use it'}
     shutil.copytree(old, source / '5')
     os.remove(source / '5/.pytreefs-draft')
     r, doc = gc(program, source)

@@ -194,6 +194,33 @@ def test_source_is_free_when_umount_returns(program, tmp_path):
         assert r.returncode == 0, r.stderr
 
 
+NOTHING_FOUND = "nothing was found in '{}': no step and no item; if steps will be saved there, -o shape=root avoids this warning"
+
+
+@pytest.mark.parametrize('options,made,warns', [
+    ([], None, True), (['-o', 'shape=auto'], None, True), (['-o', 'shape=root'], None, False), ([], '7', False), (['-o', 'ro'], None, True)])
+def test_a_source_without_checkpoints_is_reported(program, tmp_path, options, made, warns):
+    """It may be the directory on which a disk was to be mounted."""
+    source, mnt = tmp_path / 'source', tmp_path / 'mnt'
+    source.mkdir()
+    mnt.mkdir()
+    if made:
+        shutil.copytree(SAMPLE / '1000', source / made)
+    r = subprocess.run([program, 'mount', *options, source, mnt], capture_output=True, text=True, timeout=240)
+    try:
+        assert r.returncode == 0, r.stderr
+        assert r.stderr == (f'pytreefs: {NOTHING_FOUND.format(source)}\n' if warns else '')
+        assert (NOTHING_FOUND.format(source) in (mnt / '.pytreefs/log').read_text()) == warns
+    finally:
+        subprocess.run([program, 'umount', mnt], check=True, timeout=240)
+
+
+def test_remount_says_what_to_do_instead(program, tmp_path):
+    r = subprocess.run([program, 'mount', '-o', 'remount,ro', SAMPLE, tmp_path], capture_output=True, text=True)
+    assert r.returncode != 0 and not os.path.ismount(tmp_path)
+    assert 'cannot be changed (remount): end it with `pytreefs umount MOUNTPOINT`' in r.stderr
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason='only root may hide /dev/log')
 def test_a_machine_without_syslog_is_nothing_to_report(program, tmp_path):
     """Containers have none: the log of a mount that did nothing has only its start."""

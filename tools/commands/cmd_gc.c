@@ -144,7 +144,7 @@ static int run_gc(struct cmd_args *a)
 	if (o.foreign != (age != NULL))
 		return cmd_usage(
 			a->cmd,
-			"--all and --older-than go together: another program may be at work");
+			"--all needs --older-than=AGE, and the other way round: younger files may belong to a program that is still writing");
 	if (age && !parse_age(age, &o.older_than_ns))
 		return cmd_usage(a->cmd, "an age is a number and a unit: 90s, 10m, 1h, 7d");
 	if (g.json)

@@ -56,6 +56,11 @@ static int set_option(struct cmd_args *a, const char *text)
 
 	if (r != -ENOENT)
 		return r;
+	if (!strcmp(text, "remount"))
+		return fail(
+			-EOPNOTSUPP,
+			"the options of a mount cannot be changed (remount): end it with `pytreefs "
+			"umount MOUNTPOINT`, which also ends its drafts, and mount again");
 	if (is_one_of(text, ignored, ARRAY_LEN(ignored)))
 		return 0;
 	if (!is_one_of(text, accepted, ARRAY_LEN(accepted)))
