@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -104,15 +105,56 @@ def test_fstab(mount):
 
 # ---- clusters ----
 
-def test_slurm(where, env):
-    """The script, with an srun that runs a task of one node here."""
+@pytest.fixture
+def slurm(where, env):
+    """A function that starts the script, with an srun that runs a task of one node here, and this program as evaluate.py."""
     srun = where / 'bin/srun'
     srun.write_text('#!/bin/sh\nwhile [ "${1#--}" != "$1" ]; do shift; done\nexec "$@"\n')
     srun.chmod(0o755)
-    (where / 'evaluate.py').write_text('import sys, numpy as np\nprint(np.load(sys.argv[1] + "/state/rng.npy").dtype)\n')
     script = put_in_place(block('Slurm', 'sh'), **{'/lustre/ckpts': where / 'ckpts', '/tmp/weights-$SLURM_JOB_ID': where / 'weights'})
-    assert typed(script, where, env) == 'uint32\n'
-    assert not os.path.ismount(where / 'weights')
+
+    def start(program):
+        (where / 'evaluate.py').write_text(program)
+        return subprocess.Popen(['bash', '-c', script], cwd=where, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                start_new_session=True)
+    return start
+
+
+EVALUATE = 'import sys, numpy as np\nprint(np.load(sys.argv[1] + "/state/rng.npy").dtype, flush=True)\n'
+
+
+@pytest.mark.parametrize('then,status', [('', 0), ('sys.exit(3)', 3)])
+def test_slurm(slurm, where, then, status):
+    p = slurm(EVALUATE + then)
+    assert p.communicate(timeout=120) == ('uint32\n', '') and p.returncode == status
+    assert not (where / 'weights').exists()
+
+
+def test_slurm_without_a_source(slurm, where):
+    shutil.rmtree(where / 'ckpts')
+    p = slurm(EVALUATE)
+    assert 'cannot open' in p.communicate(timeout=120)[1] and p.returncode == 1
+    assert not (where / 'weights').exists()
+
+
+def test_slurm_cancels(slurm, where):
+    """All processes of a step get the signal."""
+    p = slurm(EVALUATE + 'import time; time.sleep(120)')
+    assert p.stdout.readline() == 'uint32\n'
+    os.killpg(p.pid, signal.SIGTERM)
+    said = p.communicate(timeout=120)[1]
+    assert not (where / 'weights').exists(), said
+
+
+@pytest.mark.parametrize('then,status', [('', 1), ('sys.exit(3)', 3)])
+def test_slurm_reports_a_mount_that_is_in_use(slurm, where, then, status):
+    p = slurm(EVALUATE + 'import subprocess\nsubprocess.Popen(["sleep", "60"], cwd=sys.argv[1], stdout=-3, stderr=-3)\n' + then)
+    try:
+        said = p.communicate(timeout=120)[1]
+        assert p.returncode == status and f'{where / "weights"} is left behind' in said
+        assert os.path.ismount(where / 'weights')
+    finally:
+        os.killpg(p.pid, signal.SIGKILL)
 
 
 def test_kubernetes(program, where):
