@@ -32,6 +32,8 @@ def test_hangup_opens_the_log_again(mount, tmp_path, foreground, sandbox):
     """As logrotate asks for it after it has renamed the file; twice, and with a directory in place of the file in between."""
     m = mount(SAMPLE, f'sandbox={sandbox}', foreground=foreground, allow_errors=True)
     log, old = m.log, [tmp_path / 'log.1', tmp_path / 'log.2']
+    # In the foreground, the mount can be seen before its first request has come.
+    mounts.wait_for(lambda: START.search('\n'.join(m.log_lines())))
     os.rename(log, old[0])
     os.kill(m.pid, signal.SIGHUP)
     mounts.wait_for(lambda: os.path.exists(log) and 'was opened again' in open(log).read())
