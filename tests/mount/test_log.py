@@ -33,7 +33,7 @@ def test_hangup_opens_the_log_again(mount, tmp_path, foreground, sandbox):
     m = mount(SAMPLE, f'sandbox={sandbox}', foreground=foreground, allow_errors=True)
     log, old = m.log, [tmp_path / 'log.1', tmp_path / 'log.2']
     # In the foreground, the mount can be seen before its first request has come.
-    mounts.wait_for(lambda: START.search('\n'.join(m.log_lines())))
+    mounts.wait_for(lambda: os.path.exists(log) and START.search(open(log).read()))
     os.rename(log, old[0])
     os.kill(m.pid, signal.SIGHUP)
     mounts.wait_for(lambda: os.path.exists(log) and 'was opened again' in open(log).read())
