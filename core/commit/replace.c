@@ -65,6 +65,41 @@ static int rename_back(struct draft_dir *d, char **from, int r)
 	return r;
 }
 
+static int one_entry(void *arg, const char *name, unsigned char type)
+{
+	return 1;
+}
+
+/*
+ * Whether what was detected may be replaced as a whole: 1 or 0. A directory of steps may not be,
+ * unless it is empty, and neither may one that is taken for a step only because of what is in it:
+ * it may be a project with checkpoints in it. st_nlink does not tell whether there are directories,
+ * since it is always 1 on some file systems.
+ */
+static int is_replaceable(struct io_dir *parent, const char *name, enum shape shape)
+{
+	static const char *const marks[] = { "_CHECKPOINT_METADATA", "commit_success.txt",
+					     "orbax.checkpoint" };
+	int r = 0;
+
+	if (shape == SHAPE_ROOT) {
+		r = io_list(parent, name, one_entry, NULL);
+		return r < 0 ? r : r == 0;
+	}
+	if (shape != SHAPE_STEP)
+		return 1;
+	for (size_t i = 0; i < ARRAY_LEN(marks); i++) {
+		auto_free char *path = str_fmt("%s/%s", name, marks[i]);
+		struct stat st;
+
+		r = path ? io_stat(parent, path, &st) : -ENOMEM;
+		if (r >= 0 || r != -ENOENT)
+			return r < 0 ? r : 1;
+		err_clear();
+	}
+	return 0;
+}
+
 int replace_check(struct io_dir *parent, const char *name, const struct stat *st, const char *path)
 {
 	enum shape shape;
@@ -83,9 +118,11 @@ int replace_check(struct io_dir *parent, const char *name, const struct stat *st
 			"'%s' is a mount point: it cannot be replaced; unmount it, or choose another name",
 			path);
 	r = detect_shape(parent, name, NULL, &shape);
-	if (r == -EINVAL || (r >= 0 && shape == SHAPE_ROOT && st->st_nlink > 2))
+	if (r >= 0)
+		r = is_replaceable(parent, name, shape);
+	if (r == -EINVAL || r == 0)
 		return fail(-EEXIST, "'%s' is not a checkpoint: only those are replaced", path);
-	return r;
+	return MIN(r, 0);
 }
 
 /* The target may have changed since the draft was begun. */

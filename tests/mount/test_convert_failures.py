@@ -98,6 +98,26 @@ def test_force_replaces_no_strangers(run, tmp_path, output):
     assert listing(tmp_path) == [d.name, f'{d.name}/thesis.tex']
 
 
+def test_force_replaces_no_directory_that_only_has_checkpoints_in_it(run, tmp_path):
+    """Steps of Flax, which are files; a project beside checkpoints without a number; an empty directory is replaced."""
+    (tmp_path / 'flax').mkdir()
+    for step in (1, 2):
+        (tmp_path / f'flax/checkpoint_{step}').write_bytes(b'\x81\xa1a\xc0')
+    (tmp_path / 'project/src').mkdir(parents=True)
+    (tmp_path / 'project/src/a.c').write_text('int a;')
+    for name in ('best', 'last'):
+        shutil.copytree(SAMPLE / '1500/state', tmp_path / 'project' / name)
+    (tmp_path / 'empty').mkdir()
+    for name in ('flax', 'project'):
+        before = sorted(p for p in (tmp_path / name).rglob('*'))
+        r = run('convert', '--force', SAMPLE / '1500', tmp_path / name, ok=False)
+        assert r.returncode == 1 and 'is not a checkpoint: only those are replaced' in r.stderr, r.stderr
+        assert sorted(p for p in (tmp_path / name).rglob('*')) == before
+    run('convert', '--force', SAMPLE / '1500', tmp_path / 'empty')
+    run('convert', '--force', SAMPLE / '1000', tmp_path / 'empty')
+    assert run('diff', SAMPLE / '1000', tmp_path / 'empty').returncode == 0
+
+
 @pytest.mark.parametrize('command', ['convert', 'save'])
 def test_force_over_a_mount_point_is_refused_at_the_begin(run, tmp_path, command):
     """It could not be renamed, which would be noticed when everything is written. Nothing is written now, and nothing is removed."""
