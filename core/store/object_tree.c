@@ -124,9 +124,10 @@ int object_tree_remove(struct store *s, const char *path, uint64_t *ret)
 
 /* ---- claims of dead writers ---- */
 
-static int is_dead(struct store *s, const char *claim, const struct io_object *o,
+static int is_dead(struct store *s, const char *path, const char *claim, const struct io_object *o,
 		   const struct upload_gc *gc)
 {
+	struct objects all = { 0 };
 	auto_buf text = { 0 };
 	int r = store_get(&s->base, claim, CLAIM_BYTES, &text), live;
 
@@ -140,7 +141,11 @@ static int is_dead(struct store *s, const char *claim, const struct io_object *o
 	live = claim_is_live(buf_span(&text));
 	if (live >= 0)
 		return !live;
-	return gc->older_than_ns && clock_real_ns() - clock_ns_of(o->mtime) > gc->older_than_ns;
+	/* The claim is as old as the draft, whose objects may be new. */
+	r = gc->older_than_ns ? collect(s, path, 0, &all) : 0;
+	live = clock_real_ns() - MAX(all.newest_ns, clock_ns_of(o->mtime)) <= gc->older_than_ns;
+	objects_release(&all);
+	return r < 0 ? r : gc->older_than_ns && !live;
 }
 
 static int remove_one(struct store *s, const char *path, const char *claim, bool is_step,
@@ -153,13 +158,19 @@ static int remove_one(struct store *s, const char *path, const char *claim, bool
 	return gc->dry_run ? object_tree_size(s, path, ret) : object_tree_remove(s, path, ret);
 }
 
-/* Whether only a rank of a job sends the object dir/PATH: for its database, or a part of an array. */
+/*
+ * Whether only a rank of a job sends the object dir/PATH: for its database, or a part of an array
+ * in a directory of an item. (In a directory of an item that is given as the URL, it may be live:
+ * the claim is above.)
+ */
 static bool is_of_rank(const char *dir, const char *path)
 {
-	for (const char *name = path + strlen(dir); *name; name += strcspn(name, "/")) {
+	const char *first = path + strlen(dir) + 1;
+
+	for (const char *name = first; *name; name += strcspn(name, "/")) {
 		name += *name == '/';
-		if (!strncmp(name, PART_PREFIX, strlen(PART_PREFIX)) ||
-		    !strncmp(name, RANK_PREFIX, strlen(RANK_PREFIX)))
+		if (!strncmp(name, RANK_PREFIX, strlen(RANK_PREFIX)) ||
+		    (name != first && !strncmp(name, PART_PREFIX, strlen(PART_PREFIX))))
 			return true;
 	}
 	return false;
@@ -184,8 +195,13 @@ static int look_at_unclaimed(struct store *s, const char *path, const struct upl
 		f.bytes = all.bytes;
 		f.removed = gc->older_than_ns &&
 			    clock_real_ns() - all.newest_ns > gc->older_than_ns;
+		/*
+		 * Only what was listed: a new writer may have claimed the place since, even
+		 * committed.
+		 */
 		if (f.removed && !gc->dry_run)
-			f.failed = MIN(object_tree_remove(s, path, NULL), 0);
+			f.failed = MIN(store_remove(&s->base, (const char *const *)all.path, all.n),
+				       0);
 		f.removed = f.removed && f.failed == 0;
 		gc->each(gc->arg, &f);
 	}
@@ -213,7 +229,7 @@ static int look_at(struct store *s, const char *path, bool is_in_root, const str
 	object_list_free(l);
 	if (r == 0)
 		return is_in_root && !f.is_step ? look_at_unclaimed(s, path, gc) : 0;
-	r = is_dead(s, claim, &o, gc);
+	r = is_dead(s, path, claim, &o, gc);
 	f.is_live = r == 0;
 	if (r > 0)
 		r = remove_one(s, path, claim, f.is_step, gc, &f.bytes);
