@@ -142,6 +142,8 @@ def test_commands_as_objects(tmp_path):
         pytreefs.verify(tmp_path / 'empty')
     assert e.value.errno == errno.EIO
     rows = pytreefs.stats(SAMPLE / '1000/state', only='params/')
+    with pytest.raises(pytreefs.Error):
+        pytreefs.stats(SAMPLE / '1000/state', only='nosuch')
     assert rows and all(row['path'].startswith('params/') for row in rows)
     # In a checkpoint, and where no directory above it is one (/tmp may hold some of other runs).
     with tempfile.TemporaryDirectory(dir='/var/tmp') as elsewhere:

@@ -62,14 +62,17 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 
 def _command(name: str, paths: list[str], words: list[str], options: dict[str, Any]) -> Any:
     """The output of a command with --json. Status 1 with a document: it found something. Status 2 of a command that checks: it failed,
-    or could not check a part, and then the document counts what is unreadable or unchecked."""
+    or could not check a part, and then the document of `diff` or `verify` counts what is unreadable or unchecked."""
     import json
     if options:
         words = [*words, '-o', options_text(options)]
     r = run(name, '--json', '--quiet', *words, '--', *paths)
     try:
         found = json.loads(r.stdout)
-        failed = isinstance(found, dict) and ('error' in found or (r.returncode == 2 and not found.get('unreadable', 1)))
+        if isinstance(found, list):             # it does not count what it lacks
+            failed = r.returncode == 2
+        else:
+            failed = 'error' in found or (r.returncode == 2 and not found.get('unreadable', 1))
         if not failed:
             return found
     except ValueError:
