@@ -56,7 +56,8 @@ static int stored_stat(struct node *n, struct stat *ret)
 			     (uint64_t)st.st_blocks * 512, ret);
 	/* A backup restores these modes. Nothing can be changed here whatever they say. */
 	if (!s->of_item)
-		ret->st_mode = (ret->st_mode & S_IFMT) | (a.mode & 0777);
+		ret->st_mode = (ret->st_mode & S_IFMT) | (a.mode & 0777) |
+			       (S_ISDIR(st.st_mode) ? st.st_mode & (S_ISGID | S_ISVTX) : 0);
 	return 0;
 }
 

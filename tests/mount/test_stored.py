@@ -72,7 +72,7 @@ def test_a_backup_keeps_the_modes(mount, copy, cases, tmp_path, copying):
     files = sorted(path for path in root.rglob('*') if path.is_file())
     for mode, path in zip((0o600, 0o640, 0o664, 0o755, 0o444), files):
         path.chmod(mode)
-    for mode, step in zip((0o700, 0o775, 0o750), sorted(path for path in root.iterdir() if path.is_dir())):
+    for mode, step in zip((0o700, 0o2775, 0o1750), sorted(path for path in root.iterdir() if path.is_dir())):
         step.chmod(mode)
     root.chmod(0o770)
     m = mount(root, 'ro')
