@@ -11,6 +11,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <paths.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -22,8 +24,10 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <syslog.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/sandbox/broker.h"
@@ -53,7 +57,9 @@ struct request {
 
 struct parameters {
 	char text[BROKER_TEXT_MAX + 1];
-	const char *mountpoint, *on_commit, *log;
+	const char *mountpoint, *on_commit;
+	const char *log; /* its name in log_dir; "": none */
+	int log_dir;
 	char tag[32]; /* of messages to syslog: the mount's name and process number */
 };
 
@@ -236,31 +242,66 @@ static int backing_close(const struct request *q)
 	return ioctl(q->file[0], FUSE_IOC_BACKING_CLOSE, &id) < 0 ? -errno : 0;
 }
 
-/* Opening a pipe would wait for a reader, and no request would be served meanwhile, not even one to
- * unmount. */
-static void open_log(int fd, const char *path)
+/*
+ * Opening a pipe would wait for a reader, and no request would be served meanwhile, not even one to
+ * unmount. The name is looked up in the directory that the log was in at the start, and not
+ * followed: the mount's process may be able to rename what leads there.
+ */
+static void open_log(int fd, const struct parameters *p)
 {
-	const int how = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
-	auto_close int file = *path ? open(path, how, 0666) : -1;
+	const int how = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK |
+			O_NOFOLLOW;
+	auto_close int file = *p->log ? openat(p->log_dir, p->log, how, 0666) : -1;
 	struct stat st;
 
 	if (file < 0 || fstat(file, &st) < 0)
-		reply(fd, *path ? -errno : -EINVAL);
+		reply(fd, *p->log ? -errno : -EINVAL);
 	else if (!S_ISREG(st.st_mode))
 		reply(fd, -EINVAL);
 	else
 		reply_with_file(fd, file);
 }
 
-/* The C library connects again when the daemon of syslog has been restarted. */
-static int send_to_syslog(const struct request *q)
+static int connect_to_syslog(void)
 {
-	int priority = q->text[1] - '0';
+	struct sockaddr_un to = { .sun_family = AF_UNIX, .sun_path = _PATH_LOG };
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
-	if (priority < LOG_EMERG || priority > LOG_DEBUG)
+	if (fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof(to)) < 0) {
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+/*
+ * Send as syslog(3) does, which waits while the daemon does not read: here a message is lost then,
+ * since the next request may be to unmount. A daemon that was restarted has a new socket.
+ */
+static int send_to_syslog(const struct parameters *p, const struct request *q)
+{
+	static int to = -1;
+	char text[BROKER_TEXT_MAX + 128], when[32];
+	int priority = q->text[1] - '0', n;
+	time_t now = time(NULL);
+	struct tm tm;
+
+	if (priority < LOG_ERR || priority > LOG_INFO)
 		return -EINVAL;
-	syslog(priority, "%s", q->text + 2);
-	return 0;
+	strftime(when, sizeof(when), "%b %e %T", localtime_r(&now, &tm));
+	n = snprintf(text, sizeof(text), "<%d>%s %s: %s", priority | LOG_DAEMON, when, p->tag,
+		     q->text + 2);
+	for (int attempt = 0; attempt < 2; attempt++) {
+		if (to < 0)
+			to = connect_to_syslog();
+		if (to < 0 || send(to, text, (size_t)n, MSG_NOSIGNAL) == n)
+			return to < 0 ? -errno : 0;
+		if (errno == EAGAIN)
+			return -EAGAIN;
+		close(to);
+		to = -1;
+	}
+	return -EPIPE;
 }
 
 static void serve(int fd, const struct parameters *p, struct request *q)
@@ -285,10 +326,10 @@ static void serve(int fd, const struct parameters *p, struct request *q)
 		reply(fd, backing_close(q));
 		break;
 	case BROKER_LOG_FILE:
-		open_log(fd, p->log);
+		open_log(fd, p);
 		break;
 	case BROKER_SYSLOG:
-		reply(fd, send_to_syslog(q));
+		reply(fd, send_to_syslog(p, q));
 		break;
 	default:
 		reply(fd, -EINVAL);
@@ -299,6 +340,23 @@ static void serve(int fd, const struct parameters *p, struct request *q)
 	/* Reap child processes that have ended. */
 	while (waitpid(-1, NULL, WNOHANG) > 0)
 		;
+}
+
+/* The log exists by now. A link to it is followed once, here. */
+static void find_log(struct parameters *p)
+{
+	static char path[PATH_MAX];
+	char *name;
+
+	p->log_dir = -1;
+	if (!*p->log || !realpath(p->log, path)) {
+		p->log = "";
+		return;
+	}
+	name = strrchr(path, '/') + 1;
+	p->log = name;
+	name[-1] = '\0';
+	p->log_dir = open(*path ? path : "/", O_PATH | O_DIRECTORY | O_CLOEXEC);
 }
 
 /* Take the parts of the first packet, each of which ends with a NUL. */
@@ -313,7 +371,7 @@ static void take_parameters(const struct request *q, struct parameters *p)
 		at = MIN(at + strlen(p->text + at) + 1, q->n);
 	}
 	snprintf(p->tag, sizeof(p->tag), "pytreefs[%d]", (int)getppid());
-	openlog(p->tag, 0, LOG_DAEMON);
+	find_log(p);
 }
 
 int broker_main(void)

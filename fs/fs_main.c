@@ -262,6 +262,9 @@ static int serve_until_unmounted(const struct fs_mount *m, struct fs *fs, struct
 	r = agree_to_mount(m, fs, ns_start(fs->ns, &listener));
 	if (r >= 0)
 		r = serve(fs);
+	/* In the background, stderr is not the user's any more. */
+	if (r < 0 && !m->foreground)
+		log_error("the mount on '%s' ends: %s", fs->mountpoint, err_text(r));
 	signals_loop_ended(signals);
 	if (fs->queues)
 		queues_stop(fs->queues);

@@ -27,9 +27,14 @@ static void send_to_syslog(int priority, const char *line, void *arg)
 	broker_ask(arg, BROKER_SYSLOG, text, NULL, 0);
 }
 
+/* The broker has ended, and this process may not open a socket. */
+static void drop(int priority, const char *line, void *arg)
+{
+}
+
 void mount_log_by_broker(struct broker *broker)
 {
-	log_syslog_by(broker ? send_to_syslog : NULL, broker);
+	log_syslog_by(broker ? send_to_syslog : drop, broker);
 }
 
 static void reopen(void *arg)

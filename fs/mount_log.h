@@ -9,7 +9,10 @@
 struct broker;
 struct fs;
 
-/* Send messages for syslog by this broker, which stays until this is called with NULL. */
+/*
+ * Send messages for syslog by this broker, which stays until this is called with NULL: later
+ * messages do not reach syslog.
+ */
 void mount_log_by_broker(struct broker *broker);
 /*
  * Returns a function for signals.h that opens the log of a struct fs again, or NULL if SIGHUP must

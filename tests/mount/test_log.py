@@ -153,8 +153,53 @@ def test_syslog_is_restarted(program, tmp_path):
     assert 'is unmounted after' in lines[5], lines
 
 
+STALLED = r"""
+import os, signal, socket, subprocess, sys, time
+program, source, mnt = sys.argv[1:]
+s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+s.bind('/dev/log')                              # nobody reads from it
+subprocess.run([program, 'mount', '-o', 'shape=root', source, mnt], check=True)
+for i in range(300):
+    os.mkdir(f'{mnt}/{i}.tmp')
+    os.rmdir(f'{mnt}/{i}.tmp')
+assert open(mnt + '/.pytreefs/log').read().count('begins') == 300
+pid = int(open(mnt + '/.pytreefs/stats').read().split('"pid": ')[1].split(',')[0])
+os.kill(pid, signal.SIGTERM)
+end = time.monotonic() + 30
+while os.path.ismount(mnt):
+    assert time.monotonic() < end, 'still mounted'
+    time.sleep(0.05)
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason='only root may hide /dev/log')
+def test_a_syslog_that_does_not_read_stops_nothing(program, tmp_path):
+    """Messages are lost; the broker, which also unmounts, does not wait."""
+    for name in ('mnt', 'root'):
+        (tmp_path / name).mkdir()
+    hide = 'mount -t tmpfs none /dev && mknod -m 666 /dev/fuse c 10 229 && mknod -m 666 /dev/null c 1 3 && exec "$@"'
+    r = subprocess.run(['unshare', '-m', 'sh', '-c', hide, 'sh', sys.executable, '-c', STALLED, program, tmp_path / 'root',
+                        tmp_path / 'mnt'], capture_output=True, text=True, timeout=240)
+    assert r.returncode == 0, r.stderr
+
+
+def test_the_log_is_opened_again_where_it_was(mount, tmp_path):
+    """In the same directory, whatever has its path now; and a link in its place is not followed."""
+    (tmp_path / 'victim').write_text('')
+    m = mount(SAMPLE, allow_errors=True)
+    log = pathlib.Path(m.log)
+    mounts.wait_for(lambda: START.search(log.read_text()))
+    log.rename(log.with_name('log.1'))
+    log.symlink_to(tmp_path / 'victim')
+    os.kill(m.pid, signal.SIGHUP)
+    mounts.wait_for(lambda: f"cannot open log '{log}' again: Too many levels of symbolic links" in log.with_name('log.1').read_text())
+    assert (tmp_path / 'victim').read_text() == ''
+    log.unlink()
+
+
 def test_first_and_last_line(mount, tmp_path):
     m = mount(SAMPLE, 'ro')
+    mounts.wait_for(lambda: START.search(open(m.log).read()))           # it comes after the mount is ready
     assert START.findall(open(m.log).read()) == [(str(SAMPLE), str(m.path), 'read-only')]
     os.kill(m.pid, signal.SIGTERM)
     mounts.wait_for(lambda: END.search(open(m.log).read()))
