@@ -174,12 +174,6 @@ static int check_tmp_of_orbax(struct draft_dir *d)
 		      fail(-ENOMEM, "cannot begin draft '%s'", d->name);
 }
 
-static int any_entry(void *arg, const char *name, unsigned char type)
-{
-	(void)arg, (void)name, (void)type;
-	return 1;
-}
-
 /*
  * Change the owner of the draft to the user who begins it. Another process may have replaced the
  * directory between its creation and opening; therefore it must still be empty and ours.
@@ -200,8 +194,8 @@ static int give_to_user(struct draft_dir *d)
 			d->final, u->uid);
 	r = io_stat(d->dir, ".", &st);
 	if (r >= 0)
-		r = io_list(d->dir, ".", any_entry, NULL);
-	if (r > 0 || (r == 0 && st.st_uid != geteuid()))
+		r = io_dir_is_empty(d->dir, ".");
+	if (r == 0 || (r > 0 && st.st_uid != geteuid()))
 		r = fail(-EBUSY, "the directory of draft '%s' was replaced while it was begun",
 			 d->final);
 	self = str_fmt("/proc/self/fd/%d", d->dir->fd);
@@ -213,7 +207,7 @@ static int give_to_user(struct draft_dir *d)
 		r = err_sys("cannot give to its user", d->name);
 	if (r >= 0)
 		io_dir_own(d->dir, u->uid, st.st_mode & S_ISGID ? st.st_gid : u->gid);
-	return r;
+	return MIN(r, 0);
 }
 
 /*

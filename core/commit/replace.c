@@ -65,11 +65,6 @@ static int rename_back(struct draft_dir *d, char **from, int r)
 	return r;
 }
 
-static int one_entry(void *arg, const char *name, unsigned char type)
-{
-	return 1;
-}
-
 /*
  * Whether what was detected may be replaced as a whole: 1 or 0. A directory of steps may not be,
  * unless it is empty, and neither may one that is taken for a step only because of what is in it:
@@ -78,26 +73,14 @@ static int one_entry(void *arg, const char *name, unsigned char type)
  */
 static int is_replaceable(struct io_dir *parent, const char *name, enum shape shape)
 {
-	static const char *const marks[] = { "_CHECKPOINT_METADATA", "commit_success.txt",
-					     "orbax.checkpoint" };
-	int r = 0;
+	int r;
 
-	if (shape == SHAPE_ROOT) {
-		r = io_list(parent, name, one_entry, NULL);
-		return r < 0 ? r : r == 0;
-	}
+	if (shape == SHAPE_ROOT)
+		return io_dir_is_empty(parent, name);
 	if (shape != SHAPE_STEP)
 		return 1;
-	for (size_t i = 0; i < ARRAY_LEN(marks); i++) {
-		auto_free char *path = str_fmt("%s/%s", name, marks[i]);
-		struct stat st;
-
-		r = path ? io_stat(parent, path, &st) : -ENOMEM;
-		if (r >= 0 || r != -ENOENT)
-			return r < 0 ? r : 1;
-		err_clear();
-	}
-	return 0;
+	r = detect_marked(parent, name, &shape);
+	return r < 0 ? r : shape == SHAPE_STEP;
 }
 
 int replace_check(struct io_dir *parent, const char *name, const struct stat *st, const char *path)

@@ -245,6 +245,8 @@ void io_dir_own(struct io_dir *dir, uid_t uid, gid_t gid);
  */
 typedef int io_list_fn(void *arg, const char *name, unsigned char type);
 int io_list(struct io_dir *dir, const char *rel, io_list_fn *each, void *arg);
+/* Whether the directory has no entry: 1 or 0. */
+int io_dir_is_empty(struct io_dir *dir, const char *rel);
 /*
  * Open a regular file outside of a checkpoint to read, and return a descriptor. Anything else is
  * not opened: -EISDIR or -EUCLEAN.

@@ -228,3 +228,15 @@ int io_path_check(struct span rel, const char *what)
 			return 0;
 	} while (true);
 }
+
+static int any_entry(void *arg, const char *name, unsigned char type)
+{
+	return 1;
+}
+
+int io_dir_is_empty(struct io_dir *dir, const char *rel)
+{
+	int r = io_list(dir, rel, any_entry, NULL);
+
+	return r < 0 ? r : r == 0;
+}

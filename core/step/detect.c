@@ -192,6 +192,17 @@ static int shape_of_children(const struct children *c, enum shape *ret)
 	return r < 0 ? r : 0;
 }
 
+int detect_marked(struct io_dir *dir, const char *rel, enum shape *ret)
+{
+	struct children c;
+	int r = children_list(dir, rel, false, &c);
+
+	if (r >= 0)
+		r = shape_of_children(&c, ret);
+	children_release(&c);
+	return r;
+}
+
 int detect_step(struct io_dir *dir, const char *rel, enum shape *ret)
 {
 	struct children c;
@@ -232,7 +243,6 @@ static bool has_marked_step(const struct children *c)
 	bool found = false;
 
 	for (size_t i = 0; i < c->n && !found; i++) {
-		struct children in = { 0 };
 		enum shape shape = SHAPE_UNKNOWN;
 		auto_free char *path = NULL;
 		int r = counts(&c->child[i]) && has_number(c->child[i].name) ?
@@ -240,11 +250,8 @@ static bool has_marked_step(const struct children *c)
 				-ENOENT;
 
 		if (r >= 0)
-			r = children_list(c->dir, path, false, &in);
-		if (r >= 0)
-			r = shape_of_children(&in, &shape);
+			r = detect_marked(c->dir, path, &shape);
 		found = r >= 0 && shape == SHAPE_STEP;
-		children_release(&in);
 		err_clear();
 	}
 	return found;

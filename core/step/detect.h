@@ -35,6 +35,11 @@ enum item_kind {
  */
 int detect_shape(struct io_dir *dir, const char *rel, const char *todelete, enum shape *ret);
 /*
+ * Whether the files of rel itself mark it, whatever is in its directories: ret is SHAPE_STEP or
+ * SHAPE_ITEM, else SHAPE_UNKNOWN.
+ */
+int detect_marked(struct io_dir *dir, const char *rel, enum shape *ret);
+/*
  * Whether rel, a child of a root, is a committed checkpoint: ret is SHAPE_STEP or SHAPE_ITEM, else
  * SHAPE_UNKNOWN.
  */

@@ -163,11 +163,6 @@ void bound_leaves(struct cmd_args *a)
 	meter_join(&first);
 }
 
-static int one_entry(void *arg, const char *name, unsigned char type)
-{
-	return 1;
-}
-
 /*
  * Whether the directory of that name is an interrupted save, or one in progress, when the marker
  * makes it a step (atomicity=commit_file). The draft removes it, or fails if it is being written.
@@ -192,8 +187,7 @@ static int is_unfinished(const struct cmd_args *a, const struct atomic_step *n,
 	if (r < 0 || state != DRAFT_FOREIGN)
 		return r < 0 ? r : 1;
 	/* It was interrupted before its first file. */
-	r = io_list(dir, n->name, one_entry, NULL);
-	return r < 0 ? r : r == 0;
+	return io_dir_is_empty(dir, n->name);
 }
 
 /* Check that the target does not exist, or may be replaced. */
