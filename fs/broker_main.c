@@ -66,26 +66,12 @@ struct parameters {
 /* Returns false when the mount's process is gone. */
 static bool receive(int fd, struct request *q)
 {
-	char control[CMSG_SPACE(BROKER_FILES_MAX * sizeof(int))];
-	struct iovec part = { .iov_base = q->text, .iov_len = BROKER_TEXT_MAX };
-	struct msghdr m = { .msg_iov = &part,
-			    .msg_iovlen = 1,
-			    .msg_control = control,
-			    .msg_controllen = sizeof(control) };
-	struct cmsghdr *c;
-	ssize_t n;
+	ssize_t n = broker_packet_receive(fd, q->text, BROKER_TEXT_MAX, q->file);
 
-	q->file[0] = q->file[1] = -1;
-	do {
-		n = recvmsg(fd, &m, MSG_CMSG_CLOEXEC);
-	} while (n < 0 && errno == EINTR);
 	if (n <= 0)
 		return false;
 	q->n = (size_t)n;
 	q->text[n] = '\0';
-	c = CMSG_FIRSTHDR(&m);
-	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
-		memcpy(q->file, CMSG_DATA(c), MIN(c->cmsg_len - CMSG_LEN(0), sizeof(q->file)));
 	return true;
 }
 
@@ -93,27 +79,14 @@ static void reply(int fd, int result)
 {
 	int32_t value = result;
 
-	while (send(fd, &value, sizeof(value), MSG_NOSIGNAL) < 0 && errno == EINTR)
-		;
+	broker_packet_send(fd, &value, sizeof(value), NULL, 0);
 }
 
 static void reply_with_file(int fd, int file)
 {
-	char control[CMSG_SPACE(sizeof(int))] = { 0 };
 	int32_t value = 0;
-	struct iovec part = { .iov_base = &value, .iov_len = sizeof(value) };
-	struct msghdr m = { .msg_iov = &part,
-			    .msg_iovlen = 1,
-			    .msg_control = control,
-			    .msg_controllen = sizeof(control) };
-	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
 
-	c->cmsg_level = SOL_SOCKET;
-	c->cmsg_type = SCM_RIGHTS;
-	c->cmsg_len = CMSG_LEN(sizeof(int));
-	memcpy(CMSG_DATA(c), &file, sizeof(file));
-	while (sendmsg(fd, &m, MSG_NOSIGNAL) < 0 && errno == EINTR)
-		;
+	broker_packet_send(fd, &value, sizeof(value), &file, 1);
 }
 
 static int wait_for(pid_t pid)

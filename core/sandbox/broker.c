@@ -86,58 +86,21 @@ int broker_start(struct broker *b, const struct broker_parameters *parameters)
 	return fail(r, "cannot start the process that unmounts: %s", strerror(-r));
 }
 
-/* Receive a result, and the file that comes with it if the caller wants one. */
-static int receive_reply(int fd, int *ret_file)
-{
-	int32_t result;
-	char control[CMSG_SPACE(sizeof(int))] = { 0 };
-	struct iovec part = { .iov_base = &result, .iov_len = sizeof(result) };
-	struct msghdr message = { .msg_iov = &part,
-				  .msg_iovlen = 1,
-				  .msg_control = control,
-				  .msg_controllen = sizeof(control) };
-	struct cmsghdr *c;
-	ssize_t n;
-
-	do {
-		n = ret_file ? recvmsg(fd, &message, MSG_CMSG_CLOEXEC) :
-			       read(fd, &result, sizeof(result));
-	} while (n < 0 && errno == EINTR);
-	if (n != sizeof(result))
-		return -EPIPE;
-	if (!ret_file || result < 0)
-		return result;
-	c = CMSG_FIRSTHDR(&message);
-	if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-		return -EBADF;
-	memcpy(ret_file, CMSG_DATA(c), sizeof(*ret_file));
-	return result;
-}
-
 static int ask(int fd, struct span packet, const int *files, unsigned n_files, int *ret_file)
 {
-	char control[CMSG_SPACE(BROKER_FILES_MAX * sizeof(int))] = { 0 };
-	struct iovec part = { .iov_base = (void *)packet.p, .iov_len = packet.n };
-	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
-	ssize_t n;
+	int received[BROKER_FILES_MAX], r;
+	int32_t result;
 
-	if (n_files) {
-		struct cmsghdr *c;
-
-		message.msg_control = control;
-		message.msg_controllen = CMSG_SPACE(n_files * sizeof(int));
-		c = CMSG_FIRSTHDR(&message);
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(n_files * sizeof(int));
-		memcpy(CMSG_DATA(c), files, n_files * sizeof(int));
-	}
-	do {
-		n = sendmsg(fd, &message, MSG_NOSIGNAL);
-	} while (n < 0 && errno == EINTR);
-	if (n < 0)
-		return errno == ECONNRESET ? -EPIPE : -errno;
-	return receive_reply(fd, ret_file);
+	r = broker_packet_send(fd, packet.p, packet.n, files, n_files);
+	if (r < 0)
+		return r == -ECONNRESET ? -EPIPE : r;
+	if (broker_packet_receive(fd, &result, sizeof(result), received) != sizeof(result))
+		return -EPIPE;
+	/* Only the reply to broker_ask_file() has one. */
+	if (!ret_file || result < 0)
+		return result;
+	*ret_file = received[0];
+	return *ret_file < 0 ? -EBADF : result;
 }
 
 static int ask_packet(struct broker *b, enum broker_task task, const char *text, const int *files,

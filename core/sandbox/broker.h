@@ -14,9 +14,10 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "core/sandbox/broker_packet.h"
+
 #define BROKER_PROGRAM "pytreefs-broker" /* its argv[0] */
 #define BROKER_TEXT_MAX 8192             /* limit for the text of a request */
-#define BROKER_FILES_MAX 2
 
 enum broker_task {
 	/*
