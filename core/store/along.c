@@ -10,6 +10,7 @@
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/limits.h"
+#include "core/store/step_upload.h"
 #include "core/store/url_store_impl.h"
 
 #define DOCUMENT_MAX (8 * MiB)
@@ -282,7 +283,7 @@ static int begin_listing(struct fetching *f, const char *path)
 static int begin_entry(struct fetching *f, const char *up, const struct object_list_entry *e,
 		       bool is_step, bool is_database)
 {
-	bool is_part = !strncmp(e->name, "ocdbt.process_", strlen("ocdbt.process_"));
+	bool is_part = !strncmp(e->name, RANK_PREFIX, strlen(RANK_PREFIX));
 	struct io_object o = { .size = e->size };
 	auto_free char *path = str_fmt("%s%s%s%s", up, *up ? "/" : "", e->name,
 				       is_database && is_part ? "/d" : "");

@@ -124,10 +124,17 @@ int object_tree_remove(struct store *s, const char *path, uint64_t *ret)
 
 /* ---- claims of dead writers ---- */
 
+/* Whether nothing of what a writer that cannot be checked has sent is young. */
+static bool is_old(const struct objects *all, const struct upload_gc *gc)
+{
+	return gc->older_than_ns && clock_real_ns() - all->newest_ns > gc->older_than_ns;
+}
+
 static int is_dead(struct store *s, const char *path, const char *claim, const struct io_object *o,
 		   const struct upload_gc *gc)
 {
-	struct objects all = { 0 };
+	/* The claim is as old as the draft, whose objects may be new. */
+	struct objects all = { .newest_ns = clock_ns_of(o->mtime) };
 	auto_buf text = { 0 };
 	int r = store_get(&s->base, claim, CLAIM_BYTES, &text), live;
 
@@ -141,11 +148,11 @@ static int is_dead(struct store *s, const char *path, const char *claim, const s
 	live = claim_is_live(buf_span(&text));
 	if (live >= 0)
 		return !live;
-	/* The claim is as old as the draft, whose objects may be new. */
-	r = gc->older_than_ns ? collect(s, path, 0, &all) : 0;
-	live = clock_real_ns() - MAX(all.newest_ns, clock_ns_of(o->mtime)) <= gc->older_than_ns;
+	r = is_old(&all, gc) ? collect(s, path, 0, &all) : 0;
+	if (r >= 0)
+		r = is_old(&all, gc);
 	objects_release(&all);
-	return r < 0 ? r : gc->older_than_ns && !live;
+	return r;
 }
 
 static int remove_one(struct store *s, const char *path, const char *claim, bool is_step,
@@ -193,8 +200,7 @@ static int look_at_unclaimed(struct store *s, const char *path, const struct upl
 		n++;
 	if (r >= 0 && n > 0 && n == all.n) {
 		f.bytes = all.bytes;
-		f.removed = gc->older_than_ns &&
-			    clock_real_ns() - all.newest_ns > gc->older_than_ns;
+		f.removed = is_old(&all, gc);
 		/*
 		 * Only what was listed: a new writer may have claimed the place since, even
 		 * committed.
