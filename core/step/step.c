@@ -126,29 +126,56 @@ struct listing_steps {
 	struct step_list *list;
 };
 
+/* Whether an entry of the root is a step: 1 or 0. A directory whose name suffices is not examined. */
+static int is_step(const struct listing_steps *ls, const char *name, unsigned char type,
+		   bool *ret_is_file)
+{
+	int by_name = is_step_name(span_str(name), ls->show_tmp), r;
+	struct stat st;
+
+	*ret_is_file = false;
+	if (by_name == 0 || (by_name > 0 && type == DT_DIR && !ls->need_marker))
+		return by_name;
+	r = step_find(ls->root, span_str(name), ls->need_marker, ls->show_tmp, &st);
+	if (r > 0)
+		*ret_is_file = S_ISREG(st.st_mode);
+	return r;
+}
+
+/* Ends the listing with 1 at the first step. */
+static int find_step(void *arg, const char *name, unsigned char type)
+{
+	bool is_file;
+	int r = is_step(arg, name, type, &is_file);
+
+	if (r >= 0 || r == -ENOMEM)
+		return r;
+	err_clear();
+	return 0;
+}
+
+int step_any(struct io_dir *root)
+{
+	struct listing_steps ls = { .root = root, .show_tmp = true };
+
+	return io_list(root, ".", find_step, &ls);
+}
+
 static int add_step(void *arg, const char *name, unsigned char type)
 {
 	struct listing_steps *ls = arg;
 	struct step_list *l = ls->list;
 	struct step_entry e = { 0 };
-	int by_name = is_step_name(span_str(name), ls->show_tmp), r;
-	struct stat st;
+	int r = is_step(ls, name, type, &e.is_file);
 
-	if (by_name == 0)
+	/* A step that cannot be examined is omitted; the others are listed. */
+	if (r < 0 && r != -ENOMEM) {
+		log_warn("'%s' is left out: %s", name, err_text(r));
+		err_clear();
 		return 0;
-	/* A directory whose name suffices is not examined. */
-	if (by_name < 0 || type != DT_DIR || ls->need_marker) {
-		r = step_find(ls->root, span_str(name), ls->need_marker, ls->show_tmp, &st);
-		/* A step that cannot be examined is omitted; the others are listed. */
-		if (r < 0 && r != -ENOMEM) {
-			log_warn("'%s' is left out: %s", name, err_text(r));
-			err_clear();
-			return 0;
-		}
-		if (r <= 0)
-			return r;
-		e.is_file = S_ISREG(st.st_mode);
 	}
+	if (r <= 0)
+		return r;
 	if (!array_reserve(l->entry, l->cap, l->n + 1))
 		return fail(-ENOMEM, "cannot list %zu steps", l->n + 1);
 	e.name = strdup(name);

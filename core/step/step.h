@@ -30,6 +30,8 @@ struct step_list {
 int step_list(struct io_dir *root, bool need_marker, bool show_tmp, struct step_list *ret);
 void step_list_release(struct step_list *l);
 #define auto_step_list __attribute__((cleanup(step_list_release))) struct step_list
+/* Whether the root has a step or a temporary directory: 1 or 0. Looks no further than the first. */
+int step_any(struct io_dir *root);
 /* Whether one name in the root is a step, by the same rules: 1, with its stat in st, or 0. */
 int step_find(struct io_dir *root, struct span name, bool need_marker, bool show_tmp,
 	      struct stat *st);

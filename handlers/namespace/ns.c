@@ -192,14 +192,15 @@ static int check_todelete(const char *path)
 void ns_warn_if_empty(const struct ns *ns)
 {
 	struct io_dir *source = ns->ckpt->source;
-	auto_step_list steps = { 0 };
+	int r;
 
 	/* A bucket without steps is not mounted without shape=root. */
 	if (ns->ckpt->shape != SHAPE_ROOT || ns->options->shape == SHAPE_ROOT || source->fd < 0)
 		return;
-	if (step_list(source, false, true, &steps) < 0)
+	r = step_any(source);
+	if (r < 0)
 		err_clear();
-	else if (!steps.n)
+	else if (r == 0)
 		log_warn(
 			"nothing was found in '%s': no step and no item; if steps will be saved there, "
 			"-o shape=root avoids this warning",
