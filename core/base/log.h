@@ -42,8 +42,7 @@ int log_open(bool to_stderr, bool to_syslog, const char *file);
  */
 int log_reopen(int fd);
 /*
- * Call this instead of syslog(3), which a sandbox may refuse. It must not log. NULL: call
- * syslog(3) again.
+ * Call this from now on instead of syslog(3), which a sandbox may refuse. It must not log.
  */
 void log_syslog_by(void (*send)(int priority, const char *line, void *arg), void *arg);
 /* Write only messages up to this level to stderr; initially all are written. */

@@ -106,6 +106,17 @@ def test_a_terminal_that_is_gone_unmounts(program, tmp_path):
         subprocess.run(['umount', '-l', tmp_path / 'm'], capture_output=True)
 
 
+def without_devices(script, program, tmp_path):
+    """The output of a script that mounts an empty root where /dev is its own."""
+    for name in ('mnt', 'root'):
+        (tmp_path / name).mkdir()
+    hide = 'mount -t tmpfs none /dev && mknod -m 666 /dev/fuse c 10 229 && mknod -m 666 /dev/null c 1 3 && exec "$@"'
+    r = subprocess.run(['unshare', '-m', 'sh', '-c', hide, 'sh', sys.executable, '-c', script, program, tmp_path / 'root',
+                        tmp_path / 'mnt'], capture_output=True, text=True, timeout=240)
+    assert r.returncode == 0, r.stderr
+    return r.stdout
+
+
 SYSLOGD = r"""
 import os, select, socket, subprocess, sys
 program, source, mnt = sys.argv[1:]
@@ -140,13 +151,7 @@ print(message(s))
 @pytest.mark.skipif(os.getuid() != 0, reason='only root may hide /dev/log')
 def test_syslog_is_restarted(program, tmp_path):
     """Its daemon makes a new socket, to which a confined process cannot connect."""
-    for name in ('mnt', 'root'):
-        (tmp_path / name).mkdir()
-    hide = 'mount -t tmpfs none /dev && mknod -m 666 /dev/fuse c 10 229 && mknod -m 666 /dev/null c 1 3 && exec "$@"'
-    r = subprocess.run(['unshare', '-m', 'sh', '-c', hide, 'sh', sys.executable, '-c', SYSLOGD, program, tmp_path / 'root',
-                        tmp_path / 'mnt'], capture_output=True, text=True, timeout=240)
-    assert r.returncode == 0, r.stderr
-    lines = r.stdout.splitlines()
+    lines = without_devices(SYSLOGD, program, tmp_path).splitlines()
     assert re.fullmatch(rf"<30>\w+ .\d [0-9:]+ pytreefs\[\d+\]: pytreefs .* serves '{tmp_path}/root' on .*", lines[0]), lines
     for begin, end in (lines[1:3], lines[3:5]):
         assert "draft '9.tmp' begins" in begin and "draft '9.tmp' is given up" in end, lines
@@ -175,12 +180,7 @@ while os.path.ismount(mnt):
 @pytest.mark.skipif(os.getuid() != 0, reason='only root may hide /dev/log')
 def test_a_syslog_that_does_not_read_stops_nothing(program, tmp_path):
     """Messages are lost; the broker, which also unmounts, does not wait."""
-    for name in ('mnt', 'root'):
-        (tmp_path / name).mkdir()
-    hide = 'mount -t tmpfs none /dev && mknod -m 666 /dev/fuse c 10 229 && mknod -m 666 /dev/null c 1 3 && exec "$@"'
-    r = subprocess.run(['unshare', '-m', 'sh', '-c', hide, 'sh', sys.executable, '-c', STALLED, program, tmp_path / 'root',
-                        tmp_path / 'mnt'], capture_output=True, text=True, timeout=240)
-    assert r.returncode == 0, r.stderr
+    without_devices(STALLED, program, tmp_path)
 
 
 def test_the_log_is_opened_again_where_it_was(mount, tmp_path):

@@ -57,7 +57,7 @@ struct verify {
 	/* Number of leaves whose values were compared with their SHA-256, and of their bytes. */
 	uint64_t digest_leaves, digest_bytes;
 	struct verify_repeat *repeat;
-	size_t n_repeats;
+	size_t n_repeats, cap_repeats;
 	struct buf *packed; /* in a rank group: gets the findings of a leaf, for rank 0 to report */
 	bool pack_failed;
 };

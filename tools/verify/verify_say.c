@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/base/array.h"
 #include "core/base/err.h"
 #include "tools/verify/verify.h"
 
@@ -106,35 +107,31 @@ static void count_leaf(struct verify_repeat *k, const char *leaf)
 static bool is_repeated(struct verify *v, const struct finding *f)
 {
 	const char *reason = f->text ? reason_of(f) : "";
-	struct verify_repeat *more;
+	struct verify_repeat *k;
 
 	if (!f->file || !f->has_range || !*reason)
 		return false;
 	for (size_t i = 0; i < v->n_repeats; i++) {
-		struct verify_repeat *k = &v->repeat[i];
-
+		k = &v->repeat[i];
 		if (k->off != f->off || k->len != f->len || strcmp(k->file, f->file) ||
 		    strcmp(k->reason, reason))
 			continue;
 		count_leaf(k, f->leaf);
 		return true;
 	}
-	more = v->n_repeats < REPEATS_MOST ?
-		       reallocarray(v->repeat, v->n_repeats + 1, sizeof(*more)) :
-		       NULL;
-	if (!more)
+	if (v->n_repeats == REPEATS_MOST ||
+	    !array_reserve(v->repeat, v->cap_repeats, v->n_repeats + 1))
 		return false;
-	v->repeat = more;
-	more += v->n_repeats;
-	*more = (struct verify_repeat){
+	k = &v->repeat[v->n_repeats];
+	*k = (struct verify_repeat){
 		.file = strdup(f->file), .reason = strdup(reason), .off = f->off, .len = f->len
 	};
-	if (more->file && more->reason) {
-		count_leaf(more, f->leaf);
+	if (k->file && k->reason) {
+		count_leaf(k, f->leaf);
 		v->n_repeats++;
 	} else {
-		free(more->file);
-		free(more->reason);
+		free(k->file);
+		free(k->reason);
 	}
 	return false;
 }
