@@ -112,8 +112,11 @@ static ssize_t read_request(int fd, void *buf, size_t n, void *userdata)
 		atomic_fetch_add_explicit(&fs->ns->requests, 1, memory_order_relaxed);
 		atomic_fetch_add_explicit(&fs->ns->requests_polled, polled, memory_order_relaxed);
 	}
-	/* The mount was removed by force, while requests are in progress. */
-	if (r < 0 && errno == ENODEV) {
+	/*
+	 * The mount was removed by force, or its connection aborted, while requests are in
+	 * progress. libfuse ends the loop without an error for ENODEV only.
+	 */
+	if (r < 0 && (errno == ENODEV || errno == ECONNABORTED)) {
 		interrupt_requests(fs);
 		errno = ENODEV;
 	}
