@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from lib import compare, rounds, servers
+from lib import compare, mounts, rounds, servers
 
 SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data/sample'
 LEAF = 'state/params/embed/table.npy'
@@ -266,6 +266,8 @@ def test_a_stalled_range_is_asked_for_again_beside(mount, half):
         with servers.faulty(SAMPLE / '1500', Slow(stalls(half, ended), 20)) as url:
             m = mount(url, 'cache=0')
             got = views(m, 30)
+            # The range may be one that is fetched ahead, for which no reader waits.
+            mounts.wait_for(lambda: m.stats()['url_hedges_won'])
             stats = m.stats()
             ended.set()
             m.unmount()
