@@ -35,12 +35,18 @@ int store_check_writable(const struct io_store *store)
 	return fail(-EROFS, "'%s' is only read", store->url);
 }
 
-int store_put(struct io_store *store, const char *path, struct span content, bool only_new)
+int store_put(struct io_store *store, const char *path, struct span content, const char *if_tag)
 {
 	return store_check_writable(store);
 }
 
 int store_get(struct io_store *store, const char *path, size_t limit, struct buf *ret)
+{
+	return store_check_writable(store);
+}
+
+int store_get_tagged(struct io_store *store, const char *path, size_t limit, struct buf *ret,
+		     char ret_tag[STORE_TAG_MAX])
 {
 	return store_check_writable(store);
 }

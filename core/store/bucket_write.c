@@ -9,6 +9,8 @@
 
 #define REMOVED_AT_ONCE 64
 
+_Static_assert(STORE_TAG_MAX >= HTTP_TAG_MAX, "a tag fits");
+
 static struct store *store_of(const struct io_store *store)
 {
 	return container_of((struct io_store *)(uintptr_t)store, struct store, base);
@@ -141,14 +143,14 @@ static int is_ours(struct store *s, const char *path, struct span content)
 	return r < 0 ? r : span_eq(buf_span(&there), content);
 }
 
-int store_put(struct io_store *store, const char *path, struct span content, bool only_new)
+int store_put(struct io_store *store, const char *path, struct span content, const char *if_tag)
 {
 	struct store *s = store_of(store);
 	auto_bucket_request b = { 0 };
 	int r = store_check_writable(store);
 
 	if (r >= 0)
-		r = write_of(s)->put(s, path, content, only_new, &b);
+		r = write_of(s)->put(s, path, content, if_tag, &b);
 	if (r >= 0)
 		r = bucket_send(s, &b);
 	if (r == -EEXIST && b.q.tries > 1) {
@@ -162,7 +164,8 @@ int store_put(struct io_store *store, const char *path, struct span content, boo
 	return r;
 }
 
-int store_get(struct io_store *store, const char *path, size_t limit, struct buf *ret)
+int store_get_tagged(struct io_store *store, const char *path, size_t limit, struct buf *ret,
+		     char ret_tag[STORE_TAG_MAX])
 {
 	struct store *s = store_of(store);
 	struct http_request q;
@@ -178,8 +181,17 @@ int store_get(struct io_store *store, const char *path, size_t limit, struct buf
 		r = store_request_wait(s, &q);
 	if (r >= 0)
 		r = buf_add_span(ret, buf_span(&q.body));
+	if (r >= 0)
+		memcpy(ret_tag, q.answer.tag, strlen(q.answer.tag) + 1);
 	store_request_release(&q);
 	return r;
+}
+
+int store_get(struct io_store *store, const char *path, size_t limit, struct buf *ret)
+{
+	char tag[STORE_TAG_MAX];
+
+	return store_get_tagged(store, path, limit, ret, tag);
 }
 
 static int remove_some(struct store *s, const char *const *path, size_t n)

@@ -47,8 +47,8 @@ struct store_upload {
 struct bucket_write {
 	size_t put_max; /* the largest object that one request may put */
 	bool in_order;  /* parts must be sent one after the other */
-	/* Complete a request that puts an object. */
-	int (*put)(struct store *s, const char *path, struct span content, bool only_new,
+	/* Complete a request that puts an object; if_tag as for store_put(). */
+	int (*put)(struct store *s, const char *path, struct span content, const char *if_tag,
 		   struct bucket_request *ret);
 	int (*remove)(struct store *s, const char *path, struct bucket_request *ret);
 	int (*remove_uploads)(struct store *s,

@@ -27,7 +27,7 @@
 /* ---- objects ---- */
 
 /* HOST/upload/storage/v1/b/BUCKET/o?uploadType=TYPE&name=KEY */
-static int upload_url(const struct store *s, const char *path, const char *type, bool only_new,
+static int upload_url(const struct store *s, const char *path, const char *type, const char *if_tag,
 		      char **ret)
 {
 	const struct bucket *b = bucket_of(s);
@@ -43,8 +43,8 @@ static int upload_url(const struct store *s, const char *path, const char *type,
 		  -ENOMEM;
 	if (r >= 0)
 		r = store_escape_value(&url, key);
-	if (r >= 0 && only_new)
-		r = buf_add_str(&url, "&ifGenerationMatch=0");
+	if (r >= 0 && if_tag)
+		r = buf_addf(&url, "&ifGenerationMatch=%s", *if_tag ? if_tag : "0");
 	if (r < 0 || !buf_str(&url))
 		return fail(-ENOMEM, "cannot write '%s'", path);
 	*ret = (char *)take(url.p);
@@ -60,11 +60,11 @@ static int add_crc(struct buf *out, uint32_t crc)
 }
 
 /* The body has two parts: a JSON document with the expected checksum, and the bytes. */
-static int put(struct store *s, const char *path, struct span content, bool only_new,
+static int put(struct store *s, const char *path, struct span content, const char *if_tag,
 	       struct bucket_request *ret)
 {
 	char *url;
-	int r = upload_url(s, path, "multipart", only_new, &url);
+	int r = upload_url(s, path, "multipart", if_tag, &url);
 
 	if (r >= 0)
 		r = bucket_request(s, path, "POST", url, ret);
@@ -120,7 +120,7 @@ static int begin(struct store_upload *u)
 {
 	auto_bucket_request b = { 0 };
 	char *url;
-	int r = upload_url(u->s, u->path, "resumable", false, &url);
+	int r = upload_url(u->s, u->path, "resumable", NULL, &url);
 
 	if (r >= 0)
 		r = bucket_request(u->s, u->path, "POST", url, &b);

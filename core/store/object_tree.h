@@ -1,11 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * object_tree.h - counts or removes all objects below a directory of a bucket.
+ * object_tree.h - finds, counts or removes all objects below a directory of a bucket.
  */
 #ifndef PYTREEFS_CORE_STORE_OBJECT_TREE_H
 #define PYTREEFS_CORE_STORE_OBJECT_TREE_H
 
 #include "core/store/url_store_impl.h"
+
+struct objects {
+	char **path;
+	size_t n, cap;
+	uint64_t bytes;
+	int64_t newest_ns; /* the last modification of any */
+};
+
+/* Add all objects; none if there is no such directory. The caller releases ret, also on failure. */
+int objects_collect(struct store *s, const char *path, struct objects *ret);
+void objects_release(struct objects *o);
 
 /* The sum of the sizes of all objects. */
 int object_tree_size(struct store *s, const char *path, uint64_t *ret);

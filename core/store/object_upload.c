@@ -65,7 +65,7 @@ int store_upload_part(struct store_upload *u, unsigned number, uint64_t off, str
 	if (number > PARTS_MAX)
 		return fail(-EFBIG, "'%s' has more than %d parts", u->path, PARTS_MAX);
 	if (number == 1 && is_last && !u->id && bytes.n <= write_of(u)->put_max) {
-		r = store_put(&u->s->base, u->path, bytes, false);
+		r = store_put(&u->s->base, u->path, bytes, NULL);
 		u->exists = r >= 0;
 		return r;
 	}

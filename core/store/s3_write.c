@@ -40,14 +40,17 @@ static int set_content(struct bucket_request *b, struct span content, const char
 	return r < 0 ? r : bucket_request_line(b, "Content-Type", content.n ? type : "");
 }
 
-static int put(struct store *s, const char *path, struct span content, bool only_new,
+static int put(struct store *s, const char *path, struct span content, const char *if_tag,
 	       struct bucket_request *ret)
 {
 	int r = request(s, path, "PUT", "", ret);
 
 	if (r >= 0)
 		r = set_content(ret, content, "application/octet-stream");
-	return r >= 0 && only_new ? bucket_request_line(ret, "If-None-Match", "*") : r;
+	if (r < 0 || !if_tag)
+		return r;
+	return *if_tag ? bucket_request_line(ret, "If-Match", if_tag) :
+			 bucket_request_line(ret, "If-None-Match", "*");
 }
 
 static int remove_object(struct store *s, const char *path, struct bucket_request *ret)

@@ -30,6 +30,7 @@ static int check_empty(struct step_upload *u)
 	struct object_list *l;
 	struct io_object o;
 	char who[192] = "somebody";
+	bool is_ours = u->keeper;
 	const char *url = base_of(u)->url;
 	auto_buf text = { 0 };
 	int r = u->s->kind->fetch(u->s, "", &l);
@@ -42,19 +43,18 @@ static int check_empty(struct step_upload *u)
 		return r;
 	if (object_list_find(l, MARKER_FILE, &o))
 		r = fail(-EEXIST, "'%s' is there already", url);
-	else if (!u->is_claimed && object_list_find(l, CLAIM_FILE, &o)) {
+	else if (!is_ours && object_list_find(l, CLAIM_FILE, &o)) {
 		if (store_get(base_of(u), CLAIM_FILE, CLAIM_BYTES, &text) >= 0)
 			claim_show(buf_span(&text), who, sizeof(who));
 		r = fail(
 			-EEXIST,
 			"'%s' is being written by %s; if that died, `pytreefs gc` removes what it left",
 			url, who);
-	} else if (l->n > (size_t)u->is_claimed)
+	} else if (l->n > (size_t)is_ours)
 		r = fail(-EEXIST,
 			 "'%s' is not empty: it has '%s', and no " MARKER_FILE
 			 "; `pytreefs gc` lists what writers left",
-			 url,
-			 l->entry[u->is_claimed && !strcmp(l->entry[0].name, CLAIM_FILE)].name);
+			 url, l->entry[is_ours && !strcmp(l->entry[0].name, CLAIM_FILE)].name);
 	object_list_free(l);
 	return r;
 }
@@ -85,6 +85,15 @@ int step_upload_open(const char *url, const struct url_store_opts *opts, struct 
 	return 0;
 }
 
+/* Remove the claim; it is ours, and nothing else is. */
+static int release_claim(struct step_upload *u)
+{
+	const char *claim = CLAIM_FILE;
+
+	claim_keeper_free(take(u->keeper));
+	return store_remove(base_of(u), &claim, 1);
+}
+
 int step_upload_begin(const char *url, const struct url_store_opts *opts, struct budget *budget,
 		      struct step_upload **ret)
 {
@@ -96,23 +105,20 @@ int step_upload_begin(const char *url, const struct url_store_opts *opts, struct
 	if (r >= 0)
 		r = claim_make(&u->claim);
 	if (r >= 0)
-		r = store_put(base_of(u), CLAIM_FILE, buf_span(&u->claim), true);
+		r = store_put(base_of(u), CLAIM_FILE, buf_span(&u->claim), STORE_IF_ABSENT);
 	if (r < 0)
 		return r;
-	u->is_claimed = true;
+	r = claim_keeper_new(base_of(u), buf_span(&u->claim), opts->claim_renew_ms, &u->keeper);
 	/* Another writer may have committed the step and removed its claim since the first check. */
-	r = check_empty(u);
-	if (r == -EEXIST) {
-		const char *claim = CLAIM_FILE;
+	if (r >= 0)
+		r = check_empty(u);
+	if (r < 0) {
 		struct err_note why;
 
 		err_save(r, &why);
-		u->must_keep = true;
-		store_remove(base_of(u), &claim, 1);
+		release_claim(u);
 		return err_restore(&why);
 	}
-	if (r < 0)
-		return r;
 	*ret = take(u);
 	return 0;
 }
@@ -248,17 +254,20 @@ static int remember_sent(struct step_upload *u, struct files *a)
 
 int step_upload_check_claim(struct step_upload *u)
 {
-	auto_buf there = { 0 };
-	int r = store_get(base_of(u), CLAIM_FILE, CLAIM_BYTES, &there);
+	bool is_gone;
+	int r = claim_check(base_of(u), buf_span(&u->claim), &is_gone);
 
-	if (r == -ENOENT || (r >= 0 && !span_eq(buf_span(&there), buf_span(&u->claim)))) {
-		/* The objects there now may belong to another writer. */
-		u->must_keep = true;
-		return fail(-EEXIST,
-			    "'%s' was taken away from its writer: '" CLAIM_FILE
-			    "' is not the one that was put",
-			    base_of(u)->url);
-	}
+	/* The objects there now may belong to another writer. */
+	u->must_keep |= r == -EEXIST;
+	return r;
+}
+
+/* From now on gc cannot take the place over on account of an earlier look at the claim. */
+static int renew_claim(struct step_upload *u)
+{
+	int r = claim_keeper_renew(u->keeper);
+
+	u->must_keep |= r == -EEXIST;
 	return r;
 }
 
@@ -326,7 +335,7 @@ static int put_marker(struct step_upload *u)
 			 SPAN_ARG(buf_span(&u->claim)));
 
 	if (r >= 0)
-		r = store_put(base_of(u), MARKER_FILE, buf_span(&text), true);
+		r = store_put(base_of(u), MARKER_FILE, buf_span(&text), STORE_IF_ABSENT);
 	if (r == -EEXIST)
 		u->must_keep = true;
 	else if (r < 0)
@@ -377,15 +386,37 @@ static int remove_parts(struct step_upload *u)
 	return r;
 }
 
+/*
+ * The marker is there. If this process had been suspended for long just before it was put, gc may
+ * have taken it for dead: what is left then must not be a step.
+ */
+static int check_not_taken(struct step_upload *u)
+{
+	const char *marker = MARKER_FILE;
+	struct err_note why;
+	struct io_object o;
+	bool is_gone;
+	int r = claim_check(base_of(u), buf_span(&u->claim), &is_gone);
+
+	if (r != -EEXIST)
+		return r;
+	err_save(r, &why);
+	/* gc removes all objects before the claim; or the claim alone, if it sees the marker. */
+	if (is_gone && u->n_sent && bucket_about(u->s, u->sent[0].path, &o) >= 0)
+		return 0;
+	r = store_remove(base_of(u), &marker, 1);
+	return r < 0 ? r : err_restore(&why);
+}
+
 int step_upload_finish(struct step_upload *u)
 {
-	const char *claim = CLAIM_FILE;
 	int r = wait_shown(u);
 
+	if (r >= 0)
+		r = check_not_taken(u);
 	if (r < 0)
 		return r;
-	u->is_claimed = false;
-	r = store_remove(base_of(u), &claim, 1);
+	r = release_claim(u);
 	if (r < 0)
 		log_warn("a claim stays behind, which gc removes: %s", err_text(r));
 	err_clear();
@@ -400,7 +431,7 @@ static int commit(struct step_upload *u, int (*check)(void *arg), void *arg)
 	if (r >= 0)
 		r = store_remove_uploads(base_of(u), "");
 	if (r >= 0)
-		r = step_upload_check_claim(u);
+		r = renew_claim(u);
 	if (r >= 0)
 		r = put_marker(u);
 	return r < 0 ? r : step_upload_finish(u);
@@ -436,8 +467,8 @@ void step_upload_free(struct step_upload *u)
 		log_warn("objects below '%s' stay behind, which gc removes: %s", base_of(u)->url,
 			 left.text);
 	}
-	if (u->is_claimed && !u->must_keep) {
-		r = step_upload_check_claim(u);
+	if (u->keeper && !u->must_keep) {
+		r = renew_claim(u);
 		if (r >= 0)
 			r = object_tree_remove(u->s, "", NULL);
 		if (r < 0) {
@@ -446,6 +477,7 @@ void step_upload_free(struct step_upload *u)
 				 left.text);
 		}
 	}
+	claim_keeper_free(u->keeper);
 	step_upload_forget(u);
 	file_sender_unref(u->sender);
 	if (u->s)

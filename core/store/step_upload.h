@@ -14,8 +14,6 @@
 #include "core/store/file_sender.h"
 #include "core/store/url_store.h"
 
-#define CLAIM_FILE ".pytreefs-draft"
-#define CLAIM_BYTES 1024
 #define MARKER_FILE "commit_success.txt"
 
 #define RANK_PREFIX "ocdbt.process_"  /* the directory with the database of a rank, in its item */

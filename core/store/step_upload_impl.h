@@ -7,6 +7,7 @@
 
 #include <time.h>
 
+#include "core/store/claim_keeper.h"
 #include "core/store/step_upload.h"
 #include "core/store/url_store_impl.h"
 
@@ -22,9 +23,9 @@ struct step_upload {
 	struct budget *budget; /* borrowed */
 	struct file_sender *sender;
 	struct buf claim;
-	struct sent *sent; /* sorted by path */
+	struct claim_keeper *keeper; /* this process holds the claim; NULL: it does not */
+	struct sent *sent;           /* sorted by path */
 	size_t n_sent;
-	bool is_claimed;
 	bool is_joined; /* another process holds the claim: only what was sent here is removed */
 	/* the step is committed, or may be, or belongs to another writer: nothing is removed */
 	bool must_keep;

@@ -14,13 +14,20 @@
 
 /* -EROFS with a note when the objects of a store are only read. */
 int store_check_writable(const struct io_store *store);
+#define STORE_IF_ABSENT ""
 /*
- * only_new: -EEXIST when an object of that name exists. When an answer was lost and an object with
- * these bytes exists, it counts as ours: so no other writer may put the same bytes.
+ * if_tag: STORE_IF_ABSENT, or the tag (store_get_tagged()) of the object to replace; NULL: no
+ * condition. -EEXIST (or -ENOENT, with a tag) if the condition does not hold. When an answer was
+ * lost and an object with these bytes exists, it counts as ours: so with a condition no other
+ * writer may put the same bytes.
  */
-int store_put(struct io_store *store, const char *path, struct span content, bool only_new);
+int store_put(struct io_store *store, const char *path, struct span content, const char *if_tag);
 /* Append the bytes of a small object to ret. -ENOENT; -EFBIG above the limit. */
 int store_get(struct io_store *store, const char *path, size_t limit, struct buf *ret);
+#define STORE_TAG_MAX 256
+/* As store_get(); ret_tag: what the vendor changes with each put. */
+int store_get_tagged(struct io_store *store, const char *path, size_t limit, struct buf *ret,
+		     char ret_tag[STORE_TAG_MAX]);
 /* Remove objects, many at once. An object that does not exist counts as removed. Returns the first
  * error. */
 int store_remove(struct io_store *store, const char *const *path, size_t n);

@@ -41,7 +41,8 @@ struct url_store_opts {
 	const char *cache_dir;
 	uint64_t cache_dir_limit;
 	bool may_be_empty; /* a URL without objects below it is an empty directory, not an error */
-	bool writes;       /* request credentials that allow writing (store_write.h) */
+	unsigned claim_renew_ms; /* time between renewals of a claim; 0: the default */
+	bool writes;             /* request credentials that allow writing (store_write.h) */
 };
 
 /* Sends no request yet. -EINVAL: not a URL of ours; -EOPNOTSUPP: not in this build. */

@@ -2,13 +2,15 @@
 /*
  * store_tool.c - objects of a bucket from the command line: put, put-new and leave take the bytes
  * of FILE; leave begins an upload and does not end it; upload sends the file DIR/PATH within
- * BUDGET, as its WORDs say, and prints how much of the budget it took.
+ * BUDGET, as its WORDs say, and prints how much of the budget it took. replace puts FILE, and then
+ * the second one, on the condition that the object is the one that was there before both.
  */
 #include <fcntl.h>
 
 #include "core/base/err.h"
 #include "core/io/io_store.h"
 #include "core/store/file_sender.h"
+#include "core/store/step_upload.h"
 #include "core/store/url_store.h"
 #include "tests/filters/tool.h"
 
@@ -19,7 +21,7 @@ static int open_url(const char *url, struct io_store **ret)
 	return store_open(url, &opts, ret);
 }
 
-static int put(char **args, bool only_new)
+static int put(char **args, const char *if_tag)
 {
 	struct io_store *s;
 	auto_buf in = { 0 };
@@ -29,19 +31,19 @@ static int put(char **args, bool only_new)
 		return r;
 	r = tool_read_file(args[2], &in);
 	if (r >= 0)
-		r = store_put(s, args[1], buf_span(&in), only_new);
+		r = store_put(s, args[1], buf_span(&in), if_tag);
 	s->ops->free(s);
 	return r;
 }
 
 static int put_any(char **args, struct buf *out)
 {
-	return put(args, false);
+	return put(args, NULL);
 }
 
 static int put_new(char **args, struct buf *out)
 {
-	return put(args, true);
+	return put(args, STORE_IF_ABSENT);
 }
 
 /* As a program that is killed: full parts are sent, and the upload is not ended. */
@@ -170,7 +172,55 @@ static int remove_uploads(char **args, struct buf *out)
 	return r;
 }
 
+/* Hold the claim of URL/STEP, renewed every MS milliseconds, until standard input ends. */
+static int hold(char **args, struct buf *out)
+{
+	const struct url_store_opts opts = { .claim_renew_ms =
+						     (unsigned)strtoul(args[2], NULL, 10) };
+	auto_free char *url = str_fmt("%s/%s", args[0], args[1]);
+	struct step_upload *u;
+	struct budget budget;
+	int r;
+
+	budget_init(&budget, "write_budget", 1 << 20);
+	r = url ? step_upload_begin(url, &opts, &budget, &u) : -ENOMEM;
+	if (r >= 0) {
+		puts("held");
+		fflush(stdout);
+		while (getchar() != EOF)
+			;
+		step_upload_free(u);
+	}
+	budget_release(&budget);
+	return r;
+}
+
+static int replace(char **args, struct buf *out)
+{
+	struct io_store *s;
+	char tag[STORE_TAG_MAX];
+	auto_buf there = { 0 }, first = { 0 }, second = { 0 };
+	int r = open_url(args[0], &s);
+
+	if (r < 0)
+		return r;
+	r = store_get_tagged(s, args[1], 1 << 20, &there, tag);
+	if (r >= 0)
+		r = tool_read_file(args[2], &first);
+	if (r >= 0)
+		r = store_put(s, args[1], buf_span(&first), tag);
+	if (r >= 0 && args[3]) {
+		r = tool_read_file(args[3], &second);
+		if (r >= 0)
+			r = store_put(s, args[1], buf_span(&second), tag);
+	}
+	s->ops->free(s);
+	return r;
+}
+
 static const struct tool_cmd cmds[] = {
+	{ "hold", 3, hold },
+	{ "replace", 3, replace },
 	{ "put", 3, put_any },
 	{ "put-new", 3, put_new },
 	{ "upload", 4, upload_file }, /* URL PATH DIR BUDGET WORD... */

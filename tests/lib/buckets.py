@@ -134,6 +134,16 @@ def is_put(key):
     return lambda h: h.command in ('PUT', 'POST') and key in h.path and 'upload' not in h.path.partition('?')[2].replace('uploadType', '')
 
 
+def is_first_put(key):
+    """As is_put(), of those with the condition that there is no such object."""
+    return lambda h: is_put(key)(h) and (h.headers.get('If-None-Match') == '*' or 'ifGenerationMatch=0' in h.path)
+
+
+def is_replacing_put(key):
+    """As is_put(), of those with the condition that the object is a certain one."""
+    return lambda h: is_put(key)(h) and bool(h.headers.get('If-Match') or re.search('ifGenerationMatch=[1-9]', h.path))
+
+
 def _hmac(key, text):
     return hmac.new(key, text.encode(), hashlib.sha256).digest()
 
@@ -248,8 +258,8 @@ class _Handler(Handler):
         path += f'?{query}' if query else ''
         if self.command in ('GET', 'HEAD'):
             return self.ask(p.address, path)
-        # moto looks whether there is one, and then puts it.
-        with p.writing if self.headers.get('If-None-Match') else contextlib.nullcontext():
+        # moto looks at what is there, and then puts it.
+        with p.writing if self.headers.get('If-None-Match') or self.headers.get('If-Match') else contextlib.nullcontext():
             return self.ask(p.address, path, self.body)
 
 

@@ -108,9 +108,11 @@ class _Handler(buckets.Handler):
         about = bucket.ask('GET', f'{bucket._object(name)}')
         return 200, [('Content-Type', 'application/json')], about
 
-    def _exists(self, name):
+    def _generation(self, name):
+        """The generation of an object; '0' of none."""
         bucket = self.path.split('/b/')[1].split('/')[0]
-        return buckets.ask(self.server.address, 'GET', f'/storage/v1/b/{bucket}/o/{urllib.parse.quote(name, safe="")}')[0] == 200
+        status, _, about = buckets.ask(self.server.address, 'GET', f'/storage/v1/b/{bucket}/o/{urllib.parse.quote(name, safe="")}')
+        return json.loads(about)['generation'] if status == 200 else '0'
 
     def _chunk(self, session):
         """A request to the address of a resumable upload, as the service answers it."""
@@ -141,7 +143,7 @@ class _Handler(buckets.Handler):
             session = p.sessions.get(asked['upload_id'])
             return self._chunk(session) if session else self.refuse(404, 'notFound')
         with p.writing:
-            if asked.get('ifGenerationMatch') == '0' and self._exists(asked['name']):
+            if 'ifGenerationMatch' in asked and asked['ifGenerationMatch'] != self._generation(asked['name']):
                 return self.refuse(412, 'conditionNotMet')
             if asked['uploadType'] == 'resumable':
                 number = f'session-{next(p.numbers)}-of-{p.server_address[1]}'

@@ -108,6 +108,16 @@ def test_put(bucket, tool, content):
     assert bucket.keys() == []
 
 
+def test_an_object_is_replaced_if_it_is_the_one_that_was_read(bucket, tool, tmp_path):
+    (tmp_path / 'second').write_bytes(b'2')
+    tool('replace', 'x', b'1', fails='status 404|Not Found|not exist|no such', )
+    bucket.put('run/x', b'0')
+    tool('replace', 'x', b'1')
+    assert bucket.get('run/x') == b'1'
+    tool('replace', 'x', b'3', tmp_path / 'second', fails='is there already')
+    assert bucket.get('run/x') == b'3'
+
+
 def test_what_was_put_and_not_answered_is_ours(bucket, proxy, tool):
     proxy.fault = after(1, lambda h: h.command in ('PUT', 'POST'), loses_answer)
     tool('put-new', 'mine', b'of this one')

@@ -86,7 +86,7 @@ def test_two_hosts_commit_one_step(run, bucket, proxy, root):
     seen, both = [], threading.Barrier(2)
 
     def together(h):
-        if buckets.is_put(CLAIM)(h):
+        if buckets.is_first_put(CLAIM)(h):
             seen.append(h.path)
             both.wait(120)
         return False

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * claim_keeper.c - puts a claim again and again, each time in place of the one before.
+ */
+#include "core/store/claim_keeper.h"
+
+#include <pthread.h>
+
+#include "core/base/clock.h"
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/base/thread.h"
+#include "core/store/claim.h"
+
+struct claim_keeper {
+	struct io_store *store;
+	struct span claim;
+	int64_t period_ns;
+	pthread_t thread;
+	pthread_mutex_t renewing; /* held across the requests of a renewal; protects number */
+	unsigned number;
+	pthread_mutex_t lock; /* protects ends */
+	pthread_cond_t changed;
+	bool ends;
+};
+
+static int taken_away(struct io_store *store)
+{
+	return fail(-EEXIST,
+		    "'%s' was taken away from its writer: '" CLAIM_FILE
+		    "' is not the one that was put",
+		    store->url);
+}
+
+/* Fail if what is there is not the claim with any number. */
+static int find(struct io_store *store, struct span claim, char ret_tag[STORE_TAG_MAX],
+		bool *ret_is_gone)
+{
+	auto_buf there = { 0 };
+	int r = store_get_tagged(store, CLAIM_FILE, CLAIM_BYTES, &there, ret_tag);
+
+	*ret_is_gone = r == -ENOENT;
+	if (r < 0 && r != -ENOENT && r != -EFBIG)
+		return r;
+	return r >= 0 && span_starts(buf_span(&there), claim) ? 0 : taken_away(store);
+}
+
+int claim_check(struct io_store *store, struct span claim, bool *ret_is_gone)
+{
+	char tag[STORE_TAG_MAX];
+
+	return find(store, claim, tag, ret_is_gone);
+}
+
+static int renew(struct claim_keeper *k)
+{
+	char tag[STORE_TAG_MAX];
+	auto_buf text = { 0 };
+	bool is_gone;
+	int r = find(k->store, k->claim, tag, &is_gone);
+
+	/* S3's tags are hashes of the bytes: without the number the tag would stay the same. */
+	if (r >= 0)
+		r = buf_addf(&text, "%.*srenewed=%u\n", SPAN_ARG(k->claim), ++k->number);
+	if (r >= 0)
+		r = store_put(k->store, CLAIM_FILE, buf_span(&text), tag);
+	return r == -EEXIST || r == -ENOENT ? taken_away(k->store) : r;
+}
+
+int claim_keeper_renew(struct claim_keeper *k)
+{
+	int r;
+
+	pthread_mutex_lock(&k->renewing);
+	r = renew(k);
+	pthread_mutex_unlock(&k->renewing);
+	return r;
+}
+
+/* Wait for the next renewal; false: there is none. */
+static bool sleep_until_due(struct claim_keeper *k)
+{
+	const struct timespec due = clock_timespec(clock_ns() + k->period_ns);
+	int r = 0;
+	bool goes_on;
+
+	pthread_mutex_lock(&k->lock);
+	while (!k->ends && r == 0)
+		r = pthread_cond_timedwait(&k->changed, &k->lock, &due);
+	goes_on = !k->ends;
+	pthread_mutex_unlock(&k->lock);
+	return goes_on;
+}
+
+static void *keep(void *arg)
+{
+	struct claim_keeper *k = arg;
+	int r = 0;
+
+	while (r != -EEXIST && sleep_until_due(k)) {
+		r = claim_keeper_renew(k);
+		if (r == -EEXIST)
+			log_warn("%s; it cannot be committed", err_text(r));
+		else if (r < 0)
+			trace(TRACE_IO, "a claim was not renewed: %s", err_text(r));
+		err_clear();
+	}
+	return NULL;
+}
+
+int claim_keeper_new(struct io_store *store, struct span claim, unsigned renew_ms,
+		     struct claim_keeper **ret)
+{
+	struct claim_keeper *k = calloc(1, sizeof(*k));
+	int r;
+
+	if (!k)
+		return fail(-ENOMEM, "cannot write '%s'", store->url);
+	k->store = store;
+	k->claim = claim;
+	k->period_ns = (int64_t)(renew_ms ? renew_ms : CLAIM_RENEW_MS) * 1000000;
+	pthread_mutex_init(&k->renewing, NULL);
+	pthread_mutex_init(&k->lock, NULL);
+	clock_cond_init(&k->changed);
+	r = thread_start(&k->thread, "claim", keep, k);
+	if (r < 0) {
+		pthread_cond_destroy(&k->changed);
+		pthread_mutex_destroy(&k->lock);
+		pthread_mutex_destroy(&k->renewing);
+		free(k);
+		return fail(r, "cannot start a thread: %s", strerror(-r));
+	}
+	*ret = k;
+	return 0;
+}
+
+void claim_keeper_free(struct claim_keeper *k)
+{
+	if (!k)
+		return;
+	pthread_mutex_lock(&k->lock);
+	k->ends = true;
+	pthread_cond_signal(&k->changed);
+	pthread_mutex_unlock(&k->lock);
+	pthread_join(k->thread, NULL);
+	pthread_cond_destroy(&k->changed);
+	pthread_mutex_destroy(&k->lock);
+	pthread_mutex_destroy(&k->renewing);
+	free(k);
+}
+
+int claim_take_over(struct io_store *store, const char *path, const char *tag)
+{
+	auto_buf own = { 0 };
+	int r = *tag ? claim_make(&own) :
+		       fail(-EIO, "'%s/%s' has no tag, so it cannot be replaced safely", store->url,
+			    path);
+
+	return r < 0 ? r : store_put(store, path, buf_span(&own), tag);
+}

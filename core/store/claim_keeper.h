@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * claim_keeper.h - the object with the claim of a place: put, renewed, checked, and taken over.
+ *
+ * A writer on another machine cannot be seen, so gc judges it by the age of what it has sent. A
+ * writer may send nothing for hours, so it puts its claim again every few minutes, with a higher
+ * number after the same text. Each put has the tag of the object that it replaces as its
+ * condition. So of gc, which takes over the claim of a dead writer, and a writer that renews its
+ * claim before it commits, only one succeeds.
+ */
+#ifndef PYTREEFS_CORE_STORE_CLAIM_KEEPER_H
+#define PYTREEFS_CORE_STORE_CLAIM_KEEPER_H
+
+#include "core/store/store_write.h"
+
+#define CLAIM_FILE ".pytreefs-draft"
+#define CLAIM_BYTES 1024
+#define CLAIM_RENEW_MS (5 * 60000)
+
+struct claim_keeper;
+
+/*
+ * Renew a claim that has just been put, every renew_ms (0: CLAIM_RENEW_MS), until it is freed.
+ * claim is borrowed.
+ */
+int claim_keeper_new(struct io_store *store, struct span claim, unsigned renew_ms,
+		     struct claim_keeper **ret);
+/* Renew the claim now. -EEXIST: it is not there any more, or another one is. */
+int claim_keeper_renew(struct claim_keeper *k);
+/* Waits for a renewal in progress. The object stays. Accepts NULL. */
+void claim_keeper_free(struct claim_keeper *k);
+
+/* -EEXIST: the claim is not there any more, or another one is; *ret_is_gone says which. */
+int claim_check(struct io_store *store, struct span claim, bool *ret_is_gone);
+/*
+ * Replace the claim of a dead writer, which had this tag, by one of this process. -EEXIST or
+ * -ENOENT: it has been renewed, or removed, since it was read.
+ */
+int claim_take_over(struct io_store *store, const char *path, const char *tag);
+
+#endif

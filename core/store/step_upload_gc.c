@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * step_upload_gc.c - finds and removes what dead writers left in a bucket.
+ *
+ * The claim of a dead writer is taken over first. If the writer is alive after all, either it has
+ * renewed its claim meanwhile, and gc lets go; or it finds that its claim is not there any more
+ * before it puts the marker. If gc dies, its own claim is one of a dead process.
+ */
+#include "core/base/clock.h"
+#include "core/base/err.h"
+#include "core/store/claim.h"
+#include "core/store/claim_keeper.h"
+#include "core/store/object_tree.h"
+#include "core/store/step_upload.h"
+
+/* Whether nothing of what a writer that cannot be checked has sent is young. */
+static bool is_old(const struct objects *all, const struct upload_gc *gc)
+{
+	return gc->older_than_ns && clock_real_ns() - all->newest_ns > gc->older_than_ns;
+}
+
+/*
+ * Whether the writer of a claim, whose object is o, is dead. ret_tag: the tag of the claim, of
+ * which this is true only as long as it has that tag.
+ */
+static int is_dead(struct store *s, const char *path, const char *claim, const struct io_object *o,
+		   const struct upload_gc *gc, char ret_tag[STORE_TAG_MAX])
+{
+	struct objects all = { .newest_ns = clock_ns_of(o->mtime) };
+	auto_buf text = { 0 };
+	int r = store_get_tagged(&s->base, claim, CLAIM_BYTES, &text, ret_tag), live;
+
+	/* The claim has just been removed, or is not ours. */
+	if (r == -ENOENT || r == -EFBIG) {
+		err_clear();
+		return 0;
+	}
+	if (r < 0)
+		return r;
+	live = claim_is_live(buf_span(&text));
+	if (live >= 0)
+		return !live;
+	/* Only now: a claim that was renewed before it was read is young in this listing. */
+	r = is_old(&all, gc) ? objects_collect(s, path, &all) : 0;
+	if (r >= 0)
+		r = is_old(&all, gc);
+	objects_release(&all);
+	return r;
+}
+
+static int has_marker(struct store *s, const char *path)
+{
+	struct object_list *l;
+	struct io_object o;
+	int r = s->kind->fetch(s, path, &l);
+
+	if (r < 0)
+		return r;
+	r = object_list_find(l, MARKER_FILE, &o);
+	object_list_free(l);
+	return r;
+}
+
+/* Remove what the dead writer of a claim left. 0: it was not dead. */
+static int remove_one(struct store *s, const char *claim, const char *tag, struct found_upload *f)
+{
+	int r = claim_take_over(&s->base, claim, tag);
+
+	if (r == -EEXIST || r == -ENOENT) {
+		err_clear();
+		return 0;
+	}
+	if (r >= 0)
+		r = has_marker(s, f->path);
+	if (r < 0)
+		return r;
+	f->is_step = r;
+	r = f->is_step ? store_remove(&s->base, &claim, 1) :
+			 object_tree_remove(s, f->path, &f->bytes);
+	return r < 0 ? r : 1;
+}
+
+/*
+ * Whether only a rank of a job sends the object dir/PATH: for its database, or a part of an array
+ * in a directory of an item. (In a directory of an item that is given as the URL, it may be live:
+ * the claim is above.)
+ */
+static bool is_of_rank(const char *dir, const char *path)
+{
+	const char *first = path + strlen(dir) + 1;
+
+	for (const char *name = first; *name; name += strcspn(name, "/")) {
+		name += *name == '/';
+		if (!strncmp(name, RANK_PREFIX, strlen(RANK_PREFIX)) ||
+		    (name != first && !strncmp(name, PART_PREFIX, strlen(PART_PREFIX))))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Handle a directory without claim and marker. If the process that holds the claim of a job dies,
+ * and the claim is removed while another rank still sends, the objects of that rank remain. Nothing
+ * says which process sent them, so only their age decides. A directory with any other object is not
+ * ours: what another program has committed has at least a document that describes it.
+ */
+static int look_at_unclaimed(struct store *s, const char *path, const struct upload_gc *gc)
+{
+	struct found_upload f = { .path = path, .is_unclaimed = true };
+	struct objects all = { 0 };
+	int r = objects_collect(s, path, &all);
+	size_t n = 0;
+
+	while (r >= 0 && n < all.n && is_of_rank(path, all.path[n]))
+		n++;
+	if (r >= 0 && n > 0 && n == all.n) {
+		f.bytes = all.bytes;
+		f.removed = is_old(&all, gc);
+		/*
+		 * Only what was listed: a new writer may have claimed the place since, even
+		 * committed.
+		 */
+		if (f.removed && !gc->dry_run)
+			f.failed = MIN(store_remove(&s->base, (const char *const *)all.path, all.n),
+				       0);
+		f.removed = f.removed && f.failed == 0;
+		gc->each(gc->arg, &f);
+	}
+	objects_release(&all);
+	return r;
+}
+
+/* Handle a directory, which may have a claim. */
+static int look_at(struct store *s, const char *path, bool is_in_root, const struct upload_gc *gc)
+{
+	auto_free char *claim = str_fmt("%s%s" CLAIM_FILE, path, *path ? "/" : "");
+	struct found_upload f = { .path = path };
+	struct object_list *l;
+	struct io_object o, marker;
+	char tag[STORE_TAG_MAX];
+	int r = claim ? s->kind->fetch(s, path, &l) : -ENOMEM;
+
+	if (r == -ENOENT) {
+		err_clear();
+		return 0;
+	}
+	if (r < 0)
+		return r;
+	f.is_step = object_list_find(l, MARKER_FILE, &marker);
+	r = object_list_find(l, CLAIM_FILE, &o) && !o.is_dir;
+	object_list_free(l);
+	if (r == 0)
+		return is_in_root && !f.is_step ? look_at_unclaimed(s, path, gc) : 0;
+	r = is_dead(s, path, claim, &o, gc, tag);
+	if (r > 0 && !gc->dry_run)
+		r = remove_one(s, claim, tag, &f);
+	f.is_live = r == 0;
+	if (r >= 0 && !f.bytes && !f.is_step)
+		r = object_tree_size(s, path, &f.bytes);
+	f.failed = MIN(r, 0);
+	f.removed = !f.is_live && r >= 0;
+	gc->each(gc->arg, &f);
+	return 0;
+}
+
+static int look_around(struct store *s, const struct upload_gc *gc)
+{
+	struct object_list *l;
+	struct io_object o;
+	bool is_step;
+	int r = s->kind->fetch(s, "", &l);
+
+	if (r < 0)
+		return r;
+	/* In a step that is committed or claimed, nothing without a claim is left over. */
+	is_step = object_list_find(l, MARKER_FILE, &o) || object_list_find(l, CLAIM_FILE, &o);
+	for (size_t i = 0; i < l->n && r >= 0; i++)
+		if (object_list_find(l, l->entry[i].name, &o) && o.is_dir)
+			r = look_at(s, l->entry[i].name, !is_step, gc);
+	object_list_free(l);
+	return r < 0 ? r : look_at(s, "", false, gc);
+}
+
+int step_uploads_remove(const char *url, const struct url_store_opts *opts,
+			const struct upload_gc *gc)
+{
+	struct url_store_opts so = *opts;
+	struct io_store *base;
+	int r;
+
+	so.writes = true;
+	so.cache_dir = NULL;
+	r = store_open(url, &so, &base);
+	if (r < 0)
+		return r;
+	r = store_check_writable(base);
+	if (r >= 0)
+		r = look_around(container_of(base, struct store, base), gc);
+	base->ops->free(base);
+	return r;
+}
