@@ -10,6 +10,7 @@
 struct child {
 	char *name;
 	bool is_dir; /* links are followed */
+	int failed;  /* with `all`: why it cannot be examined, though it may be a directory; or 0 */
 };
 
 struct children {
@@ -22,8 +23,9 @@ struct children {
 
 /*
  * List rel in dir; both are borrowed. A link to nowhere or out of the source, or an entry that
- * cannot be examined, is left out, or with `all` it counts as a file. Without `all`, errors that a
- * retry may overcome are returned. Release the result, also after an error.
+ * cannot be examined, is left out; with `all` it counts as a file, and an entry that only this
+ * process, or only now, cannot examine has `failed`. Without `all`, errors that a retry may
+ * overcome are returned. Release the result, also after an error.
  */
 int children_list(struct io_dir *dir, const char *rel, bool all, struct children *ret);
 void children_release(struct children *c);

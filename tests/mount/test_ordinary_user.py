@@ -114,3 +114,24 @@ def test_damage_beside_what_may_not_be_read_is_an_error(place):
                        capture_output=True, text=True, timeout=240)
     doc = json.loads(r.stdout)
     assert r.returncode == 2 and doc['errors'] and doc['unchecked'] == 1, r.stdout
+
+
+def test_an_item_of_which_nobody_can_say_whether_it_is_one(place):
+    """A link to a directory in one that this user may not enter: it may be an item, so the step was not checked as a whole."""
+    step = place / 'ckpts/1500'
+    (place / 'ckpts/closed').mkdir()
+    os.rename(step / 'config', place / 'ckpts/closed/config')
+    (step / 'config').symlink_to('../closed/config')
+
+    def verify():
+        r = subprocess.run(['./pytreefs', 'verify', '--json', 'ckpts'], cwd=place, user=NOBODY, group=NOBODY, extra_groups=[],
+                           capture_output=True, text=True, timeout=240)
+        return r.returncode, json.loads(r.stdout)
+    os.chown(place / 'ckpts/closed', 0, 0)
+    (place / 'ckpts/closed').chmod(0o700)
+    status, doc = verify()
+    assert status == 2 and doc['errors'] == 0, doc
+    assert [(f['severity'], f['file']) for f in doc['findings']] == [('unchecked', '1500/config')], doc['findings']
+    (place / 'ckpts/closed').chmod(0o755)
+    status, doc = verify()
+    assert (status, doc['findings']) == (0, []), doc
