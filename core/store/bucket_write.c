@@ -153,7 +153,8 @@ int store_put(struct io_store *store, const char *path, struct span content, con
 		r = write_of(s)->put(s, path, content, if_tag, &b);
 	if (r >= 0)
 		r = bucket_send(s, &b);
-	if (r == -EEXIST && b.q.tries > 1) {
+	/* libcurl may have sent it twice by itself, over a connection that was closed meanwhile. */
+	if (r == -EEXIST && if_tag) {
 		struct err_note why;
 		int ours;
 

@@ -126,6 +126,11 @@ static bool parse(struct span text, struct claim *c)
 	return sscanf(pid, "%ld", &c->pid) == 1 && sscanf(since, "%llu", &c->started) == 1;
 }
 
+bool claim_is_committing(struct span text)
+{
+	return span_ends(text, span_str("\n" CLAIM_COMMITTING));
+}
+
 int claim_is_live(struct span text)
 {
 	struct claim c, mine;

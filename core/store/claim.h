@@ -9,6 +9,11 @@
 
 /* Append a claim of this process; no two claims are equal. */
 int claim_make(struct buf *ret);
+#define CLAIM_COMMITTING \
+	"committing\n" /* a line that follows the claim while its step is committed */
+
+/* Whether a claim has that line. */
+bool claim_is_committing(struct span text);
 /* Whether the process of a claim lives: 1, 0, or -1 when it may be one of another machine. */
 int claim_is_live(struct span text);
 /* Describe the process of a claim for messages: "process 12 of HOST". */

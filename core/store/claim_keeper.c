@@ -17,8 +17,10 @@ struct claim_keeper {
 	struct span claim;
 	int64_t period_ns;
 	pthread_t thread;
-	pthread_mutex_t renewing; /* held across the requests of a renewal; protects number */
+	bool is_stopped;          /* the thread was joined; for the owner */
+	pthread_mutex_t renewing; /* held across the requests of a renewal; protects the next two */
 	unsigned number;
+	bool commits;
 	pthread_mutex_t lock; /* protects ends */
 	pthread_cond_t changed;
 	bool ends;
@@ -33,45 +35,53 @@ static int taken_away(struct io_store *store)
 }
 
 /* Fail if what is there is not the claim with any number. */
-static int find(struct io_store *store, struct span claim, char ret_tag[STORE_TAG_MAX],
-		bool *ret_is_gone)
+static int find(struct io_store *store, struct span claim, char ret_tag[STORE_TAG_MAX])
 {
 	auto_buf there = { 0 };
 	int r = store_get_tagged(store, CLAIM_FILE, CLAIM_BYTES, &there, ret_tag);
 
-	*ret_is_gone = r == -ENOENT;
 	if (r < 0 && r != -ENOENT && r != -EFBIG)
 		return r;
 	return r >= 0 && span_starts(buf_span(&there), claim) ? 0 : taken_away(store);
 }
 
-int claim_check(struct io_store *store, struct span claim, bool *ret_is_gone)
+int claim_check(struct io_store *store, struct span claim)
 {
 	char tag[STORE_TAG_MAX];
 
-	return find(store, claim, tag, ret_is_gone);
+	return find(store, claim, tag);
+}
+
+/* Replace an object that has the tag. A weak tag is never equal to another one. */
+static int replace(struct io_store *store, const char *path, struct span text, const char *tag)
+{
+	return *tag && strncmp(tag, "W/", 2) != 0 ?
+		       store_put(store, path, text, tag) :
+		       fail(-EIO, "'%s/%s' cannot be replaced: the server gives it no strong ETag",
+			    store->url, path);
 }
 
 static int renew(struct claim_keeper *k)
 {
 	char tag[STORE_TAG_MAX];
 	auto_buf text = { 0 };
-	bool is_gone;
-	int r = find(k->store, k->claim, tag, &is_gone);
+	int r = find(k->store, k->claim, tag);
 
 	/* S3's tags are hashes of the bytes: without the number the tag would stay the same. */
 	if (r >= 0)
-		r = buf_addf(&text, "%.*srenewed=%u\n", SPAN_ARG(k->claim), ++k->number);
+		r = buf_addf(&text, "%.*srenewed=%u\n%s", SPAN_ARG(k->claim), ++k->number,
+			     k->commits ? CLAIM_COMMITTING : "");
 	if (r >= 0)
-		r = store_put(k->store, CLAIM_FILE, buf_span(&text), tag);
+		r = replace(k->store, CLAIM_FILE, buf_span(&text), tag);
 	return r == -EEXIST || r == -ENOENT ? taken_away(k->store) : r;
 }
 
-int claim_keeper_renew(struct claim_keeper *k)
+int claim_keeper_renew(struct claim_keeper *k, bool commits)
 {
 	int r;
 
 	pthread_mutex_lock(&k->renewing);
+	k->commits = commits;
 	r = renew(k);
 	pthread_mutex_unlock(&k->renewing);
 	return r;
@@ -98,7 +108,9 @@ static void *keep(void *arg)
 	int r = 0;
 
 	while (r != -EEXIST && sleep_until_due(k)) {
-		r = claim_keeper_renew(k);
+		pthread_mutex_lock(&k->renewing);
+		r = renew(k);
+		pthread_mutex_unlock(&k->renewing);
 		if (r == -EEXIST)
 			log_warn("%s; it cannot be committed", err_text(r));
 		else if (r < 0)
@@ -134,15 +146,23 @@ int claim_keeper_new(struct io_store *store, struct span claim, unsigned renew_m
 	return 0;
 }
 
-void claim_keeper_free(struct claim_keeper *k)
+void claim_keeper_stop(struct claim_keeper *k)
 {
-	if (!k)
+	if (!k || k->is_stopped)
 		return;
 	pthread_mutex_lock(&k->lock);
 	k->ends = true;
 	pthread_cond_signal(&k->changed);
 	pthread_mutex_unlock(&k->lock);
 	pthread_join(k->thread, NULL);
+	k->is_stopped = true;
+}
+
+void claim_keeper_free(struct claim_keeper *k)
+{
+	if (!k)
+		return;
+	claim_keeper_stop(k);
 	pthread_cond_destroy(&k->changed);
 	pthread_mutex_destroy(&k->lock);
 	pthread_mutex_destroy(&k->renewing);
@@ -152,9 +172,7 @@ void claim_keeper_free(struct claim_keeper *k)
 int claim_take_over(struct io_store *store, const char *path, const char *tag)
 {
 	auto_buf own = { 0 };
-	int r = *tag ? claim_make(&own) :
-		       fail(-EIO, "'%s/%s' has no tag, so it cannot be replaced safely", store->url,
-			    path);
+	int r = claim_make(&own);
 
-	return r < 0 ? r : store_put(store, path, buf_span(&own), tag);
+	return r < 0 ? r : replace(store, path, buf_span(&own), tag);
 }

@@ -6,7 +6,8 @@
  * writer may send nothing for hours, so it puts its claim again every few minutes, with a higher
  * number after the same text. Each put has the tag of the object that it replaces as its
  * condition. So of gc, which takes over the claim of a dead writer, and a writer that renews its
- * claim before it commits, only one succeeds.
+ * claim before it commits, only one succeeds. The claim says then that its writer commits: gc
+ * leaves it alone for as long as the request that puts the marker may take.
  */
 #ifndef PYTREEFS_CORE_STORE_CLAIM_KEEPER_H
 #define PYTREEFS_CORE_STORE_CLAIM_KEEPER_H
@@ -16,6 +17,7 @@
 #define CLAIM_FILE ".pytreefs-draft"
 #define CLAIM_BYTES 1024
 #define CLAIM_RENEW_MS (5 * 60000)
+#define CLAIM_COMMIT_NS (INT64_C(600) * 1000000000) /* more than the deadline of a request */
 
 struct claim_keeper;
 
@@ -25,13 +27,18 @@ struct claim_keeper;
  */
 int claim_keeper_new(struct io_store *store, struct span claim, unsigned renew_ms,
 		     struct claim_keeper **ret);
-/* Renew the claim now. -EEXIST: it is not there any more, or another one is. */
-int claim_keeper_renew(struct claim_keeper *k);
-/* Waits for a renewal in progress. The object stays. Accepts NULL. */
+/*
+ * Renew the claim now; commits: whether the writer is about to put the marker. -EEXIST: the claim
+ * is not there any more, or another one is.
+ */
+int claim_keeper_renew(struct claim_keeper *k, bool commits);
+/* From now on the claim is renewed by claim_keeper_renew() only. Accepts NULL. */
+void claim_keeper_stop(struct claim_keeper *k);
+/* The object stays. Accepts NULL. */
 void claim_keeper_free(struct claim_keeper *k);
 
-/* -EEXIST: the claim is not there any more, or another one is; *ret_is_gone says which. */
-int claim_check(struct io_store *store, struct span claim, bool *ret_is_gone);
+/* -EEXIST: the claim is not there any more, or another one is. */
+int claim_check(struct io_store *store, struct span claim);
 /*
  * Replace the claim of a dead writer, which had this tag, by one of this process. -EEXIST or
  * -ENOENT: it has been renewed, or removed, since it was read.

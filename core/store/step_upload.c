@@ -85,13 +85,17 @@ int step_upload_open(const char *url, const struct url_store_opts *opts, struct 
 	return 0;
 }
 
-/* Remove the claim; it is ours, and nothing else is. */
-static int release_claim(struct step_upload *u)
+/* Remove the claim, and nothing else. */
+static void release_claim(struct step_upload *u)
 {
 	const char *claim = CLAIM_FILE;
+	int r;
 
 	claim_keeper_free(take(u->keeper));
-	return store_remove(base_of(u), &claim, 1);
+	r = store_remove(base_of(u), &claim, 1);
+	if (r < 0)
+		log_warn("a claim stays behind, which gc removes: %s", err_text(r));
+	err_clear();
 }
 
 int step_upload_begin(const char *url, const struct url_store_opts *opts, struct budget *budget,
@@ -254,21 +258,28 @@ static int remember_sent(struct step_upload *u, struct files *a)
 
 int step_upload_check_claim(struct step_upload *u)
 {
-	bool is_gone;
-	int r = claim_check(base_of(u), buf_span(&u->claim), &is_gone);
+	int r = claim_check(base_of(u), buf_span(&u->claim));
 
 	/* The objects there now may belong to another writer. */
-	u->must_keep |= r == -EEXIST;
+	u->is_lost |= r == -EEXIST;
+	u->must_keep |= u->is_lost;
 	return r;
 }
 
 /* From now on gc cannot take the place over on account of an earlier look at the claim. */
-static int renew_claim(struct step_upload *u)
+static int renew_claim(struct step_upload *u, bool commits)
 {
-	int r = claim_keeper_renew(u->keeper);
+	struct err_note why;
+	int r = claim_keeper_renew(u->keeper, commits);
 
-	u->must_keep |= r == -EEXIST;
-	return r;
+	u->is_lost |= r == -EEXIST;
+	u->must_keep |= u->is_lost;
+	if (r >= 0 || r == -EEXIST)
+		return r;
+	/* Credentials or a full bucket may allow to read and to remove, and not to replace. */
+	err_save(r, &why);
+	trace(TRACE_IO, "a claim was not renewed: %s", why.text);
+	return step_upload_check_claim(u);
 }
 
 int step_upload_send(struct step_upload *u, struct io_dir *from, int (*check)(void *arg), void *arg)
@@ -386,41 +397,27 @@ static int remove_parts(struct step_upload *u)
 	return r;
 }
 
-/*
- * The marker is there. If this process had been suspended for long just before it was put, gc may
- * have taken it for dead: what is left then must not be a step.
- */
-static int check_not_taken(struct step_upload *u)
-{
-	const char *marker = MARKER_FILE;
-	struct err_note why;
-	struct io_object o;
-	bool is_gone;
-	int r = claim_check(base_of(u), buf_span(&u->claim), &is_gone);
-
-	if (r != -EEXIST)
-		return r;
-	err_save(r, &why);
-	/* gc removes all objects before the claim; or the claim alone, if it sees the marker. */
-	if (is_gone && u->n_sent && bucket_about(u->s, u->sent[0].path, &o) >= 0)
-		return 0;
-	r = store_remove(base_of(u), &marker, 1);
-	return r < 0 ? r : err_restore(&why);
-}
-
 int step_upload_finish(struct step_upload *u)
 {
 	int r = wait_shown(u);
 
-	if (r >= 0)
-		r = check_not_taken(u);
 	if (r < 0)
 		return r;
-	r = release_claim(u);
-	if (r < 0)
-		log_warn("a claim stays behind, which gc removes: %s", err_text(r));
-	err_clear();
+	release_claim(u);
 	return 0;
+}
+
+/* Renew the claim just before the marker is put, also if this process was suspended meanwhile. */
+static int renew_to_commit(struct step_upload *u)
+{
+	int64_t began;
+	int r;
+
+	do {
+		began = clock_read_ns(CLOCK_BOOTTIME);
+		r = renew_claim(u, true);
+	} while (r >= 0 && clock_read_ns(CLOCK_BOOTTIME) - began > CLAIM_COMMIT_NS / 2);
+	return r;
 }
 
 static int commit(struct step_upload *u, int (*check)(void *arg), void *arg)
@@ -431,7 +428,7 @@ static int commit(struct step_upload *u, int (*check)(void *arg), void *arg)
 	if (r >= 0)
 		r = store_remove_uploads(base_of(u), "");
 	if (r >= 0)
-		r = renew_claim(u);
+		r = renew_to_commit(u);
 	if (r >= 0)
 		r = put_marker(u);
 	return r < 0 ? r : step_upload_finish(u);
@@ -451,6 +448,39 @@ int step_upload_commit_shared(struct step_upload *u, int (*check)(void *arg), vo
 	return r < 0 ? r : commit(u, check, arg);
 }
 
+/*
+ * Objects that were on their way when gc took the place away may have arrived since. If nobody has
+ * claimed the place, claim it again to remove them.
+ */
+static int remove_late(struct step_upload *u)
+{
+	const char *claim = CLAIM_FILE;
+	struct io_object o;
+	int r = store_put(base_of(u), CLAIM_FILE, buf_span(&u->claim), STORE_IF_ABSENT);
+
+	if (r == -EEXIST) {
+		err_clear();
+		return 0;
+	}
+	if (r >= 0)
+		r = bucket_about(u->s, MARKER_FILE, &o);
+	if (r != -ENOENT)
+		return r < 0 ? r : store_remove(base_of(u), &claim, 1);
+	err_clear();
+	return object_tree_remove(u->s, "", NULL);
+}
+
+static int remove_uncommitted(struct step_upload *u)
+{
+	int r = u->is_lost ? -EEXIST : renew_claim(u, false);
+
+	if (r == -EEXIST) {
+		err_clear();
+		return remove_late(u);
+	}
+	return r < 0 ? r : object_tree_remove(u->s, "", NULL);
+}
+
 void step_upload_free(struct step_upload *u)
 {
 	struct err_note why, left;
@@ -467,10 +497,9 @@ void step_upload_free(struct step_upload *u)
 		log_warn("objects below '%s' stay behind, which gc removes: %s", base_of(u)->url,
 			 left.text);
 	}
-	if (u->keeper && !u->must_keep) {
-		r = renew_claim(u);
-		if (r >= 0)
-			r = object_tree_remove(u->s, "", NULL);
+	claim_keeper_stop(u->keeper);
+	if (u->keeper && (!u->must_keep || (u->is_lost && !u->is_unknown))) {
+		r = remove_uncommitted(u);
 		if (r < 0) {
 			err_save(r, &left);
 			log_warn("'%s' stays behind, which gc removes: %s", base_of(u)->url,

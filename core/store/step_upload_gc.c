@@ -2,9 +2,10 @@
 /*
  * step_upload_gc.c - finds and removes what dead writers left in a bucket.
  *
- * The claim of a dead writer is taken over first. If the writer is alive after all, either it has
- * renewed its claim meanwhile, and gc lets go; or it finds that its claim is not there any more
- * before it puts the marker. If gc dies, its own claim is one of a dead process.
+ * The claim of a writer that is taken for dead because of its age is taken over first. If that
+ * writer is alive after all, either it has renewed its claim meanwhile, and gc lets go; or it
+ * finds, before it puts the marker, that its claim is not there any more. If gc dies, its own claim
+ * is one of a dead process. A process of this machine that has ended cannot come back.
  */
 #include "core/base/clock.h"
 #include "core/base/err.h"
@@ -14,21 +15,27 @@
 #include "core/store/step_upload.h"
 
 /* Whether nothing of what a writer that cannot be checked has sent is young. */
-static bool is_old(const struct objects *all, const struct upload_gc *gc)
+static bool is_old(const struct objects *all, const struct upload_gc *gc, bool is_committing)
 {
-	return gc->older_than_ns && clock_real_ns() - all->newest_ns > gc->older_than_ns;
+	int64_t least = is_committing ? MAX(gc->older_than_ns, CLAIM_COMMIT_NS) : gc->older_than_ns;
+
+	return gc->older_than_ns && clock_real_ns() - all->newest_ns > least;
 }
 
-/*
- * Whether the writer of a claim, whose object is o, is dead. ret_tag: the tag of the claim, of
- * which this is true only as long as it has that tag.
- */
-static int is_dead(struct store *s, const char *path, const char *claim, const struct io_object *o,
-		   const struct upload_gc *gc, char ret_tag[STORE_TAG_MAX])
+struct judged {
+	bool is_dead;
+	bool is_guess; /* by its age: only as long as the claim has the tag */
+	char tag[STORE_TAG_MAX];
+};
+
+/* Judge the writer of a claim, whose object is o. */
+static int judge(struct store *s, const char *path, const char *claim, const struct io_object *o,
+		 const struct upload_gc *gc, struct judged *ret)
 {
 	struct objects all = { .newest_ns = clock_ns_of(o->mtime) };
 	auto_buf text = { 0 };
-	int r = store_get_tagged(&s->base, claim, CLAIM_BYTES, &text, ret_tag), live;
+	bool is_committing;
+	int r = store_get_tagged(&s->base, claim, CLAIM_BYTES, &text, ret->tag), live;
 
 	/* The claim has just been removed, or is not ours. */
 	if (r == -ENOENT || r == -EFBIG) {
@@ -38,12 +45,15 @@ static int is_dead(struct store *s, const char *path, const char *claim, const s
 	if (r < 0)
 		return r;
 	live = claim_is_live(buf_span(&text));
-	if (live >= 0)
-		return !live;
+	ret->is_dead = live == 0;
+	ret->is_guess = live < 0;
+	if (!ret->is_guess)
+		return 0;
+	is_committing = claim_is_committing(buf_span(&text));
 	/* Only now: a claim that was renewed before it was read is young in this listing. */
-	r = is_old(&all, gc) ? objects_collect(s, path, &all) : 0;
+	r = is_old(&all, gc, is_committing) ? objects_collect(s, path, &all) : 0;
 	if (r >= 0)
-		r = is_old(&all, gc);
+		ret->is_dead = is_old(&all, gc, is_committing);
 	objects_release(&all);
 	return r;
 }
@@ -62,9 +72,10 @@ static int has_marker(struct store *s, const char *path)
 }
 
 /* Remove what the dead writer of a claim left. 0: it was not dead. */
-static int remove_one(struct store *s, const char *claim, const char *tag, struct found_upload *f)
+static int remove_one(struct store *s, const char *claim, const struct judged *j,
+		      struct found_upload *f)
 {
-	int r = claim_take_over(&s->base, claim, tag);
+	int r = j->is_guess ? claim_take_over(&s->base, claim, j->tag) : 0;
 
 	if (r == -EEXIST || r == -ENOENT) {
 		err_clear();
@@ -115,7 +126,7 @@ static int look_at_unclaimed(struct store *s, const char *path, const struct upl
 		n++;
 	if (r >= 0 && n > 0 && n == all.n) {
 		f.bytes = all.bytes;
-		f.removed = is_old(&all, gc);
+		f.removed = is_old(&all, gc, false);
 		/*
 		 * Only what was listed: a new writer may have claimed the place since, even
 		 * committed.
@@ -137,7 +148,7 @@ static int look_at(struct store *s, const char *path, bool is_in_root, const str
 	struct found_upload f = { .path = path };
 	struct object_list *l;
 	struct io_object o, marker;
-	char tag[STORE_TAG_MAX];
+	struct judged j = { 0 };
 	int r = claim ? s->kind->fetch(s, path, &l) : -ENOMEM;
 
 	if (r == -ENOENT) {
@@ -151,9 +162,11 @@ static int look_at(struct store *s, const char *path, bool is_in_root, const str
 	object_list_free(l);
 	if (r == 0)
 		return is_in_root && !f.is_step ? look_at_unclaimed(s, path, gc) : 0;
-	r = is_dead(s, path, claim, &o, gc, tag);
+	r = judge(s, path, claim, &o, gc, &j);
+	if (r >= 0)
+		r = j.is_dead;
 	if (r > 0 && !gc->dry_run)
-		r = remove_one(s, claim, tag, &f);
+		r = remove_one(s, claim, &j, &f);
 	f.is_live = r == 0;
 	if (r >= 0 && !f.bytes && !f.is_step)
 		r = object_tree_size(s, path, &f.bytes);

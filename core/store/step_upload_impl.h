@@ -29,6 +29,7 @@ struct step_upload {
 	bool is_joined; /* another process holds the claim: only what was sent here is removed */
 	/* the step is committed, or may be, or belongs to another writer: nothing is removed */
 	bool must_keep;
+	bool is_lost;     /* the claim was taken away */
 	bool is_unknown;  /* whether the marker has arrived is not known */
 	bool is_dropping; /* objects of a failed attempt could not be removed yet */
 };

@@ -16,6 +16,7 @@ from lib.buckets import unfinished
 BUCKET = 'claimed'  # for the fixture
 SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data/sample'
 MARKER, CLAIM = dying_upload.MARKER, dying_upload.CLAIM
+OTHER = b'pytreefs draft 1\nid=1\nhost=other\nboot=b\nnames=n\npid=1\nstarted=1\n'
 GC = ('gc', '--all', '--older-than', '0s')
 
 pytestmark = pytest.mark.skipif(subprocess.run(['unshare', '--uts', 'true'], capture_output=True).returncode != 0,
@@ -90,26 +91,31 @@ def test_gc_before_the_writer_renews_its_claim(run, program, bucket, proxy, root
 
 
 def test_gc_between_the_renewal_and_the_marker(run, program, bucket, proxy, root):
-    """As of a machine that was suspended for longer than the age, just there. The marker that comes late goes away again."""
+    """The claim says that its writer commits: gc leaves it for as long as a request may take, whatever the age."""
     with saving(program, proxy, root, is_marker(bucket)) as (_, goes_on):
-        assert 'removed' in run(*GC, root).stdout
-        text, status = goes_on()
-    assert status == 1 and 'was taken away from its writer' in text, text
-    assert_gone(run, bucket, proxy, root)
-
-
-def test_gc_after_the_marker(run, program, bucket, proxy, root):
-    """gc finds a step, of which it removes the claim; the writer has committed it."""
-    with saving(program, proxy, root, lambda h: h.command == 'GET' and bucket_has(bucket, f'run/5/{MARKER}')) as (_, goes_on):
-        run(*GC, root)
-        assert f'run/5/{CLAIM}' not in bucket.keys()
+        keys = bucket.keys()
+        assert '0 removed' in run(*GC, root).stdout and bucket.keys() == keys
         text, status = goes_on()
     assert status == 0, text
     assert '0 errors, 0 warnings' in run('verify', root).stdout
 
 
-def bucket_has(bucket, key):
-    return key in bucket.keys()
+def test_gc_after_the_marker(run, program, bucket, proxy, root):
+    with saving(program, proxy, root, lambda h: h.command == 'GET' and f'run/5/{MARKER}' in bucket.keys()) as (_, goes_on):
+        run(*GC, root)
+        text, status = goes_on()
+    assert status == 0, text
+    assert '0 errors, 0 warnings' in run('verify', root).stdout
+    assert not any(CLAIM in key for key in bucket.keys())
+
+
+def test_the_claim_of_a_step_is_left(run, bucket, proxy, root):
+    """Its writer died after the marker: only the claim goes."""
+    run('convert', SAMPLE / '1500', f'{root}/5')
+    keys = bucket.keys()
+    bucket.put(f'run/5/{CLAIM}', OTHER)
+    assert '1 removed' in run(*GC, root).stdout
+    assert bucket.keys() == keys
 
 
 def test_a_commit_while_gc_looks_at_the_claim(run, program, bucket, proxy, root):
@@ -133,7 +139,7 @@ def test_a_commit_while_gc_looks_at_the_claim(run, program, bucket, proxy, root)
 
 
 def test_a_gc_that_is_killed_is_repeated(run, program, bucket, proxy, root):
-    with saving(program, proxy, root, is_marker(bucket)) as (_, goes_on):
+    with saving(program, proxy, root, buckets.is_put('_CHECKPOINT_METADATA')) as (_, goes_on):
         held = Held(proxy, lambda h: h.command == 'DELETE')
         gc = subprocess.Popen([program, *GC, root], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         assert held.arrived.wait(120)
@@ -151,7 +157,7 @@ def test_a_gc_that_is_killed_is_repeated(run, program, bucket, proxy, root):
 
 
 def test_two_of_gc_at_once(run, program, bucket, proxy, root):
-    with saving(program, proxy, root, is_marker(bucket)) as (_, goes_on):
+    with saving(program, proxy, root, buckets.is_put('_CHECKPOINT_METADATA')) as (_, goes_on):
         both = [subprocess.Popen([program, *GC, root], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
         results = [p.communicate(timeout=120) for p in both]
         assert [p.returncode for p in both] == [0, 0], results
@@ -161,6 +167,65 @@ def test_two_of_gc_at_once(run, program, bucket, proxy, root):
 
 
 # ---- renewals ----
+
+
+@pytest.mark.parametrize('what', ['renewal', 'marker'])
+def test_an_answer_that_is_lost(run, program, bucket, proxy, root, what):
+    """Over a connection that was used before libcurl sends the request again by itself; the condition does not hold any more."""
+    lost = []
+
+    def lose(h):
+        if lost or not (is_marker(bucket) if what == 'marker' else buckets.is_replacing_put(CLAIM))(h):
+            return False
+        lost.append(h.path)
+        assert h.forward(*h.path.partition('?')[::2])
+        return h.reset()
+    proxy.fault = lose
+    run('convert', SAMPLE / '1500', f'{root}/5')
+    assert lost and '0 errors, 0 warnings' in run('verify', root).stdout
+    assert not any(CLAIM in key for key in bucket.keys())
+
+
+def test_a_full_bucket_is_cleaned_up(run, bucket, proxy, root):
+    """Objects can be read and removed, and nothing can be put."""
+    full = threading.Event()
+
+    def fault(h):
+        if buckets.is_put('_CHECKPOINT_METADATA')(h):
+            full.set()
+        return full.is_set() and h.command in ('PUT', 'POST') and (h.refuse(403, 'QuotaExceeded') or True)
+    proxy.fault = fault
+    r = run('convert', SAMPLE / '1500', f'{root}/5', ok=False)
+    assert r.returncode == 1 and 'QuotaExceeded' in r.stderr, r.stderr
+    assert bucket.keys() == []
+
+
+def test_gc_cleans_a_full_bucket(run, program, bucket, proxy, root):
+    """Of a step whose writer, a process of this machine, was killed."""
+    held = Held(proxy, buckets.is_put('_CHECKPOINT_METADATA'))
+    p = subprocess.Popen([program, 'convert', SAMPLE / '1500', f'{root}/5'], stderr=subprocess.DEVNULL)
+    assert held.arrived.wait(120)
+    p.kill()
+    p.wait()
+    proxy.fault = lambda h: h.command in ('PUT', 'POST') and (h.refuse(403, 'QuotaExceeded') or True)
+    held.release()
+    assert '1 removed' in run('gc', root).stdout
+
+
+def test_a_server_without_tags(run, bucket, proxy, root):
+    """A save needs none; the claim is only looked at then."""
+    def strip(h):
+        if h.command != 'GET' or CLAIM not in h.path:
+            return False
+        status, headers, body = h.forward(*h.path.partition('?')[::2])
+        h.answer(status, [(k, v) for k, v in headers if k.lower() not in ('etag', 'x-goog-generation')], body)
+        return True
+    proxy.fault = strip
+    run('convert', SAMPLE / '1500', f'{root}/5')
+    assert '0 errors, 0 warnings' in run('verify', root).stdout
+    bucket.put(f'run/6/{CLAIM}', OTHER)
+    r = run(*GC, root, ok=False)
+    assert r.returncode and 'no strong ETag' in r.stdout + r.stderr and f'run/6/{CLAIM}' in bucket.keys(), r.stdout + r.stderr
 
 
 def test_a_claim_is_renewed(build, run, bucket, proxy, root):
@@ -173,10 +238,9 @@ def test_a_claim_is_renewed(build, run, bucket, proxy, root):
         first = bucket.get(key)
         mounts.wait_for(lambda: b'renewed=3' in bucket.get(key))
         assert bucket.get(key).startswith(first.partition(b'renewed=')[0])
-        bucket.put(key, b'pytreefs draft 1\nid=1\nhost=other\nboot=b\nnames=n\npid=1\nstarted=1\n')
-        taken = bucket.get(key)
+        bucket.put(key, OTHER)
         time.sleep(0.5)
-        assert bucket.get(key) == taken
+        assert bucket.get(key) == OTHER
         bucket.put('run/5/of another', b'1')
     finally:
         out, text = p.communicate(timeout=120)
