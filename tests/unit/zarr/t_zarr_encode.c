@@ -233,9 +233,7 @@ static void an_error_of_one_task_is_the_error_of_the_band(void **state)
 			assert_int_equal(encode(&w, &plan, 0), -ENOSPC);
 			snprintf(name, sizeof(name), "'0.%d'", column);
 			assert_non_null(strstr(err_text(-ENOSPC), name));
-			/* Nobody begins another chunk: each other task has at most one under way. */
-			if (column == 0)
-				assert_true(w.kv->puts < CHUNKS);
+			/* No other chunk is begun. Other tasks may end before this one has failed. */
 			if (tasks == 1)
 				assert_int_equal(w.kv->puts, column + 1);
 			/* The same band again. */
