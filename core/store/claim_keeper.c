@@ -17,13 +17,11 @@ struct claim_keeper {
 	struct span claim;
 	int64_t period_ns;
 	pthread_t thread;
-	bool is_stopped;          /* the thread was joined; for the owner */
-	pthread_mutex_t renewing; /* held across the requests of a renewal; protects the next two */
+	pthread_mutex_t lock; /* held across the requests of a renewal; protects what follows */
+	pthread_cond_t changed;
 	unsigned number;
 	bool commits;
-	pthread_mutex_t lock; /* protects ends */
-	pthread_cond_t changed;
-	bool ends;
+	bool ends; /* set by the owner, which then joins the thread */
 };
 
 static int taken_away(struct io_store *store)
@@ -73,17 +71,21 @@ static int renew(struct claim_keeper *k)
 			     k->commits ? CLAIM_COMMITTING : "");
 	if (r >= 0)
 		r = replace(k->store, CLAIM_FILE, buf_span(&text), tag);
-	return r == -EEXIST || r == -ENOENT ? taken_away(k->store) : r;
+	if (r == -EEXIST || r == -ENOENT)
+		return taken_away(k->store);
+	if (r < 0)
+		trace(TRACE_IO, "a claim was not renewed: %s", err_text(r));
+	return r;
 }
 
 int claim_keeper_renew(struct claim_keeper *k, bool commits)
 {
 	int r;
 
-	pthread_mutex_lock(&k->renewing);
+	pthread_mutex_lock(&k->lock);
 	k->commits = commits;
 	r = renew(k);
-	pthread_mutex_unlock(&k->renewing);
+	pthread_mutex_unlock(&k->lock);
 	return r;
 }
 
@@ -92,14 +94,10 @@ static bool sleep_until_due(struct claim_keeper *k)
 {
 	const struct timespec due = clock_timespec(clock_ns() + k->period_ns);
 	int r = 0;
-	bool goes_on;
 
-	pthread_mutex_lock(&k->lock);
 	while (!k->ends && r == 0)
 		r = pthread_cond_timedwait(&k->changed, &k->lock, &due);
-	goes_on = !k->ends;
-	pthread_mutex_unlock(&k->lock);
-	return goes_on;
+	return !k->ends;
 }
 
 static void *keep(void *arg)
@@ -107,16 +105,14 @@ static void *keep(void *arg)
 	struct claim_keeper *k = arg;
 	int r = 0;
 
+	pthread_mutex_lock(&k->lock);
 	while (r != -EEXIST && sleep_until_due(k)) {
-		pthread_mutex_lock(&k->renewing);
 		r = renew(k);
-		pthread_mutex_unlock(&k->renewing);
 		if (r == -EEXIST)
 			log_warn("%s; it cannot be committed", err_text(r));
-		else if (r < 0)
-			trace(TRACE_IO, "a claim was not renewed: %s", err_text(r));
 		err_clear();
 	}
+	pthread_mutex_unlock(&k->lock);
 	return NULL;
 }
 
@@ -131,14 +127,12 @@ int claim_keeper_new(struct io_store *store, struct span claim, unsigned renew_m
 	k->store = store;
 	k->claim = claim;
 	k->period_ns = (int64_t)(renew_ms ? renew_ms : CLAIM_RENEW_MS) * 1000000;
-	pthread_mutex_init(&k->renewing, NULL);
 	pthread_mutex_init(&k->lock, NULL);
 	clock_cond_init(&k->changed);
 	r = thread_start(&k->thread, "claim", keep, k);
 	if (r < 0) {
 		pthread_cond_destroy(&k->changed);
 		pthread_mutex_destroy(&k->lock);
-		pthread_mutex_destroy(&k->renewing);
 		free(k);
 		return fail(r, "cannot start a thread: %s", strerror(-r));
 	}
@@ -148,14 +142,13 @@ int claim_keeper_new(struct io_store *store, struct span claim, unsigned renew_m
 
 void claim_keeper_stop(struct claim_keeper *k)
 {
-	if (!k || k->is_stopped)
+	if (!k || k->ends)
 		return;
 	pthread_mutex_lock(&k->lock);
 	k->ends = true;
 	pthread_cond_signal(&k->changed);
 	pthread_mutex_unlock(&k->lock);
 	pthread_join(k->thread, NULL);
-	k->is_stopped = true;
 }
 
 void claim_keeper_free(struct claim_keeper *k)
@@ -165,7 +158,6 @@ void claim_keeper_free(struct claim_keeper *k)
 	claim_keeper_stop(k);
 	pthread_cond_destroy(&k->changed);
 	pthread_mutex_destroy(&k->lock);
-	pthread_mutex_destroy(&k->renewing);
 	free(k);
 }
 

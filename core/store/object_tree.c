@@ -66,6 +66,19 @@ int objects_collect(struct store *s, const char *path, struct objects *ret)
 	return collect_below(s, path, 0, ret);
 }
 
+int object_is_listed(struct store *s, const char *dir, const char *name)
+{
+	struct object_list *l;
+	struct io_object o;
+	int r = s->kind->fetch(s, dir, &l);
+
+	if (r < 0)
+		return r;
+	r = object_list_find(l, name, &o);
+	object_list_free(l);
+	return r;
+}
+
 int object_tree_size(struct store *s, const char *path, uint64_t *ret)
 {
 	struct objects all = { 0 };
@@ -76,28 +89,9 @@ int object_tree_size(struct store *s, const char *path, uint64_t *ret)
 	return r;
 }
 
-int object_tree_remove_others(struct store *s, bool (*keeps)(void *arg, const char *path),
-			      void *arg)
-{
-	struct objects all = { 0 };
-	size_t n = 0;
-	int r = objects_collect(s, "", &all);
-
-	for (size_t i = 0; i < all.n; i++) {
-		if (keeps(arg, all.path[i]))
-			free(all.path[i]);
-		else
-			all.path[n++] = all.path[i];
-	}
-	all.n = n;
-	if (r >= 0 && n)
-		r = store_remove(&s->base, (const char *const *)all.path, n);
-	objects_release(&all);
-	return r;
-}
-
-/* Remove all objects but the claim. Returns how many there were. */
-static int remove_round(struct store *s, const char *path, const char *claim, uint64_t *ret_bytes)
+/* Remove the objects below path that keeps() does not want. Returns how many there were. */
+static int remove_others(struct store *s, const char *path,
+			 bool (*keeps)(void *arg, const char *path), void *arg, uint64_t *ret_bytes)
 {
 	struct objects all = { 0 };
 	size_t n = 0;
@@ -105,7 +99,7 @@ static int remove_round(struct store *s, const char *path, const char *claim, ui
 
 	*ret_bytes += all.bytes;
 	for (size_t i = 0; i < all.n; i++) {
-		if (!strcmp(all.path[i], claim))
+		if (keeps(arg, all.path[i]))
 			free(all.path[i]);
 		else
 			all.path[n++] = all.path[i];
@@ -117,18 +111,41 @@ static int remove_round(struct store *s, const char *path, const char *claim, ui
 	return r < 0 ? r : (int)MIN(n, (size_t)INT_MAX);
 }
 
+int object_tree_remove_others(struct store *s, bool (*keeps)(void *arg, const char *path),
+			      void *arg)
+{
+	uint64_t bytes = 0;
+
+	return MIN(remove_others(s, "", keeps, arg, &bytes), 0);
+}
+
+struct seen_claim {
+	char *path;
+	bool found;
+};
+
+static bool is_claim(void *arg, const char *path)
+{
+	struct seen_claim *k = arg;
+	bool is_it = !strcmp(path, k->path);
+
+	k->found |= is_it;
+	return is_it;
+}
+
 int object_tree_remove(struct store *s, const char *path, uint64_t *ret)
 {
 	auto_free char *claim = join(path, CLAIM_FILE);
+	struct seen_claim k = { .path = claim };
 	uint64_t bytes = 0;
 	int r = claim ? store_remove_uploads(&s->base, path) :
 			fail(-ENOMEM, "cannot remove '%s'", path);
 
 	if (r >= 0)
-		r = remove_round(s, path, claim, &bytes);
-	/* Requests of the writer may have been under way, that for its marker, too. */
-	for (int i = 1; i < ROUNDS_MAX && r > 0; i++)
-		r = remove_round(s, path, claim, &bytes);
+		r = remove_others(s, path, is_claim, &k, &bytes);
+	/* Requests of its writer may have been under way, that for its marker, too. */
+	for (int i = 1; i < ROUNDS_MAX && r > 0 && k.found; i++)
+		r = remove_others(s, path, is_claim, &k, &bytes);
 	if (r >= 0)
 		r = store_remove(&s->base, (const char *const *)&claim, 1);
 	if (ret)

@@ -18,6 +18,8 @@ struct objects {
 int objects_collect(struct store *s, const char *path, struct objects *ret);
 void objects_release(struct objects *o);
 
+/* Whether a listing of dir, made now, has the name: 1 or 0. */
+int object_is_listed(struct store *s, const char *dir, const char *name);
 /* The sum of the sizes of all objects. */
 int object_tree_size(struct store *s, const char *path, uint64_t *ret);
 /* Remove the objects that keeps() does not want. */

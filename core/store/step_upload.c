@@ -256,30 +256,27 @@ static int remember_sent(struct step_upload *u, struct files *a)
 	return 0;
 }
 
-int step_upload_check_claim(struct step_upload *u)
+/* Note what a look at the claim has found, and return it. */
+static int note_claim(struct step_upload *u, int r)
 {
-	int r = claim_check(base_of(u), buf_span(&u->claim));
-
 	/* The objects there now may belong to another writer. */
 	u->is_lost |= r == -EEXIST;
 	u->must_keep |= u->is_lost;
 	return r;
 }
 
+int step_upload_check_claim(struct step_upload *u)
+{
+	return note_claim(u, claim_check(base_of(u), buf_span(&u->claim)));
+}
+
 /* From now on gc cannot take the place over on account of an earlier look at the claim. */
 static int renew_claim(struct step_upload *u, bool commits)
 {
-	struct err_note why;
 	int r = claim_keeper_renew(u->keeper, commits);
 
-	u->is_lost |= r == -EEXIST;
-	u->must_keep |= u->is_lost;
-	if (r >= 0 || r == -EEXIST)
-		return r;
 	/* Credentials or a full bucket may allow to read and to remove, and not to replace. */
-	err_save(r, &why);
-	trace(TRACE_IO, "a claim was not renewed: %s", why.text);
-	return step_upload_check_claim(u);
+	return r >= 0 || r == -EEXIST ? note_claim(u, r) : step_upload_check_claim(u);
 }
 
 int step_upload_send(struct step_upload *u, struct io_dir *from, int (*check)(void *arg), void *arg)
@@ -360,19 +357,10 @@ static int wait_shown(struct step_upload *u)
 	int64_t end = clock_ns() + (int64_t)SHOWN_WITHIN_MS * 1000000;
 
 	for (;;) {
-		struct object_list *l;
-		struct io_object o;
-		int r = u->s->kind->fetch(u->s, "", &l);
+		int r = object_is_listed(u->s, "", MARKER_FILE);
 
-		if (r >= 0) {
-			bool shown = object_list_find(l, MARKER_FILE, &o);
-
-			object_list_free(l);
-			if (shown)
-				return 0;
-		} else if (r != -ENOENT) {
-			return r;
-		}
+		if (r > 0 || (r < 0 && r != -ENOENT))
+			return MIN(r, 0);
 		err_clear();
 		if (clock_ns() > end)
 			return fail(-ETIMEDOUT,

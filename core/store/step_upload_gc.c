@@ -15,11 +15,9 @@
 #include "core/store/step_upload.h"
 
 /* Whether nothing of what a writer that cannot be checked has sent is young. */
-static bool is_old(const struct objects *all, const struct upload_gc *gc, bool is_committing)
+static bool is_old(const struct objects *all, int64_t older_than_ns)
 {
-	int64_t least = is_committing ? MAX(gc->older_than_ns, CLAIM_COMMIT_NS) : gc->older_than_ns;
-
-	return gc->older_than_ns && clock_real_ns() - all->newest_ns > least;
+	return older_than_ns && clock_real_ns() - all->newest_ns > older_than_ns;
 }
 
 struct judged {
@@ -34,7 +32,7 @@ static int judge(struct store *s, const char *path, const char *claim, const str
 {
 	struct objects all = { .newest_ns = clock_ns_of(o->mtime) };
 	auto_buf text = { 0 };
-	bool is_committing;
+	int64_t older_than_ns = gc->older_than_ns;
 	int r = store_get_tagged(&s->base, claim, CLAIM_BYTES, &text, ret->tag), live;
 
 	/* The claim has just been removed, or is not ours. */
@@ -49,25 +47,13 @@ static int judge(struct store *s, const char *path, const char *claim, const str
 	ret->is_guess = live < 0;
 	if (!ret->is_guess)
 		return 0;
-	is_committing = claim_is_committing(buf_span(&text));
+	if (older_than_ns && claim_is_committing(buf_span(&text)))
+		older_than_ns = MAX(older_than_ns, CLAIM_COMMIT_NS);
 	/* Only now: a claim that was renewed before it was read is young in this listing. */
-	r = is_old(&all, gc, is_committing) ? objects_collect(s, path, &all) : 0;
+	r = is_old(&all, older_than_ns) ? objects_collect(s, path, &all) : 0;
 	if (r >= 0)
-		ret->is_dead = is_old(&all, gc, is_committing);
+		ret->is_dead = is_old(&all, older_than_ns);
 	objects_release(&all);
-	return r;
-}
-
-static int has_marker(struct store *s, const char *path)
-{
-	struct object_list *l;
-	struct io_object o;
-	int r = s->kind->fetch(s, path, &l);
-
-	if (r < 0)
-		return r;
-	r = object_list_find(l, MARKER_FILE, &o);
-	object_list_free(l);
 	return r;
 }
 
@@ -82,7 +68,7 @@ static int remove_one(struct store *s, const char *claim, const struct judged *j
 		return 0;
 	}
 	if (r >= 0)
-		r = has_marker(s, f->path);
+		r = object_is_listed(s, f->path, MARKER_FILE);
 	if (r < 0)
 		return r;
 	f->is_step = r;
@@ -126,7 +112,7 @@ static int look_at_unclaimed(struct store *s, const char *path, const struct upl
 		n++;
 	if (r >= 0 && n > 0 && n == all.n) {
 		f.bytes = all.bytes;
-		f.removed = is_old(&all, gc, false);
+		f.removed = is_old(&all, gc->older_than_ns);
 		/*
 		 * Only what was listed: a new writer may have claimed the place since, even
 		 * committed.
@@ -168,7 +154,7 @@ static int look_at(struct store *s, const char *path, bool is_in_root, const str
 	if (r > 0 && !gc->dry_run)
 		r = remove_one(s, claim, &j, &f);
 	f.is_live = r == 0;
-	if (r >= 0 && !f.bytes && !f.is_step)
+	if (f.is_live || (r > 0 && gc->dry_run && !f.is_step))
 		r = object_tree_size(s, path, &f.bytes);
 	f.failed = MIN(r, 0);
 	f.removed = !f.is_live && r >= 0;
