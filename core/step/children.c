@@ -14,7 +14,7 @@ static int add_child(void *arg, const char *name, unsigned char type)
 {
 	struct children *c = arg;
 	bool is_dir = type == DT_DIR;
-	int failed = 0;
+	bool may_be_dir = is_dir;
 
 	if (type != DT_DIR && type != DT_REG) {
 		auto_free char *path = NULL;
@@ -26,14 +26,13 @@ static int add_child(void *arg, const char *name, unsigned char type)
 		if (r < 0 && !c->all)
 			return err_is_transient(r) ? r : 0;
 		is_dir = r >= 0 && S_ISDIR(st.st_mode);
-		if (err_is_transient(r) || r == -EACCES || r == -EPERM)
-			failed = r;
+		may_be_dir = is_dir || err_is_transient(r) || r == -EACCES || r == -EPERM;
 		if (r < 0)
 			err_clear();
 	}
 	if (!array_reserve(c->child, c->cap, c->n + 1))
 		return fail(-ENOMEM, "cannot list '%s'", c->rel);
-	c->child[c->n] = (struct child){ strdup(name), is_dir, failed };
+	c->child[c->n] = (struct child){ strdup(name), is_dir, may_be_dir };
 	if (!c->child[c->n].name)
 		return fail(-ENOMEM, "cannot list '%s'", c->rel);
 	c->n++;

@@ -9,8 +9,8 @@
 
 struct child {
 	char *name;
-	bool is_dir; /* links are followed */
-	int failed;  /* with `all`: why it cannot be examined, though it may be a directory; or 0 */
+	bool is_dir;     /* links are followed */
+	bool may_be_dir; /* is_dir, or with `all`: it cannot be examined now, or by this process */
 };
 
 struct children {
@@ -23,9 +23,8 @@ struct children {
 
 /*
  * List rel in dir; both are borrowed. A link to nowhere or out of the source, or an entry that
- * cannot be examined, is left out; with `all` it counts as a file, and an entry that only this
- * process, or only now, cannot examine has `failed`. Without `all`, errors that a retry may
- * overcome are returned. Release the result, also after an error.
+ * cannot be examined, is left out, or with `all` it counts as a file (but see may_be_dir). Without
+ * `all`, errors that a retry may overcome are returned. Release the result, also after an error.
  */
 int children_list(struct io_dir *dir, const char *rel, bool all, struct children *ret);
 void children_release(struct children *c);

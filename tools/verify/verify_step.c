@@ -143,7 +143,7 @@ static void check_named(struct verify *v, const char *path, const struct step_me
 		bool found = false;
 
 		for (size_t k = 0; k < c->n; k++)
-			found |= (c->child[k].is_dir || c->child[k].failed) &&
+			found |= c->child[k].may_be_dir &&
 				 span_eq(m->items[i].name, span_str(c->child[k].name));
 		if (!found)
 			verify_file(v, 2, file, "item '%.*s' is named, and is not there",
@@ -205,7 +205,7 @@ static int check_step(struct verify *v, const char *path, unsigned depth)
 
 		if (step_name_is_tmp(span_str(name)))
 			r = note_draft(v, path, name);
-		else if ((c.child[i].is_dir || c.child[i].failed) && name[0] != '.')
+		else if (c.child[i].may_be_dir && name[0] != '.')
 			r = check_child(v, path, name, m, depth);
 	}
 	children_release(&c);
