@@ -19,8 +19,8 @@ MARKER, CLAIM = dying_upload.MARKER, dying_upload.CLAIM
 OTHER = b'pytreefs draft 1\nid=1\nhost=other\nboot=b\nnames=n\npid=1\nstarted=1\n'
 GC = ('gc', '--all', '--older-than', '0s')
 
-pytestmark = pytest.mark.skipif(subprocess.run(['unshare', '--uts', 'true'], capture_output=True).returncode != 0,
-                                reason='only root can have another host name')
+needs_host_name = pytest.mark.skipif(subprocess.run(['unshare', '--uts', 'true'], capture_output=True).returncode != 0,
+                                     reason='only root can have another host name')
 
 
 @pytest.fixture
@@ -81,6 +81,7 @@ def assert_gone(run, bucket, proxy, root):
     assert '0 errors, 0 warnings' in run('verify', root).stdout
 
 
+@needs_host_name
 def test_gc_before_the_writer_renews_its_claim(run, program, bucket, proxy, root):
     with saving(program, proxy, root, buckets.is_replacing_put(CLAIM)) as (_, goes_on):
         assert 'removed' in run(*GC, root).stdout
@@ -90,6 +91,7 @@ def test_gc_before_the_writer_renews_its_claim(run, program, bucket, proxy, root
     assert_gone(run, bucket, proxy, root)
 
 
+@needs_host_name
 def test_gc_between_the_renewal_and_the_marker(run, program, bucket, proxy, root):
     """The claim says that its writer commits: gc leaves it for as long as a request may take, whatever the age."""
     with saving(program, proxy, root, is_marker(bucket)) as (_, goes_on):
@@ -100,6 +102,7 @@ def test_gc_between_the_renewal_and_the_marker(run, program, bucket, proxy, root
     assert '0 errors, 0 warnings' in run('verify', root).stdout
 
 
+@needs_host_name
 def test_gc_after_the_marker(run, program, bucket, proxy, root):
     with saving(program, proxy, root, lambda h: h.command == 'GET' and f'run/5/{MARKER}' in bucket.keys()) as (_, goes_on):
         run(*GC, root)
@@ -118,6 +121,7 @@ def test_the_claim_of_a_step_is_left(run, bucket, proxy, root):
     assert bucket.keys() == keys
 
 
+@needs_host_name
 def test_a_commit_while_gc_looks_at_the_claim(run, program, bucket, proxy, root):
     """gc has judged the claim that it read, and the writer has renewed it since."""
     with saving(program, proxy, root, buckets.is_put('_CHECKPOINT_METADATA')) as (_, goes_on):
@@ -138,6 +142,7 @@ def test_a_commit_while_gc_looks_at_the_claim(run, program, bucket, proxy, root)
     assert not any(CLAIM in key for key in bucket.keys())
 
 
+@needs_host_name
 def test_a_gc_that_is_killed_is_repeated(run, program, bucket, proxy, root):
     with saving(program, proxy, root, buckets.is_put('_CHECKPOINT_METADATA')) as (_, goes_on):
         held = Held(proxy, lambda h: h.command == 'DELETE')
@@ -156,6 +161,7 @@ def test_a_gc_that_is_killed_is_repeated(run, program, bucket, proxy, root):
     assert_gone(run, bucket, proxy, root)
 
 
+@needs_host_name
 def test_two_of_gc_at_once(run, program, bucket, proxy, root):
     with saving(program, proxy, root, buckets.is_put('_CHECKPOINT_METADATA')) as (_, goes_on):
         both = [subprocess.Popen([program, *GC, root], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
