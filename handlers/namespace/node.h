@@ -235,6 +235,7 @@ struct file {
 	struct file *next, **at; /* list of all open files; protected by the table's lock */
 	/* number by which the kernel identifies the thread that opened it; 0: unknown */
 	uint32_t reader;
+	bool is_single;  /* its reader reads no other leaf afterwards, so none is fetched ahead */
 	bool is_source;  /* it is counted in node->sources */
 	bool keep_cache; /* the kernel may keep its cached pages across open() */
 	bool direct; /* the kernel does not cache it: set if the size may change between reads */

@@ -289,8 +289,8 @@ static void begin_leaf(struct leaf_file *lf, uint64_t end)
 {
 	struct node_leaf *l = leaf_of(lf->file.node);
 
-	if (end < MIN(lf->format.size, BEGUN_BYTES) || !is_whole(&lf->format) ||
-	    atomic_load_explicit(&lf->begun, memory_order_relaxed) ||
+	if (lf->file.is_single || end < MIN(lf->format.size, BEGUN_BYTES) ||
+	    !is_whole(&lf->format) || atomic_load_explicit(&lf->begun, memory_order_relaxed) ||
 	    atomic_exchange(&lf->begun, true))
 		return;
 	ahead_begun(item_top(l)->ahead, lf->file.reader, l->tree, lf->format.size);

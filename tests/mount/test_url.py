@@ -9,6 +9,7 @@ import shutil
 import threading
 import time
 
+import numpy as np
 import pytest
 
 from lib import compare, mounts, rounds, servers
@@ -125,6 +126,23 @@ def test_round_trips_of_a_leaf(run, root, name, most):
     # Nor about a thing that was read.
     asked = [q.split(' ')[1] for asked in trips.rounds for q in asked if '/d/' not in q]
     assert len(set(asked)) == len(asked), str(trips)
+
+
+def test_cat_fetches_the_leaf_and_no_other_one(run, tmp_path):
+    """A program that reads leaf after leaf from a server finds the next ones fetched; `cat` reads the one that it was given."""
+    tree = tmp_path / 'tree'
+    tree.mkdir()
+    for i in range(8):
+        np.save(tree / f'w{i}.npy', np.random.default_rng(i).integers(256, size=1 << 18, dtype=np.uint8))
+    run('save', '-o', 'compression=none', tree, tmp_path / 'root/1')
+    fetched = []
+
+    def note(h, content, start, end):
+        fetched.append(end - start)
+
+    with servers.faulty(tmp_path / 'root/1', lambda path, offset: note if '/d/' in path else None) as url:
+        assert run('cat', f'{url}/default/w0.npy', text=False).stdout == (tree / 'w0.npy').read_bytes()
+    assert 1 << 18 <= sum(fetched) < 2 << 18, fetched
 
 
 # ---- faults ----

@@ -74,8 +74,10 @@ static int cat_one(struct cmd_args *a, struct cat *c, const char *path)
 
 	if (r >= 0)
 		r = node_open(s.node, O_RDONLY, &f);
-	if (r >= 0)
+	if (r >= 0) {
+		f->is_single = true;
 		r = copy_range(c, f);
+	}
 	file_close(take(f));
 	return r;
 }
