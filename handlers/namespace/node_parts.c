@@ -59,14 +59,13 @@ int node_open_subtree(struct node *n, struct subtree *ret)
 {
 	auto_subtree st = { 0 };
 	struct stat attr;
-	int r = node_stat(n, &attr);
+	int r;
 
-	if (r < 0)
-		return r;
-	st.mtime = attr.st_mtim;
+	/* node_stat() of an item or leaf also examines who may read it, which takes all its files. */
 	if (n->ops == &node_dir_ops) {
 		struct node_dir *d = container_of(n, struct node_dir, node);
 
+		st.mtime = d->mtime;
 		r = subtree_add_tree(&st, "", d->item, d->tree);
 	} else if (n->ops == &node_leaf_ops) {
 		struct node_leaf *l = container_of(n, struct node_leaf, node);
@@ -77,9 +76,13 @@ int node_open_subtree(struct node *n, struct subtree *ret)
 		    (name_view_parse(span_str(n->name), &name) < 0 || !name_view_is_plain(&name)))
 			return fail(-EINVAL, "'%s' is a view: a leaf is wanted as it is listed",
 				    n->name);
+		st.mtime = l->mtime;
 		r = subtree_add_tree(&st, "", l->item, l->tree);
 	} else if (n->ops == &node_step_ops) {
-		r = add_step(&st, n, "", 0);
+		r = node_stat(n, &attr);
+		st.mtime = attr.st_mtim;
+		if (r >= 0)
+			r = add_step(&st, n, "", 0);
 	} else {
 		r = fail(-EINVAL, "'%s' is not a step, item, directory or leaf of a tree",
 			 *n->name ? n->name : n->ns->ckpt->opts.source);

@@ -191,7 +191,6 @@ enum pytreefs_kind lib_kind_of_tree(const struct tree_node *t)
 enum pytreefs_kind lib_kind_of(const struct pytreefs *ck, struct node *n)
 {
 	struct stat st;
-	bool is_dir = node_stat(n, &st) >= 0 && S_ISDIR(st.st_mode);
 
 	if (n->ops == &node_step_ops)
 		return PYTREEFS_STEP;
@@ -201,7 +200,8 @@ enum pytreefs_kind lib_kind_of(const struct pytreefs *ck, struct node *n)
 		return PYTREEFS_UNKNOWN;
 	if (!n->parent && ck->source.ns->ckpt->shape == SHAPE_ROOT)
 		return PYTREEFS_ROOT;
-	return is_dir ? PYTREEFS_OPAQUE : PYTREEFS_FILE;
+	/* Last: the attributes of an item need those of all its stored files. */
+	return node_stat(n, &st) >= 0 && S_ISDIR(st.st_mode) ? PYTREEFS_OPAQUE : PYTREEFS_FILE;
 }
 
 int lib_node(struct pytreefs *ck, const char *name, struct node **ret)
