@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * leaf_table.c - makes the table of all leaves of a subtree, in parallel.
+ * leaf_table.c - makes the table of the leaves of a subtree, in parallel.
  *
  * leaf_table_json.c and leaf_table_html.c print it.
  */
+#include "handlers/format/format.h"
 #include "handlers/leaf/leaf.h"
 #include "handlers/subtree/leaf_table.h"
 
 #include "core/base/err.h"
 
-#define SLICE 128 /* leaves per task */
+/* Most leaves per task, and tasks per thread: opening a leaf in a store takes a round trip. */
+#define SLICE 128
+#define SLICES 8
 
 struct leaf_table_slice {
 	struct arena arena;
@@ -96,9 +99,27 @@ static int describe_array(struct leaf_table_slice *s, const struct item *item, s
 	return r >= 0 && s->flags & LEAF_TABLE_SUMS ? zarr_unsummed(z, has_nodes, &f->unsummed) : r;
 }
 
+static int keep_text(struct leaf_table_slice *s, struct span text, struct leaf_info *f)
+{
+	f->text = span_of(arena_dup(&s->arena, text), text.n);
+	return f->text.p ? 0 : fail(-ENOMEM, "cannot describe the leaves");
+}
+
+static int keep_scalar(struct leaf_table_slice *s, struct value *v, struct leaf_info *f)
+{
+	auto_format json = { 0 };
+	int r = format_open(NAME_EXT_JSON, v, NULL, &json);
+
+	/* The file of a text ends with a line break. */
+	while (r >= 0 && json.head.n && json.head.p[json.head.n - 1] == '\n')
+		json.head.n--;
+	return r < 0 ? r : keep_text(s, buf_span(&json.head), f);
+}
+
 static int describe_value(struct leaf_table_slice *s, struct item *item, struct leaf_info *f)
 {
 	auto_value v = { 0 };
+	enum value_kind kind;
 	int r = leaf_open(item, f->leaf, &v);
 
 	if (r < 0)
@@ -109,14 +130,17 @@ static int describe_value(struct leaf_table_slice *s, struct item *item, struct 
 	if (v.kind == VALUE_TEXT || v.kind == VALUE_FILE) {
 		/* Texts are stored in a file without a checksum. */
 		f->bytes = f->stored = f->unsummed = v.text.n;
-		if (s->flags & LEAF_TABLE_TEXTS) {
-			f->text = span_of(arena_dup(&s->arena, buf_span(&v.text)), v.text.n);
-			if (!f->text.p)
-				r = fail(-ENOMEM, "cannot describe the leaves");
-		}
+		if (s->flags & LEAF_TABLE_TEXTS)
+			r = keep_text(s, buf_span(&v.text), f);
 	}
+	if (r < 0)
+		return r;
+	/* The format takes the value. */
+	kind = v.kind;
+	if (kind == VALUE_ARRAY && f->is_scalar && s->flags & LEAF_TABLE_SCALARS)
+		r = keep_scalar(s, &v, f);
 	if (r >= 0)
-		f->kind = v.kind;
+		f->kind = kind;
 	return r;
 }
 
@@ -158,23 +182,40 @@ static size_t count_leaves(const struct subtree_part *p)
 	return n;
 }
 
-static void list_leaves(const struct subtree *st, struct leaf_info *at)
+/* Returns the number of leaves that were chosen. */
+static size_t list_leaves(const struct subtree *st, leaf_table_choose_fn *choose, void *arg,
+			  struct leaf_info *ret)
 {
+	size_t n = 0;
+
 	for (size_t k = 0; k < st->n; k++) {
 		const struct subtree_part *p = &st->part[k];
 		uint32_t end = p->kind == PART_TREE ? subtree_end(p->tree) : 0;
 
-		for (uint32_t i = end ? p->tree->id : 0; i < end; i++)
-			if (p->item->tree->nodes[i]->kind == TREE_LEAF)
-				*at++ = (struct leaf_info){ .leaf = p->item->tree->nodes[i],
-							    .part = (uint32_t)k };
+		for (uint32_t i = end ? p->tree->id : 0; i < end; i++) {
+			const struct tree_node *leaf = p->item->tree->nodes[i];
+
+			if (leaf->kind == TREE_LEAF && (!choose || choose(arg, p, leaf)))
+				ret[n++] = (struct leaf_info){ .leaf = leaf, .part = (uint32_t)k };
+		}
 	}
+	return n;
 }
 
-int leaf_table_make(const struct subtree *st, unsigned flags, struct leaf_table *ret)
+/* Returns the number of leaves per task. */
+static size_t slice_of(const struct pool *pool, size_t n)
+{
+	size_t tasks = SLICES * (size_t)(pool ? pool_threads(pool) : 1);
+
+	return MAX(MIN(div_up(n, tasks), (size_t)SLICE), (size_t)1);
+}
+
+int leaf_table_make(const struct subtree *st, unsigned flags, leaf_table_choose_fn *choose,
+		    void *arg, struct leaf_table *ret)
 {
 	auto_leaf_table s = { .subtree = st };
 	struct pool *pool = NULL;
+	size_t slice;
 	int r;
 
 	for (size_t i = 0; i < st->n; i++) {
@@ -184,17 +225,20 @@ int leaf_table_make(const struct subtree *st, unsigned flags, struct leaf_table 
 	}
 	s.arena.metered = true;
 	s.leaf = arena_calloc(&s.arena, s.n + 1, sizeof(*s.leaf));
-	s.slice = arena_calloc(&s.arena, div_up(s.n, SLICE) + 1, sizeof(*s.slice));
-	if (!s.leaf || !s.slice)
+	if (!s.leaf)
 		return fail(-ENOMEM, "cannot describe %zu leaves", s.n);
-	list_leaves(st, s.leaf);
-	s.n_slices = div_up(s.n, SLICE);
+	s.n = list_leaves(st, choose, arg, s.leaf);
+	slice = slice_of(pool, s.n);
+	s.n_slices = div_up(s.n, slice);
+	s.slice = arena_calloc(&s.arena, s.n_slices + 1, sizeof(*s.slice));
+	if (!s.slice)
+		return fail(-ENOMEM, "cannot describe %zu leaves", s.n);
 	for (size_t i = 0; i < s.n_slices; i++)
 		s.slice[i] = (struct leaf_table_slice){ .arena.metered = true,
 							.subtree = st,
 							.flags = flags,
-							.leaf = s.leaf + i * SLICE,
-							.n = MIN((size_t)SLICE, s.n - i * SLICE) };
+							.leaf = s.leaf + i * slice,
+							.n = MIN(slice, s.n - i * slice) };
 	r = pool_run(pool, describe_slice, s.slice, sizeof(*s.slice), s.n_slices);
 	if (r < 0)
 		return r;

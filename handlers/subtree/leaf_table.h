@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * leaf_table.h - a table of all leaves of a subtree, made without reading their data.
+ * leaf_table.h - a table of the leaves of a subtree, made without reading their data.
  *
  * All threads of the pool open leaves. The entry of a leaf that cannot be opened has the reason
  * instead. Strings, shapes and chunks in the table live as long as it does.
@@ -23,15 +23,17 @@ struct leaf_info {
 	uint64_t bytes, stored; /* size of the value, and of its stored form; also for a text */
 	/* stored bytes that no checksum covers; only with LEAF_TABLE_SUMS */
 	uint64_t unsummed;
-	struct span text; /* for VALUE_TEXT; only with LEAF_TABLE_TEXTS */
-	int error;        /* negative errno; 0 also for a leaf whose type is unknown */
+	/* for VALUE_TEXT with LEAF_TABLE_TEXTS; JSON of a scalar with LEAF_TABLE_SCALARS */
+	struct span text;
+	int error; /* negative errno; 0 also for a leaf whose type is unknown */
 	const char *why;
 };
 
 enum leaf_table_flags {
 	LEAF_TABLE_STORED = 1 << 0,
 	LEAF_TABLE_TEXTS = 1 << 1,
-	LEAF_TABLE_SUMS = 1 << 2
+	LEAF_TABLE_SUMS = 1 << 2,
+	LEAF_TABLE_SCALARS = 1 << 3 /* read them, too: one that cannot be read is not described */
 };
 
 struct leaf_table {
@@ -43,11 +45,15 @@ struct leaf_table {
 	struct arena arena; /* private: memory of these arrays */
 };
 
+/* Whether a leaf gets an entry. Called once for each leaf, in the order of the table. */
+typedef bool leaf_table_choose_fn(void *arg, const struct subtree_part *part,
+				  const struct tree_node *leaf);
 /*
- * Make the table; release it with leaf_table_release(). A leaf that cannot be opened is not an
- * error.
+ * Make the table; release it with leaf_table_release(). choose: NULL for all leaves; others are not
+ * opened. A leaf that cannot be opened is not an error.
  */
-int leaf_table_make(const struct subtree *st, unsigned flags, struct leaf_table *ret);
+int leaf_table_make(const struct subtree *st, unsigned flags, leaf_table_choose_fn *choose,
+		    void *arg, struct leaf_table *ret);
 /*
  * Sums over a table made with LEAF_TABLE_STORED and LEAF_TABLE_SUMS: leaves and stored bytes with a
  * checksum, and without one (bare).

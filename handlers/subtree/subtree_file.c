@@ -217,7 +217,7 @@ int subtree_file_new(const struct subtree *st, const struct subtree_want *want,
 		r = leaf_table_make(st,
 				    want->ext == NAME_EXT_SAFETENSORS ? LEAF_TABLE_TEXTS :
 									LEAF_TABLE_STORED,
-				    &s);
+				    NULL, NULL, &s);
 	if (r >= 0 && want->ext == NAME_EXT_SAFETENSORS)
 		r = make_safetensors(&s, want, f);
 	else if (r >= 0 && want->ext == NAME_EXT_JSON)

@@ -271,6 +271,22 @@ def test_the_index_of_a_shard_is_read_once(mount, run, tmp_path):
     assert len([line for line in m.log_lines() if f'c/0/0:{len(shard) - len(index) - 4}:' in line]) == 1
 
 
+@pytest.mark.parametrize('words', [['stats'], ['verify'], ['export', 'one.npz']])
+def test_only_opens_what_it_selects(run, cases, tmp_path, words):
+    case = cases('matrix-perleaf-zarr2-zstd-v0')
+    r = run(words[0], '--only', 'params/dense/kernel', '-o', 'io=trace:sync,trace=io', case.path, *(tmp_path / w for w in words[1:]))
+    opened = {line.split()[3] for line in r.stderr.splitlines() if 'trace io: open' in line and '.zarray:' in line}
+    assert opened == {'params.dense.kernel/.zarray:'}, r.stderr
+
+
+def test_a_command_examines_no_file_that_it_does_not_read(run, cases):
+    """Only a mount, which serves other users, examines who may read each stored file."""
+    r = run('stats', '-o', 'io=trace:sync,trace=io', cases('matrix-ocdbt-zarr2-zstd-v0').path / 'params/dense/kernel.npy')
+    data = {what: {line.split()[3].split(':')[0] for line in r.stderr.splitlines() if f'trace io: {what} ' in line and '/d/' in line}
+            for what in ('open', 'read')}
+    assert data['open'] == data['read'] != set(), r.stderr
+
+
 def test_a_safetensors_view_costs_what_is_read(mount, cases):
     """1 % of its rows: those chunks, and the rows of chunks that the kernel's read-ahead meets."""
     m = mount(cases('one-gib-chunked').path)

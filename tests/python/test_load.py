@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import pytreefs
+from lib import servers
 
 SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data' / 'sample'
 STATE = SAMPLE / '1500' / 'state'
@@ -35,6 +36,17 @@ def equal(a, b):
 
 
 # ---- only ----
+
+def test_only_opens_what_it_chooses(cases):
+    """From a server each leaf that is opened costs a round trip."""
+    asked = []
+    case = cases('matrix-perleaf-zarr2-zstd-v0')
+    with servers.faulty(case.path, lambda path, offset: asked.append(path)) as url:
+        got = pytreefs.load(url, only='params/dense/')
+    assert equal(got, {'params': {'dense': pytreefs.load(case.path)['params']['dense']}})
+    opened = {path.strip('/').split('/')[0] for path in asked if path.endswith('.zarray')}
+    assert opened == {'params.dense.bias', 'params.dense.kernel'}
+
 
 # Patterns, and what `pytreefs ls --only` chooses: leaves of the sample.
 PATTERNS = ['table', 'tab*', 'params/embed/table', 'state/params/embed/table', 'params/embed', 'params/', 'params/**', 'params/*',

@@ -210,7 +210,8 @@ static int add_sums(struct buf *out, bool json, struct node *n)
 	int r = node_open_subtree(n, &st);
 
 	if (r >= 0)
-		r = leaf_table_make(&st, LEAF_TABLE_STORED | LEAF_TABLE_SUMS, &leaf_table);
+		r = leaf_table_make(&st, LEAF_TABLE_STORED | LEAF_TABLE_SUMS, NULL, NULL,
+				    &leaf_table);
 	if (r == -ENOMEM)
 		return r;
 	if (r < 0) {

@@ -248,7 +248,7 @@ static void add_found(const struct report *p, struct step_sums *s)
 static int add_leaf_table(const struct subtree *st, const struct report *p, struct step_sums *s)
 {
 	auto_leaf_table leaf_table = { 0 };
-	int r = leaf_table_make(st, LEAF_TABLE_STORED, &leaf_table);
+	int r = leaf_table_make(st, LEAF_TABLE_STORED, NULL, NULL, &leaf_table);
 
 	/* The leaves of the walk are a subset of the leaf table, in the same order. */
 	for (size_t i = 0, at = 0; i < leaf_table.n && r >= 0; i++) {
@@ -369,7 +369,8 @@ static int report_tree(struct report *p, struct source *s, struct buf *ret)
 	if (r >= 0)
 		r = select_end(p->t.only);
 	if (r >= 0)
-		r = leaf_table_make(&st, LEAF_TABLE_STORED | LEAF_TABLE_SUMS, &leaf_table);
+		r = leaf_table_make(&st, LEAF_TABLE_STORED | LEAF_TABLE_SUMS, NULL, NULL,
+				    &leaf_table);
 	if (r >= 0)
 		leaf_table_sums(&leaf_table, &p->sums);
 	return r < 0 ? r :

@@ -79,6 +79,13 @@ static int add_leaf(struct export *x, const struct leaf_info *info)
 	return 0;
 }
 
+static bool is_selected(void *arg, const struct subtree_part *part, const struct tree_node *leaf)
+{
+	struct export *x = arg;
+
+	return select_leaf(x->only, "", part, leaf);
+}
+
 /* The header of a safetensors file has all texts; other formats write one after another. */
 static int list_leaves(struct export *x, enum export_format format)
 {
@@ -89,18 +96,14 @@ static int list_leaves(struct export *x, enum export_format format)
 		if (x->st.part[i].kind == PART_BROKEN)
 			r = err_restore(x->st.part[i].note);
 	if (r >= 0)
-		r = leaf_table_make(&x->st, flags, &x->leaf_table);
+		r = leaf_table_make(&x->st, flags, is_selected, x, &x->leaf_table);
 	if (r < 0)
 		return r;
 	x->leaf = calloc(x->leaf_table.n + 1, sizeof(*x->leaf));
 	if (!x->leaf)
 		return fail(-ENOMEM, "cannot list %zu leaves", x->leaf_table.n);
-	for (size_t i = 0; i < x->leaf_table.n && r >= 0; i++) {
-		const struct leaf_info *f = &x->leaf_table.leaf[i];
-
-		if (select_leaf(x->only, "", &x->st.part[f->part], f->leaf))
-			r = add_leaf(x, f);
-	}
+	for (size_t i = 0; i < x->leaf_table.n && r >= 0; i++)
+		r = add_leaf(x, &x->leaf_table.leaf[i]);
 	if (r >= 0)
 		r = select_end(x->only);
 	for (size_t i = 0; i < x->n; i++)

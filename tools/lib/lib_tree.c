@@ -109,21 +109,6 @@ static void set_dtype(struct pytreefs_node *to, enum dtype dtype)
 	to->item_size = dtype_info(dtype)->size;
 }
 
-static int set_scalar_text(struct pytreefs_tree *t, struct pytreefs_node *to, struct item *item,
-			   const struct tree_node *leaf)
-{
-	struct value v = { 0 };
-	auto_format f = { 0 };
-	int r = leaf_open(item, leaf, &v);
-
-	if (r >= 0)
-		r = format_open(NAME_EXT_JSON, &v, NULL, &f);
-	/* The file of a text ends with a line break. */
-	while (r >= 0 && f.head.n && f.head.p[f.head.n - 1] == '\n')
-		f.head.n--;
-	return r < 0 ? r : set_text(t, to, buf_span(&f.head));
-}
-
 /* Describe a node by its error; other nodes are not affected. */
 static int set_broken(struct pytreefs_tree *t, struct pytreefs_node *to, int code, const char *why)
 {
@@ -132,12 +117,8 @@ static int set_broken(struct pytreefs_tree *t, struct pytreefs_node *to, int cod
 	return set_text(t, to, span_str(why ? why : "it cannot be described"));
 }
 
-static int set_leaf(struct pytreefs_tree *t, struct pytreefs_node *to, const struct leaf_info *info,
-		    unsigned flags)
+static int set_leaf(struct pytreefs_tree *t, struct pytreefs_node *to, const struct leaf_info *info)
 {
-	struct item *item = t->subtree.part[info->part].item;
-	int r = 0;
-
 	if (to->kind == PYTREEFS_NONE || to->kind == PYTREEFS_PLACEHOLDER)
 		return 0;
 	to->bytes = info->bytes;
@@ -149,13 +130,7 @@ static int set_leaf(struct pytreefs_tree *t, struct pytreefs_node *to, const str
 		to->ndim = info->rank;
 		to->shape = info->shape;
 		to->chunk = info->chunk;
-		if (info->is_scalar && flags & PYTREEFS_TREE_VALUES)
-			r = set_scalar_text(t, to, item, info->leaf);
-		if (r < 0 && r != -ENOMEM) {
-			r = set_broken(t, to, r, err_text(r));
-			err_clear();
-		}
-		return r;
+		return info->text.p ? set_text(t, to, info->text) : 0;
 	case VALUE_TEXT:
 	case VALUE_FILE:
 		to->kind = info->kind == VALUE_TEXT ? PYTREEFS_STRING : PYTREEFS_PLUGIN;
@@ -186,9 +161,9 @@ static struct pytreefs_node *add_node(struct pytreefs_tree *t, size_t parent)
 	return to;
 }
 
-/* Add the nodes of one part; *leaf is the position in the table of leaves. */
+/* Add the nodes of one part; *leaf is the position in the table of leaves, which may lack some. */
 static int add_tree(struct pytreefs_tree *t, const struct subtree_part *p, size_t above,
-		    size_t *leaf, unsigned flags)
+		    size_t *leaf)
 {
 	const struct tree *tree = p->item->tree;
 	uint32_t top = p->tree->id, end = subtree_end(p->tree);
@@ -214,20 +189,20 @@ static int add_tree(struct pytreefs_tree *t, const struct subtree_part *p, size_
 			r = set_key(t, to, span_str(p->path), PYTREEFS_KEY_NAME);
 		if (r >= 0)
 			r = set_type(t, to, from);
-		if (r >= 0 && from->kind == TREE_LEAF)
-			r = set_leaf(t, to, &t->leaves.leaf[(*leaf)++], flags);
+		if (r >= 0 && *leaf < t->leaves.n && t->leaves.leaf[*leaf].leaf == from)
+			r = set_leaf(t, to, &t->leaves.leaf[(*leaf)++]);
 	}
 	return r;
 }
 
 static int add_part(struct pytreefs_tree *t, const struct subtree_part *p, size_t above,
-		    size_t *leaf, unsigned flags)
+		    size_t *leaf)
 {
 	struct pytreefs_node *to;
 	int r;
 
 	if (p->kind == PART_TREE)
-		return add_tree(t, p, above, leaf, flags);
+		return add_tree(t, p, above, leaf);
 	to = add_node(t, above);
 	to->kind = PYTREEFS_OPAQUE;
 	r = set_path(t, to, p->path, span_str(""));
@@ -238,22 +213,51 @@ static int add_part(struct pytreefs_tree *t, const struct subtree_part *p, size_
 	return r;
 }
 
-static int fill(struct pytreefs_tree *t, struct node *n, unsigned flags)
+/* Which leaves are described. */
+struct choice {
+	bool all;
+	const size_t *index; /* of nodes of the result, increasing */
+	size_t n;
+	const struct subtree_part *part;
+	size_t base; /* index of the first node of this part */
+};
+
+static size_t n_nodes(const struct subtree_part *p)
 {
-	unsigned table = (flags & PYTREEFS_TREE_VALUES ? LEAF_TABLE_TEXTS : 0) |
-			 (flags & PYTREEFS_TREE_STORED ? LEAF_TABLE_STORED : 0);
+	return p->kind == PART_TREE ? subtree_end(p->tree) - p->tree->id : 1;
+}
+
+static bool is_chosen(void *arg, const struct subtree_part *part, const struct tree_node *leaf)
+{
+	struct choice *c = arg;
+	size_t i;
+
+	for (; c->part < part; c->part++)
+		c->base += n_nodes(c->part);
+	i = c->base + leaf->id - part->tree->id;
+	while (c->n && *c->index < i) {
+		c->index++;
+		c->n--;
+	}
+	return c->all || (c->n && *c->index == i);
+}
+
+static int fill(struct pytreefs_tree *t, struct node *n, unsigned flags, struct choice *choice)
+{
+	unsigned table =
+		(flags & PYTREEFS_TREE_VALUES ? LEAF_TABLE_TEXTS | LEAF_TABLE_SCALARS : 0) |
+		(flags & PYTREEFS_TREE_STORED ? LEAF_TABLE_STORED : 0);
 	size_t count = 1, leaf = 0, above = SIZE_MAX;
 	int r = node_open_subtree(n, &t->subtree);
 
+	choice->part = t->subtree.part;
+	choice->base = n->ops == &node_step_ops;
 	if (r >= 0)
-		r = leaf_table_make(&t->subtree, table, &t->leaves);
+		r = leaf_table_make(&t->subtree, table, is_chosen, choice, &t->leaves);
 	if (r < 0)
 		return r;
-	for (size_t i = 0; i < t->subtree.n; i++) {
-		const struct subtree_part *p = &t->subtree.part[i];
-
-		count += p->kind == PART_TREE ? subtree_end(p->tree) - p->tree->id : 1;
-	}
+	for (size_t i = 0; i < t->subtree.n; i++)
+		count += n_nodes(&t->subtree.part[i]);
 	t->node = arena_calloc(&t->arena, count, sizeof(*t->node));
 	if (!t->node)
 		return no_memory();
@@ -262,14 +266,14 @@ static int fill(struct pytreefs_tree *t, struct node *n, unsigned flags)
 		above = 0;
 	}
 	for (size_t i = 0; i < t->subtree.n && r >= 0; i++)
-		r = add_part(t, &t->subtree.part[i], above, &leaf, flags);
+		r = add_part(t, &t->subtree.part[i], above, &leaf);
 	/* The path of a leaf that was requested by name is empty. */
 	if (r >= 0 && n->ops == &node_leaf_ops)
 		t->node[0].path = t->node[0].name = "";
 	return r;
 }
 
-static int tree_of(struct pytreefs *ck, const char *name, unsigned flags,
+static int tree_of(struct pytreefs *ck, const char *name, unsigned flags, struct choice *choice,
 		   struct pytreefs_tree **ret)
 {
 	auto_of(tree_table) struct pytreefs_tree *t = calloc(1, sizeof(*t));
@@ -278,7 +282,7 @@ static int tree_of(struct pytreefs *ck, const char *name, unsigned flags,
 
 	if (r >= 0) {
 		t->arena.metered = true;
-		r = fill(t, n, flags);
+		r = fill(t, n, flags, choice);
 	}
 	if (r < 0)
 		return r;
@@ -288,9 +292,19 @@ static int tree_of(struct pytreefs *ck, const char *name, unsigned flags,
 
 int pytreefs_tree(struct pytreefs *ck, const char *name, unsigned flags, struct pytreefs_tree **ret)
 {
+	struct choice all = { .all = true };
 	int r = lib_begin(ck, name);
 
-	return (int)lib_end(r < 0 ? r : tree_of(ck, name, flags, ret));
+	return (int)lib_end(r < 0 ? r : tree_of(ck, name, flags, &all, ret));
+}
+
+int pytreefs_tree_leaves(struct pytreefs *ck, const char *name, unsigned flags,
+			 const size_t *leaves, size_t n, struct pytreefs_tree **ret)
+{
+	struct choice choice = { .index = leaves, .n = n };
+	int r = lib_begin(ck, name);
+
+	return (int)lib_end(r < 0 ? r : tree_of(ck, name, flags, &choice, ret));
 }
 
 /* ---- one name ---- */

@@ -356,7 +356,11 @@ static PyMethodDef checkpoint_methods[] = {
 	  PyDoc_STR("stat(name) -> (size, stored, mtime, is_directory)") },
 	{ "attribute", checkpoint_attribute, METH_VARARGS,
 	  PyDoc_STR("attribute(name, attribute) -> str of JSON, or None") },
-	{ "tree", py_tree, METH_VARARGS, PyDoc_STR("tree(name, flags) -> [node, ...]") },
+	{ "tree", py_tree, METH_VARARGS,
+	  PyDoc_STR("tree(name, flags, is_described) -> [node, ...]") },
+	{ "leaves", py_leaves, METH_VARARGS,
+	  PyDoc_STR("leaves(name, flags, [index, ...]) -> [node, ...]\n\n"
+		    "The indices are those in tree(), and increase.") },
 	{ "describe", py_describe, METH_VARARGS, PyDoc_STR("describe(name) -> [node]") },
 	{ "read_many", py_read_many, METH_VARARGS,
 	  PyDoc_STR(

@@ -72,6 +72,7 @@ extern PyTypeObject *py_file_type;
 /* Methods of a checkpoint in files of their own. */
 PyObject *py_read_many(PyObject *self, PyObject *args);
 PyObject *py_tree(PyObject *self, PyObject *args);
+PyObject *py_leaves(PyObject *self, PyObject *args);
 PyObject *py_describe(PyObject *self, PyObject *args);
 
 #endif

@@ -72,12 +72,16 @@ static PyObject *node_tuple(const struct pytreefs_node *n)
 	return tuple;
 }
 
-static PyObject *nodes(const struct pytreefs_tree *tree)
+/* The nodes with these n indices; NULL: all. */
+static PyObject *nodes(const struct pytreefs_tree *tree, const size_t *index, size_t n)
 {
-	size_t n = pytreefs_tree_count(tree);
+	n = index ? n : pytreefs_tree_count(tree);
 	PyObject *list = PyList_New((Py_ssize_t)n);
 	for (size_t i = 0; list && i < n; i++) {
-		PyObject *node = node_tuple(pytreefs_tree_node(tree, i));
+		const struct pytreefs_node *found = pytreefs_tree_node(tree, index ? index[i] : i);
+		PyObject *node = found ? node_tuple(found) : NULL;
+		if (!found)
+			PyErr_Format(PyExc_IndexError, "the tree has no node %zu", index[i]);
 		if (!node || PyList_SetItem(list, (Py_ssize_t)i, node) < 0) {
 			Py_DECREF(list);
 			return NULL;
@@ -86,7 +90,28 @@ static PyObject *nodes(const struct pytreefs_tree *tree)
 	return list;
 }
 
-static PyObject *tree_of(PyObject *self, PyObject *name, unsigned flags, int is_alone)
+/* A request for nodes of a tree. */
+struct question {
+	enum { ONE_NODE, ALL_LEAVES, NAMES, LEAVES } what;
+	unsigned flags;
+	size_t *leaf; /* for LEAVES */
+	size_t n;
+};
+
+static int ask(struct pytreefs *ck, const char *name, const struct question *q,
+	       struct pytreefs_tree **ret)
+{
+	switch (q->what) {
+	case ONE_NODE:
+		return pytreefs_describe(ck, name, ret);
+	case ALL_LEAVES:
+		return pytreefs_tree(ck, name, q->flags, ret);
+	default:
+		return pytreefs_tree_leaves(ck, name, q->flags, q->leaf, q->n, ret);
+	}
+}
+
+static PyObject *tree_of(PyObject *self, PyObject *name, const struct question *q)
 {
 	struct py_checkpoint *c = (struct py_checkpoint *)self;
 	struct py_name n;
@@ -94,10 +119,9 @@ static PyObject *tree_of(PyObject *self, PyObject *name, unsigned flags, int is_
 		return NULL;
 	struct pytreefs_tree *tree = NULL;
 	int r;
-	Py_BEGIN_ALLOW_THREADS r = is_alone ? pytreefs_describe(n.ck, n.text, &tree) :
-					      pytreefs_tree(n.ck, n.text, flags, &tree);
+	Py_BEGIN_ALLOW_THREADS r = ask(n.ck, n.text, q, &tree);
 	Py_END_ALLOW_THREADS Py_DECREF(n.bytes);
-	PyObject *ret = r < 0 ? py_fail_name(r, name) : nodes(tree);
+	PyObject *ret = r < 0 ? py_fail_name(r, name) : nodes(tree, q->leaf, q->n);
 	if (r >= 0)
 		pytreefs_tree_free(tree);
 	py_done(c);
@@ -106,15 +130,39 @@ static PyObject *tree_of(PyObject *self, PyObject *name, unsigned flags, int is_
 
 PyObject *py_tree(PyObject *self, PyObject *args)
 {
+	struct question q = { 0 };
 	PyObject *name;
-	unsigned flags;
-	return PyArg_ParseTuple(args, "UI", &name, &flags) ? tree_of(self, name, flags, 0) : NULL;
+	int is_described;
+	if (!PyArg_ParseTuple(args, "UIp", &name, &q.flags, &is_described))
+		return NULL;
+	q.what = is_described ? ALL_LEAVES : NAMES;
+	return tree_of(self, name, &q);
+}
+
+PyObject *py_leaves(PyObject *self, PyObject *args)
+{
+	struct question q = { .what = LEAVES };
+	PyObject *name, *list;
+	if (!PyArg_ParseTuple(args, "UIO", &name, &q.flags, &list))
+		return NULL;
+	Py_ssize_t n = PyList_Size(list);
+	if (n < 0)
+		return NULL;
+	q.leaf = PyMem_Calloc((size_t)n + 1, sizeof(*q.leaf));
+	if (!q.leaf)
+		return PyErr_NoMemory();
+	for (; q.n < (size_t)n && !PyErr_Occurred(); q.n++)
+		q.leaf[q.n] = PyLong_AsSize_t(PyList_GetItem(list, (Py_ssize_t)q.n));
+	PyObject *ret = PyErr_Occurred() ? NULL : tree_of(self, name, &q);
+	PyMem_Free(q.leaf);
+	return ret;
 }
 
 PyObject *py_describe(PyObject *self, PyObject *args)
 {
+	struct question q = { .what = ONE_NODE };
 	PyObject *name;
-	return PyArg_ParseTuple(args, "U", &name) ? tree_of(self, name, 0, 1) : NULL;
+	return PyArg_ParseTuple(args, "U", &name) ? tree_of(self, name, &q) : NULL;
 }
 
 /* ---- read many ---- */

@@ -319,19 +319,31 @@ static struct ckpt *ckpt_of(const struct walk *w)
 	return w->n ? w->place[0].part->item->ckpt : NULL;
 }
 
+struct walk_cursor {
+	const struct walk *w;
+	size_t at;
+};
+
+/* The leaves of the walk are a subset of those of the subtree, in the same order. */
+static bool is_in_walk(void *arg, const struct subtree_part *part, const struct tree_node *leaf)
+{
+	struct walk_cursor *c = arg;
+
+	(void)part;
+	if (c->at == c->w->n || c->w->place[c->at].node != leaf)
+		return false;
+	c->at++;
+	return true;
+}
+
 static int announce_sizes(struct walk *w, struct progress *progress)
 {
+	struct walk_cursor cursor = { w, 0 };
 	auto_leaf_table s = { 0 };
-	size_t at = 0;
-	int r = leaf_table_make(w->st, 0, &s);
+	int r = leaf_table_make(w->st, 0, is_in_walk, &cursor, &s);
 
-	/* The leaves of the walk are a subset of the leaf table, in the same order. */
-	for (size_t i = 0; i < s.n && at < w->n && r >= 0; i++) {
-		if (s.leaf[i].leaf != w->place[at].node)
-			continue;
+	for (size_t i = 0; i < s.n && r >= 0; i++)
 		w->bytes += s.leaf[i].bytes;
-		at++;
-	}
 	if (r >= 0)
 		progress_expect(progress, w->bytes * MAX(w->passes, 1u));
 	w->is_announced = true;

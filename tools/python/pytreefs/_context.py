@@ -6,7 +6,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from . import _pytreefs as lib
@@ -40,9 +40,17 @@ class Context:
         self.handle = lib.Checkpoint(self.path, options_text(options))
         self.casts = 'restore_dtype' in options or 'restore_dtype' in os.environ.get('PYTREEFS_OPTIONS', '')
 
-    def tree(self, name: str, flags: int = 0) -> list[Node]:
+    def tree(self, name: str, flags: int = 0, is_described: bool = True) -> list[Node]:
+        """is_described: whether leaves are opened; else they are ARRAY without a dtype, unless recorded as None or placeholder."""
+        return self._nodes(name, lambda: self.handle.tree(name, flags, is_described))
+
+    def leaves(self, name: str, indices: list[int], flags: int = 0) -> list[Node]:
+        """Some leaves of a tree, by their increasing indices in it; others are not opened."""
+        return self._nodes(name, lambda: self.handle.leaves(name, flags, indices))
+
+    def _nodes(self, name: str, ask: Callable[[], Sequence[lib.Node]]) -> list[Node]:
         try:
-            nodes = [Node._make(node) for node in self.handle.tree(name, flags)]
+            nodes = [Node._make(node) for node in ask()]
         except lib.Error as e:
             if e.filename:
                 raise
@@ -51,7 +59,7 @@ class Context:
 
     def _as_shown(self, name: str, node: Node) -> Node:
         """A tree says what is stored; a mount with restore_dtype shows arrays cast to it."""
-        if node.kind != lib.ARRAY:
+        if node.kind != lib.ARRAY or node.dtype is None:
             return node
         shown = self.describe(join(name, node.path))
         return node._replace(dtype=shown.dtype, typestr=shown.typestr, nbytes=shown.nbytes)

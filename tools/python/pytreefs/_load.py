@@ -25,12 +25,14 @@ ABSENT = object()       # of a node that was not asked for
 class Loading:
     """One load: what is read, and the value of each node."""
 
-    def __init__(self, path: Path, dtype: Any, framework: Framework, options: dict[str, Any]):
+    def __init__(self, path: Path, only: Only, dtype: Any, framework: Framework, options: dict[str, Any]):
         self.is_torch = _dtypes.is_torch_framework(framework)
         self.context = context_of_leaf(path, options)
         self.dtype = None if dtype is None else _dtypes.name_of(dtype)
         try:
-            self.base, self.nodes = self._read_tree()
+            self.base, self.nodes = self._read_tree(only is None)
+            self.chosen = self._choose(only)
+            self._describe([i for i in self.chosen if self.nodes[i].kind == lib.ARRAY and self.nodes[i].dtype is None])
         except BaseException:
             self.context.handle.close()
             raise
@@ -46,7 +48,7 @@ class Loading:
     def __exit__(self, *_: object) -> None:
         self.context.handle.close()
 
-    def _read_tree(self) -> tuple[str, list[Node]]:
+    def _read_tree(self, is_described: bool) -> tuple[str, list[Node]]:
         """The nodes, and the name of the top of them: of a step that has the item `default`, that item."""
         handle = self.context.handle
         kind = handle.kind()
@@ -54,22 +56,28 @@ class Loading:
             raise lib.Error(errno.EISDIR, 'is a directory of steps: name one, as in ' + join(self.context.path, 'latest'),
                             self.context.path)
         if kind != lib.STEP:
-            return '', self._read_nodes()
+            return '', self._read_nodes(is_described)
         items = [name for name, is_directory, _ in handle.list('') if is_directory]
         if 'default' in items:
-            nodes = self.context.tree('default', lib.TREE_VALUES)
+            nodes = self.context.tree('default', lib.TREE_VALUES, is_described)
             if nodes[0].kind != lib.OPAQUE:
                 return 'default', nodes
-        return '', self.context.tree('', lib.TREE_VALUES)
+        return '', self.context.tree('', lib.TREE_VALUES, is_described)
 
-    def _read_nodes(self) -> list[Node]:
+    def _read_nodes(self, is_described: bool) -> list[Node]:
         """The nodes of an item, or of a part of one; a view is a leaf of its own."""
         name = self.context.path.rpartition('/')[2]
         if '@' in name or '[' in name:
             node = self.context.describe('')
             if node.kind == lib.ARRAY:
                 return [node]
-        return self.context.tree('', lib.TREE_VALUES)
+        return self.context.tree('', lib.TREE_VALUES, is_described)
+
+    def _describe(self, leaves: list[int]) -> None:
+        """Open leaves of which only the names were read."""
+        if leaves:
+            for i, node in zip(leaves, self.context.leaves(self.base, leaves, lib.TREE_VALUES), strict=True):
+                self.nodes[i] = node
 
     def fail(self, text: str, name: str = '') -> lib.Error:
         return self.context.fail(-errno.EINVAL, text, name)
@@ -134,7 +142,7 @@ class Loading:
 
     # ---- trees ----
 
-    def choose(self, only: Only) -> list[int]:
+    def _choose(self, only: Only) -> list[int]:
         """The leaves that are asked for, in the order of the tree."""
         leaves = [i for i in range(len(self.nodes)) if self.is_leaf(i)]
         if only is None:
@@ -334,15 +342,14 @@ def load(path: Path, only: Only = None, dtype: Any = None, like: Any = None, out
     """
     if like is not None and out is not None:
         raise ValueError('like and out are two trees to match: give one of them')
-    with Loading(path, dtype, framework, options) as loading:
-        chosen = loading.choose(only)
+    with Loading(path, only, dtype, framework, options) as loading:
         target = like if out is None else out
         if target is None:
-            for i in chosen:
+            for i in loading.chosen:
                 loading.ask(i)
             loading.run(progress)
             return loading.build(only is None)
-        matching = Matching(loading, out is not None, None if only is None else set(chosen))
+        matching = Matching(loading, out is not None, None if only is None else set(loading.chosen))
         made = matching.match(target, 0, '')
         if matching.differences:
             more = len(matching.differences) - 10
@@ -362,9 +369,9 @@ def load_flat(path: Path, separator: str = '.', only: Only = None, dtype: Any = 
 
     Raises Error, also when two leaves get the same name.
     """
-    with Loading(path, dtype, framework, options) as loading:
+    with Loading(path, only, dtype, framework, options) as loading:
         names: dict[str, int] = {}
-        for i in loading.choose(only):
+        for i in loading.chosen:
             node = loading.nodes[i]
             if node.kind in (lib.NONE, lib.PLACEHOLDER):
                 continue

@@ -259,6 +259,45 @@ static void check_views(struct pytreefs *ck, const struct pytreefs_tree *tree, u
 	}
 }
 
+/* ---- some leaves ---- */
+
+/* Every third node, whatever it is: leaves among them are as in the whole tree, others lack all but
+ * their names. */
+static void check_some(struct pytreefs *ck, const struct pytreefs_tree *tree)
+{
+	size_t count = pytreefs_tree_count(tree), n = 0;
+	size_t *index = calloc(count + 1, sizeof(*index));
+	struct pytreefs_tree *some = NULL;
+
+	for (size_t i = below(3); i < count; i += 3)
+		index[n++] = i;
+	if (pytreefs_tree_leaves(ck, "", PYTREEFS_TREE_VALUES, index, n, &some) < 0)
+		fail_msg("%s", pytreefs_error());
+	assert_int_equal(pytreefs_tree_count(some), count);
+	for (size_t i = 0, at = 0; i < count; i++) {
+		const struct pytreefs_node *a = pytreefs_tree_node(tree, i),
+					   *b = pytreefs_tree_node(some, i);
+		int is_leaf = a->kind < PYTREEFS_DICT && a->kind != PYTREEFS_NONE &&
+			      a->kind != PYTREEFS_PLACEHOLDER;
+		int is_chosen = at < n && index[at] == i;
+
+		at += is_chosen;
+		assert_string_equal(a->path, b->path);
+		assert_string_equal(a->key, b->key);
+		assert_int_equal(a->parent, b->parent);
+		assert_int_equal(a->n_children, b->n_children);
+		assert_int_equal(b->kind, is_leaf && !is_chosen ? PYTREEFS_ARRAY : a->kind);
+		assert_int_equal(b->bytes, is_leaf && !is_chosen ? 0 : a->bytes);
+		assert_int_equal(!b->dtype, !a->dtype || !is_chosen);
+		if (!is_chosen || !a->dtype)
+			continue;
+		assert_string_equal(a->dtype, b->dtype);
+		assert_memory_equal(a->shape, b->shape, a->ndim * sizeof(*a->shape));
+	}
+	pytreefs_tree_free(some);
+	free(index);
+}
+
 /* ---- checkpoints ---- */
 
 static size_t check_step(const char *path, const char *options, unsigned views)
@@ -273,6 +312,7 @@ static size_t check_step(const char *path, const char *options, unsigned views)
 		fail_msg("%s: %s", path, pytreefs_error());
 	n = check_whole(ck, tree);
 	check_views(ck, tree, views);
+	check_some(ck, tree);
 	pytreefs_tree_free(tree);
 	pytreefs_close(ck);
 	return n;
