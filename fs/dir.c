@@ -222,8 +222,12 @@ static void read_dir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 	h->is_read = true;
 	for (size_t i = (size_t)off; i < h->list.n; i++) {
 		struct node *node = NULL;
-		size_t used = put_entry(req, dir, h, i, plus, p + at, size - at, &node);
+		size_t used;
 
+		/* The first two are the directory itself and the one above. */
+		if (plus && i >= 2)
+			listing_hold(&h->list, dir, i);
+		used = put_entry(req, dir, h, i, plus, p + at, size - at, &node);
 		if (used > size - at)
 			break;
 		at += used;

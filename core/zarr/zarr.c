@@ -67,8 +67,16 @@ static int read_meta(struct zarr *z)
 {
 	static const char *const names[] = { ".zarray", "zarr.json" };
 	auto_buf key = { 0 }, text = { .metered = true };
+	/* A kv of one array alone may not live as long as the item, which is the owner. */
+	bool by_array = z->env->in_store && z->prefix_len > 0;
 	int r = 0;
 
+	if (by_array)
+		z->shared = meta_cache_get(z->env->metas, z->owner, z->tag, z->kv);
+	if (z->shared) {
+		z->meta = z->shared->meta;
+		return 0;
+	}
 	for (size_t i = 0; i < ARRAY_LEN(names) && r == 0; i++) {
 		buf_clear(&key);
 		r = buf_add(&key, z->prefix, z->prefix_len);
@@ -83,9 +91,12 @@ static int read_meta(struct zarr *z)
 	if (r < 0)
 		return r;
 	r = meta_cache_parse(z->env->metas, buf_span(&text), buf_str(&key), &z->shared);
-	if (r >= 0)
-		z->meta = z->shared->meta;
-	return r;
+	if (r < 0)
+		return r;
+	z->meta = z->shared->meta;
+	if (by_array)
+		meta_cache_put(z->env->metas, z->owner, z->tag, z->kv, z->shared);
+	return 0;
 }
 
 int zarr_open(struct zarr_env *env, struct kv *kv, struct span prefix, uint64_t owner, uint32_t tag,

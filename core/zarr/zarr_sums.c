@@ -25,8 +25,12 @@ int chunk_is_summed(struct zarr *z, const struct chunk *c, bool has_nodes)
 	       codec_is_summed(&z->leaf->codecs, span_of(head, n));
 }
 
-/* each head takes a read: examine this many of an array, then fewer and fewer */
+/*
+ * Each head takes a read, in a store a round trip: examine this many of an array, then fewer and
+ * fewer.
+ */
 #define LOOKED_AT 256
+#define LOOKED_AT_IN_STORE 2
 
 struct summing {
 	struct zarr *z;
@@ -37,9 +41,11 @@ struct summing {
 };
 
 /* Examine each of the first ones, then those whose number is a power of two. */
-static bool is_looked_at(uint64_t number)
+static bool is_looked_at(const struct summing *s, uint64_t number)
 {
-	return number < LOOKED_AT || (number & (number - 1)) == 0;
+	uint64_t first = s->z->env->in_store ? LOOKED_AT_IN_STORE : LOOKED_AT;
+
+	return number < first || (number & (number - 1)) == 0;
 }
 
 /* Count one stored object, judged by its first chunk: one writer wrote all of it. */
@@ -51,7 +57,7 @@ static int add_object(void *arg, struct span key, uint64_t len)
 
 	if (!zarr_chunk_key_parse(&s->z->meta, span_from(key, s->z->prefix_len), c.index))
 		return 0;
-	if (!is_looked_at(s->n++)) {
+	if (!is_looked_at(s, s->n++)) {
 		s->unsummed += s->is_summed ? 0 : len;
 		return 0;
 	}

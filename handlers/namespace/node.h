@@ -37,11 +37,19 @@ struct listing {
 	} * entry;
 	size_t n, cap;
 	struct buf names;
+	struct node **held; /* private: nodes of entries; a reference each, NULL for some */
+	size_t held_from, n_held;
 };
 
 int listing_add(struct listing *l, const struct node *dir, struct span name, unsigned char type);
 /* Sort by name, from entry `from` on, so that the order is the same on every machine. */
 void listing_sort(struct listing *l, size_t from);
+/*
+ * Called before entry i is looked up. In a store, where that and its attributes take round trips,
+ * look up this entry and the ones after it at once, and hold their nodes, so that looking them up
+ * again takes none. Elsewhere it does nothing.
+ */
+void listing_hold(struct listing *l, struct node *dir, size_t i);
 void listing_release(struct listing *l);
 static inline const char *listing_name(const struct listing *l, size_t i)
 {

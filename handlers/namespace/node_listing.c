@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * node_listing.c - collects the names of a directory for one listing.
+ * node_listing.c - collects the names of a directory for one listing, and opens several at once.
  */
 #include "core/base/array.h"
 #include "core/base/err.h"
-#include "handlers/namespace/node.h"
+#include "core/base/pool.h"
+#include "handlers/namespace/ns.h"
+
+#define HELD 64 /* entries that are looked up at once */
 
 int listing_add(struct listing *l, const struct node *dir, struct span name, unsigned char type)
 {
@@ -36,8 +39,58 @@ void listing_sort(struct listing *l, size_t from)
 		qsort_r(l->entry + from, l->n - from, sizeof(*l->entry), by_name, l->names.p);
 }
 
+/* ---- attributes of several entries at once ---- */
+
+struct look_up {
+	struct node *dir, *node;
+	const char *name;
+};
+
+/* The caller that gets an entry meets its error again. */
+static int look_up(void *arg)
+{
+	struct look_up *u = arg;
+	struct stat st;
+
+	if (node_lookup(u->dir, span_str(u->name), &u->node) >= 0)
+		node_stat(u->node, &st);
+	err_clear();
+	return 0;
+}
+
+static void release_held(struct listing *l)
+{
+	while (l->n_held)
+		node_unref(l->held[--l->n_held], 1);
+	free(take(l->held));
+}
+
+void listing_hold(struct listing *l, struct node *dir, size_t i)
+{
+	auto_free struct look_up *task = NULL;
+	struct ckpt *ckpt = dir->ns->ckpt;
+	size_t n = MIN(l->n - i, (size_t)HELD);
+
+	if (!ckpt->env.in_store || dir->ops->lazy_list ||
+	    (i >= l->held_from && i - l->held_from < l->n_held))
+		return;
+	release_held(l);
+	task = calloc(n, sizeof(*task));
+	l->held = calloc(n, sizeof(*l->held));
+	if (!task || !l->held)
+		return;
+	for (size_t k = 0; k < n; k++)
+		task[k] = (struct look_up){ .dir = dir, .name = listing_name(l, i + k) };
+	pool_run(ckpt->pool, look_up, task, sizeof(*task), n);
+	for (size_t k = 0; k < n; k++)
+		l->held[k] = task[k].node;
+	l->held_from = i;
+	l->n_held = n;
+}
+
 void listing_release(struct listing *l)
 {
+	release_held(l);
 	free(l->entry);
 	buf_release(&l->names);
 	*l = (struct listing){ 0 };

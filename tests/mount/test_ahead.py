@@ -103,7 +103,8 @@ def test_a_loop_over_the_tree_finds_leaves_decoded(mount, tree, kind):
 
 
 def test_the_order_of_the_data_file_is_followed(mount, tree, written):
-    source, used = tree(), []
+    # One thread, so that leaves are encoded, and come to lie, in the order in which they are written.
+    source, used = tree('threads=1'), []
     for _ in range(10):
         m = mount(source, 'direct_io', 'cache=128M')
         s = read_all(m, written)

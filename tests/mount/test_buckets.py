@@ -4,6 +4,7 @@
 import os
 import pathlib
 import subprocess
+import sys
 import threading
 import time
 
@@ -117,6 +118,30 @@ def test_round_trips_of_a_leaf(run, url, proxy):
     assert len(trips) <= 4, str(trips)
     # For each part of the path at once.
     assert trips.count('any') == 6, str(trips)
+
+
+# More round trips than leaves of a directory (21 in all) would be one after the other.
+@pytest.mark.parametrize('words, most, leaves', [(['ls', '-l'], 6, 12), (['info'], 6, 21), (['stats', '-q'], 6, 21), (['load'], 8, 21),
+                                                 (['mount'], 12, 21)])
+def test_round_trips_of_leaves_in_directories(mount, run, cases, bucket, url, proxy, words, most, leaves):
+    """Without OCDBT: the metadata of leaves are read at once, and only once, as are the values of scalars."""
+    case = cases('matrix-perleaf-zarr2-zstd-v0')
+    bucket.upload(case.path, 'directories')
+    source = f'{url}/directories'
+    with rounds.Rounds(proxy) as trips:
+        if words == ['mount']:
+            m = mount(source)
+            trips.watch(m.pid)
+            subprocess.run(['ls', '-lR', m.path], check=True, stdout=subprocess.DEVNULL)
+        elif words == ['load']:
+            package = pathlib.Path(os.environ['PYTREEFS_BUILD']).resolve() / 'tools/python'
+            subprocess.run([sys.executable, '-c', f'import pytreefs; pytreefs.load({source!r})'], check=True,
+                           env=os.environ | {'PYTHONPATH': str(package)})
+        else:
+            run(*words, source)
+    assert len(trips) <= most, str(trips)
+    asked = [q for asked in trips.rounds for q in asked if '.zarray' in q]
+    assert len(set(asked)) == len(asked) == leaves, str(trips)
 
 
 def test_round_trips_of_a_listing(mount, cases, bucket, url, proxy):
@@ -332,11 +357,13 @@ def test_credentials_that_a_server_gives(mount, run, bucket, url, proxy, tmp_pat
         monkeypatch.setenv('http_proxy', 'http://127.0.0.1:1')
         monkeypatch.setenv('no_proxy', '127.0.0.1')
         m = mount(f'{url}/run/1500', 'cache=0', 'sandbox=require', 'trace=all')
-        want = compare.read_all(m / 'state/params/embed/table[0:1].npy')
+        want = compare.read_all(SAMPLE / '1500/state/_METADATA')
         end = time.monotonic() + 60
+        # Of rows that were not read before, each of which takes a request.
+        rows = (f'state/params/embed/table[{i}:{i + 1},{k}:].npy' for k in range(32) for i in range(128))
         while len(proxy.seen) < 3:
-            assert compare.read_all(m / 'state/params/embed/table[0:1].npy') == want
-            os.listdir(m / '.pytreefs/stored')
+            assert len(compare.read_all(m / next(rows))) > 128
+            assert compare.read_all(m / '.pytreefs/stored/state/_METADATA') == want
             assert time.monotonic() < end, (proxy.seen, vendor.given)
             time.sleep(0.1)
         said = (pathlib.Path(m.log).read_bytes() + compare.read_all(m / '.pytreefs/config')

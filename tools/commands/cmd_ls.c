@@ -143,6 +143,8 @@ static int list_dir(struct cmd_args *a, struct node *dir, const struct selected 
 
 		if (!selected_has(only, row.name))
 			continue;
+		if (details && only->is_all)
+			listing_hold(&l, dir, i);
 		r = details ? row_of(dir, row.name, &row) : 0;
 		if (r < 0)
 			return r;

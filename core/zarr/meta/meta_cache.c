@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * meta_cache.c - a short list of parsed documents; the oldest is replaced
- * first.
+ * meta_cache.c - a short list of parsed documents, of which the oldest is replaced first, and a
+ * table of those of arrays in stores.
  *
  * zarr_meta.c interprets documents; here they are only compared byte by byte.
  */
@@ -15,10 +15,21 @@
 #define CACHED_DOCS 16
 #define CACHED_BYTES 4096 /* longer documents are rare, and not cached */
 
+#define ARRAYS ((size_t)1 << 15)
+
+struct meta_of_array {
+	uint64_t owner;
+	const void *kv;
+	struct meta_shared *doc; /* a reference, or NULL */
+	uint32_t tag;
+};
+
 struct meta_cache {
 	pthread_mutex_t lock;                 /* protects all below */
 	struct meta_shared *doc[CACHED_DOCS]; /* a reference each */
 	unsigned next;                        /* index of the one to replace */
+	/* ARRAYS entries, each at the place of its hash; a later array replaces it. NULL: none */
+	struct meta_of_array *arrays;
 };
 
 int meta_cache_new(struct meta_cache **ret)
@@ -38,6 +49,9 @@ void meta_cache_free(struct meta_cache *m)
 		return;
 	for (unsigned i = 0; i < CACHED_DOCS; i++)
 		meta_shared_unref(m->doc[i]);
+	for (size_t i = 0; m->arrays && i < ARRAYS; i++)
+		meta_shared_unref(m->arrays[i].doc);
+	free(m->arrays);
 	pthread_mutex_destroy(&m->lock);
 	free(m);
 }
@@ -107,4 +121,54 @@ int meta_cache_parse(struct meta_cache *m, struct span json, const char *what,
 		remember(m, json, s);
 	*ret = take(s);
 	return 0;
+}
+
+/* ---- by array ---- */
+
+/* Leaves of one item are beside one another, so that those of a large tree do not collide. */
+static struct meta_of_array *place_of(struct meta_cache *m, uint64_t owner, uint32_t tag)
+{
+	return &m->arrays[(owner * 0x9e3779b97f4a7c15u + tag) % ARRAYS];
+}
+
+static bool is_of(const struct meta_of_array *a, uint64_t owner, uint32_t tag, const void *kv)
+{
+	return a->doc && a->owner == owner && a->tag == tag && a->kv == kv;
+}
+
+struct meta_shared *meta_cache_get(struct meta_cache *m, uint64_t owner, uint32_t tag,
+				   const void *kv)
+{
+	struct meta_shared *s = NULL;
+
+	if (!m)
+		return NULL;
+	pthread_mutex_lock(&m->lock);
+	if (m->arrays && is_of(place_of(m, owner, tag), owner, tag, kv)) {
+		s = place_of(m, owner, tag)->doc;
+		atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
+	}
+	pthread_mutex_unlock(&m->lock);
+	return s;
+}
+
+void meta_cache_put(struct meta_cache *m, uint64_t owner, uint32_t tag, const void *kv,
+		    struct meta_shared *s)
+{
+	struct meta_shared *out = NULL;
+
+	if (!m)
+		return;
+	pthread_mutex_lock(&m->lock);
+	if (!m->arrays)
+		m->arrays = calloc(ARRAYS, sizeof(*m->arrays));
+	if (m->arrays) {
+		struct meta_of_array *a = place_of(m, owner, tag);
+
+		out = a->doc;
+		*a = (struct meta_of_array){ .owner = owner, .kv = kv, .doc = s, .tag = tag };
+		atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
+	}
+	pthread_mutex_unlock(&m->lock);
+	meta_shared_unref(out);
 }
