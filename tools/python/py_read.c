@@ -143,11 +143,9 @@ PyObject *py_leaves(PyObject *self, PyObject *args)
 {
 	struct question q = { .what = LEAVES };
 	PyObject *name, *list;
-	if (!PyArg_ParseTuple(args, "UIO", &name, &q.flags, &list))
+	if (!PyArg_ParseTuple(args, "UIO!", &name, &q.flags, &PyList_Type, &list))
 		return NULL;
 	Py_ssize_t n = PyList_Size(list);
-	if (n < 0)
-		return NULL;
 	q.leaf = PyMem_Calloc((size_t)n + 1, sizeof(*q.leaf));
 	if (!q.leaf)
 		return PyErr_NoMemory();
