@@ -131,6 +131,12 @@ class Bench:
         """A checkpoint of tests/lib/gen_*.py, made when it is not there."""
         return checkpoints.get(name).path
 
+    def converted(self, name, options):
+        """A checkpoint converted with these options of -o; removed at the end."""
+        out = self.scratch() / 'converted'
+        subprocess.run([self.program, 'convert', '-q', '--layout', 'v0', '-o', options, self.case(name), out], check=True, stdout=subprocess.DEVNULL)
+        return out
+
     def mount(self, source, *options):
         m = Mounted(self, source, options)
         self.stack.callback(m.close)

@@ -5,8 +5,11 @@ A function's `prepare` is called once before the first timed run: imports belong
 """
 
 import concurrent.futures
+import functools
+import json
 import os
 import pathlib
+import random
 import time
 
 import numpy as np
@@ -32,8 +35,15 @@ def base(source):
     return {'driver': 'http', 'base_url': f'{source}/'} if str(source).startswith('http:') else f'file://{source}/'
 
 
+@functools.lru_cache
+def driver(source):
+    """TensorStore's name of the format of the arrays."""
+    metadata = pathlib.Path(source, '_METADATA')
+    return 'zarr3' if metadata.is_file() and json.loads(metadata.read_text()).get('use_zarr3') else 'zarr'
+
+
 def _spec(source, leaf):
-    return {'driver': 'zarr', 'kvstore': {'driver': 'ocdbt', 'base': base(source), 'path': f'{leaf}/'}}
+    return {'driver': driver(source), 'kvstore': {'driver': 'ocdbt', 'base': base(source), 'path': f'{leaf}/'}}
 
 
 # ---- numpy on files ----
@@ -65,6 +75,18 @@ def load_first(directory, first):
     """The first leaves in a loop, all kept."""
     kept = [np.load(p) for p in leaves_below(directory, first)]
     return None if kept else 1 / 0
+
+
+def _places():
+    """The corners of 30 boxes of 256 x 256 in an array of 16384 x 16384."""
+    r = random.Random(15)
+    return [(r.randrange(16384 - 256), r.randrange(16384 - 256)) for _ in range(30)]
+
+
+def boxes(leaf):
+    """Views of a leaf, by their names."""
+    for i, k in _places():
+        np.load(f'{leaf}[{i}:{i + 256},{k}:{k + 256}].npy')
 
 
 def plain_write(directory, target, first):
@@ -130,6 +152,16 @@ def tensorstore_tree(source, leaves):
     reads = [x.result().read() for x in opened]
     kept = [r.result() for r in reads]
     return None if kept else 1 / 0
+
+
+@prepared(_tensorstore)
+def tensorstore_boxes(source, leaf='w'):
+    """The same boxes."""
+    import tensorstore as ts
+    context = ts.Context({'cache_pool': {'total_bytes_limit': 256 << 20}})
+    t = ts.open(_spec(source, leaf), open=True, context=context).result()
+    for i, k in _places():
+        t[i:i + 256, k:k + 256].read().result()
 
 
 @prepared(_tensorstore)

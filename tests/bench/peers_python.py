@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from bench.peers import base, _orbax, _spec, _tensorstore, prepared, sync_tree
+from bench.peers import base, driver, _orbax, _spec, _tensorstore, prepared, sync_tree
 
 PACKAGE = pathlib.Path(os.environ['PYTREEFS_BUILD']).resolve() / 'tools' / 'python'
 sys.path.insert(0, str(PACKAGE))
@@ -22,6 +22,26 @@ def _ours():
 def load(source, **how):
     import pytreefs
     return None if pytreefs.load(source, **how) else 1 / 0
+
+
+def _touch(tensors):
+    """A byte of each page: load_file gives a map of the file, which costs nothing before it is read."""
+    import torch
+    return sum(int(t.reshape(-1).view(torch.uint8)[::4096].sum()) for t in tensors)
+
+
+@prepared(lambda: [_ours(), __import__('torch')])
+def torch_load(source):
+    import pytreefs
+    _touch(pytreefs.load_flat(source, framework='torch').values())
+
+
+@prepared(lambda: __import__('safetensors.torch'))
+def torch_load_file(path, copied=False):
+    """copied: into memory of its own, which does not change when the file does."""
+    from safetensors.torch import load_file
+    tensors = load_file(path).values()
+    _touch([t.clone() for t in tensors] if copied else tensors)
 
 
 @prepared(_ours)
@@ -65,7 +85,8 @@ def tensorstore_tree(source):
     """Every array of the database, all at once."""
     import tensorstore as ts
     kv = ts.KvStore.open({'driver': 'ocdbt', 'base': base(source)}).result()
-    names = sorted({k.decode().rpartition('/')[0] for k in kv.list().result() if k.endswith(b'.zarray')})
+    metadata = b'zarr.json' if driver(source) == 'zarr3' else b'.zarray'
+    names = sorted({k.decode().rpartition('/')[0] for k in kv.list().result() if k.endswith(metadata)})
     context = ts.Context()
     opened = [ts.open(_spec(source, name), open=True, context=context) for name in names]
     reads = [t.result().read() for t in opened]

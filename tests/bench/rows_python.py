@@ -3,6 +3,7 @@
 page cache."""
 
 import shutil
+import subprocess
 
 from bench.bench import bench
 
@@ -29,6 +30,31 @@ def python_load_raw(b):
     """The same without compression: 1 GiB, one chunk."""
     whole(b, 'bench-one-raw', {'TensorStore': 'peers_python:tensorstore_tree'})
     b.row('pytreefs.load, not compressed', 'pytreefs.load', 'TensorStore', rate=1.5)
+
+
+@bench
+def python_load_zarr3(b):
+    """The tree of python_load as zarr v3."""
+    source = b.converted('bench-leaves-zstd', 'zarr=3')
+    b.warm(source)
+    b.contender('pytreefs.load', b.python('peers_python:load', source))
+    b.contender('TensorStore', b.python('peers_python:tensorstore_tree', source))
+    b.row('pytreefs.load, whole zarr v3 tree', 'pytreefs.load', 'TensorStore', rate=1.8)
+
+
+@bench
+def python_torch(b):
+    """The tree of python_load without compression as tensors, against load_file of a safetensors file of the same weights, which maps it; and
+    against the same with a copy of each tensor. A byte of each page is read."""
+    source, file = b.converted('bench-leaves-zstd', 'compression=none'), b.scratch() / 'all.safetensors'
+    subprocess.run([b.program, 'export', '-q', source, file], check=True, stdout=subprocess.DEVNULL)
+    b.warm(source)
+    b.warm(file)
+    b.contender('pytreefs.load', b.python('peers_python:torch_load', source))
+    b.contender('load_file', b.python('peers_python:torch_load_file', file))
+    b.contender('load_file, copied', b.python('peers_python:torch_load_file', file, copied=True))
+    b.row('pytreefs.load as tensors, not compressed', 'pytreefs.load', 'load_file', rate=0.5)
+    b.row('pytreefs.load as tensors, not compressed', 'pytreefs.load', 'load_file, copied')
 
 
 @bench

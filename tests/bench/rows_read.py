@@ -64,6 +64,17 @@ def random_4k(b):
     b.row('raw chunk, random 4 KiB, p50', 'random', 'tmpfs', latency=18)
 
 
+@bench
+def random_decoded(b):
+    """10,000 reads of 4 KiB at random places of 1 GiB in one zstd frame whose pieces are decoded already, against those of an uncompressed
+    leaf. Requests go to the daemon (direct_io)."""
+    for name, case in (('raw', 'bench-one-raw'), ('decoded', 'bench-one-zstd')):
+        m = cold(b, case, 'direct_io', 'cache=4G')
+        b.warm(m.path)
+        b.contender(name, b.peer('random', m / GIB_LEAF, '10000'), memory=m.memory)
+    b.row('decoded pieces, random 4 KiB, p50', 'decoded', 'raw', latency=1.3)
+
+
 def decode(b, case, leaf, targets, path, text):
     """A compressed checkpoint against a bare decoder of its frames, TensorStore and others."""
     m = cold(b, case)
@@ -170,6 +181,43 @@ def whole_tree(b):
     b.row('whole zstd tree, np.load in a loop', 'loop', 'Orbax restore', rate=1.35)
     b.row('whole zstd tree, np.load by 4 threads', '4 threads', 'TensorStore', rate=1.4)
     b.row('whole zstd tree, load_file of D.safetensors', 'load_file', 'TensorStore', rate=1.1)
+
+
+@bench
+def raw_tree(b):
+    """The same tree without compression."""
+    source = b.converted('bench-leaves-zstd', 'compression=none')
+    b.warm(source)
+    m = b.mount(source)
+    fresh_contender(b, 'loop', m, b.python('load_tree', m.path))
+    fresh_contender(b, '4 threads', m, b.python('load_in_threads', m.path, 4))
+    b.contender('TensorStore', b.python('tensorstore_tree', m.source, arrays_of(m)))
+    b.row('whole raw tree, np.load in a loop', 'loop', 'TensorStore', rate=1.5)
+    b.row('whole raw tree, np.load by 4 threads', '4 threads', 'TensorStore', rate=2)
+
+
+@bench
+def zarr3_tree(b):
+    """The same tree as zarr v3, in zstd frames of the level that Orbax has for it."""
+    source = b.converted('bench-leaves-zstd', 'zarr=3')
+    b.warm(source)
+    m = b.mount(source)
+    fresh_contender(b, 'loop', m, b.python('load_tree', m.path))
+    b.contender('TensorStore', b.python('tensorstore_tree', m.source, arrays_of(m)))
+    b.contender('Orbax restore', b.python('orbax_restore', m.source))
+    b.row('whole zarr v3 tree, np.load in a loop', 'loop', 'TensorStore', rate=1.25)
+    b.row('whole zarr v3 tree, np.load in a loop', 'loop', 'Orbax restore', rate=1.35)
+
+
+@bench
+def boxes(b):
+    """30 random boxes of 256 x 256 of a leaf in zstd frames of 64 MiB, as views by np.load; TensorStore with a cache pool of 256 MiB."""
+    source = b.converted('bench-one-raw', 'compression=zstd:1,chunk_byte_size=64M')
+    b.warm(source)
+    m = b.mount(source)
+    fresh_contender(b, 'np.load', m, b.python('boxes', m / 'w'))
+    b.contender('TensorStore', b.python('tensorstore_boxes', m.source))
+    b.row('30 random boxes of 256 x 256, chunks of 64 MiB', 'np.load', 'TensorStore', rate=2)
 
 
 @bench

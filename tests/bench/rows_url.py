@@ -71,9 +71,7 @@ def url_tree(b):
 @bench
 def url_tree_raw(b):
     """The same tree without compression, which the line bounds: np.load in a loop over a mount, and the package, against TensorStore."""
-    source = b.scratch() / 'raw'
-    subprocess.run([b.program, 'convert', '-q', '--layout', 'v0', '-o', 'compression=none', b.case('bench-leaves-zstd'), source], check=True, stdout=subprocess.DEVNULL)
-    readers_of(b, source)
+    readers_of(b, b.converted('bench-leaves-zstd', 'compression=none'))
     b.row('raw tree from a web server, np.load in a loop', 'loop', 'TensorStore', rate=1.0)
     b.row('raw tree from a web server, pytreefs.load', 'pytreefs.load', 'TensorStore', rate=1.0)
 
