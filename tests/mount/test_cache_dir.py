@@ -106,7 +106,10 @@ def test_commands_and_mounts_share_it(mount, run, item, served, cache):
     assert fetched
     assert run('cat', '-o', f'cache_dir={cache},sandbox=require', f'{url}/{leaf}', text=False).stdout == want
     assert counter.ranges == fetched
-    assert (mount(url, f'cache_dir={cache}') / leaf).read_bytes() == want
+    m = mount(url, f'cache_dir={cache}')
+    assert (m / leaf).read_bytes() == want
+    # A mount fetches the next leaves ahead, until it ends.
+    assert not m.unmount()
     # By a path from where the command runs, and by the variable.
     env = dict(os.environ, PYTREEFS_OPTIONS='cache_dir=cache')
     before = counter.ranges
