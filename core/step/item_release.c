@@ -7,6 +7,7 @@
 #include "core/tree/digests.h"
 #include "core/tree/sharding.h"
 #include "core/tree/strings.h"
+#include "core/zarr/meta/meta_cache.h"
 #include "core/zarr/stream.h"
 
 static void drop_decoded(struct item *item)
@@ -30,6 +31,8 @@ void item_unref(struct item *item)
 	if (!item || atomic_fetch_sub_explicit(&item->refs, 1, memory_order_acq_rel) != 1)
 		return;
 	drop_decoded(item);
+	if (item->ckpt->env.in_store)
+		meta_cache_drop(item->ckpt->metas, item->owner);
 	for (uint32_t i = 0; item->made && i < item->tree->n_nodes; i++)
 		kv_free(item->made[i]);
 	free(item->made);

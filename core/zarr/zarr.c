@@ -67,7 +67,7 @@ static int read_meta(struct zarr *z)
 {
 	static const char *const names[] = { ".zarray", "zarr.json" };
 	auto_buf key = { 0 }, text = { .metered = true };
-	/* A kv of one array alone may not live as long as the item, which is the owner. */
+	/* A kv of one array alone (its prefix is empty) may be freed before its owner, the item. */
 	bool by_array = z->env->in_store && z->prefix_len > 0;
 	int r = 0;
 
@@ -94,7 +94,7 @@ static int read_meta(struct zarr *z)
 	if (r < 0)
 		return r;
 	z->meta = z->shared->meta;
-	if (by_array)
+	if (by_array && text.n <= META_CACHED_BYTES)
 		meta_cache_put(z->env->metas, z->owner, z->tag, z->kv, z->shared);
 	return 0;
 }

@@ -13,9 +13,8 @@
 #include "core/base/err.h"
 
 #define CACHED_DOCS 16
-#define CACHED_BYTES 4096 /* longer documents are rare, and not cached */
 
-#define ARRAYS ((size_t)1 << 15)
+#define ARRAYS ((size_t)1 << 13)
 
 struct meta_of_array {
 	uint64_t owner;
@@ -102,7 +101,7 @@ int meta_cache_parse(struct meta_cache *m, struct span json, const char *what,
 		     struct meta_shared **ret)
 {
 	auto_of(meta_shared) struct meta_shared *s = NULL;
-	bool small = m && json.n > 0 && json.n <= CACHED_BYTES;
+	bool small = m && json.n > 0 && json.n <= META_CACHED_BYTES;
 	int r;
 
 	s = small ? find(m, json) : NULL;
@@ -171,4 +170,17 @@ void meta_cache_put(struct meta_cache *m, uint64_t owner, uint32_t tag, const vo
 	}
 	pthread_mutex_unlock(&m->lock);
 	meta_shared_unref(out);
+}
+
+void meta_cache_drop(struct meta_cache *m, uint64_t owner)
+{
+	for (size_t i = 0; m && i < ARRAYS; i++) {
+		struct meta_shared *out = NULL;
+
+		pthread_mutex_lock(&m->lock);
+		if (m->arrays && m->arrays[i].owner == owner)
+			out = take(m->arrays[i].doc);
+		pthread_mutex_unlock(&m->lock);
+		meta_shared_unref(out);
+	}
 }

@@ -42,6 +42,38 @@ static void equal_documents_are_one(void **state)
 	meta_cache_free(NULL);
 }
 
+static void an_array_is_known_by_owner_tag_and_kv(void **state)
+{
+	struct meta_shared *s, *got;
+	struct meta_cache *m;
+	char text[512];
+	int kv[2];
+
+	assert_int_equal(meta_cache_new(&m), 0);
+	assert_null(meta_cache_get(m, 1, 2, &kv[0]));
+	assert_null(meta_cache_get(NULL, 1, 2, &kv[0]));
+	assert_int_equal(meta_cache_parse(m, document(text, sizeof(text), 7), "a", &s), 0);
+	meta_cache_put(m, 1, 2, &kv[0], s);
+	got = meta_cache_get(m, 1, 2, &kv[0]);
+	assert_ptr_equal(got, s);
+	meta_shared_unref(got);
+	assert_null(meta_cache_get(m, 1, 3, &kv[0]));
+	assert_null(meta_cache_get(m, 2, 2, &kv[0]));
+	assert_null(meta_cache_get(m, 1, 2, &kv[1]));
+	/* One that has the same place replaces it. */
+	meta_cache_put(m, 1, 2 + (1 << 13), &kv[0], s);
+	assert_null(meta_cache_get(m, 1, 2, &kv[0]));
+	meta_cache_put(m, 3, 2, &kv[0], s);
+	meta_cache_drop(m, 1);
+	meta_cache_drop(NULL, 1);
+	assert_null(meta_cache_get(m, 1, 2 + (1 << 13), &kv[0]));
+	got = meta_cache_get(m, 3, 2, &kv[0]);
+	assert_ptr_equal(got, s);
+	meta_shared_unref(got);
+	meta_shared_unref(s);
+	meta_cache_free(m);
+}
+
 static void many_documents_replace_each_other(void **state)
 {
 	struct meta_cache *m;
@@ -93,6 +125,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(equal_documents_are_one),
+		cmocka_unit_test(an_array_is_known_by_owner_tag_and_kv),
 		cmocka_unit_test(many_documents_replace_each_other),
 		cmocka_unit_test(without_a_cache_each_is_parsed),
 		cmocka_unit_test(broken_documents_are_not_cached),
