@@ -180,7 +180,8 @@ int zarr_place(struct zarr *z, struct zarr_place *ret);
 int zarr_stored(struct zarr *z, uint64_t *ret_bytes, uint64_t *ret_objects);
 /*
  * The number of those bytes that no checksum covers: neither one of the codecs, nor that of the
- * value, nor that of a node (has_nodes: inline values are in one).
+ * value, nor that of a node (has_nodes: inline values are in one). Of many objects only some are
+ * examined, in a store very few; the others are assumed to be like the last one before them.
  */
 int zarr_unsummed(struct zarr *z, bool has_nodes, uint64_t *ret);
 /*

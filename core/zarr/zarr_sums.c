@@ -25,12 +25,8 @@ int chunk_is_summed(struct zarr *z, const struct chunk *c, bool has_nodes)
 	       codec_is_summed(&z->leaf->codecs, span_of(head, n));
 }
 
-/*
- * Each head takes a read, in a store a round trip: examine this many of an array, then fewer and
- * fewer.
- */
+/* each head takes a read: examine this many of an array, then fewer and fewer */
 #define LOOKED_AT 256
-#define LOOKED_AT_IN_STORE 2
 
 struct summing {
 	struct zarr *z;
@@ -40,12 +36,13 @@ struct summing {
 	uint64_t unsummed;
 };
 
-/* Examine each of the first ones, then those whose number is a power of two. */
+/*
+ * Examine each of the first ones, then those whose number is a power of two; in a store, where a
+ * read takes a round trip, only the latter.
+ */
 static bool is_looked_at(const struct summing *s, uint64_t number)
 {
-	uint64_t first = s->z->env->in_store ? LOOKED_AT_IN_STORE : LOOKED_AT;
-
-	return number < first || (number & (number - 1)) == 0;
+	return (number < LOOKED_AT && !s->z->env->in_store) || (number & (number - 1)) == 0;
 }
 
 /* Count one stored object, judged by its first chunk: one writer wrote all of it. */

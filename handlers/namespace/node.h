@@ -45,9 +45,11 @@ int listing_add(struct listing *l, const struct node *dir, struct span name, uns
 /* Sort by name, from entry `from` on, so that the order is the same on every machine. */
 void listing_sort(struct listing *l, size_t from);
 /*
- * Called before entry i is looked up. In a store, where that and its attributes take round trips,
- * look up this entry and the ones after it at once, and hold their nodes, so that looking them up
- * again takes none. Elsewhere it does nothing.
+ * Called before entry i is looked up and its attributes requested, i >= 2. In a store, where these
+ * take round trips, threads of the pool do both for this entry and up to 63 after it, and the
+ * listing holds their nodes until the next such group or listing_release(), so that the caller's
+ * own look-ups find them. Errors are left to these. Does nothing elsewhere, for a directory with
+ * lazy_list, or when memory is short. dir is the directory of the listing.
  */
 void listing_hold(struct listing *l, struct node *dir, size_t i);
 void listing_release(struct listing *l);

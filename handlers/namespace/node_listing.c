@@ -2,6 +2,8 @@
 /*
  * node_listing.c - collects the names of a directory for one listing, and opens several at once.
  */
+#include <assert.h>
+
 #include "core/base/array.h"
 #include "core/base/err.h"
 #include "core/base/pool.h"
@@ -39,14 +41,14 @@ void listing_sort(struct listing *l, size_t from)
 		qsort_r(l->entry + from, l->n - from, sizeof(*l->entry), by_name, l->names.p);
 }
 
-/* ---- attributes of several entries at once ---- */
+/* ---- look-ups of several entries at once ---- */
 
 struct look_up {
 	struct node *dir, *node;
 	const char *name;
 };
 
-/* The caller that gets an entry meets its error again. */
+/* An error is dropped: the caller looks the entry up again, and gets it then. */
 static int look_up(void *arg)
 {
 	struct look_up *u = arg;
@@ -71,6 +73,7 @@ void listing_hold(struct listing *l, struct node *dir, size_t i)
 	struct ckpt *ckpt = dir->ns->ckpt;
 	size_t n = MIN(l->n - i, (size_t)HELD);
 
+	assert(i >= 2 && i < l->n);
 	if (!ckpt->env.in_store || dir->ops->lazy_list ||
 	    (i >= l->held_from && i - l->held_from < l->n_held))
 		return;

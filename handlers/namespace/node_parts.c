@@ -80,9 +80,10 @@ int node_open_subtree(struct node *n, struct subtree *ret)
 		r = subtree_add_tree(&st, "", l->item, l->tree);
 	} else if (n->ops == &node_step_ops) {
 		r = node_stat(n, &attr);
-		st.mtime = attr.st_mtim;
-		if (r >= 0)
+		if (r >= 0) {
+			st.mtime = attr.st_mtim;
 			r = add_step(&st, n, "", 0);
+		}
 	} else {
 		r = fail(-EINVAL, "'%s' is not a step, item, directory or leaf of a tree",
 			 *n->name ? n->name : n->ns->ckpt->opts.source);

@@ -10,9 +10,9 @@
 
 #include "core/base/err.h"
 
-/* Most leaves per task, and tasks per thread: opening a leaf in a store takes a round trip. */
-#define SLICE 128
-#define SLICES 8
+#define SLICE_MAX 128 /* leaves per task */
+/* Small tasks, since opening a leaf in a store takes a round trip, which other threads share. */
+#define TASKS_PER_THREAD 8
 
 struct leaf_table_slice {
 	struct arena arena;
@@ -110,7 +110,7 @@ static int keep_scalar(struct leaf_table_slice *s, struct value *v, struct leaf_
 	auto_format json = { 0 };
 	int r = format_open(NAME_EXT_JSON, v, NULL, &json);
 
-	/* The file of a text ends with a line break. */
+	/* A JSON file ends with a line break, which is not part of the value. */
 	while (r >= 0 && json.head.n && json.head.p[json.head.n - 1] == '\n')
 		json.head.n--;
 	return r < 0 ? r : keep_text(s, buf_span(&json.head), f);
@@ -202,12 +202,11 @@ static size_t list_leaves(const struct subtree *st, leaf_table_choose_fn *choose
 	return n;
 }
 
-/* Returns the number of leaves per task. */
-static size_t slice_of(const struct pool *pool, size_t n)
+static size_t leaves_per_task(const struct pool *pool, size_t n)
 {
-	size_t tasks = SLICES * (size_t)(pool ? pool_threads(pool) : 1);
+	size_t tasks = TASKS_PER_THREAD * (size_t)(pool ? pool_threads(pool) : 1);
 
-	return MAX(MIN(div_up(n, tasks), (size_t)SLICE), (size_t)1);
+	return MAX(MIN(div_up(n, tasks), (size_t)SLICE_MAX), (size_t)1);
 }
 
 int leaf_table_make(const struct subtree *st, unsigned flags, leaf_table_choose_fn *choose,
@@ -215,7 +214,7 @@ int leaf_table_make(const struct subtree *st, unsigned flags, leaf_table_choose_
 {
 	auto_leaf_table s = { .subtree = st };
 	struct pool *pool = NULL;
-	size_t slice;
+	size_t per_task;
 	int r;
 
 	for (size_t i = 0; i < st->n; i++) {
@@ -228,8 +227,8 @@ int leaf_table_make(const struct subtree *st, unsigned flags, leaf_table_choose_
 	if (!s.leaf)
 		return fail(-ENOMEM, "cannot describe %zu leaves", s.n);
 	s.n = list_leaves(st, choose, arg, s.leaf);
-	slice = slice_of(pool, s.n);
-	s.n_slices = div_up(s.n, slice);
+	per_task = leaves_per_task(pool, s.n);
+	s.n_slices = div_up(s.n, per_task);
 	s.slice = arena_calloc(&s.arena, s.n_slices + 1, sizeof(*s.slice));
 	if (!s.slice)
 		return fail(-ENOMEM, "cannot describe %zu leaves", s.n);
@@ -237,8 +236,8 @@ int leaf_table_make(const struct subtree *st, unsigned flags, leaf_table_choose_
 		s.slice[i] = (struct leaf_table_slice){ .arena.metered = true,
 							.subtree = st,
 							.flags = flags,
-							.leaf = s.leaf + i * slice,
-							.n = MIN(slice, s.n - i * slice) };
+							.leaf = s.leaf + i * per_task,
+							.n = MIN(per_task, s.n - i * per_task) };
 	r = pool_run(pool, describe_slice, s.slice, sizeof(*s.slice), s.n_slices);
 	if (r < 0)
 		return r;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * leaf_table.h - a table of the leaves of a subtree, made without reading their data.
+ * leaf_table.h - a table of the leaves of a subtree, made without reading their data, except for
+ * scalars that are requested.
  *
  * All threads of the pool open leaves. The entry of a leaf that cannot be opened has the reason
  * instead. Strings, shapes and chunks in the table live as long as it does.
@@ -33,7 +34,8 @@ enum leaf_table_flags {
 	LEAF_TABLE_STORED = 1 << 0,
 	LEAF_TABLE_TEXTS = 1 << 1,
 	LEAF_TABLE_SUMS = 1 << 2,
-	LEAF_TABLE_SCALARS = 1 << 3 /* read them, too: one that cannot be read is not described */
+	/* read scalars, too; the entry of one that cannot be read has the reason */
+	LEAF_TABLE_SCALARS = 1 << 3
 };
 
 struct leaf_table {

@@ -120,7 +120,8 @@ def test_round_trips_of_a_leaf(run, url, proxy):
     assert trips.count('any') == 6, str(trips)
 
 
-# More round trips than leaves of a directory (21 in all) would be one after the other.
+# most: a few more than it takes. If leaves were read one after the other, each of the `leaves` would take a round trip of its own.
+# ls lists one directory, which has 12 of them.
 @pytest.mark.parametrize('words, most, leaves', [(['ls', '-l'], 6, 12), (['info'], 6, 21), (['stats', '-q'], 6, 21), (['load'], 8, 21),
                                                  (['mount'], 12, 21)])
 def test_round_trips_of_leaves_in_directories(mount, run, cases, bucket, url, proxy, words, most, leaves):

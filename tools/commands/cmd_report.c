@@ -245,19 +245,33 @@ static void add_found(const struct report *p, struct step_sums *s)
 	}
 }
 
+struct found_cursor {
+	const struct report *p;
+	size_t at;
+};
+
+/* The leaves of the walk are a subset of those of the subtree, in the same order. */
+static bool is_found(void *arg, const struct subtree_part *part, const struct tree_node *leaf)
+{
+	struct found_cursor *c = arg;
+
+	(void)part;
+	if (c->at == c->p->n || c->p->found[c->at].node != leaf)
+		return false;
+	c->at++;
+	return true;
+}
+
 static int add_leaf_table(const struct subtree *st, const struct report *p, struct step_sums *s)
 {
+	struct found_cursor cursor = { p, 0 };
 	auto_leaf_table leaf_table = { 0 };
-	int r = leaf_table_make(st, LEAF_TABLE_STORED, NULL, NULL, &leaf_table);
+	int r = leaf_table_make(st, LEAF_TABLE_STORED, is_found, &cursor, &leaf_table);
 
-	/* The leaves of the walk are a subset of the leaf table, in the same order. */
-	for (size_t i = 0, at = 0; i < leaf_table.n && r >= 0; i++) {
+	for (size_t i = 0; i < leaf_table.n && r >= 0; i++) {
 		const struct leaf_info *f = &leaf_table.leaf[i];
 		uint64_t n = 1;
 
-		if (at == p->n || p->found[at].node != f->leaf)
-			continue;
-		at++;
 		s->leaves += subtree_is_leaf(f->leaf);
 		s->bytes += f->bytes;
 		s->stored += f->stored;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/base/array.h"
-#include "handlers/format/format.h"
+#include "handlers/format/value.h"
 #include "handlers/leaf/leaf.h"
 #include "handlers/namespace/node_parts.h"
 #include "handlers/namespace/node_tree.h"
@@ -298,10 +298,10 @@ int pytreefs_tree(struct pytreefs *ck, const char *name, unsigned flags, struct 
 	return (int)lib_end(r < 0 ? r : tree_of(ck, name, flags, &all, ret));
 }
 
-int pytreefs_tree_leaves(struct pytreefs *ck, const char *name, unsigned flags,
-			 const size_t *leaves, size_t n, struct pytreefs_tree **ret)
+int pytreefs_tree_leaves(struct pytreefs *ck, const char *name, unsigned flags, const size_t *index,
+			 size_t n, struct pytreefs_tree **ret)
 {
-	struct choice choice = { .index = leaves, .n = n };
+	struct choice choice = { .index = index, .n = n };
 	int r = lib_begin(ck, name);
 
 	return (int)lib_end(r < 0 ? r : tree_of(ck, name, flags, &choice, ret));

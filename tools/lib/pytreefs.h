@@ -183,13 +183,15 @@ enum pytreefs_tree_flags {
 PYTREEFS_API int pytreefs_tree(struct pytreefs *ck, const char *name, unsigned flags,
 			       struct pytreefs_tree **ret);
 /*
- * As pytreefs_tree(), but describe only the leaves with these n indices, which increase. Other
- * leaves are not opened: they have their names and keys, and are PYTREEFS_NONE or
- * PYTREEFS_PLACEHOLDER as the tree records it, else PYTREEFS_ARRAY without a dtype. n = 0 gets the
- * names of a large tree, among which to choose.
+ * As pytreefs_tree(), with the same nodes, but only those leaves are opened and described whose
+ * index i, as of pytreefs_tree_node(), is one of these n. The indices increase; one that does not,
+ * or that is not of a leaf, has no effect. index may be NULL when n is 0. Other leaves have their
+ * path, key and recorded type, and are PYTREEFS_NONE or PYTREEFS_PLACEHOLDER as the tree records
+ * it, else PYTREEFS_ARRAY with dtype NULL, even if they are strings or cannot be read. n = 0 gets
+ * the names of a large tree, among which to choose.
  */
 PYTREEFS_API int pytreefs_tree_leaves(struct pytreefs *ck, const char *name, unsigned flags,
-				      const size_t *leaves, size_t n, struct pytreefs_tree **ret);
+				      const size_t *index, size_t n, struct pytreefs_tree **ret);
 /*
  * Get a single node; for a view, its shape and dtype are those of the view. n_children is that of
  * the listing.

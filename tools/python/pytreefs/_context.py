@@ -41,7 +41,8 @@ class Context:
         self.casts = 'restore_dtype' in options or 'restore_dtype' in os.environ.get('PYTREEFS_OPTIONS', '')
 
     def tree(self, name: str, flags: int = 0, is_described: bool = True) -> list[Node]:
-        """is_described: whether leaves are opened; else they are ARRAY without a dtype, unless recorded as None or placeholder."""
+        """Whether leaves are opened (is_described); otherwise each is an ARRAY without a dtype, or None or a placeholder where the tree
+        records that."""
         return self._nodes(name, lambda: self.handle.tree(name, flags, is_described))
 
     def leaves(self, name: str, indices: list[int], flags: int = 0) -> list[Node]:

@@ -261,8 +261,10 @@ static void check_views(struct pytreefs *ck, const struct pytreefs_tree *tree, u
 
 /* ---- some leaves ---- */
 
-/* Every third node, whatever it is: leaves among them are as in the whole tree, others lack all but
- * their names. */
+/*
+ * Choose every third node, also ones that are not leaves. Leaves among them are as in the whole
+ * tree; the others have only what the tree records.
+ */
 static void check_some(struct pytreefs *ck, const struct pytreefs_tree *tree)
 {
 	size_t count = pytreefs_tree_count(tree), n = 0;
