@@ -48,6 +48,24 @@ def test_only_opens_what_it_chooses(cases):
     assert opened == {'params.dense.bias', 'params.dense.kernel'}
 
 
+@pytest.mark.parametrize('other', [['a0', 'a', 'b', 'c'], ['b'], ['a', 'x', 'c']])
+def test_an_item_that_is_replaced_meanwhile_gives_no_other_leaf(tmp_path, other):
+    """Leaves are chosen by their names, and then described by their places in the tree."""
+    for step, names in ((1, ['a', 'b', 'c']), (2, other)):
+        pytreefs.save(tmp_path / str(step), {name: np.full(4, ord(name[-1]), 'f4') for name in names})
+    item = tmp_path / '1/default'
+
+    def only(path):
+        if path == 'a':
+            shutil.rmtree(item)
+            shutil.copytree(tmp_path / '2/default', item)
+        return path == 'b'
+
+    with pytest.raises(pytreefs.Error, match='was replaced while it was read') as e:
+        pytreefs.load(tmp_path / '1', only=only)
+    assert e.value.errno == errno.ESTALE and e.value.filename == str(item)
+
+
 # Patterns, and what `pytreefs ls --only` chooses: leaves of the sample.
 PATTERNS = ['table', 'tab*', 'params/embed/table', 'state/params/embed/table', 'params/embed', 'params/', 'params/**', 'params/*',
             '**/bias', '/step', 'layers/[0-1]/*', 'opt_state/0/mu/layers/?/**', 'opt_state/**/scale', '[!a-p]*', 'step.json', '*.npy']

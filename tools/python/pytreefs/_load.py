@@ -74,10 +74,18 @@ class Loading:
         return self.context.tree('', lib.TREE_VALUES, is_described)
 
     def _describe(self, leaves: list[int]) -> None:
-        """Open leaves of which only the names were read."""
-        if leaves:
-            for i, node in zip(leaves, self.context.leaves(self.base, leaves, lib.TREE_VALUES), strict=True):
-                self.nodes[i] = node
+        """Open leaves of which only the names were read. An item of a step may have been replaced since then."""
+        if not leaves:
+            return
+        try:
+            found = self.context.leaves(self.base, leaves, lib.TREE_VALUES)
+        except IndexError:
+            found = []
+        if [(node.path, node.key, node.parent) for node in found] != [
+                (self.nodes[i].path, self.nodes[i].key, self.nodes[i].parent) for i in leaves]:
+            raise self.context.fail(-errno.ESTALE, 'was replaced while it was read', self.base)
+        for i, node in zip(leaves, found, strict=True):
+            self.nodes[i] = node
 
     def fail(self, text: str, name: str = '') -> lib.Error:
         return self.context.fail(-errno.EINVAL, text, name)
