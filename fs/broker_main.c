@@ -11,7 +11,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <paths.h>
 #include <signal.h>
 #include <spawn.h>
@@ -315,17 +314,16 @@ static void serve(int fd, const struct parameters *p, struct request *q)
 		;
 }
 
-/* The log exists by now. A link to it is followed once, here. */
+/* The log itself may have been renamed by now. */
 static void find_log(struct parameters *p)
 {
-	static char path[PATH_MAX];
+	static char path[BROKER_TEXT_MAX + 1];
 	char *name;
 
 	p->log_dir = -1;
-	if (!*p->log || !realpath(p->log, path)) {
-		p->log = "";
+	if (!*p->log)
 		return;
-	}
+	snprintf(path, sizeof(path), "%s", p->log);
 	name = strrchr(path, '/') + 1;
 	p->log = name;
 	name[-1] = '\0';

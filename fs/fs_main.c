@@ -9,6 +9,7 @@
 #include "fs/fs_main.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -338,6 +339,7 @@ static int mount_confined(const struct fs_mount *m, struct fs *fs)
 static int mount_and_serve(const struct fs_mount *m, struct fs *fs)
 {
 	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
+	char log[PATH_MAX];
 	int r = fuse_args(m, &args);
 
 	if (r < 0)
@@ -347,10 +349,13 @@ static int mount_and_serve(const struct fs_mount *m, struct fs *fs)
 	if (!fs->se)
 		return fail(-EINVAL, "cannot make a FUSE session: are the options '%s' known?",
 			    m->fuse_options);
+	/* Links to the log are followed once, here: it may be renamed from now on. */
+	if (!m->options->log || !realpath(m->options->log, log))
+		*log = '\0';
 	r = broker_start(&fs->broker,
 			 &(struct broker_parameters){ .mountpoint = m->mountpoint,
 						      .on_commit = m->options->on_commit,
-						      .log = m->options->log,
+						      .log = *log ? log : NULL,
 						      .quiet = !m->foreground });
 	if (r >= 0) {
 		fs->ns->drafts.broker = &fs->broker;

@@ -62,7 +62,7 @@ struct broker {
 struct broker_parameters {
 	const char *mountpoint;
 	const char *on_commit; /* NULL: none */
-	const char *log;       /* absolute path; NULL: none */
+	const char *log;       /* absolute path without links; NULL: none */
 	/*
 	 * The broker and its child processes have no output, for a mount that detaches from the
 	 * user's terminal.

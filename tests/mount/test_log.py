@@ -49,6 +49,18 @@ def test_hangup_opens_the_log_again(mount, tmp_path, foreground, sandbox):
     assert m.unmount() == '' and END.search(open(log).read())
 
 
+def test_a_log_that_is_renamed_at_once(mount, tmp_path):
+    """The broker, which opens it again, may still be starting then."""
+    for i in range(10):
+        m = mount(SAMPLE, 'sandbox=off')
+        log, old = m.log, tmp_path / f'log.{i}'
+        mounts.wait_for(lambda: os.path.exists(log) and START.search(open(log).read()))
+        os.rename(log, old)
+        os.kill(m.pid, signal.SIGHUP)
+        mounts.wait_for(lambda: os.path.exists(log) and 'was opened again' in open(log).read())
+        assert m.unmount() == '' and len(old.read_text().splitlines()) == 1
+
+
 def test_the_new_file_stands_for_itself(mount, tmp_path):
     """A message that the old file has, too, is there and not only counted. A starter that ignores SIGHUP, as nohup does, changes nothing."""
     ignoring = 'import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])'
