@@ -9,7 +9,8 @@ from bench.bench import bench
 
 
 def whole(b, case, peers, ours_function='load', **ours):
-    source = b.case(case)
+    """case: or the path of a checkpoint."""
+    source = b.case(case) if isinstance(case, str) else case
     b.warm(source)
     b.contender('pytreefs.load', b.python(f'peers_python:{ours_function}', source, **ours))
     for name, function in peers.items():
@@ -35,10 +36,7 @@ def python_load_raw(b):
 @bench
 def python_load_zarr3(b):
     """The tree of python_load as zarr v3."""
-    source = b.converted('bench-leaves-zstd', 'zarr=3')
-    b.warm(source)
-    b.contender('pytreefs.load', b.python('peers_python:load', source))
-    b.contender('TensorStore', b.python('peers_python:tensorstore_tree', source))
+    whole(b, b.converted('bench-leaves-zstd', 'zarr=3'), {'TensorStore': 'peers_python:tensorstore_tree'})
     b.row('pytreefs.load, whole zarr v3 tree', 'pytreefs.load', 'TensorStore', rate=1.8)
 
 

@@ -11,8 +11,8 @@ GIB_LEAF = 'w.npy'
 
 
 def cold(b, case, *options):
-    """A mount of a checkpoint whose own files are in memory."""
-    source = b.case(case)
+    """A mount of a checkpoint, a case or a path, whose own files are in memory."""
+    source = b.case(case) if isinstance(case, str) else case
     b.warm(source)
     return b.mount(source, *options)
 
@@ -167,18 +167,23 @@ def arrays_of(m, first=None):
     return ['.'.join(p.relative_to(m.path).with_suffix('').parts) for p in leaves]
 
 
+def loop_and_peers(b, m, text):
+    """Every leaf of a mount by np.load in a loop, against TensorStore and Orbax."""
+    fresh_contender(b, 'loop', m, b.python('load_tree', m.path))
+    b.contender('TensorStore', b.python('tensorstore_tree', m.source, arrays_of(m)))
+    b.contender('Orbax restore', b.python('orbax_restore', m.source))
+    b.row(f'{text}, np.load in a loop', 'loop', 'TensorStore', rate=1.25)
+    b.row(f'{text}, np.load in a loop', 'loop', 'Orbax restore', rate=1.35)
+
+
 @bench
 def whole_tree(b):
     """The same 64 leaves, into numpy: in a loop, by 4 threads and through safetensors, with the options that a mount
     has by default."""
     m = cold(b, 'bench-leaves-zstd')
-    fresh_contender(b, 'loop', m, b.python('load_tree', m.path))
+    loop_and_peers(b, m, 'whole zstd tree')
     fresh_contender(b, '4 threads', m, b.python('load_in_threads', m.path, 4))
     fresh_contender(b, 'load_file', m, b.python('safetensors_load', m / '.safetensors'))
-    b.contender('TensorStore', b.python('tensorstore_tree', m.source, arrays_of(m)))
-    b.contender('Orbax restore', b.python('orbax_restore', m.source))
-    b.row('whole zstd tree, np.load in a loop', 'loop', 'TensorStore', rate=1.25)
-    b.row('whole zstd tree, np.load in a loop', 'loop', 'Orbax restore', rate=1.35)
     b.row('whole zstd tree, np.load by 4 threads', '4 threads', 'TensorStore', rate=1.4)
     b.row('whole zstd tree, load_file of D.safetensors', 'load_file', 'TensorStore', rate=1.1)
 
@@ -186,9 +191,7 @@ def whole_tree(b):
 @bench
 def raw_tree(b):
     """The same tree without compression."""
-    source = b.converted('bench-leaves-zstd', 'compression=none')
-    b.warm(source)
-    m = b.mount(source)
+    m = cold(b, b.converted('bench-leaves-zstd', 'compression=none'))
     fresh_contender(b, 'loop', m, b.python('load_tree', m.path))
     fresh_contender(b, '4 threads', m, b.python('load_in_threads', m.path, 4))
     b.contender('TensorStore', b.python('tensorstore_tree', m.source, arrays_of(m)))
@@ -199,22 +202,13 @@ def raw_tree(b):
 @bench
 def zarr3_tree(b):
     """The same tree as zarr v3, in zstd frames of the level that Orbax has for it."""
-    source = b.converted('bench-leaves-zstd', 'zarr=3')
-    b.warm(source)
-    m = b.mount(source)
-    fresh_contender(b, 'loop', m, b.python('load_tree', m.path))
-    b.contender('TensorStore', b.python('tensorstore_tree', m.source, arrays_of(m)))
-    b.contender('Orbax restore', b.python('orbax_restore', m.source))
-    b.row('whole zarr v3 tree, np.load in a loop', 'loop', 'TensorStore', rate=1.25)
-    b.row('whole zarr v3 tree, np.load in a loop', 'loop', 'Orbax restore', rate=1.35)
+    loop_and_peers(b, cold(b, b.converted('bench-leaves-zstd', 'zarr=3')), 'whole zarr v3 tree')
 
 
 @bench
 def boxes(b):
     """30 random boxes of 256 x 256 of a leaf in zstd frames of 64 MiB, as views by np.load; TensorStore with a cache pool of 256 MiB."""
-    source = b.converted('bench-one-raw', 'compression=zstd:1,chunk_byte_size=64M')
-    b.warm(source)
-    m = b.mount(source)
+    m = cold(b, b.converted('bench-one-raw', 'compression=zstd:1,chunk_byte_size=64M'))
     fresh_contender(b, 'np.load', m, b.python('boxes', m / 'w'))
     b.contender('TensorStore', b.python('tensorstore_boxes', m.source))
     b.row('30 random boxes of 256 x 256, chunks of 64 MiB', 'np.load', 'TensorStore', rate=2)
