@@ -2,10 +2,11 @@
 /*
  * step_upload_gc.c - finds and removes what dead writers left in a bucket.
  *
- * The claim of a writer that is taken for dead because of its age is taken over first. If that
- * writer is alive after all, either it has renewed its claim meanwhile, and gc lets go; or it
- * finds, before it puts the marker, that its claim is not there any more. If gc dies, its own claim
- * is one of a dead process. A process of this machine that has ended cannot come back.
+ * The claim of a dead writer is taken over first. If that writer was only taken for dead because of
+ * its age, and is alive, either it has renewed its claim meanwhile, and gc lets go; or it finds,
+ * before it puts the marker, that its claim is not there any more. While gc holds the claim, no
+ * other gc empties the place, and no new writer gets it. If gc dies, its own claim is one of a dead
+ * process.
  */
 #include "core/base/clock.h"
 #include "core/base/err.h"
@@ -22,8 +23,8 @@ static bool is_old(const struct objects *all, int64_t older_than_ns)
 
 struct judged {
 	bool is_dead;
-	bool is_guess; /* by its age: only as long as the claim has the tag */
-	char tag[STORE_TAG_MAX];
+	bool is_guess;           /* by its age */
+	char tag[STORE_TAG_MAX]; /* of the claim that was judged */
 };
 
 /* Judge the writer of a claim, whose object is o. */
@@ -61,11 +62,16 @@ static int judge(struct store *s, const char *path, const char *claim, const str
 static int remove_one(struct store *s, const char *claim, const struct judged *j,
 		      struct found_upload *f)
 {
-	int r = j->is_guess ? claim_take_over(&s->base, claim, j->tag) : 0;
+	int r = claim_take_over(&s->base, claim, j->tag);
 
 	if (r == -EEXIST || r == -ENOENT) {
 		err_clear();
 		return 0;
+	}
+	/* A process of this machine that has ended cannot come back, and a bucket may be full. */
+	if (r < 0 && !j->is_guess) {
+		err_clear();
+		r = 0;
 	}
 	if (r >= 0)
 		r = object_is_listed(s, f->path, MARKER_FILE);

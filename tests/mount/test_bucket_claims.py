@@ -172,6 +172,57 @@ def test_two_of_gc_at_once(run, program, bucket, proxy, root):
     assert_gone(run, bucket, proxy, root)
 
 
+@pytest.fixture
+def left(program, bucket, proxy, root):
+    """What a writer of this machine left that was killed."""
+    held = Held(proxy, buckets.is_put('_CHECKPOINT_METADATA'))
+    p = subprocess.Popen([program, 'convert', SAMPLE / '1500', f'{root}/5'], stderr=subprocess.DEVNULL)
+    assert held.arrived.wait(120)
+    p.kill()
+    p.wait()
+    held.release()
+    proxy.fault = None
+
+
+@contextlib.contextmanager
+def collecting(program, proxy, root, is_it):
+    """A gc that is held at a request; and what it prints when it has gone on."""
+    held = Held(proxy, is_it)
+    gc = subprocess.Popen([program, 'gc', root], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert held.arrived.wait(120), gc.communicate(timeout=120)
+        proxy.fault = None
+        yield lambda: (held.release(), gc.communicate(timeout=120)[0], gc.returncode)[1:]
+    finally:
+        held.release()
+        gc.kill()
+        gc.wait()
+
+
+def test_a_gc_that_is_suspended_holds_the_place(left, run, program, bucket, proxy, root):
+    """Else it would remove, when it goes on, what another writer has put after another gc."""
+    with collecting(program, proxy, root, lambda h: h.command == 'DELETE') as goes_on:
+        assert '0 removed' in run('gc', root).stdout
+        r = run('convert', SAMPLE / '1500', f'{root}/5', ok=False)
+        assert r.returncode == 1 and 'is being written by process' in r.stderr, r.stderr
+        out, status = goes_on()
+    assert status == 0 and '1 removed' in out, out
+    assert_gone(run, bucket, proxy, root)
+
+
+def test_a_gc_that_is_suspended_while_it_judges(left, run, program, bucket, proxy, root):
+    """Another one has removed everything since, and a writer has committed the step."""
+    with collecting(program, proxy, root, lambda h: h.command != 'GET') as goes_on:
+        for key in bucket.keys():
+            bucket.delete(key)
+        run('convert', SAMPLE / '1500', f'{root}/5')
+        keys = bucket.keys()
+        out, status = goes_on()
+    assert status == 0 and '0 removed' in out, out
+    assert bucket.keys() == keys
+    assert '0 errors, 0 warnings' in run('verify', root).stdout
+
+
 # ---- renewals ----
 
 
