@@ -174,7 +174,7 @@ def test_two_of_gc_at_once(run, program, bucket, proxy, root):
 
 @pytest.fixture
 def left(program, bucket, proxy, root):
-    """What a writer of this machine left that was killed."""
+    """Objects of a writer of this machine that was killed."""
     held = Held(proxy, buckets.is_put('_CHECKPOINT_METADATA'))
     p = subprocess.Popen([program, 'convert', SAMPLE / '1500', f'{root}/5'], stderr=subprocess.DEVNULL)
     assert held.arrived.wait(120)
