@@ -172,11 +172,23 @@ class Bench:
         """A command of peer.c."""
         return [self.build / 'tests/bench/bench_peer', *words]
 
-    def warm(self, source):
-        """Files of a source are in the page cache: what is measured is us, not the disk."""
+    @staticmethod
+    def _files(source):
+        """The open files of a source, one after the other."""
         source = pathlib.Path(source)
         for path in [source] if source.is_file() else source.rglob('*'):
             if path.is_file():
                 with open(path, 'rb', buffering=0) as f:
-                    while f.read(1 << 22):
-                        pass
+                    yield f
+
+    def warm(self, source):
+        """Files of a source are in the page cache: what is measured is us, not the disk."""
+        for f in self._files(source):
+            while f.read(1 << 22):
+                pass
+
+    def evict(self, source):
+        """Files of a source are on the disk only."""
+        for f in self._files(source):
+            os.fsync(f.fileno())
+            os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -4,6 +4,7 @@
 import os
 import pathlib
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -42,6 +43,43 @@ def torch_load_file(path, copied=False):
     from safetensors.torch import load_file
     tensors = load_file(path).values()
     _touch([t.clone() for t in tensors] if copied else tensors)
+
+
+def large_constant(target):
+    """A step of 10 GiB in memory, and little on disk."""
+    _ours()
+    import numpy as np
+    import pytreefs
+    pytreefs.save(target, {f'w{i:02d}': np.broadcast_to(np.float32(i), 1 << 26) for i in range(40)})
+
+
+LOADING = '''
+import signal, sys, pytreefs
+signal.signal(signal.SIGINT, signal.default_int_handler)
+def progress(done, total):
+    if done > total // 4:
+        print("loading", flush=True)
+try:
+    pytreefs.load(sys.argv[1], progress=progress)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+'''
+
+
+def interrupt(source):
+    """From SIGINT in the middle of a load to the exception in Python."""
+    env = dict(os.environ, PYTHONPATH=str(PACKAGE))
+    with subprocess.Popen([sys.executable, '-c', LOADING, source], env=env, stdout=subprocess.PIPE, text=True) as p:
+        if p.stdout.readline() != 'loading\n':
+            raise RuntimeError('the load ended')
+        begin = time.perf_counter()
+        p.send_signal(signal.SIGINT)
+        while (line := p.stdout.readline()) == 'loading\n':
+            pass
+        seconds = time.perf_counter() - begin
+        if line != 'interrupted\n':
+            raise RuntimeError(f'it said {line!r}')
+    return seconds
 
 
 @prepared(_ours)

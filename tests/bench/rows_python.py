@@ -2,10 +2,14 @@
 """The Python package against TensorStore and Orbax, each in a process of its own with its imports done. Sources are in the
 page cache."""
 
+import contextlib
 import shutil
 import subprocess
 
 from bench.bench import bench
+from bench.worker import Worker
+
+PEAK = (1024 + 256 + 64) << 20  # bytes: the result, read_budget, and 64 MiB
 
 
 def whole(b, case, peers, ours_function='load', **ours):
@@ -22,7 +26,7 @@ def whole(b, case, peers, ours_function='load', **ours):
 def python_load(b):
     """pytreefs.load of 1 GiB in 64 leaves of one zstd frame (OCDBT) into numpy."""
     whole(b, 'bench-leaves-zstd', {'TensorStore': 'peers_python:tensorstore_tree', 'Orbax restore': 'orbax_restore'})
-    b.row('pytreefs.load, whole zstd tree', 'pytreefs.load', 'TensorStore', rate=2.0)
+    b.row('pytreefs.load, whole zstd tree', 'pytreefs.load', 'TensorStore', rate=2.0, peak=PEAK)
     b.row('pytreefs.load, whole zstd tree', 'pytreefs.load', 'Orbax restore', rate=2.5)
 
 
@@ -30,14 +34,14 @@ def python_load(b):
 def python_load_raw(b):
     """The same without compression: 1 GiB, one chunk."""
     whole(b, 'bench-one-raw', {'TensorStore': 'peers_python:tensorstore_tree'})
-    b.row('pytreefs.load, not compressed', 'pytreefs.load', 'TensorStore', rate=1.5)
+    b.row('pytreefs.load, not compressed', 'pytreefs.load', 'TensorStore', rate=1.5, peak=PEAK)
 
 
 @bench
 def python_load_zarr3(b):
     """The tree of python_load as zarr v3."""
     whole(b, b.converted('bench-leaves-zstd', 'zarr=3'), {'TensorStore': 'peers_python:tensorstore_tree'})
-    b.row('pytreefs.load, whole zarr v3 tree', 'pytreefs.load', 'TensorStore', rate=1.8)
+    b.row('pytreefs.load, whole zarr v3 tree', 'pytreefs.load', 'TensorStore', rate=1.8, peak=PEAK)
 
 
 @bench
@@ -56,10 +60,30 @@ def python_torch(b):
 
 
 @bench
+def python_torch_cold(b):
+    """The same tree in zstd frames as tensors, and the safetensors file, both of which are read from the disk."""
+    source, file = b.case('bench-leaves-zstd'), b.scratch() / 'all.safetensors'
+    subprocess.run([b.program, 'export', '-q', source, file], check=True, stdout=subprocess.DEVNULL)
+    b.contender('pytreefs.load', b.python('peers_python:torch_load', source), before=lambda: b.evict(source))
+    b.contender('load_file', b.python('peers_python:torch_load_file', file), before=lambda: b.evict(file))
+    b.row('pytreefs.load as tensors, zstd, from the disk', 'pytreefs.load', 'load_file', rate=1.0)
+
+
+@bench
+def python_interrupt(b):
+    """Ctrl-C after a quarter of a load of 10 GiB: until the exception in Python."""
+    source = b.scratch() / '1'
+    with contextlib.closing(Worker()) as w:
+        w.call('peers_python:large_constant', source)
+    b.contender('SIGINT', b.python('peers_python:interrupt', source))
+    b.row('Ctrl-C in a load of 10 GiB', 'SIGINT', within=0.2)
+
+
+@bench
 def python_load_chunks(b):
     """One leaf of 1 GiB in zstd frames of 4 MiB."""
     whole(b, 'bench-many-zstd', {'TensorStore': 'peers_python:tensorstore_tree'})
-    b.row('pytreefs.load, one leaf of many chunks', 'pytreefs.load', 'TensorStore', rate=2.0)
+    b.row('pytreefs.load, one leaf of many chunks', 'pytreefs.load', 'TensorStore', rate=2.0, peak=PEAK)
 
 
 @bench

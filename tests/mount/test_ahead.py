@@ -5,10 +5,13 @@ Requests go to the daemon itself (direct_io), so that its counters tell what was
 """
 
 import concurrent.futures
+import hashlib
 import json
 import mmap
 import os
 import random
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -134,6 +137,42 @@ def test_four_threads_share_the_work(mount, tree):
     s = settled(m)
     assert s['chunk_bytes_decoded'] <= TOTAL + LEAVES * 4096, 'something was decoded twice'
     assert s['ahead_wasted'] == 0
+
+
+READER = '''
+import hashlib, os, random, sys, numpy as np
+names = sys.argv[3:]
+if sys.argv[2] != "in order":
+    random.Random(sys.argv[2]).shuffle(names)
+os.pread(os.open(f"{sys.argv[1]}/{names[0]}", os.O_RDONLY), 300 * 1024, 0)
+print("ready", flush=True)
+sys.stdin.readline()
+print(sorted((n, hashlib.sha256(np.load(f"{sys.argv[1]}/{n}")).hexdigest()) for n in names))
+'''
+
+
+@pytest.mark.parametrize('options', [[], ['direct_io']], ids=['default', 'direct_io'])
+@pytest.mark.parametrize('orders', ['one order', 'different orders'])
+def test_eight_processes_cost_one_decode(mount, tree, orders, options):
+    """And no second one. All of them have begun to read before one goes on; one that stays behind finds a part of it dropped."""
+    m = mount(tree(), 'cache=256M', *options)
+    readers = [subprocess.Popen([sys.executable, '-c', READER, m / '1/state', 'in order' if orders == 'one order' else str(k),
+                                 *map(name, range(LEAVES))], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+               for k in range(8)]
+    try:
+        assert [p.stdout.readline() for p in readers] == ['ready\n'] * 8
+        for p in readers:
+            p.stdin.write('\n')
+            p.stdin.flush()
+        outputs = [p.communicate(timeout=300)[0] for p in readers]
+    finally:
+        for p in readers:
+            p.kill()
+            p.wait()
+    want = sorted((name(i), hashlib.sha256(content(i)).hexdigest()) for i in range(LEAVES))
+    assert outputs == [f'{want}\n'] * 8
+    s = settled(m)
+    assert TOTAL <= s['chunk_bytes_decoded'] < TOTAL * 3 // 2, s
 
 
 def test_random_opens_decode_again_what_a_wrong_guess_has_wasted(mount, tree):

@@ -170,7 +170,7 @@ except KeyboardInterrupt:
 
 
 def test_ctrl_c_ends_a_load(tmp_path):
-    """It is asked every 50 ms; how quickly it ends is measured elsewhere."""
+    """How quickly it ends is a row of the benchmark (python_interrupt)."""
     pytreefs.save(tmp_path / '1', {f'w{i}': np.random.default_rng(i).normal(size=1 << 19) for i in range(24)})
     p = subprocess.Popen([sys.executable, '-c', LOADING, tmp_path / '1'], stdout=subprocess.PIPE, text=True)
     try:

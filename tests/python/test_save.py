@@ -53,7 +53,7 @@ def test_a_step_comes_back(tmp_path):
         assert list(ck) == ['default'] and ck.metadata == {'by': 'me'}
 
 
-@pytest.mark.parametrize('options', [{}, {'zarr': 3}, {'ocdbt': False}, {'compression': 'none'}], ids=str)
+@pytest.mark.parametrize('options', [{}, {'zarr': 3}, {'ocdbt': False}, {'zarr': 3, 'ocdbt': False}, {'compression': 'none'}], ids=str)
 def test_orbax_and_tensorstore_restore_it(tmp_path, options):
     from lib import restoring
     source = tree()
