@@ -368,6 +368,18 @@ bool stream_has_pieces(const struct zarr *z, uint64_t number, uint64_t first, ui
 	return true;
 }
 
+/*
+ * Whether all was decoded, and the beginning is not in the cache any more: a guess for it decodes
+ * it again, ahead of a reader's next pass. Called with the lock held.
+ */
+static bool is_passed(const struct stream *s, uint64_t first)
+{
+	struct cache_key key = stream_piece_key(s->z, s->number, 0);
+
+	return first == 0 && s->pos == s->pieces && !s->spilled && !s->driving && !s->job_posted &&
+	       !cache_has(s->z->env->cache, &key, CACHE_READY_OR_BUSY);
+}
+
 /* A guess is useful only for a chunk that no reader has come to. Called with the lock held. */
 static bool may_guess(struct stream *s, struct zarr_guess *guess)
 {
@@ -399,6 +411,9 @@ void stream_ahead(struct stream *s, uint64_t first, uint64_t last, struct zarr_g
 	if (!guess) {
 		hurry = s->guess && s->job_posted;
 		reader_came(s);
+	} else if (is_passed(s, first)) {
+		s->second_pass = true;
+		start_again(s, false);
 	}
 	/* Not when the decoder would only repeat pieces of the spill file. */
 	post = last >= s->pos && last >= s->spilled && !s->failed.code &&

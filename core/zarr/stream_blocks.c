@@ -344,6 +344,9 @@ void stream_blocks_ahead(struct stream *s, uint64_t first, uint64_t last, struct
 	pthread_mutex_lock(&s->lock);
 	/* Pieces before `ahead` were queued, if the reader continues from there. */
 	from = last + 1 >= *ahead && first <= *ahead ? MAX(first, *ahead) : first;
+	/* All were, and have been dropped since: this is for another pass. */
+	if (*ahead == s->pieces && !is_there(s, first))
+		from = first;
 	*ahead = last + 1;
 	pthread_mutex_unlock(&s->lock);
 	for (uint64_t piece = from; piece <= last; piece++)

@@ -19,9 +19,10 @@ import pytest
 
 MIB = 1 << 20
 LEAVES = 16
-EACH = 5 * MIB                  # larger than a chunk that is decoded whole: a stream of pieces
+EACH = 5 * MIB
 TOTAL = LEAVES * EACH
-KINDS = {'streams': [], 'small chunks': ['chunk_byte_size=1M'], 'zarr3': ['zarr=3', 'ocdbt=off']}
+STREAMS = ['chunk_byte_size=64M']        # one chunk for each leaf, decoded as a stream of pieces
+KINDS = {'streams': STREAMS, 'small chunks': ['chunk_byte_size=1M'], 'zarr3': ['zarr=3', 'ocdbt=off']}
 
 
 def content(i):
@@ -46,7 +47,7 @@ def tree(mount, tmp_path, written):
     def make(*options):
         source = tmp_path / 'source'
         source.mkdir()
-        m = mount(source, *options)
+        m = mount(source, *(options or STREAMS))
         draft = m / '1.tmp/state'
         os.makedirs(draft)
         for i in written:
@@ -127,6 +128,18 @@ def test_the_order_of_the_last_pass_is_followed(mount, tree):
     first = read_all(m, order)
     second = read_all(m, order)
     assert second['ahead_used'] - first['ahead_used'] >= TOTAL // 4, (first, second)
+
+
+@pytest.mark.parametrize('kind', [*KINDS, 'blosc'])
+def test_later_passes_find_leaves_decoded(mount, tree, kind):
+    """In the tree's order, by a cache that holds too little of the pass before."""
+    m = mount(tree(*KINDS.get(kind, [*STREAMS, 'compression=blosc'])), 'direct_io', 'cache=64M')
+    before = read_all(m, range(LEAVES))
+    for _ in range(2):
+        now = read_all(m, range(LEAVES))
+        assert now['ahead_used'] - before['ahead_used'] >= TOTAL // 2, (before, now)
+        assert now['chunk_bytes_decoded'] - before['chunk_bytes_decoded'] <= TOTAL + LEAVES * 4096, (before, now)
+        before = now
 
 
 def test_four_threads_share_the_work(mount, tree):
