@@ -56,19 +56,32 @@ def elsewhere(program, *words):
 
 
 @contextlib.contextmanager
-def saving(program, proxy, root, is_it):
-    """A save on another machine, held at a request; and the result of it, when it has gone on."""
+def holding(proxy, is_it, start):
+    """A process that is held at a request; and its output, messages and status, when it has gone on."""
     held = Held(proxy, is_it)
-    p = elsewhere(program, 'convert', SAMPLE / '1500', f'{root}/5')
+    p = start()
     try:
         assert held.arrived.wait(120), p.communicate(timeout=120)
         proxy.fault = None
-        yield held, lambda: (held.release(), p.communicate(timeout=120)[1], p.returncode)[1:]
+        yield held, lambda: (held.release(), *p.communicate(timeout=120), p.returncode)[1:]
     finally:
         held.release()
         if p.poll() is None:
             p.kill()
         p.communicate()
+
+
+@contextlib.contextmanager
+def saving(program, proxy, root, is_it):
+    """A save on another machine, held at a request; and the result of it, when it has gone on."""
+    with holding(proxy, is_it, lambda: elsewhere(program, 'convert', SAMPLE / '1500', f'{root}/5')) as (held, goes_on):
+        yield held, lambda: goes_on()[1:]
+
+
+def collecting(program, proxy, root, is_it, words=('gc',)):
+    """A gc that is held at a request."""
+    return holding(proxy, is_it, lambda: subprocess.Popen([program, *words, root], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                                          text=True))
 
 
 def is_marker(bucket):
@@ -125,19 +138,11 @@ def test_the_claim_of_a_step_is_left(run, bucket, proxy, root):
 def test_a_commit_while_gc_looks_at_the_claim(run, program, bucket, proxy, root):
     """gc has judged the claim that it read, and the writer has renewed it since."""
     with saving(program, proxy, root, buckets.is_put('_CHECKPOINT_METADATA')) as (_, goes_on):
-        held = Held(proxy, buckets.is_replacing_put(CLAIM))
-        gc = subprocess.Popen([program, *GC, root], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        try:
-            assert held.arrived.wait(120), gc.communicate(timeout=120)
+        with collecting(program, proxy, root, buckets.is_replacing_put(CLAIM), GC) as (_, gc_goes_on):
             text, status = goes_on()
             assert status == 0, text
-            held.release()
-            out, text = gc.communicate(timeout=120)
-        finally:
-            held.release()
-            gc.kill()
-            gc.wait()
-        assert gc.returncode == 0 and '0 removed' in out, out + text
+            out, text, status = gc_goes_on()
+        assert status == 0 and '0 removed' in out, out + text
     assert '0 errors, 0 warnings' in run('verify', root).stdout
     assert not any(CLAIM in key for key in bucket.keys())
 
@@ -180,45 +185,31 @@ def left(program, bucket, proxy, root):
     assert held.arrived.wait(120)
     p.kill()
     p.wait()
-    held.release()
     proxy.fault = None
-
-
-@contextlib.contextmanager
-def collecting(program, proxy, root, is_it):
-    """A gc that is held at a request; and what it prints when it has gone on."""
-    held = Held(proxy, is_it)
-    gc = subprocess.Popen([program, 'gc', root], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        assert held.arrived.wait(120), gc.communicate(timeout=120)
-        proxy.fault = None
-        yield lambda: (held.release(), gc.communicate(timeout=120)[0], gc.returncode)[1:]
-    finally:
-        held.release()
-        gc.kill()
-        gc.wait()
+    held.release()
+    proxy.wait_idle()
 
 
 def test_a_gc_that_is_suspended_holds_the_place(left, run, program, bucket, proxy, root):
     """Else it would remove, when it goes on, what another writer has put after another gc."""
-    with collecting(program, proxy, root, lambda h: h.command == 'DELETE') as goes_on:
+    with collecting(program, proxy, root, lambda h: h.command == 'DELETE') as (_, goes_on):
         assert '0 removed' in run('gc', root).stdout
         r = run('convert', SAMPLE / '1500', f'{root}/5', ok=False)
         assert r.returncode == 1 and 'is being written by process' in r.stderr, r.stderr
-        out, status = goes_on()
-    assert status == 0 and '1 removed' in out, out
+        out, text, status = goes_on()
+    assert status == 0 and '1 removed' in out, out + text
     assert_gone(run, bucket, proxy, root)
 
 
 def test_a_gc_that_is_suspended_while_it_judges(left, run, program, bucket, proxy, root):
     """Another one has removed everything since, and a writer has committed the step."""
-    with collecting(program, proxy, root, lambda h: h.command != 'GET') as goes_on:
+    with collecting(program, proxy, root, lambda h: h.command != 'GET') as (_, goes_on):
         for key in bucket.keys():
             bucket.delete(key)
         run('convert', SAMPLE / '1500', f'{root}/5')
         keys = bucket.keys()
-        out, status = goes_on()
-    assert status == 0 and '0 removed' in out, out
+        out, text, status = goes_on()
+    assert status == 0 and '0 removed' in out, out + text
     assert bucket.keys() == keys
     assert '0 errors, 0 warnings' in run('verify', root).stdout
 
@@ -257,15 +248,9 @@ def test_a_full_bucket_is_cleaned_up(run, bucket, proxy, root):
     assert bucket.keys() == []
 
 
-def test_gc_cleans_a_full_bucket(run, program, bucket, proxy, root):
+def test_gc_cleans_a_full_bucket(left, run, proxy, root):
     """Of a step whose writer, a process of this machine, was killed."""
-    held = Held(proxy, buckets.is_put('_CHECKPOINT_METADATA'))
-    p = subprocess.Popen([program, 'convert', SAMPLE / '1500', f'{root}/5'], stderr=subprocess.DEVNULL)
-    assert held.arrived.wait(120)
-    p.kill()
-    p.wait()
     proxy.fault = lambda h: h.command in ('PUT', 'POST') and (h.refuse(403, 'QuotaExceeded') or True)
-    held.release()
     assert '1 removed' in run('gc', root).stdout
 
 
