@@ -128,8 +128,8 @@ class Bench:
     # ---- what contenders work on ----
 
     def case(self, name):
-        """A checkpoint of tests/lib/gen_*.py, made when it is not there."""
-        return checkpoints.get(name).path
+        """A checkpoint of tests/lib/gen_*.py, made when it is not there. A path stays as it is."""
+        return checkpoints.get(name).path if isinstance(name, str) else name
 
     def converted(self, name, options):
         """A checkpoint converted with these options of -o; removed at the end."""

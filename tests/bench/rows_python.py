@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Python package against TensorStore and Orbax, each in a process of its own with its imports done. Sources are in the
-page cache."""
+page cache, but for python_torch_cold."""
 
 import contextlib
 import shutil
@@ -14,7 +14,7 @@ PEAK = (1024 + 256 + 64) << 20  # bytes: the result, read_budget, and 64 MiB
 
 def whole(b, case, peers, ours_function='load', **ours):
     """case: or the path of a checkpoint."""
-    source = b.case(case) if isinstance(case, str) else case
+    source = b.case(case)
     b.warm(source)
     b.contender('pytreefs.load', b.python(f'peers_python:{ours_function}', source, **ours))
     for name, function in peers.items():
@@ -44,12 +44,19 @@ def python_load_zarr3(b):
     b.row('pytreefs.load, whole zarr v3 tree', 'pytreefs.load', 'TensorStore', rate=1.8, peak=PEAK)
 
 
+def exported(b, source):
+    """The same weights as a safetensors file on the same disk."""
+    file = b.scratch() / 'all.safetensors'
+    subprocess.run([b.program, 'export', '-q', source, file], check=True, stdout=subprocess.DEVNULL)
+    return file
+
+
 @bench
 def python_torch(b):
     """The tree of python_load without compression as tensors, against load_file of a safetensors file of the same weights, which maps it; and
     against the same with a copy of each tensor. A byte of each page is read."""
-    source, file = b.converted('bench-leaves-zstd', 'compression=none'), b.scratch() / 'all.safetensors'
-    subprocess.run([b.program, 'export', '-q', source, file], check=True, stdout=subprocess.DEVNULL)
+    source = b.converted('bench-leaves-zstd', 'compression=none')
+    file = exported(b, source)
     b.warm(source)
     b.warm(file)
     b.contender('pytreefs.load', b.python('peers_python:torch_load', source))
@@ -62,8 +69,8 @@ def python_torch(b):
 @bench
 def python_torch_cold(b):
     """The same tree in zstd frames as tensors, and the safetensors file, both of which are read from the disk."""
-    source, file = b.case('bench-leaves-zstd'), b.scratch() / 'all.safetensors'
-    subprocess.run([b.program, 'export', '-q', source, file], check=True, stdout=subprocess.DEVNULL)
+    source = b.case('bench-leaves-zstd')
+    file = exported(b, source)
     b.contender('pytreefs.load', b.python('peers_python:torch_load', source), before=lambda: b.evict(source))
     b.contender('load_file', b.python('peers_python:torch_load_file', file), before=lambda: b.evict(file))
     b.row('pytreefs.load as tensors, zstd, from the disk', 'pytreefs.load', 'load_file', rate=1.0)

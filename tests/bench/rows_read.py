@@ -12,7 +12,7 @@ GIB_LEAF = 'w.npy'
 
 def cold(b, case, *options):
     """A mount of a checkpoint, a case or a path, whose own files are in memory."""
-    source = b.case(case) if isinstance(case, str) else case
+    source = b.case(case)
     b.warm(source)
     return b.mount(source, *options)
 
