@@ -374,10 +374,8 @@ bool stream_has_pieces(const struct zarr *z, uint64_t number, uint64_t first, ui
  */
 static bool is_passed(const struct stream *s, uint64_t first)
 {
-	struct cache_key key = stream_piece_key(s->z, s->number, 0);
-
 	return first == 0 && s->pos == s->pieces && !s->spilled && !s->driving && !s->job_posted &&
-	       !cache_has(s->z->env->cache, &key, CACHE_READY_OR_BUSY);
+	       !stream_piece_is_there(s, 0);
 }
 
 /* A guess is useful only for a chunk that no reader has come to. Called with the lock held. */

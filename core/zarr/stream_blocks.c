@@ -299,13 +299,6 @@ struct piece_job {
 	struct zarr_guess *guess; /* a reference, or NULL */
 };
 
-static bool is_there(const struct stream *s, uint64_t piece)
-{
-	struct cache_key key = stream_piece_key(s->z, s->number, piece);
-
-	return cache_has(s->z->env->cache, &key, CACHE_READY_OR_BUSY);
-}
-
 static void piece_run(struct pool_job *job)
 {
 	struct piece_job *p = container_of(job, struct piece_job, job);
@@ -313,7 +306,7 @@ static void piece_run(struct pool_job *job)
 	struct cache_entry *e = NULL;
 
 	/* Using a piece that is there would delay its eviction. Its reader meets an error again. */
-	if (stream_ahead_is_wanted(p->s, p->guess) && !is_there(p->s, p->piece) &&
+	if (stream_ahead_is_wanted(p->s, p->guess) && !stream_piece_is_there(p->s, p->piece) &&
 	    stream_blocks_piece(p->s, p->piece, &e) < 0)
 		err_clear();
 	(p->guess && e ? cache_put_ahead : cache_put)(cache, e);
@@ -324,7 +317,7 @@ static void piece_run(struct pool_job *job)
 
 static void post_piece(struct stream *s, uint64_t piece, struct zarr_guess *guess)
 {
-	struct piece_job *p = is_there(s, piece) ? NULL : calloc(1, sizeof(*p));
+	struct piece_job *p = stream_piece_is_there(s, piece) ? NULL : calloc(1, sizeof(*p));
 
 	if (!p)
 		return;
@@ -345,7 +338,7 @@ void stream_blocks_ahead(struct stream *s, uint64_t first, uint64_t last, struct
 	/* Pieces before `ahead` were queued, if the reader continues from there. */
 	from = last + 1 >= *ahead && first <= *ahead ? MAX(first, *ahead) : first;
 	/* All were, and have been dropped since: this is for another pass. */
-	if (*ahead == s->pieces && !is_there(s, first))
+	if (*ahead == s->pieces && !stream_piece_is_there(s, first))
 		from = first;
 	*ahead = last + 1;
 	pthread_mutex_unlock(&s->lock);

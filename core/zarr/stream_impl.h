@@ -105,6 +105,14 @@ static inline size_t piece_size(const struct stream *s, uint64_t piece)
 	return (size_t)MIN((uint64_t)STREAM_PIECE_BYTES, s->bytes - piece * STREAM_PIECE_BYTES);
 }
 
+/* Whether the cache has the piece, or some thread is filling it. */
+static inline bool stream_piece_is_there(const struct stream *s, uint64_t piece)
+{
+	struct cache_key key = stream_piece_key(s->z, s->number, piece);
+
+	return cache_has(s->z->env->cache, &key, CACHE_READY_OR_BUSY);
+}
+
 static inline void piece_free_full(void *p)
 {
 	block_free(p, STREAM_PIECE_BYTES);
