@@ -87,6 +87,12 @@ static inline bool chunk_is_all(const struct chunk *c)
  * node, which has a checksum.
  */
 int chunk_is_summed(struct zarr *z, const struct chunk *c, bool has_nodes);
+/*
+ * The same for a chunk whose value has no checksum of its own, from its first CODEC_HEAD_BYTES, or
+ * all of it.
+ */
+bool chunk_head_is_summed(const struct zarr *z, const struct chunk *c, struct span head,
+			  bool has_nodes);
 /* Append "chunk 0/3 (value:d/1f..:4096:812)", for messages. */
 void chunk_text(struct zarr *z, const struct chunk *c, struct buf *out);
 /* Append the same as members of a JSON object. */

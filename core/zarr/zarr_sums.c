@@ -8,6 +8,12 @@
 #include "core/base/err.h"
 #include "core/zarr/chunk.h"
 
+bool chunk_head_is_summed(const struct zarr *z, const struct chunk *c, struct span head,
+			  bool has_nodes)
+{
+	return (c->loc.where == KV_INLINE && has_nodes) || codec_is_summed(&z->leaf->codecs, head);
+}
+
 int chunk_is_summed(struct zarr *z, const struct chunk *c, bool has_nodes)
 {
 	size_t n = (size_t)MIN(c->len, (uint64_t)CODEC_HEAD_BYTES);
@@ -21,8 +27,7 @@ int chunk_is_summed(struct zarr *z, const struct chunk *c, bool has_nodes)
 	r = kv_loc_read(&c->loc, c->off, n, head);
 	if (r < 0)
 		return r;
-	return (c->loc.where == KV_INLINE && has_nodes) ||
-	       codec_is_summed(&z->leaf->codecs, span_of(head, n));
+	return chunk_head_is_summed(z, c, span_of(head, n), has_nodes);
 }
 
 /* each head takes a read: examine this many of an array, then fewer and fewer */

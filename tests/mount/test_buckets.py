@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A source in a bucket, of each vendor: byte for byte what the disk has, by requests of which a proxy checks who asks."""
 
+import collections
 import os
 import pathlib
 import subprocess
@@ -118,6 +119,22 @@ def test_round_trips_of_a_leaf(run, url, proxy):
     assert len(trips) <= 4, str(trips)
     # For each part of the path at once.
     assert trips.count('any') == 6, str(trips)
+
+
+def test_verify_reads_each_chunk_once(run, url, proxy):
+    """With its first bytes and the checksum that follows it, in one request."""
+    begun = len(proxy.requests)
+    assert '0 errors' in run('verify', f'{url}/run/1500').stdout
+    asked = collections.defaultdict(set)
+    for _, path, range_ in proxy.requests[begun:]:
+        if range_ and '/d/' in path.replace('%2F', '/'):
+            first, last = range_.partition('=')[2].split('-')
+            asked[path].add((int(first), int(last)))
+    assert sum(map(len, asked.values())) >= 10, asked
+    # A node may be read by the reader of the database and by verify itself. After a chunk of Orbax, 16 bytes of the next one are no checksum.
+    for path, ranges in asked.items():
+        ranges = sorted(ranges)
+        assert all(a[0] < b[0] and a[1] < b[0] + 16 for a, b in zip(ranges, ranges[1:])), (path, ranges)
 
 
 # most: a few more than it takes. If leaves were read one after the other, each of the `leaves` would take a round trip of its own.

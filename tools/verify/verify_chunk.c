@@ -5,6 +5,7 @@
  * It uses neither the cache nor spill files, since the data is not used again: small buffers stay
  * in the cache of the processor. verify_leaf.c determines the chunks.
  */
+#include "core/base/crc32c.h"
 #include "core/base/err.h"
 #include "tools/scan/chunk_scan.h"
 #include "tools/verify/verify_chunk.h"
@@ -24,20 +25,36 @@ static int read_raw(const struct chunk *c, uint64_t expected, void *buf)
 	return r;
 }
 
-/* Decode small chunks at once: the decoder needs no window then. */
-static int decode_whole(struct zarr *z, const struct chunk *c, struct walk_worker *worker)
+/*
+ * Small chunks are read with the checksum that follows them, in one request, and decoded at once:
+ * the decoder needs no window then. Returns 1 if a checksum covers the chunk, otherwise 0.
+ */
+static int verify_small(struct zarr *z, const struct chunk *c, struct walk_worker *worker,
+			bool has_nodes)
 {
-	void *in = walk_buf(worker, 0), *out = walk_buf(worker, 1);
-	struct span stored = span_of(in, (size_t)c->len);
+	uint8_t *in = walk_buf(worker, 0), *out = walk_buf(worker, 1);
+	bool is_all = chunk_is_all(c), has_end = false;
+	struct span value = span_of(in, (size_t)(is_all ? c->loc.len : c->len));
+	struct span chunk = value;
+	size_t end = 0;
 	int r = 0;
 
 	if (!in || !out)
 		return fail(-ENOMEM, "cannot decode a chunk");
+	if (is_all) {
+		chunk = span_of(in + c->off, (size_t)c->len);
+		has_end = kv_loc_has_end(&c->loc, c->loc.len, &end);
+	}
 	if (c->loc.where == KV_INLINE)
-		stored = kv_loc_inline(&c->loc, c->off, c->len);
-	else if (c->len)
-		r = io_read_exact(c->loc.file, in, (size_t)c->len, c->loc.off + c->off);
-	return r < 0 ? r : codec_decode(&z->leaf->codecs, stored, out, (size_t)z->leaf->bytes);
+		chunk = kv_loc_inline(&c->loc, c->off, c->len);
+	else if (value.n + end)
+		r = io_read_exact(c->loc.file, in, value.n + end,
+				  c->loc.off + (is_all ? 0 : c->off));
+	if (r >= 0)
+		r = codec_decode(&z->leaf->codecs, chunk, out, (size_t)z->leaf->bytes);
+	if (r >= 0 && has_end)
+		r = kv_loc_compare_end(&c->loc, value.n, crc32c(value), in + value.n);
+	return r != 0 ? r : chunk_head_is_summed(z, c, chunk, has_nodes);
 }
 
 static int decode_pieces(struct zarr *z, const struct chunk *c, struct walk_worker *worker,
@@ -59,11 +76,12 @@ static int decode_pieces(struct zarr *z, const struct chunk *c, struct walk_work
 
 static bool is_small(const struct zarr *z, const struct chunk *c)
 {
-	return z->leaf->codecs.n && z->leaf->bytes <= TILE_BYTES && c->len <= TILE_BYTES;
+	return z->leaf->codecs.n && z->leaf->bytes <= TILE_BYTES &&
+	       c->len <= TILE_BYTES - KV_SUM_REST - KV_SUM_BYTES;
 }
 
-static int decode(struct zarr *z, const struct chunk *c, struct walk_worker *worker,
-		  pthread_mutex_t *large)
+static int decode_large(struct zarr *z, const struct chunk *c, struct walk_worker *worker,
+			pthread_mutex_t *large)
 {
 	int r;
 
@@ -73,8 +91,6 @@ static int decode(struct zarr *z, const struct chunk *c, struct walk_worker *wor
 		return buf ? read_raw(c, z->leaf->bytes, buf) :
 			     fail(-ENOMEM, "cannot read a chunk");
 	}
-	if (is_small(z, c))
-		return decode_whole(z, c, worker);
 	r = decode_pieces(z, c, worker, SCAN_WINDOW);
 	if (r != -EFBIG)
 		return r;
@@ -89,21 +105,19 @@ static int decode(struct zarr *z, const struct chunk *c, struct walk_worker *wor
 }
 
 /* 1: a checksum covers the chunk, and is right; 0: no checksum. */
-static int check_sum(struct zarr *z, const struct chunk *c, struct walk_worker *worker,
-		     bool has_nodes)
+static int verify_stored(struct zarr *z, const struct chunk *c, struct walk_worker *worker,
+			 pthread_mutex_t *large, bool has_nodes)
 {
-	void *buf = walk_buf(worker, 0);
-	int r = 0;
+	int r;
 
-	if (!buf)
-		return fail(-ENOMEM, "cannot check a chunk");
+	if (is_small(z, c))
+		return verify_small(z, c, worker, has_nodes);
 	/*
-	 * chunk_scan_pull() has compared the other checksums. A value of many chunks is not read
+	 * chunk_scan_pull() compares the checksum of a value. A value of many chunks is not read
 	 * again for each chunk.
 	 */
-	if (chunk_is_all(c) && is_small(z, c))
-		r = kv_loc_check(&c->loc, buf, SCAN_PIECE);
-	return r != 0 ? r : chunk_is_summed(z, c, has_nodes);
+	r = decode_large(z, c, worker, large);
+	return r < 0 ? r : chunk_is_summed(z, c, has_nodes);
 }
 
 int verify_chunk(struct zarr *z, const uint64_t *index, struct walk_worker *worker,
@@ -122,9 +136,7 @@ int verify_chunk(struct zarr *z, const uint64_t *index, struct walk_worker *work
 			r = fail(-EUCLEAN,
 				 "is not stored, and the checkpoint says that every chunk is");
 	} else {
-		r = decode(z, &c, worker, large);
-		if (r >= 0)
-			r = check_sum(z, &c, worker, has_nodes);
+		r = verify_stored(z, &c, worker, large, has_nodes);
 	}
 	if (r < 0) {
 		chunk_text(z, &c, &where);
