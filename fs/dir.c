@@ -213,6 +213,7 @@ static void read_dir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 	size_t at = 0, n = 0;
 	int r = p && counted ? 0 : -ENOMEM;
 
+	trace(TRACE_FS, "readdir%s '%s' %lld", plus ? "plus" : "", dir->name, (long long)off);
 	if (r >= 0 && (!h->is_listed || (off == 0 && h->is_read)))
 		r = list_now(dir, h);
 	if (r < 0) {

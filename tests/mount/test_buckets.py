@@ -131,7 +131,7 @@ def test_verify_reads_each_chunk_once(run, url, proxy):
             first, last = range_.partition('=')[2].split('-')
             asked[path].add((int(first), int(last)))
     assert sum(map(len, asked.values())) >= 10, asked
-    # A node may be read by the reader of the database and by verify itself. After a chunk of Orbax, 16 bytes of the next one are no checksum.
+    # A node may be read by the reader of the database and by verify itself. After a chunk of Orbax, 16 bytes of the next one are read in vain.
     for path, ranges in asked.items():
         ranges = sorted(ranges)
         assert all(a[0] < b[0] and a[1] < b[0] + 16 for a, b in zip(ranges, ranges[1:])), (path, ranges)

@@ -41,6 +41,21 @@ def test_inodes_are_stable_and_unique(mount, cases):
     assert again == inodes
 
 
+def test_names_that_were_listed_are_not_requested_again(mount, cases):
+    """Below an item, whose directories never change: the kernel has them."""
+    m = mount(cases('matrix-ocdbt-zarr2-zstd-v0').path, 'trace=fs')
+
+    def listed():
+        begun = len(m.log_lines())
+        names = subprocess.run(['find', m.path], check=True, stdout=subprocess.PIPE).stdout
+        return names, re.findall(r"readdir(?:plus)? '(.*?)'", '\n'.join(m.log_lines()[begun:]))
+
+    names, first = listed()
+    again, second = listed()
+    assert again == names and {'', 'opt'} <= set(first), first
+    assert 'opt' not in second, second
+
+
 def test_readdir_tells_type_and_inode(mount, cases):
     m = mount(cases('manager-root').path)
     for where, _, _ in os.walk(m.path):
