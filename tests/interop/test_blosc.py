@@ -8,8 +8,11 @@ import time
 
 from lib import jaxenv  # noqa: F401  before jax
 
+import jax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 import ml_dtypes
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 import tensorstore as ts
 
@@ -74,6 +77,31 @@ def test_orbax_and_tensorstore_restore_it(run, tmp_path, root, ocdbt, zarr, comp
     got = {k: (compressor(item, k, ocdbt == 'on', zarr == 3) or {}).get('id') for (k,) in tree.leaves}
     assert got == ({k: CHOICE.get(k, got[k]) for k in got} if compression == 'auto' else dict.fromkeys(got, 'blosc'))
     assert run('verify', item).returncode == 0
+
+
+@pytest.mark.parametrize('zarr', [2, 3])
+@pytest.mark.parametrize('ocdbt', ['on', 'off'])
+def test_arrays_of_many_devices_restore(run, tmp_path, ocdbt, zarr):
+    """Saved by Orbax from one mesh, converted, and restored by Orbax onto another mesh."""
+    values = {'matrix': WEIGHTS[0, :960, :1000].astype(BF16), 'rows': WEIGHTS[1, :800].astype(np.float32), 'everywhere': np.arange(12.)}
+    saved_as = {'matrix': P('x', 'y'), 'rows': P(('x', 'y')), 'everywhere': P()}
+    restored_as = {'matrix': P('y'), 'rows': P('x', None), 'everywhere': P()}
+
+    def placed(shape, specs):
+        mesh = Mesh(np.array(jax.devices()).reshape(shape), ('x', 'y'))
+        return {k: NamedSharding(mesh, spec) for k, spec in specs.items()}
+
+    tree = jax.tree.map(jax.device_put, values, placed((4, 2), saved_as))
+    with ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(tmp_path / 'theirs', tree)
+    run('convert', '-o', f'compression=auto,ocdbt={ocdbt},zarr={zarr}', tmp_path / 'theirs', tmp_path / 'ours')
+    item = tmp_path / 'ours'
+    assert {k: (compressor(item, k, ocdbt == 'on', zarr == 3) or {}).get('id') for k in ('matrix', 'rows')} == {'matrix': 'blosc', 'rows': 'blosc'}
+    wanted = jax.tree.map(lambda v, to: jax.ShapeDtypeStruct(v.shape, v.dtype, sharding=to), values, placed((2, 4), restored_as))
+    with ocp.StandardCheckpointer() as checkpointer:
+        got = checkpointer.restore(item, wanted)
+    for k, v in values.items():
+        assert got[k].sharding == wanted[k].sharding and np.asarray(got[k]).tobytes() == v.tobytes(), k
 
 
 SPECS = {'blosc': ('zstd', 1, 1), 'blosc:zstd': ('zstd', 1, 1), 'blosc:lz4': ('lz4', 5, 1), 'blosc:lz4hc:9': ('lz4hc', 9, 1),
