@@ -26,12 +26,14 @@ static bool is_read_again(const struct node *n, uint64_t size)
 }
 
 /*
- * Whether the bytes of the file are stored uncompressed. Then the page cache of the source has them
- * after the first read, and a second copy in the cache of the mount would only waste memory.
+ * Whether the bytes of the file are stored uncompressed on this machine. Then the page cache of the
+ * source has them after the first read, and a second copy in the cache of the mount would only
+ * waste memory.
  */
-static bool is_stored_plain(const struct stat *st)
+static bool is_stored_plain(const struct fs *fs, const struct stat *st)
 {
-	return (uint64_t)st->st_blocks * 512 >= (uint64_t)st->st_size / 16 * 15;
+	return !fs->ns->ckpt->env.in_store &&
+	       (uint64_t)st->st_blocks * 512 >= (uint64_t)st->st_size / 16 * 15;
 }
 
 void direct_opened(struct fs *fs, struct file *f)
@@ -52,7 +54,7 @@ void direct_opened(struct fs *fs, struct file *f)
 	    node_stat(f->node, &st) < 0)
 		return;
 	f->direct = (uint64_t)st.st_size > SMALL_FILE &&
-		    (is_stored_plain(&st) || !is_read_again(f->node, (uint64_t)st.st_size)) &&
+		    (is_stored_plain(fs, &st) || !is_read_again(f->node, (uint64_t)st.st_size)) &&
 		    atomic_load_explicit(reader_slot(fs, f), memory_order_relaxed) != f->reader;
 	f->direct_by_choice = f->direct;
 	trace(TRACE_FS, "open '%s' %s", f->node->name,

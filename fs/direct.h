@@ -9,8 +9,8 @@
  * - A small file is read through the page cache: it needs one request in either case.
  *
  * - So is a file of which a good part was read before: it is being read again, and further reads
- * come from memory. The exception is a file whose bytes are stored uncompressed, which the page
- * cache of SOURCE already has.
+ * come from memory. The exception is a file whose bytes are stored uncompressed on this
+ * machine: the page cache of SOURCE already has them.
  *
  * - So is the next file of a reader that has read a large one in small pieces (tar, C++ streams):
  * each piece would be a request, and the kernel reads ahead in large ones.
