@@ -188,11 +188,15 @@ int chunk_locate(struct zarr *z, struct chunk *c, size_t n)
 void chunk_text(struct zarr *z, const struct chunk *c, struct buf *out)
 {
 	auto_buf key = { 0 }, place = { 0 };
+	struct err_note reason;
 
+	/* The caller adds the text to a note, and to look up the place may make another one. */
+	err_peek(&reason);
 	if (key_of(z, c, &key) < 0)
 		return;
 	if (kv_where_text(z->kv, buf_span(&key), &place) < 0)
 		buf_add_str(&place, "unknown place");
+	err_restore(&reason);
 	buf_add_str(out, "chunk '");
 	buf_add_shown(out, buf_span(&key));
 	buf_add_str(out, "' (");
