@@ -190,6 +190,11 @@ bool io_store_stats(struct io_engine *io, struct io_store_stats *ret)
 	return true;
 }
 
+bool io_dir_can_list(const struct io_dir *dir)
+{
+	return !io_dir_in_store(dir) || !store_of(remote_of(dir->io))->no_list;
+}
+
 void io_store_refresh(struct io_engine *io)
 {
 	struct io_engine *at = remote_of(io);

@@ -85,6 +85,7 @@ struct io_store {
 	char *url; /* of the root, without credentials; owned by the store */
 	/* directories appear file by file, so a step is complete when it has its marker file */
 	bool no_rename;
+	bool no_list; /* the server cannot list: a listing has those names that could be guessed */
 };
 
 /*
@@ -103,6 +104,8 @@ bool io_store_stats(struct io_engine *io, struct io_store_stats *ret);
  * must ask the server again.
  */
 void io_store_refresh(struct io_engine *io);
+/* Whether a listing of dir has all of its names: false on a server that cannot list. */
+bool io_dir_can_list(const struct io_dir *dir);
 /* Whether dir is a directory of a store. */
 static inline bool io_dir_in_store(const struct io_dir *dir)
 {

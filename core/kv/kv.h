@@ -88,6 +88,7 @@ struct kv {
 	struct io_engine *io;  /* borrowed */
 	char *name;            /* for messages and the trace; owned */
 	atomic_uint more_refs; /* references beyond the first */
+	bool no_list;          /* kv_list() does not know all keys: a server that cannot list */
 };
 
 /* On failure nothing in ret needs a release. */

@@ -11,6 +11,7 @@
 
 #include "core/base/err.h"
 #include "core/base/limits.h"
+#include "core/io/io_store.h"
 #include "core/kv/kv_table.h"
 
 struct kv_dir {
@@ -220,6 +221,7 @@ int kv_dir_open(struct io_dir *dir, struct kv **ret)
 	}
 	d->base.ops = &dir_ops;
 	d->base.io = dir->io;
+	d->base.no_list = !io_dir_can_list(dir);
 	d->dir = dir;
 	pthread_mutex_init(&d->lock, NULL);
 	*ret = &d->base;

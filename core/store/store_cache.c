@@ -116,6 +116,7 @@ int store_cache_new(const struct store_cache_opts *opts, struct io_store *below,
 	}
 	c->base.ops = &ops;
 	c->base.no_rename = below->no_rename;
+	c->base.no_list = below->no_list;
 	c->below = below;
 	c->limit = opts->limit;
 	c->base.url = strdup(below->url);

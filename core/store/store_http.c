@@ -438,6 +438,7 @@ static int open_http(struct store *s, const char *url)
 const struct store_kind store_http = {
 	.open = open_http,
 	.follows = true,
+	.no_list = true,
 	.fetch = fetch,
 	.look = look,
 	.reach = reach,

@@ -359,6 +359,7 @@ static int fill(struct store *s, const char *url, const struct url_store_opts *o
 	s->opts = *opts;
 	s->base.ops = &ops;
 	s->base.no_rename = s->kind->no_rename;
+	s->base.no_list = s->kind->no_list;
 	r = s->kind->open(s, url);
 	if (r < 0)
 		return r;

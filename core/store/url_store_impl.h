@@ -29,7 +29,7 @@ struct store_listing;
 struct store_kind {
 	const struct bucket_dialect *dialect; /* for buckets (bucket.h) */
 	bool follows;                         /* redirects are followed */
-	bool no_rename;                       /* io_store.h */
+	bool no_rename, no_list;              /* io_store.h */
 	/* Sets base.url, root and own; frees nothing on failure. */
 	int (*open)(struct store *s, const char *url);
 	void (*close)(struct store *s);

@@ -227,32 +227,3 @@ unsigned zarr_view_result(const struct zarr_view *v, uint64_t ret_shape[LIMIT_RA
 			ret_shape[rank++] = v->axis[i].count;
 	return rank;
 }
-
-struct stored {
-	const struct zarr *z;
-	uint64_t bytes, objects;
-};
-
-static int add_stored(void *arg, struct span key, uint64_t len)
-{
-	struct stored *s = arg;
-	uint64_t index[LIMIT_RANK];
-
-	if (zarr_chunk_key_parse(&s->z->meta, span_from(key, s->z->prefix_len), index)) {
-		s->bytes += len;
-		s->objects++;
-	}
-	return 0;
-}
-
-int zarr_stored(struct zarr *z, uint64_t *ret_bytes, uint64_t *ret_objects)
-{
-	struct stored s = { .z = z };
-	int r = kv_list(z->kv, span_of(z->prefix, z->prefix_len), add_stored, &s);
-
-	if (r < 0)
-		return r;
-	*ret_bytes = s.bytes;
-	*ret_objects = s.objects;
-	return 0;
-}

@@ -176,7 +176,10 @@ struct zarr_place {
 /* Returns 1; 0 when the chunk is not stored, or is not in a file. */
 int zarr_place(struct zarr *z, struct zarr_place *ret);
 
-/* Size and number of stored chunk objects, without metadata. */
+/*
+ * Size and number of stored chunk objects, without metadata. On a server that cannot list, an
+ * estimate from the first one.
+ */
 int zarr_stored(struct zarr *z, uint64_t *ret_bytes, uint64_t *ret_objects);
 /*
  * The number of those bytes that no checksum covers: neither one of the codecs, nor that of the

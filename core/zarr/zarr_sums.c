@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * zarr_sums.c - which stored bytes of an array have a checksum; determined from heads and trailers
- * alone.
+ * zarr_sums.c - how many bytes of an array are stored, and which of them have a checksum;
+ * determined from listings, heads and trailers alone.
  *
  * Readers compare the checksums: chunk.c, stream.c.
  */
@@ -28,6 +28,58 @@ int chunk_is_summed(struct zarr *z, const struct chunk *c, bool has_nodes)
 	if (r < 0)
 		return r;
 	return chunk_head_is_summed(z, c, span_of(head, n), has_nodes);
+}
+
+struct stored {
+	const struct zarr *z;
+	uint64_t bytes, objects;
+};
+
+static int add_stored(void *arg, struct span key, uint64_t len)
+{
+	struct stored *s = arg;
+	uint64_t index[LIMIT_RANK];
+
+	if (zarr_chunk_key_parse(&s->z->meta, span_from(key, s->z->prefix_len), index)) {
+		s->bytes += len;
+		s->objects++;
+	}
+	return 0;
+}
+
+/*
+ * On a server that cannot list, the object of the first chunk stands for all of the grid. Returns
+ * whether a checksum covers it; has_nodes as for chunk_is_summed().
+ */
+static int stored_as_first(struct zarr *z, bool has_nodes, struct stored *ret)
+{
+	struct chunk c = { 0 };
+	int r = chunk_locate(z, &c, 1);
+
+	if (r < 0 || c.loc.where == KV_ABSENT)
+		return r < 0 ? r : 1;
+	ret->objects = 1;
+	for (unsigned i = 0; i < z->meta.rank; i++)
+		if (!mul_fits(ret->objects, z->meta.grid[i], &ret->objects))
+			ret->objects = INT64_MAX;
+	if (!mul_fits(ret->objects, c.loc.len, &ret->bytes) || ret->bytes > INT64_MAX)
+		ret->bytes = INT64_MAX;
+	r = chunk_is_summed(z, &c, has_nodes);
+	kv_loc_release(&c.loc);
+	return r;
+}
+
+int zarr_stored(struct zarr *z, uint64_t *ret_bytes, uint64_t *ret_objects)
+{
+	struct stored s = { .z = z };
+	int r = z->kv->no_list ? stored_as_first(z, false, &s) :
+				 kv_list(z->kv, span_of(z->prefix, z->prefix_len), add_stored, &s);
+
+	if (r < 0)
+		return r;
+	*ret_bytes = s.bytes;
+	*ret_objects = s.objects;
+	return 0;
 }
 
 /* each head takes a read: examine this many of an array, then fewer and fewer */
@@ -79,7 +131,15 @@ static int add_object(void *arg, struct span key, uint64_t len)
 int zarr_unsummed(struct zarr *z, bool has_nodes, uint64_t *ret)
 {
 	struct summing s = { .z = z, .has_nodes = has_nodes };
-	int r = kv_list(z->kv, span_of(z->prefix, z->prefix_len), add_object, &s);
+	struct stored all = { .z = z };
+	int r;
+
+	if (z->kv->no_list) {
+		r = stored_as_first(z, has_nodes, &all);
+		*ret = r == 0 ? all.bytes : 0;
+		return MIN(r, 0);
+	}
+	r = kv_list(z->kv, span_of(z->prefix, z->prefix_len), add_object, &s);
 
 	if (r < 0)
 		return r;

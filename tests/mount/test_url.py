@@ -5,6 +5,7 @@ import concurrent.futures
 import hashlib
 import os
 import pathlib
+import re
 import shutil
 import threading
 import time
@@ -12,7 +13,7 @@ import time
 import numpy as np
 import pytest
 
-from lib import compare, mounts, rounds, servers
+from lib import compare, mounts, rounds, saving, servers
 
 SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data/sample'
 LEAF = 'state/params/embed/table.npy'
@@ -56,6 +57,43 @@ def test_layouts(mount, cases, tmp_path, name):
     case = cases(name)
     with servers.nginx(tmp_path / 'server', case.path) as url:
         assert not compare.compare_case(mount(url).path, case)
+
+
+@pytest.mark.parametrize('name', ['matrix-perleaf-zarr2-zstd-v0', 'matrix-perleaf-zarr3-none-v1'])
+def test_chunks_in_files_that_cannot_be_listed(run, cases, copy, name):
+    """verify, sizes and checksums are as on the disk, with a request for each document and chunk; a chunk that is lost or damaged is found."""
+    item = copy(cases(name))
+    asked = []
+    with servers.faulty(item, lambda path, offset: asked.append(path)) as url:
+        for words in (['verify'], ['ls', '-l'], ['info']):
+            asked.clear()
+            got, want = (re.sub(r'(?m)^(source|engine|sandbox) .*\n|^.* _(CHECKPOINT_)?METADATA\n', '', run(*words, source).stdout)
+                         for source in (url, item))
+            assert got == want
+            assert max(map(asked.count, asked)) <= 2, asked
+        first, last = (next(p for p in item.rglob(f'*{leaf}*/**/0*') if p.is_file()) for leaf in ('bias', 'kernel'))
+        first.unlink()
+        last.write_bytes(last.read_bytes()[:-1])
+        r = run('verify', url, ok=False)
+        assert r.returncode == 1 and ': 2 errors' in r.stdout and 'every chunk is' in r.stdout, r.stdout
+        for chunk in (first, last):
+            assert f'{chunk.relative_to(item).as_posix().removeprefix("state/")}\'' in r.stdout, (chunk, r.stdout)
+
+
+def test_a_raw_leaf_that_is_read_again_is_kept(mount, tmp_path):
+    """The page cache of this machine does not have a server's files: the mount's keeps a leaf from the second pass on."""
+    (tmp_path / 'root').mkdir()
+    value = np.random.default_rng(5).standard_normal(6 << 20, np.float32)
+    step = saving.saved(mount, tmp_path / 'root', 'compression=none', files={'w.npy': value})
+    asked = []
+    with servers.faulty(step, lambda path, offset: asked.append(path)) as url:
+        m = mount(url, 'cache=16M', 'read_budget=16M')
+        passes = []
+        for _ in range(3):
+            asked.clear()
+            assert compare.read_all(m / 'w.npy').endswith(value.tobytes())
+            passes.append(sum('/d/' in path for path in asked))
+    assert passes[0] > 2 and passes[2] == 0, passes
 
 
 def test_a_url_with_escapes(run, tmp_path):

@@ -3,7 +3,7 @@
  * verify_leaf.c - checks each leaf: its metadata, the presence of its chunks, and that they decode.
  *
  * The loops are over stored chunks, not over possible ones, since an array may claim any number of
- * chunks.
+ * chunks (verify_objects.h).
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -16,6 +16,7 @@
 #include "handlers/leaf/leaf.h"
 #include "tools/verify/verify.h"
 #include "tools/verify/verify_chunk.h"
+#include "tools/verify/verify_objects.h"
 
 #define KEEP_FINDINGS 100 /* largest number of findings for one leaf */
 
@@ -30,12 +31,9 @@ struct retained_finding {
 struct leaf_check {
 	struct leaf_checks *all;
 	char *file; /* file to report if a finding concerns no chunk: the one with the metadata */
-	uint64_t *object; /* indices in the grid of the stored objects */
-	size_t n, cap;
+	struct verify_objects objects;
 	uint64_t per_task;
-	bool has_nodes; /* inline values are in nodes of a database */
-	char *strange;  /* the first key that belongs to no chunk */
-	uint64_t n_strange;
+	bool has_nodes;       /* inline values are in nodes of a database */
 	pthread_mutex_t lock; /* protects all members below */
 	struct retained_finding *finding;
 	size_t n_retained, n_findings;
@@ -68,8 +66,7 @@ static void check_free(struct leaf_check *c)
 	pthread_mutex_destroy(&c->lock);
 	free(c->finding);
 	free(c->file);
-	free(c->object);
-	free(c->strange);
+	verify_objects_release(&c->objects);
 	free(c);
 }
 
@@ -183,74 +180,6 @@ static void check_sharding(struct leaf_check *c, const struct tree_node *leaf,
 
 /* ---- stored chunks ---- */
 
-static uint64_t number_of(const struct zarr_meta *m, const uint64_t *index)
-{
-	uint64_t n = 0;
-
-	for (unsigned i = 0; i < m->rank; i++)
-		n = n * m->grid[i] + index[i];
-	return n;
-}
-
-struct listing_chunks {
-	struct leaf_check *c;
-	const struct zarr *z;
-};
-
-static bool is_metadata(struct span name)
-{
-	static const char *const names[] = { ".zarray", "zarr.json", ".zattrs", ".zgroup" };
-
-	for (size_t i = 0; i < ARRAY_LEN(names); i++)
-		if (span_eq(name, span_str(names[i])))
-			return true;
-	return false;
-}
-
-/*
- * Whether a key that is not of a chunk belongs to another leaf, whose name continues this one's,
- * or, beside a bare leaf stored in directories, to the item.
- */
-static bool is_of_other(const struct listing_chunks *l, struct span key, struct span name)
-{
-	if (l->z->prefix_len == 0 && l->z->kv != l->c->all->t->item->kv)
-		return true;
-	if (l->z->prefix_len == 0 && !l->c->all->t->item->is_ocdbt)
-		return name.n > 0 && !span_starts(name, span_str("c/")) &&
-		       !(name.p[0] >= '0' && name.p[0] <= '9');
-	return verify_has_owner(l->c->all->t, key, l->z->prefix_len);
-}
-
-static int add_chunk(void *arg, struct span key, uint64_t len)
-{
-	struct listing_chunks *l = arg;
-	struct leaf_check *c = l->c;
-	struct span name = span_from(key, l->z->prefix_len);
-	uint64_t index[LIMIT_RANK];
-
-	if (is_metadata(name))
-		return 0;
-	if (!zarr_chunk_key_parse(&l->z->meta, name, index)) {
-		if (is_of_other(l, key, name))
-			return 0;
-		c->n_strange++;
-		if (!c->strange)
-			c->strange = span_dup_str(key);
-		return 0;
-	}
-	if (!array_reserve(c->object, c->cap, c->n + 1))
-		return fail(-ENOMEM, "cannot list %zu chunks", c->n + 1);
-	c->object[c->n++] = number_of(&l->z->meta, index);
-	return 0;
-}
-
-static int by_number(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return (x > y) - (x < y);
-}
-
 /* Get the file of a chunk that has a file of its own. */
 static void blame_chunk(struct leaf_check *c, const struct zarr *z, const char *key)
 {
@@ -268,18 +197,17 @@ static void blame_chunk(struct leaf_check *c, const struct zarr *z, const char *
 /* Report the first object of the grid that is not stored. */
 static void check_missing(struct leaf_check *c, const struct zarr *z)
 {
-	uint64_t grid = 1, index[LIMIT_RANK], first = 0;
+	const struct verify_objects *o = &c->objects;
+	uint64_t index[LIMIT_RANK], first = 0;
 	auto_buf key = { 0 };
 
-	for (unsigned i = 0; i < z->meta.rank; i++)
-		grid *= z->meta.grid[i];
-	if (c->n >= grid)
+	if (o->n >= o->grid)
 		return;
 	if (!z->missing_is_error) {
-		c->missing = grid - c->n;
+		c->missing = o->grid - o->n;
 		return;
 	}
-	while (first < c->n && c->object[first] == first)
+	while (first < o->n && o->object[first] == first)
 		first++;
 	for (unsigned i = z->meta.rank; i > 0; i--) {
 		uint64_t part = MAX(z->meta.grid[i - 1], (uint64_t)1);
@@ -293,23 +221,25 @@ static void check_missing(struct leaf_check *c, const struct zarr *z)
 	keep_text(
 		c, 2,
 		"%llu of %llu chunks are not stored, and the checkpoint says that all are; the first is '%s%s'",
-		(unsigned long long)(grid - c->n), (unsigned long long)grid, z->prefix,
+		(unsigned long long)(o->grid - o->n), (unsigned long long)o->grid, z->prefix,
 		buf_str(&key));
 }
 
-static int list_chunks(struct leaf_check *c, struct zarr *z)
+static int list_objects(struct leaf_check *c, struct zarr *z)
 {
-	struct listing_chunks l = { c, z };
-	int r = kv_list(z->kv, span_of(z->prefix, z->prefix_len), add_chunk, &l);
+	struct verify_objects *o = &c->objects;
+	int r = verify_objects_list(c->all->t, z, o);
 
 	if (r < 0)
 		return r;
-	if (c->n)
-		qsort(c->object, c->n, sizeof(*c->object), by_number);
-	if (c->n_strange)
+	if (o->n_strange)
 		keep_text(c, 2, "%llu keys are of no chunk of its grid, the first is '%s'",
-			  (unsigned long long)c->n_strange, c->strange ? c->strange : "?");
-	check_missing(c, z);
+			  (unsigned long long)o->n_strange, o->strange ? o->strange : "?");
+	if (!o->is_guessed)
+		check_missing(c, z);
+	else if (o->n < o->grid)
+		keep_text(c, 2, "only %zu of its %llu chunks are checked: the server cannot list",
+			  o->n, (unsigned long long)o->grid);
 	return 0;
 }
 
@@ -416,8 +346,8 @@ static void plan(struct leaf_check *c, struct walk_leaf *leaf, const struct zarr
 		if (!mul_fits(bytes, z->meta.chunk[i], &bytes))
 			bytes = UINT64_MAX;
 	c->per_task = MAX((uint64_t)1, TILE_BYTES / MAX(bytes, (uint64_t)1));
-	c->per_task = MAX(c->per_task, div_up(c->n, WALK_TASKS));
-	leaf->n_tasks = c->all->v->level >= 3 ? div_up(c->n, c->per_task) : 0;
+	c->per_task = MAX(c->per_task, div_up(c->objects.n, WALK_TASKS));
+	leaf->n_tasks = c->all->v->level >= 3 ? div_up(c->objects.n, c->per_task) : 0;
 }
 
 static int leaf_check_begin(void *arg, struct walk_leaf *leaf)
@@ -442,7 +372,7 @@ static int leaf_check_begin(void *arg, struct walk_leaf *leaf)
 		check_array_metadata(c, leaf->node, z);
 		check_sharding(c, leaf->node, &z->meta);
 	}
-	r = all->v->level >= 2 ? list_chunks(c, z) : 0;
+	r = all->v->level >= 2 ? list_objects(c, z) : 0;
 	/* Only rank 0 reports leaf-level findings. */
 	if (leaf->is_shared && !group_is_lead(all->v->t.group))
 		forget_findings(c);
@@ -458,9 +388,9 @@ static int leaf_check_task(void *arg, struct walk_leaf *leaf, uint64_t task,
 
 	int r = 0;
 
-	for (uint64_t i = task * c->per_task; i < MIN((task + 1) * c->per_task, c->n) && r >= 0;
-	     i++)
-		r = check_object(c, leaf->value.array, c->object[i], worker);
+	for (uint64_t i = task * c->per_task;
+	     i < MIN((task + 1) * c->per_task, c->objects.n) && r >= 0; i++)
+		r = check_object(c, leaf->value.array, c->objects.object[i], worker);
 	return r;
 }
 
