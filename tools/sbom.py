@@ -15,8 +15,8 @@ import sys
 
 
 def output_of(*command):
-    r = subprocess.run(command, capture_output=True, text=True)
-    return r.stdout if r.returncode == 0 else ''
+    """Also of a command that has found only a part of what it was asked for."""
+    return subprocess.run(command, capture_output=True, text=True).stdout
 
 
 def libraries(programs):
@@ -24,20 +24,25 @@ def libraries(programs):
     return sorted({m[1] for program in programs for m in re.finditer(r'(?:=>|^)\s*(/\S+)', output_of('ldd', program), re.M)})
 
 
-def package_of(file):
-    """(name, version) of the Debian package that a file is of; None: of none."""
-    # dpkg may know it by the name that it had before /lib became a link to /usr/lib.
-    for name in (file, str(pathlib.Path(file).resolve()), file.replace('/usr/lib/', '/lib/', 1)):
-        found = output_of('dpkg', '-S', name).split(': ')[0].strip()
-        if found:
-            return output_of('dpkg-query', '-W', '-f=${Package} ${Version}', found).split(' ', 1)
-    return None
+def names_of(file):
+    """dpkg may know it by the name that it had before /lib became a link to /usr/lib."""
+    return file, str(pathlib.Path(file).resolve()), file.replace('/usr/lib/', '/lib/', 1)
 
 
-def component(file):
+def packages_of(files):
+    """{file: (name, version)} for each one that is of a Debian package."""
+    # One question each for all, since dpkg reads the lists of all packages.
+    lines = output_of('dpkg', '-S', *{name for f in files for name in names_of(f)}).splitlines()
+    owners = {name: owner.split(', ')[0] for owner, name in (line.split(': ', 1) for line in lines if ': ' in line)}
+    found = {f: next((owners[n] for n in names_of(f) if n in owners), None) for f in files}
+    lines = output_of('dpkg-query', '-W', '-f=${binary:Package} ${Package} ${Version}\n', *filter(None, found.values()))
+    known = {words[0]: words[1:] for words in map(str.split, lines.splitlines())}
+    return {f: known[owner] for f, owner in found.items() if owner in known}
+
+
+def component(file, package):
     ret = {'type': 'library', 'name': pathlib.Path(file).name,
            'hashes': [{'alg': 'SHA-256', 'content': hashlib.sha256(pathlib.Path(file).read_bytes()).hexdigest()}]}
-    package = package_of(file)
     if package:
         name, version = package
         ret.update(version=version, purl=f'pkg:deb/debian/{name}@{version}')
@@ -49,11 +54,13 @@ def main():
         print(__doc__, file=sys.stderr)
         return 2
     *programs, version, target = sys.argv[1:]
+    files = libraries(programs)
+    packages = packages_of(files)
     document = {
         'bomFormat': 'CycloneDX', 'specVersion': '1.5', 'version': 1,
         'metadata': {'component': {'type': 'application', 'name': pathlib.Path(programs[0]).name, 'version': version,
                                    'licenses': [{'license': {'id': 'Apache-2.0'}}]}},
-        'components': [component(file) for file in libraries(programs)],
+        'components': [component(file, packages.get(file)) for file in files],
     }
     pathlib.Path(target).write_text(json.dumps(document, indent=2) + '\n')
     print(f'{target}: {len(document["components"])} libraries')
