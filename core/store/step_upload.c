@@ -59,6 +59,19 @@ static int check_empty(struct step_upload *u)
 	return r;
 }
 
+/* Fail if the step has its marker: a listing may be older than the commit of another writer. */
+static int check_uncommitted(struct step_upload *u)
+{
+	struct io_object o;
+	int r = bucket_about(u->s, MARKER_FILE, &o);
+
+	if (r == -ENOENT) {
+		err_clear();
+		return 0;
+	}
+	return r < 0 ? r : fail(-EEXIST, "'%s' is there already", base_of(u)->url);
+}
+
 int step_upload_open(const char *url, const struct url_store_opts *opts, struct budget *budget,
 		     struct step_upload **ret)
 {
@@ -116,6 +129,8 @@ int step_upload_begin(const char *url, const struct url_store_opts *opts, struct
 	/* Another writer may have committed the step and removed its claim since the first check. */
 	if (r >= 0)
 		r = check_empty(u);
+	if (r >= 0)
+		r = check_uncommitted(u);
 	if (r < 0) {
 		struct err_note why;
 

@@ -10,6 +10,7 @@
  */
 #include "core/base/clock.h"
 #include "core/base/err.h"
+#include "core/store/bucket_write.h"
 #include "core/store/claim.h"
 #include "core/store/claim_keeper.h"
 #include "core/store/object_tree.h"
@@ -58,6 +59,23 @@ static int judge(struct store *s, const char *path, const char *claim, const str
 	return r;
 }
 
+/*
+ * Whether an object is there, by a request for the object itself: what a listing shows may be older
+ * than the last change of the bucket, and a committed step must not be taken for a leftover.
+ */
+static int is_there(struct store *s, const char *dir, const char *name)
+{
+	auto_free char *path = str_fmt("%s%s%s", dir, *dir ? "/" : "", name);
+	struct io_object o;
+	int r = path ? bucket_about(s, path, &o) : fail(-ENOMEM, "cannot look at '%s'", name);
+
+	if (r == -ENOENT) {
+		err_clear();
+		return 0;
+	}
+	return r < 0 ? r : 1;
+}
+
 /* Remove what the dead writer of a claim left. 0: it was not dead. */
 static int remove_one(struct store *s, const char *claim, const struct judged *j,
 		      struct found_upload *f)
@@ -74,7 +92,7 @@ static int remove_one(struct store *s, const char *claim, const struct judged *j
 		r = 0;
 	}
 	if (r >= 0)
-		r = object_is_listed(s, f->path, MARKER_FILE);
+		r = is_there(s, f->path, MARKER_FILE);
 	if (r < 0)
 		return r;
 	f->is_step = r;
@@ -101,6 +119,16 @@ static bool is_of_rank(const char *dir, const char *path)
 	return false;
 }
 
+/* Whether a directory has neither a marker nor a claim, although no listing shows one. */
+static int is_unclaimed(struct store *s, const char *path)
+{
+	int r = is_there(s, path, MARKER_FILE);
+
+	if (r == 0)
+		r = is_there(s, path, CLAIM_FILE);
+	return r < 0 ? r : !r;
+}
+
 /*
  * Handle a directory without claim and marker. If the process that holds the claim of a job dies,
  * and the claim is removed while another rank still sends, the objects of that rank remain. Nothing
@@ -116,7 +144,11 @@ static int look_at_unclaimed(struct store *s, const char *path, const struct upl
 
 	while (r >= 0 && n < all.n && is_of_rank(path, all.path[n]))
 		n++;
-	if (r >= 0 && n > 0 && n == all.n) {
+	if (r >= 0 && n > 0 && n == all.n)
+		r = is_unclaimed(s, path);
+	else
+		r = MIN(r, 0);
+	if (r > 0) {
 		f.bytes = all.bytes;
 		f.removed = is_old(&all, gc->older_than_ns);
 		/*
@@ -130,7 +162,7 @@ static int look_at_unclaimed(struct store *s, const char *path, const struct upl
 		gc->each(gc->arg, &f);
 	}
 	objects_release(&all);
-	return r;
+	return MIN(r, 0);
 }
 
 /* Handle a directory, which may have a claim. */
@@ -155,6 +187,10 @@ static int look_at(struct store *s, const char *path, bool is_in_root, const str
 	if (r == 0)
 		return is_in_root && !f.is_step ? look_at_unclaimed(s, path, gc) : 0;
 	r = judge(s, path, claim, &o, gc, &j);
+	if (r >= 0 && j.is_dead && !f.is_step) {
+		r = is_there(s, path, MARKER_FILE);
+		f.is_step = r > 0;
+	}
 	if (r >= 0)
 		r = j.is_dead;
 	if (r > 0 && !gc->dry_run)

@@ -129,6 +129,35 @@ def unfinished(bucket, proxy):
     return bucket.uploads() if bucket.scheme == 's3' else [s for s in proxy.sessions.values() if not s.about]
 
 
+def lagging(is_hidden):
+    """A fault of proxies of either vendor: listings do not show the keys and prefixes (as `run/7/`) that is_hidden(name) says; all else is asked
+    as it is. Its `shown_without` has the paths of the listings from which something was left out."""
+    def kept(name):
+        return not is_hidden(name)
+
+    def fault(h):
+        if h.server.kind_of(h.command, urllib.parse.unquote(h.path)) not in ('page', 'next', 'any'):
+            return False
+        answer = h.forward(*h.path.partition('?')[::2])
+        if not answer:
+            return True
+        status, headers, body = answer
+        if isinstance(h.server, Proxy):
+            less = re.sub('<(Contents|CommonPrefixes)><(Key|Prefix)>(.*?)</.*?</\\1>',
+                          lambda m: m[0] if kept(html.unescape(m[3])) else '', body.decode(), flags=re.S)
+        else:
+            page = json.loads(body)
+            page['items'] = [i for i in page.get('items', []) if kept(i['name'])]
+            page['prefixes'] = [p for p in page.get('prefixes', []) if kept(p)]
+            less = json.dumps({k: v for k, v in page.items() if v})
+        if len(less) < len(body.decode()):
+            fault.shown_without.append(h.path)
+        h.answer(status, headers, less.encode())
+        return True
+    fault.shown_without = []
+    return fault
+
+
 def is_put(key):
     """Of requests that reach a proxy: whether they put an object with that in its name, at once or as its last part."""
     return lambda h: h.command in ('PUT', 'POST') and key in h.path and 'upload' not in h.path.partition('?')[2].replace('uploadType', '')
