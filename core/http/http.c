@@ -94,7 +94,9 @@ static void try_again(struct http *h, struct http_request *q, int64_t after_ms)
 
 	if (q->tries >= h->opts.tries || pause >= left || h->tokens < 1) {
 		snprintf(q->why + n, sizeof(q->why) - n, ", after %u tries%s", q->tries,
-			 h->tokens < 1 ? " (too many requests fail for more)" : "");
+			 h->tokens < 1             ? " (too many requests fail for more)" :
+			 q->tries >= h->opts.tries ? "" :
+						     " (the deadline leaves no time for more)");
 		publish(h, q);
 		return;
 	}
