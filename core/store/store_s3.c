@@ -147,6 +147,7 @@ static bool explain(struct store *s, const struct http_refusal *refusal, struct 
 {
 	const char *in_header = http_refusal_header(refusal, "x-amz-bucket-region");
 	const char *own = s3_of(s)->place.region;
+	bool is_silent;
 	struct s3_error e;
 
 	s3_parse_error(refusal->document, &e);
@@ -181,8 +182,16 @@ static bool explain(struct store *s, const struct http_refusal *refusal, struct 
 	if (!strcmp(e.code, "ConditionalRequestConflict") ||
 	    !strcmp(e.code, "XAmzContentSHA256Mismatch"))
 		return true;
-	req->has_expired = bucket_of(s)->credentials && (!strcmp(e.code, "ExpiredToken") ||
-							 !strcmp(e.code, "TokenRefreshRequired"));
+	/* The answer to HEAD has no document, so no code: credentials that expired are one cause. */
+	is_silent = req->is_head && refusal->status == 400 && !*e.code;
+	if (is_silent) {
+		snprintf(req->why, sizeof(req->why),
+			 "status 400 without a reason: the credentials may have expired");
+		req->result = -EACCES;
+	}
+	req->has_expired = bucket_of(s)->credentials &&
+			   (is_silent || !strcmp(e.code, "ExpiredToken") ||
+			    !strcmp(e.code, "TokenRefreshRequired"));
 	if (req->has_expired)
 		return credentials_expired(bucket_of(s)->credentials);
 	return !strcmp(e.code, "RequestTimeout");
