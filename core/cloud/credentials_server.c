@@ -4,13 +4,16 @@
  */
 #include "core/cloud/credentials_server.h"
 
+#include <inttypes.h>
 #include <stdio.h>
+#include <time.h>
 
 #include "core/base/err.h"
 
 #define ANSWER_BYTES (256 << 10)
 #define REQUEST_MS 15000
 #define CODE_MAX 64
+#define SKEW_MAX 300 /* seconds; tokens and signatures are valid a little before and after */
 
 int credentials_refused(int r, const char *what)
 {
@@ -31,6 +34,19 @@ static int add_header(void *arg, const struct http_request *req, struct http_hea
 	return q->header ? http_header(ret, q->header) : 0;
 }
 
+/* A clock that is wrong is refused with the same code as a key that is not known. */
+static void explain_clock(const struct http_refusal *refusal, struct http_request *req)
+{
+	int64_t there = http_refusal_time(refusal), here = time(NULL);
+	size_t n = strlen(req->why);
+
+	if (there >= 0 && (here > there + SKEW_MAX || there > here + SKEW_MAX))
+		snprintf(req->why + n, sizeof(req->why) - n,
+			 ": the clock of this machine is %" PRId64 " seconds %s the server's",
+			 here > there ? here - there : there - here,
+			 here > there ? "ahead of" : "behind");
+}
+
 static bool explain(void *arg, const struct http_refusal *refusal, struct http_request *req)
 {
 	const struct credentials_question *q = arg;
@@ -40,6 +56,7 @@ static bool explain(void *arg, const struct http_refusal *refusal, struct http_r
 		q->code(refusal->document, word, sizeof(word));
 	if (*word)
 		snprintf(req->why, sizeof(req->why), "status %d (%s)", refusal->status, word);
+	explain_clock(refusal, req);
 	return false;
 }
 

@@ -65,6 +65,8 @@ struct http_refusal {
 };
 /* The value of one of its headers, or NULL. Valid until the function that got the refusal returns. */
 const char *http_refusal_header(const struct http_refusal *refusal, const char *name);
+/* The time of the server, seconds since 1970; -1: it did not say. */
+int64_t http_refusal_time(const struct http_refusal *refusal);
 
 struct http_request {
 	const char *url;

@@ -51,6 +51,11 @@ const char *http_refusal_header(const struct http_refusal *refusal, const char *
 	return NULL;
 }
 
+int64_t http_refusal_time(const struct http_refusal *refusal)
+{
+	return -1;
+}
+
 void http_quiesce(struct http *h)
 {
 }

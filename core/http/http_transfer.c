@@ -422,6 +422,13 @@ const char *http_refusal_header(const struct http_refusal *refusal, const char *
 		       NULL;
 }
 
+int64_t http_refusal_time(const struct http_refusal *refusal)
+{
+	const char *date = http_refusal_header(refusal, "Date");
+
+	return date ? (int64_t)curl_getdate(date, NULL) : -1;
+}
+
 static int of_status(int status)
 {
 	switch (status) {

@@ -237,6 +237,9 @@ class _Vendor(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_):
         pass
 
+    def date_time_string(self, timestamp=None):
+        return super().date_time_string((timestamp or time.time()) + self.server.skew)
+
     def _answer(self, status, document, flavor=None):
         text = json.dumps(document).encode()
         self.send_response(status)
@@ -253,6 +256,8 @@ class _Vendor(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):
         form = dict(urllib.parse.parse_qsl(self.rfile.read(int(self.headers['Content-Length'])).decode(), strict_parsing=True))
+        if self.server.skew or self.server.is_revoked:
+            return self._answer(400, {'error': 'invalid_grant', 'error_description': 'Invalid JWT, or a token that was revoked'})
         if self.path != '/token':
             return self._answer(400, {'error': 'invalid_grant', 'error_description': f'of {form}'})
         if form['grant_type'] == 'refresh_token':
@@ -264,12 +269,14 @@ class _Vendor(http.server.BaseHTTPRequestHandler):
 
 
 class Vendor(servers.Server):
-    """Gives tokens that the proxy takes, each time another."""
+    """Gives tokens that the proxy takes, each time another. skew: seconds by which its clock differs, so that it refuses all; is_revoked: whether
+    it refuses all."""
     KINDS = 'service', 'user', 'machine'
 
     def __init__(self, proxy, lifetime=3600):
         super().__init__(_Vendor)
         self.proxy, self.given, self.lifetime, self.flavor = proxy, [], lifetime, 'Google'
+        self.skew, self.is_revoked = 0, False
 
     def token(self):
         with self.lock:

@@ -166,6 +166,17 @@ def test_no_credentials(run, gs, env, why):
     assert r.returncode == 1 and why in r.stderr and not gs.requests, r.stderr
 
 
+@pytest.mark.parametrize('skew, why', [(7200, 'seconds behind'), (-7200, 'seconds ahead of'), (0, '')])
+def test_clocks_that_differ(run, gs, tmp_path, monkeypatch, skew, why):
+    """The times in the token of a service account are not taken then, and the reason is not that of a key that is not known."""
+    for name, value in gs.vendor.environment('service', tmp_path).items():
+        monkeypatch.setenv(name, value)
+    gs.vendor.skew, gs.vendor.is_revoked = skew, True
+    r = run('ls', 'gs://checkpoints/run', ok=False)
+    assert r.returncode == 1 and 'status 400 (invalid_grant)' in r.stderr and not gs.requests, r.stderr
+    assert why in r.stderr and ('the clock of this machine is 7' in r.stderr or not skew) and bool(skew) == ('clock' in r.stderr), r.stderr
+
+
 def test_another_server_in_place_of_the_metadata(run, gs, tmp_path):
     """A server whose reply is not marked as one of metadata: its token is never sent."""
     gs.vendor.flavor = None
