@@ -2,9 +2,11 @@
 """Servers of files on this machine: nginx, and one that answers as a test tells it to."""
 
 import contextlib
+import datetime
 import email.utils
 import hashlib
 import http.server
+import ipaddress
 import os
 import pathlib
 import re
@@ -14,6 +16,10 @@ import struct
 import subprocess
 import threading
 import time
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 
 def free_port():
@@ -32,12 +38,18 @@ def port_for_grpc():
         yield s.getsockname()[1]
 
 
-def certificate(directory, host='127.0.0.1'):
-    """A certificate of our own and its key: the paths of both."""
-    cert, key = directory / f'{host}.pem', directory / f'{host}.key'
-    subprocess.run(['openssl', 'req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '2', '-subj', f'/CN={host}',
-                    '-addext', f'subjectAltName=IP:{host}', '-out', cert, '-keyout', key], check=True, capture_output=True)
-    return cert, key
+def certificate(directory, host='127.0.0.1', name=None, is_expired=False):
+    """A certificate of our own and its key: the paths of both. name: the address that it is for, when that is another one."""
+    paths = cert, key = directory / f'{host}.pem', directory / f'{host}.key'
+    private = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name or host)])
+    end = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=-1 if is_expired else 2)
+    made = (x509.CertificateBuilder(subject, subject, private.public_key(), x509.random_serial_number(), end - datetime.timedelta(days=9), end)
+            .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(name or host))]), False)
+            .add_extension(x509.BasicConstraints(True, None), True).sign(private, hashes.SHA256()))
+    cert.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    key.write_bytes(private.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
+    return paths
 
 
 def _start_nginx(directory, what, tls):

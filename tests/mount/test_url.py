@@ -183,6 +183,24 @@ def test_cat_fetches_the_leaf_and_no_other_one(run, tmp_path):
     assert 1 << 18 <= sum(fetched) < 2 << 18, fetched
 
 
+def test_chunks_that_lie_within_a_mebibyte_are_one_request(run, tmp_path):
+    """Those of every fourth row, 768 KiB apart; every sixth, more than 1 MiB apart, by itself, without the bytes between them."""
+    (tmp_path / 'tree').mkdir()
+    np.save(tmp_path / 'tree/w.npy', np.random.default_rng(1).integers(256, size=(32, 1 << 18), dtype=np.uint8))
+    run('save', '-o', 'compression=zstd:1,chunk_byte_size=256K,shard_axes=0,threads=1', tmp_path / 'tree', tmp_path / 'root/1')
+    for view, few in (('[::4]', True), ('[::6]', False)):
+        asked = set()
+
+        def note(h, content, start, end, asked=asked):
+            if end - start > 64 << 10:
+                asked.add((start, end))
+        with servers.faulty(tmp_path / 'root/1', lambda path, offset, note=note: note if '/d/' in path else None) as url:
+            got = run('cat', f'{url}/default/w{view}.npy', text=False).stdout
+        assert got == run('cat', tmp_path / f'root/1/default/w{view}.npy', text=False).stdout
+        # The first chunk may be requested before the others.
+        assert len(asked) <= 2 if few else len(asked) == 6 and sum(e - s for s, e in asked) < 2 << 20, asked
+
+
 # ---- faults ----
 
 
@@ -271,6 +289,28 @@ def test_an_object_that_is_replaced(mount, tmp_path):
         with pytest.raises(OSError):
             compare.read_all(m / LEAF)
         assert any('was replaced' in line and '/d/' in line for line in m.log_lines()), m.log_lines()
+
+
+def test_an_object_that_is_deleted(mount, tmp_path):
+    """Between two reads of a file that is open: an error that names it and the range; others are read."""
+    shutil.copytree(SAMPLE / '1500', tmp_path / 'step')
+    with servers.faulty(tmp_path / 'step') as url:
+        m = mount(url, 'cache=0', allow_errors=True)
+        compare.read_all(m / 'state/params/embed/table[0:1].npy')
+        for data in (tmp_path / 'step').rglob('d/*'):
+            data.unlink()
+        with pytest.raises(OSError):
+            compare.read_all(m / LEAF)
+        assert any('/d/' in line and ' bytes' in line and 'offset' in line for line in m.log_lines()), m.log_lines()
+        assert compare.read_all(m / 'metrics/metrics') == (SAMPLE / '1500/metrics/metrics').read_bytes()
+
+
+@pytest.mark.parametrize('fault, why', [('other host', '127.0.0.1'), ('expired', 'expired')])
+def test_certificates_that_are_refused(run, tmp_path, fault, why):
+    cert = servers.certificate(tmp_path, name='192.0.2.1' if fault == 'other host' else None, is_expired=fault == 'expired')
+    with servers.nginx(tmp_path / 'tls', SAMPLE.parent, cert) as url:
+        r = run('cat', f'{url}/sample/1500/{LEAF}', ok=False, env=dict(os.environ, SSL_CERT_FILE=str(cert[0])))
+    assert r.returncode == 1 and 'certificate' in r.stderr and why in r.stderr, r.stderr
 
 
 def test_without_ranges_nothing_is_guessed(run):
