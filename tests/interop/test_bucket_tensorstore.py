@@ -2,16 +2,12 @@
 """TensorStore's s3 and gcs drivers write into a bucket, and read from it."""
 
 import io
-import os
-import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import tensorstore as ts
 
-from lib import buckets, jobs
+from lib import bucket_writers, buckets
 
 BUCKET = 'tensorstore'  # for the fixture
 VALUE = np.arange(35, dtype='f4').reshape(7, 5)
@@ -81,31 +77,8 @@ def test_a_step_that_was_saved_there(run, bucket, proxy, kvstore, tmp_path, zarr
         assert np.array_equal(ours, value)
 
 
-def copy_into_a_draft(mount, program, files, root):
-    with_draft = mount(root, 'shape=root', 'chunk_byte_size=16M')
-    subprocess.run(['cp', '-r', mount(files).path / '3', with_draft.path / '3.tmp'], check=True)
-    (with_draft.path / '3.tmp').rename(with_draft.path / '3')
-    assert not with_draft.unmount()
-
-
-def save_by_the_library(mount, program, files, root):
-    code = 'import sys, pytreefs; pytreefs.save(sys.argv[2], pytreefs.load(sys.argv[1]))'
-    package = pathlib.Path(program).parent / 'tools/python'
-    subprocess.run([sys.executable, '-c', code, files / '3', f'{root}/3'], check=True,
-                   env={**os.environ, 'PYTHONPATH': str(package), 'PYTREEFS_PROGRAM': str(program)})
-
-
-def convert(mount, program, files, root):
-    subprocess.run([program, 'convert', files / '3', f'{root}/3'], check=True)
-
-
-def convert_by_ranks(mount, program, files, root):
-    if why := jobs.missing(program):
-        pytest.skip(why)
-    subprocess.run(['mpirun', '-n', '2', program, 'convert', files / '3', f'{root}/3'], check=True, env=jobs.environment())
-
-
-@pytest.mark.parametrize('write', [copy_into_a_draft, save_by_the_library, convert, convert_by_ranks])
+@pytest.mark.parametrize('write', [bucket_writers.copy_into_a_draft, bucket_writers.save_by_the_library,
+                                   bucket_writers.convert, bucket_writers.convert_by_ranks])
 def test_each_writer(mount, run, program, bucket, proxy, kvstore, tmp_path, write):
     """TensorStore restores from the bucket what a mount, the library, convert and ranks of a job wrote there. The data file has several parts."""
     values = {'small': VALUE, 'large': np.random.default_rng(3).standard_normal((3000, 700))}
