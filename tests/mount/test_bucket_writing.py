@@ -132,13 +132,23 @@ def test_an_interrupt_leaves_nothing(program, bucket, proxy, root):
     nothing_is_left(bucket, proxy)
 
 
-@pytest.mark.parametrize('options', [dying_upload.OPTIONS, dying_upload.STREAMED], ids=['at-the-commit', 'while-written'])
-def test_killed_anywhere(run, program, bucket, proxy, root, spill, tmp_path, options):
-    """52 kills in the four runs, before and after requests; tests/soak/upload tries all. The step is whole, or absent, and gc leaves nothing of it."""
-    killer = dying_upload.Killer(program, bucket, proxy, root, tmp_path, options=options)
+# Leaves in parts, at the commit and while they are written; small ones by each writer.
+KILLED = {'at-the-commit': (dying_upload.Save, dying_upload.OPTIONS, dying_upload.LARGE, 7),
+          'while-written': (dying_upload.Save, dying_upload.STREAMED, dying_upload.LARGE, 7),
+          'convert': (dying_upload.Convert, dying_upload.STREAMED, 96, 9),
+          'library': (dying_upload.Library, dying_upload.STREAMED, 96, 9),
+          'draft': (dying_upload.Draft, dying_upload.STREAMED, 96, 9)}
+
+
+@pytest.mark.parametrize('name', KILLED)
+def test_killed_anywhere(run, program, bucket, proxy, root, spill, tmp_path, name):
+    """82 kills in the ten runs, before and after requests; tests/soak/upload tries all. The step is whole, or absent, and gc leaves nothing of it."""
+    writer, options, large, count = KILLED[name]
+    killer = dying_upload.Killer(program, bucket, proxy, root, tmp_path, options=options, writer=writer, large=large)
     places = killer.places()
-    chosen = [places[i * (len(places) - 4) // 9] for i in range(9)] + places[-4:]
-    assert len(set(map(str, chosen))) == 13, killer.requests
+    # The last requests are those of the marker and after it.
+    chosen = [places[i * (len(places) - 4) // (count - 4)] for i in range(count - 4)] + places[-4:]
+    assert len(set(map(str, chosen))) == count, killer.requests
     for i, place in enumerate(chosen):
         killer.try_place(place, 100 + i)
     assert killer.absent and killer.whole
