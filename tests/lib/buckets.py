@@ -273,15 +273,15 @@ class _Handler(Handler):
             return self.refuse(400, 'InvalidToken')
         if headers['x-amz-content-sha256'] not in (hashlib.sha256(self.body).hexdigest(), 'UNSIGNED-PAYLOAD'):
             return self.refuse(400, 'XAmzContentSHA256Mismatch')
-        if scope[1] != REGION:
-            return self.refuse(400, 'AuthorizationHeaderMalformed', f'<Region>{REGION}</Region>')
+        if scope[1] != p.region:
+            return self.refuse(400, 'AuthorizationHeaderMalformed', f'<Region>{p.region}</Region>')
         return True
 
     def forward(self, path, query):
         p = self.server
         host = self.headers['Host'].rsplit(':', 1)[0]
-        if host.endswith('.localhost'):
-            path = f'/{host.removesuffix(".localhost")}{path}'
+        if host.endswith(f'.{p.host}'):
+            path = f'/{host.removesuffix(f".{p.host}")}{path}'
         if p.page and 'list-type=2' in query and 'max-keys=' not in query:
             query += f'&max-keys={p.page}'
         path += f'?{query}' if query else ''
@@ -409,10 +409,11 @@ class AnyProxy(servers.Server):
 
 
 class Proxy(AnyProxy):
-    """Before moto. keys: id -> (secret, session token or None)."""
+    """Before moto. keys: id -> (secret, session token or None); region: the only one; host: the name that follows that of a bucket."""
 
-    def __init__(self, address, tls=None):
+    def __init__(self, address, tls=None, region=REGION, host='localhost'):
         super().__init__(_Handler, address, tls)
+        self.region, self.host = region, host
         self.keys, self.expired, self.seen = {KEY_ID: (SECRET, None)}, set(), set()
         self.skew = datetime.timedelta()
 

@@ -10,6 +10,7 @@ import ipaddress
 import os
 import pathlib
 import re
+import select
 import socket
 import ssl
 import struct
@@ -38,15 +39,16 @@ def port_for_grpc():
         yield s.getsockname()[1]
 
 
-def certificate(directory, host='127.0.0.1', name=None, is_expired=False):
-    """A certificate of our own and its key: the paths of both. name: the address that it is for, when that is another one."""
+def certificate(directory, host='127.0.0.1', name=None, names=(), is_expired=False):
+    """A certificate of our own and its key: the paths of both. name: the address that it is for, when that is another one. names: of other hosts
+    for which it is good."""
     paths = cert, key = directory / f'{host}.pem', directory / f'{host}.key'
     private = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name or host)])
+    hosts = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(name or host)), *map(x509.DNSName, names)])
     end = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=-1 if is_expired else 2)
     made = (x509.CertificateBuilder(subject, subject, private.public_key(), x509.random_serial_number(), end - datetime.timedelta(days=9), end)
-            .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(name or host))]), False)
-            .add_extension(x509.BasicConstraints(True, None), True).sign(private, hashes.SHA256()))
+            .add_extension(hosts, False).add_extension(x509.BasicConstraints(True, None), True).sign(private, hashes.SHA256()))
     cert.write_bytes(made.public_bytes(serialization.Encoding.PEM))
     key.write_bytes(private.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
     return paths
@@ -205,6 +207,46 @@ class Server(http.server.ThreadingHTTPServer):
         self.shutdown()
         self.thread.join()
         self.server_close()
+
+
+class _Tunnel(http.server.BaseHTTPRequestHandler):
+    disable_nagle_algorithm = True
+
+    def log_message(self, *_):
+        pass
+
+    def do_CONNECT(self):
+        host = self.path.rpartition(':')[0].lower()
+        with self.server.lock:
+            self.server.asked.append(host)
+        # A bucket may be the first part of a host's name.
+        port = self.server.ports.get(host) or self.server.ports.get(host.partition('.')[2])
+        if not port:
+            self.send_error(502)
+            return
+        with socket.create_connection(('127.0.0.1', port)) as there:
+            there.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
+            self.connection.sendall(b'HTTP/1.1 200 Connected\r\n\r\n')
+            self._join(there)
+
+    def _join(self, there):
+        """Pass bytes in both directions until either end is closed."""
+        other = {self.connection: there, there: self.connection}
+        while True:
+            for end in select.select([*other], [], [])[0]:
+                data = end.recv(1 << 16)
+                if not data:
+                    return
+                other[end].sendall(data)
+
+
+class Tunnel(Server):
+    """The proxy for https_proxy: leads to servers on this machine instead of the hosts that are asked for, and to no other host.
+    ports: by the host's name; asked: the names so far."""
+
+    def __init__(self, ports):
+        super().__init__(_Tunnel)
+        self.ports, self.asked = {name.lower(): port for name, port in ports.items()}, []
 
 
 @contextlib.contextmanager

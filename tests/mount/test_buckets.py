@@ -310,36 +310,6 @@ def test_steps_without_markers(run, bucket, url, proxy):
     assert run('ls', f'{url}/copied/1000').stdout == 'state/\n'
 
 
-def test_the_commands_of_the_page(program, bucket, proxy, tmp_path):
-    """Those of docs/buckets.md that name a bucket of the vendor's, as they stand there."""
-    type(bucket)(bucket.address, 'models').upload(SAMPLE, 'run7')
-    page = (SAMPLE.parent.parent.parent / 'docs/buckets.md').read_text()
-    commands = [line for line in ''.join(page.split('```')[1::2]).splitlines()
-                if f'{bucket.scheme}://' in line and 'ACCOUNT' not in line or bucket.scheme == 's3' and line.startswith(('cp -r mnt/', 'mv mnt/'))]
-    writing = ['gc', 'save'] if bucket.scheme == 's3' else []
-    assert sorted({line.split()[1] for line in commands if line.startswith('pytreefs')}) == sorted(['cat', 'convert', 'ls', 'mount', 'verify', *writing])
-    (tmp_path / 'mnt').mkdir()
-    (tmp_path / 'ckpts').symlink_to(SAMPLE)
-    (tmp_path / 'params').mkdir()
-    np.save(tmp_path / 'params/w.npy', np.arange(6.))
-    env = dict(os.environ, PATH=f'{pathlib.Path(program).parent}:{os.environ["PATH"]}')
-    try:
-        for line in commands:
-            subprocess.run(line, shell=True, check=True, cwd=tmp_path, env=env, stdout=subprocess.DEVNULL)
-        assert compare.contents(tmp_path / 'mnt/1500/state/params').keys() and (tmp_path / 'table.npy').read_bytes()
-        if writing:
-            assert np.load(tmp_path / 'mnt/1700/state/params/embed/table.npy').size
-            saves = [words for words in map(str.split, commands) if words[1] in ('convert', 'save')]
-            written = [words[-1] for words in saves if words[-1].startswith('s3://')]
-            assert written == ['s3://models/run7/1600', 's3://models/run8/1500']
-            for step in written:
-                r = subprocess.run(['pytreefs', 'verify', step], check=True, env=env, stdout=subprocess.PIPE, text=True)
-                assert '0 errors, 0 warnings' in r.stdout
-    finally:
-        if os.path.ismount(tmp_path / 'mnt'):
-            subprocess.run(['umount', tmp_path / 'mnt'], check=True)
-
-
 def test_certificates(run, bucket, url, proxy, tmp_path):
     """A mount of a bucket is not more trusting than one of a web server; nothing is asked before the certificate is checked."""
     cert = servers.certificate(tmp_path)
