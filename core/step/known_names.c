@@ -24,6 +24,7 @@ static const char *const names[] = {
 	"array_metadatas/process_0",
 	/* Files of items that are not trees. */
 	"metadata",
+	"data.json",
 	"metrics",
 	"proto.pbtxt",
 	NULL,

@@ -96,6 +96,14 @@ def test_a_raw_leaf_that_is_read_again_is_kept(mount, tmp_path):
     assert passes[0] > 2 and passes[2] == 0, passes
 
 
+def test_a_json_item_of_orbax_v1(run, cases, tmp_path):
+    """Its handler calls the file data.json. If it were not found, nothing would be in the item, and verify and load() would fail."""
+    case = cases('v1-json-item')
+    with servers.nginx(tmp_path / 'server', case.path) as url:
+        assert run('cat', f'{url}/config/data.json', text=False).stdout == (case.path / 'config/data.json').read_bytes()
+        assert '0 errors' in run('verify', url).stdout
+
+
 def test_a_url_with_escapes(run, tmp_path):
     """A URL is asked for as it was given, names below it are escaped."""
     shutil.copytree(SAMPLE / '1500/state', tmp_path / 'root/a b/state')
