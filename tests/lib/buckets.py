@@ -227,6 +227,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def ask(self, address, path, body=None):
         """Return the server's reply to the same request with another path."""
+        if callable(address):
+            return address(self.command, path, self.headers)
         status, headers, answer = ask(address, self.command, path, body,
                                       {k: v for k, v in self.headers.items() if k.lower() not in HOP})
         return status, [(k, v) for k, v in headers
@@ -372,7 +374,8 @@ class Vendor(servers.Server):
 
 
 class AnyProxy(servers.Server):
-    """Checks who asks, and hands on to the server of buckets at address. page: the most keys of a page of a listing;
+    """Checks who asks, and hands on to the server of buckets at address, or to a function in its place (lib/objects.py). page: the most keys
+    of a page of a listing;
     fault(handler): answers and returns True instead; early(handler): the same, before the body is read;
     spoil(handler): may change the body; gate(handler): a context within which an answer is given."""
 
