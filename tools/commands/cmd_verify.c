@@ -249,10 +249,15 @@ static int fail_if_nothing_was_checked(const struct verify *v)
 static int verify_source(struct verify *v, struct cmd_args *a, struct ckpt **ret)
 {
 	auto_free char *path = NULL;
-	int r = resolve(a, &path);
+	/* As it was given, even if it is too damaged for a mount. */
+	int r = path_is_url(a->arg[0]) ? ns_ckpt(a->arg[0], &a->options, ret) : -ENOENT;
 
-	if (r >= 0)
-		r = ns_ckpt(path, &a->options, ret);
+	if (r == -ENOENT || r == -EINVAL || r == -ENOTDIR) {
+		err_clear();
+		r = resolve(a, &path);
+		if (r >= 0)
+			r = ns_ckpt(path, &a->options, ret);
+	}
 	if (r == -EINVAL && is_item_of_a_step(a, path))
 		r = fail(-EINVAL, "'%s' is not a tree; verify the step that it is in", a->arg[0]);
 	else if (r == -EINVAL || r == -ENOTDIR)
