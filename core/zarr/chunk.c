@@ -407,6 +407,8 @@ int chunk_open(struct zarr *z, struct chunk *c, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		c[i].mode = CHUNK_CLOSED;
 		c[i].pin = NULL;
+		c[i].copied_end = 0;
+		c[i].in_ranges = false;
 		c[i].stream = NULL;
 		c[i].loc = (struct kv_loc){ 0 };
 	}

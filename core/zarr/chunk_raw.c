@@ -4,8 +4,8 @@
  *
  * A raw chunk of a local file is answered by a range of that file, which the kernel reads ahead. In
  * a store the next pieces of a sequential reader are fetched ahead (fetch.h), and an answer takes
- * them from the cache. Everything else is read by its exact range, so a reader that jumps fetches
- * only the bytes that it needs.
+ * them from the cache, as do the runs of a view that are near each other. Everything else is read
+ * by its exact range, so a reader that jumps fetches only the bytes that it needs.
  */
 #include "core/base/err.h"
 #include "core/zarr/chunk.h"
@@ -58,13 +58,42 @@ int chunk_raw_gather(struct zarr *z, struct chunk *c, uint64_t off, size_t n, st
 	return 0;
 }
 
+/*
+ * Pin the piece of a short run that is near the last one: a view of every fourth row, or of a
+ * column, has thousands of runs, and each would be a request.
+ */
+static void pin_near(struct zarr *z, struct chunk *c, uint64_t off)
+{
+	uint64_t piece = off / STREAM_PIECE_BYTES, end = c->copied_end;
+	struct fetch f = fetch_of(z, c);
+
+	if ((c->pin && c->pin_piece == piece) || c->in_ranges || end == 0 ||
+	    (off > end ? off - end : end - off) > STREAM_PIECE_BYTES)
+		return;
+	cache_put(z->env->cache, take(c->pin));
+	fetch_pieces(&f, piece, piece + (off > end ? FETCH_PIECES - 1 : 0), false);
+	c->in_ranges = !fetch_find(&f, piece, &c->pin);
+	c->pin_piece = piece;
+}
+
 int chunk_raw_copy(struct zarr *z, struct chunk *c, uint64_t off, size_t n, void *p)
 {
+	uint64_t piece = off / STREAM_PIECE_BYTES;
+	size_t skip = (size_t)(off % STREAM_PIECE_BYTES);
 	struct segments g;
 	int r;
 
 	if (!chunk_raw_is_fetched(z))
 		return io_read_exact(c->loc.file, p, n, c->loc.off + c->off + off);
+	if (n <= STREAM_PIECE_BYTES - skip) {
+		pin_near(z, c, off);
+		c->copied_end = off + n;
+		if (c->pin && c->pin_piece == piece) {
+			memcpy(p, fetch_bytes(c->pin) + skip, n);
+			atomic_fetch_add_explicit(&z->env->raw_bytes, n, memory_order_relaxed);
+			return 0;
+		}
+	}
 	segments_init(&g, z->env->cache);
 	r = chunk_raw_gather(z, c, off, n, &g);
 	if (r >= 0)

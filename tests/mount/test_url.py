@@ -209,6 +209,22 @@ def test_chunks_that_lie_within_a_mebibyte_are_one_request(run, tmp_path):
         assert len(asked) <= 2 if few else len(asked) == 6 and sum(e - s for s, e in asked) < 2 << 20, asked
 
 
+@pytest.mark.parametrize('view, most, most_bytes', [('[::4]', 20, 10 << 20), ('[:,7]', 20, 10 << 20), ('[::512]', 20, 256 << 10), ('[9:11,5:9]', 4, 5 << 20)])
+def test_a_view_of_a_raw_leaf_takes_few_requests(run, tmp_path, view, most, most_bytes):
+    """Its runs are short. Those that are near each other are requested together, others by themselves."""
+    (tmp_path / 'tree').mkdir()
+    np.save(tmp_path / 'tree/w.npy', np.random.default_rng(1).integers(256, size=(2048, 4096), dtype=np.uint8))
+    run('save', '-o', 'compression=none', tmp_path / 'tree', tmp_path / 'root/1')
+    asked = []
+
+    def note(h, content, start, end):
+        asked.append(end - start)
+    with servers.faulty(tmp_path / 'root/1', lambda path, offset: note if '/d/' in path else None) as url:
+        got = run('cat', f'{url}/default/w{view}.npy', text=False).stdout
+    assert got == run('cat', tmp_path / f'root/1/default/w{view}.npy', text=False).stdout
+    assert len(asked) <= most and sum(asked) <= most_bytes, (len(asked), sum(asked))
+
+
 # ---- faults ----
 
 
