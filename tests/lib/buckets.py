@@ -31,9 +31,13 @@ PUBLIC = {'x-amz-acl': 'public-read'}
 HOP = {'connection', 'keep-alive', 'transfer-encoding', 'host', 'content-length', 'server', 'date'}
 # A server outlives the test that started it, and so the directory that this test may have set.
 TEMPORARY = tempfile.gettempdir()
+# moto lists its own directory for each request, to find the service that is meant.
 SERVER = '''
 import sys, threading
+from moto import backends
 from moto.server import ThreadedMotoServer
+services = tuple(backends.list_of_moto_modules())
+backends.list_of_moto_modules = lambda: services
 server = ThreadedMotoServer(ip_address='127.0.0.1', port=0, verbose=False)
 server.start()
 print(server.get_host_and_port()[1], flush=True)

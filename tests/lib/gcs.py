@@ -3,7 +3,8 @@
 emulator does not.
 
 The emulator takes any token, or none; it gives all names in one page, knows no `fields`, sends no generation with an object's
-bytes, and has no conditions. What is written is taken here, and handed on to it as a whole.
+bytes, and has no conditions. What is written is taken here, and handed on to it as a whole. With each change it writes a document
+about all objects, which nobody reads: that took most of the time of a test run.
 """
 
 import base64
@@ -25,6 +26,8 @@ from lib import buckets, servers
 SERVER = '''
 import sys
 from gcp_storage_emulator.server import create_server
+from gcp_storage_emulator.storage import Storage
+Storage._write_config_to_file = lambda self: None
 server = create_server('127.0.0.1', 0, in_memory=True)
 server.start()
 print(server._api._httpd.server_address[1], flush=True)

@@ -5,6 +5,7 @@ Requests go to the daemon itself (direct_io), so that its counters tell what was
 """
 
 import concurrent.futures
+import functools
 import hashlib
 import json
 import mmap
@@ -25,6 +26,7 @@ STREAMS = ['chunk_byte_size=64M']        # one chunk for each leaf, decoded as a
 KINDS = {'streams': STREAMS, 'small chunks': ['chunk_byte_size=1M'], 'zarr3': ['zarr=3', 'ocdbt=off']}
 
 
+@functools.cache
 def content(i):
     """The contents of leaf i: they compress, and no two are equal."""
     return np.random.default_rng(i).integers(0, 16, EACH // 2, dtype=np.uint8).repeat(2) ^ np.uint8(i)
