@@ -25,12 +25,21 @@ def serve(b, root):
 
 
 def line_to(b, url):
+    return begin_line(b, url)[0]
+
+
+def begin_line(b, url):
+    """The URL of a server at the end of the line, and a function by which one of its connections will stall in the middle of an answer."""
     subprocess.run(['ninja', '-C', str(b.build), 'tests/bench/slow_line'], check=True, stdout=subprocess.DEVNULL)
     line = subprocess.Popen([b.build / 'tests/bench/slow_line', url.rpartition(':')[2], str(int(ROUND_TRIP / 2 * 1e6)), str(RATE)],
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     b.stack.callback(line.wait)
     b.stack.callback(line.stdin.close)
-    return f'http://127.0.0.1:{int(line.stdout.readline())}'
+
+    def stall():
+        line.stdin.write('s')
+        line.stdin.flush()
+    return f'http://127.0.0.1:{int(line.stdout.readline())}', stall
 
 
 def curl(source, url, directory):
@@ -74,6 +83,24 @@ def url_tree_raw(b):
     readers_of(b, b.converted('bench-leaves-zstd', 'compression=none'))
     b.row('raw tree from a web server, np.load in a loop', 'loop', 'TensorStore', rate=1.0)
     b.row('raw tree from a web server, pytreefs.load', 'pytreefs.load', 'TensorStore', rate=1.0)
+
+
+@bench
+def url_stall(b):
+    """The zstd tree by np.load in a loop over a fresh mount, while one connection stalls for good after 64 MiB, and without that. A
+    reader may wait for 10 s, the deadline for progress; the loop itself takes 4 s at most."""
+    source = b.case('bench-leaves-zstd')
+    b.warm(source)
+    url, stall = begin_line(b, b.stack.enter_context(servers.nginx(b.scratch() / 'nginx', source)))
+    m = b.mount(url)
+
+    def fresh():
+        m.fresh()
+        stall()
+    b.contender('stall', b.python('load_tree', m.path), before=fresh, memory=m.memory)
+    b.contender('no stall', b.python('load_tree', m.path), before=m.fresh, memory=m.memory)
+    b.row('from a web server, one connection stalls', 'stall', within=10 + 4)
+    b.row('the same, no connection stalls', 'no stall')
 
 
 @bench

@@ -4,13 +4,17 @@
  *
  * Prints the port that it listens at. Every byte arrives DELAY_US later, in both directions, a new
  * connection takes two of these as TCP's handshake does, and all connections together have so
- * many bytes a second in each direction. Ends when its input does.
+ * many bytes a second in each direction. Each byte of its input is a command: after 64 MiB more of
+ * answers, the connection that carries them sends nothing any more, and stays open. Ends when its
+ * input does.
  */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -21,6 +25,7 @@
 
 #define PIECE (64 << 10)
 #define PIECES 96 /* under way in one direction: more than the line holds */
+#define STALL_AFTER (64 << 20)
 
 struct piece {
 	int64_t due;
@@ -43,7 +48,8 @@ struct way {
 static int64_t delay_ns;
 static double ns_per_byte;
 static pthread_mutex_t line = PTHREAD_MUTEX_INITIALIZER;
-static int64_t line_is_free[2]; /* by direction; protected by line */
+static int64_t line_is_free[2];  /* by direction; protected by line */
+static _Atomic int64_t stall_in; /* bytes of answers until a connection stalls; 0: none will */
 
 static int64_t now(void)
 {
@@ -92,6 +98,25 @@ static void *read_all(void *arg)
 	return NULL;
 }
 
+/* Whether it is this connection that stalls, with a piece of n bytes. */
+static bool stalls(const struct way *w, size_t n)
+{
+	int64_t left = w->answers ? atomic_load(&stall_in) : 0;
+
+	while (left > 0 && !atomic_compare_exchange_weak(&stall_in, &left,
+							 left > (int64_t)n ? left - (int64_t)n : 0))
+		;
+	return left > 0 && left <= (int64_t)n;
+}
+
+static bool wait_for_close(int fd)
+{
+	struct pollfd f = { .fd = fd, .events = POLLRDHUP };
+
+	poll(&f, 1, -1);
+	return false;
+}
+
 static bool write_piece(int fd, const struct piece *p)
 {
 	for (size_t at = 0; at < p->n;) {
@@ -121,7 +146,7 @@ static void *write_all(void *arg)
 		t = (struct timespec){ p->due / 1000000000, p->due % 1000000000 };
 		while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR)
 			;
-		open = write_piece(w->to, p);
+		open = stalls(w, p->n) ? wait_for_close(w->to) : write_piece(w->to, p);
 		pthread_mutex_lock(&w->lock);
 		w->first = (w->first + 1) % PIECES;
 		w->n--;
@@ -172,12 +197,12 @@ static void *serve(void *arg)
 	return NULL;
 }
 
-static void *end_with_input(void *arg)
+static void *obey_input(void *arg)
 {
 	char c;
 
 	while (read(0, &c, 1) > 0)
-		;
+		atomic_store(&stall_in, STALL_AFTER);
 	exit(0);
 }
 
@@ -198,7 +223,7 @@ int main(int argc, char **argv)
 		return 1;
 	printf("%d\n", ntohs(a.sin_port));
 	fflush(stdout);
-	if (pthread_create(&t, NULL, end_with_input, NULL))
+	if (pthread_create(&t, NULL, obey_input, NULL))
 		return 1;
 	for (;;) {
 		int fd = accept(s, NULL, NULL);
