@@ -142,6 +142,12 @@ static int descend(struct zarr *z, struct chunk *c)
 		number = number * s->entries + entry;
 		level = &s->inner;
 	}
+	/* The index is cached, and another file may have taken the place of its shard. */
+	if (r >= 0 && c->loc.where != KV_ABSENT &&
+	    (c->off > c->loc.len || c->len > c->loc.len - c->off))
+		r = fail(-EUCLEAN, "[%llu, +%llu) is beyond its %llu bytes",
+			 (unsigned long long)c->off, (unsigned long long)c->len,
+			 (unsigned long long)c->loc.len);
 	return r;
 }
 

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Orbax and TensorStore read what has checksums of ours as what has none."""
 
+import errno
 import os
+import shutil
+import struct
 
+import google_crc32c
 import numpy as np
 import pytest
 import tensorstore as ts
@@ -64,3 +68,35 @@ def test_every_frame_of_zstd_has_the_checksum_that_tensorstore_checks(run, tmp_p
         path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
         with pytest.raises(ValueError):
             read(name)
+
+
+def test_a_shard_that_is_replaced_by_a_shorter_one(mount, run, tmp_path):
+    """Its index is in the cache: the ranges there are beyond the end of the other file, whose checksum is right."""
+    (tmp_path / 'files').mkdir()
+    rows = np.random.default_rng(3).integers(256, size=(64, 4096), dtype=np.uint8)
+    np.save(tmp_path / 'files/w.npy', rows)
+    run('save', '-o', 'zarr=3,ocdbt=off', tmp_path / 'files', tmp_path / 'root/1')
+    item = tmp_path / 'root/1/default'
+    shard, document, short = item / 'w/c/0/0', item / 'w/zarr.json', bytes(4140)
+    before = shard.read_bytes(), document.read_bytes()
+    # Of 64 chunks, in place of one.
+    shutil.rmtree(item / 'w')
+    inner = {'chunk_shape': [1, 4096], 'codecs': ['bytes', {'name': 'zstd', 'configuration': {'level': 1}}]}
+    ts.open({'driver': 'zarr3', 'kvstore': f'file://{item}/w/', 'create': True, 'metadata': {
+        'shape': [64, 4096], 'data_type': 'uint8', 'chunk_grid': {'name': 'regular', 'configuration': {'chunk_shape': [64, 4096]}},
+        'codecs': [{'name': 'sharding_indexed', 'configuration': inner}]}}).result().write(rows).result()
+    table, = (item / '.crc32c').iterdir()
+    packed = table.read_bytes()[:-4]
+    for was, now in zip(before, (short, document.read_bytes())):
+        packed = packed.replace(*(struct.pack('<I', google_crc32c.value(x)) for x in (was, now)))
+    table.write_bytes(packed + struct.pack('<I', google_crc32c.value(packed)))
+    m = mount(tmp_path / 'root', allow_errors=True)
+    assert (m / '1/default/w[0:1].npy').read_bytes().endswith(rows[0].tobytes())
+    (tmp_path / 'short').write_bytes(short)
+    os.rename(tmp_path / 'short', shard)
+    for row in (1, 40, 63):
+        with pytest.raises(OSError) as e:
+            (m / f'1/default/w[{row}:{row + 1}].npy').read_bytes()
+        assert e.value.errno == errno.EIO
+    assert 'beyond its 4140 bytes' in '\n'.join(m.log_lines())
+    assert run('verify', tmp_path / 'root/1', ok=False).returncode == 1
