@@ -54,7 +54,8 @@ void ns_stat_file(const struct ns *ns, const struct access *a, const struct time
 	ns_stat_dir(ns, a, mtime, ret);
 	ret->st_mode = S_IFREG | (a->mode & 0444);
 	ret->st_size = (off_t)size;
-	ret->st_blocks = (blkcnt_t)div_up(stored, 512);
+	/* GNU tar --sparse takes a file without blocks for zeros, and reads none of it. */
+	ret->st_blocks = (blkcnt_t)MAX(div_up(stored, 512), size ? (uint64_t)1 : 0);
 }
 
 int ns_stat_root(const struct ns *ns, const struct timespec *mtime, struct stat *ret)

@@ -66,6 +66,15 @@ def test_a_file_without_holes(mount, cases):
         assert extents(path) == [(0, os.stat(path).st_size)]
 
 
+@pytest.mark.parametrize('name', ['raw', 'zstd', 'v3', 'empty', 'filled'])
+def test_a_sparse_archive_has_every_byte(mount, cases, name):
+    """GNU tar does not read a file that has no blocks, so a leaf of which nothing is stored has one: its header is not zeros."""
+    m = mount(cases('sparse').path)
+    archive = subprocess.run(['tar', '-S', '-C', m.path, '-cf', '-', f'{name}.npy'], check=True, stdout=subprocess.PIPE).stdout
+    got = subprocess.run(['tar', '-xOf', '-'], input=archive, check=True, stdout=subprocess.PIPE).stdout
+    assert got == compare.read_all(m / f'{name}.npy')
+
+
 def test_sparse_copies_stay_sparse(mount, cases, tmp_path):
     m = mount(cases('sparse').path)
     subprocess.run(['cp', '--sparse=auto', m / 'zstd.npy', tmp_path / 'copy'], check=True)
