@@ -11,6 +11,7 @@
 #include "core/base/limits.h"
 #include "core/base/log.h"
 #include "core/base/wire.h"
+#include "core/io/io_store.h"
 
 #define HEAD_BYTES 16
 #define ENTRY_BYTES 12
@@ -147,7 +148,9 @@ static int load_one(void *arg, const char *name, unsigned char type)
 int kv_table_load(struct io_dir *item, struct kv_table *ret)
 {
 	auto_kv_table t = { 0 };
-	int r = io_list(item, KV_TABLE_DIR, load_one, &(struct loading){ item, &t });
+	int r = io_dir_can_list(item) ?
+			io_list(item, KV_TABLE_DIR, load_one, &(struct loading){ item, &t }) :
+			-ENOENT;
 
 	/*
 	 * The values may be right, so they are readable when there is too little memory for the
