@@ -29,12 +29,11 @@ struct chunk {
 
 	uint64_t number; /* rank of index in C order */
 	enum chunk_mode mode;
-	int remote_rank; /* REMOTE */
-	struct cache_entry
-		*pin; /* WHOLE; STREAM, REMOTE, RAW: the piece that was read last, or NULL */
+	int remote_rank;         /* REMOTE */
+	struct cache_entry *pin; /* WHOLE; STREAM, REMOTE, RAW: a piece, or NULL */
 	uint64_t pin_piece;
 	uint64_t copied_end; /* RAW: end of the last run that was copied; 0: none was */
-	bool in_ranges;      /* RAW: the cache has no room for pieces */
+	bool in_ranges;      /* RAW: pieces cannot be fetched */
 	struct kv_loc loc;   /* RAW; all modes while opening */
 	uint64_t off, len;   /* range of the stored bytes in the value */
 	struct stream *stream;

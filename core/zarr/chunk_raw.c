@@ -11,6 +11,9 @@
 #include "core/zarr/chunk.h"
 #include "core/zarr/fetch.h"
 
+/* Between two runs, so that a piece has eight of them at least. */
+#define NEAR (STREAM_PIECE_BYTES / 8)
+
 bool chunk_raw_is_fetched(const struct zarr *z)
 {
 	return z->leaf_raw && z->env->in_store;
@@ -68,11 +71,13 @@ static void pin_near(struct zarr *z, struct chunk *c, uint64_t off)
 	struct fetch f = fetch_of(z, c);
 
 	if ((c->pin && c->pin_piece == piece) || c->in_ranges || end == 0 ||
-	    (off > end ? off - end : end - off) > STREAM_PIECE_BYTES)
+	    (off > end ? off - end : end - off) > NEAR)
 		return;
 	cache_put(z->env->cache, take(c->pin));
-	fetch_pieces(&f, piece, piece + (off > end ? FETCH_PIECES - 1 : 0), false);
-	c->in_ranges = !fetch_find(&f, piece, &c->pin);
+	if (!fetch_find(&f, piece, &c->pin)) {
+		fetch_pieces(&f, piece, piece + (off > end ? FETCH_PIECES - 1 : 0), false);
+		c->in_ranges = !fetch_find(&f, piece, &c->pin);
+	}
 	c->pin_piece = piece;
 }
 
