@@ -48,31 +48,34 @@ static int add_stored(void *arg, struct span key, uint64_t len)
 }
 
 /*
- * On a server that cannot list, the object of the first chunk stands for all of the grid. Returns
- * whether a checksum covers it; has_nodes as for chunk_is_summed().
+ * On a server that cannot list, the object of the first chunk stands for all of the grid. is_summed:
+ * NULL, or set to whether a checksum covers that chunk, with has_nodes as for chunk_is_summed().
  */
-static int stored_as_first(struct zarr *z, bool has_nodes, struct stored *ret)
+static int stored_as_first(struct zarr *z, struct stored *ret, bool has_nodes, bool *is_summed)
 {
 	struct chunk c = { 0 };
 	int r = chunk_locate(z, &c, 1);
 
 	if (r < 0 || c.loc.where == KV_ABSENT)
-		return r < 0 ? r : 1;
+		return r;
 	ret->objects = 1;
 	for (unsigned i = 0; i < z->meta.rank; i++)
 		if (!mul_fits(ret->objects, z->meta.grid[i], &ret->objects))
 			ret->objects = INT64_MAX;
 	if (!mul_fits(ret->objects, c.loc.len, &ret->bytes) || ret->bytes > INT64_MAX)
 		ret->bytes = INT64_MAX;
-	r = chunk_is_summed(z, &c, has_nodes);
+	if (is_summed) {
+		r = chunk_is_summed(z, &c, has_nodes);
+		*is_summed = r > 0;
+	}
 	kv_loc_release(&c.loc);
-	return r;
+	return MIN(r, 0);
 }
 
 int zarr_stored(struct zarr *z, uint64_t *ret_bytes, uint64_t *ret_objects)
 {
 	struct stored s = { .z = z };
-	int r = z->kv->no_list ? stored_as_first(z, false, &s) :
+	int r = z->kv->no_list ? stored_as_first(z, &s, false, NULL) :
 				 kv_list(z->kv, span_of(z->prefix, z->prefix_len), add_stored, &s);
 
 	if (r < 0)
@@ -132,12 +135,13 @@ int zarr_unsummed(struct zarr *z, bool has_nodes, uint64_t *ret)
 {
 	struct summing s = { .z = z, .has_nodes = has_nodes };
 	struct stored all = { .z = z };
+	bool is_summed = false;
 	int r;
 
 	if (z->kv->no_list) {
-		r = stored_as_first(z, has_nodes, &all);
-		*ret = r == 0 ? all.bytes : 0;
-		return MIN(r, 0);
+		r = stored_as_first(z, &all, has_nodes, &is_summed);
+		*ret = is_summed ? 0 : all.bytes;
+		return r;
 	}
 	r = kv_list(z->kv, span_of(z->prefix, z->prefix_len), add_object, &s);
 
