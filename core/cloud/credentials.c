@@ -71,18 +71,6 @@ static bool is_usable(const struct credentials_cache *c, int64_t now)
 	return c->is_found && !c->is_expired && (!c->keys.expires || now < c->keys.expires);
 }
 
-/* Called with the lock held. Takes ownership of the keys. */
-static void replace(struct credentials_cache *c, struct credentials *keys, int64_t now)
-{
-	int64_t left = keys->expires - now;
-
-	credentials_release(&c->keys);
-	c->keys = *keys;
-	c->is_found = true;
-	c->is_expired = false;
-	c->renew_at = keys->expires ? keys->expires - MIN(RENEW_BEFORE, MAX(left, 0) / 4) : 0;
-}
-
 static bool is_equal(const char *a, const char *b)
 {
 	return !strcmp(a ? a : "", b ? b : "");
@@ -92,6 +80,19 @@ static bool is_same(const struct credentials *a, const struct credentials *b)
 {
 	return is_equal(a->id, b->id) && is_equal(a->secret, b->secret) &&
 	       is_equal(a->token, b->token);
+}
+
+/* Called with the lock held. Takes ownership of the keys. */
+static void replace(struct credentials_cache *c, struct credentials *keys, int64_t now)
+{
+	int64_t left = keys->expires - now;
+
+	c->is_suspected &= is_same(keys, &c->keys);
+	credentials_release(&c->keys);
+	c->keys = *keys;
+	c->is_found = true;
+	c->is_expired = false;
+	c->renew_at = keys->expires ? keys->expires - MIN(RENEW_BEFORE, MAX(left, 0) / 4) : 0;
 }
 
 static int renew(struct credentials_cache *c)
@@ -113,8 +114,9 @@ static int renew(struct credentials_cache *c)
 		if (c->is_expired && !is_same(&keys, &c->keys))
 			c->replaced_at = now;
 		replace(c, &keys, now);
-	} else if (is_usable(c, now)) {
+	} else if (is_usable(c, now) || (c->is_suspected && c->is_expired)) {
 		log_warn("credentials could not be renewed: %s", err_text(r));
+		c->is_expired = false;
 		c->renew_at = now + AGAIN_AFTER;
 		r = 0;
 	}
@@ -155,7 +157,7 @@ int credentials_get(struct credentials_cache *c, struct credentials *ret)
 	return r;
 }
 
-bool credentials_expired(struct credentials_cache *c)
+static bool have_expired(struct credentials_cache *c, bool is_certain)
 {
 	struct credentials keys = { 0 };
 	int64_t now = time(NULL);
@@ -172,7 +174,26 @@ bool credentials_expired(struct credentials_cache *c)
 	}
 	/* Soon after a replacement the refused request may have been sent with the old keys. */
 	others = c->replaced_at && now - c->replaced_at < REPLACED_FOR;
-	c->is_expired |= !others;
+	if (!others) {
+		c->is_expired = true;
+		c->is_suspected = !is_certain;
+	}
 	pthread_mutex_unlock(&c->lock);
 	return others;
+}
+
+bool credentials_expired(struct credentials_cache *c)
+{
+	return have_expired(c, true);
+}
+
+bool credentials_suspect(struct credentials_cache *c, bool *ret_others)
+{
+	bool may;
+
+	pthread_mutex_lock(&c->lock);
+	may = c->is_found && c->keys.token && (!c->is_suspected || c->is_expired);
+	pthread_mutex_unlock(&c->lock);
+	*ret_others = may && have_expired(c, false);
+	return may;
 }

@@ -35,6 +35,7 @@ struct credentials_cache {
 	struct credentials keys;
 	int64_t renew_at, replaced_at; /* seconds since 1970; 0: never */
 	bool is_found, is_expired;
+	bool is_suspected; /* credentials_suspect() was called for these keys */
 };
 
 void credentials_cache_init(struct credentials_cache *c, const struct credentials_source *source,
@@ -52,5 +53,11 @@ int credentials_get(struct credentials_cache *c, struct credentials *ret);
  * request. False: the next credentials_ensure() asks for others. Does not wait.
  */
 bool credentials_expired(struct credentials_cache *c);
+/*
+ * Report that a server refused a request without a reason, which may be that the credentials have
+ * expired. True: that is possible, and they are renewed if their source answers: temporary ones,
+ * and once until they are replaced. *ret_others is what credentials_expired() returns.
+ */
+bool credentials_suspect(struct credentials_cache *c, bool *ret_others);
 
 #endif

@@ -147,8 +147,9 @@ static bool explain(struct store *s, const struct http_refusal *refusal, struct 
 {
 	const char *in_header = http_refusal_header(refusal, "x-amz-bucket-region");
 	const char *own = s3_of(s)->place.region;
-	bool is_silent;
+	struct credentials_cache *keys = bucket_of(s)->credentials;
 	struct s3_error e;
+	bool others;
 
 	s3_parse_error(refusal->document, &e);
 	if (!*e.region && in_header && s3_region_is_valid(in_header) &&
@@ -183,17 +184,19 @@ static bool explain(struct store *s, const struct http_refusal *refusal, struct 
 	    !strcmp(e.code, "XAmzContentSHA256Mismatch"))
 		return true;
 	/* The answer to HEAD has no document, so no code: credentials that expired are one cause. */
-	is_silent = req->is_head && refusal->status == 400 && !*e.code;
-	if (is_silent) {
-		snprintf(req->why, sizeof(req->why),
-			 "status 400 without a reason: the credentials may have expired");
-		req->result = -EACCES;
+	if (keys && req->is_head && refusal->status == 400 && !*e.code) {
+		req->has_expired = credentials_suspect(keys, &others);
+		if (req->has_expired) {
+			snprintf(req->why, sizeof(req->why),
+				 "status 400 without a reason: the credentials may have expired");
+			req->result = -EACCES;
+		}
+		return others;
 	}
-	req->has_expired = bucket_of(s)->credentials &&
-			   (is_silent || !strcmp(e.code, "ExpiredToken") ||
-			    !strcmp(e.code, "TokenRefreshRequired"));
+	req->has_expired = keys && (!strcmp(e.code, "ExpiredToken") ||
+				    !strcmp(e.code, "TokenRefreshRequired"));
 	if (req->has_expired)
-		return credentials_expired(bucket_of(s)->credentials);
+		return credentials_expired(keys);
 	return !strcmp(e.code, "RequestTimeout");
 }
 
