@@ -119,7 +119,7 @@ static bool is_of_rank(const char *dir, const char *path)
 	return false;
 }
 
-/* Whether a directory has neither a marker nor a claim, although no listing shows one. */
+/* Whether a directory has neither a marker nor a claim, both asked for by their names. */
 static int is_unclaimed(struct store *s, const char *path)
 {
 	int r = is_there(s, path, MARKER_FILE);
@@ -215,6 +215,10 @@ static int look_around(struct store *s, const struct upload_gc *gc)
 		return r;
 	/* In a step that is committed or claimed, nothing without a claim is left over. */
 	is_step = object_list_find(l, MARKER_FILE, &o) || object_list_find(l, CLAIM_FILE, &o);
+	if (!is_step) {
+		r = is_unclaimed(s, "");
+		is_step = r == 0;
+	}
 	for (size_t i = 0; i < l->n && r >= 0; i++)
 		if (object_list_find(l, l->entry[i].name, &o) && o.is_dir)
 			r = look_at(s, l->entry[i].name, !is_step, gc);
