@@ -2,8 +2,8 @@
 /*
  * verify_leaf.c - checks each leaf: its metadata, the presence of its chunks, and that they decode.
  *
- * The loops are over stored chunks, not over possible ones, since an array may claim any number of
- * chunks (verify_objects.h).
+ * The loops are over stored chunks, since an array may claim any number of chunks. Where these
+ * cannot be listed, they are over a limited number of possible ones (verify_objects.h).
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -92,11 +92,11 @@ static void keep(struct leaf_check *c, const struct finding *f)
 	pthread_mutex_unlock(&c->lock);
 }
 
-static void keep_text(struct leaf_check *c, int level, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
-static void keep_text(struct leaf_check *c, int level, const char *fmt, ...)
+static void keep_text(struct leaf_check *c, enum severity severity, int level, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+static void keep_text(struct leaf_check *c, enum severity severity, int level, const char *fmt, ...)
 {
-	struct finding f = { .severity = SEVERITY_ERROR, .level = level, .file = c->file };
+	struct finding f = { .severity = severity, .level = level, .file = c->file };
 	auto_buf text = { 0 };
 	va_list ap;
 
@@ -124,10 +124,11 @@ static void check_write_shape(struct leaf_check *c, const struct tree_node *leaf
 	if (!leaf->has_write_shape)
 		return;
 	if (leaf->write_rank != m->rank)
-		keep_text(c, 2, "_METADATA gives it %u axes, its array has %u", leaf->write_rank,
-			  m->rank);
+		keep_text(c, SEVERITY_ERROR, 2, "_METADATA gives it %u axes, its array has %u",
+			  leaf->write_rank, m->rank);
 	else if (!fits(leaf->write_shape, m->shape, m->rank))
-		keep_text(c, 2, "_METADATA gives it a write_shape that is larger than its array");
+		keep_text(c, SEVERITY_ERROR, 2,
+			  "_METADATA gives it a write_shape that is larger than its array");
 }
 
 static void check_array_metadata(struct leaf_check *c, const struct tree_node *leaf,
@@ -143,17 +144,20 @@ static void check_array_metadata(struct leaf_check *c, const struct tree_node *l
 			continue;
 		found = true;
 		if (m->write_rank != z->meta.rank || m->chunk_rank != z->meta.rank)
-			keep_text(c, 2, "array_metadatas give it %u axes, its array has %u",
+			keep_text(c, SEVERITY_ERROR, 2,
+				  "array_metadatas give it %u axes, its array has %u",
 				  m->write_rank, z->meta.rank);
 		else if (memcmp(m->chunk_shape, z->leaf_chunk, m->chunk_rank * sizeof(uint64_t)))
-			keep_text(c, 2, "array_metadatas give it other chunks than its array has");
+			keep_text(c, SEVERITY_ERROR, 2,
+				  "array_metadatas give it other chunks than its array has");
 		else if (!fits(m->write_shape, z->meta.shape, z->meta.rank))
 			keep_text(
-				c, 2,
+				c, SEVERITY_ERROR, 2,
 				"array_metadatas give it a write_shape that is larger than its array");
 	}
 	if (t->n_arrays && !found && span_eq(leaf->value_type, span_str("jax.Array")))
-		keep_text(c, 2, "array_metadatas do not have it, as they have every jax.Array");
+		keep_text(c, SEVERITY_ERROR, 2,
+			  "array_metadatas do not have it, as they have every jax.Array");
 }
 
 static void check_sharding(struct leaf_check *c, const struct tree_node *leaf,
@@ -173,7 +177,8 @@ static void check_sharding(struct leaf_check *c, const struct tree_node *leaf,
 	r = sharding_check(s, m->shape, m->rank);
 	if (r < 0) {
 		err_save(r, &note);
-		keep_text(c, 2, "its sharding does not fit its shape: %s", note.text);
+		keep_text(c, SEVERITY_ERROR, 2, "its sharding does not fit its shape: %s",
+			  note.text);
 	}
 	err_clear();
 }
@@ -219,7 +224,7 @@ static void check_missing(struct leaf_check *c, const struct zarr *z)
 	if (z->kv != c->all->t->item->kv || !c->all->t->item->is_ocdbt)
 		blame_chunk(c, z, buf_str(&key));
 	keep_text(
-		c, 2,
+		c, SEVERITY_ERROR, 2,
 		"%llu of %llu chunks are not stored, and the checkpoint says that all are; the first is '%s%s'",
 		(unsigned long long)(o->grid - o->n), (unsigned long long)o->grid, z->prefix,
 		buf_str(&key));
@@ -233,13 +238,15 @@ static int list_objects(struct leaf_check *c, struct zarr *z)
 	if (r < 0)
 		return r;
 	if (o->n_strange)
-		keep_text(c, 2, "%llu keys are of no chunk of its grid, the first is '%s'",
+		keep_text(c, SEVERITY_ERROR, 2,
+			  "%llu keys are of no chunk of its grid, the first is '%s'",
 			  (unsigned long long)o->n_strange, o->strange ? o->strange : "?");
 	if (!o->is_guessed)
 		check_missing(c, z);
-	else if (o->n < o->grid)
-		keep_text(c, 2, "only %zu of its %llu chunks are checked: the server cannot list",
-			  o->n, (unsigned long long)o->grid);
+	else if (o->n < o->grid && c->all->v->level >= 3)
+		keep_text(c, SEVERITY_UNCHECKED, 3,
+			  "only %zu of its %llu chunks are checked: the server cannot list", o->n,
+			  (unsigned long long)o->grid);
 	return 0;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * verify_objects.c - which objects of an array are stored, by a listing of its keys.
+ * verify_objects.c - which objects of an array are stored, by a listing of its keys where there is
+ * one.
  */
 #include "tools/verify/verify_objects.h"
 
