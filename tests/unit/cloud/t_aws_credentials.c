@@ -240,6 +240,57 @@ static void test_expired(void **state)
 	aws_credentials_free(c);
 }
 
+static void set_token(const char *token)
+{
+	auto_free char *text = str_fmt(
+		"[default]\naws_access_key_id=A\naws_secret_access_key=b\naws_session_token=%s\n",
+		token);
+
+	set_file("AWS_SHARED_CREDENTIALS_FILE", "credentials", text);
+}
+
+static void suspect(struct aws_credentials *c, bool may, bool others)
+{
+	bool got = !others;
+
+	assert_int_equal(credentials_suspect(aws_credentials_cache(c), &got), may);
+	assert_int_equal(got, others);
+}
+
+/* A refusal without a reason: temporary credentials are read again, once, and stay in use. */
+static void test_suspected(void **state)
+{
+	struct aws_credentials *c;
+
+	assert_int_equal(aws_credentials_new(&c), 0);
+	check_keys(c, "A b -");
+	suspect(c, false, false);
+	aws_credentials_free(c);
+
+	set_token("t");
+	assert_int_equal(aws_credentials_new(&c), 0);
+	check_keys(c, "A b t");
+	suspect(c, true, false);
+	/* Before they are read again, other requests wait for it, too. */
+	suspect(c, true, false);
+	check_keys(c, "A b t");
+	suspect(c, false, false);
+	set_token("u");
+	assert_true(credentials_expired(aws_credentials_cache(c)));
+	check_keys(c, "A b u");
+	/* Sent with the old keys, perhaps. */
+	suspect(c, true, true);
+	aws_credentials_free(c);
+
+	assert_int_equal(aws_credentials_new(&c), 0);
+	check_keys(c, "A b u");
+	suspect(c, true, false);
+	set_file("AWS_SHARED_CREDENTIALS_FILE", "credentials", "");
+	set_file("AWS_CONFIG_FILE", "config", "");
+	check_keys(c, "A b u");
+	aws_credentials_free(c);
+}
+
 /* ---- answers of servers ---- */
 
 static void test_answers(void **state)
@@ -306,6 +357,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_home, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_expired, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_suspected, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
