@@ -117,6 +117,17 @@ int bucket_about(struct store *s, const char *path, struct io_object *ret)
 	return r;
 }
 
+int bucket_has(struct store *s, const char *path)
+{
+	struct io_object o;
+	int r = bucket_about(s, path, &o);
+
+	if (r != -ENOENT)
+		return r < 0 ? r : 1;
+	err_clear();
+	return 0;
+}
+
 /* ---- objects ---- */
 
 int store_check_writable(const struct io_store *store)

@@ -81,6 +81,12 @@ int bucket_send(struct store *s, struct bucket_request *b);
 int bucket_about_begin(struct store *s, const char *path, struct http_request *ret);
 /* Look up one object by a request for its metadata. */
 int bucket_about(struct store *s, const char *path, struct io_object *ret);
+/*
+ * Whether an object exists, in the same way: 1 or 0. What a listing shows may be older than the
+ * last change of the bucket, so before something is removed or written on its word, ask for the
+ * marker itself.
+ */
+int bucket_has(struct store *s, const char *path);
 /* Add the header lines of a request. */
 int bucket_add_lines(const struct bucket_request *b, struct http_headers *ret);
 

@@ -62,14 +62,9 @@ static int check_empty(struct step_upload *u)
 /* Fail if the step has its marker: a listing may be older than the commit of another writer. */
 static int check_uncommitted(struct step_upload *u)
 {
-	struct io_object o;
-	int r = bucket_about(u->s, MARKER_FILE, &o);
+	int r = bucket_has(u->s, MARKER_FILE);
 
-	if (r == -ENOENT) {
-		err_clear();
-		return 0;
-	}
-	return r < 0 ? r : fail(-EEXIST, "'%s' is there already", base_of(u)->url);
+	return r > 0 ? fail(-EEXIST, "'%s' is there already", base_of(u)->url) : r;
 }
 
 int step_upload_open(const char *url, const struct url_store_opts *opts, struct budget *budget,
@@ -458,7 +453,6 @@ int step_upload_commit_shared(struct step_upload *u, int (*check)(void *arg), vo
 static int remove_late(struct step_upload *u)
 {
 	const char *claim = CLAIM_FILE;
-	struct io_object o;
 	int r = store_put(base_of(u), CLAIM_FILE, buf_span(&u->claim), STORE_IF_ABSENT);
 
 	if (r == -EEXIST) {
@@ -466,10 +460,9 @@ static int remove_late(struct step_upload *u)
 		return 0;
 	}
 	if (r >= 0)
-		r = bucket_about(u->s, MARKER_FILE, &o);
-	if (r != -ENOENT)
+		r = bucket_has(u->s, MARKER_FILE);
+	if (r != 0)
 		return r < 0 ? r : store_remove(base_of(u), &claim, 1);
-	err_clear();
 	return object_tree_remove(u->s, "", NULL);
 }
 

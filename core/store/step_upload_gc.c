@@ -59,21 +59,11 @@ static int judge(struct store *s, const char *path, const char *claim, const str
 	return r;
 }
 
-/*
- * Whether an object is there, by a request for the object itself: what a listing shows may be older
- * than the last change of the bucket, and a committed step must not be taken for a leftover.
- */
 static int is_there(struct store *s, const char *dir, const char *name)
 {
 	auto_free char *path = str_fmt("%s%s%s", dir, *dir ? "/" : "", name);
-	struct io_object o;
-	int r = path ? bucket_about(s, path, &o) : fail(-ENOMEM, "cannot look at '%s'", name);
 
-	if (r == -ENOENT) {
-		err_clear();
-		return 0;
-	}
-	return r < 0 ? r : 1;
+	return path ? bucket_has(s, path) : fail(-ENOMEM, "cannot look at '%s'", name);
 }
 
 /* Remove what the dead writer of a claim left. 0: it was not dead. */
