@@ -14,7 +14,8 @@ import time
 # Lines that no run may say, and lines that only a test that provokes them may cause.
 NEVER = re.compile(r'assert|sanitizer|runtime error:|leak|segmentation|corrupted|double free', re.I)
 ERROR = re.compile(r'\b(cannot|failed|failure|error|refused)\b', re.I)
-NOTICE = re.compile(r'io_uring|passthrough|read_ahead')        # a kernel that lacks something is not an error
+# A kernel that lacks something is not an error, and neither is an object that was looked for.
+NOTICE = re.compile(r'io_uring|passthrough|read_ahead|trace io: http (HEAD|GET) .* failed: status 404')
 LIFE = re.compile(r"Z pytreefs \S+ serves '|Z '.*' is unmounted(?: by SIG[A-Z]+)? after \d+ s: ")
 NO_RACES = pathlib.Path(__file__).resolve().parent.parent / 'thread.suppressions'
 
