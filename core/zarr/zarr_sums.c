@@ -58,10 +58,7 @@ static int stored_as_first(struct zarr *z, struct stored *ret, bool has_nodes, b
 
 	if (r < 0 || c.loc.where == KV_ABSENT)
 		return r;
-	ret->objects = 1;
-	for (unsigned i = 0; i < z->meta.rank; i++)
-		if (!mul_fits(ret->objects, z->meta.grid[i], &ret->objects))
-			ret->objects = INT64_MAX;
+	ret->objects = zarr_meta_objects(&z->meta);
 	if (!mul_fits(ret->objects, c.loc.len, &ret->bytes) || ret->bytes > INT64_MAX)
 		ret->bytes = INT64_MAX;
 	if (is_summed) {

@@ -51,7 +51,7 @@ static int verify_leaf(struct item *item, const struct plan_leaf *l, bool all_st
 {
 	auto_of(zarr) struct zarr *z = NULL;
 	const struct tree_node *leaf = draft_written(item->tree, l->node);
-	uint64_t bytes, objects, wanted = 1;
+	uint64_t bytes, objects, wanted;
 	int r;
 
 	if (!leaf)
@@ -59,8 +59,7 @@ static int verify_leaf(struct item *item, const struct plan_leaf *l, bool all_st
 	r = item_array(item, leaf, &z);
 	if (r < 0)
 		return r;
-	for (unsigned i = 0; i < z->meta.rank; i++)
-		wanted *= z->meta.grid[i];
+	wanted = zarr_meta_objects(&z->meta);
 	if (z->meta.rank != l->desc.rank ||
 	    memcmp(z->meta.shape, l->desc.shape, l->desc.rank * sizeof(uint64_t)))
 		return fail(-EUCLEAN, "the shape that was written is not its own");

@@ -24,13 +24,12 @@
 static int check_leaf(struct item *item, const struct tree_node *t)
 {
 	auto_value v = { 0 };
-	uint64_t bytes, objects, wanted = 1;
+	uint64_t bytes, objects, wanted;
 	int r = leaf_open(item, t, &v);
 
 	if (r < 0 || v.kind != VALUE_ARRAY || !item->missing_is_error)
 		return r;
-	for (unsigned i = 0; i < v.array->meta.rank; i++)
-		wanted *= v.array->meta.grid[i];
+	wanted = zarr_meta_objects(&v.array->meta);
 	r = zarr_stored(v.array, &bytes, &objects);
 	if (r >= 0 && objects < wanted)
 		r = fail(-EUCLEAN, "%llu of its %llu chunks are in no part",

@@ -100,9 +100,7 @@ int verify_objects_list(const struct verify_tree *t, struct zarr *z, struct veri
 	struct object_listing l = { t, z, ret };
 	int r;
 
-	ret->grid = 1;
-	for (unsigned i = 0; i < z->meta.rank; i++)
-		ret->grid *= z->meta.grid[i];
+	ret->grid = zarr_meta_objects(&z->meta);
 	if (z->kv->no_list)
 		return guess(ret);
 	r = kv_list(z->kv, span_of(z->prefix, z->prefix_len), add_object, &l);

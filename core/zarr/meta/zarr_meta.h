@@ -60,6 +60,16 @@ struct zarr_meta {
 	uint64_t bytes;      /* n_elements * element size */
 };
 
+/* The number of objects that an array may have: of one that is open (zarr.h), it fits 64 bits. */
+static inline uint64_t zarr_meta_objects(const struct zarr_meta *m)
+{
+	uint64_t n = 1;
+
+	for (unsigned i = 0; i < m->rank; i++)
+		n *= m->grid[i];
+	return n;
+}
+
 /*
  * Parse a document, of v2 or v3 according to its members. `what` names it in messages. -EUCLEAN: it
  * breaks the format; -EOPNOTSUPP: names an unknown data type, codec or extension; -EFBIG: beyond a
