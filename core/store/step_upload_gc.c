@@ -134,10 +134,12 @@ static int look_at_unclaimed(struct store *s, const char *path, const struct upl
 
 	while (r >= 0 && n < all.n && is_of_rank(path, all.path[n]))
 		n++;
-	if (r >= 0 && n > 0 && n == all.n)
+	r = r < 0 ? r : n > 0 && n == all.n;
+	if (r > 0)
 		r = is_unclaimed(s, path);
-	else
-		r = MIN(r, 0);
+	/* If path is an item, its step has them. */
+	if (r > 0)
+		r = is_unclaimed(s, "");
 	if (r > 0) {
 		f.bytes = all.bytes;
 		f.removed = is_old(&all, gc->older_than_ns);
@@ -205,10 +207,6 @@ static int look_around(struct store *s, const struct upload_gc *gc)
 		return r;
 	/* In a step that is committed or claimed, nothing without a claim is left over. */
 	is_step = object_list_find(l, MARKER_FILE, &o) || object_list_find(l, CLAIM_FILE, &o);
-	if (!is_step) {
-		r = is_unclaimed(s, "");
-		is_step = r == 0;
-	}
 	for (size_t i = 0; i < l->n && r >= 0; i++)
 		if (object_list_find(l, l->entry[i].name, &o) && o.is_dir)
 			r = look_at(s, l->entry[i].name, !is_step, gc);
