@@ -19,9 +19,14 @@ PIECE = 8 << 20
 CONNECTIONS = 32
 
 
+def web(b, root):
+    """The URL of a directory on this machine."""
+    return b.stack.enter_context(servers.nginx(b.scratch() / 'nginx', root))
+
+
 def serve(b, root):
     """The URL of a directory at the end of the line."""
-    return line_to(b, b.stack.enter_context(servers.nginx(b.scratch() / 'nginx', root)))
+    return line_to(b, web(b, root))
 
 
 def line_to(b, url):
@@ -91,7 +96,7 @@ def url_stall(b):
     reader may wait for 10 s, the deadline for progress; the loop itself takes 4 s at most."""
     source = b.case('bench-leaves-zstd')
     b.warm(source)
-    url, stall = begin_line(b, b.stack.enter_context(servers.nginx(b.scratch() / 'nginx', source)))
+    url, stall = begin_line(b, web(b, source))
     m = b.mount(url)
 
     def fresh():

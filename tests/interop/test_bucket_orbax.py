@@ -4,7 +4,6 @@
 Orbax refuses s3:// ("Checkpoint path should be absolute"); test_bucket_tensorstore.py reads from there.
 """
 
-import os
 import pathlib
 import subprocess
 import sys
@@ -13,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from lib import bucket_writers
+from lib import bucket_writers, package
 
 BUCKET = 'orbax'  # for the fixture
 TESTS = pathlib.Path(__file__).resolve().parent.parent
@@ -62,9 +61,7 @@ def assert_same(got):
 def python(gs, gs_bucket, program):
     """python(script, word, ..., STORAGE_EMULATOR_HOST=...): a process with Orbax and our package, and these variables."""
     def do(script, *words, **env):
-        path = f'{TESTS}:{pathlib.Path(program).parent / "tools/python"}'
-        subprocess.run([sys.executable, '-c', script, *map(str, words)], check=True, timeout=120,
-                       env={**os.environ, 'PYTHONPATH': path, 'PYTREEFS_PROGRAM': str(program), **env})
+        subprocess.run([sys.executable, '-c', script, *map(str, words)], check=True, timeout=120, env=package.environment(program, TESTS) | env)
     return do
 
 

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The writers of a step to a bucket: each writes step 3 of a local directory of steps below a URL."""
 
-import os
-import pathlib
 import subprocess
 import sys
 
 import pytest
 
-from lib import jobs
+from lib import jobs, package
 
 
 def copy_into_a_draft(mount, program, files, root):
@@ -20,9 +18,7 @@ def copy_into_a_draft(mount, program, files, root):
 
 def save_by_the_library(mount, program, files, root):
     code = 'import sys, pytreefs; pytreefs.save(sys.argv[2], pytreefs.load(sys.argv[1]))'
-    package = pathlib.Path(program).parent / 'tools/python'
-    subprocess.run([sys.executable, '-c', code, files / '3', f'{root}/3'], check=True,
-                   env={**os.environ, 'PYTHONPATH': str(package), 'PYTREEFS_PROGRAM': str(program)})
+    subprocess.run([sys.executable, '-c', code, files / '3', f'{root}/3'], check=True, env=package.environment(program))
 
 
 def convert(mount, program, files, root):

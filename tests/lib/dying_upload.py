@@ -6,14 +6,13 @@ tests/mount/test_bucket_writing.py does some places, tests/soak/upload all.
 
 import dataclasses
 import os
-import pathlib
 import subprocess
 import sys
 import threading
 
 import numpy as np
 
-from lib import mounts
+from lib import mounts, package
 
 MARKER, CLAIM = 'commit_success.txt', '.pytreefs-draft'
 # One leaf comes in parts, in any bucket; and one file is under way at a time, so that each run makes the same requests.
@@ -114,8 +113,7 @@ class Killer:
 
     def __init__(self, program, bucket, proxy, root, directory, environment=None, look=None, options=OPTIONS, writer=Save, large=LARGE):
         self.program, self.bucket, self.proxy, self.root, self.directory = str(program), bucket, proxy, root, directory
-        package = pathlib.Path(program).parent / 'tools/python'
-        self.environment = {**os.environ, **(environment or {}), 'PYTHONPATH': str(package), 'PYTREEFS_PROGRAM': self.program}
+        self.environment = package.environment(program) | (environment or {})
         self.options = options
         self.look = look or (lambda step: None)
         self.source, self.first = directory / 'in/default', directory / '1'

@@ -17,7 +17,7 @@ import urllib.parse
 import numpy as np
 import pytest
 
-from lib import buckets, dying_upload, gcs as gcs_server, servers
+from lib import buckets, dying_upload, gcs as gcs_server, package, servers
 
 BUCKET = 'faults'  # for the fixture
 SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data/sample'
@@ -40,9 +40,9 @@ def step(bucket, root):
 
 def library(code, *words, **env):
     """A program of Python that uses the library."""
-    package = pathlib.Path(os.environ['PYTREEFS_BUILD']).resolve() / 'tools/python'
+    program = pathlib.Path(os.environ['PYTREEFS_BUILD']).resolve() / 'pytreefs'
     return subprocess.run([sys.executable, '-c', LIBRARY.format(code), *map(str, words)], capture_output=True, text=True, timeout=240,
-                          env=os.environ | {'PYTHONPATH': str(package)} | env)
+                          env=package.environment(program) | env)
 
 
 def is_data(h):

@@ -3,7 +3,6 @@
 
 import errno
 import os
-import pathlib
 import subprocess
 import sys
 import threading
@@ -11,7 +10,7 @@ import threading
 import numpy as np
 import pytest
 
-from lib import buckets, dying_upload
+from lib import buckets, dying_upload, package
 
 BUCKET = 'hosts'  # for the fixture
 MARKER, CLAIM = dying_upload.MARKER, dying_upload.CLAIM
@@ -52,8 +51,7 @@ class Library:
     """Steps by processes with the Python package."""
 
     def __init__(self, mount, program, root):
-        self.root, package = root, pathlib.Path(program).parent / 'tools/python'
-        self.environment = {**os.environ, 'PYTHONPATH': str(package), 'PYTREEFS_PROGRAM': str(program)}
+        self.root, self.environment = root, package.environment(program)
 
     def write(self, name):
         return subprocess.run([sys.executable, '-c', SAVE, f'{self.root}/5', str(len(VALUES[name]))], env=self.environment, timeout=240).returncode

@@ -12,7 +12,7 @@ import time
 import numpy as np
 import pytest
 
-from lib import buckets, compare, gcs, rounds, saving, servers
+from lib import buckets, compare, gcs, package, rounds, saving, servers
 
 SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data/sample'
 LEAF = 'state/params/embed/table.npy'
@@ -141,7 +141,7 @@ def test_verify_reads_each_chunk_once(run, url, proxy):
 # ls lists one directory, which has 12 of them.
 @pytest.mark.parametrize('words, most, leaves', [(['ls', '-l'], 6, 12), (['info'], 6, 21), (['stats', '-q'], 6, 21), (['load'], 8, 21),
                                                  (['mount'], 12, 21)])
-def test_round_trips_of_leaves_in_directories(mount, run, cases, bucket, url, proxy, words, most, leaves):
+def test_round_trips_of_leaves_in_directories(program, mount, run, cases, bucket, url, proxy, words, most, leaves):
     """Without OCDBT: the metadata of leaves are read at once, and only once, as are the values of scalars."""
     case = cases('matrix-perleaf-zarr2-zstd-v0')
     bucket.upload(case.path, 'directories')
@@ -152,9 +152,7 @@ def test_round_trips_of_leaves_in_directories(mount, run, cases, bucket, url, pr
             trips.watch(m.pid)
             subprocess.run(['ls', '-lR', m.path], check=True, stdout=subprocess.DEVNULL)
         elif words == ['load']:
-            package = pathlib.Path(os.environ['PYTREEFS_BUILD']).resolve() / 'tools/python'
-            subprocess.run([sys.executable, '-c', f'import pytreefs; pytreefs.load({source!r})'], check=True,
-                           env=os.environ | {'PYTHONPATH': str(package)})
+            subprocess.run([sys.executable, '-c', f'import pytreefs; pytreefs.load({source!r})'], check=True, env=package.environment(program))
         else:
             run(*words, source)
     assert len(trips) <= most, str(trips)
