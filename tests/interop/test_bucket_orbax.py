@@ -93,7 +93,7 @@ def test_it_restores_what_each_writer_wrote(mount, program, gs, spill, python, o
 
 def test_what_it_writes_is_read(mount, run, gs, gs_bucket, spill, python, orbax, tmp_path):
     """A step of its manager, and one of its newer interface: by the library, the commands and a mount."""
-    orbax(f'http://{gs.address}', SAVE, 'gs://orbax/its')
+    orbax(gs.url, SAVE, 'gs://orbax/its')
     assert run('ls', 'gs://orbax/its').stdout.split() == ['4/', '5/']
     assert '0 errors, 0 warnings' in run('verify', 'gs://orbax/its').stdout
     python('import sys, pytreefs\nfrom interop.test_bucket_orbax import assert_same\n'
