@@ -162,6 +162,12 @@ def test_an_index_that_lies_below_what_looks_like_a_step(run, sharded):
     assert 'count.npy' in run('ls', sharded).stdout.splitlines()
     (sharded / 'model.safetensors.index.json').write_text('{}')
     assert 'has no weight_map' in failed(run, 1, 'ls', sharded).stderr
+    # Without an index the files need not be one model, but only a step that is marked may hold other files.
+    (sharded / 'model.safetensors.index.json').unlink()
+    write(sharded / 'more.safetensors', {'count': TREE['count']})
+    assert "tensor 'count' is in '" in failed(run, 1, 'ls', sharded).stderr
+    shutil.copy(SAMPLE.parent / '_CHECKPOINT_METADATA', sharded.parent)
+    assert 'more.safetensors' in run('ls', sharded).stdout.splitlines()
 
 
 # ---- our own files, and other separators ----
