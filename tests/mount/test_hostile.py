@@ -21,7 +21,7 @@ import pytest
 
 from lib import compare, mounts, mutate
 
-pytestmark = [pytest.mark.serial, pytest.mark.timeout(1500)]
+pytestmark = pytest.mark.timeout(1500)
 
 SEED = int(os.environ.get('PYTREEFS_HOSTILE_SEED', '1'))
 COUNT = int(os.environ.get('PYTREEFS_HOSTILE_COUNT', '1000'))
