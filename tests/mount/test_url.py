@@ -3,6 +3,7 @@
 
 import concurrent.futures
 import hashlib
+import json
 import os
 import pathlib
 import re
@@ -296,6 +297,17 @@ def test_a_fault_that_stays(run, fault, why):
         r = run('cat', f'{url}/1500/{LEAF}', ok=False, text=False)
         said = r.stderr.decode()
         assert r.returncode == 1 and why in said and '/d/' in said and ' bytes' in said and 'offset' in said, said
+
+
+@pytest.mark.parametrize('fault', [busy, whole, other])
+def test_verify_of_a_server_that_fails(run, fault):
+    """A failure of the server is not damage: what could not be read is unchecked, and the rest is checked."""
+    with servers.faulty(SAMPLE, lambda path, offset: fault if '/d/' in path and offset else None) as url:
+        r = run('verify', '--json', f'{url}/1500', ok=False)
+    found, sound = json.loads(r.stdout), json.loads(run('verify', '--json', SAMPLE / '1500').stdout)
+    assert r.returncode == 2 and found['errors'] == found['warnings'] == 0, r.stdout
+    assert found['unchecked'] == len(found['findings']) > 0 and {f['severity'] for f in found['findings']} == {'unchecked'}
+    assert found['leaves'] == sound['leaves'] and 0 < found['chunks'] < sound['chunks']
 
 
 def test_an_object_that_is_replaced(mount, tmp_path):

@@ -14,12 +14,6 @@
 /* SEVERITY_UNCHECKED: it is not known whether there is damage, since it could not be read. */
 enum severity { SEVERITY_WARNING, SEVERITY_ERROR, SEVERITY_UNCHECKED };
 
-/*
- * Returns SEVERITY_ERROR for damage, and SEVERITY_UNCHECKED for a failure that says nothing about
- * the stored data, such as -EACCES.
- */
-enum severity verify_severity(int r);
-
 /* A finding. Texts are borrowed; leaf and file may be NULL. */
 struct finding {
 	enum severity severity;
@@ -62,6 +56,11 @@ struct verify {
 	bool pack_failed;
 };
 
+/*
+ * Returns SEVERITY_ERROR for damage, and SEVERITY_UNCHECKED for a failure that says nothing about
+ * the stored data, such as -EACCES, or -EIO of a server.
+ */
+enum severity verify_severity(const struct verify *v, int r);
 /* Pack a finding. */
 int verify_pack(const struct finding *f, struct buf *ret);
 /*

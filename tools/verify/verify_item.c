@@ -69,7 +69,8 @@ static int database_found(void *arg, const struct ocdbt_finding *of)
 		in->c->v->unused_files++;
 		return 0;
 	}
-	f.severity = of->severity == OCDBT_ERROR ? verify_severity(of->code) : SEVERITY_WARNING;
+	f.severity = of->severity == OCDBT_ERROR ? verify_severity(in->c->v, of->code) :
+						   SEVERITY_WARNING;
 	if (!verify_place(of->where, in->dir, &f, &file)) {
 		if (buf_addf(&text, "%s: %s", of->where, of->text) >= 0)
 			f.text = buf_str(&text);
@@ -396,8 +397,8 @@ static int blame(struct checking *c, int r)
 			return r == -ENOMEM ? r : 0;
 	}
 	err_clear();
-	verify_say(c->v, &(struct finding){ verify_severity(note.code), 1, NULL, c->path, false, 0,
-					    0, note.text });
+	verify_say(c->v, &(struct finding){ verify_severity(c->v, note.code), 1, NULL, c->path,
+					    false, 0, 0, note.text });
 	return 0;
 }
 

@@ -277,7 +277,7 @@ static void place_of(struct leaf_check *c, struct zarr *z, const uint64_t *index
 
 static void chunk_failed(struct leaf_check *c, struct zarr *z, const uint64_t *index, int r)
 {
-	struct finding f = { .severity = verify_severity(r), .level = 3 };
+	struct finding f = { .severity = verify_severity(c->all->v, r), .level = 3 };
 	auto_free char *file = NULL;
 	struct err_note note;
 
@@ -405,8 +405,9 @@ static int leaf_check_task(void *arg, struct walk_leaf *leaf, uint64_t task,
 static void say_unopened(struct leaf_checks *all, const struct walk_leaf *leaf)
 {
 	/* Leaves of unknown types cannot be checked, which is not damage. */
-	enum severity severity = leaf_type_of(leaf->node) ? verify_severity(leaf->failed.code) :
-							    SEVERITY_WARNING;
+	enum severity severity = leaf_type_of(leaf->node) ?
+					 verify_severity(all->v, leaf->failed.code) :
+					 SEVERITY_WARNING;
 	struct finding f = { severity, 1, leaf->path, NULL, false, 0, 0, leaf->failed.text };
 	static const char *const names[] = { ".zarray", "zarr.json" };
 	auto_free char *file = NULL;

@@ -7,6 +7,7 @@
 
 #include "core/base/array.h"
 #include "core/base/err.h"
+#include "core/base/path.h"
 #include "tools/verify/verify.h"
 
 char *verify_join(const char *a, const char *b)
@@ -16,7 +17,7 @@ char *verify_join(const char *a, const char *b)
 	return str_fmt("%s/%s", a, b);
 }
 
-enum severity verify_severity(int r)
+enum severity verify_severity(const struct verify *v, int r)
 {
 	static const int elsewhere[] = { EACCES,    EPERM,        EMFILE,       ENFILE,
 					 ETIMEDOUT, ECONNREFUSED, EHOSTUNREACH, ENETUNREACH };
@@ -24,6 +25,9 @@ enum severity verify_severity(int r)
 	for (size_t i = 0; i < ARRAY_LEN(elsewhere); i++)
 		if (r == -elsewhere[i])
 			return SEVERITY_UNCHECKED;
+	/* The network or a server has failed, and the bytes may be sound. */
+	if (r == -EIO && path_is_url(v->ckpt->opts.source))
+		return SEVERITY_UNCHECKED;
 	return SEVERITY_ERROR;
 }
 
@@ -185,7 +189,7 @@ void verify_failed(struct verify *v, int level, const char *leaf, const char *fi
 
 	err_save(r, &note);
 	err_clear();
-	verify_say(v, &(struct finding){ verify_severity(r), level, leaf, file, false, 0, 0,
+	verify_say(v, &(struct finding){ verify_severity(v, r), level, leaf, file, false, 0, 0,
 					 note.text });
 }
 
