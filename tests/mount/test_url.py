@@ -90,11 +90,12 @@ def test_a_raw_leaf_that_is_read_again_is_kept(mount, tmp_path):
     with servers.faulty(step, lambda path, offset: asked.append(path)) as url:
         m = mount(url, 'cache=16M', 'read_budget=16M')
         passes = []
-        for _ in range(3):
+        # The third makes no request, unless the kernel has reclaimed pages.
+        while len(passes) < 3 or passes[-1] and len(passes) < 10:
             asked.clear()
             assert compare.read_all(m / 'w.npy').endswith(value.tobytes())
             passes.append(sum('/d/' in path for path in asked))
-    assert passes[0] > 2 and passes[2] == 0, passes
+    assert passes[0] > 2 and passes[-1] == 0, passes
 
 
 def test_a_json_item_of_orbax_v1(run, cases, tmp_path):
@@ -182,14 +183,14 @@ def test_cat_fetches_the_leaf_and_no_other_one(run, tmp_path):
     for i in range(8):
         np.save(tree / f'w{i}.npy', np.random.default_rng(i).integers(256, size=1 << 18, dtype=np.uint8))
     run('save', '-o', 'compression=none', tree, tmp_path / 'root/1')
-    fetched = []
+    fetched = set()     # a request that waits for long is sent twice
 
     def note(h, content, start, end):
-        fetched.append(end - start)
+        fetched.add((start, end))
 
     with servers.faulty(tmp_path / 'root/1', lambda path, offset: note if '/d/' in path else None) as url:
         assert run('cat', f'{url}/default/w0.npy', text=False).stdout == (tree / 'w0.npy').read_bytes()
-    assert 1 << 18 <= sum(fetched) < 2 << 18, fetched
+    assert 1 << 18 <= sum(end - start for start, end in fetched) < 2 << 18, fetched
 
 
 def test_chunks_that_lie_within_a_mebibyte_are_one_request(run, tmp_path):
@@ -216,14 +217,14 @@ def test_a_view_of_a_raw_leaf_takes_few_requests(run, tmp_path, view, most, most
     (tmp_path / 'tree').mkdir()
     np.save(tmp_path / 'tree/w.npy', np.random.default_rng(1).integers(256, size=(2048, 4096), dtype=np.uint8))
     run('save', '-o', 'compression=none', tmp_path / 'tree', tmp_path / 'root/1')
-    asked = []
+    asked = set()       # a request that waits for long is sent twice
 
     def note(h, content, start, end):
-        asked.append(end - start)
+        asked.add((start, end))
     with servers.faulty(tmp_path / 'root/1', lambda path, offset: note if '/d/' in path else None) as url:
         got = run('cat', f'{url}/default/w{view}.npy', text=False).stdout
     assert got == run('cat', tmp_path / f'root/1/default/w{view}.npy', text=False).stdout
-    assert len(asked) <= most and sum(asked) <= most_bytes, (len(asked), sum(asked))
+    assert len(asked) <= most and sum(end - start for start, end in asked) <= most_bytes, asked
 
 
 # ---- faults ----

@@ -4,6 +4,7 @@
 import collections
 import contextlib
 import errno
+import gc
 import hashlib
 import os
 import pathlib
@@ -160,6 +161,8 @@ def test_progress_can_end_a_save(tmp_path):
 
 def test_a_fault_of_the_disk_is_an_error_and_leaves_nothing(tmp_path):
     """Changes of the disk fail, one after the other: the error has a name, nothing is there, and no descriptor stays open."""
+    # Descriptors that earlier tests of this process have left may be closed meanwhile.
+    gc.collect()
     descriptors = len(os.listdir('/proc/self/fd'))
     failed = quiet = 0
     n = 1
@@ -170,7 +173,7 @@ def test_a_fault_of_the_disk_is_an_error_and_leaves_nothing(tmp_path):
         except pytreefs.Error as e:
             failed, quiet = failed + 1, 0
             assert e.errno == errno.ENOSPC and e.filename and "'" in e.strerror
-            assert os.listdir(tmp_path) == [] and len(os.listdir('/proc/self/fd')) == descriptors
+            assert os.listdir(tmp_path) == [] and len(os.listdir('/proc/self/fd')) <= descriptors
         else:
             quiet += 1
             assert pytreefs.load(tmp_path / '1')['x'] == {'y': 'text'}
@@ -251,8 +254,8 @@ def test_killed_while_it_replaces(tmp_path):
     try:
         with subprocess.Popen([sys.executable, '-c', SAVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as p:
             for n in range(1, 32):
-                # The first one says how long it takes.
-                p.stdin.write(f'{taken * (n - 1) / 30 if taken else "never"} {n} {tmp_path / "5"}\n')
+                # The first one says how long it takes, and the second one is killed at once.
+                p.stdin.write(f'{taken * (n - 2) / 29 if taken else "never"} {n} {tmp_path / "5"}\n')
                 p.stdin.flush()
                 status, seconds = p.stdout.readline().split()
                 assert int(status) in ((0, -signal.SIGKILL) if taken else (0,))

@@ -235,6 +235,7 @@ def test_damage(serve, tmp_path, how, name):
     item, sound, found = damage(case_of(name), how, tmp_path)
     same = [key for key, value in found.items() if key[1] == 'bytes' and isinstance(value, bytes) and value == sound.get(key)]
     assert same or ('', 'open') in found
+    item = as_uploaded(item, tmp_path / 'uploaded')
     urls = serve(f'{how}-{name}', item)
     faults = [*bucket_faults(item, urls), *web_faults(item, urls['https'], '')]
     want = verified(item)

@@ -74,15 +74,35 @@ static void set_file(const char *variable, const char *name, const char *text)
 	setenv(variable, path, 1);
 }
 
+/* The machine that runs this may have some, such as a container of a cloud. */
+static void forget_environment(void)
+{
+	static const char *const names[] = { "ACCESS_KEY_ID",
+					     "SECRET_ACCESS_KEY",
+					     "SESSION_TOKEN",
+					     "PROFILE",
+					     "REGION",
+					     "DEFAULT_REGION",
+					     "ENDPOINT_URL",
+					     "ENDPOINT_URL_S3",
+					     "WEB_IDENTITY_TOKEN_FILE",
+					     "ROLE_ARN",
+					     "ROLE_SESSION_NAME",
+					     "CONTAINER_CREDENTIALS_RELATIVE_URI",
+					     "CONTAINER_CREDENTIALS_FULL_URI",
+					     "CONTAINER_AUTHORIZATION_TOKEN",
+					     "CONTAINER_AUTHORIZATION_TOKEN_FILE" };
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		auto_free char *name = str_fmt("AWS_%s", names[i]);
+
+		unsetenv(name);
+	}
+}
+
 static int setup(void **state)
 {
-	static const char *const names[] = { "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",
-					     "AWS_SESSION_TOKEN", "AWS_PROFILE",
-					     "AWS_REGION",        "AWS_DEFAULT_REGION",
-					     "AWS_ENDPOINT_URL",  "AWS_ENDPOINT_URL_S3" };
-
-	for (size_t i = 0; i < ARRAY_LEN(names); i++)
-		unsetenv(names[i]);
+	forget_environment();
 	setenv("AWS_EC2_METADATA_DISABLED", "true", 1);
 	if (tmp_dir_make(dir, "t_aws_credentials") < 0)
 		return -1;
@@ -338,6 +358,7 @@ static void asks_no_container(const char *url)
 /* A token is sent without TLS to this machine only. */
 static void test_where_tokens_go(void **state)
 {
+	forget_environment();
 	asks_no_container("http://127.0.0.1.example.org/");
 	asks_no_container("http://example.org/");
 	asks_no_container("http://localhost@example.org/");
