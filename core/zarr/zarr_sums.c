@@ -47,32 +47,41 @@ static int add_stored(void *arg, struct span key, uint64_t len)
 	return 0;
 }
 
-/*
- * On a server that cannot list, the object of the first chunk stands for all of the grid. is_summed:
- * NULL, or set to whether a checksum covers that chunk, with has_nodes as for chunk_is_summed().
- */
-static int stored_as_first(struct zarr *z, struct stored *ret, bool has_nodes, bool *is_summed)
+/* On a server that cannot list, the object of the first chunk stands for all of the grid. */
+static uint64_t as_first(const struct zarr *z, uint64_t len)
 {
-	struct chunk c = { 0 };
-	int r = chunk_locate(z, &c, 1);
+	uint64_t bytes;
 
-	if (r < 0 || c.loc.where == KV_ABSENT)
+	if (!mul_fits(zarr_meta_objects(&z->meta), len, &bytes) || bytes > INT64_MAX)
+		bytes = INT64_MAX;
+	return bytes;
+}
+
+static int stored_as_first(struct zarr *z, struct stored *ret)
+{
+	const uint64_t index[LIMIT_RANK] = { 0 };
+	struct kv_loc loc = { 0 };
+	auto_buf text = { 0 };
+	struct span key;
+	int r = buf_add(&text, z->prefix, z->prefix_len);
+
+	if (r >= 0)
+		r = zarr_chunk_key(&z->meta, index, &text);
+	key = buf_span(&text);
+	if (r >= 0)
+		r = kv_locate(z->kv, &key, &loc, 1);
+	if (r < 0 || loc.where == KV_ABSENT)
 		return r;
 	ret->objects = zarr_meta_objects(&z->meta);
-	if (!mul_fits(ret->objects, c.loc.len, &ret->bytes) || ret->bytes > INT64_MAX)
-		ret->bytes = INT64_MAX;
-	if (is_summed) {
-		r = chunk_is_summed(z, &c, has_nodes);
-		*is_summed = r > 0;
-	}
-	kv_loc_release(&c.loc);
-	return MIN(r, 0);
+	ret->bytes = as_first(z, loc.len);
+	kv_loc_release(&loc);
+	return 0;
 }
 
 int zarr_stored(struct zarr *z, uint64_t *ret_bytes, uint64_t *ret_objects)
 {
 	struct stored s = { .z = z };
-	int r = z->kv->no_list ? stored_as_first(z, &s, false, NULL) :
+	int r = z->kv->no_list ? stored_as_first(z, &s) :
 				 kv_list(z->kv, span_of(z->prefix, z->prefix_len), add_stored, &s);
 
 	if (r < 0)
@@ -128,20 +137,29 @@ static int add_object(void *arg, struct span key, uint64_t len)
 	return MIN(r, 0);
 }
 
+static int unsummed_as_first(struct zarr *z, bool has_nodes, uint64_t *ret)
+{
+	struct chunk c = { 0 };
+	int r = chunk_locate(z, &c, 1);
+
+	*ret = 0;
+	if (r < 0 || c.loc.where == KV_ABSENT)
+		return r;
+	r = chunk_is_summed(z, &c, has_nodes);
+	if (r == 0)
+		*ret = as_first(z, c.loc.len);
+	kv_loc_release(&c.loc);
+	return MIN(r, 0);
+}
+
 int zarr_unsummed(struct zarr *z, bool has_nodes, uint64_t *ret)
 {
 	struct summing s = { .z = z, .has_nodes = has_nodes };
-	struct stored all = { .z = z };
-	bool is_summed = false;
 	int r;
 
-	if (z->kv->no_list) {
-		r = stored_as_first(z, &all, has_nodes, &is_summed);
-		*ret = is_summed ? 0 : all.bytes;
-		return r;
-	}
+	if (z->kv->no_list)
+		return unsummed_as_first(z, has_nodes, ret);
 	r = kv_list(z->kv, span_of(z->prefix, z->prefix_len), add_object, &s);
-
 	if (r < 0)
 		return r;
 	*ret = s.unsummed;

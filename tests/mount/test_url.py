@@ -81,6 +81,20 @@ def test_chunks_in_files_that_cannot_be_listed(run, cases, copy, name):
             assert f'{chunk.relative_to(item).as_posix().removeprefix("state/")}\'' in r.stdout, (chunk, r.stdout)
 
 
+def test_sizes_take_no_shard_index(run, copy, cases):
+    """Those of an array in shards are of its objects: that the index of one is damaged hides neither its size nor the sum."""
+    item = copy(cases('mesh-perleaf-zarr3-v0'))
+    shard = item / 'long/c/0'
+    shard.write_bytes(shard.read_bytes()[:-1] + bytes([shard.read_bytes()[-1] ^ 1]))
+    ranges = []
+    with servers.faulty(item, lambda path, offset: ranges.append((path, offset))) as url:
+        assert 'cannot be read' not in run('ls', '-l', url).stdout
+        assert ('/long/c/0', 0) in ranges and not any('/c/' in path and offset for path, offset in ranges), ranges
+        total = re.search(r'(?m)^logical_bytes .*\n', run('info', item).stdout)[0]
+        assert total in run('info', url).stdout
+        assert 'shard index' in run('cat', f'{url}/long.npy', ok=False, text=False).stderr.decode()
+
+
 def test_a_raw_leaf_that_is_read_again_is_kept(mount, tmp_path):
     """The page cache of this machine does not have a server's files: the mount's keeps a leaf from the second pass on."""
     (tmp_path / 'root').mkdir()
