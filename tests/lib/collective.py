@@ -3,6 +3,7 @@
 
 import errno
 import os
+import tempfile
 import threading
 import time
 
@@ -50,11 +51,20 @@ def fill(job, ranks=None, draft=DRAFT):
 
 
 class Pauses:
-    """The longest time for which this process was not run though it wanted to: the machine stood still, or was too busy."""
+    """The longest time for which this process was not run though it wanted to, or that a file of the directory took to reach the disk."""
 
-    def __init__(self):
-        self.longest, self.over = 0, threading.Event()
-        self.thread = threading.Thread(target=self._watch, daemon=True)
+    def __init__(self, directory):
+        self.longest, self.over, self.directory = 0, threading.Event(), directory
+        self.threads = [threading.Thread(target=watch, daemon=True) for watch in (self._watch, self._watch_disk)]
+
+    def _watch_disk(self):
+        with tempfile.TemporaryFile(dir=self.directory) as f:
+            while not self.over.wait(0.05):
+                begin = time.monotonic()
+                f.write(b'x')
+                f.flush()
+                os.fsync(f.fileno())
+                self.longest = max(self.longest, time.monotonic() - begin)
 
     def _watch(self):
         last = time.monotonic()
@@ -64,27 +74,29 @@ class Pauses:
         self.longest = max(self.longest, time.monotonic() - last)
 
     def __enter__(self):
-        self.thread.start()
+        for t in self.threads:
+            t.start()
         return self
 
     def __exit__(self, *_):
         self.over.set()
-        self.thread.join()
+        for t in self.threads:
+            t.join()
 
 
 def commit(job, step='1', draft=DRAFT, calls=1):
     """
     All ranks rename the draft until the step is there: each time all of them succeed, or all time out. It takes so many calls
-    at most, besides those in which the machine stood still for a part of a short commit_timeout.
+    at most, besides those in which the machine stood still for a part of a short commit_timeout, or its disk for each of some ten syncs.
     """
     counted = paused = 0
     while True:
-        with Pauses() as pauses:
+        with Pauses(job.under) as pauses:
             result = set(job.rename(draft, step).values())
         if result == {0}:
             return
         assert result == {errno.ETIMEDOUT}, result
-        counted, paused = (counted, paused + 1) if pauses.longest > 0.3 else (counted + 1, paused)
+        counted, paused = (counted, paused + 1) if pauses.longest > 0.15 else (counted + 1, paused)
         assert counted < calls and paused < 10, (counted, paused, pauses.longest)
 
 

@@ -145,4 +145,7 @@ def test_a_blosc_chunk_is_decoded_in_memory_that_is_there(program, run, mount, t
 
     before = faults()
     assert np.array_equal(np.load(m / '1/default/w.npy'), a)
-    assert faults() - before < 6000
+    # Where the kernel has no huge pages, one for each page that stays.
+    fields = dict(line.split()[:2] for line in pathlib.Path(f'/proc/{m.pid}/smaps_rollup').read_text().splitlines()[1:])
+    small = (int(fields['Anonymous:']) - int(fields['AnonHugePages:'])) // 4
+    assert faults() - before < 6000 + small, small
