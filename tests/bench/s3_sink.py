@@ -78,6 +78,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.say(404, '<Error><Code>NoSuchKey</Code></Error>')
         return self.say(200, content if isinstance(content, bytes) else bytes(content), ETag='"1"')
 
+    def do_HEAD(self):
+        key, _ = self.parts()
+        with LOCK:
+            content = OBJECTS.get(key)
+        self.send_response(404 if content is None else 200)
+        if content is not None:
+            self.send_header('ETag', '"1"')
+        self.send_header('Content-Length', str(0 if content is None else content if isinstance(content, int) else len(content)))
+        self.end_headers()
+
     def do_PUT(self):
         content = self.take()
         key, query = self.parts()
