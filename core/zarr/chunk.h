@@ -71,6 +71,8 @@ int chunk_copy(struct zarr *z, struct chunk *c, uint64_t off, size_t n, void *p)
 void chunk_prefetch(struct zarr *z, const uint64_t *index, uint64_t off, uint64_t n,
 		    struct zarr_guess *guess);
 
+/* Append the key of the stored object that has the chunk with the index of c. */
+int chunk_key(const struct zarr *z, const struct chunk *c, struct buf *ret);
 /*
  * Locate the chunk: sets loc, off and len of c. loc.where is KV_ABSENT when it is not stored. Reads
  * shard indices, through the cache.

@@ -16,7 +16,7 @@ void chunk_number(const struct zarr *z, struct chunk *c)
 		c->number = c->number * z->leaf_grid[i] + c->index[i];
 }
 
-static int key_of(const struct zarr *z, const struct chunk *c, struct buf *ret)
+int chunk_key(const struct zarr *z, const struct chunk *c, struct buf *ret)
 {
 	uint64_t object[LIMIT_RANK];
 	int r = buf_add(ret, z->prefix, z->prefix_len);
@@ -163,7 +163,7 @@ int chunk_locate(struct zarr *z, struct chunk *c, size_t n)
 		return fail(-ENOMEM, "cannot look up %zu chunks", n);
 	for (size_t i = 0; i < n && r >= 0; i++) {
 		chunk_number(z, &c[i]);
-		r = key_of(z, &c[i], &text);
+		r = chunk_key(z, &c[i], &text);
 		ends[i] = text.n;
 	}
 	for (size_t i = 0; i < n; i++)
@@ -198,7 +198,7 @@ void chunk_text(struct zarr *z, const struct chunk *c, struct buf *out)
 
 	/* The caller adds the text to a note, and to look up the place may make another one. */
 	err_peek(&reason);
-	if (key_of(z, c, &key) < 0)
+	if (chunk_key(z, c, &key) < 0)
 		return;
 	if (kv_where_text(z->kv, buf_span(&key), &place) < 0)
 		buf_add_str(&place, "unknown place");
@@ -214,7 +214,7 @@ void chunk_json(struct zarr *z, const struct chunk *c, struct buf *out)
 {
 	auto_buf key = { 0 }, place = { 0 };
 
-	if (key_of(z, c, &key) < 0)
+	if (chunk_key(z, c, &key) < 0)
 		return;
 	buf_add_str(out, "\"key\": ");
 	json_put_str(out, buf_span(&key), JSON_PRETTY);

@@ -59,15 +59,12 @@ static uint64_t as_first(const struct zarr *z, uint64_t len)
 
 static int stored_as_first(struct zarr *z, struct stored *ret)
 {
-	const uint64_t index[LIMIT_RANK] = { 0 };
+	const struct chunk first = { 0 };
 	struct kv_loc loc = { 0 };
 	auto_buf text = { 0 };
-	struct span key;
-	int r = buf_add(&text, z->prefix, z->prefix_len);
+	int r = chunk_key(z, &first, &text);
+	struct span key = buf_span(&text);
 
-	if (r >= 0)
-		r = zarr_chunk_key(&z->meta, index, &text);
-	key = buf_span(&text);
 	if (r >= 0)
 		r = kv_locate(z->kv, &key, &loc, 1);
 	if (r < 0 || loc.where == KV_ABSENT)
