@@ -176,8 +176,7 @@ static bool have_expired(struct credentials_cache *c, bool is_certain)
 	 * Soon after a replacement the refused request may have been sent with the old keys, unless
 	 * the new ones were so short-lived that they have expired as well.
 	 */
-	others = c->replaced_at && now - c->replaced_at < REPLACED_FOR &&
-		 (!c->keys.expires || now < c->keys.expires);
+	others = c->replaced_at && now - c->replaced_at < REPLACED_FOR && is_usable(c, now);
 	if (!others) {
 		c->is_expired = true;
 		c->is_suspected = !is_certain;
