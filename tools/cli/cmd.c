@@ -424,31 +424,39 @@ int source_open_file(struct cmd_args *a, const char *path, struct source *ret)
 	return MIN(r, 0);
 }
 
-/* Whether the source is a step only because a directory in it is an item, as in old releases. */
+/*
+ * Whether the source is a step only because a directory in it is an item, as in old releases. The
+ * thread's note stays.
+ */
 static bool is_unmarked_step(const struct source *s)
 {
 	enum shape shape = SHAPE_UNKNOWN;
+	struct err_note note;
+	int r;
 
-	return s->ns->ckpt->shape == SHAPE_STEP &&
-	       detect_marked(s->ns->ckpt->source, ".", &shape) >= 0 && shape == SHAPE_UNKNOWN;
+	if (s->ns->ckpt->shape != SHAPE_STEP)
+		return false;
+	err_peek(&note);
+	r = detect_marked(s->ns->ckpt->source, ".", &shape);
+	err_restore(&note);
+	return r >= 0 && shape == SHAPE_UNKNOWN;
 }
 
 int source_open(struct cmd_args *a, const char *path, struct source *ret)
 {
 	int r = source_open_file(a, path, ret);
 	struct source file = { 0 };
-	bool is_dir, is_model;
+	bool is_dir;
 
 	/* The directory was taken for a step, and contains safetensors files: each is a tree. */
 	if (r < 0 || !node_is_stored(ret->node, &is_dir))
 		return r;
+	r = source_open_safetensors(a, path, &file);
 	/*
 	 * Without an index, a directory of safetensors files in a step is not a model. A stray item
 	 * in a directory above, such as /tmp, does not make it a part of a step.
 	 */
-	is_model = !is_dir || source_has_safetensors_index(path) || is_unmarked_step(ret);
-	r = source_open_safetensors(a, path, &file);
-	if (r < 0 && !is_model) {
+	if (r < 0 && is_dir && !source_has_safetensors_index(path) && !is_unmarked_step(ret)) {
 		err_clear();
 		r = 0;
 	}
