@@ -20,7 +20,8 @@ os.environ.setdefault('PYTREEFS_BUILD', str(TESTS.parent / 'build'))
 
 # Variables that a user may have set for other checkpoints and servers.
 os.environ.pop('PYTREEFS_OPTIONS', None)
-os.environ['no_proxy'] = os.environ['NO_PROXY'] = ','.join(filter(None, ['127.0.0.1,localhost', os.environ.get('no_proxy')]))
+os.environ['no_proxy'] = os.environ['NO_PROXY'] = ','.join(
+    filter(None, ['127.0.0.1,localhost', os.environ.get('no_proxy') or os.environ.get('NO_PROXY')]))
 
 import features  # noqa: E402
 from lib import buckets, checkpoints, gcs as gcs_server, jobs, mounts  # noqa: E402

@@ -59,7 +59,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header('Content-Length', str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != 'HEAD':
+            self.wfile.write(body)
 
     def parts(self):
         path, _, query = self.path.partition('?')
@@ -78,15 +79,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.say(404, '<Error><Code>NoSuchKey</Code></Error>')
         return self.say(200, content if isinstance(content, bytes) else bytes(content), ETag='"1"')
 
-    def do_HEAD(self):
-        key, _ = self.parts()
-        with LOCK:
-            content = OBJECTS.get(key)
-        self.send_response(404 if content is None else 200)
-        if content is not None:
-            self.send_header('ETag', '"1"')
-        self.send_header('Content-Length', str(0 if content is None else content if isinstance(content, int) else len(content)))
-        self.end_headers()
+    do_HEAD = do_GET
 
     def do_PUT(self):
         content = self.take()

@@ -2,6 +2,7 @@
 """A source with a URL: a web server's steps and items, byte for byte those of the disk, and its faults."""
 
 import concurrent.futures
+import contextlib
 import hashlib
 import json
 import os
@@ -90,8 +91,8 @@ def test_sizes_take_no_shard_index(run, copy, cases):
     with servers.faulty(item, lambda path, offset: ranges.append((path, offset))) as url:
         assert 'cannot be read' not in run('ls', '-l', url).stdout
         assert ('/long/c/0', 0) in ranges and not any('/c/' in path and offset for path, offset in ranges), ranges
-        total = re.search(r'(?m)^logical_bytes .*\n', run('info', item).stdout)[0]
-        assert total in run('info', url).stdout
+        sizes = re.search(r'(?m)^logical_bytes .*\n', run('info', item).stdout)[0]
+        assert sizes in run('info', url).stdout
         assert 'shard index' in run('cat', f'{url}/long.npy', ok=False, text=False).stderr.decode()
 
 
@@ -190,6 +191,22 @@ def test_round_trips_of_a_leaf(run, root, name, most):
     assert len(set(asked)) == len(asked), str(trips)
 
 
+@contextlib.contextmanager
+def ranges_of_data(step, more_than=0):
+    """A server of the step, and the ranges of data files of more bytes that are asked for: once, as what waits for long is asked for again."""
+    asked = set()
+
+    def note(h, content, start, end):
+        if end - start > more_than:
+            asked.add((h.path, start, end))
+    with servers.faulty(step, lambda path, offset: note if '/d/' in path else None) as url:
+        yield url, asked
+
+
+def total(ranges):
+    return sum(end - start for _, start, end in ranges)
+
+
 def test_cat_fetches_the_leaf_and_no_other_one(run, tmp_path):
     """A program that reads leaf after leaf from a server finds the next ones fetched; `cat` reads the one that it was given."""
     tree = tmp_path / 'tree'
@@ -197,14 +214,9 @@ def test_cat_fetches_the_leaf_and_no_other_one(run, tmp_path):
     for i in range(8):
         np.save(tree / f'w{i}.npy', np.random.default_rng(i).integers(256, size=1 << 18, dtype=np.uint8))
     run('save', '-o', 'compression=none', tree, tmp_path / 'root/1')
-    fetched = set()     # a request that waits for long is sent twice
-
-    def note(h, content, start, end):
-        fetched.add((start, end))
-
-    with servers.faulty(tmp_path / 'root/1', lambda path, offset: note if '/d/' in path else None) as url:
+    with ranges_of_data(tmp_path / 'root/1') as (url, fetched):
         assert run('cat', f'{url}/default/w0.npy', text=False).stdout == (tree / 'w0.npy').read_bytes()
-    assert 1 << 18 <= sum(end - start for start, end in fetched) < 2 << 18, fetched
+    assert 1 << 18 <= total(fetched) < 2 << 18, fetched
 
 
 def test_chunks_that_lie_within_a_mebibyte_are_one_request(run, tmp_path):
@@ -213,16 +225,11 @@ def test_chunks_that_lie_within_a_mebibyte_are_one_request(run, tmp_path):
     np.save(tmp_path / 'tree/w.npy', np.random.default_rng(1).integers(256, size=(32, 1 << 18), dtype=np.uint8))
     run('save', '-o', 'compression=zstd:1,chunk_byte_size=256K,shard_axes=0,threads=1', tmp_path / 'tree', tmp_path / 'root/1')
     for view, few in (('[::4]', True), ('[::6]', False)):
-        asked = set()
-
-        def note(h, content, start, end, asked=asked):
-            if end - start > 64 << 10:
-                asked.add((start, end))
-        with servers.faulty(tmp_path / 'root/1', lambda path, offset, note=note: note if '/d/' in path else None) as url:
+        with ranges_of_data(tmp_path / 'root/1', 64 << 10) as (url, asked):
             got = run('cat', f'{url}/default/w{view}.npy', text=False).stdout
         assert got == run('cat', tmp_path / f'root/1/default/w{view}.npy', text=False).stdout
         # The first chunk may be requested before the others.
-        assert len(asked) <= 2 if few else len(asked) == 6 and sum(e - s for s, e in asked) < 2 << 20, asked
+        assert len(asked) <= 2 if few else len(asked) == 6 and total(asked) < 2 << 20, asked
 
 
 @pytest.mark.parametrize('view, most, most_bytes', [('[::4]', 20, 10 << 20), ('[:,7]', 20, 10 << 20), ('[::512]', 20, 256 << 10), ('[9:11,5:9]', 4, 5 << 20)])
@@ -231,14 +238,10 @@ def test_a_view_of_a_raw_leaf_takes_few_requests(run, tmp_path, view, most, most
     (tmp_path / 'tree').mkdir()
     np.save(tmp_path / 'tree/w.npy', np.random.default_rng(1).integers(256, size=(2048, 4096), dtype=np.uint8))
     run('save', '-o', 'compression=none', tmp_path / 'tree', tmp_path / 'root/1')
-    asked = set()       # a request that waits for long is sent twice
-
-    def note(h, content, start, end):
-        asked.add((start, end))
-    with servers.faulty(tmp_path / 'root/1', lambda path, offset: note if '/d/' in path else None) as url:
+    with ranges_of_data(tmp_path / 'root/1') as (url, asked):
         got = run('cat', f'{url}/default/w{view}.npy', text=False).stdout
     assert got == run('cat', tmp_path / f'root/1/default/w{view}.npy', text=False).stdout
-    assert len(asked) <= most and sum(end - start for start, end in asked) <= most_bytes, asked
+    assert len(asked) <= most and total(asked) <= most_bytes, asked
 
 
 # ---- faults ----
