@@ -2,9 +2,12 @@
 """convert, export, save and merge: round trips through every format, read by the real libraries on both sides."""
 
 import json
+import os
 import pathlib
 import shutil
+import subprocess
 
+import jax
 import ml_dtypes
 import numcodecs
 import numpy as np
@@ -341,6 +344,62 @@ def test_only_some_leaves(run, cases, tmp_path):
     assert list(np.load(tmp_path / 'm.npz')) == ['params/dense/kernel']
     r = run('export', '--only', 'nosuch', item_of(case), tmp_path / 'no.npz', ok=False)
     assert r.returncode == 1 and 'nosuch' in r.stderr and not (tmp_path / 'no.npz').exists()
+
+
+@pytest.fixture(scope='session')
+def step_of_items(tmp_path_factory):
+    """A step that CheckpointManager wrote: trees with lists, a JSON item, a random key, metadata of a step and of a tree."""
+    root = tmp_path_factory.mktemp('items')
+    ones = np.ones((2, 3), np.float32)
+    tree = {'params': {'w': ones, 'layers': [{'k': ones * i} for i in range(3)], 'pair': (ones, ones * 9)}, 'count': 7}
+    with ocp0.CheckpointManager(root) as manager:
+        manager.save(1, custom_metadata={'run': 5}, args=ocp0.args.Composite(
+            state=ocp0.args.PyTreeSave(tree, custom_metadata={'scan': True}), opt=ocp0.args.PyTreeSave({'mu': [ones]}),
+            metrics=ocp0.args.JsonSave({'loss': 1.5}), rng=ocp0.args.JaxRandomKeySave(jax.random.key(3))))
+    return root / '1'
+
+
+def items_of(step):
+    return sorted(p.name for p in step.iterdir() if p.is_dir())
+
+
+@pytest.mark.parametrize('how', ['step', 'cp -r', 'cp -a', 'npy', 'npz', 'safetensors', 'zarr2'])
+def test_only_chooses_leaves_of_trees(run, mount, tmp_path, step_of_items, how):
+    """Items that are not trees come along, and containers that were chosen as a whole keep their kinds, from any input."""
+    source, files = step_of_items, how in ('step', 'cp -r', 'cp -a')
+    if how.startswith('cp'):
+        subprocess.run([*how.split(), str(mount(source.parent) / '1'), str(tmp_path / 'copy')], check=True)
+        source = tmp_path / 'copy'
+    elif not files:
+        source = tmp_path / FORMATS[how][0]
+        run('export', *FORMATS[how][1], step_of_items, source)
+    (tmp_path / 'ck').mkdir()
+    run('convert', '--only', 'params/', source, tmp_path / 'ck/1')
+    got = ocp0.PyTreeCheckpointer().restore(tmp_path / 'ck/1/state')
+    want = ocp0.PyTreeCheckpointer().restore(step_of_items / 'state')['params']
+    assert list(got) == ['params'] and not restoring.faults(expect.flatten(want), got['params'])
+    assert json.loads((tmp_path / 'ck/1/state/_METADATA').read_text())['custom_metadata'] == {'scan': True}
+    assert not (tmp_path / 'ck/1/opt').exists()
+    assert (tmp_path / 'ck/1/metrics').exists() == files
+    if files:
+        with ocp0.CheckpointManager(tmp_path / 'ck') as manager:
+            got = manager.restore(1, args=ocp0.args.Composite(metrics=ocp0.args.JsonRestore(),
+                                                              rng=ocp0.args.JaxRandomKeyRestore()))
+            assert got['metrics'] == {'loss': 1.5} and manager.metadata(1).custom_metadata == {'run': 5}
+        assert (jax.random.key_data(got['rng']) == jax.random.key_data(jax.random.key(3))).all()
+    run('save', '--only', 'params/layers/1/*', '--no-items', source, tmp_path / 'root/1')
+    assert items_of(tmp_path / 'root/1') == ['state']
+    got = ocp0.PyTreeCheckpointer().restore(tmp_path / 'root/1/state')['params']
+    assert list(got) == ['layers'] and list(got['layers']) == ['1'], 'a list without its first element is a dict'
+
+
+def test_only_in_place_keeps_the_items(run, tmp_path, step_of_items):
+    shutil.copytree(step_of_items, tmp_path / '1')
+    run('convert', '--force', '--only', 'state/params/', tmp_path / '1', tmp_path / '1')
+    assert (tmp_path / '1/metrics/metrics').read_bytes() == (step_of_items / 'metrics/metrics').read_bytes()
+    assert items_of(tmp_path / '1') == ['metrics', 'rng', 'state']
+    run('convert', '--force', '--no-items', tmp_path / '1', tmp_path / '1')
+    assert items_of(tmp_path / '1') == ['state']
 
 
 # ---- merge ----

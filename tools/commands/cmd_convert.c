@@ -148,6 +148,7 @@ static int write_checkpoint(struct job *j, struct input *in, const char *out)
 	f.most = meter_free() + j->a->options.cache / 2;
 	f.any_leaf_type = options_given(&j->a->options, "leaf_type");
 	f.any_rich_types = options_given(&j->a->options, "rich_types");
+	f.no_items = cmd_flag(j->a, "no-items");
 	r = atomic_step_begin(j->a, j->group, out, layout, cmd_flag(j->a, "force"), &n);
 	if (r >= 0)
 		r = fill(j, in, &f, &n);
@@ -410,12 +411,15 @@ static int check_item(const struct cmd_args *a)
 static int check_options(const struct cmd_args *a, enum export_format format)
 {
 	const char *layout = cmd_value(a, "layout"), *item = cmd_value(a, "item");
+	const char *step = layout                  ? "layout" :
+			   item                    ? "item" :
+			   cmd_flag(a, "no-items") ? "no-items" :
+						     NULL;
 
 	if (layout && strcmp(layout, "v0") && strcmp(layout, "v1"))
 		return cmd_wrong(a->cmd, "--layout is v0 or v1, not '%s'", layout);
-	if (format != EXPORT_UNKNOWN && (layout || item))
-		return cmd_wrong(a->cmd, "--%s is for an OUT that is a checkpoint",
-				 layout ? "layout" : "item");
+	if (format != EXPORT_UNKNOWN && step)
+		return cmd_wrong(a->cmd, "--%s is for an OUT that is a checkpoint", step);
 	if (format != EXPORT_UNKNOWN)
 		return export_check_options(a, format);
 	if (cmd_value(a, "cast"))
@@ -484,6 +488,10 @@ static int run_save(struct cmd_args *a)
 	{                                                                             \
 		"item", 0, "NAME", "name of the item that the tree becomes (default)" \
 	}
+#define OPTION_NO_ITEMS                                                                 \
+	{                                                                               \
+		"no-items", 0, NULL, "leave out items that are not trees (JSON, files)" \
+	}
 #define OPTION_FORCE                                                       \
 	{                                                                  \
 		"force", 0, NULL, "replace an existing checkpoint or file" \
@@ -492,6 +500,7 @@ static int run_save(struct cmd_args *a)
 static const struct cmd_option convert_options[] = {
 	{ "layout", 0, "v0|v1", "v0: OUT is the tree; v1: it has items (as IN)" },
 	OPTION_ITEM,
+	OPTION_NO_ITEMS,
 	OPTION_FORCE,
 	EXPORT_OPTIONS,
 	OPTION_ONLY,
@@ -517,9 +526,10 @@ const struct cmd cmd_convert = {
 	.run = run_convert,
 };
 
-static const struct cmd_option save_options[] = { OPTION_ITEM, OPTION_FORCE, OPTION_ONLY,
-						  OPTION_JSON, OPTION_QUIET, OPTION_VERBOSE,
-						  { 0 } };
+static const struct cmd_option save_options[] = { OPTION_ITEM,    OPTION_NO_ITEMS,
+						  OPTION_FORCE,   OPTION_ONLY,
+						  OPTION_JSON,    OPTION_QUIET,
+						  OPTION_VERBOSE, { 0 } };
 
 const struct cmd cmd_save = {
 	.name = "save",

@@ -22,6 +22,8 @@
 void import_list_release(struct import_list *f)
 {
 	free(f->dir);
+	free(f->left);
+	free(f->whole);
 	free(f->import_entry);
 	free(f->mark);
 	free(f->hint);
@@ -79,9 +81,10 @@ static const char *full_path(struct import_list *f, const char *path)
 	return text;
 }
 
-int import_add_dir(struct import_list *f, const char *path)
+static int add_path(struct import_list *f, const char *path, const char ***list, size_t *n,
+		    size_t *cap)
 {
-	int r = grow(f, &f->dir, f->n_dirs, &f->cap_dirs, sizeof(*f->dir));
+	int r = grow(f, list, *n, cap, sizeof(**list));
 	const char *full;
 
 	if (r < 0)
@@ -89,8 +92,23 @@ int import_add_dir(struct import_list *f, const char *path)
 	full = full_path(f, path);
 	if (!full)
 		return fail(-ENOMEM, "cannot list '%s'", path);
-	f->dir[f->n_dirs++] = full;
+	(*list)[(*n)++] = full;
 	return 0;
+}
+
+int import_add_dir(struct import_list *f, const char *path)
+{
+	return add_path(f, path, &f->dir, &f->n_dirs, &f->cap_dirs);
+}
+
+int import_list_leave_out(struct import_list *f, const char *path)
+{
+	return add_path(f, path, &f->left, &f->n_left, &f->cap_left);
+}
+
+int import_list_keep(struct import_list *f, const char *path)
+{
+	return add_path(f, path, &f->whole, &f->n_whole, &f->cap_whole);
 }
 
 int import_list_mark(struct import_list *f, const char *path, const char *name, const char *value)

@@ -64,10 +64,15 @@ struct import_list {
 	const char *at;     /* prefix of every path: "default" or "" */
 	bool any_leaf_type; /* options determine the recorded type of arrays, not the input */
 	bool any_rich_types; /* options determine the recorded type of tuples, not the input */
+	bool is_step;        /* the input has items */
+	bool no_items;       /* those of them that are not trees are left out */
 	const char **dir;
+	const char **left;  /* paths of leaves that --only did not choose */
+	const char **whole; /* directories whose contents are not subject to --only */
 	struct import_entry *import_entry;
 	struct import_mark *mark;
 	struct import_hint *hint;
+	size_t n_left, cap_left, n_whole, cap_whole;
 	size_t n_dirs, cap_dirs, n, cap, n_marks, cap_marks, n_hints, cap_hints;
 };
 
@@ -94,6 +99,15 @@ int import_add_array(struct import_list *f, const char *path, const char *from, 
 int import_add_stored(struct import_list *f, const char *path, const char *file, uint64_t bytes);
 /* Add an xattr for the dtype of an array if its .npy header cannot express it. */
 int import_list_mark_dtype(struct import_list *f, const char *path, enum dtype t);
+/* Leave out a leaf that --only did not choose: its containers may be incomplete then. */
+int import_list_leave_out(struct import_list *f, const char *path);
+/* Take everything below a directory, whatever --only says. */
+int import_list_keep(struct import_list *f, const char *path);
+/*
+ * With --only, after all entries were added or left out: drop containers without an entry below
+ * them, and the kinds of those that lack a leaf (import_choice.c).
+ */
+int import_list_choose(struct import_list *f);
 /* Take the copied `_METADATA` or `_CHECKPOINT_METADATA` of a directory as a hint. */
 int import_list_hint(struct import_list *f, const char *path, const char *file);
 /* Add one element as the text of a .json leaf, with its dtype. */

@@ -238,6 +238,7 @@ int input_list(struct input *in, struct select *only, struct import_list *f)
 	int r;
 
 	f->arena.metered = true;
+	f->is_step = in->is_step;
 	if (only)
 		only->skip = in->is_step;
 	switch (in->kind) {
@@ -264,6 +265,8 @@ int input_list(struct input *in, struct select *only, struct import_list *f)
 	}
 	if (r >= 0)
 		r = select_end(only) < 0 ? err_at(-ENOENT, "'%s'", in->path) : 0;
+	if (r >= 0 && only)
+		r = import_list_choose(f);
 	if (r >= 0 && f->n == 0 && f->n_dirs == 0)
 		r = fail(-EINVAL, "'%s' holds no leaf", in->path);
 	return r;

@@ -39,7 +39,11 @@ struct input {
 
 /* Detect and open an input. -ENOENT, -EINVAL: the message says why it is not one. */
 int input_open(struct cmd_args *a, const char *path, struct input *ret);
-/* Add everything in the input to f, whose `at` is set. only: the patterns of --only, or NULL. */
+/*
+ * Add everything in the input to f, whose `at` is set. only: the patterns of --only, which choose
+ * leaves of trees; NULL: all. Items that are not trees come along in either case, unless f says
+ * otherwise.
+ */
 int input_list(struct input *in, struct select *only, struct import_list *f);
 void input_close(struct input *in);
 #define auto_input __attribute__((cleanup(input_close))) struct input

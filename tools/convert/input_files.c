@@ -102,6 +102,54 @@ static int import_file(const char *file, const char *path, uint64_t size, struct
 	return r < 0 ? r : import_xattrs(file, path, false, f);
 }
 
+/* Whether a directory has files, none of which is a leaf. */
+static bool has_other_files(const char *dir)
+{
+	DIR *d = opendir(dir);
+	struct dirent *e;
+	size_t files = 0;
+	bool other = d != NULL;
+
+	while (other && (e = readdir(d))) {
+		files += e->d_name[0] != '.';
+		other = e->d_name[0] == '.' ||
+			(e->d_type != DT_DIR && strcmp(e->d_name, "_METADATA") &&
+			 name_ext_of(span_str(e->d_name)) == NAME_EXT_NONE);
+	}
+	if (d)
+		closedir(d);
+	return other && files;
+}
+
+/* Whether a directory is a random key as Orbax saves it: a tree, and a file about it. */
+static bool is_random_key(const char *dir)
+{
+	static const char *const names[] = { "jax_random_key_metadata", "np_random_key_metadata" };
+	struct stat st;
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		auto_free char *path = str_fmt("%s/%s", dir, names[i]);
+
+		if (path && stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+			return true;
+	}
+	return false;
+}
+
+/* Whether an entry of a step is an item that is not a tree. */
+static bool is_other_item(const char *file, const struct stat *st)
+{
+	char kind[16];
+	ssize_t n = getxattr(file, "user.pytree.kind", kind, sizeof(kind));
+	struct span text = span_of(kind, n > 0 ? (size_t)n : 0);
+
+	/* A mount shows the kind as JSON. */
+	if (!S_ISDIR(st->st_mode) || span_eq(text, span_str("\"opaque\"")) ||
+	    span_eq(text, span_str("opaque")))
+		return true;
+	return has_other_files(file) || is_random_key(file);
+}
+
 static int import_directory(const char *dir, const char *path, struct select *only,
 			    struct import_list *f, unsigned depth);
 
@@ -127,13 +175,21 @@ static int import_entry(const char *dir, const char *name, const char *path, str
 		log_warn("'%s' is not a leaf and is left out", file);
 		return 0;
 	}
+	if (f->is_step && depth == 0 && is_other_item(file, &st)) {
+		if (f->no_items)
+			return 0;
+		only = NULL;
+		r = import_list_keep(f, below);
+	}
+	if (r < 0)
+		return r;
 	if (S_ISDIR(st.st_mode))
 		return import_directory(file, below, only, f, depth + 1);
 	if (!S_ISREG(st.st_mode))
 		return fail(-EINVAL, "'%s' is neither a file nor a directory", file);
 	return select_path(only, span_str(below)) ?
 		       import_file(file, below, (uint64_t)st.st_size, f) :
-		       0;
+		       import_list_leave_out(f, below);
 }
 
 static int import_directory(const char *dir, const char *path, struct select *only,
@@ -146,9 +202,9 @@ static int import_directory(const char *dir, const char *path, struct select *on
 		return err_sys("cannot list", dir);
 	if (depth > LIMIT_TREE_DEPTH)
 		r = fail(-EFBIG, "'%s' is deeper than %d names", dir, LIMIT_TREE_DEPTH);
-	if (r >= 0 && !only)
+	if (r >= 0)
 		r = import_add_dir(f, path);
-	if (r >= 0 && !only)
+	if (r >= 0)
 		r = import_xattrs(dir, path, true, f);
 	for (struct dirent *e; r >= 0 && (e = readdir(d));) {
 		if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))

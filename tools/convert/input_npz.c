@@ -134,7 +134,9 @@ static int import_member(struct input *in, const struct zip_member *m, struct se
 			       in->tree_manifest.doc.root ? &style_npz : &style_foreign, &path);
 	if (r < 0 || !arg || !buf_str(&path))
 		return r < 0 ? r : -ENOMEM;
-	if (!select_path(only, buf_span(&path)) || span_ends(buf_span(&path), span_str(".txt")))
+	if (!select_path(only, buf_span(&path)))
+		return import_list_leave_out(f, buf_str(&path));
+	if (span_ends(buf_span(&path), span_str(".txt")))
 		return 0;
 	t = tree_manifest_dtype(&in->tree_manifest, buf_str(&path));
 	if (span_ends(buf_span(&path), span_str(".json")) && t != DTYPE_UNKNOWN)

@@ -116,13 +116,18 @@ static int mark_array(const struct subtree_part *part, const struct tree_node *t
 }
 
 static int import_leaf(const struct subtree_part *part, const struct tree_node *t,
-		       struct import_list *f)
+		       struct select *only, struct import_list *f)
 {
-	struct orbax_leaf *l = arena_alloc(&f->arena, sizeof(*l));
+	struct orbax_leaf *l;
 	auto_buf path = { 0 };
 	int r = subtree_path(part, t, &path);
 
-	if (r < 0 || !l || !buf_str(&path))
+	if (r < 0 || !buf_str(&path))
+		return fail(-ENOMEM, "cannot list the leaves");
+	if (!select_leaf(only, "", part, t))
+		return import_list_leave_out(f, buf_str(&path));
+	l = arena_alloc(&f->arena, sizeof(*l));
+	if (!l)
 		return fail(-ENOMEM, "cannot list the leaves");
 	*l = (struct orbax_leaf){ part->item, t };
 	if (!leaf_type_of(t))
@@ -180,35 +185,8 @@ static int import_tree(const struct subtree_part *part, struct select *only, str
 	for (uint32_t i = part->tree->id; i < end && r >= 0; i++) {
 		const struct tree_node *t = part->item->tree->nodes[i];
 
-		if (t->kind == TREE_LEAF)
-			r = select_leaf(only, "", part, t) ? import_leaf(part, t, f) : 0;
-		else if (!only)
-			r = import_container(part, t, f);
-	}
-	return r;
-}
-
-/* With --only, containers of selected leaves keep their kinds. */
-static int import_kinds_of_chosen(const struct subtree_part *part, struct select *only,
-				  struct import_list *f)
-{
-	uint32_t end = subtree_end(part->tree);
-	int r = 0;
-
-	for (uint32_t i = part->tree->id; i < end && r >= 0; i++) {
-		const struct tree_node *t = part->item->tree->nodes[i];
-		bool chosen = false;
-		uint32_t below = t->kind == TREE_LEAF ? i : subtree_end(t);
-
-		/* A list without all of its members would have gaps, so it is not a list. */
-		for (uint32_t k = i; k < below && !chosen; k++)
-			chosen = part->item->tree->nodes[k]->kind == TREE_LEAF &&
-				 select_leaf(only, "", part, part->item->tree->nodes[k]);
-		for (uint32_t k = i; k < below && chosen && t->kind != TREE_DICT; k++)
-			chosen = part->item->tree->nodes[k]->kind != TREE_LEAF ||
-				 select_leaf(only, "", part, part->item->tree->nodes[k]);
-		if (chosen && t->kind != TREE_LEAF)
-			r = import_container(part, t, f);
+		r = t->kind == TREE_LEAF ? import_leaf(part, t, only, f) :
+					   import_container(part, t, f);
 	}
 	return r;
 }
@@ -320,37 +298,58 @@ static int import_step_custom(struct input *in, struct import_list *f)
 	return r < 0 ? r : mark_span(f, "", "custom_metadata", buf_span(&text));
 }
 
+/*
+ * Whether a part is not a tree of its own: an item of files, or a part of an item that consists of
+ * a tree and of files, as a random key does.
+ */
+static bool is_other_item(const struct input *in, const struct subtree_part *part)
+{
+	const char *slash = strrchr(part->path, '/');
+	size_t n = slash ? (size_t)(slash - part->path) + 1 : 0;
+	bool other = part->kind == PART_FILES;
+
+	for (size_t i = 0; i < in->st.n && n; i++)
+		other |= in->st.part[i].kind == PART_FILES &&
+			 !strncmp(in->st.part[i].path, part->path, n);
+	return other;
+}
+
+static int import_item_of_files(struct input *in, const struct subtree_part *part,
+				struct import_list *f)
+{
+	struct import_files files = { .f = f,
+				      .dir = in->source.ns->ckpt->source,
+				      .source = part->source,
+				      .path = part->path };
+	int r = import_stored(&files);
+
+	return r < 0 ? r : import_list_mark(f, part->path, "kind", "opaque");
+}
+
+static int import_part(struct input *in, const struct subtree_part *part, struct select *only,
+		       struct import_list *f)
+{
+	int r = 0;
+
+	if (part->kind == PART_BROKEN)
+		return err_restore(part->note);
+	if (is_other_item(in, part)) {
+		if (f->no_items)
+			return 0;
+		only = NULL;
+		r = import_list_keep(f, part->path);
+	}
+	if (r < 0)
+		return r;
+	return part->kind == PART_FILES ? import_item_of_files(in, part, f) :
+					  import_tree(part, only, f);
+}
+
 int input_orbax_list(struct input *in, struct select *only, struct import_list *f)
 {
 	int r = in->is_step ? import_step_custom(in, f) : 0;
 
-	for (size_t i = 0; i < in->st.n && r >= 0; i++) {
-		const struct subtree_part *part = &in->st.part[i];
-		struct import_files files;
-
-		switch (part->kind) {
-		case PART_TREE:
-			if (only)
-				r = import_kinds_of_chosen(part, only, f);
-			if (r >= 0)
-				r = import_tree(part, only, f);
-			break;
-		case PART_FILES:
-			if (only)
-				break;
-			files = (struct import_files){ .f = f,
-						       .dir = in->source.ns->ckpt->source,
-						       .source = part->source,
-						       .path = part->path };
-			r = import_stored(&files);
-			if (r >= 0)
-				r = import_list_mark(f, part->path, "kind", "opaque");
-			break;
-		case PART_BROKEN:
-		default:
-			r = err_restore(part->note);
-			break;
-		}
-	}
+	for (size_t i = 0; i < in->st.n && r >= 0; i++)
+		r = import_part(in, &in->st.part[i], only, f);
 	return r;
 }

@@ -150,7 +150,7 @@ static int import_tensor(struct input *in, size_t shard, const struct safetensor
 	if (r < 0)
 		return err_at(r, "tensor '%.*s'", SPAN_ARG(t->name));
 	if (!select_path(only, buf_span(&path)))
-		return 0;
+		return import_list_leave_out(f, buf_str(&path));
 	number = tree_manifest_dtype(&in->tree_manifest, buf_str(&path));
 	if (number != t->dtype || t->rank != 0 || !span_ends(buf_span(&path), span_str(".json")))
 		return import_add_array(f, buf_str(&path), in->path, in->fd[shard], at, t->dtype,

@@ -166,7 +166,7 @@ static int import_array(struct input *in, const char *rel, struct select *only,
 	if (r < 0 || !l || !buf_str(&path))
 		return r < 0 ? r : -ENOMEM;
 	if (!select_path(only, buf_span(&path)))
-		return 0;
+		return import_list_leave_out(f, buf_str(&path));
 	r = open_array(in, rel, &z);
 	if (r < 0)
 		return r;

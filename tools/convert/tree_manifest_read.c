@@ -94,8 +94,8 @@ static int import_leaves(const struct tree_manifest *s, const char *from, struct
 		if (!path)
 			return fail(-EUCLEAN, "'%s': a name with a NUL", from);
 		if (!select_path(only, span_str(path)))
-			continue;
-		if (span_ends(span_str(path), span_str(".null")))
+			r = import_list_leave_out(f, path);
+		else if (span_ends(span_str(path), span_str(".null")))
 			r = import_add_text(f, path, from, span_str(""));
 		else if (text)
 			r = import_add_text(f, path, from, text->s);
@@ -128,8 +128,7 @@ static int import_one_mark(const char *path, const struct json *mark, struct imp
 				 -ENOMEM;
 }
 
-static int import_marks(const struct tree_manifest *s, const char *from, struct select *only,
-			struct import_list *f)
+static int import_marks(const struct tree_manifest *s, const char *from, struct import_list *f)
 {
 	const struct json *marks = json_member(s->doc.root, "marks");
 	int r = 0;
@@ -139,8 +138,6 @@ static int import_marks(const struct tree_manifest *s, const char *from, struct 
 
 		if (!path)
 			return fail(-EUCLEAN, "'%s': a name with a NUL", from);
-		if (!select_path(only, span_str(path)))
-			continue;
 		for (size_t k = 0; k < marks->items[i].n && r >= 0; k++)
 			r = import_one_mark(path, &marks->items[i].items[k], f);
 	}
@@ -172,12 +169,11 @@ static int import_custom(const struct tree_manifest *s, const char *from, struct
 int tree_manifest_import(const struct tree_manifest *s, const char *from, struct select *only,
 			 struct import_list *f)
 {
-	/* A list without all of its members would not be a list. */
-	int r = only ? 0 : import_kinds(s, from, f);
+	int r = import_kinds(s, from, f);
 
 	if (r >= 0)
 		r = import_leaves(s, from, only, f);
 	if (r >= 0)
-		r = import_marks(s, from, only, f);
+		r = import_marks(s, from, f);
 	return r < 0 ? r : import_custom(s, from, f);
 }

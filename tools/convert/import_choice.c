@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * import_choice.c - with --only, what remains of the containers of an input: those that have a
+ * chosen leaf below them, and the kinds of those whose leaves were all chosen.
+ */
+#include <stdlib.h>
+
+#include "core/base/err.h"
+#include "tools/convert/import_list.h"
+
+struct paths {
+	const char **path; /* ascending */
+	size_t n;
+};
+
+static int by_text(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Compare a path with "dir/", or with dir itself: 0 for what begins with it. */
+static int compare(const char *path, const char *dir, bool below)
+{
+	size_t n = strlen(dir);
+	int c = below && !n ? 0 : strncmp(path, dir, n);
+
+	if (c || (below && !n))
+		return c;
+	return below ? (int)(unsigned char)path[n] - '/' : path[n] ? 1 : 0;
+}
+
+/* Whether one of the paths is dir, or, with `below`, lies below it. */
+static bool has(const struct paths *p, const char *dir, bool below)
+{
+	size_t lo = 0, hi = p->n;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (compare(p->path[mid], dir, below) < 0)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo < p->n && compare(p->path[lo], dir, below) == 0;
+}
+
+static bool is_whole(const struct import_list *f, const char *path)
+{
+	for (size_t i = 0; i < f->n_whole; i++)
+		if (!strcmp(path, f->whole[i]) || !compare(path, f->whole[i], true))
+			return true;
+	return false;
+}
+
+/* A list without all of its members would have gaps, so it is not a list. */
+static bool is_kind(const struct import_mark *m)
+{
+	return !strcmp(m->name, "kind") || !strcmp(m->name, "namedtuple");
+}
+
+static void choose(struct import_list *f, const struct paths *chosen, const struct paths *left)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < f->n_dirs; i++)
+		if (has(chosen, f->dir[i], true) || is_whole(f, f->dir[i]))
+			f->dir[n++] = f->dir[i];
+	f->n_dirs = n;
+	n = 0;
+	for (size_t i = 0; i < f->n_marks; i++) {
+		const struct import_mark *m = &f->mark[i];
+
+		if (!is_whole(f, m->path) && !has(chosen, m->path, false) &&
+		    (!has(chosen, m->path, true) || (is_kind(m) && has(left, m->path, true))))
+			continue;
+		f->mark[n++] = *m;
+	}
+	f->n_marks = n;
+}
+
+int import_list_choose(struct import_list *f)
+{
+	struct paths left = { f->left, f->n_left };
+	auto_free const char **path = calloc(f->n + 1, sizeof(*path));
+	struct paths chosen = { path, f->n };
+
+	if (!path)
+		return fail(-ENOMEM, "cannot choose among %zu leaves", f->n);
+	for (size_t i = 0; i < f->n; i++)
+		path[i] = f->import_entry[i].path;
+	qsort(path, f->n, sizeof(*path), by_text);
+	if (f->n_left)
+		qsort(f->left, f->n_left, sizeof(*f->left), by_text);
+	choose(f, &chosen, &left);
+	return 0;
+}
