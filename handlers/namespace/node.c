@@ -17,7 +17,6 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "handlers/namespace/ns.h"
-#include "handlers/namespace/whiteout.h"
 
 /* A name. Any thread may read the current one without a lock, so a rename keeps the old one. */
 struct node_name {
@@ -300,8 +299,6 @@ int node_lookup(struct node *dir, struct span name, struct node **ret)
 
 	if (!dir->ops->lookup)
 		return fail(-ENOTDIR, "'%s' is not a directory", dir->name);
-	if (whiteout_has(dir, name))
-		return -ENOENT;
 	n = known(t, dir, name);
 	if (n) {
 		*ret = n;
@@ -438,26 +435,13 @@ int node_stat(struct node *n, struct stat *ret)
 
 bool node_list_is_fixed(const struct node *n)
 {
-	/* Names that are being removed may reappear (whiteout.h). */
-	return n->ops->list_is_fixed && !n->ns->options->allow_delete && n->ops->list_is_fixed(n);
+	return n->ops->list_is_fixed && n->ops->list_is_fixed(n);
 }
 
 int node_list(struct node *n, struct listing *ret)
 {
-	int r;
-
-	if (!n->ops->list)
-		return fail(-ENOTDIR, "'%s' is not a directory", n->name);
-	r = n->ops->list(n, ret);
-	/* Leave out names that are being removed one by one. */
-	for (size_t i = 0; r >= 0 && i < ret->n; i++)
-		if (whiteout_has(n, span_str(listing_name(ret, i)))) {
-			memmove(ret->entry + i, ret->entry + i + 1,
-				(ret->n - i - 1) * sizeof(*ret->entry));
-			ret->n--;
-			i--;
-		}
-	return r;
+	return n->ops->list ? n->ops->list(n, ret) :
+			      fail(-ENOTDIR, "'%s' is not a directory", n->name);
 }
 
 /*
@@ -520,6 +504,22 @@ static int read_only(const struct node *n)
 		    path.n ? buf_str(&path) : "/");
 }
 
+int node_refuse_removal(const struct node *dir, struct span name)
+{
+	const struct ns *ns = dir->ns;
+	auto_buf path = { 0 };
+
+	node_path(dir, &path);
+	if (ns->ckpt->shape != SHAPE_ROOT || !path.n ||
+	    span_starts(buf_span(&path), span_str(".pytreefs")))
+		return fail(-EROFS, "'%.*s' cannot be removed: committed steps are immutable",
+			    SPAN_ARG(name));
+	return fail(-EROFS, "'%.*s/%.*s' cannot be removed: a step goes as a whole%s: rmdir '%.*s'",
+		    SPAN_ARG(buf_span(&path)), SPAN_ARG(name),
+		    ns->options->allow_delete ? "" : ", and only with -o allow_delete",
+		    (int)strcspn(buf_str(&path), "/"), buf_str(&path));
+}
+
 int node_mkdir(struct node *dir, struct span name, unsigned mode, struct node **ret)
 {
 	return dir->ops->mkdir ? dir->ops->mkdir(dir, name, mode, ret) : read_only(dir);
@@ -534,12 +534,12 @@ int node_create(struct node *dir, struct span name, int flags, struct node **ret
 
 int node_unlink(struct node *dir, struct span name)
 {
-	return dir->ops->unlink ? dir->ops->unlink(dir, name) : whiteout_add(dir, name);
+	return dir->ops->unlink ? dir->ops->unlink(dir, name) : node_refuse_removal(dir, name);
 }
 
 int node_rmdir(struct node *dir, struct span name)
 {
-	return dir->ops->rmdir ? dir->ops->rmdir(dir, name) : whiteout_add(dir, name);
+	return dir->ops->rmdir ? dir->ops->rmdir(dir, name) : node_refuse_removal(dir, name);
 }
 
 int node_rename(struct node *dir, struct span name, struct node *to_dir, struct span to_name,

@@ -185,6 +185,8 @@ int node_unlink(struct node *dir, struct span name);
 int node_rmdir(struct node *dir, struct span name);
 int node_rename(struct node *dir, struct span name, struct node *to_dir, struct span to_name,
 		unsigned flags);
+/* -EROFS for a name inside a committed step; the message says how the whole step is deleted. */
+int node_refuse_removal(const struct node *dir, struct span name);
 int node_setattr(struct node *n, const struct stat *st, unsigned which, struct file *file);
 int node_xattr_set(struct node *n, const char *name, const struct span *value, int flags);
 

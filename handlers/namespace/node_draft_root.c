@@ -13,7 +13,6 @@
 #include "handlers/draft/draft.h"
 #include "handlers/namespace/node_draft.h"
 #include "handlers/namespace/ns.h"
-#include "handlers/namespace/whiteout.h"
 
 struct root_listing {
 	struct node *root;
@@ -182,10 +181,8 @@ static int delete_step(struct ns *ns, struct span name)
 				    commit_delete(ns->ckpt, step);
 	if (r >= 0)
 		log_info("step '%s' is deleted", step);
-	if (r >= 0 || is_gone(ns, step)) {
+	if (r >= 0 || is_gone(ns, step))
 		ns_drop_items(ns, step);
-		whiteout_clear(ns, name);
-	}
 	return r < 0 ? err_at(r, "deletion of step '%s'", step) : 0;
 }
 

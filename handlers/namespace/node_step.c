@@ -18,7 +18,6 @@
 #include "core/step/step_name.h"
 #include "handlers/namespace/node_draft.h"
 #include "handlers/namespace/node_tree.h"
-#include "handlers/namespace/whiteout.h"
 
 struct node_step {
 	struct node node;
@@ -232,7 +231,7 @@ static int step_create(struct node *n, struct span name, int flags, struct node 
 
 static int step_rmdir(struct node *n, struct span name)
 {
-	return n == n->ns->root ? draft_root_rmdir(n, name) : whiteout_add(n, name);
+	return n == n->ns->root ? draft_root_rmdir(n, name) : node_refuse_removal(n, name);
 }
 
 static int step_rename(struct node *n, struct span name, struct node *to_dir, struct span to_name,

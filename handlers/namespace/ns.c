@@ -19,7 +19,6 @@
 #include "handlers/draft/draft_upload.h"
 #include "handlers/job/draft_collective.h"
 #include "handlers/namespace/watch.h"
-#include "handlers/namespace/whiteout.h"
 
 #define REFUSED_MAX 64 /* number of items and views whose errors are remembered */
 
@@ -332,7 +331,6 @@ void ns_close(struct ns *ns)
 	refusals_release(&ns->refused);
 	draft_uploads_free(ns->drafts.uploads);
 	ckpt_close(ns->ckpt);
-	whiteout_release(ns);
 	pthread_mutex_destroy(&ns->drafts.lock);
 	free(ns);
 }

@@ -23,7 +23,6 @@ struct ns_listener {
 struct item_table;
 struct broadcast;
 struct watch;
-struct whiteout;
 struct node_subtree;
 
 struct ns {
@@ -41,9 +40,8 @@ struct ns {
 	/* the log already has the reason why a root in a bucket looks empty */
 	atomic_flag said_unmarked;
 
-	/* Drafts. The lock of this struct also protects whiteouts and views. */
+	/* Drafts. The lock of this struct also protects views. */
 	struct draft_env drafts;
-	struct whiteout *whiteouts; /* names that are being removed one by one */
 	struct node_subtree *views; /* views of whole steps of the root */
 
 	struct broadcast *broadcast; /* for load_and_broadcast; else NULL */

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options of a mount for what is saved, committed and deleted: what each does, with it and without it."""
 
+import errno
 import json
 import os
 import pathlib
@@ -297,6 +298,37 @@ def test_deleting_steps(mount, root):
     m = mount(root, 'allow_delete', 'todelete=trash')
     os.rmdir(m / '2')
     assert not (root / '2').exists() and (root / 'trash').exists()
+
+
+@pytest.mark.option('allow_delete')
+@pytest.mark.parametrize('option', ['allow_delete', 'allow_delete=off'])
+def test_a_part_of_a_step_is_not_removed(mount, root, option):
+    """Each attempt fails at once, and the log says what does delete the step; nothing is hidden meanwhile."""
+    m = mount(root, option, allow_errors=True)
+    (m / '1.tmp/default/layer').mkdir(parents=True)
+    for name in ('w', 'layer/b'):
+        np.save(m / f'1.tmp/default/{name}.npy', ARRAY)
+    (m / '1.tmp/blob').mkdir()
+    os.setxattr(m / '1.tmp/blob', 'user.pytree.kind', b'opaque')
+    (m / '1.tmp/blob/x').write_text('x')
+    os.rename(m / '1.tmp', m / '1')
+    names = sorted(m.path.rglob('*'))
+    attempts = [(os.unlink if name.is_file() else os.rmdir, name) for name in names if name != m / '1']
+    assert len(attempts) > 6
+    for remove, name in attempts:
+        with pytest.raises(OSError) as e:
+            remove(name)
+        assert e.value.errno == errno.EROFS, name
+        line = m.log_lines()[-1]
+        assert f"'{name.relative_to(m.path)}' cannot be removed" in line and "rmdir '1'" in line, line
+        assert ('only with -o allow_delete' in line) == (option != 'allow_delete'), line
+    for what in ('1/default/layer', '1'):
+        r = subprocess.run(['rm', '-r', m / what], capture_output=True, text=True, env=dict(os.environ, LC_ALL='C'))
+        assert r.returncode and 'Read-only file system' in r.stderr, (what, r)
+    assert sorted(m.path.rglob('*')) == names and np.array_equal(np.load(m / '1/default/layer/b.npy'), ARRAY)
+    if option == 'allow_delete':
+        (m / '1').rmdir()
+        assert os.listdir(m.path) == [] and os.listdir(root) == []
 
 
 @pytest.mark.option('todelete')

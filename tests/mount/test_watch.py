@@ -138,26 +138,6 @@ def test_names_below_a_step_that_is_replaced_are_the_new_ones(run, mount, tmp_pa
     assert listed() == listed() == ['new.npy', 'same.npy']
 
 
-def test_names_that_an_interrupted_removal_hid_come_back(run, mount, tmp_path):
-    """Names that `rm -r STEP` hid reappear if the step itself remains; the kernel must not have cached the others."""
-    (tmp_path / 'in/layer').mkdir(parents=True)
-    for name in 'ab':
-        np.save(tmp_path / 'in/layer' / f'{name}.npy', np.arange(3))
-    run('save', tmp_path / 'in', tmp_path / 'root/5')
-    m = mount(tmp_path / 'root', 'allow_delete=on')
-    layer = m / '5/default/layer'
-    assert sorted(os.listdir(layer)) == ['a.npy', 'b.npy']
-    while True:
-        begin = time.monotonic()
-        os.unlink(layer / 'a.npy')
-        listed = os.listdir(layer), os.listdir(layer)
-        if time.monotonic() - begin < 8:        # the name comes back after ten seconds
-            break
-        soon(lambda: sorted(os.listdir(layer)) == ['a.npy', 'b.npy'])
-    assert listed == (['b.npy'], ['b.npy'])
-    soon(lambda: sorted(os.listdir(layer)) == ['a.npy', 'b.npy'])
-
-
 def test_the_first_step_of_an_empty_root(mount, cases, tmp_path):
     root = tmp_path / 'empty'
     root.mkdir()
