@@ -137,6 +137,63 @@ static void sort_nodes(struct tree_node **nodes, uint32_t n, node_order *order)
 		qsort(nodes, n, sizeof(struct tree_node *), order);
 }
 
+/* Whether a key is the text of an integer as Python writes it: "-1", not "01" or "-0". */
+static bool is_integer(struct span key)
+{
+	bool minus = key.n && key.p[0] == '-';
+	struct span digits = span_from(key, minus);
+
+	if (digits.n == 0 || (digits.p[0] == '0' && (minus || digits.n > 1)))
+		return false;
+	for (size_t i = 0; i < digits.n; i++)
+		if (digits.p[i] < '0' || digits.p[i] > '9')
+			return false;
+	return true;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	struct span x = (*(struct tree_node *const *)a)->key,
+		    y = (*(struct tree_node *const *)b)->key;
+	bool below = x.p[0] == '-';
+
+	if (below != (y.p[0] == '-'))
+		return below ? -1 : 1;
+	return below ? tree_cmp_index(y, x) : tree_cmp_index(x, y);
+}
+
+/*
+ * Put children whose keys are integers in the order of their values, in the places that these
+ * children have; others stay where they are.
+ */
+static int order_integers(struct tree_node **nodes, uint32_t n)
+{
+	auto_free struct tree_node **integer = NULL;
+	struct tree_node *last = NULL;
+	bool sorted = true;
+	uint32_t m = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		if (!is_integer(nodes[i]->key))
+			continue;
+		sorted = sorted && (!last || by_value(&last, &nodes[i]) <= 0);
+		last = nodes[i];
+	}
+	if (sorted)
+		return 0;
+	integer = calloc(n, sizeof(struct tree_node *));
+	if (!integer)
+		return fail(-ENOMEM, "cannot build a tree: not enough memory");
+	for (uint32_t i = 0; i < n; i++)
+		if (is_integer(nodes[i]->key))
+			integer[m++] = nodes[i];
+	qsort(integer, m, sizeof(struct tree_node *), by_value);
+	for (uint32_t i = n; i-- > 0;)
+		if (is_integer(nodes[i]->key))
+			nodes[i] = integer[--m];
+	return 0;
+}
+
 static void relink(struct tree_node *parent, struct tree_node *const *order)
 {
 	for (uint32_t i = 0; i < parent->n_children; i++)
@@ -234,12 +291,19 @@ static int finish_children(struct tree *tree, struct tree_node *node, struct tre
 {
 	uint32_t n = node->n_children;
 	struct tree_node **sorted = children;
+	bool positions = node->first->key_is_index;
+	int r = 0;
 
 	collect(node, children);
-	if (children[0]->key_is_index) {
+	if (positions)
 		sort_nodes(children, n, by_index);
-		/* The traversal continues through the list. */
-		relink(node, children);
+	else
+		r = order_integers(children, n);
+	if (r < 0)
+		return r;
+	/* The traversal continues through the list. */
+	relink(node, children);
+	if (positions) {
 		node->children = children;
 		node->by_key = NULL;
 		return check_positions(node, children, code);

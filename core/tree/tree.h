@@ -7,7 +7,8 @@
  * recorded kinds; the leaf types know shapes and element types.
  *
  * Order: a sequence by its indices; other containers in the order of the document, which in Orbax's
- * own is the order of JAX: sorted keys of a dict, the fields of a namedtuple.
+ * own is the order of JAX: sorted keys of a dict, the fields of a namedtuple. Keys that are
+ * integers ("-1", "10") are always in the order of their values among each other.
  */
 #ifndef PYTREEFS_TREE_H
 #define PYTREEFS_TREE_H

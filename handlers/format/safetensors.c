@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * safetensors.c - layout and header of a safetensors file, byte for byte as the official writer
- * makes them.
+ * safetensors.c - layout and header of a safetensors file, spelled as the official writer does.
  *
  * handlers/subtree/subtree_file.c chooses the leaves of a file and reads them.
  */
@@ -51,7 +50,7 @@ static int by_layout(const void *a, const void *b)
 
 	if (ox != oy)
 		return ox < oy ? 1 : -1;
-	return span_cmp(x->name, y->name);
+	return (x->id > y->id) - (x->id < y->id);
 }
 
 int safetensors_check_dtype(enum dtype t)

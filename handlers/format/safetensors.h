@@ -3,8 +3,9 @@
  * safetensors.h - write the header of a safetensors file. No I/O; core/tree/safetensors_header.h
  * parses headers.
  *
- * Tensors lie in the order of the official writer: by data type, the widest first, then by name. So
- * each tensor is aligned to its element size.
+ * Tensors lie by data type, the widest first, as the official writer has them, so that each is
+ * aligned to its element size; those of one type in the order of the tree. (The official writer has
+ * them by name, where layer 10 is before layer 2.)
  */
 #ifndef PYTREEFS_SAFETENSORS_H
 #define PYTREEFS_SAFETENSORS_H
@@ -20,7 +21,7 @@ struct st_tensor {
 	const uint64_t *shape;
 	uint64_t bytes;
 	uint64_t off; /* output: offset in the file */
-	uint32_t id;  /* set by the caller to find a tensor again after sorting */
+	uint32_t id;  /* set by the caller: the place in the order of the tree */
 };
 
 /* An entry of `__metadata__`. */

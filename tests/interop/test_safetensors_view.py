@@ -60,7 +60,7 @@ def test_bytes_of_one_type(mount, cases, name, dtype):
 
 @pytest.mark.feature('F5')
 def test_bytes_of_many_types(mount, cases, program, tmp_path):
-    """Types in the library's order, widest first, names in byte order; also inside, and through cat."""
+    """Types in the library's order, widest first, names of a dict in byte order; also inside, and through cat."""
     case = cases('matrix-ocdbt-zarr2-zstd-v0')
     m = mount(case.path)
     for below in ('params', 'opt'):

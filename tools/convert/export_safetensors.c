@@ -3,7 +3,7 @@
  * export_safetensors.c - exports one safetensors file, or shards of bounded size with the index
  * that Hugging Face's libraries read.
  *
- * Tensors are assigned to shards in the order of their names; a tensor larger than the limit has a
+ * Tensors are assigned to shards in the order of the tree; a tensor larger than the limit has a
  * shard of its own. Strings and the tree manifest are in `__metadata__` of the first file.
  */
 #include <fcntl.h>
@@ -28,6 +28,13 @@ struct shards {
 static int by_name(const void *a, const void *b)
 {
 	return span_cmp(((const struct st_tensor *)a)->name, ((const struct st_tensor *)b)->name);
+}
+
+static int by_leaf(const void *a, const void *b)
+{
+	const struct st_tensor *x = a, *y = b;
+
+	return (x->id > y->id) - (x->id < y->id);
 }
 
 static int add_leaf(struct shards *s, size_t i)
@@ -58,6 +65,7 @@ static int add_leaf(struct shards *s, size_t i)
 /* Names must be unique in all shards together, not only in each file. */
 static int check_names(const struct shards *s)
 {
+	qsort(s->tensor, s->n, sizeof(*s->tensor), by_name);
 	for (size_t i = 1; i < s->n; i++)
 		if (span_eq(s->tensor[i - 1].name, s->tensor[i].name))
 			return fail(-EINVAL, "'%.*s' and '%.*s' would both be called '%.*s'",
@@ -186,8 +194,8 @@ static int list(struct shards *s)
 							  buf_span(&s->tree_manifest) };
 	if (r < 0)
 		return r;
-	qsort(s->tensor, s->n, sizeof(*s->tensor), by_name);
 	r = check_names(s);
+	qsort(s->tensor, s->n, sizeof(*s->tensor), by_leaf);
 	cut(s);
 	return r;
 }

@@ -71,6 +71,31 @@ static void keys_keep_the_order_of_the_document(void **state)
 	assert_int_equal(b->n_leaves, 14);
 }
 
+static void integers_are_in_the_order_of_their_values(void **state)
+{
+	static const char *const given[] = { "10",  "b", "-2", "01", "9", "-0",
+					     "-10", "a", "0",  "-",  "2", "18446744073709551616" },
+				 *const want[] = { "-10", "b",  "-2", "01",
+						   "0",   "-0", "2",  "a",
+						   "9",   "-",  "10", "18446744073709551616" };
+	auto_of(tree) struct tree *tree = NULL;
+	struct tree_node *root;
+
+	assert_int_equal(tree_new(&tree), 0);
+	root = add(tree, NULL, "", false, TREE_DICT);
+	for (size_t i = 0; i < ARRAY_LEN(given); i++)
+		add(tree, root, given[i], false, TREE_LEAF);
+	assert_int_equal(tree_finish(tree), 0);
+	for (uint32_t i = 0; i < ARRAY_LEN(want); i++) {
+		const struct tree_node *child = tree->root->children[i];
+
+		assert_true(span_eq(child->key, span_str(want[i])));
+		assert_int_equal(child->id, i + 1);
+		assert_ptr_equal(tree->nodes[i + 1], child);
+		assert_ptr_equal(tree_child_by_key(tree->root, span_str(want[i])), child);
+	}
+}
+
 static void children_are_found_by_key(void **state)
 {
 	auto_of(tree) struct tree *tree = sample();
@@ -214,6 +239,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(positions_are_put_in_order),
 		cmocka_unit_test(keys_keep_the_order_of_the_document),
+		cmocka_unit_test(integers_are_in_the_order_of_their_values),
 		cmocka_unit_test(children_are_found_by_key),
 		cmocka_unit_test(parameters_join_keys),
 		cmocka_unit_test(a_bare_leaf_is_a_tree),

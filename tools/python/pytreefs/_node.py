@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections import OrderedDict, namedtuple
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from . import _pytreefs as lib
@@ -20,6 +21,8 @@ KINDS = {
     lib.NAMEDTUPLE: 'namedtuple', lib.CUSTOM: 'custom', lib.CONTAINER: 'container', lib.ROOT: 'root', lib.STEP: 'step',
     lib.OPAQUE: 'opaque', lib.FILE: 'file',
 }
+
+_INTEGER = re.compile('0|-?[1-9][0-9]*')
 
 
 class Node(NamedTuple):
@@ -100,13 +103,23 @@ class Parts(NamedTuple):
     remake: Callable[[list[Any]], Any]
 
 
+def in_order(keys: Iterable[Any]) -> list[Any]:
+    """Keys of a dict as a tree has them: by their texts, integers among each other by value."""
+    def is_integer(key: Any) -> bool:
+        return _INTEGER.fullmatch(str(key)) is not None
+
+    found = sorted(keys, key=str)
+    integers = iter(sorted(filter(is_integer, found), key=int))
+    return [next(integers) if is_integer(key) else key for key in found]
+
+
 def parts_of(x: Any) -> Parts | None:
     """The children of a container in a Python tree; None for a leaf."""
     if isinstance(x, Mapping) and type(x) is not dict and not isinstance(x, OrderedDict) and (own := _registered(x)) is not None:
         return own          # of flax and others, with its own way to be made
     if isinstance(x, Mapping):
         made_of: Any = OrderedDict if isinstance(x, OrderedDict) else dict
-        keys = sorted(x, key=lambda k: (not isinstance(k, str), k if isinstance(k, (str, int)) else str(k)))
+        keys = list(x) if isinstance(x, OrderedDict) else in_order(x)      # as jax orders them
         return Parts(lib.DICT, [(str(k), x[k]) for k in keys], lambda values: made_of(zip(keys, values)))
     if isinstance(x, tuple) and hasattr(x, '_fields'):
         cls: Any = type(x)
