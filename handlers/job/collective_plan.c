@@ -95,6 +95,8 @@ static int find_item(struct collective_plan *jp, const struct contribution_item 
 				    it->plan->name, it->first_rank, rank);
 		/* A single rank may have copied leaves with digests, or the xattr. */
 		it->plan->opts.manifest |= si->manifest;
+		/* Only one of them may have the tuples. */
+		it->plan->opts.rich_types |= si->rich_types && !it->first->rich_off;
 		*ret = it;
 		return 0;
 	}

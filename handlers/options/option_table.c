@@ -41,8 +41,8 @@ const struct option option_table[] = {
 	  "size to which the data files of a database grow, and the limit for a chunk; 0: no limit; applies to a whole item",
 	  .scoped = true, .of_item = true },
 	{ "rich_types", OPTION_BOOL, AT(save.rich_types), "off", "on|off",
-	  "record tuples and namedtuples as such in _METADATA, not as lists and dicts; a copy of an item that has them keeps them, "
-	  "unless this is off; applies to a whole item",
+	  "record the types of containers in _METADATA even if there are only lists and dicts; tuples and namedtuples are always recorded, "
+	  "unless this is set to off; applies to a whole item",
 	  .scoped = true, .of_item = true },
 	{ "sharding_file", OPTION_BOOL, AT(save.sharding_file), "on", "on|off",
 	  "write _sharding for jax.Array leaves; applies to a whole item", .scoped = true,

@@ -274,6 +274,9 @@ static int walk(struct plan *p, struct draft_node *dir, struct tree_node *node, 
 	node->kind = kind_of(p, dir, node, child, n);
 	if (node->kind != TREE_DICT && !p->strict && !is_sequence(child, n))
 		node->kind = TREE_DICT;
+	/* Without rich types, only an empty tuple is recorded as one. */
+	if (node->kind == TREE_TUPLE && n > 0 && !plan_rich_off(p))
+		p->opts.rich_types = true;
 	if (r >= 0)
 		r = walk_children(p, node, child, n, depth);
 	if (r >= 0 && node->kind == TREE_DICT)

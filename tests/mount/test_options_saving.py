@@ -185,10 +185,13 @@ def test_data_files_end_at_their_size(mount, root):
 def test_rich_types(mount, root):
     files = {'t/0.json': b'1', 't/1.json': b'2'}
     tuples = [('t', 'user.pytree.kind', '"tuple"')]
-    assert metadata(saved(mount, root, files=files, xattrs=tuples)).get('value_metadata_tree') is None
-    rich = saved(mount, root, 'rich_types=on', step=2, files=files, xattrs=tuples)
-    assert metadata(rich)['value_metadata_tree'] is not None
-    assert restored(rich)['t'] in ((1, 2), [1, 2])
+    assert metadata(saved(mount, root, files=files)).get('value_metadata_tree') is None
+    assert metadata(saved(mount, root, 'rich_types=on', step=2, files=files)).get('value_metadata_tree') is not None
+    assert metadata(saved(mount, root, 'rich_types=off', step=3, files=files, xattrs=tuples)).get('value_metadata_tree') is None
+    for step, options in ((4, ['rich_types=on']), (5, [])):     # a tuple is recorded as one without being asked
+        rich = saved(mount, root, *options, step=step, files=files, xattrs=tuples)
+        assert metadata(rich)['value_metadata_tree'] is not None
+        assert restored(rich)['t'] in ((1, 2), [1, 2])
 
 
 @pytest.mark.option('store_fill_value')

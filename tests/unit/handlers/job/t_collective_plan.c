@@ -39,6 +39,21 @@ static const char *type[2];
 /* The item of the first rank records no types. */
 static bool rich_off;
 
+/* The rank that has a tuple `t`; -1: none. */
+static int tuple_of = -1;
+
+static void give_tuple(struct draft_node *item)
+{
+	static const struct given zero = { "0.json", "1" };
+	const struct span kind = span_str("tuple");
+	struct draft_node *n;
+
+	assert_int_equal(draft_mkdir(item, span_str("t"), &n), 0);
+	give_file(n, &zero);
+	assert_int_equal(draft_set_xattr(n, "user.pytree.kind", &kind, 0), 0);
+	draft_node_unref(n);
+}
+
 /* Drafts begin as one process's, so that no rank has to answer; they are planned as shared ones. */
 static int put_together(const struct given *first, const struct given *second, struct both *ret)
 {
@@ -56,6 +71,8 @@ static int put_together(const struct given *first, const struct given *second, s
 				draft_set_xattr(node, "user.pytree.save.rich_types",
 						&(struct span){ (const uint8_t *)"off", 3 }, 0),
 				0);
+		if (i == tuple_of)
+			give_tuple(node);
 		if (type[i])
 			assert_int_equal(draft_set_xattr(node, "user.pytree.namedtuple", &value, 0),
 					 0);
@@ -291,6 +308,22 @@ static void rich_types_of_the_lowest_rank_count(void **state)
 	both_release(&b);
 }
 
+static void a_tuple_of_any_rank_is_recorded(void **state)
+{
+	for (int off = 0; off < 2; off++)
+		for (tuple_of = -1; tuple_of < 2; tuple_of++) {
+			struct both b;
+
+			rich_off = off;
+			assert_int_equal(put_types_together(NULL, NULL, &b), 0);
+			assert_int_equal(b.made->item[0].plan->opts.rich_types,
+					 tuple_of >= 0 && !off);
+			both_release(&b);
+		}
+	tuple_of = -1;
+	rich_off = false;
+}
+
 static void namedtuples_of_two_types_are_refused(void **state)
 {
 	static const char pair[] = TYPE("Pair", "\"nu\", \"mu\"");
@@ -326,6 +359,7 @@ int main(void)
 		cmocka_unit_test(contributions_that_do_not_fit_together_are_refused),
 		cmocka_unit_test(a_namedtuple_has_its_fields_from_all_ranks),
 		cmocka_unit_test(rich_types_of_the_lowest_rank_count),
+		cmocka_unit_test(a_tuple_of_any_rank_is_recorded),
 		cmocka_unit_test(namedtuples_of_two_types_are_refused),
 	};
 
