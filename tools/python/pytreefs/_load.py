@@ -203,7 +203,11 @@ class Matching:
         node = self.loading.nodes[i]
         if x is ... or self.only is not None and self.loading.is_leaf(i) and i not in self.only:
             return lambda: x
-        parts = parts_of(x)
+        try:
+            parts = parts_of(x)
+        except ValueError as e:
+            self.differences.append(f'{path or "the top"}: {e}')
+            return lambda: x
         if parts is not None and not parts.children and node.kind == lib.NONE:
             return lambda: x        # Orbax saves a namedtuple without fields, as of optax, as None
         if parts is not None:
@@ -262,7 +266,7 @@ class Matching:
         if loading.is_torch:
             loading.arrays.append((i, a, name))
             return lambda: loading.values[i]
-        return lambda: a
+        return lambda: a[()] if isinstance(x, np.generic) else a
 
     def _key(self, x: Any, i: int, path: str) -> Callable[[], Any]:
         """A typed PRNG key of jax: its integers are stored, and of which implementation they are."""

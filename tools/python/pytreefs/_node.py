@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import sys
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from . import _pytreefs as lib
 from ._dtypes import dtype_of
@@ -98,7 +101,7 @@ def make(kind: int, text: bytes | None, children: list[tuple[str, Any]]) -> Any:
 class Parts(NamedTuple):
     """A Python container, one level of it."""
 
-    kind: int
+    kind: int               # NONE: a node without children that is not a dict, list or tuple
     children: list[tuple[str, Any]]
     remake: Callable[[list[Any]], Any]
 
@@ -114,36 +117,73 @@ def in_order(keys: Iterable[Any]) -> list[Any]:
 
 
 def parts_of(x: Any) -> Parts | None:
-    """The children of a container in a Python tree; None for a leaf."""
-    if isinstance(x, Mapping) and type(x) is not dict and not isinstance(x, OrderedDict) and (own := _registered(x)) is not None:
-        return own          # of flax and others, with its own way to be made
+    """The children of a container in a Python tree; None for a leaf. ValueError: two keys are the same text."""
+    if type(x) in PLAIN_LEAVES or x is ...:
+        return None
+    parts = _plain(x) if type(x) in PLAIN else _registered(x) or _plain(x)
+    if parts is not None and len(parts.children) > len({key for key, _ in parts.children}):
+        keys = [key for key, _ in parts.children]
+        raise ValueError(f'two of its keys are {next(key for key in keys if keys.count(key) > 1)!r}')
+    return parts
+
+
+PLAIN_LEAVES = frozenset((np.ndarray, bool, int, float, complex, str, type(None)))
+PLAIN = frozenset((dict, list, tuple))
+
+
+def _plain(x: Any) -> Parts | None:
+    """Of Python's own containers, and of classes that are like them."""
     if isinstance(x, Mapping):
-        made_of: Any = OrderedDict if isinstance(x, OrderedDict) else dict
         keys = list(x) if isinstance(x, OrderedDict) else in_order(x)      # as jax orders them
-        return Parts(lib.DICT, [(str(k), x[k]) for k in keys], lambda values: made_of(zip(keys, values)))
+        return Parts(lib.DICT, [(str(k), x[k]) for k in keys], lambda values: _mapping_like(x, zip(keys, values)))
     if isinstance(x, tuple) and hasattr(x, '_fields'):
         cls: Any = type(x)
-        return Parts(lib.NAMEDTUPLE, list(zip(x._fields, x)), lambda values: cls(*values))
+        return Parts(lib.NAMEDTUPLE if x else lib.NONE, list(zip(x._fields, x)), lambda values: cls(*values))
     if isinstance(x, (list, tuple)):
         made: Any = tuple if isinstance(x, tuple) else list
         return Parts(lib.TUPLE if made is tuple else lib.LIST, [(str(i), v) for i, v in enumerate(x)], made)
-    return _registered(x)
+    return None
+
+
+def _mapping_like(x: Any, pairs: Iterable[tuple[Any, Any]]) -> Any:
+    """A mapping of the class of x with other values, which are those of all of its keys."""
+    if not isinstance(x, dict):
+        return dict(pairs)
+    made = copy.copy(x)     # with what else it has, as the factory of a defaultdict
+    made.update(pairs)
+    return made
 
 
 def _registered(x: Any) -> Parts | None:
-    """The class that jax registers as a pytree, when jax is loaded."""
+    """A node that jax has registered, when jax is loaded: its names and kind are those by which Orbax stores it."""
     jax = sys.modules.get('jax')
-    if jax is None or x is None or x is ... or hasattr(x, 'shape') and hasattr(x, 'dtype'):
+    if jax is None:
         return None
     flat, structure = jax.tree_util.tree_flatten_with_path(x, is_leaf=lambda y: y is not x)
     if len(flat) == 1 and not flat[0][0]:
         return None
-    children = [(_jax_key(path[0]), child) for path, child in flat]
-    return Parts(lib.DICT, children, structure.unflatten)
+    keys = [_jax_key(path[0]) for path, _ in flat]
+    children = [(str(key), child) for key, (_, child) in zip(keys, flat)]
+    return Parts(_kind_of_node(x, keys), children, structure.unflatten)
 
 
-def _jax_key(key: Any) -> str:
-    for name in ('key', 'name', 'idx'):
+def _kind_of_node(x: Any, keys: list[str | int]) -> int:
+    is_named = isinstance(x, tuple) and hasattr(x, '_fields')
+    sequence = lib.TUPLE if isinstance(x, tuple) else lib.LIST
+    if not keys:
+        return lib.DICT if isinstance(x, Mapping) else sequence if isinstance(x, (list, tuple)) and not is_named else lib.NONE
+    if is_named and keys == list(x._fields):
+        return lib.NAMEDTUPLE
+    return sequence if keys == list(range(len(keys))) else lib.DICT
+
+
+def _jax_key(key: Any) -> str | int:
+    """A name, or the position in a sequence."""
+    if hasattr(key, 'idx'):
+        return int(key.idx)
+    if type(key).__name__ == 'FlattenedIndexKey':
+        return int(key.key)
+    for name in ('key', 'name'):
         if hasattr(key, name):
             return str(getattr(key, name))
     return str(key)

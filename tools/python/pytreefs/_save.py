@@ -95,19 +95,16 @@ def _flatten(tree: Any, first: Keys, path: str, recorded: Recorded) -> list[lib.
     stack: list[tuple[Keys, Any]] = [(first, tree)]
     while stack:
         keys, x = stack.pop()
-        parts = parts_of(x)
         if len(keys) > lib.DEPTH:
             raise lib.Error(errno.EINVAL, f'{"/".join(map(str, keys[:4]))}/... has more than {lib.DEPTH} levels, or is in itself', path)
-        if parts is None:
-            try:
-                kind, dtype, data = _leaf(recorded.take(keys, x))
-            except Exception as e:      # of an object of somebody else's
-                name = '/'.join(map(str, keys))
-                raise lib.Error(errno.EINVAL, f'{name!r} cannot be saved: {e}', os.path.join(path, name)) from None
+        try:
+            parts = parts_of(x)
+            kind, dtype, data = _leaf(recorded.take(keys, x)) if parts is None else (parts.kind, None, None)
+        except Exception as e:      # of an object of somebody else's
+            name = '/'.join(map(str, keys))
+            raise lib.Error(errno.EINVAL, f'{name!r} cannot be saved: {e}', os.path.join(path, name)) from None
+        if parts is None or kind == lib.NONE:
             out.append((keys, kind, dtype, data))
-            continue
-        if parts.kind == lib.NAMEDTUPLE and not parts.children:
-            out.append((keys, lib.NONE, None, None))
             continue
         text = None
         if parts.kind == lib.NAMEDTUPLE:

@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trees of every kind, each through everything that writes one: kinds, order and values as they were, or a message says what is not.
+
+jax and Orbax are the judges: the names and types of a tree that save() writes are those that Orbax writes, and each restores
+what the other wrote. flax, optax and jax bring the classes; of libraries that are not here (equinox, chex, numpyro), classes are
+registered as theirs are.
+"""
+
+import collections
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+
+import numpy as np
+import pytest
+
+import pytreefs
+from lib import jaxenv  # noqa: F401: before jax
+
+import flax
+import flax.linen as nn
+import flax.struct
+import jax
+import jax.numpy as jnp
+import optax
+import orbax.checkpoint as ocp
+import torch
+from flax import nnx
+from flax.training.train_state import TrainState
+from jax.example_libraries import optimizers
+from jax.experimental import sparse
+
+Pair = collections.namedtuple('Pair', 'second first')
+W = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+@flax.struct.dataclass
+class Struct:
+    """Its fields are not sorted; one is not a child."""
+
+    w: jax.Array
+    b: jax.Array
+    name: str = flax.struct.field(pytree_node=False, default='x')
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class Data:
+    """As equinox modules and chex dataclasses are registered; with what makes an array of other objects."""
+
+    z: jax.Array
+    a: tuple
+
+    shape = (2, 3)
+    dtype = np.dtype(np.float32)
+
+    def __array__(self, *_, **__):
+        return np.zeros(3)
+
+
+class Numbered(collections.namedtuple('Numbered', 'state rng')):
+    """A named tuple that is registered with other children, as numpyro's SVIState and jax's OptimizerState."""
+
+
+class Named(collections.namedtuple('Named', 'w b')):
+    """The same with names."""
+
+
+class Stack(list):
+    pass
+
+
+class Row(tuple):
+    pass
+
+
+class Config(dict):
+    """Registered without keys."""
+
+
+jax.tree_util.register_pytree_node(Numbered, lambda x: ((x.state, x.rng), None), lambda _, c: Numbered(*c))
+jax.tree_util.register_pytree_with_keys(Named, lambda x: ([(jax.tree_util.GetAttrKey('only'), x.w)], x.b), lambda b, c: Named(c[0], b))
+jax.tree_util.register_pytree_node(Stack, lambda x: (tuple(x), None), lambda _, c: Stack(c))
+jax.tree_util.register_pytree_node(Row, lambda x: (tuple(x), None), lambda _, c: Row(c))
+jax.tree_util.register_pytree_node(Config, lambda x: (tuple(x.values()), tuple(x)), lambda k, c: Config(zip(k, c)))
+
+
+class Model(nnx.Module):
+    def __init__(self, rngs):
+        self.first = nnx.Linear(4, 3, rngs=rngs)
+        self.norm = nnx.BatchNorm(3, rngs=rngs)
+        self.drop = nnx.Dropout(0.5, rngs=rngs)
+        self.layers = nnx.List([nnx.Linear(3, 3, rngs=rngs) for _ in range(2)])
+
+
+def nnx_optimizer():
+    model = Model(nnx.Rngs(0))
+    return nnx.state(nnx.Optimizer(model, optax.adamw(1e-3), wrt=nnx.Param))
+
+
+def torch_optimizer():
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    return optimizer.state_dict()
+
+
+def train_state():
+    params = {'w': jnp.asarray(W), 'b': jnp.ones(3, jnp.bfloat16)}
+    return TrainState.create(apply_fn=None, params=params, tx=optax.chain(optax.clip(1.0), optax.adamw(1e-3)))
+
+
+# name -> a function that makes the tree
+TREES = {
+    'tuples': lambda: {'t': (1, (W, 'x'), [W, (2.5,)]), 'one': (W,)},
+    'named tuples': lambda: {'p': Pair(W, Pair(1, 'two')), 'l': [Pair(2, W)]},
+    'named tuple at the top': lambda: Pair(W, 3),
+    'tuple at the top': lambda: (W, 3),
+    'lists of 12': lambda: {'l': [np.full(2, i) for i in range(12)], 't': tuple(range(12)), 'd': [{'w': W + i} for i in range(12)]},
+    'integer keys': lambda: {'layers': {i: W + i for i in range(12)}, 'neg': {-1: W, 3: W, 20: W}, 'deep': {7: {10: 1, 9: 2}}},
+    'None': lambda: {'n': None, 'l': [None, W, None], 't': (None,)},
+    'empty containers': lambda: {'d': {}, 'l': [], 't': (), 'e': optax.EmptyState(), 'in': [{}, [], ()], 'w': W},
+    'odd keys': lambda: {'a.b': W, 'a/b': W + 1, 'w.npy': W + 2, 'x': {'.': 1, '..': 2, '%': W, '': W, 'ä b': 'text'}, 'UP': 1, 'up': 2},
+    'keys': lambda: {'one': jax.random.key(3), 'many': (jax.random.split(jax.random.key(4, impl='rbg'), 3),), 'old': jax.random.PRNGKey(1)},
+    'numbers and texts': lambda: {'i': 7, 'f': 0.1, 'b': True, 's': 'süß\n', 'np': np.float32(2.5), 'big': 1 << 63},
+    'ordered': lambda: collections.OrderedDict(z=W, a=collections.OrderedDict([('b', 1), ('a', 2)])),
+    'defaultdict': lambda: {'d': collections.defaultdict(list, z=W, a=1)},
+    'frozen': lambda: flax.core.freeze({'z': W, 'a': {'b': W}}),
+    'struct': lambda: {'s': Struct(jnp.asarray(W), jnp.ones(2))},
+    'dataclass': lambda: {'s': Data(jnp.asarray(W), (jnp.ones(2),))},
+    'registered named tuples': lambda: {'n': Numbered(jnp.asarray(W), jnp.ones(2)), 'm': Named(jnp.asarray(W), 'aux')},
+    'registered list, tuple, dict': lambda: {'l': Stack([W, W + 1]), 't': Row((W, W + 1)), 'd': Config(z=W, a=W + 1), 'e': [Stack(), Row(), Config()]},
+    'jax optimizer': lambda: optimizers.adam(1e-3)[0]({'w': jnp.asarray(W), 'b': [jnp.ones(2)]}),
+    'sparse': lambda: {'s': sparse.BCOO.fromdense(jnp.eye(3))},
+    'optax': lambda: {'opt': optax.chain(optax.clip(1.0), optax.adamw(1e-3), optax.ema(0.9)).init({'w': jnp.asarray(W), 'b': jnp.ones(2)})},
+    'TrainState': train_state,
+    'Partitioned': lambda: {'p': nn.Partitioned(jnp.asarray(W), ('x', None))},
+    'nnx state': lambda: nnx.state(Model(nnx.Rngs(0))),
+    'nnx optimizer': nnx_optimizer,
+    'nnx module': lambda: nnx.Linear(2, 3, rngs=nnx.Rngs(0)),
+    'nnx variable': lambda: {'v': nnx.Param(jnp.asarray(W))},
+    'nnx pure dict': lambda: nnx.to_pure_dict(nnx.state(Model(nnx.Rngs(1)))),
+    'torch optimizer': torch_optimizer,
+    'torch module': lambda: torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2)).state_dict(),
+}
+
+
+def leaf(x):
+    """A leaf as load() gives it."""
+    if isinstance(x, torch.Tensor):
+        return x.numpy()
+    if isinstance(x, jax.Array):
+        return np.asarray(jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x)
+    return x.item() if isinstance(x, np.generic) else x
+
+
+def children(x):
+    """(key of jax, child) of a node; None: a leaf."""
+    flat, _ = jax.tree_util.tree_flatten_with_path(x, is_leaf=lambda y: y is not x)
+    return None if len(flat) == 1 and not flat[0][0] else [(path[0], child) for path, child in flat]
+
+
+def plain(x):
+    """The tree as load() gives it: dicts, lists, tuples and named tuples; other nodes are dicts, or lists of positions."""
+    nodes = None if x is None or isinstance(x, (np.ndarray, str)) else children(x)
+    if nodes is None:
+        return leaf(x)
+    is_named = isinstance(x, tuple) and hasattr(x, '_fields')
+    if not nodes:
+        kinds = (dict, list, tuple) if not is_named else ()
+        return next((kind() for kind in kinds if isinstance(x, kind) or kind is dict and isinstance(x, collections.abc.Mapping)), None)
+    values = [plain(child) for _, child in nodes]
+    if all(isinstance(key, (jax.tree_util.SequenceKey, jax.tree_util.FlattenedIndexKey)) for key, _ in nodes):
+        return tuple(values) if isinstance(x, tuple) else values
+    names = [str(getattr(key, 'name', getattr(key, 'key', None))) for key, _ in nodes]
+    return type(x)(*values) if is_named and tuple(names) == x._fields else dict(zip(names, values))
+
+
+def without_rich_types(x):
+    """The tree for a reader that does not know of tuples, as Orbax with its defaults."""
+    if isinstance(x, tuple) and hasattr(x, '_fields'):
+        return {key: without_rich_types(value) for key, value in zip(x._fields, x)}
+    if isinstance(x, (list, tuple)) and x:
+        return [without_rich_types(value) for value in x]
+    return {key: without_rich_types(value) for key, value in x.items()} if isinstance(x, dict) else x
+
+
+def faults(want, got, path=''):
+    """Differences of two plain trees: types of containers, keys, values to the bit."""
+    if isinstance(want, (dict, list, tuple)):
+        if type(got) is not type(want):
+            return [f'{path}: {type(got).__name__} instead of {type(want).__name__}']
+        pairs = want.items() if isinstance(want, dict) else enumerate(want)
+        if len(got) != len(want) or isinstance(want, dict) and set(got) != set(want):
+            return [f'{path}: {list(got)} instead of {list(want)}'] if isinstance(want, dict) else [f'{path}: {len(got)} instead of {len(want)}']
+        return [fault for key, value in pairs for fault in faults(value, got[key], f'{path}/{key}')]
+    if isinstance(want, np.ndarray):
+        same = isinstance(got, np.ndarray) and got.dtype == want.dtype and got.shape == want.shape and got.tobytes() == want.tobytes()
+    else:
+        same = type(got) is type(want) and got == want
+    return [] if same else [f'{path}: {got!r} instead of {want!r}']
+
+
+def entries(item):
+    """The keys and the type of each leaf in `_METADATA`."""
+    tree = json.loads((item / '_METADATA').read_text())['tree_metadata']
+    return [(*((k['key'], k['key_type']) for k in entry['key_metadata']), entry['value_metadata']['value_type']) for entry in tree.values()]
+
+
+def without_torch(tree):
+    return jax.tree.map(lambda x: x.numpy() if isinstance(x, torch.Tensor) else x, tree)
+
+
+class Orbax:
+    """By StandardSave and StandardRestore, or by the interface for trees with texts."""
+
+    def __init__(self, tree):
+        self.tree = tree
+        has_text = any(isinstance(x, str) for x in jax.tree.leaves(tree))
+        self.checkpointer = ocp.PyTreeCheckpointer() if has_text else ocp.StandardCheckpointer()
+        self.options = {'restore_args': jax.tree.map(self._arguments, tree)} if has_text else {}
+
+    @staticmethod
+    def _arguments(x):
+        return ocp.RestoreArgs() if isinstance(x, (str, np.generic)) else ocp.checkpoint_utils.construct_restore_args(x)
+
+    def save(self, path):
+        with self.checkpointer as checkpointer:
+            checkpointer.save(path, self.tree)
+
+    def restore(self, path):
+        return self.checkpointer.restore(path, self.tree, **self.options)
+
+
+@pytest.fixture(params=TREES)
+def name(request):
+    return request.param
+
+
+def test_save_and_load(tmp_path, name):
+    """Alone, with like=, and as the other program does: names and types are Orbax's, and each restores what the other wrote."""
+    tree = TREES[name]()
+    pytreefs.save(tmp_path / '1', tree)
+    got = pytreefs.load(tmp_path / '1')
+    assert not faults(plain(tree), got)
+    assert not faults(plain(tree), plain(pytreefs.load(tmp_path / '1', like=tree)))
+    assert jax.tree.structure(pytreefs.load(tmp_path / '1', like=tree)) == jax.tree.structure(tree)
+    tree = without_torch(tree)
+    by_orbax = Orbax(tree)
+    by_orbax.save(tmp_path / 'orbax')
+    assert sorted(entries(tmp_path / '1/default')) == sorted(entries(tmp_path / 'orbax'))
+    for restored in (by_orbax.restore(tmp_path / '1/default'), pytreefs.load(tmp_path / 'orbax', like=tree)):
+        assert jax.tree.structure(restored) == jax.tree.structure(tree)
+        assert not faults(plain(tree), plain(restored))
+    assert not faults(without_rich_types(plain(tree)), pytreefs.load(tmp_path / 'orbax'))
