@@ -2,10 +2,12 @@
 /*
  * claim.c - the process that writes below a prefix of a bucket, as lines of text.
  *
- * A process is identified by the machine's boot, its PID namespace, its PID and its start time,
- * since PIDs are reused.
+ * A process is identified by the machine, its boot, its PID namespace, its PID and its start time,
+ * since PIDs are reused. Host names and the number of the first PID namespace are equal on many
+ * machines, so they say nothing of a process of another boot: that takes the machine's identity.
  */
 #include "core/store/claim.h"
+#include "core/store/claim_impl.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,13 +16,14 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "core/base/digest.h"
 #include "core/base/err.h"
 
 #define FIRST "pytreefs draft 1"
 #define PART 128
 
 struct claim {
-	char host[PART], boot[PART], names[PART];
+	char host[PART], machine[PART], boot[PART], names[PART];
 	long pid;
 	unsigned long long started;
 };
@@ -65,6 +68,25 @@ static unsigned long long started(long pid, bool *ret_ended)
 	return t;
 }
 
+/*
+ * A digest of what the installation and the hardware are called; "" where one of them has no name,
+ * or only root may read it. Images are copied with their machine-id, so neither will do alone.
+ */
+static void own_machine(char ret[PART])
+{
+	char installed[PART], hardware[PART];
+	uint8_t sum[32];
+
+	ret[0] = '\0';
+	read_line("/etc/machine-id", installed);
+	read_line("/sys/class/dmi/id/product_uuid", hardware);
+	if (!*installed || !*hardware)
+		return;
+	sha256_parts((struct span[]){ span_str(installed), span_str(hardware) }, 2, sum);
+	for (size_t i = 0; i < 16; i++)
+		snprintf(ret + 2 * i, 3, "%02x", sum[i]);
+}
+
 static void own(struct claim *c)
 {
 	bool ended;
@@ -73,6 +95,7 @@ static void own(struct claim *c)
 	*c = (struct claim){ .pid = getpid() };
 	if (gethostname(c->host, sizeof(c->host) - 1) < 0 || !*c->host)
 		strcpy(c->host, "localhost");
+	own_machine(c->machine);
 	read_line("/proc/sys/kernel/random/boot_id", c->boot);
 	n = readlink("/proc/self/ns/pid", c->names, sizeof(c->names) - 1);
 	c->names[MAX(n, 0)] = '\0';
@@ -87,11 +110,12 @@ int claim_make(struct buf *ret)
 	own(&c);
 	if (getrandom(id, sizeof(id), 0) != sizeof(id))
 		return err_sys("cannot read random bytes", "getrandom");
-	return buf_addf(ret,
-			FIRST
-			"\nid=%016llx%016llx\nhost=%s\nboot=%s\nnames=%s\npid=%ld\nstarted=%llu\n",
-			(unsigned long long)id[0], (unsigned long long)id[1], c.host, c.boot,
-			c.names, c.pid, c.started);
+	return buf_addf(
+		ret,
+		FIRST
+		"\nid=%016llx%016llx\nhost=%s\nmachine=%s\nboot=%s\nnames=%s\npid=%ld\nstarted=%llu\n",
+		(unsigned long long)id[0], (unsigned long long)id[1], c.host, c.machine, c.boot,
+		c.names, c.pid, c.started);
 }
 
 /* The value of a line, without spaces; false when it has none. */
@@ -123,6 +147,9 @@ static bool parse(struct span text, struct claim *c)
 	    !take_word(t, "\nnames=", c->names) || !take_word(t, "\npid=", pid) ||
 	    !take_word(t, "\nstarted=", since))
 		return false;
+	/* Programs of before do not say it. */
+	if (!take_word(t, "\nmachine=", c->machine))
+		c->machine[0] = '\0';
 	return sscanf(pid, "%ld", &c->pid) == 1 && sscanf(since, "%llu", &c->started) == 1;
 }
 
@@ -133,6 +160,14 @@ bool claim_is_committing(struct span text)
 
 int claim_is_live(struct span text)
 {
+	char machine[PART];
+
+	own_machine(machine);
+	return claim_is_live_on(text, machine);
+}
+
+int claim_is_live_on(struct span text, const char *machine)
+{
 	struct claim c, mine;
 	unsigned long long now;
 	bool ended;
@@ -141,9 +176,9 @@ int claim_is_live(struct span text)
 	if (!parse(text, &c) || strcmp(c.host, mine.host) != 0 || !strcmp(c.names, "") ||
 	    strcmp(c.names, mine.names) != 0)
 		return -1;
-	/* The machine was rebooted since. */
+	/* This machine was rebooted since, or it is another one of the same name. */
 	if (strcmp(c.boot, mine.boot) != 0)
-		return 0;
+		return *machine && !strcmp(c.machine, machine) ? 0 : -1;
 	now = started(c.pid, &ended);
 	if (now)
 		return now == c.started && !ended;

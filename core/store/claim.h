@@ -14,7 +14,10 @@ int claim_make(struct buf *ret);
 
 /* Whether a claim has that line. */
 bool claim_is_committing(struct span text);
-/* Whether the process of a claim lives: 1, 0, or -1 when it may be one of another machine. */
+/*
+ * Whether the process of a claim lives: 1, 0, or -1 when it may be one of another machine. A claim
+ * of another boot is 0 only where this machine's identity is known and is the claim's.
+ */
 int claim_is_live(struct span text);
 /* Describe the process of a claim for messages: "process 12 of HOST". */
 void claim_show(struct span text, char *ret, size_t max);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* t_claim.c - the process of a claim, and whether it lives. */
 #include "core/store/claim.h"
+#include "core/store/claim_impl.h"
 
 #include <stdio.h>
 #include <sys/wait.h>
@@ -45,7 +46,40 @@ static void own_lives(void **state)
 static void the_number_was_given_again(void **state)
 {
 	assert_int_equal(is_live_with("\nstarted=", "1"), 0);
-	assert_int_equal(is_live_with("\nboot=", "00000000-0000-0000-0000-000000000000"), 0);
+}
+
+/* Our claim with the identity of a machine, and of another boot. */
+static void claim_of_another_boot(const char *machine, struct buf *ret)
+{
+	auto_buf text = { 0 };
+	const char *at, *end;
+
+	claim_with("\nboot=", "00000000-0000-0000-0000-000000000000", &text);
+	at = strstr(buf_str(&text), "\nmachine=");
+	assert_non_null(at);
+	end = strchr(at + 1, '\n');
+	assert_int_equal(buf_addf(ret, "%.*s%s%s%s", (int)(at - buf_str(&text)), buf_str(&text),
+				  machine ? "\nmachine=" : "", machine ? machine : "", end),
+			 0);
+}
+
+/* Host name, PID namespace and PID are the same on many machines. */
+static void another_boot_ends_a_process_only_on_its_machine(void **state)
+{
+	static const struct {
+		const char *claimed, *ours;
+		int live;
+	} table[] = {
+		{ "aa", "aa", 0 }, { "aa", "bb", -1 }, { "aa", "", -1 },
+		{ "", "aa", -1 },  { "", "", -1 },     { NULL, "aa", -1 },
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(table); i++) {
+		auto_buf text = { 0 };
+
+		claim_of_another_boot(table[i].claimed, &text);
+		assert_int_equal(claim_is_live_on(buf_span(&text), table[i].ours), table[i].live);
+	}
 }
 
 static void the_process_has_ended(void **state)
@@ -127,6 +161,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(own_lives),
 		cmocka_unit_test(the_number_was_given_again),
+		cmocka_unit_test(another_boot_ends_a_process_only_on_its_machine),
 		cmocka_unit_test(the_process_has_ended),
 		cmocka_unit_test(nobody_waited_for_the_process),
 		cmocka_unit_test(others_are_not_known),
