@@ -182,6 +182,11 @@ uint64_t codec_blocks_memory(const struct codec_blocks *b);
 void codec_blocks_close(struct codec_blocks *b);
 DEFINE_AUTO(codec_blocks, struct codec_blocks, codec_blocks_close);
 
+/*
+ * Whether some 10 MiB may take a second to encode: what encodes a larger object should do it piece
+ * by piece, to be able to stop.
+ */
+bool codec_encodes_slowly(const struct codec_chain *chain);
 /* Whether codec_encoder_open() supports the chain. */
 bool codec_writes_pieces(const struct codec_chain *chain);
 /*

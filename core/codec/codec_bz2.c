@@ -110,5 +110,6 @@ const struct codec_ops codec_bz2 = {
 	.print = level_print,
 	.open_decoder = level_open_decoder,
 	.open_encoder = level_open_encoder,
+	.encodes_slowly = true,
 	.summed = true,
 };

@@ -10,6 +10,8 @@
 #include "core/base/err.h"
 #include "core/codec/codec_impl.h"
 
+#define ZSTD_SLOW_LEVEL 7 /* from here on, less than 60 MB/s */
+
 struct codec_encoder {
 	uint64_t left; /* bytes still to be pushed */
 	int error;     /* of an earlier call */
@@ -56,6 +58,18 @@ static int open_stages(struct codec_encoder *e, const struct codec_chain *chain,
 			return r;
 	}
 	return 0;
+}
+
+bool codec_encodes_slowly(const struct codec_chain *chain)
+{
+	for (unsigned i = 0; i < chain->n; i++) {
+		int level = 0;
+
+		codec_zstd_level(chain->codec[i], &level);
+		if (level >= ZSTD_SLOW_LEVEL || chain->codec[i]->ops->encodes_slowly)
+			return true;
+	}
+	return false;
 }
 
 bool codec_writes_pieces(const struct codec_chain *chain)

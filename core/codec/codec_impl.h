@@ -153,6 +153,7 @@ struct codec_ops {
 	 */
 	int (*open_encoder)(const struct codec *c, uint64_t total, struct codec_sink sink,
 			    struct encoder_stage **ret);
+	bool encodes_slowly;      /* at any level: codec_encodes_slowly() */
 	bool encoder_needs_total; /* it can be opened only with a known total */
 };
 

@@ -128,6 +128,7 @@ const struct codec_ops codec_gzip = {
 	.print = level_print,
 	.open_decoder = level_open_decoder,
 	.open_encoder = level_open_encoder,
+	.encodes_slowly = true,
 	.summed = true,
 };
 
@@ -138,5 +139,6 @@ const struct codec_ops codec_zlib = {
 	.print = level_print,
 	.open_decoder = level_open_decoder,
 	.open_encoder = level_open_encoder,
+	.encodes_slowly = true,
 	.summed = true,
 };

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""System calls that a network or FUSE file system interrupts in its own work are made again, those of commands too."""
+"""System calls that a network or FUSE file system interrupts in its own work are made again, those of commands too.
+A command that a signal interrupts ends soon, and leaves nothing."""
 
 import os
 import pathlib
+import signal
 import subprocess
 import tempfile
 
+import numpy as np
 import pytest
 
-from lib import preload
+from lib import mounts, preload
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 SAMPLE = TOP / 'tests/data/sample/1500/state'
@@ -100,3 +103,32 @@ def test_the_draft_of_another_user_is_theirs(run, program, library):
             assert (top / 'ckpts/7').stat().st_uid == 65534
         finally:
             subprocess.run(['umount', '-l', top / 'm'], check=True)
+
+
+@pytest.fixture(scope='module')
+def large(program, tmp_path_factory):
+    """512 MiB: with zstd:22 minutes of work, on any machine."""
+    d = tmp_path_factory.mktemp('large')
+    (d / 'leaves').mkdir()
+    np.save(d / 'leaves/w.npy', np.random.default_rng(0).integers(0, 1 << 20, 1 << 27, dtype=np.int32))
+    subprocess.run([program, 'convert', '-o', 'compression=none', d / 'leaves', d / '1'], check=True)
+    yield d
+    for f in (d / 'leaves/w.npy', d / '1'):
+        subprocess.run(['rm', '-rf', f], check=True)
+
+
+@pytest.mark.parametrize('words', [
+    ['convert', '-o', 'compression=zstd:22', 'leaves'], ['convert', '-o', 'compression=zstd:22', '1'],
+    ['convert', '-o', 'compression=zstd:22,chunk_byte_size=512M,write_budget=16M', '1'], ['save', '-o', 'compression=zstd:22', 'leaves'],
+    ['export', '--format', 'zarr', '-o', 'compression=zstd:22', '1']], ids=' '.join)
+def test_a_signal_ends_a_slow_encoder(program, large, tmp_path, words):
+    p = subprocess.Popen([program, *words[:-1], '--quiet', large / words[-1], tmp_path / '7'], stderr=subprocess.PIPE, text=True)
+    try:
+        mounts.wait_for(lambda: os.listdir(tmp_path) or p.poll() is not None)
+        p.send_signal(signal.SIGINT)
+        _, err = p.communicate(timeout=60)
+    finally:
+        p.kill()
+        p.wait()
+    assert p.returncode == 1 and 'interrupted; nothing is left behind' in err, err
+    assert os.listdir(tmp_path) == []

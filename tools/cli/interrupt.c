@@ -49,3 +49,13 @@ int interrupt_check(void)
 		return fail(-EINTR, "interrupted; nothing is left behind");
 	return other_check ? other_check(other_arg) : 0;
 }
+
+static int check_writer(void *arg)
+{
+	return interrupt_check();
+}
+
+void interrupt_writers(struct write_env *we)
+{
+	we->check = check_writer;
+}

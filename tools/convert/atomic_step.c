@@ -287,6 +287,8 @@ static int open_dir(struct cmd_args *a, const char *path, enum layout_kind layou
 	a->options.shape = SHAPE_ROOT;
 	r = ns_open(n->dir, &a->options, &n->ns);
 	a->options.shape = shape;
+	if (r >= 0)
+		interrupt_writers(&n->ns->ckpt->write_env);
 	if (r >= 0 && n->upload)
 		share_with_upload(n);
 	if (r >= 0)

@@ -139,7 +139,7 @@ static int put_absent(struct copying *y, struct span key)
 				    (unsigned long long)n);
 		for (uint64_t at = 0; at < n; at += item)
 			memcpy(bytes + at, y->to->meta.fill, item);
-		r = encode_chunk(y->to, bytes, &y->fill_object);
+		r = encode_chunk(y->we, y->to, bytes, &y->fill_object);
 		block_free(bytes, n);
 		if (r < 0)
 			return r;
@@ -194,8 +194,11 @@ static int copy_all(struct copying *y)
 			more = advance(y->from, index);
 		}
 		r = chunk_locate(y->from, batch, n);
-		for (size_t i = 0; i < n && r >= 0; i++)
-			r = put_chunk(y, &batch[i]);
+		for (size_t i = 0; i < n && r >= 0; i++) {
+			r = write_env_check(y->we);
+			if (r >= 0)
+				r = put_chunk(y, &batch[i]);
+		}
 		for (size_t i = 0; i < n; i++)
 			kv_loc_release(&batch[i].loc);
 	}

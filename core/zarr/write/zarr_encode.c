@@ -14,6 +14,7 @@
 
 #define BLOCKS_BESIDE (2 * MiB) /* memory of a codec that works in blocks */
 #define WRAP_BYTES 64           /* of encode_wrap(), at most */
+#define PIECE (128 * KiB)       /* a slow codec takes less than a tenth of a second for it */
 #define TASK_BYTES (256 * KiB)  /* less is encoded sooner than another thread wakes up */
 
 /* Without codecs, an object is the chunk itself. */
@@ -99,15 +100,46 @@ int encode_wrap(const struct zarr *z, uint64_t stored_len, struct buf *ret_tail)
 	return z->meta.level.shard ? shard_index_encode(z->meta.level.shard, entry, ret_tail) : 0;
 }
 
-int encode_chunk(const struct zarr *z, const uint8_t *bytes, struct buf *ret)
+static int add_output(void *arg, struct span out)
 {
+	return buf_add_span(arg, out);
+}
+
+/* Encode a chunk with a slow codec, and check between its pieces whether to go on. */
+static int encode_pieces(const struct write_env *we, const struct zarr *z, const uint8_t *bytes,
+			 struct buf *ret)
+{
+	auto_of(codec_encoder) struct codec_encoder *e = NULL;
+	int r = codec_encoder_open(&z->leaf->codecs, z->leaf->bytes, add_output, ret, &e);
+
+	if (r < 0)
+		return r;
+	for (uint64_t at = 0; at < z->leaf->bytes; at += PIECE) {
+		r = write_env_check(we);
+		if (r < 0)
+			return r;
+		r = codec_encoder_push(e, span_of(bytes + at,
+						  MIN((uint64_t)PIECE, z->leaf->bytes - at)));
+		if (r < 0)
+			return r;
+	}
+	return codec_encoder_finish(e);
+}
+
+int encode_chunk(const struct write_env *we, const struct zarr *z, const uint8_t *bytes,
+		 struct buf *ret)
+{
+	const struct codec_chain *codecs = &z->leaf->codecs;
 	size_t was = ret->n;
 	/* Room for the index of a shard after a plain chunk; codecs reserve more than they need. */
-	int r = z->leaf->codecs.n ? 0 : buf_reserve(ret, z->leaf->bytes + WRAP_BYTES);
+	int r = codecs->n ? 0 : buf_reserve(ret, z->leaf->bytes + WRAP_BYTES);
 
-	if (r >= 0)
-		r = codec_encode(&z->leaf->codecs, span_of(bytes, z->leaf->bytes), ret);
-
+	if (r < 0)
+		return r;
+	if (we->check && codec_encodes_slowly(codecs) && codec_writes_pieces(codecs))
+		r = encode_pieces(we, z, bytes, ret);
+	else
+		r = codec_encode(codecs, span_of(bytes, z->leaf->bytes), ret);
 	return r < 0 ? r : encode_wrap(z, ret->n - was, ret);
 }
 
@@ -208,7 +240,7 @@ static int put_chunk(struct encoding *e)
 	stored = span_of(copy ? copy : e->bytes, e->z->leaf->bytes);
 	r = zarr_chunk_key(m, e->chunk, &key);
 	if (r >= 0 && !is_stored_plain(e->z)) {
-		r = encode_chunk(e->z, stored.p, &object);
+		r = encode_chunk(e->we, e->z, stored.p, &object);
 		stored = buf_span(&object);
 	}
 	if (r >= 0)
@@ -242,7 +274,9 @@ static int encode_some(void *arg)
 			e.chunk[axis - 1] = e.from[axis - 1] + i % e.count[axis - 1];
 			i /= e.count[axis - 1];
 		}
-		r = put_chunk(&e);
+		r = write_env_check(e.we);
+		if (r >= 0)
+			r = put_chunk(&e);
 		if (r < 0) {
 			atomic_store(&t->next, t->n);
 			return r;

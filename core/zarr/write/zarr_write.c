@@ -32,7 +32,8 @@ struct zarr_writer {
 	struct kv *kv;  /* a reference */
 	struct zarr *z; /* the stored array, for reading back */
 	struct encode_plan plan;
-	uint64_t pos; /* number of accepted bytes; used by the appending thread only */
+	uint64_t pos;             /* number of accepted bytes; used by the appending thread only */
+	atomic_bool drops_failed; /* failed bands are freed, not encoded again: ZARR_WRITER_BLOCK */
 	/* NULL: the codecs are decided; used by the appending thread only */
 	zarr_choose_fn *choose;
 	void *choose_arg;
@@ -55,6 +56,11 @@ void write_env_release(struct write_env *we)
 {
 	pthread_cond_destroy(&we->done);
 	pthread_mutex_destroy(&we->lock);
+}
+
+int write_env_check(const struct write_env *we)
+{
+	return we->check ? we->check(we->check_arg) : 0;
 }
 
 /* Put the array's document, and open the array that it describes. */
@@ -131,7 +137,8 @@ static void band_unlink(struct zarr_writer *w, struct band *b)
 	*at = b->next;
 }
 
-/* Encode and store a band. Called without the lock. On success the band is freed. */
+/* Encode and store a band, and free it unless it failed and is tried again. Called without the
+ * lock. */
 static void band_encode(struct band *b)
 {
 	struct zarr_writer *w = b->w;
@@ -139,10 +146,10 @@ static void band_encode(struct band *b)
 	int r = encode_band(we, w->kv, w->z, &w->plan, b->at, b->bytes);
 
 	pthread_mutex_lock(&w->lock);
-	if (r < 0) {
+	if (r < 0 && !w->failed.code)
+		err_save(r, &w->failed);
+	if (r < 0 && !w->drops_failed) {
 		b->state = BAND_FAILED;
-		if (!w->failed.code)
-			err_save(r, &w->failed);
 		b = NULL;
 	} else {
 		band_unlink(w, b);
@@ -247,16 +254,17 @@ static struct band *filling(struct zarr_writer *w)
 	return b;
 }
 
-/* Encode all failed bands again, in this thread. */
+/* Encode all failed bands again, in this thread, or return the error of those that were dropped. */
 static int retry(struct zarr_writer *w)
 {
 	struct band *b = NULL;
 	int r = 0;
 
 	pthread_mutex_lock(&w->lock);
-	if (!w->failed.code) {
+	if (!w->failed.code || w->drops_failed) {
+		r = w->failed.code ? err_restore(&w->failed) : 0;
 		pthread_mutex_unlock(&w->lock);
-		return 0;
+		return r;
 	}
 	while (w->finishing)
 		pthread_cond_wait(&w->changed, &w->lock);
@@ -304,8 +312,10 @@ int zarr_writer_append(struct zarr_writer *w, const void *p, size_t n, enum zarr
 		       size_t *ret_taken)
 {
 	const uint8_t *from = p;
-	int r = retry(w);
+	int r;
 
+	w->drops_failed = wait == ZARR_WRITER_BLOCK;
+	r = retry(w);
 	*ret_taken = 0;
 	if (r >= 0 && n > w->z->meta.bytes - w->pos)
 		r = fail(-EFBIG, "%zu bytes at %llu of an array of %llu", n,

@@ -29,11 +29,20 @@ struct write_env {
 	 * Counters: encoded chunks, their bytes before and after encoding; chunks copied as stored.
 	 */
 	atomic_ullong chunks, chunk_bytes, stored_bytes, copied_chunks, copied_bytes;
+	/*
+	 * Asked between pieces of work, by any thread: an error of it ends them, and a failed band
+	 * can be encoded again later. Set before the first writer is opened. NULL: nothing stops
+	 * them.
+	 */
+	int (*check)(void *arg);
+	void *check_arg;
 	/* Arrays for which compression=auto chose each enum compression_kind by a sample. */
 	atomic_ullong chosen[COMPRESSION_AUTO];
 };
 void write_env_init(struct write_env *we, struct zarr_env *env, struct budget *budget);
 void write_env_release(struct write_env *we);
+/* 0, or the error of check(). */
+int write_env_check(const struct write_env *we);
 
 struct zarr_writer;
 
@@ -64,8 +73,12 @@ const struct zarr_meta *zarr_writer_meta(const struct zarr_writer *w);
 struct zarr *zarr_writer_array(const struct zarr_writer *w);
 
 enum zarr_writer_wait {
-	ZARR_WRITER_TRY,   /* -EAGAIN when memory is short and no writer will return any */
-	ZARR_WRITER_BLOCK, /* wait for the budget; the caller holds none of it */
+	ZARR_WRITER_TRY, /* -EAGAIN when memory is short and no writer will return any */
+	/*
+	 * Wait for the budget, of which the caller holds nothing. A band that fails is lost, and
+	 * all later calls return its error: it would hold what this caller waits for.
+	 */
+	ZARR_WRITER_BLOCK,
 };
 /*
  * Append the next n bytes. For one thread at a time. ret_taken is the number of accepted bytes: all

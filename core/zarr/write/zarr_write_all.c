@@ -10,8 +10,8 @@
 #include "core/base/err.h"
 #include "core/zarr/write/zarr_encode.h"
 
-#define PIECE ((size_t)1 << 20)
-#define CODEC_BESIDE (4 * MiB) /* memory of a codec that needs whole chunks */
+#define PIECE ((size_t)256 << 10) /* a slow codec takes a tenth of a second for it */
+#define CODEC_BESIDE (4 * MiB)    /* memory of a codec that needs whole chunks */
 
 static int write_bands(struct zarr_writer *w, zarr_source_fn *source, void *arg)
 {
@@ -33,6 +33,7 @@ static int write_bands(struct zarr_writer *w, zarr_source_fn *source, void *arg)
 
 /* One long chunk that is being encoded. */
 struct long_chunk {
+	const struct write_env *we;
 	const struct zarr *z;
 	zarr_source_fn *source;
 	void *arg;
@@ -55,9 +56,9 @@ static int take_output(void *arg, struct span out)
 static int push_piece(struct long_chunk *c)
 {
 	struct span piece = span_of(c->piece, c->n);
-	int r = 0;
+	int r = write_env_check(c->we);
 
-	if (c->n)
+	if (r >= 0 && c->n)
 		r = c->encoder ? codec_encoder_push(c->encoder, piece) :
 				 buf_add_span(&c->whole, piece);
 	c->n = 0;
@@ -140,7 +141,7 @@ static int put_whole_chunk(struct kv *kv, struct long_chunk *c, const uint64_t *
 	if (r >= 0)
 		r = push_chunk(c, chunk);
 	if (r >= 0)
-		r = encode_chunk(c->z, c->whole.p, &object);
+		r = encode_chunk(c->we, c->z, c->whole.p, &object);
 	return r < 0 ? r : kv_put(kv, buf_span(&key), buf_span(&object));
 }
 
@@ -179,7 +180,9 @@ static int put_long_chunk(struct kv *kv, struct long_chunk *c, const uint64_t *c
 static int write_long_chunks(struct write_env *we, struct kv *kv, const struct zarr *z,
 			     zarr_source_fn *source, void *arg)
 {
-	struct long_chunk c = { .z = z, .source = source, .arg = arg, .piece = block_alloc(PIECE) };
+	struct long_chunk c = {
+		.we = we, .z = z, .source = source, .arg = arg, .piece = block_alloc(PIECE)
+	};
 	bool in_pieces = codec_writes_pieces(&z->leaf->codecs);
 	uint64_t chunk[LIMIT_RANK] = { 0 }, cost = 0;
 	bool more = z->meta.n_elements > 0;

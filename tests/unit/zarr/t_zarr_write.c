@@ -298,6 +298,97 @@ static void accepted_bytes_survive_a_full_store(void **state)
 	}
 }
 
+/* A writer that waits for memory must not wait for that of its own failed bands. */
+static void a_full_store_ends_a_writer_that_waits(void **state)
+{
+	static const uint64_t shape[1] = { 1 << 22 }, chunk[1] = { 1 << 18 };
+	struct zarr_create c = {
+		.format = 2, .dtype = DTYPE_UINT8, .rank = 1, .shape = shape, .chunk = chunk
+	};
+
+	for (unsigned threads = 0; threads < 3; threads++) {
+		struct kv_full *f = calloc(1, sizeof(*f));
+		auto_free uint8_t *bytes = random_bytes(1 << 22);
+		auto_buf json = { 0 };
+		struct zarr_writer *zw;
+		struct world w;
+		size_t taken;
+		int r;
+
+		world_open(&w, 1 << 20, threads);
+		f->base = (struct kv){ .ops = &full_ops, .io = w.io, .name = strdup("full") };
+		assert_int_equal(kv_mem_new(w.io, &f->below), 0);
+		assert_int_equal(zarr_meta_print(&c, &json), 0);
+		assert_int_equal(zarr_writer_open(&w.we, &f->base, buf_span(&json), ZARR_FILL_STORE,
+						  &zw),
+				 0);
+		atomic_init(&f->refuse, 1000);
+		r = 0;
+		for (size_t at = 0; at < 1 << 22 && r >= 0; at += 1 << 16)
+			r = zarr_writer_append(zw, bytes + at, 1 << 16, ZARR_WRITER_BLOCK, &taken);
+		assert_int_equal(r, -ENOSPC);
+		assert_int_equal(zarr_writer_flush(zw), -ENOSPC);
+		zarr_writer_close(zw);
+		kv_free(&f->base);
+		world_close(&w);
+	}
+}
+
+/* ---- a check that ends the work ---- */
+
+struct stop {
+	atomic_uint asked, at; /* number of calls; from which one on it fails */
+};
+
+static int stop_check(void *arg)
+{
+	struct stop *s = arg;
+
+	return atomic_fetch_add(&s->asked, 1) + 1 >= atomic_load(&s->at) ?
+		       fail(-ECANCELED, "canceled") :
+		       0;
+}
+
+/* A chunk of a slow level is encoded in pieces, which can be stopped, and whole later. */
+static void a_check_ends_a_chunk_of_a_slow_codec(void **state)
+{
+	static const uint64_t shape[1] = { 1 << 20 };
+	struct zarr_create c = {
+		.format = 2,
+		.dtype = DTYPE_UINT8,
+		.rank = 1,
+		.shape = shape,
+		.chunk = shape,
+		.compression = { .kind = COMPRESSION_ZSTD, .level = 19 },
+	};
+	auto_free uint8_t *bytes = random_bytes(1 << 20);
+	auto_buf json = { 0 };
+	struct stop stop;
+	struct zarr_writer *zw;
+	struct world w;
+	struct kv *kv;
+	size_t taken;
+
+	world_open(&w, 8 * MiB, 0);
+	atomic_init(&stop.asked, 0);
+	atomic_init(&stop.at, 4);
+	w.we.check = stop_check;
+	w.we.check_arg = &stop;
+	assert_int_equal(kv_mem_new(w.io, &kv), 0);
+	assert_int_equal(zarr_meta_print(&c, &json), 0);
+	assert_int_equal(zarr_writer_open(&w.we, kv, buf_span(&json), ZARR_FILL_STORE, &zw), 0);
+	/* The last byte fills the chunk, which is not encoded to its end. */
+	assert_int_equal(zarr_writer_append(zw, bytes, 1 << 20, ZARR_WRITER_TRY, &taken), 0);
+	assert_int_equal(stop.asked, 4);
+	assert_int_equal(zarr_writer_flush(zw), -ECANCELED);
+	atomic_store(&stop.at, ~0u);
+	assert_int_equal(zarr_writer_flush(zw), 0);
+	zarr_writer_close(zw);
+	check_stored(&w, kv, bytes, 1 << 20);
+	kv_free(kv);
+	world_close(&w);
+}
+
 static void a_writer_without_memory_gets_an_error(void **state)
 {
 	static const uint64_t shape[1] = { 1 << 20 }, chunk[1] = { 100000 };
@@ -380,6 +471,8 @@ int main(void)
 		cmocka_unit_test(streams_read_back_equal),
 		cmocka_unit_test(chunks_beyond_the_budget_are_streamed),
 		cmocka_unit_test(accepted_bytes_survive_a_full_store),
+		cmocka_unit_test(a_full_store_ends_a_writer_that_waits),
+		cmocka_unit_test(a_check_ends_a_chunk_of_a_slow_codec),
 		cmocka_unit_test(a_writer_without_memory_gets_an_error),
 	};
 
