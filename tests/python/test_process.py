@@ -213,19 +213,23 @@ except KeyboardInterrupt:
     assert out.endswith('interrupted\n')
 
 
-@pytest.mark.parametrize('tree', ['{f"w{i}": zeros[:1 << 25] for i in range(4000)}', '{"w": zeros}'], ids=['many leaves', 'one leaf'])
-def test_ctrl_c_ends_a_save_and_leaves_nothing(tmp_path, tree):
-    """Of a terabyte of zeros, which take no memory: it is not done before the signal comes, whatever the machine does."""
+@pytest.mark.parametrize('tree,options', [('{f"w{i}": zeros[:1 << 25] for i in range(4000)}', {}), ('{"w": zeros}', {}),
+                                          ('{"w": random}', {'compression': 'zstd:22'}),
+                                          ('{"w": random[::-1]}', {'compression': 'zstd:22', 'dtype': 'float64'})],
+                         ids=['many leaves', 'one leaf', 'slow', 'slow commit'])
+def test_ctrl_c_ends_a_save_and_leaves_nothing(tmp_path, tree, options):
+    """Of a terabyte of zeros, which take no memory, or with a slow codec: it is not done before the signal comes, whatever the machine does."""
     p = subprocess.Popen([sys.executable, '-c', '''
 import mmap, signal, sys, numpy as np, pytreefs
 signal.signal(signal.SIGINT, signal.default_int_handler)
 no_reserve = 0x4000
 zeros = np.frombuffer(mmap.mmap(-1, 1 << 40, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | no_reserve, mmap.PROT_READ), np.float64)
+random = np.random.default_rng(0).standard_normal(1 << 26, np.float32)
 try:
-    pytreefs.save(sys.argv[1], eval(sys.argv[2]))
+    pytreefs.save(sys.argv[1], eval(sys.argv[2]), **eval(sys.argv[3]))
 except KeyboardInterrupt:
     print("interrupted", flush=True)
-''', tmp_path / '1', tree], stdout=subprocess.PIPE, text=True)
+''', tmp_path / '1', tree, repr(options)], stdout=subprocess.PIPE, text=True)
     try:
         mounts.wait_for(lambda: os.listdir(tmp_path) or p.poll() is not None)
         time.sleep(0.3)

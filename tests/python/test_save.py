@@ -159,6 +159,32 @@ def test_progress_can_end_a_save(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize('tree', [{'w': np.arange(1000)}, {'w': np.arange(1 << 20), 'text': 'abc', 'n': np.float32(1), 'none': None}, {'none': None}],
+                         ids=['small', 'mixed', 'no bytes'])
+def test_progress_reaches_the_end(tmp_path, tree):
+    """A fraction can be computed at each call, and the last one is 1."""
+    for call in (lambda f: pytreefs.save(tmp_path / '1', tree, progress=f), lambda f: pytreefs.load(tmp_path / '1', progress=f)):
+        seen, fractions = [], []
+
+        def progress(done, total):
+            seen.append((done, total))
+            fractions.append(done / total)
+        call(progress)
+        total = {t for _, t in seen}
+        assert fractions == sorted(fractions) and len(total) <= 1, seen
+        assert fractions[-1:] == ([1.0] if 'w' in tree else []), seen
+
+
+def test_progress_can_end_a_save_before_it_is_committed(tmp_path):
+    """When all bytes were taken, and the step does not exist yet."""
+    def stop(done, total):
+        if done == total:
+            raise RuntimeError('enough')
+    with pytest.raises(RuntimeError, match='enough'):
+        pytreefs.save(tmp_path / '1', {'w': np.arange(1000)}, progress=stop)
+    assert os.listdir(tmp_path) == []
+
+
 def test_a_fault_of_the_disk_is_an_error_and_leaves_nothing(tmp_path):
     """Changes of the disk fail, one after the other: the error has a name, nothing is there, and no descriptor stays open."""
     # Descriptors that earlier tests of this process have left may be closed meanwhile.

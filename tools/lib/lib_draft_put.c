@@ -8,14 +8,12 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "core/base/clock.h"
 #include "core/base/thread.h"
 #include "handlers/format/npy.h"
 #include "tools/lib/lib_draft.h"
 
 #define PIECE (1 * MiB)
-#define THREADS 8
-#define TELL_NS (20 * 1000 * 1000)
+#define THREADS 8u
 
 _Static_assert(PYTREEFS_DEPTH == LIMIT_TREE_DEPTH, "the header has the limit of the tree");
 
@@ -45,15 +43,10 @@ struct put {
 	const struct pytreefs_value *value;
 	struct draft_node **node;
 	size_t n;
-	struct lib_progress progress;
+	unsigned threads; /* number of threads that copy */
 	atomic_size_t next;
-	atomic_ullong done;
-	atomic_bool stop;
-	pthread_t caller;
-	int64_t reported_at;  /* used by the calling thread */
-	pthread_mutex_t lock; /* protects the following members */
-	pthread_cond_t ended;
-	unsigned running;       /* threads besides the calling one */
+	atomic_bool stop;       /* a value has failed */
+	pthread_mutex_t lock;   /* protects the following member */
 	struct err_note failed; /* the first error */
 };
 
@@ -66,18 +59,9 @@ static void put_failed(struct put *p, int r)
 	atomic_store(&p->stop, true);
 }
 
-/* Report progress, from time to time, in the calling thread. */
-static void put_report(struct put *p)
+static bool put_is_stopped(struct put *p)
 {
-	int64_t now = clock_ns();
-	int r;
-
-	if (!pthread_equal(pthread_self(), p->caller) || now - p->reported_at < TELL_NS)
-		return;
-	p->reported_at = now;
-	r = lib_progress(&p->progress, atomic_load(&p->done));
-	if (r < 0)
-		put_failed(p, r);
+	return atomic_load(&p->stop) || atomic_load(&p->d->stop);
 }
 
 /* ---- one value ---- */
@@ -101,10 +85,9 @@ static int sink_add(struct sink *s, const void *data, size_t n)
 		at += got;
 		n -= (size_t)got;
 		if (s->p) {
-			atomic_fetch_add(&s->p->done, (unsigned long long)got);
-			put_report(s->p);
-			/* The thread that set `stop` has the reason. */
-			if (atomic_load(&s->p->stop))
+			atomic_fetch_add(&s->p->d->done, (unsigned long long)got);
+			/* Whoever has set it knows the reason. */
+			if (put_is_stopped(s->p))
 				return fail(-ECANCELED, "canceled");
 		}
 	}
@@ -256,58 +239,37 @@ static void put_one(struct put *p, size_t i)
 
 /* ---- threads ---- */
 
-static void put_some(struct put *p)
-{
-	size_t i;
-
-	while (!atomic_load(&p->stop) && (i = atomic_fetch_add(&p->next, 1)) < p->n) {
-		put_one(p, i);
-		put_report(p);
-	}
-}
-
-static void *put_thread(void *arg)
+static void *put_some(void *arg)
 {
 	struct put *p = arg;
+	size_t i;
 
-	put_some(p);
-	pthread_mutex_lock(&p->lock);
-	p->running--;
-	pthread_cond_signal(&p->ended);
-	pthread_mutex_unlock(&p->lock);
+	while (!put_is_stopped(p) && (i = atomic_fetch_add(&p->next, 1)) < p->n)
+		put_one(p, i);
 	return NULL;
 }
 
-static void run(struct put *p, unsigned threads)
+static int put_values(void *arg)
 {
+	struct put *p = arg;
 	pthread_t thread[THREADS];
 	unsigned n = 0;
 
 	/* With fewer threads than wanted it is only slower. */
-	p->running = threads;
-	while (n < threads && thread_start(&thread[n], "put", put_thread, p) >= 0)
+	while (n + 1 < p->threads && thread_start(&thread[n], "put", put_some, p) >= 0)
 		n++;
 	err_clear();
-	pthread_mutex_lock(&p->lock);
-	p->running -= threads - n;
-	pthread_mutex_unlock(&p->lock);
 	put_some(p);
-	pthread_mutex_lock(&p->lock);
-	while (p->running) {
-		struct timespec at = clock_timespec(clock_ns() + TELL_NS);
-
-		pthread_cond_timedwait(&p->ended, &p->lock, &at);
-		pthread_mutex_unlock(&p->lock);
-		put_report(p);
-		pthread_mutex_lock(&p->lock);
-	}
-	pthread_mutex_unlock(&p->lock);
 	for (unsigned i = 0; i < n; i++)
 		pthread_join(thread[i], NULL);
+	if (p->failed.code)
+		return err_restore(&p->failed);
+	return atomic_load(&p->d->stop) ? fail(-ECANCELED, "canceled") : 0;
 }
 
-static int make_names(struct put *p)
+static int make_names(struct put *p, uint64_t *ret_bytes)
 {
+	uint64_t sum = 0;
 	int r = 0;
 
 	for (size_t i = 0; i < p->n && r >= 0; i++) {
@@ -325,9 +287,9 @@ static int make_names(struct put *p)
 			lib_key_text(v->key, v->n_keys, &name);
 			return err_at(r, "'%.*s'", SPAN_ARG(buf_span(&name)));
 		}
-		p->progress.total += v->kind >= PYTREEFS_DICT && v->kind != PYTREEFS_FILE ? 0 :
-											    bytes;
+		sum += v->kind >= PYTREEFS_DICT && v->kind != PYTREEFS_FILE ? 0 : bytes;
 	}
+	*ret_bytes = sum;
 	return r;
 }
 
@@ -335,24 +297,25 @@ static int put_all(struct pytreefs_draft *d, const struct pytreefs_value *value,
 		   const struct pytreefs_progress *progress)
 {
 	auto_free struct draft_node **node = calloc(n + 1, sizeof(*node));
+	struct lib_progress report = { .p = progress };
 	struct put p = { .d = d,
 			 .value = value,
 			 .node = node,
 			 .n = n,
-			 .progress = { .p = progress },
-			 .caller = pthread_self() };
-	unsigned threads = MIN(pool_threads(d->step.ns->ckpt->pool), (unsigned)THREADS);
-	int r = node ? make_names(&p) : fail(-ENOMEM, "cannot write %zu values", n);
+			 .threads = (unsigned)MIN(pool_threads(d->step.ns->ckpt->pool), THREADS),
+			 .lock = PTHREAD_MUTEX_INITIALIZER };
+	int r = node ? make_names(&p, &report.total) : fail(-ENOMEM, "cannot write %zu values", n);
 
-	pthread_mutex_init(&p.lock, NULL);
-	clock_cond_init(&p.ended);
+	p.threads = (unsigned)MIN((size_t)p.threads, n);
+	atomic_store(&d->done, 0);
 	if (r >= 0)
-		run(&p, n > 1 && threads ? (unsigned)MIN((size_t)threads - 1, n - 1) : 0);
-	pthread_cond_destroy(&p.ended);
-	pthread_mutex_destroy(&p.lock);
+		r = lib_draft_call(d, &report, put_values, &p);
 	for (size_t i = 0; node && i < n; i++)
 		draft_node_unref(node[i]);
-	return r < 0 ? r : p.failed.code ? err_restore(&p.failed) : 0;
+	if (r < 0)
+		return r;
+	d->bytes += report.total;
+	return lib_progress(&report, report.total);
 }
 
 int pytreefs_draft_put(struct pytreefs_draft *d, const struct pytreefs_value *value, size_t n,
@@ -445,6 +408,7 @@ int pytreefs_writer_close(struct pytreefs_writer *w)
 			r = fail(-EINVAL, "'%s' ends %llu bytes too early", w->node->name,
 				 (unsigned long long)(w->end - w->sink.off));
 		r = end_file(w->sink.file, r);
+		w->d->bytes += r < 0 ? 0 : w->sink.off;
 		draft_node_unref(w->node);
 	}
 	free(w);

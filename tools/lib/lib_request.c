@@ -200,7 +200,10 @@ static int read_all(struct job *j, size_t n)
 	node_unref(j->dir, 1);
 	free(j->dir_name);
 	pthread_mutex_destroy(&j->lock);
-	return r < 0 ? r : j->failed.code ? err_restore(&j->failed) : 0;
+	if (r < 0)
+		return r;
+	return j->failed.code ? err_restore(&j->failed) :
+				lib_progress(&j->progress, j->progress.total);
 }
 
 int pytreefs_read_many(struct pytreefs *ck, struct pytreefs_request *request, size_t n,

@@ -254,8 +254,9 @@ struct pytreefs_request {
 struct pytreefs_progress {
 	/*
 	 * Called in the calling thread, at least every 50 ms during a call, even inside large
-	 * chunks, with the number of bytes of results. A non-zero result stops: the call returns
-	 * -ECANCELED, and no thread accesses memory of requests any more.
+	 * chunks, with the number of bytes of results, and with done == total at the end of a call
+	 * that succeeds. total is 0 where there are no bytes. A non-zero result stops: the call
+	 * returns -ECANCELED, and no thread accesses memory of requests any more.
 	 */
 	int (*fn)(void *arg, uint64_t done, uint64_t total);
 	void *arg;
@@ -352,8 +353,8 @@ PYTREEFS_API int pytreefs_writer_write(struct pytreefs_writer *w, const void *p,
 PYTREEFS_API int pytreefs_writer_close(struct pytreefs_writer *w);
 /*
  * Make the draft durable and visible, atomically, and free d. On failure nothing is visible, and
- * the draft is unchanged: write more, or abort it. The result of progress only matters before the
- * commit begins.
+ * the draft is unchanged: write more, or abort it. progress is called with all bytes that were put.
+ * A non-zero result ends the commit while values are still being encoded; later it has no effect.
  */
 PYTREEFS_API int pytreefs_draft_commit(struct pytreefs_draft *d,
 				       const struct pytreefs_progress *progress);

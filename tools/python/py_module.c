@@ -95,7 +95,8 @@ static int notify(void *arg, uint64_t done, uint64_t total)
 		return 1;
 	PyEval_RestoreThread(p->thread);
 	p->raised = PyErr_CheckSignals() < 0;
-	if (!p->raised && p->fn) {
+	/* Without any bytes there is no part of them that could be done. */
+	if (!p->raised && p->fn && total) {
 		PyObject *r = PyObject_CallFunction(p->fn, "KK", (unsigned long long)done,
 						    (unsigned long long)total);
 		p->raised = !r;

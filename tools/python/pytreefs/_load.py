@@ -341,7 +341,7 @@ def load(path: Path, only: Only = None, dtype: Any = None, like: Any = None, out
                Error tells each difference
     out        a tree of arrays or tensors that are filled in place, and returned; matched as `like` is
     framework  'torch' (or 'pt'): arrays come as tensors, over the memory that they were read into
-    progress   called with bytes done and bytes in all, some 20 times a second; an exception of it ends the load
+    progress   called with bytes done and bytes in all, some 20 times a second, at last with all of them; an exception of it ends the load
     options    those of `-o` (`pytreefs help options`)
 
     >>> tree = load('ckpts/latest/state')

@@ -151,7 +151,8 @@ def save(path: Path, tree: Any, *, item: str | None = 'default', items: bool = F
     separator  the tree is a flat dict, such as a state_dict(), whose names are split at it: the counterpart of load_flat()
     metadata   custom metadata of the step (of the item when item is None): what JSON can say
     overwrite  replace the checkpoint that is there: it is the old one or the new one at every moment and after a crash, except on NFS
-    progress   called with bytes done and bytes in all; an exception of it ends the save, and nothing is written
+    progress   called with bytes done and bytes in all, at last with all of them; not called where there are none. An
+               exception of it ends the save, and nothing is written; once the step is visible, it is raised after the save
     options    those of `-o` (`pytreefs help options`): compression='zstd:3', zarr=3, ocdbt=False, rich_types=True
 
     >>> save('ckpts/7', {'params': {'w': np.ones((4, 2), np.float32)}, 'step': 7})
