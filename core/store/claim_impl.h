@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * claim_impl.h - what the tests of claim.c see of it.
+ * claim_impl.h - functions of claim.c for its tests.
  */
 #ifndef PYTREEFS_CORE_STORE_CLAIM_IMPL_H
 #define PYTREEFS_CORE_STORE_CLAIM_IMPL_H

@@ -50,12 +50,7 @@ int interrupt_check(void)
 	return other_check ? other_check(other_arg) : 0;
 }
 
-static int check_writer(void *arg)
+int interrupt_check_arg(void *unused)
 {
 	return interrupt_check();
-}
-
-void interrupt_writers(struct write_env *we)
-{
-	we->check = check_writer;
 }

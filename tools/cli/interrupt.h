@@ -9,15 +9,13 @@
 
 #include <stdbool.h>
 
-#include "core/zarr/write/zarr_write.h"
-
 /* From now on, SIGINT, SIGTERM and SIGHUP are remembered; a second one ends the program at once. */
 void interrupt_catch(void);
 /* Returns -EINTR with a note after a signal, else 0. Any thread may call this. */
 int interrupt_check(void);
 
-/* Let writers check it between pieces of a chunk. */
-void interrupt_writers(struct write_env *we);
+/* The same for struct write_env and others that pass an argument. */
+int interrupt_check_arg(void *unused);
 
 /*
  * Let interrupt_check() also call `check`, for another reason to stop. NULL: none. Call while no

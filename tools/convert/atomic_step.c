@@ -288,7 +288,7 @@ static int open_dir(struct cmd_args *a, const char *path, enum layout_kind layou
 	r = ns_open(n->dir, &a->options, &n->ns);
 	a->options.shape = shape;
 	if (r >= 0)
-		interrupt_writers(&n->ns->ckpt->write_env);
+		n->ns->ckpt->write_env.check = interrupt_check_arg;
 	if (r >= 0 && n->upload)
 		share_with_upload(n);
 	if (r >= 0)
@@ -336,17 +336,12 @@ int atomic_step_begin(struct cmd_args *a, struct rank_group *group, const char *
 	return 0;
 }
 
-static int check_interrupt(void *arg)
-{
-	return interrupt_check();
-}
-
 static int upload(struct atomic_step *n)
 {
 	auto_of(io_dir) struct io_dir *step = NULL;
 	int r = io_dir_sub(n->ns->ckpt->source, n->name, &step);
 
-	return r < 0 ? r : step_upload_run(n->upload, step, check_interrupt, NULL);
+	return r < 0 ? r : step_upload_run(n->upload, step, interrupt_check_arg, NULL);
 }
 
 int atomic_step_commit(struct atomic_step *n)

@@ -334,7 +334,7 @@ int export_zarr(struct export *x)
 	for (size_t i = 0; i < x->n && bytes; i++)
 		bytes[i] = x->leaf[i].bytes;
 	export_remarks(x);
-	interrupt_writers(&x->src.ns->ckpt->write_env);
+	x->src.ns->ckpt->write_env.check = interrupt_check_arg;
 	o.store = store;
 	if (r >= 0)
 		r = check_names(x);

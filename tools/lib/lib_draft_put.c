@@ -86,7 +86,7 @@ static int sink_add(struct sink *s, const void *data, size_t n)
 		n -= (size_t)got;
 		if (s->p) {
 			atomic_fetch_add(&s->p->d->done, (unsigned long long)got);
-			/* Whoever has set it knows the reason. */
+			/* The thread that stopped it reports the reason. */
 			if (put_is_stopped(s->p))
 				return fail(-ECANCELED, "canceled");
 		}
