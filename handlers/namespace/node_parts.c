@@ -7,6 +7,7 @@
 #include <dirent.h>
 
 #include "core/base/err.h"
+#include "core/base/log.h"
 #include "core/base/path.h"
 #include "handlers/namespace/node_tree.h"
 
@@ -93,4 +94,21 @@ int node_open_subtree(struct node *n, struct subtree *ret)
 	*ret = st;
 	st = (struct subtree){ 0 };
 	return 0;
+}
+
+int node_add_custom(struct node *n, struct subtree *st)
+{
+	auto_buf text = { 0 };
+	int r = n->ops == &node_step_ops ? node_step_custom(n, &text) : 0;
+
+	if (r == -EUCLEAN) {
+		log_warn("'%s' is read without the custom metadata of the step: %s",
+			 *n->name ? n->name : n->ns->ckpt->opts.source, err_text(r));
+		err_clear();
+		return 0;
+	}
+	if (r < 0 || !text.n)
+		return r;
+	st->custom = span_dup_str(buf_span(&text));
+	return st->custom ? 0 : fail(-ENOMEM, "cannot list items");
 }

@@ -13,5 +13,7 @@
  * part of kind PART_BROKEN. -EINVAL: the node is a root of steps, or a file that is not a leaf.
  */
 int node_open_subtree(struct node *n, struct subtree *ret);
+/* Set the custom metadata of the subtree of a step; nothing for another node. */
+int node_add_custom(struct node *n, struct subtree *st);
 
 #endif

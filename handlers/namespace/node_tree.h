@@ -78,6 +78,11 @@ int leaf_xattr_get(struct node *n, const char *name, struct buf *ret);
 int dir_xattr_list(struct node *n, struct buf *ret);
 int dir_xattr_get(struct node *n, const char *name, struct buf *ret);
 int step_xattr_list(struct node *n, struct buf *ret);
+/*
+ * Append the custom metadata of a step, as JSON; nothing if it has none. Does not ask who may read
+ * them. -EUCLEAN: its file is malformed.
+ */
+int node_step_custom(struct node *step, struct buf *ret);
 int step_xattr_get(struct node *n, const char *name, struct buf *ret);
 int root_xattr_list(struct node *n, struct buf *ret);
 int root_xattr_get(struct node *n, const char *name, struct buf *ret);

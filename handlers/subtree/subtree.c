@@ -19,6 +19,7 @@ void subtree_release(struct subtree *st)
 	for (size_t i = 0; i < st->n; i++)
 		part_release(&st->part[i]);
 	free(st->part);
+	free(st->custom);
 	*st = (struct subtree){ 0 };
 }
 

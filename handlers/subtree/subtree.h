@@ -31,6 +31,8 @@ struct subtree {
 	struct subtree_part *part; /* in the order of the listing */
 	size_t n;
 	struct timespec mtime;
+	/* Custom metadata of the step that this is, as JSON (node_add_custom()); NULL: none. */
+	char *custom;
 };
 
 /* The whole tree of one item, as a subtree with one part. path: see subtree_part. */

@@ -117,6 +117,21 @@ static int hint_rules(const struct input *in, struct draft *d)
 	return r < 0 ? r : draft_rules_from(d, buf_span(&path));
 }
 
+/* Set the custom metadata of the step, or of a tree without items, as --custom-metadata says. */
+static int set_custom(const struct job *j, const struct input *in, struct draft *d)
+{
+	const char *custom = cmd_value(j->a, "custom-metadata");
+	struct span value = span_str(custom ? custom : "");
+
+	if (custom)
+		return draft_set_xattr(d->root, "user.pytree.custom_metadata", &value, 0);
+	/* They may describe the layout that the rules have changed. */
+	if (in->st.custom && options_given(&j->a->options, "transforms") && group_is_lead(j->group))
+		log_warn("the custom metadata of '%s' are kept (--custom-metadata sets others): %s",
+			 in->path, in->st.custom);
+	return 0;
+}
+
 static int fill(struct job *j, struct input *in, struct import_list *f, struct atomic_step *n)
 {
 	int r = group_reduce(j->group, input_list(in, j->only, f));
@@ -127,6 +142,8 @@ static int fill(struct job *j, struct input *in, struct import_list *f, struct a
 		r = group_reduce(j->group, hint_step(in, n->draft));
 	if (r >= 0)
 		r = import_list_write(f, n->draft, threads_of(n), &j->progress, j->group);
+	if (r >= 0)
+		r = group_reduce(j->group, set_custom(j, in, n->draft));
 	return r < 0 ? r : atomic_step_commit(n);
 }
 
@@ -397,13 +414,23 @@ static int convert(struct cmd_args *a, struct rank_group *group)
 	return end(&j, out, r);
 }
 
-static int check_item(const struct cmd_args *a)
+/* Check the values of the options that both commands have. */
+static int check_values(const struct cmd_args *a)
 {
-	const char *item = cmd_value(a, "item");
+	const char *item = cmd_value(a, "item"), *custom = cmd_value(a, "custom-metadata");
+	auto_json doc = { 0 };
+	int r;
 
 	if (item && (!*item || strchr(item, '/')))
 		return cmd_wrong(a->cmd, "--item is the name of one item, without '/', not '%s'",
 				 item);
+	if (!custom)
+		return EXIT_OK;
+	r = json_parse(span_str(custom), "--custom-metadata", &doc);
+	if (r < 0)
+		return cmd_wrong(a->cmd, "%s", err_text(r));
+	if (!json_is(doc.root, JSON_OBJECT))
+		return cmd_wrong(a->cmd, "--custom-metadata is a JSON object, not '%s'", custom);
 	return EXIT_OK;
 }
 
@@ -411,10 +438,11 @@ static int check_item(const struct cmd_args *a)
 static int check_options(const struct cmd_args *a, enum export_format format)
 {
 	const char *layout = cmd_value(a, "layout"), *item = cmd_value(a, "item");
-	const char *step = layout                  ? "layout" :
-			   item                    ? "item" :
-			   cmd_flag(a, "no-items") ? "no-items" :
-						     NULL;
+	const char *step = layout                         ? "layout" :
+			   item                           ? "item" :
+			   cmd_flag(a, "no-items")        ? "no-items" :
+			   cmd_flag(a, "custom-metadata") ? "custom-metadata" :
+							    NULL;
 
 	if (layout && strcmp(layout, "v0") && strcmp(layout, "v1"))
 		return cmd_wrong(a->cmd, "--layout is v0 or v1, not '%s'", layout);
@@ -430,7 +458,7 @@ static int check_options(const struct cmd_args *a, enum export_format format)
 	if (item && layout && !strcmp(layout, "v0"))
 		return cmd_usage(a->cmd,
 				 "--item names an item, and a checkpoint of layout v0 has none");
-	return check_item(a);
+	return check_values(a);
 }
 
 static int run_convert(struct cmd_args *a)
@@ -476,7 +504,7 @@ static int save(struct cmd_args *a, struct rank_group *group)
 static int run_save(struct cmd_args *a)
 {
 	struct rank_group *group;
-	int r = check_item(a);
+	int r = check_values(a);
 
 	if (r != EXIT_OK)
 		return r;
@@ -492,6 +520,10 @@ static int run_save(struct cmd_args *a)
 	{                                                                               \
 		"no-items", 0, NULL, "leave out items that are not trees (JSON, files)" \
 	}
+#define OPTION_CUSTOM                                                                    \
+	{                                                                                \
+		"custom-metadata", 0, "JSON", "an object, in place of that of the input" \
+	}
 #define OPTION_FORCE                                                       \
 	{                                                                  \
 		"force", 0, NULL, "replace an existing checkpoint or file" \
@@ -501,6 +533,7 @@ static const struct cmd_option convert_options[] = {
 	{ "layout", 0, "v0|v1", "v0: OUT is the tree; v1: it has items (as IN)" },
 	OPTION_ITEM,
 	OPTION_NO_ITEMS,
+	OPTION_CUSTOM,
 	OPTION_FORCE,
 	EXPORT_OPTIONS,
 	OPTION_ONLY,
@@ -514,9 +547,7 @@ const struct cmd cmd_convert = {
 	.name = "convert",
 	.args = "IN OUT",
 	.summary = "convert a checkpoint or file of arrays to another checkpoint, or a file",
-	.help = "IN is a checkpoint, a part of one, .npy files, safetensors, npz or a zarr group.\n"
-		"OUT is a checkpoint with the options of -o (also s3://, gs://), or a file as of\n"
-		"export, by its extension. Unchanged chunks are copied. Ranks share leaves.",
+	.help = "IN: as of save. OUT: a checkpoint (also s3://, gs://), or a file as of export.",
 	.example = "pytreefs convert -o zarr=3 ckpts/1000 /tmp/1000-v3",
 	.options = convert_options,
 	.min_args = 2,
@@ -526,10 +557,9 @@ const struct cmd cmd_convert = {
 	.run = run_convert,
 };
 
-static const struct cmd_option save_options[] = { OPTION_ITEM,    OPTION_NO_ITEMS,
-						  OPTION_FORCE,   OPTION_ONLY,
-						  OPTION_JSON,    OPTION_QUIET,
-						  OPTION_VERBOSE, { 0 } };
+static const struct cmd_option save_options[] = { OPTION_ITEM,  OPTION_NO_ITEMS, OPTION_CUSTOM,
+						  OPTION_FORCE, OPTION_ONLY,     OPTION_JSON,
+						  OPTION_QUIET, OPTION_VERBOSE,  { 0 } };
 
 const struct cmd cmd_save = {
 	.name = "save",
@@ -537,9 +567,8 @@ const struct cmd cmd_save = {
 	.summary = "save files of arrays as a new step of a directory of checkpoints",
 	.help = "INPUT is a directory of .npy, .json, .txt and .null files (or a copy of a step\n"
 		"out of a mount), an .npy, .npz or .safetensors file, a directory of safetensors\n"
-		"shards, a zarr group, or a checkpoint. SOURCE may be s3:// or gs://. Other files\n"
-		"are refused (.DS_Store: ignored with a warning). At exit status 0, the step is\n"
-		"complete and durable; else, it does not exist. Under mpirun, ranks share leaves.",
+		"shards, a zarr group, or a checkpoint. Other files are refused. SOURCE may be\n"
+		"s3:// or gs://. At exit status 0 the step is durable; else, it does not exist.",
 	.example = "pytreefs save ckpts/1000/state/params /tmp/ckpts/1",
 	.options = save_options,
 	.min_args = 2,

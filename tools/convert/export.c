@@ -92,6 +92,8 @@ static int list_leaves(struct export *x, enum export_format format)
 	unsigned flags = format == EXPORT_SAFETENSORS ? LEAF_TABLE_TEXTS : 0;
 	int r = node_open_subtree(x->src.node, &x->st);
 
+	if (r >= 0)
+		r = node_add_custom(x->src.node, &x->st);
 	for (size_t i = 0; i < x->st.n && r >= 0; i++)
 		if (x->st.part[i].kind == PART_BROKEN)
 			r = err_restore(x->st.part[i].note);

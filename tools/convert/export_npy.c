@@ -103,6 +103,8 @@ static void mark_step(struct export *x)
 	for (size_t i = 0; i < x->st.n; i++)
 		if (*x->st.part[i].path)
 			setxattr(x->out.temp, TREE_MANIFEST_STEP, "true", strlen("true"), 0);
+	if (x->st.custom)
+		mark_json(x->out.temp, "custom_metadata", span_str(x->st.custom));
 }
 
 static int each_container(struct export *x,

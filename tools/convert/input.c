@@ -133,6 +133,8 @@ static int open_subtree(struct input *in)
 	if (in->is_root)
 		return 0;
 	r = node_open_subtree(in->source.node, &in->st);
+	if (r >= 0)
+		r = node_add_custom(in->source.node, &in->st);
 	for (size_t i = 0; i < in->st.n; i++)
 		in->is_step |= *in->st.part[i].path != '\0';
 	if (r >= 0 && in->st.n == 0)

@@ -283,21 +283,6 @@ static int import_stored(struct import_files *d)
 	return r < 0 ? r : io_list(d->dir, d->source, import_stored_one, d);
 }
 
-/* Add the custom metadata of the step. */
-static int import_step_custom(struct input *in, struct import_list *f)
-{
-	auto_buf text = { 0 };
-	int r = in->source.node->ops == &node_step_ops ?
-			node_xattr_get(in->source.node, "custom_metadata", &text) :
-			-ENODATA;
-
-	if (r == -ENODATA) {
-		err_clear();
-		return 0;
-	}
-	return r < 0 ? r : mark_span(f, "", "custom_metadata", buf_span(&text));
-}
-
 /*
  * Whether a part is not a tree of its own: an item of files, or a part of an item that consists of
  * a tree and of files, as a random key does.
@@ -347,7 +332,7 @@ static int import_part(struct input *in, const struct subtree_part *part, struct
 
 int input_orbax_list(struct input *in, struct select *only, struct import_list *f)
 {
-	int r = in->is_step ? import_step_custom(in, f) : 0;
+	int r = in->st.custom ? import_list_mark(f, "", "custom_metadata", in->st.custom) : 0;
 
 	for (size_t i = 0; i < in->st.n && r >= 0; i++)
 		r = import_part(in, &in->st.part[i], only, f);

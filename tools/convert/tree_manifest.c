@@ -249,23 +249,24 @@ static int print_leaf(struct printing *p, const struct subtree_part *part,
 	return r < 0 ? err_at(r, "leaf '%.*s'", SPAN_ARG(t->param)) : 0;
 }
 
-static int print_custom(struct printing *p, const struct subtree_part *part)
+/* custom: JSON, or NULL. */
+static int print_custom(struct printing *p, const char *path, const char *custom)
 {
-	const char *custom = part->tree->parent ? NULL : part->item->tree->custom_metadata;
 	int r;
 
 	if (!custom)
 		return 0;
 	r = p->custom.n ? buf_add_str(&p->custom, ", ") : 0;
 	if (r >= 0)
-		r = json_put_str(&p->custom, span_str(part->path), JSON_PYTHON);
+		r = json_put_str(&p->custom, span_str(path), JSON_PYTHON);
 	return r < 0 ? r : buf_addf(&p->custom, ": %s", custom);
 }
 
 static int print_part(struct printing *p, const struct subtree_part *part)
 {
 	uint32_t end = subtree_end(part->tree);
-	int r = print_custom(p, part);
+	int r = print_custom(p, part->path,
+			     part->tree->parent ? NULL : part->item->tree->custom_metadata);
 
 	for (uint32_t i = part->tree->id; i < end && r >= 0; i++) {
 		const struct tree_node *t = part->item->tree->nodes[i];
@@ -421,7 +422,7 @@ int tree_manifest_write(const struct subtree *st, struct select *only, enum dtyp
 			      .put = put,
 			      .arg = arg };
 	bool step = false;
-	int r = 0;
+	int r = print_custom(&p, "", st->custom);
 
 	for (size_t i = 0; i < st->n && r >= 0; i++) {
 		step |= *st->part[i].path != '\0';

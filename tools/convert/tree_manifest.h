@@ -16,7 +16,7 @@
  * those that are not arrays, or whose path does not follow from their key in the file. dtypes: of
  * numbers, and of arrays whose dtype .npy cannot express. texts: strings, if the file has no other
  * place for them. marks: other user.pytree.* attributes of a leaf or container. custom: custom
- * metadata of each item.
+ * metadata of each item, and under "" those of the step.
  *
  * A file without it is a dict of dicts of arrays.
  */

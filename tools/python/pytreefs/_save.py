@@ -135,8 +135,8 @@ def _nested(flat: Mapping[str, Any], separator: str, path: str) -> dict[str, Any
 
 
 def save(path: Path, tree: Any, *, item: str | None = 'default', items: bool = False, separator: str | None = None,
-         metadata: Mapping[str, Any] | None = None, overwrite: bool = False, progress: lib.Progress | None = None,
-         **options: Any) -> None:
+         metadata: Mapping[str, Any] | None = None, item_metadata: Mapping[str, Mapping[str, Any]] | None = None,
+         overwrite: bool = False, progress: lib.Progress | None = None, **options: Any) -> None:
     """Write a checkpoint: atomic, and durable when it returns. What fails leaves nothing behind.
 
     path is a step, and the tree becomes its item `default`, which is what Orbax restores when it is asked for a step.
@@ -149,7 +149,9 @@ def save(path: Path, tree: Any, *, item: str | None = 'default', items: bool = F
     item       the item's name; None: path is an item itself, a single tree
     items      True: the tree is a dict of items
     separator  the tree is a flat dict, such as a state_dict(), whose names are split at it: the counterpart of load_flat()
-    metadata   custom metadata of the step (of the item when item is None): what JSON can say
+    metadata   custom metadata of the step (of the item when item is None): what JSON can say. load() returns none: those of
+               a checkpoint are open(PATH).metadata
+    item_metadata  custom metadata of items of a step, by the items' names: open(PATH)[ITEM].metadata
     overwrite  replace the checkpoint that is there: it is the old one or the new one at every moment and after a crash, except on NFS
     progress   called with bytes done and bytes in all, at last with all of them; not called where there are none. An
                exception of it ends the save, and nothing is written; once the step is visible, it is raised after the save
@@ -167,6 +169,10 @@ def save(path: Path, tree: Any, *, item: str | None = 'default', items: bool = F
     flags = (lib.DRAFT_REPLACE if overwrite else 0) | (lib.DRAFT_ITEM if item is None and not items else 0)
     values: list[lib.Value] = []
     recorded = Recorded(options)
+    for name, custom in (item_metadata or {}).items():
+        recorded.attributes.append(((name,), 'custom_metadata', json.dumps(dict(custom))))
+    if metadata is not None:
+        recorded.attributes.append(((), 'custom_metadata', json.dumps(dict(metadata))))
     if items:
         for name, part in tree.items():
             values += _flatten(part, (str(name),), where, recorded)
@@ -174,7 +180,7 @@ def save(path: Path, tree: Any, *, item: str | None = 'default', items: bool = F
         values = _flatten(tree, () if item is None else (item,), where, recorded)
     made = _make_parent(where)
     try:
-        _write(where, values, recorded, metadata, progress, options_text(options), flags)
+        _write(where, values, recorded, progress, options_text(options), flags)
     except BaseException:
         if made is not None:
             with contextlib.suppress(OSError):      # another process has put a step into it
@@ -194,15 +200,13 @@ def _make_parent(where: str) -> str | None:
     return parent
 
 
-def _write(where: str, values: list[lib.Value], recorded: Recorded, metadata: Mapping[str, Any] | None,
-           progress: lib.Progress | None, options: str, flags: int) -> None:
+def _write(where: str, values: list[lib.Value], recorded: Recorded, progress: lib.Progress | None, options: str,
+           flags: int) -> None:
     draft = lib.Draft(where, options, flags)
     try:
         draft.put(values, progress)
         for keys, name, text in recorded.attributes:
             draft.attribute(keys, name, text)
-        if metadata is not None:
-            draft.attribute((), 'custom_metadata', json.dumps(dict(metadata)))
         draft.commit(progress)
     finally:
         # Nothing after a commit; and an exception must not wait for the collector to remove what was written.
