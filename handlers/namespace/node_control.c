@@ -104,7 +104,7 @@ static int control_lookup(struct node *n, struct span name, struct node **ret)
 		int r = io_stat(n->ns->ckpt->source, ".", &st);
 
 		if (r >= 0)
-			r = node_stored_new(n, name, ".", &st, false, ret);
+			r = node_stored_new(n, name, ".", &st, STORED_BACKUP, ret);
 		if (r >= 0)
 			(*ret)->ttl = (*ret)->child_ttl = NS_ROOT_TTL;
 		return r;

@@ -85,7 +85,7 @@ static int item_child(struct node_step *s, struct span name, const struct stat *
 	case ITEM_STORED:
 		break;
 	}
-	return node_stored_new(&s->node, name, path, st, true, ret);
+	return node_stored_new(&s->node, name, path, st, STORED_OPAQUE, ret);
 }
 
 static unsigned char type_of(const struct node_step *s, const char *name, unsigned char type)
@@ -160,7 +160,8 @@ static int step_lookup(struct node *n, struct span name, struct node **ret)
 		if (r > 0)
 			r = path_join(s->path, name, &path);
 		if (r < 0 || path)
-			return r < 0 ? r : node_stored_new(n, name, path, &st, true, ret);
+			return r < 0 ? r :
+				       node_stored_new(n, name, path, &st, STORED_DOCUMENT, ret);
 	}
 	err_clear();
 	return node_subtree_lookup(n, name, ret);

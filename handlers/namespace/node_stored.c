@@ -4,8 +4,8 @@
  * files, and `.pytreefs/stored`.
  *
  * Each use resolves the path beneath SOURCE, so a link that leads out of SOURCE is an error
- * whenever it appears. Inside an item, the markers of a commit are hidden; `.pytreefs/stored` hides
- * only what is not committed.
+ * whenever it appears. An item that is not a tree shows every file but its own marker, whatever
+ * Orbax uses its name for elsewhere; `.pytreefs/stored` hides what is not committed.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -21,8 +21,9 @@ static const struct node_ops stored_ops;
 struct node_stored {
 	struct node node;
 	char *path; /* below SOURCE */
-	bool is_dir, of_item;
-	struct timespec mtime; /* if of_item: the commit time of the step */
+	bool is_dir;
+	enum stored_role role;
+	struct timespec mtime; /* the commit time of the step; unused for STORED_BACKUP */
 	struct file_id id;     /* of the file or directory that was looked up */
 };
 
@@ -47,7 +48,7 @@ static int stored_stat(struct node *n, struct stat *ret)
 		r = access_of(n->ns->ckpt->source, s->path, &a);
 	if (r < 0)
 		return r;
-	if (s->of_item)
+	if (s->role != STORED_BACKUP)
 		st.st_mtim = s->mtime;
 	if (S_ISDIR(st.st_mode))
 		ns_stat_dir(n->ns, &a, &st.st_mtim, ret);
@@ -55,10 +56,18 @@ static int stored_stat(struct node *n, struct stat *ret)
 		ns_stat_file(n->ns, &a, &st.st_mtim, (uint64_t)st.st_size,
 			     (uint64_t)st.st_blocks * 512, ret);
 	/* A backup restores these modes. Nothing can be changed here whatever they say. */
-	if (!s->of_item)
+	if (s->role == STORED_BACKUP)
 		ret->st_mode = (ret->st_mode & S_IFMT) | (a.mode & 0777) |
 			       (S_ISDIR(st.st_mode) ? st.st_mode & (S_ISGID | S_ISVTX) : 0);
 	return 0;
+}
+
+/* Whether it is an item that is not a tree: a copy with this xattr is stored byte for byte, too. */
+static bool is_opaque_item(struct node *n)
+{
+	const struct node_stored *s = stored_of(n);
+
+	return s->role == STORED_OPAQUE && s->is_dir && n->parent && n->parent->ops != n->ops;
 }
 
 /* The top of `.pytreefs/stored` for a root shows only committed steps. */
@@ -90,15 +99,17 @@ static int is_shown(struct node_stored *s, struct span name)
 	bool marker = s->node.ns->ckpt->opts.atomicity == ATOMICITY_COMMIT_FILE;
 	struct stat st;
 
+	if (s->role != STORED_BACKUP)
+		return !is_opaque_item(&s->node) || !span_eq(name, span_str("commit_success.txt"));
 	if (is_root_of_steps(s))
 		return span_eq(name, span_str("metadata")) ||
 		       step_find(s->node.ns->ckpt->source, name, marker, false, &st);
-	if (step_name_is_tmp(name) && !s->of_item) {
+	if (step_name_is_tmp(name)) {
 		int r = holds_items(s);
 
 		return r < 0 ? r : !r;
 	}
-	return !s->of_item || !detect_is_hidden(name);
+	return 1;
 }
 
 static int stored_lookup(struct node *n, struct span name, struct node **ret)
@@ -120,7 +131,7 @@ static int stored_lookup(struct node *n, struct span name, struct node **ret)
 		err_clear();
 		return -ENOENT;
 	}
-	return r < 0 ? r : node_stored_new(n, name, path, &st, s->of_item, ret);
+	return r < 0 ? r : node_stored_new(n, name, path, &st, s->role, ret);
 }
 
 struct listing_stored {
@@ -225,14 +236,6 @@ static int stored_open(struct node *n, int flags, struct file **ret)
 	return 0;
 }
 
-/* Whether it is an item that is not a tree: a copy with this xattr is stored byte for byte, too. */
-static bool is_opaque_item(struct node *n)
-{
-	const struct node_stored *s = stored_of(n);
-
-	return s->of_item && s->is_dir && n->parent && n->parent->ops != n->ops;
-}
-
 bool node_is_stored(const struct node *n, bool *ret_is_dir)
 {
 	if (n->ops != &stored_ops)
@@ -243,8 +246,8 @@ bool node_is_stored(const struct node *n, bool *ret_is_dir)
 
 bool node_is_of_opaque(const struct node *n)
 {
-	return n->ops == &stored_ops && n->parent && n->parent->ops == &stored_ops &&
-	       is_opaque_item(n->parent);
+	return n->ops == &stored_ops &&
+	       container_of(n, const struct node_stored, node)->role == STORED_OPAQUE;
 }
 
 static int stored_xattr_list(struct node *n, struct buf *ret)
@@ -289,7 +292,7 @@ static const struct node_ops stored_ops = {
 };
 
 int node_stored_new(struct node *dir, struct span name, const char *path, const struct stat *st,
-		    bool of_item, struct node **ret)
+		    enum stored_role role, struct node **ret)
 {
 	struct node_stored *s;
 	struct stat above;
@@ -298,15 +301,15 @@ int node_stored_new(struct node *dir, struct span name, const char *path, const 
 	if (!S_ISDIR(st->st_mode) && !S_ISREG(st->st_mode))
 		return fail(-EIO, "'%s' is neither a file nor a directory", path);
 	/* Everything in a step has the time of the step. */
-	r = of_item ? node_stat(dir, &above) : 0;
+	r = role != STORED_BACKUP ? node_stat(dir, &above) : 0;
 	if (r >= 0)
 		r = node_new(&stored_ops, dir->ns, dir, name, sizeof(*s), &s);
 	if (r < 0)
 		return r;
-	if (of_item)
+	if (role != STORED_BACKUP)
 		s->mtime = above.st_mtim;
 	s->is_dir = S_ISDIR(st->st_mode);
-	s->of_item = of_item;
+	s->role = role;
 	s->id = (struct file_id){ st->st_dev, st->st_ino, st->st_ctim };
 	s->path = strdup(path);
 	if (!s->path) {

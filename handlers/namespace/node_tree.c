@@ -51,7 +51,8 @@ static int dir_new(struct ns *ns, struct node *parent, struct span name, struct 
 	return 0;
 }
 
-static int stored_child(struct node_dir *d, struct span name, const char *file, struct node **ret)
+static int stored_child(struct node_dir *d, struct span name, const char *file,
+			enum stored_role role, struct node **ret)
 {
 	auto_free char *path = NULL;
 	struct stat st;
@@ -60,7 +61,7 @@ static int stored_child(struct node_dir *d, struct span name, const char *file, 
 	if (r < 0)
 		return r;
 	r = path_join(d->item->path, span_str(file), &path);
-	return r < 0 ? r : node_stored_new(&d->node, name, path, &st, true, ret);
+	return r < 0 ? r : node_stored_new(&d->node, name, path, &st, role, ret);
 }
 
 /* A leaf of an unknown type: its files are shown as they are stored. */
@@ -74,7 +75,7 @@ static int opaque_child(struct node_dir *d, struct span name, const struct tree_
 		return fail(-ENOMEM, "cannot look up '%.*s'", SPAN_ARG(name));
 	r = io_path_check(leaf->param, "leaf of an unknown type");
 	if (r >= 0)
-		r = stored_child(d, name, file, ret);
+		r = stored_child(d, name, file, STORED_LEAF, ret);
 	if (r == -ENOENT && d->node.ns->options->handlers == HANDLERS_NONE)
 		return fail(
 			-EOPNOTSUPP,
@@ -109,7 +110,7 @@ static int dir_lookup(struct node *n, struct span name, struct node **ret)
 	}
 	for (size_t i = 0; shows_own_files(d) && i < ARRAY_LEN(own_files); i++)
 		if (span_eq(name, span_str(own_files[i]))) {
-			r = stored_child(d, name, own_files[i], ret);
+			r = stored_child(d, name, own_files[i], STORED_DOCUMENT, ret);
 			/* Not every item has both files, so this is not an error. */
 			if (r == -ENOENT)
 				err_clear();

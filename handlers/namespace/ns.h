@@ -154,14 +154,19 @@ int node_step_new(struct ns *ns, struct node *dir, struct span name, const char 
 /* The top of a PyTree item. */
 int node_item_new(struct ns *ns, struct node *dir, struct span name, const char *path,
 		  struct node **ret);
-/*
- * A stored file or directory, unchanged. of_item: it is inside an item, where markers are hidden.
- */
+/* The role of a stored file or directory, and of everything below it. */
+enum stored_role {
+	STORED_BACKUP,   /* below `.pytreefs/stored`: with its modes, and only what is committed */
+	STORED_DOCUMENT, /* `_METADATA` and `_CHECKPOINT_METADATA`, which a draft generates */
+	STORED_LEAF,     /* the directory of a leaf of an unknown type */
+	STORED_OPAQUE    /* an item that is not a tree: a copy has every file of it */
+};
+/* A stored file or directory, unchanged. */
 int node_stored_new(struct node *dir, struct span name, const char *path, const struct stat *st,
-		    bool of_item, struct node **ret);
+		    enum stored_role role, struct node **ret);
 /* Whether the node is a file or directory that is shown unchanged. */
 bool node_is_stored(const struct node *n, bool *ret_is_dir);
-/* Whether the node is a file at the top of an item that is not a tree. */
+/* Whether the node is in an item that is not a tree. */
 bool node_is_of_opaque(const struct node *n);
 /* Whether a path below SOURCE is still the directory with that id. */
 bool ns_is_same(struct ns *ns, const char *path, const struct file_id *id);

@@ -243,18 +243,22 @@ int plan_hint_key(struct plan *p, const struct tree_node *parent, struct span st
 
 /* ---- items that are not trees ---- */
 
-/* Properties of the files of a directory. */
+/* Properties of the files of a directory and of those below it. */
 struct signs {
-	size_t n;   /* number of files, without generated ones */
-	bool other; /* there is a directory, or a leaf */
-	bool known; /* a file has a name that Orbax gives to such items */
-	/*
-	 * all are copies of such files, or empty: no program asks to copy the contents of an empty
-	 * file
-	 */
-	bool copied;
-	bool any_copied;
+	size_t n;      /* number of files, without generated ones */
+	bool leaf;     /* a file has the name of a leaf, or there is a directory */
+	bool array;    /* a file has a name that arrays have */
+	bool known;    /* a file has a name that Orbax gives to such items */
+	char *copied;  /* the path of a file that was copied from such an item; owned; NULL: none */
+	char *written; /* the path of one that was not; owned */
 };
+
+static void signs_release(struct signs *s)
+{
+	free(s->copied);
+	free(s->written);
+}
+#define auto_signs __attribute__((cleanup(signs_release))) struct signs
 
 static bool is_known(const struct options *o, const char *name)
 {
@@ -273,9 +277,26 @@ static bool is_copied(struct draft_node *n)
 	return copied;
 }
 
-static int look(struct draft_node *dir, struct signs *ret)
+static int look_at_file(struct draft_node *n, const char *dir, struct signs *s)
 {
-	struct signs s = { .copied = true };
+	enum name_ext ext = name_ext_of(span_str(n->name));
+	bool copied = is_copied(n);
+	char **example = copied ? &s->copied : &s->written;
+
+	s->n++;
+	s->leaf |= ext != NAME_EXT_NONE;
+	s->array |= ext == NAME_EXT_NPY || ext == NAME_EXT_SAFETENSORS;
+	s->known |= is_known(n->draft->env->options, n->name);
+	/* No program asks to copy the contents of an empty file, so it may be either. */
+	if (*example || (!copied && draft_file_size(n->file) == 0))
+		return 0;
+	*example = str_fmt("%s%s", dir, n->name);
+	return *example ? 0 : fail(-ENOMEM, "cannot look at '%s'", n->name);
+}
+
+/* path: that of the directory, with '/' at its end; "" for the item. */
+static int look(struct draft_node *dir, const char *path, struct signs *s)
+{
 	struct draft_node **child;
 	size_t n;
 	int r = draft_children(dir, &child, &n);
@@ -284,29 +305,41 @@ static int look(struct draft_node *dir, struct signs *ret)
 		return r;
 	for (size_t i = 0; i < n; i++) {
 		struct draft_node *c = child[i];
+		auto_free char *at = c->is_dir ? str_fmt("%s%s/", path, c->name) : NULL;
 
-		if (!plan_is_metadata(c)) {
-			s.n++;
-			s.other |= c->is_dir || name_ext_of(span_str(c->name)) != NAME_EXT_NONE;
-			s.known |= is_known(dir->draft->env->options, c->name);
-			s.any_copied |= is_copied(c);
-			s.copied &= is_copied(c) || (!c->is_dir && draft_file_size(c->file) == 0);
-		}
+		s->leaf |= c->is_dir;
+		if (r >= 0 && c->is_dir)
+			r = at ? look(c, at, s) : fail(-ENOMEM, "cannot look at '%s'", c->name);
+		else if (r >= 0 && (*path || !plan_is_metadata(c)))
+			r = look_at_file(c, path, s);
 		draft_node_unref(c);
 	}
 	free(child);
-	*ret = s;
-	return 0;
+	return r;
 }
 
 int plan_looks_opaque(struct draft_node *dir)
 {
-	struct signs s = { 0 };
-	int r = look(dir, &s);
+	auto_signs s = { 0 };
+	int r = look(dir, "", &s);
 
-	if (r < 0 || !s.n || s.other)
-		return MIN(r, 0);
-	return (s.n == 1 && s.known) || (s.copied && s.any_copied);
+	if (r < 0)
+		return r;
+	if (s.copied && s.written)
+		return fail(-EINVAL,
+			    "'%s' is a copy from an item that is not a tree, and '%s' is not: "
+			    "setfattr -n user.pytree.kind -v opaque '%s/%s' stores all of it as it "
+			    "is, and 'dict' in place of 'opaque' makes a tree of it",
+			    s.copied, s.written, dir->draft->name, dir->name);
+	return s.copied || (s.n == 1 && s.known && !s.leaf);
+}
+
+int plan_has_arrays(struct draft_node *dir)
+{
+	auto_signs s = { 0 };
+	int r = look(dir, "", &s);
+
+	return r < 0 ? r : s.array;
 }
 
 /* ---- items inside an item ---- */

@@ -58,8 +58,13 @@ enum tree_kind plan_hint_kind(const struct plan *p, const struct tree_node *n);
 int plan_hint_key(struct plan *p, const struct tree_node *parent, struct span stem,
 		  struct buf *ret);
 
-/* Whether an item without user.pytree.kind is a copy of one that is not a tree: 1 or 0. */
+/*
+ * Whether an item without user.pytree.kind is a copy of one that is not a tree: 1 or 0. -EINVAL: a
+ * part of it is; the message has the commands that say what it is to be.
+ */
 int plan_looks_opaque(struct draft_node *dir);
+/* Whether a file in the directory, or below it, has a name that arrays have: 1 or 0. */
+int plan_has_arrays(struct draft_node *dir);
 
 /*
  * Get the two items that an item consists of, the tree first; the caller unrefs them. 1; 0: it is

@@ -342,19 +342,15 @@ static int plan_safetensors(struct plan *p, struct tree_node *parent, struct dra
 	return r < 0 ? r : 1;
 }
 
-/* The message has the command that makes an item of the directory. */
-static int not_a_leaf(const struct plan *p)
+static int not_a_leaf(struct plan *p)
 {
-	const struct draft *d = p->item->draft;
 	auto_buf leaves = { 0 };
 	int r = leaf_extensions(&leaves);
 
+	p->has_no_leaf = true;
 	return r < 0 ? r :
-		       fail(-EINVAL,
-			    "it is not a leaf: leaves are %.*s and .safetensors files; an item of other "
-			    "files is stored as it is when it is marked: setfattr -n user.pytree.kind -v opaque '%s%s%s'",
-			    SPAN_ARG(buf_span(&leaves)), d->name, d->is_item ? "" : "/",
-			    d->is_item ? "" : p->item->name);
+		       fail(-EINVAL, "it is not a leaf: leaves are %.*s and .safetensors files",
+			    SPAN_ARG(buf_span(&leaves)));
 }
 
 static int plan_plain(struct plan *p, struct tree_node *parent, struct draft_node *n)

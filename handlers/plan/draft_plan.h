@@ -41,6 +41,7 @@ struct plan {
 	char *name;              /* name of the item */
 	enum plan_item kind;
 	bool strict;
+	bool has_no_leaf;      /* a file is not a leaf, which is the reason why there is no plan */
 	bool collective;       /* one rank's part of an item, whose tree is incomplete */
 	struct save_opts opts; /* options of the item */
 	struct plugin *plugin; /* for PLAN_PLUGIN_ITEM */

@@ -459,6 +459,28 @@ static int item_kind(struct plan *p)
 	return name_plan(p, name);
 }
 
+/*
+ * Add the command that makes an item of other files of the directory to the reason why it is not a
+ * tree, if it may not have been meant as one.
+ */
+static int say_how_to_mark(const struct plan *p, int r)
+{
+	const struct draft *d = p->item->draft;
+	struct err_note why;
+	int arrays;
+
+	if (r != -EINVAL || !p->strict || !p->item->is_dir || p->kind != PLAN_TREE)
+		return r;
+	err_save(r, &why);
+	arrays = p->has_no_leaf || p->hint ? !p->has_no_leaf : plan_has_arrays(p->item);
+	if (arrays)
+		return err_restore(&why);
+	return fail(r,
+		    "%s; an item of other files is stored as it is when it is marked: "
+		    "setfattr -n user.pytree.kind -v opaque '%s%s%s'",
+		    why.text, d->name, d->is_item ? "" : "/", d->is_item ? "" : p->item->name);
+}
+
 int plan_new(struct draft_node *item, bool strict, struct plan **ret)
 {
 	auto_of(plan) struct plan *p = calloc(1, sizeof(*p));
@@ -482,7 +504,7 @@ int plan_new(struct draft_node *item, bool strict, struct plan **ret)
 	if (r >= 0 && p->kind == PLAN_TREE && !p->collective)
 		r = plan_hint_array(p);
 	if (r < 0)
-		return r;
+		return say_how_to_mark(p, r);
 	*ret = take(p);
 	return 0;
 }

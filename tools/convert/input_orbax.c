@@ -255,7 +255,8 @@ static int import_stored_one(void *arg, const char *name, unsigned char type)
 	struct stat st;
 	int r;
 
-	if (name[0] == '.' || type == DT_LNK || !strcmp(name, "commit_success.txt"))
+	/* The item's own marker, which a commit writes anew. */
+	if (!d->depth && !strcmp(name, "commit_success.txt"))
 		return 0;
 	r = path_join(d->source, span_str(name), &source);
 	if (r >= 0)
@@ -270,9 +271,9 @@ static int import_stored_one(void *arg, const char *name, unsigned char type)
 		below.depth++;
 		return import_stored(&below);
 	}
-	return r >= 0 && S_ISREG(st.st_mode) ?
-		       import_stored_file(d, source, path, (uint64_t)st.st_size) :
-		       r;
+	if (r >= 0 && !S_ISREG(st.st_mode))
+		return fail(-EIO, "'%s' is neither a file nor a directory", source);
+	return r < 0 ? r : import_stored_file(d, source, path, (uint64_t)st.st_size);
 }
 
 static int import_stored(struct import_files *d)
