@@ -71,10 +71,9 @@ int node_leaf_value(struct node_leaf *l, struct value *ret, struct zarr_view *re
 			r = view_of_name(&name, &v.array->meta, o->pad_truncate, &view);
 		else if (r >= 0 && !name_view_is_plain(&name))
 			r = fail(-ENOENT, "only arrays have boxes, shapes and casts");
-		/* As in Orbax, this is for arrays, not for values that are numbers in the tree. */
-		if (r >= 0 && v.kind == VALUE_ARRAY && o->restore_dtype && !name.has_cast &&
-		    !v.is_scalar)
-			r = zarr_view_cast(&view, (enum dtype)o->restore_dtype);
+		if (r >= 0 && v.kind == VALUE_ARRAY && o->restore_dtype && !name.has_cast)
+			r = zarr_view_cast(&view, leaf_restored_dtype(o->restore_dtype, view.dtype,
+								      v.is_scalar));
 	}
 	if (r < 0)
 		return r;

@@ -369,6 +369,20 @@ bool options_given(const struct options *o, const char *name)
 	return o->from[find_option(name) - option_table] != OPTION_FROM_DEFAULT;
 }
 
+bool options_given_here(const struct options *o, const char *name)
+{
+	return o->from[find_option(name) - option_table] == OPTION_FROM_MOUNT;
+}
+
+const struct option *options_of_saving(const struct options *o)
+{
+	for (size_t i = 0; i < option_count; i++)
+		if (o->from[i] == OPTION_FROM_MOUNT &&
+		    (option_table[i].scoped || option_table[i].kind == OPTION_RULE))
+			return &option_table[i];
+	return NULL;
+}
+
 bool options_auto_size(const struct options *o, const char *name, uint64_t *ret)
 {
 	if (!o->follows[find_option(name) - option_table])

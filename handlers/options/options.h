@@ -192,6 +192,13 @@ bool options_auto_size(const struct options *o, const char *name, uint64_t *ret)
 const char *option_from_text(const struct options *o, const struct option *opt);
 /* Whether the user gave the option; the name must be in the table. */
 bool options_given(const struct options *o, const char *name);
+/*
+ * Returns the first option of how leaves are saved that the user gave, not in the environment,
+ * whose options are for all commands; NULL: none. For what writes no checkpoint.
+ */
+const struct option *options_of_saving(const struct options *o);
+/* Whether the user gave the option for this command, not in the environment. */
+bool options_given_here(const struct options *o, const char *name);
 /* Set options from PYTREEFS_OPTIONS, the user's defaults, which -o overrides. */
 int options_set_environment(struct options *o);
 

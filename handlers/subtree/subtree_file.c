@@ -100,8 +100,7 @@ static enum dtype dtype_in_file(const struct leaf_info *f, const struct subtree_
 {
 	if (want->cast != DTYPE_UNKNOWN && dtype_info(f->dtype)->kind == DTYPE_KIND_FLOAT)
 		return want->cast;
-	return want->restore_dtype != DTYPE_UNKNOWN && !f->is_scalar ? want->restore_dtype :
-								       f->dtype;
+	return leaf_restored_dtype(want->restore_dtype, f->dtype, f->is_scalar);
 }
 
 static int add_tensor(struct making *m, const struct leaf_info *f)

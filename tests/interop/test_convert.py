@@ -346,6 +346,74 @@ def test_only_some_leaves(run, cases, tmp_path):
     assert r.returncode == 1 and 'nosuch' in r.stderr and not (tmp_path / 'no.npz').exists()
 
 
+RULES = {'rules': [{'key': r'(.*)dense/weight', 'original_key': r'\1dense/kernel', 'value_fn': 'transpose(1, 0)'}]}
+
+
+@pytest.mark.parametrize('form', ['safetensors', 'shards', 'npz', 'npy', 'zarr2', 'zarr3', 'other.safetensors', 'other.npz',
+                                  'other.zarr', 'step.safetensors', 'step.npy', 'array.npy'])
+@pytest.mark.parametrize('option', ['transforms', 'restore_dtype'])
+def test_options_of_reading_apply_to_every_input(run, tmp_path, form, option):
+    """convert and save of any format give what they give for a checkpoint with the same leaves."""
+    rng = np.random.default_rng(1)
+    tree = {'dense': {'kernel': rng.random((4, 6), np.float32), 'bias': rng.random(6, np.float32)}, 'layers': [np.ones(2), {}]}
+    source, out = tmp_path / 'plain', tmp_path / f'in.{form.split(".")[-1]}'
+    if form.startswith('other'):
+        flat = {f'dense/{k}': v for k, v in tree['dense'].items()}
+        if form == 'other.npz':
+            np.savez(out, **flat)
+        elif form == 'other.zarr':
+            group = zarr.open_group(out, mode='w')
+            for name, value in flat.items():
+                group.create_array(name, data=value)
+        else:
+            safetensors.numpy.save_file({k.replace('/', '.'): v for k, v in flat.items()}, out, {'format': 'pt', 'who': 'me'})
+    elif form == 'array.npy':
+        np.save(out, tree['dense']['kernel'])
+    else:
+        with ocp0.CheckpointManager(tmp_path / 'root') as manager:
+            manager.save(1, args=ocp0.args.Composite(state=ocp0.args.PyTreeSave(tree, custom_metadata={'c': 1})))
+        step = form.startswith('step')
+        out = tmp_path / ('in.safetensors' if form == 'step.safetensors' else 'in' if step else FORMATS[form][0])
+        run('export', *([] if step else FORMATS[form][1]), tmp_path / 'root/1' / ('' if step else 'state'), out)
+    rules = tmp_path / 'rules.json'
+    rules.write_text(json.dumps(RULES if form != 'array.npy' else {'rules': [{'key': 'w', 'original_key': ''}]}))
+    (tmp_path / 'spill').mkdir()
+    given = ['-o', (f'transforms={rules}' if option == 'transforms' else 'restore_dtype=bfloat16') + f',spill={tmp_path}/spill']
+    run('convert', out, source)
+    run('convert', *given, source, tmp_path / 'want')
+    run('convert', *given, out, tmp_path / 'got')
+    assert run('diff', tmp_path / 'want', tmp_path / 'got').returncode == 0
+    info = [json.loads(run('info', '--json', tmp_path / d).stdout).get('custom_metadata') for d in ('want', 'got')]
+    assert info[0] == info[1]
+    run('save', *given, out, tmp_path / 'saved/7')
+    got = restored(next(p.parent for p in (tmp_path / 'saved/7').rglob('_METADATA')))
+    if form == 'array.npy':
+        assert expect.same_bits(got['w'], tree['dense']['kernel']) if option == 'transforms' else got.dtype == ml_dtypes.bfloat16
+    elif option == 'transforms':
+        assert expect.same_bits(got['dense']['weight'], np.ascontiguousarray(tree['dense']['kernel'].T))
+        assert sorted(got['dense']) == ['bias', 'weight'] and isinstance(got.get('layers', []), list)
+    else:
+        assert expect.same_bits(np.asarray(got['dense']['kernel']), tree['dense']['kernel'].astype(ml_dtypes.bfloat16))
+    assert not os.listdir(tmp_path / 'spill')
+
+
+@pytest.mark.parametrize('form', ['npz', 'npy', 'zarr2', 'zarr3', 'safetensors'])
+def test_restore_dtype_applies_to_an_export(run, mount, cases, tmp_path, form):
+    """An export, and a converted checkpoint, hold exactly the files that a mount with the option shows."""
+    case = cases(MATRIX)
+    out = tmp_path / FORMATS[form][0]
+    run('export', *FORMATS[form][1], '-o', 'restore_dtype=float64', item_of(case), out)
+    run('convert', out, tmp_path / 'back')
+    run('convert', '-o', 'restore_dtype=float64', item_of(case), tmp_path / 'direct')
+    m = mount(item_of(case), 'restore_dtype=float64')
+    run('convert', '-o', 'restore_dtype=float64', m.path, tmp_path / 'mounted')
+    assert run('diff', tmp_path / 'direct', tmp_path / 'back').returncode == 0
+    assert run('diff', tmp_path / 'mounted', tmp_path / 'back').returncode == 0
+    shown = {str(p.relative_to(m.path)): p.read_bytes() for p in sorted(m.path.rglob('*.npy'))}
+    again = mount(tmp_path / 'back')
+    assert shown == {str(p.relative_to(again.path)): p.read_bytes() for p in sorted(again.path.rglob('*.npy'))}
+
+
 @pytest.fixture(scope='session')
 def step_of_items(tmp_path_factory):
     """A step that CheckpointManager wrote: trees with lists, a JSON item, a random key, metadata of a step and of a tree."""

@@ -46,6 +46,23 @@ def test_an_option_that_would_change_nothing_is_status_2(run, tmp_path, words, w
     assert r.returncode == 2 and why in r.stderr and not os.listdir(tmp_path), r.stderr
 
 
+@pytest.mark.parametrize('command', ['ls', 'tree', 'info', 'cat', 'stats', 'verify', 'diff', 'report', 'explain', 'dump item',
+                                     'transform --check x', 'merge', 'gc'])
+@pytest.mark.parametrize('option', ['dtype=bfloat16', 'rule=**:zarr=3', 'restore_dtype=bfloat16', 'transforms=RULES'])
+def test_an_option_that_a_command_ignores_is_status_2(run, tmp_path, command, option):
+    """Options of saving where nothing is saved, and what is shown otherwise where it is read as it is stored."""
+    (tmp_path / 'rules').write_text('{"rules": []}')
+    shown = {'restore_dtype': ('ls', 'tree', 'info', 'cat', 'explain', 'transform'),
+             'transforms': ('ls', 'tree', 'info', 'cat', 'stats', 'diff', 'report', 'explain', 'transform')}
+    words, name = command.split(), option.split('=')[0]
+    source = SAMPLE / '1000/state/step.json' if words[0] in ('cat', 'explain') else SAMPLE / '1000/state'
+    more = {'diff': [SAMPLE / '1500/state'], 'report': [tmp_path / 'r.html']}.get(words[0], [])
+    r = run(*words, '-o', option.replace('RULES', str(tmp_path / 'rules')), source, *more, ok=False)
+    idle = words[0] not in shown.get(name, ())
+    assert (r.returncode == 2 and f'-o {name}=' in r.stderr) == idle, r.stderr
+    assert r.stdout == '' if idle else '-o' not in r.stderr
+
+
 def test_options_of_the_environment_are_for_all_formats(run, tmp_path):
     env = dict(os.environ, PYTREEFS_OPTIONS='zarr=3,ocdbt=off')
     run('export', SAMPLE / '1000/state', tmp_path / 'm.npz', env=env)

@@ -50,6 +50,9 @@ struct cmd {
 	bool checks; /* status 1 is a finding, as in diff(1), so an error is EXIT_TROUBLE */
 	/* accepts -o OPTION[=VALUE],... from the table in handlers/options/option_table.c */
 	bool takes_mount_options;
+	bool saves; /* checks options of -o for saving by itself; else, they are refused */
+	/* it shows values and names as they are stored, so this option of -o is refused, or both */
+	const char *ignores[2];
 	/* sets one option of -o; NULL: option_set() does */
 	int (*set_option)(struct cmd_args *a, const char *text);
 	/*

@@ -174,6 +174,24 @@ static int parse_args(struct cmd_args *a, int argc, char **argv)
 	return 0;
 }
 
+/* Refuse options of -o that would have no effect. Returns 0, or the exit status. */
+static int check_effect(const struct cmd_args *a)
+{
+	const struct cmd *c = a->cmd;
+	const struct option *idle = c->saves ? NULL : options_of_saving(&a->options);
+
+	if (idle)
+		return cmd_wrong(
+			c, "-o %s= is for commands that write a checkpoint%s", idle->name,
+			strcmp(idle->name, "dtype") ? "" : "; restore_dtype= casts what is read");
+	for (size_t i = 0; i < ARRAY_LEN(c->ignores) && c->ignores[i]; i++)
+		if (options_given_here(&a->options, c->ignores[i]))
+			return cmd_wrong(c,
+					 "-o %s= has no effect: %s reads what is stored as it is",
+					 c->ignores[i], c->name);
+	return 0;
+}
+
 /* A command that reads files of others gives up rights that it does not need, like a mount. */
 static int confine(struct cmd_args *a)
 {
@@ -227,6 +245,8 @@ static int run(const struct cmd *c, char **all, int argc, char **argv)
 	if (r < 0)
 		fprintf(stderr, "pytreefs: %s\n", err_text(r));
 	status = r < 0 ? EXIT_USAGE : parse_args(&a, argc, argv);
+	if (status == 0)
+		status = check_effect(&a);
 	if (status == 0) {
 		r = a.options.trace ? log_trace_set(a.options.trace) : 0;
 		/* A mount opens its log when it has seen that the file is not inside of it. */

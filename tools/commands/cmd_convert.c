@@ -55,7 +55,7 @@ static int choose_layout(const struct job *j, const struct input *in, const char
 		*ret = strcmp(layout, "v0") ? LAYOUT_ITEMS : LAYOUT_DIRECT;
 	else if (in->is_step || cmd_value(j->a, "item"))
 		*ret = LAYOUT_ITEMS;
-	else if (in->kind == INPUT_ORBAX)
+	else if (in->kind == INPUT_ORBAX && !in->is_foreign)
 		*ret = LAYOUT_DIRECT;
 	else
 		*ret = step_name_check(span_str(name)) >= 0 ? LAYOUT_ITEMS : LAYOUT_DIRECT;
@@ -163,6 +163,7 @@ static int write_checkpoint(struct job *j, struct input *in, const char *out)
 	 * again.
 	 */
 	f.most = meter_free() + j->a->options.cache / 2;
+	f.restore_dtype = j->a->options.restore_dtype;
 	f.any_leaf_type = options_given(&j->a->options, "leaf_type");
 	f.any_rich_types = options_given(&j->a->options, "rich_types");
 	f.no_items = cmd_flag(j->a, "no-items");
@@ -186,6 +187,13 @@ static int write_checkpoint(struct job *j, struct input *in, const char *out)
 
 /* ---- a root: step by step ---- */
 
+static int open_input(struct job *j, const char *path, struct input *ret)
+{
+	int r = input_open(j->a, path, ret);
+
+	return r < 0 ? r : input_stage(j->a, ret, &j->progress);
+}
+
 static int convert_step(struct job *j, const char *root, const char *step, const char *out)
 {
 	auto_free char *from = NULL, *to = NULL;
@@ -195,7 +203,7 @@ static int convert_step(struct job *j, const char *root, const char *step, const
 	if (r >= 0)
 		r = path_join(out, span_str(step), &to);
 	if (r >= 0)
-		r = input_open(j->a, from, &in);
+		r = open_input(j, from, &in);
 	r = group_reduce(j->group, r);
 	return r < 0 ? r : write_checkpoint(j, &in, to);
 }
@@ -408,7 +416,7 @@ static int convert(struct cmd_args *a, struct rank_group *group)
 	if (format != EXPORT_UNKNOWN)
 		return export_run(a, group, path, out, format);
 	r = begin(&j, a, group);
-	r = group_reduce(group, r < 0 ? r : input_open(a, path, &in));
+	r = group_reduce(group, r < 0 ? r : open_input(&j, path, &in));
 	if (r >= 0)
 		r = in.is_root ? convert_root(&j, &in, out) : write_checkpoint(&j, &in, out);
 	return end(&j, out, r);
@@ -486,7 +494,7 @@ static int save(struct cmd_args *a, struct rank_group *group)
 	if (r >= 0)
 		r = step_name_check(span_str(name));
 	if (r >= 0)
-		r = input_open(a, path, &in);
+		r = open_input(&j, path, &in);
 	if (r >= 0 && in.is_root)
 		r = fail(-EINVAL, "'%s' is a directory of steps: name one of them", path);
 	if (r >= 0)
@@ -553,6 +561,7 @@ const struct cmd cmd_convert = {
 	.min_args = 2,
 	.max_args = 2,
 	.takes_mount_options = true,
+	.saves = true,
 	.confined = CMD_WRITES,
 	.run = run_convert,
 };
@@ -574,6 +583,7 @@ const struct cmd cmd_save = {
 	.min_args = 2,
 	.max_args = 2,
 	.takes_mount_options = true,
+	.saves = true,
 	.confined = CMD_WRITES,
 	.run = run_save,
 };

@@ -76,6 +76,7 @@ const struct cmd cmd_diff = {
 	.max_args = 2,
 	.checks = true,
 	.takes_mount_options = true,
+	.ignores = { "restore_dtype" },
 	.confined = CMD_READS,
 	.found = "A and B differ.",
 	.run = run_diff,

@@ -216,5 +216,6 @@ const struct cmd cmd_dump = {
 	.max_args = 2,
 	.confined = CMD_READS,
 	.takes_mount_options = true,
+	.ignores = { "restore_dtype", "transforms" },
 	.run = run_dump,
 };

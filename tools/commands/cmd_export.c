@@ -74,6 +74,7 @@ const struct cmd cmd_export = {
 	.min_args = 2,
 	.max_args = 2,
 	.takes_mount_options = true,
+	.saves = true,
 	.confined = CMD_WRITES,
 	.run = run_export,
 };

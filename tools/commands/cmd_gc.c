@@ -185,6 +185,7 @@ const struct cmd cmd_gc = {
 	.max_args = 1,
 	.alone = true,
 	.takes_mount_options = true,
+	.ignores = { "restore_dtype", "transforms" },
 	.confined = CMD_WRITES,
 	.found = "something could not be removed; the rest was.",
 	.run = run_gc,

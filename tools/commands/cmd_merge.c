@@ -212,6 +212,7 @@ const struct cmd cmd_merge = {
 	.max_args = 1,
 	.alone = true,
 	.takes_mount_options = true,
+	.ignores = { "restore_dtype", "transforms" },
 	.confined = CMD_WRITES,
 	.found = "a data file is missing.",
 	.run = run_merge,

@@ -297,6 +297,7 @@ const struct cmd cmd_mount = {
 	.min_args = 2,
 	.max_args = 2,
 	.takes_mount_options = true,
+	.saves = true,
 	.set_option = set_option,
 	.run_helper = fs_run_helper,
 	.run = run_mount,

@@ -451,6 +451,7 @@ const struct cmd cmd_report = {
 	.min_args = 1,
 	.max_args = 2,
 	.takes_mount_options = true,
+	.ignores = { "restore_dtype" },
 	.confined = CMD_WRITES,
 	.found = "a part could not be read; the page has the rest.",
 	.run = run_report,

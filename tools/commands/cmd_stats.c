@@ -283,6 +283,7 @@ const struct cmd cmd_stats = {
 	.min_args = 1,
 	.max_args = 1,
 	.takes_mount_options = true,
+	.ignores = { "restore_dtype" },
 	.confined = CMD_READS,
 	.checks = true,
 	.found = "--fail-on has found a value; everything was printed.",

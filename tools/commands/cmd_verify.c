@@ -343,6 +343,7 @@ const struct cmd cmd_verify = {
 	.max_args = 1,
 	.checks = true,
 	.takes_mount_options = true,
+	.ignores = { "restore_dtype", "transforms" },
 	.confined = CMD_READS,
 	.found = "something is damaged.",
 	.run = run_verify,

@@ -71,7 +71,7 @@ static int add_leaf(struct export *x, const struct leaf_info *info)
 		return fail(info->error ? info->error : -EOPNOTSUPP, "'%s': %s", l->path,
 			    info->why);
 	if (info->kind == VALUE_ARRAY)
-		l->dtype = tree_manifest_cast(info->dtype, info->is_scalar, x->cast);
+		l->dtype = tree_manifest_cast(info->dtype, info->is_scalar, &x->casts);
 	if (l->dtype != info->dtype && !mul_fits(info->bytes / dtype_info(info->dtype)->size,
 						 dtype_info(l->dtype)->size, &l->bytes))
 		return fail(-EFBIG, "'%s' would have more than 2^64 bytes", l->path);
@@ -256,8 +256,9 @@ static void take_options(struct export *x)
 {
 	const char *cast = cmd_value(x->a, "cast"), *shard = cmd_value(x->a, "max-shard-size");
 
+	x->casts.restore = x->a->options.restore_dtype;
 	if (cast)
-		x->cast = dtype_by_user(span_str(cast));
+		x->casts.cast = dtype_by_user(span_str(cast));
 	if (shard)
 		option_parse_size(shard, &x->max_shard);
 }

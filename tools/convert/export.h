@@ -44,7 +44,7 @@ struct export
 	struct arena arena;       /* memory of paths */
 	struct export_leaf *leaf; /* the leaves that --only selects */
 	size_t n;
-	enum dtype cast;
+	struct tree_manifest_casts casts;
 	uint64_t max_shard; /* 0: one file */
 	struct atomic_file out;
 	struct progress progress;

@@ -176,7 +176,7 @@ static int write_tensor(void *arg, size_t i, struct worker *worker)
 static int list(struct shards *s)
 {
 	struct export *x = s->x;
-	int r = tree_manifest_print(&x->st, x->only, x->cast, &style_safetensors,
+	int r = tree_manifest_print(&x->st, x->only, &x->casts, &style_safetensors,
 				    &s->tree_manifest);
 
 	s->tensor = calloc(x->n + 1, sizeof(*s->tensor));

@@ -62,6 +62,7 @@ struct import_list {
 	uint64_t charged;   /* memory of the lists, and estimated memory of the leaves in a draft */
 	uint64_t most;      /* limit for `charged`; 0: that of the meter */
 	const char *at;     /* prefix of every path: "default" or "" */
+	int restore_dtype;  /* arrays of checkpoints are cast to it; DTYPE_UNKNOWN: they are not */
 	bool any_leaf_type; /* options determine the recorded type of arrays, not the input */
 	bool any_rich_types; /* options determine the recorded type of tuples, not the input */
 	bool is_step;        /* the input has items */

@@ -124,7 +124,7 @@ bool input_is_export(const char *path)
 }
 
 /* Get the trees of the source. */
-static int open_subtree(struct input *in)
+int input_open_subtree(struct input *in)
 {
 	int r;
 
@@ -146,7 +146,7 @@ static int open_orbax(struct cmd_args *a, struct input *in)
 {
 	int r = source_open(a, in->path, &in->source);
 
-	return r < 0 ? r : open_subtree(in);
+	return r < 0 ? r : input_open_subtree(in);
 }
 
 /*
@@ -159,7 +159,7 @@ static int open_stored(struct cmd_args *a, struct input *in)
 
 	if (r <= 0)
 		return r;
-	r = open_subtree(in);
+	r = input_open_subtree(in);
 	if (r != -EINVAL)
 		return r < 0 ? r : 1;
 	err_clear();
@@ -246,6 +246,9 @@ int input_list(struct input *in, struct select *only, struct import_list *f)
 	switch (in->kind) {
 	case INPUT_ORBAX:
 		r = input_orbax_list(in, only, f);
+		/* The files of a safetensors model that is shown as a checkpoint. */
+		if (r >= 0 && in->shard && !in->tree_manifest.doc.root)
+			r = input_safetensors_custom(in, only, f);
 		break;
 	case INPUT_FILES:
 	case INPUT_LEAF:
@@ -279,6 +282,8 @@ void input_close(struct input *in)
 	subtree_release(&in->st);
 	if (in->source.ns)
 		source_close(&in->source);
+	spill_dir_remove(&in->spill);
+	io_engine_close(in->spill_io);
 	for (size_t i = 0; i < in->n_fds; i++)
 		close(in->fd[i]);
 	for (size_t i = 0; in->shard && i < in->n_fds; i++)

@@ -6,6 +6,7 @@
 #ifndef PYTREEFS_INPUT_H
 #define PYTREEFS_INPUT_H
 
+#include "core/commit/spill_dir.h"
 #include "tools/cli/cmd.h"
 #include "tools/convert/import_list.h"
 #include "tools/convert/tree_manifest.h"
@@ -27,7 +28,10 @@ struct input {
 	const char *separator; /* between the keys in names of tensors; borrowed */
 	bool is_root;          /* for INPUT_ORBAX: a directory of steps */
 	bool is_step;          /* the input has several items */
-	struct source source;  /* for INPUT_ORBAX */
+	bool is_foreign;      /* for INPUT_ORBAX: it is shown as one, but was not (input_stage()) */
+	struct source source; /* for INPUT_ORBAX */
+	struct io_engine *spill_io; /* of the copy that source is, if it is one */
+	struct spill_dir spill;
 	struct subtree st;
 	struct tree_manifest tree_manifest; /* for SAFETENSORS, NPZ, ZARR */
 	int *fd;                            /* open files */
@@ -39,6 +43,11 @@ struct input {
 
 /* Detect and open an input. -ENOENT, -EINVAL: the message says why it is not one. */
 int input_open(struct cmd_args *a, const char *path, struct input *ret);
+/*
+ * If options show checkpoints in another way (transforms=, restore_dtype=), make an input of
+ * another format a checkpoint that they show so.
+ */
+int input_stage(struct cmd_args *a, struct input *in, struct progress *progress);
 /*
  * Add everything in the input to f, whose `at` is set. only: the patterns of --only, which choose
  * leaves of trees; NULL: all. Items that are not trees come along in either case, unless f says
@@ -56,10 +65,15 @@ bool input_is_foreign(const char *path);
 /* Whether a directory was made by an export, or is empty. */
 bool input_is_export(const char *path);
 
+/* Find the trees of in->source. */
+int input_open_subtree(struct input *in);
+
 /* The listing of each kind of input, in its own file. */
 int input_orbax_list(struct input *in, struct select *only, struct import_list *f);
 int input_files_list(struct input *in, struct select *only, struct import_list *f);
 int input_safetensors_open(struct input *in);
+/* Add what is beside the tensors of a file without a manifest. */
+int input_safetensors_custom(struct input *in, struct select *only, struct import_list *f);
 int input_safetensors_list(struct input *in, struct select *only, struct import_list *f);
 int input_npz_open(struct input *in);
 int input_npz_list(struct input *in, struct select *only, struct import_list *f);

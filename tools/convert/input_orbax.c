@@ -19,6 +19,7 @@
 struct orbax_leaf {
 	struct item *item; /* borrowed: the input has it open */
 	const struct tree_node *leaf;
+	enum dtype cast; /* restore_dtype= of an array that has another one; DTYPE_UNKNOWN: none */
 };
 
 static int leaf_entry_open(struct import_reading *rd)
@@ -26,17 +27,24 @@ static int leaf_entry_open(struct import_reading *rd)
 	const struct orbax_leaf *l = rd->import_entry->arg;
 	struct format *f = calloc(1, sizeof(*f));
 	auto_value v = { 0 };
+	struct zarr_view view;
 	int r = f ? leaf_open(l->item, l->leaf, &v) : fail(-ENOMEM, "cannot open a leaf");
 
+	if (r >= 0 && l->cast != DTYPE_UNKNOWN) {
+		zarr_view_whole(&v.array->meta, &view);
+		r = zarr_view_cast(&view, l->cast);
+	}
 	if (r >= 0)
-		r = format_open(leaf_ext(NULL, l->leaf), &v, NULL, f);
+		r = format_open(leaf_ext(NULL, l->leaf), &v,
+				l->cast != DTYPE_UNKNOWN ? &view : NULL, f);
 	if (r < 0) {
 		free(f);
 		return r;
 	}
 	rd->state = f;
 	rd->size = f->size;
-	rd->array = f->ops->ext == NAME_EXT_NPY ? f->value.array : NULL;
+	/* Stored chunks and digests are of the elements as they are stored. */
+	rd->array = f->ops->ext == NAME_EXT_NPY && l->cast == DTYPE_UNKNOWN ? f->value.array : NULL;
 	r = rd->array ? leaf_digest_recorded(l->item, l->leaf, rd->sha256) : 0;
 	rd->has_sha256 = r == 1;
 	/* A digest that cannot be read is computed anew where options ask for it. */
@@ -90,9 +98,11 @@ static int mark_key(const struct tree_node *t, const char *path, struct import_l
 	return r == 1 ? mark_span(f, path, "key", buf_span(&key)) : r;
 }
 
-static int mark_array(const struct subtree_part *part, const struct tree_node *t, const char *path,
+static int mark_array(const struct subtree_part *part, struct orbax_leaf *l, const char *path,
 		      struct import_list *f)
 {
+	const struct tree_node *t = l->leaf;
+	enum dtype dtype;
 	struct span text;
 	auto_value v = { 0 };
 	int r = leaf_open(part->item, t, &v);
@@ -101,8 +111,11 @@ static int mark_array(const struct subtree_part *part, const struct tree_node *t
 		return r;
 	if (leaf_ext(NULL, t) == NAME_EXT_JSON)
 		return import_list_mark(f, path, "dtype", dtype_info(v.array->meta.dtype)->name);
+	dtype = leaf_restored_dtype(f->restore_dtype, v.array->meta.dtype, v.is_scalar);
+	if (dtype != v.array->meta.dtype)
+		l->cast = dtype;
 	f->import_entry[f->n - 1].bytes = v.array->meta.bytes;
-	r = import_list_mark_dtype(f, path, v.array->meta.dtype);
+	r = import_list_mark_dtype(f, path, dtype);
 	/* The recorded type remains unless the user sets one for all leaves. */
 	if (r >= 0 && span_eq(t->value_type, span_str("jax.Array")) && !f->any_leaf_type)
 		r = import_list_mark(f, path, "save.leaf_type", "jax.Array");
@@ -129,7 +142,7 @@ static int import_leaf(const struct subtree_part *part, const struct tree_node *
 	l = arena_alloc(&f->arena, sizeof(*l));
 	if (!l)
 		return fail(-ENOMEM, "cannot list the leaves");
-	*l = (struct orbax_leaf){ part->item, t };
+	*l = (struct orbax_leaf){ part->item, t, DTYPE_UNKNOWN };
 	if (!leaf_type_of(t))
 		return fail(-EOPNOTSUPP, "'%s' has the unknown type '%.*s'", buf_str(&path),
 			    SPAN_ARG(t->value_type));
@@ -137,7 +150,7 @@ static int import_leaf(const struct subtree_part *part, const struct tree_node *
 	if (r >= 0)
 		r = mark_key(t, buf_str(&path), f);
 	if (r >= 0 && subtree_is_leaf(t))
-		r = mark_array(part, t, buf_str(&path), f);
+		r = mark_array(part, l, buf_str(&path), f);
 	return r < 0 ? err_at(r, "'%s'", buf_str(&path)) : 0;
 }
 

@@ -184,33 +184,37 @@ static int import_text(struct input *in, const struct json *m, struct select *on
 	return r < 0 ? r : json_print(custom, m, JSON_PYTHON);
 }
 
-int input_safetensors_list(struct input *in, struct select *only, struct import_list *f)
+int input_safetensors_custom(struct input *in, struct select *only, struct import_list *f)
 {
 	auto_buf custom = { 0 };
-	int r = tree_manifest_import(&in->tree_manifest, in->path, only, f);
+	int r = 0;
 
 	for (size_t i = 0; i < in->n_fds && r >= 0; i++) {
 		const struct safetensors *st = &in->shard[i];
 		auto_json doc = { 0 };
 
-		for (size_t k = 0; k < st->n && r >= 0; k++)
-			r = import_tensor(in, i, &st->tensor[k], only, f);
-		if (r >= 0 && st->metadata) {
-			r = json_parse(span_str(st->metadata), in->path, &doc);
-			for (size_t k = 0; r >= 0 && k < doc.root->n; k++)
-				r = import_text(in, &doc.root->items[k], only, f, &custom);
-		}
+		r = st->metadata ? json_parse(span_str(st->metadata), in->path, &doc) : 0;
+		for (size_t k = 0; r >= 0 && doc.root && k < doc.root->n; k++)
+			r = import_text(in, &doc.root->items[k], only, f, &custom);
 	}
 	/* Custom metadata of the manifest takes precedence. */
-	if (r >= 0 && custom.n && !json_member(in->tree_manifest.doc.root, "custom") &&
-	    !in->is_step) {
-		r = buf_add_byte(&custom, '}');
-		if (r >= 0)
-			r = import_add_dir(f, "");
-		if (r >= 0)
-			r = buf_str(&custom) ?
-				    import_list_mark(f, "", "custom_metadata", buf_str(&custom)) :
-				    -ENOMEM;
-	}
-	return r;
+	if (r < 0 || !custom.n || in->is_step || json_member(in->tree_manifest.doc.root, "custom"))
+		return r;
+	r = buf_add_byte(&custom, '}');
+	if (r >= 0)
+		r = import_add_dir(f, "");
+	if (r < 0)
+		return r;
+	return buf_str(&custom) ? import_list_mark(f, "", "custom_metadata", buf_str(&custom)) :
+				  -ENOMEM;
+}
+
+int input_safetensors_list(struct input *in, struct select *only, struct import_list *f)
+{
+	int r = tree_manifest_import(&in->tree_manifest, in->path, only, f);
+
+	for (size_t i = 0; i < in->n_fds && r >= 0; i++)
+		for (size_t k = 0; k < in->shard[i].n && r >= 0; k++)
+			r = import_tensor(in, i, &in->shard[i].tensor[k], only, f);
+	return r < 0 ? r : input_safetensors_custom(in, only, f);
 }

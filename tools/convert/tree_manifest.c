@@ -22,7 +22,7 @@ struct text_place {
 struct printing {
 	const struct tree_manifest_style *style;
 	struct select *only;
-	enum dtype cast;
+	const struct tree_manifest_casts *casts;
 	struct buf kinds, leaves, dtypes, marks, custom;
 	struct buf texts; /* an array of struct text_place */
 
@@ -205,17 +205,17 @@ static int print_container(struct printing *p, const struct subtree_part *part,
 	return add_pair(&p->kinds, buf_span(&path), span_str(tree_kind_text(t->kind)));
 }
 
-enum dtype tree_manifest_cast(enum dtype t, bool is_scalar, enum dtype cast)
+enum dtype tree_manifest_cast(enum dtype t, bool is_scalar, const struct tree_manifest_casts *casts)
 {
-	return cast != DTYPE_UNKNOWN && !is_scalar && dtype_info(t)->kind == DTYPE_KIND_FLOAT ?
-		       cast :
-		       t;
+	if (casts->cast != DTYPE_UNKNOWN && !is_scalar && dtype_info(t)->kind == DTYPE_KIND_FLOAT)
+		return casts->cast;
+	return leaf_restored_dtype(casts->restore, t, is_scalar);
 }
 
 static int print_dtype(struct printing *p, const struct tree_node *t, struct span path,
 		       const struct value *v)
 {
-	enum dtype dtype = tree_manifest_cast(v->array->meta.dtype, v->is_scalar, p->cast);
+	enum dtype dtype = tree_manifest_cast(v->array->meta.dtype, v->is_scalar, p->casts);
 	bool big;
 
 	/* A dtype is printed for numbers, and for arrays whose .npy header cannot express it. */
@@ -405,14 +405,15 @@ static int put_all(struct printing *p, bool step)
 	return r < 0 ? r : put_out(p);
 }
 
-int tree_manifest_write(const struct subtree *st, struct select *only, enum dtype cast,
+int tree_manifest_write(const struct subtree *st, struct select *only,
+			const struct tree_manifest_casts *casts,
 			const struct tree_manifest_style *style, tree_manifest_put_fn *put,
 			void *arg)
 {
 	const struct buf metered = { .metered = true };
 	struct printing p = { .style = style,
 			      .only = only,
-			      .cast = cast,
+			      .casts = casts,
 			      .kinds = metered,
 			      .leaves = metered,
 			      .dtypes = metered,
@@ -440,11 +441,12 @@ static int add_piece(void *arg, struct span piece)
 	return buf_add_span(arg, piece);
 }
 
-int tree_manifest_print(const struct subtree *st, struct select *only, enum dtype cast,
+int tree_manifest_print(const struct subtree *st, struct select *only,
+			const struct tree_manifest_casts *casts,
 			const struct tree_manifest_style *style, struct buf *ret)
 {
 	auto_buf out = { .metered = true };
-	int r = tree_manifest_write(st, only, cast, style, add_piece, &out);
+	int r = tree_manifest_write(st, only, casts, style, add_piece, &out);
 
 	if (r < 0)
 		return r;

@@ -51,20 +51,28 @@ struct tree_manifest_style {
 /* For the formats that export writes. */
 extern const struct tree_manifest_style style_safetensors, style_npz, style_zarr;
 
+/* How arrays are cast; DTYPE_UNKNOWN: they are not. */
+struct tree_manifest_casts {
+	int restore;     /* restore_dtype=: all arrays */
+	enum dtype cast; /* --cast: floating-point arrays, instead */
+};
+
 /*
- * Write the manifest for the leaves that `only` selects (NULL: all), with floating-point arrays
- * cast (DTYPE_UNKNOWN: unchanged). It is written in pieces, since strings may be long, so that only
- * one of them is in memory at a time.
+ * Write the manifest for the leaves that `only` selects (NULL: all), with arrays cast. It is
+ * written in pieces, since strings may be long, so that only one of them is in memory at a time.
  */
 typedef int tree_manifest_put_fn(void *arg, struct span piece);
-int tree_manifest_write(const struct subtree *st, struct select *only, enum dtype cast,
+int tree_manifest_write(const struct subtree *st, struct select *only,
+			const struct tree_manifest_casts *casts,
 			const struct tree_manifest_style *style, tree_manifest_put_fn *put,
 			void *arg);
 /* The same as one text, charged to the meter. */
-int tree_manifest_print(const struct subtree *st, struct select *only, enum dtype cast,
+int tree_manifest_print(const struct subtree *st, struct select *only,
+			const struct tree_manifest_casts *casts,
 			const struct tree_manifest_style *style, struct buf *ret);
 /* Returns the dtype of an array in the file. */
-enum dtype tree_manifest_cast(enum dtype t, bool is_scalar, enum dtype cast);
+enum dtype tree_manifest_cast(enum dtype t, bool is_scalar,
+			      const struct tree_manifest_casts *casts);
 /* Get the key of a leaf in the file. */
 int tree_manifest_key(const struct subtree_part *part, const struct tree_node *leaf,
 		      const struct tree_manifest_style *style, struct buf *ret);

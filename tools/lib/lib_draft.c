@@ -115,6 +115,7 @@ static int check_stop(void *arg)
 
 static int begin(const char *path, const char *options, unsigned flags, struct pytreefs_draft **ret)
 {
+	static const char *const shown[] = { "transforms", "restore_dtype" };
 	auto_of(lib_draft) struct pytreefs_draft *d = calloc(1, sizeof(*d));
 	int r;
 
@@ -125,6 +126,9 @@ static int begin(const char *path, const char *options, unsigned flags, struct p
 	r = options_init(&d->args.options);
 	if (r >= 0)
 		r = lib_options(&d->args.options, options);
+	for (size_t i = 0; i < ARRAY_LEN(shown) && r >= 0; i++)
+		if (options_given_here(&d->args.options, shown[i]))
+			r = fail(-EINVAL, "option '%s' is for checkpoints that are read", shown[i]);
 	if (r >= 0)
 		r = atomic_step_begin(&d->args, NULL, path,
 				      d->is_item ? LAYOUT_DIRECT : LAYOUT_ITEMS,

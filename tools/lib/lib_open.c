@@ -143,6 +143,9 @@ static int open_handle(const char *path, const char *options, struct pytreefs **
 	r = options_init(&ck->args.options);
 	if (r >= 0)
 		r = lib_options(&ck->args.options, options);
+	if (r >= 0 && options_of_saving(&ck->args.options))
+		r = fail(-EINVAL, "option '%s' is for checkpoints that are written",
+			 options_of_saving(&ck->args.options)->name);
 	if (r >= 0)
 		r = source_open(&ck->args, path, &ck->source);
 	if (r < 0)

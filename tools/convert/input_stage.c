@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * input_stage.c - an input of another format as a checkpoint, for options that show a checkpoint
+ * in another way: transforms=, restore_dtype=.
+ *
+ * A safetensors file of one tree is read as an item where it is. Anything else is first made a
+ * checkpoint in the directory `spill`, as a user would do with two commands.
+ */
+#include "core/base/err.h"
+#include "tools/convert/atomic_step.h"
+#include "tools/convert/input.h"
+
+static bool shows_otherwise(const struct options *o)
+{
+	return o->transform || o->restore_dtype != DTYPE_UNKNOWN;
+}
+
+/* Set in->source to a checkpoint that the options show otherwise. */
+static int adopt(struct input *in, int r)
+{
+	if (r < 0)
+		return r;
+	in->kind = INPUT_ORBAX;
+	in->is_foreign = true;
+	return input_open_subtree(in);
+}
+
+/* Options for the copy: what they show otherwise must be shown, and cast, once. */
+static int copy_args(const struct cmd_args *a, struct options *defaults, struct cmd_args *ret)
+{
+	int r = options_init(defaults);
+
+	if (r < 0)
+		return r;
+	*ret = *a;
+	ret->options.transform = NULL;
+	ret->options.restore_dtype = DTYPE_UNKNOWN;
+	ret->options.save = defaults->save;
+	ret->options.n_rules = 0;
+	ret->options.priority = NULL;
+	ret->options.on_commit = NULL;
+	ret->options.verify_commit = false;
+	ret->options.atomicity = ATOMICITY_RENAME;
+	return 0;
+}
+
+static int write_copy(struct cmd_args *a, struct input *in, const char *to,
+		      struct progress *progress)
+{
+	auto_atomic_step n = { 0 };
+	auto_import_list f = { .at = "" };
+	int r = atomic_step_begin(a, NULL, to, in->is_step ? LAYOUT_ITEMS : LAYOUT_DIRECT, false,
+				  &n);
+
+	if (r >= 0)
+		r = input_list(in, NULL, &f);
+	if (r >= 0)
+		r = import_list_write(&f, n.draft, MAX(1u, pool_threads(n.ns->ckpt->pool)),
+				      progress, NULL);
+	return r < 0 ? r : atomic_step_commit(&n);
+}
+
+/* The name by which rules know the tree ("item"), as for a checkpoint at that path. */
+static int path_of_copy(const struct input *in, char **ret)
+{
+	auto_free char *dir = NULL, *name = NULL;
+	int r = path_split(in->path, &dir, &name);
+
+	if (r < 0)
+		return r;
+	*ret = str_fmt("%s/%s", in->spill.path, *name == '.' ? "tree" : name);
+	return *ret ? 0 : fail(-ENOMEM, "cannot copy '%s'", in->path);
+}
+
+static int stage(struct cmd_args *a, struct input *in, struct progress *progress)
+{
+	const char *where = ns_spill_dir(&a->options);
+	struct options defaults;
+	struct cmd_args copy;
+	auto_free char *path = NULL;
+	int r;
+
+	if (!where)
+		return fail(-EINVAL,
+			    "'%s' is made a checkpoint in a directory of this machine first: "
+			    "spill=off has none",
+			    in->path);
+	r = io_engine_open(a->options.io, &in->spill_io);
+	if (r >= 0)
+		r = spill_dir_make(in->spill_io, where, &in->spill);
+	if (r >= 0)
+		r = path_of_copy(in, &path);
+	if (r < 0)
+		return r;
+	io_never_sync(in->spill_io);
+	r = copy_args(a, &defaults, &copy);
+	if (r < 0)
+		return r;
+	r = write_copy(&copy, in, path, progress);
+	options_release(&defaults);
+	return r < 0 ? r : adopt(in, source_open(a, path, &in->source));
+}
+
+int input_stage(struct cmd_args *a, struct input *in, struct progress *progress)
+{
+	int r;
+
+	if (in->kind == INPUT_ORBAX || !shows_otherwise(&a->options))
+		return 0;
+	if (in->kind == INPUT_SAFETENSORS && !in->is_step)
+		r = adopt(in, source_open_safetensors(a, in->path, &in->source));
+	else
+		r = stage(a, in, progress);
+	return r < 0 ? err_at(r, "'%s'", in->path) : 0;
+}
