@@ -26,6 +26,18 @@ static bool has(const struct children *c, const char *name, bool is_dir)
 	return false;
 }
 
+/* Whether a file of Orbax says that the directory is an item or a step. */
+static bool has_mark(const struct children *c)
+{
+	static const char *const names[] = { "_METADATA", "_CHECKPOINT_METADATA", "manifest.ocdbt",
+					     "orbax.checkpoint", "commit_success.txt" };
+	bool found = false;
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		found |= has(c, names[i], false);
+	return found;
+}
+
 static bool has_prefix(const struct children *c, const char *prefix)
 {
 	for (size_t i = 0; i < c->n; i++)
@@ -107,6 +119,42 @@ static int has_arrays(const struct children *c)
 	return 0;
 }
 
+/*
+ * Whether a directory with the metadata of a zarr group is a hierarchy of arrays: 1 or 0. Such a
+ * file may also lie in a step, beside its items, or in a root. The first child that is one or the
+ * other tells.
+ */
+static int is_hierarchy(const struct children *c)
+{
+	bool has_dirs = false;
+
+	if (!has(c, ".zgroup", false) && !has(c, "zarr.json", false))
+		return 0;
+
+	for (size_t i = 0; i < c->n; i++) {
+		auto_free char *path = NULL;
+		struct children below;
+		int r, is_node = 0, is_orbax = 0;
+
+		if (!c->child[i].is_dir || step_name_is_tmp(span_str(c->child[i].name)))
+			continue;
+		has_dirs = true;
+		r = path_join(c->rel, span_str(c->child[i].name), &path);
+		if (r < 0)
+			return r;
+		r = children_list(c->dir, path, false, &below);
+		if (r >= 0) {
+			is_node = has(&below, ".zgroup", false) || has(&below, ".zarray", false) ||
+				  has(&below, "zarr.json", false);
+			is_orbax = has_mark(&below);
+		}
+		children_release(&below);
+		if (r < 0 || is_node || is_orbax)
+			return r < 0 ? r : !is_orbax;
+	}
+	return !has_dirs;
+}
+
 /* Whether the directory is a PyTree: its files, then the arrays in its child directories. */
 static int is_pytree(const struct children *c)
 {
@@ -120,9 +168,16 @@ static int is_pytree(const struct children *c)
 	if (!has(c, "zarr.json", false))
 		return has_arrays(c);
 	r = path_join(c->rel, span_str("zarr.json"), &path);
-	if (r >= 0)
-		r = is_array(c->dir, path);
-	return r;
+	return r < 0 ? r : is_array(c->dir, path);
+}
+
+/* Whether the directory is a PyTree, or a hierarchy, which makes no step of the directory above it.
+ */
+static int is_tree(const struct children *c)
+{
+	int r = is_pytree(c);
+
+	return r ? r : is_hierarchy(c);
 }
 
 int detect_pytree(struct io_dir *dir, const char *rel)
@@ -177,7 +232,7 @@ static int shape_of_children(const struct children *c, enum shape *ret)
 		*ret = SHAPE_STEP;
 	if (r < 0 || *ret != SHAPE_UNKNOWN)
 		return MIN(r, 0);
-	r = is_pytree(c);
+	r = is_tree(c);
 	if (r != 0) {
 		*ret = SHAPE_ITEM;
 		return r < 0 ? r : 0;
@@ -415,7 +470,7 @@ int detect_item(struct io_dir *dir, const char *rel, enum item_kind *ret)
 	int r = children_list(dir, rel, false, &c);
 
 	if (r >= 0)
-		r = is_pytree(&c);
+		r = is_tree(&c);
 	if (r >= 0)
 		*ret = r ? ITEM_PYTREE : is_random_key(&c) ? ITEM_COMPOSITE : ITEM_STORED;
 	children_release(&c);

@@ -44,7 +44,7 @@ int detect_marked(struct io_dir *dir, const char *rel, enum shape *ret);
  * SHAPE_UNKNOWN.
  */
 int detect_step(struct io_dir *dir, const char *rel, enum shape *ret);
-/* Whether rel is a PyTree item: 1 or 0. */
+/* Whether rel is a PyTree item, other than a hierarchy of zarr groups: 1 or 0. */
 int detect_pytree(struct io_dir *dir, const char *rel);
 int detect_item(struct io_dir *dir, const char *rel, enum item_kind *ret);
 /* Whether rel is a flax checkpoint, a file that begins with a msgpack map: 1 or 0. */

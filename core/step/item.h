@@ -58,6 +58,7 @@ struct item {
 		 */
 		made;
 	bool is_ocdbt, is_unmerged, is_aggregate;
+	bool is_hierarchy;              /* it has metadata of zarr groups, and none of Orbax */
 	bool is_file;                   /* a flax or safetensors file, not a directory */
 	struct io_file *aggregate;      /* the legacy file; NULL if there is none */
 	struct document aggregate_text; /* the contents of the legacy file */

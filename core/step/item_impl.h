@@ -12,6 +12,8 @@
  * is one.
  */
 int item_read_tree(struct item *item);
+/* Make the tree of an item without a document of it, from the names of arrays and strings. */
+int item_tree_of_names(struct item *item);
 /* The same for a flax checkpoint: everything is in the file `name` in the item's directory. */
 int item_read_file(struct item *item, const char *name);
 /* The same for the only item of ckpt_opts.safetensors. */

@@ -193,6 +193,9 @@ int tree_from_names(const struct span *names, const bool *is_string, size_t n, s
 /* The same with another separator; "" splits nowhere. The params are the names. */
 int tree_from_names_split(const struct span *names, const bool *is_string, size_t n,
 			  const char *separator, struct tree **ret);
+/* The same for paths of arrays and of groups, some of which may be empty; `/` separates keys. */
+int tree_from_hierarchy(const struct span *names, size_t n, const struct span *groups,
+			size_t n_groups, struct tree **ret);
 
 /*
  * Name all nodes. ext_of() returns the default extension of a leaf (from its type); ours has the

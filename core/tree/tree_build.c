@@ -199,31 +199,59 @@ static int add_names(struct tree_build *b, const struct name_set *set, const boo
 	return r;
 }
 
-int tree_from_names(const struct span *names, const bool *is_string, size_t n, struct tree **ret)
+/* Add containers, which may be empty, by the names of their keys. */
+static int add_groups(struct tree_build *b, const struct span *groups, size_t n, struct span by)
 {
-	return tree_from_names_split(names, is_string, n, ".", ret);
+	for (size_t i = 0; i < n; i++) {
+		struct tree_node *node = b->tree->root;
+		struct span rest = groups[i];
+
+		for (unsigned depth = 0; rest.n && depth < LIMIT_TREE_DEPTH; depth++) {
+			const uint8_t *end = memmem(rest.p, rest.n, by.p, by.n);
+			struct span key = span_of(rest.p, end ? (size_t)(end - rest.p) : rest.n);
+			int r = tree_build_child(b, node, key, false, &node);
+
+			if (r < 0)
+				return r;
+			/* The whole name of what is below an array is one key. */
+			if (node->kind == TREE_LEAF)
+				break;
+			node->kind = TREE_DICT;
+			rest = span_from(rest, key.n + (end ? by.n : 0));
+		}
+	}
+	return 0;
 }
 
-int tree_from_names_split(const struct span *names, const bool *is_string, size_t n,
-			  const char *separator, struct tree **ret)
+/* The names of a tree: of leaves, and of containers that may be empty. */
+struct named {
+	const struct span *leaf, *group;
+	const bool *is_string; /* or NULL */
+	size_t n, n_groups;
+};
+
+static int build(const struct named *names, const char *separator, struct tree **ret)
 {
 	auto_of(tree) struct tree *tree = NULL;
+	struct span by = span_str(separator);
 	struct tree_build b = { 0 };
 	struct name_set set = { 0 };
 	int r;
 
-	if (n == 0)
-		return fail(-EUCLEAN, "the list of parameters is empty");
-	if (n > LIMIT_TREE_NODES)
+	if (names->n > LIMIT_TREE_NODES)
 		return fail(-EFBIG, "the tree has more than %d nodes", LIMIT_TREE_NODES);
 	r = tree_new(&tree);
 	if (r >= 0)
 		tree->arena.metered = true;
 	b.tree = tree;
 	if (r >= 0)
-		r = name_set_init(&set, names, n);
+		r = name_set_init(&set, names->leaf, names->n);
 	if (r >= 0)
-		r = add_names(&b, &set, is_string, n, span_str(separator));
+		r = add_names(&b, &set, names->is_string, names->n, by);
+	if (r >= 0)
+		r = add_groups(&b, names->group, names->n_groups, by);
+	if (r >= 0 && names->n_groups)
+		r = tree_sort(tree);
 	free(set.slots);
 	tree_build_release(&b);
 	if (r >= 0)
@@ -232,4 +260,25 @@ int tree_from_names_split(const struct span *names, const bool *is_string, size_
 		return r;
 	*ret = take(tree);
 	return 0;
+}
+
+int tree_from_names(const struct span *names, const bool *is_string, size_t n, struct tree **ret)
+{
+	return tree_from_names_split(names, is_string, n, ".", ret);
+}
+
+int tree_from_names_split(const struct span *names, const bool *is_string, size_t n,
+			  const char *separator, struct tree **ret)
+{
+	const struct named all = { .leaf = names, .is_string = is_string, .n = n };
+
+	return n ? build(&all, separator, ret) : fail(-EUCLEAN, "the list of parameters is empty");
+}
+
+int tree_from_hierarchy(const struct span *names, size_t n, const struct span *groups,
+			size_t n_groups, struct tree **ret)
+{
+	const struct named all = { .leaf = names, .n = n, .group = groups, .n_groups = n_groups };
+
+	return build(&all, "/", ret);
 }

@@ -11,7 +11,7 @@
 #include "core/tree/name.h"
 #include "core/tree/tree_build.h"
 
-#define MANIFEST "the manifest in __metadata__"
+#define MANIFEST "the manifest of the tree"
 
 /* One leaf or container, with its path of names. */
 struct entry {
@@ -24,6 +24,8 @@ struct entry {
 struct making {
 	struct tree_build build;
 	const struct json *manifest, *kinds, *leaves, *marks;
+	const struct json *texts; /* the values of strings, by key */
+	bool is_path;             /* the names of tensors are paths without extensions */
 	struct entry *entry;
 	size_t n;
 };
@@ -196,10 +198,10 @@ static int add_path(struct making *m, struct entry e)
 static int default_path(struct making *m, struct span tensor, struct span *ret)
 {
 	auto_buf path = { .metered = true };
-	struct span rest = tensor;
-	int r = 0;
+	struct span rest = m->is_path ? span_of(NULL, 0) : tensor;
+	int r = m->is_path ? buf_addf(&path, "%.*s.npy", SPAN_ARG(tensor)) : 0;
 
-	if (!tensor.n)
+	if (!tensor.n && !m->is_path)
 		r = buf_add_str(&path, "%.npy");
 	while (rest.n && r >= 0) {
 		const uint8_t *dot = memchr(rest.p, '.', rest.n);
@@ -240,13 +242,13 @@ static int add_tensors(struct making *m, const struct span *names, size_t n)
 }
 
 /* Add containers, None and texts. */
-static int add_others(struct making *m, const struct json *metadata)
+static int add_others(struct making *m)
 {
 	int r = 0;
 
 	for (size_t i = 0; m->leaves && i < m->leaves->n && r >= 0; i++) {
 		const struct json *leaf = &m->leaves->items[i],
-				  *text = json_member_span(metadata, leaf->name);
+				  *text = json_member_span(m->texts, leaf->name);
 		struct entry e = { .path = leaf->s };
 
 		if (!json_is(leaf, JSON_STRING))
@@ -280,8 +282,7 @@ static int set_custom(struct making *m)
 	return r < 0 ? r : tree->custom_metadata ? 0 : -ENOMEM;
 }
 
-static int make_tree(struct making *m, const struct span *names, size_t n,
-		     const struct json *metadata)
+static int make_tree(struct making *m, const struct span *names, size_t n)
 {
 	struct tree_node *root;
 	int r = tree_attach(m->build.tree, NULL, span_of(NULL, 0), false, &root);
@@ -294,7 +295,7 @@ static int make_tree(struct making *m, const struct span *names, size_t n,
 	r = m->entry ? add_tensors(m, names, n) :
 		       fail(-ENOMEM, "cannot build a tree: not enough memory");
 	if (r >= 0)
-		r = add_others(m, metadata);
+		r = add_others(m);
 	if (r >= 0)
 		qsort(m->entry, m->n, sizeof(*m->entry), by_path);
 	for (size_t i = 0; i < m->n && r >= 0; i++)
@@ -306,37 +307,53 @@ static int make_tree(struct making *m, const struct span *names, size_t n,
 	return r < 0 ? r : tree_finish_as(m->build.tree, -EUCLEAN);
 }
 
+/* Build the tree of m->manifest, which is checked here. */
+static int from_manifest(struct making *m, const struct span *names, size_t n, struct tree **ret)
+{
+	auto_of(tree) struct tree *tree = NULL;
+	int r;
+
+	if (!json_is(m->manifest, JSON_OBJECT))
+		return fail(-EUCLEAN, MANIFEST " is not an object");
+	r = json_get_object(m->manifest, "kinds", MANIFEST, &m->kinds);
+	if (r >= 0)
+		r = json_get_object(m->manifest, "leaves", MANIFEST, &m->leaves);
+	if (r >= 0)
+		r = json_get_object(m->manifest, "marks", MANIFEST, &m->marks);
+	if (r >= 0)
+		r = tree_new(&tree);
+	m->build.tree = tree;
+	if (r >= 0)
+		r = make_tree(m, names, n);
+	free(m->entry);
+	tree_build_release(&m->build);
+	if (r < 0)
+		return r;
+	*ret = take(tree);
+	return 0;
+}
+
 int tree_from_tensors(const struct span *names, size_t n, const struct json *metadata,
 		      const char *separator, struct tree **ret)
 {
 	const struct json *text = json_member(metadata, TREE_MANIFEST_KEY);
-	auto_of(tree) struct tree *tree = NULL;
-	struct making m = { 0 };
+	struct making m = { .texts = metadata };
 	auto_json doc = { 0 };
 	int r;
 
 	if (!json_is(text, JSON_STRING))
 		return tree_from_names_split(names, NULL, n, separator, ret);
 	r = json_parse(text->s, MANIFEST, &doc);
-	if (r < 0)
-		return r;
-	if (!json_is(doc.root, JSON_OBJECT))
-		return fail(-EUCLEAN, MANIFEST " is not an object");
 	m.manifest = doc.root;
-	r = json_get_object(doc.root, "kinds", MANIFEST, &m.kinds);
-	if (r >= 0)
-		r = json_get_object(doc.root, "leaves", MANIFEST, &m.leaves);
-	if (r >= 0)
-		r = json_get_object(doc.root, "marks", MANIFEST, &m.marks);
-	if (r >= 0)
-		r = tree_new(&tree);
-	m.build.tree = tree;
-	if (r >= 0)
-		r = make_tree(&m, names, n, metadata);
-	free(m.entry);
-	tree_build_release(&m.build);
-	if (r < 0)
-		return r;
-	*ret = take(tree);
-	return 0;
+	return r < 0 ? r : from_manifest(&m, names, n, ret);
+}
+
+int tree_from_group(const struct span *names, size_t n, const struct json *manifest,
+		    struct tree **ret)
+{
+	struct making m = { .manifest = manifest,
+			    .texts = json_member(manifest, "texts"),
+			    .is_path = true };
+
+	return from_manifest(&m, names, n, ret);
 }

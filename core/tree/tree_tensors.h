@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tree_tensors.h - the tree of a safetensors file.
+ * tree_tensors.h - the tree of a safetensors file, or of a zarr group with a manifest.
  *
  * In a file that `pytreefs export` wrote, the metadata says which tensors are numbers, which
  * containers are lists and so on (tools/convert/tree_manifest.h has the format). Of any other file,
@@ -23,5 +23,11 @@
  */
 int tree_from_tensors(const struct span *names, size_t n, const struct json *metadata,
 		      const char *separator, struct tree **ret);
+/*
+ * The same for a zarr group that `pytreefs export` wrote: the names are paths of arrays below it,
+ * and the manifest, an object, also has the texts.
+ */
+int tree_from_group(const struct span *names, size_t n, const struct json *manifest,
+		    struct tree **ret);
 
 #endif

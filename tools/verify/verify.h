@@ -131,6 +131,8 @@ char *verify_leaf_file(const struct verify_tree *t, const struct tree_node *leaf
 int verify_walk(struct verify *v, const struct verify_tree *t, const struct walk_ops *ops,
 		void *arg);
 int verify_leaves(struct verify *v, const struct verify_tree *t);
+/* Check the groups of an item that is a zarr hierarchy, at `path` below SOURCE. */
+int verify_groups(struct verify *v, const char *path, const struct verify_tree *t);
 /*
  * Check `.sha256sums` of an item that could be opened, and the values of its leaves
  * (verify_digest.c).

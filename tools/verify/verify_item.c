@@ -431,9 +431,11 @@ static int check_files(struct checking *c)
 		r = verify_own_metadata(c->v, c->path);
 	if (r >= 0)
 		r = io_list(c->dir, ".", note_tmp, c);
-	if (r >= 0 && c->t.item && c->v->level >= 2)
-		r = check_orphans(c);
-	return r;
+	if (r < 0 || !c->t.item)
+		return r;
+	if (c->t.item->is_hierarchy)
+		return verify_groups(c->v, c->path, &c->t);
+	return c->v->level >= 2 ? check_orphans(c) : 0;
 }
 
 int verify_walk(struct verify *v, const struct verify_tree *t, const struct walk_ops *ops,

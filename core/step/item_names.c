@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * item_names.c - the tree of an item without a document of it: from the names of arrays and strings.
+ *
+ * In Orbax's directories and databases, a name is the keys of a leaf joined by dots. In a hierarchy
+ * of zarr groups it is a path of directories, whose names are keys. The metadata of groups tells
+ * which it is; a group that `pytreefs export` wrote also has a manifest of the tree.
+ *
+ * Invariant: an array that is stored is in the tree, or opening the item fails.
+ */
+#include "core/base/err.h"
+#include "core/base/json.h"
+#include "core/base/log.h"
+#include "core/base/meter.h"
+#include "core/step/item_impl.h"
+#include "core/tree/strings.h"
+#include "core/tree/tree_tensors.h"
+
+/* The stored keys that a name has. */
+enum stored_as {
+	AS_ARRAY = 1,  /* NAME/.zarray */
+	AS_NODE = 2,   /* NAME/zarr.json, of an array or a group */
+	AS_STRING = 4, /* NAME/_strings.json, or a member of the item's own */
+	AS_GROUP = 8,  /* NAME/.zgroup */
+	AS_CHUNKS = 16 /* NAME/c, as an array of zarr v3 has unless all of it is the fill value */
+};
+
+struct stored_name {
+	struct span name; /* allocated in the arena */
+	unsigned as;      /* bits of stored_as */
+};
+
+struct names {
+	struct arena arena;
+	struct stored_name *name;
+	size_t n, cap;
+	uint64_t charged;
+	bool has_groups;
+};
+
+static void names_release(struct names *ns)
+{
+	free(ns->name);
+	meter_release(ns->charged);
+	arena_release(&ns->arena);
+}
+#define auto_names __attribute__((cleanup(names_release))) struct names
+
+static int names_add(struct names *ns, struct span name, enum stored_as as)
+{
+	struct stored_name *n;
+
+	if (ns->n == LIMIT_TREE_NODES)
+		return fail(-EFBIG, "more than %d arrays", LIMIT_TREE_NODES);
+	if (ns->n == ns->cap) {
+		size_t cap = ns->cap ? 2 * ns->cap : 256;
+
+		/* The charge includes the arrays that make_tree() allocates. */
+		uint64_t charge = (cap - ns->cap) * (sizeof(*n) + sizeof(struct span) + 1);
+		int r = meter_charge(charge);
+
+		if (r < 0)
+			return r;
+		ns->charged += charge;
+		n = reallocarray(ns->name, cap, sizeof(*n));
+		if (!n)
+			return fail(-ENOMEM, "cannot list %zu arrays", cap);
+		ns->name = n;
+		ns->cap = cap;
+	}
+	n = &ns->name[ns->n];
+	n->as = as;
+	if (arena_keep(&ns->arena, name, &n->name) < 0)
+		return fail(-ENOMEM, "cannot list arrays");
+	ns->n++;
+	return 0;
+}
+
+/* ---- stored keys ---- */
+
+/*
+ * Note that there may be chunks of an array: then its metadata need not be read to learn that it is
+ * not a group. Chunks of an array are usually listed together.
+ */
+static int add_chunk(struct names *ns, struct span key)
+{
+	const uint8_t *end = memmem(key.p, key.n, "/c/", 3);
+	struct span name = span_of(key.p, end ? (size_t)(end - key.p) : 0);
+
+	if (!end && span_ends(key, span_str("/c")))
+		name = span_of(key.p, key.n - 2);
+	if (!name.n || ns->n >= LIMIT_TREE_NODES / 2 ||
+	    (ns->n && (ns->name[ns->n - 1].as & AS_CHUNKS) &&
+	     span_eq(ns->name[ns->n - 1].name, name)))
+		return 0;
+	return names_add(ns, name, AS_CHUNKS);
+}
+
+static int add_key(void *arg, struct span key, uint64_t len)
+{
+	static const struct {
+		const char *suffix;
+		enum stored_as as;
+	} kinds[] = { { ".zarray", AS_ARRAY },
+		      { "zarr.json", AS_NODE },
+		      { "_strings.json", AS_STRING },
+		      { ".zgroup", AS_GROUP } };
+
+	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+		struct span suffix = span_str(kinds[i].suffix), name = key;
+
+		if (!span_ends(key, suffix))
+			continue;
+		name.n -= suffix.n;
+		/*
+		 * At the top, metadata means that the tree is this one array; a strings file there
+		 * belongs to the whole item.
+		 */
+		if (name.n == 0)
+			return kinds[i].as == AS_STRING ? 0 : names_add(arg, name, kinds[i].as);
+		if (name.p[name.n - 1] != '/')
+			continue;
+		name.n--;
+		return names_add(arg, name, kinds[i].as);
+	}
+	return add_chunk(arg, key);
+}
+
+/* Releases since 0.4 store all texts as members of one file. */
+static int add_strings(struct item *item, struct names *ns)
+{
+	int r = item_read_strings(item);
+
+	for (size_t i = 0; item->strings && i < item->strings->n && r >= 0; i++)
+		r = names_add(ns, item->strings->entries[i].name, AS_STRING);
+	return r;
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return span_cmp(((const struct stored_name *)a)->name,
+			((const struct stored_name *)b)->name);
+}
+
+/*
+ * Sort the names, with all that is stored of each. Listing has no order, and lists a name twice if
+ * it is stored in both formats, or as a string too.
+ */
+static void names_sort(struct names *ns)
+{
+	size_t n = 0;
+
+	if (ns->n)
+		qsort(ns->name, ns->n, sizeof(*ns->name), by_name);
+	for (size_t i = 0; i < ns->n; i++) {
+		if (n && span_eq(ns->name[n - 1].name, ns->name[i].name))
+			ns->name[n - 1].as |= ns->name[i].as;
+		else
+			ns->name[n++] = ns->name[i];
+	}
+	ns->n = n;
+}
+
+/* ---- groups ---- */
+
+/* Whether an array or a group is below that name. Returns 1 or 0. */
+static int has_below(const struct names *ns, struct span name)
+{
+	size_t from = 0, to = ns->n;
+	auto_buf prefix = { 0 };
+
+	if (buf_addf(&prefix, "%.*s%s", SPAN_ARG(name), name.n ? "/" : "") < 0)
+		return fail(-ENOMEM, "cannot list arrays");
+	while (from < to) {
+		size_t mid = from + (to - from) / 2;
+
+		if (span_cmp(ns->name[mid].name, buf_span(&prefix)) < 0)
+			from = mid + 1;
+		else
+			to = mid;
+	}
+	for (; from < ns->n && span_starts(ns->name[from].name, buf_span(&prefix)); from++)
+		if (ns->name[from].name.n && (ns->name[from].as & ~(unsigned)AS_CHUNKS))
+			return 1;
+	return 0;
+}
+
+static int read_key(const struct item *item, struct span name, const char *file, struct buf *ret)
+{
+	auto_buf key = { 0 };
+	int r = name.n ? buf_addf(&key, "%.*s/%s", SPAN_ARG(name), file) : buf_add_str(&key, file);
+
+	if (r >= 0)
+		r = kv_get_all(item->kv, buf_span(&key), LIMIT_JSON_BYTES, ret);
+	if (r == 0 && item->dirs)
+		r = kv_get_all(item->dirs, buf_span(&key), LIMIT_JSON_BYTES, ret);
+	return r;
+}
+
+/*
+ * Whether `zarr.json` is that of a group. If it cannot be understood, it is if there is something
+ * below; else it is an array, whose error it will be.
+ */
+static int is_group(const struct item *item, struct span name, bool below)
+{
+	auto_buf text = { .metered = true };
+	auto_json doc = { 0 };
+	const struct json *type;
+	int r = read_key(item, name, "zarr.json", &text);
+
+	if (r >= 0)
+		r = json_parse(buf_span(&text), "'zarr.json'", &doc);
+	if (err_is_transient(r))
+		return r;
+	if (r < 0 && below)
+		log_warn("item '%s': the metadata of the group '%.*s': %s", item->path,
+			 SPAN_ARG(name), err_text(r));
+	err_clear();
+	type = json_member(doc.root, "node_type");
+	return json_is(type, JSON_STRING) ? span_eq(type->s, span_str("group")) : below;
+}
+
+/* Tell groups from arrays. */
+static int find_groups(const struct item *item, struct names *ns)
+{
+	for (size_t i = 0; i < ns->n; i++) {
+		struct stored_name *s = &ns->name[i];
+		int r = s->as & AS_NODE ? has_below(ns, s->name) : 0;
+
+		if (r >= 0 && (s->as & AS_NODE) && (r || !(s->as & AS_CHUNKS)))
+			r = is_group(item, s->name, r);
+		else
+			r = MIN(r, 0);
+		if (r < 0)
+			return r;
+		if (r > 0)
+			s->as = (s->as & ~(unsigned)AS_NODE) | AS_GROUP;
+		ns->has_groups |= (s->as & AS_GROUP) != 0;
+	}
+	return 0;
+}
+
+/* Get the manifest in the attributes of the top group: 1; 0: there is none. */
+static int read_manifest(const struct item *item, struct json_doc *doc, const struct json **ret)
+{
+	static const char *const files[] = { "zarr.json", ".zattrs" };
+	auto_buf text = { .metered = true };
+	int r = 0;
+
+	for (size_t i = 0; i < ARRAY_LEN(files) && r == 0; i++)
+		r = read_key(item, span_of(NULL, 0), files[i], &text);
+	if (r <= 0)
+		return r;
+	r = json_parse(buf_span(&text), "the attributes of the group", doc);
+	if (r < 0)
+		return r;
+	/* In v3, they are inside the group's document. */
+	*ret = json_member(json_member(doc->root, "zarr_format") ?
+				   json_member(doc->root, "attributes") :
+				   doc->root,
+			   TREE_MANIFEST_KEY);
+	return json_is(*ret, JSON_OBJECT);
+}
+
+/* ---- the tree ---- */
+
+/* The names of leaves and of groups, for the functions that make trees. */
+struct listed {
+	struct span *leaf, *group;
+	bool *is_string; /* of leaves */
+	size_t n, n_groups;
+};
+
+static void listed_release(struct listed *l)
+{
+	free(l->leaf);
+	free(l->group);
+	free(l->is_string);
+}
+
+static int list_all(const struct names *ns, struct listed *ret)
+{
+	ret->leaf = calloc(ns->n + 1, sizeof(*ret->leaf));
+	ret->is_string = calloc(ns->n + 1, sizeof(*ret->is_string));
+	ret->group = calloc(ns->has_groups ? ns->n + 1 : 1, sizeof(*ret->group));
+	if (!ret->leaf || !ret->is_string || !ret->group)
+		return fail(-ENOMEM, "cannot list %zu arrays", ns->n);
+	for (size_t i = 0; i < ns->n; i++) {
+		const struct stored_name *s = &ns->name[i];
+
+		if (s->as & AS_GROUP)
+			ret->group[ret->n_groups++] = s->name;
+		if (!(s->as & (AS_ARRAY | AS_NODE | AS_STRING)))
+			continue;
+		/* An array is preferred to a string of the same name. */
+		ret->is_string[ret->n] = !(s->as & (AS_ARRAY | AS_NODE));
+		ret->leaf[ret->n++] = s->name;
+	}
+	return 0;
+}
+
+static int make_tree(struct item *item, const struct listed *l)
+{
+	const struct json *manifest = NULL;
+	auto_json doc = { 0 };
+	int r;
+
+	if (!l->n_groups)
+		return l->n ? tree_from_names(l->leaf, l->is_string, l->n, &item->tree) :
+			      fail(-EUCLEAN, "item '%s' has no _METADATA and no arrays",
+				   item->path);
+	item->is_hierarchy = true;
+	r = read_manifest(item, &doc, &manifest);
+	if (r < 0)
+		return r;
+	return r ? tree_from_group(l->leaf, l->n, manifest, &item->tree) :
+		   tree_from_hierarchy(l->leaf, l->n, l->group, l->n_groups, &item->tree);
+}
+
+int item_tree_of_names(struct item *item)
+{
+	__attribute__((cleanup(listed_release))) struct listed listed = { 0 };
+	auto_names ns = { .arena.metered = true };
+	int r = kv_list(item->kv, span_of(NULL, 0), add_key, &ns);
+
+	/* Databases of 0.3.x have their strings in directories beside them. */
+	if (r >= 0 && item->dirs)
+		r = kv_list(item->dirs, span_of(NULL, 0), add_key, &ns);
+	if (r >= 0)
+		r = add_strings(item, &ns);
+	if (r < 0)
+		return r;
+	names_sort(&ns);
+	r = find_groups(item, &ns);
+	if (r >= 0)
+		r = list_all(&ns, &listed);
+	return r < 0 ? r : make_tree(item, &listed);
+}

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * verify_groups.c - checks a hierarchy of zarr groups: the metadata of groups, and that everything
+ * in it belongs to an array or a group.
+ *
+ * A consolidated copy of all metadata in the top group is what zarr-python reads: an array that is
+ * named there only is shown with its fill value in place of what was lost.
+ */
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/json.h"
+#include "tools/verify/verify.h"
+
+#define OTHERS_MOST 100 /* directories that are reported */
+
+struct groups {
+	struct verify *v;
+	const char *path; /* of the item, below SOURCE */
+	const struct verify_tree *t;
+	struct buf docs;   /* keys of documents of groups, each followed by a NUL */
+	struct buf others; /* directories without an array, each followed by a NUL */
+	struct span *group;
+	size_t n_groups;
+	unsigned n_others;
+};
+
+static void groups_release(struct groups *g)
+{
+	buf_release(&g->docs);
+	buf_release(&g->others);
+	free(g->group);
+}
+
+static int add_text(struct buf *to, struct span text)
+{
+	int r = buf_add_span(to, text);
+
+	return r < 0 ? r : buf_add_byte(to, '\0');
+}
+
+static const char *next_text(const struct buf *b, const char *at)
+{
+	const char *next = at ? at + strlen(at) + 1 : (const char *)b->p;
+
+	return b->n && next < (const char *)b->p + b->n ? next : NULL;
+}
+
+/* The part of a key before its last name: "" for a key without a slash. */
+static struct span dir_of(struct span key)
+{
+	const uint8_t *slash = memrchr(key.p, '/', key.n);
+
+	return span_of(key.p, slash ? (size_t)(slash - key.p) : 0);
+}
+
+static struct span file_of(struct span key)
+{
+	struct span dir = dir_of(key);
+
+	return span_from(key, dir.n + (dir.n < key.n && key.p[dir.n] == '/'));
+}
+
+static void say(struct groups *g, enum severity severity, const char *key, const char *text)
+{
+	auto_free char *file = verify_join(g->path, key);
+
+	verify_say(g->v, &(struct finding){ severity, 2, NULL, file, false, 0, 0, text });
+}
+
+/* ---- keys ---- */
+
+static bool is_document(struct span file)
+{
+	static const char *const names[] = { "zarr.json", ".zgroup", ".zattrs", ".zmetadata" };
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		if (span_eq(file, span_str(names[i])))
+			return true;
+	return false;
+}
+
+static int see_key(void *arg, struct span key, uint64_t len)
+{
+	struct groups *g = arg;
+	struct span dir = dir_of(key), file = file_of(key);
+	const char *last = NULL;
+
+	if (is_document(file) &&
+	    !(verify_is_param(g->t, dir) && span_eq(file, span_str("zarr.json"))))
+		return add_text(&g->docs, key);
+	/* Files of other programs beside the groups at the top are like any beside an item. */
+	if (!dir.n || key.p[0] == '.' || verify_has_owner(g->t, key, 0))
+		return 0;
+	/* Most directories have more than one file, which are listed together. */
+	for (const char *at = NULL; (at = next_text(&g->others, at));)
+		last = at;
+	if (g->n_others >= OTHERS_MOST || (last && span_eq(span_str(last), dir)))
+		return 0;
+	g->n_others++;
+	return add_text(&g->others, dir);
+}
+
+/* ---- documents of groups ---- */
+
+/* Check that all arrays of a consolidated document are there. */
+static void check_consolidated(struct groups *g, const char *key, const struct json *all)
+{
+	struct span top = dir_of(span_str(key));
+
+	for (size_t i = 0; json_is(all, JSON_OBJECT) && i < all->n; i++) {
+		struct span name = all->items[i].name;
+		const struct json *type = json_member(&all->items[i], "node_type");
+		auto_buf array = { 0 }, text = { 0 };
+
+		/* "a/w/.zarray" in v2, "a/w" in v3. */
+		if (type ? !json_is(type, JSON_STRING) || !span_eq(type->s, span_str("array")) :
+			   !span_eq(file_of(name), span_str(".zarray")))
+			continue;
+		name = type ? name : dir_of(name);
+		if (buf_addf(&array, "%.*s%s%.*s", SPAN_ARG(top), top.n && name.n ? "/" : "",
+			     SPAN_ARG(name)) < 0 ||
+		    verify_is_param(g->t, buf_span(&array)))
+			continue;
+		if (buf_addf(&text, "array '%.*s' is named, and is not there",
+			     SPAN_ARG(buf_span(&array))) >= 0 &&
+		    buf_str(&text))
+			say(g, SEVERITY_ERROR, key, buf_str(&text));
+	}
+}
+
+static int check_format(const struct json *root, struct span file)
+{
+	int64_t format = 0, wanted = span_eq(file, span_str("zarr.json")) ? 3 : 2;
+	struct span type = { 0 };
+	int r = json_is(root, JSON_OBJECT) ? 0 : fail(-EUCLEAN, "it is not an object");
+
+	if (r < 0 || span_eq(file, span_str(".zattrs")) || span_eq(file, span_str(".zmetadata")))
+		return r;
+	r = json_get_int(root, "zarr_format", "the group", &format);
+	if (r >= 0 && format != wanted)
+		r = fail(-EUCLEAN, "'zarr_format' is %lld, not %lld", (long long)format,
+			 (long long)wanted);
+	if (r >= 0 && wanted == 3)
+		r = json_get_str(root, "node_type", "the group", &type);
+	if (r >= 0 && wanted == 3 && !span_eq(type, span_str("group")))
+		r = fail(-EUCLEAN, "'node_type' is '%.*s', not 'group'", SPAN_ARG(type));
+	return MIN(r, 0);
+}
+
+static int check_document(struct groups *g, const char *key)
+{
+	const struct item *item = g->t->item;
+	auto_buf text = { 0 };
+	auto_json doc = { 0 };
+	int r = kv_get_all(item->kv, span_str(key), LIMIT_JSON_BYTES, &text);
+
+	if (r == 0 && item->dirs)
+		r = kv_get_all(item->dirs, span_str(key), LIMIT_JSON_BYTES, &text);
+	if (r >= 0)
+		r = json_parse(buf_span(&text), "the metadata of a group", &doc);
+	if (r >= 0)
+		r = check_format(doc.root, file_of(span_str(key)));
+	if (r < 0 && r != -ENOMEM) {
+		auto_free char *file = verify_join(g->path, key);
+
+		verify_failed(g->v, 1, NULL, file, r);
+		return 0;
+	}
+	if (r < 0 || g->v->level < 2)
+		return r;
+	check_consolidated(g, key,
+			   json_member(json_member(doc.root, "consolidated_metadata"), "metadata"));
+	if (span_eq(file_of(span_str(key)), span_str(".zmetadata")))
+		check_consolidated(g, key, json_member(doc.root, "metadata"));
+	return 0;
+}
+
+/* ---- what belongs to nothing ---- */
+
+static int by_span(const void *a, const void *b)
+{
+	return span_cmp(*(const struct span *)a, *(const struct span *)b);
+}
+
+static int list_groups(struct groups *g)
+{
+	size_t n = 0;
+
+	for (const char *at = NULL; (at = next_text(&g->docs, at));)
+		n++;
+	g->group = calloc(n + 1, sizeof(*g->group));
+	if (!g->group)
+		return fail(-ENOMEM, "cannot list %zu groups", n);
+	for (const char *at = NULL; (at = next_text(&g->docs, at));) {
+		struct span file = file_of(span_str(at));
+
+		if (span_eq(file, span_str("zarr.json")) || span_eq(file, span_str(".zgroup")))
+			g->group[g->n_groups++] = dir_of(span_str(at));
+	}
+	qsort(g->group, g->n_groups, sizeof(*g->group), by_span);
+	return 0;
+}
+
+static bool is_group(const struct groups *g, struct span dir)
+{
+	return g->n_groups && bsearch(&dir, g->group, g->n_groups, sizeof(dir), by_span);
+}
+
+static void check_others(struct groups *g)
+{
+	for (const char *at = NULL; (at = next_text(&g->docs, at));) {
+		struct span dir = dir_of(span_str(at));
+
+		if (span_eq(file_of(span_str(at)), span_str(".zattrs")) &&
+		    !verify_is_param(g->t, dir) && !is_group(g, dir))
+			say(g, SEVERITY_ERROR, at, "attributes of no array and no group");
+	}
+	for (const char *at = NULL; (at = next_text(&g->others, at));) {
+		/* A file of another program in a group is not part of the hierarchy. */
+		if (!is_group(g, span_str(at)))
+			say(g, SEVERITY_ERROR, at,
+			    "files of no array: the metadata of one is not there");
+	}
+}
+
+int verify_groups(struct verify *v, const char *path, const struct verify_tree *t)
+{
+	__attribute__((cleanup(groups_release))) struct groups g = { v, path, t };
+	const struct item *item = t->item;
+	int r = kv_list(item->kv, span_of(NULL, 0), see_key, &g);
+
+	if (r >= 0 && item->dirs)
+		r = kv_list(item->dirs, span_of(NULL, 0), see_key, &g);
+	for (const char *at = NULL; r >= 0 && (at = next_text(&g.docs, at));)
+		r = check_document(&g, at);
+	if (r >= 0 && v->level >= 2)
+		r = list_groups(&g);
+	if (r >= 0 && v->level >= 2)
+		check_others(&g);
+	return r;
+}
