@@ -22,13 +22,12 @@
 #define LOST 4     /* a reader is gone after this many times its usual interval */
 #define LOST_LEAST 4 /* smallest value of that interval */
 #define GUESSES 64
-/* nodes of the largest tree in which complete reads are recorded */
-#define PASSED_MAX ((uint32_t)1 << 17)
-#define RECENT 4                /* leaves with which an order starts that is made late */
-#define THREAD_BYTES (16 * MiB) /* part of the window for each decoding thread */
-#define LEAST_PART (1 * MiB)    /* smallest part of a leaf that is worth a job */
-#define FIRST_PART 8            /* 1/8 of the window after the first leaf in a store */
-#define MISSED_MAX 2            /* unexpected leaves in a row: the reader jumps */
+#define PASSED_MAX ((uint32_t)1 << 17) /* nodes of the largest tree in which reads are recorded */
+#define RECENT 4                       /* leaves with which an order starts that is made late */
+#define THREAD_BYTES (16 * MiB)        /* part of the window for each decoding thread */
+#define LEAST_PART (1 * MiB)           /* smallest part of a leaf that is worth a job */
+#define FIRST_PART 8                   /* 1/8 of the window after the first leaf in a store */
+#define MISSED_MAX 2                   /* unexpected leaves in a row: the reader jumps */
 
 /* The position of a reader in one order. */
 struct cursor {
@@ -40,6 +39,8 @@ struct cursor {
 struct reader {
 	uint32_t id;        /* value of file.reader */
 	uint64_t when, gap; /* in numbers of begun leaves: its last leaf, and its usual interval */
+	uint32_t first,
+		end; /* all leaves with its bit in begun[] and passed[] are in [first, end) */
 	struct cursor cursor[ORDERS];
 };
 
@@ -63,8 +64,7 @@ struct ahead {
 	uint64_t missed; /* number of leaves in a row that no cursor expected */
 	unsigned part;   /* 1/part of the window is used */
 	uint32_t recent[RECENT];
-	/* by leaf: bits of the readers that have begun it, and that have read all of it; or NULL */
-	uint32_t *begun, *passed;
+	uint32_t *begun, *passed; /* by leaf: bits of readers that began it and read it; or NULL */
 	uint64_t shared_at; /* when a reader last began a leaf that another one had begun before */
 	atomic_bool shared; /* read without the lock */
 	struct guess guess[GUESSES];
@@ -90,7 +90,7 @@ static void cursor_init(struct cursor *c, uint32_t at)
 
 static void reader_init(struct reader *rd, uint32_t id)
 {
-	*rd = (struct reader){ .id = id };
+	*rd = (struct reader){ .id = id, .first = LEAF_NONE };
 	for (int o = 0; o < ORDERS; o++)
 		cursor_init(&rd->cursor[o], LEAF_NONE);
 }
@@ -119,7 +119,6 @@ static void ahead_unref(struct ahead *a)
 		return;
 	leaf_orders_release(&a->orders);
 	free(a->begun);
-	free(a->passed);
 	pthread_mutex_destroy(&a->lock);
 	free(a);
 }
@@ -317,7 +316,7 @@ static void reader_drop(struct ahead *a, struct reader *rd)
 {
 	uint32_t bit = (uint32_t)1 << (rd - a->reader);
 
-	for (uint32_t i = 0; a->passed && rd->id && i < a->item->tree->n_nodes; i++) {
+	for (uint32_t i = rd->first; i < rd->end; i++) {
 		a->begun[i] &= ~bit;
 		a->passed[i] &= ~bit;
 	}
@@ -517,21 +516,21 @@ static void want_orders(struct ahead *a)
 }
 
 /* Record whether readers have begun the same leaf: threads that share the work never do. */
-static void note_shared(struct ahead *a, uint32_t leaf, const struct reader *rd)
+static void note_shared(struct ahead *a, uint32_t leaf, struct reader *rd)
 {
 	uint32_t bit = (uint32_t)1 << (rd - a->reader), n = a->item->tree->n_nodes;
 
 	if (!a->passed && n <= PASSED_MAX) {
-		a->begun = calloc(n, sizeof(*a->begun));
-		a->passed = a->begun ? calloc(n, sizeof(*a->passed)) : NULL;
-		if (!a->passed)
-			free(take(a->begun));
+		a->begun = calloc(n, 2 * sizeof(*a->begun));
+		a->passed = a->begun ? a->begun + n : NULL;
 	}
 	if (!a->passed)
 		return;
 	if (a->begun[leaf] & ~bit)
 		a->shared_at = a->now;
 	a->begun[leaf] |= bit;
+	rd->first = MIN(rd->first, leaf);
+	rd->end = MAX(rd->end, leaf + 1);
 	atomic_store_explicit(&a->shared, a->shared_at && a->now - a->shared_at < READERS,
 			      memory_order_relaxed);
 }
@@ -586,7 +585,8 @@ bool ahead_passed(struct ahead *a, uint32_t reader, const struct tree_node *leaf
 			continue;
 		readers++;
 		all |= (uint32_t)1 << i;
-		if (a->reader[i].id == reader)
+		if (a->reader[i].id == reader && leaf->id >= a->reader[i].first &&
+		    leaf->id < a->reader[i].end)
 			bits |= (uint32_t)1 << i;
 	}
 	if (a->passed) {
