@@ -158,6 +158,7 @@ struct tree {
 	/* Properties of the whole item, from the document. */
 	bool has_use_ocdbt, use_ocdbt, use_zarr3, store_fill_value;
 	bool has_metadata;           /* built from `_METADATA` */
+	bool has_manifest;           /* built from names and a manifest (tree_tensors.h) */
 	bool rich;                   /* value_metadata_tree was present and used */
 	const char *custom_metadata; /* JSON in Python's spelling; NULL when null or absent */
 };

@@ -329,6 +329,7 @@ static int from_manifest(struct making *m, const struct span *names, size_t n, s
 	tree_build_release(&m->build);
 	if (r < 0)
 		return r;
+	tree->has_manifest = true;
 	*ret = take(tree);
 	return 0;
 }

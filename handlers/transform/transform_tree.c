@@ -574,6 +574,7 @@ int transform_tree(const struct transform *t, struct tree **tree)
 	if (r < 0)
 		return r;
 	m.out->has_metadata = in->has_metadata;
+	m.out->has_manifest = in->has_manifest;
 	m.out->has_use_ocdbt = in->has_use_ocdbt;
 	m.out->use_ocdbt = in->use_ocdbt;
 	m.out->use_zarr3 = in->use_zarr3;

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """convert, export, save and merge: round trips through every format, read by the real libraries on both sides."""
 
+import collections
+import itertools
 import json
 import os
 import pathlib
@@ -17,6 +19,7 @@ import safetensors.numpy
 import tensorstore as ts
 import zarr
 from orbax.checkpoint import v1 as ocp1
+from orbax.checkpoint._src.metadata import pytree_metadata_options
 
 from lib import expect, restoring, selftest
 
@@ -468,6 +471,38 @@ def test_only_in_place_keeps_the_items(run, tmp_path, step_of_items):
     assert items_of(tmp_path / '1') == ['metrics', 'rng', 'state']
     run('convert', '--force', '--no-items', tmp_path / '1', tmp_path / '1')
     assert items_of(tmp_path / '1') == ['state']
+
+
+# ---- diff ----
+
+Pair = collections.namedtuple('Pair', 'x y')
+Nothing = collections.namedtuple('Nothing', '')
+W = np.ones(2, np.float32)
+CONTAINERS = {'list': [W, W], 'tuple': (W, W), 'dict': {'0': W, '1': W}, 'named': Pair(W, W), 'names': {'x': W, 'y': W},
+              'no list': [], 'no tuple': (), 'no dict': {}, 'no named': Nothing(), 'none': None}
+# Alike in a tree without rich types, which has no others than these.
+ALIKE = [{'list', 'tuple'}, {'named', 'names'}]
+
+
+def test_diff_tells_containers_apart(run, tmp_path):
+    """Each pair of containers, with rich types on no side, one side, both sides, and through safetensors."""
+    (files := tmp_path / 'files').mkdir()
+    for rich in (False, True):
+        options = pytree_metadata_options.PyTreeMetadataOptions(support_rich_types=rich)
+        for name, value in CONTAINERS.items():
+            handler = ocp0.PyTreeCheckpointHandler(pytree_metadata_options=options)
+            with ocp0.Checkpointer(handler) as checkpointer:
+                checkpointer.save(tmp_path / f'{name} {rich}', args=ocp0.args.PyTreeSave({'t': value, 'w': W}))
+            run('export', tmp_path / f'{name} {rich}', files / f'{name}.safetensors', '--force')
+    for a, b in itertools.product(CONTAINERS, repeat=2):
+        for ra, rb in (('False', 'False'), ('False', 'True'), ('True', 'True'), ('False', '')):
+            # Of a tree of dicts, a safetensors file has only names.
+            if not rb and b in ('dict', 'names'):
+                continue
+            # An empty named tuple is stored as None.
+            alike = a == b or {a, b} == {'no named', 'none'} or ({a, b} in ALIKE and ra == 'False')
+            r = run('diff', tmp_path / f'{a} {ra}', tmp_path / f'{b} {rb}' if rb else files / f'{b}.safetensors', ok=False)
+            assert r.returncode == (0 if alike else 1) and not r.stderr, (a, ra, b, rb, r.stdout)
 
 
 # ---- merge ----

@@ -98,7 +98,21 @@ static void say_kinds(const struct pairing *p, const struct tree_node *a, const 
  */
 static bool says_kinds(const struct subtree_part *p)
 {
-	return p->item->tree->has_metadata || p->item->is_aggregate;
+	return p->item->tree->has_metadata || p->item->tree->has_manifest || p->item->is_aggregate;
+}
+
+/* The kind of a node as a tree without rich types records it. */
+static enum tree_kind plain_kind(const struct tree_node *n)
+{
+	if (n->kind == TREE_TUPLE)
+		return TREE_LIST;
+	return n->kind == TREE_NAMEDTUPLE || n->kind == TREE_CUSTOM ? TREE_DICT : n->kind;
+}
+
+/* Whether both trees distinguish the same kinds: a manifest has those of the exported tree. */
+static bool record_alike(const struct tree *a, const struct tree *b)
+{
+	return a->rich == b->rich && a->has_manifest == b->has_manifest;
 }
 
 /* Compare only what both trees record: only rich types distinguish a list from a tuple. */
@@ -107,8 +121,12 @@ static bool kinds_differ(const struct pairing *p, const struct tree_node *a,
 {
 	if ((a->kind == TREE_LEAF) != (b->kind == TREE_LEAF))
 		return true;
-	return says_kinds(p->a) && says_kinds(p->b) &&
-	       p->a->item->tree->rich == p->b->item->tree->rich && a->kind != b->kind;
+	if (!says_kinds(p->a) || !says_kinds(p->b))
+		return false;
+	/* The kind of an empty container is recorded in any case. */
+	if (record_alike(p->a->item->tree, p->b->item->tree) || (!a->n_children && !b->n_children))
+		return a->kind != b->kind;
+	return plain_kind(a) != plain_kind(b);
 }
 
 /* The recursion is at most LIMIT_TREE_DEPTH deep. */
