@@ -8,6 +8,11 @@ import random
 import shutil
 import subprocess
 
+from lib import jaxenv  # noqa: F401  before jax
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 
 from lib import checkpoints, visible_damage
@@ -21,7 +26,8 @@ DAMAGED = {'unusual-step': "member 'item_handlers' is not an object or a string"
            'unmerged-part-missing': 'its array is not stored',
            'chunk-gone': '1 of 1 chunks are not stored'}
 # Cases that are whole and still worth a word.
-WARNED = {'unmerged': 'never merged', 'unmerged-two-processes': 'never merged', 'custom-handler': 'MyState'}
+WARNED = {'unmerged': 'never merged', 'unmerged-two-processes': 'never merged', 'custom-handler': 'MyState',
+          **dict.fromkeys(('metadata-missing', 'metadata-missing-zarr3', 'metadata-missing-perleaf', 'strings-per-leaf'), 'Orbax cannot restore it')}
 
 # Roots in which no step was committed.
 EMPTY = 'empty-root', 'root-of-temporaries'
@@ -31,7 +37,7 @@ def verify(program, path, *words):
     r = subprocess.run([program, 'verify', '--json', *words, str(path)], capture_output=True, text=True, timeout=60)
     assert r.returncode in (0, 1) and r.stdout, (r.returncode, r.stderr[-500:])
     doc = json.loads(r.stdout)
-    assert r.returncode == (1 if doc['errors'] else 0), r.stderr[-500:]
+    assert r.returncode == (1 if doc['errors'] or doc['refused'] else 0), r.stderr[-500:]
     return doc
 
 
@@ -103,3 +109,66 @@ def test_two_hundred_damages_are_found(program, cases, tmp_path, part):
         elif damage.how in ('frame', 'tail', 'shard index') and not placed[0]['leaf']:
             faults.append(f'no leaf: {damage}: {placed[0]}')
     assert not faults, '\n'.join(faults)
+
+
+def saved(directory, **how):
+    """A step with arrays, a text, a key and a JSON item."""
+    tree = {'w': jax.numpy.arange(40000, dtype='f4').reshape(200, 200), 'n': {'text': 'blue', 'i': 3, 'np': np.arange(5)}, 'key': jax.random.key(3)}
+    with ocp.CheckpointManager(directory, item_handlers={'params': ocp.PyTreeCheckpointHandler(**how), 'meta': ocp.JsonCheckpointHandler()}) as m:
+        m.save(1, args=ocp.args.Composite(params=ocp.args.PyTreeSave(tree), meta=ocp.args.JsonSave({'a': 1})))
+    return tree
+
+
+def is_restored(directory, tree):
+    with ocp.CheckpointManager(directory, item_handlers={'params': ocp.PyTreeCheckpointHandler(), 'meta': ocp.JsonCheckpointHandler()}) as m:
+        try:
+            r = m.restore(1, args=ocp.args.Composite(params=ocp.args.PyTreeRestore(), meta=ocp.args.JsonRestore()))
+        except Exception:  # whatever Orbax and TensorStore raise
+            return False
+    p = r['params']
+    return p['n']['text'] == 'blue' and p['n']['i'] == 3 and all(map(np.array_equal, (p['w'], p['n']['np'], jax.random.key_data(p['key'])),
+                                                                     (tree['w'], tree['n']['np'], jax.random.key_data(tree['key'])))) and \
+        r['meta'] == {'a': 1}
+
+
+@pytest.mark.filterwarnings('ignore')
+@pytest.mark.parametrize('how', [{'use_ocdbt': True, 'use_zarr3': False}, {'use_ocdbt': False, 'use_zarr3': False},
+                                 {'use_ocdbt': True, 'use_zarr3': True}], ids=['ocdbt', 'directories', 'zarr3'])
+def test_whatever_orbax_refuses_after_the_loss_of_a_file_is_found(how, program, tmp_path):
+    """Each file, each directory, and what is in each directory."""
+    tree = saved(tmp_path / 'whole', **how)
+    assert is_restored(tmp_path / 'whole', tree) and not verify(program, tmp_path / 'whole')['findings']
+    silent, refused = [], set()
+    for path in sorted((tmp_path / 'whole/1').rglob('*')):
+        for empty in (False, True) if path.is_dir() else (False,):
+            copy = tmp_path / 'copy'
+            shutil.copytree(tmp_path / 'whole', copy)
+            lost = copy / path.relative_to(tmp_path / 'whole')
+            shutil.rmtree(lost) if path.is_dir() else lost.unlink()
+            if empty:
+                lost.mkdir()
+            if not is_restored(copy, tree):
+                refused.add(path.name)
+                doc = verify(program, copy)
+                if not doc['errors'] and not doc['refused']:
+                    silent.append((path.relative_to(tmp_path / 'whole').as_posix(), empty))
+            shutil.rmtree(copy)
+    assert not silent, silent
+    assert refused >= {'_METADATA', '_sharding', '_strings.json', 'metadata', 'params', 'meta'}
+
+
+def test_items_that_are_not_looked_at_are_counted(program, tmp_path):
+    copy = tmp_path / 'step'
+    shutil.copytree(DATA / 'sample/1000', copy)
+    known = verify(program, copy)['opaque_items']
+    (copy / 'tokenizer').mkdir()
+    (copy / 'tokenizer/vocab.txt').write_text('a')
+    assert verify(program, copy)['opaque_items'] == known + 1
+    text = subprocess.run([program, 'verify', copy], capture_output=True, text=True, timeout=60, check=True).stdout
+    assert f'{known + 1} items with {known + 1} entries are not trees, and were not looked at' in text
+    alone = tmp_path / 'alone'
+    alone.mkdir()
+    shutil.copytree(copy / 'tokenizer', alone / 'tokenizer')
+    (alone / '_CHECKPOINT_METADATA').write_text('{"item_handlers": {"tokenizer": null}, "init_timestamp_nsecs": 1, "commit_timestamp_nsecs": 2}')
+    r = subprocess.run([program, 'verify', alone], capture_output=True, text=True, timeout=60)
+    assert r.returncode == 2 and 'nothing was checked' in r.stderr

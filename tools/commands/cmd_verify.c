@@ -85,6 +85,9 @@ static void sum_up_text(const struct verify *v)
 	if (v->digest_leaves)
 		printf("%llu of %llu leaves have a SHA-256 in .sha256sums, with which their values were compared\n",
 		       (unsigned long long)v->digest_leaves, (unsigned long long)v->leaves);
+	if (v->opaque_items)
+		printf("%llu items with %llu entries are not trees, and were not looked at: only their handlers know what is in them\n",
+		       (unsigned long long)v->opaque_items, (unsigned long long)v->opaque_files);
 	if (v->missing)
 		printf("%llu chunks are not stored and read as the fill value\n",
 		       (unsigned long long)v->missing);
@@ -133,9 +136,10 @@ static void sum_up_json(const struct verify *v, const char *error)
 	}
 	buf_addf(&out,
 		 "], \"level\": %d, \"errors\": %llu, \"warnings\": %llu, \"unchecked\": %llu"
-		 ", \"items\": %llu, \"leaves\": %llu",
+		 ", \"refused\": %llu, \"opaque_items\": %llu, \"items\": %llu, \"leaves\": %llu",
 		 v->level, (unsigned long long)v->errors, (unsigned long long)v->warnings,
-		 (unsigned long long)v->unchecked, (unsigned long long)v->items,
+		 (unsigned long long)v->unchecked, (unsigned long long)v->refused,
+		 (unsigned long long)v->opaque_items, (unsigned long long)v->items,
 		 (unsigned long long)v->leaves);
 	buf_addf(
 		&out,
@@ -194,7 +198,7 @@ static int verify_all(struct verify *v)
 	case SHAPE_STEP:
 		return verify_step(v, ".");
 	default:
-		return verify_item(v, ".");
+		return verify_item(v, ".", false);
 	}
 }
 
@@ -238,8 +242,14 @@ static int fail_not_safetensors(struct cmd_args *a, int r)
 static int fail_if_nothing_was_checked(const struct verify *v)
 {
 	/* Other ranks do not know the findings of rank 0. */
-	if (v->items || v->errors || v->unchecked || !group_is_lead(v->t.group))
+	if (v->items > v->opaque_items || v->errors || v->unchecked || !group_is_lead(v->t.group))
 		return 0;
+	if (v->items)
+		return fail(
+			-ENOENT,
+			"'%s' has only items that are not trees, whose contents only their handlers "
+			"know: nothing was checked",
+			v->t.a->arg[0]);
 	return fail(-ENOENT, "'%s' has no %s: nothing was checked%s", v->t.a->arg[0],
 		    v->steps ? "items" : "steps",
 		    v->n_drafts ? ", since drafts are not looked at" : "");
@@ -305,7 +315,7 @@ static int verify_with(struct cmd_args *a, int level, struct rank_group *group)
 	verify_repeats_release(&v);
 	if (r != EXIT_OK)
 		return r;
-	return v.unchecked ? EXIT_TROUBLE : v.errors ? EXIT_FOUND : EXIT_OK;
+	return v.unchecked ? EXIT_TROUBLE : v.errors || v.refused ? EXIT_FOUND : EXIT_OK;
 }
 
 static int run_verify(struct cmd_args *a)
@@ -335,7 +345,7 @@ const struct cmd cmd_verify = {
 	.summary = "check every record, reference, statistic and chunk of a checkpoint",
 	.help = "Level 1 reads every metadata file and database node, level 2 compares them with each other,\n"
 		"and level 3 decodes every chunk. Data without a checksum is counted. Exit status 1: something\n"
-		"is damaged; 2: an error, a part could not be read for another reason, such as its mode, or\n"
+		"is damaged, or Orbax refuses it; 2: an error, a part could not be read for another reason, such as its mode, or\n"
 		"there was nothing to check. Under mpirun, ranks share the leaves.",
 	.example = "pytreefs verify ckpts/latest",
 	.options = options,
@@ -345,6 +355,6 @@ const struct cmd cmd_verify = {
 	.takes_mount_options = true,
 	.ignores = { "restore_dtype", "transforms" },
 	.confined = CMD_READS,
-	.found = "something is damaged.",
+	.found = "something is damaged, or Orbax refuses it.",
 	.run = run_verify,
 };

@@ -11,8 +11,12 @@
 
 #include "tools/select/selection.h"
 
-/* SEVERITY_UNCHECKED: it is not known whether there is damage, since it could not be read. */
-enum severity { SEVERITY_WARNING, SEVERITY_ERROR, SEVERITY_UNCHECKED };
+enum severity {
+	SEVERITY_WARNING,
+	SEVERITY_ERROR,
+	SEVERITY_UNCHECKED, /* it is not known whether there is damage, as it could not be read */
+	SEVERITY_REFUSED,   /* a warning: Orbax cannot restore what this program reads */
+};
 
 /* A finding. Texts are borrowed; leaf and file may be NULL. */
 struct finding {
@@ -38,11 +42,14 @@ struct verify {
 	int level;
 	bool json;
 	uint64_t errors, warnings, unchecked, n_drafts;
+	uint64_t refused;  /* the part of warnings that are of SEVERITY_REFUSED */
 	struct buf drafts; /* names, each followed by a NUL */
 	/* Counts of what was checked. */
 	uint64_t steps, items, leaves, chunks, stored_bytes, decoded_bytes;
 	uint64_t missing;      /* chunks that are not stored, as the metadata allows */
 	uint64_t unused_files; /* data files that no database refers to */
+	/* Items that are not trees or JSON, and the entries of their directories: not looked at. */
+	uint64_t opaque_items, opaque_files;
 	/* The part of stored_bytes that no checksum covers. */
 	uint64_t raw_bytes, unsummed_bytes;
 	/* leaves with such bytes, or with a text in a file without a checksum */
@@ -100,7 +107,8 @@ int verify_own_metadata(struct verify *v, const char *path);
 /* Check a root, one step or one item, by its path below SOURCE. */
 int verify_root(struct verify *v);
 int verify_step(struct verify *v, const char *path);
-int verify_item(struct verify *v, const char *path);
+/* named: a handler of Orbax for trees is recorded for the item. */
+int verify_item(struct verify *v, const char *path, bool named);
 
 /* The state of the checks of an item; all borrowed. */
 struct array_metadatas;
@@ -131,6 +139,11 @@ char *verify_leaf_file(const struct verify_tree *t, const struct tree_node *leaf
 int verify_walk(struct verify *v, const struct verify_tree *t, const struct walk_ops *ops,
 		void *arg);
 int verify_leaves(struct verify *v, const struct verify_tree *t);
+/*
+ * Report what Orbax refuses of an item although its values can be read (verify_orbax.c).
+ */
+int verify_orbax(struct verify *v, const char *path, struct item *item, bool named);
+void verify_refused(struct verify *v, const char *file, const char *text);
 /* Check the groups of an item that is a zarr hierarchy, at `path` below SOURCE. */
 int verify_groups(struct verify *v, const char *path, const struct verify_tree *t);
 /*

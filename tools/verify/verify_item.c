@@ -126,9 +126,7 @@ static int check_databases(struct checking *c)
 	if (r >= 0 && !has_own && parts.n) {
 		auto_free char *file = verify_join(c->path, "manifest.ocdbt");
 
-		verify_say(c->v, &(struct finding){
-					 SEVERITY_WARNING, 2, NULL, file, false, 0, 0,
-					 "its parts were never merged: Orbax cannot read it" });
+		verify_refused(c->v, file, "its parts were never merged: Orbax cannot read it");
 	}
 	if (r >= 0 && !has_own && parts.n_bare)
 		say_file(c, 2, "", "%zu parts have no manifest: their processes never committed",
@@ -453,7 +451,7 @@ int verify_walk(struct verify *v, const struct verify_tree *t, const struct walk
 	return r < 0 ? r : selection_walk(&v->t, &st, prefix, ops, arg);
 }
 
-static int check_item(struct verify *v, const char *path)
+static int check_item(struct verify *v, const char *path, bool named)
 {
 	__attribute__((cleanup(checking_release))) struct checking c = { .v = v, .path = path };
 	struct stat st;
@@ -475,6 +473,8 @@ static int check_item(struct verify *v, const char *path)
 	r = r < 0 ? blame(&c, r) : list_params(&c);
 	if (r >= 0 && c.dir)
 		r = check_files(&c);
+	if (r >= 0 && c.t.item && c.dir)
+		r = verify_orbax(v, path, c.t.item, named);
 	if (r >= 0 && c.t.item)
 		r = verify_leaves(v, &c.t);
 	if (r >= 0 && c.t.item && c.dir)
@@ -482,9 +482,9 @@ static int check_item(struct verify *v, const char *path)
 	return r;
 }
 
-int verify_item(struct verify *v, const char *path)
+int verify_item(struct verify *v, const char *path, bool named)
 {
-	int r = check_item(v, path);
+	int r = check_item(v, path, named);
 
 	/* Report any other failure as damage, and continue with the next item. */
 	if (r < 0 && r != -ENOMEM && r != -EINTR) {

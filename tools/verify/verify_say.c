@@ -44,7 +44,8 @@ static void say_json(const struct verify *v, const struct finding *f)
 {
 	static const char *const names[] = { [SEVERITY_WARNING] = "warning",
 					     [SEVERITY_ERROR] = "error",
-					     [SEVERITY_UNCHECKED] = "unchecked" };
+					     [SEVERITY_UNCHECKED] = "unchecked",
+					     [SEVERITY_REFUSED] = "warning" };
 	auto_buf out = { 0 };
 
 	buf_addf(&out, "%s\n{\"severity\": \"%s\", \"level\": %d",
@@ -63,7 +64,8 @@ static void say_text(const struct finding *f)
 {
 	static const char *const labels[] = { [SEVERITY_WARNING] = "warning",
 					      [SEVERITY_ERROR] = "error",
-					      [SEVERITY_UNCHECKED] = "cannot be checked" };
+					      [SEVERITY_UNCHECKED] = "cannot be checked",
+					      [SEVERITY_REFUSED] = "warning" };
 
 	printf("%s: ", labels[f->severity]);
 	if (f->leaf) {
@@ -167,7 +169,8 @@ void verify_say(struct verify *v, const struct finding *f)
 		say_text(f);
 	}
 	v->errors += f->severity == SEVERITY_ERROR;
-	v->warnings += f->severity == SEVERITY_WARNING;
+	v->warnings += f->severity == SEVERITY_WARNING || f->severity == SEVERITY_REFUSED;
+	v->refused += f->severity == SEVERITY_REFUSED;
 	v->unchecked += f->severity == SEVERITY_UNCHECKED;
 }
 

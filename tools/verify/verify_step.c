@@ -39,12 +39,25 @@ static int note_draft(struct verify *v, const char *path, const char *name)
 
 /* ---- items that are not trees ---- */
 
-static bool is_json_handler(const struct step_meta *m, const char *item)
+/* Whether the name of the item's recorded handler contains one of these words. */
+static bool is_handled_by(const struct step_meta *m, const char *item, const char *word,
+			  const char * or)
 {
 	struct span handler;
 
 	return m && step_meta_handler(m, span_str(item), &handler) == 1 && handler.p &&
-	       memmem(handler.p, handler.n, "Json", 4);
+	       (memmem(handler.p, handler.n, word, strlen(word)) ||
+		memmem(handler.p, handler.n, or, strlen(or)));
+}
+
+static bool is_json(const struct step_meta *m, const char *item)
+{
+	return is_handled_by(m, item, "Json", "Json");
+}
+
+static bool is_tree(const struct step_meta *m, const char *item)
+{
+	return is_handled_by(m, item, "PyTreeCheckpointHandler", "StandardCheckpointHandler");
 }
 
 /*
@@ -55,6 +68,7 @@ static int check_files(struct verify *v, const char *path, bool json)
 {
 	struct children c;
 	int r = list_children(v, path, &c);
+	uint64_t n_files = 0;
 
 	for (size_t i = 0; i < c.n && r >= 0; i++) {
 		auto_free char *file = verify_join(path, c.child[i].name);
@@ -65,7 +79,10 @@ static int check_files(struct verify *v, const char *path, bool json)
 			r = note_draft(v, path, c.child[i].name);
 			continue;
 		}
-		if (!json || c.child[i].is_dir || detect_is_hidden(span_str(c.child[i].name)))
+		if (detect_is_hidden(span_str(c.child[i].name)))
+			continue;
+		n_files += json ? !c.child[i].is_dir : 1;
+		if (!json || c.child[i].is_dir)
 			continue;
 		r = file ? io_read_file(v->ckpt->source, file, LIMIT_STEP_FILE, &text) : -ENOMEM;
 		if (r >= 0)
@@ -76,6 +93,10 @@ static int check_files(struct verify *v, const char *path, bool json)
 		}
 	}
 	children_release(&c);
+	if (r >= 0 && json && !n_files)
+		verify_file(v, 2, path, "its handler is of JSON, and it has no file");
+	v->opaque_items += !json;
+	v->opaque_files += json ? 0 : n_files;
 	return r;
 }
 
@@ -179,11 +200,16 @@ static int check_child(struct verify *v, const char *path, const char *name,
 	if (r < 0)
 		return r;
 	if (kind == ITEM_PYTREE)
-		return verify_item(v, below);
+		return verify_item(v, below, is_tree(m, name));
+	if (is_tree(m, name)) {
+		v->items++;
+		verify_file(v, 2, below, "its handler is of a tree, and it has no file of one");
+		return 0;
+	}
 	if (kind == ITEM_COMPOSITE && depth < MAX_NESTING)
 		return check_step(v, below, depth + 1);
 	v->items++;
-	return check_files(v, below, is_json_handler(m, name));
+	return check_files(v, below, is_json(m, name));
 }
 
 static int check_step(struct verify *v, const char *path, unsigned depth)
@@ -261,7 +287,7 @@ static int verify_one(struct verify *v, const struct step_entry *e)
 		return r;
 	if (shape == SHAPE_ITEM) {
 		v->steps++;
-		return verify_item(v, e->name);
+		return verify_item(v, e->name, false);
 	}
 	if (shape == SHAPE_UNKNOWN)
 		verify_file(v, 1, e->name, "the name of a step, and nothing of one in it");
