@@ -28,12 +28,22 @@ static int root_stat(struct node *n, struct stat *ret)
 	return ns_stat_root(n->ns, NULL, ret);
 }
 
+static int list_steps(struct ns *ns, bool tmp, struct step_list *ret)
+{
+	int r = step_list(ns->ckpt->source, need_marker(ns), tmp, ret);
+
+	if (r >= 0 && ret->n == 0 && ns_is_gone(ns))
+		return fail(-ESTALE, "'%s' was removed since it was opened: open or mount it again",
+			    ns->ckpt->source->path);
+	return r;
+}
+
 /* ---- latest ---- */
 
 static int latest_target(struct ns *ns, struct buf *ret)
 {
 	auto_step_list l = { 0 };
-	int r = step_list(ns->ckpt->source, need_marker(ns), false, &l);
+	int r = list_steps(ns, false, &l);
 
 	if (r < 0)
 		return r;
@@ -140,7 +150,7 @@ static void say_unmarked(struct ns *ns)
 static int root_list(struct node *n, struct listing *ret)
 {
 	auto_step_list l = { 0 };
-	int r = step_list(n->ns->ckpt->source, need_marker(n->ns), n->ns->options->show_tmp, &l);
+	int r = list_steps(n->ns, n->ns->options->show_tmp, &l);
 
 	if (r >= 0 && l.n == 0)
 		say_unmarked(n->ns);

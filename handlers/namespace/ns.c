@@ -35,6 +35,20 @@ bool ns_is_same(struct ns *ns, const char *path, const struct file_id *id)
 	return same;
 }
 
+bool ns_is_gone(struct ns *ns)
+{
+	const struct ckpt *c = ns->ckpt;
+	struct stat st;
+	int r;
+
+	if (c->source->fd < 0)
+		return false;
+	r = io_stat(c->source, ".", &st);
+	err_clear();
+	/* Some file systems report no links of any directory. */
+	return r == -ENOENT || r == -ESTALE || (r >= 0 && c->st.st_nlink && !st.st_nlink);
+}
+
 void ns_stat_dir(const struct ns *ns, const struct access *a, const struct timespec *mtime,
 		 struct stat *ret)
 {

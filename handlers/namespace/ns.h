@@ -168,6 +168,11 @@ int node_stored_new(struct node *dir, struct span name, const char *path, const 
 bool node_is_stored(const struct node *n, bool *ret_is_dir);
 /* Whether the node is in an item that is not a tree. */
 bool node_is_of_opaque(const struct node *n);
+/*
+ * Whether the directory SOURCE was removed since it was opened. It then lists nothing, also when
+ * another one has its name by now.
+ */
+bool ns_is_gone(struct ns *ns);
 /* Whether a path below SOURCE is still the directory with that id. */
 bool ns_is_same(struct ns *ns, const char *path, const struct file_id *id);
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Steps that others commit or delete while the root is mounted appear and disappear by themselves."""
 
+import contextlib
 import errno
 import os
 import shutil
@@ -79,6 +80,23 @@ def test_a_deleted_step_disappears(mount, root):
     soon(lambda: not os.path.exists(m / '5'))
     assert not os.path.exists(m / '5/state/w.npy')
     assert os.path.exists(m / '10/state/w.npy')
+
+
+def test_a_root_that_was_removed_is_not_shown_as_an_empty_one(mount, run, root):
+    """Another directory under its name is not the one that was mounted."""
+    def is_refused(look):
+        with contextlib.suppress(OSError):
+            look()
+            return False
+        return True
+
+    m = mount(root, allow_errors=True)
+    assert '5' in os.listdir(m.path)
+    shutil.rmtree(root)
+    soon(lambda: is_refused(lambda: os.listdir(m.path)))
+    root.mkdir()
+    assert is_refused(lambda: os.listdir(m.path)) and is_refused(lambda: os.readlink(m / 'latest'))
+    assert 'was removed since it was opened: open or mount it again' in (m / '.pytreefs/log').read_text()
 
 
 def test_an_open_file_of_a_deleted_step_fails_cleanly(mount, root):
