@@ -115,7 +115,7 @@ static int open_parts(struct item *item, const char *path)
 
 	if (r < 0)
 		return r;
-	item->id = (struct file_id){ st.st_dev, st.st_ino, st.st_ctim };
+	item->id = file_id_of(&st);
 	item->is_file = S_ISREG(st.st_mode);
 	if (item->ckpt->opts.safetensors)
 		return item_read_safetensors(item, path);

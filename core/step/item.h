@@ -20,8 +20,12 @@
 struct file_id {
 	dev_t dev;
 	ino_t ino;
-	struct timespec ctime;
+	struct timespec ctime, mtime;
 };
+static inline struct file_id file_id_of(const struct stat *st)
+{
+	return (struct file_id){ st->st_dev, st->st_ino, st->st_ctim, st->st_mtim };
+}
 
 /* The address of an array among the ranks of a job; the item's path follows it. */
 struct item_address {

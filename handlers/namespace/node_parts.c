@@ -41,7 +41,7 @@ static int add_child(struct subtree *st, struct node *step, const char *name, co
 		return add_step(st, n, below, depth + 1);
 	if (io_stat(n->ns->ckpt->source, source, &attr) < 0)
 		return subtree_add_files(st, below, source, NULL);
-	id = (struct file_id){ attr.st_dev, attr.st_ino, attr.st_ctim };
+	id = file_id_of(&attr);
 	return subtree_add_files(st, below, source, &id);
 }
 

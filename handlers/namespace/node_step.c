@@ -317,7 +317,7 @@ int node_step_new(struct ns *ns, struct node *dir, struct span name, const char 
 		return r;
 	pthread_mutex_init(&s->lock, NULL);
 	s->dir = take(d);
-	s->id = (struct file_id){ st.st_dev, st.st_ino, st.st_ctim };
+	s->id = file_id_of(&st);
 	/*
 	 * Names expire soon: a step that is being copied here exists before all files of its items
 	 * do.

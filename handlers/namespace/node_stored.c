@@ -310,7 +310,7 @@ int node_stored_new(struct node *dir, struct span name, const char *path, const 
 		s->mtime = above.st_mtim;
 	s->is_dir = S_ISDIR(st->st_mode);
 	s->role = role;
-	s->id = (struct file_id){ st->st_dev, st->st_ino, st->st_ctim };
+	s->id = file_id_of(st);
 	s->path = strdup(path);
 	if (!s->path) {
 		node_unref(&s->node, 1);

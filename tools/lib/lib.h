@@ -30,8 +30,14 @@ void lib_init(void);
 /* Parse "a=b,c=d" into options; "\," is a comma in a value. text may be NULL. */
 int lib_options(struct options *o, const char *text);
 
-/* Get the node of a name, with a reference. The message of -ENOENT names it. */
+/*
+ * Get the node of a name, with a reference. The message of -ENOENT names it. -ESTALE: what was
+ * opened is not there any more.
+ */
 int lib_node(struct pytreefs *ck, const char *name, struct node **ret);
+/* Returns pytreefs_node.version for an item or step, and for the one that a node is in. */
+uint64_t lib_version(const struct file_id *id);
+uint64_t lib_version_of(struct node *n);
 /* Returns the kind of a node that is not in a tree; PYTREEFS_UNKNOWN for other nodes. */
 enum pytreefs_kind lib_kind_of(const struct pytreefs *ck, struct node *n);
 /*

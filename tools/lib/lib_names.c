@@ -60,10 +60,14 @@ int pytreefs_kind(struct pytreefs *ck)
 {
 	int r = lib_begin(ck, "");
 	struct pytreefs_tree *tree = NULL;
+	auto_node *n = NULL;
 
 	if (r < 0)
 		return (int)lib_end(r);
-	r = (int)lib_kind_of(ck, ck->source.node);
+	r = lib_node(ck, "", &n);
+	if (r < 0)
+		return (int)lib_end(r);
+	r = (int)lib_kind_of(ck, n);
 	if (r != PYTREEFS_UNKNOWN)
 		return r;
 	r = pytreefs_describe(ck, "", &tree);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/blocks.h"
+#include "core/base/digest.h"
 #include "core/base/log.h"
 #include "handlers/namespace/node_tree.h"
 #include "tools/lib/lib.h"
@@ -207,10 +208,75 @@ enum pytreefs_kind lib_kind_of(const struct pytreefs *ck, struct node *n)
 	return node_stat(n, &st) >= 0 && S_ISDIR(st.st_mode) ? PYTREEFS_OPAQUE : PYTREEFS_FILE;
 }
 
+/* ---- what was opened ---- */
+
+/* Get the place of an item or step in SOURCE; false: n is neither. */
+static bool place_of(struct node *n, const char **path, const struct file_id **id)
+{
+	struct node_dir *dir = n->ops == &node_dir_ops ? container_of(n, struct node_dir, node) :
+							 NULL;
+	bool is_step = n->ops == &node_step_ops;
+
+	if (!is_step && (!dir || !dir->is_item))
+		return false;
+	*path = is_step ? node_step_path(n) : dir->item->path;
+	*id = is_step ? node_step_id(n) : &dir->item->id;
+	return true;
+}
+
+uint64_t lib_version(const struct file_id *id)
+{
+	const uint64_t part[] = { id->dev, id->ino, (uint64_t)id->mtime.tv_sec,
+				  (uint64_t)id->mtime.tv_nsec };
+
+	return MAX(hash64(span_of(part, sizeof(part)), 0), (uint64_t)1);
+}
+
+uint64_t lib_version_of(struct node *n)
+{
+	const struct file_id *id;
+	const char *path;
+
+	if (n->ops == &node_leaf_ops)
+		return lib_version(&container_of(n, struct node_leaf, node)->item->id);
+	if (n->ops == &node_dir_ops)
+		return lib_version(&container_of(n, struct node_dir, node)->item->id);
+	while (n && !place_of(n, &path, &id))
+		n = n->parent;
+	return n ? lib_version(id) : 0;
+}
+
+/*
+ * Whether SOURCE and the step and item in it that were opened are still there. Objects of a URL are
+ * pinned when they are read.
+ */
+static bool is_there(const struct pytreefs *ck)
+{
+	struct io_dir *source = ck->source.ns->ckpt->source;
+	const struct file_id *id;
+	const char *path;
+	struct stat st;
+
+	if (source->fd < 0)
+		return true;
+	if (ns_is_gone(ck->source.ns))
+		return false;
+	for (struct node *n = ck->source.node; n; n = n->parent)
+		if (place_of(n, &path, &id) && (io_stat(source, path, &st) < 0 ||
+						st.st_dev != id->dev || st.st_ino != id->ino))
+			return false;
+	return true;
+}
+
 int lib_node(struct pytreefs *ck, const char *name, struct node **ret)
 {
-	int r = node_walk(ck->source.node, name, ret);
+	int r;
 
+	if (!is_there(ck))
+		return fail(-ESTALE,
+			    "'%s' was replaced or removed since it was opened: open it again",
+			    *ck->source.inner ? ck->source.inner : ck->source.source);
+	r = node_walk(ck->source.node, name, ret);
 	if (r == -ENOENT && !*err_where(r))
 		return fail_absent_name(ck->source.node, ck->source.source, name);
 	return r;

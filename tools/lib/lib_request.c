@@ -151,6 +151,8 @@ static int open_request(void *arg, size_t i, struct read_target *ret)
 	auto_value v = { 0 };
 	int r = find_leaf(j, q->name, &n);
 
+	if (r >= 0 && q->version && lib_version_of(n) != q->version)
+		r = fail(-ESTALE, "it was replaced since it was described: look it up again");
 	if (r >= 0)
 		r = request_view(container_of(n, struct node_leaf, node), q, &v, &ret->view);
 	if (r < 0)

@@ -166,6 +166,7 @@ static int add_tree(struct pytreefs_tree *t, const struct subtree_part *p, size_
 		    size_t *leaf)
 {
 	const struct tree *tree = p->item->tree;
+	uint64_t version = lib_version(&p->item->id);
 	uint32_t top = p->tree->id, end = subtree_end(p->tree);
 	size_t base = t->n;
 	int r = 0;
@@ -176,6 +177,7 @@ static int add_tree(struct pytreefs_tree *t, const struct subtree_part *p, size_
 		struct pytreefs_node *to = add_node(t, parent);
 
 		to->kind = lib_kind_of_tree(from);
+		to->version = version;
 		if (i > top)
 			r = set_path(t, to, t->node[parent].path, from->name);
 		else
@@ -205,6 +207,7 @@ static int add_part(struct pytreefs_tree *t, const struct subtree_part *p, size_
 		return add_tree(t, p, above, leaf);
 	to = add_node(t, above);
 	to->kind = PYTREEFS_OPAQUE;
+	to->version = lib_version(&p->id);
 	r = set_path(t, to, p->path, span_str(""));
 	if (r >= 0)
 		r = set_key(t, to, span_str(p->path), PYTREEFS_KEY_NAME);
@@ -263,6 +266,7 @@ static int fill(struct pytreefs_tree *t, struct node *n, unsigned flags, struct 
 		return no_memory();
 	if (n->ops == &node_step_ops) {
 		add_node(t, SIZE_MAX)->kind = PYTREEFS_STEP;
+		t->node[0].version = lib_version_of(n);
 		above = 0;
 	}
 	for (size_t i = 0; i < t->subtree.n && r >= 0; i++)
@@ -377,6 +381,7 @@ static int describe_node(struct pytreefs *ck, struct pytreefs_tree *t, struct no
 		return no_memory();
 	t->node = to;
 	add_node(t, SIZE_MAX);
+	to->version = lib_version_of(n);
 	r = set_path(t, to, "", span_str(name));
 	if (r < 0)
 		return r;

@@ -15,6 +15,11 @@
  *     -EOPNOTSUPP  well formed, but not implemented; the message names the feature
  *     -ECANCELED   a progress function or *cancel stopped the call
  *     -ECHILD      the handle was opened before fork(): open it again in the child
+ *     -ESTALE      the checkpoint was replaced or removed since it was opened or described
+ *
+ * A handle of a root follows it: steps that are committed or deleted later are found or absent. A
+ * handle of a step, an item or a part of one (also through `latest`) is of that very one: once it
+ * was replaced or removed, calls fail with -ESTALE.
  *
  * Any number of threads may use a handle at once; close it when no thread uses it any more. Several
  * handles may be open. The library prints nothing and handles no signals. Strings are UTF-8.
@@ -168,6 +173,8 @@ struct pytreefs_node {
 	size_t text_size;
 	int error;            /* UNKNOWN: a negative errno */
 	const char *recorded; /* the recorded type: "jax.Array", "int", ...; "" for none */
+	/* of the item (or step) that it was described from: another one has another number */
+	uint64_t version;
 };
 
 enum pytreefs_tree_flags {
@@ -248,7 +255,12 @@ struct pytreefs_request {
 	/* Results. */
 	int result;  /* 0, or a negative errno, after which the contents of `to` are undefined */
 	char *error; /* the reason; freed by pytreefs_requests_release() */
-	uint64_t reserved[4];
+	/*
+	 * The version of the node of which dtype and shape are known: when the item is another one
+	 * by now, the request fails with -ESTALE. 0: whichever is there is read.
+	 */
+	uint64_t version;
+	uint64_t reserved[3];
 };
 
 struct pytreefs_progress {

@@ -29,7 +29,7 @@ static PyObject *sizes(const uint64_t *size, uint32_t n)
 }
 
 /* The order is that of class Node in pytreefs/_node.py. */
-static PyObject *node_tuple(const struct pytreefs_node *n)
+static PyObject *node_tuple(const struct pytreefs_node *n, PyObject *version)
 {
 	int is_array = n->kind == PYTREEFS_ARRAY || n->kind == PYTREEFS_SCALAR;
 	PyObject *parent = n->parent == SIZE_MAX ? PyLong_FromLong(-1) :
@@ -41,6 +41,7 @@ static PyObject *node_tuple(const struct pytreefs_node *n)
 		Py_INCREF(Py_None);
 		text = Py_None;
 	}
+	Py_INCREF(version);
 	PyObject *part[] = {
 		py_decode(n->path, strlen(n->path)),
 		py_decode(n->key ? n->key : "", n->key ? n->key_size : 0),
@@ -56,6 +57,7 @@ static PyObject *node_tuple(const struct pytreefs_node *n)
 		text,
 		PyLong_FromLong(n->error),
 		text_or_none(n->recorded),
+		version,
 	};
 	enum { N = sizeof(part) / sizeof(part[0]) };
 	PyObject *tuple = PyTuple_New(N);
@@ -76,17 +78,25 @@ static PyObject *node_tuple(const struct pytreefs_node *n)
 static PyObject *nodes(const struct pytreefs_tree *tree, const size_t *index, size_t n)
 {
 	n = index ? n : pytreefs_tree_count(tree);
-	PyObject *list = PyList_New((Py_ssize_t)n);
+	PyObject *list = PyList_New((Py_ssize_t)n), *version = NULL;
+	uint64_t last = 0;
 	for (size_t i = 0; list && i < n; i++) {
 		const struct pytreefs_node *found = pytreefs_tree_node(tree, index ? index[i] : i);
-		PyObject *node = found ? node_tuple(found) : NULL;
+		/* All nodes of an item share one object. */
+		if (found && (!version || found->version != last)) {
+			Py_XDECREF(version);
+			last = found->version;
+			version = PyLong_FromUnsignedLongLong(last);
+		}
+		PyObject *node = found && version ? node_tuple(found, version) : NULL;
 		if (!found)
 			PyErr_Format(PyExc_IndexError, "the tree has no node %zu", index[i]);
 		if (!node || PyList_SetItem(list, (Py_ssize_t)i, node) < 0) {
 			Py_DECREF(list);
-			return NULL;
+			list = NULL;
 		}
 	}
+	Py_XDECREF(version);
 	return list;
 }
 
@@ -242,8 +252,10 @@ static int parse_buffer(PyObject *buffer, struct read *r, struct pytreefs_reques
 static int parse_request(PyObject *tuple, struct read *r, struct pytreefs_request *request)
 {
 	PyObject *name, *box, *buffer;
-	if (!PyArg_ParseTuple(tuple, "UOzO", &name, &box, &request->dtype, &buffer))
+	unsigned long long version = 0;
+	if (!PyArg_ParseTuple(tuple, "UOzO|K", &name, &box, &request->dtype, &buffer, &version))
 		return -1;
+	request->version = version;
 	r->name = py_encode(name);
 	if (!r->name)
 		return -1;

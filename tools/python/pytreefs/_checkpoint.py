@@ -24,6 +24,8 @@ Key: TypeAlias = str | int
 
 # Of more keys none is looked for that is near to a mistyped one.
 _SUGGEST = 2000
+# Steps of a root whose trees are kept for the next access.
+_KEPT = 16
 
 
 class Leaf:
@@ -142,7 +144,7 @@ class Leaf:
             return self._array(None, None)[index]
         a = empty(wanted.read_shape, node.dtype)
         if a.size:
-            self._context.read([(self._name, None if is_whole else wanted.box, None, raw(a))])
+            self._context.read([(self._name, None if is_whole else wanted.box, None, raw(a), node.version)])
         flips: Any = (..., *wanted.flips)       # with `...` it is a view, never a scalar
         out = a[flips].reshape(wanted.shape)
         return out if wanted.shape or _has_dots(index) else out[()]
@@ -175,7 +177,7 @@ class Leaf:
         name = dtype or node.dtype
         a = empty(node.shape or (), name) if out is None else out
         if a.size:
-            self._context.read([(self._name, None, None if name == node.dtype else name, raw(a))])
+            self._context.read([(self._name, None, None if name == node.dtype else name, raw(a), node.version)])
         return a
 
     def _fill(self, out: Any) -> Any:
@@ -212,6 +214,8 @@ class Leaf:
             return ...
         if node.kind in (lib.SCALAR, lib.STRING):
             node = self._context.tree(self._name, lib.TREE_VALUES)[0]
+            if node.version != self._node.version:
+                raise self._context.fail(-errno.ESTALE, 'was replaced since it was looked up: look it up again', self._name)
             if node.kind == lib.STRING:
                 return (node.text or b'').decode()
             return number(node.text or b'null', node.dtype or 'float64')
@@ -247,20 +251,22 @@ class Checkpoint(Mapping[Key, Any]):
 
     A key of a list or tuple is an int. `ck['state/params/w']` is `ck['state']['params']['w']`; a key that holds a
     slash is found as it is first. A view is found by its name in a mount: `ck['state/params/w[0:4]@float32.npy']`.
-    Values are Checkpoints and `Leaf`s; KeyError for what is not there.
+    Values are Checkpoints and `Leaf`s; KeyError for what is not there. Steps and items are those that are there now: one that
+    was committed later is found. A Leaf is of the checkpoint that it was looked up in: Error when that was replaced or removed.
     """
 
-    __slots__ = ('_children', '_context', '_keys', '_kind', '_name', '_nodes', '_numbers', '_owns')
+    __slots__ = ('_children', '_context', '_keys', '_kind', '_name', '_nodes', '_owns', '_version')
 
-    def __init__(self, context: Context, name: str, keys: tuple[Key, ...], kind: int | None,
-                 nodes: tuple[list[Node], list[list[int]], int, str] | None = None, owns: bool = False):
+    def __init__(self, context: Context, name: str, keys: tuple[Key, ...], kind: int,
+                 nodes: tuple[list[Node], list[list[int]], int, str] | None = None, owns: bool = False, version: int = 0):
         self._context = context
         self._name = name           # in a mount, from what was opened
         self._keys = keys
-        self._kind = kind           # None: not known before the tree has been read
+        self._kind = kind
         self._nodes = nodes         # nodes, the children of each, this one's number, the name of what they are of
-        self._children: dict[Key, Any] | None = None
+        self._children: dict[Key, Any] = {}     # all, once there are any; of steps and items those that were looked up last
         self._owns = owns
+        self._version = version     # of a step or item
 
     # ---- life ----
 
@@ -287,9 +293,6 @@ class Checkpoint(Mapping[Key, Any]):
     def kind(self) -> str:
         """'root', 'step', 'opaque' (an item that is not a tree), 'dict', 'list', 'tuple', 'namedtuple', 'custom', or
         'container' (not recorded)."""
-        if self._kind is None:
-            nodes, _, at, _ = self._tree()
-            self._kind = nodes[at].kind
         return KINDS[self._kind]
 
     @property
@@ -310,12 +313,11 @@ class Checkpoint(Mapping[Key, Any]):
 
     @property
     def latest(self) -> Checkpoint:
-        """The step with the highest number; KeyError without steps."""
+        """The step with the highest number (a Leaf if it is a single value); KeyError without steps."""
         steps = self.steps
         if not steps:
             raise KeyError('latest')
-        found = self[steps[-1]]
-        assert isinstance(found, Checkpoint)
+        found: Checkpoint = self[steps[-1]]
         return found
 
     @property
@@ -354,33 +356,52 @@ class Checkpoint(Mapping[Key, Any]):
 
     # ---- the mapping ----
 
-    def _listed(self) -> dict[Key, Any]:
-        if self._children is None:
-            if self.kind == 'root':
-                self._children = {
-                    name: Checkpoint(self._context, name, (name,), lib.STEP) for name, is_dir, _ in self._context.handle.steps()}
-            elif self.kind in ('step', 'opaque') and self._nodes is None:
-                self._children = self._names()
-            else:
-                self._children = self._of_tree()
+    def _is_of_names(self) -> bool:
+        """Whether its children are steps, items or files, which are listed anew each time, not nodes of a tree."""
+        return self._kind in (lib.ROOT, lib.STEP, lib.OPAQUE) and self._nodes is None
+
+    def _listed(self) -> Mapping[Key, Any]:
+        """The children; of names only the keys."""
+        if self._is_of_names():
+            return dict.fromkeys(self._names())
+        if not self._children:
+            self._children = self._of_tree()
         return self._children
 
-    def _names(self) -> dict[Key, Any]:
-        """Items of a step; files of what is not a tree."""
-        out: dict[Key, Any] = {}
-        for name, is_directory, _ in self._context.handle.list(self._name):
-            path = join(self._name, name)
-            if not is_directory and self.kind == 'step':
-                continue
-            node, keys = self._context.describe(path), (*self._keys, name)
-            if not is_directory:
-                out[name] = Leaf(self._context, path, keys, node)
-            elif node.kind in CONTAINERS or node.kind == lib.OPAQUE:
-                out[name] = Checkpoint(self._context, path, keys, node.kind)
-            else:   # a tree that is one leaf
-                node = self._context.tree(path)[0]
-                out[name] = Leaf(self._context, join(path, node.path), keys, node)
-        return out
+    def _names(self) -> list[str]:
+        """Steps of a root; items of a step; files of what is not a tree."""
+        if self._kind == lib.ROOT:
+            return [name for name, _, _ in self._context.handle.steps()]
+        return [name for name, is_directory, _ in self._context.handle.list(self._name) if is_directory or self._kind == lib.OPAQUE]
+
+    def _named(self, name: str) -> Any:
+        """The child of a name: the same object as before while it is the same step or item. None: it is not there."""
+        path, keys = join(self._name, name), (*self._keys, name)
+        try:
+            node = self._context.describe(path)
+        except KeyError:
+            return None
+        before = self._children.pop(name, None)
+        if node.kind in CONTAINERS or node.kind in (lib.STEP, lib.OPAQUE):
+            if before is None or before._version != node.version:
+                before = Checkpoint(self._context, path, keys, node.kind, version=node.version)
+            self._children[name] = before
+            if len(self._children) > _KEPT:
+                del self._children[next(iter(self._children))]
+            return before
+        if node.kind != lib.FILE and self._kind != lib.OPAQUE:      # a tree that is one leaf
+            node = self._context.tree(path)[0]
+            path = join(path, node.path)
+        return Leaf(self._context, path, keys, node)
+
+    def _named_by(self, key: Any) -> Any:
+        """A step, item or file by its name, or a step by its number."""
+        is_root = self._kind == lib.ROOT
+        if is_root and isinstance(key, (int, np.integer)) and not isinstance(key, bool):
+            key = next((name for name, _, number in self._context.handle.steps() if number == key), None)
+        if not isinstance(key, str) or not key or '/' in key or is_root and key.startswith('.'):
+            return None
+        return self.latest if is_root and key == 'latest' else self._named(key)
 
     def _of_tree(self) -> dict[Key, Any]:
         nodes, children, at, base = self._tree()
@@ -391,7 +412,7 @@ class Checkpoint(Mapping[Key, Any]):
             kind = node.kind
             key: Key = int(node.key) if is_sequence and node.is_index else node.key
             name = prefix + node.path if node.path else base
-            if kind in CONTAINERS or kind in (lib.OPAQUE, lib.STEP):
+            if kind in CONTAINERS:
                 out[key] = Checkpoint(context, name, (*above, key), kind, (nodes, children, i, base))
             elif kind == lib.UNKNOWN and node.error == -errno.EOPNOTSUPP and self._is_files(name):
                 out[key] = Checkpoint(context, name, (*above, key), lib.OPAQUE)
@@ -408,17 +429,12 @@ class Checkpoint(Mapping[Key, Any]):
 
     def _child(self, key: Any) -> Any:
         """The child of that very key, or None."""
+        if self._is_of_names():
+            return self._named_by(key)
         listed = self._listed()
         if key in listed:
             return listed[key]
-        if self._kind == lib.ROOT:
-            if key == 'latest':
-                return self.latest
-            if isinstance(key, (int, np.integer)) and not isinstance(key, bool):
-                for name, _, step in self._context.handle.steps():
-                    if step == key:
-                        return listed.get(name)
-        elif self._kind in SEQUENCES and isinstance(key, str) and key.isdecimal():
+        if self._kind in SEQUENCES and isinstance(key, str) and key.isdecimal():
             return listed.get(int(key))
         return None
 
@@ -492,10 +508,10 @@ class Checkpoint(Mapping[Key, Any]):
         return iter(self._listed())
 
     def values(self) -> ValuesView[Any]:
-        return self._listed().values()
+        return super().values() if self._is_of_names() else self._listed().values()
 
     def items(self) -> ItemsView[Key, Any]:
-        return self._listed().items()
+        return super().items() if self._is_of_names() else self._listed().items()
 
     def __len__(self) -> int:
         return len(self._listed())

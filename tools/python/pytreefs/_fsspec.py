@@ -7,6 +7,7 @@ the class by the package's entry point.
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 from collections.abc import Sequence
@@ -115,7 +116,7 @@ class FileSystem(fsspec.AbstractFileSystem):      # type: ignore[misc]
         parts = path.split('/')
         for n in range(1, len(parts) + 1):
             at = '/'.join(parts[:n]) or '/'
-            if at in self._contexts:
+            if at in self._contexts and self._is_there(at):
                 return self._contexts[at], '/'.join(parts[n:])
         is_url = '://' in path
         least = 2 if is_url else 0      # that is the host or bucket
@@ -138,6 +139,17 @@ class FileSystem(fsspec.AbstractFileSystem):      # type: ignore[misc]
             self._contexts['/'.join(parts[:n]) or '/'] = context
             return context, '/'.join(parts[n:])
         raise FileNotFoundError(2, f'No checkpoint{f": {tried}" if tried else ""}', path)
+
+    def _is_there(self, at: str) -> bool:
+        """Whether what was opened is what the path leads to by now; else it is opened anew."""
+        try:
+            self._contexts[at].handle.kind()
+        except lib.Error as e:
+            if e.errno != errno.ESTALE:
+                raise
+            del self._contexts[at]
+            return False
+        return True
 
     def _widen(self, parts: list[str], n: int, least: int) -> tuple[Context, int] | None:
         found = None
@@ -233,15 +245,16 @@ class FileSystem(fsspec.AbstractFileSystem):      # type: ignore[misc]
     def _range(self, context: Context, name: str, start: int | None, end: int | None,
                batch: tuple[Context, list[lib.Request], list[int]], i: int) -> Any:
         """The bytes, or memory that the batch will fill."""
+        # Of a view that is a box itself no boxes are read; in keys the bracket is escaped.
+        has_boxes = name.endswith(('.npy', '.bin')) and '[' not in name.rpartition('/')[2]
+        # Before its header is read: the elements must be of the same checkpoint, or a later one is noticed.
+        node = Node._make(context.describe(name)) if has_boxes else None
         f = context.handle.file(name)
         try:
             size = f.size()
             first, last, _ = slice(start, end).indices(size)
             out = bytearray(max(last - first, 0))
-            # Of a view that is a box itself no boxes are read; in keys the bracket is escaped.
-            has_boxes = name.endswith(('.npy', '.bin')) and '[' not in name.rpartition('/')[2]
-            node = Node._make(context.describe(name)) if out and has_boxes else None
-            if node is None or node.kind != lib.ARRAY or not node.shape:
+            if not out or node is None or node.kind != lib.ARRAY or not node.shape:
                 f.readinto(out, first)
                 return out
             header = size - node.nbytes
@@ -261,7 +274,7 @@ class FileSystem(fsspec.AbstractFileSystem):      # type: ignore[misc]
         self._bytes(context, name, view, first, header + whole_end * item, header + finish)
         at = header + whole_begin * item - first
         for box, count in boxes(whole_begin, whole_end, node.shape):
-            batch[1].append((name, box, None, view[at:at + count * item]))
+            batch[1].append((name, box, None, view[at:at + count * item], node.version))
             batch[2].append(i)
             at += count * item
         return out

@@ -45,6 +45,7 @@ class Node(NamedTuple):
     text: bytes | None
     error: int
     recorded: str | None
+    version: int            # of the item or step that it was described from
 
 
 def children_of(nodes: Sequence[Node]) -> list[list[int]]:

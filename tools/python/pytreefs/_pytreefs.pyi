@@ -3,12 +3,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 Indices: TypeAlias = list[int]     # of nodes, increasing
-# path, key, is_index, kind, parent, dtype, typestr, shape, chunks, nbytes, stored, text, error, recorded
+# path, key, is_index, kind, parent, dtype, typestr, shape, chunks, nbytes, stored, text, error, recorded, version
 Node: TypeAlias = tuple[
     str, str, bool, int, int, str | None, str | None, tuple[int, ...] | None, tuple[int, ...] | None, int, int,
-    bytes | None, int, str | None]
+    bytes | None, int, str | None, int]
 Box: TypeAlias = tuple[tuple[int, int, int, bool], ...]
-Request: TypeAlias = tuple[str, Box | None, str | None, Any]
+# name, box, dtype, buffer; version: of the node whose dtype and shape the buffer has
+Request: TypeAlias = tuple[str, Box | None, str | None, Any] | tuple[str, Box | None, str | None, Any, int]
 Progress: TypeAlias = Callable[[int, int], object]
 Entry: TypeAlias = tuple[str, bool, int | None]
 Value: TypeAlias = tuple[tuple[str | int, ...], int, str | None, Any]
