@@ -274,9 +274,9 @@ def test_errors_are_oserrors_with_a_name(tmp_path):
         pytreefs.open(STATE, no_such_option=1)
     with pytest.raises(pytreefs.Error):
         pytreefs.steps(tmp_path / 'nothing')
-    with pytest.raises(pytreefs.Error, match='not a step, item') as e:
-        pytreefs.load(SAMPLE / '1500' / 'metrics')
-    assert e.value.filename == str(SAMPLE / '1500' / 'metrics')
+    with pytest.raises(pytreefs.Error, match='has no') as e:
+        pytreefs.load(SAMPLE / '1500' / 'metrics' / 'none')
+    assert e.value.filename == str(SAMPLE / '1500' / 'metrics' / 'none')
     with pytest.raises(ValueError, match='steps'):
         pytreefs.steps(STATE)
     assert pytreefs.steps(tmp_path) == []

@@ -12,6 +12,7 @@ import numpy as np
 
 from . import _dtypes, _jax
 from . import _pytreefs as lib
+from ._checkpoint import Checkpoint, Leaf
 from ._context import Context, Path, join
 from ._dtypes import Framework
 from ._node import CONTAINERS, SEQUENCES, Node, children_of, make, number, parts_of
@@ -55,6 +56,8 @@ class Loading:
         if kind == lib.ROOT:
             raise lib.Error(errno.EISDIR, 'is a directory of steps: name one, as in ' + join(self.context.path, 'latest'),
                             self.context.path)
+        if kind in (lib.OPAQUE, lib.FILE):
+            return '', [self.context.describe('')]
         if kind != lib.STEP:
             return '', self._read_nodes(is_described)
         items = [name for name, is_directory, _ in handle.list('') if is_directory]
@@ -81,8 +84,7 @@ class Loading:
             found = self.context.leaves(self.base, leaves, lib.TREE_VALUES)
         except IndexError:
             found = []
-        if [(node.path, node.key, node.parent) for node in found] != [
-                (self.nodes[i].path, self.nodes[i].key, self.nodes[i].parent) for i in leaves]:
+        if [(node.path, node.version) for node in found] != [(self.nodes[i].path, self.nodes[i].version) for i in leaves]:
             raise self.context.fail(-errno.ESTALE, 'was replaced while it was read', self.base)
         for i, node in zip(leaves, found, strict=True):
             self.nodes[i] = node
@@ -109,7 +111,7 @@ class Loading:
         name = name or stored
         a = _dtypes.empty(node.shape or (), name) if into is None else into
         if a.size:
-            self.requests.append((join(self.base, node.path), None, None if name == stored else name, _dtypes.raw(a)))
+            self.requests.append((join(self.base, node.path), None, None if name == stored else name, _dtypes.raw(a), node.version))
         return a
 
     def cast_of(self, node: Node) -> str:
@@ -139,6 +141,16 @@ class Loading:
             self.values[i] = ...
         else:
             self.values[i] = node.text if node.text is not None else self.context.bytes_of(join(self.base, node.path))
+
+    def files(self, i: int) -> Any:
+        """An item that is not a tree, or a file of it: what a JSON object or list says, else bytes."""
+        node, name = self.nodes[i], join(self.base, self.nodes[i].path)
+        found = Leaf(self.context, name, (), node) if node.kind == lib.FILE else Checkpoint(self.context, name, (), node.kind)
+        try:
+            value = found.json()
+        except (ValueError, lib.Error):
+            value = None
+        return value if isinstance(value, (dict, list)) else _bytes_of(found)
 
     def run(self, progress: lib.Progress | None) -> None:
         self.context.read(self.requests, progress)
@@ -175,7 +187,11 @@ class Loading:
         values = self.values
         for i in range(len(self.nodes) - 1, -1, -1):
             node = self.nodes[i]
-            if self.is_leaf(i) or node.kind in (lib.OPAQUE, lib.FILE):
+            if self.is_leaf(i):
+                continue
+            if node.kind in (lib.OPAQUE, lib.FILE):
+                if is_whole:
+                    values[i] = self.files(i)
                 continue
             below = [(self.nodes[c].key, values[c]) for c in self.children[i] if values[c] is not ABSENT]
             if not below and not is_whole and i:
@@ -186,6 +202,10 @@ class Loading:
                 below = [(self.nodes[c].key, ... if values[c] is ABSENT else values[c]) for c in self.children[i]]
             values[i] = make(node.kind, node.text, below)
         return values[0]
+
+
+def _bytes_of(found: Leaf | Checkpoint) -> Any:
+    return found.read() if isinstance(found, Leaf) else {key: _bytes_of(value) for key, value in found.items()}
 
 
 class Matching:
@@ -203,6 +223,8 @@ class Matching:
         node = self.loading.nodes[i]
         if x is ... or self.only is not None and self.loading.is_leaf(i) and i not in self.only:
             return lambda: x
+        if node.kind in (lib.OPAQUE, lib.FILE):
+            return lambda: self.loading.files(i)
         try:
             parts = parts_of(x)
         except ValueError as e:
@@ -222,7 +244,7 @@ class Matching:
         if self.loading.is_leaf(i):
             self.differences.append(f'{path or "the top"}: a container here, a leaf in the checkpoint')
             return lambda: x
-        stored = {nodes[c].key: c for c in children[i] if nodes[c].kind not in (lib.OPAQUE, lib.FILE)}
+        stored = {nodes[c].key: c for c in children[i]}
         made: list[Callable[[], Any]] = []
         for key, child in parts.children:
             where = f'{path}/{key}' if path else key
@@ -233,6 +255,8 @@ class Matching:
             else:
                 made.append(lambda: ...)
         for key, c in stored.items():
+            if nodes[c].kind in (lib.OPAQUE, lib.FILE):
+                continue        # what is not a tree needs no place
             if self.only is None or c in self.only:
                 self.differences.append(f'{path + "/" if path else ""}{key}: is in the checkpoint alone')
         return (lambda: self._keep(x, made)) if self.in_place else lambda: parts.remake([m() for m in made])
@@ -331,7 +355,7 @@ def load(path: Path, only: Only = None, dtype: Any = None, like: Any = None, out
 
     path is an item, a directory of it, a leaf (with its extension or without), a view of one ('w[0:4]@float32.npy'), or a
     step: of a step, its item `default` when it has one, as Orbax's CheckpointManager.restore() does, else a dict of its
-    items; items that are not trees are left out (open() has them).
+    items; an item of JSON is what it says, another one that is not a tree a dict of the bytes of its files.
 
     only       a pattern or several (`pytreefs help patterns`), or a function of the path 'params/dense/kernel'. Dicts
                have only what was chosen, positions of sequences that were not hold `...`
