@@ -417,7 +417,8 @@ static int parse_name(struct span name, struct wanted *ret)
 	r = name_view_parse(buf_span(&whole), &v);
 	if (r < 0)
 		return node_view_absent(name, r);
-	ret->stem = inside ? span_of(name.p, 0) : span_of(name.p, v.stem.n);
+	/* "D/.json" is D itself, whereas "D/.d.json" is its child ".d". */
+	ret->stem = span_of(name.p, v.stem.n - inside);
 	ret->cast = DTYPE_UNKNOWN;
 	if (v.has_box || v.has_shape)
 		return bad_name(name, "only arrays have boxes and shapes");
