@@ -197,6 +197,8 @@ static int open_item(struct ckpt *ckpt, struct io_dir *within, const char *path,
 	item->owner = cache_owner();
 	item->path = strdup(path);
 	r = item->path ? open_parts(item, path) : fail(-ENOMEM, "cannot open item '%s'", path);
+	if (r >= 0)
+		r = tree_find_shared(item->tree);
 	if (r >= 0 && as_shown && ckpt->opts.retree)
 		r = ckpt->opts.retree(ckpt->opts.retree_arg, path, &item->tree);
 	if (r >= 0)
@@ -355,6 +357,8 @@ int item_string(struct item *item, const struct tree_node *leaf, struct buf *ret
 		r = check_length(leaf->aggregate->s.n);
 		return r < 0 ? r : buf_add_span(ret, leaf->aggregate->s);
 	}
+	if (leaf->is_shared)
+		return tree_fail_shared(leaf);
 	r = item_read_strings(item);
 	if (r < 0)
 		return r;

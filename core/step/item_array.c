@@ -24,6 +24,8 @@ static int open_stored(struct item *item, const struct tree_node *leaf, struct z
 			return r;
 		r = zarr_open(env, kv, span_of(NULL, 0), item->owner, leaf->id, &z);
 		kv_free(kv);
+	} else if (leaf->is_shared) {
+		return tree_fail_shared(leaf);
 	} else {
 		r = zarr_key_prefix(leaf->param, &prefix);
 		if (r < 0)

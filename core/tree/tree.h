@@ -128,6 +128,8 @@ struct tree_node {
 	/* For leaves: */
 	enum tree_value value;
 	bool has_write_shape;
+	/* set by tree_find_shared(): another leaf is stored under the same name */
+	bool is_shared;
 	uint8_t write_rank;
 	/* "jax.Array", "np.ndarray", "scalar", "string", ...; empty: unknown */
 	struct span value_type;
@@ -197,6 +199,14 @@ int tree_from_names_split(const struct span *names, const bool *is_string, size_
 /* The same for paths of arrays and of groups, some of which may be empty; `/` separates keys. */
 int tree_from_hierarchy(const struct span *names, size_t n, const struct span *groups,
 			size_t n_groups, struct tree **ret);
+
+/*
+ * Mark the leaves that are stored under one name in a stored tree, as those of the keys "a", "b"
+ * and of the key "a.b" are: Orbax writes them, and only the last value is there.
+ */
+int tree_find_shared(struct tree *tree);
+/* Returns -EUCLEAN with a note about the value of such a leaf. */
+int tree_fail_shared(const struct tree_node *leaf);
 
 /*
  * Name all nodes. ext_of() returns the default extension of a leaf (from its type); ours has the

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tree_shared.c - find leaves of a stored tree that have one stored name, so that one value is that
+ * of another leaf.
+ */
+#include "core/base/err.h"
+#include "core/base/meter.h"
+#include "core/tree/tree.h"
+
+/* Keys of arrays begin with the name and a slash, which is not added to a name that ends in one. */
+static struct span stored_name(const struct tree_node *leaf)
+{
+	struct span name = leaf->param;
+
+	name.n -= name.n && name.p[name.n - 1] == '/';
+	return name;
+}
+
+/* Texts are stored in another file than arrays. */
+static bool is_string(const struct tree_node *leaf)
+{
+	return span_eq(leaf->value_type, span_str("string"));
+}
+
+static bool is_stored(const struct tree_node *t)
+{
+	return t->kind == TREE_LEAF && t->value == TREE_VALUE_STORED;
+}
+
+/* Whether the key of a node may make the names of different leaves equal. */
+static bool is_ambiguous(struct span key)
+{
+	return memchr(key.p, '.', key.n) || (key.n && key.p[key.n - 1] == '/');
+}
+
+static int by_stored_name(const void *a, const void *b)
+{
+	const struct tree_node *x = *(struct tree_node *const *)a,
+			       *y = *(struct tree_node *const *)b;
+	int c = is_string(x) - is_string(y);
+
+	return c ? c : span_cmp(stored_name(x), stored_name(y));
+}
+
+int tree_find_shared(struct tree *tree)
+{
+	uint64_t bytes = (uint64_t)tree->n_nodes * sizeof(struct tree_node *);
+	auto_free struct tree_node **leaf = NULL;
+	bool ambiguous = false;
+	uint32_t n = 0;
+	int r;
+
+	for (uint32_t i = 0; i < tree->n_nodes && !ambiguous; i++)
+		ambiguous = tree->nodes[i]->key.n && is_ambiguous(tree->nodes[i]->key);
+	if (!ambiguous)
+		return 0;
+	r = meter_charge(bytes);
+	if (r < 0)
+		return r;
+	leaf = malloc(bytes);
+	if (leaf) {
+		for (uint32_t i = 0; i < tree->n_nodes; i++)
+			if (is_stored(tree->nodes[i]))
+				leaf[n++] = tree->nodes[i];
+		if (n)
+			qsort(leaf, n, sizeof(*leaf), by_stored_name);
+		for (uint32_t i = 1; i < n; i++)
+			if (!by_stored_name(&leaf[i - 1], &leaf[i]))
+				leaf[i - 1]->is_shared = leaf[i]->is_shared = true;
+	}
+	meter_release(bytes);
+	return leaf ? 0 : fail(-ENOMEM, "cannot compare the names of %u nodes", tree->n_nodes);
+}
+
+int tree_fail_shared(const struct tree_node *leaf)
+{
+	return fail(-EUCLEAN,
+		    "another leaf is stored as '%.*s', too: it cannot be told whose value this is",
+		    SPAN_ARG(stored_name(leaf)));
+}
