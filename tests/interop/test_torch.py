@@ -134,6 +134,23 @@ def test_one_tensor_of_many(mount, checkpoint, tmp_path, monkeypatch):
     assert np.array_equal(given['rows'].numpy(), np.asarray(params['layers']['0']['bias'])[:4])
 
 
+def test_the_state_of_an_optimizer(build, tmp_path):
+    """In a process without JAX; its keys are integers again, in the order of the parameters."""
+    head = 'import pytreefs, torch\nmodel = torch.nn.Sequential(*[torch.nn.Linear(16, 16) for _ in range(6)])\n'
+    check = """
+want, lost = optimizer.state_dict(), torch.optim.AdamW(model.parameters())
+for got in (new.state_dict(), pytreefs.load('ckpts/11', like=want, framework='torch')):
+    assert list(got['state']) == list(range(12)) and got['param_groups'] == want['param_groups'], got['param_groups']
+    for i, one in want['state'].items():
+        assert set(got['state'][i]) == set(one) and all(torch.equal(got['state'][i][name], one[name]) for name in one)
+lost.load_state_dict(pytreefs.load('ckpts/11', framework='torch'))
+assert not any(lost.state[p] for p in model.parameters())       # as the page says
+"""
+    r = subprocess.run([sys.executable, '-c', head + code('optimizer = ') + check], cwd=tmp_path, capture_output=True, text=True,
+                       env=dict(os.environ, PYTHONPATH=f'{build}/tools/python'))
+    assert r.returncode == 0, r.stderr
+
+
 def test_a_state_dict_becomes_steps(build, tmp_path, monkeypatch):
     """By the command, by a draft and by the package: Orbax restores the same tree from each of the three."""
     torch.manual_seed(4)
