@@ -225,44 +225,97 @@ static struct tree_node *list_walk(struct tree_node *node, unsigned *depth)
 }
 
 /*
- * Put a namedtuple's children in the order of its fields; a child that is not a field (which does
- * not happen) would come last.
+ * Put sorted children in the order of the fields; children that are not fields come last. ret has
+ * room for the children twice.
  */
-static void order_fields(struct tree_node **nodes, uint32_t n, const struct tree_type *type)
+static void order_fields(struct tree_node *const *nodes, uint32_t n, const struct tree_type *type,
+			 struct tree_node **ret)
 {
+	struct tree_node **left = ret + n; /* those without a place; NULL: it has one */
 	uint32_t at = 0;
 
-	for (size_t i = 0; i < type->n_fields; i++)
-		for (uint32_t k = at; k < n; k++)
-			if (span_eq(nodes[k]->key, type->fields[i])) {
-				struct tree_node *found = nodes[k];
+	memcpy(left, nodes, n * sizeof(struct tree_node *));
+	for (size_t i = 0; i < type->n_fields; i++) {
+		uint32_t lo = 0, hi = n;
 
-				nodes[k] = nodes[at];
-				nodes[at++] = found;
-				break;
-			}
+		while (lo < hi) {
+			uint32_t mid = lo + (hi - lo) / 2;
+
+			if (span_cmp(nodes[mid]->key, type->fields[i]) < 0)
+				lo = mid + 1;
+			else
+				hi = mid;
+		}
+		if (lo < n && left[lo] && span_eq(nodes[lo]->key, type->fields[i])) {
+			ret[at++] = nodes[lo];
+			left[lo] = NULL;
+		}
+	}
+	for (uint32_t i = 0; i < n; i++)
+		if (left[i])
+			ret[at++] = left[i];
 }
 
 int tree_sort(struct tree *tree)
 {
-	auto_free struct tree_node **order = calloc((size_t)tree->n_nodes + 1, sizeof(*order));
+	size_t n_nodes = (size_t)tree->n_nodes + 1;
+	auto_free struct tree_node **order = calloc(n_nodes * 3, sizeof(*order));
+	struct tree_node **by_fields = order + n_nodes;
 	unsigned depth = 0;
 
 	if (!order)
 		return fail(-ENOMEM, "cannot build a tree: not enough memory");
 	for (struct tree_node *n = tree->root; n; n = list_walk(n, &depth)) {
-		bool fields = n->kind == TREE_NAMEDTUPLE && n->type && n->type->fields;
+		bool fields = n->type && n->type->fields;
 
 		if ((n->kind != TREE_DICT && !fields) || !n->n_children)
 			continue;
 		collect(n, order);
+		sort_nodes(order, n->n_children, by_key);
 		if (fields)
-			order_fields(order, n->n_children, n->type);
-		else
-			sort_nodes(order, n->n_children, by_key);
-		relink(n, order);
+			order_fields(order, n->n_children, n->type, by_fields);
+		relink(n, fields ? by_fields : order);
+		if (n->kind == TREE_DICT)
+			n->type = NULL;
 	}
 	return 0;
+}
+
+bool tree_has_order(const struct tree_node *node)
+{
+	if (node->kind != TREE_DICT || !node->n_children || node->children == node->by_key)
+		return false;
+	/* Integers are in the order of their values in either case. */
+	for (uint32_t i = 0; i < node->n_children; i++) {
+		bool integer = is_integer(node->children[i]->key);
+
+		if (integer != is_integer(node->by_key[i]->key) ||
+		    (!integer && node->children[i] != node->by_key[i]))
+			return true;
+	}
+	return false;
+}
+
+int tree_type_like(struct tree *tree, const struct tree_node *like, const struct tree_type **ret)
+{
+	bool named = like->kind == TREE_NAMEDTUPLE && like->type;
+	struct tree_type *type;
+	struct span *fields;
+
+	if (!named && !tree_has_order(like))
+		return 0;
+	type = arena_calloc(&tree->arena, 1, sizeof(*type));
+	fields = arena_calloc(&tree->arena, (size_t)like->n_children + 1, sizeof(*fields));
+	if (!type || !fields)
+		return fail(-ENOMEM, "cannot build a tree: not enough memory");
+	for (uint32_t i = 0; i < like->n_children; i++)
+		fields[i] = like->children[i]->key;
+	type->module = named ? like->type->module : span_str("");
+	type->clazz = named ? like->type->clazz : span_str("");
+	type->fields = fields;
+	type->n_fields = like->n_children;
+	*ret = type;
+	return 1;
 }
 
 /* ---- finishing ---- */

@@ -93,9 +93,9 @@ struct tree_source {
 	int (*open)(const struct tree_source *s, struct item *item, struct kv **ret);
 };
 
-/* The description of a namedtuple in rich types. */
+/* The description of a namedtuple in rich types; or the order of a dict, without a class. */
 struct tree_type {
-	struct span module, clazz;
+	struct span module, clazz; /* empty: a dict */
 	/*
 	 * While the tree is being built: the keys of the children in the order that tree_sort()
 	 * gives them. NULL: unchanged order.
@@ -122,7 +122,10 @@ struct tree_node {
 		struct tree_node *last;    /* before tree_finish() */
 	};
 	struct tree_node **by_name; /* children sorted by name; set by tree_name() */
-	/* TREE_NAMEDTUPLE; before tree_finish() also for a dict that may become one; else NULL. */
+	/*
+	 * TREE_NAMEDTUPLE; before tree_sort() also the order of a dict, or what it may become; else
+	 * NULL.
+	 */
 	const struct tree_type *type;
 
 	/* For leaves: */
@@ -217,7 +220,8 @@ typedef enum name_ext tree_ext_fn(void *arg, const struct tree_node *leaf);
 int tree_name(struct tree *tree, unsigned ours, tree_ext_fn *ext_of, void *arg);
 
 /*
- * Append {"module": ..., "clazz": ..., "fields": [...]} of a namedtuple; -ENODATA for other nodes.
+ * Append {"module": ..., "clazz": ..., "fields": [...]} of a namedtuple, {"fields": [...]} of a
+ * dict with tree_has_order(); -ENODATA for other nodes.
  */
 int tree_namedtuple_json(const struct tree_node *node, struct buf *ret);
 
@@ -245,8 +249,21 @@ int tree_new(struct tree **ret);
  */
 int tree_add(struct tree *tree, struct tree_node *parent, struct span key, bool key_is_index,
 	     enum tree_kind kind, struct tree_node **ret);
-/* Before tree_finish(): put the children of every dict in the order of JAX, by code point. */
+/*
+ * Before tree_finish(): put the children of every dict in the order of JAX, by code point, or in
+ * that of the fields of node->type; children that are not fields come last.
+ */
 int tree_sort(struct tree *tree);
+/*
+ * Whether a dict of a finished tree has another order than tree_sort() gives it by itself: a
+ * dataclass or an OrderedDict that Orbax has written.
+ */
+bool tree_has_order(const struct tree_node *node);
+/*
+ * Get the type of a namedtuple, or the order of a dict with tree_has_order(), for a node of another
+ * tree that does not live longer: 1; 0: `like` has neither.
+ */
+int tree_type_like(struct tree *tree, const struct tree_node *like, const struct tree_type **ret);
 /*
  * Number the nodes, set params that are not set, check limits. -EINVAL: two children with the same
  * key, or positions of a sequence that are not 0 to n - 1; the tree can then only be freed.

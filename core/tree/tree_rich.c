@@ -359,19 +359,22 @@ int tree_print_rich(const struct tree *tree, struct buf *ret)
 
 int tree_namedtuple_json(const struct tree_node *node, struct buf *ret)
 {
+	bool named = node->kind == TREE_NAMEDTUPLE && node->type;
 	int r;
 
-	if (node->kind != TREE_NAMEDTUPLE || !node->type)
+	if (!named && !tree_has_order(node))
 		return -ENODATA;
-	r = buf_add_str(ret, "{\"module\": ");
-	if (r >= 0)
+	r = buf_add_str(ret, named ? "{\"module\": " : "{");
+	if (r >= 0 && named)
 		r = json_put_str(ret, node->type->module, JSON_PYTHON);
-	if (r >= 0)
+	if (r >= 0 && named)
 		r = buf_add_str(ret, ", \"clazz\": ");
-	if (r >= 0)
+	if (r >= 0 && named)
 		r = json_put_str(ret, node->type->clazz, JSON_PYTHON);
+	if (r >= 0)
+		r = buf_add_str(ret, named ? ", \"fields\": [" : "\"fields\": [");
 	for (uint32_t i = 0; i < node->n_children && r >= 0; i++) {
-		r = buf_add_str(ret, i ? ", " : ", \"fields\": [");
+		r = i ? buf_add_str(ret, ", ") : 0;
 		if (r >= 0)
 			r = json_put_str(ret, node->children[i]->key, JSON_PYTHON);
 	}

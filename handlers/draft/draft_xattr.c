@@ -264,12 +264,14 @@ static int check_namedtuple(struct span value)
 	auto_json doc = { 0 };
 	const struct json *fields;
 	int r = json_parse(value, "user.pytree.namedtuple", &doc);
-	bool good = r >= 0 && doc.root->kind == JSON_OBJECT &&
-		    is_text(json_member(doc.root, "module")) &&
-		    is_text(json_member(doc.root, "clazz"));
+	bool good = r >= 0 && doc.root->kind == JSON_OBJECT, named;
 
+	/* Without a class it is the order of a dict. */
+	named = good && (json_member(doc.root, "module") || json_member(doc.root, "clazz"));
+	good = good && (!named || (is_text(json_member(doc.root, "module")) &&
+				   is_text(json_member(doc.root, "clazz"))));
 	fields = good ? json_member(doc.root, "fields") : NULL;
-	good = json_is(fields, JSON_ARRAY) && fields->n > 0 && fields->n <= FIELDS_MAX;
+	good = json_is(fields, JSON_ARRAY) && fields->n > 0 && (!named || fields->n <= FIELDS_MAX);
 	for (size_t i = 0; good && i < fields->n; i++)
 		good = is_text(&fields->items[i]);
 	return good ? 0 :

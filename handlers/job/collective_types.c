@@ -42,13 +42,17 @@ int collective_type_add(struct collective_plan *jp, struct collective_item *it, 
 {
 	struct collective_type *t;
 
-	if (n->type)
+	/* The order of a dict: that of the lowest rank, whose keys come first. */
+	if (n->type && !type->clazz.n)
+		return 0;
+	if (n->type && n->type->clazz.n)
 		return disagree(container_of(n->type, struct collective_type, type), type, rank);
 	t = arena_calloc(&jp->arena, 1, sizeof(*t));
 	if (!t)
 		return fail(-ENOMEM, "cannot put together what the ranks have");
 	*t = (struct collective_type){ .next = it->types, .node = n, .type = *type, .rank = rank };
-	it->types = t;
+	if (type->clazz.n)
+		it->types = t;
 	n->type = &t->type;
 	return 0;
 }

@@ -97,8 +97,8 @@ int plan_record(struct plan *p, struct plan_leaf *l);
 /* Whether the file has a name for which the draft generates its own contents. (draft_tree.c) */
 bool plan_is_metadata(const struct draft_node *n);
 /*
- * Turn a dict with complete children into a namedtuple if an xattr or the copied `_METADATA` says
- * so. (draft_rich.c)
+ * Turn a dict with complete children into a namedtuple, or give it an order of its own, if an xattr
+ * or the copied `_METADATA` says so. (draft_rich.c)
  */
 int plan_namedtuple(struct plan *p, struct draft_node *dir, struct tree_node *node);
 /*

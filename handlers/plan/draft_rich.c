@@ -4,34 +4,21 @@
  *
  * The xattr user.pytree.namedtuple is {"module": ..., "clazz": ..., "fields": [...]}, as Orbax
  * records a namedtuple with rich types. A directory whose names differ from the fields is a dict,
- * and a warning is logged. If ranks share a draft, each may have only some of the names: the rank
- * that commits compares them when it has the parts of all.
+ * and a warning is logged. Without module and clazz it is the order of the keys of a dict. If ranks
+ * share a draft, each may have only some of the names: the rank that commits compares them when it
+ * has the parts of all.
  */
 #include "core/base/err.h"
 #include "core/base/json.h"
 #include "core/base/log.h"
 #include "handlers/plan/copy_hints.h"
 
-static int type_new(struct plan *p, size_t n_fields, struct tree_type **ret,
-		    struct span **ret_fields)
-{
-	struct tree_type *t = arena_calloc(&p->tree->arena, 1, sizeof(*t));
-
-	*ret_fields = arena_calloc(&p->tree->arena, n_fields + 1, sizeof(**ret_fields));
-	if (!t || !*ret_fields)
-		return fail(-ENOMEM, "cannot describe a namedtuple");
-	t->fields = *ret_fields;
-	t->n_fields = n_fields;
-	*ret = t;
-	return 0;
-}
-
 /* Parse the xattr: 1; 0: it is not set. */
-static int type_of_xattr(struct plan *p, struct draft_node *dir, struct tree_type **ret)
+static int type_of_xattr(struct plan *p, struct draft_node *dir, const struct tree_type **ret)
 {
 	struct arena *arena = &p->tree->arena;
-	const struct json *fields;
-	struct tree_type *t = NULL;
+	const struct json *fields, *named;
+	struct tree_type *t;
 	auto_buf text = { 0 };
 	auto_json doc = { 0 };
 	struct span *list;
@@ -44,36 +31,21 @@ static int type_of_xattr(struct plan *p, struct draft_node *dir, struct tree_typ
 	if (r < 0)
 		return r;
 	fields = json_member(doc.root, "fields");
-	r = type_new(p, fields->n, &t, &list);
+	named = json_member(doc.root, "clazz");
+	t = arena_calloc(arena, 1, sizeof(*t));
+	list = arena_calloc(arena, fields->n + 1, sizeof(*list));
+	if (!t || !list)
+		return fail(-ENOMEM, "cannot describe a namedtuple");
+	t->fields = list;
+	t->n_fields = fields->n;
+	r = arena_keep(arena, named ? json_member(doc.root, "module")->s : span_str(""),
+		       &t->module);
 	if (r >= 0)
-		r = arena_keep(arena, json_member(doc.root, "module")->s, &t->module);
-	if (r >= 0)
-		r = arena_keep(arena, json_member(doc.root, "clazz")->s, &t->clazz);
+		r = arena_keep(arena, named ? named->s : span_str(""), &t->clazz);
 	for (size_t i = 0; i < fields->n && r >= 0; i++)
 		r = arena_keep(arena, fields->items[i].s, &list[i]);
 	*ret = t;
 	return r < 0 ? r : 1;
-}
-
-/* The type from the copied tree, owned by the plan. */
-static int type_of_hint(struct plan *p, const struct tree_node *node, struct tree_type **ret)
-{
-	const struct tree_node *hint = plan_hint_node(p, node);
-	struct tree_type *t = NULL;
-	struct span *list;
-	int r;
-
-	if (!hint || hint->kind != TREE_NAMEDTUPLE || !hint->type)
-		return 0;
-	r = type_new(p, hint->n_children, &t, &list);
-	if (r < 0)
-		return r;
-	t->module = hint->type->module;
-	t->clazz = hint->type->clazz;
-	for (uint32_t i = 0; i < hint->n_children; i++)
-		list[i] = hint->children[i]->key;
-	*ret = t;
-	return 1;
 }
 
 /*
@@ -127,33 +99,47 @@ const char *plan_node_type(struct plan *p, struct tree_node *node, const struct 
 	return NULL;
 }
 
+/*
+ * Get the type, or the order of a dict, from the xattr or else from the copied tree: 1; 0: there is
+ * none.
+ */
+static int find_type(struct plan *p, struct draft_node *dir, const struct tree_node *node,
+		     bool is_dict, const struct tree_type **ret)
+{
+	const struct tree_node *hint;
+	int r = type_of_xattr(p, dir, ret);
+
+	err_clear();
+	if (r == 0 && (hint = plan_hint_node(p, node)))
+		r = tree_type_like(p->tree, hint, ret);
+	return r > 0 && is_dict && (*ret)->clazz.n ? 0 : r;
+}
+
 int plan_namedtuple(struct plan *p, struct draft_node *dir, struct tree_node *node)
 {
 	const char *why = NULL;
-	struct tree_type *t = NULL;
+	const struct tree_type *t = NULL;
 	struct span word;
-	bool marked, other, none;
-	int r;
+	bool marked, is_dict, other;
+	int r = 0;
 
 	pthread_mutex_lock(&dir->draft->lock);
 	word = draft_xattr_word(dir, "kind");
 	marked = span_eq(word, span_str("namedtuple"));
-	other = word.p && !marked;
+	is_dict = span_eq(word, span_str("dict"));
+	other = word.p && !marked && !is_dict;
 	pthread_mutex_unlock(&dir->draft->lock);
 	/* Other ranks may have the missing names. */
-	none = other || (!node->n_children && !p->collective);
-	r = none ? 0 : type_of_xattr(p, dir, &t);
-	if (r == 0 && !none)
-		r = type_of_hint(p, node, &t);
-	err_clear();
+	if (!other && (node->n_children || p->collective))
+		r = find_type(p, dir, node, is_dict, &t);
 	if (r < 0)
 		return r;
-	if (r == 0 && marked)
+	if (marked && (r == 0 || !t->clazz.n))
 		say(p, dir,
 		    "neither user.pytree.namedtuple nor a copied _METADATA says which one it is");
 	if (r == 0)
 		return 0;
-	if (p->collective)
+	if (p->collective || !t->clazz.n)
 		node->type = t;
 	else
 		why = plan_node_type(p, node, t, plan_rich_off(p));

@@ -33,7 +33,7 @@ struct remake {
 	const struct transform *t;
 	struct tree *in, *out;
 	struct arena arena;
-	struct stored *stored; /* ascending by key; nodes of one key in the order of the tree */
+	struct stored *stored; /* ascending by key */
 	size_t n_stored;
 	struct made *made;
 	size_t n_made, cap_made;
@@ -78,10 +78,7 @@ static int joined_key(struct remake *m, const struct tree_node *node, struct spa
 
 static int by_key(const void *a, const void *b)
 {
-	const struct stored *x = a, *y = b;
-	int c = span_cmp(x->key, y->key);
-
-	return c ? c : x->node->id < y->node->id ? -1 : 1;
+	return span_cmp(((const struct stored *)a)->key, ((const struct stored *)b)->key);
 }
 
 static int take_apart(struct remake *m)
@@ -101,6 +98,12 @@ static int take_apart(struct remake *m)
 		m->stored[m->n_stored++].node = node;
 	}
 	qsort(m->stored, m->n_stored, sizeof(*m->stored), by_key);
+	for (size_t i = 1; i < m->n_stored; i++)
+		if (span_eq(m->stored[i - 1].key, m->stored[i].key))
+			return fail(
+				-EINVAL,
+				"rules cannot tell two leaves apart that are called '%.*s': a key has a slash",
+				SPAN_ARG(m->stored[i].key));
 	return 0;
 }
 
@@ -442,13 +445,21 @@ static int fill_leaf(struct remake *m, struct made *made, struct tree_node *leaf
 
 static int place(struct remake *m, struct tree_build *b, struct made *made)
 {
+	const struct tree_node *stored[LIMIT_TREE_DEPTH + 1];
 	struct tree_node *at = m->out->root;
 	struct span key = made->key;
+	size_t left = 0;
 	int r = 0;
 
+	/* A leaf that is carried over keeps its keys, which may have slashes. */
+	for (const struct tree_node *up = made->rule ? NULL : made->from; up && up->parent;
+	     up = up->parent)
+		stored[left++] = up;
 	for (;;) {
 		const uint8_t *slash = key.n ? memchr(key.p, '/', key.n) : NULL;
-		struct span part = slash ? span_of(key.p, (size_t)(slash - key.p)) : key;
+		struct span part = left  ? stored[--left]->key :
+				   slash ? span_of(key.p, (size_t)(slash - key.p)) :
+					   key;
 
 		if (at->kind != TREE_UNKNOWN)
 			return fail(-EINVAL, "'%.*s' is below another leaf of the new tree",
@@ -456,7 +467,7 @@ static int place(struct remake *m, struct tree_build *b, struct made *made)
 		r = tree_build_child(b, at, part, false, &at);
 		if (r < 0)
 			return r;
-		if (!slash)
+		if (part.n == key.n)
 			break;
 		key = span_from(key, part.n + 1);
 	}
@@ -487,35 +498,35 @@ static bool has_positions(const struct tree_node *dir)
 	return true;
 }
 
-static void claim(struct tree_node *dir, const struct tree_node *from)
+static int claim(struct remake *m, struct tree_node *dir, const struct tree_node *from)
 {
 	bool sequence = from->n_children && from->children[0]->key_is_index;
 
 	if (dir->kind != TREE_UNKNOWN)
-		return;
+		return 0;
 	dir->kind = TREE_DICT;
 	if (sequence ? !has_positions(dir) :
 		       from->kind != TREE_DICT && dir->n_children != from->n_children)
-		return;
+		return 0;
 	dir->kind = from->kind;
-	dir->type = from->type;
 	for (struct tree_node *c = dir->first; c && sequence; c = c->next)
 		c->key_is_index = true;
+	return tree_type_like(m->out, from, &dir->type);
 }
 
 /* A container above a leaf that is named as in the stored tree gets the kind of that one. */
-static void claim_above(const struct made *made)
+static int claim_above(struct remake *m, const struct made *made)
 {
 	struct tree_node *up = made->node;
 	const struct tree_node *from = made->from;
+	int r = 0;
 
-	while (from && up->parent && from->parent) {
-		if (!span_eq(up->key, from->key))
-			break;
+	while (r >= 0 && from && up->parent && from->parent && span_eq(up->key, from->key)) {
 		up = up->parent;
 		from = from->parent;
-		claim(up, from);
+		r = claim(m, up, from);
 	}
+	return r;
 }
 
 static int put_together(struct remake *m)
@@ -533,7 +544,7 @@ static int put_together(struct remake *m)
 	for (size_t i = 0; i < m->n_made && r >= 0; i++)
 		r = place(m, &b, &m->made[i]);
 	for (size_t i = 0; i < m->n_made && r >= 0; i++)
-		claim_above(&m->made[i]);
+		r = claim_above(m, &m->made[i]);
 	for (size_t i = 0; i < m->n_made && r >= 0; i++)
 		for (struct tree_node *up = m->made[i].node->parent; up; up = up->parent)
 			if (up->kind == TREE_UNKNOWN)
@@ -561,13 +572,11 @@ int transform_tree(const struct transform *t, struct tree **tree)
 			m.made[n++] = m.made[i];
 	}
 	m.n_made = n;
-	if (r >= 0) {
-		/* Copy the keys into the arena of the new tree. */
-		for (size_t i = 0; i < n && r >= 0; i++)
-			r = arena_keep(&m.out->arena, m.made[i].key, &m.made[i].key);
-		if (r >= 0)
-			r = put_together(&m);
-	}
+	/* Copy the keys into the arena of the new tree. */
+	for (size_t i = 0; i < n && r >= 0; i++)
+		r = arena_keep(&m.out->arena, m.made[i].key, &m.made[i].key);
+	if (r >= 0)
+		r = put_together(&m);
 	if (r >= 0)
 		r = tree_sort(m.out);
 	if (r >= 0)

@@ -123,7 +123,9 @@ TREES = {
     'integer keys': lambda: {'layers': {i: W + i for i in range(12)}, 'neg': {-1: W, 3: W, 20: W}, 'deep': {7: {10: 1, 9: 2}}},
     'None': lambda: {'n': None, 'l': [None, W, None], 't': (None,)},
     'empty containers': lambda: {'d': {}, 'l': [], 't': (), 'e': optax.EmptyState(), 'in': [{}, [], ()], 'w': W},
-    'odd keys': lambda: {'a.b': W, 'a/b': W + 1, 'w.npy': W + 2, 'x': {'.': 1, '..': 2, '%': W, '': W, 'ä b': 'text'}, 'UP': 1, 'up': 2},
+    'named tuple of another program': lambda: {'p': collections.namedtuple('Gone', 'z a')(W, (1, W + 1))},
+    'keys with dots': lambda: {'a.b': W, 'w.npy': W + 2, 'x': {'.': 1, '..': 2, '%': W, '': W, 'ä b': 'text'}, 'UP': 1, 'up': 2},
+    'keys with slashes': lambda: {'a/b': W, 'layers': [{'self/attention/w': W + 1}, {'self/attention/w': W + 2}], 'd/': {'e': (W,)}},
     'keys': lambda: {'one': jax.random.key(3), 'many': (jax.random.split(jax.random.key(4, impl='rbg'), 3),), 'old': jax.random.PRNGKey(1)},
     'numbers and texts': lambda: {'i': 7, 'f': 0.1, 'b': True, 's': 'süß\n', 'np': np.float32(2.5), 'big': 1 << 63},
     'ordered': lambda: collections.OrderedDict(z=W, a=collections.OrderedDict([('b', 1), ('a', 2)])),
@@ -188,13 +190,18 @@ def without_rich_types(x):
     return {key: without_rich_types(value) for key, value in x.items()} if isinstance(x, dict) else x
 
 
+def class_of(x):
+    """A named tuple of a class that the program does not have is of one that load() makes."""
+    return (type(x).__name__, x._fields) if isinstance(x, tuple) and hasattr(x, '_fields') else type(x)
+
+
 def faults(want, got, path=''):
-    """Differences of two plain trees: types of containers, keys, values to the bit."""
+    """Differences of two plain trees: types of containers, the order of keys, values to the bit."""
     if isinstance(want, (dict, list, tuple)):
-        if type(got) is not type(want):
+        if class_of(got) != class_of(want):
             return [f'{path}: {type(got).__name__} instead of {type(want).__name__}']
         pairs = want.items() if isinstance(want, dict) else enumerate(want)
-        if len(got) != len(want) or isinstance(want, dict) and set(got) != set(want):
+        if len(got) != len(want) or isinstance(want, dict) and list(got) != list(want):
             return [f'{path}: {list(got)} instead of {list(want)}'] if isinstance(want, dict) else [f'{path}: {len(got)} instead of {len(want)}']
         return [fault for key, value in pairs for fault in faults(value, got[key], f'{path}/{key}')]
     if isinstance(want, np.ndarray):
@@ -251,8 +258,92 @@ def test_save_and_load(tmp_path, name):
     tree = without_torch(tree)
     by_orbax = Orbax(tree)
     by_orbax.save(tmp_path / 'orbax')
-    assert sorted(entries(tmp_path / '1/default')) == sorted(entries(tmp_path / 'orbax'))
+    assert entries(tmp_path / '1/default') == entries(tmp_path / 'orbax')
     for restored in (by_orbax.restore(tmp_path / '1/default'), pytreefs.load(tmp_path / 'orbax', like=tree)):
         assert jax.tree.structure(restored) == jax.tree.structure(tree)
         assert not faults(plain(tree), plain(restored))
     assert not faults(without_rich_types(plain(tree)), pytreefs.load(tmp_path / 'orbax'))
+
+
+def copied_in_a_mount(tmp_path, mount, run):
+    m = mount(tmp_path / 'root')
+    for step, how in ((2, '-r'), (3, '-a')):
+        (m / f'{step}.tmp').mkdir()
+        subprocess.run(['cp', how, f'{m / "1"}/.', m / f'{step}.tmp/'], check=True)
+        os.rename(m / f'{step}.tmp', m / str(step))
+        yield f'cp {how}', tmp_path / f'root/{step}'
+
+
+def converted(tmp_path, mount, run):
+    rules = tmp_path / 'same.json'
+    rules.write_text('{"default_to_original": true, "rules": []}')
+    run('convert', tmp_path / 'root/1', tmp_path / 'root/4')
+    yield 'convert', tmp_path / 'root/4'
+    run('convert', '-o', f'transforms={rules}', tmp_path / 'root/1', tmp_path / 'root/5')
+    yield 'convert with transforms', tmp_path / 'root/5'
+    run('convert', '-o', 'ocdbt=off,zarr=3', tmp_path / 'root/1/default', tmp_path / 'item')
+    yield 'convert of the item', tmp_path / 'item'
+
+
+def exported(tmp_path, mount, run):
+    for step, out in enumerate(('files', 'm.safetensors', 'm.npz', 'm.zarr'), 6):
+        run('export', '--format', out.rpartition('.')[2].replace('files', 'npy'), tmp_path / 'root/1/default', tmp_path / out)
+        run('save', tmp_path / out, tmp_path / f'root/{step}')
+        yield f'export {out}', tmp_path / f'root/{step}'
+
+
+@pytest.mark.parametrize('way', [copied_in_a_mount, converted, exported])
+@pytest.mark.parametrize('by', ['pytreefs', 'orbax'])
+def test_copies(tmp_path, mount, run, name, way, by):
+    """Each copy loads as the original does."""
+    tree = TREES[name]()
+    (tmp_path / 'root').mkdir()
+    if by == 'pytreefs':
+        pytreefs.save(tmp_path / 'root/1', tree)
+    else:
+        with ocp.CheckpointManager(tmp_path / 'root') as manager:
+            manager.save(1, args=ocp.args.PyTreeSave(without_torch(tree)))
+    want = pytreefs.load(tmp_path / 'root/1')
+    out = []
+    for title, path in way(tmp_path, mount, run):
+        out += [f'{title}: {fault}' for fault in faults(want, pytreefs.load(path))]
+    assert not out, '\n'.join(out)
+
+
+def test_rules_do_not_mix_leaves(tmp_path):
+    """Keys of rules are joined by slashes. A leaf that no rule names keeps its keys, and two of one name are refused."""
+    rules = tmp_path / 'rules.json'
+    rules.write_text('{"default_to_original": true, "rules": [{"key": "y", "original_key": "x"}]}')
+    pytreefs.save(tmp_path / '1', {'a/b': W, 'x': 1})
+    assert not faults({'a/b': W, 'y': 1}, pytreefs.load(tmp_path / '1', transforms=rules))
+    pytreefs.save(tmp_path / '2', {'a/b': W, 'a': {'b': W + 1}, 'x': 1})
+    with pytest.raises(pytreefs.Error, match="two leaves apart that are called 'a/b'"):
+        pytreefs.load(tmp_path / '2', transforms=rules)
+
+
+def test_two_keys_of_one_text(tmp_path):
+    with pytest.raises(pytreefs.Error, match="'default/d' cannot be saved: two of its keys are '1'"):
+        pytreefs.save(tmp_path / '1', {'d': {1: {'a': W}, '1': {'b': W}}})
+    pytreefs.save(tmp_path / '1', {'d': {1: W}})
+    with pytest.raises(pytreefs.Error, match="d: two of its keys are '1'"):
+        pytreefs.load(tmp_path / '1', like={'d': {1: W, '1': W}})
+
+
+def test_the_order_of_a_dict_in_a_mount(tmp_path, mount):
+    """It is an attribute, and new keys come last; a class with it makes a named tuple."""
+    (tmp_path / 'root').mkdir()
+    m = mount(tmp_path / 'root')
+    (m / '1.tmp/default/s').mkdir(parents=True)
+    for name in 'abcd':
+        (m / f'1.tmp/default/s/{name}.json').write_text('1')
+    os.setxattr(m / '1.tmp/default/s', 'user.pytree.namedtuple', b'{"fields": ["d", "gone", "b", "d"]}')
+    os.rename(m / '1.tmp', m / '1')
+    assert list(pytreefs.load(tmp_path / 'root/1')['s']) == ['d', 'b', 'a', 'c']
+    assert json.loads(os.getxattr(m / '1/default/s', 'user.pytree.namedtuple')) == {'fields': ['d', 'b', 'a', 'c']}
+    assert 'user.pytree.namedtuple' not in os.listxattr(m / '1/default')
+    (m / '2.tmp').mkdir()
+    subprocess.run(['cp', '-r', f'{m / "1"}/.', m / '2.tmp/'], check=True)
+    (m / '2.tmp/default/s/0.json').write_text('1')
+    (m / '2.tmp/default/s/b.json').unlink()
+    os.rename(m / '2.tmp', m / '2')
+    assert list(pytreefs.load(tmp_path / 'root/2')['s']) == ['d', 'a', 'c', '0']

@@ -130,7 +130,7 @@ static bool is_whole(const struct printing *p, const struct subtree_part *part,
 	return true;
 }
 
-/* Add the type of a namedtuple that is exported completely. */
+/* Add the type of a namedtuple, or the order of a dict, that is exported completely. */
 static int add_namedtuple(struct buf *marks, const struct tree_node *t)
 {
 	auto_buf type = { 0 };
@@ -158,7 +158,7 @@ static int print_marks(struct printing *p, const struct subtree_part *part,
 
 	if (r == 1)
 		r = buf_addf(&marks, "\"key\": %.*s", SPAN_ARG(buf_span(&key)));
-	if (r >= 0 && t->kind == TREE_NAMEDTUPLE && is_whole(p, part, t))
+	if (r >= 0 && t->kind != TREE_LEAF && is_whole(p, part, t))
 		r = add_namedtuple(&marks, t);
 	if (r >= 0 && subtree_is_leaf(t))
 		r = item_prng_impl(part->item, t, &impl);
@@ -198,7 +198,7 @@ static int print_container(struct printing *p, const struct subtree_part *part,
 		r = buf_add_str(&path, part->path);
 	else
 		r = subtree_path(part, t, &path);
-	if (r >= 0 && (t != part->tree || t->kind == TREE_NAMEDTUPLE))
+	if (r >= 0)
 		r = print_marks(p, part, t, buf_span(&path));
 	if (r < 0 || (t->kind == TREE_DICT && t->n_children) || !is_whole(p, part, t))
 		return r;

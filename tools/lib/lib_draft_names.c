@@ -177,7 +177,7 @@ static int mark_container(const struct pytreefs_value *v, struct draft_node *n)
 							    "dict";
 	int r = set_attribute(n, "kind", span_str(kind));
 
-	if (r >= 0 && v->kind == PYTREEFS_NAMEDTUPLE && v->data)
+	if (r >= 0 && (v->kind == PYTREEFS_NAMEDTUPLE || v->kind == PYTREEFS_DICT) && v->data)
 		r = set_attribute(n, "namedtuple", span_of(v->data, v->size));
 	return r;
 }

@@ -91,7 +91,7 @@ static int set_type(struct pytreefs_tree *t, struct pytreefs_node *to, const str
 	to->recorded = (const char *)arena_dup(&t->arena, from->value_type);
 	if (!to->recorded)
 		return no_memory();
-	if (to->kind != PYTREEFS_NAMEDTUPLE)
+	if (to->kind != PYTREEFS_NAMEDTUPLE && to->kind != PYTREEFS_DICT)
 		return 0;
 	if (tree_namedtuple_json(from, &text) < 0) {
 		err_clear();

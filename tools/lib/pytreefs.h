@@ -85,7 +85,7 @@ enum pytreefs_kind {
 	PYTREEFS_PLACEHOLDER, /* saved as `...`: nothing is stored */
 	PYTREEFS_PLUGIN,      /* a leaf of a plugin: text has the bytes of its file */
 	/* Containers of a tree. */
-	PYTREEFS_DICT = 16,
+	PYTREEFS_DICT = 16, /* text: NULL, or {"fields": [...]} if its keys are not sorted */
 	PYTREEFS_LIST,
 	PYTREEFS_TUPLE,
 	PYTREEFS_NAMEDTUPLE, /* text: {"module": ..., "clazz": ..., "fields": [...]} */
@@ -326,11 +326,11 @@ struct pytreefs_value {
 	const uint64_t *shape;
 	const int64_t *strides; /* in bytes; may be 0 or negative; NULL: C order */
 	/*
-	 * ARRAY, SCALAR: elements, little-endian; STRING: UTF-8; NAMEDTUPLE: JSON, or NULL; FILE:
-	 * its bytes.
+	 * ARRAY, SCALAR: elements, little-endian; STRING: UTF-8; NAMEDTUPLE, DICT: the JSON of
+	 * struct pytreefs_node, or NULL; FILE: its bytes.
 	 */
 	const void *data;
-	size_t size; /* for STRING, NAMEDTUPLE and FILE */
+	size_t size; /* for STRING, NAMEDTUPLE, DICT and FILE */
 	uint64_t reserved[4];
 };
 

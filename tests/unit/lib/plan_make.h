@@ -22,7 +22,7 @@ struct given {
 static char root[TMP_DIR_MAX];
 static struct options options;
 static struct ns *ns;
-static struct draft *drafts[64]; /* plans refer to them until the end of the test */
+static struct draft *drafts[128]; /* plans refer to them until the end of the test */
 static unsigned n_drafts;
 
 static inline int plan_setup(const char *test)

@@ -16,7 +16,7 @@ from . import _dtypes, _jax
 from . import _pytreefs as lib
 from ._checkpoint import Leaf
 from ._context import Path, options_text
-from ._node import SEQUENCES, parts_of
+from ._node import SEQUENCES, in_order, parts_of
 
 Keys: TypeAlias = tuple[str | int, ...]
 
@@ -110,6 +110,8 @@ def _flatten(tree: Any, first: Keys, path: str, recorded: Recorded) -> list[lib.
         if parts.kind == lib.NAMEDTUPLE:
             text = json.dumps({'module': type(x).__module__, 'clazz': type(x).__qualname__,
                                'fields': [key for key, _ in parts.children]}).encode()
+        elif parts.kind == lib.DICT and (names := [key for key, _ in parts.children]) != in_order(names):
+            text = json.dumps({'fields': names}).encode()
         out.append((keys, parts.kind, None, text))
         is_sequence = parts.kind in SEQUENCES
         for key, child in reversed(parts.children):

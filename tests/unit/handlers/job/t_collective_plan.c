@@ -294,6 +294,36 @@ static void a_namedtuple_has_its_fields_from_all_ranks(void **state)
 	}
 }
 
+/* The order of the lowest rank that has one counts; a class of another rank counts more. */
+static void a_dict_has_the_order_of_a_rank(void **state)
+{
+	static const char nu[] = "{\"fields\": [\"nu\", \"mu\"]}", mu[] = "{\"fields\": [\"mu\"]}",
+			  pair[] = TYPE("Pair", "\"nu\", \"mu\"");
+	static const struct {
+		const char *type[2], *first;
+		enum tree_kind kind;
+	} cases[] = {
+		{ { NULL, NULL }, "mu", TREE_DICT },     { { nu, NULL }, "nu", TREE_DICT },
+		{ { NULL, nu }, "nu", TREE_DICT },       { { nu, mu }, "nu", TREE_DICT },
+		{ { mu, nu }, "mu", TREE_DICT },         { { mu, pair }, "nu", TREE_NAMEDTUPLE },
+		{ { pair, mu }, "nu", TREE_NAMEDTUPLE },
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		const struct tree_node *root_node;
+		struct both b;
+
+		assert_int_equal(put_types_together(cases[i].type[0], cases[i].type[1], &b), 0);
+		root_node = b.made->item[0].plan->tree->root;
+		if (root_node->kind != cases[i].kind ||
+		    !span_eq(root_node->children[0]->key, span_str(cases[i].first)))
+			fail_msg("case %zu: %s, first '%.*s'", i, tree_kind_text(root_node->kind),
+				 SPAN_ARG(root_node->children[0]->key));
+		assert_int_equal(!!root_node->type, cases[i].kind == TREE_NAMEDTUPLE);
+		both_release(&b);
+	}
+}
+
 static void rich_types_of_the_lowest_rank_count(void **state)
 {
 	static const char pair[] = TYPE("Pair", "\"nu\", \"mu\"");
@@ -358,6 +388,7 @@ int main(void)
 		cmocka_unit_test(boxes_are_used_as_they_are_or_put_together),
 		cmocka_unit_test(contributions_that_do_not_fit_together_are_refused),
 		cmocka_unit_test(a_namedtuple_has_its_fields_from_all_ranks),
+		cmocka_unit_test(a_dict_has_the_order_of_a_rank),
 		cmocka_unit_test(rich_types_of_the_lowest_rank_count),
 		cmocka_unit_test(a_tuple_of_any_rank_is_recorded),
 		cmocka_unit_test(namedtuples_of_two_types_are_refused),
