@@ -52,3 +52,11 @@ void children_release(struct children *c)
 	free(c->child);
 	*c = (struct children){ 0 };
 }
+
+bool children_has(const struct children *c, const char *name, bool is_dir)
+{
+	for (size_t i = 0; i < c->n; i++)
+		if (c->child[i].is_dir == is_dir && !strcmp(c->child[i].name, name))
+			return true;
+	return false;
+}

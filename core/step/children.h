@@ -27,6 +27,8 @@ struct children {
  * `all`, errors that a retry may overcome are returned. Release the result, also after an error.
  */
 int children_list(struct io_dir *dir, const char *rel, bool all, struct children *ret);
+/* Whether there is a directory, or a file, of that name. */
+bool children_has(const struct children *c, const char *name, bool is_dir);
 void children_release(struct children *c);
 
 #endif

@@ -4,9 +4,10 @@
  * wins.
  *
  * At most the directory, its children and theirs are read (a root, its steps
- * and items), and only until the answer is known.
+ * and items), and only until the answer is known. Only directories in which
+ * there is nothing but arrays and directories are followed further down.
  */
-#include "core/step/detect.h"
+#include "core/step/detect_impl.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,26 +18,6 @@
 #include "core/base/path.h"
 #include "core/step/children.h"
 #include "core/step/step_name.h"
-
-static bool has(const struct children *c, const char *name, bool is_dir)
-{
-	for (size_t i = 0; i < c->n; i++)
-		if (c->child[i].is_dir == is_dir && !strcmp(c->child[i].name, name))
-			return true;
-	return false;
-}
-
-/* Whether a file of Orbax says that the directory is an item or a step. */
-static bool has_mark(const struct children *c)
-{
-	static const char *const names[] = { "_METADATA", "_CHECKPOINT_METADATA", "manifest.ocdbt",
-					     "orbax.checkpoint", "commit_success.txt" };
-	bool found = false;
-
-	for (size_t i = 0; i < ARRAY_LEN(names); i++)
-		found |= has(c, names[i], false);
-	return found;
-}
 
 static bool has_prefix(const struct children *c, const char *prefix)
 {
@@ -68,107 +49,20 @@ static int names_items(const struct children *c)
 	return json_is(items, JSON_OBJECT) && items->n > 0;
 }
 
-/*
- * Whether a file is the metadata of an array: 1 or 0. That of a zarr group is not; a file that
- * cannot be parsed counts as an array's.
- */
-static int is_array(struct io_dir *dir, const char *path)
-{
-	auto_buf text = { 0 };
-	auto_json doc = { 0 };
-	const struct json *type;
-	struct stat st;
-	int r = io_stat(dir, path, &st);
-
-	if (r < 0 || !S_ISREG(st.st_mode))
-		return err_is_transient(r) ? r : 0;
-	if (!span_ends(span_str(path), span_str("zarr.json")))
-		return 1;
-	r = io_read_file(dir, path, LIMIT_ZARR_META_BYTES, &text);
-	if (r >= 0)
-		r = json_parse(buf_span(&text), "'zarr.json'", &doc);
-	if (r < 0)
-		return err_is_transient(r) ? r : 1;
-	type = json_member(doc.root, "node_type");
-	return !json_is(type, JSON_STRING) || !span_eq(type->s, span_str("group"));
-}
-
-/*
- * Whether a child directory directly contains metadata of an array, as in the layout with a
- * directory for each leaf.
- */
-static int has_arrays(const struct children *c)
-{
-	for (size_t i = 0; i < c->n; i++) {
-		static const char *const names[] = { ".zarray", "zarr.json" };
-
-		if (!c->child[i].is_dir || step_name_is_tmp(span_str(c->child[i].name)))
-			continue;
-		for (size_t k = 0; k < ARRAY_LEN(names); k++) {
-			auto_free char *sub = NULL, *path = NULL;
-			int r = path_join(c->child[i].name, span_str(names[k]), &sub);
-
-			if (r >= 0)
-				r = path_join(c->rel, span_str(sub), &path);
-			if (r >= 0)
-				r = is_array(c->dir, path);
-			if (r > 0 || err_is_transient(r))
-				return r;
-		}
-	}
-	return 0;
-}
-
-/*
- * Whether a directory with the metadata of a zarr group is a hierarchy of arrays: 1 or 0. Such a
- * file may also lie in a step, beside its items, or in a root. The first child that is one or the
- * other tells.
- */
-static int is_hierarchy(const struct children *c)
-{
-	bool has_dirs = false;
-
-	if (!has(c, ".zgroup", false) && !has(c, "zarr.json", false))
-		return 0;
-
-	for (size_t i = 0; i < c->n; i++) {
-		auto_free char *path = NULL;
-		struct children below;
-		int r, is_node = 0, is_orbax = 0;
-
-		if (!c->child[i].is_dir || step_name_is_tmp(span_str(c->child[i].name)))
-			continue;
-		has_dirs = true;
-		r = path_join(c->rel, span_str(c->child[i].name), &path);
-		if (r < 0)
-			return r;
-		r = children_list(c->dir, path, false, &below);
-		if (r >= 0) {
-			is_node = has(&below, ".zgroup", false) || has(&below, ".zarray", false) ||
-				  has(&below, "zarr.json", false);
-			is_orbax = has_mark(&below);
-		}
-		children_release(&below);
-		if (r < 0 || is_node || is_orbax)
-			return r < 0 ? r : !is_orbax;
-	}
-	return !has_dirs;
-}
-
 /* Whether the directory is a PyTree: its files, then the arrays in its child directories. */
 static int is_pytree(const struct children *c)
 {
 	auto_free char *path = NULL;
 	int r;
 
-	if (has(c, "_METADATA", false) || has(c, "checkpoint", false) ||
-	    has(c, "manifest.ocdbt", false) || has_prefix(c, "ocdbt.process_") ||
-	    has(c, ".zarray", false))
+	if (children_has(c, "_METADATA", false) || children_has(c, "checkpoint", false) ||
+	    children_has(c, "manifest.ocdbt", false) || has_prefix(c, "ocdbt.process_") ||
+	    children_has(c, ".zarray", false))
 		return 1;
-	if (!has(c, "zarr.json", false))
-		return has_arrays(c);
+	if (!children_has(c, "zarr.json", false))
+		return detect_has_arrays(c);
 	r = path_join(c->rel, span_str("zarr.json"), &path);
-	return r < 0 ? r : is_array(c->dir, path);
+	return r < 0 ? r : detect_is_array(c->dir, path);
 }
 
 /* Whether the directory is a PyTree, or a hierarchy, which makes no step of the directory above it.
@@ -177,16 +71,22 @@ static int is_tree(const struct children *c)
 {
 	int r = is_pytree(c);
 
-	return r ? r : is_hierarchy(c);
+	return r ? r : detect_is_hierarchy(c);
 }
 
-int detect_pytree(struct io_dir *dir, const char *rel)
+/*
+ * Whether a directory is a PyTree that makes a step of the directory that it is in: 1 or 0. A
+ * hierarchy of zarr groups does not, which may lie anywhere.
+ */
+static int is_item(struct io_dir *dir, const char *rel)
 {
 	struct children c;
 	int r = children_list(dir, rel, false, &c);
 
 	if (r >= 0)
 		r = is_pytree(&c);
+	if (r == 0)
+		r = detect_holds_arrays(&c);
 	children_release(&c);
 	return r;
 }
@@ -203,11 +103,11 @@ static int has_pytree_child(const struct children *c)
 		auto_free char *path = NULL;
 		int r;
 
-		if (!c->child[i].is_dir || step_name_is_tmp(span_str(c->child[i].name)))
+		if (!detect_is_directory(&c->child[i]))
 			continue;
 		r = path_join(c->rel, span_str(c->child[i].name), &path);
 		if (r >= 0)
-			r = detect_pytree(c->dir, path);
+			r = is_item(c->dir, path);
 		if (r > 0)
 			return r;
 		if (err_is_transient(r) && !bad.code)
@@ -222,11 +122,11 @@ static int shape_of_children(const struct children *c, enum shape *ret)
 	int r = 0;
 
 	*ret = SHAPE_UNKNOWN;
-	if (has(c, "_METADATA", false))
+	if (children_has(c, "_METADATA", false))
 		*ret = SHAPE_ITEM;
-	else if (has(c, "orbax.checkpoint", false))
+	else if (children_has(c, "orbax.checkpoint", false))
 		*ret = SHAPE_STEP;
-	else if (has(c, "_CHECKPOINT_METADATA", false))
+	else if (children_has(c, "_CHECKPOINT_METADATA", false))
 		r = names_items(c);
 	if (r > 0)
 		*ret = SHAPE_STEP;
@@ -237,9 +137,9 @@ static int shape_of_children(const struct children *c, enum shape *ret)
 		*ret = SHAPE_ITEM;
 		return r < 0 ? r : 0;
 	}
-	if (has(c, "_CHECKPOINT_METADATA", false)) {
+	if (children_has(c, "_CHECKPOINT_METADATA", false)) {
 		*ret = SHAPE_STEP;
-	} else if (has(c, "commit_success.txt", false)) {
+	} else if (children_has(c, "commit_success.txt", false)) {
 		r = has_pytree_child(c);
 		if (r > 0)
 			*ret = SHAPE_STEP;
@@ -258,6 +158,22 @@ int detect_marked(struct io_dir *dir, const char *rel, enum shape *ret)
 	return r;
 }
 
+/* The shape of a directory without a file that marks it, by what lies in it; or SHAPE_UNKNOWN. */
+static int shape_of_unmarked(const struct children *c, enum shape *ret)
+{
+	int r = detect_holds_arrays(c);
+
+	if (r > 0)
+		*ret = SHAPE_ITEM;
+	if (r != 0)
+		return MIN(r, 0);
+	/* Steps of releases before 0.5.11 have no file that marks them; their items do. */
+	r = has_pytree_child(c);
+	if (r > 0)
+		*ret = SHAPE_STEP;
+	return MIN(r, 0);
+}
+
 int detect_step(struct io_dir *dir, const char *rel, enum shape *ret)
 {
 	struct children c;
@@ -266,12 +182,8 @@ int detect_step(struct io_dir *dir, const char *rel, enum shape *ret)
 
 	if (r >= 0)
 		r = shape_of_children(&c, &shape);
-	/* Steps of releases before 0.5.11 have no file that marks them; their items do. */
-	if (r >= 0 && shape == SHAPE_UNKNOWN) {
-		r = has_pytree_child(&c);
-		if (r > 0)
-			shape = SHAPE_STEP;
-	}
+	if (r >= 0 && shape == SHAPE_UNKNOWN)
+		r = shape_of_unmarked(&c, &shape);
 	children_release(&c);
 	if (r < 0)
 		return r;
@@ -335,11 +247,13 @@ static int shape_of_root(const struct children *c, enum shape *ret)
 			r = path_join(c->rel, span_str(c->child[i].name), &path);
 			if (r >= 0)
 				r = pass ? detect_step(c->dir, path, &shape) :
-					   detect_pytree(c->dir, path);
+					   is_item(c->dir, path);
 			if (err_is_transient(r) && !bad.code)
 				err_save(r, &bad);
 			if (r >= 0 && (pass == 0 ? r > 0 : shape != SHAPE_UNKNOWN)) {
-				*ret = pass || has_marked_step(c) ? SHAPE_ROOT : SHAPE_STEP;
+				if (!pass && !has_marked_step(c))
+					return shape_of_unmarked(c, ret);
+				*ret = SHAPE_ROOT;
 				return 0;
 			}
 		}
@@ -458,7 +372,7 @@ static bool is_random_key(const struct children *c)
 		if (!c->child[i].is_dir || !span_ends(span_str(c->child[i].name), span_str("_key")))
 			continue;
 		snprintf(other, sizeof(other), "%s_metadata", c->child[i].name);
-		if (has(c, other, true))
+		if (children_has(c, other, true))
 			return true;
 	}
 	return false;
@@ -471,6 +385,8 @@ int detect_item(struct io_dir *dir, const char *rel, enum item_kind *ret)
 
 	if (r >= 0)
 		r = is_tree(&c);
+	if (r == 0)
+		r = detect_holds_arrays(&c);
 	if (r >= 0)
 		*ret = r ? ITEM_PYTREE : is_random_key(&c) ? ITEM_COMPOSITE : ITEM_STORED;
 	children_release(&c);

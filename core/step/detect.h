@@ -44,8 +44,10 @@ int detect_marked(struct io_dir *dir, const char *rel, enum shape *ret);
  * SHAPE_UNKNOWN.
  */
 int detect_step(struct io_dir *dir, const char *rel, enum shape *ret);
-/* Whether rel is a PyTree item, other than a hierarchy of zarr groups: 1 or 0. */
-int detect_pytree(struct io_dir *dir, const char *rel);
+/*
+ * The kind of a child of a step. It is a PyTree if its files say so, if an array is in a directory
+ * in it, or if there are arrays further down and nothing else on the way to them.
+ */
 int detect_item(struct io_dir *dir, const char *rel, enum item_kind *ret);
 /* Whether rel is a flax checkpoint, a file that begins with a msgpack map: 1 or 0. */
 int detect_flax_file(struct io_dir *dir, const char *rel);

@@ -4,7 +4,8 @@
  *
  * In Orbax's directories and databases, a name is the keys of a leaf joined by dots. In a hierarchy
  * of zarr groups it is a path of directories, whose names are keys. The metadata of groups tells
- * which it is; a group that `pytreefs export` wrote also has a manifest of the tree.
+ * which it is, and without any the names themselves; a group that `pytreefs export` wrote also has
+ * a manifest of the tree.
  *
  * Invariant: an array that is stored is in the tree, or opening the item fails.
  */
@@ -299,16 +300,33 @@ static int list_all(const struct names *ns, struct listed *ret)
 	return 0;
 }
 
+/*
+ * Whether names without groups are paths all the same, as of jax's array serialization: they have
+ * slashes, and none has a dot, which Orbax puts between keys.
+ */
+static bool are_paths(const struct item *item, const struct listed *l)
+{
+	bool slash = false;
+
+	for (size_t i = 0; i < l->n; i++) {
+		if (memchr(l->leaf[i].p, '.', l->leaf[i].n))
+			return false;
+		slash |= memchr(l->leaf[i].p, '/', l->leaf[i].n) != NULL;
+	}
+	return slash && !item->is_ocdbt;
+}
+
 static int make_tree(struct item *item, const struct listed *l)
 {
 	const struct json *manifest = NULL;
 	auto_json doc = { 0 };
 	int r;
 
+	if (!l->n && !l->n_groups)
+		return fail(-EUCLEAN, "item '%s' has no _METADATA and no arrays", item->path);
 	if (!l->n_groups)
-		return l->n ? tree_from_names(l->leaf, l->is_string, l->n, &item->tree) :
-			      fail(-EUCLEAN, "item '%s' has no _METADATA and no arrays",
-				   item->path);
+		return tree_from_names_split(l->leaf, l->is_string, l->n,
+					     are_paths(item, l) ? "/" : ".", &item->tree);
 	item->is_hierarchy = true;
 	r = read_manifest(item, &doc, &manifest);
 	if (r < 0)

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * detect_impl.h - directories of arrays (detect_arrays.c), for detect.c only. The functions of
+ * type int return 1 or 0, or an error.
+ */
+#ifndef PYTREEFS_DETECT_IMPL_H
+#define PYTREEFS_DETECT_IMPL_H
+
+#include "core/step/children.h"
+#include "core/step/detect.h"
+
+/*
+ * Whether a file is the metadata of an array: 1 or 0. That of a zarr group is not; a file that
+ * cannot be parsed counts as an array's.
+ */
+int detect_is_array(struct io_dir *dir, const char *path);
+/* Whether a child is a directory that is complete. */
+bool detect_is_directory(const struct child *ch);
+/* Whether a child directory is an array, as in the layout with a directory for each leaf. */
+int detect_has_arrays(const struct children *c);
+/* Whether a directory says of itself that it is a zarr group. */
+bool detect_is_group(const struct children *c);
+/*
+ * Whether a directory with the metadata of a zarr group is a hierarchy of arrays: 1 or 0. Such a
+ * file may also lie in a step, beside its items, or in a root. The first child that is one or the
+ * other tells.
+ */
+int detect_is_hierarchy(const struct children *c);
+/*
+ * Whether there are arrays in directories below, at whatever depth, and nothing else: 1 or 0. So
+ * does jax's array serialization store a tree.
+ */
+int detect_holds_arrays(const struct children *c);
+
+#endif
