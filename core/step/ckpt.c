@@ -27,6 +27,29 @@ static unsigned processors(void)
 	return (unsigned)MAX(1L, sysconf(_SC_NPROCESSORS_ONLN));
 }
 
+static int find_safetensors(void *arg, const char *name, unsigned char type)
+{
+	(void)type;
+	return name[0] != '.' && span_ends(span_str(name), span_str(".safetensors")) ?
+		       buf_add_str(arg, name) < 0 ? -ENOMEM : 1 :
+		       0;
+}
+
+/* Say that a file beside the checkpoint is another model, which has a name of its own. */
+static void warn_of_safetensors(const struct ckpt *c)
+{
+	const char *source = c->opts.source;
+	auto_buf name = { 0 };
+
+	if (c->opts.safetensors || io_dir_in_store(c->source))
+		return;
+	if (io_list(c->source, ".", find_safetensors, &name) > 0)
+		log_warn("'%s' is read as the %s in it; another model beside it is '%s/%.*s': "
+			 "that name reads it",
+			 source, shape_text(c->shape), source, SPAN_ARG(buf_span(&name)));
+	err_clear();
+}
+
 static int open_source(struct ckpt *c)
 {
 	int r = path_is_url(c->opts.source) ? io_store_root(c->io, &c->source) :
@@ -37,8 +60,11 @@ static int open_source(struct ckpt *c)
 	if (r < 0)
 		return r;
 	c->shape = c->opts.shape;
-	if (c->shape == SHAPE_UNKNOWN)
+	if (c->shape == SHAPE_UNKNOWN) {
 		r = detect_shape(c->source, ".", c->opts.todelete, &c->shape);
+		if (r >= 0)
+			warn_of_safetensors(c);
+	}
 	trace(TRACE_STEP, "source '%s' is a %s", c->opts.source,
 	      r < 0 ? "?" : shape_text(c->shape));
 	return r;

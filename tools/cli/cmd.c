@@ -262,10 +262,22 @@ static bool is_pickle(const char *path)
 	return false;
 }
 
+/* Whether a file holds arrays that only `convert` and `save` read. */
+static bool is_numpy(const char *path)
+{
+	return span_ends(span_str(path), span_str(".npz")) ||
+	       span_ends(span_str(path), span_str(".npy"));
+}
+
 static int fail_absent(const char *path)
 {
 	struct stat st;
 
+	if (stat(path, &st) == 0 && is_numpy(path))
+		return fail(-EINVAL,
+			    "'%s' is not a checkpoint: make one of it first (convert '%s' "
+			    "SOME/DIRECTORY)",
+			    path, path);
 	if (stat(path, &st) == 0 && is_pickle(path))
 		return fail(
 			-EINVAL,
@@ -320,9 +332,30 @@ static int fail_no_checkpoint(const char *path, bool is_url, const struct err_no
 {
 	struct stat st;
 
-	if (!is_url && why->code == -EINVAL && stat(path, &st) < 0 && errno == ENOENT)
-		return fail(-ENOENT, "'%s' does not exist; %s", path, why->text);
-	return err_restore(why);
+	if (is_url || why->code != -EINVAL)
+		return err_restore(why);
+	if (stat(path, &st) < 0)
+		return errno == ENOENT ? fail(-ENOENT, "'%s' does not exist; %s", path, why->text) :
+					 err_restore(why);
+	return S_ISREG(st.st_mode) ? fail_absent(path) : err_restore(why);
+}
+
+/*
+ * The checkpoint does not have the path. If it is something on the disk all the same, the error is
+ * that of the deepest directory that is not a checkpoint.
+ */
+static int fail_inner(const struct source *s, const char *path, bool is_here,
+		      const struct err_note *first)
+{
+	bool is_url = path_is_url(path);
+	struct stat st;
+
+	if (first->code && (is_here || (!is_url && stat(path, &st) == 0)))
+		return fail_no_checkpoint(path, is_url, first);
+	if (is_here)
+		return fail_absent(path);
+	return *err_where(-ENOENT) ? err_at(-ENOENT, "'%s' in '%s'", s->inner, s->source) :
+				     fail_absent_name(s->ns->root, s->source, s->inner);
 }
 
 static int open_path(struct cmd_args *a, const char *path, struct source *ret)
@@ -385,11 +418,8 @@ static int open_path(struct cmd_args *a, const char *path, struct source *ret)
 		err_clear();
 		r = node_walk(ret->ns->root, ret->inner, &ret->node);
 	}
-	if (r == -ENOENT && is_here)
-		r = first.code ? fail_no_checkpoint(path, is_url, &first) : fail_absent(path);
-	else if (r == -ENOENT)
-		r = *err_where(r) ? err_at(r, "'%s' in '%s'", ret->inner, ret->source) :
-				    fail_absent_name(ret->ns->root, ret->source, ret->inner);
+	if (r == -ENOENT)
+		r = fail_inner(ret, path, is_here, &first);
 	if (r < 0)
 		source_close(ret);
 	return r;

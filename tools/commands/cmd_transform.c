@@ -9,6 +9,7 @@
 #include "core/base/err.h"
 #include "handlers/leaf/leaf.h"
 #include "handlers/namespace/node_tree.h"
+#include "handlers/subtree/subtree.h"
 #include "tools/cli/cmd.h"
 
 /*
@@ -80,13 +81,15 @@ static int report_idle(const struct check *c, const char *item, const struct tre
 	return r;
 }
 
-static int print_item(struct check *c, const char *name, struct item *item)
+static int print_item(struct check *c, const char *name, struct item *item,
+		      const struct tree_node *below)
 {
 	const struct transform *t = transform_is_for(c->t, item->path) ? c->t : NULL;
 	const struct tree *tree = item->tree;
+	uint32_t end = subtree_end(below);
 	int r = 0;
 
-	for (uint32_t i = 0; i < tree->n_nodes && r >= 0; i++) {
+	for (uint32_t i = below->id; i < end && r >= 0; i++) {
 		if (tree->nodes[i]->kind != TREE_LEAF)
 			continue;
 		r = check_leaf(item, tree->nodes[i]);
@@ -101,11 +104,13 @@ static int print_items(struct check *c, struct source *s)
 {
 	auto_listing l = { 0 };
 	const char *what = s->inner[0] ? s->inner : s->source;
+	const struct node_dir *d =
+		s->node->ops == &node_dir_ops ? container_of(s->node, struct node_dir, node) : NULL;
 	size_t trees = 0;
 	int r;
 
-	if (s->node->ops == &node_dir_ops)
-		return print_item(c, "", container_of(s->node, struct node_dir, node)->item);
+	if (d)
+		return print_item(c, "", d->item, d->tree);
 	r = node_list(s->node, &l);
 	/*
 	 * The first pass opens all trees, which shows whether there are several, and finds errors.
@@ -124,9 +129,9 @@ static int print_items(struct check *c, struct source *s)
 			if (n->ops != &node_dir_ops)
 				continue;
 			trees++;
+			d = container_of(n, struct node_dir, node);
 			if (pass)
-				r = print_item(c, name,
-					       container_of(n, struct node_dir, node)->item);
+				r = print_item(c, name, d->item, d->tree);
 		}
 	}
 	return r < 0 ? r : trees ? 0 : fail(-EINVAL, "'%s' has no tree", what);

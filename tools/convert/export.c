@@ -349,12 +349,12 @@ static int open_source(struct export *x, const char *path)
 	int r = source_open_stored(x->a, path, &x->src);
 
 	if (r == 0)
-		r = input_is_foreign(path) ?
-			    fail(-EINVAL,
-				 "'%s' is not a checkpoint: make one of it first (convert '%s' "
-				 "SOME/DIRECTORY)",
-				 path, path) :
-			    source_open(x->a, path, &x->src);
+		r = source_open(x->a, path, &x->src);
+	if ((r == -EINVAL || r == -ENOTDIR) && input_is_foreign(path))
+		return fail(-EINVAL,
+			    "'%s' is not a checkpoint: make one of it first (convert '%s' "
+			    "SOME/DIRECTORY)",
+			    path, path);
 	if (r < 0)
 		return r;
 	x->threads = MAX(1u, pool_threads(x->src.ns->ckpt->pool));

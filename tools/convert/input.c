@@ -28,8 +28,53 @@ static bool has(const char *dir, const char *name)
 	       stat(buf_str(&path), &st) == 0;
 }
 
-/* Whether a file below dir has one of these extensions. */
-static bool has_file(const char *dir, const char *const *ends, int levels)
+/* ---- names of files ---- */
+
+static bool ends_in(const char *name, const char *end)
+{
+	return span_ends(span_str(name), span_str(end));
+}
+
+static bool is_any(const char *name)
+{
+	(void)name;
+	return true;
+}
+
+static bool is_leaf(const char *name)
+{
+	return ends_in(name, ".npy") || ends_in(name, ".null");
+}
+
+static bool is_shard(const char *name)
+{
+	return ends_in(name, ".safetensors");
+}
+
+static bool is_text(const char *name)
+{
+	return ends_in(name, ".json") || ends_in(name, ".txt");
+}
+
+static bool is_metadata(const char *name)
+{
+	return !strcmp(name, "_METADATA");
+}
+
+/* In which a checkpoint stores values. */
+static bool is_store(const char *name)
+{
+	static const char *const names[] = { "manifest.ocdbt", ".zarray", "zarr.json",
+					     "checkpoint" };
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		if (!strcmp(name, names[i]))
+			return true;
+	return !strncmp(name, "manifest.", 9);
+}
+
+/* Whether a file below dir has such a name. */
+static bool has_file(const char *dir, bool (*is)(const char *name), int levels)
 {
 	char *const paths[] = { (char *)dir, NULL };
 	FTS *fts = fts_open(paths, FTS_PHYSICAL | FTS_NOSTAT | FTS_NOCHDIR, NULL);
@@ -39,8 +84,7 @@ static bool has_file(const char *dir, const char *const *ends, int levels)
 	for (int n = 0; fts && !found && n < LOOK_AT && (e = fts_read(fts)); n++) {
 		if (e->fts_info == FTS_D && e->fts_level > levels)
 			fts_set(fts, e, FTS_SKIP);
-		for (size_t i = 0; ends[i] && e->fts_info != FTS_D && e->fts_info != FTS_DP; i++)
-			found |= span_ends(span_str(e->fts_name), span_str(ends[i]));
+		found = e->fts_info != FTS_D && e->fts_info != FTS_DP && is(e->fts_name);
 	}
 	if (fts)
 		fts_close(fts);
@@ -51,76 +95,91 @@ static bool is_file_of(const char *path, const char *end)
 {
 	struct stat st;
 
-	return span_ends(span_str(path), span_str(end)) && stat(path, &st) == 0 &&
-	       S_ISREG(st.st_mode);
+	return ends_in(path, end) && stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-/* Files with the extension of a text leaf that a checkpoint has, too. */
-static bool is_file_of_orbax(const char *name)
-{
-	static const char *const names[] = { "zarr.json", "_strings.json", "commit_success.txt",
-					     ".zarray", ".zattrs" };
-
-	for (size_t i = 0; i < ARRAY_LEN(names); i++)
-		if (!strcmp(name, names[i]))
-			return true;
-	return false;
-}
+/* ---- the kind of a directory ---- */
 
 /*
- * Whether a directory without databases has the metadata of an item and files of leaves that are
- * texts, but no arrays: a copy out of a mount whose leaves are all numbers and texts. Looks at one
- * level of items.
+ * Whether a directory without stores has the metadata of an item and files of leaves that are
+ * texts: a copy out of a mount whose leaves are all numbers and texts. Looks at one level of items.
  */
 static bool is_copied_text(const char *path)
 {
-	static const char *const arrays[] = { ".zarray", NULL };
 	char *const paths[] = { (char *)path, NULL };
 	bool has_item = has(path, "_METADATA"), has_leaf = false;
-	FTS *fts;
+	FTS *fts = fts_open(paths, FTS_PHYSICAL | FTS_NOSTAT | FTS_NOCHDIR, NULL);
 	FTSENT *e;
 
-	if (has_file(path, arrays, 2) ||
-	    !(fts = fts_open(paths, FTS_PHYSICAL | FTS_NOSTAT | FTS_NOCHDIR, NULL)))
+	if (!fts)
 		return false;
 	for (int n = 0; n < LOOK_AT && !(has_item && has_leaf) && (e = fts_read(fts)); n++) {
-		struct span name = span_str(e->fts_name);
-
 		if (e->fts_info == FTS_D || e->fts_info == FTS_DP)
 			continue;
-		has_item |= e->fts_level == 2 && span_eq(name, span_str("_METADATA"));
-		has_leaf |= !is_file_of_orbax(e->fts_name) && (span_ends(name, span_str(".json")) ||
-							       span_ends(name, span_str(".txt")));
+		has_item |= e->fts_level == 2 && !strcmp(e->fts_name, "_METADATA");
+		has_leaf |= is_text(e->fts_name) && strcmp(e->fts_name, "_strings.json") &&
+			    strcmp(e->fts_name, "commit_success.txt");
 	}
 	fts_close(fts);
 	return has_item && has_leaf;
 }
 
-static enum input_kind kind_of_directory(const char *path)
+/* Whether the values are in files of leaves: a copy out of a mount has the metadata as well. */
+static bool holds_leaves(const char *path)
 {
-	static const char *const leaves[] = { ".npy", ".null", NULL };
-	static const char *const shards[] = { ".safetensors", NULL };
-	static const char *const stores[] = { "manifest.ocdbt", NULL };
+	return !has_file(path, is_store, LIMIT_TREE_DEPTH) &&
+	       (has_file(path, is_leaf, LIMIT_TREE_DEPTH) || is_copied_text(path));
+}
 
-	if (has(path, ".zgroup") || (has(path, "zarr.json") && !has(path, "_METADATA")))
-		return INPUT_ZARR;
-	if (has(path, "model.safetensors.index.json") || has_file(path, shards, 0))
-		return INPUT_SAFETENSORS;
-	/* A checkpoint may have such files in an item that is not a tree. */
-	if (has_file(path, stores, 2))
-		return INPUT_ORBAX;
-	/* In a tree, only directories have such names. */
-	if (has_file(path, leaves, LIMIT_TREE_DEPTH) || is_copied_text(path))
-		return INPUT_FILES;
-	return INPUT_ORBAX;
+/* The shape that all other commands see; SHAPE_UNKNOWN: it is not a checkpoint. */
+static int shape_of(const char *path, enum shape *ret)
+{
+	auto_of(io_dir) struct io_dir *dir = NULL;
+	struct io_engine *io;
+	int r = io_engine_open("sync", &io);
+
+	*ret = SHAPE_UNKNOWN;
+	if (r < 0)
+		return r;
+	r = io_dir_open(io, path, &dir);
+	if (r >= 0)
+		r = detect_shape(dir, ".", NULL, ret);
+	io_dir_close(take(dir));
+	io_engine_close(io);
+	if (r != -EINVAL && r != -EBUSY)
+		return r;
+	err_clear();
+	return 0;
+}
+
+static int kind_of_directory(const char *path, enum input_kind *ret)
+{
+	bool is_group = (has(path, ".zgroup") || has(path, "zarr.json")) &&
+			!has(path, "_METADATA") && !has(path, "manifest.ocdbt");
+	enum shape shape;
+	int r = shape_of(path, &shape);
+
+	if (r < 0)
+		return r;
+	/* Files of leaves beside no metadata of a tree are those of an item of another kind. */
+	if (holds_leaves(path) && (shape == SHAPE_UNKNOWN || has_file(path, is_metadata, 2)))
+		*ret = INPUT_FILES;
+	else if (is_group && (shape == SHAPE_UNKNOWN || shape == SHAPE_ITEM))
+		*ret = INPUT_ZARR;
+	else if (shape == SHAPE_UNKNOWN && has_file(path, is_shard, 0))
+		*ret = INPUT_SAFETENSORS;
+	else
+		*ret = INPUT_ORBAX;
+	return 0;
 }
 
 bool input_is_export(const char *path)
 {
-	static const char *const anything[] = { "", NULL };
+	enum input_kind kind;
+	int r = kind_of_directory(path, &kind);
 
-	return kind_of_directory(path) != INPUT_ORBAX ||
-	       !has_file(path, anything, LIMIT_TREE_DEPTH);
+	err_clear();
+	return r >= 0 && (kind != INPUT_ORBAX || !has_file(path, is_any, LIMIT_TREE_DEPTH));
 }
 
 /* Get the trees of the source. */
@@ -168,32 +227,37 @@ static int open_stored(struct cmd_args *a, struct input *in)
 	return 0;
 }
 
-static enum input_kind kind_of(const char *path)
+static int kind_of(const char *path, enum input_kind *ret)
 {
 	struct stat st;
 
-	if (is_file_of(path, ".safetensors"))
-		return INPUT_SAFETENSORS;
-	if (is_file_of(path, ".npz"))
-		return INPUT_NPZ;
-	if (is_file_of(path, ".npy"))
-		return INPUT_LEAF;
-	return stat(path, &st) == 0 && S_ISDIR(st.st_mode) ? kind_of_directory(path) : INPUT_ORBAX;
+	if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+		return kind_of_directory(path, ret);
+	*ret = is_file_of(path, ".safetensors") ? INPUT_SAFETENSORS :
+	       is_file_of(path, ".npz")         ? INPUT_NPZ :
+	       is_file_of(path, ".npy")         ? INPUT_LEAF :
+						  INPUT_ORBAX;
+	return 0;
 }
 
 bool input_is_foreign(const char *path)
 {
-	return kind_of(path) != INPUT_ORBAX;
+	enum input_kind kind;
+	int r = kind_of(path, &kind);
+
+	err_clear();
+	return r >= 0 && kind != INPUT_ORBAX;
 }
 
 int input_open(struct cmd_args *a, const char *path, struct input *ret)
 {
-	static const char *const texts[] = { ".json", ".txt", NULL };
 	struct input in = { .path = path, .separator = a->options.safetensors_separator };
 	struct stat st;
 	int r = open_stored(a, &in);
 
-	in.kind = r == 0 ? kind_of(path) : r > 0 ? INPUT_ORBAX : INPUT_UNKNOWN;
+	in.kind = r > 0 ? INPUT_ORBAX : INPUT_UNKNOWN;
+	if (r == 0)
+		r = kind_of(path, &in.kind);
 	switch (in.kind) {
 	case INPUT_SAFETENSORS:
 		r = input_safetensors_open(&in);
@@ -211,7 +275,7 @@ int input_open(struct cmd_args *a, const char *path, struct input *ret)
 		 * a checkpoint.
 		 */
 		if ((r == -EINVAL || r == -ENOENT) && stat(path, &st) == 0 && S_ISDIR(st.st_mode) &&
-		    has_file(path, texts, LIMIT_TREE_DEPTH)) {
+		    has_file(path, is_text, LIMIT_TREE_DEPTH)) {
 			err_clear();
 			in.kind = INPUT_FILES;
 			r = 0;
