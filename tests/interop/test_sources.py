@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every way to a model gives the same one of a source (lib/sources.py), or refuses it: the commands, a mount, the package and the library."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(os.environ['PYTREEFS_BUILD']) / 'tools/python'))
+
+import pytreefs  # noqa: E402
+from lib import mounts, sources  # noqa: E402
+import safetensors.numpy  # noqa: E402
+import zarr  # noqa: E402
+
+
+class Refused(Exception):
+    pass
+
+
+class Reader:
+    """The ways: each gives {name: value, or None where it does not show values}."""
+
+    def __init__(self, program, source, tmp):
+        self.program, self.source, self.tmp = program, str(source), tmp
+
+    def run(self, *words, **how):
+        r = subprocess.run([self.program, *map(str, words)], capture_output=True, text=True, timeout=240, stdin=subprocess.DEVNULL, **how)
+        if r.returncode:
+            # Listings as JSON say there which entries cannot be read.
+            assert r.stderr.strip() or '"error"' in r.stdout, f'{words}: status {r.returncode} without a message'
+            raise Refused(r.stderr or r.stdout)
+        return r.stdout
+
+    def names(self, found):
+        return {stem(name): None for name in found}
+
+    # ---- commands that show ----
+
+    def ls(self):
+        """Of directories, the names of their first ones."""
+        return {stem(e['name']) + ('/' if e['type'] == 'directory' else ''): None
+                for e in json.loads(self.run('ls', '--json', self.source)) if e['type'] == 'directory' or 'dtype' in e}
+
+    def tree(self):
+        return self.names(name for name, entry in entries_of(json.loads(self.run('tree', '--json', self.source))) if 'dtype' in entry)
+
+    def stats(self):
+        return self.names(e['path'] for e in json.loads(self.run('stats', '--json', self.source)))
+
+    def diff(self):
+        return self.names(line[:-len(': same')] for line in self.run('diff', '-v', self.source, self.source).splitlines() if line.endswith(': same'))
+
+    def report(self):
+        page = self.run('report', self.source)
+        document = json.loads(re.search(r'<script type="application/json" id="document">(.*?)</script>', page, re.DOTALL)[1])
+        if 'steps' in document:
+            return sum(step['leaves'] for step in document['steps'])
+        return self.names(name for name, entry in entries_of(document['entries']) if 'dtype' in entry)
+
+    def transform(self):
+        rules = self.tmp / 'rules.json'
+        rules.write_text('{"rules": []}')
+        return self.names(e['leaf'] for e in json.loads(self.run('transform', '--json', '--check', rules, self.source)))
+
+    def verify(self):
+        """Warnings are of what Orbax would refuse."""
+        r = subprocess.run([self.program, 'verify', '--json', self.source], capture_output=True, text=True, timeout=240, stdin=subprocess.DEVNULL)
+        if r.returncode > 1 or json.loads(r.stdout)['errors']:
+            raise Refused(r.stderr + r.stdout)
+        return json.loads(r.stdout)['leaves']
+
+    def info(self):
+        return json.loads(self.run('info', '--json', self.source)).get('leaf_count')
+
+    # ---- commands that write ----
+
+    def checkpoint(self, path):
+        return {stem(name): value for name, value in flat_of(path)}
+
+    def convert(self):
+        self.run('convert', self.source, self.tmp / 'converted')
+        return self.checkpoint(self.tmp / 'converted')
+
+    def save(self):
+        self.run('save', self.source, self.tmp / 'saved/7')
+        return self.checkpoint(self.tmp / 'saved/7')
+
+    def exported(self, name):
+        self.run('export', self.source, self.tmp / name)
+        return self.tmp / name
+
+    def export_npz(self):
+        with np.load(self.exported('out.npz')) as f:
+            return {name.replace('.', '/'): f[name] for name in f.files if name != '__metadata__'}
+
+    def export_safetensors(self):
+        return {name.replace('.', '/'): value for name, value in safetensors.numpy.load_file(self.exported('out.safetensors')).items()}
+
+    def export_zarr(self):
+        top = zarr.open_group(self.exported('out.zarr'), mode='r')
+        return {name: a[...] for name, a in top.members(max_depth=None) if isinstance(a, zarr.Array)}
+
+    def export_npy(self):
+        return files_of(self.exported('out'))
+
+    # ---- a mount, the package ----
+
+    def mount(self):
+        try:
+            m = mounts.Mount(self.program, self.source, self.tmp / 'mnt', self.tmp / 'log')
+        except mounts.MountError as e:
+            raise Refused(str(e)) from e
+        try:
+            return files_of(m.path, lambda path: 'user.pytree.dtype' in os.listxattr(path))
+        finally:
+            m.unmount()
+
+    def library(self):
+        with pytreefs.open(self.source) as ck:
+            return self.names(leaf.name for leaf in ck.leaves() if leaf.kind in VALUES)
+
+    def load(self):
+        found = sources.flat(with_names(pytreefs.load(self.source)))
+        return {name: value for name, value in found.items() if name.partition('/')[0] not in sources.NOT_TREES}
+
+    def load_flat(self):
+        return pytreefs.load_flat(self.source, separator='/')
+
+
+WAYS = [name for name in vars(Reader) if not name.startswith('_') and name not in ('run', 'names', 'checkpoint', 'exported')]
+EXTENSIONS = '.npy', '.json', '.txt', '.null'
+
+
+VALUES = 'array', 'scalar'
+
+
+def entries_of(entries, above=''):
+    """(path, entry) of a document of nested entries."""
+    for entry in entries:
+        name = above + entry['name']
+        yield name, entry
+        yield from entries_of(entry.get('entries', ()), f'{name}/')
+
+
+def stem(name):
+    return os.path.splitext(name)[0] if name.endswith(EXTENSIONS) else name
+
+
+def with_names(node):
+    if isinstance(node, (list, tuple)):
+        node = dict(enumerate(node))
+    return {str(key): with_names(value) for key, value in node.items()} if isinstance(node, dict) else node
+
+
+def files_of(top, is_leaf=lambda path: True):
+    found = {}
+    for path in sorted(pathlib.Path(top).rglob('*')):
+        if path.suffix in EXTENSIONS and path.is_file() and is_leaf(path):
+            found[stem(path.relative_to(top).as_posix())] = np.load(path) if path.suffix == '.npy' else json.loads(path.read_text())
+    return found
+
+
+def flat_of(path):
+    with pytreefs.open(path) as ck:
+        for leaf in ck.leaves():
+            if leaf.kind in VALUES:
+                yield leaf.name, leaf.read()
+
+
+@pytest.fixture(scope='module')
+def base(tmp_path_factory):
+    return sources.Base(tmp_path_factory.mktemp('base') / 'of/all/tests')
+
+
+def differences(want, got, way):
+    if got is None or isinstance(got, int):
+        return [] if got is None or got == len(want) else [f'{got} leaves, not {len(want)}']
+    if way == 'ls':
+        return [f'lacks {name}' for name in want if name not in got and name.partition('/')[0] + '/' not in got] \
+            + [f'has {name}' for name in got if not name.endswith('/') and name not in want]
+    # An item of its own where the source is one tree.
+    if got.keys() != want.keys() and all(name.startswith('default/') for name in got):
+        got = {name.removeprefix('default/'): value for name, value in got.items()}
+    # It names leaves from their item.
+    if way == 'transform' and got.keys() != want.keys():
+        return [] if {name for name in got if any(f'/{name}'.endswith(f'/{w}') or f'/{w}'.endswith(f'/{name}') for w in want)} == got.keys() \
+            and len(got) == len(want) else [f'has {sorted(got)}']
+    faults = [f'lacks {name}' for name in want.keys() - got.keys()] + [f'has {name}' for name in got.keys() - want.keys()]
+    for name in want.keys() & got.keys():
+        if got[name] is not None and not np.array_equal(want[name], got[name]):
+            faults.append(f'{name}: {got[name]!r}, not {want[name]!r}')
+    return sorted(faults)
+
+
+@pytest.mark.parametrize('name', sources.SOURCES)
+def test_every_way_gives_the_same_leaves(request, program, base, tmp_path, name):
+    make, want, refused, to_do = sources.SOURCES[name]
+    if to_do:
+        request.applymarker(pytest.mark.xfail(reason=to_do, strict=True))
+    # The directories of tests have numbers, and are not steps.
+    (tmp_path / 'of/one/test/source').mkdir(parents=True)
+    (tmp_path / 'of/one/test/notes').write_text('x')
+    path = make(tmp_path / 'of/one/test/source', base)
+    faults = []
+    for way in WAYS:
+        (tmp_path / way).mkdir()
+        try:
+            got = getattr(Reader(program, path, tmp_path / way), way)()
+        except (Refused, OSError) as e:
+            if want is not sources.NOTHING and not re.search(refused.get(way, '(?!)'), str(e)):
+                faults.append(f'{way}: refuses: {e}')
+            continue
+        if way in refused:
+            faults.append(f'{way}: does not refuse')
+        faults += [f'{way}: {line}' for line in differences(want or {}, got, way)]
+    assert not faults, '\n'.join(faults)
