@@ -51,7 +51,7 @@ MAY_INCLUDE = {
     'core/zarr/write': ['core/base', 'core/zarr/meta', 'core/zarr'],
     'core/tree': ['core/base', 'core/dtype'],
     'core/step': [
-        'core/base', 'core/io', 'core/store', 'core/ocdbt', 'core/dtype', 'core/zarr/meta', 'core/zarr',
+        'core/base', 'core/io', 'core/kv', 'core/store', 'core/ocdbt', 'core/dtype', 'core/zarr/meta', 'core/zarr',
         'core/zarr/write', 'core/tree'],
     'core/commit': ['core/base', 'core/io', 'core/kv', 'core/ocdbt', 'core/step'],
     'core/job': ['core/base', 'core/step', 'core/commit'],

@@ -12,6 +12,7 @@
 #include "core/base/array.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/step/item_others.h"
 #include "core/tree/array_metadata.h"
 #include "core/tree/sharding.h"
 #include "core/tree/strings.h"
@@ -484,11 +485,55 @@ static int add_plugin_item(struct sealing_item *it)
 	return r;
 }
 
+/* Whether no file or directory of the stored tree has the name. */
+static int check_other(struct sealing_item *it, const struct draft_node *n)
+{
+	struct span name = span_str(n->name);
+
+	if (item_is_own_name(name))
+		return fail(-EINVAL, "'%s' is a name of stored trees: no other file can have it",
+			    n->name);
+	for (size_t i = 0; i < it->n_leaves && !it->plan->opts.ocdbt; i++) {
+		struct span dir = it->leaf[i].param;
+
+		dir.n = memchr(dir.p, '/', dir.n) ?
+				(size_t)((const uint8_t *)memchr(dir.p, '/', dir.n) - dir.p) :
+				dir.n;
+		if (span_eq(dir, name))
+			return fail(-EINVAL, "'%s' is the directory of a leaf, too", n->name);
+	}
+	return 0;
+}
+
+/* Add the files that lie beside the arrays of a tree. */
+static int add_others(struct sealing_item *it)
+{
+	struct plan *p = it->plan;
+	int r = 0;
+
+	if (p->n_others && p->collective)
+		return fail(-EOPNOTSUPP,
+			    "'%s': the ranks of a job do not write files beside a tree",
+			    p->other[0]->name);
+	for (size_t i = 0; i < p->n_others && r >= 0; i++) {
+		struct draft_node *n = p->other[i];
+
+		r = check_other(it, n);
+		if (r >= 0)
+			r = n->is_dir ? add_opaque(it, n, n->name, 1) :
+					add_draft_file(it, span_str(n->name), n);
+	}
+	return r;
+}
+
 static int fill(struct sealing_item *it)
 {
+	int r;
+
 	switch (it->plan->kind) {
 	case PLAN_TREE:
-		return add_tree(it);
+		r = add_tree(it);
+		return r < 0 ? r : add_others(it);
 	case PLAN_JSON:
 		return add_json(it);
 	case PLAN_PROTO:

@@ -120,8 +120,11 @@ static int check_kind(struct draft_node *n, struct span value)
 	};
 	struct span word = unquoted(value);
 
+	/* A file that is not a leaf has no other kind. */
 	if (!n->is_dir)
-		return fail(-EINVAL, "user.pytree.kind is for directories");
+		return span_eq(word, span_str("opaque")) ?
+			       0 :
+			       fail(-EINVAL, "user.pytree.kind of a file is opaque, or not set");
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
 		if (span_eq(word, span_str(kinds[i])))
 			return 0;

@@ -73,12 +73,13 @@ static void handle_copied(struct file *f, struct node *from)
 	static const char *const names[] = { "dtype", "typestr", "sharding", "prng_impl",
 					     "sha256" };
 	auto_buf dtype = { 0 }, typestr = { 0 }, sharding = { 0 }, impl = { 0 }, sha256 = { 0 };
+	enum stored_role role;
 	struct buf *const value[] = { &dtype, &typestr, &sharding, &impl, &sha256 };
 
 	if (!draft_handle_of(f)->writes)
 		return;
-	if (node_is_of_opaque(from))
-		copy_hint_opaque(node_draft_of(f->node)->n);
+	if (node_stored_role(from, &role) && (role == STORED_OPAQUE || role == STORED_OTHER))
+		copy_hint_stored(node_draft_of(f->node)->n, role == STORED_OTHER);
 	draft_hint_sha256(node_draft_of(f->node)->n, NULL);
 	if (strpbrk(from->name, "@[") || node_is_draft_leaf(from))
 		return;

@@ -62,7 +62,7 @@ static int stored_stat(struct node *n, struct stat *ret)
 	return 0;
 }
 
-/* Whether it is an item that is not a tree: a copy with this xattr is stored byte for byte, too. */
+/* Whether it is an item that is not a tree. */
 static bool is_opaque_item(struct node *n)
 {
 	const struct node_stored *s = stored_of(n);
@@ -244,22 +244,31 @@ bool node_is_stored(const struct node *n, bool *ret_is_dir)
 	return true;
 }
 
-bool node_is_of_opaque(const struct node *n)
+int node_stored_role(const struct node *n, enum stored_role *ret)
 {
-	return n->ops == &stored_ops &&
-	       container_of(n, const struct node_stored, node)->role == STORED_OPAQUE;
+	if (n->ops != &stored_ops)
+		return 0;
+	*ret = container_of(n, const struct node_stored, node)->role;
+	return 1;
+}
+
+/* Whether its xattr says so, with which a copy is stored byte for byte, too. */
+static bool is_marked(struct node *n)
+{
+	return is_opaque_item(n) ||
+	       (stored_of(n)->role == STORED_OTHER && n->parent && n->parent->ops != n->ops);
 }
 
 static int stored_xattr_list(struct node *n, struct buf *ret)
 {
 	static const char name[] = "user.pytree.kind";
 
-	return is_opaque_item(n) ? buf_add(ret, name, sizeof(name)) : 0;
+	return is_marked(n) ? buf_add(ret, name, sizeof(name)) : 0;
 }
 
 static int stored_xattr_get(struct node *n, const char *name, struct buf *ret)
 {
-	if (strcmp(name, "kind") || !is_opaque_item(n))
+	if (strcmp(name, "kind") || !is_marked(n))
 		return -ENODATA;
 	return buf_add_str(ret, "\"opaque\"");
 }

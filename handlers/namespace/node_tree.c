@@ -3,12 +3,14 @@
  * node_tree.c - the containers of a tree as directories.
  *
  * The top directory also has the item's own files: `_METADATA` and, for a v0 direct checkpoint,
- * `_CHECKPOINT_METADATA`. The other stored files are under `.pytreefs/stored`.
+ * `_CHECKPOINT_METADATA`; and files that programs put beside the arrays. The other stored files are
+ * under `.pytreefs/stored`.
  */
 #include <dirent.h>
 
 #include "core/base/err.h"
 #include "core/base/path.h"
+#include "core/step/item_others.h"
 #include "core/step/step.h"
 #include "handlers/leaf/leaf.h"
 #include "handlers/namespace/node_tree.h"
@@ -87,11 +89,27 @@ static int opaque_child(struct node_dir *d, struct span name, const struct tree_
 	return r;
 }
 
+/* Another file beside the arrays: 1; 0: there is none. */
+static int other_child(struct node_dir *d, struct span name, struct node **ret)
+{
+	auto_free char *path = NULL;
+	struct stat st;
+	int r = d->is_item ? item_other(d->item, name, &st) : 0;
+
+	if (r <= 0)
+		return r;
+	r = path_join(d->item->path, name, &path);
+	if (r >= 0)
+		r = node_stored_new(&d->node, name, path, &st, STORED_OTHER, ret);
+	return r < 0 ? r : 1;
+}
+
 static int dir_lookup(struct node *n, struct span name, struct node **ret)
 {
 	struct node_dir *d = dir_of(n);
 	const struct tree_node *child = NULL;
 	struct err_note why = { 0 };
+	bool is_listed;
 	int r;
 
 	/* A tree that is one bare leaf has the leaf in the item's directory. */
@@ -118,12 +136,19 @@ static int dir_lookup(struct node *n, struct span name, struct node **ret)
 		}
 	if (d->is_item && n == n->ns->root && span_eq(name, span_str(".pytreefs")))
 		return node_control_new(n, name, ret);
+	/* Names that are not listed do not hide views, which are found without a request. */
+	is_listed = item_lists_others(d->item);
+	r = is_listed ? other_child(d, name, ret) : 0;
+	if (r != 0)
+		return MIN(r, 0);
 	r = node_view_lookup(d, name, ret);
 	if (r != -ENOENT)
 		return r;
 	if (*err_where(r))
 		err_save(r, &why);
 	r = node_subtree_lookup(n, name, ret);
+	if (r == -ENOENT && !is_listed && other_child(d, name, ret) > 0)
+		return 0;
 	/* The name is not a view of a directory either, which needs no message. */
 	return r == -ENOENT && why.code && !*err_where(r) ? fail(r, "%s", why.text) : r;
 }
@@ -153,6 +178,25 @@ static bool is_listed(const struct node_dir *d, const struct tree_node *t)
 	return has_files;
 }
 
+struct listing_others {
+	struct node_dir *d;
+	struct listing *list;
+};
+
+static int list_other(void *arg, const char *name, unsigned char type)
+{
+	struct listing_others *l = arg;
+
+	return listing_add(l->list, &l->d->node, span_str(name), type);
+}
+
+static int list_others(struct node_dir *d, struct listing *ret)
+{
+	struct listing_others l = { d, ret };
+
+	return d->is_item ? item_each_other(d->item, list_other, &l) : 0;
+}
+
 static int dir_list(struct node *n, struct listing *ret)
 {
 	struct node_dir *d = dir_of(n);
@@ -172,6 +216,8 @@ static int dir_list(struct node *n, struct listing *ret)
 		else
 			err_clear();
 	}
+	if (r >= 0)
+		r = list_others(d, ret);
 	if (d->tree->kind == TREE_LEAF)
 		return r < 0 || !is_listed(d, d->tree) ?
 			       r :

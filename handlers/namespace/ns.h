@@ -159,20 +159,21 @@ enum stored_role {
 	STORED_BACKUP,   /* below `.pytreefs/stored`: with its modes, and only what is committed */
 	STORED_DOCUMENT, /* `_METADATA` and `_CHECKPOINT_METADATA`, which a draft generates */
 	STORED_LEAF,     /* the directory of a leaf of an unknown type */
-	STORED_OPAQUE    /* an item that is not a tree: a copy has every file of it */
+	STORED_OPAQUE,   /* an item that is not a tree: a copy has every file of it */
+	STORED_OTHER     /* a file or directory that lies beside the arrays of an item */
 };
 /* A stored file or directory, unchanged. */
 int node_stored_new(struct node *dir, struct span name, const char *path, const struct stat *st,
 		    enum stored_role role, struct node **ret);
 /* Whether the node is a file or directory that is shown unchanged. */
 bool node_is_stored(const struct node *n, bool *ret_is_dir);
-/* Whether the node is in an item that is not a tree. */
-bool node_is_of_opaque(const struct node *n);
 /*
  * Whether the directory SOURCE was removed since it was opened. It then lists nothing, also when
  * another one has its name by now.
  */
 bool ns_is_gone(struct ns *ns);
+/* The role of a node that is shown unchanged: 1 and the role, or 0. */
+int node_stored_role(const struct node *n, enum stored_role *ret);
 /* Whether a path below SOURCE is still the directory with that id. */
 bool ns_is_same(struct ns *ns, const char *path, const struct file_id *id);
 

@@ -102,10 +102,11 @@ void copy_hint_rewritten(struct draft_node *n)
 	err_clear();
 }
 
-void copy_hint_opaque(struct draft_node *n)
+void copy_hint_stored(struct draft_node *n, bool beside_tree)
 {
 	pthread_mutex_lock(&n->draft->lock);
-	n->from_opaque = true;
+	n->from_opaque = !beside_tree;
+	n->from_other = beside_tree;
 	pthread_mutex_unlock(&n->draft->lock);
 }
 
@@ -241,107 +242,6 @@ int plan_hint_key(struct plan *p, const struct tree_node *parent, struct span st
 	return r < 0 ? r : 1;
 }
 
-/* ---- items that are not trees ---- */
-
-/* Properties of the files of a directory and of those below it. */
-struct signs {
-	size_t n;      /* number of files, without generated ones */
-	bool leaf;     /* a file has the name of a leaf, or there is a directory */
-	bool array;    /* a file has a name that arrays have */
-	bool known;    /* a file has a name that Orbax gives to such items */
-	char *copied;  /* the path of a file that was copied from such an item; owned; NULL: none */
-	char *written; /* the path of one that was not; owned */
-};
-
-static void signs_release(struct signs *s)
-{
-	free(s->copied);
-	free(s->written);
-}
-#define auto_signs __attribute__((cleanup(signs_release))) struct signs
-
-static bool is_known(const struct options *o, const char *name)
-{
-	return !strcmp(name, o->json_filename) || !strcmp(name, o->proto_filename) ||
-	       !strcmp(name, "metadata") || !strcmp(name, "metrics") ||
-	       !strcmp(name, "proto.pbtxt");
-}
-
-static bool is_copied(struct draft_node *n)
-{
-	bool copied;
-
-	pthread_mutex_lock(&n->draft->lock);
-	copied = n->from_opaque;
-	pthread_mutex_unlock(&n->draft->lock);
-	return copied;
-}
-
-static int look_at_file(struct draft_node *n, const char *dir, struct signs *s)
-{
-	enum name_ext ext = name_ext_of(span_str(n->name));
-	bool copied = is_copied(n);
-	char **example = copied ? &s->copied : &s->written;
-
-	s->n++;
-	s->leaf |= ext != NAME_EXT_NONE;
-	s->array |= ext == NAME_EXT_NPY || ext == NAME_EXT_SAFETENSORS;
-	s->known |= is_known(n->draft->env->options, n->name);
-	/* No program asks to copy the contents of an empty file, so it may be either. */
-	if (*example || (!copied && draft_file_size(n->file) == 0))
-		return 0;
-	*example = str_fmt("%s%s", dir, n->name);
-	return *example ? 0 : fail(-ENOMEM, "cannot look at '%s'", n->name);
-}
-
-/* path: that of the directory, with '/' at its end; "" for the item. */
-static int look(struct draft_node *dir, const char *path, struct signs *s)
-{
-	struct draft_node **child;
-	size_t n;
-	int r = draft_children(dir, &child, &n);
-
-	if (r < 0)
-		return r;
-	for (size_t i = 0; i < n; i++) {
-		struct draft_node *c = child[i];
-		auto_free char *at = c->is_dir ? str_fmt("%s%s/", path, c->name) : NULL;
-
-		s->leaf |= c->is_dir;
-		if (r >= 0 && c->is_dir)
-			r = at ? look(c, at, s) : fail(-ENOMEM, "cannot look at '%s'", c->name);
-		else if (r >= 0 && (*path || !plan_is_metadata(c)))
-			r = look_at_file(c, path, s);
-		draft_node_unref(c);
-	}
-	free(child);
-	return r;
-}
-
-int plan_looks_opaque(struct draft_node *dir)
-{
-	auto_signs s = { 0 };
-	int r = look(dir, "", &s);
-
-	if (r < 0)
-		return r;
-	if (s.copied && s.written)
-		return fail(-EINVAL,
-			    "'%s' is a copy from an item that is not a tree, and '%s' is not: "
-			    "setfattr -n user.pytree.kind -v opaque '%s/%s' stores all of it as it "
-			    "is, and 'dict' in place of 'opaque' makes a tree of it",
-			    s.copied, s.written, dir->draft->name, dir->name);
-	return s.copied || (s.n == 1 && s.known && !s.leaf);
-}
-
-int plan_has_arrays(struct draft_node *dir)
-{
-	auto_signs s = { 0 };
-	int r = look(dir, "", &s);
-
-	return r < 0 ? r : s.array;
-}
-
 /* ---- items inside an item ---- */
 
 #define KEY_METADATA "_metadata"
@@ -371,12 +271,7 @@ static struct draft_node *key_of(struct draft_node *const *child, size_t n)
 /* Whether it is a JSON item, not a part of a tree with such keys. */
 static int looks_stored(struct draft_node *dir)
 {
-	bool marked;
-
-	pthread_mutex_lock(&dir->draft->lock);
-	marked = span_eq(draft_xattr_word(dir, "kind"), span_str("opaque"));
-	pthread_mutex_unlock(&dir->draft->lock);
-	return marked ? 1 : plan_looks_opaque(dir);
+	return plan_is_marked(dir) ? 1 : plan_looks_opaque(dir);
 }
 
 int draft_nested(struct draft_node *item, struct draft_node *ret[2])

@@ -29,8 +29,11 @@ void copy_hint_leaf(struct draft_node *n, const struct copied_leaf *from);
  * with that sharding as long as the new shape allows it.
  */
 void copy_hint_rewritten(struct draft_node *n);
-/* Record that a file is a copy from an item that is not a tree. */
-void copy_hint_opaque(struct draft_node *n);
+/*
+ * Record that a file is a copy from an item that is not a tree, or (beside_tree) of a file that
+ * lies beside the arrays of one that is.
+ */
+void copy_hint_stored(struct draft_node *n, bool beside_tree);
 
 /* ---- using ---- */
 
@@ -58,13 +61,25 @@ enum tree_kind plan_hint_kind(const struct plan *p, const struct tree_node *n);
 int plan_hint_key(struct plan *p, const struct tree_node *parent, struct span stem,
 		  struct buf *ret);
 
+/* ---- what is stored as it is (draft_stored.c) ---- */
+
+/* Whether user.pytree.kind of a file or directory is "opaque". */
+bool plan_is_marked(struct draft_node *n);
 /*
  * Whether an item without user.pytree.kind is a copy of one that is not a tree: 1 or 0. -EINVAL: a
  * part of it is; the message has the commands that say what it is to be.
  */
 int plan_looks_opaque(struct draft_node *dir);
-/* Whether a file in the directory, or below it, has a name that arrays have: 1 or 0. */
-int plan_has_arrays(struct draft_node *dir);
+/*
+ * Move the files and directories that lie beside the arrays from the children of the item to
+ * p->other. -EINVAL: only a part of a directory was copied from such a place.
+ */
+int plan_take_others(struct plan *p, struct draft_node **child, size_t *n);
+/*
+ * Add to the reason why there is no plan the command that stores the item, or the name at its top
+ * that cannot be a leaf, as it is; not where an array is the reason. Returns r.
+ */
+int plan_say_how_to_mark(const struct plan *p, int r);
 
 /*
  * Get the two items that an item consists of, the tree first; the caller unrefs them. 1; 0: it is

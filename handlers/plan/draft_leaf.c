@@ -342,12 +342,11 @@ static int plan_safetensors(struct plan *p, struct tree_node *parent, struct dra
 	return r < 0 ? r : 1;
 }
 
-static int not_a_leaf(struct plan *p)
+static int not_a_leaf(void)
 {
 	auto_buf leaves = { 0 };
 	int r = leaf_extensions(&leaves);
 
-	p->has_no_leaf = true;
 	return r < 0 ? r :
 		       fail(-EINVAL, "it is not a leaf: leaves are %.*s and .safetensors files",
 			    SPAN_ARG(buf_span(&leaves)));
@@ -364,7 +363,7 @@ static int plan_plain(struct plan *p, struct tree_node *parent, struct draft_nod
 	r = leaf_classify(&s.input, &desc);
 	leaf_input_release(&s.input);
 	if (r == 0 && p->strict)
-		return not_a_leaf(p);
+		return not_a_leaf();
 	if (r > 0) {
 		r = new_leaf(p, parent, n, &l);
 		if (r < 0 || !l)

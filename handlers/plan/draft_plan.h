@@ -41,17 +41,21 @@ struct plan {
 	char *name;              /* name of the item */
 	enum plan_item kind;
 	bool strict;
-	bool has_no_leaf;      /* a file is not a leaf, which is the reason why there is no plan */
-	bool collective;       /* one rank's part of an item, whose tree is incomplete */
-	struct save_opts opts; /* options of the item */
-	struct plugin *plugin; /* for PLAN_PLUGIN_ITEM */
-	struct tree *tree;     /* for PLAN_TREE */
-	bool is_array;         /* the tree is one leaf, saved by Orbax's ArraySave */
-	struct tree *hint;     /* parsed from a copied `_METADATA`; NULL: none */
-	bool hint_is_named;    /* names of its nodes are set, as in a mount */
+	struct draft_node *refused; /* the name at the top of the item that is not a leaf; or NULL */
+	bool collective;            /* one rank's part of an item, whose tree is incomplete */
+	struct save_opts opts;      /* options of the item */
+	struct plugin *plugin;      /* for PLAN_PLUGIN_ITEM */
+	struct tree *tree;          /* for PLAN_TREE */
+	bool is_array;              /* the tree is one leaf, saved by Orbax's ArraySave */
+	struct tree *hint;          /* parsed from a copied `_METADATA`; NULL: none */
+	bool hint_is_named;         /* names of its nodes are set, as in a mount */
 	struct tree_build build;
 	struct plan_leaf *leaf;
 	size_t n_leaves, cap;
+	/* files and directories beside the arrays, which are stored as they are; borrowed from held
+	 */
+	struct draft_node **other;
+	size_t n_others, cap_others;
 	struct draft_node **held; /* references to all nodes that the plan uses */
 	size_t n_held, cap_held;
 };

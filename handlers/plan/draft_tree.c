@@ -27,6 +27,7 @@ void plan_free(struct plan *p)
 	for (size_t i = 0; i < p->n_held; i++)
 		draft_node_unref(p->held[i]);
 	free(p->held);
+	free(p->other);
 	draft_node_unref(p->item);
 	free(p->name);
 	free(p);
@@ -42,6 +43,34 @@ static int hold(struct plan *p, struct draft_node *n)
 		return r;
 	}
 	p->held[p->n_held++] = n;
+	return 0;
+}
+
+/*
+ * List the children of a directory of the tree, which the plan holds from now on, without those
+ * that lie beside the arrays.
+ */
+static int children_of(struct plan *p, struct draft_node *dir, struct draft_node ***ret,
+		       size_t *ret_n)
+{
+	struct draft_node **child;
+	size_t n, held = 0;
+	int r = draft_children(dir, &child, &n);
+
+	if (r < 0)
+		return r;
+	for (; held < n && r >= 0; held++)
+		r = hold(p, child[held]);
+	for (size_t i = held; i < n; i++)
+		draft_node_unref(child[i]);
+	if (r >= 0 && dir == p->item)
+		r = plan_take_others(p, child, &n);
+	if (r < 0) {
+		free(child);
+		return r;
+	}
+	*ret = child;
+	*ret_n = n;
 	return 0;
 }
 
@@ -246,10 +275,16 @@ static int walk_children(struct plan *p, struct tree_node *node, struct draft_no
 			r = plan_parts(p, node, child + i, parts);
 			i += parts;
 		} else {
-			if (!plan_is_metadata(c))
+			if (p->strict && plan_is_marked(c))
+				r = fail(-EINVAL,
+					 "it is marked as what is not a leaf, and only the top of "
+					 "an item has such files");
+			else if (!plan_is_metadata(c))
 				r = c->is_dir ? enter(p, node, c, depth) : plan_file(p, node, c);
 			i++;
 		}
+		if (r < 0 && node == p->tree->root)
+			p->refused = c;
 		if (r < 0)
 			return err_at(r, "'%s'", c->name);
 	}
@@ -259,26 +294,21 @@ static int walk_children(struct plan *p, struct tree_node *node, struct draft_no
 static int walk(struct plan *p, struct draft_node *dir, struct tree_node *node, unsigned depth)
 {
 	struct draft_node **child;
-	size_t n, held = 0;
+	size_t n;
 	int r;
 
 	if (depth > LIMIT_TREE_DEPTH)
 		return fail(-EFBIG, "more than %d directories inside each other", LIMIT_TREE_DEPTH);
-	r = draft_children(dir, &child, &n);
+	r = children_of(p, dir, &child, &n);
 	if (r < 0)
 		return r;
-	for (; held < n && r >= 0; held++)
-		r = hold(p, child[held]);
-	for (size_t i = held; i < n; i++)
-		draft_node_unref(child[i]);
 	node->kind = kind_of(p, dir, node, child, n);
 	if (node->kind != TREE_DICT && !p->strict && !is_sequence(child, n))
 		node->kind = TREE_DICT;
 	/* Without rich types, only an empty tuple is recorded as one. */
 	if (node->kind == TREE_TUPLE && n > 0 && !plan_rich_off(p))
 		p->opts.rich_types = true;
-	if (r >= 0)
-		r = walk_children(p, node, child, n, depth);
+	r = walk_children(p, node, child, n, depth);
 	if (r >= 0 && node->kind == TREE_DICT)
 		r = plan_namedtuple(p, dir, node);
 	free(child);
@@ -308,14 +338,13 @@ static int bare_leaf(struct plan *p)
 {
 	struct draft_node **child;
 	size_t n, leaves = 0, others = 0;
-	int r = draft_children(p->item, &child, &n);
+	int r = children_of(p, p->item, &child, &n);
 
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < n; i++) {
 		struct draft_node *c = child[i];
 
-		r = r < 0 ? r : hold(p, c);
 		if (plan_is_metadata(c))
 			continue;
 		if (!c->is_dir && span_eq(stem_of(c), span_str("%")))
@@ -323,7 +352,7 @@ static int bare_leaf(struct plan *p)
 		else
 			others++;
 	}
-	if (r >= 0 && leaves && !others)
+	if (leaves && !others)
 		r = plan_bare(p, child, leaves);
 	free(child);
 	return r;
@@ -459,28 +488,6 @@ static int item_kind(struct plan *p)
 	return name_plan(p, name);
 }
 
-/*
- * Add the command that makes an item of other files of the directory to the reason why it is not a
- * tree, if it may not have been meant as one.
- */
-static int say_how_to_mark(const struct plan *p, int r)
-{
-	const struct draft *d = p->item->draft;
-	struct err_note why;
-	int arrays;
-
-	if (r != -EINVAL || !p->strict || !p->item->is_dir || p->kind != PLAN_TREE)
-		return r;
-	err_save(r, &why);
-	arrays = p->has_no_leaf || p->hint ? !p->has_no_leaf : plan_has_arrays(p->item);
-	if (arrays)
-		return err_restore(&why);
-	return fail(r,
-		    "%s; an item of other files is stored as it is when it is marked: "
-		    "setfattr -n user.pytree.kind -v opaque '%s%s%s'",
-		    why.text, d->name, d->is_item ? "" : "/", d->is_item ? "" : p->item->name);
-}
-
 int plan_new(struct draft_node *item, bool strict, struct plan **ret)
 {
 	auto_of(plan) struct plan *p = calloc(1, sizeof(*p));
@@ -504,7 +511,7 @@ int plan_new(struct draft_node *item, bool strict, struct plan **ret)
 	if (r >= 0 && p->kind == PLAN_TREE && !p->collective)
 		r = plan_hint_array(p);
 	if (r < 0)
-		return say_how_to_mark(p, r);
+		return plan_say_how_to_mark(p, r);
 	*ret = take(p);
 	return 0;
 }

@@ -8,6 +8,7 @@
  */
 #include "core/base/err.h"
 #include "core/base/json.h"
+#include "core/step/item_others.h"
 #include "handlers/subtree/leaf_table.h"
 
 struct printing {
@@ -177,10 +178,27 @@ static size_t leaves_before(const struct printing *p, uint32_t id)
 	return lo;
 }
 
+struct printing_others {
+	struct printing *p;
+	bool any; /* an entry was printed before */
+};
+
+static int put_other(void *arg, const char *name, unsigned char type)
+{
+	struct printing_others *o = arg;
+	int r = buf_add_str(o->p->out, o->any ? ",\n" : "\n");
+
+	o->any = true;
+	if (r >= 0)
+		r = begin(o->p, span_str(name), NULL, "files");
+	return r < 0 ? r : buf_add_byte(o->p->out, '}');
+}
+
 /* The recursion is as deep as the tree, at most LIMIT_TREE_DEPTH. */
 static int put_node(struct printing *p, const struct tree_node *t, struct span name)
 {
 	bool whole_item = t == p->part->item->tree->root;
+	struct printing_others others = { p, t->kind != TREE_LEAF && t->n_children };
 	int r;
 
 	if (t->kind == TREE_LEAF)
@@ -197,6 +215,8 @@ static int put_node(struct printing *p, const struct tree_node *t, struct span n
 		if (r >= 0)
 			r = put_node(p, t->children[i], t->children[i]->name);
 	}
+	if (r >= 0 && whole_item)
+		r = item_each_other(p->part->item, put_other, &others);
 	return r < 0 ? r : buf_add_str(p->out, "]}");
 }
 

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files beside the arrays: items that are not trees. Each way of copying a step brings all of them."""
+"""Files beside the arrays: items that are not trees, and files in the directory of one that is. Each way of copying a step brings
+all of them."""
 
 import os
 import re
 import subprocess
 
+import jax
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 
 from lib.saving import ARRAY
@@ -105,3 +108,117 @@ def test_a_copy_with_more_in_it_asks_what_it_is(mount, root, kind):
     os.setxattr(m / '2.tmp/tok', 'user.pytree.kind', kind.encode())
     os.rename(m / '2.tmp', m / '2')
     assert contents(m / '2/tok')['vocab.txt'] == FILES['vocab.txt'] and (root / '2/tok/_METADATA').exists() == (kind == 'dict')
+
+
+# ---- files beside the arrays of a tree ----
+
+BESIDE = {
+    'ppo_network_config.json': b'{"policy": [32, 32]}', 'metadata.json': b'{"step": 3}', 'pytreedef.json': b'[1, 2]', 'notes.txt': b'n',
+    'README': b'r' * 5000, '.hidden': b'h', 'params.json': b'7', 'data.npy': b'no array', 'empty': b'',
+    'assets/vocab.txt': b'v', 'assets/sub/x.npy': b'x', 'assets/commit_success.txt': b'', 'assets/manifest.ocdbt': b'm',
+}
+TREE = {'params': {'w': ARRAY, 'b': np.arange(3)}, 'step': 5}
+
+
+def beside(item):
+    """Files of an item that are not of its tree."""
+    return {name: data for name, data in contents(item).items() if name in BESIDE}
+
+
+def orbax(item):
+    return ocp.PyTreeCheckpointer().restore(item)
+
+
+def same(a, b):
+    return jax.tree.structure(a) == jax.tree.structure(b) and all(
+        np.array_equal(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b)))
+
+
+@pytest.fixture(params=['database', 'directories'])
+def shelf(request, tmp_path):
+    """A root with a step of Orbax, with files beside the arrays of its item, as Brax and Levanter put them there."""
+    handler = ocp.PyTreeCheckpointHandler(use_ocdbt=request.param == 'database')
+    with ocp.Checkpointer(ocp.CompositeCheckpointHandler(default=handler)) as checkpointer:
+        checkpointer.save(tmp_path / 'root/1', ocp.args.Composite(default=ocp.args.PyTreeSave(TREE)))
+    fill(tmp_path / 'root/1/default', BESIDE)
+    return tmp_path / 'root'
+
+
+@pytest.mark.parametrize('command', ['cp -r 1 2.tmp', 'cp -a 1 2.tmp', 'rsync -aX 1/ 2.tmp', 'mkdir 2.tmp && cp -r 1/default 2.tmp/'])
+def test_files_beside_the_arrays_are_copied(mount, shelf, command):
+    m = mount(shelf)
+    assert beside(m / '1/default') == BESIDE and (m / '1/default.json').read_text().count('"files"') == len(os.listdir(m / '1/default')) - 3
+    subprocess.run(command, shell=True, cwd=m.path, check=True, capture_output=True)
+    os.rename(m / '2.tmp', m / '2')
+    assert beside(m / '2/default') == beside(shelf / '2/default') == BESIDE
+    assert same(orbax(shelf / '2/default'), orbax(shelf / '1/default'))
+    assert same(orbax(shelf / '2/default'), TREE)
+
+
+def test_files_beside_the_arrays_are_converted(run, shelf, tmp_path):
+    for options in ([], ['-o', 'ocdbt=off,zarr=3'], ['-o', 'ocdbt=on'], ['--only', 'params/*']):
+        out = tmp_path / f'out{len(os.listdir(tmp_path))}'
+        run('convert', *options, shelf / '1', out)
+        assert beside(out / 'default') == BESIDE, options
+        got = orbax(out / 'default')
+        assert same(got['params'], TREE['params']) and ('step' in got) == ('--only' not in options)
+        r = run('verify', out)
+        assert '0 errors, 0 warnings' in r.stdout, r.stdout
+    run('convert', shelf / '1/default', tmp_path / 'item')
+    assert beside(tmp_path / 'item') == BESIDE and same(orbax(tmp_path / 'item'), TREE)
+
+
+def test_files_beside_the_arrays_are_shown(run, shelf, tmp_path):
+    """By each command that lists, and an export says which ones it leaves out."""
+    top = {name.split('/')[0] for name in BESIDE}
+    listed = run('ls', shelf / '1/default').stdout.split()
+    assert top <= {name.rstrip('/') for name in listed}, listed
+    tree = run('tree', shelf / '1').stdout
+    assert all(name in tree for name in top)
+    for name, data in BESIDE.items():
+        if 'assets' in name:                    # has a manifest, so it is a source of its own
+            continue
+        assert run('cat', shelf / '1/default' / name, text=False).stdout == data, name
+    for out in ('a.npz', 'a.safetensors', 'npy'):
+        r = run('export', shelf / '1', tmp_path / out)
+        assert all(f"'default/{name}' is not a leaf and is left out" in r.stderr for name in top), r.stderr
+    assert '0 errors, 0 warnings' in run('verify', shelf / '1').stdout
+
+
+def test_marks_of_files_beside_the_arrays(mount, root):
+    """Without the mark, what cannot be a leaf is refused, and named; with it, even a name of a leaf is a file."""
+    m = mount(root, allow_errors=True)
+    (m / '2.tmp/default').mkdir(parents=True)
+    np.save(m / '2.tmp/default/w.npy', ARRAY)
+    (m / '2.tmp/default/config.json').write_text('{"a": 1}')
+    (m / '2.tmp/default/n.json').write_text('5')
+    (m / '2.tmp/default/more').mkdir()
+    (m / '2.tmp/default/more/LICENSE').write_text('free')
+    for name in ('config.json', 'more'):
+        with pytest.raises(OSError):
+            os.rename(m / '2.tmp', m / '2')
+        mark = re.search(r"setfattr -n user.pytree.kind -v opaque '2.tmp/default/[a-z.]*'", m.log_lines()[-1])
+        assert mark and mark[0].endswith(f"/{name}'"), m.log_lines()[-1]
+        subprocess.run(mark[0], shell=True, cwd=m.path, check=True)
+    os.setxattr(m / '2.tmp/default/n.json', 'user.pytree.kind', b'opaque')
+    os.rename(m / '2.tmp', m / '2')
+    assert sorted(orbax(root / '2/default')) == ['w'] and (root / '2/default/n.json').read_text() == '5'
+    assert sorted(os.listdir(m / '2/default')) == ['_METADATA', 'config.json', 'more', 'n.json', 'w.npy']
+    for name in ('_sharding', 'manifest.ocdbt', 'd'):
+        (m / '3.tmp/default').mkdir(parents=True)
+        np.save(m / '3.tmp/default/w.npy', ARRAY)
+        (m / '3.tmp/default' / name).write_text('x')
+        os.setxattr(m / '3.tmp/default' / name, 'user.pytree.kind', b'opaque')
+        with pytest.raises(OSError):
+            os.rename(m / '3.tmp', m / '3')
+        assert f"'{name}' is a name of stored trees" in m.log_lines()[-1]
+        subprocess.run(['rm', '-r', m / '3.tmp'], check=True)
+
+
+def test_a_file_with_the_name_of_a_leaf_is_told(mount, shelf):
+    """The leaf is shown, and the log has the name of the file."""
+    (shelf / '1/default/step.json').write_text('{}')
+    m = mount(shelf)
+    assert (m / '1/default/step.json').read_text() == '5\n'
+    assert 'step.json' in os.listdir(m / '1/default')
+    assert any("'1/default/step.json' is not shown" in line for line in m.log_lines())

@@ -4,11 +4,13 @@
  */
 #include "tools/convert/export.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 
 #include "core/base/err.h"
 #include "core/base/path.h"
+#include "core/step/item_others.h"
 #include "handlers/leaf/leaf.h"
 #include "handlers/namespace/node_parts.h"
 #include "tools/cli/interrupt.h"
@@ -196,16 +198,42 @@ int export_text(const struct export *x, const char *name, struct span text)
 	return r < 0 ? r : io_write_exact(f, text.p, text.n, 0);
 }
 
+static void remark(struct export *x, const char *before, const char *name, const char *after)
+{
+	progress_clear(&x->progress);
+	fprintf(stderr, "pytreefs: %s '", before);
+	print_name(stderr, name);
+	fprintf(stderr, "' %s\n", after);
+}
+
+struct export_others {
+	struct export *x;
+	const struct subtree_part *part;
+};
+
+static int remark_other(void *arg, const char *name, unsigned char type)
+{
+	const struct export_others *o = arg;
+	auto_free char *path = str_fmt("%s%s%s", o->part->path, *o->part->path ? "/" : "", name);
+
+	remark(o->x, type == DT_DIR ? "the directory" : "the file", path ? path : name,
+	       "is not a leaf and is left out");
+	return 0;
+}
+
 void export_remarks(struct export *x)
 {
-	for (size_t i = 0;
-	     i < x->st.n && !cmd_flag(x->a, "quiet") && !x->only && group_is_lead(x->group); i++)
-		if (x->st.part[i].kind == PART_FILES) {
-			progress_clear(&x->progress);
-			fputs("pytreefs: item '", stderr);
-			print_name(stderr, x->st.part[i].path);
-			fputs("' is not a tree and is left out\n", stderr);
-		}
+	bool silent = cmd_flag(x->a, "quiet") || x->only || !group_is_lead(x->group);
+
+	for (size_t i = 0; i < x->st.n && !silent; i++) {
+		struct export_others o = { x, &x->st.part[i] };
+
+		if (o.part->kind == PART_FILES)
+			remark(x, "item", o.part->path, "is not a tree and is left out");
+		else if (o.part->kind == PART_TREE && !o.part->tree->parent &&
+			 item_each_other(o.part->item, remark_other, &o) < 0)
+			err_clear();
+	}
 }
 
 /* ---- options ---- */

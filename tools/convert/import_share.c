@@ -35,7 +35,7 @@ static bool is_below(const char *path, const char *dir)
 {
 	size_t n = strlen(dir);
 
-	return !strncmp(path, dir, n) && (path[n] == '/' || n == 0);
+	return !strncmp(path, dir, n) && (path[n] == '/' || !path[n] || n == 0);
 }
 
 /* 1: the item is stored byte for byte, or by a plugin. */

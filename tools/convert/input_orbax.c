@@ -8,6 +8,7 @@
 
 #include "core/base/err.h"
 #include "core/base/path.h"
+#include "core/step/item_others.h"
 #include "handlers/format/format.h"
 #include "handlers/leaf/leaf_digest.h"
 #include "handlers/namespace/node_tree.h"
@@ -297,6 +298,34 @@ static int import_stored(struct import_files *d)
 	return r < 0 ? r : io_list(d->dir, d->source, import_stored_one, d);
 }
 
+/* Add a file or directory that lies beside the arrays of a tree. */
+static int import_other(void *arg, const char *name, unsigned char type)
+{
+	struct import_files *d = arg;
+	auto_free char *path = NULL;
+	int r = path_join(d->path, span_str(name), &path);
+
+	if (r >= 0)
+		r = import_list_keep(d->f, path);
+	if (r >= 0)
+		r = import_stored_one(d, name, type);
+	return r < 0 ? r : import_list_mark(d->f, path, "kind", "opaque");
+}
+
+static int import_others(struct input *in, const struct subtree_part *part, struct import_list *f)
+{
+	struct import_files files = { .f = f,
+				      .dir = in->source.ns->ckpt->source,
+				      .source = part->source,
+				      .path = *part->path ? part->path : ".",
+				      .depth = 1 };
+
+	/* A tree that is not the whole item has no files of its own. */
+	return f->no_items || part->tree->parent ?
+		       0 :
+		       item_each_other(part->item, import_other, &files);
+}
+
 /*
  * Whether a part is not a tree of its own: an item of files, or a part of an item that consists of
  * a tree and of files, as a random key does.
@@ -340,8 +369,10 @@ static int import_part(struct input *in, const struct subtree_part *part, struct
 	}
 	if (r < 0)
 		return r;
-	return part->kind == PART_FILES ? import_item_of_files(in, part, f) :
-					  import_tree(part, only, f);
+	if (part->kind == PART_FILES)
+		return import_item_of_files(in, part, f);
+	r = import_tree(part, only, f);
+	return r < 0 ? r : import_others(in, part, f);
 }
 
 int input_orbax_list(struct input *in, struct select *only, struct import_list *f)

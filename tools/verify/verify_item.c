@@ -12,6 +12,7 @@
 #include "core/base/err.h"
 #include "core/kv/kv_table.h"
 #include "core/ocdbt/ocdbt.h"
+#include "core/step/item_others.h"
 #include "core/step/step_name.h"
 #include "core/tree/array_metadata.h"
 #include "core/tree/sharding.h"
@@ -326,20 +327,20 @@ static bool is_of_leaf(const struct checking *c, struct span name)
 
 static int check_entry(void *arg, const char *name, unsigned char type)
 {
-	static const char *const own[] = { "d", "array_metadatas" };
 	struct checking *c = arg;
 	struct span s = span_str(name);
+	struct stat st;
+	int r;
 
-	if (type != DT_DIR || detect_is_hidden(s) || step_name_is_tmp(s) || name[0] == '.')
-		return 0;
-	for (size_t i = 0; i < ARRAY_LEN(own); i++)
-		if (!strcmp(name, own[i]))
-			return 0;
-	if (is_of_leaf(c, s))
+	if (type != DT_DIR || item_is_own_name(s) || is_of_leaf(c, s))
 		return 0;
 	/* The chunks of a bare leaf are in the item itself. */
 	if (verify_is_param(&c->t, span_str("")))
 		return 0;
+	/* Other directories than those of arrays are a program's own. */
+	r = item_other(c->t.item, s, &st);
+	if (r != 0)
+		return MIN(r, 0);
 	say_file(c, 2, name, "a directory of no leaf of the tree");
 	return 0;
 }

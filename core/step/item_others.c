@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * item_others.c - tells other files in the directory of an item from those that store its tree.
+ *
+ * An array is in a directory whose name is the leaf's parameter, or the first part of it.
+ */
+#include "core/step/item_others.h"
+
+#include <dirent.h>
+
+#include "core/base/array.h"
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/kv/kv_table.h"
+#include "core/store/url_store.h"
+#include "core/step/detect.h"
+#include "core/step/step_name.h"
+#include "core/tree/digests.h"
+
+bool item_is_own_name(struct span name)
+{
+	static const char *const names[] = {
+		"_METADATA",  "_CHECKPOINT_METADATA", "checkpoint", "d",
+		KV_TABLE_DIR, DIGESTS_FILE,           ".zarray",    ".zattrs",
+		".zgroup",    ".zmetadata",           "zarr.json",
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		if (span_eq(name, span_str(names[i])))
+			return true;
+	return detect_is_hidden(name) || step_name_is_tmp(name);
+}
+
+static struct span first_name(struct span param)
+{
+	const uint8_t *slash = memchr(param.p, '/', param.n);
+
+	return slash ? span_of(param.p, (size_t)(slash - param.p)) : param;
+}
+
+/* The tree as it is stored, which transforms may have made another one of. */
+static const struct tree *stored_tree(const struct item *item)
+{
+	const struct tree *t = item->tree;
+
+	while (t->made_of)
+		t = t->made_of;
+	return t;
+}
+
+/* The chunks of one bare array are in the item's directory themselves. */
+static bool has_others(const struct item *item)
+{
+	return !item->is_file && (item->is_ocdbt || stored_tree(item)->root->kind != TREE_LEAF);
+}
+
+static bool may_be_other(const struct item *item, struct span name)
+{
+	const char *legacy = item->ckpt->opts.aggregate_filename;
+
+	return !item_is_own_name(name) && !(legacy && span_eq(name, span_str(legacy)));
+}
+
+static bool is_of_tree(const struct item *item, struct span name)
+{
+	const struct tree_node *top = item->tree->root;
+
+	return top->kind == TREE_LEAF ? span_eq(top->name, name) : tree_child(top, name) != NULL;
+}
+
+/* Whether a directory has arrays of leaves in it, or is an array or a group that none uses. */
+static int holds_arrays(struct item *item, struct span name)
+{
+	static const char *const documents[] = { ".zarray", "zarr.json", ".zgroup" };
+	const struct tree *t = stored_tree(item);
+	struct stat st;
+
+	for (uint32_t i = 0; i < t->n_nodes; i++)
+		if (t->nodes[i]->kind == TREE_LEAF && span_eq(first_name(t->nodes[i]->param), name))
+			return 1;
+	for (size_t i = 0; i < ARRAY_LEN(documents); i++) {
+		auto_free char *path = str_fmt("%.*s/%s", SPAN_ARG(name), documents[i]);
+		int r = path ? io_stat(item->dir, path, &st) : -ENOMEM;
+
+		if (r >= 0 || err_is_transient(r))
+			return r < 0 ? r : 1;
+		err_clear();
+	}
+	return 0;
+}
+
+int item_other(struct item *item, struct span name, struct stat *ret)
+{
+	auto_free char *file = span_dup_str(name);
+	struct stat st;
+	int r;
+
+	if (!has_others(item) || !may_be_other(item, name) || is_of_tree(item, name))
+		return 0;
+	r = file ? io_stat(item->dir, file, &st) : fail(-ENOMEM, "cannot look up a file");
+	if (r == -ENOENT || r == -ENOTDIR || r == -ENAMETOOLONG) {
+		err_clear();
+		return 0;
+	}
+	if (r >= 0 && S_ISDIR(st.st_mode))
+		r = holds_arrays(item, name);
+	if (r != 0)
+		return MIN(r, 0);
+	*ret = st;
+	return S_ISDIR(st.st_mode) || S_ISREG(st.st_mode);
+}
+
+struct others {
+	struct item *item;
+	struct span *used; /* first parts of the parameters of leaves, sorted; NULL: not yet */
+	size_t n;
+	struct buf found; /* of each other: its type, a byte, and its name */
+};
+
+static int by_name(const void *a, const void *b)
+{
+	return span_cmp(*(const struct span *)a, *(const struct span *)b);
+}
+
+static int by_text(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a + 1, *(const char *const *)b + 1);
+}
+
+static int collect_used(struct others *o)
+{
+	const struct tree *t = stored_tree(o->item);
+
+	o->used = calloc(t->n_nodes + 1, sizeof(*o->used));
+	if (!o->used)
+		return fail(-ENOMEM, "cannot look at '%s'", o->item->path);
+	for (uint32_t i = 0; i < t->n_nodes; i++)
+		if (t->nodes[i]->kind == TREE_LEAF)
+			o->used[o->n++] = first_name(t->nodes[i]->param);
+	qsort(o->used, o->n, sizeof(*o->used), by_name);
+	return 0;
+}
+
+static int add_other(void *arg, const char *file, unsigned char type)
+{
+	struct others *o = arg;
+	struct span name = span_str(file);
+	struct stat st;
+	int r = 0;
+
+	if (!may_be_other(o->item, name))
+		return 0;
+	/* Most directories are those of leaves: they are found without a look at each of them. */
+	if (type != DT_REG && !o->used)
+		r = collect_used(o);
+	if (r < 0 ||
+	    (type != DT_REG && o->n && bsearch(&name, o->used, o->n, sizeof(name), by_name)))
+		return r;
+	if (type != DT_REG)
+		r = item_other(o->item, name, &st);
+	if (type != DT_REG && r <= 0)
+		return r;
+	if (type == DT_REG && is_of_tree(o->item, name)) {
+		if (!atomic_flag_test_and_set(&o->item->said_hidden))
+			log_warn("'%s/%s' is not shown, since a leaf has its name", o->item->path,
+				 file);
+		return 0;
+	}
+	r = buf_add_byte(&o->found, type != DT_REG && S_ISDIR(st.st_mode) ? DT_DIR : DT_REG);
+	return r < 0 ? r : buf_add(&o->found, file, name.n + 1);
+}
+
+/* Call each() in the order of the names. */
+static int call_each(const struct buf *found, io_list_fn *each, void *arg)
+{
+	auto_free const char **at = NULL;
+	size_t n = 0, cap = 0;
+	int r = 0;
+
+	for (size_t i = 0; i < found->n; i += strlen((char *)found->p + i + 1) + 2) {
+		if (!array_reserve(at, cap, n + 1))
+			return fail(-ENOMEM, "cannot list files");
+		at[n++] = (const char *)found->p + i;
+	}
+	if (n)
+		qsort(at, n, sizeof(*at), by_text);
+	for (size_t i = 0; i < n && r >= 0; i++)
+		r = each(arg, at[i] + 1, (unsigned char)at[i][0]);
+	return MIN(r, 0);
+}
+
+bool item_lists_others(const struct item *item)
+{
+	return item->dir->fd >= 0 || store_is_bucket(item->ckpt->opts.source);
+}
+
+int item_each_other(struct item *item, io_list_fn *each, void *arg)
+{
+	struct others o = { .item = item, .found = { .metered = true } };
+	int r;
+
+	if (!has_others(item) || !item_lists_others(item))
+		return 0;
+	r = io_list(item->dir, ".", add_other, &o);
+	if (r >= 0)
+		r = call_each(&o.found, each, arg);
+	buf_release(&o.found);
+	free(o.used);
+	return r;
+}

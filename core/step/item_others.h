@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * item_others.h - files and directories that programs put beside the arrays of an item: the
+ * configuration of a network, a tokenizer. Readers of the tree do not look at them, and a copy of
+ * the item brings them along.
+ */
+#ifndef PYTREEFS_ITEM_OTHERS_H
+#define PYTREEFS_ITEM_OTHERS_H
+
+#include "core/step/item.h"
+
+/*
+ * Whether the name belongs to the stored form of any tree: documents, databases, markers,
+ * checksums, temporary directories.
+ */
+bool item_is_own_name(struct span name);
+/*
+ * Whether it is another file or directory in the item's directory: 1, with its attributes; 0. One
+ * with the name of a leaf or container, as a mount shows it, is not, which item_each_other() logs.
+ */
+int item_other(struct item *item, struct span name, struct stat *ret);
+/* Whether the source can be listed; a look-up in another one takes a request. */
+bool item_lists_others(const struct item *item);
+/*
+ * Call `each` for every such name, in the order of names. type: DT_DIR or DT_REG. In a source that
+ * cannot be listed, it is never called.
+ */
+int item_each_other(struct item *item, io_list_fn *each, void *arg);
+
+#endif

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * draft_stored.c - items of a draft that are not trees, and files beside the arrays of one that is:
+ * all of these are stored byte for byte.
+ *
+ * The mark is user.pytree.kind. Without it, files that were copied within the mount are of the kind
+ * that they were; README.md has the rule.
+ */
+#include "core/base/array.h"
+#include "core/base/err.h"
+#include "handlers/plan/copy_hints.h"
+
+/* Properties of the files of a directory and of those below it. */
+struct signs {
+	bool beside;   /* copies from beside the arrays of a tree are looked for, not the others */
+	size_t n;      /* number of files, without generated ones */
+	bool leaf;     /* a file has the name of a leaf, or there is a directory */
+	bool array;    /* a file has a name that arrays have */
+	bool known;    /* a file has a name that Orbax gives to such items */
+	char *copied;  /* the path of a file that was copied from there; owned; NULL: none */
+	char *written; /* the path of one that was not; owned */
+};
+
+static void signs_release(struct signs *s)
+{
+	free(s->copied);
+	free(s->written);
+}
+#define auto_signs __attribute__((cleanup(signs_release))) struct signs
+
+static bool is_known(const struct options *o, const char *name)
+{
+	return !strcmp(name, o->json_filename) || !strcmp(name, o->proto_filename) ||
+	       !strcmp(name, "metadata") || !strcmp(name, "metrics") ||
+	       !strcmp(name, "proto.pbtxt");
+}
+
+static bool is_copied(struct draft_node *n, bool beside)
+{
+	bool copied;
+
+	pthread_mutex_lock(&n->draft->lock);
+	copied = beside ? n->from_other : n->from_opaque;
+	pthread_mutex_unlock(&n->draft->lock);
+	return copied;
+}
+
+static int look_at_file(struct draft_node *n, const char *dir, struct signs *s)
+{
+	enum name_ext ext = name_ext_of(span_str(n->name));
+	bool copied = is_copied(n, s->beside);
+	char **example = copied ? &s->copied : &s->written;
+
+	s->n++;
+	s->leaf |= ext != NAME_EXT_NONE;
+	s->array |= ext == NAME_EXT_NPY || ext == NAME_EXT_SAFETENSORS;
+	s->known |= is_known(n->draft->env->options, n->name);
+	/* No program asks to copy the contents of an empty file, so it may be either. */
+	if (*example || (!copied && draft_file_size(n->file) == 0))
+		return 0;
+	*example = str_fmt("%s%s", dir, n->name);
+	return *example ? 0 : fail(-ENOMEM, "cannot look at '%s'", n->name);
+}
+
+/* path: that of the directory, with '/' at its end; "" for the item. */
+static int look(struct draft_node *dir, const char *path, struct signs *s)
+{
+	struct draft_node **child;
+	size_t n;
+	int r = draft_children(dir, &child, &n);
+
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < n; i++) {
+		struct draft_node *c = child[i];
+		auto_free char *at = c->is_dir ? str_fmt("%s%s/", path, c->name) : NULL;
+
+		s->leaf |= c->is_dir;
+		if (r >= 0 && c->is_dir)
+			r = at ? look(c, at, s) : fail(-ENOMEM, "cannot look at '%s'", c->name);
+		else if (r >= 0 && (*path || !plan_is_metadata(c)))
+			r = look_at_file(c, path, s);
+		draft_node_unref(c);
+	}
+	free(child);
+	return r;
+}
+
+int plan_looks_opaque(struct draft_node *dir)
+{
+	auto_signs s = { 0 };
+	int r = look(dir, "", &s);
+
+	if (r < 0)
+		return r;
+	if (s.copied && s.written)
+		return fail(-EINVAL,
+			    "'%s' is a copy from an item that is not a tree, and '%s' is not: "
+			    "setfattr -n user.pytree.kind -v opaque '%s/%s' stores all of it as it "
+			    "is, and 'dict' in place of 'opaque' makes a tree of it",
+			    s.copied, s.written, dir->draft->name, dir->name);
+	return s.copied || (s.n == 1 && s.known && !s.leaf);
+}
+
+bool plan_is_marked(struct draft_node *n)
+{
+	bool marked;
+
+	pthread_mutex_lock(&n->draft->lock);
+	marked = span_eq(draft_xattr_word(n, "kind"), span_str("opaque"));
+	pthread_mutex_unlock(&n->draft->lock);
+	return marked;
+}
+
+/*
+ * Whether a child of an item that is a tree is stored as it is: 1 or 0. -EINVAL: only a part of a
+ * directory was copied from beside a tree.
+ */
+static int is_other(struct draft_node *n)
+{
+	auto_signs s = { .beside = true };
+	struct span word;
+	int r;
+
+	if (plan_is_marked(n))
+		return 1;
+	pthread_mutex_lock(&n->draft->lock);
+	word = draft_xattr_word(n, "kind");
+	pthread_mutex_unlock(&n->draft->lock);
+	if (word.p)
+		return 0;
+	r = n->is_dir ? look(n, "", &s) : is_copied(n, true);
+	if (r >= 0 && s.copied && s.written)
+		return fail(-EINVAL,
+			    "'%s/%s' is a copy of a file beside the arrays of a tree, and '%s/%s' "
+			    "is not: user.pytree.kind of '%s' says which it is, 'opaque' or 'dict'",
+			    n->name, s.copied, n->name, s.written, n->name);
+	return r < 0 ? r : n->is_dir ? s.copied != NULL : r;
+}
+
+/* Whether a file in the directory, or below it, has a name that arrays have: 1 or 0. */
+static int has_arrays(struct draft_node *dir)
+{
+	auto_signs s = { 0 };
+	int r = look(dir, "", &s);
+
+	return r < 0 ? r : s.array;
+}
+
+/*
+ * Whether a file beside the arrays of a copied tree may be a copy from there, of which cp says
+ * nothing since it is empty.
+ */
+static bool is_empty_copy(const struct plan *p, const struct draft_node *n)
+{
+	return p->hint && !n->is_dir && name_ext_of(span_str(n->name)) == NAME_EXT_NONE &&
+	       draft_file_size(n->file) == 0;
+}
+
+int plan_take_others(struct plan *p, struct draft_node **child, size_t *n)
+{
+	size_t n_retained = 0;
+
+	p->n_others = 0;
+	for (size_t i = 0; i < *n; i++) {
+		int r = plan_is_metadata(child[i]) ? 0 :
+			is_empty_copy(p, child[i]) ? 1 :
+						     is_other(child[i]);
+
+		if (r > 0 && !array_reserve(p->other, p->cap_others, p->n_others + 1))
+			r = fail(-ENOMEM, "cannot look at '%s'", child[i]->name);
+		if (r < 0)
+			return r;
+		*(r > 0 ? &p->other[p->n_others++] : &child[n_retained++]) = child[i];
+	}
+	*n = n_retained;
+	return 0;
+}
+
+/*
+ * Whether a name at the top of an item with arrays may have been meant as another file: 1 or 0. Not
+ * an array, or a directory with arrays in it.
+ */
+static int may_be_other(struct draft_node *n)
+{
+	enum name_ext ext = name_ext_of(span_str(n->name));
+	int arrays = n->is_dir ? has_arrays(n) : ext == NAME_EXT_NPY || ext == NAME_EXT_SAFETENSORS;
+
+	return arrays < 0 ? arrays : !arrays;
+}
+
+int plan_say_how_to_mark(const struct plan *p, int r)
+{
+	const struct draft *d = p->item->draft;
+	const char *item = d->is_item ? "" : p->item->name, *file = NULL;
+	struct err_note why;
+	int say;
+
+	if (r != -EINVAL || !p->strict || !p->item->is_dir || p->kind != PLAN_TREE)
+		return r;
+	err_save(r, &why);
+	say = p->hint ? 0 : has_arrays(p->item) == 0;
+	if (!say && p->refused) {
+		say = may_be_other(p->refused);
+		file = p->refused->name;
+	}
+	if (say <= 0)
+		return err_restore(&why);
+	return fail(r,
+		    "%s; %s is stored as it is when it is marked: setfattr -n user.pytree.kind -v "
+		    "opaque '%s%s%s%s%s'",
+		    why.text, file ? "what is not a leaf" : "an item of other files", d->name,
+		    *item ? "/" : "", item, file ? "/" : "", file ? file : "");
+}
