@@ -154,6 +154,20 @@ def test_what_became_a_stranger_meanwhile_is_not_replaced(program, large, tmp_pa
     assert listing(tmp_path / 'ck') == ['thesis.tex'] and sorted(os.listdir(tmp_path)) == ['ck', 'elsewhere']
 
 
+def test_latest_is_no_name_for_something_new(run, tmp_path):
+    """In a directory of steps it is read as the newest of them, so a directory of that name would hide it."""
+    np.save(tmp_path / 'w.npy', np.ones(3))
+    for command in ('convert', 'save'):
+        (tmp_path / command).mkdir()
+        run('save', tmp_path / 'w.npy', tmp_path / command / '1')
+        r = run(command, tmp_path / 'w.npy', tmp_path / command / 'latest', ok=False)
+        assert r.returncode == 1 and "latest' is" in r.stderr
+        assert os.listdir(tmp_path / command) == ['1']
+    (tmp_path / 'other').mkdir()
+    run('convert', tmp_path / 'w.npy', tmp_path / 'other/latest')
+    assert 'w.npy' not in run('ls', tmp_path / 'other/latest').stdout and (tmp_path / 'other/latest/_METADATA').exists()
+
+
 def test_a_step_that_is_there(run, tmp_path):
     run('save', ITEM / 'params', tmp_path / 'root/5')
     r = run('save', ITEM, tmp_path / 'root/5', ok=False)

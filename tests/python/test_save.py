@@ -142,6 +142,14 @@ def test_a_refused_commit_leaves_nothing(tmp_path):
     assert pytreefs.load(tmp_path / '1') == {'x': 2}
 
 
+def test_latest_is_the_newest_step(tmp_path):
+    """So it is not a name for a new one."""
+    pytreefs.save(tmp_path / '1', {'w': np.ones(3)})
+    with pytest.raises(pytreefs.Error, match='is read as the newest step'):
+        pytreefs.save(tmp_path / 'latest', {'w': np.zeros(3)})
+    assert os.listdir(tmp_path) == ['1'] and pytreefs.load(tmp_path / 'latest')['w'].sum() == 3
+
+
 def test_an_existing_step_stays_unless_overwrite(tmp_path):
     pytreefs.save(tmp_path / '1', {'x': 1})
     with pytest.raises(pytreefs.Error, match='is there already, and is not to be replaced'):

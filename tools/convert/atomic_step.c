@@ -14,6 +14,7 @@
 #include "core/base/path.h"
 #include "core/commit/draft_dir.h"
 #include "core/commit/replace.h"
+#include "core/step/detect.h"
 #include "core/step/step_name.h"
 #include "core/store/step_upload.h"
 #include "handlers/commit/draft_commit.h"
@@ -190,6 +191,31 @@ static int is_unfinished(const struct cmd_args *a, const struct atomic_step *n,
 	return io_dir_is_empty(dir, n->name);
 }
 
+/* In a directory of steps, "latest" is the newest of them for everyone who reads. */
+static int check_new_name(struct atomic_step *n, const char *path)
+{
+	struct io_dir *dir = n->ns->ckpt->source;
+	auto_node *newest = NULL;
+	enum shape shape = SHAPE_UNKNOWN;
+	int r;
+
+	if (strcmp(n->name, "latest"))
+		return 0;
+	r = detect_shape(dir, ".", NULL, &shape);
+	if (r >= 0)
+		r = shape == SHAPE_ROOT ? node_lookup(n->ns->root, span_str(n->name), &newest) :
+					  -ENOENT;
+	if (r == -ENOENT || r == -EINVAL) {
+		err_clear();
+		return 0;
+	}
+	return r < 0 ? r :
+		       fail(-EINVAL,
+			    "'%s' is read as the newest step of '%s': name the step that is to be "
+			    "written",
+			    path, n->dir);
+}
+
 /* Check that the target does not exist, or may be replaced. */
 static int check_target(const struct cmd_args *a, struct atomic_step *n, const char *path)
 {
@@ -198,7 +224,7 @@ static int check_target(const struct cmd_args *a, struct atomic_step *n, const c
 
 	if (r == -ENOENT) {
 		err_clear();
-		return 0;
+		return check_new_name(n, path);
 	}
 	if (r >= 0)
 		r = is_unfinished(a, n, &st);
