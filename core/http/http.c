@@ -70,6 +70,7 @@ static void publish(struct http *h, struct http_request *q)
 	      q->tries, (long long)(clock_ns() - q->began) / 1000);
 	pthread_mutex_lock(&h->lock);
 	h->stats.requests++;
+	h->stats.date = MAX(h->stats.date, q->answer.date);
 	h->stats.retries += q->tries ? q->tries - 1 : 0;
 	h->stats.bytes += q->received + q->body.n + (q->result < 0 ? 0 : q->send.n);
 	q->done = true;

@@ -50,6 +50,7 @@ struct http_answer {
 	uint64_t size;          /* of the whole object */
 	char tag[HTTP_TAG_MAX]; /* ETag with its quotes, or tag_header's value; "" without one */
 	int64_t mtime;          /* Last-Modified, seconds since 1970; -1 without one */
+	int64_t date;           /* Date, the server's clock; 0 without one */
 	bool is_directory;      /* a redirect led to a URL that ends in '/' */
 };
 
@@ -149,6 +150,7 @@ void http_quiesce(struct http *h);
 struct http_stats {
 	uint64_t requests, retries, bytes;
 	uint64_t hedges, hedges_won; /* second requests beside slow ones; those that were faster */
+	int64_t date;                /* the latest Date of an answer; 0: none had one */
 };
 void http_stats(struct http *h, struct http_stats *ret);
 

@@ -126,6 +126,8 @@ static size_t on_header(char *p, size_t size, size_t n, void *arg)
 		strcpy(t->answer.tag, v);
 	else if ((v = value_of(line, "Last-Modified")))
 		t->answer.mtime = (int64_t)curl_getdate(v, NULL);
+	else if ((v = value_of(line, "Date")))
+		t->answer.date = MAX((int64_t)curl_getdate(v, NULL), (int64_t)0);
 	else if ((v = value_of(line, "Retry-After")) && sscanf(v, "%d", &t->retry_after) != 1)
 		t->retry_after = -1;
 	return size * n;

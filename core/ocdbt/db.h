@@ -21,6 +21,15 @@ struct db_file {
 	struct io_file *file; /* a reference; NULL: unused slot */
 };
 
+/*
+ * The object that a path of a store had when it was first opened. Positions in the nodes are those
+ * of that object, whatever replaces it.
+ */
+struct db_object {
+	uint64_t path, ino; /* hashes: of the path, of the path and the tag */
+	uint64_t size;
+};
+
 /* Immutable after open, except for the members that lock protects. */
 struct ocdbt {
 	struct io_dir *dir;  /* owned */
@@ -32,7 +41,11 @@ struct ocdbt {
 	pthread_mutex_t lock;                /* never held across I/O */
 	struct db_file file[LIMIT_DB_FILES]; /* protected by lock */
 	uint64_t tick;                       /* protected by lock */
-	struct refusals refusals;            /* nodes that were refused */
+	struct db_object *object;            /* protected by lock */
+	size_t n_objects, cap_objects;
+	bool is_stale;            /* protected by lock: one of them was replaced */
+	int64_t date;             /* of the server, when the database was opened; 0: unknown */
+	struct refusals refusals; /* nodes that were refused */
 };
 
 /*
@@ -58,6 +71,8 @@ int db_file(struct ocdbt *db, const struct ocdbt_ref *ref, struct io_file **ret)
 int db_file_path(const struct ocdbt_ref *ref, struct buf *ret);
 /* The bytes that ref names are broken: open the file anew next time, since it may be repaired. */
 void db_file_doubt(struct ocdbt *db, const struct ocdbt_ref *ref);
+/* The clock of the directory's server in seconds since 1970, by its last answer; 0: unknown. */
+int64_t db_server_date(const struct io_dir *dir);
 /* Check that the range lies inside the file. */
 int db_check_range(const struct io_file *file, const struct ocdbt_ref *ref);
 /*

@@ -277,7 +277,8 @@ static void stats(struct io_store *base, struct io_store_stats *ret)
 					.retries = s.retries,
 					.received_bytes = s.bytes,
 					.hedges = s.hedges,
-					.hedges_won = s.hedges_won };
+					.hedges_won = s.hedges_won,
+					.date = s.date };
 }
 
 static const struct io_store_ops ops = {

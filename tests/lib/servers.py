@@ -17,6 +17,7 @@ import struct
 import subprocess
 import threading
 import time
+import time
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -130,6 +131,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *_):
         pass
+
+    def date_time_string(self, timestamp=None):
+        return super().date_time_string(time.time() + self.server.ahead if timestamp is None else timestamp)
 
     def do_HEAD(self):
         self._answer(False)
@@ -257,6 +261,7 @@ def faulty(root, fault=None, made=None):
     server.connections, server.most_connections, server.gate = set(), 0, None
     if made is not None:
         made.append(server)
+    server.ahead = 0            # seconds by which its clock is ahead
     server.root, server.fault = root, fault or (lambda path, offset: None)
     with server:
         yield server.url

@@ -154,7 +154,7 @@ def test_what_became_a_stranger_meanwhile_is_not_replaced(program, large, tmp_pa
     assert listing(tmp_path / 'ck') == ['thesis.tex'] and sorted(os.listdir(tmp_path)) == ['ck', 'elsewhere']
 
 
-def test_latest_is_no_name_for_something_new(run, tmp_path):
+def test_latest_is_not_a_name_for_something_new(run, tmp_path):
     """In a directory of steps it is read as the newest of them, so a directory of that name would hide it."""
     np.save(tmp_path / 'w.npy', np.ones(3))
     for command in ('convert', 'save'):

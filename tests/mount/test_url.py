@@ -3,7 +3,9 @@
 
 import concurrent.futures
 import contextlib
+import errno
 import hashlib
+import io
 import json
 import os
 import pathlib
@@ -13,6 +15,7 @@ import threading
 import time
 
 import numpy as np
+import orbax.checkpoint as ocp0
 import pytest
 
 from lib import compare, mounts, rounds, saving, servers
@@ -343,6 +346,33 @@ def test_an_object_that_is_replaced(mount, tmp_path):
         with pytest.raises(OSError):
             compare.read_all(m / LEAF)
         assert any('was replaced' in line and '/d/' in line for line in m.log_lines()), m.log_lines()
+
+
+def test_no_leaf_is_read_by_an_index_of_other_objects(mount, tmp_path):
+    """A data file without checksums is replaced by one of the same size: no leaf has values of the new one, at any time."""
+    leaves = {f'w{i}': np.arange(4096, dtype=np.float32) + i for i in range(8)}
+    handler = ocp0.PyTreeCheckpointHandler(use_compression=False)
+    with ocp0.Checkpointer(handler) as checkpointer:
+        checkpointer.save(tmp_path / 'item', args=ocp0.args.PyTreeSave(leaves))
+    made = []
+    with servers.faulty(tmp_path / 'item', made=made) as url:
+        m = mount(url, 'cache=0,direct_io=on', allow_errors=True)
+        assert np.array_equal(np.load(io.BytesIO(compare.read_all(m / 'w0.npy'))), leaves['w0'])
+        for data in (tmp_path / 'item').rglob('d/*'):
+            content = data.read_bytes()
+            for value in leaves.values():
+                content = content.replace(value.tobytes(), (-value).tobytes())
+            data.write_bytes(content)
+            # Later than what was opened, whose time has a resolution of one second.
+            os.utime(data, (time.time() + 10,) * 2)
+        made[0].ahead = 20
+        for _ in range(3):
+            for name, value in leaves.items():
+                try:
+                    assert np.array_equal(np.load(io.BytesIO(compare.read_all(m / f'{name}.npy'))), value), name
+                except OSError as e:
+                    assert e.errno in (errno.ESTALE, errno.EIO)
+        assert any('was replaced' in line for line in m.log_lines()), m.log_lines()
 
 
 def test_an_object_that_is_deleted(mount, tmp_path):
