@@ -197,6 +197,12 @@ static int named_dtype(const struct draft_node *n, enum dtype *ret)
 		       1;
 }
 
+/* Whether the leaf is known to be random keys: their data are bits, which are not cast. */
+static bool is_key(const struct draft_node *n)
+{
+	return draft_xattr_word(n, "prng_impl").p || n->hint_impl.n;
+}
+
 /* Determine the dtype of the elements, and the dtype in which they are stored. */
 static int choose_dtype(const struct draft_node *n, const struct draft_array *a,
 			const struct save_opts *o, struct array_wanted *ret)
@@ -224,7 +230,7 @@ static int choose_dtype(const struct draft_node *n, const struct draft_array *a,
 		return fail(-EINVAL, "its header says dtype %s, and user.pytree.dtype %s",
 			    dtype_info(a->dtype)->name, dtype_info(named)->name);
 	}
-	ret->to = save_opts_dtype(o, ret->from);
+	ret->to = is_key(n) && !o->dtype_is_scoped ? ret->from : save_opts_dtype(o, ret->from);
 	return 0;
 }
 

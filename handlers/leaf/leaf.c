@@ -106,6 +106,20 @@ int leaf_open(struct item *item, const struct tree_node *leaf, struct value *ret
 	return 0;
 }
 
+int leaf_restored_dtype(struct item *item, const struct tree_node *leaf, int restore_dtype,
+			bool is_scalar, enum dtype *dtype)
+{
+	struct span impl;
+	int r;
+
+	if (restore_dtype == DTYPE_UNKNOWN || is_scalar)
+		return 0;
+	r = item_prng_impl(item, leaf, &impl);
+	if (r == 0)
+		*dtype = (enum dtype)restore_dtype;
+	return MIN(r, 0);
+}
+
 /* ---- files of drafts ---- */
 
 static int classify(const struct leaf_type *t, struct leaf_input *f, struct leaf_desc *ret)

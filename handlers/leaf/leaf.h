@@ -31,13 +31,12 @@ const struct leaf_type *leaf_type_of(const struct tree_node *leaf);
 enum name_ext leaf_ext(void *arg, const struct tree_node *leaf);
 int leaf_open(struct item *item, const struct tree_node *leaf, struct value *ret);
 /*
- * The dtype as which an array is shown with restore_dtype=. As in Orbax, it is for arrays, not for
- * values that are numbers in the tree.
+ * Replace the stored dtype of an array by the one as which it is shown with restore_dtype=. As in
+ * Orbax, that is for arrays, not for values that are numbers in the tree. The data of random keys
+ * are bits, and stay what they are.
  */
-static inline enum dtype leaf_restored_dtype(int restore_dtype, enum dtype stored, bool is_scalar)
-{
-	return restore_dtype != DTYPE_UNKNOWN && !is_scalar ? (enum dtype)restore_dtype : stored;
-}
+int leaf_restored_dtype(struct item *item, const struct tree_node *leaf, int restore_dtype,
+			bool is_scalar, enum dtype *dtype);
 
 /*
  * Find the type of a file of a draft. Returns 1 and describes the leaf in ret, or 0 when no type

@@ -53,6 +53,15 @@ int node_leaf_new(struct node_dir *dir, struct span name, const struct tree_node
 	return 0;
 }
 
+static int restore_dtype(const struct node_leaf *l, bool is_scalar, struct zarr_view *view)
+{
+	enum dtype dtype = view->dtype;
+	int r = leaf_restored_dtype(l->item, l->tree, l->node.ns->options->restore_dtype, is_scalar,
+				    &dtype);
+
+	return r < 0 ? r : zarr_view_cast(view, dtype);
+}
+
 int node_leaf_value(struct node_leaf *l, struct value *ret, struct zarr_view *ret_view)
 {
 	const struct options *o = l->node.ns->options;
@@ -72,8 +81,7 @@ int node_leaf_value(struct node_leaf *l, struct value *ret, struct zarr_view *re
 		else if (r >= 0 && !name_view_is_plain(&name))
 			r = fail(-ENOENT, "only arrays have boxes, shapes and casts");
 		if (r >= 0 && v.kind == VALUE_ARRAY && o->restore_dtype && !name.has_cast)
-			r = zarr_view_cast(&view, leaf_restored_dtype(o->restore_dtype, view.dtype,
-								      v.is_scalar));
+			r = restore_dtype(l, v.is_scalar, &view);
 	}
 	if (r < 0)
 		return r;

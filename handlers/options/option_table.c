@@ -14,7 +14,7 @@
 const struct option option_table[] = {
 	{ "dtype", OPTION_DTYPE, AT(save.dtype), "", "NAME",
 	  "cast leaves to this dtype when they are saved; a floating dtype for the whole mount casts floating leaves only, one of a "
-	  "rule or an xattr casts integers and booleans, too",
+	  "rule or an xattr casts integers and booleans, too, and is refused for random keys",
 	  .scoped = true },
 	{ "chunk_byte_size", OPTION_SIZE, AT(save.chunk_byte_size), "0", "BYTES",
 	  "largest chunk in bytes; the chunk shape is chosen by Orbax's rule; 0: pytreefs chooses",
@@ -88,7 +88,7 @@ const struct option option_table[] = {
 	{ "missing", OPTION_ENUM, AT(missing), "auto", "auto|error|zero",
 	  "how a chunk that is not stored reads; auto follows the checkpoint's metadata" },
 	{ "restore_dtype", OPTION_DTYPE, AT(restore_dtype), "", "NAME",
-	  "show arrays cast to this dtype; @DTYPE in a name selects another one" },
+	  "show arrays cast to this dtype, except random keys; @DTYPE in a name selects another one" },
 	{ "pad_truncate", OPTION_BOOL, AT(pad_truncate), "off", "on|off",
 	  "a box beyond the bounds of an array reads as zeros there instead of being absent, and a shape may truncate one axis and "
 	  "pad another" },

@@ -97,6 +97,17 @@ static bool sharding_fits(struct span text, const struct leaf_desc *l)
 /*
  * Get the properties of an array from options and xattrs. tensor: its name in the file, or empty.
  */
+/* The data of keys are uint32 in all implementations of JAX. */
+static int check_key(const struct leaf_desc *d)
+{
+	if (!d->key_impl.p || d->dtype == DTYPE_UINT32)
+		return 0;
+	return fail(-EINVAL,
+		    "it holds random keys (prng_impl '%.*s'), whose data are uint32: it cannot be "
+		    "stored as %s",
+		    SPAN_ARG(d->key_impl), dtype_info(d->dtype)->name);
+}
+
 static int array_options(struct plan *p, struct draft_node *n, struct span tensor,
 			 struct leaf_desc *ret)
 {
@@ -121,7 +132,7 @@ static int array_options(struct plan *p, struct draft_node *n, struct span tenso
 		r = keep_xattr(p, n, "prng_impl", true, &ret->key_impl);
 	/* Only a jax array can be a typed PRNG key. */
 	ret->is_jax |= r >= 0 && ret->key_impl.p;
-	return r;
+	return r < 0 || !ret->has_shape ? r : check_key(ret);
 }
 
 static void take_shape(struct leaf_desc *d, const struct draft_array *a)

@@ -95,20 +95,27 @@ static int name_leaf(struct making *m, const struct leaf_info *f, struct span *r
 	return r < 0 ? r : keep(m, &path, ret_path);
 }
 
-/* The dtype of an array in the file. */
-static enum dtype dtype_in_file(const struct leaf_info *f, const struct subtree_want *want)
+/* Get the dtype of an array in the file. */
+static int dtype_in_file(const struct making *m, const struct leaf_info *f, enum dtype *ret)
 {
-	if (want->cast != DTYPE_UNKNOWN && dtype_info(f->dtype)->kind == DTYPE_KIND_FLOAT)
-		return want->cast;
-	return leaf_restored_dtype(want->restore_dtype, f->dtype, f->is_scalar);
+	*ret = f->dtype;
+	if (m->want->cast != DTYPE_UNKNOWN && dtype_info(f->dtype)->kind == DTYPE_KIND_FLOAT) {
+		*ret = m->want->cast;
+		return 0;
+	}
+	return leaf_restored_dtype(m->s->subtree->part[f->part].item, f->leaf,
+				   (int)m->want->restore_dtype, f->is_scalar, ret);
 }
 
 static int add_tensor(struct making *m, const struct leaf_info *f)
 {
 	struct st_tensor *t = &m->tensor[m->n++];
 	uint64_t elements = f->bytes / dtype_info(f->dtype)->size;
+	int r;
 
-	t->dtype = dtype_in_file(f, m->want);
+	r = dtype_in_file(m, f, &t->dtype);
+	if (r < 0)
+		return r;
 	t->rank = f->rank;
 	t->shape = f->shape;
 	t->id = (uint32_t)(f - m->s->leaf);

@@ -73,7 +73,10 @@ static int add_leaf(struct export *x, const struct leaf_info *info)
 		return fail(info->error ? info->error : -EOPNOTSUPP, "'%s': %s", l->path,
 			    info->why);
 	if (info->kind == VALUE_ARRAY)
-		l->dtype = tree_manifest_cast(info->dtype, info->is_scalar, &x->casts);
+		r = tree_manifest_cast(l->part->item, info->leaf, info->is_scalar, &x->casts,
+				       &l->dtype);
+	if (r < 0)
+		return r;
 	if (l->dtype != info->dtype && !mul_fits(info->bytes / dtype_info(info->dtype)->size,
 						 dtype_info(l->dtype)->size, &l->bytes))
 		return fail(-EFBIG, "'%s' would have more than 2^64 bytes", l->path);

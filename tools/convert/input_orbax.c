@@ -112,7 +112,10 @@ static int mark_array(const struct subtree_part *part, struct orbax_leaf *l, con
 		return r;
 	if (leaf_ext(NULL, t) == NAME_EXT_JSON)
 		return import_list_mark(f, path, "dtype", dtype_info(v.array->meta.dtype)->name);
-	dtype = leaf_restored_dtype(f->restore_dtype, v.array->meta.dtype, v.is_scalar);
+	dtype = v.array->meta.dtype;
+	r = leaf_restored_dtype(part->item, t, f->restore_dtype, v.is_scalar, &dtype);
+	if (r < 0)
+		return r;
 	if (dtype != v.array->meta.dtype)
 		l->cast = dtype;
 	f->import_entry[f->n - 1].bytes = v.array->meta.bytes;

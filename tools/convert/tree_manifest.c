@@ -205,19 +205,25 @@ static int print_container(struct printing *p, const struct subtree_part *part,
 	return add_pair(&p->kinds, buf_span(&path), span_str(tree_kind_text(t->kind)));
 }
 
-enum dtype tree_manifest_cast(enum dtype t, bool is_scalar, const struct tree_manifest_casts *casts)
+int tree_manifest_cast(struct item *item, const struct tree_node *leaf, bool is_scalar,
+		       const struct tree_manifest_casts *casts, enum dtype *dtype)
 {
-	if (casts->cast != DTYPE_UNKNOWN && !is_scalar && dtype_info(t)->kind == DTYPE_KIND_FLOAT)
-		return casts->cast;
-	return leaf_restored_dtype(casts->restore, t, is_scalar);
+	if (casts->cast == DTYPE_UNKNOWN || is_scalar ||
+	    dtype_info(*dtype)->kind != DTYPE_KIND_FLOAT)
+		return leaf_restored_dtype(item, leaf, casts->restore, is_scalar, dtype);
+	*dtype = casts->cast;
+	return 0;
 }
 
-static int print_dtype(struct printing *p, const struct tree_node *t, struct span path,
-		       const struct value *v)
+static int print_dtype(struct printing *p, struct item *item, const struct tree_node *t,
+		       struct span path, const struct value *v)
 {
-	enum dtype dtype = tree_manifest_cast(v->array->meta.dtype, v->is_scalar, p->casts);
+	enum dtype dtype = v->array->meta.dtype;
+	int r = tree_manifest_cast(item, t, v->is_scalar, p->casts, &dtype);
 	bool big;
 
+	if (r < 0)
+		return r;
 	/* A dtype is printed for numbers, and for arrays whose .npy header cannot express it. */
 	if (leaf_ext(NULL, t) == NAME_EXT_NPY &&
 	    dtype_by_npy(span_str(dtype_info(dtype)->npy), &big) == dtype)
@@ -243,7 +249,7 @@ static int print_leaf(struct printing *p, const struct subtree_part *part,
 	if (r >= 0)
 		r = leaf_open(part->item, t, &v);
 	if (r >= 0 && v.kind == VALUE_ARRAY)
-		r = print_dtype(p, t, buf_span(&path), &v);
+		r = print_dtype(p, part->item, t, buf_span(&path), &v);
 	if (r >= 0 && v.kind == VALUE_TEXT && p->style->texts)
 		r = buf_add(&p->texts, &(struct text_place){ part, t }, sizeof(struct text_place));
 	return r < 0 ? err_at(r, "leaf '%.*s'", SPAN_ARG(t->param)) : 0;

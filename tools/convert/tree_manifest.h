@@ -70,9 +70,9 @@ int tree_manifest_write(const struct subtree *st, struct select *only,
 int tree_manifest_print(const struct subtree *st, struct select *only,
 			const struct tree_manifest_casts *casts,
 			const struct tree_manifest_style *style, struct buf *ret);
-/* Returns the dtype of an array in the file. */
-enum dtype tree_manifest_cast(enum dtype t, bool is_scalar,
-			      const struct tree_manifest_casts *casts);
+/* Replace the stored dtype of an array by the one in the file. */
+int tree_manifest_cast(struct item *item, const struct tree_node *leaf, bool is_scalar,
+		       const struct tree_manifest_casts *casts, enum dtype *dtype);
 /* Get the key of a leaf in the file. */
 int tree_manifest_key(const struct subtree_part *part, const struct tree_node *leaf,
 		      const struct tree_manifest_style *style, struct buf *ret);

@@ -131,6 +131,22 @@ static void check_write_shape(struct leaf_check *c, const struct tree_node *leaf
 			  "_METADATA gives it a write_shape that is larger than its array");
 }
 
+/* Check that JAX can make random keys of the array. */
+static void check_keys(struct leaf_check *c, const struct verify_tree *t,
+		       const struct tree_node *leaf, const struct zarr *z)
+{
+	struct span impl;
+	int r = item_prng_impl(t->item, leaf, &impl);
+
+	err_clear();
+	if (r == 1 && (z->meta.dtype != DTYPE_UINT32 || !z->meta.rank))
+		keep_text(
+			c, SEVERITY_ERROR, 2,
+			"array_metadatas say that it holds random keys ('%.*s'), which are rows of "
+			"uint32, and its array is of %s, with %u axes",
+			SPAN_ARG(impl), dtype_info(z->meta.dtype)->name, z->meta.rank);
+}
+
 static void check_array_metadata(struct leaf_check *c, const struct tree_node *leaf,
 				 const struct zarr *z)
 {
@@ -155,6 +171,7 @@ static void check_array_metadata(struct leaf_check *c, const struct tree_node *l
 				c, SEVERITY_ERROR, 2,
 				"array_metadatas give it a write_shape that is larger than its array");
 	}
+	check_keys(c, t, leaf, z);
 	if (t->n_arrays && !found && span_eq(leaf->value_type, span_str("jax.Array")))
 		keep_text(c, SEVERITY_ERROR, 2,
 			  "array_metadatas do not have it, as they have every jax.Array");

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Data of random keys are bits: no option casts them, a rule that would is refused, and Orbax restores the keys from every copy."""
+
+from lib import jaxenv  # noqa: F401  before jax
+
+import json
+import shutil
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+
+import pytreefs
+
+KEYS = {'key': jax.random.key(3), 'keys': jax.random.split(jax.random.key(5), 4), 'rbg': jax.random.key(7, impl='rbg')}
+pytestmark = pytest.mark.filterwarnings('ignore')
+
+
+@pytest.fixture(scope='module', params=[True, False], ids=['ocdbt', 'directories'])
+def step(request, tmp_path_factory):
+    path = tmp_path_factory.mktemp('keys') / '1'
+    tree = {**KEYS, 'w': jax.numpy.arange(3, dtype='float32') + 70001, 'n': jax.numpy.arange(3) + 300}
+    ocp.Checkpointer(ocp.PyTreeCheckpointHandler(use_ocdbt=request.param)).save(path, args=ocp.args.PyTreeSave(tree))
+    return path
+
+
+def restored(path):
+    tree = ocp.PyTreeCheckpointer().restore(path)
+    for name, key in KEYS.items():
+        assert jax.random.key_impl(tree[name]) == jax.random.key_impl(key)
+        assert np.array_equal(jax.random.key_data(tree[name]), jax.random.key_data(key)), name
+    return tree
+
+
+def is_data(got):
+    return all(got[name].dtype == 'uint32' and np.array_equal(got[name], jax.random.key_data(key)) for name, key in KEYS.items())
+
+
+def test_restore_dtype_shows_keys_as_they_are(step, run, mount, tmp_path):
+    with pytreefs.open(step, restore_dtype='float32') as ck:
+        assert is_data({name: np.asarray(ck[name]) for name in KEYS}) and np.asarray(ck['n']).dtype == 'float32'
+    m = mount(step, 'restore_dtype=float32')
+    assert is_data({name: np.load(m / f'{name}.npy') for name in KEYS}) and np.load(m / 'n.npy').dtype == 'float32'
+    assert json.loads((m / '.safetensors').read_bytes()[8:].split(b'}}', 1)[0] + b'}}')['keys']['dtype'] == 'U32'
+    for kind in ('npz', 'zarr', 'npy', 'safetensors'):
+        out = tmp_path / ('leaves' if kind == 'npy' else f'out.{kind}')
+        run('export', '-o', 'restore_dtype=float32', '--format', kind, step, out)
+        run('convert', out, tmp_path / f'{kind}-back')
+        assert is_data({name: np.asarray(pytreefs.load(tmp_path / f'{kind}-back')[name]) for name in KEYS}), kind
+        restored(tmp_path / f'{kind}-back')
+    with np.load(tmp_path / 'out.npz') as z:
+        assert z['n'].dtype == 'float32' and z['keys'].dtype == 'uint32'
+
+
+@pytest.mark.parametrize('option', ['restore_dtype=bfloat16', 'dtype=bfloat16', 'dtype=int8', 'rule=w:dtype=float16'])
+def test_a_converted_step_has_the_keys(option, step, run, tmp_path):
+    run('convert', '-o', option, step, tmp_path / 'out')
+    assert restored(tmp_path / 'out')['w'].dtype != 'float32'
+    assert json.loads(run('verify', '--json', tmp_path / 'out').stdout)['findings'] == []
+
+
+@pytest.mark.parametrize('rule', ['rule=key:dtype=float16', 'rule=**:dtype=float16', 'rule=rbg:dtype=uint8', 'rule=keys:dtype=int64'])
+def test_a_rule_that_casts_a_key_is_refused(rule, step, run, tmp_path):
+    r = run('convert', '-o', rule, step, tmp_path / 'out', ok=False)
+    assert r.returncode == 1 and 'holds random keys' in r.stderr and not (tmp_path / 'out').exists()
+
+
+def test_keys_of_another_type_are_damage(step, run, tmp_path):
+    """As pytreefs wrote them before."""
+    if (step / 'manifest.ocdbt').exists():
+        pytest.skip('the metadata of an array is a file in directories only')
+
+    shutil.copytree(step, tmp_path / 'bad')
+    doc = json.loads((tmp_path / 'bad/key/.zarray').read_text())
+    (tmp_path / 'bad/key/.zarray').write_text(json.dumps({**doc, 'dtype': '<f4'}))
+    with pytest.raises(Exception):
+        restored(tmp_path / 'bad')
+    doc = json.loads(run('verify', '--json', tmp_path / 'bad', ok=False).stdout)
+    assert 'it holds random keys' in doc['findings'][0]['text'] and doc['errors'] == 1
