@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import sys
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from . import _pytreefs as lib
-from ._context import Context, Path, join
+from ._context import Context, Path, join, options_text
 from ._dtypes import Framework, dtype_of, empty, fillable, is_torch_framework, name_of, raw, to_torch
 from ._index import plan
 from ._node import CONTAINERS, KINDS, SEQUENCES, Node, children_of, number
@@ -122,6 +123,11 @@ class Leaf:
     def prng_impl(self) -> str | None:
         """Of typed PRNG keys of jax the name of the implementation, for jax.random.wrap_key_data(leaf.read(), impl=...)."""
         return self._context.prng_impl(self._name)
+
+    @property
+    def recorded_sharding(self) -> str | None:
+        """The sharding that is recorded of an array of jax, as Orbax's JSON."""
+        return self._context.handle.attribute(self._name, 'sharding')
 
     def __len__(self) -> int:
         if not self.shape:
@@ -303,6 +309,30 @@ class Checkpoint(Mapping[Key, Any]):
     @property
     def key(self) -> tuple[Key, ...]:
         return self._keys
+
+    @property
+    def context(self) -> Context:
+        return self._context
+
+    def place(self) -> str:
+        """The path of what it is a handle of: `latest` in the path that was opened may be another step by now."""
+        options, found = options_text(self._context.options), join(self._context.path, self._name)
+        known = self._nodes[0][self._nodes[2]].version if self._nodes else self._version
+        version, parts, places = known or self._context.describe(self._name).version, found.split('/'), [found]
+        if 'latest' in parts:
+            at = parts.index('latest')
+            root = lib.Checkpoint('/'.join(parts[:at]) or '.', options)
+            places += ['/'.join([*parts[:at], step, *parts[at + 1:]]) for step, _, _ in reversed(root.steps())]
+        for place in places:
+            with contextlib.suppress(lib.Error):
+                if Node._make(lib.Checkpoint(place, options).describe('')[0]).version == version:
+                    return place
+        raise self._context.fail(-errno.ESTALE, 'was replaced or removed since it was opened: open it again', self._name)
+
+    def recorded_parts(self) -> tuple[int, bytes | None]:
+        """The kind of a container as a tree has it, and of a namedtuple what is recorded of its class."""
+        nodes, _, at, _ = self._tree()
+        return nodes[at].kind, nodes[at].text
 
     @property
     def steps(self) -> list[int]:

@@ -33,10 +33,11 @@ def options_text(options: Mapping[str, Any]) -> str:
 class Context:
     """State shared by the nodes of one opened checkpoint."""
 
-    __slots__ = ('casts', 'handle', 'path')
+    __slots__ = ('casts', 'handle', 'options', 'path')
 
     def __init__(self, path: Path, options: Mapping[str, Any]):
         self.path = os.fspath(path)
+        self.options = dict(options)
         self.handle = lib.Checkpoint(self.path, options_text(options))
         self.casts = 'restore_dtype' in options or 'restore_dtype' in os.environ.get('PYTREEFS_OPTIONS', '')
 

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sys
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import _pytreefs as lib
@@ -54,10 +56,40 @@ def is_missing(path: str) -> bool:
     return False
 
 
+def _environment() -> dict[str, str]:
+    """Of a program that does its work alone, also below a rank of an MPI job."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(('OMPI_', 'PMIX_'))}
+
+
 def run(*words: str) -> subprocess.CompletedProcess[str]:
     import subprocess
     return subprocess.run([program(), *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          text=True, errors='replace', check=False)
+                          text=True, errors='replace', check=False, env=_environment())
+
+
+def convert(source: str, out: str, words: list[str], options: Mapping[str, Any], wait: Callable[[], object]) -> None:
+    """`pytreefs convert`. wait is called some 20 times a second; after an exception of it nothing is written."""
+    import subprocess
+    import tempfile
+    if options:
+        words = [*words, '-o', options_text(options)]
+    with tempfile.TemporaryFile() as said:
+        job = subprocess.Popen([program(), 'convert', '--quiet', *words, '--', source, out], stdin=subprocess.DEVNULL,
+                               stdout=subprocess.DEVNULL, stderr=said, env=_environment())
+        try:
+            while job.poll() is None:
+                wait()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    job.wait(0.05)
+        except BaseException:
+            job.terminate()
+            job.wait()
+            raise
+        said.seek(0)
+        text = said.read().decode(errors='replace').strip().removeprefix('pytreefs: ')
+    if job.returncode:
+        raise Error(errno.EINVAL if job.returncode == 2 else errno.EIO,
+                    text or f'the command convert ended with status {job.returncode}', out)
 
 
 def _command(name: str, paths: list[str], words: list[str], options: dict[str, Any]) -> Any:

@@ -7,16 +7,17 @@ import contextlib
 import errno
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from . import _dtypes, _jax
 from . import _pytreefs as lib
-from ._checkpoint import Leaf
+from ._checkpoint import Checkpoint, Leaf
 from ._context import Path, options_text
-from ._node import SEQUENCES, in_order, parts_of
+from ._node import SEQUENCES, Parts, in_order, parts_of
+from ._program import convert
 
 Keys: TypeAlias = tuple[str | int, ...]
 
@@ -77,6 +78,8 @@ class Recorded:
 
     def take(self, keys: Keys, x: Any) -> Any:
         """x, or the integers of a typed PRNG key."""
+        if isinstance(x, Leaf):
+            return self.take_stored(keys, x)
         if _jax.is_key(x):
             x, impl = _jax.key_data(x)
             self.attributes.append((keys, 'prng_impl', impl))
@@ -89,6 +92,36 @@ class Recorded:
         return x
 
 
+    def take_stored(self, keys: Keys, x: Leaf) -> Leaf:
+        """x, with the attributes that its checkpoint records."""
+        impl = x.prng_impl
+        if impl is not None:
+            self.attributes.append((keys, 'prng_impl', impl))
+        elif self.type is not None and x.recorded_type == self.type:
+            self.attributes.append((keys, 'save.leaf_type', self.type))
+        if self.sharding and (text := x.recorded_sharding) is not None:
+            self.attributes.append((keys, 'sharding', text))
+        return x
+
+
+def _parts(x: Any) -> tuple[Parts | None, bytes | None]:
+    """The children of a container, and JSON with the class of a namedtuple, or the order of the keys of a dict that is not sorted."""
+    text = None
+    parts: Parts | None
+    if isinstance(x, Checkpoint):
+        kind, text = x.recorded_parts()
+        children = [(str(key), child) for key, child in x.items()]
+        parts = Parts(kind if kind in (*SEQUENCES, lib.NAMEDTUPLE) else lib.DICT, children, list)
+    else:
+        parts = parts_of(x)
+        if parts is not None and parts.kind == lib.NAMEDTUPLE:
+            text = json.dumps({'module': type(x).__module__, 'clazz': type(x).__qualname__,
+                               'fields': [key for key, _ in parts.children]}).encode()
+    if parts is not None and parts.kind == lib.DICT and (names := [key for key, _ in parts.children]) != in_order(names):
+        text = json.dumps({'fields': names}).encode()
+    return parts, text
+
+
 def _flatten(tree: Any, first: Keys, path: str, recorded: Recorded) -> list[lib.Value]:
     """The values of a tree, containers that say their kind before what they hold."""
     out: list[lib.Value] = []
@@ -98,7 +131,7 @@ def _flatten(tree: Any, first: Keys, path: str, recorded: Recorded) -> list[lib.
         if len(keys) > lib.DEPTH:
             raise lib.Error(errno.EINVAL, f'{"/".join(map(str, keys[:4]))}/... has more than {lib.DEPTH} levels, or is in itself', path)
         try:
-            parts = parts_of(x)
+            parts, text = _parts(x)
             kind, dtype, data = _leaf(recorded.take(keys, x)) if parts is None else (parts.kind, None, None)
         except Exception as e:      # of an object of somebody else's
             name = '/'.join(map(str, keys))
@@ -106,12 +139,6 @@ def _flatten(tree: Any, first: Keys, path: str, recorded: Recorded) -> list[lib.
         if parts is None or kind == lib.NONE:
             out.append((keys, kind, dtype, data))
             continue
-        text = None
-        if parts.kind == lib.NAMEDTUPLE:
-            text = json.dumps({'module': type(x).__module__, 'clazz': type(x).__qualname__,
-                               'fields': [key for key, _ in parts.children]}).encode()
-        elif parts.kind == lib.DICT and (names := [key for key, _ in parts.children]) != in_order(names):
-            text = json.dumps({'fields': names}).encode()
         out.append((keys, parts.kind, None, text))
         is_sequence = parts.kind in SEQUENCES
         for key, child in reversed(parts.children):
@@ -148,6 +175,9 @@ def save(path: Path, tree: Any, *, item: str | None = 'default', items: bool = F
                numpy, jax or torch (those on the CPU are not copied), Python and numpy numbers, strings, None; typed PRNG keys of
                jax, which Orbax restores as such and load() as their integers. Of arrays of jax it is recorded that they are, and
                their sharding, for Orbax
+               Or a handle of open(): a step with all of its items, an item, or a part of one. It is copied by `pytreefs convert`:
+               what is stored alike is not decoded, nothing is held in memory, and what the checkpoint records stays (kinds of
+               containers, PRNG keys, shardings, custom metadata). Handles inside of a tree are read as its other values
     item       the item's name; None: path is an item itself, a single tree
     items      True: the tree is a dict of items
     separator  the tree is a flat dict, such as a state_dict(), whose names are split at it: the counterpart of load_flat()
@@ -156,7 +186,8 @@ def save(path: Path, tree: Any, *, item: str | None = 'default', items: bool = F
     item_metadata  custom metadata of items of a step, by the items' names: open(PATH)[ITEM].metadata
     overwrite  replace the checkpoint that is there: it is the old one or the new one at every moment and after a crash, except on NFS
     progress   called with bytes done and bytes in all, at last with all of them; not called where there are none. An
-               exception of it ends the save, and nothing is written; once the step is visible, it is raised after the save
+               exception of it ends the save, and nothing is written; once the step is visible, it is raised after the save.
+               While a handle is copied, with no bytes done
     options    those of `-o` (`pytreefs help options`): compression='zstd:3', zarr=3, ocdbt=False, rich_types=True
 
     >>> save('ckpts/7', {'params': {'w': np.ones((4, 2), np.float32)}, 'step': 7})
@@ -166,6 +197,13 @@ def save(path: Path, tree: Any, *, item: str | None = 'default', items: bool = F
     Raises Error with the leaf that cannot be saved as filename.
     """
     where = os.fspath(path)
+    if isinstance(tree, Checkpoint) and (not items or tree.kind == 'step'):
+        if separator is not None or item_metadata is not None:
+            raise ValueError('separator and item_metadata are not for a handle of a checkpoint')
+        copying = _Copying(tree, where, item, metadata, overwrite)
+        with _parent_of(where):
+            copying.run(progress, options)
+        return
     if separator is not None:
         tree = _nested(tree, separator, where)
     flags = (lib.DRAFT_REPLACE if overwrite else 0) | (lib.DRAFT_ITEM if item is None and not items else 0)
@@ -180,26 +218,50 @@ def save(path: Path, tree: Any, *, item: str | None = 'default', items: bool = F
             values += _flatten(part, (str(name),), where, recorded)
     else:
         values = _flatten(tree, () if item is None else (item,), where, recorded)
-    made = _make_parent(where)
-    try:
+    with _parent_of(where):
         _write(where, values, recorded, progress, options_text(options), flags)
-    except BaseException:
-        if made is not None:
-            with contextlib.suppress(OSError):      # another process has put a step into it
-                os.rmdir(made)
-        raise
 
 
-def _make_parent(where: str) -> str | None:
-    """The directory of a first step is made, if it is in one that exists. Its name, or None."""
-    parent = os.path.dirname(where.rstrip('/'))
-    if '://' in where or not parent or os.path.lexists(parent):
-        return None
+class _Copying:
+    """A handle that becomes a checkpoint."""
+
+    def __init__(self, tree: Checkpoint, where: str, item: str | None, metadata: Mapping[str, Any] | None, overwrite: bool):
+        self.tree, self.where, self.source = tree, where, tree.place()
+        if tree.kind in ('root', 'opaque'):
+            what = 'a directory of steps: save one of them' if tree.kind == 'root' else 'an item that is not a tree: save its step'
+            raise lib.Error(errno.EINVAL, f'{self.source!r} is {what}', where)
+        if not overwrite and '://' not in where and os.path.lexists(where):
+            raise lib.error(errno.EEXIST, 'is there already: overwrite=True replaces it', where)
+        self.words = ['--force'] if overwrite else []
+        if tree.kind == 'step':         # with the names of its items
+            self.words += ['--layout', 'v1' if item is not None else 'v0']
+        else:
+            self.words += ['--layout', 'v0'] if item is None else ['--layout', 'v1', '--item', item]
+        if metadata is not None:
+            self.words += ['--custom-metadata', json.dumps(dict(metadata))]
+
+    def run(self, progress: lib.Progress | None, options: Mapping[str, Any]) -> None:
+        total = sum(leaf.nbytes for leaf in self.tree.leaves() if leaf.dtype_name) if progress else 0
+        report = progress if progress and total else lambda done, total: None
+        convert(self.source, self.where, self.words, {**self.tree.context.options, **options}, lambda: report(0, total))
+        report(total, total)
+
+
+@contextlib.contextmanager
+def _parent_of(where: str) -> Iterator[None]:
+    """The directory of a first step is made, if it is in one that exists, and removed if nothing comes into it."""
+    parent, made = os.path.dirname(where.rstrip('/')), False
+    if '://' not in where and parent and not os.path.lexists(parent):
+        with contextlib.suppress(OSError):      # another process was faster; or the draft reports it
+            os.mkdir(parent)
+            made = True
     try:
-        os.mkdir(parent)
-    except OSError:     # another process was faster; or the draft reports it
-        return None
-    return parent
+        yield
+    except BaseException:
+        if made:
+            with contextlib.suppress(OSError):      # another process has put a step into it
+                os.rmdir(parent)
+        raise
 
 
 def _write(where: str, values: list[lib.Value], recorded: Recorded, progress: lib.Progress | None, options: str,
