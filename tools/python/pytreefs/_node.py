@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import re
 import sys
@@ -150,6 +149,7 @@ def _mapping_like(x: Any, pairs: Iterable[tuple[Any, Any]]) -> Any:
     """A mapping of the class of x with other values, which are those of all of its keys."""
     if not isinstance(x, dict):
         return dict(pairs)
+    import copy
     made = copy.copy(x)     # with what else it has, as the factory of a defaultdict
     made.update(pairs)
     return made
