@@ -295,7 +295,7 @@ def exported(tmp_path, mount, run):
 @pytest.mark.parametrize('way', [copied_in_a_mount, converted, exported])
 @pytest.mark.parametrize('by', ['pytreefs', 'orbax'])
 def test_copies(tmp_path, mount, run, name, way, by):
-    """Each copy loads as the original does."""
+    """Each copy loads as the original does, and Orbax restores it."""
     tree = TREES[name]()
     (tmp_path / 'root').mkdir()
     if by == 'pytreefs':
@@ -307,6 +307,8 @@ def test_copies(tmp_path, mount, run, name, way, by):
     out = []
     for title, path in way(tmp_path, mount, run):
         out += [f'{title}: {fault}' for fault in faults(want, pytreefs.load(path))]
+        restored = Orbax(without_torch(tree)).restore(path if path.name == 'item' else path / 'default')
+        out += [f'{title}, by Orbax: {fault}' for fault in faults(plain(without_torch(tree)), plain(restored))]
     assert not out, '\n'.join(out)
 
 
