@@ -22,7 +22,8 @@ struct shardings {
 };
 
 /*
- * Parse a whole file. -EUCLEAN: not JSON, a name that is not base64, a value that is not a string.
+ * Parse a whole file, with names in base64 or, of Orbax 0.4.0 and 0.4.1, without; empty texts are
+ * left out. -EUCLEAN: not JSON, a value that is neither a string nor an object.
  */
 int shardings_parse(struct span json, const char *what, struct shardings **ret);
 /* Get the text of one parameter. Returns 1, or 0 when there is none. */

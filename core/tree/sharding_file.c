@@ -3,7 +3,10 @@
  * sharding_file.c - the file `_sharding`: parameter -> text of its sharding.
  *
  * TensorStore writes it as one compact object with sorted members. A member name is the URL-safe
- * base64 of the parameter, because TensorStore treats member names as JSON pointers.
+ * base64 of the parameter, because TensorStore treats member names as JSON pointers. Orbax 0.4.0
+ * and 0.4.1 passed the parameter itself as a pointer: "a/b" is the member b of the object a, and
+ * "~0" and "~1" in it are '~' and '/'. These releases wrote an empty text for a sharding that they
+ * could not express.
  */
 #include "core/base/digest.h"
 #include "core/base/err.h"
@@ -27,8 +30,27 @@ void shardings_free(struct shardings *s)
 /* An entry and its place in the document. */
 struct placed {
 	struct sharding_entry e;
+	struct span name; /* of the member */
 	size_t place;
 };
+
+/* Reading one document. */
+struct reading {
+	struct json_pull in;
+	struct shardings *s;
+	struct interner texts;
+	struct buf entries; /* of struct placed */
+	struct buf name;    /* of the current member, behind those of the objects around it */
+	bool plain;         /* names are parameters, not base64 */
+};
+
+static void reading_release(struct reading *d)
+{
+	json_pull_release(&d->in);
+	interner_release(&d->texts);
+	buf_release(&d->entries);
+	buf_release(&d->name);
+}
 
 static int by_param(const void *a, const void *b)
 {
@@ -53,44 +75,113 @@ static int set_entries(struct shardings *s, struct placed *all, size_t n)
 	return 0;
 }
 
-static int take_entry(struct json_pull *in, struct span name, struct shardings *s,
-		      struct interner *texts, struct buf *entries)
+/* Append a member's name as a part of a JSON pointer. */
+static int add_pointer(struct buf *out, struct span name)
 {
-	struct placed placed = { .place = entries->n / sizeof(placed) };
-	auto_buf param = { .metered = true };
-	struct span text;
-	int r = base64_get(&param, name, BASE64_URL);
+	int r = 0;
 
-	if (r < 0)
-		return r == -EUCLEAN ? json_pull_bad(in, "a parameter's name is not base64") : r;
-	r = json_pull_str(in, &text);
+	for (size_t i = 0; i < name.n && r >= 0; i++)
+		r = name.p[i] == '~' ? buf_add_str(out, "~0") :
+		    name.p[i] == '/' ? buf_add_str(out, "~1") :
+				       buf_add_byte(out, name.p[i]);
+	return r;
+}
+
+static int take_text(struct reading *d)
+{
+	struct placed placed = { .place = d->entries.n / sizeof(placed) };
+	struct span text;
+	int r = json_pull_str(&d->in, &text);
+
+	if (r < 0 || text.n == 0)
+		return r;
+	r = interner_add(&d->texts, &d->s->arena, text, &placed.e.text);
 	if (r >= 0)
-		r = interner_add(texts, &s->arena, text, &placed.e.text);
+		r = arena_keep(&d->s->arena, buf_span(&d->name), &placed.name);
+	placed.e.param = placed.name;
+	return r < 0 ? r : buf_add(&d->entries, &placed, sizeof(placed));
+}
+
+/* Take the members of an object and of those in it. */
+static int take_members(struct reading *d)
+{
+	size_t length[LIMIT_TREE_DEPTH];
+	unsigned depth = 0;
+	struct span name;
+	int r = json_pull_enter(&d->in, JSON_OBJECT);
+
+	while (r >= 0) {
+		d->name.n = depth ? length[depth - 1] : 0;
+		r = json_pull_next(&d->in, &name);
+		if (r == 0 && depth-- == 0)
+			return 0;
+		if (r <= 0)
+			continue;
+		r = add_pointer(&d->name, name);
+		if (r >= 0)
+			r = json_pull_kind(&d->in);
+		if (r != JSON_OBJECT) {
+			r = r < 0 ? r : take_text(d);
+			continue;
+		}
+		if (depth == LIMIT_TREE_DEPTH)
+			return json_pull_bad(&d->in, "objects are nested too deeply");
+		d->plain = true;
+		r = buf_add_byte(&d->name, '/');
+		length[depth++] = d->name.n;
+		if (r >= 0)
+			r = json_pull_enter(&d->in, JSON_OBJECT);
+	}
+	return r;
+}
+
+/* Decode the name of an entry. Returns 0 when it is not base64 of a text. */
+static int decode(struct reading *d, struct placed *p)
+{
+	int r;
+
+	buf_clear(&d->name);
+	r = base64_get(&d->name, p->name, BASE64_URL);
+	if (r == -EUCLEAN || (r >= 0 && !utf8_valid(buf_span(&d->name)))) {
+		err_clear();
+		return 0;
+	}
 	if (r >= 0)
-		r = arena_keep(&s->arena, buf_span(&param), &placed.e.param);
-	return r < 0 ? r : buf_add(entries, &placed, sizeof(placed));
+		r = arena_keep(&d->s->arena, buf_span(&d->name), &p->e.param);
+	return r < 0 ? r : 1;
+}
+
+/* All names of a file are of one kind: a single one that is not base64 shows which. */
+static int decode_all(struct reading *d, struct placed *all, size_t n)
+{
+	int r = !d->plain;
+
+	for (size_t i = 0; i < n && r > 0; i++)
+		r = decode(d, &all[i]);
+	for (size_t i = 0; i < n && r == 0; i++)
+		all[i].e.param = all[i].name;
+	return MIN(r, 0);
 }
 
 int shardings_parse(struct span json, const char *what, struct shardings **ret)
 {
 	auto_of(shardings) struct shardings *s = calloc(1, sizeof(*s));
-	auto_interner texts = { 0 };
-	auto_buf entries = { .metered = true };
-	auto_json_pull in = { 0 };
-	struct span name;
+	__attribute__((cleanup(reading_release))) struct reading d = { .s = s,
+								       .entries.metered = true,
+								       .name.metered = true };
 	int r;
 
-	json_pull_init(&in, json, what);
+	json_pull_init(&d.in, json, what);
 	if (!s)
 		return no_memory(what);
 	s->arena.metered = true;
-	r = json_pull_enter(&in, JSON_OBJECT);
-	while (r >= 0 && (r = json_pull_next(&in, &name)) > 0)
-		r = take_entry(&in, name, s, &texts, &entries);
+	r = take_members(&d);
 	if (r >= 0)
-		r = json_pull_end(&in);
+		r = json_pull_end(&d.in);
 	if (r >= 0)
-		r = set_entries(s, (void *)entries.p, entries.n / sizeof(struct placed));
+		r = decode_all(&d, (void *)d.entries.p, d.entries.n / sizeof(struct placed));
+	if (r >= 0)
+		r = set_entries(s, (void *)d.entries.p, d.entries.n / sizeof(struct placed));
 	if (r < 0)
 		return r;
 	*ret = take(s);

@@ -7,8 +7,10 @@
 #include <fcntl.h>
 
 #include "core/base/err.h"
+#include "core/base/log.h"
 #include "core/base/path.h"
 #include "core/step/item_others.h"
+#include "core/tree/sharding.h"
 #include "handlers/format/format.h"
 #include "handlers/leaf/leaf_digest.h"
 #include "handlers/namespace/node_tree.h"
@@ -99,6 +101,26 @@ static int mark_key(const struct tree_node *t, const char *path, struct import_l
 	return r == 1 ? mark_span(f, path, "key", buf_span(&key)) : r;
 }
 
+/* A sharding that cannot be read is left out, as Orbax would: no value depends on it. */
+static int mark_sharding(const struct subtree_part *part, const struct tree_node *t,
+			 const char *path, struct import_list *f)
+{
+	auto_of(sharding) struct sharding *s = NULL;
+	struct span text;
+	int r = item_sharding(part->item, t, &text);
+
+	if (r <= 0)
+		return r;
+	r = sharding_parse(text, "'_sharding'", &s);
+	if (r >= 0)
+		return mark_span(f, path, "sharding", text);
+	if (err_is_transient(r))
+		return r;
+	log_warn("'%s': its sharding is not copied: %s", path, err_text(r));
+	err_clear();
+	return 0;
+}
+
 static int mark_array(const struct subtree_part *part, struct orbax_leaf *l, const char *path,
 		      struct import_list *f)
 {
@@ -124,9 +146,7 @@ static int mark_array(const struct subtree_part *part, struct orbax_leaf *l, con
 	if (r >= 0 && span_eq(t->value_type, span_str("jax.Array")) && !f->any_leaf_type)
 		r = import_list_mark(f, path, "save.leaf_type", "jax.Array");
 	if (r >= 0)
-		r = item_sharding(part->item, t, &text);
-	if (r == 1)
-		r = mark_span(f, path, "sharding", text);
+		r = mark_sharding(part, t, path, f);
 	if (r >= 0)
 		r = item_prng_impl(part->item, t, &text);
 	return r == 1 ? mark_span(f, path, "prng_impl", text) : r;
