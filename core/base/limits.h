@@ -72,7 +72,9 @@
 /* ours: nodes and keys of one traversal; minutes */
 #define LIMIT_WALK_BYTES (128 * GiB)
 #define LIMIT_CHECK_VISITED 4000000 /* ours: records that a check remembers as visited; 256 MiB */
-#define LIMIT_DB_FILES 64           /* ours: data files that one database keeps open */
+/* ours: in directories below one item; each has two directories open */
+#define LIMIT_ITEM_DATABASES 16384
+#define LIMIT_DB_FILES 64 /* ours: data files that one database keeps open */
 
 /* Threads and files. */
 #define LIMIT_THREADS 256     /* ours: pool workers */

@@ -100,6 +100,15 @@ int ocdbt_parts_find(struct io_dir *dir, struct ocdbt_parts *ret)
 	return 0;
 }
 
+size_t ocdbt_part_parent(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	if (!is_part_name(slash ? slash + 1 : path))
+		return strlen(path);
+	return slash ? (size_t)(slash - path) : 0;
+}
+
 void ocdbt_parts_release(struct ocdbt_parts *parts)
 {
 	for (size_t i = 0; i < parts->n; i++)

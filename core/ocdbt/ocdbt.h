@@ -64,6 +64,11 @@ struct ocdbt_parts {
 };
 int ocdbt_parts_find(struct io_dir *dir, struct ocdbt_parts *ret);
 void ocdbt_parts_release(struct ocdbt_parts *parts);
+/*
+ * The length of the directory to which a database at this path belongs: that around a part, else
+ * the path itself.
+ */
+size_t ocdbt_part_parent(const char *path);
 
 /*
  * Open several databases as one kv: an item that was never merged. parts are directories beneath

@@ -191,10 +191,25 @@ int detect_step(struct io_dir *dir, const char *rel, enum shape *ret)
 	return 0;
 }
 
-/* Whether a child may be a step or an item. */
-static bool counts(const struct child *ch)
+/* Whether a child directory has the arrays of a flax file beside it. */
+static bool is_of_flax_file(const struct children *c, const struct child *ch)
 {
-	return ch->is_dir && !step_name_is_tmp(span_str(ch->name)) && strcmp(ch->name, "metadata");
+	struct span name = span_str(ch->name), end = span_str(STEP_NAME_GDA);
+
+	if (!span_ends(name, end))
+		return false;
+	name.n -= end.n;
+	for (size_t i = 0; i < c->n; i++)
+		if (!c->child[i].is_dir && span_eq(span_str(c->child[i].name), name))
+			return true;
+	return false;
+}
+
+/* Whether a child may be a step or an item. */
+static bool counts(const struct children *c, const struct child *ch)
+{
+	return ch->is_dir && !step_name_is_tmp(span_str(ch->name)) &&
+	       strcmp(ch->name, "metadata") && !is_of_flax_file(c, ch);
 }
 
 static bool has_number(const char *name)
@@ -212,7 +227,7 @@ static bool has_marked_step(const struct children *c)
 	for (size_t i = 0; i < c->n && !found; i++) {
 		enum shape shape = SHAPE_UNKNOWN;
 		auto_free char *path = NULL;
-		int r = counts(&c->child[i]) && has_number(c->child[i].name) ?
+		int r = counts(c, &c->child[i]) && has_number(c->child[i].name) ?
 				path_join(c->rel, span_str(c->child[i].name), &path) :
 				-ENOENT;
 
@@ -242,7 +257,7 @@ static int shape_of_root(const struct children *c, enum shape *ret)
 			enum shape shape;
 			int r;
 
-			if (!counts(&c->child[i]) || has_number(c->child[i].name) != (pass == 1))
+			if (!counts(c, &c->child[i]) || has_number(c->child[i].name) != (pass == 1))
 				continue;
 			r = path_join(c->rel, span_str(c->child[i].name), &path);
 			if (r >= 0)
@@ -329,7 +344,7 @@ int detect_shape(struct io_dir *dir, const char *rel, const char *todelete, enum
 	if (r >= 0 && shape == SHAPE_UNKNOWN)
 		r = shape_of_root(&c, &shape);
 	for (size_t i = 0; i < c.n; i++)
-		others |= !c.child[i].is_dir || counts(&c.child[i]);
+		others |= !c.child[i].is_dir || counts(&c, &c.child[i]);
 	/*
 	 * A directory with only temporary directories and root metadata, or an empty one, is a root
 	 * without steps.

@@ -14,9 +14,11 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/base/meter.h"
+#include "core/base/path.h"
 #include "core/io/io_store.h"
 #include "core/ocdbt/ocdbt.h"
 #include "core/step/item_impl.h"
+#include "core/step/step_name.h"
 #include "core/tree/array_metadata.h"
 #include "core/tree/digests.h"
 #include "core/tree/sharding.h"
@@ -92,6 +94,26 @@ static int open_stores(struct item *item)
 
 /* ---- opening ---- */
 
+/* The arrays of a flax file that many hosts wrote are in a directory beside it. */
+static int open_gda(struct item *item, const char *name)
+{
+	auto_of(io_dir) struct io_dir *dir = NULL;
+	auto_free char *gda = str_fmt("%s" STEP_NAME_GDA, name);
+	int r = gda ? io_dir_sub(item->dir, gda, &dir) : fail(-ENOMEM, "cannot open '%s'", name);
+
+	if (r == -ENOENT || r == -ENOTDIR) {
+		err_clear();
+		return kv_mem_new(item->ckpt->io, &item->kv);
+	}
+	if (r >= 0)
+		r = kv_dir_open(dir, &item->kv);
+	if (r < 0)
+		return r;
+	dir = NULL; /* taken */
+	item->gda = take(gda);
+	return 0;
+}
+
 /* A flax checkpoint is a single file, which contains the tree. */
 static int open_file_item(struct item *item, const char *path)
 {
@@ -104,7 +126,7 @@ static int open_file_item(struct item *item, const char *path)
 		return fail(-ENOMEM, "cannot open '%s'", path);
 	r = io_dir_sub(item->within, parent, &item->dir);
 	if (r >= 0)
-		r = kv_mem_new(item->ckpt->io, &item->kv);
+		r = open_gda(item, slash ? slash + 1 : path);
 	return r < 0 ? r : item_read_file(item, slash ? slash + 1 : path);
 }
 
@@ -192,6 +214,8 @@ static int open_item(struct ckpt *ckpt, struct io_dir *within, const char *path,
 	atomic_init(&item->refs, 1);
 	pthread_mutex_init(&item->lock, NULL);
 	pthread_mutex_init(&item->access_lock, NULL);
+	pthread_mutex_init(&item->below_lock, NULL);
+	item->below_listed = true;
 	item->ckpt = ckpt;
 	item->within = within;
 	item->owner = cache_owner();
@@ -376,12 +400,33 @@ int item_optional(const struct item *item, const char *name, int r)
 	return 0;
 }
 
+static int parse_shardings_in(void *arg, const char *dir, struct kv *kv)
+{
+	auto_free char *name = NULL;
+	struct item *item = arg;
+	auto_buf text = { 0 };
+	int r = path_join(dir, span_str("_sharding"), &name);
+
+	if (r >= 0)
+		r = io_read_file(item->dir, name, LIMIT_SMALL_FILE, &text);
+	if (r == -ENOENT && kv)
+		return 0;
+	if (r >= 0)
+		r = shardings_parse(buf_span(&text), "'_sharding'", &item->shardings);
+	return r < 0 ? r : 1;
+}
+
+/* Orbax 0.4.0 and 0.4.1 put the file into the directory of the first array. */
 static int parse_shardings(struct item *item)
 {
-	auto_buf text = { 0 };
-	int r = io_read_file(item->dir, "_sharding", LIMIT_SMALL_FILE, &text);
+	int r = parse_shardings_in(item, ".", NULL);
 
-	return r < 0 ? r : shardings_parse(buf_span(&text), "'_sharding'", &item->shardings);
+	if (r == -ENOENT && !item->below_listed) {
+		err_clear();
+		r = item_below_each(item, parse_shardings_in, item);
+		r = r == 0 ? -ENOENT : r;
+	}
+	return MIN(r, 0);
 }
 
 /* Called with the item's lock held. */

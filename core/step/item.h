@@ -41,6 +41,12 @@ struct item_access_cache {
 	bool has_leaf_dirs; /* valid once files_at is set */
 };
 
+/* A database in a directory below the item's own, for arrays whose names begin with it. */
+struct item_database {
+	char *dir;     /* below the item: "params/dense" */
+	struct kv *kv; /* NULL: there is none */
+};
+
 struct array_metadatas;
 struct digests;
 struct shardings;
@@ -62,8 +68,22 @@ struct item {
 		 */
 		made;
 	bool is_ocdbt, is_unmerged, is_aggregate;
-	bool is_hierarchy;              /* it has metadata of zarr groups, and none of Orbax */
-	bool is_file;                   /* a flax or safetensors file, not a directory */
+	bool is_hierarchy; /* it has metadata of zarr groups, and none of Orbax */
+	/*
+	 * The directories below that were looked at, sorted by dir; protected by below_lock.
+	 * below_listed: there are no other databases.
+	 */
+	struct item_database *below;
+	size_t n_below, cap_below;
+	bool below_listed;
+	bool is_partial; /* no document has its tree, and its server cannot list all of it */
+	pthread_mutex_t below_lock;
+	bool is_file; /* a flax or safetensors file, not a directory */
+	/*
+	 * the directory beside a flax file that has arrays of many hosts, "checkpoint_1_gda", below
+	 * dir; NULL: there is none
+	 */
+	char *gda;
 	struct io_file *aggregate;      /* the legacy file; NULL if there is none */
 	struct document aggregate_text; /* the contents of the legacy file */
 	uint64_t owner;                 /* of the item's entries in the cache */
@@ -118,6 +138,30 @@ int item_array(struct item *item, const struct tree_node *leaf, struct zarr **re
  * read.
  */
 int item_array_inner(struct item *item, const struct tree_node *leaf, struct zarr **ret);
+/* Whether the item is stored in databases, as far as is known. */
+static inline bool item_is_database(const struct item *item)
+{
+	return item->is_ocdbt || item->n_below;
+}
+/* Whether an array is in a database: in that of the item, or in one below it. */
+bool item_has_nodes(struct item *item, const struct kv *kv);
+/* Whether a directory below the item is known to be a database. */
+bool item_has_database(struct item *item, const char *dir);
+/*
+ * The length of the part of a directory's path before "process_0", a database that JAX merges into
+ * the one around it; SIZE_MAX when it is not one of these.
+ */
+size_t item_process_database(const char *dir);
+/* The directory of a database below the item's own, or NULL. */
+const char *item_database_dir(struct item *item, const struct kv *kv);
+/* The same for the deepest one that can have a leaf, as far as is known; by the leaf's name. */
+const char *item_database_of(struct item *item, struct span param);
+/*
+ * Call each() for the databases below the item's own. A result that is not 0 ends that and is
+ * returned.
+ */
+typedef int item_below_fn(void *arg, const char *dir, struct kv *kv);
+int item_below_each(struct item *item, item_below_fn *each, void *arg);
 /*
  * The JSON text of a leaf's recorded sharding, borrowed from the item: returns 1; 0 when there is
  * none, or the file is damaged, which is logged; an error when it cannot be read now.

@@ -10,7 +10,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/err.h"
-#include "core/step/item.h"
+#include "core/step/item_impl.h"
 
 struct item_look {
 	struct item *item;
@@ -44,7 +44,7 @@ static int look_at_files(struct item *item, struct access *ret, bool *ret_leaf_d
 	struct item_look l = { item, ret, false };
 	int r;
 
-	*ret_leaf_dirs = false;
+	*ret_leaf_dirs = item->gda != NULL;
 	*ret = (struct access){ .uid = geteuid(), .gid = getegid(), .mode = 0777 };
 	if (is_file_item(item))
 		return 0;
@@ -97,6 +97,23 @@ int item_access(struct item *item, struct access *ret)
 	return 0;
 }
 
+/* Reduce a to the users who may also read the databases below the item that may have a leaf. */
+static int access_of_databases(struct item *item, struct span param, struct access *a)
+{
+	size_t n = param.n;
+	struct kv *kv;
+	int r;
+
+	while ((r = item_below_find(item, param, &n, &kv)) > 0) {
+		r = access_on_the_way(item->dir, item_database_dir(item, kv), a);
+		if (r >= 0)
+			r = access_below(item->dir, item_database_dir(item, kv), true, a);
+		if (r < 0)
+			return r;
+	}
+	return r;
+}
+
 int item_access_leaf(struct item *item, const struct tree_node *leaf, struct access *a)
 {
 	auto_free char *dir = NULL;
@@ -107,18 +124,24 @@ int item_access_leaf(struct item *item, const struct tree_node *leaf, struct acc
 	pthread_mutex_lock(&item->access_lock);
 	has_dirs = item->access.has_leaf_dirs || !item->access.files_at;
 	pthread_mutex_unlock(&item->access_lock);
-	if (!has_dirs || is_file_item(item) || leaf->value != TREE_VALUE_STORED || !leaf->param.n)
+	if (!has_dirs || (is_file_item(item) && !item->gda) || !tree_leaf_is_stored(leaf) ||
+	    !(leaf->param.n || item->gda))
 		return 0;
-	dir = span_dup_str(leaf->param);
+	dir = str_fmt("%s%s%.*s", item->gda ? item->gda : "", item->gda && leaf->param.n ? "/" : "",
+		      SPAN_ARG(leaf->param));
 	if (!dir)
 		return fail(-ENOMEM, "cannot look at leaf '%.*s'", SPAN_ARG(leaf->param));
 	/*
 	 * A leaf in a database has no directory, and a name that is not a valid path has none on
 	 * the disk.
 	 */
-	r = io_path_check(leaf->param, "leaf");
+	r = leaf->param.n ? io_path_check(leaf->param, "leaf") : 0;
+	if (r >= 0 && item->gda)
+		r = access_on_the_way(item->dir, dir, a);
 	if (r >= 0)
 		r = access_below(item->dir, dir, true, a);
+	if (r >= 0)
+		r = access_of_databases(item, leaf->param, a);
 	if (r == -EUCLEAN || r == -ENAMETOOLONG || r == -ENOTDIR) {
 		err_clear();
 		return 0;

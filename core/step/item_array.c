@@ -7,37 +7,92 @@
 #include "core/step/aggregate.h"
 #include "core/step/item_impl.h"
 
+static int open_in(struct item *item, struct kv *kv, struct span name, struct zarr_env *env,
+		   uint32_t tag, struct zarr **ret)
+{
+	auto_buf prefix = { .metered = true };
+	int r = zarr_key_prefix(name, &prefix);
+
+	return r < 0 ? r : zarr_open(env, kv, buf_span(&prefix), item->owner, tag, ret);
+}
+
+/* Open the array of a leaf in the store that has it. */
+static int open_in_stores(struct item *item, const struct tree_node *leaf, struct zarr_env *env,
+			  struct zarr **ret)
+{
+	struct span param = leaf->param;
+	size_t n = param.n;
+	struct kv *below;
+	int r = open_in(item, item->kv, param, env, leaf->id, ret);
+
+	if (r == -ENOENT && item->dirs)
+		r = open_in(item, item->dirs, param, env, leaf->id, ret);
+	if (r != -ENOENT)
+		return r;
+	while ((r = item_below_find(item, param, &n, &below)) > 0) {
+		r = open_in(item, below, span_from(param, n + 1), env, leaf->id, ret);
+		if (r != -ENOENT)
+			return r;
+	}
+	/* The leaf is in the tree, so a missing array is damage. */
+	return r < 0 ? r :
+		       fail(-EUCLEAN, "'%.*s' is in the tree, and its array is not stored",
+			    SPAN_ARG(param));
+}
+
+/* Open the array of a spec, which must be as the spec says. */
+static int open_spec(struct item *item, const struct tree_node *leaf, struct zarr_env *env,
+		     struct zarr **ret)
+{
+	const struct aggregate *spec = leaf->aggregate;
+	auto_of(zarr) struct zarr *z = NULL;
+	auto_buf said = { 0 }, found = { 0 };
+	const char *dtype;
+	int r;
+
+	if (spec->unreadable)
+		return fail(-EOPNOTSUPP, "the spec of its array cannot be followed: %s",
+			    spec->unreadable);
+	r = open_in_stores(item, leaf, env, &z);
+	if (r < 0)
+		return r;
+	dtype = dtype_info(z->meta.dtype)->name;
+	if (spec->dtype && strcmp(spec->dtype, dtype))
+		return fail(-EUCLEAN, "'%.*s' is of type %s, and its spec says %s",
+			    SPAN_ARG(leaf->param), dtype, spec->dtype);
+	if (spec->shape &&
+	    (spec->rank != z->meta.rank ||
+	     memcmp(spec->shape, z->meta.shape, spec->rank * sizeof(*spec->shape)))) {
+		json_put_uints(&said, spec->shape, spec->rank, JSON_PYTHON);
+		json_put_uints(&found, z->meta.shape, z->meta.rank, JSON_PYTHON);
+		return fail(-EUCLEAN, "'%.*s' has the shape %s, and its spec says %s",
+			    SPAN_ARG(leaf->param), buf_str(&found), buf_str(&said));
+	}
+	*ret = take(z);
+	return 0;
+}
+
 static int open_stored(struct item *item, const struct tree_node *leaf, struct zarr_env *env,
 		       struct zarr **ret)
 {
-	auto_buf prefix = { .metered = true };
 	struct zarr *z;
+	struct kv *kv;
 	int r;
 
-	if (leaf->value == TREE_VALUE_AGGREGATE) {
-		struct kv *kv;
-
-		if (!leaf->aggregate)
-			return fail(-EUCLEAN, "the aggregate file does not have it");
+	if (leaf->is_shared)
+		return tree_fail_shared(leaf);
+	if (leaf->value != TREE_VALUE_AGGREGATE) {
+		r = open_in_stores(item, leaf, env, &z);
+	} else if (!leaf->aggregate) {
+		return fail(-EUCLEAN, "the aggregate file does not have it");
+	} else if (tree_leaf_has_spec(leaf)) {
+		r = open_spec(item, leaf, env, &z);
+	} else {
 		r = aggregate_store(item, leaf->aggregate, &kv);
 		if (r < 0)
 			return r;
 		r = zarr_open(env, kv, span_of(NULL, 0), item->owner, leaf->id, &z);
 		kv_free(kv);
-	} else if (leaf->is_shared) {
-		return tree_fail_shared(leaf);
-	} else {
-		r = zarr_key_prefix(leaf->param, &prefix);
-		if (r < 0)
-			return r;
-		r = zarr_open(env, item->kv, buf_span(&prefix), item->owner, leaf->id, &z);
-		if (r == -ENOENT && item->dirs)
-			r = zarr_open(env, item->dirs, buf_span(&prefix), item->owner, leaf->id,
-				      &z);
-		/* The leaf is in the tree, so a missing array is damage. */
-		if (r == -ENOENT)
-			r = fail(-EUCLEAN, "'%.*s' is in the tree, and its array is not stored",
-				 SPAN_ARG(leaf->param));
 	}
 	if (r < 0)
 		return r;
@@ -54,9 +109,12 @@ static int array_mark(struct item *item, const struct tree_node *leaf, uint64_t 
 	static const char *const names[] = { ".zarray", "zarr.json" };
 	uint64_t bytes = 0, mark = io_mark(item->dir, "manifest.ocdbt", leaf->id + 1, &bytes);
 	auto_buf path = { .metered = true };
+	const uint8_t *slash;
 	int r = 0;
 
-	if (leaf->value != TREE_VALUE_AGGREGATE && !leaf->source)
+	if (tree_leaf_is_stored(leaf) && item->gda)
+		r = buf_addf(&path, "%s/", item->gda);
+	if (r >= 0 && tree_leaf_is_stored(leaf))
 		r = zarr_key_prefix(leaf->param, &path);
 	for (size_t i = 0, n = path.n; i < ARRAY_LEN(names) && r >= 0; i++) {
 		path.n = n;
@@ -64,6 +122,14 @@ static int array_mark(struct item *item, const struct tree_node *leaf, uint64_t 
 		if (r >= 0)
 			mark = io_mark(item->dir, buf_str(&path), mark, &bytes);
 	}
+	/* The array may be in a database in the directory around it. */
+	slash = leaf->param.n ? memrchr(leaf->param.p, '/', leaf->param.n) : NULL;
+	buf_clear(&path);
+	if (r >= 0 && slash)
+		r = buf_addf(&path, "%.*s/manifest.ocdbt", (int)(slash - leaf->param.p),
+			     (const char *)leaf->param.p);
+	if (r >= 0 && slash)
+		mark = io_mark(item->dir, buf_str(&path), mark, &bytes);
 	*ret = mark;
 	return r;
 }

@@ -21,6 +21,20 @@ int item_read_safetensors(struct item *item, const char *path);
 /* Read the index of `_strings.json`, once. A missing file is not an error. */
 int item_read_strings(struct item *item);
 /*
+ * Look for a database in a directory below the item's own, for an item whose directories were
+ * listed: *ret is borrowed, or NULL when there is none.
+ */
+int item_below_add(struct item *item, const char *dir, struct kv **ret);
+/*
+ * Look for a database among the directories in a leaf's name that are shorter than *len, the
+ * longest first: returns 1 with the length of its directory, or 0. With *len at the whole name the
+ * directory around the leaf is looked at, unless the item's directories were listed.
+ */
+int item_below_find(struct item *item, struct span param, size_t *len, struct kv **ret);
+void item_below_close_files(struct item *item);
+/* Frees what item_open() and these made. */
+void item_below_release(struct item *item);
+/*
  * Handles the result r of reading an optional file. If the file is absent or damaged, logs that and
  * returns 0. Temporary errors (of memory or the disk) are returned, and the file is read again on
  * demand.

@@ -13,6 +13,7 @@
 #include "core/base/json.h"
 #include "core/base/log.h"
 #include "core/base/meter.h"
+#include "core/ocdbt/ocdbt.h"
 #include "core/step/item_impl.h"
 #include "core/tree/strings.h"
 #include "core/tree/tree_tensors.h"
@@ -28,6 +29,7 @@ enum stored_as {
 
 struct stored_name {
 	struct span name; /* allocated in the arena */
+	const char *dir;  /* of the database below the item that has it; NULL: the item itself */
 	unsigned as;      /* bits of stored_as */
 };
 
@@ -37,11 +39,14 @@ struct names {
 	size_t n, cap;
 	uint64_t charged;
 	bool has_groups;
+	const char *dir;      /* of the names that are being listed; borrowed */
+	struct buf databases; /* directories with a manifest, each followed by a NUL */
 };
 
 static void names_release(struct names *ns)
 {
 	free(ns->name);
+	buf_release(&ns->databases);
 	meter_release(ns->charged);
 	arena_release(&ns->arena);
 }
@@ -49,6 +54,7 @@ static void names_release(struct names *ns)
 
 static int names_add(struct names *ns, struct span name, enum stored_as as)
 {
+	auto_buf whole = { .metered = true };
 	struct stored_name *n;
 
 	if (ns->n == LIMIT_TREE_NODES)
@@ -57,7 +63,7 @@ static int names_add(struct names *ns, struct span name, enum stored_as as)
 		size_t cap = ns->cap ? 2 * ns->cap : 256;
 
 		/* The charge includes the arrays that make_tree() allocates. */
-		uint64_t charge = (cap - ns->cap) * (sizeof(*n) + sizeof(struct span) + 1);
+		uint64_t charge = (cap - ns->cap) * (sizeof(*n) + sizeof(struct span) + 2);
 		int r = meter_charge(charge);
 
 		if (r < 0)
@@ -71,6 +77,11 @@ static int names_add(struct names *ns, struct span name, enum stored_as as)
 	}
 	n = &ns->name[ns->n];
 	n->as = as;
+	n->dir = ns->dir;
+	if (ns->dir && buf_addf(&whole, "%s/%.*s", ns->dir, SPAN_ARG(name)) < 0)
+		return fail(-ENOMEM, "cannot list arrays");
+	if (ns->dir)
+		name = buf_span(&whole);
 	if (arena_keep(&ns->arena, name, &n->name) < 0)
 		return fail(-ENOMEM, "cannot list arrays");
 	ns->n++;
@@ -127,13 +138,58 @@ static int add_key(void *arg, struct span key, uint64_t len)
 	return add_chunk(arg, key);
 }
 
-/* Releases since 0.4 store all texts as members of one file. */
-static int add_strings(struct item *item, struct names *ns)
-{
-	int r = item_read_strings(item);
+/* ---- databases below the item ---- */
 
-	for (size_t i = 0; item->strings && i < item->strings->n && r >= 0; i++)
-		r = names_add(ns, item->strings->entries[i].name, AS_STRING);
+/* A file in the item's directory. */
+static int add_file(void *arg, struct span key, uint64_t len)
+{
+	static const char manifest[] = "/manifest.ocdbt";
+	struct names *ns = arg;
+	int r;
+
+	if (!span_ends(key, span_str(manifest)))
+		return add_key(arg, key, len);
+	r = buf_add(&ns->databases, key.p, key.n - strlen(manifest));
+	return r < 0 ? r : buf_add_byte(&ns->databases, 0);
+}
+
+/*
+ * List the database in a directory below the item. A part of one that was never merged belongs to
+ * the database in the directory around it.
+ */
+static int add_database(struct item *item, struct names *ns, const char *dir)
+{
+	auto_free char *whole = NULL;
+	struct kv *kv;
+	size_t n = ocdbt_part_parent(dir);
+	int r;
+
+	whole = span_dup_str(span_of(dir, n));
+	if (!whole)
+		return fail(-ENOMEM, "cannot list '%s'", dir);
+	/* A part at the top is a part of the item's own database. */
+	if (n == 0 || item_has_database(item, whole))
+		return 0;
+	r = item_below_add(item, whole, &kv);
+	if (r < 0 || !kv)
+		return r;
+	ns->dir = item_database_dir(item, kv);
+	r = kv_list(kv, span_of(NULL, 0), add_key, ns);
+	ns->dir = NULL;
+	return r < 0 ? err_at(r, "'%s'", whole) : r;
+}
+
+static int add_databases(struct item *item, struct names *ns)
+{
+	struct span rest = buf_span(&ns->databases);
+	int r = 0;
+
+	while (rest.n && r >= 0) {
+		const char *dir = (const char *)rest.p;
+
+		rest = span_from(rest, strlen(dir) + 1);
+		r = add_database(item, ns, dir);
+	}
 	return r;
 }
 
@@ -144,22 +200,83 @@ static int by_name(const void *a, const void *b)
 }
 
 /*
- * Sort the names, with all that is stored of each. Listing has no order, and lists a name twice if
- * it is stored in both formats, or as a string too.
+ * The name that an array of "a/process_0" has in the database "a", into which JAX merges those of
+ * its processes: 1, or 0 when the directory is not one of these.
  */
-static void names_sort(struct names *ns)
+static int name_in_merged(const struct stored_name *s, struct buf *ret)
+{
+	size_t n = s->dir ? item_process_database(s->dir) : SIZE_MAX;
+	int r;
+
+	buf_clear(ret);
+	if (n == SIZE_MAX)
+		return 0;
+	r = buf_add(ret, s->dir, n);
+	if (r >= 0)
+		r = buf_add_span(ret, span_from(s->name, strlen(s->dir) + 1));
+	return r < 0 ? r : 1;
+}
+
+/* Remove arrays that were merged from databases of processes, where they are still. */
+static int drop_merged(struct names *ns)
+{
+	auto_buf name = { .metered = true };
+	auto_free bool *drop = calloc(ns->n + 1, sizeof(*drop));
+	size_t n = 0;
+
+	if (!drop)
+		return fail(-ENOMEM, "cannot list %zu arrays", ns->n);
+	for (size_t i = 0; i < ns->n; i++) {
+		struct stored_name key = { 0 };
+		int r = name_in_merged(&ns->name[i], &name);
+
+		if (r < 0)
+			return r;
+		key.name = buf_span(&name);
+		drop[i] = r && bsearch(&key, ns->name, ns->n, sizeof(key), by_name);
+	}
+	for (size_t i = 0; i < ns->n; i++)
+		if (!drop[i])
+			ns->name[n++] = ns->name[i];
+	ns->n = n;
+	return 0;
+}
+
+/* ---- all names ---- */
+
+/* Releases since 0.4 store all texts as members of one file. */
+static int add_strings(struct item *item, struct names *ns)
+{
+	int r = item_read_strings(item);
+
+	for (size_t i = 0; item->strings && i < item->strings->n && r >= 0; i++)
+		r = names_add(ns, item->strings->entries[i].name, AS_STRING);
+	return r;
+}
+
+/*
+ * Sort the names, with all that is stored of each. Listing has no order, and lists a name twice if
+ * it is stored in both formats, or as a string too. One that two databases have could be either's.
+ */
+static int names_sort(struct names *ns)
 {
 	size_t n = 0;
 
 	if (ns->n)
 		qsort(ns->name, ns->n, sizeof(*ns->name), by_name);
 	for (size_t i = 0; i < ns->n; i++) {
-		if (n && span_eq(ns->name[n - 1].name, ns->name[i].name))
-			ns->name[n - 1].as |= ns->name[i].as;
+		struct stored_name *last = n ? &ns->name[n - 1] : NULL, *s = &ns->name[i];
+
+		if (!last || !span_eq(last->name, s->name))
+			ns->name[n++] = *s;
+		else if (last->dir == s->dir)
+			last->as |= s->as;
 		else
-			ns->name[n++] = ns->name[i];
+			return fail(-EUCLEAN, "'%.*s' is in '%s' and in '%s'", SPAN_ARG(s->name),
+				    last->dir ? last->dir : ".", s->dir ? s->dir : ".");
 	}
 	ns->n = n;
+	return 0;
 }
 
 /* ---- groups ---- */
@@ -186,15 +303,19 @@ static int has_below(const struct names *ns, struct span name)
 	return 0;
 }
 
-static int read_key(const struct item *item, struct span name, const char *file, struct buf *ret)
+static int read_key(struct item *item, struct span name, const char *file, struct buf *ret)
 {
 	auto_buf key = { 0 };
+	size_t n = name.n;
+	struct kv *below;
 	int r = name.n ? buf_addf(&key, "%.*s/%s", SPAN_ARG(name), file) : buf_add_str(&key, file);
 
 	if (r >= 0)
 		r = kv_get_all(item->kv, buf_span(&key), LIMIT_JSON_BYTES, ret);
 	if (r == 0 && item->dirs)
 		r = kv_get_all(item->dirs, buf_span(&key), LIMIT_JSON_BYTES, ret);
+	while (r == 0 && (r = item_below_find(item, name, &n, &below)) > 0)
+		r = kv_get_all(below, span_from(buf_span(&key), n + 1), LIMIT_JSON_BYTES, ret);
 	return r;
 }
 
@@ -202,7 +323,7 @@ static int read_key(const struct item *item, struct span name, const char *file,
  * Whether `zarr.json` is that of a group. If it cannot be understood, it is if there is something
  * below; else it is an array, whose error it will be.
  */
-static int is_group(const struct item *item, struct span name, bool below)
+static int is_group(struct item *item, struct span name, bool below)
 {
 	auto_buf text = { .metered = true };
 	auto_json doc = { 0 };
@@ -222,7 +343,7 @@ static int is_group(const struct item *item, struct span name, bool below)
 }
 
 /* Tell groups from arrays. */
-static int find_groups(const struct item *item, struct names *ns)
+static int find_groups(struct item *item, struct names *ns)
 {
 	for (size_t i = 0; i < ns->n; i++) {
 		struct stored_name *s = &ns->name[i];
@@ -242,7 +363,7 @@ static int find_groups(const struct item *item, struct names *ns)
 }
 
 /* Get the manifest in the attributes of the top group: 1; 0: there is none. */
-static int read_manifest(const struct item *item, struct json_doc *doc, const struct json **ret)
+static int read_manifest(struct item *item, struct json_doc *doc, const struct json **ret)
 {
 	static const char *const files[] = { "zarr.json", ".zattrs" };
 	auto_buf text = { .metered = true };
@@ -268,7 +389,7 @@ static int read_manifest(const struct item *item, struct json_doc *doc, const st
 /* The names of leaves and of groups, for the functions that make trees. */
 struct listed {
 	struct span *leaf, *group;
-	bool *is_string; /* of leaves */
+	bool *is_string, *is_path; /* of leaves */
 	size_t n, n_groups;
 };
 
@@ -277,14 +398,16 @@ static void listed_release(struct listed *l)
 	free(l->leaf);
 	free(l->group);
 	free(l->is_string);
+	free(l->is_path);
 }
 
 static int list_all(const struct names *ns, struct listed *ret)
 {
 	ret->leaf = calloc(ns->n + 1, sizeof(*ret->leaf));
 	ret->is_string = calloc(ns->n + 1, sizeof(*ret->is_string));
+	ret->is_path = calloc(ns->n + 1, sizeof(*ret->is_path));
 	ret->group = calloc(ns->has_groups ? ns->n + 1 : 1, sizeof(*ret->group));
-	if (!ret->leaf || !ret->is_string || !ret->group)
+	if (!ret->leaf || !ret->is_string || !ret->is_path || !ret->group)
 		return fail(-ENOMEM, "cannot list %zu arrays", ns->n);
 	for (size_t i = 0; i < ns->n; i++) {
 		const struct stored_name *s = &ns->name[i];
@@ -295,6 +418,7 @@ static int list_all(const struct names *ns, struct listed *ret)
 			continue;
 		/* An array is preferred to a string of the same name. */
 		ret->is_string[ret->n] = !(s->as & (AS_ARRAY | AS_NODE));
+		ret->is_path[ret->n] = s->dir != NULL;
 		ret->leaf[ret->n++] = s->name;
 	}
 	return 0;
@@ -324,9 +448,10 @@ static int make_tree(struct item *item, const struct listed *l)
 
 	if (!l->n && !l->n_groups)
 		return fail(-EUCLEAN, "item '%s' has no _METADATA and no arrays", item->path);
+	if (!l->n_groups && are_paths(item, l))
+		memset(l->is_path, true, l->n);
 	if (!l->n_groups)
-		return tree_from_names_split(l->leaf, l->is_string, l->n,
-					     are_paths(item, l) ? "/" : ".", &item->tree);
+		return tree_from_paths(l->leaf, l->is_string, l->is_path, l->n, &item->tree);
 	item->is_hierarchy = true;
 	r = read_manifest(item, &doc, &manifest);
 	if (r < 0)
@@ -335,22 +460,45 @@ static int make_tree(struct item *item, const struct listed *l)
 		   tree_from_hierarchy(l->leaf, l->n, l->group, l->n_groups, &item->tree);
 }
 
+/* Say what cannot be shown. One array has nothing below it. */
+static void find_whether_partial(struct item *item, const struct kv *dirs, const struct names *ns)
+{
+	bool is_array = ns->n == 1 && !ns->name[0].name.n && !(ns->name[0].as & AS_GROUP);
+
+	item->is_partial = dirs->no_list && !is_array;
+	if (item->is_partial)
+		log_warn("item '%s' has no _METADATA, and its server cannot list: arrays in "
+			 "directories below it are not shown",
+			 item->path);
+}
+
 int item_tree_of_names(struct item *item)
 {
 	__attribute__((cleanup(listed_release))) struct listed listed = { 0 };
-	auto_names ns = { .arena.metered = true };
-	int r = kv_list(item->kv, span_of(NULL, 0), add_key, &ns);
+	struct kv *dirs = item->dirs ? item->dirs : item->kv;
+	auto_names ns = { .arena.metered = true, .databases.metered = true };
+	int r = item->dirs ? kv_list(item->kv, span_of(NULL, 0), add_key, &ns) : 0;
 
-	/* Databases of 0.3.x have their strings in directories beside them. */
-	if (r >= 0 && item->dirs)
-		r = kv_list(item->dirs, span_of(NULL, 0), add_key, &ns);
+	/*
+	 * Databases of 0.3.x have their strings in directories beside them, and JAX writes one for
+	 * each directory of arrays.
+	 */
+	if (r >= 0)
+		r = kv_list(dirs, span_of(NULL, 0), add_file, &ns);
+	if (r >= 0)
+		r = add_databases(item, &ns);
 	if (r >= 0)
 		r = add_strings(item, &ns);
-	if (r < 0)
-		return r;
-	names_sort(&ns);
-	r = find_groups(item, &ns);
+	if (r >= 0)
+		r = names_sort(&ns);
+	if (r >= 0)
+		r = drop_merged(&ns);
+	if (r >= 0)
+		r = find_groups(item, &ns);
 	if (r >= 0)
 		r = list_all(&ns, &listed);
-	return r < 0 ? r : make_tree(item, &listed);
+	if (r < 0)
+		return r;
+	find_whether_partial(item, dirs, &ns);
+	return make_tree(item, &listed);
 }

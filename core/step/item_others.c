@@ -103,7 +103,7 @@ int item_other(struct item *item, struct span name, struct stat *ret)
 		return 0;
 	}
 	if (r >= 0 && S_ISDIR(st.st_mode))
-		r = holds_arrays(item, name);
+		r = item_has_database(item, file) ? 1 : holds_arrays(item, name);
 	if (r != 0)
 		return MIN(r, 0);
 	*ret = st;

@@ -24,6 +24,7 @@ void item_close_files(struct item *item)
 	kv_close_files(item->kv);
 	if (item->dirs)
 		kv_close_files(item->dirs);
+	item_below_close_files(item);
 }
 
 void item_unref(struct item *item)
@@ -39,7 +40,9 @@ void item_unref(struct item *item)
 	tree_free(item->tree);
 	kv_free(item->kv);
 	kv_free(item->dirs);
+	item_below_release(item);
 	io_dir_close(item->dir);
+	free(item->gda);
 	io_file_unref(item->aggregate);
 	document_release(&item->aggregate_text);
 	strings_free(item->strings);

@@ -87,12 +87,22 @@ int item_read_file(struct item *item, const char *name)
 	return r < 0 ? r : tree_parse_aggregate(item->aggregate_text.text, name, &item->tree);
 }
 
+/*
+ * Whether a release that wrote the documents may have put arrays into databases below the item:
+ * the first one that recorded the version of zarr was not one of these.
+ */
+static bool may_have_databases(const struct item *item)
+{
+	return !item->tree->has_use_zarr3;
+}
+
 static int read_metadata(struct item *item, struct span text, bool has_aggregate)
 {
 	int r = tree_parse_metadata(text, "'_METADATA'", &item->tree);
 
 	if (r >= 0 && has_aggregate)
 		r = tree_merge_aggregate(item->tree, item->aggregate_text.text, "aggregate file");
+	item->below_listed = r < 0 || !may_have_databases(item);
 	return r;
 }
 
@@ -115,5 +125,6 @@ int item_read_tree(struct item *item)
 		return item_tree_of_names(item);
 	item->is_aggregate = true;
 	r = tree_parse_aggregate(item->aggregate_text.text, "aggregate file", &item->tree);
+	item->below_listed = r < 0;
 	return r < 0 ? r : find_strings(item);
 }

@@ -22,6 +22,9 @@
  */
 #define STEP_DRAFT ".pytreefs-draft"
 
+/* After the name of a flax file: the directory with the arrays that many hosts wrote. */
+#define STEP_NAME_GDA "_gda"
+
 /* Whether a name is temporary: it contains STEP_TMP, or is our name of a draft. */
 bool step_name_is_tmp(struct span name);
 /* The final name in a temporary name; for other names the name itself. */

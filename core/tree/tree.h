@@ -44,7 +44,8 @@ enum aggregate_kind {
 	AGGREGATE_STRING,
 	AGGREGATE_BYTES,
 	AGGREGATE_COMPLEX,
-	AGGREGATE_ARRAY
+	AGGREGATE_ARRAY,
+	AGGREGATE_SPEC /* the TensorStore spec of an array that is stored beside the file */
 };
 
 #define AGGREGATE_RANK_MAX 8 /* a higher rank is -EOPNOTSUPP */
@@ -65,15 +66,16 @@ struct aggregate {
 			double re, im;
 		};
 		struct span s;             /* STRING: UTF-8; BYTES */
-		struct {                   /* ARRAY */
+		struct {                   /* ARRAY; SPEC, where the leaf's param is its path */
 			const char *dtype; /* numpy's name, as stored: "bfloat16", "float64" */
 			const uint64_t *shape;
-			const struct span *chunks;
+			const struct span *chunks; /* NULL for SPEC */
 			/*
 			 * bytes / elements, which the leaf type compares with dtype; 0 when there
 			 * are no elements
 			 */
 			uint64_t item_size;
+			const char *unreadable; /* SPEC: NULL, or why it cannot be followed */
 		};
 	};
 };
@@ -153,6 +155,19 @@ struct tree_node {
 	};
 };
 
+/* Whether the aggregate file has the TensorStore spec of a leaf's array. */
+static inline bool tree_leaf_has_spec(const struct tree_node *leaf)
+{
+	return leaf->value == TREE_VALUE_AGGREGATE && leaf->aggregate &&
+	       leaf->aggregate->kind == AGGREGATE_SPEC;
+}
+
+/* Whether a leaf's array is in the item's stores: not in the aggregate file, not made of others. */
+static inline bool tree_leaf_is_stored(const struct tree_node *leaf)
+{
+	return !leaf->source && (leaf->value == TREE_VALUE_STORED || tree_leaf_has_spec(leaf));
+}
+
 struct tree {
 	struct arena arena;
 	struct tree *made_of;       /* tree to which this one refers, and which it owns; or NULL */
@@ -161,7 +176,7 @@ struct tree {
 	uint32_t n_nodes, n_leaves; /* n_leaves: arrays, scalars, strings; not None and `...` */
 
 	/* Properties of the whole item, from the document. */
-	bool has_use_ocdbt, use_ocdbt, use_zarr3, store_fill_value;
+	bool has_use_ocdbt, use_ocdbt, has_use_zarr3, use_zarr3, store_fill_value;
 	bool has_metadata;           /* built from `_METADATA` */
 	bool has_manifest;           /* built from names and a manifest (tree_tensors.h) */
 	bool rich;                   /* value_metadata_tree was present and used */
@@ -196,6 +211,12 @@ int tree_print_aggregate(const struct tree *tree, struct buf *ret);
  * are kept, and the dot belongs to the key.
  */
 int tree_from_names(const struct span *names, const bool *is_string, size_t n, struct tree **ret);
+/*
+ * The same for names of which some, where is_path is true, are split at '/' as well and keep their
+ * names as params.
+ */
+int tree_from_paths(const struct span *names, const bool *is_string, const bool *is_path, size_t n,
+		    struct tree **ret);
 /* The same with another separator; "" splits nowhere. The params are the names. */
 int tree_from_names_split(const struct span *names, const bool *is_string, size_t n,
 			  const char *separator, struct tree **ret);

@@ -422,6 +422,7 @@ static int take_document(struct metadata *m)
 			tree->has_use_ocdbt = r > 0;
 		} else if (span_eq(name, span_str("use_zarr3"))) {
 			r = take_flag(m, &tree->use_zarr3);
+			tree->has_use_zarr3 = r > 0;
 		} else if (span_eq(name, span_str("store_array_data_equal_to_fill_value"))) {
 			r = take_flag(m, &tree->store_fill_value);
 		} else if (span_eq(name, span_str("custom_metadata"))) {

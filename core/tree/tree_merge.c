@@ -84,7 +84,7 @@ int tree_merge_aggregate(struct tree *tree, struct span bytes, const char *what)
 	match_nodes(tree, other, match);
 	for (uint32_t i = 0; i < tree->n_nodes; i++)
 		if (wants_value(tree->nodes[i]) && match[i] && match[i]->kind == TREE_LEAF &&
-		    match[i]->aggregate) {
+		    match[i]->aggregate && match[i]->aggregate->kind != AGGREGATE_SPEC) {
 			r = copy_aggregate(tree, match[i]->aggregate, &copies[i]);
 			if (r < 0)
 				return r;

@@ -26,7 +26,9 @@
 #define CHUNKED "__msgpack_chunked_array__"
 #define DTYPE_NAME_MAX 64 /* ours: twice numpy's longest name */
 
-static const char *const placeholders[] = { "PLACEHOLDER://", "AGGREGATED://" };
+/* The last one is that of flax: the array is in a directory beside the file. */
+#define OF_FLAX "//GDAPlaceholder:"
+static const char *const placeholders[] = { "PLACEHOLDER://", "AGGREGATED://", OF_FLAX };
 
 /* A value: a leaf that has no node yet, or a container, which is a node already. */
 struct value {
@@ -219,6 +221,8 @@ static bool take_placeholder(struct tree_node *node, struct span s)
 	for (size_t i = 0; i < ARRAY_LEN(placeholders); i++)
 		if (span_starts(s, span_str(placeholders[i]))) {
 			node->param = span_from(s, strlen(placeholders[i]));
+			if (!strcmp(placeholders[i], OF_FLAX))
+				node->value_type = span_str("np.ndarray");
 			return true;
 		}
 	return false;
@@ -231,7 +235,7 @@ static int make_leaf(struct unpack *u, struct tree_node *node, const struct aggr
 		[AGGREGATE_INT] = "scalar",       [AGGREGATE_UINT] = "scalar",
 		[AGGREGATE_FLOAT] = "scalar",     [AGGREGATE_STRING] = "string",
 		[AGGREGATE_BYTES] = "bytes",      [AGGREGATE_COMPLEX] = "scalar",
-		[AGGREGATE_ARRAY] = "np.ndarray",
+		[AGGREGATE_ARRAY] = "np.ndarray", [AGGREGATE_SPEC] = "np.ndarray",
 	};
 
 	struct aggregate *copy;
@@ -254,6 +258,8 @@ static int make_leaf(struct unpack *u, struct tree_node *node, const struct aggr
 /* Make a node without parent of a finished value. */
 static int to_node(struct unpack *u, struct value v, struct tree_node **ret)
 {
+	struct span path;
+
 	/* Only a map with the key CHUNKED has no kind at this point. */
 	if (v.what == VALUE_NODE && v.node->kind == TREE_UNKNOWN) {
 		const struct tree_node *map = v.node;
@@ -262,10 +268,19 @@ static int to_node(struct unpack *u, struct value v, struct tree_node **ret)
 		if (r < 0)
 			return r;
 		v.what = VALUE_LEAF;
+	} else if (v.what == VALUE_NODE && aggregate_is_spec(v.node)) {
+		const struct tree_node *map = v.node;
+		int r = aggregate_spec(u->tree, map, &v.leaf, &path);
+
+		if (r < 0)
+			return r;
+		v.what = VALUE_LEAF;
 	}
 	if (v.what == VALUE_LEAF) {
 		int r = tree_node_new(u->tree, ret);
 
+		if (r >= 0 && v.leaf.kind == AGGREGATE_SPEC)
+			(*ret)->param = path;
 		return r < 0 ? r : make_leaf(u, *ret, &v.leaf);
 	}
 	*ret = v.node;

@@ -22,4 +22,13 @@ int aggregate_array(struct tree *tree, const char *what, const uint64_t *shape, 
 int aggregate_join(struct tree *tree, const char *what, const struct tree_node *map,
 		   struct aggregate *ret);
 
+/*
+ * Whether a map, whose children are still a list, is the TensorStore spec of an array, as T5X
+ * writes it in place of an array. ret: what it says of the array, and its path, both in the tree's
+ * arena. A spec that cannot be followed is described as such: the error is that of the leaf.
+ */
+bool aggregate_is_spec(const struct tree_node *map);
+int aggregate_spec(struct tree *tree, const struct tree_node *map, struct aggregate *ret,
+		   struct span *ret_path);
+
 #endif

@@ -129,6 +129,8 @@ static int put_value(msgpack_packer *pk, const struct aggregate *a)
 		return put_complex(pk, a);
 	case AGGREGATE_ARRAY:
 		return put_array(pk, a);
+	case AGGREGATE_SPEC:
+		break;
 	}
 	return fail(-EINVAL, "unknown kind %d of aggregate value", a->kind);
 }

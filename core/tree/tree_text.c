@@ -66,6 +66,9 @@ static int put_aggregate(struct buf *out, const struct aggregate *a)
 		return put_complex(out, a);
 	case AGGREGATE_ARRAY:
 		return put_array(out, a);
+	case AGGREGATE_SPEC:
+		return buf_addf(out, "spec%s%s", a->unreadable ? " " : "",
+				a->unreadable ? a->unreadable : "");
 	}
 	return buf_add_str(out, "unknown");
 }

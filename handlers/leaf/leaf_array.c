@@ -14,8 +14,9 @@ static bool array_recorded(const struct tree_node *leaf)
 {
 	const struct aggregate *a = leaf->aggregate;
 
-	return leaf->source || (leaf->value == TREE_VALUE_AGGREGATE && a &&
-				a->kind == AGGREGATE_ARRAY && !a->is_scalar);
+	return leaf->source ||
+	       (leaf->value == TREE_VALUE_AGGREGATE && a &&
+		((a->kind == AGGREGATE_ARRAY && !a->is_scalar) || a->kind == AGGREGATE_SPEC));
 }
 
 static int array_open(const struct leaf_type *t, struct item *item, const struct tree_node *leaf,

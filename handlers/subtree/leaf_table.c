@@ -79,10 +79,10 @@ static int keep_codecs(struct leaf_table_slice *s, const struct codec_chain *c, 
 	return f->codecs ? 0 : -ENOMEM;
 }
 
-static int describe_array(struct leaf_table_slice *s, const struct item *item, struct zarr *z,
+static int describe_array(struct leaf_table_slice *s, struct item *item, struct zarr *z,
 			  struct leaf_info *f)
 {
-	bool has_nodes = item->is_ocdbt && z->kv == item->kv;
+	bool has_nodes = item_has_nodes(item, z->kv);
 	uint64_t objects;
 	int r;
 

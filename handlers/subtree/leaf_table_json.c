@@ -152,9 +152,9 @@ static int put_leaf(struct printing *p, const struct leaf_info *f, struct span n
 static int put_item(struct printing *p, const struct item *item)
 {
 	int r = buf_addf(p->out, ", \"store\": \"%s\"",
-			 item->is_aggregate ? "aggregate" :
-			 item->is_ocdbt     ? "ocdbt" :
-					      "directories");
+			 item->is_aggregate     ? "aggregate" :
+			 item_is_database(item) ? "ocdbt" :
+						  "directories");
 
 	if (r >= 0 && item->is_unmerged)
 		r = buf_add_str(p->out, ", \"state\": \"unmerged\"");

@@ -17,6 +17,37 @@ def test_release(mount, release, name):
     assert not faults, '\n'.join(faults)
 
 
+@pytest.mark.parametrize('release,name', old.names())
+def test_verify(run, release, name):
+    """These releases wrote nothing that is damage, or that is looked at and not understood. 0.4.0 to 0.4.2 recorded no sharding of
+    an array on one device, and today's Orbax asks for one."""
+    verified = run('verify', old.get(release, name).path, ok=name != 'standard').stdout
+    want = '0 errors, 1 warnings' if name == 'standard' else '0 errors, 0 warnings'
+    assert want in verified and ('no sharding of 4 leaves' in verified) == (name == 'standard'), verified
+
+
+@pytest.mark.parametrize('release', ['0.4.0', '0.4.1', '0.4.2'])
+def test_shardings(run, release):
+    """0.4.0 and 0.4.1 wrote the names of parameters as they are, and the file beside the first array."""
+    item = old.get(release, 'standard').path
+    assert 'w[0:20,0:18].npy' in run('explain', '--sharding', item / 'transformer%2Flayer_0/w.npy').stdout
+    assert run('explain', '--sharding', item / 'dense/k.npy', ok=False).returncode == 1   # its text is empty
+
+
+@pytest.mark.parametrize('text', ['[]', '{"a"', '{"cGFyYW1zLmRlbnNlLmtlcm5lbA==": "x"}',
+                                  '{"cGFyYW1zLmRlbnNlLmtlcm5lbA==": "{\\"sharding_type\\": \\"PositionalSharding\\"}"}'])
+def test_a_sharding_that_cannot_be_read_stops_nothing(run, mount, copy, tmp_path, text):
+    case = old.get('0.10.3', 'pytree')
+    item = copy(case)
+    (item / '_sharding').write_text(text)
+    verified = run('verify', item, ok=False).stdout
+    assert '0 errors' in verified and 'warning: _sharding: no sharding of' in verified, verified
+    assert ("warning: _sharding: '_sharding': line 1" in verified) == ('Positional' not in text), verified
+    run('convert', item, tmp_path / 'converted')
+    assert '14 the same, 0 differences' in run('diff', item, tmp_path / 'converted').stdout
+    assert run('cat', item / 'params/dense/kernel.npy', text=False).stdout
+
+
 def test_enough_releases_are_there():
     releases = old.releases()
     assert len(releases) >= 6 and releases[0] == '0.2.7' and releases[-1] == '0.12.4', releases

@@ -8,6 +8,7 @@
 
 #include "core/base/err.h"
 #include "core/base/json.h"
+#include "core/step/step_name.h"
 #include "core/tree/sharding.h"
 #include "handlers/leaf/leaf.h"
 #include "handlers/namespace/node_tree.h"
@@ -18,6 +19,7 @@ static int print_spec(struct source *s, struct node_leaf *l)
 {
 	auto_value v = { 0 };
 	auto_buf out = { 0 }, path = { 0 };
+	const char *below;
 	bool ocdbt;
 	int r = leaf_open(l->item, l->tree, &v);
 
@@ -25,7 +27,8 @@ static int print_spec(struct source *s, struct node_leaf *l)
 		return r;
 	if (v.kind != VALUE_ARRAY || l->tree->value == TREE_VALUE_AGGREGATE)
 		return fail(-EINVAL, "'%s' is not an array that TensorStore can open", s->inner);
-	ocdbt = v.array->kv == l->item->kv && l->item->is_ocdbt;
+	ocdbt = item_has_nodes(l->item, v.array->kv);
+	below = item_database_dir(l->item, v.array->kv);
 	if (!strcmp(l->item->path, "."))
 		r = buf_add_str(&path, s->ns->ckpt->opts.source);
 	else
@@ -37,6 +40,10 @@ static int print_spec(struct source *s, struct node_leaf *l)
 		r = real ? buf_add_str(&path, real) :
 			   err_sys("cannot find", "the item's directory");
 	}
+	if (r >= 0 && l->item->gda)
+		r = buf_add_str(&path, STEP_NAME_GDA);
+	if (r >= 0 && below)
+		r = buf_addf(&path, "/%s", below);
 	if (r < 0)
 		return r;
 	buf_addf(&out, "{\"driver\": \"%s\", \"kvstore\": ",

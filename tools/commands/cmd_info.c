@@ -183,7 +183,7 @@ static void add_item(struct buf *out, bool json, const struct item *item)
 	add_text(out, json, "store",
 		 item->ckpt->opts.safetensors ? "safetensors" :
 		 item->is_aggregate           ? "aggregate" :
-		 item->is_ocdbt               ? "ocdbt" :
+		 item_is_database(item)       ? "ocdbt" :
 						"directories");
 	add_text(out, json, "metadata",
 		 item->tree->has_metadata ? "_METADATA" :

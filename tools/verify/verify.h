@@ -120,6 +120,8 @@ struct verify_tree {
 	size_t n_arrays;
 };
 
+/* Check the databases of an item, which is NULL when it cannot be opened, in its directory. */
+int verify_databases(struct verify *v, struct item *item, const char *path, struct io_dir *dir);
 /* Whether this is the name of a leaf in the stored form. */
 bool verify_is_param(const struct verify_tree *t, struct span name);
 /*
@@ -135,6 +137,8 @@ bool verify_has_owner(const struct verify_tree *t, struct span key, size_t longe
 struct zarr;
 char *verify_leaf_file(const struct verify_tree *t, const struct tree_node *leaf,
 		       const struct zarr *z);
+/* Returns the path below SOURCE of a file of an item's arrays. The caller frees it; or NULL. */
+char *verify_array_file(const struct item *item, const char *name);
 /* Walk over the leaves of an item that --only selects. */
 int verify_walk(struct verify *v, const struct verify_tree *t, const struct walk_ops *ops,
 		void *arg);

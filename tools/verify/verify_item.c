@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * verify_item.c - checks one PyTree item: its small files, its databases, and that they describe
- * one tree.
+ * verify_item.c - checks one PyTree item: its small files, and that they describe one tree.
  *
- * verify_leaf.c checks arrays and their chunks.
+ * verify_database.c checks its databases, verify_leaf.c arrays and their chunks.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -11,7 +10,6 @@
 
 #include "core/base/err.h"
 #include "core/kv/kv_table.h"
-#include "core/ocdbt/ocdbt.h"
 #include "core/step/item_others.h"
 #include "core/step/step_name.h"
 #include "core/tree/array_metadata.h"
@@ -51,91 +49,6 @@ static void failed_file(struct checking *c, int level, const char *name, int r)
 		verify_file((c)->v, (level), file_, __VA_ARGS__);       \
 	} while (0)
 
-/* ---- databases ---- */
-
-struct finding_in {
-	struct checking *c;
-	const char *dir; /* of the database, relative to SOURCE */
-};
-
-static int database_found(void *arg, const struct ocdbt_finding *of)
-{
-	struct finding_in *in = arg;
-	struct finding f = { .level = 2, .text = of->text };
-	auto_free char *file = NULL;
-	auto_buf text = { 0 };
-
-	/* Unreferenced files: Orbax leaves them when it merges. */
-	if (of->severity == OCDBT_INFO) {
-		in->c->v->unused_files++;
-		return 0;
-	}
-	f.severity = of->severity == OCDBT_ERROR ? verify_severity(in->c->v, of->code) :
-						   SEVERITY_WARNING;
-	if (!verify_place(of->where, in->dir, &f, &file)) {
-		if (buf_addf(&text, "%s: %s", of->where, of->text) >= 0)
-			f.text = buf_str(&text);
-		file = verify_join(in->dir, "manifest.ocdbt");
-		f.file = file;
-	}
-	verify_say(in->c->v, &f);
-	return 0;
-}
-
-/* Check the database in a directory relative to the item ("." for its own). */
-static int check_database(struct checking *c, const char *rel)
-{
-	auto_free char *below = verify_join(c->path, rel), *manifest = NULL;
-	auto_of(io_dir) struct io_dir *dir = NULL;
-	auto_of(ocdbt) struct ocdbt *db = NULL;
-	struct finding_in in = { c, strcmp(rel, ".") ? below : c->path };
-	struct ocdbt_check_opts opts = {
-		.all_versions = true, .unused_files = true, .found = database_found, .arg = &in
-	};
-	struct ocdbt_check_stats stats;
-	int r = io_dir_sub(c->dir, rel, &dir);
-
-	manifest = verify_join(in.dir, "manifest.ocdbt");
-	if (!below || !manifest)
-		return -ENOMEM;
-	if (r >= 0)
-		r = ocdbt_db_open(dir, c->v->ckpt->cache, &db);
-	if (r >= 0) {
-		dir = NULL;
-		r = ocdbt_check(db, &opts, &stats);
-	}
-	if (r < 0 && r != -ENOMEM) {
-		verify_failed(c->v, 1, NULL, manifest, r);
-		return 0;
-	}
-	return r;
-}
-
-static int check_databases(struct checking *c)
-{
-	struct ocdbt_parts parts = { 0 };
-	struct stat st;
-	int r = io_stat(c->dir, "manifest.ocdbt", &st);
-	bool has_own = r >= 0;
-
-	err_clear();
-	r = has_own ? check_database(c, ".") : 0;
-	if (r >= 0)
-		r = ocdbt_parts_find(c->dir, &parts);
-	for (size_t i = 0; i < parts.n && r >= 0; i++)
-		r = check_database(c, parts.name[i]);
-	if (r >= 0 && !has_own && parts.n) {
-		auto_free char *file = verify_join(c->path, "manifest.ocdbt");
-
-		verify_refused(c->v, file, "its parts were never merged: Orbax cannot read it");
-	}
-	if (r >= 0 && !has_own && parts.n_bare)
-		say_file(c, 2, "", "%zu parts have no manifest: their processes never committed",
-			 parts.n_bare);
-	ocdbt_parts_release(&parts);
-	return r;
-}
-
 /* ---- small files ---- */
 
 /*
@@ -170,33 +83,56 @@ bool verify_is_param(const struct verify_tree *t, struct span name)
 	return t->n_params && bsearch(&name, t->param, t->n_params, sizeof(name), by_span);
 }
 
-static void check_one_sharding(struct checking *c, const struct sharding_entry *e)
+/*
+ * Report that the shardings cannot be read. No value depends on them, but Orbax needs them for
+ * arrays of JAX without a target.
+ */
+static void failed_sharding(struct checking *c, const char *name, int r)
+{
+	auto_free char *file = verify_join(c->path, name);
+	enum severity severity = verify_severity(c->v, r);
+	struct err_note note;
+
+	err_save(r, &note);
+	verify_say(c->v,
+		   &(struct finding){ severity == SEVERITY_ERROR ? SEVERITY_WARNING : severity, 1,
+				      NULL, file, false, 0, 0, note.text });
+}
+
+static void check_one_sharding(struct checking *c, const char *name, const struct sharding_entry *e)
 {
 	auto_of(sharding) struct sharding *s = NULL;
 	int r = sharding_parse(e->text, "'_sharding'", &s);
 
 	/* Shardings of kinds that JAX has removed are not damage. */
 	if (r < 0 && r != -EOPNOTSUPP && r != -ENOMEM)
-		failed_file(c, 1, "_sharding", r);
+		failed_sharding(c, name, r);
 	err_clear();
 	if (c->v->level >= 2 && c->t.item && !verify_is_param(&c->t, e->param))
-		say_file(c, 2, "_sharding", "'%.*s' is not a leaf of the tree", SPAN_ARG(e->param));
+		say_file(c, 2, name, "'%.*s' is not a leaf of the tree", SPAN_ARG(e->param));
 }
 
-static int check_sharding_file(struct checking *c)
+static int check_sharding_file(struct checking *c, const char *name)
 {
 	auto_of(shardings) struct shardings *s = NULL;
 	auto_buf text = { 0 };
-	int r = read_whole_file(c, "_sharding", LIMIT_SMALL_FILE, &text);
+	int r = read_whole_file(c, name, LIMIT_SMALL_FILE, &text);
 
 	if (r <= 0)
 		return r;
 	r = shardings_parse(buf_span(&text), "'_sharding'", &s);
 	if (r < 0 && r != -ENOMEM)
-		failed_file(c, 1, "_sharding", r);
+		failed_sharding(c, name, r);
 	for (size_t i = 0; s && i < s->n; i++)
-		check_one_sharding(c, &s->entries[i]);
+		check_one_sharding(c, name, &s->entries[i]);
 	return r == -ENOMEM ? r : 0;
+}
+
+static int check_sharding_below(void *arg, const char *dir, struct kv *kv)
+{
+	auto_free char *name = verify_join(dir, "_sharding");
+
+	return name ? check_sharding_file(arg, name) : -ENOMEM;
 }
 
 static int check_strings(struct checking *c)
@@ -277,6 +213,7 @@ static int check_array_metadatas(struct checking *c)
 
 struct orphans {
 	struct checking *c;
+	const char *dir; /* of the database below the item, or NULL */
 	struct buf last; /* the last array that was reported */
 	uint64_t said;
 };
@@ -315,6 +252,26 @@ static int check_key(void *arg, struct span key, uint64_t len)
 	return 0;
 }
 
+static int check_key_below(void *arg, struct span key, uint64_t len)
+{
+	struct orphans *o = arg;
+	auto_buf whole = { 0 };
+	int r = buf_addf(&whole, "%s/%.*s", o->dir, SPAN_ARG(key));
+
+	return r < 0 ? r : check_key(arg, buf_span(&whole), len);
+}
+
+static int check_keys_below(void *arg, const char *dir, struct kv *kv)
+{
+	struct orphans *o = arg;
+
+	/* Its arrays may be leaves as those of the database into which it was merged. */
+	if (item_process_database(dir) != SIZE_MAX)
+		return 0;
+	o->dir = dir;
+	return kv_list(kv, span_of(NULL, 0), check_key_below, o);
+}
+
 /* Whether the directory of that name contains files of a leaf. */
 static bool is_of_leaf(const struct checking *c, struct span name)
 {
@@ -332,7 +289,9 @@ static int check_entry(void *arg, const char *name, unsigned char type)
 	struct stat st;
 	int r;
 
-	if (type != DT_DIR || item_is_own_name(s) || is_of_leaf(c, s))
+	/* JAX leaves the databases of its processes beside the one into which it merges them. */
+	if (type != DT_DIR || item_is_own_name(s) || is_of_leaf(c, s) ||
+	    item_has_database(c->t.item, name))
 		return 0;
 	/* The chunks of a bare leaf are in the item itself. */
 	if (verify_is_param(&c->t, span_str("")))
@@ -352,6 +311,8 @@ static int check_orphans(struct checking *c)
 
 	if (c->t.item->is_ocdbt)
 		r = kv_list(c->t.item->kv, span_of(NULL, 0), check_key, &o);
+	if (r >= 0)
+		r = item_below_each(c->t.item, check_keys_below, &o);
 	buf_release(&o.last);
 	if (r < 0 && r != -ENOMEM) {
 		/* The database was checked before, and its errors were reported. */
@@ -416,10 +377,12 @@ static int note_tmp(void *arg, const char *name, unsigned char type)
 
 static int check_files(struct checking *c)
 {
-	int r = check_databases(c);
+	int r = verify_databases(c->v, c->t.item, c->path, c->dir);
 
 	if (r >= 0)
-		r = check_sharding_file(c);
+		r = check_sharding_file(c, "_sharding");
+	if (r >= 0 && c->t.item)
+		r = item_below_each(c->t.item, check_sharding_below, c);
 	if (r >= 0)
 		r = check_strings(c);
 	if (r >= 0)
@@ -495,15 +458,25 @@ int verify_item(struct verify *v, const char *path, bool named)
 	return r;
 }
 
+char *verify_array_file(const struct item *item, const char *name)
+{
+	auto_free char *dir = str_fmt("%s%s", item->path, item->gda ? STEP_NAME_GDA : "");
+
+	return dir ? verify_join(dir, name) : NULL;
+}
+
 char *verify_leaf_file(const struct verify_tree *t, const struct tree_node *leaf,
 		       const struct zarr *z)
 {
-	const struct item *item = t->item;
+	struct item *item = t->item;
+	const char *dir = z ? item_database_dir(item, z->kv) : item_database_of(item, leaf->param);
 	bool zarr3 = z ? z->meta.format == 3 : item->tree->use_zarr3;
 	auto_buf name = { 0 };
 
 	if (span_eq(leaf->value_type, span_str("string")))
 		return verify_join(item->path, "_strings.json");
+	if (dir && buf_addf(&name, "%s/manifest.ocdbt", dir) >= 0)
+		return verify_join(item->path, buf_str(&name));
 	if (item->is_unmerged || (item->is_aggregate && !z))
 		return strdup(item->path);
 	if (item->is_ocdbt && (!z || z->kv == item->kv))
@@ -511,5 +484,5 @@ char *verify_leaf_file(const struct verify_tree *t, const struct tree_node *leaf
 	if (buf_addf(&name, "%.*s%s%s", SPAN_ARG(leaf->param), leaf->param.n ? "/" : "",
 		     zarr3 ? "zarr.json" : ".zarray") < 0)
 		return NULL;
-	return verify_join(item->path, buf_str(&name));
+	return verify_array_file(item, buf_str(&name));
 }

@@ -209,7 +209,7 @@ static void blame_chunk(struct leaf_check *c, const struct zarr *z, const char *
 	char *file = NULL;
 
 	if (key && buf_addf(&path, "%s%s", z->prefix, key) >= 0)
-		file = verify_join(c->all->t->item->path, buf_str(&path));
+		file = verify_array_file(c->all->t->item, buf_str(&path));
 	if (file) {
 		free(c->file);
 		c->file = file;
@@ -238,7 +238,7 @@ static void check_missing(struct leaf_check *c, const struct zarr *z)
 		first /= part;
 	}
 	zarr_chunk_key(&z->meta, index, &key);
-	if (z->kv != c->all->t->item->kv || !c->all->t->item->is_ocdbt)
+	if (!item_has_nodes(c->all->t->item, z->kv))
 		blame_chunk(c, z, buf_str(&key));
 	keep_text(
 		c, SEVERITY_ERROR, 2,
@@ -279,7 +279,7 @@ static void place_of(struct leaf_check *c, struct zarr *z, const uint64_t *index
 	if (chunk_locate(z, &at, 1) < 0)
 		return;
 	if (at.loc.where == KV_FILE) {
-		*ret_file = verify_join(c->all->t->item->path, at.loc.file->name);
+		*ret_file = verify_array_file(c->all->t->item, at.loc.file->name);
 		f->file = *ret_file;
 		f->has_range = true;
 		/*
@@ -295,12 +295,15 @@ static void place_of(struct leaf_check *c, struct zarr *z, const uint64_t *index
 static void chunk_failed(struct leaf_check *c, struct zarr *z, const uint64_t *index, int r)
 {
 	struct finding f = { .severity = verify_severity(c->all->v, r), .level = 3 };
+	struct item *item = c->all->t->item;
 	auto_free char *file = NULL;
 	struct err_note note;
 
 	err_save(r, &note);
 	f.text = note.text;
-	place_of(c, z, index, &f, &file);
+	/* The names of files in a part are relative to it; the note says which part it is. */
+	if (!item->is_unmerged && !item_database_dir(item, z->kv))
+		place_of(c, z, index, &f, &file);
 	if (!f.file)
 		verify_place(note.text, c->all->t->item->path, &f, &file);
 	if (!f.file)
@@ -390,7 +393,7 @@ static int leaf_check_begin(void *arg, struct walk_leaf *leaf)
 	c->file = verify_leaf_file(all->t, leaf->node, z);
 	if (leaf->value.kind != VALUE_ARRAY)
 		return 0;
-	c->has_nodes = all->t->item->is_ocdbt && z->kv == all->t->item->kv;
+	c->has_nodes = item_has_nodes(all->t->item, z->kv);
 	if (all->v->level >= 2) {
 		check_write_shape(c, leaf->node, &z->meta);
 		check_array_metadata(c, leaf->node, z);
@@ -427,10 +430,15 @@ static void say_unopened(struct leaf_checks *all, const struct walk_leaf *leaf)
 					 SEVERITY_WARNING;
 	struct finding f = { severity, 1, leaf->path, NULL, false, 0, 0, leaf->failed.text };
 	static const char *const names[] = { ".zarray", "zarr.json" };
-	auto_free char *file = NULL;
+	const char *below = item_database_of(all->t->item, leaf->node->param);
+	auto_free char *file = NULL, *dir = NULL;
 
-	if (!verify_place(leaf->failed.text, all->t->item->path, &f, &file)) {
-		for (size_t i = 0; i < ARRAY_LEN(names) && !f.file; i++) {
+	/* Nodes have names that are relative to their database. */
+	dir = below && strstr(leaf->failed.text, "btreenode:") ?
+		      verify_join(all->t->item->path, below) :
+		      strdup(all->t->item->path);
+	if (!dir || !verify_place(leaf->failed.text, dir, &f, &file)) {
+		for (size_t i = 0; i < ARRAY_LEN(names) && !f.file && !below; i++) {
 			auto_buf key = { 0 }, where = { 0 };
 
 			if (buf_addf(&key, "%.*s/%s", SPAN_ARG(leaf->node->param), names[i]) >= 0 &&

@@ -56,6 +56,20 @@ static const struct {
 	  "1.0\n" },
 	{ BYTES("\xcb\x3f\xf8\0\0\0\0\0\0"), ". leaf aggregate \"scalar\" param \"\": "
 	  "float 1.5\n" },
+	{ BYTES("\xb4//GDAPlaceholder:a/w"), ". leaf stored \"np.ndarray\" param \"a/w\"\n" },
+	{ BYTES("\x83\xa6" "driver" "\xa4zarr" "\xa7kvstore" "\x82\xa6" "driver" "\xa4" "file" "\xa4path"
+		"\xa4t.w/" "\xa8metadata" "\x81\xa5shape" "\x91\x02"),
+	  ". leaf aggregate \"np.ndarray\" param \"t.w\": spec\n" },
+	{ BYTES("\x83\xa6" "driver" "\xa4zarr" "\xa7kvstore" "\x81\xa6" "driver" "\xa4" "file" "\xa4path"
+		"\xa2/w"),
+	  ". leaf aggregate \"np.ndarray\" param \"/w\": spec its path does not begin in the "
+	  "checkpoint\n" },
+	{ BYTES("\x82\xa6" "driver" "\xa4zarr" "\xa7kvstore" "\x81\xa6" "driver" "\xa6memory"),
+	  ". leaf aggregate \"np.ndarray\" param \"\": spec its kvstore is not of files\n" },
+	/* Neither has a driver of a store. */
+	{ BYTES("\x82\xa6" "driver" "\xa1x" "\xa7kvstore" "\xa1y"), ". dict\n"
+	  "  \"driver\" leaf aggregate \"string\" param \"driver\": string \"x\"\n"
+	  "  \"kvstore\" leaf aggregate \"string\" param \"kvstore\": string \"y\"\n" },
 	{ BYTES("\xa0"), ". leaf aggregate \"string\" param \"\": string \"\"\n" },
 	{ BYTES("\xd9\x02\xc3\xa9"), ". leaf aggregate \"string\" param \"\": string "
 	  "\"\\u00e9\"\n" },
