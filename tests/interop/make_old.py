@@ -20,8 +20,11 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 JAX_0_4_13 = ['jax==0.4.13', 'jaxlib==0.4.13', 'tensorstore==0.1.40', 'ml_dtypes==0.2.0', 'numpy==1.26.4',
               'scipy==1.11.4']
+JAX_0_4_20 = ['jax==0.4.20', 'jaxlib==0.4.20', 'tensorstore==0.1.45', 'ml_dtypes==0.3.1', 'numpy==1.26.4',
+              'scipy==1.11.4']
 JAX_0_4_30 = ['jax==0.4.30', 'jaxlib==0.4.30', 'tensorstore==0.1.64', 'ml_dtypes==0.4.1', 'numpy==1.26.4',
               'scipy==1.14.1']
+JAX_0_4_38 = ['jax==0.4.38', 'jaxlib==0.4.38', 'tensorstore==0.1.71', 'ml_dtypes==0.5.1', 'numpy==2.2.6']
 JAX_0_5_0 = ['jax==0.5.0', 'jaxlib==0.5.0', 'tensorstore==0.1.71', 'ml_dtypes==0.5.1', 'numpy==2.2.6']
 JAX_0_7_2 = ['jax==0.7.2', 'jaxlib==0.7.2', 'tensorstore==0.1.76', 'ml_dtypes==0.5.4', 'numpy==2.3.5']
 JAX_0_10_2 = ['jax==0.10.2', 'jaxlib==0.10.2', 'tensorstore==0.1.86', 'ml_dtypes==0.6.0', 'numpy==2.4.6']
@@ -32,13 +35,18 @@ ZARR3 = BOTH + ['zarr3', 'zarr3_per_leaf']
 # release -> (what to install beside it, the cases of old_writer.py)
 RELEASES = {
     '0.2.7': (JAX_0_4_13, ['pytree', 'ocdbt', 'manager']),
-    '0.3.5': (JAX_0_4_13, ['pytree', 'ocdbt', 'manager']),
+    '0.3.5': (JAX_0_4_13, ['pytree', 'ocdbt', 'manager', 'slashes']),
+    '0.4.0': (JAX_0_4_20, BOTH + ['slashes', 'standard']),
+    '0.4.1': (JAX_0_4_20, BOTH + ['slashes', 'standard']),
+    '0.4.2': (JAX_0_4_20, BOTH + ['slashes', 'standard']),
     '0.4.3': (JAX_0_4_30, BOTH),
     '0.4.8': (JAX_0_4_30, BOTH + ['aggregate']),
     '0.5.15': (JAX_0_4_30, BOTH + ['zarr3', 'aggregate', 'subchunks']),
     '0.5.20': (JAX_0_4_30 + ['flax==0.8.5'], BOTH + ['flax']),
     '0.5.23': (JAX_0_4_30, ZARR3),
     '0.6.4': (JAX_0_4_30, ZARR3),
+    '0.7.0': (JAX_0_4_38, ZARR3),
+    '0.8.0': (JAX_0_5_0, ZARR3),
     '0.9.1': (JAX_0_5_0, ZARR3),
     '0.10.3': (JAX_0_5_0, ZARR3),
     '0.11.9': (JAX_0_5_0, ZARR3),

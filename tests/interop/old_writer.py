@@ -43,6 +43,21 @@ def free_port():
         return s.getsockname()[1]
 
 
+def tree_with_slashes():
+    """Keys of modules as Haiku has them. Names with '~' are of host arrays: 0.4.0 fails for those of JAX."""
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ('data',))
+    named = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec('data'))
+    return {
+        'transformer/layer_0': {'w': jax.device_put(noise((20, 18), np.float32, 11), named),
+                                'b': jnp.asarray(noise((18,), ml_dtypes.bfloat16, 12))},
+        'transformer/layer_0/norm': {'scale': jnp.asarray(noise((3,), np.float32, 13))},
+        'enc/~/linear': {'w': noise((4, 3), np.float64, 14)},
+        'a': {'b/c': jnp.asarray(np.arange(4, dtype=np.int32))},
+        'dense': {'k': jnp.asarray(noise((5,), np.float32, 15))},
+        'count': 7,
+    }
+
+
 def small_tree(strings, empties):
     tree = {
         'params': {
@@ -112,6 +127,21 @@ class Writer:
         tree = small_tree(strings=False, empties=self.v >= (0, 3))  # strings have no place there yet
         self.trees['nostring'] = expect.flatten(tree)
         self.save(self.case('ocdbt', 'nostring'), tree, self.handler(use_ocdbt=True))
+
+    def slashes(self):
+        """0.3.5 to 0.4.1: one database for each directory in names."""
+        from orbax.checkpoint import type_handlers
+        if hasattr(type_handlers, 'start_coordinator_server_and_create_context'):
+            type_handlers.start_coordinator_server_and_create_context()
+        tree = tree_with_slashes()
+        self.trees['slashes'] = expect.flatten(tree)
+        self.save(self.case('slashes', 'slashes'), tree, self.handler(use_ocdbt=True))
+
+    def standard(self):
+        """The same with a handler that wrote `_METADATA` before PyTreeCheckpointHandler did."""
+        tree = tree_with_slashes()
+        self.trees['slashes'] = expect.flatten(tree)
+        self.save(self.case('standard', 'slashes'), tree, ocp.StandardCheckpointHandler())
 
     def aggregate(self):
         """Values inside the msgpack file."""
