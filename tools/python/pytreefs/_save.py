@@ -231,7 +231,7 @@ class _Copying:
             what = 'a directory of steps: save one of them' if tree.kind == 'root' else 'an item that is not a tree: save its step'
             raise lib.Error(errno.EINVAL, f'{self.source!r} is {what}', where)
         if not overwrite and '://' not in where and os.path.lexists(where):
-            raise lib.error(errno.EEXIST, 'is there already: overwrite=True replaces it', where)
+            raise lib.error(errno.EEXIST, 'is there already, and is not to be replaced', where)
         self.words = ['--force'] if overwrite else []
         if tree.kind == 'step':         # with the names of its items
             self.words += ['--layout', 'v1' if item is not None else 'v0']
