@@ -116,7 +116,8 @@ static int custom_metadata(struct sealing *s)
 
 	if (r == -ENODATA || s->d->is_item) {
 		err_clear();
-		return s->d->is_item ? 0 : copy_hint_custom(s->d->root, &s->custom);
+		return s->d->is_item && !s->d->is_tree ? 0 :
+							 copy_hint_custom(s->d->root, &s->custom);
 	}
 	if (r >= 0)
 		r = json_parse(buf_span(&text), "custom metadata", &doc);
@@ -230,7 +231,7 @@ static int check_final(struct draft *d, struct span final)
 		return fail(-ENOMEM, "cannot commit '%s'", d->name);
 	if (d->any_name)
 		r = 0;
-	else if (!d->is_item)
+	else if (!d->is_item || d->is_tree)
 		r = step_name_check(final);
 	else
 		r = step_name_is_tmp(final) || span_ends(final, span_str(".tmp")) ||
@@ -423,6 +424,22 @@ static void each_that_moves(const struct sealing *s, void (*act)(struct draft_fi
 	err_clear();
 }
 
+/*
+ * A copy of a step that is one tree is one, too. Chunks that were stored for its first level, as if
+ * these were items, are moved when the tree is sealed. A draft that was one stays one.
+ */
+static int find_tree(struct draft *d)
+{
+	int r = d->is_item || d->any_name || d->env->collective ? 0 : plan_is_step_tree(d->root);
+
+	if (r <= 0)
+		return r;
+	pthread_mutex_lock(&d->lock);
+	d->is_item = d->is_tree = true;
+	pthread_mutex_unlock(&d->lock);
+	return 0;
+}
+
 int draft_commit(struct draft *d, struct span final)
 {
 	struct sealing s = { .d = d };
@@ -436,9 +453,11 @@ int draft_commit(struct draft *d, struct span final)
 	trace(TRACE_STEP, "draft '%s' is to become '%.*s'", d->name, SPAN_ARG(final));
 	r = d->dir->shared ? 0 : draft_dir_check(d->dir);
 	if (r >= 0)
-		r = check_final(d, final);
-	if (r >= 0)
 		r = check_closed(d->root, &patience);
+	if (r >= 0)
+		r = find_tree(d);
+	if (r >= 0)
+		r = check_final(d, final);
 	if (r >= 0)
 		r = draft_seal_priority(d->root, d->env->options->priority);
 	if (r >= 0)

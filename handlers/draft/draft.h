@@ -110,7 +110,12 @@ struct draft {
 	struct file_sender *sender; /* uploads data files while they grow; a reference, or NULL */
 	struct collective_member member; /* for a draft that is shared by ranks */
 	bool is_undecided; /* shared, in a bucket: the result of an attempt is not known */
-	bool is_item;  /* in a mount of a step: the draft is one item, with its tree at the top */
+	bool is_item; /* in a mount of a step: the draft is one item, with its tree at the top */
+	/*
+	 * In a mount of a root: the draft is a step that is one tree, which the commit has found.
+	 * is_item is set, too.
+	 */
+	bool is_tree;
 	bool any_name; /* the final name need not be the name of a step */
 	bool replaces; /* the commit replaces a checkpoint that has the final name */
 	atomic_uint refs;
@@ -121,6 +126,8 @@ struct draft {
 	uint64_t changes; /* number of changes to names, contents and xattrs */
 	/* number of changes that removed a directory, or a file that may be a leaf */
 	uint64_t removals;
+	/* leaves were copied from a tree that is a step, each to its own place; or from an item */
+	bool copied_tree, copied_item;
 	unsigned n_stores;
 	struct draft_text *texts; /* texts that many nodes share */
 	size_t text_bytes;        /* their sum */

@@ -240,7 +240,7 @@ int draft_node_path(const struct draft_node *n, struct buf *ret)
 	 * checkpoint is not.
 	 */
 	if (!n->parent)
-		return n->draft->is_item && !n->draft->any_name ?
+		return n->draft->is_item && !n->draft->any_name && !n->draft->is_tree ?
 			       buf_add_str(ret, n->draft->dir->final) :
 			       0;
 	r = draft_node_path(n->parent, ret);

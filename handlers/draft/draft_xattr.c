@@ -410,7 +410,8 @@ static int put_path(const struct draft_node *n, struct buf *ret, unsigned *ret_s
 	auto_buf path = { 0 };
 	int r;
 
-	*ret_skip = from ? count_names(from) : !n->draft->is_item || !n->draft->any_name;
+	*ret_skip = from ? count_names(from) :
+			   !n->draft->is_item || !(n->draft->any_name || n->draft->is_tree);
 	if (!from)
 		return draft_node_path(n, ret);
 	r = draft_node_path(n, &path);

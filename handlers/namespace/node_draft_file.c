@@ -72,8 +72,10 @@ static void handle_copied(struct file *f, struct node *from)
 {
 	static const char *const names[] = { "dtype", "typestr", "sharding", "prng_impl",
 					     "sha256" };
-	auto_buf dtype = { 0 }, typestr = { 0 }, sharding = { 0 }, impl = { 0 }, sha256 = { 0 };
+	auto_buf path = { 0 }, dtype = { 0 }, typestr = { 0 }, sharding = { 0 }, impl = { 0 },
+		 sha256 = { 0 };
 	enum stored_role role;
+	int of_step;
 	struct buf *const value[] = { &dtype, &typestr, &sharding, &impl, &sha256 };
 
 	if (!draft_handle_of(f)->writes)
@@ -81,6 +83,9 @@ static void handle_copied(struct file *f, struct node *from)
 	if (node_stored_role(from, &role) && (role == STORED_OPAQUE || role == STORED_OTHER))
 		copy_hint_stored(node_draft_of(f->node)->n, role == STORED_OTHER);
 	draft_hint_sha256(node_draft_of(f->node)->n, NULL);
+	of_step = node_path_in_tree(from, &path);
+	if (of_step >= 0)
+		copy_hint_tree(node_draft_of(f->node)->n, of_step ? buf_str(&path) : NULL);
 	if (strpbrk(from->name, "@[") || node_is_draft_leaf(from))
 		return;
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) /* each one may be absent */

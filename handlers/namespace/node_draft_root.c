@@ -219,7 +219,8 @@ int draft_root_rename(struct node *root, struct span name, struct node *to_dir, 
 		return fail(node_is_draft(to_dir) ? -EPERM : -EROFS,
 			    "draft '%s' can only become %s beside the others, "
 			    "and '%s' is there already",
-			    d->name, d->is_item ? "an item" : "a step", to_dir->name);
+			    d->name, root->ns->ckpt->shape == SHAPE_STEP ? "an item" : "a step",
+			    to_dir->name);
 	if (flags & ~(unsigned)RENAME_NOREPLACE)
 		return fail(-EINVAL, "a draft cannot be exchanged with a step");
 	r = draft_commit(d, to_name);

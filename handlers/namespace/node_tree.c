@@ -267,6 +267,25 @@ const struct node_ops node_dir_ops = {
 	.free = dir_free,
 };
 
+int node_path_in_tree(const struct node *n, struct buf *ret)
+{
+	const struct node *top = n->parent;
+	auto_buf path = { 0 };
+	int r;
+
+	if (n->ops != &node_leaf_ops)
+		return -ENODATA;
+	while (!container_of(top, const struct node_dir, node)->is_item)
+		top = top->parent;
+	if (top->parent != n->ns->root || n->ns->ckpt->shape != SHAPE_ROOT)
+		return 0;
+	/* A step is the first name of the path. */
+	r = node_path(n, &path);
+	if (r >= 0)
+		r = buf_add(ret, path.p + strlen(top->name) + 1, path.n - strlen(top->name) - 1);
+	return r < 0 ? r : 1;
+}
+
 /* Get the commit time of the item, from its step or its directory. */
 static int item_mtime(struct node *dir, struct item *item, struct timespec *ret)
 {

@@ -174,6 +174,11 @@ bool node_is_stored(const struct node *n, bool *ret_is_dir);
 bool ns_is_gone(struct ns *ns);
 /* The role of a node that is shown unchanged: 1 and the role, or 0. */
 int node_stored_role(const struct node *n, enum stored_role *ret);
+/*
+ * Append the path of a leaf in its tree, as names: 1 if the tree is a step of a root, 0 if it is an
+ * item. -ENODATA: it is not a leaf of a tree.
+ */
+int node_path_in_tree(const struct node *n, struct buf *ret);
 /* Whether a path below SOURCE is still the directory with that id. */
 bool ns_is_same(struct ns *ns, const char *path, const struct file_id *id);
 

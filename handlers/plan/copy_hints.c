@@ -110,9 +110,25 @@ void copy_hint_stored(struct draft_node *n, bool beside_tree)
 	pthread_mutex_unlock(&n->draft->lock);
 }
 
+int copy_hint_tree(struct draft_node *n, const char *path)
+{
+	struct draft *d = n->draft;
+	auto_buf own = { 0 };
+	int r;
+
+	pthread_mutex_lock(&d->lock);
+	r = draft_node_path(n, &own);
+	if (r >= 0 && !path)
+		d->copied_item = true;
+	else if (r >= 0 && span_eq(buf_span(&own), span_str(path)))
+		d->copied_tree = true;
+	pthread_mutex_unlock(&d->lock);
+	return r;
+}
+
 /*
- * Append the copied `_METADATA` of an item inside another to ret. Programs write it like any other
- * file, since only the items of a step have a generated one.
+ * Append the copied `_METADATA` of an item inside another, or of a tree that is a step, to ret.
+ * Programs write it like any other file, since only the items of a step have a generated one.
  */
 static int hint_nested(const struct plan *p, struct buf *ret)
 {
@@ -145,9 +161,9 @@ int plan_hints_read(struct plan *p)
 	int r;
 
 	pthread_mutex_lock(&item->draft->lock);
-	r = buf_add_span(&text, buf_span(&item->hint));
+	r = item->draft->is_tree ? 0 : buf_add_span(&text, buf_span(&item->hint));
 	pthread_mutex_unlock(&item->draft->lock);
-	if (r >= 0 && !text.n && plan_is_nested(p))
+	if (r >= 0 && !text.n && (item->draft->is_tree || plan_is_nested(p)))
 		r = hint_nested(p, &text);
 	if (r >= 0 && text.n)
 		r = tree_parse_metadata(buf_span(&text), "a copied _METADATA", &p->hint);
@@ -177,6 +193,29 @@ static int hint_step(struct draft_node *root, struct step_meta **ret)
 		r = 0;
 	}
 	return r;
+}
+
+int plan_is_step_tree(struct draft_node *root)
+{
+	auto_of(step_meta) struct step_meta *m = NULL;
+	struct draft_node *document = NULL;
+	bool is_tree, is_item;
+	int r = hint_step(root, &m);
+
+	if (r < 0 || (m && m->kind == STEP_ITEMS_MAP))
+		return r;
+	if (m && m->kind == STEP_ITEMS_ONE)
+		return 1;
+	pthread_mutex_lock(&root->draft->lock);
+	is_tree = root->draft->copied_tree;
+	is_item = root->draft->copied_item;
+	pthread_mutex_unlock(&root->draft->lock);
+	if (is_tree || is_item)
+		return is_tree;
+	if (draft_lookup(root, span_str("_METADATA"), &document) < 0)
+		return 0;
+	draft_node_unref(document);
+	return 1;
 }
 
 int copy_hint_custom(struct draft_node *root, struct buf *ret)

@@ -35,7 +35,19 @@ void copy_hint_rewritten(struct draft_node *n);
  */
 void copy_hint_stored(struct draft_node *n, bool beside_tree);
 
+/*
+ * Record that a leaf is a copy from a tree that is a step (path: its path in that tree), or from an
+ * item (path NULL).
+ */
+int copy_hint_tree(struct draft_node *n, const char *path);
+
 /* ---- using ---- */
+
+/*
+ * Whether a draft of a step is a copy of a step that is one tree: 1 or 0. Its copied documents say
+ * so, or its leaves.
+ */
+int plan_is_step_tree(struct draft_node *root);
 
 /*
  * Append custom metadata of the step from its copied `_CHECKPOINT_METADATA` to ret; nothing if it

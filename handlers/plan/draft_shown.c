@@ -153,6 +153,19 @@ static void keep_comparison(struct draft_node *dir, const struct hint *t)
 	pthread_mutex_unlock(&dir->draft->lock);
 }
 
+/* The same for a step that is one tree, whose only handler is that of the tree. */
+static int print_of_tree(const struct draft *d, struct step_meta *m, struct buf *ret)
+{
+	auto_of(plan) struct plan *p = NULL;
+	int r = plan_new(d->root, false, &p);
+
+	if (r < 0)
+		return r;
+	m->kind = STEP_ITEMS_ONE;
+	m->handler = plan_handler(p);
+	return step_meta_print(m, ret);
+}
+
 /* Make `_CHECKPOINT_METADATA` as a commit would write it now. */
 static int checkpoint_metadata(struct draft *d, struct buf *ret)
 {
@@ -163,8 +176,11 @@ static int checkpoint_metadata(struct draft *d, struct buf *ret)
 	struct step_item *items;
 	struct plan **plans;
 	size_t n;
-	int r = draft_children(d->root, &child, &n);
+	int r;
 
+	if (d->is_tree)
+		return print_of_tree(d, &m, ret);
+	r = draft_children(d->root, &child, &n);
 	if (r < 0)
 		return r;
 	items = calloc(n + 1, sizeof(*items));
@@ -203,7 +219,7 @@ static int checkpoint_metadata(struct draft *d, struct buf *ret)
 
 int draft_generated_text(struct draft_node *dir, struct buf *ret, struct timespec *ret_mtime)
 {
-	bool of_step = dir == dir->draft->root && !dir->draft->is_item;
+	bool of_step = dir == dir->draft->root && (!dir->draft->is_item || dir->draft->is_tree);
 	struct hint t = { .text = { 0 } };
 	bool as_written;
 	int r = look(dir, &t);

@@ -531,7 +531,7 @@ static const char *generated_name(const struct draft_node *dir)
 {
 	bool is_root = dir == dir->draft->root;
 
-	if (is_root && !dir->draft->is_item)
+	if (is_root && (!dir->draft->is_item || dir->draft->is_tree))
 		return "_CHECKPOINT_METADATA";
 	return is_root || (dir->parent == dir->draft->root && !dir->draft->is_item &&
 			   draft_is_tree(dir)) ?

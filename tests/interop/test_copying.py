@@ -528,3 +528,39 @@ def test_the_type_of_an_array_can_be_set(mount, root):
     assert os.getxattr(m / '1.tmp/default/a.npy', 'user.pytree.typestr') == b'jax.Array'
     commit(m, '1')
     assert {k[0]: v[0] for k, v in recorded(root / '1/default').items()} == {'a': 'jax.Array', 'b': 'np.ndarray', 'c': 'np.ndarray'}
+
+
+COPIES = ['cp -r 7/. 8.tmp/', 'cp -a 7/. 8.tmp/', 'rsync -aX 7/ 8.tmp/', 'tar -c -C 7 . | tar -x -C 8.tmp']
+
+
+@pytest.mark.parametrize('documents', ['both', 'no _CHECKPOINT_METADATA', 'none'])
+@pytest.mark.parametrize('command', COPIES)
+@pytest.mark.parametrize('ocdbt', [True, False], ids=['database', 'directories'])
+def test_a_step_that_is_a_tree_is_copied_as_one(mount, root, ocdbt, command, documents):
+    """Also where files tell of it only by their contents, or, to cp, by where they come from."""
+    tree = {'params': {'w': W, 'b': np.arange(3)}, 'opt': [np.ones(2), np.zeros(3)], 'x': np.arange(4)}
+    ocp.Checkpointer(ocp.PyTreeCheckpointHandler(use_ocdbt=ocdbt)).save(root / '7', ocp.args.PyTreeSave(tree))
+    for name in {'both': [], 'none': ['_METADATA', '_CHECKPOINT_METADATA']}.get(documents, ['_CHECKPOINT_METADATA']):
+        (root / '7' / name).unlink()
+    m = mount(root, 'ocdbt=on' if ocdbt else 'ocdbt=off', allow_errors=True)
+    (m / '8.tmp').mkdir()
+    subprocess.run(command, shell=True, cwd=m.path, check=True, capture_output=True)
+    if documents == 'none' and not command.startswith('cp'):
+        with pytest.raises(OSError):                    # nothing says that it is not a step of items
+            os.rename(m / '8.tmp', m / '8')
+        return
+    commit(m, '8')
+    assert not [p for p in (root / '8').rglob('*') if 'pytreefs' in p.name]
+    assert not (root / '8/params').exists() and not (root / '8/opt').exists()
+    got = ocp.PyTreeCheckpointer().restore(root / '8')
+    assert jax.tree.structure(got) == jax.tree.structure(tree if documents != 'none' else {**tree, 'opt': {'0': 0, '1': 1}})
+    assert all(expect.same_bits(a, b) for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(tree)))
+
+
+def test_a_checkpoint_of_files_alone_is_copied_as_one(mount, root):
+    with ocp.Checkpointer(ocp.JsonCheckpointHandler()) as checkpointer:
+        checkpointer.save(root / '7', args=ocp.args.JsonSave({'a': 1}))
+        m = mount(root)
+        subprocess.run(['cp', '-r', m / '7', m / '8.tmp'], check=True)
+        commit(m, '8')
+        assert checkpointer.restore(root / '8') == {'a': 1}

@@ -323,10 +323,13 @@ def test_files_beside_items_are_nobodys(mount, root):
 
 
 def test_a_tree_is_put_into_an_item(mount, root):
-    """A step that is a tree is not a step of items: the refusal of its copy says what to do."""
+    """The contents of an item are not a step of items: the refusal says what to do. A step that is a tree may become an item."""
     ocp0.PyTreeCheckpointer().save(root / '7', {'w': W})
     m = mount(root, allow_errors=True)
-    subprocess.run(['cp', '-r', str(m / '7'), str(m / '8.tmp')], check=True)
+    write(m, '6', expect.flatten({'w': W}))
+    commit(m, '6')
+    (m / '8.tmp').mkdir()
+    subprocess.run(['cp', '-r', f'{m / "6"}/default/.', str(m / '8.tmp')], check=True)
     with pytest.raises(OSError):
         os.rename(m / '8.tmp', m / '8')
     assert any("_METADATA': it is of a tree" in line and 'into a directory of the draft' in line for line in m.log_lines())

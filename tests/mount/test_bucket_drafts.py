@@ -78,6 +78,29 @@ def test_a_copied_step(opened, run, mount, bucket, root, spill, option):
     assert '0 errors, 0 warnings' in run('verify', root).stdout
 
 
+@pytest.mark.parametrize('option', ['ocdbt=on', 'ocdbt=off'])
+def test_a_copied_step_that_is_a_tree(opened, run, mount, bucket, root, tmp_path, option):
+    """Its first level looks like items while it is copied, and what was uploaded for them does not stay. Files beside it come along."""
+    d = tmp_path / 'in'
+    (d / 'params').mkdir(parents=True)
+    (tmp_path / 'steps').mkdir()
+    np.save(d / 'params/w.npy', W)
+    np.save(d / 'v.npy', W[:5])
+    run('convert', d, tmp_path / 'steps/7')
+    (tmp_path / 'steps/7').rename(tmp_path / 'step')
+    run('convert', tmp_path / 'step/default', tmp_path / 'steps/7')
+    (tmp_path / 'steps/7/config.json').write_text('{"a": 1}')
+    assert (tmp_path / 'steps/7/_METADATA').exists()
+    m = opened(option, 'target_data_file_size=64K')
+    subprocess.run(['cp', '-a', mount(tmp_path / 'steps').path / '7', m.path / '7.tmp'], check=True)
+    subprocess.run(['mv', m.path / '7.tmp', m.path / '7'], check=True)
+    keys = [k.removeprefix('run/7/') for k in bucket.keys()]
+    assert not [k for k in keys if k.startswith('params/') or 'pytreefs' in k], keys
+    assert {'config.json', '_METADATA', MARKER} <= set(keys) and bucket.get('run/7/config.json') == b'{"a": 1}'
+    assert run('diff', tmp_path / 'steps/7', f'{root}/7').returncode == 0
+    assert '0 errors, 0 warnings' in run('verify', root).stdout
+
+
 def test_it_restores(opened, bucket, proxy, root, tmp_path):
     """By TensorStore, from the files of the bucket as they are."""
     import tensorstore as ts
