@@ -28,7 +28,7 @@ static const char *const modes[] = { "keep", "drop", "tear" };
 
 static char root[TMP_DIR_MAX];
 static char trying[300]; /* for messages */
-static const char *set;  /* the present set of options: for saving and for reading */
+static const char *set;  /* the present set of options for saving */
 static unsigned long crashes, whole, faults, hits, by_commit, allocations;
 
 /* ---- the saved step ---- */
@@ -68,6 +68,12 @@ static const char *options_with(const char *io)
 
 	snprintf(text, sizeof(text), SMALL ",%s,io=%s", set, io);
 	return text;
+}
+
+/* The library refuses options of saving when it reads. */
+static const char *options_of_reading(void)
+{
+	return strstr(set, "atomicity") ? SMALL ",io=sync,atomicity=commit_file" : SMALL ",io=sync";
 }
 
 /* Write a draft without committing it. On failure, the draft may exist or not. */
@@ -137,7 +143,7 @@ static void check_step(const char *step)
 	char path[128], *text = NULL;
 
 	snprintf(path, sizeof(path), "%s/%s", root, step);
-	if (pytreefs_open(path, options_with("sync"), &ck) < 0)
+	if (pytreefs_open(path, options_of_reading(), &ck) < 0)
 		fail_msg("%s: step %s: %s", trying, step, pytreefs_error());
 	bytes_are(ck, "default/params/w.npy", w, sizeof(w));
 	bytes_are(ck, "state/count.npy", count_of, sizeof(count_of));
@@ -162,7 +168,7 @@ static bool has_number(const char *step, int64_t want)
 	ssize_t n;
 
 	snprintf(path, sizeof(path), "%s/%s", root, step);
-	if (pytreefs_open(path, options_with("sync"), &ck) < 0)
+	if (pytreefs_open(path, options_of_reading(), &ck) < 0)
 		fail_msg("%s: step %s: %s", trying, step, pytreefs_error());
 	n = pytreefs_read(ck, "default/step.json", got, sizeof(got) - 1, 0);
 	if (n < 0)
@@ -185,7 +191,7 @@ static bool look(void)
 	char names[1000] = "";
 	bool is_new;
 
-	if (pytreefs_open(root, options_with("sync"), &ck) < 0 ||
+	if (pytreefs_open(root, options_of_reading(), &ck) < 0 ||
 	    pytreefs_list(ck, "", add_name, names) < 0)
 		fail_msg("%s: the root: %s", trying, pytreefs_error());
 	pytreefs_close(ck);

@@ -23,7 +23,7 @@ static struct st_tensor tensor(const char *name, enum dtype t, unsigned rank, co
 
 static const uint64_t one[] = { 1 }, empty[] = { 4, 0 };
 
-static void tensors_lie_widest_first_then_by_name(void **state)
+static void tensors_lie_widest_first_then_as_in_the_tree(void **state)
 {
 	struct st_tensor t[] = {
 		tensor("z", DTYPE_FLOAT32, 1, one),       tensor("b", DTYPE_INT64, 1, one),
@@ -33,14 +33,16 @@ static void tensors_lie_widest_first_then_by_name(void **state)
 	};
 	static const char want[] =
 		"{\"__metadata__\":{\"format\":\"pt\"},\"b\":{\"dtype\":\"I64\",\"shape\":[1],\"data_offsets\":[0,8]},"
-		"\"a\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[8,12]},"
-		"\"z\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[12,16]},"
+		"\"z\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[8,12]},"
+		"\"a\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[12,16]},"
 		"\"m\":{\"dtype\":\"BF16\",\"shape\":[1],\"data_offsets\":[16,18]},"
 		"\"e\":{\"dtype\":\"F8_E4M3\",\"shape\":[1],\"data_offsets\":[18,19]},"
 		"\"u\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[19,20]},"
 		"\"k\":{\"dtype\":\"BOOL\",\"shape\":[1],\"data_offsets\":[20,21]}}      ";
 	auto_buf out = { 0 };
 
+	for (size_t i = 0; i < ARRAY_LEN(t); i++)
+		t[i].id = (uint32_t)i;
 	assert_int_equal(safetensors_header(t, ARRAY_LEN(t), NULL, 0, &out), 0);
 	assert_int_equal(out.n, 8 + 424);
 	assert_memory_equal(out.p, "\xa8\x01\0\0\0\0\0\0", 8);
@@ -129,7 +131,7 @@ static void every_type_with_a_name_has_its_place(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(tensors_lie_widest_first_then_by_name),
+		cmocka_unit_test(tensors_lie_widest_first_then_as_in_the_tree),
 		cmocka_unit_test(texts_are_metadata),
 		cmocka_unit_test(nothing_at_all_is_a_file),
 		cmocka_unit_test(names_that_cannot_be_keys_are_refused),
