@@ -122,6 +122,22 @@ enum found { FOUND_NOTHING, FOUND_ARRAY, FOUND_OTHER };
 
 static int search_children(const struct children *c, unsigned depth, unsigned *n_left);
 
+/*
+ * Whether a directory is one of the databases of jax's array serialization, which has one for each
+ * directory of arrays and no other file. One at the top with a number is a step.
+ */
+static bool is_database_of_jax(const struct children *c, const char *name, unsigned depth)
+{
+	struct step_name number;
+
+	for (size_t i = 0; i < c->n; i++)
+		if (c->child[i].is_dir ? !strncmp(c->child[i].name, "ocdbt.process_", 14) :
+					 strncmp(c->child[i].name, "manifest.", 9))
+			return false;
+	return children_has(c, "manifest.ocdbt", false) &&
+	       (depth > 1 || step_name_parse(span_str(name), &number) != 1);
+}
+
 static int search_child(const struct children *c, const struct child *ch, unsigned depth,
 			unsigned *n_left)
 {
@@ -136,7 +152,9 @@ static int search_child(const struct children *c, const struct child *ch, unsign
 		return r;
 	r = children_list(c->dir, path, false, &below);
 	if (r >= 0)
-		r = search_children(&below, depth, n_left);
+		r = is_database_of_jax(&below, ch->name, depth) ?
+			    FOUND_ARRAY :
+			    search_children(&below, depth, n_left);
 	children_release(&below);
 	return r;
 }

@@ -20,6 +20,8 @@ import safetensors.numpy
 import tensorstore as ts
 import zarr
 
+from lib import array_serialization, gda
+
 SOURCES = {}
 NOTHING = None
 # A different model, which is found in place of the right one by whoever looks at the wrong files.
@@ -416,3 +418,41 @@ def temporary_step(d, base):
 @source(NOTHING)
 def no_such_directory(d, base):
     return d / 'nothing'
+
+
+# ---- arrays that are not beside the document that names them ----
+
+# zarr-python has no bfloat16.
+SERIALIZED = {name: np.asarray(value) for name, value in array_serialization.arrays().items() if name != 'params/bias'}
+OF_HOSTS = {'params': {name: value for name, value in gda.tree()['params'].items() if name != 'b'}, 'step': 3}
+
+
+@source(SERIALIZED)
+def databases_of_jax(d, base):
+    """One for each directory of arrays."""
+    array_serialization.save(d / 'jax', SERIALIZED)
+    return d / 'jax'
+
+
+@source({name: value for name, value in SERIALIZED.items() if '/' in name})
+def databases_of_jax_with_none_at_the_top(d, base):
+    array_serialization.save(d / 'jax', {name: value for name, value in SERIALIZED.items() if '/' in name})
+    return d / 'jax'
+
+
+@source({f'7/{name}': value for name, value in SERIALIZED.items()}, ROOT_OF_TREES)
+def root_of_databases_of_jax(d, base):
+    array_serialization.save(d / 'run/7', SERIALIZED)
+    return d / 'run'
+
+
+@source(flat({'target': OF_HOSTS['params'], 'state': {'step': 3}}, 'optimizer') | {'version': 3})
+def file_of_t5x(d, base):
+    gda.t5x(d / 'checkpoint_10', lambda: dict(OF_HOSTS))
+    return d / 'checkpoint_10'
+
+
+@source(flat({'checkpoint_1': OF_HOSTS}), ROOT_OF_TREES)
+def flax_of_many_hosts(d, base):
+    gda.flax_multihost(d / 'run', 1, lambda: dict(OF_HOSTS))
+    return d / 'run'
