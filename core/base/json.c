@@ -3,11 +3,10 @@
  * json.c - the only file that uses cJSON.
  *
  * cJSON stores every number as a double, ends strings at NUL, and accepts neither NaN nor Infinity.
- * Checkpoints have nanosecond times of 19 digits, keys with NUL and losses that are NaN. So a first
- * pass turns these into strings (pre-escape): every number token T becomes the string "\1nT", a NUL
- * inside a string becomes "\1" "0", and a real \1 becomes "\1" "1". JSON strings may not contain
- * raw control characters, so no other string begins with \1. The second pass converts cJSON's tree
- * into ours and undoes the escapes.
+ * Checkpoints have times of 19 digits, keys with NUL and losses that are NaN. So a first pass turns
+ * these into strings (pre-escape): every number token T becomes "\1nT", a NUL inside a string "\1"
+ * "0", and a real \1 "\1" "1". JSON strings may not contain raw control characters, so no other
+ * string begins with \1. The second pass converts cJSON's tree into ours and undoes the escapes.
  *
  * The first pass checks tokens (numbers, escapes, UTF-8, depth); cJSON checks the grammar.
  */
@@ -272,7 +271,7 @@ static struct span unescape_str(struct arena *a, const char *s)
 	return span_of(p, m);
 }
 
-static void unescape_number(const char *s, struct json *ret)
+static int unescape_number(struct arena *a, const char *s, struct json *ret)
 {
 	bool integral = !strpbrk(s, ".eENI");
 	char *end;
@@ -282,16 +281,17 @@ static void unescape_number(const char *s, struct json *ret)
 		ret->kind = JSON_INT;
 		ret->i = strtoll(s, &end, 10);
 		if (!errno)
-			return;
+			return 0;
 		errno = 0;
 		ret->kind = JSON_UINT;
 		ret->u = strtoull(s, &end, 10);
 		if (!errno && s[0] != '-')
-			return;
+			return 0;
 	}
 	ret->kind = JSON_FLOAT;
 	ret->d = strtod(s, &end);
 	ret->is_beyond = integral || (isinf(ret->d) && !strchr(s, 'I'));
+	return ret->is_beyond ? arena_keep(a, span_str(s), &ret->number) : 0;
 }
 
 struct convert {
@@ -359,7 +359,7 @@ static void convert(struct convert *cv, const cJSON *from, struct json *to)
 		const char *s = from->valuestring;
 
 		if (s[0] == 1 && s[1] == 'n') {
-			unescape_number(s + 2, to);
+			cv->error = unescape_number(cv->arena, s + 2, to);
 			return;
 		}
 		to->kind = JSON_STRING;

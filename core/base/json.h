@@ -28,14 +28,17 @@ enum json_kind {
 
 struct json {
 	enum json_kind kind;
-	/* FLOAT: beyond 64 bits or the range of double; d is inexact */
+	/* FLOAT: beyond 64 bits or the range of double; d is inexact, and `number` what it was */
 	bool is_beyond;
 	struct span name; /* member name inside an object, else empty */
 	union {
 		bool b;
 		int64_t i;
 		uint64_t u;
-		double d;
+		struct {
+			double d;
+			struct span number; /* is_beyond: the text, which json_print() prints */
+		};
 		struct span s; /* UTF-8, may hold NUL; a NUL follows it */
 		struct {
 			const struct json *items; /* in document order */

@@ -200,7 +200,8 @@ static int print(struct buf *out, const struct json *j, enum json_style style, u
 	case JSON_UINT:
 		return buf_addf(out, "%llu", (unsigned long long)j->u);
 	case JSON_FLOAT:
-		return json_put_double(out, j->d, style);
+		return j->is_beyond ? buf_add_span(out, j->number) :
+				      json_put_double(out, j->d, style);
 	case JSON_STRING:
 		return json_put_str(out, j->s, style);
 	case JSON_ARRAY:

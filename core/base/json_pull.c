@@ -11,6 +11,7 @@
 #include "core/base/json_pull.h"
 
 #include <assert.h>
+#include <math.h>
 
 #include "core/base/err.h"
 
@@ -391,7 +392,11 @@ static int respell_number(struct json_pull *p, struct span number, struct buf *o
 	if (is_integer(number))
 		return buf_add_span(out, number);
 	r = number_double(p, number, &d);
-	return r < 0 ? r : json_put_double(out, d, JSON_PYTHON);
+	if (r < 0)
+		return r;
+	/* A number beyond the range of double would become Infinity. */
+	return isinf(d) && !memchr(number.p, 'I', number.n) ? buf_add_span(out, number) :
+							      json_put_double(out, d, JSON_PYTHON);
 }
 
 /* Take any value but a container; out may be NULL. */

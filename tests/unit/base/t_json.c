@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/base/json.h"
+#include "core/base/json_pull.h"
 #include "core/base/limits.h"
 
 static int parse(const char *text, struct json_doc *ret)
@@ -71,6 +72,23 @@ static void numbers_beyond_the_range_are_marked(void **state)
 		0);
 	for (size_t i = 0; i < d.root->n; i++)
 		assert_int_equal(d.root->items[i].is_beyond, i < 4);
+}
+
+/* Nothing computes with them. */
+static void numbers_beyond_the_range_are_printed_as_they_were(void **state)
+{
+	const char *text = "[18446744073709551616, -9223372036854775809, 1e400, -1.50E+999,"
+			   " 274670000000000000000000000000000000001]";
+	auto_buf out = { 0 }, pulled = { 0 };
+	auto_json_pull p = { 0 };
+	auto_json d = { 0 };
+
+	assert_int_equal(parse(text, &d), 0);
+	assert_int_equal(json_print(&out, d.root, JSON_PYTHON), 0);
+	assert_string_equal(buf_str(&out), text);
+	json_pull_init(&p, span_str(text), "x");
+	assert_int_equal(json_pull_respell(&p, &pulled), 0);
+	assert_string_equal(buf_str(&pulled), text);
 }
 
 static void strings_keep_nul_and_marks(void **state)
@@ -255,6 +273,7 @@ int main(void)
 		cmocka_unit_test(integers_are_exact),
 		cmocka_unit_test(integral_floats_are_integers_up_to_the_end_of_the_range),
 		cmocka_unit_test(numbers_beyond_the_range_are_marked),
+		cmocka_unit_test(numbers_beyond_the_range_are_printed_as_they_were),
 		cmocka_unit_test(strings_keep_nul_and_marks),
 		cmocka_unit_test(python_words_are_numbers),
 		cmocka_unit_test(the_last_of_two_names_wins),
