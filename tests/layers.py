@@ -94,7 +94,8 @@ MAY_INCLUDE = {
     'tools/convert': [
         'core/base', 'core/io', 'core/store', 'core/dtype', 'core/zarr', 'core/zarr/write', 'core/tree', 'core/step',
         'core/commit', 'handlers/format', 'handlers/plugin', 'handlers/leaf', 'handlers/subtree', 'handlers/draft',
-        'handlers/plan', 'handlers/commit', 'handlers/namespace', 'tools/cli', 'tools/job', 'tools/select'],
+        'handlers/plan', 'handlers/commit', 'handlers/namespace', 'handlers/transform', 'tools/cli', 'tools/job',
+        'tools/select'],
     'tools/verify': [
         'core/base', 'core/kv', 'core/ocdbt', 'core/zarr', 'core/tree', 'core/step', 'handlers/leaf',
         'tools/scan', 'tools/select'],

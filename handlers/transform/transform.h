@@ -61,6 +61,8 @@ const char *transform_file(const struct transform *t, size_t i);
 int transform_tree(const struct transform *t, struct tree **tree);
 /* Whether the rules are for the item at this path ("state"). */
 bool transform_is_for(const struct transform *t, const char *item_path);
+/* Append the key of a node, as rules spell it: "params/layers/0/w". */
+int transform_key(const struct tree_node *n, struct buf *ret);
 /* For `transform --check`: append where the value of a leaf of the new tree comes from. */
 int transform_text(const struct transform *t, const struct tree_node *leaf, struct buf *ret);
 /*
@@ -68,6 +70,15 @@ int transform_text(const struct transform *t, const struct tree_node *leaf, stru
  * key.
  */
 int transform_idle(const struct transform *t, const struct tree *made, struct buf *ret);
+
+/* A leaf of the stored tree that the new one does not show or use. */
+struct transform_unused {
+	const struct tree_node *leaf;
+	uint64_t parts, of; /* unstack() takes only so many parts of it; 0: none */
+};
+/* Get them in the order of the stored tree; the caller frees the array. */
+int transform_unused(const struct transform *t, const struct tree *made,
+		     struct transform_unused **ret, size_t *ret_n);
 
 /*
  * The `open` of a derived's source: open a store of the computed array. The elements are computed

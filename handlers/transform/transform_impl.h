@@ -62,6 +62,9 @@ struct transform {
  */
 const struct rule *rule_for(const struct transform *t, struct span key, struct regex_match *ret,
 			    int *error);
+/* Set *ret to the rule for the key of a node; NULL: a node of that key is carried over. */
+int transform_rule_of(const struct transform *t, const struct tree_node *n,
+		      const struct rule **ret);
 /* Set rule->inverse, or leave it NULL when the rule cannot be inverted. */
 int rule_invert(struct rule *rule);
 /* Append the new key that a rule makes of a stored key. Returns 1, or 0 when it makes none. */

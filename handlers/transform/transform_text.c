@@ -8,25 +8,24 @@
 #include "core/base/err.h"
 #include "handlers/transform/transform_impl.h"
 
-static int key_of(const struct tree_node *n, struct buf *ret)
+int transform_key(const struct tree_node *n, struct buf *ret)
 {
 	int r = 0;
 
 	/* The recursion is as deep as the tree, at most LIMIT_TREE_DEPTH. */
 	if (n->parent && n->parent->parent) {
-		r = key_of(n->parent, ret);
+		r = transform_key(n->parent, ret);
 		if (r >= 0)
 			r = buf_add_byte(ret, '/');
 	}
 	return r < 0 ? r : buf_add_span(ret, n->key);
 }
 
-/* Set *ret to the rule that made a node of the new tree; NULL for a node that was carried over. */
-static int rule_of(const struct transform *t, const struct tree_node *n, const struct rule **ret)
+int transform_rule_of(const struct transform *t, const struct tree_node *n, const struct rule **ret)
 {
 	struct regex_match match;
 	auto_buf key = { 0 };
-	int r = key_of(n, &key);
+	int r = transform_key(n, &key);
 
 	if (r >= 0)
 		*ret = rule_for(t, buf_span(&key), &match, &r);
@@ -63,7 +62,7 @@ int transform_text(const struct transform *t, const struct tree_node *leaf, stru
 	const struct derived *d =
 		leaf->source ? container_of(leaf->source, const struct derived, source) : NULL;
 	const struct rule *rule = NULL;
-	int r = t ? rule_of(t, leaf, &rule) : 0;
+	int r = t ? transform_rule_of(t, leaf, &rule) : 0;
 
 	if (r < 0)
 		return r;
@@ -84,7 +83,7 @@ int transform_idle(const struct transform *t, const struct tree *made, struct bu
 
 		if (n->kind != TREE_LEAF && n->n_children)
 			continue;
-		r = rule_of(t, n, &rule);
+		r = transform_rule_of(t, n, &rule);
 		if (r >= 0 && rule)
 			used[rule - t->rule] = true;
 	}

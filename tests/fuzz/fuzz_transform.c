@@ -39,13 +39,17 @@ static void check_tree(const struct transform *t)
 {
 	struct tree *in = small();
 	auto_of(tree) struct tree *out = in;
+	struct transform_unused *unused = NULL;
 	auto_buf idle = { 0 };
+	size_t n = 0;
 
 	if (transform_tree(t, &out) < 0) {
 		must(out == in);
 		return;
 	}
 	must(transform_idle(t, out, &idle) == 0);
+	must(transform_unused(t, out, &unused, &n) == 0);
+	free(unused);
 	for (uint32_t i = 0; i < out->n_nodes; i++) {
 		auto_buf text = { 0 };
 

@@ -387,6 +387,44 @@ def test_check_of_a_step(run, tmp_path):
     assert r.returncode == 1 and 'has no tree' in r.stderr and "''" not in r.stderr
 
 
+def test_leaves_that_no_rule_uses_are_told(run, saved_layers, tmp_path):
+    """transform --check lists them, with rules that make nothing; export, convert and save count them, and --strict refuses them."""
+    rules = [{'key': 'norm/weight', 'original_key': 'params/norm'}, {'key': 'nothing/(.*)', 'original_key': r'absent/\1'},
+             {'key': 'layers/{i}/w', 'original_key': 'params/layers/w', 'for': {'i': 3}, 'value_fn': ['unstack({i}, 4)', 'add(1)']},
+             {'key': 'layers/{i}/k', 'original_key': 'params/layers_{i}/k', 'for': {'i': 3}}]
+    wrong = write_rules(tmp_path, rules=rules + [{'key': 'params/count', 'use_fallback': 0}], default_to_original=False)
+    said = run('transform', '--check', wrong, saved_layers).stderr.splitlines()
+    assert [line.removeprefix('pytreefs: ') for line in said] == [
+        "rule 2 makes no leaf: no key matches 'nothing/(.*)'", "no rule uses 'params/head'",
+        "stored leaf 'params/layers/w', of which rules take only 3 of 4 parts", "no rule uses 'params/layers_3/k'"]
+    run('export', saved_layers, tmp_path / 'in.safetensors')
+    for words in (['export', saved_layers, 'a.safetensors'], ['convert', saved_layers, 'b'], ['save', saved_layers, 'r/1'],
+                  ['convert', tmp_path / 'in.safetensors', 'c'], ['convert', saved_layers, 'd.npz']):
+        out, options = tmp_path / words[2], ['-o', f'transforms={wrong}']
+        r = run(words[0], '--strict', *options, words[1], out, ok=False)
+        assert r.returncode == 1 and '3 stored leaves' in r.stderr and "'params/head'" in r.stderr and not out.exists(), r.stderr
+        r = run(words[0], *options, words[1], out)
+        assert '3 stored leaves' in r.stderr and '1 rules' in r.stderr and '--check' in r.stderr and out.exists()
+        assert not run(words[0], '--force', '-q', *options, words[1], out).stderr
+    assert run('transform', '--strict', '--check', wrong, saved_layers, ok=False).returncode == 1
+    rules[2]['for']['i'] = rules[3]['for']['i'] = 4
+    right = write_rules(tmp_path, rules=[rules[0], *rules[2:], {'key': 'head', 'original_key': 'params/head'},
+                                         {'key': 'count', 'original_key': 'params/count'}], default_to_original=False)
+    assert not run('transform', '--strict', '--check', right, saved_layers).stderr
+    assert not run('export', '--strict', '-o', f'transforms={right}', saved_layers, tmp_path / 'e.npz').stderr
+    # A leaf that keeps its name is not left out.
+    kept = write_rules(tmp_path, rules=rules[:1])
+    assert not run('convert', '--strict', '-o', f'transforms={kept}', saved_layers, tmp_path / 'f').stderr
+
+
+@pytest.fixture
+def saved_layers(tmp_path):
+    params = {'norm': np.ones(2), 'head': np.ones(3), 'count': 3, 'layers': {'w': np.ones((4, 2))}}
+    params |= {f'layers_{i}': {'k': np.full(2, i)} for i in range(4)}
+    ocp.PyTreeCheckpointer().save(tmp_path / 'layers', {'params': params})
+    return tmp_path / 'layers'
+
+
 @pytest.mark.parametrize('fn', ['concat(0)', 'reshape(7)', 'transpose(0)', 'slice(99)', 'pad(2, 2)', 'unstack(0, 9)'])
 def test_check_tells_what_cannot_be_computed(run, saved, tmp_path, fn):
     inputs = ['params/layer_0/w', 'ids'] if fn.startswith('concat') else 'ids'

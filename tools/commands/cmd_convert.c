@@ -19,6 +19,7 @@
 #include "tools/cli/interrupt.h"
 #include "tools/convert/atomic_file.h"
 #include "tools/convert/atomic_step.h"
+#include "tools/convert/rules.h"
 #include "tools/job/mpi_program.h"
 #include "tools/select/selection.h"
 #include "tools/job/group_work.h"
@@ -134,7 +135,9 @@ static int set_custom(const struct job *j, const struct input *in, struct draft 
 
 static int fill(struct job *j, struct input *in, struct import_list *f, struct atomic_step *n)
 {
-	int r = group_reduce(j->group, input_list(in, j->only, f));
+	int r = in->kind == INPUT_ORBAX ? rules_check(j->a, &in->st, group_is_lead(j->group)) : 0;
+
+	r = group_reduce(j->group, r < 0 ? r : input_list(in, j->only, f));
 
 	if (r >= 0)
 		r = group_reduce(j->group, hint_rules(in, n->draft));
@@ -542,6 +545,7 @@ static const struct cmd_option convert_options[] = {
 	OPTION_ITEM,
 	OPTION_NO_ITEMS,
 	OPTION_CUSTOM,
+	OPTION_STRICT,
 	OPTION_FORCE,
 	EXPORT_OPTIONS,
 	OPTION_ONLY,
@@ -554,8 +558,8 @@ static const struct cmd_option convert_options[] = {
 const struct cmd cmd_convert = {
 	.name = "convert",
 	.args = "IN OUT",
-	.summary = "convert a checkpoint or file of arrays to another checkpoint, or a file",
-	.help = "IN: as of save. OUT: a checkpoint (also s3://, gs://), or a file as of export.",
+	.summary = "convert IN (as of save) to a checkpoint (s3://, gs://) or a file as of export",
+	.help = "",
 	.example = "pytreefs convert -o zarr=3 ckpts/1000 /tmp/1000-v3",
 	.options = convert_options,
 	.min_args = 2,
@@ -566,18 +570,18 @@ const struct cmd cmd_convert = {
 	.run = run_convert,
 };
 
-static const struct cmd_option save_options[] = { OPTION_ITEM,  OPTION_NO_ITEMS, OPTION_CUSTOM,
-						  OPTION_FORCE, OPTION_ONLY,     OPTION_JSON,
-						  OPTION_QUIET, OPTION_VERBOSE,  { 0 } };
+static const struct cmd_option save_options[] = { OPTION_ITEM,   OPTION_STRICT, OPTION_NO_ITEMS,
+						  OPTION_CUSTOM, OPTION_FORCE,  OPTION_ONLY,
+						  OPTION_JSON,   OPTION_QUIET,  OPTION_VERBOSE,
+						  { 0 } };
 
 const struct cmd cmd_save = {
 	.name = "save",
 	.args = "INPUT SOURCE/STEP",
 	.summary = "save files of arrays as a new step of a directory of checkpoints",
 	.help = "INPUT is a directory of .npy, .json, .txt and .null files (or a copy of a step\n"
-		"out of a mount), an .npy, .npz or .safetensors file, a directory of safetensors\n"
-		"shards, a zarr group, or a checkpoint. Other files are refused. SOURCE may be\n"
-		"s3:// or gs://. At exit status 0 the step is durable; else, it does not exist.",
+		"out of a mount), an .npy, .npz or .safetensors file, safetensors shards, a zarr\n"
+		"group, or a checkpoint. SOURCE may be s3://, gs://. Status 0: it is durable.",
 	.example = "pytreefs save ckpts/1000/state/params /tmp/ckpts/1",
 	.options = save_options,
 	.min_args = 2,

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tools/convert/export.h"
+#include "tools/convert/rules.h"
 #include "tools/job/mpi_program.h"
 #include "tools/select/selection.h"
 
@@ -53,6 +54,7 @@ static int run_export(struct cmd_args *a)
 static const struct cmd_option options[] = {
 	{ "format", 0, "npy|npz|safetensors|zarr", "format of OUT (default: by its name)" },
 	EXPORT_OPTIONS,
+	OPTION_STRICT,
 	{ "force", 0, NULL, "replace an existing file or export" },
 	OPTION_ONLY,
 	OPTION_JSON,
@@ -67,8 +69,7 @@ const struct cmd cmd_export = {
 	.summary = "export a step, item or directory of leaves: npy, npz, safetensors, zarr",
 	.help = "OUT is a directory of leaves, an .npy (one array), .npz or .safetensors file,\n"
 		"shards with an index (--max-shard-size), or a zarr group (as -o zarr=).\n"
-		"At exit status 0, OUT is complete and durable; else, it does not exist. Lists\n"
-		"and None are recorded beside arrays, for convert. Ranks share the leaves.",
+		"Lists and None are recorded beside arrays. At status 0, OUT is durable.",
 	.example = "pytreefs export ckpts/1000/state /tmp/model.safetensors",
 	.options = options,
 	.min_args = 2,

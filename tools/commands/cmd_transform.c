@@ -11,6 +11,7 @@
 #include "handlers/namespace/node_tree.h"
 #include "handlers/subtree/subtree.h"
 #include "tools/cli/cmd.h"
+#include "tools/convert/rules.h"
 
 /*
  * The state of printing: one item, or all items of a step, whose names then precede their leaves.
@@ -18,6 +19,7 @@
 struct check {
 	const struct transform *t;
 	bool json, named, any;
+	bool found; /* a rule that makes nothing, or a leaf that no rule uses */
 };
 
 static int print_leaf(struct check *c, const struct transform *t, const char *item,
@@ -64,12 +66,13 @@ static int check_leaf(struct item *item, const struct tree_node *leaf)
 }
 
 /* Report rules that match nothing. This is not an error, since Orbax ignores such rules. */
-static int report_idle(const struct check *c, const char *item, const struct tree *tree)
+static int report_idle(struct check *c, const char *item, const struct tree *tree)
 {
 	auto_buf lines = { 0 };
 	int r = transform_idle(c->t, tree, &lines);
 	struct span rest = buf_span(&lines);
 
+	c->found |= rest.n > 0;
 	while (r >= 0 && rest.n) {
 		size_t n = (size_t)((const uint8_t *)memchr(rest.p, '\n', rest.n) - rest.p);
 
@@ -78,6 +81,30 @@ static int report_idle(const struct check *c, const char *item, const struct tre
 		fprintf(stderr, "%s%.*s\n", c->named ? ": " : "", (int)n, (const char *)rest.p);
 		rest = span_from(rest, n + 1);
 	}
+	return r;
+}
+
+/* Report stored leaves that no rule uses, or only in part. */
+static int report_unused(struct check *c, const char *item, const struct tree *tree)
+{
+	auto_free struct transform_unused *unused = NULL;
+	size_t n = 0;
+	int r = transform_unused(c->t, tree, &unused, &n);
+
+	for (size_t i = 0; i < n && r >= 0; i++) {
+		auto_buf text = { 0 };
+
+		r = rules_unused_text(&unused[i], &text);
+		if (r < 0 || !buf_str(&text))
+			return -ENOMEM;
+		fputs("pytreefs: ", stderr);
+		print_name(stderr, c->named ? item : "");
+		fprintf(stderr, "%s%s", c->named ? ": " : "",
+			unused[i].parts ? "stored leaf " : "no rule uses ");
+		print_name(stderr, buf_str(&text));
+		fputc('\n', stderr);
+	}
+	c->found |= n > 0;
 	return r;
 }
 
@@ -96,7 +123,9 @@ static int print_item(struct check *c, const char *name, struct item *item,
 		if (r >= 0)
 			r = print_leaf(c, t, name, tree->nodes[i]);
 	}
-	return r >= 0 && t ? report_idle(c, name, tree) : r;
+	if (r >= 0 && t)
+		r = report_idle(c, name, tree);
+	return r >= 0 && t ? report_unused(c, name, tree) : r;
 }
 
 /* Print the item at the path, or the trees of the step at the path. */
@@ -159,11 +188,14 @@ static int run_transform(struct cmd_args *a)
 	r = print_items(&c, &s);
 	if (c.json)
 		printf("\n]\n");
+	if (r >= 0 && c.found && cmd_flag(a, "strict"))
+		r = fail(-EINVAL, "--strict: the rules leave out what stands above");
 	return r < 0 ? r : EXIT_OK;
 }
 
 static const struct cmd_option options[] = {
 	{ "check", 0, "FILE.json", "the file of rules, as for -o transforms=" },
+	OPTION_STRICT,
 	{ "json", 'j', NULL, "print a list of {leaf, from}" },
 	{ 0 },
 };
@@ -173,7 +205,7 @@ const struct cmd cmd_transform = {
 	.args = "STEP|ITEM",
 	.summary = "print the tree that a file of rules makes: each leaf and its origin",
 	.help = "Exit status 1: a rule names a leaf that does not exist, or a value cannot be computed. A rule\n"
-		"whose expression matches nothing is not an error, but is reported on stderr. If a step has\n"
+		"that makes nothing, and a stored leaf that no rule uses, are reported on stderr. If a step has\n"
 		"several trees, the name of the item precedes each leaf. To see the tree itself:\n"
 		"pytreefs mount -o transforms=FILE.json, or ls -o transforms=FILE.json.",
 	.example =

@@ -16,6 +16,7 @@
 #include "tools/cli/interrupt.h"
 #include "tools/convert/atomic_step.h"
 #include "tools/convert/input.h"
+#include "tools/convert/rules.h"
 #include "tools/convert/zip_data.h"
 #include "tools/select/select.h"
 
@@ -102,6 +103,8 @@ static int list_leaves(struct export *x, enum export_format format)
 	for (size_t i = 0; i < x->st.n && r >= 0; i++)
 		if (x->st.part[i].kind == PART_BROKEN)
 			r = err_restore(x->st.part[i].note);
+	if (r >= 0)
+		r = rules_check(x->a, &x->st, group_is_lead(x->group));
 	if (r >= 0)
 		r = leaf_table_make(&x->st, flags, is_selected, x, &x->leaf_table);
 	if (r < 0)

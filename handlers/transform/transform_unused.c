@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * transform_unused.c - reports the leaves of the stored tree that a new tree has not, or only in
+ * part.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/base/err.h"
+#include "handlers/transform/transform_impl.h"
+
+#define PARTS_MAX 65536 /* of one leaf; with more, it counts as used */
+
+/* A stored leaf. A leaf of the new tree that shows it unchanged has its param, the same bytes. */
+struct use {
+	const uint8_t *param;
+	const struct tree_node *leaf;
+	bool whole;
+	uint8_t *part; /* of unstack(): 1 for each that is used; in the arena; NULL: none is */
+	uint64_t of;
+};
+
+struct uses {
+	struct arena arena;
+	struct use *use; /* by param */
+	size_t n;
+};
+
+static void uses_release(struct uses *u)
+{
+	arena_release(&u->arena);
+	free(u->use);
+}
+#define auto_uses __attribute__((cleanup(uses_release))) struct uses
+
+static int by_param(const void *a, const void *b)
+{
+	const struct use *x = a, *y = b;
+
+	return x->param < y->param ? -1 : x->param > y->param;
+}
+
+static int uses_init(struct uses *u, const struct tree *stored)
+{
+	u->use = calloc(stored->n_nodes + 1, sizeof(*u->use));
+	if (!u->use)
+		return fail(-ENOMEM, "cannot look for unused leaves");
+	for (uint32_t i = 0; i < stored->n_nodes; i++)
+		if (stored->nodes[i]->kind == TREE_LEAF)
+			u->use[u->n++] = (struct use){ stored->nodes[i]->param.p, stored->nodes[i],
+						       false, NULL, 0 };
+	qsort(u->use, u->n, sizeof(*u->use), by_param);
+	return 0;
+}
+
+static struct use *find_use(const struct uses *u, const struct tree_node *leaf)
+{
+	const struct use key = { .param = leaf->param.p };
+
+	return u->n ? bsearch(&key, u->use, u->n, sizeof(key), by_param) : NULL;
+}
+
+/* unstack(INDEX, COUNT[, AXIS]) takes one part of COUNT. */
+static int use_part(struct uses *u, struct use *use, struct span args)
+{
+	auto_free char *text = span_dup_str(args);
+	unsigned long long index = 0, count = 0;
+
+	if (!text)
+		return fail(-ENOMEM, "cannot look for unused leaves");
+	if (sscanf(text, "%llu , %llu", &index, &count) != 2 || index >= count ||
+	    count > PARTS_MAX || (use->part && use->of != count)) {
+		use->whole = true;
+		return 0;
+	}
+	if (!use->part)
+		use->part = arena_calloc(&u->arena, count, 1);
+	if (!use->part)
+		return fail(-ENOMEM, "cannot look for unused leaves");
+	use->of = count;
+	use->part[index] = 1;
+	return 0;
+}
+
+static int use_inputs(struct uses *u, const struct derived *d)
+{
+	int r = 0;
+
+	while (d->inner)
+		d = d->inner;
+	for (unsigned i = 0; i < d->n_inputs && d->input && r >= 0; i++) {
+		struct use *use = find_use(u, d->input[i]);
+
+		if (use && d->fn == VALUE_FN_UNSTACK)
+			r = use_part(u, use, d->args);
+		else if (use)
+			use->whole = true;
+	}
+	return r;
+}
+
+static uint64_t parts_of(const struct use *use)
+{
+	uint64_t n = 0;
+
+	for (uint64_t i = 0; use->part && i < use->of; i++)
+		n += use->part[i];
+	return n;
+}
+
+/* Whether a rule gives another value for the key of a leaf, which replaces it. */
+static int is_replaced(const struct transform *t, const struct tree_node *leaf)
+{
+	const struct rule *rule = NULL;
+	int r = transform_rule_of(t, leaf, &rule);
+
+	return r < 0 ? r : rule && rule->has_fallback;
+}
+
+static int add_unused(const struct transform *t, const struct uses *u, struct transform_unused *ret,
+		      size_t *ret_n)
+{
+	for (size_t i = 0; i < u->n; i++) {
+		const struct use *use = &u->use[i];
+		uint64_t parts = use->whole ? 0 : parts_of(use);
+		int r = use->whole || (use->part && parts == use->of) ? 1 :
+									is_replaced(t, use->leaf);
+
+		if (r < 0)
+			return r;
+		if (r == 0)
+			ret[(*ret_n)++] = (struct transform_unused){ use->leaf, parts, use->of };
+	}
+	return 0;
+}
+
+static int by_place(const void *a, const void *b)
+{
+	const struct transform_unused *x = a, *y = b;
+
+	return x->leaf->id < y->leaf->id ? -1 : x->leaf->id > y->leaf->id;
+}
+
+int transform_unused(const struct transform *t, const struct tree *made,
+		     struct transform_unused **ret, size_t *ret_n)
+{
+	auto_free struct transform_unused *unused = NULL;
+	auto_uses u = { .arena.metered = true };
+	size_t n = 0;
+	int r = made->made_of ? uses_init(&u, made->made_of) : 0;
+
+	for (uint32_t i = 0; i < made->n_nodes && u.n && r >= 0; i++) {
+		const struct tree_node *leaf = made->nodes[i];
+		struct use *use = leaf->kind == TREE_LEAF ? find_use(&u, leaf) : NULL;
+
+		if (use)
+			use->whole = true;
+		else if (leaf->kind == TREE_LEAF && leaf->source)
+			r = use_inputs(&u,
+				       container_of(leaf->source, const struct derived, source));
+	}
+	unused = calloc(u.n + 1, sizeof(*unused));
+	if (r >= 0 && !unused)
+		r = fail(-ENOMEM, "cannot look for unused leaves");
+	if (r >= 0)
+		r = add_unused(t, &u, unused, &n);
+	if (r < 0)
+		return r;
+	qsort(unused, n, sizeof(*unused), by_place);
+	*ret = take(unused);
+	*ret_n = n;
+	return 0;
+}
