@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * step.c - list the steps of a root without opening any.
+ * step.c - list the steps of a root.
  */
 #include "core/step/step.h"
 
@@ -12,6 +12,7 @@
 #include "core/base/err.h"
 #include "core/base/limits.h"
 #include "core/base/log.h"
+#include "core/io/io_store.h"
 #include "core/step/detect.h"
 #include "core/step/step_meta.h"
 #include "core/step/step_name.h"
@@ -92,8 +93,9 @@ static int has_marker(struct io_dir *root, const char *name)
 	return r < 0 ? r : 1;
 }
 
-int step_find(struct io_dir *root, struct span name, bool need_marker, bool show_tmp,
-	      struct stat *st)
+/* step_find() without a look at the other names of the root. */
+static int find_alone(struct io_dir *root, struct span name, bool need_marker, bool show_tmp,
+		      struct stat *st)
 {
 	auto_free char *path = span_dup_str(name);
 	int by_name = is_step_name(name, show_tmp), r;
@@ -136,7 +138,7 @@ static int is_step(const struct listing_steps *ls, const char *name, unsigned ch
 	*ret_is_file = false;
 	if (by_name == 0 || (by_name > 0 && type == DT_DIR && !ls->need_marker))
 		return by_name;
-	r = step_find(ls->root, span_str(name), ls->need_marker, ls->show_tmp, &st);
+	r = find_alone(ls->root, span_str(name), ls->need_marker, ls->show_tmp, &st);
 	if (r > 0)
 		*ret_is_file = S_ISREG(st.st_mode);
 	return r;
@@ -198,20 +200,198 @@ static int by_number(const void *a, const void *b)
 	return px != py ? (px < py) - (px > py) : strcmp(x->name, y->name);
 }
 
+/* ---- the prefix of a root ---- */
+
+#define EXAMINED_MAX 16 /* steps with one prefix that are looked into */
+
+static struct span prefix_of(const struct step_entry *e)
+{
+	struct step_name n;
+
+	return step_name_parse(span_str(e->name), &n) == 1 ? n.prefix : span_of(NULL, 0);
+}
+
+/* Temporary directories come last. */
+static int by_prefix(const void *a, const void *b)
+{
+	const struct step_entry *x = a, *y = b;
+	int c = step_name_is_tmp(span_str(x->name)) - step_name_is_tmp(span_str(y->name));
+
+	if (!c)
+		c = span_cmp(prefix_of(x), prefix_of(y));
+	return c ? c : by_number(a, b);
+}
+
+/* Whether one of the latest of these steps is a checkpoint: 1 or 0. */
+static int any_is_checkpoint(const struct listing_steps *ls, const struct step_entry *e, size_t n)
+{
+	for (size_t i = 0; i < MIN(n, (size_t)EXAMINED_MAX); i++) {
+		const struct step_entry *at = &e[n - 1 - i];
+		int r = 1;
+
+		/* Files were looked into, and directories whose name alone is not a step's. */
+		if (!at->is_file && is_step_name(span_str(at->name), false) > 0 && !ls->need_marker)
+			r = is_step_content(ls->root, at->name);
+		/* One that cannot be examined may be a checkpoint. */
+		if (r == -ENOMEM || r > 0)
+			return r;
+		if (r < 0)
+			return 1;
+	}
+	return 0;
+}
+
+/* Steps with one prefix: entries [from, to) in the order of prefixes. */
+struct group {
+	size_t from, to;
+	bool is_checkpoint, is_own;
+};
+
+/* Get the groups, allocated; temporary directories are in none. */
+static int find_groups(const struct listing_steps *ls, const struct step_list *l,
+		       struct group **ret, size_t *ret_n)
+{
+	auto_free struct group *g = NULL;
+	size_t n = 0, cap = 0;
+
+	for (size_t i = 0; i < l->n && !step_name_is_tmp(span_str(l->entry[i].name)); i++) {
+		const struct step_entry *e = &l->entry[i];
+
+		if (n && span_eq(prefix_of(e), prefix_of(&l->entry[g[n - 1].from]))) {
+			g[n - 1].to = i + 1;
+			continue;
+		}
+		if (!array_reserve(g, cap, n + 1))
+			return fail(-ENOMEM, "cannot list %zu steps", l->n);
+		g[n++] = (struct group){ .from = i, .to = i + 1 };
+	}
+	for (size_t i = 0; i < n && n > 1; i++) {
+		int r = any_is_checkpoint(ls, &l->entry[g[i].from], g[i].to - g[i].from);
+
+		if (r < 0)
+			return r;
+		g[i].is_checkpoint = r;
+	}
+	*ret = take(g);
+	*ret_n = n;
+	return 0;
+}
+
+static size_t weight_of(const struct step_list *l, const struct group *g)
+{
+	return prefix_of(&l->entry[g->from]).n ? g->to - g->from : SIZE_MAX;
+}
+
+/*
+ * Mark the groups that are steps of the root: that without a prefix, or else the largest. Several
+ * may be. If there is no checkpoint in any, all are.
+ */
+static void mark_own(const struct step_list *l, struct group *g, size_t n)
+{
+	size_t most = 0;
+	bool any = false;
+
+	for (size_t i = 0; i < n; i++) {
+		any |= g[i].is_checkpoint;
+		if (g[i].is_checkpoint)
+			most = MAX(most, weight_of(l, &g[i]));
+	}
+	for (size_t i = 0; i < n; i++)
+		g[i].is_own = !any || (g[i].is_checkpoint && weight_of(l, &g[i]) == most);
+}
+
+static int keep_own_prefix(const struct listing_steps *ls, struct step_list *l)
+{
+	auto_free struct group *g = NULL;
+	size_t n_groups = 0, n = 0;
+	int r;
+
+	if (l->n)
+		qsort(l->entry, l->n, sizeof(*l->entry), by_prefix);
+	r = find_groups(ls, l, &g, &n_groups);
+	if (r < 0)
+		return r;
+	mark_own(l, g, n_groups);
+	for (size_t i = 0, k = 0; i < l->n; i++) {
+		struct step_entry *e = &l->entry[i];
+
+		while (k < n_groups && i >= g[k].to)
+			k++;
+		if (k == n_groups || g[k].is_own) {
+			l->entry[n++] = *e;
+			continue;
+		}
+		l->n_others += g[k].is_checkpoint;
+		if (!l->other && g[k].is_checkpoint)
+			l->other = e->name;
+		else
+			free(e->name);
+	}
+	l->n = n;
+	if (l->n)
+		qsort(l->entry, l->n, sizeof(*l->entry), by_number);
+	return 0;
+}
+
 int step_list(struct io_dir *root, bool need_marker, bool show_tmp, struct step_list *ret)
 {
 	struct step_list l = { 0 };
 	struct listing_steps ls = { root, need_marker, show_tmp, &l };
 	int r = io_list(root, ".", add_step, &ls);
 
+	if (r >= 0)
+		r = keep_own_prefix(&ls, &l);
 	if (r < 0) {
 		step_list_release(&l);
 		return r;
 	}
-	if (l.n)
-		qsort(l.entry, l.n, sizeof(*l.entry), by_number);
 	*ret = l;
 	return 0;
+}
+
+int step_latest(struct io_dir *root, const struct step_list *l, bool need_marker, char **ret)
+{
+	const struct listing_steps ls = { .root = root, .need_marker = need_marker };
+	size_t n = l->n;
+	int r;
+
+	while (n > 0 && step_name_is_tmp(span_str(l->entry[n - 1].name)))
+		n--;
+	if (n == 0)
+		return -ENOENT;
+	/* A name that is only a number is a step's; others may be those of other programs. */
+	r = prefix_of(&l->entry[n - 1]).n ? any_is_checkpoint(&ls, l->entry, n) : 1;
+	if (r <= 0)
+		return r < 0 ? r : -ENOENT;
+	*ret = strdup(l->entry[n - 1].name);
+	return *ret ? 0 : fail(-ENOMEM, "cannot name the latest step");
+}
+
+int step_find(struct io_dir *root, struct span name, bool need_marker, bool show_tmp,
+	      struct stat *st)
+{
+	auto_free char *path = span_dup_str(name);
+	auto_step_list l = { 0 };
+	struct step_name n;
+	int r = path ? find_alone(root, name, need_marker, show_tmp, st) :
+		       fail(-ENOMEM, "cannot look up '%.*s'", SPAN_ARG(name));
+
+	/* In a store, each look costs requests; without one, opening the step says what is wrong. */
+	if (r <= 0 || need_marker || !S_ISDIR(st->st_mode) || is_step_name(name, false) <= 0 ||
+	    step_name_parse(name, &n) != 1 || !n.prefix.n || io_dir_in_store(root))
+		return r;
+	r = is_step_content(root, path);
+	if (r < 0 && r != -ENOMEM) {
+		err_clear();
+		return 1;
+	}
+	if (r != 0)
+		return r;
+	/* It is empty, or another program has made it: the listing decides. */
+	r = step_list(root, need_marker, show_tmp, &l);
+	for (size_t i = 0; i < l.n && r == 0; i++)
+		r = !strcmp(l.entry[i].name, path);
+	return r;
 }
 
 void step_list_release(struct step_list *l)
@@ -219,5 +399,6 @@ void step_list_release(struct step_list *l)
 	for (size_t i = 0; i < l->n; i++)
 		free(l->entry[i].name);
 	free(l->entry);
+	free(l->other);
 	*l = (struct step_list){ 0 };
 }

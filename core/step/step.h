@@ -20,19 +20,31 @@ struct step_entry {
 struct step_list {
 	struct step_entry *entry; /* ascending by number, then by name */
 	size_t n, cap;
+	size_t n_others; /* checkpoints with another prefix, which are left out */
+	char *other;     /* the name of one of them */
 };
 
 /*
- * List the steps of a root without opening any. need_marker: only directories with
- * commit_success.txt (atomicity=commit_file). show_tmp: also temporary directories. Free with
- * step_list_release().
+ * List the steps of a root, as Orbax does with the prefix of that root. It is recorded nowhere:
+ * where names have several prefixes, those count of which one is a checkpoint, and of these the
+ * empty one, or else that of the most steps. Names with one prefix are listed without opening any.
+ * need_marker: only directories with commit_success.txt (atomicity=commit_file). show_tmp: also
+ * temporary directories. Free with step_list_release().
  */
 int step_list(struct io_dir *root, bool need_marker, bool show_tmp, struct step_list *ret);
 void step_list_release(struct step_list *l);
 #define auto_step_list __attribute__((cleanup(step_list_release))) struct step_list
+/*
+ * Get the name of the latest step in a list, allocated; -ENOENT, without a note: the list has none
+ * that is a checkpoint.
+ */
+int step_latest(struct io_dir *root, const struct step_list *l, bool need_marker, char **ret);
 /* Whether the root has a step or a temporary directory: 1 or 0. Looks no further than the first. */
 int step_any(struct io_dir *root);
-/* Whether one name in the root is a step, by the same rules: 1, with its stat in st, or 0. */
+/*
+ * Whether one name in the root is a step that is listed, or a checkpoint with a name like one: 1,
+ * with its stat in st, or 0.
+ */
 int step_find(struct io_dir *root, struct span name, bool need_marker, bool show_tmp,
 	      struct stat *st);
 

@@ -56,25 +56,35 @@ static bool is_digit(uint8_t c)
 	return c >= '0' && c <= '9';
 }
 
+/* The offset of the digits at the end of the first n bytes. */
+static size_t begin_of_digits(struct span name, size_t n)
+{
+	while (n > 0 && is_digit(name.p[n - 1]))
+		n--;
+	return n;
+}
+
 int step_name_parse(struct span name, struct step_name *ret)
 {
 	struct step_name v = { .number = 0 };
-	size_t at = name.n;
+	size_t at = begin_of_digits(name, name.n), whole;
 
-	if (step_name_is_tmp(name))
+	if (step_name_is_tmp(name) || at == name.n)
 		return 0;
-	while (at > 0 && is_digit(name.p[at - 1]))
-		at--;
-	if (at == name.n)
-		return 0;
-	v.prefix = span_of(name.p, at);
 	v.digits = span_from(name, at);
-	for (size_t i = 0; i < v.digits.n; i++) {
+	/* A dot elsewhere, as in "v1.5", may be that of a version. */
+	whole = at > 1 && name.p[at - 1] == '.' ? begin_of_digits(name, at - 1) : at;
+	if (whole + 1 < at && (whole == 0 || name.p[whole - 1] == '_')) {
+		v.fraction = v.digits;
+		v.digits = span_of(name.p + whole, at - 1 - whole);
+		v.number = UINT64_MAX;
+		at = whole;
+	}
+	v.prefix = span_of(name.p, at);
+	for (size_t i = 0; i < v.digits.n && v.number != UINT64_MAX; i++) {
 		unsigned d = v.digits.p[i] - 0u - '0';
 
 		v.number = v.number > (UINT64_MAX - d) / 10 ? UINT64_MAX : v.number * 10 + d;
-		if (v.number == UINT64_MAX)
-			break;
 	}
 	*ret = v;
 	return 1;
@@ -82,7 +92,7 @@ int step_name_parse(struct span name, struct step_name *ret)
 
 bool step_name_is_orbax(const struct step_name *n)
 {
-	return n->prefix.n == 0 || n->prefix.p[n->prefix.n - 1] == '_';
+	return !n->fraction.n && (n->prefix.n == 0 || n->prefix.p[n->prefix.n - 1] == '_');
 }
 
 static struct span without_zeros(struct span digits)
@@ -101,14 +111,28 @@ static int cmp_numbers(struct span a, struct span b)
 	return a.n != b.n ? (a.n > b.n) - (a.n < b.n) : span_cmp(a, b);
 }
 
+/* The whole name: its parts are adjacent. */
+static struct span whole_name(const struct step_name *n)
+{
+	struct span last = n->fraction.n ? n->fraction : n->digits;
+
+	return span_of(n->prefix.p, (size_t)(last.p + last.n - n->prefix.p));
+}
+
+static struct span without_end_zeros(struct span fraction)
+{
+	while (fraction.n && fraction.p[fraction.n - 1] == '0')
+		fraction.n--;
+	return fraction;
+}
+
 int step_name_cmp(const struct step_name *a, const struct step_name *b)
 {
 	int c = cmp_numbers(a->digits, b->digits);
 
-	/* The prefix and the digits are adjacent in the name. */
-	return c ? c :
-		   span_cmp(span_of(a->prefix.p, a->prefix.n + a->digits.n),
-			    span_of(b->prefix.p, b->prefix.n + b->digits.n));
+	if (!c)
+		c = span_cmp(without_end_zeros(a->fraction), without_end_zeros(b->fraction));
+	return c ? c : span_cmp(whole_name(a), whole_name(b));
 }
 
 int step_name_check(struct span name)
@@ -122,6 +146,10 @@ int step_name_check(struct span name)
 			-EINVAL,
 			"'%.*s' is not a name of a step: it must end in a number, as '7' and 'step_7' do",
 			SPAN_ARG(name));
+	if (n.fraction.n)
+		return fail(-EINVAL,
+			    "'%.*s' is not a name of a step: its number is not a whole one",
+			    SPAN_ARG(name));
 	if (!step_name_is_orbax(&n))
 		return fail(
 			-EINVAL,

@@ -35,7 +35,9 @@ struct span step_name_rest(struct span name);
 struct step_name {
 	struct span prefix; /* before the digits: "", "ckpt_", "checkpoint"; borrowed */
 	struct span digits; /* as written, "000023"; borrowed */
-	uint64_t number;    /* UINT64_MAX when it does not fit */
+	/* The digits after the dot in "0.85" and "checkpoint_0.85", as flax writes them; borrowed. */
+	struct span fraction;
+	uint64_t number; /* UINT64_MAX when it does not fit, or has a fraction */
 };
 
 /*
@@ -43,7 +45,8 @@ struct step_name {
  * a step's ("run2") cannot be distinguished from one that is; step_name_is_orbax() is stricter.
  */
 int step_name_parse(struct span name, struct step_name *ret);
-/* Whether one of Orbax's formats matches: the prefix is empty or ends in '_'. */
+/* Whether one of Orbax's formats matches: a whole number, and a prefix that is empty or ends in
+ * '_'. */
 bool step_name_is_orbax(const struct step_name *n);
 /*
  * Compare by number, then by name if the numbers are equal ("07", "7"). The greatest is the latest

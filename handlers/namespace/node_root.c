@@ -42,14 +42,13 @@ static int list_steps(struct ns *ns, bool tmp, struct step_list *ret)
 
 static int latest_target(struct ns *ns, struct buf *ret)
 {
+	auto_free char *name = NULL;
 	auto_step_list l = { 0 };
 	int r = list_steps(ns, false, &l);
 
-	if (r < 0)
-		return r;
-	if (l.n == 0)
-		return -ENOENT;
-	return buf_add_str(ret, l.entry[l.n - 1].name);
+	if (r >= 0)
+		r = step_latest(ns->ckpt->source, &l, need_marker(ns), &name);
+	return r < 0 ? r : buf_add_str(ret, name);
 }
 
 static int latest_readlink(struct node *n, struct buf *ret)
@@ -147,6 +146,16 @@ static void say_unmarked(struct ns *ns)
 			 ns->ckpt->source->path, all.n);
 }
 
+static void say_others(struct ns *ns, const struct step_list *l)
+{
+	if (l->n && l->n_others && !atomic_flag_test_and_set(&ns->said_others))
+		log_warn(
+			"'%s' is not listed with the steps of '%s', which are called like '%s'; its "
+			"own name reads it%s",
+			l->other, ns->ckpt->source->path, l->entry[l->n - 1].name,
+			l->n_others > 1 ? "; there are others like it" : "");
+}
+
 static int root_list(struct node *n, struct listing *ret)
 {
 	auto_step_list l = { 0 };
@@ -154,6 +163,8 @@ static int root_list(struct node *n, struct listing *ret)
 
 	if (r >= 0 && l.n == 0)
 		say_unmarked(n->ns);
+	if (r >= 0)
+		say_others(n->ns, &l);
 	if (r >= 0)
 		r = listing_add(ret, n, span_str("."), DT_DIR);
 	if (r >= 0)

@@ -39,6 +39,8 @@ struct ns {
 	_Atomic uint64_t commits, failed_commits;
 	/* the log already has the reason why a root in a bucket looks empty */
 	atomic_flag said_unmarked;
+	/* the log already names a checkpoint that is not a step of the root */
+	atomic_flag said_others;
 
 	/* Drafts. The lock of this struct also protects views. */
 	struct draft_env drafts;

@@ -216,15 +216,47 @@ def root_with_a_prefix(d, base):
     return d / 'run'
 
 
-@source(ROOT, NOT_ROOT, to_do='6')
+@source(ROOT, NOT_ROOT)
 def root_among_others(d, base):
-    """Directories of other programs beside the steps, some with a number."""
-    copy = base.copy(base.root, d / 'run')
-    for name in ('tb_logs_20251101', 'wandb', 'run-20251101_101010-abc123', 'version_7'):
-        (copy / name).mkdir()
-        (copy / name / 'events.out').write_text('x')
-    (copy / '99999').write_text('a file')
+    """Directories of other programs beside the steps, some with a number, and a checkpoint with a name of its own."""
+    copy = others(base.copy(base.root, d / 'run'))
+    base.copy(base.root / '1', copy / 'best_7')
     return copy
+
+
+@source(flat({'step_1': {'state': tree(1)}, 'step_2': {'state': tree(2)}}), NOT_ROOT)
+def root_with_a_prefix_among_others(d, base):
+    for name in ('step_1', 'step_2', 'best_7'):
+        base.copy(base.root / name[-1].replace('7', '1'), d / 'run' / name)
+    return others(d / 'run')
+
+
+@source(flat(tree(2), 'state'), {'mount': 'cannot open'})
+def latest_among_others(d, base):
+    return others(base.copy(base.root, d / 'run')) / 'latest'
+
+
+@source(flat(tree(1), 'state'))
+def checkpoint_among_steps(d, base):
+    """It is read by its name."""
+    copy = base.copy(base.root, d / 'run')
+    base.copy(base.root / '1', copy / 'best_7')
+    return copy / 'best_7'
+
+
+def others(root):
+    for name in ('tb_logs_20251101', 'wandb', 'run-20251101_101010-abc123', 'version_7', 'profile_3'):
+        (root / name).mkdir()
+        (root / name / 'events.out').write_text('x')
+    (root / '99999').write_text('a file')
+    return root
+
+
+@source(flat({'checkpoint_0.85': arrays(1), 'checkpoint_0.9': arrays(2), 'checkpoint_10': arrays(3)}), ROOT_OF_TREES)
+def msgpack_root_of_fractions(d, base):
+    for n, number in enumerate((0.85, 0.9, 10)):
+        flax.training.checkpoints.save_checkpoint(d, arrays(n + 1), number, keep=5)
+    return d
 
 
 @source(flat({'tree_9': {'state': tree(1)}, 'tree_10': {'state': tree(2)}}), NOT_ROOT)

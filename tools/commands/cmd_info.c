@@ -240,17 +240,21 @@ static int add_steps(struct buf *out, bool json, const struct ns *ns)
 {
 	bool need_marker = ns->ckpt->opts.atomicity == ATOMICITY_COMMIT_FILE;
 	auto_step_list steps = { 0 }, all = { 0 };
+	auto_free char *latest = NULL;
 	int r = step_list(ns->ckpt->source, need_marker, false, &steps);
 
 	if (r >= 0)
 		r = step_list(ns->ckpt->source, need_marker, true, &all);
-	if (r < 0)
+	if (r >= 0)
+		r = step_latest(ns->ckpt->source, &steps, need_marker, &latest);
+	if (r < 0 && r != -ENOENT)
 		return r;
+	err_clear();
 	add_number(out, json, "steps", steps.n);
-	if (steps.n) {
+	if (steps.n)
 		add_text(out, json, "first", steps.entry[0].name);
-		add_text(out, json, "latest", steps.entry[steps.n - 1].name);
-	}
+	if (latest)
+		add_text(out, json, "latest", latest);
 	/* From any program: in progress, or interrupted. */
 	add_number(out, json, "unfinished", all.n - MIN(all.n, steps.n));
 	return 0;

@@ -109,8 +109,8 @@ PYTREEFS_API int pytreefs_kind(struct pytreefs *ck);
 struct pytreefs_entry {
 	const char *name; /* as a mount lists it; borrowed for the call */
 	int is_directory;
-	int is_step;   /* the step number is the digits at the end of the name */
-	uint64_t step; /* UINT64_MAX: none, or too large */
+	int is_step;   /* the step number is the digits at the end of the name, or a fraction */
+	uint64_t step; /* UINT64_MAX: none, too large, or with a fraction ("checkpoint_0.85") */
 	uint64_t reserved[4];
 };
 /* A non-zero result ends the listing, which returns it. */

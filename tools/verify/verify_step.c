@@ -294,6 +294,20 @@ static int verify_one(struct verify *v, const struct step_entry *e)
 	return verify_step(v, e->name);
 }
 
+static void say_others(struct verify *v, const struct step_list *l)
+{
+	auto_buf text = { 0 };
+
+	if (!l->n || !l->n_others)
+		return;
+	if (buf_addf(&text,
+		     "not checked: the steps are called like '%s'%s; verify takes its own name",
+		     l->entry[l->n - 1].name,
+		     l->n_others > 1 ? ", and there are others like it" : "") >= 0)
+		verify_say(v, &(struct finding){ SEVERITY_WARNING, 2, NULL, l->other, false, 0, 0,
+						 buf_str(&text) });
+}
+
 int verify_root(struct verify *v)
 {
 	bool marker = v->ckpt->opts.atomicity == ATOMICITY_COMMIT_FILE;
@@ -309,6 +323,8 @@ int verify_root(struct verify *v)
 		r = check_root_metadata(v);
 	if (r >= 0)
 		r = step_list(v->ckpt->source, marker, false, &l);
+	if (r >= 0 && v->level >= 2)
+		say_others(v, &l);
 	for (size_t i = 0; i < l.n && r >= 0; i++)
 		r = verify_one(v, &l.entry[i]);
 	return r;

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import re
 import sys
 from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -335,19 +336,29 @@ class Checkpoint(Mapping[Key, Any]):
         return nodes[at].kind, nodes[at].text
 
     @property
-    def steps(self) -> list[int]:
-        """The committed steps of a directory of checkpoints, as numbers; ValueError for anything else."""
+    def steps(self) -> list[Any]:
+        """The committed steps of a directory of checkpoints, as numbers (float if the name has a fraction); ValueError for anything else."""
         if self.kind != 'root':
             raise ValueError(f'{self._context.path} is not a directory of steps')
-        return [step for _, _, step in self._context.handle.steps() if step is not None]
+        return [number for _, number in self._numbers() if number is not None]
+
+    def _numbers(self) -> list[tuple[str, int | float | None]]:
+        """The names of steps with their numbers, by number. flax has steps with a fraction."""
+        found: list[tuple[str, int | float | None]] = []
+        for name, _, step in self._context.handle.steps():
+            fraction = re.fullmatch(r'(?:.*_)?(\d+\.\d+)', name, re.DOTALL) if step is None else None
+            found.append((name, float(fraction[1]) if fraction else step))
+        return found
 
     @property
     def latest(self) -> Checkpoint:
         """The step with the highest number (a Leaf if it is a single value); KeyError without steps."""
-        steps = self.steps
-        if not steps:
+        if self.kind != 'root':
+            raise ValueError(f'{self._context.path} is not a directory of steps')
+        names = [name for name, _ in self._numbers()]
+        if not names:
             raise KeyError('latest')
-        found: Checkpoint = self[steps[-1]]
+        found: Checkpoint = self[names[-1]]
         return found
 
     @property
@@ -427,8 +438,8 @@ class Checkpoint(Mapping[Key, Any]):
     def _named_by(self, key: Any) -> Any:
         """A step, item or file by its name, or a step by its number."""
         is_root = self._kind == lib.ROOT
-        if is_root and isinstance(key, (int, np.integer)) and not isinstance(key, bool):
-            key = next((name for name, _, number in self._context.handle.steps() if number == key), None)
+        if is_root and isinstance(key, (int, float, np.integer)) and not isinstance(key, bool):
+            key = next((name for name, number in self._numbers() if number == key), None)
         if not isinstance(key, str) or not key or '/' in key or is_root and key.startswith('.'):
             return None
         return self.latest if is_root and key == 'latest' else self._named(key)
@@ -573,7 +584,7 @@ def open(path: Path, **options: Any) -> Checkpoint:
     return Checkpoint(context, '', (), kind, owns=True)
 
 
-def steps(source: Path) -> list[int]:
+def steps(source: Path) -> list[Any]:
     """The committed steps of a directory of checkpoints, as numbers, in ascending order.
 
     >>> steps('ckpts')

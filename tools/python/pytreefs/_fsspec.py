@@ -106,7 +106,7 @@ class FileSystem(fsspec.AbstractFileSystem):      # type: ignore[misc]
         context, name = self._find_context(self._strip_protocol(path))
         first, _, rest = name.partition('/')
         if first == 'latest' and context.handle.kind() == lib.ROOT:
-            steps = [step for step, _, number in context.handle.steps() if number is not None]
+            steps = [step for step, _, _ in context.handle.steps()]
             if steps:
                 name = join(steps[-1], rest) if rest else steps[-1]
         return context, name

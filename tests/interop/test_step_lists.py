@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The steps of a root, and the latest: those that Orbax and flax find with the prefix of that root, whatever else is in it."""
+
+import json
+import os
+import pathlib
+import shutil
+import sys
+
+from lib import jaxenv  # noqa: F401  before jax
+
+import flax.training.checkpoints
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(os.environ['PYTREEFS_BUILD']) / 'tools/python'))
+
+import pytreefs  # noqa: E402
+
+# Names of other programs' directories: with a number, without, and of what they keep themselves.
+FOREIGN = 'tb_logs_20251101', 'wandb', 'run-20251101_101010-abc123', 'version_7', 'profile_3', 'plots', 'events_99'
+
+
+@pytest.fixture(scope='module')
+def step(tmp_path_factory):
+    directory = tmp_path_factory.mktemp('step') / '1'
+    with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as checkpointer:
+        checkpointer.save(directory, ocp.args.Composite(state=ocp.args.PyTreeSave({'w': np.arange(3.0)})))
+    return directory
+
+
+def made(root, step, names):
+    for name in names:
+        shutil.copytree(step, root / name)
+    for name in FOREIGN:
+        (root / name).mkdir()
+        (root / name / 'x').write_text('x')
+    (root / 'empty_88').mkdir()
+    return root
+
+
+@pytest.mark.parametrize('prefix, own, others', [
+    (None, ('1', '500', '1500'), ()),
+    (None, ('1500',), ('best_7', 'best_9000', 'best_9001')),
+    ('step', ('step_1', 'step_20', 'step_100'), ('best_7', 'last_100000')),
+    ('a_b', ('a_b_7', 'a_b_30'), ('a_99',)),
+    ('_', ('__7', '__30'), ()),
+], ids=str)
+def test_steps_are_those_of_the_prefix(run, mount, tmp_path, step, prefix, own, others):
+    (tmp_path / 'root').mkdir()
+    root = made(tmp_path / 'root', step, (*own, *others))
+    with ocp.CheckpointManager(root, options=ocp.CheckpointManagerOptions(step_prefix=prefix, read_only=True)) as manager:
+        want, latest = sorted(manager.all_steps()), manager.latest_step()
+    assert len(want) == len(own) and latest == want[-1]
+    listed = run('ls', '--json', root)
+    assert [e['name'] for e in json.loads(listed.stdout)] == [name for name in own]
+    # Another checkpoint is not a step, and that is said.
+    assert bool(others) == ('is not listed with the steps' in listed.stderr)
+    assert json.loads(run('info', '--json', root).stdout)['latest'] == own[-1]
+    assert pytreefs.steps(root) == want
+    with pytreefs.open(root) as ck:
+        assert ck.latest.name == own[-1] and [*ck] == [*own]
+    m = mount(root)
+    assert sorted(os.listdir(m.path)) == sorted(own) and os.readlink(m / 'latest') == own[-1]
+    for name in others:
+        assert np.load(m / name / 'state/w.npy')[2] == 2 and run('ls', root / name).stdout
+    found = run('verify', root)
+    assert bool(others) == ('not checked: the steps are called like' in found.stdout)
+    run('convert', root, tmp_path / 'out')
+    assert sorted(os.listdir(tmp_path / 'out')) == sorted(own)
+
+
+def test_nothing_of_other_programs_is_the_latest(run, mount, tmp_path):
+    """Where there is no step, they may be listed."""
+    for name in FOREIGN:
+        (tmp_path / 'root' / name).mkdir(parents=True)
+    m = mount(tmp_path / 'root', 'shape=root')
+    assert not os.path.lexists(m / 'latest')
+    assert 'latest' not in json.loads(run('info', '--json', '-o', 'shape=root', tmp_path / 'root').stdout)
+
+
+def test_an_empty_directory_among_steps_of_its_prefix_is_one(mount, tmp_path, step):
+    """Orbax takes it for the latest, too."""
+    root = tmp_path / 'root'
+    for name in ('step_1', 'step_2'):
+        shutil.copytree(step, root / name)
+    (root / 'step_5').mkdir()
+    with ocp.CheckpointManager(root, options=ocp.CheckpointManagerOptions(step_prefix='step', read_only=True)) as manager:
+        assert manager.latest_step() == 5
+    m = mount(root, allow_errors=True)
+    assert sorted(os.listdir(m.path)) == ['step_1', 'step_2', 'step_5'] and os.readlink(m / 'latest') == 'step_5'
+
+
+@pytest.mark.parametrize('numbers', [(0.85, 0.9, 10), (1, 1.5, 2.25), (9.75, 10.5, 10.25, 100)], ids=str)
+def test_numbers_with_a_fraction(run, mount, tmp_path, numbers):
+    for number in sorted(numbers):
+        flax.training.checkpoints.save_checkpoint(tmp_path / 'root', {'w': np.full(2, float(number))}, number, keep=9, overwrite=True)
+    want = [f'checkpoint_{number}' for number in sorted(numbers)]
+    latest = pathlib.Path(flax.training.checkpoints.latest_checkpoint(tmp_path / 'root')).name
+    assert latest == want[-1]
+    assert [e['name'] for e in json.loads(run('ls', '--json', tmp_path / 'root').stdout)] == want
+    assert pytreefs.steps(tmp_path / 'root') == sorted(numbers)
+    assert os.readlink(mount(tmp_path / 'root') / 'latest') == latest
+    assert pytreefs.load(tmp_path / 'root/latest')['w'][0] == max(numbers)
+    with pytreefs.open(tmp_path / 'root') as ck:
+        assert ck.latest.name == latest and ck[numbers[0]]['w'].read()[0] == numbers[0]
