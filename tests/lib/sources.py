@@ -488,3 +488,10 @@ def file_of_t5x(d, base):
 def flax_of_many_hosts(d, base):
     gda.flax_multihost(d / 'run', 1, lambda: dict(OF_HOSTS))
     return d / 'run'
+
+
+@source(flat(OF_HOSTS), {'mount': 'Not a directory|cannot open'})
+def flax_file_of_many_hosts(d, base):
+    gda.flax_multihost(d / 'run', 1, lambda: dict(OF_HOSTS))
+    gda.flax_multihost(d / 'run', 10, lambda: dict(OF_HOSTS))
+    return d / 'run/checkpoint_1'

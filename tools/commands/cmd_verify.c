@@ -159,8 +159,11 @@ static void sum_up_json(const struct verify *v, const char *error)
 	print_span(stdout, buf_span(&out));
 }
 
-/* Resolve a path that is not a directory on disk, such as ROOT/latest, to that directory. */
-static int resolve(struct cmd_args *a, char **ret)
+/*
+ * Resolve a path that is not a directory on disk, such as ROOT/latest, to that directory. A step
+ * that is a file is one of its root: *ret_file is its name there.
+ */
+static int resolve(struct cmd_args *a, char **ret, char **ret_file)
 {
 	auto_free char *stored = *a->arg[0] ? source_stored_path(a->arg[0]) : NULL;
 	auto_source s = { 0 };
@@ -168,7 +171,7 @@ static int resolve(struct cmd_args *a, char **ret)
 	struct stat st;
 	int r;
 
-	if (!path_is_url(path) && stat(path, &st) == 0) {
+	if (!path_is_url(path) && stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
 		*ret = strdup(path);
 		return *ret ? 0 : -ENOMEM;
 	}
@@ -186,6 +189,11 @@ static int resolve(struct cmd_args *a, char **ret)
 	if (!path)
 		return fail(-EINVAL, "'%s' is not a source, step or item; --only chooses leaves",
 			    a->arg[0]);
+	if (stat(a->arg[0], &st) == 0 && S_ISREG(st.st_mode)) {
+		*ret = strdup(s.source);
+		*ret_file = strdup(path);
+		return *ret && *ret_file ? 0 : -ENOMEM;
+	}
 	*ret = verify_join(s.source, path);
 	return *ret ? 0 : -ENOMEM;
 }
@@ -258,13 +266,13 @@ static int fail_if_nothing_was_checked(const struct verify *v)
 /* Open what the user named, and check it. The caller closes *ret. */
 static int verify_source(struct verify *v, struct cmd_args *a, struct ckpt **ret)
 {
-	auto_free char *path = NULL;
+	auto_free char *path = NULL, *file = NULL;
 	/* As it was given, even if it is too damaged for a mount. */
 	int r = path_is_url(a->arg[0]) ? ns_ckpt(a->arg[0], &a->options, ret) : -ENOENT;
 
 	if (r == -ENOENT || r == -EINVAL || r == -ENOTDIR) {
 		err_clear();
-		r = resolve(a, &path);
+		r = resolve(a, &path, &file);
 		if (r >= 0)
 			r = ns_ckpt(path, &a->options, ret);
 	}
@@ -277,7 +285,7 @@ static int verify_source(struct verify *v, struct cmd_args *a, struct ckpt **ret
 	if (r < 0)
 		return r;
 	v->ckpt = *ret;
-	r = verify_all(v);
+	r = file ? verify_item(v, file, false) : verify_all(v);
 	return r < 0 ? r : fail_if_nothing_was_checked(v);
 }
 
