@@ -16,9 +16,8 @@ SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data' / 'sample'
 # Read in every way that issue 3 names: np.load, np.load(mmap_mode='r'), cat, pread, eight threads.
 DEEP = ('matrix-', 'dtypes-', 'chunked-', 'mesh-', 'two-processes')
 # Cases whose mount is asked about more precisely by a test of their own.
-ELSEWHERE = {'broken-step-among-good-ones', 'random-key-items'}
-NOISY = {'unmerged', 'unmerged-two-processes', 'unmerged-part-missing', 'chunk-gone', 'root-with-debris',
-         'shared-parameter-names'}
+ELSEWHERE = {'broken-step-among-good-ones', 'random-key-items', 'shared-parameter-names'}
+NOISY = {'unmerged', 'unmerged-two-processes', 'unmerged-part-missing', 'chunk-gone', 'root-with-debris'}
 
 # The features that the cases of one name show, by the rows of features.py.
 SHOWN = {

@@ -229,16 +229,28 @@ def test_separator(mount, cases):
     assert set(tensors(m / '.safetensors')) == set(arrays_of(case.tree(), (), '/'))
 
 
-def test_equal_names_are_refused_with_both(mount, cases):
-    """('a', 'b.c') and ('a', 'b', 'c'): one name when joined by dots, two with another separator."""
-    case = cases('shared-parameter-names')
-    m = mount(case.path, allow_errors=True)
+def test_equal_names_are_refused_with_both(run, mount, tmp_path):
+    """('a', 'b') and ('a_b',): one name when joined by '_', two with another separator."""
+    (tmp_path / 'leaves/a').mkdir(parents=True)
+    np.save(tmp_path / 'leaves/a/b.npy', np.arange(3))
+    np.save(tmp_path / 'leaves/a_b.npy', np.arange(4))
+    run('convert', tmp_path / 'leaves', tmp_path / 'item')
+    m = mount(tmp_path / 'item', 'safetensors_separator=_', allow_errors=True)
     with pytest.raises(OSError):
         os.stat(m / '.safetensors')
     log = '\n'.join(m.log_lines())
-    assert "'a/b/c.npy'" in log and "'a/b.c.npy'" in log, log
-    other = mount(case.path, 'safetensors_separator=/')
-    assert set(tensors(other / '.safetensors')) == {'a/b/c', 'a/b.c', 'z'}
+    assert "'a/b.npy'" in log and "'a_b.npy'" in log, log
+    other = mount(tmp_path / 'item')
+    assert set(tensors(other / '.safetensors')) == {'a.b', 'a_b'}
+
+
+def test_leaves_under_one_stored_name_have_no_view(mount, cases):
+    """('a', 'b.c') and ('a', 'b', 'c') of Orbax: whose value it is cannot be told, whatever the separator."""
+    for options in ('', 'safetensors_separator=/'):
+        m = mount(cases('shared-parameter-names').path, options, allow_errors=True)
+        with pytest.raises(OSError):
+            os.stat(m / '.safetensors')
+        assert "another leaf is stored as 'a.b.c', too" in '\n'.join(m.log_lines())
 
 
 def test_a_leaf_of_an_unknown_type_is_refused(mount, cases):

@@ -221,7 +221,7 @@ def _no_twins(tree):
 
 @case()
 def shared_parameter_names(d):
-    """('a', 'b.c') and ('a', 'b', 'c') are stored under one name; both stay readable."""
+    """('a', 'b.c') and ('a', 'b', 'c') are stored under one name: neither has a value of its own."""
     w = values((3,), np.float32, 1)
     save_v0(d / 'ckpt', {'a': {'b': {'c': w}}, 'z': w + 1})
     path = d / 'ckpt' / '_METADATA'

@@ -353,8 +353,8 @@ const struct cmd cmd_verify = {
 	.summary = "check every record, reference, statistic and chunk of a checkpoint",
 	.help = "Level 1 reads every metadata file and database node, level 2 compares them with each other,\n"
 		"and level 3 decodes every chunk. Data without a checksum is counted. Exit status 1: something\n"
-		"is damaged, or Orbax refuses it; 2: an error, a part could not be read for another reason, such as its mode, or\n"
-		"there was nothing to check. Under mpirun, ranks share the leaves.",
+		"is damaged, or Orbax refuses it; 2: an error, a part could not be read for another reason\n"
+		"(its mode), or there was nothing to check. Under mpirun, ranks share the leaves.",
 	.example = "pytreefs verify ckpts/latest",
 	.options = options,
 	.min_args = 1,
