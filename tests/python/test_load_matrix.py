@@ -11,7 +11,7 @@ from lib import checkpoints, expect, loading, old
 
 SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data' / 'sample'
 # A mount shows the inner directories of these items; a test of tests/interop looks at them.
-ELSEWHERE = {'random-key-items'}
+ELSEWHERE = {'shared-parameter-names', 'random-key-items'}
 
 
 def faults_of(case):
