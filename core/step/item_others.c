@@ -51,7 +51,8 @@ static const struct tree *stored_tree(const struct item *item)
 /* The chunks of one bare array are in the item's directory themselves, as are safetensors files. */
 static bool has_others(const struct item *item)
 {
-	return !item->is_file && !item->ckpt->opts.safetensors && (item->is_ocdbt || stored_tree(item)->root->kind != TREE_LEAF);
+	return !item->is_file && !item->ckpt->opts.safetensors &&
+	       (item->is_ocdbt || stored_tree(item)->root->kind != TREE_LEAF);
 }
 
 static bool may_be_other(const struct item *item, struct span name)
