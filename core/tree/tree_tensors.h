@@ -3,8 +3,8 @@
  * tree_tensors.h - the tree of a safetensors file, or of a zarr group with a manifest.
  *
  * In a file that `pytreefs export` wrote, the metadata says which tensors are numbers, which
- * containers are lists and so on (tools/convert/tree_manifest.h has the format). Of any other file,
- * only the names of its tensors are known.
+ * containers are lists and so on (handlers/subtree/tree_manifest.h has the format). Of any other
+ * file, only the names of its tensors are known.
  */
 #ifndef PYTREEFS_TREE_TENSORS_H
 #define PYTREEFS_TREE_TENSORS_H

@@ -112,3 +112,41 @@ int node_add_custom(struct node *n, struct subtree *st)
 	st->custom = span_dup_str(buf_span(&text));
 	return st->custom ? 0 : fail(-ENOMEM, "cannot list items");
 }
+
+/* The custom metadata of a step are in a file of their own. */
+static int look_at_custom(struct io_dir *source, const char *step, struct access *ret)
+{
+	auto_free char *file = NULL;
+	struct access a;
+	int r = path_join(step, span_str("_CHECKPOINT_METADATA"), &file);
+
+	if (r >= 0)
+		r = access_of(source, file, &a);
+	if (r >= 0)
+		access_both(ret, &a);
+	return r;
+}
+
+int node_parts_access(struct io_dir *source, const char *step, const struct subtree *st,
+		      struct access *ret)
+{
+	int r = 0;
+
+	/* A step without items has no other permissions. */
+	r = access_of(source, step ? step : ".", ret);
+	access_readers(ret, true);
+	for (size_t i = 0; i < st->n && r >= 0; i++) {
+		const struct subtree_part *p = &st->part[i];
+		struct access a;
+
+		r = p->item ? item_access_leaves(p->item, p->tree, subtree_end(p->tree), &a) :
+			      access_of_all(source, p->source, &a);
+		if (r >= 0)
+			r = access_on_the_way(source, p->source, &a);
+		if (r >= 0 && i == 0 && !step)
+			*ret = a;
+		else if (r >= 0)
+			access_both(ret, &a);
+	}
+	return r >= 0 && step && st->custom ? look_at_custom(source, step, ret) : r;
+}

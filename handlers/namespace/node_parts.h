@@ -15,5 +15,11 @@
 int node_open_subtree(struct node *n, struct subtree *ret);
 /* Set the custom metadata of the subtree of a step; nothing for another node. */
 int node_add_custom(struct node *n, struct subtree *st);
+/*
+ * Get the permissions of users who may read all contents and reach them. step: its path below
+ * SOURCE, if the subtree is that of a step; else NULL.
+ */
+int node_parts_access(struct io_dir *source, const char *step, const struct subtree *st,
+		      struct access *ret);
 
 #endif

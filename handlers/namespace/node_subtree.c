@@ -105,33 +105,6 @@ static int pin_file(struct node_subtree *s, struct cache_entry **ret)
 	return 0;
 }
 
-/*
- * Get the permissions of users who may read all contents and reach them: a view is beside its step.
- */
-static int look_at_parts(const struct node_subtree *s, struct access *ret)
-{
-	struct io_dir *source = s->node.ns->ckpt->source;
-	int r = 0;
-
-	/* A step without items has no other permissions. */
-	r = access_of(source, s->path ? s->path : ".", ret);
-	access_readers(ret, true);
-	for (size_t i = 0; i < s->st.n && r >= 0; i++) {
-		const struct subtree_part *p = &s->st.part[i];
-		struct access a;
-
-		r = p->item ? item_access_leaves(p->item, p->tree, subtree_end(p->tree), &a) :
-			      access_of_all(source, p->source, &a);
-		if (r >= 0)
-			r = access_on_the_way(source, p->source, &a);
-		if (r >= 0 && i == 0 && !s->path)
-			*ret = a;
-		else if (r >= 0)
-			access_both(ret, &a);
-	}
-	return r;
-}
-
 static int subtree_access(struct node_subtree *s, struct access *ret)
 {
 	struct ns *ns = s->node.ns;
@@ -145,7 +118,7 @@ static int subtree_access(struct node_subtree *s, struct access *ret)
 	pthread_mutex_unlock(&ns->drafts.lock);
 	if (fresh)
 		return 0;
-	r = look_at_parts(s, ret);
+	r = node_parts_access(ns->ckpt->source, s->path, &s->st, ret);
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&ns->drafts.lock);
@@ -564,6 +537,8 @@ static int make_node(struct node *dir, struct span name, const struct wanted *w,
 		r = fail(-ENOMEM, "cannot look up '%.*s'", SPAN_ARG(name));
 	if (r >= 0)
 		r = node_open_subtree(target, &s->st);
+	if (r >= 0)
+		r = node_add_custom(target, &s->st);
 	if (r >= 0)
 		r = remember_step(s, target);
 	if (r < 0) {

@@ -5,6 +5,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/tree/sharding.h"
+#include "core/tree/tree_tensors.h"
 #include "handlers/plan/draft_plan.h"
 #include "handlers/subtree/safetensors_lost.h"
 
@@ -290,12 +291,37 @@ static int plan_tensor(struct plan *p, struct tree_node *top, struct draft_node 
 	return 0;
 }
 
-/* Use metadata of the file as metadata of the item, unless an xattr sets it. */
+/*
+ * Use metadata of the file as metadata of the item, unless an xattr sets it. The manifest of our
+ * own files is not for users.
+ */
 static int take_metadata(struct plan *p, const struct safetensors *st)
 {
+	auto_json doc = { 0 };
+	auto_buf text = { 0 };
+	int r;
+
 	if (!st->metadata || p->tree->custom_metadata)
 		return 0;
-	p->tree->custom_metadata = arena_str(&p->tree->arena, st->metadata);
+	r = json_parse(span_str(st->metadata), "__metadata__", &doc);
+	for (size_t i = 0; r >= 0 && i < doc.root->n; i++) {
+		const struct json *m = &doc.root->items[i];
+
+		if (span_eq(m->name, span_str(TREE_MANIFEST_KEY)))
+			continue;
+		r = buf_add_str(&text, text.n ? ", " : "{");
+		if (r >= 0)
+			r = json_put_str(&text, m->name, JSON_PYTHON);
+		if (r >= 0)
+			r = buf_add_str(&text, ": ");
+		if (r >= 0)
+			r = json_print(&text, m, JSON_PYTHON);
+	}
+	if (r >= 0)
+		r = buf_add_str(&text, text.n ? "}" : "{}");
+	if (r < 0 || !buf_str(&text))
+		return r < 0 ? r : -ENOMEM;
+	p->tree->custom_metadata = arena_str(&p->tree->arena, buf_str(&text));
 	return p->tree->custom_metadata ? 0 : -ENOMEM;
 }
 

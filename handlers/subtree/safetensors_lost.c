@@ -10,6 +10,7 @@
 #include "core/base/err.h"
 #include "core/base/json.h"
 #include "core/base/log.h"
+#include "core/tree/tree_tensors.h"
 
 #define NAMED_MAX 3 /* examples of each kind in the message */
 
@@ -128,7 +129,8 @@ int safetensors_lost_in(const struct tree_node *top, const struct safetensors *f
 	int r = file->metadata ? json_parse(span_str(file->metadata), "__metadata__", &doc) : 0;
 
 	for (size_t i = 0; r >= 0 && doc.root && i < doc.root->n; i++)
-		if (!span_eq(doc.root->items[i].name, span_str("format")))
+		if (!span_eq(doc.root->items[i].name, span_str("format")) &&
+		    !span_eq(doc.root->items[i].name, span_str(TREE_MANIFEST_KEY)))
 			r = lose(&string, doc.root->items[i].name);
 	if (r >= 0)
 		r = lists_below(top, 0, &list);

@@ -16,6 +16,7 @@
 #include "handlers/format/safetensors.h"
 #include "handlers/subtree/safetensors_lost.h"
 #include "handlers/subtree/leaf_table.h"
+#include "handlers/subtree/tree_manifest.h"
 
 #define OPEN_ARRAYS 64     /* limit for one reader */
 #define PREFETCH_LEAVES 32 /* leaves that one hint covers */
@@ -68,10 +69,12 @@ struct making {
 	struct st_tensor *tensor;
 	struct st_text *text;
 	size_t n, n_texts;
+	struct buf manifest;
 };
 
 static void making_release(struct making *m)
 {
+	buf_release(&m->manifest);
 	arena_release(&m->arena);
 }
 
@@ -95,25 +98,21 @@ static int name_leaf(struct making *m, const struct leaf_info *f, struct span *r
 	return r < 0 ? r : keep(m, &path, ret_path);
 }
 
-/* Get the dtype of an array in the file. */
-static int dtype_in_file(const struct making *m, const struct leaf_info *f, enum dtype *ret)
+static struct tree_manifest_casts casts_of(const struct subtree_want *want)
 {
-	*ret = f->dtype;
-	if (m->want->cast != DTYPE_UNKNOWN && dtype_info(f->dtype)->kind == DTYPE_KIND_FLOAT) {
-		*ret = m->want->cast;
-		return 0;
-	}
-	return leaf_restored_dtype(m->s->subtree->part[f->part].item, f->leaf,
-				   (int)m->want->restore_dtype, f->is_scalar, ret);
+	return (struct tree_manifest_casts){ (int)want->restore_dtype, want->cast, true };
 }
 
 static int add_tensor(struct making *m, const struct leaf_info *f)
 {
+	const struct tree_manifest_casts casts = casts_of(m->want);
 	struct st_tensor *t = &m->tensor[m->n++];
 	uint64_t elements = f->bytes / dtype_info(f->dtype)->size;
 	int r;
 
-	r = dtype_in_file(m, f, &t->dtype);
+	t->dtype = f->dtype;
+	r = tree_manifest_cast(m->s->subtree->part[f->part].item, f->leaf, f->is_scalar, &casts,
+			       &t->dtype);
 	if (r < 0)
 		return r;
 	t->rank = f->rank;
@@ -189,6 +188,21 @@ static int say_what_is_lost(const struct subtree *st, const struct subtree_want 
 	return r;
 }
 
+/* The same manifest that an export has. */
+static int add_manifest(struct making *m)
+{
+	const struct tree_manifest_style style = { .separator = m->want->separator };
+	const struct tree_manifest_casts casts = casts_of(m->want);
+	int r = tree_manifest_print(m->s->subtree, (struct tree_manifest_only){ 0 }, &casts, &style,
+				    &m->manifest);
+
+	if (r >= 0 && !tree_manifest_is_empty(buf_span(&m->manifest)))
+		m->text[m->n_texts++] = (struct st_text){ span_str(TREE_MANIFEST_KEY),
+							  span_str(TREE_MANIFEST_KEY),
+							  buf_span(&m->manifest) };
+	return r;
+}
+
 static int make_safetensors(const struct leaf_table *s, const struct subtree_want *want,
 			    struct subtree_file *f)
 {
@@ -203,6 +217,8 @@ static int make_safetensors(const struct leaf_table *s, const struct subtree_wan
 		return fail(-ENOMEM, "cannot lay out %zu leaves", s->n);
 	for (size_t i = 0; i < s->n && r >= 0; i++)
 		r = add_leaf(&m, &s->leaf[i]);
+	if (r >= 0)
+		r = add_manifest(&m);
 	if (r >= 0)
 		r = safetensors_header(m.tensor, m.n, m.text, m.n_texts, &f->head);
 	if (r >= 0)

@@ -8,7 +8,7 @@
 #include "core/base/err.h"
 #include "core/base/json.h"
 #include "tests/fuzz/fuzz.h"
-#include "tools/convert/tree_manifest.h"
+#include "tools/convert/tree_manifest_read.h"
 
 static void check_path(const struct tree_manifest *a, const struct tree_manifest *b,
 		       struct span key)

@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import random
+import shutil
 import subprocess
 
 import ml_dtypes
@@ -34,6 +35,19 @@ def tensors(path):
     return {k: v for k, v in header(path).items() if k != '__metadata__'}
 
 
+def same_file(path, arrays):
+    """Whether the file is the one that the library writes of these arrays, byte for byte, with the texts that it has: its format and a manifest."""
+    texts = header(path)['__metadata__']
+    assert texts.keys() <= {'format', 'pytreefs'} and texts['format'] == 'pt'
+
+    def parts(raw):
+        """The texts stand in any order there."""
+        end = 8 + int.from_bytes(raw[:8], 'little')
+        head = json.loads(raw[8:end])
+        return head.pop('__metadata__'), list(head.items()), end, raw[end:]
+    return parts(compare.read_all(path)) == parts(safetensors.numpy.save(arrays, texts))
+
+
 def arrays_of(tree, below, separator='.'):
     """{name in the file: array} of the arrays and numbers below a key path."""
     out = {}
@@ -53,9 +67,8 @@ def test_bytes_of_one_type(mount, cases, name, dtype):
     """The file is the one that the library writes, byte for byte."""
     case = cases(name)
     m = mount(case.path)
-    want = safetensors.numpy.save(arrays_of(case.tree(), (dtype,)), metadata={'format': 'pt'})
-    assert compare.read_all(m / (dtype + '.safetensors')) == want
-    assert os.stat(m / (dtype + '.safetensors')).st_size == len(want)
+    assert same_file(m / (dtype + '.safetensors'), arrays_of(case.tree(), (dtype,)))
+    assert os.stat(m / (dtype + '.safetensors')).st_size == len(compare.read_all(m / (dtype + '.safetensors')))
 
 
 @pytest.mark.feature('F5')
@@ -64,9 +77,8 @@ def test_bytes_of_many_types(mount, cases, program, tmp_path):
     case = cases('matrix-ocdbt-zarr2-zstd-v0')
     m = mount(case.path)
     for below in ('params', 'opt'):
-        want = safetensors.numpy.save(arrays_of(case.tree(), (below,)), metadata={'format': 'pt'})
-        assert compare.read_all(m / (below + '.safetensors')) == want
-        assert compare.read_all(m / below / '.safetensors') == want
+        want = arrays_of(case.tree(), (below,))
+        assert same_file(m / (below + '.safetensors'), want) and same_file(m / below / '.safetensors', want)
     raw = compare.read_all(m / '.safetensors')
     names = list(tensors(m / '.safetensors'))
     assert sorted(names) == sorted(arrays_of(case.tree(), ()))
@@ -78,7 +90,9 @@ def test_strings_are_metadata_and_none_is_left_out(mount, cases):
     case = cases('matrix-ocdbt-zarr2-zstd-v0')
     m = mount(case.path)
     doc = header(m / '.safetensors')
+    manifest = json.loads(doc['__metadata__'].pop('pytreefs'))
     assert doc['__metadata__'] == {'format': 'pt', 'name': case.tree().leaves['name',], 'text': ''}
+    assert manifest['leaves']['name'] == 'name.txt' and manifest['kinds']['empty'] == 'dict'
     assert not {'none', 'empty', 'void', 'nothing'} & set(doc)
     assert doc['step'] == {'dtype': 'I64', 'shape': [], 'data_offsets': doc['step']['data_offsets']}
 
@@ -138,8 +152,7 @@ def test_cast_of_floating_leaves(mount, cases):
     m = mount(case.path)
     want = {k: a.astype(ml_dtypes.bfloat16) if a.dtype.kind in 'f' or a.dtype.name == 'bfloat16' else a
             for k, a in arrays_of(case.tree(), ('params',)).items()}
-    assert compare.read_all(m / 'params@bfloat16.safetensors') == safetensors.numpy.save(want, {'format': 'pt'})
-    assert compare.read_all(m / 'params' / '@bfloat16.safetensors') == safetensors.numpy.save(want, {'format': 'pt'})
+    assert same_file(m / 'params@bfloat16.safetensors', want) and same_file(m / 'params' / '@bfloat16.safetensors', want)
     kinds = {v['dtype'] for v in tensors(m / '@float16.safetensors').values()}
     assert kinds == {'F16', 'I64', 'I32', 'U8', 'BOOL'}
 
@@ -181,7 +194,7 @@ def test_a_leaf_alone(mount, cases):
     case = cases('matrix-ocdbt-zarr2-zstd-v0')
     m = mount(case.path)
     embed = case.tree().leaves['params', 'embed']
-    assert compare.read_all(m / 'params/embed.safetensors') == safetensors.numpy.save({'embed': embed}, {'format': 'pt'})
+    assert same_file(m / 'params/embed.safetensors', {'embed': embed})
 
 
 def test_a_bare_leaf(mount, cases):
@@ -264,7 +277,7 @@ def test_a_leaf_of_an_unknown_type_is_refused(mount, cases):
 def test_zero_sizes_and_nothing_at_all(mount, cases):
     case = cases('matrix-ocdbt-zarr2-zstd-v0')
     m = mount(case.path)
-    assert header(m / 'empty.safetensors') == {'__metadata__': {'format': 'pt'}}
+    assert header(m / 'empty.safetensors') == {'__metadata__': {'format': 'pt', 'pytreefs': '{"kinds": {"": "dict"}}'}}
     assert safetensors.numpy.load_file(m / 'empty.safetensors') == {}
 
 
@@ -318,3 +331,18 @@ def test_never_listed(mount, cases):
     assert os.path.exists(m / 'params.safetensors')
     names = [n for _, dirs, files in os.walk(m.path) for n in dirs + files]
     assert not [n for n in names if n.endswith(('.safetensors', '.html'))]
+
+
+@pytest.mark.parametrize('options,cast', [([], None), (['safetensors_separator=/'], None), ([], 'bfloat16'), (['restore_dtype=float32'], None)])
+@pytest.mark.parametrize('name,below', [('matrix-ocdbt-zarr2-zstd-v0', ''), ('matrix-ocdbt-zarr2-zstd-v0', 'params'), ('matrix-perleaf-zarr3-none-v1', '')])
+def test_it_is_the_file_that_export_writes(mount, run, cases, tmp_path, name, below, options, cast):
+    """Byte for byte, manifest included: a tree with lists, numbers, texts and None comes back from either."""
+    case = cases(name)
+    where, = case.trees
+    view = mount(case.path, *options) / where / below / f'{"@" + cast if cast else ""}.safetensors'
+    run('export', *(['--cast', cast] if cast else []), *(['-o', *options] if options else []), case.path / where / below, tmp_path / 'x.safetensors')
+    assert compare.read_all(view) == (tmp_path / 'x.safetensors').read_bytes()
+    if not cast and not options and not below:
+        shutil.copy(view, tmp_path / 'copy.safetensors')
+        run('convert', tmp_path / 'copy.safetensors', tmp_path / 'back')
+        assert '0 differences' in run('diff', case.path / where, tmp_path / 'back').stdout

@@ -87,9 +87,12 @@ static int add_leaf(struct export *x, const struct leaf_info *info)
 
 static bool is_selected(void *arg, const struct subtree_part *part, const struct tree_node *leaf)
 {
-	struct export *x = arg;
+	return select_leaf(arg, "", part, leaf);
+}
 
-	return select_leaf(x->only, "", part, leaf);
+struct tree_manifest_only export_only(const struct export *x)
+{
+	return (struct tree_manifest_only){ x->only ? is_selected : NULL, x->only };
 }
 
 /* The header of a safetensors file has all texts; other formats write one after another. */
@@ -106,7 +109,7 @@ static int list_leaves(struct export *x, enum export_format format)
 	if (r >= 0)
 		r = rules_check(x->a, &x->st, group_is_lead(x->group));
 	if (r >= 0)
-		r = leaf_table_make(&x->st, flags, is_selected, x, &x->leaf_table);
+		r = leaf_table_make(&x->st, flags, is_selected, x->only, &x->leaf_table);
 	if (r < 0)
 		return r;
 	x->leaf = calloc(x->leaf_table.n + 1, sizeof(*x->leaf));
@@ -286,11 +289,12 @@ int export_check_options(const struct cmd_args *a, enum export_format format)
 }
 
 /* The options have been checked. */
-static void take_options(struct export *x)
+static void take_options(struct export *x, enum export_format format)
 {
 	const char *cast = cmd_value(x->a, "cast"), *shard = cmd_value(x->a, "max-shard-size");
 
 	x->casts.restore = x->a->options.restore_dtype;
+	x->casts.numbers = format == EXPORT_SAFETENSORS;
 	if (cast)
 		x->casts.cast = dtype_by_user(span_str(cast));
 	if (shard)
@@ -435,7 +439,7 @@ int export_run(struct cmd_args *a, struct rank_group *group, const char *path, c
 	bool is_dir;
 	int r = select_make(a, &x.only);
 
-	take_options(&x);
+	take_options(&x, format);
 	bound_memory(a);
 	interrupt_catch();
 	progress_begin(&x.progress, a->cmd->name, cmd_flag(a, "quiet"));

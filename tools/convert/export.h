@@ -14,7 +14,7 @@
 #include "tools/cli/parallel_for.h"
 #include "tools/convert/atomic_file.h"
 #include "tools/cli/progress.h"
-#include "tools/convert/tree_manifest.h"
+#include "tools/convert/tree_manifest_read.h"
 #include "tools/job/group_work.h"
 
 enum export_format { EXPORT_UNKNOWN, EXPORT_NPY, EXPORT_NPZ, EXPORT_SAFETENSORS, EXPORT_ZARR };
@@ -56,6 +56,8 @@ struct export
 enum export_format export_format_of(const char *path);
 /* The same for the name of a format: "npz". */
 enum export_format export_format_by_name(const char *name);
+/* The leaves that are exported, for the manifest. */
+struct tree_manifest_only export_only(const struct export *x);
 /* Check that the options apply to that format: EXIT_OK, or EXIT_USAGE after a message. */
 int export_check_options(const struct cmd_args *a, enum export_format format);
 /*

@@ -223,7 +223,7 @@ static int put_manifest(struct npz *z, struct buf *ret_comment)
 {
 	struct export *x = z->x;
 	struct manifest m = { .z = z };
-	int r = tree_manifest_write(&x->st, x->only, &x->casts, &style_npz, put_piece, &m);
+	int r = tree_manifest_write(&x->st, export_only(x), &x->casts, &style_npz, put_piece, &m);
 
 	if (r >= 0 && !m.bytes)
 		r = buf_add_span(ret_comment, buf_span(&m.comment));

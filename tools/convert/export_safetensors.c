@@ -37,13 +37,19 @@ static int by_leaf(const void *a, const void *b)
 	return (x->id > y->id) - (x->id < y->id);
 }
 
+static struct tree_manifest_style style_of(const struct export *x)
+{
+	return (struct tree_manifest_style){ .separator = x->a->options.safetensors_separator };
+}
+
 static int add_leaf(struct shards *s, size_t i)
 {
 	struct export *x = s->x;
+	const struct tree_manifest_style style = style_of(x);
 	const struct export_leaf *l = &x->leaf[i];
 	auto_buf name = { 0 };
 	struct span key, path = span_str(l->path);
-	int r = tree_manifest_key(l->part, l->info->leaf, &style_safetensors, &name);
+	int r = tree_manifest_key(l->part, l->info->leaf, &style, &name);
 
 	if (r >= 0)
 		r = arena_keep(&x->arena, buf_span(&name), &key);
@@ -176,8 +182,8 @@ static int write_tensor(void *arg, size_t i, struct worker *worker)
 static int list(struct shards *s)
 {
 	struct export *x = s->x;
-	int r = tree_manifest_print(&x->st, x->only, &x->casts, &style_safetensors,
-				    &s->tree_manifest);
+	const struct tree_manifest_style style = style_of(x);
+	int r = tree_manifest_print(&x->st, export_only(x), &x->casts, &style, &s->tree_manifest);
 
 	s->tensor = calloc(x->n + 1, sizeof(*s->tensor));
 	s->text = calloc(x->n + 1, sizeof(*s->text));
@@ -187,8 +193,7 @@ static int list(struct shards *s)
 		return fail(-ENOMEM, "cannot list %zu leaves", x->n);
 	for (size_t i = 0; i < x->n && r >= 0; i++)
 		r = add_leaf(s, i);
-	/* A plain dict of arrays needs no manifest. */
-	if (r >= 0 && !span_eq(buf_span(&s->tree_manifest), span_str("{}")))
+	if (r >= 0 && !tree_manifest_is_empty(buf_span(&s->tree_manifest)))
 		s->text[s->n_texts++] = (struct st_text){ span_str(TREE_MANIFEST_KEY),
 							  span_str(TREE_MANIFEST_KEY),
 							  buf_span(&s->tree_manifest) };

@@ -216,7 +216,8 @@ static int put_top(struct zarr_out *o)
 	if (r >= 0)
 		r = put_piece(&a, span_str(begin));
 	if (r >= 0)
-		r = tree_manifest_write(&x->st, x->only, &x->casts, &style_zarr, put_piece, &a);
+		r = tree_manifest_write(&x->st, export_only(x), &x->casts, &style_zarr, put_piece,
+					&a);
 	return r < 0 ? r : put_piece(&a, span_str(o->format == 3 ? "}\n}\n" : "\n}"));
 }
 

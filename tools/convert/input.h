@@ -9,7 +9,7 @@
 #include "core/commit/spill_dir.h"
 #include "tools/cli/cmd.h"
 #include "tools/convert/import_list.h"
-#include "tools/convert/tree_manifest.h"
+#include "tools/convert/tree_manifest_read.h"
 #include "tools/convert/zip.h"
 
 enum input_kind {

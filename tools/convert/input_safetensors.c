@@ -16,8 +16,6 @@
 #include "handlers/format/safetensors.h"
 #include "tools/convert/input.h"
 
-const struct tree_manifest_style style_safetensors = { .separator = "." };
-
 /* ---- opening ---- */
 
 static int read_exactly(int fd, const char *path, void *p, size_t n)

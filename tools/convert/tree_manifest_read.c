@@ -4,7 +4,7 @@
  * entries of a checkpoint made from them.
  */
 #include "core/base/err.h"
-#include "tools/convert/tree_manifest.h"
+#include "tools/convert/tree_manifest_read.h"
 
 int tree_manifest_parse(struct span text, const char *what, struct tree_manifest *ret)
 {

@@ -2,14 +2,16 @@
 /*
  * tree_manifest.c - prints the manifest of a tree: the JSON text that accompanies its arrays.
  */
-#include "tools/convert/tree_manifest.h"
+#include "handlers/subtree/tree_manifest.h"
 
 #include "core/base/err.h"
 #include "core/tree/name.h"
 #include "handlers/leaf/leaf.h"
-#include "tools/select/walk.h"
+#include "handlers/format/format.h"
 
 #define WRITE_BYTES ((size_t)256 << 10) /* bytes that are written at once */
+
+const struct tree_manifest_style style_safetensors = { .separator = "." };
 
 /* ---- printing ---- */
 
@@ -21,7 +23,7 @@ struct text_place {
 
 struct printing {
 	const struct tree_manifest_style *style;
-	struct select *only;
+	struct tree_manifest_only only;
 	const struct tree_manifest_casts *casts;
 	struct buf kinds, leaves, dtypes, marks, custom;
 	struct buf texts; /* an array of struct text_place */
@@ -41,6 +43,12 @@ static void printing_release(struct printing *p)
 	buf_release(&p->marks);
 	buf_release(&p->custom);
 	buf_release(&p->out);
+}
+
+static bool is_chosen(const struct printing *p, const struct subtree_part *part,
+		      const struct tree_node *leaf)
+{
+	return !p->only.choose || p->only.choose(p->only.arg, part, leaf);
 }
 
 /* Append "a": "b" to an object. */
@@ -121,10 +129,10 @@ int tree_manifest_hidden_key(const struct tree_node *t, struct buf *ret)
 static bool is_whole(const struct printing *p, const struct subtree_part *part,
 		     const struct tree_node *t)
 {
-	for (uint32_t i = t->id; i < subtree_end(t) && p->only; i++) {
+	for (uint32_t i = t->id; i < subtree_end(t) && p->only.choose; i++) {
 		const struct tree_node *below = part->item->tree->nodes[i];
 
-		if (below->kind == TREE_LEAF && !select_leaf(p->only, "", part, below))
+		if (below->kind == TREE_LEAF && !is_chosen(p, part, below))
 			return false;
 	}
 	return true;
@@ -179,13 +187,13 @@ static int print_marks(struct printing *p, const struct subtree_part *part,
 static bool is_there(const struct printing *p, const struct subtree_part *part,
 		     const struct tree_node *t)
 {
-	for (uint32_t i = t->id; i < subtree_end(t) && p->only; i++) {
+	for (uint32_t i = t->id; i < subtree_end(t) && p->only.choose; i++) {
 		const struct tree_node *below = part->item->tree->nodes[i];
 
-		if (below->kind == TREE_LEAF && select_leaf(p->only, "", part, below))
+		if (below->kind == TREE_LEAF && is_chosen(p, part, below))
 			return true;
 	}
-	return !p->only;
+	return !p->only.choose;
 }
 
 static int print_container(struct printing *p, const struct subtree_part *part,
@@ -208,7 +216,7 @@ static int print_container(struct printing *p, const struct subtree_part *part,
 int tree_manifest_cast(struct item *item, const struct tree_node *leaf, bool is_scalar,
 		       const struct tree_manifest_casts *casts, enum dtype *dtype)
 {
-	if (casts->cast == DTYPE_UNKNOWN || is_scalar ||
+	if (casts->cast == DTYPE_UNKNOWN || (is_scalar && !casts->numbers) ||
 	    dtype_info(*dtype)->kind != DTYPE_KIND_FLOAT)
 		return leaf_restored_dtype(item, leaf, casts->restore, is_scalar, dtype);
 	*dtype = casts->cast;
@@ -241,7 +249,8 @@ static int print_leaf(struct printing *p, const struct subtree_part *part,
 	if (r >= 0)
 		r = tree_manifest_key(part, t, p->style, &key);
 	if (r >= 0)
-		r = tree_manifest_default_path(buf_span(&key), p->style, &plain);
+		r = tree_manifest_default_path(
+			buf_span(&key), p->style->is_path ? p->style : &style_safetensors, &plain);
 	if (r >= 0 && !span_eq(buf_span(&path), buf_span(&plain)))
 		r = add_pair(&p->leaves, buf_span(&key), buf_span(&path));
 	if (r >= 0)
@@ -279,7 +288,7 @@ static int print_part(struct printing *p, const struct subtree_part *part)
 
 		if (t->kind != TREE_LEAF)
 			r = is_there(p, part, t) ? print_container(p, part, t) : 0;
-		else if (select_leaf(p->only, "", part, t))
+		else if (is_chosen(p, part, t))
 			r = print_leaf(p, part, t);
 	}
 	return r;
@@ -411,7 +420,7 @@ static int put_all(struct printing *p, bool step)
 	return r < 0 ? r : put_out(p);
 }
 
-int tree_manifest_write(const struct subtree *st, struct select *only,
+int tree_manifest_write(const struct subtree *st, struct tree_manifest_only only,
 			const struct tree_manifest_casts *casts,
 			const struct tree_manifest_style *style, tree_manifest_put_fn *put,
 			void *arg)
@@ -447,7 +456,7 @@ static int add_piece(void *arg, struct span piece)
 	return buf_add_span(arg, piece);
 }
 
-int tree_manifest_print(const struct subtree *st, struct select *only,
+int tree_manifest_print(const struct subtree *st, struct tree_manifest_only only,
 			const struct tree_manifest_casts *casts,
 			const struct tree_manifest_style *style, struct buf *ret)
 {
@@ -460,4 +469,9 @@ int tree_manifest_print(const struct subtree *st, struct select *only,
 	*ret = out;
 	out = (struct buf){ 0 };
 	return 0;
+}
+
+bool tree_manifest_is_empty(struct span manifest)
+{
+	return span_eq(manifest, span_str("{}"));
 }
