@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """docs/recipes.md: every command on the page is run, and every file is used as its reader would use it.
 
-Those of Flax and Keras are in tests/interop/test_frameworks.py, those of PyTorch in test_torch.py and test_llama.py.
+Those of Flax and Keras are in tests/interop/test_frameworks.py, those of PyTorch in test_torch.py and test_llama.py, that of MaxText also in
+test_maxtext.py.
 """
 
 import os
@@ -12,7 +13,9 @@ import signal
 import subprocess
 import sys
 
+import ml_dtypes
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 import safetensors
 import yaml
@@ -22,6 +25,7 @@ from lib import mounts, tour
 TOP = pathlib.Path(__file__).resolve().parents[2]
 PAGE = TOP / 'docs/recipes.md'
 SAMPLE = TOP / 'tests/data/sample'
+MAXTEXT = TOP / 'tests/data/maxtext'
 BUCKET = 'recipes'
 
 
@@ -189,19 +193,16 @@ def test_kubernetes(program, where):
 # ---- buckets ----
 
 def test_maxtext(where, env, gs_bucket, gs, build):
-    """The export of the parameters, from a checkpoint with MaxText's items and names."""
-    save = '''import numpy as np, pytreefs
-weight = np.arange(96, dtype=np.float32).reshape(4, 3, 8)
-tree = {'params': {'params': {'decoder': {'layers': {'mlp': {'wi_0': {'kernel': weight}}}}}}, 'opt_state': {'mu': weight}, 'step': 1000}
-pytreefs.save('run/1000', {'items': tree}, items=True)
-'''
-    (where / 'run').mkdir()
-    subprocess.run([sys.executable, '-c', save], cwd=where, env=dict(env, PYTHONPATH=str(build / 'tools/python')), check=True)
+    """The export of the parameters of a checkpoint that MaxText has written."""
+    shutil.copytree(MAXTEXT / '1', where / 'run/1000')
     gs_bucket.upload(where / 'run', 'maxtext/checkpoints')
     typed(put_in_place(block('MaxText', 'sh'), BUCKET=BUCKET, RUN='maxtext'), where, dict(os.environ, PATH=env['PATH']))
     got = read_bfloat16(where / 'weights.safetensors')
-    assert list(got) == ['params.params.decoder.layers.mlp.wi_0.kernel']
-    assert np.array_equal(got.popitem()[1].ravel(), np.arange(96))
+    want = ocp.PyTreeCheckpointer().restore(MAXTEXT / '1/items')['params']['params']
+    assert len(got) == 12 and all(name.startswith('params.params.') for name in got)
+    for name, wanted in (('decoder.layers.mlp.wi_0.kernel', want['decoder']['layers']['mlp']['wi_0']['kernel']),
+                         ('token_embedder.embedding', want['token_embedder']['embedding'])):
+        assert np.array_equal(got[f'params.params.{name}'], np.asarray(wanted).astype(ml_dtypes.bfloat16).astype(np.float32))
 
 
 def read_bfloat16(path):
