@@ -37,10 +37,9 @@ struct cursor {
 };
 
 struct reader {
-	uint32_t id;        /* value of file.reader */
-	uint64_t when, gap; /* in numbers of begun leaves: its last leaf, and its usual interval */
-	uint32_t first,
-		end; /* all leaves with its bit in begun[] and passed[] are in [first, end) */
+	uint32_t id;         /* value of file.reader */
+	uint64_t when, gap;  /* in numbers of begun leaves: its last leaf, and its usual interval */
+	uint32_t first, end; /* range of the leaves that have its bits */
 	struct cursor cursor[ORDERS];
 };
 
