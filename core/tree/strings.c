@@ -113,6 +113,9 @@ static int scalar_text(struct span raw, struct buf *ret)
 			return buf_add_str(ret, "nan");
 		if (doc.root->kind == JSON_FLOAT && isinf(doc.root->d))
 			return buf_add_str(ret, doc.root->d < 0 ? "-inf" : "inf");
+		/* Also of an integer beyond 64 bits. */
+		if (doc.root->kind == JSON_FLOAT)
+			return json_put_double(ret, doc.root->d, JSON_PYTHON);
 		return json_print(ret, doc.root, JSON_PYTHON);
 	}
 }

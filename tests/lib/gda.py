@@ -27,15 +27,14 @@ def expected(stored=tree):
 def flax_multihost(directory, step=1, stored=tree):
     """As flax.training.checkpoints saves on many hosts: the arrays below "params" in checkpoint_<step>_gda."""
     import jax
-    from flax import config
     from flax.training import checkpoints
     from jax.experimental.array_serialization import serialization
-    config.update('flax_use_orbax_checkpointing', False)
     saved = stored()
     saved['params'] = jax.tree.map(jax.numpy.asarray, saved['params'])
     # On one host every array is addressable; here all of JAX's count as those of many.
     manager = serialization.GlobalAsyncCheckpointManager()
-    with mock.patch.object(checkpoints, '_is_multiprocess_array', lambda value: isinstance(value, jax.Array)):
+    with mock.patch.object(checkpoints, '_is_multiprocess_array', lambda value: isinstance(value, jax.Array)), \
+            checkpoints.config.temp_flip_flag('use_orbax_checkpointing', False):
         checkpoints.save_checkpoint_multiprocess(str(directory), saved, step, keep=9, gda_manager=manager)
         manager.wait_until_finished()
 

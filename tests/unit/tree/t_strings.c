@@ -50,7 +50,7 @@ static void texts_are_found_by_pointer(void **state)
 		{ "list/1/q", "r" },
 		{ "n", "5" },
 		{ "f", "1e-07" },
-		{ "big", "123456789012345678901234" },
+		{ "big", "1.2345678901234569e+23" },
 		{ "u", "18446744073709551615" },
 		{ "t", "True" },
 		{ "no", "False" },
