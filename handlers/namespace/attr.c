@@ -380,10 +380,10 @@ static const struct attr step_attrs[] = {
 /* ---- a directory of steps ---- */
 
 /* The custom metadata of a manager for all steps, under its present or older name. */
-static int root_custom(const struct subject *s, struct buf *ret)
+int node_root_custom(struct node *root, struct buf *ret)
 {
 	static const char *const files[] = { "metadata/_ROOT_METADATA", "metadata/metadata" };
-	struct io_dir *dir = s->node->ns->ckpt->source;
+	struct io_dir *dir = root->ns->ckpt->source;
 	auto_of(root_meta) struct root_meta *meta = NULL;
 	auto_json doc = { 0 };
 	auto_buf text = { 0 };
@@ -400,15 +400,27 @@ static int root_custom(const struct subject *s, struct buf *ret)
 		if (r >= 0 && i == 0)
 			r = root_meta_parse(buf_span(&text), "'_ROOT_METADATA'", &meta);
 	}
-	if (r < 0 && r != -ENOENT && r != -ENOTDIR && r != -EUCLEAN)
-		return r;
+	if (r == -ENOENT || r == -ENOTDIR) {
+		err_clear();
+		return 0;
+	}
 	if (r >= 0)
 		r = json_parse(meta ? span_str(meta->custom) : buf_span(&text), "custom metadata",
 			       &doc);
-	err_clear();
 	if (r < 0 || !json_is(doc.root, JSON_OBJECT) || doc.root->n == 0)
-		return -ENODATA;
+		return MIN(r, 0);
 	return json_print(ret, doc.root, JSON_PYTHON);
+}
+
+static int root_custom(const struct subject *s, struct buf *ret)
+{
+	size_t had = ret->n;
+	int r = node_root_custom(s->node, ret);
+
+	if (r < 0 && r != -EUCLEAN)
+		return r;
+	err_clear();
+	return ret->n == had ? -ENODATA : 0;
 }
 
 static const struct attr root_attrs[] = { { "custom_metadata", root_custom } };

@@ -83,6 +83,8 @@ int step_xattr_list(struct node *n, struct buf *ret);
  * them. -EUCLEAN: its file is malformed.
  */
 int node_step_custom(struct node *step, struct buf *ret);
+/* The same of a root of steps; -EACCES: the caller may not read them. */
+int node_root_custom(struct node *root, struct buf *ret);
 int step_xattr_get(struct node *n, const char *name, struct buf *ret);
 int root_xattr_list(struct node *n, struct buf *ret);
 int root_xattr_get(struct node *n, const char *name, struct buf *ret);

@@ -60,6 +60,43 @@ def test_a_leaf_in_the_place_of_a_directory(run, tmp_path):
     assert not any('kind' in line for line in lines(run, a, b, '--only', 'default/x'))
 
 
+BIG = 274677849271939719027416029173916928173
+CUSTOM = {'state': {'inc': BIG, 'names': ['a', 'b']}, 'rate': 0.1}
+
+
+def set_custom(root, file, custom):
+    path = root / file
+    path.parent.mkdir(exist_ok=True)
+    document = json.loads(path.read_text()) if path.exists() else {'internal_metadata': {}}
+    path.write_text(json.dumps(document | {'custom_metadata': custom}))
+
+
+@pytest.mark.parametrize('file, place', [('metadata/_ROOT_METADATA', ''), ('1500/_CHECKPOINT_METADATA', '1500'),
+                                         ('1500/state/_METADATA', '1500/state')], ids=('root', 'step', 'item'))
+def test_custom_metadata(run, two, file, place):
+    """Members in another order are the same, and integers that are one double are not."""
+    a, b = two
+    set_custom(a, file, CUSTOM)
+    set_custom(b, file, dict(reversed(CUSTOM.items())))
+    assert run('diff', a, b).stdout.endswith(' 0 differences\n')
+    for custom, said in (
+            (CUSTOM | {'state': {'inc': BIG + 1, 'names': ['a', 'b']}}, f'["state"]["inc"]: {BIG}, and {BIG + 1}'),
+            (CUSTOM | {'rate': '0.1'}, '["rate"]: 0.1, and "0.1"'),
+            (CUSTOM | {'more': None}, '["more"]: absent, and null'),
+            (CUSTOM | {'state': {'inc': BIG, 'names': ['b', 'a']}}, '["state"]["names"]: ["a", "b"], and ["b", "a"]'),
+            ({}, f'{json.dumps(CUSTOM)}, and absent')):
+        set_custom(b, file, custom)
+        for at in {'', '/'.join(place.split('/')[:1]), place}:
+            below = place[len(at):].strip('/') or '.'
+            assert lines(run, a / at, b / at)[0] == f'{below}: custom metadata: {said}', (at, custom)
+        found = json.loads(run('diff', '--json', a, b, ok=False).stdout)['differences']
+        assert found == [{'path': place, 'what': 'custom metadata', 'a': CUSTOM, 'b': custom or None}]
+        assert run('diff', '--only', '**', a, b).stdout.endswith(' 0 differences\n')
+    (b / file).write_text('{' if place != '1500' else '{"custom_metadata": 1}')
+    r = run('diff', a, b, ok=False)
+    assert r.returncode == 2 and 'some could not be read' in r.stdout and 'METADATA' in r.stderr, r
+
+
 def test_verbose_names_what_is_the_same(run, two):
     found = lines(run, two[0] / '1500/state', two[1] / '1500/state', '--verbose')
     assert 'step.json: same' in found and found[-1].endswith(' 0 differences')

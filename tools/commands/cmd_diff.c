@@ -2,8 +2,9 @@
 /*
  * cmd_diff.c - `pytreefs diff`: compares two checkpoints, or parts of them.
  *
- * Trees are compared by keys, whatever their layouts are. Leaves on one side only and containers of
- * different kinds are found first (diff_trees.c); then arrays are compared (diff_values.c).
+ * Trees are compared by keys, whatever their layouts are. Leaves on one side only, containers of
+ * different kinds and custom metadata (diff_custom.c) are found first (diff_trees.c); then arrays
+ * are compared (diff_values.c).
  */
 #include <stdio.h>
 
@@ -64,12 +65,12 @@ static const struct cmd_option options[] = {
 const struct cmd cmd_diff = {
 	.name = "diff",
 	.args = "A B",
-	.summary = "compare two checkpoints: structure, dtypes, shapes, values",
-	.help = "A and B are sources, steps, items, directories or leaves. The exit status is that\n"
-		"of diff(1): 0 equal, 1 different, 2 an error, or a part could not be read.\n"
-		"Elements are equal if their bits are, or both are NaN. A safetensors file or a\n"
-		"directory of shards is an item, too; without a manifest, it does not record\n"
-		"which containers are lists and which leaves are numbers.",
+	.summary = "compare two checkpoints: structure, dtypes, shapes, values, metadata",
+	.help = "A and B are sources, steps, items, directories or leaves. The exit status is\n"
+		"that of diff(1): 0 equal, 1 different, 2 an error, or a part was not read.\n"
+		"Elements are equal if their bits are, or both are NaN; numbers in custom\n"
+		"metadata, which --only leaves out, if their texts are. A safetensors file or\n"
+		"directory of shards without a manifest has no lists, numbers and metadata.",
 	.example = "pytreefs diff ckpts/1000/state ckpts/1000/state",
 	.options = options,
 	.min_args = 2,

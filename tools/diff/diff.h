@@ -26,6 +26,11 @@ struct diff {
 int diff_sources(struct diff *d, struct source *a, struct source *b);
 /* Compare leaves that are on both sides. */
 int diff_values(struct diff *d, const struct subtree *a, const char *prefix);
+/*
+ * Compare custom metadata of two roots, steps or items: JSON objects, "" for none. Members may be
+ * in any order; numbers are equal if their texts are.
+ */
+int diff_custom(struct diff *d, const char *path, struct span a, struct span b);
 /* Returns the leaf of B for a leaf of A, or NULL. */
 const struct tree_node *diff_partner(const struct diff *d, const struct subtree_part *part,
 				     const struct tree_node *leaf,

@@ -9,6 +9,7 @@
 #include "core/base/err.h"
 #include "core/io/segments.h"
 #include "handlers/namespace/node_parts.h"
+#include "handlers/namespace/node_tree.h"
 #include "tools/diff/diff.h"
 
 #define FILE_BLOCK ((size_t)1 << 20)
@@ -152,6 +153,22 @@ static void pair_nodes(const struct pairing *p, const struct tree_node *a,
 			say_one_side(p->d, p->prefix, p->b, b->children[i], false);
 }
 
+/* Files that have only names and values have no place for custom metadata either. */
+static int custom_of_items(const struct pairing *p)
+{
+	const char *a = p->a->item->tree->custom_metadata, *b = p->b->item->tree->custom_metadata;
+	auto_buf path = { 0 };
+	int r;
+
+	if (is_selective(p->d) || p->a->tree->parent || p->b->tree->parent || !says_kinds(p->a) ||
+	    !says_kinds(p->b))
+		return 0;
+	r = buf_addf(&path, "%s%s", p->prefix, p->a->path);
+	return r < 0 ? r :
+		       diff_custom(p->d, buf_str(&path), span_str(a ? a : ""),
+				   span_str(b ? b : ""));
+}
+
 static int pair_parts(struct diff *d, const char *prefix, size_t i, const struct subtree_part *b)
 {
 	const struct subtree_part *a = &d->a->part[i];
@@ -163,7 +180,7 @@ static int pair_parts(struct diff *d, const char *prefix, size_t i, const struct
 	d->partner[i] = p.partner;
 	d->part[i] = b;
 	pair_nodes(&p, a->tree, b->tree);
-	return 0;
+	return custom_of_items(&p);
 }
 
 const struct tree_node *diff_partner(const struct diff *d, const struct subtree_part *part,
@@ -351,6 +368,28 @@ static int pair_all(struct diff *d, const char *prefix, struct node *na, struct 
 	return r;
 }
 
+/* Damaged documents are reported: nothing is said to be equal to them. */
+static int custom_of(struct diff *d, const char *path, int (*get)(struct node *, struct buf *),
+		     struct node *na, struct node *nb)
+{
+	auto_buf a = { 0 }, b = { 0 };
+	int r;
+
+	if (is_selective(d))
+		return 0;
+	r = get(na, &a);
+	if (r >= 0)
+		r = get(nb, &b);
+	if (r == -EUCLEAN || r == -EACCES) {
+		struct err_note why;
+
+		err_save(r, &why);
+		selection_failed(&d->t, *path ? path : ".", &why);
+		return 0;
+	}
+	return r < 0 ? r : diff_custom(d, path, buf_span(&a), buf_span(&b));
+}
+
 static int diff_nodes(struct diff *d, const char *prefix, struct node *na, struct node *nb)
 {
 	auto_subtree a = { 0 }, b = { 0 };
@@ -368,8 +407,11 @@ static int diff_nodes(struct diff *d, const char *prefix, struct node *na, struc
 	d->b = &b;
 	d->partner = calloc(a.n + 1, sizeof(*d->partner));
 	d->part = calloc(a.n + 1, sizeof(*d->part));
-	r = d->partner && d->part ? pair_all(d, prefix, na, nb) :
-				    fail(-ENOMEM, "cannot compare %zu items", a.n);
+	r = d->partner && d->part ? 0 : fail(-ENOMEM, "cannot compare %zu items", a.n);
+	if (r >= 0 && na->ops == &node_step_ops && nb->ops == &node_step_ops)
+		r = custom_of(d, prefix, node_step_custom, na, nb);
+	if (r >= 0)
+		r = pair_all(d, prefix, na, nb);
 	if (r >= 0)
 		r = diff_values(d, &a, prefix);
 	for (size_t i = 0; d->partner && i < a.n; i++)
@@ -410,7 +452,9 @@ int diff_sources(struct diff *d, struct source *a, struct source *b)
 			    is_root(a) ? d->name_a : d->name_b, is_root(a) ? d->name_b : d->name_a);
 	if (!is_root(a))
 		return diff_nodes(d, "", a->node, b->node);
-	r = node_list(a->node, &la);
+	r = custom_of(d, "", node_root_custom, a->node, b->node);
+	if (r >= 0)
+		r = node_list(a->node, &la);
 	if (r >= 0)
 		r = node_list(b->node, &lb);
 	for (size_t i = 2; i < la.n && r >= 0; i++) {
