@@ -381,7 +381,7 @@ int item_string(struct item *item, const struct tree_node *leaf, struct buf *ret
 		r = check_length(leaf->aggregate->s.n);
 		return r < 0 ? r : buf_add_span(ret, leaf->aggregate->s);
 	}
-	if (leaf->is_shared)
+	if (leaf->shared)
 		return tree_fail_shared(leaf);
 	r = item_read_strings(item);
 	if (r < 0)

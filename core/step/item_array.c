@@ -79,7 +79,7 @@ static int open_stored(struct item *item, const struct tree_node *leaf, struct z
 	struct kv *kv;
 	int r;
 
-	if (leaf->is_shared)
+	if (leaf->shared)
 		return tree_fail_shared(leaf);
 	if (leaf->value != TREE_VALUE_AGGREGATE) {
 		r = open_in_stores(item, leaf, env, &z);

@@ -123,7 +123,14 @@ struct tree_node {
 		struct tree_node **by_key; /* sorted by key bytes; not used for sequences */
 		struct tree_node *last;    /* before tree_finish() */
 	};
-	struct tree_node **by_name; /* children sorted by name; set by tree_name() */
+	union {
+		struct tree_node **by_name; /* children sorted by name; set by tree_name() */
+		/*
+		 * Of a leaf, set by tree_find_shared(): the next of those that are stored under the
+		 * same name, in a ring; else NULL.
+		 */
+		const struct tree_node *shared;
+	};
 	/*
 	 * TREE_NAMEDTUPLE; before tree_sort() also the order of a dict, or what it may become; else
 	 * NULL.
@@ -133,8 +140,6 @@ struct tree_node {
 	/* For leaves: */
 	enum tree_value value;
 	bool has_write_shape;
-	/* set by tree_find_shared(): another leaf is stored under the same name */
-	bool is_shared;
 	uint8_t write_rank;
 	/* "jax.Array", "np.ndarray", "scalar", "string", ...; empty: unknown */
 	struct span value_type;
@@ -229,7 +234,7 @@ int tree_from_hierarchy(const struct span *names, size_t n, const struct span *g
  * and of the key "a.b" are: Orbax writes them, and only the last value is there.
  */
 int tree_find_shared(struct tree *tree);
-/* Returns -EUCLEAN with a note about the value of such a leaf. */
+/* Returns -EUCLEAN with a note that names the leaves that are stored as this one is. */
 int tree_fail_shared(const struct tree_node *leaf);
 
 /*

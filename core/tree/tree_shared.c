@@ -7,6 +7,8 @@
 #include "core/base/meter.h"
 #include "core/tree/tree.h"
 
+#define MAX_SHOWN 4 /* leaves in a message */
+
 /* Keys of arrays begin with the name and a slash, which is not added to a name that ends in one. */
 static struct span stored_name(const struct tree_node *leaf)
 {
@@ -42,6 +44,22 @@ static int by_stored_name(const void *a, const void *b)
 	return c ? c : span_cmp(stored_name(x), stored_name(y));
 }
 
+/* Make a ring of each run of equal names. */
+static void link_shared(struct tree_node **leaf, uint32_t n)
+{
+	uint32_t first = 0;
+
+	for (uint32_t i = 1; i <= n; i++) {
+		if (i < n && !by_stored_name(&leaf[first], &leaf[i])) {
+			leaf[i - 1]->shared = leaf[i];
+			continue;
+		}
+		if (i - 1 > first)
+			leaf[i - 1]->shared = leaf[first];
+		first = i;
+	}
+}
+
 int tree_find_shared(struct tree *tree)
 {
 	uint64_t bytes = (uint64_t)tree->n_nodes * sizeof(struct tree_node *);
@@ -64,9 +82,7 @@ int tree_find_shared(struct tree *tree)
 				leaf[n++] = tree->nodes[i];
 		if (n)
 			qsort(leaf, n, sizeof(*leaf), by_stored_name);
-		for (uint32_t i = 1; i < n; i++)
-			if (!by_stored_name(&leaf[i - 1], &leaf[i]))
-				leaf[i - 1]->is_shared = leaf[i]->is_shared = true;
+		link_shared(leaf, n);
 	}
 	meter_release(bytes);
 	return leaf ? 0 : fail(-ENOMEM, "cannot compare the names of %u nodes", tree->n_nodes);
@@ -74,7 +90,20 @@ int tree_find_shared(struct tree *tree)
 
 int tree_fail_shared(const struct tree_node *leaf)
 {
-	return fail(-EUCLEAN,
-		    "another leaf is stored as '%.*s', too: it cannot be told whose value this is",
-		    SPAN_ARG(stored_name(leaf)));
+	const struct tree_node *at = leaf->shared;
+	auto_buf keys = { 0 };
+	int r = tree_key_json(leaf, &keys);
+
+	for (unsigned i = 0; at != leaf && i < MAX_SHOWN && r >= 0; i++, at = at->shared) {
+		r = buf_add_str(&keys, at->shared == leaf ? " and " : ", ");
+		if (r >= 0)
+			r = tree_key_json(at, &keys);
+	}
+	if (r >= 0 && at != leaf)
+		r = buf_add_str(&keys, " and others");
+	return r < 0 ? r :
+		       fail(-EUCLEAN,
+			    "'%.*s' is the stored name of the leaves %.*s: it cannot be told "
+			    "whose value this is",
+			    SPAN_ARG(stored_name(leaf)), SPAN_ARG(buf_span(&keys)));
 }

@@ -416,7 +416,7 @@ static int fill_leaf(struct remake *m, struct made *made, struct tree_node *leaf
 		leaf->value = from->value;
 		leaf->value_type = from->value_type;
 		leaf->param = from->param;
-		leaf->is_shared = from->is_shared;
+		leaf->shared = from->kind == TREE_LEAF ? from->shared : NULL;
 		leaf->aggregate = from->kind == TREE_LEAF ? from->aggregate : NULL;
 		leaf->type = from->kind == TREE_LEAF ? NULL : from->type;
 		return 0;

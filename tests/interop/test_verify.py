@@ -25,7 +25,7 @@ DAMAGED = {'unusual-step': "member 'item_handlers' is not an object or a string"
            'broken-step-among-good-ones': 'string is truncated',
            'unmerged-part-missing': 'its array is not stored',
            'chunk-gone': '1 of 1 chunks are not stored',
-           'shared-parameter-names': "another leaf is stored as 'a.b.c', too"}
+           'shared-parameter-names': "'a.b.c' is the stored name of the leaves ["}
 # Cases that are whole and still worth a word.
 WARNED = {'unmerged': 'never merged', 'unmerged-two-processes': 'never merged', 'custom-handler': 'MyState',
           **dict.fromkeys(('metadata-missing', 'metadata-missing-zarr3', 'metadata-missing-perleaf', 'strings-per-leaf'), 'Orbax cannot restore it')}
