@@ -273,6 +273,41 @@ static int attr_namedtuple(const struct subject *s, struct buf *ret)
 	return tree_namedtuple_json(s->tree, ret);
 }
 
+/* Check that the caller may read the item: sums over items reveal something about each. */
+static int check_reader(struct ns *ns, const char *item)
+{
+	struct access a;
+	int r = user_is_other() ? access_of_all(ns->ckpt->source, item, &a) : 0;
+
+	if (r < 0 || !user_is_other() || user_may(&a, 04))
+		return MIN(r, 0);
+	return fail(-EACCES, "item '%s' is not yours to read", item);
+}
+
+/* The sum is of whole items, also for a directory of one. */
+static int attr_left_out(const struct subject *s, struct buf *ret)
+{
+	const struct transform *t = s->node->ns->options->transform;
+	auto_left_out found = { 0 };
+	auto_subtree st = { 0 };
+	auto_buf text = { 0 };
+	int r = t ? node_open_subtree(s->node, &st) : -ENODATA;
+
+	for (size_t i = 0; i < st.n && r >= 0; i++)
+		r = check_reader(s->node->ns, st.part[i].source);
+	if (r >= 0)
+		r = node_parts_left_out(t, &st, &found);
+	if (r >= 0)
+		r = transform_left_out_text(&found, &text);
+	if (r < 0 || !text.n)
+		return r < 0 ? r : -ENODATA;
+	r = buf_addf(ret, "{\"unused_leaves\": %zu, \"idle_rules\": %zu, \"text\": ", found.unused,
+		     found.idle);
+	if (r >= 0)
+		r = json_put_str(ret, buf_span(&text), JSON_PYTHON);
+	return r < 0 ? r : buf_add_byte(ret, '}');
+}
+
 static const struct attr dir_attrs[] = {
 	{ "key", attr_key },
 	{ "kind", attr_kind },
@@ -282,6 +317,7 @@ static const struct attr dir_attrs[] = {
 	{ "leaf_count", attr_leaf_count },
 	{ "logical_bytes", attr_logical },
 	{ "stored_bytes", attr_dir_stored },
+	{ "left_out", attr_left_out },
 };
 
 /* ---- steps: sums over their items ---- */
@@ -316,17 +352,6 @@ static int step_custom(const struct subject *s, struct buf *ret)
 		r = node_step_custom(s->node, ret);
 	err_clear();
 	return r < 0 || ret->n == had ? -ENODATA : 0;
-}
-
-/* Check that the caller may read the item: sums over items reveal something about each. */
-static int check_reader(struct ns *ns, const char *item)
-{
-	struct access a;
-	int r = user_is_other() ? access_of_all(ns->ckpt->source, item, &a) : 0;
-
-	if (r < 0 || !user_is_other() || user_may(&a, 04))
-		return MIN(r, 0);
-	return fail(-EACCES, "item '%s' is not yours to read", item);
 }
 
 static int step_totals(struct node *n, struct totals *ret)
@@ -374,7 +399,7 @@ static int step_stored(const struct subject *s, struct buf *ret)
 static const struct attr step_attrs[] = {
 	{ "state", attr_state },           { "custom_metadata", step_custom },
 	{ "leaf_count", step_leaf_count }, { "logical_bytes", step_logical },
-	{ "stored_bytes", step_stored },
+	{ "stored_bytes", step_stored },   { "left_out", attr_left_out },
 };
 
 /* ---- a directory of steps ---- */
@@ -433,6 +458,9 @@ static int list_attrs(const struct attr *attrs, size_t n, const struct subject *
 		auto_buf value = { 0 };
 		int r = 0;
 
+		/* It is of the mount, not of the checkpoint, and would be copied with it. */
+		if (attrs[i].print == attr_left_out)
+			continue;
 		/* Sums over all leaves always exist, so they are listed without being computed. */
 		if (attrs[i].print != attr_logical && attrs[i].print != attr_dir_stored &&
 		    attrs[i].print != step_logical && attrs[i].print != step_stored &&

@@ -150,3 +150,21 @@ int node_parts_access(struct io_dir *source, const char *step, const struct subt
 	}
 	return r >= 0 && step && st->custom ? look_at_custom(source, step, ret) : r;
 }
+
+int node_parts_left_out(const struct transform *t, const struct subtree *st,
+			struct transform_left_out *sum)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < st->n && r >= 0; i++) {
+		const struct subtree_part *part = &st->part[i];
+		bool again = false;
+
+		/* Parts of one item share its tree. */
+		for (size_t k = 0; k < i && part->kind == PART_TREE; k++)
+			again |= st->part[k].kind == PART_TREE && st->part[k].item == part->item;
+		if (part->kind == PART_TREE && !again && transform_is_for(t, part->item->path))
+			r = transform_left_out(t, part->item->tree, sum);
+	}
+	return r;
+}

@@ -15,6 +15,9 @@
 int node_open_subtree(struct node *n, struct subtree *ret);
 /* Set the custom metadata of the subtree of a step; nothing for another node. */
 int node_add_custom(struct node *n, struct subtree *st);
+/* Add what the rules of transforms= leave out of the items of a subtree, as wholes. */
+int node_parts_left_out(const struct transform *t, const struct subtree *st,
+			struct transform_left_out *sum);
 /*
  * Get the permissions of users who may read all contents and reach them. step: its path below
  * SOURCE, if the subtree is that of a step; else NULL.

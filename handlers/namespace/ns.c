@@ -4,6 +4,7 @@
  */
 #include "handlers/options/job_options.h"
 #include "handlers/leaf/leaf.h"
+#include "handlers/namespace/node_tree.h"
 #include "handlers/namespace/ns.h"
 
 #include <stdio.h>
@@ -301,6 +302,9 @@ int ns_start(struct ns *ns, const struct ns_listener *listener)
 	if (listener && ns->options->pinned_host_transfer)
 		log_info("pinned_host_transfer has no effect: pytreefs uses no device");
 	r = ckpt_start(ns->ckpt);
+	/* It was opened before this was known to be a mount. */
+	if (r >= 0 && listener && ns->root->ops == &node_dir_ops)
+		ns_say_left_out(ns, container_of(ns->root, struct node_dir, node)->item);
 	if (r >= 0 && listener && ns->ckpt->shape == SHAPE_ROOT)
 		r = watch_start(ns, &ns->watch);
 	return r;

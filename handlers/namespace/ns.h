@@ -100,6 +100,8 @@ DEFINE_AUTO(ns, struct ns, ns_close);
 
 /* Get the opened item at a path below SOURCE, with a reference. It is opened once and shared. */
 int ns_item(struct ns *ns, const char *path, struct item **ret);
+/* A mount logs what the rules of transforms= leave out of an item that it opens. */
+void ns_say_left_out(struct ns *ns, const struct item *item);
 /* Drop all items below a path, which is a step that was removed. */
 void ns_drop_items(struct ns *ns, const char *path);
 /*

@@ -219,6 +219,27 @@ static void wait_for_descriptors(struct ns *ns)
 	}
 }
 
+void ns_say_left_out(struct ns *ns, const struct item *item)
+{
+	const struct transform *t = ns->options->transform;
+	auto_left_out found = { 0 };
+	auto_buf text = { 0 };
+	int r;
+
+	/* Commands report it themselves. */
+	if (!t || !ns->listener.changed || !transform_is_for(t, item->path))
+		return;
+	r = transform_left_out(t, item->tree, &found);
+	if (r >= 0)
+		r = transform_left_out_text(&found, &text);
+	if (r < 0)
+		log_warn("item '%s': transforms: %s", item->path, err_text(r));
+	else if (text.n)
+		log_warn("item '%s': transforms: %.*s", item->path, SPAN_ARG(buf_span(&text)));
+	if (r < 0)
+		err_clear();
+}
+
 static int open_item(struct ns *ns, struct item_table *t, const char *path, struct item **ret)
 {
 	uint64_t bytes, mark = refused_mark(ns, path, &bytes);
@@ -238,6 +259,8 @@ static int open_item(struct ns *ns, struct item_table *t, const char *path, stru
 		r = item_open_shown(ns->ckpt, path, ret);
 	if (large)
 		pthread_mutex_unlock(&t->large);
+	if (r >= 0)
+		ns_say_left_out(ns, *ret);
 	return refusals_keep(&ns->refused, span_str(path), mark, began, r);
 }
 

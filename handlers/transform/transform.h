@@ -79,6 +79,22 @@ struct transform_unused {
 /* Get them in the order of the stored tree; the caller frees the array. */
 int transform_unused(const struct transform *t, const struct tree *made,
 		     struct transform_unused **ret, size_t *ret_n);
+/* Append a text for one: "'params/norm'". */
+int transform_unused_text(const struct transform_unused *u, struct buf *ret);
+
+/* A sum over one tree or several: what is left out; zeros to begin with. */
+struct transform_left_out {
+	size_t trees;
+	size_t unused, idle; /* stored leaves, and rules that make nothing in any of the trees */
+	struct buf first, lines; /* private */
+};
+/* Add a tree that the rules have made. */
+int transform_left_out(const struct transform *t, const struct tree *made,
+		       struct transform_left_out *sum);
+/* Append the counts and the first leaf as a text; nothing if nothing is left out. */
+int transform_left_out_text(const struct transform_left_out *sum, struct buf *ret);
+void transform_left_out_release(struct transform_left_out *sum);
+#define auto_left_out __attribute__((cleanup(transform_left_out_release))) struct transform_left_out
 
 /*
  * The `open` of a derived's source: open a store of the computed array. The elements are computed

@@ -22,14 +22,13 @@ struct use {
 
 struct uses {
 	struct arena arena;
-	struct use *use; /* by param */
+	struct use *use; /* by param; in the arena */
 	size_t n;
 };
 
 static void uses_release(struct uses *u)
 {
 	arena_release(&u->arena);
-	free(u->use);
 }
 #define auto_uses __attribute__((cleanup(uses_release))) struct uses
 
@@ -42,7 +41,7 @@ static int by_param(const void *a, const void *b)
 
 static int uses_init(struct uses *u, const struct tree *stored)
 {
-	u->use = calloc(stored->n_nodes + 1, sizeof(*u->use));
+	u->use = arena_calloc(&u->arena, stored->n_nodes + 1, sizeof(*u->use));
 	if (!u->use)
 		return fail(-ENOMEM, "cannot look for unused leaves");
 	for (uint32_t i = 0; i < stored->n_nodes; i++)
@@ -159,7 +158,8 @@ int transform_unused(const struct transform *t, const struct tree *made,
 			r = use_inputs(&u,
 				       container_of(leaf->source, const struct derived, source));
 	}
-	unused = calloc(u.n + 1, sizeof(*unused));
+	if (r >= 0)
+		unused = calloc(u.n + 1, sizeof(*unused));
 	if (r >= 0 && !unused)
 		r = fail(-ENOMEM, "cannot look for unused leaves");
 	if (r >= 0)
@@ -170,4 +170,79 @@ int transform_unused(const struct transform *t, const struct tree *made,
 	*ret = take(unused);
 	*ret_n = n;
 	return 0;
+}
+
+int transform_unused_text(const struct transform_unused *u, struct buf *ret)
+{
+	int r = buf_add_byte(ret, '\'');
+
+	if (r >= 0)
+		r = transform_key(u->leaf, ret);
+	if (r >= 0)
+		r = buf_add_byte(ret, '\'');
+	if (r >= 0 && u->parts)
+		r = buf_addf(ret, ", of which rules take only %llu of %llu parts",
+			     (unsigned long long)u->parts, (unsigned long long)u->of);
+	return r;
+}
+
+/* ---- sums over trees ---- */
+
+/* Keep the lines that both texts have. */
+static int keep_common(struct buf *lines, const struct buf *more)
+{
+	auto_buf both = { 0 };
+	struct span rest = buf_span(lines);
+
+	while (rest.n) {
+		size_t n = (size_t)((const uint8_t *)memchr(rest.p, '\n', rest.n) - rest.p) + 1;
+
+		if (more->n && memmem(more->p, more->n, rest.p, n) && buf_add(&both, rest.p, n) < 0)
+			return -ENOMEM;
+		rest = span_from(rest, n);
+	}
+	buf_release(lines);
+	*lines = both;
+	both = (struct buf){ 0 };
+	return 0;
+}
+
+int transform_left_out(const struct transform *t, const struct tree *made,
+		       struct transform_left_out *sum)
+{
+	auto_free struct transform_unused *unused = NULL;
+	auto_buf idle = { 0 };
+	size_t n = 0;
+	int r = transform_unused(t, made, &unused, &n);
+
+	if (r >= 0 && n && !sum->unused)
+		r = transform_unused_text(&unused[0], &sum->first);
+	sum->unused += n;
+	if (r >= 0)
+		r = transform_idle(t, made, &idle);
+	if (r >= 0)
+		r = sum->trees++ ? keep_common(&sum->lines, &idle) :
+				   buf_add_span(&sum->lines, buf_span(&idle));
+	sum->idle = 0;
+	for (size_t i = 0; i < sum->lines.n && r >= 0; i++)
+		sum->idle += sum->lines.p[i] == '\n';
+	return r;
+}
+
+int transform_left_out_text(const struct transform_left_out *sum, struct buf *ret)
+{
+	int r = 0;
+
+	if (sum->unused)
+		r = buf_addf(ret, "%zu stored leaves are left out by the rules, the first is %.*s",
+			     sum->unused, SPAN_ARG(buf_span(&sum->first)));
+	if (r >= 0 && sum->idle)
+		r = buf_addf(ret, "%s%zu rules make no leaf", sum->unused ? "; " : "", sum->idle);
+	return r;
+}
+
+void transform_left_out_release(struct transform_left_out *sum)
+{
+	buf_release(&sum->first);
+	buf_release(&sum->lines);
 }

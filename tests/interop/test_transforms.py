@@ -5,8 +5,11 @@ import itertools
 import json
 import logging
 import os
+import pathlib
 import re
 import subprocess
+import sys
+import warnings
 
 import jax
 import ml_dtypes
@@ -14,7 +17,10 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
-from lib import compare, mounts
+sys.path.insert(0, str(pathlib.Path(os.environ['PYTREEFS_BUILD']) / 'tools/python'))
+
+import pytreefs  # noqa: E402
+from lib import compare, mounts  # noqa: E402
 
 logging.getLogger('absl').setLevel(logging.ERROR)
 
@@ -387,8 +393,8 @@ def test_check_of_a_step(run, tmp_path):
     assert r.returncode == 1 and 'has no tree' in r.stderr and "''" not in r.stderr
 
 
-def test_leaves_that_no_rule_uses_are_told(run, saved_layers, tmp_path):
-    """transform --check lists them, with rules that make nothing; export, convert and save count them, and --strict refuses them."""
+def test_leaves_that_no_rule_uses_are_told(run, mount, saved_layers, tmp_path):
+    """transform --check lists them, with rules that make nothing; all others count them, and --strict refuses them."""
     rules = [{'key': 'norm/weight', 'original_key': 'params/norm'}, {'key': 'nothing/(.*)', 'original_key': r'absent/\1'},
              {'key': 'layers/{i}/w', 'original_key': 'params/layers/w', 'for': {'i': 3}, 'value_fn': ['unstack({i}, 4)', 'add(1)']},
              {'key': 'layers/{i}/k', 'original_key': 'params/layers_{i}/k', 'for': {'i': 3}}]
@@ -407,11 +413,36 @@ def test_leaves_that_no_rule_uses_are_told(run, saved_layers, tmp_path):
         assert '3 stored leaves' in r.stderr and '1 rules' in r.stderr and '--check' in r.stderr and out.exists()
         assert not run(words[0], '--force', '-q', *options, words[1], out).stderr
     assert run('transform', '--strict', '--check', wrong, saved_layers, ok=False).returncode == 1
+    step = tmp_path / 'steps/1'
+    run('save', saved_layers, step)
+    text = "3 stored leaves are left out by the rules, the first is 'params/head'; 1 rules make no leaf"
+    options = f'transforms={wrong}'
+    for source, below, name in ((saved_layers, '', '.'), (step, 'default', 'default'), (step.parent, '1/default', '1/default')):
+        m = mount(source, options)
+        list((m / below).iterdir())
+        assert [line.endswith(f"item '{name}': transforms: {text}") for line in m.log_lines() if 'left out' in line] == [True], m.log_lines()
+        for at in {below, f'{below}/layers'.strip('/'), '1' if below[:1] == '1' else below}:
+            left_out = json.loads(os.getxattr(m / at, 'user.pytree.left_out'))
+            assert left_out == {'unused_leaves': 3, 'idle_rules': 1, 'text': text}, at
+            assert 'user.pytree.left_out' not in os.listxattr(m / at)
+    for path in (saved_layers, step, step / 'default', step / 'default/layers', step.parent / 'latest'):
+        for load in (pytreefs.load, pytreefs.load_flat):
+            with pytest.warns(UserWarning, match=f'transforms: {re.escape(text)}$') as said:
+                load(path, transforms=str(wrong))
+            assert len(said) == 1 and said[0].filename == __file__
     rules[2]['for']['i'] = rules[3]['for']['i'] = 4
     right = write_rules(tmp_path, rules=[rules[0], *rules[2:], {'key': 'head', 'original_key': 'params/head'},
                                          {'key': 'count', 'original_key': 'params/count'}], default_to_original=False)
     assert not run('transform', '--strict', '--check', right, saved_layers).stderr
     assert not run('export', '--strict', '-o', f'transforms={right}', saved_layers, tmp_path / 'e.npz').stderr
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        assert pytreefs.load(step, transforms=str(right)).keys() == {'norm', 'layers', 'head', 'count'}
+        pytreefs.load(step)
+    m = mount(step, f'transforms={right}')
+    assert list((m / 'default').iterdir()) and not any('left out' in line for line in m.log_lines())
+    with pytest.raises(OSError, match='No data'):
+        os.getxattr(m / 'default', 'user.pytree.left_out')
     # A leaf that keeps its name is not left out.
     kept = write_rules(tmp_path, rules=rules[:1])
     assert not run('convert', '--strict', '-o', f'transforms={kept}', saved_layers, tmp_path / 'f').stderr

@@ -94,7 +94,7 @@ static int report_unused(struct check *c, const char *item, const struct tree *t
 	for (size_t i = 0; i < n && r >= 0; i++) {
 		auto_buf text = { 0 };
 
-		r = rules_unused_text(&unused[i], &text);
+		r = transform_unused_text(&unused[i], &text);
 		if (r < 0 || !buf_str(&text))
 			return -ENOMEM;
 		fputs("pytreefs: ", stderr);

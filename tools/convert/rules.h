@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rules.h - counts leaves that the rules of transforms= leave out, for commands that write the rest.
+ * rules.h - reports leaves that the rules of transforms= leave out, for commands that write the
+ * rest.
  */
 #ifndef PYTREEFS_RULES_H
 #define PYTREEFS_RULES_H
@@ -20,7 +21,5 @@
  * not. Does nothing without transforms=.
  */
 int rules_check(const struct cmd_args *a, const struct subtree *st, bool say);
-/* Append a text for an unused leaf: "'params/norm'". */
-int rules_unused_text(const struct transform_unused *u, struct buf *ret);
 
 #endif

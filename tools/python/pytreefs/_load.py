@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -33,6 +35,8 @@ class Loading:
         try:
             self.base, self.nodes = self._read_tree(only is None)
             self.chosen = self._choose(only)
+            if 'transforms' in options or 'transforms' in os.environ.get('PYTREEFS_OPTIONS', ''):
+                self._warn_of_rules()
             self._describe([i for i in self.chosen if self.nodes[i].kind == lib.ARRAY and self.nodes[i].dtype is None])
         except BaseException:
             self.context.handle.close()
@@ -75,6 +79,12 @@ class Loading:
             if node.kind == lib.ARRAY:
                 return [node]
         return self.context.tree('', lib.TREE_VALUES, is_described)
+
+    def _warn_of_rules(self) -> None:
+        """A rule that was forgotten would be a leaf that is missing without a word."""
+        text = self.context.handle.attribute(self.base, 'left_out')
+        if text:
+            warnings.warn(f'{self.context.path}: transforms: {json.loads(text)["text"]}', stacklevel=4)
 
     def _describe(self, leaves: list[int]) -> None:
         """Open leaves of which only the names were read. An item of a step may have been replaced since then."""
@@ -366,7 +376,8 @@ def load(path: Path, only: Only = None, dtype: Any = None, like: Any = None, out
     out        a tree of arrays or tensors that are filled in place, and returned; matched as `like` is
     framework  'torch' (or 'pt'): arrays come as tensors, over the memory that they were read into
     progress   called with bytes done and bytes in all, some 20 times a second, at last with all of them; an exception of it ends the load
-    options    those of `-o` (`pytreefs help options`)
+    options    those of `-o` (`pytreefs help options`). With transforms=, a warning has the number of stored leaves that the
+               rules leave out, and of rules that make nothing
 
     >>> tree = load('ckpts/latest/state')
     >>> tree['params']['embed']['table'].shape, tree['step']
