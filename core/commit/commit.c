@@ -95,13 +95,16 @@ static int mark_items(struct commit *c)
 {
 	int r = 0;
 
-	for (size_t i = 0; i < c->n_items && r >= 0 && !c->direct; i++) {
+	for (size_t i = 0; i < c->n_items && r >= 0; i++) {
 		auto_free char *dir = span_dup_str(c->items[i].name);
 		auto_free char *where = dir ? str_fmt("%s/%s", c->draft->name, dir) : NULL;
 		auto_free char *file = dir ? str_fmt("%s/commit_success.txt", dir) : NULL;
 
 		if (!where || !file)
 			return fail(-ENOMEM, "cannot commit '%s'", c->draft->final);
+		/* The checkpoint itself, or files beside its items. */
+		if (!*dir)
+			continue;
 		/* Only other ranks may have files of this item, in directories of their own. */
 		if (c->shared)
 			r = io_mkdir(c->draft->dir, dir, io_dir_mode(c->dir_mode));

@@ -46,7 +46,8 @@ struct commit_file {
 struct commit_item {
 	struct span
 		/*
-		 * "" for a checkpoint that is itself an item; "OUTER/INNER" for an item in another
+		 * "" for a checkpoint that is itself an item, and for files beside the items;
+		 * "OUTER/INNER" for an item in another
 		 */
 		name;
 	/* type string of the outer item for `_CHECKPOINT_METADATA`; p NULL: none */

@@ -418,13 +418,15 @@ const char *shape_text(enum shape s)
 bool detect_is_hidden(struct span name)
 {
 	static const char *const names[] = {
-		"_sharding",          "_strings.json",    "array_metadatas",      "manifest.ocdbt",
-		"commit_success.txt", "orbax.checkpoint", "_CHECKPOINT_DELETION", ".pytreefs-draft",
+		"_sharding",        "_strings.json",        "array_metadatas", "commit_success.txt",
+		"orbax.checkpoint", "_CHECKPOINT_DELETION", ".pytreefs-draft",
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(names); i++)
 		if (span_eq(name, span_str(names[i])))
 			return true;
+	/* A numbered manifest of a database has 16 digits; "manifest.json" is of some program. */
 	return span_starts(name, span_str("ocdbt.process_")) ||
-	       span_starts(name, span_str("manifest."));
+	       span_starts(name, span_str("manifest.ocdbt")) ||
+	       (span_starts(name, span_str("manifest.")) && name.n == 25 && name.p[9] <= '9');
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * item_others.c - tells other files in the directory of an item from those that store its tree.
+ * item_others.c - tells other files in the directory of an item from those that store its tree, and
+ * those of a step from its items.
  *
  * An array is in a directory whose name is the leaf's parameter, or the first part of it.
  */
@@ -190,9 +191,9 @@ static int call_each(const struct buf *found, io_list_fn *each, void *arg)
 	return MIN(r, 0);
 }
 
-bool item_lists_others(const struct item *item)
+bool others_are_listed(const struct ckpt *c)
 {
-	return item->dir->fd >= 0 || store_is_bucket(item->ckpt->opts.source);
+	return c->source->fd >= 0 || store_is_bucket(c->opts.source);
 }
 
 int item_each_other(struct item *item, io_list_fn *each, void *arg)
@@ -200,7 +201,7 @@ int item_each_other(struct item *item, io_list_fn *each, void *arg)
 	struct others o = { .item = item, .found = { .metered = true } };
 	int r;
 
-	if (!has_others(item) || !item_lists_others(item))
+	if (!has_others(item) || !others_are_listed(item->ckpt))
 		return 0;
 	r = io_list(item->dir, ".", add_other, &o);
 	if (r >= 0)
@@ -208,4 +209,11 @@ int item_each_other(struct item *item, io_list_fn *each, void *arg)
 	buf_release(&o.found);
 	free(o.used);
 	return r;
+}
+
+bool step_has_other(struct span name, unsigned char type)
+{
+	return (type == DT_REG || (type == DT_DIR && name.n && name.p[0] == '.')) &&
+	       !span_eq(name, span_str("_CHECKPOINT_METADATA")) && !detect_is_hidden(name) &&
+	       !step_name_is_tmp(name) && !span_starts(name, span_str(".pytreefs"));
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * item_others.h - files and directories that programs put beside the arrays of an item: the
- * configuration of a network, a tokenizer. Readers of the tree do not look at them, and a copy of
- * the item brings them along.
+ * item_others.h - files and directories that programs put beside the arrays of an item, or beside
+ * the items of a step: the configuration of a network, a tokenizer. Readers of the trees do not
+ * look at them, and a copy brings them along.
  */
 #ifndef PYTREEFS_ITEM_OTHERS_H
 #define PYTREEFS_ITEM_OTHERS_H
@@ -20,11 +20,17 @@ bool item_is_own_name(struct span name);
  */
 int item_other(struct item *item, struct span name, struct stat *ret);
 /* Whether the source can be listed; a look-up in another one takes a request. */
-bool item_lists_others(const struct item *item);
+bool others_are_listed(const struct ckpt *c);
 /*
  * Call `each` for every such name, in the order of names. type: DT_DIR or DT_REG. In a source that
  * cannot be listed, it is never called.
  */
 int item_each_other(struct item *item, io_list_fn *each, void *arg);
+
+/*
+ * Whether an entry of a step is another file or directory: no item (directories are, except those
+ * whose names begin with a dot), and no document or marker of the step. type: DT_DIR or DT_REG.
+ */
+bool step_has_other(struct span name, unsigned char type);
 
 #endif

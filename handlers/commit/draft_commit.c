@@ -70,11 +70,28 @@ static int plan_item(struct sealing *s, struct draft_node *node)
 	return r < 0 ? err_at(r, "item '%s'", node->name) : 0;
 }
 
+/* Plan what lies beside the items, whose names it must not have. */
+static int plan_beside(struct sealing *s)
+{
+	struct sealing_item *it = &s->item[s->n];
+	int r = plan_new(s->d->root, true, &it->plan);
+
+	if (r < 0)
+		return r;
+	s->n++;
+	for (size_t i = 0; i < it->plan->n_others; i++)
+		for (size_t k = 0; k + 1 < s->n; k++)
+			if (!strcmp(it->plan->other[i]->name, s->item[k].plan->name))
+				return fail(-EINVAL, "'%s' has the name of an item, which is '%s'",
+					    it->plan->other[i]->name, s->item[k].plan->item->name);
+	return 0;
+}
+
 static int plan_items(struct sealing *s)
 {
 	struct draft *d = s->d;
 	struct draft_node **child = NULL;
-	size_t n = 1;
+	size_t n = 1, beside = 0;
 	int r = d->is_item ? 0 : draft_children(d->root, &child, &n);
 
 	if (r < 0)
@@ -92,7 +109,11 @@ static int plan_items(struct sealing *s)
 		if (!child && d->env->collective && !collective_is_primary(d->env->collective) &&
 		    !node->n_children)
 			continue;
-		if (r >= 0 && strcmp(node->name, "_CHECKPOINT_METADATA"))
+		if (r >= 0 && child)
+			r = plan_is_beside_items(node);
+		if (r > 0)
+			beside++;
+		else if (r >= 0 && strcmp(node->name, "_CHECKPOINT_METADATA"))
 			r = plan_item(s, node);
 		if (child)
 			draft_node_unref(node);
@@ -103,6 +124,8 @@ static int plan_items(struct sealing *s)
 			if (!strcmp(s->item[i].plan->name, s->item[k].plan->name))
 				r = fail(-EINVAL, "'%s' and '%s' are the same item",
 					 s->item[k].plan->item->name, s->item[i].plan->item->name);
+	if (r >= 0 && beside)
+		r = plan_beside(s);
 	if (r >= 0 && s->n == 0 && !d->env->collective)
 		r = fail(-EINVAL, "draft '%s' is empty", d->name);
 	return r;
@@ -265,6 +288,12 @@ static int publish(void *arg, int64_t deadline)
 	return draft_upload_run(arg, deadline);
 }
 
+/* Messages name the item; files beside the items are in none. */
+static int of_item(const struct sealing_item *it, int r)
+{
+	return r < 0 && *it->plan->name ? err_at(r, "item '%s'", it->plan->name) : r;
+}
+
 static int run_commit(struct sealing *s, int64_t deadline)
 {
 	struct draft *d = s->d;
@@ -290,16 +319,10 @@ static int run_commit(struct sealing *s, int64_t deadline)
 		c.publish_arg = d;
 		c.published_to = draft_uploads_url(d->env->uploads);
 	}
-	for (size_t i = 0; i < s->n && r >= 0; i++) {
-		r = sealing_item_fill(&s->item[i]);
-		if (r < 0)
-			err_at(r, "item '%s'", s->item[i].plan->name);
-	}
-	for (size_t i = 0; i < s->n && r >= 0; i++) {
-		r = sealing_item_finalize(&s->item[i]);
-		if (r < 0)
-			err_at(r, "item '%s'", s->item[i].plan->name);
-	}
+	for (size_t i = 0; i < s->n && r >= 0; i++)
+		r = of_item(&s->item[i], sealing_item_fill(&s->item[i]));
+	for (size_t i = 0; i < s->n && r >= 0; i++)
+		r = of_item(&s->item[i], sealing_item_finalize(&s->item[i]));
 	if (r >= 0)
 		r = clean(s);
 	if (r >= 0 && !d->is_item)

@@ -7,6 +7,7 @@
  */
 #include "handlers/commit/draft_items.h"
 
+#include <dirent.h>
 #include <stdio.h>
 
 #include "core/base/array.h"
@@ -485,11 +486,16 @@ static int add_plugin_item(struct sealing_item *it)
 	return r;
 }
 
-/* Whether no file or directory of the stored tree has the name. */
+/* Whether no file or directory of the stored tree or step has the name. */
 static int check_other(struct sealing_item *it, const struct draft_node *n)
 {
 	struct span name = span_str(n->name);
 
+	if (it->plan->kind == PLAN_BESIDE)
+		return step_has_other(name, n->is_dir ? DT_DIR : DT_REG) ?
+			       0 :
+			       fail(-EINVAL, "'%s' is a name of steps: no other file can have it",
+				    n->name);
 	if (item_is_own_name(name))
 		return fail(-EINVAL, "'%s' is a name of stored trees: no other file can have it",
 			    n->name);
@@ -505,15 +511,14 @@ static int check_other(struct sealing_item *it, const struct draft_node *n)
 	return 0;
 }
 
-/* Add the files that lie beside the arrays of a tree. */
+/* Add the files that lie beside the arrays of a tree, or beside the items. */
 static int add_others(struct sealing_item *it)
 {
 	struct plan *p = it->plan;
 	int r = 0;
 
 	if (p->n_others && p->collective)
-		return fail(-EOPNOTSUPP,
-			    "'%s': the ranks of a job do not write files beside a tree",
+		return fail(-EOPNOTSUPP, "'%s': the ranks of a job do not write files beside trees",
 			    p->other[0]->name);
 	for (size_t i = 0; i < p->n_others && r >= 0; i++) {
 		struct draft_node *n = p->other[i];
@@ -544,6 +549,8 @@ static int fill(struct sealing_item *it)
 		return add_opaque(it, it->plan->item, "", 0);
 	case PLAN_PLUGIN_ITEM:
 		return add_plugin_item(it);
+	case PLAN_BESIDE:
+		return add_others(it);
 	}
 	return -EINVAL;
 }

@@ -59,7 +59,7 @@ struct draft_node {
 	struct draft_name *names;
 	bool is_dir;
 	bool from_opaque;      /* for a file: copied from an item that is not a tree */
-	bool from_other;       /* for a file: copied from beside the arrays of a tree */
+	bool from_other;       /* for a file: copied from beside the arrays of a tree, or items */
 	bool generated_hidden; /* its generated file was removed and has not been written since */
 	uint64_t ino;
 	struct timespec mtime;

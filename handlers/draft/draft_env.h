@@ -34,6 +34,11 @@ struct draft_env {
 	/* protects list, and further members of the struct that embeds this one */
 	pthread_mutex_t lock;
 	struct draft *list;
+	/*
+	 * Number of files beside the items of steps that are open: a new file may be a copy of one,
+	 * and have the name of an item, "config.json" beside "config".
+	 */
+	atomic_uint others_read;
 	/* bytes of chunks that other ranks of the job will write (kv_slice.h) */
 	atomic_ullong staged_bytes;
 };

@@ -351,6 +351,13 @@ static struct span item_name_of(struct span name, bool is_dir)
 								     span_of(NULL, 0);
 }
 
+/* Whether a file is known to lie beside the items. */
+static bool is_beside(const struct draft_node *n)
+{
+	return !n->is_dir &&
+	       (n->from_other || span_eq(draft_xattr_word(n, "kind"), span_str("opaque")));
+}
+
 /*
  * Refuse "metrics.json" beside an item "metrics", and the reverse: both are the same item. `self`
  * is the node that is being renamed, which does not count.
@@ -360,12 +367,13 @@ static int check_item_twice(const struct draft_node *dir, struct span name, bool
 {
 	struct span item = item_name_of(name, is_dir);
 
-	if (dir != dir->draft->root || dir->draft->is_item || !item.n)
+	if (dir != dir->draft->root || dir->draft->is_item || !item.n || (self && is_beside(self)))
 		return 0;
 	for (size_t i = 0; i < dir->n_children; i++) {
 		const struct draft_node *c = dir->child[i];
 
-		if (c != self && span_eq(item_name_of(span_str(c->name), c->is_dir), item))
+		if (c != self && !is_beside(c) &&
+		    span_eq(item_name_of(span_str(c->name), c->is_dir), item))
 			return fail(-EEXIST, "'%.*s': there is an item '%.*s' already, '%s'",
 				    SPAN_ARG(name), SPAN_ARG(item), c->name);
 	}
@@ -444,7 +452,8 @@ static int make(struct draft_node *dir, struct span name, bool is_dir, struct dr
 		r = check_name(dir, name, is_dir);
 	if (r >= 0 && child_of(dir, name))
 		r = -EEXIST;
-	if (r >= 0)
+	/* A copy of a file beside items is not an item, which a commit checks. */
+	if (r >= 0 && (is_dir || !atomic_load(&dir->draft->env->others_read)))
 		r = check_item_twice(dir, name, is_dir, NULL);
 	if (r >= 0)
 		r = is_dir ? check_depth(dir, name, 1) : draft_check_stored_name(dir, name);

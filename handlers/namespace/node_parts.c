@@ -9,15 +9,16 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/base/path.h"
+#include "core/step/item_others.h"
 #include "handlers/namespace/node_tree.h"
 
 #define MAX_NESTING 8 /* levels of composite items inside each other */
 
 static int add_step(struct subtree *st, struct node *step, const char *path, unsigned depth);
 
-/* Add a child of a step, according to the kind of its node. */
+/* Add a child of a step, according to the kind of its node; other: it lies beside the items. */
 static int add_child(struct subtree *st, struct node *step, const char *name, const char *path,
-		     unsigned depth)
+		     unsigned depth, bool other, unsigned char type)
 {
 	auto_free char *below = NULL, *source = NULL;
 	auto_node *n = NULL;
@@ -27,8 +28,8 @@ static int add_child(struct subtree *st, struct node *step, const char *name, co
 
 	if (r >= 0)
 		r = path_join(node_step_path(step), span_str(name), &source);
-	if (r < 0)
-		return r;
+	if (r < 0 || other)
+		return r < 0 ? r : subtree_add_other(st, below, source, type);
 	r = node_lookup(step, span_str(name), &n);
 	if (r < 0)
 		return r == -ENOMEM ? r : subtree_add_broken(st, below, source, r);
@@ -50,9 +51,14 @@ static int add_step(struct subtree *st, struct node *step, const char *path, uns
 	auto_listing l = { 0 };
 	int r = node_list(step, &l);
 
-	for (size_t i = 2; i < l.n && r >= 0; i++)
-		if (l.entry[i].type == DT_DIR)
-			r = add_child(st, step, listing_name(&l, i), path, depth);
+	for (size_t i = 2; i < l.n && r >= 0; i++) {
+		const char *name = listing_name(&l, i);
+		unsigned char type = l.entry[i].type;
+		bool other = step_has_other(span_str(name), type);
+
+		if (type == DT_DIR || other)
+			r = add_child(st, step, name, path, depth, other, type);
+	}
 	return r;
 }
 

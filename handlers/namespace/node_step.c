@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * node_step.c - a step: its metadata file as stored, and its items.
+ * node_step.c - a step: its metadata file as stored, its items, and other files beside them.
  *
  * The kind of a child is detected from its contents at lookup. An item that is being deleted
  * (`_CHECKPOINT_DELETION`) is hidden. Composite items (random keys) are small steps themselves.
@@ -13,6 +13,7 @@
 #include "core/base/err.h"
 #include "core/base/path.h"
 #include "core/step/detect.h"
+#include "core/step/item_others.h"
 #include "core/step/step.h"
 #include "core/step/step_deletion.h"
 #include "core/step/step_name.h"
@@ -101,41 +102,23 @@ static unsigned char type_of(const struct node_step *s, const char *name, unsign
 	return S_ISDIR(st.st_mode) ? DT_DIR : S_ISREG(st.st_mode) ? DT_REG : DT_UNKNOWN;
 }
 
-static int is_item(void *arg, const char *name, unsigned char type)
+/* A file beside the items, or a document of the step: 1; 0: there is none. */
+static int file_child(struct node_step *s, struct span name, const struct stat *st,
+		      enum stored_role role, struct node **ret)
 {
-	const struct node_step *s = arg;
+	auto_free char *path = NULL;
+	int r = path_join(s->path, name, &path);
 
-	return type_of(s, name, type) == DT_DIR && is_item_name(s, span_str(name));
-}
-
-/*
- * A step without items was written by a handler that is not for trees: its files are shown
- * unchanged.
- */
-static int has_files(struct node_step *s)
-{
-	struct stat st;
-	int r = io_stat(s->dir, "_CHECKPOINT_METADATA", &st);
-
-	if (r == -ENOENT) {
-		err_clear();
-		return 0;
-	}
 	if (r >= 0)
-		r = io_list(s->dir, ".", is_item, s);
-	return r < 0 ? r : !r;
-}
-
-static bool is_file_name(const char *name)
-{
-	return name[0] != '.' && !detect_is_hidden(span_str(name)) &&
-	       !step_name_is_tmp(span_str(name));
+		r = node_stored_new(&s->node, name, path, st, role, ret);
+	return r < 0 ? r : 1;
 }
 
 static int step_lookup(struct node *n, struct span name, struct node **ret)
 {
 	struct node_step *s = step_of(n);
-	auto_free char *file = span_dup_str(name), *path = NULL;
+	auto_free char *file = span_dup_str(name);
+	bool is_other, is_listed = others_are_listed(n->ns->ckpt);
 	struct stat st;
 	int r;
 
@@ -153,50 +136,45 @@ static int step_lookup(struct node *n, struct span name, struct node **ret)
 		return r;
 	if (r >= 0 && S_ISDIR(st.st_mode) && is_item_name(s, name))
 		return item_child(s, name, &st, ret);
-	if (r >= 0 && S_ISREG(st.st_mode)) {
-		r = !strcmp(file, "_CHECKPOINT_METADATA") ? 1 :
-		    is_file_name(file)                    ? has_files(s) :
-							    0;
-		if (r > 0)
-			r = path_join(s->path, name, &path);
-		if (r < 0 || path)
-			return r < 0 ? r :
-				       node_stored_new(n, name, path, &st, STORED_DOCUMENT, ret);
-	}
+	if (r >= 0 && S_ISREG(st.st_mode) && !strcmp(file, "_CHECKPOINT_METADATA"))
+		return MIN(file_child(s, name, &st, STORED_DOCUMENT, ret), 0);
+	is_other = r >= 0 && step_has_other(name, S_ISDIR(st.st_mode) ? DT_DIR :
+						  S_ISREG(st.st_mode) ? DT_REG :
+									DT_UNKNOWN);
 	err_clear();
-	return node_subtree_lookup(n, name, ret);
+	/* Names that are not listed do not hide views. */
+	if (!is_other || !is_listed)
+		r = node_subtree_lookup(n, name, ret);
+	if (is_other && (is_listed || r == -ENOENT))
+		r = MIN(file_child(s, name, &st, STORED_OTHER, ret), 0);
+	return r;
 }
 
 struct listing_items {
 	struct node_step *s;
 	struct listing *list;
-	bool any, has_files;
+	bool any;
 };
 
 static int add_item(void *arg, const char *name, unsigned char type)
 {
 	struct listing_items *li = arg;
-	int r = 0;
+	bool is_own;
 
 	type = type_of(li->s, name, type);
-	if (type == DT_DIR)
-		r = is_item_name(li->s, span_str(name));
-	else if (type == DT_REG)
-		r = !strcmp(name, "_CHECKPOINT_METADATA") || (li->has_files && is_file_name(name));
-	if (r <= 0)
-		return r;
-	li->any = true;
-	return listing_add(li->list, &li->s->node, span_str(name), type);
+	is_own = type == DT_DIR ? is_item_name(li->s, span_str(name)) :
+				  type == DT_REG && !strcmp(name, "_CHECKPOINT_METADATA");
+	li->any |= is_own;
+	return is_own || step_has_other(span_str(name), type) ?
+		       listing_add(li->list, &li->s->node, span_str(name), type) :
+		       0;
 }
 
 static int step_list_items(struct node *n, struct listing *ret)
 {
 	struct listing_items li = { .s = step_of(n), .list = ret };
-	int r = has_files(li.s);
+	int r = listing_add(ret, n, span_str("."), DT_DIR);
 
-	li.has_files = r > 0;
-	if (r >= 0)
-		r = listing_add(ret, n, span_str("."), DT_DIR);
 	if (r >= 0)
 		r = listing_add(ret, n, span_str(".."), DT_DIR);
 	if (r >= 0)

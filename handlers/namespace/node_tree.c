@@ -137,7 +137,7 @@ static int dir_lookup(struct node *n, struct span name, struct node **ret)
 	if (d->is_item && n == n->ns->root && span_eq(name, span_str(".pytreefs")))
 		return node_control_new(n, name, ret);
 	/* Names that are not listed do not hide views, which are found without a request. */
-	is_listed = item_lists_others(d->item);
+	is_listed = others_are_listed(d->item->ckpt);
 	r = is_listed ? other_child(d, name, ret) : 0;
 	if (r != 0)
 		return MIN(r, 0);

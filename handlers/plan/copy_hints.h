@@ -88,6 +88,13 @@ int plan_looks_opaque(struct draft_node *dir);
  */
 int plan_take_others(struct plan *p, struct draft_node **child, size_t *n);
 /*
+ * Whether a child of a draft of a step lies beside its items: 1 or 0. It is a file, or a directory
+ * whose name begins with a dot, and marked or copied within the mount from such a place.
+ */
+int plan_is_beside_items(struct draft_node *n);
+/* Set p->other to all of these. */
+int plan_take_beside(struct plan *p);
+/*
  * Add to the reason why there is no plan the command that stores the item, or the name at its top
  * that cannot be a leaf, as it is; not where an array is the reason. Returns r.
  */

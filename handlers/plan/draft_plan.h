@@ -34,7 +34,14 @@ struct plan_leaf {
 #define ARRAY_HANDLER \
 	"orbax.checkpoint._src.handlers.array_checkpoint_handler.ArrayCheckpointHandler"
 
-enum plan_item { PLAN_TREE, PLAN_JSON, PLAN_PROTO, PLAN_STORED, PLAN_PLUGIN_ITEM };
+enum plan_item {
+	PLAN_TREE,
+	PLAN_JSON,
+	PLAN_PROTO,
+	PLAN_STORED,
+	PLAN_PLUGIN_ITEM,
+	PLAN_BESIDE /* no item, but the files beside the items, which have the name "" together */
+};
 
 struct plan {
 	struct draft_node *item; /* a reference */
@@ -52,7 +59,9 @@ struct plan {
 	struct tree_build build;
 	struct plan_leaf *leaf;
 	size_t n_leaves, cap;
-	/* files and directories beside the arrays, which are stored as they are; borrowed from held
+	/*
+	 * files and directories beside the arrays or items, which are stored as they are; borrowed
+	 * from held
 	 */
 	struct draft_node **other;
 	size_t n_others, cap_others;
@@ -61,8 +70,8 @@ struct plan {
 };
 
 /*
- * Make the plan of a child of the draft, or of the draft itself when it is one item. -EINVAL: the
- * message names the error.
+ * Make the plan of a child of the draft, or of the draft itself: of its tree when it is one item,
+ * else of what lies beside its items. -EINVAL: the message names the error.
  */
 int plan_new(struct draft_node *item, bool strict, struct plan **ret);
 /* Accepts NULL. */
@@ -98,6 +107,8 @@ int plan_array(struct plan *p, struct plan_leaf *l, struct span tensor);
 /* Store the record of a leaf, for the documents, in its node. */
 int plan_record(struct plan *p, struct plan_leaf *l);
 
+/* Let the plan hold the node. Takes the caller's reference. (draft_tree.c) */
+int plan_hold(struct plan *p, struct draft_node *n);
 /* Whether the file has a name for which the draft generates its own contents. (draft_tree.c) */
 bool plan_is_metadata(const struct draft_node *n);
 /*

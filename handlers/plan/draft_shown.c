@@ -193,8 +193,9 @@ static int checkpoint_metadata(struct draft *d, struct buf *ret)
 			draft_node_unref(inner[1]);
 			node = inner[0];
 		}
-		/* Leave out directories that are not items yet. */
-		if (items && plans && plan_new(node, false, &plans[i]) >= 0) {
+		/* Leave out directories that are not items yet, and what lies beside the items. */
+		if (items && plans && plan_is_beside_items(node) == 0 &&
+		    plan_new(node, false, &plans[i]) >= 0) {
 			struct step_item it = { span_of(plans[i]->name,
 							strcspn(plans[i]->name, "/")),
 						plan_handler(plans[i]) };

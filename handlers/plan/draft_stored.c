@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_stored.c - items of a draft that are not trees, and files beside the arrays of one that is:
- * all of these are stored byte for byte.
+ * draft_stored.c - items of a draft that are not trees, and files beside the arrays of one that is,
+ * or beside the items: all of these are stored byte for byte.
  *
  * The mark is user.pytree.kind. Without it, files that were copied within the mount are of the kind
  * that they were; README.md has the rule.
@@ -138,6 +138,59 @@ static int is_other(struct draft_node *n)
 	return r < 0 ? r : n->is_dir ? s.copied != NULL : r;
 }
 
+/* Whether cp may have copied an empty file of a step: of such a file it says nothing. */
+static bool is_empty_of_step(const struct draft_node *n)
+{
+	struct draft *d = n->draft;
+	bool is_copy;
+
+	if (n->is_dir || name_ext_of(span_str(n->name)) != NAME_EXT_NONE ||
+	    span_ends(span_str(n->name), span_str(".pbtxt")) || draft_file_size(n->file) != 0)
+		return false;
+	pthread_mutex_lock(&d->lock);
+	is_copy = d->root->hint.n || d->copied_item;
+	pthread_mutex_unlock(&d->lock);
+	return is_copy;
+}
+
+int plan_is_beside_items(struct draft_node *n)
+{
+	if (plan_is_metadata(n) || (n->is_dir && n->name[0] != '.'))
+		return 0;
+	return is_empty_of_step(n) ? 1 : is_other(n);
+}
+
+static int add_other(struct plan *p, struct draft_node *n)
+{
+	if (!array_reserve(p->other, p->cap_others, p->n_others + 1))
+		return fail(-ENOMEM, "cannot look at '%s'", n->name);
+	p->other[p->n_others++] = n;
+	return 0;
+}
+
+int plan_take_beside(struct plan *p)
+{
+	struct draft_node **child;
+	size_t n;
+	int r = draft_children(p->item, &child, &n);
+
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < n; i++) {
+		if (r >= 0)
+			r = plan_is_beside_items(child[i]);
+		if (r > 0) {
+			r = plan_hold(p, child[i]);
+			if (r >= 0)
+				r = add_other(p, child[i]);
+		} else {
+			draft_node_unref(child[i]);
+		}
+	}
+	free(child);
+	return MIN(r, 0);
+}
+
 /* Whether a file in the directory, or below it, has a name that arrays have: 1 or 0. */
 static int has_arrays(struct draft_node *dir)
 {
@@ -167,11 +220,12 @@ int plan_take_others(struct plan *p, struct draft_node **child, size_t *n)
 			is_empty_copy(p, child[i]) ? 1 :
 						     is_other(child[i]);
 
-		if (r > 0 && !array_reserve(p->other, p->cap_others, p->n_others + 1))
-			r = fail(-ENOMEM, "cannot look at '%s'", child[i]->name);
+		if (r > 0)
+			r = add_other(p, child[i]);
+		else if (r == 0)
+			child[n_retained++] = child[i];
 		if (r < 0)
 			return r;
-		*(r > 0 ? &p->other[p->n_others++] : &child[n_retained++]) = child[i];
 	}
 	*n = n_retained;
 	return 0;

@@ -33,8 +33,7 @@ void plan_free(struct plan *p)
 	free(p);
 }
 
-/* Let the plan hold the node. Takes the caller's reference. */
-static int hold(struct plan *p, struct draft_node *n)
+int plan_hold(struct plan *p, struct draft_node *n)
 {
 	if (!array_reserve(p->held, p->cap_held, p->n_held + 1)) {
 		int r = fail(-ENOMEM, "cannot look at '%s'", n->name);
@@ -60,7 +59,7 @@ static int children_of(struct plan *p, struct draft_node *dir, struct draft_node
 	if (r < 0)
 		return r;
 	for (; held < n && r >= 0; held++)
-		r = hold(p, child[held]);
+		r = plan_hold(p, child[held]);
 	for (size_t i = held; i < n; i++)
 		draft_node_unref(child[i]);
 	if (r >= 0 && dir == p->item)
@@ -446,6 +445,10 @@ static int item_kind(struct plan *p)
 	enum name_ext ext = name_ext_of(name);
 	int r;
 
+	if (n == n->draft->root && !n->draft->is_item) {
+		p->kind = PLAN_BESIDE;
+		return name_plan(p, span_of(NULL, 0));
+	}
 	p->kind = PLAN_TREE;
 	r = n->is_dir ? plugin_of_item(n->name, NULL, NULL, &p->plugin) : 0;
 	if (r < 0)
@@ -478,8 +481,9 @@ static int item_kind(struct plan *p)
 		return fail(
 			-EINVAL,
 			"'%s' is not an item: in a draft there are directories, .json, .pbtxt and "
-			".safetensors files",
-			n->name);
+			".safetensors files; another file is stored beside the items when it is "
+			"marked: setfattr -n user.pytree.kind -v opaque '%s/%s'",
+			n->name, n->draft->name, n->name);
 	}
 	if (!n->is_dir && p->kind != PLAN_PROTO)
 		name.n -= strlen(name_ext_text(ext));
@@ -501,7 +505,9 @@ int plan_new(struct draft_node *item, bool strict, struct plan **ret)
 		trace(TRACE_STEP, "item '%s' is planned", item->name);
 	p->collective = strict && item->draft->env->collective;
 	r = item_kind(p);
-	if (r >= 0) {
+	if (r >= 0 && p->kind == PLAN_BESIDE)
+		r = plan_take_beside(p);
+	if (r >= 0 && p->kind != PLAN_BESIDE) {
 		pthread_mutex_lock(&item->draft->lock);
 		r = draft_save_opts(plan_owner(p), span_of(NULL, 0), &p->opts);
 		pthread_mutex_unlock(&item->draft->lock);

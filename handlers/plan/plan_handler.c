@@ -12,6 +12,7 @@ static const char *const handlers[] = {
 	[PLAN_JSON] = HANDLER("json_checkpoint_handler", "JsonCheckpointHandler"),
 	[PLAN_PROTO] = HANDLER("proto_checkpoint_handler", "ProtoCheckpointHandler"),
 	[PLAN_STORED] = NULL,
+	[PLAN_BESIDE] = NULL,
 };
 
 static const char *const jax_key = HANDLER("random_key_checkpoint_handler",

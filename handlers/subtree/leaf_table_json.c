@@ -240,6 +240,7 @@ static int put_part(struct printing *p, const struct subtree_part *part, struct 
 static int put_step(struct printing *p, const char *name)
 {
 	const struct subtree *st = p->s->subtree;
+	struct printing_others others = { p, st->n > 0 };
 	int r = begin(p, span_str(name), NULL, "step");
 
 	if (r >= 0)
@@ -251,6 +252,8 @@ static int put_step(struct printing *p, const char *name)
 		if (r >= 0)
 			r = put_part(p, &st->part[i], span_str(st->part[i].path));
 	}
+	for (size_t i = 0; i < st->n_others && r >= 0; i++)
+		r = put_other(&others, st->other[i].path, st->other[i].type);
 	return r < 0 ? r : buf_add_str(p->out, "]}");
 }
 

@@ -5,6 +5,8 @@
 #include "handlers/subtree/subtree.h"
 
 #include "core/base/err.h"
+#include "core/base/path.h"
+#include "core/step/item_others.h"
 
 static void part_release(struct subtree_part *p)
 {
@@ -14,11 +16,20 @@ static void part_release(struct subtree_part *p)
 	free(p->note);
 }
 
+static void other_release(struct subtree_other *o)
+{
+	free(o->path);
+	free(o->source);
+}
+
 void subtree_release(struct subtree *st)
 {
 	for (size_t i = 0; i < st->n; i++)
 		part_release(&st->part[i]);
+	for (size_t i = 0; i < st->n_others; i++)
+		other_release(&st->other[i]);
 	free(st->part);
+	free(st->other);
 	free(st->custom);
 	*st = (struct subtree){ 0 };
 }
@@ -83,6 +94,57 @@ int subtree_add_files(struct subtree *st, const char *path, const char *source,
 	if (r >= 0 && id)
 		p->id = *id;
 	return r;
+}
+
+int subtree_add_other(struct subtree *st, const char *path, const char *source, unsigned char type)
+{
+	struct subtree_other *more = reallocarray(st->other, st->n_others + 1, sizeof(*more)), *o;
+
+	if (!more)
+		return fail(-ENOMEM, "cannot list '%s'", source);
+	st->other = more;
+	o = &more[st->n_others];
+	*o = (struct subtree_other){ strdup(path), strdup(source), type };
+	if (!o->path || !o->source) {
+		other_release(o);
+		return fail(-ENOMEM, "cannot list '%s'", source);
+	}
+	st->n_others++;
+	return 0;
+}
+
+struct each_of_item {
+	const struct subtree_part *part;
+	subtree_other_fn *each;
+	void *arg;
+};
+
+static int each_of_item(void *arg, const char *name, unsigned char type)
+{
+	const struct each_of_item *e = arg;
+	auto_free char *path = NULL, *source = NULL;
+	int r = path_join(*e->part->path ? e->part->path : ".", span_str(name), &path);
+
+	if (r >= 0)
+		r = path_join(e->part->source, span_str(name), &source);
+	return r < 0 ? r : e->each(e->arg, e->part, &(struct subtree_other){ path, source, type });
+}
+
+int subtree_each_other(const struct subtree *st, subtree_other_fn *each, void *arg)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < st->n && r >= 0; i++) {
+		const struct subtree_part *p = &st->part[i];
+		struct each_of_item e = { p, each, arg };
+
+		/* A tree that is not the whole item has no files of its own. */
+		if (p->kind == PART_TREE && !p->tree->parent)
+			r = item_each_other(p->item, each_of_item, &e);
+	}
+	for (size_t i = 0; i < st->n_others && r >= 0; i++)
+		r = each(arg, NULL, &st->other[i]);
+	return MIN(r, 0);
 }
 
 int subtree_of_item(struct item *item, const char *path, struct subtree *ret)

@@ -27,9 +27,17 @@ struct subtree_part {
 	struct err_note *note;
 };
 
+/* A file or directory that lies beside the items of a step, where readers of trees do not look. */
+struct subtree_other {
+	char *path, *source; /* as in subtree_part */
+	unsigned char type;  /* DT_DIR or DT_REG */
+};
+
 struct subtree {
 	struct subtree_part *part; /* in the order of the listing */
 	size_t n;
+	struct subtree_other *other; /* in the order of the listing */
+	size_t n_others;
 	struct timespec mtime;
 	/* Custom metadata of the step that this is, as JSON (node_add_custom()); NULL: none. */
 	char *custom;
@@ -47,8 +55,18 @@ int subtree_add_tree(struct subtree *st, const char *path, struct item *item,
 int subtree_add_broken(struct subtree *st, const char *path, const char *source, int code);
 int subtree_add_files(struct subtree *st, const char *path, const char *source,
 		      const struct file_id *id);
+int subtree_add_other(struct subtree *st, const char *path, const char *source, unsigned char type);
 void subtree_release(struct subtree *st);
 #define auto_subtree __attribute__((cleanup(subtree_release))) struct subtree
+
+/*
+ * Call `each` for every file and directory that is in none of the trees and in no item: those
+ * beside the items, and those beside the arrays of each item that is there as a whole
+ * (item_each_other()). part: the item; NULL: it is beside the items. `each` returns < 0 to stop.
+ */
+typedef int subtree_other_fn(void *arg, const struct subtree_part *part,
+			     const struct subtree_other *other);
+int subtree_each_other(const struct subtree *st, subtree_other_fn *each, void *arg);
 
 /* The nodes of the subtree of t have the ids from t->id to before this number. */
 uint32_t subtree_end(const struct tree_node *t);

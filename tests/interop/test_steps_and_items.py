@@ -307,8 +307,8 @@ def test_a_checkpoint_of_files_alone(mount, program, root, kind):
     assert r.returncode == 0 and r.stdout == (root / '7' / name).read_bytes(), r.stderr
 
 
-def test_files_beside_items_are_nobodys(mount, root):
-    """A step with items shows these, and an empty one that has no metadata nothing."""
+def test_files_beside_items(mount, root):
+    """A step with items shows these and the files beside them. A directory of nothing but files is not a step."""
     m = mount(root, allow_errors=True)
     write(m, '7', expect.flatten({'w': W}), item='state')
     commit(m, '7')
@@ -317,7 +317,7 @@ def test_files_beside_items_are_nobodys(mount, root):
     (root / '8/notes.txt').write_text('x')
     m.unmount()
     m = mount(root, allow_errors=True)
-    assert sorted(os.listdir(m / '7')) == ['_CHECKPOINT_METADATA', 'state'] and not (m / '7/notes.txt').exists()
+    assert sorted(os.listdir(m / '7')) == ['_CHECKPOINT_METADATA', 'notes.txt', 'state'] and (m / '7/notes.txt').read_text() == 'x'
     with pytest.raises(OSError):
         os.listdir(m / '8')
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files beside the arrays: items that are not trees, and files in the directory of one that is. Each way of copying a step brings
-all of them."""
+"""Files beside the arrays: items that are not trees, files in the directory of one that is, and files beside the items of a step. Each way
+of copying a step brings all of them."""
 
+import json
 import os
 import re
 import subprocess
@@ -10,6 +11,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
+from safetensors.numpy import save_file
 
 from lib.saving import ARRAY
 
@@ -222,3 +224,94 @@ def test_a_file_with_the_name_of_a_leaf_is_told(mount, shelf):
     assert (m / '1/default/step.json').read_text() == '5\n'
     assert 'step.json' in os.listdir(m / '1/default')
     assert any("'1/default/step.json' is not shown" in line for line in m.log_lines())
+
+
+# ---- files beside the items of a step ----
+
+STEP = {
+    'metadata.json': b'{"step": 3}', 'pytreedef.json': b'[1, 2]', 'default.json': b'no item', 'README': b'r' * 5000, 'empty': b'', 'notes.txt': b'n',
+    'manifest.json': b'{}', '.hidden': b'h', '.git/config': b'c', '.git/sub/commit_success.txt': b'', 'w.npy': b'no array', 'x.pbtxt': b'no proto',
+}
+
+
+def beside_items(step):
+    """All files of a step that are in no item and not its own."""
+    return {name: data for name, data in contents(step).items() if not name.startswith(('default/', 'tok/')) and name != '_CHECKPOINT_METADATA'}
+
+
+@pytest.fixture
+def step(root):
+    """A root whose step also has files beside its items, one of them a model, and one with the name of an item."""
+    fill(root / '1', STEP)
+    save_file({'w': ARRAY}, root / '1/model.safetensors')
+    return root
+
+
+def step_files(root):
+    return {**STEP, 'model.safetensors': (root / '1/model.safetensors').read_bytes()}
+
+
+@pytest.mark.feature('E2')
+@pytest.mark.parametrize('command', ['cp -r 1 2.tmp', 'cp -r 1/. 2.tmp/', 'cp -a 1 2.tmp', 'rsync -aX 1/ 2.tmp'])
+def test_files_beside_items_are_copied(mount, step, run, command):
+    m = mount(step)
+    assert beside_items(m / '1') == step_files(step)
+    subprocess.run(command if '2.tmp/' not in command else f'mkdir 2.tmp && {command}', shell=True, cwd=m.path, check=True, capture_output=True)
+    items = set(json.loads((m / '2.tmp/_CHECKPOINT_METADATA').read_text())['item_handlers'])
+    os.rename(m / '2.tmp', m / '2')
+    assert beside_items(m / '2') == beside_items(step / '2') == step_files(step)
+    assert contents(m / '2/tok') == OPAQUE and np.array_equal(np.load(m / '2/default/w.npy'), ARRAY)
+    assert set(json.loads((step / '2/_CHECKPOINT_METADATA').read_text())['item_handlers']) == items - {'tok'} == {'default'}
+    assert '0 errors, 0 warnings' in run('verify', step / '2').stdout
+
+
+@pytest.mark.feature('E2')
+def test_files_beside_items_are_converted(run, step, tmp_path):
+    for options in ([], ['-o', 'ocdbt=off,zarr=3'], ['--only', 'w']):
+        out = tmp_path / f'out{len(os.listdir(tmp_path))}'
+        run('convert', *options, step / '1', out)
+        assert beside_items(out) == step_files(step), options
+        assert contents(out / 'tok') == OPAQUE and same(orbax(out / 'default'), {'w': ARRAY})
+    run('convert', step, tmp_path / 'root2')
+    assert beside_items(tmp_path / 'root2/1') == step_files(step)
+    run('convert', '--no-items', step / '1', tmp_path / 'bare')
+    assert sorted(os.listdir(tmp_path / 'bare')) == ['_CHECKPOINT_METADATA', 'commit_success.txt', 'default']
+
+
+@pytest.mark.feature('E2')
+def test_files_beside_items_are_shown(run, step, tmp_path):
+    """By each command that lists, and an export says which ones it leaves out."""
+    top = {name.split('/')[0] for name in step_files(step)}
+    assert top <= {name.rstrip('/') for name in run('ls', step / '1').stdout.split()}
+    tree, table = run('tree', step / '1').stdout, run('tree', '--json', step / '1').stdout
+    for name in top:
+        assert name in tree and f'"{name}"' in table
+    for name, data in STEP.items():
+        assert run('cat', step / '1' / name, text=False).stdout == data, name
+    for out in ('a.npz', 'a.safetensors', 'npy'):
+        r = run('export', step / '1', tmp_path / out)
+        assert all(f"'{name}' is not a leaf and is left out" in r.stderr for name in top), r.stderr
+
+
+@pytest.mark.feature('E2')
+def test_marks_of_files_beside_items(mount, root):
+    """Without the mark, what is not an item is refused, and named; names of steps and of items are refused."""
+    m = mount(root, allow_errors=True)
+    (m / '2.tmp/default').mkdir(parents=True)
+    np.save(m / '2.tmp/default/w.npy', ARRAY)
+    (m / '2.tmp/LICENSE').write_text('free')
+    with pytest.raises(OSError):
+        os.rename(m / '2.tmp', m / '2')
+    mark = re.search(r"setfattr -n user.pytree.kind -v opaque '2.tmp/LICENSE'", m.log_lines()[-1])
+    assert mark, m.log_lines()[-1]
+    subprocess.run(mark[0], shell=True, cwd=m.path, check=True)
+    (m / '2.tmp/metrics.json').write_text('{}')
+    for name, why in (('_strings.json', 'is a name of steps'), ('metrics', "has the name of an item, which is 'metrics.json'")):
+        (m / '2.tmp' / name).write_text('x')
+        os.setxattr(m / '2.tmp' / name, 'user.pytree.kind', b'opaque')
+        with pytest.raises(OSError):
+            os.rename(m / '2.tmp', m / '2')
+        assert why in m.log_lines()[-1], m.log_lines()[-1]
+        (m / '2.tmp' / name).unlink()
+    os.rename(m / '2.tmp', m / '2')
+    assert beside_items(root / '2') == {'LICENSE': b'free', 'metrics/metrics': b'{}', 'metrics/commit_success.txt': (root / '2/metrics/commit_success.txt').read_bytes()}

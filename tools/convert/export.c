@@ -10,7 +10,6 @@
 
 #include "core/base/err.h"
 #include "core/base/path.h"
-#include "core/step/item_others.h"
 #include "handlers/leaf/leaf.h"
 #include "handlers/namespace/node_parts.h"
 #include "tools/cli/interrupt.h"
@@ -215,17 +214,10 @@ static void remark(struct export *x, const char *before, const char *name, const
 	fprintf(stderr, "' %s\n", after);
 }
 
-struct export_others {
-	struct export *x;
-	const struct subtree_part *part;
-};
-
-static int remark_other(void *arg, const char *name, unsigned char type)
+static int remark_other(void *arg, const struct subtree_part *part,
+			const struct subtree_other *other)
 {
-	const struct export_others *o = arg;
-	auto_free char *path = str_fmt("%s%s%s", o->part->path, *o->part->path ? "/" : "", name);
-
-	remark(o->x, type == DT_DIR ? "the directory" : "the file", path ? path : name,
+	remark(arg, other->type == DT_DIR ? "the directory" : "the file", other->path,
 	       "is not a leaf and is left out");
 	return 0;
 }
@@ -234,15 +226,11 @@ void export_remarks(struct export *x)
 {
 	bool silent = cmd_flag(x->a, "quiet") || x->only || !group_is_lead(x->group);
 
-	for (size_t i = 0; i < x->st.n && !silent; i++) {
-		struct export_others o = { x, &x->st.part[i] };
-
-		if (o.part->kind == PART_FILES)
-			remark(x, "item", o.part->path, "is not a tree and is left out");
-		else if (o.part->kind == PART_TREE && !o.part->tree->parent &&
-			 item_each_other(o.part->item, remark_other, &o) < 0)
-			err_clear();
-	}
+	for (size_t i = 0; i < x->st.n && !silent; i++)
+		if (x->st.part[i].kind == PART_FILES)
+			remark(x, "item", x->st.part[i].path, "is not a tree and is left out");
+	if (!silent && subtree_each_other(&x->st, remark_other, x) < 0)
+		err_clear();
 }
 
 /* ---- options ---- */

@@ -195,6 +195,8 @@ int import_list_make_names(struct import_list *f, struct draft *d, const struct 
 			r = make_way(&f->import_entry[i], d);
 	if (r >= 0)
 		r = set_marks(f, d, false);
+	if (f->has_others)
+		atomic_fetch_add(&d->env->others_read, 1);
 	for (size_t i = 0; i < f->n && r >= 0; i++) {
 		if (f->import_entry[i].owner != rank)
 			continue;
@@ -203,6 +205,8 @@ int import_list_make_names(struct import_list *f, struct draft *d, const struct 
 			err_at(r, "'%s' (from '%s')", f->import_entry[i].path,
 			       f->import_entry[i].from);
 	}
+	if (f->has_others)
+		atomic_fetch_sub(&d->env->others_read, 1);
 	if (r >= 0)
 		r = set_hints(f, d);
 	return r < 0 ? r : set_marks(f, d, !group);

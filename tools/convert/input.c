@@ -194,9 +194,10 @@ int input_open_subtree(struct input *in)
 	r = node_open_subtree(in->source.node, &in->st);
 	if (r >= 0)
 		r = node_add_custom(in->source.node, &in->st);
+	in->is_step |= in->st.n_others > 0;
 	for (size_t i = 0; i < in->st.n; i++)
 		in->is_step |= *in->st.part[i].path != '\0';
-	if (r >= 0 && in->st.n == 0)
+	if (r >= 0 && in->st.n == 0 && in->st.n_others == 0)
 		r = fail(-EINVAL, "'%s' holds nothing", in->path);
 	return r;
 }

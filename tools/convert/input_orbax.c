@@ -9,7 +9,6 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/base/path.h"
-#include "core/step/item_others.h"
 #include "core/tree/sharding.h"
 #include "handlers/format/format.h"
 #include "handlers/leaf/leaf_digest.h"
@@ -285,32 +284,39 @@ static int import_stored_file(struct import_files *d, const char *source, const 
 	return import_add_file(d->f, path, from, &stored_ops, s, bytes);
 }
 
+/* Add the file or directory that d names. */
+static int import_stored_at(struct import_files *d)
+{
+	struct stat st;
+	int r = io_stat(d->dir, d->source, &st);
+
+	if (r < 0)
+		return r;
+	if (S_ISDIR(st.st_mode))
+		return import_stored(d);
+	if (!S_ISREG(st.st_mode))
+		return fail(-EIO, "'%s' is neither a file nor a directory", d->source);
+	return import_stored_file(d, d->source, d->path, (uint64_t)st.st_size);
+}
+
 static int import_stored_one(void *arg, const char *name, unsigned char type)
 {
-	struct import_files *d = arg;
+	struct import_files below = *(struct import_files *)arg;
 	auto_free char *source = NULL, *path = NULL;
-	struct stat st;
 	int r;
 
 	/* The item's own marker, which a commit writes anew. */
-	if (!d->depth && !strcmp(name, "commit_success.txt"))
+	if (!below.depth && !strcmp(name, "commit_success.txt"))
 		return 0;
-	r = path_join(d->source, span_str(name), &source);
+	r = path_join(below.source, span_str(name), &source);
 	if (r >= 0)
-		r = path_join(d->path, span_str(name), &path);
-	if (r >= 0)
-		r = io_stat(d->dir, source, &st);
-	if (r >= 0 && S_ISDIR(st.st_mode)) {
-		struct import_files below = *d;
-
-		below.source = source;
-		below.path = path;
-		below.depth++;
-		return import_stored(&below);
-	}
-	if (r >= 0 && !S_ISREG(st.st_mode))
-		return fail(-EIO, "'%s' is neither a file nor a directory", source);
-	return r < 0 ? r : import_stored_file(d, source, path, (uint64_t)st.st_size);
+		r = path_join(below.path, span_str(name), &path);
+	if (r < 0)
+		return r;
+	below.source = source;
+	below.path = path;
+	below.depth++;
+	return import_stored_at(&below);
 }
 
 static int import_stored(struct import_files *d)
@@ -321,32 +327,19 @@ static int import_stored(struct import_files *d)
 	return r < 0 ? r : io_list(d->dir, d->source, import_stored_one, d);
 }
 
-/* Add a file or directory that lies beside the arrays of a tree. */
-static int import_other(void *arg, const char *name, unsigned char type)
+/* Add a file or directory that lies beside the arrays of a tree, or beside the items. */
+static int import_other(void *arg, const struct subtree_part *part,
+			const struct subtree_other *other)
 {
-	struct import_files *d = arg;
-	auto_free char *path = NULL;
-	int r = path_join(d->path, span_str(name), &path);
+	struct import_files files = *(struct import_files *)arg;
+	int r = import_list_keep(files.f, other->path);
 
+	files.f->has_others |= !part;
+	files.source = other->source;
+	files.path = other->path;
 	if (r >= 0)
-		r = import_list_keep(d->f, path);
-	if (r >= 0)
-		r = import_stored_one(d, name, type);
-	return r < 0 ? r : import_list_mark(d->f, path, "kind", "opaque");
-}
-
-static int import_others(struct input *in, const struct subtree_part *part, struct import_list *f)
-{
-	struct import_files files = { .f = f,
-				      .dir = in->source.ns->ckpt->source,
-				      .source = part->source,
-				      .path = *part->path ? part->path : ".",
-				      .depth = 1 };
-
-	/* A tree that is not the whole item has no files of its own. */
-	return f->no_items || part->tree->parent ?
-		       0 :
-		       item_each_other(part->item, import_other, &files);
+		r = import_stored_at(&files);
+	return r < 0 ? r : import_list_mark(files.f, other->path, "kind", "opaque");
 }
 
 /*
@@ -394,15 +387,15 @@ static int import_part(struct input *in, const struct subtree_part *part, struct
 		return r;
 	if (part->kind == PART_FILES)
 		return import_item_of_files(in, part, f);
-	r = import_tree(part, only, f);
-	return r < 0 ? r : import_others(in, part, f);
+	return import_tree(part, only, f);
 }
 
 int input_orbax_list(struct input *in, struct select *only, struct import_list *f)
 {
+	struct import_files others = { .f = f, .dir = in->source.ns->ckpt->source, .depth = 1 };
 	int r = in->st.custom ? import_list_mark(f, "", "custom_metadata", in->st.custom) : 0;
 
 	for (size_t i = 0; i < in->st.n && r >= 0; i++)
 		r = import_part(in, &in->st.part[i], only, f);
-	return r;
+	return r < 0 || f->no_items ? r : subtree_each_other(&in->st, import_other, &others);
 }
