@@ -51,7 +51,7 @@ unsigned item_store_next_leaf(struct item_store *s);
 struct io_dir *item_store_dir(struct item_store *s);
 
 /*
- * Returns the kv of a new leaf, with put, put_file, put_open, locate and list. It holds a reference
+ * Returns the kv of a new leaf, with put, put_open, locate and list. It holds a reference
  * to the store.
  */
 int item_store_leaf(struct item_store *s, struct kv **ret);

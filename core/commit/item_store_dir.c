@@ -24,6 +24,7 @@ struct sum {
 	/* in the order of writing; if a key was written again, its last sum counts */
 	size_t number;
 	uint32_t crc;
+	bool unchecked; /* the value has none */
 };
 
 struct leaf {
@@ -91,7 +92,7 @@ struct piecewise {
 	uint32_t crc;
 };
 
-static int remember_sum(struct leaf *l, struct span key, uint32_t crc)
+static int remember_sum(struct leaf *l, struct sum sum)
 {
 	int r = 0;
 
@@ -108,10 +109,9 @@ static int remember_sum(struct leaf *l, struct span key, uint32_t crc)
 			r = fail(-ENOMEM, "cannot remember %zu checksums", cap);
 		}
 	}
+	sum.number = l->n_sums;
 	if (r >= 0)
-		l->sum[l->n_sums] = (struct sum){ key, l->n_sums, crc };
-	if (r >= 0)
-		l->n_sums++;
+		l->sum[l->n_sums++] = sum;
 	pthread_mutex_unlock(&l->lock);
 	return r;
 }
@@ -153,7 +153,9 @@ static int piecewise_close(struct kv_stream *s)
 	int r = unsynced ? 0 : io_file_sync(p->file);
 
 	if (r >= 0)
-		r = remember_sum(p->leaf, p->key, p->crc);
+		r = remember_sum(p->leaf, (struct sum){ .key = p->key,
+							.crc = p->crc,
+							.unchecked = s->unchecked });
 	if (r < 0)
 		return r;
 	if (p->at >= BEHIND_BYTES) {
@@ -343,7 +345,8 @@ int item_store_leaf_each_sum(struct kv *kv, item_store_sum_fn *each, void *arg)
 	if (l->n_sums)
 		qsort(l->sum, l->n_sums, sizeof(*l->sum), by_key);
 	for (size_t i = 0; i < l->n_sums && r >= 0; i++)
-		if (i + 1 == l->n_sums || !span_eq(l->sum[i].key, l->sum[i + 1].key))
+		if (!l->sum[i].unchecked &&
+		    (i + 1 == l->n_sums || !span_eq(l->sum[i].key, l->sum[i + 1].key)))
 			r = each(arg, l->sum[i].key, l->sum[i].crc);
 	return r;
 }

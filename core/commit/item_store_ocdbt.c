@@ -132,42 +132,39 @@ static int leaf_put(struct kv *kv, struct span key, struct span value)
 	return r < 0 ? r : keep(l, key, &v);
 }
 
-static int leaf_put_file(struct kv *kv, struct span key, struct io_file *from, uint64_t off,
-			 uint64_t len)
-{
-	struct leaf *l = leaf_of(kv);
-	auto_of(ocdbt_stream) struct ocdbt_stream *s = NULL;
-	struct ocdbt_value v = { .kind = OCDBT_FILE };
-	uint8_t small[ITEM_STORE_INLINE_MAX];
-	int r;
-
-	if (len <= ITEM_STORE_INLINE_MAX) {
-		r = io_read_exact(from, small, len, off);
-		return r < 0 ? r : leaf_put(kv, key, span_of(small, len));
-	}
-	r = ocdbt_stream_open(l->store->data, &s);
-	if (r >= 0)
-		r = ocdbt_stream_copy(s, from, off, len);
-	if (r >= 0)
-		r = ocdbt_stream_close(s, &v.ref);
-	if (r < 0)
-		return r;
-	s = NULL;
-	return keep(l, key, &v);
-}
-
 /* ---- values in pieces ---- */
 
 struct piecewise {
 	struct kv_stream base;
 	struct leaf *leaf; /* borrowed; the opener of the stream holds its kv */
+	/* NULL while the value is small enough to be inline */
 	struct ocdbt_stream *stream;
-	struct buf key;
+	struct buf key, small;
 };
+
+/* The value is not small any more. */
+static int piecewise_begin(struct piecewise *p)
+{
+	auto_of(ocdbt_stream) struct ocdbt_stream *stream = NULL;
+	int r = ocdbt_stream_open(p->leaf->store->data, &stream);
+
+	if (r >= 0)
+		r = ocdbt_stream_add(stream, buf_span(&p->small));
+	if (r >= 0)
+		p->stream = take(stream);
+	return r;
+}
 
 static int piecewise_add(struct kv_stream *s, struct span piece)
 {
-	return ocdbt_stream_add(container_of(s, struct piecewise, base)->stream, piece);
+	struct piecewise *p = container_of(s, struct piecewise, base);
+	int r = 0;
+
+	if (!p->stream && p->small.n + piece.n <= ITEM_STORE_INLINE_MAX)
+		return buf_add_span(&p->small, piece);
+	if (!p->stream)
+		r = piecewise_begin(p);
+	return r < 0 ? r : ocdbt_stream_add(p->stream, piece);
 }
 
 static void piecewise_abort(struct kv_stream *s)
@@ -176,15 +173,21 @@ static void piecewise_abort(struct kv_stream *s)
 
 	ocdbt_stream_abort(p->stream);
 	buf_release(&p->key);
+	buf_release(&p->small);
 	free(p);
 }
 
 static int piecewise_close(struct kv_stream *s)
 {
 	struct piecewise *p = container_of(s, struct piecewise, base);
-	struct ocdbt_value v = { .kind = OCDBT_FILE };
-	int r = ocdbt_stream_close(p->stream, &v.ref);
+	struct ocdbt_value v = { .kind = OCDBT_INLINE, .bytes = buf_span(&p->small) };
+	/* An inline value is covered by the checksum of its node. */
+	int r = s->unchecked && !p->stream ? piecewise_begin(p) : 0;
 
+	if (r >= 0 && p->stream) {
+		v = (struct ocdbt_value){ .kind = OCDBT_FILE };
+		r = ocdbt_stream_close(p->stream, s->unchecked, &v.ref);
+	}
 	if (r < 0)
 		return r;
 	p->stream = NULL;
@@ -204,8 +207,6 @@ static int leaf_put_open(struct kv *kv, struct span key, struct kv_stream **ret)
 	int r = p ? buf_add_span(&p->key, key) :
 		    fail(-ENOMEM, "cannot store '%.*s'", SPAN_ARG(key));
 
-	if (r >= 0)
-		r = ocdbt_stream_open(leaf_of(kv)->store->data, &p->stream);
 	if (r < 0) {
 		if (p)
 			buf_release(&p->key);
@@ -304,7 +305,6 @@ const struct kv_ops item_store_ocdbt_ops = {
 	.locate = leaf_locate,
 	.list = leaf_list,
 	.put = leaf_put,
-	.put_file = leaf_put_file,
 	.put_open = leaf_put_open,
 	.where_text = leaf_where_text,
 	.free = leaf_free,

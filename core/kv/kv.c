@@ -4,6 +4,7 @@
  */
 #include "core/kv/kv.h"
 
+#include "core/base/crc32c.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/kv/kv_sum.h"
@@ -178,49 +179,6 @@ int kv_put(struct kv *kv, struct span key, struct span value)
 	return kv->ops->put(kv, key, value);
 }
 
-#define PIECE ((uint64_t)1 << 20) /* a chunk may be larger than memory */
-
-static int put_file_in_pieces(struct kv *kv, struct span key, struct io_file *from, uint64_t off,
-			      uint64_t len)
-{
-	auto_of(kv_stream) struct kv_stream *s = NULL;
-	auto_free uint8_t *piece = malloc(PIECE);
-	int r = piece ? kv->ops->put_open(kv, key, &s) :
-			fail(-ENOMEM, "cannot store '%.*s'", SPAN_ARG(key));
-
-	while (len > 0 && r >= 0) {
-		size_t n = (size_t)MIN(len, PIECE);
-
-		r = io_read_exact(from, piece, n, off);
-		if (r >= 0)
-			r = kv_stream_add(s, span_of(piece, n));
-		off += n;
-		len -= n;
-	}
-	if (r >= 0)
-		r = kv_stream_close(s);
-	if (r >= 0)
-		s = NULL;
-	return r;
-}
-
-int kv_put_file(struct kv *kv, struct span key, struct io_file *from, uint64_t off, uint64_t len)
-{
-	auto_buf value = { 0 };
-	int r;
-
-	trace(TRACE_KV, "put %s '%.*s' from %s:%llu:%llu", kv->name, SPAN_ARG(key), from->name,
-	      (unsigned long long)off, (unsigned long long)len);
-	if (kv->ops->put_file)
-		return kv->ops->put_file(kv, key, from, off, len);
-	if (kv->ops->put_open && len > PIECE)
-		return put_file_in_pieces(kv, key, from, off, len);
-	r = buf_reserve(&value, len);
-	if (r >= 0)
-		r = io_read_exact(from, value.p, len, off);
-	return r < 0 ? r : kv_put(kv, key, span_of(value.p, len));
-}
-
 /* ---- values in pieces, for stores that take whole ones ---- */
 
 struct kv_gather {
@@ -293,6 +251,60 @@ void kv_stream_abort(struct kv_stream *s)
 {
 	if (s)
 		s->ops->abort(s);
+}
+
+/* ---- copies ---- */
+
+#define PIECE ((uint64_t)1 << 20) /* a chunk may be larger than memory */
+
+/* Add the bytes of the piece at `at` that belong to the part. */
+static int add_part(struct kv_stream *out, const struct kv_copying *y, uint64_t at,
+		    struct span piece)
+{
+	uint64_t from = MAX(at, y->off), to = MIN(at + piece.n, y->off + y->len);
+
+	return from < to ? kv_stream_add(out, span_of(piece.p + (from - at), (size_t)(to - from))) :
+			   0;
+}
+
+/* Returns 1 when the checksum of the value was compared. */
+static int copy_pieces(struct kv_stream *out, const struct kv_copying *y, uint8_t *room)
+{
+	bool all = kv_loc_may_have_sum(y->from) && y->from->len - y->len <= KV_SUM_REST;
+	uint64_t at = all ? 0 : y->off, end = all ? y->from->len : y->off + y->len, n;
+	uint32_t crc = 0;
+	int r = 0;
+
+	for (; at < end && r >= 0; at += n) {
+		n = MIN(end - at, PIECE);
+		r = kv_loc_read(y->from, at, (size_t)n, room);
+		if (r >= 0)
+			r = add_part(out, y, at, span_of(room, (size_t)n));
+		if (r >= 0 && all)
+			crc = crc32c_more(crc, span_of(room, (size_t)n));
+	}
+	return r < 0 || !all ? r : kv_loc_check_end(y->from, end, crc);
+}
+
+int kv_copy(struct kv *kv, struct span key, const struct kv_copying *y)
+{
+	auto_of(kv_stream) struct kv_stream *out = NULL;
+	auto_free uint8_t *room = malloc(MIN(y->from->len, PIECE) + 1);
+	int r = room ? kv_put_open(kv, key, &out) :
+		       fail(-ENOMEM, "cannot copy '%.*s'", SPAN_ARG(key));
+
+	if (r < 0)
+		return r;
+	r = copy_pieces(out, y, room);
+	if (r < 0)
+		return r;
+	out->unchecked = !y->checked && r == 0;
+	r = kv_stream_add(out, y->tail);
+	if (r >= 0)
+		r = kv_stream_close(out);
+	if (r >= 0)
+		out = NULL;
+	return r;
 }
 
 int kv_where_text(struct kv *kv, struct span key, struct buf *ret)

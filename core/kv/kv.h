@@ -61,9 +61,6 @@ struct kv_ops {
 	int (*locate)(struct kv *kv, const struct span *key, struct kv_loc *ret, size_t n);
 	int (*list)(struct kv *kv, struct span prefix, kv_each_fn *each, void *arg);
 	int (*put)(struct kv *kv, struct span key, struct span value); /* NULL: read-only */
-	/* Store a range of a file without reading it into memory; NULL: read and put. */
-	int (*put_file)(struct kv *kv, struct span key, struct io_file *from, uint64_t off,
-			uint64_t len);
 	/* Store a value piece by piece; NULL: collect the pieces and put. */
 	int (*put_open)(struct kv *kv, struct span key, struct kv_stream **ret);
 	/* Append the place of the value as text for people: "inline:12" or "value:FILE:OFF:LEN". */
@@ -81,6 +78,8 @@ struct kv_stream_ops {
 };
 struct kv_stream {
 	const struct kv_stream_ops *ops;
+	/* Set by the opener when nobody has checked the bytes: the store adds no checksum. */
+	bool unchecked;
 };
 
 struct kv {
@@ -108,8 +107,20 @@ int kv_get_all(struct kv *kv, struct span key, uint64_t limit, struct buf *ret);
 int kv_list(struct kv *kv, struct span prefix, kv_each_fn *each, void *arg);
 /* -EROFS when the store cannot be written. */
 int kv_put(struct kv *kv, struct span key, struct span value);
-/* Copy a range of a file into the store. -EUCLEAN when the file is shorter. */
-int kv_put_file(struct kv *kv, struct span key, struct io_file *from, uint64_t off, uint64_t len);
+/* Copies a stored value, or a part of it, into a store. */
+struct kv_copying {
+	const struct kv_loc *from; /* borrowed */
+	uint64_t off, len;         /* the part */
+	struct span tail;          /* stored after the part */
+	/*
+	 * The bytes are known to be right. Otherwise the store adds a checksum only if that of the
+	 * source was compared, as it is for a part that lacks at most KV_SUM_REST bytes of the
+	 * value: a new checksum would vouch for bytes that may be damaged.
+	 */
+	bool checked;
+};
+/* -EBADMSG: the value differs from its checksum; -EUCLEAN: its file is shorter. Nothing is put. */
+int kv_copy(struct kv *kv, struct span key, const struct kv_copying *copying);
 /*
  * Begin a value that is added piece by piece. For a store that takes only whole values, the pieces
  * are collected in memory.
@@ -151,6 +162,9 @@ void kv_mem_meter(struct kv *kv);
 /* Put a value that is a range of a file; takes a reference to the file. */
 int kv_mem_put_file(struct kv *kv, struct span key, struct io_file *file, uint64_t off,
 		    uint64_t len);
+/* The same with the CRC-32C of the value, which readers compare. */
+int kv_mem_put_summed(struct kv *kv, struct span key, struct io_file *file, uint64_t off,
+		      uint64_t len, uint32_t sum);
 
 DEFINE_AUTO(kv, struct kv, kv_free);
 DEFINE_AUTO(kv_stream, struct kv_stream, kv_stream_abort);

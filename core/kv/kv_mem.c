@@ -13,9 +13,8 @@
 #define FIRST_PAIRS 8 /* as in array.c */
 
 struct pair {
-	struct buf key, value;
-	struct io_file *file; /* a reference; NULL: the value is in `value` */
-	uint64_t off, len;
+	struct buf key;
+	struct kv_loc value;
 };
 
 struct kv_mem {
@@ -52,17 +51,15 @@ static int locate_all(struct kv_mem *m, const struct span *key, struct kv_loc *r
 
 		if (at == m->n || !span_eq(buf_span(&p->key), key[i]))
 			continue;
-		ret[i].len = p->len;
-		if (p->file) {
-			ret[i].where = KV_FILE;
-			ret[i].file = io_file_ref(p->file);
-			ret[i].off = p->off;
+		ret[i] = p->value;
+		if (p->value.where == KV_FILE) {
+			io_file_ref(p->value.file);
 			continue;
 		}
-		r = buf_add_span(&ret[i].bytes, buf_span(&p->value));
+		ret[i].bytes = (struct buf){ 0 };
+		r = buf_add_span(&ret[i].bytes, buf_span(&p->value.bytes));
 		if (r < 0)
 			return r;
-		ret[i].where = KV_INLINE;
 	}
 	return 0;
 }
@@ -88,7 +85,7 @@ static int mem_list(struct kv *kv, struct span prefix, kv_each_fn *each, void *a
 
 		if (!span_starts(key, prefix))
 			break;
-		r = each(arg, key, m->pair[i].len);
+		r = each(arg, key, m->pair[i].value.len);
 	}
 	return r;
 }
@@ -96,8 +93,7 @@ static int mem_list(struct kv *kv, struct span prefix, kv_each_fn *each, void *a
 static void pair_release(struct pair *p)
 {
 	buf_release(&p->key);
-	buf_release(&p->value);
-	io_file_unref(p->file);
+	kv_loc_release(&p->value);
 }
 
 /* Make room for one more pair. */
@@ -149,13 +145,14 @@ static int mem_insert(struct kv_mem *m, struct pair fresh)
 static int mem_put(struct kv *kv, struct span key, struct span value)
 {
 	struct kv_mem *m = container_of(kv, struct kv_mem, base);
-	struct pair fresh = { .key.metered = m->metered,
-			      .value.metered = m->metered,
-			      .len = value.n };
+	struct pair fresh = {
+		.key.metered = m->metered,
+		.value = { .where = KV_INLINE, .len = value.n, .bytes.metered = m->metered }
+	};
 	int r = buf_add_span(&fresh.key, key);
 
 	if (r >= 0)
-		r = buf_add_span(&fresh.value, value);
+		r = buf_add_span(&fresh.value.bytes, value);
 	if (r < 0) {
 		pair_release(&fresh);
 		return r;
@@ -167,14 +164,15 @@ static int mem_where_text(struct kv *kv, struct span key, struct buf *ret)
 {
 	struct kv_mem *m = container_of(kv, struct kv_mem, base);
 	size_t at = mem_find(m, key);
+	const struct kv_loc *value;
 
 	if (at == m->n || !span_eq(buf_span(&m->pair[at].key), key))
 		return buf_add_str(ret, "absent");
-	if (m->pair[at].file)
-		return buf_addf(ret, "value:%s:%llu:%llu", m->pair[at].file->name,
-				(unsigned long long)m->pair[at].off,
-				(unsigned long long)m->pair[at].len);
-	return buf_addf(ret, "inline:%zu", m->pair[at].value.n);
+	value = &m->pair[at].value;
+	if (value->where == KV_FILE)
+		return buf_addf(ret, "value:%s:%llu:%llu", value->file->name,
+				(unsigned long long)value->off, (unsigned long long)value->len);
+	return buf_addf(ret, "inline:%zu", value->bytes.n);
 }
 
 static void mem_free(struct kv *kv)
@@ -220,15 +218,35 @@ void kv_mem_meter(struct kv *kv)
 	container_of(kv, struct kv_mem, base)->metered = true;
 }
 
-int kv_mem_put_file(struct kv *kv, struct span key, struct io_file *file, uint64_t off,
-		    uint64_t len)
+/* Puts a value that is elsewhere; takes a reference to its file. */
+static int put_loc(struct kv *kv, struct span key, const struct kv_loc *value)
 {
 	struct kv_mem *m = container_of(kv, struct kv_mem, base);
-	struct pair fresh = { .key.metered = m->metered, .off = off, .len = len };
+	struct pair fresh = { .key.metered = m->metered };
 	int r = buf_add_span(&fresh.key, key);
 
 	if (r < 0)
 		return r;
-	fresh.file = io_file_ref(file);
+	fresh.value = *value;
+	io_file_ref(value->file);
 	return mem_insert(m, fresh);
+}
+
+int kv_mem_put_file(struct kv *kv, struct span key, struct io_file *file, uint64_t off,
+		    uint64_t len)
+{
+	return put_loc(kv, key,
+		       &(struct kv_loc){ .where = KV_FILE, .file = file, .off = off, .len = len });
+}
+
+int kv_mem_put_summed(struct kv *kv, struct span key, struct io_file *file, uint64_t off,
+		      uint64_t len, uint32_t sum)
+{
+	return put_loc(kv, key,
+		       &(struct kv_loc){ .where = KV_FILE,
+					 .file = file,
+					 .off = off,
+					 .len = len,
+					 .has_sum = true,
+					 .sum = sum });
 }

@@ -252,36 +252,10 @@ int ocdbt_stream_add(struct ocdbt_stream *s, struct span piece)
 	return piece.n ? datafile_add(s->file, piece, s->data->opts.sums ? &s->crc : NULL) : 0;
 }
 
-int ocdbt_stream_copy(struct ocdbt_stream *s, struct io_file *from, uint64_t off, uint64_t len)
-{
-	uint64_t was = datafile_end(s->file);
-	uint32_t crc = s->crc;
-	auto_free uint8_t *room = malloc(DATAFILE_BUFFER);
-	int r = 0;
-
-	if (!room)
-		return fail(-ENOMEM, "cannot allocate %zu bytes to copy '%s'", DATAFILE_BUFFER,
-			    from->name);
-	while (len && r >= 0) {
-		size_t n = (size_t)MIN(len, (uint64_t)DATAFILE_BUFFER);
-
-		r = io_read_exact(from, room, n, off);
-		if (r >= 0)
-			r = ocdbt_stream_add(s, span_of(room, n));
-		off += n;
-		len -= n;
-	}
-	if (r < 0) {
-		datafile_rewind(s->file, was);
-		s->crc = crc;
-	}
-	return r;
-}
-
-int ocdbt_stream_close(struct ocdbt_stream *s, struct ocdbt_ref *ret)
+int ocdbt_stream_close(struct ocdbt_stream *s, bool unchecked, struct ocdbt_ref *ret)
 {
 	uint64_t end = datafile_end(s->file);
-	int r = add_sum(s->data, s->file, s->start, s->crc);
+	int r = unchecked ? 0 : add_sum(s->data, s->file, s->start, s->crc);
 
 	/*
 	 * When a part of it is written, write the rest, so that it can be read back in one piece.

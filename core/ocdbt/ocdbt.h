@@ -219,10 +219,11 @@ void ocdbt_data_stats(struct ocdbt_data *data, struct ocdbt_data_stats *ret);
 struct ocdbt_stream;
 int ocdbt_stream_open(struct ocdbt_data *data, struct ocdbt_stream **ret);
 int ocdbt_stream_add(struct ocdbt_stream *s, struct span piece);
-/* Add a range of another file; on error nothing of it. -EUCLEAN when the file is shorter. */
-int ocdbt_stream_copy(struct ocdbt_stream *s, struct io_file *from, uint64_t off, uint64_t len);
-/* Complete the value. On success s is freed; on failure it is unchanged. */
-int ocdbt_stream_close(struct ocdbt_stream *s, struct ocdbt_ref *ret);
+/*
+ * Complete the value; no checksum follows one that is unchecked. On success s is freed; on failure
+ * it is unchanged.
+ */
+int ocdbt_stream_close(struct ocdbt_stream *s, bool unchecked, struct ocdbt_ref *ret);
 /* Drop the value and reuse its space. Accepts NULL. */
 void ocdbt_stream_abort(struct ocdbt_stream *s);
 

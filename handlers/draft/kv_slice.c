@@ -9,6 +9,7 @@
 
 #include <pthread.h>
 
+#include "core/base/crc32c.h"
 #include "core/base/err.h"
 
 struct kv_slice {
@@ -76,7 +77,7 @@ static int stage_value(struct kv_slice *s, struct span key, struct span value)
 	f->size = MAX(f->size, off + value.n);
 	pthread_mutex_unlock(&s->lock);
 	atomic_fetch_add(s->staged, value.n);
-	return kv_mem_put_file(s->rest, key, f, off, value.n);
+	return kv_mem_put_summed(s->rest, key, f, off, value.n, crc32c(value));
 }
 
 /*
@@ -89,6 +90,7 @@ struct staged {
 	struct io_file *file;
 	struct buf key;
 	uint64_t at;
+	uint32_t crc;
 };
 
 static int staged_add(struct kv_stream *stream, struct span piece)
@@ -96,8 +98,11 @@ static int staged_add(struct kv_stream *stream, struct span piece)
 	struct staged *a = container_of(stream, struct staged, base);
 	int r = io_write_exact(a->file, piece.p, piece.n, a->at);
 
-	a->at += r < 0 ? 0 : piece.n;
-	return r;
+	if (r < 0)
+		return r;
+	a->at += piece.n;
+	a->crc = crc32c_more(a->crc, piece);
+	return 0;
 }
 
 static void staged_abort(struct kv_stream *stream)
@@ -116,7 +121,9 @@ static int staged_close(struct kv_stream *stream)
 
 	a->file->size = a->at;
 	atomic_fetch_add(a->s->staged, a->at);
-	r = kv_mem_put_file(a->s->rest, buf_span(&a->key), a->file, 0, a->at);
+	r = stream->unchecked ?
+		    kv_mem_put_file(a->s->rest, buf_span(&a->key), a->file, 0, a->at) :
+		    kv_mem_put_summed(a->s->rest, buf_span(&a->key), a->file, 0, a->at, a->crc);
 	if (r >= 0)
 		staged_abort(stream);
 	return r;
@@ -256,7 +263,7 @@ static int move_one(void *arg, struct span key, uint64_t len)
 	if (m->want && !is_in(m->s, m->want, key))
 		return 0;
 	r = kv_locate(m->s->rest, &key, &at, 1);
-	return r < 0 ? r : kv_put_file(m->s->own, key, at.file, at.off, at.len);
+	return r < 0 ? r : kv_copy(m->s->own, key, &(struct kv_copying){ .from = &at, .len = len });
 }
 
 int kv_slice_give(struct kv *kv, const struct slice *want, struct kv **ret)

@@ -5,8 +5,10 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import subprocess
+import sys
 
 from lib import jaxenv  # noqa: F401  before jax
 
@@ -15,7 +17,10 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
-from lib import checkpoints, visible_damage
+sys.path.insert(0, str(pathlib.Path(os.environ['PYTREEFS_BUILD']) / 'tools/python'))
+
+import pytreefs  # noqa: E402
+from lib import checkpoints, visible_damage  # noqa: E402
 
 DATA = pathlib.Path(__file__).resolve().parents[1] / 'data'
 TARGETS = ('matrix-ocdbt-zarr2-zstd-v0', 'matrix-ocdbt-zarr3-zstd-v0', 'matrix-perleaf-zarr2-zstd-v0',
@@ -175,3 +180,39 @@ def test_items_that_are_not_looked_at_are_counted(program, tmp_path):
     (alone / '_CHECKPOINT_METADATA').write_text('{"item_handlers": {"tokenizer": null}, "init_timestamp_nsecs": 1, "commit_timestamp_nsecs": 2}')
     r = subprocess.run([program, 'verify', alone], capture_output=True, text=True, timeout=60)
     assert r.returncode == 2 and 'nothing was checked' in r.stderr
+
+
+@pytest.mark.parametrize('how', [{'use_ocdbt': True, 'use_zarr3': False}, {'use_ocdbt': False, 'use_zarr3': False},
+                                 {'use_ocdbt': True, 'use_zarr3': True}], ids=['ocdbt', 'directories', 'zarr3'])
+def test_a_chunk_that_nobody_checked_is_copied_without_a_checksum(how, program, mount, tmp_path, monkeypatch):
+    """A zstd frame of Orbax has none: a copy with a new one would say that a damaged frame is right."""
+    def has_no_checksum(step):
+        said = subprocess.run([program, 'info', '--json', step / 'params'], capture_output=True, text=True)
+        return json.loads(said.stdout)['checksums']['bytes_without'] > 100_000  # most of it is this chunk
+
+    monkeypatch.setenv('PATH', f"{os.environ['PYTREEFS_BUILD']}:{os.environ['PATH']}")
+    root = tmp_path / 'root'
+    saved(root, **how)
+    assert has_no_checksum(root / '1')
+    told = json.loads(subprocess.run([program, 'explain', '--json', root / '1/params/w.npy'], capture_output=True, text=True, check=True).stdout)
+    (place,) = {part['place'] for box in told['boxes'] for part in box['parts']}
+    name, at = re.fullmatch(r'value:(.+):(\d+):\d+', place).groups()
+    file = root / '1/params' / name
+    good = file.read_bytes()
+    kind = good[int(at) + 4]  # of the frame's header, which is whole; the first block is of a type that there is not
+    block = int(at) + 5 + (not kind & 32) + (bool(kind & 32), 2, 4, 8)[kind >> 6]
+    file.write_bytes(good[:block] + b'\xff\xff\xff' + good[block + 3:])
+    assert any(f['leaf'] == 'params/w.npy' for f in verify(program, root / '1')['findings'])
+
+    for parent in ('converted', 'other'):
+        (tmp_path / parent).mkdir()
+    subprocess.run([program, 'convert', root / '1', tmp_path / 'converted/1'], check=True, capture_output=True)
+    subprocess.run([program, 'convert', '-o', 'ocdbt=off' if how['use_ocdbt'] else 'ocdbt=on', root / '1', tmp_path / 'other/1'],
+                   check=True, capture_output=True)
+    pytreefs.save(tmp_path / 'saved/1', pytreefs.open(root / '1'))
+    m = mount(root)
+    subprocess.run(f'cp -r {m.path}/1 {m.path}/2.tmp && mv {m.path}/2.tmp {m.path}/2', shell=True, check=True)
+    m.unmount()
+    for copy in (tmp_path / 'converted/1', tmp_path / 'other/1', tmp_path / 'saved/1', root / '2'):
+        assert has_no_checksum(copy), copy
+        assert any(f['leaf'].endswith('w.npy') and 'cannot decode zstd' in f['text'] for f in verify(program, copy)['findings']), copy

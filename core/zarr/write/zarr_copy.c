@@ -13,7 +13,6 @@
 #include "core/zarr/chunk.h"
 #include "core/zarr/write/zarr_encode.h"
 
-#define PIECE ((size_t)1 << 20)
 #define BATCH 64 /* chunks that are looked up together */
 
 static bool same_codecs(const struct codec_chain *a, const struct codec_chain *b)
@@ -44,7 +43,6 @@ struct copying {
 	struct zarr *from, *to;
 	struct kv *kv;
 	enum zarr_fill fill;
-	uint8_t *piece;
 	/* an encoded chunk of the fill value, made when it is first needed */
 	struct buf fill_object;
 	uint64_t cost, held; /* of write_budget: needed for that chunk; taken */
@@ -76,45 +74,20 @@ static int check_chunk(struct copying *y, const struct chunk *c)
 	return r < 0 ? r : codec_check_start(&leaf->codecs, head, c->len, leaf->bytes);
 }
 
-/* Put a chunk, followed by its index. */
-static int put_pieces(struct copying *y, const struct chunk *c, struct span key, struct span tail)
-{
-	auto_of(kv_stream) struct kv_stream *out = NULL;
-	int r = kv_put_open(y->kv, key, &out);
-
-	for (uint64_t at = 0; at < c->len && r >= 0; at += PIECE) {
-		size_t n = (size_t)MIN((uint64_t)PIECE, c->len - at);
-
-		r = kv_loc_read(&c->loc, c->off + at, n, y->piece);
-		if (r >= 0)
-			r = kv_stream_add(out, span_of(y->piece, n));
-	}
-	if (r >= 0)
-		r = kv_stream_add(out, tail);
-	if (r >= 0)
-		r = kv_stream_close(out);
-	if (r >= 0)
-		out = NULL;
-	return r;
-}
-
 static int put_stored(struct copying *y, const struct chunk *c, struct span key)
 {
 	auto_buf tail = { 0 };
+	struct kv_copying copy = { .from = &c->loc, .off = c->off, .len = c->len };
 	int r = check_chunk(y, c);
 
-	/* A damaged chunk must not get a new checksum. */
-	if (r >= 0 && chunk_is_all(c))
-		r = kv_loc_check(&c->loc, y->piece, PIECE);
 	if (r >= 0)
 		r = encode_wrap(y->to, c->len, &tail);
 	if (r < 0)
 		return r;
-	if (tail.n)
-		return put_pieces(y, c, key, buf_span(&tail));
-	if (c->loc.where == KV_INLINE)
-		return kv_put(y->kv, key, kv_loc_inline(&c->loc, c->off, c->len));
-	return kv_put_file(y->kv, key, c->loc.file, c->loc.off + c->off, c->len);
+	/* Bytes that are not encoded cannot be damaged; inline ones are in a node with a checksum. */
+	copy.checked = y->from->leaf->codecs.n == 0 || c->loc.where == KV_INLINE;
+	copy.tail = buf_span(&tail);
+	return kv_copy(y->kv, key, &copy);
 }
 
 static int put_absent(struct copying *y, struct span key)
@@ -229,9 +202,7 @@ int zarr_copy(struct write_env *we, struct zarr *from, struct kv *kv, struct spa
 	y.cost = zarr_writer_cost(w);
 	if (fill != ZARR_FILL_OMIT && !from->missing_is_error && y.cost > budget_total(we->budget))
 		return 0;
-	y.piece = block_alloc(PIECE);
-	r = y.piece ? copy_all(&y) : fail(-ENOMEM, "cannot allocate %zu bytes", PIECE);
-	block_free(y.piece, PIECE);
+	r = copy_all(&y);
 	buf_release(&y.fill_object);
 	if (y.held)
 		budget_give(we->budget, y.held);

@@ -88,7 +88,7 @@ static void an_empty_value_has_no_place(void **state)
 	expect_located(data, &ref, NONE);
 	assert_int_equal(count_files(&t, "d"), 0);
 	assert_int_equal(ocdbt_stream_open(data, &s), 0);
-	assert_int_equal(ocdbt_stream_close(s, &ref), 0);
+	assert_int_equal(ocdbt_stream_close(s, false, &ref), 0);
 	assert_true(ref.rel.n == 0 && ref.len == 0);
 	ocdbt_data_free(take(data));
 	test_dir_close(&t);
@@ -187,8 +187,8 @@ static void streamed_values_are_contiguous(void **state)
 	assert_int_equal(ocdbt_data_put(data, S("between"), &small), 0);
 	assert_int_equal(ocdbt_data_sync(data), -EBUSY);
 	assert_int_equal(ocdbt_data_discard(data), -EBUSY);
-	assert_int_equal(ocdbt_stream_close(one, &a), 0);
-	assert_int_equal(ocdbt_stream_close(two, &b), 0);
+	assert_int_equal(ocdbt_stream_close(one, false, &a), 0);
+	assert_int_equal(ocdbt_stream_close(two, false, &b), 0);
 	expect_located(data, &a, buf_span(&all));
 	assert_int_equal(ocdbt_data_sync(data), 0);
 	expect_stored(&t, &a, buf_span(&all));
@@ -233,38 +233,6 @@ static void aborted_streams_leave_no_hole(void **state)
 		assert_int_equal(st.st_size, 11);
 		ocdbt_data_free(take(data));
 	}
-	test_dir_close(&t);
-}
-
-static void ranges_of_files_are_copied(void **state)
-{
-	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
-	auto_of(io_file) struct io_file *from = NULL;
-	struct ocdbt_stream *s;
-	struct ocdbt_ref ref;
-	auto_buf b = { 0 };
-	struct test_dir t;
-
-	test_dir_open(&t, "auto");
-	assert_int_equal(ocdbt_data_new(t.dir, NULL, &data), 0);
-	pattern(&b, 3 * MiB + 77, 2);
-	test_write(&t, "other", buf_span(&b));
-	assert_int_equal(io_file_open(t.dir, "other", O_RDONLY, 0, &from), 0);
-	assert_int_equal(ocdbt_stream_open(data, &s), 0);
-	assert_int_equal(ocdbt_stream_copy(s, from, 33, 3 * MiB), 0);
-	/* When the range is not in the file, no part of it is copied. */
-	assert_int_equal(ocdbt_stream_copy(s, from, 1 * MiB, 3 * MiB), -EUCLEAN);
-	assert_int_equal(ocdbt_stream_add(s, S("end")), 0);
-	assert_int_equal(ocdbt_stream_close(s, &ref), 0);
-	assert_int_equal(ref.len, 3 * MiB + 3);
-	assert_int_equal(ocdbt_data_sync(data), 0);
-	ref.len = 3 * MiB;
-	expect_stored(&t, &ref, span_of(b.p + 33, 3 * MiB));
-	ref.off += ref.len;
-	ref.len = 3;
-	expect_stored(&t, &ref, S("end"));
-	ocdbt_data_free(take(data));
-	io_file_unref(take(from));
 	test_dir_close(&t);
 }
 
@@ -323,7 +291,7 @@ static void a_stream_continues_after_a_full_disk(void **state)
 	for (size_t at = 0; at < b.n; at += 300 * KiB)
 		while (ocdbt_stream_add(s, span_of(b.p + at, MIN(b.n - at, 300 * KiB))) < 0)
 			failures++;
-	while (ocdbt_stream_close(s, &ref) < 0)
+	while (ocdbt_stream_close(s, false, &ref) < 0)
 		failures++;
 	while (ocdbt_data_sync(data) < 0)
 		failures++;
@@ -468,7 +436,7 @@ static void *work(void *arg)
 			if (w->r >= 0)
 				w->r = ocdbt_stream_add(s, span_from(buf_span(&b), b.n / 2));
 			if (w->r >= 0)
-				w->r = ocdbt_stream_close(s, &w->ref[i]);
+				w->r = ocdbt_stream_close(s, false, &w->ref[i]);
 		}
 		/* Read back while others write. */
 		if (w->r >= 0 && i % 10 == 0) {
@@ -522,7 +490,6 @@ int main(void)
 		cmocka_unit_test(full_files_are_closed),
 		cmocka_unit_test(streamed_values_are_contiguous),
 		cmocka_unit_test(aborted_streams_leave_no_hole),
-		cmocka_unit_test(ranges_of_files_are_copied),
 		cmocka_unit_test(values_can_be_added_again_after_a_full_disk),
 		cmocka_unit_test(a_stream_continues_after_a_full_disk),
 		cmocka_unit_test(syncing_reaches_files_and_names),

@@ -165,7 +165,7 @@ static int use_streams(struct test_dir *t)
 	if (r >= 0)
 		r = ocdbt_stream_add(s, S("some bytes"));
 	if (r >= 0)
-		r = ocdbt_stream_close(s, &ref);
+		r = ocdbt_stream_close(s, false, &ref);
 	if (r >= 0)
 		s = NULL;
 	if (r >= 0)
