@@ -13,10 +13,8 @@
 #include <curl/curl.h>
 #include <inttypes.h>
 #include <pthread.h>
-#include <stdio.h>
 
 #include "core/base/clock.h"
-#include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/base/thread.h"
 #include "core/http/http_hedge.h"
@@ -265,8 +263,7 @@ static void begin_some(struct http *h)
 		q->tries++;
 		r = begin_transfer(h, q, now, false);
 		if (r < 0) {
-			q->result = r;
-			snprintf(q->why, sizeof(q->why), "%s", err_text(r));
+			http_refuse(q, r);
 			publish(h, q);
 		}
 	}
@@ -408,6 +405,9 @@ int http_submit(struct http *h, struct http_request *q)
 		*h->tail = q;
 		h->tail = &q->next;
 		curl_multi_wakeup(h->multi);
+	} else {
+		http_refuse(q, r);
+		q->done = true;
 	}
 	pthread_mutex_unlock(&h->lock);
 	return r;

@@ -14,7 +14,10 @@
 #ifndef PYTREEFS_CORE_HTTP_HTTP_H
 #define PYTREEFS_CORE_HTTP_HTTP_H
 
+#include <stdio.h>
+
 #include "core/base/buf.h"
+#include "core/base/err.h"
 
 #define HTTP_TAG_MAX 256
 #define HTTP_WHY_MAX 384
@@ -138,7 +141,14 @@ int http_new(const struct http_opts *opts, struct http **ret);
 /* No request may be in progress. Accepts NULL. */
 void http_free(struct http *h);
 unsigned http_connections(const struct http *h);
-int http_submit(struct http *h, struct http_request *req);
+/* An error is the result of the request as well, which then need not be waited for. */
+int http_submit(struct http *h, struct http_request *req) __attribute__((warn_unused_result));
+/* Something that the request needs failed with r: that and this thread's note are its result. */
+static inline void http_refuse(struct http_request *req, int r)
+{
+	req->result = r;
+	snprintf(req->why, sizeof(req->why), "%s", err_text(r));
+}
 /* Wait for the result and return it; the note of a failure names the object, range and reason. */
 int http_wait(struct http *h, struct http_request *req);
 /*

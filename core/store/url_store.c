@@ -308,8 +308,11 @@ int store_request_wait(struct store *s, struct http_request *q)
 	for (int i = 0; i < RENEWALS && r < 0 && q->has_expired; i++) {
 		err_clear();
 		r = store_prepare(s);
-		if (r >= 0)
-			r = http_submit(s->http, q);
+		if (r < 0) {
+			http_refuse(q, r);
+			return r;
+		}
+		r = http_submit(s->http, q);
 		if (r >= 0)
 			r = http_wait(s->http, q);
 	}

@@ -3,6 +3,9 @@
  * t_http_limits.c - the bounds of a request's tries: pauses that the server asks for, and the
  * deadline of the whole request, whatever its progress is.
  */
+#include <curl/curl.h>
+#include <dlfcn.h>
+
 #include "core/base/clock.h"
 #include "core/http/http.h"
 #include "tests/unit/lib/scripted_server.h"
@@ -106,6 +109,34 @@ static void test_the_deadline_of_a_request(void **state)
 	}
 }
 
+static bool is_short_of_memory;
+
+/* In place of libcurl's. */
+CURLM *curl_multi_init(void)
+{
+	CURLM *(*init)(void) = (CURLM * (*)(void)) dlsym(RTLD_NEXT, "curl_multi_init");
+
+	return is_short_of_memory ? NULL : init();
+}
+
+/* The failure is the result of a request that had another one before, and nobody waits for it. */
+static void test_a_client_that_cannot_start(void **state)
+{
+	struct http_opts opts = HTTP_OPTS_DEFAULT;
+	struct http_request q = { .url = "http://127.0.0.1:1/", .name = "object" };
+	struct http *h;
+
+	assert_int_equal(http_new(&opts, &h), 0);
+	is_short_of_memory = true;
+	assert_int_equal(http_submit(h, &q), -ENOMEM);
+	is_short_of_memory = false;
+	assert_int_equal(q.result, -ENOMEM);
+	assert_int_equal(http_wait(h, &q), -ENOMEM);
+	assert_string_equal(err_text(-ENOMEM),
+			    "cannot read 'object': cannot make a client for http");
+	http_free(h);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -113,6 +144,7 @@ int main(void)
 		cmocka_unit_test(test_a_pause_that_is_not_a_number),
 		cmocka_unit_test(test_a_pause_longer_than_the_deadline),
 		cmocka_unit_test(test_the_deadline_of_a_request),
+		cmocka_unit_test(test_a_client_that_cannot_start),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
