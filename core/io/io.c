@@ -112,13 +112,28 @@ int io_open_at(struct io_engine *io, int dirfd, const char *path, int flags, uns
 
 /* ---- batches ---- */
 
-int io_submit(struct io_engine *io, struct io_req *req, size_t n)
+static void refuse(struct io_req *q, int code)
 {
+	free(q->why);
+	q->why = strdup(err_text(code));
+	q->result = code;
+	q->is_refused = true;
+}
+
+void io_submit(struct io_engine *io, struct io_req *req, size_t n)
+{
+	int r;
+
 	for (size_t i = 0; i < n; i++) {
 		req[i].done = 0;
 		req[i].why = NULL;
+		req[i].is_refused = false;
 	}
-	return n ? io->ops->submit(io, req, n) : 0;
+	r = n ? io->ops->submit(io, req, n) : 0;
+	for (size_t i = 0; i < n && r < 0; i++)
+		refuse(&req[i], r);
+	if (r < 0)
+		err_clear();
 }
 
 /* Whether a request that moved `result` bytes has more to do; a read only inside the file. */
@@ -153,8 +168,8 @@ static void count(struct io_engine *io, const struct io_req *q)
 	}
 }
 
-/* Bring a request that was waited for to its end. Returns failures of the engine itself. */
-static int finish(struct io_engine *io, struct io_req *q)
+/* Bring a request that was waited for to its end. */
+static void finish(struct io_engine *io, struct io_req *q)
 {
 	unsigned tries = 0;
 
@@ -166,12 +181,11 @@ static int finish(struct io_engine *io, struct io_req *q)
 		if (r >= 0)
 			r = io->ops->wait(io, q, 1);
 		if (r < 0)
-			return r;
+			refuse(q, r);
 	}
 	if (q->result >= 0)
 		q->result += (int64_t)q->done;
 	count(io, q);
-	return 0;
 }
 
 static int req_failed(const struct io_req *q, int code, int reason)
@@ -195,14 +209,12 @@ static void forget_reasons(struct io_req *req, size_t n)
 int io_wait(struct io_engine *io, struct io_req *req, size_t n)
 {
 	const struct io_req *bad = NULL;
-	int r = n ? io->ops->wait(io, req, n) : 0, why = 0;
+	int r = n && !req->is_refused ? io->ops->wait(io, req, n) : 0, why = 0;
 
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < n; i++) {
-		r = finish(io, &req[i]);
-		if (r < 0)
-			return r;
+		finish(io, &req[i]);
 		if (req[i].result >= 0)
 			continue;
 		if (!bad) {
@@ -218,9 +230,8 @@ int io_wait(struct io_engine *io, struct io_req *req, size_t n)
 
 int io_run(struct io_engine *io, struct io_req *req, size_t n)
 {
-	int r = io_submit(io, req, n);
-
-	return r < 0 ? r : io_wait(io, req, n);
+	io_submit(io, req, n);
+	return io_wait(io, req, n);
 }
 
 static int cut_short(const struct io_req *q)
@@ -239,13 +250,6 @@ int io_run_exact(struct io_engine *io, struct io_req *req, size_t n)
 		if ((size_t)req[i].result != req[i].n)
 			r = cut_short(&req[i]);
 	return r;
-}
-
-int io_read_exact(struct io_file *file, void *p, size_t n, uint64_t off)
-{
-	struct io_req req = { .op = IO_READ, .file = file, .p = p, .n = n, .off = off };
-
-	return io_run_exact(file->io, &req, 1);
 }
 
 int io_splice_exact(struct io_file *file, uint64_t off, size_t n, int pipe)
@@ -471,13 +475,6 @@ void io_file_doubt(struct io_file *file)
 bool io_file_is_doubtful(const struct io_file *file)
 {
 	return atomic_load_explicit(&file->doubtful, memory_order_relaxed);
-}
-
-int io_file_sync(struct io_file *file)
-{
-	struct io_req req = { .op = IO_SYNC, .file = file };
-
-	return file->io->is_scratch ? 0 : io_run(file->io, &req, 1);
 }
 
 int io_file_truncate(struct io_file *file, uint64_t size)

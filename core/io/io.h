@@ -77,7 +77,8 @@ struct io_req {
 	int64_t result; /* bytes (fewer than n only at the end of file), or -errno */
 
 	/* Private to the engines. */
-	size_t done; /* bytes of earlier short transfers */
+	bool is_refused; /* the engine did not begin it, and has nothing to wait for */
+	size_t done;     /* bytes of earlier short transfers */
 	struct io_req *next;
 	void *under_way; /* a store's state of the request */
 	char *why; /* reason of a failure, when the code does not say it; freed by io_wait() */
@@ -117,11 +118,12 @@ const char *io_engine_name(const struct io_engine *io);
 bool io_is_wrapped(const struct io_engine *io);
 
 /*
- * Begin the batch; wait for it. io_wait() returns 0 when no request failed, else the first error
- * with a note that names file, offset and length; each request has its own result. Short reads
- * inside the file are continued.
+ * Begin the batch; wait for it, in one call for all of it. io_wait() returns 0 when no request
+ * failed, else the first error with a note that names file, offset and length; each request has its
+ * own result. A batch that could not be begun fails there, too. Short reads inside the file are
+ * continued.
  */
-int io_submit(struct io_engine *io, struct io_req *req, size_t n);
+void io_submit(struct io_engine *io, struct io_req *req, size_t n);
 int io_wait(struct io_engine *io, struct io_req *req, size_t n);
 /* io_submit() and io_wait(). */
 int io_run(struct io_engine *io, struct io_req *req, size_t n);

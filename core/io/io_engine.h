@@ -16,7 +16,10 @@
 
 struct io_engine_ops {
 	const char *name;
-	/* The batch belongs to the calling thread until wait() returns for the same requests. */
+	/*
+	 * The batch belongs to the calling thread until wait() returns for the same requests. After
+	 * an error none of them is in flight, and wait() is not called.
+	 */
 	int (*submit)(struct io_engine *io, struct io_req *req, size_t n);
 	/*
 	 * Sets all results. The return value reports failures of the engine itself, not of

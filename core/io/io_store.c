@@ -39,19 +39,6 @@ static size_t run_of(const struct io_req *req, size_t n)
 	return i;
 }
 
-static int remote_submit(struct io_engine *io, struct io_req *req, size_t n)
-{
-	struct io_store *s = store_of(io);
-	int r = 0;
-
-	for (size_t at = 0, run; at < n && r >= 0; at += run) {
-		run = run_of(req + at, n - at);
-		r = is_in_store(&req[at]) ? s->ops->submit(s, req + at, run) :
-					    io->below->ops->submit(io->below, req + at, run);
-	}
-	return r;
-}
-
 static int remote_wait(struct io_engine *io, struct io_req *req, size_t n)
 {
 	struct io_store *s = store_of(io);
@@ -63,6 +50,32 @@ static int remote_wait(struct io_engine *io, struct io_req *req, size_t n)
 					    io->below->ops->wait(io->below, req + at, run);
 	}
 	return r;
+}
+
+/* A later run of the batch failed with r: wait for those before it, which are in flight. */
+static int abandon(struct io_engine *io, struct io_req *req, size_t n, int r)
+{
+	struct err_note why;
+
+	err_save(r, &why);
+	remote_wait(io, req, n);
+	return err_restore(&why);
+}
+
+static int remote_submit(struct io_engine *io, struct io_req *req, size_t n)
+{
+	struct io_store *s = store_of(io);
+
+	for (size_t at = 0, run; at < n; at += run) {
+		int r;
+
+		run = run_of(req + at, n - at);
+		r = is_in_store(&req[at]) ? s->ops->submit(s, req + at, run) :
+					    io->below->ops->submit(io->below, req + at, run);
+		if (r < 0)
+			return abandon(io, req, at, r);
+	}
+	return 0;
 }
 
 static int remote_open(struct io_engine *io, int dirfd, const char *path, int flags, unsigned mode)

@@ -78,6 +78,13 @@ int io_read_file(struct io_dir *dir, const char *rel, uint64_t limit, struct buf
 	return 0;
 }
 
+int io_read_exact(struct io_file *file, void *p, size_t n, uint64_t off)
+{
+	struct io_req req = { .op = IO_READ, .file = file, .p = p, .n = n, .off = off };
+
+	return io_run_exact(file->io, &req, 1);
+}
+
 int io_write_exact(struct io_file *file, const void *p, size_t n, uint64_t off)
 {
 	/* The engine does not write to the buffer. */
@@ -181,6 +188,13 @@ void io_file_drop_cache(struct io_file *file, uint64_t off, uint64_t n)
 {
 	if (!file->io->keeps_written && n && file->fd >= 0)
 		posix_fadvise(file->fd, (off_t)off, (off_t)n, POSIX_FADV_DONTNEED);
+}
+
+int io_file_sync(struct io_file *file)
+{
+	struct io_req req = { .op = IO_SYNC, .file = file };
+
+	return file->io->is_scratch ? 0 : io_run(file->io, &req, 1);
 }
 
 void io_file_reread(struct io_file *file)

@@ -301,16 +301,8 @@ static void begin_reads(struct batch *b)
 	for (; b->next < b->n_pieces; b->next++)
 		if (b->piece[b->next].state == PIECE_NEW && !add_read(b, b->next))
 			break;
-	if (b->n_reading && io_submit(b->local[0].file->io, b->local, b->n_local) < 0) {
-		for (size_t i = 0; i < b->n_reading; i++) {
-			struct piece *p = &b->piece[b->reading[i]];
-
-			io_file_unref(take(p->file));
-			leave_places(b, p);
-			p->state = PIECE_MISSING;
-		}
-		b->n_reading = b->n_local = 0;
-	}
+	if (b->n_reading)
+		io_submit(b->local[0].file->io, b->local, b->n_local);
 }
 
 /* q has the requests of the piece, first the one for the tail. */

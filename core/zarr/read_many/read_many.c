@@ -144,12 +144,10 @@ static void batch_submit(struct many *m, struct many_batch *b)
 			.off = j->loc.off + (k->all ? 0 : j->off + k->at),
 		};
 	}
-	if (r >= 0)
-		r = io_submit(m->env->io, b->req, b->n_req);
-	if (r < 0) {
-		b->n_req = 0;
+	if (r < 0)
 		batch_fail(b, r);
-	}
+	else
+		io_submit(m->env->io, b->req, b->n_req);
 }
 
 int many_read_result(const struct io_req *q, const struct err_note *why)

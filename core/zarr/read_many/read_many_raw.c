@@ -36,11 +36,9 @@ struct pieces {
 	uint64_t asked, done; /* bytes */
 };
 
-static int ask(struct pieces *s, const struct many_work *k, uint8_t *to)
+static void ask(struct pieces *s, const struct many_work *k, uint8_t *to)
 {
-	int r = 0;
-
-	while (s->asked < MIN(k->n, s->done + 2 * PIECE) && r >= 0) {
+	while (s->asked < MIN(k->n, s->done + 2 * PIECE)) {
 		struct io_req *q = &s->req[s->asked / PIECE % 2];
 		size_t n = (size_t)MIN((uint64_t)PIECE, k->n - s->asked);
 
@@ -49,11 +47,9 @@ static int ask(struct pieces *s, const struct many_work *k, uint8_t *to)
 				      .p = to + s->asked,
 				      .n = n,
 				      .off = k->job->loc.off + k->at + s->asked };
-		r = io_submit(s->io, q, 1);
-		if (r >= 0)
-			s->asked += n;
+		io_submit(s->io, q, 1);
+		s->asked += n;
 	}
-	return r;
 }
 
 /* Wait for the next piece; returns its size. */
@@ -83,9 +79,8 @@ int many_run_pieces(struct many_worker *w, struct many_work *k)
 	while (s.done < k->n && r >= 0) {
 		struct span piece;
 
-		r = ask(&s, k, to);
-		if (r >= 0)
-			r = take_piece(&s, &piece);
+		ask(&s, k, to);
+		r = take_piece(&s, &piece);
 		if (r >= 0 && summed)
 			crc = crc32c_more(crc, piece);
 		if (r >= 0)

@@ -20,7 +20,7 @@ static const struct {
 
 struct memory {
 	struct io_store base;
-	bool is_replaced;
+	bool is_replaced, is_refused;
 	unsigned quiesced;
 	struct io_want want; /* from the last look-up */
 };
@@ -74,6 +74,8 @@ static int memory_submit(struct io_store *s, struct io_req *req, size_t n)
 {
 	struct memory *m = container_of(s, struct memory, base);
 
+	if (m->is_refused)
+		return fail(-EACCES, "no credentials");
 	for (size_t i = 0; i < n; i++)
 		for (size_t k = 0; k < ARRAY_LEN(objects); k++) {
 			uint64_t at = req[i].off + req[i].done, size;
@@ -196,6 +198,17 @@ static void test_reads(void **state)
 	assert_int_equal(io_read_file(root, "step/meta", 10, &whole), 0);
 	assert_int_equal(whole.n, 2);
 	assert_int_equal(io_read_exact(file, a, 3, 9), -EUCLEAN);
+
+	/* The store refuses its part: nothing is in flight, and all of the batch has that result. */
+	m.is_refused = true;
+	io_submit(io, req + 1, 2);
+	assert_int_equal(req[1].result, -EACCES);
+	assert_int_equal(io_wait(io, req + 1, 2), -EACCES);
+	assert_string_equal(err_text(-EACCES),
+			    "cannot read 'temporary file' at offset 0, 4 bytes: no credentials");
+	assert_int_equal(req[2].result, -EACCES);
+	m.is_refused = false;
+	assert_int_equal(io_run_exact(io, req, 3), 0);
 
 	/* Calls that need a descriptor. */
 	assert_int_equal(io_splice_exact(file, 0, 3, -1), 1);

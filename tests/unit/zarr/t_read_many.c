@@ -5,6 +5,7 @@
  */
 #include "core/zarr/read_many/read_many.h"
 
+#include "core/io/io_engine.h"
 #include "tests/unit/lib/zarr_views.h"
 
 #define VIEWS 12
@@ -191,25 +192,26 @@ static void with_next_to_no_memory(void **state)
 
 /* ---- large chunks ---- */
 
+static const char *const streamed[] = {
+	V3("\"shape\":[5,300000],\"data_type\":\"float32\",\"fill_value\":0," GRID(
+		"[2,300000]") "," KEYS ",\"codecs\":[" LITTLE "," ZSTD "," CRC "]"),
+	V3("\"shape\":[4,300000],\"data_type\":\"uint16\",\"fill_value\":0," GRID(
+		"[4,300000]") "," KEYS ",\"codecs\":[" BIG "," ZSTD "]"),
+	V2("\"shape\":[3000000],\"chunks\":[3000000],\"dtype\":\"<i4\",\"fill_value\":0,"
+	   "\"order\":\"C\",\"compressor\":null"),
+};
+
 static void large_chunks_are_streams(void **state)
 {
-	static const char *const large[] = {
-		V3("\"shape\":[5,300000],\"data_type\":\"float32\",\"fill_value\":0," GRID(
-			"[2,300000]") "," KEYS ",\"codecs\":[" LITTLE "," ZSTD "," CRC "]"),
-		V3("\"shape\":[4,300000],\"data_type\":\"uint16\",\"fill_value\":0," GRID(
-			"[4,300000]") "," KEYS ",\"codecs\":[" BIG "," ZSTD "]"),
-		V2("\"shape\":[3000000],\"chunks\":[3000000],\"dtype\":\"<i4\",\"fill_value\":0,"
-		   "\"order\":\"C\",\"compressor\":null"),
-	};
 	const struct made_opts o = {
 		.seed = 11, .in_file = true, .threads = 2, .budget = 2 * MiB, .cache = MiB
 	};
 
-	for (size_t i = 0; i < ARRAY_LEN(large); i++) {
+	for (size_t i = 0; i < ARRAY_LEN(streamed); i++) {
 		struct made m;
 		struct job j;
 
-		made_array(&m, large[i], &o);
+		made_array(&m, streamed[i], &o);
 		job_make(&j, &m, 2, true);
 		j.one[1].v.dtype = DTYPE_FLOAT64;
 		assert_int_equal(zarr_view_finish(&j.one[1].v), 0);
@@ -218,7 +220,7 @@ static void large_chunks_are_streams(void **state)
 		assert_int_equal(run(&j), 0);
 		for (size_t k = 0; k < j.n; k++) {
 			assert_int_equal(j.one[k].result, 0);
-			check_memory(&j.one[k], large[i]);
+			check_memory(&j.one[k], streamed[i]);
 		}
 		assert_true(budget_peak(&m.budget) <= 2 * MiB);
 		job_release(&j);
@@ -326,6 +328,93 @@ static void a_read_that_fails_fails_its_request(void **state)
 	}
 }
 
+/* Credentials that cannot be renewed: from the n-th batch of reads on, the engine begins none. */
+struct refusing {
+	struct io_engine base;
+	atomic_int n;
+};
+
+static int refusing_submit(struct io_engine *io, struct io_req *req, size_t n)
+{
+	struct refusing *e = container_of(io, struct refusing, base);
+
+	if (req->op == IO_READ && atomic_fetch_sub(&e->n, 1) <= 1) {
+		atomic_store(&e->n, 1);
+		return fail(-EACCES, "no credentials: status 403");
+	}
+	return io->below->ops->submit(io->below, req, n);
+}
+
+static int refusing_wait(struct io_engine *io, struct io_req *req, size_t n)
+{
+	return io->below->ops->wait(io->below, req, n);
+}
+
+static void refusing_free(struct io_engine *io)
+{
+	io->below->ops->free(io->below);
+	free(container_of(io, struct refusing, base));
+}
+
+static int refusing_new(const char *what, struct io_engine *below, struct io_engine **ret)
+{
+	static struct io_engine_ops ops;
+	struct refusing *e = calloc(1, sizeof(*e));
+
+	assert_non_null(e);
+	ops = *below->ops;
+	ops.submit = refusing_submit;
+	ops.wait = refusing_wait;
+	ops.free = refusing_free;
+	e->base.ops = &ops;
+	e->base.below = below;
+	atomic_init(&e->n, atoi(what));
+	*ret = &e->base;
+	return 0;
+}
+
+static void a_read_that_cannot_begin_fails_its_request(void **state)
+{
+	static struct io_engine_kind kind = { .name = "refuse", .open = refusing_new };
+
+	io_register_engine(&kind);
+	for (size_t i = 0; i < ARRAY_LEN(streamed); i++) {
+		unsigned n = 0, bad = 1;
+
+		while (bad) {
+			char io[32];
+			const struct made_opts o = { .seed = 17 + n,
+						     .in_file = true,
+						     .threads = 2,
+						     .budget = 2 * MiB,
+						     .cache = MiB,
+						     .io = io };
+			struct made m;
+			struct job j;
+
+			snprintf(io, sizeof(io), "fault(refuse:%u):sync", ++n);
+			made_array(&m, streamed[i], &o);
+			job_make(&j, &m, 2, true);
+			assert_int_equal(run(&j), 0);
+			bad = 0;
+			for (size_t k = 0; k < j.n; k++) {
+				if (!j.one[k].result) {
+					check_memory(&j.one[k], io);
+					continue;
+				}
+				assert_int_equal(j.one[k].result, -EACCES);
+				if (!strstr(j.one[k].error, ": no credentials: status 403"))
+					fail_msg("%s: %s", io, j.one[k].error);
+				bad++;
+			}
+			job_release(&j);
+			made_release(&m);
+		}
+		/* A chunk of each is read by several batches. */
+		assert_true(n > 4);
+	}
+}
+
 /* Its stored size is far more than its decoded size, so it is not read. */
 static void a_chunk_that_is_too_long(void **state)
 {
@@ -398,6 +487,7 @@ int main(void)
 		cmocka_unit_test(boxes_of_large_chunks),
 		cmocka_unit_test(a_damaged_chunk_fails_its_request),
 		cmocka_unit_test(a_read_that_fails_fails_its_request),
+		cmocka_unit_test(a_read_that_cannot_begin_fails_its_request),
 		cmocka_unit_test(a_chunk_that_is_too_long),
 		cmocka_unit_test(a_request_that_cannot_be_opened),
 		cmocka_unit_test(progress_ends_the_job),
