@@ -316,6 +316,8 @@ class _Vendor(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):
         role = '/latest/meta-data/iam/security-credentials/'
+        if self.server.is_revoked:
+            return self._answer(403)
         if self.path == '/container' and self.headers['Authorization'] == 'Basic of-the-container':
             return self._answer(200, self._json())
         if self.headers['X-aws-ec2-metadata-token'] != 'of-the-instance':
@@ -348,12 +350,12 @@ class _Vendor(http.server.BaseHTTPRequestHandler):
 
 
 class Vendor(servers.Server):
-    """Gives keys that the proxy knows, each time others."""
+    """Gives keys that the proxy knows, each time others. is_revoked: whether a container or an instance gets none."""
     KINDS = 'container', 'instance', 'identity'
 
     def __init__(self, proxy, lifetime=3600):
         super().__init__(_Vendor)
-        self.proxy, self.given, self.lifetime = proxy, [], datetime.timedelta(seconds=lifetime)
+        self.proxy, self.given, self.lifetime, self.is_revoked = proxy, [], datetime.timedelta(seconds=lifetime), False
 
     def environment(self, kind, directory):
         """Return variables that lead to the proxy. kind: 'container', 'instance' or 'identity'."""

@@ -16,11 +16,13 @@ import urllib.parse
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from lib import buckets, dying_upload, gcs as gcs_server, package, servers
 
 BUCKET = 'faults'  # for the fixture
-SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data/sample'
+TOP = pathlib.Path(__file__).resolve().parents[2]
+SAMPLE = TOP / 'tests/data/sample'
 TABLE = 'state/params/embed/table'
 MARKER = dying_upload.MARKER
 LIBRARY = 'import sys, pytreefs; {}'
@@ -117,6 +119,119 @@ def test_a_server_that_fails_is_not_asked_without_end(mount, proxy, step):
     assert any('too many requests fail for more' in line for line in m.log_lines())
     proxy.fault = None
     assert (m / f'{TABLE}.npy').read_bytes() == (mount(SAMPLE / '1500') / f'{TABLE}.npy').read_bytes()
+
+
+# ---- a load of large chunks, of which each request fails once ----
+
+
+@pytest.fixture(scope='module')
+def loads(build, tmp_path_factory):
+    """Reads a checkpoint by the library: loads(URL, its environment, more options) returns the CompletedProcess."""
+    program, library = tmp_path_factory.mktemp('loads') / 'loads', build / 'tools/lib'
+    # With a library that is built with a sanitizer the program has it, too: it must be loaded first.
+    code = (build / 'pytreefs').read_bytes()
+    kinds = [f'-fsanitize={kind}' for kind in ('address', 'thread') if f'__{kind[0]}san_init'.encode() in code]
+    subprocess.run(['cc', *kinds, f'-I{TOP}', TOP / 'tests/lib/loads.c', '-o', program, f'-L{library}', f'-Wl,-rpath,{library}',
+                    '-lpytreefs'], check=True)
+
+    def do(url, env, options):
+        # With so little memory each array, which is a chunk, is read by many requests.
+        return subprocess.run([program, url, f'threads=2,read_budget=2M{options}'], env=env, capture_output=True, text=True, timeout=240)
+    return do
+
+
+@pytest.fixture(scope='module')
+def large(program, tmp_path_factory):
+    """A checkpoint of two large chunks and a small one."""
+    where, values = tmp_path_factory.mktemp('large'), np.random.default_rng(5).integers(0, 256, (2, 3 << 20), np.uint8)
+    safetensors.numpy.save_file({'a': values[0].view('f4'), 'b': values[1].view('u2').reshape(3, -1), 'c': np.arange(10)}, where / 'x.safetensors')
+    subprocess.run([program, 'convert', where / 'x.safetensors', where / 'item'], check=True)
+    return where / 'item'
+
+
+class _Web(buckets.Handler):
+    """A web server that takes everybody, before another one."""
+
+    def refuse(self, status, code, **headers):
+        self.answer(status, [(k.replace('_', '-'), v) for k, v in headers.items()], b'')
+
+    def is_allowed(self, path, query):
+        return True
+
+    def forward(self, path, query):
+        return self.ask(self.server.address, path)
+
+
+@contextlib.contextmanager
+def served(request, scheme, large, tmp_path):
+    """The checkpoint at a URL: the proxy, the vendor of credentials or None, the URL, and the environment of its readers."""
+    if scheme == 'https':
+        cert = servers.certificate(tmp_path)
+        with servers.nginx(tmp_path / 'nginx', large) as url, buckets.AnyProxy(_Web, url.partition('://')[2], cert) as web:
+            yield web, None, web.url, os.environ | {'SSL_CERT_FILE': str(cert[0])}
+        return
+    proxy = request.getfixturevalue(scheme)
+    request.getfixturevalue(f'{scheme}_bucket').upload(large, 'large')
+    with buckets.Vendor(proxy) if scheme == 's3' else contextlib.nullcontext(proxy.vendor) as vendor:
+        more = vendor.environment('container', tmp_path) if scheme == 's3' else {}
+        yield proxy, vendor, f'{scheme}://{BUCKET}/large', os.environ | more
+
+
+def loses(proxy, vendor, h):
+    """The connection is lost; another one is not."""
+    return h.reset()
+
+
+def is_down(proxy, vendor, h):
+    """From now on there is no server."""
+    proxy.early = lambda h: h.refuse(503, 'SlowDown', Retry_After='0') or True
+    return proxy.early(h)
+
+
+def ends_credentials(proxy, vendor, h):
+    """Those that were given are good no more, and there are no others."""
+    vendor.is_revoked = True
+    proxy.expired.update(proxy.keys) if hasattr(proxy, 'keys') else proxy.tokens.clear()
+    return False
+
+
+@pytest.mark.parametrize('has_cache', [False, True], ids=['', 'cache'])
+@pytest.mark.parametrize('scheme', ['s3', 'gs', 'https'])
+def test_each_request_of_a_load_fails_once(request, large, loads, tmp_path, scheme, has_cache):
+    """Values are right, and errors say why. Without TEST_EVERY_FAULT a part of the requests."""
+    caches = itertools.count()
+
+    def load(fault=None, n=0):
+        requests, lock = itertools.count(1), threading.Lock()
+
+        def early(h):
+            with lock:
+                mine = next(requests)
+            return mine == n and fault(proxy, vendor, h)
+        proxy.early = early
+        r = loads(url, env, f',cache_dir={tmp_path}/cache{next(caches)}' if has_cache else '')
+        proxy.early = None
+        if vendor:
+            vendor.is_revoked = False
+            getattr(proxy, 'expired', set()).clear()
+        return r, next(requests) - 1
+
+    with served(request, scheme, large, tmp_path) as (proxy, vendor, url, env):
+        good, n = load()
+        assert good.returncode == 0 and good.stderr == '' and good.stdout.count('\n') == 3 and n > 10, good
+        faults = [loses, is_down, *([ends_credentials] if vendor else [])]
+        every = 'TEST_EVERY_FAULT' in os.environ
+        chosen = [(f, i) for i in range(1, n + 1) for f in faults] if every else [(faults[i % len(faults)], i) for i in range(2, n + 1, 5)]
+        for fault, i in chosen:
+            r, _ = load(fault, i)
+            what = fault.__name__, i, r
+            assert set(r.stdout.splitlines()) <= set(good.stdout.splitlines()), what
+            if fault is loses or r.returncode == 0:
+                assert r.returncode == 0 and r.stdout == good.stdout and r.stderr == '', what
+                continue
+            assert r.returncode == 1 and r.stderr, what
+            why = 'status 503' if fault is is_down else 'status 403' if scheme == 's3' else 'invalid_grant'
+            assert all(why in line for line in r.stderr.splitlines()), what
 
 
 # ---- credentials that expire during a save ----
