@@ -6,6 +6,7 @@
 #define PYTREEFS_CORE_BASE_CLOCK_H
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <time.h>
 
@@ -40,6 +41,17 @@ static inline int64_t clock_ns(void)
 static inline int64_t clock_real_ns(void)
 {
 	return clock_read_ns(CLOCK_REALTIME);
+}
+
+/*
+ * Whether such a time is less than that from now, in the past or the future: where the clock was
+ * wrong, a time that is far ahead says no more than an old one.
+ */
+static inline bool clock_is_near(int64_t real_ns, int64_t within_ns)
+{
+	int64_t age = clock_real_ns() - real_ns;
+
+	return (age < 0 ? -age : age) < within_ns;
 }
 
 /* Initialize a condition whose timed waits take deadlines of clock_ns(). */

@@ -195,6 +195,25 @@ static void remove_replaced(struct commit *c, const char *old)
 			 c->draft->final, err_text(r));
 }
 
+/* Whether what has the final name now is the draft. */
+static int check_place(const struct draft_dir *d)
+{
+	int r = draft_dir_is_it(d, d->final);
+
+	return r == 0 ? draft_dir_lost(d) : MIN(r, 0);
+}
+
+/* The name had become that of another writer's draft, which gets it back. */
+static int renamed_other(struct commit *c, int r)
+{
+	struct draft_dir *d = c->draft;
+	struct err_note why;
+
+	err_save(r, &why);
+	io_dirop(d->parent, IO_RENAME_NEW, d->final, d->name, 0);
+	return err_restore(&why);
+}
+
 /*
  * The last actions if renaming is atomic. The lock file is removed after the rename; until then a
  * crash leaves a draft that is recognized as ours.
@@ -218,6 +237,9 @@ static int publish_by_rename(struct commit *c)
 		r = fail(-ETIMEDOUT, "another rank gave up waiting for '%s'", d->final);
 	if (r < 0)
 		return r;
+	r = old || d->shared ? 0 : check_place(d);
+	if (r < 0)
+		return renamed_other(c, r);
 	r = io_dirop(d->parent, IO_SYNC_DIR, ".", NULL, 0);
 	if (r >= 0) {
 		release_stores(c);
@@ -248,9 +270,14 @@ static int publish_by_marker(struct commit *c)
 	if (r >= 0)
 		r = io_dirop(d->parent, IO_SYNC_DIR, ".", NULL, 0);
 	if (r >= 0)
+		r = draft_dir_check(d);
+	if (r >= 0)
 		r = write_marker(c, d->final, "commit_success.txt");
 	if (r >= 0)
 		r = io_dirop(d->dir, IO_SYNC_DIR, ".", NULL, 0);
+	/* Where locks do not reach other machines, these may have removed the directory. */
+	if (r >= 0)
+		r = check_place(d);
 	if (r < 0) {
 		struct err_note note;
 
@@ -260,6 +287,17 @@ static int publish_by_marker(struct commit *c)
 	}
 	release_stores(c);
 	return 0;
+}
+
+/* Where the draft's directory is gone, say who has the step now. */
+static int say_lost(struct commit *c, int r)
+{
+	struct err_note why;
+	int now;
+
+	err_save(r, &why);
+	now = c->draft->shared ? 0 : draft_dir_check(c->draft);
+	return now < 0 ? now : err_restore(&why);
 }
 
 /* publish() writes the marker at the destination. */
@@ -349,6 +387,8 @@ int commit_run(struct commit *c)
 		r = c->publish ? publish_elsewhere(c) :
 		    by_marker  ? publish_by_marker(c) :
 				 publish_by_rename(c);
+	if (r == -ENOENT)
+		r = say_lost(c, r);
 	trace(TRACE_STEP, "commit '%s': %s", c->draft->final, r < 0 ? err_text(r) : "done");
 	return r;
 }

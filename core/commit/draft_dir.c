@@ -2,7 +2,7 @@
 /*
  * draft_dir.c - begin, lock, mark and remove the directory of a draft.
  */
-#include "core/commit/draft_dir.h"
+#include "core/commit/draft_dir_impl.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -15,9 +15,7 @@
 #include "core/step/access.h"
 #include "core/step/step_name.h"
 
-#define FIND_TRIES 50      /* searches for a shared draft that is being renamed, ... */
-#define FIND_NS 20000000   /* ... and the time between them */
-#define ATTEMPTS_AHEAD 256 /* by how many attempts other ranks may be ahead of this one */
+#define BEGIN_TRIES 100 /* while other processes remove the directory that is begun */
 
 /* Open the lock file of a draft: returns 1, or 0 when there is none. */
 static int open_lock(struct io_dir *parent, const char *name, struct io_file **ret)
@@ -36,30 +34,141 @@ static int open_lock(struct io_dir *parent, const char *name, struct io_file **r
 	return r < 0 ? r : 1;
 }
 
+static int find_other(void *arg, const char *name, unsigned char type)
+{
+	(void)arg;
+	(void)type;
+	return strcmp(name, DRAFT_LOCK_FILE) != 0;
+}
+
+/*
+ * In place, a writer locks its file when others can see it already, and only then writes to it.
+ * Whether it may be about to do so: 1 or 0.
+ */
+static int is_being_begun(struct io_dir *parent, const char *name, const struct io_file *f)
+{
+	int r = step_name_is_tmp(span_str(name)) || f->size ||
+		!clock_is_near(clock_ns_of(f->mtime), DRAFT_BEGUN_NS);
+
+	if (r == 0)
+		r = io_list(parent, name, find_other, NULL);
+	return r < 0 ? r : !r;
+}
+
 int draft_dir_state(struct io_dir *parent, const char *name, enum draft_state *ret)
 {
 	auto_of(io_file) struct io_file *f = NULL;
 	int r = open_lock(parent, name, &f);
 
-	if (r < 0)
-		return r;
-	if (r == 0)
-		*ret = DRAFT_FOREIGN;
-	else
-		*ret = flock(f->fd, LOCK_EX | LOCK_NB) == 0 ? DRAFT_ABANDONED : DRAFT_LIVE;
-	return 0;
+	if (r > 0)
+		r = flock(f->fd, LOCK_EX | LOCK_NB) < 0 ? 1 : is_being_begun(parent, name, f);
+	if (r >= 0)
+		*ret = !f ? DRAFT_FOREIGN : r ? DRAFT_LIVE : DRAFT_ABANDONED;
+	return MIN(r, 0);
 }
 
-int draft_dir_mark(struct draft_dir *d)
+int draft_dir_is_it(const struct draft_dir *d, const char *name)
 {
+	struct stat st, own;
+	int r = io_stat(d->parent, name, &st);
+
+	if (r == -ENOENT) {
+		err_clear();
+		return 0;
+	}
+	if (r >= 0 && fstat(d->dir->fd, &own) < 0)
+		r = err_sys("cannot look at draft", d->name);
+	return r < 0 ? r : st.st_dev == own.st_dev && st.st_ino == own.st_ino;
+}
+
+/*
+ * Whether the directory of that name and its lock file are those of this draft: 1 or 0. Another
+ * writer may have removed them, and even committed a step of that name since.
+ */
+static int is_ours(const struct draft_dir *d, const char *name)
+{
+	struct stat st;
+	int r = draft_dir_is_it(d, name);
+
+	if (r <= 0)
+		return r;
+	r = io_stat(d->dir, DRAFT_LOCK_FILE, &st);
+	if (r == -ENOENT) {
+		err_clear();
+		return 0;
+	}
+	return r < 0 ? r : st.st_dev == d->lock->dev && st.st_ino == d->lock->ino;
+}
+
+static int has_marker(struct io_dir *parent, const char *name)
+{
+	auto_free char *marker = str_fmt("%s/commit_success.txt", name);
+	struct stat st;
+	int r = marker ? io_stat(parent, marker, &st) :
+			 fail(-ENOMEM, "cannot look for the marker of '%s'", name);
+
+	if (r == -ENOENT) {
+		err_clear();
+		return 0;
+	}
+	return r < 0 ? r : 1;
+}
+
+static int busy(const char *name)
+{
+	return fail(-EBUSY, "draft '%s' is being written by another mount or command", name);
+}
+
+static int exists(const char *name)
+{
+	return fail(-EEXIST, "there is a '%s' already", name);
+}
+
+/* The directory of that name is neither a draft of ours nor empty. */
+static int refuse_other(struct io_dir *parent, const char *name)
+{
+	bool is_tmp = step_name_is_tmp(span_str(name));
+	int r = is_tmp ? 0 : has_marker(parent, name);
+
+	if (r != 0)
+		return r < 0 ? r : exists(name);
+	/* Not EEXIST: a mount shows no such name, and programs take EEXIST for one that is there. */
+	return fail(-EBUSY, "'%s' is a %s of another program%s", name,
+		    is_tmp ? "temporary directory" : "directory",
+		    is_tmp ? "" : ", without commit_success.txt");
+}
+
+/* With a name that nobody else uses, only gc does that. */
+static int taken_while_begun(const struct draft_dir *d)
+{
+	return step_name_is_tmp(span_str(d->name)) ?
+		       fail(-ENOENT, "draft '%s' was removed while it was begun", d->name) :
+		       busy(d->name);
+}
+
+/*
+ * The writer that creates the lock file owns the directory. A process that sees the file before it
+ * is locked takes the draft for an abandoned one: then that process has the lock, and owns it.
+ */
+static int mark(struct draft_dir *d)
+{
+	auto_of(io_file) struct io_file *f = NULL;
 	char text[128];
 	int n;
-	int r = io_file_open(d->dir, DRAFT_LOCK_FILE, O_RDWR | O_CREAT | O_EXCL, 0600, &d->lock);
+	int r = io_file_open(d->dir, DRAFT_LOCK_FILE, O_RDWR | O_CREAT | O_EXCL, 0600, &f);
 
+	if (r == -EEXIST)
+		return busy(d->name);
 	if (r < 0)
 		return r;
-	if (TEMP_FAILURE_RETRY(flock(d->lock->fd, (d->shared ? LOCK_SH : LOCK_EX) | LOCK_NB)) < 0)
-		return err_sys("cannot lock draft", d->name);
+	if (TEMP_FAILURE_RETRY(flock(f->fd, (d->shared ? LOCK_SH : LOCK_EX) | LOCK_NB)) < 0)
+		r = errno == EWOULDBLOCK ? taken_while_begun(d) :
+					   err_sys("cannot lock draft", d->name);
+	if (r == -EBUSY || r == -ENOENT)
+		return r;
+	d->lock = take(f);
+	if (r < 0)
+		return r;
 	n = snprintf(text, sizeof(text), "{\"pid\": %ld, \"begun_ns\": %lld}\n", (long)getpid(),
 		     (long long)d->init_ns);
 	return io_write_exact(d->lock, text, (size_t)n, 0);
@@ -69,16 +178,16 @@ int draft_dir_unmark(struct draft_dir *d)
 {
 	int r = d->lock ? io_dirop(d->dir, IO_UNLINK, DRAFT_LOCK_FILE, NULL, 0) : 0;
 
-	if (r < 0)
+	if (r < 0 && r != -ENOENT)
 		return r;
+	err_clear();
 	io_file_unref(take(d->lock));
 	return 0;
 }
 
 /*
- * Lock the draft of another writer that is gone: returns 1, or 0 when there is no lock file. The
- * lock file may be of a draft that was removed between opening and locking it; then the name may
- * belong to a new, live draft.
+ * Lock the draft of another writer that is gone: returns 1, or 0 when there is none, also when its
+ * lock file was removed between opening and locking it. Then the name may belong to a new draft.
  */
 static int lock_abandoned(struct io_dir *parent, const char *name, struct io_file **ret)
 {
@@ -89,10 +198,14 @@ static int lock_abandoned(struct io_dir *parent, const char *name, struct io_fil
 	if (r <= 0)
 		return r;
 	if (TEMP_FAILURE_RETRY(flock(f->fd, LOCK_EX | LOCK_NB)) < 0)
-		return fail(-EBUSY, "draft '%s' is held by a live mount", name);
+		return busy(name);
 	r = io_stat(parent, f->name, &st);
-	if (r < 0 || st.st_ino != f->ino || st.st_dev != f->dev)
-		return fail(-EBUSY, "draft '%s' was removed, and perhaps begun again", name);
+	if (r == -ENOENT)
+		err_clear();
+	if (r == -ENOENT || (r >= 0 && (st.st_ino != f->ino || st.st_dev != f->dev)))
+		return 0;
+	if (r < 0)
+		return r;
 	*ret = take(f);
 	return 1;
 }
@@ -120,43 +233,51 @@ int draft_dir_remove_abandoned(struct io_dir *parent, const char *name)
 
 	if (r <= 0)
 		return r;
-	r = draft_dir_name_now(name, DRAFT_REMOVED, &gone);
+	/* A step that was committed in place, and its writer ended before it removed the lock. */
+	r = step_name_is_tmp(span_str(name)) ? 0 : has_marker(parent, name);
+	if (r > 0)
+		r = io_dirop(parent, IO_UNLINK, lock->name, NULL, 0) < 0 ? r : exists(name);
+	else if (r == 0)
+		r = draft_dir_name_now(name, DRAFT_REMOVED, &gone);
 	/* After a crash the name shows that the draft was being removed. */
 	if (r >= 0)
 		r = io_dirop(parent, IO_RENAME_NEW, name, gone, 0);
 	return r < 0 ? r : io_remove_tree(parent, gone);
 }
 
-/* Remove an abandoned draft of ours with that name. */
+/* Remove an abandoned draft of ours with that name. An empty directory may be taken in place. */
 static int make_room(struct io_dir *parent, const char *name)
 {
-	enum draft_state state;
+	auto_of(io_file) struct io_file *lock = NULL;
 	struct stat st;
 	int r = io_stat(parent, name, &st);
 
+	if (r >= 0)
+		r = open_lock(parent, name, &lock);
+	if (r == 0)
+		r = step_name_is_tmp(span_str(name)) ? 0 : io_dir_is_empty(parent, name);
+	else if (r > 0 && TEMP_FAILURE_RETRY(flock(lock->fd, LOCK_EX | LOCK_NB)) < 0)
+		r = busy(name);
 	if (r == -ENOENT) {
 		err_clear();
 		return 0;
 	}
-	if (r >= 0)
-		r = draft_dir_state(parent, name, &state);
 	if (r < 0)
 		return r;
-	if (state == DRAFT_LIVE)
-		return fail(-EBUSY, "draft '%s' is held by a live mount", name);
-	if (user_is_other() && st.st_uid != user_now()->uid)
+	if (user_is_other() && st.st_uid != user_now()->uid && (lock || st.st_uid != geteuid()))
 		return fail(-EPERM, "'%s' was left there by user %u, and is not yours to remove",
 			    name, st.st_uid);
-	/*
-	 * A draft that is written in place has its final name from the start, so a crash may leave
-	 * its directory empty, without a lock file.
-	 */
-	if (state == DRAFT_FOREIGN && !step_name_is_tmp(span_str(name)) &&
-	    io_dirop(parent, IO_RMDIR, name, NULL, 0) >= 0)
+	if (lock) {
+		io_file_unref(take(lock));
+		return draft_dir_remove_abandoned(parent, name);
+	}
+	if (r > 0)
 		return 0;
-	if (state == DRAFT_FOREIGN)
-		return fail(-EEXIST, "'%s' is a temporary directory of another program", name);
-	return draft_dir_remove_abandoned(parent, name);
+	/* It may have become a step meanwhile. */
+	r = io_stat(parent, name, &st);
+	if (r == -ENOENT)
+		err_clear();
+	return r < 0 ? MIN(r == -ENOENT ? 0 : r, 0) : refuse_other(parent, name);
 }
 
 /*
@@ -174,15 +295,23 @@ static int check_tmp_of_orbax(struct draft_dir *d)
 		      fail(-ENOMEM, "cannot begin draft '%s'", d->name);
 }
 
-/*
- * Change the owner of the draft to the user who begins it. Another process may have replaced the
- * directory between its creation and opening; therefore it must still be empty and ours.
- */
+static int give(int fd, uid_t uid, gid_t gid, const char *name)
+{
+	char self[64];
+
+	/* The descriptor of a directory does not allow fchown(2). */
+	snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
+	return TEMP_FAILURE_RETRY(chown(self, uid, gid)) < 0 ?
+		       err_sys("cannot give to its user", name) :
+		       0;
+}
+
+/* Change the owner of the draft to the user who begins it. It has nothing but the lock file. */
 static int give_to_user(struct draft_dir *d)
 {
 	const struct user *u = user_now();
-	auto_free char *self = NULL;
 	struct stat st;
+	gid_t gid;
 	int r;
 
 	if (!user_is_other())
@@ -193,31 +322,61 @@ static int give_to_user(struct draft_dir *d)
 			"draft '%s' would not belong to user %u: the mount does not run as root",
 			d->final, u->uid);
 	r = io_stat(d->dir, ".", &st);
-	if (r >= 0)
-		r = io_dir_is_empty(d->dir, ".");
-	if (r == 0 || (r > 0 && st.st_uid != geteuid()))
+	if (r >= 0 && st.st_uid != geteuid() && st.st_uid != u->uid)
 		r = fail(-EBUSY, "the directory of draft '%s' was replaced while it was begun",
 			 d->final);
-	self = str_fmt("/proc/self/fd/%d", d->dir->fd);
-	if (r >= 0 && !self)
-		r = -ENOMEM;
+	if (r < 0)
+		return r;
 	/* A setgid directory has inherited the group of its parent, and keeps it. */
-	if (r >= 0 &&
-	    TEMP_FAILURE_RETRY(chown(self, u->uid, st.st_mode & S_ISGID ? (gid_t)-1 : u->gid)) < 0)
-		r = err_sys("cannot give to its user", d->name);
+	gid = st.st_mode & S_ISGID ? st.st_gid : u->gid;
+	r = give(d->dir->fd, u->uid, gid, d->name);
 	if (r >= 0)
-		io_dir_own(d->dir, u->uid, st.st_mode & S_ISGID ? st.st_gid : u->gid);
-	return MIN(r, 0);
+		r = give(d->lock->fd, u->uid, gid, d->name);
+	if (r >= 0)
+		io_dir_own(d->dir, u->uid, gid);
+	return r;
+}
+
+/*
+ * The directory of that name is open and marked. -ENOENT: it was removed before that. It may have
+ * been made by another writer, which has even committed its step.
+ */
+static int check_own(struct draft_dir *d, const char *at)
+{
+	int r = is_ours(d, at);
+
+	if (r == 0)
+		r = fail(-ENOENT, "draft '%s' was removed while it was begun", d->name);
+	if (r >= 0)
+		r = io_list(d->dir, ".", find_other, NULL);
+	return r > 0 ? refuse_other(d->parent, at) : r;
+}
+
+/* Undo what this process has made, and nothing else. */
+static void leave(struct draft_dir *d, const char *at, bool is_made)
+{
+	if (step_name_is_tmp(span_str(at))) {
+		io_remove_tree(d->parent, at);
+		return;
+	}
+	if (d->lock && is_ours(d, at) > 0)
+		io_dirop(d->dir, IO_UNLINK, DRAFT_LOCK_FILE, NULL, 0);
+	/* If another writer has taken it, it is not empty. */
+	if (is_made)
+		io_dirop(d->parent, IO_RMDIR, at, NULL, 0);
 }
 
 /*
  * Make the directory with its lock file under a temporary name that marks it as ours, and then
- * rename it, so that a crash never leaves a draft's name without a lock file.
+ * rename it, so that a crash never leaves a draft's name without a lock file. A draft in place has
+ * its final name from the start: there the lock file decides, which may be in an empty directory
+ * that another process has made.
  */
 static int make_dir(struct draft_dir *d)
 {
-	bool in_place = !step_name_is_tmp(span_str(d->name));
+	bool in_place = !step_name_is_tmp(span_str(d->name)), is_made;
 	auto_free char *at = NULL;
+	struct err_note note;
 	int r;
 
 	at = str_fmt(in_place ? "%s" : "%s" DRAFT_BEGUN "%ld-%llx", d->name, (long)getpid(),
@@ -227,29 +386,35 @@ static int make_dir(struct draft_dir *d)
 	if (user_now())
 		d->mode &= ~user_now()->umask;
 	r = io_dirop(d->parent, IO_MKDIR, at, NULL, d->mode);
+	is_made = r >= 0;
+	if (r == -EEXIST && in_place) {
+		err_clear();
+		r = 0;
+	}
 	if (r < 0)
 		return r;
 	r = io_dir_sub(d->parent, at, &d->dir);
 	if (r >= 0)
-		r = give_to_user(d);
+		r = mark(d);
 	if (r >= 0)
-		r = draft_dir_mark(d);
+		r = check_own(d, at);
+	if (r >= 0)
+		r = give_to_user(d);
 	if (r >= 0)
 		r = io_dirop(d->dir, IO_SYNC_DIR, ".", NULL, 0);
 	if (r >= 0 && !in_place)
 		r = io_dirop(d->parent, IO_RENAME_NEW, at, d->name, 0);
-	if (r < 0) {
-		struct err_note note;
-
-		err_save(r, &note);
-		io_remove_tree(d->parent, at);
-		return err_restore(&note);
-	}
-	return 0;
+	if (r >= 0)
+		return 0;
+	if (r == -EEXIST && !in_place)
+		r = busy(d->name);
+	err_save(r, &note);
+	leave(d, at, is_made);
+	return err_restore(&note);
 }
 
-static int draft_dir_new(struct io_dir *parent, const char *name, const char *final, unsigned mode,
-			 bool shared, struct draft_dir **ret)
+int draft_dir_new(struct io_dir *parent, const char *name, const char *final, unsigned mode,
+		  bool shared, struct draft_dir **ret)
 {
 	auto_of(draft_dir) struct draft_dir *d = calloc(1, sizeof(*d));
 
@@ -271,8 +436,8 @@ static int draft_dir_new(struct io_dir *parent, const char *name, const char *fi
 	return 0;
 }
 
-static int begin(struct io_dir *parent, const char *name, const char *final, unsigned mode,
-		 bool shared, struct draft_dir **ret)
+static int begin_once(struct io_dir *parent, const char *name, const char *final, unsigned mode,
+		      bool shared, struct draft_dir **ret)
 {
 	auto_of(draft_dir) struct draft_dir *d = NULL;
 	int r = draft_dir_new(parent, name, final, mode, shared, &d);
@@ -289,13 +454,23 @@ static int begin(struct io_dir *parent, const char *name, const char *final, uns
 	return 0;
 }
 
+static int begin(struct io_dir *parent, const char *name, const char *final, unsigned mode,
+		 bool shared, struct draft_dir **ret)
+{
+	int r = begin_once(parent, name, final, mode, shared, ret);
+
+	for (unsigned i = 1; i < BEGIN_TRIES && r == -ENOENT; i++) {
+		err_clear();
+		r = begin_once(parent, name, final, mode, shared, ret);
+	}
+	return r;
+}
+
 int draft_dir_begin(struct io_dir *parent, const char *name, const char *final, unsigned mode,
 		    struct draft_dir **ret)
 {
 	return begin(parent, name, final, mode, false, ret);
 }
-
-/* ---- shared by the ranks of a job ---- */
 
 int draft_dir_begin_shared(struct io_dir *parent, const char *name, const char *final,
 			   unsigned mode, struct draft_dir **ret)
@@ -303,78 +478,36 @@ int draft_dir_begin_shared(struct io_dir *parent, const char *name, const char *
 	return begin(parent, name, final, mode, true, ret);
 }
 
-/* Files that this rank makes belong to the draft's owner, and only that user may join. */
-static int share_with_user(struct draft_dir *d)
-{
-	struct stat st;
-	int r = io_stat(d->dir, ".", &st);
-
-	if (r < 0)
-		return r;
-	if (user_is_other() && st.st_uid != user_now()->uid)
-		return fail(-EPERM, "draft '%s' belongs to user %u", d->final, st.st_uid);
-	if (geteuid() == 0 && st.st_uid != 0)
-		io_dir_own(d->dir, st.st_uid, st.st_gid);
-	return 0;
-}
-
-int draft_dir_join(struct io_dir *parent, const char *name, const char *final, unsigned mode,
-		   int64_t init_ns, struct draft_dir **ret)
-{
-	auto_of(draft_dir) struct draft_dir *d = NULL;
-	int r = draft_dir_new(parent, name, final, mode, true, &d);
-
-	if (r < 0)
-		return r;
-	d->init_ns = init_ns;
-	r = io_dir_sub(parent, name, &d->dir);
-	if (r >= 0)
-		r = io_file_open(d->dir, DRAFT_LOCK_FILE, O_RDWR, 0, &d->lock);
-	if (r >= 0 && TEMP_FAILURE_RETRY(flock(d->lock->fd, LOCK_SH | LOCK_NB)) < 0)
-		r = err_sys("cannot share draft", d->name);
-	if (r >= 0)
-		r = share_with_user(d);
-	if (r < 0)
-		return r;
-	*ret = take(d);
-	return 0;
-}
-
-/*
- * The name of the directory during an attempt. Names of later attempts exist only after the earlier
- * ones were given up.
- */
-static int attempt_name(const struct draft_dir *d, unsigned attempt, char **ret)
-{
-	char *name = attempt > 1 ? str_fmt("%s-%u", d->base_name, attempt) : strdup(d->base_name);
-
-	if (!name)
-		return fail(-ENOMEM, "cannot look at draft '%s'", d->name);
-	*ret = name;
-	return 0;
-}
-
-/* Whether that name in the parent is the draft's directory: 1 or 0. */
-static int is_it(const struct draft_dir *d, const char *name)
-{
-	struct stat st, own;
-	int r = io_stat(d->parent, name, &st);
-
-	if (r == -ENOENT) {
-		err_clear();
-		return 0;
-	}
-	if (r >= 0 && fstat(d->dir->fd, &own) < 0)
-		r = err_sys("cannot look at draft", d->name);
-	return r < 0 ? r : st.st_dev == own.st_dev && st.st_ino == own.st_ino;
-}
-
 int draft_dir_check(const struct draft_dir *d)
 {
-	int r = is_it(d, d->name);
+	int r = is_ours(d, d->name);
 
-	if (r != 0)
-		return MIN(r, 0);
+	return r == 0 ? draft_dir_lost(d) : MIN(r, 0);
+}
+
+int draft_dir_lost(const struct draft_dir *d)
+{
+	enum draft_state state;
+	struct stat st;
+	int r;
+
+	if (!strcmp(d->name, d->final))
+		r = has_marker(d->parent, d->final);
+	else
+		r = io_stat(d->parent, d->final, &st) >= 0 &&
+		    draft_dir_state(d->parent, d->final, &state) >= 0 && state == DRAFT_FOREIGN;
+	err_clear();
+	if (r > 0)
+		return fail(-EEXIST,
+			    "another writer has removed the draft of '%s', and committed that step",
+			    d->final);
+	r = draft_dir_state(d->parent, d->name, &state);
+	err_clear();
+	if (r >= 0 && state == DRAFT_LIVE)
+		return fail(
+			-EBUSY,
+			"another writer has removed the draft of '%s', and writes that step now",
+			d->final);
 	/*
 	 * Not -ESTALE, since the kernel would then repeat the rename, and report that the draft
 	 * does not exist.
@@ -386,74 +519,12 @@ int draft_dir_check(const struct draft_dir *d)
 		d->final);
 }
 
-static int find_once(struct draft_dir *d, unsigned attempt)
-{
-	int r = is_it(d, d->final);
-
-	for (unsigned i = 1; r == 0 && i <= attempt + ATTEMPTS_AHEAD; i++) {
-		auto_free char *name = NULL;
-
-		r = attempt_name(d, i, &name);
-		if (r >= 0)
-			r = is_it(d, name);
-		if (r > 0) {
-			free(d->name);
-			d->name = take(name);
-			d->named = i;
-			return 0;
-		}
-	}
-	if (r != 0)
-		return r;
-	/* It may have been renamed between the checks. */
-	r = is_it(d, d->final);
-	return r != 0 ? r : fail(-ESTALE, "draft '%s' is gone", d->name);
-}
-
-/* A draft that is about to replace a step has another name for a moment (replace.h). */
-int draft_dir_find(struct draft_dir *d, unsigned attempt)
-{
-	static const struct timespec pause = { .tv_nsec = FIND_NS };
-	int r = find_once(d, attempt);
-
-	for (unsigned i = 0; i < FIND_TRIES && r == -ESTALE; i++) {
-		nanosleep(&pause, NULL);
-		err_clear();
-		r = find_once(d, attempt);
-	}
-	return r;
-}
-
-int draft_dir_fence(struct draft_dir *d, unsigned attempt)
-{
-	for (unsigned tries = 0;; tries++) {
-		auto_free char *to = NULL;
-		int r = draft_dir_find(d, attempt);
-
-		if (r != 0 || d->named > attempt)
-			return r;
-		r = attempt_name(d, attempt + 1, &to);
-		if (r >= 0)
-			r = io_dirop(d->parent, IO_RENAME_NEW, d->name, to, 0);
-		if (r >= 0) {
-			free(d->name);
-			d->name = take(to);
-			d->named = attempt + 1;
-			return 0;
-		}
-		/* Another process was faster: the committing rank, or one that gives up. */
-		if (r != -ENOENT || tries > 100)
-			return r;
-		err_clear();
-	}
-}
-
 /* ---- ending ---- */
 
 int draft_dir_remove(struct draft_dir *d)
 {
 	auto_free char *gone = NULL;
-	int r = d->shared ? 1 : is_it(d, d->name);
+	int r = d->shared ? 1 : is_ours(d, d->name);
 
 	/* A directory of another program is never removed, whatever its name. */
 	if (r == 0) {

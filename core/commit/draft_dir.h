@@ -18,7 +18,8 @@
 #include "core/io/io.h"
 
 #define DRAFT_LOCK_FILE ".pytreefs-draft"
-#define DRAFT_BEGUN "-begun-" /* in the name of a draft that has no lock file yet */
+#define DRAFT_BEGUN "-begun-"           /* in the name of a draft that has no lock file yet */
+#define DRAFT_BEGUN_NS (60 * SECOND_NS) /* a living writer has locked its draft long before */
 /* Marks of draft_dir_name_now(), which are followed by the time. */
 #define DRAFT_REMOVED "-removed-" /* a directory that is being removed */
 #define DRAFT_DELETED "-deleted-" /* a step that is being deleted */
@@ -44,10 +45,10 @@ struct draft_dir {
 
 /*
  * Make the directory `name` (step_name_on_disk(), or final itself) in parent and lock it. An
- * abandoned draft of that name is removed first; -EBUSY when a live writer holds it, -EEXIST when
- * it belongs to another program. mode: of directories, before the umask. The directory and
- * everything made in it will belong to user_now(); -EPERM when a draft of another user would have
- * to be removed.
+ * abandoned draft of that name is removed first; -EBUSY when a live writer holds it, or it belongs
+ * to another program; -EEXIST when it is a step that was committed in place. mode: of directories,
+ * before the umask. The directory and everything made in it will belong to user_now(); -EPERM when
+ * a draft of another user would have to be removed.
  */
 int draft_dir_begin(struct io_dir *parent, const char *name, const char *final, unsigned mode,
 		    struct draft_dir **ret);
@@ -59,11 +60,19 @@ int draft_dir_begin_shared(struct io_dir *parent, const char *name, const char *
 			   unsigned mode, struct draft_dir **ret);
 int draft_dir_join(struct io_dir *parent, const char *name, const char *final, unsigned mode,
 		   int64_t init_ns, struct draft_dir **ret);
+/* Whether that name in SOURCE is the draft's directory: 1 or 0. */
+int draft_dir_is_it(const struct draft_dir *d, const char *name);
 /*
- * -EIO when the draft's name is no longer its directory: another program has removed it, and may
- * have made another one.
+ * draft_dir_lost() when the draft's name is no longer its directory, or the lock file in it not its
+ * own. A lock may not reach writers on other machines, so this is asked before and after all that
+ * depends on it.
  */
 int draft_dir_check(const struct draft_dir *d);
+/*
+ * Say who has the place of a draft that is not there any more: -EEXIST when the step was committed
+ * by another writer, -EBUSY when one is writing it, else -EIO.
+ */
+int draft_dir_lost(const struct draft_dir *d);
 /*
  * For a shared draft: determine the current name of its directory after attempts that were given
  * up. Returns 1 when it has become a step, or 0 with d->name and d->named set. Attempts count from
@@ -76,8 +85,6 @@ int draft_dir_find(struct draft_dir *d, unsigned attempt);
  */
 int draft_dir_fence(struct draft_dir *d, unsigned attempt);
 
-/* Create the lock file and lock it. */
-int draft_dir_mark(struct draft_dir *d);
 /* Remove the lock file, since the draft has become a step. */
 int draft_dir_unmark(struct draft_dir *d);
 /*

@@ -19,9 +19,6 @@
 #include "core/commit/replace.h"
 #include "core/step/step_name.h"
 
-/* a living writer locks its draft long before this time has passed */
-#define BEGUN_NS (60 * SECOND_NS)
-
 const char *gc_kind_text(enum gc_kind kind)
 {
 	static const char *const texts[] = {
@@ -202,18 +199,15 @@ static int remove_deleted(struct io_dir *dir, const char *path)
 
 static int remove_found(struct io_dir *dir, const struct gc_found *f)
 {
-	auto_free char *lock = NULL;
+	int r;
 
-	if (f->kind == GC_DRAFT)
-		return draft_dir_remove_abandoned(dir, f->path);
-	if (f->kind == GC_DELETED)
+	if (f->kind == GC_DELETED || f->kind == GC_BEGUN)
 		return remove_deleted(dir, f->path);
-	if (f->kind != GC_LOCK)
+	if (f->kind == GC_FOREIGN)
 		return io_remove_tree(dir, f->path);
-	lock = str_fmt("%s/" DRAFT_LOCK_FILE, f->path);
-	if (!lock)
-		return fail(-ENOMEM, "cannot remove '%s'", f->path);
-	return io_dirop(dir, IO_UNLINK, lock, NULL, 0);
+	/* Of a step that has its marker, only the lock file is removed: -EEXIST. */
+	r = draft_dir_remove_abandoned(dir, f->path);
+	return r == -EEXIST ? 0 : r;
 }
 
 static void deal_with(struct io_dir *dir, const struct gc_opts *o, const char *path,
@@ -221,7 +215,9 @@ static void deal_with(struct io_dir *dir, const struct gc_opts *o, const char *p
 {
 	struct gc_found f = { .path = path, .kind = kind };
 	struct measure m;
-	int64_t least = kind == GC_BEGUN ? BEGUN_NS : kind == GC_FOREIGN ? o->older_than_ns : 0;
+	int64_t least = kind == GC_BEGUN   ? DRAFT_BEGUN_NS :
+			kind == GC_FOREIGN ? o->older_than_ns :
+					     0;
 	int r = kind == GC_LOCK ? 0 : measure(dir, path, &m);
 
 	if (r >= 0 && kind != GC_LOCK)
@@ -240,7 +236,9 @@ static void deal_with(struct io_dir *dir, const struct gc_opts *o, const char *p
 		f.removed = false;
 		f.failed = r;
 	}
-	o->each(o->arg, &f);
+	/* Its writer, or another process, renamed or removed it meanwhile. */
+	if (r != -ENOENT)
+		o->each(o->arg, &f);
 	err_clear();
 }
 

@@ -139,7 +139,7 @@ struct draft {
 
 /*
  * Begin the draft `name` as the user spells it ("101.tmp"). -EINVAL: not a name of a draft; -EBUSY:
- * a live mount holds it, this one too; -EEXIST: a temporary directory of another program.
+ * a live mount holds it, this one too, or another program has a temporary directory for that step.
  */
 int draft_begin(struct draft_env *env, struct span name, struct draft **ret);
 /* Begin a draft for the tools: a checkpoint of any name, which holds items or is one itself. */

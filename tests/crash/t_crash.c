@@ -101,9 +101,20 @@ static const char *check_stored(struct ns *ns, const struct set *s)
 	return NULL;
 }
 
+/* A lock file in a step in place that is empty may be about to be locked. */
+static bool is_young(const struct gc_found *f)
+{
+	char path[TMP_DIR_MAX + 100];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "%s/%s/" DRAFT_LOCK_FILE, root, f->path);
+	return f->path[0] != '.' && stat(path, &st) == 0 && st.st_size == 0;
+}
+
 static void count_failure(void *arg, const struct gc_found *f)
 {
-	*(unsigned *)arg += f->failed != 0 || f->kind == GC_LIVE || f->kind == GC_FOREIGN;
+	*(unsigned *)arg += f->failed != 0 || (f->kind == GC_LIVE && !is_young(f)) ||
+			    f->kind == GC_FOREIGN;
 }
 
 static int not_a_step(void *arg, const char *name, unsigned char type)

@@ -179,16 +179,22 @@ static int is_unfinished(const struct cmd_args *a, const struct atomic_step *n,
 
 	if (a->options.atomicity != ATOMICITY_COMMIT_FILE || !S_ISDIR(st->st_mode))
 		return 0;
-	r = marker ? io_stat(dir, marker, &marked) :
-		     fail(-ENOMEM, "cannot look for the marker of '%s'", n->name);
-	if (r != -ENOENT)
-		return r < 0 ? r : 0;
-	err_clear();
-	r = draft_dir_state(dir, n->name, &state);
-	if (r < 0 || state != DRAFT_FOREIGN)
-		return r < 0 ? r : 1;
-	/* It was interrupted before its first file. */
-	return io_dir_is_empty(dir, n->name);
+	/* It was interrupted before its first file, or removed since. */
+	r = io_dir_is_empty(dir, n->name);
+	if (r == 0) {
+		r = draft_dir_state(dir, n->name, &state);
+		if (r < 0 || state == DRAFT_FOREIGN)
+			return MIN(r, 0);
+		r = marker ? io_stat(dir, marker, &marked) :
+			     fail(-ENOMEM, "cannot look for the marker of '%s'", n->name);
+		if (r >= 0)
+			return 0;
+	}
+	if (r == -ENOENT) {
+		err_clear();
+		return 1;
+	}
+	return r;
 }
 
 /* In a directory of steps, "latest" is the newest of them for everyone who reads. */

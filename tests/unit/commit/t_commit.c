@@ -262,7 +262,7 @@ static void another_programs_directory_is_not_taken(void **state)
 
 	assert_int_equal(io_dirop(ns->ckpt->source, IO_MKDIR, ".7.pytreefs-draft", NULL, 0777), 0);
 	assert_int_equal(draft_dir_begin(ns->ckpt->source, ".7.pytreefs-draft", "7", 0777, &d),
-			 -EEXIST);
+			 -EBUSY);
 	assert_int_equal(draft_dir_remove_abandoned(ns->ckpt->source, ".7.pytreefs-draft"), 0);
 	assert_true(exists(".7.pytreefs-draft"));
 }
