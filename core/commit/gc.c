@@ -223,7 +223,9 @@ static void deal_with(struct io_dir *dir, const struct gc_opts *o, const char *p
 	if (r >= 0 && kind != GC_LOCK)
 		f.bytes = m.bytes;
 	f.removed = kind != GC_LIVE && kind != GC_OLD && (kind != GC_FOREIGN || o->foreign) &&
-		    r >= 0 && (!least || clock_real_ns() - m.newest_ns >= least);
+		    r >= 0 && !clock_is_near(m.newest_ns, least);
+	if (least && r >= 0 && m.newest_ns > clock_real_ns())
+		f.future_ns = m.newest_ns;
 	if (f.removed && !o->dry_run)
 		r = remove_found(dir, &f);
 	/* Its writer returned, or another process removed it first. */

@@ -27,13 +27,16 @@ struct gc_found {
 	enum gc_kind kind;
 	uint64_t bytes; /* space on the disk */
 	bool removed;   /* it was removed, or in a dry run would be */
-	int failed;     /* negative when it could not be removed, with a note */
+	/* where its age decides: the time of its last change if that is in the future; else 0 */
+	int64_t future_ns;
+	int failed; /* negative when it could not be removed, with a note */
 };
 
 struct gc_opts {
 	bool dry_run;
 	bool foreign;          /* also remove temporary directories of other programs, ... */
 	int64_t older_than_ns; /* ... if nothing in them has changed for this long */
+	/* A time in the future counts as that far away: by itself it does not mean life. */
 	/*
 	 * Called for each directory or lock file that was found, sorted by name, also for those
 	 * that are kept.

@@ -38,7 +38,7 @@ static int is_left(struct io_dir *parent, const char *name)
 		return 0;
 	r = begun ? -ENOENT : io_file_open(parent, path, O_RDWR, 0, &lock);
 	if (r == -ENOENT)
-		return clock_real_ns() / 1000000000 - st.st_mtim.tv_sec > YOUNG_S;
+		return !clock_is_near(clock_ns_of(st.st_mtim), YOUNG_S * SECOND_NS);
 	return r >= 0 && TEMP_FAILURE_RETRY(flock(lock->fd, LOCK_EX | LOCK_NB)) == 0;
 }
 

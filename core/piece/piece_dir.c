@@ -168,7 +168,7 @@ void piece_dir_used(struct piece_dir *d, struct io_file *file)
 {
 	/* Set the time of change, since some file systems do not keep times of reads. A hint only,
 	 * so the call does not go through the engine. */
-	if (d->room && clock_real_ns() - clock_ns_of(file->mtime) > USED_NS)
+	if (d->room && !clock_is_near(clock_ns_of(file->mtime), USED_NS))
 		futimens(file->fd, NULL);
 }
 

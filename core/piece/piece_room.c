@@ -113,7 +113,7 @@ static int look_at(void *arg, const char *name, unsigned char type)
 	if (io_stat(l->room->top, path, &st) < 0 || !S_ISREG(st.st_mode))
 		return 0;
 	if (!is_piece) {
-		if (clock_real_ns() - used_at(&st) > ABANDONED_NS)
+		if (!clock_is_near(used_at(&st), ABANDONED_NS))
 			io_dirop(l->room->top, IO_UNLINK, path, NULL, 0);
 		return 0;
 	}

@@ -97,6 +97,8 @@ struct found_upload {
 	bool is_unclaimed; /* objects that ranks sent; the claim of their job is gone */
 	bool removed;      /* true in a dry run if it would be removed */
 	uint64_t bytes;
+	/* where its age decides: the time of its newest object if that is in the future; else 0 */
+	int64_t future_ns;
 	int failed; /* the error, with a note, if it could not be removed */
 };
 struct upload_gc {

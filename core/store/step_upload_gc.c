@@ -19,12 +19,18 @@
 /* Whether nothing of what a writer that cannot be checked has sent is young. */
 static bool is_old(const struct objects *all, int64_t older_than_ns)
 {
-	return older_than_ns && clock_real_ns() - all->newest_ns > older_than_ns;
+	return older_than_ns && !clock_is_near(all->newest_ns, older_than_ns);
+}
+
+static int64_t in_future(const struct objects *all)
+{
+	return all->newest_ns > clock_real_ns() ? all->newest_ns : 0;
 }
 
 struct judged {
 	bool is_dead;
 	bool is_guess;           /* by its age */
+	int64_t future_ns;       /* of found_upload */
 	char tag[STORE_TAG_MAX]; /* of the claim that was judged */
 };
 
@@ -55,6 +61,7 @@ static int judge(struct store *s, const char *path, const char *claim, const str
 	r = is_old(&all, older_than_ns) ? objects_collect(s, path, &all) : 0;
 	if (r >= 0)
 		ret->is_dead = is_old(&all, older_than_ns);
+	ret->future_ns = in_future(&all);
 	objects_release(&all);
 	return r;
 }
@@ -142,6 +149,7 @@ static int look_at_unclaimed(struct store *s, const char *path, const struct upl
 		r = is_unclaimed(s, "");
 	if (r > 0) {
 		f.bytes = all.bytes;
+		f.future_ns = in_future(&all);
 		f.removed = is_old(&all, gc->older_than_ns);
 		/*
 		 * Only what was listed: a new writer may have claimed the place since, even
@@ -188,6 +196,7 @@ static int look_at(struct store *s, const char *path, bool is_in_root, const str
 	if (r > 0 && !gc->dry_run)
 		r = remove_one(s, claim, &j, &f);
 	f.is_live = r == 0;
+	f.future_ns = j.future_ns;
 	if (f.is_live || (r > 0 && gc->dry_run && !f.is_step))
 		r = object_tree_size(s, path, &f.bytes);
 	f.failed = MIN(r, 0);

@@ -3,10 +3,12 @@
 
 import contextlib
 import pathlib
+import re
 import signal
 import subprocess
 import threading
 import time
+import urllib.parse
 
 import pytest
 
@@ -132,6 +134,22 @@ def test_the_claim_of_a_step_is_left(run, bucket, proxy, root):
     bucket.put(f'run/5/{CLAIM}', OTHER)
     assert '1 removed' in run(*GC, root).stdout
     assert bucket.keys() == keys
+
+
+def test_a_claim_of_the_future(run, bucket, proxy, root):
+    """The claim of a writer that cannot be seen, by a server whose clock is wrong."""
+    bucket.put(f'run/5/{CLAIM}', OTHER)
+
+    def ahead(h):
+        if h.server.kind_of(h.command, urllib.parse.unquote(h.path)) not in ('page', 'next', 'any'):
+            return False
+        status, headers, body = h.forward(*h.path.partition('?')[::2])
+        h.answer(status, headers, re.sub(rb'(LastModified>|(?:updated|timeCreated)": ?")\d{4}', rb'\g<1>2096', body))
+        return True
+    proxy.fault = ahead
+    assert '0 removed' in run('gc', '--all', '--older-than', '36500d', root).stdout
+    out = run('gc', '--all', '--older-than', '1d', root).stdout
+    assert '1 removed' in out and 'last changed in the future: 2096-' in out and bucket.keys() == []
 
 
 @needs_host_name

@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 
 import numpy as np
 import pytest
@@ -84,6 +85,12 @@ def test_other_programs_directories_need_two_options(program, source):
     os.utime(young, (1e9, 1e9))
     r, doc = gc(program, source, '--all', '--older-than', '1h')
     assert removed(doc) == set()
+    # A time in the future is as far away as it says.
+    os.utime(young, (4e9, 4e9))
+    assert removed(gc(program, source, '--all', '--older-than', '36500d')[1]) == set()
+    said = subprocess.run([program, 'gc', '--all', '--older-than', '1h', source], capture_output=True, text=True).stdout
+    assert said.startswith('removed ') and ', last changed in the future: 2096-10-02T07:06:40Z)\n1 removed, ' in said
+    young.mkdir()
     r, doc = gc(program, source, '--all', '--older-than', '0s')
     assert removed(doc) == {young.name}
 
@@ -95,15 +102,21 @@ NAMINGS = ['.{}.pytreefs-draft', '{}.orbax-checkpoint-tmp']
 @pytest.mark.parametrize('naming', NAMINGS, ids=['now', 'before'])
 def test_what_an_interrupted_deletion_left_is_removed(program, source, naming):
     """The time in a name is hexadecimal; in names of deleted steps it was decimal."""
-    deleted, before, old, young = (source / (naming.format(n) + rest) for n, rest in (
-        (5, '-deleted-18a5f3c21b7d0e4a'), (4, '-deleted-1776243812345678901'), (6, '-begun-1-2'), (7, '-begun-1-2')))
+    deleted, before, old, young, soon, late = (source / (naming.format(n) + rest) for n, rest in (
+        (5, '-deleted-18a5f3c21b7d0e4a'), (4, '-deleted-1776243812345678901'), (6, '-begun-1-2'), (7, '-begun-1-2'), (8, '-begun-1-2'),
+        (9, '-begun-1-2')))
     (deleted / 'default').mkdir(parents=True)
     (before / 'default').mkdir(parents=True)
     old.mkdir()
     os.utime(old, (1e9, 1e9))
     young.mkdir()
+    # Of a clock that was wrong: by itself no sign of life.
+    for path, when in (soon, time.time() + 30), (late, 4e9):
+        path.mkdir()
+        os.utime(path, (when, when))
     r, doc = gc(program, source)
-    assert removed(doc) == {deleted.name, before.name, old.name} and os.listdir(source) == [young.name]
+    assert removed(doc) == {deleted.name, before.name, old.name, late.name} and set(os.listdir(source)) == {young.name, soon.name}
+    assert [f['path'] for f in doc['found'] if 'changed_in_the_future' in f] == [soon.name, late.name]
 
 
 @pytest.mark.parametrize('naming', NAMINGS, ids=['now', 'before'])

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/json.h"
 #include "core/base/path.h"
@@ -20,9 +21,20 @@ struct gc {
 	uint64_t bytes;
 };
 
+/* A time in UTC: "2038-01-19T03:14:07Z". */
+static void show_time(char *ret, size_t max, int64_t ns)
+{
+	time_t t = (time_t)(ns / SECOND_NS);
+	struct tm tm;
+
+	if (!gmtime_r(&t, &tm) || !strftime(ret, max, "%Y-%m-%dT%H:%M:%SZ", &tm))
+		snprintf(ret, max, "%lld", (long long)t);
+}
+
 static void say_json(struct gc *g, const struct gc_found *f)
 {
 	auto_buf out = { 0 };
+	char changed[32];
 
 	buf_addf(&out, "%s\n{\"path\": ", g->shown ? "," : "");
 	json_put_str(&out, span_str(f->path), JSON_PRETTY);
@@ -31,6 +43,10 @@ static void say_json(struct gc *g, const struct gc_found *f)
 		 f->removed && !g->dry_run ? "true" : "false");
 	if (g->dry_run)
 		buf_addf(&out, ", \"would_remove\": %s", f->removed ? "true" : "false");
+	if (f->future_ns) {
+		show_time(changed, sizeof(changed), f->future_ns);
+		buf_addf(&out, ", \"changed_in_the_future\": \"%s\"", changed);
+	}
 	if (f->failed) {
 		buf_add_str(&out, ", \"error\": ");
 		json_put_str(&out, span_str(err_text(f->failed)), JSON_PRETTY);
@@ -42,7 +58,7 @@ static void say_json(struct gc *g, const struct gc_found *f)
 static void say(void *arg, const struct gc_found *f)
 {
 	struct gc *g = arg;
-	char size[32];
+	char size[32], changed[32];
 
 	g->removed += f->removed;
 	g->bytes += f->removed ? f->bytes : 0;
@@ -55,7 +71,12 @@ static void say(void *arg, const struct gc_found *f)
 		print_size(size, sizeof(size), f->bytes);
 		printf("%-12s ", f->removed ? g->dry_run ? "would remove" : "removed" : "kept");
 		print_name(stdout, f->path);
-		printf(" (%s, %s)\n", gc_kind_text(f->kind), size);
+		printf(" (%s, %s", gc_kind_text(f->kind), size);
+		if (f->future_ns) {
+			show_time(changed, sizeof(changed), f->future_ns);
+			printf(", last changed in the future: %s", changed);
+		}
+		printf(")\n");
 	}
 	g->shown++;
 }
@@ -91,6 +112,7 @@ static void say_upload(void *arg, const struct found_upload *u)
 				      u->is_step      ? GC_LOCK :
 							GC_DRAFT,
 			      .bytes = u->bytes,
+			      .future_ns = u->future_ns,
 			      .removed = u->removed,
 			      .failed = u->failed };
 
