@@ -11,6 +11,7 @@
 
 #include "core/base/err.h"
 #include "core/base/limits.h"
+#include "core/io/io_pins.h"
 #include "core/io/io_store.h"
 #include "core/kv/kv_table.h"
 
@@ -18,7 +19,8 @@ struct kv_dir {
 	struct kv base;
 	struct io_dir *dir;
 	bool use_table;
-	pthread_mutex_t lock; /* protects has_table and, until that is set, table */
+	pthread_mutex_t lock; /* protects pins, has_table and, until that is set, table */
+	struct io_pins pins;
 	bool has_table;
 	struct kv_table table;
 };
@@ -43,6 +45,27 @@ static int find_sum(struct kv_dir *d, struct span key, struct kv_loc *ret)
 	return MIN(r, 0);
 }
 
+/* Open the file of a key: 1; 0: it is absent. */
+static int open_value(struct kv_dir *d, const char *path, struct io_file **ret)
+{
+	int r = io_file_open_range(d->dir, path, 0, IO_FIRST_BYTES, ret);
+	/*
+	 * A key that names a directory, or has a missing parent, is absent, as in TensorStore's
+	 * file store.
+	 */
+	bool is_absent = r == -ENOENT || r == -ENOTDIR || r == -EISDIR || r == -ENAMETOOLONG;
+
+	if ((r < 0 && !is_absent) || !io_dir_in_store(d->dir))
+		return is_absent ? 0 : r < 0 ? r : 1;
+	pthread_mutex_lock(&d->lock);
+	r = is_absent ? io_pins_absent(&d->pins, d->dir, path) :
+			io_pins_check(&d->pins, d->dir, *ret);
+	pthread_mutex_unlock(&d->lock);
+	if (r < 0 && !is_absent)
+		io_file_unref(take(*ret));
+	return r < 0 ? r : !is_absent;
+}
+
 static int dir_locate_one(struct kv_dir *d, struct span key, struct kv_loc *ret)
 {
 	auto_free char *path = NULL;
@@ -53,14 +76,8 @@ static int dir_locate_one(struct kv_dir *d, struct span key, struct kv_loc *ret)
 	path = span_dup_str(key);
 	if (!path)
 		return fail(-ENOMEM, "cannot open '%.*s'", SPAN_ARG(key));
-	r = io_file_open_range(d->dir, path, 0, IO_FIRST_BYTES, &ret->file);
-	/*
-	 * A key that names a directory, or has a missing parent, is absent, as in TensorStore's
-	 * file store.
-	 */
-	if (r == -ENOENT || r == -ENOTDIR || r == -EISDIR || r == -ENAMETOOLONG)
-		return 0;
-	if (r < 0)
+	r = open_value(d, path, &ret->file);
+	if (r <= 0)
 		return r;
 	ret->where = KV_FILE;
 	ret->len = ret->file->size;
@@ -197,6 +214,7 @@ static void dir_free(struct kv *kv)
 
 	io_dir_close(d->dir);
 	kv_table_release(&d->table);
+	io_pins_release(&d->pins);
 	pthread_mutex_destroy(&d->lock);
 	free(d);
 }
@@ -223,6 +241,7 @@ int kv_dir_open(struct io_dir *dir, struct kv **ret)
 	d->base.io = dir->io;
 	d->base.no_list = !io_dir_can_list(dir);
 	d->dir = dir;
+	io_pins_begin(&d->pins, dir);
 	pthread_mutex_init(&d->lock, NULL);
 	*ret = &d->base;
 	return 0;

@@ -401,7 +401,7 @@ int ocdbt_db_open(struct io_dir *dir, struct cache *cache, struct ocdbt **ret)
 	db->cache = cache;
 	db->owner = cache ? cache_owner() : 0;
 	r = db_load(db);
-	db->date = db_server_date(dir);
+	io_pins_begin(&db->pins, dir);
 	if (r < 0) {
 		db->dir = NULL; /* it is still the caller's */
 		ocdbt_db_close(db);
@@ -418,7 +418,7 @@ void ocdbt_db_close(struct ocdbt *db)
 	if (!db)
 		return;
 	ocdbt_db_close_files(db);
-	free(db->object);
+	io_pins_release(&db->pins);
 	if (db->cache)
 		cache_drop(db->cache, db->owner);
 	pthread_mutex_destroy(&db->lock);

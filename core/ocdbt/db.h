@@ -11,7 +11,7 @@
 #include "core/base/err.h"
 #include "core/base/limits.h"
 #include "core/base/refusal.h"
-#include "core/io/io.h"
+#include "core/io/io_pins.h"
 #include "core/ocdbt/ocdbt.h"
 
 /* A data file that is kept open. */
@@ -19,15 +19,6 @@ struct db_file {
 	uint64_t hash;        /* of the path */
 	uint64_t used;        /* tick of the last use */
 	struct io_file *file; /* a reference; NULL: unused slot */
-};
-
-/*
- * The object that a path of a store had when it was first opened. Positions in the nodes are those
- * of that object, whatever replaces it.
- */
-struct db_object {
-	uint64_t path, ino; /* hashes: of the path, of the path and the tag */
-	uint64_t size;
 };
 
 /* Immutable after open, except for the members that lock protects. */
@@ -41,11 +32,8 @@ struct ocdbt {
 	pthread_mutex_t lock;                /* never held across I/O */
 	struct db_file file[LIMIT_DB_FILES]; /* protected by lock */
 	uint64_t tick;                       /* protected by lock */
-	struct db_object *object;            /* protected by lock */
-	size_t n_objects, cap_objects;
-	bool is_stale;            /* protected by lock: one of them was replaced */
-	int64_t date;             /* of the server, when the database was opened; 0: unknown */
-	struct refusals refusals; /* nodes that were refused */
+	struct io_pins pins;                 /* protected by lock; data files */
+	struct refusals refusals;            /* nodes that were refused */
 };
 
 /*
@@ -71,8 +59,6 @@ int db_file(struct ocdbt *db, const struct ocdbt_ref *ref, struct io_file **ret)
 int db_file_path(const struct ocdbt_ref *ref, struct buf *ret);
 /* The bytes that ref names are broken: open the file anew next time, since it may be repaired. */
 void db_file_doubt(struct ocdbt *db, const struct ocdbt_ref *ref);
-/* The clock of the directory's server in seconds since 1970, by its last answer; 0: unknown. */
-int64_t db_server_date(const struct io_dir *dir);
 /* Check that the range lies inside the file. */
 int db_check_range(const struct io_file *file, const struct ocdbt_ref *ref);
 /*

@@ -8,11 +8,9 @@
 #include <fcntl.h>
 #include <inttypes.h>
 
-#include "core/base/array.h"
 #include "core/base/digest.h"
 #include "core/base/err.h"
 #include "core/kv/kv_sum.h"
-#include "core/io/io_store.h"
 #include "core/ocdbt/db.h"
 
 /* R12: refuse names that TensorStore's file driver refuses, or that leave the directory. */
@@ -117,57 +115,6 @@ static size_t range_of(const struct ocdbt_ref *ref)
 								 0;
 }
 
-int64_t db_server_date(const struct io_dir *dir)
-{
-	struct io_store_stats s = { 0 };
-
-	return io_dir_in_store(dir) && io_store_stats(dir->io, &s) ? s.date : 0;
-}
-
-/*
- * Whether an object was written after the database was opened, by the clock of its server. A server
- * that has no times may answer with the present one.
- */
-static bool is_newer(const struct ocdbt *db, const struct io_file *file)
-{
-	int64_t at = (int64_t)file->mtime.tv_sec;
-
-	return db->date && at > db->date && at < db_server_date(db->dir);
-}
-
-/*
- * Remember the object of a path in a store, or check that it is still the same one: -ESTALE. Called
- * with the lock held.
- */
-static int check_object(struct ocdbt *db, uint64_t hash, const struct io_file *file)
-{
-	if (!file->key)
-		return 0;
-	for (size_t i = 0; i < db->n_objects; i++) {
-		const struct db_object *o = &db->object[i];
-
-		if (o->path != hash)
-			continue;
-		db->is_stale |= o->ino != file->ino || o->size != file->size;
-		return !db->is_stale ?
-			       0 :
-			       fail(-ESTALE,
-				    "data file '%s/%s' was replaced since its item was opened: its "
-				    "tag is %s now, with %llu bytes",
-				    db->dir->path, file->name, *file->tag ? file->tag : "unknown",
-				    (unsigned long long)file->size);
-	}
-	if (is_newer(db, file)) {
-		db->is_stale = true;
-		return fail(-ESTALE, "data file '%s/%s' was replaced since its item was opened",
-			    db->dir->path, file->name);
-	}
-	if (!array_reserve(db->object, db->cap_objects, db->n_objects + 1))
-		return fail(-ENOMEM, "cannot open data file '%s'", file->name);
-	db->object[db->n_objects++] = (struct db_object){ hash, file->ino, file->size };
-	return 0;
-}
-
 /*
  * Whether an object is still the one that was opened, if a read of it has failed. If it was
  * replaced, the others of the item may have been, too, although none of them has been read yet.
@@ -175,19 +122,16 @@ static int check_object(struct ocdbt *db, uint64_t hash, const struct io_file *f
 static int check_failed(struct ocdbt *db)
 {
 	struct io_file *failed = NULL, *now = NULL;
-	uint64_t hash = 0;
 	bool is_stale;
 	int r = 0;
 
 	pthread_mutex_lock(&db->lock);
-	is_stale = db->is_stale;
+	is_stale = db->pins.is_stale;
 	for (size_t i = 0; i < ARRAY_LEN(db->file) && !failed && !is_stale; i++) {
 		struct db_file *f = &db->file[i];
 
-		if (f->file && f->file->key && io_file_is_doubtful(f->file)) {
+		if (f->file && f->file->key && io_file_is_doubtful(f->file))
 			failed = take(f->file);
-			hash = f->hash;
-		}
 	}
 	pthread_mutex_unlock(&db->lock);
 	if (is_stale)
@@ -197,7 +141,7 @@ static int check_failed(struct ocdbt *db)
 	/* One that was removed has an error of its own; others can be read. */
 	if (io_file_open(db->dir, failed->name, O_RDONLY, 0, &now) >= 0) {
 		pthread_mutex_lock(&db->lock);
-		r = check_object(db, hash, now);
+		r = io_pins_check(&db->pins, db->dir, now);
 		pthread_mutex_unlock(&db->lock);
 	} else {
 		err_clear();
@@ -229,7 +173,7 @@ static int open_file(struct ocdbt *db, const char *path, const struct ocdbt_ref 
 	if (r < 0)
 		return file_error(r, path);
 	pthread_mutex_lock(&db->lock);
-	r = check_object(db, hash, file);
+	r = io_pins_check(&db->pins, db->dir, file);
 	/* Another thread may have opened it meanwhile; then use its file. */
 	other = r < 0 ? NULL : cached_find(db, hash, path);
 	out = other || r < 0 ? file : cached_add(db, hash, file);

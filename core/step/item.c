@@ -144,8 +144,10 @@ static int open_parts(struct item *item, const char *path)
 	if (item->is_file)
 		return open_file_item(item, path);
 	r = io_dir_sub(item->within, path, &item->dir);
-	if (r >= 0)
-		r = open_stores(item);
+	if (r < 0)
+		return r;
+	io_pins_begin(&item->pins, item->dir);
+	r = open_stores(item);
 	return r < 0 ? r : item_read_tree(item);
 }
 
@@ -275,21 +277,44 @@ struct item *item_ref(struct item *item)
 
 /* ---- small files, read on demand ---- */
 
+/*
+ * Read a file of the item, of the time when the item was opened: -ESTALE. ret_file, which keeps it
+ * open, may be NULL. Called with the item's lock held.
+ */
+static int read_pinned(struct item *item, const char *name, uint64_t limit, struct document *ret,
+		       struct io_file **ret_file)
+{
+	auto_of(io_file) struct io_file *file = NULL;
+	int r = io_file_open_range(item->dir, name, 0, IO_FIRST_BYTES, &file);
+
+	if (r == -EISDIR)
+		return fail(-EUCLEAN, "'%s' is not a regular file", name);
+	if (r >= 0)
+		r = io_pins_check(&item->pins, item->dir, file);
+	if (r >= 0 && file->size > limit)
+		return fail(-EFBIG, "'%s' has %llu bytes, the limit is %llu", name,
+			    (unsigned long long)file->size, (unsigned long long)limit);
+	if (r >= 0)
+		r = document_of(item->ckpt, file, ret);
+	if (r >= 0 && ret_file)
+		*ret_file = take(file);
+	return r;
+}
+
 static int index_strings(struct item *item)
 {
 	auto_of(strings) struct strings *strings = NULL;
+	auto_of(io_file) struct io_file *file = NULL;
 	auto_document text = { 0 };
-	int r = document_read(item->ckpt, item->dir, "_strings.json", LIMIT_STRINGS_BYTES, &text);
+	int r = read_pinned(item, "_strings.json", LIMIT_STRINGS_BYTES, &text, &file);
 
-	if (r == -EISDIR)
-		return fail(-EUCLEAN, "'_strings.json' is a directory");
 	if (r >= 0)
 		r = strings_parse(text.text, "'_strings.json'", &strings);
+	if (r < 0)
+		return r;
 	/* Each text is read from the file on demand, since all together may be large. */
-	if (r >= 0)
-		r = io_file_open(item->dir, "_strings.json", O_RDONLY, 0, &item->strings_file);
-	if (r >= 0)
-		item->strings = take(strings);
+	item->strings_file = take(file);
+	item->strings = take(strings);
 	return r;
 }
 
@@ -355,18 +380,22 @@ static int read_string(struct item *item, const struct strings_entry *e, struct 
 /* Releases 0.3.x wrote one file for each string leaf, in a directory with its name. */
 static int read_string_leaf(struct item *item, const struct tree_node *leaf, struct buf *ret)
 {
-	auto_buf path = { 0 }, text = { 0 };
+	auto_document text = { 0 };
+	auto_buf path = { 0 };
 	int r = io_path_check(leaf->param, "string leaf");
 
 	if (r >= 0)
 		r = buf_addf(&path, "%.*s/_strings.json", SPAN_ARG(leaf->param));
 	if (r >= 0 && !buf_str(&path))
 		r = -ENOMEM;
-	if (r >= 0)
-		r = io_read_file(item->dir, (const char *)path.p, 6 * LIMIT_STRING_BYTES, &text);
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&item->lock);
+	r = read_pinned(item, buf_str(&path), 6 * LIMIT_STRING_BYTES, &text, NULL);
+	pthread_mutex_unlock(&item->lock);
 	if (r == -ENOENT || r == -ENOTDIR)
 		return fail(-EUCLEAN, "its text is not stored");
-	return r < 0 ? r : strings_parse_leaf(buf_span(&text), "'_strings.json'", leaf->param, ret);
+	return r < 0 ? r : strings_parse_leaf(text.text, "'_strings.json'", leaf->param, ret);
 }
 
 int item_string(struct item *item, const struct tree_node *leaf, struct buf *ret)
@@ -404,15 +433,15 @@ static int parse_shardings_in(void *arg, const char *dir, struct kv *kv)
 {
 	auto_free char *name = NULL;
 	struct item *item = arg;
-	auto_buf text = { 0 };
+	auto_document text = { 0 };
 	int r = path_join(dir, span_str("_sharding"), &name);
 
 	if (r >= 0)
-		r = io_read_file(item->dir, name, LIMIT_SMALL_FILE, &text);
+		r = read_pinned(item, name, LIMIT_SMALL_FILE, &text, NULL);
 	if (r == -ENOENT && kv)
 		return 0;
 	if (r >= 0)
-		r = shardings_parse(buf_span(&text), "'_sharding'", &item->shardings);
+		r = shardings_parse(text.text, "'_sharding'", &item->shardings);
 	return r < 0 ? r : 1;
 }
 
@@ -482,15 +511,15 @@ static int pick_process(void *arg, const char *name, unsigned char type)
 static int read_first_process(struct item *item)
 {
 	struct first_process first = { 0 };
-	auto_buf text = { 0 };
+	auto_document text = { 0 };
 	char path[96];
 	int r = io_list(item->dir, "array_metadatas", pick_process, &first);
 
 	if (r < 0 || !first.name[0])
 		return r;
 	snprintf(path, sizeof(path), "array_metadatas/%s", first.name);
-	r = io_read_file(item->dir, path, LIMIT_SMALL_FILE, &text);
-	return r < 0 ? r : array_metadatas_parse(buf_span(&text), first.name, &item->arrays);
+	r = read_pinned(item, path, LIMIT_SMALL_FILE, &text, NULL);
+	return r < 0 ? r : array_metadatas_parse(text.text, first.name, &item->arrays);
 }
 
 /* Called with the item's lock held. */

@@ -10,6 +10,7 @@
 #include <pthread.h>
 
 #include "core/base/refusal.h"
+#include "core/io/io_pins.h"
 #include "core/step/access.h"
 #include "core/step/ckpt.h"
 #include "core/step/document.h"
@@ -100,6 +101,7 @@ struct item {
 	struct refusal strings_refused, shardings_refused, arrays_refused;
 	struct strings *strings; /* index of `_strings.json`; NULL: there is none */
 	struct io_file *strings_file;
+	struct io_pins pins;         /* of these files */
 	struct shardings *shardings; /* `_sharding`; NULL: there is none */
 	/* the first of array_metadatas/process_*; NULL: there is none */
 	struct array_metadatas *arrays;

@@ -47,6 +47,7 @@ void item_unref(struct item *item)
 	document_release(&item->aggregate_text);
 	strings_free(item->strings);
 	io_file_unref(item->strings_file);
+	io_pins_release(&item->pins);
 	shardings_free(item->shardings);
 	array_metadatas_free(item->arrays);
 	digests_free(item->digests);

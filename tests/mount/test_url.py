@@ -348,18 +348,29 @@ def test_an_object_that_is_replaced(mount, tmp_path):
         assert any('was replaced' in line and '/d/' in line for line in m.log_lines()), m.log_lines()
 
 
-def test_no_leaf_is_read_by_an_index_of_other_objects(mount, tmp_path):
-    """A data file without checksums is replaced by one of the same size: no leaf has values of the new one, at any time."""
+@pytest.mark.parametrize('ocdbt', [True, False], ids=['database', 'directories'])
+def test_no_leaf_is_read_of_objects_that_came_later(mount, tmp_path, ocdbt):
+    """Files without checksums are replaced by ones of the same size: no leaf has values of the new ones, at any time."""
     leaves = {f'w{i}': np.arange(4096, dtype=np.float32) + i for i in range(8)}
-    handler = ocp0.PyTreeCheckpointHandler(use_compression=False)
+    handler = ocp0.PyTreeCheckpointHandler(use_compression=False, use_ocdbt=ocdbt)
     with ocp0.Checkpointer(handler) as checkpointer:
-        checkpointer.save(tmp_path / 'item', args=ocp0.args.PyTreeSave(leaves))
+        checkpointer.save(tmp_path / 'item', args=ocp0.args.PyTreeSave(leaves | {'name': 'the old one'}))
     made = []
+
+    def read(name):
+        try:
+            content = compare.read_all(m / name)
+        except OSError as e:
+            assert e.errno in (errno.ESTALE, errno.EIO), name
+        else:
+            assert content == b'the old one' if name == 'name.txt' else \
+                np.array_equal(np.load(io.BytesIO(content)), leaves[name.removesuffix('.npy')]), name
+
     with servers.faulty(tmp_path / 'item', made=made) as url:
         m = mount(url, 'cache=0,direct_io=on', allow_errors=True)
         assert np.array_equal(np.load(io.BytesIO(compare.read_all(m / 'w0.npy'))), leaves['w0'])
-        for data in (tmp_path / 'item').rglob('d/*'):
-            content = data.read_bytes()
+        for data in (path for path in (tmp_path / 'item').rglob('*') if path.is_file() and path.name != '_METADATA'):
+            content = data.read_bytes().replace(b'the old one', b'the new one')
             for value in leaves.values():
                 content = content.replace(value.tobytes(), (-value).tobytes())
             data.write_bytes(content)
@@ -367,12 +378,13 @@ def test_no_leaf_is_read_by_an_index_of_other_objects(mount, tmp_path):
             os.utime(data, (time.time() + 10,) * 2)
         made[0].ahead = 20
         for _ in range(3):
-            for name, value in leaves.items():
-                try:
-                    assert np.array_equal(np.load(io.BytesIO(compare.read_all(m / f'{name}.npy'))), value), name
-                except OSError as e:
-                    assert e.errno in (errno.ESTALE, errno.EIO)
+            for name in ('name.txt', *(f'{name}.npy' for name in leaves)):
+                read(name)
         assert any('was replaced' in line for line in m.log_lines()), m.log_lines()
+        if not ocdbt:
+            # An object that was there is not a chunk of the fill value from then on.
+            (tmp_path / 'item/w0/0').unlink()
+            read('w0.npy')
 
 
 def test_an_object_that_is_deleted(mount, tmp_path):
