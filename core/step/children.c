@@ -60,3 +60,16 @@ bool children_has(const struct children *c, const char *name, bool is_dir)
 			return true;
 	return false;
 }
+
+unsigned char child_type(struct io_dir *dir, const char *path, unsigned char type)
+{
+	struct stat st;
+
+	if (type == DT_DIR || type == DT_REG)
+		return type;
+	if (io_stat(dir, path, &st) < 0) {
+		err_clear();
+		return DT_UNKNOWN;
+	}
+	return S_ISDIR(st.st_mode) ? DT_DIR : S_ISREG(st.st_mode) ? DT_REG : DT_UNKNOWN;
+}

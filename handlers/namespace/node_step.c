@@ -12,6 +12,7 @@
 
 #include "core/base/err.h"
 #include "core/base/path.h"
+#include "core/step/children.h"
 #include "core/step/detect.h"
 #include "core/step/item_others.h"
 #include "core/step/step.h"
@@ -89,19 +90,6 @@ static int item_child(struct node_step *s, struct span name, const struct stat *
 	return node_stored_new(&s->node, name, path, st, STORED_OPAQUE, ret);
 }
 
-static unsigned char type_of(const struct node_step *s, const char *name, unsigned char type)
-{
-	struct stat st;
-
-	if (type != DT_LNK && type != DT_UNKNOWN)
-		return type;
-	if (io_stat(s->dir, name, &st) < 0) {
-		err_clear();
-		return DT_UNKNOWN;
-	}
-	return S_ISDIR(st.st_mode) ? DT_DIR : S_ISREG(st.st_mode) ? DT_REG : DT_UNKNOWN;
-}
-
 /* A file beside the items, or a document of the step: 1; 0: there is none. */
 static int file_child(struct node_step *s, struct span name, const struct stat *st,
 		      enum stored_role role, struct node **ret)
@@ -161,7 +149,7 @@ static int add_item(void *arg, const char *name, unsigned char type)
 	struct listing_items *li = arg;
 	bool is_own;
 
-	type = type_of(li->s, name, type);
+	type = child_type(li->s->dir, name, type);
 	is_own = type == DT_DIR ? is_item_name(li->s, span_str(name)) :
 				  type == DT_REG && !strcmp(name, "_CHECKPOINT_METADATA");
 	li->any |= is_own;

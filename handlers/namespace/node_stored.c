@@ -12,6 +12,7 @@
 
 #include "core/base/err.h"
 #include "core/base/path.h"
+#include "core/step/children.h"
 #include "core/step/step.h"
 #include "core/step/step_name.h"
 #include "handlers/namespace/node_tree.h"
@@ -143,13 +144,17 @@ struct listing_stored {
 static int add_stored(void *arg, const char *name, unsigned char type)
 {
 	struct listing_stored *ls = arg;
+	auto_free char *path = NULL;
 	int r = is_shown(ls->s, span_str(name));
 
-	/* Links are shown as their targets. */
 	if (r > 0)
-		r = listing_add(ls->list, &ls->s->node, span_str(name),
-				type == DT_DIR ? DT_DIR : DT_REG);
-	return r < 0 ? r : 0;
+		r = path_join(ls->s->path, span_str(name), &path);
+	if (!path)
+		return MIN(r, 0);
+	/* A link to nowhere is listed, and an error when it is looked up. */
+	type = child_type(ls->s->node.ns->ckpt->source, path, type);
+	return listing_add(ls->list, &ls->s->node, span_str(name),
+			   type == DT_DIR ? DT_DIR : DT_REG);
 }
 
 static int stored_list(struct node *n, struct listing *ret)
