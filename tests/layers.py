@@ -90,7 +90,7 @@ MAY_INCLUDE = {
     'tools/select': [
         'core/base', 'handlers/format', 'handlers/leaf', 'handlers/subtree', 'handlers/namespace',
         'tools/cli', 'tools/job', 'tools/scan'],
-    'tools/diff': ['core/base', 'core/io', 'handlers/leaf', 'handlers/namespace', 'tools/scan', 'tools/select'],
+    'tools/diff': ['core/base', 'core/io', 'core/step', 'handlers/leaf', 'handlers/namespace', 'tools/scan', 'tools/select'],
     'tools/convert': [
         'core/base', 'core/io', 'core/store', 'core/dtype', 'core/zarr', 'core/zarr/write', 'core/tree', 'core/step',
         'core/commit', 'handlers/format', 'handlers/plugin', 'handlers/leaf', 'handlers/subtree', 'handlers/draft',

@@ -5,6 +5,7 @@ of copying a step brings all of them."""
 import json
 import os
 import re
+import shutil
 import subprocess
 
 import jax
@@ -291,6 +292,33 @@ def test_files_beside_items_are_shown(run, step, tmp_path):
     for out in ('a.npz', 'a.safetensors', 'npy'):
         r = run('export', step / '1', tmp_path / out)
         assert all(f"'{name}' is not a leaf and is left out" in r.stderr for name in top), r.stderr
+
+
+@pytest.mark.feature('E2')
+def test_files_beside_items_and_arrays_are_compared(run, step):
+    """By diff: their bytes, and those that only one side has; two single trees also if their items have other names. verify counts them."""
+    fill(step / '1/default', {'LICENSE': b'free', 'assets/v.txt': b'v'})
+    shutil.copytree(step / '1', step / '2')
+    assert run('diff', step / '1', step / '2').stdout.endswith(' 0 differences\n')
+    counts = json.loads(run('verify', '--json', step / '1').stdout)
+    assert counts['other_files'] == 2 + len({name.split('/')[0] for name in step_files(step)}), counts
+    fill(step / '2', {'README': b'R' * 5000, '.git/config': b'd', 'new': b'n', 'default/assets/v.txt': b'w', 'default/more': b'm'})
+    (step / '2/notes.txt').unlink()
+    (step / '2/empty').unlink()
+    (step / '2/empty').mkdir()                  # an item
+    want = ['.git/config: content', 'README: content', 'default/assets/v.txt: content', 'default/more: only in B', 'empty: only in A', 'empty: only in B',
+            'new: only in B', 'notes.txt: only in A']
+    r = run('diff', step / '1', step / '2', ok=False)
+    assert r.returncode == 1 and sorted(r.stdout.splitlines()[:-1]) == want, r.stdout
+    assert run('diff', '--only', '*', step / '1', step / '2').stdout.endswith(' 0 differences\n')
+    (step / '2/default').rename(step / '2/other')
+    for item in (step / '2/other', step / '2'):
+        if item.name == '2':
+            for name in os.listdir(item):
+                if name != 'other':
+                    shutil.rmtree(item / name) if (item / name).is_dir() else (item / name).unlink()
+        r = run('diff', step / '1/default', item, ok=False)
+        assert r.returncode == 1 and sorted(r.stdout.splitlines()[:-1]) == ['assets/v.txt: content', 'more: only in B' if item.name != '2' else 'other/more: only in B'], r.stdout
 
 
 @pytest.mark.feature('E2')

@@ -24,6 +24,16 @@ static void say_size(const char *what, uint64_t bytes)
 	printf("%s %s", size, what);
 }
 
+static void say_not_looked_at(const struct verify *v)
+{
+	if (v->opaque_items)
+		printf("%llu items with %llu entries are not trees, and were not looked at: only their handlers know what is in them\n",
+		       (unsigned long long)v->opaque_items, (unsigned long long)v->opaque_files);
+	if (v->other_files)
+		printf("%llu other files and directories beside arrays and items were not looked at\n",
+		       (unsigned long long)v->other_files);
+}
+
 static void sum_up_text(const struct verify *v)
 {
 	for (size_t at = 0; at < v->drafts.n; at += strlen((const char *)v->drafts.p + at) + 1) {
@@ -85,9 +95,7 @@ static void sum_up_text(const struct verify *v)
 	if (v->digest_leaves)
 		printf("%llu of %llu leaves have a SHA-256 in .sha256sums, with which their values were compared\n",
 		       (unsigned long long)v->digest_leaves, (unsigned long long)v->leaves);
-	if (v->opaque_items)
-		printf("%llu items with %llu entries are not trees, and were not looked at: only their handlers know what is in them\n",
-		       (unsigned long long)v->opaque_items, (unsigned long long)v->opaque_files);
+	say_not_looked_at(v);
 	if (v->missing)
 		printf("%llu chunks are not stored and read as the fill value\n",
 		       (unsigned long long)v->missing);
@@ -136,11 +144,12 @@ static void sum_up_json(const struct verify *v, const char *error)
 	}
 	buf_addf(&out,
 		 "], \"level\": %d, \"errors\": %llu, \"warnings\": %llu, \"unchecked\": %llu"
-		 ", \"refused\": %llu, \"opaque_items\": %llu, \"items\": %llu, \"leaves\": %llu",
+		 ", \"refused\": %llu, \"opaque_items\": %llu, \"other_files\": %llu"
+		 ", \"items\": %llu, \"leaves\": %llu",
 		 v->level, (unsigned long long)v->errors, (unsigned long long)v->warnings,
 		 (unsigned long long)v->unchecked, (unsigned long long)v->refused,
-		 (unsigned long long)v->opaque_items, (unsigned long long)v->items,
-		 (unsigned long long)v->leaves);
+		 (unsigned long long)v->opaque_items, (unsigned long long)v->other_files,
+		 (unsigned long long)v->items, (unsigned long long)v->leaves);
 	buf_addf(
 		&out,
 		", \"chunks\": %llu, \"stored_bytes\": %llu, \"decoded_bytes\": %llu, \"missing_chunks\": %llu"

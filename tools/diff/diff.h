@@ -24,6 +24,19 @@ struct diff {
 
 /* Compare two sources, and print the differences. */
 int diff_sources(struct diff *d, struct source *a, struct source *b);
+/* Compare an item that is not a tree, with all of its files. (diff_files.c) */
+int diff_file_part(struct diff *d, const char *prefix, struct node *a, struct node *b,
+		   const struct subtree_part *part);
+/*
+ * Compare the files beside the arrays and items of d->a and d->b, which are below the nodes.
+ * single: both are one tree, whatever the names of their items are. (diff_files.c)
+ */
+int diff_others(struct diff *d, const char *prefix, struct node *a, struct node *b, bool single);
+/* The type (DT_DIR) of the entry of that name, or -1. (diff_files.c) */
+int diff_type_of(const struct listing *l, const char *name);
+/* Report the names that only the listing of B has. (diff_files.c) */
+void diff_only_in_b(struct diff *d, const char *prefix, const struct listing *la,
+		    const struct listing *lb);
 /* Compare leaves that are on both sides. */
 int diff_values(struct diff *d, const struct subtree *a, const char *prefix);
 /*

@@ -3,16 +3,12 @@
  * diff_trees.c - pairs the leaves of two checkpoints, and finds those on one side only.
  */
 #include <dirent.h>
-#include <fcntl.h>
 #include <stdio.h>
 
 #include "core/base/err.h"
-#include "core/io/segments.h"
 #include "handlers/namespace/node_parts.h"
 #include "handlers/namespace/node_tree.h"
 #include "tools/diff/diff.h"
-
-#define FILE_BLOCK ((size_t)1 << 20)
 
 uint64_t diff_place(const struct tiling *t, const struct tile *tile, uint64_t i)
 {
@@ -229,120 +225,6 @@ static void say_part(struct diff *d, const char *prefix, const struct subtree_pa
 		diff_say(d, buf_str(&path), in_a ? "only in A" : "only in B", "");
 }
 
-/* ---- items that are files ---- */
-
-/* 1 the same, 0 not. */
-static int same_bytes(struct node *a, struct node *b)
-{
-	auto_of(file) struct file *fa = NULL, *fb = NULL;
-	auto_free char *pa = malloc(FILE_BLOCK), *pb = malloc(FILE_BLOCK);
-	struct stat sa, sb;
-	struct segments g;
-	int r = pa && pb ? node_stat(a, &sa) : -ENOMEM;
-
-	if (r >= 0)
-		r = node_stat(b, &sb);
-	if (r >= 0 && (sa.st_size != sb.st_size || S_ISDIR(sa.st_mode) != S_ISDIR(sb.st_mode)))
-		return 0;
-	if (r >= 0)
-		r = node_open(a, O_RDONLY, &fa);
-	if (r >= 0)
-		r = node_open(b, O_RDONLY, &fb);
-	for (uint64_t at = 0; r >= 0 && at < (uint64_t)sa.st_size; at += FILE_BLOCK) {
-		size_t n = MIN(FILE_BLOCK, (size_t)((uint64_t)sa.st_size - at));
-
-		segments_init(&g, a->ns->ckpt->cache);
-		r = file_read(fa, at, n, &g);
-		if (r >= 0)
-			r = segments_copy(&g, pa);
-		segments_release(&g);
-		segments_init(&g, b->ns->ckpt->cache);
-		if (r >= 0)
-			r = file_read(fb, at, n, &g);
-		if (r >= 0)
-			r = segments_copy(&g, pb);
-		segments_release(&g);
-		if (r >= 0 && memcmp(pa, pb, n))
-			return 0;
-	}
-	return r < 0 ? r : 1;
-}
-
-/* The type (DT_DIR) of the entry of that name, or -1. */
-static int type_of(const struct listing *l, const char *name)
-{
-	for (size_t i = 2; i < l->n; i++)
-		if (!strcmp(listing_name(l, i), name))
-			return l->entry[i].type;
-	return -1;
-}
-
-static void say_only_in_b(struct diff *d, const char *prefix, const struct listing *la,
-			  const struct listing *lb)
-{
-	for (size_t i = 2; i < lb->n; i++) {
-		const char *name = listing_name(lb, i);
-		auto_buf path = { 0 };
-
-		if (type_of(la, name) < 0 && buf_addf(&path, "%s%s", prefix, name) >= 0)
-			diff_say(d, buf_str(&path), "only in B", "");
-	}
-}
-
-/* The recursion is as deep as the directories on disk, whose paths the kernel limits. */
-static int compare_files(struct diff *d, struct node *a, struct node *b, const char *path)
-{
-	auto_listing la = { 0 }, lb = { 0 };
-	auto_buf prefix = { 0 };
-	int r = buf_addf(&prefix, "%s/", path);
-
-	if (r >= 0)
-		r = node_list(a, &la);
-	if (r >= 0)
-		r = node_list(b, &lb);
-	for (size_t i = 2; i < la.n && r >= 0; i++) {
-		auto_node *na = NULL, *nb = NULL;
-		auto_buf below = { 0 };
-		struct span name = span_str(listing_name(&la, i));
-		bool is_dir = la.entry[i].type == DT_DIR;
-		int other = type_of(&lb, listing_name(&la, i));
-
-		r = buf_addf(&below, "%s/%.*s", path, SPAN_ARG(name));
-		if (r >= 0 && (other < 0 || (other == DT_DIR) != is_dir)) {
-			diff_say(d, buf_str(&below), other < 0 ? "only in A" : "kind", "");
-			continue;
-		}
-		if (r >= 0)
-			r = node_lookup(a, name, &na);
-		if (r >= 0)
-			r = node_lookup(b, name, &nb);
-		if (r < 0)
-			return r;
-		r = is_dir ? compare_files(d, na, nb, buf_str(&below)) : same_bytes(na, nb);
-		if (r == 0 && !is_dir)
-			diff_say(d, buf_str(&below), "content", "");
-		d->compared += !is_dir;
-		d->same += !is_dir && r > 0;
-	}
-	if (r >= 0)
-		say_only_in_b(d, buf_str(&prefix), &la, &lb);
-	return r < 0 ? r : 0;
-}
-
-static int compare_file_part(struct diff *d, const char *prefix, struct node *a, struct node *b,
-			     const struct subtree_part *part)
-{
-	auto_node *na = NULL, *nb = NULL;
-	auto_buf path = { 0 };
-	int r = buf_addf(&path, "%s%s", prefix, part->path);
-
-	if (r >= 0)
-		r = node_walk(a, part->path, &na);
-	if (r >= 0)
-		r = node_walk(b, part->path, &nb);
-	return r < 0 ? r : compare_files(d, na, nb, buf_str(&path));
-}
-
 /* ---- two trees or steps ---- */
 
 static int pair_all(struct diff *d, const char *prefix, struct node *na, struct node *nb)
@@ -360,12 +242,12 @@ static int pair_all(struct diff *d, const char *prefix, struct node *na, struct 
 		else if (a->kind == PART_TREE)
 			r = pair_parts(d, prefix, i, b);
 		else if (!is_selective(d))
-			r = compare_file_part(d, prefix, na, nb, a);
+			r = diff_file_part(d, prefix, na, nb, a);
 	}
 	for (size_t i = 0; i < d->b->n && r >= 0; i++)
 		if (d->b->part[i].kind != PART_BROKEN && !find_part(d->a, &d->b->part[i], single))
 			say_part(d, prefix, &d->b->part[i], false);
-	return r;
+	return r < 0 || is_selective(d) ? r : diff_others(d, prefix, na, nb, single);
 }
 
 /* Damaged documents are reported: nothing is said to be equal to them. */
@@ -460,12 +342,12 @@ int diff_sources(struct diff *d, struct source *a, struct source *b)
 	for (size_t i = 2; i < la.n && r >= 0; i++) {
 		const char *name = listing_name(&la, i);
 
-		if (type_of(&lb, name) >= 0)
+		if (diff_type_of(&lb, name) >= 0)
 			r = diff_step(d, a->node, b->node, name);
 		else
 			diff_say(d, name, "only in A", "");
 	}
 	if (r >= 0)
-		say_only_in_b(d, "", &la, &lb);
+		diff_only_in_b(d, "", &la, &lb);
 	return r;
 }

@@ -50,6 +50,7 @@ struct verify {
 	uint64_t unused_files; /* data files that no database refers to */
 	/* Items that are not trees or JSON, and the entries of their directories: not looked at. */
 	uint64_t opaque_items, opaque_files;
+	uint64_t other_files; /* files and directories beside arrays and items: not looked at */
 	/* The part of stored_bytes that no checksum covers. */
 	uint64_t raw_bytes, unsummed_bytes;
 	/* leaves with such bytes, or with a text in a file without a checksum */

@@ -304,6 +304,12 @@ static int check_entry(void *arg, const char *name, unsigned char type)
 	return 0;
 }
 
+static int count_other(void *arg, const char *name, unsigned char type)
+{
+	((struct verify *)arg)->other_files++;
+	return 0;
+}
+
 static int check_orphans(struct checking *c)
 {
 	struct orphans o = { .c = c };
@@ -319,7 +325,9 @@ static int check_orphans(struct checking *c)
 		err_clear();
 		r = 0;
 	}
-	return r < 0 ? r : io_list(c->dir, ".", check_entry, c);
+	if (r >= 0)
+		r = io_list(c->dir, ".", check_entry, c);
+	return r < 0 ? r : item_each_other(c->t.item, count_other, c->v);
 }
 
 /* ---- the item ---- */

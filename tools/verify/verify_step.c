@@ -2,10 +2,12 @@
 /*
  * verify_step.c - checks roots and steps: their metadata, and that all items exist.
  */
+#include <dirent.h>
 #include <string.h>
 
 #include "core/base/err.h"
 #include "core/base/json.h"
+#include "core/step/item_others.h"
 #include "core/step/step.h"
 #include "core/step/step_deletion.h"
 #include "core/step/step_meta.h"
@@ -233,6 +235,9 @@ static int check_step(struct verify *v, const char *path, unsigned depth)
 			r = note_draft(v, path, name);
 		else if (c.child[i].may_be_dir && name[0] != '.')
 			r = check_child(v, path, name, m, depth);
+		else
+			v->other_files += step_has_other(span_str(name),
+							 c.child[i].may_be_dir ? DT_DIR : DT_REG);
 	}
 	children_release(&c);
 	return r;
