@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <strings.h>
+#include <sys/socket.h>
 
 #include "core/base/clock.h"
 #include "core/base/err.h"
@@ -283,6 +284,12 @@ static size_t on_body(char *p, size_t size, size_t n, void *arg)
 
 /* ---- begin ---- */
 
+/* libcurl's own would be open in every program that this process starts. */
+static curl_socket_t open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *to)
+{
+	return socket(to->family, to->socktype | SOCK_CLOEXEC, to->protocol);
+}
+
 static int add_headers(struct transfer *t)
 {
 	struct http_request *q = t->req;
@@ -385,6 +392,7 @@ int transfer_new(const struct http_opts *opts, struct transfer **ret)
 	curl_easy_setopt(c, CURLOPT_HEADERDATA, t);
 	curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, on_body);
 	curl_easy_setopt(c, CURLOPT_WRITEDATA, t);
+	curl_easy_setopt(c, CURLOPT_OPENSOCKETFUNCTION, open_socket);
 	curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
 	curl_easy_setopt(c, CURLOPT_MAXREDIRS, (long)REDIRECTS);

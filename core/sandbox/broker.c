@@ -44,6 +44,9 @@ static int spawn(int socket, bool quiet, pid_t *ret)
 	posix_spawnattr_setflags(&how, POSIX_SPAWN_SETSIGMASK);
 	posix_spawn_file_actions_init(&files);
 	e = posix_spawn_file_actions_adddup2(&files, socket, STDIN_FILENO);
+	/* Libraries open files without O_CLOEXEC. */
+	if (!e)
+		e = posix_spawn_file_actions_addclosefrom_np(&files, STDERR_FILENO + 1);
 	for (int fd = STDOUT_FILENO; quiet && !e && fd <= STDERR_FILENO; fd++)
 		e = posix_spawn_file_actions_addopen(&files, fd, "/dev/null", O_WRONLY, 0);
 	if (!e)

@@ -35,6 +35,7 @@ int command_spawn(const char *command, const char *argument, pid_t *ret)
 {
 	auto_free char *script = str_fmt("%s \"$1\"", command), *value = strdup(argument);
 	auto_free char **env = environment();
+	posix_spawn_file_actions_t files;
 	posix_spawnattr_t how;
 	sigset_t none, ignored;
 	int e;
@@ -55,7 +56,12 @@ int command_spawn(const char *command, const char *argument, pid_t *ret)
 	posix_spawnattr_setsigmask(&how, &none);
 	posix_spawnattr_setsigdefault(&how, &ignored);
 	posix_spawnattr_setflags(&how, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-	e = posix_spawn(ret, "/bin/sh", NULL, &how, argv, env);
+	posix_spawn_file_actions_init(&files);
+	/* Libraries open files without O_CLOEXEC. */
+	e = posix_spawn_file_actions_addclosefrom_np(&files, STDERR_FILENO + 1);
+	if (!e)
+		e = posix_spawn(ret, "/bin/sh", &files, &how, argv, env);
+	posix_spawn_file_actions_destroy(&files);
 	posix_spawnattr_destroy(&how);
 	return -e;
 }

@@ -13,7 +13,7 @@ import sys
 
 import pytest
 
-from lib import mounts
+from lib import mounts, servers
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 SAMPLE = TOP / 'tests/data/sample'
@@ -189,6 +189,28 @@ def test_the_broker_ends_with_the_mount(mount, confined):
         mounts.wait_for(lambda: all(mounts.has_ended(pid) for pid, _ in brokers))
         if how == signal.SIGKILL:
             subprocess.run(['umount', '-l', m.path], check=True)
+
+
+def sockets_of(pid):
+    return [link for fd in pathlib.Path(f'/proc/{pid}/fd').iterdir() if (link := os.readlink(fd)).startswith('socket:')]
+
+
+def test_connections_are_the_mounts_alone(mount, confined, tmp_path):
+    """Of a source with a URL: neither the broker nor a program that another thread starts has them."""
+    with servers.faulty(SAMPLE) as url:
+        m = mount(f'{url}/1500', f'log={tmp_path}/log')
+        assert (m / 'state/step.json').read_text() == '1500\n'
+        (broker, _), = children(m.pid)
+        assert len(sockets_of(broker)) == 1
+        flags = [next(int(line.split()[1], 8) for line in info.read_text().splitlines() if line.startswith('flags:'))
+                 for info in pathlib.Path(f'/proc/{m.pid}/fdinfo').iterdir()
+                 if os.readlink(info.parent.parent / 'fd' / info.name) in inet_sockets(m.pid)]
+        assert flags and all(f & os.O_CLOEXEC for f in flags)
+
+
+def inet_sockets(pid):
+    """As their descriptors are called."""
+    return {f'socket:[{line.split()[9]}]' for line in pathlib.Path(f'/proc/{pid}/net/tcp').read_text().splitlines()[1:]}
 
 
 def children(pid):
