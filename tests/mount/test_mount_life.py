@@ -42,6 +42,28 @@ def test_umount_names_open_drafts(mount, run, tmp_path):
     assert any("draft '7.tmp' was not committed" in line for line in m.log_lines())
 
 
+def test_umount_says_who_holds_the_mount(mount, program):
+    """While another mount namespace has it, its process goes on; umount waits for that."""
+    m = mount(SAMPLE)
+    pid = m.pid
+    # It has its own namespace when it has said something.
+    other = subprocess.Popen(['unshare', '--mount', '--propagation', 'private', 'sh', '-c', 'echo; exec sleep 600'], stdout=subprocess.PIPE)
+    try:
+        other.stdout.readline()
+        with subprocess.Popen([program, 'umount', m.path], stderr=subprocess.PIPE, text=True) as umount:
+            said = [umount.stderr.readline(), umount.stderr.readline()]
+            other.kill()
+            assert umount.wait(60) == 0 and umount.stderr.read() == ''
+    finally:
+        other.kill()
+        other.wait()
+        other.stdout.close()
+    place = f"pytreefs: '{m.path}' is unmounted"
+    assert said[0].startswith(f"{place}, and still mounted on '{m.path}' for process {other.pid} (s"), said
+    assert said[1] == f'{place}; waiting up to 30 s for process {pid}, which serves it\n', said
+    mounts.wait_for(lambda: mounts.has_ended(pid))
+
+
 @pytest.mark.option('nonempty')
 def test_nothing_is_mounted_over_something(mount, run, program, tmp_path):
     m = mount(SAMPLE)

@@ -9,7 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -22,8 +24,10 @@
 
 #define BUSY_MS 2000 /* time after which a mount is reported to be in use */
 #define BUSY_STEP_MS 20
-#define DYING_MS 400 /* time for a process that was killed to end */
-#define END_MS 30000 /* time for the daemon to end after the mount has */
+#define DYING_MS 400  /* time for a process that was killed to end */
+#define END_MS 30000  /* time for the daemon to end after the mount has */
+#define QUIET_MS 1000 /* the part of it that is waited without a word */
+#define HOLDERS_MAX 8 /* mount namespaces that are named */
 
 /* Options of mount(8) and libfuse that are passed on, and those that are ignored. */
 static const char *const accepted[] = {
@@ -347,35 +351,122 @@ static int unmount_soon(const char *path, int flags)
 	}
 }
 
+/* The process that serves a mount, and the device of the mount. */
+struct served {
+	int fd; /* of the process; -1: unknown */
+	int pid;
+	dev_t device;
+};
+
 /*
- * Returns a descriptor for the process that serves a mount, to wait for its end: it keeps SOURCE
- * open a moment longer than the mount exists. -1: unknown, or a rank of a job, which waits for
- * others.
+ * Find the process that serves a mount, to wait for its end: it keeps SOURCE open a moment longer
+ * than the mount exists. A rank of a job waits for others, and is left unknown.
  */
-static int open_daemon(const char *path)
+static void find_daemon(const char *path, struct served *ret)
 {
 	auto_free char *stats = str_fmt("%s/.pytreefs/stats", path);
 	auto_close int fd = stats ? open(stats, O_RDONLY | O_CLOEXEC) : -1;
 	char text[128] = "", comm[64] = "";
 	auto_free char *name = NULL;
 	auto_close int of_name = -1;
-	int pid;
+	struct stat st;
 
-	if (fd < 0 || read(fd, text, sizeof(text) - 1) <= 0 ||
-	    sscanf(text, "{ \"pid\": %d", &pid) != 1 || strstr(text, "\"in_job\""))
-		return -1;
+	if (fd < 0 || fstat(fd, &st) < 0 || read(fd, text, sizeof(text) - 1) <= 0 ||
+	    sscanf(text, "{ \"pid\": %d", &ret->pid) != 1 || strstr(text, "\"in_job\""))
+		return;
 	/* In another PID namespace, the number would be that of another process. */
-	name = str_fmt("/proc/%d/comm", pid);
+	name = str_fmt("/proc/%d/comm", ret->pid);
 	of_name = name ? open(name, O_RDONLY | O_CLOEXEC) : -1;
 	if (of_name < 0 || read(of_name, comm, sizeof(comm) - 1) <= 0 ||
 	    strncmp(comm, "pytreefs", strlen("pytreefs")) != 0)
-		return -1;
-	return (int)syscall(SYS_pidfd_open, pid, 0);
+		return;
+	ret->device = st.st_dev;
+	ret->fd = (int)syscall(SYS_pidfd_open, ret->pid, 0);
+}
+
+/* Where a process has the device mounted; NULL: nowhere, or nobody may know. */
+static char *place_of(const char *pid, dev_t device)
+{
+	auto_free char *name = str_fmt("/proc/%s/mountinfo", pid), *line = NULL;
+	FILE *f = name ? fopen(name, "re") : NULL;
+	char *place = NULL;
+	unsigned major, minor;
+	size_t cap = 0;
+
+	while (f && !place && getline(&line, &cap, f) > 0)
+		if (sscanf(line, "%*u %*u %u:%u %*s %ms", &major, &minor, &place) == 3 &&
+		    makedev(major, minor) != device)
+			free(take(place));
+	if (f)
+		fclose(f);
+	return place;
+}
+
+/* Whether the mount namespace of a process is another one than those before. */
+static bool is_other_namespace(const char *pid, ino_t *seen, size_t *n)
+{
+	auto_free char *name = str_fmt("/proc/%s/ns/mnt", pid);
+	struct stat st;
+
+	if (!name || stat(name, &st) < 0)
+		return false;
+	for (size_t i = 0; i < *n; i++)
+		if (seen[i] == st.st_ino)
+			return false;
+	seen[(*n)++] = st.st_ino;
+	return true;
+}
+
+/* A process is named for each mount namespace that has the device mounted still. */
+static void report_holders(const char *path, const struct served *served)
+{
+	DIR *proc = opendir("/proc");
+	ino_t seen[HOLDERS_MAX];
+	struct dirent *e;
+	size_t n = 0;
+
+	while (proc && n < HOLDERS_MAX && (e = readdir(proc))) {
+		auto_free char *place = NULL, *name = NULL;
+		char comm[32] = "";
+		FILE *f;
+
+		if (e->d_name[0] < '0' || e->d_name[0] > '9')
+			continue;
+		place = place_of(e->d_name, served->device);
+		if (!place || !is_other_namespace(e->d_name, seen, &n))
+			continue;
+		name = str_fmt("/proc/%s/comm", e->d_name);
+		f = name ? fopen(name, "re") : NULL;
+		if (f && fgets(comm, sizeof(comm), f))
+			comm[strcspn(comm, "\n")] = '\0';
+		if (f)
+			fclose(f);
+		fprintf(stderr,
+			"pytreefs: '%s' is unmounted, and still mounted on '%s' for process %s (%s)\n",
+			path, place, e->d_name, comm);
+	}
+	if (proc)
+		closedir(proc);
+	fprintf(stderr,
+		"pytreefs: '%s' is unmounted; waiting up to %d s for process %d, which serves it%s\n",
+		path, END_MS / 1000, served->pid,
+		n ? "" : ": another mount namespace may have it mounted");
+}
+
+static void wait_for_end(const char *path, const struct served *served)
+{
+	struct pollfd p = { .fd = served->fd, .events = POLLIN };
+
+	if (p.fd < 0 || poll(&p, 1, QUIET_MS) != 0)
+		return;
+	report_holders(path, served);
+	if (poll(&p, 1, END_MS - QUIET_MS) == 0)
+		fprintf(stderr, "pytreefs: process %d goes on\n", served->pid);
 }
 
 static int run_umount(struct cmd_args *a)
 {
-	struct pollfd served = { .fd = -1, .events = POLLIN };
+	struct served served = { .fd = -1 };
 	bool lazy = cmd_flag(a, "lazy");
 	int r = check_ours(a->arg[0]);
 
@@ -383,12 +474,12 @@ static int run_umount(struct cmd_args *a)
 		return r;
 	report_drafts(a->arg[0]);
 	if (!lazy)
-		served.fd = open_daemon(a->arg[0]);
+		find_daemon(a->arg[0], &served);
 	r = unmount_soon(a->arg[0], lazy ? MNT_DETACH : 0) == 0 ? EXIT_OK :
 	    errno == EPERM                                      ? unmount_as_user(a->arg[0], lazy) :
 								  -1;
-	if (r == EXIT_OK && served.fd >= 0)
-		poll(&served, 1, END_MS);
+	if (r == EXIT_OK)
+		wait_for_end(a->arg[0], &served);
 	if (served.fd >= 0)
 		close(served.fd);
 	if (r >= 0)
