@@ -24,15 +24,72 @@
 
 /* ---- the claim ---- */
 
+/* Fail if the step has its marker: a listing may be older than the commit of another writer. */
+static int check_uncommitted(struct step_upload *u)
+{
+	int r = bucket_has(u->s, MARKER_FILE);
+
+	return r > 0 ? fail(-EEXIST, "'%s' is there already", base_of(u)->url) : r;
+}
+
+/* Describe the process of the claim that is there now: returns 1, or 0 when there is none. */
+static int show_claim(struct step_upload *u, char *ret, size_t max)
+{
+	auto_buf text = { 0 };
+	int r = store_get(base_of(u), CLAIM_FILE, CLAIM_BYTES, &text);
+
+	if (r == -ENOENT || r == -EFBIG)
+		err_clear();
+	if (r == -ENOENT)
+		return 0;
+	if (r < 0 && r != -EFBIG)
+		return r;
+	claim_show(buf_span(&text), ret, max);
+	return 1;
+}
+
+/* The place has the claim of another writer, or had it a moment ago. */
+static int refuse_claimed(struct step_upload *u)
+{
+	char who[192] = "somebody";
+	int r = check_uncommitted(u);
+
+	if (r >= 0)
+		r = show_claim(u, who, sizeof(who));
+	return r < 0 ? r :
+		       fail(-EBUSY,
+			    "'%s' is being written by %s; if that died, `pytreefs gc` removes what it left",
+			    base_of(u)->url, who);
+}
+
+/* Say who has the place whose claim was lost: -EEXIST when the step is committed, else -EBUSY. */
+static int refuse_lost(struct step_upload *u)
+{
+	const char *url = base_of(u)->url;
+	char who[192] = "somebody";
+	int r = bucket_has(u->s, MARKER_FILE);
+
+	if (r > 0)
+		return fail(-EEXIST,
+			    "'%s' was taken away from its writer: another one has committed it",
+			    url);
+	if (r >= 0)
+		r = show_claim(u, who, sizeof(who));
+	if (r > 0)
+		return fail(-EBUSY, "'%s' was taken away from its writer: %s has it now", url, who);
+	return r < 0 ? r :
+		       fail(-EBUSY,
+			    "'%s' was taken away from its writer by `pytreefs gc`, or by hand: nobody has it now",
+			    url);
+}
+
 /* Fail if any object exists, except for our own claim. */
 static int check_empty(struct step_upload *u)
 {
 	struct object_list *l;
 	struct io_object o;
-	char who[192] = "somebody";
 	bool is_ours = u->keeper;
 	const char *url = base_of(u)->url;
-	auto_buf text = { 0 };
 	int r = u->s->kind->fetch(u->s, "", &l);
 
 	if (r == -ENOENT) {
@@ -43,28 +100,15 @@ static int check_empty(struct step_upload *u)
 		return r;
 	if (object_list_find(l, MARKER_FILE, &o))
 		r = fail(-EEXIST, "'%s' is there already", url);
-	else if (!is_ours && object_list_find(l, CLAIM_FILE, &o)) {
-		if (store_get(base_of(u), CLAIM_FILE, CLAIM_BYTES, &text) >= 0)
-			claim_show(buf_span(&text), who, sizeof(who));
-		r = fail(
-			-EEXIST,
-			"'%s' is being written by %s; if that died, `pytreefs gc` removes what it left",
-			url, who);
-	} else if (l->n > (size_t)is_ours)
+	else if (!is_ours && object_list_find(l, CLAIM_FILE, &o))
+		r = refuse_claimed(u);
+	else if (l->n > (size_t)is_ours)
 		r = fail(-EEXIST,
 			 "'%s' is not empty: it has '%s', and no " MARKER_FILE
 			 "; `pytreefs gc` lists what writers left",
 			 url, l->entry[is_ours && !strcmp(l->entry[0].name, CLAIM_FILE)].name);
 	object_list_free(l);
 	return r;
-}
-
-/* Fail if the step has its marker: a listing may be older than the commit of another writer. */
-static int check_uncommitted(struct step_upload *u)
-{
-	int r = bucket_has(u->s, MARKER_FILE);
-
-	return r > 0 ? fail(-EEXIST, "'%s' is there already", base_of(u)->url) : r;
 }
 
 int step_upload_open(const char *url, const struct url_store_opts *opts, struct budget *budget,
@@ -118,6 +162,8 @@ int step_upload_begin(const char *url, const struct url_store_opts *opts, struct
 		r = claim_make(&u->claim);
 	if (r >= 0)
 		r = store_put(base_of(u), CLAIM_FILE, buf_span(&u->claim), STORE_IF_ABSENT);
+	if (r == -EEXIST)
+		return refuse_claimed(u);
 	if (r < 0)
 		return r;
 	r = claim_keeper_new(base_of(u), buf_span(&u->claim), opts->claim_renew_ms, &u->keeper);
@@ -272,7 +318,7 @@ static int note_claim(struct step_upload *u, int r)
 	/* The objects there now may belong to another writer. */
 	u->is_lost |= r == -EEXIST;
 	u->must_keep |= u->is_lost;
-	return r;
+	return r == -EEXIST ? refuse_lost(u) : r;
 }
 
 int step_upload_check_claim(struct step_upload *u)
@@ -354,9 +400,11 @@ static int put_marker(struct step_upload *u)
 
 	if (r >= 0)
 		r = store_put(base_of(u), MARKER_FILE, buf_span(&text), STORE_IF_ABSENT);
-	if (r == -EEXIST)
+	if (r == -EEXIST) {
 		u->must_keep = true;
-	else if (r < 0)
+		return refuse_lost(u);
+	}
+	if (r < 0)
 		r = find_marker(u, buf_span(&text), r);
 	u->must_keep |= r >= 0;
 	return r;
@@ -468,9 +516,9 @@ static int remove_late(struct step_upload *u)
 
 static int remove_uncommitted(struct step_upload *u)
 {
-	int r = u->is_lost ? -EEXIST : renew_claim(u, false);
+	int r = u->is_lost ? 0 : renew_claim(u, false);
 
-	if (r == -EEXIST) {
+	if (u->is_lost) {
 		err_clear();
 		return remove_late(u);
 	}

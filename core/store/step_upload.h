@@ -23,7 +23,8 @@ struct step_upload;
 
 /*
  * budget limits the memory of parts that are being sent; it is borrowed, and uploads may share it.
- * -EEXIST: a step exists or is being written there, or other objects are below that URL.
+ * -EEXIST: a step exists there, or other objects are below that URL; -EBUSY: another writer has
+ * claimed the place.
  */
 int step_upload_begin(const char *url, const struct url_store_opts *opts, struct budget *budget,
 		      struct step_upload **ret);
@@ -32,7 +33,7 @@ struct file_sender *step_upload_sender(struct step_upload *u);
 /*
  * Upload all files of a directory and commit the step: 0 when listings show it. check may be NULL;
  * it is called by any thread, and stops the upload by an error. -EEXIST: another writer committed
- * it.
+ * it; -EBUSY: the claim was lost to another writer, or to gc, and the message says who has it.
  */
 int step_upload_run(struct step_upload *u, struct io_dir *from, int (*check)(void *arg), void *arg);
 /*
@@ -80,8 +81,8 @@ int step_upload_remove_others(struct step_upload *u, const struct buf *list, siz
 bool step_upload_must_keep(const struct step_upload *u);
 /*
  * For the process that holds the claim, after a failed attempt: find out what has become of it. 1:
- * the step is committed; 0: it is not, and will not be; -EEXIST: the place belongs to another
- * writer; another error: it is not known yet.
+ * the step is committed; 0: it is not, and will not be; -EEXIST or -EBUSY: the place belongs to
+ * another writer; another error: it is not known yet.
  */
 int step_upload_resolve(struct step_upload *u);
 /* Whether the process that holds the claim has committed the step: 1 or 0. */

@@ -41,7 +41,7 @@ static inline struct io_store *base_of(struct step_upload *u)
 
 int step_upload_open(const char *url, const struct url_store_opts *opts, struct budget *budget,
 		     struct step_upload **ret);
-/* -EEXIST: the claim is not the one of this step any more; is_lost and must_keep are set. */
+/* is_lost: the claim is not the one of this step any more, and the error says who has it. */
 int step_upload_check_claim(struct step_upload *u);
 void step_upload_forget(struct step_upload *u);
 /* Remove the objects that were sent through u, if the place is still that of this step. */

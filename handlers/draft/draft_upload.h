@@ -35,8 +35,8 @@ void draft_uploads_free(struct draft_uploads *u);
 
 /*
  * Claim the place of a draft in the bucket, and make its directory d->dir. -EEXIST: the step
- * exists, or another process is writing it; -EACCES: the caller is not the user who mounted the
- * bucket, with whose credentials it would be written.
+ * exists; -EBUSY: another process is writing it; -EACCES: the caller is not the user who mounted
+ * the bucket, with whose credentials it would be written.
  */
 int draft_upload_begin(struct draft *d, const char *final, unsigned mode);
 /*

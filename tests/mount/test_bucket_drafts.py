@@ -139,15 +139,35 @@ def test_its_place_is_taken(opened, bucket, root, run):
     """By a draft of another mount, by a step, and by a command; each refusal says by whom."""
     a, b = opened(allow_errors=True), opened(allow_errors=True)
     d = begin(a)
-    with pytest.raises(FileExistsError):
-        (b.path / '5.tmp').mkdir()
-    assert f"'{root}/5' is being written by process " in text(b)
+    # Not EEXIST, which os.makedirs() takes for a directory that is there.
+    with pytest.raises(OSError) as e:
+        os.makedirs(b.path / '5.tmp/state', exist_ok=True)
+    assert e.value.errno == errno.EBUSY and f"'{root}/5' is being written by process " in text(b)
     r = run('convert', SAMPLE / '1500', f'{root}/5', ok=False)
     assert 'is being written by' in r.stderr
     d.rename(a.path / '5')
     with pytest.raises(FileExistsError):
         (a.path / '5.tmp').mkdir()
     assert '0 errors, 0 warnings' in run('verify', root).stdout
+
+
+def test_its_claim_is_lost(opened, bucket):
+    """The mv says who has the place now; when nobody has it, the next one takes it again."""
+    m = opened(allow_errors=True)
+    other = b'pytreefs draft 1\nid=1\nhost=other\nboot=b\nnames=n\npid=1\nstarted=1\n'
+    for step, held, who in (5, other, "process 1 of 'other' has it now"), (6, None, 'nobody has it now'):
+        d, claim = begin(m, step), f'run/{step}/{CLAIM}'
+        bucket.delete(claim)
+        if held:
+            bucket.put(claim, held)
+        with pytest.raises(OSError) as e:
+            d.rename(m.path / str(step))
+        assert e.value.errno == errno.EBUSY and f"/{step}' was taken away from its writer" in text(m) and who in text(m)
+        if held:
+            assert bucket.get(claim) == held
+            bucket.delete(claim)
+        d.rename(m.path / str(step))
+        assert np.array_equal(np.load(m.path / str(step) / 'state/w.npy'), W)
 
 
 def test_a_draft_has_one_name(opened, bucket):

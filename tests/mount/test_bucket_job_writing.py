@@ -113,13 +113,14 @@ def test_readers_read_on_after_the_commit(ranks):
 
 
 def test_the_place_belongs_to_one_job(ranks, mount, bucket, root, spill):
-    """Another job, or another mount, gets EEXIST at mkdir, and when the step is there at any time."""
+    """Another job, or another mount, gets EBUSY at mkdir, and EEXIST when the step is there."""
     j, other = ranks(2), ranks(2)
     collective.fill(j)
     alone = mount(root, 'shape=root', allow_errors=True)
     for path in (other[0], other[1], alone.path):
-        with pytest.raises(FileExistsError):
+        with pytest.raises(OSError) as e:
             (path / DRAFT).mkdir()
+        assert e.value.errno == errno.EBUSY
     assert set(j.rename(DRAFT, '1').values()) == {0}
     for path in (other[1], alone.path):
         with pytest.raises(FileExistsError):

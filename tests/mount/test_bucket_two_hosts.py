@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two hosts write one step of a bucket: one of them succeeds, the other gets EEXIST, and no object of the first is harmed."""
+"""Two hosts write one step of a bucket: one of them succeeds, the other gets EBUSY or EEXIST, and no object of the first is harmed."""
 
 import errno
 import os
@@ -85,7 +85,8 @@ def test_both_begin_at_once(mount, program, run, bucket, proxy, root, tmp_path, 
     threads = [start(host, name, statuses) for host, name in zip(hosts, VALUES, strict=True)]
     for t in threads:
         t.join()
-    assert sorted(statuses.values()) == [0, errno.EEXIST], statuses
+    # EEXIST: it asked again when the other one had committed the step.
+    assert sorted(statuses.values()) in ([0, errno.EBUSY], [0, errno.EEXIST]), statuses
     assert_step(run, root, tmp_path, min(statuses, key=statuses.get))
     assert not any(CLAIM in key for key in bucket.keys())
 
