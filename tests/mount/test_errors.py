@@ -95,6 +95,9 @@ DATA = f'{STATE}/ocdbt.process_0/d/b54a65eb9b9cc15c258058c009cf5612'
 ZARRAY = 'ckpts/1600/state/params.embed.table/.zarray'
 PER_LEAF = 'pytreefs convert -q -o ocdbt=off ckpts/1500 ckpts/1600; rm -r ckpts/1600/state/.crc32c'
 DRAFT = 'pytreefs mount ckpts mnt; mkdir -p mnt/7.tmp/default'
+# It has a mount namespace of its own when it has said something.
+HELD = ('pytreefs mount ckpts mnt; coproc unshare -m --propagation private sh -c "echo; exec sleep 99"; read <&${COPROC[0]}; '
+        'pytreefs umount mnt 2>said & until grep -q waiting said; do sleep 0.1; done; kill $COPROC_PID; wait $!; cat said >&2')
 ENV = 'AWS_SHARED_CREDENTIALS_FILE=$PWD/.aws/credentials AWS_CONFIG_FILE=$PWD/.aws/config AWS_EC2_METADATA_DISABLED=true'
 # Commands beside a copy of the sample; their output has these words, and the whole line is on the page.
 PROVOKED = [
@@ -108,6 +111,8 @@ PROVOKED = [
     ('pytreefs mount -o cache ckpts mnt', 'needs a value'),
     ('PYTREEFS_OPTIONS=chache=1 pytreefs ls ckpts', 'PYTREEFS_OPTIONS: unknown option'),
     ('pytreefs mount ckpts mnt; exec 9<mnt/1500/state/step.json; pytreefs umount mnt', 'is in use'),
+    (HELD, 'still mounted'),
+    (HELD, 'which serves it'),
     (f'{DRAFT}; pytreefs umount mnt', 'ends with the mount'),
     (f'{DRAFT}; echo hi >mnt/7.tmp/default/notes.md; pytreefs commit mnt/7.tmp', 'it is not a leaf'),
     (f'{DRAFT}; head -c 130 mnt/1500/state/params/embed/table.npy >mnt/7.tmp/default/a.npy; pytreefs commit mnt/7.tmp', 'header announces'),
