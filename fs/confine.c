@@ -87,7 +87,7 @@ int confine(const struct fs_mount *m, struct fs *fs, void (*on_refused)(void))
 	rules.place = all;
 	if (o->sandbox != SANDBOX_OFF && !m->peers)
 		io_reserve(fs->ns->ckpt->io,
-			   FS_THREADS_MAX + queues_threads(fs->queues) +
+			   FS_THREADS_LOOP + queues_threads(fs->queues) +
 				   ckpt_threads(fs->ns->ckpt) + THREADS_OTHER +
 				   (fs->ns->drafts.uploads ? STORE_UPLOAD_THREADS : 0));
 	io_quiesce(fs->ns->ckpt->io);

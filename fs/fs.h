@@ -18,9 +18,9 @@
 #include "fs/passthrough.h"
 #include "fs/queue.h"
 #include "fs/request_reader.h"
+#include "fs/requests.h"
 #include "handlers/namespace/ns.h"
 
-#define FS_THREADS_MAX 16 /* threads that serve requests */
 #define STAT_CALLERS 64
 
 struct fs {
@@ -32,6 +32,7 @@ struct fs {
 	const char *mountpoint;
 	bool is_read_only;
 	struct request_reader request_reader;
+	struct requests requests;
 	struct broker broker;
 	struct forget forget;
 	struct direct direct;
@@ -119,6 +120,11 @@ bool caller_creates(fuse_req_t req);
 /* Let this thread act for the caller until caller_leave(): user_now(). */
 void caller_enter(fuse_req_t req, struct user *u);
 void caller_leave(void);
+/*
+ * The signals that have come for a thread that waits for a reply: bit n - 1 for signal n. That of
+ * SIGKILL is set if any of them ends its process. All but SIGKILL where /proc does not show them.
+ */
+uint64_t caller_signals(pid_t pid);
 
 /* xattr.c */
 void fs_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size,

@@ -103,16 +103,11 @@ static void raise_read_ahead(const char *mountpoint)
 static ssize_t read_request(int fd, void *buf, size_t n, void *userdata)
 {
 	struct fs *fs = userdata;
-	bool polled;
-	ssize_t r = request_reader_read(&fs->request_reader, fd, buf, n, &polled);
+	ssize_t r = requests_read(&fs->requests, fd, buf, n);
 
-	if (r > 0) {
-		/* The previous request may have succeeded and left a note of a failed attempt. */
+	/* The previous request may have succeeded and left a note of a failed attempt. */
+	if (r > 0)
 		err_clear();
-		init_see_request(&fs->init, buf, (size_t)r);
-		atomic_fetch_add_explicit(&fs->ns->requests, 1, memory_order_relaxed);
-		atomic_fetch_add_explicit(&fs->ns->requests_polled, polled, memory_order_relaxed);
-	}
 	/*
 	 * The mount was removed by force, or its connection aborted, while requests are in
 	 * progress. libfuse ends the loop without an error for ENODEV only.
@@ -145,7 +140,7 @@ static ssize_t write_reply(int fd, struct iovec *iov, int n, void *userdata)
 	if (queue_reply(iov, n, &r))
 		return r;
 	is_init = init_complete_reply(&fs->init, iov, n);
-	r = writev(fd, iov, n);
+	r = writev(requests_device(fd), iov, n);
 	if (r >= 0 && is_init && fs->init.granted & FUSE_OVER_IO_URING)
 		start_queues(fs);
 	return r;
@@ -154,10 +149,10 @@ static ssize_t write_reply(int fd, struct iovec *iov, int n, void *userdata)
 static ssize_t splice_reply(int from, off_t *from_off, int to, off_t *to_off, size_t n,
 			    unsigned flags, void *userdata)
 {
-	return splice(from, from_off, to, to_off, n, flags);
+	return splice(from, from_off, requests_device(to), to_off, n, flags);
 }
 
-static int serve(struct fs *fs)
+static int run_loop(struct fs *fs)
 {
 	static const struct fuse_custom_io device = {
 		.read = read_request,
@@ -165,25 +160,35 @@ static int serve(struct fs *fs)
 		.splice_send = splice_reply,
 	};
 	struct fuse_loop_config *config = fuse_loop_cfg_create();
-	int r = config ? request_reader_start(&fs->request_reader, fs->options->busy_poll) :
-			 fail(-ENOMEM, "cannot start the FUSE loop");
+	int r;
 
-	if (r >= 0) {
-		if (fuse_session_custom_io(fs->se, &device, fuse_session_fd(fs->se)) == 0) {
-			fuse_loop_cfg_set_clone_fd(config, 1);
-			fuse_loop_cfg_set_max_threads(config, FS_THREADS_MAX);
-			fuse_loop_cfg_set_idle_threads(config, FS_THREADS_MAX);
-			r = fuse_session_loop_mt(fs->se, config);
-			if (r < 0)
-				fail(r, "the FUSE loop failed: %s", strerror(-r));
-		} else {
-			r = fail(-ENOMEM, "cannot start the FUSE loop");
-		}
-		request_reader_stop(&fs->request_reader);
+	if (!config || fuse_session_custom_io(fs->se, &device, fuse_session_fd(fs->se)) != 0) {
+		if (config)
+			fuse_loop_cfg_destroy(config);
+		return fail(-ENOMEM, "cannot start the FUSE loop");
 	}
-	if (config)
-		fuse_loop_cfg_destroy(config);
-	return MIN(r, 0);
+	fuse_loop_cfg_set_clone_fd(config, 1);
+	fuse_loop_cfg_set_max_threads(config, FS_THREADS_LOOP);
+	/* None ends before the loop: a request is answered on the device of who has read it. */
+	fuse_loop_cfg_set_idle_threads(config, FS_THREADS_LOOP);
+	r = fuse_session_loop_mt(fs->se, config);
+	fuse_loop_cfg_destroy(config);
+	return r < 0 ? fail(r, "the FUSE loop failed: %s", strerror(-r)) : 0;
+}
+
+static int serve(struct fs *fs)
+{
+	int r = request_reader_start(&fs->request_reader, fs->options->busy_poll);
+
+	if (r < 0)
+		return r;
+	r = requests_start(&fs->requests, fs);
+	if (r >= 0) {
+		r = run_loop(fs);
+		requests_stop(&fs->requests);
+	}
+	request_reader_stop(&fs->request_reader);
+	return r;
 }
 
 /* "fsname=...,subtype=pytreefs,..." for the kernel and mount(8). */
@@ -291,6 +296,8 @@ static void choose_flags(struct fs *fs)
 {
 	int r;
 
+	/* A lookup that waits for a server must not keep others in its directory waiting. */
+	fs->init.wanted |= FUSE_PARALLEL_DIROPS;
 	if (fs->options->direct_mmap)
 		fs->init.wanted |= FUSE_DIRECT_IO_ALLOW_MMAP;
 	if (fs->options->passthrough)

@@ -21,15 +21,19 @@ void init_see_request(struct init *init, const void *buf, size_t n)
 {
 	const struct fuse_in_header *h = buf;
 	const struct fuse_init_in *in = (const void *)(h + 1);
+	uint64_t offered;
 
 	if (atomic_load_explicit(&init->started, memory_order_relaxed) || n < sizeof(*h) ||
 	    h->opcode != FUSE_INIT)
 		return;
 	atomic_store(&init->started, true);
-	/* Requests of kernels that have no second word of flags are shorter. */
-	if (n < sizeof(*h) + sizeof(*in) || !(in->flags & FUSE_INIT_EXT))
+	if (n < sizeof(*h) + offsetof(struct fuse_init_in, flags2))
 		return;
-	init->granted = init->wanted & (uint64_t)in->flags2 << 32;
+	offered = in->flags;
+	/* Requests of kernels that have no second word of flags are shorter. */
+	if (n >= sizeof(*h) + sizeof(*in) && offered & FUSE_INIT_EXT)
+		offered |= (uint64_t)in->flags2 << 32;
+	init->granted = init->wanted & offered;
 	if (init->granted)
 		atomic_store(&init->request, h->unique);
 }
@@ -48,8 +52,11 @@ bool init_complete_reply(struct init *init, struct iovec *iov, int n)
 		init->granted = 0;
 		return true;
 	}
-	out->flags |= FUSE_INIT_EXT;
-	out->flags2 |= second_word(init->granted);
+	out->flags |= (uint32_t)init->granted;
+	if (second_word(init->granted)) {
+		out->flags |= FUSE_INIT_EXT;
+		out->flags2 |= second_word(init->granted);
+	}
 	/* The word after it, max_stack_depth since protocol 7.40. */
 	if (init->granted & FUSE_PASSTHROUGH)
 		memcpy(&out->flags2 + 1, &(uint32_t){ STACK_DEPTH }, sizeof(uint32_t));

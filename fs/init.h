@@ -4,7 +4,8 @@
  *
  * libfuse passes on the flags that it has names for. The others are put into its reply to INIT on
  * the way to the kernel, when the kernel has offered them: with libfuse 3.14 this makes features of
- * Linux 6.18 available. A newer libfuse that sets such a flag by itself is not contradicted.
+ * Linux 6.18 available, and FUSE_PARALLEL_DIROPS, which it forgets. A newer libfuse that sets such
+ * a flag by itself is not contradicted.
  */
 #ifndef PYTREEFS_FS_INIT_H
 #define PYTREEFS_FS_INIT_H

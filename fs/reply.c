@@ -230,6 +230,11 @@ void reply_segments(fuse_req_t req, struct segments *g, struct node *n)
 	bool files = false;
 	int r = 1;
 
+	/* libfuse would tell its stderr that the bytes were refused. */
+	if (requests_is_abandoned()) {
+		reply_code(req, -EINTR, "read", n);
+		return;
+	}
 	for (size_t i = 0; i < g->n; i++)
 		files |= g->seg[i].kind == SEGMENT_FILE && g->seg[i].n;
 	if (files)

@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """System calls that a network or FUSE file system interrupts in its own work are made again, those of commands too.
-A command that a signal interrupts ends soon, and leaves nothing."""
+A command that a signal interrupts ends soon, and leaves nothing. A caller of a mount that a signal interrupts ends, whatever the mount waits for."""
 
+import contextlib
 import os
 import pathlib
+import re
 import signal
 import subprocess
+import sys
 import tempfile
+import threading
 
 import numpy as np
 import pytest
 
-from lib import mounts, preload
+from lib import buckets, mounts, preload, servers
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 SAMPLE = TOP / 'tests/data/sample/1500/state'
@@ -132,3 +136,215 @@ def test_a_signal_ends_a_slow_encoder(program, large, tmp_path, words):
         p.wait()
     assert p.returncode == 1 and 'interrupted; nothing is left behind' in err, err
     assert os.listdir(tmp_path) == []
+
+
+# ---- callers of a mount that waits for a server or a disk ----
+
+# It says that it is ready, waits for a line, makes its call, and says what has become of it.
+CALLER = r"""import os, signal, sys
+m = sys.argv[1]
+signal.signal(signal.SIGUSR1, lambda *_: None)
+if 'term' in sys.argv:
+    signal.signal(signal.SIGTERM, lambda *_: None)
+%s
+print('ready', flush=True)
+sys.stdin.readline()
+print('begins', flush=True)
+try:
+    print('result', %s, flush=True)
+except OSError as e:
+    print('errno', e.errno, flush=True)
+"""
+# By the kind of source: calls that wait for it, and what was done before.
+FILE = "f = open(f'{m}/1000/metrics/metrics', 'rb', buffering=0)"
+ALL = {'lookup': "os.lstat(f'{m}/1500')", 'readdir': "os.listdir(f'{m}/1500')", 'read': ('f.read()', FILE),
+       'open': "os.open(f'{m}/1500/config/metadata', 0)", 'getxattr': "os.getxattr(f'{m}/1500', 'user.pytree.items')"}
+CALLS = {
+    's3': ALL,
+    'disk': {**ALL, 'getattr': 'os.stat(m)', 'opendir': 'os.listdir(m)', 'statfs': 'os.statvfs(m)',
+             'open': ("os.open('metrics', 0, dir_fd=d)", "d = os.open(f'{m}/1000/metrics', os.O_RDONLY)")},
+    'http': {'lookup': "os.lstat(f'{m}/state')", 'readdir': 'os.listdir(m)'},
+}
+
+
+class Caller:
+    def __init__(self, m, call, before='', *more):
+        self.call = call
+        self.process = subprocess.Popen([sys.executable, '-c', CALLER % (before, call), str(m.path), *more], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert self._line() == 'ready', self.process.stderr.read()
+
+    def _line(self):
+        return self.process.stdout.readline().strip()
+
+    def begin(self):
+        self.process.stdin.write('\n')
+        self.process.stdin.flush()
+        assert self._line() == 'begins'
+
+    def waits(self):
+        where = pathlib.Path(f'/proc/{self.process.pid}/wchan').read_text()
+        assert self.process.poll() is None, f'{self.call} does not wait: {self.process.communicate()}'
+        return where not in ('', '0') and 'pipe' not in where
+
+    def end(self, number):
+        self.process.send_signal(number)
+
+    def said(self, again=None):
+        """Its last words. again: the signal once more, since Python notes one that comes between two system calls, and goes on."""
+        for _ in range(30):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                out, err = self.process.communicate(timeout=2)
+                return out.strip() or err
+            if again:
+                self.end(again)
+        raise AssertionError(f'{self.call} does not end')
+
+
+class Stall:
+    """The gate of a server (lib.servers, lib.buckets): while it is closed, nothing is answered."""
+
+    def __init__(self, server):
+        self.is_open, self.held = threading.Event(), 0
+        self.is_open.set()
+        server.gate = self
+
+    @contextlib.contextmanager
+    def __call__(self, handler):
+        self.held += not self.is_open.is_set()
+        self.is_open.wait()
+        yield
+
+    def close(self):
+        self.is_open.clear()
+
+    def open(self):
+        self.is_open.set()
+
+
+class Stopped:
+    """A disk that stalls: that of a mount whose process is stopped."""
+
+    def __init__(self, m):
+        self.pid = m.pid
+
+    def close(self):
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def open(self):
+        os.kill(self.pid, signal.SIGCONT)
+
+
+@pytest.fixture(scope='module')
+def sample_bucket(moto):
+    b = buckets.Bucket(moto, 'interrupted')
+    b.upload(SAMPLE.parents[1], 'run')
+    return b
+
+
+@pytest.fixture
+def caller(mount):
+    """caller(mount, call, before, ...): a Caller that does not outlive the test."""
+    made = []
+
+    def do(*what):
+        made.append(Caller(*what))
+        return made[-1]
+    yield do
+    for c in made:
+        c.process.kill()
+        c.process.communicate(timeout=60)
+
+
+@pytest.fixture
+def stalling(request, mount, caller):
+    """stalling(kind): (a mount, what stalls its source)."""
+    with contextlib.ExitStack() as stack:
+        def do(kind, *options):
+            if kind == 'disk':
+                below = mount(SAMPLE.parents[1])
+                m, stall = mount(below / '.pytreefs/stored', *options, allow_errors=True), Stopped(below)
+            elif kind == 's3':
+                request.getfixturevalue('sample_bucket')
+                stall = Stall(request.getfixturevalue('s3'))
+                m = mount('s3://interrupted/run', *options, allow_errors=True)
+            else:
+                made = []
+                url = stack.enter_context(servers.faulty(SAMPLE.parents[1], made=made))
+                m, stall = mount(f'{url}/1500', *options, allow_errors=True), Stall(made[0])
+            stack.callback(stall.open)
+            return m, stall
+        yield do
+
+
+@pytest.mark.parametrize('kind', CALLS)
+def test_a_signal_ends_a_caller_that_waits(caller, stalling, kind):
+    """Each call with each signal, more callers than threads serve; the mount goes on meanwhile, and afterwards gives the same."""
+    m, stall = stalling(kind, 'direct_io=on')
+    callers = []
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+        for call in CALLS[kind].values():
+            call, before = call if isinstance(call, tuple) else (call, '')
+            callers.append((caller(m, call, before), number))
+    other = os.open(m / '.pytreefs/version', os.O_RDONLY)
+    stall.close()
+    for c, _ in callers:
+        c.begin()
+    for c, _ in callers:
+        mounts.wait_for(c.waits)
+    for c, number in callers:
+        c.end(number)
+    for c, number in callers:
+        said = c.said(number)
+        assert c.process.returncode == -number and 'KeyboardInterrupt' in said + 'KeyboardInterrupt' * (number != signal.SIGINT), (c.call, said)
+    assert os.pread(other, 100, 0)
+    os.close(other)
+    stall.open()
+    assert '0 differences' in subprocess.run([m.program, 'diff', SAMPLE.parent, m / ('1500' if kind != 'http' else '')],
+                                             capture_output=True, text=True).stdout
+
+
+def draft(m, step):
+    (m / f'{step}.tmp/default').mkdir(parents=True)
+    np.save(m / f'{step}.tmp/default/w.npy', np.arange(step))
+    return f"os.rename(f'{{m}}/{step}.tmp', f'{{m}}/{step}')"
+
+
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_commit_goes_on_without_its_caller(caller, stalling, spill, number):
+    m, stall = stalling('s3')
+    step = 2000 + number
+    c = caller(m, draft(m, step))
+    stall.close()
+    c.begin()
+    mounts.wait_for(lambda: stall.held)
+    c.end(number)
+    said = c.said()
+    assert c.process.returncode == -number, said
+    assert (m / '.pytreefs/version').read_text()
+    stall.open()
+    # Another change of the root waits for it.
+    (m / '3.tmp').mkdir()
+    np.testing.assert_array_equal(np.load(m / f'{step}/default/w.npy'), np.arange(step))
+    assert f"'{step}.tmp' is '{step}' now: the program that renamed it was interrupted" in pathlib.Path(m.log).read_text()
+    (m / '3.tmp').rmdir()
+
+
+def test_signals_that_a_program_handles(caller, stalling, spill):
+    """Those that do not ask it to end interrupt no call; SIGTERM none whose outcome a program needs that saves what it has."""
+    m, stall = stalling('s3', 'direct_io=on')
+    commits = caller(m, draft(m, 2100), '', 'term')
+    reads, ends = caller(m, 'f.read()', FILE), caller(m, 'f.read()', FILE.replace('metrics', 'config', 1).replace('metrics', 'metadata'))
+    stall.close()
+    for c in (commits, reads, ends):
+        c.begin()
+        mounts.wait_for(c.waits)
+    commits.end(signal.SIGTERM)
+    reads.end(signal.SIGUSR1)
+    reads.end(signal.SIGTSTP)
+    ends.end(signal.SIGINT)
+    assert 'KeyboardInterrupt' in ends.said()
+    assert commits.waits() and reads.waits()
+    stall.open()
+    reads.end(signal.SIGCONT)
+    assert commits.said() == 'result None' and reads.said().startswith('result b')
