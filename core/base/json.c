@@ -17,6 +17,7 @@
 #include <stdio.h>
 
 #include "core/base/err.h"
+#include "core/base/lfs.h"
 #include "core/base/limits.h"
 #include "core/base/meter.h"
 
@@ -240,12 +241,11 @@ int json_bad(const char *what, struct span text, size_t at, const char *why)
 {
 	size_t line = 1, column = 1;
 
+	if (lfs_check(what, text) < 0)
+		return -EUCLEAN;
 	for (size_t i = 0; i < at && i < text.n; i++) {
-		column++;
-		if (text.p[i] == '\n') {
-			line++;
-			column = 1;
-		}
+		column = text.p[i] == '\n' ? 1 : column + 1;
+		line += text.p[i] == '\n';
 	}
 	return fail(-EUCLEAN, "%s: line %zu, column %zu: %s", what, line, column, why);
 }

@@ -259,6 +259,11 @@ int io_open_regular(const char *path);
  * directory.
  */
 int io_read_file(struct io_dir *dir, const char *rel, uint64_t limit, struct buf *ret);
+/*
+ * The reason why a file could not be decoded: r, whose note stays, or -EUCLEAN when the file is a
+ * Git LFS pointer (lfs.h).
+ */
+int io_why_bad(int r, struct io_file *file);
 /* Write n bytes at off. */
 int io_write_exact(struct io_file *file, const void *p, size_t n, uint64_t off);
 /* Copy a range of one file to the same range of another, a piece at a time. */

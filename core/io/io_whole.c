@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/base/lfs.h"
 #include "core/base/limits.h"
 #include "core/io/io_engine.h"
 
@@ -49,6 +50,21 @@ int io_sync_parents(struct io_dir *dir, const char *rel)
 	return r;
 }
 
+int io_why_bad(int r, struct io_file *file)
+{
+	uint8_t start[LFS_START_BYTES];
+	struct err_note note;
+	int better = 0;
+
+	if ((r != -EUCLEAN && r != -EBADMSG) || file->size < LFS_START_BYTES ||
+	    file->size >= LFS_POINTER_MAX)
+		return r;
+	err_save(r, &note);
+	if (io_read_exact(file, start, LFS_START_BYTES, 0) >= 0)
+		better = lfs_check(file->name, span_of(start, LFS_START_BYTES));
+	return better < 0 ? better : err_restore(&note);
+}
+
 int io_read_file(struct io_dir *dir, const char *rel, uint64_t limit, struct buf *ret)
 {
 	auto_of(io_file) struct io_file *f = NULL;
@@ -75,7 +91,7 @@ int io_read_file(struct io_dir *dir, const char *rel, uint64_t limit, struct buf
 	if (r < 0)
 		return r;
 	ret->n += f->size;
-	return 0;
+	return lfs_check(rel, span_of(buf_end(ret) - f->size, f->size));
 }
 
 int io_read_exact(struct io_file *file, void *p, size_t n, uint64_t off)

@@ -6,6 +6,7 @@
 
 #include "core/base/crc32c.h"
 #include "core/base/err.h"
+#include "core/base/lfs.h"
 #include "core/base/log.h"
 #include "core/kv/kv_sum.h"
 
@@ -159,6 +160,8 @@ int kv_get_all(struct kv *kv, struct span key, uint64_t limit, struct buf *ret)
 			ret->n += loc.len;
 			r = check_one(&get, &loc, was);
 		}
+		r = r < 0 ? io_why_bad(r, loc.file) :
+			    lfs_check(loc.file->name, span_from(buf_span(ret), was));
 		if (r < 0)
 			ret->n = was;
 	}

@@ -60,7 +60,7 @@ int db_file_path(const struct ocdbt_ref *ref, struct buf *ret);
 /* The bytes that ref names are broken: open the file anew next time, since it may be repaired. */
 void db_file_doubt(struct ocdbt *db, const struct ocdbt_ref *ref);
 /* Check that the range lies inside the file. */
-int db_check_range(const struct io_file *file, const struct ocdbt_ref *ref);
+int db_check_range(struct io_file *file, const struct ocdbt_ref *ref);
 /*
  * Like db_file(), for many references in a row: recently used files are not looked up again. Not
  * thread-safe; zeroed it is ready.

@@ -185,15 +185,16 @@ static int open_file(struct ocdbt *db, const char *path, const struct ocdbt_ref 
 	return 0;
 }
 
-int db_check_range(const struct io_file *file, const struct ocdbt_ref *ref)
+int db_check_range(struct io_file *file, const struct ocdbt_ref *ref)
 {
 	/* The parsers have checked that the sum stays below 2^63. */
 	if (ref->off + ref->len <= file->size)
 		return 0;
-	return fail(-EUCLEAN,
-		    "data file '%s' has %" PRIu64 " bytes, %" PRIu64 " at offset %" PRIu64
-		    " are referred to",
-		    file->name, file->size, ref->len, ref->off);
+	return io_why_bad(fail(-EUCLEAN,
+			       "data file '%s' has %" PRIu64 " bytes, %" PRIu64
+			       " at offset %" PRIu64 " are referred to",
+			       file->name, file->size, ref->len, ref->off),
+			  file);
 }
 
 int db_file(struct ocdbt *db, const struct ocdbt_ref *ref, struct io_file **ret)

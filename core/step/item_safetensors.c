@@ -137,7 +137,7 @@ static int open_shard(struct item *item, struct shard *s)
 	if (r >= 0)
 		r = io_file_open(item->dir, s->name, O_RDONLY, 0, &s->file);
 	if (r >= 0)
-		r = read_header(s);
+		r = io_why_bad(read_header(s), s->file);
 	return r < 0 ? err_at(r, "'%s'", s->name) : 0;
 }
 

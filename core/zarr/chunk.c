@@ -79,8 +79,10 @@ static int decode(void *arg)
 	if (r < 0) {
 		auto_buf where = { 0 };
 
-		if (w->c->loc.where == KV_FILE)
+		if (w->c->loc.where == KV_FILE) {
 			io_file_doubt(w->c->loc.file);
+			r = io_why_bad(r, w->c->loc.file);
+		}
 		chunk_text(w->z, w->c, &where);
 		return err_at(r, "%s", buf_str(&where));
 	}

@@ -182,6 +182,7 @@ int chunk_locate(struct zarr *z, struct chunk *c, size_t n)
 		if (r < 0) {
 			auto_buf where = { 0 };
 
+			r = io_why_bad(r, c[i].loc.file);
 			chunk_text(z, &c[i], &where);
 			err_at(r, "%s", buf_str(&where));
 		}

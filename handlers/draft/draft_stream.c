@@ -6,6 +6,7 @@
  * return exactly the written bytes, since the header is kept and elements are stored unchanged.
  */
 #include "core/base/err.h"
+#include "core/base/lfs.h"
 #include "core/base/log.h"
 #include "core/base/wire.h"
 #include "handlers/draft/draft_file.h"
@@ -74,6 +75,8 @@ static int sniff_safetensors(struct draft_file *f, struct span head, uint64_t *r
 
 int draft_file_sniff(struct draft_file *f, struct span head, uint64_t *ret_head)
 {
+	int r;
+
 	if (head.n == 0)
 		return 0;
 	/* A safetensors file cannot begin with 0x93: its header would be too long, or not JSON. */
@@ -81,6 +84,9 @@ int draft_file_sniff(struct draft_file *f, struct span head, uint64_t *ret_head)
 		return sniff_npy(f, head, ret_head);
 	if (head.n < 9)
 		return 0;
+	r = lfs_check(f->node->name, head);
+	if (r < 0)
+		return r;
 	if (head.p[8] != '{' || get_u64le(head.p) > SAFETENSORS_HEADER_MAX)
 		return fail(-EUCLEAN, "neither an .npy nor a safetensors file");
 	return sniff_safetensors(f, head, ret_head);

@@ -126,9 +126,10 @@ PROVOKED = [
     (f'{DRAFT}; pytreefs abort ckpts/.7.pytreefs-draft', 'is held by a live mount'),
     (f'rm {DATA}; pytreefs cat {TABLE}.npy', 'is absent'),
     (f'truncate -s 20000 {DATA}; pytreefs cat {TABLE}.npy', 'are referred to'),
-    ('pytreefs convert -q ckpts/1500 ckpts/1600; read f at < <(pytreefs explain ckpts/1600/state/params/embed/table.npy | '
+    ('pytreefs convert -q -o compression=zstd:3 ckpts/1500 ckpts/1600; read f at < <(pytreefs explain ckpts/1600/state/params/embed/table.npy | '
      'sed -n "s/.*value:\\([^:]*\\):\\([0-9]*\\):.*/\\1 \\2/p"); flip ckpts/1600/state/$f $((at + 500)); '
      'pytreefs cat ckpts/1600/state/params/embed/table.npy', "(value:d/"),
+    (f"printf 'version https://git-lfs.github.com/spec/v1\noid sha256:{'ab' * 32}\nsize 99\n' >{STATE}/_METADATA; pytreefs ls {STATE}", 'Git LFS pointer'),
     (f'flip {STATE}/manifest.ocdbt 40; pytreefs cat {TABLE}.npy', 'manifest: crc32c'),
     (f'truncate -s 100 {STATE}/_METADATA; pytreefs cat {TABLE}.npy', 'the document is truncated'),
     (f'rm -r {STATE}/manifest.ocdbt {STATE}/ocdbt.process_0; pytreefs cat {TABLE}.npy', 'its array is not stored'),

@@ -175,3 +175,32 @@ def test_the_file_of_a_finding_is_named_whole(run, tmp_path, name):
     (tmp_path / 'item' / name / '.zarray').write_text('{"x')
     found, = verify(run, tmp_path / 'item')['findings']
     assert (found['file'], found['offset'], found['length']) == (f'{name}/.zarray', 0, 3)
+
+
+POINTER = b'version https://git-lfs.github.com/spec/v1\noid sha256:%b\nsize 12345\n' % (b'ab' * 32)
+
+
+def test_a_pointer_of_git_lfs_is_named_in_place_of_any_file(run, tmp_path):
+    """A clone without its large files; other files, and those of opaque items, may be pointers."""
+    one = tmp_path / '1'
+    run('convert', SAMPLE / '1000', one)
+    run('convert', '-o', 'ocdbt=off,zarr=3', SAMPLE / '1000', tmp_path / '2')
+    (tmp_path / '3').mkdir()
+    run('export', SAMPLE / '1000/state', '--only', 'params/', tmp_path / '3/model.safetensors')
+    (tmp_path / '4').mkdir()
+    np.save(tmp_path / '4/x.npy', np.ones(3))
+    silent, seen = [], set()
+    for path in sorted(p for top in '1234' for p in (tmp_path / top).rglob('*') if p.is_file()):
+        kind = 'chunk' if path.name.isdigit() or path.parent.name == 'd' else path.name
+        if (path.parts[-2] if kind == 'zarr.json' else '', kind) in seen or kind in ('commit_success.txt', '_CHECKPOINT_METADATA'):
+            continue
+        seen.add(('', kind))
+        good = path.read_bytes()
+        path.write_bytes(POINTER)
+        top = path.relative_to(tmp_path).parts[0]
+        how = ('convert', tmp_path / top, tmp_path / 'out') if top == '4' else ('verify', tmp_path / top)
+        r = run(*how, ok=False)
+        if r.returncode == 0 or not re.search(rf"{re.escape(path.name)}'?: a Git LFS pointer",  r.stdout + r.stderr):
+            silent.append((path.relative_to(tmp_path).as_posix(), r.stdout + r.stderr))
+        path.write_bytes(good)
+    assert not silent and len(seen) > 5, silent

@@ -4,14 +4,17 @@
  */
 #include "tools/cli/cmd.h"
 
+#include <fcntl.h>
 #include <linux/magic.h>
 #include <mntent.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/base/lfs.h"
 #include "core/base/path.h"
 #include "core/base/log.h"
 
@@ -269,10 +272,27 @@ static bool is_numpy(const char *path)
 	       span_ends(span_str(path), span_str(".npy"));
 }
 
+/* 0, or why a file that was not fetched is not read. */
+static int check_fetched(const char *path)
+{
+	uint8_t start[LFS_START_BYTES];
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), r = 0;
+
+	if (fd < 0)
+		return 0;
+	if (pread(fd, start, sizeof(start), 0) == (ssize_t)sizeof(start))
+		r = lfs_check(path, span_of(start, sizeof(start)));
+	close(fd);
+	return r;
+}
+
 static int fail_absent(const char *path)
 {
 	struct stat st;
+	int r = check_fetched(path);
 
+	if (r < 0)
+		return r;
 	if (stat(path, &st) == 0 && is_numpy(path))
 		return fail(-EINVAL,
 			    "'%s' is not a checkpoint: make one of it first (convert '%s' "

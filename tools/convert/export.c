@@ -371,18 +371,20 @@ static int begin_output(struct export *x, const char *out, bool is_dir)
 
 static int open_source(struct export *x, const char *path)
 {
+	struct err_note note;
 	/* In a mount, open the stored checkpoint, in which arrays are not files. */
 	int r = source_open_stored(x->a, path, &x->src);
 
 	if (r == 0)
 		r = source_open(x->a, path, &x->src);
+	err_save(r, &note);
 	if ((r == -EINVAL || r == -ENOTDIR) && input_is_foreign(path))
 		return fail(-EINVAL,
 			    "'%s' is not a checkpoint: make one of it first (convert '%s' "
 			    "SOME/DIRECTORY)",
 			    path, path);
 	if (r < 0)
-		return r;
+		return err_restore(&note);
 	x->threads = MAX(1u, pool_threads(x->src.ns->ckpt->pool));
 	return 0;
 }

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 
 #include "core/base/err.h"
+#include "core/base/lfs.h"
 #include "core/base/path.h"
 #include "handlers/namespace/ns.h"
 #include "handlers/format/safetensors.h"
@@ -35,7 +36,11 @@ static int read_header(int fd, const char *path, struct safetensors *ret)
 	uint8_t length[8];
 	uint64_t n = 0;
 	struct stat st;
+	uint8_t start[LFS_START_BYTES];
 	int r = read_exactly(fd, path, length, sizeof(length));
+
+	if (r >= 0 && pread(fd, start, sizeof(start), 0) == (ssize_t)sizeof(start))
+		r = lfs_check(path, span_of(start, sizeof(start)));
 
 	for (int i = 7; i >= 0; i--)
 		n = n << 8 | length[i];

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 
 #include "core/base/err.h"
+#include "core/base/lfs.h"
 #include "core/base/wire.h"
 
 #define SIG_LOCAL 0x04034b50u
@@ -54,6 +55,8 @@ static int find_end(int fd, const char *what, uint64_t file, struct arena *a, st
 	uint64_t i, end = 0;
 	uint8_t where[WHERE64_BYTES], big[END64_BYTES];
 
+	if (r >= 0)
+		r = lfs_check(what, span_of(tail, n));
 	if (r < 0)
 		return r;
 	for (i = n; n >= END_BYTES && i-- > 0;) {

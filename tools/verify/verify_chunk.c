@@ -54,6 +54,8 @@ static int verify_small(struct zarr *z, const struct chunk *c, struct walk_worke
 		r = codec_decode(&z->leaf->codecs, chunk, out, (size_t)z->leaf->bytes);
 	if (r >= 0 && has_end)
 		r = kv_loc_compare_end(&c->loc, value.n, crc32c(value), in + value.n);
+	if (r < 0 && c->loc.where == KV_FILE)
+		r = io_why_bad(r, c->loc.file);
 	return r != 0 ? r : chunk_head_is_summed(z, c, chunk, has_nodes);
 }
 
