@@ -108,6 +108,11 @@ bool chunk_is_streamed(const struct zarr *z);
  * Whether chunk_open() only locates the chunk: a stream, or a raw range that is read in long runs.
  */
 bool chunk_is_direct(const struct zarr *z, const struct chunk *c);
+/* Whether other processes may want chunks that this one has decoded. */
+static inline bool chunk_is_shared(const struct zarr *z)
+{
+	return z->env->remote && z->address.p;
+}
 /* Whether another process decodes the chunk; c->remote_rank is then set. */
 bool chunk_is_remote(const struct zarr *z, struct chunk *c);
 /*

@@ -30,7 +30,7 @@ bool chunk_is_remote(const struct zarr *z, struct chunk *c)
 	struct zarr_remote *rm = z->env->remote;
 	uint64_t object = 0;
 
-	if (!rm || !z->address.p || c->local)
+	if (!chunk_is_shared(z) || c->local)
 		return false;
 	/* Chunks of one shard stay together, so that its index is read once. */
 	for (unsigned i = 0; i < z->meta.rank; i++)

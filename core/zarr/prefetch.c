@@ -168,7 +168,7 @@ void zarr_drop_behind(struct zarr *z, const struct zarr_view *v, uint64_t from, 
 	bool streamed = chunk_is_streamed(z) || z->leaf_raw;
 	struct bands b;
 
-	if (!v->plain || z->meta.rank == 0 || v->bytes == 0 ||
+	if (!v->plain || z->meta.rank == 0 || v->bytes == 0 || chunk_is_shared(z) ||
 	    (z->leaf_raw && !chunk_raw_is_fetched(z)))
 		return;
 	bands_of(z, &b);

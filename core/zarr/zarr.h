@@ -157,8 +157,8 @@ void zarr_prefetch(struct zarr *z, const struct zarr_view *v, uint64_t off, uint
 		   struct zarr_guess *guess);
 /*
  * A sequential reader that had read the first `from` bytes of the view has now read `to`, and will
- * not come back: decoded chunks before that are evicted first. Only for views of whole arrays;
- * others are ignored.
+ * not come back: decoded chunks before that are evicted first. Only for views of whole arrays, and
+ * for arrays whose chunks no other process may want from this one; others are ignored.
  */
 void zarr_drop_behind(struct zarr *z, const struct zarr_view *v, uint64_t from, uint64_t to);
 

@@ -151,7 +151,7 @@ static int parts_answer(struct reading *rd, const struct grid_box *box, struct b
 		r = out ? reading_copy_part(rd, box, p, c, out) : gather_part(rd, p, c);
 		c += !p->padding;
 	}
-	for (unsigned i = 0; i < b->n_chunks && rd->is_pass; i++) {
+	for (unsigned i = 0; i < b->n_chunks && rd->is_pass && !chunk_is_shared(rd->z); i++) {
 		struct cache_key key = chunk_whole_key(rd->z, b->chunk[i].number);
 
 		cache_drop_behind(rd->z->env->cache, &key, 1);

@@ -118,6 +118,21 @@ def test_ranks_that_go_side_by_side_read_once_whatever_the_limit(job, source):
     assert j.stats(0)['cache_evictions'], 'all of it fitted into the memory'
 
 
+@pytest.mark.parametrize('at_once', [False, True])
+def test_what_fits_is_read_once(job, mount, source, at_once):
+    """A rank that has read all of a leaf may be asked for it by others still."""
+    alone = mount(source)
+    wanted = {p: p.read_bytes() for step in (2, 7) for p in (alone / str(step) / 'default').glob('*.npy')}
+    j = job(3, 'load_and_broadcast', 'broadcast_memory_limit=256M', 'broadcast_memory_scaling=1.0', source=source)
+
+    def look(rank):
+        return all((j[rank] / p.relative_to(alone.path)).read_bytes() == data for p, data in wanted.items())
+    assert all(j.each(look).values() if at_once else map(look, range(3)))
+    counts = [j.stats(r) for r in range(3)]
+    assert total(j, 'chunk_bytes_read') == alone.stats()['chunk_bytes_read'], counts
+    assert not total(j, 'cache_evictions') and not total(j, 'broadcast_fallbacks'), counts
+
+
 def test_a_reader_that_is_gone_is_read_around(job, source):
     j = job(3, 'load_and_broadcast', 'primary_replica_id=1', source=source)
     assert np.array_equal(np.load(j[0] / '1' / 'default' / 'leaf0.npy'), SMALL['leaf0'])
