@@ -39,6 +39,7 @@ struct names {
 	size_t n, cap;
 	uint64_t charged;
 	bool has_groups;
+	bool is_consolidated; /* the names are those of consolidated metadata */
 	const char *dir;      /* of the names that are being listed; borrowed */
 	struct buf databases; /* directories with a manifest, each followed by a NUL */
 };
@@ -384,6 +385,68 @@ static int read_manifest(struct item *item, struct json_doc *doc, const struct j
 	return json_is(*ret, JSON_OBJECT);
 }
 
+/* ---- consolidated metadata ---- */
+
+/* A member of zarr v3: the name of an array or a group, with its metadata. */
+static int add_node(struct names *ns, const struct json *node)
+{
+	struct span type = { 0 };
+	int r = json_get_str(node, "node_type", "consolidated metadata", &type);
+
+	if (r < 0 || !node->name.n)
+		return MIN(r, 0);
+	/* Its own metadata need not be read to learn that it is not a group. */
+	return names_add(ns, node->name,
+			 span_eq(type, span_str("group")) ? AS_GROUP : AS_NODE | AS_CHUNKS);
+}
+
+static int add_members(struct names *ns, const struct json *all, bool are_keys)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < all->n && r >= 0; i++) {
+		const struct json *m = &all->items[i];
+
+		r = m->name.n ? io_path_check(m->name, "consolidated metadata") : 0;
+		if (r < 0)
+			return fail(-EUCLEAN, "'%.*s' is not the name of an array or a group",
+				    SPAN_ARG(m->name));
+		r = are_keys ? add_key(ns, m->name, 0) : add_node(ns, m);
+	}
+	return r;
+}
+
+/*
+ * Of a server that cannot list, the consolidated metadata of the top group have the names of all
+ * arrays and groups in it: 1; 0: there are none.
+ */
+static int add_consolidated(struct item *item, struct names *ns)
+{
+	static const char *const files[] = { "zarr.json", ".zmetadata" };
+
+	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+		auto_buf text = { .metered = true };
+		const struct json *all;
+		auto_json doc = { 0 };
+		int r = read_key(item, span_of(NULL, 0), files[i], &text);
+
+		if (r == 0)
+			continue;
+		if (r >= 0)
+			r = json_parse(buf_span(&text), "consolidated metadata", &doc);
+		if (r < 0)
+			return err_at(r, "'%s'", files[i]);
+		all = json_member(i == 0 ? json_member(doc.root, "consolidated_metadata") :
+					   doc.root,
+				  "metadata");
+		if (!json_is(all, JSON_OBJECT))
+			continue;
+		r = add_members(ns, all, i == 1);
+		return r < 0 ? err_at(r, "'%s'", files[i]) : 1;
+	}
+	return 0;
+}
+
 /* ---- the tree ---- */
 
 /* The names of leaves and of groups, for the functions that make trees. */
@@ -461,15 +524,22 @@ static int make_tree(struct item *item, const struct listed *l)
 }
 
 /* Say what cannot be shown. One array has nothing below it. */
-static void find_whether_partial(struct item *item, const struct kv *dirs, const struct names *ns)
+static int find_whether_partial(struct item *item, const struct kv *dirs, const struct names *ns)
 {
 	bool is_array = ns->n == 1 && !ns->name[0].name.n && !(ns->name[0].as & AS_GROUP);
 
-	item->is_partial = dirs->no_list && !is_array;
+	item->is_partial = dirs->no_list && !ns->is_consolidated && !is_array;
+	if (item->is_partial && ns->has_groups)
+		return fail(
+			-EOPNOTSUPP,
+			"'%s' is a zarr group without consolidated metadata, which name what is "
+			"in it, and its server cannot list: name the group above it that has them",
+			item->dir->path);
 	if (item->is_partial)
 		log_warn("item '%s' has no _METADATA, and its server cannot list: arrays in "
 			 "directories below it are not shown",
 			 item->path);
+	return 0;
 }
 
 int item_tree_of_names(struct item *item)
@@ -487,6 +557,9 @@ int item_tree_of_names(struct item *item)
 		r = kv_list(dirs, span_of(NULL, 0), add_file, &ns);
 	if (r >= 0)
 		r = add_databases(item, &ns);
+	if (r >= 0 && dirs->no_list && !item->is_ocdbt)
+		r = add_consolidated(item, &ns);
+	ns.is_consolidated = r > 0;
 	if (r >= 0)
 		r = add_strings(item, &ns);
 	if (r >= 0)
@@ -497,8 +570,7 @@ int item_tree_of_names(struct item *item)
 		r = find_groups(item, &ns);
 	if (r >= 0)
 		r = list_all(&ns, &listed);
-	if (r < 0)
-		return r;
-	find_whether_partial(item, dirs, &ns);
-	return make_tree(item, &listed);
+	if (r >= 0)
+		r = find_whether_partial(item, dirs, &ns);
+	return r < 0 ? r : make_tree(item, &listed);
 }

@@ -2,8 +2,8 @@
 /*
  * known_names.c - the names of files that a checkpoint may have, for sources that cannot be listed.
  *
- * These are the documents of a step, of an item and of an array. The items of a step are named in
- * its _CHECKPOINT_METADATA.
+ * These are the documents of a step, of an item, of an array and of a zarr group. The items of a
+ * step are named in its _CHECKPOINT_METADATA.
  */
 #include "core/step/known_names.h"
 
@@ -27,6 +27,7 @@ static const char *const names[] = {
 	"data.json",
 	"metrics",
 	"proto.pbtxt",
+	".zgroup",
 	NULL,
 };
 

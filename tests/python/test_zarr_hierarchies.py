@@ -12,6 +12,7 @@ import pytest
 import zarr
 
 import pytreefs
+from lib import servers
 
 # Arrays by path: the names of groups are keys, and a dot in one is part of the key. One has no chunk at all.
 ARRAYS = {'x': np.arange(6, dtype='f4').reshape(2, 3), 'a/v.1': np.arange(3, dtype='i8'), 'a/b/w': np.arange(8, dtype='i4'),
@@ -147,3 +148,29 @@ def test_the_metadata_of_a_group_beside_items_and_steps_do_not_make_them_a_hiera
     for path in (step, root):
         (path / name).write_text('{"zarr_format": 2}' if name == '.zgroup' else '{"zarr_format": 3, "node_type": "group", "attributes": {}}')
         assert {p: json.loads(run('info', '--json', p).stdout)['source_shape'] for p in seen} == seen
+
+
+def test_a_web_server_has_what_consolidated_metadata_name(hierarchy, run, request):
+    """Nothing can be listed there: a hierarchy without them is refused in one sentence, and never shown as empty."""
+    path, arrays = hierarchy
+    with servers.faulty(path.parent) as server:
+        url = f'{server}/{path.name}'
+        if 'consolidated' not in request.node.callspec.id:
+            for words in (['ls', url], ['tree', url], ['verify', url], ['info', url], ['export', url, path.with_name('out.npz')]):
+                r = run(*words, ok=False)
+                assert r.returncode and 'zarr group without consolidated metadata' in r.stderr + r.stdout, words
+            with pytest.raises(OSError, match='zarr group without consolidated metadata'):
+                pytreefs.load(url)
+            return
+        loaded = dict(flat(pytreefs.load(url)))
+        assert all(np.array_equal(loaded[p], a) for p, a in arrays.items()) and loaded.keys() == arrays.keys()
+        assert run('ls', url).stdout == run('ls', path).stdout
+        code, doc = verify(run, url)
+        assert (code, doc['findings'], doc['leaves']) == (0, [], len(arrays))
+        assert run('cat', f'{url}/x.json').stdout == run('cat', path / 'x.json').stdout
+        # A part of it is damaged: an array that is named and not there.
+        next(p for p in ((path / 'a/b/w').glob('*.json'), (path / 'a/b/w').glob('.zarray')) for p in p).unlink()
+        code, doc = verify(run, url)
+        assert code and doc['errors']
+        with pytest.raises(OSError, match='a/b/w'):
+            pytreefs.load(url)
