@@ -101,6 +101,28 @@ def test_a_copied_step_that_is_a_tree(opened, run, mount, bucket, root, tmp_path
     assert '0 errors, 0 warnings' in run('verify', root).stdout
 
 
+@pytest.mark.parametrize('option', ['ocdbt=on', 'ocdbt=off'])
+def test_other_files(opened, run, mount, bucket, root, spill, tmp_path, option):
+    """Files beside arrays and items: put there by a copy in a mount and by convert, listed there, and copied from there."""
+    shutil.copytree(SAMPLE / '1500', tmp_path / 'steps/1500')
+    others = {'metadata.json': b'{"step": 3}', 'config.json': b'[]', '.git/config': b'c', 'empty': b'', 'state/LICENSE': b'free', 'state/assets/v.txt': b'v'}
+    for name, data in others.items():
+        (tmp_path / 'steps/1500' / name).parent.mkdir(exist_ok=True)
+        (tmp_path / 'steps/1500' / name).write_bytes(data)
+    run('convert', '-o', option, tmp_path / 'steps/1500', f'{root}/1')
+    m = opened(option)
+    for step, command in ((2, ['cp', '-r', m.path / '1']), (3, ['cp', '-a', mount(tmp_path / 'steps').path / '1500'])):
+        subprocess.run([*command, m.path / f'{step}.tmp'], check=True)
+        subprocess.run(['mv', m.path / f'{step}.tmp', m.path / str(step)], check=True)
+    run('convert', f'{root}/2', tmp_path / 'back')
+    for step in (1, 2, 3):
+        assert {name: bucket.get(f'run/{step}/{name}') for name in others} == others
+        assert {name: (m.path / str(step) / name).read_bytes() for name in others} == others
+        assert {'metadata.json', '.git', 'empty'} <= set(os.listdir(m.path / str(step)))
+        assert run('diff', tmp_path / 'steps/1500', f'{root}/{step}').returncode == 0
+    assert {name: (tmp_path / 'back' / name).read_bytes() for name in others} == others
+
+
 def test_it_restores(opened, bucket, proxy, root, tmp_path):
     """By TensorStore, from the files of the bucket as they are."""
     import tensorstore as ts

@@ -56,6 +56,22 @@ def test_commands(run, web, leaf):
     assert run('diff', step, SAMPLE / '1500').returncode == 0
 
 
+def test_other_files_are_found_by_name(mount, run, tmp_path):
+    """A server of files lists none, so a copy has none. They do not hide views."""
+    step = shutil.copytree(SAMPLE / '1500', tmp_path / 'sample/1500')
+    names = {'metadata.json': b'{"step": 3}', 'state/LICENSE': b'free'}
+    for name, data in names.items():
+        (step / name).write_bytes(data)
+    (step / 'state.json').write_text('no view')
+    with servers.nginx(tmp_path / 'nginx', tmp_path) as url:
+        m = mount(f'{url}/sample/1500')
+        assert {name: (m.path / name).read_bytes() for name in names} == names
+        assert not {'metadata.json', 'state.json'} & set(os.listdir(m.path)) and (m.path / 'state.json').read_text() != 'no view'
+        assert run('cat', f'{url}/sample/1500/metadata.json', text=False).stdout == names['metadata.json']
+        run('convert', f'{url}/sample/1500', tmp_path / 'copy')
+        assert run('diff', f'{url}/sample/1500', step).returncode == 0 and not (tmp_path / 'copy/metadata.json').exists()
+
+
 @pytest.mark.parametrize('name', ['matrix-ocdbt-zarr2-zstd-v0', 'matrix-perleaf-zarr3-none-v1', 'matrix-ocdbt-zarr3-zstd-v1',
                                   'aggregate-by-hand'])
 def test_layouts(mount, cases, tmp_path, name):
