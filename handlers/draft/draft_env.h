@@ -35,8 +35,9 @@ struct draft_env {
 	pthread_mutex_t lock;
 	struct draft *list;
 	/*
-	 * Number of files beside the items of steps that are open: a new file may be a copy of one,
-	 * and have the name of an item, "config.json" beside "config".
+	 * Number of files that are open and that a draft stores as they are: a new file may be a
+	 * copy of one, with a name that is not one of a leaf ("50%.txt"), or with that of an item
+	 * ("config.json" beside "config"). The commit checks the names.
 	 */
 	atomic_uint others_read;
 	/* bytes of chunks that other ranks of the job will write (kv_slice.h) */

@@ -289,11 +289,18 @@ static unsigned names_of_ours(struct draft_node *dir)
 	return draft_item_of(dir) == dir ? NAME_OURS_METADATA : 0;
 }
 
+/* Whether a file is known to be stored as it is: it is marked, or a copy of such a file. */
+static bool is_as_it_is(const struct draft_node *n)
+{
+	return !n->is_dir && (n->from_other || n->from_opaque ||
+			      span_eq(draft_xattr_word(n, "kind"), span_str("opaque")));
+}
+
 /*
  * Check the name of a file or directory: its escapes must be valid, and only a part may have the
  * form of a view.
  */
-static int check_name(struct draft_node *dir, struct span name, bool is_dir)
+static int check_name(struct draft_node *dir, struct span name, bool is_dir, bool any_name)
 {
 	bool of_draft = dir == dir->draft->root && !dir->draft->is_item;
 	struct draft_part part;
@@ -306,6 +313,8 @@ static int check_name(struct draft_node *dir, struct span name, bool is_dir)
 		return 0;
 	if (!utf8_valid(name))
 		return fail(-EINVAL, "'%.*s' is not UTF-8, and keys are text", SPAN_ARG(name));
+	if (any_name)
+		return 0;
 	/* The name of an item is not a key: it is used literally, in a committed step as well. */
 	if (of_draft && is_dir)
 		return draft_check_item_name(name);
@@ -351,13 +360,6 @@ static struct span item_name_of(struct span name, bool is_dir)
 								     span_of(NULL, 0);
 }
 
-/* Whether a file is known to lie beside the items. */
-static bool is_beside(const struct draft_node *n)
-{
-	return !n->is_dir &&
-	       (n->from_other || span_eq(draft_xattr_word(n, "kind"), span_str("opaque")));
-}
-
 /*
  * Refuse "metrics.json" beside an item "metrics", and the reverse: both are the same item. `self`
  * is the node that is being renamed, which does not count.
@@ -367,12 +369,12 @@ static int check_item_twice(const struct draft_node *dir, struct span name, bool
 {
 	struct span item = item_name_of(name, is_dir);
 
-	if (dir != dir->draft->root || dir->draft->is_item || !item.n || (self && is_beside(self)))
+	if (dir != dir->draft->root || dir->draft->is_item || !item.n)
 		return 0;
 	for (size_t i = 0; i < dir->n_children; i++) {
 		const struct draft_node *c = dir->child[i];
 
-		if (c != self && !is_beside(c) &&
+		if (c != self && !is_as_it_is(c) &&
 		    span_eq(item_name_of(span_str(c->name), c->is_dir), item))
 			return fail(-EEXIST, "'%.*s': there is an item '%.*s' already, '%s'",
 				    SPAN_ARG(name), SPAN_ARG(item), c->name);
@@ -402,6 +404,26 @@ static int check_depth(const struct draft_node *dir, struct span name, unsigned 
 		       0 :
 		       fail(-EFBIG, "'%.*s': more than %d directories inside each other",
 			    SPAN_ARG(name), LIMIT_TREE_DEPTH);
+}
+
+/*
+ * Check the name of a new file or directory (self NULL), or of one that is renamed, in place of old
+ * or NULL. The name of a file that is stored as it is need not be one of a leaf or item, which the
+ * commit checks, since nobody says of a new file that it is one.
+ */
+static int check_new(const struct draft_node *self, struct draft_node *dir, struct span name,
+		     bool is_dir, const struct draft_node *old)
+{
+	bool any_name = self ? is_as_it_is(self) :
+			       !is_dir && atomic_load(&dir->draft->env->others_read);
+	int r = check_name(dir, name, is_dir, any_name);
+
+	if (r >= 0 && !old && !any_name)
+		r = check_item_twice(dir, name, is_dir, self);
+	if (r < 0 || any_name)
+		return r;
+	return is_dir ? check_depth(dir, name, self ? height(self) : 1) :
+			draft_check_stored_name(dir, name);
 }
 
 /* ---- changes ---- */
@@ -448,15 +470,10 @@ static int make(struct draft_node *dir, struct span name, bool is_dir, struct dr
 
 	pthread_mutex_lock(&dir->draft->lock);
 	r = check_open(dir);
-	if (r >= 0)
-		r = check_name(dir, name, is_dir);
 	if (r >= 0 && child_of(dir, name))
 		r = -EEXIST;
-	/* A copy of a file beside items is not an item, which a commit checks. */
-	if (r >= 0 && (is_dir || !atomic_load(&dir->draft->env->others_read)))
-		r = check_item_twice(dir, name, is_dir, NULL);
 	if (r >= 0)
-		r = is_dir ? check_depth(dir, name, 1) : draft_check_stored_name(dir, name);
+		r = check_new(NULL, dir, name, is_dir, NULL);
 	if (r >= 0)
 		r = reserve(dir);
 	if (r >= 0)
@@ -558,17 +575,12 @@ int draft_rename(struct draft_node *from, struct span name, struct draft_node *t
 		r = check_open(to);
 	if (r >= 0 && !n)
 		r = -ENOENT;
-	if (r >= 0)
-		r = check_name(to, to_name, n->is_dir);
 	if (r >= 0 && is_above(n, to))
 		r = -EINVAL;
 	if (r >= 0)
 		r = check_replaced(n, old, no_replace);
-	if (r >= 0 && !old)
-		r = check_item_twice(to, to_name, n->is_dir, n);
 	if (r >= 0)
-		r = n->is_dir ? check_depth(to, to_name, height(n)) :
-				draft_check_stored_name(to, to_name);
+		r = check_new(n, to, to_name, n->is_dir, old);
 	if (r >= 0)
 		r = reserve(to);
 	if (r >= 0 && old != n) {

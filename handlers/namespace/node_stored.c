@@ -31,7 +31,7 @@ struct node_stored {
 struct stored_file {
 	struct file file;
 	struct io_file *io;
-	bool beside_items; /* it is counted in others_read of the drafts */
+	bool is_counted; /* in others_read of the drafts */
 };
 
 static struct node_stored *stored_of(struct node *n)
@@ -199,7 +199,7 @@ static void stored_close(struct file *f)
 {
 	struct stored_file *sf = container_of(f, struct stored_file, file);
 
-	if (sf->beside_items)
+	if (sf->is_counted)
 		atomic_fetch_sub(&f->node->ns->drafts.others_read, 1);
 	io_file_unref(sf->io);
 	free(sf);
@@ -239,8 +239,8 @@ static int stored_open(struct node *n, int flags, struct file **ret)
 		file_close(&sf->file);
 		return r;
 	}
-	sf->beside_items = s->role == STORED_OTHER && n->parent && n->parent->ops == &node_step_ops;
-	if (sf->beside_items)
+	sf->is_counted = s->role == STORED_OTHER || s->role == STORED_OPAQUE;
+	if (sf->is_counted)
 		atomic_fetch_add(&n->ns->drafts.others_read, 1);
 	sf->file.keep_cache = true;
 	*ret = &sf->file;

@@ -119,6 +119,7 @@ BESIDE = {
     'ppo_network_config.json': b'{"policy": [32, 32]}', 'metadata.json': b'{"step": 3}', 'pytreedef.json': b'[1, 2]', 'notes.txt': b'n',
     'README': b'r' * 5000, '.hidden': b'h', 'params.json': b'7', 'data.npy': b'no array', 'empty': b'',
     'assets/vocab.txt': b'v', 'assets/sub/x.npy': b'x', 'assets/commit_success.txt': b'', 'assets/manifest.ocdbt': b'm',
+    '50%.txt': b'%', 'a[1].bin': b'a', 'assets/w@2.npy': b'w',
 }
 TREE = {'params': {'w': ARRAY, 'b': np.arange(3)}, 'step': 5}
 
@@ -231,7 +232,7 @@ def test_a_file_with_the_name_of_a_leaf_is_told(mount, shelf):
 
 STEP = {
     'metadata.json': b'{"step": 3}', 'pytreedef.json': b'[1, 2]', 'default.json': b'no item', 'README': b'r' * 5000, 'empty': b'', 'notes.txt': b'n',
-    'manifest.json': b'{}', '.hidden': b'h', '.git/config': b'c', '.git/sub/commit_success.txt': b'', 'w.npy': b'no array', 'x.pbtxt': b'no proto',
+    'manifest.json': b'{}', '.hidden': b'h', '.git/config': b'c', '.git/sub/commit_success.txt': b'', 'w.npy': b'no array', 'x.pbtxt': b'no proto', '50%.txt': b'%', 'a[1].bin': b'a',
 }
 
 

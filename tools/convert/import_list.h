@@ -67,7 +67,7 @@ struct import_list {
 	bool any_rich_types; /* options determine the recorded type of tuples, not the input */
 	bool is_step;        /* the input has items */
 	bool no_items;       /* those of them that are not trees are left out */
-	bool has_others;     /* and files beside these, which may have their names */
+	bool has_others;     /* there are files beside arrays or items, which may have any name */
 	const char **dir;
 	const char **left;  /* paths of leaves that --only did not choose */
 	const char **whole; /* directories whose contents are not subject to --only */

@@ -334,7 +334,7 @@ static int import_other(void *arg, const struct subtree_part *part,
 	struct import_files files = *(struct import_files *)arg;
 	int r = import_list_keep(files.f, other->path);
 
-	files.f->has_others |= !part;
+	files.f->has_others = true;
 	files.source = other->source;
 	files.path = other->path;
 	if (r >= 0)
