@@ -79,3 +79,21 @@ def test_keys_of_another_type_are_damage(step, run, tmp_path):
         restored(tmp_path / 'bad')
     doc = json.loads(run('verify', '--json', tmp_path / 'bad', ok=False).stdout)
     assert 'it holds random keys' in doc['findings'][0]['text'] and doc['errors'] == 1
+
+
+def test_diff_tells_keys_from_their_integers_and_of_each_other(run, tmp_path):
+    """Orbax restores the one or the other: equal integers are not the same. Files that do not record it are compared by values."""
+    data = np.asarray(jax.random.key_data(KEYS['rbg']))
+    trees = [jax.random.wrap_key_data(data, impl='rbg'), jax.random.wrap_key_data(data, impl='unsafe_rbg'), data]
+    for step, x in enumerate(trees):
+        pytreefs.save(tmp_path / f'{step}', {'k': x})
+    names = ['key<rbg>', 'key<unsafe_rbg>', 'uint32']
+    for a in range(3):
+        for b in range(3):
+            want = [{'path': 'default/k.npy', 'what': 'dtype', 'a': names[a], 'b': names[b]}] if a != b else []
+            r = run('diff', '--json', tmp_path / f'{a}', tmp_path / f'{b}', ok=False)
+            found = json.loads(r.stdout)['differences']
+            assert found == want and r.returncode == bool(want), r.stdout
+    assert 'k.npy: dtype: key<rbg>, and uint32' in run('diff', tmp_path / '0', tmp_path / '2', ok=False).stdout
+    run('export', tmp_path / '0/default', tmp_path / 'k.safetensors')
+    run('diff', tmp_path / '0/default', tmp_path / 'k.safetensors')

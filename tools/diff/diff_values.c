@@ -13,8 +13,9 @@
 /* A pair of leaves that is being compared. */
 struct pair {
 	struct value b;
-	enum { PAIR_SAME, PAIR_TYPE, PAIR_DTYPE, PAIR_SHAPE, PAIR_TEXT } what;
+	enum { PAIR_SAME, PAIR_TYPE, PAIR_DTYPE, PAIR_KEYS, PAIR_SHAPE, PAIR_TEXT } what;
 	bool values;               /* values are compared */
+	struct span key_a, key_b;  /* implementations of random keys; empty: other arrays */
 	struct numbers_diff *part; /* one for each task */
 };
 
@@ -66,6 +67,24 @@ static void look_at_types(struct pair *p, const struct value *a, bool types)
 	}
 }
 
+/* Integers with the same values are random keys, or others, only where both sides record that. */
+static int look_at_keys(struct pair *p, const struct walk_leaf *leaf,
+			const struct subtree_part *part, const struct tree_node *b)
+{
+	struct item *item = leaf->part->item;
+	int r;
+
+	if (p->what != PAIR_SAME || !p->values || !item->tree->has_metadata ||
+	    !part->item->tree->has_metadata)
+		return 0;
+	r = item_prng_impl(item, leaf->node, &p->key_a);
+	if (r >= 0)
+		r = item_prng_impl(part->item, b, &p->key_b);
+	if (r >= 0 && !span_eq(p->key_a, p->key_b))
+		p->what = PAIR_KEYS;
+	return MIN(r, 0);
+}
+
 static int diff_begin(void *arg, struct walk_leaf *leaf)
 {
 	struct diff *d = arg;
@@ -85,6 +104,9 @@ static int diff_begin(void *arg, struct walk_leaf *leaf)
 	if (r < 0)
 		return p ? err_at(r, "in '%s'", d->name_b) : r;
 	look_at_types(p, &leaf->value, leaf->node->value_type.n && b->value_type.n);
+	r = look_at_keys(p, leaf, part, b);
+	if (r < 0)
+		return r;
 	if (!p->values)
 		leaf->n_tasks = 0;
 	p->part = calloc(leaf->n_tasks + 1, sizeof(*p->part));
@@ -203,6 +225,17 @@ static void extents_text(const struct zarr_meta *m, struct buf *out)
 	buf_add_byte(out, ']');
 }
 
+/* The implementation is any text of a file, so it is escaped as in JSON. */
+static void dtype_text(const struct value *v, struct span key, struct buf *out)
+{
+	auto_buf text = { 0 };
+
+	if (!key.n)
+		buf_add_str(out, dtype_info(v->array->meta.dtype)->name);
+	else if (json_put_str(&text, key, JSON_PYTHON) >= 0)
+		buf_addf(out, "key<%.*s>", (int)(text.n - 2), text.p + 1);
+}
+
 static void say_pair(struct diff *d, const struct walk_leaf *leaf, const struct pair *p)
 {
 	const struct value *a = &leaf->value, *b = &p->b;
@@ -220,6 +253,11 @@ static void say_pair(struct diff *d, const struct walk_leaf *leaf, const struct 
 	case PAIR_DTYPE:
 		say_both(d, leaf->path, "dtype", dtype_info(a->array->meta.dtype)->name,
 			 dtype_info(b->array->meta.dtype)->name);
+		break;
+	case PAIR_KEYS:
+		dtype_text(a, p->key_a, &sa);
+		dtype_text(b, p->key_b, &sb);
+		say_both(d, leaf->path, "dtype", buf_str(&sa), buf_str(&sb));
 		break;
 	case PAIR_SHAPE:
 		extents_text(&a->array->meta, &sa);
