@@ -64,6 +64,51 @@ static size_t begin_of_digits(struct span name, size_t n)
 	return n;
 }
 
+/* Whether a number with a fraction or power can begin at `at`; elsewhere it may be a version. */
+static bool may_begin(struct span name, size_t at)
+{
+	return at == 0 || name.p[at - 1] == '_';
+}
+
+/* Take the power of ten from the end of a number, as Python writes it: "e-05", "e+16". */
+static void take_power(struct span *number, struct step_name *ret)
+{
+	size_t at = begin_of_digits(*number, number->n);
+	bool is_negative = at > 0 && number->p[at - 1] == '-';
+
+	if (at < 3 || at == number->n || (!is_negative && number->p[at - 1] != '+') ||
+	    number->p[at - 2] != 'e' || !is_digit(number->p[at - 3]))
+		return;
+	for (size_t i = at; i < number->n; i++)
+		ret->exponent = MIN(10 * ret->exponent + (number->p[i] - '0'), EXPONENT_MOST);
+	ret->exponent = is_negative ? -ret->exponent : ret->exponent;
+	ret->power = span_from(*number, at - 2);
+	number->n = at - 2;
+}
+
+/* Split a number that is not written as a whole one: returns where it begins, or SIZE_MAX. */
+static size_t take_float(struct span name, struct step_name *ret)
+{
+	struct step_name v = { .number = UINT64_MAX };
+	struct span number = name;
+	size_t at;
+
+	take_power(&number, &v);
+	at = begin_of_digits(number, number.n);
+	v.digits = span_from(number, at);
+	if (at > 1 && number.p[at - 1] == '.' && is_digit(number.p[at - 2])) {
+		size_t whole = begin_of_digits(number, at - 1);
+
+		v.fraction = v.digits;
+		v.digits = span_of(number.p + whole, at - 1 - whole);
+		at = whole;
+	}
+	if ((!v.power.n && !v.fraction.n) || !may_begin(name, at))
+		return SIZE_MAX;
+	*ret = v;
+	return at;
+}
+
 int step_name_parse(struct span name, struct step_name *ret)
 {
 	struct step_name v = { .number = 0 };
@@ -72,15 +117,8 @@ int step_name_parse(struct span name, struct step_name *ret)
 	if (step_name_is_tmp(name) || at == name.n)
 		return 0;
 	v.digits = span_from(name, at);
-	/* A dot elsewhere, as in "v1.5", may be that of a version. */
-	whole = at > 1 && name.p[at - 1] == '.' ? begin_of_digits(name, at - 1) : at;
-	if (whole + 1 < at && (whole == 0 || name.p[whole - 1] == '_')) {
-		v.fraction = v.digits;
-		v.digits = span_of(name.p + whole, at - 1 - whole);
-		v.number = UINT64_MAX;
-		at = whole;
-	}
-	v.prefix = span_of(name.p, at);
+	whole = take_float(name, &v);
+	v.prefix = span_of(name.p, whole == SIZE_MAX ? at : whole);
 	for (size_t i = 0; i < v.digits.n && v.number != UINT64_MAX; i++) {
 		unsigned d = v.digits.p[i] - 0u - '0';
 
@@ -90,48 +128,68 @@ int step_name_parse(struct span name, struct step_name *ret)
 	return 1;
 }
 
-bool step_name_is_orbax(const struct step_name *n)
+static bool is_whole(const struct step_name *n)
 {
-	return !n->fraction.n && (n->prefix.n == 0 || n->prefix.p[n->prefix.n - 1] == '_');
+	return !n->fraction.n && !n->power.n;
 }
 
-static struct span without_zeros(struct span digits)
+bool step_name_is_orbax(const struct step_name *n)
+{
+	return is_whole(n) && (n->prefix.n == 0 || n->prefix.p[n->prefix.n - 1] == '_');
+}
+
+/* Digit i of the number, without its dot; zeros follow the last one. */
+static uint8_t digit_of(const struct step_name *n, size_t i)
+{
+	if (i < n->digits.n)
+		return n->digits.p[i];
+	return i - n->digits.n < n->fraction.n ? n->fraction.p[i - n->digits.n] : '0';
+}
+
+static size_t n_digits(const struct step_name *n)
+{
+	return n->digits.n + n->fraction.n;
+}
+
+/* The number of zeros before the first other digit. */
+static size_t n_zeros(const struct step_name *n)
 {
 	size_t zeros = 0;
 
-	while (zeros < digits.n && digits.p[zeros] == '0')
+	while (zeros < n_digits(n) && digit_of(n, zeros) == '0')
 		zeros++;
-	return span_from(digits, zeros);
+	return zeros;
 }
 
-static int cmp_numbers(struct span a, struct span b)
+/* Compare values: by the place of the first digit that is not zero, then by the digits. */
+static int cmp_numbers(const struct step_name *a, const struct step_name *b)
 {
-	a = without_zeros(a);
-	b = without_zeros(b);
-	return a.n != b.n ? (a.n > b.n) - (a.n < b.n) : span_cmp(a, b);
+	size_t za = n_zeros(a), zb = n_zeros(b), most = MAX(n_digits(a), n_digits(b));
+	long at = (long)a->digits.n - (long)za + a->exponent;
+	long bt = (long)b->digits.n - (long)zb + b->exponent;
+	int c = (za < n_digits(a)) - (zb < n_digits(b));
+
+	/* Zero has no such place. */
+	if (c || za == n_digits(a))
+		return c;
+	c = (at > bt) - (at < bt);
+	for (size_t i = 0; i < most && !c; i++)
+		c = digit_of(a, za + i) - digit_of(b, zb + i);
+	return c;
 }
 
 /* The whole name: its parts are adjacent. */
 static struct span whole_name(const struct step_name *n)
 {
-	struct span last = n->fraction.n ? n->fraction : n->digits;
+	struct span last = n->power.n ? n->power : n->fraction.n ? n->fraction : n->digits;
 
 	return span_of(n->prefix.p, (size_t)(last.p + last.n - n->prefix.p));
 }
 
-static struct span without_end_zeros(struct span fraction)
-{
-	while (fraction.n && fraction.p[fraction.n - 1] == '0')
-		fraction.n--;
-	return fraction;
-}
-
 int step_name_cmp(const struct step_name *a, const struct step_name *b)
 {
-	int c = cmp_numbers(a->digits, b->digits);
+	int c = cmp_numbers(a, b);
 
-	if (!c)
-		c = span_cmp(without_end_zeros(a->fraction), without_end_zeros(b->fraction));
 	return c ? c : span_cmp(whole_name(a), whole_name(b));
 }
 
@@ -146,7 +204,7 @@ int step_name_check(struct span name)
 			-EINVAL,
 			"'%.*s' is not a name of a step: it must end in a number, as '7' and 'step_7' do",
 			SPAN_ARG(name));
-	if (n.fraction.n)
+	if (!is_whole(&n))
 		return fail(-EINVAL,
 			    "'%.*s' is not a name of a step: its number is not a whole one",
 			    SPAN_ARG(name));

@@ -92,8 +92,9 @@ def test_an_empty_directory_among_steps_of_its_prefix_is_one(mount, tmp_path, st
     assert sorted(os.listdir(m.path)) == ['step_1', 'step_2', 'step_5'] and os.readlink(m / 'latest') == 'step_5'
 
 
-@pytest.mark.parametrize('numbers', [(0.85, 0.9, 10), (1, 1.5, 2.25), (9.75, 10.5, 10.25, 100)], ids=str)
-def test_numbers_with_a_fraction(run, mount, tmp_path, numbers):
+@pytest.mark.parametrize('numbers', [(0.85, 0.9, 10), (1, 1.5, 2.25), (9.75, 10.5, 10.25, 100),
+                                     (1e-05, 2e-05, 0.0001, 1.5e-07, 0), (5, 1e+16, 1.25e+20, 3e+16, 9999.5)], ids=str)
+def test_numbers_with_a_fraction_or_power(run, mount, tmp_path, numbers):
     for number in sorted(numbers):
         flax.training.checkpoints.save_checkpoint(tmp_path / 'root', {'w': np.full(2, float(number))}, number, keep=9, overwrite=True)
     want = [f'checkpoint_{number}' for number in sorted(numbers)]

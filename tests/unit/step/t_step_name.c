@@ -66,6 +66,8 @@ static void numbers_are_at_the_end(void **state)
 		{ "a_1_2", 1, "a_1_", 2, true }, { "_7", 1, "_", 7, true },
 		{ "-3", 1, "-", 3, false },
 		{ "1.5", 1, "", UINT64_MAX, false }, { "checkpoint_0.85", 1, "checkpoint_", UINT64_MAX, false },
+		{ "1e-05", 1, "", UINT64_MAX, false }, { "checkpoint_1.5e+16", 1, "checkpoint_", UINT64_MAX, false },
+		{ "a1e-05", 1, "a1e-", 5, false }, { "a_e-05", 1, "a_e-", 5, false }, { "a_1e05", 1, "a_1e", 5, false },
 		{ "v1.5", 1, "v1.", 5, false }, { "a_1.2.3", 1, "a_1.2.", 3, false },
 		{ ".5", 1, ".", 5, false }, { "a_.5", 1, "a_.", 5, false }, { "12a", 0 }, { "", 0 }, { "metadata", 0 },
 		{ "5_", 0 },
@@ -96,6 +98,12 @@ static void steps_are_ordered_by_number(void **state)
 	static const char *const names[] = {
 		"0",
 		"00",
+		"0e+99",
+		"1e-99999999999999999999",
+		"1.5e-07",
+		"checkpoint_0.00001",
+		"checkpoint_1e-05",
+		"0.00002",
 		"checkpoint_0.085",
 		"checkpoint_0.85",
 		"0.90",
@@ -109,10 +117,12 @@ static void steps_are_ordered_by_number(void **state)
 		"x!10",
 		"x10",
 		"99",
+		"1e+16",
 		"18446744073709551615",
 		"18446744073709551616",
 		"099999999999999999999999",
 		"99999999999999999999999",
+		"1e+99999999999999999999",
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(names); i++)

@@ -337,7 +337,7 @@ class Checkpoint(Mapping[Key, Any]):
 
     @property
     def steps(self) -> list[Any]:
-        """The committed steps of a directory of checkpoints, as numbers (float if the name has a fraction); ValueError for anything else."""
+        """The committed steps of a directory of checkpoints, as numbers (float if the name has a fraction or power); ValueError for anything else."""
         if self.kind != 'root':
             raise ValueError(f'{self._context.path} is not a directory of steps')
         return [number for _, number in self._numbers() if number is not None]
@@ -346,7 +346,7 @@ class Checkpoint(Mapping[Key, Any]):
         """The names of steps with their numbers, by number. flax has steps with a fraction."""
         found: list[tuple[str, int | float | None]] = []
         for name, _, step in self._context.handle.steps():
-            fraction = re.fullmatch(r'(?:.*_)?(\d+\.\d+)', name, re.DOTALL) if step is None else None
+            fraction = re.fullmatch(r'(?:.*_)?(\d+\.\d+(?:e[-+]\d+)?|\d+e[-+]\d+)', name, re.DOTALL) if step is None else None
             found.append((name, float(fraction[1]) if fraction else step))
         return found
 
