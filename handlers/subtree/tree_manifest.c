@@ -125,14 +125,17 @@ int tree_manifest_hidden_key(const struct tree_node *t, struct buf *ret)
 	return r < 0 ? r : 1;
 }
 
-/* Whether all members are exported: a list without some of its members is not a list. */
+/*
+ * Whether all members are exported, which empty containers of a part are not: a list without some
+ * of its members is not a list.
+ */
 static bool is_whole(const struct printing *p, const struct subtree_part *part,
 		     const struct tree_node *t)
 {
 	for (uint32_t i = t->id; i < subtree_end(t) && p->only.choose; i++) {
 		const struct tree_node *below = part->item->tree->nodes[i];
 
-		if (below->kind == TREE_LEAF && !is_chosen(p, part, below))
+		if (below->kind == TREE_LEAF ? !is_chosen(p, part, below) : !below->n_children)
 			return false;
 	}
 	return true;
@@ -166,7 +169,8 @@ static int print_marks(struct printing *p, const struct subtree_part *part,
 
 	if (r == 1)
 		r = buf_addf(&marks, "\"key\": %.*s", SPAN_ARG(buf_span(&key)));
-	if (r >= 0 && t->kind != TREE_LEAF && is_whole(p, part, t))
+	/* The order of a dict is also that of a part of it. */
+	if (r >= 0 && (t->kind == TREE_DICT || (t->kind != TREE_LEAF && is_whole(p, part, t))))
 		r = add_namedtuple(&marks, t);
 	if (r >= 0 && subtree_is_leaf(t))
 		r = item_prng_impl(part->item, t, &impl);

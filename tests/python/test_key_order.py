@@ -3,6 +3,7 @@
 
 import json
 import os
+from collections import OrderedDict
 
 import numpy as np
 import pytest
@@ -112,3 +113,22 @@ def test_a_tree_to_match_has_the_same_order(tmp_path):
         got = pytreefs.load(tmp_path / 'item', like=like)
         assert np.stack([layer['w'] for layer in got['layers'].values()])[:, 0].tolist() == list(range(12))
         assert {type(key) for key in got['layers']} == {type(key) for key in like['layers']}
+
+
+@pytest.mark.parametrize('out', ['2', 'e.safetensors', 'e.npz', 'e', 'e.zarr'])
+def test_a_part_keeps_the_order_of_dicts_and_whole_lists(run, tmp_path, out):
+    """--only: an ordered dict of which something is chosen; a list without all of its members, empty ones too, is a dict."""
+    w = np.ones(2)
+    (tmp_path / 's').mkdir()
+    pytreefs.save(tmp_path / 's/1', {'z': OrderedDict(y=w, no=w, b=OrderedDict(d=1, c=w), a=w), 'l': [w, [], {}], 't': (w, None), 'n': w},
+                  item_metadata={'default': {'a': 1}})
+    only = [word for name in ('z/[!n]', 'z/b/', 'l/', 't/') for word in ('--only', name)]
+    if out == '2':
+        run('convert', *only, tmp_path / 's/1', tmp_path / 's/2')
+    else:
+        run('export', *only, tmp_path / 's/1', tmp_path / out)
+        run('save', tmp_path / out, tmp_path / 's/2')
+    found = pytreefs.load(tmp_path / 's/2')
+    assert list(found['z']) == ['y', 'b', 'a'] and list(found['z']['b']) == ['d', 'c'], found
+    assert found.keys() == {'l', 't', 'z'} and found['l'].keys() == {'0'} and isinstance(found['t'], tuple) and found['t'][1] is None, found
+    assert pytreefs.open(tmp_path / 's/2')['default'].metadata == {'a': 1}

@@ -55,47 +55,71 @@ static int mark_impl(const char *path, const struct export_leaf *l)
 	return r;
 }
 
+/* The path of a container in the output; full is its path on the disk. */
+static int place_of(struct export *x, const struct subtree_part *part, const struct tree_node *t,
+		    struct buf *path, char **full)
+{
+	int r = t == part->tree ? buf_add_str(path, part->path) : subtree_path(part, t, path);
+
+	/* A slash at the end makes it a path of directories only. */
+	if (r >= 0)
+		r = buf_add_byte(path, '/');
+	if (r >= 0 && !buf_str(path))
+		r = -ENOMEM;
+	if (r < 0 || path->n > 1)
+		return r < 0 ? r : export_path(x, buf_str(path), full);
+	*full = strdup(x->out.temp);
+	return *full ? 0 : -ENOMEM;
+}
+
 static int make_container(struct export *x, const struct subtree_part *part,
 			  const struct tree_node *t)
 {
 	auto_free char *full = NULL;
-	auto_buf path = { 0 }, type = { 0 };
-	int r = t == part->tree ? buf_add_str(&path, part->path) : subtree_path(part, t, &path);
+	auto_buf path = { 0 };
+	int r = place_of(x, part, t, &path, &full);
 
-	/* A slash at the end makes it a path of directories only. */
-	if (r >= 0)
-		r = buf_add_byte(&path, '/');
-	if (r >= 0 && !buf_str(&path))
-		r = -ENOMEM;
-	if (r >= 0 && path.n > 1)
-		r = export_make_dirs(x, buf_str(&path));
-	if (r >= 0)
-		r = path.n > 1                   ? export_path(x, buf_str(&path), &full) :
-		    (full = strdup(x->out.temp)) ? 0 :
-						   -ENOMEM;
-	if (r >= 0 && t->kind != TREE_DICT)
-		mark(full, "kind", tree_kind_text(t->kind));
-	if (r >= 0 && tree_namedtuple_json(t, &type) >= 0)
-		setxattr(full, "user.pytree.namedtuple", type.p, type.n, 0);
-	if (r >= 0 && !t->parent && part->item->tree->custom_metadata)
-		setxattr(full, "user.pytree.custom_metadata", part->item->tree->custom_metadata,
-			 strlen(part->item->tree->custom_metadata), 0);
-	return r;
+	return r < 0 || path.n == 1 ? r : export_make_dirs(x, buf_str(&path));
 }
 
-/* Set xattrs of directories down to the container. A container that was not created has none. */
+/*
+ * Whether all members are exported, which empty containers of a part are not: a list without some
+ * of its members is not a list.
+ */
+static bool is_whole(const struct export *x, const struct subtree_part *part,
+		     const struct tree_node *t)
+{
+	for (uint32_t i = t->id; i < subtree_end(t) && x->only; i++) {
+		const struct tree_node *below = part->item->tree->nodes[i];
+
+		if (below->kind == TREE_LEAF ? !select_leaf(x->only, "", part, below) :
+					       !below->n_children)
+			return false;
+	}
+	return true;
+}
+
+/* Set xattrs of a container. One that was not created has none. */
 static int mark_container(struct export *x, const struct subtree_part *part,
 			  const struct tree_node *t)
 {
+	bool whole = is_whole(x, part, t);
 	auto_free char *full = NULL;
-	auto_buf path = { 0 };
-	int r = t == part->tree ? 0 : subtree_path(part, t, &path);
+	auto_buf path = { 0 }, type = { 0 };
+	int r = place_of(x, part, t, &path, &full);
 
-	/* The top of the output has no name of its own. */
-	if (r < 0 || t == part->tree)
+	if (r < 0)
 		return r;
-	r = buf_str(&path) ? export_path(x, buf_str(&path), &full) : -ENOMEM;
-	return r < 0 ? r : mark_key(full, t);
+	if (whole && t->kind != TREE_DICT)
+		mark(full, "kind", tree_kind_text(t->kind));
+	/* The order of a dict is also that of a part of it. */
+	if ((whole || t->kind == TREE_DICT) && tree_namedtuple_json(t, &type) >= 0)
+		setxattr(full, "user.pytree.namedtuple", type.p, type.n, 0);
+	if (!t->parent && part->item->tree->custom_metadata)
+		setxattr(full, "user.pytree.custom_metadata", part->item->tree->custom_metadata,
+			 strlen(part->item->tree->custom_metadata), 0);
+	/* The top of the output has no name of its own. */
+	return t == part->tree ? 0 : mark_key(full, t);
 }
 
 static void mark_step(struct export *x)
@@ -129,7 +153,7 @@ static int make_containers(struct export *x)
 	int r = 0;
 
 	mark_step(x);
-	/* A list without all of its members would not be a list. */
+	/* Empty ones are left out of a part. */
 	if (!x->only)
 		r = each_container(x, make_container);
 	for (size_t i = 0; i < x->n && r >= 0; i++)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "core/base/err.h"
+#include "core/base/json.h"
 #include "tools/convert/import_list.h"
 
 struct paths {
@@ -53,21 +54,45 @@ static bool is_whole(const struct import_list *f, const char *path)
 	return false;
 }
 
-/* A list without all of its members would have gaps, so it is not a list. */
-static bool is_kind(const struct import_mark *m)
+/* Whether a mark is the order of a dict: "namedtuple" without a class. */
+static bool is_order(const struct import_mark *m)
 {
-	return !strcmp(m->name, "kind") || !strcmp(m->name, "namedtuple");
+	auto_json doc = { 0 };
+	bool is = !strcmp(m->name, "namedtuple") &&
+		  json_parse(span_str(m->value), "namedtuple", &doc) >= 0 &&
+		  !json_member(doc.root, "clazz");
+
+	err_clear();
+	return is;
 }
 
-static void choose(struct import_list *f, const struct paths *chosen, const struct paths *left)
+/*
+ * A list without all of its members would have gaps, so it is not a list. The order of a dict is
+ * also that of a part of it.
+ */
+static bool is_kind(const struct import_mark *m)
+{
+	return !strcmp(m->name, "kind") || (!strcmp(m->name, "namedtuple") && !is_order(m));
+}
+
+/* Drop containers without a chosen leaf; left gets them, since those that had them are not whole. */
+static void choose_dirs(struct import_list *f, const struct paths *chosen, struct paths *left)
 {
 	size_t n = 0;
 
 	for (size_t i = 0; i < f->n_dirs; i++)
 		if (has(chosen, f->dir[i], true) || is_whole(f, f->dir[i]))
 			f->dir[n++] = f->dir[i];
+		else
+			left->path[left->n++] = f->dir[i];
 	f->n_dirs = n;
-	n = 0;
+}
+
+static void choose_marks(struct import_list *f, const struct paths *chosen,
+			 const struct paths *left)
+{
+	size_t n = 0;
+
 	for (size_t i = 0; i < f->n_marks; i++) {
 		const struct import_mark *m = &f->mark[i];
 
@@ -81,17 +106,19 @@ static void choose(struct import_list *f, const struct paths *chosen, const stru
 
 int import_list_choose(struct import_list *f)
 {
-	struct paths left = { f->left, f->n_left };
 	auto_free const char **path = calloc(f->n + 1, sizeof(*path));
-	struct paths chosen = { path, f->n };
+	auto_free const char **other = calloc(f->n_left + f->n_dirs + 1, sizeof(*other));
+	struct paths chosen = { path, f->n }, left = { other, f->n_left };
 
-	if (!path)
+	if (!path || !other)
 		return fail(-ENOMEM, "cannot choose among %zu leaves", f->n);
 	for (size_t i = 0; i < f->n; i++)
 		path[i] = f->import_entry[i].path;
 	qsort(path, f->n, sizeof(*path), by_text);
-	if (f->n_left)
-		qsort(f->left, f->n_left, sizeof(*f->left), by_text);
-	choose(f, &chosen, &left);
+	for (size_t i = 0; i < f->n_left; i++)
+		other[i] = f->left[i];
+	choose_dirs(f, &chosen, &left);
+	qsort(other, left.n, sizeof(*other), by_text);
+	choose_marks(f, &chosen, &left);
 	return 0;
 }
