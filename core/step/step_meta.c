@@ -358,6 +358,20 @@ int step_meta_handler(const struct step_meta *m, struct span item, struct span *
 	return 0;
 }
 
+bool step_meta_is_tree(const struct step_meta *m, struct span item)
+{
+	static const char *const names[] = { "PyTreeCheckpointHandler",
+					     "StandardCheckpointHandler" };
+	struct span handler = { 0 };
+	bool is = false;
+
+	if (step_meta_handler(m, item, &handler) != 1 || !handler.p)
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		is |= memmem(handler.p, handler.n, names[i], strlen(names[i])) != NULL;
+	return is;
+}
+
 static int put_handlers(const struct step_meta *m, struct buf *out)
 {
 	int r;

@@ -45,6 +45,8 @@ int step_meta_parse(struct span json, const char *what, struct step_meta **ret);
 int step_meta_print(const struct step_meta *m, struct buf *ret);
 /* The handler of an item: returns 1, or 0 when the file records none for it. */
 int step_meta_handler(const struct step_meta *m, struct span item, struct span *ret);
+/* Whether the handler of an item is Orbax's of trees. */
+bool step_meta_is_tree(const struct step_meta *m, struct span item);
 /* Accepts NULL. */
 void step_meta_free(struct step_meta *m);
 DEFINE_AUTO(step_meta, struct step_meta, step_meta_free);

@@ -12,11 +12,13 @@
 
 #include "core/base/err.h"
 #include "core/base/path.h"
+#include "core/io/io_store.h"
 #include "core/step/children.h"
 #include "core/step/detect.h"
 #include "core/step/item_others.h"
 #include "core/step/step.h"
 #include "core/step/step_deletion.h"
+#include "core/step/step_meta.h"
 #include "core/step/step_name.h"
 #include "handlers/namespace/node_draft.h"
 #include "handlers/namespace/node_tree.h"
@@ -64,6 +66,33 @@ static bool is_item_name(const struct node_step *s, struct span name)
 	       name.p[0] != '.';
 }
 
+/*
+ * An item of a tree, by its handler, that no file shows to be one: its arrays may be there, where a
+ * server cannot list them.
+ */
+static int check_known(const struct node_step *s, struct span name)
+{
+	auto_of(step_meta) struct step_meta *meta = NULL;
+	auto_buf text = { 0 };
+	int r;
+
+	if (io_dir_can_list(s->dir))
+		return 0;
+	r = io_read_file(s->dir, "_CHECKPOINT_METADATA", LIMIT_STEP_FILE, &text);
+	if (r >= 0)
+		r = step_meta_parse(buf_span(&text), "'_CHECKPOINT_METADATA'", &meta);
+	if (r < 0 && err_is_transient(r))
+		return r;
+	err_clear();
+	if (r < 0 || !step_meta_is_tree(meta, name))
+		return 0;
+	return fail(
+		-EOPNOTSUPP,
+		"item '%.*s' is a tree without _METADATA, and its server cannot list: its arrays "
+		"are not known",
+		SPAN_ARG(name));
+}
+
 static int item_child(struct node_step *s, struct span name, const struct stat *st,
 		      struct node **ret)
 {
@@ -87,7 +116,8 @@ static int item_child(struct node_step *s, struct span name, const struct stat *
 	case ITEM_STORED:
 		break;
 	}
-	return node_stored_new(&s->node, name, path, st, STORED_OPAQUE, ret);
+	r = check_known(s, name);
+	return r < 0 ? r : node_stored_new(&s->node, name, path, st, STORED_OPAQUE, ret);
 }
 
 /* A file beside the items, or a document of the step: 1; 0: there is none. */

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every way to a model gives the same one of a source (lib/sources.py), or refuses it: the commands, a mount, the package and the library."""
+"""Every way to a model gives the same one of a source (lib/sources.py), or refuses it: the commands, a mount, the package, the library, and a
+web server."""
 
+import io
 import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -14,7 +17,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(os.environ['PYTREEFS_BUILD']) / 'tools/python'))
 
 import pytreefs  # noqa: E402
-from lib import mounts, sources  # noqa: E402
+from lib import mounts, servers, sources  # noqa: E402
 import safetensors.numpy  # noqa: E402
 import zarr  # noqa: E402
 
@@ -26,12 +29,14 @@ class Refused(Exception):
 class Reader:
     """The ways: each gives {name: value, or None where it does not show values}."""
 
-    def __init__(self, program, source, tmp):
-        self.program, self.source, self.tmp = program, str(source), tmp
+    def __init__(self, program, source, tmp, url, leaves):
+        self.program, self.source, self.tmp, self.address, self.leaves = program, str(source), tmp, url, leaves
 
     def run(self, *words, **how):
-        r = subprocess.run([self.program, *map(str, words)], capture_output=True, text=True, timeout=240, stdin=subprocess.DEVNULL, **how)
+        how = {'text': True} | how
+        r = subprocess.run([self.program, *map(str, words)], capture_output=True, timeout=240, stdin=subprocess.DEVNULL, **how)
         if r.returncode:
+            r.stderr, r.stdout = (x if how['text'] else x.decode() for x in (r.stderr, r.stdout))
             # Listings as JSON say there which entries cannot be read.
             assert r.stderr.strip() or '"error"' in r.stdout, f'{words}: status {r.returncode} without a message'
             raise Refused(r.stderr or r.stdout)
@@ -78,7 +83,34 @@ class Reader:
     def info(self):
         return json.loads(self.run('info', '--json', self.source)).get('leaf_count')
 
+    def cat(self):
+        return {name: np.load(io.BytesIO(self.run('cat', f'{self.source}/{name}.npy', text=False))) for name in self.leaves}
+
+    def explain(self):
+        """Of one leaf."""
+        name = self.leaves[-1]
+        if json.loads(self.run('explain', '--json', f'{self.source}/{name}.npy'))['array_bytes']:
+            return self.names(self.leaves)
+
+    def dump(self):
+        """Of an item with `_METADATA`."""
+        above, found = [], []
+        for line in self.run('dump', 'tree', self.source).splitlines()[2:]:
+            indent, key, kind = re.fullmatch(r'( +)("(?:[^"\\\\]|\\\\.)*") (\w+).*', line).groups()
+            above[len(indent) // 2 - 1:] = [json.loads(key)]
+            found += ['/'.join(above)] if kind == 'leaf' else []
+        return self.names(found)
+
     # ---- commands that write ----
+
+    def merge(self):
+        """Of a copy. Only an item with databases of processes has something to merge."""
+        try:
+            (shutil.copytree if os.path.isdir(self.source) else shutil.copy)(self.source, self.tmp / 'merged')
+        except OSError as e:
+            raise Refused(f'nothing to copy: {e}') from e
+        self.run('merge', self.tmp / 'merged')
+        return self.checkpoint(self.tmp / 'merged')
 
     def checkpoint(self, path):
         return {stem(name): value for name, value in flat_of(path)}
@@ -132,8 +164,21 @@ class Reader:
     def load_flat(self):
         return pytreefs.load_flat(self.source, separator='/')
 
+    # ---- a web server, which cannot list ----
+
+    def url(self):
+        return Reader(self.program, self.address, self.tmp, None, self.leaves).load()
+
+    def url_tree(self):
+        return Reader(self.program, self.address, self.tmp, None, self.leaves).tree()
+
 
 WAYS = [name for name in vars(Reader) if not name.startswith('_') and name not in ('run', 'names', 'checkpoint', 'exported')]
+# They refuse what has nothing of the kind, or what they cannot know; all else has to be right.
+MAY_REFUSE = {'dump': 'No such file|is neither a file nor|not JSON',
+              'merge': 'has no per-process databases|no _METADATA and no arrays|Not a directory|nothing to copy',
+              'url': 'cannot list|nothing can be listed|is not a checkpoint|is not stored',
+              'url_tree': 'cannot list|nothing can be listed|is not a checkpoint|is not stored'}
 EXTENSIONS = '.npy', '.json', '.txt', '.null'
 
 
@@ -178,6 +223,13 @@ def base(tmp_path_factory):
     return sources.Base(tmp_path_factory.mktemp('base') / 'of/all/tests')
 
 
+@pytest.fixture(scope='module')
+def server(tmp_path_factory):
+    top = tmp_path_factory.getbasetemp()
+    with servers.faulty(top) as url:
+        yield lambda path: f'{url}/{pathlib.Path(path).relative_to(top)}'
+
+
 def differences(want, got, way):
     if got is None or isinstance(got, int):
         return [] if got is None or got == len(want) else [f'{got} leaves, not {len(want)}']
@@ -199,8 +251,8 @@ def differences(want, got, way):
 
 
 @pytest.mark.parametrize('name', sources.SOURCES)
-def test_every_way_gives_the_same_leaves(request, program, base, tmp_path, name):
-    make, want, refused, to_do = sources.SOURCES[name]
+def test_every_way_gives_the_same_leaves(request, program, base, server, tmp_path, name):
+    make, want, refused, to_do, over_http = sources.SOURCES[name]
     if to_do:
         request.applymarker(pytest.mark.xfail(reason=to_do, strict=True))
     # The directories of tests have numbers, and are not steps.
@@ -211,12 +263,12 @@ def test_every_way_gives_the_same_leaves(request, program, base, tmp_path, name)
     for way in WAYS:
         (tmp_path / way).mkdir()
         try:
-            got = getattr(Reader(program, path, tmp_path / way), way)()
+            got = getattr(Reader(program, path, tmp_path / way, server(path), list(want or ['w'])), way)()
         except (Refused, OSError) as e:
-            if want is not sources.NOTHING and not re.search(refused.get(way, '(?!)'), str(e)):
+            if want is not sources.NOTHING and not re.search(refused.get(way) or MAY_REFUSE.get(way, '(?!)'), str(e)):
                 faults.append(f'{way}: refuses: {e}')
             continue
         if way in refused:
             faults.append(f'{way}: does not refuse')
-        faults += [f'{way}: {line}' for line in differences(want or {}, got, way)]
+        faults += [f'{way}: {line}' for line in differences(over_http if over_http and 'url' in way else want or {}, got, way)]
     assert not faults, '\n'.join(faults)

@@ -4,6 +4,7 @@
 To add a kind, add a function with @source(LEAVES): it is given an empty directory and the Base, and returns the path of the source. LEAVES is
 {name: value} of the arrays and numbers from that path, without extensions, or NOTHING: no command takes it for a model. refused={way: pattern}
 names the ways (functions of test_sources.py) that have to refuse it, each with a message that matches; all others have to give these leaves.
+over_http=LEAVES: those that a web server, which cannot list, shows of it, with a warning.
 to_do='why': it is known that they disagree, and the test fails once they agree.
 """
 
@@ -28,10 +29,10 @@ NOTHING = None
 OTHER = {'other': np.full((2, 2), 99, np.float32)}
 
 
-def source(leaves, refused=None, to_do=None):
+def source(leaves, refused=None, to_do=None, over_http=None):
     def add(make):
         assert make.__name__ not in SOURCES
-        SOURCES[make.__name__] = (make, leaves, refused or {}, to_do)
+        SOURCES[make.__name__] = (make, leaves, refused or {}, to_do, over_http)
         return make
     return add
 
@@ -89,7 +90,8 @@ ROOT_OF_TREES = {way: why for way, why in NOT_ROOT.items() if way != 'transform'
 NO_CHECKPOINT = {'verify': 'is not a checkpoint', 'mount': 'is not a checkpoint|Not a directory'}
 # `convert` and `save` make a checkpoint of it, which all others read.
 CONVERT_FIRST = dict.fromkeys(('ls', 'tree', 'stats', 'diff', 'report', 'transform', 'verify', 'info', 'export_npz', 'export_safetensors',
-                               'export_zarr', 'export_npy', 'mount', 'library', 'load', 'load_flat'), 'is not a checkpoint|Not a directory')
+                               'export_zarr', 'export_npy', 'mount', 'library', 'load', 'load_flat', 'cat', 'explain'),
+                              'is not a checkpoint|Not a directory|is not a directory|has no ')
 
 
 def per_leaf(directory, leaves, driver='zarr', separator='/'):
@@ -459,7 +461,7 @@ SERIALIZED = {name: np.asarray(value) for name, value in array_serialization.arr
 OF_HOSTS = {'params': {name: value for name, value in gda.tree()['params'].items() if name != 'b'}, 'step': 3}
 
 
-@source(SERIALIZED)
+@source(SERIALIZED, over_http={'step': SERIALIZED['step']})
 def databases_of_jax(d, base):
     """One for each directory of arrays."""
     array_serialization.save(d / 'jax', SERIALIZED)

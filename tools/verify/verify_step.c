@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/io/io_store.h"
 #include "core/base/json.h"
 #include "core/step/item_others.h"
 #include "core/step/step.h"
@@ -41,25 +42,17 @@ static int note_draft(struct verify *v, const char *path, const char *name)
 
 /* ---- items that are not trees ---- */
 
-/* Whether the name of the item's recorded handler contains one of these words. */
-static bool is_handled_by(const struct step_meta *m, const char *item, const char *word,
-			  const char * or)
+static bool is_json(const struct step_meta *m, const char *item)
 {
 	struct span handler;
 
 	return m && step_meta_handler(m, span_str(item), &handler) == 1 && handler.p &&
-	       (memmem(handler.p, handler.n, word, strlen(word)) ||
-		memmem(handler.p, handler.n, or, strlen(or)));
-}
-
-static bool is_json(const struct step_meta *m, const char *item)
-{
-	return is_handled_by(m, item, "Json", "Json");
+	       memmem(handler.p, handler.n, "Json", strlen("Json"));
 }
 
 static bool is_tree(const struct step_meta *m, const char *item)
 {
-	return is_handled_by(m, item, "PyTreeCheckpointHandler", "StandardCheckpointHandler");
+	return m && step_meta_is_tree(m, span_str(item));
 }
 
 /*
@@ -203,6 +196,13 @@ static int check_child(struct verify *v, const char *path, const char *name,
 		return r;
 	if (kind == ITEM_PYTREE)
 		return verify_item(v, below, is_tree(m, name));
+	if (is_tree(m, name) && !io_dir_can_list(v->ckpt->source)) {
+		v->items++;
+		verify_say(v, &(struct finding){ SEVERITY_UNCHECKED, 1, NULL, below, false, 0, 0,
+						 "it is a tree without _METADATA, and its server "
+						 "cannot list: its arrays are not known" });
+		return 0;
+	}
 	if (is_tree(m, name)) {
 		v->items++;
 		verify_file(v, 2, below, "its handler is of a tree, and it has no file of one");
