@@ -84,6 +84,41 @@ static enum tree_kind kind_of(const struct making *m, struct span path)
 	return TREE_DICT;
 }
 
+/* Set the kind of a container, and the type of a namedtuple or the order of a dict. */
+static int set_kind(const struct making *m, struct span path, struct tree_node *t)
+{
+	const struct json *mark = json_member(json_member_span(m->marks, path), "namedtuple"),
+			  *fields = json_member(mark, "fields");
+	struct arena *arena = &m->build.tree->arena;
+	struct span module = { 0 }, clazz = { 0 }, *list;
+	struct tree_type *type;
+	int r = 0;
+
+	t->kind = kind_of(m, path);
+	if (t->type || !json_is(fields, JSON_ARRAY) ||
+	    (t->kind != TREE_DICT && t->kind != TREE_NAMEDTUPLE))
+		return 0;
+	type = arena_calloc(arena, 1, sizeof(*type));
+	list = arena_calloc(arena, fields->n + 1, sizeof(*list));
+	if (!type || !list)
+		return fail(-ENOMEM, "cannot build a tree: not enough memory");
+	r = json_get_str(mark, "module", MANIFEST, &module);
+	if (r >= 0)
+		r = json_get_str(mark, "clazz", MANIFEST, &clazz);
+	for (size_t i = 0; i < fields->n && r >= 0; i++)
+		r = json_is(&fields->items[i], JSON_STRING) ?
+			    arena_keep(arena, fields->items[i].s, &list[i]) :
+			    fail(-EUCLEAN, MANIFEST ": a field is not a text");
+	if (r >= 0)
+		r = arena_keep(arena, module, &type->module);
+	if (r >= 0)
+		r = arena_keep(arena, clazz, &type->clazz);
+	type->fields = list;
+	type->n_fields = fields->n;
+	t->type = type;
+	return r;
+}
+
 static bool is_sequence(const struct tree_node *t)
 {
 	return t->kind == TREE_LIST || t->kind == TREE_TUPLE;
@@ -141,8 +176,7 @@ static int enter(struct making *m, struct span path, struct tree_node *parent, s
 	if (r == 0 && (*ret)->kind == TREE_LEAF)
 		return fail(-EUCLEAN, MANIFEST ": '%.*s' is a leaf and a directory",
 			    SPAN_ARG(path));
-	(*ret)->kind = kind_of(m, path);
-	return 0;
+	return set_kind(m, path, *ret);
 }
 
 static int add_entry(struct making *m, const struct entry *e)
@@ -289,7 +323,9 @@ static int make_tree(struct making *m, const struct span *names, size_t n)
 
 	if (r < 0)
 		return r;
-	root->kind = kind_of(m, span_of(NULL, 0));
+	r = set_kind(m, span_of(NULL, 0), root);
+	if (r < 0)
+		return r;
 	m->entry = calloc(n + 1 + (m->leaves ? m->leaves->n : 0) + (m->kinds ? m->kinds->n : 0),
 			  sizeof(*m->entry));
 	r = m->entry ? add_tensors(m, names, n) :

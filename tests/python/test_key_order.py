@@ -3,7 +3,7 @@
 
 import json
 import os
-from collections import OrderedDict
+from collections import OrderedDict, namedtuple
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ import safetensors.torch
 
 import pytreefs
 
+Point = namedtuple('Point', 'y b a')
 LAYERS = {i: {'w': np.full(2, i, np.float32)} for i in range(12)}
 OFFSETS = {i: np.full(1, i, np.float32) for i in (-10, -2, 0, 3, 10)}
 MIXED = ['!', '0', '00', '2', '10', 'a']        # texts where they are, and integers among each other
@@ -128,7 +129,25 @@ def test_a_part_keeps_the_order_of_dicts_and_whole_lists(run, tmp_path, out):
     else:
         run('export', *only, tmp_path / 's/1', tmp_path / out)
         run('save', tmp_path / out, tmp_path / 's/2')
+    if out in ('e.safetensors', 'e.zarr'):           # the ones that are read as they are
+        direct = pytreefs.load(tmp_path / out)['default']
+        assert list(direct['z']) == ['y', 'b', 'a'] and list(direct['z']['b']) == ['d', 'c'] and direct.keys() == {'l', 't', 'z'}, direct
     found = pytreefs.load(tmp_path / 's/2')
     assert list(found['z']) == ['y', 'b', 'a'] and list(found['z']['b']) == ['d', 'c'], found
     assert found.keys() == {'l', 't', 'z'} and found['l'].keys() == {'0'} and isinstance(found['t'], tuple) and found['t'][1] is None, found
     assert pytreefs.open(tmp_path / 's/2')['default'].metadata == {'a': 1}
+
+
+@pytest.mark.parametrize('out', ['e.safetensors', 'e.zarr'])
+def test_an_export_is_read_as_the_tree_that_it_was(run, tmp_path, out):
+    """Its manifest also has the classes of namedtuples and the order of dicts."""
+    w = np.ones(2)
+    tree = {'n': Point(w, 2, w), 'o': OrderedDict(z=w, a=Point(w, w, w))}
+    pytreefs.save(tmp_path / 's', tree, item=None)
+    run('export', tmp_path / 's', tmp_path / out)
+    found = pytreefs.load(tmp_path / out)
+    assert repr(found) == repr(pytreefs.load(tmp_path / 's')) and list(found['o']) == ['z', 'a']
+    assert isinstance(pytreefs.load(tmp_path / out, like=tree)['n'], Point)
+    assert run('diff', tmp_path / 's', tmp_path / out).stdout.endswith(' 0 differences\n')
+    run('convert', tmp_path / out, tmp_path / 'back')
+    assert repr(pytreefs.load(tmp_path / 'back')) == repr(found)
