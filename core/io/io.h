@@ -261,7 +261,7 @@ int io_open_regular(const char *path);
 int io_read_file(struct io_dir *dir, const char *rel, uint64_t limit, struct buf *ret);
 /*
  * The reason why a file could not be decoded: r, whose note stays, or -EUCLEAN when the file is a
- * Git LFS pointer (lfs.h).
+ * Git LFS pointer (lfs.h). file NULL: the value was not in a file of its own.
  */
 int io_why_bad(int r, struct io_file *file);
 /* Write n bytes at off. */

@@ -56,7 +56,7 @@ int io_why_bad(int r, struct io_file *file)
 	struct err_note note;
 	int better = 0;
 
-	if ((r != -EUCLEAN && r != -EBADMSG) || file->size < LFS_START_BYTES ||
+	if ((r != -EUCLEAN && r != -EBADMSG) || !file || file->size < LFS_START_BYTES ||
 	    file->size >= LFS_POINTER_MAX)
 		return r;
 	err_save(r, &note);

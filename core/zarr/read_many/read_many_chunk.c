@@ -317,7 +317,7 @@ static int run_whole(struct many_worker *w, struct many_work *k)
 	r = codec_decode_front(&z->leaf->codecs, in, out, z->leaf->bytes, k->need,
 			       z->leaf->bytes > WATCHED ? &watch : NULL);
 	if (r < 0)
-		return job->loc.where == KV_FILE ? io_why_bad(r, job->loc.file) : r;
+		return io_why_bad(r, job->loc.file);
 	zarr_to_shown(z, out, k->need);
 	count(w->many, k->need, job->len);
 	if (!k->direct)
