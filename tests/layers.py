@@ -84,7 +84,7 @@ MAY_INCLUDE = {
         'handlers/plugin', 'handlers/leaf', 'handlers/subtree', 'handlers/options',
         'handlers/draft', 'handlers/plan', 'handlers/commit', 'handlers/job'],
     'fs': ['core/base', 'core/sandbox', 'core/io', 'core/job', 'handlers/options', 'handlers/namespace'],
-    'tools/cli': ['core/base', 'core/sandbox', 'handlers/options', 'handlers/namespace'],
+    'tools/cli': ['core/base', 'core/io', 'core/sandbox', 'core/step', 'handlers/options', 'handlers/namespace'],
     'tools/job': ['core/base', 'core/job', 'tools/cli'],
     'tools/scan': ['core/base', 'core/codec', 'core/dtype', 'core/zarr'],
     'tools/select': [

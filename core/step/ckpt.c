@@ -41,7 +41,7 @@ static void warn_of_safetensors(const struct ckpt *c)
 	const char *source = c->opts.source;
 	auto_buf name = { 0 };
 
-	if (c->opts.safetensors || io_dir_in_store(c->source))
+	if (c->opts.safetensors || c->opts.is_above || io_dir_in_store(c->source))
 		return;
 	if (io_list(c->source, ".", find_safetensors, &name) > 0)
 		log_warn("'%s' is read as the %s in it; another model beside it is '%s/%.*s': "

@@ -39,6 +39,7 @@ struct ckpt_opts {
 	 */
 	const char *safetensors;
 	const char *safetensors_separator; /* NULL: "." */
+	bool is_above;                     /* SOURCE was not named, but a path in it */
 	/* Returns the extension of a leaf's default format; set by the handlers. */
 	tree_ext_fn *ext_of;
 	void *ext_arg;

@@ -19,6 +19,8 @@
 #include "core/step/children.h"
 #include "core/step/step_name.h"
 
+#define OWN_MAX 16 /* child directories that are looked into for steps of their own */
+
 static bool has_prefix(const struct children *c, const char *prefix)
 {
 	for (size_t i = 0; i < c->n; i++)
@@ -84,7 +86,7 @@ static int is_item(struct io_dir *dir, const char *rel)
 	int r = children_list(dir, rel, false, &c);
 
 	if (r >= 0)
-		r = is_pytree(&c);
+		r = children_has(&c, ".zgroup", false) ? 0 : is_pytree(&c);
 	if (r == 0)
 		r = detect_holds_arrays(&c);
 	children_release(&c);
@@ -239,6 +241,81 @@ static bool has_marked_step(const struct children *c)
 	return found;
 }
 
+/* Whether a directory has steps: they have a number, and a file that marks them; 1 or 0. */
+static int is_root_of_marked(struct io_dir *dir, const char *rel)
+{
+	struct children c;
+	int r = children_list(dir, rel, false, &c);
+
+	if (r >= 0)
+		r = has_marked_step(&c);
+	children_release(&c);
+	return r;
+}
+
+/*
+ * Get the path of a child directory that is a root or a step of its own, allocated: an item is
+ * neither. NULL: there is none among the first ones.
+ */
+static int find_own(const struct children *c, char **ret, enum shape *ret_shape)
+{
+	unsigned n_left = OWN_MAX;
+
+	*ret = NULL;
+	for (size_t i = 0; i < c->n && n_left; i++) {
+		auto_free char *path = NULL;
+		enum shape shape = SHAPE_UNKNOWN;
+		int r;
+
+		if (!counts(c, &c->child[i]) || !detect_is_directory(&c->child[i]))
+			continue;
+		n_left--;
+		r = path_join(c->rel, span_str(c->child[i].name), &path);
+		if (r >= 0)
+			r = detect_marked(c->dir, path, &shape);
+		if (r >= 0 && shape == SHAPE_UNKNOWN && is_root_of_marked(c->dir, path) > 0)
+			shape = SHAPE_ROOT;
+		if (r == -ENOMEM)
+			return r;
+		err_clear();
+		if (shape == SHAPE_ROOT || shape == SHAPE_STEP) {
+			*ret = take(path);
+			*ret_shape = shape;
+			return 0;
+		}
+	}
+	return 0;
+}
+
+int detect_holds_steps(struct io_dir *dir, const char *rel)
+{
+	auto_free char *own = NULL;
+	struct children c;
+	enum shape shape;
+	int r = children_list(dir, rel, false, &c);
+
+	if (r >= 0)
+		r = find_own(&c, &own, &shape);
+	children_release(&c);
+	return r < 0 ? r : own != NULL;
+}
+
+/* -EINVAL if a child is a root or a step of its own: the message names it. */
+static int check_own(const struct children *c)
+{
+	auto_free char *own = NULL;
+	enum shape shape;
+	int r = find_own(c, &own, &shape);
+	const char *dir = c->dir->path;
+	bool is_here = !strcmp(dir, ".");
+
+	if (r < 0 || !own)
+		return r;
+	return fail(-EINVAL, "'%s' is not a checkpoint, but '%s%s%s' %s",
+		    strcmp(c->rel, ".") ? c->rel : dir, is_here ? "" : dir, is_here ? "" : "/", own,
+		    shape == SHAPE_ROOT ? "has steps" : "is a step");
+}
+
 /*
  * Recognize a root, or a step without a file that marks it, by the children. An error in one child
  * does not hide the others.
@@ -266,8 +343,10 @@ static int shape_of_root(const struct children *c, enum shape *ret)
 			if (err_is_transient(r) && !bad.code)
 				err_save(r, &bad);
 			if (r >= 0 && (pass == 0 ? r > 0 : shape != SHAPE_UNKNOWN)) {
-				if (!pass && !has_marked_step(c))
-					return shape_of_unmarked(c, ret);
+				if (!pass && !has_marked_step(c)) {
+					r = check_own(c);
+					return r < 0 ? r : shape_of_unmarked(c, ret);
+				}
 				*ret = SHAPE_ROOT;
 				return 0;
 			}
@@ -351,6 +430,8 @@ int detect_shape(struct io_dir *dir, const char *rel, const char *todelete, enum
 	 */
 	if (r >= 0 && shape == SHAPE_UNKNOWN && !others)
 		shape = SHAPE_ROOT;
+	if (r >= 0 && shape == SHAPE_UNKNOWN)
+		r = check_own(&c);
 	children_release(&c);
 	if (r < 0)
 		return r;

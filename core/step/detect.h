@@ -49,6 +49,8 @@ int detect_step(struct io_dir *dir, const char *rel, enum shape *ret);
  * in it, or if there are arrays further down and nothing else on the way to them.
  */
 int detect_item(struct io_dir *dir, const char *rel, enum item_kind *ret);
+/* Whether there is a root or a step of its own in the directory rel: 1 or 0. */
+int detect_holds_steps(struct io_dir *dir, const char *rel);
 /* Whether rel is a flax checkpoint, a file that begins with a msgpack map: 1 or 0. */
 int detect_flax_file(struct io_dir *dir, const char *rel);
 

@@ -17,6 +17,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(os.environ['PYTREEFS_BUILD']) / 'tools/python'))
 
 import pytreefs  # noqa: E402
+from pytreefs import _fsspec  # noqa: E402
 from lib import mounts, servers, sources  # noqa: E402
 import safetensors.numpy  # noqa: E402
 import zarr  # noqa: E402
@@ -272,3 +273,19 @@ def test_every_way_gives_the_same_leaves(request, program, base, server, tmp_pat
             faults.append(f'{way}: does not refuse')
         faults += [f'{way}: {line}' for line in differences(over_http if over_http and 'url' in way else want or {}, got, way)]
     assert not faults, '\n'.join(faults)
+
+
+def test_a_directory_is_not_a_step_by_what_lies_beside_it(program, base, tmp_path):
+    """The message says what is in it; a name of a step in it leads to the same files with whatever was opened before."""
+    runs = tmp_path / 'runs'
+    base.copy(base.root, runs / 'run')
+    base.copy(base.direct, tmp_path / 'model')
+    safetensors.numpy.save_file(sources.OTHER, tmp_path / 'other.safetensors')
+    with pytest.raises(OSError, match="'.*runs' is not a checkpoint, but '.*runs/run' has steps"):
+        pytreefs.load(runs)
+    step = f'{runs}/run/1'
+    fresh, later = (_fsspec.FileSystem(skip_instance_cache=True) for _ in range(2))
+    later.find(f'{runs}/run')
+    assert fresh.find(step) == later.find(step) != []
+    r = subprocess.run([program, 'tree', 'other.safetensors'], capture_output=True, text=True, cwd=tmp_path)
+    assert 'other' in r.stdout and not r.stderr

@@ -428,6 +428,61 @@ def msgpack_root(d, base):
     return d
 
 
+# ---- beside a checkpoint, which makes a step of the directory above ----
+
+def neighbour(d, base, into):
+    if not (d / 'model').exists():
+        base.copy(base.direct, d / 'model')
+    into.mkdir(parents=True, exist_ok=True)
+    return into
+
+
+@source(FLAT, CONVERT_FIRST)
+def npz_beside_a_tree(d, base):
+    np.savez(neighbour(d, base, d) / 'a.npz', **FLAT)
+    return d / 'a.npz'
+
+
+@source(FLAT, CONVERT_FIRST)
+def npz_beside_a_zarr_group(d, base):
+    np.savez(d / 'a.npz', **FLAT)
+    grouped(d / 'g.zarr', 2, FLAT)
+    return d / 'a.npz'
+
+
+@source(flat(arrays()), CONVERT_FIRST)
+def npy_directory_beside_a_tree(d, base):
+    neighbour(d, base, d / 'other')
+    return npy_directory(d / 'other', base)
+
+
+@source(flat(arrays()), CONVERT_FIRST)
+def npy_directory_beside_a_step_of_old(d, base):
+    d = d / '7'
+    neighbour(d, base, d / 'other')
+    return npy_directory(d / 'other', base)
+
+
+@source(NOTHING)
+def roots_beside_a_tree(d, base):
+    for name in ('runA', 'runB'):
+        base.copy(base.root, neighbour(d, base, d / 'runs') / name)
+    return d / 'runs'
+
+
+@source(NOTHING)
+def root_and_a_tree(d, base):
+    base.copy(base.root, neighbour(d, base, d) / 'run')
+    return d
+
+
+@source(NOTHING)
+def directories_of_safetensors_beside_a_tree(d, base):
+    for name in '12':
+        safetensors.numpy.save_file(OTHER, neighbour(d, base, d / 'ss' / name) / 'model.safetensors')
+    return d / 'ss'
+
+
 # ---- nothing ----
 
 @source(NOTHING)

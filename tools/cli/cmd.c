@@ -14,10 +14,12 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
-#include "core/base/lfs.h"
 #include "core/base/path.h"
 #include "core/base/log.h"
+#include "core/step/step_name.h"
+#include "tools/cli/foreign_file.h"
 
+#define DIRECTORIES_MAX 1000          /* looked into in search of files of arrays */
 #define STORED_DIR ".pytreefs/stored" /* below a mountpoint */
 #ifndef FUSE_SUPER_MAGIC
 #define FUSE_SUPER_MAGIC 0x65735546
@@ -254,61 +256,6 @@ int source_in_no_mount(const struct cmd_args *a, const char *path)
 			0;
 }
 
-/* Whether a file has a name that PyTorch's users give to what torch.save() writes. */
-static bool is_pickle(const char *path)
-{
-	static const char *const ends[] = { ".pt", ".pth", ".bin", ".ckpt", ".pkl" };
-
-	for (size_t i = 0; i < ARRAY_LEN(ends); i++)
-		if (span_ends(span_str(path), span_str(ends[i])))
-			return true;
-	return false;
-}
-
-/* Whether a file holds arrays that only `convert` and `save` read. */
-static bool is_numpy(const char *path)
-{
-	return span_ends(span_str(path), span_str(".npz")) ||
-	       span_ends(span_str(path), span_str(".npy"));
-}
-
-/* 0, or why a file that was not fetched is not read. */
-static int check_fetched(const char *path)
-{
-	uint8_t start[LFS_START_BYTES];
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), r = 0;
-
-	if (fd < 0)
-		return 0;
-	if (pread(fd, start, sizeof(start), 0) == (ssize_t)sizeof(start))
-		r = lfs_check(path, span_of(start, sizeof(start)));
-	close(fd);
-	return r;
-}
-
-static int fail_absent(const char *path)
-{
-	struct stat st;
-	int r = check_fetched(path);
-
-	if (r < 0)
-		return r;
-	if (stat(path, &st) == 0 && is_numpy(path))
-		return fail(-EINVAL,
-			    "'%s' is not a checkpoint: make one of it first (convert '%s' "
-			    "SOME/DIRECTORY)",
-			    path, path);
-	if (stat(path, &st) == 0 && is_pickle(path))
-		return fail(
-			-EINVAL,
-			"'%s' is not read: files of PyTorch are programs (pickle); save its tensors "
-			"with safetensors.torch.save_file()",
-			path);
-	if (stat(path, &st) == 0)
-		return fail(-EINVAL, "'%s' exists, but is not part of a checkpoint", path);
-	return fail(-ENOENT, "'%s' does not exist", path);
-}
-
 /* Returns the offset of the path in a URL; 0: not a URL. A directory cannot end before it. */
 static size_t url_host(const char *path)
 {
@@ -357,7 +304,7 @@ static int fail_no_checkpoint(const char *path, bool is_url, const struct err_no
 	if (stat(path, &st) < 0)
 		return errno == ENOENT ? fail(-ENOENT, "'%s' does not exist; %s", path, why->text) :
 					 err_restore(why);
-	return S_ISREG(st.st_mode) ? fail_absent(path) : err_restore(why);
+	return S_ISREG(st.st_mode) ? foreign_fail(path) : err_restore(why);
 }
 
 /*
@@ -373,7 +320,7 @@ static int fail_inner(const struct source *s, const char *path, bool is_here,
 	if (first->code && (is_here || (!is_url && stat(path, &st) == 0)))
 		return fail_no_checkpoint(path, is_url, first);
 	if (is_here)
-		return fail_absent(path);
+		return foreign_fail(path);
 	return *err_where(-ENOENT) ? err_at(-ENOENT, "'%s' in '%s'", s->inner, s->source) :
 				     fail_absent_name(s->ns->root, s->source, s->inner);
 }
@@ -398,6 +345,7 @@ static int open_path(struct cmd_args *a, const char *path, struct source *ret)
 		return r;
 	/* Try directories from the whole path upwards, up to the first that is a checkpoint. */
 	while (end > 0 && r == 0) {
+		a->options.is_above = end < n;
 		r = try_source(a, path, end, ret);
 		if (r == -EINVAL || (r == -ENOENT && is_url)) {
 			/* The directory is not a checkpoint, but one above it may be. */
@@ -421,12 +369,13 @@ static int open_path(struct cmd_args *a, const char *path, struct source *ret)
 	 * it.
 	 */
 	if (r == 0 && !is_url && path[0] != '/' && strncmp(path, "../", 3)) {
+		a->options.is_above = true;
 		r = try_source(a, ".", 1, ret);
 		is_here = r > 0;
 		r = r == -EINVAL ? 0 : r;
 	}
 	if (r == 0)
-		r = first.code ? fail_no_checkpoint(path, is_url, &first) : fail_absent(path);
+		r = first.code ? fail_no_checkpoint(path, is_url, &first) : foreign_fail(path);
 	if (r < 0)
 		return r;
 	while (path[end] == '/')
@@ -456,24 +405,6 @@ int source_open_stored(struct cmd_args *a, const char *path, struct source *ret)
 	return 0;
 }
 
-int source_open_file(struct cmd_args *a, const char *path, struct source *ret)
-{
-	int r = source_open_stored(a, path, ret);
-
-	if (r == 0)
-		r = open_path(a, path, ret);
-	/* Try a checkpoint first, since such a file may be an item of it. */
-	if (r == -EINVAL || r == -ENOENT || r == -ENOTDIR) {
-		struct err_note why;
-		int found;
-
-		err_save(r, &why);
-		found = source_open_safetensors(a, path, ret);
-		r = found ? found : err_restore(&why);
-	}
-	return MIN(r, 0);
-}
-
 /*
  * Whether the source is a step only because a directory in it is an item, as in old releases. The
  * thread's note stays.
@@ -490,6 +421,75 @@ static bool is_unmarked_step(const struct source *s)
 	r = detect_marked(s->ns->ckpt->source, ".", &shape);
 	err_restore(&note);
 	return r >= 0 && shape == SHAPE_UNKNOWN;
+}
+
+/* Whether the source is an item only because of directories of arrays in it. */
+static bool is_unmarked_item(const struct source *s)
+{
+	static const char *const marks[] = { "_METADATA", "manifest.ocdbt", "checkpoint",
+					     ".zgroup",   ".zarray",        "zarr.json" };
+	struct stat st;
+	bool found = false;
+
+	if (s->ns->ckpt->shape != SHAPE_ITEM)
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(marks) && !found; i++)
+		found = io_stat(s->ns->ckpt->source, marks[i], &st) >= 0;
+	err_clear();
+	return !found;
+}
+
+/*
+ * A path that is stored in a source that has no mark: is it something of its own, which has
+ * checkpoints beside it? Steps of old releases have no mark, either, and items of any kind; their
+ * names are numbers.
+ */
+static int check_own(struct cmd_args *a, const char *path, const struct source *s, bool is_dir)
+{
+	const char *slash = strrchr(s->source, '/');
+	struct source file = { 0 };
+	struct step_name number;
+	int r;
+
+	/* A file of tensors on the disk is tried next: it is a tree. */
+	if (!is_dir && !path_is_url(path) && span_ends(span_str(path), span_str(".safetensors")))
+		return 0;
+	if (!*s->inner || (!is_unmarked_step(s) && !is_unmarked_item(s)))
+		return 0;
+	if (is_dir && step_name_parse(span_str(slash ? slash + 1 : s->source), &number) == 1 &&
+	    !foreign_in_directory(s->ns->ckpt->source, s->inner) &&
+	    detect_holds_steps(s->ns->ckpt->source, s->inner) <= 0)
+		return 0;
+	if (!is_dir)
+		return foreign_is_of_arrays(path) ? foreign_fail(path) : 0;
+	/* The reason was given when it was tried first. */
+	r = open_directory(a, path, &file);
+	source_close(&file);
+	return MIN(r, 0);
+}
+
+int source_open_file(struct cmd_args *a, const char *path, struct source *ret)
+{
+	int r = source_open_stored(a, path, ret);
+	bool is_dir;
+
+	if (r == 0)
+		r = open_path(a, path, ret);
+	if (r == 0 && node_is_stored(ret->node, &is_dir)) {
+		r = check_own(a, path, ret, is_dir);
+		if (r < 0)
+			source_close(ret);
+	}
+	/* Try a checkpoint first, since such a file may be an item of it. */
+	if (r == -EINVAL || r == -ENOENT || r == -ENOTDIR) {
+		struct err_note why;
+		int found;
+
+		err_save(r, &why);
+		found = source_open_safetensors(a, path, ret);
+		r = found ? found : err_restore(&why);
+	}
+	return MIN(r, 0);
 }
 
 int source_open(struct cmd_args *a, const char *path, struct source *ret)

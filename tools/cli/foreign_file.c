@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * foreign_file.c - files of arrays that are not part of a checkpoint.
+ */
+#include "tools/cli/foreign_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "core/base/lfs.h"
+#include "core/base/limits.h"
+#include "core/base/path.h"
+#include "core/step/children.h"
+
+#define DIRECTORIES_MAX 1000 /* looked into in search of files of arrays */
+
+/* Whether a file has a name that PyTorch's users give to what torch.save() writes. */
+static bool is_pickle(const char *path)
+{
+	static const char *const ends[] = { ".pt", ".pth", ".bin", ".ckpt", ".pkl" };
+
+	for (size_t i = 0; i < ARRAY_LEN(ends); i++)
+		if (span_ends(span_str(path), span_str(ends[i])))
+			return true;
+	return false;
+}
+
+/* Whether a file holds arrays that only `convert` and `save` read. */
+static bool is_numpy(const char *path)
+{
+	return span_ends(span_str(path), span_str(".npz")) ||
+	       span_ends(span_str(path), span_str(".npy"));
+}
+
+bool foreign_is_of_arrays(const char *path)
+{
+	return is_numpy(path) || is_pickle(path) ||
+	       span_ends(span_str(path), span_str(".safetensors")) ||
+	       span_ends(span_str(path), span_str(".msgpack"));
+}
+
+/* 0, or why a file that was not fetched is not read. */
+static int check_fetched(const char *path)
+{
+	uint8_t start[LFS_START_BYTES];
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), r = 0;
+
+	if (fd < 0)
+		return 0;
+	if (pread(fd, start, sizeof(start), 0) == (ssize_t)sizeof(start))
+		r = lfs_check(path, span_of(start, sizeof(start)));
+	close(fd);
+	return r;
+}
+
+int foreign_fail(const char *path)
+{
+	struct stat st;
+	int r = check_fetched(path);
+
+	if (r < 0)
+		return r;
+	if (path_is_url(path) && foreign_is_of_arrays(path))
+		return fail(-EINVAL, "'%s' is not part of a checkpoint", path);
+	if (stat(path, &st) == 0 && is_numpy(path))
+		return fail(-EINVAL,
+			    "'%s' is not a checkpoint: make one of it first (convert '%s' "
+			    "SOME/DIRECTORY)",
+			    path, path);
+	if (stat(path, &st) == 0 && is_pickle(path))
+		return fail(
+			-EINVAL,
+			"'%s' is not read: files of PyTorch are programs (pickle); save its tensors "
+			"with safetensors.torch.save_file()",
+			path);
+	if (stat(path, &st) == 0)
+		return fail(-EINVAL, "'%s' exists, but is not part of a checkpoint", path);
+	return fail(-ENOENT, "'%s' does not exist", path);
+}
+
+/* Whether there is a file of arrays in a directory of the source, at whatever depth. */
+static bool holds_files_of_arrays(struct io_dir *dir, const char *rel, unsigned depth,
+				  unsigned *n_left)
+{
+	struct children c;
+	bool found = false;
+
+	if (depth == LIMIT_TREE_DEPTH || !*n_left)
+		return true;
+	--*n_left;
+	if (children_list(dir, rel, false, &c) >= 0)
+		for (size_t i = 0; i < c.n && !found; i++) {
+			auto_free char *path = str_fmt("%s/%s", rel, c.child[i].name);
+
+			found = !c.child[i].is_dir ?
+					foreign_is_of_arrays(c.child[i].name) :
+					path && holds_files_of_arrays(dir, path, depth + 1, n_left);
+		}
+	children_release(&c);
+	err_clear();
+	return found;
+}
+
+bool foreign_in_directory(struct io_dir *dir, const char *rel)
+{
+	unsigned n_left = DIRECTORIES_MAX;
+
+	return holds_files_of_arrays(dir, rel, 0, &n_left);
+}

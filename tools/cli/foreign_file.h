@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * foreign_file.h - files of arrays that are not part of a checkpoint.
+ */
+#ifndef PYTREEFS_FOREIGN_FILE_H
+#define PYTREEFS_FOREIGN_FILE_H
+
+#include "core/io/io.h"
+
+/* Whether a file has the name of one that holds arrays: ".npy", ".npz", ".pt", ".msgpack", ... */
+bool foreign_is_of_arrays(const char *path);
+/* Whether there is such a file in a directory, at whatever depth; also if it has too many. */
+bool foreign_in_directory(struct io_dir *dir, const char *rel);
+/* -ENOENT or -EINVAL: why a path that is not in a checkpoint cannot be read. */
+int foreign_fail(const char *path);
+
+#endif
