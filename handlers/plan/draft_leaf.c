@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_leaf.c - turns one file of a draft into a leaf, or into a subtree.
+ * draft_leaf.c - turns one file of a draft into a leaf.
  */
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/tree/sharding.h"
-#include "core/tree/tree_tensors.h"
 #include "handlers/plan/draft_plan.h"
-#include "handlers/subtree/safetensors_lost.h"
 
 #define TEXT_MAX (64 * MiB) /* largest string, which is in memory while it is saved */
 
-static struct span stem(const struct draft_node *n)
+struct span plan_stem(const struct draft_node *n)
 {
 	struct span name = span_str(n->name);
 
@@ -24,7 +22,7 @@ static int new_leaf(struct plan *p, struct tree_node *parent, struct draft_node 
 		    struct plan_leaf **ret)
 {
 	auto_buf key = { 0 };
-	int r = parent ? plan_key(p, parent, n, stem(n), false, &key) : 0;
+	int r = parent ? plan_key(p, parent, n, plan_stem(n), false, &key) : 0;
 
 	return r < 0 ? r : plan_leaf_new(p, parent, n, buf_span(&key), ret);
 }
@@ -136,7 +134,7 @@ static int array_options(struct plan *p, struct draft_node *n, struct span tenso
 	return r < 0 || !ret->has_shape ? r : check_key(ret);
 }
 
-static void take_shape(struct leaf_desc *d, const struct draft_array *a)
+void plan_take_shape(struct leaf_desc *d, const struct draft_array *a)
 {
 	d->has_shape = true;
 	d->dtype = a->stored;
@@ -154,7 +152,7 @@ static int source_array(struct leaf_input *f, struct leaf_desc *ret)
 		return r;
 	pthread_mutex_lock(&file->lock);
 	if (file->n_arrays == 1 && !file->st.n)
-		take_shape(ret, &file->array[0]);
+		plan_take_shape(ret, &file->array[0]);
 	pthread_mutex_unlock(&file->lock);
 	if (f->strict && !ret->has_shape)
 		return fail(-EINVAL, "it holds no .npy array");
@@ -244,139 +242,6 @@ int plan_array(struct plan *p, struct plan_leaf *l, struct span tensor)
 
 	l->desc.type = &leaf_array;
 	return r < 0 ? r : plan_record(p, l);
-}
-
-/* ---- safetensors ---- */
-
-/*
- * Make the dicts for the leading keys of a tensor's name: "a.b" of "a.b.c", with the separator of
- * this mount.
- */
-static int make_path(struct plan *p, struct tree_node *parent, struct span path,
-		     struct tree_node **ret, struct span *ret_last)
-{
-	struct span by = span_str(p->item->draft->env->options->safetensors_separator);
-	const uint8_t *at;
-
-	while (by.n && (at = memmem(path.p, path.n, by.p, by.n))) {
-		size_t n = (size_t)(at - path.p);
-		int r = tree_build_child(&p->build, parent, span_of(path.p, n), false, &parent);
-
-		if (r < 0)
-			return r;
-		if (parent->kind == TREE_LEAF)
-			return fail(-EINVAL, "tensor '%.*s' is inside another one", SPAN_ARG(path));
-		parent->kind = TREE_DICT;
-		path = span_from(path, n + by.n);
-	}
-	*ret = parent;
-	*ret_last = path;
-	return 0;
-}
-
-static int plan_tensor(struct plan *p, struct tree_node *top, struct draft_node *n, size_t i)
-{
-	const struct draft_array *a = &n->file->array[i];
-	struct tree_node *parent = NULL;
-	struct plan_leaf *l;
-	struct span last;
-	int r = make_path(p, top, a->name, &parent, &last);
-
-	if (r >= 0)
-		r = plan_leaf_new(p, parent, n, last, &l);
-	if (r < 0 || !l)
-		return r;
-	l->index = i;
-	take_shape(&l->desc, a);
-	return 0;
-}
-
-/*
- * Use metadata of the file as metadata of the item, unless an xattr sets it. The manifest of our
- * own files is not for users.
- */
-static int take_metadata(struct plan *p, const struct safetensors *st)
-{
-	auto_json doc = { 0 };
-	auto_buf text = { 0 };
-	int r;
-
-	if (!st->metadata || p->tree->custom_metadata)
-		return 0;
-	r = json_parse(span_str(st->metadata), "__metadata__", &doc);
-	for (size_t i = 0; r >= 0 && i < doc.root->n; i++) {
-		const struct json *m = &doc.root->items[i];
-
-		if (span_eq(m->name, span_str(TREE_MANIFEST_KEY)))
-			continue;
-		r = buf_add_str(&text, text.n ? ", " : "{");
-		if (r >= 0)
-			r = json_put_str(&text, m->name, JSON_PYTHON);
-		if (r >= 0)
-			r = buf_add_str(&text, ": ");
-		if (r >= 0)
-			r = json_print(&text, m, JSON_PYTHON);
-	}
-	if (r >= 0)
-		r = buf_add_str(&text, text.n ? "}" : "{}");
-	if (r < 0 || !buf_str(&text))
-		return r < 0 ? r : -ENOMEM;
-	p->tree->custom_metadata = arena_str(&p->tree->arena, buf_str(&text));
-	return p->tree->custom_metadata ? 0 : -ENOMEM;
-}
-
-/*
- * Log what the file cannot express and its writer may have meant. Called with the file's lock held.
- */
-static int say_what_is_lost(struct plan *p, const struct tree_node *top, struct draft_node *n)
-{
-	auto_buf lost = { 0 };
-	int r = safetensors_lost_in(top, &n->file->st,
-				    p->item->draft->env->options->safetensors_separator, &lost);
-
-	if (r >= 0 && lost.n)
-		log_info(
-			"'%s' is a tree of dicts and arrays now: %.*s; None and empty containers are not in such a file",
-			n->name, SPAN_ARG(buf_span(&lost)));
-	return r;
-}
-
-static int plan_safetensors(struct plan *p, struct tree_node *parent, struct draft_node *n)
-{
-	struct tree_node *top = parent;
-	size_t first = p->n_leaves;
-	auto_buf key = { 0 };
-	int r = p->strict ? draft_file_seal(n->file) : 0;
-
-	/* The tensors of a file that is an item are at the top of the item. */
-	if (r >= 0 && n != p->item) {
-		r = plan_key(p, parent, n, stem(n), true, &key);
-		if (r >= 0)
-			r = tree_build_child(&p->build, parent, buf_span(&key), false, &top);
-		if (r == 0)
-			return p->strict ? fail(-EINVAL, "there is another '%.*s'",
-						SPAN_ARG(buf_span(&key))) :
-					   0;
-		top->kind = TREE_DICT;
-	}
-	if (r < 0)
-		return r;
-	pthread_mutex_lock(&n->file->lock);
-	r = take_metadata(p, &n->file->st);
-	for (size_t i = 0; n->file->st.n && i < n->file->n_arrays && r >= 0; i++)
-		r = plan_tensor(p, top, n, i);
-	if (r >= 0 && p->strict && draft_file_is_npy(n->file))
-		r = fail(-EINVAL, "it is not a safetensors file");
-	if (r >= 0 && p->strict)
-		r = say_what_is_lost(p, top, n);
-	/*
-	 * Names are in the file's header, which another thread may overwrite unless the draft is
-	 * being committed.
-	 */
-	for (size_t i = first; i < p->n_leaves && r >= 0; i++)
-		r = plan_array(p, &p->leaf[i], n->file->array[p->leaf[i].index].name);
-	pthread_mutex_unlock(&n->file->lock);
-	return r < 0 ? r : 1;
 }
 
 static int not_a_leaf(void)

@@ -86,6 +86,14 @@ DEFINE_AUTO(plan, struct plan, plan_free);
  */
 int plan_file(struct plan *p, struct tree_node *parent, struct draft_node *n);
 /*
+ * Add the tree of a safetensors file: 1, 0 or -EINVAL as plan_file(). (draft_tensors.c)
+ */
+int plan_safetensors(struct plan *p, struct tree_node *parent, struct draft_node *n);
+/* The name of a file without its extension. */
+struct span plan_stem(const struct draft_node *n);
+/* Set the shape and dtype of a leaf to those of an array of a file, whose lock is held. */
+void plan_take_shape(struct leaf_desc *d, const struct draft_array *a);
+/*
  * Add an array in parts, which all have the same stem; parent as for plan_file(). (draft_parts.c)
  */
 int plan_parts(struct plan *p, struct tree_node *parent, struct draft_node **parts, size_t n);

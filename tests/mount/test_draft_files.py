@@ -301,7 +301,8 @@ def lines(m, words):
 
 
 def test_a_safetensors_file_says_what_it_does_not_carry(mount, root):
-    """Leaving a tree by the view, and coming back at the commit: None, strings, lists, empty ones, keys with dots."""
+    """Leaving a tree by the view: None, strings, lists, empty ones, keys with dots. Its manifest brings them back; without one they are said at
+    the commit."""
     m = mount(root)
     where = begin_empty(m)
     for name in ('w.npy', 'a.b.npy', 'layers/0.npy', 'layers/1.npy'):
@@ -319,8 +320,13 @@ def test_a_safetensors_file_says_what_it_does_not_carry(mount, root):
                  "1 string ('run.txt') in __metadata__", "1 list, tuple or similar container ('layers') as",
                  "1 key ('a.b.npy') containing the separator"):
         assert part in said, said
+    (m / '9.tmp').mkdir()
+    (m / '9.tmp/default.safetensors').write_bytes(data)
+    (m / '9.tmp').rename(m / '9')
+    assert (m / '9/default.json').read_bytes() == (m / '7/default.json').read_bytes() and not lines(m, 'a tree of dicts')
     (m / '8.tmp').mkdir()
-    (m / '8.tmp/default.safetensors').write_bytes(data)
+    tensors = safetensors.numpy.load(data)
+    (m / '8.tmp/default.safetensors').write_bytes(safetensors.numpy.save(tensors, {'format': 'pt', 'run': 'x'}))
     assert not lines(m, 'a tree of dicts')
     (m / '8.tmp').rename(m / '8')
     said, = lines(m, 'a tree of dicts')

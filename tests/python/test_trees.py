@@ -11,6 +11,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 
 import numpy as np
@@ -272,6 +273,10 @@ def copied_in_a_mount(tmp_path, mount, run):
         subprocess.run(['cp', how, f'{m / "1"}/.', m / f'{step}.tmp/'], check=True)
         os.rename(m / f'{step}.tmp', m / str(step))
         yield f'cp {how}', tmp_path / f'root/{step}'
+    (m / '10.tmp').mkdir()
+    shutil.copyfile(m / '1/default.safetensors', m / '10.tmp/default.safetensors')
+    os.rename(m / '10.tmp', m / '10')
+    yield 'cp of the view', tmp_path / 'root/10'
 
 
 def converted(tmp_path, mount, run):

@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * draft_tensors.c - turns a safetensors file of a draft into a tree.
+ *
+ * A file that `pytreefs export` wrote, or the view of a mount, has a manifest: it is the tree that
+ * it was. Any other is a tree of dicts and arrays by the names of its tensors.
+ */
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/dtype/cast.h"
+#include "core/tree/tree_tensors.h"
+#include "handlers/plan/draft_plan.h"
+#include "handlers/subtree/safetensors_lost.h"
+
+#define NUMBER "scalar" /* type string of a number in the tree of a manifest */
+
+/* ---- by names ---- */
+
+/*
+ * Make the dicts for the leading keys of a tensor's name: "a.b" of "a.b.c", with the separator of
+ * this mount.
+ */
+static int make_path(struct plan *p, struct tree_node *parent, struct span path,
+		     struct tree_node **ret, struct span *ret_last)
+{
+	struct span by = span_str(p->item->draft->env->options->safetensors_separator);
+	const uint8_t *at;
+
+	while (by.n && (at = memmem(path.p, path.n, by.p, by.n))) {
+		size_t n = (size_t)(at - path.p);
+		int r = tree_build_child(&p->build, parent, span_of(path.p, n), false, &parent);
+
+		if (r < 0)
+			return r;
+		if (parent->kind == TREE_LEAF)
+			return fail(-EINVAL, "tensor '%.*s' is inside another one", SPAN_ARG(path));
+		parent->kind = TREE_DICT;
+		path = span_from(path, n + by.n);
+	}
+	*ret = parent;
+	*ret_last = path;
+	return 0;
+}
+
+static int plan_tensor(struct plan *p, struct tree_node *top, struct draft_node *n, size_t i)
+{
+	const struct draft_array *a = &n->file->array[i];
+	struct tree_node *parent = NULL;
+	struct plan_leaf *l;
+	struct span last;
+	int r = make_path(p, top, a->name, &parent, &last);
+
+	if (r >= 0)
+		r = plan_leaf_new(p, parent, n, last, &l);
+	if (r < 0 || !l)
+		return r;
+	l->index = i;
+	plan_take_shape(&l->desc, a);
+	return 0;
+}
+
+/* ---- by a manifest ---- */
+
+/* Tensors of a file by name. */
+struct tensor_name {
+	struct span name;
+	size_t index;
+};
+
+struct grafting {
+	struct plan *p;
+	struct draft_node *n; /* the file */
+	const struct tree *from;
+	struct tree_node **made; /* for each node of from */
+	struct tensor_name *tensor;
+};
+
+static void grafting_release(struct grafting *g)
+{
+	free(g->made);
+	free(g->tensor);
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return span_cmp(((const struct tensor_name *)a)->name,
+			((const struct tensor_name *)b)->name);
+}
+
+static bool is_sequence(const struct tree_node *t)
+{
+	return t->kind == TREE_LIST || t->kind == TREE_TUPLE;
+}
+
+static void set_kind(struct plan *p, struct tree_node *t, const struct tree_node *like)
+{
+	/* Types of namedtuples need all of their members. */
+	t->kind = is_sequence(like) ? like->kind : TREE_DICT;
+	/* Without rich types, only an empty tuple is recorded as one. */
+	if (like->kind == TREE_TUPLE && like->n_children && !plan_rich_off(p))
+		p->opts.rich_types = true;
+}
+
+static int graft_leaf(struct grafting *g, const struct tree_node *like, struct tree_node *parent)
+{
+	struct plan *p = g->p;
+	struct draft_file *file = g->n->file;
+	struct tensor_name key = { like->param, 0 }, *t;
+	struct plan_leaf *l;
+	int r = plan_leaf_new(p, parent, g->n, like->key, &l);
+
+	if (r < 0 || !l)
+		return r;
+	if (like->value == TREE_VALUE_AGGREGATE)
+		r = arena_keep(&p->tree->arena, like->aggregate->s, &l->desc.value);
+	if (r >= 0 && like->value != TREE_VALUE_STORED) {
+		l->desc.type = leaf_type_of(like);
+		return plan_record(p, l);
+	}
+	if (r < 0)
+		return r;
+	t = bsearch(&key, g->tensor, file->n_arrays, sizeof(key), by_name);
+	if (!t)
+		return fail(-EINVAL, "there is no tensor '%.*s'", SPAN_ARG(like->param));
+	l->index = t->index;
+	plan_take_shape(&l->desc, &file->array[t->index]);
+	/* Arrays are described when all names are known. */
+	if (!span_eq(like->value_type, span_str(NUMBER)) || l->desc.rank)
+		return 0;
+	l->desc.type = leaf_type_of(like);
+	return plan_record(p, l);
+}
+
+/* Copy the texts of a type, which are those of the tree that will be freed. */
+static int keep_type(struct arena *arena, const struct tree_type *type,
+		     const struct tree_type **ret)
+{
+	struct tree_type *own = arena_calloc(arena, 1, sizeof(*own));
+	struct span *fields = arena_calloc(arena, type->n_fields + 1, sizeof(*fields));
+	int r = own && fields ? 0 : fail(-ENOMEM, "cannot keep a type");
+
+	if (r >= 0)
+		r = arena_keep(arena, type->module, &own->module);
+	if (r >= 0)
+		r = arena_keep(arena, type->clazz, &own->clazz);
+	for (size_t i = 0; i < type->n_fields && r >= 0; i++)
+		r = arena_keep(arena, type->fields[i], &fields[i]);
+	if (r < 0)
+		return r;
+	own->fields = fields;
+	own->n_fields = type->n_fields;
+	*ret = own;
+	return 0;
+}
+
+/* Types of namedtuples and orders of dicts. */
+static int set_types(struct grafting *g)
+{
+	for (uint32_t i = g->from->n_nodes; i-- > 0;) {
+		const struct tree_type *type = NULL;
+		const struct tree_node *like = g->from->nodes[i];
+		int r = like->kind == TREE_LEAF || is_sequence(like) ?
+				0 :
+				tree_type_like(g->p->tree, like, &type);
+
+		if (r > 0)
+			r = keep_type(&g->p->tree->arena, type, &type);
+		if (r < 0)
+			return r;
+		if (type && type->clazz.n)
+			plan_node_type(g->p, g->made[i], type, plan_rich_off(g->p));
+		else if (type)
+			g->made[i]->type = type;
+	}
+	return 0;
+}
+
+static int graft(struct grafting *g, struct tree_node *top)
+{
+	const struct draft_file *file = g->n->file;
+	int r = 0;
+
+	g->made = calloc(g->from->n_nodes, sizeof(*g->made));
+	g->tensor = calloc(file->n_arrays + 1, sizeof(*g->tensor));
+	if (!g->made || !g->tensor)
+		return fail(-ENOMEM, "cannot list %zu tensors", file->n_arrays);
+	for (size_t i = 0; i < file->n_arrays; i++)
+		g->tensor[i] = (struct tensor_name){ file->array[i].name, i };
+	qsort(g->tensor, file->n_arrays, sizeof(*g->tensor), by_name);
+	g->made[0] = top;
+	set_kind(g->p, top, g->from->root);
+	for (uint32_t i = 1; i < g->from->n_nodes && r >= 0; i++) {
+		const struct tree_node *like = g->from->nodes[i];
+		struct tree_node *parent = g->made[like->parent->id];
+
+		if (like->kind == TREE_LEAF) {
+			r = graft_leaf(g, like, parent);
+			continue;
+		}
+		r = tree_build_child(&g->p->build, parent, like->key, is_sequence(parent),
+				     &g->made[i]);
+		if (r >= 0)
+			set_kind(g->p, g->made[i], like);
+	}
+	return r < 0 ? r : set_types(g);
+}
+
+/* Get the tree of the file's manifest, unless it is a single leaf. */
+static int tree_of(const struct draft_file *file, const struct json *metadata, struct tree **ret)
+{
+	auto_of(tree) struct tree *tree = NULL;
+	auto_free struct span *names = calloc(file->n_arrays + 1, sizeof(*names));
+	int r;
+
+	if (!names)
+		return fail(-ENOMEM, "cannot list %zu tensors", file->n_arrays);
+	for (size_t i = 0; i < file->n_arrays; i++)
+		names[i] = file->array[i].name;
+	r = tree_from_tensors(names, file->n_arrays, metadata, "", &tree);
+	if (r >= 0 && tree->root->kind != TREE_LEAF)
+		*ret = take(tree);
+	return r;
+}
+
+/* Numbers are stored by their values. Called without the file's lock. */
+static int take_numbers(struct plan *p, struct draft_node *n, size_t first)
+{
+	int r = 0;
+
+	for (size_t i = first; i < p->n_leaves && r >= 0; i++) {
+		struct plan_leaf *l = &p->leaf[i];
+		const struct draft_array *a = &n->file->array[l->index];
+		uint8_t element[LIMIT_ITEM_BYTES],
+			*value = arena_alloc(&p->tree->arena, LIMIT_ITEM_BYTES);
+
+		if (!span_eq(l->node->value_type, span_str(NUMBER)))
+			continue;
+		if (!value)
+			return fail(-ENOMEM, "cannot keep a number");
+		r = draft_file_read_into(n->file, a->at, a->item, element);
+		if (r < 0)
+			return r;
+		cast(l->desc.dtype, value, a->dtype, element, 1);
+		l->desc.value = span_of(value, dtype_info(l->desc.dtype)->size);
+	}
+	return r;
+}
+
+/* ---- the file ---- */
+
+/* `__metadata__` of a file, its manifest, and the tree of that. */
+struct metadata {
+	struct json_doc doc, manifest;
+	struct tree *tree; /* NULL: there is no manifest, or the tree is a single leaf */
+};
+
+static void metadata_release(struct metadata *m)
+{
+	tree_free(m->tree);
+	json_release(&m->manifest);
+	json_release(&m->doc);
+}
+
+static int metadata_read(const struct draft_file *file, struct metadata *ret)
+{
+	const struct json *text;
+	int r = file->st.metadata ?
+			json_parse(span_str(file->st.metadata), "__metadata__", &ret->doc) :
+			0;
+
+	text = r < 0 ? NULL : json_member(ret->doc.root, TREE_MANIFEST_KEY);
+	if (!json_is(text, JSON_STRING))
+		return r;
+	r = json_parse(text->s, "the manifest of the tree", &ret->manifest);
+	if (r >= 0)
+		r = tree_of(file, ret->doc.root, &ret->tree);
+	return r == -EUCLEAN ? fail(-EINVAL, "%s", err_text(r)) : MIN(r, 0);
+}
+
+/* Whether a member is not for users: the manifest, and with one, the texts of the tree. */
+static bool is_ours(const struct metadata *m, struct span name)
+{
+	const struct json *at = json_member_span(json_member(m->manifest.root, "leaves"), name);
+
+	return span_eq(name, span_str(TREE_MANIFEST_KEY)) ||
+	       (m->tree && span_eq(name, span_str("format"))) ||
+	       (m->tree && json_is(at, JSON_STRING) && span_ends(at->s, span_str(".txt")));
+}
+
+/* Use metadata of the file as metadata of the item, unless an xattr sets it. */
+static int take_metadata(struct plan *p, const struct metadata *m)
+{
+	const char *custom = m->tree ? m->tree->custom_metadata : NULL;
+	auto_buf text = { 0 };
+	int r = custom ? buf_add_str(&text, custom) : 0;
+
+	if (!m->doc.root || p->tree->custom_metadata)
+		return 0;
+	for (size_t i = 0; !custom && r >= 0 && i < m->doc.root->n; i++) {
+		const struct json *member = &m->doc.root->items[i];
+
+		if (is_ours(m, member->name))
+			continue;
+		r = buf_add_str(&text, text.n ? ", " : "{");
+		if (r >= 0)
+			r = json_put_str(&text, member->name, JSON_PYTHON);
+		if (r >= 0)
+			r = buf_add_str(&text, ": ");
+		if (r >= 0)
+			r = json_print(&text, member, JSON_PYTHON);
+	}
+	/* A tree of ours has as many as it had. */
+	if (r >= 0 && m->tree && !text.n)
+		return 0;
+	if (r >= 0 && !custom)
+		r = buf_add_str(&text, text.n ? "}" : "{}");
+	if (r < 0 || !buf_str(&text))
+		return r < 0 ? r : -ENOMEM;
+	p->tree->custom_metadata = arena_str(&p->tree->arena, buf_str(&text));
+	return p->tree->custom_metadata ? 0 : -ENOMEM;
+}
+
+/*
+ * Log what the file cannot express and its writer may have meant. Called with the file's lock held.
+ */
+static int say_what_is_lost(struct plan *p, const struct tree_node *top, struct draft_node *n)
+{
+	auto_buf lost = { 0 };
+	int r = safetensors_lost_in(top, &n->file->st,
+				    p->item->draft->env->options->safetensors_separator, &lost);
+
+	if (r >= 0 && lost.n)
+		log_info(
+			"'%s' is a tree of dicts and arrays now: %.*s; None and empty containers are not in such a file",
+			n->name, SPAN_ARG(buf_span(&lost)));
+	return r;
+}
+
+/* Add the tensors below top. Called with the file's lock held. */
+static int add_tensors(struct plan *p, struct tree_node *top, struct draft_node *n)
+{
+	__attribute__((cleanup(metadata_release))) struct metadata m = { 0 };
+	__attribute__((cleanup(grafting_release))) struct grafting g = { .p = p, .n = n };
+	int r = metadata_read(n->file, &m);
+
+	if (r >= 0)
+		r = take_metadata(p, &m);
+	g.from = m.tree;
+	if (r < 0 || (m.tree && n->file->st.n))
+		return r < 0 ? r : graft(&g, top);
+	for (size_t i = 0; n->file->st.n && i < n->file->n_arrays && r >= 0; i++)
+		r = plan_tensor(p, top, n, i);
+	return r >= 0 && p->strict ? say_what_is_lost(p, top, n) : r;
+}
+
+int plan_safetensors(struct plan *p, struct tree_node *parent, struct draft_node *n)
+{
+	struct tree_node *top = parent;
+	size_t first = p->n_leaves;
+	auto_buf key = { 0 };
+	int r = p->strict ? draft_file_seal(n->file) : 0;
+
+	/* The tensors of a file that is an item are at the top of the item. */
+	if (r >= 0 && n != p->item) {
+		r = plan_key(p, parent, n, plan_stem(n), true, &key);
+		if (r >= 0)
+			r = tree_build_child(&p->build, parent, buf_span(&key), false, &top);
+		if (r == 0)
+			return p->strict ? fail(-EINVAL, "there is another '%.*s'",
+						SPAN_ARG(buf_span(&key))) :
+					   0;
+		top->kind = TREE_DICT;
+	}
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&n->file->lock);
+	r = add_tensors(p, top, n);
+	if (r >= 0 && p->strict && draft_file_is_npy(n->file))
+		r = fail(-EINVAL, "it is not a safetensors file");
+	/*
+	 * Names are in the file's header, which another thread may overwrite unless the draft is
+	 * being committed.
+	 */
+	for (size_t i = first; i < p->n_leaves && r >= 0; i++)
+		if (!p->leaf[i].desc.type)
+			r = plan_array(p, &p->leaf[i], n->file->array[p->leaf[i].index].name);
+	pthread_mutex_unlock(&n->file->lock);
+	if (r >= 0 && p->strict)
+		r = take_numbers(p, n, first);
+	return r < 0 ? r : 1;
+}
