@@ -74,7 +74,9 @@ def test_a_copied_step(opened, run, mount, bucket, root, spill, option):
     assert os.listdir(m.path) == ['1500'] and not files_of(spill)
     assert f'run/1500/{MARKER}' in bucket.keys() and not any(CLAIM in k for k in bucket.keys())
     assert leaves(m.path / '1500') == leaves(mount(SAMPLE).path / '1500')
-    assert run('diff', SAMPLE / '1500', f'{root}/1500').returncode == 0
+    # Between two mounts, only copies with attributes carry what random keys are (docs/writing.md).
+    said = run('diff', SAMPLE / '1500', f'{root}/1500', ok=False).stdout.splitlines()
+    assert said[0] == 'state/rng.npy: dtype: key<threefry2x32>, and uint32' and said[1].endswith(' 1 differences'), said
     assert '0 errors, 0 warnings' in run('verify', root).stdout
 
 
