@@ -5,6 +5,7 @@
 #include "core/step/step.h"
 
 #include <dirent.h>
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "core/base/array.h"
@@ -365,6 +366,34 @@ int step_latest(struct io_dir *root, const struct step_list *l, bool need_marker
 		return r < 0 ? r : -ENOENT;
 	*ret = strdup(l->entry[n - 1].name);
 	return *ret ? 0 : fail(-ENOMEM, "cannot name the latest step");
+}
+
+int step_check_new(struct io_dir *root, struct span name, bool need_marker)
+{
+	auto_free char *latest = NULL;
+	auto_step_list l = { 0 };
+	enum shape shape = SHAPE_UNKNOWN;
+	struct step_name to, own;
+	int r = step_name_parse(name, &to) == 1 && !to.prefix.n && !to.fraction.n ? 0 : -ENOENT;
+
+	if (r >= 0)
+		r = detect_shape(root, ".", NULL, &shape);
+	if (r >= 0)
+		r = shape == SHAPE_ROOT ? step_list(root, need_marker, false, &l) : -ENOENT;
+	if (r >= 0)
+		r = step_latest(root, &l, need_marker, &latest);
+	/* It is not there yet, or who may write to it may not read it. */
+	if (r == -ENOENT || r == -EINVAL || r == -EACCES || r == -EPERM) {
+		err_clear();
+		return 0;
+	}
+	if (r < 0 || step_name_parse(span_str(latest), &own) != 1 || !own.prefix.n)
+		return MIN(r, 0);
+	return fail(-EINVAL,
+		    "'%.*s' would hide the steps of '%s', which have names like '%s': name it "
+		    "'%.*s%0*" PRIu64 "'",
+		    SPAN_ARG(name), root->path, latest, SPAN_ARG(own.prefix),
+		    own.digits.p[0] == '0' ? (int)own.digits.n : 1, to.number);
 }
 
 int step_find(struct io_dir *root, struct span name, bool need_marker, bool show_tmp,

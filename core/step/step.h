@@ -39,6 +39,12 @@ void step_list_release(struct step_list *l);
  * that is a checkpoint.
  */
 int step_latest(struct io_dir *root, const struct step_list *l, bool need_marker, char **ret);
+/*
+ * Check the name of a new step: 0, or -EINVAL if it would hide the steps of the root, which have a
+ * prefix, where it has none; the message has the name that would be right. What is not a root takes
+ * any name.
+ */
+int step_check_new(struct io_dir *root, struct span name, bool need_marker);
 /* Whether the root has a step or a temporary directory: 1 or 0. Looks no further than the first. */
 int step_any(struct io_dir *root);
 /*

@@ -16,6 +16,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/step/step_meta.h"
+#include "core/step/step.h"
 #include "core/step/step_name.h"
 #include "handlers/commit/draft_digests.h"
 #include "handlers/commit/draft_items.h"
@@ -243,6 +244,16 @@ static int finish(void *arg)
 	return r < 0 ? r : draft_digests(s->d, s->item, s->n, s->commit);
 }
 
+static int check_step_name(const struct draft *d, struct span final)
+{
+	int r = step_name_check(final);
+
+	return r < 0 || d->is_item || d->replaces || d->env->ckpt->shape != SHAPE_ROOT ?
+		       r :
+		       step_check_new(d->env->ckpt->source, final,
+				      d->env->options->atomicity == ATOMICITY_COMMIT_FILE);
+}
+
 static int check_final(struct draft *d, struct span final)
 {
 	struct draft_env *env = d->env;
@@ -255,7 +266,7 @@ static int check_final(struct draft *d, struct span final)
 	if (d->any_name)
 		r = 0;
 	else if (!d->is_item || d->is_tree)
-		r = step_name_check(final);
+		r = check_step_name(d, final);
 	else
 		r = step_name_is_tmp(final) || span_ends(final, span_str(".tmp")) ||
 				    name[0] == '.' ?

@@ -9,6 +9,7 @@
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/step/step.h"
 #include "core/step/step_name.h"
 #include "core/store/file_sender.h"
 #include "handlers/draft/draft_array.h"
@@ -130,6 +131,10 @@ int draft_begin(struct draft_env *env, struct span name, struct draft **ret)
 	struct span final;
 	int r = is_item ? item_name_draft(name, &final) : step_name_draft(name, &final);
 
+	/* Where a draft cannot get another name, that is checked now, else at its commit. */
+	if (r >= 0 && !is_item &&
+	    (env->uploads || env->options->atomicity == ATOMICITY_COMMIT_FILE))
+		r = step_check_new(env->ckpt->source, final, true);
 	return r < 0 ? r : begin(env, name, final, is_item, false, ret);
 }
 

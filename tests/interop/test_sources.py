@@ -18,7 +18,7 @@ sys.path.insert(0, str(pathlib.Path(os.environ['PYTREEFS_BUILD']) / 'tools/pytho
 
 import pytreefs  # noqa: E402
 from pytreefs import _fsspec  # noqa: E402
-from lib import mounts, servers, sources  # noqa: E402
+from lib import buckets, mounts, servers, sources  # noqa: E402
 import safetensors.numpy  # noqa: E402
 import zarr  # noqa: E402
 
@@ -289,3 +289,33 @@ def test_a_directory_is_not_a_step_by_what_lies_beside_it(program, base, tmp_pat
     assert fresh.find(step) == later.find(step) != []
     r = subprocess.run([program, 'tree', 'other.safetensors'], capture_output=True, text=True, cwd=tmp_path)
     assert 'other' in r.stdout and not r.stderr
+
+
+def test_the_name_of_a_new_step_is_that_of_the_root(program, base, tmp_path, moto, s3):
+    """A step without a prefix would hide those that have one from everyone: the message has the right name. An empty root takes any."""
+    root, step = tmp_path / 'run', str(base.root / '1')
+    for name in ('ckpt_0001', 'ckpt_0002'):
+        base.copy(base.root / '1', root / name)
+    base.copy(base.root / '1', tmp_path / 'new/77')
+    right = "'77' would hide the steps of '.*', which have names like 'ckpt_00..': name it 'ckpt_0077'"
+    for command in ('save', 'convert'):
+        r = subprocess.run([program, command, step, root / '77'], capture_output=True, text=True)
+        assert r.returncode == 1 and re.search(right, r.stderr)
+    with pytest.raises(OSError, match=right):
+        pytreefs.save(root / '77', sources.tree())
+    m = mounts.Mount(program, root, tmp_path / 'mnt', tmp_path / 'log')
+    try:
+        (m.path / '77.tmp/state').mkdir(parents=True)
+        np.save(m.path / '77.tmp/state/w.npy', np.arange(3))
+        with pytest.raises(PermissionError):
+            (m.path / '77.tmp').rename(m.path / '77')
+        (m.path / '77.tmp').rename(m.path / 'ckpt_0077')
+    finally:
+        m.unmount()
+    assert re.search(right, (tmp_path / 'log').read_text())
+    assert sorted(pytreefs.open(root)) == ['ckpt_0001', 'ckpt_0002', 'ckpt_0077'] and not (root / '77').exists()
+    pytreefs.save(tmp_path / 'new/78', sources.tree())
+    buckets.Bucket(moto, 'of-names').upload(root, 'run')
+    for command in ('save', 'convert'):
+        r = subprocess.run([program, command, '-o', f'endpoint={s3.url}', step, 's3://of-names/run/77'], capture_output=True, text=True)
+        assert r.returncode == 1 and re.search(right, r.stderr)

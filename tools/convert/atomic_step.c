@@ -15,6 +15,7 @@
 #include "core/commit/draft_dir.h"
 #include "core/commit/replace.h"
 #include "core/step/detect.h"
+#include "core/step/step.h"
 #include "core/step/step_name.h"
 #include "core/store/step_upload.h"
 #include "handlers/commit/draft_commit.h"
@@ -206,7 +207,10 @@ static int check_new_name(struct atomic_step *n, const char *path)
 	int r;
 
 	if (strcmp(n->name, "latest"))
-		return 0;
+		return n->upload ?
+			       0 :
+			       step_check_new(dir, span_str(n->name),
+					      n->ns->options->atomicity == ATOMICITY_COMMIT_FILE);
 	r = detect_shape(dir, ".", NULL, &shape);
 	if (r >= 0)
 		r = shape == SHAPE_ROOT ? node_lookup(n->ns->root, span_str(n->name), &newest) :
@@ -243,6 +247,30 @@ static int check_target(const struct cmd_args *a, struct atomic_step *n, const c
 	return replace_check(n->ns->ckpt->source, n->name, &st, path);
 }
 
+/* Check the name against the steps that the bucket has. */
+static int check_new_in_bucket(struct cmd_args *a, const struct atomic_step *n)
+{
+	enum shape shape = a->options.shape;
+	struct step_name name;
+	struct ns *ns = NULL;
+	int r;
+
+	if (step_name_parse(span_str(n->name), &name) != 1 || name.prefix.n)
+		return 0;
+	a->options.shape = SHAPE_ROOT;
+	r = ns_open(n->dir, &a->options, &ns);
+	a->options.shape = shape;
+	if (r >= 0)
+		r = step_check_new(ns->ckpt->source, span_str(n->name), true);
+	ns_close(ns);
+	/* Other errors of the bucket are found when it is written to. */
+	if (r < 0 && r != -EINVAL) {
+		err_clear();
+		r = 0;
+	}
+	return r;
+}
+
 /*
  * Nothing can be renamed in a bucket, and a commit needs a draft in a directory. So the step is
  * made in a local directory, and the commit uploads it.
@@ -269,7 +297,9 @@ static int open_url(struct cmd_args *a, const char *url, struct atomic_step *n)
 	if (!n->budget)
 		return fail(-ENOMEM, "cannot write '%s'", url);
 	budget_init(n->budget, "write_budget", a->options.write_budget);
-	r = step_upload_begin(url, &opts, n->budget, &n->upload);
+	r = check_new_in_bucket(a, n);
+	if (r >= 0)
+		r = step_upload_begin(url, &opts, n->budget, &n->upload);
 	if (r >= 0)
 		r = io_engine_open(a->options.io, &n->spill_io);
 	if (r >= 0)
