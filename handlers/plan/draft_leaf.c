@@ -70,15 +70,15 @@ static int keep_xattr(struct plan *p, struct draft_node *n, const char *name, bo
 
 /*
  * Whether an array is recorded as jax.Array: as options and xattrs say, else like the leaf that it
- * was copied from. Called with the draft's lock held.
+ * was copied from; recorded: as its file says. Called with the draft's lock held.
  */
-static bool is_jax(const struct draft_node *n, const struct save_opts *o)
+static bool is_jax(const struct draft_node *n, const struct save_opts *o, bool recorded)
 {
 	struct span word = draft_xattr_word(n, "typestr");
 
 	if (o->leaf_type == LEAF_TYPE_JAX || save_opts_given(o, "leaf_type"))
 		return o->leaf_type == LEAF_TYPE_JAX;
-	return word.p ? span_eq(word, span_str("jax.Array")) : n->hint_jax;
+	return word.p ? span_eq(word, span_str("jax.Array")) : recorded || n->hint_jax;
 }
 
 /* Whether an array of that shape can be distributed like this; a shape that is not known yet can. */
@@ -115,7 +115,7 @@ static int array_options(struct plan *p, struct draft_node *n, struct span tenso
 
 	pthread_mutex_lock(&n->draft->lock);
 	r = draft_save_opts(n, tensor, &o);
-	ret->is_jax = r >= 0 && is_jax(n, &o);
+	ret->is_jax = r >= 0 && is_jax(n, &o, ret->is_jax);
 	/* The contents may have another shape than the leaf that was copied. */
 	if (r >= 0 && ret->is_jax && sharding_fits(n->hint_sharding, ret))
 		r = arena_keep(&p->tree->arena, n->hint_sharding, &ret->sharding);

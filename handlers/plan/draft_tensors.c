@@ -11,6 +11,7 @@
 #include "core/tree/tree_tensors.h"
 #include "handlers/plan/draft_plan.h"
 #include "handlers/subtree/safetensors_lost.h"
+#include "handlers/subtree/tree_manifest.h"
 
 #define NUMBER "scalar" /* type string of a number in the tree of a manifest */
 
@@ -71,6 +72,7 @@ struct grafting {
 	struct plan *p;
 	struct draft_node *n; /* the file */
 	const struct tree *from;
+	const struct json *manifest;
 	struct tree_node **made; /* for each node of from */
 	struct tensor_name *tensor;
 };
@@ -101,6 +103,27 @@ static void set_kind(struct plan *p, struct tree_node *t, const struct tree_node
 		p->opts.rich_types = true;
 }
 
+/* Get what the manifest says of an array beside its place: whether it is JAX's, or has random keys.
+ */
+static int take_marks(struct grafting *g, const struct tree_node *like, struct leaf_desc *ret)
+{
+	static const struct tree_manifest_style style = { .separator = "." };
+	const struct json *at = json_member_span(json_member(g->manifest, "leaves"), like->param);
+	auto_buf path = { 0 };
+	const struct json *impl;
+	int r = json_is(at, JSON_STRING) ? buf_add_span(&path, at->s) :
+					   tree_manifest_default_path(like->param, &style, &path);
+
+	ret->is_jax = span_eq(like->value_type, span_str("jax.Array"));
+	if (r < 0)
+		return r;
+	impl = json_member(json_member_span(json_member(g->manifest, "marks"), buf_span(&path)),
+			   "prng_impl");
+	return json_is(impl, JSON_STRING) ?
+		       arena_keep(&g->p->tree->arena, impl->s, &ret->key_impl) :
+		       0;
+}
+
 static int graft_leaf(struct grafting *g, const struct tree_node *like, struct tree_node *parent)
 {
 	struct plan *p = g->p;
@@ -126,7 +149,7 @@ static int graft_leaf(struct grafting *g, const struct tree_node *like, struct t
 	plan_take_shape(&l->desc, &file->array[t->index]);
 	/* Arrays are described when all names are known. */
 	if (!span_eq(like->value_type, span_str(NUMBER)) || l->desc.rank)
-		return 0;
+		return take_marks(g, like, &l->desc);
 	l->desc.type = leaf_type_of(like);
 	return plan_record(p, l);
 }
@@ -346,6 +369,7 @@ static int add_tensors(struct plan *p, struct tree_node *top, struct draft_node 
 	if (r >= 0)
 		r = take_metadata(p, &m);
 	g.from = m.tree;
+	g.manifest = m.manifest.root;
 	if (r < 0 || (m.tree && n->file->st.n))
 		return r < 0 ? r : graft(&g, top);
 	for (size_t i = 0; n->file->st.n && i < n->file->n_arrays && r >= 0; i++)

@@ -61,6 +61,17 @@ def test_a_converted_step_has_the_keys(option, step, run, tmp_path):
     assert json.loads(run('verify', '--json', tmp_path / 'out').stdout)['findings'] == []
 
 
+def test_a_copy_of_the_view_in_a_draft_has_the_keys(step, run, mount, tmp_path):
+    """Its manifest says which tensors they are, and which arrays are JAX's."""
+    (tmp_path / 'root').mkdir()
+    m = mount(tmp_path / 'root', 'shape=root')
+    (m / '2.tmp').mkdir()
+    shutil.copyfile(mount(step) / '.safetensors', m / '2.tmp/default.safetensors')
+    (m / '2.tmp').rename(m / '2')
+    assert isinstance(restored(tmp_path / 'root/2/default')['n'], jax.Array)
+    assert run('diff', step, tmp_path / 'root/2/default').stdout.endswith(' 0 differences\n')
+
+
 @pytest.mark.parametrize('rule', ['rule=key:dtype=float16', 'rule=**:dtype=float16', 'rule=rbg:dtype=uint8', 'rule=keys:dtype=int64'])
 def test_a_rule_that_casts_a_key_is_refused(rule, step, run, tmp_path):
     r = run('convert', '-o', rule, step, tmp_path / 'out', ok=False)
