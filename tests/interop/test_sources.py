@@ -315,6 +315,8 @@ def test_the_name_of_a_new_step_is_that_of_the_root(program, base, tmp_path, mot
     assert re.search(right, (tmp_path / 'log').read_text())
     assert sorted(pytreefs.open(root)) == ['ckpt_0001', 'ckpt_0002', 'ckpt_0077'] and not (root / '77').exists()
     pytreefs.save(tmp_path / 'new/78', sources.tree())
+    base.copy(base.root / '1', tmp_path / 'new' / ('9' * 20))
+    assert pytreefs.steps(tmp_path / 'new') == [77, 78, 10**20 - 1]
     buckets.Bucket(moto, 'of-names').upload(root, 'run')
     for command in ('save', 'convert'):
         r = subprocess.run([program, command, '-o', f'endpoint={s3.url}', step, 's3://of-names/run/77'], capture_output=True, text=True)

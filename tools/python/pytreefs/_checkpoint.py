@@ -347,7 +347,9 @@ class Checkpoint(Mapping[Key, Any]):
         found: list[tuple[str, int | float | None]] = []
         for name, _, step in self._context.handle.steps():
             fraction = re.fullmatch(r'(?:.*_)?(\d+\.\d+(?:e[-+]\d+)?|\d+e[-+]\d+)', name, re.DOTALL) if step is None else None
-            found.append((name, float(fraction[1]) if fraction else step))
+            # One beyond 64 bits.
+            digits = re.search(r'\d+$', name) if step is None else None
+            found.append((name, float(fraction[1]) if fraction else int(digits[0]) if digits else step))
         return found
 
     @property
