@@ -15,10 +15,12 @@
 #include <pthread.h>
 
 #include "core/base/clock.h"
+#include "core/base/digest.h"
 #include "core/base/log.h"
 #include "core/base/thread.h"
 #include "core/http/http_hedge.h"
 #include "core/http/http_impl.h"
+#include "core/http/http_outage.h"
 
 #define MS_NS 1000000
 #define PAUSE_MAX_MS 10000
@@ -42,6 +44,8 @@ struct http {
 	unsigned active; /* length of the busy list */
 	double tokens;
 	struct hedging hedging;
+	struct outages outages;
+	int64_t answered; /* when the last successful answer had come */
 	uint64_t random;
 };
 
@@ -58,14 +62,27 @@ static void add_pending(struct http *h, struct http_request *q)
 	*at = q;
 }
 
+/* A look-up, or a document, has no range: that it is answered says nothing of ranges. */
+static struct outage_of outage_of(const struct http_request *q)
+{
+	return (struct outage_of){ hash64(span_str(q->name ? q->name : q->url), q->method != NULL),
+				   q->n_pieces ? q->off : UINT64_MAX - 1,
+				   q->n_pieces ? q->off + q->n : UINT64_MAX };
+}
+
 static void publish(struct http *h, struct http_request *q)
 {
+	if (q->result >= 0)
+		outage_end(&h->outages, outage_of(q));
+	/* One with a method is its caller's to repeat. */
+	else if (q->is_transient && q->tries && !q->method)
+		outage_note(&h->outages, outage_of(q), q->began, clock_ns());
 	trace(TRACE_IO, "http %s %s %" PRIu64 ":%" PRIu64 ": %s%s (%u tries, %lld us)",
 	      q->method  ? q->method :
 	      q->is_head ? "HEAD" :
 			   "GET",
 	      q->name ? q->name : q->url, q->off, q->n, q->result < 0 ? "failed: " : "ok", q->why,
-	      q->tries, (long long)(clock_ns() - q->began) / 1000);
+	      q->tries, (long long)(clock_ns() - q->submitted) / 1000);
 	pthread_mutex_lock(&h->lock);
 	h->stats.requests++;
 	h->stats.date = MAX(h->stats.date, q->answer.date);
@@ -141,6 +158,7 @@ static void note_success(struct http *h, const struct transfer *t)
 {
 	const struct http_request *q = t->req;
 
+	h->answered = clock_ns();
 	h->tokens = MIN(h->tokens + TOKENS_PER_SUCCESS, TOKENS);
 	if (q->n_pieces && t->from == 0)
 		hedging_note(&h->hedging, q->n, t->first_byte - t->began, clock_ns() - t->began);
@@ -249,19 +267,46 @@ static void begin_hedges(struct http *h)
 	}
 }
 
+/*
+ * When the deadline of a request begins: when it does, unless others for its object were given up,
+ * or all connections that it has waited for are silent.
+ */
+static int64_t deadline_begin(const struct http *h, const struct http_request *q, int64_t now)
+{
+	int64_t received = h->answered;
+
+	for (const struct transfer *t = h->busy; t; t = t->next)
+		received = MAX(received, t->first_byte ? t->last_byte : 0);
+	return MIN(outage_since(&h->outages, outage_of(q), now),
+		   received >= q->submitted ? now : q->submitted);
+}
+
+static int begin_first(struct http *h, struct http_request *q, int64_t now)
+{
+	int64_t limit = (int64_t)h->opts.request_ms * MS_NS;
+
+	q->began = deadline_begin(h, q, now);
+	if (now - q->began < limit)
+		return 0;
+	q->is_transient = true;
+	return fail(-EIO, "no answer for %lld s", (long long)((now - q->began) / SECOND_NS));
+}
+
 static void begin_some(struct http *h)
 {
 	int64_t now = clock_ns();
 
 	while (h->pending && h->active < h->opts.connections && h->pending->not_before <= now) {
 		struct http_request *q = h->pending;
-		int r;
+		int r = 0;
 
 		h->pending = q->next;
 		if (!q->began)
-			q->began = now;
-		q->tries++;
-		r = begin_transfer(h, q, now, false);
+			r = begin_first(h, q, now);
+		if (r >= 0) {
+			q->tries++;
+			r = begin_transfer(h, q, now, false);
+		}
 		if (r < 0) {
 			http_refuse(q, r);
 			publish(h, q);
@@ -394,6 +439,7 @@ int http_submit(struct http *h, struct http_request *q)
 	q->done = q->is_transient = q->has_expired = false;
 	q->tries = 0;
 	q->began = q->not_before = 0;
+	q->submitted = clock_ns();
 	q->received = 0;
 	q->n_transfers = 0;
 	q->owner = NULL;

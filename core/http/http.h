@@ -25,9 +25,11 @@
 struct http;
 
 struct http_opts {
-	unsigned connections;    /* at most so many are open at once */
-	unsigned progress_ms;    /* a try fails after so long without a byte */
-	unsigned request_ms;     /* deadline of a request, with all its tries and pauses */
+	unsigned connections; /* at most so many are open at once */
+	unsigned progress_ms; /* a try fails after so long without a byte */
+	/* deadline of a request, with all its tries and pauses (http_outage.h: of all for one
+	 * object) */
+	unsigned request_ms;
 	unsigned tries;          /* at most so many per request */
 	unsigned first_pause_ms; /* about; the pause doubles with each try */
 	bool no_proxy;           /* ignore a proxy that the environment names */
@@ -128,9 +130,9 @@ struct http_request {
 	/* Used by the client alone. */
 	bool done;
 	unsigned tries;
-	int64_t began, not_before;
-	uint64_t received;            /* bytes of the range */
-	unsigned n_transfers;         /* in progress; two while it is hedged */
+	int64_t submitted, began, not_before; /* began: when its deadline does */
+	uint64_t received;                    /* bytes of the range */
+	unsigned n_transfers;                 /* in progress; two while it is hedged */
 	const struct transfer *owner; /* of a range without a tag: the one that stores its bytes */
 	bool is_hedged;
 	struct http_request *next;

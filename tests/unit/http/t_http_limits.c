@@ -8,6 +8,7 @@
 
 #include "core/base/clock.h"
 #include "core/http/http.h"
+#include "core/http/http_outage.h"
 #include "tests/unit/lib/scripted_server.h"
 #include "tests/unit/lib/unit.h"
 
@@ -109,6 +110,89 @@ static void test_the_deadline_of_a_request(void **state)
 	}
 }
 
+#define S (1000LL * MS_NS)
+#define ONE "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx"
+
+static struct outage_of of(uint64_t name, uint64_t from, uint64_t to)
+{
+	return (struct outage_of){ name, from, to };
+}
+
+static void test_when_the_deadline_of_a_range_begins(void **state)
+{
+	static struct outages o;
+
+	assert_int_equal(outage_since(&o, of(1, 0, 10), 100 * S), 100 * S);
+	outage_note(&o, of(1, 0, 10), 100 * S, 160 * S);
+	outage_note(&o, of(1, 5, 20), 101 * S, 161 * S);
+	assert_int_equal(outage_since(&o, of(1, 9, 11), 162 * S), 100 * S);
+	assert_int_equal(outage_since(&o, of(1, 19, 30), 162 * S), 100 * S);
+	assert_int_equal(outage_since(&o, of(1, 20, 30), 162 * S), 162 * S);
+	assert_int_equal(outage_since(&o, of(2, 0, 10), 162 * S), 162 * S);
+	/* Nobody asked for a while; it is another outage then. */
+	assert_int_equal(outage_since(&o, of(1, 0, 10), 170 * S), 170 * S);
+	outage_note(&o, of(1, 0, 10), 170 * S, 200 * S);
+	assert_int_equal(outage_since(&o, of(1, 0, 10), 201 * S), 170 * S);
+	outage_end(&o, of(1, 10, 20));
+	assert_int_equal(outage_since(&o, of(1, 0, 10), 201 * S), 170 * S);
+	/* Bytes came; others may stall still. */
+	outage_end(&o, of(1, 0, 2));
+	outage_end(&o, of(1, 8, 10));
+	assert_int_equal(outage_since(&o, of(1, 0, 2), 201 * S), 201 * S);
+	assert_int_equal(outage_since(&o, of(1, 1, 3), 201 * S), 170 * S);
+	assert_int_equal(outage_since(&o, of(1, 8, 9), 201 * S), 201 * S);
+	outage_end(&o, of(1, 0, 10));
+	assert_int_equal(outage_since(&o, of(1, 0, 10), 201 * S), 201 * S);
+	/* The oldest is forgotten. */
+	for (uint64_t name = 10; name < 10 + OUTAGES + 1; name++)
+		outage_note(&o, of(name, 0, 1), 300 * S, 301 * S + (int64_t)name);
+	assert_int_equal(outage_since(&o, of(10, 0, 1), 302 * S), 302 * S);
+	assert_int_equal(outage_since(&o, of(11, 0, 1), 302 * S), 300 * S);
+}
+
+/*
+ * An object stalls, and is asked for again, as a kernel reads a page again: the same deadline. That
+ * of a request that has waited for a silent connection began then. The next object has its own.
+ */
+static void test_one_deadline_for_whoever_waits(void **state)
+{
+	struct server s = { .answer = { STALL, ONE, ONE, ONE } };
+	struct http_opts opts = HTTP_OPTS_DEFAULT;
+	struct http_request first = { .name = "a", .limit = 1 }, again = first, queued = first,
+			    other = first;
+	struct http *h;
+
+	opts.progress_ms = LONG_MS;
+	opts.request_ms = 2000;
+	opts.connections = 1;
+	server_start(&s);
+	first.url = again.url = queued.url = other.url = s.url;
+	queued.name = "b";
+	other.name = "c";
+	assert_int_equal(http_new(&opts, &h), 0);
+	assert_int_equal(http_submit(h, &first), 0);
+	assert_int_equal(http_submit(h, &queued), 0);
+	assert_int_equal(http_wait(h, &first), -EIO);
+	assert_int_equal(first.tries, 1);
+	http_wait(h, &queued);
+	assert_int_equal(queued.began, queued.submitted);
+	/* A moment may be left of the deadline. */
+	do {
+		assert_int_equal(http_submit(h, &again), 0);
+		http_wait(h, &again);
+		assert_true(again.result >= 0 || again.began == first.began);
+	} while (again.result < 0 && again.tries);
+	assert_true(again.result >= 0 || strstr(again.why, "no answer for "));
+	assert_int_equal(http_submit(h, &other), 0);
+	assert_int_equal(http_wait(h, &other), 0);
+	assert_true(other.began > first.began);
+	buf_release(&queued.body);
+	buf_release(&again.body);
+	buf_release(&other.body);
+	http_free(h);
+	server_stop(&s);
+}
+
 static bool is_short_of_memory;
 
 /* In place of libcurl's. */
@@ -144,6 +228,8 @@ int main(void)
 		cmocka_unit_test(test_a_pause_that_is_not_a_number),
 		cmocka_unit_test(test_a_pause_longer_than_the_deadline),
 		cmocka_unit_test(test_the_deadline_of_a_request),
+		cmocka_unit_test(test_when_the_deadline_of_a_range_begins),
+		cmocka_unit_test(test_one_deadline_for_whoever_waits),
 		cmocka_unit_test(test_a_client_that_cannot_start),
 	};
 
