@@ -74,7 +74,8 @@ def test_a_root_in_which_nothing_was_saved_is_not_called_sound(program, name):
 @pytest.mark.parametrize('release', sorted(p.name for p in (DATA / 'old').iterdir()))
 def test_no_false_alarm_on_old_releases(program, release):
     """0.4.0 to 0.4.2 recorded no sharding of an array on one device, and today's Orbax asks for one."""
-    found = [(f['severity'], f['file'], f['text'].partition(' is recorded')[0]) for f in verify(program, DATA / 'old' / release)['findings']]
+    found = [(f['severity'], f'{path.name}/{f["file"]}', f['text'].partition(' is recorded')[0])
+             for path in sorted((DATA / 'old' / release).iterdir()) if path.is_dir() for f in verify(program, path)['findings']]
     assert found == [('warning', 'standard/_sharding', 'no sharding of 4 leaves')] * (release in ('0.4.0', '0.4.1', '0.4.2'))
 
 
