@@ -165,3 +165,24 @@ def test_what_cannot_be_copied_says_why(tmp_path):
         with pytest.raises(pytreefs.Error, match='replaced'):
             pytreefs.save(out, old)
         assert not out.parent.exists()
+
+
+def test_other_files(tmp_path):
+    """Beside items, beside arrays: `files` has them, and a copy of the handle. load() is of trees."""
+    source, copy, item = tmp_path / '1', tmp_path / '2', tmp_path / 'item'
+    pytreefs.save(source, {'w': np.arange(3.0), 'sub': {'b': 1}})
+    others = {'metadata.json': b'{"step": 3}', '.git/config': b'c', 'default/LICENSE': b'free', 'default/assets/v.txt': b'v'}
+    for name, data in others.items():
+        (source / name).parent.mkdir(exist_ok=True)
+        (source / name).write_bytes(data)
+    with pytreefs.open(source) as ck:
+        assert list(ck) == ['default'] and sorted(ck.files) == ['.git', 'metadata.json'] and ck.files['metadata.json'].json() == {'step': 3}
+        assert ck.files['.git']['config'].read() == b'c'
+        assert sorted(ck['default'].files) == ['LICENSE', 'assets'] and list(ck['default']) == ['sub', 'w'] and not ck['default/sub'].files
+        assert bytes(ck['default'].files['assets']['v.txt'].read()) == b'v'
+        pytreefs.save(copy, ck)
+        pytreefs.save(item, ck['default'], item=None)
+        pytreefs.save(tmp_path / '3', pytreefs.load(source))
+    assert {name: (copy / name).read_bytes() for name in others} == others
+    assert (item / 'LICENSE').read_bytes() == b'free' and not (item / 'metadata.json').exists()
+    assert pytreefs.open(tmp_path / '3').files == pytreefs.open(tmp_path / '3')['default'].files == {}

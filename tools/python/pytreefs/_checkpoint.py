@@ -16,7 +16,7 @@ import numpy as np
 from . import _pytreefs as lib
 from ._context import Context, Path, join, options_text
 from ._dtypes import Framework, dtype_of, empty, fillable, is_torch_framework, name_of, raw, to_torch
-from ._index import plan
+from ._index import has_dots, plan
 from ._node import CONTAINERS, KINDS, SEQUENCES, Node, children_of, number
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class Leaf:
             self._context.read([(self._name, None if is_whole else wanted.box, None, raw(a), node.version)])
         flips: Any = (..., *wanted.flips)       # with `...` it is a view, never a scalar
         out = a[flips].reshape(wanted.shape)
-        return out if wanted.shape or _has_dots(index) else out[()]
+        return out if wanted.shape or has_dots(index) else out[()]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         if copy is False:
@@ -247,10 +247,6 @@ class Leaf:
 
     def __str__(self) -> str:
         return str(self.read()) if self._node.kind in (lib.STRING, lib.SCALAR) else repr(self)
-
-
-def _has_dots(index: Any) -> bool:
-    return any(x is ... for x in (index if isinstance(index, tuple) else (index,)))
 
 
 class Checkpoint(Mapping[Key, Any]):
@@ -389,6 +385,14 @@ class Checkpoint(Mapping[Key, Any]):
         what = f'holds {len(files)} files: name one' if files else f'is a {found.kind}, not JSON'
         raise ValueError(f'{join(self._context.path, found._name)} {what}')
 
+    @property
+    def files(self) -> dict[str, Any]:
+        """Other files, which programs put beside the items of a step or the arrays of an item: load() has none, save() of this copies them."""
+        nodes, children, at, _ = self._tree() if self._kind in CONTAINERS else ([], [[]], 0, '')
+        found = self._context.others(self._name, self._kind, {nodes[i].path.rpartition('/')[2] for i in children[at]})
+        return {name: (Leaf(self._context, join(self._name, name), (*self._keys, name), node) if node.kind == lib.FILE else
+                       Checkpoint(self._context, join(self._name, name), (*self._keys, name), node.kind)) for name, node in found.items()}
+
     def leaves(self) -> Iterator[Leaf]:
         """Every leaf below, in the order of the tree."""
         for value in self.values():
@@ -415,7 +419,8 @@ class Checkpoint(Mapping[Key, Any]):
         """Steps of a root; items of a step; files of what is not a tree."""
         if self._kind == lib.ROOT:
             return [name for name, _, _ in self._context.handle.steps()]
-        return [name for name, is_directory, _ in self._context.handle.list(self._name) if is_directory or self._kind == lib.OPAQUE]
+        return [name for name, is_directory, _ in self._context.handle.list(self._name)
+                if self._kind == lib.OPAQUE or is_directory and not name.startswith('.')]
 
     def _named(self, name: str) -> Any:
         """The child of a name: the same object as before while it is the same step or item. None: it is not there."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from . import _pytreefs as lib
-from ._node import Node
+from ._node import CONTAINERS, Node
 
 Path: TypeAlias = str | os.PathLike[str]
 
@@ -85,6 +85,14 @@ class Context:
         """The implementation of typed PRNG keys whose integers a leaf has; None: it is none."""
         text = self.handle.attribute(name, 'prng_impl')
         return str(json.loads(text)) if text else None
+
+    def others(self, name: str, kind: int, of_tree: set[str]) -> dict[str, Node]:
+        """Files and directories beside the items of a step, or beside the arrays of an item; of_tree: the names of the tree there."""
+        if kind != lib.STEP and kind not in CONTAINERS:
+            return {}
+        names = [found for found, is_directory, _ in self.handle.list(name)
+                 if found not in of_tree and (kind != lib.STEP or not is_directory or found.startswith('.'))]
+        return {found: self.describe(join(name, found)) for found in names if found not in ('_METADATA', '_CHECKPOINT_METADATA')}
 
     def bytes_of(self, name: str) -> bytes:
         """A whole file, as a mount shows it."""

@@ -61,3 +61,7 @@ def _position(x: Any, n: int, axis: int) -> int:
     if not -n <= i < n:
         raise IndexError(f'index {i} is out of bounds for axis {axis} with size {n}')
     return i % n
+
+
+def has_dots(index: Any) -> bool:
+    return any(x is ... for x in (index if isinstance(index, tuple) else (index,)))
