@@ -39,6 +39,15 @@ static struct node_stored *stored_of(struct node *n)
 	return container_of(n, struct node_stored, node);
 }
 
+/*
+ * Whether it has a time of its own: other programs may change their files after the commit, also
+ * without a change of the size.
+ */
+static bool is_of_others(const struct node_stored *s)
+{
+	return s->role == STORED_BACKUP || s->role == STORED_OPAQUE || s->role == STORED_OTHER;
+}
+
 static int stored_stat(struct node *n, struct stat *ret)
 {
 	struct node_stored *s = stored_of(n);
@@ -50,7 +59,7 @@ static int stored_stat(struct node *n, struct stat *ret)
 		r = access_of(n->ns->ckpt->source, s->path, &a);
 	if (r < 0)
 		return r;
-	if (s->role != STORED_BACKUP)
+	if (!is_of_others(s))
 		st.st_mtim = s->mtime;
 	if (S_ISDIR(st.st_mode))
 		ns_stat_dir(n->ns, &a, &st.st_mtim, ret);
@@ -240,9 +249,9 @@ static int stored_open(struct node *n, int flags, struct file **ret)
 		return r;
 	}
 	sf->is_counted = s->role == STORED_OTHER || s->role == STORED_OPAQUE;
+	sf->file.keep_cache = !sf->is_counted;
 	if (sf->is_counted)
 		atomic_fetch_add(&n->ns->drafts.others_read, 1);
-	sf->file.keep_cache = true;
 	*ret = &sf->file;
 	return 0;
 }
