@@ -88,7 +88,7 @@ struct item {
 	struct io_file *aggregate;      /* the legacy file; NULL if there is none */
 	struct document aggregate_text; /* the contents of the legacy file */
 	uint64_t owner;                 /* of the item's entries in the cache */
-	atomic_flag said_hidden;        /* the log has the name of a file that a leaf hides */
+	atomic_flag said_hidden;        /* the log has the names of files that leaves hide */
 	bool missing_is_error;          /* the metadata says that every chunk is stored */
 	uint64_t n_arrays;              /* number of leaves that are arrays, scalars or strings */
 	atomic_uint refs;

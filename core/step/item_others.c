@@ -18,6 +18,8 @@
 #include "core/step/step_name.h"
 #include "core/tree/digests.h"
 
+#define HIDDEN_MOST 20 /* names that are logged; an item may have any number */
+
 bool item_is_own_name(struct span name)
 {
 	static const char *const names[] = {
@@ -91,15 +93,13 @@ static int holds_arrays(struct item *item, struct span name)
 	return 0;
 }
 
-int item_other(struct item *item, struct span name, struct stat *ret)
+/* item_other(), whether or not the tree has the name. */
+static int look_up(struct item *item, struct span name, struct stat *ret)
 {
 	auto_free char *file = span_dup_str(name);
 	struct stat st;
-	int r;
+	int r = file ? io_stat(item->dir, file, &st) : fail(-ENOMEM, "cannot look up a file");
 
-	if (!has_others(item) || !may_be_other(item, name) || is_of_tree(item, name))
-		return 0;
-	r = file ? io_stat(item->dir, file, &st) : fail(-ENOMEM, "cannot look up a file");
 	if (r == -ENOENT || r == -ENOTDIR || r == -ENAMETOOLONG) {
 		err_clear();
 		return 0;
@@ -112,9 +112,17 @@ int item_other(struct item *item, struct span name, struct stat *ret)
 	return S_ISDIR(st.st_mode) || S_ISREG(st.st_mode);
 }
 
+int item_other(struct item *item, struct span name, struct stat *ret)
+{
+	return !has_others(item) || !may_be_other(item, name) || is_of_tree(item, name) ?
+		       0 :
+		       look_up(item, name, ret);
+}
+
 struct others {
 	struct item *item;
-	struct span *used; /* first parts of the parameters of leaves, sorted; NULL: not yet */
+	unsigned says_hidden; /* how many hidden names are still logged */
+	struct span *used;    /* first parts of the parameters of leaves, sorted; NULL: not yet */
 	size_t n;
 	struct buf found; /* of each other: its type, a byte, and its name */
 };
@@ -159,13 +167,14 @@ static int add_other(void *arg, const char *file, unsigned char type)
 	    (type != DT_REG && o->n && bsearch(&name, o->used, o->n, sizeof(name), by_name)))
 		return r;
 	if (type != DT_REG)
-		r = item_other(o->item, name, &st);
+		r = look_up(o->item, name, &st);
 	if (type != DT_REG && r <= 0)
 		return r;
-	if (type == DT_REG && is_of_tree(o->item, name)) {
-		if (!atomic_flag_test_and_set(&o->item->said_hidden))
-			log_warn("'%s/%s' is not shown, since a leaf has its name", o->item->path,
-				 file);
+	if (is_of_tree(o->item, name)) {
+		if (o->says_hidden && o->says_hidden--)
+			log_warn(
+				"'%s/%s' is not shown, and no copy has it, since the tree has its name",
+				o->item->path, file);
 		return 0;
 	}
 	r = buf_add_byte(&o->found, type != DT_REG && S_ISDIR(st.st_mode) ? DT_DIR : DT_REG);
@@ -203,6 +212,7 @@ int item_each_other(struct item *item, io_list_fn *each, void *arg)
 
 	if (!has_others(item) || !others_are_listed(item->ckpt))
 		return 0;
+	o.says_hidden = atomic_flag_test_and_set(&item->said_hidden) ? 0 : HIDDEN_MOST;
 	r = io_list(item->dir, ".", add_other, &o);
 	if (r >= 0)
 		r = call_each(&o.found, each, arg);

@@ -16,7 +16,8 @@
 bool item_is_own_name(struct span name);
 /*
  * Whether it is another file or directory in the item's directory: 1, with its attributes; 0. One
- * with the name of a leaf or container, as a mount shows it, is not, which item_each_other() logs.
+ * with the name of a leaf or container, as a mount shows it, is not, which item_each_other() logs,
+ * once and up to 20 names.
  */
 int item_other(struct item *item, struct span name, struct stat *ret);
 /* Whether the source can be listed; a look-up in another one takes a request. */

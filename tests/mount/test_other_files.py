@@ -228,6 +228,16 @@ def test_a_file_with_the_name_of_a_leaf_is_told(mount, shelf):
     assert any("'1/default/step.json' is not shown" in line for line in m.log_lines())
 
 
+def test_each_file_with_the_name_of_a_leaf_is_told(run, shelf, tmp_path):
+    """Files and directories, by each command that would bring them along."""
+    (shelf / '1/default/step.json').write_text('{}')
+    (shelf / '1/default/params').mkdir(exist_ok=True)
+    (shelf / '1/default/params/x.txt').write_text('')
+    for words in (('convert', shelf / '1', tmp_path / 'out'), ('verify', shelf / '1'), ('export', shelf / '1', tmp_path / 'out.npz')):
+        said = run(*words, ok=words[0] != 'verify').stderr       # which warns of a directory of no leaf
+        assert "default/step.json' is not shown, and no copy has it" in said and "default/params' is not shown" in said, said
+
+
 # ---- files beside the items of a step ----
 
 STEP = {
@@ -344,3 +354,39 @@ def test_marks_of_files_beside_items(mount, root):
         (m / '2.tmp' / name).unlink()
     os.rename(m / '2.tmp', m / '2')
     assert beside_items(root / '2') == {'LICENSE': b'free', 'metrics/metrics': b'{}', 'metrics/commit_success.txt': (root / '2/metrics/commit_success.txt').read_bytes()}
+
+
+@pytest.mark.feature('E2')
+@pytest.mark.parametrize('command', ['cp -r 1 2.tmp', 'cp -r 1/. 2.tmp/', 'cp -a 1 2.tmp', 'rsync -aX 1/ 2.tmp', None])
+def test_empty_files_and_directories_are_no_tree(mount, run, root, command):
+    """cp says nothing of their contents: they are what lies under that name where other files were copied from. What the user adds is the tree's."""
+    files = {'zero.txt': b'', 'zero.json': b'', 'logs/DONE.txt': b'', 'default/zero.txt': b'', 'default/pkg/__init__.txt': b''}
+    fill(root / '1', files)
+    for name in ('tb', 'default/void', 'default/deep/void'):
+        (root / '1' / name).mkdir(parents=True)
+    if command:
+        m = mount(root)
+        subprocess.run(command if '2.tmp/' not in command else f'mkdir 2.tmp && {command}', shell=True, cwd=m.path, check=True, capture_output=True)
+        (m / '2.tmp/default/added').mkdir()
+        (m / '2.tmp/default/more.txt').write_text('')
+        os.rename(m / '2.tmp', m / '2')
+    else:
+        run('convert', root / '1', root / '2')
+    assert sorted(orbax(root / '2/default')) == (['added', 'more', 'w'] if command else ['w'])
+    assert {name: (root / '2' / name).read_bytes() for name in files} == files
+    assert all((root / '2' / name).is_dir() for name in ('tb', 'default/void', 'default/deep/void'))
+    assert not (root / '2/logs/_METADATA').exists()
+
+
+@pytest.mark.feature('E2')
+def test_a_file_that_its_program_changes(mount, step):
+    """Beside items and in an item that is not a tree: with its own time, and without the bytes that were read before."""
+    m, changed = mount(step), ('1/metadata.json', '1/tok/plain')
+    for name in changed:
+        old = (m / name).read_bytes()
+        (step / name).write_bytes(old[::-1])
+        os.utime(step / name, (1, 1))
+        assert (m / name).read_bytes() == old[::-1]
+    m.unmount()
+    m = mount(step)
+    assert [(m / name).stat().st_mtime for name in changed] == [1, 1]
