@@ -478,6 +478,11 @@ int seal_item(struct commit *c, struct commit_item *item)
 	if (r >= 0 && item->name.n) {
 		auto_free char *dir = span_dup_str(item->name);
 
+		/* An item that is not a tree may be an empty directory. */
+		if (dir && !item->n_files)
+			r = io_mkdir(c->draft->dir, dir, io_dir_mode(c->dir_mode));
+		if (r < 0)
+			return err_at(r, "item '%s'", dir);
 		r = dir ? io_dirop(c->draft->dir, IO_SYNC_DIR, dir, NULL, 0) : -ENOMEM;
 	}
 	/* If the checkpoint is a single tree, the item has no name. */

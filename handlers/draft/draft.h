@@ -71,7 +71,12 @@ struct draft_node {
 	struct draft_store item; /* for an item, a child of the draft */
 	struct draft_store
 		replicas; /* like item, for slices that ranks write (replica_parallel_separate) */
-	struct buf hint;  /* for an item or the draft: the generated file as a program wrote it */
+	/*
+	 * for an item or the draft: the directory in SOURCE from which the first copied file of it
+	 * came, that of an item or step; allocated, NULL: none
+	 */
+	char *copied_from;
+	struct buf hint; /* for an item or the draft: the generated file as a program wrote it */
 	unsigned hint_writers; /* handles that are writing the hint */
 	/* values of draft.changes and draft.removals when the hint was written */
 	uint64_t hint_at, hint_removals;

@@ -89,6 +89,7 @@ static void node_free(struct draft_node *n)
 	item_store_free(n->replicas.store);
 	buf_release(&n->hint);
 	buf_release(&n->hint_impl);
+	free(n->copied_from);
 	free(n->item.dir);
 	free(n->replicas.dir);
 	free(n->child);

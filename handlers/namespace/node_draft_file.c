@@ -7,6 +7,7 @@
 #include "core/base/err.h"
 #include "handlers/draft/draft_file.h"
 #include "handlers/namespace/node_draft_impl.h"
+#include "handlers/namespace/node_tree.h"
 #include "handlers/plan/copy_hints.h"
 #include "handlers/plan/draft_generated.h"
 
@@ -67,6 +68,19 @@ static ssize_t handle_copy(struct file *f, uint64_t off, struct zarr *from)
 	return off == 0 ? draft_file_copy_leaf(contents(f), from) : 0;
 }
 
+static void hint_source(struct draft_node *n, const struct node *from)
+{
+	const char *item = NULL, *step = NULL;
+
+	for (const struct node *at = from->parent; at; at = at->parent) {
+		if (at->ops == &node_dir_ops && container_of(at, struct node_dir, node)->is_item)
+			item = container_of(at, struct node_dir, node)->item->path;
+		if (at->ops == &node_step_ops)
+			step = node_step_path((struct node *)at);
+	}
+	copy_hint_source(n, item, step);
+}
+
 /* A view is a different array from its leaf. Only in names of views are '@' and '[' not escaped. */
 static void handle_copied(struct file *f, struct node *from)
 {
@@ -82,6 +96,7 @@ static void handle_copied(struct file *f, struct node *from)
 		return;
 	if (node_stored_role(from, &role) && (role == STORED_OPAQUE || role == STORED_OTHER))
 		copy_hint_stored(node_draft_of(f->node)->n, role == STORED_OTHER);
+	hint_source(node_draft_of(f->node)->n, from);
 	draft_hint_sha256(node_draft_of(f->node)->n, NULL);
 	of_step = node_path_in_tree(from, &path);
 	if (of_step >= 0)

@@ -110,6 +110,23 @@ void copy_hint_stored(struct draft_node *n, bool beside_tree)
 	pthread_mutex_unlock(&n->draft->lock);
 }
 
+static void keep_source(struct draft_node *dir, const char *path)
+{
+	if (dir && path && !dir->copied_from)
+		dir->copied_from = strdup(path);
+}
+
+void copy_hint_source(struct draft_node *n, const char *item, const char *step)
+{
+	struct draft *d = n->draft;
+
+	pthread_mutex_lock(&d->lock);
+	keep_source(d->root, step ? step : item);
+	if (n->parent && n->parent != d->root)
+		keep_source(draft_item_of(n), item);
+	pthread_mutex_unlock(&d->lock);
+}
+
 int copy_hint_tree(struct draft_node *n, const char *path)
 {
 	struct draft *d = n->draft;

@@ -41,6 +41,12 @@ void copy_hint_stored(struct draft_node *n, bool beside_tree);
  */
 int copy_hint_tree(struct draft_node *n, const char *path);
 
+/*
+ * Record the directories in SOURCE of the item and of the step that a file was copied from; NULL:
+ * none.
+ */
+void copy_hint_source(struct draft_node *n, const char *item, const char *step);
+
 /* ---- using ---- */
 
 /*

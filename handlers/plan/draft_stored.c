@@ -86,6 +86,65 @@ static int look(struct draft_node *dir, const char *path, struct signs *s)
 	return r;
 }
 
+/* ---- empty files and directories ---- */
+
+/* Whether it is an empty file, or a directory of nothing but such files and directories. */
+static bool is_empty(struct draft_node *n)
+{
+	struct draft_node **child;
+	bool empty = true;
+	size_t count;
+
+	if (!n->is_dir)
+		return draft_file_size(n->file) == 0;
+	if (draft_children(n, &child, &count) < 0)
+		return false;
+	for (size_t i = 0; i < count; i++) {
+		empty = empty && is_empty(child[i]);
+		draft_node_unref(child[i]);
+	}
+	free(child);
+	return empty;
+}
+
+/* Whether the copied tree has the name at its top, as a mount shows it. */
+static bool is_of_hint(struct plan *p, const char *name)
+{
+	if (!p->hint || p->hint->root->kind == TREE_LEAF)
+		return false;
+	if (!p->hint_is_named && tree_name(p->hint, NAME_OURS_METADATA, leaf_ext, NULL) < 0) {
+		err_clear();
+		return true;
+	}
+	p->hint_is_named = true;
+	return tree_child(p->hint->root, span_str(name)) != NULL;
+}
+
+/*
+ * Whether n, in a directory of the draft, is a copy of what lies beside arrays or items and is
+ * empty: cp says nothing of the contents of an empty file. There is such a file or directory where
+ * other files were copied from. p: the plan of dir when it is an item; NULL: it is the draft.
+ */
+static bool is_empty_copy(const struct draft_node *dir, struct draft_node *n, struct plan *p)
+{
+	struct draft *d = n->draft;
+	auto_free char *path = NULL;
+	struct stat st;
+	bool there;
+
+	if (!is_empty(n))
+		return false;
+	pthread_mutex_lock(&d->lock);
+	if (dir->copied_from && !draft_xattr_word(n, "kind").p)
+		path = str_fmt("%s/%s", dir->copied_from, n->name);
+	pthread_mutex_unlock(&d->lock);
+	if (!path || (p && is_of_hint(p, n->name)))
+		return false;
+	there = io_stat(d->env->ckpt->source, path, &st) >= 0;
+	err_clear();
+	return there && (n->is_dir ? S_ISDIR(st.st_mode) : S_ISREG(st.st_mode) && st.st_size == 0);
+}
+
 int plan_looks_opaque(struct draft_node *dir)
 {
 	auto_signs s = { 0 };
@@ -99,7 +158,10 @@ int plan_looks_opaque(struct draft_node *dir)
 			    "setfattr -n user.pytree.kind -v opaque '%s/%s' stores all of it as it "
 			    "is, and 'dict' in place of 'opaque' makes a tree of it",
 			    s.copied, s.written, dir->draft->name, dir->name);
-	return s.copied || (s.n == 1 && s.known && !s.leaf);
+	if (s.copied || (s.n == 1 && s.known && !s.leaf))
+		return 1;
+	return !dir->hint.n && dir->parent == dir->draft->root && !dir->draft->is_item &&
+	       is_empty_copy(dir->draft->root, dir, NULL);
 }
 
 bool plan_is_marked(struct draft_node *n)
@@ -138,26 +200,11 @@ static int is_other(struct draft_node *n)
 	return r < 0 ? r : n->is_dir ? s.copied != NULL : r;
 }
 
-/* Whether cp may have copied an empty file of a step: of such a file it says nothing. */
-static bool is_empty_of_step(const struct draft_node *n)
-{
-	struct draft *d = n->draft;
-	bool is_copy;
-
-	if (n->is_dir || name_ext_of(span_str(n->name)) != NAME_EXT_NONE ||
-	    span_ends(span_str(n->name), span_str(".pbtxt")) || draft_file_size(n->file) != 0)
-		return false;
-	pthread_mutex_lock(&d->lock);
-	is_copy = d->root->hint.n || d->copied_item;
-	pthread_mutex_unlock(&d->lock);
-	return is_copy;
-}
-
 int plan_is_beside_items(struct draft_node *n)
 {
 	if (plan_is_metadata(n) || (n->is_dir && n->name[0] != '.'))
 		return 0;
-	return is_empty_of_step(n) ? 1 : is_other(n);
+	return is_empty_copy(n->draft->root, n, NULL) ? 1 : is_other(n);
 }
 
 static int add_other(struct plan *p, struct draft_node *n)
@@ -200,25 +247,15 @@ static int has_arrays(struct draft_node *dir)
 	return r < 0 ? r : s.array;
 }
 
-/*
- * Whether a file beside the arrays of a copied tree may be a copy from there, of which cp says
- * nothing since it is empty.
- */
-static bool is_empty_copy(const struct plan *p, const struct draft_node *n)
-{
-	return p->hint && !n->is_dir && name_ext_of(span_str(n->name)) == NAME_EXT_NONE &&
-	       draft_file_size(n->file) == 0;
-}
-
 int plan_take_others(struct plan *p, struct draft_node **child, size_t *n)
 {
 	size_t n_retained = 0;
 
 	p->n_others = 0;
 	for (size_t i = 0; i < *n; i++) {
-		int r = plan_is_metadata(child[i]) ? 0 :
-			is_empty_copy(p, child[i]) ? 1 :
-						     is_other(child[i]);
+		int r = plan_is_metadata(child[i])          ? 0 :
+			is_empty_copy(p->item, child[i], p) ? 1 :
+							      is_other(child[i]);
 
 		if (r > 0)
 			r = add_other(p, child[i]);

@@ -358,7 +358,7 @@ def test_marks_of_files_beside_items(mount, root):
 
 @pytest.mark.feature('E2')
 @pytest.mark.parametrize('command', ['cp -r 1 2.tmp', 'cp -r 1/. 2.tmp/', 'cp -a 1 2.tmp', 'rsync -aX 1/ 2.tmp', None])
-def test_empty_files_and_directories_are_no_tree(mount, run, root, command):
+def test_empty_files_and_directories_stay_what_they_are(mount, run, root, command):
     """cp says nothing of their contents: they are what lies under that name where other files were copied from. What the user adds is the tree's."""
     files = {'zero.txt': b'', 'zero.json': b'', 'logs/DONE.txt': b'', 'default/zero.txt': b'', 'default/pkg/__init__.txt': b''}
     fill(root / '1', files)

@@ -26,8 +26,7 @@ Key: TypeAlias = str | int
 
 # Of more keys none is looked for that is near to a mistyped one.
 _SUGGEST = 2000
-# Steps of a root whose trees are kept for the next access.
-_KEPT = 16
+_KEPT = 16      # steps of a root whose trees are kept for the next access
 
 
 class Leaf:
