@@ -376,4 +376,4 @@ def test_a_directory_of_roots_is_not_a_root(program, cases, tmp_path):
     shutil.copytree(cases('manager-root').path, tmp_path / 'runs/first')
     (tmp_path / 'mnt').mkdir()
     r = subprocess.run([program, 'mount', tmp_path / 'runs', tmp_path / 'mnt'], capture_output=True, text=True)
-    assert r.returncode != 0 and 'no steps' in r.stderr
+    assert r.returncode != 0 and f"'{tmp_path}/runs/first' has steps" in r.stderr
