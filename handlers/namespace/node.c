@@ -274,8 +274,7 @@ int node_moved(struct node *n, struct node *to_dir, struct span to_name)
 	return r;
 }
 
-/* Returns the node from the table, with a reference, or NULL. */
-static struct node *known(struct node_table *t, struct node *dir, struct span name)
+static struct node *in_table(struct node_table *t, struct node *dir, struct span name)
 {
 	struct node *n;
 
@@ -284,7 +283,29 @@ static struct node *known(struct node_table *t, struct node *dir, struct span na
 	if (n)
 		n->refs++;
 	pthread_mutex_unlock(&t->lock);
-	if (!n || !n->ops->still_valid || n->ops->still_valid(n))
+	return n;
+}
+
+static bool is_valid(struct node *n)
+{
+	return !n->ops->still_valid || n->ops->still_valid(n);
+}
+
+int node_check_name(struct node *dir, struct span name)
+{
+	auto_node *n = in_table(dir->ns->nodes, dir, name);
+
+	if (!n)
+		return 0;
+	return is_valid(n) ? 1 : -ESTALE;
+}
+
+/* Returns the node from the table, with a reference, or NULL. */
+static struct node *known(struct node_table *t, struct node *dir, struct span name)
+{
+	struct node *n = in_table(t, dir, name);
+
+	if (!n || is_valid(n))
 		return n;
 	node_forget_name(n);
 	node_unref(n, 1);
@@ -317,50 +338,6 @@ int node_lookup(struct node *dir, struct span name, struct node **ret)
 	if (n)
 		node_unref(fresh, 1);
 	*ret = n ? n : fresh;
-	return 0;
-}
-
-/* Replace a link in dir by its target. Links only lead to names in the same directory. */
-static int follow(struct node *dir, struct node **at)
-{
-	struct node *link = *at;
-	auto_buf target = { 0 };
-	int r;
-
-	if (!link->ops->readlink)
-		return 0;
-	r = node_readlink(link, &target);
-	if (r >= 0)
-		r = node_lookup(dir, buf_span(&target), at);
-	if (r >= 0)
-		node_unref(link, 1);
-	return r;
-}
-
-int node_walk(struct node *dir, const char *path, struct node **ret)
-{
-	struct node *at = node_ref(dir);
-
-	while (*path) {
-		size_t n = strcspn(path, "/");
-		struct node *next;
-		int r;
-
-		if (n > 0 && !(n == 1 && path[0] == '.')) {
-			r = node_lookup(at, span_of(path, n), &next);
-			if (r >= 0) {
-				r = follow(at, &next);
-				if (r < 0)
-					node_unref(next, 1);
-			}
-			node_unref(at, 1);
-			if (r < 0)
-				return r;
-			at = next;
-		}
-		path += n + (path[n] == '/');
-	}
-	*ret = at;
 	return 0;
 }
 

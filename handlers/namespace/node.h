@@ -165,6 +165,11 @@ struct node *node_parent(const struct node *n);
 int node_path(const struct node *n, struct buf *ret);
 /* Whether a file is open below the root's entry of this name; ".": below any entry. */
 bool node_is_in_use(struct ns *ns, struct span name);
+/*
+ * Look in the table only: 0: it has no node of that name in dir; 1: the name stands for its node;
+ * -ESTALE: it does not any more, but the kernel may still use it.
+ */
+int node_check_name(struct node *dir, struct span name);
 /* Remove the node from the table, so that the next lookup of its name makes a new one. */
 void node_forget_name(struct node *n);
 /* The node was renamed: move it to another directory and name. */

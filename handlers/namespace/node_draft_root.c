@@ -13,6 +13,7 @@
 #include "handlers/draft/draft.h"
 #include "handlers/namespace/node_draft.h"
 #include "handlers/namespace/ns.h"
+#include "handlers/namespace/watch.h"
 
 struct root_listing {
 	struct node *root;
@@ -225,6 +226,8 @@ int draft_root_rename(struct node *root, struct span name, struct node *to_dir, 
 		return fail(-EINVAL, "a draft cannot be exchanged with a step");
 	r = draft_commit(d, to_name);
 	atomic_fetch_add(r < 0 ? &root->ns->failed_commits : &root->ns->commits, 1);
+	if (r >= 0)
+		watch_committed(root->ns->watch, to_name);
 	return r;
 }
 

@@ -24,7 +24,15 @@
 #define MS ((int64_t)1000000)
 #define SWEEP_MS 100
 #define SWEEPS 20
+#define COMMITTED_NS (10 * SECOND_NS)
 #define EVENTS (IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_ONLYDIR)
+
+/* A step that was committed through this mount. */
+struct committed {
+	struct committed *next;
+	int64_t due;
+	char name[];
+};
 
 struct watch {
 	struct ns *ns;
@@ -33,6 +41,8 @@ struct watch {
 	int wake;                  /* eventfd */
 	atomic_bool stop, trim;    /* the reasons for which it was woken */
 	struct timespec last_mtim; /* the root's time at the last scan */
+	pthread_mutex_t lock;      /* protects the following member */
+	struct committed *committed;
 };
 
 static void notify(struct watch *w, const char *name)
@@ -67,6 +77,49 @@ static void look(struct watch *w)
 	notify(w, NULL);
 }
 
+static bool is_stale(struct watch *w, const char *name)
+{
+	return node_check_name(w->ns->root, span_str(name)) == -ESTALE;
+}
+
+/* Unless a program has looked at the step since, the kernel holds the names of its draft. */
+static void drop_committed(struct watch *w)
+{
+	struct committed *done = NULL, *c, **at = &w->committed;
+
+	pthread_mutex_lock(&w->lock);
+	while ((c = *at))
+		if (c->due <= clock_ns()) {
+			*at = c->next;
+			c->next = done;
+			done = c;
+		} else {
+			at = &c->next;
+		}
+	pthread_mutex_unlock(&w->lock);
+	while ((c = done)) {
+		done = c->next;
+		if (node_check_name(w->ns->root, span_str(c->name)) != 1)
+			notify(w, c->name);
+		free(c);
+	}
+}
+
+void watch_committed(struct watch *w, struct span name)
+{
+	struct committed *c = w ? calloc(1, sizeof(*c) + name.n + 1) : NULL;
+
+	/* Without memory, the kernel forgets them in its own time. */
+	if (!c)
+		return;
+	c->due = clock_ns() + COMMITTED_NS;
+	memcpy(c->name, name.p, name.n);
+	pthread_mutex_lock(&w->lock);
+	c->next = w->committed;
+	w->committed = c;
+	pthread_mutex_unlock(&w->lock);
+}
+
 static void read_events(struct watch *w)
 {
 	_Alignas(struct inotify_event) char buf[4096];
@@ -83,10 +136,10 @@ static void read_events(struct watch *w)
 			ns_drop_changed_items(w->ns);
 		gone |= !e->len || e->mask & (IN_DELETE | IN_MOVED_FROM);
 		/*
-		 * The kernel does not cache that a name does not exist, so a new name needs no
-		 * notification.
+		 * The kernel does not cache that a name does not exist, and has no name of which
+		 * there is no node, such as those of directories in which drafts are made.
 		 */
-		notify(w, e->len && !(e->mask & IN_CREATE) ? e->name : NULL);
+		notify(w, e->len && is_stale(w, e->name) ? e->name : NULL);
 		at += (ssize_t)(sizeof(*e) + e->len);
 	}
 	if (gone)
@@ -127,8 +180,10 @@ static void *watch_run(void *arg)
 		if (atomic_load(&w->stop))
 			return NULL;
 		draft_env_follow_memory(&w->ns->drafts);
-		if (is_due)
+		if (is_due) {
 			look(w);
+			drop_committed(w);
+		}
 		if (atomic_exchange(&w->trim, false))
 			sweeps = sweep(w, true) ? SWEEPS : 0;
 		else if (n == 0 && sweeps)
@@ -192,6 +247,22 @@ static int open_inotify(struct watch *w)
 	return -1;
 }
 
+static void watch_free(struct watch *w)
+{
+	while (w->committed) {
+		struct committed *c = w->committed;
+
+		w->committed = c->next;
+		free(c);
+	}
+	pthread_mutex_destroy(&w->lock);
+	if (w->wake >= 0)
+		close(w->wake);
+	if (w->inotify >= 0)
+		close(w->inotify);
+	free(w);
+}
+
 int watch_start(struct ns *ns, struct watch **ret)
 {
 	struct watch *w = calloc(1, sizeof(*w));
@@ -201,20 +272,20 @@ int watch_start(struct ns *ns, struct watch **ret)
 	if (!w)
 		return fail(-ENOMEM, "cannot watch the root");
 	w->ns = ns;
+	pthread_mutex_init(&w->lock, NULL);
 	w->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	w->inotify = -1;
 	if (w->wake < 0) {
-		free(w);
-		return err_sys("cannot watch", ns->ckpt->source->path);
+		r = err_sys("cannot watch", ns->ckpt->source->path);
+		watch_free(w);
+		return r;
 	}
 	w->inotify = open_inotify(w);
 	if (io_stat(ns->ckpt->source, ".", &st) >= 0)
 		w->last_mtim = st.st_mtim;
 	r = thread_start(&w->thread, "watch", watch_run, w);
 	if (r < 0) {
-		close(w->wake);
-		if (w->inotify >= 0)
-			close(w->inotify);
-		free(w);
+		watch_free(w);
 		return fail(r, "cannot start the thread that watches the root");
 	}
 	io_when_descriptors_run_out(descriptors_ran_out, w);
@@ -230,8 +301,5 @@ void watch_stop(struct watch *w)
 	atomic_store(&w->stop, true);
 	eventfd_write(w->wake, 1);
 	pthread_join(w->thread, NULL);
-	close(w->wake);
-	if (w->inotify >= 0)
-		close(w->inotify);
-	free(w);
+	watch_free(w);
 }

@@ -11,6 +11,7 @@ import pytest
 
 from lib import mounts
 
+UNMOUNTS = int(os.environ.get('PYTREEFS_UNMOUNTS', '30'))
 SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data' / 'sample'
 
 
@@ -40,6 +41,20 @@ def test_umount_names_open_drafts(mount, run, tmp_path):
     assert "draft '7.tmp' is not committed" in run('umount', m.path).stderr
     mounts.wait_for(lambda: mounts.has_ended(m.pid))
     assert any("draft '7.tmp' was not committed" in line for line in m.log_lines())
+
+
+def test_a_mount_does_not_hold_itself_busy(mount, root):
+    """A program that has made or thrown away a step may unmount at once."""
+    for i in range(UNMOUNTS):
+        m = mount(root)
+        (m / f'{i}.tmp/default').mkdir(parents=True)
+        (m / f'{i}.tmp/default/n.json').write_text('1')
+        if i % 2:
+            shutil.rmtree(m / f'{i}.tmp')
+        else:
+            (m / f'{i}.tmp').rename(m / f'{i}')
+        r = subprocess.run(['fusermount3', '-u', m.path], capture_output=True, text=True)
+        assert r.returncode == 0, f'{i}: {r.stderr}'
 
 
 def test_umount_says_who_holds_the_mount(mount, program):
