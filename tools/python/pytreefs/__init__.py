@@ -18,7 +18,8 @@ A failure is an `Error`: an OSError with the file or leaf that it is about as `f
 
 # First, since it refuses sub-interpreters, which numpy loads in with a warning, and may not come out of.
 from ._pytreefs import AccessError, Error, ExistsError, NotFoundError, version
-from ._checkpoint import Checkpoint, Leaf, open, steps
+from ._checkpoint import Checkpoint, open, steps
+from ._leaf import Leaf
 from ._load import load, load_flat
 from ._mount import mount
 from ._program import diff, stats, verify

@@ -14,9 +14,10 @@ import numpy as np
 
 from . import _dtypes, _jax
 from . import _pytreefs as lib
-from ._checkpoint import Checkpoint, Leaf
+from ._checkpoint import Checkpoint
 from ._context import Context, Path, join
 from ._dtypes import Framework
+from ._leaf import Leaf
 from ._node import CONTAINERS, SEQUENCES, Node, children_of, make, number, parts_of
 from ._patterns import Patterns
 

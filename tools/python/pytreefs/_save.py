@@ -14,8 +14,9 @@ import numpy as np
 
 from . import _dtypes, _jax
 from . import _pytreefs as lib
-from ._checkpoint import Checkpoint, Leaf
+from ._checkpoint import Checkpoint
 from ._context import Path, options_text
+from ._leaf import Leaf
 from ._node import SEQUENCES, Parts, in_order, parts_of
 from ._program import convert
 

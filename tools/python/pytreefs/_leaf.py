@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Leaves of a checkpoint that open() gave."""
+
+from __future__ import annotations
+
+import errno
+import json
+import sys
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from . import _pytreefs as lib
+from ._context import Context
+from ._dtypes import Framework, dtype_of, empty, fillable, is_torch_framework, name_of, raw, to_torch
+from ._index import has_dots, plan
+from ._node import KINDS, Node, number
+
+Key: TypeAlias = str | int
+
+
+class Leaf:
+    """A value of a checkpoint: nothing is read before it is asked for.
+
+    `leaf[0:512, ::2]` is a new array with that part, read from the chunks under it; integers, slices, `...` and
+    None as in numpy. `np.asarray(leaf)` and `leaf.read()` are the whole.
+    """
+
+    __slots__ = ('_context', '_keys', '_name', '_node')
+
+    def __init__(self, context: Context, name: str, keys: tuple[Key, ...], node: Node):
+        self._context = context
+        self._name = name
+        self._keys = keys
+        self._node = node
+
+    def _check(self) -> Node:
+        if self._node.kind == lib.UNKNOWN:
+            raise self._context.fail(self._node.error or -errno.EIO, (self._node.text or b'').decode(errors='replace'),
+                                     self._name)
+        return self._node
+
+    @property
+    def kind(self) -> str:
+        """'array', 'scalar', 'string', 'none', 'placeholder', 'plugin', 'file', or 'unknown': reading says why."""
+        return KINDS[self._node.kind]
+
+    @property
+    def name(self) -> str:
+        """The name in a mount, from what was opened: 'state/params/w.npy'."""
+        return self._name
+
+    @property
+    def key(self) -> tuple[Key, ...]:
+        """The keys from what was opened; int for positions in lists and tuples."""
+        return self._keys
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Elements on each axis; () for scalars."""
+        return self._check().shape or ()
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """How many elements."""
+        out = 1
+        for n in self.shape:
+            out *= n
+        return out
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The element type; of ml_dtypes for bfloat16 and others when it is installed, else as numpy loads them: <V2, |V1.
+
+        TypeError for a leaf that has no elements (a string, None).
+        """
+        node = self._check()
+        if node.dtype is None:
+            raise TypeError(f'{self._name} is a {self.kind}, which has no dtype')
+        return dtype_of(node.dtype)
+
+    @property
+    def dtype_name(self) -> str | None:
+        """The name of the element type, 'bfloat16', whether numpy knows it or not."""
+        return self._check().dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements, or of the text."""
+        return self._check().nbytes
+
+    @property
+    def stored_nbytes(self) -> int:
+        """Bytes that are stored for it: compressed, and without absent chunks."""
+        self._check()
+        return self._context.tree(self._name, lib.TREE_STORED)[0].stored
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """Elements on each axis of what is decoded at once."""
+        return self._check().chunks or ()
+
+    @property
+    def recorded_type(self) -> str:
+        """The type as the checkpoint records it: 'jax.Array', 'int', ...; '' when it does not."""
+        return self._check().recorded or ''
+
+    @property
+    def prng_impl(self) -> str | None:
+        """Of typed PRNG keys of jax the name of the implementation, for jax.random.wrap_key_data(leaf.read(), impl=...)."""
+        return self._context.prng_impl(self._name)
+
+    @property
+    def recorded_sharding(self) -> str | None:
+        """The sharding that is recorded of an array of jax, as Orbax's JSON."""
+        return self._context.handle.attribute(self._name, 'sharding')
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError(f'{self._name} has no length: its shape is ()')
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        node = self._node
+        what = f' {node.dtype}{list(node.shape or ())}' if node.dtype else ''
+        return f'<pytreefs.Leaf {self._name!r} {self.kind}{what}>'
+
+    def __getitem__(self, index: Any) -> Any:
+        node = self._check()
+        if node.dtype is None:
+            raise TypeError(f'{self._name} is a {self.kind}: read() gives it')
+        shape = node.shape or ()
+        wanted = plan(index, shape)
+        is_whole = wanted.read_shape == shape and all(step == 1 for _, step, _, _ in wanted.box)
+        if not is_whole and '[' in self._name.rpartition('/')[2]:      # a view that is a box itself; in keys it is escaped
+            return self._array(None, None)[index]
+        a = empty(wanted.read_shape, node.dtype)
+        if a.size:
+            self._context.read([(self._name, None if is_whole else wanted.box, None, raw(a), node.version)])
+        flips: Any = (..., *wanted.flips)       # with `...` it is a view, never a scalar
+        out = a[flips].reshape(wanted.shape)
+        return out if wanted.shape or has_dots(index) else out[()]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        if copy is False:
+            raise ValueError(f'{self._name} is not in memory: an array of it is a copy')
+        out = self._array(None, None)
+        return out if dtype is None else out.astype(dtype, copy=False)
+
+    def __dlpack__(self, **how: Any) -> Any:
+        """The data that was read, for torch.from_dlpack() and others. BufferError for types that neither numpy nor torch, when
+        it is loaded, gives to others."""
+        a = self._array(None, None)
+        try:
+            return a.__dlpack__(**how)
+        except BufferError:
+            pass
+        if 'torch' in sys.modules:
+            return to_torch(a, self.dtype_name or '').__dlpack__(**how)
+        raise BufferError(f"{self._name}: DLPack has no {self.dtype_name} of numpy's; read(framework='torch') makes a tensor of it")
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0     # kDLCPU
+
+    def _array(self, dtype: str | None, out: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any]:
+        node = self._check()
+        if node.dtype is None:
+            raise TypeError(f'{self._name} is a {self.kind}: read() gives it')
+        name = dtype or node.dtype
+        a = empty(node.shape or (), name) if out is None else out
+        if a.size:
+            self._context.read([(self._name, None, None if name == node.dtype else name, raw(a), node.version)])
+        return a
+
+    def _fill(self, out: Any) -> Any:
+        try:
+            a, name = fillable(out)
+        except ValueError as e:
+            raise ValueError(f'{self._name}: out {e}') from None
+        if a.shape != (self._node.shape or ()):
+            raise ValueError(f'{self._name}: out has shape {a.shape}, the leaf {self._node.shape}')
+        self._array(name, a)
+        return out
+
+    def read(self, dtype: Any = None, out: Any = None, framework: Framework = 'numpy') -> Any:
+        """The value: an array, a Python number, a str, None, `...` (a placeholder), or the bytes of a file.
+
+        dtype: the elements are cast to it. out: an array or a tensor of the same shape that is filled, cast to its type, and
+        returned. With one of them a number comes as an array of rank 0. framework 'torch': an array comes as a tensor.
+
+        >>> open('ckpts/latest')['state/params/embed/table[0:2].npy'].read(dtype='float32').shape
+        (2, 32)
+        """
+        node = self._check()
+        as_tensor = is_torch_framework(framework)
+        if out is not None:
+            if dtype is not None or as_tensor:
+                raise ValueError('out says the dtype and what it is: give neither dtype nor framework')
+            return self._fill(out)
+        if dtype is not None or node.kind == lib.ARRAY:
+            a = self._array(None if dtype is None else name_of(dtype), None)
+            return to_torch(a, name_of(dtype) if dtype is not None else node.dtype or '') if as_tensor else a
+        if node.kind == lib.NONE:
+            return None
+        if node.kind == lib.PLACEHOLDER:
+            return ...
+        if node.kind in (lib.SCALAR, lib.STRING):
+            node = self._context.tree(self._name, lib.TREE_VALUES)[0]
+            if node.version != self._node.version:
+                raise self._context.fail(-errno.ESTALE, 'was replaced since it was looked up: look it up again', self._name)
+            if node.kind == lib.STRING:
+                return (node.text or b'').decode()
+            return number(node.text or b'null', node.dtype or 'float64')
+        return self._context.bytes_of(self._name)
+
+    def json(self) -> Any:
+        """The parsed value of a JSON file; a number, a string or None is itself. ValueError for an array, and Error when it is not JSON."""
+        if self.kind in ('scalar', 'string', 'none'):
+            return self.read()
+        if self.kind != 'file':
+            raise ValueError(f'{self._name} is a {self.kind}, not JSON')
+        try:
+            return json.loads(self._context.bytes_of(self._name))
+        except ValueError as e:
+            raise self._context.fail(-errno.EIO, f'is not JSON: {e}', self._name) from None
+
+    def __float__(self) -> float:
+        return float(self.read())
+
+    def __int__(self) -> int:
+        return int(self.read())
+
+    def __str__(self) -> str:
+        return str(self.read()) if self._node.kind in (lib.STRING, lib.SCALAR) else repr(self)
