@@ -112,7 +112,9 @@ int leaf_restored_dtype(struct item *item, const struct tree_node *leaf, int res
 	struct span impl;
 	int r;
 
-	if (restore_dtype == DTYPE_UNKNOWN || is_scalar)
+	/* Python's bytes are not numbers, although they are read as uint8. */
+	if (restore_dtype == DTYPE_UNKNOWN || is_scalar ||
+	    (leaf->aggregate && leaf->aggregate->kind == AGGREGATE_BYTES))
 		return 0;
 	r = item_prng_impl(item, leaf, &impl);
 	if (r == 0)

@@ -8,7 +8,9 @@ import pickle
 import shutil
 import subprocess
 import sys
+import warnings
 
+import flax.serialization
 import ml_dtypes
 import numpy as np
 import pytest
@@ -246,6 +248,104 @@ def test_out_is_filled_in_place(whole):
     frozen.flags.writeable = False
     with pytest.raises(pytreefs.Error, match='writable'):
         pytreefs.load(STATE, out={'params': {'embed': {'table': frozen}}}, only='params/embed/')
+
+
+# A stored value, what like= asks for, and the value that the error names; None: it is cast.
+CASTS = [
+    (300, np.int8(0), '300'), (2.7, 1, '2.7'), (300, False, '300'), (np.array([1, 300.5], 'f4'), np.zeros(2, 'i1'), '300.5'),
+    (np.array([2**40, 1]), np.zeros(2, 'i4'), '1099511627776'), (np.array([-1.0]), np.zeros(1, 'u1'), '-1.0'), (np.array([np.nan]), np.zeros(1, 'i4'), 'nan'),
+    (np.array([0, 2], 'i4'), np.zeros(2, bool), '2'), (np.uint64(2**64 - 1), np.int64(0), str(2**64 - 1)), (np.array([1 + 2j]), np.zeros(1, 'f4'), '(1+2j)'),
+    (np.array([7, -8], ml_dtypes.int4), np.zeros(2, 'u1'), '-8'), (np.array(2.5, ml_dtypes.bfloat16), 1, '2.5'), (np.inf, 1, 'inf'),
+    (np.array([2.0**63]), np.zeros(1, 'i8'), '9.223372036854776e+18'), (np.array([1.5, 2.5], ml_dtypes.bfloat16), np.zeros(2, ml_dtypes.int4), '1.5'),
+    (300, np.int16(0), None), (3.0, 1, None), (True, 1, None), (1, True, None), (2**60 + 1, 1.0, None), (np.array([3.0, -7]), np.zeros(2, 'i1'), None),
+    (np.array([1e300, 0.1]), np.zeros(2, 'f2'), None), (np.array([0.1], 'f4'), np.zeros(1, ml_dtypes.bfloat16), None), (np.array([1 + 0j]), np.zeros(1, 'f4'), None),
+    (np.array([7, -8], ml_dtypes.int4), np.zeros(2, 'i1'), None), (np.array(5), 1, None), (np.zeros((0, 2)), np.zeros((0, 2), 'i1'), None)]
+
+
+def test_a_cast_makes_no_other_number(tmp_path):
+    """Orbax casts 300 to 44 and 2.7 to 2; less precise numbers are what a cast to a floating type is for."""
+    pytreefs.save(tmp_path / '1', {f'v{i}': stored for i, (stored, _, _) in enumerate(CASTS)})
+    with pytreefs.open(tmp_path / '1/default') as ck:
+        for i, (stored, wanted, odd) in enumerate(CASTS):
+            fill = wanted.copy() if isinstance(wanted, np.ndarray) else None
+            calls = [lambda: pytreefs.load(tmp_path / '1', like={f'v{i}': wanted}, only=f'v{i}')[f'v{i}']]
+            if fill is not None:
+                calls += [lambda: pytreefs.load(tmp_path / '1', out={f'v{i}': fill}, only=f'v{i}')[f'v{i}'], lambda: ck[f'v{i}'].read(out=fill)]
+            for call in calls:
+                if odd is None:
+                    with np.errstate(all='ignore'), warnings.catch_warnings(action='ignore'):
+                        want = np.asarray(stored).astype(np.asarray(wanted).dtype)
+                    assert np.array_equal(np.asarray(call()), want) and type(call()) is type(wanted), (stored, call())
+                    continue
+                with pytest.raises(pytreefs.Error) as e:
+                    call()
+                here = wanted.dtype.name if hasattr(wanted, 'dtype') else type(wanted).__name__
+                assert f'has {odd}, which {here} cannot hold' in e.value.strerror and np.asarray(stored).dtype.name in e.value.strerror, e.value
+                assert pathlib.Path(e.value.filename).stem == f'v{i}'
+
+
+def test_a_leaf_of_another_kind_is_a_difference(tmp_path):
+    """Of like=, for each kind of leaf; out= fills arrays alone."""
+    (tmp_path / 'flax').mkdir()
+    (tmp_path / 'flax/checkpoint_1').write_bytes(flax.serialization.to_bytes({'b': b'ab'}))
+    pytreefs.save(tmp_path / '1', {'a': np.ones((2, 3), 'f4'), 'one': np.ones(1), 's': 'text', 'n': None, 'i': 3})
+    b = tmp_path / 'flax/checkpoint_1'
+    for path, name, wanted, text in ((tmp_path / '1', 'a', 1.0, 'a float here, a float32[2, 3]'), (tmp_path / '1', 'one', 1.0, 'a float here, a float64[1]'),
+                                     (tmp_path / '1', 's', 1, 'a int here, a string'), (tmp_path / '1', 'n', 1, 'a int here, a None'),
+                                     (tmp_path / '1', 's', b'', 'a bytes here, a string'), (tmp_path / '1', 'a', b'', 'a bytes here, a float32[2, 3]'),
+                                     (b, 'b', 1, 'a int here, a bytes'), (b, 'b', '', 'a str here, a bytes')):
+        with pytest.raises(pytreefs.Error) as e:
+            pytreefs.load(path, like={name: wanted}, only=name)
+        assert f'is another tree: {name}: {text} in the checkpoint' in str(e.value)
+    for name, wanted in (('i', 0), ('s', '')):
+        with pytest.raises(pytreefs.Error, match=f'{name}: a {type(wanted).__name__}, which out= cannot fill'):
+            pytreefs.load(tmp_path / '1', out={name: wanted}, only=name)
+    assert pytreefs.load(tmp_path / '1', out={'n': None}, only='n') == {'n': None}
+
+
+def test_like_of_what_is_not_a_tree(tmp_path):
+    """JSON items, files of others, and a plain file: alone and in the dict of a step."""
+    shutil.copytree(SAMPLE / '1500', tmp_path / '1')
+    (tmp_path / '1/metrics/metrics').write_text('{"loss": 0.5, "best": [1, null], "name": "x"}')
+    (tmp_path / '1/tok').mkdir()
+    (tmp_path / '1/tok/vocab.txt').write_text('a b')
+    metrics, tok = {'loss': 0.0, 'best': (0, None), 'name': ''}, {'vocab.txt': b''}
+    got = pytreefs.load(tmp_path / '1', like={'state': ..., 'metrics': metrics, 'tok': tok})
+    assert got['metrics'] == {'loss': 0.5, 'best': (1, None), 'name': 'x'} and got['tok'] == {'vocab.txt': b'a b'}
+    assert pytreefs.load(tmp_path / '1', like={'state': ..., 'metrics': ...}) == {'state': ..., 'metrics': ...}
+    for name, wanted, text in (('metrics', {'x': 1}, 'x: is not in the checkpoint; loss: is in the checkpoint alone'),
+                               ('metrics', {**metrics, 'loss': 'text'}, 'loss: a str here, a float in the checkpoint'),
+                               ('metrics', {**metrics, 'best': [1]}, 'best/1: is in the checkpoint alone'),
+                               ('metrics', np.zeros(1), 'a ndarray here, a dict in the checkpoint'),
+                               ('metrics', {**metrics, 'loss': 1}, 'has 0.5, which int cannot hold'),
+                               ('tok', {'other': b''}, 'other: is not in the checkpoint'), ('tok', {'vocab.txt': ''}, 'vocab.txt: a str here, a bytes in'),
+                               ('tok/vocab.txt', {'w': 1}, 'a dict here, a bytes in the checkpoint')):
+        with pytest.raises(pytreefs.Error) as e:
+            pytreefs.load(tmp_path / '1' / name, like=wanted)
+        assert text in str(e.value), e.value
+        if '/' not in name:
+            with pytest.raises(pytreefs.Error) as e:
+                pytreefs.load(tmp_path / '1', like={'state': ..., name: wanted})
+            assert name in str(e.value) and text.partition(';')[0] in str(e.value), e.value
+    assert pytreefs.load(tmp_path / '1/tok/vocab.txt', like=b'') == b'a b'
+    with pytest.raises(pytreefs.Error, match='metrics: is not an array, which out= could fill'):
+        pytreefs.load(tmp_path / '1', out={'state': ..., 'metrics': metrics})
+
+
+def test_bytes_of_flax(tmp_path):
+    """They are bytes as flax gives them, whatever an option casts; Orbax has none, so they are not saved as an array."""
+    (tmp_path / 'flax').mkdir()
+    tree = {'b': b'abc', 'e': b'', 'u': np.arange(3, dtype=np.uint8)}
+    (tmp_path / 'flax/checkpoint_1').write_bytes(flax.serialization.to_bytes(tree))
+    for options in ({}, {'framework': 'torch'}, {'restore_dtype': 'float32'}, {'like': {'b': b'', 'e': b'', 'u': np.zeros(3)}}):
+        got = pytreefs.load(tmp_path / 'flax/checkpoint_1', **options)
+        assert got['b'] == b'abc' and got['e'] == b'' and list(got['u']) == [0, 1, 2], options
+    assert pytreefs.load_flat(tmp_path / 'flax/checkpoint_1')['b'] == b'abc'
+    with pytreefs.open(tmp_path / 'flax/checkpoint_1') as ck:
+        assert ck['b'].read() == b'abc' and ck['b'][1:].tolist() == [98, 99]
+        for x in (tree, {'x': ck}):
+            with pytest.raises(pytreefs.Error, match='Orbax stores no bytes'):
+                pytreefs.save(tmp_path / '2', x)
 
 
 # ---- progress, errors, options ----

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 import sys
 from typing import Any, Literal, TypeAlias
 
@@ -46,6 +47,41 @@ def name_of(dtype: Any) -> str:
 
 def is_floating(name: str) -> bool:
     return name.startswith(('float', 'bfloat'))
+
+
+def _limits(name: str) -> tuple[int, int] | None:
+    """The smallest and the largest number of an integer type; None for another type."""
+    found = re.fullmatch(r'(u?)int(\d+)', name)
+    if found is None:
+        return (0, 1) if name == 'bool' else None
+    bits = int(found[2])
+    return (0, (1 << bits) - 1) if found[1] else (-1 << bits - 1, (1 << bits - 1) - 1)
+
+
+def may_change(stored: str, name: str) -> bool:
+    """Whether a cast can make another number of one: an integer that wraps, a fraction or an imaginary part that is lost. Numbers
+    that only become less precise are what a cast to a floating type is for."""
+    to, of = _limits(name), _limits(stored)
+    if stored.startswith('complex'):
+        return not name.startswith('complex')
+    return to is not None and (of is None or of[0] < to[0] or of[1] > to[1])
+
+
+def exact(name: str) -> str:
+    """A type of numpy that has all numbers of a type."""
+    return name if name in PLAIN else 'float64' if is_floating(name) else 'int64'
+
+
+def changed(a: np.ndarray[Any, Any], name: str) -> Any:
+    """A number of an array that a cast to that type would change; None if it would change none."""
+    real, limits = a.real, _limits(name)
+    odd = a[a.imag != 0] if a.dtype.kind == 'c' else a[:0] if a.ndim else a[None][:0]
+    if not odd.size and limits and a.size:
+        if real.dtype.kind == 'f':
+            odd = real[real != np.trunc(real)]
+        if not odd.size:
+            odd = np.array([x for x in (real.min(), real.max()) if not limits[0] <= x.item() <= limits[1]])
+    return odd[0].item() if odd.size else None
 
 
 def raw(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -95,7 +131,7 @@ def fillable(x: Any) -> tuple[np.ndarray[Any, Any], str]:
         raise ValueError('must be a writable array or tensor')
     if not a.dtype.isnative:
         raise ValueError(f'must be of native byte order, its dtype is {a.dtype.str}')
-    if any(step == 0 and n > 1 for step, n in zip(a.strides, a.shape)):
+    if a.size and any(step == 0 and n > 1 for step, n in zip(a.strides, a.shape)):
         raise ValueError('has elements that share memory')
     return a, name or name_of(a.dtype)
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from . import _pytreefs as lib
 from ._context import Context
-from ._dtypes import Framework, dtype_of, empty, fillable, is_torch_framework, name_of, raw, to_torch
+from ._dtypes import Framework, changed, dtype_of, empty, exact, fillable, is_torch_framework, may_change, name_of, raw, to_torch
 from ._index import has_dots, plan
-from ._node import KINDS, Node, number
+from ._node import KINDS, Node, is_bytes, number
 
 Key: TypeAlias = str | int
 
@@ -183,11 +183,14 @@ class Leaf:
             raise ValueError(f'{self._name}: out {e}') from None
         if a.shape != (self._node.shape or ()):
             raise ValueError(f'{self._name}: out has shape {a.shape}, the leaf {self._node.shape}')
+        stored = self._node.dtype or ''
+        if may_change(stored, name) and (odd := changed(self._array(exact(stored), None), name)) is not None:
+            raise self._context.fail(-errno.EINVAL, f'has {odd!r}, which {name} cannot hold: it is {stored} in the checkpoint', self._name)
         self._array(name, a)
         return out
 
     def read(self, dtype: Any = None, out: Any = None, framework: Framework = 'numpy') -> Any:
-        """The value: an array, a Python number, a str, None, `...` (a placeholder), or the bytes of a file.
+        """The value: an array, a Python number, a str, bytes, None, `...` (a placeholder), or the bytes of a file.
 
         dtype: the elements are cast to it. out: an array or a tensor of the same shape that is filled, cast to its type, and
         returned. With one of them a number comes as an array of rank 0. framework 'torch': an array comes as a tensor.
@@ -201,6 +204,8 @@ class Leaf:
             if dtype is not None or as_tensor:
                 raise ValueError('out says the dtype and what it is: give neither dtype nor framework')
             return self._fill(out)
+        if dtype is None and is_bytes(node):
+            return self._context.bytes_of(self._name)
         if dtype is not None or node.kind == lib.ARRAY:
             a = self._array(None if dtype is None else name_of(dtype), None)
             return to_torch(a, name_of(dtype) if dtype is not None else node.dtype or '') if as_tensor else a

@@ -18,7 +18,7 @@ from ._checkpoint import Checkpoint
 from ._context import Context, Path, join
 from ._dtypes import Framework
 from ._leaf import Leaf
-from ._node import CONTAINERS, SEQUENCES, Node, children_of, make, number, parts_of
+from ._node import CONTAINERS, SEQUENCES, Node, children_of, is_bytes, make, number, parts_of
 from ._patterns import Patterns
 
 Only: TypeAlias = str | Sequence[str] | Callable[[str], object] | None
@@ -47,6 +47,8 @@ class Loading:
         self.requests: list[lib.Request] = []
         # Arrays that become tensors once they are read.
         self.arrays: list[tuple[int, np.ndarray[Any, Any], str]] = []
+        # Numbers as they are stored, of arrays that are cast to a type that may not have them.
+        self.checks: list[tuple[int, np.ndarray[Any, Any], str]] = []
 
     def __enter__(self) -> Loading:
         return self
@@ -125,6 +127,13 @@ class Loading:
             self.requests.append((join(self.base, node.path), None, None if name == stored else name, _dtypes.raw(a), node.version))
         return a
 
+    def read_checked(self, i: int, name: str, into: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
+        """read_array(), and run() fails for a number that the dtype cannot have."""
+        stored = self.nodes[i].dtype or 'uint8'
+        if _dtypes.may_change(stored, name):
+            self.checks.append((i, self.read_array(i, _dtypes.exact(stored)), name))
+        return self.read_array(i, name, into)
+
     def cast_of(self, node: Node) -> str:
         """The dtype that an array is loaded as: casts are for floating types."""
         stored = node.dtype or 'uint8'
@@ -136,7 +145,9 @@ class Loading:
         if node.kind == lib.UNKNOWN:
             raise self.context.fail(node.error or -errno.EIO, (node.text or b'').decode(errors='replace'),
                                     join(self.base, node.path))
-        if node.kind == lib.ARRAY:
+        if is_bytes(node):
+            self.values[i] = self.context.bytes_of(join(self.base, node.path))
+        elif node.kind == lib.ARRAY:
             name = self.cast_of(node)
             a = self.read_array(i, name)
             self.values[i] = a
@@ -165,11 +176,18 @@ class Loading:
 
     def run(self, progress: lib.Progress | None) -> None:
         self.context.read(self.requests, progress)
+        for i, a, name in self.checks:
+            if (odd := _dtypes.changed(a, name)) is not None:
+                raise self.unfit(i, odd, name)
         for i, a, name in self.arrays:
             try:
                 self.values[i] = _dtypes.to_torch(a, name)
             except TypeError as e:
                 raise self.fail(str(e), join(self.base, self.nodes[i].path)) from None
+
+    def unfit(self, i: int, x: Any, name: str) -> lib.Error:
+        node = self.nodes[i]
+        return self.fail(f'has {x!r}, which {name} cannot hold: {name} here, {_stored_kind(node)} in the checkpoint', join(self.base, node.path))
 
     # ---- trees ----
 
@@ -235,12 +253,8 @@ class Matching:
         if x is ... or self.only is not None and self.loading.is_leaf(i) and i not in self.only:
             return lambda: x
         if node.kind in (lib.OPAQUE, lib.FILE):
-            return lambda: self.loading.files(i)
-        try:
-            parts = parts_of(x)
-        except ValueError as e:
-            self.differences.append(f'{path or "the top"}: {e}')
-            return lambda: x
+            return self._value(x, self.loading.files(i), path)
+        parts = self._parts(x, path)
         if parts is not None and not parts.children and node.kind == lib.NONE:
             return lambda: x        # Orbax saves a namedtuple without fields, as of optax, as None
         if parts is not None:
@@ -249,6 +263,51 @@ class Matching:
             self.differences.append(f'{path or "the top"}: a {_kind(x)} here, a container in the checkpoint')
             return lambda: x
         return self._leaf(x, i, path)
+
+    def _parts(self, x: Any, path: str) -> Any:
+        try:
+            return parts_of(x)
+        except ValueError as e:
+            self.differences.append(f'{path or "the top"}: {e}')
+            return None
+
+    def _value(self, x: Any, value: Any, path: str) -> Callable[[], Any]:
+        """The parsed value of JSON, or bytes of files: not a tree."""
+        parts = None if x is ... else self._parts(x, path)
+        if x is ...:
+            pass
+        elif self.in_place:
+            self.differences.append(f'{path or "the top"}: is not an array, which out= could fill')
+        elif parts is not None and isinstance(value, (dict, list)):
+            stored = dict(value) if isinstance(value, dict) else {str(i): v for i, v in enumerate(value)}
+            made = []
+            for key, child in parts.children:
+                where = f'{path}/{key}' if path else key
+                if key in stored:
+                    made.append(self._value(child, stored.pop(key), where))
+                else:
+                    self.differences.append(f'{where}: is not in the checkpoint')
+            self.differences += [f'{path + "/" if path else ""}{key}: is in the checkpoint alone' for key in stored]
+            return lambda: parts.remake([m() for m in made])
+        elif parts is not None or _class(x) != _class(value):
+            self.differences.append(f'{path or "the top"}: a {_kind(x)} here, a {_kind(value)} in the checkpoint')
+        else:
+            return lambda: self._number(x, value, path, _kind(value))
+        return lambda: x
+
+    def _number(self, x: Any, value: Any, path: str, stored: str) -> Any:
+        """A number of the type that was asked for; another value as it is."""
+        if not _is_number(x):
+            return value
+        if isinstance(value, complex) and not isinstance(x, complex) and not value.imag:
+            value = value.real
+        try:
+            made = type(x)(value)
+            if made == value or isinstance(made, (float, complex)):
+                return made
+        except (TypeError, ValueError, OverflowError):
+            pass
+        raise self.loading.fail(f'has {value!r}, which {_kind(x)} cannot hold: {_kind(x)} here, {stored} in the checkpoint', path)
 
     def _container(self, x: Any, parts: Any, i: int, path: str) -> Callable[[], Any]:
         nodes, children = self.loading.nodes, self.loading.children
@@ -281,13 +340,17 @@ class Matching:
     def _leaf(self, x: Any, i: int, path: str) -> Callable[[], Any]:
         loading, node = self.loading, self.loading.nodes[i]
         is_array = hasattr(x, 'shape') and hasattr(x, 'dtype')
-        if not is_array or node.dtype is None:
-            same = (x is None) == (node.kind == lib.NONE) and isinstance(x, str) == (node.kind == lib.STRING)
-            if not same or is_array:
-                self.differences.append(f'{path or "the top"}: a {_kind(x)} here, a {_stored_kind(node)} in the checkpoint')
-                return lambda: x
+        if node.kind == lib.UNKNOWN or not (is_array or _is_number(x)):
             loading.ask(i)
-            return lambda: _as_number(x, loading.values[i])
+        if not is_array:
+            value_of = self._plain(x, i)
+            if value_of is None or self.in_place and x is not None:
+                here = f'a {_kind(x)} here' if value_of is None else f'a {_kind(x)}, which out= cannot fill'
+                self.differences.append(f'{path or "the top"}: {here}, a {_stored_kind(node)} in the checkpoint')
+            return value_of or (lambda: x)
+        if node.dtype is None:
+            self.differences.append(f'{path or "the top"}: a {_kind(x)} here, a {_stored_kind(node)} in the checkpoint')
+            return lambda: x
         if _jax.is_key(x):
             return self._key(x, i, path)
         shape, stored = tuple(x.shape), node.shape or ()
@@ -297,11 +360,26 @@ class Matching:
         if self.in_place:
             return self._into(x, i, path)
         name = loading.dtype if loading.dtype and _dtypes.is_floating(node.dtype) else _dtypes.name_of(x.dtype)
-        a = loading.read_array(i, name)
+        a = loading.read_checked(i, name)
         if loading.is_torch:
             loading.arrays.append((i, a, name))
             return lambda: loading.values[i]
         return lambda: a[()] if isinstance(x, np.generic) else a
+
+    def _plain(self, x: Any, i: int) -> Callable[[], Any] | None:
+        """The value for a leaf that is not an array; None: another kind is stored."""
+        loading, node = self.loading, self.loading.nodes[i]
+        name = join(loading.base, node.path)
+        if _is_number(x):
+            if node.dtype is None or node.shape:
+                return None
+            if node.kind == lib.ARRAY:
+                a = loading.read_array(i, _dtypes.exact(node.dtype))
+                return lambda: self._number(x, a.item(), name, _stored_kind(node))
+            loading.ask(i)
+            return lambda: self._number(x, loading.values[i], name, _stored_kind(node))
+        same = (x is None) == (node.kind == lib.NONE) and isinstance(x, str) == (node.kind == lib.STRING)
+        return (lambda: loading.values[i]) if same and (not isinstance(x, bytes) or isinstance(loading.values[i], bytes)) else None
 
     def _key(self, x: Any, i: int, path: str) -> Callable[[], Any]:
         """A typed PRNG key of jax: its integers are stored, and of which implementation they are."""
@@ -325,7 +403,7 @@ class Matching:
             a, name = _dtypes.fillable(x)
         except ValueError as e:
             raise self.loading.fail(f'what is read into {e}', path) from None
-        self.loading.read_array(i, name, a)
+        self.loading.read_checked(i, name, a)
         return lambda: x
 
 
@@ -333,7 +411,18 @@ def _kind(x: Any) -> str:
     return 'None' if x is None else type(x).__name__
 
 
+def _is_number(x: Any) -> bool:
+    return isinstance(x, (int, float, complex)) and not isinstance(x, np.generic)
+
+
+def _class(x: Any) -> Any:
+    """Values of JSON, and bytes, differ in kind when this differs."""
+    return complex if _is_number(x) else next((cls for cls in (str, bytes, dict, list) if isinstance(x, cls)), type(x))
+
+
 def _stored_kind(node: Node) -> str:
+    if is_bytes(node):
+        return 'bytes'
     if node.dtype:
         return f'{node.dtype}{list(node.shape or ())}'
     return {lib.NONE: 'None', lib.STRING: 'string', lib.PLACEHOLDER: 'placeholder'}.get(node.kind, 'leaf')
@@ -352,14 +441,6 @@ def context_of_leaf(path: Path, options: dict[str, Any]) -> Context:
         raise e from None
 
 
-def _as_number(x: Any, value: Any) -> Any:
-    """A number of the type that was asked for."""
-    if isinstance(x, (bool, int, float, complex)) and not isinstance(x, np.generic):
-        value = value.item() if hasattr(value, 'item') else value
-        return type(x)(value)
-    return value
-
-
 def load(path: Path, only: Only = None, dtype: Any = None, like: Any = None, out: Any = None,
          framework: Framework = 'numpy', progress: lib.Progress | None = None, **options: Any) -> Any:
     """A whole tree as it was saved: dicts, lists, tuples where recorded, None, numbers, strings, arrays.
@@ -373,7 +454,8 @@ def load(path: Path, only: Only = None, dtype: Any = None, like: Any = None, out
     dtype      floating arrays are cast to it
     like       a tree to match, of arrays, anything with shape and dtype (jax.ShapeDtypeStruct), numbers, strings, None:
                its containers and its dtypes are the result's, `...` in it is not read. A typed PRNG key of jax comes as one.
-               Error tells each difference
+               Items and files that are not trees are compared by what load() gives for them. A cast that would make another number of one
+               (300 to int8, 2.7 to int) is refused. Error tells each difference
     out        a tree of arrays or tensors that are filled in place, and returned; matched as `like` is
     framework  'torch' (or 'pt'): arrays come as tensors, over the memory that they were read into
     progress   called with bytes done and bytes in all, some 20 times a second, at last with all of them; an exception of it ends the load

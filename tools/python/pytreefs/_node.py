@@ -56,6 +56,11 @@ def children_of(nodes: Sequence[Node]) -> list[list[int]]:
     return out
 
 
+def is_bytes(node: Node) -> bool:
+    """Whether a leaf is Python's bytes, as flax stores them: the library describes them as uint8[n]."""
+    return node.kind == lib.ARRAY and node.recorded == 'bytes'
+
+
 def number(text: bytes, dtype: str) -> Any:
     """The Python number that a scalar's JSON says."""
     def part(x: Any) -> Any:

@@ -53,8 +53,10 @@ def _leaf(x: Any) -> tuple[int, str | None, Any]:
         return lib.NONE, None, None
     if isinstance(x, (str, np.str_)):
         return lib.STRING, None, str(x).encode()
-    if isinstance(x, Leaf) and x.dtype_name is None:
+    if isinstance(x, Leaf) and (x.dtype_name is None or x.recorded_type == 'bytes'):
         return _leaf(x.read())
+    if isinstance(x, (bytes, bytearray)):
+        raise TypeError('Orbax stores no bytes: np.frombuffer(x, np.uint8) is an array of them')
     if not isinstance(x, np.generic):
         for cls, name in _NUMBERS:
             if isinstance(x, cls):
