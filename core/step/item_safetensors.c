@@ -9,6 +9,8 @@
  */
 #include <fcntl.h>
 
+#include <stdio.h>
+
 #include "core/base/err.h"
 #include "core/base/meter.h"
 #include "core/base/wire.h"
@@ -139,6 +141,50 @@ static int open_shard(struct item *item, struct shard *s)
 	if (r >= 0)
 		r = io_why_bad(read_header(s), s->file);
 	return r < 0 ? err_at(r, "'%s'", s->name) : 0;
+}
+
+/* Parse the end of "model-00001-of-00002.safetensors": the number of such files, or 0. */
+static unsigned shards_of(const char *name, unsigned *ret_stem, unsigned *ret_width)
+{
+	unsigned k, n;
+	int stem = -1, from = -1, to = -1, end = -1;
+	const char *at = strstr(name, "-of-");
+
+	if (!at)
+		return 0;
+	while (at > name && at[-1] >= '0' && at[-1] <= '9')
+		at--;
+	stem = (int)(at - name);
+	if (sscanf(at, "%9u%n-of-%n%9u%n.safetensors", &k, &from, &to, &n, &end) != 2 ||
+	    strcmp(at + end, ".safetensors") != 0 || end - to != from)
+		return 0;
+	*ret_stem = (unsigned)stem;
+	*ret_width = (unsigned)from;
+	return n;
+}
+
+/* A file that is called the first of two has a second one. */
+static int check_numbered(struct shards *s)
+{
+	unsigned stem = 0, width = 0;
+
+	for (size_t i = 0; i < s->n; i++) {
+		unsigned n = shards_of(s->shard[i].name, &stem, &width);
+
+		for (unsigned k = 1; k <= n; k++) {
+			auto_free char *name = str_fmt("%.*s%0*u-of-%0*u.safetensors", (int)stem,
+						       s->shard[i].name, (int)width, k, (int)width,
+						       n);
+			const struct shard key = { .name = name };
+
+			if (!name)
+				return fail(-ENOMEM, "cannot list %u safetensors files", n);
+			if (!bsearch(&key, s->shard, s->n, sizeof(key), by_file_name))
+				return fail(-EUCLEAN, "'%s' is not there, of which '%s' is a part",
+					    name, s->shard[i].name);
+		}
+	}
+	return 0;
 }
 
 /* ---- all tensors, sorted by name ---- */
@@ -316,6 +362,8 @@ int item_read_safetensors(struct item *item, const char *path)
 		r = collect(&s, &all, &n);
 	if (r >= 0 && !item->is_file)
 		r = check_index(item, all, n);
+	if (r >= 0 && !item->is_file)
+		r = check_numbered(&s);
 	for (size_t i = 0; i < n && r >= 0; i++)
 		r = put_tensor(item->kv, &all[i]);
 	return r < 0 ? r : make_tree(item, &s, all, n);

@@ -464,6 +464,21 @@ def npy_directory_beside_a_step_of_old(d, base):
 
 
 @source(NOTHING)
+def safetensors_shard_missing(d, base):
+    """By its name, half of a model."""
+    safetensors.numpy.save_file(OTHER, d / 'model-00001-of-00002.safetensors')
+    return d
+
+
+@source(NOTHING)
+def safetensors_tensor_missing(d, base):
+    """By its index."""
+    safetensors.numpy.save_file(OTHER, d / 'model.safetensors')
+    (d / 'model.safetensors.index.json').write_text(json.dumps({'weight_map': dict.fromkeys([*OTHER, 'lost'], 'model.safetensors')}))
+    return d
+
+
+@source(NOTHING)
 def roots_beside_a_tree(d, base):
     for name in ('runA', 'runB'):
         base.copy(base.root, neighbour(d, base, d / 'runs') / name)

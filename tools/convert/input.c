@@ -250,6 +250,19 @@ bool input_is_foreign(const char *path)
 	return r >= 0 && kind != INPUT_ORBAX;
 }
 
+/* A directory of shards is complete, and agrees with its index, for whatever reads it. */
+static int check_shards(struct cmd_args *a, const char *path)
+{
+	struct source src = { 0 };
+	struct stat st;
+	int r = 0;
+
+	if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+		r = source_open(a, path, &src);
+	source_close(&src);
+	return r;
+}
+
 int input_open(struct cmd_args *a, const char *path, struct input *ret)
 {
 	struct input in = { .path = path, .separator = a->options.safetensors_separator };
@@ -261,7 +274,9 @@ int input_open(struct cmd_args *a, const char *path, struct input *ret)
 		r = kind_of(path, &in.kind);
 	switch (in.kind) {
 	case INPUT_SAFETENSORS:
-		r = input_safetensors_open(&in);
+		r = check_shards(a, path);
+		if (r >= 0)
+			r = input_safetensors_open(&in);
 		break;
 	case INPUT_NPZ:
 		r = input_npz_open(&in);
