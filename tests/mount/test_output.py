@@ -71,12 +71,13 @@ def test_a_path_inside_the_checkpoint_one_stands_in(run):
 
 
 def test_a_file_that_is_not_a_checkpoint_is_not_said_to_be_absent(run, tmp_path):
-    for name, why in (('model.dat', 'exists, but is not part of a checkpoint'), ('model.pt', 'is not read: files of PyTorch are programs')):
+    for name, why in (('model.dat', 'exists, but is not part of a checkpoint'), ('model.pt', 'is not read: files of PyTorch are programs'),
+                      ('model.msgpack', "is not read by this name: a file of flax's to_bytes() is, when it is called 'checkpoint_0'")):
         (tmp_path / name).write_bytes(b'PK')
         for words in (['ls', name], ['cat', name], ['save', name, 'root/1'], ['convert', name, 'out']):
             r = run(*words, ok=False, cwd=tmp_path)
             assert r.returncode == 1 and f"'{name}' {why}" in r.stderr, r.stderr
-    assert sorted(os.listdir(tmp_path)) == ['model.dat', 'model.pt']
+    assert sorted(os.listdir(tmp_path)) == ['model.dat', 'model.msgpack', 'model.pt']
 
 
 @pytest.mark.parametrize('here, path, says', [
@@ -326,3 +327,13 @@ def test_a_mistyped_name_is_told_the_nearest(run, typed, near):
     r = run('cat', SAMPLE / '1500/state' / typed, ok=False)
     assert r.returncode == 1 and f"1500/state' has no '{typed}'" in r.stderr, r.stderr
     assert (f"; did you mean '{near}'?" in r.stderr) if near else ('did you mean' not in r.stderr), r.stderr
+
+
+def test_the_number_of_a_step_is_told_its_name(run, tmp_path):
+    """steps() of the Python package gives numbers, and paths have names."""
+    for name in ('checkpoint_7', 'checkpoint_18', 'checkpoint_0'):
+        shutil.copytree(SAMPLE / '1500', tmp_path / name)
+    for typed, near in (('18', 'checkpoint_18'), ('018/state', 'checkpoint_18'), ('0', 'checkpoint_0'), ('8', None)):
+        r = run('ls', tmp_path / typed, ok=False)
+        assert r.returncode == 1 and f"has no '{typed}'" in r.stderr and (f"did you mean '{near}'?" if near else '') in r.stderr, r.stderr
+        assert near or 'did you mean' not in r.stderr

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Handles: open() has all that a root holds, now and later; what was replaced or removed is an error, never another's value."""
 
+import errno
 import os
 import shutil
 
@@ -158,6 +159,33 @@ def test_a_handle_of_what_is_gone_says_so(tmp_path, options, part, how):
     if how == 'replaced':
         with pytreefs.open(tmp_path / part) as ck:
             assert (ck['w'] if 'w' in ck else ck['default/w'])[0, 0] == 2
+
+
+@LAYOUTS
+def test_kept_parts_of_a_step_that_was_removed_say_so(tmp_path, options):
+    """Step, item and leaf that a root gave; a step that was replaced has the new items, and leaves of the old one say so."""
+    root = tmp_path / 'root'
+    for step in (1, 2):
+        pytreefs.save(root / f'{step}', tree(step), metadata={'m': step}, **options)
+    with pytreefs.open(root) as ck:
+        step, item, w = ck[1], ck[1]['default'], ck[1]['default/w']
+        fresh = ck[2]['default']
+        shutil.rmtree(root / '1')
+        for use in (lambda: step['default'], lambda: step['x'], lambda: 'x' in step, lambda: list(step), lambda: step.metadata, lambda: step.files, w.read, lambda: w[0],
+                    lambda: item['w@float64.npy'], lambda: item.metadata, lambda: w.prng_impl, lambda: w.stored_nbytes, item['s'].read):
+            with pytest.raises(pytreefs.Error, match='removed|replaced') as e:
+                use()
+            assert e.value.errno == errno.ESTALE and '/root/1' in e.value.filename
+        shutil.rmtree(root / '2')
+        with pytest.raises(pytreefs.Error, match='removed'):        # its tree was not read before
+            fresh['w']
+        for key in (1, '1', '1/default', '1/default/w'):
+            with pytest.raises(KeyError):
+                ck[key]
+        pytreefs.save(root / '1', tree(3), metadata={'m': 3}, **options)
+        assert all_of(step) == [3, 3, 3, '3'] and step.metadata == {'m': 3}
+        with pytest.raises(pytreefs.Error, match='replaced'):
+            w.read()
 
 
 def test_permissions_and_other_steps_do_not_end_a_handle(tmp_path):

@@ -3,12 +3,14 @@
 
 import http.server
 import pathlib
+import re
 import sys
 import threading
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import pytreefs
 
@@ -129,3 +131,24 @@ def test_what_no_tree_can_hold_is_refused(tmp_path):
         with pytest.raises(pytreefs.Error, match=why):
             pytreefs.save(tmp_path / '1', tree)
     assert not (tmp_path / '1').exists()
+
+
+def test_modules_are_filled_in_place_as_the_page_says(tmp_path):
+    """With buffers, and modules without parameters; a shape that differs is said."""
+    page = pathlib.Path(__file__).resolve().parents[2] / 'docs/pytorch.md'
+    recipe, = (text for text in re.findall(r'```python\n(.*?)```', page.read_text(), re.DOTALL) if text.startswith('def tree_of'))
+    names = {}
+    exec(recipe, names)
+
+    def model(width=6):
+        made = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Sequential(nn.Dropout(), nn.Linear(6, 4, dtype=torch.bfloat16)), nn.Linear(width, 4))
+        made.register_buffer('scratch', torch.ones(1), persistent=False)
+        return made
+
+    saved, filled = model(), model()
+    saved[1](torch.randn(8, 6))
+    pytreefs.save(tmp_path / '1', saved.state_dict(), separator='.')
+    pytreefs.load(tmp_path / '1', out=names['tree_of'](filled))
+    assert filled[1].num_batches_tracked == 1 and all(torch.equal(t, filled.state_dict()[name]) for name, t in saved.state_dict().items())
+    with pytest.raises(pytreefs.Error, match=r'4/weight: shape \[4, 5\] here, \[4, 6\] in the checkpoint'):
+        pytreefs.load(tmp_path / '1', out=names['tree_of'](model(5)))

@@ -35,6 +35,18 @@ static struct span comparable(const char *name, bool has_extension)
 	return dot && dot > name ? span_of(name, (size_t)(dot - name)) : span_str(name);
 }
 
+/* Whether the name of a step, step_000008, has a number that was typed: 8. */
+static bool is_numbered(const char *name, const char *typed)
+{
+	size_t n = strlen(name), at = n;
+
+	while (at > 0 && name[at - 1] >= '0' && name[at - 1] <= '9')
+		at--;
+	if (at == n || *typed < '0' || *typed > '9')
+		return false;
+	return !strcmp(name + at + strspn(name + at, "0"), typed + strspn(typed, "0"));
+}
+
 static void nearest_in(struct node *dir, const char *typed, struct buf *ret)
 {
 	auto_listing l = { 0 };
@@ -45,6 +57,10 @@ static void nearest_in(struct node *dir, const char *typed, struct buf *ret)
 		return;
 	nearest_begin(&n, typed);
 	for (size_t i = 2; i < l.n; i++) {
+		if (is_numbered(listing_name(&l, i), typed)) {
+			buf_add_str(ret, listing_name(&l, i));
+			return;
+		}
 		auto_free char *name =
 			span_dup_str(comparable(listing_name(&l, i), strchr(typed, '.') != NULL));
 

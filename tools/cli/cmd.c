@@ -319,7 +319,7 @@ static int fail_inner(const struct source *s, const char *path, bool is_here,
 
 	if (first->code && (is_here || (!is_url && stat(path, &st) == 0)))
 		return fail_no_checkpoint(path, is_url, first);
-	if (is_here)
+	if (is_here || (!is_url && foreign_is_of_arrays(path) && stat(path, &st) == 0))
 		return foreign_fail(path);
 	return *err_where(-ENOENT) ? err_at(-ENOENT, "'%s' in '%s'", s->inner, s->source) :
 				     fail_absent_name(s->ns->root, s->source, s->inner);

@@ -138,7 +138,7 @@ class Checkpoint(Mapping[Key, Any]):
     @property
     def metadata(self) -> dict[str, Any]:
         """The custom metadata that was saved with it; empty when there are none."""
-        text = self._context.handle.attribute(self._name, 'custom_metadata')
+        text = self._context.attribute(self._name, 'custom_metadata')
         found = json.loads(text) if text else None
         return found if isinstance(found, dict) else {}
 
@@ -195,7 +195,7 @@ class Checkpoint(Mapping[Key, Any]):
         """Steps of a root; items of a step; files of what is not a tree."""
         if self._kind == lib.ROOT:
             return [name for name, _, _ in self._context.handle.steps()]
-        return [name for name, is_directory, _ in self._context.handle.list(self._name)
+        return [name for name, is_directory, _ in self._context.listing(self._name)
                 if self._kind == lib.OPAQUE or is_directory and not name.startswith('.')]
 
     def _named(self, name: str) -> Any:
@@ -204,6 +204,7 @@ class Checkpoint(Mapping[Key, Any]):
         try:
             node = self._context.describe(path)
         except KeyError:
+            self._context.known(self._name, lambda: self._context.describe(self._name))
             return None
         before = self._children.pop(name, None)
         if node.kind in CONTAINERS or node.kind in (lib.STEP, lib.OPAQUE):
@@ -322,6 +323,7 @@ class Checkpoint(Mapping[Key, Any]):
         try:
             node = self._context.describe(path)
         except KeyError:
+            self._context.known(self._name, lambda: self._context.describe(self._name))
             return None
         return None if node.kind in CONTAINERS else Leaf(self._context, path, (*self._keys, name), node)
 

@@ -52,7 +52,7 @@ class Context:
 
     def _nodes(self, name: str, ask: Callable[[], Sequence[lib.Node]]) -> list[Node]:
         try:
-            nodes = [Node._make(node) for node in ask()]
+            nodes = [Node._make(node) for node in self.known(name, ask)]
         except lib.Error as e:
             if e.filename:
                 raise
@@ -66,6 +66,20 @@ class Context:
         shown = self.describe(join(name, node.path))
         return node._replace(dtype=shown.dtype, typestr=shown.typestr, nbytes=shown.nbytes)
 
+    def known(self, name: str, ask: Callable[[], Any]) -> Any:
+        """The result of ask() about a name that was looked up before."""
+        try:
+            return ask()
+        except KeyError:
+            raise self.fail(-errno.ESTALE, 'was removed since it was looked up: look it up again', name) from None
+
+    def listing(self, name: str) -> Any:
+        return self.known(name, lambda: self.handle.list(name))
+
+    def attribute(self, name: str, attribute: str) -> str | None:
+        text: str | None = self.known(name, lambda: self.handle.attribute(name, attribute))
+        return text
+
     def describe(self, name: str) -> Node:
         return Node._make(self.handle.describe(name)[0])
 
@@ -77,26 +91,28 @@ class Context:
         failed = self.handle.read_many(requests if isinstance(requests, list) else list(requests), progress)
         if failed:
             first, code, text = failed[0]
+            if code == -errno.ENOENT:
+                self.known(requests[first][0], lambda: self.describe(requests[first][0]))
             if len(failed) > 1:
                 text += f' (and {len(failed) - 1} more leaves)'
             raise self.fail(code, text, requests[first][0])
 
     def prng_impl(self, name: str) -> str | None:
         """The implementation of typed PRNG keys whose integers a leaf has; None: it is none."""
-        text = self.handle.attribute(name, 'prng_impl')
+        text = self.attribute(name, 'prng_impl')
         return str(json.loads(text)) if text else None
 
     def others(self, name: str, kind: int, of_tree: set[str]) -> dict[str, Node]:
         """Files and directories beside the items of a step, or beside the arrays of an item; of_tree: the names of the tree there."""
         if kind != lib.STEP and kind not in CONTAINERS:
             return {}
-        names = [found for found, is_directory, _ in self.handle.list(name)
+        names = [found for found, is_directory, _ in self.listing(name)
                  if found not in of_tree and (kind != lib.STEP or not is_directory or found.startswith('.'))]
         return {found: self.describe(join(name, found)) for found in names if found not in ('_METADATA', '_CHECKPOINT_METADATA')}
 
     def bytes_of(self, name: str) -> bytes:
         """A whole file, as a mount shows it."""
-        f = self.handle.file(name)
+        f = self.known(name, lambda: self.handle.file(name))
         try:
             out = bytearray(f.size())
             n = f.readinto(out, 0)

@@ -117,7 +117,7 @@ class Leaf:
     @property
     def recorded_sharding(self) -> str | None:
         """The sharding that is recorded of an array of jax, as Orbax's JSON."""
-        return self._context.handle.attribute(self._name, 'sharding')
+        return self._context.attribute(self._name, 'sharding')
 
     def __len__(self) -> int:
         if not self.shape:
