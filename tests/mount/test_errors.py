@@ -161,6 +161,8 @@ PROVOKED = [
     ("py 'np.from_dlpack(pytreefs.open(\"ckpts\")[1500][\"state/params/embed/table\"])'", 'DLPack'),
     ("py 'ck = pytreefs.open(\"ckpts\"); import os; pid = os.fork(); pid and os._exit(os.waitpid(pid, 0)[1] >> 8); "
      "ck[1500][\"state/step\"]'", 'before fork()'),
+    ("py 'pytreefs.load(\"ckpts/1500/state\", like={\"step\": np.int8(0)}, only=\"/step\")'", 'which int8 cannot hold'),
+    ("py 'import shutil; step = pytreefs.open(\"ckpts\")[1500]; shutil.rmtree(\"ckpts/1500\"); list(step)'", 'was removed since it was looked up'),
 ]
 
 
