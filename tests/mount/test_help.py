@@ -59,8 +59,8 @@ def test_the_example_works_when_pasted(run, build, tmp_path, command):
     mnt, tmp, cwd = tmp_path / 'mnt', tmp_path / 'tmp', tmp_path / 'cwd'
     for d in (mnt, tmp, cwd):
         d.mkdir()
-    here = '\n'.join(['set -e', *lines]).replace(f' {to} ', f' {source} ')
-    here = re.sub(r'(?<=\s)/(mnt|tmp)\b', lambda at: str({'mnt': mnt, 'tmp': tmp}[at[1]]), here)
+    here = re.sub(r'(?<=\s)/(mnt|tmp)\b', lambda at: str({'mnt': mnt, 'tmp': tmp}[at[1]]), '\n'.join(['set -e', *lines]))
+    here = here.replace(f' {to} ', f' {source} ')      # which may be in /tmp
     env = dict(os.environ, PATH=f'{build}:{os.environ["PATH"]}', TMPDIR=str(tmp))
     paste = {'cwd': cwd, 'env': env, 'capture_output': True, 'text': True, 'timeout': 240}
     if command == 'umount':
