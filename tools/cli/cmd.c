@@ -317,7 +317,8 @@ static int fail_inner(const struct source *s, const char *path, bool is_here,
 	bool is_url = path_is_url(path);
 	struct stat st;
 
-	if (first->code && (is_here || (!is_url && stat(path, &st) == 0)))
+	/* ENOTDIR: what the path leads into is a file. */
+	if (first->code && (is_here || (!is_url && (stat(path, &st) == 0 || errno == ENOTDIR))))
 		return fail_no_checkpoint(path, is_url, first);
 	if (is_here || (!is_url && foreign_is_of_arrays(path) && stat(path, &st) == 0))
 		return foreign_fail(path);
