@@ -131,6 +131,11 @@ DEFINE_AUTO(item, struct item, item_unref);
  */
 void item_close_files(struct item *item);
 
+/*
+ * Whether files say that Orbax wrote the item, when it has no _METADATA: other programs write
+ * arrays in the same layouts. Returns 1 or 0, or an error when that cannot be told now.
+ */
+int item_has_trace(const struct item *item);
 /* Append the text of a string leaf. -ENOENT when it is not stored. */
 int item_string(struct item *item, const struct tree_node *leaf, struct buf *ret);
 /* Returns a reference to the array of a leaf, which is stored, or made by the leaf's source. */

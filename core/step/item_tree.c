@@ -8,6 +8,7 @@
 #include <fcntl.h>
 
 #include "core/base/err.h"
+#include "core/base/log.h"
 #include "core/step/item_impl.h"
 #include "core/tree/strings.h"
 
@@ -75,6 +76,39 @@ static int find_strings(struct item *item)
 	return r;
 }
 
+/* ---- a tree from names alone ---- */
+
+int item_has_trace(const struct item *item)
+{
+	static const char *const names[] = { "_sharding", "_strings.json", "array_metadatas",
+					     "commit_success.txt" };
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		struct stat st;
+		int r = io_stat(item->dir, names[i], &st);
+
+		if (r >= 0 || err_is_transient(r))
+			return r < 0 ? r : 1;
+		err_clear();
+	}
+	return 0;
+}
+
+/* Of a tree that Orbax wrote, names do not tell everything. */
+static int read_names(struct item *item)
+{
+	int r = item_tree_of_names(item);
+
+	if (r < 0 || item->is_hierarchy)
+		return r;
+	r = item_has_trace(item);
+	if (r > 0)
+		log_warn("item '%s' has lost its _METADATA: its tree is made of the names of its "
+			 "arrays, which do not tell lists, tuples, None and keys with dots",
+			 item->path);
+	return MIN(r, 0);
+}
+
 /* ---- all sources of a tree ---- */
 
 int item_read_file(struct item *item, const char *name)
@@ -122,7 +156,7 @@ int item_read_tree(struct item *item)
 	if (has_metadata)
 		return read_metadata(item, text.text, aggregate);
 	if (!aggregate)
-		return item_tree_of_names(item);
+		return read_names(item);
 	item->is_aggregate = true;
 	r = tree_parse_aggregate(item->aggregate_text.text, "aggregate file", &item->tree);
 	item->below_listed = r < 0;

@@ -10,27 +10,10 @@ void verify_refused(struct verify *v, const char *file, const char *text)
 	verify_say(v, &(struct finding){ SEVERITY_REFUSED, 2, NULL, file, false, 0, 0, text });
 }
 
-/* Whether a file says that Orbax wrote the item: other programs write arrays in the same layouts. */
-static int has_trace(struct io_dir *dir)
-{
-	static const char *const names[] = { "_sharding", "_strings.json", "array_metadatas",
-					     "commit_success.txt" };
-
-	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-		struct stat st;
-		int r = io_stat(dir, names[i], &st);
-
-		if (r >= 0 || err_is_transient(r))
-			return r < 0 ? r : 1;
-		err_clear();
-	}
-	return 0;
-}
-
 static int check_metadata(struct verify *v, const char *path, const struct item *item, bool named)
 {
 	auto_free char *file = verify_join(path, "_METADATA");
-	int r = named ? 1 : has_trace(item->dir);
+	int r = named ? 1 : item_has_trace(item);
 
 	if (r > 0)
 		verify_refused(
