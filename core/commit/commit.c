@@ -102,8 +102,11 @@ static int mark_items(struct commit *c)
 
 		if (!where || !file)
 			return fail(-ENOMEM, "cannot commit '%s'", c->draft->final);
-		/* The checkpoint itself, or files beside its items. */
-		if (!*dir)
+		/*
+		 * The checkpoint itself, or files beside its items; a directory that is not an
+		 * item of Orbax has just the files that it had.
+		 */
+		if (!*dir || !c->items[i].handler.p)
 			continue;
 		/* Only other ranks may have files of this item, in directories of their own. */
 		if (c->shared)

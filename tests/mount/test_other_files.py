@@ -33,9 +33,7 @@ def fill(directory, files):
 
 
 def contents(directory):
-    """All files but the item's own marker."""
-    return {str(p.relative_to(directory)): p.read_bytes() for p in directory.rglob('*')
-            if p.is_file() and p != directory / 'commit_success.txt'}
+    return {str(p.relative_to(directory)): p.read_bytes() for p in directory.rglob('*') if p.is_file()}
 
 
 @pytest.fixture
@@ -248,7 +246,7 @@ STEP = {
 
 def beside_items(step):
     """All files of a step that are in no item and not its own."""
-    return {name: data for name, data in contents(step).items() if not name.startswith(('default/', 'tok/')) and name != '_CHECKPOINT_METADATA'}
+    return {name: data for name, data in contents(step).items() if not name.startswith(('default/', 'tok/')) and name not in ('_CHECKPOINT_METADATA', 'commit_success.txt')}
 
 
 @pytest.fixture
