@@ -242,6 +242,9 @@ static int print_extreme(const struct numbers *s, enum dtype t, double d, int64_
 		return buf_add_str(out, "null");
 	if (dtype_info(t)->kind == DTYPE_KIND_COMPLEX)
 		t = t == DTYPE_COMPLEX64 ? DTYPE_FLOAT32 : DTYPE_FLOAT64;
+	/* The shortest text that reads back as 448 in such a type is 450, another number. */
+	if (dtype_info(t)->kind == DTYPE_KIND_FLOAT && dtype_info(t)->size < sizeof(float))
+		return json_put_double(out, d, JSON_PRETTY);
 	if (is_int64(t))
 		memcpy(element, &i, sizeof(i));
 	else
