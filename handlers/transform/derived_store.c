@@ -231,6 +231,32 @@ static int open_inputs(struct item *item, const struct derived *d, struct kv_der
 	return 0;
 }
 
+/* Random keys are bits: a function that makes other numbers of them is a mistake. */
+static int check_keys(struct item *item, const struct derived *d)
+{
+	const struct derived *first = d;
+
+	if (d->fn != VALUE_FN_CAST && d->fn != VALUE_FN_SCALE && d->fn != VALUE_FN_ADD &&
+	    d->fn != VALUE_FN_PLUGIN)
+		return 0;
+	while (first->inner)
+		first = first->inner;
+	for (unsigned i = 0; i < first->n_inputs; i++) {
+		struct span impl;
+		int r = first->input[i]->kind == TREE_LEAF ?
+				item_prng_impl(item, first->input[i], &impl) :
+				0;
+
+		if (r > 0)
+			r = fail(-EINVAL,
+				 "%s of '%.*s', which holds random keys (prng_impl '%.*s')",
+				 derived_name(d), SPAN_ARG(first->input[i]->param), SPAN_ARG(impl));
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
 /* The recursion is as deep as the rule has steps, at most RULE_STEPS_MAX. */
 static int computed_store(struct item *item, const struct derived *d, struct kv_derived **ret)
 {
@@ -245,7 +271,9 @@ static int computed_store(struct item *item, const struct derived *d, struct kv_
 	k->user.give_up = give_up;
 	pthread_mutex_init(&k->lock, NULL);
 	k->base.name = strdup("derived");
-	r = k->base.name ? open_inputs(item, d, k) : fail(-ENOMEM, "cannot open a computed array");
+	r = k->base.name ? check_keys(item, d) : fail(-ENOMEM, "cannot open a computed array");
+	if (r >= 0)
+		r = open_inputs(item, d, k);
 	if (r >= 0)
 		r = derived_plan(d, k->input, &k->plan);
 	if (r >= 0)

@@ -78,6 +78,15 @@ def test_a_rule_that_casts_a_key_is_refused(rule, step, run, tmp_path):
     assert r.returncode == 1 and 'holds random keys' in r.stderr and not (tmp_path / 'out').exists()
 
 
+@pytest.mark.parametrize('functions', ['scale(2)', 'cast(float32)', ['transpose(1,0)', 'add(1)']], ids=str)
+def test_a_function_of_the_numbers_of_a_key_is_refused(functions, step, run, tmp_path):
+    rules = {'default_to_original': True, 'rules': [{'key': 'keys', 'original_key': 'keys', 'value_fn': functions}]}
+    (tmp_path / 'rules.json').write_text(json.dumps(rules))
+    for words in (['convert', step, tmp_path / 'out'], ['export', step, tmp_path / 'out.npz'], ['cat', step / 'keys.npy']):
+        r = run(words[0], '-o', f'transforms={tmp_path}/rules.json', *words[1:], ok=False)
+        assert r.returncode == 1 and "of 'keys', which holds random keys (prng_impl 'threefry2x32')" in r.stderr
+
+
 def test_keys_of_another_type_are_damage(step, run, tmp_path):
     """As pytreefs wrote them before."""
     # Only there is the metadata of an array a file.
