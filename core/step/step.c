@@ -204,6 +204,7 @@ static int by_number(const void *a, const void *b)
 /* ---- the prefix of a root ---- */
 
 #define EXAMINED_MAX 16 /* steps with one prefix that are looked into */
+#define WIDTH_MAX 20    /* of numbers with zeros in front */
 
 static struct span prefix_of(const struct step_entry *e)
 {
@@ -245,8 +246,46 @@ static int any_is_checkpoint(const struct listing_steps *ls, const struct step_e
 /* Steps with one prefix: entries [from, to) in the order of prefixes. */
 struct group {
 	size_t from, to;
+	size_t width; /* has_form() */
 	bool is_checkpoint, is_own;
 };
+
+#define WIDTH_ANY SIZE_MAX
+
+/*
+ * Orbax writes numbers as they are (width 0), or with zeros in front up to a fixed width. Without a
+ * prefix, it has no names with a fraction.
+ */
+static bool has_form(const struct step_entry *e, size_t width)
+{
+	struct step_name n;
+	bool is_padded;
+
+	if (width == WIDTH_ANY || step_name_parse(span_str(e->name), &n) != 1)
+		return true;
+	is_padded = n.digits.n > 1 && n.digits.p[0] == '0';
+	if (n.fraction.n && !n.prefix.n)
+		return false;
+	return is_padded ? n.digits.n == width : n.digits.n >= width;
+}
+
+/* The width of most names, WIDTH_ANY if no name has a form of Orbax. */
+static size_t width_of(const struct step_list *l, const struct group *g)
+{
+	size_t best = WIDTH_ANY, most = 0;
+
+	for (size_t width = 0; width <= WIDTH_MAX; width++) {
+		size_t n = 0;
+
+		for (size_t i = g->from; i < g->to; i++)
+			n += has_form(&l->entry[i], width);
+		if (n > most) {
+			best = width;
+			most = n;
+		}
+	}
+	return best;
+}
 
 /* Get the groups, allocated; temporary directories are in none. */
 static int find_groups(const struct listing_steps *ls, const struct step_list *l,
@@ -297,8 +336,10 @@ static void mark_own(const struct step_list *l, struct group *g, size_t n)
 		if (g[i].is_checkpoint)
 			most = MAX(most, weight_of(l, &g[i]));
 	}
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < n; i++) {
 		g[i].is_own = !any || (g[i].is_checkpoint && weight_of(l, &g[i]) == most);
+		g[i].width = width_of(l, &g[i]);
+	}
 }
 
 static int keep_own_prefix(const struct listing_steps *ls, struct step_list *l)
@@ -318,12 +359,12 @@ static int keep_own_prefix(const struct listing_steps *ls, struct step_list *l)
 
 		while (k < n_groups && i >= g[k].to)
 			k++;
-		if (k == n_groups || g[k].is_own) {
+		if (k == n_groups || (g[k].is_own && has_form(e, g[k].width))) {
 			l->entry[n++] = *e;
 			continue;
 		}
-		l->n_others += g[k].is_checkpoint;
-		if (!l->other && g[k].is_checkpoint)
+		l->n_others += g[k].is_checkpoint || g[k].is_own;
+		if (!l->other && (g[k].is_checkpoint || g[k].is_own))
 			l->other = e->name;
 		else
 			free(e->name);

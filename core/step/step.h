@@ -20,14 +20,15 @@ struct step_entry {
 struct step_list {
 	struct step_entry *entry; /* ascending by number, then by name */
 	size_t n, cap;
-	size_t n_others; /* checkpoints with another prefix, which are left out */
+	size_t n_others; /* checkpoints with names of another form, which are left out */
 	char *other;     /* the name of one of them */
 };
 
 /*
  * List the steps of a root, as Orbax does with the prefix of that root. It is recorded nowhere:
  * where names have several prefixes, those count of which one is a checkpoint, and of these the
- * empty one, or else that of the most steps. Names with one prefix are listed without opening any.
+ * empty one, or else that of the most steps. Of names with one prefix those count that most have
+ * the form of: as many zeros in front as a fixed width needs, or none. No name is opened for that.
  * need_marker: only directories with commit_success.txt (atomicity=commit_file). show_tmp: also
  * temporary directories. Free with step_list_release().
  */

@@ -46,11 +46,16 @@ def made(root, step, names):
     ('step', ('step_1', 'step_20', 'step_100'), ('best_7', 'last_100000')),
     ('a_b', ('a_b_7', 'a_b_30'), ('a_99',)),
     ('_', ('__7', '__30'), ()),
+    (None, ('1', '2', '10'), ('0011', '12.0', '12.5')),
+    (8, ('00000001', '00000002', '00000010'), ('20', '0000000020', '000020', '00000020.5')),
+    (3, ('007', '012', '1500'), ('9', '00020')),
 ], ids=str)
 def test_steps_are_those_of_the_prefix(run, mount, tmp_path, step, prefix, own, others):
+    """And of the length, where prefix is one."""
+    form = {'step_format_fixed_length': prefix} if isinstance(prefix, int) else {'step_prefix': prefix}
     (tmp_path / 'root').mkdir()
     root = made(tmp_path / 'root', step, (*own, *others))
-    with ocp.CheckpointManager(root, options=ocp.CheckpointManagerOptions(step_prefix=prefix, read_only=True)) as manager:
+    with ocp.CheckpointManager(root, options=ocp.CheckpointManagerOptions(read_only=True, **form)) as manager:
         want, latest = sorted(manager.all_steps()), manager.latest_step()
     assert len(want) == len(own) and latest == want[-1]
     listed = run('ls', '--json', root)
