@@ -60,6 +60,7 @@ static int check_it(void *arg)
 static struct commit_file one_file = { .name = { (const uint8_t *)"metrics", 7 },
 				       .text = { (const uint8_t *)"{}", 2 } };
 static struct commit_item one_item = { .name = { (const uint8_t *)"metrics", 7 },
+				       .handler = { (const uint8_t *)"handler", 7 },
 				       .files = &one_file,
 				       .n_files = 1 };
 
