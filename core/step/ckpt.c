@@ -62,7 +62,7 @@ static int open_source(struct ckpt *c)
 	c->shape = c->opts.shape;
 	if (c->shape == SHAPE_UNKNOWN) {
 		r = detect_shape(c->source, ".", c->opts.todelete, &c->shape);
-		/* What lies beside a path is no concern of it: a mount that is dead, for one. */
+		/* A neighbour of the path that cannot be read says nothing about the path. */
 		if (r == -EIO && c->opts.is_above && !io_dir_in_store(c->source))
 			r = err_at(-EINVAL, "'%s' is not a checkpoint", c->opts.source);
 		if (r >= 0)

@@ -241,6 +241,22 @@ static bool has_marked_step(const struct children *c)
 	return found;
 }
 
+/* Whether a child with a number is a file of flax: such a step is in a root only. 1 or 0. */
+static int has_flax_file(const struct children *c)
+{
+	for (size_t i = 0; i < c->n; i++) {
+		auto_free char *path = NULL;
+
+		if (c->child[i].is_dir || !has_number(c->child[i].name))
+			continue;
+		if (path_join(c->rel, span_str(c->child[i].name), &path) < 0)
+			return -ENOMEM;
+		if (detect_flax_file(c->dir, path) == 1)
+			return 1;
+	}
+	return 0;
+}
+
 /* Whether a directory has steps: they have a number, and a file that marks them; 1 or 0. */
 static int is_root_of_marked(struct io_dir *dir, const char *rel)
 {
@@ -323,6 +339,7 @@ static int check_own(const struct children *c)
 static int shape_of_root(const struct children *c, enum shape *ret)
 {
 	struct err_note bad = { 0 };
+	int n_files = has_flax_file(c);
 
 	for (int pass = 0; pass < 2; pass++) {
 		/*
@@ -343,7 +360,7 @@ static int shape_of_root(const struct children *c, enum shape *ret)
 			if (err_is_transient(r) && !bad.code)
 				err_save(r, &bad);
 			if (r >= 0 && (pass == 0 ? r > 0 : shape != SHAPE_UNKNOWN)) {
-				if (!pass && !has_marked_step(c)) {
+				if (!pass && n_files == 0 && !has_marked_step(c)) {
 					r = check_own(c);
 					return r < 0 ? r : shape_of_unmarked(c, ret);
 				}
@@ -352,18 +369,10 @@ static int shape_of_root(const struct children *c, enum shape *ret)
 			}
 		}
 	}
-	for (size_t i = 0; i < c->n; i++) {
-		auto_free char *path = NULL;
-
-		if (c->child[i].is_dir || !has_number(c->child[i].name))
-			continue;
-		if (path_join(c->rel, span_str(c->child[i].name), &path) < 0)
-			return -ENOMEM;
-		if (detect_flax_file(c->dir, path) == 1) {
-			*ret = SHAPE_ROOT;
-			return 0;
-		}
-	}
+	if (n_files > 0)
+		*ret = SHAPE_ROOT;
+	if (n_files != 0)
+		return MIN(n_files, 0);
 	return bad.code ? err_restore(&bad) : 0;
 }
 
@@ -445,18 +454,39 @@ int detect_shape(struct io_dir *dir, const char *rel, const char *todelete, enum
 	return 0;
 }
 
+/* The type of the msgpack extension that a file begins with; -1: it begins with another value. */
+static int extension_type(const uint8_t *p, uint64_t n)
+{
+	/* ext 8, 16 and 32 have the size before the type; fixext 1 to 16 have none. */
+	static const uint8_t n_before[] = { 2, 3, 5 };
+	size_t at = p[0] >= 0xc7 && p[0] <= 0xc9 ? n_before[p[0] - 0xc7] :
+		    p[0] >= 0xd4 && p[0] <= 0xd8 ? 1 :
+						   0;
+
+	return at && at < n ? p[at] : -1;
+}
+
 int detect_flax_file(struct io_dir *dir, const char *rel)
 {
 	auto_of(io_file) struct io_file *f = NULL;
-	uint8_t first;
+	uint8_t head[6] = { 0 };
+	uint64_t n;
+	int type;
 	int r = io_file_open(dir, rel, O_RDONLY, 0, &f);
 
 	if (r < 0)
 		return r == -ENOENT || r == -EISDIR ? 0 : r;
-	if (f->size < 2)
+	n = MIN(sizeof(head), (uint64_t)f->size);
+	if (n == 0)
 		return 0;
-	r = io_read_exact(f, &first, 1, 0);
-	return r < 0 ? r : (first >= 0x80 && first <= 0x8f) || first == 0xde || first == 0xdf;
+	r = io_read_exact(f, head, n, 0);
+	if (r < 0)
+		return r;
+	/* A dict; an array, a complex number or a scalar of NumPy, which flax has extensions for. */
+	type = extension_type(head, n);
+	return head[0] == 0x80 ||
+	       (n > 1 && ((head[0] & 0xf0) == 0x80 || head[0] == 0xde || head[0] == 0xdf)) ||
+	       (type >= 1 && type <= 3);
 }
 
 /* Whether there are a "NAME_key" and a "NAME_key_metadata", as of a random key. */

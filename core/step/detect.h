@@ -51,7 +51,7 @@ int detect_step(struct io_dir *dir, const char *rel, enum shape *ret);
 int detect_item(struct io_dir *dir, const char *rel, enum item_kind *ret);
 /* Whether there is a root or a step of its own in the directory rel: 1 or 0. */
 int detect_holds_steps(struct io_dir *dir, const char *rel);
-/* Whether rel is a flax checkpoint, a file that begins with a msgpack map: 1 or 0. */
+/* Whether rel is a flax checkpoint, a file that begins with a dict or a number of its own: 1 or 0. */
 int detect_flax_file(struct io_dir *dir, const char *rel);
 
 const char *shape_text(enum shape s);

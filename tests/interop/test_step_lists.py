@@ -111,3 +111,24 @@ def test_numbers_with_a_fraction_or_power(run, mount, tmp_path, numbers):
     assert pytreefs.load(tmp_path / 'root/latest')['w'][0] == max(numbers)
     with pytreefs.open(tmp_path / 'root') as ck:
         assert ck.latest.name == latest and ck[numbers[0]]['w'].read()[0] == numbers[0]
+
+
+def test_files_of_flax_that_hold_one_value(run, mount, tmp_path):
+    """An array, a scalar and an empty dict; a directory of a tree beside them is not an item of the root."""
+    root = tmp_path / 'root'
+    trees = {1: np.arange(6.0).reshape(2, 3), 2: np.float32(2.5), 3: {}}
+    with flax.config.temp_flip_flag('use_orbax_checkpointing', False):
+        for number, tree in trees.items():
+            flax.training.checkpoints.save_checkpoint(root, tree, number, keep=9)
+    names = [f'checkpoint_{number}' for number in trees]
+    for beside in (False, True):
+        if beside:
+            with ocp.PyTreeCheckpointer() as checkpointer:
+                checkpointer.save(root / 'params', {'w': np.arange(3.0)})
+        listed = [e['name'] for e in json.loads(run('ls', '--json', root).stdout)]
+        assert [name for name in listed if name != 'params'] == names
+        m = mount(root)
+        assert np.array_equal(np.load(m / 'checkpoint_1/%.npy'), trees[1])
+        assert (m / 'checkpoint_2/%.json').read_text().strip() == '2.5'
+        assert os.listdir(m / 'checkpoint_3') == []
+        assert os.readlink(m / 'latest') == 'checkpoint_3'
