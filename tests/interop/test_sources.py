@@ -291,6 +291,27 @@ def test_a_directory_is_not_a_step_by_what_lies_beside_it(program, base, tmp_pat
     assert 'other' in r.stdout and not r.stderr
 
 
+@pytest.mark.parametrize('command', ['tree', 'convert'])
+def test_what_is_not_read_with_safetensors_files_is_said(program, base, tmp_path, command):
+    """Files of arrays are, other files of a model are not arrays."""
+    def says(model):
+        out = [tmp_path / model / 'out'] if command == 'convert' else []
+        r = subprocess.run([program, command, model, *out], capture_output=True, text=True, cwd=tmp_path)
+        assert r.returncode == 0
+        return r.stderr
+
+    for model, path in (('bark', 'voices/one.npy'), ('llama', 'consolidated.npz'), ('flux', 'vae/model.safetensors'), ('clip', 'text.zarr/w/.zarray')):
+        (tmp_path / model / path).parent.mkdir(parents=True)
+        if model == 'clip':
+            (tmp_path / model / 'text.zarr/.zgroup').write_text('{"zarr_format": 2}')
+        safetensors.numpy.save_file(sources.OTHER, tmp_path / model / 'model.safetensors')
+        (tmp_path / model / 'tokenizer.json').write_text('{}')
+        assert not says(model)
+        (tmp_path / model / path).write_bytes(b'x')
+        shutil.rmtree(tmp_path / model / 'out', ignore_errors=True)
+        assert f"'{model}' is read as the .safetensors files in it, without '{model}/{path}'" in says(model)
+
+
 def test_the_name_of_a_new_step_is_that_of_the_root(program, base, tmp_path, moto, s3):
     """A step without a prefix would hide those that have one from everyone: the message has the right name. An empty root takes any."""
     root, step = tmp_path / 'run', str(base.root / '1')

@@ -402,6 +402,24 @@ def safetensors_directory(d, base):
     return d
 
 
+@source(flat(arrays()), NO_CHECKPOINT)
+def safetensors_directory_with_other_arrays(d, base):
+    """Those have names of their own."""
+    np.save(d / 'other.npy', OTHER['other'])
+    for name in ('leaves', 'unet'):
+        (d / name).mkdir()
+    np.save(d / 'leaves/other.npy', OTHER['other'])
+    safetensors.numpy.save_file(OTHER, d / 'unet/model.safetensors')
+    return safetensors_directory(d, base)
+
+
+@source(flat(arrays()))
+def arrays_beside_safetensors(d, base):
+    """Which is a file of that item."""
+    safetensors.numpy.save_file(OTHER, d / 'model.safetensors')
+    return per_leaf(d, flat(arrays()))
+
+
 @source(FLAT, CONVERT_FIRST)
 def npz(d, base):
     np.savez(d / 'a.npz', **FLAT)

@@ -155,6 +155,8 @@ int source_open_stored(struct cmd_args *a, const char *path, struct source *ret)
  * source_open() calls this when it finds no checkpoint.
  */
 int source_open_safetensors(struct cmd_args *a, const char *path, struct source *ret);
+/* Whether a directory has safetensors files. */
+bool source_has_shards(const char *dir);
 /* Whether the directory has the index file of a model in several safetensors files. */
 bool source_has_safetensors_index(const char *dir);
 void source_close(struct source *s);

@@ -86,32 +86,63 @@ int foreign_fail(const char *path)
 	return fail(-ENOENT, "'%s' does not exist", path);
 }
 
-/* Whether there is a file of arrays in a directory of the source, at whatever depth. */
-static bool holds_files_of_arrays(struct io_dir *dir, const char *rel, unsigned depth,
-				  unsigned *n_left)
+/* Whether a file at some depth below a directory is meant. */
+typedef bool is_meant_fn(const char *name, unsigned depth);
+
+/* Get the path of the first such file, allocated: 1; 0: none; -EFBIG: too many directories. */
+static int find_file(struct io_dir *dir, const char *rel, is_meant_fn *is_meant, unsigned depth,
+		     unsigned *n_left, char **ret)
 {
 	struct children c;
-	bool found = false;
+	int r = 0;
 
 	if (depth == LIMIT_TREE_DEPTH || !*n_left)
-		return true;
+		return -EFBIG;
 	--*n_left;
 	if (children_list(dir, rel, false, &c) >= 0)
-		for (size_t i = 0; i < c.n && !found; i++) {
+		for (size_t i = 0; i < c.n && r == 0; i++) {
 			auto_free char *path = str_fmt("%s/%s", rel, c.child[i].name);
 
-			found = !c.child[i].is_dir ?
-					foreign_is_of_arrays(c.child[i].name) :
-					path && holds_files_of_arrays(dir, path, depth + 1, n_left);
+			if (!path)
+				r = -ENOMEM;
+			else if (c.child[i].is_dir)
+				r = find_file(dir, path, is_meant, depth + 1, n_left, ret);
+			else if (is_meant(c.child[i].name, depth))
+				r = 1;
+			if (r == 1 && !*ret)
+				*ret = take(path);
 		}
 	children_release(&c);
 	err_clear();
-	return found;
+	return r;
+}
+
+static bool is_of_arrays(const char *name, unsigned depth)
+{
+	(void)depth;
+	return foreign_is_of_arrays(name);
 }
 
 bool foreign_in_directory(struct io_dir *dir, const char *rel)
 {
+	auto_free char *path = NULL;
 	unsigned n_left = DIRECTORIES_MAX;
 
-	return holds_files_of_arrays(dir, rel, 0, &n_left);
+	return find_file(dir, rel, is_of_arrays, 0, &n_left, &path) != 0;
+}
+
+/* Whether a file holds arrays that are read if they are named, but not with shards above them. */
+static bool is_apart(const char *name, unsigned depth)
+{
+	return is_numpy(name) || !strcmp(name, ".zarray") || !strcmp(name, "zarr.json") ||
+	       (depth && span_ends(span_str(name), span_str(".safetensors")));
+}
+
+char *foreign_beside_shards(struct io_dir *dir)
+{
+	char *path = NULL;
+	unsigned n_left = DIRECTORIES_MAX;
+
+	find_file(dir, ".", is_apart, 0, &n_left, &path);
+	return path;
 }

@@ -9,14 +9,16 @@
 
 #include "core/base/buf.h"
 #include "core/base/err.h"
+#include "core/base/log.h"
 #include "tools/cli/cmd.h"
+#include "tools/cli/foreign_file.h"
 
 static bool is_safetensors(struct span name)
 {
 	return span_ends(name, span_str(".safetensors"));
 }
 
-static bool has_shards(const char *dir)
+bool source_has_shards(const char *dir)
 {
 	DIR *d = opendir(dir);
 	struct dirent *e;
@@ -53,7 +55,7 @@ static size_t leading_part(const char *path, bool *ret_is_dir)
 		if (part && stat(part, &st) == 0) {
 			*ret_is_dir = S_ISDIR(st.st_mode);
 			if (*ret_is_dir)
-				return has_shards(part) ? n : 0;
+				return source_has_shards(part) ? n : 0;
 			return S_ISREG(st.st_mode) && is_safetensors(span_of(path, n)) ? n : 0;
 		}
 		while (n > 0 && path[n - 1] != '/')
@@ -76,6 +78,16 @@ static const char *keep(struct cmd_args *a, struct span text)
 		p[text.n] = '\0';
 	}
 	return p;
+}
+
+/* Other files of arrays are read by their names, by the commands that read them. */
+static void warn_of_others(const struct source *s)
+{
+	auto_free char *path = foreign_beside_shards(s->ns->ckpt->source);
+
+	if (path)
+		log_warn("'%s' is read as the .safetensors files in it, without '%s/%s'", s->source,
+			 s->source, path + strlen("./"));
 }
 
 static int open_at(struct cmd_args *a, const char *path, size_t n, bool is_dir, struct source *ret)
@@ -102,6 +114,8 @@ static int open_at(struct cmd_args *a, const char *path, size_t n, bool is_dir, 
 	a->options.safetensors = NULL;
 	if (r >= 0)
 		r = ns_start(ret->ns, NULL);
+	if (r >= 0 && is_dir)
+		warn_of_others(ret);
 	if (r >= 0)
 		r = node_walk(ret->ns->root, ret->inner, &ret->node);
 	if (r == -ENOENT && *ret->inner)

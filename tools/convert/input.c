@@ -3,7 +3,7 @@
  * input.c - detects from its contents what a path of the user is.
  *
  * A directory with .npy files is a directory of leaves, even if it has a `_METADATA`, since a copy
- * out of a mount has both.
+ * out of a mount has both. It is not one if all other commands read it as safetensors files.
  */
 #include "tools/convert/input.h"
 
@@ -44,11 +44,6 @@ static bool is_any(const char *name)
 static bool is_leaf(const char *name)
 {
 	return ends_in(name, ".npy") || ends_in(name, ".null");
-}
-
-static bool is_shard(const char *name)
-{
-	return ends_in(name, ".safetensors");
 }
 
 static bool is_text(const char *name)
@@ -162,12 +157,12 @@ static int kind_of_directory(const char *path, enum input_kind *ret)
 	if (r < 0)
 		return r;
 	/* Files of leaves beside no metadata of a tree are those of an item of another kind. */
-	if (holds_leaves(path) && (shape == SHAPE_UNKNOWN || has_file(path, is_metadata, 2)))
+	if (shape == SHAPE_UNKNOWN && source_has_shards(path))
+		*ret = INPUT_SAFETENSORS;
+	else if (holds_leaves(path) && (shape == SHAPE_UNKNOWN || has_file(path, is_metadata, 2)))
 		*ret = INPUT_FILES;
 	else if (is_group && (shape == SHAPE_UNKNOWN || shape == SHAPE_ITEM))
 		*ret = INPUT_ZARR;
-	else if (shape == SHAPE_UNKNOWN && has_file(path, is_shard, 0))
-		*ret = INPUT_SAFETENSORS;
 	else
 		*ret = INPUT_ORBAX;
 	return 0;
