@@ -28,6 +28,11 @@ static const char *const names[] = {
 	"metrics",
 	"proto.pbtxt",
 	".zgroup",
+	/* The items inside a random key. */
+	"jax_random_key/_METADATA",
+	"jax_random_key_metadata/metadata",
+	"np_random_key/_METADATA",
+	"np_random_key_metadata/metadata",
 	NULL,
 };
 

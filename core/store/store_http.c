@@ -131,6 +131,14 @@ static int add_probe(struct probing *p, const char *name)
 	return r;
 }
 
+static bool is_known_name(const struct store *s, const char *name)
+{
+	for (const char *const *k = s->opts.names.name; *k; k++)
+		if (!strcmp(*k, name))
+			return true;
+	return false;
+}
+
 /*
  * Request the known names number `from` to `to`. "a/b" is looked for in the directory that has a,
  * and in a itself.
@@ -146,7 +154,7 @@ static int add_probes(struct probing *p, size_t from, size_t to)
 
 		r = add_probe(p, name[i]);
 		if (r >= 0 && name[i][first] && strlen(own) == first &&
-		    !strncmp(name[i], own, first))
+		    !strncmp(name[i], own, first) && !is_known_name(p->s, name[i] + first + 1))
 			r = add_probe(p, name[i] + first + 1);
 	}
 	return r;
@@ -396,12 +404,9 @@ static int reach(struct store *s, const char *path, size_t *ret)
 /* The known names, which are looked for in every directory, are not directories themselves. */
 static bool is_known(const struct store *s, const char *path)
 {
-	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+	const char *slash = strrchr(path, '/');
 
-	for (const char *const *k = s->opts.names.name; *k; k++)
-		if (!strcmp(*k, name))
-			return true;
-	return false;
+	return is_known_name(s, slash ? slash + 1 : path);
 }
 
 static int look(struct store *s, const char *path, struct io_object *ret)
