@@ -416,6 +416,15 @@ static int add_members(struct names *ns, const struct json *all, bool are_keys)
 	return r;
 }
 
+/* Metadata that were consolidated before anything was in the group name the group alone. */
+static bool names_any(const struct names *ns)
+{
+	for (size_t i = 0; i < ns->n; i++)
+		if (ns->name[i].name.n)
+			return true;
+	return false;
+}
+
 /*
  * Of a server that cannot list, the consolidated metadata of the top group have the names of all
  * arrays and groups in it: 1; 0: there are none.
@@ -559,7 +568,7 @@ int item_tree_of_names(struct item *item)
 		r = add_databases(item, &ns);
 	if (r >= 0 && dirs->no_list && !item->is_ocdbt)
 		r = add_consolidated(item, &ns);
-	ns.is_consolidated = r > 0;
+	ns.is_consolidated = r > 0 && names_any(&ns);
 	if (r >= 0)
 		r = add_strings(item, &ns);
 	if (r >= 0)

@@ -7,7 +7,10 @@
  */
 #include "core/step/known_names.h"
 
+#include "core/base/err.h"
 #include "core/base/json.h"
+#include "core/step/children.h"
+#include "core/step/step_meta.h"
 
 static const char *const names[] = {
 	"_METADATA",
@@ -60,3 +63,52 @@ const struct store_names known_names = {
 	.document = "_CHECKPOINT_METADATA",
 	.directories = items_of,
 };
+
+/* ---- items ---- */
+
+/* Of a handler of Orbax that is not of trees: its files have names of the table. */
+static bool is_orbax(struct span handler)
+{
+	return span_starts(handler, span_str("orbax.checkpoint.")) &&
+	       (memmem(handler.p, handler.n, "Json", 4) ||
+		memmem(handler.p, handler.n, "Proto", 5));
+}
+
+static int has_known_file(struct io_dir *dir, const char *rel)
+{
+	struct children c;
+	int r = children_list(dir, rel, true, &c);
+
+	if (r >= 0)
+		r = c.n > (size_t)children_has(&c, "commit_success.txt", false);
+	children_release(&c);
+	return r;
+}
+
+int known_names_of_item(struct io_dir *dir, const char *rel, const struct step_meta *meta,
+			struct span item)
+{
+	struct span handler = { 0 };
+	int r;
+
+	if (io_dir_can_list(dir))
+		return 1;
+	if (meta && step_meta_is_tree(meta, item))
+		return fail(-EOPNOTSUPP,
+			    "item '%.*s' is a tree without _METADATA, and its server cannot list: "
+			    "its arrays are not known",
+			    SPAN_ARG(item));
+	r = has_known_file(dir, rel);
+	if (r == 0)
+		return fail(-EOPNOTSUPP,
+			    "item '%.*s' has no file of a known name, and its server cannot list: "
+			    "its contents are not known",
+			    SPAN_ARG(item));
+	if (r < 0 || !meta || (step_meta_handler(meta, item, &handler) == 1 && is_orbax(handler)))
+		return r;
+	fail(-EOPNOTSUPP,
+	     "item '%.*s' may have more files: its server cannot list, and their names are known to "
+	     "its handler alone",
+	     SPAN_ARG(item));
+	return 0;
+}

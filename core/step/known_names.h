@@ -7,6 +7,16 @@
 
 #include "core/store/url_store.h"
 
+struct io_dir;
+struct step_meta;
+
 extern const struct store_names known_names;
+/*
+ * Whether the names of all files of an item are known that is not recognized as a tree, in rel of
+ * dir: 1; 0 with a note: it may have others, which its server cannot list. -EOPNOTSUPP: none is
+ * known. meta: of its step; NULL: it is inside a random key.
+ */
+int known_names_of_item(struct io_dir *dir, const char *rel, const struct step_meta *meta,
+			struct span item);
 
 #endif

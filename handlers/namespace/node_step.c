@@ -11,11 +11,13 @@
 #include <pthread.h>
 
 #include "core/base/err.h"
+#include "core/base/log.h"
 #include "core/base/path.h"
 #include "core/io/io_store.h"
 #include "core/step/children.h"
 #include "core/step/detect.h"
 #include "core/step/item_others.h"
+#include "core/step/known_names.h"
 #include "core/step/step.h"
 #include "core/step/step_deletion.h"
 #include "core/step/step_meta.h"
@@ -66,11 +68,8 @@ static bool is_item_name(const struct node_step *s, struct span name)
 	       name.p[0] != '.';
 }
 
-/*
- * An item of a tree, by its handler, that no file shows to be one: its arrays may be there, where a
- * server cannot list them.
- */
-static int check_known(const struct node_step *s, struct span name)
+/* Of an item that no file shows to be a tree: a server that cannot list may have more of it. */
+static int check_known(const struct node_step *s, struct span name, const char *path)
 {
 	auto_of(step_meta) struct step_meta *meta = NULL;
 	auto_buf text = { 0 };
@@ -83,14 +82,10 @@ static int check_known(const struct node_step *s, struct span name)
 		r = step_meta_parse(buf_span(&text), "'_CHECKPOINT_METADATA'", &meta);
 	if (r < 0 && err_is_transient(r))
 		return r;
-	err_clear();
-	if (r < 0 || !step_meta_is_tree(meta, name))
-		return 0;
-	return fail(
-		-EOPNOTSUPP,
-		"item '%.*s' is a tree without _METADATA, and its server cannot list: its arrays "
-		"are not known",
-		SPAN_ARG(name));
+	r = known_names_of_item(s->node.ns->ckpt->source, path, meta, name);
+	if (r == 0)
+		log_warn("%s", err_text(-EOPNOTSUPP));
+	return r;
 }
 
 static int item_child(struct node_step *s, struct span name, const struct stat *st,
@@ -116,7 +111,7 @@ static int item_child(struct node_step *s, struct span name, const struct stat *
 	case ITEM_STORED:
 		break;
 	}
-	r = check_known(s, name);
+	r = check_known(s, name, path);
 	return r < 0 ? r : node_stored_new(&s->node, name, path, st, STORED_OPAQUE, ret);
 }
 

@@ -8,6 +8,7 @@
 #include "core/base/array.h"
 #include "core/base/err.h"
 #include "core/base/path.h"
+#include "core/io/io_store.h"
 #include "tools/verify/verify.h"
 
 char *verify_join(const char *a, const char *b)
@@ -27,6 +28,9 @@ enum severity verify_severity(const struct verify *v, int r)
 			return SEVERITY_UNCHECKED;
 	/* The network or a server has failed, and the bytes may be sound. */
 	if (r == -EIO && path_is_url(v->ckpt->opts.source))
+		return SEVERITY_UNCHECKED;
+	/* Names that the server cannot list are not known, and what they have may be sound. */
+	if (r == -EOPNOTSUPP && !io_dir_can_list(v->ckpt->source))
 		return SEVERITY_UNCHECKED;
 	return SEVERITY_ERROR;
 }

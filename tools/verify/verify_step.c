@@ -9,6 +9,7 @@
 #include "core/io/io_store.h"
 #include "core/base/json.h"
 #include "core/step/item_others.h"
+#include "core/step/known_names.h"
 #include "core/step/step.h"
 #include "core/step/step_deletion.h"
 #include "core/step/step_meta.h"
@@ -181,28 +182,37 @@ int verify_own_metadata(struct verify *v, const char *path)
 
 static int check_step(struct verify *v, const char *path, unsigned depth);
 
+/* The kind of a child of a step, as detect_item(). */
+static int kind_of(struct verify *v, const char *path, enum item_kind *ret)
+{
+	int r = path ? detect_item(v->ckpt->source, path, ret) : -ENOMEM;
+	struct err_note why;
+
+	if (r != -ENOENT || io_dir_can_list(v->ckpt->source))
+		return r;
+	/* It may be there: none of its names is known. */
+	err_save(r, &why);
+	return fail(-EOPNOTSUPP, "%s", why.text);
+}
+
 static int check_child(struct verify *v, const char *path, const char *name,
 		       const struct step_meta *m, unsigned depth)
 {
 	auto_free char *below = verify_join(path, name);
 	enum item_kind kind;
-	int r = below ? detect_item(v->ckpt->source, below, &kind) : -ENOMEM;
+	int r = kind_of(v, below, &kind);
+	bool is_known = true;
 
-	if (r < 0 && r != -ENOMEM) {
-		verify_failed(v, 1, NULL, below, r);
-		return 0;
+	if (r >= 0 && kind == ITEM_STORED) {
+		r = known_names_of_item(v->ckpt->source, below, m, span_str(name));
+		is_known = r != 0;
 	}
+	if (!is_known || (r < 0 && r != -ENOMEM))
+		verify_failed(v, 1, NULL, below, is_known ? r : -EOPNOTSUPP);
 	if (r < 0)
-		return r;
+		return r == -ENOMEM ? r : 0;
 	if (kind == ITEM_PYTREE)
 		return verify_item(v, below, is_tree(m, name));
-	if (is_tree(m, name) && !io_dir_can_list(v->ckpt->source)) {
-		v->items++;
-		verify_say(v, &(struct finding){ SEVERITY_UNCHECKED, 1, NULL, below, false, 0, 0,
-						 "it is a tree without _METADATA, and its server "
-						 "cannot list: its arrays are not known" });
-		return 0;
-	}
 	if (is_tree(m, name)) {
 		v->items++;
 		verify_file(v, 2, below, "its handler is of a tree, and it has no file of one");
