@@ -219,17 +219,27 @@ static int backing_close(const struct request *q)
  * unmount. The name is looked up in the directory that the log was in at the start, and not
  * followed: the mount's process may be able to rename what leads there.
  */
-static void open_log(int fd, const struct parameters *p)
+static int open_log(const struct parameters *p)
 {
 	const int how = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK |
 			O_NOFOLLOW;
-	auto_close int file = *p->log ? openat(p->log_dir, p->log, how, 0666) : -1;
+	int file = *p->log ? openat(p->log_dir, p->log, how, 0666) : -1;
 	struct stat st;
 
-	if (file < 0 || fstat(file, &st) < 0)
-		reply(fd, *p->log ? -errno : -EINVAL);
-	else if (!S_ISREG(st.st_mode))
-		reply(fd, -EINVAL);
+	if (file < 0)
+		return *p->log ? -errno : -EINVAL;
+	if (fstat(file, &st) == 0 && S_ISREG(st.st_mode))
+		return file;
+	close(file);
+	return -EINVAL;
+}
+
+static void send_log(int fd, const struct parameters *p)
+{
+	auto_close int file = open_log(p);
+
+	if (file < 0)
+		reply(fd, file);
 	else
 		reply_with_file(fd, file);
 }
@@ -250,19 +260,19 @@ static int connect_to_syslog(void)
  * Send as syslog(3) does, which waits while the daemon does not read: here a message is lost then,
  * since the next request may be to unmount. A daemon that was restarted has a new socket.
  */
-static int send_to_syslog(const struct parameters *p, const struct request *q)
+static int send_to_syslog(const struct parameters *p, int priority, const char *message)
 {
 	static int to = -1;
 	char text[BROKER_TEXT_MAX + 128], when[32];
-	int priority = q->text[1] - '0', n;
 	time_t now = time(NULL);
 	struct tm tm;
+	int n;
 
 	if (priority < LOG_ERR || priority > LOG_INFO)
 		return -EINVAL;
 	strftime(when, sizeof(when), "%b %e %T", localtime_r(&now, &tm));
 	n = snprintf(text, sizeof(text), "<%d>%s %s: %s", priority | LOG_DAEMON, when, p->tag,
-		     q->text + 2);
+		     message);
 	for (int attempt = 0; attempt < 2; attempt++) {
 		if (to < 0)
 			to = connect_to_syslog();
@@ -298,10 +308,10 @@ static void serve(int fd, const struct parameters *p, struct request *q)
 		reply(fd, backing_close(q));
 		break;
 	case BROKER_LOG_FILE:
-		open_log(fd, p);
+		send_log(fd, p);
 		break;
 	case BROKER_SYSLOG:
-		reply(fd, send_to_syslog(p, q));
+		reply(fd, send_to_syslog(p, q->text[1] - '0', q->text + 2));
 		break;
 	default:
 		reply(fd, -EINVAL);
@@ -345,6 +355,38 @@ static void take_parameters(const struct request *q, struct parameters *p)
 	find_log(p);
 }
 
+/* Whether the mount, whose process is gone, is still there, and no other one over it. */
+static bool is_dead(const char *mountpoint)
+{
+	auto_close int fd = -1;
+
+	/* ECONNABORTED: the kernel had not closed the process's descriptors yet. */
+	do {
+		fd = open(mountpoint, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	} while (fd < 0 && errno == ECONNABORTED);
+	return fd < 0 && errno == ENOTCONN;
+}
+
+/* To where the messages of the mount go. */
+static void say_killed(const struct parameters *p)
+{
+	auto_close int log = open_log(p);
+	char text[BROKER_TEXT_MAX + 128], when[32];
+	time_t now = time(NULL);
+	struct tm tm;
+
+	snprintf(text, sizeof(text),
+		 "the process that served '%s' was killed: `pytreefs umount %s` takes the dead "
+		 "mount away, and so does mounting there again",
+		 p->mountpoint, p->mountpoint);
+	strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &tm));
+	if (log >= 0)
+		dprintf(log, "%s %s\n", when, text);
+	else
+		send_to_syslog(p, LOG_ERR, text);
+	fprintf(stderr, "pytreefs: %s\n", text);
+}
+
 int broker_main(void)
 {
 	int fd = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
@@ -356,7 +398,12 @@ int broker_main(void)
 		return 1;
 	close(null);
 	take_parameters(&q, &p);
-	while (receive(fd, &q))
+	while (receive(fd, &q)) {
+		if (q.text[0] == BROKER_END)
+			return 0;
 		serve(fd, &p, &q);
+	}
+	if (is_dead(p.mountpoint))
+		say_killed(&p);
 	return 0;
 }

@@ -242,9 +242,10 @@ static int agree_to_mount(const struct fs_mount *m, struct fs *fs, int r)
 /*
  * This process may neither unmount nor start a program that may: the broker does it, and libfuse
  * must find that nothing is left to do. It checks the device for an error, so a pipe without a
- * reader takes the place of the device, which has one. This also ends the connection.
+ * reader takes the place of the device, which has one. This also ends the connection. Returns
+ * false, with a message, when the mount is left.
  */
-static void unmount(struct fs *fs)
+static bool unmount(struct fs *fs)
 {
 	struct pollfd device = { .fd = fuse_session_fd(fs->se) };
 	bool is_mounted = poll(&device, 1, 0) != 1 || !(device.revents & POLLERR);
@@ -257,14 +258,20 @@ static void unmount(struct fs *fs)
 	}
 	fuse_session_unmount(fs->se);
 	r = is_mounted ? broker_ask(&fs->broker, BROKER_UNMOUNT, "", NULL, 0) : 0;
-	if (r < 0 && r != -EINVAL)
-		log_error("cannot unmount '%s': %s", fs->mountpoint, strerror(-r));
+	if (r >= 0 || r == -EINVAL)
+		return true;
+	log_error("cannot unmount '%s': %s; `pytreefs umount %s` does it", fs->mountpoint,
+		  r == -EPIPE ? "its process '" BROKER_PROGRAM "' was killed" : strerror(-r),
+		  fs->mountpoint);
+	return false;
 }
 
+/* Returns 1 when the mount is left, of which the log tells. */
 static int serve_until_unmounted(const struct fs_mount *m, struct fs *fs, struct signals *signals)
 {
 	struct ns_listener listener = { .changed = root_changed, .arg = fs };
 	int r = forget_start(&fs->forget, m->mountpoint, &fs->broker);
+	bool is_unmounted;
 
 	if (r < 0)
 		return r;
@@ -284,11 +291,11 @@ static int serve_until_unmounted(const struct fs_mount *m, struct fs *fs, struct
 	 * Unmount first: programs that wait for a reply get ENOTCONN, and the helper that forgets
 	 * names ends.
 	 */
-	unmount(fs);
+	is_unmounted = unmount(fs);
 	forget_stop(&fs->forget);
 	ns_stop(fs->ns);
-	mount_log_end(fs, signals_which());
-	return r;
+	mount_log_end(fs, signals_which(), is_unmounted);
+	return r < 0 ? r : !is_unmounted;
 }
 
 /* Choose flags of INIT, and make what they need while this process may. */

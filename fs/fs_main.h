@@ -24,6 +24,7 @@ struct fs_mount {
 /*
  * Mount and serve until the mount is removed, or a signal ends it. In the background, the call
  * returns in the parent when the mount is ready, or with the error that prevents it.
+ * Returns 1 for an error that was reported.
  */
 int fs_main(const struct fs_mount *m);
 /*

@@ -72,15 +72,16 @@ void mount_log_start(const struct fs *fs)
 		 fs->is_read_only ? "read-only" : "read-write", sandbox_extent());
 }
 
-void mount_log_end(const struct fs *fs, int signal)
+void mount_log_end(const struct fs *fs, int signal, bool is_unmounted)
 {
 	const struct ns *ns = fs->ns;
 	struct timespec now;
 
 	clock_gettime(CLOCK_REALTIME, &now);
-	log_info("'%s' is unmounted%s%s after %lld s: %llu requests, %llu errors, "
+	log_info("'%s' is %s%s%s after %lld s: %llu requests, %llu errors, "
 		 "%llu of %llu commits",
-		 fs->mountpoint, signal ? " by SIG" : "", signal ? sigabbrev_np(signal) : "",
+		 fs->mountpoint, is_unmounted ? "unmounted" : "left without a process",
+		 signal ? " by SIG" : "", signal ? sigabbrev_np(signal) : "",
 		 (long long)(now.tv_sec - ns->started.tv_sec), (unsigned long long)ns->requests,
 		 (unsigned long long)ns->errors, (unsigned long long)ns->commits,
 		 (unsigned long long)(ns->commits + ns->failed_commits));

@@ -6,6 +6,8 @@
 #ifndef PYTREEFS_FS_MOUNT_LOG_H
 #define PYTREEFS_FS_MOUNT_LOG_H
 
+#include <stdbool.h>
+
 struct broker;
 struct fs;
 
@@ -21,7 +23,10 @@ void mount_log_by_broker(struct broker *broker);
 void (*mount_log_on_hangup(void))(void *fs);
 /* Log that the mount serves requests from now on. */
 void mount_log_start(const struct fs *fs);
-/* Log that it is unmounted, the signal that ended it (0: none), and its most important counters. */
-void mount_log_end(const struct fs *fs, int signal);
+/*
+ * Log that it is unmounted, or left, the signal that ended it (0: none), and its most important
+ * counters.
+ */
+void mount_log_end(const struct fs *fs, int signal, bool is_unmounted);
 
 #endif

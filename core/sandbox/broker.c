@@ -139,8 +139,12 @@ int broker_ask_file(struct broker *b, enum broker_task task, int *ret_file)
 
 void broker_stop(struct broker *b)
 {
-	if (b->fd >= 0)
+	const uint8_t end = BROKER_END;
+
+	if (b->fd >= 0) {
+		broker_packet_send(b->fd, &end, sizeof(end), NULL, 0);
 		close(b->fd);
+	}
 	b->fd = -1;
 	pthread_mutex_destroy(&b->lock);
 }

@@ -46,6 +46,7 @@ enum broker_task {
 	 * and the message.
 	 */
 	BROKER_SYSLOG,
+	BROKER_END, /* end: the mount's process was not killed. Without a reply */
 };
 
 struct broker_ended {

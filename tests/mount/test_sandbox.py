@@ -225,6 +225,41 @@ def test_a_mount_outlives_its_broker(mount, confined):
     assert (m / 'latest/state/step.json').read_text() == '1500\n'
 
 
+@pytest.mark.parametrize('front', [False, True], ids=['background', 'foreground'])
+def test_a_mount_that_its_broker_cannot_unmount_says_what_does(mount, run, confined, front):
+    """Nobody else may: the process ends, with an error, and leaves the mount point."""
+    m = mount(SAMPLE, foreground=front, allow_errors=True)
+    pid = m.pid
+    os.kill(children(pid)[0][0], signal.SIGKILL)
+    os.kill(pid, signal.SIGTERM)
+    mounts.wait_for(lambda: mounts.has_ended(pid))
+    *_, why, end = pathlib.Path(m.log).read_text().splitlines()
+    assert why.endswith(f" cannot unmount '{m.path}': its process 'pytreefs-broker' was killed; `pytreefs umount {m.path}` does it")
+    assert f" '{m.path}' is left without a process by SIGTERM after " in end
+    assert not front or m.process.wait() == 1
+    run('umount', m.path)
+    assert not m.mounted()
+    m.process = m._pid = None
+
+
+def test_the_broker_says_that_the_mount_was_killed(mount, run, confined):
+    """The mount itself cannot. One that ended in another way was not."""
+    m = mount(SAMPLE)
+    (broker, _), = children(m.pid)
+    os.kill(m.pid, signal.SIGKILL)
+    mounts.wait_for(lambda: mounts.has_ended(broker))
+    assert (f"the process that served '{m.path}' was killed: `pytreefs umount {m.path}` takes the dead mount away, and so does mounting there again\n"
+            in pathlib.Path(m.log).read_text())
+    m._pid = None
+    run('umount', m.path)
+    for end in 'umount', 'signal':
+        m = mount(SAMPLE)
+        (broker, _), = children(m.pid)
+        run('umount', m.path) if end == 'umount' else os.kill(m.pid, signal.SIGTERM)
+        mounts.wait_for(lambda: mounts.has_ended(broker))
+        assert 'was killed' not in pathlib.Path(m.log).read_text()
+
+
 def test_on_commit_has_the_rights_of_who_mounted(mount, confined, places):
     """It runs outside of the sandbox, with the command that was given at the start."""
     root, outside = places
