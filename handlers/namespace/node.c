@@ -312,6 +312,14 @@ static struct node *known(struct node_table *t, struct node *dir, struct span na
 	return NULL;
 }
 
+/* Of a SOURCE that was removed nothing is there. */
+static int check_absent(const struct node *n, int r)
+{
+	int gone = r == -ENOENT ? ns_check_there(n->ns) : 0;
+
+	return gone < 0 ? gone : r;
+}
+
 int node_lookup(struct node *dir, struct span name, struct node **ret)
 {
 	struct node_table *t = dir->ns->nodes;
@@ -327,7 +335,7 @@ int node_lookup(struct node *dir, struct span name, struct node **ret)
 	}
 	r = dir->ops->lookup(dir, name, &fresh);
 	if (r < 0)
-		return r;
+		return check_absent(dir, r);
 	pthread_mutex_lock(&t->lock);
 	n = find(t, dir, name);
 	if (n)
@@ -404,7 +412,7 @@ int node_stat(struct node *n, struct stat *ret)
 	int r;
 
 	*ret = (struct stat){ .st_ino = n->ino, .st_nlink = 1, .st_blksize = 1 << 20 };
-	r = n->ops->stat(n, ret);
+	r = check_absent(n, n->ops->stat(n, ret));
 	if (r >= 0 && atomic_load(&n->sources))
 		ret->st_blocks = MAX(ret->st_blocks, (blkcnt_t)div_up((uint64_t)ret->st_size, 512));
 	return r;
@@ -417,7 +425,7 @@ bool node_list_is_fixed(const struct node *n)
 
 int node_list(struct node *n, struct listing *ret)
 {
-	return n->ops->list ? n->ops->list(n, ret) :
+	return n->ops->list ? check_absent(n, n->ops->list(n, ret)) :
 			      fail(-ENOTDIR, "'%s' is not a directory", n->name);
 }
 
@@ -499,7 +507,8 @@ int node_refuse_removal(const struct node *dir, struct span name)
 
 int node_mkdir(struct node *dir, struct span name, unsigned mode, struct node **ret)
 {
-	return dir->ops->mkdir ? dir->ops->mkdir(dir, name, mode, ret) : read_only(dir);
+	return dir->ops->mkdir ? check_absent(dir, dir->ops->mkdir(dir, name, mode, ret)) :
+				 read_only(dir);
 }
 
 int node_create(struct node *dir, struct span name, int flags, struct node **ret,

@@ -32,10 +32,7 @@ static int list_steps(struct ns *ns, bool tmp, struct step_list *ret)
 {
 	int r = step_list(ns->ckpt->source, need_marker(ns), tmp, ret);
 
-	if (r >= 0 && ret->n == 0 && ns_is_gone(ns))
-		return fail(-ESTALE, "'%s' was removed since it was opened: open or mount it again",
-			    ns->ckpt->source->path);
-	return r;
+	return r >= 0 && ret->n == 0 ? ns_check_there(ns) : r;
 }
 
 /* ---- latest ---- */

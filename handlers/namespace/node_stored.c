@@ -178,6 +178,8 @@ static int stored_list(struct node *n, struct listing *ret)
 		r = listing_add(ret, n, span_str(".."), DT_DIR);
 	if (r >= 0)
 		r = io_list(n->ns->ckpt->source, ls.s->path, add_stored, &ls);
+	if (r >= 0 && ret->n == 2)
+		r = ns_check_there(n->ns);
 	if (r >= 0)
 		listing_sort(ret, 2);
 	return r;

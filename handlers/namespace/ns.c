@@ -45,9 +45,18 @@ bool ns_is_gone(struct ns *ns)
 	if (c->source->fd < 0)
 		return false;
 	r = io_stat(c->source, ".", &st);
-	err_clear();
+	if (r < 0)
+		err_clear();
 	/* Some file systems report no links of any directory. */
 	return r == -ENOENT || r == -ESTALE || (r >= 0 && c->st.st_nlink && !st.st_nlink);
+}
+
+int ns_check_there(struct ns *ns)
+{
+	if (!ns_is_gone(ns))
+		return 0;
+	return fail(-ESTALE, "'%s' was removed since it was opened: open or mount it again",
+		    ns->ckpt->source->path);
 }
 
 void ns_stat_dir(const struct ns *ns, const struct access *a, const struct timespec *mtime,

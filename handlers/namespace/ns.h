@@ -176,6 +176,8 @@ bool node_is_stored(const struct node *n, bool *ret_is_dir);
  * another one has its name by now.
  */
 bool ns_is_gone(struct ns *ns);
+/* -ESTALE, with a note, when it was. */
+int ns_check_there(struct ns *ns);
 /* The role of a node that is shown unchanged: 1 and the role, or 0. */
 int node_stored_role(const struct node *n, enum stored_role *ret);
 /*

@@ -25,7 +25,7 @@
 #define SWEEP_MS 100
 #define SWEEPS 20
 #define COMMITTED_NS (10 * SECOND_NS)
-#define EVENTS (IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_ONLYDIR)
+#define EVENTS (IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_MOVE_SELF | IN_ONLYDIR)
 
 /* A step that was committed through this mount. */
 struct committed {
@@ -41,6 +41,7 @@ struct watch {
 	int wake;                  /* eventfd */
 	atomic_bool stop, trim;    /* the reasons for which it was woken */
 	struct timespec last_mtim; /* the root's time at the last scan */
+	bool said_gone;            /* SOURCE was removed, and the log says so */
 	pthread_mutex_t lock;      /* protects the following member */
 	struct committed *committed;
 };
@@ -52,11 +53,22 @@ static void notify(struct watch *w, const char *name)
 		w->ns->listener.changed(w->ns->listener.arg, name);
 }
 
+/* Once, also when no program uses the mount. */
+static void say_gone(struct watch *w)
+{
+	if (w->said_gone || ns_check_there(w->ns) >= 0)
+		return;
+	w->said_gone = true;
+	log_warn("%s", err_text(-ESTALE));
+	err_clear();
+}
+
 static void look(struct watch *w)
 {
 	struct stat st;
 	bool changed;
 
+	say_gone(w);
 	if (io_stat(w->ns->ckpt->source, ".", &st) < 0) {
 		err_clear();
 		return;
@@ -129,6 +141,11 @@ static void read_events(struct watch *w)
 	for (ssize_t at = 0; at + (ssize_t)sizeof(struct inotify_event) <= n;) {
 		const struct inotify_event *e = (const struct inotify_event *)(buf + at);
 
+		if (e->mask & IN_MOVE_SELF)
+			log_warn(
+				"'%s' was moved: the mount still shows it, and nothing that has its name "
+				"now; mount again for that",
+				w->ns->ckpt->source->path);
 		/* Open files would keep the space of the deleted step. */
 		if (e->len && e->mask & (IN_DELETE | IN_MOVED_FROM))
 			ns_drop_items(w->ns, e->name);

@@ -96,7 +96,48 @@ def test_a_root_that_was_removed_is_not_shown_as_an_empty_one(mount, run, root):
     soon(lambda: is_refused(lambda: os.listdir(m.path)))
     root.mkdir()
     assert is_refused(lambda: os.listdir(m.path)) and is_refused(lambda: os.readlink(m / 'latest'))
-    assert 'was removed since it was opened: open or mount it again' in (m / '.pytreefs/log').read_text()
+    assert REMOVED in (m / '.pytreefs/log').read_text()
+
+
+REMOVED = 'was removed since it was opened: open or mount it again'
+
+
+def is_stale(call, *args):
+    try:
+        call(*args)
+    except OSError as e:
+        return e.errno == errno.ESTALE
+    return False
+
+
+@pytest.mark.parametrize('part', ['', '200', '200/state'], ids=['root', 'step', 'item'])
+def test_nothing_is_looked_up_or_made_in_a_source_that_was_removed(mount, root, part):
+    """The name is not merely absent; the log says it also when nobody looks."""
+    m = mount(root / part, 'poll=50', allow_errors=True)
+    assert os.listdir(m.path) and os.listdir(m / '.pytreefs/stored')
+    shutil.copytree(root, root.parent / 'kept')
+    shutil.rmtree(root)
+    shutil.copytree(root.parent / 'kept', root)
+    if not part:
+        soon(lambda: f"Z '{root}' {REMOVED}\n" in (m / '.pytreefs/log').read_text())
+    soon(lambda: is_stale(os.lstat, m / 'absent'))
+    assert is_stale(os.listdir, m / '.pytreefs/stored')
+    if part != '200/state':       # its tree was read before
+        assert is_stale(os.listdir, m.path) and is_stale(os.mkdir, m / ('new.tmp' if part else '7.tmp'))
+    assert REMOVED in (m / '.pytreefs/log').read_text()
+
+
+def test_a_source_that_was_moved_is_still_shown(mount, root):
+    """The log says which of the two directories the mount shows; it writes to that one."""
+    m = mount(root)
+    moved = root.rename(root.parent / 'moved')
+    root.mkdir()
+    soon(lambda: f"Z '{root}' was moved: the mount still shows it, and nothing that has its name now; mount again for that\n"
+         in (m / '.pytreefs/log').read_text())
+    (m / '300.tmp/state').mkdir(parents=True)
+    (m / '300.tmp/state/n.json').write_text('1')
+    (m / '300.tmp').rename(m / '300')
+    assert '200' in os.listdir(m.path) and '300' in os.listdir(moved) and os.listdir(root) == []
 
 
 def test_an_open_file_of_a_deleted_step_fails_cleanly(mount, root):
