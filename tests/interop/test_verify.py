@@ -166,6 +166,69 @@ def test_whatever_orbax_refuses_after_the_loss_of_a_file_is_found(how, program, 
     assert refused >= {'_METADATA', '_sharding', '_strings.json', 'metadata', 'params', 'meta'}
 
 
+def changed(step, file, change):
+    """Change a JSON document of the item."""
+    path = step / 'params' / file
+    doc = json.loads(path.read_text())
+    change(doc)
+    path.write_text(json.dumps(doc))
+
+
+def recorded(name, value):
+    """Changes what _METADATA says of the whole item; None: says no more."""
+    return '_METADATA', lambda doc: doc.pop(name, None) if value is None else doc.update({name: value})
+
+
+def of_type(key, value_type):
+    """Changes the type of a leaf."""
+    def change(doc):
+        (entry,) = (e for e in doc['tree_metadata'].values() if e['key_metadata'][-1]['key'] == key)
+        entry['value_metadata']['value_type'] = value_type
+    return '_METADATA', change
+
+
+def of_keys(impl):
+    """Changes the implementation of the random key."""
+    def change(doc):
+        (entry,) = (e['array_metadata'] for e in doc['array_metadatas'] if e['array_metadata']['ext_metadata'])
+        entry['ext_metadata'] = {'random_key_impl': impl}
+    return 'array_metadatas/process_0', change
+
+
+CHANGES = {**{f'{name} {value}': recorded(name, value) for name in ('use_ocdbt', 'use_zarr3') for value in (True, False, None)},
+           **{f'{key} {value}': of_type(key, value) for key in ('w', 'np', 'i', 'text') for value in ('NewArray', 'np.ndarray')},
+           **{impl: of_keys(impl) for impl in ('threefry2x32', 'rbg', 'unsafe_rbg', 'philox2x32', 'unheard_of')}}
+
+
+@pytest.mark.filterwarnings('ignore')
+@pytest.mark.parametrize('zarr3', [False, True], ids=['zarr2', 'zarr3'])
+@pytest.mark.parametrize('ocdbt', [False, True], ids=['directories', 'ocdbt'])
+def test_the_verdict_on_what_is_recorded_is_that_of_orbax(ocdbt, zarr3, program, tmp_path):
+    """Documents that contradict the stored arrays, or have what Orbax does not know."""
+    tree = saved(tmp_path / 'whole', use_ocdbt=ocdbt, use_zarr3=zarr3)
+    wrong, n_refused = [], 0
+    for name, (file, change) in CHANGES.items():
+        copy = tmp_path / 'copy'
+        shutil.copytree(tmp_path / 'whole', copy)
+        changed(copy / '1', file, change)
+        doc = verify(program, copy)
+        refused = doc['errors'] > 0 or doc['refused'] > 0
+        n_refused += refused
+        if is_restored(copy, tree) == refused:
+            wrong.append((name, doc['findings']))
+        shutil.rmtree(copy)
+    assert not wrong and n_refused > 10, wrong
+
+
+def test_a_count_of_one_is_one(program, tmp_path):
+    pytreefs.save(tmp_path / '1', {'w': np.arange(3.)})
+    text = subprocess.run([program, 'verify', tmp_path / '1'], capture_output=True, text=True, timeout=60).stdout
+    assert text.startswith('1 item with 1 leaf, 1 chunk, ') and '\n1 leaf, ' in text, text
+    (tmp_path / '1/default/_METADATA').write_text('{')
+    text = subprocess.run([program, 'verify', tmp_path / '1'], capture_output=True, text=True, timeout=60).stdout
+    assert ': 1 error, 0 warnings' in text, text
+
+
 def test_items_that_are_not_looked_at_are_counted(program, tmp_path):
     copy = tmp_path / 'step'
     shutil.copytree(DATA / 'sample/1000', copy)

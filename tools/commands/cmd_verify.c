@@ -24,6 +24,11 @@ static void say_size(const char *what, uint64_t bytes)
 	printf("%s %s", size, what);
 }
 
+static void say_count(uint64_t n, const char *one, const char *many)
+{
+	printf("%llu %s", (unsigned long long)n, n == 1 ? one : many);
+}
+
 static void say_not_looked_at(const struct verify *v)
 {
 	if (v->opaque_items)
@@ -32,6 +37,23 @@ static void say_not_looked_at(const struct verify *v)
 	if (v->other_files)
 		printf("%llu other files and directories beside arrays and items were not looked at\n",
 		       (unsigned long long)v->other_files);
+}
+
+static void say_covered(const struct verify *v)
+{
+	uint64_t bytes = v->stored_bytes - v->raw_bytes - v->unsummed_bytes;
+	uint64_t others = v->unsummed_leaves + v->unopened_leaves;
+
+	say_count(v->leaves - MIN(v->leaves, others), "leaf, ", "leaves, ");
+	say_size("are covered by checksums; ", bytes);
+	say_count(v->unsummed_leaves, "leaf, ", "leaves, ");
+	say_size("cannot be", v->raw_bytes + v->unsummed_bytes);
+	if (v->unopened_leaves) {
+		printf("; ");
+		say_count(v->unopened_leaves, "leaf", "leaves");
+		printf(" cannot be opened");
+	}
+	printf("\n");
 }
 
 static void sum_up_text(const struct verify *v)
@@ -51,37 +73,30 @@ static void sum_up_text(const struct verify *v)
 		print_name(stdout, k->file);
 		printf(":%llu:%llu\n", (unsigned long long)k->off, (unsigned long long)k->len);
 	}
-	printf("%llu items with %llu leaves", (unsigned long long)v->items,
-	       (unsigned long long)v->leaves);
+	say_count(v->items, "item with ", "items with ");
+	say_count(v->leaves, "leaf", "leaves");
 	if (v->level >= 3) {
-		printf(", %llu chunks, ", (unsigned long long)v->chunks);
+		printf(", ");
+		say_count(v->chunks, "chunk, ", "chunks, ");
 		say_size("stored, ", v->stored_bytes);
 		say_size("decoded", v->decoded_bytes);
 	}
-	printf(": %llu errors, %llu warnings", (unsigned long long)v->errors,
-	       (unsigned long long)v->warnings);
+	printf(": ");
+	say_count(v->errors, "error, ", "errors, ");
+	say_count(v->warnings, "warning", "warnings");
 	if (v->unchecked)
 		printf(", %llu could not be checked", (unsigned long long)v->unchecked);
 	/* Many read only the first line. */
 	if (v->level < 3)
 		printf("; chunks were not read, which is level 3");
-	else if (v->unsummed_leaves)
-		printf("; %llu leaves have values without a checksum",
-		       (unsigned long long)v->unsummed_leaves);
-	printf("\n");
-	if (v->level >= 3) {
-		uint64_t bytes = v->stored_bytes - v->raw_bytes - v->unsummed_bytes;
-		uint64_t others = v->unsummed_leaves + v->unopened_leaves;
-
-		printf("%llu leaves, ", (unsigned long long)(v->leaves - MIN(v->leaves, others)));
-		say_size("are covered by checksums", bytes);
-		printf("; %llu leaves, ", (unsigned long long)v->unsummed_leaves);
-		say_size("cannot be", v->raw_bytes + v->unsummed_bytes);
-		if (v->unopened_leaves)
-			printf("; %llu leaves cannot be opened",
-			       (unsigned long long)v->unopened_leaves);
-		printf("\n");
+	else if (v->unsummed_leaves) {
+		printf("; ");
+		say_count(v->unsummed_leaves, "leaf has", "leaves have");
+		printf(" values without a checksum");
 	}
+	printf("\n");
+	if (v->level >= 3)
+		say_covered(v);
 	if (v->raw_bytes) {
 		say_size(
 			"of it are raw chunks without a checksum: a flipped bit in them cannot be seen\n",

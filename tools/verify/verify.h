@@ -113,6 +113,7 @@ int verify_item(struct verify *v, const char *path, bool named);
 
 /* The state of the checks of an item; all borrowed. */
 struct array_metadatas;
+struct zarr;
 struct verify_tree {
 	struct item *item;  /* NULL when it cannot be opened */
 	struct span *param; /* of all leaves, sorted */
@@ -135,7 +136,6 @@ bool verify_has_owner(const struct verify_tree *t, struct span key, size_t longe
  * the database, or the one that has, or should have, the array's metadata or the string. z: its
  * array, NULL when it could not be opened. The caller frees it; NULL when memory is short.
  */
-struct zarr;
 char *verify_leaf_file(const struct verify_tree *t, const struct tree_node *leaf,
 		       const struct zarr *z);
 /* Returns the path below SOURCE of a file of an item's arrays. The caller frees it; or NULL. */
@@ -148,6 +148,9 @@ int verify_leaves(struct verify *v, const struct verify_tree *t);
  * Report what Orbax refuses of an item although its values can be read (verify_orbax.c).
  */
 int verify_orbax(struct verify *v, const char *path, struct item *item, bool named);
+/* Whether Orbax refuses the array of a leaf, or does not find it: appends why. */
+bool verify_orbax_array(struct item *item, const struct tree_node *leaf, const struct zarr *z,
+			struct buf *ret);
 void verify_refused(struct verify *v, const char *file, const char *text);
 /* Check the groups of an item that is a zarr hierarchy, at `path` below SOURCE. */
 int verify_groups(struct verify *v, const char *path, const struct verify_tree *t);

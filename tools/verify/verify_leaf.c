@@ -147,6 +147,14 @@ static void check_keys(struct leaf_check *c, const struct verify_tree *t,
 			SPAN_ARG(impl), dtype_info(z->meta.dtype)->name, z->meta.rank);
 }
 
+static void check_orbax(struct leaf_check *c, const struct tree_node *leaf, const struct zarr *z)
+{
+	auto_buf why = { 0 };
+
+	if (verify_orbax_array(c->all->t->item, leaf, z, &why) && buf_str(&why))
+		keep_text(c, SEVERITY_REFUSED, 2, "%s", buf_str(&why));
+}
+
 static void check_array_metadata(struct leaf_check *c, const struct tree_node *leaf,
 				 const struct zarr *z)
 {
@@ -395,6 +403,7 @@ static int leaf_check_begin(void *arg, struct walk_leaf *leaf)
 		return 0;
 	c->has_nodes = item_has_nodes(all->t->item, z->kv);
 	if (all->v->level >= 2) {
+		check_orbax(c, leaf->node, z);
 		check_write_shape(c, leaf->node, &z->meta);
 		check_array_metadata(c, leaf->node, z);
 		check_sharding(c, leaf->node, &z->meta);
@@ -424,10 +433,10 @@ static int leaf_check_task(void *arg, struct walk_leaf *leaf, uint64_t task,
 /* Report a leaf that cannot be opened, at the place in its note, or in the file of its metadata. */
 static void say_unopened(struct leaf_checks *all, const struct walk_leaf *leaf)
 {
-	/* Leaves of unknown types cannot be checked, which is not damage. */
+	/* Leaves of unknown types cannot be checked, which is not damage, nor restored by Orbax. */
 	enum severity severity = leaf_type_of(leaf->node) ?
 					 verify_severity(all->v, leaf->failed.code) :
-					 SEVERITY_WARNING;
+					 SEVERITY_REFUSED;
 	struct finding f = { severity, 1, leaf->path, NULL, false, 0, 0, leaf->failed.text };
 	static const char *const names[] = { ".zarray", "zarr.json" };
 	const char *below = item_database_of(all->t->item, leaf->node->param);

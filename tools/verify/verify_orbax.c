@@ -2,7 +2,9 @@
 /*
  * verify_orbax.c - finds what Orbax refuses, although this program reads all values.
  */
+#include "core/base/array.h"
 #include "core/base/err.h"
+#include "core/zarr/zarr.h"
 #include "tools/verify/verify.h"
 
 void verify_refused(struct verify *v, const char *file, const char *text)
@@ -63,4 +65,80 @@ int verify_orbax(struct verify *v, const char *path, struct item *item, bool nam
 		return 0;
 	return item->tree->has_metadata ? check_shardings(v, path, item) :
 					  check_metadata(v, path, item, named);
+}
+
+/* ---- the arrays of leaves ---- */
+
+/*
+ * Orbax looks for arrays where _METADATA says that they are, and in the format that it says; that
+ * is v2 if it does not mention the format.
+ */
+static bool is_elsewhere(struct item *item, const struct tree_node *leaf, const struct zarr *z,
+			 struct buf *ret)
+{
+	const struct tree *t = item->tree;
+	bool in_database = item_has_nodes(item, z->kv);
+
+	if (!t->has_metadata || !tree_leaf_is_stored(leaf) || tree_leaf_has_spec(leaf))
+		return false;
+	if (t->has_use_ocdbt && t->use_ocdbt != in_database)
+		buf_addf(ret,
+			 "_METADATA has use_ocdbt: %s, and its array is in a %s: Orbax does not "
+			 "find it",
+			 t->use_ocdbt ? "true" : "false", in_database ? "database" : "directory");
+	else if (t->use_zarr3 != (z->meta.format == 3))
+		buf_addf(
+			ret,
+			"_METADATA has use_zarr3: %s, and its array is of zarr v%u: Orbax does not "
+			"find it",
+			t->use_zarr3 ? "true" : "false", z->meta.format);
+	return ret->n > 0;
+}
+
+/* The words of a key of each implementation that JAX has. */
+static uint64_t key_words(struct span impl)
+{
+	static const struct {
+		const char *impl;
+		uint64_t words;
+	} known[] = {
+		{ "threefry2x32", 2 }, { "rbg", 4 },        { "unsafe_rbg", 4 },
+		{ "philox2x32", 1 },   { "philox4x32", 2 },
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(known); i++)
+		if (span_eq(impl, span_str(known[i].impl)))
+			return known[i].words;
+	return 0;
+}
+
+static bool has_other_keys(struct item *item, const struct tree_node *leaf,
+			   const struct zarr_meta *m, struct buf *ret)
+{
+	uint64_t words, row = m->rank ? m->shape[m->rank - 1] : 0;
+	struct span impl;
+	int r = item_prng_impl(item, leaf, &impl);
+
+	err_clear();
+	words = r == 1 ? key_words(impl) : row;
+	if (words == row || !m->rank)
+		return false;
+	if (!words)
+		buf_addf(
+			ret,
+			"array_metadatas say that it holds random keys of '%.*s', which JAX does not "
+			"have: Orbax restores them only for programs that add it",
+			SPAN_ARG(impl));
+	else
+		buf_addf(ret,
+			 "array_metadatas say that it holds random keys of '%.*s', which have %llu "
+			 "words, and its array has %llu: Orbax refuses them",
+			 SPAN_ARG(impl), (unsigned long long)words, (unsigned long long)row);
+	return true;
+}
+
+bool verify_orbax_array(struct item *item, const struct tree_node *leaf, const struct zarr *z,
+			struct buf *ret)
+{
+	return is_elsewhere(item, leaf, z, ret) || has_other_keys(item, leaf, &z->meta, ret);
 }
