@@ -5,6 +5,7 @@ import ast
 import functools
 import os
 import pathlib
+import random
 import shutil
 import signal
 import subprocess
@@ -50,14 +51,44 @@ ast.literal_eval = _one_at_a_time(ast.literal_eval)
 
 def pytest_configure(config):
     config.addinivalue_line('markers', 'serial: measures time or memory, or needs much; runs alone')
+    config.addinivalue_line('markers', 'long: is in tests/long.txt, whose tests only tests/run --all runs')
     config.addinivalue_line('markers', 'races: runs with the thread sanitizer, too (tests/run races)')
     config.addinivalue_line('markers', 'option(NAME, ...): the options whose effect this test compares with and without')
     config.addinivalue_line('markers', 'feature(ID, ...): the rows of features.py that this test shows')
 
 
-def pytest_collection_modifyitems(items):
-    """The rows that a test shows go into the report, for features.py."""
+def long_tests():
+    """The tests of tests/long.txt, "mount/test_stat.py::test_times" or a file or folder, with their reasons."""
+    lines = (TESTS / 'long.txt').read_text().splitlines()
+    return dict(line.split('  # ') for line in lines if line and not line.startswith('#'))
+
+
+def shuffle(items, seed):
+    """Another order of the modules, and of the tests in each: what a module shares is made once."""
+    modules = {}
     for item in items:
+        modules.setdefault(item.path, []).append(item)
+    chance = random.Random(seed)
+    order = chance.sample(list(modules), len(modules))
+    items[:] = [item for path in order for item in chance.sample(modules[path], len(modules[path]))]
+
+
+def pytest_report_teststatus(report, config):
+    """A file has no use for a dot for each test that passed."""
+    if report.passed and config.getini('console_output_style') == 'classic':
+        return ('passed' if report.when == 'call' else ''), '', ''
+    return None
+
+
+def pytest_collection_modifyitems(items):
+    """The rows that a test shows go into the report, for features.py; TEST_ORDER is a number of tests/steady."""
+    long = long_tests()
+    if seed := os.environ.get('TEST_ORDER'):
+        shuffle(items, seed)
+    for item in items:
+        name = item.nodeid.removeprefix('tests/')
+        if any(name == test or name.startswith((test + '::', test + '[', test + '/')) for test in long):
+            item.add_marker('long')
         for row in sorted({row for mark in item.iter_markers('feature') for row in mark.args}):
             if row not in features.ROWS:
                 raise pytest.UsageError(f'{item.nodeid} names a row {row!r}, which features.py does not have')

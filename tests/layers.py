@@ -496,6 +496,15 @@ def check_lists():
                         if not re.search(look.format(name), text))
 
 
+def check_long_tests():
+    """Each line of tests/long.txt names a test that is there, and has a reason."""
+    for line in re.findall(r'^[^#\n].*', (ROOT / 'tests/long.txt').read_text(encoding='utf-8'), re.M):
+        name, _, why = line.partition('  # ')
+        file, _, function = re.sub(r'\[.*', '', name).partition('::')
+        if not why or not (path := ROOT / 'tests' / file).exists() or (function and f'def {function}(' not in path.read_text(encoding='utf-8')):
+            yield f"tests/long.txt: '{line}' is not the name of a test, two spaces, # and a reason"
+
+
 LICENCE = 'SPDX-License-Identifier: Apache-2.0'
 
 
@@ -577,6 +586,7 @@ def main():
     faults += check_waits(names)
     faults += check_leaf_types(names)
     faults += check_lists()
+    faults += check_long_tests()
     faults += check_licences(names)
     faults += check_libraries()
     faults += check_format(names)

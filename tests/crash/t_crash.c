@@ -8,6 +8,7 @@
  */
 #include "tests/engine/io_crash.h"
 #include "tests/unit/lib/draft_make.h"
+#include "tests/unit/lib/points.h"
 #include "tests/unit/lib/tmp_dir.h"
 
 #include "core/commit/commit.h"
@@ -192,7 +193,7 @@ static int save(const struct set *s, const char *io)
 
 static unsigned step_of(const struct set *s)
 {
-	return s->all || getenv("TEST_EVERY_CRASH") ? 1 : 7;
+	return s->all ? 1 : points_step("TEST_EVERY_CRASH", 7);
 }
 
 static void crash_everywhere(const struct set *s, unsigned *ret_changes)

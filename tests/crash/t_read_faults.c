@@ -8,6 +8,7 @@
  */
 #include "tests/unit/lib/draft_make.h"
 #include "tests/unit/lib/mount_walk.h"
+#include "tests/unit/lib/points.h"
 #include "tests/unit/lib/tmp_dir.h"
 
 static const char *const rules[] = { "read:eio", "read:torn", "open:eio" };
@@ -61,7 +62,7 @@ static bool one_fault(const char *source, const char *rule, unsigned n)
 
 static void fail_each(const char *source)
 {
-	unsigned step = getenv("TEST_EVERY_FAULT") ? 1 : 31;
+	unsigned step = points_step("TEST_EVERY_FAULT", 31);
 	struct options o;
 	struct ns *ns;
 

@@ -9,6 +9,7 @@
 #include "tests/unit/lib/draft_make.h"
 #include "tests/unit/lib/fault_rules.h"
 #include "tests/unit/lib/nomem.h"
+#include "tests/unit/lib/points.h"
 #include "tests/unit/lib/tmp_dir.h"
 
 #include <glob.h>
@@ -177,7 +178,7 @@ static void operations_fail(void **state)
 			 * Not every fault has an effect: for example, a lock file may remain, or a
 			 * step may be looked up twice.
 			 */
-			unsigned quiet = 0, step = getenv("TEST_EVERY_FAULT") ? 1 : 5;
+			unsigned quiet = 0, step = points_step("TEST_EVERY_FAULT", 5);
 
 			for (unsigned n = 1; quiet < 60 / step; n += step)
 				quiet = one_fault(sets[i], fault_rules[k].rule, fault_rules[k].code,

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reports of test programs: JUnit XML of pytest, or testlog.json of meson.
 
-tally.py REPORT prints "PASSED FAILED SKIPPED"; tally.py --failures REPORT... prints what failed and
-how, for the end of a run's output: who reads only that must not have to look for it.
+tally.py REPORT prints "PASSED FAILED SKIPPED"; tally.py --slowest REPORT the five tests that took longest, on one line;
+tally.py --failures REPORT... prints what failed and how, and the command that repeats it, for the end of a run's output:
+who reads only that must not have to look for it.
 """
 
 import json
 import pathlib
 import re
+import shlex
 import sys
 import xml.etree.ElementTree as xml
 
 MOST_LINES = 60    # of one failure
+SLOWEST = 5
 SKIPS = pathlib.Path(__file__).resolve().parent.parent / 'skips.txt'
 
 
@@ -61,6 +64,27 @@ def results(path):
     return list((results_of_junit if path.endswith('.xml') else results_of_meson)(path))
 
 
+def times(path):
+    """(seconds, name) of each test."""
+    if path.endswith('.xml'):
+        return [(float(case.get('time')), case.get('name')) for case in xml.parse(path).getroot().iter('testcase')]
+    with open(path) as f:
+        return [(test['duration'], test['name']) for test in map(json.loads, f)]
+
+
+def print_slowest(path):
+    slowest = sorted(times(path), reverse=True)[:SLOWEST]
+    print('; slowest:', ', '.join(f'{name} {seconds:.0f}' for seconds, name in slowest) or 'none')
+
+
+def command(name):
+    """The command that repeats a test: "mount.test_stat::test_times[root]" of pytest, or the name of a program of meson."""
+    module, _, test = name.partition('::')
+    if not test:
+        return f'tests/run unit -k {shlex.quote(name)}'
+    return f"tests/run {shlex.quote(module.replace('.', '/') + '.py::' + test)}"
+
+
 def print_failures(paths):
     for path in paths:
         try:
@@ -71,12 +95,14 @@ def print_failures(paths):
             lines = text.strip().splitlines()
             if len(lines) > MOST_LINES:
                 lines[MOST_LINES // 2:-MOST_LINES // 2] = [f'... {len(lines) - MOST_LINES} lines ...']
-            print(f'FAILED {name}', *lines, sep='\n    ')
+            print(f'FAILED {name}', *lines, f'again: {command(name)}', sep='\n    ')
 
 
 if __name__ == '__main__':
     if sys.argv[1] == '--failures':
         print_failures(sys.argv[2:])
+    elif sys.argv[1] == '--slowest':
+        print_slowest(sys.argv[2])
     else:
         found = [what for _, what, _ in results(sys.argv[1])]
         print(*(found.count(what) for what in ('passed', 'failed', 'skipped')))

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 TALLY = pathlib.Path(__file__).resolve().parents[1] / 'lib/tally.py'
-CASE = '<testsuite><testcase classname="a" name="b">{}</testcase></testsuite>'
+CASE = '<testsuite><testcase classname="mount.test_a" name="test_b[c d]" time="2.6">{}</testcase></testsuite>'
 
 
 def tally(*words):
@@ -27,7 +27,9 @@ def test_a_pytest_report(tmp_path, inside, counts):
     report.write_text(CASE.format(inside))
     assert tally(report) == counts
     failures = tally('--failures', report)
-    assert ('FAILED a::b' in failures) == (counts == '0 1 0')
+    assert ('FAILED mount.test_a::test_b[c d]' in failures) == (counts == '0 1 0')
+    assert ("again: tests/run 'mount/test_a.py::test_b[c d]'" in failures) == (counts == '0 1 0')
+    assert tally('--slowest', report) == '; slowest: test_b[c d] 3'
     assert ('tests/skips.txt: I had no mind to' in failures) == ('mind' in inside)
 
 
@@ -41,6 +43,8 @@ def test_a_pytest_report(tmp_path, inside, counts):
 def test_a_meson_report(tmp_path, result, stdout, counts):
     """A program that skips one of its tests without being on the list fails, although meson calls it OK."""
     report = tmp_path / 'r.json'
-    report.write_text(json.dumps({'name': 't', 'result': result, 'returncode': 0, 'stdout': stdout}) + '\n')
+    report.write_text(json.dumps({'name': 't', 'result': result, 'returncode': 0, 'stdout': stdout, 'duration': 1.2}) + '\n')
     assert tally(report) == counts
     assert ('unit test the_hard_one' in tally('--failures', report)) == ('hard' in stdout)
+    assert ('again: tests/run unit -k t' in tally('--failures', report)) == (counts == '0 1 0')
+    assert tally('--slowest', report) == '; slowest: t 1'

@@ -76,12 +76,14 @@ void *__wrap_block_alloc(size_t n)
 }
 
 /*
- * The next allocation that fails: each of the first ones, then ever fewer; with
- * TEST_EVERY_ALLOCATION, each.
+ * The next allocation that fails: each of the first ones, then ever fewer, and more of them with
+ * TEST_LONG; with TEST_EVERY_ALLOCATION, each.
  */
 static inline unsigned after(unsigned n)
 {
-	return getenv("TEST_EVERY_ALLOCATION") ? n + 1 : n + 1 + n / 64;
+	unsigned share = getenv("TEST_LONG") ? 64 : 16;
+
+	return getenv("TEST_EVERY_ALLOCATION") ? n + 1 : n + 1 + n / share;
 }
 
 #endif
