@@ -464,10 +464,14 @@ static void each_that_moves(const struct sealing *s, void (*act)(struct draft_fi
  */
 static int find_tree(struct draft *d)
 {
-	int r = d->is_item || d->any_name || d->env->collective ? 0 : plan_is_step_tree(d->root);
+	int r = d->is_item || d->any_name ? 0 : plan_is_step_tree(d->root);
 
 	if (r <= 0)
 		return r;
+	if (d->env->collective)
+		return fail(-EINVAL,
+			    "it is a copy of a step that is one tree, which the ranks of a job do "
+			    "not write: put the tree into a directory of the draft");
 	pthread_mutex_lock(&d->lock);
 	d->is_item = d->is_tree = true;
 	pthread_mutex_unlock(&d->lock);

@@ -517,9 +517,6 @@ static int add_others(struct sealing_item *it)
 	struct plan *p = it->plan;
 	int r = 0;
 
-	if (p->n_others && p->collective)
-		return fail(-EOPNOTSUPP, "'%s': the ranks of a job do not write files beside trees",
-			    p->other[0]->name);
 	for (size_t i = 0; i < p->n_others && r >= 0; i++) {
 		struct draft_node *n = p->other[i];
 
@@ -531,6 +528,22 @@ static int add_others(struct sealing_item *it)
 	return r;
 }
 
+int sealing_item_add_stored(struct sealing_item *it)
+{
+	switch (it->plan->kind) {
+	case PLAN_TREE:
+	case PLAN_BESIDE:
+		return add_others(it);
+	case PLAN_STORED:
+		return add_opaque(it, it->plan->item, "", 0);
+	case PLAN_JSON:
+	case PLAN_PROTO:
+	case PLAN_PLUGIN_ITEM:
+		return 0;
+	}
+	return -EINVAL;
+}
+
 static int fill(struct sealing_item *it)
 {
 	int r;
@@ -538,19 +551,18 @@ static int fill(struct sealing_item *it)
 	switch (it->plan->kind) {
 	case PLAN_TREE:
 		r = add_tree(it);
-		return r < 0 ? r : add_others(it);
+		return r < 0 ? r : sealing_item_add_stored(it);
 	case PLAN_JSON:
 		return add_json(it);
 	case PLAN_PROTO:
 		return add_draft_file(it,
 				      span_str(it->plan->item->draft->env->options->proto_filename),
 				      it->plan->item);
-	case PLAN_STORED:
-		return add_opaque(it, it->plan->item, "", 0);
 	case PLAN_PLUGIN_ITEM:
 		return add_plugin_item(it);
+	case PLAN_STORED:
 	case PLAN_BESIDE:
-		return add_others(it);
+		return sealing_item_add_stored(it);
 	}
 	return -EINVAL;
 }

@@ -29,6 +29,11 @@ struct sealing_item {
  * the commit writes them. The draft must be sealed.
  */
 int sealing_item_fill(struct sealing_item *it);
+/*
+ * Add only the files that are stored as they are: those of an item that is not a tree, and those
+ * beside the arrays of one that is, or beside the items.
+ */
+int sealing_item_add_stored(struct sealing_item *it);
 /* Call after all items are filled: leaf types may still refuse. */
 int sealing_item_finalize(const struct sealing_item *it);
 /*

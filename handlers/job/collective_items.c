@@ -10,10 +10,8 @@
 #include <stdio.h>
 
 #include "core/base/err.h"
-#include "core/kv/kv_table.h"
 #include "core/base/log.h"
 #include "core/commit/seal.h"
-#include "core/tree/digests.h"
 #include "handlers/draft/draft_upload.h"
 #include "handlers/job/draft_collective.h"
 
@@ -49,6 +47,12 @@ static bool is_database(const char *name)
 
 /* ---- before ---- */
 
+/* The draft's lock, and what ranks have not placed in it yet. */
+static bool is_of_draft(const char *name)
+{
+	return !strncmp(name, ".pytreefs", strlen(".pytreefs"));
+}
+
 static int clean_item(struct io_dir *dir, const char *name)
 {
 	struct names inside = { { 0 } };
@@ -58,9 +62,7 @@ static int clean_item(struct io_dir *dir, const char *name)
 	{
 		auto_free char *path = NULL;
 
-		if (r < 0 ||
-		    (at[0] == '.' && strcmp(at, KV_TABLE_DIR) && strcmp(at, DIGESTS_FILE)) ||
-		    is_database(at))
+		if (r < 0 || is_of_draft(at) || is_database(at))
 			continue;
 		path = str_fmt("%s%s%s", name, *name ? "/" : "", at);
 		r = path ? io_remove_tree(dir, path) : -ENOMEM;
@@ -69,12 +71,27 @@ static int clean_item(struct io_dir *dir, const char *name)
 	return r;
 }
 
-int collective_items_clean(struct collective_plan *jp)
+/* Files beside the items that the ranks are about to write. */
+static int clean_beside(struct io_dir *dir, const struct collective_item *it)
 {
 	int r = 0;
 
+	for (size_t i = 0; i < it->n_files && r >= 0; i++) {
+		auto_free char *top = span_dup_str(collective_first_name(it->file[i].file->name));
+
+		r = top ? io_remove_tree(dir, top) : -ENOMEM;
+	}
+	return r;
+}
+
+int collective_items_clean(struct collective_plan *jp)
+{
+	struct io_dir *dir = jp->draft->dir->dir;
+	int r = 0;
+
 	for (size_t i = 0; i < jp->n_items && r >= 0; i++)
-		r = clean_item(jp->draft->dir->dir, jp->item[i].plan->name);
+		r = jp->item[i].plan->kind == PLAN_BESIDE ? clean_beside(dir, &jp->item[i]) :
+							    clean_item(dir, jp->item[i].plan->name);
 	return r;
 }
 
@@ -93,7 +110,7 @@ int collective_clean_own(struct draft *d, const struct sealing_item *item, size_
 	int r = 0;
 
 	for (size_t i = 0; i < n && r >= 0; i++)
-		r = clean_item(dir, item[i].plan->name);
+		r = item[i].plan->kind == PLAN_BESIDE ? 0 : clean_item(dir, item[i].plan->name);
 	if (r >= 0)
 		r = list_dir(dir, ".", &top);
 	each_name(top, at)
@@ -101,7 +118,8 @@ int collective_clean_own(struct draft *d, const struct sealing_item *item, size_
 		bool is_part = !strncmp(at, PART_PREFIX, strlen(PART_PREFIX));
 
 		/* Stores that are not placed, and the lock, have names of ours. */
-		if (r >= 0 && (is_part || (!d->is_item && at[0] != '.' && !is_own(item, n, at))))
+		if (r >= 0 &&
+		    (is_part || (!d->is_item && !is_of_draft(at) && !is_own(item, n, at))))
 			r = io_remove_tree(dir, at);
 	}
 	buf_release(&top.text);
@@ -347,6 +365,7 @@ static int add_others(struct collective_plan *jp, struct buf *ret)
 	int r = list_dir(jp->draft->dir->dir, ".", &top);
 
 	each_name(top, at) if (r >= 0 && strcmp(at, DRAFT_LOCK_FILE) && !is_item(jp, at) &&
+			       !collective_files_has(jp, at) &&
 			       (!jp->draft->is_item || !strncmp(at, ".pytreefs-", 10)))
 		r = buf_add(ret, at, strlen(at) + 1);
 	for (size_t i = 0; i < jp->n_items && r >= 0; i++)

@@ -24,6 +24,7 @@ void collective_plan_free(struct collective_plan *jp)
 	for (size_t i = 0; i < jp->n_items; i++) {
 		plan_free(jp->item[i].plan);
 		free(jp->item[i].leaf);
+		free(jp->item[i].file);
 		free(jp->item[i].stores);
 	}
 	for (int i = 0; i < jp->n_ranks && jp->contribution; i++)
@@ -195,6 +196,8 @@ static int add_item(struct collective_plan *jp, const struct contribution_item *
 	int r = find_item(jp, si, rank, &it);
 
 	w.it = it;
+	if (r >= 0)
+		r = collective_files_add(it, si, rank);
 	if (r >= 0 && si->kind == PLAN_TREE)
 		r = add_node(&w, it->plan->tree->root, it->first == si, 0);
 	if (r >= 0 && si->custom.p && !it->plan->tree->custom_metadata) {
@@ -483,6 +486,8 @@ int collective_plan_new(struct draft *d, const struct buf *bytes, struct collect
 	for (size_t i = 0; i < jp->n_items && r >= 0; i++)
 		if (jp->item[i].plan->kind == PLAN_TREE)
 			r = finish_tree(jp, &jp->item[i]);
+	for (size_t i = 0; i < jp->n_items && r >= 0; i++)
+		r = collective_files_decide(jp, &jp->item[i]);
 	if (r >= 0 && jp->n_items == 0)
 		r = fail(-EINVAL, "draft '%s' is empty on all ranks", d->name);
 	if (r < 0)
@@ -528,6 +533,8 @@ static int item_assignments(const struct collective_item *it, const struct contr
 								  0) :
 			out_of_memory();
 
+	for (size_t i = 0; i < si->n_files && r >= 0; i++)
+		r = wire_put_u8(ret, collective_files_rank(it, &si->file[i]) == rank);
 	if (r < 0 || si->kind != PLAN_TREE)
 		return r;
 	for (size_t i = 0; i < it->n_leaves; i++)

@@ -38,6 +38,12 @@ struct collective_type {
 	int rank; /* the lowest rank that has it as a namedtuple */
 };
 
+/* A file that is stored as it is, and the rank whose bytes are used. */
+struct collective_file {
+	const struct contribution_file *file;
+	int rank;
+};
+
 /* Bits of collective_item.stores: ocdbt.process_<rank>, ocdbt.process_replica_<rank>. */
 enum { BRINGS_OWN = 1, BRINGS_REPLICAS = 2 };
 
@@ -51,6 +57,8 @@ struct collective_item {
 	uint8_t *stores; /* indexed by rank: the databases (or directories) that it contributes */
 	bool any_exported;
 	struct collective_type *types;
+	struct collective_file *file; /* after collective_files_decide(): sorted, without replicas */
+	size_t n_files, cap_files;
 };
 
 struct collective_plan {
@@ -80,6 +88,20 @@ DEFINE_AUTO(collective_plan, struct collective_plan, collective_plan_free);
  * and assignments of each leaf.
  */
 int collective_plan_assignments(const struct collective_plan *jp, int rank, struct buf *ret);
+
+/* Add the files of one rank; ranks are added in ascending order. (collective_files.c) */
+int collective_files_add(struct collective_item *it, const struct contribution_item *si, int rank);
+/*
+ * Call when all contributions are merged: of several files with one name, the one of the lowest
+ * rank is used. -EINVAL: a file has the name of a directory, of a leaf or of an item.
+ */
+int collective_files_decide(const struct collective_plan *jp, struct collective_item *it);
+/* The rank whose file of that name is used; -1: none. */
+int collective_files_rank(const struct collective_item *it, const struct contribution_file *f);
+/* Whether a name at the top of the draft is one of the files beside the items. */
+bool collective_files_has(const struct collective_plan *jp, const char *name);
+/* The part of a path before the first '/'. */
+struct span collective_first_name(struct span path);
 
 /*
  * Record that a rank has n as a namedtuple of that type. -EINVAL: the message names two ranks, and

@@ -247,11 +247,36 @@ static int seal_store(struct doing *x, struct commit *c, bool replicas)
 		if (x->it->leaf[i].replicas == replicas)
 			leaf[item.n_leaves++] = x->it->leaf[i];
 	item.store = replicas ? n->replicas.store : n->item.store;
-	if (!replicas) {
-		item.files = x->it->file;
-		item.n_files = x->it->n_files;
-	}
 	return seal_item(c, &item);
+}
+
+/* Only the files that the primary chose remain in x->it. */
+static void choose_files(struct doing *x)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < x->it->n_files; i++)
+		if (wire_u8(&x->w))
+			x->it->file[n++] = x->it->file[i];
+	x->it->n_files = n;
+}
+
+static int seal_files(struct doing *x, struct commit *c)
+{
+	struct commit_item item = { .name = span_str(x->it->plan->name),
+				    .files = x->it->file,
+				    .n_files = x->it->n_files };
+
+	return seal_item(c, &item);
+}
+
+/* An item of which one rank has everything, or one of files, of which each may have some. */
+static int do_other_item(struct doing *x, struct commit *c, bool wanted)
+{
+	bool is_of_files = x->it->plan->kind == PLAN_STORED || x->it->plan->kind == PLAN_BESIDE;
+	int r = wanted && !is_of_files ? sealing_item_fill(x->it) : 0;
+
+	return r < 0 || (!wanted && !x->it->n_files) ? r : seal_files(x, c);
 }
 
 static int do_item(struct doing *x, struct commit *c)
@@ -260,21 +285,21 @@ static int do_item(struct doing *x, struct commit *c)
 	unsigned wanted = wire_u8(&x->w);
 	int r = 0;
 
-	x->it->n_leaves = x->it->n_files = 0;
-	if (p->kind == PLAN_TREE)
-		for (size_t i = 0; i < p->n_leaves && r >= 0; i++)
-			r = do_leaf(x, i);
-	else if (wanted)
-		r = sealing_item_fill(x->it);
-	if (r >= 0 && p->kind == PLAN_TREE)
+	x->it->n_leaves = 0;
+	choose_files(x);
+	if (p->kind != PLAN_TREE)
+		return do_other_item(x, c, wanted);
+	for (size_t i = 0; i < p->n_leaves && r >= 0; i++)
+		r = do_leaf(x, i);
+	if (r >= 0)
 		r = place_store(x, &p->item->item, "", wanted & BRINGS_OWN);
-	if (r >= 0 && p->kind == PLAN_TREE)
+	if (r >= 0)
 		r = place_store(x, &p->item->replicas, "replica_", wanted & BRINGS_REPLICAS);
 	if (r >= 0 && wanted & BRINGS_OWN)
 		r = seal_store(x, c, false);
 	if (r >= 0 && wanted & BRINGS_REPLICAS)
 		r = seal_store(x, c, true);
-	return r;
+	return r < 0 || !x->it->n_files ? r : seal_files(x, c);
 }
 
 int contribution_seal(struct draft *d, struct sealing_item *item, size_t n, struct span assignments,

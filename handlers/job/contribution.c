@@ -334,8 +334,25 @@ static int pack_tree(struct buf *b, struct plan *p)
 	return r < 0 ? r : buf_add_span(b, buf_span(&nodes));
 }
 
-static int pack_item(struct buf *b, struct plan *p)
+static int pack_files(struct buf *b, struct sealing_item *it)
 {
+	int r;
+
+	it->n_files = 0;
+	r = sealing_item_add_stored(it);
+	if (r >= 0)
+		r = wire_put_u32le(b, (uint32_t)it->n_files);
+	for (size_t i = 0; i < it->n_files && r >= 0; i++) {
+		r = wire_put_u8(b, it->file[i].is_dir);
+		if (r >= 0)
+			r = pack_text(b, it->file[i].name);
+	}
+	return r < 0 && *it->plan->name ? err_at(r, "item '%s'", it->plan->name) : r;
+}
+
+static int pack_item(struct buf *b, struct sealing_item *it)
+{
+	struct plan *p = it->plan;
 	const struct save_opts *o = &p->opts;
 	int r = pack_text(b, span_str(p->name));
 
@@ -350,6 +367,8 @@ static int pack_item(struct buf *b, struct plan *p)
 					       o->zarr == SAVE_ZARR3, plan_rich_off(p),
 					       draft_digests_wanted(p) },
 			       8);
+	if (r >= 0)
+		r = pack_files(b, it);
 	return r < 0 || p->kind != PLAN_TREE ? r : pack_tree(b, p);
 }
 
@@ -363,7 +382,7 @@ int contribution_pack(const char *final, struct span custom, struct sealing_item
 	if (r >= 0)
 		r = wire_put_u32le(ret, (uint32_t)n);
 	for (size_t i = 0; i < n && r >= 0; i++)
-		r = pack_item(ret, item[i].plan);
+		r = pack_item(ret, &item[i]);
 	return r;
 }
 
@@ -391,9 +410,27 @@ static int parse_tree(struct wire *w, struct arena *a, struct contribution_item 
 	return r;
 }
 
+static int parse_files(struct wire *w, struct arena *a, struct contribution_item *ret)
+{
+	ret->n_files = wire_u32le(w);
+	if (ret->n_files > wire_left(w))
+		return -EIO;
+	ret->file = arena_calloc(a, ret->n_files + 1, sizeof(*ret->file));
+	if (!ret->file)
+		return -ENOMEM;
+	for (size_t i = 0; i < ret->n_files; i++) {
+		ret->file[i].is_dir = wire_u8(w);
+		ret->file[i].name = parse_text(w);
+		if (!ret->file[i].name.p)
+			return -EIO;
+	}
+	return 0;
+}
+
 static int parse_item(struct wire *w, struct arena *a, struct contribution_item *ret)
 {
 	uint8_t bits;
+	int r;
 
 	ret->name = parse_text(w);
 	ret->handler = parse_text(w);
@@ -407,9 +444,10 @@ static int parse_item(struct wire *w, struct arena *a, struct contribution_item 
 	ret->zarr = bits & 32 ? SAVE_ZARR3 : SAVE_ZARR2;
 	ret->rich_off = bits & 64;
 	ret->manifest = bits & 128;
-	if (ret->kind > PLAN_PLUGIN_ITEM)
+	if (ret->kind > PLAN_BESIDE)
 		return -EIO;
-	return ret->kind == PLAN_TREE ? parse_tree(w, a, ret) : 0;
+	r = parse_files(w, a, ret);
+	return r < 0 || ret->kind != PLAN_TREE ? r : parse_tree(w, a, ret);
 }
 
 int contribution_parse(struct span bytes, struct contribution *ret)

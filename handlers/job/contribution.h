@@ -35,6 +35,12 @@ struct contribution_node {
 	size_t n_children; /* number of children, which follow with their own descendants */
 };
 
+/* A file that is stored as it is, or an empty directory, by its path in the item. */
+struct contribution_file {
+	struct span name;
+	bool is_dir;
+};
+
 struct contribution_item {
 	struct span name, handler; /* handler: p NULL if there is none */
 	enum plan_item kind;
@@ -47,6 +53,8 @@ struct contribution_item {
 	size_t n_leaves;
 	struct contribution_node *node; /* in depth-first order */
 	size_t n_nodes;
+	struct contribution_file *file;
+	size_t n_files;
 };
 
 /* All memory belongs to arena, or to the bytes that were parsed. */
@@ -59,6 +67,7 @@ struct contribution {
 
 /* Whether its values are in the database for slices. */
 bool plan_leaf_is_replicas(const struct plan_leaf *l);
+/* Pack the plans of the items, whose files that are stored as they are become it->file. */
 int contribution_pack(const char *final, struct span custom, struct sealing_item *item, size_t n,
 		      struct buf *ret);
 /* -EIO: bytes are not a contribution. bytes must outlive ret. */

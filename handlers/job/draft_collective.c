@@ -195,7 +195,7 @@ static int first_round(struct course *c, int mine, struct collective_plan **ret,
 	*ret_contributions = contribution;
 	if (mine >= 0)
 		mine = contribution_pack(c->final, c->custom, c->item, c->n, &contribution[rank]);
-	else
+	if (mine < 0)
 		err_at(mine, "rank %d", rank);
 	r = agree_collect(&c->attempt, mine, contribution);
 	return r < 0 ? r : collective_plan_new(c->d, contribution, ret);

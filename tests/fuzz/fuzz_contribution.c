@@ -49,10 +49,12 @@ static void check_type(struct span input, const struct contribution_node *n)
 
 static void check_item(struct span input, const struct contribution_item *it)
 {
-	must(it->kind <= PLAN_PLUGIN_ITEM);
+	must(it->kind <= PLAN_BESIDE);
 	check_text(input, it->name);
 	check_text(input, it->handler);
 	check_text(input, it->custom);
+	for (size_t i = 0; i < it->n_files; i++)
+		check_text(input, it->file[i].name);
 	for (size_t i = 0; i < it->n_leaves; i++)
 		check_leaf(input, &it->leaf[i]);
 	for (size_t i = 0; i < it->n_nodes; i++) {

@@ -126,8 +126,9 @@ def node(kind, key, leaf, children, fields=None):
     return out + struct.pack('<2I', leaf, children)
 
 
-def share(leaves, nodes):
-    item = text('default') + text('handler') + struct.pack('<2B', 0, 1 | 8) + text(None)
+def share(leaves, nodes, files=()):
+    item = text('default') + text('handler') + struct.pack('<2BI', 0, 1 | 8, len(files))
+    item += b''.join(struct.pack('<B', name.endswith('/')) + text(name.rstrip('/')) for name in files) + text(None)
     item += struct.pack('<I', len(leaves)) + b''.join(leaves) + struct.pack('<I', len(nodes)) + b''.join(nodes)
     return text('101') + text('{}') + struct.pack('<I', 1) + item
 
@@ -224,7 +225,7 @@ SEEDS = {
         'tree': share([boxes((8, 4), [((0, 0), (4, 4)), ((4, 0), (4, 4))]), desc(2, value='a text'), desc(3),
                        desc(1, 7)],
                       [node(1, '', 0, 4), node(6, 'w', 1, 0), node(6, 't', 2, 0), node(6, 'n', 3, 0),
-                       node(6, 'i', 4, 0)]),
+                       node(6, 'i', 4, 0)], ('notes.md', 'assets/void/')),
         'namedtuple': share([desc(2, value='a text'), desc(3)],
                             [node(1, '', 0, 1), node(1, 'opt', 0, 2, ('nu', 'mu')), node(6, 'mu', 1, 0), node(6, 'nu', 2, 0)]),
         'no_items': text('5') + text(None) + struct.pack('<I', 0),

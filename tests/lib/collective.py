@@ -50,6 +50,28 @@ def fill(job, ranks=None, draft=DRAFT):
     (job[ranks[0]] / draft / 'default' / 'name.txt').write_text('a text')
 
 
+# By rank; both have a notes.md, of which the lower rank's counts.
+FILES = {
+    0: {'default/notes.md': b'0', 'default/assets/sub/a.txt': b'a' * 5000, 'default/.hidden': b'h', 'README': b'r', '.hf/sub/x': b'x', 'metadata.json': b'{}',
+        'tok/vocab.txt': b'v', 'tok/sub/w.npy': b'no array'},
+    1: {'default/notes.md': b'1', 'default/more.bin': b'', 'default/assets/sub/b': b'b', 'LICENSE': b'l', '.hf/y': b'y', 'tok/merges.txt': b'm', 'tok/sub/_METADATA': b'{}'},
+}
+ALL_FILES = {**FILES[1], **FILES[0]}
+
+
+def mark(path):
+    os.setxattr(path, 'user.pytree.kind', b'opaque')
+
+
+def write_files(draft, files):
+    """Each below a name that is marked: at the top of an item that is a tree, or of the step."""
+    for name, data in files.items():
+        (draft / name).parent.mkdir(parents=True, exist_ok=True)
+        (draft / name).write_bytes(data)
+        parts = name.split('/')
+        mark(draft / '/'.join(parts[:2] if parts[0] == 'default' else parts[:1]))
+
+
 class Pauses:
     """
     The longest time for which this process was not run though it wanted to, because the machine stood still or was too busy,

@@ -97,6 +97,26 @@ def test_parts_that_fit_no_grid_are_put_together(ranks, run, bucket, proxy, root
     assert_whole(run, bucket, proxy, root, spill)
 
 
+@pytest.mark.parametrize('layout', ['database', 'directories'])
+def test_files_of_all_ranks_enter_the_step(ranks, run, bucket, proxy, root, spill, layout):
+    """Stored as they are; those that were removed after a refusal do not."""
+    j = ranks(2, *LAYOUTS[layout])
+    collective.fill(j)
+    for r, files in collective.FILES.items():
+        collective.write_files(j[r] / DRAFT, files)
+    proxy.fault = lambda h: h.command in ('PUT', 'POST') and '_CHECKPOINT_METADATA' in h.path and (h.refuse(403, 'AccessDenied') or True)
+    assert set(j.rename(DRAFT, '1').values()) == {errno.EACCES}, j.text()
+    proxy.fault = None
+    removed = [(0, 'README'), (0, '.hf/sub/x'), (1, 'LICENSE'), (1, 'default/more.bin')]
+    for r, name in removed:
+        (j[r] / DRAFT / name).unlink()
+    assert set(j.rename(DRAFT, '1').values()) == {0}, j.text()
+    names = {name: data for name, data in collective.ALL_FILES.items() if name not in [name for _, name in removed]}
+    assert {name: bucket.get(f'run/1/{name}') for name in names} == names
+    assert not {name for _, name in removed} & stored(bucket)
+    assert_whole(run, bucket, proxy, root, spill)
+
+
 def test_readers_read_on_after_the_commit(ranks):
     j = ranks(2)
     collective.fill(j)

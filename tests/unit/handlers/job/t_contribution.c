@@ -61,6 +61,11 @@ static void packed(struct buf *b)
 	assert_int_equal(pack_text(b, span_str("handler")), 0);
 	assert_int_equal(wire_put_u8(b, PLAN_TREE), 0);
 	assert_int_equal(wire_put_u8(b, 1 | 8 | 16), 0);
+	assert_int_equal(wire_put_u32le(b, 2), 0);
+	for (uint8_t is_dir = 0; is_dir < 2; is_dir++) {
+		assert_int_equal(wire_put_u8(b, is_dir), 0);
+		assert_int_equal(pack_text(b, span_str(is_dir ? "assets/void" : "notes.md")), 0);
+	}
 	assert_int_equal(pack_text(b, span_of(NULL, 0)), 0);
 	assert_int_equal(wire_put_u32le(b, 2), 0);
 	assert_int_equal(wire_put_u8(b, (uint8_t)leaf_type_number(&leaf_array)), 0);
@@ -118,6 +123,9 @@ static void a_contribution_is_understood(void **state)
 	assert_true(s.item[0].ocdbt && s.item[0].array_metadata && s.item[0].store_fill_value &&
 		    !s.item[0].rich_types);
 	assert_null(s.custom.p);
+	assert_int_equal(s.item[0].n_files, 2);
+	assert_true(!s.item[0].file[0].is_dir && s.item[0].file[1].is_dir);
+	assert_true(span_eq(s.item[0].file[1].name, span_str("assets/void")));
 	assert_int_equal(s.item[0].node[0].n_children, 2);
 	assert_true(span_eq(s.item[0].node[0].type->module, span_str("m.x")));
 	assert_true(span_eq(s.item[0].node[0].type->clazz, span_str("Pair")));
@@ -137,6 +145,7 @@ static void packed_node(struct buf *b, enum tree_kind kind, uint32_t n_fields)
 	assert_int_equal(pack_text(b, span_of(NULL, 0)), 0);
 	assert_int_equal(wire_put_u8(b, PLAN_TREE), 0);
 	assert_int_equal(wire_put_u8(b, 64), 0);
+	assert_int_equal(wire_put_u32le(b, 0), 0);
 	assert_int_equal(pack_text(b, span_of(NULL, 0)), 0);
 	assert_int_equal(wire_put_u32le(b, 0), 0);
 	assert_int_equal(wire_put_u32le(b, 1), 0);
