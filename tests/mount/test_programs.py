@@ -63,6 +63,14 @@ def test_cp_archive(medium, tmp_path):
     assert compare.xattr(tmp_path / 'out' / leaf, 'dtype') == 'float32'
 
 
+def test_copies_of_the_latest_step(medium, tmp_path):
+    """`latest` is a link: a slash after it, or -L, copies the step."""
+    for n, (command, is_link) in enumerate((('cp -r "$M/latest/" "$D"', False), ('cp -rL "$M/latest" "$D"', False), ('cp -r "$M/latest" "$D"', True))):
+        out = tmp_path / str(n)
+        sh(command, M=medium.path, D=out)
+        assert out.is_symlink() == is_link and (is_link or same_trees(medium / '2', out) == [])
+
+
 def test_find_and_ls(medium):
     listing = sh('find "$M" -ls', M=medium.path).splitlines()
     names = sh('find "$M"', M=medium.path).splitlines()
