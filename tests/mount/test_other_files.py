@@ -377,6 +377,21 @@ def test_empty_files_and_directories_stay_what_they_are(mount, run, root, comman
 
 
 @pytest.mark.feature('E2')
+def test_what_lies_beside_the_steps_is_named_when_it_is_left_out(run, root, tmp_path):
+    """A root is copied step by step; what is a step, of a step or in no copy by design is not named."""
+    r = run('convert', root, tmp_path / 'out1')
+    assert not r.stderr
+    beside = {'README.md': b'r', 'config.json': b'{}', 'logs/events.out': b'e', 'metadata/own.json': b'{}'}
+    fill(root, {**beside, '2.orbax-checkpoint-tmp-1/x': b'x', '.3.pytreefs-draft/.pytreefs-draft': b'', 'metadata/_ROOT_METADATA': b'{"custom_metadata": {}}'})
+    r = run('convert', root, tmp_path / 'out2')
+    assert re.fullmatch(r"pytreefs: '.*root' has other files and directories beside its steps, which are left out: ([^,]+, ){3}[^,]+\n", r.stderr)
+    assert set(re.findall("'([^']*)'", r.stderr)[1:]) == {'README.md', 'config.json', 'logs', 'metadata/own.json'}
+    assert sorted(os.listdir(tmp_path / 'out2')) == ['1', 'metadata'] and os.listdir(tmp_path / 'out2/metadata') == ['_ROOT_METADATA']
+    fill(root, {f'more{i}': b'' for i in range(9)})
+    r = run('convert', root, tmp_path / 'out3')
+    assert r.stderr.count(',') == 6 and r.stderr.endswith(', ...\n')
+
+
 def test_a_file_that_its_program_changes(mount, step):
     """Beside items and in an item that is not a tree: with its own time, and without the bytes that were read before."""
     m, changed = mount(step), ('1/metadata.json', '1/tok/plain')

@@ -19,6 +19,7 @@
 #include "tools/cli/interrupt.h"
 #include "tools/convert/atomic_file.h"
 #include "tools/convert/atomic_step.h"
+#include "tools/convert/root_others.h"
 #include "tools/convert/rules.h"
 #include "tools/job/mpi_program.h"
 #include "tools/select/selection.h"
@@ -231,8 +232,12 @@ static int put_metadata(struct io_dir *to, const char *name, struct span text, b
 	return r < 0 ? r : io_dirop(to, IO_SYNC_DIR, ".", NULL, 0);
 }
 
-/* Copy the metadata of a manager about all steps, under its present or older name. */
-static int copy_metadata(const struct job *j, const struct input *in, const char *out)
+/*
+ * Copy the metadata of a manager about all steps, under its present or older name, and say what
+ * else lies there.
+ */
+static int copy_metadata(const struct job *j, const struct input *in, const struct listing *steps,
+			 const char *out)
 {
 	static const char *const files[] = { "metadata/_ROOT_METADATA", "metadata/metadata" };
 	struct ckpt *ckpt = in->source.ns->ckpt;
@@ -251,7 +256,7 @@ static int copy_metadata(const struct job *j, const struct input *in, const char
 			return err_at(r, "'%s'", files[i]);
 		err_clear();
 	}
-	return r;
+	return r < 0 ? r : root_say_others(ckpt, steps);
 }
 
 /* A root that this command creates. */
@@ -333,7 +338,8 @@ static int convert_root(struct job *j, struct input *in, const char *out)
 			err_at(r, "step '%s'", listing_name(&l, i));
 	}
 	if (r >= 0)
-		r = group_reduce(j->group, group_is_lead(j->group) ? copy_metadata(j, in, out) : 0);
+		r = group_reduce(j->group,
+				 group_is_lead(j->group) ? copy_metadata(j, in, &l, out) : 0);
 	if (r < 0)
 		remove_root(&root);
 	return r;
