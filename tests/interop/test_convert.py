@@ -316,6 +316,25 @@ def test_files_of_other_programs(run, tmp_path, name):
     assert not restoring.faults(tree, ocp1.load(tmp_path / 'root/3'))
 
 
+@pytest.mark.parametrize('version', [2, 3])
+def test_a_zarr_group_of_another_program_is_converted_whole(run, tmp_path, version):
+    """Empty groups are empty dicts, for Orbax too; files beside its arrays come along, and diff sees all of it."""
+    top = zarr.open_group(tmp_path / 'g.zarr', mode='w', zarr_format=version)
+    for name in ('empty', 'a/none', 'deep/deeper/no'):
+        top.create_group(name)
+    top.create_array('a/w', data=np.arange(3))
+    (tmp_path / 'g.zarr/config.json').write_text('{"layers": 2}')
+    safetensors.numpy.save_file({'x': np.arange(2)}, tmp_path / 'g.zarr/model.safetensors')
+    want = {'a': {'none': {}, 'w': np.arange(3)}, 'deep': {'deeper': {'no': {}}}, 'empty': {}}
+    for command, out, options in (('convert', 'plain', []), ('convert', 'other', ['-o', 'ocdbt=off,zarr=3']), ('save', '7', [])):
+        run(command, *options, tmp_path / 'g.zarr', tmp_path / 'root' / out if command == 'save' else tmp_path / out)
+        item = tmp_path / 'root/7/default' if command == 'save' else tmp_path / out
+        got = restored(item)
+        assert jax.tree.structure(got) == jax.tree.structure(want) and np.array_equal(got['a']['w'], want['a']['w'])
+        assert (item / 'config.json').read_text() == '{"layers": 2}' and (item / 'model.safetensors').exists()
+        assert run('diff', tmp_path / 'g.zarr', item).returncode == 0
+
+
 def test_a_directory_of_files(run, tmp_path):
     d = tmp_path / 'in'
     (d / 'params').mkdir(parents=True)

@@ -147,13 +147,22 @@ static int shape_of(const char *path, enum shape *ret)
 	return 0;
 }
 
+static bool is_group(const char *path)
+{
+	return (has(path, ".zgroup") || has(path, "zarr.json")) && !has(path, "_METADATA") &&
+	       !has(path, "manifest.ocdbt");
+}
+
 static int kind_of_directory(const char *path, enum input_kind *ret)
 {
-	bool is_group = (has(path, ".zgroup") || has(path, "zarr.json")) &&
-			!has(path, "_METADATA") && !has(path, "manifest.ocdbt");
 	enum shape shape;
 	int r = shape_of(path, &shape);
+	bool is_item = r >= 0 && (shape == SHAPE_UNKNOWN || shape == SHAPE_ITEM), is_export = false;
 
+	if (r >= 0 && is_item && is_group(path)) {
+		r = input_zarr_is_export(path);
+		is_export = r > 0;
+	}
 	if (r < 0)
 		return r;
 	/* Files of leaves beside no metadata of a tree are those of an item of another kind. */
@@ -161,7 +170,7 @@ static int kind_of_directory(const char *path, enum input_kind *ret)
 		*ret = INPUT_SAFETENSORS;
 	else if (holds_leaves(path) && (shape == SHAPE_UNKNOWN || has_file(path, is_metadata, 2)))
 		*ret = INPUT_FILES;
-	else if (is_group && (shape == SHAPE_UNKNOWN || shape == SHAPE_ITEM))
+	else if (is_export)
 		*ret = INPUT_ZARR;
 	else
 		*ret = INPUT_ORBAX;
@@ -174,7 +183,8 @@ bool input_is_export(const char *path)
 	int r = kind_of_directory(path, &kind);
 
 	err_clear();
-	return r >= 0 && (kind != INPUT_ORBAX || !has_file(path, is_any, LIMIT_TREE_DEPTH));
+	return r >= 0 &&
+	       (kind != INPUT_ORBAX || is_group(path) || !has_file(path, is_any, LIMIT_TREE_DEPTH));
 }
 
 /* Get the trees of the source. */
@@ -192,6 +202,9 @@ int input_open_subtree(struct input *in)
 	in->is_step |= in->st.n_others > 0;
 	for (size_t i = 0; i < in->st.n; i++)
 		in->is_step |= *in->st.part[i].path != '\0';
+	/* Zarr groups of other programs. */
+	in->is_foreign |= in->st.n == 1 && in->st.part[0].kind == PART_TREE &&
+			  in->st.part[0].item->is_hierarchy;
 	if (r >= 0 && in->st.n == 0 && in->st.n_others == 0)
 		r = fail(-EINVAL, "'%s' holds nothing", in->path);
 	return r;

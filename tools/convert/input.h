@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * input.h - all inputs of `save` and `convert`: a checkpoint, a directory of leaves, a safetensors
- * file (or a directory of shards), an npz file, a zarr group.
+ * file (or a directory of shards), an npz file, a zarr group of an export.
  */
 #ifndef PYTREEFS_INPUT_H
 #define PYTREEFS_INPUT_H
@@ -28,8 +28,8 @@ struct input {
 	const char *separator; /* between the keys in names of tensors; borrowed */
 	bool is_root;          /* for INPUT_ORBAX: a directory of steps */
 	bool is_step;          /* the input has several items */
-	bool is_foreign;      /* for INPUT_ORBAX: it is shown as one, but was not (input_stage()) */
-	struct source source; /* for INPUT_ORBAX */
+	bool is_foreign; /* for INPUT_ORBAX: it is shown as one, but another program wrote it */
+	struct source source;       /* for INPUT_ORBAX */
 	struct io_engine *spill_io; /* of the copy that source is, if it is one */
 	struct spill_dir spill;
 	struct subtree st;
@@ -77,6 +77,8 @@ int input_safetensors_custom(struct input *in, struct select *only, struct impor
 int input_safetensors_list(struct input *in, struct select *only, struct import_list *f);
 int input_npz_open(struct input *in);
 int input_npz_list(struct input *in, struct select *only, struct import_list *f);
+/* Whether the group at path has the manifest of an export: 1 or 0. */
+int input_zarr_is_export(const char *path);
 int input_zarr_open(struct input *in, struct cmd_args *a);
 int input_zarr_list(struct input *in, struct select *only, struct import_list *f);
 

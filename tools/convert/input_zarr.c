@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * input_zarr.c - a zarr group (v2, v3, or both mixed) as import entries: a leaf for each array
- * below it.
+ * input_zarr.c - a zarr group that an export made as import entries: a leaf for each array below
+ * it. Groups of other programs are checkpoints (core/step/item_names.c).
  */
 #include <dirent.h>
 
@@ -16,8 +16,6 @@
 #define GROUP_BYTES (256 * MiB)
 
 const struct tree_manifest_style style_zarr = { .separator = "/", .is_path = true, .texts = true };
-/* For groups of other programs: names are keys, not names of a mount. */
-static const struct tree_manifest_style style_foreign = { .separator = "/" };
 
 /* ---- opening ---- */
 
@@ -46,6 +44,28 @@ static const struct json *attributes_of(const struct json_doc *doc)
 	return json_member(doc->root, "zarr_format") ? inner : doc->root;
 }
 
+static const struct json *manifest_of(const struct json_doc *doc)
+{
+	return doc->root ? json_member(attributes_of(doc), TREE_MANIFEST_KEY) : NULL;
+}
+
+int input_zarr_is_export(const char *path)
+{
+	auto_of(io_dir) struct io_dir *dir = NULL;
+	auto_json doc = { 0 };
+	struct io_engine *io;
+	int r = io_engine_open("sync", &io);
+
+	if (r < 0)
+		return r;
+	r = io_dir_open(io, path, &dir);
+	if (r >= 0)
+		r = attributes(dir, path, &doc);
+	io_dir_close(take(dir));
+	io_engine_close(io);
+	return r < 0 ? r : json_is(manifest_of(&doc), JSON_OBJECT);
+}
+
 int input_zarr_open(struct input *in, struct cmd_args *a)
 {
 	enum shape shape = a->options.shape;
@@ -62,10 +82,11 @@ int input_zarr_open(struct input *in, struct cmd_args *a)
 		r = ns_start(in->ns, NULL);
 	if (r >= 0)
 		r = attributes(in->ns->ckpt->source, in->path, &doc);
-	tree_manifest = r < 0 || !doc.root ? NULL :
-					     json_member(attributes_of(&doc), TREE_MANIFEST_KEY);
-	if (!json_is(tree_manifest, JSON_OBJECT))
+	if (r < 0)
 		return r;
+	tree_manifest = manifest_of(&doc);
+	if (!json_is(tree_manifest, JSON_OBJECT))
+		return fail(-ESTALE, "'%s' was replaced", in->path);
 	r = json_print(&text, tree_manifest, JSON_PYTHON);
 	return r < 0 ? r : tree_manifest_parse(buf_span(&text), in->path, &in->tree_manifest);
 }
@@ -159,9 +180,7 @@ static int import_array(struct input *in, const char *rel, struct select *only,
 	auto_of(zarr) struct zarr *z = NULL;
 	auto_buf path = { 0 };
 	struct span key = strcmp(rel, ".") ? span_str(rel) : span_of(NULL, 0);
-	const struct tree_manifest_style *style = in->tree_manifest.doc.root ? &style_zarr :
-									       &style_foreign;
-	int r = tree_manifest_path(&in->tree_manifest, key, style, &path);
+	int r = tree_manifest_path(&in->tree_manifest, key, &style_zarr, &path);
 
 	if (r < 0 || !l || !buf_str(&path))
 		return r < 0 ? r : -ENOMEM;
