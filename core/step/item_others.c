@@ -200,6 +200,64 @@ static int call_each(const struct buf *found, io_list_fn *each, void *arg)
 	return MIN(r, 0);
 }
 
+/* ---- files in zarr groups below the top ---- */
+
+struct group {
+	struct others *o;
+	const char *path; /* below the item */
+};
+
+/* Append the path of a group, whose parts are the keys. */
+static int group_path(const struct tree_node *n, struct buf *ret)
+{
+	int r = n->parent ? group_path(n->parent, ret) : 0;
+
+	if (r >= 0 && ret->n)
+		r = buf_add_byte(ret, '/');
+	return r < 0 ? r : buf_add_span(ret, n->key);
+}
+
+static int say_in_group(void *arg, const char *file, unsigned char type)
+{
+	const struct group *g = arg;
+	struct span name = span_str(file);
+
+	if (type != DT_REG || item_is_own_name(name) || !g->o->says_hidden)
+		return 0;
+	g->o->says_hidden--;
+	log_warn("'%s/%s/%s' is not shown, and no copy has it: only the top of a zarr group may "
+		 "have other files",
+		 g->o->item->path, g->path, file);
+	return 0;
+}
+
+static int look_in_group(struct others *o, const struct tree_node *node)
+{
+	struct group g = { .o = o };
+	auto_buf path = { .metered = true };
+	int r = group_path(node, &path);
+
+	g.path = r < 0 ? NULL : buf_str(&path);
+	if (!g.path)
+		return fail(-ENOMEM, "cannot look at '%s'", o->item->path);
+	r = io_list(o->item->dir, g.path, say_in_group, &g);
+	/* A container of an export may be in its manifest only. */
+	if (r < 0 && !err_is_transient(r))
+		err_clear();
+	return err_is_transient(r) ? r : 0;
+}
+
+static int say_files_in_groups(struct others *o)
+{
+	const struct tree *t = stored_tree(o->item);
+	int r = 0;
+
+	for (uint32_t i = 0; i < t->n_nodes && r >= 0 && o->says_hidden; i++)
+		if (t->nodes[i]->kind != TREE_LEAF && t->nodes[i]->parent)
+			r = look_in_group(o, t->nodes[i]);
+	return r;
+}
+
 bool others_are_listed(const struct ckpt *c)
 {
 	return c->source->fd >= 0 || store_is_bucket(c->opts.source);
@@ -214,6 +272,8 @@ int item_each_other(struct item *item, io_list_fn *each, void *arg)
 		return 0;
 	o.says_hidden = atomic_flag_test_and_set(&item->said_hidden) ? 0 : HIDDEN_MOST;
 	r = io_list(item->dir, ".", add_other, &o);
+	if (r >= 0 && item->is_hierarchy)
+		r = say_files_in_groups(&o);
 	if (r >= 0)
 		r = call_each(&o.found, each, arg);
 	buf_release(&o.found);

@@ -333,6 +333,9 @@ def test_a_zarr_group_of_another_program_is_converted_whole(run, tmp_path, versi
         assert jax.tree.structure(got) == jax.tree.structure(want) and np.array_equal(got['a']['w'], want['a']['w'])
         assert (item / 'config.json').read_text() == '{"layers": 2}' and (item / 'model.safetensors').exists()
         assert run('diff', tmp_path / 'g.zarr', item).returncode == 0
+    (tmp_path / 'g.zarr/a/notes.txt').write_text('x')
+    for command, *out in (('tree',), ('convert', tmp_path / 'said')):
+        assert "/a/notes.txt' is not shown, and no copy has it: only the top" in run(command, tmp_path / 'g.zarr', *out).stderr
 
 
 def test_a_directory_of_files(run, tmp_path):
