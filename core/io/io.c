@@ -19,6 +19,7 @@
 #include "core/base/err.h"
 #include "core/base/limits.h"
 #include "core/base/log.h"
+#include "core/io/bucket_mount.h"
 #include "core/io/io_engine.h"
 
 /* Counts of the process, because the limit of descriptors is per process. */
@@ -194,9 +195,10 @@ static int req_failed(const struct io_req *q, int code, int reason)
 
 	if (q->op == IO_READ)
 		io_file_doubt(q->file);
-	return fail(code, "cannot %s '%s' at offset %llu, %zu bytes: %s", names[q->op],
+	return fail(code, "cannot %s '%s' at offset %llu, %zu bytes: %s%s", names[q->op],
 		    q->file->name, (unsigned long long)q->off + q->done, q->n - q->done,
-		    q->why ? q->why : strerror(-reason));
+		    q->why ? q->why : strerror(-reason),
+		    bucket_mount_advice(q->file->bucket, code));
 }
 
 /* Free the reasons of failures, once the notes are made. */
@@ -300,32 +302,19 @@ static int dir_of_fd(struct io_engine *io, int fd, const char *path, struct io_d
 
 int io_dir_open(struct io_engine *io, const char *path, struct io_dir **ret)
 {
-	int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC), r;
 
 	if (fd < 0)
 		return err_sys("cannot open directory", path);
-	return dir_of_fd(io, fd, path, ret);
+	r = dir_of_fd(io, fd, path, ret);
+	if (r >= 0)
+		(*ret)->bucket = bucket_mount_of(fd);
+	return r;
 }
 
 const char *io_shown(const struct io_dir *dir, const char *rel)
 {
 	return strcmp(rel, ".") ? rel : dir->path;
-}
-
-/* Make the note for an open that failed; it is the same for every use of the file. */
-int io_open_failed(int r, const struct io_dir *dir, const char *what, const char *rel)
-{
-	rel = io_shown(dir, rel);
-	if (r == -EXDEV)
-		return fail(
-			-EUCLEAN, "'%s' leads out of '%s'%s", rel, dir->path,
-			dir->io->no_links ?
-				", or is a symbolic link, which a mount for other users (allow_other) does not follow" :
-				"");
-	/* A socket. */
-	if (r == -ENXIO)
-		return fail(-EUCLEAN, "'%s' is not a regular file", rel);
-	return err_code(r, what, rel);
 }
 
 int io_dir_sub(struct io_dir *dir, const char *rel, struct io_dir **ret)
@@ -347,6 +336,8 @@ int io_dir_sub(struct io_dir *dir, const char *rel, struct io_dir **ret)
 		return fail(-ENOMEM, "cannot open directory '%s'", rel);
 	}
 	r = dir_of_fd(dir->io, fd, path, ret);
+	if (r >= 0)
+		(*ret)->bucket = dir->bucket;
 	if (r >= 0 && dir->owned)
 		io_dir_own(*ret, dir->uid, dir->gid);
 	return r;
@@ -427,7 +418,10 @@ int io_file_open(struct io_dir *dir, const char *rel, int flags, unsigned mode,
 	if (fd < 0)
 		return io_open_failed(fd, dir, "cannot open", rel);
 	atomic_fetch_add_explicit(&dir->io->stats->opens, 1, memory_order_relaxed);
-	return file_of_fd(dir->io, fd, rel, flags | O_NONBLOCK, ret);
+	r = file_of_fd(dir->io, fd, rel, flags | O_NONBLOCK, ret);
+	if (r >= 0)
+		(*ret)->bucket = dir->bucket;
+	return r;
 }
 
 int io_file_temp(struct io_engine *io, struct io_dir *dir, const char *tmpdir, struct io_file **ret)

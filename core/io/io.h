@@ -24,6 +24,7 @@
 
 #include "core/base/buf.h"
 
+struct bucket_mount;
 struct io_engine;
 
 /*
@@ -40,7 +41,8 @@ struct io_file {
 	struct timespec mtime;
 	uint64_t dev, ino;
 	atomic_uint refs;
-	atomic_bool doubtful; /* set by io_file_doubt() */
+	atomic_bool doubtful;              /* set by io_file_doubt() */
+	const struct bucket_mount *bucket; /* of its directory */
 	/* Called when the last reference is gone; may be NULL. */
 	void (*closed)(struct io_file *file);
 	void *closed_arg;
@@ -52,7 +54,8 @@ struct io_dir {
 	int fd;       /* O_PATH or O_DIRECTORY; -1: in a store */
 	char *path;   /* as given, for messages */
 	char *prefix; /* in a store: path from its root, "" for the root; NULL: a local directory */
-	bool owned;   /* new files belong to uid and gid: io_dir_own() */
+	const struct bucket_mount *bucket; /* the file system, if it is such (bucket_mount.h) */
+	bool owned;                        /* new files belong to uid and gid: io_dir_own() */
 	uid_t uid;
 	gid_t gid;
 };
@@ -170,6 +173,11 @@ void io_file_doubt(struct io_file *file);
 bool io_file_is_doubtful(const struct io_file *file);
 /* Make content and metadata durable. */
 int io_file_sync(struct io_file *file);
+/*
+ * io_file_sync(), and the error that close(2) returns where a file is written then
+ * (bucket_mount.h). Nothing may be written afterwards.
+ */
+int io_file_finish(struct io_file *file);
 /* A hint: the disk may begin to write a range. It does not wait, and makes nothing durable. */
 void io_file_write_behind(struct io_file *file, uint64_t off, uint64_t n);
 /*

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 
 #include "core/base/err.h"
+#include "core/io/bucket_mount.h"
 #include "core/io/io_engine.h"
 
 int io_not_regular(const char *name, mode_t mode)
@@ -33,6 +34,23 @@ static int look_at(int fd, const char *name)
 	if (fstat(fd, &st) < 0)
 		return err_sys("cannot stat", name);
 	return S_ISREG(st.st_mode) ? 0 : io_not_regular(name, st.st_mode);
+}
+
+/* Make the note for an open that failed; it is the same for every use of the file. */
+int io_open_failed(int r, const struct io_dir *dir, const char *what, const char *rel)
+{
+	rel = io_shown(dir, rel);
+	if (r == -EXDEV)
+		return fail(
+			-EUCLEAN, "'%s' leads out of '%s'%s", rel, dir->path,
+			dir->io->no_links ?
+				", or is a symbolic link, which a mount for other users (allow_other) does not follow" :
+				"");
+	/* A socket. */
+	if (r == -ENXIO)
+		return fail(-EUCLEAN, "'%s' is not a regular file", rel);
+	return fail(r, "%s '%s': %s%s", what, rel, strerror(-r),
+		    bucket_mount_advice(dir->bucket, r));
 }
 
 int io_look_first(struct io_dir *dir, const char *rel)

@@ -12,6 +12,7 @@
 #include "core/base/err.h"
 #include "core/base/lfs.h"
 #include "core/base/limits.h"
+#include "core/io/bucket_mount.h"
 #include "core/io/io_engine.h"
 
 int io_mkdir(struct io_dir *dir, const char *rel, unsigned mode)
@@ -157,7 +158,7 @@ int io_write_file(struct io_dir *dir, const char *rel, struct span content)
 	if (r < 0)
 		return r;
 	r = io_write_exact(f, content.p, content.n, 0);
-	return r < 0 ? r : io_file_sync(f);
+	return r < 0 ? r : io_file_finish(f);
 }
 
 int io_copy_range(struct io_file *from, struct io_file *to, uint64_t off, uint64_t n)
@@ -211,6 +212,20 @@ int io_file_sync(struct io_file *file)
 	struct io_req req = { .op = IO_SYNC, .file = file };
 
 	return file->io->is_scratch ? 0 : io_run(file->io, &req, 1);
+}
+
+int io_file_finish(struct io_file *file)
+{
+	int r = io_file_sync(file), fd;
+
+	if (r < 0 || !file->bucket)
+		return r;
+	/* Closing any descriptor of the open file has the file written (FUSE_FLUSH). */
+	fd = fcntl(file->fd, F_DUPFD_CLOEXEC, 0);
+	if (fd < 0 || close(fd) < 0)
+		return fail(-errno, "cannot write '%s': %s%s", file->name, strerror(errno),
+			    bucket_mount_advice(file->bucket, -errno));
+	return 0;
 }
 
 void io_file_reread(struct io_file *file)
