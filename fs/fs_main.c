@@ -428,6 +428,8 @@ static int run(const struct fs_mount *m, int ready_fd)
 			 err_text(r));
 	if (r >= 0)
 		ns_warn_if_empty(ns);
+	if (r >= 0 && !fs.is_read_only)
+		ns_warn_of_bucket(ns);
 	if (r >= 0 && has_word(m->fuse_options, "allow_other"))
 		ns_open_to_others(ns);
 	if (r >= 0 && m->peers)

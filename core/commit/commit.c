@@ -17,6 +17,8 @@
 #include "core/base/log.h"
 #include "core/commit/replace.h"
 #include "core/commit/seal.h"
+#include "core/commit/step_copy.h"
+#include "core/io/bucket_mount.h"
 #include "core/step/step_meta.h"
 #include "core/commit/tidy.h"
 
@@ -410,10 +412,42 @@ static int undo_move(struct ckpt *ckpt, const char *name, const char *to, int r)
 			  err_at(r, "the removal of '%s' could not be made durable", name);
 }
 
+/* In place of the rename: with a lock file, and without the marker, it is an abandoned draft. */
+static int delete_in_bucket(struct io_dir *source, const char *name)
+{
+	auto_free char *lock = str_fmt("%s/" DRAFT_LOCK_FILE, name);
+	auto_free char *marker = str_fmt("%s/commit_success.txt", name);
+	auto_of(io_file) struct io_file *f = NULL;
+	int r;
+
+	if (!lock || !marker)
+		return fail(-ENOMEM, "cannot delete '%s'", name);
+	r = io_file_open(source, lock, O_WRONLY | O_CREAT | O_TRUNC, 0600, &f);
+	if (r >= 0)
+		r = io_write_exact(f, "{}\n", 3, 0);
+	if (r >= 0)
+		r = io_file_finish(f);
+	if (r >= 0)
+		r = io_dirop(source, IO_UNLINK, marker, NULL, 0);
+	if (r < 0 && r != -ENOENT)
+		return r;
+	err_clear();
+	r = step_copy_remove(source, name, take(f));
+	if (r < 0)
+		log_warn(
+			"step '%s' is deleted, and what is left of it remains for `pytreefs gc`: %s",
+			name, err_text(r));
+	return 0;
+}
+
 int commit_delete(struct ckpt *ckpt, const char *name)
 {
 	auto_free char *gone = NULL;
-	int r = draft_dir_name_now(name, DRAFT_DELETED, &gone);
+	int r;
+
+	if (ckpt->source->bucket)
+		return delete_in_bucket(ckpt->source, name);
+	r = draft_dir_name_now(name, DRAFT_DELETED, &gone);
 
 	if (r >= 0)
 		r = io_dirop(ckpt->source, IO_RENAME_NEW, name, gone, 0);
@@ -452,9 +486,15 @@ static int mark_deleted(struct ckpt *ckpt, const char *to_dir)
 
 int commit_move_away(struct ckpt *ckpt, const char *name, const char *to_dir)
 {
+	const struct bucket_mount *b = ckpt->source->bucket;
 	auto_free char *to = NULL;
-	int r = io_mkdir(ckpt->source, to_dir, IO_DIR_MODE);
+	int r;
 
+	if (b)
+		return fail(-EOPNOTSUPP,
+			    "'%s' cannot be moved to '%s': %s does not rename a step as a whole",
+			    name, to_dir, b->name);
+	r = io_mkdir(ckpt->source, to_dir, IO_DIR_MODE);
 	if (r >= 0)
 		r = mark_deleted(ckpt, to_dir);
 	if (r < 0)

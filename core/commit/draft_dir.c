@@ -12,6 +12,8 @@
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/commit/step_copy.h"
+#include "core/io/bucket_mount.h"
 #include "core/step/access.h"
 #include "core/step/step_name.h"
 
@@ -26,7 +28,8 @@ static int open_lock(struct io_dir *parent, const char *name, struct io_file **r
 	path = str_fmt("%s/%s", name, DRAFT_LOCK_FILE);
 	if (!path)
 		return fail(-ENOMEM, "cannot look at draft '%s'", name);
-	r = io_file_open(parent, path, O_RDWR, 0, ret);
+	/* An open that could write may write when it is closed, after the file's removal. */
+	r = io_file_open(parent, path, parent->bucket ? O_RDONLY : O_RDWR, 0, ret);
 	if (r == -ENOENT) {
 		err_clear();
 		return 0;
@@ -171,13 +174,21 @@ static int mark(struct draft_dir *d)
 		return r;
 	n = snprintf(text, sizeof(text), "{\"pid\": %ld, \"begun_ns\": %lld}\n", (long)getpid(),
 		     (long long)d->init_ns);
-	return io_write_exact(d->lock, text, (size_t)n, 0);
+	r = io_write_exact(d->lock, text, (size_t)n, 0);
+	/* Written now, and not when it is closed, since it has been removed by then. */
+	return r < 0 || !d->parent->bucket ? r : io_file_finish(d->lock);
 }
 
 int draft_dir_unmark(struct draft_dir *d)
 {
-	int r = d->lock ? io_dirop(d->dir, IO_UNLINK, DRAFT_LOCK_FILE, NULL, 0) : 0;
+	const struct bucket_mount *b = d->parent->bucket;
+	int r;
 
+	if (!d->lock)
+		return 0;
+	if (b && !b->uploads_later)
+		io_file_unref(take(d->lock));
+	r = io_dirop(d->dir, IO_UNLINK, DRAFT_LOCK_FILE, NULL, 0);
 	if (r < 0 && r != -ENOENT)
 		return r;
 	err_clear();
@@ -237,6 +248,8 @@ int draft_dir_remove_abandoned(struct io_dir *parent, const char *name)
 	r = step_name_is_tmp(span_str(name)) ? 0 : has_marker(parent, name);
 	if (r > 0)
 		r = io_dirop(parent, IO_UNLINK, lock->name, NULL, 0) < 0 ? r : exists(name);
+	else if (r == 0 && parent->bucket)
+		return step_copy_remove(parent, name, take(lock));
 	else if (r == 0)
 		r = draft_dir_name_now(name, DRAFT_REMOVED, &gone);
 	/* After a crash the name shows that the draft was being removed. */

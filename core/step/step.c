@@ -77,13 +77,12 @@ static bool is_absent(int r)
 	return r == -ENOENT || r == -ENOTDIR || r == -ENAMETOOLONG;
 }
 
-static int has_marker(struct io_dir *root, const char *name)
+static int has_file(struct io_dir *root, const char *name, const char *file)
 {
-	auto_free char *path = NULL;
+	auto_free char *path = str_fmt("%s/%s", name, file);
 	struct stat st;
 	int r;
 
-	path = str_fmt("%s/commit_success.txt", name);
 	if (!path)
 		return fail(-ENOMEM, "cannot look up '%s'", name);
 	r = io_stat(root, path, &st);
@@ -92,6 +91,20 @@ static int has_marker(struct io_dir *root, const char *name)
 		return 0;
 	}
 	return r < 0 ? r : 1;
+}
+
+static int has_marker(struct io_dir *root, const char *name)
+{
+	return has_file(root, name, "commit_success.txt");
+}
+
+/* Whether a step is not being copied to a bucket that is mounted (core/commit/step_copy.h). */
+static int is_whole(struct io_dir *root, const char *name)
+{
+	bool may_be_partial = root->bucket && !step_name_is_tmp(span_str(name));
+	int r = may_be_partial ? has_file(root, name, STEP_DRAFT) : 0;
+
+	return r > 0 ? has_marker(root, name) : r < 0 ? r : 1;
 }
 
 /* step_find() without a look at the other names of the root. */
@@ -120,7 +133,9 @@ static int find_alone(struct io_dir *root, struct span name, bool need_marker, b
 		r = is_step_content(root, path);
 	else
 		r = 1;
-	return r > 0 && need_marker ? has_marker(root, path) : r;
+	if (r <= 0)
+		return r;
+	return need_marker ? has_marker(root, path) : is_whole(root, path);
 }
 
 struct listing_steps {
@@ -137,7 +152,8 @@ static int is_step(const struct listing_steps *ls, const char *name, unsigned ch
 	struct stat st;
 
 	*ret_is_file = false;
-	if (by_name == 0 || (by_name > 0 && type == DT_DIR && !ls->need_marker))
+	if (by_name == 0 ||
+	    (by_name > 0 && type == DT_DIR && !ls->need_marker && !ls->root->bucket))
 		return by_name;
 	r = find_alone(ls->root, span_str(name), ls->need_marker, ls->show_tmp, &st);
 	if (r > 0)

@@ -134,7 +134,8 @@ int draft_begin(struct draft_env *env, struct span name, struct draft **ret)
 	/* Where a draft cannot get another name, that is checked now, else at its commit. */
 	if (r >= 0 && !is_item &&
 	    (env->uploads || env->options->atomicity == ATOMICITY_COMMIT_FILE))
-		r = step_check_new(env->ckpt->source, final, true);
+		r = step_check_new(env->ckpt->source, final,
+				   env->ckpt->opts.atomicity == ATOMICITY_COMMIT_FILE);
 	return r < 0 ? r : begin(env, name, final, is_item, false, ret);
 }
 

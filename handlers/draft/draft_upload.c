@@ -9,6 +9,8 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/commit/spill_dir.h"
+#include "core/commit/step_copy.h"
+#include "core/io/bucket_mount.h"
 #include "core/step/step_name.h"
 #include "core/io/io_store.h"
 #include "core/tree/name.h"
@@ -22,6 +24,7 @@ struct draft_uploads {
 	const char *where;    /* NULL: there is no local directory for drafts */
 	pthread_mutex_t lock; /* protects spill until it is set */
 	struct spill_dir spill;
+	char *remark; /* set if SOURCE is on a file system */
 	atomic_bool interrupted;
 };
 
@@ -29,18 +32,43 @@ int draft_uploads_new(const struct draft_env *env, const struct url_store_opts *
 		      const char *spill, struct draft_uploads **ret)
 {
 	struct draft_uploads *u = calloc(1, sizeof(*u));
+	const struct bucket_mount *m = env->ckpt->source->bucket;
 
-	if (!u)
+	if (u && !opts)
+		u->remark = str_fmt(
+			"'%s' is a mount of %s, which does not rename a step as a whole: it is copied "
+			"there file by file, and is %s; with a SOURCE s3://... or gs://... it is "
+			"durable at once",
+			env->ckpt->source->path, m->name, m->durable);
+	if (!u || (!opts && !u->remark)) {
+		free(u);
 		return fail(-ENOMEM, "cannot open '%s'", env->ckpt->opts.source);
+	}
 	u->env = env;
-	u->opts = *opts;
 	u->where = spill;
 	pthread_mutex_init(&u->lock, NULL);
 	budget_init(&u->budget, "write_budget", 0);
-	draft_uploads_resize(u, env->options->write_budget);
-	io_never_sync(env->ckpt->io);
+	if (opts) {
+		u->opts = *opts;
+		draft_uploads_resize(u, env->options->write_budget);
+		io_never_sync(env->ckpt->io);
+	}
 	*ret = u;
 	return 0;
+}
+
+const char *draft_uploads_remark(const struct draft_uploads *u)
+{
+	return u ? u->remark : NULL;
+}
+
+/* Not once per SOURCE, because commands open it for each step that they write. */
+void draft_uploads_log(const struct draft_uploads *u)
+{
+	static atomic_flag is_logged = ATOMIC_FLAG_INIT;
+
+	if (draft_uploads_remark(u) && !atomic_flag_test_and_set(&is_logged))
+		log_warn("%s", u->remark);
 }
 
 uint64_t draft_upload_split(struct ckpt *ckpt, uint64_t write_budget)
@@ -53,7 +81,10 @@ uint64_t draft_upload_split(struct ckpt *ckpt, uint64_t write_budget)
 
 void draft_uploads_resize(struct draft_uploads *u, uint64_t write_budget)
 {
-	budget_resize(&u->budget, draft_upload_split(u->env->ckpt, write_budget));
+	if (u->remark)
+		budget_resize(&u->env->ckpt->write_budget, write_budget);
+	else
+		budget_resize(&u->budget, draft_upload_split(u->env->ckpt, write_budget));
 }
 
 void draft_uploads_interrupt(struct draft_uploads *u)
@@ -67,6 +98,7 @@ void draft_uploads_free(struct draft_uploads *u)
 	if (!u)
 		return;
 	spill_dir_remove(&u->spill);
+	free(u->remark);
 	budget_release(&u->budget);
 	pthread_mutex_destroy(&u->lock);
 	free(u);
@@ -185,20 +217,24 @@ int draft_upload_begin(struct draft *d, const char *final, unsigned mode)
 			    "'%s': a step of a bucket is made in a directory of this machine "
 			    "first: spill=off has none",
 			    d->name);
+	if (u->remark && d->env->collective)
+		return fail(-EOPNOTSUPP, "'%s': ranks of a job share no drafts there: %s", d->name,
+			    u->remark);
+	draft_uploads_log(u);
 	r = make_spill(u);
 	if (r >= 0 && d->env->collective) {
 		r = begin_shared(d, final, mode);
 	} else if (r >= 0) {
-		r = claim(u, final, &d->upload);
+		if (!u->remark)
+			r = claim(u, final, &d->upload);
 		if (r >= 0)
 			r = draft_dir_begin(u->spill.dir, final, final, mode, &d->dir);
 		if (r < 0)
 			step_upload_free(take(d->upload));
 	}
-	if (r < 0)
-		return r;
-	d->sender = file_sender_ref(step_upload_sender(d->upload));
-	return 0;
+	if (r >= 0 && d->upload)
+		d->sender = file_sender_ref(step_upload_sender(d->upload));
+	return MIN(r, 0);
 }
 
 /* ---- data files, while they grow ---- */
@@ -281,16 +317,35 @@ struct uploading {
 static int check(void *arg)
 {
 	const struct uploading *u = arg;
+	int r = write_env_check(&u->d->env->ckpt->write_env);
 
-	if (atomic_load(&u->d->env->uploads->interrupted))
-		return fail(-ECANCELED, "the mount is being ended");
-	return commit_check_deadline(u->d->dir->final, u->deadline);
+	if (r >= 0 && atomic_load(&u->d->env->uploads->interrupted))
+		r = fail(-ECANCELED, "the mount is being ended");
+	return r < 0 ? r : commit_check_deadline(u->d->dir->final, u->deadline);
+}
+
+static int copy(struct draft *d, struct uploading *u)
+{
+	struct step_copy c = {
+		.from = d->dir->dir,
+		.source = d->env->ckpt->source,
+		.final = d->dir->final,
+		.dir_mode = io_dir_mode(d->env->options->mode),
+		.check = check,
+		.arg = u,
+	};
+
+	return step_copy_run(&c);
 }
 
 int draft_upload_run(struct draft *d, int64_t deadline)
 {
 	struct uploading u = { d, deadline };
-	int r = d->upload ? 0 : claim(d->env->uploads, d->dir->final, &d->upload);
+	int r;
+
+	if (d->env->uploads->remark)
+		return copy(d, &u);
+	r = d->upload ? 0 : claim(d->env->uploads, d->dir->final, &d->upload);
 
 	if (r >= 0)
 		r = step_upload_run(d->upload, d->dir->dir, check, &u);

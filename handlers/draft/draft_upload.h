@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_upload.h - drafts of a mount whose SOURCE is in a bucket.
+ * draft_upload.h - drafts of a mount whose SOURCE is in a bucket, by its URL or on a file system
+ * that shows one (core/io/bucket_mount.h).
  *
  * Objects of a bucket cannot be renamed, appended to or locked. So a draft claims the place of its
  * step in the bucket when it begins (core/store/step_upload.h), its files are written in a local
@@ -20,8 +21,10 @@
 struct draft_uploads;
 
 /*
- * Create the state for a mount whose SOURCE is a bucket. spill: the directory for drafts, in which
- * the first draft creates a private directory; NULL: drafts cannot begin.
+ * Create the state for a mount whose SOURCE is a bucket. opts NULL: it is on a file system, where
+ * the commit copies the draft (core/commit/step_copy.h), and nothing is claimed. spill: the
+ * directory for drafts, in which the first draft creates a private directory; NULL: drafts cannot
+ * begin.
  */
 int draft_uploads_new(const struct draft_env *env, const struct url_store_opts *opts,
 		      const char *spill, struct draft_uploads **ret);
@@ -32,6 +35,13 @@ int draft_uploads_new(const struct draft_env *env, const struct url_store_opts *
 void draft_uploads_interrupt(struct draft_uploads *u);
 /* All drafts must have ended. Accepts NULL. */
 void draft_uploads_free(struct draft_uploads *u);
+
+/*
+ * For a SOURCE on a file system: what that does not promise, one sentence; NULL for others. u
+ * may be NULL. draft_uploads_log() logs it once per process; the first draft calls it.
+ */
+const char *draft_uploads_remark(const struct draft_uploads *u);
+void draft_uploads_log(const struct draft_uploads *u);
 
 /*
  * Claim the place of a draft in the bucket, and make its directory d->dir. -EEXIST: the step

@@ -214,6 +214,12 @@ static int check_todelete(const char *path)
 	return 0;
 }
 
+void ns_warn_of_bucket(const struct ns *ns)
+{
+	if (ns->ckpt->shape != SHAPE_ITEM)
+		draft_uploads_log(ns->drafts.uploads);
+}
+
 void ns_warn_if_empty(const struct ns *ns)
 {
 	struct io_dir *source = ns->ckpt->source;
@@ -249,10 +255,11 @@ int ns_open(const char *source, const struct options *o, struct ns **ret)
 	r = ns_ckpt(source, o, &ns->ckpt);
 	ns->drafts.ckpt = ns->ckpt;
 	ns->drafts.options = o;
-	if (r >= 0 && store_is_bucket(source)) {
+	if (r >= 0 && (store_is_bucket(source) || ns->ckpt->source->bucket)) {
 		const struct url_store_opts so = ns_store_opts(o);
 
-		r = draft_uploads_new(&ns->drafts, &so, ns_spill_dir(o), &ns->drafts.uploads);
+		r = draft_uploads_new(&ns->drafts, store_is_bucket(source) ? &so : NULL,
+				      ns_spill_dir(o), &ns->drafts.uploads);
 	}
 	if (r >= 0)
 		r = node_table_new(&ns->nodes);

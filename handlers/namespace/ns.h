@@ -82,6 +82,8 @@ void ns_open_to_others(struct ns *ns);
  * shape=root says, which avoids the warning; more often the path is wrong, or a disk is missing.
  */
 void ns_warn_if_empty(const struct ns *ns);
+/* Warn about a file system that does not promise what a commit needs (draft_uploads_remark()). */
+void ns_warn_of_bucket(const struct ns *ns);
 /* Share drafts with the other ranks of a job. Serves their requests until ns_stop(). */
 struct peers;
 int ns_share(struct ns *ns, struct peers *peers);

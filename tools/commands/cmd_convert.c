@@ -587,7 +587,7 @@ const struct cmd cmd_save = {
 	.summary = "save files of arrays as a new step of a directory of checkpoints",
 	.help = "INPUT is a directory of .npy, .json, .txt and .null files (or a copy of a step\n"
 		"out of a mount), an .npy, .npz or .safetensors file, safetensors shards, a zarr\n"
-		"group, or a checkpoint. SOURCE may be s3://, gs://. Status 0: it is durable.",
+		"group or checkpoint. SOURCE may be s3://, gs://. Status 0, no warning: durable.",
 	.example = "pytreefs save ckpts/1000/state/params /tmp/ckpts/1",
 	.options = save_options,
 	.min_args = 2,

@@ -178,7 +178,8 @@ static int is_unfinished(const struct cmd_args *a, const struct atomic_step *n,
 	struct stat marked;
 	int r;
 
-	if (a->options.atomicity != ATOMICITY_COMMIT_FILE || !S_ISDIR(st->st_mode))
+	if (!S_ISDIR(st->st_mode) ||
+	    (a->options.atomicity != ATOMICITY_COMMIT_FILE && !dir->bucket))
 		return 0;
 	/* It was interrupted before its first file, or removed since. */
 	r = io_dir_is_empty(dir, n->name);
@@ -240,6 +241,9 @@ static int check_target(const struct cmd_args *a, struct atomic_step *n, const c
 		r = is_unfinished(a, n, &st);
 	if (r != 0)
 		return MIN(r, 0);
+	if (n->ns->drafts.uploads)
+		return n->force ? fail(-EINVAL, "'%s': a step in a bucket is not replaced", path) :
+				  fail(-EEXIST, "'%s' is there already", path);
 	/* The library has no --force, but a flag of its own. */
 	if (!n->force)
 		return fail(-EEXIST, "'%s' is there already%s", path,
