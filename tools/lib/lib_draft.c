@@ -9,6 +9,7 @@
 #include "core/base/blocks.h"
 #include "core/base/clock.h"
 #include "core/base/thread.h"
+#include "handlers/draft/draft_upload.h"
 
 #define REPORT_NS (20 * 1000 * 1000)
 
@@ -195,6 +196,11 @@ int pytreefs_draft_commit(struct pytreefs_draft *d, const struct pytreefs_progre
 	if (r >= 0)
 		draft_free(d);
 	return r;
+}
+
+const char *pytreefs_draft_remark(const struct pytreefs_draft *d)
+{
+	return draft_uploads_remark(d->step.ns->drafts.uploads);
 }
 
 void pytreefs_draft_abort(struct pytreefs_draft *d)

@@ -346,6 +346,11 @@ enum pytreefs_draft_flags {
 PYTREEFS_API int pytreefs_draft_begin(const char *path, const char *options, unsigned flags,
 				      struct pytreefs_draft **ret);
 /*
+ * One sentence: what the file system of the path does not promise of a commit (a mount of a
+ * bucket). NULL: nothing. It is valid as long as d.
+ */
+PYTREEFS_API const char *pytreefs_draft_remark(const struct pytreefs_draft *d);
+/*
  * Write n values, which all processors encode. Their memory is borrowed until the call returns.
  * After a failure, some values may have been written: abort the draft.
  */

@@ -268,6 +268,19 @@ static PyObject *draft_abort(PyObject *self, PyObject *unused)
 	Py_RETURN_NONE;
 }
 
+static PyObject *draft_remark(PyObject *self, PyObject *unused)
+{
+	struct py_draft *w = (struct py_draft *)self;
+	struct pytreefs_draft *d = draft_use(w);
+	if (!d)
+		return NULL;
+	const char *text = pytreefs_draft_remark(d);
+	w->is_busy = 0;
+	if (!text)
+		Py_RETURN_NONE;
+	return py_decode(text, strlen(text));
+}
+
 static PyMethodDef methods[] = {
 	{ "put", draft_put, METH_VARARGS,
 	  PyDoc_STR(
@@ -277,6 +290,8 @@ static PyMethodDef methods[] = {
 	{ "commit", draft_commit, METH_VARARGS,
 	  PyDoc_STR(
 		  "commit(progress)\n\nWhen it fails the draft is as it was: abort() removes it.") },
+	{ "remark", draft_remark, METH_NOARGS,
+	  PyDoc_STR("remark()\n\nWhat its file system does not promise of a commit, or None.") },
 	{ "abort", draft_abort, METH_NOARGS, PyDoc_STR("abort()") },
 	{ NULL },
 };

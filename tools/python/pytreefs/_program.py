@@ -7,6 +7,7 @@ import contextlib
 import errno
 import os
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -90,6 +91,8 @@ def convert(source: str, out: str, words: list[str], options: Mapping[str, Any],
     if job.returncode:
         raise Error(errno.EINVAL if job.returncode == 2 else errno.EIO,
                     text or f'the command convert ended with status {job.returncode}', out)
+    if text:
+        warnings.warn(text, stacklevel=4)
 
 
 def _command(name: str, paths: list[str], words: list[str], options: dict[str, Any]) -> Any:

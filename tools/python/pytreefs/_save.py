@@ -7,6 +7,7 @@ import contextlib
 import errno
 import json
 import os
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
@@ -271,6 +272,8 @@ def _write(where: str, values: list[lib.Value], recorded: Recorded, progress: li
            flags: int) -> None:
     draft = lib.Draft(where, options, flags)
     try:
+        if remark := draft.remark():
+            warnings.warn(remark, stacklevel=3)
         draft.put(values, progress)
         for keys, name, text in recorded.attributes:
             draft.attribute(keys, name, text)
