@@ -425,27 +425,56 @@ int step_latest(struct io_dir *root, const struct step_list *l, bool need_marker
 	return *ret ? 0 : fail(-ENOMEM, "cannot name the latest step");
 }
 
-int step_check_new(struct io_dir *root, struct span name, bool need_marker)
+/* Get the name of the latest step, allocated. NULL: no steps are there, or the caller may not list
+ * them. */
+static int latest_of(struct io_dir *root, bool need_marker, char **ret)
 {
-	auto_free char *latest = NULL;
 	auto_step_list l = { 0 };
 	enum shape shape = SHAPE_UNKNOWN;
-	struct step_name to, own;
-	int r = step_name_parse(name, &to) == 1 && !to.prefix.n && !to.fraction.n ? 0 : -ENOENT;
+	int r = detect_shape(root, ".", NULL, &shape);
 
-	if (r >= 0)
-		r = detect_shape(root, ".", NULL, &shape);
+	*ret = NULL;
 	if (r >= 0)
 		r = shape == SHAPE_ROOT ? step_list(root, need_marker, false, &l) : -ENOENT;
 	if (r >= 0)
-		r = step_latest(root, &l, need_marker, &latest);
+		r = step_latest(root, &l, need_marker, ret);
 	/* It is not there yet, or who may write to it may not read it. */
-	if (r == -ENOENT || r == -EINVAL || r == -EACCES || r == -EPERM) {
-		err_clear();
-		return 0;
-	}
-	if (r < 0 || step_name_parse(span_str(latest), &own) != 1 || !own.prefix.n)
+	if (r != -ENOENT && r != -EINVAL && r != -EACCES && r != -EPERM)
 		return MIN(r, 0);
+	err_clear();
+	return 0;
+}
+
+int step_check_name(struct io_dir *root, struct span name, bool need_marker)
+{
+	auto_free char *latest = NULL;
+	struct step_name to, own;
+	struct err_note why;
+	int r = step_name_check(name);
+
+	if (r >= 0 || step_name_parse(name, &to) != 1 || to.fraction.n || to.power.n)
+		return r;
+	err_save(r, &why);
+	r = latest_of(root, need_marker, &latest);
+	if (r < 0)
+		return r;
+	if (latest && step_name_parse(span_str(latest), &own) == 1 &&
+	    span_eq(own.prefix, to.prefix))
+		return 0;
+	return err_restore(&why);
+}
+
+int step_check_new(struct io_dir *root, struct span name, bool need_marker)
+{
+	auto_free char *latest = NULL;
+	struct step_name to, own;
+	int r;
+
+	if (step_name_parse(name, &to) != 1 || to.prefix.n || to.fraction.n)
+		return 0;
+	r = latest_of(root, need_marker, &latest);
+	if (r < 0 || !latest || step_name_parse(span_str(latest), &own) != 1 || !own.prefix.n)
+		return r;
 	return fail(-EINVAL,
 		    "'%.*s' would hide the steps of '%s', which have names like '%s': name it "
 		    "'%.*s%0*" PRIu64 "'",

@@ -41,6 +41,12 @@ void step_list_release(struct step_list *l);
  */
 int step_latest(struct io_dir *root, const struct step_list *l, bool need_marker, char **ret);
 /*
+ * Check the name of a step to be made or deleted: 0 if it is a step's in Orbax (step_name_check()),
+ * or if it is a whole number after the prefix that the steps of the root have ("step-11" beside
+ * "step-10"); else -EINVAL with the reason.
+ */
+int step_check_name(struct io_dir *root, struct span name, bool need_marker);
+/*
  * Check the name of a new step: 0, or -EINVAL if it would hide the steps of the root, which have a
  * prefix, where it has none; the message has the name that would be right. What is not a root takes
  * any name.

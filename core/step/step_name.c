@@ -223,8 +223,8 @@ int step_name_draft(struct span name, struct span *ret_final)
 {
 	/* Users do not make drafts with their name on the disk, which begins with a dot. */
 	struct span final = name.n && name.p[0] == '.' ? name : step_name_final(name);
-	int r;
 
+	*ret_final = span_of(NULL, 0);
 	if (final.n == name.n) {
 		if (!span_ends(name, span_str(".tmp")))
 			return fail(-EINVAL,
@@ -232,10 +232,8 @@ int step_name_draft(struct span name, struct span *ret_final)
 				    SPAN_ARG(name));
 		final.n -= strlen(".tmp");
 	}
-	r = step_name_check(final);
-	if (r >= 0)
-		*ret_final = final;
-	return r;
+	*ret_final = final;
+	return step_name_check(final);
 }
 
 int step_name_on_disk(struct span final, struct buf *ret)

@@ -59,8 +59,8 @@ int step_name_cmp(const struct step_name *a, const struct step_name *b);
 
 /*
  * Whether creating a directory with this name in the mount begins a draft: STEP.tmp, or STEP +
- * STEP_TMP with any suffix. ret_final is STEP, borrowed. -EINVAL: it is not a name of a draft, or
- * STEP is not a valid name of a step.
+ * STEP_TMP with any suffix. ret_final is STEP, borrowed. -EINVAL: it is not a name of a draft, and
+ * ret_final is empty; or STEP is not a name that step_name_check() takes.
  */
 int step_name_draft(struct span name, struct span *ret_final);
 /*

@@ -246,12 +246,12 @@ static int finish(void *arg)
 
 static int check_step_name(const struct draft *d, struct span final)
 {
-	int r = step_name_check(final);
+	bool need_marker = d->env->options->atomicity == ATOMICITY_COMMIT_FILE;
+	int r = step_check_name(d->env->ckpt->source, final, need_marker);
 
 	return r < 0 || d->is_item || d->replaces || d->env->ckpt->shape != SHAPE_ROOT ?
 		       r :
-		       step_check_new(d->env->ckpt->source, final,
-				      d->env->options->atomicity == ATOMICITY_COMMIT_FILE);
+		       step_check_new(d->env->ckpt->source, final, need_marker);
 }
 
 static int check_final(struct draft *d, struct span final)

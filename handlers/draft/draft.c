@@ -131,6 +131,10 @@ int draft_begin(struct draft_env *env, struct span name, struct draft **ret)
 	struct span final;
 	int r = is_item ? item_name_draft(name, &final) : step_name_draft(name, &final);
 
+	if (r < 0 && !is_item && final.n)
+		r = step_check_name(env->ckpt->source, final,
+				    env->uploads ||
+					    env->options->atomicity == ATOMICITY_COMMIT_FILE);
 	/* Where a draft cannot get another name, that is checked now, else at its commit. */
 	if (r >= 0 && !is_item &&
 	    (env->uploads || env->options->atomicity == ATOMICITY_COMMIT_FILE))

@@ -8,6 +8,7 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/step/step.h"
 #include "core/step/step_name.h"
 #include "handlers/commit/draft_commit.h"
 #include "handlers/draft/draft.h"
@@ -171,7 +172,8 @@ static int delete_step(struct ns *ns, struct span name)
 	int r = step ? 0 : fail(-ENOMEM, "cannot delete '%.*s'", SPAN_ARG(name));
 
 	if (r >= 0)
-		r = step_name_check(name);
+		r = step_check_name(ns->ckpt->source, name,
+				    ns->options->atomicity == ATOMICITY_COMMIT_FILE);
 	if (r >= 0)
 		r = io_stat(ns->ckpt->source, step, &st);
 	if (r >= 0)

@@ -132,3 +132,27 @@ def test_files_of_flax_that_hold_one_value(run, mount, tmp_path):
         assert (m / 'checkpoint_2/%.json').read_text().strip() == '2.5'
         assert os.listdir(m / 'checkpoint_3') == []
         assert os.readlink(m / 'latest') == 'checkpoint_3'
+
+
+def test_new_steps_beside_those_of_another_prefix(run, mount, tmp_path, step):
+    """The prefix that the steps of a root have (Levanter's "step-") is one for new steps of it, and only there."""
+    root = tmp_path / 'root'
+    shutil.copytree(step, root / 'step-10')
+    m = mount(root, 'allow_delete', allow_errors=True)
+    with pytest.raises(OSError):
+        (m / 'other-11.tmp').mkdir()
+    (m / 'step-11.tmp').mkdir()
+    shutil.copytree(m / 'step-10/state', m / 'step-11.tmp/state')
+    (m / 'step-11.tmp').rename(m / 'step-11')
+    assert sorted(os.listdir(m.path)) == ['step-10', 'step-11'] and os.readlink(m / 'latest') == 'step-11'
+    assert np.array_equal(np.load(m / 'step-11/state/w.npy'), np.arange(3.0))
+    (m / 'step-11').rmdir()
+    assert not (root / 'step-11').exists()
+    (tmp_path / 'in').mkdir()
+    np.save(tmp_path / 'in/w.npy', np.ones(2))
+    said = run('save', tmp_path / 'in', root / '12', ok=False)
+    assert said.returncode == 1 and "name it 'step-12'" in said.stderr
+    run('save', tmp_path / 'in', root / 'step-12')
+    for other in (root / 'other-13', tmp_path / 'new/step-13'):
+        assert "must end in '_'" in run('save', tmp_path / 'in', other, ok=False).stderr
+    assert pytreefs.steps(root) == [10, 12]

@@ -501,7 +501,7 @@ static int save(struct cmd_args *a, struct rank_group *group)
 	if (r >= 0)
 		r = path_split(out, &dir, &name);
 	if (r >= 0)
-		r = step_name_check(span_str(name));
+		r = path_check_step_name(dir, name);
 	if (r >= 0)
 		r = open_input(&j, path, &in);
 	if (r >= 0 && in.is_root)

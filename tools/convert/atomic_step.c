@@ -199,6 +199,25 @@ static int is_unfinished(const struct cmd_args *a, const struct atomic_step *n,
 	return r;
 }
 
+int path_check_step_name(const char *dir, const char *name)
+{
+	auto_of(io_dir) struct io_dir *root = NULL;
+	struct io_engine *io = NULL;
+	struct err_note why;
+	int r = step_name_check(span_str(name));
+
+	if (r >= 0 || path_is_url(dir))
+		return r;
+	err_save(r, &why);
+	r = io_engine_open("sync", &io);
+	if (r >= 0)
+		r = io_dir_open(io, dir, &root);
+	r = r < 0 ? err_restore(&why) : step_check_name(root, span_str(name), false);
+	io_dir_close(take(root));
+	io_engine_close(io);
+	return r;
+}
+
 /* In a directory of steps, "latest" is the newest of them for everyone who reads. */
 static int check_new_name(struct atomic_step *n, const char *path)
 {

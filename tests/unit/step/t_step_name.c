@@ -156,17 +156,20 @@ static void drafts_have_two_spellings(void **state)
 		{ "101.TMP", NULL }, { "101.tmp ", NULL },
 	};
 	/* clang-format on */
+	struct span final = { 0 };
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-		struct span final = { 0 };
 		int r = step_name_draft(span_str(cases[i].name), &final);
 
 		assert_int_equal(r, cases[i].final ? 0 : -EINVAL);
 		if (cases[i].final)
 			assert_true(span_eq(final, span_str(cases[i].final)));
-		else
-			assert_null(final.p);
 	}
+	/* A name that only a root with such steps takes, and a name that is not a draft's. */
+	assert_int_equal(step_name_draft(span_str("run5.tmp"), &final), -EINVAL);
+	assert_true(span_eq(final, span_str("run5")));
+	assert_int_equal(step_name_draft(span_str("run5"), &final), -EINVAL);
+	assert_int_equal(final.n, 0);
 }
 
 static void final_names_are_checked(void **state)
