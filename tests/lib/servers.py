@@ -107,7 +107,8 @@ def nginx_before(directory, address):
 def _is_open(connection):
     """Whether the other end has it open. One that it has closed may have a thread here that has yet to find out."""
     try:
-        return connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b''
+        # The method of the plain socket, since that of a TLS connection takes no flags.
+        return socket.socket.recv(connection, 1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b''
     except BlockingIOError:
         return True
     except OSError:
@@ -254,10 +255,10 @@ class Tunnel(Server):
 
 
 @contextlib.contextmanager
-def faulty(root, fault=None, made=None):
+def faulty(root, fault=None, made=None, tls=None):
     """Serves root, with ranges and tags. made: a list that gets the server, which counts connections and may have a gate (lib.rounds).
     fault(path, offset), for each range: None, or a function of handler, bytes of the object, start and end, which answers and returns True, or returns False."""
-    server = Server(_Handler)
+    server = Server(_Handler, tls)
     server.connections, server.most_connections, server.gate = set(), 0, None
     if made is not None:
         made.append(server)

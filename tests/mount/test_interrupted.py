@@ -6,6 +6,7 @@ import contextlib
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -163,8 +164,13 @@ CALLS = {
     's3': ALL,
     'disk': {**ALL, 'getattr': 'os.stat(m)', 'opendir': 'os.listdir(m)', 'statfs': 'os.statvfs(m)',
              'open': ("os.open('metrics', 0, dir_fd=d)", "d = os.open(f'{m}/1000/metrics', os.O_RDONLY)")},
-    'http': {'lookup': "os.lstat(f'{m}/state')", 'readdir': 'os.listdir(m)'},
+    'https': {'lookup': "os.lstat(f'{m}/config')", 'readdir': 'os.listdir(m)', 'read': ('f.read()', FILE),
+              'open': "os.open(f'{m}/config/metadata', 0)", 'getxattr': ("os.getxattr(f'{m}/state', 'user.pytree.stored_bytes')", "os.lstat(f'{m}/state')")},
 }
+
+
+# Calls that a mount of a URL answers without its server.
+AT_ONCE = {'getattr': 'os.stat(m)', 'getattr of a file': ('os.fstat(f.fileno())', FILE), 'statfs': 'os.statvfs(m)'}
 
 
 class Caller:
@@ -172,15 +178,15 @@ class Caller:
         self.call = call
         self.process = subprocess.Popen([sys.executable, '-c', CALLER % (before, call), str(m.path), *more], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        assert self._line() == 'ready', self.process.stderr.read()
+        assert self.line() == 'ready', self.process.stderr.read()
 
-    def _line(self):
+    def line(self):
         return self.process.stdout.readline().strip()
 
     def begin(self):
         self.process.stdin.write('\n')
         self.process.stdin.flush()
-        assert self._line() == 'begins'
+        assert self.line() == 'begins'
 
     def waits(self):
         where = pathlib.Path(f'/proc/{self.process.pid}/wchan').read_text()
@@ -270,11 +276,20 @@ def stalling(request, mount, caller):
                 m = mount('s3://interrupted/run', *options, allow_errors=True)
             else:
                 made = []
-                url = stack.enter_context(servers.faulty(SAMPLE.parents[1], made=made))
+                tls = servers.certificate(request.getfixturevalue('tmp_path'))
+                request.getfixturevalue('monkeypatch').setenv('SSL_CERT_FILE', str(tls[0]))
+                url = stack.enter_context(servers.faulty(SAMPLE.parents[1], made=made, tls=tls))
                 m, stall = mount(f'{url}/1500', *options, allow_errors=True), Stall(made[0])
             stack.callback(stall.open)
             return m, stall
         yield do
+
+
+def callers_of(calls, kind):
+    """(call, what is done before) of each, for a mount of that kind."""
+    for call in calls.values():
+        call, before = call if isinstance(call, tuple) else (call, '')
+        yield call, before.replace('/1000', '') if kind == 'https' else before
 
 
 @pytest.mark.parametrize('kind', CALLS)
@@ -283,9 +298,8 @@ def test_a_signal_ends_a_caller_that_waits(caller, stalling, kind):
     m, stall = stalling(kind, 'direct_io=on')
     callers = []
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
-        for call in CALLS[kind].values():
-            call, before = call if isinstance(call, tuple) else (call, '')
-            callers.append((caller(m, call, before), number))
+        callers += [(caller(m, *what), number) for what in callers_of(CALLS[kind], kind)]
+    instant = [caller(m, *what) for what in callers_of(AT_ONCE if kind != 'disk' else {}, kind)]
     other = os.open(m / '.pytreefs/version', os.O_RDONLY)
     stall.close()
     for c, _ in callers:
@@ -299,8 +313,11 @@ def test_a_signal_ends_a_caller_that_waits(caller, stalling, kind):
         assert c.process.returncode == -number and 'KeyboardInterrupt' in said + 'KeyboardInterrupt' * (number != signal.SIGINT), (c.call, said)
     assert os.pread(other, 100, 0)
     os.close(other)
+    for c in instant:
+        c.begin()
+        assert c.line().startswith('result os.stat'), c.call
     stall.open()
-    assert '0 differences' in subprocess.run([m.program, 'diff', SAMPLE.parent, m / ('1500' if kind != 'http' else '')],
+    assert '0 differences' in subprocess.run([m.program, 'diff', SAMPLE.parent, m / ('1500' if kind != 'https' else '')],
                                              capture_output=True, text=True).stdout
 
 
@@ -310,18 +327,70 @@ def draft(m, step):
     return f"os.rename(f'{{m}}/{step}.tmp', f'{{m}}/{step}')"
 
 
-@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+SIGNALS = pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+
+
+@SIGNALS
 def test_a_commit_goes_on_without_its_caller(caller, stalling, spill, number):
     m, stall = stalling('s3')
-    step = 2000 + number
-    c = caller(m, draft(m, step))
+    c = caller(m, draft(m, 2000 + number))
+    other = os.open(m / '.pytreefs/version', os.O_RDONLY)
     stall.close()
     c.begin()
     mounts.wait_for(lambda: stall.held)
+    ends_and_goes_on(m, stall, c, 2000 + number, number, other)
+
+
+class Frozen:
+    """A disk of which nothing is written meanwhile."""
+
+    def __init__(self, at):
+        self.at = at
+
+    def close(self):
+        subprocess.run(['fsfreeze', '--freeze', self.at], check=True)
+
+    def open(self):
+        subprocess.run(['fsfreeze', '--unfreeze', self.at], capture_output=True)
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """(a directory on a disk of its own, what stalls it)."""
+    image, at = tmp_path / 'image', tmp_path / 'disk'
+    at.mkdir()
+    with open(image, 'wb') as f:
+        f.truncate(64 << 20)
+    if os.getuid() or any(subprocess.run(c, capture_output=True).returncode for c in (['mkfs.ext4', '-q', image], ['mount', '-o', 'loop', image, at])):
+        pytest.skip('no disk image can be mounted here')
+    stall = Frozen(at)
+    try:
+        yield at, stall
+    finally:
+        stall.open()
+        why = mounts.unmount_with('umount', at)
+        assert not why, why
+
+
+@SIGNALS
+def test_a_commit_to_a_disk_goes_on_without_its_caller(disk, caller, mount, number):
+    source, stall = disk
+    m = mount(source, 'shape=root')
+    c = caller(m, draft(m, 7))
+    other = os.open(m / '.pytreefs/version', os.O_RDONLY)
+    stall.close()
+    c.begin()
+    mounts.wait_for(lambda: any('State:\tD' in status for status in mounts.threads(m.pid).values()))
+    ends_and_goes_on(m, stall, c, 7, number, other)
+
+
+def ends_and_goes_on(m, stall, c, step, number, other):
+    """other: a file of `.pytreefs` that was opened before, since a look-up asks who may use SOURCE."""
     c.end(number)
     said = c.said()
     assert c.process.returncode == -number, said
-    assert (m / '.pytreefs/version').read_text()
+    assert os.pread(other, 100, 0)
+    os.close(other)
     stall.open()
     # Another change of the root waits for it.
     (m / '3.tmp').mkdir()
