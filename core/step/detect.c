@@ -504,6 +504,21 @@ static bool is_random_key(const struct children *c)
 	return false;
 }
 
+/* Ends the listing with 1 at a name of a data file of OCDBT: 32 hexadecimal digits. */
+static int find_data_file(void *arg, const char *name, unsigned char type)
+{
+	return strspn(name, "0123456789abcdef") == 32 && !name[32];
+}
+
+/* Whether a database has lost all but its data files, which name nothing: 1 or 0. */
+static int has_data_files_alone(const struct children *c)
+{
+	auto_free char *path = NULL;
+	int r = children_has(c, "d", true) ? path_join(c->rel, span_str("d"), &path) : 0;
+
+	return path ? io_list(c->dir, path, find_data_file, NULL) : r;
+}
+
 int detect_item(struct io_dir *dir, const char *rel, enum item_kind *ret)
 {
 	struct children c;
@@ -513,6 +528,8 @@ int detect_item(struct io_dir *dir, const char *rel, enum item_kind *ret)
 		r = is_tree(&c);
 	if (r == 0)
 		r = detect_holds_arrays(&c);
+	if (r == 0)
+		r = has_data_files_alone(&c);
 	if (r >= 0)
 		*ret = r ? ITEM_PYTREE : is_random_key(&c) ? ITEM_COMPOSITE : ITEM_STORED;
 	children_release(&c);

@@ -46,7 +46,8 @@ int detect_marked(struct io_dir *dir, const char *rel, enum shape *ret);
 int detect_step(struct io_dir *dir, const char *rel, enum shape *ret);
 /*
  * The kind of a child of a step. It is a PyTree if its files say so, if an array is in a directory
- * in it, or if there are arrays further down and nothing else on the way to them.
+ * in it, or if there are arrays further down and nothing else on the way to them; also if it has
+ * data files of a database, and lost what names them, so that it cannot be opened.
  */
 int detect_item(struct io_dir *dir, const char *rel, enum item_kind *ret);
 /* Whether there is a root or a step of its own in the directory rel: 1 or 0. */

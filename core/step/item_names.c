@@ -516,10 +516,14 @@ static int make_tree(struct item *item, const struct listed *l)
 {
 	const struct json *manifest = NULL;
 	auto_json doc = { 0 };
+	struct stat st;
 	int r;
 
 	if (!l->n && !l->n_groups)
-		return fail(-EUCLEAN, "item '%s' has no _METADATA and no arrays", item->path);
+		return fail(-EUCLEAN, "it has no _METADATA and no arrays%s",
+			    io_stat(item->dir, "d", &st) >= 0 ?
+				    ": manifest.ocdbt is lost, which names what is in 'd'" :
+				    "");
 	if (!l->n_groups && are_paths(item, l))
 		memset(l->is_path, true, l->n);
 	if (!l->n_groups)

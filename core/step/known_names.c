@@ -74,7 +74,7 @@ static bool is_orbax(struct span handler)
 		memmem(handler.p, handler.n, "Proto", 5));
 }
 
-static int has_known_file(struct io_dir *dir, const char *rel)
+int known_names_any(struct io_dir *dir, const char *rel)
 {
 	struct children c;
 	int r = children_list(dir, rel, true, &c);
@@ -88,24 +88,32 @@ static int has_known_file(struct io_dir *dir, const char *rel)
 int known_names_of_item(struct io_dir *dir, const char *rel, const struct step_meta *meta,
 			struct span item)
 {
+	bool is_tree = meta && step_meta_is_tree(meta, item), is_known = is_tree;
 	struct span handler = { 0 };
 	int r;
 
-	if (io_dir_can_list(dir))
-		return 1;
-	if (meta && step_meta_is_tree(meta, item))
+	if (meta && step_meta_handler(meta, item, &handler) == 1 && handler.p)
+		is_known |= is_orbax(handler);
+	if (is_tree && !io_dir_can_list(dir))
 		return fail(-EOPNOTSUPP,
 			    "item '%.*s' is a tree without _METADATA, and its server cannot list: "
 			    "its arrays are not known",
 			    SPAN_ARG(item));
-	r = has_known_file(dir, rel);
-	if (r == 0)
+	r = known_names_any(dir, rel);
+	if (r < 0)
+		return r;
+	if (io_dir_can_list(dir))
+		return r || !is_known ?
+			       1 :
+			       fail(-EUCLEAN, "item '%.*s' has lost the files of its '%.*s'",
+				    SPAN_ARG(item), SPAN_ARG(handler));
+	if (!r)
 		return fail(-EOPNOTSUPP,
 			    "item '%.*s' has no file of a known name, and its server cannot list: "
 			    "its contents are not known",
 			    SPAN_ARG(item));
-	if (r < 0 || !meta || (step_meta_handler(meta, item, &handler) == 1 && is_orbax(handler)))
-		return r;
+	if (!meta || is_known)
+		return 1;
 	fail(-EOPNOTSUPP,
 	     "item '%.*s' may have more files: its server cannot list, and their names are known to "
 	     "its handler alone",

@@ -11,10 +11,13 @@ struct io_dir;
 struct step_meta;
 
 extern const struct store_names known_names;
+/* Whether the directory of an item has more than its marker: 1 or 0. */
+int known_names_any(struct io_dir *dir, const char *rel);
 /*
  * Whether the names of all files of an item are known that is not recognized as a tree, in rel of
  * dir: 1; 0 with a note: it may have others, which its server cannot list. -EOPNOTSUPP: none is
- * known. meta: of its step; NULL: it is inside a random key.
+ * known. -EUCLEAN: it has none, and a handler of Orbax that writes some. meta: of its step; NULL:
+ * it is inside a random key.
  */
 int known_names_of_item(struct io_dir *dir, const char *rel, const struct step_meta *meta,
 			struct span item);

@@ -68,24 +68,21 @@ static bool is_item_name(const struct node_step *s, struct span name)
 	       name.p[0] != '.';
 }
 
-/* Of an item that no file shows to be a tree: a server that cannot list may have more of it. */
-static int check_known(const struct node_step *s, struct span name, const char *path)
+int node_step_knows(struct node *step, struct span item, const char *path)
 {
+	struct io_dir *source = step->ns->ckpt->source;
 	auto_of(step_meta) struct step_meta *meta = NULL;
 	auto_buf text = { 0 };
-	int r;
+	int r = io_dir_can_list(source) ? known_names_any(source, path) : 0;
 
-	if (io_dir_can_list(s->dir))
-		return 0;
-	r = io_read_file(s->dir, "_CHECKPOINT_METADATA", LIMIT_STEP_FILE, &text);
+	if (r != 0)
+		return r;
+	r = io_read_file(step_of(step)->dir, "_CHECKPOINT_METADATA", LIMIT_STEP_FILE, &text);
 	if (r >= 0)
 		r = step_meta_parse(buf_span(&text), "'_CHECKPOINT_METADATA'", &meta);
 	if (r < 0 && err_is_transient(r))
 		return r;
-	r = known_names_of_item(s->node.ns->ckpt->source, path, meta, name);
-	if (r == 0)
-		log_warn("%s", err_text(-EOPNOTSUPP));
-	return r;
+	return known_names_of_item(source, path, meta, item);
 }
 
 static int item_child(struct node_step *s, struct span name, const struct stat *st,
@@ -111,7 +108,10 @@ static int item_child(struct node_step *s, struct span name, const struct stat *
 	case ITEM_STORED:
 		break;
 	}
-	r = check_known(s, name, path);
+	/* A server that cannot list may have more of it, or it has lost its files. */
+	r = node_step_knows(&s->node, name, path);
+	if (r == 0)
+		log_warn("%s", err_text(-EOPNOTSUPP));
 	return r < 0 ? r : node_stored_new(&s->node, name, path, st, STORED_OPAQUE, ret);
 }
 

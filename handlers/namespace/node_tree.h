@@ -92,6 +92,8 @@ int root_xattr_get(struct node *n, const char *name, struct buf *ret);
 struct io_dir *node_step_dir(struct node *n);
 /* Its path below SOURCE. Borrowed. */
 const char *node_step_path(struct node *n);
+/* known_names_of_item() for an item of a step. path: below SOURCE */
+int node_step_knows(struct node *step, struct span item, const char *path);
 const struct file_id *node_step_id(struct node *n);
 
 /* Get the number of bytes that a leaf stores: chunks of an array, or the text of a string. */

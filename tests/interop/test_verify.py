@@ -166,6 +166,42 @@ def test_whatever_orbax_refuses_after_the_loss_of_a_file_is_found(how, program, 
     assert refused >= {'_METADATA', '_sharding', '_strings.json', 'metadata', 'params', 'meta'}
 
 
+@pytest.mark.filterwarnings('ignore')
+@pytest.mark.parametrize('item, left, has_handlers', [('params', 'd', True), ('params', 'd', False), ('params', 'ocdbt.process_0/d', True),
+                                                      ('params', None, True), ('meta', None, True)])
+def test_an_item_that_has_lost_what_names_its_values_is_refused(item, left, has_handlers, program, mount, tmp_path):
+    """By its handler, or by the names of data files; it is neither an empty item nor one of files."""
+    saved(tmp_path / 'root', use_ocdbt=True)
+    step = tmp_path / 'root/1'
+    shutil.move(step / item, tmp_path / 'whole')
+    (step / item).mkdir()
+    if left:
+        shutil.copytree(tmp_path / 'whole' / left, step / item / left)
+    if not has_handlers:
+        doc = json.loads((step / '_CHECKPOINT_METADATA').read_text())
+        (step / '_CHECKPOINT_METADATA').write_text(json.dumps(doc | {'item_handlers': dict.fromkeys(doc['item_handlers'])}))
+    for words in (['tree', step], ['stats', step], ['info', step], ['verify', step], ['diff', step, step],
+                  ['export', step, tmp_path / 'a.npz'], ['export', step, tmp_path / 'a.safetensors'], ['convert', step, tmp_path / '7'],
+                  ['save', step, tmp_path / 'saved/1']):
+        r = subprocess.run([program, *words], capture_output=True, text=True)
+        assert r.returncode and item in r.stdout + r.stderr, (words, r.stdout, r.stderr)
+    assert not {'a.npz', 'a.safetensors', '7', 'saved'} & set(os.listdir(tmp_path))
+    with pytest.raises(pytreefs.Error, match=item):
+        pytreefs.load(step)
+    m = mount(step, allow_errors=True)
+    with pytest.raises(OSError):
+        os.listdir(m / item)
+
+
+def test_a_step_without_a_tree_is_not_exported(program, tmp_path):
+    (tmp_path / '1/config').mkdir(parents=True)
+    (tmp_path / '1/config/metadata').write_text('{}')
+    (tmp_path / '1/_CHECKPOINT_METADATA').write_text('{"item_handlers": {"config": null}}')
+    for name in ('a.npz', 'a.safetensors', 'a'):
+        r = subprocess.run([program, 'export', tmp_path / '1', tmp_path / name], capture_output=True, text=True)
+        assert r.returncode == 1 and 'has no item that is a tree' in r.stderr and not (tmp_path / name).exists(), r.stderr
+
+
 def changed(step, file, change):
     """Change a JSON document of the item."""
     path = step / 'params' / file

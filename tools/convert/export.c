@@ -95,6 +95,14 @@ struct tree_manifest_only export_only(const struct export *x)
 }
 
 /* The header of a safetensors file has all texts; other formats write one after another. */
+static bool has_tree(const struct subtree *st)
+{
+	for (size_t i = 0; i < st->n; i++)
+		if (st->part[i].kind == PART_TREE)
+			return true;
+	return false;
+}
+
 static int list_leaves(struct export *x, enum export_format format)
 {
 	unsigned flags = format == EXPORT_SAFETENSORS ? LEAF_TABLE_TEXTS : 0;
@@ -105,6 +113,8 @@ static int list_leaves(struct export *x, enum export_format format)
 	for (size_t i = 0; i < x->st.n && r >= 0; i++)
 		if (x->st.part[i].kind == PART_BROKEN)
 			r = err_restore(x->st.part[i].note);
+	if (r >= 0 && !has_tree(&x->st))
+		r = fail(-ENOENT, "'%s' has no item that is a tree", x->a->arg[0]);
 	if (r >= 0)
 		r = rules_check(x->a, &x->st, group_is_lead(x->group));
 	if (r >= 0)
