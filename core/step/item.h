@@ -78,6 +78,7 @@ struct item {
 	size_t n_below, cap_below;
 	bool below_listed;
 	bool is_partial; /* no document has its tree, and its server cannot list all of it */
+	char *remark;    /* why its tree may be another one than was saved; NULL: it is that one */
 	pthread_mutex_t below_lock;
 	bool is_file; /* a flax or safetensors file, not a directory */
 	/*

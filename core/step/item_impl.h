@@ -14,6 +14,8 @@
 int item_read_tree(struct item *item);
 /* Make the tree of an item without a document of it, from the names of arrays and strings. */
 int item_tree_of_names(struct item *item);
+/* Log what is to be said of the item's tree, and keep it as item->remark. */
+int item_remark(struct item *item, const char *text);
 /* The same for a flax checkpoint: everything is in the file `name` in the item's directory. */
 int item_read_file(struct item *item, const char *name);
 /* The same for the only item of ckpt_opts.safetensors. */

@@ -548,11 +548,10 @@ static int find_whether_partial(struct item *item, const struct kv *dirs, const 
 			"'%s' is a zarr group without consolidated metadata, which name what is "
 			"in it, and its server cannot list: name the group above it that has them",
 			item->dir->path);
-	if (item->is_partial)
-		log_warn("item '%s' has no _METADATA, and its server cannot list: arrays in "
-			 "directories below it are not shown",
-			 item->path);
-	return 0;
+	return item->is_partial ?
+		       item_remark(item, "has no _METADATA, and its server cannot list: arrays in "
+					 "directories below it are not shown") :
+		       0;
 }
 
 int item_tree_of_names(struct item *item)

@@ -43,6 +43,7 @@ void item_unref(struct item *item)
 	item_below_release(item);
 	io_dir_close(item->dir);
 	free(item->gda);
+	free(item->remark);
 	io_file_unref(item->aggregate);
 	document_release(&item->aggregate_text);
 	strings_free(item->strings);

@@ -94,6 +94,14 @@ int item_has_trace(const struct item *item)
 	return 0;
 }
 
+int item_remark(struct item *item, const char *text)
+{
+	log_warn("item '%s' %s", item->path, text);
+	free(item->remark);
+	item->remark = strdup(text);
+	return item->remark ? 0 : fail(-ENOMEM, "cannot open item '%s'", item->path);
+}
+
 /* Of a tree that Orbax wrote, names do not tell everything. */
 static int read_names(struct item *item)
 {
@@ -102,11 +110,11 @@ static int read_names(struct item *item)
 	if (r < 0 || item->is_hierarchy)
 		return r;
 	r = item_has_trace(item);
-	if (r > 0)
-		log_warn("item '%s' has lost its _METADATA: its tree is made of the names of its "
-			 "arrays, which do not tell lists, tuples, None and keys with dots",
-			 item->path);
-	return MIN(r, 0);
+	return r <= 0 ?
+		       r :
+		       item_remark(item, "has lost its _METADATA: its tree is made of the names of "
+					 "its arrays, which do not tell lists, tuples, None and "
+					 "keys with dots");
 }
 
 /* ---- all sources of a tree ---- */

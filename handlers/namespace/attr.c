@@ -308,6 +308,19 @@ static int attr_left_out(const struct subject *s, struct buf *ret)
 	return r < 0 ? r : buf_add_byte(ret, '}');
 }
 
+static int attr_remarks(const struct subject *s, struct buf *ret)
+{
+	auto_subtree st = { 0 };
+	size_t had = ret->n;
+	int r = node_open_subtree(s->node, &st);
+
+	for (size_t i = 0; i < st.n && r >= 0; i++)
+		r = check_reader(s->node->ns, st.part[i].source);
+	if (r >= 0)
+		r = node_parts_remarks(s->node, &st, ret);
+	return r < 0 || ret->n > had ? r : -ENODATA;
+}
+
 static const struct attr dir_attrs[] = {
 	{ "key", attr_key },
 	{ "kind", attr_kind },
@@ -318,6 +331,7 @@ static const struct attr dir_attrs[] = {
 	{ "logical_bytes", attr_logical },
 	{ "stored_bytes", attr_dir_stored },
 	{ "left_out", attr_left_out },
+	{ "remarks", attr_remarks },
 };
 
 /* ---- steps: sums over their items ---- */
@@ -400,6 +414,7 @@ static const struct attr step_attrs[] = {
 	{ "state", attr_state },           { "custom_metadata", step_custom },
 	{ "leaf_count", step_leaf_count }, { "logical_bytes", step_logical },
 	{ "stored_bytes", step_stored },   { "left_out", attr_left_out },
+	{ "remarks", attr_remarks },
 };
 
 /* ---- a directory of steps ---- */
@@ -458,8 +473,8 @@ static int list_attrs(const struct attr *attrs, size_t n, const struct subject *
 		auto_buf value = { 0 };
 		int r = 0;
 
-		/* It is of the mount, not of the checkpoint, and would be copied with it. */
-		if (attrs[i].print == attr_left_out)
+		/* These are of the mount, not of the checkpoint, and would be copied with it. */
+		if (attrs[i].print == attr_left_out || attrs[i].print == attr_remarks)
 			continue;
 		/* Sums over all leaves always exist, so they are listed without being computed. */
 		if (attrs[i].print != attr_logical && attrs[i].print != attr_dir_stored &&

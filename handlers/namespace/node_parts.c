@@ -102,6 +102,35 @@ int node_open_subtree(struct node *n, struct subtree *ret)
 	return 0;
 }
 
+static int add_remark(struct buf *list, const struct subtree_part *part, const char *text)
+{
+	auto_free char *remark = part->item ? str_fmt("item '%s' %s", part->item->path, text) :
+					      strdup(text);
+	int r = remark ? buf_add_str(list, list->n ? ", " : "[") : -ENOMEM;
+
+	return r < 0 ? r : json_put_str(list, span_str(remark), JSON_PYTHON);
+}
+
+int node_parts_remarks(struct node *n, const struct subtree *st, struct buf *ret)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < st->n && r >= 0; i++) {
+		const struct subtree_part *p = &st->part[i];
+		bool is_known = true;
+
+		if (p->kind == PART_FILES && n->ops == &node_step_ops && !strchr(p->path, '/')) {
+			r = node_step_knows(n, span_str(p->path), p->source);
+			is_known = r != 0;
+		}
+		if (r >= 0 && !is_known)
+			r = add_remark(ret, p, err_text(-EOPNOTSUPP));
+		else if (r >= 0 && p->item && p->item->remark)
+			r = add_remark(ret, p, p->item->remark);
+	}
+	return r < 0 || !ret->n ? r : buf_add_byte(ret, ']');
+}
+
 int node_add_custom(struct node *n, struct subtree *st)
 {
 	auto_buf text = { 0 };

@@ -19,6 +19,11 @@ int node_add_custom(struct node *n, struct subtree *st);
 int node_parts_left_out(const struct transform *t, const struct subtree *st,
 			struct transform_left_out *sum);
 /*
+ * Append what the log says of the items of the subtree of n, which may not be all that was saved: a
+ * JSON list of texts; nothing if there is none.
+ */
+int node_parts_remarks(struct node *n, const struct subtree *st, struct buf *ret);
+/*
  * Get the permissions of users who may read all contents and reach them. step: its path below
  * SOURCE, if the subtree is that of a step; else NULL.
  */

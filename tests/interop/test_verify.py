@@ -318,13 +318,19 @@ def test_a_chunk_that_nobody_checked_is_copied_without_a_checksum(how, program, 
         assert any(f['leaf'].endswith('w.npy') and 'cannot decode zstd' in f['text'] for f in verify(program, copy)['findings']), copy
 
 
-def test_a_tree_that_is_made_of_names_is_never_given_without_a_word(program, mount, tmp_path):
+def test_a_tree_that_is_made_of_names_is_never_given_without_a_word(program, mount, tmp_path, monkeypatch):
     """Without _METADATA lists are dicts, and a key with a dot is two: a copy of that is whole, for Orbax and for verify."""
     lost = checkpoints.get('metadata-missing-perleaf').path
     for words in (['ls', lost], ['tree', lost], ['stats', lost], ['diff', lost, lost], ['convert', lost, tmp_path / 'converted'],
                   ['save', lost, tmp_path / 'saved/1'], ['export', lost, tmp_path / 'a.npz']):
         r = subprocess.run([program, *words], capture_output=True, text=True)
         assert r.returncode == 0 and r.stderr.count('has lost its _METADATA') in (1, 2), (words, r.stderr)
+    monkeypatch.setenv('PATH', f"{os.environ['PYTREEFS_BUILD']}:{os.environ['PATH']}")
+    for take in (pytreefs.load, pytreefs.load_flat, lambda path: list(pytreefs.open(path)),
+                 lambda path: pytreefs.save(tmp_path / '7', pytreefs.open(path))):
+        with pytest.warns(UserWarning, match='has lost its _METADATA') as said:
+            take(lost)
+        assert {w.filename for w in said} == {__file__}, [(w.filename, w.lineno) for w in said]
     m = mount(lost)
     os.listdir(m.path)
     assert any('has lost its _METADATA' in line for line in m.log_lines())

@@ -73,6 +73,8 @@ def test_an_item_of_which_some_names_are_known_is_said_to_be_so(run, mount, step
         for words in COMMANDS:
             r = run(*words_of(words, url, tmp_path), ok=False)
             assert said in r.stdout + r.stderr and r.returncode == (2 if words == ['verify'] else 0), (words, r.stdout, r.stderr)
+        with pytest.warns(UserWarning, match=said):
+            pytreefs.load(url)
         m = mount(url, allow_errors=True)
         assert os.listdir(m / 'other') == ['metadata'] and any(said in line for line in m.log_lines())
 

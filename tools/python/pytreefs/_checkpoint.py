@@ -65,6 +65,7 @@ class Checkpoint(Mapping[Key, Any]):
     def _tree(self) -> tuple[list[Node], list[list[int]], int, str]:
         if self._nodes is None:
             nodes = self._context.tree(self._name)
+            self._context.warn_of_names(self._name)
             self._nodes = nodes, children_of(nodes), 0, self._name
         return self._nodes
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -49,6 +51,14 @@ class Context:
     def leaves(self, name: str, indices: list[int], flags: int = 0) -> list[Node]:
         """Some leaves of a tree, by their increasing indices in it; others are not opened."""
         return self._nodes(name, lambda: self.handle.leaves(name, flags, indices))
+
+    def warn_of_names(self, name: str) -> None:
+        """A tree that is made of the names of arrays may be another one than was saved. The warning is at the caller of the package."""
+        for text in json.loads(self.handle.attribute(name, 'remarks') or '[]'):
+            frame, level = sys._getframe(), 1
+            while frame.f_back and os.path.dirname(frame.f_code.co_filename) == os.path.dirname(__file__):
+                frame, level = frame.f_back, level + 1
+            warnings.warn(f'{self.path}: {text}', stacklevel=level)
 
     def _nodes(self, name: str, ask: Callable[[], Sequence[lib.Node]]) -> list[Node]:
         try:

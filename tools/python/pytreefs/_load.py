@@ -36,6 +36,7 @@ class Loading:
         try:
             self.base, self.nodes = self._read_tree(only is None)
             self.chosen = self._choose(only)
+            self.context.warn_of_names(self.base)
             if 'transforms' in options or 'transforms' in os.environ.get('PYTREEFS_OPTIONS', ''):
                 self._warn_of_rules()
             self._describe([i for i in self.chosen if self.nodes[i].kind == lib.ARRAY and self.nodes[i].dtype is None])

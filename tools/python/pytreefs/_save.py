@@ -245,6 +245,7 @@ class _Copying:
             self.words += ['--custom-metadata', json.dumps(dict(metadata))]
 
     def run(self, progress: lib.Progress | None, options: Mapping[str, Any]) -> None:
+        self.tree.context.warn_of_names(self.tree.name)
         total = sum(leaf.nbytes for leaf in self.tree.leaves() if leaf.dtype_name) if progress else 0
         report = progress if progress and total else lambda done, total: None
         convert(self.source, self.where, self.words, {**self.tree.context.options, **options}, lambda: report(0, total))
