@@ -174,9 +174,9 @@ def test_an_object_that_cannot_be_read(disk, s3, run, files):
 def test_a_copy_whose_writer_died(disk, run, files, tmp_path):
     """It is not a step; gc removes it, and so does the next writer of that step."""
     run('save', files, tmp_path / '1')
+    (tmp_path / '1/commit_success.txt').unlink()
     for step in ('1', '2'):
         shutil.copytree(tmp_path / '1', disk / step)
-        (disk / f'{step}/commit_success.txt').unlink()
         (disk / f'{step}/.pytreefs-draft').write_text('{"pid": 1}\n')
     disk.wait()
     run('save', files, disk / '1')
