@@ -75,18 +75,30 @@ struct pairing {
 	const struct tree_node **partner; /* indexed by the nodes of A */
 };
 
-static void say_kinds(const struct pairing *p, const struct tree_node *a, const struct tree_node *b)
+/* Report two texts that differ at a container. */
+static void say_both(const struct pairing *p, const struct tree_node *a, const char *what,
+		     struct span text_a, struct span text_b)
 {
-	const char *ka = tree_kind_text(a->kind), *kb = tree_kind_text(b->kind);
 	auto_buf path = { 0 }, text = { 0 };
 
 	if (is_selective(p->d))
 		return;
 	buf_add_str(&path, p->prefix);
 	subtree_path(p->a, a, &path);
-	buf_addf(&text, p->d->json ? "\"a\": \"%s\", \"b\": \"%s\"" : "%s, and %s",
-		 a->kind == TREE_LEAF ? "leaf" : ka, b->kind == TREE_LEAF ? "leaf" : kb);
-	diff_say(p->d, buf_str(&path), "kind", buf_str(&text));
+	if (!p->d->json) {
+		buf_addf(&text, "%.*s, and %.*s", SPAN_ARG(text_a), SPAN_ARG(text_b));
+	} else {
+		buf_add_str(&text, "\"a\": ");
+		json_put_str(&text, text_a, JSON_PRETTY);
+		buf_add_str(&text, ", \"b\": ");
+		json_put_str(&text, text_b, JSON_PRETTY);
+	}
+	diff_say(p->d, buf_str(&path), what, buf_str(&text));
+}
+
+static const char *kind_name(const struct tree_node *n)
+{
+	return n->kind == TREE_LEAF ? "leaf" : tree_kind_text(n->kind);
 }
 
 /*
@@ -126,12 +138,60 @@ static bool kinds_differ(const struct pairing *p, const struct tree_node *a,
 	return plain_kind(a) != plain_kind(b);
 }
 
+static void compare_classes(const struct pairing *p, const struct tree_node *a,
+			    const struct tree_node *b)
+{
+	auto_buf name_a = { 0 }, name_b = { 0 };
+
+	if (a->kind != TREE_NAMEDTUPLE || b->kind != TREE_NAMEDTUPLE || !a->type || !b->type)
+		return;
+	buf_addf(&name_a, "%.*s.%.*s", SPAN_ARG(a->type->module), SPAN_ARG(a->type->clazz));
+	buf_addf(&name_b, "%.*s.%.*s", SPAN_ARG(b->type->module), SPAN_ARG(b->type->clazz));
+	if (!span_eq(buf_span(&name_a), buf_span(&name_b)))
+		say_both(p, a, "type", buf_span(&name_a), buf_span(&name_b));
+}
+
+/* The next child, from number *i on, that the other container has, too; or NULL. */
+static const struct tree_node *next_common(const struct tree_node *n, const struct tree_node *other,
+					   uint32_t *i)
+{
+	for (; *i < n->n_children; ++*i)
+		if (tree_child_by_key(other, n->children[*i]->key))
+			return n->children[(*i)++];
+	return NULL;
+}
+
+/* Whether the tree has the order of the fields of a namedtuple and of the keys of an OrderedDict. */
+static bool says_orders(const struct subtree_part *p)
+{
+	return p->item->tree->has_metadata || p->item->tree->has_manifest;
+}
+
+static void compare_orders(const struct pairing *p, const struct tree_node *a,
+			   const struct tree_node *b)
+{
+	const struct tree_node *next_a, *next_b;
+	uint32_t i = 0, k = 0;
+
+	if (plain_kind(a) != TREE_DICT || plain_kind(b) != TREE_DICT || !says_orders(p->a) ||
+	    !says_orders(p->b))
+		return;
+	do {
+		next_a = next_common(a, b, &i);
+		next_b = next_common(b, a, &k);
+	} while (next_a && next_b && span_eq(next_a->key, next_b->key));
+	if (next_a && next_b)
+		say_both(p, a, "order", next_a->key, next_b->key);
+}
+
 /* The recursion is at most LIMIT_TREE_DEPTH deep. */
 static void pair_nodes(const struct pairing *p, const struct tree_node *a,
 		       const struct tree_node *b)
 {
 	if (kinds_differ(p, a, b))
-		say_kinds(p, a, b);
+		say_both(p, a, "kind", span_str(kind_name(a)), span_str(kind_name(b)));
+	compare_classes(p, a, b);
+	compare_orders(p, a, b);
 	if (a->kind == TREE_LEAF && b->kind == TREE_LEAF)
 		p->partner[a->id] = b;
 	if (a->kind == TREE_LEAF || b->kind == TREE_LEAF)
