@@ -77,6 +77,11 @@ struct ckpt {
 int ckpt_open(const struct ckpt_opts *opts, struct ckpt **ret);
 /* The length of the part of the URL that is a directory: store_reach(). */
 int ckpt_reach(const char *url, const struct url_store_opts *opts, size_t *ret);
+/* Whether a directory of SOURCE is a step only with commit_success.txt: need_marker of step.h. */
+static inline bool ckpt_needs_marker(const struct ckpt *c)
+{
+	return c->opts.atomicity == ATOMICITY_COMMIT_FILE;
+}
 /* The number of threads that ckpt_start() starts. */
 unsigned ckpt_threads(const struct ckpt *c);
 int ckpt_start(struct ckpt *ckpt);

@@ -246,7 +246,7 @@ static int finish(void *arg)
 
 static int check_step_name(const struct draft *d, struct span final)
 {
-	bool need_marker = d->env->options->atomicity == ATOMICITY_COMMIT_FILE;
+	bool need_marker = ckpt_needs_marker(d->env->ckpt);
 	int r = step_check_name(d->env->ckpt->source, final, need_marker);
 
 	return r < 0 || d->is_item || d->replaces || d->env->ckpt->shape != SHAPE_ROOT ?

@@ -132,14 +132,11 @@ int draft_begin(struct draft_env *env, struct span name, struct draft **ret)
 	int r = is_item ? item_name_draft(name, &final) : step_name_draft(name, &final);
 
 	if (r < 0 && !is_item && final.n)
-		r = step_check_name(env->ckpt->source, final,
-				    env->uploads ||
-					    env->options->atomicity == ATOMICITY_COMMIT_FILE);
+		r = step_check_name(env->ckpt->source, final, ckpt_needs_marker(env->ckpt));
 	/* Where a draft cannot get another name, that is checked now, else at its commit. */
 	if (r >= 0 && !is_item &&
 	    (env->uploads || env->options->atomicity == ATOMICITY_COMMIT_FILE))
-		r = step_check_new(env->ckpt->source, final,
-				   env->ckpt->opts.atomicity == ATOMICITY_COMMIT_FILE);
+		r = step_check_new(env->ckpt->source, final, ckpt_needs_marker(env->ckpt));
 	return r < 0 ? r : begin(env, name, final, is_item, false, ret);
 }
 

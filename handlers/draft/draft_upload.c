@@ -37,8 +37,8 @@ int draft_uploads_new(const struct draft_env *env, const struct url_store_opts *
 	if (u && !opts)
 		u->remark = str_fmt(
 			"'%s' is a mount of %s, which does not rename a step as a whole: it is copied "
-			"there file by file, and is %s; with a SOURCE s3://... or gs://... it is "
-			"durable at once",
+			"there file by file, and is %s; if it is in S3 or GCS, a step of a SOURCE "
+			"s3://... or gs://... is durable at once",
 			env->ckpt->source->path, m->name, m->durable);
 	if (!u || (!opts && !u->remark)) {
 		free(u);

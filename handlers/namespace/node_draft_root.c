@@ -172,8 +172,7 @@ static int delete_step(struct ns *ns, struct span name)
 	int r = step ? 0 : fail(-ENOMEM, "cannot delete '%.*s'", SPAN_ARG(name));
 
 	if (r >= 0)
-		r = step_check_name(ns->ckpt->source, name,
-				    ns->options->atomicity == ATOMICITY_COMMIT_FILE);
+		r = step_check_name(ns->ckpt->source, name, ckpt_needs_marker(ns->ckpt));
 	if (r >= 0)
 		r = io_stat(ns->ckpt->source, step, &st);
 	if (r >= 0)

@@ -18,11 +18,6 @@ struct node_latest {
 	struct node node;
 };
 
-static bool need_marker(const struct ns *ns)
-{
-	return ns->ckpt->opts.atomicity == ATOMICITY_COMMIT_FILE;
-}
-
 static int root_stat(struct node *n, struct stat *ret)
 {
 	return ns_stat_root(n->ns, NULL, ret);
@@ -30,7 +25,7 @@ static int root_stat(struct node *n, struct stat *ret)
 
 static int list_steps(struct ns *ns, bool tmp, struct step_list *ret)
 {
-	int r = step_list(ns->ckpt->source, need_marker(ns), tmp, ret);
+	int r = step_list(ns->ckpt->source, ckpt_needs_marker(ns->ckpt), tmp, ret);
 
 	return r >= 0 && ret->n == 0 ? ns_check_there(ns) : r;
 }
@@ -44,7 +39,7 @@ static int latest_target(struct ns *ns, struct buf *ret)
 	int r = list_steps(ns, false, &l);
 
 	if (r >= 0)
-		r = step_latest(ns->ckpt->source, &l, need_marker(ns), &name);
+		r = step_latest(ns->ckpt->source, &l, ckpt_needs_marker(ns->ckpt), &name);
 	return r < 0 ? r : buf_add_str(ret, name);
 }
 
@@ -122,7 +117,8 @@ static int root_lookup(struct node *n, struct span name, struct node **ret)
 	r = draft_root_lookup(n, name, ret);
 	if (r != -ENOENT)
 		return r;
-	r = step_find(n->ns->ckpt->source, name, need_marker(n->ns), n->ns->options->show_tmp, &st);
+	r = step_find(n->ns->ckpt->source, name, ckpt_needs_marker(n->ns->ckpt),
+		      n->ns->options->show_tmp, &st);
 	if (r <= 0)
 		return r < 0 ? r : node_subtree_lookup(n, name, ret);
 	return step_child(n, name, &st, ret);
@@ -133,7 +129,7 @@ static void say_unmarked(struct ns *ns)
 {
 	auto_step_list all = { 0 };
 
-	if (ns->options->atomicity != ATOMICITY_AUTO || !need_marker(ns))
+	if (ns->options->atomicity != ATOMICITY_AUTO || !ckpt_needs_marker(ns->ckpt))
 		return;
 	if (step_list(ns->ckpt->source, false, false, &all) < 0)
 		err_clear();

@@ -107,7 +107,7 @@ static int holds_items(struct node_stored *s)
 
 static int is_shown(struct node_stored *s, struct span name)
 {
-	bool marker = s->node.ns->ckpt->opts.atomicity == ATOMICITY_COMMIT_FILE;
+	bool marker = ckpt_needs_marker(s->node.ns->ckpt);
 	struct stat st;
 
 	if (s->role != STORED_BACKUP)

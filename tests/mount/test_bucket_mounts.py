@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(os.getuid() != 0, reason='only root may mount fi
 
 def remark(kind):
     return (f'is a mount of {kind}, which does not rename a step as a whole: it is copied there file by file, and is {DURABLE[kind]}; '
-            'with a SOURCE s3://... or gs://... it is durable at once')
+            'if it is in S3 or GCS, a step of a SOURCE s3://... or gs://... is durable at once')
 
 
 class Disk:
@@ -198,12 +198,18 @@ def test_the_package_warns(disk, build, tmp_path):
     disk.uploaded(tmp_path / 'bucket')
 
 
-def test_others_are_known_by_their_type(run, files, tmp_path, spill):
-    (tmp_path / 'below').mkdir()
+def test_others_are_known_by_their_type(run, mount, files, tmp_path, spill):
+    (tmp_path / 'below/run').mkdir(parents=True)
     (tmp_path / 'at').mkdir()
     subprocess.run(['bindfs', '-o', 'subtype=gcsfuse', tmp_path / 'below', tmp_path / 'at'], check=True, capture_output=True)
     try:
         assert run('save', files, tmp_path / 'at/1').stderr.count(remark('gcsfuse')) == 1
         check_restored(tmp_path / 'below', '1')
+        # A step without the marker, copied there by another program, has a prefix that new ones may have.
+        run('save', files, tmp_path / 'below/run/10')
+        (tmp_path / 'below/run/10').rename(tmp_path / 'below/run/step-10')
+        m = mount(tmp_path / 'at/run')
+        (m / 'step-11.tmp').mkdir()
+        assert not m.unmount()
     finally:
         assert not mounts.unmount_with('umount', tmp_path / 'at')

@@ -238,7 +238,7 @@ static int add_sums(struct buf *out, bool json, struct node *n)
 /* Add the steps of a root, without opening them. */
 static int add_steps(struct buf *out, bool json, const struct ns *ns)
 {
-	bool need_marker = ns->ckpt->opts.atomicity == ATOMICITY_COMMIT_FILE;
+	bool need_marker = ckpt_needs_marker(ns->ckpt);
 	auto_step_list steps = { 0 }, all = { 0 };
 	auto_free char *latest = NULL;
 	int r = step_list(ns->ckpt->source, need_marker, false, &steps);

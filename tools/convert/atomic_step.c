@@ -227,10 +227,9 @@ static int check_new_name(struct atomic_step *n, const char *path)
 	int r;
 
 	if (strcmp(n->name, "latest"))
-		return n->upload ?
-			       0 :
-			       step_check_new(dir, span_str(n->name),
-					      n->ns->options->atomicity == ATOMICITY_COMMIT_FILE);
+		return n->upload ? 0 :
+				   step_check_new(dir, span_str(n->name),
+						  ckpt_needs_marker(n->ns->ckpt));
 	r = detect_shape(dir, ".", NULL, &shape);
 	if (r >= 0)
 		r = shape == SHAPE_ROOT ? node_lookup(n->ns->root, span_str(n->name), &newest) :

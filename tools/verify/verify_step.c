@@ -325,7 +325,7 @@ static void say_others(struct verify *v, const struct step_list *l)
 
 int verify_root(struct verify *v)
 {
-	bool marker = v->ckpt->opts.atomicity == ATOMICITY_COMMIT_FILE;
+	bool marker = ckpt_needs_marker(v->ckpt);
 	auto_step_list l = { 0 };
 	struct children c;
 	int r = list_children(v, ".", &c);
