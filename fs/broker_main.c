@@ -273,6 +273,7 @@ static int send_to_syslog(const struct parameters *p, int priority, const char *
 	strftime(when, sizeof(when), "%b %e %T", localtime_r(&now, &tm));
 	n = snprintf(text, sizeof(text), "<%d>%s %s: %s", priority | LOG_DAEMON, when, p->tag,
 		     message);
+	n = MIN(n, (int)sizeof(text) - 1);
 	for (int attempt = 0; attempt < 2; attempt++) {
 		if (to < 0)
 			to = connect_to_syslog();

@@ -260,9 +260,12 @@ static bool unmount(struct fs *fs)
 	r = is_mounted ? broker_ask(&fs->broker, BROKER_UNMOUNT, "", NULL, 0) : 0;
 	if (r >= 0 || r == -EINVAL)
 		return true;
-	log_error("cannot unmount '%s': %s; `pytreefs umount %s` does it", fs->mountpoint,
-		  r == -EPIPE ? "its process '" BROKER_PROGRAM "' was killed" : strerror(-r),
-		  fs->mountpoint);
+	if (r == -EPIPE)
+		log_error("cannot unmount '%s': its process '" BROKER_PROGRAM "' was killed; "
+			  "`pytreefs umount %s` does it",
+			  fs->mountpoint, fs->mountpoint);
+	else
+		log_error("cannot unmount '%s': %s", fs->mountpoint, strerror(-r));
 	return false;
 }
 

@@ -14,17 +14,18 @@
 
 #include "core/base/mem.h"
 
+#define OF_RCLONE "; rclone cannot reach it, or is uploading it: its log says which"
 #define AT_CLOSE "durable as far as a file is in the bucket when it is closed"
 
 static const struct bucket_mount mounts[] = {
 	{ "fuse.rclone", NULL, "rclone", true,
 	  "not durable before rclone has uploaded it, which with a cache is some time later",
-	  "; rclone cannot reach it, or is uploading it: its log says which, and with "
-	  "--vfs-cache-mode full it can be read meanwhile" },
-	{ "fuse.s3fs", NULL, "s3fs", false, AT_CLOSE, "; the log of s3fs has the reason" },
-	{ "fuse.gcsfuse", NULL, "gcsfuse", false, AT_CLOSE, "; the log of gcsfuse has the reason" },
+	  OF_RCLONE, OF_RCLONE ", and with --vfs-cache-mode full it can be read meanwhile" },
+	{ "fuse.s3fs", NULL, "s3fs", false, AT_CLOSE, "; the log of s3fs has the reason", NULL },
+	{ "fuse.gcsfuse", NULL, "gcsfuse", false, AT_CLOSE, "; the log of gcsfuse has the reason",
+	  NULL },
 	{ "fuse", "mountpoint-s3", "Mountpoint for Amazon S3", false, AT_CLOSE,
-	  "; the log of Mountpoint has the reason" },
+	  "; the log of Mountpoint has the reason", NULL },
 };
 
 /* A line of mountinfo: "36 35 0:41 / /mnt rw,... master:1 - fuse.rclone SOURCE OPTIONS". */
@@ -65,7 +66,9 @@ const struct bucket_mount *bucket_mount_of(int fd)
 	return found;
 }
 
-const char *bucket_mount_advice(const struct bucket_mount *m, int code)
+const char *bucket_mount_advice(const struct bucket_mount *m, int code, bool reading)
 {
-	return m && code == -EIO ? m->advice : "";
+	if (!m || code != -EIO)
+		return "";
+	return reading && m->of_reads ? m->of_reads : m->advice;
 }

@@ -22,12 +22,13 @@ struct bucket_mount {
 	 */
 	bool uploads_later;
 	const char *durable; /* for messages: when a file that was closed is in the bucket */
-	const char *advice;  /* for messages: bucket_mount_advice() */
+	const char *advice, *of_reads; /* for messages; of_reads NULL: advice */
 };
 
 /* The one that an open directory is in, or NULL. Makes no note. */
 const struct bucket_mount *bucket_mount_of(int fd);
-/* "" or, after an I/O error in m, a text for the end of its message. m may be NULL. */
-const char *bucket_mount_advice(const struct bucket_mount *m, int code);
+/* "" or, after an I/O error in m, a text for the end of its message. m may be NULL.
+ * reading: reads and opens. */
+const char *bucket_mount_advice(const struct bucket_mount *m, int code, bool reading);
 
 #endif

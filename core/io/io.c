@@ -198,7 +198,7 @@ static int req_failed(const struct io_req *q, int code, int reason)
 	return fail(code, "cannot %s '%s' at offset %llu, %zu bytes: %s%s", names[q->op],
 		    q->file->name, (unsigned long long)q->off + q->done, q->n - q->done,
 		    q->why ? q->why : strerror(-reason),
-		    bucket_mount_advice(q->file->bucket, code));
+		    bucket_mount_advice(q->file->bucket, code, q->op == IO_READ));
 }
 
 /* Free the reasons of failures, once the notes are made. */

@@ -50,7 +50,7 @@ int io_open_failed(int r, const struct io_dir *dir, const char *what, const char
 	if (r == -ENXIO)
 		return fail(-EUCLEAN, "'%s' is not a regular file", rel);
 	return fail(r, "%s '%s': %s%s", what, rel, strerror(-r),
-		    bucket_mount_advice(dir->bucket, r));
+		    bucket_mount_advice(dir->bucket, r, true));
 }
 
 int io_look_first(struct io_dir *dir, const char *rel)

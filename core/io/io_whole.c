@@ -224,7 +224,7 @@ int io_file_finish(struct io_file *file)
 	fd = fcntl(file->fd, F_DUPFD_CLOEXEC, 0);
 	if (fd < 0 || close(fd) < 0)
 		return fail(-errno, "cannot write '%s': %s%s", file->name, strerror(errno),
-			    bucket_mount_advice(file->bucket, -errno));
+			    bucket_mount_advice(file->bucket, -errno, false));
 	return 0;
 }
 

@@ -17,7 +17,7 @@ int known_names_any(struct io_dir *dir, const char *rel);
  * Whether the names of all files of an item are known that is not recognized as a tree, in rel of
  * dir: 1; 0 with a note: it may have others, which its server cannot list. -EOPNOTSUPP: none is
  * known. -EUCLEAN: it has none, and a handler of Orbax that writes some. meta: of its step; NULL:
- * it is inside a random key.
+ * it has none, as inside a random key, or it is damaged.
  */
 int known_names_of_item(struct io_dir *dir, const char *rel, const struct step_meta *meta,
 			struct span item);

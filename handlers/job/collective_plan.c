@@ -207,7 +207,7 @@ static int add_item(struct collective_plan *jp, const struct contribution_item *
 							 NULL;
 		r = it->plan->tree->custom_metadata ? 0 : out_of_memory();
 	}
-	return r < 0 ? err_at(r, "item '%.*s'", SPAN_ARG(si->name)) : 0;
+	return r < 0 && si->name.n ? err_at(r, "item '%.*s'", SPAN_ARG(si->name)) : MIN(r, 0);
 }
 
 /* ---- replicas and parts ---- */

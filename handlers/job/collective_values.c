@@ -316,7 +316,7 @@ int contribution_seal(struct draft *d, struct sealing_item *item, size_t n, stru
 		x.it = &item[i];
 		x.item = i;
 		r = do_item(&x, &c);
-		if (r < 0)
+		if (r < 0 && *item[i].plan->name)
 			err_at(r, "item '%s'", item[i].plan->name);
 	}
 	if (r >= 0 && !wire_ok(&x.w))

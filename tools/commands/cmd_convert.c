@@ -212,7 +212,7 @@ static int convert_step(struct job *j, const char *root, const char *step, const
 	return r < 0 ? r : write_checkpoint(j, &in, to);
 }
 
-/* Like Orbax, keep an existing file, unless the user forces it. */
+/* Like Orbax, keep an existing file, unless the user forces it. In a bucket it appears as a whole. */
 static int put_metadata(struct io_dir *to, const char *name, struct span text, bool force)
 {
 	auto_free char *temp = str_fmt("%s.pytreefs", name);
@@ -224,9 +224,10 @@ static int put_metadata(struct io_dir *to, const char *name, struct span text, b
 	err_clear();
 	r = io_make_parents(to, name, IO_DIR_MODE);
 	if (r >= 0)
-		r = io_write_file(to, temp, text);
-	if (r >= 0)
-		r = io_dirop(to, IO_RENAME, temp, name, 0);
+		r = io_write_file(to, to->bucket ? name : temp, text);
+	if (r < 0 || to->bucket)
+		return r;
+	r = io_dirop(to, IO_RENAME, temp, name, 0);
 	if (r >= 0)
 		r = io_sync_parents(to, name);
 	return r < 0 ? r : io_dirop(to, IO_SYNC_DIR, ".", NULL, 0);

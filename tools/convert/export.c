@@ -94,7 +94,6 @@ struct tree_manifest_only export_only(const struct export *x)
 	return (struct tree_manifest_only){ x->only ? is_selected : NULL, x->only };
 }
 
-/* The header of a safetensors file has all texts; other formats write one after another. */
 static bool has_tree(const struct subtree *st)
 {
 	for (size_t i = 0; i < st->n; i++)
@@ -103,6 +102,7 @@ static bool has_tree(const struct subtree *st)
 	return false;
 }
 
+/* The header of a safetensors file has all texts; other formats write one after another. */
 static int list_leaves(struct export *x, enum export_format format)
 {
 	unsigned flags = format == EXPORT_SAFETENSORS ? LEAF_TABLE_TEXTS : 0;

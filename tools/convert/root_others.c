@@ -50,18 +50,27 @@ static int add_other(void *arg, const char *name, unsigned char type)
 			o->is_metadata ? "metadata/" : "", name);
 }
 
+/* A directory that cannot be listed is said to be so: the copy does not need its names. */
+static int add_others(const struct ckpt *ckpt, const char *dir, struct others *o)
+{
+	int r = io_list(ckpt->source, dir, add_other, o);
+
+	if (r >= 0 || r == -ENOMEM)
+		return r;
+	if (r != -ENOENT && r != -ENOTDIR)
+		log_warn("'%s': %s", ckpt->opts.source, err_text(r));
+	err_clear();
+	return 0;
+}
+
 int root_say_others(const struct ckpt *ckpt, const struct listing *steps)
 {
 	struct others o = { .steps = steps };
-	int r = io_list(ckpt->source, ".", add_other, &o);
+	int r = add_others(ckpt, ".", &o);
 
 	o.is_metadata = true;
 	if (r >= 0)
-		r = io_list(ckpt->source, "metadata", add_other, &o);
-	if (r == -ENOENT || r == -ENOTDIR) {
-		err_clear();
-		r = 0;
-	}
+		r = add_others(ckpt, "metadata", &o);
 	if (r >= 0 && o.n)
 		log_warn("'%s' has other files and directories beside its steps, which are left "
 			 "out: %.*s%s",

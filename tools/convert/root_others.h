@@ -7,7 +7,8 @@
 
 #include "handlers/namespace/ns.h"
 
-/* Log the names in a root that belong to none of its steps, whose listing this is. */
+/* Log the names in a root that belong to none of its steps, whose listing this is, as far as it can
+ * be listed. Fails with -ENOMEM alone. */
 int root_say_others(const struct ckpt *ckpt, const struct listing *steps);
 
 #endif
