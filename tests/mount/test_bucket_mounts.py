@@ -208,6 +208,7 @@ def test_others_are_known_by_their_type(run, mount, files, tmp_path, spill):
         # A step without the marker, copied there by another program, has a prefix that new ones may have.
         run('save', files, tmp_path / 'below/run/10')
         (tmp_path / 'below/run/10').rename(tmp_path / 'below/run/step-10')
+        (tmp_path / 'below/run/step-10/commit_success.txt').unlink(missing_ok=True)
         m = mount(tmp_path / 'at/run')
         (m / 'step-11.tmp').mkdir()
         assert not m.unmount()

@@ -77,6 +77,10 @@ def test_an_item_of_which_some_names_are_known_is_said_to_be_so(run, mount, step
             pytreefs.load(url)
         m = mount(url, allow_errors=True)
         assert os.listdir(m / 'other') == ['metadata'] and any(said in line for line in m.log_lines())
+        # Nor is a document known that is damaged.
+        (step / '_CHECKPOINT_METADATA').write_text('{')
+        r = run('ls', f'{url}/other', ok=False)
+        assert said in r.stderr, (r.stdout, r.stderr)
 
 
 @pytest.mark.parametrize('version', [2, 3])
