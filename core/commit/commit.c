@@ -11,6 +11,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 
 #include "core/base/clock.h"
 #include "core/base/err.h"
@@ -423,14 +424,23 @@ static int delete_in_bucket(struct io_dir *source, const char *name)
 	if (!lock || !marker)
 		return fail(-ENOMEM, "cannot delete '%s'", name);
 	r = io_file_open(source, lock, O_WRONLY | O_CREAT | O_TRUNC, 0600, &f);
-	if (r >= 0)
-		r = io_write_exact(f, "{}\n", 3, 0);
+	if (r < 0)
+		return r;
+	if (TEMP_FAILURE_RETRY(flock(f->fd, LOCK_EX | LOCK_NB)) < 0)
+		return fail(-EBUSY, "'%s' is being written by another mount or command", name);
+	r = io_write_exact(f, "{}\n", 3, 0);
 	if (r >= 0)
 		r = io_file_finish(f);
 	if (r >= 0)
 		r = io_dirop(source, IO_UNLINK, marker, NULL, 0);
-	if (r < 0 && r != -ENOENT)
-		return r;
+	if (r < 0 && r != -ENOENT) {
+		struct err_note why;
+
+		/* Without it the step is listed as before. */
+		err_save(r, &why);
+		io_dirop(source, IO_UNLINK, lock, NULL, 0);
+		return err_restore(&why);
+	}
 	err_clear();
 	r = step_copy_remove(source, name, take(f));
 	if (r < 0)

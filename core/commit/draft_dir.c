@@ -22,10 +22,9 @@
 /* Open the lock file of a draft: returns 1, or 0 when there is none. */
 static int open_lock(struct io_dir *parent, const char *name, struct io_file **ret)
 {
-	auto_free char *path = NULL;
+	auto_free char *path = str_fmt("%s/%s", name, DRAFT_LOCK_FILE);
 	int r;
 
-	path = str_fmt("%s/%s", name, DRAFT_LOCK_FILE);
 	if (!path)
 		return fail(-ENOMEM, "cannot look at draft '%s'", name);
 	/* An open that could write may write when it is closed, after the file's removal. */
@@ -84,6 +83,26 @@ int draft_dir_is_it(const struct draft_dir *d, const char *name)
 	return r < 0 ? r : st.st_dev == own.st_dev && st.st_ino == own.st_ino;
 }
 
+#define LOCK_TEXT_MAX 128
+
+/* The text of the lock file: no other draft has the same. */
+static size_t lock_text(const struct draft_dir *d, char text[LOCK_TEXT_MAX])
+{
+	return (size_t)snprintf(text, LOCK_TEXT_MAX, "{\"pid\": %ld, \"begun_ns\": %lld}\n",
+				(long)getpid(), (long long)d->init_ns);
+}
+
+/* Programs that show a bucket may give a new file the inode of one with the same name before it. */
+static int has_our_text(const struct draft_dir *d)
+{
+	char own[LOCK_TEXT_MAX];
+	size_t n = lock_text(d, own);
+	auto_buf text = { 0 };
+	int r = io_read_file(d->dir, DRAFT_LOCK_FILE, sizeof(own), &text);
+
+	return r < 0 ? r : span_eq(buf_span(&text), span_of(own, n));
+}
+
 /*
  * Whether the directory of that name and its lock file are those of this draft: 1 or 0. Another
  * writer may have removed them, and even committed a step of that name since.
@@ -100,7 +119,9 @@ static int is_ours(const struct draft_dir *d, const char *name)
 		err_clear();
 		return 0;
 	}
-	return r < 0 ? r : st.st_dev == d->lock->dev && st.st_ino == d->lock->ino;
+	if (r < 0 || st.st_dev != d->lock->dev || st.st_ino != d->lock->ino)
+		return MIN(r, 0);
+	return d->parent->bucket ? has_our_text(d) : 1;
 }
 
 static int has_marker(struct io_dir *parent, const char *name)
@@ -156,8 +177,7 @@ static int taken_while_begun(const struct draft_dir *d)
 static int mark(struct draft_dir *d)
 {
 	auto_of(io_file) struct io_file *f = NULL;
-	char text[128];
-	int n;
+	char text[LOCK_TEXT_MAX];
 	int r = io_file_open(d->dir, DRAFT_LOCK_FILE, O_RDWR | O_CREAT | O_EXCL, 0600, &f);
 
 	if (r == -EEXIST)
@@ -172,21 +192,18 @@ static int mark(struct draft_dir *d)
 	d->lock = take(f);
 	if (r < 0)
 		return r;
-	n = snprintf(text, sizeof(text), "{\"pid\": %ld, \"begun_ns\": %lld}\n", (long)getpid(),
-		     (long long)d->init_ns);
-	r = io_write_exact(d->lock, text, (size_t)n, 0);
+	r = io_write_exact(d->lock, text, lock_text(d, text), 0);
 	/* Written now, and not when it is closed, since it has been removed by then. */
 	return r < 0 || !d->parent->bucket ? r : io_file_finish(d->lock);
 }
 
 int draft_dir_unmark(struct draft_dir *d)
 {
-	const struct bucket_mount *b = d->parent->bucket;
 	int r;
 
 	if (!d->lock)
 		return 0;
-	if (b && !b->uploads_later)
+	if (d->parent->bucket && !d->parent->bucket->uploads_later)
 		io_file_unref(take(d->lock));
 	r = io_dirop(d->dir, IO_UNLINK, DRAFT_LOCK_FILE, NULL, 0);
 	if (r < 0 && r != -ENOENT)
@@ -246,11 +263,13 @@ int draft_dir_remove_abandoned(struct io_dir *parent, const char *name)
 		return r;
 	/* A step that was committed in place, and its writer ended before it removed the lock. */
 	r = step_name_is_tmp(span_str(name)) ? 0 : has_marker(parent, name);
-	if (r > 0)
-		r = io_dirop(parent, IO_UNLINK, lock->name, NULL, 0) < 0 ? r : exists(name);
-	else if (r == 0 && parent->bucket)
+	if (r > 0) {
+		r = io_dirop(parent, IO_UNLINK, lock->name, NULL, 0);
+		return r < 0 ? r : exists(name);
+	}
+	if (r == 0 && parent->bucket)
 		return step_copy_remove(parent, name, take(lock));
-	else if (r == 0)
+	if (r == 0)
 		r = draft_dir_name_now(name, DRAFT_REMOVED, &gone);
 	/* After a crash the name shows that the draft was being removed. */
 	if (r >= 0)
@@ -282,7 +301,12 @@ static int make_room(struct io_dir *parent, const char *name)
 			    name, st.st_uid);
 	if (lock) {
 		io_file_unref(take(lock));
-		return draft_dir_remove_abandoned(parent, name);
+		r = draft_dir_remove_abandoned(parent, name);
+		/* A step is there, whether or not its lock file can be removed. */
+		if (r < 0 && r != -EBUSY && !step_name_is_tmp(span_str(name)) &&
+		    has_marker(parent, name) > 0)
+			return exists(name);
+		return r;
 	}
 	if (r > 0)
 		return 0;
@@ -299,11 +323,10 @@ static int make_room(struct io_dir *parent, const char *name)
  */
 static int check_tmp_of_orbax(struct draft_dir *d)
 {
-	auto_free char *name = NULL;
+	auto_free char *name = str_fmt("%s" STEP_TMP, d->final);
 
 	if (!step_name_is_tmp(span_str(d->name)))
 		return 0;
-	name = str_fmt("%s" STEP_TMP, d->final);
 	return name ? make_room(d->parent, name) :
 		      fail(-ENOMEM, "cannot begin draft '%s'", d->name);
 }

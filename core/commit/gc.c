@@ -23,6 +23,8 @@ const char *gc_kind_text(enum gc_kind kind)
 {
 	static const char *const texts[] = {
 		[GC_DRAFT] = "abandoned draft",
+		[GC_COPY] =
+			"part of a step, whose writer may be on another machine; `gc --all --older-than 1d` removes it once it has not changed for a day",
 		[GC_BEGUN] = "draft that was never begun in full",
 		[GC_DELETED] = "rest of a deleted step",
 		[GC_LOCK] = "lock file of a commit that was interrupted",
@@ -158,7 +160,7 @@ static int kind_of_step(struct io_dir *dir, const char *path, enum gc_kind *ret)
 	if (r < 0 && r != -ENOENT)
 		return r;
 	err_clear();
-	*ret = state == DRAFT_LIVE ? GC_LIVE : r >= 0 ? GC_LOCK : GC_DRAFT;
+	*ret = state == DRAFT_LIVE ? GC_LIVE : r >= 0 ? GC_LOCK : dir->bucket ? GC_COPY : GC_DRAFT;
 	return 1;
 }
 
@@ -215,15 +217,14 @@ static void deal_with(struct io_dir *dir, const struct gc_opts *o, const char *p
 {
 	struct gc_found f = { .path = path, .kind = kind };
 	struct measure m;
-	int64_t least = kind == GC_BEGUN   ? DRAFT_BEGUN_NS :
-			kind == GC_FOREIGN ? o->older_than_ns :
-					     0;
+	bool may_live = kind == GC_FOREIGN || kind == GC_COPY;
+	int64_t least = kind == GC_BEGUN ? DRAFT_BEGUN_NS : may_live ? o->older_than_ns : 0;
 	int r = kind == GC_LOCK ? 0 : measure(dir, path, &m);
 
 	if (r >= 0 && kind != GC_LOCK)
 		f.bytes = m.bytes;
-	f.removed = kind != GC_LIVE && kind != GC_OLD && (kind != GC_FOREIGN || o->foreign) &&
-		    r >= 0 && !clock_is_near(m.newest_ns, least);
+	f.removed = kind != GC_LIVE && kind != GC_OLD && (!may_live || o->foreign) && r >= 0 &&
+		    !clock_is_near(m.newest_ns, least);
 	if (least && r >= 0 && m.newest_ns > clock_real_ns())
 		f.future_ns = m.newest_ns;
 	if (f.removed && !o->dry_run)

@@ -12,6 +12,7 @@
 
 enum gc_kind {
 	GC_DRAFT,     /* a draft of ours whose writer is gone */
+	GC_COPY,      /* of a mounted bucket, where locks of other machines are not seen */
 	GC_BEGUN,     /* a draft of ours whose writer died before locking it */
 	GC_DELETED,   /* a step that was being deleted */
 	GC_LOCK,      /* a lock file that remained in a committed step */

@@ -83,10 +83,20 @@ int step_copy_remove(struct io_dir *source, const char *name, struct io_file *lo
 	return r < 0 ? r : io_remove_tree(source, name);
 }
 
+/*
+ * Remove what was copied, the marker first, which may be there though its writing failed. What
+ * belongs to another writer by now stays.
+ */
 static void undo(const struct step_copy *c, struct draft_dir *place)
 {
-	int r = step_copy_remove(c->source, c->final, take(place->lock));
+	int r = draft_dir_check(place);
 
+	if (r == -EEXIST || r == -EBUSY)
+		return;
+	if (r >= 0)
+		r = io_dirop(place->dir, IO_UNLINK, "commit_success.txt", NULL, 0);
+	if (r >= 0 || r == -ENOENT)
+		r = step_copy_remove(c->source, c->final, take(place->lock));
 	if (r < 0)
 		log_warn("'%s/%s' is incomplete, and remains for `pytreefs gc`: %s",
 			 c->source->path, c->final, err_text(r));
@@ -107,6 +117,9 @@ int step_copy_run(const struct step_copy *c)
 		r = draft_dir_check(place);
 	if (r >= 0)
 		r = write_marker(c, place->dir);
+	/* Locks do not reach other machines, which may have taken the place. */
+	if (r >= 0)
+		r = draft_dir_check(place);
 	if (r < 0) {
 		err_save(r, &why);
 		undo(c, place);

@@ -11,6 +11,8 @@
 #include "core/base/log.h"
 #include "core/base/path.h"
 #include "core/step/known_names.h"
+#include "core/step/step.h"
+#include "core/step/step_name.h"
 #include "core/zarr/meta/meta_cache.h"
 #include "core/zarr/stream.h"
 
@@ -57,6 +59,11 @@ static int open_source(struct ckpt *c)
 
 	if (r >= 0)
 		r = io_stat(c->source, ".", &c->st);
+	if (r >= 0)
+		r = step_is_whole(c->source, ".");
+	if (r == 0)
+		return fail(-EBUSY, "'%s' is not committed: %s in it says that it is being copied",
+			    c->opts.source, STEP_DRAFT);
 	if (r < 0)
 		return r;
 	c->shape = c->opts.shape;

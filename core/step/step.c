@@ -98,8 +98,7 @@ static int has_marker(struct io_dir *root, const char *name)
 	return has_file(root, name, "commit_success.txt");
 }
 
-/* Whether a step is not being copied to a bucket that is mounted (core/commit/step_copy.h). */
-static int is_whole(struct io_dir *root, const char *name)
+int step_is_whole(struct io_dir *root, const char *name)
 {
 	bool may_be_partial = root->bucket && !step_name_is_tmp(span_str(name));
 	int r = may_be_partial ? has_file(root, name, STEP_DRAFT) : 0;
@@ -135,7 +134,7 @@ static int find_alone(struct io_dir *root, struct span name, bool need_marker, b
 		r = 1;
 	if (r <= 0)
 		return r;
-	return need_marker ? has_marker(root, path) : is_whole(root, path);
+	return need_marker ? has_marker(root, path) : step_is_whole(root, path);
 }
 
 struct listing_steps {

@@ -52,6 +52,11 @@ int step_check_name(struct io_dir *root, struct span name, bool need_marker);
  * any name.
  */
 int step_check_new(struct io_dir *root, struct span name, bool need_marker);
+/*
+ * Whether a step of a root, or an item of a step, is not just being copied to a bucket that is
+ * mounted (core/commit/step_copy.h): 1 or 0.
+ */
+int step_is_whole(struct io_dir *root, const char *name);
 /* Whether the root has a step or a temporary directory: 1 or 0. Looks no further than the first. */
 int step_any(struct io_dir *root);
 /*

@@ -147,6 +147,11 @@ static int step_lookup(struct node *n, struct span name, struct node **ret)
 	r = io_stat(s->dir, file, &st);
 	if (r < 0 && r != -ENOENT && r != -ENOTDIR)
 		return r;
+	if (r >= 0 && S_ISDIR(st.st_mode)) {
+		r = step_is_whole(s->dir, file);
+		if (r <= 0)
+			return r < 0 ? r : -ENOENT;
+	}
 	if (r >= 0 && S_ISDIR(st.st_mode) && is_item_name(s, name))
 		return item_child(s, name, &st, ret);
 	if (r >= 0 && S_ISREG(st.st_mode) && !strcmp(file, "_CHECKPOINT_METADATA"))
@@ -173,8 +178,12 @@ static int add_item(void *arg, const char *name, unsigned char type)
 {
 	struct listing_items *li = arg;
 	bool is_own;
+	int r;
 
 	type = child_type(li->s->dir, name, type);
+	r = type == DT_DIR ? step_is_whole(li->s->dir, name) : 1;
+	if (r <= 0)
+		return r;
 	is_own = type == DT_DIR ? is_item_name(li->s, span_str(name)) :
 				  type == DT_REG && !strcmp(name, "_CHECKPOINT_METADATA");
 	li->any |= is_own;

@@ -181,7 +181,8 @@ def test_a_copy_whose_writer_died(disk, run, files, tmp_path):
     disk.wait()
     run('save', files, disk / '1')
     assert run('ls', disk.path).stdout.split() == ['1/']
-    assert '2 (abandoned draft' in run('gc', disk.path).stdout
+    assert 'kept         2 (part of a step, whose writer may be on another machine' in run('gc', disk.path).stdout
+    assert 'removed      2 (' in run('gc', '--all', '--older-than', '0s', disk.path).stdout
     check_restored(disk.uploaded(tmp_path / 'bucket'), '1')
 
 
@@ -212,5 +213,18 @@ def test_others_are_known_by_their_type(run, mount, files, tmp_path, spill):
         m = mount(tmp_path / 'at/run')
         (m / 'step-11.tmp').mkdir()
         assert not m.unmount()
+        # An item that is being copied into a step, and a lock file that cannot be removed from a whole step.
+        shutil.copytree(tmp_path / 'below/1/default', tmp_path / 'below/1/more')
+        for where in ('1/more', '1'):
+            (tmp_path / 'below' / where / '.pytreefs-draft').write_text('{"pid": 1}\n')
+        (tmp_path / 'below/1/more/commit_success.txt').unlink(missing_ok=True)
+        assert run('ls', tmp_path / 'at/1').stdout.split() == ['_CHECKPOINT_METADATA', 'default/']
+        assert 'is not committed: .pytreefs-draft in it' in run('ls', tmp_path / 'at/1/more', ok=False).stderr
+        subprocess.run(['chattr', '+i', tmp_path / 'below/1/.pytreefs-draft'], check=True)
+        try:
+            r = run('gc', tmp_path / 'at', ok=False)
+            assert r.returncode == 1 and 'Operation not permitted' in r.stderr, r.stderr
+        finally:
+            subprocess.run(['chattr', '-i', tmp_path / 'below/1/.pytreefs-draft'], check=True)
     finally:
         assert not mounts.unmount_with('umount', tmp_path / 'at')

@@ -56,7 +56,7 @@ def parts_of_formats():
 
 
 # Parts that are names of files, options and the like, or where a message comes from, or what the system says.
-WHERE = re.compile(r"pytreefs( \w+)?|pytreefs\.\w*Error|\w+Error|(leaf |item )?'[^']*'( in '[^']*')?|chunk '[^']*' \(value:[^ ]*\)|[\w./-]+|entry '.*'|PYTREEFS_OPTIONS")
+WHERE = re.compile(r"pytreefs( \w+)?|pytreefs\.\w*Error|\w+Error|(leaf |item )?'[^']*'(, '[^']*')*( in '[^']*')?|chunk '[^']*' \(value:[^ ]*\)|[\w./-]+|entry '.*'|PYTREEFS_OPTIONS")
 SYSTEM = {os.strerror(n) for n in range(1, 134)}
 CURL = re.compile(r"(Failed to connect to|Couldn't connect to) .*")
 
