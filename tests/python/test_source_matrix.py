@@ -23,7 +23,7 @@ NOTHING = {'empty-root'}
 # Items and steps of which a web server does not show everything, because it cannot list directories (docs/buckets.md).
 NEED_LISTING = {
     # Files of items and leaves that are not trees.
-    'custom-handler/', 'opaque-item/1', 'random-key-items/',
+    'custom-handler/', 'opaque-item/1',
     # Items that the metadata of their step do not name.
     'step-of-two-times/1', 'unusual-step/',
     # Arrays in directories of their own, and no _METADATA.

@@ -365,8 +365,7 @@ static int blame(struct checking *c, int r)
 			return r == -ENOMEM ? r : 0;
 	}
 	err_clear();
-	verify_say(c->v, &(struct finding){ verify_severity(c->v, note.code), 1, NULL, c->path,
-					    false, 0, 0, note.text });
+	verify_failed(c->v, 1, NULL, c->path, err_restore(&note));
 	return 0;
 }
 

@@ -29,9 +29,6 @@ enum severity verify_severity(const struct verify *v, int r)
 	/* The network or a server has failed, and the bytes may be sound. */
 	if (r == -EIO && path_is_url(v->ckpt->opts.source))
 		return SEVERITY_UNCHECKED;
-	/* Names that the server cannot list are not known, and what they have may be sound. */
-	if (r == -EOPNOTSUPP && !io_dir_can_list(v->ckpt->source))
-		return SEVERITY_UNCHECKED;
 	return SEVERITY_ERROR;
 }
 
@@ -192,12 +189,14 @@ void verify_file(struct verify *v, int level, const char *file, const char *fmt,
 
 void verify_failed(struct verify *v, int level, const char *leaf, const char *file, int r)
 {
+	/* Names that the server cannot list are not known, and what they have may be sound. */
+	bool is_unlisted = r == -EOPNOTSUPP && !leaf && !io_dir_can_list(v->ckpt->source);
+	enum severity severity = is_unlisted ? SEVERITY_UNCHECKED : verify_severity(v, r);
 	struct err_note note;
 
 	err_save(r, &note);
 	err_clear();
-	verify_say(v, &(struct finding){ verify_severity(v, r), level, leaf, file, false, 0, 0,
-					 note.text });
+	verify_say(v, &(struct finding){ severity, level, leaf, file, false, 0, 0, note.text });
 }
 
 /* Remove the two numbers at the end of "PATH:OFF:LEN" from *s, which becomes the path. */
