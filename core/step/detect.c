@@ -339,7 +339,7 @@ static int check_own(const struct children *c)
 static int shape_of_root(const struct children *c, enum shape *ret)
 {
 	struct err_note bad = { 0 };
-	int n_files = has_flax_file(c);
+	int n_files;
 
 	for (int pass = 0; pass < 2; pass++) {
 		/*
@@ -360,15 +360,17 @@ static int shape_of_root(const struct children *c, enum shape *ret)
 			if (err_is_transient(r) && !bad.code)
 				err_save(r, &bad);
 			if (r >= 0 && (pass == 0 ? r > 0 : shape != SHAPE_UNKNOWN)) {
-				if (!pass && n_files == 0 && !has_marked_step(c)) {
-					r = check_own(c);
-					return r < 0 ? r : shape_of_unmarked(c, ret);
-				}
-				*ret = SHAPE_ROOT;
-				return 0;
+				n_files = pass || has_marked_step(c) ? 1 : has_flax_file(c);
+				if (n_files > 0)
+					*ret = SHAPE_ROOT;
+				if (n_files != 0)
+					return MIN(n_files, 0);
+				r = check_own(c);
+				return r < 0 ? r : shape_of_unmarked(c, ret);
 			}
 		}
 	}
+	n_files = has_flax_file(c);
 	if (n_files > 0)
 		*ret = SHAPE_ROOT;
 	if (n_files != 0)
