@@ -15,6 +15,7 @@
 #include "core/commit/step_copy.h"
 #include "core/io/bucket_mount.h"
 #include "core/step/access.h"
+#include "core/step/step.h"
 #include "core/step/step_name.h"
 
 #define BEGIN_TRIES 100 /* while other processes remove the directory that is begun */
@@ -124,20 +125,6 @@ static int is_ours(const struct draft_dir *d, const char *name)
 	return d->parent->bucket ? has_our_text(d) : 1;
 }
 
-static int has_marker(struct io_dir *parent, const char *name)
-{
-	auto_free char *marker = str_fmt("%s/commit_success.txt", name);
-	struct stat st;
-	int r = marker ? io_stat(parent, marker, &st) :
-			 fail(-ENOMEM, "cannot look for the marker of '%s'", name);
-
-	if (r == -ENOENT) {
-		err_clear();
-		return 0;
-	}
-	return r < 0 ? r : 1;
-}
-
 static int busy(const char *name)
 {
 	return fail(-EBUSY, "draft '%s' is being written by another mount or command", name);
@@ -152,7 +139,7 @@ static int exists(const char *name)
 static int refuse_other(struct io_dir *parent, const char *name)
 {
 	bool is_tmp = step_name_is_tmp(span_str(name));
-	int r = is_tmp ? 0 : has_marker(parent, name);
+	int r = is_tmp ? 0 : step_has_marker(parent, name);
 
 	if (r != 0)
 		return r < 0 ? r : exists(name);
@@ -262,7 +249,7 @@ int draft_dir_remove_abandoned(struct io_dir *parent, const char *name)
 	if (r <= 0)
 		return r;
 	/* A step that was committed in place, and its writer ended before it removed the lock. */
-	r = step_name_is_tmp(span_str(name)) ? 0 : has_marker(parent, name);
+	r = step_name_is_tmp(span_str(name)) ? 0 : step_has_marker(parent, name);
 	if (r > 0) {
 		r = io_dirop(parent, IO_UNLINK, lock->name, NULL, 0);
 		return r < 0 ? r : exists(name);
@@ -304,7 +291,7 @@ static int make_room(struct io_dir *parent, const char *name)
 		r = draft_dir_remove_abandoned(parent, name);
 		/* A step is there, whether or not its lock file can be removed. */
 		if (r < 0 && r != -EBUSY && !step_name_is_tmp(span_str(name)) &&
-		    has_marker(parent, name) > 0)
+		    step_has_marker(parent, name) > 0)
 			return exists(name);
 		return r;
 	}
@@ -528,7 +515,7 @@ int draft_dir_lost(const struct draft_dir *d)
 	int r;
 
 	if (!strcmp(d->name, d->final))
-		r = has_marker(d->parent, d->final);
+		r = step_has_marker(d->parent, d->final);
 	else
 		r = io_stat(d->parent, d->final, &st) >= 0 &&
 		    draft_dir_state(d->parent, d->final, &state) >= 0 && state == DRAFT_FOREIGN;

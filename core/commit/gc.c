@@ -17,6 +17,7 @@
 #include "core/commit/commit.h"
 #include "core/commit/draft_dir.h"
 #include "core/commit/replace.h"
+#include "core/step/step.h"
 #include "core/step/step_name.h"
 
 const char *gc_kind_text(enum gc_kind kind)
@@ -146,21 +147,15 @@ static int kind_of_tmp(struct io_dir *dir, const char *path, const char *name, e
  */
 static int kind_of_step(struct io_dir *dir, const char *path, enum gc_kind *ret)
 {
-	auto_free char *marker = NULL;
 	enum draft_state state;
-	struct stat st;
 	int r = draft_dir_state(dir, path, &state);
 
 	if (r < 0 || state == DRAFT_FOREIGN)
 		return r;
-	marker = str_fmt("%s/commit_success.txt", path);
-	if (!marker)
-		return fail(-ENOMEM, "cannot look at '%s'", path);
-	r = io_stat(dir, marker, &st);
-	if (r < 0 && r != -ENOENT)
+	r = step_has_marker(dir, path);
+	if (r < 0)
 		return r;
-	err_clear();
-	*ret = state == DRAFT_LIVE ? GC_LIVE : r >= 0 ? GC_LOCK : dir->bucket ? GC_COPY : GC_DRAFT;
+	*ret = state == DRAFT_LIVE ? GC_LIVE : r ? GC_LOCK : dir->bucket ? GC_COPY : GC_DRAFT;
 	return 1;
 }
 

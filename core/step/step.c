@@ -93,7 +93,7 @@ static int has_file(struct io_dir *root, const char *name, const char *file)
 	return r < 0 ? r : 1;
 }
 
-static int has_marker(struct io_dir *root, const char *name)
+int step_has_marker(struct io_dir *root, const char *name)
 {
 	return has_file(root, name, "commit_success.txt");
 }
@@ -103,7 +103,7 @@ int step_is_whole(struct io_dir *root, const char *name)
 	bool may_be_partial = root->bucket && !step_name_is_tmp(span_str(name));
 	int r = may_be_partial ? has_file(root, name, STEP_DRAFT) : 0;
 
-	return r > 0 ? has_marker(root, name) : r < 0 ? r : 1;
+	return r > 0 ? step_has_marker(root, name) : r < 0 ? r : 1;
 }
 
 /* step_find() without a look at the other names of the root. */
@@ -134,7 +134,7 @@ static int find_alone(struct io_dir *root, struct span name, bool need_marker, b
 		r = 1;
 	if (r <= 0)
 		return r;
-	return need_marker ? has_marker(root, path) : step_is_whole(root, path);
+	return need_marker ? step_has_marker(root, path) : step_is_whole(root, path);
 }
 
 struct listing_steps {

@@ -52,6 +52,8 @@ int step_check_name(struct io_dir *root, struct span name, bool need_marker);
  * any name.
  */
 int step_check_new(struct io_dir *root, struct span name, bool need_marker);
+/* Whether there is a commit_success.txt in the directory of that name: 1 or 0. */
+int step_has_marker(struct io_dir *root, const char *name);
 /*
  * Whether a step of a root, or an item of a step, is not just being copied to a bucket that is
  * mounted (core/commit/step_copy.h): 1 or 0.

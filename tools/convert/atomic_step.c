@@ -172,10 +172,8 @@ void bound_leaves(struct cmd_args *a)
 static int is_unfinished(const struct cmd_args *a, const struct atomic_step *n,
 			 const struct stat *st)
 {
-	auto_free char *marker = str_fmt("%s/commit_success.txt", n->name);
 	struct io_dir *dir = n->ns->ckpt->source;
 	enum draft_state state;
-	struct stat marked;
 	int r;
 
 	if (!S_ISDIR(st->st_mode) ||
@@ -187,10 +185,8 @@ static int is_unfinished(const struct cmd_args *a, const struct atomic_step *n,
 		r = draft_dir_state(dir, n->name, &state);
 		if (r < 0 || state == DRAFT_FOREIGN)
 			return MIN(r, 0);
-		r = marker ? io_stat(dir, marker, &marked) :
-			     fail(-ENOMEM, "cannot look for the marker of '%s'", n->name);
-		if (r >= 0)
-			return 0;
+		r = step_has_marker(dir, n->name);
+		return r < 0 ? r : !r;
 	}
 	if (r == -ENOENT) {
 		err_clear();
