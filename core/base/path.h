@@ -10,6 +10,14 @@
 /* path + "/" + name, or name alone when path is "."; the caller frees it. -ENOMEM. Any thread. */
 int path_join(const char *path, struct span name, char **ret);
 
+/* The first name of a path without a slash at its begin. */
+static inline struct span path_first(struct span path)
+{
+	const uint8_t *slash = path.n ? memchr(path.p, '/', path.n) : NULL;
+
+	return slash ? span_of(path.p, (size_t)(slash - path.p)) : path;
+}
+
 /* Whether a source is a URL, of a known scheme or not, and not a path. */
 bool path_is_url(const char *source);
 

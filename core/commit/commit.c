@@ -16,6 +16,7 @@
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/base/path.h"
 #include "core/commit/replace.h"
 #include "core/commit/seal.h"
 #include "core/commit/step_copy.h"
@@ -35,17 +36,6 @@ int commit_check_deadline(const char *final, int64_t deadline_ns)
 static int check_deadline(const struct commit *c)
 {
 	return commit_check_deadline(c->draft->final, c->deadline_ns);
-}
-
-/*
- * The handler of an item inside another is recorded for the outer item, whose name precedes the
- * '/'.
- */
-static struct span outer_name(struct span name)
-{
-	const uint8_t *slash = memchr(name.p, '/', name.n);
-
-	return slash ? span_of(name.p, (size_t)(slash - name.p)) : name;
 }
 
 static int print_step_meta(const struct commit *c, struct buf *ret)
@@ -69,8 +59,9 @@ static int print_step_meta(const struct commit *c, struct buf *ret)
 			continue;
 		if (c->direct)
 			m.handler = c->items[i].handler;
+		/* Of an item inside another, the handler is recorded for the outer one. */
 		items[m.n_items++] =
-			(struct step_item){ outer_name(c->items[i].name), c->items[i].handler };
+			(struct step_item){ path_first(c->items[i].name), c->items[i].handler };
 	}
 	r = step_meta_print(&m, ret);
 	/* A document that readers would refuse is not written. */

@@ -12,6 +12,7 @@
 #include "core/base/array.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/base/path.h"
 #include "core/kv/kv_table.h"
 #include "core/store/url_store.h"
 #include "core/step/detect.h"
@@ -32,13 +33,6 @@ bool item_is_own_name(struct span name)
 		if (span_eq(name, span_str(names[i])))
 			return true;
 	return detect_is_hidden(name) || step_name_is_tmp(name);
-}
-
-static struct span first_name(struct span param)
-{
-	const uint8_t *slash = memchr(param.p, '/', param.n);
-
-	return slash ? span_of(param.p, (size_t)(slash - param.p)) : param;
 }
 
 /* The tree as it is stored, which transforms may have made another one of. */
@@ -80,7 +74,7 @@ static int holds_arrays(struct item *item, struct span name)
 	struct stat st;
 
 	for (uint32_t i = 0; i < t->n_nodes; i++)
-		if (t->nodes[i]->kind == TREE_LEAF && span_eq(first_name(t->nodes[i]->param), name))
+		if (t->nodes[i]->kind == TREE_LEAF && span_eq(path_first(t->nodes[i]->param), name))
 			return 1;
 	for (size_t i = 0; i < ARRAY_LEN(documents); i++) {
 		auto_free char *path = str_fmt("%.*s/%s", SPAN_ARG(name), documents[i]);
@@ -146,7 +140,7 @@ static int collect_used(struct others *o)
 		return fail(-ENOMEM, "cannot look at '%s'", o->item->path);
 	for (uint32_t i = 0; i < t->n_nodes; i++)
 		if (t->nodes[i]->kind == TREE_LEAF)
-			o->used[o->n++] = first_name(t->nodes[i]->param);
+			o->used[o->n++] = path_first(t->nodes[i]->param);
 	qsort(o->used, o->n, sizeof(*o->used), by_name);
 	return 0;
 }

@@ -13,6 +13,7 @@
 #include "core/base/array.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/base/path.h"
 #include "core/step/item_others.h"
 #include "core/tree/array_metadata.h"
 #include "core/tree/sharding.h"
@@ -499,15 +500,9 @@ static int check_other(struct sealing_item *it, const struct draft_node *n)
 	if (item_is_own_name(name))
 		return fail(-EINVAL, "'%s' is a name of stored trees: no other file can have it",
 			    n->name);
-	for (size_t i = 0; i < it->n_leaves && !it->plan->opts.ocdbt; i++) {
-		struct span dir = it->leaf[i].param;
-
-		dir.n = memchr(dir.p, '/', dir.n) ?
-				(size_t)((const uint8_t *)memchr(dir.p, '/', dir.n) - dir.p) :
-				dir.n;
-		if (span_eq(dir, name))
+	for (size_t i = 0; i < it->n_leaves && !it->plan->opts.ocdbt; i++)
+		if (span_eq(path_first(it->leaf[i].param), name))
 			return fail(-EINVAL, "'%s' is the directory of a leaf, too", n->name);
-	}
 	return 0;
 }
 

@@ -5,14 +5,8 @@
  */
 #include "core/base/array.h"
 #include "core/base/err.h"
+#include "core/base/path.h"
 #include "handlers/job/collective_plan.h"
-
-struct span collective_first_name(struct span path)
-{
-	const uint8_t *slash = memchr(path.p, '/', path.n);
-
-	return slash ? span_of(path.p, (size_t)(slash - path.p)) : path;
-}
 
 int collective_files_add(struct collective_item *it, const struct contribution_item *si, int rank)
 {
@@ -59,7 +53,7 @@ bool collective_files_has(const struct collective_plan *jp, const char *name)
 		const struct collective_item *it = &jp->item[i];
 
 		for (size_t k = 0; it->plan->kind == PLAN_BESIDE && k < it->n_files; k++)
-			if (span_eq(collective_first_name(it->file[k].file->name), span_str(name)))
+			if (span_eq(path_first(it->file[k].file->name), span_str(name)))
 				return true;
 	}
 	return false;
@@ -113,7 +107,7 @@ static int check_tree(const struct collective_item *it, struct span top, int ran
 						  tree_child(root, top) != NULL;
 
 	for (size_t i = 0; i < it->n_leaves && !is_shown && !it->plan->opts.ocdbt; i++)
-		is_shown = span_eq(collective_first_name(it->leaf[i].node->param), top);
+		is_shown = span_eq(path_first(it->leaf[i].node->param), top);
 	return is_shown ?
 		       fail(-EINVAL,
 			    "'%.*s' is a file beside the tree on rank %d and a part of it on another",
@@ -135,7 +129,7 @@ static int check_items(const struct collective_plan *jp, struct span top, int ra
 static int check_name(const struct collective_plan *jp, const struct collective_item *it,
 		      const struct collective_file *f)
 {
-	struct span top = collective_first_name(f->file->name);
+	struct span top = path_first(f->file->name);
 	int r = check_above(it, f);
 
 	if (r < 0)

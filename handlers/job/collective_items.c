@@ -11,6 +11,7 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/base/path.h"
 #include "core/commit/seal.h"
 #include "handlers/draft/draft_upload.h"
 #include "handlers/job/draft_collective.h"
@@ -77,7 +78,7 @@ static int clean_beside(struct io_dir *dir, const struct collective_item *it)
 	int r = 0;
 
 	for (size_t i = 0; i < it->n_files && r >= 0; i++) {
-		auto_free char *top = span_dup_str(collective_first_name(it->file[i].file->name));
+		auto_free char *top = span_dup_str(path_first(it->file[i].file->name));
 
 		r = top ? io_remove_tree(dir, top) : -ENOMEM;
 	}

@@ -100,8 +100,6 @@ int collective_files_decide(const struct collective_plan *jp, struct collective_
 int collective_files_rank(const struct collective_item *it, const struct contribution_file *f);
 /* Whether a name at the top of the draft is one of the files beside the items. */
 bool collective_files_has(const struct collective_plan *jp, const char *name);
-/* The part of a path before the first '/'. */
-struct span collective_first_name(struct span path);
 
 /*
  * Record that a rank has n as a namedtuple of that type. -EINVAL: the message names two ranks, and

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/path.h"
 #include "core/kv/kv_table.h"
 #include "core/step/item_others.h"
 #include "core/step/step_name.h"
@@ -233,8 +234,7 @@ bool verify_has_owner(const struct verify_tree *t, struct span key, size_t longe
 static int check_key(void *arg, struct span key, uint64_t len)
 {
 	struct orphans *o = arg;
-	const uint8_t *slash = memchr(key.p, '/', key.n);
-	struct span array = span_of(key.p, slash ? (size_t)(slash - key.p) : key.n);
+	struct span array = path_first(key);
 
 	/* The array of a bare leaf has no prefix, and a slash alone is not a name. */
 	if (verify_is_param(&o->c->t, span_of(key.p, 0)) ||
