@@ -58,9 +58,10 @@ def pytest_configure(config):
 
 
 def long_tests():
-    """The tests of tests/long.txt, "mount/test_stat.py::test_times" or a file or folder, with their reasons."""
-    lines = (TESTS / 'long.txt').read_text().splitlines()
-    return dict(line.split('  # ') for line in lines if line and not line.startswith('#'))
+    """The names of tests/long.txt, and the beginnings of names that it stands for."""
+    names = [line.split('  # ')[0] for line in (TESTS / 'long.txt').read_text().splitlines() if line and not line.startswith('#')]
+    ends = [(name[:-1],) if name.endswith('*') else (name + '::', name + '[', name + '/') for name in names]
+    return tuple(name for name in names if not name.endswith('*')), tuple(start for starts in ends for start in starts)
 
 
 def shuffle(items, seed):
@@ -82,12 +83,12 @@ def pytest_report_teststatus(report, config):
 
 def pytest_collection_modifyitems(items):
     """The rows that a test shows go into the report, for features.py; TEST_ORDER is a number of tests/steady."""
-    long = long_tests()
+    long, starts = long_tests()
     if seed := os.environ.get('TEST_ORDER'):
         shuffle(items, seed)
     for item in items:
         name = item.nodeid.removeprefix('tests/')
-        if any(name == test or name.startswith((test + '::', test + '[', test + '/')) for test in long):
+        if name in long or name.startswith(starts):
             item.add_marker('long')
         for row in sorted({row for mark in item.iter_markers('feature') for row in mark.args}):
             if row not in features.ROWS:
