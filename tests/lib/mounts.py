@@ -11,6 +11,8 @@ import re
 import subprocess
 import time
 
+import pytest
+
 # Lines that no run may say, and lines that only a test that provokes them may cause.
 NEVER = re.compile(r'assert|sanitizer|runtime error:|leak|segmentation|corrupted|double free', re.I)
 ERROR = re.compile(r'\b(cannot|failed|failure|error|refused)\b', re.I)
@@ -216,3 +218,20 @@ class MountError(Exception):
 
 def unescape(text):
     return re.sub(r'\\(\d{3})', lambda m: chr(int(m[1], 8)), text)
+
+
+# For own_mounts(): a /dev that has only these.
+OWN_DEVICES = 'mount -t tmpfs none /dev && mknod -m 666 /dev/null c 1 3 && '
+OWN_FUSE = OWN_DEVICES + 'mknod -m 666 /dev/fuse c 10 229 && '
+
+
+def own_mounts(script, *arguments, **how):
+    """Run a shell script whose mounts nobody else sees; "$0" is the first argument, "$@" are the others.
+
+    Skips the test where that cannot be done: in a container that forbids it, in a chroot whose root is not a mount point,
+    and where the script ends with 77.
+    """
+    r = subprocess.run(['unshare', '--mount', 'sh', '-c', script, *map(str, arguments)], capture_output=True, text=True, timeout=240, **how)
+    if r.returncode == 77 or r.stderr.startswith('unshare:'):
+        pytest.skip('no mount namespace can be made here')
+    return r

@@ -96,7 +96,7 @@ ZARRAY = 'ckpts/1600/state/params.embed.table/.zarray'
 PER_LEAF = 'pytreefs convert -q -o ocdbt=off ckpts/1500 ckpts/1600; rm -r ckpts/1600/state/.crc32c'
 DRAFT = 'pytreefs mount ckpts mnt; mkdir -p mnt/7.tmp/default'
 # It has a mount namespace of its own when it has said something.
-HELD = ('pytreefs mount ckpts mnt; coproc unshare -m --propagation private sh -c "echo; exec sleep 99"; read <&${COPROC[0]}; '
+HELD = ('pytreefs mount ckpts mnt; coproc unshare -m --propagation unchanged sh -c "echo; exec sleep 99"; read <&${COPROC[0]}; '
         'pytreefs umount mnt 2>said & until grep -q waiting said; do sleep 0.1; done; kill $COPROC_PID; wait $!; cat said >&2')
 ENV = 'AWS_SHARED_CREDENTIALS_FILE=$PWD/.aws/credentials AWS_CONFIG_FILE=$PWD/.aws/config AWS_EC2_METADATA_DISABLED=true'
 # Commands beside a copy of the sample; their output has these words, and the whole line is on the page.

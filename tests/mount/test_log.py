@@ -122,9 +122,7 @@ def without_devices(script, program, tmp_path):
     """The output of a script that mounts an empty root where /dev is its own."""
     for name in ('mnt', 'root'):
         (tmp_path / name).mkdir()
-    hide = 'mount -t tmpfs none /dev && mknod -m 666 /dev/fuse c 10 229 && mknod -m 666 /dev/null c 1 3 && exec "$@"'
-    r = subprocess.run(['unshare', '-m', 'sh', '-c', hide, 'sh', sys.executable, '-c', script, program, tmp_path / 'root',
-                        tmp_path / 'mnt'], capture_output=True, text=True, timeout=240)
+    r = mounts.own_mounts(mounts.OWN_FUSE + 'exec "$0" "$@"', sys.executable, '-c', script, program, tmp_path / 'root', tmp_path / 'mnt')
     assert r.returncode == 0, r.stderr
     return r.stdout
 

@@ -62,7 +62,7 @@ def test_umount_says_who_holds_the_mount(mount, program):
     m = mount(SAMPLE)
     pid = m.pid
     # It has its own namespace when it has said something.
-    other = subprocess.Popen(['unshare', '--mount', '--propagation', 'private', 'sh', '-c', 'echo; exec sleep 600'], stdout=subprocess.PIPE)
+    other = subprocess.Popen(['unshare', '--mount', '--propagation', 'unchanged', 'sh', '-c', 'echo; exec sleep 600'], stdout=subprocess.PIPE)
     try:
         other.stdout.readline()
         with subprocess.Popen([program, 'umount', m.path], stderr=subprocess.PIPE, text=True) as umount:
@@ -264,8 +264,7 @@ def test_a_machine_without_syslog_is_nothing_to_report(program, tmp_path):
     mnt = tmp_path / 'mnt'
     mnt.mkdir()
     look = f'set -e; "$0" mount {SAMPLE} {mnt}; ls {mnt}/none 2>&1 || true; cat {mnt}/.pytreefs/log; "$0" umount {mnt}'
-    hide = 'mount -t tmpfs none /dev && mknod -m 666 /dev/fuse c 10 229 && mknod -m 666 /dev/null c 1 3 && '
-    r = subprocess.run(['unshare', '-m', 'sh', '-c', hide + look, program], capture_output=True, text=True, timeout=240)
+    r = mounts.own_mounts(mounts.OWN_FUSE + look, program)
     assert r.returncode == 0, r.stderr
     missing, start = r.stdout.splitlines()
     assert 'No such file' in missing and ' serves ' in start
