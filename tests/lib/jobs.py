@@ -99,8 +99,8 @@ class Job:
         with open('/proc/self/mountinfo') as f:
             return any(mounts.unescape(line.split()[4]) == str(self[rank]) for line in f)
 
-    def each(self, call, ranks=None, timeout=300):
-        """call(rank) in a thread each: {rank: what it returned, or the exception}."""
+    def each(self, call, ranks=None, timeout=300, meanwhile=None):
+        """call(rank) in a thread each: {rank: what it returned, or the exception}. meanwhile: called with the results so far until all have come."""
         out = {}
 
         def one(rank):
@@ -112,17 +112,21 @@ class Job:
                    for r in (range(self.n) if ranks is None else ranks)]
         for t in threads:
             t.start()
+        end = time.monotonic() + timeout
+        while meanwhile and any(t.is_alive() for t in threads) and time.monotonic() < end:
+            meanwhile(out)
+            time.sleep(0.02)
         for t in threads:
-            t.join(timeout)
+            t.join(max(0, end - time.monotonic()))
         assert not any(t.is_alive() for t in threads), 'a rank did not come back'
         return out
 
-    def rename(self, draft, step, ranks=None):
+    def rename(self, draft, step, ranks=None, meanwhile=None):
         """The errno of every rank's rename, 0 where it succeeded."""
         def one(rank):
             os.rename(self[rank] / draft, self[rank] / step)
             return 0
-        return {r: e.errno if isinstance(e, OSError) else e for r, e in self.each(one, ranks).items()}
+        return {r: e.errno if isinstance(e, OSError) else e for r, e in self.each(one, ranks, meanwhile=meanwhile).items()}
 
     def signal(self, rank, number):
         os.kill(self.pids[rank], number)

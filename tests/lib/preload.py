@@ -4,6 +4,7 @@
 import pathlib
 import shutil
 import subprocess
+import sys
 
 
 def make(tmp_path_factory, name):
@@ -12,3 +13,17 @@ def make(tmp_path_factory, name):
     source = pathlib.Path(__file__).with_name(f'{name}.c')
     subprocess.run([shutil.which('cc') or 'gcc', '-shared', '-fPIC', '-o', to, source, '-ldl'], check=True)
     return to
+
+
+class Clock:
+    """The clock of programs with the library `clock`: advance() lets time pass for them."""
+
+    def __init__(self, library, file):
+        self.file, self.seconds = file, 0
+        self.environment = {'LD_PRELOAD': str(library), 'TEST_CLOCK': str(file)}
+        file.write_bytes(bytes(8))
+
+    def advance(self, seconds):
+        self.seconds += seconds
+        with open(self.file, 'r+b') as f:
+            f.write((self.seconds * 10**9).to_bytes(8, sys.byteorder))

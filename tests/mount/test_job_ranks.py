@@ -13,14 +13,44 @@ import threading
 import numpy as np
 import pytest
 
-from lib import jobs, mounts
+from lib import jobs, mounts, preload
 from lib.collective import DRAFT, W, box, check, commit, databases, fill, killed_at, outcome, steps, top
 
 
-def test_a_missing_rank_is_waited_for_and_a_late_one_is_notified(job):
-    j = job(3, 'commit_timeout=6')
+HOUR = 3600
+
+
+@pytest.fixture(scope='module')
+def clock_library(tmp_path_factory):
+    return preload.make(tmp_path_factory, 'clock')
+
+
+@pytest.fixture
+def clock(clock_library, tmp_path):
+    return preload.Clock(clock_library, tmp_path / 'clock')
+
+
+@pytest.fixture
+def patient(job, clock):
+    """patient(n): a job whose ranks wait for each other for an hour of `clock`."""
+    return lambda n: job(n, f'commit_timeout={HOUR}', 'trace=step', more=clock.environment)
+
+
+def expire(j, clock, ranks):
+    """The results of renames by these ranks, which wait in vain, after an hour."""
+    begun = j.text().count("'1.tmp' is to become '1'")
+
+    def meanwhile(results):
+        # A rank that has been waited for before gets the result at once.
+        if j.text().count("'1.tmp' is to become '1'") - begun == len(ranks) and all(j.is_asleep(r) for r in ranks):
+            clock.advance(HOUR)
+    return j.rename(DRAFT, '1', ranks, meanwhile)
+
+
+def test_a_missing_rank_is_waited_for_and_a_late_one_is_notified(patient, clock):
+    j = patient(3)
     fill(j)
-    assert j.rename(DRAFT, '1', ranks=[0, 1]) == {0: errno.ETIMEDOUT, 1: errno.ETIMEDOUT}
+    assert expire(j, clock, [0, 1]) == {0: errno.ETIMEDOUT, 1: errno.ETIMEDOUT}
     assert steps(j.source) == []
     assert j.rename(DRAFT, '1', ranks=[2]) == {2: errno.ETIMEDOUT}
     assert 'rank 2 did not respond' in (j[0] / '.pytreefs' / 'log').read_text()
@@ -28,10 +58,10 @@ def test_a_missing_rank_is_waited_for_and_a_late_one_is_notified(job):
     check(j)
 
 
-def test_a_primary_that_does_not_come_is_given_up(job):
-    j = job(3, 'commit_timeout=3')
+def test_a_primary_that_does_not_come_is_given_up(patient, clock):
+    j = patient(3)
     fill(j)
-    assert j.rename(DRAFT, '1', ranks=[1, 2]) == {1: errno.ETIMEDOUT, 2: errno.ETIMEDOUT}
+    assert expire(j, clock, [1, 2]) == {1: errno.ETIMEDOUT, 2: errno.ETIMEDOUT}
     assert j.rename(DRAFT, '1', ranks=[0]) == {0: errno.ETIMEDOUT}
     assert steps(j.source) == []
     commit(j)
@@ -40,24 +70,29 @@ def test_a_primary_that_does_not_come_is_given_up(job):
 
 
 @pytest.mark.parametrize('n, alone', [(2, [[0]]), (2, [[1]]), (3, [[0, 2], [1], [0]]), (3, [[1], [1], [2], [0]])])
-def test_ranks_that_call_together_commit_by_the_second_try(job, n, alone):
+def test_ranks_that_call_together_commit_by_the_second_try(patient, clock, n, alone):
     """Ranks may have called without the others before, any number of times."""
-    j = job(n, 'commit_timeout=2')
+    j = patient(n)
     fill(j)
     for ranks in alone:
-        assert set(j.rename(DRAFT, '1', ranks=ranks).values()) == {errno.ETIMEDOUT}
-    commit(j, calls=2)
+        assert set(expire(j, clock, ranks).values()) == {errno.ETIMEDOUT}
+
+    def meanwhile(results):
+        if results:                             # one that was notified: the others wait for it
+            clock.advance(HOUR)
+    if set(j.rename(DRAFT, '1', meanwhile=meanwhile).values()) == {errno.ETIMEDOUT}:
+        commit(j)
     check(j)
     assert steps(j.source) == ['1'] == sorted(os.listdir(j.source))
 
 
 @pytest.mark.parametrize('victim', [0, 1])
-def test_a_rank_that_stops_answering_holds_up_nobody_for_longer_than_the_timeout(job, victim):
-    j = job(3, 'commit_timeout=3')
+def test_a_rank_that_stops_answering_holds_up_nobody_for_longer_than_the_timeout(patient, clock, victim):
+    j = patient(3)
     fill(j)
     others = [r for r in range(3) if r != victim]
     j.signal(victim, signal.SIGSTOP)
-    assert j.rename(DRAFT, '1', ranks=others) == dict.fromkeys(others, errno.ETIMEDOUT)
+    assert expire(j, clock, others) == dict.fromkeys(others, errno.ETIMEDOUT)
     assert steps(j.source) == []
     j.signal(victim, signal.SIGCONT)
     assert j.rename(DRAFT, '1', ranks=[victim]) == {victim: errno.ETIMEDOUT}
@@ -117,8 +152,8 @@ def test_a_rank_that_is_killed_while_they_commit(job, victim, delay):
     outcome(j, victim, killed_at(j, victim, delay))
 
 
-def test_a_primary_that_dies_after_its_rename_has_committed(job):
-    j = job(3, 'commit_timeout=30')
+def test_a_primary_that_dies_after_its_rename_has_committed(patient, clock):
+    j = patient(3)
     fill(j)
 
     def one(rank):
@@ -130,16 +165,16 @@ def test_a_primary_that_dies_after_its_rename_has_committed(job):
             pass
         j.kill(0)
         return 0
-    out = j.each(one, [0, 1, 2, 'killer'])
+    out = j.each(one, [0, 1, 2, 'killer'], meanwhile=lambda out: 'killer' in out and clock.advance(HOUR))
     assert out[1] == out[2] == 0, out
     check(j, 1)
 
 
-def test_the_draft_of_a_dead_primary_is_not_a_step_and_is_begun_afresh(job, mount):
-    j = job(2, 'commit_timeout=2')
+def test_the_draft_of_a_dead_primary_is_not_a_step_and_is_begun_afresh(patient, clock, mount):
+    j = patient(2)
     fill(j)
     j.kill(0)
-    assert j.rename(DRAFT, '1', ranks=[1]) == {1: errno.ETIMEDOUT}
+    assert expire(j, clock, [1]) == {1: errno.ETIMEDOUT}
     j.end()
     m = mount(j.source)
     assert list(m.path.iterdir()) == []
