@@ -4,10 +4,8 @@ processes of real Orbax have saved is read, merged or not."""
 
 import json
 import os
-import pathlib
 import shutil
 import subprocess
-import sys
 
 import jax
 import numpy as np
@@ -15,26 +13,15 @@ import orbax.checkpoint as ocp
 import pytest
 from orbax.checkpoint import v1 as ocp1
 
-from lib import jax_rank, jobs, servers
+from lib import forks, jax_rank, jobs, servers
 
-TESTS = pathlib.Path(__file__).resolve().parent.parent
 EXPECTED = jax_rank.expected(np)
 
 
 def jax_job(size, what, path, *more):
     """Run lib.jax_rank in that many processes."""
-    env = {k: v for k, v in os.environ.items() if k != 'XLA_FLAGS'} | {'PYTHONPATH': str(TESTS)}
     with servers.port_for_grpc() as port:
-        ranks = [subprocess.Popen([sys.executable, '-m', 'lib.jax_rank', str(r), str(size), str(port), what, str(path), *more],
-                                  env=env, cwd=TESTS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-                 for r in range(size)]
-        try:
-            outputs = [r.communicate(timeout=600)[0].decode(errors='replace') for r in ranks]
-        finally:
-            for r in ranks:
-                r.kill()
-                r.wait()
-    assert not any(r.returncode for r in ranks), '\n'.join(o[-2000:] for o in outputs)
+        forks.together([(jax_rank.main, r, size, port, what, path, *more) for r in range(size)])
 
 
 def write(job, n, draft='1.tmp', jax_type=True):

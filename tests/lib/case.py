@@ -2,8 +2,8 @@
 """A case: one checkpoint on disk, and what a mount of it must show.
 
 Cases are written by the functions of the gen_*.py modules, registered with @case, each into a
-directory of its own. They run in a process of their own (python -m lib.generate) that pretends to
-have eight devices, and their results are kept in tests/.cache under a hash of what made them.
+directory of its own. They run in a process of their own (lib/generate.py) that pretends to have
+eight devices, and their results are kept in tests/.cache under a hash of what made them.
 """
 
 import base64

@@ -8,12 +8,12 @@ Making them takes real Orbax and happens once: results are kept in tests/.cache/
 """
 
 import fcntl
+import functools
 import hashlib
 import os
 import pathlib
-import subprocess
-import sys
 
+from lib import forks, generate
 from lib.case import Case
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent
@@ -26,11 +26,12 @@ def cache_root():
     return pathlib.Path(os.environ.get('PYTREEFS_CHECKPOINTS') or TESTS / '.cache').absolute()
 
 
+@functools.cache
 def _module_dir(module):
     """The directory of a module's results: it changes when anything that makes them changes."""
     digest = hashlib.sha256()
     text = (TESTS / 'lib' / (module + '.py')).read_text()
-    uses = [m + '.py' for m in MODULES + ('bigdata',) if f'lib.{m} import' in text or f', {m}' in text
+    uses = [m + '.py' for m in MODULES + ('bigdata', 'jax_rank') if f'lib.{m} import' in text or f', {m}' in text
             or f'import {m}' in text]
     for name in SHARED + tuple(uses) + (module + '.py',):
         digest.update((TESTS / 'lib' / name).read_bytes())
@@ -40,30 +41,35 @@ def _module_dir(module):
     return cache_root() / f'{module}-{digest.hexdigest()[:16]}'
 
 
-def _run(*args):
-    # A fresh process: eight devices and 64-bit types must be asked for before JAX is imported, whatever the caller has asked for.
-    env = {name: value for name, value in os.environ.items() if name != 'XLA_FLAGS'}
-    env |= {'PYTHONPATH': str(TESTS), 'PYTHONDONTWRITEBYTECODE': '1'}
-    return subprocess.run([sys.executable, '-m', 'lib.generate', *args], cwd=TESTS, env=env,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def _generate(*words):
+    """generate.main() in a process of its own: eight devices and 64-bit types must be asked for before JAX is used, whatever the caller has
+    asked for."""
+    environment = {name: value for name, value in os.environ.items() if name != 'XLA_FLAGS'}
+    return forks.run(generate.main, *words, environment=environment, timeout=1800)
+
+
+def _list(modules):
+    """Write the index of these generators, all by one process: they share what takes long to import."""
+    rows = [line.partition(' ') for line in _generate('--list', *modules).splitlines()]
+    for module in modules:
+        path = _module_dir(module) / 'index'
+        path.parent.mkdir(exist_ok=True)
+        # As a whole: others look without the lock.
+        new = path.with_name('index.new')
+        new.write_text(''.join(f'{case}\n' for name, _, case in rows if name == module))
+        new.rename(path)
 
 
 def _index():
     """{name: (module, heavy)}, read from the generators once per version of them."""
-    lines = []
-    for module in MODULES:
-        path = _module_dir(module) / 'index'
-        if not path.exists():
-            with _lock(path.parent):
-                if not path.exists():
-                    r = _run('--list', module)
-                    if r.returncode:
-                        raise RuntimeError(f'lib.{module} cannot be listed:\n{r.stdout}')
-                    # As a whole: others look without the lock.
-                    new = path.with_name('index.new')
-                    new.write_text(r.stdout)
-                    new.rename(path)
-        lines += [(line.split(), module) for line in path.read_text().splitlines()]
+    def missing():
+        return [module for module in MODULES if not (_module_dir(module) / 'index').exists()]
+
+    if missing():
+        with _lock(cache_root()):
+            if modules := missing():
+                _list(modules)
+    lines = [(line.split(), module) for module in MODULES for line in (_module_dir(module) / 'index').read_text().splitlines()]
     return {words[0]: (module, words[1] == 'heavy') for words, module in lines}
 
 
@@ -93,9 +99,7 @@ def get(name):
         if not (directory / name / 'case.json').exists() and not (directory / name / 'failed').exists():
             wanted = [name] if heavy else [n for n, v in _index().items() if v == (module, False)]
             missing = [n for n in wanted if not (directory / n).exists()]
-            r = _run(module, str(directory), *missing)
-            if r.returncode:
-                raise RuntimeError(f'making {missing} failed:\n{r.stdout}')
+            _generate(module, directory, *missing)
     failed = directory / name / 'failed'
     if failed.exists():
         raise RuntimeError(f'{name} could not be made:\n{failed.read_text()}')

@@ -3,10 +3,7 @@
 
 import itertools
 import json
-import os
 import shutil
-import subprocess
-import sys
 
 from lib import jaxenv  # noqa: F401  before jax
 
@@ -19,7 +16,7 @@ import tensorstore as ts
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 from orbax.checkpoint import v1 as ocp1
 
-from lib import expect, servers
+from lib import expect, forks, jax_rank, servers
 from lib.case import Case, case
 from lib.gen_matrix import context, save, values
 
@@ -185,40 +182,10 @@ def children_without_manifests(d):
     return made
 
 
-PROCESS = r'''
-import os, sys
-os.environ['JAX_PLATFORMS'] = 'cpu'
-os.environ['XLA_FLAGS'] = '--xla_force_host_platform_device_count=2'
-rank, port, path, zarr3 = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4] == '1'
-import jax
-jax.config.update('jax_cpu_collectives_implementation', 'gloo')
-jax.distributed.initialize('127.0.0.1:' + port, 2, rank)
-import numpy as np, pathlib
-import orbax.checkpoint as ocp
-from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
-from lib.gen_matrix import values
-mesh = Mesh(np.array(jax.devices()).reshape(2, 2), ('x', 'y'))
-def put(a, *spec):
-    return jax.make_array_from_callback(a.shape, NamedSharding(mesh, P(*spec)), lambda i: a[i])
-w = values((64, 64), np.float32, 1)
-tree = {'big': put(w, 'x', 'y'), 'rows': put(w, 'x'), 'rep': put(w + 1), 'small': put(np.arange(8, dtype=np.int32), 'x'),
-        'np': w[:5], 'n': 7, 'name': 'two'}
-handler = ocp.PyTreeCheckpointHandler(use_zarr3=zarr3)
-with ocp.Checkpointer(handler) as checkpointer:
-    checkpointer.save(pathlib.Path(path), args=ocp.args.PyTreeSave(tree))
-'''
-
-
 def two_processes(d, zarr3):
     """A save by two processes of one JAX job on this machine."""
-    env = {k: v for k, v in os.environ.items() if k != 'XLA_FLAGS'}
     with servers.port_for_grpc() as port:
-        ranks = [subprocess.Popen([sys.executable, '-c', PROCESS, str(r), str(port), str((d / 'ckpt').resolve()),
-                                   str(int(zarr3))], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-                 for r in (0, 1)]
-        outputs = [r.communicate(timeout=600)[0].decode(errors='replace') for r in ranks]
-    if any(r.returncode for r in ranks):
-        raise RuntimeError('\n'.join(outputs))
+        forks.together([(jax_rank.save_item, r, port, (d / 'ckpt').resolve(), '1' if zarr3 else '0') for r in (0, 1)])
     w = values((64, 64), np.float32, 1)
     return Case(trees={'': expect.flatten({'big': w, 'rows': w, 'rep': w + 1, 'np': w[:5], 'n': 7,
                                            'small': np.arange(8, dtype=np.int32), 'name': 'two'})})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes cases: python -m lib.generate MODULE DIRECTORY NAME..., or --list MODULE.
+"""Makes cases: main(MODULE, DIRECTORY, NAME...), or main('--list', MODULE...), as lib/checkpoints.py runs it.
 
 A case that cannot be made leaves a file `failed` with the reason, so that only its own test fails.
 """
@@ -8,7 +8,6 @@ import importlib
 import logging
 import pathlib
 import shutil
-import sys
 import traceback
 import warnings
 
@@ -30,19 +29,16 @@ def make(directory, name):
     work.rename(final)
 
 
-def main(args):
+def main(what, *words):
     warnings.filterwarnings('ignore')
     logging.disable(logging.WARNING)
-    if args[0] == '--list':
-        importlib.import_module('lib.' + args[1])
+    if what == '--list':
+        for module in words:
+            importlib.import_module('lib.' + module)
         for name, (module, _, heavy) in case.GENERATORS.items():
-            if module == 'lib.' + args[1]:
-                print(name, 'heavy' if heavy else 'ordinary')
+            print(module.removeprefix('lib.'), name, 'heavy' if heavy else 'ordinary')
         return
-    importlib.import_module('lib.' + args[0])
-    for name in args[2:]:
-        make(pathlib.Path(args[1]), name)
-
-
-if __name__ == '__main__':
-    main(sys.argv[1:])
+    directory, *names = words
+    importlib.import_module('lib.' + what)
+    for name in names:
+        make(pathlib.Path(directory), name)

@@ -1,16 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One process of a JAX job on this machine, over gloo: python -m lib.jax_rank RANK SIZE PORT WHAT PATH [ZARR3]
+"""One process of a JAX job on this machine, over gloo, with two devices, as lib/forks.py runs it.
 
+main(RANK, SIZE, PORT, WHAT, PATH, [ZARR3]), where WHAT is
 save      writes the tree of tree() with a CheckpointManager, as step 1
 restore   restores step 1 of a manager at PATH with the shardings of tree(), and compares
 """
 
 import os
-import sys
-
-os.environ['JAX_PLATFORMS'] = 'cpu'
-os.environ['XLA_FLAGS'] = '--xla_force_host_platform_device_count=2'
-os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+import pathlib
 
 
 def expected(np):
@@ -22,23 +19,45 @@ SPECS = {'big': ('x', 'y'), 'rows': ('x',), 'rep': (), 'small': ('x',)}
 OTHERS = {'n': 7, 'name': 'a text'}
 
 
-def main(rank, size, port, what, path, zarr3='0'):
+def begin(rank, size, port):
+    """Join the job; return the module jax, a mesh of all devices, and a function that makes an array on it."""
+    os.environ['XLA_FLAGS'] = '--xla_force_host_platform_device_count=2'
     import jax
     jax.config.update('jax_cpu_collectives_implementation', 'gloo')
     jax.distributed.initialize(f'127.0.0.1:{port}', int(size), int(rank))
     import numpy as np
-    import orbax.checkpoint as ocp
     from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
     mesh = Mesh(np.array(jax.devices()).reshape(int(size), 2), ('x', 'y'))
+    return jax, mesh, lambda a, *spec: jax.make_array_from_callback(a.shape, NamedSharding(mesh, P(*spec)), lambda i: a[i])
+
+
+def save_item(rank, port, path, zarr3):
+    """An item of two processes (lib/gen_sharded.py)."""
+    _, _, put = begin(rank, 2, port)
+    import numpy as np
+    import orbax.checkpoint as ocp
+    from lib.gen_matrix import values
+
+    w = values((64, 64), np.float32, 1)
+    tree = {'big': put(w, 'x', 'y'), 'rows': put(w, 'x'), 'rep': put(w + 1), 'small': put(np.arange(8, dtype=np.int32), 'x'),
+            'np': w[:5], 'n': 7, 'name': 'two'}
+    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler(use_zarr3=zarr3 == '1')) as checkpointer:
+        checkpointer.save(pathlib.Path(path), args=ocp.args.PyTreeSave(tree))
+
+
+def main(rank, size, port, what, path, zarr3='0'):
+    jax, mesh, put = begin(rank, size, port)
+    import numpy as np
+    import orbax.checkpoint as ocp
+    from jax.sharding import NamedSharding, PartitionSpec as P
+
     values = expected(np)
     shardings = {k: NamedSharding(mesh, P(*SPECS[k])) for k in values}
     handler = ocp.PyTreeCheckpointHandler(use_zarr3=zarr3 == '1')
     with ocp.CheckpointManager(path, item_handlers=handler) as manager:
         if what == 'save':
-            tree = {k: jax.make_array_from_callback(v.shape, shardings[k], lambda i, v=v: v[i])
-                    for k, v in values.items()}
-            manager.save(1, args=ocp.args.PyTreeSave({**tree, **OTHERS}))
+            manager.save(1, args=ocp.args.PyTreeSave({**{k: put(v, *SPECS[k]) for k, v in values.items()}, **OTHERS}))
             manager.wait_until_finished()
         else:
             args = {k: ocp.ArrayRestoreArgs(sharding=s) for k, s in shardings.items()}
@@ -51,7 +70,3 @@ def main(rank, size, port, what, path, zarr3='0'):
                     assert np.array_equal(np.asarray(shard.data), v[shard.index]), (k, shard.index)
             assert {k: got[k] for k in OTHERS} == OTHERS, got
     print('rank', rank, 'is done')
-
-
-if __name__ == '__main__':
-    main(*sys.argv[1:])
