@@ -496,8 +496,11 @@ def check_lists():
                         if not re.search(look.format(name), text))
 
 
-def check_long_tests():
-    """Each line of tests/long.txt names a test that is there, and has a reason."""
+def check_test_lists():
+    """Each line of tests/long.txt names a test, and has a reason; each file of tests/mount has a row in tests/README.md."""
+    page = (ROOT / 'tests/README.md').read_text(encoding='utf-8')
+    yield from (f"tests/README.md: the table of mount/ has no row of '{path.name}'" for path in sorted((ROOT / 'tests/mount').glob('test_*.py'))
+                if f'](mount/{path.name})' not in page)
     for line in re.findall(r'^[^#\n].*', (ROOT / 'tests/long.txt').read_text(encoding='utf-8'), re.M):
         name, _, why = line.partition('  # ')
         file, _, function = re.sub(r'\[.*|\*$', '', name).partition('::')
@@ -573,23 +576,12 @@ def main():
         faults += check_includes(name, text)
         faults += check_sizes(name, text)
         faults += check_words(name, text)
-    faults += check_prose()
-    faults += check_ladder()
-    faults += check_declarations({name: without_comments((ROOT / name).read_text(encoding='utf-8')) for name in names
-                                  if not name.startswith('tests/')})
-    faults += check_built(names)
-    faults += check_all_named(names)
-    faults += check_promises()
-    faults += check_links()
-    faults += check_readmes()
-    faults += check_syncs(names)
-    faults += check_waits(names)
-    faults += check_leaf_types(names)
-    faults += check_lists()
-    faults += check_long_tests()
-    faults += check_licences(names)
-    faults += check_libraries()
-    faults += check_format(names)
+    code = {name: without_comments((ROOT / name).read_text(encoding='utf-8')) for name in names if not name.startswith('tests/')}
+    for check in (check_prose, check_ladder, check_promises, check_links, check_readmes, check_lists, check_test_lists, check_libraries):
+        faults += check()
+    for check in (check_built, check_all_named, check_syncs, check_waits, check_leaf_types, check_licences, check_format):
+        faults += check(names)
+    faults += check_declarations(code)
     for fault in faults:
         print(fault, file=sys.stderr)
     print(f'layers: {len(names)} files, {len(faults)} faults')
