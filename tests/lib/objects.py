@@ -66,14 +66,16 @@ class Objects:
 
     def content(self, path, headers, tagged):
         """The answer to a request for an object's bytes, or for a range of them."""
-        data = path.read_bytes()
+        size = path.stat().st_size
         if 'Range' not in headers:
-            return 200, tagged, data
+            return 200, tagged, path.read_bytes()
         first, last = map(int, re.fullmatch(r'bytes=(\d+)-(\d+)', headers['Range']).groups())
-        if first >= len(data):
-            return 416, [('Content-Range', f'bytes */{len(data)}')], b''
-        part = data[first:last + 1]
-        return 206, [*tagged, ('Content-Range', f'bytes {first}-{first + len(part) - 1}/{len(data)}')], part
+        if first >= size:
+            return 416, [('Content-Range', f'bytes */{size}')], b''
+        with open(path, 'rb', buffering=0) as f:
+            f.seek(first)
+            part = f.read(last + 1 - first)
+        return 206, [*tagged, ('Content-Range', f'bytes {first}-{first + len(part) - 1}/{size}')], part
 
 
 class S3(Objects):

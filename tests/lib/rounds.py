@@ -141,6 +141,9 @@ class Rounds:
 
     def _look(self):
         """Return a value that changes with every activity; None during one."""
+        with self._changed:
+            if not self._is_round():
+                return None
         mine = str(threading.get_native_id())
         others = {str(t.native_id) for t in threading.enumerate() if t.name in ('accepts', 'MainThread')}
         seen = []

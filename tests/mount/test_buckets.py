@@ -4,6 +4,7 @@
 import collections
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import threading
@@ -12,7 +13,7 @@ import time
 import numpy as np
 import pytest
 
-from lib import buckets, compare, gcs, package, rounds, saving, servers
+from lib import buckets, compare, gcs, objects, package, rounds, saving, servers
 
 SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data/sample'
 LEAF = 'state/params/embed/table.npy'
@@ -48,6 +49,14 @@ def url(bucket):
     return f'{bucket.scheme}://shared'
 
 
+@pytest.fixture
+def show(bucket, proxy):
+    """show(name, directory): the bucket has this directory below that name, and nothing else."""
+    def do(name, directory):
+        proxy.address = {'s3': objects.S3, 'gs': objects.GCS}[bucket.scheme]({name: directory})
+    return do
+
+
 @pytest.mark.parametrize('page', [None, 3])
 def test_a_root_is_the_same_as_on_disk(mount, url, proxy, page):
     """Also with pages of three names, so that look-ups cannot be answered by one page."""
@@ -62,9 +71,9 @@ def test_a_root_is_the_same_as_on_disk(mount, url, proxy, page):
 
 @pytest.mark.parametrize('name', ['matrix-ocdbt-zarr2-zstd-v0', 'matrix-perleaf-zarr3-none-v1', 'aggregate-by-hand',
                                   'unmerged-two-processes'])
-def test_layouts(mount, cases, bucket, url, proxy, name):
+def test_layouts(mount, cases, url, show, name):
     case = cases(name)
-    bucket.upload(case.path, name)
+    show(name, case.path)
     # Steps that were copied have no marker.
     assert not compare.compare_case(mount(f'{url}/{name}', 'atomicity=rename').path, case)
 
@@ -103,9 +112,9 @@ def test_a_cache_on_disk(mount, run, bucket, url, proxy, tmp_path):
     assert names and all(set(name) <= set('v1/0123456789abcdef') for name in names)
 
 
-def test_round_trips_of_a_leaf_by_a_short_path(run, url, proxy, bucket):
+def test_round_trips_of_a_leaf_by_a_short_path(run, url, proxy, show):
     """Requests for: the target of the path, with the documents there; the node of the database; the chunk."""
-    bucket.upload(SAMPLE / '1500/state', 'short')
+    show('short', SAMPLE / '1500/state')
     with rounds.Rounds(proxy) as trips:
         run('cat', f'{url}/short/step.npy', text=False)
     assert len(trips) <= 3, str(trips)
@@ -141,10 +150,9 @@ def test_verify_reads_each_chunk_once(run, url, proxy):
 # ls lists one directory, which has 12 of them.
 @pytest.mark.parametrize('words, most, leaves', [(['ls', '-l'], 6, 12), (['info'], 6, 21), (['stats', '-q'], 6, 21), (['load'], 8, 21),
                                                  (['mount'], 12, 21)])
-def test_round_trips_of_leaves_in_directories(program, mount, run, cases, bucket, url, proxy, words, most, leaves):
+def test_round_trips_of_leaves_in_directories(program, mount, run, cases, url, proxy, show, words, most, leaves):
     """Without OCDBT: the metadata of leaves are read at once, and only once, as are the values of scalars."""
-    case = cases('matrix-perleaf-zarr2-zstd-v0')
-    bucket.upload(case.path, 'directories')
+    show('directories', cases('matrix-perleaf-zarr2-zstd-v0').path)
     source = f'{url}/directories'
     with rounds.Rounds(proxy) as trips:
         if words == ['mount']:
@@ -160,10 +168,11 @@ def test_round_trips_of_leaves_in_directories(program, mount, run, cases, bucket
     assert len(set(asked)) == len(asked) == leaves, str(trips)
 
 
-def test_round_trips_of_a_listing(mount, cases, bucket, url, proxy):
+def test_round_trips_of_a_listing(mount, cases, url, proxy, show, tmp_path):
     """The root; the step; what is in it and its items; their documents and data files; the nodes of the database."""
-    bucket.upload(cases('leaves-20000').path, 'leaves/1')
-    bucket.put(f'leaves/1/{MARKER}', b'')
+    shutil.copytree(cases('leaves-20000').path, tmp_path / 'leaves/1')
+    (tmp_path / 'leaves/1' / MARKER).touch()
+    show('leaves', tmp_path / 'leaves')
     with rounds.Rounds(proxy) as trips:
         m = mount(f'{url}/leaves')
         trips.watch(m.pid)
@@ -184,11 +193,11 @@ def asked_bytes(trips):
 
 @pytest.mark.option('threads')
 @pytest.mark.parametrize('compression', ['zstd:1', 'none'])
-def test_leaves_that_are_read_in_order_are_fetched_ahead(mount, bucket, url, proxy, tmp_path, compression):
+def test_leaves_that_are_read_in_order_are_fetched_ahead(mount, url, proxy, show, tmp_path, compression):
     """As many at once as there are connections, and no more; by one thread, one beside the reader's."""
     (tmp_path / 'root').mkdir()
     leaves = noise(16, 1 << 18)
-    bucket.upload(saving.saved(mount, tmp_path / 'root', f'compression={compression}', files=leaves), 'ordered')
+    show('ordered', saving.saved(mount, tmp_path / 'root', f'compression={compression}', files=leaves))
     for options, least, most in ((['connections=8'], 6, 8), (['connections=8', 'threads=1'], 1, 2)):
         m = mount(f'{url}/ordered', 'cache=256M', 'read_budget=256M', *options)
         with rounds.Rounds(proxy, m.pid) as trips:
@@ -199,11 +208,11 @@ def test_leaves_that_are_read_in_order_are_fetched_ahead(mount, bucket, url, pro
 
 
 @pytest.mark.parametrize('compression', ['zstd:1', 'none'])
-def test_a_leaf_of_one_chunk_is_fetched_over_all_connections(mount, bucket, url, proxy, tmp_path, compression):
+def test_a_leaf_of_one_chunk_is_fetched_over_all_connections(mount, url, proxy, show, tmp_path, compression):
     """Only the bytes of the first read are requested twice."""
     (tmp_path / 'root').mkdir()
     leaves = noise(1, 8 << 20)
-    bucket.upload(saving.saved(mount, tmp_path / 'root', f'compression={compression}', files=leaves), 'large')
+    show('large', saving.saved(mount, tmp_path / 'root', f'compression={compression}', files=leaves))
     m = mount(f'{url}/large', 'cache=256M', 'read_budget=256M', 'connections=8')
     with rounds.Rounds(proxy, m.pid) as trips:
         assert compare.read_all(m / 'w00.npy').endswith(leaves['w00.npy'].tobytes())
@@ -211,10 +220,10 @@ def test_a_leaf_of_one_chunk_is_fetched_over_all_connections(mount, bucket, url,
     assert asked_bytes(trips) < (32 << 20) + (4 << 20), str(trips)
 
 
-def test_pages_of_a_raw_leaf_are_read_by_themselves(mount, bucket, url, proxy, tmp_path):
+def test_pages_of_a_raw_leaf_are_read_by_themselves(mount, url, proxy, show, tmp_path):
     (tmp_path / 'root').mkdir()
     leaves = noise(1, 8 << 20)
-    bucket.upload(saving.saved(mount, tmp_path / 'root', 'compression=none', files=leaves), 'pages')
+    show('pages', saving.saved(mount, tmp_path / 'root', 'compression=none', files=leaves))
     m = mount(f'{url}/pages', 'cache=32M', 'read_budget=32M', 'direct_io=on')
     with rounds.Rounds(proxy, m.pid) as trips:
         f = os.open(m / 'w00.npy', os.O_RDONLY)
@@ -225,11 +234,11 @@ def test_pages_of_a_raw_leaf_are_read_by_themselves(mount, bucket, url, proxy, t
     assert asked_bytes(trips) < 256 << 10, str(trips)
 
 
-def test_a_reader_that_jumps_from_leaf_to_leaf_gets_little_ahead(mount, bucket, url, proxy, tmp_path):
+def test_a_reader_that_jumps_from_leaf_to_leaf_gets_little_ahead(mount, url, proxy, show, tmp_path):
     """A part of the window is fetched after the first leaf, and nothing more after that guess was wrong."""
     (tmp_path / 'root').mkdir()
     leaves = noise(16, 1 << 18)
-    bucket.upload(saving.saved(mount, tmp_path / 'root', 'compression=none', files=leaves), 'jumps')
+    show('jumps', saving.saved(mount, tmp_path / 'root', 'compression=none', files=leaves))
     m = mount(f'{url}/jumps', 'cache=64M', 'read_budget=128M')
     order = (3, 14, 8, 1, 12, 5, 10)
     with rounds.Rounds(proxy, m.pid) as trips:
@@ -336,7 +345,7 @@ def test_no_redirect_is_followed(run, bucket, url, proxy):
 def test_credentials_that_a_server_gives(mount, run, bucket, url, proxy, tmp_path, monkeypatch, kind):
     """They are asked for again before they expire, by a mount that has given up its rights; the rest of the chain is empty."""
     (tmp_path / 'vendor').mkdir()
-    with VENDORS[bucket.scheme](proxy, lifetime=3) as vendor:
+    with VENDORS[bucket.scheme](proxy, lifetime=1) as vendor:
         for name, value in vendor.environment(kind, tmp_path / 'vendor').items():
             monkeypatch.setenv(name, value)
         # No proxy is asked for what only this machine or its host may give.
