@@ -25,7 +25,7 @@ os.environ['no_proxy'] = os.environ['NO_PROXY'] = ','.join(
     filter(None, ['127.0.0.1,localhost', os.environ.get('no_proxy') or os.environ.get('NO_PROXY')]))
 
 import features  # noqa: E402
-from lib import buckets, checkpoints, gcs as gcs_server, jobs, mounts  # noqa: E402
+from lib import buckets, checkpoints, gcs as gcs_server, jobs, mounts, objects  # noqa: E402
 
 
 # A shell that starts tests in the background ignores these signals, and all programs inherit that, but some tests end programs with them.
@@ -201,14 +201,31 @@ def gcs():
         yield address
 
 
+def _server(request, in_memory, real):
+    """The server after a proxy: one of lib/objects.py in a module with IN_MEMORY = True, unless TEST_SERVERS=real is in the environment."""
+    if getattr(request.module, 'IN_MEMORY', False) and os.environ.get('TEST_SERVERS') != 'real':
+        return in_memory()
+    return request.getfixturevalue(real)
+
+
+@pytest.fixture(scope='module')
+def s3_server(request):
+    return _server(request, objects.S3, 'moto')
+
+
+@pytest.fixture(scope='module')
+def gs_server(request):
+    return _server(request, objects.GCS, 'gcs')
+
+
 @pytest.fixture
-def gs(gcs, tmp_path, monkeypatch):
-    """The proxy before the emulator (lib/gcs.py); the environment of this test and of what it starts has the endpoint, and credentials for
+def gs(gs_server, tmp_path, monkeypatch):
+    """The proxy before the server of GCS (lib/gcs.py); the environment of this test and of what it starts has the endpoint, and credentials for
     which a vendor gives tokens."""
     for name in [n for n in os.environ if n.startswith(('GOOGLE_', 'CLOUDSDK_', 'GCE_', 'STORAGE_EMULATOR', 'TENSORSTORE_GCS'))]:
         monkeypatch.delenv(name)
     monkeypatch.delenv('NO_GCE_CHECK', raising=False)
-    with gcs_server.Proxy(gcs) as proxy, gcs_server.Vendor(proxy) as vendor:
+    with gcs_server.Proxy(gs_server) as proxy, gcs_server.Vendor(proxy) as vendor:
         for name, value in gcs_server.environment(proxy, vendor, tmp_path).items():
             monkeypatch.setenv(name, value)
         proxy.vendor = vendor
@@ -216,26 +233,26 @@ def gs(gcs, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def s3(moto, tmp_path, monkeypatch):
-    """The proxy before moto (lib/buckets.py); the environment of this test and of what it starts has keys and the endpoint."""
+def s3(s3_server, tmp_path, monkeypatch):
+    """The proxy before the server of S3 (lib/buckets.py); the environment of this test and of what it starts has keys and the endpoint."""
     for name in [n for n in os.environ if n.startswith('AWS_')]:
         monkeypatch.delenv(name)
-    with buckets.Proxy(moto) as proxy:
+    with buckets.Proxy(s3_server) as proxy:
         for name, value in proxy.environment(tmp_path).items():
             monkeypatch.setenv(name, value)
         yield proxy
 
 
 @pytest.fixture(scope='module')
-def s3_bucket(request, moto):
-    """A bucket of moto's, without the proxy, that is called BUCKET in the module of the test."""
-    return buckets.Bucket(moto, request.module.BUCKET)
+def s3_bucket(request, s3_server):
+    """A bucket, without the proxy, that is called BUCKET in the module of the test."""
+    return buckets.Bucket(s3_server, request.module.BUCKET)
 
 
 @pytest.fixture(scope='module')
-def gs_bucket(request, gcs):
-    """The same of the emulator."""
-    return gcs_server.Bucket(gcs, request.module.BUCKET)
+def gs_bucket(request, gs_server):
+    """The same of GCS."""
+    return gcs_server.Bucket(gs_server, request.module.BUCKET)
 
 
 @pytest.fixture(params=['s3', 'gs'])

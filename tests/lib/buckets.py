@@ -67,7 +67,9 @@ def moto():
 
 
 def ask(address, method, path, body=None, headers=None):
-    """(status, headers, body) of an answer; path: escaped, with the query."""
+    """(status, headers, body) of an answer; path: escaped, with the query. address: of a server, or one of lib/objects.py."""
+    if callable(address):
+        return address(method, path, headers or {}, body)
     c = http.client.HTTPConnection(address, timeout=60)
     try:
         c.request(method, path, body, headers or {})
@@ -232,7 +234,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def ask(self, address, path, body=None):
         """Return the server's reply to the same request with another path."""
         if callable(address):
-            return address(self.command, path, self.headers)
+            return address(self.command, path, self.headers, body)
         status, headers, answer = ask(address, self.command, path, body,
                                       {k: v for k, v in self.headers.items() if k.lower() not in HOP})
         return status, [(k, v) for k, v in headers

@@ -56,9 +56,10 @@ class Bucket(buckets.AnyBucket):
 
     def put(self, key, content):
         query = urllib.parse.urlencode({'uploadType': 'media', 'name': key})
-        # An empty body is one that was not sent.
-        kind = 'application/octet-stream' if content else 'multipart/related; boundary=b'
-        if not content:
+        # To the emulator an empty body is one that was not sent.
+        is_sent = content or callable(self.address)
+        kind = 'application/octet-stream' if is_sent else 'multipart/related; boundary=b'
+        if not is_sent:
             content = (b'--b\r\nContent-Type: application/json\r\n\r\n{}\r\n--b\r\nContent-Type: application/octet-stream\r\n\r\n\r\n--b--\r\n')
             query = query.replace('uploadType=media', 'uploadType=multipart')
         self.ask('POST', f'/upload/storage/v1/b/{self.name}/o?{query}', content, **{'Content-Type': kind})

@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Directories as a server of buckets shows them, to read from: a proxy (buckets.Proxy, gcs.Proxy) may have one in place of moto or the
-emulator, to which every file would have to be uploaded first."""
+"""Servers of buckets in this process, which a proxy (buckets.Proxy, gcs.Proxy) may have in place of moto or the emulator: they show directories,
+to which nothing has to be uploaded first, or keep in memory what is written. tests/mount/test_bucket_servers.py compares the answers."""
 
 import bisect
+import dataclasses
+import datetime
+import email.utils
 import functools
+import hashlib
+import html
+import itertools
 import json
 import os
 import pathlib
 import re
+import threading
+import time
 import urllib.parse
-import xml.sax.saxutils
-
-STAMP = '2026-01-01T00:00:00.000Z'
 
 
 @functools.cache
@@ -38,93 +43,229 @@ def select(keys, prefix, after=''):
         at = bisect.bisect_left(keys, prefix + head + '0') if slash else at + 1
 
 
-class Objects:
-    """The directories of a dict, each below its name: what a server of one vendor answers."""
+class File:
+    """An object that is a file."""
+    modified = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+
+    def __init__(self, path):
+        self.path, st = path, path.stat()
+        self.size, self.number, self.tag = st.st_size, st.st_mtime_ns, f'"{st.st_mtime_ns:x}"'
+
+    def read(self, start, end):
+        with open(self.path, 'rb', buffering=0) as f:
+            f.seek(start)
+            return f.read(end - start)
+
+
+@dataclasses.dataclass
+class Content:
+    """An object in memory. upload: the id of the upload that made it of parts; tags: of the parts."""
+    content: bytes
+    number: int
+    upload: str = ''
+    tags: tuple = ()
+
+    def __post_init__(self):
+        self.size, self.modified = len(self.content), datetime.datetime.now(datetime.UTC)
+
+    def read(self, start, end):
+        return self.content[start:end]
+
+    @functools.cached_property
+    def tag(self):
+        of = b''.join(bytes.fromhex(t.strip('"')) for t in self.tags) or self.content
+        return f'"{hashlib.md5(of, usedforsecurity=False).hexdigest()}{f"-{len(self.tags)}" if self.tags else ""}"'
+
+
+class Directories:
+    """Those of a dict, each below its name, in any bucket."""
 
     def __init__(self, directories):
         self.directories = directories
 
-    def path(self, key):
-        """The file of a key, or None."""
+    def find(self, bucket, key):
         name, _, rest = key.partition('/')
-        return files(self.directories[name]).get(rest) if name in self.directories else None
+        path = files(self.directories[name]).get(rest) if name in self.directories else None
+        return path and File(path)
 
-    def list(self, prefix, after=''):
-        """(name, path or None for a common prefix) of a listing."""
+    def list(self, bucket, prefix, after='', is_flat=False):
+        """(name, object or None for a common prefix) of a listing."""
         name, slash, rest = prefix.partition('/')
         if not slash:
             return [(f'{n}/', None) for n in sorted(self.directories) if n.startswith(name) and f'{n}/' > after]
         if name not in self.directories:
             return []
         found = files(self.directories[name])
-        return [(f'{name}/{n}', found.get(n)) for n in select(list(found), rest, after[len(name) + 1:])]
+        return [(f'{name}/{n}', File(found[n]) if n in found else None) for n in select(list(found), rest, after[len(name) + 1:])]
+
+
+class Memory:
+    """Buckets that are written. Each change has a greater number."""
+
+    def __init__(self):
+        self.buckets, self.lock = {}, threading.Lock()
+        self.numbers = itertools.count(time.time_ns() // 1000)
+
+    def find(self, bucket, key):
+        return self.buckets[bucket].get(key)
+
+    def list(self, bucket, prefix, after='', is_flat=False):
+        found = dict(self.buckets[bucket])
+        keys = sorted(found)
+        names = [k for k in keys if k.startswith(prefix) and k > after] if is_flat else select(keys, prefix, after)
+        return [(n, found.get(n)) for n in names]
+
+    def put(self, bucket, key, content, **more):
+        self.buckets[bucket][key] = made = Content(bytes(content), next(self.numbers), **more)
+        return made
+
+
+class Server:
+    """Of one vendor, as a function: (status, headers, body) of a request that the proxy has allowed."""
+
+    def __init__(self, directories=None):
+        self.objects = Memory() if directories is None else Directories(directories)
 
     @staticmethod
-    def tag(path):
-        st = path.stat()
-        return st.st_mtime_ns
-
-    def content(self, path, headers, tagged):
+    def part(entry, headers, tagged):
         """The answer to a request for an object's bytes, or for a range of them."""
-        size = path.stat().st_size
         if 'Range' not in headers:
-            return 200, tagged, path.read_bytes()
+            return 200, tagged, entry.read(0, entry.size)
         first, last = map(int, re.fullmatch(r'bytes=(\d+)-(\d+)', headers['Range']).groups())
-        if first >= size:
-            return 416, [('Content-Range', f'bytes */{size}')], b''
-        with open(path, 'rb', buffering=0) as f:
-            f.seek(first)
-            part = f.read(last + 1 - first)
-        return 206, [*tagged, ('Content-Range', f'bytes {first}-{first + len(part) - 1}/{size}')], part
+        if first >= entry.size:
+            return 416, [('Content-Range', f'bytes */{entry.size}')], b'<Error><Code>InvalidRange</Code></Error>'
+        part = entry.read(first, last + 1)
+        return 206, [*tagged, ('Content-Range', f'bytes {first}-{first + len(part) - 1}/{entry.size}')], part
 
 
-class S3(Objects):
-    def __call__(self, method, path, headers):
-        """(status, headers, body): of a request that the proxy has allowed."""
+class S3(Server):
+    XML = [('Content-Type', 'application/xml')]
+
+    def __init__(self, directories=None):
+        super().__init__(directories)
+        # {id: (bucket, key, {number: bytes})}
+        self.uploads = {}
+
+    def __call__(self, method, path, headers, body=b''):
         path, _, query = path.partition('?')
-        key = urllib.parse.unquote(path).lstrip('/').partition('/')[2]
-        if 'list-type=2' in query:
-            return 200, [('Content-Type', 'application/xml')], self._page(dict(urllib.parse.parse_qsl(query)))
-        file = self.path(key)
-        if not file:
-            return 404, [], b'' if method == 'HEAD' else b'<Error><Code>NoSuchKey</Code><Message>no</Message></Error>'
-        tag = f'"{self.tag(file):x}"'
-        tagged = [('ETag', tag), ('Last-Modified', 'Thu, 01 Jan 2026 00:00:00 GMT'), ('Accept-Ranges', 'bytes')]
-        if headers.get('If-Match', tag) != tag:
-            return 412, [], b'<Error><Code>PreconditionFailed</Code><Message>no</Message></Error>'
+        bucket, _, key = urllib.parse.unquote(path).lstrip('/').partition('/')
+        asked = dict(urllib.parse.parse_qsl(query, keep_blank_values=True))
+        if method in ('GET', 'HEAD'):
+            return self._page(bucket, asked) if not key and method == 'GET' else self._read(method, self.objects.find(bucket, key), headers)
+        with self.objects.lock:
+            if not key:
+                self.objects.buckets.setdefault(bucket, {})
+                return 200, [], b''
+            if 'uploads' in asked or 'uploadId' in asked:
+                return self._upload(method, bucket, key, asked, body)
+            if method == 'DELETE':
+                self.objects.buckets[bucket].pop(key, None)
+                return 204, [], b''
+            return self._put(bucket, key, headers, body)
+
+    @staticmethod
+    def _refuse(status, code):
+        return status, [], f'<Error><Code>{code}</Code><Message>no</Message></Error>'.encode()
+
+    def _read(self, method, entry, headers):
+        if not entry:
+            return (404, [], b'') if method == 'HEAD' else self._refuse(404, 'NoSuchKey')
+        tagged = [('ETag', entry.tag), ('Last-Modified', email.utils.format_datetime(entry.modified, usegmt=True)), ('Accept-Ranges', 'bytes')]
+        if headers.get('If-Match', entry.tag) != entry.tag:
+            return self._refuse(412, 'PreconditionFailed')
         if method == 'HEAD':
-            return 200, [*tagged, ('Content-Length', str(file.stat().st_size))], b''
-        return self.content(file, headers, tagged)
+            return 200, [*tagged, ('Content-Length', str(entry.size))], b''
+        return self.part(entry, headers, tagged)
 
-    def _page(self, asked):
-        assert asked['delimiter'] == '/' and asked['encoding-type'] == 'url', asked
-        names, most = self.list(asked['prefix'], asked.get('continuation-token', '')), int(asked.get('max-keys', 1000))
-        out = []
-        for name, path in names[:most]:
-            escaped = xml.sax.saxutils.escape(urllib.parse.quote(name))
-            out.append(f'<Contents><Key>{escaped}</Key><LastModified>{STAMP}</LastModified><ETag>&quot;{self.tag(path):x}&quot;</ETag>'
-                       f'<Size>{path.stat().st_size}</Size></Contents>' if path else f'<CommonPrefixes><Prefix>{escaped}</Prefix></CommonPrefixes>')
+    def _put(self, bucket, key, headers, body):
+        was, tag = self.objects.find(bucket, key), headers.get('If-Match')
+        if tag and not was:
+            return self._refuse(404, 'NoSuchKey')
+        if (tag and tag != was.tag) or (was and headers.get('If-None-Match') == '*'):
+            return self._refuse(412, 'PreconditionFailed')
+        return 200, [('ETag', self.objects.put(bucket, key, body or b'').tag)], b''
+
+    def _upload(self, method, bucket, key, asked, body):
+        """A request about an upload in parts, or its begin."""
+        if 'uploads' in asked:
+            number = f'{next(self.objects.numbers)}'
+            self.uploads[number] = bucket, key, {}
+            return 200, self.XML, f'<InitiateMultipartUploadResult><UploadId>{number}</UploadId></InitiateMultipartUploadResult>'.encode()
+        number, was = asked['uploadId'], self.objects.find(bucket, key)
+        if method == 'POST' and was and was.upload == number:
+            return self._completed(was)
+        if number not in self.uploads:
+            return self._refuse(404, 'NoSuchUpload')
+        if method == 'DELETE':
+            del self.uploads[number]
+            return 204, [], b''
+        parts = self.uploads[number][2]
+        if method == 'PUT':
+            parts[int(asked['partNumber'])] = part = Content(body, int(asked['partNumber']))
+            return 200, [('ETag', part.tag)], b''
+        tags = re.findall(r'<Part><PartNumber>(\d+)</PartNumber><ETag>(.*?)</ETag></Part>', body.decode())
+        named = [parts.get(int(n)) for n, _ in tags]
+        if not all(part and part.tag == html.unescape(tag) for part, (_, tag) in zip(named, tags, strict=True)):
+            return self._refuse(400, 'InvalidPart')
+        if any(part.size < 5 << 20 for part in named[:-1]):
+            return self._refuse(400, 'EntityTooSmall')
+        del self.uploads[number]
+        return self._completed(self.objects.put(bucket, key, b''.join(part.content for part in named), upload=number, tags=tuple(p.tag for p in named)))
+
+    def _completed(self, entry):
+        return 200, self.XML, f'<CompleteMultipartUploadResult><ETag>{html.escape(entry.tag)}</ETag></CompleteMultipartUploadResult>'.encode()
+
+    def _page(self, bucket, asked):
+        prefix = asked.get('prefix', '')
+        if 'uploads' in asked:
+            return 200, self.XML, ('<ListMultipartUploadsResult><IsTruncated>false</IsTruncated>' + ''.join(
+                f'<Upload><Key>{html.escape(key)}</Key><UploadId>{number}</UploadId></Upload>'
+                for number, (where, key, _) in list(self.uploads.items()) if where == bucket and key.startswith(prefix)) +
+                '</ListMultipartUploadsResult>').encode()
+        assert asked['list-type'] == '2' and asked.get('delimiter', '/') == '/' and asked.get('encoding-type', 'url') == 'url', asked
+        names = self.objects.list(bucket, prefix, asked.get('continuation-token', ''), 'delimiter' not in asked)
+        most, out = int(asked.get('max-keys', 1000)), []
+        for name, entry in names[:most]:
+            escaped = html.escape(urllib.parse.quote(name) if 'encoding-type' in asked else name)
+            out.append(f'<Contents><Key>{escaped}</Key><LastModified>{stamp(entry)}</LastModified><ETag>{html.escape(entry.tag)}</ETag>'
+                       f'<Size>{entry.size}</Size></Contents>' if entry else f'<CommonPrefixes><Prefix>{escaped}</Prefix></CommonPrefixes>')
         more = len(names) > most
-        token = f'<NextContinuationToken>{xml.sax.saxutils.escape(names[most - 1][0])}</NextContinuationToken>' if more else ''
-        return (f'<?xml version="1.0" encoding="UTF-8"?><ListBucketResult><EncodingType>url</EncodingType><IsTruncated>{str(more).lower()}</IsTruncated>{token}'
-                f'{"".join(out)}</ListBucketResult>').encode()
+        token = f'<NextContinuationToken>{html.escape(names[most - 1][0])}</NextContinuationToken>' if more else ''
+        kind = '<EncodingType>url</EncodingType>' if 'encoding-type' in asked else ''
+        return 200, self.XML, (f'<?xml version="1.0" encoding="UTF-8"?><ListBucketResult>{kind}<IsTruncated>{str(more).lower()}</IsTruncated>{token}'
+                               f'{"".join(out)}</ListBucketResult>').encode()
 
 
-class GCS(Objects):
-    def _about(self, name, path):
-        return {'name': name, 'size': str(path.stat().st_size), 'generation': str(self.tag(path)), 'updated': STAMP}
+def stamp(entry):
+    return entry.modified.strftime('%Y-%m-%dT%H:%M:%S.%f')[:-3] + 'Z'
 
-    def __call__(self, method, path, headers):
-        """As of the emulator: the proxy makes pages, and checks conditions."""
+
+class GCS(Server):
+    """As the emulator: the proxy makes pages, and checks conditions."""
+    JSON = [('Content-Type', 'application/json')]
+
+    def _about(self, name, entry):
+        return {'name': name, 'size': str(entry.size), 'generation': str(entry.number), 'updated': stamp(entry)}
+
+    def __call__(self, method, path, headers, body=b''):
         path, _, query = path.partition('?')
-        asked, document = dict(urllib.parse.parse_qsl(query)), [('Content-Type', 'application/json')]
-        key = path.partition('/o')[2].lstrip('/')
+        asked = dict(urllib.parse.parse_qsl(query))
+        bucket, key = re.fullmatch(r'(?:/upload)?/storage/v1/b(?:/([^/]*)/o/?(.*))?', path).groups()
+        if not bucket:
+            self.objects.buckets.setdefault(json.loads(body)['name'], {})
+            return 200, self.JSON, b'{}'
+        if method == 'POST':
+            with self.objects.lock:
+                return 200, self.JSON, json.dumps(self._about(asked['name'], self.objects.put(bucket, asked['name'], body or b''))).encode()
         if not key:
-            names = self.list(asked.get('prefix', ''))
-            return 200, document, json.dumps({'items': [self._about(n, p) for n, p in names if p],
-                                              'prefixes': [n for n, p in names if not p]}).encode()
+            names = self.objects.list(bucket, asked.get('prefix', ''), is_flat='delimiter' not in asked)
+            return 200, self.JSON, json.dumps({'items': [self._about(n, e) for n, e in names if e],
+                                               'prefixes': [n for n, e in names if not e]}).encode()
         key = urllib.parse.unquote(key)
-        file = self.path(key)
-        if not file:
+        entry = self.objects.find(bucket, key)
+        if not entry:
             return 404, [], b''
-        return self.content(file, headers, []) if asked.get('alt') == 'media' else (200, document, json.dumps(self._about(key, file)).encode())
+        if method == 'DELETE':
+            self.objects.buckets[bucket].pop(key, None)
+            return 204, [], b''
+        return self.part(entry, headers, []) if asked.get('alt') == 'media' else (200, self.JSON, json.dumps(self._about(key, entry)).encode())

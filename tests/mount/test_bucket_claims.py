@@ -15,7 +15,8 @@ import pytest
 from lib import buckets, dying_upload, mounts
 from lib.buckets import unfinished
 
-BUCKET = 'claimed'  # for the fixture
+BUCKET = 'claimed'
+IN_MEMORY = True  # both for the fixtures
 SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data/sample'
 MARKER, CLAIM = dying_upload.MARKER, dying_upload.CLAIM
 OTHER = b'pytreefs draft 1\nid=1\nhost=other\nboot=b\nnames=n\npid=1\nstarted=1\n'

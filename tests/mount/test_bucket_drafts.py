@@ -16,7 +16,8 @@ import pytest
 
 from lib import buckets, compare, dying_upload, mounts
 
-BUCKET = 'drafts'  # for the fixture
+BUCKET = 'drafts'
+IN_MEMORY = True  # both for the fixtures
 SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data/sample'
 MARKER, CLAIM = dying_upload.MARKER, dying_upload.CLAIM
 W = np.arange(300_000, dtype=np.float32)

@@ -4,7 +4,8 @@
 import numpy as np
 import pytest
 
-BUCKET = 'of-a-job'  # for the fixture
+BUCKET = 'of-a-job'
+IN_MEMORY = True  # both for the fixtures
 MIB = 1 << 20
 LEAVES = {f'leaf{i}': np.random.default_rng(i).standard_normal(2 * MIB // 8) for i in range(4)}
 

@@ -16,7 +16,8 @@ from lib import collective, jobs, mounts
 from lib.buckets import unfinished
 from lib.collective import DRAFT, W
 
-BUCKET = 'by-a-job'  # for the fixture
+BUCKET = 'by-a-job'
+IN_MEMORY = True  # both for the fixtures
 SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data/sample'
 CLAIM, MARKER = '.pytreefs-draft', 'commit_success.txt'
 BIG = np.random.default_rng(1).standard_normal((12 << 17, 2))      # 24 MiB

@@ -9,7 +9,8 @@ import pytest
 
 from lib import buckets, compare, dying_upload, mounts
 
-BUCKET = 'lags'  # for the fixture
+BUCKET = 'lags'
+IN_MEMORY = True  # both for the fixtures
 SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data/sample'
 MARKER, CLAIM = dying_upload.MARKER, dying_upload.CLAIM
 OTHER = b'pytreefs draft 1\nid=1\nhost=other\nboot=b\nnames=n\npid=1\nstarted=1\n'

@@ -17,7 +17,8 @@ from lib import buckets, dying_upload, mounts
 from lib.buckets import unfinished
 from lib.writing import npy
 
-BUCKET = 'streamed'  # for the fixture
+BUCKET = 'streamed'
+IN_MEMORY = True  # both for the fixtures
 MARKER, CLAIM = dying_upload.MARKER, dying_upload.CLAIM
 MIB = 1 << 20
 PART = 8 * MIB

@@ -12,7 +12,8 @@ import pytest
 
 from lib import buckets, dying_upload, package
 
-BUCKET = 'hosts'  # for the fixture
+BUCKET = 'hosts'
+IN_MEMORY = True  # both for the fixtures
 MARKER, CLAIM = dying_upload.MARKER, dying_upload.CLAIM
 VALUES = {'a': np.arange(12.), 'b': np.arange(5.)}
 SAVE = '''

@@ -18,7 +18,8 @@ import pytest
 from lib import buckets, dying_upload
 from lib.buckets import unfinished
 
-BUCKET = 'written'  # for the fixture
+BUCKET = 'written'
+IN_MEMORY = True  # both for the fixtures
 SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data/sample'
 MARKER, CLAIM = dying_upload.MARKER, dying_upload.CLAIM
 

@@ -5,7 +5,8 @@ import pytest
 
 from lib import step_races
 
-BUCKET = 'raced'  # for the fixture
+BUCKET = 'raced'
+IN_MEMORY = True  # both for the fixtures
 
 
 @pytest.mark.parametrize('kind', ['4 mounts', '2 mounts and 2 saves'])

@@ -8,7 +8,6 @@ has moto and the emulator instead, and mounts.
 import json
 import os
 import random
-import re
 import shutil
 
 import pytest
@@ -132,55 +131,6 @@ def test_checkpoint(serve, tmp_path, name):
     for below in web_sources(case, directory):
         faults += [f'https: {line}' for line in web_faults(directory, urls['https'], below, f'{name}/{below}' in NEED_LISTING)]
     assert not faults, '\n'.join(faults[:40])
-
-
-# ---- the servers ----
-
-@pytest.mark.parametrize('scheme', ['s3', 'gs'])
-def test_directories_are_served_as_objects_are(request, scheme):
-    """A request has the same answer of a directory and of moto or the emulator, as far as the program reads it."""
-    case = case_of('matrix-perleaf-zarr3-none-v0')
-    make, proxy, serve = {'s3': (buckets.Bucket, buckets.Proxy, objects.S3), 'gs': (gcs_server.Bucket, gcs_server.Proxy, objects.GCS)}[scheme]
-    bucket = make(request.getfixturevalue({'s3': 'moto', 'gs': 'gcs'}[scheme]), 'served')
-    bucket.upload(case.path, 'it')
-    with proxy(bucket.address) as real, proxy(serve({'it': case.path})) as directory:
-        real.anonymous = directory.anonymous = True
-        for method, path, headers in REQUESTS[scheme]:
-            # moto refuses requests without a signature, and takes any.
-            want = told(*(buckets.ask(bucket.address, method, path, None, headers | SIGNED) if scheme == 's3' else
-                          buckets.ask(real.url.partition('://')[2], method, path, None, headers)))
-            got = told(*buckets.ask(directory.url.partition('://')[2], method, path, None, headers))
-            assert got == want, (method, path, headers)
-
-
-SIGNED = {'Authorization': f'AWS4-HMAC-SHA256 Credential=test/20200101/{buckets.REGION}/s3/aws4_request'}
-S3_LIST = '/served?delimiter=/&encoding-type=url&list-type=2'
-GCS_LIST = '/storage/v1/b/served/o?delimiter=%2F&fields=' + gcs_server.PAGE_FIELDS.replace(',', '%2C')
-GCS_ITEM = '/storage/v1/b/served/o/it%2F_METADATA?'
-PREFIXES = ['it/', 'it', 'it/big/', 'it/big', 'it/none/', 'it/_METADATA']
-RANGES = [{}, {'Range': 'bytes=3-9'}, {'Range': 'bytes=3-999999'}, {'Range': 'bytes=999999-1999999'}]
-REQUESTS = {
-    's3': [*(('GET', f'{S3_LIST}{more}&prefix={p}', {}) for p in PREFIXES for more in ('', '&max-keys=1', '&max-keys=2')),
-           *((method, f'/served/it/{n}', {}) for n in ('_METADATA', 'none', 'big') for method in ('HEAD', 'GET')),
-           *(('GET', '/served/it/_METADATA', r) for r in RANGES), ('GET', '/served/it/_METADATA', {'If-Match': '"other"'})],
-    'gs': [*(('GET', f'{GCS_LIST}{more}&prefix={p.replace("/", "%2F")}', {}) for p in PREFIXES for more in ('', '&maxResults=1')),
-           *(('GET', f'/storage/v1/b/served/o/it%2F{n}?fields=name%2Csize%2Cgeneration%2Cupdated', {}) for n in ('_METADATA', 'none')),
-           # The emulator gives an empty range after the end of an object.
-           *(('GET', f'{GCS_ITEM}alt=media', r) for r in RANGES[:-1]), ('GET', f'{GCS_ITEM}alt=media&ifGenerationMatch=7', {})],
-}
-
-
-def told(status, headers, body):
-    """The parts of an answer that the program reads, without tags, times and tokens, which are those of the server."""
-    if status >= 400:
-        return status
-    if b'<ListBucketResult' in body:
-        text = body.decode()
-        body = [re.findall(pattern, text, re.DOTALL) for pattern in ('<Key>(.*?)</Key>.*?<Size>(.*?)</Size>', r'<CommonPrefixes>\s*<Prefix>(.*?)</',
-                                                                     '<IsTruncated>(.*?)</', '<EncodingType>(.*?)</')]
-    elif any(kind in body for kind in (b'"generation"', b'"prefixes"')):
-        body = re.sub('"(generation|updated|nextPageToken)": "[^"]*"', r'"\\1"', json.dumps(json.loads(body), sort_keys=True))
-    return status, {n.lower(): v for n, v in headers}.get('content-range'), body
 
 
 # ---- damage ----
