@@ -107,25 +107,40 @@ def test_other_threads_run_meanwhile(tmp_path):
     assert min(most) >= 5, most
 
 
-def test_a_fork_says_what_to_do():
+def test_a_child_opens_handles_again():
+    """Also of a child, and by several threads of it; an open file is refused there, and a handle that was closed stays so."""
     out = python('''
-        import os, sys, pytreefs
+        import concurrent.futures, os, sys, pytreefs
+        def fork_and(function, *more):
+            if not (pid := os.fork()):
+                function(*more)
+                os._exit(0)
+            assert os.waitpid(pid, 0)[1] == 0
         ck = pytreefs.open(sys.argv[1])
-        leaf = ck['params/embed/table']
-        leaf[0]
-        pid = os.fork()
-        if pid == 0:
+        leaf, closed = ck['params/embed/table'], pytreefs.open(sys.argv[1])
+        want, file = leaf[0].tolist(), ck.context.handle.file('step.json')
+        closed.close()
+        def child(is_last):
+            with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                assert all(row.tolist() == want for row in pool.map(leaf.__getitem__, [0] * 20)) and ck['step'] == 1500
             try:
-                leaf[0]
+                file.readinto(bytearray(4), 0)
             except pytreefs.Error as e:
                 print(e, flush=True)
+            try:
+                closed['step'].value
+            except ValueError as e:
+                print('closed' in str(e), flush=True)
+            if not is_last:
+                fork_and(child, True)
             ck.close()
             print(pytreefs.load(sys.argv[1], only='step'), flush=True)
-            os._exit(0)
-        assert os.waitpid(pid, 0)[1] == 0
-        leaf[0]
+        fork_and(child, False)
+        assert leaf[0].tolist() == want
         ''', STATE)
-    assert 'fork' in out and "{'step': 1500}" in out, out
+    lines = out.splitlines()
+    assert len(lines) == 6 and all('before fork()' in line for line in lines[::2][:2]), out
+    assert lines[1] == lines[3] == 'True' and lines[4:] == ["{'step': 1500}"] * 2, out
 
 
 def test_workers_of_multiprocessing():

@@ -4,6 +4,8 @@
 import http.server
 import pathlib
 import re
+import shutil
+import subprocess
 import sys
 import threading
 
@@ -131,6 +133,29 @@ def test_what_no_tree_can_hold_is_refused(tmp_path):
         with pytest.raises(pytreefs.Error, match=why):
             pytreefs.save(tmp_path / '1', tree)
     assert not (tmp_path / '1').exists()
+
+
+WORKERS = '''
+import sys
+import pytreefs, torch
+
+{recipe}
+if __name__ == '__main__':
+    leaf = pytreefs.open('ckpts/latest')['state/params/embed/table']
+    for method in ('fork', 'spawn'):
+        loader = torch.utils.data.DataLoader(Rows(leaf), batch_size=16, num_workers=2, multiprocessing_context=method)
+        rows = torch.cat(list(loader))
+        assert torch.equal(rows, leaf.read(framework='torch').float()), method
+'''
+
+
+def test_workers_of_a_data_loader_read_as_the_page_says(tmp_path):
+    page = pathlib.Path(__file__).resolve().parents[2] / 'docs/pytorch.md'
+    recipe, = (text for text in re.findall(r'```python\n(.*?)```', page.read_text(), re.DOTALL) if text.startswith('class Rows'))
+    (tmp_path / 'workers.py').write_text(WORKERS.format(recipe=recipe))
+    shutil.copytree(SAMPLE, tmp_path / 'ckpts')
+    r = subprocess.run([sys.executable, 'workers.py'], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert r.returncode == 0, r.stderr
 
 
 def test_modules_are_filled_in_place_as_the_page_says(tmp_path):

@@ -3,18 +3,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
+import itertools
 import json
 import re
 from collections.abc import ItemsView, Iterator, Mapping, ValuesView
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from . import _pytreefs as lib
-from ._context import Context, Path, join, options_text
-from ._leaf import Key, Leaf
+from ._context import Context, Path, join
+from ._leaf import Key, Leaf, _opened
 from ._node import CONTAINERS, KINDS, SEQUENCES, Node, children_of
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 # Of more keys none is looked for that is near to a mistyped one.
 _SUGGEST = 2000
+_LINES = 1000   # of a tree in a notebook
 _KEPT = 16      # steps of a root whose trees are kept for the next access
 
 
@@ -52,7 +53,7 @@ class Checkpoint(Mapping[Key, Any]):
     def close(self) -> None:
         """Free what it holds; only of what open() gave. Leaves of it read no more."""
         if self._owns:
-            self._context.handle.close()
+            self._context.close()
 
     def __enter__(self) -> Checkpoint:
         return self
@@ -90,18 +91,15 @@ class Checkpoint(Mapping[Key, Any]):
 
     def place(self) -> str:
         """The path of what it is a handle of: `latest` in the path that was opened may be another step by now."""
-        options, found = options_text(self._context.options), join(self._context.path, self._name)
-        known = self._nodes[0][self._nodes[2]].version if self._nodes else self._version
-        version, parts, places = known or self._context.describe(self._name).version, found.split('/'), [found]
-        if 'latest' in parts:
-            at = parts.index('latest')
-            root = lib.Checkpoint('/'.join(parts[:at]) or '.', options)
-            places += ['/'.join([*parts[:at], step, *parts[at + 1:]]) for step, _, _ in reversed(root.steps())]
-        for place in places:
-            with contextlib.suppress(lib.Error):
-                if Node._make(lib.Checkpoint(place, options).describe('')[0]).version == version:
-                    return place
-        raise self._context.fail(-errno.ESTALE, 'was replaced or removed since it was opened: open it again', self._name)
+        return self._context.place(self._name, self._nodes[0][self._nodes[2]].version if self._nodes else self._version)
+
+    def __reduce__(self) -> Any:
+        return _opened, (self._context.place('', 0), self._context.options, self._keys)
+
+    def load(self, **how: Any) -> Any:
+        """pytreefs.load() of it: `ck['state/params'].load(dtype='float32')`."""
+        from ._load import load
+        return load(self, **how)
 
     def recorded_parts(self) -> tuple[int, bytes | None]:
         """The kind of a container as a tree has it, and of a namedtuple what is recorded of its class."""
@@ -262,6 +260,8 @@ class Checkpoint(Mapping[Key, Any]):
             return listed[key]
         if self._kind in SEQUENCES and isinstance(key, str) and key.isdecimal():
             return listed.get(int(key))
+        if self._kind in SEQUENCES and isinstance(key, int) and key < 0:
+            return listed.get(1 + max(map(int, listed), default=-1) + key)
         return None
 
     def _find(self, key: Any) -> Any:
@@ -325,7 +325,8 @@ class Checkpoint(Mapping[Key, Any]):
             node = self._context.describe(path)
         except KeyError:
             self._context.known(self._name, lambda: self._context.describe(self._name))
-            return None
+            last = name.rpartition('/')[2]
+            return self._view(name + '.npy') if ('[' in last or '@' in last) and not last.endswith('.npy') else None
         return None if node.kind in CONTAINERS else Leaf(self._context, path, (*self._keys, name), node)
 
     def __contains__(self, key: object) -> bool:
@@ -343,13 +344,34 @@ class Checkpoint(Mapping[Key, Any]):
     def __len__(self) -> int:
         return len(self._listed())
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        raise TypeError(f'{join(self._context.path, self._name)!r} is a {self.kind}, not an array')
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the tree."""
+        import html
+        lines = list(itertools.islice(self._outline(1), _LINES + 1))
+        if len(lines) > _LINES:
+            lines[_LINES:] = ['...']
+        return f'<pre>{html.escape(chr(10).join([repr(self), *lines]))}</pre>'
+
+    def _outline(self, depth: int) -> Iterator[str]:
+        """A line for each node; of a directory of steps their names alone."""
+        if self._kind == lib.ROOT:
+            yield from ('  ' * depth + name for name in self._names())
+            return
+        for key, value in self.items():
+            yield '  ' * depth + f'{key}: {value.summary() if isinstance(value, Leaf) else value.kind}'
+            if isinstance(value, Checkpoint):
+                yield from value._outline(depth + 1)
+
     def __repr__(self) -> str:
         where = join(self._context.path, self._name)
         return f'<pytreefs.Checkpoint {where!r} {self.kind}>'
 
 
 def open(path: Path, **options: Any) -> Checkpoint:
-    """Open a checkpoint: a directory of steps, a step, an item, or a path into one.
+    """Open a checkpoint: a directory of steps, a step, an item, or a path into one. Of a single value it gives a Leaf.
 
     options are those of `-o` (`pytreefs help options`): cache='1G', threads=4, restore_dtype='float32'. Used as a
     context manager, or closed by close(), or when nothing refers to it.
@@ -364,17 +386,17 @@ def open(path: Path, **options: Any) -> Checkpoint:
     """
     context = Context(path, options)
     kind = context.handle.kind()
-    if kind not in CONTAINERS and kind not in (lib.ROOT, lib.STEP, lib.OPAQUE):
-        context.handle.close()
-        raise lib.Error(errno.ENOTDIR, 'is a leaf: open what it is in, or load() it', context.path)
-    return Checkpoint(context, '', (), kind, owns=True)
+    if kind in CONTAINERS or kind in (lib.ROOT, lib.STEP, lib.OPAQUE):
+        return Checkpoint(context, '', (), kind, owns=True)
+    node = context.describe('') if kind == lib.FILE else context.whole()[0]
+    return cast(Checkpoint, Leaf(context, node.path, (), node))
 
 
-def steps(source: Path) -> list[Any]:
-    """The committed steps of a directory of checkpoints, as numbers, in ascending order.
+def steps(source: Path, **options: Any) -> list[Any]:
+    """The committed steps of a directory of checkpoints, as numbers, in ascending order. options as of open().
 
     >>> steps('ckpts')
     [1000, 1500]
     """
-    with open(source) as root:
+    with open(source, **options) as root:
         return root.steps

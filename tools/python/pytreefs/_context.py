@@ -3,17 +3,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import functools
 import json
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from . import _pytreefs as lib
 from ._node import CONTAINERS, Node
 
+P = ParamSpec('P')
+R = TypeVar('R')
 Path: TypeAlias = str | os.PathLike[str]
 
 # The errno of a mount for codes of the library that its callers do not know.
@@ -32,21 +37,58 @@ def options_text(options: Mapping[str, Any]) -> str:
     return ','.join(f'{name}={value(x)}'.replace(',', '\\,') for name, x in options.items() if x is not None)
 
 
+def names_its_arguments(function: Callable[P, R]) -> Callable[P, R]:
+    """Its other keywords are options: an argument that is mistyped is said to be one."""
+    @functools.wraps(function)
+    def call(*args: P.args, **how: P.kwargs) -> R:
+        try:
+            return function(*args, **how)
+        except lib.Error as e:
+            import difflib
+            import inspect
+            wrong = re.match("unknown option '(.*?)'", e.strerror or '')
+            near = difflib.get_close_matches(wrong[1], inspect.signature(function).parameters, 1) if wrong else []
+            if not near:
+                raise
+            raise lib.error(e.errno or errno.EINVAL, f'{e.strerror}; did you mean the argument {near[0]}=?', e.filename) from None
+    return call
+
+
 class Context:
     """State shared by the nodes of one opened checkpoint."""
 
-    __slots__ = ('casts', 'handle', 'options', 'path')
+    __slots__ = ('_handle', '_process', 'casts', 'options', 'path')
 
     def __init__(self, path: Path, options: Mapping[str, Any]):
         self.path = os.fspath(path)
         self.options = dict(options)
-        self.handle = lib.Checkpoint(self.path, options_text(options))
+        self._handle, self._process = lib.Checkpoint(self.path, options_text(options)), os.getpid()
         self.casts = 'restore_dtype' in options or 'restore_dtype' in os.environ.get('PYTREEFS_OPTIONS', '')
+
+    @property
+    def handle(self) -> lib.Checkpoint:
+        """The library's. After fork() a child has one of its own, since no thread of the library is in it."""
+        if self._process not in (0, os.getpid()):
+            self._handle, self._process = lib.Checkpoint(self.path, options_text(self.options)), os.getpid()
+        return self._handle
+
+    def close(self) -> None:
+        self._handle.close()
+        self._process = 0
 
     def tree(self, name: str, flags: int = 0, is_described: bool = True) -> list[Node]:
         """Whether leaves are opened (is_described); otherwise each is an ARRAY without a dtype, or None or a placeholder where the tree
         records that."""
         return self._nodes(name, lambda: self.handle.tree(name, flags, is_described))
+
+    def whole(self, flags: int = 0, is_described: bool = True) -> list[Node]:
+        """The nodes of an item, or of a part of one, that was opened; a view is a leaf of its own."""
+        name = self.path.rpartition('/')[2]
+        if '@' in name or '[' in name:
+            node = self.describe('')
+            if node.kind == lib.ARRAY:
+                return [node]
+        return self.tree('', flags, is_described)
 
     def leaves(self, name: str, indices: list[int], flags: int = 0) -> list[Node]:
         """Some leaves of a tree, by their increasing indices in it; others are not opened."""
@@ -106,6 +148,20 @@ class Context:
             if len(failed) > 1:
                 text += f' (and {len(failed) - 1} more leaves)'
             raise self.fail(code, text, requests[first][0])
+
+    def place(self, name: str, version: int) -> str:
+        """The path of a name, of which the version is known (else 0): `latest` in the path that was opened may be another step by now."""
+        options, found = options_text(self.options), join(self.path, name)
+        version, parts, places = version or self.describe(name).version, found.split('/'), [found]
+        if 'latest' in parts:
+            at = parts.index('latest')
+            root = lib.Checkpoint('/'.join(parts[:at]) or '.', options)
+            places += ['/'.join([*parts[:at], step, *parts[at + 1:]]) for step, _, _ in reversed(root.steps())]
+        for place in places:
+            with contextlib.suppress(lib.Error):
+                if Node._make(lib.Checkpoint(place, options).describe('')[0]).version == version:
+                    return place
+        raise self.fail(-errno.ESTALE, 'was replaced or removed since it was opened: open it again', name)
 
     def prng_impl(self, name: str) -> str | None:
         """The implementation of typed PRNG keys whose integers a leaf has; None: it is none."""

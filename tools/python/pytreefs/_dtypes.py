@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import re
@@ -16,6 +17,16 @@ Framework: TypeAlias = Literal['numpy', 'torch', 'pt']
 PLAIN = frozenset((
     'bool', 'int8', 'int16', 'int32', 'int64', 'uint8', 'uint16', 'uint32', 'uint64', 'float16', 'float32', 'float64',
     'complex64', 'complex128'))
+
+
+# Those of ml_dtypes.
+EXTENDED = frozenset((
+    'bfloat16', 'int2', 'int4', 'float4_e2m1fn', 'float8_e3m4', 'float8_e4m3fn', 'float8_e4m3fnuz', 'float8_e4m3b11fnuz', 'float8_e5m2',
+    'float8_e5m2fnuz', 'float8_e8m0fnu'))
+
+# The short names of views, of types of a byte and more.
+_SHORT = re.compile(r'(bf|fp?|u|i|c)([1-9]\d*(?:_\w+)?)')
+_KINDS = {'bf': 'bfloat', 'f': 'float', 'fp': 'float', 'u': 'uint', 'i': 'int', 'c': 'complex'}
 
 
 @functools.cache
@@ -32,17 +43,30 @@ def dtype_of(name: str) -> np.dtype[Any]:
 
 
 def name_of(dtype: Any) -> str:
-    """The name of a dtype that a user gave: of numpy, ml_dtypes, jax.numpy or torch, or a name."""
+    """The name of a dtype that a user gave: of numpy, ml_dtypes, jax.numpy or torch, or a name, also a short one of views. ValueError
+    for a name of none, and for one that is another type in numpy than in views."""
     if isinstance(dtype, str):
-        name = dtype.lower()
-        try:
-            return np.dtype(name).name
-        except TypeError:
-            return name
+        return _of_text(dtype)
     if type(dtype).__module__ == 'torch':
         return str(dtype).removeprefix('torch.')
     found: np.dtype[Any] = np.dtype(dtype)
     return found.name
+
+
+def _of_text(text: str) -> str:
+    name = text.lower()
+    if name in PLAIN or name in EXTENDED:
+        return name
+    found = set()
+    if (short := _SHORT.fullmatch(name)) and short[2] not in ('2', '4'):      # 'i4' has four bytes in numpy
+        found.add(_KINDS[short[1]] + short[2])
+    with contextlib.suppress(TypeError):
+        found.add(np.dtype(name).name)
+    found &= PLAIN | EXTENDED
+    if len(found) != 1:
+        why = f"is {' for numpy and '.join(sorted(found, key=len, reverse=True))} in names of views" if found else 'is not a dtype of checkpoints'
+        raise ValueError(f'{text!r} {why}')
+    return found.pop()
 
 
 def is_floating(name: str) -> bool:

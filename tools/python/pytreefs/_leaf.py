@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import errno
 import json
+import operator
 import sys
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from . import _pytreefs as lib
 from ._context import Context
@@ -18,12 +21,21 @@ from ._node import KINDS, Node, is_bytes, number
 
 Key: TypeAlias = str | int
 
+_OPERATORS: dict[Any, Callable[..., Any]] = {
+    np.add: operator.add, np.subtract: operator.sub, np.multiply: operator.mul, np.true_divide: operator.truediv, np.power: pow,
+    np.floor_divide: operator.floordiv, np.remainder: operator.mod, np.divmod: divmod, np.negative: operator.neg, np.positive: operator.pos,
+    np.absolute: abs, np.invert: operator.inv, np.left_shift: operator.lshift, np.right_shift: operator.rshift, np.bitwise_and: operator.and_,
+    np.bitwise_or: operator.or_, np.bitwise_xor: operator.xor, np.equal: operator.eq, np.not_equal: operator.ne, np.less: operator.lt,
+    np.less_equal: operator.le, np.greater: operator.gt, np.greater_equal: operator.ge}
 
-class Leaf:
+
+class Leaf(NDArrayOperatorsMixin):
     """A value of a checkpoint: nothing is read before it is asked for.
 
     `leaf[0:512, ::2]` is a new array with that part, read from the chunks under it; integers, slices, `...` and
-    None as in numpy. `np.asarray(leaf)` and `leaf.read()` are the whole.
+    None as in numpy. `np.asarray(leaf)` and `leaf.read()` are the whole, `leaf.value` is that of a number, a string or None.
+    It computes, compares and is formatted as its value, which is read for each use: `leaf + 1`, `ck['step'] == 1500`,
+    `range(ck['step'])`, `f"{ck['step']:05d}"`, `jnp.sum(leaf)`. `is` compares handles: `ck['none'].value is None`.
     """
 
     __slots__ = ('_context', '_keys', '_name', '_node')
@@ -33,6 +45,17 @@ class Leaf:
         self._name = name
         self._keys = keys
         self._node = node
+
+    def close(self) -> None:
+        """Free what it holds; only of what open() gave."""
+        if not self._keys:
+            self._context.close()
+
+    def __enter__(self) -> Leaf:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def _check(self) -> Node:
         if self._node.kind == lib.UNKNOWN:
@@ -76,11 +99,11 @@ class Leaf:
     def dtype(self) -> np.dtype[Any]:
         """The element type; of ml_dtypes for bfloat16 and others when it is installed, else as numpy loads them: <V2, |V1.
 
-        TypeError for a leaf that has no elements (a string, None).
+        AttributeError for a leaf that has no elements (a string, None).
         """
         node = self._check()
         if node.dtype is None:
-            raise TypeError(f'{self._name} is a {self.kind}, which has no dtype')
+            raise AttributeError(f'{self._name} is a {self.kind}, which has no dtype')
         return dtype_of(node.dtype)
 
     @property
@@ -110,6 +133,10 @@ class Leaf:
         return self._check().recorded or ''
 
     @property
+    def context(self) -> Context:
+        return self._context
+
+    @property
     def prng_impl(self) -> str | None:
         """Of typed PRNG keys of jax the name of the implementation, for jax.random.wrap_key_data(leaf.read(), impl=...)."""
         return self._context.prng_impl(self._name)
@@ -125,9 +152,12 @@ class Leaf:
         return self.shape[0]
 
     def __repr__(self) -> str:
+        return f'<pytreefs.Leaf {self._name!r} {self.summary()}>'
+
+    def summary(self) -> str:
+        """Its kind, and type and shape of what has elements."""
         node = self._node
-        what = f' {node.dtype}{list(node.shape or ())}' if node.dtype else ''
-        return f'<pytreefs.Leaf {self._name!r} {self.kind}{what}>'
+        return f'{self.kind} {node.dtype}{list(node.shape or ())}' if node.dtype else self.kind
 
     def __getitem__(self, index: Any) -> Any:
         node = self._check()
@@ -222,6 +252,16 @@ class Leaf:
             return number(node.text or b'null', node.dtype or 'float64')
         return self._context.bytes_of(self._name)
 
+    def load(self, **how: Any) -> Any:
+        """pytreefs.load() of it."""
+        from ._load import load
+        return load(self, **how)
+
+    @property
+    def value(self) -> Any:
+        """The value, as read() gives it."""
+        return self.read()
+
     def json(self) -> Any:
         """The parsed value of a JSON file; a number, a string or None is itself. ValueError for an array, and Error when it is not JSON."""
         if self.kind in ('scalar', 'string', 'none'):
@@ -233,11 +273,73 @@ class Leaf:
         except ValueError as e:
             raise self._context.fail(-errno.EIO, f'is not JSON: {e}', self._name) from None
 
+    # ---- as its value ----
+
+    def place(self) -> str:
+        """The path of what it is a handle of."""
+        return self._context.place(self._name, self._node.version)
+
+    def __reduce__(self) -> Any:
+        return _opened, (self._context.place('', 0), self._context.options, self._keys)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **how: Any) -> Any:
+        """Arithmetic and comparisons, with the values of leaves: of numbers and strings as Python's, whose integers have no limit."""
+        values = [x.read() if isinstance(x, Leaf) else x for x in inputs]
+        if ufunc in _OPERATORS and not how and not any(hasattr(x, '__array__') or hasattr(x, '__len__') and not isinstance(x, str) for x in values):
+            return _OPERATORS[ufunc](*values)
+        return getattr(ufunc, method)(*values, **how)
+
+    def __hash__(self) -> int:
+        return hash(self.read())
+
+    def __bool__(self) -> bool:
+        return bool(self.read())
+
     def __float__(self) -> float:
         return float(self.read())
 
     def __int__(self) -> int:
         return int(self.read())
 
+    def __complex__(self) -> complex:
+        return complex(self.read())
+
+    def __index__(self) -> int:
+        return operator.index(self.read())
+
+    def __iter__(self) -> Iterator[Any]:
+        len(self)
+        return iter(self._array(None, None))
+
+    def __format__(self, how: str) -> str:
+        return format(self.read(), how) if how else str(self)
+
     def __str__(self) -> str:
-        return str(self.read()) if self._node.kind in (lib.STRING, lib.SCALAR) else repr(self)
+        return str(self.read()) if self._node.kind in (lib.STRING, lib.SCALAR, lib.NONE) else repr(self)
+
+    def __jax_array__(self) -> Any:
+        import jax.numpy
+        return jax.numpy.asarray(self._array(None, None))
+
+    @property
+    def T(self) -> np.ndarray[Any, Any]:    # noqa: N802
+        """The array that was read, transposed."""
+        return self._array(None, None).T
+
+    def astype(self, dtype: Any) -> np.ndarray[Any, Any]:
+        """read(dtype)."""
+        found: np.ndarray[Any, Any] = self.read(dtype=dtype)
+        return found
+
+    def item(self) -> Any:
+        """The only element, as Python's number."""
+        return self._array(None, None).item()
+
+
+def _opened(path: str, options: Mapping[str, Any], keys: tuple[Key, ...]) -> Any:
+    """A handle that was pickled."""
+    from ._checkpoint import open
+    found: Any = open(path, **options)
+    for key in keys:
+        found = found[key]
+    return found

@@ -15,12 +15,13 @@ import numpy as np
 from . import _dtypes, _jax
 from . import _pytreefs as lib
 from ._checkpoint import Checkpoint
-from ._context import Context, Path, join
+from ._context import Context, Path, join, names_its_arguments
 from ._dtypes import Framework
 from ._leaf import Leaf
 from ._node import CONTAINERS, SEQUENCES, Node, children_of, is_bytes, make, number, parts_of
 from ._patterns import Patterns
 
+Source: TypeAlias = Path | Checkpoint | Leaf
 Only: TypeAlias = str | Sequence[str] | Callable[[str], object] | None
 
 ABSENT = object()       # of a node that was not asked for
@@ -29,8 +30,11 @@ ABSENT = object()       # of a node that was not asked for
 class Loading:
     """One load: what is read, and the value of each node."""
 
-    def __init__(self, path: Path, only: Only, dtype: Any, framework: Framework, options: dict[str, Any]):
+    def __init__(self, path: Source, only: Only, dtype: Any, framework: Framework, options: dict[str, Any]):
         self.is_torch = _dtypes.is_torch_framework(framework)
+        if isinstance(path, (Checkpoint, Leaf)):
+            options = {**path.context.options, **options}
+            path = path.place()
         self.context = context_of_leaf(path, options)
         self.dtype = None if dtype is None else _dtypes.name_of(dtype)
         try:
@@ -41,7 +45,7 @@ class Loading:
                 self._warn_of_rules()
             self._describe([i for i in self.chosen if self.nodes[i].kind == lib.ARRAY and self.nodes[i].dtype is None])
         except BaseException:
-            self.context.handle.close()
+            self.context.close()
             raise
         self.children = children_of(self.nodes)
         self.values: list[Any] = [ABSENT] * len(self.nodes)
@@ -55,7 +59,7 @@ class Loading:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.context.handle.close()
+        self.context.close()
 
     def _read_tree(self, is_described: bool) -> tuple[str, list[Node]]:
         """The nodes, and the name of the top of them: of a step that has the item `default`, that item."""
@@ -67,22 +71,13 @@ class Loading:
         if kind in (lib.OPAQUE, lib.FILE):
             return '', [self.context.describe('')]
         if kind != lib.STEP:
-            return '', self._read_nodes(is_described)
+            return '', self.context.whole(lib.TREE_VALUES, is_described)
         items = [name for name, is_directory, _ in handle.list('') if is_directory]
         if 'default' in items:
             nodes = self.context.tree('default', lib.TREE_VALUES, is_described)
             if nodes[0].kind != lib.OPAQUE:
                 return 'default', nodes
         return '', self.context.tree('', lib.TREE_VALUES, is_described)
-
-    def _read_nodes(self, is_described: bool) -> list[Node]:
-        """The nodes of an item, or of a part of one; a view is a leaf of its own."""
-        name = self.context.path.rpartition('/')[2]
-        if '@' in name or '[' in name:
-            node = self.context.describe('')
-            if node.kind == lib.ARRAY:
-                return [node]
-        return self.context.tree('', lib.TREE_VALUES, is_described)
 
     def _warn_of_rules(self) -> None:
         """A rule that was forgotten would be a leaf that is missing without a word."""
@@ -442,12 +437,13 @@ def context_of_leaf(path: Path, options: dict[str, Any]) -> Context:
         raise e from None
 
 
-def load(path: Path, only: Only = None, dtype: Any = None, like: Any = None, out: Any = None,
+@names_its_arguments
+def load(path: Source, only: Only = None, dtype: Any = None, like: Any = None, out: Any = None,
          framework: Framework = 'numpy', progress: lib.Progress | None = None, **options: Any) -> Any:
     """A whole tree as it was saved: dicts, lists, tuples where recorded, None, numbers, strings, arrays.
 
-    path is an item, a directory of it, a leaf (with its extension or without), a view of one ('w[0:4]@float32.npy'), or a
-    step: of a step, its item `default` when it has one, as Orbax's CheckpointManager.restore() does, else a dict of its
+    path is an item, a directory of it, a leaf (with its extension or without), a view of one ('w[0:4]@float32.npy'), what open()
+    gave, or a step: of a step, its item `default` when it has one, as Orbax's CheckpointManager.restore() does, else a dict of its
     items; an item of JSON is what it says, another one that is not a tree a dict of the bytes of its files.
 
     only       a pattern or several (`pytreefs help patterns`), or a function of the path 'params/dense/kernel'. Dicts
@@ -490,7 +486,8 @@ def load(path: Path, only: Only = None, dtype: Any = None, like: Any = None, out
         return made()
 
 
-def load_flat(path: Path, separator: str = '.', only: Only = None, dtype: Any = None, framework: Framework = 'numpy',
+@names_its_arguments
+def load_flat(path: Source, separator: str = '.', only: Only = None, dtype: Any = None, framework: Framework = 'numpy',
               progress: lib.Progress | None = None, **options: Any) -> dict[str, Any]:
     """The leaves as one dict, for load_state_dict: keys joined by the separator, numbers as arrays of rank 0, strings;
     None and placeholders are left out. Otherwise as load().

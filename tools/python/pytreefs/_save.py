@@ -16,7 +16,7 @@ import numpy as np
 from . import _dtypes, _jax
 from . import _pytreefs as lib
 from ._checkpoint import Checkpoint
-from ._context import Path, options_text
+from ._context import Path, names_its_arguments, options_text
 from ._leaf import Leaf
 from ._node import SEQUENCES, Parts, in_order, parts_of
 from ._program import convert
@@ -167,6 +167,7 @@ def _nested(flat: Mapping[str, Any], separator: str, path: str) -> dict[str, Any
     return tree
 
 
+@names_its_arguments
 def save(path: Path, tree: Any, *, item: str | None = 'default', items: bool = False, separator: str | None = None,
          metadata: Mapping[str, Any] | None = None, item_metadata: Mapping[str, Mapping[str, Any]] | None = None,
          overwrite: bool = False, progress: lib.Progress | None = None, **options: Any) -> None:

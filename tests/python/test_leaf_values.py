@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A leaf is a number, a text and an array where Python expects one; handles load, pickle, and are shown in notebooks."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import pytreefs
+
+SAMPLE = str(pathlib.Path(__file__).resolve().parents[1] / 'data' / 'sample')
+VALUES = {'n': 1500, 'x': 0.25, 'yes': True, 's': 'text', 'none': None, 'w': np.arange(6, dtype=np.float32).reshape(2, 3), 'layers': [np.ones(1), np.zeros(2)]}
+
+
+@pytest.fixture
+def values(tmp_path):
+    pytreefs.save(tmp_path / '1', VALUES)
+    with pytreefs.open(tmp_path / '1' / 'default') as ck:
+        yield ck
+
+
+# Computed with v, a mapping of values or of leaves.
+EXPRESSIONS = [
+    "v['n'] == 1500", "1500 == v['n']", "v['n'] != 3", "v['n'] > 3", "v['s'] == 'text'", "v['none'] == None", "v['n'] == 'text'", "v['n'] == v['x']",
+    "v['n'] + 1", "2 * v['n']", "v['n'] * 10**30", "v['n'] // 7", "divmod(v['n'], 7)", "v['n'] ** 2", "-v['x']", "abs(v['x'])", "~v['n']", "v['x'] / 2",
+    "range(v['n'])[-1]", "[1, 2, 3][v['yes']]", "f\"{v['n']:06d} {v['n']} {v['s']:>6} {v['x']:.3f}\"", "int(v['x'])", "complex(v['x'])", "bool(v['n'])",
+    "v['s'] + '!'", "hash(v['n'])", "{1500: 'found'}[v['n']]", "v['n'] in (1, 1500)",
+    "v['w'] + 1", "1 - v['w']", "v['w'] @ v['w'].T", "v['w'] > 2", "v['w'] + v['x']", "v['w'].T", "v['w'].astype('int16')", "np.sum(v['w'])", "np.add.reduce(v['w'])",
+    "[row.tolist() for row in v['w']]", "v['layers'][-1] + 1", "np.asarray(v['w'], np.float64)",
+]
+
+
+@pytest.mark.parametrize('text', EXPRESSIONS)
+def test_it_computes_as_its_value(values, text):
+    want, got = (eval(text, {'np': np, 'v': v}) for v in (VALUES, values))
+    assert type(got) is type(want) and np.array_equal(got, want) and getattr(got, 'dtype', None) == getattr(want, 'dtype', None), (got, want)
+
+
+@pytest.mark.parametrize('text', ["v['s'] + 1", "v['none'] + 1", "hash(v['w'])", "bool(v['w'])", "range(v['x'])", "f\"{v['n']:q}\"", "iter(v['n'])"])
+def test_it_fails_as_its_value(values, text):
+    with pytest.raises(Exception) as want:
+        eval(text, {'v': VALUES})
+    with pytest.raises(want.type):
+        eval(text, {'v': values})
+
+
+def test_values_alone_and_types(values):
+    assert values['none'].value is None and values['n'].value == 1500 and values['n'].item() == 1500
+    for name in ('s', 'none'):
+        assert not hasattr(values[name], 'dtype')
+    with pytest.raises(TypeError, match='not an array'):
+        np.asarray(values['layers'])
+    with pytest.raises(KeyError):
+        values['layers'][-3]
+    assert json.dumps({'n': values['n'], 's': values['s']}, default=pytreefs.load) == '{"n": 1500, "s": "text"}'
+
+
+def test_jax_and_pandas_take_leaves(values):
+    import jax.numpy as jnp
+    import pandas
+    assert np.array_equal(jnp.asarray(values['w']), VALUES['w']) and np.array_equal(jnp.ones((2, 3)) + values['w'], VALUES['w'] + 1)
+    assert np.array_equal(pandas.DataFrame(values['w']).values, VALUES['w'])
+
+
+def test_handles_load(values, tmp_path):
+    assert np.array_equal(values.load()['w'], VALUES['w']) and pytreefs.load(values['n']) == 1500
+    assert list(pytreefs.load(values, only='layers/')) == ['layers'] and list(pytreefs.load_flat(values['layers'])) == ['0', '1']
+    assert values['layers'].load(dtype='bf16')[0].dtype.name == 'bfloat16' and values['w'].load(dtype='f16').dtype == np.float16
+    # A handle is of the step that it was looked up in.
+    with pytreefs.open(tmp_path / 'latest') as ck:
+        pytreefs.save(tmp_path / '2', {'n': 2})
+        assert ck['default']['n'].load() == 1500 == ck['default'].load()['n'] and pytreefs.load(tmp_path / 'latest')['n'] == 2
+
+
+@pytest.mark.parametrize('text, name', [('bf16', 'bfloat16'), ('F32', 'float32'), ('i32', 'int32'), ('i4', 'int32'), ('f8', 'float64'), ('c16', 'complex128'),
+                                        ('f8_e4m3fn', 'float8_e4m3fn'), (np.float16, 'float16'), ('<f4', 'float32'), ('int4', 'int4')])
+def test_names_of_types(values, text, name):
+    assert values['w'].read(dtype=text).dtype.name == name
+
+
+@pytest.mark.parametrize('text, why', [('i8', 'int64 for numpy and int8'), ('u8', 'uint64 for numpy and uint8'), ('foo', 'not a dtype'), ('S3', 'not a dtype')])
+def test_other_names_of_types(values, text, why):
+    for read in (values['w'].read, values.load):
+        with pytest.raises(ValueError, match=why):
+            read(dtype=text)
+
+
+def test_views_without_an_extension():
+    with pytreefs.open(SAMPLE + '/1500/state') as ck:
+        for view in ('[0:4]', '@float32', '[0:4]@f32'):
+            assert np.array_equal(ck['params/embed/table' + view], ck['params/embed/table' + view + '.npy'])
+        assert 'params/embed/none[0:4]' not in ck and 'params/embed/table@foo' not in ck
+
+
+def test_a_single_value_is_opened(tmp_path):
+    pytreefs.save(tmp_path / '1', VALUES['w'])
+    pytreefs.save(tmp_path / '2', VALUES['w'], item=None)
+    for path in (tmp_path / '1/default', tmp_path / '2', f'{SAMPLE}/1500/state/params/embed/table.npy', f'{SAMPLE}/1500/state/params/embed/table[0:4]@f32.npy'):
+        with pytreefs.open(path) as leaf:
+            assert isinstance(leaf, pytreefs.Leaf) and np.array_equal(leaf, pytreefs.load(path)) and np.array_equal(leaf.load(), leaf)
+    with pytreefs.open(SAMPLE + '/1500/metrics/metrics') as file:
+        assert file.json()['accuracy'] == 0.375
+    with pytest.raises(ValueError, match='is closed'):
+        leaf.read()
+
+
+POOL = """
+import concurrent.futures, multiprocessing, os, sys
+import pytreefs
+
+def first_of(leaf):
+    return os.getpid(), leaf[0].sum().item()
+
+if __name__ == '__main__':
+    with pytreefs.open(sys.argv[1], cache='64M') as root, concurrent.futures.ProcessPoolExecutor(
+            1, multiprocessing.get_context(sys.argv[2])) as pool:
+        leaf = root[1500]['state/params/embed/table[0:4]@float32.npy']
+        pid, value = pool.submit(first_of, leaf).result()
+        assert pid != os.getpid() and value == first_of(leaf)[1]
+        assert pool.submit(list, root.latest['state/params']).result() == ['embed', 'layers', 'norm']
+"""
+
+
+@pytest.mark.parametrize('method', ['fork', 'spawn', 'forkserver'])
+def test_handles_go_to_other_processes(tmp_path, method):
+    (tmp_path / 'pool.py').write_text(POOL)
+    r = subprocess.run([sys.executable, tmp_path / 'pool.py', SAMPLE, method], capture_output=True, text=True, timeout=240)
+    assert r.returncode == 0, r.stderr
+
+
+def test_a_pickled_handle_stays_with_its_step(tmp_path):
+    import pickle
+    pytreefs.save(tmp_path / '1', {'n': 1})
+    with pytreefs.open(tmp_path / 'latest') as ck:
+        pytreefs.save(tmp_path / '2', {'n': 2})
+        assert pickle.loads(pickle.dumps(ck['default']['n'])) == 1
+        pytreefs.save(tmp_path / '1', {'n': 3}, overwrite=True)
+        with pytest.raises(pytreefs.Error, match='open it again'):
+            pickle.dumps(ck)
+
+
+def test_notebooks_show_the_tree(values, tmp_path):
+    shown = values._repr_html_()
+    assert shown.startswith('<pre>') and '  w: array float32[2, 3]\n' in shown and '  layers: list\n    0: array float64[1]\n' in shown
+    with pytreefs.open(tmp_path) as root:
+        assert root._repr_html_().endswith('\n  1</pre>')
+    pytreefs.save(tmp_path / '2', {'<b>': 1, **{str(i): i for i in range(2000)}})
+    with pytreefs.open(tmp_path / '2') as ck:
+        assert ck._repr_html_().count('\n') == 1001 and '<b>' not in ck._repr_html_() and ck._repr_html_().endswith('...</pre>')
+
+
+def test_a_mistyped_argument_is_named(tmp_path):
+    for call, near in ((lambda: pytreefs.load(SAMPLE + '/1500', onyl='x'), 'only'), (lambda: pytreefs.load_flat(SAMPLE + '/1500', seperator='x'), 'separator'),
+                       (lambda: pytreefs.save(tmp_path / '1', {}, overwrit=True), 'overwrite')):
+        with pytest.raises(pytreefs.Error, match=f'did you mean the argument {near}='):
+            call()
+    assert pytreefs.steps(SAMPLE, cache='64M') == [1000, 1500]
