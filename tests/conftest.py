@@ -25,7 +25,7 @@ os.environ['no_proxy'] = os.environ['NO_PROXY'] = ','.join(
     filter(None, ['127.0.0.1,localhost', os.environ.get('no_proxy') or os.environ.get('NO_PROXY')]))
 
 import features  # noqa: E402
-from lib import buckets, checkpoints, gcs as gcs_server, jobs, mounts, objects  # noqa: E402
+from lib import buckets, checkpoints, gcs as gcs_server, jobs, mounts, objects, preload  # noqa: E402
 
 
 # A shell that starts tests in the background ignores these signals, and all programs inherit that, but some tests end programs with them.
@@ -185,6 +185,17 @@ def job(program, mpi, tmp_path):
     yield do
     faults = [why for j in reversed(made) if (why := j.end())]
     assert not faults, '\n'.join(faults)
+
+
+@pytest.fixture(scope='session')
+def clock_library(tmp_path_factory):
+    return preload.make(tmp_path_factory, 'clock')
+
+
+@pytest.fixture
+def clock(clock_library, tmp_path):
+    """The clock of a job that has clock.environment."""
+    return preload.Clock(clock_library, tmp_path / 'clock')
 
 
 @pytest.fixture(scope='session')

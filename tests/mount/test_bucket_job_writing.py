@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ranks of an MPI job write one step to a bucket: each uploads its own values, and the primary commits."""
 
+import contextlib
 import errno
 import os
 import pathlib
@@ -21,6 +22,7 @@ IN_MEMORY = True  # both for the fixtures
 SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data/sample'
 CLAIM, MARKER = '.pytreefs-draft', 'commit_success.txt'
 BIG = np.random.default_rng(1).standard_normal((12 << 17, 2))      # 24 MiB
+MINUTE = 60
 LARGE = np.random.default_rng(2).standard_normal((2 << 17,))        # 2 MiB, which no manifest holds
 LAYOUTS = {'database': (), 'directories': ('ocdbt=off',), 'zarr3': ('zarr=3', 'manifest=on')}
 
@@ -301,12 +303,23 @@ def test_a_draft_is_removed_and_begun_again(ranks, bucket):
     assert stored(bucket) == {CLAIM}
 
 
-def test_a_missing_rank_is_waited_for(ranks, run, bucket, proxy, root, spill):
-    j = ranks(3, 'commit_timeout=6')
+@pytest.fixture
+def patient(ranks, clock):
+    """patient(n): a job whose ranks wait for each other for a minute of `clock`."""
+    return lambda n: ranks(n, f'commit_timeout={MINUTE}', 'trace=step', more=clock.environment)
+
+
+def test_a_missing_rank_is_waited_for(patient, clock, run, bucket, proxy, root, spill):
+    j = patient(3)
     collective.fill(j)
-    assert set(j.rename(DRAFT, '1', [0, 1]).values()) == {errno.ETIMEDOUT}
-    assert set(j.rename(DRAFT, '1', [1, 2]).values()) == {errno.ETIMEDOUT}
-    collective.commit(j, calls=3)
+    assert collective.expire(j, clock, [0, 1], MINUTE) == {0: errno.ETIMEDOUT, 1: errno.ETIMEDOUT}
+    assert collective.expire(j, clock, [1, 2], MINUTE, [2]) == {1: errno.ETIMEDOUT, 2: errno.ETIMEDOUT}
+
+    def meanwhile(results):
+        if results and clock.seconds == 2 * MINUTE:     # a rank that was told: the others wait for it
+            clock.advance(MINUTE)
+    if set(j.rename(DRAFT, '1', meanwhile=meanwhile).values()) == {errno.ETIMEDOUT}:
+        collective.commit(j)
     collective.check(j, 2)
     assert_whole(run, bucket, proxy, root, spill)
 
@@ -344,8 +357,16 @@ class Killer:
     def __init__(self, proxy, key, is_done):
         self.proxy, self.key, self.is_done = proxy, key, is_done
         self.job = self.victim = None
-        self.lock, self.was = threading.Lock(), False
-        proxy.fault = self.fault
+        self.lock, self.was, self.asked = threading.Lock(), False, set()
+        proxy.fault, proxy.gate = self.fault, self.gate
+
+    @contextlib.contextmanager
+    def gate(self, h):
+        self.asked.add(h)
+        try:
+            yield
+        finally:
+            self.asked.discard(h)
 
     def fault(self, h):
         with self.lock:
@@ -361,14 +382,18 @@ class Killer:
 
 @pytest.mark.parametrize('victim,key,is_done', [(1, 'process_1/', False), (1, 'process_1/manifest', True), (0, 'process_0/manifest', False),
                                                 (0, 'default/manifest', True), (0, MARKER, False), (0, MARKER, True)])
-def test_a_rank_that_is_killed_while_they_commit(ranks, run, bucket, proxy, root, spill, victim, key, is_done):
+def test_a_rank_that_is_killed_while_they_commit(patient, clock, run, bucket, proxy, root, spill, victim, key, is_done):
     """The step is there as a whole, or not at all; the others do not get 0 unless it is, and gc removes the rest."""
-    j = ranks(2, 'commit_timeout=5')
+    j = patient(2)
     collective.fill(j)
     killer = Killer(proxy, f'1/{key}' if key == MARKER else key, is_done)
     killer.job, killer.victim = j, victim
-    result = j.rename(DRAFT, '1')
-    proxy.fault = None
+
+    def meanwhile(results):
+        if not clock.seconds and mounts.has_ended(j.pids[victim]) and not killer.asked and j.is_asleep(1 - victim):
+            clock.advance(MINUTE)
+    result = j.rename(DRAFT, '1', meanwhile=meanwhile)
+    proxy.fault = proxy.gate = None
     assert killer.was, j.text()
     committed = MARKER in stored(bucket)
     assert committed == (key == MARKER and is_done)

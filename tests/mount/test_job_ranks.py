@@ -13,38 +13,14 @@ import threading
 import numpy as np
 import pytest
 
-from lib import jobs, mounts, preload
-from lib.collective import DRAFT, W, box, check, commit, databases, fill, killed_at, outcome, steps, top
-
-
-HOUR = 3600
-
-
-@pytest.fixture(scope='module')
-def clock_library(tmp_path_factory):
-    return preload.make(tmp_path_factory, 'clock')
-
-
-@pytest.fixture
-def clock(clock_library, tmp_path):
-    return preload.Clock(clock_library, tmp_path / 'clock')
+from lib import jobs, mounts
+from lib.collective import DRAFT, HOUR, W, box, check, commit, databases, expire, fill, killed_at, outcome, steps, top
 
 
 @pytest.fixture
 def patient(job, clock):
     """patient(n): a job whose ranks wait for each other for an hour of `clock`."""
     return lambda n: job(n, f'commit_timeout={HOUR}', 'trace=step', more=clock.environment)
-
-
-def expire(j, clock, ranks):
-    """The results of renames by these ranks, which wait in vain, after an hour."""
-    begun = j.text().count("'1.tmp' is to become '1'")
-
-    def meanwhile(results):
-        # A rank that has been waited for before gets the result at once.
-        if j.text().count("'1.tmp' is to become '1'") - begun == len(ranks) and all(j.is_asleep(r) for r in ranks):
-            clock.advance(HOUR)
-    return j.rename(DRAFT, '1', ranks, meanwhile)
 
 
 def test_a_missing_rank_is_waited_for_and_a_late_one_is_notified(patient, clock):
