@@ -362,6 +362,29 @@ int json_pull_int(struct json_pull *p, int64_t *ret)
 	return json_pull_bad(p, "not an integer of 64 bits");
 }
 
+int json_pull_uint(struct json_pull *p, uint64_t *ret)
+{
+	struct span number;
+	size_t was;
+	int r = expect(p, JSON_FLOAT);
+
+	was = p->at;
+	if (r >= 0)
+		r = take_number(p, &number);
+	if (r < 0)
+		return r;
+	*ret = 0;
+	for (size_t i = 0; i < number.n; i++) {
+		uint64_t digit = number.p[i] - (uint64_t)'0';
+
+		if (digit <= 9 && mul_fits(*ret, 10, ret) && add_fits(*ret, digit, ret))
+			continue;
+		p->at = was;
+		return json_pull_bad(p, "not an integer from 0 to 2^64");
+	}
+	return 0;
+}
+
 static int take_word(struct json_pull *p, const char *word)
 {
 	if (!span_starts(span_from(p->text, p->at), span_str(word)))

@@ -51,6 +51,8 @@ int json_pull_next(struct json_pull *p, struct span *ret_name);
 int json_pull_str(struct json_pull *p, struct span *ret);
 /* A number with an integral value (5.0) is accepted. */
 int json_pull_int(struct json_pull *p, int64_t *ret);
+/* Digits alone: neither a sign nor 5.0. */
+int json_pull_uint(struct json_pull *p, uint64_t *ret);
 int json_pull_bool(struct json_pull *p, bool *ret);
 /* Skip a value of any kind. */
 int json_pull_skip(struct json_pull *p);

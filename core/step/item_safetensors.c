@@ -207,11 +207,9 @@ static int collect(struct shards *s, struct tensor **ret, size_t *ret_n)
 
 	for (size_t i = 0; i < s->n; i++)
 		n += s->shard[i].header.n;
-	if (n == 0)
-		return fail(-EUCLEAN, "'%s' holds no tensor", s->shard[0].name);
 	if (n > LIMIT_TREE_NODES)
 		return fail(-EFBIG, "%zu tensors, the limit is %d", n, LIMIT_TREE_NODES);
-	all = arena_calloc(&s->arena, n, sizeof(*all));
+	all = arena_calloc(&s->arena, n + 1, sizeof(*all));
 	if (!all)
 		return fail(-ENOMEM, "cannot list %zu tensors", n);
 	for (size_t i = 0; i < s->n; i++)
@@ -270,6 +268,33 @@ static int check_index(struct item *item, const struct tensor *all, size_t n)
 
 /* ---- as a store ---- */
 
+static int put_shape(struct buf *out, const char *name, const struct safetensor *t)
+{
+	int r = buf_addf(out, ",\"%s\":[", name);
+
+	for (unsigned i = 0; i < t->rank && r >= 0; i++)
+		r = buf_addf(out, i ? ",%llu" : "%llu", (unsigned long long)t->shape[i]);
+	return r < 0 ? r : buf_add_byte(out, ']');
+}
+
+/* Of a type whose elements have less than a byte: reading the leaf is an error that names it. */
+static int put_packed_meta(struct kv *kv, struct span key, const struct safetensor *t)
+{
+	auto_buf text = { 0 };
+	int r = buf_addf(&text,
+			 "{\"zarr_format\":2,\"compressor\":null,\"filters\":null,\"order\":\"C\","
+			 "\"fill_value\":null,\"dtype\":\"%.*s\"",
+			 SPAN_ARG(t->type));
+
+	if (r >= 0)
+		r = put_shape(&text, "shape", t);
+	if (r >= 0)
+		r = put_shape(&text, "chunks", t);
+	if (r >= 0)
+		r = buf_add_byte(&text, '}');
+	return r < 0 ? r : kv_put(kv, key, buf_span(&text));
+}
+
 static int put_meta(struct kv *kv, struct span prefix, const struct safetensor *t)
 {
 	uint64_t chunk[LIMIT_RANK];
@@ -283,6 +308,8 @@ static int put_meta(struct kv *kv, struct span prefix, const struct safetensor *
 		chunk[i] = MAX(t->shape[i], (uint64_t)1);
 	if (r >= 0)
 		r = buf_add_str(&key, ".zarray");
+	if (r >= 0 && t->dtype == DTYPE_UNKNOWN)
+		return put_packed_meta(kv, buf_span(&key), t);
 	if (r >= 0)
 		r = zarr_meta_print(&c, &text);
 	return r < 0 ? r : kv_put(kv, buf_span(&key), buf_span(&text));
@@ -330,7 +357,7 @@ static int find_manifest(const struct shards *s, struct json_doc *ret)
 
 static int make_tree(struct item *item, struct shards *s, const struct tensor *all, size_t n)
 {
-	struct span *name = arena_calloc(&s->arena, n, sizeof(*name));
+	struct span *name = arena_calloc(&s->arena, n + 1, sizeof(*name));
 	auto_json metadata = { 0 };
 	const char *by = item->ckpt->opts.safetensors_separator;
 	int r;

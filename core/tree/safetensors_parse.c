@@ -14,6 +14,7 @@ struct parsing {
 	struct json_pull pull;
 	struct safetensors st;
 	size_t cap;
+	bool has_metadata;
 };
 
 static int add_tensor(struct parsing *p, struct safetensor **ret)
@@ -40,6 +41,12 @@ static int add_tensor(struct parsing *p, struct safetensor **ret)
 	return 0;
 }
 
+/* The types whose elements have less than a byte, which follow each other without gaps. */
+static const struct packed_type {
+	const char *name;
+	unsigned bits;
+} packed[] = { { "F4", 4 }, { "F6_E2M3", 6 }, { "F6_E3M2", 6 } };
+
 /* Parse a list of at most max non-negative integers. */
 static int take_numbers(struct parsing *p, uint64_t *out, unsigned max, unsigned *ret_n)
 {
@@ -47,14 +54,13 @@ static int take_numbers(struct parsing *p, uint64_t *out, unsigned max, unsigned
 
 	*ret_n = 0;
 	while (r >= 0 && (r = json_pull_next(&p->pull, NULL)) > 0) {
-		int64_t v;
+		uint64_t v;
 
-		r = json_pull_int(&p->pull, &v);
-		if (r >= 0 && (v < 0 || *ret_n == max))
-			r = fail(-EUCLEAN,
-				 "safetensors header: a list of sizes is negative or too long");
+		r = json_pull_uint(&p->pull, &v);
+		if (r >= 0 && *ret_n == max)
+			r = fail(-EUCLEAN, "safetensors header: a list of more than %u sizes", max);
 		if (r >= 0)
-			out[(*ret_n)++] = (uint64_t)v;
+			out[(*ret_n)++] = v;
 	}
 	return r;
 }
@@ -70,12 +76,59 @@ static int take_shape(struct parsing *p, struct safetensor *t)
 	return r >= 0 && !t->shape ? -ENOMEM : r;
 }
 
+static unsigned packed_bits(struct span type)
+{
+	for (unsigned i = 0; i < ARRAY_LEN(packed); i++)
+		if (span_eq(type, span_str(packed[i].name)))
+			return packed[i].bits;
+	return 0;
+}
+
+static int take_type(struct parsing *p, struct safetensor *t)
+{
+	struct span type;
+	int r = json_pull_str(&p->pull, &type);
+
+	if (r >= 0)
+		r = arena_keep(&p->st.arena, type, &t->type);
+	if (r < 0)
+		return r;
+	t->dtype = dtype_by_safetensors(t->type);
+	return t->dtype != DTYPE_UNKNOWN || packed_bits(t->type) ?
+		       0 :
+		       fail(-EOPNOTSUPP, "tensor '%.*s': dtype '%.*s'", SPAN_ARG(t->name),
+			    SPAN_ARG(t->type));
+}
+
+/* Set the bytes of a tensor, whose type and shape are known. */
+static int set_bytes(struct safetensor *t, const uint64_t offsets[2])
+{
+	uint64_t bits = packed_bits(t->type);
+
+	if (!bits)
+		bits = 8 * (uint64_t)dtype_info(t->dtype)->size;
+	for (unsigned i = 0; i < t->rank; i++)
+		if (!mul_fits(bits, t->shape[i], &bits))
+			return fail(-EUCLEAN, "tensor '%.*s': the shape overflows",
+				    SPAN_ARG(t->name));
+	if (bits % 8)
+		return fail(-EUCLEAN, "tensor '%.*s': %llu bits, which are not whole bytes",
+			    SPAN_ARG(t->name), (unsigned long long)bits);
+	if (offsets[1] < offsets[0] || offsets[1] - offsets[0] != bits / 8)
+		return fail(-EUCLEAN, "tensor '%.*s': %llu bytes by its offsets, %llu by its shape",
+			    SPAN_ARG(t->name), (unsigned long long)(offsets[1] - offsets[0]),
+			    (unsigned long long)(bits / 8));
+	t->begin = offsets[0];
+	t->bytes = bits / 8;
+	return 0;
+}
+
 static int take_tensor(struct parsing *p, struct span name)
 {
 	struct safetensor *t = NULL;
-	uint64_t offsets[2] = { 0 }, bytes;
+	uint64_t offsets[2] = { 0 };
 	unsigned n, seen = 0;
-	struct span member, dtype;
+	struct span member;
 	int r = add_tensor(p, &t);
 
 	if (r < 0)
@@ -91,13 +144,7 @@ static int take_tensor(struct parsing *p, struct span name)
 			return fail(-EUCLEAN, "tensor '%.*s': a member twice", SPAN_ARG(t->name));
 		seen |= bit;
 		if (bit == 1) {
-			r = json_pull_str(&p->pull, &dtype);
-			if (r >= 0) {
-				t->dtype = dtype_by_safetensors(dtype);
-				if (t->dtype == DTYPE_UNKNOWN)
-					return fail(-EOPNOTSUPP, "tensor '%.*s': dtype '%.*s'",
-						    SPAN_ARG(t->name), SPAN_ARG(dtype));
-			}
+			r = take_type(p, t);
 		} else if (bit == 2) {
 			r = take_shape(p, t);
 		} else if (bit == 4) {
@@ -114,31 +161,34 @@ static int take_tensor(struct parsing *p, struct span name)
 	if (seen != 7)
 		return fail(-EUCLEAN, "tensor '%.*s' lacks dtype, shape or data_offsets",
 			    SPAN_ARG(t->name));
-	bytes = dtype_info(t->dtype)->size;
-	for (unsigned i = 0; i < t->rank; i++)
-		if (!mul_fits(bytes, t->shape[i], &bytes))
-			return fail(-EUCLEAN, "tensor '%.*s': the shape overflows",
-				    SPAN_ARG(t->name));
-	if (offsets[1] < offsets[0] || offsets[1] - offsets[0] != bytes)
-		return fail(-EUCLEAN, "tensor '%.*s': %llu bytes by its offsets, %llu by its shape",
-			    SPAN_ARG(t->name), (unsigned long long)(offsets[1] - offsets[0]),
-			    (unsigned long long)bytes);
-	t->begin = offsets[0];
-	t->bytes = bytes;
-	p->st.n++;
-	return 0;
+	r = set_bytes(t, offsets);
+	if (r >= 0)
+		p->st.n++;
+	return r;
 }
 
+/* Null, or an object of texts. */
 static int take_metadata(struct parsing *p)
 {
 	auto_buf text = { .metered = true };
+	auto_json doc = { 0 };
 	int r;
 
-	if (p->st.metadata)
+	if (p->has_metadata)
 		return fail(-EUCLEAN, "safetensors header: __metadata__ twice");
+	p->has_metadata = true;
 	r = json_pull_respell(&p->pull, &text);
-	if (r < 0 || (text.n && text.p[0] != '{'))
+	if (r >= 0)
+		r = json_parse(buf_span(&text), "__metadata__", &doc);
+	if (r < 0 || json_is(doc.root, JSON_NULL))
 		return r;
+	if (!json_is(doc.root, JSON_OBJECT))
+		return fail(-EUCLEAN, "safetensors header: __metadata__ is not an object");
+	for (size_t i = 0; i < doc.root->n; i++)
+		if (!json_is(&doc.root->items[i], JSON_STRING))
+			return fail(-EUCLEAN,
+				    "safetensors header: __metadata__: '%.*s' is not a text",
+				    SPAN_ARG(doc.root->items[i].name));
 	p->st.metadata = (const char *)arena_dup(&p->st.arena, buf_span(&text));
 	return p->st.metadata ? 0 : -ENOMEM;
 }
@@ -197,6 +247,10 @@ int safetensors_parse(struct span head, struct safetensors *ret)
 			    (unsigned long long)n, SAFETENSORS_HEADER_MAX);
 	if (head.n - 8 < n)
 		return 0;
+	if (n && head.p[8] >= 0x80)
+		return fail(-EUCLEAN,
+			    "safetensors header: it begins with byte %#x, which is not JSON",
+			    head.p[8]);
 	json_pull_init(&p.pull, span_of(head.p + 8, n), "safetensors header");
 	r = json_pull_enter(&p.pull, JSON_OBJECT);
 	while (r >= 0 && (r = json_pull_next(&p.pull, &name)) > 0)

@@ -378,6 +378,8 @@ int tree_from_tensors(const struct span *names, size_t n, const struct json *met
 	auto_json doc = { 0 };
 	int r;
 
+	if (!json_is(text, JSON_STRING) && !n)
+		return tree_from_hierarchy(NULL, 0, NULL, 0, ret);
 	if (!json_is(text, JSON_STRING))
 		return tree_from_names_split(names, NULL, n, separator, ret);
 	r = json_parse(text->s, MANIFEST, &doc);

@@ -61,6 +61,9 @@ static int sniff_safetensors(struct draft_file *f, struct span head, uint64_t *r
 		const struct safetensor *t = &f->st.tensor[i];
 		struct draft_array *a = &f->array[i];
 
+		if (t->dtype == DTYPE_UNKNOWN)
+			return fail(-EOPNOTSUPP, "tensor '%.*s': dtype '%.*s'", SPAN_ARG(t->name),
+				    SPAN_ARG(t->type));
 		*a = (struct draft_array){ .name = t->name,
 					   .dtype = t->dtype,
 					   .rank = t->rank,

@@ -129,7 +129,6 @@ HOSTILE = {
     'dtype': (header(tensor(dtype='Q7'), b'12345678'), "dtype 'Q7'"),
     'shape': (header(tensor(shape=[1 << 40, 1 << 40]), b'12345678'), 'the shape overflows'),
     'offsets': (header(tensor(data_offsets=[8, 16]), b'12345678'), 'begins at byte 8'),
-    'none': (header({}), 'holds no tensor'),
 }
 
 

@@ -164,6 +164,8 @@ static void integers_out_of_range_are_refused(void **state)
 		"1.5",   "9223372036854775808",           "-9223372036854775809", "NaN", "Infinity",
 		"1e300", "123456789012345678901234567890"
 	};
+	static const char *const unsigned_bad[] = { "-1",  "-0",  "2.0",
+						    "2e0", "NaN", "18446744073709551616" };
 	int64_t i = 77;
 
 	for (size_t k = 0; k < ARRAY_LEN(bad); k++) {
@@ -172,6 +174,21 @@ static void integers_out_of_range_are_refused(void **state)
 		json_pull_init(&p, span_str(bad[k]), "x");
 		assert_int_equal(json_pull_int(&p, &i), -EUCLEAN);
 		assert_int_equal(i, 77);
+	}
+	for (size_t k = 0; k < ARRAY_LEN(unsigned_bad); k++) {
+		auto_json_pull p = { 0 };
+		uint64_t u;
+
+		json_pull_init(&p, span_str(unsigned_bad[k]), "x");
+		assert_int_equal(json_pull_uint(&p, &u), -EUCLEAN);
+	}
+	for (size_t k = 0; k < 2; k++) {
+		auto_json_pull p = { 0 };
+		uint64_t u;
+
+		json_pull_init(&p, span_str(k ? "0" : "18446744073709551615"), "x");
+		assert_int_equal(json_pull_uint(&p, &u), 0);
+		assert_true(u == (k ? 0 : UINT64_MAX));
 	}
 	for (size_t k = 0; k < 2; k++) {
 		auto_json_pull p = { 0 };
