@@ -130,23 +130,29 @@ static bool aligned(const struct plan_leaf *l, const struct draft_part *p)
 	return true;
 }
 
-/* Read elements of a sealed part, as they are stored. */
+/* Open each sealed part once, so that all rows of a chunk find it decoded. */
+static int open_parts(const struct plan_leaf *l, struct zarr **part)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < l->n_parts && r >= 0; i++) {
+		const struct draft_node *node = l->part[i];
+
+		r = zarr_open(&node->draft->env->ckpt->env, node->file->array[0].kv,
+			      span_of(NULL, 0), cache_owner(), 0, &part[i]);
+	}
+	return r;
+}
+
+/* Read elements of a part, as they are stored. */
 static int read_part(void *arg, size_t i, uint64_t element, uint64_t n, uint8_t *p)
 {
-	const struct plan_leaf *l = arg;
-	struct draft_node *node = l->part[i];
-	uint64_t item = node->file->array[0].layout.item;
+	struct zarr *z = ((struct zarr **)arg)[i];
+	uint64_t item = dtype_info(z->meta.dtype)->size;
 	struct zarr_view v;
-	struct zarr *z;
-	int r = zarr_open(&node->draft->env->ckpt->env, node->file->array[0].kv, span_of(NULL, 0),
-			  cache_owner(), 0, &z);
 
-	if (r < 0)
-		return r;
 	zarr_view_whole(&z->meta, &v);
-	r = zarr_read_into(z, &v, element * item, n * item, p);
-	zarr_unref(z);
-	return r;
+	return zarr_read_into(z, &v, element * item, n * item, p);
 }
 
 static int join(struct plan_leaf *l, const struct draft_part *part)
@@ -156,27 +162,30 @@ static int join(struct plan_leaf *l, const struct draft_part *part)
 				     .item = first->layout.item,
 				     .rank = l->desc.rank };
 	auto_free struct box *box = calloc(l->n_parts, sizeof(*box));
+	auto_free struct zarr **opened = calloc(l->n_parts, sizeof(struct zarr *));
 	struct box_reader reader = { .box = box,
 				     .n = l->n_parts,
 				     .rank = l->desc.rank,
 				     .shape = l->desc.shape,
 				     .item = first->layout.item,
 				     .read = read_part,
-				     .arg = l };
+				     .arg = opened };
 	const struct item_store *store;
 	auto_of(kv) struct kv *kv = NULL;
 	struct array_wanted w;
 	auto_buf json = { 0 };
 	int r;
 
-	if (!box)
+	if (!box || !opened)
 		return fail(-ENOMEM, "cannot join %zu parts", l->n_parts);
 	for (size_t i = 0; i < l->n_parts; i++) {
 		memcpy(box[i].start, part[i].start, sizeof(box[i].start));
 		memcpy(box[i].extent, part[i].extent, sizeof(box[i].extent));
 	}
 	memcpy(whole.shape, l->desc.shape, sizeof(whole.shape));
-	r = array_wanted_plain(l->source, &whole, &w);
+	r = open_parts(l, opened);
+	if (r >= 0)
+		r = array_wanted_plain(l->source, &whole, &w);
 	if (r >= 0)
 		r = array_choose(l->source->draft->env, &w.layout, first->stored, l->desc.rank,
 				 l->desc.shape, boxes_read, &reader);
@@ -190,6 +199,8 @@ static int join(struct plan_leaf *l, const struct draft_part *part)
 				   boxes_read, &reader);
 	if (r >= 0)
 		l->kv = take(kv);
+	for (size_t i = 0; i < l->n_parts; i++)
+		zarr_unref(opened[i]);
 	return r;
 }
 

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fewer combinations of parameters than all, for tests whose parameters have little to do with each other."""
+
+import itertools
+import os
+
+
+def pairs(*values):
+    """
+    Combinations of the values of parameters, one list for each: all with tests/run --all. Else some that have every pair of values of any two
+    parameters; of two parameters, each value of both.
+    """
+    every = list(itertools.product(*map(range, map(len, values))))
+    if 'TEST_LONG' in os.environ:
+        chosen = every
+    else:
+        sizes = min(len(values) - 1, 2)
+        chosen, left = [], {seen for row in every for seen in parts(row, sizes)}
+        while left:
+            # Among those that are as good, the one with the most different values: two parameters do not change together.
+            row = max(every, key=lambda row: (len(left & parts(row, sizes)), len(set(row))))
+            left -= parts(row, sizes)
+            chosen.append(row)
+    return [tuple(v[i] for v, i in zip(values, row)) for row in sorted(chosen)]
+
+
+def parts(row, size):
+    return set(itertools.combinations(enumerate(row), size))
