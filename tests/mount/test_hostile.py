@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""1,000 damaged checkpoints in one mount: no crash, no hang, no growth, nothing from outside.
+"""Damaged checkpoints in one mount, 1,000 with tests/run --all: no crash, no hang, no growth, nothing from outside.
 
 PYTREEFS_HOSTILE_SEED and PYTREEFS_HOSTILE_COUNT choose other ones; a failure names the number of the
 damaged step and what was done to it.
@@ -14,7 +14,6 @@ import shutil
 import stat
 import subprocess
 import sys
-import tempfile
 
 import numpy as np
 import pytest
@@ -24,14 +23,14 @@ from lib import compare, mounts, mutate
 pytestmark = pytest.mark.timeout(1500)
 
 SEED = int(os.environ.get('PYTREEFS_HOSTILE_SEED', '1'))
-COUNT = int(os.environ.get('PYTREEFS_HOSTILE_COUNT', '1000'))
+COUNT = int(os.environ.get('PYTREEFS_HOSTILE_COUNT', '1000' if 'TEST_LONG' in os.environ else '160'))
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 MIB = 1 << 20
-# The cases that are damaged: small ones of every layout.
+# The cases that are damaged: small ones of every layout, and in each fourth round one of 240 files.
 BASES = ['matrix-ocdbt-zarr2-zstd-v0', 'matrix-ocdbt-zarr3-none-v0', 'matrix-perleaf-zarr2-zstd-v0',
-         'matrix-perleaf-zarr3-zstd-v0', 'chunked-ocdbt-zarr3-v0', 'mesh-perleaf-zarr3-v0', 'many-generations',
+         'matrix-perleaf-zarr3-zstd-v0', 'chunked-ocdbt-zarr3-v0', 'mesh-perleaf-zarr3-v0',
          'aggregate-by-hand', 'rich-types', 'merged-two-processes', 'zarr-python', 'unmerged',
-         'numbered-manifests', 'raw-nodes', 'only-strings-and-empties', 'sparse-small']
+         'numbered-manifests', 'raw-nodes', 'only-strings-and-empties', 'sparse-small'] * 4 + ['many-generations']
 STEP = {'item_handlers': {'state': 'orbax.checkpoint._src.handlers.pytree_checkpoint_handler.'
                                    'PyTreeCheckpointHandler'},
         'metrics': {}, 'performance_metrics': {}, 'init_timestamp_nsecs': 1700000000000000000,
@@ -39,7 +38,7 @@ STEP = {'item_handlers': {'state': 'orbax.checkpoint._src.handlers.pytree_checkp
 
 
 def make_root(root, cases, count, seed):
-    """count damaged steps, each with one item `state`, and the good step 999999; {number: what was done}."""
+    """count damaged steps, each with one item `state`, and the good step 999999, in root; {number: what was done}."""
     done = {}
     sources = [cases(name).path for name in BASES]
     (root.parent / mutate.CANARY_NAME).write_bytes(mutate.CANARY * 40000)
@@ -54,16 +53,6 @@ def make_root(root, cases, count, seed):
     shutil.copytree(cases(BASES[0]).path, good / 'state')
     (good / '_CHECKPOINT_METADATA').write_text(json.dumps(STEP))
     return done
-
-
-@pytest.fixture(scope='module')
-def hostile():
-    """A directory whose place is not kept: many small files."""
-    from lib import checkpoints
-    with tempfile.TemporaryDirectory(prefix='hostile-') as tmp:
-        root = pathlib.Path(tmp) / 'root'
-        root.mkdir()
-        yield root, make_root(root, checkpoints.get, COUNT, SEED)
 
 
 def walk(m):
@@ -82,8 +71,8 @@ def blame(done, lines):
     return '\n'.join(out)
 
 
-def test_a_thousand_damaged_checkpoints(mount, hostile, cases):
-    root, done = hostile
+def test_damaged_checkpoints(mount, cases, root):
+    done = make_root(root, cases, COUNT, SEED)
     m = mount(root, 'cache=64M', 'spill_limit=256M', allow_errors=True)
     pid = m.pid
     first = walk(m)
@@ -104,10 +93,10 @@ def test_a_thousand_damaged_checkpoints(mount, hostile, cases):
     assert not compare.compare(m / '999999/state', cases(BASES[0]).tree())
 
 
-def test_the_tools_survive_them_too(program, hostile):
-    """`tree` over a sample of the damaged steps: an answer or an error, never a crash."""
-    root, done = hostile
-    for i in range(0, COUNT, 25):
+def test_the_tools_survive_them_too(program, cases, root):
+    """`tree` of some more of them: an answer or an error, never a crash."""
+    done = make_root(root, cases, 40, SEED + 1)
+    for i in done:
         r = subprocess.run([program, 'tree', str(root / str(i))], capture_output=True, timeout=240)
         assert r.returncode in (0, 1), (i, done[i], r.returncode, r.stderr[-500:])
 
