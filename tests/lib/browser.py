@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A headless Chromium for one test, driven over a pair of pipes: no driver program, no package."""
+"""A headless Chromium, driven over a pair of pipes: no driver program, no package."""
 
 import base64
 import json
@@ -32,13 +32,22 @@ class Browser:
             stderr=open(pathlib.Path(directory).with_suffix('.log'), 'w'))
         os.close(to_child)
         os.close(from_child)
-        self.session = None
-        target = self.call('Target.createTarget', url='about:blank')['targetId']
-        self.session = self.call('Target.attachToTarget', targetId=target, flatten=True)['sessionId']
+        self.session = self.target = None
+        self.page(width, height)
+
+    def page(self, width, height):
+        """An empty page of that size in place of the one that was there, of which nothing is known any more."""
+        self.session, old = None, self.target
+        self.target = self.call('Target.createTarget', url='about:blank')['targetId']
+        if old:
+            self.call('Target.closeTarget', targetId=old)
+        self.session = self.call('Target.attachToTarget', targetId=self.target, flatten=True)['sessionId']
+        self.events = []
         for domain in ('Page', 'Runtime', 'Log', 'Network'):
             self.call(domain + '.enable')
         self.call('Emulation.setDeviceMetricsOverride', width=width, height=height, deviceScaleFactor=1,
                   mobile=False)
+        return self
 
     def _next(self, end):
         """The next message from the browser."""
@@ -65,7 +74,9 @@ class Browser:
                 if 'error' in got:
                     raise RuntimeError(f'{method}: {got["error"]}')
                 return got['result']
-            self.events.append(got)
+            # A page that was closed may still have something to say.
+            if got.get('sessionId') == self.session:
+                self.events.append(got)
 
     def open(self, url, ready='document.readyState === "complete"'):
         """Seconds until the page says that it is ready."""

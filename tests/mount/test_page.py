@@ -17,11 +17,16 @@ KERNEL = 'kernel.npy'
 pytestmark = pytest.mark.skipif(not browser.program(), reason='there is no chromium on this machine')
 
 
-@pytest.fixture
-def chromium(tmp_path):
-    b = browser.Browser(tmp_path / 'browser')
+@pytest.fixture(scope='module')
+def browsing(tmp_path_factory):
+    b = browser.Browser(tmp_path_factory.mktemp('browser') / 'browser')
     yield b
     b.close()
+
+
+@pytest.fixture
+def chromium(browsing):
+    return browsing.page(1280, 800)
 
 
 def address(path):
@@ -159,11 +164,9 @@ def test_a_report_shows_histograms(run, chromium, tmp_path):
 # ---- the page of a report ----
 
 @pytest.fixture
-def screen(tmp_path):
+def screen(browsing):
     """The size of an ordinary window."""
-    b = browser.Browser(tmp_path / 'screen', 1400, 900)
-    yield b
-    b.close()
+    return browsing.page(1400, 900)
 
 
 @pytest.fixture
