@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The products of the option tables: --help, examples that work when pasted, manual pages, completions."""
 
+import functools
 import json
 import os
 import pathlib
@@ -40,6 +41,7 @@ def test_help_fits_a_screen(run, command):
         assert text.startswith(f'usage: pytreefs {command} ') and 'example:\n' in text
 
 
+@functools.cache
 def installed_sample(build):
     """Where the sample is installed, and what is installed there."""
     r = subprocess.run(['meson', 'introspect', '--installed', build], capture_output=True, text=True, check=True)

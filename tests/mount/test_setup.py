@@ -19,8 +19,9 @@ OPTIONAL = ('cmocka', 'mpi')
 pytestmark = pytest.mark.timeout(1200)
 
 
-def configure(build, env):
-    script = f'. {TOP}/tools/build.sh && build_configure {TOP} {build}'
+def configure(build, env, options=''):
+    """Return what the function says."""
+    script = f'. {TOP}/tools/build.sh && build_configure {TOP} {build} {options}'
     r = subprocess.run(['bash', '-c', script], env=env, capture_output=True, text=True, timeout=600)
     assert r.returncode == 0, r.stdout + r.stderr
     return r.stdout
@@ -28,8 +29,7 @@ def configure(build, env):
 
 def built_in(build):
     """The names of what ninja would build."""
-    r = subprocess.run(['meson', 'introspect', '--targets', build], capture_output=True, text=True, check=True)
-    return {target['name'] for target in json.loads(r.stdout)}
+    return {target['name'] for target in json.loads((build / 'meson-info/intro-targets.json').read_text())}
 
 
 def without_optional(tmp_path):
@@ -52,36 +52,28 @@ def without_optional(tmp_path):
     return dict(os.environ, PKG_CONFIG_LIBDIR=str(some), PATH=str(programs))
 
 
-def test_what_was_installed_later_is_found(tmp_path):
-    """quickstart configures build/ before tests/run installs cmocka and MPI; both call build_configure."""
-    build, bare = tmp_path / 'build', without_optional(tmp_path)
-    assert 'setting up' in configure(build, bare)
+def test_a_build_is_configured_again_when_something_has_changed(tmp_path):
+    """quickstart configures build/ before tests/run installs cmocka and MPI, tests/sanitize one with options: all call build_configure."""
+    build, bare, env = tmp_path / 'build', without_optional(tmp_path), os.environ
+    optional = {'t_name_view'} | ({'pytreefs-mpi'} if shutil.which('mpicc') else set())
+    assert 'setting up' in configure(build, bare, '-Dpoison=true')
     assert not {'t_name_view', 'pytreefs-mpi'} & built_in(build)
-    assert configure(build, bare) == '', 'nothing has changed'
-    said = configure(build, os.environ)
+    for options in ('', '-Dpoison=true'):
+        assert configure(build, bare, options) == '', 'nothing has changed'
+    said = configure(build, env)
     assert 'again' in said and 'cmocka 1' in said and 'mpi' in said, said
-    wanted = {'t_name_view'} | ({'pytreefs-mpi'} if shutil.which('mpicc') else set())
-    assert wanted <= built_in(build)
-    assert configure(build, os.environ) == ''
-    assert 'again' in configure(build, bare), 'what was removed is not taken from the cache'
-    assert not {'t_name_view', 'pytreefs-mpi'} & built_in(build)
-
-
-def test_options_of_a_build_stay(tmp_path):
-    """tests/sanitize sets its own build directory up, and tests/run is then called with it."""
-    build, env = tmp_path / 'build', os.environ
-    script = f'. {TOP}/tools/build.sh && build_configure {TOP} {build} '
-    for options, said in (('-Dpoison=true -Dmpi=disabled', 'setting up'), ('', ''), ('-Dpoison=true -Dmpi=disabled', ''),
-                          ('-Dpoison=false', 'options -Dpoison=false'), ('', '')):
-        r = subprocess.run(['bash', '-c', script + options], env=env, capture_output=True, text=True, timeout=600)
-        assert r.returncode == 0 and (said in r.stdout if said else r.stdout == ''), (options, r.stdout, r.stderr)
+    assert optional <= built_in(build) and option(build, 'poison') is True
+    assert 'options -Dpoison=false' in configure(build, env, '-Dpoison=false')
+    assert configure(build, env) == '' and option(build, 'poison') is False
     # As `meson setup` by hand leaves it, which records nothing.
     (build / 'found-at-setup').unlink()
-    assert re.fullmatch(r'configuring \S+ again: it was set up by hand, .*\n', configure(build, env))
-    assert configure(build, env) == ''
-    r = subprocess.run(['meson', 'introspect', '--buildoptions', build], capture_output=True, text=True, check=True)
-    options = {o['name']: o['value'] for o in json.loads(r.stdout)}
-    assert options['poison'] is False and options['mpi'] == 'disabled'
+    assert re.fullmatch(r'configuring \S+ again: it was set up by hand, .*\n', configure(build, bare))
+    assert not {'t_name_view', 'pytreefs-mpi'} & built_in(build), 'what was removed is not taken from the cache'
+    assert configure(build, bare) == '' and option(build, 'poison') is False
+
+
+def option(build, name):
+    return next(o['value'] for o in json.loads((build / 'meson-info/intro-buildoptions.json').read_text()) if o['name'] == name)
 
 
 def test_every_script_configures_by_the_same_function():
