@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A leaf that is larger than the write budget: written by each way of writing, checked, and the daemon's peak.
 
-tests/mount/test_write_memory.py writes half a gigabyte; tests/soak/memory as much as it is asked for.
+tests/mount/test_write_memory.py writes 256 MiB; tests/soak/memory as much as it is asked for.
 """
 
 import os

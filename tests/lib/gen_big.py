@@ -36,8 +36,9 @@ def one_chunk(zarr3, mib):
     return make
 
 
-case('one-gib-chunk', heavy=True)(one_chunk(False, 1024))
-case('one-gib-chunk-zarr3', heavy=True)(one_chunk(True, 1024))
+# More than the cache and what may be taken besides, with the sizes of the default.
+case('one-large-chunk', heavy=True)(one_chunk(False, 400))
+case('one-large-chunk-zarr3', heavy=True)(one_chunk(True, 400))
 
 
 @case(heavy=True)

@@ -19,7 +19,7 @@ import pytest
 
 from lib import bombs, mounts
 
-pytestmark = [pytest.mark.serial, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 MIB = 1 << 20
 SMALL = 64 * MIB        # the constant beside cache and budgets that the design allows
@@ -108,10 +108,7 @@ def visit(step, answers, read=True):
     return answers
 
 
-CASES = [(k, b) for k in bombs.KINDS for b in BUDGETS if b == '16M' or k not in bombs.LONG]
-
-
-@pytest.mark.parametrize(('kind', 'budgets'), CASES)
+@pytest.mark.parametrize('budgets,kind', [(b, k) for k in bombs.KINDS for b in BUDGETS if b == '16M' or k not in bombs.LONG])
 def test_twelve_at_once(mount, program, healthy, tmp_path, kind, budgets):
     options, allowed = BUDGETS[budgets]
     (tmp_path / 'root').mkdir()

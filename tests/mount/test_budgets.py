@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from lib import writing
+from lib.pairs import pairs
 
 MIB = 1 << 20
-OPTIONS = {'cache': 32, 'read_budget': 32, 'write_budget': 32}
+OPTIONS = {'cache': 16, 'read_budget': 16, 'write_budget': 16}
 LIMIT = (sum(OPTIONS.values()) + 64) * MIB
 TOTAL = 2 * LIMIT               # of all leaves: what is held beyond its use is seen
 
@@ -45,11 +46,9 @@ def backwards(path, a):
             f.write(raw[at:at + MIB])
 
 
-@pytest.mark.serial
 @pytest.mark.timeout(900)
 @pytest.mark.feature('B2', 'D11')
-@pytest.mark.parametrize('n', [1, 8, 64])
-@pytest.mark.parametrize('how', [stream, backwards])
+@pytest.mark.parametrize('n,how', pairs([1, 8, 64], [stream, backwards]))
 def test_writers_and_readers_stay_within_the_options(mount, tmp_path, n, how):
     """n writers; then n readers; then both at once. All n are there at the same time, in every part."""
     root, count = tmp_path / 'root', max(n, 8)
@@ -82,7 +81,7 @@ def test_writers_and_readers_stay_within_the_options(mount, tmp_path, n, how):
         m.unmount()
         print(f'{n} {" and ".join(do.__name__ for do, _ in parts)} {how.__name__}: peak {peak / MIB:.0f} of '
               f'{LIMIT // MIB} MiB, write budget {stats["write_budget_peak_bytes"] / MIB:.0f}, '
-              f'cache {stats["cache_peak_bytes"] / MIB:.0f} of 32')
+              f'cache {stats["cache_peak_bytes"] / MIB:.0f} of 16')
         assert peak <= LIMIT
         assert stats['write_budget_peak_bytes'] <= OPTIONS['write_budget'] * MIB
         assert stats['read_budget_peak_bytes'] <= OPTIONS['read_budget'] * MIB

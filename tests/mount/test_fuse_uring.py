@@ -3,6 +3,7 @@
 
 import concurrent.futures
 import errno
+import fcntl
 import hashlib
 import os
 import pathlib
@@ -15,36 +16,45 @@ import numpy as np
 import pytest
 
 from lib.mounts import has_ended, threads, wait_for
-from lib.saving import saved
 
 PARAMETER = pathlib.Path('/sys/module/fuse/parameters/enable_uring')
 SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data' / 'sample'
 MIB = 1 << 20
 ON = 'fuse_uring'
 
-# The parameter is the whole machine's.
-pytestmark = pytest.mark.serial
-
 
 @pytest.fixture
 def enabled():
-    """The administrator allows it, while the test runs."""
+    """The administrator allows it, while the test runs. The parameter is the whole machine's: one test at a time."""
     try:
+        alone = PARAMETER.open()
+        fcntl.flock(alone, fcntl.LOCK_EX)
         before = PARAMETER.read_text().strip()
         PARAMETER.write_text('Y')
     except OSError as e:
         pytest.skip(f'FUSE over io_uring cannot be enabled here: {e.strerror}')
-    yield
-    PARAMETER.write_text(before)
+    with alone:
+        yield
+        PARAMETER.write_text(before)
+
+
+@pytest.fixture(scope='module')
+def step(program, tmp_path_factory):
+    """A raw leaf, one that is decoded piece by piece, a small one, and many names."""
+    files = tmp_path_factory.mktemp('files')
+    (files / 'many').mkdir()
+    np.save(files / 'plain.npy', np.arange(3 * MIB, dtype=np.float32))
+    np.save(files / 'packed.npy', np.arange(2 * MIB, dtype=np.int32) // 7)
+    for i in range(1500):
+        np.save(files / f'many/leaf{i:04}.npy', np.arange(i, i + 5, dtype=np.int16))
+    where = tmp_path_factory.mktemp('root') / '7'
+    subprocess.run([program, 'save', '-q', '-o', 'rule=plain*:compression=none,chunk_byte_size=64M', files, where], check=True)
+    return where
 
 
 @pytest.fixture
-def root(mount, tmp_path):
-    """A raw leaf, one that is decoded piece by piece, a small one, and many names."""
-    (tmp_path / 'root').mkdir()
-    files = {'plain.npy': np.arange(3 * MIB, dtype=np.float32), 'packed.npy': np.arange(2 * MIB, dtype=np.int32) // 7}
-    files |= {f'many/leaf{i:04}.npy': np.arange(i, i + 5, dtype=np.int16) for i in range(1500)}
-    saved(mount, tmp_path / 'root', 'rule=plain*:compression=none', 'chunk_byte_size=64M', step=7, files=files)
+def root(step, tmp_path):
+    shutil.copytree(step, tmp_path / 'root/7')
     return tmp_path / 'root'
 
 
