@@ -4,14 +4,16 @@
 import itertools
 import os
 
+LONG = 'TEST_LONG' in os.environ        # tests/run --all
+
 
 def pairs(*values):
     """
-    Combinations of the values of parameters, one list for each: all with tests/run --all. Else some that have every pair of values of any two
+    Combinations of the values of parameters, one list for each: all if LONG. Else some that have every pair of values of any two
     parameters; of two parameters, each value of both.
     """
     every = list(itertools.product(*map(range, map(len, values))))
-    if 'TEST_LONG' in os.environ:
+    if LONG:
         chosen = every
     else:
         sizes = min(len(values) - 1, 2)

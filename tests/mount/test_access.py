@@ -151,22 +151,20 @@ def shown_of(m, root, step):
     return out
 
 
-@pytest.mark.parametrize('user', USERS)
-def test_what_the_source_refuses_the_mount_refuses(mount, source, user):
+def test_what_the_source_refuses_the_mount_refuses(mount, source):
     """Leaves, views, the stored form and sums, of steps, items and files with every kind of owner and mode."""
     m = mount(source, 'allow_other', allow_errors=True)
-    refused = 0
-    for step in map(str, range(1, 12)):
-        shown = shown_of(m, source, step)
-        files = may_read(user, {f for of in shown.values() for f in of})
-        got = may_read(user, shown)
-        for path, of in shown.items():
+    shown = {path: (step, of) for step in map(str, range(1, 12)) for path, of in shown_of(m, source, step).items()}
+    for user in USERS:
+        files = may_read(user, {f for _, of in shown.values() for f in of})
+        got, refused = may_read(user, shown), 0
+        for path, (step, of) in shown.items():
             allowed = all(files[str(f)] for f in of)
             # Where owners differ within one file, fewer may be let in.
             if not allowed or step not in ('7', '11'):
                 assert got[str(path)] == allowed, (user, path, [str(f) for f in of if not files[str(f)]])
             refused += not allowed
-    assert (refused == 0) == (user == 'root')
+        assert (refused == 0) == (user == 'root')
 
 
 def test_allow_other_checks_permissions(mount, cases):

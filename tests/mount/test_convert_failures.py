@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from lib import mounts, strace
+from lib.pairs import pairs
 
 SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data' / 'sample'
 ITEM = SAMPLE / '1000/state'
@@ -138,7 +139,7 @@ def test_force_over_a_mount_point_is_refused_at_the_begin(run, tmp_path, command
 def test_what_became_a_stranger_meanwhile_is_not_replaced(program, large, tmp_path):
     """The checkpoint that --force found is exchanged for another directory while the new one is written."""
     shutil.copytree(ITEM, tmp_path / 'ck')
-    p = subprocess.Popen([program, 'convert', '--force', '-o', 'compression=zstd:15', large, tmp_path / 'ck'], stderr=subprocess.PIPE)
+    p = subprocess.Popen([program, 'convert', '--force', '-o', 'compression=zstd:15', large / 'w0.npy', tmp_path / 'ck'], stderr=subprocess.PIPE)
     while p.poll() is None and not (tmp_path / '.ck.pytreefs-draft').exists():
         time.sleep(0.0005)
     p.send_signal(signal.SIGSTOP)
@@ -260,8 +261,7 @@ def test_a_root_that_got_no_step_is_not_left(run, tmp_path):
 
 # ---- each change of the disk fails once ----
 
-@pytest.mark.parametrize('rule', ['change:eio', 'write:torn'])
-@pytest.mark.parametrize('output', [*OUTPUTS, 'report page.html'])
+@pytest.mark.parametrize('output,rule', pairs([*OUTPUTS, 'report page.html'], ['change:eio', 'write:torn']))
 def test_every_failed_change_leaves_nothing_or_all(run, tmp_path, output, rule):
     """The Nth change fails, for every N: the result is not there and nothing else is, or it is whole."""
     name, failed, fine = output.split()[1], 0, 0
@@ -312,8 +312,7 @@ def test_every_failed_change_of_a_replacement_leaves_the_old(run, tmp_path, outp
 
 # ---- interrupted ----
 
-@pytest.mark.parametrize('sig', [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.parametrize('output', OUTPUTS)
+@pytest.mark.parametrize('output,sig', pairs(OUTPUTS, [signal.SIGINT, signal.SIGTERM, signal.SIGKILL]))
 def test_interrupted(program, large_checkpoint, tmp_path, output, sig):
     """Ctrl-C takes away what was made; after kill -9 there is at least nothing under the final name."""
     command, source, out = words(output, large_checkpoint, tmp_path)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from lib import compare, mounts
+from lib.pairs import pairs
 
 SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data/sample'
 W = np.arange(70_000, dtype=np.float32).reshape(700, 100)
@@ -92,8 +93,7 @@ def disk(tmp_path, request):
                 assert not mounts.unmount_with('umount', place)
 
 
-@pytest.mark.parametrize('disk', KINDS, indirect=True)
-@pytest.mark.parametrize('io', ['sync', 'uring'])
+@pytest.mark.parametrize('io,disk', pairs(['sync', 'uring'], list(KINDS)), indirect=['disk'])
 def test_steps_are_read_and_written(disk, mount, run, io):
     """Steps read as from any other file system; a commit, a copy, a refusal and a deletion work."""
     m, plain = mount(disk / 'ckpts', f'io={io}', 'allow_delete', allow_errors=True), mount(SAMPLE)

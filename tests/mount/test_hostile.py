@@ -19,11 +19,12 @@ import numpy as np
 import pytest
 
 from lib import compare, mounts, mutate
+from lib.pairs import LONG
 
 pytestmark = pytest.mark.timeout(1500)
 
 SEED = int(os.environ.get('PYTREEFS_HOSTILE_SEED', '1'))
-COUNT = int(os.environ.get('PYTREEFS_HOSTILE_COUNT', '1000' if 'TEST_LONG' in os.environ else '160'))
+COUNT = int(os.environ.get('PYTREEFS_HOSTILE_COUNT', '1000' if LONG else '160'))
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 MIB = 1 << 20
 # The cases that are damaged: small ones of every layout, and in each fourth round one of 240 files.

@@ -2,7 +2,6 @@
 """A disk that cannot give part of a file: every way to read it ends with an error, never with a shorter file."""
 
 import errno
-import itertools
 import os
 import signal
 import subprocess
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 
 from lib import baddisk, mounts
+from lib.pairs import pairs
 
 ARRAY = np.random.default_rng(3).integers(0, 1 << 30, (1024, 1024), dtype=np.int32)
 SMALL = np.arange(6, dtype=np.int32)
@@ -86,7 +86,7 @@ def every_program(path, tmp_path, whole):
     return wrong
 
 
-@pytest.mark.parametrize('engine, direct', list(itertools.product(['io=auto', 'io=sync'], ['', 'direct_io'])))
+@pytest.mark.parametrize('engine,direct', pairs(['io=auto', 'io=sync'], ['', 'direct_io']))
 def test_a_bad_block_is_an_error_for_every_program(disk, step, mount, tmp_path, engine, direct):
     whole = mount(disk.path)
     item = 'default'
@@ -133,8 +133,7 @@ def test_commands_say_that_a_block_is_bad(disk, step, run, tmp_path):
     assert not (tmp_path / 'x.npz').exists() and not (tmp_path / 'y').exists()
 
 
-@pytest.mark.parametrize('direct', ['', 'direct_io'])
-@pytest.mark.parametrize('engine', ['auto', 'sync'])
+@pytest.mark.parametrize('engine,direct', pairs(['auto', 'sync'], ['', 'direct_io']))
 def test_a_request_that_fails_halfway_is_not_a_short_answer(run, mount, tmp_path, engine, direct):
     """The disk gives half of the nth request: for each n, all bytes or an error."""
     os.makedirs(tmp_path / 'in')
@@ -161,10 +160,8 @@ def test_a_request_that_fails_halfway_is_not_a_short_answer(run, mount, tmp_path
 COPIES = {'by copy_file_range': ['cp', '{f}', '{x}'], 'by reading': ['sh', '-c', 'cat {f} > {x}']}
 
 
-@pytest.mark.parametrize('options', [(), ('ocdbt=off',), ('compression=zstd:3',)], ids=lambda o: ','.join(o) or 'default')
-@pytest.mark.parametrize('fault', ['eio', 'torn'])
-@pytest.mark.parametrize('how', COPIES)
-def test_a_copy_into_a_draft_is_whole_or_fails(run, mount, tmp_path, how, fault, options):
+@pytest.mark.parametrize('how,fault,option', pairs(list(COPIES), ['eio', 'torn'], ['ocdbt=on', 'ocdbt=off', 'compression=zstd:3']))
+def test_a_copy_into_a_draft_is_whole_or_fails(run, mount, tmp_path, how, fault, option):
     """Also by the stored chunks that a copy within the mount moves: the nth read fails, or gives half."""
     os.makedirs(tmp_path / 'in')
     np.save(tmp_path / 'in/w.npy', ARRAY)
@@ -172,7 +169,7 @@ def test_a_copy_into_a_draft_is_whole_or_fails(run, mount, tmp_path, how, fault,
     failed = 0
     for n in range(2, 30, 3):
         try:
-            m = mount(tmp_path / 'source', f'io=fault(read:{fault}:{n}):sync', *options, allow_errors=True)
+            m = mount(tmp_path / 'source', f'io=fault(read:{fault}:{n}):sync', option, allow_errors=True)
         except mounts.MountError as e:
             assert 'Input/output error' in e.text
             continue

@@ -13,6 +13,7 @@ import pytest
 
 from lib import writing
 from lib.drafts import F4, F8, W, begin, contents, part, refused, said
+from lib.pairs import pairs
 from lib.writing import npy
 
 
@@ -81,8 +82,7 @@ MALFORMED = {
 }
 
 
-@pytest.mark.parametrize('case', MALFORMED)
-@pytest.mark.parametrize('ocdbt', ['on', 'off'])
+@pytest.mark.parametrize('ocdbt,case', pairs(['on', 'off'], list(MALFORMED)))
 def test_malformed(mount, root, case, ocdbt):
     """ECANCELED, the leaf named; the draft is as it was, and commits when the fault is gone."""
     (spoil, mend), message = MALFORMED[case]
