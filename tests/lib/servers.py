@@ -4,7 +4,6 @@
 import contextlib
 import datetime
 import email.utils
-import hashlib
 import http.server
 import ipaddress
 import os
@@ -17,11 +16,10 @@ import struct
 import subprocess
 import threading
 import time
-import time
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric import ec
 
 
 def free_port():
@@ -44,7 +42,7 @@ def certificate(directory, host='127.0.0.1', name=None, names=(), is_expired=Fal
     """A certificate of our own and its key: the paths of both. name: the address that it is for, when that is another one. names: of other hosts
     for which it is good."""
     paths = cert, key = directory / f'{host}.pem', directory / f'{host}.key'
-    private = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    private = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name or host)])
     hosts = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(name or host)), *map(x509.DNSName, names)])
     end = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=-1 if is_expired else 2)
@@ -115,6 +113,12 @@ def _is_open(connection):
         return False
 
 
+def tag_of(path):
+    """An entity tag. The time of the last change of a file cannot be set."""
+    st = path.stat()
+    return f'"{st.st_ino:x}-{st.st_ctime_ns:x}"'
+
+
 class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = 'HTTP/1.1'
 
@@ -163,23 +167,24 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         path = pathlib.Path(self.server.root) / self.path.lstrip('/')
         if not path.is_file():
             return self._head(404, 0)
-        content = path.read_bytes()
-        tag = f'"{hashlib.sha256(content).hexdigest()[:16]}"'
+        size, tag = path.stat().st_size, tag_of(path)
         said = re.fullmatch(r'bytes=(\d+)-(\d+)', self.headers.get('Range', ''))
-        start, end = (int(said[1]), min(int(said[2]) + 1, len(content))) if said else (0, len(content))
+        start, end = (int(said[1]), min(int(said[2]) + 1, size)) if said else (0, size)
         if said and start >= end:
-            return self._head(416, 0, Content_Range=f'bytes */{len(content)}')
+            return self._head(416, 0, Content_Range=f'bytes */{size}')
         fault = self.server.fault(self.path, start) if said else None
-        if fault and fault(self, content, start, end):
+        if fault and fault(self, path.read_bytes(), start, end):
             return None
         if self.headers.get('If-Match', tag) != tag:
             return self._head(412, 0)
         headers = {'ETag': tag, 'Last-Modified': email.utils.formatdate(path.stat().st_mtime, usegmt=True)}
         if said:
-            headers['Content_Range'] = f'bytes {start}-{end - 1}/{len(content)}'
+            headers['Content_Range'] = f'bytes {start}-{end - 1}/{size}'
         self._head(206 if said else 200, end - start, **headers)
         if with_body:
-            self.wfile.write(content[start:end])
+            with open(path, 'rb', buffering=0) as f:
+                f.seek(start)
+                self.wfile.write(f.read(end - start))
         return None
 
 

@@ -19,8 +19,10 @@ import pytest
 import safetensors.numpy
 
 from lib import buckets, dying_upload, gcs as gcs_server, package, servers
+from lib.combinations import each_value
 
 BUCKET = 'faults'  # for the fixture
+SCHEMES = 's3', 'gs'
 TOP = pathlib.Path(__file__).resolve().parents[2]
 SAMPLE = TOP / 'tests/data/sample'
 TABLE = 'state/params/embed/table'
@@ -195,8 +197,7 @@ def ends_credentials(proxy, vendor, h):
     return False
 
 
-@pytest.mark.parametrize('has_cache', [False, True], ids=['', 'cache'])
-@pytest.mark.parametrize('scheme', ['s3', 'gs', 'https'])
+@pytest.mark.parametrize('scheme, has_cache', each_value(['s3', 'gs', 'https'], [False, True]))
 def test_each_request_of_a_load_fails_once(request, large, loads, tmp_path, scheme, has_cache):
     """Values are right, and errors say why. Without TEST_EVERY_FAULT a part of the requests."""
     caches = itertools.count()
@@ -275,9 +276,11 @@ def saved_by_draft(run, mount, root):
     return True, ''
 
 
-@pytest.mark.parametrize('save, n', [(saved_by_convert, 4), (saved_by_convert, 12), (saved_by_library, 4), (saved_by_draft, 12)])
-def test_credentials_expire_during_a_save(mount, run, bucket, proxy, root, expiring, save, n):
+@pytest.mark.parametrize('bucket, at', each_value(SCHEMES, [(saved_by_convert, 4), (saved_by_convert, 12), (saved_by_library, 4), (saved_by_draft, 12)]),
+                         indirect=['bucket'])
+def test_credentials_expire_during_a_save(mount, run, bucket, proxy, root, expiring, at):
     """At the n-th request: others are found, and the step is whole."""
+    save, n = at
     requests, lock = itertools.count(1), threading.Lock()
 
     def early(_):
@@ -293,10 +296,12 @@ def test_credentials_expire_during_a_save(mount, run, bucket, proxy, root, expir
     assert not [key for key in bucket.keys() if '.pytreefs' in key]
 
 
-@pytest.mark.parametrize('save, key', [(saved_by_convert, 'manifest.ocdbt'), (saved_by_library, MARKER), (saved_by_draft, MARKER)],
-                         ids=['convert', 'library', 'draft'])
-def test_credentials_expire_for_good_during_a_save(mount, run, bucket, proxy, root, save, key):
+@pytest.mark.parametrize('bucket, at', each_value(SCHEMES, [(saved_by_convert, 'manifest.ocdbt'), (saved_by_library, MARKER), (saved_by_draft, MARKER)]),
+                         indirect=['bucket'])
+def test_credentials_expire_for_good_during_a_save(mount, run, bucket, proxy, root, at):
     """Nothing is committed; with others gc removes what is left, and the step can be saved."""
+    save, key = at
+
     def early(h):
         if buckets.is_put(key)(h) and (key != MARKER or 'state' not in h.path and 'default' not in h.path):
             if bucket.scheme == 's3':
@@ -322,9 +327,10 @@ def test_credentials_expire_for_good_during_a_save(mount, run, bucket, proxy, ro
 # ---- certificates, redirects, secrets ----
 
 
-@pytest.mark.parametrize('fault, why', [('unknown', 'certificate'), ('other host', '127.0.0.1'), ('expired', 'expired')])
-def test_certificates_that_are_refused(run, bucket, proxy, step, tmp_path, fault, why):
+@pytest.mark.parametrize('bucket, fault', each_value(SCHEMES, ['unknown', 'other host', 'expired']), indirect=['bucket'])
+def test_certificates_that_are_refused(run, bucket, proxy, step, tmp_path, fault):
     """By commands and by the library, before anything is asked."""
+    why = {'unknown': 'certificate', 'other host': '127.0.0.1', 'expired': 'expired'}[fault]
     cert = servers.certificate(tmp_path, name='192.0.2.1' if fault == 'other host' else '127.0.0.1', is_expired=fault == 'expired')
     with type(proxy)(bucket.address, cert) as secure:
         if bucket.scheme == 'gs':

@@ -12,8 +12,10 @@ import pytest
 
 from lib import buckets, gcs as gcs_server
 from lib.buckets import unfinished
+from lib.combinations import each_value
 
 BUCKET = 'objects'  # for the fixture
+SCHEMES = 's3', 'gs'
 MIB = 1 << 20
 SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data/sample'
 BUDGET = 64 * MIB
@@ -94,8 +96,9 @@ def loses_answer(h):
     return h.reset()
 
 
-@pytest.mark.parametrize('content', [b'', b'x', bytes(range(256)) * 700, bytes(300 << 10)], ids=len)
-def test_put(bucket, tool, content):
+@pytest.mark.parametrize('bucket, size', each_value(SCHEMES, [0, 1, 175 << 10, 300 << 10]), indirect=['bucket'])
+def test_put(bucket, tool, size):
+    content = LARGE[:size]
     tool('put', 'a b/ü&+', content)
     assert bucket.get('run/a b/ü&+') == content
     tool('put', 'a b/ü&+', content + b'more')
@@ -137,7 +140,7 @@ def test_one_of_many_puts_what_is_new(bucket, tool, build, tmp_path):
     assert sorted(status) == [0, 1, 1, 1] and bucket.get('run/one') == f'of {status.index(0)}'.encode()
 
 
-@pytest.mark.parametrize('size', [0, 1, 300 << 10, 8 * MIB, 16 * MIB, 16 * MIB + 1, len(LARGE)])
+@pytest.mark.parametrize('bucket, size', each_value(SCHEMES, [0, 1, 300 << 10, 8 * MIB, 16 * MIB, 16 * MIB + 1, len(LARGE)]), indirect=['bucket'])
 def test_upload(bucket, proxy, upload, size):
     peak = int(upload(LARGE[:size]))
     assert bucket.get('run/a b/ü&+') == LARGE[:size]
@@ -181,16 +184,15 @@ def test_a_file_that_is_whole_is_an_object_at_once(bucket, proxy, upload):
     assert bucket.get('run/a b/ü&+') == LARGE and len(parts(proxy)) == 2 * before
 
 
-@pytest.mark.parametrize('words', [[f'grew:{20 * MIB}', 'wait'], [f'grew:{len(LARGE)}', 'closed', 'wait']], ids=['grows', 'whole'])
-@pytest.mark.parametrize('end', [['drop'], []], ids=['dropped', 'ended'])
-def test_what_nobody_wants_goes_away(bucket, proxy, upload, words, end):
-    upload(LARGE, *words, *end)
+@pytest.mark.parametrize('what, end', each_value(['grows', 'is whole'], ['dropped', 'ended']))
+def test_what_nobody_wants_goes_away(bucket, proxy, upload, what, end):
+    upload(LARGE, *([f'grew:{20 * MIB}', 'wait'] if what == 'grows' else [f'grew:{len(LARGE)}', 'closed', 'wait']), *['drop'] * (end == 'dropped'))
     assert not unfinished(bucket, proxy)
     # Objects that were complete before the sender ended are removed with the rest of the step, by its writer.
-    assert bucket.keys() == ([] if end or words[-2] != 'closed' else ['run/a b/ü&+'])
+    assert bucket.keys() == (['run/a b/ü&+'] if (what, end) == ('is whole', 'ended') else [])
 
 
-@pytest.mark.parametrize('to', [5 * MIB, 8 * MIB, 18 * MIB])
+@pytest.mark.parametrize('bucket, to', each_value(SCHEMES, [5 * MIB, 8 * MIB, 18 * MIB]), indirect=['bucket'])
 def test_bytes_that_were_sent_are_taken_back(bucket, proxy, upload, to):
     """The object has what the file has at the end, whatever was sent before."""
     content = LARGE[:to] + LARGE[::-1][to:]
@@ -215,7 +217,7 @@ def test_it_ends_where_a_part_did(bucket, proxy, upload):
     assert bucket.get('run/a b/ü&+') == content and not unfinished(bucket, proxy)
 
 
-@pytest.mark.parametrize('n', [1, 2])
+@pytest.mark.parametrize('bucket, n', each_value(SCHEMES, [1, 2]), indirect=['bucket'])
 def test_the_server_refuses_while_a_file_grows(bucket, proxy, upload, n):
     """A growing file that cannot be sent is not an error: the file is sent again when it is added."""
     proxy.fault = hit = after(n, is_part, lambda h: h.refuse(403, 'AccessDenied') or True)
@@ -223,8 +225,7 @@ def test_the_server_refuses_while_a_file_grows(bucket, proxy, upload, n):
     assert bucket.get('run/a b/ü&+') == LARGE and len(hit.seen) >= 4 + n and not unfinished(bucket, proxy)
 
 
-@pytest.mark.parametrize('fault', [unavailable, takes_some, 'answer'])
-@pytest.mark.parametrize('n', [1, 2, 4])
+@pytest.mark.parametrize('fault, n', each_value([unavailable, takes_some, 'answer'], [1, 2, 4]))
 def test_a_part_is_interrupted(bucket, proxy, upload, n, fault):
     if fault == 'answer':
         proxy.fault = hit = after(n, is_part, loses_answer)
@@ -329,7 +330,7 @@ def expires_at(n, vendor, proxy):
     return after(n, lambda h: h.command == 'GET' and 'objects' in h.path, expire)
 
 
-@pytest.mark.parametrize('what', ['cat', 'ls'])
+@pytest.mark.parametrize('bucket, what', each_value(SCHEMES, ['cat', 'ls']), indirect=['bucket'])
 def test_credentials_expire_while_a_reader_reads(bucket, proxy, program, tmp_path, monkeypatch, what):
     """At any of its requests: others are found, and what was refused is asked for again."""
     leaf = 'run/1500/state/params/embed/table.npy'
