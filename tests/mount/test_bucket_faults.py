@@ -19,7 +19,7 @@ import pytest
 import safetensors.numpy
 
 from lib import buckets, dying_upload, gcs as gcs_server, package, servers
-from lib.combinations import each_value
+from lib.pairs import pairs
 
 BUCKET = 'faults'  # for the fixture
 SCHEMES = 's3', 'gs'
@@ -197,7 +197,7 @@ def ends_credentials(proxy, vendor, h):
     return False
 
 
-@pytest.mark.parametrize('scheme, has_cache', each_value(['s3', 'gs', 'https'], [False, True]))
+@pytest.mark.parametrize('scheme, has_cache', pairs(['s3', 'gs', 'https'], [False, True]))
 def test_each_request_of_a_load_fails_once(request, large, loads, tmp_path, scheme, has_cache):
     """Values are right, and errors say why. Without TEST_EVERY_FAULT a part of the requests."""
     caches = itertools.count()
@@ -276,7 +276,7 @@ def saved_by_draft(run, mount, root):
     return True, ''
 
 
-@pytest.mark.parametrize('bucket, at', each_value(SCHEMES, [(saved_by_convert, 4), (saved_by_convert, 12), (saved_by_library, 4), (saved_by_draft, 12)]),
+@pytest.mark.parametrize('bucket, at', pairs(SCHEMES, [(saved_by_convert, 4), (saved_by_convert, 12), (saved_by_library, 4), (saved_by_draft, 12)]),
                          indirect=['bucket'])
 def test_credentials_expire_during_a_save(mount, run, bucket, proxy, root, expiring, at):
     """At the n-th request: others are found, and the step is whole."""
@@ -296,7 +296,7 @@ def test_credentials_expire_during_a_save(mount, run, bucket, proxy, root, expir
     assert not [key for key in bucket.keys() if '.pytreefs' in key]
 
 
-@pytest.mark.parametrize('bucket, at', each_value(SCHEMES, [(saved_by_convert, 'manifest.ocdbt'), (saved_by_library, MARKER), (saved_by_draft, MARKER)]),
+@pytest.mark.parametrize('bucket, at', pairs(SCHEMES, [(saved_by_convert, 'manifest.ocdbt'), (saved_by_library, MARKER), (saved_by_draft, MARKER)]),
                          indirect=['bucket'])
 def test_credentials_expire_for_good_during_a_save(mount, run, bucket, proxy, root, at):
     """Nothing is committed; with others gc removes what is left, and the step can be saved."""
@@ -327,7 +327,7 @@ def test_credentials_expire_for_good_during_a_save(mount, run, bucket, proxy, ro
 # ---- certificates, redirects, secrets ----
 
 
-@pytest.mark.parametrize('bucket, fault', each_value(SCHEMES, ['unknown', 'other host', 'expired']), indirect=['bucket'])
+@pytest.mark.parametrize('bucket, fault', pairs(SCHEMES, ['unknown', 'other host', 'expired']), indirect=['bucket'])
 def test_certificates_that_are_refused(run, bucket, proxy, step, tmp_path, fault):
     """By commands and by the library, before anything is asked."""
     why = {'unknown': 'certificate', 'other host': '127.0.0.1', 'expired': 'expired'}[fault]

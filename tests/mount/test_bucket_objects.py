@@ -12,7 +12,7 @@ import pytest
 
 from lib import buckets, gcs as gcs_server
 from lib.buckets import unfinished
-from lib.combinations import each_value
+from lib.pairs import pairs
 
 BUCKET = 'objects'  # for the fixture
 SCHEMES = 's3', 'gs'
@@ -96,7 +96,7 @@ def loses_answer(h):
     return h.reset()
 
 
-@pytest.mark.parametrize('bucket, size', each_value(SCHEMES, [0, 1, 175 << 10, 300 << 10]), indirect=['bucket'])
+@pytest.mark.parametrize('bucket, size', pairs(SCHEMES, [0, 1, 175 << 10, 300 << 10]), indirect=['bucket'])
 def test_put(bucket, tool, size):
     content = LARGE[:size]
     tool('put', 'a b/ü&+', content)
@@ -140,7 +140,7 @@ def test_one_of_many_puts_what_is_new(bucket, tool, build, tmp_path):
     assert sorted(status) == [0, 1, 1, 1] and bucket.get('run/one') == f'of {status.index(0)}'.encode()
 
 
-@pytest.mark.parametrize('bucket, size', each_value(SCHEMES, [0, 1, 300 << 10, 8 * MIB, 16 * MIB, 16 * MIB + 1, len(LARGE)]), indirect=['bucket'])
+@pytest.mark.parametrize('bucket, size', pairs(SCHEMES, [0, 1, 300 << 10, 8 * MIB, 16 * MIB, 16 * MIB + 1, len(LARGE)]), indirect=['bucket'])
 def test_upload(bucket, proxy, upload, size):
     peak = int(upload(LARGE[:size]))
     assert bucket.get('run/a b/ü&+') == LARGE[:size]
@@ -184,7 +184,7 @@ def test_a_file_that_is_whole_is_an_object_at_once(bucket, proxy, upload):
     assert bucket.get('run/a b/ü&+') == LARGE and len(parts(proxy)) == 2 * before
 
 
-@pytest.mark.parametrize('what, end', each_value(['grows', 'is whole'], ['dropped', 'ended']))
+@pytest.mark.parametrize('what, end', pairs(['grows', 'is whole'], ['dropped', 'ended']))
 def test_what_nobody_wants_goes_away(bucket, proxy, upload, what, end):
     upload(LARGE, *([f'grew:{20 * MIB}', 'wait'] if what == 'grows' else [f'grew:{len(LARGE)}', 'closed', 'wait']), *['drop'] * (end == 'dropped'))
     assert not unfinished(bucket, proxy)
@@ -192,7 +192,7 @@ def test_what_nobody_wants_goes_away(bucket, proxy, upload, what, end):
     assert bucket.keys() == (['run/a b/ü&+'] if (what, end) == ('is whole', 'ended') else [])
 
 
-@pytest.mark.parametrize('bucket, to', each_value(SCHEMES, [5 * MIB, 8 * MIB, 18 * MIB]), indirect=['bucket'])
+@pytest.mark.parametrize('bucket, to', pairs(SCHEMES, [5 * MIB, 8 * MIB, 18 * MIB]), indirect=['bucket'])
 def test_bytes_that_were_sent_are_taken_back(bucket, proxy, upload, to):
     """The object has what the file has at the end, whatever was sent before."""
     content = LARGE[:to] + LARGE[::-1][to:]
@@ -217,7 +217,7 @@ def test_it_ends_where_a_part_did(bucket, proxy, upload):
     assert bucket.get('run/a b/ü&+') == content and not unfinished(bucket, proxy)
 
 
-@pytest.mark.parametrize('bucket, n', each_value(SCHEMES, [1, 2]), indirect=['bucket'])
+@pytest.mark.parametrize('bucket, n', pairs(SCHEMES, [1, 2]), indirect=['bucket'])
 def test_the_server_refuses_while_a_file_grows(bucket, proxy, upload, n):
     """A growing file that cannot be sent is not an error: the file is sent again when it is added."""
     proxy.fault = hit = after(n, is_part, lambda h: h.refuse(403, 'AccessDenied') or True)
@@ -225,7 +225,7 @@ def test_the_server_refuses_while_a_file_grows(bucket, proxy, upload, n):
     assert bucket.get('run/a b/ü&+') == LARGE and len(hit.seen) >= 4 + n and not unfinished(bucket, proxy)
 
 
-@pytest.mark.parametrize('fault, n', each_value([unavailable, takes_some, 'answer'], [1, 2, 4]))
+@pytest.mark.parametrize('fault, n', pairs([unavailable, takes_some, 'answer'], [1, 2, 4]))
 def test_a_part_is_interrupted(bucket, proxy, upload, n, fault):
     if fault == 'answer':
         proxy.fault = hit = after(n, is_part, loses_answer)
@@ -330,7 +330,7 @@ def expires_at(n, vendor, proxy):
     return after(n, lambda h: h.command == 'GET' and 'objects' in h.path, expire)
 
 
-@pytest.mark.parametrize('bucket, what', each_value(SCHEMES, ['cat', 'ls']), indirect=['bucket'])
+@pytest.mark.parametrize('bucket, what', pairs(SCHEMES, ['cat', 'ls']), indirect=['bucket'])
 def test_credentials_expire_while_a_reader_reads(bucket, proxy, program, tmp_path, monkeypatch, what):
     """At any of its requests: others are found, and what was refused is asked for again."""
     leaf = 'run/1500/state/params/embed/table.npy'

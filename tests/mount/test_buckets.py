@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from lib import buckets, compare, gcs, objects, package, rounds, saving, servers
-from lib.combinations import each_value
+from lib.pairs import pairs
 
 SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data/sample'
 LEAF = 'state/params/embed/table.npy'
@@ -58,7 +58,7 @@ def show(bucket, proxy):
     return do
 
 
-@pytest.mark.parametrize('bucket, page', each_value(VENDORS, [None, 3]), indirect=['bucket'])
+@pytest.mark.parametrize('bucket, page', pairs([*VENDORS], [None, 3]), indirect=['bucket'])
 def test_a_root_is_the_same_as_on_disk(mount, url, proxy, page):
     """Also with pages of three names, so that look-ups cannot be answered by one page."""
     proxy.page = page
@@ -70,7 +70,7 @@ def test_a_root_is_the_same_as_on_disk(mount, url, proxy, page):
         compare.read_all(SAMPLE / '1500/state/_METADATA')
 
 
-@pytest.mark.parametrize('bucket, name', each_value(VENDORS, ['matrix-ocdbt-zarr2-zstd-v0', 'matrix-perleaf-zarr3-none-v1', 'aggregate-by-hand',
+@pytest.mark.parametrize('bucket, name', pairs([*VENDORS], ['matrix-ocdbt-zarr2-zstd-v0', 'matrix-perleaf-zarr3-none-v1', 'aggregate-by-hand',
                                                               'unmerged-two-processes']), indirect=['bucket'])
 def test_layouts(mount, cases, url, show, name):
     case = cases(name)
@@ -149,7 +149,7 @@ def test_verify_reads_each_chunk_once(run, url, proxy):
 
 # most: a few more than it takes. If leaves were read one after the other, each of the `leaves` would take a round trip of its own.
 # ls lists one directory, which has 12 of them.
-@pytest.mark.parametrize('bucket, asked', each_value(VENDORS, [(['ls', '-l'], 6, 12), (['info'], 6, 21), (['stats', '-q'], 6, 21), (['load'], 8, 21),
+@pytest.mark.parametrize('bucket, asked', pairs([*VENDORS], [(['ls', '-l'], 6, 12), (['info'], 6, 21), (['stats', '-q'], 6, 21), (['load'], 8, 21),
                                                                (['mount'], 12, 21)]), indirect=['bucket'], ids=str)
 def test_round_trips_of_leaves_in_directories(program, mount, run, cases, url, proxy, show, asked):
     """Without OCDBT: the metadata of leaves are read at once, and only once, as are the values of scalars."""
@@ -194,7 +194,7 @@ def asked_bytes(trips):
 
 
 @pytest.mark.option('threads')
-@pytest.mark.parametrize('bucket, compression', each_value(VENDORS, ['zstd:1', 'none']), indirect=['bucket'])
+@pytest.mark.parametrize('bucket, compression', pairs([*VENDORS], ['zstd:1', 'none']), indirect=['bucket'])
 def test_leaves_that_are_read_in_order_are_fetched_ahead(mount, url, proxy, show, tmp_path, compression):
     """As many at once as there are connections, and no more; by one thread, one beside the reader's."""
     (tmp_path / 'root').mkdir()
@@ -209,7 +209,7 @@ def test_leaves_that_are_read_in_order_are_fetched_ahead(mount, url, proxy, show
         assert least <= at_once <= most, str(trips)
 
 
-@pytest.mark.parametrize('bucket, compression', each_value(VENDORS, ['zstd:1', 'none']), indirect=['bucket'])
+@pytest.mark.parametrize('bucket, compression', pairs([*VENDORS], ['zstd:1', 'none']), indirect=['bucket'])
 def test_a_leaf_of_one_chunk_is_fetched_over_all_connections(mount, url, proxy, show, tmp_path, compression):
     """Only the bytes of the first read are requested twice."""
     (tmp_path / 'root').mkdir()

@@ -15,7 +15,7 @@ import pytest
 
 from lib import jobs, mounts
 from lib.collective import DRAFT, HOUR, W, box, check, commit, databases, expire, fill, killed_at, outcome, steps, top
-from lib.combinations import each_value
+from lib.pairs import pairs
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_a_rank_that_stops_answering_holds_up_nobody_for_longer_than_the_timeout
     check(j)
 
 
-@pytest.mark.parametrize('how, victim', each_value(['signal', 'force'], [0, 1]))
+@pytest.mark.parametrize('how, victim', pairs(['signal', 'force'], [0, 1]))
 def test_a_rank_that_is_ended_while_it_waits_for_others_gives_up_at_once(job, victim, how):
     """The timeout is far longer than a test may take. The third rank has not come."""
     j = job(3, 'commit_timeout=3600', 'trace=step')
@@ -121,7 +121,7 @@ def test_a_rank_that_is_ended_while_it_waits_for_others_gives_up_at_once(job, vi
     assert not victim or 'the mount of rank 1 is being ended' in line
 
 
-@pytest.mark.parametrize('victim, delay', each_value([1, 0], [0.0, 0.01, 0.02]))
+@pytest.mark.parametrize('victim, delay', pairs([1, 0], [0.0, 0.01, 0.02]))
 def test_a_rank_that_is_killed_while_they_commit(job, victim, delay):
     j = job(3, 'commit_timeout=2')
     fill(j)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from lib import jobs, mounts
-from lib.combinations import each_value
+from lib.pairs import pairs
 
 SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data' / 'sample'
 
@@ -104,7 +104,7 @@ def one_large(program, mpi, tmp_path_factory):
     return top / 'root' / '1'
 
 
-@pytest.mark.parametrize('words, n', each_value([('stats', '--json'), ('verify', '--json')], [2, 4]))
+@pytest.mark.parametrize('words, n', pairs([('stats', '--json'), ('verify', '--json')], [2, 4]))
 def test_a_large_leaf_is_split_among_the_ranks_by_its_chunks(rank_group, run, one_large, words, n):
     alone = run(words[0], '-o', 'trace=kv', one_large, *words[1:])
     stdout, stderr, status, lines = rank_group(n, words[0], one_large, *words[1:])
@@ -197,7 +197,7 @@ FORMATS = {'npy': (), 'npz': (), 'zarr': (), 'zarr3': ('-o', 'zarr=3'), 'safeten
            'shards': ('--max-shard-size', '20K')}
 
 
-@pytest.mark.parametrize('form, n', each_value(FORMATS, [2, 4, 1]))
+@pytest.mark.parametrize('form, n', pairs([*FORMATS], [2, 4, 1]))
 def test_an_export_by_ranks_is_that_of_one_process(rank_group, run, tmp_path, form, n):
     words = ['--format', {'zarr3': 'zarr', 'shards': 'safetensors'}.get(form, form), *FORMATS[form]]
     (tmp_path / 'out').mkdir()
@@ -230,7 +230,7 @@ LAYOUTS = {'database': (), 'directories': ('-o', 'ocdbt=off'), 'zarr3': ('-o', '
            'directories-zarr3': ('-o', 'ocdbt=off,zarr=3'), 'v0': ('--layout', 'v0')}
 
 
-@pytest.mark.parametrize('layout, n', each_value(LAYOUTS, [2, 4, 1]))
+@pytest.mark.parametrize('layout, n', pairs([*LAYOUTS], [2, 4, 1]))
 def test_a_checkpoint_converted_by_ranks_holds_the_same(rank_group, run, tmp_path, layout, n):
     source = SAMPLE / '1000' / ('state' if layout == 'v0' else '')
     (tmp_path / 'out').mkdir()
@@ -291,7 +291,7 @@ def test_force_replaces_and_its_absence_refuses(rank_group, run, tmp_path):
 SMALL_DISK = 'if [ $OMPI_COMM_WORLD_RANK = {rank} ]; then ulimit -f 12000; fi'
 
 
-@pytest.mark.parametrize('command, rank', each_value(['export x.safetensors', 'export x.npz', 'export -o io=sync x.safetensors', 'convert c'], [0, 2]))
+@pytest.mark.parametrize('command, rank', pairs(['export x.safetensors', 'export x.npz', 'export -o io=sync x.safetensors', 'convert c'], [0, 2]))
 def test_a_rank_that_cannot_write_fails_all_and_nothing_is_left(rank_group, large, tmp_path, command, rank):
     *command, out = command.split()
     (tmp_path / 'out').mkdir()
