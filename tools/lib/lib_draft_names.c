@@ -36,13 +36,19 @@ static size_t item_keys(const struct pytreefs_draft *d)
 	return d->is_item ? 0 : 1;
 }
 
-/* Get the name of key i; names of items are used literally. */
-static int name_of(const struct pytreefs_draft *d, const struct pytreefs_key *key, size_t i,
-		   enum name_ext ext, struct buf *ret)
+/* The number of leading keys that are names themselves: of an item, and of files in one. */
+static size_t literal_keys(const struct pytreefs_draft *d, const struct pytreefs_value *v)
+{
+	return v->kind == PYTREEFS_FILE ? v->n_keys : item_keys(d);
+}
+
+/* Get the name of key i, of which the first ones are names themselves. */
+static int name_of(const struct pytreefs_key *key, size_t literal, size_t i, enum name_ext ext,
+		   struct buf *ret)
 {
 	struct span text = span_of(key[i].key, key[i].size);
 
-	if (i < item_keys(d))
+	if (i < literal)
 		return buf_add_span(ret, text);
 	return name_escape(text, ext == NAME_EXT_NONE ? NAME_CONTAINER : NAME_LEAF, ext,
 			   NAME_OURS_ALL, ret);
@@ -72,12 +78,13 @@ static int mark_key(const struct pytreefs_draft *d, struct draft_node *n,
 }
 
 /* Get the container of key i in dir. Creates it, as a list if its first child has an index. */
-static int enter(struct pytreefs_draft *d, struct draft_node *dir, const struct pytreefs_key *key,
+static int enter(struct pytreefs_draft *d, struct draft_node *dir, const struct pytreefs_value *v,
 		 size_t i, bool list, struct draft_node **ret)
 {
+	size_t literal = literal_keys(d, v);
 	auto_buf name = { 0 };
 	struct draft_node *n;
-	int r = name_of(d, key, i, NAME_EXT_NONE, &name);
+	int r = name_of(v->key, literal, i, NAME_EXT_NONE, &name);
 
 	if (r < 0)
 		return r;
@@ -94,7 +101,8 @@ static int enter(struct pytreefs_draft *d, struct draft_node *dir, const struct 
 	r = draft_mkdir(dir, buf_span(&name), &n);
 	if (r < 0)
 		return r;
-	r = mark_key(d, n, key, i + 1, buf_span(&name), NAME_EXT_NONE);
+	if (i >= literal)
+		r = mark_key(d, n, v->key, i + 1, buf_span(&name), NAME_EXT_NONE);
 	if (r >= 0 && list)
 		r = set_attribute(n, "kind", span_str("list"));
 	if (r < 0) {
@@ -106,14 +114,14 @@ static int enter(struct pytreefs_draft *d, struct draft_node *dir, const struct 
 }
 
 /* Get the containers of the first n keys. */
-static int enter_all(struct pytreefs_draft *d, const struct pytreefs_key *key, size_t n,
-		     size_t n_all, struct draft_node **ret)
+static int enter_all(struct pytreefs_draft *d, const struct pytreefs_value *v, size_t n,
+		     struct draft_node **ret)
 {
 	struct draft_node *at = draft_node_ref(d->step.draft->root), *next = NULL;
 
 	for (size_t i = 0; i < n; i++) {
-		bool list = i + 1 < n_all && key[i + 1].kind == PYTREEFS_KEY_INDEX;
-		int r = enter(d, at, key, i, list, &next);
+		bool list = i + 1 < v->n_keys && v->key[i + 1].kind == PYTREEFS_KEY_INDEX;
+		int r = enter(d, at, v, i, list, &next);
 
 		draft_node_unref(at);
 		if (r < 0)
@@ -137,7 +145,7 @@ int lib_draft_find(struct pytreefs_draft *d, const struct pytreefs_key *key, siz
 		for (size_t k = 0; k < ARRAY_LEN(exts) && !next; k++) {
 			auto_buf name = { 0 };
 
-			r = name_of(d, key, i, exts[k], &name);
+			r = name_of(key, item_keys(d), i, exts[k], &name);
 			if (r >= 0)
 				r = draft_lookup(at, buf_span(&name), &next);
 			if (r < 0)
@@ -208,12 +216,12 @@ static int make_leaf(struct pytreefs_draft *d, const struct pytreefs_value *v,
 	if (bare)
 		r = name_escape(span_str(""), NAME_LEAF, ext, NAME_OURS_ALL, &name);
 	else
-		r = name_of(d, v->key, v->n_keys - 1, ext, &name);
+		r = name_of(v->key, literal_keys(d, v), v->n_keys - 1, ext, &name);
 	if (r >= 0)
 		r = draft_create(dir, buf_span(&name), &n);
 	if (r < 0)
 		return r == -EEXIST ? fail(r, "it was put before") : r;
-	if (!bare)
+	if (!bare && v->kind != PYTREEFS_FILE)
 		r = mark_key(d, n, v->key, v->n_keys, buf_span(&name), ext);
 	if (r >= 0 && (v->kind == PYTREEFS_ARRAY || v->kind == PYTREEFS_SCALAR))
 		r = mark_dtype(v, n);
@@ -222,6 +230,19 @@ static int make_leaf(struct pytreefs_draft *d, const struct pytreefs_value *v,
 		return r;
 	}
 	*ret = n;
+	return 0;
+}
+
+/* Check the keys that are names themselves, as the kernel does for a mount. */
+static int check_names(const struct pytreefs_draft *d, const struct pytreefs_value *v)
+{
+	for (size_t i = 0; i < literal_keys(d, v); i++) {
+		struct span name = span_of(v->key[i].key, v->key[i].size);
+
+		if (!name.n || memchr(name.p, '/', name.n) || memchr(name.p, '\0', name.n) ||
+		    span_eq(name, span_str(".")) || span_eq(name, span_str("..")))
+			return fail(-EINVAL, "'%.*s' is not a name of a file", SPAN_ARG(name));
+	}
 	return 0;
 }
 
@@ -237,14 +258,19 @@ int lib_draft_make(struct pytreefs_draft *d, const struct pytreefs_value *v,
 	if (!is_container && v->kind != PYTREEFS_FILE && v->kind != PYTREEFS_NONE &&
 	    ext_of(v->kind) == NAME_EXT_NONE)
 		return fail(-EINVAL, "a value of kind %d cannot be written", (int)v->kind);
-	if (v->n_keys < item_keys(d) || (v->kind == PYTREEFS_FILE && v->n_keys != item_keys(d)))
-		return fail(-EINVAL, "%zu keys do not name %s", v->n_keys,
-			    v->kind == PYTREEFS_FILE ? "a file of a step" : "an item");
+	if (v->n_keys < item_keys(d))
+		return fail(-EINVAL, "%zu keys do not name an item", v->n_keys);
 	if (v->kind == PYTREEFS_FILE && d->is_item)
 		return fail(-EINVAL, "files are items of steps, and this is one item");
-	r = enter_all(d, v->key, dirs, v->n_keys, &dir);
+	r = check_names(d, v);
+	if (r >= 0)
+		r = enter_all(d, v, dirs, &dir);
 	if (r < 0)
 		return r;
+	if (v->kind == PYTREEFS_FILE && dirs && !draft_is_opaque(dir)) {
+		draft_node_unref(dir);
+		return fail(-EINVAL, "it is a file in an item whose kind is not set to opaque");
+	}
 	if (is_container) {
 		r = mark_container(v, dir);
 		n = dir;

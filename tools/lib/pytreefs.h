@@ -316,8 +316,9 @@ struct pytreefs_value {
 	size_t n_keys;
 	/*
 	 * ARRAY, SCALAR, STRING, NONE; DICT, LIST, TUPLE, NAMEDTUPLE: an empty container, or the
-	 * kind of one with members; FILE: a file of a step, with one key, stored unchanged
-	 * ("metrics.json").
+	 * kind of one with members; FILE: a file of a step, stored unchanged: with one key the only
+	 * file of an item ("metrics.json"), with more one of an item whose attribute "kind" was set
+	 * to opaque, of which each key is a name.
 	 */
 	enum pytreefs_kind kind;
 	/* For ARRAY and SCALAR (ndim 0). */

@@ -170,6 +170,7 @@ def _nested(flat: Mapping[str, Any], separator: str, path: str) -> dict[str, Any
 @names_its_arguments
 def save(path: Path, tree: Any, *, item: str | None = 'default', items: bool = False, separator: str | None = None,
          metadata: Mapping[str, Any] | None = None, item_metadata: Mapping[str, Mapping[str, Any]] | None = None,
+         metrics: Mapping[str, Any] | None = None, json_items: Mapping[str, Any] | None = None, opaque: Mapping[str, Any] | None = None,
          overwrite: bool = False, progress: lib.Progress | None = None, **options: Any) -> None:
     """Write a checkpoint: atomic, and durable when it returns. What fails leaves nothing behind.
 
@@ -189,6 +190,10 @@ def save(path: Path, tree: Any, *, item: str | None = 'default', items: bool = F
     metadata   custom metadata of the step (of the item when item is None): what JSON can say. load() returns none: those of
                a checkpoint are open(PATH).metadata
     item_metadata  custom metadata of items of a step, by the items' names: open(PATH)[ITEM].metadata
+    metrics    the item of metrics by which Orbax's CheckpointManager finds the best step: {'loss': 0.5}
+    json_items items of a step that are JSON, by their names: {'config': {'width': 64}}
+    opaque     items of a step that are files, by their names: a directory whose files are copied, or {'vocab.txt': b'...'}, with slashes for
+               what lies deeper
     overwrite  replace the checkpoint that is there: it is the old one or the new one at every moment and after a crash, except on NFS
     progress   called with bytes done and bytes in all, at last with all of them; not called where there are none. An
                exception of it ends the save, and nothing is written; once the step is visible, it is raised after the save.
@@ -202,9 +207,10 @@ def save(path: Path, tree: Any, *, item: str | None = 'default', items: bool = F
     Raises Error with the leaf that cannot be saved as filename.
     """
     where = os.fspath(path)
+    others = _Others(where, metrics, json_items, opaque)
     if isinstance(tree, Checkpoint) and (not items or tree.kind == 'step'):
-        if separator is not None or item_metadata is not None:
-            raise ValueError('separator and item_metadata are not for a handle of a checkpoint')
+        if separator is not None or item_metadata is not None or others.files or others.items:
+            raise ValueError('separator, item_metadata, metrics, json_items and opaque are not for a handle of a checkpoint')
         copying = _Copying(tree, where, item, metadata, overwrite)
         with _parent_of(where):
             copying.run(progress, options)
@@ -223,8 +229,57 @@ def save(path: Path, tree: Any, *, item: str | None = 'default', items: bool = F
             values += _flatten(part, (str(name),), where, recorded)
     else:
         values = _flatten(tree, () if item is None else (item,), where, recorded)
+    taken = {keys[0] for keys, *_ in values if keys}
+    if twice := next((name for name in others.names if name in taken), None):
+        raise lib.Error(errno.EINVAL, f'{twice!r} would be two items', where)
     with _parent_of(where):
-        _write(where, values, recorded, progress, options_text(options), flags)
+        _write(where, values, recorded, progress, options_text(options), flags, others)
+
+
+class _Others:
+    """Items of a step that are not trees."""
+
+    def __init__(self, where: str, metrics: Mapping[str, Any] | None, json_items: Mapping[str, Any] | None, opaque: Mapping[str, Any] | None):
+        if metrics is not None and not isinstance(metrics, Mapping):
+            raise TypeError('metrics are a dict of numbers')
+        self.names: list[str] = []
+        self.items: list[lib.Value] = []        # directories that are going to be opaque
+        self.files: list[lib.Value] = []
+        for name, value in [*((('metrics', metrics),) if metrics is not None else ()), *(json_items or {}).items()]:
+            try:
+                text = json.dumps(value, default=_number_of).encode()
+            except (TypeError, ValueError) as e:
+                raise lib.Error(errno.EINVAL, f'{name!r} cannot be saved as JSON: {e}', os.path.join(where, name)) from None
+            self.names.append(name)
+            self.files.append(((name + '.json',), lib.FILE, None, text))
+        for name, files in (opaque or {}).items():
+            self.names.append(name)
+            self.items.append(((name,), lib.DICT, None, None))
+            for path, data in (files if isinstance(files, Mapping) else _files_of(files)).items():
+                self.files.append(((name, *path.split('/')), lib.FILE, None, data.encode() if isinstance(data, str) else data))
+
+
+def _number_of(x: Any) -> Any:
+    """For JSON: the number that a scalar of numpy, jax or torch, or a leaf, is."""
+    if isinstance(x, Leaf):
+        return x.value
+    if getattr(x, 'shape', None) == () and hasattr(x, 'item'):
+        return x.item()
+    raise TypeError(f'a {type(x).__name__} is not JSON')
+
+
+def _files_of(directory: Any) -> dict[str, bytes]:
+    """The files of a directory, by their paths in it."""
+    found, top = {}, os.fspath(directory)
+
+    def stop(error: OSError) -> None:
+        raise error
+    for at, _, names in os.walk(top, onerror=stop):
+        for name in names:
+            path = os.path.join(at, name)
+            with open(path, 'rb') as f:
+                found[os.path.relpath(path, top).replace(os.sep, '/')] = f.read()
+    return found
 
 
 class _Copying:
@@ -271,12 +326,16 @@ def _parent_of(where: str) -> Iterator[None]:
 
 
 def _write(where: str, values: list[lib.Value], recorded: Recorded, progress: lib.Progress | None, options: str,
-           flags: int) -> None:
+           flags: int, others: _Others) -> None:
     draft = lib.Draft(where, options, flags)
     try:
         if remark := draft.remark():
             warnings.warn(remark, stacklevel=3)
         draft.put(values, progress)
+        draft.put(others.items, None)
+        for keys, *_ in others.items:
+            draft.attribute(keys, 'kind', 'opaque')
+        draft.put(others.files, None)
         for keys, name, text in recorded.attributes:
             draft.attribute(keys, name, text)
         draft.commit(progress)
