@@ -52,11 +52,13 @@ def _list(modules):
     """Write the index of these generators, all by one process: they share what takes long to import."""
     rows = [line.partition(' ') for line in _generate('--list', *modules).splitlines()]
     for module in modules:
-        path = _module_dir(module) / 'index'
+        path, cases = _module_dir(module) / 'index', [case for name, _, case in rows if name == module]
+        if not cases:
+            raise RuntimeError(f'lib.{module} has no cases: {rows}')
         path.parent.mkdir(exist_ok=True)
         # As a whole: others look without the lock.
         new = path.with_name('index.new')
-        new.write_text(''.join(f'{case}\n' for name, _, case in rows if name == module))
+        new.write_text(''.join(f'{case}\n' for case in cases))
         new.rename(path)
 
 

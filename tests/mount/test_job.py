@@ -11,6 +11,7 @@ import pytest
 
 from lib import mounts
 from lib.collective import DRAFT, W, begin, bounds, box, check, databases, fill, save_part, steps, top
+from lib.pairs import pairs
 
 LAYOUTS = {'database': (), 'database-zarr3': ('zarr=3',), 'directories': ('ocdbt=off',),
            'directories-zarr3': ('ocdbt=off', 'zarr=3')}
@@ -81,8 +82,7 @@ def test_readers_read_on_after_the_commit(job, layout):
     assert np.array_equal(np.load(j[1] / '1/default/params/big.npy'), big)
 
 
-@pytest.mark.parametrize('layout', ['database', 'directories'])
-@pytest.mark.parametrize('cuts', [(0, 8, 16, 24), (0, 5, 16, 24)], ids=['alike', 'uneven'])
+@pytest.mark.parametrize('layout, cuts', pairs(['database', 'directories'], [(0, 8, 16, 24), (0, 5, 16, 24)]))
 def test_a_tree_that_is_one_array(job, run, layout, cuts):
     j = job(3, 'commit_timeout=60', *LAYOUTS[layout])
     for r in range(3):
@@ -151,8 +151,7 @@ def data_bytes(path):
 
 
 @pytest.mark.feature('A11', 'D5')
-@pytest.mark.parametrize('n', [2, 4])
-@pytest.mark.parametrize('options', [('compression=none',), ('ocdbt=off', 'zarr=3')], ids=['database', 'directories'])
+@pytest.mark.parametrize('n, options', pairs([2, 4], [('compression=none',), ('ocdbt=off', 'zarr=3')]))
 def test_each_replica_writes_its_slice_alone(job, run, n, options):
     j = job(n, 'commit_timeout=60', 'replica_parallel=on', *options)
     begin(j)
@@ -221,7 +220,7 @@ def test_separate_slices_need_a_database(job):
 def test_slices_of_chunks_that_are_streamed(job):
     j = job(2, 'commit_timeout=60', 'replica_parallel=on', 'chunk_byte_size=1G')
     begin(j)
-    a = np.random.default_rng(6).integers(0, 50, (2, 1 << 20))
+    a = np.random.default_rng(6).integers(0, 50, (2, 1 << 19))
     for r in range(2):
         np.save(top(j, r) / 'a.npy', a)
         np.save(top(j, r) / 'b.npy', a) if r else None

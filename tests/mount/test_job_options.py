@@ -5,6 +5,7 @@ import errno
 import hashlib
 import json
 import os
+import subprocess
 
 import numpy as np
 import pytest
@@ -26,18 +27,15 @@ def written(j, leaves, ranks=None):
     assert set(j.rename(DRAFT, '1', ranks).values()) == {0}
 
 
-@pytest.fixture
-def source(mount, tmp_path):
+@pytest.fixture(scope='module')
+def source(program, tmp_path_factory):
     """Many chunks, so that each rank that reads gets some."""
-    path = tmp_path / 'source'
-    path.mkdir()
-    m = mount(path, 'chunk_byte_size=4K')
-    (m / '1.tmp/default').mkdir(parents=True)
+    top = tmp_path_factory.mktemp('source')
+    (top / 'npy').mkdir()
     for name, a in LEAVES.items():
-        np.save(m / f'1.tmp/default/{name}.npy', a)
-    os.rename(m / '1.tmp', m / '1')
-    m.unmount()
-    return path
+        np.save(top / f'npy/{name}.npy', a)
+    subprocess.run([program, 'save', '-o', 'chunk_byte_size=4K', top / 'npy', top / 'root/1'], check=True)
+    return top / 'root'
 
 
 @pytest.mark.option('load_and_broadcast', 'mesh', 'replica_axis_index', 'primary_replica_id')
