@@ -121,11 +121,12 @@ static void refuse(struct io_req *q, int code)
 	q->is_refused = true;
 }
 
-void io_submit(struct io_engine *io, struct io_req *req, size_t n)
+static void submit(struct io_engine *io, struct io_req *req, size_t n, bool at_once)
 {
 	int r;
 
 	for (size_t i = 0; i < n; i++) {
+		req[i].at_once = at_once;
 		req[i].done = 0;
 		req[i].why = NULL;
 		req[i].is_refused = false;
@@ -135,6 +136,11 @@ void io_submit(struct io_engine *io, struct io_req *req, size_t n)
 		refuse(&req[i], r);
 	if (r < 0)
 		err_clear();
+}
+
+void io_submit(struct io_engine *io, struct io_req *req, size_t n)
+{
+	submit(io, req, n, false);
 }
 
 /* Whether a request that moved `result` bytes has more to do; a read only inside the file. */
@@ -232,7 +238,7 @@ int io_wait(struct io_engine *io, struct io_req *req, size_t n)
 
 int io_run(struct io_engine *io, struct io_req *req, size_t n)
 {
-	io_submit(io, req, n);
+	submit(io, req, n, true);
 	return io_wait(io, req, n);
 }
 

@@ -80,6 +80,7 @@ struct io_req {
 	int64_t result; /* bytes (fewer than n only at the end of file), or -errno */
 
 	/* Private to the engines. */
+	bool at_once;    /* its batch is waited for as soon as it is submitted: io_run() */
 	bool is_refused; /* the engine did not begin it, and has nothing to wait for */
 	size_t done;     /* bytes of earlier short transfers */
 	struct io_req *next;

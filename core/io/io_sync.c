@@ -4,7 +4,8 @@
  * refused.
  *
  * A few helper threads run the requests of a batch while their own thread does something else, as
- * io_uring does by itself. A thread that waits runs those of its requests that no helper has begun.
+ * io_uring does by itself. A thread that waits runs those of its requests that no helper has begun,
+ * and a single request that is waited for at once is left to it.
  */
 #include <pthread.h>
 
@@ -69,6 +70,10 @@ static int sync_submit(struct io_engine *io, struct io_req *req, size_t n)
 {
 	struct io_sync *s = container_of(io, struct io_sync, base);
 
+	if (n == 1 && req->at_once) {
+		io_plain_run(req);
+		return 0;
+	}
 	pthread_mutex_lock(&s->lock);
 	start_helpers(s);
 	for (size_t i = 0; i < n; i++) {
@@ -102,6 +107,8 @@ static int sync_wait(struct io_engine *io, struct io_req *req, size_t n)
 {
 	struct io_sync *s = container_of(io, struct io_sync, base);
 
+	if (n == 1 && req->at_once)
+		return 0;
 	pthread_mutex_lock(&s->lock);
 	for (size_t i = 0; i < n; i++) {
 		if (unqueue(s, &req[i])) {
