@@ -2,6 +2,7 @@
 /*
  * json_print.c - write JSON: in Python's spelling, in TensorStore's, and for people.
  */
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -78,10 +79,13 @@ int json_put_str(struct buf *out, struct span s, enum json_style style)
  * Find the fewest digits that read back equal; returns the decimal exponent of the first. Rounding
  * to p digits finds them, except at powers of two, where doubles are denser below than above: there
  * the next larger number of p digits may also read back equal.
+ *
+ * A double that DBL_DIG digits or fewer read back as prints as these and zeros, which are left out,
+ * so the search begins there, unless the double is subnormal and has fewer bits.
  */
 static int shortest(double d, char digits[32])
 {
-	for (int p = 0; p <= 16; p++) {
+	for (int p = d >= DBL_MIN ? DBL_DIG - 1 : 0; p <= 16; p++) {
 		char text[40];
 		const char *e;
 		int n = 0, exponent;
@@ -93,8 +97,11 @@ static int shortest(double d, char digits[32])
 			if (*t != '.')
 				digits[n++] = *t;
 		digits[n] = '\0';
-		if (p == 16 || strtod(text, NULL) == d)
+		if (p == 16 || strtod(text, NULL) == d) {
+			while (n > 1 && digits[n - 1] == '0')
+				digits[--n] = '\0';
 			return exponent;
+		}
 		snprintf(digits, 32, "%llu", strtoull(digits, NULL, 10) + 1);
 		snprintf(text, sizeof(text), "%se%d", digits, exponent - p);
 		if (strtod(text, NULL) == d)

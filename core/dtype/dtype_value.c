@@ -4,6 +4,7 @@
  *
  * dtype_fill.c has fill values, which follow other rules.
  */
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -27,12 +28,16 @@ static bool reads_back(enum dtype t, const char *text, const void *element, doub
  * The double with the fewest decimal digits that rounds to the element. Rounding to p digits finds
  * it, except at powers of two, where numbers are denser below than above: there the next larger
  * number of p digits may also read back equal.
+ *
+ * A float that FLT_DIG digits or fewer read back as prints as these and zeros, so the search begins
+ * there, unless the float is subnormal and has fewer bits.
  */
 static double shortest(enum dtype t, double d, const void *element)
 {
+	int p = t == DTYPE_FLOAT32 && fabs(d) >= (double)FLT_MIN ? FLT_DIG - 1 : 0;
 	double found;
 
-	for (int p = 0; p < 17; p++) {
+	for (; p < 17; p++) {
 		char text[40], digits[24] = "", next[64];
 		const char *e;
 		size_t n = 0;
