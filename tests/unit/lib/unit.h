@@ -48,4 +48,14 @@ static inline void unit_int_equal(uint64_t a, uint64_t b, const char *file, int 
 #define assert_int_equal(a, b) \
 	unit_int_equal((uint64_t)(int64_t)(a), (uint64_t)(int64_t)(b), __FILE__, __LINE__)
 
+/* cmocka compares byte by byte, and says where they differ. */
+static inline void unit_memory_equal(const void *a, const void *b, size_t n, const char *file,
+				     int line)
+{
+	if (memcmp(a, b, n))
+		_assert_memory_equal(a, b, n, file, line);
+}
+#undef assert_memory_equal
+#define assert_memory_equal(a, b, n) unit_memory_equal((a), (b), (n), __FILE__, __LINE__)
+
 #endif

@@ -90,6 +90,28 @@ static inline void made_missing(struct made *m, const struct zarr_level *l, cons
 	} while (made_step(pos, l->shape, m->meta.rank));
 }
 
+/* Add the elements of an object from `at` on along its last axis; outside of the array the fill
+ * value. */
+static inline void made_row(struct made *m, const struct zarr_level *l, const uint64_t *at,
+			    struct buf *raw)
+{
+	unsigned rank = m->meta.rank, axis = rank ? l->axis[rank - 1] : 0;
+	uint64_t n = rank ? l->shape[rank - 1] : 1, inside = 0, stride = 1;
+	size_t size = dtype_info(m->meta.dtype)->size;
+	const uint8_t *from = m->want + made_index(m, at) * size;
+
+	if (made_inside(m, at))
+		inside = rank ? MIN(n, m->meta.shape[axis] - at[axis]) : 1;
+	for (unsigned i = axis + 1; i < rank; i++)
+		stride *= m->meta.shape[i];
+	if (stride == 1)
+		memcpy(raw->p + raw->n, from, inside * size);
+	for (uint64_t i = stride == 1 ? inside : 0; i < n; i++)
+		memcpy(raw->p + raw->n + i * size,
+		       i < inside ? from + i * stride * size : m->meta.fill, size);
+	raw->n += n * size;
+}
+
 static inline void made_elements(struct made *m, const struct zarr_level *l, const uint64_t *origin,
 				 struct buf *ret)
 {
@@ -101,14 +123,11 @@ static inline void made_elements(struct made *m, const struct zarr_level *l, con
 	do {
 		for (unsigned i = 0; i < m->meta.rank; i++)
 			at[l->axis[i]] = origin[l->axis[i]] + pos[i];
-		memcpy(raw.p + raw.n,
-		       made_inside(m, at) ? m->want + made_index(m, at) * t->size : m->meta.fill,
-		       t->size);
-		if (t->bits < 8 * t->size)
-			raw.p[raw.n] |= (uint8_t)(made_random(m, 256) << t->bits);
-		raw.n += t->size;
-	} while (made_step(pos, l->shape, m->meta.rank));
+		made_row(m, l, at, &raw);
+	} while (made_step(pos, l->shape, m->meta.rank ? m->meta.rank - 1 : 0));
 	assert_int_equal(raw.n, l->bytes);
+	for (size_t i = 0; t->bits < 8 * t->size && i < raw.n; i += t->size)
+		raw.p[i] |= (uint8_t)(made_random(m, 256) << t->bits);
 	if (l->big_endian)
 		cast_swap(m->meta.dtype, raw.p, raw.n / t->size);
 	assert_int_equal(codec_encode(&l->codecs, buf_span(&raw), ret), 0);
@@ -222,6 +241,15 @@ static inline void made_open(struct made *m)
 		fail_msg("cannot open: %s", err_text(r));
 }
 
+/* Bytes that rise by one after each `run` of them, and after each 100,000. */
+static inline void made_ramp(uint8_t *p, uint64_t n, uint64_t run)
+{
+	for (uint64_t at = 0, end; at < n; at = end) {
+		end = MIN(MIN((at / run + 1) * run, (at / 100000 + 1) * 100000), n);
+		memset(p + at, (int)(at / run + at / 100000), end - at);
+	}
+}
+
 /* Make the array that doc describes. Zeroes m first. */
 static inline void made_array(struct made *m, const char *doc, const struct made_opts *o)
 {
@@ -236,9 +264,10 @@ static inline void made_array(struct made *m, const char *doc, const struct made
 	item = dtype_info(m->meta.dtype)->size;
 	m->want = malloc(m->meta.bytes + 1);
 	assert_non_null(m->want);
-	for (uint64_t i = 0; i < m->meta.bytes; i++)
-		m->want[i] =
-			(uint8_t)(o->smooth ? i / item / 700 + i / 100000 : made_random(m, 256));
+	if (o->smooth)
+		made_ramp(m->want, m->meta.bytes, 700 * item);
+	for (uint64_t i = 0; !o->smooth && i < m->meta.bytes; i++)
+		m->want[i] = (uint8_t)made_random(m, 256);
 	cast_canonical(m->meta.dtype, m->want, m->meta.n_elements);
 	if (m->meta.dtype == DTYPE_BOOL)
 		for (uint64_t i = 0; i < m->meta.bytes; i++)
