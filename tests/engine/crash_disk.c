@@ -136,7 +136,7 @@ static int copy_file(const struct crash_node *n, int dirfd, const char *name)
 	return 0;
 }
 
-/* Another process has moved it to a name outside the model. */
+/* It was not removed, and has no name that changed: another process may have moved it. */
 static bool is_elsewhere(const struct crash_node *n)
 {
 	struct stat st;
@@ -179,7 +179,7 @@ static int place_all(struct work *w)
 	int r = 0;
 
 	for (struct crash_node *n = w->m->nodes; n; n = n->next)
-		n->placed = n->is_dir && n->was_there && !n->staged;
+		n->placed = n->is_dir && n->was_there && is_elsewhere(n);
 	for (struct crash_node *n = w->m->nodes; n; n = n->next)
 		n->touched = false; /* from here on: its names are done */
 	while (more && r >= 0) {
