@@ -3,8 +3,8 @@
  * t_crash.c - the power goes at every change of a save. Afterwards, there is the old state or the
  * whole new step, and the new one if rename had returned 0.
  *
- * Every state that a power loss can leave is tried for the first set of options, and a part of the
- * states for the others, unless TEST_EVERY_CRASH is set.
+ * Every point at which the power can go is tried for the first set of options, and a part of them
+ * for the others, unless TEST_EVERY_CRASH is set.
  */
 #include "tests/engine/io_crash.h"
 #include "tests/unit/lib/draft_make.h"
@@ -18,7 +18,7 @@
 
 struct set {
 	const char *const opt[MAX_SET];
-	bool all; /* every point in the ordinary run, too */
+	bool all; /* every point, each in one of the modes; with TEST_LONG in all of them */
 };
 
 static const struct set sets[] = {
@@ -193,7 +193,7 @@ static int save(const struct set *s, const char *io)
 
 static unsigned step_of(const struct set *s)
 {
-	return s->all ? 1 : points_step("TEST_EVERY_CRASH", 7);
+	return points_step("TEST_EVERY_CRASH", s->all ? 1 : 7);
 }
 
 static void crash_everywhere(const struct set *s, unsigned *ret_changes)
@@ -207,7 +207,7 @@ static void crash_everywhere(const struct set *s, unsigned *ret_changes)
 		 * Continue until the power goes after the last change. The last points are tried in
 		 * any case.
 		 */
-		for (unsigned n = 1; r < 0; n += step_of(s)) {
+		for (unsigned n = 1 + (unsigned)m % step_of(s); r < 0; n += step_of(s)) {
 			char io[64];
 
 			snprintf(io, sizeof(io), "fault(crash:%s@%u):sync", modes[m], n);

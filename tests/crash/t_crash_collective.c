@@ -11,6 +11,7 @@
 #include "tests/unit/lib/draft_make.h"
 
 #include "tests/unit/lib/peers_hub.h"
+#include "tests/unit/lib/points.h"
 #include "tests/unit/lib/tmp_dir.h"
 
 #define RANKS 2
@@ -185,11 +186,11 @@ static bool crash_at(const struct set *set, int victim, const char *mode, unsign
 
 static void crash_everywhere(int victim)
 {
-	unsigned step = getenv("TEST_EVERY_CRASH") ? 1 : 4;
+	unsigned step = points_step("TEST_EVERY_CRASH", 4);
 
 	for (size_t i = 0; i < ARRAY_LEN(sets); i++)
 		for (size_t m = 0; m < ARRAY_LEN(modes); m++) {
-			unsigned n = 1 + (unsigned)(i + m);
+			unsigned n = 1 + (unsigned)(i + 5 * m) % step;
 
 			while (!crash_at(&sets[i], victim, modes[m], n))
 				n += step;

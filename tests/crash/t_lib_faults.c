@@ -12,6 +12,7 @@
 #include "tests/engine/io_crash.h"
 #include "tests/unit/lib/fault_rules.h"
 #include "tests/unit/lib/nomem.h"
+#include "tests/unit/lib/points.h"
 #include "tests/unit/lib/tmp_dir.h"
 #include "tools/lib/pytreefs.h"
 
@@ -291,13 +292,13 @@ static void one_crash(const char *io, int *ret)
 
 static void a_crash_leaves_the_whole_step_or_none(void **state)
 {
-	unsigned step = getenv("TEST_EVERY_CRASH") ? 1 : 5;
+	unsigned step = points_step("TEST_EVERY_CRASH", 5);
 
 	for (size_t i = 0; i < ARRAY_LEN(sets) * ARRAY_LEN(modes); i++) {
 		int r = -1;
 
 		set = sets[i / ARRAY_LEN(modes)];
-		for (unsigned n = 1; r < 0; n += step) {
+		for (unsigned n = 1 + (unsigned)i * 5 % step; r < 0; n += step) {
 			char io[64];
 
 			snprintf(io, sizeof(io), "fault(crash:%s@%u):sync",
@@ -305,7 +306,7 @@ static void a_crash_leaves_the_whole_step_or_none(void **state)
 			one_crash(io, &r);
 		}
 	}
-	assert_true(crashes > 100 && whole >= ARRAY_LEN(sets) * ARRAY_LEN(modes));
+	assert_true(crashes > 400 / step && whole >= ARRAY_LEN(sets) * ARRAY_LEN(modes));
 }
 
 /* ---- a step is replaced ---- */
@@ -438,14 +439,14 @@ static bool save(const char *io, int code)
 
 static void operations_fail(void **state)
 {
-	unsigned step = getenv("TEST_EVERY_FAULT") ? 1 : 7;
+	unsigned step = points_step("TEST_EVERY_FAULT", 7);
 
 	for (size_t i = 0; i < ARRAY_LEN(sets) * ARRAY_LEN(fault_rules); i++) {
 		size_t k = i % ARRAY_LEN(fault_rules);
 		unsigned quiet = 0; /* Not every fault has an effect. */
 
 		set = sets[i / ARRAY_LEN(fault_rules)];
-		for (unsigned n = 1; quiet < 60 / step; n += step) {
+		for (unsigned n = 1 + (unsigned)i % step; quiet < 60 / step; n += step) {
 			char io[64];
 			bool hit;
 
@@ -457,7 +458,7 @@ static void operations_fail(void **state)
 			hits += hit;
 		}
 	}
-	assert_true(hits > 60 && by_commit > 10);
+	assert_true(hits > 400 / step && by_commit > 70 / step);
 }
 
 static void allocations_fail(void **state)

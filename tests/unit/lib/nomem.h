@@ -6,6 +6,7 @@
 #ifndef PYTREEFS_NOMEM_H
 #define PYTREEFS_NOMEM_H
 
+#include "tests/unit/lib/points.h"
 #include "tests/unit/lib/unit.h"
 
 #include <stdlib.h>
@@ -75,15 +76,10 @@ void *__wrap_block_alloc(size_t n)
 	return fails() ? NULL : __real_block_alloc(n);
 }
 
-/*
- * The next allocation that fails: each of the first ones, then ever fewer, and more of them with
- * TEST_LONG; with TEST_EVERY_ALLOCATION, each.
- */
+/* The next allocation that fails. */
 static inline unsigned after(unsigned n)
 {
-	unsigned share = getenv("TEST_LONG") ? 64 : 16;
-
-	return getenv("TEST_EVERY_ALLOCATION") ? n + 1 : n + 1 + n / share;
+	return points_after("TEST_EVERY_ALLOCATION", n);
 }
 
 #endif

@@ -14,4 +14,13 @@ static inline unsigned points_step(const char *every, unsigned n)
 	return getenv(every) ? 1 : getenv("TEST_LONG") ? n : 3 * n;
 }
 
+/*
+ * The point after n: each of the first ones, then ever fewer, and more of them with TEST_LONG; each
+ * with the environment variable `every`.
+ */
+static inline unsigned points_after(const char *every, unsigned n)
+{
+	return n + 1 + (getenv(every) ? 0 : n / (getenv("TEST_LONG") ? 64 : 16));
+}
+
 #endif
