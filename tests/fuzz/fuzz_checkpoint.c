@@ -455,7 +455,8 @@ static void set_options(struct options *o, uint8_t flags, bool has_rules)
 	auto_free char *rules = str_fmt("transforms=%s/rules", dir);
 
 	must(options_init(o) == 0);
-	set(o, "io=auto");
+	/* A ring for each thread of each input takes longer than the input. */
+	set(o, is_again ? "io=auto" : "io=sync");
 	set(o, "threads=1");
 	set(o, is_again ? "cache=0" : "cache=4M");
 	set(o, "read_budget=8M");
