@@ -51,7 +51,7 @@ struct run {
 
 static int setup(void **state)
 {
-	return tmp_dir_make_in_memory(root, "t_crash_collective");
+	return tmp_dir_make(root, "t_crash_collective");
 }
 
 static int teardown(void **state)

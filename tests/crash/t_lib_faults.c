@@ -244,7 +244,7 @@ static int setup(void **state)
 		w[i] = (float)(i * 7 % 101) / 4;
 	for (size_t i = 0; i < sizeof(count_of); i++)
 		count_of[i] = (uint8_t)(i * i >> 3);
-	if (tmp_dir_make_in_memory(root, "t_lib_faults") < 0)
+	if (tmp_dir_make(root, "t_lib_faults") < 0)
 		return -1;
 	snprintf(trying, sizeof(trying), "setup");
 	set = sets[0];

@@ -157,7 +157,7 @@ static void aggregate(void **state)
 
 static int setup(void **state)
 {
-	return tmp_dir_make_in_memory(root, "t_reads");
+	return tmp_dir_make(root, "t_reads");
 }
 
 static int teardown(void **state)

@@ -41,7 +41,7 @@ static int setup(void **state)
 	struct ns *ns;
 
 	own_business = pause_faults;
-	assert_int_equal(tmp_dir_make_in_memory(root, "t_faults"), 0);
+	assert_int_equal(tmp_dir_make(root, "t_faults"), 0);
 	made_options(&o, sets[0]);
 	assert_int_equal(option_set(&o, "io=sync", false), 0);
 	assert_int_equal(ns_open(root, &o, &ns), 0);

@@ -541,7 +541,7 @@ static void begin(void)
 		     (mkdir(retained, 0777) == 0 || errno == EEXIST));
 		strcpy(dir, retained);
 	} else {
-		must(tmp_dir_make_in_memory(dir, "fuzz_checkpoint") == 0);
+		must(tmp_dir_make(dir, "fuzz_checkpoint") == 0);
 		atexit(end);
 	}
 	snprintf(source, sizeof(source), "%s/source", dir);

@@ -224,7 +224,7 @@ static void begin(void)
 			     "r1.tmp\t1" };
 
 	log_stderr_level(LOG_LEVEL_ERROR);
-	must(tmp_dir_make_in_memory(dir, "fuzz_namespace") == 0);
+	must(tmp_dir_make(dir, "fuzz_namespace") == 0);
 	atexit(end);
 	open_ns();
 	for (size_t i = 0; i < ARRAY_LEN(lines); i++)

@@ -25,7 +25,7 @@ static int setup(void **state)
 {
 	static const char *const set[] = { "io=sync", NULL };
 
-	assert_int_equal(tmp_dir_make_in_memory(root, "t_commit_races"), 0);
+	assert_int_equal(tmp_dir_make(root, "t_commit_races"), 0);
 	made_options(&options, set);
 	assert_int_equal(ns_open(root, &options, &ns), 0);
 	return 0;

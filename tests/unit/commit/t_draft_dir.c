@@ -237,7 +237,7 @@ static void at_each_request(void (*act)(void), bool b_writes, bool b_stays)
 	unsigned at = 0;
 
 	do {
-		assert_int_equal(tmp_dir_make_in_memory(root, "t_draft_dir"), 0);
+		assert_int_equal(tmp_dir_make(root, "t_draft_dir"), 0);
 		writer_open(&a, "fault(stall:):sync");
 		writer_open(&b, "sync");
 		stall.at = ++at;

@@ -20,7 +20,7 @@ static char root[TMP_DIR_MAX];
 
 static int setup(void **state)
 {
-	return tmp_dir_make(root, "t_io");
+	return tmp_dir_make_on_disk(root, "t_io");
 }
 
 static int teardown(void **state)

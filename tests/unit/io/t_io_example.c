@@ -16,7 +16,7 @@ static char root[TMP_DIR_MAX];
 
 static int setup(void **state)
 {
-	return tmp_dir_make(root, "t_io_example");
+	return tmp_dir_make_on_disk(root, "t_io_example");
 }
 
 static int teardown(void **state)

@@ -54,7 +54,7 @@ static int setup(void **state)
 						{ "..", "in/up" },
 						{ "../secret", "in/out" } };
 
-	assert_int_equal(tmp_dir_make(root, "t_io_plain"), 0);
+	assert_int_equal(tmp_dir_make_on_disk(root, "t_io_plain"), 0);
 	snprintf(path, sizeof(path), "%s/in", root);
 	assert_int_equal(mkdir(path, 0700), 0);
 	snprintf(path, sizeof(path), "%s/in/below", root);

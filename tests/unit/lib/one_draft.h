@@ -18,7 +18,7 @@ static inline void one_draft_begin(const char *test, const char *const *set)
 {
 	int r = -ENOSPC;
 
-	assert_int_equal(tmp_dir_make_in_memory(root, test), 0);
+	assert_int_equal(tmp_dir_make(root, test), 0);
 	made_options(&options, set);
 	assert_int_equal(ns_open(root, &options, &ns), 0);
 	for (int i = 0; i < 50 && r == -ENOSPC; i++)

@@ -16,7 +16,7 @@ static char root[TMP_DIR_MAX], path[TMP_DIR_MAX + 8];
 
 static int setup(void **state)
 {
-	if (tmp_dir_make_in_memory(root, "t_piece_dir") < 0)
+	if (tmp_dir_make(root, "t_piece_dir") < 0)
 		return -1;
 	snprintf(path, sizeof(path), "%s/cache", root);
 	return 0;

@@ -31,7 +31,7 @@ static char root[TMP_DIR_MAX], inside[TMP_DIR_MAX + 8], outside[TMP_DIR_MAX + 8]
 
 static int setup(void **state)
 {
-	if (tmp_dir_make(root, "t_sandbox") < 0)
+	if (tmp_dir_make_on_disk(root, "t_sandbox") < 0)
 		return -1;
 	snprintf(inside, sizeof(inside), "%s/in", root);
 	snprintf(outside, sizeof(outside), "%s/out", root);

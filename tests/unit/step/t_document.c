@@ -26,7 +26,7 @@ static int setup(void **state)
 		.spill_dir = root, .spill_limit = MiB, .window_limit = MiB, .decoder_limit = MiB
 	};
 
-	assert_int_equal(tmp_dir_make_in_memory(root, "t_document"), 0);
+	assert_int_equal(tmp_dir_make(root, "t_document"), 0);
 	assert_int_equal(io_engine_open("sync", &ckpt.io), 0);
 	assert_int_equal(streams_new(&opts, &ckpt.streams), 0);
 	return io_dir_open(ckpt.io, root, &dir);

@@ -134,7 +134,7 @@ static int read_range(struct io_file *f, uint64_t off, size_t n)
 
 static int setup(void **state)
 {
-	if (tmp_dir_make_in_memory(root, "t_store_cache") < 0)
+	if (tmp_dir_make(root, "t_store_cache") < 0)
 		return -1;
 	snprintf(path, sizeof(path), "%s/cache", root);
 	return 0;

@@ -18,7 +18,7 @@ static char dir[TMP_DIR_MAX];
 
 static int setup(void **state)
 {
-	return tmp_dir_make(dir, "t_spill");
+	return tmp_dir_make_on_disk(dir, "t_spill");
 }
 
 static int teardown(void **state)

@@ -31,7 +31,7 @@ struct job {
 
 static int setup(void **state)
 {
-	return tmp_dir_make_in_memory(root, "t_attempts");
+	return tmp_dir_make(root, "t_attempts");
 }
 
 static int teardown(void **state)
