@@ -171,7 +171,8 @@ static void put_repeats(void)
 
 	if (sink.repeats == sink.reported)
 		return;
-	snprintf(again, sizeof(again), "(the last message came %lu more times)", sink.repeats);
+	snprintf(again, sizeof(again), "(the last message came %lu more %s)", sink.repeats,
+		 sink.repeats == 1 ? "time" : "times");
 	put_line(LOG_LEVEL_INFO, again);
 	sink.reported = sink.repeats;
 }

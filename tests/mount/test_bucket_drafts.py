@@ -77,7 +77,7 @@ def test_a_copied_step(opened, run, mount, bucket, root, spill, option):
     assert leaves(m.path / '1500') == leaves(mount(SAMPLE).path / '1500')
     # Between two mounts, only copies with attributes carry what random keys are (docs/writing.md).
     said = run('diff', SAMPLE / '1500', f'{root}/1500', ok=False).stdout.splitlines()
-    assert said[0] == 'state/rng.npy: dtype: key<threefry2x32>, and uint32' and said[1].endswith(' 1 differences'), said
+    assert said[0] == 'state/rng.npy: dtype: key<threefry2x32>, and uint32' and said[1].endswith(' 1 difference'), said
     assert '0 errors, 0 warnings' in run('verify', root).stdout
 
 

@@ -470,7 +470,7 @@ def test_a_copy_of_what_a_mount_shows(run, mount, tmp_path):
         want = SAMPLE / '1500' / ('' if copy == 'step' else 'state')
         found = run('diff', tmp_path / 'ck' / saved, want, ok=False).stdout.splitlines()
         # Which integers are a random key is in an xattr alone.
-        assert [line.split('/')[-1] for line in found[:-1]] == ['rng.npy: dtype: uint32, and key<threefry2x32>'] and ' 1 differences' in found[-1]
+        assert [line.split('/')[-1] for line in found[:-1]] == ['rng.npy: dtype: uint32, and key<threefry2x32>'] and ' 1 difference' in found[-1]
     why = 'it is a copy of files that a mount shows, not a checkpoint: `pytreefs save` makes a checkpoint of it'
     r = run('verify', tmp_path / 'step', ok=False)
     assert r.returncode == 1 and r.stdout.splitlines()[0] == f"error: state: item 'state': {why}"

@@ -43,7 +43,7 @@ def test_steps_that_only_one_has(run, two):
     shutil.rmtree(two[1] / '1000')
     for order, side in ((two, 'A'), (two[::-1], 'B')):
         found = lines(run, *order)
-        assert found[0] == f'1000: only in {side}' and found[-1].endswith(' 1 differences'), found
+        assert found[0] == f'1000: only in {side}' and found[-1].endswith(' 1 difference'), found
     r = run('diff', two[0], two[1] / '1500', ok=False)
     assert r.returncode == 2 and 'is a directory of steps' in r.stderr and 'name one of its steps' in r.stderr
 

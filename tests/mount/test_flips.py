@@ -162,7 +162,7 @@ def test_a_leaf_that_cannot_be_opened_is_not_covered(run, step):
     words = r'^4 leaves, .* are covered by checksums; 0 leaves, 0 \w+ cannot be; 1 lea(f|ves) cannot be opened$'
     assert re.search(words, run('verify', one, ok=False).stdout, re.M)
     assert re.search(words, run('report', one, one.parent.parent / 'page.html', ok=False).stdout, re.M)
-    assert '; 1 leaves cannot be opened' in run('info', one / 'default', ok=False).stdout
+    assert '; 1 leaf cannot be opened' in run('info', one / 'default', ok=False).stdout
 
 
 def test_a_flip_is_found_before_it_is_copied(run, step, mount, tmp_path):

@@ -399,16 +399,15 @@ static int end(struct job *j, const char *out, int r)
 				(unsigned long long)j->bytes, seconds);
 		if (r >= 0)
 			r = put_chosen(j, true, &text);
-		if (r >= 0)
-			r = buf_add_str(&text, "}\n");
-		if (r >= 0)
-			print_span(stdout, buf_span(&text));
+		if (r >= 0 && buf_str(&text))
+			printf("%s}\n", buf_str(&text));
 	} else if (cmd_flag(j->a, "verbose")) {
 		auto_buf chosen = { 0 };
 
 		r = put_chosen(j, false, &chosen);
-		printf("%s: %llu leaves, %s, %.1f s%s\n", out, (unsigned long long)j->leaves, size,
-		       seconds, r < 0 ? "" : buf_str(&chosen));
+		printf("%s: %llu %s, %s, %.1f s%s\n", out, (unsigned long long)j->leaves,
+		       noun(j->leaves, "leaf", "leaves"), size, seconds,
+		       r < 0 ? "" : buf_str(&chosen));
 	}
 	return r < 0 ? r : EXIT_OK;
 }

@@ -41,9 +41,10 @@ static int run_diff(struct cmd_args *a)
 		printf("\n], \"compared\": %llu, \"same\": %llu, \"unreadable\": %zu}\n",
 		       (unsigned long long)d.compared, (unsigned long long)d.same, d.t.failed);
 	else if (!cmd_flag(a, "quiet") && r >= 0)
-		printf("%llu leaves compared, %llu the same, %llu differences%s\n",
-		       (unsigned long long)d.compared, (unsigned long long)d.same,
-		       (unsigned long long)d.differences,
+		printf("%llu %s compared, %llu the same, %llu %s%s\n",
+		       (unsigned long long)d.compared, noun(d.compared, "leaf", "leaves"),
+		       (unsigned long long)d.same, (unsigned long long)d.differences,
+		       noun(d.differences, "difference", "differences"),
 		       d.t.failed ? ", some could not be read" : "");
 	if (r >= 0)
 		r = selection_end(&d.t);

@@ -219,17 +219,24 @@ static int add_sums(struct buf *out, bool json, struct node *n)
 		return 0;
 	}
 	leaf_table_sums(&leaf_table, &sums);
-	r = buf_addf(
-		&text,
-		json ? "{\"leaves\": %llu, \"bytes\": %llu, \"leaves_without\": %llu, \"bytes_without\": %llu" :
-		       "%llu leaves, %llu bytes are covered; %llu leaves, %llu bytes cannot be",
-		(unsigned long long)sums.leaves, (unsigned long long)sums.bytes,
-		(unsigned long long)sums.bare_leaves, (unsigned long long)sums.bare_bytes);
-	if (r >= 0 && (json || sums.unopened_leaves))
+	if (json)
+		r = buf_addf(
+			&text,
+			"{\"leaves\": %llu, \"bytes\": %llu, \"leaves_without\": %llu, \"bytes_without\": %llu, \"leaves_unopened\": %llu}",
+			(unsigned long long)sums.leaves, (unsigned long long)sums.bytes,
+			(unsigned long long)sums.bare_leaves, (unsigned long long)sums.bare_bytes,
+			(unsigned long long)sums.unopened_leaves);
+	else
 		r = buf_addf(&text,
-			     json ? ", \"leaves_unopened\": %llu}" :
-				    "; %llu leaves cannot be opened",
-			     (unsigned long long)sums.unopened_leaves);
+			     "%llu %s, %llu bytes are covered; %llu %s, %llu bytes cannot be",
+			     (unsigned long long)sums.leaves, noun(sums.leaves, "leaf", "leaves"),
+			     (unsigned long long)sums.bytes, (unsigned long long)sums.bare_leaves,
+			     noun(sums.bare_leaves, "leaf", "leaves"),
+			     (unsigned long long)sums.bare_bytes);
+	if (r >= 0 && !json && sums.unopened_leaves)
+		r = buf_addf(&text, "; %llu %s cannot be opened",
+			     (unsigned long long)sums.unopened_leaves,
+			     noun(sums.unopened_leaves, "leaf", "leaves"));
 	if (r >= 0)
 		add(out, json, "checksums", buf_span(&text));
 	return r;

@@ -286,8 +286,9 @@ static void print_totals(FILE *out, const struct totals *t)
 
 	print_size(size, sizeof(size), t->bytes);
 	print_size(stored, sizeof(stored), t->stored);
-	fprintf(out, "%llu %s, %llu elements, %s, %s stored", (unsigned long long)t->files,
-		t->files == 1 ? "file" : "files", (unsigned long long)t->elements, size, stored);
+	fprintf(out, "%llu %s, %llu %s, %s, %s stored", (unsigned long long)t->files,
+		noun(t->files, "file", "files"), (unsigned long long)t->elements,
+		noun(t->elements, "element", "elements"), size, stored);
 }
 
 /*
@@ -471,7 +472,8 @@ static int run_tree(struct cmd_args *a)
 	if (r < 0)
 		return r;
 	if (!w.json) {
-		printf("\n%llu directories, ", (unsigned long long)w.sum.dirs);
+		printf("\n%llu %s, ", (unsigned long long)w.sum.dirs,
+		       noun(w.sum.dirs, "directory", "directories"));
 		print_totals(stdout, &w.sum);
 	}
 	printf("\n");

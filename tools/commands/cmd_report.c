@@ -400,11 +400,13 @@ static void say_sums(const struct leaf_table_sums *n)
 {
 	if (n->leaves + n->bare_leaves + n->unopened_leaves == 0)
 		return;
-	printf("%llu leaves, %llu stored bytes are covered by checksums; %llu leaves, %llu bytes cannot be",
-	       (unsigned long long)n->leaves, (unsigned long long)n->bytes,
-	       (unsigned long long)n->bare_leaves, (unsigned long long)n->bare_bytes);
+	printf("%llu %s, %llu stored bytes are covered by checksums; %llu %s, %llu bytes cannot be",
+	       (unsigned long long)n->leaves, noun(n->leaves, "leaf", "leaves"),
+	       (unsigned long long)n->bytes, (unsigned long long)n->bare_leaves,
+	       noun(n->bare_leaves, "leaf", "leaves"), (unsigned long long)n->bare_bytes);
 	if (n->unopened_leaves)
-		printf("; %llu leaves cannot be opened", (unsigned long long)n->unopened_leaves);
+		printf("; %llu %s cannot be opened", (unsigned long long)n->unopened_leaves,
+		       noun(n->unopened_leaves, "leaf", "leaves"));
 	printf("\n");
 }
 

@@ -221,7 +221,7 @@ static int report_faults(const struct stats *st, int r)
 		return r;
 	fprintf(stderr, "pytreefs: %llu NaN and %llu Inf in %llu %s, the first is '",
 		(unsigned long long)st->nan, (unsigned long long)st->inf,
-		(unsigned long long)st->leaves, st->leaves == 1 ? "leaf" : "leaves");
+		(unsigned long long)st->leaves, noun(st->leaves, "leaf", "leaves"));
 	print_name(stderr, st->first ? st->first : "");
 	fputs("'\n", stderr);
 	/* Trouble is the worse status: the parts that were not read may have more of them. */

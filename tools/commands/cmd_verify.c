@@ -26,7 +26,7 @@ static void say_size(const char *what, uint64_t bytes)
 
 static void say_count(uint64_t n, const char *one, const char *many)
 {
-	printf("%llu %s", (unsigned long long)n, n == 1 ? one : many);
+	printf("%llu %s", (unsigned long long)n, noun(n, one, many));
 }
 
 static void say_not_looked_at(const struct verify *v)

@@ -318,7 +318,8 @@ static int report(struct export *x, const char *out, double seconds)
 		printf("{\"out\": %s, \"leaves\": %zu, \"bytes\": %llu, \"seconds\": %.3f}\n",
 		       buf_str(&text), x->n, (unsigned long long)bytes, seconds);
 	} else if (cmd_flag(x->a, "verbose")) {
-		printf("%s: %zu leaves, %s, %.1f s\n", out, x->n, size, seconds);
+		printf("%s: %zu %s, %s, %.1f s\n", out, x->n, noun(x->n, "leaf", "leaves"), size,
+		       seconds);
 	}
 	return EXIT_OK;
 }

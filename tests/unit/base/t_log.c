@@ -68,7 +68,7 @@ static void repeats_are_counted(void **state)
 		log_error("again");
 	text = retained();
 	assert_non_null(strstr(text, " again\n"));
-	assert_non_null(strstr(text, "Z (the last message came 1 more times)\n"));
+	assert_non_null(strstr(text, "Z (the last message came 1 more time)\n"));
 	/* log_text() reports the repeats that were not reported yet. */
 	assert_non_null(strstr(text, "Z (the last message came 4 more times)\n"));
 	log_error("again");
