@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 from lib import mounts
+from lib.pairs import pairs
 
 MIB = 1 << 20
 LEAVES = 16
@@ -177,8 +178,7 @@ print(sorted(found))
 '''
 
 
-@pytest.mark.parametrize('options', [[], ['direct_io']], ids=['default', 'direct_io'])
-@pytest.mark.parametrize('orders', ['one order', 'different orders'])
+@pytest.mark.parametrize('orders, options', pairs(['one order', 'different orders'], [[], ['direct_io']]))
 def test_eight_processes_cost_one_decode(mount, tree, orders, options):
     """And no second one. All of them have begun to read before one goes on; one that stays behind finds a part of it dropped."""
     m = mount(tree(), 'cache=256M', *options)

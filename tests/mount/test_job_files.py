@@ -11,6 +11,7 @@ import pytest
 from lib import jobs
 from lib.collective import ALL_FILES as ALL, DRAFT, FILES, begin, mark, steps, top, write_files as write
 
+
 def others(step):
     """Files of a step that are neither arrays nor documents of a tree."""
     found = {str(p.relative_to(step)): p.read_bytes() for p in step.rglob('*') if p.is_file()}
@@ -19,11 +20,16 @@ def others(step):
             if not name.startswith(tuple(f'default/{x}' for x in own)) and name not in ('_CHECKPOINT_METADATA', 'commit_success.txt')}
 
 
+def fill(j, draft):
+    begin(j, draft=draft)
+    for r in range(2):
+        np.save(top(j, r, draft) / f'w{r}.npy', np.arange(3))
+    return draft
+
+
 def started(job, *options):
     j = job(2, 'commit_timeout=60', *options)
-    begin(j)
-    for r in range(2):
-        np.save(top(j, r) / f'w{r}.npy', np.arange(3))
+    fill(j, DRAFT)
     return j
 
 
@@ -64,7 +70,7 @@ def test_nothing_of_a_failed_commit_stays(job, layout):
     assert others(j.source / '1') == {name: data for name, data in ALL.items() if name not in [name for _, name in removed]}
 
 
-@pytest.mark.parametrize('files, why', [
+MISFITS = [
     (({'default/x': b'0'}, {'default/x/y': b'1'}), "item 'default': 'x' is a directory on rank 1 and a file on rank 0"),
     (({'tok/x/y': b'0'}, {'tok/x': b'1'}), "item 'tok': 'x' is a directory on rank 0 and a file on rank 1"),
     (({'default/step.json': b'no number'}, {}), "item 'default': 'step.json' is a file beside the tree on rank 0 and a part of it on another"),
@@ -72,17 +78,21 @@ def test_nothing_of_a_failed_commit_stays(job, layout):
     (({'.x': b'0', 'metrics': b'0'}, {}), "'metrics' is a file beside the items on rank 0 and an item on rank 1"),
     (({'_CHECKPOINT_DELETION': b'0'}, {}), "rank 0: '_CHECKPOINT_DELETION' is a name of steps"),
     (({}, {'default/_sharding': b'0'}), "rank 1: item 'default': '_sharding' is a name of stored trees"),
-], ids=range(7))
-def test_names_that_do_not_fit_together_are_refused(job, files, why):
-    j = started(job)
-    (j[0] / DRAFT / 'default/opt').mkdir()
-    np.save(j[0] / DRAFT / 'default/opt/m.npy', np.arange(3))
-    (j[1] / DRAFT / 'default/step.json').write_text('3')
-    (j[1] / DRAFT / 'metrics.json').write_text('{}')
-    for r in range(2):
-        write(j[r] / DRAFT, files[r])
-    assert set(j.rename(DRAFT, '1').values()) == {errno.ECANCELED}, j.text()
-    assert why in j.text() and not steps(j.source)
+]
+
+
+def test_names_that_do_not_fit_together_are_refused(job):
+    j = job(2, 'commit_timeout=60')
+    for i, (files, why) in enumerate(MISFITS, 1):
+        draft = fill(j, f'{i}.tmp')
+        (j[0] / draft / 'default/opt').mkdir()
+        np.save(j[0] / draft / 'default/opt/m.npy', np.arange(3))
+        (j[1] / draft / 'default/step.json').write_text('3')
+        (j[1] / draft / 'metrics.json').write_text('{}')
+        for r in range(2):
+            write(j[r] / draft, files[r])
+        assert set(j.rename(draft, str(i)).values()) == {errno.ECANCELED}, j.text()
+        assert why in j.text() and not steps(j.source), (why, j.text())
 
 
 def test_a_draft_that_is_an_item_has_files_of_its_ranks(job, run, tmp_path):
