@@ -172,10 +172,11 @@ def memory(pid, field='VmHWM'):
 
 def wait_for(holds, seconds=120):
     """Until holds() is true. How long that takes is the machine's affair, too: this ends a test that hangs."""
-    end = time.monotonic() + seconds
+    end, pause = time.monotonic() + seconds, 0.002
     while not holds():
         assert time.monotonic() < end, f'not so within {seconds} s'
-        time.sleep(0.05)
+        time.sleep(pause)
+        pause = min(pause * 2, 0.05)
 
 
 def threads(pid, file='status'):

@@ -4,12 +4,12 @@
 import errno
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
 import tempfile
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -49,11 +49,9 @@ def text(m):
 
 def gone(m):
     """Its process has ended."""
+    pid = m.pid
     subprocess.run(['umount', '-l', m.path], capture_output=True)
-    end = time.monotonic() + 120
-    while os.path.exists(f'/proc/{m.pid}'):
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    mounts.wait_for(lambda: mounts.has_ended(pid))
 
 
 def leaves(step):
@@ -153,10 +151,7 @@ def test_other_mounts_see_it_when_it_is_whole(opened, bucket, root):
     d = begin(a)
     assert os.listdir(b.path) == []
     d.rename(a.path / '5')
-    end = time.monotonic() + 60
-    while os.listdir(b.path) != ['5']:
-        assert time.monotonic() < end
-        time.sleep(0.1)
+    mounts.wait_for(lambda: os.listdir(b.path) == ['5'])
     assert np.array_equal(np.load(b.path / '5/state/w.npy'), W)
 
 
@@ -319,7 +314,8 @@ def test_the_mount_ends_in_a_commit(opened, bucket, proxy, spill):
     t.start()
     assert begun.wait(120)
     os.kill(m.pid, signal.SIGTERM)
-    time.sleep(0.5)
+    # It has taken the signal.
+    mounts.wait_for(lambda: re.search('^ShdPnd:\t0+$', pathlib.Path(f'/proc/{m.pid}/status').read_text(), re.M))
     go.set()
     t.join(120)
     assert codes and codes[0] in (errno.ECANCELED, errno.ENOTCONN, errno.ECONNABORTED), codes

@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import threading
 import urllib.parse
 
 import numpy as np
@@ -23,8 +24,8 @@ MARKER, CLAIM = dying_upload.MARKER, dying_upload.CLAIM
 MIB = 1 << 20
 PART = 8 * MIB
 # Several parts and a piece.
-LARGE = np.random.default_rng(1).standard_normal((25 * MIB) // 8)
-OTHER = np.random.default_rng(2).standard_normal((26 * MIB) // 8)
+LARGE = np.random.default_rng(1).standard_normal((17 * MIB) // 8)
+OTHER = np.random.default_rng(2).standard_normal((18 * MIB) // 8)
 
 
 @pytest.fixture
@@ -87,15 +88,30 @@ def test_data_is_sent_while_it_is_written(opened, run, bucket, proxy, root):
     assert not unfinished(bucket, proxy)
 
 
-def test_a_command_sends_while_it_writes(program, run, bucket, proxy, root, spill, tmp_path):
-    """The first part arrives before the commit begins: the strongest compression takes longer than a request."""
+def test_a_command_sends_while_it_writes(run, proxy, root, spill, tmp_path):
+    """A part arrives before the commit begins: the second leaf cannot be read until then."""
     source = tmp_path / 'in'
     source.mkdir()
     for name in 'ab':
         np.save(source / f'{name}.npy', LARGE[:(12 * MIB) // 8])
-    said = run('save', '-o', 'compression=zstd:19,threads=1,trace=step:io', source, f'{root}/1').stderr.splitlines()
+    run('save', '-o', 'ocdbt=off,compression=none', source, f'{root}-in/1')
+    proxy.requests.clear()
+    sent, held = threading.Event(), []
+
+    def hold(h):
+        path = urllib.parse.unquote(h.path)
+        if h.command == 'PUT' and 'run/1/default/d/' in path:
+            h.answer(*h.forward(*h.path.partition('?')[::2]))
+            sent.set()
+            return True
+        if h.command == 'GET' and 'run-in/1/default/b/0' in path:
+            held.append(path)
+            assert sent.wait(60)
+        return False
+    proxy.fault = hold
+    said = run('convert', '-o', 'compression=none,threads=1,trace=step:io', f'{root}-in/1', f'{root}/1').stderr.splitlines()
     first = next(i for i, line in enumerate(said) if 'http P' in line and '/d/' in line)
-    assert first < next(i for i, line in enumerate(said) if 'trace step: commit' in line)
+    assert held and first < next(i for i, line in enumerate(said) if 'trace step: commit' in line)
     assert len(set(parts(proxy))) == len(parts(proxy)) >= 3
     assert run('cat', f'{root}/1/default/a.npy', text=False).stdout == (source / 'a.npy').read_bytes()
 
@@ -149,10 +165,10 @@ def test_a_program_goes_back_to_the_front(opened, run, bucket, proxy, root):
     """In the middle of a leaf of many chunks: those that were sent are not in the step."""
     d = opened('chunk_byte_size=1M').path / '5.tmp'
     (d / 'state').mkdir(parents=True)
-    large = np.random.default_rng(3).standard_normal((41 * MIB) // 8)
+    large = np.random.default_rng(3).standard_normal((25 * MIB) // 8)
     content = npy(large)
     with open(d / 'state/w.npy', 'wb', buffering=0) as f:
-        for what in (content[:40 * MIB], content[::-1][:3 * MIB], content):
+        for what in (content[:24 * MIB], content[::-1][:3 * MIB], content):
             f.seek(0)
             for at in range(0, len(what), MIB):
                 f.write(what[at:at + MIB])
