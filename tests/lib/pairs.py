@@ -4,6 +4,8 @@
 import itertools
 import os
 
+import pytest
+
 LONG = 'TEST_LONG' in os.environ        # tests/run --all
 
 
@@ -24,6 +26,17 @@ def pairs(*values):
             left -= parts(row, sizes)
             chosen.append(row)
     return [tuple(v[i] for v, i in zip(values, row)) for row in sorted(chosen)]
+
+
+def on_buckets(*rows):
+    """For parametrize('bucket, ...', indirect=['bucket']): each row with both vendors if LONG, else with one, by turns."""
+    rows = [row if isinstance(row, tuple) else (row,) for row in rows]
+    return [(scheme, *row) for i, row in enumerate(rows) for k, scheme in enumerate(['s3', 'gs']) if LONG or (i + k) % 2 == 0]
+
+
+def on(scheme):
+    """The mark of a test of what the vendors have in common: with both if LONG, else with that one."""
+    return pytest.mark.parametrize('bucket', ['s3', 'gs'] if LONG else [scheme], indirect=True)
 
 
 def parts(row, size):

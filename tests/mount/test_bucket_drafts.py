@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from lib import buckets, compare, dying_upload, mounts
+from lib.pairs import on, on_buckets
 
 BUCKET = 'drafts'
 IN_MEMORY = True  # both for the fixtures
@@ -62,7 +63,7 @@ def files_of(spill):
     return [p for p in spill.rglob('*') if p.is_file() and p.name != '.lock']
 
 
-@pytest.mark.parametrize('option', ['ocdbt=on', 'ocdbt=off', 'zarr=3', 'manifest=on'])
+@pytest.mark.parametrize('bucket, option', on_buckets('ocdbt=on', 'ocdbt=off', 'zarr=3', 'manifest=on'), indirect=['bucket'])
 def test_a_copied_step(opened, run, mount, bucket, root, spill, option):
     """cp -r of a step of one mount into a draft of another, and mv."""
     m = opened(option, 'sandbox=require')
@@ -79,7 +80,7 @@ def test_a_copied_step(opened, run, mount, bucket, root, spill, option):
     assert '0 errors, 0 warnings' in run('verify', root).stdout
 
 
-@pytest.mark.parametrize('option', ['ocdbt=on', 'ocdbt=off'])
+@pytest.mark.parametrize('bucket, option', on_buckets('ocdbt=on', 'ocdbt=off'), indirect=['bucket'])
 def test_a_copied_step_that_is_a_tree(opened, run, mount, bucket, root, tmp_path, option):
     """Its first level looks like items while it is copied, and what was uploaded for them does not stay. Files beside it come along."""
     d = tmp_path / 'in'
@@ -102,7 +103,7 @@ def test_a_copied_step_that_is_a_tree(opened, run, mount, bucket, root, tmp_path
     assert '0 errors, 0 warnings' in run('verify', root).stdout
 
 
-@pytest.mark.parametrize('option', ['ocdbt=on', 'ocdbt=off'])
+@pytest.mark.parametrize('bucket, option', on_buckets('ocdbt=on', 'ocdbt=off'), indirect=['bucket'])
 def test_other_files(opened, run, mount, bucket, root, spill, tmp_path, option):
     """Files beside arrays and items: put there by a copy in a mount and by convert, listed there, and copied from there."""
     shutil.copytree(SAMPLE / '1500', tmp_path / 'steps/1500')
@@ -124,6 +125,7 @@ def test_other_files(opened, run, mount, bucket, root, spill, tmp_path, option):
     assert {name: (tmp_path / 'back' / name).read_bytes() for name in others} == others
 
 
+@on('gs')
 def test_it_restores(opened, bucket, proxy, root, tmp_path):
     """By TensorStore, from the files of the bucket as they are."""
     import tensorstore as ts
@@ -139,6 +141,7 @@ def test_it_restores(opened, bucket, proxy, root, tmp_path):
     assert where == f'Checkpoint commit was successful to {root}/5/state'
 
 
+@on('s3')
 def test_a_new_root_has_to_be_asked_for(program, opened, root, tmp_path):
     (tmp_path / 'mnt').mkdir()
     r = subprocess.run([program, 'mount', root, tmp_path / 'mnt'], capture_output=True, text=True)
@@ -146,6 +149,7 @@ def test_a_new_root_has_to_be_asked_for(program, opened, root, tmp_path):
     assert os.listdir(opened().path) == []
 
 
+@on('gs')
 def test_other_mounts_see_it_when_it_is_whole(opened, bucket, root):
     a, b = opened(), opened('poll=200')
     d = begin(a)
@@ -155,6 +159,7 @@ def test_other_mounts_see_it_when_it_is_whole(opened, bucket, root):
     assert np.array_equal(np.load(b.path / '5/state/w.npy'), W)
 
 
+@on('s3')
 def test_its_place_is_taken(opened, bucket, root, run):
     """By a draft of another mount, by a step, and by a command; each refusal says by whom."""
     a, b = opened(allow_errors=True), opened(allow_errors=True)
@@ -190,6 +195,7 @@ def test_its_claim_is_lost(opened, bucket):
         assert np.array_equal(np.load(m.path / str(step) / 'state/w.npy'), W)
 
 
+@on('gs')
 def test_a_draft_has_one_name(opened, bucket):
     m = opened(allow_errors=True)
     d = begin(m)
@@ -199,6 +205,7 @@ def test_a_draft_has_one_name(opened, bucket):
     assert np.array_equal(np.load(m.path / '5/state/w.npy'), W)
 
 
+@on('s3')
 def test_an_abandoned_draft_leaves_nothing(opened, bucket, spill):
     m = opened()
     d = begin(m)
@@ -210,7 +217,7 @@ def test_an_abandoned_draft_leaves_nothing(opened, bucket, spill):
     assert 'was not committed, and was removed' in text(m)
 
 
-@pytest.mark.parametrize('key', ['manifest.ocdbt', '_METADATA', '/5/' + MARKER])
+@pytest.mark.parametrize('bucket, key', on_buckets('manifest.ocdbt', '_METADATA', '/5/' + MARKER), indirect=['bucket'])
 def test_a_failed_commit_leaves_the_draft(opened, run, bucket, proxy, root, key):
     m = opened(allow_errors=True)
     d = begin(m)
@@ -231,6 +238,7 @@ def test_a_failed_commit_leaves_the_draft(opened, run, bucket, proxy, root, key)
     assert '0 errors, 0 warnings' in run('verify', root).stdout
 
 
+@on('gs')
 def test_who_reads_the_draft_reads_on(opened, bucket):
     for step, option in enumerate(['ocdbt=on', 'ocdbt=off'], 5):
         m = opened(option)
@@ -243,6 +251,7 @@ def test_who_reads_the_draft_reads_on(opened, bucket):
             assert f.readall() == whole[1000:]
 
 
+@on('s3')
 def test_a_bucket_that_may_not_be_written(opened, bucket, proxy):
     """It is said when the draft begins, and not after a terabyte."""
     m = opened(allow_errors=True)
@@ -252,6 +261,7 @@ def test_a_bucket_that_may_not_be_written(opened, bucket, proxy):
     assert os.listdir(m.path) == []
 
 
+@on('gs')
 @pytest.mark.skipif(os.getuid() != 0, reason='only root may become somebody else')
 def test_only_its_own_user_writes(bucket, proxy, root, program):
     """The credentials are that user's; the others read."""
@@ -272,6 +282,7 @@ def test_only_its_own_user_writes(bucket, proxy, root, program):
             assert not m.unmount()
 
 
+@on('s3')
 def test_spill_is_off(opened, bucket):
     m = opened('spill=off', allow_errors=True)
     with pytest.raises(OSError) as e:
@@ -279,6 +290,7 @@ def test_spill_is_off(opened, bucket):
     assert e.value.errno == errno.EOPNOTSUPP and 'spill=off' in text(m) and bucket.keys() == []
 
 
+@on('gs')
 def test_an_item_of_a_step(opened, mount, run, bucket, root, spill):
     m = opened()
     d = begin(m)
@@ -292,6 +304,7 @@ def test_an_item_of_a_step(opened, mount, run, bucket, root, spill):
     assert not any(CLAIM in k for k in bucket.keys())
 
 
+@on('s3')
 def test_the_mount_ends_in_a_commit(opened, bucket, proxy, spill):
     """SIGTERM: the commit fails, and nothing stays."""
     m = opened(allow_errors=True)
@@ -323,7 +336,7 @@ def test_the_mount_ends_in_a_commit(opened, bucket, proxy, spill):
     assert bucket.keys() == [] and os.listdir(spill) == []
 
 
-@pytest.mark.parametrize('key', [CLAIM, 'manifest.ocdbt', MARKER])
+@pytest.mark.parametrize('bucket, key', on_buckets(CLAIM, 'manifest.ocdbt', MARKER), indirect=['bucket'])
 def test_the_mount_is_killed(opened, run, bucket, proxy, root, spill, key):
     """At a request of the commit: the step is there as a whole, or not at all; gc leaves nothing of it, and the next mount nothing on this machine."""
     m = opened(allow_errors=True)

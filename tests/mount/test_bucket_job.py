@@ -4,6 +4,8 @@
 import numpy as np
 import pytest
 
+from lib.pairs import on_buckets
+
 BUCKET = 'of-a-job'
 IN_MEMORY = True  # both for the fixtures
 MIB = 1 << 20
@@ -20,7 +22,7 @@ def data_bytes(proxy):
     return total
 
 
-@pytest.mark.parametrize('ranks', [2, 4])
+@pytest.mark.parametrize('bucket, ranks', on_buckets(2, 4), indirect=['bucket'])
 def test_a_bucket_is_read_once_in_the_whole_job(job, mpi, run, bucket, proxy, tmp_path, ranks):
     """The server sends the data once, however many ranks read all of it; without load_and_broadcast, once for each."""
     files, root = tmp_path / 'in', f'{bucket.scheme}://{BUCKET}/run'

@@ -16,6 +16,7 @@ import pytest
 from lib import collective, jobs, mounts
 from lib.buckets import unfinished
 from lib.collective import DRAFT, W
+from lib.pairs import on, on_buckets, pairs
 
 BUCKET = 'by-a-job'
 IN_MEMORY = True  # both for the fixtures
@@ -54,7 +55,7 @@ def assert_whole(run, bucket, proxy, root, spill):
     assert not [p for p in spill.rglob('*') if p.is_file() and p.name != '.lock']
 
 
-@pytest.mark.parametrize('n,layout', [(2, 'database'), (3, 'database'), (2, 'directories'), (3, 'zarr3')])
+@pytest.mark.parametrize('bucket, n, layout', on_buckets((2, 'database'), (3, 'database'), (2, 'directories'), (3, 'zarr3')), indirect=['bucket'])
 def test_what_ranks_write_becomes_one_step(ranks, run, bucket, proxy, root, spill, n, layout):
     j = ranks(n, 'verify_commit', *LAYOUTS[layout])
     collective.fill(j)
@@ -68,6 +69,7 @@ def test_what_ranks_write_becomes_one_step(ranks, run, bucket, proxy, root, spil
     assert_whole(run, bucket, proxy, root, spill)
 
 
+@on('gs')
 def test_each_rank_sends_its_own_values_while_they_are_written(ranks, run, bucket, proxy, root, spill):
     """Most of them before the commit, and nothing twice; the merged database refers to them."""
     j = ranks(2, 'compression=none', 'chunk_byte_size=1M', 'threads=1')
@@ -89,7 +91,7 @@ def test_each_rank_sends_its_own_values_while_they_are_written(ranks, run, bucke
     assert_whole(run, bucket, proxy, root, spill)
 
 
-@pytest.mark.parametrize('layout', ['database', 'directories'])
+@pytest.mark.parametrize('bucket, layout', on_buckets('database', 'directories'), indirect=['bucket'])
 def test_parts_that_fit_no_grid_are_put_together(ranks, run, bucket, proxy, root, spill, layout):
     j = ranks(3, *LAYOUTS[layout])
     collective.begin(j)
@@ -100,7 +102,7 @@ def test_parts_that_fit_no_grid_are_put_together(ranks, run, bucket, proxy, root
     assert_whole(run, bucket, proxy, root, spill)
 
 
-@pytest.mark.parametrize('layout', ['database', 'directories'])
+@pytest.mark.parametrize('bucket, layout', on_buckets('directories', 'database'), indirect=['bucket'])
 def test_files_of_all_ranks_enter_the_step(ranks, run, bucket, proxy, root, spill, layout):
     """Stored as they are; those that were removed after a refusal do not."""
     j = ranks(2, *LAYOUTS[layout])
@@ -120,6 +122,7 @@ def test_files_of_all_ranks_enter_the_step(ranks, run, bucket, proxy, root, spil
     assert_whole(run, bucket, proxy, root, spill)
 
 
+@on('s3')
 def test_readers_read_on_after_the_commit(ranks):
     j = ranks(2)
     collective.fill(j)
@@ -135,6 +138,7 @@ def test_readers_read_on_after_the_commit(ranks):
             f.close()
 
 
+@on('gs')
 def test_the_place_belongs_to_one_job(ranks, mount, bucket, root, spill):
     """Another job, or another mount, gets EBUSY at mkdir, and EEXIST when the step is there."""
     j, other = ranks(2), ranks(2)
@@ -151,6 +155,7 @@ def test_the_place_belongs_to_one_job(ranks, mount, bucket, root, spill):
     assert MARKER in stored(bucket)
 
 
+@on('s3')
 def test_a_refused_commit_can_be_made_again(ranks, run, bucket, proxy, root, spill):
     """A leaf of one rank that is not whole; then another name of it, so that other ranks get other assignments."""
     j = ranks(3)
@@ -165,7 +170,7 @@ def test_a_refused_commit_can_be_made_again(ranks, run, bucket, proxy, root, spi
     assert_whole(run, bucket, proxy, root, spill)
 
 
-@pytest.mark.parametrize('what', ['ocdbt.process_1', 'ocdbt.process_0', '/manifest.ocdbt', '_CHECKPOINT_METADATA', MARKER])
+@pytest.mark.parametrize('bucket, what', on_buckets('ocdbt.process_1', 'ocdbt.process_0', '/manifest.ocdbt', '_CHECKPOINT_METADATA', MARKER), indirect=['bucket'])
 def test_an_upload_that_is_refused(ranks, run, bucket, proxy, root, spill, what):
     """All ranks get the error, and nothing of this attempt stays that is not of the next one."""
     j = ranks(2)
@@ -181,7 +186,7 @@ def test_an_upload_that_is_refused(ranks, run, bucket, proxy, root, spill, what)
     assert_whole(run, bucket, proxy, root, spill)
 
 
-@pytest.mark.parametrize('is_done, calls', [(True, 2), (True, 1), (False, 2)], ids=['it arrived', 'it arrived, one renames again', 'it did not'])
+@pytest.mark.parametrize('bucket, is_done, calls', on_buckets((True, 2), (True, 1), (False, 2)), indirect=['bucket'])
 def test_a_marker_of_which_is_not_known_whether_it_arrived(ranks, run, bucket, proxy, root, spill, is_done, calls):
     """Nobody removes anything, since the step may be committed. The next rename finds out, and commits when it was not."""
     j = ranks(2, 'commit_timeout=20')
@@ -220,8 +225,7 @@ def fill_large(j):
         np.save(collective.top(j, r) / f'large{r}.npy', LARGE + r)
 
 
-@pytest.mark.parametrize('layout', ['database', 'directories'])
-@pytest.mark.parametrize('status', [403, 503])
+@pytest.mark.parametrize('bucket, layout, status', on_buckets(*pairs(['database', 'directories'], [403, 503])), indirect=['bucket'])
 def test_a_listing_that_fails_after_the_marker(ranks, run, bucket, proxy, root, spill, layout, status):
     """The step is committed, and nobody is told so. It stays whole, and the next rename finds it."""
     j = ranks(2, 'commit_timeout=60', *LAYOUTS[layout])
@@ -245,6 +249,7 @@ def test_a_listing_that_fails_after_the_marker(ranks, run, bucket, proxy, root, 
         assert (j[r] / f'1/default/params/large{r}.npy').read_bytes()[-LARGE.nbytes:] == (LARGE + r).tobytes()
 
 
+@on('gs')
 def test_a_place_that_was_taken_away(ranks, run, bucket, proxy, root, tmp_path):
     """By gc, and another writer has committed the step: its objects are neither replaced nor removed."""
     j = ranks(2, 'ocdbt=off')
@@ -260,6 +265,7 @@ def test_a_place_that_was_taken_away(ranks, run, bucket, proxy, root, tmp_path):
     assert {key: bucket.get(key) for key in bucket.keys()} == before
 
 
+@on('s3')
 def test_objects_that_could_not_be_removed(ranks, run, bucket, proxy, root, spill):
     """A failed attempt, and DELETE is refused: the next one waits until they can be, or removes them itself."""
     j = ranks(2, 'ocdbt=off')
@@ -281,7 +287,7 @@ def test_objects_that_could_not_be_removed(ranks, run, bucket, proxy, root, spil
     assert_whole(run, bucket, proxy, root, spill)
 
 
-@pytest.mark.parametrize('who', [0, 1])
+@pytest.mark.parametrize('bucket, who', on_buckets(0, 1), indirect=['bucket'])
 def test_an_item_that_one_rank_has(ranks, run, bucket, proxy, root, spill, who):
     """A file, which is stored as it is; the primary has no directory for it."""
     j = ranks(2)
@@ -292,6 +298,7 @@ def test_an_item_that_one_rank_has(ranks, run, bucket, proxy, root, spill, who):
     assert_whole(run, bucket, proxy, root, spill)
 
 
+@on('gs')
 def test_a_draft_is_removed_and_begun_again(ranks, bucket):
     j = ranks(2)
     for _ in range(5):
@@ -305,24 +312,38 @@ def test_a_draft_is_removed_and_begun_again(ranks, bucket):
 @pytest.fixture
 def patient(ranks, clock):
     """patient(n): a job whose ranks wait for each other for a minute of `clock`."""
-    return lambda n: ranks(n, f'commit_timeout={MINUTE}', 'trace=step', more=clock.environment)
+    return lambda n: ranks(n, f'commit_timeout={MINUTE}', more=clock.environment)
 
 
+def a_minute_passes(clock, when):
+    """For j.rename(): a minute passes each time that when(results) has been so for ten looks. An earlier minute would only be one of several."""
+    looks = [0]
+
+    def meanwhile(results):
+        looks[0] = looks[0] + 1 if when(results) else 0
+        if looks[0] == 10:
+            looks[0] = 0
+            clock.advance(MINUTE)
+    return meanwhile
+
+
+@on('s3')
 def test_a_missing_rank_is_waited_for(patient, clock, run, bucket, proxy, root, spill):
     j = patient(3)
     collective.fill(j)
-    assert collective.expire(j, clock, [0, 1], MINUTE) == {0: errno.ETIMEDOUT, 1: errno.ETIMEDOUT}
-    assert collective.expire(j, clock, [1, 2], MINUTE, [2]) == {1: errno.ETIMEDOUT, 2: errno.ETIMEDOUT}
 
-    def meanwhile(results):
-        if results and clock.seconds == 2 * MINUTE:     # a rank that was told: the others wait for it
-            clock.advance(MINUTE)
-    if set(j.rename(DRAFT, '1', meanwhile=meanwhile).values()) == {errno.ETIMEDOUT}:
+    def rename(*ranks):
+        return set(j.rename(DRAFT, '1', ranks, a_minute_passes(clock, lambda results: all(j.is_asleep(r) for r in ranks if r not in results))).values())
+    assert rename(0, 1) == {errno.ETIMEDOUT}
+    assert rename(1, 2) == {errno.ETIMEDOUT}
+    # One of them may be told that the others did not wait for it.
+    if rename(0, 1, 2) == {errno.ETIMEDOUT}:
         collective.commit(j)
     collective.check(j, 2)
     assert_whole(run, bucket, proxy, root, spill)
 
 
+@on('gs')
 def test_a_draft_that_all_ranks_give_up(ranks, bucket, proxy, spill):
     j = ranks(2)
     for end in ('rmtree', 'unmount'):
@@ -337,6 +358,7 @@ def test_a_draft_that_all_ranks_give_up(ranks, bucket, proxy, spill):
         assert not unfinished(bucket, proxy)
 
 
+@on('s3')
 def test_one_rank_gives_up_its_part(ranks, run, bucket, proxy, root, spill):
     """It begins again in the draft of the others."""
     j = ranks(2)
@@ -379,19 +401,17 @@ class Killer:
         return h.reset()
 
 
-@pytest.mark.parametrize('victim,key,is_done', [(1, 'process_1/', False), (1, 'process_1/manifest', True), (0, 'process_0/manifest', False),
-                                                (0, 'default/manifest', True), (0, MARKER, False), (0, MARKER, True)])
+@pytest.mark.parametrize('bucket, victim, key, is_done', on_buckets(
+    (1, 'process_1/', False), (1, 'process_1/manifest', True), (0, 'process_0/manifest', False), (0, 'default/manifest', True),
+    (0, MARKER, False), (0, MARKER, True)), indirect=['bucket'])
 def test_a_rank_that_is_killed_while_they_commit(patient, clock, run, bucket, proxy, root, spill, victim, key, is_done):
     """The step is there as a whole, or not at all; the others do not get 0 unless it is, and gc removes the rest."""
     j = patient(2)
     collective.fill(j)
     killer = Killer(proxy, f'1/{key}' if key == MARKER else key, is_done)
     killer.job, killer.victim = j, victim
-
-    def meanwhile(results):
-        if not clock.seconds and mounts.has_ended(j.pids[victim]) and not killer.asked and j.is_asleep(1 - victim):
-            clock.advance(MINUTE)
-    result = j.rename(DRAFT, '1', meanwhile=meanwhile)
+    result = j.rename(DRAFT, '1', meanwhile=a_minute_passes(
+        clock, lambda results: mounts.has_ended(j.pids[victim]) and not killer.asked and j.is_asleep(1 - victim)))
     proxy.fault = proxy.gate = None
     assert killer.was, j.text()
     committed = MARKER in stored(bucket)
@@ -423,9 +443,10 @@ def mpirun(program, mpi, proxy, spill):
     return do
 
 
-@pytest.mark.parametrize('words', [('save',), ('convert', '-o', 'ocdbt=off'), ('convert', '--layout', 'v0')], ids=' '.join)
-def test_commands_of_ranks(mpirun, run, bucket, root, tmp_path, words):
+@pytest.mark.parametrize('bucket, command', on_buckets('save', 'convert -o ocdbt=off', 'convert --layout v0'), indirect=['bucket'])
+def test_commands_of_ranks(mpirun, run, bucket, root, tmp_path, command):
     """Both ranks upload leaves; an error of one leaves nothing; a second one is refused."""
+    words = command.split()
     source = SAMPLE / '1500/state' if words[-1] == 'v0' else SAMPLE / '1500'
     status, said = mpirun(*words, source, f'{root}/5')
     assert status == {0}, said
@@ -445,6 +466,7 @@ def test_commands_of_ranks(mpirun, run, bucket, root, tmp_path, words):
         assert status == {1} and bucket.keys() == before, said
 
 
+@on('s3')
 def test_objects_of_a_rank_whose_job_has_ended(ranks, run, bucket, root):
     """A rank that sent on when the primary had died and gc had run: only the age says that they are left over."""
     run('convert', SAMPLE / '1500', f'{root}/7')

@@ -16,6 +16,7 @@ import pytest
 
 from lib import buckets, dying_upload, mounts
 from lib.buckets import unfinished
+from lib.pairs import on, on_buckets
 from lib.writing import npy
 
 BUCKET = 'streamed'
@@ -88,6 +89,7 @@ def test_data_is_sent_while_it_is_written(opened, run, bucket, proxy, root):
     assert not unfinished(bucket, proxy)
 
 
+@on('gs')
 def test_a_command_sends_while_it_writes(run, proxy, root, spill, tmp_path):
     """A part arrives before the commit begins: the second leaf cannot be read until then."""
     source = tmp_path / 'in'
@@ -116,6 +118,7 @@ def test_a_command_sends_while_it_writes(run, proxy, root, spill, tmp_path):
     assert run('cat', f'{root}/1/default/a.npy', text=False).stdout == (source / 'a.npy').read_bytes()
 
 
+@on('s3')
 def test_full_data_files_are_objects_at_once(opened, run, bucket, proxy, root):
     """And no reader takes them for a step."""
     m = opened('target_data_file_size=4M', 'chunk_byte_size=1M')
@@ -130,6 +133,7 @@ def test_full_data_files_are_objects_at_once(opened, run, bucket, proxy, root):
     assert set(there) - {f'run/5/{CLAIM}'} < set(bucket.keys())
 
 
+@on('gs')
 def test_an_item_gets_another_name(opened, run, bucket, proxy, root):
     """The data files are sent again under the new name, and nothing stays under the old one, not even objects that were complete."""
     for step, options in ((5, ()), (6, ('target_data_file_size=4M', 'chunk_byte_size=1M'))):
@@ -144,7 +148,7 @@ def test_an_item_gets_another_name(opened, run, bucket, proxy, root):
         m.unmount()
 
 
-@pytest.mark.parametrize('how', ['again', 'in place', 'removed'])
+@pytest.mark.parametrize('bucket, how', on_buckets('again', 'in place', 'removed'), indirect=['bucket'])
 def test_a_leaf_is_written_again(opened, run, bucket, proxy, root, how):
     m = opened()
     d = begin(m, proxy)
@@ -161,6 +165,7 @@ def test_a_leaf_is_written_again(opened, run, bucket, proxy, root, how):
     assert not unfinished(bucket, proxy)
 
 
+@on('s3')
 def test_a_program_goes_back_to_the_front(opened, run, bucket, proxy, root):
     """In the middle of a leaf of many chunks: those that were sent are not in the step."""
     d = opened('chunk_byte_size=1M').path / '5.tmp'
@@ -213,6 +218,7 @@ def test_a_failed_commit_is_tried_again(opened, run, bucket, proxy, root):
     assert np.array_equal(loaded(m.path / '5/state/more.npy'), OTHER)
 
 
+@on('gs')
 def test_a_refused_commit_keeps_what_was_sent(opened, run, bucket, proxy, root):
     """A leaf that is not whole: the draft stays, and what has been sent of the others is not sent again."""
     m = opened(allow_errors=True)
@@ -246,6 +252,7 @@ def test_a_killed_writer_leaves_what_gc_removes(opened, run, bucket, proxy, root
     assert bucket.keys() == [] and (bucket.scheme == 'gs' or not bucket.uploads())
 
 
+@on('s3')
 def test_two_drafts_at_once(opened, run, bucket, proxy, root):
     m = opened('write_budget=32M', 'chunk_byte_size=64M')
     a, b = begin(m, proxy), begin(m, proxy, OTHER, step=6)
@@ -254,6 +261,7 @@ def test_two_drafts_at_once(opened, run, bucket, proxy, root):
     assert len(set(parts(proxy))) == len(parts(proxy))
 
 
+@on('gs')
 def test_nothing_is_synced_on_this_machine(opened, proxy):
     """A crash would lose only the draft, which does not survive a crash anyway."""
     m = opened('chunk_byte_size=64M', 'trace=io', 'io=trace:auto')

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from lib import buckets, dying_upload, package
+from lib.pairs import on_buckets, pairs
 
 BUCKET = 'hosts'
 IN_MEMORY = True  # both for the fixtures
@@ -73,7 +74,7 @@ def assert_step(run, root, tmp_path, name):
     assert np.array_equal(np.load(tmp_path / 'w.npy'), VALUES[name])
 
 
-@pytest.mark.parametrize('kind', [Mount, Library])
+@pytest.mark.parametrize('bucket, kind', on_buckets(Mount, Library), indirect=['bucket'])
 def test_both_begin_at_once(mount, program, run, bucket, proxy, root, tmp_path, kind):
     """Neither is answered before both have asked for the place."""
     both, hosts, statuses = threading.Barrier(2), [kind(mount, program, root) for _ in range(2)], {}
@@ -92,8 +93,7 @@ def test_both_begin_at_once(mount, program, run, bucket, proxy, root, tmp_path, 
     assert not any(CLAIM in key for key in bucket.keys())
 
 
-@pytest.mark.parametrize('place', ['renewal', 'marker'])
-@pytest.mark.parametrize('kind', [Mount, Library])
+@pytest.mark.parametrize('bucket, kind, place', on_buckets(*pairs([Mount, Library], ['renewal', 'marker'])), indirect=['bucket'])
 def test_one_is_late(mount, program, run, bucket, proxy, root, tmp_path, kind, place):
     """It was suspended in its commit for so long that gc on another host has taken it for dead, and another writer has committed the step."""
     late, other, statuses = kind(mount, program, root), kind(mount, program, root), {}
@@ -122,7 +122,7 @@ def test_one_is_late(mount, program, run, bucket, proxy, root, tmp_path, kind, p
     assert_step(run, root, tmp_path, 'b')
 
 
-@pytest.mark.parametrize('kind', [Mount, Library])
+@pytest.mark.parametrize('bucket, kind', on_buckets(Mount, Library), indirect=['bucket'])
 def test_it_ends_when_a_listing_shows_the_step(mount, program, run, bucket, proxy, root, tmp_path, kind):
     """A server whose listings lag: the first three after the marker do not show the step."""
     seen = []

@@ -17,6 +17,7 @@ import pytest
 
 from lib import buckets, dying_upload
 from lib.buckets import unfinished
+from lib.pairs import on, on_buckets
 
 BUCKET = 'written'
 IN_MEMORY = True  # both for the fixtures
@@ -41,7 +42,7 @@ def nothing_is_left(bucket, proxy):
     assert not unfinished(bucket, proxy)
 
 
-@pytest.mark.parametrize('option', ['ocdbt=on', 'ocdbt=off,zarr=3'])
+@pytest.mark.parametrize('bucket, option', on_buckets('ocdbt=on', 'ocdbt=off,zarr=3'), indirect=['bucket'])
 def test_convert(run, bucket, proxy, root, tmp_path, option):
     run('convert', '-o', f'{option},sandbox=require', SAMPLE / '1500', f'{root}/1500')
     keys = bucket.keys()
@@ -56,6 +57,7 @@ def test_convert(run, bucket, proxy, root, tmp_path, option):
     assert bucket.keys() == keys
 
 
+@on('s3')
 def test_save_and_items(run, bucket, root, tmp_path):
     (tmp_path / 'in').mkdir()
     np.save(tmp_path / 'in/w.npy', np.arange(12.).reshape(3, 4))
@@ -66,6 +68,7 @@ def test_save_and_items(run, bucket, root, tmp_path):
     assert f'run-v0/x/{MARKER}' in bucket.keys()
 
 
+@on('gs')
 def test_large_leaves_stream(run, bucket, root, tmp_path, measured=48 << 20):
     (tmp_path / 'in').mkdir()
     np.save(tmp_path / 'in/w.npy', np.random.default_rng(1).standard_normal(measured // 8))
@@ -73,6 +76,7 @@ def test_large_leaves_stream(run, bucket, root, tmp_path, measured=48 << 20):
     assert run('cat', f'{root}/1/default/w.npy', text=False).stdout == (tmp_path / 'in/w.npy').read_bytes()
 
 
+@on('s3')
 def test_what_cannot_be(run, root, tmp_path):
     for args, why in ((('convert', SAMPLE, root), 'one step is written at a time'),
                       (('convert', '--force', SAMPLE / '1500', f'{root}/1'), 'is not replaced'),
@@ -106,7 +110,7 @@ def test_two_hosts_commit_one_step(run, bucket, proxy, root):
     assert not any(CLAIM in k for k in bucket.keys())
 
 
-@pytest.mark.parametrize('key', ['manifest.ocdbt', '_METADATA', '_CHECKPOINT_METADATA', '/5/' + MARKER])
+@pytest.mark.parametrize('bucket, key', on_buckets('manifest.ocdbt', '_METADATA', '_CHECKPOINT_METADATA', '/5/' + MARKER), indirect=['bucket'])
 def test_a_failure_leaves_nothing(run, bucket, proxy, root, key):
     name = key if bucket.scheme == 's3' else key.replace('/', '%2F')
     proxy.fault = lambda h: buckets.is_put(name)(h) and (h.refuse(403, 'AccessDenied') or True)
@@ -116,6 +120,7 @@ def test_a_failure_leaves_nothing(run, bucket, proxy, root, key):
     nothing_is_left(bucket, proxy)
 
 
+@on('gs')
 def test_an_interrupt_leaves_nothing(program, bucket, proxy, root):
     begun, go = threading.Event(), threading.Event()
 
@@ -142,7 +147,7 @@ KILLED = {'at-the-commit': (dying_upload.Save, dying_upload.OPTIONS, dying_uploa
           'draft': (dying_upload.Draft, dying_upload.STREAMED, 96, 9)}
 
 
-@pytest.mark.parametrize('name', KILLED)
+@pytest.mark.parametrize('bucket, name', on_buckets(*KILLED), indirect=['bucket'])
 def test_killed_anywhere(run, program, bucket, proxy, root, spill, tmp_path, name):
     """82 kills in the ten runs, before and after requests; tests/soak/upload tries all. The step is whole, or absent, and gc leaves nothing of it."""
     writer, options, large, count = KILLED[name]
@@ -231,6 +236,7 @@ def test_no_secret_in_a_trace(run, program, bucket, proxy, root, tmp_path, monke
             assert secret not in text and urllib.parse.quote(secret, safe='') not in text, (what, secret)
 
 
+@on('s3')
 def test_local_directories_of_others(run, bucket, proxy, root, spill):
     """One whose writer is dead goes; one that is being made stays for a minute, since it is not locked yet."""
     for name, age in (('begun-1-1', 0), ('begun-1-2', 100), ('upload-1-3', 0), ('upload-1-4', 100)):

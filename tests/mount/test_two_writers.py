@@ -4,18 +4,19 @@
 import pytest
 
 from lib import step_races
+from lib.pairs import on, pairs
 
 BUCKET = 'raced'
 IN_MEMORY = True  # both for the fixtures
 
 
-@pytest.mark.parametrize('kind', ['4 mounts', '2 mounts and 2 saves'])
-@pytest.mark.parametrize('mode', ['rename', 'commit_file'])
+@pytest.mark.parametrize('mode, kind', pairs(['rename', 'commit_file'], ['4 mounts', '2 mounts and 2 saves']))
 def test_in_a_directory(program, tmp_path, root, mode, kind):
     faults, steps = step_races.run(program, root, tmp_path, kind, [f'atomicity={mode}'], 40, 1)
     assert not faults and steps == 40, '\n'.join(faults)
 
 
+@on('gs')
 def test_in_a_bucket(program, tmp_path, bucket, proxy, spill):
     faults, steps = step_races.run(program, f'{bucket.scheme}://{BUCKET}/run', tmp_path, '2 mounts and 2 saves', [], 5, 1)
     assert not faults and steps == 5, '\n'.join(faults)
