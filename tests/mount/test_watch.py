@@ -369,12 +369,15 @@ def test_a_step_that_is_being_removed_is_gone(mount, root):
     """rmtree empties the directory before it removes it: no error of the step, and nothing in the log."""
     m = mount(root)
     step = next(name for name in os.listdir(m.path) if name.isdigit())
-    assert os.listdir(m / step)
+    seen = os.open(m / step, os.O_RDONLY)      # its name may be looked up afresh after a second
     for name in os.listdir(root / step):
         path = root / step / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    with pytest.raises(FileNotFoundError):
-        os.listdir(m / step)
+    try:
+        with pytest.raises(FileNotFoundError):
+            os.listdir(f'/proc/self/fd/{seen}')
+    finally:
+        os.close(seen)
     (root / step).rmdir()
     wait_for(lambda: step not in os.listdir(m.path))
 
