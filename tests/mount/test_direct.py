@@ -5,6 +5,7 @@ import errno
 import mmap
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -21,11 +22,18 @@ MODES = {'auto': (), 'on': ('direct_io',), 'off': ('direct_io=off',), 'older ker
          'older kernel, on': ('direct_io=on', 'direct_mmap=off')}
 
 
+@pytest.fixture(scope='module')
+def step(program, tmp_path_factory):
+    files, where = tmp_path_factory.mktemp('files'), tmp_path_factory.mktemp('root') / '1'
+    for name, array in (('plain', PLAIN), ('packed', PACKED), ('small', SMALL)):
+        np.save(files / f'{name}.npy', array)
+    subprocess.run([program, 'save', '-q', '-o', 'rule=plain*:compression=none,chunk_byte_size=64M', files, where], check=True)
+    return where
+
+
 @pytest.fixture
-def root(mount, tmp_path):
-    (tmp_path / 'root').mkdir()
-    saved(mount, tmp_path / 'root', 'rule=plain*:compression=none', 'chunk_byte_size=64M',
-          files={'plain.npy': PLAIN, 'packed.npy': PACKED, 'small.npy': SMALL})
+def root(step, tmp_path):
+    shutil.copytree(step, tmp_path / 'root/1', copy_function=os.link)
     return tmp_path / 'root'
 
 

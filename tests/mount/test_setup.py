@@ -132,19 +132,20 @@ def pasted(build, tmp_path):
         subprocess.run(['umount', '-l', mnt], capture_output=True)
 
 
-@pytest.mark.parametrize('page,title,mnt', [('README.md', 'Mount', 'mnt'), ('docs/tour.md', 'A tour', 'tour/mnt')])
-def test_a_tour(pasted, page, title, mnt):
-    """Pasted line by line after quickstart, it prints what the page says that it prints."""
-    where, env = pasted
-    assert not tour.faults(TOP / page, title, where, env)
-    assert not list((where / mnt).iterdir()), 'it ends with its mount unmounted'
+TOURS = {'README.md': ('Mount', 'mnt'), 'docs/tour.md': ('A tour', 'tour/mnt')}
 
 
-def test_one_tour_can_follow_the_other(pasted):
-    """As a reader pastes them, in one directory; the tour is in a directory of its own."""
+@pytest.mark.parametrize('pages', [['docs/tour.md'], ['README.md', 'docs/tour.md']], ids=' '.join)
+def test_the_tours(pasted, pages):
+    """
+    Pasted line by line after quickstart, they print what the pages say that they print, one after the other in one directory as well:
+    the second is in a directory of its own.
+    """
     where, env = pasted
-    for page, title in (('README.md', 'Mount'), ('docs/tour.md', 'A tour')):
+    for page in pages:
+        title, mnt = TOURS[page]
         assert not tour.faults(TOP / page, title, where, env)
+        assert not list((where / mnt).iterdir()), 'it ends with its mount unmounted'
 
 
 @pytest.mark.parametrize('page', ['views', 'writing'])
