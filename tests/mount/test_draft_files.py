@@ -430,7 +430,7 @@ def open_while_it_is_committed(m, step, names):
 
 @pytest.mark.parametrize('options', [(), ('ocdbt=off',)])
 def test_whoever_opens_a_part_during_the_commit_reads_on(mount, root, options):
-    m = mount(root, 'io=fault(sync:delay=200:always):auto', *options, allow_errors=True)
+    m = mount(root, 'io=fault(sync:delay=100:always):auto', *options, allow_errors=True)
     whole = np.arange(200_000, dtype=np.float32).reshape(200, 1000)
     names = ['p[0:70,0:1000]@200x1000.npy', 'p[70:200,0:1000]@200x1000.npy']
     for step in range(7, 27):

@@ -118,7 +118,9 @@ PROVOKED = [
     (f'{DRAFT}; head -c 130 mnt/1500/state/params/embed/table.npy >mnt/7.tmp/default/a.npy; pytreefs commit mnt/7.tmp', 'header announces'),
     (f'{DRAFT}; head -c 40 mnt/1500/state/rng.npy >mnt/7.tmp/default/a.npy; pytreefs commit mnt/7.tmp', 'end inside the header'),
     (f'{DRAFT}; echo maybe >mnt/7.tmp/default/b.json; pytreefs commit mnt/7.tmp', 'not JSON'),
-    (f'{DRAFT}; exec 9>mnt/7.tmp/default/c.npy; pytreefs commit mnt/7.tmp', 'is open for writing'),
+    # A shell closes a second descriptor of what it opens, and then the commit waits for the other.
+    (f'{DRAFT}; coproc py "f = open(\'mnt/7.tmp/default/c.npy\', \'wb\'); print(flush=True); import signal; signal.pause()"; '
+     'read <&${COPROC[0]}; pytreefs commit mnt/7.tmp; kill $COPROC_PID', 'is open for writing'),
     (f'{DRAFT}; pytreefs commit mnt/7.tmp', 'holds no leaf'),
     (f'{DRAFT}; cp mnt/1500/state/rng.npy mnt/7.tmp/default/; pytreefs commit mnt/7.tmp abc', 'is not a name of a step'),
     (f'{DRAFT}; cp mnt/1500/state/rng.npy mnt/7.tmp/default/; pytreefs commit mnt/7.tmp 1500', 'File exists'),
