@@ -264,30 +264,35 @@ def test_stored_bytes_are_those_of_info(run, command):
 
 # ---- the progress bar ----
 
-@pytest.mark.parametrize('columns', [100, 45, 20])
-def test_the_bar_fits_the_terminal_and_never_goes_back(run, program, tmp_path, columns):
+def on_terminal(columns, *words):
+    """The process of a command that tells its progress to a terminal of that width, and the terminal's other end."""
+    main, sub = pty.openpty()
+    fcntl.ioctl(sub, termios.TIOCSWINSZ, struct.pack('HHHH', 24, columns, 0, 0))
+    p = subprocess.Popen(words, stderr=sub, stdout=subprocess.DEVNULL)
+    os.close(sub)
+    return p, main
+
+
+def test_the_bar_fits_the_terminal_and_never_goes_back(run, program, tmp_path):
     """report reads everything twice, which it says from the beginning."""
     source = tmp_path / 'in'
     source.mkdir()
     for i in range(4):
         np.save(source / f'{i}.npy', np.random.default_rng(i).random(1 << 15))
     run('convert', '-o', 'compression=none', source, tmp_path / 'tree')
-    main, sub = pty.openpty()
-    fcntl.ioctl(sub, termios.TIOCSWINSZ, struct.pack('HHHH', 24, columns, 0, 0))
-    p = subprocess.Popen([program, 'report', '-o', 'io=fault(read:rate=800K:always):sync', tmp_path / 'tree'], stderr=sub,
-                         stdout=subprocess.DEVNULL)
-    os.close(sub)
-    seen = b''
-    # The end of a terminal that nobody has any more is EIO.
-    with contextlib.suppress(OSError):
-        while piece := os.read(main, 4096):
-            seen += piece
-    os.close(main)
-    assert p.wait() == 0
-    lines = [line.replace('\x1b[K', '') for line in seen.decode().split('\r') if '%' in line]
-    parts = [int(re.search(r'(\d+)%', line)[1]) for line in lines]
-    assert parts == sorted(parts) and len(parts) > 2 and max(map(len, lines)) < columns, lines
-    assert ('[' in lines[0]) == (columns == 100), lines
+    words = program, 'report', '-o', 'io=fault(read:rate=800K:always):sync', tmp_path / 'tree'
+    for columns, (p, main) in {columns: on_terminal(columns, *words) for columns in (100, 45, 20)}.items():
+        seen = b''
+        # The end of a terminal that nobody has any more is EIO.
+        with contextlib.suppress(OSError):
+            while piece := os.read(main, 4096):
+                seen += piece
+        os.close(main)
+        assert p.wait() == 0
+        lines = [line.replace('\x1b[K', '') for line in seen.decode().split('\r') if '%' in line]
+        parts = [int(re.search(r'(\d+)%', line)[1]) for line in lines]
+        assert parts == sorted(parts) and len(parts) > 2 and max(map(len, lines)) < columns, lines
+        assert ('[' in lines[0]) == (columns == 100), lines
 
 
 # ---- why not ----
