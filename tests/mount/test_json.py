@@ -84,7 +84,7 @@ CASES = {
     'merge': [['parts']],
     'report': [['ckpts/latest'], ['ckpts']],
     'transform': [['--check', 'rules.json', 'ckpts/latest/state']],
-    'bench': [['.']],
+    'bench': [['--size', '16M', '.']],
 }
 
 
