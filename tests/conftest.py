@@ -24,6 +24,9 @@ os.environ.pop('PYTREEFS_OPTIONS', None)
 os.environ['no_proxy'] = os.environ['NO_PROXY'] = ','.join(
     filter(None, ['127.0.0.1,localhost', os.environ.get('no_proxy') or os.environ.get('NO_PROXY')]))
 
+# Tests compile each function once for a few numbers: half of the time that JAX takes in them is for optimizing it.
+os.environ.setdefault('JAX_DISABLE_MOST_OPTIMIZATIONS', '1')
+
 import features  # noqa: E402
 from lib import buckets, checkpoints, gcs as gcs_server, jobs, mounts, objects, preload  # noqa: E402
 
