@@ -5,14 +5,12 @@ Orbax refuses s3:// ("Checkpoint path should be absolute"); test_bucket_tensorst
 """
 
 import pathlib
-import subprocess
-import sys
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from lib import bucket_writers, package
+from lib import bucket_writers, forks, package
 
 BUCKET = 'orbax'  # for the fixture
 TESTS = pathlib.Path(__file__).resolve().parent.parent
@@ -61,7 +59,7 @@ def assert_same(got):
 def python(gs, gs_bucket, program):
     """python(script, word, ..., STORAGE_EMULATOR_HOST=...): a process with Orbax and our package, and these variables."""
     def do(script, *words, **env):
-        subprocess.run([sys.executable, '-c', script, *map(str, words)], check=True, timeout=120, env=package.environment(program, TESTS) | env)
+        forks.run(forks.script, script, *words, environment=package.environment(program, TESTS) | env)
     return do
 
 

@@ -4,14 +4,12 @@
 import os
 import pathlib
 import re
-import subprocess
-import sys
 
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
-from lib import tour
+from lib import forks, tour
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 PAGE = TOP / 'docs/recipes.md'
@@ -66,9 +64,7 @@ def run_python(build, tmp_path):
     def run(text):
         env = dict(os.environ, PYTHONPATH=str(build / 'tools/python'), PATH=f'{build}:{os.environ["PATH"]}', JAX_PLATFORMS='cpu',
                    KERAS_BACKEND='jax', KERAS_HOME=str(tmp_path / 'keras'))
-        r = subprocess.run([sys.executable, '-c', text], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600)
-        assert r.returncode == 0, r.stderr
-        return r.stdout
+        return forks.run(forks.script, f'import os\nos.chdir({str(tmp_path)!r})\n{text}', environment=env)
     return run
 
 
@@ -86,7 +82,7 @@ nnx.replace_by_pure_dict{load}
 assert np.array_equal(model(x), want)
 np.save('kernel', model.embed.kernel[...])
 print('done')
-''') == 'done\n'
+''') .endswith('done\n')
     restored = ocp.PyTreeCheckpointer().restore(tmp_path / 'ckpts/1700/default')
     assert np.array_equal(restored['params']['embed']['kernel'], np.load(tmp_path / 'kernel.npy'))
 
@@ -102,6 +98,6 @@ assert not np.allclose(model.predict(x, verbose=0), want)
 assert np.array_equal(model.predict(x, verbose=0), want)
 np.save('kernel', model.get_layer('dense').kernel)
 print('done')
-''') == 'done\n'
+''') .endswith('done\n')
     restored = ocp.PyTreeCheckpointer().restore(tmp_path / 'ckpts/1800/default')
     assert np.array_equal(restored['classifier']['dense']['kernel'], np.load(tmp_path / 'kernel.npy'))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import pytreefs
-from lib import jaxenv, tour  # noqa: F401: before jax
+from lib import forks, jaxenv, tour  # noqa: F401: before jax
 
 import jax
 import jax.numpy as jnp
@@ -100,8 +100,7 @@ print('same')
 
 def test_orbax_restores_arrays_where_they_were(tmp_path):
     """Of a tree that save() wrote; and of a copy of it by a mount without xattrs, in which leaves were written anew."""
-    r = subprocess.run([sys.executable, '-c', SHARDED, str(tmp_path)], capture_output=True, text=True, timeout=300)
-    assert r.stdout == 'same\n', r.stderr
+    assert forks.run(forks.script, SHARDED, tmp_path).endswith('same\n')
 
 
 def test_options_of_the_types_decide(tmp_path):
@@ -123,8 +122,7 @@ PAGE = pathlib.Path(__file__).resolve().parents[2] / 'docs/jax.md'
 def test_the_page_about_jax(build, tmp_path):
     """Its Python in one process; then its commands, which print what it says."""
     code = '\n'.join(re.findall(r'```python\n(.*?)```', PAGE.read_text(), re.S))
-    r = subprocess.run([sys.executable, '-c', code], cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert r.returncode == 0, r.stderr
+    forks.run(forks.script, f'import os\nos.chdir({str(tmp_path)!r})\n{code}')
     env = dict(os.environ, PATH=f'{build}:{os.path.dirname(sys.executable)}:{os.environ["PATH"]}')
     try:
         for part in ('While a run trains', 'Another step with some leaves changed'):
