@@ -225,10 +225,14 @@ def base(tmp_path_factory):
 
 
 @pytest.fixture(scope='module')
-def server(tmp_path_factory):
-    top = tmp_path_factory.getbasetemp()
-    with servers.faulty(top) as url:
-        yield lambda path: f'{url}/{pathlib.Path(path).relative_to(top)}'
+def server():
+    """server(path, top): its URL where top is all that the server has. A path that is nothing is looked for in each directory above it."""
+    made = []
+    with servers.faulty('/nothing', made=made) as url:
+        def of(path, top):
+            made[0].root = str(top)
+            return f'{url}/{pathlib.Path(path).relative_to(top)}'
+        yield of
 
 
 def differences(want, got, way):
@@ -260,11 +264,12 @@ def test_every_way_gives_the_same_leaves(request, program, base, server, tmp_pat
     (tmp_path / 'of/one/test/source').mkdir(parents=True)
     (tmp_path / 'of/one/test/notes').write_text('x')
     path = make(tmp_path / 'of/one/test/source', base)
+    url = server(path, next(top for top in (tmp_path / 'of/one/test', base.root.parent) if pathlib.Path(path).is_relative_to(top)))
     faults = []
     for way in WAYS:
         (tmp_path / way).mkdir()
         try:
-            got = getattr(Reader(program, path, tmp_path / way, server(path), list(want or ['w'])), way)()
+            got = getattr(Reader(program, path, tmp_path / way, url, list(want or ['w'])), way)()
         except (Refused, OSError) as e:
             if want is not sources.NOTHING and not re.search(refused.get(way) or MAY_REFUSE.get(way, '(?!)'), str(e)):
                 faults.append(f'{way}: refuses: {e}')

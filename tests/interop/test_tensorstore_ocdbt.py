@@ -108,7 +108,8 @@ def read(path, **more):
     kv = store(path, **more)
     found = kv.list().result()
     assert len(found) == len(set(found))
-    return {k: kv.read(k).result().value for k in found}
+    reads = {k: kv.read(k) for k in found}
+    return {k: future.result().value for k, future in reads.items()}
 
 
 def delete(path, names):

@@ -345,11 +345,11 @@ def custom_handler(d):
 
 @case()
 def wide_and_deep(d):
-    """100 levels, and 3,000 siblings, without a byte of data to speak of."""
+    """100 levels, and 1,000 siblings, without a byte of data to speak of."""
     deep = {'leaf': 1}
     for i in range(100):
         deep = {f'level{i}': deep}
-    return save('v0', d, {'deep': deep, 'wide': {f'k{i:05d}': i for i in range(3000)}})
+    return save('v0', d, {'deep': deep, 'wide': {f'k{i:05d}': i for i in range(1000)}})
 
 
 @case()
