@@ -239,7 +239,7 @@ import mmap, signal, sys, numpy as np, pytreefs
 signal.signal(signal.SIGINT, signal.default_int_handler)
 no_reserve = 0x4000
 zeros = np.frombuffer(mmap.mmap(-1, 1 << 40, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | no_reserve, mmap.PROT_READ), np.float64)
-random = np.random.default_rng(0).standard_normal(1 << 26, np.float32)
+random = "random" in sys.argv[2] and np.random.default_rng(0).integers(0, 1 << 12, 1 << 27, np.uint16).view(np.float32)
 try:
     pytreefs.save(sys.argv[1], eval(sys.argv[2]), **eval(sys.argv[3]))
 except KeyboardInterrupt:

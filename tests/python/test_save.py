@@ -7,7 +7,6 @@ import errno
 import gc
 import hashlib
 import os
-import pathlib
 import shutil
 import signal
 import subprocess
@@ -21,6 +20,7 @@ import pytest
 
 import pytreefs
 from lib import expect, loading, mounts
+from lib.pairs import LONG
 
 Point = collections.namedtuple('Point', 'x y')
 
@@ -247,15 +247,19 @@ def gc_leaves(root):
     return os.listdir(root)
 
 
+# How many of a save.
+MOMENTS = 50 if LONG else 12
+
+
 def test_killed_while_it_saves(tmp_path):
-    """SIGKILL at fifty moments of a save: the step is there as a whole, or not at all, and gc removes the rest."""
+    """SIGKILL at many moments of a save: the step is there as a whole, or not at all, and gc removes the rest."""
     whole, taken = 0, 0.0
     with subprocess.Popen([sys.executable, '-c', SAVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as p:
-        for n in range(51):
+        for n in range(MOMENTS + 1):
             root = tmp_path / str(n)
             root.mkdir()
             # The first one says how long it takes.
-            p.stdin.write(f'{taken * n / 50 if n else "never"} 0 {root / "5"}\n')
+            p.stdin.write(f'{taken * n / MOMENTS if n else "never"} 0 {root / "5"}\n')
             p.stdin.flush()
             status, seconds = p.stdout.readline().split()
             assert int(status) in ((0, -signal.SIGKILL) if n else (0,))
@@ -274,7 +278,7 @@ def test_killed_while_it_saves(tmp_path):
 
 
 def test_killed_while_it_replaces(tmp_path):
-    """SIGKILL at thirty moments of a save that replaces a step: the step is always there, and is the old one or the new one."""
+    """SIGKILL at many moments of a save that replaces a step: the step is always there, and is the old one or the new one."""
     seen, taken, now = set(), 0.0, 1
     missing, stop = [], threading.Event()
 
@@ -287,9 +291,9 @@ def test_killed_while_it_replaces(tmp_path):
     watcher.start()
     try:
         with subprocess.Popen([sys.executable, '-c', SAVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as p:
-            for n in range(1, 32):
+            for n in range(1, MOMENTS + 2):
                 # The first one says how long it takes, and the second one is killed at once.
-                p.stdin.write(f'{taken * (n - 2) / 29 if taken else "never"} {n} {tmp_path / "5"}\n')
+                p.stdin.write(f'{taken * (n - 2) / (MOMENTS - 1) if taken else "never"} {n} {tmp_path / "5"}\n')
                 p.stdin.flush()
                 status, seconds = p.stdout.readline().split()
                 assert int(status) in ((0, -signal.SIGKILL) if taken else (0,))

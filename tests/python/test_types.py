@@ -10,7 +10,6 @@ import subprocess
 import sys
 
 import numpy as np
-import pytest
 
 import pytreefs
 
@@ -53,7 +52,6 @@ pytreefs.mount('x', 3)
 '''
 
 
-@pytest.mark.serial
 def test_strict_types(tmp_path, build):
     """The package, a program that uses it, and one that uses it wrongly."""
     (tmp_path / 'example.py').write_text(EXAMPLE)
