@@ -17,6 +17,7 @@ import pytest
 import tensorstore as ts
 
 from lib import expect, mounts, restoring
+from lib.pairs import pairs
 from test_copying import counted
 from test_writing import commit, write
 
@@ -66,9 +67,7 @@ def compressor(item, name, ocdbt, zarr3):
     return {**codecs[1]['configuration'], 'id': codecs[1]['name']} if len(codecs) > 1 else None
 
 
-@pytest.mark.parametrize('compression', ['blosc', 'auto'])
-@pytest.mark.parametrize('zarr', [2, 3])
-@pytest.mark.parametrize('ocdbt', ['on', 'off'])
+@pytest.mark.parametrize('compression, zarr, ocdbt', pairs(['blosc', 'auto'], [2, 3], ['on', 'off']))
 def test_orbax_and_tensorstore_restore_it(run, tmp_path, root, ocdbt, zarr, compression):
     tree = expect.flatten({k: v for k, v in ARRAYS.items() if k not in ('empty', 'int4')})
     item = save(run, tmp_path, {k: v for (k,), v in tree.leaves.items()}, f'ocdbt={ocdbt},zarr={zarr},compression={compression}')
@@ -79,8 +78,7 @@ def test_orbax_and_tensorstore_restore_it(run, tmp_path, root, ocdbt, zarr, comp
     assert run('verify', item).returncode == 0
 
 
-@pytest.mark.parametrize('zarr', [2, 3])
-@pytest.mark.parametrize('ocdbt', ['on', 'off'])
+@pytest.mark.parametrize('zarr, ocdbt', pairs([2, 3], ['on', 'off']))
 def test_arrays_of_many_devices_restore(run, tmp_path, ocdbt, zarr):
     """Saved by Orbax from one mesh, converted, and restored by Orbax onto another mesh."""
     values = {'matrix': WEIGHTS[0, :960, :1000].astype(BF16), 'rows': WEIGHTS[1, :800].astype(np.float32), 'everywhere': np.arange(12.)}
@@ -108,8 +106,7 @@ SPECS = {'blosc': ('zstd', 1, 1), 'blosc:zstd': ('zstd', 1, 1), 'blosc:lz4': ('l
          'blosc:zlib:2:bit': ('zlib', 2, 2), 'blosc:blosclz:0:none': ('blosclz', 0, 0)}
 
 
-@pytest.mark.parametrize('zarr', [2, 3])
-@pytest.mark.parametrize('text', SPECS)
+@pytest.mark.parametrize('zarr, text', pairs([2, 3], list(SPECS)))
 def test_the_document_is_tensorstores_to_the_byte(run, tmp_path, root, text, zarr):
     """And every codec's chunks are read back by TensorStore."""
     tree = expect.flatten({k: ARRAYS[k] for k in ('f32', 'ids', 'mask', 'complex')})
@@ -266,10 +263,10 @@ def big():
     return RNG.normal(0, 0.02, 3 << 21).astype(np.float32)
 
 
-@pytest.mark.parametrize('cname,block', [('lz4', 0), ('zstd', 0), ('zstd', 1 << 19), ('zlib', 100000), ('blosclz', 1 << 22)])
-@pytest.mark.parametrize('zarr', [2, 3])
-def test_blocks_of_others_are_read_alone_too(mount, run, tmp_path, root, big, zarr, cname, block):
+@pytest.mark.parametrize('blosc, zarr', pairs([('lz4', 0), ('zstd', 0), ('zstd', 1 << 19), ('zlib', 100000), ('blosclz', 1 << 22)], [2, 3]))
+def test_blocks_of_others_are_read_alone_too(mount, run, tmp_path, root, big, blosc, zarr):
     """A chunk that is larger than any piece: from front to back, in pieces from the back, and by small reads anywhere."""
+    cname, block = blosc
     item = save(run, tmp_path, {'w': big[:10]}, f'ocdbt=off,zarr={zarr},compression=none')
     for path in (item / 'w').rglob('*'):
         path.unlink() if path.is_file() else None

@@ -8,6 +8,7 @@ import pytest
 import tensorstore as ts
 
 from lib import bucket_writers, buckets
+from lib.pairs import pairs
 
 BUCKET = 'tensorstore'  # for the fixture
 VALUE = np.arange(35, dtype='f4').reshape(7, 5)
@@ -33,7 +34,7 @@ def kvstore(bucket, proxy, monkeypatch):
     return of_s3 if bucket.scheme == 's3' else of_gs
 
 
-@pytest.mark.parametrize('zarr, in_database', [(ZARR2, False), (ZARR2, True), (ZARR3, False), (ZARR3, True)])
+@pytest.mark.parametrize('bucket, zarr, in_database', pairs(['s3', 'gs'], [ZARR2, ZARR3], [False, True]), indirect=['bucket'])
 def test_an_array_that_tensorstore_wrote(run, bucket, proxy, kvstore, zarr, in_database):
     where = f'{zarr["driver"]}-{"database" if in_database else "files"}'
     source = f'{bucket.scheme}://tensorstore/{where}'
@@ -54,9 +55,10 @@ def test_an_array_that_tensorstore_wrote(run, bucket, proxy, kvstore, zarr, in_d
     assert proxy.requests
 
 
-@pytest.mark.parametrize('zarr, option', [('zarr', 'zarr=2'), ('zarr', 'zarr=2,ocdbt=off'), ('zarr3', 'zarr=3'), ('zarr3', 'zarr=3,ocdbt=off')])
-def test_a_step_that_was_saved_there(run, bucket, proxy, kvstore, tmp_path, zarr, option):
+@pytest.mark.parametrize('bucket, option', pairs(['s3', 'gs'], ['zarr=2', 'zarr=2,ocdbt=off', 'zarr=3', 'zarr=3,ocdbt=off']), indirect=['bucket'])
+def test_a_step_that_was_saved_there(run, bucket, proxy, kvstore, tmp_path, option):
     """TensorStore restores it, equal to the bit: what one request has put, and what came in parts."""
+    zarr = 'zarr3' if 'zarr=3' in option else 'zarr'
     where = f'saved-{option.replace(",", "-")}'
     step = f'{bucket.scheme}://tensorstore/{where}/3'
     values = {'small': VALUE, 'large': np.random.default_rng(3).standard_normal((3000, 700))}
@@ -77,8 +79,8 @@ def test_a_step_that_was_saved_there(run, bucket, proxy, kvstore, tmp_path, zarr
         assert np.array_equal(ours, value)
 
 
-@pytest.mark.parametrize('write', [bucket_writers.copy_into_a_draft, bucket_writers.save_by_the_library,
-                                   bucket_writers.convert, bucket_writers.convert_by_ranks])
+@pytest.mark.parametrize('bucket, write', pairs(['s3', 'gs'], [bucket_writers.copy_into_a_draft, bucket_writers.save_by_the_library,
+                                                               bucket_writers.convert, bucket_writers.convert_by_ranks]), indirect=['bucket'])
 def test_each_writer(mount, run, program, bucket, proxy, kvstore, tmp_path, write):
     """TensorStore restores from the bucket what a mount, the library, convert and ranks of a job wrote there. The data file has several parts."""
     values = {'small': VALUE, 'large': np.random.default_rng(3).standard_normal((3000, 700))}

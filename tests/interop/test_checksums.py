@@ -12,6 +12,7 @@ import pytest
 import tensorstore as ts
 
 from lib import expect, restoring
+from lib.pairs import pairs
 
 LAYOUTS = [('compression=none',), ('ocdbt=off',), ('ocdbt=off', 'compression=none'), ('ocdbt=off', 'compression=none', 'zarr=3')]
 
@@ -40,9 +41,7 @@ WRITERS = {'save': lambda run, files, out, options: run('save', '-o', options, f
            'convert': lambda run, files, out, options: run('convert', '-o', options, files, out / '1/default')}
 
 
-@pytest.mark.parametrize('writer', WRITERS)
-@pytest.mark.parametrize('zarr', [2, 3])
-@pytest.mark.parametrize('level', [1, 9])
+@pytest.mark.parametrize('writer, zarr, level', pairs(list(WRITERS), [2, 3], [1, 9]))
 def test_every_frame_of_zstd_has_the_checksum_that_tensorstore_checks(run, tmp_path, writer, zarr, level):
     """Chunks that are encoded whole, and one that is encoded as a stream: without it TensorStore takes most damage for numbers."""
     rng = np.random.default_rng(4)

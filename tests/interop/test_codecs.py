@@ -17,6 +17,7 @@ numcodecs = pytest.importorskip("numcodecs")
 crc32c = pytest.importorskip("google_crc32c")
 
 from zarr_tools import BYTES, Refused, ZarrTool, codec, grid, ts_store, v2_document, v3_document  # noqa: E402
+from lib.pairs import pairs
 
 RAW = bytes(range(16))
 ZSTD = codec("zstd", level=1, checksum=False)
@@ -198,12 +199,10 @@ def some_data(n):
     return (np.cumsum(rng.integers(-3, 4, n)) * 1000).astype("<i4")
 
 
-@pytest.mark.parametrize("n", [1, 3, 1000, 300000])
-@pytest.mark.parametrize("command", ["encode", "encode-pieces"])
-@pytest.mark.parametrize("version,codecs", [(2, c) for c in V2_COMPRESSORS] + [(3, c) for c in V3_CHAINS],
-                         ids=unnamed)
-def test_what_we_encode_is_read_by_tensorstore(tool, version, codecs, command, n):
-    data = some_data(n)
+@pytest.mark.parametrize("n, command, form", pairs(
+    [1, 3, 1000, 300000], ["encode", "encode-pieces"], [(2, c) for c in V2_COMPRESSORS] + [(3, c) for c in V3_CHAINS]))
+def test_what_we_encode_is_read_by_tensorstore(tool, n, command, form):
+    data, (version, codecs) = some_data(n), form
     if version == 2:
         document = v2_document(compressor=codecs, shape=[n], chunks=[n], dtype="<i4")
     else:

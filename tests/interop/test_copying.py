@@ -15,6 +15,7 @@ import pytest
 
 from lib import compare, expect, programs, restoring, writing
 from lib.gen_matrix import bits, dtype_of, save_v0, state, values
+from lib.pairs import pairs
 from test_writing import commit, every_dtype, leaves, write
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
@@ -168,8 +169,7 @@ def trees():
     return {'leaves': leaves(), 'dtypes': every_dtype(), 'numbers': expect.flatten({**numbers, 'n': 1, 'x': 0.5})}
 
 
-@pytest.mark.parametrize('name', ['leaves', 'dtypes', 'numbers'])
-@pytest.mark.parametrize('with_what', ['cp -r', 'cp -a'])
+@pytest.mark.parametrize('name, with_what', pairs(['leaves', 'dtypes', 'numbers'], ['cp -r', 'cp -a']))
 def test_a_round_trip_without_python(mount, root, name, with_what):
     """cp and mv: every leaf equal, lists and tuples too; diff -r finds the two times of the step, nothing else."""
     tree = trees()[name]
@@ -214,8 +214,7 @@ def test_a_copied_document_decides_little(mount, root):
         assert restoring.v0_pytree(root, step, None) == {'l': {'0': 1, '2': 3}, 'd': {'0': 1}, 'o': {'0': 1}}
 
 
-@pytest.mark.parametrize('size', [10, 200_000])
-@pytest.mark.parametrize('command', ['cp -r', 'cp -a', 'rsync -a'])
+@pytest.mark.parametrize('size, command', pairs([10, 200_000], ['cp -r', 'cp -a', 'rsync -a']))
 def test_custom_metadata_of_a_step_is_copied(mount, root, command, size):
     """By the copied file where no xattr says it: without any, or when it is longer than an xattr can be."""
     custom = {'note': 'x' * size, 'n': [1, 2.5, None]}
@@ -308,8 +307,7 @@ COPIES = {'cp -a': 'cp -a MNT/100 MNT/101.tmp', 'cp -r': 'cp -r MNT/100 MNT/101.
           'rsync': 'mkdir MNT/101.tmp && rsync -aX MNT/100/ MNT/101.tmp/'}
 
 
-@pytest.mark.parametrize('how', [*COPIES, 'convert'])
-@pytest.mark.parametrize('options', [(), ('ocdbt=off', 'zarr=3')])
+@pytest.mark.parametrize('how, options', pairs([*COPIES, 'convert'], [(), ('ocdbt=off', 'zarr=3')]))
 def test_random_keys_are_copied(mount, program, root, how, options):
     """Items of random keys come with their step, and Orbax restores them as what they are, with and without being told."""
     keys = saved_keys(root)
@@ -456,8 +454,7 @@ CARRIED = {'rsync': 'rsync -aX MNT/100/ MNT/101.tmp/', 'cp': 'cp -a MNT/100/. MN
            'tar': 'tar --xattrs --xattrs-include="user.*" -C MNT/100 -cf - . | tar --xattrs --xattrs-include="user.*" -C MNT/101.tmp -xf -'}
 
 
-@pytest.mark.parametrize('by', CARRIED)
-@pytest.mark.parametrize('options', [(), ('ocdbt=off', 'zarr=3'), ('rich_types=on',), ('leaf_type=jax.Array',)])
+@pytest.mark.parametrize('by, options', pairs(list(CARRIED), [(), ('ocdbt=off', 'zarr=3'), ('rich_types=on',), ('leaf_type=jax.Array',)]))
 def test_every_attribute_that_is_shown_is_accepted_when_it_comes_back(mount, root, by, options):
     """By the programs that carry attributes, and each by itself on its copy."""
     m = mount(root, *options)
@@ -532,9 +529,10 @@ def test_the_type_of_an_array_can_be_set(mount, root):
 COPIES_OF_A_TREE = ['cp -r 7/. 8.tmp/', 'cp -a 7/. 8.tmp/', 'rsync -aX 7/ 8.tmp/', 'tar -c -C 7 . | tar -x -C 8.tmp']
 
 
-@pytest.mark.parametrize('documents', ['both', 'no _CHECKPOINT_METADATA', 'none'])
-@pytest.mark.parametrize('command', COPIES_OF_A_TREE)
-@pytest.mark.parametrize('ocdbt', [True, False], ids=['database', 'directories'])
+@pytest.mark.parametrize('documents, command, ocdbt', pairs(
+    ['both', 'no _CHECKPOINT_METADATA', 'none'],
+    list(COPIES_OF_A_TREE),
+    [True, False]))
 def test_a_step_that_is_a_tree_is_copied_as_one(mount, root, ocdbt, command, documents):
     """Also where files tell of it only by their contents, or, to cp, by where they come from."""
     tree = {'params': {'w': W, 'b': np.arange(3)}, 'opt': [np.ones(2), np.zeros(3)], 'x': np.arange(4)}

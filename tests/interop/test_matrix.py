@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from lib import checkpoints, compare, expect
+from lib.pairs import pairs
 
 SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data' / 'sample'
 
@@ -66,8 +67,9 @@ def test_layout(mount, cases, name):
     assert not faults, '\n'.join(faults[:40])
 
 
-@pytest.mark.parametrize('io', ['uring', 'sync'])
-@pytest.mark.parametrize('name', ['matrix-ocdbt-zarr2-zstd-v0', 'matrix-perleaf-zarr3-none-v1', 'zarr3-perleaf'])
+@pytest.mark.parametrize('io, name', pairs(
+    ['uring', 'sync'],
+    ['matrix-ocdbt-zarr2-zstd-v0', 'matrix-perleaf-zarr3-none-v1', 'zarr3-perleaf']))
 def test_both_engines(mount, cases, name, io):
     case = cases(name)
     m = mount(case.path, f'io={io}')

@@ -10,6 +10,7 @@ import pytest
 
 from lib import expect, restoring
 from lib.gen_matrix import values
+from lib.pairs import pairs
 from test_writing import commit
 
 GRIDS = {       # the cuts of each axis
@@ -27,9 +28,9 @@ def boxes(shape, cuts):
         yield f'w[{name}]@{"x".join(map(str, shape))}.npy', tuple(slice(a, b) for a, b in box)
 
 
-@pytest.mark.parametrize('options', [(), ('zarr=3',), ('ocdbt=off',), ('ocdbt=off', 'zarr=3'), ('chunk_byte_size=300',),
-                                     ('dtype=float16',)])
-@pytest.mark.parametrize('grid', GRIDS)
+@pytest.mark.parametrize('options, grid', pairs(
+    [(), ('zarr=3',), ('ocdbt=off',), ('ocdbt=off', 'zarr=3'), ('chunk_byte_size=300',), ('dtype=float16',)],
+    list(GRIDS)))
 def test_parts_make_the_array(mount, tmp_path, grid, options):
     """Boxes in any order, by several writers at once; cut alike or not."""
     root = tmp_path / 'root'
@@ -53,8 +54,9 @@ def test_parts_make_the_array(mount, tmp_path, grid, options):
     assert sorted(p.name for p in (m / '7/default').iterdir()) == ['_METADATA', 'in', 'w.npy']
 
 
-@pytest.mark.parametrize('cuts', [([0, 16, 32, 64], [0, 24, 48]), ([0, 7, 20, 64], [0, 31, 48])], ids=['alike', 'uneven'])
-@pytest.mark.parametrize('options', [(), ('zarr=3',), ('ocdbt=off',), ('ocdbt=off', 'zarr=3')])
+@pytest.mark.parametrize('cuts, options', pairs(
+    [([0, 16, 32, 64], [0, 24, 48]), ([0, 7, 20, 64], [0, 31, 48])],
+    [(), ('zarr=3',), ('ocdbt=off',), ('ocdbt=off', 'zarr=3')]))
 def test_a_tree_that_is_one_array_in_parts(mount, tmp_path, cuts, options):
     root = tmp_path / 'root'
     root.mkdir()

@@ -17,6 +17,7 @@ import safetensors.torch
 import torch
 
 from lib import checkpoints, compare, expect
+from lib.pairs import pairs
 
 # Dtypes that the library's numpy side can write, and those that only torch has.
 NUMPY = ['bool', 'int8', 'int16', 'int32', 'int64', 'uint8', 'uint16', 'uint32', 'uint64', 'float16', 'float32',
@@ -61,8 +62,7 @@ def arrays_of(tree, below, separator='.'):
     return out
 
 
-@pytest.mark.parametrize('dtype', NUMPY)
-@pytest.mark.parametrize('name', ['dtypes-ocdbt-zarr2', 'dtypes-perleaf-zarr3'])
+@pytest.mark.parametrize('dtype, name', pairs(list(NUMPY), ['dtypes-ocdbt-zarr2', 'dtypes-perleaf-zarr3']))
 def test_bytes_of_one_type(mount, cases, name, dtype):
     """The file is the one that the library writes, byte for byte."""
     case = cases(name)
@@ -333,10 +333,12 @@ def test_never_listed(mount, cases):
     assert not [n for n in names if n.endswith(('.safetensors', '.html'))]
 
 
-@pytest.mark.parametrize('options,cast', [([], None), (['safetensors_separator=/'], None), ([], 'bfloat16'), (['restore_dtype=float32'], None)])
-@pytest.mark.parametrize('name,below', [('matrix-ocdbt-zarr2-zstd-v0', ''), ('matrix-ocdbt-zarr2-zstd-v0', 'params'), ('matrix-perleaf-zarr3-none-v1', '')])
-def test_it_is_the_file_that_export_writes(mount, run, cases, tmp_path, name, below, options, cast):
+@pytest.mark.parametrize('how, source', pairs(
+    [([], None), (['safetensors_separator=/'], None), ([], 'bfloat16'), (['restore_dtype=float32'], None)],
+    [('matrix-ocdbt-zarr2-zstd-v0', ''), ('matrix-ocdbt-zarr2-zstd-v0', 'params'), ('matrix-perleaf-zarr3-none-v1', '')]))
+def test_it_is_the_file_that_export_writes(mount, run, cases, tmp_path, source, how):
     """Byte for byte, manifest included: a tree with lists, numbers, texts and None comes back from either."""
+    (name, below), (options, cast) = source, how
     case = cases(name)
     where, = case.trees
     view = mount(case.path, *options) / where / below / f'{"@" + cast if cast else ""}.safetensors'

@@ -14,6 +14,7 @@ import tensorstore as ts
 from orbax.checkpoint._src.arrays import subchunking
 
 from lib import compare, mounts, writing
+from lib.pairs import LONG
 from test_casts import NAMES, dtype_of, inputs, numpy_cast
 
 pytestmark = pytest.mark.filterwarnings('ignore')
@@ -60,11 +61,12 @@ def test_the_types_of_these_tests_are_those_that_orbax_saves(tmp_path):
 @pytest.mark.feature('A3', 'A4', 'D6')
 @pytest.mark.parametrize('how', ['xattr', 'rule'])
 def test_chunks_of_drafts_are_those_of_orbax(mount, tmp_path, how):
-    """240 leaves, each with its own limit and axes."""
+    """Many leaves, each with its own limit and axes."""
     root = tmp_path / 'root'
     root.mkdir()
-    cases = list(combinations(240 if how == 'xattr' else 40))
-    assert len(set(cases)) >= (200 if how == 'xattr' else 40)
+    n = 240 if how == 'xattr' and LONG else 40
+    cases = list(combinations(n))
+    assert len(set(cases)) > n * 0.8
     print(f'{len(set(cases))} combinations of {len({c[0] for c in cases})} shapes and {len({c[1] for c in cases})} dtypes')
     rules = [f'rule=default/a{i}:chunk_byte_size={limit}' for i, (_, _, limit, _, _) in enumerate(cases)]
     rules += [f'rule=default/a{i}:shard_axes={":".join(map(str, axes))}' for i, (*_, axes, _) in enumerate(cases) if axes]

@@ -15,6 +15,7 @@ os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
 
 import numpy as np
 import pytest
+from lib.pairs import pairs
 
 jax = pytest.importorskip("jax")
 ocp = pytest.importorskip("orbax.checkpoint")
@@ -127,9 +128,7 @@ def save_v1(path, tree, rich):
     return path / "state" / "_METADATA"
 
 
-@pytest.mark.parametrize("rich", [False, True], ids=["plain", "rich"])
-@pytest.mark.parametrize("save", [save_v0, save_v1], ids=["v0", "v1"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("rich, save, name", pairs([False, True], [save_v0, save_v1], list(CASES)))
 def test_metadata_is_printed_back_byte_for_byte(tmp_path, name, save, rich):
     metadata = save(tmp_path / "c", CASES[name], rich)
     assert tool("print", metadata) == metadata.read_bytes()

@@ -21,6 +21,7 @@ sys.path.insert(0, str(pathlib.Path(os.environ['PYTREEFS_BUILD']) / 'tools/pytho
 
 import pytreefs  # noqa: E402
 from lib import checkpoints, visible_damage  # noqa: E402
+from lib.pairs import pairs
 
 DATA = pathlib.Path(__file__).resolve().parents[1] / 'data'
 TARGETS = ('matrix-ocdbt-zarr2-zstd-v0', 'matrix-ocdbt-zarr3-zstd-v0', 'matrix-perleaf-zarr2-zstd-v0',
@@ -237,8 +238,7 @@ CHANGES = {**{f'{name} {value}': recorded(name, value) for name in ('use_ocdbt',
 
 
 @pytest.mark.filterwarnings('ignore')
-@pytest.mark.parametrize('zarr3', [False, True], ids=['zarr2', 'zarr3'])
-@pytest.mark.parametrize('ocdbt', [False, True], ids=['directories', 'ocdbt'])
+@pytest.mark.parametrize('zarr3, ocdbt', pairs([False, True], [False, True]))
 def test_the_verdict_on_what_is_recorded_is_that_of_orbax(ocdbt, zarr3, program, tmp_path):
     """Documents that contradict the stored arrays, or have what Orbax does not know."""
     tree = saved(tmp_path / 'whole', use_ocdbt=ocdbt, use_zarr3=zarr3)

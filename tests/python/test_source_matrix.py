@@ -14,6 +14,7 @@ import pytest
 
 import pytreefs
 from lib import buckets, checkpoints, gcs as gcs_server, objects, old, seen, servers, visible_damage
+from lib.pairs import LONG
 from pytreefs import _pytreefs as native
 
 OLD = {f'{release}-{name}': (release, name) for release, name in old.names()}
@@ -179,7 +180,7 @@ def test_verify_reads_every_chunk(serve, name):
     assert counts[0]['chunks'] and counts == counts[:1] * 4
 
 
-@pytest.mark.parametrize('how, name', DAMAGES)
+@pytest.mark.parametrize('how, name', DAMAGES if LONG else {how: (how, name) for how, name in reversed(DAMAGES)}.values())
 def test_damage(serve, tmp_path, how, name):
     """The same leaves are errors, with the same errno and text, and the others have the same bytes; verify finds the same errors."""
     item, sound, found = damage(case_of(name), how, tmp_path)

@@ -8,9 +8,9 @@ registered as theirs are.
 
 import collections
 import dataclasses
+import itertools
 import json
 import os
-import pathlib
 import shutil
 import subprocess
 
@@ -19,6 +19,7 @@ import pytest
 
 import pytreefs
 from lib import jaxenv  # noqa: F401: before jax
+from lib.pairs import pairs
 
 import flax
 import flax.linen as nn
@@ -297,10 +298,10 @@ def exported(tmp_path, mount, run):
         yield f'export {out}', tmp_path / f'root/{step}'
 
 
-@pytest.mark.parametrize('way', [copied_in_a_mount, converted, exported])
-@pytest.mark.parametrize('by', ['pytreefs', 'orbax'])
-def test_copies(tmp_path, mount, run, name, way, by):
+@pytest.mark.parametrize('name, how', pairs([*TREES], [*itertools.product([copied_in_a_mount, converted, exported], ['pytreefs', 'orbax'])]))
+def test_copies(tmp_path, mount, run, name, how):
     """Each copy loads as the original does, and Orbax restores it."""
+    way, by = how
     tree = TREES[name]()
     (tmp_path / 'root').mkdir()
     if by == 'pytreefs':
