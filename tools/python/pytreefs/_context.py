@@ -37,6 +37,14 @@ def options_text(options: Mapping[str, Any]) -> str:
     return ','.join(f'{name}={value(x)}'.replace(',', '\\,') for name, x in options.items() if x is not None)
 
 
+def warn(text: str) -> None:
+    """The warning is at the caller of the package: Python shows one per line."""
+    frame, level = sys._getframe(), 1
+    while frame.f_back and os.path.dirname(frame.f_code.co_filename) == os.path.dirname(__file__):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, stacklevel=level)
+
+
 def names_its_arguments(function: Callable[P, R]) -> Callable[P, R]:
     """Its other keywords are options: an argument that is mistyped is said to be one."""
     @functools.wraps(function)
@@ -95,12 +103,9 @@ class Context:
         return self._nodes(name, lambda: self.handle.leaves(name, flags, indices))
 
     def warn_of_names(self, name: str) -> None:
-        """A tree that is made of the names of arrays may be another one than was saved. The warning is at the caller of the package."""
+        """A tree that is made of the names of arrays may be another one than was saved."""
         for text in json.loads(self.handle.attribute(name, 'remarks') or '[]'):
-            frame, level = sys._getframe(), 1
-            while frame.f_back and os.path.dirname(frame.f_code.co_filename) == os.path.dirname(__file__):
-                frame, level = frame.f_back, level + 1
-            warnings.warn(f'{self.path}: {text}', stacklevel=level)
+            warn(f'{self.path}: {text}')
 
     def _nodes(self, name: str, ask: Callable[[], Sequence[lib.Node]]) -> list[Node]:
         try:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -15,7 +14,7 @@ import numpy as np
 from . import _dtypes, _jax
 from . import _pytreefs as lib
 from ._checkpoint import Checkpoint
-from ._context import Context, Path, join, names_its_arguments
+from ._context import Context, Path, join, names_its_arguments, warn
 from ._dtypes import Framework
 from ._leaf import Leaf
 from ._node import CONTAINERS, SEQUENCES, Node, children_of, is_bytes, make, number, parts_of
@@ -83,7 +82,7 @@ class Loading:
         """A rule that was forgotten would be a leaf that is missing without a word."""
         text = self.context.handle.attribute(self.base, 'left_out')
         if text:
-            warnings.warn(f'{self.context.path}: transforms: {json.loads(text)["text"]}', stacklevel=4)
+            warn(f'{self.context.path}: transforms: {json.loads(text)["text"]}')
 
     def _describe(self, leaves: list[int]) -> None:
         """Open leaves of which only the names were read. An item of a step may have been replaced since then."""

@@ -7,12 +7,11 @@ import contextlib
 import errno
 import os
 import sys
-import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import _pytreefs as lib
-from ._context import Path, options_text
+from ._context import Path, options_text, warn
 from ._pytreefs import Error, NotFoundError
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ def convert(source: str, out: str, words: list[str], options: Mapping[str, Any],
         raise Error(errno.EINVAL if job.returncode == 2 else errno.EIO,
                     text or f'the command convert ended with status {job.returncode}', out)
     if text:
-        warnings.warn(text, stacklevel=4)
+        warn(text)
 
 
 def _command(name: str, paths: list[str], words: list[str], options: dict[str, Any]) -> Any:

@@ -7,7 +7,6 @@ import contextlib
 import errno
 import json
 import os
-import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
@@ -16,7 +15,7 @@ import numpy as np
 from . import _dtypes, _jax
 from . import _pytreefs as lib
 from ._checkpoint import Checkpoint
-from ._context import Path, names_its_arguments, options_text
+from ._context import Path, names_its_arguments, options_text, warn
 from ._leaf import Leaf
 from ._node import SEQUENCES, Parts, in_order, parts_of
 from ._program import convert
@@ -330,7 +329,7 @@ def _write(where: str, values: list[lib.Value], recorded: Recorded, progress: li
     draft = lib.Draft(where, options, flags)
     try:
         if remark := draft.remark():
-            warnings.warn(remark, stacklevel=3)
+            warn(remark)
         draft.put(values, progress)
         draft.put(others.items, None)
         for keys, *_ in others.items:
