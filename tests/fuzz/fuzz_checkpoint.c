@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/random.h>
 
 #include "core/base/digest.h"
@@ -536,6 +537,8 @@ static void begin(void)
 	const char *retained = getenv("FUZZ_FILES");
 
 	log_stderr_level(LOG_LEVEL_ERROR);
+	/* The kernel would clear two megabytes for each buffer. */
+	prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
 	if (retained) {
 		must(strlen(retained) < sizeof(dir) &&
 		     (mkdir(retained, 0777) == 0 || errno == EEXIST));

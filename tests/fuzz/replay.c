@@ -2,7 +2,8 @@
 /*
  * replay.c - the corpus of a fuzz target once through: every file of the directory that is named,
  * each whole, cut at every byte of its first 256, and with every one of those bytes changed. With a
- * number after it: at so many bytes, all over the file, for targets that take long.
+ * number after it: at so many bytes, all over the file, for targets that take long; twice as many
+ * with TEST_LONG.
  *
  * This is what runs with every compiler; `tests/fuzz/run` searches further.
  */
@@ -56,6 +57,7 @@ static unsigned run_file(const char *dir, const char *name, size_t spread)
 int main(int argc, char **argv)
 {
 	unsigned files = 0, runs = 0;
+	size_t spread = argc > 2 ? strtoul(argv[2], NULL, 10) : 0;
 	struct dirent *e;
 	DIR *d;
 
@@ -71,7 +73,7 @@ int main(int argc, char **argv)
 	while ((e = readdir(d)))
 		if (e->d_name[0] != '.') {
 			runs += run_file(argv[1], e->d_name,
-					 argc > 2 ? strtoul(argv[2], NULL, 10) : 0);
+					 getenv("TEST_LONG") ? 2 * spread : spread);
 			files++;
 		}
 	closedir(d);
