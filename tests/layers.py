@@ -23,6 +23,7 @@
 * the root's meson.build alone looks for libraries, since tools/build.sh reads what it looks for there
 """
 
+import functools
 import pathlib
 import re
 import shutil
@@ -293,24 +294,30 @@ def is_negation(name):
     return re.search('_(is|are)_no_', name) and not re.search('there_(is|are)_no|no_(longer|more)', name)
 
 
+@functools.cache
+def faults_of_identifier(word):
+    faults = [f"the word for '{part}' is {RETIRED[part]}" for part in RETIRED if f'_{part}_' in f'_{word.lower()}_']
+    if is_negation(word):
+        faults.append('say is_not')
+    if re.match('(what|who|whoever|whose|that)_', word):
+        faults.append('name the thing that it is about')
+    return faults
+
+
 def check_words(name, text):
     if module_of(name, PLAIN) is None:
         return
     for token in TOKEN.finditer(text):
-        at = f'{name}:{text.count(chr(10), 0, token.start()) + 1}'
-        if token['name']:
-            yield from (f"{at}: '{token['name']}': the word for '{part}' is {RETIRED[part]}"
-                        for part in RETIRED if f'_{part}_' in f"_{token['name'].lower()}_")
-            if is_negation(token['name']):
-                yield f"{at}: '{token['name']}': say is_not"
-            if re.match('(what|who|whoever|whose|that)_', token['name']):
-                yield f"{at}: '{token['name']}': name the thing that it is about"
+        faults = [f"'{token['name']}': {why}" for why in faults_of_identifier(token['name'])] if token['name'] else []
         comment = re.sub(r'\s*\n\s*\**\s*', ' ', token['comment'] or '')
         if found := RELATIVE_SUBJECT.match(comment):
-            yield f"{at}: the comment begins with '{found[1]}': name the thing that it is about"
-        for phrases, words in ((PHRASES, token['string']), (COMMENT_PHRASES, comment)):
-            yield from (f"{at}: '{found[0]}': say {instead}" for phrase, instead in phrases
-                        if (found := phrase.search(words or '')))
+            faults.append(f"the comment begins with '{found[1]}': name the thing that it is about")
+        words = comment or token['string'] or ''
+        faults += [f"'{found[0]}': say {instead}" for phrase, instead in (COMMENT_PHRASES if comment else PHRASES)
+                   if words and (found := phrase.search(words))]
+        if faults:
+            line = text.count('\n', 0, token.start()) + 1
+            yield from (f'{name}:{line}: {why}' for why in faults)
 
 
 SCRIPT_TEXT = re.compile(r'(?P<comment>#[^\n]*)|(?P<string>\'\'\'.*?\'\'\'|""".*?"""|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\')', re.S)
