@@ -140,6 +140,14 @@ def test_a_pickled_handle_stays_with_its_step(tmp_path):
         pytreefs.save(tmp_path / '1', {'n': 3}, overwrite=True)
         with pytest.raises(pytreefs.Error, match='open it again'):
             pickle.dumps(ck)
+    # A step that replaces it between the two is not taken for it.
+    with pytreefs.open(tmp_path) as root:
+        pickled = [pickle.dumps(x) for x in (root[2], root[2]['default'], root[2]['default']['n'])]
+        assert [pickle.loads(x).kind for x in pickled] == ['step', 'dict', 'scalar']
+        pytreefs.save(tmp_path / '2', {'n': 4}, overwrite=True)
+        for x in pickled:
+            with pytest.raises(pytreefs.Error, match='open it again'):
+                pickle.loads(x)
 
 
 def test_notebooks_show_the_tree(values, tmp_path):

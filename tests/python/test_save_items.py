@@ -54,6 +54,20 @@ def test_what_is_refused_leaves_nothing(tmp_path, how, why):
     assert os.listdir(tmp_path) == []
 
 
+def test_a_link_to_a_directory_is_not_left_out_without_a_word(tmp_path):
+    (tmp_path / 'files').mkdir()
+    (tmp_path / 'files' / 'link').symlink_to(tmp_path)
+    with pytest.raises(pytreefs.Error, match='link to a directory'):
+        pytreefs.save(tmp_path / '1', {'w': np.ones(2)}, opaque={'tokenizer': tmp_path / 'files'})
+    assert os.listdir(tmp_path) == ['files']
+
+
+def test_progress_counts_the_files_too(tmp_path):
+    seen = []
+    pytreefs.save(tmp_path / '1', {'w': np.ones(2)}, opaque={'t': {'a': b'12345'}}, progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (21, 21) and {total for _, total in seen} == {21}
+
+
 def test_a_handle_has_its_own_items(tmp_path):
     pytreefs.save(tmp_path / '1', {'w': np.ones(2)}, metrics={'loss': 1})
     with pytreefs.open(tmp_path / '1') as ck, pytest.raises(ValueError, match='not for a handle'):

@@ -91,10 +91,13 @@ class Checkpoint(Mapping[Key, Any]):
 
     def place(self) -> str:
         """The path of what it is a handle of: `latest` in the path that was opened may be another step by now."""
-        return self._context.place(self._name, self._nodes[0][self._nodes[2]].version if self._nodes else self._version)
+        return self._context.place(self._name, self._known_version())
+
+    def _known_version(self) -> int:
+        return self._nodes[0][self._nodes[2]].version if self._nodes else self._version
 
     def __reduce__(self) -> Any:
-        return _opened, (self._context.place('', 0), self._context.options, self._keys)
+        return _opened, (self._context.place('', 0), self._context.options, self._keys, self._known_version())
 
     def load(self, **how: Any) -> Any:
         """pytreefs.load() of it: `ck['state/params'].load(dtype='float32')`."""

@@ -35,7 +35,7 @@ class Leaf(NDArrayOperatorsMixin):
     `leaf[0:512, ::2]` is a new array with that part, read from the chunks under it; integers, slices, `...` and
     None as in numpy. `np.asarray(leaf)` and `leaf.read()` are the whole, `leaf.value` is that of a number, a string or None.
     It computes, compares and is formatted as its value, which is read for each use: `leaf + 1`, `ck['step'] == 1500`,
-    `range(ck['step'])`, `f"{ck['step']:05d}"`, `jnp.sum(leaf)`. `is` compares handles: `ck['none'].value is None`.
+    `range(ck['step'])`, `f"{ck['step']:05d}"`, `jnp.asarray(leaf)`. `is` compares handles: `ck['none'].value is None`.
     """
 
     __slots__ = ('_context', '_keys', '_name', '_node')
@@ -280,7 +280,7 @@ class Leaf(NDArrayOperatorsMixin):
         return self._context.place(self._name, self._node.version)
 
     def __reduce__(self) -> Any:
-        return _opened, (self._context.place('', 0), self._context.options, self._keys)
+        return _opened, (self._context.place('', 0), self._context.options, self._keys, self._node.version)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **how: Any) -> Any:
         """Arithmetic and comparisons, with the values of leaves: of numbers and strings as Python's, whose integers have no limit."""
@@ -336,10 +336,12 @@ class Leaf(NDArrayOperatorsMixin):
         return self._array(None, None).item()
 
 
-def _opened(path: str, options: Mapping[str, Any], keys: tuple[Key, ...]) -> Any:
-    """A handle that was pickled."""
+def _opened(path: str, options: Mapping[str, Any], keys: tuple[Key, ...], version: int) -> Any:
+    """A handle that was pickled; Error when it is of another step or item by now. version: 0 where nothing is known of it."""
     from ._checkpoint import open
     found: Any = open(path, **options)
     for key in keys:
         found = found[key]
+    if version:
+        found.context.place(found.name, version)
     return found

@@ -273,7 +273,9 @@ def _files_of(directory: Any) -> dict[str, bytes]:
 
     def stop(error: OSError) -> None:
         raise error
-    for at, _, names in os.walk(top, onerror=stop):
+    for at, directories, names in os.walk(top, onerror=stop):
+        if link := next((name for name in directories if os.path.islink(os.path.join(at, name))), None):
+            raise lib.Error(errno.EINVAL, 'is a link to a directory, which is not followed', os.path.join(at, link))
         for name in names:
             path = os.path.join(at, name)
             with open(path, 'rb') as f:
@@ -330,11 +332,10 @@ def _write(where: str, values: list[lib.Value], recorded: Recorded, progress: li
     try:
         if remark := draft.remark():
             warn(remark)
-        draft.put(values, progress)
         draft.put(others.items, None)
         for keys, *_ in others.items:
             draft.attribute(keys, 'kind', 'opaque')
-        draft.put(others.files, None)
+        draft.put(values + others.files, progress)
         for keys, name, text in recorded.attributes:
             draft.attribute(keys, name, text)
         draft.commit(progress)
