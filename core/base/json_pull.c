@@ -330,16 +330,22 @@ static int number_double(struct json_pull *p, struct span number, double *ret)
 	return 0;
 }
 
+/* Take a number, and say where it was, for a message about it. */
+static int take_number_at(struct json_pull *p, size_t *ret_at, struct span *ret)
+{
+	int r = expect(p, JSON_FLOAT);
+
+	*ret_at = p->at;
+	return r < 0 ? r : take_number(p, ret);
+}
+
 int json_pull_int(struct json_pull *p, int64_t *ret)
 {
 	struct json j = { .kind = JSON_FLOAT };
 	struct span number;
 	size_t was;
-	int r = expect(p, JSON_FLOAT);
+	int r = take_number_at(p, &was, &number);
 
-	was = p->at;
-	if (r >= 0)
-		r = take_number(p, &number);
 	if (r < 0)
 		return r;
 	if (is_integer(number) && number.n <= 20) {
@@ -366,11 +372,8 @@ int json_pull_uint(struct json_pull *p, uint64_t *ret)
 {
 	struct span number;
 	size_t was;
-	int r = expect(p, JSON_FLOAT);
+	int r = take_number_at(p, &was, &number);
 
-	was = p->at;
-	if (r >= 0)
-		r = take_number(p, &number);
 	if (r < 0)
 		return r;
 	*ret = 0;

@@ -45,25 +45,32 @@ static int sniff_npy(struct draft_file *f, struct span head, uint64_t *ret_head)
 	return 1;
 }
 
+static int check_types(const struct safetensors *st)
+{
+	for (size_t i = 0; i < st->n; i++)
+		if (st->tensor[i].dtype == DTYPE_UNKNOWN)
+			return fail(-EOPNOTSUPP, "tensor '%.*s': dtype '%.*s'",
+				    SPAN_ARG(st->tensor[i].name), SPAN_ARG(st->tensor[i].type));
+	return 0;
+}
+
 static int sniff_safetensors(struct draft_file *f, struct span head, uint64_t *ret_head)
 {
 	int r = safetensors_parse(head, &f->st);
 
 	if (r <= 0)
 		return r;
-	f->array = calloc(f->st.n ? f->st.n : 1, sizeof(*f->array));
+	r = check_types(&f->st);
+	f->array = r < 0 ? NULL : calloc(f->st.n ? f->st.n : 1, sizeof(*f->array));
 	if (!f->array) {
 		safetensors_release(&f->st);
-		return fail(-ENOMEM, "cannot write '%s'", f->node->name);
+		return r < 0 ? r : fail(-ENOMEM, "cannot write '%s'", f->node->name);
 	}
 	f->n_arrays = f->st.n;
 	for (size_t i = 0; i < f->st.n; i++) {
 		const struct safetensor *t = &f->st.tensor[i];
 		struct draft_array *a = &f->array[i];
 
-		if (t->dtype == DTYPE_UNKNOWN)
-			return fail(-EOPNOTSUPP, "tensor '%.*s': dtype '%.*s'", SPAN_ARG(t->name),
-				    SPAN_ARG(t->type));
 		*a = (struct draft_array){ .name = t->name,
 					   .dtype = t->dtype,
 					   .rank = t->rank,

@@ -14,14 +14,23 @@ static void check_tiles(const struct safetensors *st)
 
 	for (size_t i = 0; i < st->n; i++) {
 		const struct safetensor *t = &st->tensor[i];
-		uint64_t n = dtype_info(t->dtype)->size;
+		uint64_t n = t->dtype == DTYPE_UNKNOWN ? t->bytes : dtype_info(t->dtype)->size;
 
-		for (unsigned k = 0; k < t->rank; k++)
+		for (unsigned k = 0; k < t->rank && t->dtype != DTYPE_UNKNOWN; k++)
 			n *= t->shape[k];
 		must(t->begin == at && t->bytes == n);
 		at += n;
 	}
 	must(at == st->bytes);
+}
+
+/* A header of ours has no types of less than a byte. */
+static bool has_packed(const struct safetensors *st)
+{
+	for (size_t i = 0; i < st->n; i++)
+		if (st->tensor[i].dtype == DTYPE_UNKNOWN)
+			return true;
+	return false;
 }
 
 static void check_again(const struct safetensors *st)
@@ -56,7 +65,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	must(st.data <= size);
 	check_tiles(&st);
-	check_again(&st);
+	if (!has_packed(&st))
+		check_again(&st);
 	safetensors_release(&st);
 	return 0;
 }

@@ -191,6 +191,7 @@ SEEDS = {
     },
     'safetensors': {
         'empty': safetensors({}),
+        'packed': safetensors({'w': {'dtype': 'F4', 'shape': [2, 4], 'data_offsets': [0, 4]}, 'v': {'dtype': 'F6_E2M3', 'shape': [4], 'data_offsets': [4, 7]}}),
         'two': safetensors({'a': {'dtype': 'F32', 'shape': [2, 3], 'data_offsets': [0, 24]},
                             'b': {'dtype': 'BF16', 'shape': [], 'data_offsets': [24, 26]}}),
         'metadata': safetensors({'__metadata__': {'format': 'pt'},

@@ -107,6 +107,22 @@ def test_tensors_beside_one_of_half_bytes(run, tmp_path):
     assert run('cat', tmp_path / '2' / 'default' / 'a.npy', text=False).stdout.endswith(DATA)
 
 
+def test_a_draft_says_what_it_does_not_take(mount, root, tmp_path):
+    """A file with a tensor of half bytes is written in pieces, is refused by the commit, and another one takes its place."""
+    m = mount(root, allow_errors=True)
+    (m / '1.tmp').mkdir()
+    data = FILES['four bits and others']
+    with open(m / '1.tmp/default.safetensors', 'wb', buffering=0) as f:
+        for at in range(0, len(data), 40):
+            f.write(data[at:at + 40])
+    with pytest.raises(OSError):
+        (m / '1.tmp').rename(m / '1')
+    assert "dtype 'F4'" in (m / '.pytreefs/log').read_text()
+    (m / '1.tmp/default.safetensors').write_bytes(one())
+    (m / '1.tmp').rename(m / '1')
+    assert (m / '1/default/a.npy').read_bytes().endswith(DATA)
+
+
 def test_no_tensor_is_an_empty_tree(run, tmp_path):
     path = tmp_path / 'm.safetensors'
     path.write_bytes(FILES['metadata alone'])
