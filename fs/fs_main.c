@@ -412,6 +412,19 @@ static bool has_word(const char *options, const char *word)
 	return false;
 }
 
+static int open_source(const struct fs_mount *m, struct ns **ret)
+{
+	int r = ns_open(m->source, m->options, ret);
+	auto_free char *step = NULL;
+	struct err_note why;
+
+	if (r != -ENOENT || !path_is_url(m->source))
+		return r;
+	err_save(r, &why);
+	r = ns_find_step(m->source, m->options, &step);
+	return r < 0 ? err_restore(&why) : ns_open(step, m->options, ret);
+}
+
 static int run(const struct fs_mount *m, int ready_fd)
 {
 	struct fs fs = { .options = m->options,
@@ -425,7 +438,7 @@ static int run(const struct fs_mount *m, int ready_fd)
 	if (r >= 0)
 		r = log_open(true, !m->foreground && !m->options->log, m->options->log);
 	if (r >= 0)
-		r = ns_open(m->source, m->options, &ns);
+		r = open_source(m, &ns);
 	if (r == -ENOENT && path_is_url(m->source) && strncmp(m->source, "http", 4))
 		r = fail(r, "%s; -o shape=root mounts a place where steps have to be made",
 			 err_text(r));
@@ -497,11 +510,16 @@ static int wait_ready(int fd, pid_t child)
 /* The background process changes its directory, so paths become absolute. */
 static int resolve(const struct fs_mount *m, char **ret_source, char **ret_mountpoint)
 {
+	auto_free char *step = NULL;
 	struct stat st;
+	int r;
 
 	*ret_source = path_is_url(m->source) ? strdup(m->source) : realpath(m->source, NULL);
+	r = *ret_source ? 0 : -errno;
+	if (r == -ENOENT && ns_find_step(m->source, m->options, &step) >= 0)
+		*ret_source = realpath(step, NULL);
 	if (!*ret_source)
-		return err_sys("cannot open", m->source);
+		return err_code(r, "cannot open", m->source);
 	*ret_mountpoint = realpath(m->mountpoint, NULL);
 	if (!*ret_mountpoint || stat(*ret_mountpoint, &st) < 0)
 		return err_sys("cannot mount on", m->mountpoint);

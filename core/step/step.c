@@ -424,6 +424,37 @@ int step_latest(struct io_dir *root, const struct step_list *l, bool need_marker
 	return *ret ? 0 : fail(-ENOMEM, "cannot name the latest step");
 }
 
+/* Whether a step, step_000008, is the one that was typed as 8, or as step_8. */
+static bool is_meant(const char *name, const struct step_name *typed)
+{
+	struct step_name own;
+
+	return step_name_parse(span_str(name), &own) == 1 && own.number == typed->number &&
+	       (!typed->prefix.n || span_eq(own.prefix, typed->prefix));
+}
+
+int step_meant(struct io_dir *root, struct span typed, bool need_marker, char **ret)
+{
+	auto_step_list l = { 0 };
+	const char *found = NULL;
+	struct step_name wanted;
+	bool latest = span_eq(typed, span_str("latest"));
+	int r;
+
+	if (!latest && (step_name_parse(typed, &wanted) != 1 || wanted.number == UINT64_MAX))
+		return -ENOENT;
+	r = step_list(root, need_marker, false, &l);
+	if (r < 0 || latest)
+		return r < 0 ? r : step_latest(root, &l, need_marker, ret);
+	for (size_t i = 0; i < l.n && !found; i++)
+		if (is_meant(l.entry[i].name, &wanted))
+			found = l.entry[i].name;
+	if (!found)
+		return -ENOENT;
+	*ret = strdup(found);
+	return *ret ? 0 : fail(-ENOMEM, "cannot name a step");
+}
+
 /* Get the name of the latest step, allocated. NULL: no steps are there, or the caller may not list
  * them. */
 static int latest_of(struct io_dir *root, bool need_marker, char **ret)

@@ -41,6 +41,12 @@ void step_list_release(struct step_list *l);
  */
 int step_latest(struct io_dir *root, const struct step_list *l, bool need_marker, char **ret);
 /*
+ * Get the name of the step that a user means by a name that is not one of the root: "latest", or
+ * the number, with the prefix or without it ("8", "step_8" for step_000008). Allocated; -ENOENT,
+ * without a note: there is none.
+ */
+int step_meant(struct io_dir *root, struct span typed, bool need_marker, char **ret);
+/*
  * Check the name of a step to be made or deleted: 0 if it is a step's in Orbax (step_name_check()),
  * or if it is a whole number after the prefix that the steps of the root have ("step-11" beside
  * "step-10"); else -EINVAL with the reason.

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "core/base/err.h"
+#include "core/base/path.h"
 #include "core/base/log.h"
 #include "core/job/collective.h"
 #include "core/step/step.h"
@@ -190,6 +191,41 @@ int ns_ckpt(const char *source, const struct options *o, struct ckpt **ret)
 		co.read_budget = MIN(co.read_budget, MAX(memory / 4, 8 * MiB));
 	}
 	return ckpt_open(&co, ret);
+}
+
+/* Look for the step that the name from byte `at` of a path means, in the directory before it. */
+static int find_step(const char *path, size_t at, const struct options *o, char **ret)
+{
+	const struct span typed = span_of(path + at, strcspn(path + at, "/"));
+	auto_free char *root = at ? span_dup_str(span_of(path, at)) : strdup("./"), *step = NULL;
+	auto_of(ckpt) struct ckpt *ckpt = NULL;
+	int r = root ? ns_ckpt(root, o, &ckpt) : fail(-ENOMEM, "cannot open '%s'", path);
+
+	if (r >= 0 && ckpt->shape == SHAPE_ROOT)
+		r = step_meant(ckpt->source, typed, ckpt_needs_marker(ckpt), &step);
+	if (r < 0 || !step)
+		return MIN(r, 0);
+	*ret = str_fmt("%s%s%s", root, step, path + at + typed.n);
+	return *ret ? 1 : fail(-ENOMEM, "cannot open '%s'", path);
+}
+
+int ns_find_step(const char *path, const struct options *o, char **ret)
+{
+	size_t at = strlen(path);
+
+	/* Of a step, and of an item in one. */
+	for (int depth = 0; depth < 2 && at > 0; depth++) {
+		int r;
+
+		while (at > 0 && path[at - 1] == '/')
+			at--;
+		while (at > 0 && path[at - 1] != '/')
+			at--;
+		r = find_step(path, at, o, ret);
+		if (r > 0 || (r < 0 && r != -ENOENT && r != -EINVAL))
+			return MIN(r, 0);
+	}
+	return -ENOENT;
 }
 
 void ns_open_to_others(struct ns *ns)

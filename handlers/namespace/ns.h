@@ -69,6 +69,11 @@ struct url_store_opts ns_store_opts(const struct options *options);
  * request can tell (store_reach()).
  */
 int ns_reach(const char *url, const struct options *options, size_t *ret);
+/*
+ * Get the path of a SOURCE in a step that is called `latest`, or by its number: ROOT/1000/state for
+ * ROOT/step_00001000/state. Allocated; -ENOENT, without a note: there is none such.
+ */
+int ns_find_step(const char *path, const struct options *options, char **ret);
 /* Open and check SOURCE. Starts no threads. */
 int ns_open(const char *source, const struct options *options, struct ns **ret);
 /*

@@ -332,13 +332,3 @@ def test_a_mistyped_name_is_told_the_nearest(run, typed, near):
     r = run('cat', SAMPLE / '1500/state' / typed, ok=False)
     assert r.returncode == 1 and f"1500/state' has no '{typed}'" in r.stderr, r.stderr
     assert (f"; did you mean '{near}'?" in r.stderr) if near else ('did you mean' not in r.stderr), r.stderr
-
-
-def test_the_number_of_a_step_is_told_its_name(run, tmp_path):
-    """steps() of the Python package gives numbers, and paths have names."""
-    for name in ('checkpoint_7', 'checkpoint_18', 'checkpoint_0'):
-        shutil.copytree(SAMPLE / '1500', tmp_path / name)
-    for typed, near in (('18', 'checkpoint_18'), ('018/state', 'checkpoint_18'), ('0', 'checkpoint_0'), ('8', None)):
-        r = run('ls', tmp_path / typed, ok=False)
-        assert r.returncode == 1 and f"has no '{typed}'" in r.stderr and (f"did you mean '{near}'?" if near else '') in r.stderr, r.stderr
-        assert near or 'did you mean' not in r.stderr

@@ -213,3 +213,15 @@ def test_fsspec_follows_the_path(tmp_path, below):
     shutil.rmtree(target)
     with pytest.raises(FileNotFoundError):
         fs.cat_file(f'{tmp_path}/{below}/w.npy')
+
+
+def test_a_step_by_its_number_as_text(tmp_path):
+    for name in ('step_00000007', 'step_00000018'):
+        pytreefs.save(tmp_path / name, TREE, item=None)
+    with pytreefs.open(tmp_path) as ck:
+        for key in (7, '7', '007'):
+            assert 'step_00000007' in repr(ck[key])
+        assert ck['7/a/b'].shape == (2,)
+        assert '8' not in ck and 8 not in ck and '²' not in ck
+    assert pytreefs.load(tmp_path / '18')['n'] == pytreefs.load(tmp_path / 'latest')['n'] == 5
+    assert pytreefs.open(tmp_path / '7/a/b').shape == (2,)

@@ -307,6 +307,22 @@ static int fail_no_checkpoint(const char *path, bool is_url, const struct err_no
 	return S_ISREG(st.st_mode) ? foreign_fail(path) : err_restore(why);
 }
 
+/* Whether the source is an item only because of directories of arrays in it. */
+static bool is_unmarked_item(const struct source *s)
+{
+	static const char *const marks[] = { "_METADATA", "manifest.ocdbt", "checkpoint",
+					     ".zgroup",   ".zarray",        "zarr.json" };
+	struct stat st;
+	bool found = false;
+
+	if (s->ns->ckpt->shape != SHAPE_ITEM)
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(marks) && !found; i++)
+		found = io_stat(s->ns->ckpt->source, marks[i], &st) >= 0;
+	err_clear();
+	return !found;
+}
+
 /*
  * The checkpoint does not have the path. If it is something on the disk all the same, the error is
  * that of the deepest directory that is not a checkpoint.
@@ -317,6 +333,12 @@ static int fail_inner(const struct source *s, const char *path, bool is_here,
 	bool is_url = path_is_url(path);
 	struct stat st;
 
+	if (!is_url && stat(path, &st) == 0 && source_stores(s->ns->root, s->inner) &&
+	    !is_unmarked_item(s))
+		return fail(-EINVAL,
+			    "'%s' is a stored part of '%s', not a name in it: `pytreefs tree %s` "
+			    "lists the names",
+			    path, s->source, s->source);
 	/* ENOTDIR: what the path leads into is a file. */
 	if (first->code && (is_here || (!is_url && (stat(path, &st) == 0 || errno == ENOTDIR))))
 		return fail_no_checkpoint(path, is_url, first);
@@ -386,7 +408,7 @@ static int open_path(struct cmd_args *a, const char *path, struct source *ret)
 	if (r >= 0) {
 		/* Drop notes about directories that are not checkpoints. */
 		err_clear();
-		r = node_walk(ret->ns->root, ret->inner, &ret->node);
+		r = source_walk(ret->ns->root, &ret->inner, &ret->node);
 	}
 	if (r == -ENOENT)
 		r = fail_inner(ret, path, is_here, &first);
@@ -422,22 +444,6 @@ static bool is_unmarked_step(const struct source *s)
 	r = detect_marked(s->ns->ckpt->source, ".", &shape);
 	err_restore(&note);
 	return r >= 0 && shape == SHAPE_UNKNOWN;
-}
-
-/* Whether the source is an item only because of directories of arrays in it. */
-static bool is_unmarked_item(const struct source *s)
-{
-	static const char *const marks[] = { "_METADATA", "manifest.ocdbt", "checkpoint",
-					     ".zgroup",   ".zarray",        "zarr.json" };
-	struct stat st;
-	bool found = false;
-
-	if (s->ns->ckpt->shape != SHAPE_ITEM)
-		return false;
-	for (size_t i = 0; i < ARRAY_LEN(marks) && !found; i++)
-		found = io_stat(s->ns->ckpt->source, marks[i], &st) >= 0;
-	err_clear();
-	return !found;
 }
 
 /*

@@ -161,6 +161,14 @@ bool source_has_shards(const char *dir);
 bool source_has_safetensors_index(const char *dir);
 void source_close(struct source *s);
 /*
+ * Like node_walk() from the root of a namespace, for a path that a user typed, which becomes the
+ * path that was found: where no name is equal, a number is the one step that has it, and a name
+ * that of the one leaf whose file has an extension besides.
+ */
+int source_walk(struct node *root, char **path, struct node **ret);
+/* Whether a path that has no node leads into an item, so that it may be a part of its stored form. */
+bool source_stores(struct node *root, const char *path);
+/*
  * Returns -ENOENT for a path that is not in dir, which the user knows as `source`. The message
  * suggests the nearest existing name.
  */

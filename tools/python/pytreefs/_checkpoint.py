@@ -224,6 +224,8 @@ class Checkpoint(Mapping[Key, Any]):
     def _named_by(self, key: Any) -> Any:
         """A step, item or file by its name, or a step by its number."""
         is_root = self._kind == lib.ROOT
+        if is_root and isinstance(key, str) and re.fullmatch('[0-9]+', key) and self._named(key) is None:
+            key = int(key)
         if is_root and isinstance(key, (int, float, np.integer)) and not isinstance(key, bool):
             key = next((name for name, number in self._numbers() if number == key), None)
         if not isinstance(key, str) or not key or '/' in key or is_root and key.startswith('.'):

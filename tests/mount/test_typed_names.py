@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names as users type them: `latest`, the number of a step, a leaf without its extension; the same in each command and mount, on disk and by URL."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+from lib import objects
+
+SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data/sample'
+IN_MEMORY = True
+STEP = 'step_00001500'
+
+
+@pytest.fixture(scope='module')
+def root(tmp_path_factory):
+    top = tmp_path_factory.mktemp('typed') / 'run'
+    for name, step in (('step_00001000', '1000'), (STEP, '1500')):
+        shutil.copytree(SAMPLE / step, top / name)
+    return top
+
+
+@pytest.fixture(params=['disk', 's3'])
+def source(request, root):
+    """The root, where commands find it."""
+    if request.param == 'disk':
+        return root
+    proxy = request.getfixturevalue('s3')
+    proxy.address = objects.S3({'run': root})
+    return 's3://bucket/run'
+
+
+# A typed path, and the one that it stands for.
+TYPED = [('1500', STEP), ('01500', STEP), ('step_1500', STEP), ('latest', STEP), ('1500/state', f'{STEP}/state'),
+         ('1500/state/params/embed', f'{STEP}/state/params/embed')]
+LEAVES = [('latest/state/params/embed/table', f'{STEP}/state/params/embed/table.npy'), ('1500/state/learning_rate', f'{STEP}/state/learning_rate.json'),
+          ('step_1500/state/params/embed/table[0:2,3]', f'{STEP}/state/params/embed/table[0:2,3].npy')]
+
+
+def test_commands_find_what_was_typed(run, source):
+    o = ['-o', 'atomicity=rename']
+    for typed, name in TYPED:
+        assert run('ls', *o, f'{source}/{typed}').stdout == run('ls', *o, f'{source}/{name}').stdout
+    for typed, name in LEAVES:
+        assert run('cat', *o, f'{source}/{typed}', text=False).stdout == run('cat', *o, f'{source}/{name}', text=False).stdout
+    assert f'{STEP}/state/params/embed/table.npy' in run('info', *o, f'{source}/1500/state/params/embed/table').stdout
+    assert run('diff', *o, f'{source}/1500/state/params/embed/table', SAMPLE / '1500/state/params/embed/table.npy').returncode == 0
+    assert '0 errors' in run('verify', *o, f'{source}/1500/state').stdout
+
+
+@pytest.mark.parametrize('typed, name', [TYPED[0], TYPED[3], TYPED[4]])
+def test_a_mount_finds_what_was_typed(mount, source, typed, name):
+    m = mount(f'{source}/{typed}', 'atomicity=rename')
+    assert sorted(os.listdir(m.path)) == sorted(os.listdir(mount(f'{source}/{name}', 'atomicity=rename').path))
+
+
+def test_a_name_that_is_there_is_never_another(run, tmp_path):
+    for name in ('7', '07', 'step_9'):
+        shutil.copytree(SAMPLE / '1500', tmp_path / name)
+    shutil.rmtree(tmp_path / '07/metrics')
+    assert 'metrics' in run('ls', tmp_path / '7').stdout and 'metrics' not in run('ls', tmp_path / '07').stdout
+    for typed in ('8', 'stop_7', 'step_7', '9'):    # step_9 is not of this root's steps
+        r = run('ls', tmp_path / typed, ok=False)
+        assert r.returncode == 1 and f"has no '{typed}'" in r.stderr, (typed, r)
+
+
+def test_a_mount_of_no_step_says_so(program, root, tmp_path):
+    for typed in ('2000', 'nothing', '1500/nothing', '1500/state/params'):
+        r = subprocess.run([program, 'mount', root / typed, tmp_path], capture_output=True, text=True)
+        assert r.returncode == 1 and f"cannot open '{root / typed}'" in r.stderr, r.stderr
+
+
+@pytest.mark.parametrize('stored', ['d', 'manifest.ocdbt', 'ocdbt.process_0/d'])
+def test_a_stored_file_of_an_item_is_called_that(run, cases, stored):
+    item = next(p for p in cases('manager-root').path.rglob('manifest.ocdbt') if 'ocdbt.process' not in str(p)).parent
+    r = run('ls', item / stored, ok=False)
+    assert r.returncode == 1 and f"'{item / stored}' is a stored part of '" in r.stderr and 'pytreefs tree' in r.stderr, r.stderr

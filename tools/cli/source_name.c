@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * source_name.c - names in a checkpoint as users type them: the number of a step, a leaf without
+ * the extension of its file; and the error for what is not there, with the nearest name that is.
+ */
+#include <dirent.h>
+
+#include "core/base/err.h"
+#include "core/base/nearest.h"
+#include "core/step/step.h"
+#include "handlers/namespace/node_tree.h"
+#include "tools/cli/cmd.h"
+
+#define SUGGEST 4096 /* largest number of names in a directory that are compared */
+
+/* Returns the deepest existing directory along a path; *ret_n is the length of the path to it. */
+static struct node *deepest(struct node *top, const char *path, size_t *ret_n)
+{
+	struct node *at = node_ref(top);
+
+	*ret_n = 0;
+	for (size_t end = strcspn(path, "/"); path[end]; end += 1 + strcspn(path + end + 1, "/")) {
+		auto_free char *part = span_dup_str(span_of(path, end));
+		struct node *next;
+
+		if (!part || node_walk(top, part, &next) < 0)
+			break;
+		node_unref(at, 1);
+		at = next;
+		*ret_n = end + 1;
+	}
+	return at;
+}
+
+/* The part of a listed name that is compared: without its extension if the user typed none. */
+static struct span comparable(const char *name, bool has_extension)
+{
+	const char *dot = has_extension ? NULL : strrchr(name, '.');
+
+	return dot && dot > name ? span_of(name, (size_t)(dot - name)) : span_str(name);
+}
+
+/* The name of the one file in dir that has an extension besides, or "". */
+static int leaf_meant(struct node *dir, const char *typed, struct buf *ret)
+{
+	const char *found = NULL;
+	auto_listing l = { 0 };
+	int r = strchr(typed, '.') ? 0 : node_list(dir, &l);
+
+	for (size_t i = 2; i < l.n && r >= 0; i++) {
+		const char *name = listing_name(&l, i);
+
+		if (l.entry[i].type == DT_DIR || !strcmp(name, typed) ||
+		    !span_eq(comparable(name, false), span_str(typed)))
+			continue;
+		if (found)
+			return 0;
+		found = name;
+	}
+	return r < 0 || !found ? r : buf_add_str(ret, found);
+}
+
+/* Append the name in dir that was meant by one that is not there, if that is clear. */
+static int name_meant(struct node *dir, const char *typed, bool is_last, struct buf *ret)
+{
+	const struct ckpt *ckpt = dir->ns->ckpt;
+
+	if (!dir->parent && ckpt->shape == SHAPE_ROOT) {
+		auto_free char *step = NULL;
+		int r = step_meant(ckpt->source, span_str(typed), ckpt_needs_marker(ckpt), &step);
+
+		if (r < 0 || !strcmp(step, typed))
+			return r == -ENOENT ? 0 : r;
+		return buf_add_str(ret, step);
+	}
+	if (!is_last)
+		return 0;
+	if (!strpbrk(typed, "[@"))
+		return leaf_meant(dir, typed, ret);
+	return span_ends(span_str(typed), span_str(".npy")) ? 0 : buf_addf(ret, "%s.npy", typed);
+}
+
+int source_walk(struct node *root, char **path, struct node **ret)
+{
+	int r;
+
+	while ((r = node_walk(root, *path, ret)) == -ENOENT && !*err_where(r)) {
+		size_t at, n;
+		auto_node *dir = deepest(root, *path, &at);
+		auto_buf meant = { 0 };
+		auto_free char *typed = NULL;
+		char *whole;
+
+		n = strcspn(*path + at, "/");
+		typed = span_dup_str(span_of(*path + at, n));
+		r = typed ? name_meant(dir, typed, !(*path)[at + n], &meant) : -ENOMEM;
+		err_clear();
+		if (r >= 0 && !meant.n)
+			return -ENOENT;
+		whole = r < 0 ? NULL :
+				str_fmt("%.*s%.*s%s", (int)at, *path, SPAN_ARG(buf_span(&meant)),
+					*path + at + n);
+		if (!whole)
+			return r < 0 ? r : fail(-ENOMEM, "cannot open '%s'", *path);
+		free(*path);
+		*path = whole;
+	}
+	return r;
+}
+
+static void nearest_in(struct node *dir, const char *typed, struct buf *ret)
+{
+	auto_listing l = { 0 };
+	const char *best = NULL;
+	struct nearest n;
+
+	if (node_list(dir, &l) < 0 || l.n > SUGGEST)
+		return;
+	nearest_begin(&n, typed);
+	for (size_t i = 2; i < l.n; i++) {
+		auto_free char *name =
+			span_dup_str(comparable(listing_name(&l, i), strchr(typed, '.') != NULL));
+
+		n.best = NULL;
+		if (name)
+			nearest_try(&n, name);
+		if (n.best)
+			best = listing_name(&l, i);
+	}
+	if (best)
+		buf_add_str(ret, best);
+}
+
+bool source_stores(struct node *root, const char *path)
+{
+	size_t n;
+	auto_node *at = deepest(root, path, &n);
+
+	err_clear();
+	return at->ops == &node_dir_ops;
+}
+
+int fail_absent_name(struct node *dir, const char *source, const char *path)
+{
+	auto_buf near = { 0 };
+	size_t n;
+	auto_node *at = deepest(dir, path, &n);
+	auto_free char *typed = span_dup_str(span_of(path + n, strcspn(path + n, "/")));
+
+	if (typed && *typed)
+		nearest_in(at, typed, &near);
+	err_clear();
+	if (!near.n)
+		return fail(-ENOENT, "'%s' has no '%s'", source, path);
+	return fail(-ENOENT, "'%s' has no '%s'; did you mean '%.*s%.*s'?", source, path, (int)n,
+		    path, SPAN_ARG(buf_span(&near)));
+}
