@@ -11,7 +11,8 @@
  * nothing is allocated before an item has been read. Values in extensions are parsed in place, and
  * the bytes of an array are never copied.
  *
- * Invariants: texts are UTF-8, keys are texts, no value is longer than the bytes that contain it.
+ * Invariants: texts are UTF-8, keys are texts or integers, no value is longer than the bytes that
+ * contain it.
  */
 #include "core/base/limits.h"
 
@@ -389,16 +390,33 @@ static int cb_map(struct unpack **u, unsigned n, struct value *ret)
 	return new_container(*u, TREE_DICT, ret);
 }
 
+/*
+ * Flax writes the integers of an nnx.List. Like Orbax, a tree has a dict's integer keys as texts:
+ * one that has 0 and "0" has a key twice.
+ */
+static int key_text(struct unpack *u, const struct value *key, char number[24], struct span *ret)
+{
+	if (key->what == VALUE_LEAF && key->leaf.kind == AGGREGATE_INT)
+		snprintf(number, 24, "%lld", (long long)key->leaf.i);
+	else if (key->what == VALUE_LEAF && key->leaf.kind == AGGREGATE_UINT)
+		snprintf(number, 24, "%llu", (unsigned long long)key->leaf.u);
+	else if (key->what != VALUE_LEAF || key->leaf.kind != AGGREGATE_STRING)
+		return broken(u, "a key is neither a text nor an integer");
+	*ret = key->leaf.kind == AGGREGATE_STRING ? key->leaf.s : span_str(number);
+	return 0;
+}
+
 static int cb_map_item(struct unpack **u, struct value *in, struct value key, struct value v)
 {
-	struct span copy;
-	int r;
+	struct span text, copy;
+	char number[24];
+	int r = key_text(*u, &key, number, &text);
 
-	if (key.what != VALUE_LEAF || key.leaf.kind != AGGREGATE_STRING)
-		return broken(*u, "a key is not a text");
-	if (span_eq(key.leaf.s, span_str(CHUNKED)))
+	if (r < 0)
+		return r;
+	if (span_eq(text, span_str(CHUNKED)))
 		in->node->kind = TREE_UNKNOWN;
-	r = tree_build_text((*u)->build, key.leaf.s, &copy);
+	r = tree_build_text((*u)->build, text, &copy);
 	return r < 0 ? r : put_child(*u, in->node, copy, false, v);
 }
 

@@ -332,6 +332,22 @@ def test_like_of_what_is_not_a_tree(tmp_path):
         pytreefs.load(tmp_path / '1', out={'state': ..., 'metrics': metrics})
 
 
+def test_integer_keys_of_flax(tmp_path):
+    """The state of an nnx.List has them: texts, as Orbax stores them, or what `like` has; 10 is after 9."""
+    (tmp_path / 'flax').mkdir()
+    tree = {'layers': {i: {'kernel': np.full(2, i, np.float32)} for i in (-1, 10, 2, 1 << 63, 300)}, 'step': 3}
+    data = flax.serialization.msgpack_serialize(tree)
+    (tmp_path / 'flax/checkpoint_1').write_bytes(data)
+    want = flax.serialization.msgpack_restore(data)
+    got = pytreefs.load(tmp_path / 'flax/checkpoint_1')
+    assert list(got['layers']) == [str(i) for i in sorted(want['layers'])] and got['step'] == want['step']
+    assert all(np.array_equal(got['layers'][str(i)]['kernel'], want['layers'][i]['kernel']) for i in want['layers'])
+    assert sorted(pytreefs.load(tmp_path / 'flax/checkpoint_1', like=want)['layers']) == sorted(want['layers'])
+    (tmp_path / 'flax/checkpoint_1').write_bytes(flax.serialization.msgpack_serialize({0: 1, '0': 2}))
+    with pytest.raises(pytreefs.Error, match="two children have the key '0'"):
+        pytreefs.load(tmp_path / 'flax/checkpoint_1')
+
+
 def test_bytes_of_flax(tmp_path):
     """They are bytes as flax gives them, whatever an option casts; Orbax has none, so they are not saved as an array."""
     (tmp_path / 'flax').mkdir()
