@@ -56,6 +56,7 @@ int confine(const struct fs_mount *m, struct fs *fs, void (*on_refused)(void))
 	const struct sandbox_place places[] = {
 		/* -1 for a source with a URL. */
 		{ .fd = fs->ns->ckpt->source->fd, .access = source },
+		{ .fd = io_dir_blobs(fs->ns->ckpt->source), .access = SANDBOX_READ },
 		{ .path = ns_spill_dir(o), .fd = -1, .access = SANDBOX_READ | SANDBOX_WRITE },
 		{ .path = fs->ns->ckpt->source->fd < 0 ? o->cache_dir : NULL,
 		  .fd = -1,

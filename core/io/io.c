@@ -313,9 +313,11 @@ int io_dir_open(struct io_engine *io, const char *path, struct io_dir **ret)
 	if (fd < 0)
 		return err_sys("cannot open directory", path);
 	r = dir_of_fd(io, fd, path, ret);
-	if (r >= 0)
-		(*ret)->bucket = bucket_mount_of(fd);
-	return r;
+	if (r < 0)
+		return r;
+	(*ret)->bucket = bucket_mount_of(fd);
+	(*ret)->hub = io_hub_find(path);
+	return 0;
 }
 
 const char *io_shown(const struct io_dir *dir, const char *rel)
@@ -330,7 +332,7 @@ int io_dir_sub(struct io_dir *dir, const char *rel, struct io_dir **ret)
 
 	if (io_dir_in_store(dir))
 		return io_store_sub(dir, rel, ret);
-	fd = io_open_at(dir->io, dir->fd, rel, O_PATH | O_DIRECTORY, 0);
+	fd = io_open_in(dir->io, dir, rel, O_PATH | O_DIRECTORY, 0);
 	if (fd < 0)
 		return io_open_failed(fd, dir, "cannot open directory", rel);
 	if (!strcmp(rel, "."))
@@ -342,11 +344,13 @@ int io_dir_sub(struct io_dir *dir, const char *rel, struct io_dir **ret)
 		return fail(-ENOMEM, "cannot open directory '%s'", rel);
 	}
 	r = dir_of_fd(dir->io, fd, path, ret);
-	if (r >= 0)
-		(*ret)->bucket = dir->bucket;
-	if (r >= 0 && dir->owned)
+	if (r < 0)
+		return r;
+	(*ret)->bucket = dir->bucket;
+	(*ret)->hub = io_hub_ref(dir->hub);
+	if (dir->owned)
 		io_dir_own(*ret, dir->uid, dir->gid);
-	return r;
+	return 0;
 }
 
 void io_dir_close(struct io_dir *dir)
@@ -357,6 +361,7 @@ void io_dir_close(struct io_dir *dir)
 		close(dir->fd);
 		atomic_fetch_sub_explicit(&open_dirs, 1, memory_order_relaxed);
 	}
+	io_hub_unref(dir->hub);
 	free(dir->path);
 	free(dir->prefix);
 	free(dir);
@@ -418,7 +423,7 @@ int io_file_open(struct io_dir *dir, const char *rel, int flags, unsigned mode,
 	if (flags & O_CREAT)
 		io_owner_enter(dir);
 	/* O_NONBLOCK: an open of a FIFO, in place of a data file, must not block. */
-	fd = io_open_at(dir->io, dir->fd, rel, flags | O_NONBLOCK | O_NOCTTY, mode);
+	fd = io_open_in(dir->io, dir, rel, flags | O_NONBLOCK | O_NOCTTY, mode);
 	if (flags & O_CREAT)
 		io_owner_leave(dir);
 	if (fd < 0)
@@ -566,7 +571,7 @@ int io_list(struct io_dir *dir, const char *rel, io_list_fn *each, void *arg)
 
 	if (io_dir_in_store(dir))
 		return io_store_list(dir, rel, each, arg);
-	fd = io_open_at(dir->io, dir->fd, rel, O_RDONLY | O_DIRECTORY, 0);
+	fd = io_open_in(dir->io, dir, rel, O_RDONLY | O_DIRECTORY, 0);
 	d = fd < 0 ? NULL : fdopendir(fd);
 	if (fd < 0)
 		return io_open_failed(fd, dir, "cannot list", rel);

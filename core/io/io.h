@@ -10,8 +10,8 @@
  * returns, and nothing is in flight when an operation returns. There are no callbacks.
  *
  * All paths are relative to a struct io_dir, and the kernel resolves them beneath it (openat2):
- * absolute paths, ".." above it and symbolic links that leave it fail with -EUCLEAN. Only regular
- * files are opened.
+ * absolute paths, ".." above it and symbolic links that leave it fail with -EUCLEAN, but for links
+ * in the cache of the Hugging Face hub (io_hub.c). Only regular files are opened.
  *
  * Directories and files of a store (io_store.h: a bucket, a web server) have the same types but no
  * descriptor. They can be read but not written (-EROFS).
@@ -26,6 +26,7 @@
 
 struct bucket_mount;
 struct io_engine;
+struct io_hub;
 
 /*
  * An open file with a reference count (io_file_ref(), io_file_unref()); closed with the last
@@ -55,6 +56,7 @@ struct io_dir {
 	char *path;   /* as given, for messages */
 	char *prefix; /* in a store: path from its root, "" for the root; NULL: a local directory */
 	const struct bucket_mount *bucket; /* the file system, if it is such (bucket_mount.h) */
+	struct io_hub *hub;                /* of whose files it has links (io_hub.c); or NULL */
 	bool owned;                        /* new files belong to uid and gid: io_dir_own() */
 	uid_t uid;
 	gid_t gid;
@@ -149,6 +151,8 @@ int io_dir_open(struct io_engine *io, const char *path, struct io_dir **ret);
 /* Open a directory beneath dir, beneath which paths are resolved in turn. */
 int io_dir_sub(struct io_dir *dir, const char *rel, struct io_dir **ret);
 void io_dir_close(struct io_dir *dir);
+/* A descriptor of the directory outside of dir in which links in it may end; -1: there is none. */
+int io_dir_blobs(const struct io_dir *dir);
 
 /* flags: O_RDONLY, or O_RDWR|O_CREAT|O_EXCL and the like; mode for O_CREAT. -ENOENT when absent. */
 int io_file_open(struct io_dir *dir, const char *rel, int flags, unsigned mode,
@@ -202,8 +206,9 @@ void io_keep_written(struct io_engine *io);
  */
 void io_never_sync(struct io_engine *io);
 /*
- * From now on follow no symbolic link below a directory (-EUCLEAN). For callers that read on behalf
- * of users, who could link to a file that they may not read themselves.
+ * From now on follow no symbolic link below a directory (-EUCLEAN), but those to a blob of their
+ * own owner (io_hub.c). For callers that read on behalf of users, who could link to a file that
+ * they may not read themselves.
  */
 void io_follow_no_links(struct io_engine *io);
 /*
@@ -231,7 +236,7 @@ int io_mkdir(struct io_dir *dir, const char *rel, unsigned mode);
 /* Create, or sync, all directories on the path to rel, without rel and dir themselves. */
 int io_make_parents(struct io_dir *dir, const char *rel, unsigned mode);
 int io_sync_parents(struct io_dir *dir, const char *rel);
-/* Follows symbolic links that stay beneath dir. */
+/* Follows symbolic links as an open does. */
 int io_stat(struct io_dir *dir, const char *rel, struct stat *ret);
 /*
  * Mix the identity, size and times of a file, or the error of the look-up, into seed: two marks of

@@ -103,6 +103,16 @@ int io_plain_dirop(struct io_engine *io, enum io_dirop op, int dirfd, const char
 int io_plain_parent(struct io_engine *io, int dirfd, const char *path, const char **ret_last);
 /* ops->open(), repeated while it is interrupted (io.c). Returns a descriptor. */
 int io_open_at(struct io_engine *io, int dirfd, const char *path, int flags, unsigned mode);
+/*
+ * io_open_at() for a path in dir, with an engine of its stack. A link into the cache of a hub is
+ * followed to a file that is read (io_hub.c).
+ */
+int io_open_in(struct io_engine *io, struct io_dir *dir, const char *rel, int flags, unsigned mode);
+/* Get the hub that a directory is in, by its path, with a reference. NULL: none, or no memory. */
+struct io_hub *io_hub_find(const char *path);
+/* Accept NULL. */
+struct io_hub *io_hub_ref(struct io_hub *hub);
+void io_hub_unref(struct io_hub *hub);
 /* 0 for a regular file. Anything else is an error, and is not opened (io_look.c). */
 int io_look_first(struct io_dir *dir, const char *rel);
 /* -EISDIR or -EUCLEAN, with a note that names the type of the file. */

@@ -42,7 +42,9 @@ int io_open_failed(int r, const struct io_dir *dir, const char *what, const char
 	rel = io_shown(dir, rel);
 	if (r == -EXDEV)
 		return fail(
-			-EUCLEAN, "'%s' leads out of '%s'%s", rel, dir->path,
+			-EUCLEAN,
+			"'%s' leads out of '%s'%s; `cp -rL` makes a copy with files in place of links",
+			rel, dir->path,
 			dir->io->no_links ?
 				", or is a symbolic link, which a mount for other users (allow_other) does not follow" :
 				"");
@@ -61,7 +63,7 @@ int io_look_first(struct io_dir *dir, const char *rel)
 	/* Use the real engine: the wrappers trace, and fail, the open that follows. */
 	while (io->below)
 		io = io->below;
-	fd = io_open_at(io, dir->fd, rel, O_PATH, 0);
+	fd = io_open_in(io, dir, rel, O_PATH, 0);
 	return fd < 0 ? io_open_failed(fd, dir, "cannot open", rel) : look_at(fd, rel);
 }
 

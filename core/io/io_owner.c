@@ -81,7 +81,7 @@ int io_stat(struct io_dir *dir, const char *rel, struct stat *ret)
 
 	if (io_dir_in_store(dir))
 		return io_store_stat(dir, rel, ret);
-	fd = io_open_at(dir->io, dir->fd, rel, O_PATH, 0);
+	fd = io_open_in(dir->io, dir, rel, O_PATH, 0);
 	if (fd < 0)
 		return io_open_failed(fd, dir, "cannot stat", io_shown(dir, rel));
 	if (fstat(fd, &st) < 0)
@@ -122,7 +122,7 @@ int io_stat_acl(struct io_dir *dir, const char *rel, struct stat *ret, unsigned 
 		*ret_group = *ret_other = r < 0 ? 0 : ret->st_mode & 7;
 		return r;
 	}
-	fd = io_open_at(dir->io, dir->fd, rel, O_PATH, 0);
+	fd = io_open_in(dir->io, dir, rel, O_PATH, 0);
 	if (fd < 0)
 		return io_open_failed(fd, dir, "cannot stat", io_shown(dir, rel));
 	if (fstat(fd, &st) < 0)

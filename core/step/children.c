@@ -14,7 +14,7 @@ static int add_child(void *arg, const char *name, unsigned char type)
 {
 	struct children *c = arg;
 	bool is_dir = type == DT_DIR;
-	bool may_be_dir = is_dir;
+	bool may_be_dir = is_dir, leads_out = false;
 
 	if (type != DT_DIR && type != DT_REG) {
 		auto_free char *path = NULL;
@@ -23,7 +23,8 @@ static int add_child(void *arg, const char *name, unsigned char type)
 
 		if (r >= 0)
 			r = io_stat(c->dir, path, &st);
-		if (r < 0 && !c->all)
+		leads_out = r == -EUCLEAN;
+		if (r < 0 && !leads_out && !c->all)
 			return err_is_transient(r) ? r : 0;
 		is_dir = r >= 0 && S_ISDIR(st.st_mode);
 		may_be_dir = is_dir || err_is_transient(r) || r == -EACCES || r == -EPERM;
@@ -32,7 +33,7 @@ static int add_child(void *arg, const char *name, unsigned char type)
 	}
 	if (!array_reserve(c->child, c->cap, c->n + 1))
 		return fail(-ENOMEM, "cannot list '%s'", c->rel);
-	c->child[c->n] = (struct child){ strdup(name), is_dir, may_be_dir };
+	c->child[c->n] = (struct child){ strdup(name), is_dir, may_be_dir, leads_out };
 	if (!c->child[c->n].name)
 		return fail(-ENOMEM, "cannot list '%s'", c->rel);
 	c->n++;

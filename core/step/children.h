@@ -11,6 +11,7 @@ struct child {
 	char *name;
 	bool is_dir;     /* links are followed */
 	bool may_be_dir; /* is_dir, or with `all`: it cannot be examined now, or by this process */
+	bool leads_out; /* a link that is not followed: it counts as a file, which cannot be opened */
 };
 
 struct children {
@@ -22,9 +23,9 @@ struct children {
 };
 
 /*
- * List rel in dir; both are borrowed. A link to nowhere or out of the source, or an entry that
- * cannot be examined, is left out, or with `all` it counts as a file (but see may_be_dir). Without
- * `all`, errors that a retry may overcome are returned. Release the result, also after an error.
+ * List rel in dir; both are borrowed. A link to nowhere, or an entry that cannot be examined, is
+ * left out, or with `all` it counts as a file (but see may_be_dir). Without `all`, errors that a
+ * retry may overcome are returned. Release the result, also after an error.
  */
 int children_list(struct io_dir *dir, const char *rel, bool all, struct children *ret);
 /* Whether there is a directory, or a file, of that name. */

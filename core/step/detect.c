@@ -414,6 +414,22 @@ static int leave_out_deleted(struct children *c, const char *todelete)
 	return MIN(r, 0);
 }
 
+/* Why a directory is not a checkpoint; it may be one whose files are elsewhere. */
+static int fail_not_checkpoint(const struct children *c, const char *path)
+{
+	const char *link = NULL;
+
+	for (size_t i = 0; i < c->n && !link; i++)
+		if (c->child[i].leads_out)
+			link = c->child[i].name;
+	return fail(-EINVAL,
+		    "'%s' is not a checkpoint: no steps, no _CHECKPOINT_METADATA, no _METADATA, "
+		    "no manifest.ocdbt and no arrays in it%s%s%s",
+		    path, link ? "; '" : "", link ? link : "",
+		    link ? "' leads out of it, and `cp -rL` makes a copy with what links lead to" :
+			   "");
+}
+
 int detect_shape(struct io_dir *dir, const char *rel, const char *todelete, enum shape *ret)
 {
 	const char *path = strcmp(rel, ".") ? rel : dir->path, *last = strrchr(path, '/');
@@ -443,15 +459,11 @@ int detect_shape(struct io_dir *dir, const char *rel, const char *todelete, enum
 		shape = SHAPE_ROOT;
 	if (r >= 0 && shape == SHAPE_UNKNOWN)
 		r = check_own(&c);
+	if (r >= 0 && shape == SHAPE_UNKNOWN)
+		r = fail_not_checkpoint(&c, path);
 	children_release(&c);
 	if (r < 0)
 		return r;
-	if (shape == SHAPE_UNKNOWN)
-		return fail(
-			-EINVAL,
-			"'%s' is not a checkpoint: no steps, no _CHECKPOINT_METADATA, no _METADATA, "
-			"no manifest.ocdbt and no arrays in it",
-			path);
 	*ret = shape;
 	return 0;
 }

@@ -18,7 +18,7 @@ sys.path.insert(0, str(pathlib.Path(os.environ['PYTREEFS_BUILD']) / 'tools/pytho
 
 import pytreefs  # noqa: E402
 from pytreefs import _fsspec  # noqa: E402
-from lib import buckets, mounts, servers, sources  # noqa: E402
+from lib import buckets, mounts, servers, sources, sources_hub  # noqa: E402, F401
 import safetensors.numpy  # noqa: E402
 import zarr  # noqa: E402
 

@@ -13,7 +13,7 @@ import tempfile
 import numpy as np
 import pytest
 
-from lib import mounts
+from lib import hub, mounts
 from lib.pairs import LONG
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason='only root may become somebody else')
@@ -262,6 +262,23 @@ def test_links_lead_nobody_past_a_directory_that_is_closed(mount, traps):
     assert r.returncode == 0 and json.loads(r.stdout) == [], r.stderr + r.stdout
     assert may_read('other', [m / '1/default/w.npy']) == {str(m / '1/default/w.npy'): True}
     assert any('symbolic link' in line for line in m.log_lines())
+
+
+def test_others_read_what_the_hub_links_to(mount, top, source):
+    """But not by a link that somebody else made, nor a blob that is closed to them. What is wrong names the way out."""
+    model = hub.snapshot(source / '1/default', top / 'cache')
+    m = mount(model, 'allow_other', allow_errors=True)
+    w, stored = m / 'w.npy', m / '.pytreefs/stored/_METADATA'
+    assert may_read('other', [w, stored]) == {str(w): True, str(stored): True}
+    assert np.array_equal(np.load(w), W)
+    (model / '_METADATA').resolve().chmod(0o600)
+    mounts.wait_for(lambda: not any(may_read('other', [w, stored]).values()))
+    (model / '_METADATA').resolve().chmod(0o644)
+    mounts.wait_for(lambda: all(may_read('other', [w, stored]).values()))
+    os.chown(model / '_METADATA', OTHER, OTHER, follow_symlinks=False)
+    with pytest.raises(OSError):
+        stored.read_bytes()
+    assert any("'_METADATA' leads out of" in line and 'cp -rL' in line for line in m.log_lines())
 
 
 # The readable ones of `paths` that do not belong to the maker of the links: names in his directories, his copy of `_METADATA`.

@@ -111,8 +111,8 @@ static void put_kernel_options(FILE *out)
 	put_term(
 		out, "allow_other", NULL,
 		"other users may enter; what SOURCE refuses to them the mount refuses (pytreefs help\n"
-		"writing), and symbolic links in SOURCE are not followed; an ordinary user needs user_allow_other\n"
-		"in /etc/fuse.conf");
+		"writing), and symbolic links in SOURCE are not followed, but those to blobs of the\n"
+		"Hugging Face hub; an ordinary user needs user_allow_other in /etc/fuse.conf");
 	put_term(out, "default_permissions", NULL,
 		 "the kernel checks modes and owners; allow_other brings it along");
 	put_term(out, "noauto, user, _netdev, nofail, x-*", NULL,

@@ -77,7 +77,8 @@ static int check_store(struct databases *d)
 	__attribute__((cleanup(ocdbt_parts_release))) struct ocdbt_parts parts = { 0 };
 	auto_free char *manifest = verify_join(d->path, "manifest.ocdbt");
 	struct stat st;
-	bool has_own = io_stat(d->dir, "manifest.ocdbt", &st) >= 0;
+	/* One that cannot be opened is there, too: the check says why. */
+	bool has_own = io_stat(d->dir, "manifest.ocdbt", &st) != -ENOENT;
 	int r;
 
 	err_clear();
