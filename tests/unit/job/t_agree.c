@@ -271,6 +271,26 @@ static void an_error_of_wait_is_the_result_of_that_rank(void **state)
 	hub_close();
 }
 
+static int send_to_all_but_1(struct peers *p, int to, const struct peers_head *head,
+			     struct span body)
+{
+	return to == 1 ? fail(-EPIPE, "rank 1 is unreachable") : hub_send(p, to, head, body);
+}
+
+static void an_answer_that_cannot_be_sent_is_an_error_and_the_others_get_theirs(void **state)
+{
+	static const struct peers_ops ops = { .send = send_to_all_but_1, .free = hub_free };
+	struct agreement root, two;
+
+	hub_open(3);
+	hub.rank[0].ops = &ops;
+	root = of(0, 5);
+	two = of(2, 5);
+	assert_int_equal(agree_answer(&root, -1, 3, NOTHING), -EPIPE);
+	assert_int_equal(agree_await(&two, NULL, NULL), 3);
+	hub_close();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -280,6 +300,8 @@ int main(void)
 		cmocka_unit_test(the_newest_vote_counts_and_late_ones_are_forgotten),
 		cmocka_unit_test(an_interrupted_rank_does_not_wait),
 		cmocka_unit_test(an_error_of_wait_is_the_result_of_that_rank),
+		cmocka_unit_test(
+			an_answer_that_cannot_be_sent_is_an_error_and_the_others_get_theirs),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
