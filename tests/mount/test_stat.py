@@ -137,6 +137,15 @@ def test_modes_are_those_of_something_read_only(mount, cases):
         assert st.st_mode & 0o400 and st.st_nlink >= 1 and st.st_uid == os.getuid()
 
 
+@pytest.mark.parametrize('options', [(), ('allow_delete',)], ids=['read-only', 'allow_delete'])
+def test_modes_of_control_files_are_those_of_something_read_only(mount, root, options):
+    """Also where steps can be deleted, so that other directories can be written. The log is for those who may write."""
+    root.chmod(0o775)
+    top = mount(root, *options) / '.pytreefs'
+    assert {name: oct((top / name).stat().st_mode & 0o777) for name in ('.', 'config', 'log', 'stats', 'version')} == {
+        '.': '0o555', 'config': '0o444', 'log': '0o440', 'stats': '0o444', 'version': '0o444'}
+
+
 @pytest.mark.parametrize('change', [
     lambda p: os.open(p / 'name.txt', os.O_WRONLY),
     lambda p: os.open(p / 'name.txt', os.O_RDWR),
