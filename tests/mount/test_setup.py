@@ -19,9 +19,20 @@ OPTIONAL = ('cmocka', 'mpi')
 pytestmark = pytest.mark.timeout(1200)
 
 
-def configure(build, env, options=''):
+# As little as the function needs: meson takes three seconds for ours, each time.
+SMALL = {'meson.build': """project('small')
+if dependency('cmocka', method: 'pkg-config', required: false).found()
+  custom_target('t_name_view', output: 't', command: 'true')
+endif
+if find_program('mpicc', required: false).found()
+  custom_target('pytreefs-mpi', output: 'm', command: 'true')
+endif
+""", 'meson_options.txt': "option('poison', type: 'boolean', value: false)\n"}
+
+
+def configure(sources, build, env, options=''):
     """Return what the function says."""
-    script = f'. {TOP}/tools/build.sh && build_configure {TOP} {build} {options}'
+    script = f'. {TOP}/tools/build.sh && build_configure {sources} {build} {options}'
     r = subprocess.run(['bash', '-c', script], env=env, capture_output=True, text=True, timeout=600)
     assert r.returncode == 0, r.stdout + r.stderr
     return r.stdout
@@ -52,24 +63,30 @@ def without_optional(tmp_path):
     return dict(os.environ, PKG_CONFIG_LIBDIR=str(some), PATH=str(programs))
 
 
-def test_a_build_is_configured_again_when_something_has_changed(tmp_path):
+@pytest.mark.parametrize('sources', ['small', 'ours'])
+def test_a_build_is_configured_again_when_something_has_changed(tmp_path, sources):
     """quickstart configures build/ before tests/run installs cmocka and MPI, tests/sanitize one with options: all call build_configure."""
     build, bare, env = tmp_path / 'build', without_optional(tmp_path), os.environ
+    top = TOP if sources == 'ours' else tmp_path / 'small'
+    if sources == 'small':
+        top.mkdir()
+        for name, text in SMALL.items():
+            (top / name).write_text(text)
     optional = {'t_name_view'} | ({'pytreefs-mpi'} if shutil.which('mpicc') else set())
-    assert 'setting up' in configure(build, bare, '-Dpoison=true')
+    assert 'setting up' in configure(top, build, bare, '-Dpoison=true')
     assert not {'t_name_view', 'pytreefs-mpi'} & built_in(build)
     for options in ('', '-Dpoison=true'):
-        assert configure(build, bare, options) == '', 'nothing has changed'
-    said = configure(build, env)
+        assert configure(top, build, bare, options) == '', 'nothing has changed'
+    said = configure(top, build, env)
     assert 'again' in said and 'cmocka 1' in said and 'mpi' in said, said
     assert optional <= built_in(build) and option(build, 'poison') is True
-    assert 'options -Dpoison=false' in configure(build, env, '-Dpoison=false')
-    assert configure(build, env) == '' and option(build, 'poison') is False
+    assert 'options -Dpoison=false' in configure(top, build, env, '-Dpoison=false')
+    assert configure(top, build, env) == '' and option(build, 'poison') is False
     # As `meson setup` by hand leaves it, which records nothing.
     (build / 'found-at-setup').unlink()
-    assert re.fullmatch(r'configuring \S+ again: it was set up by hand, .*\n', configure(build, bare))
+    assert re.fullmatch(r'configuring \S+ again: it was set up by hand, .*\n', configure(top, build, bare))
     assert not {'t_name_view', 'pytreefs-mpi'} & built_in(build), 'what was removed is not taken from the cache'
-    assert configure(build, bare) == '' and option(build, 'poison') is False
+    assert configure(top, build, bare) == '' and option(build, 'poison') is False
 
 
 def option(build, name):
@@ -108,17 +125,23 @@ def test_the_sample_is_installed_where_help_says(build, tmp_path):
     assert subprocess.run(['diff', '-r', f'{tmp_path}{sample}', TOP / 'tests/data/sample'], capture_output=True).returncode == 0
 
 
-@pytest.mark.parametrize('options,wanted', [
+def test_where_helpers_go(tmp_path):
+    """--prefix=$HOME/.local must not need root; an option names another place. Nothing optional is needed for it."""
+    build, env = tmp_path / 'build', without_optional(tmp_path)
+    again = []
+    for options, wanted in HELPERS:
+        r = subprocess.run(['meson', 'setup', *again, build, TOP, *options], env=env, capture_output=True, text=True)
+        assert r.returncode == 0, r.stdout
+        assert re.search(r'helpers of mount\(8\) *: (\S+)', r.stdout)[1] == wanted, r.stdout
+        again = ['--reconfigure']
+    assert not {'t_name_view', 'pytreefs-mpi'} & built_in(build)
+
+
+HELPERS = [
     (['--prefix', '/home/me/.local'], 'sbin'),
     (['--prefix', '/usr'], '/usr/sbin' if os.path.islink('/sbin') else '/sbin'),
-    (['--prefix', '/home/me/.local', '-Dmount_helper_dir=/x/y'], '/x/y'),
-])
-def test_where_helpers_go(tmp_path, options, wanted):
-    """--prefix=$HOME/.local must not need root; an option names another place."""
-    r = subprocess.run(['meson', 'setup', tmp_path / 'build', TOP, '-Dtests=false', '-Dmpi=disabled', *options],
-                       capture_output=True, text=True)
-    assert r.returncode == 0, r.stdout
-    assert re.search(r'helpers of mount\(8\) *: (\S+)', r.stdout)[1] == wanted, r.stdout
+    (['-Dmount_helper_dir=/x/y'], '/x/y'),
+]
 
 
 # ---- lines to paste: README, the tour, pages ----
