@@ -2,6 +2,7 @@
 """Servers of buckets in this process, which a proxy (buckets.Proxy, gcs.Proxy) may have in place of moto or the emulator: they show directories,
 to which nothing has to be uploaded first, or keep in memory what is written. tests/mount/test_bucket_servers.py compares the answers."""
 
+import base64
 import bisect
 import dataclasses
 import datetime
@@ -17,6 +18,8 @@ import re
 import threading
 import time
 import urllib.parse
+
+import google_crc32c
 
 
 @functools.cache
@@ -76,12 +79,19 @@ class Content:
         of = b''.join(bytes.fromhex(t.strip('"')) for t in self.tags) or self.content
         return f'"{hashlib.md5(of, usedforsecurity=False).hexdigest()}{f"-{len(self.tags)}" if self.tags else ""}"'
 
+    @functools.cached_property
+    def crc32c(self):
+        return base64.b64encode(google_crc32c.Checksum(self.content).digest()).decode()
+
 
 class Directories:
     """Those of a dict, each below its name, in any bucket."""
 
     def __init__(self, directories):
         self.directories = directories
+
+    def has(self, bucket):
+        return True
 
     def find(self, bucket, key):
         name, _, rest = key.partition('/')
@@ -106,6 +116,9 @@ class Memory:
         self.buckets, self.lock = {}, threading.Lock()
         self.numbers = itertools.count(time.time_ns() // 1000)
 
+    def has(self, bucket):
+        return bucket in self.buckets
+
     def find(self, bucket, key):
         return self.buckets[bucket].get(key)
 
@@ -113,7 +126,8 @@ class Memory:
         found = dict(self.buckets[bucket])
         keys = sorted(found)
         names = [k for k in keys if k.startswith(prefix) and k > after] if is_flat else select(keys, prefix, after)
-        return [(n, found.get(n)) for n in names]
+        # An object may be called as a prefix that names have in common.
+        return [(n, found.get(n) if is_flat or n == prefix or not n.endswith('/') else None) for n in names]
 
     def put(self, bucket, key, content, **more):
         self.buckets[bucket][key] = made = Content(bytes(content), next(self.numbers), **more)
@@ -151,6 +165,8 @@ class S3(Server):
         bucket, _, key = urllib.parse.unquote(path).lstrip('/').partition('/')
         asked = dict(urllib.parse.parse_qsl(query, keep_blank_values=True))
         if method in ('GET', 'HEAD'):
+            if not self.objects.has(bucket):
+                return self._refuse(404, 'NoSuchBucket')
             return self._page(bucket, asked) if not key and method == 'GET' else self._read(method, self.objects.find(bucket, key), headers)
         with self.objects.lock:
             if not key:
@@ -245,7 +261,8 @@ class GCS(Server):
     JSON = [('Content-Type', 'application/json')]
 
     def _about(self, name, entry):
-        return {'name': name, 'size': str(entry.size), 'generation': str(entry.number), 'updated': stamp(entry)}
+        crc32c = {'crc32c': entry.crc32c} if isinstance(entry, Content) else {}
+        return {'name': name, 'size': str(entry.size), 'generation': str(entry.number), 'updated': stamp(entry), **crc32c}
 
     def __call__(self, method, path, headers, body=b''):
         path, _, query = path.partition('?')
@@ -254,6 +271,8 @@ class GCS(Server):
         if not bucket:
             self.objects.buckets.setdefault(json.loads(body)['name'], {})
             return 200, self.JSON, b'{}'
+        if not self.objects.has(bucket):
+            return 404, [], b''
         if method == 'POST':
             with self.objects.lock:
                 return 200, self.JSON, json.dumps(self._about(asked['name'], self.objects.put(bucket, asked['name'], body or b''))).encode()

@@ -21,7 +21,8 @@ import safetensors.numpy
 from lib import buckets, dying_upload, gcs as gcs_server, package, servers
 from lib.pairs import pairs
 
-BUCKET = 'faults'  # for the fixture
+BUCKET = 'faults'
+IN_MEMORY = True  # both for the fixtures
 SCHEMES = 's3', 'gs'
 TOP = pathlib.Path(__file__).resolve().parents[2]
 SAMPLE = TOP / 'tests/data/sample'

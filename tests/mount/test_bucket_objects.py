@@ -2,8 +2,8 @@
 """Objects of buckets that are written: whole or not there, whatever happens to the requests. A proxy checks signatures and hashes."""
 
 import contextlib
-import hashlib
 import pathlib
+import random
 import re
 import subprocess
 import threading
@@ -14,13 +14,14 @@ from lib import buckets, gcs as gcs_server
 from lib.buckets import unfinished
 from lib.pairs import pairs
 
-BUCKET = 'objects'  # for the fixture
+BUCKET = 'objects'
+IN_MEMORY = True  # both for the fixtures
 SCHEMES = 's3', 'gs'
 MIB = 1 << 20
 SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data/sample'
 BUDGET = 64 * MIB
 # Three parts of 8 MiB, and a piece.
-LARGE = b''.join(hashlib.sha256(i.to_bytes(4, 'big')).digest() for i in range((25 * MIB) // 32)) + b'the end'
+LARGE = random.Random(1).randbytes(25 * MIB) + b'the end'
 
 
 @pytest.fixture

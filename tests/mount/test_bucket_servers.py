@@ -101,6 +101,10 @@ def write_to_s3(ask):
     ask('GET', new)
     ask('GET', f'{S3_LIST}&prefix=new/')
     ask('GET', '/served?list-type=2&prefix=n')
+    for name in ('marked/', 'marked/x'):
+        ask('PUT', f'/served/new/{name}', b'')
+    for bucket, prefix in (('served', 'new/'), ('served', 'new/marked/'), ('absent', '')):
+        ask('GET', f'{S3_LIST}&prefix={prefix}'.replace('served', bucket))
 
     def begin():
         return re.search(b'<UploadId>(.*?)</UploadId>', ask('POST', f'{large}?uploads=')[2])[1].decode()
@@ -140,7 +144,10 @@ def write_to_gcs(ask):
     about = json.loads(ask('GET', f'{GCS_OBJECT}a%20%26b{FIELDS}')[2])
     put('a%20%26b', b'three', f'&ifGenerationMatch={about["generation"]}')
     put('a%20%26b', b'four', f'&ifGenerationMatch={about["generation"]}')
-    put('empty', b'')
+    for name in ('empty', 'marked%2F', 'marked%2Fx'):
+        put(name, b'')
+    for bucket, prefix in (('served', 'it%2Fmarked%2F'), ('absent', '')):
+        ask('GET', f'{GCS_LIST}&prefix={prefix}'.replace('served', bucket))
     ask('GET', f'{GCS_OBJECT}a%20%26b?alt=media')
     ask('GET', f'{GCS_LIST}&prefix=it%2F')
     upload = ask.header('location', 'POST', f'{GCS_UPLOAD}resumable&name=it%2Flarge&ifGenerationMatch=0').partition('/upload')[2]

@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 
 from lib import buckets, compare, gcs, objects, package, rounds, saving, servers
-from lib.pairs import pairs
+from lib.pairs import on, on_buckets, pairs
 
 SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data/sample'
 LEAF = 'state/params/embed/table.npy'
 MARKER = 'commit_success.txt'
+IN_MEMORY = True  # for the fixtures
 # By scheme, which is also the fixture of the proxy: who gives credentials.
 VENDORS = {'s3': buckets.Vendor, 'gs': gcs.Vendor}
 
@@ -31,13 +32,13 @@ def filled(b):
 
 # The names of these two are the scheme's, and "_bucket".
 @pytest.fixture(scope='module')
-def s3_bucket(moto):
-    return filled(buckets.Bucket(moto, 'shared'))
+def s3_bucket(s3_server):
+    return filled(buckets.Bucket(s3_server, 'shared'))
 
 
 @pytest.fixture(scope='module')
-def gs_bucket(request):
-    return filled(gcs.Bucket(request.getfixturevalue('gcs'), 'shared'))
+def gs_bucket(gs_server):
+    return filled(gcs.Bucket(gs_server, 'shared'))
 
 
 @pytest.fixture(params=VENDORS)
@@ -79,6 +80,7 @@ def test_layouts(mount, cases, url, show, name):
     assert not compare.compare_case(mount(f'{url}/{name}', 'atomicity=rename').path, case)
 
 
+@on('gs')
 def test_commands(run, url, proxy, tmp_path):
     step = f'{url}/run/1500'
     for leaf in (LEAF, 'state/params/embed/table[0:2,3].npy'):
@@ -113,6 +115,7 @@ def test_a_cache_on_disk(mount, run, bucket, url, proxy, tmp_path):
     assert names and all(set(name) <= set('v1/0123456789abcdef') for name in names)
 
 
+@on('s3')
 def test_round_trips_of_a_leaf_by_a_short_path(run, url, proxy, show):
     """Requests for: the target of the path, with the documents there; the node of the database; the chunk."""
     show('short', SAMPLE / '1500/state')
@@ -122,6 +125,7 @@ def test_round_trips_of_a_leaf_by_a_short_path(run, url, proxy, show):
     assert len(set(q for asked in trips.rounds for q in asked)) == sum(map(len, trips.rounds)), str(trips)
 
 
+@on('gs')
 def test_round_trips_of_a_leaf(run, url, proxy):
     """Requests for: the target of the path; the documents and the listings of data files; the node of the database; the chunk."""
     with rounds.Rounds(proxy) as trips:
@@ -131,6 +135,7 @@ def test_round_trips_of_a_leaf(run, url, proxy):
     assert trips.count('any') == 6, str(trips)
 
 
+@on('s3')
 def test_verify_reads_each_chunk_once(run, url, proxy):
     """With its first bytes and the checksum that follows it, in one request."""
     begun = len(proxy.requests)
@@ -282,6 +287,7 @@ def wait_until(what, m):
         time.sleep(0.1)
 
 
+@on('gs')
 def test_markers_of_many_steps_are_looked_for_at_once(run, bucket, url, proxy):
     """The second look into a directory of steps takes those that follow along: four wait here until all four have come."""
     steps = [str(100 + i) for i in range(6)]
@@ -303,12 +309,13 @@ def test_markers_of_many_steps_are_looked_for_at_once(run, bucket, url, proxy):
     assert under_way == set(steps[2:])
 
 
-@pytest.mark.parametrize('more', ['', '/', '//'])
+@pytest.mark.parametrize('bucket, more', on_buckets('', '/', '//'), indirect=['bucket'])
 def test_a_url_without_a_bucket(run, bucket, proxy, more):
     r = run('ls', f'{bucket.scheme}://{more}', ok=False)
     assert r.returncode == 1 and 'names no bucket or host: s3://BUCKET/PREFIX' in r.stderr and not proxy.requests, r.stderr
 
 
+@on('s3')
 def test_steps_without_markers(run, bucket, url, proxy):
     """As `aws s3 cp` may leave them: the message says how to see them."""
     bucket.upload(SAMPLE / '1000/state', 'copied/1000/state')
@@ -319,6 +326,7 @@ def test_steps_without_markers(run, bucket, url, proxy):
     assert run('ls', f'{url}/copied/1000').stdout == 'state/\n'
 
 
+@on('s3')
 def test_certificates(run, bucket, url, proxy, tmp_path):
     """A mount of a bucket is not more trusting than one of a web server; nothing is asked before the certificate is checked."""
     cert = servers.certificate(tmp_path)
@@ -390,6 +398,7 @@ def test_an_object_that_is_replaced(mount, bucket, url, proxy):
                for line in m.log_lines()), m.log_lines()
 
 
+@on('gs')
 def test_a_server_that_is_busy(run, url, proxy):
     """Two of each three requests are refused at first."""
     seen = []

@@ -13,7 +13,8 @@ import pytest
 from lib import buckets, compare, servers
 from lib import gcs as gcs_server
 
-BUCKET = 'models'  # for the fixtures
+BUCKET = 'models'
+IN_MEMORY = True  # both for the fixtures
 SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data/sample'
 PAGE = (SAMPLE.parent.parent.parent / 'docs/buckets.md').read_text()
 KEYS = 'AWS_ACCESS_KEY_ID', 'AWS_SECRET_ACCESS_KEY'
@@ -32,7 +33,7 @@ def sections():
 
 
 @pytest.fixture
-def internet(moto, gcs, s3, gs, s3_bucket, gs_bucket, tmp_path):
+def internet(s3_server, gs_server, s3, gs, s3_bucket, gs_bucket, tmp_path):
     """The hosts of the page: of each service, with a bucket `models`, and of a web server. Gives the tunnel."""
     for bucket in s3_bucket, gs_bucket:
         for key in bucket.keys():
@@ -45,8 +46,8 @@ def internet(moto, gcs, s3, gs, s3_bucket, gs_bucket, tmp_path):
     names = ['models.example.org', 'storage.googleapis.com', *S3, *(f'models.{host}' for host in S3)]
     cert = servers.certificate(tmp_path, names=names)
     with contextlib.ExitStack() as stack:
-        ports = {host: stack.enter_context(buckets.Proxy(moto, cert, region, host)).server_address[1] for host, region in S3.items()}
-        google = stack.enter_context(gcs_proxy(gcs, cert, gs))
+        ports = {host: stack.enter_context(buckets.Proxy(s3_server, cert, region, host)).server_address[1] for host, region in S3.items()}
+        google = stack.enter_context(gcs_proxy(gs_server, cert, gs))
         web = stack.enter_context(servers.nginx(tmp_path / 'nginx', tmp_path / 'www', cert))
         tunnel = stack.enter_context(servers.Tunnel({**ports, 'storage.googleapis.com': google.server_address[1],
                                                      'models.example.org': int(web.rpartition(':')[2])}))

@@ -11,13 +11,14 @@ import pytest
 from lib import compare, gcs as gcs_server
 
 SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data/sample'
+IN_MEMORY = True  # for the fixtures
 LEAF = 'state/params/embed/table.npy'
 
 
 @pytest.fixture(scope='module')
-def bucket(gcs):
+def bucket(gs_server):
     """A bucket whose run/ is the sample; tests write elsewhere in it."""
-    b = gcs_server.Bucket(gcs, 'checkpoints')
+    b = gcs_server.Bucket(gs_server, 'checkpoints')
     b.upload(SAMPLE, 'run')
     return b
 

@@ -20,6 +20,7 @@ from lib import buckets, mounts, preload, servers
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 SAMPLE = TOP / 'tests/data/sample/1500/state'
+IN_MEMORY = True  # for the fixtures
 
 
 @pytest.fixture(scope='module')
@@ -242,8 +243,8 @@ class Stopped:
 
 
 @pytest.fixture(scope='module')
-def sample_bucket(moto):
-    b = buckets.Bucket(moto, 'interrupted')
+def sample_bucket(s3_server):
+    b = buckets.Bucket(s3_server, 'interrupted')
     b.upload(SAMPLE.parents[1], 'run')
     return b
 

@@ -13,13 +13,14 @@ import pytest
 from lib import buckets, compare
 
 SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data/sample'
+IN_MEMORY = True  # for the fixtures
 LEAF = 'state/params/embed/table.npy'
 
 
 @pytest.fixture(scope='module')
-def bucket(moto):
+def bucket(s3_server):
     """A bucket whose run/ is the sample, which everybody may read; tests write elsewhere in it."""
-    b = buckets.Bucket(moto, 'checkpoints', **buckets.PUBLIC)
+    b = buckets.Bucket(s3_server, 'checkpoints', **buckets.PUBLIC)
     b.upload(SAMPLE, 'run', **buckets.PUBLIC)
     return b
 
