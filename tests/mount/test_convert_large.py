@@ -32,17 +32,28 @@ def many(tmp_path_factory):
     return d
 
 
-@pytest.mark.parametrize('form', ['ck', 'npy', 'm.npz', 'm.safetensors', 'm.zarr'])
-def test_many_leaves_there_and_back_with_few_descriptors(run, program, many, tmp_path, form):
-    """No file is open but while it is read, and what arrays cannot say is kept however much it is."""
-    def few(*words):
+@pytest.fixture(scope='module')
+def few(program):
+    """few('convert', ...): with few descriptors."""
+    def do(*words):
         r = subprocess.run(['sh', '-c', 'ulimit -n 48; exec "$@"', 'sh', program, *map(str, words)],
                            capture_output=True, text=True, timeout=240)
         assert r.returncode == 0 and r.stderr == '', r.stderr
-    few('convert', many, tmp_path / 'first')
-    few('convert' if form == 'ck' else 'export', tmp_path / 'first', tmp_path / form)
+    return do
+
+
+@pytest.fixture(scope='module')
+def checkpoint_of_many(few, many):
+    few('convert', many, many.parent / 'first')
+    return many.parent / 'first'
+
+
+@pytest.mark.parametrize('form', ['ck', 'npy', 'm.npz', 'm.safetensors', 'm.zarr'])
+def test_many_leaves_there_and_back_with_few_descriptors(run, few, checkpoint_of_many, tmp_path, form):
+    """No file is open but while it is read, and what arrays cannot say is kept however much it is."""
+    few('convert' if form == 'ck' else 'export', checkpoint_of_many, tmp_path / form)
     few('convert', tmp_path / form, tmp_path / 'back')
-    assert run('diff', tmp_path / 'first', tmp_path / 'back').returncode == 0
+    assert run('diff', checkpoint_of_many, tmp_path / 'back').returncode == 0
     assert run('cat', tmp_path / 'back/all/k0702.txt').stdout == 'text 700'
     if form == 'm.npz':
         with np.load(tmp_path / form) as z:
@@ -51,9 +62,8 @@ def test_many_leaves_there_and_back_with_few_descriptors(run, program, many, tmp
             assert z.testzip() is None
 
 
-def test_a_structure_that_is_not_where_the_comment_says(run, many, tmp_path):
-    run('convert', many, tmp_path / 'ck')
-    run('export', tmp_path / 'ck', tmp_path / 'm.npz')
+def test_a_structure_that_is_not_where_the_comment_says(run, checkpoint_of_many, tmp_path):
+    run('export', checkpoint_of_many, tmp_path / 'm.npz')
     raw = (tmp_path / 'm.npz').read_bytes()
     comment = json.loads(raw[raw.rindex(b'{"at"'):])
     for at, n in ((len(raw), 1), (1, len(raw)), (-1, 5), (0, -5), (comment['at'] + 1, comment['bytes']), (2 ** 62, 2 ** 62)):

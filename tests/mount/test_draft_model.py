@@ -6,10 +6,11 @@ import os
 import pytest
 
 from lib import draft_model
+from lib.pairs import LONG
 
 SEED = int(os.environ.get('PYTREEFS_DRAFT_SEED', '1'))
 COUNT = int(os.environ.get('PYTREEFS_DRAFT_COUNT', '4'))
-STEPS = int(os.environ.get('PYTREEFS_DRAFT_STEPS', '80'))
+STEPS = int(os.environ.get('PYTREEFS_DRAFT_STEPS', '80' if LONG else '40'))
 
 OPTIONS = [(), ('compression=none', 'zarr=3'), ('ocdbt=off', 'chunk_byte_size=30000'), ('write_budget=1M', 'io=sync')]
 

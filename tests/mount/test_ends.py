@@ -23,7 +23,7 @@ def test_term_and_then_kill(program, tmp_path, kind, state):
     if kind != 'alone' and (why := jobs.missing(program)):
         pytest.skip(why)
     e = ending.Ender(program, tmp_path, SAMPLE, f'{kind} {state}', seconds=60)
-    for _ in range(1 if kind != 'alone' else 4 if LONG else 2):
+    for _ in range(1 if kind != 'alone' else 4 if LONG else 1):
         e.round(kind, state)
 
 

@@ -18,7 +18,7 @@ from lib.pairs import LONG
 ARRAYS = {'small': (3000, 1), 'rows': (40_000, 7), 'noise': (9000, 0), 'tiny': (5, 1)}
 LAYOUTS = [(), ('zarr=3',), ('compression=none',), ('zarr=3', 'compression=none')]
 DIRECTORIES = [('ocdbt=off', 'compression=none'), ('ocdbt=off',), ('ocdbt=off', 'zarr=3', 'compression=none')]
-SHARE = 1 if LONG else 4       # of the flips: the others of the same kinds are for tests/run --all
+SHARE = 1 if LONG else 10      # of the flips: the others of the same kinds are for tests/run --all
 TABLES = '.crc32c'      # directory of checksums beside the leaves of a directory store
 
 
