@@ -209,7 +209,6 @@ static int decode(struct span stem, struct buf *ret)
 int name_unescape(struct span stem, enum name_use use, unsigned ours, struct buf *ret_key)
 {
 	auto_buf key = { 0 }, again = { 0 };
-	bool bare = use == NAME_CONTAINER;
 	int r;
 
 	if (stem.n > LIMIT_NAME_BYTES)
@@ -221,12 +220,12 @@ int name_unescape(struct span stem, enum name_use use, unsigned ours, struct buf
 	r = decode(stem, &key);
 	/*
 	 * The escaped spelling of one of our names may have been copied from a place where it is
-	 * needed.
+	 * needed; other names are spelled alike everywhere.
 	 */
-	if (r >= 0 && bare && stem.n && stem.p[0] == '%' && is_ours(buf_span(&key), NAME_OURS_ALL))
+	if (r >= 0 && span_starts(stem, span_str("%")))
 		ours = NAME_OURS_ALL;
 	if (r >= 0)
-		r = escape_stem(buf_span(&key), bare, ours, &again);
+		r = escape_stem(buf_span(&key), use == NAME_CONTAINER, ours, &again);
 	if (r < 0)
 		return r;
 	if (!span_eq(buf_span(&again), stem))
