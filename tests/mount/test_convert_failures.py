@@ -12,6 +12,7 @@ import signal
 import subprocess
 import tempfile
 import time
+import zipfile
 
 import numpy as np
 import pytest
@@ -410,6 +411,20 @@ def test_a_damaged_npz_is_refused(run, tmp_path, kind):
     r = run('convert', tmp_path / 'a.npz', tmp_path / 'ck', ok=False)
     assert r.returncode == 1 and 'params/w' in r.stderr and 'a.npz' in r.stderr, r.stderr
     assert os.listdir(tmp_path) == ['a.npz']
+
+
+@pytest.mark.parametrize('value', [np.array(7, '>i8'), np.array(7, '<i4'), np.array(7, '<f8'), np.array([7])], ids=lambda v: f'{v.dtype.str}{v.shape}')
+def test_a_number_of_an_npz_is_as_its_tree_says(run, tmp_path, value):
+    """It is stored as its bytes are; another byte order or type would be another number."""
+    run('export', ITEM, tmp_path / 'm.npz')
+    with zipfile.ZipFile(tmp_path / 'm.npz') as z, zipfile.ZipFile(tmp_path / 'a.npz', 'w') as out:
+        out.comment = z.comment
+        for name in z.namelist():
+            with out.open(name, 'w') as f:
+                np.save(f, value) if name == 'step.npy' else f.write(z.read(name))
+    r = run('convert', tmp_path / 'a.npz', tmp_path / 'ck', ok=False)
+    assert r.returncode == 1 and "step.json': it is not a number of dtype int64" in r.stderr, r.stderr
+    assert not (tmp_path / 'ck').exists()
 
 
 @pytest.mark.parametrize('name', ['m.npz', 'm.safetensors'])
