@@ -13,6 +13,7 @@ import pytest
 
 from lib import buckets, dying_upload, mounts
 from lib.buckets import unfinished
+from lib.pairs import on
 
 BUCKET = 'claimed'
 IN_MEMORY = True  # both for the fixtures
@@ -96,6 +97,7 @@ def assert_gone(run, bucket, proxy, root):
     assert '0 errors, 0 warnings' in run('verify', root).stdout
 
 
+@on('s3')
 @needs_host_name
 def test_gc_before_the_writer_renews_its_claim(run, program, bucket, proxy, root):
     with saving(program, proxy, root, buckets.is_replacing_put(CLAIM)) as (_, goes_on):
@@ -117,6 +119,7 @@ def test_gc_between_the_renewal_and_the_marker(run, program, bucket, proxy, root
     assert '0 errors, 0 warnings' in run('verify', root).stdout
 
 
+@on('gs')
 @needs_host_name
 def test_gc_after_the_marker(run, program, bucket, proxy, root):
     with saving(program, proxy, root, lambda h: h.command == 'GET' and f'run/5/{MARKER}' in bucket.keys()) as (_, goes_on):
@@ -127,6 +130,7 @@ def test_gc_after_the_marker(run, program, bucket, proxy, root):
     assert not any(CLAIM in key for key in bucket.keys())
 
 
+@on('s3')
 def test_the_claim_of_a_step_is_left(run, bucket, proxy, root):
     """Its writer died after the marker: only the claim goes."""
     run('convert', SAMPLE / '1500', f'{root}/5')
@@ -152,6 +156,7 @@ def test_a_claim_of_the_future(run, bucket, proxy, root):
     assert '1 removed' in out and 'last changed in the future: 2096-' in out and bucket.keys() == []
 
 
+@on('gs')
 @needs_host_name
 def test_a_commit_while_gc_looks_at_the_claim(run, program, bucket, proxy, root):
     """gc has judged the claim that it read, and the writer has renewed it since."""
@@ -165,6 +170,7 @@ def test_a_commit_while_gc_looks_at_the_claim(run, program, bucket, proxy, root)
     assert not any(CLAIM in key for key in bucket.keys())
 
 
+@on('s3')
 @needs_host_name
 def test_a_gc_that_is_killed_is_repeated(run, program, bucket, proxy, root):
     with saving(program, proxy, root, buckets.is_put('_CHECKPOINT_METADATA')) as (_, goes_on):
@@ -184,6 +190,7 @@ def test_a_gc_that_is_killed_is_repeated(run, program, bucket, proxy, root):
     assert_gone(run, bucket, proxy, root)
 
 
+@on('gs')
 @needs_host_name
 def test_two_of_gc_at_once(run, program, bucket, proxy, root):
     with saving(program, proxy, root, buckets.is_put('_CHECKPOINT_METADATA')) as (_, goes_on):
@@ -208,6 +215,7 @@ def left(program, bucket, proxy, root):
     proxy.wait_idle()
 
 
+@on('s3')
 def test_a_gc_that_is_suspended_holds_the_place(left, run, program, bucket, proxy, root):
     """Else it would remove, when it goes on, what another writer has put after another gc."""
     with collecting(program, proxy, root, lambda h: h.command == 'DELETE') as (_, goes_on):
@@ -219,6 +227,7 @@ def test_a_gc_that_is_suspended_holds_the_place(left, run, program, bucket, prox
     assert_gone(run, bucket, proxy, root)
 
 
+@on('gs')
 def test_a_gc_that_is_suspended_while_it_judges(left, run, program, bucket, proxy, root):
     """Another one has removed everything since, and a writer has committed the step."""
     with collecting(program, proxy, root, lambda h: h.command != 'GET') as (_, goes_on):
@@ -252,6 +261,7 @@ def test_an_answer_that_is_lost(run, program, bucket, proxy, root, what):
     assert not any(CLAIM in key for key in bucket.keys())
 
 
+@on('s3')
 def test_a_full_bucket_is_cleaned_up(run, bucket, proxy, root):
     """Objects can be read and removed, and nothing can be put."""
     full = threading.Event()
@@ -266,6 +276,7 @@ def test_a_full_bucket_is_cleaned_up(run, bucket, proxy, root):
     assert bucket.keys() == []
 
 
+@on('gs')
 def test_gc_cleans_a_full_bucket(left, run, proxy, root):
     """Of a step whose writer, a process of this machine, was killed."""
     proxy.fault = lambda h: h.command in ('PUT', 'POST') and (h.refuse(403, 'QuotaExceeded') or True)

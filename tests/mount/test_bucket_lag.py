@@ -8,6 +8,7 @@ import pathlib
 import pytest
 
 from lib import buckets, compare, dying_upload, mounts
+from lib.pairs import on, on_buckets
 
 BUCKET = 'lags'
 IN_MEMORY = True  # both for the fixtures
@@ -26,7 +27,7 @@ def contents(bucket):
     return {key: bucket.get(key) for key in bucket.keys()}
 
 
-@pytest.mark.parametrize('hidden', ['run/2000/', f'run/2000/{MARKER}', 'run/2000/state/', '/d/'])
+@pytest.mark.parametrize('bucket, hidden', on_buckets('run/2000/', f'run/2000/{MARKER}', 'run/2000/state/', '/d/'), indirect=['bucket'])
 def test_a_reader_sees_a_step_when_listings_show_it(mount, bucket, proxy, root, hidden):
     """Until then it sees none, or what it reads of it is right, or an error; afterwards all of it."""
     bucket.upload(SAMPLE / '1000', 'run/1000')
@@ -58,6 +59,7 @@ def test_a_reader_sees_a_step_when_listings_show_it(mount, bucket, proxy, root, 
     mounts.wait_for(is_whole)
 
 
+@on('gs')
 def test_a_save_ends_when_a_listing_shows_the_step(run, bucket, proxy, root):
     """Until then it keeps its claim, so that nobody else begins there."""
     claimed = []
@@ -77,6 +79,7 @@ def test_a_save_ends_when_a_listing_shows_the_step(run, bucket, proxy, root):
     assert run('ls', root).stdout == '5/\n' and f'run/5/{CLAIM}' not in bucket.keys()
 
 
+@on('s3')
 def test_a_committed_step_is_not_written_again(run, bucket, proxy, root):
     """Although no listing shows anything of it."""
     run('convert', SAMPLE / '1500', f'{root}/5')
@@ -87,6 +90,7 @@ def test_a_committed_step_is_not_written_again(run, bucket, proxy, root):
     assert lag.shown_without and contents(bucket) == before
 
 
+@on('gs')
 def test_gc_leaves_a_step_whose_marker_is_not_listed(run, bucket, proxy, root):
     """Its writer died after the marker, so it has a claim: only that goes."""
     run('convert', SAMPLE / '1500', f'{root}/5')
@@ -99,7 +103,7 @@ def test_gc_leaves_a_step_whose_marker_is_not_listed(run, bucket, proxy, root):
     assert lag.shown_without and contents(bucket) == before
 
 
-@pytest.mark.parametrize('is_committed', [True, False])
+@pytest.mark.parametrize('bucket, is_committed', on_buckets(True, False), indirect=['bucket'])
 def test_gc_leaves_what_ranks_sent_when_only_that_is_listed(run, bucket, proxy, root, is_committed):
     """As of a rank whose job is dead: the marker, or the claim, is there and not listed."""
     bucket.upload(SAMPLE / '1500/state/ocdbt.process_0', 'run/5/state/ocdbt.process_0')

@@ -87,6 +87,7 @@ def test_what_cannot_be(run, root, tmp_path):
         assert r.returncode == 1 and why in r.stderr, (args, r.stderr)
 
 
+@on('s3')
 def test_two_hosts_commit_one_step(run, bucket, proxy, root):
     """Both begin at the same time: one gets the step, and the other leaves it alone."""
     seen, both = [], threading.Barrier(2)
@@ -164,6 +165,7 @@ def test_killed_anywhere(run, program, bucket, proxy, root, spill, tmp_path, nam
     run('convert', SAMPLE / '1500', f'{root}/9')
 
 
+@on('gs')
 def test_gc_leaves_the_living(run, program, bucket, proxy, root):
     begun, go = threading.Event(), threading.Event()
 

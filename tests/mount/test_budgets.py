@@ -2,6 +2,7 @@
 """Peak memory of the daemon: the sum of the options and a small constant, for any number of programs."""
 
 import concurrent.futures
+import functools
 import os
 import threading
 
@@ -14,12 +15,17 @@ from lib.pairs import pairs
 MIB = 1 << 20
 OPTIONS = {'cache': 16, 'read_budget': 16, 'write_budget': 16}
 LIMIT = (sum(OPTIONS.values()) + 64) * MIB
-TOTAL = 2 * LIMIT               # of all leaves: what is held beyond its use is seen
+TOTAL = 3 * LIMIT // 2               # of all leaves: what is held beyond its use is seen
+
+
+@functools.cache
+def base():
+    return np.random.default_rng(1).integers(0, 1 << 20, (TOTAL // 8 // 4096, 1024), dtype=np.int32)
 
 
 def array(i, count):
     """A share of the total that compresses a little."""
-    return np.random.default_rng(i).integers(0, 1 << 20, (TOTAL // count // 4096, 1024), dtype=np.int32)
+    return base()[:TOTAL // count // 4096] + np.int32(i)
 
 
 def together(n, do, items):

@@ -116,7 +116,7 @@ def test_more_requests_at_once_than_threads(mount, root, enabled):
     os.makedirs(m / '8.tmp' / 'default')
 
     def work(i):
-        np.testing.assert_array_equal(np.load(m / f'7/default/packed[{i * 1000}:].npy'), want[i * 1000:])
+        np.testing.assert_array_equal(np.load(m / f'7/default/packed[{i * 1000}:{i * 1000 + MIB}].npy'), want[i * 1000:i * 1000 + MIB])
         np.save(m / f'8.tmp/default/leaf{i}.npy', np.full(MIB // 2, i, np.int32))
         return int(np.load(m / f'8.tmp/default/leaf{i}.npy')[-1])
 

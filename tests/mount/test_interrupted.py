@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from lib import buckets, mounts, preload, servers
+from lib.pairs import pairs
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 SAMPLE = TOP / 'tests/data/sample/1500/state'
@@ -34,14 +35,14 @@ def untyped(tmp_path_factory):
     return preload.make(tmp_path_factory, 'untyped')
 
 
-@pytest.mark.parametrize('after', [False, True], ids=['before', 'after'])
-@pytest.mark.parametrize('words', [['export', 'm.npz'], ['export', 'leaves'], ['export', 'm.zarr'], ['convert', 'tree'],
-                                   ['convert', '-o', 'ocdbt=off', 'tree']], ids=' '.join)
-def test_a_replacement_survives_an_interrupted_rename(run, program, library, tmp_path, words, after):
+@pytest.mark.parametrize('words, when', pairs(['export m.npz', 'export leaves', 'export m.zarr', 'convert tree', 'convert -o ocdbt=off tree'],
+                                              ['before', 'after']))
+def test_a_replacement_survives_an_interrupted_rename(run, program, library, tmp_path, words, when):
     """An exchange of names that was done, and is done again, would bring back what was replaced."""
+    words = words.split()
     out = tmp_path / words[-1]
     run(*words[:-1], '--quiet', SAMPLE / 'params', out)
-    env = dict(os.environ, LD_PRELOAD=str(library), **({'INTERRUPT_AFTER': '1'} if after else {}))
+    env = dict(os.environ, LD_PRELOAD=str(library), **({'INTERRUPT_AFTER': '1'} if when == 'after' else {}))
     r = subprocess.run([program, *words[:-1], '--quiet', '--force', SAMPLE, out], env=env, capture_output=True, text=True, timeout=240)
     assert r.returncode == 0 and 'interrupted: renameat2' in r.stderr, r.stderr
     assert os.listdir(tmp_path) == [out.name]

@@ -77,7 +77,7 @@ def test_every_byte_is_right(mount, cases):
 
 @pytest.mark.parametrize('name,first', pairs(LARGE, ['begins in order', 'jumps']))
 def test_jumping_about_is_served_from_the_spill_file(mount, cases, name, first):
-    """400 random reads: the first may cost a pass over the frame, the others no decode."""
+    """100 random reads: the first may cost a pass over the frame, the others no decode."""
     m = mount(cases(name).path, 'cache=64M')
     path, head = data_of(m)
     if first != 'jumps':
@@ -85,11 +85,11 @@ def test_jumping_about_is_served_from_the_spill_file(mount, cases, name, first):
             f.seek(head)
             f.read(MIB)
             os.pread(f.fileno(), 10, head + (SIZE - 50) * MIB)        # further than half: without a file it would go on
-    random_reads(path, head, 400, 1)
+    random_reads(path, head, 100, 1)
     assert m.memory('VmHWM') <= 64 * MIB + SMALL
     stats = m.stats()
     assert stats['chunk_bytes_decoded'] <= (SIZE + 64) * MIB and stats['stream_restarts'] <= 1, stats
-    assert stats['spill_reads'] >= 360, stats
+    assert stats['spill_reads'] >= 90, stats
 
 
 def test_without_a_spill_file_it_is_slow_and_right(mount, cases):

@@ -4,16 +4,17 @@
 import pytest
 
 from lib import step_races
-from lib.pairs import on, pairs
+from lib.pairs import LONG, on, pairs
 
 BUCKET = 'raced'
 IN_MEMORY = True  # both for the fixtures
+STEPS = 40 if LONG else 15
 
 
 @pytest.mark.parametrize('mode, kind', pairs(['rename', 'commit_file'], ['4 mounts', '2 mounts and 2 saves']))
 def test_in_a_directory(program, tmp_path, root, mode, kind):
-    faults, steps = step_races.run(program, root, tmp_path, kind, [f'atomicity={mode}'], 40, 1)
-    assert not faults and steps == 40, '\n'.join(faults)
+    faults, steps = step_races.run(program, root, tmp_path, kind, [f'atomicity={mode}'], STEPS, 1)
+    assert not faults and steps == STEPS, '\n'.join(faults)
 
 
 @on('gs')

@@ -11,11 +11,11 @@ MIB = 1 << 20
 
 
 @pytest.mark.parametrize('way,mib,options,writers', [
-    ('in order', 256, ['compression=none'], 1),
-    ('in order', 112, [], 2),
-    ('out of order', 192, [], 1),
+    ('in order', 160, ['compression=none'], 1),
+    ('in order', 80, [], 2),
+    ('out of order', 160, [], 1),
     ('column-major', 96, ['zarr=3'], 1),
-    ('in order', 192, ['ocdbt=off', 'chunk_byte_size=64M'], 1),   # no chunk fits the budget
+    ('in order', 160, ['ocdbt=off', 'chunk_byte_size=64M'], 1),   # no chunk fits the budget
     ('in order', 192, ['ocdbt=off', 'shard_axes=0'], 1),          # a chunk for each of 49,152 rows
 ], ids=['raw', 'zstd-two-writers', 'staged', 'column-major', 'long-chunks', 'short-chunks'])
 def test_peak_is_budget_cache_and_a_constant(program, tmp_path, way, mib, options, writers):
