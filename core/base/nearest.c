@@ -8,6 +8,7 @@
 
 #include "core/base/mem.h"
 
+#define BEGINNING 3 /* least number of letters of one that is taken for the word */
 #define WORD_MAX 62
 
 /* The number of edits between two short words: insertions, deletions and replacements. */
@@ -46,7 +47,11 @@ void nearest_begin(struct nearest *n, const char *name)
 
 void nearest_try(struct nearest *n, const char *word)
 {
-	unsigned d = distance(n->name, word);
+	size_t typed = strlen(n->name);
+	/* A word that was not typed to its end is as near as one with a wrong letter. */
+	unsigned d = typed >= BEGINNING && !strncmp(word, n->name, typed) && word[typed] ?
+			     1 :
+			     distance(n->name, word);
 
 	if (d < n->within) {
 		n->within = d;

@@ -74,6 +74,10 @@ static int open_source(struct ckpt *c)
 			r = err_at(-EINVAL, "'%s' is not a checkpoint", c->opts.source);
 		if (r >= 0)
 			warn_of_safetensors(c);
+	} else if (c->shape != SHAPE_ROOT && !c->opts.safetensors &&
+		   detect_holds_steps(c->source, ".") > 0) {
+		r = fail(-EINVAL, "'%s' is a directory of steps, not a step or an item (shape=)",
+			 c->opts.source);
 	}
 	trace(TRACE_STEP, "source '%s' is a %s", c->opts.source,
 	      r < 0 ? "?" : shape_text(c->shape));

@@ -59,6 +59,8 @@ static int check_spill(const char *mountpoint, const struct options *o)
 	const char *dir = ns_spill_dir(o);
 	auto_free char *real = dir ? realpath(dir, NULL) : NULL;
 
+	if (dir == o->spill && access(dir, W_OK | X_OK) < 0)
+		return err_sys("option spill: cannot use", dir);
 	if (!real || !is_at_or_below(real, mountpoint))
 		return 0;
 	return fail(
@@ -80,6 +82,16 @@ static int check_cache_dir(const char *mountpoint, const char *dir)
 		dir, mountpoint);
 }
 
+/* The command is for the shell. Where its first word is a path, it must be a program. */
+static int check_on_commit(const char *command)
+{
+	auto_free char *program = span_dup_str(span_of(command, strcspn(command, " \t")));
+
+	if (!program || program[0] != '/' || strpbrk(program, "\"'$\\*?[`;&|<>(){}~"))
+		return 0;
+	return access(program, X_OK) < 0 ? err_sys("option on_commit: cannot run", program) : 0;
+}
+
 int places_check(const char *source, const char *mountpoint, const struct options *o)
 {
 	int r = 0;
@@ -93,5 +105,7 @@ int places_check(const char *source, const char *mountpoint, const struct option
 		r = check_log(source, mountpoint, o->log);
 	if (r >= 0 && o->cache_dir)
 		r = check_cache_dir(mountpoint, o->cache_dir);
+	if (r >= 0 && o->on_commit)
+		r = check_on_commit(o->on_commit);
 	return r < 0 ? r : check_spill(mountpoint, o);
 }

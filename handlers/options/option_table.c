@@ -206,3 +206,12 @@ const struct option option_table[] = {
 	  "trace requests: fs step leaf zarr kv ocdbt codec io ahead all" },
 };
 const size_t option_count = ARRAY_LEN(option_table);
+
+const char *const mount_words[] = {
+	"allow_other", "allow_root",   "default_permissions",
+	"ro",          "rw",           "suid",
+	"nosuid",      "dev",          "nodev",
+	"exec",        "noexec",       "atime",
+	"noatime",     "sync",         "async",
+	"dirsync",     "auto_unmount", NULL,
+};

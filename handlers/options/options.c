@@ -8,10 +8,11 @@
 #include <stdio.h>
 
 #include "core/base/err.h"
-#include "core/base/memory.h"
 #include "core/base/glob.h"
 #include "core/base/nearest.h"
 #include "handlers/leaf/leaf.h"
+
+#define LEAST_MEMORY 4096u /* bytes that a limit of memory may be set to */
 
 static void *place(struct options *o, const struct option *opt)
 {
@@ -21,51 +22,6 @@ static void *place(struct options *o, const struct option *opt)
 static const void *place_const(const struct options *o, const struct option *opt)
 {
 	return (const char *)o + opt->at;
-}
-
-/* The size for "auto": a quarter, so that the cache and both budgets leave one to the rest. */
-static uint64_t auto_size(void)
-{
-	return MAX(64 * MiB, memory_available("") / 4);
-}
-
-int option_parse_size(const char *text, uint64_t *ret)
-{
-	uint64_t v = 0, unit = 1;
-	const char *at = text;
-
-	if (!strcmp(text, "auto")) {
-		*ret = auto_size();
-		return 0;
-	}
-	for (; isdigit((unsigned char)*at); at++)
-		if (!mul_fits(v, 10, &v) || !add_fits(v, (uint64_t)(*at - '0'), &v))
-			return -EINVAL;
-	if (at == text)
-		return -EINVAL;
-	switch (toupper((unsigned char)*at)) {
-	case 'K':
-		unit = KiB;
-		at++;
-		break;
-	case 'M':
-		unit = MiB;
-		at++;
-		break;
-	case 'G':
-		unit = GiB;
-		at++;
-		break;
-	case 'T':
-		unit = 1024 * GiB;
-		at++;
-		break;
-	default:
-		break;
-	}
-	if (*at || !mul_fits(v, unit, ret))
-		return -EINVAL;
-	return 0;
 }
 
 /* The index of a value among words separated by '|', or -1. */
@@ -221,6 +177,21 @@ static int set_transforms(struct options *o, const struct option *opt, const cha
 	return 0;
 }
 
+static int set_size(struct options *o, const struct option *opt, const char *value, uint64_t *at)
+{
+	bool has_auto = strstr(opt->accepts, "auto");
+
+	o->follows[opt - option_table] = !strcmp(value, "auto");
+	/* "auto" measures memory, so it is only for options that say so. */
+	if ((!strcmp(value, "auto") && !has_auto) || option_parse_size(value, at) < 0)
+		return bad_value(opt, value);
+	/* A limit of memory, in which a number without a unit was meant as MiB or GiB. */
+	if (has_auto && *at > 0 && *at < LEAST_MEMORY)
+		return fail(-EINVAL, "option '%s': '%s' is a size in bytes, as %s is", opt->name,
+			    value, opt->fallback);
+	return 0;
+}
+
 static int set_value(struct options *o, const struct option *opt, const char *value)
 {
 	void *at = place(o, opt);
@@ -235,11 +206,7 @@ static int set_value(struct options *o, const struct option *opt, const char *va
 		leaf_types_allow(o->override, o->handlers == HANDLERS_ALL);
 		return 0;
 	case OPTION_SIZE:
-		o->follows[opt - option_table] = !strcmp(value, "auto");
-		/* "auto" measures memory, so it is only for options that say so. */
-		if (!strcmp(value, "auto") && !strstr(opt->accepts, "auto"))
-			return bad_value(opt, value);
-		return option_parse_size(value, at) < 0 ? bad_value(opt, value) : 0;
+		return set_size(o, opt, value, at);
 	case OPTION_AGGREGATE:
 		i = word_index("off|all|false|on", value);
 		if (i < 0)
@@ -346,6 +313,12 @@ static int unknown(const char *name)
 	nearest_begin(&n, name);
 	for (size_t i = 0; i < option_count; i++)
 		nearest_try(&n, option_table[i].name);
+	/* The short ones are near to anything. */
+	for (const char *const *word = mount_words; *word; word++)
+		if (strchr(*word, '_') || !strcmp(*word, name))
+			nearest_try(&n, *word);
+	if (n.best && !strcmp(n.best, name))
+		return fail(-EINVAL, "option '%s' of mount takes no value", name);
 	if (n.best)
 		return fail(-EINVAL, "unknown option '%s'; did you mean '%s'?", name, n.best);
 	return fail(-EINVAL, "unknown option '%s'; `pytreefs help options` lists them", name);
@@ -387,7 +360,7 @@ bool options_auto_size(const struct options *o, const char *name, uint64_t *ret)
 {
 	if (!o->follows[find_option(name) - option_table])
 		return false;
-	*ret = auto_size();
+	*ret = option_auto_size();
 	return true;
 }
 

@@ -166,6 +166,8 @@ struct option {
 };
 
 extern const struct option option_table[];
+/* Options of mount(8) and libfuse, which `mount` passes on; NULL at the end. */
+extern const char *const mount_words[];
 extern const size_t option_count;
 
 /* Set all options to their defaults. Release with options_release(). */
@@ -223,7 +225,9 @@ enum dtype save_opts_dtype(const struct save_opts *s, enum dtype from);
  */
 void save_opts_for(const struct options *o, struct span path, unsigned skip, struct save_opts *ret);
 
-/* Parse a number of bytes: "64M", "1G", "1024". */
+/* Returns the bytes that "auto" means now. */
+uint64_t option_auto_size(void);
+/* Parse a number of bytes: "64M", "1G", "1024", "auto". */
 int option_parse_size(const char *text, uint64_t *ret);
 
 #endif

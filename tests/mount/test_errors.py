@@ -109,6 +109,8 @@ PROVOKED = [
     ('pytreefs mount -o chache=1G ckpts mnt', 'pytreefs mount: unknown option'),
     ('pytreefs mount -o cache=lots ckpts mnt', 'does not accept'),
     ('pytreefs mount -o cache ckpts mnt', 'needs a value'),
+    ('pytreefs mount -o cache=1 ckpts mnt', 'is a size in bytes'),
+    ('pytreefs mount -o spill=/scratch ckpts mnt', 'option spill'),
     ('PYTREEFS_OPTIONS=chache=1 pytreefs ls ckpts', 'PYTREEFS_OPTIONS: unknown option'),
     ('pytreefs mount ckpts mnt; exec 9<mnt/1500/state/step.json; pytreefs umount mnt', 'is in use'),
     (HELD, 'still mounted'),

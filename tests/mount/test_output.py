@@ -325,6 +325,14 @@ def test_bench_of_no_directory_says_so_once(run):
     assert r.returncode == 1 and not r.stdout and r.stderr.count('nonexistent') == 1
 
 
+@pytest.mark.parametrize('words, near', [
+    (['help', 'opt'], '`pytreefs help options`?'), (['mount', '--ro', 'a', 'b'], "'-o ro'?"), (['ls', SAMPLE / 'lastest'], "'latest'?"),
+    (['ls', SAMPLE / '1500/stat'], "'state'?"), (['verfy'], "'verify'?")])
+def test_what_was_meant_is_named(run, words, near):
+    r = run(*words, ok=False)
+    assert r.returncode in (1, 2) and re.search('did you mean .*' + re.escape(near), r.stderr), r.stderr
+
+
 @pytest.mark.parametrize('typed, near', [
     ('parms/embed', 'params'), ('params/embed/tabel', 'params/embed/table.npy'), ('lerning_rate.json', 'learning_rate.json'),
     ('qqqqqq', None)])

@@ -117,6 +117,10 @@ static void nearest_in(struct node *dir, const char *typed, struct buf *ret)
 	if (node_list(dir, &l) < 0 || l.n > SUGGEST)
 		return;
 	nearest_begin(&n, typed);
+	if (!dir->parent && dir->ns->ckpt->shape == SHAPE_ROOT) {
+		nearest_try(&n, "latest");
+		best = n.best;
+	}
 	for (size_t i = 2; i < l.n; i++) {
 		auto_free char *name =
 			span_dup_str(comparable(listing_name(&l, i), strchr(typed, '.') != NULL));

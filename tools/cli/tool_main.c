@@ -114,6 +114,10 @@ static int unknown_option(const struct cmd *c, const char *arg)
 		if (!strcmp(option_table[i].name, name + 2))
 			return cmd_wrong(c, "unknown option '%s'; did you mean '-o %s'?", arg,
 					 arg + 2);
+	for (const char *const *word = mount_words; c->set_option && *word; word++)
+		if (!strcmp(*word, name + 2))
+			return cmd_wrong(c, "unknown option '%s'; did you mean '-o %s'?", arg,
+					 *word);
 	if (n.best)
 		return cmd_wrong(c, "unknown option '%s'; did you mean '--%s'?", arg, n.best);
 	return cmd_wrong(c, "unknown option '%s'", arg);
@@ -303,6 +307,21 @@ static int wrong_format(const char *format)
 	return EXIT_USAGE;
 }
 
+static int no_help(const char *what)
+{
+	struct nearest n;
+
+	nearest_begin(&n, what);
+	nearest_try(&n, "options");
+	nearest_try(&n, "patterns");
+	for (const struct cmd *const *c = cmd_table; *c; c++)
+		nearest_try(&n, (*c)->name);
+	fprintf(stderr, "pytreefs: there is no help on '%s'; %s%s%s\n", what,
+		n.best ? "did you mean `pytreefs help " : "`pytreefs --help` lists the commands",
+		n.best ? n.best : "", n.best ? "`?" : "");
+	return EXIT_USAGE;
+}
+
 /* `pytreefs help [COMMAND|options|patterns|--man[=PAGE]]` */
 static int help(const char *what, const char *format)
 {
@@ -320,10 +339,7 @@ static int help(const char *what, const char *format)
 		cmd_help(stdout, c);
 	else if (strncmp(what, "--man", 5) || (what[5] && what[5] != '=') ||
 		 manual_print(stdout, what[5] ? what + 6 : "pytreefs") < 0) {
-		fprintf(stderr,
-			"pytreefs: there is no help on '%s'; `pytreefs --help` lists the commands\n",
-			what);
-		return EXIT_USAGE;
+		return no_help(what);
 	}
 	return EXIT_OK;
 }

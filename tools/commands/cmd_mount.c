@@ -29,26 +29,18 @@
 #define QUIET_MS 1000 /* the part of it that is waited without a word */
 #define HOLDERS_MAX 8 /* mount namespaces that are named */
 
-/* Options of mount(8) and libfuse that are passed on, and those that are ignored. */
-static const char *const accepted[] = {
-	"allow_other", "allow_root",   "default_permissions",
-	"ro",          "rw",           "suid",
-	"nosuid",      "dev",          "nodev",
-	"exec",        "noexec",       "atime",
-	"noatime",     "sync",         "async",
-	"dirsync",     "auto_unmount",
-};
+/* Options of mount(8) that are ignored. Those that are passed on are mount_words. */
 static const char *const ignored[] = {
-	"defaults",      "auto",     "noauto",     "user",       "nouser",
-	"users",         "owner",    "noowner",    "group",      "nogroup",
-	"_netdev",       "nofail",   "relatime",   "norelatime", "strictatime",
-	"nostrictatime", "lazytime", "nolazytime", "diratime",   "nodiratime",
+	"defaults", "auto",       "noauto",      "user",          "nouser",   "users",
+	"owner",    "noowner",    "group",       "nogroup",       "_netdev",  "nofail",
+	"relatime", "norelatime", "strictatime", "nostrictatime", "lazytime", "nolazytime",
+	"diratime", "nodiratime", NULL,
 };
 
-static bool is_one_of(const char *text, const char *const *words, size_t n)
+static bool is_one_of(const char *text, const char *const *words)
 {
-	for (size_t i = 0; i < n; i++)
-		if (!strcmp(text, words[i]))
+	for (; *words; words++)
+		if (!strcmp(text, *words))
 			return true;
 	return !strncmp(text, "x-", 2) || !strncmp(text, "comment=", 8);
 }
@@ -65,9 +57,9 @@ static int set_option(struct cmd_args *a, const char *text)
 			-EOPNOTSUPP,
 			"the options of a mount cannot be changed (remount): end it with `pytreefs "
 			"umount MOUNTPOINT`, which also ends its drafts, and mount again");
-	if (is_one_of(text, ignored, ARRAY_LEN(ignored)))
+	if (is_one_of(text, ignored))
 		return 0;
-	if (!is_one_of(text, accepted, ARRAY_LEN(accepted)))
+	if (!is_one_of(text, mount_words))
 		return option_set(&a->options, text, false);
 	r = fuse_options->n ? buf_add_byte(fuse_options, ',') : 0;
 	if (r >= 0)
