@@ -7,23 +7,25 @@ import numpy as np
 import pytest
 
 import pytreefs
-from lib import buckets, gcs as gcs_server
+from lib import buckets
 
 SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data/sample'
 
 
-@pytest.fixture(scope='module')
-def s3_bucket(moto):
-    b = buckets.Bucket(moto, 'of-python')
-    b.upload(SAMPLE, 'run')
-    return b
+BUCKET = 'of-python'
+IN_MEMORY = True  # both for the fixtures
 
 
 @pytest.fixture(scope='module')
-def gs_bucket(gcs):
-    b = gcs_server.Bucket(gcs, 'of-python')
-    b.upload(SAMPLE, 'run')
-    return b
+def s3_bucket(s3_bucket):
+    s3_bucket.upload(SAMPLE, 'run')
+    return s3_bucket
+
+
+@pytest.fixture(scope='module')
+def gs_bucket(gs_bucket):
+    gs_bucket.upload(SAMPLE, 'run')
+    return gs_bucket
 
 
 @pytest.mark.parametrize('scheme, options', [('s3', {'region': buckets.REGION}), ('gs', {})])

@@ -293,16 +293,16 @@ def test_zarr_reads_stored_arrays(fs, tmp_path, version):
 
 @pytest.mark.parametrize('first, printed', [('import json', '(128, 32) True embed.table 0.375\n'),
                                             ('import numpy as np, pandas', '0.75 0.375 [4. 6.]\n')])
-def test_the_examples_of_the_page(tmp_path, first, printed):
+def test_the_examples_of_the_page(tmp_path, monkeypatch, capfd, first, printed):
     """Their lines, pasted beside a copy of the sample, with the protocol found as an entry point or registered."""
     pytest.importorskip('fsspec')
     page = (TOP / 'docs' / 'python.md').read_text()
     code, = [block for block in re.findall(r'```python\n(.*?)```', page, re.S) if block.startswith(first)]
     shutil.copytree(SAMPLE, tmp_path / 'ckpts')
     register = "import fsspec\nfrom pytreefs._fsspec import FileSystem\nfsspec.register_implementation('pytreefs', FileSystem, clobber=True)\n"
-    r = subprocess.run([sys.executable, '-c', register + code], cwd=tmp_path, capture_output=True, text=True)
-    assert r.returncode == 0, r.stderr
-    assert r.stdout == printed
+    monkeypatch.chdir(tmp_path)
+    exec(register + code, {})
+    assert capfd.readouterr().out == printed
 
 
 def test_a_reader_that_seeks_in_small_pieces(fs):

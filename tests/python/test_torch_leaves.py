@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 import pytreefs
+from lib.pairs import LONG
 
 SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data' / 'sample'
 STATE = SAMPLE / '1500' / 'state'
@@ -135,6 +136,8 @@ def test_what_no_tree_can_hold_is_refused(tmp_path):
     assert not (tmp_path / '1').exists()
 
 
+# A process that is spawned takes seconds to import torch; test_leaf_values.py has one.
+METHODS = ('fork', 'spawn') if LONG else ('fork',)
 WORKERS = '''
 import sys
 import pytreefs, torch
@@ -142,7 +145,7 @@ import pytreefs, torch
 {recipe}
 if __name__ == '__main__':
     leaf = pytreefs.open('ckpts/latest')['state/params/embed/table']
-    for method in ('fork', 'spawn'):
+    for method in {methods}:
         loader = torch.utils.data.DataLoader(Rows(leaf), batch_size=16, num_workers=2, multiprocessing_context=method)
         rows = torch.cat(list(loader))
         assert torch.equal(rows, leaf.read(framework='torch').float()), method
@@ -152,7 +155,7 @@ if __name__ == '__main__':
 def test_workers_of_a_data_loader_read_as_the_page_says(tmp_path):
     page = pathlib.Path(__file__).resolve().parents[2] / 'docs/pytorch.md'
     recipe, = (text for text in re.findall(r'```python\n(.*?)```', page.read_text(), re.DOTALL) if text.startswith('class Rows'))
-    (tmp_path / 'workers.py').write_text(WORKERS.format(recipe=recipe))
+    (tmp_path / 'workers.py').write_text(WORKERS.format(recipe=recipe, methods=METHODS))
     shutil.copytree(SAMPLE, tmp_path / 'ckpts')
     r = subprocess.run([sys.executable, 'workers.py'], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert r.returncode == 0, r.stderr
