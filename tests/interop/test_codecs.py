@@ -17,7 +17,7 @@ numcodecs = pytest.importorskip("numcodecs")
 crc32c = pytest.importorskip("google_crc32c")
 
 from zarr_tools import BYTES, Refused, ZarrTool, codec, grid, ts_store, v2_document, v3_document  # noqa: E402
-from lib.pairs import pairs
+from lib.pairs import in_one, pairs
 
 RAW = bytes(range(16))
 ZSTD = codec("zstd", level=1, checksum=False)
@@ -158,14 +158,13 @@ def ours(tool, document, data):
         return None
 
 
-@pytest.mark.parametrize("version,codecs,data", [
-    (version, codecs, data) for version, codecs, objects in VERDICTS for data in objects], ids=unnamed)
+@in_one("version,codecs,data", [(version, codecs, data) for version, codecs, objects in VERDICTS for data in objects])
 def test_verdicts_are_tensorstores(tool, version, codecs, data):
     document = v2_document(compressor=codecs) if version == 2 else v3_document(codecs)
     assert ours(tool, document, data) == theirs(document, data, version)
 
 
-@pytest.mark.parametrize("data", BLOSC_OBJECTS, ids=unnamed)
+@in_one("data", BLOSC_OBJECTS)
 def test_verdicts_on_blosc_headers_are_tensorstores(tool, data):
     document = v3_document([BLOSC], shape=[4096], chunk_grid=grid(4096), data_type="uint32")
     assert ours(tool, document, data) == theirs(document, data, 3)
@@ -199,7 +198,7 @@ def some_data(n):
     return (np.cumsum(rng.integers(-3, 4, n)) * 1000).astype("<i4")
 
 
-@pytest.mark.parametrize("n, command, form", pairs(
+@in_one("n, command, form", pairs(
     [1, 3, 1000, 300000], ["encode", "encode-pieces"], [(2, c) for c in V2_COMPRESSORS] + [(3, c) for c in V3_CHAINS]))
 def test_what_we_encode_is_read_by_tensorstore(tool, n, command, form):
     data, (version, codecs) = some_data(n), form
@@ -241,7 +240,7 @@ def test_what_we_encode_is_read_by_zarr_python(tool, tmp_path, version, codecs):
     assert (read == data).all()
 
 
-@pytest.mark.parametrize("seed", range(40))
+@in_one("seed", range(40))
 def test_blosc_of_many_threads_and_blocks_decodes(tool, seed):
     """numcodecs writes with several threads: blocks in the order in which they were done."""
     rng = random.Random(seed)

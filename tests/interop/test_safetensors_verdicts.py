@@ -7,6 +7,8 @@ import struct
 import pytest
 import safetensors
 
+from lib.pairs import in_one
+
 DATA = struct.pack('<2f', 1, 2)
 
 
@@ -74,7 +76,7 @@ def judged(path):
         return None
 
 
-@pytest.mark.parametrize('kind', FILES)
+@in_one('kind', list(FILES))
 def test_files_are_read_that_the_library_reads(run, tmp_path, kind):
     path = tmp_path / 'm.safetensors'
     path.write_bytes(FILES[kind])

@@ -15,6 +15,7 @@ ml_dtypes = pytest.importorskip("ml_dtypes")
 
 from zarr_tools import (BYTES, Refused, ZarrTool, codec, document_bytes, grid, ts_store,  # noqa: E402
                         v2_document, v3_document)
+from lib.pairs import in_one  # noqa: E402
 
 EUCLEAN, EOPNOTSUPP, EFBIG = -errno.EUCLEAN, -errno.EOPNOTSUPP, -errno.EFBIG
 ZSTD = codec("zstd", level=1)
@@ -257,7 +258,7 @@ def document_of(version, members):
     return document
 
 
-@pytest.mark.parametrize("version,result,members", CASES, ids=unnamed)
+@in_one("version,result,members", CASES)
 def test_documents_open_where_tensorstore_opens_them(tool, version, result, members):
     document = document_of(version, members)
     try:
@@ -339,7 +340,7 @@ def random_array(rng, dtype, shape):
     return data.view(dtype).reshape(shape)
 
 
-@pytest.mark.parametrize("seed", range(300))
+@in_one("seed", range(300))
 def test_chunks_of_any_chain_decode_to_what_tensorstore_wrote(tool, seed):
     rng = random.Random(seed)
     rank = rng.choice([0, 1, 2, 3, 3, 4, 4])
@@ -356,7 +357,7 @@ def test_chunks_of_any_chain_decode_to_what_tensorstore_wrote(tool, seed):
     assert tool.run("decode", document, kv.read(key).result().value) == data.tobytes()
 
 
-@pytest.mark.parametrize("seed", range(60))
+@in_one("seed", range(60))
 def test_chunks_of_v2_decode_to_what_tensorstore_wrote(tool, seed):
     rng = random.Random(seed)
     rank = rng.choice([0, 1, 2, 3, 4])
@@ -384,12 +385,11 @@ def test_inner_chunks_that_are_missing_are_the_fill_value(tool):
 
 # ---- what we write ----
 
-@pytest.mark.parametrize("name", [
+@in_one("name", [
     "bool", "int2", "int4", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
     "float4_e2m1fn", "float8_e3m4", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e4m3b11fnuz", "float8_e5m2",
     "float8_e5m2fnuz", "float8_e8m0fnu", "bfloat16", "float16", "float32", "float64", "complex64", "complex128"])
-@pytest.mark.parametrize("shape,chunk", [([10, 11], [5, 11]), ([], []), ([7], [7]), ([4, 1, 3], [2, 1, 3])],
-                         ids=unnamed)
+@in_one("shape,chunk", [([10, 11], [5, 11]), ([], []), ([7], [7]), ([4, 1, 3], [2, 1, 3])])
 def test_documents_are_byte_for_byte_tensorstores(tool, name, shape, chunk):
     import tensorstore as ts
 

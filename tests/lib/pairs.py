@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fewer combinations of parameters than all, for tests whose parameters have little to do with each other."""
 
+import functools
+import inspect
 import itertools
 import os
 
@@ -37,6 +39,26 @@ def on_buckets(*rows):
 def on(scheme):
     """The mark of a test of what the vendors have in common: with both if LONG, else with that one."""
     return pytest.mark.parametrize('bucket', ['s3', 'gs'] if LONG else [scheme], indirect=True)
+
+
+def in_one(names, values):
+    """As parametrize(), but one test of all rows, which fails with what each wrong row says: where a row takes less time than a test."""
+    names = names.replace(' ', '').split(',')
+
+    def wrap(check):
+        @functools.wraps(check)
+        def test(**fixtures):
+            wrong = []
+            for row in values:
+                try:
+                    check(**fixtures, **dict(zip(names, row if len(names) > 1 else [row], strict=True)))
+                except Exception as e:
+                    wrong.append(f'{row!r:.300}: {type(e).__name__}: {e}')
+            assert not wrong, '\n'.join([f'{len(wrong)} of {len(values)}', *wrong[:20]])
+        signature = inspect.signature(check)
+        test.__signature__ = signature.replace(parameters=[p for name, p in signature.parameters.items() if name not in names])
+        return test
+    return wrap
 
 
 def parts(row, size):
