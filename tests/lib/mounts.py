@@ -38,10 +38,15 @@ class Mount:
                                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env)
             self._wait_until_ready()
         else:
-            r = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,
-                               env=env)
-            if r.returncode:
-                raise MountError(r.returncode, r.stderr)
+            with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as p:
+                try:
+                    said = p.communicate(timeout=120)[1]
+                except subprocess.TimeoutExpired:
+                    p.kill()
+                    raise
+            if p.returncode:
+                raise MountError(p.returncode, said)
+            self._command = p.pid
         self._pid = self.process.pid if self.process else None
 
     def _wait_until_ready(self):
@@ -60,10 +65,11 @@ class Mount:
 
     @property
     def pid(self):
-        """The daemon, found by its command line."""
+        """The daemon, found by its command line: first among the processes with numbers after the command's."""
         if self._pid is None:
-            for entry in without_children(e for e in pathlib.Path('/proc').iterdir()
-                                          if e.name.isdigit() and self._is_daemon(e)):
+            every = [entry for entry in pathlib.Path('/proc').iterdir() if entry.name.isdigit()]
+            later = [entry for entry in every if int(entry.name) > self._command]
+            for entry in without_children(filter(self._is_daemon, later)) or without_children(filter(self._is_daemon, every)):
                 self._pid = int(entry.name)
         return self._pid
 
