@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 from lib import bucket_writers, forks, package
+from lib.pairs import LONG
 
 BUCKET = 'orbax'  # for the fixture
 TESTS = pathlib.Path(__file__).resolve().parent.parent
 TOKEN = 'ya29.of-orbax'
-WRITERS = [bucket_writers.copy_into_a_draft, bucket_writers.save_by_the_library, bucket_writers.convert]
+# test_bucket_tensorstore.py has all of them.
+WRITERS = [bucket_writers.copy_into_a_draft, bucket_writers.save_by_the_library, bucket_writers.convert][:3 if LONG else 1]
 # The large array has several parts.
 TREE = {'params': {'small': np.arange(35, dtype='f4').reshape(7, 5), 'half': np.linspace(-3, 3, 12).astype(ml_dtypes.bfloat16),
                    'large': np.random.default_rng(3).standard_normal((3000, 700))}, 'step': 7, 'name': 'run7'}

@@ -10,7 +10,8 @@ import tensorstore as ts
 from lib import bucket_writers, buckets
 from lib.pairs import pairs
 
-BUCKET = 'tensorstore'  # for the fixture
+BUCKET = 'tensorstore'
+IN_MEMORY = True  # both for the fixtures
 VALUE = np.arange(35, dtype='f4').reshape(7, 5)
 ZARR2 = {'driver': 'zarr', 'metadata': {'shape': [7, 5], 'chunks': [4, 3], 'dtype': '<f4',
                                         'compressor': {'id': 'zstd', 'level': 1}}}
@@ -21,11 +22,13 @@ TOKEN = 'ya29.of-tensorstore'
 
 @pytest.fixture
 def kvstore(bucket, proxy, monkeypatch):
-    """kvstore(address, path): at that server, moto's or the emulator's, or the proxy's, which checks who asks."""
-    def of_s3(address, path):
+    """kvstore(path): at the proxy, which takes another program for what it is, and checks who asks."""
+    address = proxy.url.removeprefix('http://')
+
+    def of_s3(path):
         return {'driver': 's3', 'bucket': 'tensorstore', 'endpoint': f'http://{address}', 'aws_region': buckets.REGION, 'path': path}
 
-    def of_gs(address, path):
+    def of_gs(path):
         monkeypatch.setenv('TENSORSTORE_GCS_HTTP_URL', f'http://{address}')
         return {'driver': 'gcs', 'bucket': 'tensorstore', 'path': path}
     if bucket.scheme == 'gs':
@@ -39,19 +42,14 @@ def test_an_array_that_tensorstore_wrote(run, bucket, proxy, kvstore, zarr, in_d
     where = f'{zarr["driver"]}-{"database" if in_database else "files"}'
     source = f'{bucket.scheme}://tensorstore/{where}'
 
-    def spec(address):
-        """The same item by the server's address, or by the proxy's."""
-        if in_database:
-            return {**zarr, 'kvstore': {'driver': 'ocdbt', 'base': kvstore(address, f'{where}/'), 'path': 'a/'}}
-        return {**zarr, 'kvstore': kvstore(address, f'{where}/a/')}
-    ts.open(spec(bucket.address), create=True).result().write(VALUE).result()
+    store = {'driver': 'ocdbt', 'base': kvstore(f'{where}/'), 'path': 'a/'} if in_database else kvstore(f'{where}/a/')
+    ts.open({**zarr, 'kvstore': store}, create=True).result().write(VALUE).result()
     options = '-o', f'endpoint={proxy.url}'
     assert run('ls', *options, source).stdout.split() == ['a.npy']
     got = np.load(io.BytesIO(run('cat', *options, f'{source}/a.npy', text=False).stdout))
     assert got.dtype == VALUE.dtype and np.array_equal(got, VALUE)
-    # The proxy takes another program for what it is, too.
     proxy.requests.clear()
-    assert np.array_equal(ts.open(spec(proxy.url.removeprefix('http://')), open=True, create=False).result().read().result(), VALUE)
+    assert np.array_equal(ts.open({**zarr, 'kvstore': store}, open=True, create=False).result().read().result(), VALUE)
     assert proxy.requests
 
 
@@ -66,13 +64,11 @@ def test_a_step_that_was_saved_there(run, bucket, proxy, kvstore, tmp_path, opti
     for name, value in values.items():
         np.save(tmp_path / f'in/{name}.npy', value)
     run('save', '-o', f'endpoint={proxy.url},compression=none,chunk_byte_size=16M,write_budget=16M,{option}', tmp_path / 'in', step)
-    # With what the emulator does not say: TensorStore asks for generations.
-    server = proxy.url.removeprefix('http://')
     for name, value in values.items():
         if 'ocdbt=off' in option:
-            store = kvstore(server, f'{where}/3/default/{name}/')
+            store = kvstore(f'{where}/3/default/{name}/')
         else:
-            store = {'driver': 'ocdbt', 'base': kvstore(server, f'{where}/3/default/'), 'path': f'{name}/'}
+            store = {'driver': 'ocdbt', 'base': kvstore(f'{where}/3/default/'), 'path': f'{name}/'}
         got = ts.open({'driver': zarr, 'kvstore': store}, open=True, create=False).result().read().result()
         assert got.dtype == value.dtype and np.array_equal(got, value)
         ours = np.load(io.BytesIO(run('cat', '-o', f'endpoint={proxy.url}', f'{step}/default/{name}.npy', text=False).stdout))
@@ -91,6 +87,6 @@ def test_each_writer(mount, run, program, bucket, proxy, kvstore, tmp_path, writ
     where = f'by-{write.__name__}'
     write(mount, program, tmp_path / 'steps', f'{bucket.scheme}://tensorstore/{where}')
     for name, value in values.items():
-        store = {'driver': 'ocdbt', 'base': kvstore(proxy.url.removeprefix('http://'), f'{where}/3/default/'), 'path': f'{name}/'}
+        store = {'driver': 'ocdbt', 'base': kvstore(f'{where}/3/default/'), 'path': f'{name}/'}
         got = ts.open({'driver': 'zarr', 'kvstore': store}, open=True, create=False).result().read().result()
         assert got.dtype == value.dtype and np.array_equal(got, value)

@@ -19,6 +19,7 @@ from lib.case import Case
 OLD = [('0.3.5', 'slashes'), ('0.4.0', 'slashes'), ('0.4.1', 'slashes'), ('0.4.1', 'standard')]
 BELOW = 'params/manifest.ocdbt'
 BUCKET = 'below'
+IN_MEMORY = True  # both for the fixtures
 
 
 @pytest.fixture(params=['zarr', 'zarr3'])

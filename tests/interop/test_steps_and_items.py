@@ -24,6 +24,7 @@ from orbax.checkpoint import v1 as ocp1
 
 from lib import expect, mounts, programs, restoring, writing
 from lib.gen_matrix import save_v0, values
+from lib.pairs import LONG
 from test_writing import commit, leaves, write
 
 W = values((20, 30), np.float32, 1)
@@ -414,6 +415,7 @@ def test_what_a_crash_leaves(mount, root):
     assert not restoring.by_orbax(root, 7, expect.flatten({'v': W}))
 
 
+STEPS = 30 if LONG else 12
 WATCHER = '''
 import sys, os
 sys.path.insert(0, {tests!r})
@@ -441,7 +443,7 @@ def test_a_step_is_seen_whole_or_not_at_all(mount, root):
     watcher = subprocess.Popen([sys.executable, '-c', script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         watcher.stdout.readline()
-        for step in range(1, 31):
+        for step in range(1, STEPS + 1):
             where = m / f'{step}.tmp/default'
             where.mkdir(parents=True)
             np.save(where / 'w.npy', np.full((300, 10), step))
@@ -453,7 +455,7 @@ def test_a_step_is_seen_whole_or_not_at_all(mount, root):
         watcher.kill()
         watcher.wait()
     assert watcher.returncode == 0, err[-2000:]
-    assert out.splitlines()[-1].split()[1] == '30'
+    assert out.splitlines()[-1].split()[1] == str(STEPS)
 
 
 def test_a_step_counts_composite_items(mount, tmp_path):

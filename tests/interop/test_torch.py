@@ -165,13 +165,8 @@ def test_a_state_dict_becomes_steps(build, tmp_path, monkeypatch):
         assert not faults, faults
     finally:
         subprocess.run(['umount', '-l', tmp_path / 'mnt'], capture_output=True)
-    # In a process of its own, which has loaded torch and no JAX.
-    torch.save(model.state_dict(), tmp_path / 'model.pt')
-    head = ("import types, torch\nstate = torch.load('model.pt')\n"
-            "model = types.SimpleNamespace(state_dict=lambda: state)\n")
-    r = subprocess.run([sys.executable, '-c', head + code('import pytreefs')], cwd=tmp_path, capture_output=True, text=True,
-                       env=dict(os.environ, PYTHONPATH=f'{build}/tools/python'))
-    assert r.returncode == 0, r.stderr
+    monkeypatch.syspath_prepend(f'{build}/tools/python')
+    exec(code('import pytreefs'), {'model': model})
     want = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
     for step in (8, 9, 10):
         tree = ocp.StandardCheckpointer().restore(tmp_path / f'ckpts/{step}/default')
