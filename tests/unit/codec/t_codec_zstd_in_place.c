@@ -173,7 +173,7 @@ static void history_before_the_retained_pieces_is_refused(void **state)
 	fill(in, MOST, MiB / 2, 1);
 	/* The second half of the fourth piece repeats the end of the first one. */
 	memcpy(in + 3 * PIECE + PIECE / 2, in + PIECE - PIECE / 4, PIECE / 8);
-	encode(&object, 19, 23, false, span_of(in, MOST), 4 * PIECE);
+	encode(&object, 9, 23, false, span_of(in, MOST), 4 * PIECE);
 	assert_int_equal(object.p[4] & 0x20, 0);
 	assert_int_equal(object.p[5], 13 << 3);
 	object.p[5] = 9 << 3;
