@@ -414,13 +414,13 @@ static int leave_out_deleted(struct children *c, const char *todelete)
 	return MIN(r, 0);
 }
 
-/* Why a directory is not a checkpoint; it may be one whose files are elsewhere. */
+/* Why a directory is not a checkpoint; it may be one whose steps are elsewhere. */
 static int fail_not_checkpoint(const struct children *c, const char *path)
 {
 	const char *link = NULL;
 
 	for (size_t i = 0; i < c->n && !link; i++)
-		if (c->child[i].leads_out)
+		if (c->child[i].leads_out && has_number(c->child[i].name))
 			link = c->child[i].name;
 	return fail(-EINVAL,
 		    "'%s' is not a checkpoint: no steps, no _CHECKPOINT_METADATA, no _METADATA, "

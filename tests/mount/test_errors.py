@@ -102,6 +102,9 @@ ENV = 'AWS_SHARED_CREDENTIALS_FILE=$PWD/.aws/credentials AWS_CONFIG_FILE=$PWD/.a
 # Commands beside a copy of the sample; their output has these words, and the whole line is on the page.
 PROVOKED = [
     ('pytreefs mount /etc mnt', "'/etc' is not a checkpoint"),
+    ('mv ckpts/1500/state/manifest.ocdbt .; ln -s $PWD/manifest.ocdbt ckpts/1500/state/; pytreefs ls ckpts/1500/state', 'leads out of'),
+    (f'mkdir -p bark/voices; pytreefs export -q {STATE}/params bark/m.safetensors; pytreefs cat {TABLE}.npy >bark/voices/one.npy; pytreefs ls bark',
+     'is read as the .safetensors files'),
     ('pytreefs mount ckpts mnt; cp -r mnt/1500/state copy; pytreefs tree copy', 'it is a copy of files'),
     ('mkdir full; touch full/x; pytreefs mount ckpts full', 'which the mount would hide'),
     ('pytreefs mount ckpts mnt; pytreefs mount ckpts mnt', 'is mounted there'),
