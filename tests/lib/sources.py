@@ -140,7 +140,7 @@ def directory_of_an_item(d, base):
     return base.root / '1/state/params'
 
 
-@source(flat(tree(2), 'state'), {'mount': 'cannot open'})
+@source(flat(tree(2), 'state'))
 def latest(d, base):
     return base.root / 'latest'
 
@@ -233,7 +233,7 @@ def root_with_a_prefix_among_others(d, base):
     return others(d / 'run')
 
 
-@source(flat(tree(2), 'state'), {'mount': 'cannot open'})
+@source(flat(tree(2), 'state'))
 def latest_among_others(d, base):
     return others(base.copy(base.root, d / 'run')) / 'latest'
 
