@@ -355,6 +355,25 @@ static int find_manifest(const struct shards *s, struct json_doc *ret)
 	return 0;
 }
 
+/* Without a manifest, what a file says of itself is the custom metadata. */
+static int set_custom(struct item *item, struct shards *s)
+{
+	const char **text = arena_calloc(&s->arena, s->n + 1, sizeof(*text));
+	auto_buf custom = { .metered = true };
+	int r;
+
+	if (!text)
+		return fail(-ENOMEM, "cannot read __metadata__");
+	for (size_t i = 0; i < s->n; i++)
+		text[i] = s->shard[i].header.metadata;
+	r = tensors_custom(text, s->n, &custom);
+	if (r < 0 || !custom.n)
+		return r;
+	if (buf_str(&custom))
+		item->tree->custom_metadata = arena_str(&item->tree->arena, buf_str(&custom));
+	return item->tree->custom_metadata ? 0 : fail(-ENOMEM, "cannot read __metadata__");
+}
+
 static int make_tree(struct item *item, struct shards *s, const struct tensor *all, size_t n)
 {
 	struct span *name = arena_calloc(&s->arena, n + 1, sizeof(*name));
@@ -367,7 +386,9 @@ static int make_tree(struct item *item, struct shards *s, const struct tensor *a
 	for (size_t i = 0; i < n; i++)
 		name[i] = all[i].t->name;
 	r = find_manifest(s, &metadata);
-	return r < 0 ? r : tree_from_tensors(name, n, metadata.root, by ? by : ".", &item->tree);
+	if (r >= 0)
+		r = tree_from_tensors(name, n, metadata.root, by ? by : ".", &item->tree);
+	return r < 0 || metadata.root ? r : set_custom(item, s);
 }
 
 int item_read_safetensors(struct item *item, const char *path)

@@ -396,3 +396,42 @@ int tree_from_group(const struct span *names, size_t n, const struct json *manif
 
 	return from_manifest(&m, names, n, ret);
 }
+
+static bool is_own(struct span name)
+{
+	return span_eq(name, span_str("format")) || span_eq(name, span_str(TREE_MANIFEST_KEY));
+}
+
+static int add_custom(const struct json *m, struct buf *ret)
+{
+	int r = buf_add_str(ret, ret->n ? ", " : "{");
+
+	if (r >= 0)
+		r = json_put_str(ret, m->name, JSON_PYTHON);
+	if (r >= 0)
+		r = buf_add_str(ret, ": ");
+	return r < 0 ? r : json_print(ret, m, JSON_PYTHON);
+}
+
+int tensors_custom(const char *const *metadata, size_t n, struct buf *ret)
+{
+	struct json_doc *doc = calloc(n + 1, sizeof(*doc));
+	int r = doc ? 0 : fail(-ENOMEM, "cannot read __metadata__");
+
+	for (size_t i = 0; i < n && r >= 0; i++) {
+		r = metadata[i] ? json_parse(span_str(metadata[i]), "__metadata__", &doc[i]) : 0;
+		for (size_t k = 0; r >= 0 && doc[i].root && k < doc[i].root->n; k++) {
+			const struct json *m = &doc[i].root->items[k];
+			bool is_new = !is_own(m->name);
+
+			for (size_t j = 0; j < i && is_new; j++)
+				is_new = !json_member_span(doc[j].root, m->name);
+			if (is_new)
+				r = add_custom(m, ret);
+		}
+	}
+	for (size_t i = 0; doc && i < n; i++)
+		json_release(&doc[i]);
+	free(doc);
+	return r < 0 || !ret->n ? r : buf_add_byte(ret, '}');
+}

@@ -29,5 +29,11 @@ int tree_from_tensors(const struct span *names, size_t n, const struct json *met
  */
 int tree_from_group(const struct span *names, size_t n, const struct json *manifest,
 		    struct tree **ret);
+/*
+ * Append `__metadata__` of the n files of a model, without what is of the format or of us, as one
+ * JSON object in Python's spelling; nothing if that leaves nothing. Each text is an object, or
+ * NULL. Of a name in several files the first one counts.
+ */
+int tensors_custom(const char *const *metadata, size_t n, struct buf *ret);
 
 #endif

@@ -334,9 +334,6 @@ int input_list(struct input *in, struct select *only, struct import_list *f)
 	switch (in->kind) {
 	case INPUT_ORBAX:
 		r = input_orbax_list(in, only, f);
-		/* The files of a safetensors model that is shown as a checkpoint. */
-		if (r >= 0 && in->shard && !in->tree_manifest.doc.root)
-			r = input_safetensors_custom(in, only, f);
 		break;
 	case INPUT_FILES:
 	case INPUT_LEAF:

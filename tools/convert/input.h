@@ -72,8 +72,6 @@ int input_open_subtree(struct input *in);
 int input_orbax_list(struct input *in, struct select *only, struct import_list *f);
 int input_files_list(struct input *in, struct select *only, struct import_list *f);
 int input_safetensors_open(struct input *in);
-/* Add what is beside the tensors of a file without a manifest. */
-int input_safetensors_custom(struct input *in, struct select *only, struct import_list *f);
 int input_safetensors_list(struct input *in, struct select *only, struct import_list *f);
 int input_npz_open(struct input *in);
 int input_npz_list(struct input *in, struct select *only, struct import_list *f);

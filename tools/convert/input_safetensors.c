@@ -192,9 +192,10 @@ static int import_text(struct input *in, const struct json *m, struct select *on
 	return r < 0 ? r : json_print(custom, m, JSON_PYTHON);
 }
 
-int input_safetensors_custom(struct input *in, struct select *only, struct import_list *f)
+/* Of files with a manifest: `ret` gets the members of an object. */
+static int import_texts(struct input *in, struct select *only, struct import_list *f,
+			struct buf *ret)
 {
-	auto_buf custom = { 0 };
 	int r = 0;
 
 	for (size_t i = 0; i < in->n_fds && r >= 0; i++) {
@@ -203,14 +204,32 @@ int input_safetensors_custom(struct input *in, struct select *only, struct impor
 
 		r = st->metadata ? json_parse(span_str(st->metadata), in->path, &doc) : 0;
 		for (size_t k = 0; r >= 0 && doc.root && k < doc.root->n; k++)
-			r = import_text(in, &doc.root->items[k], only, f, &custom);
+			r = import_text(in, &doc.root->items[k], only, f, ret);
 	}
+	return r < 0 || !ret->n ? r : buf_add_byte(ret, '}');
+}
+
+static int custom_of(struct input *in, struct buf *ret)
+{
+	auto_free const char **text = calloc(in->n_fds + 1, sizeof(*text));
+
+	if (!text)
+		return fail(-ENOMEM, "cannot read '%s'", in->path);
+	for (size_t i = 0; i < in->n_fds; i++)
+		text[i] = in->shard[i].metadata;
+	return tensors_custom(text, in->n_fds, ret);
+}
+
+static int import_metadata(struct input *in, struct select *only, struct import_list *f)
+{
+	auto_buf custom = { 0 };
+	int r = in->tree_manifest.doc.root ? import_texts(in, only, f, &custom) :
+					     custom_of(in, &custom);
+
 	/* Custom metadata of the manifest takes precedence. */
 	if (r < 0 || !custom.n || in->is_step || json_member(in->tree_manifest.doc.root, "custom"))
 		return r;
-	r = buf_add_byte(&custom, '}');
-	if (r >= 0)
-		r = import_add_dir(f, "");
+	r = import_add_dir(f, "");
 	if (r < 0)
 		return r;
 	return buf_str(&custom) ? import_list_mark(f, "", "custom_metadata", buf_str(&custom)) :
@@ -224,5 +243,5 @@ int input_safetensors_list(struct input *in, struct select *only, struct import_
 	for (size_t i = 0; i < in->n_fds && r >= 0; i++)
 		for (size_t k = 0; k < in->shard[i].n && r >= 0; k++)
 			r = import_tensor(in, i, &in->shard[i].tensor[k], only, f);
-	return r < 0 ? r : input_safetensors_custom(in, only, f);
+	return r < 0 ? r : import_metadata(in, only, f);
 }
