@@ -50,15 +50,17 @@ static int add_files(const struct sandbox_place *places, size_t n, const struct 
 
 int confine(const struct fs_mount *m, struct fs *fs, void (*on_refused)(void))
 {
+	const struct ckpt *c = fs->ns->ckpt;
 	const struct options *o = m->options;
 	unsigned source = SANDBOX_READ | (fs->is_read_only ? 0 : SANDBOX_WRITE);
 	unsigned awake = o->busy_poll == BUSY_POLL_AWAKE ? SANDBOX_WRITE : 0;
 	const struct sandbox_place places[] = {
-		/* -1 for a source with a URL. */
-		{ .fd = fs->ns->ckpt->source->fd, .access = source },
-		{ .fd = io_dir_blobs(fs->ns->ckpt->source), .access = SANDBOX_READ },
+		/* -1 for a source with a URL. Of a file's directory, only the file is read. */
+		{ .fd = c->file ? -1 : c->source->fd, .access = source },
+		{ .path = c->file, .fd = -1, .access = SANDBOX_READ },
+		{ .fd = io_dir_blobs(c->source), .access = SANDBOX_READ },
 		{ .path = ns_spill_dir(o), .fd = -1, .access = SANDBOX_READ | SANDBOX_WRITE },
-		{ .path = fs->ns->ckpt->source->fd < 0 ? o->cache_dir : NULL,
+		{ .path = c->source->fd < 0 ? o->cache_dir : NULL,
 		  .fd = -1,
 		  .access = SANDBOX_READ | SANDBOX_WRITE },
 		{ .path = o->log, .fd = -1, .access = SANDBOX_WRITE },
@@ -75,7 +77,7 @@ int confine(const struct fs_mount *m, struct fs *fs, void (*on_refused)(void))
 	struct sandbox_rules rules = {
 		.mode = o->sandbox,
 		.changes_owners = source & SANDBOX_WRITE,
-		.uses_network = fs->ns->ckpt->source->fd < 0,
+		.uses_network = c->source->fd < 0,
 		.is_rank = m->peers,
 		.broker = fs->broker.fd,
 		.on_refused = on_refused,

@@ -444,6 +444,8 @@ static int run(const struct fs_mount *m, int ready_fd)
 			 err_text(r));
 	if (r >= 0)
 		ns_warn_if_empty(ns);
+	if (r >= 0 && m->opened)
+		m->opened(ns);
 	if (r >= 0 && !fs.is_read_only)
 		ns_warn_of_bucket(ns);
 	if (r >= 0 && has_word(m->fuse_options, "allow_other"))
@@ -507,6 +509,21 @@ static int wait_ready(int fd, pid_t child)
 	return 1;
 }
 
+/* Without links; but a file has the name that it was given, which says what it is. */
+static char *real_source(const char *path)
+{
+	auto_free char *real = realpath(path, NULL), *dir = NULL;
+	const char *slash = strrchr(path, '/');
+	struct stat st;
+
+	if (!real || stat(real, &st) < 0 || !S_ISREG(st.st_mode))
+		return take(real);
+	free(take(real));
+	real = slash ? str_fmt("%.*s/", (int)(slash - path), path) : strdup(".");
+	dir = real ? realpath(real, NULL) : NULL;
+	return dir ? str_fmt("%s/%s", strcmp(dir, "/") ? dir : "", slash ? slash + 1 : path) : NULL;
+}
+
 /* The background process changes its directory, so paths become absolute. */
 static int resolve(const struct fs_mount *m, char **ret_source, char **ret_mountpoint)
 {
@@ -514,7 +531,7 @@ static int resolve(const struct fs_mount *m, char **ret_source, char **ret_mount
 	struct stat st;
 	int r;
 
-	*ret_source = path_is_url(m->source) ? strdup(m->source) : realpath(m->source, NULL);
+	*ret_source = path_is_url(m->source) ? strdup(m->source) : real_source(m->source);
 	r = *ret_source ? 0 : -errno;
 	if (r == -ENOENT && ns_find_step(m->source, m->options, &step) >= 0)
 		*ret_source = realpath(step, NULL);

@@ -7,6 +7,7 @@
 
 #include "handlers/options/options.h"
 
+struct ns;
 struct peers;
 
 struct fs_mount {
@@ -19,6 +20,8 @@ struct fs_mount {
 	int refused;
 	/* options for the kernel and libfuse: "allow_other,ro"; "" for none */
 	const char *fuse_options;
+	/* called when SOURCE is open, to say what is not shown of it; NULL: not called */
+	void (*opened)(const struct ns *ns);
 };
 
 /*

@@ -62,6 +62,7 @@ ROWS = {
     'D10': 'deleted steps are renamed before they are removed',
     'D11': 'memory in bytes',
     'D12': 'options for a scope',
+    'D13': 'safetensors files and directories as a source',
     # Handlers of items.
     'E1': 'what an item handler has to implement',
     'E2': 'items that nobody knows, as stored',

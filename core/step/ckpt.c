@@ -10,6 +10,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/base/path.h"
+#include "core/step/item_safetensors.h"
 #include "core/step/known_names.h"
 #include "core/step/step.h"
 #include "core/step/step_name.h"
@@ -29,12 +30,11 @@ static unsigned processors(void)
 	return (unsigned)MAX(1L, sysconf(_SC_NPROCESSORS_ONLN));
 }
 
+/* Ends the listing at the first; its name is appended to arg. */
 static int find_safetensors(void *arg, const char *name, unsigned char type)
 {
 	(void)type;
-	return name[0] != '.' && span_ends(span_str(name), span_str(".safetensors")) ?
-		       buf_add_str(arg, name) < 0 ? -ENOMEM : 1 :
-		       0;
+	return item_is_safetensors(name) ? buf_add_str(arg, name) < 0 ? -ENOMEM : 1 : 0;
 }
 
 /* Say that a file beside the checkpoint is another model, which has a name of its own. */
@@ -43,7 +43,7 @@ static void warn_of_safetensors(const struct ckpt *c)
 	const char *source = c->opts.source;
 	auto_buf name = { 0 };
 
-	if (c->opts.safetensors || c->opts.is_above || io_dir_in_store(c->source))
+	if (c->opts.is_above || io_dir_in_store(c->source))
 		return;
 	if (io_list(c->source, ".", find_safetensors, &name) > 0)
 		log_warn("'%s' is read as the %s in it; another model beside it is '%s/%.*s': "
@@ -52,13 +52,19 @@ static void warn_of_safetensors(const struct ckpt *c)
 	err_clear();
 }
 
-static int open_source(struct ckpt *c)
+static int open_directory(struct ckpt *c)
 {
-	int r = path_is_url(c->opts.source) ? io_store_root(c->io, &c->source) :
-					      io_dir_open(c->io, c->opts.source, &c->source);
+	const char *path = c->dir ? c->dir : c->opts.source;
+	int r = path_is_url(path) ? io_store_root(c->io, &c->source) :
+				    io_dir_open(c->io, path, &c->source);
 
-	if (r >= 0)
-		r = io_stat(c->source, ".", &c->st);
+	return r < 0 ? r : io_stat(c->source, ".", &c->st);
+}
+
+static int open_checkpoint(struct ckpt *c)
+{
+	int r = open_directory(c);
+
 	if (r >= 0)
 		r = step_is_whole(c->source, ".");
 	if (r == 0)
@@ -74,8 +80,7 @@ static int open_source(struct ckpt *c)
 			r = err_at(-EINVAL, "'%s' is not a checkpoint", c->opts.source);
 		if (r >= 0)
 			warn_of_safetensors(c);
-	} else if (c->shape != SHAPE_ROOT && !c->opts.safetensors &&
-		   detect_holds_steps(c->source, ".") > 0) {
+	} else if (c->shape != SHAPE_ROOT && detect_holds_steps(c->source, ".") > 0) {
 		r = fail(-EINVAL, "'%s' is a directory of steps, not a step or an item (shape=)",
 			 c->opts.source);
 	}
@@ -84,22 +89,157 @@ static int open_source(struct ckpt *c)
 	return r;
 }
 
+/* ---- a safetensors file, or a directory of such ---- */
+
+/* Make SOURCE a file in a directory. */
+static int set_file(struct ckpt *c, const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	free(c->dir);
+	free(c->file);
+	free(c->safetensors);
+	c->file = path_is_url(path) ? NULL : strdup(path);
+	c->dir = !slash        ? strdup(".") :
+		 slash == path ? strdup("/") :
+				 span_dup_str(span_of(path, (size_t)(slash - path)));
+	c->safetensors = strdup(slash ? slash + 1 : path);
+	return c->dir && c->safetensors && (c->file || path_is_url(path)) ?
+		       0 :
+		       fail(-ENOMEM, "cannot open '%s'", path);
+}
+
+/* See whether SOURCE is a file. A URL is one by its name: no server is asked. */
+static int find_file(struct ckpt *c)
+{
+	const char *path = c->opts.source, *host = path_is_url(path) ? strstr(path, "://") : NULL;
+	struct stat st;
+
+	if (c->opts.tensors == TENSORS_NO || !item_is_safetensors(path))
+		return 0;
+	if (host ? !strchr(host + 3, '/') : stat(path, &st) < 0 || !S_ISREG(st.st_mode))
+		return 0;
+	return set_file(c, path);
+}
+
+/*
+ * A file SOURCE that is a link is the file that it leads to, since the user named it. In a snapshot
+ * of a hub the links of the directory are followed, and the name says what the file is.
+ */
+static int follow_link(struct ckpt *c)
+{
+	auto_free char *real = NULL;
+	struct stat st;
+	int r;
+
+	if (!c->dir || c->source->fd < 0 || lstat(c->opts.source, &st) < 0 || !S_ISLNK(st.st_mode))
+		return 0;
+	if (io_dir_blobs(c->source) >= 0 && io_stat(c->source, c->safetensors, &st) >= 0)
+		return 0;
+	err_clear();
+	real = realpath(c->opts.source, NULL);
+	if (!real)
+		return err_sys("cannot open", c->opts.source);
+	r = set_file(c, real);
+	io_dir_close(take(c->source));
+	return r < 0 ? r : open_directory(c);
+}
+
+/* A server that cannot list is asked for the names of a model, of which it has one at least. */
+static int check_has_tensors(struct ckpt *c)
+{
+	auto_buf name = { 0 };
+	int r = io_dir_can_list(c->source) ? io_list(c->source, ".", find_safetensors, &name) : 1;
+
+	if (r == 0)
+		r = fail(-EINVAL, "'%s' has no .safetensors files", c->opts.source);
+	return MIN(r, 0);
+}
+
+static int open_tensors(struct ckpt *c)
+{
+	struct stat st;
+	int r = open_directory(c);
+
+	if (r >= 0)
+		r = follow_link(c);
+	if (r >= 0)
+		r = c->dir ? io_stat(c->source, c->safetensors, &st) : check_has_tensors(c);
+	if (r == -ENOENT && c->dir)
+		r = fail(r, "'%s' does not exist", c->opts.source);
+	c->shape = SHAPE_ITEM;
+	return r;
+}
+
+/* ---- opening ---- */
+
+/* The names by which a server that cannot list is asked for the contents of a directory. */
+static struct store_names names_of(struct ckpt *c)
+{
+	struct store_names names = known_names;
+
+	if (!c->safetensors)
+		return names;
+	c->names[0] = c->dir ? c->safetensors : ITEM_SHARDS_INDEX;
+	c->names[1] = c->dir ? NULL : ITEM_SHARDS_FILE;
+	return (struct store_names){ .name = c->names, .n_first = c->dir ? 1 : 2 };
+}
+
 static int open_engine(struct ckpt *c)
 {
+	const char *path = c->dir ? c->dir : c->opts.source;
 	struct io_store *store;
 	int r;
 
-	if (!path_is_url(c->opts.source))
+	if (!path_is_url(path))
 		return io_engine_open(c->opts.io, &c->io);
-	c->opts.store.names = known_names;
+	c->opts.store.names = names_of(c);
 	/* A prefix exists only once it has an object, so that of a new root has none. */
-	c->opts.store.may_be_empty = c->opts.shape == SHAPE_ROOT && store_is_bucket(c->opts.source);
-	r = store_open(c->opts.source, &c->opts.store, &store);
+	c->opts.store.may_be_empty = c->opts.shape == SHAPE_ROOT && store_is_bucket(path);
+	r = store_open(path, &c->opts.store, &store);
 	if (r < 0)
 		return r;
 	if (store->no_rename && c->opts.atomicity == ATOMICITY_AUTO)
 		c->opts.atomicity = ATOMICITY_COMMIT_FILE;
 	return io_engine_open_store(c->opts.io, store, &c->io);
+}
+
+static int open_source(struct ckpt *c)
+{
+	int r = open_engine(c);
+
+	if (r >= 0 && c->opts.keep_written)
+		io_keep_written(c->io);
+	if (r < 0)
+		return r;
+	return c->safetensors ? open_tensors(c) : open_checkpoint(c);
+}
+
+static int open_as_directory_of_tensors(struct ckpt *c)
+{
+	c->safetensors = strdup(".");
+	return c->safetensors ? open_source(c) : fail(-ENOMEM, "cannot open '%s'", c->opts.source);
+}
+
+/* Open SOURCE for what it is. A checkpoint comes first. */
+static int open_any(struct ckpt *c)
+{
+	struct err_note why;
+	int r = find_file(c);
+
+	if (r < 0 || c->safetensors)
+		return r < 0 ? r : open_source(c);
+	if (c->opts.tensors == TENSORS_ONLY)
+		return open_as_directory_of_tensors(c);
+	r = open_source(c);
+	if (c->opts.tensors == TENSORS_NO || c->opts.shape != SHAPE_UNKNOWN ||
+	    (r != -EINVAL && (r != -ENOENT || !path_is_url(c->opts.source))))
+		return r;
+	err_save(r, &why);
+	io_dir_close(take(c->source));
+	io_engine_close(take(c->io));
+	r = open_as_directory_of_tensors(c);
+	return r == -EINVAL || r == -ENOENT ? err_restore(&why) : r;
 }
 
 int ckpt_open(const struct ckpt_opts *opts, struct ckpt **ret)
@@ -124,11 +264,7 @@ int ckpt_open(const struct ckpt_opts *opts, struct ckpt **ret)
 	budget_init(&c->write_budget, "write_budget", opts->write_budget);
 	budget_init(&c->inner_budget, "an eighth of read_budget",
 		    MAX(8 * MiB, opts->read_budget / 8));
-	r = open_engine(c);
-	if (r >= 0 && opts->keep_written)
-		io_keep_written(c->io);
-	if (r >= 0)
-		r = open_source(c);
+	r = open_any(c);
 	if (r >= 0)
 		r = cache_new(opts->cache_bytes, &c->cache);
 	if (r >= 0)
@@ -203,5 +339,8 @@ void ckpt_close(struct ckpt *c)
 	budget_release(&c->write_budget);
 	budget_release(&c->inner_budget);
 	block_trim();
+	free(c->safetensors);
+	free(c->dir);
+	free(c->file);
 	free(c);
 }

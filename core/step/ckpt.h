@@ -18,6 +18,11 @@
 
 enum missing { MISSING_AUTO, MISSING_ERROR, MISSING_ZERO };
 enum atomicity { ATOMICITY_AUTO, ATOMICITY_RENAME, ATOMICITY_COMMIT_FILE };
+/*
+ * Whether SOURCE may be a safetensors file, or a directory of such, which is read as an item: if it
+ * is not a checkpoint, or whatever else it is.
+ */
+enum tensors { TENSORS_NO, TENSORS_ELSE, TENSORS_ONLY };
 
 struct ckpt_opts {
 	const char *source;          /* a path, or a URL (core/store) */
@@ -33,11 +38,7 @@ struct ckpt_opts {
 	enum missing missing;
 	enum atomicity atomicity;
 	const char *aggregate_filename; /* of legacy items, "checkpoint" */
-	/*
-	 * SOURCE is not a checkpoint: its only item is this safetensors file in it, or "." for all
-	 * the shards in it. NULL: SOURCE is a checkpoint.
-	 */
-	const char *safetensors;
+	enum tensors tensors;
 	const char *safetensors_separator; /* NULL: "." */
 	bool is_above;                     /* SOURCE was not named, but a path in it */
 	/* Returns the extension of a leaf's default format; set by the handlers. */
@@ -51,8 +52,16 @@ struct ckpt_opts {
 struct ckpt {
 	struct ckpt_opts opts; /* the strings are borrowed from the caller of ckpt_open() */
 	struct io_engine *io;
-	struct io_dir *source;
+	struct io_dir *source; /* the directory SOURCE, or the one that the file SOURCE is in */
 	enum shape shape;
+	/*
+	 * SOURCE is not a checkpoint: its only item is this safetensors file in `source`, or "."
+	 * for all such files in it. NULL: SOURCE is a checkpoint.
+	 */
+	char *safetensors;
+	char *dir;            /* path or URL of `source`, if SOURCE is a file; else NULL */
+	char *file;           /* path of the file SOURCE; NULL: it is not one, or a URL */
+	const char *names[3]; /* of files to look for on a server that cannot list */
 	struct cache *cache;
 	struct pool *pool; /* NULL until ckpt_start() */
 	struct budget read_budget, write_budget;
@@ -81,6 +90,11 @@ int ckpt_reach(const char *url, const struct url_store_opts *opts, size_t *ret);
 static inline bool ckpt_needs_marker(const struct ckpt *c)
 {
 	return c->opts.atomicity == ATOMICITY_COMMIT_FILE;
+}
+/* Whether SOURCE is a file, which is not alone in the directory `source`. */
+static inline bool ckpt_is_file(const struct ckpt *c)
+{
+	return c->dir != NULL;
 }
 /* The number of threads that ckpt_start() starts. */
 unsigned ckpt_threads(const struct ckpt *c);

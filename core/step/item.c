@@ -139,7 +139,7 @@ static int open_parts(struct item *item, const char *path)
 		return r;
 	item->id = file_id_of(&st);
 	item->is_file = S_ISREG(st.st_mode);
-	if (item->ckpt->opts.safetensors)
+	if (item->ckpt->safetensors)
 		return item_read_safetensors(item, path);
 	if (item->is_file)
 		return open_file_item(item, path);

@@ -18,7 +18,7 @@ int item_tree_of_names(struct item *item);
 int item_remark(struct item *item, const char *text);
 /* The same for a flax checkpoint: everything is in the file `name` in the item's directory. */
 int item_read_file(struct item *item, const char *name);
-/* The same for the only item of ckpt_opts.safetensors. */
+/* The same for the only item of a ckpt with `safetensors`. */
 int item_read_safetensors(struct item *item, const char *path);
 /* Read the index of `_strings.json`, once. A missing file is not an error. */
 int item_read_strings(struct item *item);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * item_safetensors.c - open a safetensors file, or a directory of shards, as an item: for tools
- * that compare and count.
+ * item_safetensors.c - open a safetensors file, or a directory of shards, as an item.
  *
  * Each tensor is an array with one raw chunk, which is a range of the file. All other code thus
  * reads it as any array, and nothing is copied. Names are split at `safetensors_separator`, unless
@@ -14,11 +13,13 @@
 #include "core/base/err.h"
 #include "core/base/meter.h"
 #include "core/base/wire.h"
+#include "core/io/io_store.h"
 #include "core/step/item_impl.h"
+#include "core/step/item_safetensors.h"
 #include "core/tree/safetensors_header.h"
 #include "core/tree/tree_tensors.h"
 
-#define INDEX_NAME "model.safetensors.index.json"
+#define INDEX_NAME ITEM_SHARDS_INDEX
 
 struct shard {
 	const char *name;
@@ -74,9 +75,7 @@ static int add_shard(struct shards *s, const char *name)
 
 static int add_listed(void *arg, const char *name, unsigned char type)
 {
-	if (name[0] == '.' || !span_ends(span_str(name), span_str(".safetensors")))
-		return 0;
-	return add_shard(arg, name);
+	return item_is_safetensors(name) ? add_shard(arg, name) : 0;
 }
 
 static int by_file_name(const void *a, const void *b)
@@ -84,15 +83,76 @@ static int by_file_name(const void *a, const void *b)
 	return strcmp(((const struct shard *)a)->name, ((const struct shard *)b)->name);
 }
 
-static int list_shards(struct item *item, struct shards *s)
+/* The index file, which maps tensors to files. */
+struct index {
+	struct buf text;
+	struct json_doc doc;
+	const struct json *map; /* NULL: there is no such file */
+};
+
+static void index_release(struct index *x)
 {
-	int r = io_list(item->dir, ".", add_listed, s);
+	json_release(&x->doc);
+	buf_release(&x->text);
+}
+#define auto_index __attribute__((cleanup(index_release))) struct index
+
+static int read_index(struct item *item, struct index *x)
+{
+	int r = io_read_file(item->dir, INDEX_NAME, LIMIT_JSON_BYTES, &x->text);
+
+	if (r == -ENOENT) {
+		err_clear();
+		return 0;
+	}
+	if (r >= 0)
+		r = json_parse(buf_span(&x->text), "'" INDEX_NAME "'", &x->doc);
+	if (r < 0)
+		return r;
+	x->map = json_member(x->doc.root, "weight_map");
+	return json_is(x->map, JSON_OBJECT) ? 0 :
+					      fail(-EUCLEAN, "'" INDEX_NAME "' has no weight_map");
+}
+
+static int sort_shards(struct shards *s)
+{
+	size_t n = 0;
+
+	if (s->n)
+		qsort(s->shard, s->n, sizeof(*s->shard), by_file_name);
+	for (size_t i = 0; i < s->n; i++)
+		if (!n || by_file_name(&s->shard[n - 1], &s->shard[i]) != 0)
+			s->shard[n++] = s->shard[i];
+	s->n = n;
+	return 0;
+}
+
+/* Where nothing can be listed, the index names the files; without one there is a single file. */
+static int name_shards(struct item *item, struct shards *s, const struct json *map)
+{
+	int r = map ? 0 : add_shard(s, ITEM_SHARDS_FILE);
+
+	for (size_t i = 0; map && i < map->n && r >= 0; i++) {
+		auto_free char *name =
+			json_is(&map->items[i], JSON_STRING) ? span_dup_str(map->items[i].s) : NULL;
+
+		/* An entry that is not a text is reported when the map is compared. */
+		r = name ? add_shard(s, name) : 0;
+	}
+	return r < 0 || map ?
+		       r :
+		       item_remark(item, "is read as '" ITEM_SHARDS_FILE
+					 "' alone: its server cannot list what is beside it");
+}
+
+static int list_shards(struct item *item, struct shards *s, const struct json *map)
+{
+	int r = io_dir_can_list(item->dir) ? io_list(item->dir, ".", add_listed, s) :
+					     name_shards(item, s, map);
 
 	if (r >= 0 && s->n == 0)
 		r = fail(-EINVAL, "'%s' has no .safetensors files", item->path);
-	if (r >= 0)
-		qsort(s->shard, s->n, sizeof(*s->shard), by_file_name);
-	return r;
+	return r < 0 ? r : sort_shards(s);
 }
 
 /* ---- headers ---- */
@@ -100,26 +160,31 @@ static int list_shards(struct item *item, struct shards *s)
 static int read_header(struct shard *s)
 {
 	auto_buf head = { .metered = true };
-	uint8_t length[8];
+	const uint64_t length = 8, first = MIN(s->file->size, (uint64_t)IO_FIRST_BYTES);
 	uint64_t n;
 	int r;
 
-	if (s->file->size < sizeof(length))
+	if (s->file->size < length)
 		return fail(-EUCLEAN, "it has %llu bytes, a safetensors file has at least 8",
 			    (unsigned long long)s->file->size);
-	r = io_read_exact(s->file, length, sizeof(length), 0);
+	/* Most headers are no longer, and a server has sent that much. */
+	r = buf_reserve(&head, first);
+	if (r >= 0)
+		r = io_read_exact(s->file, head.p, first, 0);
 	if (r < 0)
 		return r;
-	n = get_u64le(length);
-	if (n > SAFETENSORS_HEADER_MAX || n > s->file->size - sizeof(length))
+	n = get_u64le(head.p);
+	if (n > SAFETENSORS_HEADER_MAX || n > s->file->size - length)
 		return fail(-EUCLEAN, "a header of %llu bytes in a file of %llu",
 			    (unsigned long long)n, (unsigned long long)s->file->size);
-	r = buf_reserve(&head, n + sizeof(length));
-	if (r >= 0)
-		r = io_read_exact(s->file, head.p, n + sizeof(length), 0);
+	n += length;
+	head.n = MIN(n, first);
+	r = buf_reserve(&head, n - head.n);
+	if (r >= 0 && n > first)
+		r = io_read_exact(s->file, head.p + first, n - first, first);
 	if (r < 0)
 		return r;
-	head.n = n + sizeof(length);
+	head.n = n;
 	r = safetensors_parse(buf_span(&head), &s->header);
 	if (r < 0)
 		return r;
@@ -137,7 +202,7 @@ static int open_shard(struct item *item, struct shard *s)
 	int r = io_path_check(span_str(s->name), "safetensors file");
 
 	if (r >= 0)
-		r = io_file_open(item->dir, s->name, O_RDONLY, 0, &s->file);
+		r = io_file_open_range(item->dir, s->name, 0, IO_FIRST_BYTES, &s->file);
 	if (r >= 0)
 		r = io_why_bad(read_header(s), s->file);
 	return r < 0 ? err_at(r, "'%s'", s->name) : 0;
@@ -226,25 +291,8 @@ static int collect(struct shards *s, struct tensor **ret, size_t *ret_n)
 	return 0;
 }
 
-/* Check the index file, which maps tensors to files: returns 1, or 0 when there is none. */
-static int check_index(struct item *item, const struct tensor *all, size_t n)
+static int check_index(const struct json *map, const struct tensor *all, size_t n)
 {
-	auto_buf text = { .metered = true };
-	auto_json doc = { 0 };
-	const struct json *map;
-	int r = io_read_file(item->dir, INDEX_NAME, LIMIT_JSON_BYTES, &text);
-
-	if (r == -ENOENT) {
-		err_clear();
-		return 0;
-	}
-	if (r >= 0)
-		r = json_parse(buf_span(&text), "'" INDEX_NAME "'", &doc);
-	if (r < 0)
-		return r;
-	map = json_member(doc.root, "weight_map");
-	if (!json_is(map, JSON_OBJECT))
-		return fail(-EUCLEAN, "'" INDEX_NAME "' has no weight_map");
 	for (size_t i = 0; i < map->n; i++) {
 		const struct json *m = &map->items[i];
 		const struct safetensor key = { .name = m->name };
@@ -263,7 +311,7 @@ static int check_index(struct item *item, const struct tensor *all, size_t n)
 				    "tensor '%.*s' is in '%s', '" INDEX_NAME "' says in '%.*s'",
 				    SPAN_ARG(m->name), t->shard->name, SPAN_ARG(m->s));
 	}
-	return 1;
+	return 0;
 }
 
 /* ---- as a store ---- */
@@ -391,28 +439,44 @@ static int make_tree(struct item *item, struct shards *s, const struct tensor *a
 	return r < 0 || metadata.root ? r : set_custom(item, s);
 }
 
+static int read_item(struct item *item, const char *path, struct shards *s, struct index *x)
+{
+	struct tensor *all = NULL;
+	size_t n = 0;
+	int r = item->is_file ? add_shard(s, path) : read_index(item, x);
+
+	if (r >= 0 && !item->is_file)
+		r = list_shards(item, s, x->map);
+	for (size_t i = 0; i < s->n && r >= 0; i++) {
+		r = open_shard(item, &s->shard[i]);
+		if (r == -ENOENT && x->map)
+			r = fail(-EUCLEAN, "'%s' is not there, '" INDEX_NAME "' names it",
+				 s->shard[i].name);
+	}
+	if (r >= 0)
+		r = collect(s, &all, &n);
+	if (r >= 0 && x->map)
+		r = check_index(x->map, all, n);
+	if (r >= 0 && !item->is_file)
+		r = check_numbered(s);
+	for (size_t i = 0; i < n && r >= 0; i++)
+		r = put_tensor(item->kv, &all[i]);
+	return r < 0 ? r : make_tree(item, s, all, n);
+}
+
 int item_read_safetensors(struct item *item, const char *path)
 {
 	auto_shards s = { .arena.metered = true };
-	struct tensor *all = NULL;
-	size_t n = 0;
+	auto_index x = { 0 };
 	int r = io_dir_sub(item->ckpt->source, ".", &item->dir);
 
-	if (r >= 0)
-		r = kv_mem_new(item->ckpt->io, &item->kv);
-	if (r >= 0)
-		kv_mem_meter(item->kv);
-	if (r >= 0)
-		r = item->is_file ? add_shard(&s, path) : list_shards(item, &s);
-	for (size_t i = 0; i < s.n && r >= 0; i++)
-		r = open_shard(item, &s.shard[i]);
-	if (r >= 0)
-		r = collect(&s, &all, &n);
-	if (r >= 0 && !item->is_file)
-		r = check_index(item, all, n);
-	if (r >= 0 && !item->is_file)
-		r = check_numbered(&s);
-	for (size_t i = 0; i < n && r >= 0; i++)
-		r = put_tensor(item->kv, &all[i]);
-	return r < 0 ? r : make_tree(item, &s, all, n);
+	if (r < 0)
+		return r;
+	/* Documents of Orbax in the directory are about something else. */
+	item->strings_read = item->shardings_read = item->arrays_read = item->digests_read = true;
+	r = kv_mem_new(item->ckpt->io, &item->kv);
+	if (r < 0)
+		return r;
+	kv_mem_meter(item->kv);
+	return read_item(item, path, &s, &x);
 }

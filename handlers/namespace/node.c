@@ -480,13 +480,21 @@ int node_xattr_get(struct node *n, const char *name, struct buf *ret)
 	return n->ops->xattr_get(n, name, ret);
 }
 
+const char *node_why_read_only(const struct node *n)
+{
+	return n->ns->ckpt->safetensors ?
+		       "safetensors files are only read; `pytreefs save` and `convert` make a "
+		       "checkpoint of them" :
+		       "committed steps are immutable";
+}
+
 static int read_only(const struct node *n)
 {
 	auto_buf path = { 0 };
 
 	node_path(n, &path);
-	return fail(-EROFS, "'%s' cannot be changed: committed steps are immutable",
-		    path.n ? buf_str(&path) : "/");
+	return fail(-EROFS, "'%s' cannot be changed: %s", path.n ? buf_str(&path) : "/",
+		    node_why_read_only(n));
 }
 
 int node_refuse_removal(const struct node *dir, struct span name)
@@ -497,8 +505,8 @@ int node_refuse_removal(const struct node *dir, struct span name)
 	node_path(dir, &path);
 	if (ns->ckpt->shape != SHAPE_ROOT || !path.n ||
 	    span_starts(buf_span(&path), span_str(".pytreefs")))
-		return fail(-EROFS, "'%.*s' cannot be removed: committed steps are immutable",
-			    SPAN_ARG(name));
+		return fail(-EROFS, "'%.*s' cannot be removed: %s", SPAN_ARG(name),
+			    node_why_read_only(dir));
 	return fail(-EROFS, "'%.*s/%.*s' cannot be removed: a step goes as a whole%s: rmdir '%.*s'",
 		    SPAN_ARG(buf_span(&path)), SPAN_ARG(name),
 		    ns->options->allow_delete ? "" : ", and only with -o allow_delete",

@@ -192,6 +192,8 @@ int node_rename(struct node *dir, struct span name, struct node *to_dir, struct 
 		unsigned flags);
 /* -EROFS for a name inside a committed step; the message says how the whole step is deleted. */
 int node_refuse_removal(const struct node *dir, struct span name);
+/* Why nothing in a tree can be changed, for messages. */
+const char *node_why_read_only(const struct node *n);
 int node_setattr(struct node *n, const struct stat *st, unsigned which, struct file *file);
 int node_xattr_set(struct node *n, const char *name, const struct span *value, int flags);
 

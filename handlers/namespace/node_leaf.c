@@ -385,8 +385,8 @@ static int leaf_node_open(struct node *n, int flags, struct file **ret)
 		auto_buf path = { 0 };
 
 		node_path(n, &path);
-		return fail(-EROFS, "'%s' cannot be written: committed steps are immutable",
-			    buf_str(&path));
+		return fail(-EROFS, "'%s' cannot be written: %s", buf_str(&path),
+			    node_why_read_only(n));
 	}
 	r = file_new(&leaf_file_ops, n, sizeof(*lf), &lf);
 	if (r < 0)

@@ -107,14 +107,18 @@ static int holds_items(struct node_stored *s)
 
 static int is_shown(struct node_stored *s, struct span name)
 {
-	bool marker = ckpt_needs_marker(s->node.ns->ckpt);
+	const struct ckpt *c = s->node.ns->ckpt;
+	bool marker = ckpt_needs_marker(c);
 	struct stat st;
 
+	/* Of a file SOURCE, its neighbours are not part. */
+	if (ckpt_is_file(c))
+		return span_eq(name, span_str(c->safetensors));
 	if (s->role != STORED_BACKUP)
 		return !is_opaque_item(&s->node) || !span_eq(name, span_str("commit_success.txt"));
 	if (is_root_of_steps(s))
 		return span_eq(name, span_str("metadata")) ||
-		       step_find(s->node.ns->ckpt->source, name, marker, false, &st);
+		       step_find(c->source, name, marker, false, &st);
 	if (step_name_is_tmp(name)) {
 		int r = holds_items(s);
 
@@ -176,7 +180,10 @@ static int stored_list(struct node *n, struct listing *ret)
 	r = listing_add(ret, n, span_str("."), DT_DIR);
 	if (r >= 0)
 		r = listing_add(ret, n, span_str(".."), DT_DIR);
-	if (r >= 0)
+	/* The sandbox lets a mount of a file read that alone. */
+	if (r >= 0 && ckpt_is_file(n->ns->ckpt))
+		r = add_stored(&ls, n->ns->ckpt->safetensors, DT_REG);
+	else if (r >= 0)
 		r = io_list(n->ns->ckpt->source, ls.s->path, add_stored, &ls);
 	if (r >= 0 && ret->n == 2)
 		r = ns_check_there(n->ns);

@@ -168,7 +168,7 @@ int ns_ckpt(const char *source, const struct options *o, struct ckpt **ret)
 		.missing = o->missing,
 		.atomicity = o->atomicity,
 		.aggregate_filename = o->aggregate_filename,
-		.safetensors = o->safetensors,
+		.tensors = o->tensors,
 		.is_above = o->is_above,
 		.safetensors_separator = o->safetensors_separator,
 		.ext_of = leaf_ext,

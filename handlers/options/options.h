@@ -83,8 +83,8 @@ struct options {
 	enum missing missing;
 	enum atomicity atomicity;
 	char *aggregate_filename;
-	const char *safetensors; /* not an option: ckpt_opts sets it; borrowed */
-	bool is_above;           /* not an option, either */
+	enum tensors tensors; /* not an option: ckpt_opts has it */
+	bool is_above;        /* not an option, either */
 	char *safetensors_separator;
 	int restore_dtype; /* enum dtype; DTYPE_UNKNOWN: as stored */
 	bool pad_truncate;

@@ -21,6 +21,7 @@
 #define INDEX_NAME "model.safetensors.index.json"
 
 static char dir[] = "/tmp/fuzz_item_safetensors.XXXXXX";
+static char file[sizeof(dir) + sizeof(FILE_NAME)];
 
 static void remove_files(void)
 {
@@ -69,7 +70,7 @@ static void check_item(const struct ckpt_opts *opts)
 	auto_of(item) struct item *item = NULL;
 
 	must(ckpt_open(opts, &ckpt) == 0);
-	if (item_open(ckpt, opts->safetensors, &item) < 0)
+	if (item_open(ckpt, ckpt->safetensors, &item) < 0)
 		return;
 	for (uint32_t i = 0; i < item->tree->n_nodes; i++)
 		if (item->tree->nodes[i]->kind == TREE_LEAF)
@@ -81,7 +82,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	static bool is_made;
 	struct ckpt_opts opts = { .source = dir,
 				  .io = "sync",
-				  .shape = SHAPE_ITEM,
+				  .tensors = TENSORS_ONLY,
 				  .cache_bytes = MiB,
 				  .read_budget = MiB,
 				  .write_budget = MiB,
@@ -93,6 +94,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (!is_made) {
 		must(mkdtemp(dir) != NULL);
+		snprintf(file, sizeof(file), "%s/" FILE_NAME, dir);
 		atexit(remove_dir);
 		is_made = true;
 	}
@@ -101,7 +103,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	n = MIN((size_t)(data[0] | data[1] << 8), size - 3);
 	separator[0] = (char)data[2];
 	opts.safetensors_separator = separator;
-	opts.safetensors = n ? "." : FILE_NAME;
+	opts.source = n ? dir : file;
 	put_file(FILE_NAME, span_of(data + 3 + n, size - 3 - n));
 	if (n)
 		put_file(INDEX_NAME, span_of(data + 3, n));

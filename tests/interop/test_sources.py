@@ -320,6 +320,10 @@ def test_what_is_not_read_with_safetensors_files_is_said(program, base, tmp_path
         (tmp_path / model / path).write_bytes(b'x')
         shutil.rmtree(tmp_path / model / 'out', ignore_errors=True)
         assert f"'{model}' is read as the .safetensors files in it, without '{model}/{path}'" in says(model)
+    if command == 'convert':
+        return
+    mounts.Mount(program, tmp_path / 'bark', tmp_path / 'mnt', tmp_path / 'log').unmount()
+    assert "bark' is read as the .safetensors files in it, without" in (tmp_path / 'log').read_text()
 
 
 def test_the_name_of_a_new_step_is_that_of_the_root(program, base, tmp_path, s3_bucket, s3):

@@ -86,8 +86,8 @@ ONE_STEP = 'is a directory of steps|is not a step, item, directory or leaf'
 NOT_ROOT = dict.fromkeys(('save', 'export_npz', 'export_safetensors', 'export_zarr', 'export_npy', 'load', 'load_flat'), ONE_STEP) | {
     'transform': 'has no tree'}
 ROOT_OF_TREES = {way: why for way, why in NOT_ROOT.items() if way != 'transform'}
-# There is nothing to verify, and mounts are of directories of checkpoints.
-NO_CHECKPOINT = {'verify': 'is not a checkpoint', 'mount': 'is not a checkpoint|Not a directory'}
+# There is nothing to verify.
+NO_CHECKPOINT = {'verify': 'is not a checkpoint'}
 # `convert` and `save` make a checkpoint of it, which all others read.
 CONVERT_FIRST = dict.fromkeys(('ls', 'tree', 'stats', 'diff', 'report', 'transform', 'verify', 'info', 'export_npz', 'export_safetensors',
                                'export_zarr', 'export_npy', 'mount', 'library', 'load', 'load_flat', 'cat', 'explain'),
@@ -280,14 +280,14 @@ def foreign(directory):
     (directory / 'vocab.txt').write_text('a b c')
 
 
-def beside(name, leaves, what, refused=None, more=lambda copy: None):
+def beside(name, leaves, what, refused=None, more=lambda copy: None, over_http=None):
     def make(d, base):
         copy = base.copy(what(base), d / 'copy')
         foreign(copy)
         more(copy)
         return copy
     make.__name__ = name
-    source(leaves, refused)(make)
+    source(leaves, refused, over_http=over_http)(make)
 
 
 def index(copy):
@@ -302,7 +302,7 @@ def without_marks(copy):
     (copy / '_CHECKPOINT_METADATA').unlink()
 
 
-beside('root_beside_files', ROOT, lambda base: base.root, NOT_ROOT)
+beside('root_beside_files', ROOT, lambda base: base.root, NOT_ROOT, over_http=OTHER)
 beside('step_beside_files', STEP, lambda base: base.root / '1')
 beside('step_beside_files_per_leaf', STEP, lambda base: base.perleaf / '1')
 beside('step_beside_shards', STEP, lambda base: base.root / '1', more=index)
@@ -310,7 +310,7 @@ beside('step_beside_a_group', STEP, lambda base: base.root / '1', more=zgroup)
 beside('item_beside_files', ITEM, lambda base: base.root / '1/state')
 beside('item_beside_files_per_leaf', ITEM, lambda base: base.perleaf / '1/state')
 beside('tree_beside_files', flat(tree()), lambda base: base.direct)
-beside('unmarked_step_beside_files', STEP, lambda base: base.root / '1', more=without_marks)
+beside('unmarked_step_beside_files', STEP, lambda base: base.root / '1', more=without_marks, over_http=OTHER)
 
 
 # ---- arrays without a checkpoint ----
@@ -413,7 +413,7 @@ def safetensors_directory_with_other_arrays(d, base):
     return safetensors_directory(d, base)
 
 
-@source(flat(arrays()))
+@source(flat(arrays()), over_http=OTHER)
 def arrays_beside_safetensors(d, base):
     """Which is a file of that item."""
     safetensors.numpy.save_file(OTHER, d / 'model.safetensors')

@@ -299,6 +299,8 @@ static int fail_no_checkpoint(const char *path, bool is_url, const struct err_no
 {
 	struct stat st;
 
+	if (is_url && source_safetensors_url(path))
+		return fail(-ENOENT, "'%s' does not exist, nor is a checkpoint on its path", path);
 	if (is_url || why->code != -EINVAL)
 		return err_restore(why);
 	if (stat(path, &st) < 0)
@@ -417,11 +419,25 @@ static int open_path(struct cmd_args *a, const char *path, struct source *ret)
 	return r;
 }
 
+/* Where no checkpoint was found, with the error r: a safetensors file or a directory of them, or r.
+ */
+static int or_safetensors(struct cmd_args *a, const char *path, int r, struct source *ret)
+{
+	struct err_note why;
+	int found;
+
+	err_save(r, &why);
+	found = source_open_safetensors(a, path, ret);
+	return found > 0 ? 0 : found < 0 ? found : err_restore(&why);
+}
+
 int source_open_stored(struct cmd_args *a, const char *path, struct source *ret)
 {
 	auto_free char *stored = *path ? source_stored_path(path) : NULL;
 	int r = stored ? open_path(a, stored, ret) : -ENOENT;
 
+	if (stored && (r == -EINVAL || r == -ENOENT))
+		r = or_safetensors(a, stored, r, ret);
 	if (r != -ENOENT)
 		return r < 0 ? r : 1;
 	err_clear();
@@ -475,11 +491,24 @@ static int check_own(struct cmd_args *a, const char *path, const struct source *
 	return MIN(r, 0);
 }
 
-int source_open_file(struct cmd_args *a, const char *path, struct source *ret)
+/*
+ * Open what is a file by its URL, before directories on the way are looked at, which takes many
+ * requests: 1; 0: it is not there, and may be a view.
+ */
+static int open_url_file(struct cmd_args *a, const char *path, bool is_bytes, struct source *ret)
+{
+	size_t n = source_safetensors_url(path);
+
+	return n && (path[n] || !is_bytes) ? source_open_safetensors(a, path, ret) : 0;
+}
+
+static int open_file(struct cmd_args *a, const char *path, bool is_bytes, struct source *ret)
 {
 	int r = source_open_stored(a, path, ret);
 	bool is_dir;
 
+	if (r == 0)
+		r = open_url_file(a, path, is_bytes, ret);
 	if (r == 0)
 		r = open_path(a, path, ret);
 	if (r == 0 && node_is_stored(ret->node, &is_dir)) {
@@ -488,20 +517,19 @@ int source_open_file(struct cmd_args *a, const char *path, struct source *ret)
 			source_close(ret);
 	}
 	/* Try a checkpoint first, since such a file may be an item of it. */
-	if (r == -EINVAL || r == -ENOENT || r == -ENOTDIR) {
-		struct err_note why;
-		int found;
-
-		err_save(r, &why);
-		found = source_open_safetensors(a, path, ret);
-		r = found ? found : err_restore(&why);
-	}
+	if (r == -EINVAL || r == -ENOENT || r == -ENOTDIR)
+		r = or_safetensors(a, path, r, ret);
 	return MIN(r, 0);
+}
+
+int source_open_file(struct cmd_args *a, const char *path, struct source *ret)
+{
+	return open_file(a, path, true, ret);
 }
 
 int source_open(struct cmd_args *a, const char *path, struct source *ret)
 {
-	int r = source_open_file(a, path, ret);
+	int r = open_file(a, path, false, ret);
 	struct source file = { 0 };
 	bool is_dir;
 

@@ -155,6 +155,16 @@ int source_open_stored(struct cmd_args *a, const char *path, struct source *ret)
  * source_open() calls this when it finds no checkpoint.
  */
 int source_open_safetensors(struct cmd_args *a, const char *path, struct source *ret);
+/*
+ * Of a directory that is read as the safetensors files in it: warn of other files of arrays in it,
+ * which are read by their names, by the commands that read them.
+ */
+void source_warn_of_others(const struct ns *ns);
+/*
+ * Returns the length of the part of a URL that is a safetensors file by its name; 0: it has none,
+ * or is a path.
+ */
+size_t source_safetensors_url(const char *path);
 /* Whether a directory has safetensors files. */
 bool source_has_shards(const char *dir);
 /* Whether the directory has the index file of a model in several safetensors files. */

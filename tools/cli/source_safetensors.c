@@ -10,13 +10,10 @@
 #include "core/base/buf.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/base/path.h"
+#include "core/step/item_safetensors.h"
 #include "tools/cli/cmd.h"
 #include "tools/cli/foreign_file.h"
-
-static bool is_safetensors(struct span name)
-{
-	return span_ends(name, span_str(".safetensors"));
-}
 
 bool source_has_shards(const char *dir)
 {
@@ -25,7 +22,7 @@ bool source_has_shards(const char *dir)
 	bool found = false;
 
 	while (d && !found && (e = readdir(d)))
-		found = e->d_name[0] != '.' && is_safetensors(span_str(e->d_name));
+		found = item_is_safetensors(e->d_name);
 	if (d)
 		closedir(d);
 	return found;
@@ -33,7 +30,7 @@ bool source_has_shards(const char *dir)
 
 bool source_has_safetensors_index(const char *dir)
 {
-	auto_free char *path = str_fmt("%s/model.safetensors.index.json", dir);
+	auto_free char *path = str_fmt("%s/" ITEM_SHARDS_INDEX, dir);
 
 	return path && access(path, F_OK) == 0;
 }
@@ -56,7 +53,7 @@ static size_t leading_part(const char *path, bool *ret_is_dir)
 			*ret_is_dir = S_ISDIR(st.st_mode);
 			if (*ret_is_dir)
 				return source_has_shards(part) ? n : 0;
-			return S_ISREG(st.st_mode) && is_safetensors(span_of(path, n)) ? n : 0;
+			return S_ISREG(st.st_mode) && item_is_safetensors(part) ? n : 0;
 		}
 		while (n > 0 && path[n - 1] != '/')
 			n--;
@@ -68,54 +65,33 @@ static size_t leading_part(const char *path, bool *ret_is_dir)
 	return 0;
 }
 
-/* Copy a text that lives as long as the command's arguments. NULL: no memory. */
-static const char *keep(struct cmd_args *a, struct span text)
+void source_warn_of_others(const struct ns *ns)
 {
-	char *p = arena_alloc(&a->arena, text.n + 1);
-
-	if (p) {
-		memcpy(p, text.p, text.n);
-		p[text.n] = '\0';
-	}
-	return p;
-}
-
-/* Other files of arrays are read by their names, by the commands that read them. */
-static void warn_of_others(const struct source *s)
-{
-	auto_free char *path = foreign_beside_shards(s->ns->ckpt->source);
+	const struct ckpt *c = ns->ckpt;
+	auto_free char *path =
+		c->safetensors && !ckpt_is_file(c) ? foreign_beside_shards(c->source) : NULL;
 
 	if (path)
-		log_warn("'%s' is read as the .safetensors files in it, without '%s/%s'", s->source,
-			 s->source, path + strlen("./"));
+		log_warn("'%s' is read as the .safetensors files in it, without '%s/%s'",
+			 c->opts.source, c->opts.source, path + strlen("./"));
 }
 
-static int open_at(struct cmd_args *a, const char *path, size_t n, bool is_dir, struct source *ret)
+static int open_at(struct cmd_args *a, const char *path, size_t n, struct source *ret)
 {
-	const char *slash = memrchr(path, '/', n);
-	struct span dir = is_dir        ? span_of(path, n) :
-			  slash == path ? span_str("/") :
-			  slash         ? span_of(path, (size_t)(slash - path)) :
-					  span_str(".");
-	struct span file = slash ? span_of(slash + 1, n - (size_t)(slash + 1 - path)) :
-				   span_of(path, n);
-	const enum shape shape = a->options.shape;
-	const char *source = keep(a, dir), *item = keep(a, is_dir ? span_str(".") : file);
+	const enum tensors tensors = a->options.tensors;
 	int r;
 
 	ret->source = span_dup_str(span_of(path, n));
 	ret->inner = strdup(path + n + strspn(path + n, "/"));
-	if (!source || !item || !ret->source || !ret->inner)
+	if (!ret->source || !ret->inner)
 		return fail(-ENOMEM, "cannot open '%s'", path);
-	a->options.shape = SHAPE_ITEM;
-	a->options.safetensors = item;
-	r = ns_open(source, &a->options, &ret->ns);
-	a->options.shape = shape;
-	a->options.safetensors = NULL;
+	a->options.tensors = TENSORS_ONLY;
+	r = ns_open(ret->source, &a->options, &ret->ns);
+	a->options.tensors = tensors;
 	if (r >= 0)
 		r = ns_start(ret->ns, NULL);
-	if (r >= 0 && is_dir)
-		warn_of_others(ret);
+	if (r >= 0)
+		source_warn_of_others(ret->ns);
 	if (r >= 0)
 		r = node_walk(ret->ns->root, ret->inner, &ret->node);
 	if (r == -ENOENT && *ret->inner)
@@ -123,17 +99,66 @@ static int open_at(struct cmd_args *a, const char *path, size_t n, bool is_dir, 
 	return r < 0 ? err_at(r, "'%s'", ret->source) : 1;
 }
 
+/* ---- a URL ---- */
+
+/* The length of the path up to the end of the part that begins at n. */
+static size_t end_of_part(const char *path, size_t n)
+{
+	return n + strcspn(path + n, "/");
+}
+
+size_t source_safetensors_url(const char *path)
+{
+	const char *host = path_is_url(path) ? strstr(path, "://") + 3 : NULL;
+
+	for (size_t n = host ? end_of_part(path, (size_t)(host - path)) : 0; n && path[n];) {
+		auto_free char *part = NULL;
+
+		n = end_of_part(path, n + 1);
+		part = span_dup_str(span_of(path, n));
+		if (part && item_is_safetensors(part))
+			return n;
+	}
+	return 0;
+}
+
+/*
+ * Open the file that a URL names, or the deepest directory on its path that has a model: 1; 0:
+ * there is none.
+ */
+static int open_url(struct cmd_args *a, const char *path, struct source *ret)
+{
+	size_t file = source_safetensors_url(path), n = file ? file : strlen(path);
+	const size_t host = end_of_part(path, (size_t)(strstr(path, "://") + 3 - path));
+	int r;
+
+	for (;;) {
+		r = open_at(a, path, n, ret);
+		if (r != -ENOENT && r != -EINVAL && r != -ENOTDIR)
+			return r;
+		/* It has the model, and lacks the leaf. */
+		if (file || ret->ns || n <= host)
+			break;
+		source_close(ret);
+		while (n > host && path[n - 1] != '/')
+			n--;
+		while (n > host && path[n - 1] == '/')
+			n--;
+	}
+	return ret->ns ? r : 0;
+}
+
 int source_open_safetensors(struct cmd_args *a, const char *path, struct source *ret)
 {
-	bool is_dir = false;
-	size_t n = leading_part(path, &is_dir);
+	bool is_dir = false, is_url = path_is_url(path);
+	size_t n = is_url ? 0 : leading_part(path, &is_dir);
 	int r;
 
 	*ret = (struct source){ 0 };
-	if (n == 0)
+	if (n == 0 && !is_url)
 		return 0;
-	r = open_at(a, path, n, is_dir, ret);
-	if (r < 0)
+	r = is_url ? open_url(a, path, ret) : open_at(a, path, n, ret);
+	if (r <= 0)
 		source_close(ret);
 	return r;
 }

@@ -254,6 +254,7 @@ static int run_mount(struct cmd_args *a)
 		.mountpoint = a->arg[1],
 		.options = o,
 		.foreground = cmd_flag(a, "foreground"),
+		.opened = source_warn_of_others,
 		.fuse_options = a->fuse_options.n ? buf_str(&a->fuse_options) : "",
 	};
 
@@ -263,6 +264,7 @@ static int run_mount(struct cmd_args *a)
 		r = make_absolute(&o->spill);
 	if (r >= 0 && o->cache_dir)
 		r = make_absolute(&o->cache_dir);
+	o->tensors = TENSORS_ELSE;
 	if (r < 0)
 		return r;
 	if (!m.fuse_options)
@@ -287,7 +289,8 @@ const struct cmd cmd_mount = {
 	.args = "SOURCE MOUNTPOINT",
 	.summary = "mount a checkpoint, or a directory of checkpoints",
 	.help = "Returns when the mount is ready, or fails with the reason. SOURCE is a directory of steps, a\n"
-		"step, or an item, which is detected from its contents.",
+		"step, or an item, which is detected from its contents; or a safetensors file, or a directory of\n"
+		"such, which is only read.",
 	.example = "pytreefs mount ckpts /mnt && ls /mnt/latest/state && pytreefs umount /mnt",
 	.options = mount_options,
 	.min_args = 2,

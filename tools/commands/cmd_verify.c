@@ -302,7 +302,7 @@ static int verify_source(struct verify *v, struct cmd_args *a, struct ckpt **ret
 	}
 	if (r == -EINVAL && is_item_of_a_step(a, path))
 		r = fail(-EINVAL, "'%s' is not a tree; verify the step that it is in", a->arg[0]);
-	else if (r == -EINVAL || r == -ENOTDIR)
+	else if (r == -EINVAL || r == -ENOTDIR || (r == -ENOENT && path_is_url(a->arg[0])))
 		r = fail_not_safetensors(a, r);
 	if (r >= 0)
 		r = ckpt_start(*ret);
