@@ -356,7 +356,7 @@ def test_arrays_of_many_axes():
 def test_other_msgpack_is_refused():
     for data, code in [
         (b"", -117), (b"\xc1", -117), (b"\x81\xa1a", -117), (b"\x81\xa1a\x01\x02", -117),
-        (msgpack.packb({1: 2}), -117), (msgpack.packb({"a": "\ud800"}, unicode_errors="surrogatepass"), -117),
+        (msgpack.packb({1.5: 2}), -117), (msgpack.packb({"a": "\ud800"}, unicode_errors="surrogatepass"), -117),
         (msgpack.packb({"a": msgpack.ExtType(9, b"x")}), -95), (b"\xc7\x00\x01", -117),
         (b"\xdd\xff\xff\xff\xff", -117), (b"\xdf\xff\xff\xff\xff", -117), (b"\xc6\xff\xff\xff\xff", -117),
         (b"\xc9\xff\xff\xff\xff\x01", -117), (b"\x91" * 201, -27), (b"\x91" * 100000, -27),
