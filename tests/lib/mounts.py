@@ -33,6 +33,7 @@ class Mount:
         env = dict(os.environ, ASAN_OPTIONS=report, UBSAN_OPTIONS=f'{report}:print_stacktrace=1',
                    TSAN_OPTIONS=f'{report}:suppressions={NO_RACES}')
         command = [*under, program, 'mount', str(source), str(mnt), '-o', ','.join([f'log={log}', *options])]
+        self._command = 0       # of one in the foreground, all processes are later
         if foreground:
             self.process = subprocess.Popen(command + ['-f'], stdin=subprocess.DEVNULL,
                                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env)
