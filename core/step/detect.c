@@ -419,6 +419,12 @@ static int fail_not_checkpoint(const struct children *c, const char *path)
 {
 	const char *link = NULL;
 
+	if (children_has(c, "blobs", true) && children_has(c, "snapshots", true))
+		return fail(
+			-EINVAL,
+			"'%s' is not a checkpoint, but a repository in the cache of a hub: name a "
+			"snapshot of it, '%s/snapshots/REVISION'",
+			path, path);
 	for (size_t i = 0; i < c->n && !link; i++)
 		if (c->child[i].leads_out && has_number(c->child[i].name))
 			link = c->child[i].name;

@@ -91,6 +91,7 @@ def test_in_the_cache_of_the_hub(models, mount, run, program, tmp_path):
     top = hub.snapshot(models, tmp_path / 'hub')
     for kind in KINDS:
         is_source(top / kind, mount, run, program)
+    assert 'name a snapshot of it' in run('ls', top.parents[1], ok=False).stderr
     # A link elsewhere is a file that the user named. In a directory, it is not followed.
     shutil.copy(models / 'other.safetensors', tmp_path / 'weights')
     (tmp_path / 'a').mkdir()
