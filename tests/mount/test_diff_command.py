@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`diff` of two checkpoints besides values: nodes on one side only, and nodes of different kinds."""
+"""`diff` of two checkpoints: nodes on one side only, nodes of different kinds, tolerances and types of values."""
 
 import json
 import pathlib
 import shutil
 import subprocess
 
+import ml_dtypes
+import numpy as np
 import pytest
+import safetensors.numpy
 
 SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data/sample'
 
@@ -121,3 +124,40 @@ def test_what_cannot_be_compared_has_another_status_than_what_differs(run, progr
     (b / '1500/state/_METADATA').write_text('{')
     r = run('diff', a, b, ok=False)
     assert r.returncode == 2 and '1500/config/more: only in B' in r.stdout and 'some could not be read' in r.stdout
+
+
+VALUES = np.array([0, -0.0, 1, 1.0001, -3.75, 1e-3, 255.9, 6e4, 1e30, np.inf, -np.inf, np.nan], np.float32)
+
+
+def differing(run, tmp_path, a, b, *options):
+    """The number of elements that differ between two arrays."""
+    files = [tmp_path / 'a.safetensors', tmp_path / 'b.safetensors']
+    for file, array in zip(files, (a, b), strict=True):
+        safetensors.numpy.save_file({'w': array}, file)
+    r = run('diff', '--json', *options, *files, ok=False)
+    found = json.loads(r.stdout)['differences']
+    assert r.returncode == bool(found) and not [f for f in found if f['what'] != 'values'], r
+    return sum(f['differing'] for f in found)
+
+
+@pytest.mark.parametrize('atol, rtol', [(0.5, 0), (0, 0.01), (1e-3, 1e-3), (0, 10)])
+def test_tolerances_are_those_of_numpy(run, tmp_path, atol, rtol):
+    for b in (VALUES[::-1].copy(), VALUES * np.float32(1.001), np.nextafter(VALUES, np.float32(0))):
+        with np.errstate(invalid='ignore'):
+            want = (~np.isclose(VALUES.astype(np.float64), b.astype(np.float64), rtol=rtol, atol=atol, equal_nan=True)).sum()
+        assert differing(run, tmp_path, VALUES, b, '--atol', atol, '--rtol', rtol) == want
+
+
+@pytest.mark.parametrize('dtype', [ml_dtypes.bfloat16, np.float16, np.float64, np.int32])
+def test_ignored_types(run, tmp_path, dtype):
+    """Floats are compared in the narrower type; others by their values, so that no integer wraps."""
+    a = VALUES if np.dtype(dtype).kind != 'i' else np.array([0, 1, -7, 2.5, 2.0**32 + 1, 1 << 20], np.float64)
+    with np.errstate(all='ignore'):
+        b = a.astype(dtype)
+        # A NaN is equal to any other.
+        want = (a != b.astype(np.float64)).sum() if np.dtype(dtype).kind == 'i' else 0
+    for pair in ((a, b), (b, a)):
+        assert differing(run, tmp_path, *pair, '--ignore-dtype') == want
+    b[2] += 1
+    assert differing(run, tmp_path, a, b, '--ignore-dtype') == want + 1
+    assert json.loads(run('diff', '--json', *tmp_path.glob('*.safetensors'), ok=False).stdout)['differences'][0]['what'] == 'dtype'

@@ -10,22 +10,33 @@
 
 #include "tools/diff/diff.h"
 
+/* Parse an option; false: a message was printed. */
+static bool tolerance(struct cmd_args *a, const char *option, double *ret)
+{
+	const char *text = cmd_value(a, option);
+	char *end;
+
+	if (!text)
+		return true;
+	*ret = strtod(text, &end);
+	if (end != text && !*end && *ret >= 0)
+		return true;
+	cmd_wrong(a->cmd, "'%s' is not a tolerance: --%s takes a number from 0", text, option);
+	return false;
+}
+
 static int run_diff(struct cmd_args *a)
 {
-	struct diff d = { .json = cmd_flag(a, "json"), .name_a = a->arg[0], .name_b = a->arg[1] };
-	const char *tolerance = cmd_value(a, "tolerance");
+	struct diff d = { .json = cmd_flag(a, "json"),
+			  .ignore_dtype = cmd_flag(a, "ignore-dtype"),
+			  .name_a = a->arg[0],
+			  .name_b = a->arg[1] };
 	auto_source sa = { 0 }, sb = { 0 };
 	int r;
 
-	if (tolerance) {
-		char *end;
-
-		d.tolerance = strtod(tolerance, &end);
-		if (end == tolerance || *end || !(d.tolerance >= 0))
-			return cmd_wrong(a->cmd,
-					 "'%s' is not a tolerance: it takes a number from 0",
-					 tolerance);
-	}
+	if (!tolerance(a, "atol", &d.tolerance.absolute) ||
+	    !tolerance(a, "rtol", &d.tolerance.relative))
+		return EXIT_USAGE;
 	r = selection_begin(&d.t, a);
 	if (r >= 0)
 		r = source_open(a, a->arg[0], &sa);
@@ -55,7 +66,10 @@ static int run_diff(struct cmd_args *a)
 }
 
 static const struct cmd_option options[] = {
-	{ "tolerance", 't', "T", "numbers that differ by at most T are equal (default 0)" },
+	{ "atol", 't', "T", "numbers are equal if |A - B| <= T + rtol * |B| (default 0)" },
+	{ "rtol", 0, "T", "relative tolerance, as in numpy.isclose() (default 0)" },
+	{ "ignore-dtype", 0, NULL,
+	  "types may differ: floats are compared in the narrower type, others by value" },
 	OPTION_ONLY,
 	OPTION_JSON,
 	OPTION_QUIET,

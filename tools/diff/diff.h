@@ -5,13 +5,15 @@
 #ifndef PYTREEFS_DIFF_H
 #define PYTREEFS_DIFF_H
 
+#include "tools/scan/numbers.h"
 #include "tools/select/selection.h"
 
 struct diff {
 	struct selection t;
 	const char *name_a, *name_b;
 	bool json;
-	double tolerance;
+	struct tolerance tolerance;
+	bool ignore_dtype; /* floats of two types are equal if they are in the narrower one */
 	uint64_t compared, same, differences;
 
 	/*

@@ -51,7 +51,7 @@ static bool same_shape(const struct zarr_meta *a, const struct zarr_meta *b)
 }
 
 /* types: both trees distinguish numbers from arrays. */
-static void look_at_types(struct pair *p, const struct value *a, bool types)
+static void look_at_types(const struct diff *d, struct pair *p, const struct value *a, bool types)
 {
 	const struct value *b = &p->b;
 
@@ -62,7 +62,9 @@ static void look_at_types(struct pair *p, const struct value *a, bool types)
 	} else if (a->kind == VALUE_ARRAY && !same_shape(&a->array->meta, &b->array->meta)) {
 		p->what = PAIR_SHAPE;
 	} else if (a->kind == VALUE_ARRAY) {
-		p->what = a->array->meta.dtype == b->array->meta.dtype ? PAIR_SAME : PAIR_DTYPE;
+		p->what = d->ignore_dtype || a->array->meta.dtype == b->array->meta.dtype ?
+				  PAIR_SAME :
+				  PAIR_DTYPE;
 		p->values = true;
 	}
 }
@@ -103,7 +105,7 @@ static int diff_begin(void *arg, struct walk_leaf *leaf)
 	r = p ? leaf_open(part->item, b, &p->b) : fail(-ENOMEM, "cannot compare '%s'", leaf->path);
 	if (r < 0)
 		return p ? err_at(r, "in '%s'", d->name_b) : r;
-	look_at_types(p, &leaf->value, leaf->node->value_type.n && b->value_type.n);
+	look_at_types(d, p, &leaf->value, leaf->node->value_type.n && b->value_type.n);
 	r = look_at_keys(p, leaf, part, b);
 	if (r < 0)
 		return r;
@@ -119,6 +121,11 @@ struct comparing {
 	struct numbers_diff *part;
 	struct chunk_scan other; /* for the array of B */
 };
+
+static bool is_float(enum dtype t)
+{
+	return dtype_info(t)->kind == DTYPE_KIND_FLOAT || dtype_info(t)->kind == DTYPE_KIND_COMPLEX;
+}
 
 /*
  * Only the place of the first element is reported, since elements of a tile are not adjacent in the
@@ -142,6 +149,8 @@ static int compare_tile(void *arg, struct walk_leaf *leaf, const struct tile *ti
 		r = chunk_scan_read(&c->other, zb, tile, &v, other);
 	if (r < 0) {
 		err_at(r, "in '%s'", c->d->name_b);
+	} else if (ta != tb && c->d->ignore_dtype && is_float(ta) && is_float(tb)) {
+		numbers_compare_narrow(&d, ta, bytes, tb, other, tile->n, c->d->tolerance);
 	} else if (ta == tb) {
 		numbers_compare(&d, ta, bytes, other, tile->n, c->d->tolerance, 0);
 	} else {

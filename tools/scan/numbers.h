@@ -55,15 +55,23 @@ struct numbers_diff {
 	bool has_ulp;
 };
 
+/* As of numpy.isclose(): |a - b| <= absolute + relative * |b|; zeros: none. */
+struct tolerance {
+	double absolute, relative;
+};
+
 /*
- * Compare elements of the same type. They are equal if their bits are, or both are NaN, or, with a
- * tolerance, if their distance is not above it. first: index of the first element at a and b.
+ * Compare elements of the same type. They are equal if their bits are, or both are NaN, or within a
+ * tolerance. first: index of the first element at a and b.
  */
 void numbers_compare(struct numbers_diff *d, enum dtype t, const void *a, const void *b, size_t n,
-		     double tolerance, uint64_t first);
+		     struct tolerance tolerance, uint64_t first);
 /* Compare elements of two types as float64, without ulps. */
 void numbers_compare_mixed(struct numbers_diff *d, enum dtype ta, const void *a, enum dtype tb,
-			   const void *b, size_t n, double tolerance, uint64_t first);
+			   const void *b, size_t n, struct tolerance tolerance, uint64_t first);
+/* Compare floats of two types in the narrower one, to which the others are cast. */
+void numbers_compare_narrow(struct numbers_diff *d, enum dtype ta, const void *a, enum dtype tb,
+			    const void *b, size_t n, struct tolerance tolerance);
 void numbers_diff_merge(struct numbers_diff *d, const struct numbers_diff *from);
 
 #endif

@@ -52,7 +52,7 @@ static double int_distance(enum dtype t, const uint8_t *a, const uint8_t *b)
 
 /* Compare one number with different bits. Returns whether it counts as different. */
 static bool differ(struct numbers_diff *d, enum dtype t, const uint8_t *a, const uint8_t *b,
-		   double x, double y, double tolerance)
+		   double x, double y, struct tolerance tolerance)
 {
 	double far;
 
@@ -63,7 +63,8 @@ static bool differ(struct numbers_diff *d, enum dtype t, const uint8_t *a, const
 	far = t == DTYPE_INT64 || t == DTYPE_UINT64 ? int_distance(t, a, b) :
 	      x == y                                ? 0 :
 						      fabs(x - y);
-	if (tolerance > 0 && far <= tolerance)
+	if ((tolerance.absolute > 0 || tolerance.relative > 0) && isfinite(far) &&
+	    far <= tolerance.absolute + tolerance.relative * fabs(y))
 		return false;
 	d->max_abs = MAX(d->max_abs, far);
 	if (dtype_info(t)->kind == DTYPE_KIND_FLOAT) {
@@ -80,7 +81,7 @@ static void found(struct numbers_diff *d, uint64_t at)
 }
 
 void numbers_compare(struct numbers_diff *d, enum dtype t, const void *a, const void *b, size_t n,
-		     double tolerance, uint64_t first)
+		     struct tolerance tolerance, uint64_t first)
 {
 	size_t size = dtype_info(t)->size,
 	       words = dtype_info(t)->kind == DTYPE_KIND_COMPLEX ? 2 : 1;
@@ -117,7 +118,7 @@ void numbers_compare(struct numbers_diff *d, enum dtype t, const void *a, const 
 }
 
 void numbers_compare_mixed(struct numbers_diff *d, enum dtype ta, const void *a, enum dtype tb,
-			   const void *b, size_t n, double tolerance, uint64_t first)
+			   const void *b, size_t n, struct tolerance tolerance, uint64_t first)
 {
 	size_t sa = dtype_info(ta)->size, sb = dtype_info(tb)->size;
 	const uint8_t *pa = a, *pb = b;
@@ -145,6 +146,23 @@ void numbers_compare_mixed(struct numbers_diff *d, enum dtype ta, const void *a,
 			if (is_other)
 				found(d, first + i + k);
 		}
+	}
+}
+
+void numbers_compare_narrow(struct numbers_diff *d, enum dtype ta, const void *a, enum dtype tb,
+			    const void *b, size_t n, struct tolerance tolerance)
+{
+	size_t sa = dtype_info(ta)->size, sb = dtype_info(tb)->size;
+	enum dtype t = sb > sa ? ta : tb;
+	const uint8_t *pa = a, *pb = b;
+
+	for (size_t i = 0; i < n; i += BLOCK) {
+		size_t m = MIN((size_t)BLOCK, n - i);
+		uint8_t x[16 * BLOCK], y[16 * BLOCK];
+
+		cast(t, x, ta, pa + i * sa, m);
+		cast(t, y, tb, pb + i * sb, m);
+		numbers_compare(d, t, x, y, m, tolerance, i);
 	}
 }
 

@@ -123,8 +123,8 @@ def _command(name: str, paths: list[str], words: list[str], options: dict[str, A
 def _words(only: str | None, **given: Any) -> list[str]:
     out = [] if only is None else ['--only', only]
     for name, value in given.items():
-        if value is not None:
-            out += ['--' + name, str(value)]
+        if value is not None and value is not False:
+            out += ['--' + name.replace('_', '-'), *([] if value is True else [str(value)])]
     return out
 
 
@@ -139,14 +139,14 @@ def verify(path: Path, level: int = 3, only: str | None = None, **options: Any) 
     return found
 
 
-def diff(a: Path, b: Path, tolerance: float = 0, only: str | None = None, **options: Any) -> dict[str, Any]:
+def diff(a: Path, b: Path, atol: float = 0, rtol: float = 0, ignore_dtype: bool = False, only: str | None = None, **options: Any) -> dict[str, Any]:
     """The output of `pytreefs diff --json`: how two checkpoints differ in structure, dtypes, shapes and values.
 
     >>> diff('ckpts/1000/state', 'ckpts/1000/state')['differences']
     []
     """
     found: dict[str, Any] = _command('diff', [os.fspath(a), os.fspath(b)],
-                                     _words(only, tolerance=tolerance if tolerance else None), options)
+                                     _words(only, atol=atol or None, rtol=rtol or None, ignore_dtype=ignore_dtype), options)
     return found
 
 

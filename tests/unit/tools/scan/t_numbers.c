@@ -157,14 +157,14 @@ static void bins_hold_every_finite_number(void **state)
 }
 
 static struct numbers_diff compare(enum dtype t, const double *a, const double *b, size_t n,
-				   double tolerance)
+				   double absolute, double relative)
 {
 	uint8_t x[16 * 16], y[16 * 16];
 	struct numbers_diff d = { 0 };
 
 	cast(t, x, DTYPE_FLOAT64, a, n);
 	cast(t, y, DTYPE_FLOAT64, b, n);
-	numbers_compare(&d, t, x, y, n, tolerance, 100);
+	numbers_compare(&d, t, x, y, n, (struct tolerance){ absolute, relative }, 100);
 	return d;
 }
 
@@ -172,9 +172,9 @@ static void differences(void **state)
 {
 	static const struct {
 		enum dtype t;
-		double a, b, tolerance;
+		double a, b, absolute;
 		uint64_t n, ulp;
-		double abs;
+		double abs, relative;
 	} cases[] = {
 		{ DTYPE_FLOAT32, 1, 1, 0, 0, 0, 0 },
 		{ DTYPE_FLOAT32, 1, 1.0000001192092896, 0, 1, 1, 1.1920928955078125e-07 },
@@ -190,11 +190,18 @@ static void differences(void **state)
 		{ DTYPE_INT32, 5, -3, 0, 1, 0, 8 },
 		{ DTYPE_INT32, 5, -3, 8, 0, 0, 0 },
 		{ DTYPE_BOOL, 1, 0, 0, 1, 0, 1 },
+		/* Relative to the second one, as by numpy.isclose(); no infinity is near. */
+		{ DTYPE_FLOAT64, 110, 100, 0, 0, 0, 0, 0.1 },
+		{ DTYPE_FLOAT32, 5, 3, 1, 0, 0, 0, 0.5 },
+		{ DTYPE_INT32, 91, 100, 0, 0, 0, 0, 0.09 },
+		{ DTYPE_INT32, 100, 90, 0, 1, 0, 10, 0.1 },
+		{ DTYPE_FLOAT64, 1, INFINITY, 0, 1, 0x7ff0000000000000u - 0x3ff0000000000000u,
+		  INFINITY, 1 },
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-		struct numbers_diff d =
-			compare(cases[i].t, &cases[i].a, &cases[i].b, 1, cases[i].tolerance);
+		struct numbers_diff d = compare(cases[i].t, &cases[i].a, &cases[i].b, 1,
+						cases[i].absolute, cases[i].relative);
 
 		if (d.n != cases[i].n || d.max_ulp != cases[i].ulp || d.max_abs != cases[i].abs)
 			fail_msg("case %zu: n %llu ulp %llu abs %.17g", i, (unsigned long long)d.n,
@@ -206,7 +213,7 @@ static void differences(void **state)
 static void nan_on_one_side_is_a_difference(void **state)
 {
 	double a[] = { 1, NAN, 3 }, b[] = { 1, 2, 3 };
-	struct numbers_diff d = compare(DTYPE_FLOAT32, a, b, 3, 1e9);
+	struct numbers_diff d = compare(DTYPE_FLOAT32, a, b, 3, 1e9, 0);
 
 	assert_int_equal(d.n, 1);
 	assert_int_equal(d.one_nan, 1);
@@ -219,9 +226,9 @@ static void wide_integers_differ_exactly(void **state)
 	uint64_t u[] = { UINT64_MAX }, v[] = { UINT64_MAX - 3 };
 	struct numbers_diff d = { 0 }, e = { 0 };
 
-	numbers_compare(&d, DTYPE_INT64, a, b, 1, 0, 0);
+	numbers_compare(&d, DTYPE_INT64, a, b, 1, (struct tolerance){ 0 }, 0);
 	assert_true(d.n == 1 && d.max_abs == 1);
-	numbers_compare(&e, DTYPE_UINT64, u, v, 1, 3, 0);
+	numbers_compare(&e, DTYPE_UINT64, u, v, 1, (struct tolerance){ 3, 0 }, 0);
 	assert_int_equal(e.n, 0);
 }
 
@@ -231,7 +238,8 @@ static void types_are_compared_as_numbers(void **state)
 	double b[] = { 1, 2.5, -0.0, NAN, 5 };
 	struct numbers_diff d = { 0 };
 
-	numbers_compare_mixed(&d, DTYPE_FLOAT32, a, DTYPE_FLOAT64, b, 5, 0, 7);
+	numbers_compare_mixed(&d, DTYPE_FLOAT32, a, DTYPE_FLOAT64, b, 5, (struct tolerance){ 0 },
+			      7);
 	assert_int_equal(d.n, 1);
 	assert_int_equal(d.first, 8);
 	assert_true(d.max_abs == 0.5 && !d.has_ulp);
