@@ -121,6 +121,17 @@ def test_force_replaces_no_directory_that_only_has_checkpoints_in_it(run, tmp_pa
 
 
 @pytest.mark.parametrize('command', ['convert', 'save'])
+def test_the_directory_of_the_first_step_is_made(run, tmp_path, command):
+    """And removed, if nothing comes into it. What that is in must exist."""
+    run(command, ITEM, tmp_path / 'new/7')
+    assert run('diff', ITEM, tmp_path / 'new/7').returncode == 0
+    for step in (tmp_path / 'a/b/7', tmp_path / 'other/7'):
+        r = run(command, '-o', 'transforms={"rules": [{"key": "x"\\, "original_key": "nothing"}]}', ITEM, step, ok=False)
+        assert r.returncode == 1 and r.stderr, r
+    assert listing(tmp_path)[0] == 'new' and not (tmp_path / 'other').exists() and not (tmp_path / 'a').exists()
+
+
+@pytest.mark.parametrize('command', ['convert', 'save'])
 def test_force_over_a_mount_point_is_refused_at_the_begin(run, tmp_path, command):
     """It could not be renamed, which would be noticed when everything is written. Nothing is written now, and nothing is removed."""
     (tmp_path / '5').mkdir()

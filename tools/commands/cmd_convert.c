@@ -19,6 +19,7 @@
 #include "tools/cli/interrupt.h"
 #include "tools/convert/atomic_file.h"
 #include "tools/convert/atomic_step.h"
+#include "tools/convert/new_root.h"
 #include "tools/convert/root_others.h"
 #include "tools/convert/rules.h"
 #include "tools/job/mpi_program.h"
@@ -260,62 +261,6 @@ static int copy_metadata(const struct job *j, const struct input *in, const stru
 	return r < 0 ? r : root_say_others(ckpt, steps);
 }
 
-/* A root that this command creates. */
-struct new_root {
-	struct io_engine *io;
-	struct io_dir *above; /* directory in which the root was made; NULL: the root existed */
-	char *name;
-};
-
-static void new_root_release(struct new_root *n)
-{
-	io_dir_close(n->above);
-	io_engine_close(n->io);
-	free(n->name);
-}
-#define auto_new_root __attribute__((cleanup(new_root_release))) struct new_root
-
-/* Create the root durably with its first step, since a step cannot exist without it. */
-static int make_root(struct cmd_args *a, const char *path, struct new_root *ret)
-{
-	auto_of(io_dir) struct io_dir *above = NULL;
-	auto_free char *dir = NULL;
-	struct stat st;
-	int r;
-
-	/* In a bucket, directories exist only as parts of names. */
-	if (path_is_url(path) || stat(path, &st) == 0)
-		return 0;
-	r = path_split(path, &dir, &ret->name);
-	if (r >= 0)
-		r = io_engine_open(a->options.io, &ret->io);
-	if (r >= 0)
-		r = io_dir_open(ret->io, dir, &above);
-	if (r >= 0)
-		r = io_dirop(above, IO_MKDIR, ret->name, NULL, IO_DIR_MODE);
-	/* Another rank has created it. */
-	if (r == -EEXIST) {
-		err_clear();
-		return 0;
-	}
-	if (r < 0)
-		return r;
-	ret->above = take(above);
-	return io_dirop(ret->above, IO_SYNC_DIR, ".", NULL, 0);
-}
-
-/* Remove the root after a failure, unless it has a step. */
-static void remove_root(struct new_root *n)
-{
-	struct err_note why;
-
-	if (!n->above)
-		return;
-	err_peek(&why);
-	io_dirop(n->above, IO_RMDIR, n->name, NULL, 0);
-	err_restore(&why);
-}
-
 static int convert_root(struct job *j, struct input *in, const char *out)
 {
 	auto_listing l = { 0 };
@@ -331,7 +276,7 @@ static int convert_root(struct job *j, struct input *in, const char *out)
 	if (r >= 0)
 		r = path_check_outside(out, out, true);
 	if (r >= 0)
-		r = make_root(j->a, out, &root);
+		r = new_root_make(j->a, out, &root);
 	r = group_reduce(j->group, r);
 	for (size_t i = 2; i < l.n && r >= 0; i++) {
 		r = convert_step(j, in->path, listing_name(&l, i), out);
@@ -342,7 +287,7 @@ static int convert_root(struct job *j, struct input *in, const char *out)
 		r = group_reduce(j->group,
 				 group_is_lead(j->group) ? copy_metadata(j, in, &l, out) : 0);
 	if (r < 0)
-		remove_root(&root);
+		new_root_remove(&root);
 	return r;
 }
 
@@ -416,6 +361,8 @@ static int convert(struct cmd_args *a, struct rank_group *group)
 {
 	const char *path = a->arg[0], *out = a->arg[1];
 	enum export_format format = export_format_of(out);
+	auto_free char *dir = NULL, *name = NULL;
+	auto_new_root above = { 0 };
 	auto_input in = { 0 };
 	struct job j;
 	int r;
@@ -425,9 +372,17 @@ static int convert(struct cmd_args *a, struct rank_group *group)
 	if (format != EXPORT_UNKNOWN)
 		return export_run(a, group, path, out, format);
 	r = begin(&j, a, group);
-	r = group_reduce(group, r < 0 ? r : open_input(&j, path, &in));
+	if (r >= 0)
+		r = open_input(&j, path, &in);
+	if (r >= 0)
+		r = path_split(out, &dir, &name);
+	if (r >= 0)
+		r = new_root_make(a, dir, &above);
+	r = group_reduce(group, r);
 	if (r >= 0)
 		r = in.is_root ? convert_root(&j, &in, out) : write_checkpoint(&j, &in, out);
+	if (r < 0)
+		new_root_remove(&above);
 	return end(&j, out, r);
 }
 
@@ -509,12 +464,12 @@ static int save(struct cmd_args *a, struct rank_group *group)
 	if (r >= 0)
 		r = path_check_outside(out, dir, false);
 	if (r >= 0)
-		r = make_root(a, dir, &root);
+		r = new_root_make(a, dir, &root);
 	r = group_reduce(group, r);
 	if (r >= 0)
 		r = write_checkpoint(&j, &in, out);
 	if (r < 0)
-		remove_root(&root);
+		new_root_remove(&root);
 	return end(&j, out, r);
 }
 
