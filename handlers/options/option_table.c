@@ -92,8 +92,8 @@ const struct option option_table[] = {
 	{ "pad_truncate", OPTION_BOOL, AT(pad_truncate), "off", "on|off",
 	  "a box beyond the bounds of an array reads as zeros there instead of being absent, and a shape may truncate one axis and "
 	  "pad another" },
-	{ "transforms", OPTION_TRANSFORMS, AT(transforms), NULL, "FILE.json",
-	  "show another tree, which rules make from the stored one" },
+	{ "transforms", OPTION_TRANSFORMS, AT(transforms), NULL, "FILE.json|{...}",
+	  "show another tree, which rules make from the stored one; the rules are in a file, or are the value" },
 	{ "plugin", OPTION_PLUGIN, 0, NULL, "FILE.so",
 	  "shared object with types of leaves and items, and value functions; may be repeated, the last one is asked first" },
 	{ "override", OPTION_BOOL, AT(override), "off", "on|off",

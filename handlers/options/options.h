@@ -225,6 +225,11 @@ enum dtype save_opts_dtype(const struct save_opts *s, enum dtype from);
  */
 void save_opts_for(const struct options *o, struct span path, unsigned skip, struct save_opts *ret);
 
+/*
+ * Call a function for each option of the text "a=b,c=d"; "\\," is a comma in a value. Ends with its
+ * first negative result.
+ */
+int options_each(const char *text, int (*fn)(void *arg, const char *option), void *arg);
 /* Returns the bytes that "auto" means now. */
 uint64_t option_auto_size(void);
 /* Parse a number of bytes: "64M", "1G", "1024", "auto". */

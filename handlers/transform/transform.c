@@ -419,17 +419,20 @@ static int read_whole_file(const char *path, struct buf *ret)
 	return r;
 }
 
-int transform_open(const char *path, struct transform **ret)
+int transform_open(const char *given, struct transform **ret)
 {
 	auto_of(transform) struct transform *t = calloc(1, sizeof(*t));
+	bool is_text = given[0] == '{';
+	const char *path = is_text ? "transforms=" : given;
 	auto_free char *what = str_fmt("'%s'", path);
 	auto_buf text = { 0 };
 	int r;
 
 	if (t)
 		t->path = strdup(path);
-	r = t && t->path && what ? read_whole_file(path, &text) :
-				   fail(-ENOMEM, "cannot read '%s'", path);
+	if (!t || !t->path || !what)
+		return fail(-ENOMEM, "cannot read '%s'", path);
+	r = is_text ? buf_add_str(&text, given) : read_whole_file(path, &text);
 	if (r >= 0)
 		r = json_parse(buf_span(&text), what, &t->doc);
 	if (r >= 0) {

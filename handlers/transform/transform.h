@@ -45,8 +45,11 @@ struct derived {
 	const struct derived *inner;
 };
 
-/* Read and check a file of rules. -EINVAL: the message names the file, the rule and the error. */
-int transform_open(const char *path, struct transform **ret);
+/*
+ * Read and check rules: those of a file, or, if it begins with '{', the text itself. -EINVAL: the
+ * message names the file, the rule and the error.
+ */
+int transform_open(const char *given, struct transform **ret);
 /* The trees that it made must have been freed before. Accepts NULL. */
 void transform_free(struct transform *t);
 DEFINE_AUTO(transform, struct transform, transform_free);

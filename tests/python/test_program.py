@@ -69,8 +69,8 @@ def test_words_of_mount_are_options(tmp_path):
 
 def test_words_of_mount_are_those_of_the_program():
     """Keyword arguments without a value are what `pytreefs mount` accepts and passes on to FUSE."""
-    text = (TOP / 'tools/commands/cmd_mount.c').read_text(encoding='utf-8')
-    accepted = re.findall(r'"(\w+)"', re.search(r'\baccepted\[\] = \{(.*?)\};', text, flags=re.S)[1])
+    text = (TOP / 'handlers/options/option_table.c').read_text(encoding='utf-8')
+    accepted = re.findall(r'"(\w+)"', re.search(r'\bmount_words\[\] = \{(.*?)\};', text, flags=re.S)[1])
     assert len(accepted) > 10 and _WORDS == set(accepted)
 
 
@@ -128,12 +128,12 @@ def test_commands_as_objects(tmp_path):
     got = pytreefs.verify(tmp_path / 'ckpts' / '1000')
     assert isinstance(got, dict) and got
     assert pytreefs.diff(SAMPLE / '1000/state', SAMPLE / '1500/state')['differences']
-    assert not pytreefs.diff(SAMPLE / '1000/state', SAMPLE / '1000/state', tolerance=1e-3)['differences']
+    assert not pytreefs.diff(SAMPLE / '1000/state', SAMPLE / '1000/state', atol=1e-3, rtol=0.5)['differences']
     with pytest.raises(pytreefs.Error, match='is a directory of steps') as e:
         pytreefs.diff(SAMPLE, SAMPLE / '1500')
     assert e.value.errno == errno.EIO
     with pytest.raises(pytreefs.Error, match='not a tolerance') as e:
-        pytreefs.diff(SAMPLE, SAMPLE, tolerance=-1)
+        pytreefs.diff(SAMPLE, SAMPLE, rtol=-1)
     assert e.value.errno == errno.EINVAL
     (tmp_path / 'ckpts/1500/state/_METADATA').write_text('{')
     assert pytreefs.diff(SAMPLE, tmp_path / 'ckpts')['unreadable'] == 1

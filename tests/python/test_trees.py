@@ -323,7 +323,12 @@ def test_rules_do_not_mix_leaves(tmp_path):
     rules = tmp_path / 'rules.json'
     rules.write_text('{"default_to_original": true, "rules": [{"key": "y", "original_key": "x"}]}')
     pytreefs.save(tmp_path / '1', {'a/b': W, 'x': 1})
-    assert not faults({'a/b': W, 'y': 1}, pytreefs.load(tmp_path / '1', transforms=rules))
+    for given in (rules, json.loads(rules.read_text())):
+        assert not faults({'a/b': W, 'y': 1}, pytreefs.load(tmp_path / '1', transforms=given))
+    given = {'default_to_original': True, 'rules': [{'key': '\\,y, \\\\', 'original_key': 'x'}]}      # through -o, where commas are escaped
+    assert not faults({',y, \\': 1, 'a/b': W}, pytreefs.load(tmp_path / '1', transforms=given))
+    with pytest.raises(pytreefs.Error, match="transforms='.*rules"):
+        pytreefs.load(tmp_path / '1', transforms={'rules': 1})
     pytreefs.save(tmp_path / '2', {'a/b': W, 'a': {'b': W + 1}, 'x': 1})
     with pytest.raises(pytreefs.Error, match="two leaves apart that are called 'a/b'"):
         pytreefs.load(tmp_path / '2', transforms=rules)

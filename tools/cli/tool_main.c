@@ -40,23 +40,12 @@ static void program_help(FILE *out)
 	fprintf(out, ".\n");
 }
 
-/* Set each option of -o a=b,c by the table. */
-static int set_options(struct cmd_args *a, const char *text)
+static int set_option(void *arg, const char *text)
 {
-	while (*text) {
-		size_t n = strcspn(text, ",");
-		auto_free char *one = span_dup_str(span_of(text, n));
-		int r = !one ? -ENOMEM : 0;
+	struct cmd_args *a = arg;
 
-		if (r >= 0 && n)
-			r = a->cmd->set_option ? a->cmd->set_option(a, one) :
-						 option_set(&a->options, one, false);
-
-		if (r < 0)
-			return r;
-		text += n + (text[n] == ',');
-	}
-	return 0;
+	return a->cmd->set_option ? a->cmd->set_option(a, text) :
+				    option_set(&a->options, text, false);
 }
 
 /* Find the option that arg starts with, by name or letter. Returns its index, or -1. */
@@ -151,7 +140,7 @@ static int parse_args(struct cmd_args *a, int argc, char **argv)
 
 			if (i == argc)
 				return cmd_wrong(c, "an argument is missing for '%s'", "-o");
-			r = set_options(a, text);
+			r = options_each(text, set_option, a);
 			if (r < 0) {
 				fprintf(stderr, "pytreefs %s: %s\n", c->name, err_text(r));
 				return EXIT_USAGE;

@@ -85,35 +85,16 @@ void lib_init(void)
 	pthread_once(&once, init_once);
 }
 
-static int set_one(struct options *o, const char *text, size_t n)
+static int set_one(void *arg, const char *text)
 {
-	auto_free char *one = malloc(n + 1);
-	size_t to = 0;
-
-	if (!one)
-		return fail(-ENOMEM, "cannot parse options");
-	for (size_t i = 0; i < n; i++) {
-		if (text[i] == '\\' && i + 1 < n && text[i + 1] == ',')
-			i++;
-		one[to++] = text[i];
-	}
-	one[to] = '\0';
-	return to ? option_set(o, one, false) : 0;
+	return option_set(arg, text, false);
 }
 
 int lib_options(struct options *o, const char *text)
 {
 	int r = options_set_environment(o);
 
-	while (text && *text && r >= 0) {
-		size_t n = 0;
-
-		while (text[n] && (text[n] != ',' || (n && text[n - 1] == '\\')))
-			n++;
-		r = set_one(o, text, n);
-		text += n + (text[n] == ',');
-	}
-	return r;
+	return r < 0 || !text ? r : options_each(text, set_one, o);
 }
 
 static void handle_free(struct pytreefs *ck)

@@ -26,13 +26,13 @@ _ERRNO = {errno.EUCLEAN: errno.EIO, errno.EBADMSG: errno.EIO}
 
 
 def options_text(options: Mapping[str, Any]) -> str:
-    """Keyword arguments as `-o` has them: True and False are on and off, sequences are joined by colons."""
+    """Keyword arguments as `-o` has them: True and False are on and off, sequences are joined by colons, a mapping is JSON."""
     def value(x: Any) -> str:
         if isinstance(x, bool):
             return 'on' if x else 'off'
         if isinstance(x, (list, tuple)):
             return ':'.join(map(str, x))
-        return str(x)
+        return json.dumps(x) if isinstance(x, dict) else str(x)
 
     return ','.join(f'{name}={value(x)}'.replace(',', '\\,') for name, x in options.items() if x is not None)
 

@@ -1,11 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * option_size.c - sizes in bytes, as users write them.
+ * option_text.c - options as users write them: lists, and sizes in bytes.
  */
 #include <ctype.h>
 
+#include "core/base/err.h"
 #include "core/base/memory.h"
 #include "handlers/options/options.h"
+
+int options_each(const char *text, int (*fn)(void *arg, const char *option), void *arg)
+{
+	auto_free char *one = malloc(strlen(text) + 1);
+	size_t n = 0;
+	int r = 0;
+
+	if (!one)
+		return fail(-ENOMEM, "cannot parse options");
+	for (;; text++) {
+		if (text[0] == '\\' && text[1] == ',') {
+			one[n++] = *++text;
+			continue;
+		}
+		if (*text && *text != ',') {
+			one[n++] = *text;
+			continue;
+		}
+		one[n] = '\0';
+		r = n ? fn(arg, one) : 0;
+		if (r < 0 || !*text)
+			return r;
+		n = 0;
+	}
+}
 
 /* A quarter, so that the cache and both budgets leave one to the rest. */
 uint64_t option_auto_size(void)
