@@ -31,6 +31,7 @@
 /* an item is large if its documents take more than this part of the memory for metadata */
 #define LARGE_PART 16
 #define KEEP_IDLE 4    /* number of items that stay open without being held */
+#define ASK_MOST 20    /* times that the kernel is asked to drop a step which is gone */
 #define NODE_BYTES 400 /* estimated size of a node of the mount, for each node of a tree */
 
 struct item_entry {
@@ -40,6 +41,7 @@ struct item_entry {
 	uint64_t bytes;
 	bool opening, listed;
 	unsigned waiters;
+	unsigned asked;         /* how often the kernel was asked to drop the step, which is gone */
 	struct err_note failed; /* the error of the open, for threads that wait for it */
 };
 
@@ -372,6 +374,22 @@ void ns_drop_items(struct ns *ns, const char *path)
 		watch_trim(ns->watch);
 }
 
+/*
+ * Whether the kernel still holds names of the step, and with them the item's directories. It keeps
+ * a name that is in use at the moment when it is asked to drop it, so it is asked again.
+ */
+static bool is_held(struct ns *ns, struct item_entry *e)
+{
+	auto_free char *step = NULL;
+
+	if (atomic_load(&e->item->refs) == 1 || !ns->listener.changed || e->asked++ == ASK_MOST)
+		return false;
+	step = span_dup_str(span_of(e->path, strcspn(e->path, "/")));
+	if (step)
+		ns->listener.changed(ns->listener.arg, step);
+	return step;
+}
+
 bool ns_close_gone(struct ns *ns)
 {
 	struct item_table *t = ns->items;
@@ -387,8 +405,9 @@ bool ns_close_gone(struct ns *ns)
 			      node_is_in_use(ns, span_of(e->path, strcspn(e->path, "/")));
 
 		all = e->next;
-		if (!in_use) {
+		if (!in_use)
 			item_close_files(e->item);
+		if (!in_use && !is_held(ns, e)) {
 			e->next = done;
 			done = e;
 			continue;
