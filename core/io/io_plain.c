@@ -53,6 +53,14 @@ void io_plain_run(struct io_req *req)
 	req->result = r < 0 ? -errno : r;
 }
 
+/* Whether a descriptor, which O_PATH gives also of that, is a symbolic link. */
+static bool is_link(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) == 0 && S_ISLNK(st.st_mode);
+}
+
 /* Open component by component without following any link; for kernels without openat2. */
 static int open_by_walk(int dirfd, const char *path, int flags, unsigned mode)
 {
@@ -76,6 +84,10 @@ static int open_by_walk(int dirfd, const char *path, int flags, unsigned mode)
 				    mode);
 		if (fd < 0)
 			return errno == ELOOP ? -EXDEV : -errno;
+		if (!*rest && flags & O_PATH && !(flags & O_NOFOLLOW) && is_link(fd)) {
+			close(fd);
+			return -EXDEV;
+		}
 		if (!*rest)
 			return fd;
 		mem_close_cleanup(&at);
