@@ -412,10 +412,13 @@ static int open_path(struct cmd_args *a, const char *path, struct source *ret)
 		err_clear();
 		r = source_walk(ret->ns->root, &ret->inner, &ret->node);
 	}
+	if (r >= 0)
+		return r;
 	if (r == -ENOENT)
 		r = fail_inner(ret, path, is_here, &first);
-	if (r < 0)
-		source_close(ret);
+	end = strlen(ret->source);
+	source_close(ret);
+	ret->above = r == -ENOENT ? end : 0;
 	return r;
 }
 
@@ -504,9 +507,11 @@ static int open_url_file(struct cmd_args *a, const char *path, bool is_bytes, st
 
 static int open_file(struct cmd_args *a, const char *path, bool is_bytes, struct source *ret)
 {
-	int r = source_open_stored(a, path, ret);
 	bool is_dir;
+	int r;
 
+	*ret = (struct source){ 0 };
+	r = source_open_stored(a, path, ret);
 	if (r == 0)
 		r = open_url_file(a, path, is_bytes, ret);
 	if (r == 0)

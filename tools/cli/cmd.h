@@ -118,6 +118,7 @@ struct source {
 	struct node *node; /* the node of the whole path; a reference */
 	char *source;      /* the part that is the checkpoint */
 	char *inner;       /* the rest, "" for the checkpoint itself */
+	size_t above; /* after -ENOENT: length of the path of a checkpoint that lacks the rest */
 };
 
 /*
@@ -152,7 +153,8 @@ int source_open_file(struct cmd_args *a, const char *path, struct source *ret);
 int source_open_stored(struct cmd_args *a, const char *path, struct source *ret);
 /*
  * Open a safetensors file, or a directory of shards, as an item: 1; 0: the path is not in one.
- * source_open() calls this when it finds no checkpoint.
+ * source_open() calls this when it finds no checkpoint. ret->above: of a URL, that directory and
+ * those above it are not looked at.
  */
 int source_open_safetensors(struct cmd_args *a, const char *path, struct source *ret);
 /*

@@ -126,14 +126,17 @@ size_t source_safetensors_url(const char *path)
  * Open the file that a URL names, or the deepest directory on its path that has a model: 1; 0:
  * there is none.
  */
-static int open_url(struct cmd_args *a, const char *path, struct source *ret)
+static int open_url(struct cmd_args *a, const char *path, size_t above, struct source *ret)
 {
 	size_t file = source_safetensors_url(path), n = file ? file : strlen(path);
 	const size_t host = end_of_part(path, (size_t)(strstr(path, "://") + 3 - path));
-	int r;
+	int r = -ENOENT;
 
-	for (;;) {
+	while (n > above) {
 		r = open_at(a, path, n, ret);
+		/* A directory above the named one may be closed. */
+		if (r == -EACCES && !file && n < strlen(path))
+			break;
 		if (r != -ENOENT && r != -EINVAL && r != -ENOTDIR)
 			return r;
 		/* It has the model, and lacks the leaf. */
@@ -151,13 +154,13 @@ static int open_url(struct cmd_args *a, const char *path, struct source *ret)
 int source_open_safetensors(struct cmd_args *a, const char *path, struct source *ret)
 {
 	bool is_dir = false, is_url = path_is_url(path);
-	size_t n = is_url ? 0 : leading_part(path, &is_dir);
+	size_t n = is_url ? 0 : leading_part(path, &is_dir), above = ret->above;
 	int r;
 
 	*ret = (struct source){ 0 };
 	if (n == 0 && !is_url)
 		return 0;
-	r = is_url ? open_url(a, path, ret) : open_at(a, path, n, ret);
+	r = is_url ? open_url(a, path, above, ret) : open_at(a, path, n, ret);
 	if (r <= 0)
 		source_close(ret);
 	return r;
