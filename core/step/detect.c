@@ -530,13 +530,17 @@ static int find_data_file(void *arg, const char *name, unsigned char type)
 	return strspn(name, "0123456789abcdef") == 32 && !name[32];
 }
 
-/* Whether a database has lost all but its data files, which name nothing: 1 or 0. */
-static int has_data_files_alone(const struct children *c)
+int detect_has_data_files(struct io_dir *dir, const char *rel)
 {
 	auto_free char *path = NULL;
-	int r = children_has(c, "d", true) ? path_join(c->rel, span_str("d"), &path) : 0;
+	int r = path_join(rel, span_str("d"), &path);
 
-	return path ? io_list(c->dir, path, find_data_file, NULL) : r;
+	if (r >= 0)
+		r = io_list(dir, path, find_data_file, NULL);
+	if (r != -ENOENT && r != -ENOTDIR)
+		return r;
+	err_clear();
+	return 0;
 }
 
 int detect_item(struct io_dir *dir, const char *rel, enum item_kind *ret)
@@ -548,8 +552,9 @@ int detect_item(struct io_dir *dir, const char *rel, enum item_kind *ret)
 		r = is_tree(&c);
 	if (r == 0)
 		r = detect_holds_arrays(&c);
-	if (r == 0)
-		r = has_data_files_alone(&c);
+	/* A database may have lost all but its data files, which name nothing. */
+	if (r == 0 && children_has(&c, "d", true))
+		r = detect_has_data_files(dir, rel);
 	if (r >= 0)
 		*ret = r ? ITEM_PYTREE : is_random_key(&c) ? ITEM_COMPOSITE : ITEM_STORED;
 	children_release(&c);

@@ -50,6 +50,8 @@ int detect_step(struct io_dir *dir, const char *rel, enum shape *ret);
  * data files of a database, and lost what names them, so that it cannot be opened.
  */
 int detect_item(struct io_dir *dir, const char *rel, enum item_kind *ret);
+/* Whether the directory has a `d` with data files of a database: 1 or 0. */
+int detect_has_data_files(struct io_dir *dir, const char *rel);
 /* Whether there is a root or a step of its own in the directory rel: 1 or 0. */
 int detect_holds_steps(struct io_dir *dir, const char *rel);
 /* Whether rel is a flax checkpoint, a file that begins with a dict or a number of its own: 1 or 0. */

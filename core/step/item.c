@@ -56,6 +56,7 @@ static int open_database(struct item *item)
 	if (r == -ENOENT) {
 		r = ocdbt_parts_find(dir, &parts);
 		if (r >= 0 && parts.n == 0) {
+			item->has_bare_parts = parts.n_bare;
 			ocdbt_parts_release(&parts);
 			err_clear();
 			return 0;

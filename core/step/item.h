@@ -69,7 +69,8 @@ struct item {
 		 */
 		made;
 	bool is_ocdbt, is_unmerged, is_aggregate;
-	bool is_hierarchy; /* it has metadata of zarr groups, and none of Orbax */
+	bool has_bare_parts; /* it has directories of parts, and no manifest anywhere */
+	bool is_hierarchy;   /* it has metadata of zarr groups, and none of Orbax */
 	/*
 	 * The directories below that were looked at, sorted by dir; protected by below_lock.
 	 * below_listed: there are no other databases.
@@ -137,6 +138,8 @@ void item_close_files(struct item *item);
  * arrays in the same layouts. Returns 1 or 0, or an error when that cannot be told now.
  */
 int item_has_trace(const struct item *item);
+/* The error of a leaf whose array may be in a database that has lost its manifests. */
+#define ITEM_LOST_MANIFEST "no manifest.ocdbt, which says where the arrays of the item are"
 /* Append the text of a string leaf. -ENOENT when it is not stored. */
 int item_string(struct item *item, const struct tree_node *leaf, struct buf *ret);
 /* Returns a reference to the array of a leaf, which is stored, or made by the leaf's source. */

@@ -5,6 +5,7 @@
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/step/aggregate.h"
+#include "core/step/detect.h"
 #include "core/step/item_impl.h"
 
 static int open_in(struct item *item, struct kv *kv, struct span name, struct zarr_env *env,
@@ -14,6 +15,32 @@ static int open_in(struct item *item, struct kv *kv, struct span name, struct za
 	int r = zarr_key_prefix(name, &prefix);
 
 	return r < 0 ? r : zarr_open(env, kv, buf_span(&prefix), item->owner, tag, ret);
+}
+
+/* Whether the arrays were in a database that has lost its manifests: 1 or 0. */
+static int has_lost_manifest(const struct item *item)
+{
+	int r;
+
+	if (item->is_ocdbt || item->is_file)
+		return 0;
+	if (item->has_bare_parts || (item->tree->has_use_ocdbt && item->tree->use_ocdbt))
+		return 1;
+	r = detect_has_data_files(item->dir, ".");
+	return r == -EOPNOTSUPP ? 0 : r; /* a server that cannot list */
+}
+
+/* The leaf is in the tree, so a missing array is damage. */
+static int fail_missing(const struct item *item, struct span param)
+{
+	int r = has_lost_manifest(item);
+
+	if (r < 0)
+		return r;
+	if (r > 0)
+		return fail(-EUCLEAN, ITEM_LOST_MANIFEST);
+	return fail(-EUCLEAN, "'%.*s' is in the tree, and its array is not stored",
+		    SPAN_ARG(param));
 }
 
 /* Open the array of a leaf in the store that has it. */
@@ -34,10 +61,7 @@ static int open_in_stores(struct item *item, const struct tree_node *leaf, struc
 		if (r != -ENOENT)
 			return r;
 	}
-	/* The leaf is in the tree, so a missing array is damage. */
-	return r < 0 ? r :
-		       fail(-EUCLEAN, "'%.*s' is in the tree, and its array is not stored",
-			    SPAN_ARG(param));
+	return r < 0 ? r : fail_missing(item, param);
 }
 
 /* Open the array of a spec, which must be as the spec says. */

@@ -141,7 +141,8 @@ PROVOKED = [
     (f"printf 'version https://git-lfs.github.com/spec/v1\noid sha256:{'ab' * 32}\nsize 99\n' >{STATE}/_METADATA; pytreefs ls {STATE}", 'Git LFS pointer'),
     (f'flip {STATE}/manifest.ocdbt 40; pytreefs cat {TABLE}.npy', 'manifest: crc32c'),
     (f'truncate -s 100 {STATE}/_METADATA; pytreefs cat {TABLE}.npy', 'the document is truncated'),
-    (f'rm -r {STATE}/manifest.ocdbt {STATE}/ocdbt.process_0; pytreefs cat {TABLE}.npy', 'its array is not stored'),
+    (PER_LEAF + '; rm -r ckpts/1600/state/params.embed.table; pytreefs cat ckpts/1600/state/params/embed/table.npy', 'its array is not stored'),
+    (f'find {STATE} -name manifest.ocdbt -delete; pytreefs cat {TABLE}.npy', 'no manifest.ocdbt'),
     (f'rm {STATE}/manifest.ocdbt; pytreefs tree {STATE}', 'was never merged'),
     (PER_LEAF + f'; sed -i s/\\"filters\\":null/\\"filters\\":[{{\\"id\\":\\"delta\\"}}]/ {ZARRAY}; '
      'pytreefs cat ckpts/1600/state/params/embed/table.npy', 'filters are not supported'),

@@ -3,12 +3,18 @@
 found is interop/test_verify.py's."""
 
 import json
+import os
 import pathlib
 import re
 import shutil
+import sys
 
 import numpy as np
 import pytest
+
+sys.path.insert(0, str(pathlib.Path(os.environ['PYTREEFS_BUILD']) / 'tools/python'))
+
+import pytreefs  # noqa: E402
 
 SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data' / 'sample'
 
@@ -160,6 +166,42 @@ def test_a_node_that_many_leaves_need_is_reported_once(run, tmp_path):
     assert doc['shared'] == [where | {'leaves': doc['unopened_leaves']}]
     out = run('verify', tmp_path / 'ck', ok=False).stdout
     assert out.count('error: ') == 1 and f"{doc['unopened_leaves']} leaves are affected by the finding at {where['file']}:0:" in out
+
+
+@pytest.mark.parametrize('trace', ['parts', 'use_ocdbt', 'data files', None])
+def test_manifests_that_are_all_missing_are_one_finding(trace, run, mount, tmp_path):
+    """A hub has dropped them. Told by any trace of a database; without one, each leaf is missing by itself."""
+    item = tmp_path / 'ck/1500/state'
+    shutil.copytree(SAMPLE, tmp_path / 'ck')
+    for path in item.rglob('manifest.ocdbt'):
+        path.unlink()
+    doc = json.loads((item / '_METADATA').read_text())
+    if trace != 'use_ocdbt':
+        doc.pop('use_ocdbt', None)
+    (item / '_METADATA').write_text(json.dumps(doc))
+    if trace != 'parts':
+        shutil.rmtree(item / 'ocdbt.process_0')
+    if trace != 'data files':
+        shutil.rmtree(item / 'd')
+    why = 'no manifest.ocdbt, which says where the arrays of the item are' if trace else "'rng' is in the tree, and its array is not stored"
+    doc = verify(run, tmp_path / 'ck')
+    assert doc['unopened_leaves'] == 75 and any(why in f['text'] for f in doc['findings'])
+    if trace:
+        where = {'file': '1500/state/manifest.ocdbt'}
+        assert doc['findings'] == [where | {'severity': 'error', 'level': 1, 'leaf': None, 'text': why}]
+        assert doc['shared'] == [where | {'leaves': 75}]
+        assert '75 leaves are affected by the finding at 1500/state/manifest.ocdbt\n' in run('verify', tmp_path / 'ck', ok=False).stdout
+    else:
+        assert len(doc['findings']) == 75 and not doc['shared']
+    for words in ('stats', item / 'rng.npy'), ('cat', item / 'rng.npy'), ('export', item, tmp_path / 'x.npz', '--only', 'rng'):
+        r = run(*words, ok=False)
+        assert r.returncode and why in r.stderr, r
+    m = mount(tmp_path / 'ck', allow_errors=True)
+    with pytest.raises(OSError):
+        (m.path / '1500/state/rng.npy').read_bytes()
+    assert why in (m.path / '.pytreefs/log').read_text()
+    with pytest.raises(pytreefs.Error, match=re.escape(why)):
+        pytreefs.load(item, only='rng')
 
 
 def test_quiet_says_nothing_of_what_is_sound(run):

@@ -71,7 +71,10 @@ static void sum_up_text(const struct verify *v)
 		printf("%llu leaves are affected by the finding at ",
 		       (unsigned long long)k->leaves);
 		print_name(stdout, k->file);
-		printf(":%llu:%llu\n", (unsigned long long)k->off, (unsigned long long)k->len);
+		if (k->len)
+			printf(":%llu:%llu", (unsigned long long)k->off,
+			       (unsigned long long)k->len);
+		printf("\n");
 	}
 	say_count(v->items, "item with ", "items with ");
 	say_count(v->leaves, "leaf", "leaves");
@@ -131,9 +134,10 @@ static void sum_up_shared(const struct verify *v, struct buf *out)
 			continue;
 		buf_addf(out, "%s{\"file\": ", comma);
 		json_put_str(out, span_str(k->file), JSON_PRETTY);
-		buf_addf(out, ", \"offset\": %llu, \"length\": %llu, \"leaves\": %llu}",
-			 (unsigned long long)k->off, (unsigned long long)k->len,
-			 (unsigned long long)k->leaves);
+		if (k->len)
+			buf_addf(out, ", \"offset\": %llu, \"length\": %llu",
+				 (unsigned long long)k->off, (unsigned long long)k->len);
+		buf_addf(out, ", \"leaves\": %llu}", (unsigned long long)k->leaves);
 		comma = ", ";
 	}
 	buf_add_byte(out, ']');

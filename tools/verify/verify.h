@@ -27,9 +27,11 @@ struct finding {
 	bool has_range;
 	uint64_t off, len; /* in the file */
 	const char *text;
+	bool of_item; /* it concerns many leaves: reported once, without a leaf */
 };
 
-/* A reported finding about a range of a file, which is not reported again for other leaves. */
+/* A reported finding about a range of a file, or one of an item, which is not reported again for
+ * other leaves. */
 struct verify_repeat {
 	char *file, *reason; /* owned */
 	char *leaf;          /* the last leaf that it concerns; NULL: none */

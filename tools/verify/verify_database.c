@@ -91,7 +91,10 @@ static int check_store(struct databases *d)
 		return r;
 	if (parts.n)
 		verify_refused(d->v, manifest, "its parts were never merged: Orbax cannot read it");
-	if (parts.n_bare)
+	if (parts.n_bare && !parts.n)
+		verify_say(d->v, &(struct finding){ SEVERITY_ERROR, 1, NULL, manifest, false, 0, 0,
+						    ITEM_LOST_MANIFEST, true });
+	else if (parts.n_bare)
 		verify_file(d->v, 2, d->path,
 			    "%zu parts have no manifest: their processes never committed",
 			    parts.n_bare);

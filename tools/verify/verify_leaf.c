@@ -457,6 +457,11 @@ static void say_unopened(struct leaf_checks *all, const struct walk_leaf *leaf)
 		}
 		err_clear();
 	}
+	if (!f.file && span_ends(span_str(f.text), span_str(ITEM_LOST_MANIFEST))) {
+		f.text = ITEM_LOST_MANIFEST;
+		f.of_item = true;
+		f.file = file = verify_join(all->t->item->path, "manifest.ocdbt");
+	}
 	if (!f.file)
 		f.file = file = verify_leaf_file(all->t, leaf->node, NULL);
 	verify_say(all->v, &f);

@@ -55,6 +55,8 @@ int verify_pack(const struct finding *f, struct buf *ret)
 	if (r >= 0)
 		r = wire_put_u8(ret, f->has_range);
 	if (r >= 0)
+		r = wire_put_u8(ret, f->of_item);
+	if (r >= 0)
 		r = wire_put_u64le(ret, f->off);
 	if (r >= 0)
 		r = wire_put_u64le(ret, f->len);
@@ -85,6 +87,7 @@ static int unpack_one(struct verify *v, struct wire *w)
 
 	f.level = wire_u8(w);
 	f.has_range = wire_u8(w);
+	f.of_item = wire_u8(w);
 	f.off = wire_u64le(w);
 	f.len = wire_u64le(w);
 	r = get_text(w, &leaf);

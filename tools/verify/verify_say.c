@@ -51,7 +51,7 @@ static void say_json(const struct verify *v, const struct finding *f)
 
 	buf_addf(&out, "%s\n{\"severity\": \"%s\", \"level\": %d",
 		 v->errors + v->warnings + v->unchecked ? "," : "", names[f->severity], f->level);
-	put_member(&out, "leaf", f->leaf);
+	put_member(&out, "leaf", f->of_item ? NULL : f->leaf);
 	put_member(&out, "file", f->file);
 	if (f->has_range)
 		buf_addf(&out, ", \"offset\": %llu, \"length\": %llu", (unsigned long long)f->off,
@@ -69,7 +69,7 @@ static void say_text(const struct finding *f)
 					      [SEVERITY_REFUSED] = "warning" };
 
 	printf("%s: ", labels[f->severity]);
-	if (f->leaf) {
+	if (f->leaf && !f->of_item) {
 		print_name(stdout, f->leaf);
 		printf(": ");
 	}
@@ -116,7 +116,7 @@ static bool is_repeated(struct verify *v, const struct finding *f)
 	const char *reason = f->text ? reason_of(f) : "";
 	struct verify_repeat *k;
 
-	if (!f->file || !f->has_range || !*reason)
+	if (!f->file || (!f->has_range && !f->of_item) || !*reason)
 		return false;
 	for (size_t i = 0; i < v->n_repeats; i++) {
 		k = &v->repeat[i];
