@@ -98,13 +98,13 @@ static int set_file(struct ckpt *c, const char *path)
 
 	free(c->dir);
 	free(c->file);
-	free(c->safetensors);
+	free(c->only_item);
 	c->file = path_is_url(path) ? NULL : strdup(path);
 	c->dir = !slash        ? strdup(".") :
 		 slash == path ? strdup("/") :
 				 span_dup_str(span_of(path, (size_t)(slash - path)));
-	c->safetensors = strdup(slash ? slash + 1 : path);
-	return c->dir && c->safetensors && (c->file || path_is_url(path)) ?
+	c->only_item = strdup(slash ? slash + 1 : path);
+	return c->dir && c->only_item && (c->file || path_is_url(path)) ?
 		       0 :
 		       fail(-ENOMEM, "cannot open '%s'", path);
 }
@@ -115,10 +115,11 @@ static int find_file(struct ckpt *c)
 	const char *path = c->opts.source, *host = path_is_url(path) ? strstr(path, "://") : NULL;
 	struct stat st;
 
-	if (c->opts.tensors == TENSORS_NO || !item_is_safetensors(path))
+	if (c->opts.tensors == TENSORS_NO || !item_is_whole_file(path))
 		return 0;
 	if (host ? !strchr(host + 3, '/') : stat(path, &st) < 0 || !S_ISREG(st.st_mode))
 		return 0;
+	c->is_flax = !item_is_safetensors(path);
 	return set_file(c, path);
 }
 
@@ -134,7 +135,7 @@ static int follow_link(struct ckpt *c)
 
 	if (!c->dir || c->source->fd < 0 || lstat(c->opts.source, &st) < 0 || !S_ISLNK(st.st_mode))
 		return 0;
-	if (io_dir_blobs(c->source) >= 0 && io_stat(c->source, c->safetensors, &st) >= 0)
+	if (io_dir_blobs(c->source) >= 0 && io_stat(c->source, c->only_item, &st) >= 0)
 		return 0;
 	err_clear();
 	real = realpath(c->opts.source, NULL);
@@ -164,7 +165,7 @@ static int open_tensors(struct ckpt *c)
 	if (r >= 0)
 		r = follow_link(c);
 	if (r >= 0)
-		r = c->dir ? io_stat(c->source, c->safetensors, &st) : check_has_tensors(c);
+		r = c->dir ? io_stat(c->source, c->only_item, &st) : check_has_tensors(c);
 	if (r == -ENOENT && c->dir)
 		r = fail(r, "'%s' does not exist", c->opts.source);
 	c->shape = SHAPE_ITEM;
@@ -178,9 +179,9 @@ static struct store_names names_of(struct ckpt *c)
 {
 	struct store_names names = known_names;
 
-	if (!c->safetensors)
+	if (!c->only_item)
 		return names;
-	c->names[0] = c->dir ? c->safetensors : ITEM_SHARDS_INDEX;
+	c->names[0] = c->dir ? c->only_item : ITEM_SHARDS_INDEX;
 	c->names[1] = c->dir ? NULL : ITEM_SHARDS_FILE;
 	return (struct store_names){ .name = c->names, .n_first = c->dir ? 1 : 2 };
 }
@@ -212,13 +213,13 @@ static int open_source(struct ckpt *c)
 		io_keep_written(c->io);
 	if (r < 0)
 		return r;
-	return c->safetensors ? open_tensors(c) : open_checkpoint(c);
+	return c->only_item ? open_tensors(c) : open_checkpoint(c);
 }
 
 static int open_as_directory_of_tensors(struct ckpt *c)
 {
-	c->safetensors = strdup(".");
-	return c->safetensors ? open_source(c) : fail(-ENOMEM, "cannot open '%s'", c->opts.source);
+	c->only_item = strdup(".");
+	return c->only_item ? open_source(c) : fail(-ENOMEM, "cannot open '%s'", c->opts.source);
 }
 
 /* Open SOURCE for what it is. A checkpoint comes first. */
@@ -227,7 +228,7 @@ static int open_any(struct ckpt *c)
 	struct err_note why;
 	int r = find_file(c);
 
-	if (r < 0 || c->safetensors)
+	if (r < 0 || c->only_item)
 		return r < 0 ? r : open_source(c);
 	if (c->opts.tensors == TENSORS_ONLY)
 		return open_as_directory_of_tensors(c);
@@ -339,7 +340,7 @@ void ckpt_close(struct ckpt *c)
 	budget_release(&c->write_budget);
 	budget_release(&c->inner_budget);
 	block_trim();
-	free(c->safetensors);
+	free(c->only_item);
 	free(c->dir);
 	free(c->file);
 	free(c);

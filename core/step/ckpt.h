@@ -55,10 +55,11 @@ struct ckpt {
 	struct io_dir *source; /* the directory SOURCE, or the one that the file SOURCE is in */
 	enum shape shape;
 	/*
-	 * SOURCE is not a checkpoint: its only item is this safetensors file in `source`, or "."
-	 * for all such files in it. NULL: SOURCE is a checkpoint.
+	 * SOURCE is not a checkpoint: its only item is this file of safetensors or flax in
+	 * `source`, or "." for all files of safetensors in it. NULL: SOURCE is a checkpoint.
 	 */
-	char *safetensors;
+	char *only_item;
+	bool is_flax;         /* the only item is a file of flax */
 	char *dir;            /* path or URL of `source`, if SOURCE is a file; else NULL */
 	char *file;           /* path of the file SOURCE; NULL: it is not one, or a URL */
 	const char *names[3]; /* of files to look for on a server that cannot list */

@@ -8,6 +8,7 @@
  * there is nothing but arrays and directories are followed further down.
  */
 #include "core/step/detect_impl.h"
+#include "core/step/item_safetensors.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -417,7 +418,7 @@ static int leave_out_deleted(struct children *c, const char *todelete)
 /* Why a directory is not a checkpoint; it may be one whose steps are elsewhere. */
 static int fail_not_checkpoint(const struct children *c, const char *path)
 {
-	const char *link = NULL;
+	const char *link = NULL, *file = NULL;
 
 	if (children_has(c, "blobs", true) && children_has(c, "snapshots", true))
 		return fail(
@@ -425,9 +426,15 @@ static int fail_not_checkpoint(const struct children *c, const char *path)
 			"'%s' is not a checkpoint, but a repository in the cache of a hub: name a "
 			"snapshot of it, '%s/snapshots/REVISION'",
 			path, path);
-	for (size_t i = 0; i < c->n && !link; i++)
-		if (c->child[i].leads_out && has_number(c->child[i].name))
+	for (size_t i = 0; i < c->n; i++) {
+		if (!link && c->child[i].leads_out && has_number(c->child[i].name))
 			link = c->child[i].name;
+		if (!file && !c->child[i].is_dir && item_is_whole_file(c->child[i].name))
+			file = c->child[i].name;
+	}
+	if (file)
+		return fail(-EINVAL, "'%s' is not a checkpoint, but '%s%s%s' is read by its name",
+			    path, path, span_ends(span_str(path), span_str("/")) ? "" : "/", file);
 	return fail(-EINVAL,
 		    "'%s' is not a checkpoint: no steps, no _CHECKPOINT_METADATA, no _METADATA, "
 		    "no manifest.ocdbt and no arrays in it%s%s%s",

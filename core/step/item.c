@@ -140,7 +140,7 @@ static int open_parts(struct item *item, const char *path)
 		return r;
 	item->id = file_id_of(&st);
 	item->is_file = S_ISREG(st.st_mode);
-	if (item->ckpt->safetensors)
+	if (item->ckpt->only_item && !item->ckpt->is_flax)
 		return item_read_safetensors(item, path);
 	if (item->is_file)
 		return open_file_item(item, path);

@@ -48,7 +48,7 @@ static const struct tree *stored_tree(const struct item *item)
 /* The chunks of one bare array are in the item's directory themselves, as are safetensors files. */
 static bool has_others(const struct item *item)
 {
-	return !item->is_file && !item->ckpt->safetensors &&
+	return !item->is_file && !item->ckpt->only_item &&
 	       (item->is_ocdbt || stored_tree(item)->root->kind != TREE_LEAF);
 }
 

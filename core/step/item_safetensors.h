@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * item_safetensors.h - names of safetensors files.
+ * item_safetensors.h - names of safetensors files, and of other files that are items.
  */
 #ifndef PYTREEFS_ITEM_SAFETENSORS_H
 #define PYTREEFS_ITEM_SAFETENSORS_H
@@ -17,6 +17,15 @@ static inline bool item_is_safetensors(const char *path)
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
 
 	return *name != '.' && span_ends(span_str(name), span_str(".safetensors"));
+}
+
+/* The same of a file that is an item by itself: of safetensors, or of flax ("flax_model.msgpack"). */
+static inline bool item_is_whole_file(const char *path)
+{
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+
+	return item_is_safetensors(path) ||
+	       (*name != '.' && span_ends(span_str(name), span_str(".msgpack")));
 }
 
 #endif

@@ -21,6 +21,7 @@
 #include <msgpack/unpack_define.h>
 
 #include "core/base/err.h"
+#include "core/base/lfs.h"
 #include "core/tree/tree_build.h"
 #include "core/tree/tree_msgpack.h"
 
@@ -528,7 +529,7 @@ int tree_parse_aggregate(struct span bytes, const char *what, struct tree **ret)
 		r = to_node(&u, v, &tree->root);
 	tree_build_release(&build);
 	if (r < 0)
-		return r;
+		return lfs_check(what, bytes) < 0 ? -EUCLEAN : r;
 	r = tree_finish_as(tree, -EUCLEAN);
 	if (r < 0)
 		return err_at(r, "%s", what);

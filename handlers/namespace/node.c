@@ -482,9 +482,9 @@ int node_xattr_get(struct node *n, const char *name, struct buf *ret)
 
 const char *node_why_read_only(const struct node *n)
 {
-	return n->ns->ckpt->safetensors ?
-		       "safetensors files are only read; `pytreefs save` and `convert` make a "
-		       "checkpoint of them" :
+	return n->ns->ckpt->only_item ?
+		       "files of tensors are only read; `pytreefs save` and `convert` make a checkpoint "
+		       "of them" :
 		       "committed steps are immutable";
 }
 

@@ -197,7 +197,7 @@ int node_root_new(struct ns *ns, struct node **ret)
 
 	if (ns->ckpt->shape == SHAPE_ITEM)
 		return node_item_new(ns, NULL, span_str(""),
-				     ns->ckpt->safetensors ? ns->ckpt->safetensors : ".", ret);
+				     ns->ckpt->only_item ? ns->ckpt->only_item : ".", ret);
 	if (ns->ckpt->shape == SHAPE_STEP)
 		return node_step_new(ns, NULL, span_str(""), ".", ret);
 	r = node_new(&root_ops, ns, NULL, span_str(""), sizeof(*n), &n);

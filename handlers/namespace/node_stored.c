@@ -113,7 +113,7 @@ static int is_shown(struct node_stored *s, struct span name)
 
 	/* Of a file SOURCE, its neighbours are not part. */
 	if (ckpt_is_file(c))
-		return span_eq(name, span_str(c->safetensors));
+		return span_eq(name, span_str(c->only_item));
 	if (s->role != STORED_BACKUP)
 		return !is_opaque_item(&s->node) || !span_eq(name, span_str("commit_success.txt"));
 	if (is_root_of_steps(s))
@@ -182,7 +182,7 @@ static int stored_list(struct node *n, struct listing *ret)
 		r = listing_add(ret, n, span_str(".."), DT_DIR);
 	/* The sandbox lets a mount of a file read that alone. */
 	if (r >= 0 && ckpt_is_file(n->ns->ckpt))
-		r = add_stored(&ls, n->ns->ckpt->safetensors, DT_REG);
+		r = add_stored(&ls, n->ns->ckpt->only_item, DT_REG);
 	else if (r >= 0)
 		r = io_list(n->ns->ckpt->source, ls.s->path, add_stored, &ls);
 	if (r >= 0 && ret->n == 2)

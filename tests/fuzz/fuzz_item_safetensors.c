@@ -70,7 +70,7 @@ static void check_item(const struct ckpt_opts *opts)
 	auto_of(item) struct item *item = NULL;
 
 	must(ckpt_open(opts, &ckpt) == 0);
-	if (item_open(ckpt, ckpt->safetensors, &item) < 0)
+	if (item_open(ckpt, ckpt->only_item, &item) < 0)
 		return;
 	for (uint32_t i = 0; i < item->tree->n_nodes; i++)
 		if (item->tree->nodes[i]->kind == TREE_LEAF)

@@ -80,7 +80,7 @@ def test_a_file_or_directory(models, mount, run, program):
             with pytest.raises(OSError) as e:
                 change()
             assert e.value.errno == errno.EROFS
-        assert len([line for line in m.log_lines() if 'safetensors files are only read' in line]) == 4
+        assert len([line for line in m.log_lines() if 'files of tensors are only read' in line]) == 4
         path = models / kind
         assert sorted(os.listdir(m / '.pytreefs/stored')) == (sorted(os.listdir(path)) if path.is_dir() else [path.name])
         assert run('ls', m.path).stdout == run('ls', path).stdout and run('tree', m / 'model').stdout.splitlines()[1:]

@@ -106,7 +106,7 @@ PROVOKED = [
     (f'mkdir -p bark/voices; pytreefs export -q {STATE}/params bark/m.safetensors; pytreefs cat {TABLE}.npy >bark/voices/one.npy; pytreefs ls bark',
      'is read as the .safetensors files'),
     (f'pytreefs export -q {STATE}/params m.safetensors; pytreefs mount m.safetensors mnt; mkdir mnt/x; cut -d " " -f 2- mnt/.pytreefs/log >&2',
-     'safetensors files are only read'),
+     'files of tensors are only read'),
     ('pytreefs mount ckpts mnt; cp -r mnt/1500/state copy; pytreefs tree copy', 'it is a copy of files'),
     ('mkdir full; touch full/x; pytreefs mount ckpts full', 'which the mount would hide'),
     ('pytreefs mount ckpts mnt; pytreefs mount ckpts mnt', 'is mounted there'),

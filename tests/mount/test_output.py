@@ -71,13 +71,12 @@ def test_a_path_inside_the_checkpoint_one_stands_in(run):
 
 
 def test_a_file_that_is_not_a_checkpoint_is_not_said_to_be_absent(run, tmp_path):
-    for name, why in (('model.dat', 'exists, but is not part of a checkpoint'), ('model.pt', 'is not read: files of PyTorch are programs'),
-                      ('model.msgpack', "is not read by this name: a file of flax's to_bytes() is, when it is called 'checkpoint_0'")):
+    for name, why in (('model.dat', 'exists, but is not part of a checkpoint'), ('model.pt', 'is not read: files of PyTorch are programs')):
         (tmp_path / name).write_bytes(b'PK')
         for words in (['ls', name], ['cat', name], ['save', name, 'root/1'], ['convert', name, 'out']):
             r = run(*words, ok=False, cwd=tmp_path)
             assert r.returncode == 1 and f"'{name}' {why}" in r.stderr, r.stderr
-    assert sorted(os.listdir(tmp_path)) == ['model.dat', 'model.msgpack', 'model.pt']
+    assert sorted(os.listdir(tmp_path)) == ['model.dat', 'model.pt']
 
 
 @pytest.mark.parametrize('here, path, says', [

@@ -75,12 +75,6 @@ int foreign_fail(const char *path)
 			"'%s' is not read: files of PyTorch are programs (pickle); save its tensors "
 			"with safetensors.torch.save_file()",
 			path);
-	if (stat(path, &st) == 0 && span_ends(span_str(path), span_str(".msgpack")))
-		return fail(
-			-EINVAL,
-			"'%s' is not read by this name: a file of flax's to_bytes() is, when it is "
-			"called 'checkpoint_0' (cp '%s' SOME/DIRECTORY/checkpoint_0)",
-			path, path);
 	if (stat(path, &st) == 0)
 		return fail(-EINVAL, "'%s' exists, but is not part of a checkpoint", path);
 	return fail(-ENOENT, "'%s' does not exist", path);

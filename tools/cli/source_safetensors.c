@@ -53,7 +53,7 @@ static size_t leading_part(const char *path, bool *ret_is_dir)
 			*ret_is_dir = S_ISDIR(st.st_mode);
 			if (*ret_is_dir)
 				return source_has_shards(part) ? n : 0;
-			return S_ISREG(st.st_mode) && item_is_safetensors(part) ? n : 0;
+			return S_ISREG(st.st_mode) && item_is_whole_file(part) ? n : 0;
 		}
 		while (n > 0 && path[n - 1] != '/')
 			n--;
@@ -68,8 +68,8 @@ static size_t leading_part(const char *path, bool *ret_is_dir)
 void source_warn_of_others(const struct ns *ns)
 {
 	const struct ckpt *c = ns->ckpt;
-	auto_free char *path =
-		c->safetensors && !ckpt_is_file(c) ? foreign_beside_shards(c->source) : NULL;
+	auto_free char *path = c->only_item && !ckpt_is_file(c) ? foreign_beside_shards(c->source) :
+								  NULL;
 
 	if (path)
 		log_warn("'%s' is read as the .safetensors files in it, without '%s/%s'",
@@ -93,9 +93,9 @@ static int open_at(struct cmd_args *a, const char *path, size_t n, struct source
 	if (r >= 0)
 		source_warn_of_others(ret->ns);
 	if (r >= 0)
-		r = node_walk(ret->ns->root, ret->inner, &ret->node);
-	if (r == -ENOENT && *ret->inner)
-		return fail(r, "'%s' has no '%s'", ret->source, ret->inner);
+		r = source_walk(ret->ns->root, &ret->inner, &ret->node);
+	if (r == -ENOENT && ret->ns)
+		return fail_absent_name(ret->ns->root, ret->source, ret->inner);
 	return r < 0 ? err_at(r, "'%s'", ret->source) : 1;
 }
 
@@ -116,7 +116,7 @@ size_t source_safetensors_url(const char *path)
 
 		n = end_of_part(path, n + 1);
 		part = span_dup_str(span_of(path, n));
-		if (part && item_is_safetensors(part))
+		if (part && item_is_whole_file(part))
 			return n;
 	}
 	return 0;

@@ -181,10 +181,10 @@ static int add_attrs(struct buf *out, bool json, struct node *n, struct unknown 
 static void add_item(struct buf *out, bool json, const struct item *item)
 {
 	add_text(out, json, "store",
-		 item->ckpt->safetensors ? "safetensors" :
-		 item->is_aggregate      ? "aggregate" :
-		 item_is_database(item)  ? "ocdbt" :
-					   "directories");
+		 item->ckpt->only_item  ? "safetensors" :
+		 item->is_aggregate     ? "aggregate" :
+		 item_is_database(item) ? "ocdbt" :
+					  "directories");
 	add_text(out, json, "metadata",
 		 item->tree->has_metadata ? "_METADATA" :
 		 item->is_aggregate       ? "aggregate file" :

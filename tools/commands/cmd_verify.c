@@ -12,6 +12,7 @@
 
 #include "core/base/err.h"
 #include "core/base/path.h"
+#include "core/step/item_safetensors.h"
 #include "handlers/namespace/node_tree.h"
 #include "tools/job/mpi_program.h"
 #include "tools/verify/verify.h"
@@ -256,8 +257,11 @@ static bool is_item_of_a_step(struct cmd_args *a, const char *path)
 	return found;
 }
 
-/* Explain why a path is not a checkpoint when it is a safetensors file, or a directory of them. */
-static int fail_not_safetensors(struct cmd_args *a, int r)
+/*
+ * Open a file of flax that is in no step. Of safetensors, explain why nothing is checked. `r` is
+ * the error for a path that is neither.
+ */
+static int open_whole_file(struct cmd_args *a, int r, struct ckpt **ret, char **ret_file)
 {
 	auto_source s = { 0 };
 	struct err_note why;
@@ -265,13 +269,20 @@ static int fail_not_safetensors(struct cmd_args *a, int r)
 
 	err_save(r, &why);
 	found = source_open_safetensors(a, a->arg[0], &s);
-	if (found > 0)
+	if (found <= 0)
+		return found < 0 ? found : err_restore(&why);
+	if (!ckpt_is_file(s.ns->ckpt) || item_is_safetensors(s.ns->ckpt->only_item))
 		return fail(
 			-EINVAL,
 			"'%s' is not a checkpoint: safetensors has no checksums; its header is right, and "
 			"`pytreefs stats` reads all of it",
 			a->arg[0]);
-	return found < 0 ? found : err_restore(&why);
+	if (*s.inner)
+		return fail(-EINVAL, "'%s' is in the file '%s': --only chooses leaves", a->arg[0],
+			    s.source);
+	*ret_file = strdup(s.ns->ckpt->only_item);
+	a->options.tensors = TENSORS_ONLY;
+	return *ret_file ? ns_ckpt(a->arg[0], &a->options, ret) : -ENOMEM;
 }
 
 /* A source without contents is not sound, but most likely not the one that was meant. */
@@ -307,7 +318,7 @@ static int verify_source(struct verify *v, struct cmd_args *a, struct ckpt **ret
 	if (r == -EINVAL && is_item_of_a_step(a, path))
 		r = fail(-EINVAL, "'%s' is not a tree; verify the step that it is in", a->arg[0]);
 	else if (r == -EINVAL || r == -ENOTDIR || (r == -ENOENT && path_is_url(a->arg[0])))
-		r = fail_not_safetensors(a, r);
+		r = open_whole_file(a, r, ret, &file);
 	if (r >= 0)
 		r = ckpt_start(*ret);
 	if (r < 0)

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A file of flax's to_bytes() by its own name, as models are published: a SOURCE of each command, of mounts, of Python and of URLs."""
+
+import os
+import subprocess
+
+import flax.serialization
+import ml_dtypes
+import numpy as np
+import pytest
+
+from lib import objects
+
+IN_MEMORY = True
+TREE = {'bert': {'kernel': np.arange(12, dtype=np.float32).reshape(3, 4), 'bias': np.ones(4, ml_dtypes.bfloat16)}, 'layers': {0: {'w': np.arange(3)}}}
+NAMES = ['bert/bias.npy', 'bert/kernel.npy', 'layers/0/w.npy']
+
+
+@pytest.fixture
+def hub(tmp_path):
+    """A directory as of a hub: the model beside other files."""
+    path = tmp_path / 'hub'
+    path.mkdir()
+    (path / 'config.json').write_text('{"model_type": "bert"}')
+    (path / 'flax_model.msgpack').write_bytes(flax.serialization.msgpack_serialize(TREE))
+    return path
+
+
+@pytest.fixture(params=['disk', 's3'])
+def model(request, hub):
+    if request.param == 'disk':
+        return hub / 'flax_model.msgpack'
+    request.getfixturevalue('s3').address = objects.S3({'hub': hub})
+    return 's3://bucket/hub/flax_model.msgpack'
+
+
+def test_commands(run, model, tmp_path):
+    assert run('ls', model).stdout.split() == ['bert/', 'layers/']
+    assert run('cat', f'{model}/layers/0/w.json').stdout == '[0, 1, 2]\n'
+    assert run('cat', f'{model}/bert/kernel', text=False).stdout[128:] == TREE['bert']['kernel'].tobytes()
+    assert '1 item with 3 leaves' in run('verify', model).stdout
+    assert 'bert/kernel.npy' in run('stats', model).stdout
+    run('convert', model, tmp_path / 'out/7')
+    assert '3 the same, 0 differences' in run('diff', model, tmp_path / 'out/7').stdout
+    run('export', model, tmp_path / 'm.safetensors')
+    assert '3 the same, 0 differences' in run('diff', model, tmp_path / 'm.safetensors').stdout
+
+
+def test_a_mount(mount, model, hub):
+    m = mount(model, allow_errors=True)     # of the draft below
+    assert sorted(str(p.relative_to(m.path)) for p in m.path.rglob('*.npy')) == NAMES
+    assert np.array_equal(np.load(m / 'bert/kernel.npy'), TREE['bert']['kernel'])
+    # Neither the stored form nor anything else shows what lies beside the file.
+    assert os.listdir(m / '.pytreefs/stored') == ['flax_model.msgpack']
+    assert (m / '.pytreefs/stored/flax_model.msgpack').read_bytes() == (hub / 'flax_model.msgpack').read_bytes()
+    with pytest.raises(OSError, match='Read-only'):
+        os.mkdir(m / '7.tmp')
+
+
+def test_the_directory_names_the_file(run, hub, program, tmp_path):
+    said = f"'{hub}' is not a checkpoint, but '{hub}/flax_model.msgpack' is read by its name"
+    (tmp_path / 'mnt').mkdir()
+    for words in (['ls'], ['verify'], ['stats'], ['info']):
+        r = run(*words, hub, ok=False)
+        assert r.returncode and said in r.stderr, r.stderr
+    r = subprocess.run([program, 'mount', hub, tmp_path / 'mnt'], capture_output=True, text=True, check=False)
+    assert r.returncode == 1 and said in r.stderr, r.stderr
+
+
+@pytest.mark.parametrize('data, message', [
+    (b'', 'truncated'), (b'hello', 'something follows'), (flax.serialization.msgpack_serialize(TREE)[:-1], 'truncated'),
+    (b'version https://git-lfs.github.com/spec/v1\noid sha256:' + b'0' * 64 + b'\nsize 1234\n', 'a Git LFS pointer')], ids=['empty', 'text', 'short', 'lfs'])
+def test_a_file_that_is_none(run, program, tmp_path, data, message):
+    (tmp_path / 'm.msgpack').write_bytes(data)
+    for words in (['ls'], ['verify'], ['stats'], ['convert', tmp_path / 'out']):
+        r = run(words[0], tmp_path / 'm.msgpack', *words[1:], ok=False)
+        assert r.returncode and message in r.stderr and 'm.msgpack' in r.stderr, r.stderr
+    (tmp_path / 'mnt').mkdir()
+    r = subprocess.run([program, 'mount', tmp_path / 'm.msgpack', tmp_path / 'mnt'], capture_output=True, text=True, check=False)
+    assert r.returncode == 1 and message in r.stderr, r.stderr
