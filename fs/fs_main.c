@@ -412,17 +412,17 @@ static bool has_word(const char *options, const char *word)
 	return false;
 }
 
-static int open_source(const struct fs_mount *m, struct ns **ret)
+/* *ret_step is the path that the ns borrows in place of SOURCE; NULL: it borrows SOURCE. */
+static int open_source(const struct fs_mount *m, struct ns **ret, char **ret_step)
 {
 	int r = ns_open(m->source, m->options, ret);
-	auto_free char *step = NULL;
 	struct err_note why;
 
 	if (r != -ENOENT || !path_is_url(m->source))
 		return r;
 	err_save(r, &why);
-	r = ns_find_step(m->source, m->options, &step);
-	return r < 0 ? err_restore(&why) : ns_open(step, m->options, ret);
+	r = ns_find_step(m->source, m->options, ret_step);
+	return r < 0 ? err_restore(&why) : ns_open(*ret_step, m->options, ret);
 }
 
 static int run(const struct fs_mount *m, int ready_fd)
@@ -431,6 +431,7 @@ static int run(const struct fs_mount *m, int ready_fd)
 			 .ready_fd = ready_fd,
 			 .mountpoint = m->mountpoint,
 			 .is_read_only = has_word(m->fuse_options, "ro") };
+	auto_free char *step = NULL;
 	auto_of(ns) struct ns *ns = NULL;
 	int r = check_device();
 
@@ -438,7 +439,7 @@ static int run(const struct fs_mount *m, int ready_fd)
 	if (r >= 0)
 		r = log_open(true, !m->foreground && !m->options->log, m->options->log);
 	if (r >= 0)
-		r = open_source(m, &ns);
+		r = open_source(m, &ns, &step);
 	if (r == -ENOENT && path_is_url(m->source) && strncmp(m->source, "http", 4))
 		r = fail(r, "%s; -o shape=root mounts a place where steps have to be made",
 			 err_text(r));
