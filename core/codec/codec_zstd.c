@@ -181,13 +181,18 @@ static int zstd_parse(const struct codec_ops *ops, const struct json *conf,
 		      enum codec_dialect dialect, size_t item_bytes, struct arena *arena,
 		      const struct codec **ret)
 {
-	/* "checksum" in v2 is an addition of numcodecs; TensorStore refuses such an array. */
 	static const char *const v2_names[] = { "id", "level", NULL };
 	static const char *const v3_names[] = { "level", "checksum", NULL };
 	int64_t level = LEVEL_V2;
 	bool checksum = false;
-	int r = codec_conf_only(conf, ops->name, dialect == CODEC_V2 ? v2_names : v3_names);
+	int r;
 
+	/* A frame says itself whether it has a checksum. */
+	if (dialect == CODEC_V2 && json_member(conf, "checksum"))
+		return fail(-EUCLEAN, "codec 'zstd': TensorStore refuses the member 'checksum', "
+				      "which numcodecs writes since 0.13; remove it from the "
+				      "compressor in .zarray, the chunks stay as they are");
+	r = codec_conf_only(conf, ops->name, dialect == CODEC_V2 ? v2_names : v3_names);
 	if (r >= 0)
 		r = codec_conf_int(conf, ops->name, "level", CODEC_ZSTD_LEVEL_MIN,
 				   CODEC_ZSTD_LEVEL_MAX, dialect == CODEC_V3, &level);

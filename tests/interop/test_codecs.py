@@ -5,7 +5,9 @@ what we encode is read by all."""
 import bz2
 import errno
 import gzip
+import json
 import random
+import shutil
 import struct
 import zlib
 
@@ -262,3 +264,39 @@ def test_blosc_of_many_threads_and_blocks_decodes(tool, seed):
 def test_bytes_of_v3_need_no_configuration_for_one_byte():
     """A guard for the documents above: TensorStore itself takes BYTES for uint8."""
     assert theirs(v3_document([], codecs=[BYTES]), RAW, 3) == RAW
+
+
+def test_the_member_checksum_of_numcodecs_can_be_removed(run, tmp_path):
+    """TensorStore refuses it as we do, and reads the same chunks without it."""
+    import tensorstore as ts
+    spec = {'driver': 'zarr', 'kvstore': {'driver': 'file', 'path': str(tmp_path / 'ck/w')}}
+    want = np.arange(40_000, dtype='<i4')
+    for checksum in (False, True):
+        shutil.rmtree(tmp_path / 'ck', ignore_errors=True)
+        (tmp_path / 'ck/w').mkdir(parents=True)
+        encoder = numcodecs.Zstd(level=1, checksum=checksum)
+        doc = {'zarr_format': 2, 'shape': [40_000], 'chunks': [40_000], 'dtype': '<i4', 'order': 'C', 'fill_value': 0, 'filters': None,
+               'compressor': encoder.get_config()}
+        (tmp_path / 'ck/w/0').write_bytes(encoder.encode(want))
+        (tmp_path / 'ck/w/.zarray').write_text(json.dumps(doc))
+        r = run('cat', tmp_path / 'ck/w.bin', ok=False)
+        assert r.returncode == 1 and "remove it from the compressor in .zarray" in r.stderr
+        with pytest.raises(ValueError, match='checksum'):
+            ts.open(spec).result()
+        del doc['compressor']['checksum']
+        (tmp_path / 'ck/w/.zarray').write_text(json.dumps(doc))
+        assert run('cat', tmp_path / 'ck/w.bin', text=False).stdout == want.tobytes()
+        assert np.array_equal(ts.open(spec).result().read().result(), want)
+
+
+def test_texts_of_a_fixed_length_are_refused(run, tmp_path):
+    """TensorStore opens them with one more axis, and returns no byte of them."""
+    import tensorstore as ts
+    (tmp_path / 'ck/w').mkdir(parents=True)
+    doc = {'zarr_format': 2, 'shape': [2], 'chunks': [2], 'dtype': '|S3', 'order': 'C', 'fill_value': None, 'filters': None, 'compressor': None}
+    (tmp_path / 'ck/w/.zarray').write_text(json.dumps(doc))
+    (tmp_path / 'ck/w/0').write_bytes(b'abcdef')
+    t = ts.open({'driver': 'zarr', 'kvstore': {'driver': 'file', 'path': str(tmp_path / 'ck/w')}}).result()
+    assert t.shape == (2, 3) and t.read().result().nbytes == 0
+    r = run('cat', tmp_path / 'ck/w.npy', ok=False)
+    assert r.returncode == 1 and 'store them as uint8 with one more axis' in r.stderr

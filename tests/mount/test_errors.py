@@ -147,6 +147,9 @@ PROVOKED = [
     (PER_LEAF + f'; sed -i s/\\"filters\\":null/\\"filters\\":[{{\\"id\\":\\"delta\\"}}]/ {ZARRAY}; '
      'pytreefs cat ckpts/1600/state/params/embed/table.npy', 'filters are not supported'),
     (PER_LEAF + f'; sed -i s/zstd/pcodec/ {ZARRAY}; pytreefs cat ckpts/1600/state/params/embed/table.npy', "codec 'pcodec'"),
+    (PER_LEAF + f'; sed -i s/\\"level\\":1/\\"level\\":1,\\"checksum\\":false/ {ZARRAY}; pytreefs cat ckpts/1600/state/params/embed/table.npy',
+     "the member 'checksum'"),
+    (PER_LEAF + f'; sed -i s/bfloat16/"|S3"/ {ZARRAY}; pytreefs cat ckpts/1600/state/params/embed/table.npy', 'texts of a fixed length'),
     (f'pytreefs cat {STATE}/params/embed/tabel.npy', 'did you mean'),
     (f"pytreefs cat '{TABLE}[0:600].npy'", 'the box leaves axis 0'),
     (f"pytreefs cat '{TABLE}@64x64.npy'", 'this is not a reshape'),

@@ -66,6 +66,12 @@ static int count(struct zarr_meta *m)
 
 static int unsupported_type(struct span name)
 {
+	if (span_starts(name, span_str("|S")))
+		return fail(-EOPNOTSUPP,
+			    "data type '%.*s' is not supported: these are texts of a fixed length, "
+			    "of which TensorStore returns no bytes; store them as uint8 with one "
+			    "more axis",
+			    SPAN_ARG(name));
 	return fail(-EOPNOTSUPP, "data type '%.*s' is not supported", SPAN_ARG(name));
 }
 
