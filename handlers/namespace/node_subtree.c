@@ -394,7 +394,7 @@ static int parse_name(struct span name, struct wanted *ret)
 	ret->stem = span_of(name.p, v.stem.n - inside);
 	ret->cast = DTYPE_UNKNOWN;
 	if (v.has_box || v.has_shape)
-		return bad_name(name, "only arrays have boxes and shapes");
+		return bad_name(name, "only .npy, .bin and .json of arrays have boxes and shapes");
 	if (!v.has_cast)
 		return 0;
 	if (ret->ext != NAME_EXT_SAFETENSORS)

@@ -149,8 +149,12 @@ static int dir_lookup(struct node *n, struct span name, struct node **ret)
 	r = node_subtree_lookup(n, name, ret);
 	if (r == -ENOENT && !is_listed && other_child(d, name, ret) > 0)
 		return 0;
-	/* The name is not a view of a directory either, which needs no message. */
-	return r == -ENOENT && why.code && !*err_where(r) ? fail(r, "%s", why.text) : r;
+	if (r != -ENOENT || !why.code)
+		return r;
+	/* The name is not a view of a directory either. What the leaf said is nearer, if it has the
+	 * form. */
+	return name_ext_of(name) == NAME_EXT_SAFETENSORS && *err_where(r) ? r :
+									    fail(r, "%s", why.text);
 }
 
 static unsigned char type_of(const struct tree_node *t)
