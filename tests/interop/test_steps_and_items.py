@@ -569,3 +569,15 @@ def test_what_becomes_of_a_namedtuple_is_said(mount, rich_root):
         with pytest.raises(OSError) as e:
             os.setxattr(m / '4.tmp/default/d', 'user.pytree.namedtuple', wrong)
         assert e.value.errno == errno.EINVAL
+
+
+def test_metrics_of_a_manager_are_listed(run, tmp_path):
+    options = ocp0.CheckpointManagerOptions(best_fn=lambda m: m['loss'])
+    with ocp0.CheckpointManager(tmp_path / 'v0', options=options) as m:
+        for step in (1, 2):
+            m.save(step, args=ocp0.args.StandardSave({'w': W}), metrics={'loss': 1 / step})
+    with ocp1.training.Checkpointer(tmp_path / 'v1') as c:
+        c.save(1, {'w': W}, metrics={'loss': 0.5})
+        c.save(2, {'w': W})
+    for root, want in (('v0', [{'loss': 1.0}, {'loss': 0.5}]), ('v1', [{'loss': 0.5}, None])):
+        assert [row.get('metrics') for row in json.loads(run('ls', '--json', tmp_path / root).stdout)] == want

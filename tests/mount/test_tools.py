@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 
 import numpy as np
@@ -81,11 +82,32 @@ def test_ls_of_a_root(run):
     assert '1000' in out and '1500' in out
 
 
+def test_ls_of_a_root_has_metrics(run, tmp_path):
+    rows = json.loads(run('ls', '--json', SAMPLE).stdout)
+    assert {r['name']: r['metrics'] for r in rows} == {s: json.loads((SAMPLE / s / 'metrics/metrics').read_text()) for s in ('1000', '1500')}
+    assert run('ls', '-l', SAMPLE).stdout.splitlines()[0].endswith(' 1000/  {"loss": 2.5, "accuracy": 0.25}')
+    shutil.copytree(SAMPLE, tmp_path / 'ck')
+    (tmp_path / 'ck/1000/metrics/metrics').write_text('{"loss"')
+    shutil.rmtree(tmp_path / 'ck/1500/metrics')
+    r = run('ls', '--json', tmp_path / 'ck', ok=False)
+    assert r.returncode == 1 and "step '1000': 'metrics/metrics': line 1" in r.stderr
+    assert not any('metrics' in row for row in json.loads(r.stdout)) and run('ls', tmp_path / 'ck').stderr == ''
+
+
 def test_ls_below(run):
     out = run('ls', below(SAMPLE, '1000')).stdout
     assert all(item in out for item in ('state', 'config', 'metrics'))
     out = run('ls', below(SAMPLE, '1000/state')).stdout
     assert all(name in out for name in ('params', 'opt_state', 'run_name.txt', 'step.json', 'ema.null'))
+
+
+@pytest.mark.parametrize('name, why', [
+    *((f'table[0:2,0:99]{ext}', 'the box leaves axis 1, which has 32 positions') for ext in ('.npy', '.bin', '.json')),
+    ('table[0:2,0:9].safetensors', 'only .npy, .bin and .json of arrays have boxes'),
+    ('table@float99.json', "'float99' is not a dtype"), ('none[0:2].json', 'of arrays have boxes')])
+def test_what_is_wrong_with_a_view(run, name, why):
+    r = run('cat', below(SAMPLE, f'1500/state/params/embed/{name}'), ok=False)
+    assert r.returncode == 1 and why in r.stderr
 
 
 def test_ls_of_a_leaf_shows_type_and_shape(run):

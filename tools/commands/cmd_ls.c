@@ -10,6 +10,7 @@
 
 #include "core/base/err.h"
 #include "core/base/json.h"
+#include "handlers/namespace/node_tree.h"
 #include "tools/cli/cmd.h"
 #include "tools/select/selected.h"
 #include "tools/select/selection.h"
@@ -21,12 +22,43 @@ struct row {
 	bool described;          /* st is set */
 	struct err_note why;     /* the reason when it cannot be described */
 	struct buf dtype, shape; /* JSON, empty when there is none */
+	struct buf metrics;      /* of a step of a root; JSON, empty when there are none */
 };
 
 static void row_release(struct row *r)
 {
 	buf_release(&r->dtype);
 	buf_release(&r->shape);
+	buf_release(&r->metrics);
+}
+
+/*
+ * Read the metrics of a step, which Orbax stores as an item of that name. Returns 1 when they
+ * cannot be read, which is printed.
+ */
+static int read_metrics(struct node *n, struct row *ret)
+{
+	auto_json doc = { 0 };
+	auto_buf text = { 0 };
+	int r;
+
+	if (n->ops != &node_step_ops || n->parent != n->ns->root ||
+	    n->ns->ckpt->shape != SHAPE_ROOT)
+		return 0;
+	r = io_read_file(node_step_dir(n), "metrics/metrics", LIMIT_STEP_FILE, &text);
+	if (r == -ENOENT || r == -ENOTDIR) {
+		err_clear();
+		return 0;
+	}
+	if (r >= 0)
+		r = json_parse(buf_span(&text), "'metrics/metrics'", &doc);
+	if (r >= 0)
+		r = json_print(&ret->metrics, doc.root, JSON_PYTHON);
+	if (r >= 0 || r == -ENOMEM)
+		return MIN(r, 0);
+	print_failure(err_at(r, "step '%s'", ret->name));
+	err_clear();
+	return 1;
 }
 
 /* Describe one node: 0, or 1 when that is not possible. */
@@ -53,7 +85,7 @@ static int describe(struct node *n, struct row *ret)
 }
 
 /* An entry that cannot be described is listed nevertheless. */
-static int row_of(struct node *dir, const char *name, struct row *ret)
+static int row_of(struct node *dir, const char *name, bool with_metrics, struct row *ret)
 {
 	auto_node *n = NULL;
 	int r = node_lookup(dir, span_str(name), &n);
@@ -63,7 +95,8 @@ static int row_of(struct node *dir, const char *name, struct row *ret)
 		err_save(r, &ret->why);
 		return r == -ENOMEM ? r : 1;
 	}
-	return describe(n, ret);
+	r = describe(n, ret);
+	return r == 0 && with_metrics ? read_metrics(n, ret) : r;
 }
 
 static void print_json_row(FILE *to, const struct row *row)
@@ -81,6 +114,8 @@ static void print_json_row(FILE *to, const struct row *row)
 		if (row->dtype.n)
 			buf_addf(&out, ", \"dtype\": %.*s, \"shape\": %.*s",
 				 SPAN_ARG(buf_span(&row->dtype)), SPAN_ARG(buf_span(&row->shape)));
+		if (row->metrics.n)
+			buf_addf(&out, ", \"metrics\": %.*s", SPAN_ARG(buf_span(&row->metrics)));
 	} else {
 		buf_add_str(&out, ", \"error\": ");
 		json_put_str(&out, span_str(row->why.text), JSON_PRETTY);
@@ -124,7 +159,8 @@ static void print_long_row(const struct row *row)
 	printf("%10s %10s  %-28s %-16s ", S_ISDIR(row->st.st_mode) ? "-" : size,
 	       S_ISDIR(row->st.st_mode) ? "-" : stored, type, when);
 	print_name(stdout, row->name);
-	printf("%s\n", S_ISDIR(row->st.st_mode) ? "/" : "");
+	printf("%s%s%.*s\n", S_ISDIR(row->st.st_mode) ? "/" : "", row->metrics.n ? "  " : "",
+	       SPAN_ARG(buf_span(&row->metrics)));
 }
 
 static int list_dir(struct cmd_args *a, struct node *dir, const struct selected *only)
@@ -145,7 +181,7 @@ static int list_dir(struct cmd_args *a, struct node *dir, const struct selected 
 			continue;
 		if (details && only->is_all)
 			listing_hold(&l, dir, i);
-		r = details ? row_of(dir, row.name, &row) : 0;
+		r = details ? row_of(dir, row.name, true, &row) : 0;
 		if (r < 0)
 			return r;
 		bad |= r > 0;
@@ -201,7 +237,7 @@ static int run_ls(struct cmd_args *a)
 }
 
 static const struct cmd_option ls_options[] = {
-	{ "long", 'l', NULL, "also print size, stored size, dtype, shape and time" },
+	{ "long", 'l', NULL, "also print size, stored size, dtype, shape, time, metrics of steps" },
 	OPTION_ONLY,
 	{ "json", 0, NULL, "print a JSON array" },
 	{ 0 },
@@ -359,7 +395,7 @@ static int walk_entry(struct listing_walk *w, struct node *dir, const char *name
 {
 	size_t was = strlen(w->path);
 	struct row row;
-	int r = row_of(dir, name, &row);
+	int r = row_of(dir, name, false, &row);
 	bool described = row.described;
 
 	if (r < 0)
