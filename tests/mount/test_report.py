@@ -4,6 +4,7 @@
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 
 import numpy as np
@@ -102,6 +103,32 @@ def test_a_root_is_a_page_of_steps(run, tmp_path):
     page = (tmp_path / 'steps.html').read_text()
     assert json.loads(page.partition('id="document">')[2].partition('</script>')[0].replace('\\u003c', '<')) == doc
     assert run('report', '--only', 'nosuch', tmp_path / 'ckpts', ok=False).returncode == 1
+
+
+def test_a_step_that_cannot_be_read_is_a_row_of_its_own(run, tmp_path):
+    """It has lost its items, or is a tree whose _METADATA is truncated, or has an item like that."""
+    for step, damage in (('1100', 'items'), ('1200', 'tree'), ('1300', 'item')):
+        shutil.copytree(SAMPLE / '1000', tmp_path / 'ck' / step)
+        at = tmp_path / 'ck' / step
+        if damage == 'tree':
+            shutil.move(at / 'state', tmp_path / 'tree')
+            shutil.rmtree(at)
+            shutil.move(tmp_path / 'tree', at)
+        if damage == 'items':
+            shutil.rmtree(at)
+            at.mkdir()
+        else:
+            os.truncate(at / ('_METADATA' if damage == 'tree' else 'state/_METADATA'), 100)
+    shutil.copytree(SAMPLE / '1500', tmp_path / 'ck/1500')
+    r = run('report', '--json', tmp_path / 'ck', ok=False)
+    rows = {s['name']: s for s in json.loads(r.stdout)['steps']}
+    assert r.returncode == 1 and list(rows) == ['1100', '1200', '1300', '1500'] and rows['1500']['leaves'] == 76
+    assert [rows[s]['unreadable'] for s in rows] == [1, 1, 1, 0]
+    assert 'holds no items' in rows['1100']['error'] and "'_METADATA': line 1" in rows['1200']['error'] and rows['1200']['time'] is None
+    assert all(f"pytreefs: '{s}" in r.stderr for s in ('1100', '1200', '1300'))
+    r = run('report', tmp_path / 'ck', tmp_path / 'o.html', ok=False)
+    assert r.returncode == 1 and "pytreefs: '1200': " in r.stderr and '"error": "step' in (tmp_path / 'o.html').read_text().replace('":"', '": "')
+    assert "'1100'" in run('stats', '--only', 'rng', tmp_path / 'ck', ok=False).stderr
 
 
 def test_only_some_leaves_are_read(run):

@@ -342,14 +342,34 @@ static int look_at_step(struct selection *t, const struct subtree *st, const cha
 	return r;
 }
 
+/* The row of a step that cannot be opened. */
+static int put_lost(struct selection *t, const char *step, const struct err_note *why, void *arg)
+{
+	struct buf *out = &((struct steps *)arg)->json;
+	int r = buf_add_str(out, out->n ? ",\n{\"name\": " : "\n{\"name\": ");
+
+	if (r >= 0)
+		r = json_put_str(out, span_str(step), JSON_COMPACT);
+	if (r >= 0)
+		r = buf_add_str(out,
+				", \"time\": null, \"leaves\": 0, \"elements\": 0, \"bytes\": 0, "
+				"\"stored_bytes\": 0, \"nan\": 0, \"inf\": 0, "
+				"\"unreadable\": 1, \"norm\": null, \"error\": ");
+	if (r >= 0)
+		r = json_put_str(out, span_str(why->text), JSON_COMPACT);
+	return r < 0 ? r : buf_add_byte(out, '}');
+}
+
 static int report_steps(struct report *p, struct source *s, struct buf *ret)
 {
 	struct cmd_args *a = p->t.a;
 	struct steps all = { .p = p };
 	auto_buf doc = { .metered = true };
 	auto_free char *path = realpath(s->source, NULL);
-	int r = selection_each(&p->t, s, look_at_step, &all);
+	int r;
 
+	p->t.lost = put_lost;
+	r = selection_each(&p->t, s, look_at_step, &all);
 	if (r >= 0)
 		r = select_end(p->t.only);
 	if (r >= 0)

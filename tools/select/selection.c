@@ -53,44 +53,52 @@ int selection_broken(struct selection *t, const struct subtree *st, const char *
 	return 0;
 }
 
-static int each_tree(struct selection *t, struct node *n, const char *prefix, selection_fn *fn,
-		     void *arg)
+static int each_tree(struct selection *t, const struct subtree *st, const char *prefix,
+		     selection_fn *fn, void *arg)
 {
-	auto_subtree st = { 0 };
-	int r = node_open_subtree(n, &st);
+	int r = selection_broken(t, st, prefix);
 
-	if (r >= 0)
-		r = selection_broken(t, &st, prefix);
-	return r < 0 ? r : fn(t, &st, prefix, arg);
+	return r < 0 ? r : fn(t, st, prefix, arg);
+}
+
+/* One damaged step does not hide the others. */
+static int lose_step(struct selection *t, const char *name, int r, void *arg)
+{
+	struct err_note why;
+
+	err_save(r, &why);
+	selection_failed(t, name, &why);
+	return t->lost ? t->lost(t, name, &why, arg) : 0;
 }
 
 static int each_step(struct selection *t, struct node *root, const char *name, selection_fn *fn,
 		     void *arg)
 {
 	auto_buf prefix = { 0 };
+	auto_subtree st = { 0 };
 	auto_node *n = NULL;
 	int r = buf_addf(&prefix, "%s/", name);
 
+	if (r < 0)
+		return r;
+	r = node_lookup(root, span_str(name), &n);
 	if (r >= 0)
-		r = node_lookup(root, span_str(name), &n);
-	if (r < 0 && r != -ENOMEM) {
-		struct err_note why;
-
-		/* One damaged step does not hide the others. */
-		err_save(r, &why);
-		selection_failed(t, name, &why);
-		return 0;
-	}
-	return r < 0 ? r : each_tree(t, n, buf_str(&prefix), fn, arg);
+		r = node_open_subtree(n, &st);
+	if (r < 0 && r != -ENOMEM && r != -EINTR)
+		return lose_step(t, name, r, arg);
+	return r < 0 ? r : each_tree(t, &st, buf_str(&prefix), fn, arg);
 }
 
 int selection_each(struct selection *t, struct source *s, selection_fn *fn, void *arg)
 {
 	auto_listing l = { 0 };
+	auto_subtree st = { 0 };
 	int r;
 
-	if (s->node != s->ns->root || s->ns->ckpt->shape != SHAPE_ROOT)
-		return each_tree(t, s->node, "", fn, arg);
+	if (s->node != s->ns->root || s->ns->ckpt->shape != SHAPE_ROOT) {
+		r = node_open_subtree(s->node, &st);
+		return r < 0 ? r : each_tree(t, &st, "", fn, arg);
+	}
 	r = node_list(s->node, &l);
 	for (size_t i = 2; i < l.n && r >= 0; i++)
 		r = each_step(t, s->node, listing_name(&l, i), fn, arg);

@@ -30,8 +30,14 @@
 		"verbose", 'v', NULL, "print more details" \
 	}
 
+struct selection;
+/* Called for a step that cannot be opened, after the reason was printed. */
+typedef int selection_lost_fn(struct selection *t, const char *step, const struct err_note *why,
+			      void *arg);
+
 struct selection {
 	struct cmd_args *a;
+	selection_lost_fn *lost; /* NULL: nothing more is done with such a step */
 	struct progress progress;
 	struct select *only;      /* NULL: all leaves */
 	size_t leaves;            /* number of leaves that --only selected, in all steps */
@@ -47,8 +53,8 @@ int selection_begin(struct selection *t, struct cmd_args *a);
 /* Share the leaves with the other ranks; NULL: a single process. Only rank 0 prints. */
 void selection_share(struct selection *t, struct rank_group *group);
 /*
- * Call fn for each step of a root, one after another, or once for any other source. Items that
- * cannot be opened are reported on stderr and counted.
+ * Call fn for each step of a root, one after another, or once for any other source. Steps of a root
+ * and items that cannot be opened are reported on stderr and counted.
  */
 int selection_each(struct selection *t, struct source *s, selection_fn *fn, void *arg);
 /* Walk over the selected leaves of one of these. */
