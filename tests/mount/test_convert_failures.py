@@ -3,6 +3,7 @@
 left beside it, and a message that names leaf and file."""
 
 import fcntl
+import json
 import os
 import pathlib
 import random
@@ -67,6 +68,46 @@ def large(tmp_path_factory):
 def large_checkpoint(program, large):
     subprocess.run([program, 'convert', large, large.parent / 'ck'], check=True)
     return large.parent / 'ck'
+
+
+# ---- one step of many ----
+
+def test_the_steps_of_a_root_that_can_be_read_are_converted(run, tmp_path):
+    root, out = tmp_path / 'root', tmp_path / 'out'
+    shutil.copytree(SAMPLE, root)
+    for step in ('1100', '1200'):
+        shutil.copytree(SAMPLE / '1000', root / step)
+    os.truncate(root / '1100/state/_METADATA', 100)
+    for path in (root / '1200/state').rglob('manifest.ocdbt'):
+        path.unlink()
+    r = run('convert', root, out, ok=False)
+    assert r.returncode == 1 and "pytreefs: step '1100': " in r.stderr and "pytreefs: step '1200': " in r.stderr
+    assert 'pytreefs: 2 of 4 steps could not be converted\n' in r.stderr
+    assert sorted(os.listdir(out)) == ['1000', '1500', 'metadata'] and run('verify', out).returncode == 0
+    made = {p: p.stat().st_mtime_ns for p in out.rglob('*')}
+    r = run('convert', root, out, ok=False)
+    assert r.returncode == 1 and "'1000'" in r.stderr and '--skip-existing converts the others' in r.stderr
+    shutil.copy(SAMPLE / '1000/state/_METADATA', root / '1100/state')
+    r = run('convert', '--json', '--skip-existing', root, out, ok=False)
+    doc = json.loads(r.stdout)
+    assert r.returncode == 1 and (doc['checkpoints'], doc['skipped'], doc['failed']) == (1, 2, ['1200'])
+    assert all(p.stat().st_mtime_ns == t for p, t in made.items() if p != out) and run('diff', SAMPLE / '1000', out / '1100').returncode == 0
+    shutil.rmtree(root / '1200')
+    assert run('convert', '--skip-existing', root, out).stderr == ''
+
+
+def test_a_root_without_a_step_that_can_be_read_makes_nothing(run, tmp_path):
+    shutil.copytree(SAMPLE / '1000', tmp_path / 'root/1000')
+    os.truncate(tmp_path / 'root/1000/state/_METADATA', 100)
+    r = run('convert', tmp_path / 'root', tmp_path / 'out', ok=False)
+    assert r.returncode == 1 and '1 of 1 steps' in r.stderr and os.listdir(tmp_path) == ['root']
+
+
+@pytest.mark.parametrize('words, why', [(['--force', SAMPLE, 'out'], 'what --force would replace'), ([SAMPLE / '1000', 'out'], 'is not a directory of steps'),
+                                        ([ITEM, 'a.npz'], 'is for an OUT that is a checkpoint')])
+def test_skip_existing_is_for_directories_of_steps(run, tmp_path, words, why):
+    r = run('convert', '--skip-existing', *words, ok=False, cwd=tmp_path)
+    assert r.returncode and why in r.stderr and not os.listdir(tmp_path)
 
 
 # ---- what is there already ----

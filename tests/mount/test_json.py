@@ -12,7 +12,7 @@ import pytest
 TOP = pathlib.Path(__file__).resolve().parents[2]
 SAMPLE = TOP / 'tests/data/sample'
 SHARED = ('ls', 'tree', 'save', 'export', 'convert')
-AS_STORED = ('codecs', 'sharding')      # what Orbax and zarr wrote, member by member
+AS_STORED = ('codecs', 'sharding', 'metrics')      # what Orbax and zarr wrote, member by member
 
 
 def sections():
@@ -58,6 +58,8 @@ def where(run, tmp_path, monkeypatch):
     chunk = next(p for p in sorted((tmp_path / 'broken/1/default/w').iterdir()) if not p.name.startswith('.'))
     chunk.write_bytes(b'damaged' + chunk.read_bytes()[7:])
     (tmp_path / 'broken/1/default/n/.zarray').write_text('{')
+    shutil.copytree('a/1', 'lost/1')
+    (tmp_path / 'lost/2').mkdir()
     shutil.copytree('ckpts/1500', 'node/1500')
     node = next((tmp_path / 'node/1500/state/d').iterdir())
     node.write_bytes(node.read_bytes()[:-1] + b'!')
@@ -69,7 +71,7 @@ def where(run, tmp_path, monkeypatch):
 
 
 CASES = {
-    'ls': [['ckpts/latest/state/params/embed'], ['broken/1/default']],
+    'ls': [['ckpts'], ['ckpts/latest/state/params/embed'], ['broken/1/default']],
     'tree': [['ckpts/latest'], ['broken/1']],
     'info': [['ckpts'], ['ckpts/latest'], ['ckpts/latest/state'], ['ckpts/latest/state/params/embed/table.npy'], ['a/1/default/w.npy']],
     'stats': [['ckpts/latest'], ['a/1']],
@@ -80,9 +82,9 @@ CASES = {
     'gc': [['--all', '--older-than', '0s', '--dry-run', 'ckpts'], ['--all', '--older-than', '0s', 'ckpts']],
     'save': [['-o', 'compression=auto', 'files', 'new/1']],
     'export': [['a/1/default', 'a.npz']],
-    'convert': [['-o', 'compression=auto', 'a/1', 'new/2'], ['a/1', 'new/3']],
+    'convert': [['-o', 'compression=auto', 'a/1', 'new/2'], ['a/1', 'new/3'], ['lost', 'found']],
     'merge': [['parts']],
-    'report': [['ckpts/latest'], ['ckpts']],
+    'report': [['ckpts/latest'], ['ckpts'], ['lost']],
     'transform': [['--check', 'rules.json', 'ckpts/latest/state']],
     'bench': [['--size', '16M', '.']],
 }

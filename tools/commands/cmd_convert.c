@@ -10,6 +10,7 @@
 #include "core/base/log.h"
 #include "core/base/meter.h"
 #include "core/base/path.h"
+#include "core/step/detect.h"
 #include "core/step/step_name.h"
 #include "handlers/draft/draft.h"
 #include "handlers/namespace/node_tree.h"
@@ -35,6 +36,10 @@ struct job {
 	/* number of arrays of this rank for each choice of compression=auto */
 	uint64_t chosen[COMPRESSION_AUTO];
 	size_t checkpoints;
+	/* of a root: */
+	bool is_root;
+	size_t n_failed, n_skipped;
+	struct buf failed; /* names, each followed by a NUL */
 };
 
 static unsigned threads_of(const struct atomic_step *n)
@@ -213,52 +218,69 @@ static int convert_step(struct job *j, const char *root, const char *step, const
 	return r < 0 ? r : write_checkpoint(j, &in, to);
 }
 
-/* Like Orbax, keep an existing file, unless the user forces it. In a bucket it appears as a whole. */
-static int put_metadata(struct io_dir *to, const char *name, struct span text, bool force)
+/* Whether a failure is not one of the step: the next steps would fail as well, or nobody wants
+ * them. */
+static bool ends_all(const struct job *j, int r)
 {
-	auto_free char *temp = str_fmt("%s.pytreefs", name);
-	struct stat st;
-	int r = temp ? io_stat(to, name, &st) : -ENOMEM;
+	static const int all[] = { EINTR,  ENOMEM, EMFILE, ENFILE, ENOSPC,
+				   EDQUOT, EROFS,  EEXIST, EAGAIN };
 
-	if (r != -ENOENT && (r < 0 || !force))
-		return r;
-	err_clear();
-	r = io_make_parents(to, name, IO_DIR_MODE);
-	if (r >= 0)
-		r = io_write_file(to, to->bucket ? name : temp, text);
-	if (r < 0 || to->bucket)
-		return r;
-	r = io_dirop(to, IO_RENAME, temp, name, 0);
-	if (r >= 0)
-		r = io_sync_parents(to, name);
-	return r < 0 ? r : io_dirop(to, IO_SYNC_DIR, ".", NULL, 0);
+	/* After a failure of one rank the others do not work any more. */
+	if (j->group)
+		return true;
+	for (size_t i = 0; i < ARRAY_LEN(all); i++)
+		if (r == -all[i])
+			return true;
+	return false;
 }
 
-/*
- * Copy the metadata of a manager about all steps, under its present or older name, and say what
- * else lies there.
+/* Convert a step, unless OUT has it. The failure of a step alone is printed, and the next is tried.
  */
-static int copy_metadata(const struct job *j, const struct input *in, const struct listing *steps,
-			 const char *out)
+static int convert_next(struct job *j, const char *root, const char *step, const char *out,
+			struct io_dir *to)
 {
-	static const char *const files[] = { "metadata/_ROOT_METADATA", "metadata/metadata" };
-	struct ckpt *ckpt = in->source.ns->ckpt;
-	auto_of(io_dir) struct io_dir *to = NULL;
-	int r = io_dir_open(ckpt->io, out, &to);
+	enum shape shape = SHAPE_UNKNOWN;
+	int r = cmd_flag(j->a, "skip-existing") ? detect_step(to, step, &shape) : 0;
 
-	for (size_t i = 0; i < ARRAY_LEN(files) && r >= 0; i++) {
-		auto_buf text = { 0 };
-
-		r = io_read_file(ckpt->source, files[i], LIMIT_STEP_FILE, &text);
-		if (r >= 0)
-			r = put_metadata(to, files[i], buf_span(&text), cmd_flag(j->a, "force"));
-		else if (r == -ENOENT || r == -ENOTDIR)
-			r = 0;
-		if (r < 0)
-			return err_at(r, "'%s'", files[i]);
+	if (r == -ENOENT) {
 		err_clear();
+		r = 0;
 	}
-	return r < 0 ? r : root_say_others(ckpt, steps);
+	if (shape != SHAPE_UNKNOWN)
+		j->n_skipped++;
+	r = group_reduce(j->group, r);
+	if (r < 0 || shape != SHAPE_UNKNOWN)
+		return r;
+	r = convert_step(j, root, step, out);
+	if (r == -EEXIST)
+		return fail(r, "step '%s': %s, --skip-existing converts the others", step,
+			    err_text(r));
+	if (r >= 0)
+		return r;
+	err_at(r, "step '%s'", step);
+	if (ends_all(j, r))
+		return r;
+	progress_clear(&j->progress);
+	print_failure(r);
+	err_clear();
+	j->n_failed++;
+	return buf_add(&j->failed, step, strlen(step) + 1);
+}
+
+static int convert_steps(struct job *j, struct input *in, const struct listing *l, const char *out)
+{
+	auto_of(io_dir) struct io_dir *to = NULL;
+	int r = group_reduce(j->group, io_dir_open(in->source.ns->ckpt->io, out, &to));
+
+	j->is_root = true;
+	for (size_t i = 2; i < l->n && r >= 0; i++)
+		r = convert_next(j, in->path, listing_name(l, i), out, to);
+	if (r < 0 || j->checkpoints + j->n_skipped == 0)
+		return r;
+	return group_reduce(j->group, group_is_lead(j->group) ?
+					      root_copy_others(in->source.ns->ckpt, l, out,
+							       cmd_flag(j->a, "force")) :
+					      0);
 }
 
 static int convert_root(struct job *j, struct input *in, const char *out)
@@ -278,15 +300,9 @@ static int convert_root(struct job *j, struct input *in, const char *out)
 	if (r >= 0)
 		r = new_root_make(j->a, out, &root);
 	r = group_reduce(j->group, r);
-	for (size_t i = 2; i < l.n && r >= 0; i++) {
-		r = convert_step(j, in->path, listing_name(&l, i), out);
-		if (r < 0)
-			err_at(r, "step '%s'", listing_name(&l, i));
-	}
 	if (r >= 0)
-		r = group_reduce(j->group,
-				 group_is_lead(j->group) ? copy_metadata(j, in, &l, out) : 0);
-	if (r < 0)
+		r = convert_steps(j, in, &l, out);
+	if (r < 0 || j->checkpoints + j->n_skipped == 0)
 		new_root_remove(&root);
 	return r;
 }
@@ -318,8 +334,25 @@ static int put_chosen(const struct job *j, bool json, struct buf *out)
 			(unsigned long long)j->chosen[COMPRESSION_NONE]);
 }
 
+/* Append the members of the document that a root has. */
+static int put_steps(const struct job *j, struct buf *out)
+{
+	int r = buf_addf(out, ", \"skipped\": %zu, \"failed\": [", j->n_skipped);
+
+	for (size_t at = 0; at < j->failed.n && r >= 0;) {
+		struct span name = span_str((const char *)j->failed.p + at);
+
+		r = at ? buf_add_str(out, ", ") : 0;
+		if (r >= 0)
+			r = json_put_str(out, name, JSON_PRETTY);
+		at += name.n + 1;
+	}
+	return r < 0 ? r : buf_add_byte(out, ']');
+}
+
 static int end(struct job *j, const char *out, int r)
 {
+	auto_buf failed = j->failed;
 	double seconds = progress_seconds(&j->progress);
 	char size[32];
 
@@ -342,6 +375,8 @@ static int end(struct job *j, const char *out, int r)
 				", \"checkpoints\": %zu, \"leaves\": %llu, \"bytes\": %llu, \"seconds\": %.3f",
 				j->checkpoints, (unsigned long long)j->leaves,
 				(unsigned long long)j->bytes, seconds);
+		if (r >= 0 && j->is_root)
+			r = put_steps(j, &text);
 		if (r >= 0)
 			r = put_chosen(j, true, &text);
 		if (r >= 0 && buf_str(&text))
@@ -354,7 +389,10 @@ static int end(struct job *j, const char *out, int r)
 		       noun(j->leaves, "leaf", "leaves"), size, seconds,
 		       r < 0 ? "" : buf_str(&chosen));
 	}
-	return r < 0 ? r : EXIT_OK;
+	if (r >= 0 && j->n_failed)
+		fprintf(stderr, "pytreefs: %zu of %zu steps could not be converted\n", j->n_failed,
+			j->n_failed + j->n_skipped + j->checkpoints);
+	return r < 0 ? r : j->n_failed ? cmd_error_status(j->a->cmd) : EXIT_OK;
 }
 
 static int convert(struct cmd_args *a, struct rank_group *group)
@@ -378,6 +416,8 @@ static int convert(struct cmd_args *a, struct rank_group *group)
 		r = path_split(out, &dir, &name);
 	if (r >= 0)
 		r = new_root_make(a, dir, &above);
+	if (r >= 0 && cmd_flag(a, "skip-existing") && !in.is_root)
+		r = fail(-EINVAL, "--skip-existing: '%s' is not a directory of steps", path);
 	r = group_reduce(group, r);
 	if (r >= 0)
 		r = in.is_root ? convert_root(&j, &in, out) : write_checkpoint(&j, &in, out);
@@ -410,7 +450,8 @@ static int check_values(const struct cmd_args *a)
 static int check_options(const struct cmd_args *a, enum export_format format)
 {
 	const char *layout = cmd_value(a, "layout"), *item = cmd_value(a, "item");
-	const char *step = layout                         ? "layout" :
+	const char *step = cmd_flag(a, "skip-existing")   ? "skip-existing" :
+			   layout                         ? "layout" :
 			   item                           ? "item" :
 			   cmd_flag(a, "no-items")        ? "no-items" :
 			   cmd_flag(a, "custom-metadata") ? "custom-metadata" :
@@ -422,6 +463,8 @@ static int check_options(const struct cmd_args *a, enum export_format format)
 		return cmd_wrong(a->cmd, "--%s is for an OUT that is a checkpoint", step);
 	if (format != EXPORT_UNKNOWN)
 		return export_check_options(a, format);
+	if (cmd_flag(a, "skip-existing") && cmd_flag(a, "force"))
+		return cmd_usage(a->cmd, "--skip-existing leaves what --force would replace");
 	if (cmd_value(a, "cast"))
 		return cmd_usage(a->cmd,
 				 "--cast is for an OUT that is not a checkpoint; use -o dtype=");
@@ -508,6 +551,7 @@ static const struct cmd_option convert_options[] = {
 	OPTION_CUSTOM,
 	OPTION_STRICT,
 	OPTION_FORCE,
+	{ "skip-existing", 0, NULL, "IN has steps: only those that OUT does not have" },
 	EXPORT_OPTIONS,
 	OPTION_ONLY,
 	OPTION_JSON,
@@ -528,6 +572,7 @@ const struct cmd cmd_convert = {
 	.takes_mount_options = true,
 	.saves = true,
 	.confined = CMD_WRITES,
+	.found = "it failed, or a step of a directory of steps did; OUT has the others.",
 	.run = run_convert,
 };
 

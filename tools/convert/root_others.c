@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * root_others.c - says which files and directories of a root belong to no step, so that no copy of
- * its steps has them.
+ * root_others.c - copies what a root has beside its steps: the metadata about all of them. Says
+ * which other files and directories belong to no step, so that no copy of its steps has them.
  */
 #include "tools/convert/root_others.h"
 
@@ -63,7 +63,7 @@ static int add_others(const struct ckpt *ckpt, const char *dir, struct others *o
 	return 0;
 }
 
-int root_say_others(const struct ckpt *ckpt, const struct listing *steps)
+static int say_others(const struct ckpt *ckpt, const struct listing *steps)
 {
 	struct others o = { .steps = steps };
 	int r = add_others(ckpt, ".", &o);
@@ -78,4 +78,49 @@ int root_say_others(const struct ckpt *ckpt, const struct listing *steps)
 			 o.n > NAMES_MOST ? ", ..." : "");
 	buf_release(&o.names);
 	return r;
+}
+
+/* ---- the metadata about all steps ---- */
+
+/* Like Orbax, keep an existing file, unless the user forces it. In a bucket it appears as a whole. */
+static int put_metadata(struct io_dir *to, const char *name, struct span text, bool force)
+{
+	auto_free char *temp = str_fmt("%s.pytreefs", name);
+	struct stat st;
+	int r = temp ? io_stat(to, name, &st) : -ENOMEM;
+
+	if (r != -ENOENT && (r < 0 || !force))
+		return r;
+	err_clear();
+	r = io_make_parents(to, name, IO_DIR_MODE);
+	if (r >= 0)
+		r = io_write_file(to, to->bucket ? name : temp, text);
+	if (r < 0 || to->bucket)
+		return r;
+	r = io_dirop(to, IO_RENAME, temp, name, 0);
+	if (r >= 0)
+		r = io_sync_parents(to, name);
+	return r < 0 ? r : io_dirop(to, IO_SYNC_DIR, ".", NULL, 0);
+}
+
+int root_copy_others(const struct ckpt *ckpt, const struct listing *steps, const char *out,
+		     bool force)
+{
+	static const char *const files[] = { "metadata/_ROOT_METADATA", "metadata/metadata" };
+	auto_of(io_dir) struct io_dir *to = NULL;
+	int r = io_dir_open(ckpt->io, out, &to);
+
+	for (size_t i = 0; i < ARRAY_LEN(files) && r >= 0; i++) {
+		auto_buf text = { 0 };
+
+		r = io_read_file(ckpt->source, files[i], LIMIT_STEP_FILE, &text);
+		if (r >= 0)
+			r = put_metadata(to, files[i], buf_span(&text), force);
+		else if (r == -ENOENT || r == -ENOTDIR)
+			r = 0;
+		if (r < 0)
+			return err_at(r, "'%s'", files[i]);
+		err_clear();
+	}
+	return r < 0 ? r : say_others(ckpt, steps);
 }

@@ -7,8 +7,11 @@
 
 #include "handlers/namespace/ns.h"
 
-/* Log the names in a root that belong to none of its steps, whose listing this is, as far as it can
- * be listed. Fails with -ENOMEM alone. */
-int root_say_others(const struct ckpt *ckpt, const struct listing *steps);
+/*
+ * Copy the metadata of a manager about all steps to the directory out, under its present or older
+ * name, and log which other names in the root belong to none of its steps, whose listing this is.
+ */
+int root_copy_others(const struct ckpt *ckpt, const struct listing *steps, const char *out,
+		     bool force);
 
 #endif
