@@ -179,16 +179,18 @@ static int set_transforms(struct options *o, const struct option *opt, const cha
 
 static int set_size(struct options *o, const struct option *opt, const char *value, uint64_t *at)
 {
-	bool has_auto = strstr(opt->accepts, "auto");
+	bool is_auto = !strcmp(value, "auto"), has_auto = strstr(opt->accepts, "auto");
+	uint64_t size;
 
-	o->follows[opt - option_table] = !strcmp(value, "auto");
 	/* "auto" measures memory, so it is only for options that say so. */
-	if ((!strcmp(value, "auto") && !has_auto) || option_parse_size(value, at) < 0)
+	if ((is_auto && !has_auto) || option_parse_size(value, &size) < 0)
 		return bad_value(opt, value);
 	/* A limit of memory, in which a number without a unit was meant as MiB or GiB. */
-	if (has_auto && *at > 0 && *at < LEAST_MEMORY)
+	if (has_auto && size > 0 && size < LEAST_MEMORY)
 		return fail(-EINVAL, "option '%s': '%s' is a size in bytes, as %s is", opt->name,
 			    value, opt->fallback);
+	o->follows[opt - option_table] = is_auto;
+	*at = size;
 	return 0;
 }
 
