@@ -272,6 +272,21 @@ def on_terminal(columns, *words):
     return p, main
 
 
+def test_bytes_are_not_printed_on_a_terminal(program):
+    """A number, text and JSON are; as of curl, what is binary goes elsewhere."""
+    for name, status, said in (('step.json', 0, b'1000'), ('run_name.txt', 0, b'sample-transformer'), ('step.npy', 1, b"step.npy' is binary"),
+                               ('params/embed/table.npy', 1, b'is binary')):
+        main, sub = pty.openpty()
+        r = subprocess.run([program, 'cat', STATE / name], stdout=sub, stderr=subprocess.PIPE, check=False)
+        os.close(sub)
+        printed = b''
+        with contextlib.suppress(OSError):
+            while piece := os.read(main, 4096):
+                printed += piece
+        os.close(main)
+        assert r.returncode == status and said in (r.stderr if status else printed) and b'\0' not in printed, (name, r, printed)
+
+
 def test_the_bar_fits_the_terminal_and_never_goes_back(run, program, tmp_path):
     """report reads everything twice, which it says from the beginning."""
     source = tmp_path / 'in'

@@ -12,15 +12,27 @@
 #include "tools/cli/cmd.h"
 
 #define BLOCK (4 * MiB)
+#define BINARY_WITHIN 512
 
 struct cat {
 	uint64_t skip, count;
 	int lost; /* error of the output, which cannot be written any more; 0: none */
+	bool to_terminal;
+	const char *path;
 };
 
 static int write_output(struct cat *c, const void *p, size_t n)
 {
-	int r = write_all(STDOUT_FILENO, span_of(p, n));
+	int r;
+
+	/* Of an array, the header has it already. */
+	if (c->to_terminal && memchr(p, 0, MIN(n, (size_t)BINARY_WITHIN)))
+		return fail(
+			-EINVAL,
+			"'%s' is binary, which may disturb the terminal: a name with .json prints "
+			"the values, and > FILE or | cat takes the bytes",
+			c->path);
+	r = write_all(STDOUT_FILENO, span_of(p, n));
 
 	return r < 0 ? (c->lost = err_code(r, "cannot write", "output")) : 0;
 }
@@ -85,7 +97,7 @@ static int cat_one(struct cmd_args *a, struct cat *c, const char *path)
 static int run_cat(struct cmd_args *a)
 {
 	const char *skip = cmd_value(a, "skip"), *count = cmd_value(a, "count");
-	struct cat c = { .count = UINT64_MAX };
+	struct cat c = { .count = UINT64_MAX, .to_terminal = a->colour };
 	bool bad = false;
 
 	if (skip && option_parse_size(skip, &c.skip) < 0)
@@ -94,8 +106,10 @@ static int run_cat(struct cmd_args *a)
 		return cmd_wrong(a->cmd, "'%s' is not a number of bytes", count);
 	/* Like cat(1), continue with the other files after an error. */
 	for (int i = 0; i < a->n_args && !c.lost; i++) {
-		int r = cat_one(a, &c, a->arg[i]);
+		int r;
 
+		c.path = a->arg[i];
+		r = cat_one(a, &c, a->arg[i]);
 		bad |= r < 0;
 		/* A reader that has ended early, such as head(1), is not an error. */
 		if (r < 0 && c.lost != -EPIPE)
