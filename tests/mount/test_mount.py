@@ -264,6 +264,14 @@ def test_the_helper_of_mount_dash_t(program, cases, tmp_path, helper):
         subprocess.run(['umount', '-l', tmp_path / 'm'], capture_output=True)
 
 
+@pytest.mark.parametrize('words, status', [(['/nonexistent', 'm'], 32), ([SAMPLE, 'none'], 32), ([SAMPLE, 'm', '-o', 'nosuch'], 1), ([SAMPLE], 1)])
+def test_the_helper_ends_as_mount_says(program, tmp_path, words, status):
+    (tmp_path / 'mount.pytreefs').symlink_to(program)
+    (tmp_path / 'm').mkdir()
+    r = subprocess.run([tmp_path / 'mount.pytreefs', *words], capture_output=True, text=True, timeout=240, cwd=tmp_path, check=False)
+    assert r.returncode == status and r.stderr.startswith('pytreefs'), r
+
+
 @pytest.mark.parametrize('words', [['-f'], ['-vf', '-o', 'ro'], ['-o', 'ro', '-f']], ids=' '.join)
 def test_the_helper_mounts_nothing_for_fake(program, tmp_path, words):
     """`mount -f`, with which fstab is checked."""

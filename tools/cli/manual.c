@@ -226,7 +226,8 @@ static void print_mount(FILE *out)
 	put_names(out);
 	fprintf(out, ".SH EXAMPLE\nA line of /etc/fstab:\n");
 	put_example(out, NULL, "/data/ckpts  /mnt/ckpts  pytreefs  ro,allow_other,noauto  0 0");
-	put_statuses(out);
+	fprintf(out,
+		".SH EXIT STATUS\nThose of\n.BR mount (8):\n0 mounted, 1 wrong usage, 32 the mount failed.\n");
 	fprintf(out, ".SH SEE ALSO\n.BR pytreefs (1),\n.BR mount (8),\n.BR fstab (5)\n");
 }
 

@@ -273,12 +273,16 @@ static const struct cmd *find_cmd(const char *name)
 	return NULL;
 }
 
+enum { MOUNT_USAGE = 1, MOUNT_FAILURE = 32 };
+
 /*
  * mount(8) calls `mount.pytreefs SOURCE MOUNTPOINT [-sfnv] [-o options]`. Its -f is not that of
- * `pytreefs mount`: nothing is mounted ("fake").
+ * `pytreefs mount`: nothing is mounted ("fake"). The statuses are those of mount(8), too.
  */
 static int run_as_helper(int argc, char **argv)
 {
+	int status;
+
 	for (int i = 1; i < argc; i++) {
 		if (!strcmp(argv[i], "-o"))
 			i++;
@@ -286,7 +290,8 @@ static int run_as_helper(int argc, char **argv)
 			 strchr(argv[i], 'f'))
 			return EXIT_OK;
 	}
-	return run(&cmd_mount, argv, argc - 1, argv + 1);
+	status = run(&cmd_mount, argv, argc - 1, argv + 1);
+	return status == EXIT_OK ? EXIT_OK : status == EXIT_USAGE ? MOUNT_USAGE : MOUNT_FAILURE;
 }
 
 static int wrong_format(const char *format)
