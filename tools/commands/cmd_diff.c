@@ -66,10 +66,9 @@ static int run_diff(struct cmd_args *a)
 }
 
 static const struct cmd_option options[] = {
-	{ "atol", 't', "T", "numbers are equal if |A - B| <= T + rtol * |B| (default 0)" },
-	{ "rtol", 0, "T", "relative tolerance, as in numpy.isclose() (default 0)" },
-	{ "ignore-dtype", 0, NULL,
-	  "types may differ: floats are compared in the narrower type, others by value" },
+	{ "atol", 't', "T", "equal is |A - B| <= T + rtol * |B| (default 0)" },
+	{ "rtol", 0, "T", "relative, as in numpy.isclose() (default 0)" },
+	{ "ignore-dtype", 0, NULL, "compare floats in the narrower type" },
 	OPTION_ONLY,
 	OPTION_JSON,
 	OPTION_QUIET,
