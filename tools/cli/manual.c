@@ -157,10 +157,6 @@ static void put_statuses(FILE *out)
 	put_term(out, "0", NULL, "It worked, and found nothing wrong.");
 	put_term(out, "1", NULL, "It failed, or found something wrong.");
 	put_term(out, "2", NULL, "It was called in a way that makes no sense.");
-}
-
-static void put_statuses_of_commands(FILE *out)
-{
 	fprintf(out, ".PP\n");
 	put(out,
 	    "The commands that check something have the statuses of diff(1) and grep(1): 0 means that everything was\n"
@@ -204,7 +200,6 @@ static void print_program(FILE *out)
 	put_kernel_options(out);
 	put_environment(out);
 	put_statuses(out);
-	put_statuses_of_commands(out);
 	fprintf(out, ".SH SEE ALSO\n.BR mount.pytreefs (8),\n.BR mount.fuse3 (8)\n");
 }
 
@@ -226,8 +221,10 @@ static void print_mount(FILE *out)
 	put_names(out);
 	fprintf(out, ".SH EXAMPLE\nA line of /etc/fstab:\n");
 	put_example(out, NULL, "/data/ckpts  /mnt/ckpts  pytreefs  ro,allow_other,noauto  0 0");
-	fprintf(out,
-		".SH EXIT STATUS\nThose of\n.BR mount (8):\n0 mounted, 1 wrong usage, 32 the mount failed.\n");
+	fprintf(out, ".SH EXIT STATUS\n");
+	put_term(out, "0", NULL, "It is mounted.");
+	put_term(out, "1", NULL, "It was called in a way that makes no sense.");
+	put_term(out, "32", NULL, "The mount failed.");
 	fprintf(out, ".SH SEE ALSO\n.BR pytreefs (1),\n.BR mount (8),\n.BR fstab (5)\n");
 }
 
