@@ -137,7 +137,9 @@ static void refusals_name_the_reason(void **state)
 		  "'x': the array has 2^64 elements or more" },
 		{ V2, "[10,12]", "[4294967296,1073741824]", -EFBIG,
 		  "'x': the array has 2^63 bytes or more" },
-		{ V2, "<f4", "|S5", -EOPNOTSUPP, "'x': data type '|S5' is not supported" },
+		{ V2, "<f4", "|S5", -EOPNOTSUPP,
+		  "'x': data type '|S5' is not supported: these are texts of a fixed length, of which "
+		  "TensorStore returns no bytes; store them as uint8 with one more axis" },
 		{ V2, "\"<f4\"", "[[\"a\",\"<f4\"]]", -EOPNOTSUPP,
 		  "'x': structured data types are not supported" },
 		{ V2, "\"filters\":null", "\"filters\":[{\"id\":\"delta\"}]", -EOPNOTSUPP,
