@@ -183,8 +183,8 @@ WAYS = [name for name in vars(Reader) if not name.startswith('_') and name not i
 # They refuse what has nothing of the kind, or what they cannot know; all else has to be right.
 MAY_REFUSE = {'dump': 'No such file|is neither a file nor|not JSON',
               'merge': 'is a directory of steps|has no per-process databases|no _METADATA and no arrays|Not a directory|nothing to copy',
-              'url': 'cannot list|nothing can be listed|is not a checkpoint|is not stored',
-              'url_tree': 'cannot list|nothing can be listed|is not a checkpoint|is not stored'}
+              'url': 'cannot list|nothing can be listed|is not a checkpoint|is not stored|no manifest.ocdbt',
+              'url_tree': 'cannot list|nothing can be listed|is not a checkpoint|is not stored|no manifest.ocdbt'}
 EXTENSIONS = '.npy', '.json', '.txt', '.null'
 
 
