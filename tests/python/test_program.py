@@ -67,6 +67,17 @@ def test_words_of_mount_are_options(tmp_path):
             assert (table.dtype == np.float32) == ('restore_dtype' in options)
 
 
+def test_stats_beside_a_damaged_leaf(tmp_path):
+    pytreefs.save(tmp_path / '1', {'a': np.arange(1000.0), 'b': np.arange(3000.0)}, ocdbt=False)
+    chunk = next(p for p in tmp_path.rglob('default/b/*') if not p.name.startswith('.'))
+    chunk.write_bytes(b'x' + chunk.read_bytes()[1:])
+    with pytest.warns(UserWarning, match="without what could not be read: .*b.npy': chunk") as w:
+        assert [row['path'] for row in pytreefs.stats(tmp_path / '1')] == ['default/a.npy']
+    assert len(w) == 1
+    with pytest.raises(pytreefs.Error, match='b.npy'):
+        pytreefs.stats(tmp_path / '1', only='b')
+
+
 def test_words_of_mount_are_those_of_the_program():
     """Keyword arguments without a value are what `pytreefs mount` accepts and passes on to FUSE."""
     text = (TOP / 'handlers/options/option_table.c').read_text(encoding='utf-8')

@@ -104,7 +104,9 @@ def _command(name: str, paths: list[str], words: list[str], options: dict[str, A
     try:
         found = json.loads(r.stdout)
         if isinstance(found, list):             # it does not count what it lacks
-            failed = r.returncode == 2
+            failed = r.returncode == 2 and not found
+            if found and r.returncode == 2:
+                warn(f'{paths[0]}: without what could not be read: {r.stderr.strip()}')
         else:
             failed = 'error' in found or (r.returncode == 2 and not found.get('unreadable', 1))
         if not failed:
@@ -151,7 +153,8 @@ def diff(a: Path, b: Path, atol: float = 0, rtol: float = 0, ignore_dtype: bool 
 
 
 def stats(path: Path, only: str | None = None, **options: Any) -> list[dict[str, Any]]:
-    """The output of `pytreefs stats --json`: least, greatest, mean, std, NaN and Inf counts of each leaf.
+    """The output of `pytreefs stats --json`: least, greatest, mean, std, NaN and Inf counts of each leaf. A warning names leaves
+    that could not be read, which are not in it; Error if there is no other.
 
     >>> stats('ckpts/latest/state', only='step')[0]['max']
     1500
