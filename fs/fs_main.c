@@ -513,16 +513,13 @@ static int wait_ready(int fd, pid_t child)
 /* Without links; but a file has the name that it was given, which says what it is. */
 static char *real_source(const char *path)
 {
-	auto_free char *real = realpath(path, NULL), *dir = NULL;
-	const char *slash = strrchr(path, '/');
+	char *real = realpath(path, NULL);
 	struct stat st;
 
 	if (!real || stat(real, &st) < 0 || !S_ISREG(st.st_mode))
-		return take(real);
-	free(take(real));
-	real = slash ? str_fmt("%.*s/", (int)(slash - path), path) : strdup(".");
-	dir = real ? realpath(real, NULL) : NULL;
-	return dir ? str_fmt("%s/%s", strcmp(dir, "/") ? dir : "", slash ? slash + 1 : path) : NULL;
+		return real;
+	free(real);
+	return path_real_dir(path);
 }
 
 /* The background process changes its directory, so paths become absolute. */

@@ -21,6 +21,22 @@ int path_join(const char *path, struct span name, char **ret)
 	return 0;
 }
 
+char *path_real_dir(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	auto_free char *above = slash ? str_fmt("%.*s/", (int)(slash - path), path) : strdup(".");
+	auto_free char *dir = above ? realpath(above, NULL) : NULL;
+
+	return dir ? str_fmt("%s/%s", strcmp(dir, "/") ? dir : "", slash ? slash + 1 : path) : NULL;
+}
+
+char *path_real(const char *path)
+{
+	char *whole = realpath(path, NULL);
+
+	return whole ? whole : path_real_dir(path);
+}
+
 bool path_is_url(const char *source)
 {
 	size_t n = 0;

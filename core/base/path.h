@@ -20,5 +20,15 @@ static inline struct span path_first(struct span path)
 
 /* Whether a source is a URL, of a known scheme or not, and not a path. */
 bool path_is_url(const char *source);
+/*
+ * Returns a path whose directory has no links, with the last name as it was given, which need not
+ * exist. Allocated; NULL with errno: the directory does not exist, or there is no memory.
+ */
+char *path_real_dir(const char *path);
+/*
+ * Returns a path without links; like path_real_dir() where what it names does not exist, or cannot
+ * be accessed, as the mount of a daemon that has died.
+ */
+char *path_real(const char *path);
 
 #endif

@@ -11,21 +11,24 @@
 #define ITEM_SHARDS_INDEX "model.safetensors.index.json"
 #define ITEM_SHARDS_FILE "model.safetensors"
 
-/* Whether the last part of a path is the name of a safetensors file that is not hidden. */
-static inline bool item_is_safetensors(const char *path)
+/* Whether the last part of a path ends so, and is not hidden. */
+static inline bool item_ends_with(const char *path, const char *extension)
 {
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
 
-	return *name != '.' && span_ends(span_str(name), span_str(".safetensors"));
+	return *name != '.' && span_ends(span_str(name), span_str(extension));
 }
 
-/* The same of a file that is an item by itself: of safetensors, or of flax ("flax_model.msgpack"). */
+/* Whether it is the name of a safetensors file. */
+static inline bool item_is_safetensors(const char *path)
+{
+	return item_ends_with(path, ".safetensors");
+}
+
+/* Whether it is that of a file which is an item by itself: of safetensors, or of flax. */
 static inline bool item_is_whole_file(const char *path)
 {
-	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-
-	return item_is_safetensors(path) ||
-	       (*name != '.' && span_ends(span_str(name), span_str(".msgpack")));
+	return item_is_safetensors(path) || item_ends_with(path, ".msgpack");
 }
 
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/path.h"
 #include "core/step/step_name.h"
 #include "handlers/namespace/ns.h"
 
@@ -16,26 +17,9 @@ static bool is_at_or_below(const char *path, const char *dir)
 	return !strncmp(path, dir, n) && (path[n] == '/' || path[n] == '\0');
 }
 
-/*
- * Returns the path without links of a file that may not exist yet; NULL: its directory does not
- * exist.
- */
-static char *real_file(const char *path)
-{
-	char *whole = realpath(path, NULL);
-	const char *slash = strrchr(path, '/');
-	auto_free char *above = NULL, *dir = NULL;
-
-	if (whole)
-		return whole;
-	above = slash ? str_fmt("%.*s/", (int)(slash - path), path) : strdup(".");
-	dir = above ? realpath(above, NULL) : NULL;
-	return dir ? str_fmt("%s/%s", strcmp(dir, "/") ? dir : "", slash ? slash + 1 : path) : NULL;
-}
-
 static int check_log(const char *source, const char *mountpoint, const char *log)
 {
-	auto_free char *file = real_file(log);
+	auto_free char *file = path_real(log);
 	size_t n = strlen(source);
 	struct step_name name;
 
@@ -72,7 +56,7 @@ static int check_spill(const char *mountpoint, const struct options *o)
 
 static int check_cache_dir(const char *mountpoint, const char *dir)
 {
-	auto_free char *real = real_file(dir);
+	auto_free char *real = path_real(dir);
 
 	if (!real || !is_at_or_below(real, mountpoint))
 		return 0;

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/base/path.h"
 #include "core/job/peers.h"
 #include "fs/fs_main.h"
 #include "tools/cli/cmd.h"
@@ -105,24 +106,6 @@ static int unmount_as_user(const char *mountpoint, bool lazy)
 	return status == 0 ? EXIT_OK : EXIT_FOUND;
 }
 
-/*
- * Returns the path without links, also if the daemon has died, when the mount itself cannot be
- * accessed.
- */
-static char *resolve(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-	auto_free char *above = slash ? str_fmt("%.*s", (int)MAX(slash - path, 1), path) :
-					strdup(".");
-	auto_free char *dir = NULL;
-	char *whole = realpath(path, NULL);
-
-	if (whole || !above)
-		return whole;
-	dir = realpath(above, NULL);
-	return dir ? str_fmt("%s/%s", strcmp(dir, "/") ? dir : "", slash ? slash + 1 : path) : NULL;
-}
-
 /* Remove the mount of a daemon that was killed, on which every access fails, and log it. */
 static int take_dead_mount_away(const char *dir)
 {
@@ -178,7 +161,7 @@ static bool is_dead(const char *dir)
 static int check_mountpoint(const struct options *o, const char *path)
 {
 	for (;;) {
-		auto_free char *dir = resolve(path), *source = NULL,
+		auto_free char *dir = path_real(path), *source = NULL,
 			       *type = dir ? mounted_on(dir, &source) : NULL;
 		int r;
 
@@ -305,7 +288,7 @@ const struct cmd cmd_mount = {
 /* Refuse to unmount another file system by mistake. */
 static int check_ours(const char *path)
 {
-	auto_free char *dir = resolve(path), *source = NULL;
+	auto_free char *dir = path_real(path), *source = NULL;
 	auto_free char *type = dir ? mounted_on(dir, &source) : NULL;
 
 	return !type || !strcmp(type, "fuse.pytreefs") ?
