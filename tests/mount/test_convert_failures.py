@@ -99,8 +99,9 @@ def test_the_steps_of_a_root_that_can_be_read_are_converted(run, tmp_path):
 def test_a_root_without_a_step_that_can_be_read_makes_nothing(run, tmp_path):
     shutil.copytree(SAMPLE / '1000', tmp_path / 'root/1000')
     os.truncate(tmp_path / 'root/1000/state/_METADATA', 100)
-    r = run('convert', tmp_path / 'root', tmp_path / 'out', ok=False)
-    assert r.returncode == 1 and '1 of 1 steps' in r.stderr and os.listdir(tmp_path) == ['root']
+    for out in ('out', 'new/out'):
+        r = run('convert', tmp_path / 'root', tmp_path / out, ok=False)
+        assert r.returncode == 1 and '1 of 1 steps' in r.stderr and os.listdir(tmp_path) == ['root']
 
 
 @pytest.mark.parametrize('words, why', [(['--force', SAMPLE, 'out'], 'what --force would replace'), ([SAMPLE / '1000', 'out'], 'is not a directory of steps'),

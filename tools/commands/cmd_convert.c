@@ -421,7 +421,7 @@ static int convert(struct cmd_args *a, struct rank_group *group)
 	r = group_reduce(group, r);
 	if (r >= 0)
 		r = in.is_root ? convert_root(&j, &in, out) : write_checkpoint(&j, &in, out);
-	if (r < 0)
+	if (r < 0 || j.checkpoints + j.n_skipped == 0)
 		new_root_remove(&above);
 	return end(&j, out, r);
 }
