@@ -224,13 +224,20 @@ class Checkpoint(Mapping[Key, Any]):
     def _named_by(self, key: Any) -> Any:
         """A step, item or file by its name, or a step by its number."""
         is_root = self._kind == lib.ROOT
-        if is_root and isinstance(key, str) and re.fullmatch('[0-9]+', key) and self._named(key) is None:
-            key = int(key)
         if is_root and isinstance(key, (int, float, np.integer)) and not isinstance(key, bool):
-            key = next((name for name, number in self._numbers() if number == key), None)
+            key = self._numbered(key)
         if not isinstance(key, str) or not key or '/' in key or is_root and key.startswith('.'):
             return None
-        return self.latest if is_root and key == 'latest' else self._named(key)
+        if is_root and key == 'latest':
+            return self.latest
+        found = self._named(key)
+        if found is None and is_root and re.fullmatch('[0-9]+', key) and (name := self._numbered(int(key))):
+            found = self._named(name)
+        return found
+
+    def _numbered(self, number: Any) -> str | None:
+        """The name of the step with that number."""
+        return next((name for name, n in self._numbers() if n == number), None)
 
     def _of_tree(self) -> dict[Key, Any]:
         nodes, children, at, base = self._tree()
