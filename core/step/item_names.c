@@ -3,9 +3,9 @@
  * item_names.c - the tree of an item without a document of it: from the names of arrays and strings.
  *
  * In Orbax's directories and databases, a name is the keys of a leaf joined by dots. In a hierarchy
- * of zarr groups it is a path of directories, whose names are keys. The metadata of groups tells
- * which it is, and without any the names themselves; a group that `pytreefs export` wrote also has
- * a manifest of the tree.
+ * of zarr groups, and where other programs put arrays, it is a path, whose parts are keys. The
+ * metadata of groups tells which it is, and without any Orbax's other files and the names
+ * themselves; a group that `pytreefs export` wrote also has a manifest of the tree.
  *
  * Invariant: an array that is stored is in the tree, or opening the item fails.
  */
@@ -461,8 +461,10 @@ static int add_consolidated(struct item *item, struct names *ns)
 /* The names of leaves and of groups, for the functions that make trees. */
 struct listed {
 	struct span *leaf, *group;
-	bool *is_string, *is_path; /* of leaves */
+	bool *is_string; /* of leaves */
 	size_t n, n_groups;
+	bool has_string;
+	bool has_path; /* the name of a leaf is a path, as far as names tell */
 };
 
 static void listed_release(struct listed *l)
@@ -470,16 +472,25 @@ static void listed_release(struct listed *l)
 	free(l->leaf);
 	free(l->group);
 	free(l->is_string);
-	free(l->is_path);
+}
+
+/*
+ * Whether a name is a path, as far as it tells: Orbax puts a dot before the last key, and a slash
+ * is part of a key ("mlp/~/linear_0.w").
+ */
+static bool is_path(struct span name)
+{
+	const uint8_t *slash = name.n ? memrchr(name.p, '/', name.n) : NULL;
+
+	return slash && !memchr(slash, '.', (size_t)(name.p + name.n - slash));
 }
 
 static int list_all(const struct names *ns, struct listed *ret)
 {
 	ret->leaf = calloc(ns->n + 1, sizeof(*ret->leaf));
 	ret->is_string = calloc(ns->n + 1, sizeof(*ret->is_string));
-	ret->is_path = calloc(ns->n + 1, sizeof(*ret->is_path));
 	ret->group = calloc(ns->has_groups ? ns->n + 1 : 1, sizeof(*ret->group));
-	if (!ret->leaf || !ret->is_string || !ret->is_path || !ret->group)
+	if (!ret->leaf || !ret->is_string || !ret->group)
 		return fail(-ENOMEM, "cannot list %zu arrays", ns->n);
 	for (size_t i = 0; i < ns->n; i++) {
 		const struct stored_name *s = &ns->name[i];
@@ -490,26 +501,22 @@ static int list_all(const struct names *ns, struct listed *ret)
 			continue;
 		/* An array is preferred to a string of the same name. */
 		ret->is_string[ret->n] = !(s->as & (AS_ARRAY | AS_NODE));
-		ret->is_path[ret->n] = s->dir != NULL;
+		ret->has_string |= ret->is_string[ret->n];
+		ret->has_path |= s->dir || is_path(s->name);
 		ret->leaf[ret->n++] = s->name;
 	}
 	return 0;
 }
 
 /*
- * Whether names without groups are paths all the same, as of jax's array serialization: they have
- * slashes, and none has a dot, which Orbax puts between keys.
+ * Whether names without groups are paths all the same, as of jax's array serialization and of
+ * programs that use TensorStore or zarr: 1 or 0.
  */
-static bool are_paths(const struct item *item, const struct listed *l)
+static int are_paths(const struct item *item, const struct listed *l)
 {
-	bool slash = false;
+	int r = l->has_path && !l->has_string ? item_has_trace(item) : 1;
 
-	for (size_t i = 0; i < l->n; i++) {
-		if (memchr(l->leaf[i].p, '.', l->leaf[i].n))
-			return false;
-		slash |= memchr(l->leaf[i].p, '/', l->leaf[i].n) != NULL;
-	}
-	return slash && !item->is_ocdbt;
+	return r < 0 ? r : !r;
 }
 
 static int make_tree(struct item *item, const struct listed *l)
@@ -524,10 +531,13 @@ static int make_tree(struct item *item, const struct listed *l)
 			    io_stat(item->dir, "d", &st) >= 0 ?
 				    ": manifest.ocdbt is lost, which names what is in 'd'" :
 				    "");
-	if (!l->n_groups && are_paths(item, l))
-		memset(l->is_path, true, l->n);
+	r = l->n_groups ? 1 : are_paths(item, l);
+	if (r < 0)
+		return r;
+	if (r == 0)
+		return tree_from_names(l->leaf, l->is_string, l->n, &item->tree);
 	if (!l->n_groups)
-		return tree_from_paths(l->leaf, l->is_string, l->is_path, l->n, &item->tree);
+		return tree_from_hierarchy(l->leaf, l->n, NULL, 0, &item->tree);
 	item->is_hierarchy = true;
 	r = read_manifest(item, &doc, &manifest);
 	if (r < 0)

@@ -81,8 +81,10 @@ static int find_strings(struct item *item)
 int item_has_trace(const struct item *item)
 {
 	static const char *const names[] = { "_sharding", "_strings.json", "array_metadatas",
-					     "commit_success.txt" };
+					     "commit_success.txt", "ocdbt.process_0" };
 
+	if (item->is_unmerged)
+		return 1;
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
 		struct stat st;
 		int r = io_stat(item->dir, names[i], &st);

@@ -216,12 +216,6 @@ int tree_print_aggregate(const struct tree *tree, struct buf *ret);
  * are kept, and the dot belongs to the key.
  */
 int tree_from_names(const struct span *names, const bool *is_string, size_t n, struct tree **ret);
-/*
- * The same for names of which some, where is_path is true, are split at '/' as well and keep their
- * names as params.
- */
-int tree_from_paths(const struct span *names, const bool *is_string, const bool *is_path, size_t n,
-		    struct tree **ret);
 /* The same with another separator; "" splits nowhere. The params are the names. */
 int tree_from_names_split(const struct span *names, const bool *is_string, size_t n,
 			  const char *separator, struct tree **ret);

@@ -144,60 +144,42 @@ static int name_set_init(struct name_set *set, const struct span *names, size_t 
 	return 0;
 }
 
-/* How names are divided into keys. */
-struct splitting {
-	struct span by;      /* the separator; empty: nowhere */
-	const bool *is_path; /* NULL, or whether '/' separates in the i-th name, too */
-};
-
-static const uint8_t *find_separator(struct span name, struct span by, bool slash)
-{
-	const uint8_t *dot = by.n ? memmem(name.p, name.n, by.p, by.n) : NULL;
-	const uint8_t *other = slash ? memchr(name.p, '/', name.n) : NULL;
-
-	return !dot || (other && other < dot) ? other : dot;
-}
-
 /*
- * Put one name into the tree. A key ends at a separator (a dot), unless the name up to there is a
- * leaf of its own. After LIMIT_TREE_DEPTH dots the rest is one key, so every name has a place. A
- * name whose place is taken, which only those with two separators can meet, is one key as a whole.
+ * Put one name into the tree. A key ends at a separator (a dot; empty: nowhere), unless the name up
+ * to there is a leaf of its own. After LIMIT_TREE_DEPTH separators the rest is one key, so every
+ * name has a place.
  */
 static int add_name(struct tree_build *b, const struct name_set *set, struct span name,
-		    const struct splitting *s, bool slash, struct tree_node **ret)
+		    struct span by, struct tree_node **ret)
 {
-	struct span by = s->by;
 	struct tree_node *node = b->tree->root;
 	uint64_t hash = HASH_START;
 	size_t from = 0, at = 0;
-	int r;
 
-	for (unsigned dots = 0; dots < LIMIT_TREE_DEPTH - 1; dots++) {
-		const uint8_t *dot = find_separator(span_from(name, at), by, slash);
-		size_t end = dot ? (size_t)(dot - name.p) : 0, n = dot && *dot == '/' ? 1 : by.n;
+	for (unsigned keys = 0; by.n && keys < LIMIT_TREE_DEPTH - 1; keys++) {
+		const uint8_t *dot = memmem(name.p + at, name.n - at, by.p, by.n);
+		size_t end = dot ? (size_t)(dot - name.p) : 0;
 
 		if (!dot)
 			break;
 		hash = hash_more(hash, name.p + at, end - at);
 		if (!*name_slot(set, span_of(name.p, end), hash)) {
-			r = tree_build_child(b, node, span_of(name.p + from, end - from), false,
-					     &node);
+			int r = tree_build_child(b, node, span_of(name.p + from, end - from), false,
+						 &node);
+
 			if (r < 0)
 				return r;
-			if (node->kind == TREE_LEAF)
-				return tree_build_child(b, b->tree->root, name, false, ret);
 			node->kind = TREE_DICT;
-			from = end + n;
+			from = end + by.n;
 		}
-		hash = hash_more(hash, dot, n);
-		at = end + n;
+		hash = hash_more(hash, dot, by.n);
+		at = end + by.n;
 	}
-	r = tree_build_child(b, node, span_from(name, from), false, ret);
-	return r == 0 && s->is_path ? tree_build_child(b, b->tree->root, name, false, ret) : r;
+	return tree_build_child(b, node, span_from(name, from), false, ret);
 }
 
 static int add_names(struct tree_build *b, const struct name_set *set, const bool *is_string,
-		     size_t n, const struct splitting *s)
+		     size_t n, struct span by)
 {
 	struct tree_node *node;
 	int r = tree_attach(b->tree, NULL, span_of(NULL, 0), false, &node);
@@ -206,12 +188,10 @@ static int add_names(struct tree_build *b, const struct name_set *set, const boo
 	if (r >= 0)
 		node->kind = TREE_DICT;
 	for (size_t i = 0; i < n && r >= 0; i++) {
-		bool slash = s->is_path && s->is_path[i];
-
-		r = bare ? 0 : add_name(b, set, set->names[i], s, slash, &node);
+		r = bare ? 0 : add_name(b, set, set->names[i], by, &node);
 		if (r >= 0)
 			node->kind = TREE_LEAF;
-		if (r >= 0 && (slash || !span_eq(s->by, span_str("."))))
+		if (r >= 0 && !span_eq(by, span_str(".")))
 			r = arena_keep(&b->tree->arena, set->names[i], &node->param);
 		if (r >= 0 && is_string && is_string[i])
 			node->value_type = span_str("string");
@@ -246,7 +226,7 @@ static int add_groups(struct tree_build *b, const struct span *groups, size_t n,
 /* The names of a tree: of leaves, and of containers that may be empty. */
 struct named {
 	const struct span *leaf, *group;
-	const bool *is_string, *is_path; /* or NULL */
+	const bool *is_string; /* or NULL */
 	size_t n, n_groups;
 };
 
@@ -254,7 +234,6 @@ static int build(const struct named *names, const char *separator, struct tree *
 {
 	auto_of(tree) struct tree *tree = NULL;
 	struct span by = span_str(separator);
-	const struct splitting s = { by, names->is_path };
 	struct tree_build b = { 0 };
 	struct name_set set = { 0 };
 	int r;
@@ -268,7 +247,7 @@ static int build(const struct named *names, const char *separator, struct tree *
 	if (r >= 0)
 		r = name_set_init(&set, names->leaf, names->n);
 	if (r >= 0)
-		r = add_names(&b, &set, names->is_string, names->n, &s);
+		r = add_names(&b, &set, names->is_string, names->n, by);
 	if (r >= 0)
 		r = add_groups(&b, names->group, names->n_groups, by);
 	if (r >= 0 && names->n_groups)
@@ -302,14 +281,4 @@ int tree_from_hierarchy(const struct span *names, size_t n, const struct span *g
 	const struct named all = { .leaf = names, .n = n, .group = groups, .n_groups = n_groups };
 
 	return build(&all, "/", ret);
-}
-
-int tree_from_paths(const struct span *names, const bool *is_string, const bool *is_path, size_t n,
-		    struct tree **ret)
-{
-	const struct named all = {
-		.leaf = names, .is_string = is_string, .is_path = is_path, .n = n
-	};
-
-	return build(&all, ".", ret);
 }

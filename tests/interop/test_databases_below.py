@@ -4,17 +4,25 @@ and of Orbax 0.3.5 to 0.4.1 for names with slashes (tests/data/old). The judges 
 had been given."""
 
 import json
+import os
+import pathlib
 import re
 import shutil
+import sys
 
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 import safetensors.numpy
 import tensorstore as ts
+import zarr
 
 from lib import array_serialization, compare, old, servers
 from lib.case import Case
+
+sys.path.insert(0, str(pathlib.Path(os.environ['PYTREEFS_BUILD']) / 'tools/python'))
+
+import pytreefs  # noqa: E402
 
 OLD = [('0.3.5', 'slashes'), ('0.4.0', 'slashes'), ('0.4.1', 'slashes'), ('0.4.1', 'standard')]
 BELOW = 'params/manifest.ocdbt'
@@ -67,6 +75,56 @@ def test_jax(run, mount, jax_case, tmp_path):
     assert {k: v.tobytes() for k, v in got.items()} == {k: v.tobytes() for k, v in want.items()}
     restored = ocp.PyTreeCheckpointer().restore(tmp_path / 'copy')
     assert np.array_equal(restored['opt']['mu']['dense']['kernel'], want['opt.mu.dense.kernel'])
+
+
+# Keys that other programs join with slashes, which are directories whatever else is in a key. What is below an array is one key.
+KEYS = {('top',): np.arange(2.), ('a', 'b', 'w'): np.arange(6, dtype='f4').reshape(2, 3), ('a', 'b.c', 'w'): np.arange(3),
+        ('a', 'x%2Fy.z', 'v'): np.ones(2)}
+ODD = {('both',): np.arange(4), ('both/a', 'below'): np.full(3, 7, 'u1')}
+NO_FILES = {('a', '..', '', 'v.0'): np.full(5, 2, 'i2')}
+
+
+@pytest.mark.parametrize('driver', ['zarr', 'zarr3'])
+@pytest.mark.parametrize('store', ['ocdbt', 'file'])
+def test_paths_that_tensorstore_wrote(run, mount, tmp_path, driver, store):
+    keys = KEYS | ODD | (NO_FILES if store == 'ocdbt' else {})
+    for key, value in keys.items():
+        kv = {'driver': 'file', 'path': f'{tmp_path}/s/'}
+        kv = {'driver': 'ocdbt', 'base': kv} if store == 'ocdbt' else kv
+        array = ts.open({'driver': driver, 'kvstore': kv, 'path': '/'.join(key)}, create=True, dtype=value.dtype, shape=value.shape).result()
+        array.write(value).result()
+    case = Case(source='s', directory=tmp_path, trees={'': array_serialization.tree_of(keys)})
+    m = commands_agree(run, mount, case, tmp_path)
+    spec = json.loads(run('explain', '--spec', m.path / 'a/b.c/w.npy').stdout)
+    assert np.array_equal(ts.open(spec).result().read().result(), KEYS['a', 'b.c', 'w'])
+    loaded = pytreefs.load(tmp_path / 's')
+    assert np.array_equal(loaded['both/a']['below'], ODD['both/a', 'below']) and np.array_equal(loaded['both'], ODD['both',])
+
+
+@pytest.mark.parametrize('version', [2, 3])
+def test_groups_in_a_database(run, mount, tmp_path, version):
+    """No document of a group is a leaf."""
+    top = zarr.open_group(tmp_path / 'zarr', mode='w', zarr_format=version, attributes={'x': 1})
+    for (*groups, key), value in KEYS.items():
+        (top.require_group('/'.join(groups)) if groups else top).create_array(key, data=value)
+    kv = ts.KvStore.open({'driver': 'ocdbt', 'base': f'file://{tmp_path}/s/'}).result()
+    for f in (tmp_path / 'zarr').rglob('*'):
+        if f.is_file():
+            kv.write(f.relative_to(tmp_path / 'zarr').as_posix(), f.read_bytes()).result()
+    case = Case(source='s', directory=tmp_path, trees={'': array_serialization.tree_of(KEYS)})
+    commands_agree(run, mount, case, tmp_path)
+    assert f'{len(KEYS)} the same, 0 differences' in run('diff', tmp_path / 's', tmp_path / 'zarr').stdout
+
+
+@pytest.mark.filterwarnings('ignore:.*has lost its _METADATA')
+@pytest.mark.parametrize('use_ocdbt', [True, False])
+def test_names_of_orbax_keep_their_slashes(tmp_path, use_ocdbt):
+    """A directory of its processes says so, or a dot after the last slash."""
+    tree = {'mlp/~/linear': {'w': np.ones(2)}} | ({'a/b': np.ones(3)} if use_ocdbt else {})
+    ocp.PyTreeCheckpointer(use_ocdbt=use_ocdbt).save(tmp_path / 'x', tree)
+    for name in ['_METADATA', '_CHECKPOINT_METADATA', 'commit_success.txt']:
+        (tmp_path / 'x' / name).unlink(missing_ok=True)
+    assert sorted(pytreefs.load(tmp_path / 'x')) == sorted(tree)
 
 
 @pytest.mark.parametrize('release,name', OLD)

@@ -20,10 +20,10 @@ def arrays():
 
 
 def tree_of(named):
-    """The tree that a mount shows of them."""
+    """The tree that a mount shows of them; a name may be a tuple of keys."""
     tree = {}
     for name, array in named.items():
-        *path, last = name.split('/')
+        *path, last = name.split('/') if isinstance(name, str) else name
         node = tree
         for key in path:
             node = node.setdefault(key, {})

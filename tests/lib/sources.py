@@ -562,6 +562,15 @@ def databases_of_jax_with_none_at_the_top(d, base):
     return d / 'jax'
 
 
+@source(SERIALIZED)
+def paths_in_one_database(d, base):
+    """As a program that uses TensorStore by itself writes them."""
+    for name, value in SERIALIZED.items():
+        spec = {'driver': 'zarr3', 'kvstore': {'driver': 'ocdbt', 'base': f'file://{d}/store/', 'path': f'{name}/'}}
+        ts.open(spec, create=True, dtype=value.dtype, shape=value.shape).result().write(value).result()
+    return d / 'store'
+
+
 @source({f'7/{name}': value for name, value in SERIALIZED.items()}, ROOT_OF_TREES)
 def root_of_databases_of_jax(d, base):
     array_serialization.save(d / 'run/7', SERIALIZED)

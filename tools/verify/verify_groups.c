@@ -10,6 +10,8 @@
 
 #include "core/base/err.h"
 #include "core/base/json.h"
+#include "core/base/path.h"
+#include "core/step/item_others.h"
 #include "tools/verify/verify.h"
 
 #define OTHERS_MOST 100 /* directories that are reported */
@@ -99,6 +101,12 @@ static int see_key(void *arg, struct span key, uint64_t len)
 		return 0;
 	g->n_others++;
 	return add_text(&g->others, dir);
+}
+
+/* A file of an item whose arrays are in a database. */
+static int see_file(void *arg, struct span key, uint64_t len)
+{
+	return dir_of(key).n && item_is_own_name(path_first(key)) ? 0 : see_key(arg, key, len);
 }
 
 /* ---- documents of groups ---- */
@@ -231,7 +239,7 @@ int verify_groups(struct verify *v, const char *path, const struct verify_tree *
 	int r = kv_list(item->kv, span_of(NULL, 0), see_key, &g);
 
 	if (r >= 0 && item->dirs)
-		r = kv_list(item->dirs, span_of(NULL, 0), see_key, &g);
+		r = kv_list(item->dirs, span_of(NULL, 0), see_file, &g);
 	for (const char *at = NULL; r >= 0 && (at = next_text(&g.docs, at));)
 		r = check_document(&g, at);
 	if (r >= 0 && v->level >= 2)

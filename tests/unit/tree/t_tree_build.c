@@ -52,34 +52,29 @@ static void check(const char *const *names, size_t n, const char *want)
 	assert_string_equal(strchr(buf_str(&text), '\n') + 1, want);
 }
 
-/* Names of databases below the item's own are split at '/' as well. */
-static void paths_are_split_at_both(void **state)
+/* Of paths, a dot is part of a key, and what is below an array is one key. */
+static void paths_are_split_at_slashes(void **state)
 {
-	static const char *const names[] = { "step", "p/w", "p/b.c", "p/q/w", "q.w", "x/y", "x.y" };
-	const bool is_path[] = { false, true, true, true, false, true, false };
+	static const char *const names[] = { "step", "p/w", "p/b.c", "p/x%2Fy/q.0", "a", "a/b/c" };
 	auto_of(tree) struct tree *tree = NULL;
 	struct span spans[ARRAY_LEN(names)];
 	auto_buf text = { 0 };
 
 	for (size_t i = 0; i < ARRAY_LEN(names); i++)
 		spans[i] = span_str(names[i]);
-	assert_int_equal(tree_from_paths(spans, NULL, is_path, ARRAY_LEN(names), &tree), 0);
+	assert_int_equal(tree_from_hierarchy(spans, ARRAY_LEN(names), NULL, 0, &tree), 0);
 	tree_text(&text, tree);
 	assert_string_equal(strchr(buf_str(&text), '\n') + 1,
 			    ". dict\n"
 			    "  \"step\" leaf stored \"\" param \"step\"\n"
 			    "  \"p\" dict\n"
 			    "    \"w\" leaf stored \"\" param \"p/w\"\n"
-			    "    \"b\" dict\n"
-			    "      \"c\" leaf stored \"\" param \"p/b.c\"\n"
-			    "    \"q\" dict\n"
-			    "      \"w\" leaf stored \"\" param \"p/q/w\"\n"
-			    "  \"q\" dict\n"
-			    "    \"w\" leaf stored \"\" param \"q.w\"\n"
-			    "  \"x\" dict\n"
-			    "    \"y\" leaf stored \"\" param \"x/y\"\n"
-			    /* Its place is taken. */
-			    "  \"x.y\" leaf stored \"\" param \"x.y\"\n");
+			    "    \"b.c\" leaf stored \"\" param \"p/b.c\"\n"
+			    "    \"x%2Fy\" dict\n"
+			    "      \"q.0\" leaf stored \"\" param \"p/x%2Fy/q.0\"\n"
+			    "  \"a\" leaf stored \"\" param \"a\"\n"
+			    "  \"a/b\" dict\n"
+			    "    \"c\" leaf stored \"\" param \"a/b/c\"\n");
 }
 
 static void names_are_split_at_dots(void **state)
@@ -187,7 +182,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(children_are_found_or_made),
-		cmocka_unit_test(paths_are_split_at_both),
+		cmocka_unit_test(paths_are_split_at_slashes),
 		cmocka_unit_test(names_are_split_at_dots),
 		cmocka_unit_test(a_name_that_continues_another_is_preserved),
 		cmocka_unit_test(empty_names_and_parts),
