@@ -5,7 +5,10 @@
 #include "core/base/path.h"
 
 #include <ctype.h>
+#include <pwd.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/base/err.h"
 #include "core/base/mem.h"
@@ -44,4 +47,31 @@ bool path_is_url(const char *source)
 	while (islower((unsigned char)source[n]) || (n && isdigit((unsigned char)source[n])))
 		n++;
 	return n > 1 && !strncmp(source + n, "://", 3);
+}
+
+const char *env_value(const char *name)
+{
+	const char *v = getenv(name);
+
+	return v && *v ? v : NULL;
+}
+
+int env_home(char **ret)
+{
+	const char *home = env_value("HOME");
+	struct passwd entry, *found = NULL;
+	char text[4096];
+
+	if (!home && getpwuid_r(geteuid(), &entry, text, sizeof(text), &found) == 0 && found)
+		home = found->pw_dir;
+	*ret = home && *home ? strdup(home) : NULL;
+	return home && *home && !*ret ? fail(-ENOMEM, "cannot find the home directory") : 0;
+}
+
+int path_absolute(const char *path, char **ret)
+{
+	auto_free char *here = path[0] == '/' ? NULL : getcwd(NULL, 0);
+
+	*ret = str_fmt("%s%s%s", here ? here : "", here ? "/" : "", path);
+	return *ret ? 0 : fail(-ENOMEM, "cannot find '%s'", path);
 }

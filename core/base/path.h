@@ -30,5 +30,14 @@ char *path_real_dir(const char *path);
  * be accessed, as the mount of a daemon that has died.
  */
 char *path_real(const char *path);
+/* Make a path absolute, since a mount leaves this directory. Returns a copy. -ENOMEM. */
+int path_absolute(const char *path, char **ret);
+/* The value of an environment variable; NULL when it is not set or empty. */
+const char *env_value(const char *name);
+/*
+ * Get a copy of the user's home directory: HOME, or that of the password database, since a service
+ * has no HOME; NULL if neither is set. -ENOMEM.
+ */
+int env_home(char **ret);
 
 #endif

@@ -68,14 +68,14 @@ static int path_of(const char *name, const char *standard, char **ret)
 	if (r < 0 || (!given && !home))
 		return r;
 	own = home ? str_fmt("%s/.aws/%s", home, standard) : NULL;
-	return given || own ? secret_file_path(given ? given : own, ret) :
+	return given || own ? path_absolute(given ? given : own, ret) :
 			      fail(-ENOMEM, "cannot hold credentials");
 }
 
 /* The path of a file with a token, and its directory, in which a new file replaces it. */
 static int token_of(const char *path, char **ret, char **ret_dir)
 {
-	int r = path ? secret_file_path(path, ret) : 0;
+	int r = path ? path_absolute(path, ret) : 0;
 	const char *slash;
 
 	if (r < 0 || !path)

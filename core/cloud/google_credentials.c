@@ -159,7 +159,7 @@ static int find_file(struct google_credentials *c)
 	standard = config ? str_fmt("%s/" FILE_NAME, config) :
 		   home   ? str_fmt("%s/.config/gcloud/" FILE_NAME, home) :
 			    NULL;
-	return given || standard ? secret_file_path(given ? given : standard, &c->file) :
+	return given || standard ? path_absolute(given ? given : standard, &c->file) :
 				   fail(-ENOMEM, "cannot hold credentials");
 }
 

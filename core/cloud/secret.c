@@ -6,7 +6,6 @@
 
 #include <fcntl.h>
 #include <openssl/crypto.h>
-#include <pwd.h>
 
 #include "core/base/err.h"
 
@@ -55,25 +54,6 @@ void secret_pull_release(struct json_pull *p)
 	json_pull_release(p);
 }
 
-const char *env_value(const char *name)
-{
-	const char *v = getenv(name);
-
-	return v && *v ? v : NULL;
-}
-
-int env_home(char **ret)
-{
-	const char *home = env_value("HOME");
-	struct passwd entry, *found = NULL;
-	char text[4096];
-
-	if (!home && getpwuid_r(geteuid(), &entry, text, sizeof(text), &found) == 0 && found)
-		home = found->pw_dir;
-	*ret = home && *home ? strdup(home) : NULL;
-	return home && *home && !*ret ? fail(-ENOMEM, "cannot hold credentials") : 0;
-}
-
 int secret_read_file(const char *path, struct buf *ret)
 {
 	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
@@ -92,12 +72,4 @@ int secret_read_file(const char *path, struct buf *ret)
 		ret->n += (size_t)n;
 	}
 	return 0;
-}
-
-int secret_file_path(const char *path, char **ret)
-{
-	auto_free char *here = path[0] == '/' ? NULL : getcwd(NULL, 0);
-
-	*ret = str_fmt("%s%s%s", here ? here : "", here ? "/" : "", path);
-	return *ret ? 0 : fail(-ENOMEM, "cannot hold credentials");
 }

@@ -7,6 +7,7 @@
 #define PYTREEFS_CORE_CLOUD_SECRET_H
 
 #include "core/base/json_pull.h"
+#include "core/base/path.h"
 
 #define SECRET_FILE_BYTES (1 << 20)
 #define SECRET_MAX 16384 /* bytes of a key, a token or an endpoint */
@@ -32,16 +33,7 @@ int secret_pull_members(struct json_pull *p, const struct secret_member *member,
 			void *arg);
 /* json_pull_release() that also wipes the last string, which the parser holds. */
 void secret_pull_release(struct json_pull *p);
-/* The value of an environment variable; NULL when it is not set or empty. */
-const char *env_value(const char *name);
-/*
- * Get a copy of the user's home directory: HOME, or that of the password database, since a service
- * has no HOME; NULL if neither is set. -ENOMEM.
- */
-int env_home(char **ret);
 /* Append the text of a small file. -errno with a note; -EFBIG above SECRET_FILE_BYTES. */
 int secret_read_file(const char *path, struct buf *ret);
-/* Make a path absolute, since a mount leaves this directory. Returns a copy. -ENOMEM. */
-int secret_file_path(const char *path, char **ret);
 
 #endif

@@ -88,6 +88,7 @@ static void publish(struct http *h, struct http_request *q)
 	h->stats.date = MAX(h->stats.date, q->answer.date);
 	h->stats.retries += q->tries ? q->tries - 1 : 0;
 	h->stats.bytes += q->received + q->body.n + (q->result < 0 ? 0 : q->send.n);
+	free(take(q->moved));
 	q->done = true;
 	pthread_cond_broadcast(&h->done);
 	pthread_mutex_unlock(&h->lock);
@@ -119,6 +120,8 @@ static void try_again(struct http *h, struct http_request *q, int64_t after_ms)
 	trace(TRACE_IO, "http %s: %s; again in %lld ms", q->name ? q->name : q->url, q->why,
 	      (long long)(pause / MS_NS));
 	h->tokens -= 1;
+	free(take(q->moved));
+	q->hops = 0;
 	q->not_before = now + pause;
 	add_pending(h, q);
 }
@@ -184,6 +187,11 @@ static void end_try(struct http *h, struct transfer *t, CURLcode code)
 		return;
 	}
 	cancel(h, q);
+	if (end == TRY_MOVED) {
+		q->tries--;
+		add_pending(h, q);
+		return;
+	}
 	q->is_transient = end == TRY_AGAIN;
 	if (end == TRY_AGAIN && !q->is_single_try)
 		try_again(h, q, after_ms);
@@ -444,6 +452,8 @@ int http_submit(struct http *h, struct http_request *q)
 	q->n_transfers = 0;
 	q->owner = NULL;
 	q->is_hedged = false;
+	q->moved = NULL;
+	q->hops = 0;
 	q->next = NULL;
 	pthread_mutex_lock(&h->lock);
 	r = start(h);

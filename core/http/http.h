@@ -34,6 +34,7 @@ struct http_opts {
 	unsigned first_pause_ms; /* about; the pause doubles with each try */
 	bool no_proxy;           /* ignore a proxy that the environment names */
 	const char *ca_file;     /* certificates to trust instead of the system's, or NULL */
+	const char *netrc_file;  /* logins of servers (netrc); need not exist; NULL: none */
 };
 #define HTTP_OPTS_DEFAULT                                                                  \
 	{                                                                                  \
@@ -104,7 +105,9 @@ struct http_request {
 	 * whole object that is longer than the range, only `answer` is set and nothing is received.
 	 */
 	bool is_first;
-	bool follow; /* redirects */
+	/* Redirects, never from https to http. A server at another origin (scheme, host, port) gets
+	 * neither the headers of authorize() nor a login. */
+	bool follow;
 	/* "Name: value", a header that each answer has to have; an answer without it is -EIO, since
 	 * another server may have given it. NULL: none. */
 	const char *expect;
@@ -135,6 +138,8 @@ struct http_request {
 	unsigned n_transfers;                 /* in progress; two while it is hedged */
 	const struct transfer *owner; /* of a range without a tag: the one that stores its bytes */
 	bool is_hedged;
+	char *moved;   /* where the last redirect led to; NULL: url is what is requested */
+	unsigned hops; /* redirects since the try began at url */
 	struct http_request *next;
 };
 

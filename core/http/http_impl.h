@@ -41,8 +41,9 @@ struct transfer {
 	size_t refusal_n;
 };
 
-/* The outcome of a try: the result of the request is final, or another try may change it. */
-enum try_end { TRY_DONE, TRY_AGAIN };
+/* The outcome of a try: the result of the request is final, another try may change it, or it goes
+ * on where a redirect leads. */
+enum try_end { TRY_DONE, TRY_AGAIN, TRY_MOVED };
 
 int transfer_new(const struct http_opts *opts, struct transfer **ret);
 void transfer_free(struct transfer *t);
@@ -55,5 +56,10 @@ int transfer_begin(struct transfer *t, struct http_request *req, int64_t left_ns
  * *ret_after_ms if the server gave a time (else -1).
  */
 enum try_end transfer_end(struct transfer *t, CURLcode code, int64_t *ret_after_ms);
+/* Whether a redirect of the request led to another server (http_redirect.c). */
+bool transfer_is_elsewhere(const struct http_request *req);
+/* Let the request go on where the answer, a redirect, leads. TRY_DONE: it must not, and why says
+ * the reason. */
+enum try_end transfer_follow(struct transfer *t);
 
 #endif

@@ -16,7 +16,6 @@
 #include "core/base/err.h"
 #include "core/http/http_impl.h"
 
-#define REDIRECTS 5
 #define RETRY_AFTER_MAX 60
 
 int http_header(struct http_headers *h, const char *line)
@@ -304,7 +303,7 @@ static int add_headers(struct transfer *t)
 		r = http_header(&t->headers, "Expect:");
 	if (r >= 0)
 		r = http_header(&t->headers, "Accept-Encoding: identity");
-	if (r >= 0 && q->authorize)
+	if (r >= 0 && q->authorize && !transfer_is_elsewhere(q))
 		r = q->authorize(q->arg, q, &t->headers);
 	return r;
 }
@@ -362,15 +361,15 @@ int transfer_begin(struct transfer *t, struct http_request *q, int64_t left_ns)
 	if (r < 0)
 		return r;
 	set_range(t);
-	curl_easy_setopt(c, CURLOPT_URL, q->url);
+	curl_easy_setopt(c, CURLOPT_URL, q->moved ? q->moved : q->url);
 	curl_easy_setopt(c, CURLOPT_HTTPHEADER, t->headers.list);
-	/* The signature covers the path, so libcurl must not normalize it. */
-	curl_easy_setopt(c, CURLOPT_PATH_AS_IS, q->authorize ? 1L : 0L);
+	/* A signature covers the path, so libcurl must not normalize it. */
+	curl_easy_setopt(c, CURLOPT_PATH_AS_IS, q->authorize && !q->follow ? 1L : 0L);
+	curl_easy_setopt(c, CURLOPT_NETRC,
+			 (long)(t->opts->netrc_file && !transfer_is_elsewhere(q) ?
+					CURL_NETRC_OPTIONAL :
+					CURL_NETRC_IGNORED));
 	set_method(t);
-	curl_easy_setopt(c, CURLOPT_FOLLOWLOCATION, q->follow ? 1L : 0L);
-	/* A redirect must not lead from https to http. */
-	curl_easy_setopt(c, CURLOPT_REDIR_PROTOCOLS_STR,
-			 strncmp(q->url, "https:", 6) ? "http,https" : "https");
 	curl_easy_setopt(c, CURLOPT_TIMEOUT_MS, (long)MAX(left_ns / 1000000, 1));
 	return 0;
 }
@@ -395,7 +394,6 @@ int transfer_new(const struct http_opts *opts, struct transfer **ret)
 	curl_easy_setopt(c, CURLOPT_OPENSOCKETFUNCTION, open_socket);
 	curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
-	curl_easy_setopt(c, CURLOPT_MAXREDIRS, (long)REDIRECTS);
 	curl_easy_setopt(c, CURLOPT_USERAGENT, "pytreefs/" PYTREEFS_VERSION);
 	/* Buckets give more bandwidth over many connections than over many streams of one. */
 	curl_easy_setopt(c, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
@@ -408,6 +406,8 @@ int transfer_new(const struct http_opts *opts, struct transfer **ret)
 		curl_easy_setopt(c, CURLOPT_NOPROXY, "*");
 	if (opts->ca_file)
 		curl_easy_setopt(c, CURLOPT_CAINFO, opts->ca_file);
+	if (opts->netrc_file)
+		curl_easy_setopt(c, CURLOPT_NETRC_FILE, opts->netrc_file);
 	*ret = t;
 	return 0;
 }
@@ -557,6 +557,8 @@ enum try_end transfer_end(struct transfer *t, CURLcode code, int64_t *ret_after_
 		return succeeded(t);
 	if (code != CURLE_OK)
 		return failed_code(t, code);
+	if (!is_success(t) && q->follow && t->answer.status / 100 == 3)
+		return transfer_follow(t);
 	if (!is_success(t))
 		return failed_status(t, ret_after_ms);
 	if (is_ranged(q) && t->at != t->want) {

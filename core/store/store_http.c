@@ -10,7 +10,9 @@
 
 #include "core/base/array.h"
 #include "core/base/err.h"
+#include "core/base/path.h"
 #include "core/store/first_range.h"
+#include "core/store/web_headers.h"
 
 #define DOCUMENT_MAX (1 << 20)
 #define PROBES_MAX 64
@@ -35,7 +37,10 @@ static int ask_head(struct store *s, const char *path, char *url, struct http_re
 static int head(struct store *s, const char *path, struct io_object *ret)
 {
 	struct http_request q = { 0 };
-	int r = ask_head(s, path, NULL, &q);
+	int r = store_prepare(s);
+
+	if (r >= 0)
+		r = ask_head(s, path, NULL, &q);
 
 	if (r >= 0)
 		r = http_wait(s->http, &q);
@@ -317,6 +322,8 @@ static int fetch(struct store *s, const char *path, struct object_list **ret)
 	int r = p ? probing_init(p, s, span_str(path)) :
 		    fail(-ENOMEM, "cannot look into '%s'", path);
 
+	if (r >= 0)
+		r = store_prepare(s);
 	if (r < 0)
 		return r;
 	r = add_probes(p, 0, n_names(s));
@@ -425,11 +432,68 @@ static int look(struct store *s, const char *path, struct io_object *ret)
 	return 0;
 }
 
+/* ---- headers and logins ---- */
+
+/* The user's own file of logins, in the form that libcurl reads. */
+static int find_netrc(struct store *s)
+{
+	auto_free char *home = NULL, *standard = NULL;
+	const char *given = env_value("NETRC");
+	int r = given || s->opts.anonymous ? 0 : env_home(&home);
+
+	if (r < 0 || s->opts.anonymous || (!given && !home))
+		return r;
+	standard = home ? str_fmt("%s/.netrc", home) : NULL;
+	return given || standard ? path_absolute(given ? given : standard, &s->netrc_file) :
+				   fail(-ENOMEM, "cannot find .netrc");
+}
+
+static int prepare(struct store *s)
+{
+	if (s->own)
+		web_headers_refresh(s->own);
+	return 0;
+}
+
+static int authorize(void *arg, const struct http_request *req, struct http_headers *ret)
+{
+	const struct store *s = arg;
+
+	return s->own ? web_headers_add(s->own, ret) : 0;
+}
+
+static bool explain(void *arg, const struct http_refusal *refusal, struct http_request *req)
+{
+	size_t n = strlen(req->why);
+
+	if (refusal->status == 401)
+		snprintf(req->why + n, sizeof(req->why) - n,
+			 ": the server wants a login (.netrc) or a header (http_headers=)");
+	return false;
+}
+
+static const char *file(struct store *s, size_t i)
+{
+	const char *const all[] = { s->netrc_file, s->own ? web_headers_path(s->own) : NULL,
+				    s->own ? web_headers_dir(s->own) : NULL };
+
+	for (size_t k = 0; k < ARRAY_LEN(all); k++)
+		if (all[k] && i-- == 0)
+			return all[k];
+	return NULL;
+}
+
+static void close_http(struct store *s)
+{
+	web_headers_free(s->own);
+}
+
 /* The URL itself. */
 static int open_http(struct store *s, const char *url)
 {
 	const char *host = strstr(url, "://") + 3;
 	size_t n = strcspn(host, "/");
+	int r;
 
 	if (!n || strpbrk(url, "?#"))
 		return fail(-EINVAL, "'%s' is not the URL of a directory: http://HOST/PATH", url);
@@ -438,11 +502,25 @@ static int open_http(struct store *s, const char *url)
 		return fail(
 			-EINVAL,
 			"a URL with a user's name or a password in front of its host is not taken");
-	return store_set_urls(s, url, url);
+	r = store_set_urls(s, url, url);
+	if (r >= 0)
+		r = find_netrc(s);
+	if (r >= 0 && s->opts.http_headers) {
+		struct web_headers *w;
+
+		r = web_headers_open(s->opts.http_headers, &w);
+		s->own = r < 0 ? NULL : w;
+	}
+	return r;
 }
 
 const struct store_kind store_http = {
 	.open = open_http,
+	.close = close_http,
+	.prepare = prepare,
+	.authorize = authorize,
+	.explain = explain,
+	.file = file,
 	.follows = true,
 	.no_list = true,
 	.fetch = fetch,

@@ -264,6 +264,7 @@ static void store_free(struct io_store *base)
 	along_release(&s->along);
 	looked_release(&s->looked);
 	free(s->root);
+	free(s->netrc_file);
 	free(s->base.url);
 	free(s);
 }
@@ -371,6 +372,7 @@ static int fill(struct store *s, const char *url, const struct url_store_opts *o
 		ho.connections = opts->connections;
 	/* OpenSSL's variable, which libcurl itself ignores. */
 	ho.ca_file = getenv("SSL_CERT_FILE");
+	ho.netrc_file = s->netrc_file;
 	return http_new(&ho, &s->http);
 }
 
@@ -403,7 +405,8 @@ static bool is_same_opts(const struct url_store_opts *a, const struct url_store_
 {
 	return a->connections == b->connections && a->listing_ms == b->listing_ms &&
 	       a->addressing == b->addressing && a->anonymous == b->anonymous &&
-	       is_same_text(a->endpoint, b->endpoint) && is_same_text(a->region, b->region);
+	       is_same_text(a->endpoint, b->endpoint) && is_same_text(a->region, b->region) &&
+	       is_same_text(a->http_headers, b->http_headers);
 }
 
 static int descend(struct store *s, const char *url, const char *path)

@@ -37,6 +37,8 @@ struct url_store_opts {
 	const char *endpoint, *region;
 	enum url_addressing addressing;
 	bool anonymous; /* send requests without credentials */
+	/* For web servers: the file with headers for each request (web_headers.h); NULL: none. */
+	const char *http_headers;
 	/* The directory of the cache on disk (store_cache.h); NULL: there is no such cache. */
 	const char *cache_dir;
 	uint64_t cache_dir_limit;

@@ -16,8 +16,9 @@ struct store {
 	const struct store_kind *kind;
 	struct url_store_opts opts;
 	struct http *http;
-	char *root; /* URL of the root, escaped, without a slash at the end */
-	void *own;  /* the kind's data */
+	char *root;       /* URL of the root, escaped, without a slash at the end */
+	void *own;        /* the kind's data */
+	char *netrc_file; /* of a web server; NULL: requests have no login */
 	struct object_lists listings;
 	struct along along;
 	struct looked looked;

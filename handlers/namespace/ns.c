@@ -133,6 +133,7 @@ struct url_store_opts ns_store_opts(const struct options *o)
 		.region = o->region,
 		.addressing = o->addressing,
 		.anonymous = o->anonymous,
+		.http_headers = o->http_headers,
 		.cache_dir = o->cache_dir,
 		.cache_dir_limit = o->cache_dir_limit,
 	};

@@ -54,16 +54,16 @@ static int check_spill(const char *mountpoint, const struct options *o)
 		o->spill, dir, mountpoint);
 }
 
-static int check_cache_dir(const char *mountpoint, const char *dir)
+/* A mount that uses its own files would wait for itself. */
+static int check_outside(const char *mountpoint, const char *option, const char *path)
 {
-	auto_free char *real = path_real(dir);
+	auto_free char *real = path ? path_real(path) : NULL;
 
 	if (!real || !is_at_or_below(real, mountpoint))
 		return 0;
-	return fail(
-		-EINVAL,
-		"cache_dir='%s' is inside the mount point '%s': the mount would write to itself",
-		dir, mountpoint);
+	return fail(-EINVAL,
+		    "%s='%s' is inside the mount point '%s': the mount would use its own files",
+		    option, path, mountpoint);
 }
 
 /* The command is for the shell. Where its first word is a path, it must be a program. */
@@ -87,8 +87,10 @@ int places_check(const char *source, const char *mountpoint, const struct option
 			mountpoint, source);
 	if (o->log)
 		r = check_log(source, mountpoint, o->log);
-	if (r >= 0 && o->cache_dir)
-		r = check_cache_dir(mountpoint, o->cache_dir);
+	if (r >= 0)
+		r = check_outside(mountpoint, "cache_dir", o->cache_dir);
+	if (r >= 0)
+		r = check_outside(mountpoint, "http_headers", o->http_headers);
 	if (r >= 0 && o->on_commit)
 		r = check_on_commit(o->on_commit);
 	return r < 0 ? r : check_spill(mountpoint, o);

@@ -137,7 +137,10 @@ const struct option option_table[] = {
 	  "for s3://: whether requests name the bucket in their path or in the host name; auto: in the path if an endpoint is given, "
 	  "else in the host name" },
 	{ "anonymous", OPTION_BOOL, AT(anonymous), "off", "on|off",
-	  "for s3:// and gs://: send requests without credentials, for public buckets" },
+	  "send requests without credentials, for public buckets; for http(s)://: without a login of netrc" },
+	{ "http_headers", OPTION_TEXT, AT(http_headers), NULL, "FILE",
+	  "for http(s)://: file with a header for each request in each line, 'Name: value'; sent only to the server of SOURCE; others "
+	  "must not be able to read it" },
 	{ "cache_dir", OPTION_TEXT, AT(cache_dir), NULL, "DIR",
 	  "for a SOURCE with a URL: private directory that keeps fetched data; mounts and commands share it" },
 	{ "cache_dir_limit", OPTION_SIZE, AT(cache_dir_limit), "64G", "BYTES",

@@ -100,6 +100,7 @@ struct options {
 	uint64_t threads, connections;
 	/* Access to a bucket; NULL: from the environment. */
 	char *endpoint, *region;
+	char *http_headers; /* a file; NULL: none */
 	enum url_addressing addressing;
 	bool anonymous;
 	char *cache_dir; /* NULL: none */

@@ -164,6 +164,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._answer_now(with_body)
 
     def _answer_now(self, with_body):
+        if self.server.guard and self.server.guard(self):
+            return None
         path = pathlib.Path(self.server.root) / self.path.lstrip('/')
         if not path.is_file():
             return self._head(404, 0)
@@ -260,10 +262,12 @@ class Tunnel(Server):
 
 
 @contextlib.contextmanager
-def faulty(root, fault=None, made=None, tls=None):
+def faulty(root, fault=None, made=None, tls=None, guard=None):
     """Serves root, with ranges and tags. made: a list that gets the server, which counts connections and may have a gate (lib.rounds).
-    fault(path, offset), for each range: None, or a function of handler, bytes of the object, start and end, which answers and returns True, or returns False."""
+    fault(path, offset), for each range: None, or a function of handler, bytes of the object, start and end, which answers and returns True, or returns False.
+    guard(handler), before each answer: True when it has answered."""
     server = Server(_Handler, tls)
+    server.guard = guard
     server.connections, server.most_connections, server.gate = set(), 0, None
     if made is not None:
         made.append(server)

@@ -243,7 +243,7 @@ def test_refusals(mount, run, item, served, cache):
     point = cache.parent / 'point'
     point.mkdir()
     r = run('mount', '-o', f'cache_dir={point}/in', url, point, ok=False)
-    assert r.returncode != 0 and 'the mount would write to itself' in r.stderr, r.stderr
+    assert r.returncode != 0 and 'the mount would use its own files' in r.stderr, r.stderr
     if os.getuid() == 0:
         cache.chmod(0o755)
         os.chown(cache, 12345, -1)

@@ -167,6 +167,28 @@ static int parse_args(struct cmd_args *a, int argc, char **argv)
 	return 0;
 }
 
+/* http_headers= may be a secret of one server, so it is not sent to two. */
+static int check_servers(const struct cmd_args *a)
+{
+	const char *first = NULL;
+
+	for (int i = 0; a->options.http_headers && i < a->n_args; i++) {
+		const char *url = a->arg[i];
+		size_t n = strcspn(url, ":");
+
+		if (strncmp(url, "http://", 7) && strncmp(url, "https://", 8))
+			continue;
+		n += 3 + strcspn(url + n + 3, "/");
+		if (first && (strncasecmp(first, url, n) || (first[n] && first[n] != '/')))
+			return cmd_wrong(
+				a->cmd,
+				"-o http_headers= is for one server: %.*s would get it, too",
+				(int)n, url);
+		first = url;
+	}
+	return 0;
+}
+
 /* Refuse options of -o that would have no effect. Returns 0, or the exit status. */
 static int check_effect(const struct cmd_args *a)
 {
@@ -182,7 +204,7 @@ static int check_effect(const struct cmd_args *a)
 			return cmd_wrong(c,
 					 "-o %s= has no effect: %s reads what is stored as it is",
 					 c->ignores[i], c->name);
-	return 0;
+	return check_servers(a);
 }
 
 /* A command that reads files of others gives up rights that it does not need, like a mount. */
