@@ -51,6 +51,13 @@ def test_trees_have_totals(run, faulty):
     row = next(line for line in lines if line.startswith('|-- a/'))
     assert re.fullmatch(r'\|-- a/  2 files, 9 elements, 304 B, \d+ B stored', row)
     assert re.fullmatch(r'2 directories, 5 files, 16 elements, .* stored', lines[-1])
+    # Totals count what is below the depth that is printed.
+    for depth in (1, 2, 9):
+        cut = run('tree', '-d', str(depth), faulty).stdout.splitlines()
+        assert cut[-1] == run('tree', faulty).stdout.splitlines()[-1] and any('a/  2 files' in line for line in cut) == (depth > 2)
+        assert re.fullmatch(r'`-- 1/  6 files, 16 elements, .* stored', cut[1]) and (len(cut) == 4) == (depth == 1), cut
+    (cut,) = json.loads(run('tree', '-d', '1', '--json', faulty).stdout)
+    assert 'entries' not in cut and (cut['files'], cut['elements']) == (6, 16)
     doc = json.loads(run('tree', '--json', SAMPLE / '1000').stdout)
 
     def check(entries):

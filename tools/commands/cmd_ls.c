@@ -272,7 +272,7 @@ struct listing_walk {
 	struct totals sum;               /* of all directories visited so far */
 	char path[LIMIT_PATH_BYTES + 1]; /* path of a directory, from the source on */
 	bool json, bad;
-	long depth_limit;
+	long depth_limit; /* entries below it are counted, and not printed */
 	char prefix[4 * (LIMIT_TREE_DEPTH + 8) + 1];
 };
 
@@ -337,6 +337,7 @@ static int walk_below(struct listing_walk *w, struct node *dir, const char *name
 	auto_node *n = NULL;
 	auto_free char *text = NULL;
 	struct totals before = w->sum, own;
+	bool cut = depth + 1 >= w->depth_limit;
 	FILE *out = w->out;
 	size_t bytes = 0;
 	int r = node_lookup(dir, span_str(name), &n);
@@ -344,7 +345,7 @@ static int walk_below(struct listing_walk *w, struct node *dir, const char *name
 	if (r < 0)
 		return r;
 	memcpy(w->prefix + prefix, last ? "    " : "|   ", 5);
-	if (w->json) {
+	if (w->json && !cut) {
 		r = walk_dir(w, n, depth + 1, prefix + 4);
 	} else {
 		w->out = open_memstream(&text, &bytes);
@@ -366,7 +367,7 @@ static int walk_below(struct listing_walk *w, struct node *dir, const char *name
 	fputs("  ", out);
 	print_totals(out, &own);
 	fputc('\n', out);
-	if (text)
+	if (text && !cut)
 		fwrite(text, 1, bytes, out);
 	return r;
 }
@@ -401,13 +402,15 @@ static int walk_entry(struct listing_walk *w, struct node *dir, const char *name
 	if (r < 0)
 		return r;
 	w->bad |= r > 0;
+	if (r > 0 && depth >= w->depth_limit)
+		print_failure(err_restore(&row.why));
 	add_row(w, &row, is_dir);
 	if (w->json)
 		print_json_row(w->out, &row);
 	else
 		print_entry(w, &row, name, is_dir, last);
 	row_release(&row);
-	if (is_dir && r == 0 && depth + 1 < w->depth_limit) {
+	if (is_dir && r == 0) {
 		snprintf(w->path + was, sizeof(w->path) - was, "%s%s", was ? "/" : "", name);
 		r = walk_below(w, dir, name, last, depth, prefix);
 		w->path[was] = '\0';
@@ -452,7 +455,7 @@ static int walk_dir(struct listing_walk *w, struct node *dir, long depth, size_t
 		w->bad = true;
 		if (r == -ENOMEM || depth == 0)
 			return r;
-		if (w->json)
+		if (w->json && depth < w->depth_limit)
 			print_json_error(w->out, err_text(r));
 		else
 			print_failure(r);
@@ -517,7 +520,7 @@ static int run_tree(struct cmd_args *a)
 }
 
 static const struct cmd_option tree_options[] = {
-	{ "depth", 'd', "N", "descend at most N directories, also for totals" },
+	{ "depth", 'd', "N", "print at most N levels of names; totals count what is below, too" },
 	OPTION_ONLY,
 	{ "json", 0, NULL, "print one JSON document" },
 	{ 0 },
