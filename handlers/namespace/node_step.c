@@ -24,6 +24,7 @@
 #include "core/step/step_name.h"
 #include "handlers/namespace/node_draft.h"
 #include "handlers/namespace/node_tree.h"
+#include "handlers/plugin/plugins.h"
 
 struct node_step {
 	struct node node;
@@ -88,9 +89,10 @@ int node_step_knows(struct node *step, struct span item, const char *path)
 static int item_child(struct node_step *s, struct span name, const struct stat *st,
 		      struct node **ret)
 {
-	auto_free char *path = NULL;
+	auto_free char *path = NULL, *item = span_dup_str(name);
+	enum item_binding bound = item ? item_bound(item) : ITEM_UNBOUND;
 	enum item_kind kind;
-	int r = path_join(s->path, name, &path);
+	int r = item ? path_join(s->path, name, &path) : -ENOMEM;
 
 	if (r >= 0)
 		r = node_plugin_lookup(&s->node, name, path, ret);
@@ -100,6 +102,8 @@ static int item_child(struct node_step *s, struct span name, const struct stat *
 		r = detect_item(s->node.ns->ckpt->source, path, &kind);
 	if (r < 0)
 		return r;
+	if (bound == ITEM_AS_TREE || bound == ITEM_AS_FILES)
+		kind = bound == ITEM_AS_TREE ? ITEM_PYTREE : ITEM_STORED;
 	switch (kind) {
 	case ITEM_PYTREE:
 		return node_item_new(s->node.ns, &s->node, name, path, ret);

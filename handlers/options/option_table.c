@@ -99,7 +99,7 @@ const struct option option_table[] = {
 	{ "override", OPTION_BOOL, AT(override), "off", "on|off",
 	  "let plugins take the types of built-in handlers" },
 	{ "handler", OPTION_BINDING, 0, NULL, "ITEM:NAME",
-	  "let the item ITEM be handled by the item type NAME of a plugin that is given before; may be repeated" },
+	  "let the item ITEM be handled by the item type NAME: tree, files, or one of a plugin that is given before; may be repeated" },
 	{ "handlers", OPTION_ENUM, AT(handlers), "all", "all|none",
 	  "none: use only plugins; leaves that no plugin takes appear as their stored files, if they have files of their own" },
 	{ "atomicity", OPTION_ENUM, AT(atomicity), "auto", "auto|rename|commit_file",

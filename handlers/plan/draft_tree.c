@@ -441,6 +441,7 @@ static int name_plan(struct plan *p, struct span name)
 static int item_kind(struct plan *p)
 {
 	struct draft_node *n = p->item;
+	enum item_binding bound = item_bound(n->name);
 	struct span name = span_str(n->name), word;
 	enum name_ext ext = name_ext_of(name);
 	int r;
@@ -460,7 +461,10 @@ static int item_kind(struct plan *p)
 		word = draft_xattr_word(n, "kind");
 		p->kind = span_eq(word, span_str("opaque")) ? PLAN_STORED : PLAN_TREE;
 		pthread_mutex_unlock(&n->draft->lock);
-		r = p->strict && !word.p ? plan_looks_opaque(n) : 0;
+		if (bound == ITEM_AS_TREE || bound == ITEM_AS_FILES)
+			p->kind = bound == ITEM_AS_TREE ? PLAN_TREE : PLAN_STORED;
+		else
+			r = p->strict && !word.p ? plan_looks_opaque(n) : 0;
 		if (r < 0)
 			return r;
 		if (r)
@@ -528,8 +532,8 @@ bool draft_is_tree(const struct draft_node *item)
 {
 	struct plugin *plugin = NULL;
 
-	return !draft_is_opaque(item) && plugin_of_item(item->name, NULL, NULL, &plugin) >= 0 &&
-	       !plugin;
+	return !draft_is_opaque(item) && item_bound(item->name) != ITEM_AS_FILES &&
+	       plugin_of_item(item->name, NULL, NULL, &plugin) >= 0 && !plugin;
 }
 
 /* The name of the generated file, even if it is hidden. */

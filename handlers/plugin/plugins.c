@@ -182,29 +182,66 @@ int plugin_load(const char *path)
 	return 0;
 }
 
+const struct item_type item_types[] = {
+	{ "tree", "a PyTree, whose leaves are files", NULL },
+	{ "json", "a JSON document, in the file of json_filename=",
+	  "the file NAME.json of a draft is such an item" },
+	{ "proto", "a text-format protocol buffer, in the file of proto_filename=",
+	  "the file NAME.pbtxt of a draft is such an item" },
+	{ "files", "anything else, shown and stored byte for byte", NULL },
+	{ 0 },
+};
+
+/* Whether a plugin has an item type of that name, which comes before a built-in one. */
+static bool has_item_type(const char *name)
+{
+	for (const struct plugin *p = loaded; p; p = p->next)
+		if (p->item && !strcmp(p->item->name, name))
+			return true;
+	return false;
+}
+
 int plugin_bind(const char *text)
 {
 	const char *colon = strchr(text, ':');
+	const struct item_type *type = item_types;
 	struct binding *b;
 
 	if (!colon || colon == text || !colon[1])
 		return fail(-EINVAL, "option 'handler' does not accept '%s'; it takes ITEM:NAME",
 			    text);
-	for (const struct plugin *p = loaded; p; p = p->next)
-		if (p->item && !strcmp(p->item->name, colon + 1)) {
-			b = calloc(1, sizeof(*b));
-			if (b) {
-				b->item = span_dup_str(span_of(text, (size_t)(colon - text)));
-				b->name = strdup(colon + 1);
-			}
-			if (!b || !b->item || !b->name)
-				return fail(-ENOMEM, "cannot bind '%s'", text);
-			b->next = bindings;
-			bindings = b;
-			return 0;
-		}
-	return fail(-EINVAL, "option 'handler': no plugin before it has an item type '%s'",
-		    colon + 1);
+	while (type->name && strcmp(type->name, colon + 1))
+		type++;
+	if (!has_item_type(colon + 1)) {
+		if (!type->name)
+			return fail(-EINVAL,
+				    "option 'handler': no plugin before it has an item type '%s', "
+				    "and it is not tree or files",
+				    colon + 1);
+		if (type->hint)
+			return fail(-EINVAL, "option 'handler' does not take '%s': %s", type->name,
+				    type->hint);
+	}
+	b = calloc(1, sizeof(*b));
+	if (b) {
+		b->item = span_dup_str(span_of(text, (size_t)(colon - text)));
+		b->name = strdup(colon + 1);
+	}
+	if (!b || !b->item || !b->name)
+		return fail(-ENOMEM, "cannot bind '%s'", text);
+	b->next = bindings;
+	bindings = b;
+	return 0;
+}
+
+enum item_binding item_bound(const char *item)
+{
+	for (const struct binding *b = bindings; b; b = b->next)
+		if (!strcmp(b->item, item))
+			return has_item_type(b->name)    ? ITEM_OF_PLUGIN :
+			       !strcmp(b->name, "files") ? ITEM_AS_FILES :
+							   ITEM_AS_TREE;
+	return ITEM_UNBOUND;
 }
 
 int plugins_print(struct buf *ret)
@@ -264,7 +301,7 @@ int plugin_of_item(const char *item, struct io_dir *dir, const char *path, struc
 			}
 	for (struct plugin *p = loaded; p; p = p->next)
 		any |= p->item && p->item->probe;
-	if (!any || !dir)
+	if (!any || !dir || item_bound(item) != ITEM_UNBOUND)
 		return 0;
 	r = plugin_files_read(dir, path, false, &files);
 	/* An item that exceeds the limits of plugins is not offered to any. */

@@ -37,10 +37,19 @@ struct plugin {
 /* Load the plugin in a shared object. -EINVAL with a note that says what is wrong with it. */
 int plugin_load(const char *path);
 /*
- * Bind an item to an item type of a plugin: text is "ITEM:NAME". -EINVAL: no loaded plugin has that
- * item type.
+ * Bind an item to an item type of a plugin, or to a built-in one: text is "ITEM:NAME". -EINVAL: no
+ * loaded plugin has that item type.
  */
 int plugin_bind(const char *text);
+/* The item types that need no plugin. */
+struct item_type {
+	const char *name, *summary;
+	const char *hint; /* how items come to it if they cannot be bound; else NULL */
+};
+extern const struct item_type item_types[]; /* ends with a NULL name */
+enum item_binding { ITEM_UNBOUND, ITEM_OF_PLUGIN, ITEM_AS_TREE, ITEM_AS_FILES };
+/* The type that an item is bound to. */
+enum item_binding item_bound(const char *item);
 /* Append the paths of all plugins, or all bindings, separated by blanks. */
 int plugins_print(struct buf *ret);
 int plugins_print_bindings(struct buf *ret);
@@ -94,7 +103,7 @@ int plugin_encode_item(struct plugin *p, const struct plugin_files *shown,
 		       struct plugin_files *ret);
 /*
  * Set ret to the plugin that an item is bound to, else to the first one whose probe() takes it,
- * else to NULL. dir NULL: only by binding.
+ * else to NULL, as for one that is bound to a built-in type. dir NULL: only by binding.
  */
 int plugin_of_item(const char *item, struct io_dir *dir, const char *path, struct plugin **ret);
 

@@ -131,11 +131,13 @@ def test_a_damaged_archive_is_eio_and_its_neighbours_read(mount, npz, tmp_path):
 
 @pytest.mark.feature('A14', 'E6')
 def test_info_lists_handlers_in_order(run, npz):
-    names = [h['name'] for h in json.loads(run('info', '--handlers', '--json', '-o', npz).stdout)]
+    def leaves(options):
+        return [h['name'] for h in json.loads(run('info', '--handlers', '--json', '-o', options).stdout) if 'item' not in h]
+
+    names = leaves(npz)
     table = re.findall(r'^\ttype\((\w+)\)', (TOP / 'handlers/leaf/leaf.c').read_text(), re.M)
     assert names == ['npz', *table] and {'array', 'scalar', 'string', 'none'} <= set(table)
-    names = [h['name'] for h in json.loads(run('info', '--handlers', '--json', '-o', f'{npz},handlers=none').stdout)]
-    assert names == ['npz']
+    assert leaves(f'{npz},handlers=none') == ['npz']
 
 
 @pytest.mark.option('handlers')
@@ -338,9 +340,40 @@ def test_a_bound_name_comes_without_probing(mount, liar, tmp_path):
         m.unmount()
 
 
+@pytest.mark.option('handler')
+@pytest.mark.feature('D8')
+def test_an_item_is_bound_to_a_built_in_type(run, mount, liar, tmp_path):
+    """Its files do not matter, nor does a plugin that would take it."""
+    (tmp_path / 'root').mkdir()
+    bound = ['handler=notes:files', 'handler=state:tree']
+    m = mount(tmp_path / 'root', liar('HONEST'), *bound)
+    for item in ('notes', 'state'):
+        (m / '1.tmp' / item).mkdir(parents=True)
+        np.save(m / f'1.tmp/{item}/w.npy', np.arange(3))
+    os.rename(m / '1.tmp', m / '1')
+    stored = tmp_path / 'root/1'
+    assert os.listdir(stored / 'notes') == ['w.npy'] and (stored / 'state/_METADATA').exists()
+    assert np.array_equal(np.load(m / '1/notes/w.npy'), np.arange(3)) and np.array_equal(np.load(m / '1/state/w.npy'), np.arange(3))
+    assert json.loads((m / '.pytreefs/config').read_text())['options']['handler']['value'] == 'state:tree notes:files'
+    m.unmount()
+    listed = run('tree', '-o', 'handler=state:files', stored).stdout
+    assert 'manifest.ocdbt' in listed and '_METADATA' in listed, listed
+    r = run('tree', '-o', 'handler=notes:tree', stored, ok=False)
+    assert 'no _METADATA and no arrays' in r.stdout + r.stderr, r
+
+
+def test_the_types_of_items_are_listed(run, liar):
+    named = {h['name']: h for h in json.loads(run('info', '--handlers', '--json', '-o', liar('HONEST')).stdout) if 'item' in h}
+    assert named.keys() == {'turned', 'tree', 'json', 'proto', 'files'} and named['turned']['plugin'] == 'liar'
+    assert not named['tree']['plugin']
+    lines = run('info', '--handlers', '-o', liar('HONEST')).stdout
+    assert re.search(r'^turned .*plugin liar$', lines, re.M) and re.search('^files    item: anything else', lines, re.M)
+
+
 def test_a_binding_needs_a_handler_of_that_name(run, npz, cases):
-    r = run('ls', '-o', f'{npz},handler=x:nosuch', cases('bare-scalar').path, ok=False)
-    assert r.returncode == 2 and 'nosuch' in r.stderr
+    for name, said in (('nosuch', "no plugin before it has an item type 'nosuch', and it is not tree or files"), ('json', 'NAME.json')):
+        r = run('ls', '-o', f'{npz},handler=x:{name}', cases('bare-scalar').path, ok=False)
+        assert r.returncode == 2 and said in r.stderr
 
 
 def test_a_plugin_that_is_not_there(program, tmp_path, cases):

@@ -114,6 +114,27 @@ static void list_values(const struct plugin *p, bool json, bool *first)
 	}
 }
 
+static void list_item_type(const char *name, const char *summary, const char *plugin, bool json,
+			   bool *first)
+{
+	auto_buf out = { 0 };
+
+	if (json) {
+		buf_add_byte(&out, '{');
+		add_text(&out, true, "name", name);
+		add(&out, true, "item", span_str("true"));
+		if (plugin)
+			add_text(&out, true, "plugin", plugin);
+		else
+			add(&out, true, "plugin", span_str("null"));
+		add_text(&out, true, "summary", summary);
+	} else {
+		buf_addf(&out, "%-8s item: %s%s%s", name, summary, plugin ? "; plugin " : "",
+			 plugin ? plugin : "");
+	}
+	print_object(&out, json, first);
+}
+
 /* The order is that in which they are asked. */
 static int list_handlers(struct cmd_args *a)
 {
@@ -128,6 +149,12 @@ static int list_handlers(struct cmd_args *a)
 	}
 	for (size_t i = 0; leaf_types[i] && a->options.handlers == HANDLERS_ALL; i++)
 		list_handler(leaf_types[i], NULL, json, &first);
+	for (const struct plugin *p = plugin_first(); p; p = p->next)
+		if (p->item)
+			list_item_type(p->item->name, p->item->handler ? p->item->handler : "",
+				       p->name, json, &first);
+	for (const struct item_type *t = item_types; t->name; t++)
+		list_item_type(t->name, t->summary, NULL, json, &first);
 	if (json)
 		printf("\n]\n");
 	return EXIT_OK;
@@ -338,7 +365,7 @@ static int run_info(struct cmd_args *a)
 
 static const struct cmd_option options[] = {
 	{ "json", 0, NULL, "print one JSON object" },
-	{ "handlers", 0, NULL, "list the known leaf types" },
+	{ "handlers", 0, NULL, "list the known types of leaves and items" },
 	{ 0 },
 };
 

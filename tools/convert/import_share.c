@@ -49,7 +49,7 @@ static int is_whole(const struct import_list *f, const char *path)
 		if (!strcmp(f->mark[i].name, "kind") && strstr(f->mark[i].value, "opaque") &&
 		    is_below(path, f->mark[i].path))
 			return 1;
-	return r < 0 ? r : plugin != NULL;
+	return r < 0 ? r : plugin || item_bound(item) == ITEM_AS_FILES;
 }
 
 static int choose_owners(struct import_list *f, struct import_entry *const *at,
