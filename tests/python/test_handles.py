@@ -215,6 +215,34 @@ def test_fsspec_follows_the_path(tmp_path, below):
         fs.cat_file(f'{tmp_path}/{below}/w.npy')
 
 
+@pytest.mark.parametrize('base, item, beside', [('alone', 'item', 'runs'), ('7', 'item', 'runs'), ('7', '1500', '3'), ('alone', '3', 'runs')])
+def test_fsspec_shows_the_same_whatever_was_asked_before(tmp_path, base, item, beside):
+    """A directory beside an item, or beside a step, is not shown through the checkpoint that was opened for those: of a root, only its steps."""
+    top = tmp_path / base
+    pytreefs.save(top / item, TREE, item=None)
+    pytreefs.save(top / beside / '5', TREE)
+    shutil.copytree(top / beside / '5', top / beside / '6.orbax-checkpoint-tmp-1')
+    (top / item / 'others').mkdir()
+    (top / item / 'others/file').write_text('beside')
+
+    def ask(fs, name):
+        path = f'{top}/{name}'
+        found = {'ls': lambda: fs.ls(path, detail=False), 'ls, in full': lambda: [e['name'] for e in fs.ls(path)], 'info': lambda: fs.info(path)['type'],
+                 'find': lambda: fs.find(path), 'glob': lambda: fs.glob(f'{path}/*'), 'walk': lambda: list(fs.walk(path)), 'exists': lambda: fs.exists(path)}
+        return {how: call() for how, call in found.items()}
+
+    names = (item, beside, f'{beside}/5', f'{item}/a', f'{beside}/5/default', f'{item}/others')
+    alone = {name: ask(_fsspec.FileSystem(skip_instance_cache=True), name) for name in names}
+    steps = alone[beside]
+    assert steps['ls'] == steps['ls, in full'] == steps['glob'] == [f'{top}/{beside}/5'] and '-tmp-1' not in str(steps)
+    assert steps['walk'][0] == (f'{top}/{beside}', ['5'], []) and all(f.startswith(f'{top}/{beside}/5/default/') for f in steps['find'] if '/default' in f)
+    for order in (names, names[::-1]):
+        fs = _fsspec.FileSystem(skip_instance_cache=True)
+        assert {name: ask(fs, name) for name in order} == {name: alone[name] for name in order}
+        with pytest.raises(FileNotFoundError):
+            fs.ls(f'{top}/{beside}/6.orbax-checkpoint-tmp-1/none')
+
+
 def test_a_step_by_its_number_as_text(tmp_path):
     for name in ('step_00000007', 'step_00000018'):
         pytreefs.save(tmp_path / name, TREE, item=None)

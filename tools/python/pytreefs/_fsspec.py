@@ -83,6 +83,7 @@ class FileSystem(fsspec.AbstractFileSystem):      # type: ignore[misc]
         super().__init__(**{k: v for k, v in options.items() if k in own})
         self._options = {k: v for k, v in options.items() if k not in own}
         self._contexts: dict[str, Context] = {}
+        self._covered: dict[str, set[str]] = {}     # by the path of what was opened: _foreign() has found these to be parts of it
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
@@ -115,9 +116,9 @@ class FileSystem(fsspec.AbstractFileSystem):      # type: ignore[misc]
         tried: lib.Error | None = None
         parts = path.split('/')
         for n in range(1, len(parts) + 1):
-            at = '/'.join(parts[:n]) or '/'
-            if at in self._contexts and self._is_there(at):
-                return self._contexts[at], '/'.join(parts[n:])
+            at, name = '/'.join(parts[:n]) or '/', '/'.join(parts[n:])
+            if at in self._contexts and self._is_there(at) and self._foreign(self._contexts[at], name) is None:
+                return self._contexts[at], name
         is_url = '://' in path
         least = 2 if is_url else 0      # that is the host or bucket
         # `latest` is looked up anew each time, so that a root is looked for before it.
@@ -126,19 +127,55 @@ class FileSystem(fsspec.AbstractFileSystem):      # type: ignore[misc]
             if not is_url and not os.path.isdir(at):
                 continue
             try:
-                context = Context(at, self._options)
-                if context.handle.kind() < lib.DICT:
-                    raise lib.Error(20, 'is a leaf', at)
+                context, n = self._widest(parts, n, least)
             except lib.Error as e:
                 tried = tried or e
                 continue
-            # The widest: a root shows its steps, a step its items.
-            wider = None if context.handle.kind() == lib.ROOT else self._widen(parts, n, least)
-            if wider is not None:
-                context, n = wider
+            name = '/'.join(parts[n:])
             self._contexts['/'.join(parts[:n]) or '/'] = context
-            return context, '/'.join(parts[n:])
+            if place := self._foreign(context, name):
+                self._covered[context.path].add(place)    # files that are not a checkpoint of their own
+            return context, name
         raise FileNotFoundError(2, f'No checkpoint{f": {tried}" if tried else ""}', path)
+
+    def _open_at(self, at: str) -> Context:
+        context = self._contexts.get(at) or Context(at, self._options)
+        if context.handle.kind() < lib.DICT:
+            raise lib.Error(20, 'is a leaf', at)
+        return context
+
+    def _widest(self, parts: list[str], n: int, least: int) -> tuple[Context, int]:
+        """The checkpoint that shows the one whose path has n parts, an item's step or a step's root, and how many parts its own path has."""
+        context = self._open_at('/'.join(parts[:n]) or '/')
+        while n - 1 > least and context.handle.kind() != lib.ROOT:
+            try:
+                wider = self._open_at('/'.join(parts[:n - 1]) or '/')
+            except lib.Error:
+                break
+            if self._foreign(wider, parts[n - 1]) is not None:
+                break
+            context, n = wider, n - 1
+        return context, n
+
+    def _foreign(self, context: Context, name: str) -> str | None:
+        """The beginning of a name whose files may be a checkpoint of their own, since this one shows them as they are stored; '' for a
+        name that it does not have; None: it is a part of this one. So what was opened before does not matter."""
+        parts = name.split('/') if name else []
+        covered = self._covered.setdefault(context.path, set())
+        for n in range(1, min(2 if context.handle.kind() == lib.ROOT else 1, len(parts)) + 1):
+            place = '/'.join(parts[:n])
+            if place in covered or parts[0] in ('latest', '.pytreefs'):
+                continue
+            try:
+                kind = context.describe(place).kind
+            except KeyError:
+                return '' if n == 1 else None
+            except lib.Error:
+                return None
+            if kind == lib.OPAQUE:
+                return place
+            covered.add(place)
+        return None
 
     def _is_there(self, at: str) -> bool:
         """Whether what was opened is what the path leads to by now; else it is opened anew."""
@@ -148,20 +185,9 @@ class FileSystem(fsspec.AbstractFileSystem):      # type: ignore[misc]
             if e.errno != errno.ESTALE:
                 raise
             del self._contexts[at]
+            self._covered.pop(at, None)
             return False
         return True
-
-    def _widen(self, parts: list[str], n: int, least: int) -> tuple[Context, int] | None:
-        found = None
-        for m in range(n - 1, max(n - 3, least), -1):
-            try:
-                context = Context('/'.join(parts[:m]) or '/', self._options)
-                if '/'.join(parts[m:n]).split('/')[0] in [name for name, _, _ in context.handle.list('')]:
-                    found = context, m
-            except lib.Error:
-                break
-        return found
-
     # ---- names ----
 
     def _entry(self, path: str, context: Context, name: str) -> dict[str, Any]:
