@@ -7,6 +7,8 @@
  * are compared (diff_values.c).
  */
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "tools/diff/diff.h"
 
@@ -25,6 +27,36 @@ static bool tolerance(struct cmd_args *a, const char *option, double *ret)
 	return false;
 }
 
+/* Parse --sort and --top; false: a message was printed. */
+static bool order(struct cmd_args *a, struct diff *d)
+{
+	static const char *const keys[] = { [DIFF_MAX_ABS] = "max_abs",
+					    [DIFF_MAX_ULP] = "max_ulp",
+					    [DIFF_RMS] = "rms",
+					    [DIFF_RELATIVE] = "relative" };
+	const char *sort = cmd_value(a, "sort"), *top = cmd_value(a, "top");
+	char *end;
+
+	d->top = UINT64_MAX;
+	d->sort = top ? DIFF_RELATIVE : DIFF_UNSORTED;
+	for (int i = DIFF_MAX_ABS; sort && i <= DIFF_RELATIVE; i++)
+		if (!strcmp(sort, keys[i])) {
+			d->sort = i;
+			sort = NULL;
+		}
+	if (sort) {
+		cmd_wrong(a->cmd, "--sort takes max_abs, max_ulp, rms or relative, not '%s'", sort);
+		return false;
+	}
+	if (!top)
+		return true;
+	d->top = strtoull(top, &end, 10);
+	if (*top >= '0' && *top <= '9' && !*end && d->top > 0)
+		return true;
+	cmd_wrong(a->cmd, "--top takes a number of leaves from 1, not '%s'", top);
+	return false;
+}
+
 static int run_diff(struct cmd_args *a)
 {
 	struct diff d = { .json = cmd_flag(a, "json"),
@@ -35,7 +67,7 @@ static int run_diff(struct cmd_args *a)
 	int r;
 
 	if (!tolerance(a, "atol", &d.tolerance.absolute) ||
-	    !tolerance(a, "rtol", &d.tolerance.relative))
+	    !tolerance(a, "rtol", &d.tolerance.relative) || !order(a, &d))
 		return EXIT_USAGE;
 	r = selection_begin(&d.t, a);
 	if (r >= 0)
@@ -48,14 +80,18 @@ static int run_diff(struct cmd_args *a)
 		printf("{\"differences\": [");
 	r = diff_sources(&d, &sa, &sb);
 	progress_clear(&d.t.progress);
+	diff_say_rows(&d);
 	if (d.json)
-		printf("\n], \"compared\": %llu, \"same\": %llu, \"unreadable\": %zu}\n",
-		       (unsigned long long)d.compared, (unsigned long long)d.same, d.t.failed);
+		printf("\n], \"compared\": %llu, \"same\": %llu, \"unreadable\": %zu, "
+		       "\"omitted\": %llu}\n",
+		       (unsigned long long)d.compared, (unsigned long long)d.same, d.t.failed,
+		       (unsigned long long)d.omitted);
 	else if (!cmd_flag(a, "quiet") && r >= 0)
-		printf("%llu %s compared, %llu the same, %llu %s%s\n",
+		printf("%llu %s compared, %llu the same, %llu %s%s%s\n",
 		       (unsigned long long)d.compared, noun(d.compared, "leaf", "leaves"),
 		       (unsigned long long)d.same, (unsigned long long)d.differences,
 		       noun(d.differences, "difference", "differences"),
+		       d.omitted ? ", the largest printed" : "",
 		       d.t.failed ? ", some could not be read" : "");
 	if (r >= 0)
 		r = selection_end(&d.t);
@@ -69,6 +105,8 @@ static const struct cmd_option options[] = {
 	{ "atol", 't', "T", "equal is |A - B| <= T + rtol * |B| (default 0)" },
 	{ "rtol", 0, "T", "relative, as in numpy.isclose() (default 0)" },
 	{ "ignore-dtype", 0, NULL, "compare floats in the narrower type" },
+	{ "sort", 0, "KEY", "largest first: max_abs, max_ulp, rms, relative" },
+	{ "top", 0, "N", "only the N largest, of relative without --sort" },
 	OPTION_ONLY,
 	OPTION_JSON,
 	OPTION_QUIET,
@@ -80,11 +118,9 @@ const struct cmd cmd_diff = {
 	.name = "diff",
 	.args = "A B",
 	.summary = "compare two checkpoints: structure, dtypes, shapes, values, metadata",
-	.help = "A and B are sources, steps, items, directories or leaves. The exit status is\n"
-		"that of diff(1): 0 equal, 1 different, 2 an error, or a part was not read.\n"
-		"Elements are equal if their bits are, or both are NaN; numbers in custom\n"
-		"metadata, which --only leaves out, if their texts are. A safetensors file or\n"
-		"directory of shards without a manifest has no lists, numbers and metadata.",
+	.help = "A and B are sources, steps, items, directories or leaves. Elements are equal if\n"
+		"their bits are, or both are NaN; numbers in custom metadata, which --only leaves\n"
+		"out, if their texts are. The exit status is that of diff(1).",
 	.example = "pytreefs diff ckpts/1000/state ckpts/1000/state",
 	.options = options,
 	.min_args = 2,

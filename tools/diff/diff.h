@@ -8,6 +8,14 @@
 #include "tools/scan/numbers.h"
 #include "tools/select/selection.h"
 
+enum diff_sort { DIFF_UNSORTED, DIFF_MAX_ABS, DIFF_MAX_ULP, DIFF_RMS, DIFF_RELATIVE };
+
+/* Differences of the values of one leaf, which are printed when all are known. */
+struct diff_row {
+	double key;
+	char *path, *text;
+};
+
 struct diff {
 	struct selection t;
 	const char *name_a, *name_b;
@@ -15,6 +23,10 @@ struct diff {
 	struct tolerance tolerance;
 	bool ignore_dtype; /* floats of two types are equal if they are in the narrower one */
 	uint64_t compared, same, differences;
+	enum diff_sort sort;
+	uint64_t top, omitted; /* number of sorted rows that are printed, and that are not */
+	struct diff_row *row;
+	size_t n_rows, cap_rows;
 
 	/*
 	 * The trees that are being compared, and the partner in B for each node of each part of A.
@@ -41,6 +53,8 @@ void diff_only_in_b(struct diff *d, const char *prefix, const struct listing *la
 		    const struct listing *lb);
 /* Compare leaves that are on both sides. */
 int diff_values(struct diff *d, const struct subtree *a, const char *prefix);
+/* Print the rows, the largest first, and free them. */
+void diff_say_rows(struct diff *d);
 /*
  * Compare custom metadata of two roots, steps or items: JSON objects, "" for none. Members may be
  * in any order; numbers are equal if their texts are.

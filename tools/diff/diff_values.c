@@ -3,6 +3,9 @@
  * diff_values.c - compares leaves that are on both sides: types, texts, and arrays box by box of
  * the chunks of the first one.
  */
+#include <math.h>
+
+#include "core/base/array.h"
 #include "core/base/blocks.h"
 #include "core/base/err.h"
 #include "handlers/leaf/leaf.h"
@@ -188,9 +191,80 @@ static void say_index(struct buf *out, const struct zarr_meta *m, uint64_t at)
 	buf_add_byte(out, ']');
 }
 
-static void say_values(struct diff *d, const struct walk_leaf *leaf, const struct numbers_diff *n)
+/* ---- rows ---- */
+
+static double sort_key(const struct diff *d, const struct numbers_diff *n, double rms,
+		       double relative)
+{
+	double key = d->sort == DIFF_MAX_ABS ? n->max_abs :
+		     d->sort == DIFF_MAX_ULP ? (double)n->max_ulp :
+		     d->sort == DIFF_RMS     ? rms :
+					       relative;
+
+	/* NaN on one side is farther than any number, and so is a change of zeros. */
+	return n->one_nan || isnan(key) ? INFINITY : key;
+}
+
+static int keep_row(struct diff *d, double key, const char *path, const char *text)
+{
+	struct diff_row row = { key, strdup(path), text ? strdup(text) : NULL };
+
+	if (row.path && row.text && array_reserve(d->row, d->cap_rows, d->n_rows + 1)) {
+		d->row[d->n_rows++] = row;
+		return 0;
+	}
+	free(row.path);
+	free(row.text);
+	return fail(-ENOMEM, "cannot compare '%s'", path);
+}
+
+/* Rows with one key stay in the order of the tree. */
+static int by_key(const void *a, const void *b, void *arg)
+{
+	const struct diff *d = arg;
+	const size_t *x = a, *y = b;
+	double kx = d->row[*x].key, ky = d->row[*y].key;
+
+	return kx != ky ? (kx < ky ? 1 : -1) : (*x > *y) - (*x < *y);
+}
+
+void diff_say_rows(struct diff *d)
+{
+	auto_free size_t *at = calloc(d->n_rows + 1, sizeof(*at));
+
+	for (size_t i = 0; at && i < d->n_rows; i++)
+		at[i] = i;
+	if (at)
+		qsort_r(at, d->n_rows, sizeof(*at), by_key, d);
+	for (size_t i = 0; i < d->n_rows; i++) {
+		struct diff_row *row = &d->row[at ? at[i] : i];
+
+		if (i < d->top) {
+			diff_say(d, row->path, "values", row->text);
+		} else {
+			d->differences++;
+			d->omitted++;
+		}
+		free(row->path);
+		free(row->text);
+	}
+	free(d->row);
+	d->row = NULL;
+}
+
+static void put_number(struct buf *out, double x)
+{
+	if (isfinite(x))
+		json_put_double(out, x, JSON_PRETTY);
+	else
+		buf_add_str(out, "null");
+}
+
+static int say_values(struct diff *d, const struct walk_leaf *leaf, const struct numbers_diff *n)
 {
 	const struct zarr_meta *m = &leaf->value.array->meta;
+	double rms = sqrt(n->squares / (double)m->n_elements);
+	double relative = sqrt(n->squares) / sqrt(n->squares_a);
 	auto_buf first = { 0 }, far = { 0 }, text = { 0 };
 
 	say_index(&first, m, n->first);
@@ -202,18 +276,31 @@ static void say_values(struct diff *d, const struct walk_leaf *leaf, const struc
 			 buf_str(&first), buf_str(&far));
 		if (n->has_ulp)
 			buf_addf(&text, ", \"max_ulp\": %llu", (unsigned long long)n->max_ulp);
+		buf_add_str(&text, ", \"rms\": ");
+		put_number(&text, rms);
+		buf_add_str(&text, ", \"relative\": ");
+		put_number(&text, relative);
 		buf_addf(&text, ", \"one_nan\": %llu", (unsigned long long)n->one_nan);
 	} else {
-		buf_addf(&text, "%llu of %llu elements differ, the first at %s, max abs %s",
+		buf_addf(&text, "%llu of %llu %s %s, the first at %s, max abs %s",
 			 (unsigned long long)n->n, (unsigned long long)m->n_elements,
-			 buf_str(&first), buf_str(&far));
+			 noun(m->n_elements, "element", "elements"),
+			 noun(n->n, "differs", "differ"), buf_str(&first), buf_str(&far));
 		if (n->has_ulp)
 			buf_addf(&text, ", max ulp %llu", (unsigned long long)n->max_ulp);
+		if (isfinite(rms))
+			buf_addf(&text, ", rms %.4g", rms);
+		if (isfinite(relative))
+			buf_addf(&text, ", relative %.4g", relative);
 		if (n->one_nan)
-			buf_addf(&text, ", %llu times NaN on one side",
-				 (unsigned long long)n->one_nan);
+			buf_addf(&text, ", %llu %s NaN on one side only",
+				 (unsigned long long)n->one_nan,
+				 noun(n->one_nan, "element is", "elements are"));
 	}
+	if (d->sort != DIFF_UNSORTED)
+		return keep_row(d, sort_key(d, n, rms, relative), leaf->path, buf_str(&text));
 	diff_say(d, leaf->path, "values", buf_str(&text));
+	return 0;
 }
 
 /* Two words: `a` in the first, `b` in the second. */
@@ -281,6 +368,7 @@ static int diff_end(void *arg, struct walk_leaf *leaf)
 	struct pair *p = leaf->state;
 	struct diff *d = arg;
 	struct numbers_diff sum = { 0 };
+	int r = 0;
 
 	if (leaf->failed.code)
 		selection_failed(&d->t, leaf->path, &leaf->failed);
@@ -292,12 +380,12 @@ static int diff_end(void *arg, struct walk_leaf *leaf)
 		d->same += p->what == PAIR_SAME && sum.n == 0;
 		say_pair(d, leaf, p);
 		if (sum.n)
-			say_values(d, leaf, &sum);
+			r = say_values(d, leaf, &sum);
 		else if (p->what == PAIR_SAME && cmd_flag(d->t.a, "verbose"))
 			diff_say_same(d, leaf->path);
 	}
 	pair_free(p);
-	return 0;
+	return r;
 }
 
 int diff_values(struct diff *d, const struct subtree *a, const char *prefix)
