@@ -18,6 +18,12 @@
 #include "core/base/log.h"
 #include "handlers/namespace/ns.h"
 
+/*
+ * Buffers of programs. np.load() reads one for the header, and numpy then reads the array past
+ * Python's buffer, so what is in it is read twice; coreutils take no less than this for a copy.
+ */
+#define BUFFER_BYTES (128 * KiB)
+
 /* A name. Any thread may read the current one without a lock, so a rename keeps the old one. */
 struct node_name {
 	struct node_name *older;
@@ -411,7 +417,7 @@ int node_stat(struct node *n, struct stat *ret)
 {
 	int r;
 
-	*ret = (struct stat){ .st_ino = n->ino, .st_nlink = 1, .st_blksize = 1 << 20 };
+	*ret = (struct stat){ .st_ino = n->ino, .st_nlink = 1, .st_blksize = BUFFER_BYTES };
 	r = check_absent(n, n->ops->stat(n, ret));
 	if (r >= 0 && atomic_load(&n->sources))
 		ret->st_blocks = MAX(ret->st_blocks, (blkcnt_t)div_up((uint64_t)ret->st_size, 512));

@@ -211,6 +211,12 @@ def test_raw_chunks_count_as_read(mount, run, tmp_path, direct):
     n = read_bytes_of(m, (m / '1/default/w.npy').read_bytes)
     # Once, but for what the kernel may have taken away before it was read.
     assert array.nbytes <= n < 1.5 * array.nbytes
+    # numpy reads the array past Python's buffer, which has st_blksize bytes and in it the header.
+    m.unmount()
+    m = mount(tmp_path / 'source', direct)
+    path = m / '1/default/w.npy'
+    n = read_bytes_of(m, lambda: np.load(path))
+    assert array.nbytes <= n <= array.nbytes + path.stat().st_blksize + 4096 and path.stat().st_blksize == 128 << 10
     # Other forms of it, each from a mount that has read nothing yet.
     for name, least in (('w[1000:500000].npy', 4 * 499_000), ('w@float64.npy', array.nbytes), ('../default.safetensors', array.nbytes)):
         other = mount(tmp_path / 'source', direct, 'cache=0')
