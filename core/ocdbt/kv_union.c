@@ -210,21 +210,44 @@ static int union_list(struct kv *kv, struct span prefix, kv_each_fn *each, void 
 	return r;
 }
 
+#define NAMES_MAX 16 /* parts that a message names */
+
+/* Append the name of part i of n to a list of them. */
+static int add_part_name(struct buf *ret, const char *name, size_t i, size_t n)
+{
+	if (i == NAMES_MAX)
+		return buf_addf(ret, " and %zu more", n - i);
+	return i > NAMES_MAX ? 0 : buf_addf(ret, "%s%s", i ? ", " : "", name);
+}
+
+int ocdbt_parts_text(const struct ocdbt_parts *parts, struct buf *ret)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < parts->n && r >= 0; i++)
+		r = add_part_name(ret, parts->name[i], i, parts->n);
+	return r;
+}
+
 static int union_where_text(struct kv *kv, struct span key, struct buf *ret)
 {
 	struct kv_union *u = container_of(kv, struct kv_union, base);
+	int r;
 
 	for (size_t i = 0; i < u->n; i++) {
 		auto_of(ocdbt_cursor) struct ocdbt_cursor *cur = NULL;
 		struct ocdbt_value v;
-		int r = ocdbt_cursor_open(u->part[i].db, &u->part[i].version, &cur);
 
+		r = ocdbt_cursor_open(u->part[i].db, &u->part[i].version, &cur);
 		if (r >= 0)
 			r = ocdbt_cursor_find(cur, key, &v);
 		if (r != 0)
 			return r < 0 ? r : value_where_text(ret, u->part[i].name, &v);
 	}
-	return buf_add_str(ret, "absent");
+	r = buf_add_str(ret, "absent from ");
+	for (size_t i = 0; i < u->n && r >= 0; i++)
+		r = add_part_name(ret, u->part[i].name, i, u->n);
+	return r;
 }
 
 static void union_free(struct kv *kv)

@@ -49,6 +49,7 @@ static int open_database(struct item *item)
 	struct ocdbt_open_opts opts = { .name = item->path };
 	auto_of(io_dir) struct io_dir *dir = NULL;
 	struct ocdbt_parts parts = { 0 };
+	auto_buf names = { 0 };
 	int r = io_dir_sub(item->dir, ".", &dir);
 
 	if (r >= 0)
@@ -62,12 +63,16 @@ static int open_database(struct item *item)
 			return 0;
 		}
 		if (r >= 0)
+			r = ocdbt_parts_text(&parts, &names);
+		if (r >= 0)
 			r = ocdbt_open_union(dir, &parts, item->ckpt->cache, &opts, &item->kv);
 		ocdbt_parts_release(&parts);
 		item->is_unmerged = r >= 0;
 		if (r >= 0)
-			log_info("item '%s' was never merged: it is read as the union of its parts",
-				 item->path);
+			log_info(
+				"item '%s' was never merged: it is read as the union of its parts, "
+				"%.*s",
+				item->path, SPAN_ARG(buf_span(&names)));
 	}
 	if (r < 0)
 		return r;

@@ -33,12 +33,18 @@ static int has_lost_manifest(const struct item *item)
 /* The leaf is in the tree, so a missing array is damage. */
 static int fail_missing(const struct item *item, struct span param)
 {
+	auto_buf where = { 0 };
 	int r = has_lost_manifest(item);
 
 	if (r < 0)
 		return r;
 	if (r > 0)
 		return fail(-EUCLEAN, ITEM_LOST_MANIFEST);
+	if (item->is_unmerged && kv_where_text(item->kv, param, &where) >= 0 && buf_str(&where))
+		return fail(-EUCLEAN,
+			    "'%.*s' is in the tree, and its array is not stored: it is %s, and the "
+			    "item was never merged",
+			    SPAN_ARG(param), buf_str(&where));
 	return fail(-EUCLEAN, "'%.*s' is in the tree, and its array is not stored",
 		    SPAN_ARG(param));
 }

@@ -565,3 +565,19 @@ def test_merge_finds_a_missing_part(run, cases, copy):
     r = run('merge', '--force', '--json', item, ok=False)
     assert r.returncode == 1 and json.loads(r.stdout)['missing'] == 1
     assert run('cat', item / 'a.npy', text=False).stdout[:6] == b'\x93NUMPY'
+
+
+@pytest.mark.parametrize('lost, said', [(0, 'not stored: it is absent from ocdbt.process_1,'), (1, '(absent from ocdbt.process_0) is not stored')])
+def test_a_part_that_is_lost(run, cases, copy, mount, lost, said):
+    """Each message says which parts there are."""
+    item, found = copy(cases('unmerged-two-processes')), f'ocdbt.process_{1 - lost}'
+    whole = run('tree', item).stderr
+    assert whole.endswith('the union of its parts, ocdbt.process_0, ocdbt.process_1\n'), whole
+    shutil.rmtree(item / f'ocdbt.process_{lost}')
+    assert said in run('cat', item / 'big.npy', ok=False).stderr
+    assert f'its parts were never merged ({found}): ' in run('verify', item, ok=False).stdout
+    assert f'3 leaves are not whole in {found}; nothing was merged' in run('merge', item, ok=False).stderr
+    m = mount(item, allow_errors=True)
+    with pytest.raises(OSError):
+        (m / 'big.npy').read_bytes()
+    assert any(f'absent from {found}' in line for line in m.log_lines())

@@ -11,6 +11,7 @@ import warnings
 import ml_dtypes
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from lib import compare, expect
 from lib.pairs import LONG
@@ -194,6 +195,13 @@ def test_json_of_small_arrays(mount, cases):
         if a.dtype.kind == 'c':
             back = (back[..., 0] + 1j * back[..., 1])
         assert expect.same_bits(back.astype(a.dtype).reshape(a.shape), a), (dtype, shape)
+
+
+def test_json_of_bfloat16_has_the_digits_that_its_page_says(run, tmp_path):
+    value = np.array([0x3dcd], np.uint16).view(ml_dtypes.bfloat16)
+    safetensors.numpy.save_file({'w': value}, tmp_path / 'a.safetensors')
+    assert run('cat', tmp_path / 'a.safetensors/w.json').stdout == '[0.1]\n' and ml_dtypes.bfloat16(0.1) == value[0]
+    assert run('cat', tmp_path / 'a.safetensors/w@float64.json').stdout == f'[{float(value[0])!r}]\n'
 
 
 def test_every_leaf_answers_to_every_extension_that_can_carry_it(mount, cases):

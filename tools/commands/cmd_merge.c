@@ -32,8 +32,9 @@ static int check_leaf(struct item *item, const struct tree_node *t)
 	wanted = zarr_meta_objects(&v.array->meta);
 	r = zarr_stored(v.array, &bytes, &objects);
 	if (r >= 0 && objects < wanted)
-		r = fail(-EUCLEAN, "%llu of its %llu chunks are in no part",
-			 (unsigned long long)(wanted - objects), (unsigned long long)wanted);
+		r = fail(-EUCLEAN, "%llu of its %llu chunks %s in no part",
+			 (unsigned long long)(wanted - objects), (unsigned long long)wanted,
+			 noun(wanted - objects, "is", "are"));
 	return r;
 }
 
@@ -139,9 +140,14 @@ static int merge_item(struct cmd_args *a, struct ns *ns, const struct ocdbt_part
 	if (r < 0)
 		return r;
 	if (missing && !cmd_flag(a, "force")) {
+		auto_buf names = { 0 };
+
+		if (ocdbt_parts_text(parts, &names) < 0)
+			return -ENOMEM;
 		fprintf(stderr,
-			"pytreefs: %zu leaves are not whole; nothing was merged (--force merges what is there)\n",
-			missing);
+			"pytreefs: %zu %s not whole in %.*s; nothing was merged (--force merges what is there)\n",
+			missing, noun(missing, "leaf is", "leaves are"),
+			SPAN_ARG(buf_span(&names)));
 		return EXIT_FOUND;
 	}
 	r = merge_parts(ns->ckpt, parts, &stats);

@@ -89,8 +89,15 @@ static int check_store(struct databases *d)
 		r = check_database(d, parts.name[i]);
 	if (r < 0 || has_own)
 		return r;
-	if (parts.n)
-		verify_refused(d->v, manifest, "its parts were never merged: Orbax cannot read it");
+	if (parts.n) {
+		auto_buf text = { 0 };
+
+		if (buf_add_str(&text, "its parts were never merged (") < 0 ||
+		    ocdbt_parts_text(&parts, &text) < 0 ||
+		    buf_add_str(&text, "): Orbax cannot read it") < 0 || !buf_str(&text))
+			return -ENOMEM;
+		verify_refused(d->v, manifest, buf_str(&text));
+	}
 	if (parts.n_bare && !parts.n)
 		verify_say(d->v, &(struct finding){ SEVERITY_ERROR, 1, NULL, manifest, false, 0, 0,
 						    ITEM_LOST_MANIFEST, true });
