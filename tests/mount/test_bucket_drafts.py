@@ -364,3 +364,15 @@ def test_the_mount_is_killed(opened, run, bucket, proxy, root, spill, key):
     d.rename(again.path / '5')
     assert '0 errors, 0 warnings' in run('verify', root).stdout
     assert len(os.listdir(spill)) == 1
+
+
+@on('s3')
+def test_df(opened):
+    """Programs do not write where nothing is free: a bucket has as much as goofys says. Of one that is only read nothing is free."""
+    space = os.statvfs(opened().path)
+    assert space.f_blocks * space.f_frsize == space.f_bavail * space.f_frsize == 1 << 50
+    assert space.f_files == space.f_ffree == 10 ** 9
+    m = opened('ro')
+    assert os.statvfs(m.path).f_bavail == os.statvfs(m.path).f_ffree == 0
+    said = subprocess.run(['df', '-h', m.path], capture_output=True, text=True, check=True).stdout
+    assert '1.0P' not in said
