@@ -95,6 +95,8 @@ static void put_names(FILE *out)
 	put_term(out, ".pytreefs/log", NULL,
 		 "the last messages: why a commit was refused, why a file is EIO");
 	put_term(out, ".pytreefs/stats", NULL, "counters, as JSON");
+	put_term(out, ".pytreefs/metrics", NULL,
+		 "the same, and durations and errors of operations, for Prometheus");
 	put_term(out, ".pytreefs/config", NULL,
 		 "the options that are in force, and where each of them came from");
 	put_term(out, ".pytreefs/version", NULL, "the build and its libraries");
@@ -115,6 +117,8 @@ static void put_kernel_options(FILE *out)
 		"Hugging Face hub; an ordinary user needs user_allow_other in /etc/fuse.conf");
 	put_term(out, "default_permissions", NULL,
 		 "the kernel checks modes and owners; allow_other brings it along");
+	put_term(out, "context=LABEL, fscontext=, defcontext=, rootcontext=", NULL,
+		 "the label of the files for SELinux, without commas");
 	put_term(out, "noauto, user, _netdev, nofail, x-*", NULL,
 		 "for fstab(5) only; accepted here");
 }

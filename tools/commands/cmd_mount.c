@@ -46,6 +46,18 @@ static bool is_one_of(const char *text, const char *const *words)
 	return !strncmp(text, "x-", 2) || !strncmp(text, "comment=", 8);
 }
 
+/* A label of SELinux, which libfuse hands to the kernel. */
+static bool is_label(const char *text)
+{
+	static const char *const names[] = { "context=", "fscontext=", "defcontext=",
+					     "rootcontext=" };
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		if (!strncmp(text, names[i], strlen(names[i])))
+			return true;
+	return false;
+}
+
 static int set_option(struct cmd_args *a, const char *text)
 {
 	struct buf *fuse_options = &a->fuse_options;
@@ -60,7 +72,7 @@ static int set_option(struct cmd_args *a, const char *text)
 			"umount MOUNTPOINT`, which also ends its drafts, and mount again");
 	if (is_one_of(text, ignored))
 		return 0;
-	if (!is_one_of(text, mount_words))
+	if (!is_one_of(text, mount_words) && !is_label(text))
 		return option_set(&a->options, text, false);
 	r = fuse_options->n ? buf_add_byte(fuse_options, ',') : 0;
 	if (r >= 0)
