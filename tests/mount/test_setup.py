@@ -109,6 +109,16 @@ def test_every_script_configures_by_the_same_function():
 
 # ---- installed ----
 
+@pytest.mark.serial
+def test_uninstall(build, tmp_path):
+    """As docs/recipes.md says: it removes each file and link that was installed."""
+    subprocess.run(['meson', 'install', '-C', build, '--no-rebuild', '--quiet', '--destdir', tmp_path], check=True, capture_output=True)
+    files = {p for p in tmp_path.rglob('*') if p.is_symlink() or p.is_file()}
+    assert {'pytreefs', 'pytreefs-url', 'mount.pytreefs', 'pytreefs.1'} <= {p.name for p in files}
+    subprocess.run(['ninja', '-C', build, 'uninstall'], check=True, capture_output=True)
+    assert not [p for p in files if os.path.lexists(p) and p.suffix != '.pyc']
+
+
 def test_mount_finds_the_helpers_of_a_default_install(build, tmp_path):
     """mount(8) looks in /sbin, whatever the prefix: a default `meson install` puts the helpers there."""
     subprocess.run(['meson', 'install', '-C', build, '--no-rebuild', '--quiet', '--destdir', tmp_path], check=True,

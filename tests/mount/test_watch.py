@@ -2,9 +2,11 @@
 """Steps that others commit or delete while the root is mounted appear and disappear by themselves."""
 
 import contextlib
+import ctypes
 import errno
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import threading
@@ -389,3 +391,41 @@ def test_metadata_that_is_not_a_file_is_not_there(mount, root):
     m = mount(root)
     assert set(os.listdir(m / step)) == {'config', 'metrics', 'state'}
     assert int(os.getxattr(m / step, 'user.pytree.leaf_count')) > 0
+
+
+class Inotify:
+    """The events of a directory that change names in it."""
+    NAMES = {0x40: 'moved from', 0x80: 'moved to', 0x100: 'created', 0x200: 'deleted'}
+
+    def __init__(self, path):
+        libc = ctypes.CDLL(None, use_errno=True)
+        self.fd = libc.inotify_init1(os.O_NONBLOCK)
+        assert libc.inotify_add_watch(self.fd, os.fsencode(path), sum(self.NAMES)) >= 0
+
+    def events(self):
+        found, data = [], b''
+        with contextlib.suppress(BlockingIOError):
+            data = os.read(self.fd, 1 << 16)
+        while data:
+            _, mask, _, n = struct.unpack_from('iIII', data)
+            found.append((self.NAMES[mask & 0x3c0], data[16:16 + n].rstrip(b'\0').decode()))
+            data = data[16 + n:]
+        return found
+
+
+def test_inotify(mount, root):
+    """As docs/posix.md says: what goes through the mount has events, what another program does in SOURCE has them there alone."""
+    m = mount(root, 'allow_delete')
+    here, there = Inotify(m.path), Inotify(root)
+    commit(root, root / '200', 300)
+    wait_for(lambda: '300' in os.listdir(m.path))
+    shutil.rmtree(root / '300')
+    wait_for(lambda: '300' not in os.listdir(m.path))
+    assert here.events() == [] and ('moved to', '300') in there.events()
+    (m / '400.tmp/default').mkdir(parents=True)
+    (m / '400.tmp/default/n.json').write_text('3')
+    os.rename(m / '400.tmp', m / '400')
+    os.rmdir(m / '400')
+    assert here.events() == [('created', '400.tmp'), ('moved from', '400.tmp'), ('moved to', '400'), ('deleted', '400')]
+    for n in (here, there):
+        os.close(n.fd)
