@@ -31,6 +31,7 @@
 #include "fs/confine.h"
 #include "fs/fs.h"
 #include "fs/mount_log.h"
+#include "fs/operations.h"
 #include "fs/signals.h"
 #include "handlers/namespace/places.h"
 
@@ -443,8 +444,11 @@ static int run(const struct fs_mount *m, int ready_fd)
 	if (r == -ENOENT && path_is_url(m->source) && strncmp(m->source, "http", 4))
 		r = fail(r, "%s; -o shape=root mounts a place where steps have to be made",
 			 err_text(r));
-	if (r >= 0)
+	if (r >= 0) {
+		ns->mountpoint = m->mountpoint;
+		operations_init(ns);
 		ns_warn_if_empty(ns);
+	}
 	if (r >= 0 && m->opened)
 		m->opened(ns);
 	if (r >= 0 && !fs.is_read_only)

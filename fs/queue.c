@@ -20,11 +20,13 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/base/thread.h"
 #include "core/io/command_ring.h"
 #include "fs/fs.h"
+#include "fs/operations.h"
 #include "fs/signals.h"
 
 #define PARAMETER "/sys/module/fuse/parameters/enable_uring"
@@ -134,8 +136,12 @@ static void serve_request(struct server *s)
 	atomic_fetch_add_explicit(&fs->ns->requests_uring, 1, memory_order_relaxed);
 	r = put_together(s, &buf);
 	if (r >= 0) {
+		int64_t since = clock_ns();
+
 		serving = s;
+		operation_begin(s->header->head.in.opcode);
 		fuse_session_process_buf(fs->se, &buf);
+		operation_end(fs->ns, since);
 		serving = NULL;
 	}
 	/* The kernel's protocol has changed, or libfuse has answered elsewhere. */

@@ -14,6 +14,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "fs/fs.h"
+#include "fs/operations.h"
 #include "fs/pipes.h"
 
 /* Failures that are never logged. */
@@ -69,7 +70,7 @@ void reply_code(fuse_req_t req, int code, const char *op, const struct node *n)
 		if (n)
 			node_path(n, &path);
 		log_error("cannot %s '%s': %s", op, path.n ? buf_str(&path) : "/", err_text(code));
-		atomic_fetch_add_explicit(&fs->ns->errors, 1, memory_order_relaxed);
+		operation_failed(fs->ns);
 	}
 	err_clear();
 	fuse_reply_err(req, errno_of(code, op));

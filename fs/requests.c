@@ -27,6 +27,7 @@
 #include "core/base/mem.h"
 #include "core/base/thread.h"
 #include "fs/fs.h"
+#include "fs/operations.h"
 #include "fs/request.h"
 
 #define TICK_NS (SECOND_NS / 10)
@@ -109,6 +110,7 @@ static void begin(struct server *s, const struct request *r)
 	s->request.since = clock_ns();
 	atomic_store(&s->is_abandoned, false);
 	pthread_mutex_unlock(&s->lock);
+	operation_begin(r->opcode);
 }
 
 static void finish(struct requests *q, struct server *s)
@@ -117,6 +119,7 @@ static void finish(struct requests *q, struct server *s)
 
 	if (!s->request.unique)
 		return;
+	operation_end(q->fs->ns, s->request.since);
 	pthread_mutex_lock(&s->lock);
 	s->request.unique = 0;
 	was_abandoned = atomic_load(&s->is_abandoned);
@@ -319,6 +322,7 @@ static void *serve_more(void *arg)
 	struct waiting *w = take(s->first);
 
 	self = s;
+	operation_begin(s->request.opcode);
 	while (w) {
 		struct fuse_buf buf = { .mem = w->bytes, .size = w->n };
 

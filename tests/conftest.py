@@ -149,13 +149,13 @@ def mount(program, tmp_path):
     """mount(source, 'option=value', ...): a mount.Mount, unmounted and its log scanned afterwards.
 
     allow_errors=True: the test provokes failures that the log rightly reports. foreground=True: with -f.
-    under=[...]: a command to run it under.
+    under=[...]: a command to run it under. mnt: the mount point.
     """
     made = []
 
     def do(source, *options, allow_errors=False, **how):
         n = len(made)
-        m = mounts.Mount(program, source, tmp_path / f'mnt{n}', tmp_path / f'log{n}', options, **how)
+        m = mounts.Mount(program, source, how.pop('mnt', tmp_path / f'mnt{n}'), tmp_path / f'log{n}', options, **how)
         made.append((m, allow_errors))
         return m
 

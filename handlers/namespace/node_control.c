@@ -37,10 +37,8 @@ static const struct {
 	const char *name;
 	int (*print)(struct ns *ns, struct buf *ret);
 } entries[] = {
-	{ "config", ns_config_json },
-	{ "log", print_log },
-	{ "stats", ns_stats_json },
-	{ "version", print_version },
+	{ "config", ns_config_json }, { "log", print_log },         { "metrics", ns_metrics },
+	{ "stats", ns_stats_json },   { "version", print_version },
 };
 
 static struct node_control *control_of(struct node *n)

@@ -25,6 +25,17 @@ struct broadcast;
 struct watch;
 struct node_subtree;
 
+#define NS_OPERATIONS 64 /* opcodes of FUSE are less */
+/* Limits of the classes of durations, in nanoseconds: 100 us, 1 ms ... 100 s. */
+#define NS_DURATION_FIRST 100000
+#define NS_DURATION_FACTOR 10
+#define NS_DURATIONS 7
+struct ns_operation {
+	const char *name;                        /* NULL: not counted by itself */
+	_Atomic uint64_t took[NS_DURATIONS + 1]; /* requests in each class; the last has no limit */
+	_Atomic uint64_t nanoseconds, errors;    /* of all of them */
+};
+
 struct ns {
 	struct ckpt *ckpt;
 	const struct options *options; /* borrowed */
@@ -36,6 +47,8 @@ struct ns {
 	/* requests of the kernel, and files that it reads directly; counted by fs */
 	_Atomic uint64_t requests, requests_polled, requests_uring, passed_through;
 	_Atomic uint64_t errors; /* failed requests that were logged; counted by fs */
+	struct ns_operation operation[NS_OPERATIONS]; /* counted by fs */
+	const char *mountpoint;                       /* borrowed; set by fs, else NULL */
 	_Atomic uint64_t commits, failed_commits;
 	/* the log already has the reason why a root in a bucket looks empty */
 	atomic_flag said_unmarked;
@@ -151,6 +164,8 @@ int ns_stat_root(const struct ns *ns, const struct timespec *mtime, struct stat 
 
 /* Print counters, effective options and version as JSON documents, for `.pytreefs`. */
 int ns_stats_json(struct ns *ns, struct buf *ret);
+/* The same counters, and those of operations, in the text format of Prometheus. */
+int ns_metrics(struct ns *ns, struct buf *ret);
 int ns_config_json(struct ns *ns, struct buf *ret);
 int ns_version_json(struct buf *ret);
 

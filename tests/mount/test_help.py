@@ -142,7 +142,7 @@ def test_pages_are_in_the_program(run, page):
 @pytest.mark.parametrize('page', ['pytreefs', 'mount.pytreefs'])
 def test_the_manual_tells_of_what_is_in_no_table(run, page):
     text = run('help', f'--man={page}').stdout.replace('\\-', '-').replace('\\&', '')
-    for word in ('latest', '.pytreefs/log', '.pytreefs/stats', '.pytreefs/config', '.pytreefs/version', '.pytreefs/stored',
+    for word in ('latest', '.pytreefs/log', '.pytreefs/stats', '.pytreefs/metrics', '.pytreefs/config', '.pytreefs/version', '.pytreefs/stored',
                  'PYTREEFS_OPTIONS', 'ro', 'allow_other', 'default_permissions'):
         assert f'\n.B {word}\n' in text, word
     assert 'as numpy slices' not in text

@@ -6,6 +6,7 @@ import os
 import pathlib
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import time
 
 import numpy as np
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from lib import mounts
 
@@ -247,3 +249,34 @@ def test_the_page_has_every_counter(mount, tmp_path):
     assert documented[0] | {'requests_polled', 'requests_uring'} == set(counters(mount(SAMPLE))) | {'in_job'}
     source = (SAMPLE.parents[2] / 'handlers/namespace/ns_info.c').read_text()
     assert documented[1] == set(re.findall(r'"((?:url|cache_dir)_\w+)"', source))
+
+
+# ---- metrics ----
+
+def test_metrics_are_those_of_stats_in_the_form_of_prometheus(mount, tmp_path):
+    """Its own parser reads them: each counter of stats once, and durations and errors by operation, whose classes add up."""
+    m = mount(shutil.copytree(SAMPLE, tmp_path / 'copy'), mnt=tmp_path / 'a "mount\\point"', allow_errors=True)
+    (m / '1500/state/step.json').read_text()
+    for _ in range(3):
+        with pytest.raises(PermissionError):
+            os.mkdir(m / '7')
+    stats, text = counters(m), (m / '.pytreefs/metrics').read_text()
+    assert text.endswith('\n') and all(line.count('mountpoint=') == 1 for line in text.splitlines() if line[0] != '#')
+    families = {f.name: f for f in text_string_to_metric_families(text)}
+    samples = [s for f in families.values() for s in f.samples]
+    assert len({(s.name, *s.labels.items()) for s in samples}) == len(samples) and {s.labels['mountpoint'] for s in samples} == {str(m.path)}
+    values = {s.name.removesuffix('_total').removeprefix('pytreefs_'): s.value for s in samples if 'operation' not in s.labels}
+    assert set(values) == set(stats) and values['pid'] == stats['pid'] and values['errors'] == stats['errors'] == 3
+    assert {name: families[f'pytreefs_{name}'].type for name in stats if values[name] != stats[name]}.items() <= \
+        {name: 'counter' for name in stats}.items() | {(name, 'gauge') for name in ('uptime_seconds', 'nodes', 'cache_bytes', 'background_jobs')}
+    errors = {s.labels['operation']: s.value for s in families['pytreefs_request_errors'].samples}
+    assert errors['mkdir'] == 3 and sum(errors.values()) == stats['errors']
+    took = families['pytreefs_request_duration_seconds']
+    assert took.type == 'histogram' and {'lookup', 'open', 'read', 'mkdir'} <= set(errors)
+    for operation in errors:
+        of = [s for s in took.samples if s.labels['operation'] == operation]
+        classes = [s.value for s in of if s.name.endswith('_bucket')]
+        total, seconds = (next(s.value for s in of if s.name.endswith(end)) for end in ('_count', '_sum'))
+        assert classes == sorted(classes) and len(classes) == 8 and classes[-1] == total > 0 and 0 < seconds < 60, operation
+    assert next(s.value for s in took.samples if s.labels['operation'] == 'mkdir' and s.name.endswith('_count')) == 3
+

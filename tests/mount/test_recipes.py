@@ -19,6 +19,7 @@ import orbax.checkpoint as ocp
 import pytest
 import safetensors
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
 from lib import mounts, tour
 
@@ -77,7 +78,7 @@ def test_the_sessions(where, env):
 def test_what_runs_nowhere_is_known():
     """Blocks that this file and tests/interop/test_frameworks.py do not name would be run by nobody."""
     kinds = re.findall(r'^```(\w+)$', PAGE.read_text(), re.M)
-    assert {kind: kinds.count(kind) for kind in set(kinds)} == {'console': 4, 'sh': 3, 'yaml': 1, 'ini': 1, 'fstab': 1, 'python': 3}
+    assert {kind: kinds.count(kind) for kind in set(kinds)} == {'console': 4, 'sh': 5, 'yaml': 2, 'ini': 1, 'fstab': 1, 'python': 3}
 
 
 # ---- one machine ----
@@ -188,6 +189,27 @@ def test_kubernetes(program, where):
         daemon.terminate()
         daemon.communicate(timeout=120)
     assert daemon.returncode == 0
+
+
+def test_monitoring(mount, where):
+    """The alerts are about metrics that a mount has, with the labels that it gives them, after what they are about has happened."""
+    m = mount(where / 'ckpts', allow_errors=True)
+    (m / 'latest/state/step.json').read_text()
+    with pytest.raises(PermissionError):
+        os.mkdir(m / '7')
+    (where / 'textfile').mkdir()
+    copy = block('Monitoring', 'sh').replace('/mnt/weights', str(m.path)).replace('/var/lib/node_exporter/textfile', str(where / 'textfile'))
+    subprocess.run(['sh', '-ec', copy], check=True)
+    (file,) = (where / 'textfile').iterdir()
+    samples = [s for f in text_string_to_metric_families(file.read_text()) for s in f.samples]
+    assert file.suffix == '.prom'
+    (group,) = yaml.safe_load(block('Monitoring', 'yaml'))['groups']
+    assert len(group['rules']) == 2
+    for rule in group['rules']:
+        (name,) = re.findall(r'pytreefs_\w+', rule['expr'])
+        labels = set(re.search(r'by \((.*?)\)', rule['expr'])[1].split(', ')) - {'instance'}
+        wanted = dict(re.findall(r'(\w+)="(\w+)"', rule['expr']))
+        assert [s for s in samples if s.name == name and labels <= set(s.labels) and wanted.items() <= s.labels.items() and s.value > 0], rule
 
 
 # ---- buckets ----
