@@ -68,6 +68,8 @@ with pytreefs.open(sys.argv[1], **options) as ck:
     print(ck['state/params/embed/table'][...].tobytes().hex())
     assert pytreefs.load(sys.argv[1], **options).keys() == ck.keys()
 assert not pytreefs.diff(sys.argv[1], sys.argv[1], **options)['differences'] and pytreefs.verify(sys.argv[1], **options)['errors'] == 0
+from pytreefs._fsspec import FileSystem
+assert FileSystem(skip_instance_cache=True, **options).cat_file(f'pytreefs://{sys.argv[1]}/state/step.json')
 with pytreefs.mount(sys.argv[1], **options) as path:
     assert open(f'{path}/state/step.json').read()
 '''
@@ -139,6 +141,17 @@ def test_a_redirect_from_https_to_http(run, tmp_path, way):
     assert 'a redirect leads from https to http' in r.stderr and not other, r.stderr
 
 
+def test_redirects_without_an_end(run, way):
+    """Five are followed, and no failure of one is taken for one that passes."""
+    kind, options = way
+    asks = Asks(kind)
+    asks.before = lambda h: '/d/' in h.path and (h._head(302, 0, Location=f'{h.path}x') or True)
+    with servers.faulty(STEP, guard=asks) as url:
+        r = run('cat', *words(options), f'{url}/{LEAF}', ok=False)
+    assert 'status 302: too many redirects' in r.stderr
+    assert max(path.count('x') for path, _ in asks.got if '/d/' in path) == 5 + min(path.count('x') for path, _ in asks.got if '/d/' in path)
+
+
 def test_an_index_cannot_name_another_server(run, tmp_path, way):
     kind, options = way
     asks, other = Asks(kind), []
@@ -150,6 +163,8 @@ def test_an_index_cannot_name_another_server(run, tmp_path, way):
             model.mkdir()
             (model / 'model.safetensors.index.json').write_text(json.dumps({'weight_map': {'params.embed.table': name}}))
             run('cat', *words(options), f'{url}/params/embed/table.npy', ok=False, text=False)
+        (tmp_path / 'model.safetensors').rename(model / 'x.safetensors')
+        assert run('cat', *words(options), f'{url}/x.safetensors/params/embed/table.npy', text=False).stdout
     assert asks.got and not other
 
 
