@@ -66,7 +66,7 @@ def environment(internet, program):
     """Of a user with credentials, and without settings of where requests go."""
     env = {name: value for name, value in os.environ.items() if name not in ('AWS_ENDPOINT_URL', 'TENSORSTORE_GCS_HTTP_URL')}
     return {**env, 'PATH': f'{pathlib.Path(program).parent}:{os.environ["PATH"]}', 'https_proxy': internet.url,
-            'no_proxy': '127.0.0.1', 'SSL_CERT_FILE': str(internet.certificate)}
+            'no_proxy': '127.0.0.1', 'TOKEN': 'secret', 'SSL_CERT_FILE': str(internet.certificate)}
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def sh(script, directory, env):
 # The hosts that each section reaches.
 HOSTS = {'Checkpoints in a bucket, or on a web server': {f'models.s3.{buckets.REGION}.amazonaws.com', 'models.example.org'},
          'S3 and compatible services': {'account.r2.cloudflarestorage.com'}, 'Google Cloud Storage': {'storage.googleapis.com'},
-         'A cache on disk': {f'models.s3.{buckets.REGION}.amazonaws.com'}}
+         'A web server': {'models.example.org'}, 'A cache on disk': {f'models.s3.{buckets.REGION}.amazonaws.com'}}
 
 
 @pytest.mark.parametrize('section', HOSTS)
