@@ -320,7 +320,8 @@ static int unknown(const char *name)
 		if (strchr(*word, '_') || !strcmp(*word, name))
 			nearest_try(&n, *word);
 	if (n.best && !strcmp(n.best, name))
-		return fail(-EINVAL, "option '%s' of mount takes no value", name);
+		return fail(-EINVAL, "option '%s' of mount takes no value; without it, it is off",
+			    name);
 	if (n.best)
 		return fail(-EINVAL, "unknown option '%s'; did you mean '%s'?", name, n.best);
 	return fail(-EINVAL, "unknown option '%s'; `pytreefs help options` lists them", name);

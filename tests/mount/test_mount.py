@@ -133,10 +133,25 @@ def test_wrong_options_are_named(program, cases, mnt, option):
     ('spill=/nonexistent', "option spill: cannot use '/nonexistent': No such file"), ('spill=/etc/passwd', "cannot use '/etc/passwd'"),
     ('on_commit=/nonexistent now', "option on_commit: cannot run '/nonexistent': No such file"), ('cache=1', "option 'cache': '1' is a size in bytes"),
     ('read_budget=4095', "'4095' is a size"), ('shape=step', 'is a directory of steps, not a step'), ('shape=item', 'is a directory of steps'),
-    ('ro=off', "option 'ro' of mount takes no value"), ('allow-other', "did you mean 'allow_other'?")])
+    ('ro=off', "option 'ro' of mount takes no value; without it, it is off"), ('allow-other', "did you mean 'allow_other'?")])
 def test_what_cannot_work_is_refused_at_once(program, cases, mnt, option, message):
     _, text = failing(program, cases('manager-root').path, mnt, '-o', option)
     assert message in text, text
+
+
+def test_a_source_that_is_not_there(program, cases, mnt):
+    root = cases('manager-root').path
+    for name, message in (('lastest', "has no 'lastest'; did you mean 'latest'?"), ('latest/stat', "did you mean 'latest/state'?"),
+                          ('nothing-like-it', "has no 'nothing-like-it'\n")):
+        status, text = failing(program, root / name, mnt)
+        assert status == 1 and message in text, text
+    status, text = failing(program, root, mnt / 'nothing')
+    assert status == 1 and f"'{mnt / 'nothing'}'" in text and 'did you mean' not in text, text
+
+
+def test_the_help_names_the_options_of_every_mount(run):
+    text = run('mount', '--help').stdout
+    assert all(re.search(rf'\b{word}\b', text) for word in ('ro', 'allow_other', 'default_permissions', 'PYTREEFS_OPTIONS'))
 
 
 @pytest.mark.parametrize('words', [[], ['only-one'], ['a', 'b', 'c'], ['--nosuch', 'a', 'b']])

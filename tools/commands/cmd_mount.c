@@ -240,6 +240,18 @@ static int make_absolute(char **path)
 	return 0;
 }
 
+/* The error r of a mount; of a SOURCE that does not exist, with the name that is near. */
+static int fail_mount(struct cmd_args *a, int r)
+{
+	auto_source s = { 0 };
+	struct err_note why;
+
+	if (r != -ENOENT || path_is_url(a->arg[0]))
+		return r;
+	err_save(r, &why);
+	return source_open(a, a->arg[0], &s) == -ENOENT ? -ENOENT : err_restore(&why);
+}
+
 static int run_mount(struct cmd_args *a)
 {
 	struct options *o = &a->options;
@@ -267,7 +279,7 @@ static int run_mount(struct cmd_args *a)
 	if (cmd_flag(a, "mpi"))
 		return run_rank(a, &m);
 	r = check_mountpoint(o, m.mountpoint);
-	return r < 0 ? r : fs_main(&m);
+	return r < 0 ? r : fail_mount(a, fs_main(&m));
 }
 
 static const struct cmd_option mount_options[] = {
@@ -283,9 +295,11 @@ const struct cmd cmd_mount = {
 	.name = "mount",
 	.args = "SOURCE MOUNTPOINT",
 	.summary = "mount a checkpoint, or a directory of checkpoints",
-	.help = "Returns when the mount is ready, or fails with the reason. SOURCE is a directory of steps, a\n"
-		"step, or an item, which is detected from its contents; or a safetensors file, or a directory of\n"
-		"such, which is only read.",
+	.help = "Returns when the mount is ready, or fails with the reason. SOURCE is a directory\n"
+		"of steps, a step, or an item, which is detected from its contents; or a\n"
+		"safetensors file, or a directory of such, which is only read. -o also takes ro,\n"
+		"allow_other and default_permissions, as mount(8). PYTREEFS_OPTIONS has options\n"
+		"for every mount and command, in the form of -o.",
 	.example = "pytreefs mount ckpts /mnt && ls /mnt/latest/state && pytreefs umount /mnt",
 	.options = mount_options,
 	.min_args = 2,
