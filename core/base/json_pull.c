@@ -500,6 +500,27 @@ static int walk(struct json_pull *p, struct buf *out)
 	return r < 0 ? no_memory(p, r) : r;
 }
 
+int json_pull_shape(struct json_pull *p, uint64_t *ret, unsigned *ret_rank)
+{
+	unsigned rank = 0;
+	int r = json_pull_enter(p, JSON_ARRAY);
+
+	while (r >= 0 && (r = json_pull_next(p, NULL)) > 0) {
+		int64_t v;
+
+		if (rank == LIMIT_RANK)
+			return fail(-EFBIG, "%s: a shape has more than %d axes", p->what,
+				    LIMIT_RANK);
+		r = json_pull_int(p, &v);
+		if (r >= 0 && v < 0)
+			r = json_pull_bad(p, "a shape has a negative axis");
+		if (r >= 0)
+			ret[rank++] = (uint64_t)v;
+	}
+	*ret_rank = rank;
+	return r;
+}
+
 int json_pull_skip(struct json_pull *p)
 {
 	return walk(p, NULL);

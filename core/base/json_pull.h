@@ -53,6 +53,8 @@ int json_pull_str(struct json_pull *p, struct span *ret);
 int json_pull_int(struct json_pull *p, int64_t *ret);
 /* Digits alone: neither a sign nor 5.0. */
 int json_pull_uint(struct json_pull *p, uint64_t *ret);
+/* An array of sizes; -EFBIG when there are more than LIMIT_RANK. */
+int json_pull_shape(struct json_pull *p, uint64_t *ret, unsigned *ret_rank);
 int json_pull_bool(struct json_pull *p, bool *ret);
 /* Skip a value of any kind. */
 int json_pull_skip(struct json_pull *p);

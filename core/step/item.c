@@ -541,21 +541,54 @@ static int read_arrays(struct item *item)
 	return r;
 }
 
-int item_prng_impl(struct item *item, const struct tree_node *leaf, struct span *ret)
+/* Get the record of a leaf; *ret is NULL if there is none. */
+static int find_array(struct item *item, const struct tree_node *leaf,
+		      const struct array_metadata **ret)
 {
-	const struct array_metadata *m;
 	int r;
 
+	*ret = NULL;
 	if (leaf->source)
 		return 0;
 	pthread_mutex_lock(&item->lock);
 	r = read_arrays(item);
 	pthread_mutex_unlock(&item->lock);
-	if (r < 0)
-		return r;
-	m = item->arrays ? array_metadatas_find(item->arrays, leaf->param) : NULL;
-	if (!m || !m->key_impl.p)
-		return 0;
+	if (r >= 0 && item->arrays)
+		*ret = array_metadatas_find(item->arrays, leaf->param);
+	return r;
+}
+
+int item_prng_impl(struct item *item, const struct tree_node *leaf, struct span *ret)
+{
+	const struct array_metadata *m;
+	int r = find_array(item, leaf, &m);
+
+	if (r < 0 || !m || !m->key_impl.p)
+		return MIN(r, 0);
 	*ret = m->key_impl;
 	return 1;
+}
+
+int item_write_shape(struct item *item, const struct tree_node *leaf, const uint64_t **ret,
+		     unsigned *ret_rank)
+{
+	const struct array_metadata *m = NULL;
+	int r = leaf->has_write_shape ? 0 : find_array(item, leaf, &m);
+
+	if (r < 0 || (!m && !leaf->has_write_shape))
+		return MIN(r, 0);
+	*ret = m ? m->write_shape : leaf->write_shape;
+	*ret_rank = m ? m->write_rank : leaf->write_rank;
+	return 1;
+}
+
+bool item_format(const struct item *item, bool *ret_ocdbt, bool *ret_zarr3)
+{
+	const struct tree *t = item->tree;
+
+	if (!t->has_metadata || (!t->has_use_ocdbt && item->is_aggregate))
+		return false;
+	*ret_ocdbt = t->has_use_ocdbt ? t->use_ocdbt : item_is_database(item);
+	*ret_zarr3 = t->use_zarr3;
+	return true;
 }

@@ -202,6 +202,14 @@ int item_access_leaf(struct item *item, const struct tree_node *leaf, struct acc
  */
 int item_access_leaves(struct item *item, const struct tree_node *top, uint32_t end,
 		       struct access *ret);
+/*
+ * The shape of what each device wrote of a jax array, borrowed from the item: 1; 0: not recorded;
+ * an error when it cannot be read now.
+ */
+int item_write_shape(struct item *item, const struct tree_node *leaf, const uint64_t **ret,
+		     unsigned *ret_rank);
+/* Get the format that `_METADATA` records; false: it records none. */
+bool item_format(const struct item *item, bool *ret_ocdbt, bool *ret_zarr3);
 /* Bytes of memory that freeing the item would release. */
 uint64_t item_memory(struct item *item);
 

@@ -360,13 +360,17 @@ int step_meta_handler(const struct step_meta *m, struct span item, struct span *
 
 bool step_meta_is_tree(const struct step_meta *m, struct span item)
 {
-	static const char *const names[] = { "PyTreeCheckpointHandler",
-					     "StandardCheckpointHandler" };
 	struct span handler = { 0 };
+
+	return step_meta_handler(m, item, &handler) == 1 && step_meta_tree_handler(handler);
+}
+
+bool step_meta_tree_handler(struct span handler)
+{
+	static const char *const names[] = { "PyTreeCheckpointHandler", "StandardCheckpointHandler",
+					     "PyTreeHandler" };
 	bool is = false;
 
-	if (step_meta_handler(m, item, &handler) != 1 || !handler.p)
-		return false;
 	for (size_t i = 0; i < ARRAY_LEN(names); i++)
 		is |= memmem(handler.p, handler.n, names[i], strlen(names[i])) != NULL;
 	return is;

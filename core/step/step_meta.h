@@ -47,6 +47,8 @@ int step_meta_print(const struct step_meta *m, struct buf *ret);
 int step_meta_handler(const struct step_meta *m, struct span item, struct span *ret);
 /* Whether the handler of an item is Orbax's of trees. */
 bool step_meta_is_tree(const struct step_meta *m, struct span item);
+/* The same for the name of a handler. */
+bool step_meta_tree_handler(struct span handler);
 /* Accepts NULL. */
 void step_meta_free(struct step_meta *m);
 DEFINE_AUTO(step_meta, struct step_meta, step_meta_free);

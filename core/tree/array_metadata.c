@@ -37,21 +37,9 @@ static int take_shape(struct reading *x, const uint64_t **ret, unsigned *ret_ran
 {
 	uint64_t shape[LIMIT_RANK];
 	struct span copy;
-	unsigned rank = 0;
-	int r = json_pull_enter(&x->in, JSON_ARRAY);
+	unsigned rank;
+	int r = json_pull_shape(&x->in, shape, &rank);
 
-	while (r >= 0 && (r = json_pull_next(&x->in, NULL)) > 0) {
-		int64_t v;
-
-		if (rank == LIMIT_RANK)
-			return fail(-EFBIG, "%s: a shape has more than %d axes", x->in.what,
-				    LIMIT_RANK);
-		r = json_pull_int(&x->in, &v);
-		if (r >= 0 && v < 0)
-			r = json_pull_bad(&x->in, "a shape has a negative axis");
-		if (r >= 0)
-			shape[rank++] = (uint64_t)v;
-	}
 	/* As bytes, shapes are texts like others; most arrays have one of a few. */
 	if (r >= 0)
 		r = interner_add(&x->texts, &x->ret->arena, span_of(shape, rank * sizeof(shape[0])),

@@ -148,23 +148,8 @@ static int take_path(struct metadata *m)
 
 static int take_write_shape(struct metadata *m)
 {
-	struct entry *e = &m->entry;
-	int r = json_pull_enter(&m->in, JSON_ARRAY);
-
-	e->has_write_shape = true;
-	e->rank = 0;
-	while (r >= 0 && (r = json_pull_next(&m->in, NULL)) > 0) {
-		int64_t v;
-
-		if (e->rank == LIMIT_RANK)
-			return fail(-EFBIG, "write_shape has more than %d axes", LIMIT_RANK);
-		r = json_pull_int(&m->in, &v);
-		if (r >= 0 && v < 0)
-			r = json_pull_bad(&m->in, "write_shape has a negative axis");
-		if (r >= 0)
-			e->shape[e->rank++] = (uint64_t)v;
-	}
-	return r;
+	m->entry.has_write_shape = true;
+	return json_pull_shape(&m->in, m->entry.shape, &m->entry.rank);
 }
 
 /* Take {"value_type": "jax.Array", "skip_deserialize": false, "write_shape": [8]}. */

@@ -76,6 +76,13 @@ struct draft_node {
 	 * came, that of an item or step; allocated, NULL: none
 	 */
 	char *copied_from;
+	/*
+	 * for an item or the draft: the format of the tree that was copied into it before it had an
+	 * array, which applies where no option says otherwise
+	 */
+	struct copied_format {
+		bool known, ocdbt, zarr3;
+	} copied_format;
 	struct buf hint; /* for an item or the draft: the generated file as a program wrote it */
 	unsigned hint_writers; /* handles that are writing the hint */
 	/* values of draft.changes and draft.removals when the hint was written */
@@ -89,6 +96,7 @@ struct draft_node {
 	/* for a leaf: the sharding of the leaf that it was copied from, in draft.texts; p NULL:
 	 * none */
 	struct span hint_sharding;
+	struct span hint_write; /* the same for its write_shape, as JSON */
 	struct buf hint_impl; /* for a leaf copied from a PRNG key: the implementation of the key */
 	/* for a leaf: the item that it was copied from records this SHA-256 of its value */
 	bool has_hint_sha256;
@@ -258,8 +266,8 @@ int draft_rules_from(struct draft *d, struct span item);
 int draft_check_stored_name(struct draft_node *dir, struct span name);
 /*
  * Get the options for a node. Options of the leaf override those of its directories, which override
- * rules, which override the mount's. tensor: name of a tensor in a safetensors file, else empty.
- * The caller holds the lock.
+ * rules, which override the mount's, which override the format of a copied tree. tensor: name of a
+ * tensor in a safetensors file, else empty. The caller holds the lock.
  */
 int draft_save_opts(const struct draft_node *n, struct span tensor, struct save_opts *ret);
 

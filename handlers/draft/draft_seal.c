@@ -124,76 +124,6 @@ int draft_file_encode(struct draft_file *f)
 	return 0;
 }
 
-/* ---- for the commit ---- */
-
-static int seal_stream(struct draft_file *f)
-{
-	int r = draft_stream_finish(f);
-
-	if (r != 0)
-		return r;
-	if (f->n_arrays && f->size < f->array[f->n_arrays - 1].at + f->array[f->n_arrays - 1].bytes)
-		return fail(-EINVAL, "it has %llu bytes, and its header announces %llu",
-			    (unsigned long long)f->size,
-			    (unsigned long long)(f->array[f->n_arrays - 1].at +
-						 f->array[f->n_arrays - 1].bytes));
-	return draft_file_stage(f);
-}
-
-/*
- * Whether all arrays are encoded for the present options: 1; 0: one is not, and cannot be encoded
- * alone.
- */
-static int seal_arrays(struct draft_file *f)
-{
-	int r = 1;
-
-	for (size_t i = 0; i < f->n_arrays && r > 0; i++) {
-		struct draft_array *a = &f->array[i];
-		struct array_wanted w;
-
-		r = array_wanted(f->node, a, &w);
-		if (r >= 0)
-			r = array_fits(f->node, a, &w);
-		if (r != 0)
-			continue;
-		/*
-		 * The array is cast, or the cast has changed: the written contents must be kept
-		 * besides the chunks.
-		 */
-		if (f->place == PLACE_STORED && w.from != w.to)
-			return 0;
-		r = encode_array(f, a, &w);
-		r = r < 0 ? r : 1;
-	}
-	return r;
-}
-
-int draft_file_seal(struct draft_file *f)
-{
-	int r = 0;
-
-	pthread_mutex_lock(&f->lock);
-	f->failed = 0;
-	trace(TRACE_LEAF, "seal '%s'", f->node->name);
-	if (f->place == PLACE_STREAM)
-		r = seal_stream(f);
-	if (r >= 0)
-		r = draft_file_encode(f);
-	if (r >= 0)
-		r = seal_arrays(f);
-	if (r == 0) {
-		r = draft_file_stage(f);
-		if (r >= 0)
-			r = draft_file_encode(f);
-	}
-	pthread_mutex_unlock(&f->lock);
-	/* Malformed contents of a draft are an error of the caller, not of the disk. */
-	if (r == -EUCLEAN || r == -EOPNOTSUPP)
-		r = fail(-EINVAL, "%s", err_text(r));
-	return MIN(r, 0);
-}
-
 /* ---- from a stored leaf ---- */
 
 /* Set up the array that an .npy file of the leaf would hold, and move its chunks. */
@@ -273,4 +203,97 @@ int draft_file_copy_leaf(struct draft_file *f, struct zarr *from)
 	pthread_mutex_unlock(&f->lock);
 	free(copy);
 	return r;
+}
+
+/*
+ * Move the chunks of a copy that the options, or its place, would store elsewhere: 1; 0: they must
+ * be encoded.
+ */
+static int move_array(struct draft_file *f, struct draft_array *a)
+{
+	struct kv *was = a->kv;
+	struct zarr *z;
+	int r = a->copied ? zarr_open(&f->node->draft->env->ckpt->env, was, span_of(NULL, 0),
+				      cache_owner(), 0, &z) :
+			    0;
+
+	if (r < 0 || !a->copied)
+		return r;
+	r = copy_array(f, z, a);
+	zarr_unref(z);
+	if (r > 0)
+		kv_free(was);
+	return r;
+}
+
+/* ---- for the commit ---- */
+
+static int seal_stream(struct draft_file *f)
+{
+	int r = draft_stream_finish(f);
+
+	if (r != 0)
+		return r;
+	if (f->n_arrays && f->size < f->array[f->n_arrays - 1].at + f->array[f->n_arrays - 1].bytes)
+		return fail(-EINVAL, "it has %llu bytes, and its header announces %llu",
+			    (unsigned long long)f->size,
+			    (unsigned long long)(f->array[f->n_arrays - 1].at +
+						 f->array[f->n_arrays - 1].bytes));
+	return draft_file_stage(f);
+}
+
+/*
+ * Whether all arrays are encoded for the present options: 1; 0: one is not, and cannot be encoded
+ * alone.
+ */
+static int seal_arrays(struct draft_file *f)
+{
+	int r = 1;
+
+	for (size_t i = 0; i < f->n_arrays && r > 0; i++) {
+		struct draft_array *a = &f->array[i];
+		struct array_wanted w;
+
+		r = array_wanted(f->node, a, &w);
+		if (r >= 0)
+			r = array_fits(f->node, a, &w);
+		if (r != 0)
+			continue;
+		/*
+		 * The array is cast, or the cast has changed: the written contents must be kept
+		 * besides the chunks.
+		 */
+		if (f->place == PLACE_STORED && w.from != w.to)
+			return 0;
+		r = move_array(f, a);
+		if (r == 0)
+			r = encode_array(f, a, &w);
+		r = r < 0 ? r : 1;
+	}
+	return r;
+}
+
+int draft_file_seal(struct draft_file *f)
+{
+	int r = 0;
+
+	pthread_mutex_lock(&f->lock);
+	f->failed = 0;
+	trace(TRACE_LEAF, "seal '%s'", f->node->name);
+	if (f->place == PLACE_STREAM)
+		r = seal_stream(f);
+	if (r >= 0)
+		r = draft_file_encode(f);
+	if (r >= 0)
+		r = seal_arrays(f);
+	if (r == 0) {
+		r = draft_file_stage(f);
+		if (r >= 0)
+			r = draft_file_encode(f);
+	}
+	pthread_mutex_unlock(&f->lock);
+	/* Malformed contents of a draft are an error of the caller, not of the disk. */
+	if (r == -EUCLEAN || r == -EOPNOTSUPP)
+		r = fail(-EINVAL, "%s", err_text(r));
+	return MIN(r, 0);
 }

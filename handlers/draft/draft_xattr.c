@@ -10,7 +10,7 @@
 #include <sys/xattr.h>
 
 #include "core/base/err.h"
-#include "core/base/json.h"
+#include "core/base/json_pull.h"
 #include "core/tree/sharding.h"
 #include "handlers/draft/draft_array.h"
 #include "handlers/draft/draft_file.h"
@@ -193,9 +193,9 @@ static int check_save(struct draft_node *n, const char *option, struct span valu
 	return save_opts_set(&o, option, text);
 }
 
-static const char *const derived[] = { "shape",        "chunks",        "codecs",     "typestr",
-				       "stored_bytes", "logical_bytes", "leaf_count", "state",
-				       "write_shape",  "sha256" };
+static const char *const derived[] = { "shape",      "chunks",       "codecs",
+				       "typestr",    "stored_bytes", "logical_bytes",
+				       "leaf_count", "state",        "sha256" };
 
 static bool is_array_type(struct span word)
 {
@@ -239,6 +239,18 @@ static int check_typestr(struct span value)
 	return fail(-EINVAL,
 		    "user.pytree.typestr of an array is jax.Array or np.ndarray, not '%.*s'",
 		    SPAN_ARG(word));
+}
+
+static int check_write_shape(struct draft_node *n, struct span value)
+{
+	auto_json_pull p;
+	uint64_t shape[LIMIT_RANK];
+	unsigned rank;
+
+	json_pull_init(&p, value, "user.pytree.write_shape");
+	if (!n->is_dir && json_pull_shape(&p, shape, &rank) >= 0 && json_pull_end(&p) >= 0)
+		return 0;
+	return fail(-EINVAL, "user.pytree.write_shape is for leaves: a JSON array of sizes");
 }
 
 static int check_prng_impl(struct draft_node *n, struct span value)
@@ -290,6 +302,8 @@ static int check(struct draft_node *n, const char *name, struct span value)
 		return check_sharding(n, value);
 	if (!strcmp(name, "typestr"))
 		return check_typestr(value);
+	if (!strcmp(name, "write_shape"))
+		return check_write_shape(n, value);
 	if (!strcmp(name, "prng_impl"))
 		return check_prng_impl(n, value);
 	if (!strcmp(name, "kind"))
@@ -481,6 +495,14 @@ static int apply_xattrs(const struct draft_node *n, struct save_opts *o)
 	return r;
 }
 
+static void apply_copied(const struct copied_format *f, struct save_opts *o)
+{
+	if (f->known && !save_opts_given(o, "ocdbt"))
+		o->ocdbt = f->ocdbt;
+	if (f->known && !save_opts_given(o, "zarr"))
+		o->zarr = f->zarr3 ? SAVE_ZARR3 : SAVE_ZARR2;
+}
+
 int draft_save_opts(const struct draft_node *n, struct span tensor, struct save_opts *ret)
 {
 	auto_buf path = { 0 };
@@ -490,7 +512,9 @@ int draft_save_opts(const struct draft_node *n, struct span tensor, struct save_
 	if (r < 0)
 		return r;
 	save_opts_for(n->draft->env->options, buf_span(&path), skip, ret);
-	return apply_xattrs(n, ret);
+	r = apply_xattrs(n, ret);
+	apply_copied(&n->copied_format, ret);
+	return r;
 }
 
 /* ---- leaves that are directories ---- */

@@ -118,9 +118,11 @@ static bool has_stored_shape(const struct subject *s)
 
 static int attr_write_shape(const struct subject *s, struct buf *ret)
 {
-	if (!s->tree->has_write_shape || !has_stored_shape(s))
-		return -ENODATA;
-	return print_shape(ret, s->tree->write_rank, s->tree->write_shape);
+	const uint64_t *shape;
+	unsigned rank;
+	int r = has_stored_shape(s) ? item_write_shape(s->item, s->tree, &shape, &rank) : 0;
+
+	return r == 1 ? print_shape(ret, rank, shape) : r < 0 ? r : -ENODATA;
 }
 
 static int attr_sharding(const struct subject *s, struct buf *ret)

@@ -104,14 +104,6 @@ uint64_t node_table_count(struct node_table *t)
 	return n;
 }
 
-uint64_t node_ino(const struct node *dir, struct span name)
-{
-	uint64_t ino = hash64(name, dir->ino * 0x9e3779b97f4a7c15);
-
-	/* 0 is not a valid inode number, and 1 is that of the root. */
-	return ino > 1 ? ino : ino + 2;
-}
-
 static struct node **slot_of(struct node_table *t, const struct node *parent, struct span name)
 {
 	return &t->slot[hash64(name, (uint64_t)(uintptr_t)parent) & (t->n_slots - 1)];

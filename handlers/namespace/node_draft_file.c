@@ -70,27 +70,32 @@ static ssize_t handle_copy(struct file *f, uint64_t off, struct zarr *from)
 
 static void hint_source(struct draft_node *n, const struct node *from)
 {
-	const char *item = NULL, *step = NULL;
+	const struct item *item = NULL;
+	const char *step = NULL;
+	struct copied_format f;
 
 	for (const struct node *at = from->parent; at; at = at->parent) {
 		if (at->ops == &node_dir_ops && container_of(at, struct node_dir, node)->is_item)
-			item = container_of(at, struct node_dir, node)->item->path;
+			item = container_of(at, struct node_dir, node)->item;
 		if (at->ops == &node_step_ops)
 			step = node_step_path((struct node *)at);
 	}
-	copy_hint_source(n, item, step);
+	copy_hint_source(n, item ? item->path : NULL, step);
+	if (item && from->ops == &node_leaf_ops && !n->draft->env->collective &&
+	    item_format(item, &f.ocdbt, &f.zarr3))
+		copy_hint_format(n, f.ocdbt, f.zarr3);
 }
 
 /* A view is a different array from its leaf. Only in names of views are '@' and '[' not escaped. */
 static void handle_copied(struct file *f, struct node *from)
 {
-	static const char *const names[] = { "dtype", "typestr", "sharding", "prng_impl",
-					     "sha256" };
-	auto_buf path = { 0 }, dtype = { 0 }, typestr = { 0 }, sharding = { 0 }, impl = { 0 },
-		 sha256 = { 0 };
+	static const char *const names[] = { "dtype",       "typestr",   "sharding",
+					     "write_shape", "prng_impl", "sha256" };
+	auto_buf path = { 0 }, dtype = { 0 }, typestr = { 0 }, sharding = { 0 }, write = { 0 },
+		 impl = { 0 }, sha256 = { 0 };
 	enum stored_role role;
 	int of_step;
-	struct buf *const value[] = { &dtype, &typestr, &sharding, &impl, &sha256 };
+	struct buf *const value[] = { &dtype, &typestr, &sharding, &write, &impl, &sha256 };
 
 	if (!draft_handle_of(f)->writes)
 		return;
@@ -108,8 +113,8 @@ static void handle_copied(struct file *f, struct node *from)
 			err_clear();
 	copy_hint_leaf(node_draft_of(f->node)->n,
 		       &(struct copied_leaf){ buf_span(&dtype), buf_span(&typestr),
-					      buf_span(&sharding), buf_span(&impl),
-					      buf_span(&sha256) });
+					      buf_span(&sharding), buf_span(&write),
+					      buf_span(&impl), buf_span(&sha256) });
 }
 
 static void handle_lost(struct file *f, int code)

@@ -42,7 +42,31 @@ void copy_hint_file(struct draft_node *dir, struct draft_file *f)
 	if (size <= COPY_HINT_MAX && buf_reserve(&text, size + 1) >= 0 &&
 	    draft_file_read_into(f, 0, size, text.p) >= 0)
 		copy_hint_text(dir, 0, text.p, size);
+	copy_hint_written(dir);
 	err_clear();
+}
+
+static void keep_format(struct draft_node *dir, bool ocdbt, bool zarr3)
+{
+	if (dir && !dir->copied_format.known && !dir->item.store)
+		dir->copied_format = (struct copied_format){ true, ocdbt, zarr3 };
+}
+
+void copy_hint_format(struct draft_node *n, bool ocdbt, bool zarr3)
+{
+	struct draft *d = n->draft;
+
+	pthread_mutex_lock(&d->lock);
+	keep_format(draft_item_of(n), ocdbt, zarr3);
+	keep_format(d->root, ocdbt, zarr3);
+	pthread_mutex_unlock(&d->lock);
+}
+
+/* The ranks of a job copy different files, and must agree on the format: theirs are the options. */
+static void take_format(struct draft_node *item, const struct tree *t)
+{
+	if (t->has_use_ocdbt && !item->draft->env->collective)
+		copy_hint_format(item, t->use_ocdbt, t->use_zarr3);
 }
 
 static struct span word(struct span s)
@@ -90,6 +114,7 @@ void copy_hint_leaf(struct draft_node *n, const struct copied_leaf *from)
 	keep_contents(n, from);
 	n->hint_jax = span_eq(word(from->typestr), span_str("jax.Array"));
 	n->hint_sharding = share_text(n->draft, from->sharding);
+	n->hint_write = share_text(n->draft, from->write_shape);
 	pthread_mutex_unlock(&n->draft->lock);
 	err_clear();
 }
@@ -171,25 +196,48 @@ static int hint_nested(const struct plan *p, struct buf *ret)
 	return MIN(r, 0);
 }
 
-int plan_hints_read(struct plan *p)
+/* Parse the copied `_METADATA` of an item, or else `text`; *ret is NULL if there is none. */
+static int hint_tree(struct draft_node *item, struct buf *text, struct tree **ret)
 {
-	struct draft_node *item = p->item;
-	auto_buf text = { 0 };
-	int r;
+	int r = 0;
 
 	pthread_mutex_lock(&item->draft->lock);
-	r = item->draft->is_tree ? 0 : buf_add_span(&text, buf_span(&item->hint));
+	if (!item->draft->is_tree && item->hint.n) {
+		buf_clear(text);
+		r = buf_add_span(text, buf_span(&item->hint));
+	}
 	pthread_mutex_unlock(&item->draft->lock);
-	if (r >= 0 && !text.n && (item->draft->is_tree || plan_is_nested(p)))
-		r = hint_nested(p, &text);
-	if (r >= 0 && text.n)
-		r = tree_parse_metadata(buf_span(&text), "a copied _METADATA", &p->hint);
+	if (r >= 0 && text->n)
+		r = tree_parse_metadata(buf_span(text), "a copied _METADATA", ret);
 	if (r < 0 && r != -ENOMEM) {
 		trace(TRACE_LEAF, "item '%s': %s", item->name, err_text(r));
 		err_clear();
 		r = 0;
 	}
 	return r;
+}
+
+int plan_hints_read(struct plan *p)
+{
+	auto_buf text = { 0 };
+	int r = p->item->draft->is_tree || plan_is_nested(p) ? hint_nested(p, &text) : 0;
+
+	if (r >= 0)
+		r = hint_tree(p->item, &text, &p->hint);
+	if (r >= 0 && p->hint)
+		take_format(p->item, p->hint);
+	return r;
+}
+
+void copy_hint_written(struct draft_node *item)
+{
+	auto_of(tree) struct tree *t = NULL;
+	auto_buf text = { 0 };
+
+	/* The text of a step has no format. */
+	if ((item != item->draft->root || item->draft->is_item) &&
+	    hint_tree(item, &text, &t) >= 0 && t)
+		take_format(item, t);
 }
 
 /* Parse the copied `_CHECKPOINT_METADATA`; *ret is NULL if there is none. */
@@ -244,19 +292,26 @@ int copy_hint_custom(struct draft_node *root, struct buf *ret)
 								       buf_add_str(ret, m->custom);
 }
 
-int plan_hint_array(struct plan *p)
+int plan_hint_handler(struct plan *p)
 {
-	const struct tree_node *top = p->tree->root;
+	const struct draft *d = p->item->draft;
 	auto_of(step_meta) struct step_meta *m = NULL;
-	struct span hint;
-	int r = 0;
+	const struct tree_node *top = p->tree ? p->tree->root : NULL;
+	struct span hint = { 0 };
+	int r = hint_step(d->root, &m);
 
-	if (!p->item->draft->is_item && p->n_leaves == 1 && top->n_children == 1 &&
-	    top->children[0]->kind == TREE_LEAF)
-		r = hint_step(p->item->draft->root, &m);
-	p->is_array = m && step_meta_handler(m, span_str(p->name), &hint) > 0 &&
+	if (r < 0 || !m)
+		return r;
+	if (d->is_item)
+		hint = m->handler;
+	else
+		step_meta_handler(m, span_str(p->name), &hint);
+	if (hint.p && !(p->copied_handler = span_dup_str(hint)))
+		return fail(-ENOMEM, "cannot describe item '%s'", p->name);
+	p->is_array = !d->is_item && !p->collective && top && p->n_leaves == 1 &&
+		      top->n_children == 1 && top->children[0]->kind == TREE_LEAF && hint.p &&
 		      span_eq(hint, span_str(ARRAY_HANDLER));
-	return r;
+	return 0;
 }
 
 /* The node of the copied tree with the same key path as n. */

@@ -20,7 +20,7 @@ void copy_hint_text(struct draft_node *dir, uint64_t off, const void *p, size_t 
 void copy_hint_file(struct draft_node *dir, struct draft_file *f);
 /* Properties that the source of a copied leaf shows, as JSON texts; empty: not shown. */
 struct copied_leaf {
-	struct span dtype, typestr, sharding, prng_impl, sha256;
+	struct span dtype, typestr, sharding, write_shape, prng_impl, sha256;
 };
 /* Record that a leaf is a copy of `from`. */
 void copy_hint_leaf(struct draft_node *n, const struct copied_leaf *from);
@@ -47,6 +47,14 @@ int copy_hint_tree(struct draft_node *n, const char *path);
  */
 void copy_hint_source(struct draft_node *n, const char *item, const char *step);
 
+/*
+ * Let the item of n take the format of the tree that is copied into it, unless it has an array or a
+ * format already. The draft takes it, too, in case that it is a tree.
+ */
+void copy_hint_format(struct draft_node *n, bool ocdbt, bool zarr3);
+/* Let the item take the format that its copied `_METADATA`, written by now, records. */
+void copy_hint_written(struct draft_node *item);
+
 /* ---- using ---- */
 
 /*
@@ -60,13 +68,13 @@ int plan_is_step_tree(struct draft_node *root);
  * has none.
  */
 int copy_hint_custom(struct draft_node *root, struct buf *ret);
-/* Parse the copied `_METADATA` of the item into p->hint. */
+/* Parse the copied `_METADATA` of the item into p->hint, and take its format. */
 int plan_hints_read(struct plan *p);
 /*
- * Set p->is_array if the copied `_CHECKPOINT_METADATA` records that the tree, of one leaf, was
- * saved as an array.
+ * Set p->copied_handler to what the copied `_CHECKPOINT_METADATA` records for the item, and
+ * p->is_array if the tree, of one leaf, was saved as an array.
  */
-int plan_hint_array(struct plan *p);
+int plan_hint_handler(struct plan *p);
 /* Returns the node of the copied tree with the same key path as n, or NULL. */
 const struct tree_node *plan_hint_node(const struct plan *p, const struct tree_node *n);
 /*

@@ -3,6 +3,7 @@
  * draft_leaf.c - turns one file of a draft into a leaf.
  */
 #include "core/base/err.h"
+#include "core/base/json_pull.h"
 #include "core/base/log.h"
 #include "core/tree/sharding.h"
 #include "handlers/plan/draft_plan.h"
@@ -62,6 +63,8 @@ static int keep_xattr(struct plan *p, struct draft_node *n, const char *name, bo
 	value = word ? draft_xattr_word(n, name) : draft_xattr_value(n, name);
 	if (!value.p && !strcmp(name, "prng_impl"))
 		value = buf_span(&n->hint_impl);
+	if (!value.p && !strcmp(name, "write_shape"))
+		value = n->hint_write;
 	if (value.p)
 		r = arena_keep(&p->tree->arena, value, ret);
 	pthread_mutex_unlock(&n->draft->lock);
@@ -214,18 +217,62 @@ void plan_leaf_input(struct plan *p, struct plan_leaf *l, struct plan_input *ret
 	ret->leaf = l;
 }
 
+/*
+ * Let a jax array that several devices wrote keep the shape of what each of them wrote, if that is
+ * possible with its shape and its chunks.
+ */
+static int take_write_shape(struct plan *p, struct plan_leaf *l)
+{
+	const struct draft_file *f;
+	const uint64_t *chunk;
+	struct span text = { 0 };
+	uint64_t shape[LIMIT_RANK], *copy;
+	auto_json_pull in = { 0 };
+	unsigned rank = 0;
+	int r;
+
+	/* The primary of a job decides about what ranks write. */
+	if (l->write || p->collective || !l->source)
+		return 0;
+	r = keep_xattr(p, l->source, "write_shape", false, &text);
+	if (r < 0 || !text.n)
+		return r;
+	f = l->source->file;
+	chunk = l->n_parts || l->index >= f->n_arrays ? l->desc.shape :
+							f->array[l->index].layout.chunk;
+	json_pull_init(&in, text, "a copied leaf");
+	r = json_pull_shape(&in, shape, &rank);
+	err_clear();
+	if (r < 0 || rank == 0 || rank != l->desc.rank)
+		return 0;
+	for (unsigned i = 0; i < rank; i++)
+		if (shape[i] > l->desc.shape[i] ||
+		    (p->strict && shape[i] % MAX(chunk[i], (uint64_t)1)))
+			return 0;
+	copy = arena_calloc(&p->tree->arena, rank, sizeof(*copy));
+	if (!copy)
+		return fail(-ENOMEM, "cannot describe an array");
+	memcpy(copy, shape, rank * sizeof(*copy));
+	l->write = copy;
+	return 0;
+}
+
 /* Store the record of a leaf, for the documents, in its node. */
 int plan_record(struct plan *p, struct plan_leaf *l)
 {
 	const struct leaf_desc *d = &l->desc;
 	const struct leaf_record record = leaf_describe(d);
 	uint64_t *shape;
+	int r;
 
 	l->node->value_type = record.typestr;
 	l->node->value = record.stored;
 	/* Only then does `array_metadatas` have an entry for the array. */
 	if (!record.is_sharded || !d->has_shape || !p->opts.array_metadata)
 		return 0;
+	r = take_write_shape(p, l);
+	if (r < 0)
+		return r;
 	shape = arena_calloc(&p->tree->arena, d->rank + 1, sizeof(*shape));
 	if (!shape)
 		return fail(-ENOMEM, "cannot describe an array");

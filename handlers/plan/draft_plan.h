@@ -54,6 +54,7 @@ struct plan {
 	struct plugin *plugin;      /* for PLAN_PLUGIN_ITEM */
 	struct tree *tree;          /* for PLAN_TREE */
 	bool is_array;              /* the tree is one leaf, saved by Orbax's ArraySave */
+	char *copied_handler;       /* of the item, by the copied `_CHECKPOINT_METADATA`; or NULL */
 	struct tree *hint;          /* parsed from a copied `_METADATA`; NULL: none */
 	bool hint_is_named;         /* names of its nodes are set, as in a mount */
 	struct tree_build build;

@@ -32,12 +32,17 @@ void draft_hint_open(struct draft_node *dir, atomic_bool *open)
 
 void draft_hint_close(struct draft_node *dir, atomic_bool *open)
 {
+	bool ended = false;
+
 	pthread_mutex_lock(&dir->draft->lock);
 	if (atomic_exchange(open, false)) {
 		dir->hint_writers--;
 		mark_hint(dir);
+		ended = true;
 	}
 	pthread_mutex_unlock(&dir->draft->lock);
+	if (ended)
+		copy_hint_written(dir);
 }
 
 void draft_hint_renamed(struct draft_node *dir, const struct timespec *mtime)

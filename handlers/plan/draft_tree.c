@@ -30,6 +30,7 @@ void plan_free(struct plan *p)
 	free(p->other);
 	draft_node_unref(p->item);
 	free(p->name);
+	free(p->copied_handler);
 	free(p);
 }
 
@@ -407,9 +408,6 @@ static int make_tree(struct plan *p)
 	if (r < 0)
 		return r;
 	p->build.tree = p->tree;
-	r = plan_hints_read(p);
-	if (r < 0)
-		return r;
 	r = p->item->is_dir ? bare_leaf(p) : 0;
 	if (r == 0)
 		r = tree_add(p->tree, NULL, span_of(NULL, 0), false, TREE_DICT, &root);
@@ -511,6 +509,8 @@ int plan_new(struct draft_node *item, bool strict, struct plan **ret)
 	r = item_kind(p);
 	if (r >= 0 && p->kind == PLAN_BESIDE)
 		r = plan_take_beside(p);
+	if (r >= 0 && p->kind == PLAN_TREE)
+		r = plan_hints_read(p);
 	if (r >= 0 && p->kind != PLAN_BESIDE) {
 		pthread_mutex_lock(&item->draft->lock);
 		r = draft_save_opts(plan_owner(p), span_of(NULL, 0), &p->opts);
@@ -518,8 +518,8 @@ int plan_new(struct draft_node *item, bool strict, struct plan **ret)
 	}
 	if (r >= 0 && p->kind == PLAN_TREE)
 		r = make_tree(p);
-	if (r >= 0 && p->kind == PLAN_TREE && !p->collective)
-		r = plan_hint_array(p);
+	if (r >= 0 && p->kind != PLAN_BESIDE)
+		r = plan_hint_handler(p);
 	if (r < 0)
 		return plan_say_how_to_mark(p, r);
 	*ret = take(p);

@@ -2,6 +2,7 @@
 /*
  * plan_handler.c - the handler of Orbax that a step records for an item.
  */
+#include "core/step/step_meta.h"
 #include "handlers/plan/copy_hints.h"
 #include "handlers/plugin/leaf_plugin.h"
 
@@ -20,7 +21,26 @@ static const char *const jax_key = HANDLER("random_key_checkpoint_handler",
 			 *const numpy_key = HANDLER("random_key_checkpoint_handler",
 						    "NumpyRandomKeyCheckpointHandler");
 
-/* A copy of a JSON or proto item has that type again. */
+/*
+ * Whether a copy has the handler of what it was copied from. It may have been written anew, so that
+ * a handler of another kind of item does not suit it.
+ */
+static bool is_copied(const struct plan *p)
+{
+	static const char *const others[] = { "Json", "Metrics", "Proto", "ArrayCheckpoint",
+					      "RandomKey" };
+	const char *handler = p->copied_handler;
+
+	if (!handler || plan_is_nested(p))
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(others) && p->kind == PLAN_TREE; i++)
+		if (strstr(handler, others[i]))
+			return false;
+	return p->kind == PLAN_TREE ||
+	       (p->kind == PLAN_STORED && !step_meta_tree_handler(span_str(handler)));
+}
+
+/* A copy of a JSON or proto item without a recorded handler has that type again. */
 struct span plan_handler(const struct plan *p)
 {
 	const struct options *o = p->item->draft->env->options;
@@ -28,6 +48,8 @@ struct span plan_handler(const struct plan *p)
 							    handlers[p->kind];
 	const struct draft_node *only;
 
+	if (is_copied(p))
+		return span_str(p->copied_handler);
 	/* The two nested items share the handler of the outer item, which is recorded once. */
 	if (plan_is_nested(p)) {
 		handler = p->kind != PLAN_TREE                     ? NULL :

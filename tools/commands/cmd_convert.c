@@ -92,18 +92,18 @@ static const char *place_of(const struct job *j, const struct input *in, enum la
 static int hint_step(struct input *in, struct draft *d)
 {
 	struct node *step = in->is_step ? in->source.node : NULL;
+	/* A step that is one tree has the file beside its arrays. */
+	struct item *one = d->is_item && in->st.n == 1 ? in->st.part[0].item : NULL;
+	struct io_dir *dir = step && step->ops == &node_step_ops ? node_step_dir(step) :
+			     one                                 ? one->dir :
+								   NULL;
 	auto_buf text = { 0 };
-	int r = 0;
+	int r = dir ? io_read_file(dir, "_CHECKPOINT_METADATA", LIMIT_STEP_FILE, &text) : 0;
 
-	if (step && step->ops == &node_step_ops)
-		r = io_read_file(node_step_dir(step), "_CHECKPOINT_METADATA", LIMIT_STEP_FILE,
-				 &text);
 	if (r >= 0 && text.n)
 		copy_hint_text(d->root, 0, text.p, text.n);
-	if (r == -ENOMEM)
-		return r;
 	err_clear();
-	return 0;
+	return r == -ENOMEM ? r : 0;
 }
 
 /* Patterns of options select the same leaves as in a mount, where the tree is an item. */

@@ -127,19 +127,30 @@ int import_list_mark(struct import_list *f, const char *path, const char *name, 
 	return 0;
 }
 
-int import_list_hint(struct import_list *f, const char *path, const char *file)
+static int add_hint(struct import_list *f, const char *path, struct import_hint h)
 {
 	int r = grow(f, &f->hint, f->n_hints, &f->cap_hints, sizeof(*f->hint));
-	struct import_hint h = { 0 };
 
 	if (r < 0)
 		return r;
 	h.dir = full_path(f, path);
-	h.file = arena_str(&f->arena, file);
-	if (!h.dir || !h.file)
+	if (!h.dir)
 		return fail(-ENOMEM, "cannot describe '%s'", path);
 	f->hint[f->n_hints++] = h;
 	return 0;
+}
+
+int import_list_hint(struct import_list *f, const char *path, const char *file)
+{
+	const char *copy = arena_str(&f->arena, file);
+
+	return copy ? add_hint(f, path, (struct import_hint){ .file = copy }) :
+		      fail(-ENOMEM, "cannot describe '%s'", path);
+}
+
+int import_list_format(struct import_list *f, const char *path, bool ocdbt, bool zarr3)
+{
+	return add_hint(f, path, (struct import_hint){ .ocdbt = ocdbt, .zarr3 = zarr3 });
 }
 
 int import_add_file(struct import_list *f, const char *path, const char *from,

@@ -47,9 +47,12 @@ struct import_entry {
 	int owner;               /* the rank that writes it */
 };
 
-/* A generated file that a program copied, see handlers/plan/copy_hints.h. */
+/*
+ * A hint about a copied tree, see handlers/plan/copy_hints.h: its generated file, or its format.
+ */
 struct import_hint {
-	const char *dir, *file; /* the directory in the draft, and the path of the copy */
+	const char *dir, *file; /* the directory in the draft, and the path of the copy, or NULL */
+	bool ocdbt, zarr3;
 };
 
 struct import_mark {
@@ -112,6 +115,8 @@ int import_list_keep(struct import_list *f, const char *path);
 int import_list_choose(struct import_list *f);
 /* Take the copied `_METADATA` or `_CHECKPOINT_METADATA` of a directory as a hint. */
 int import_list_hint(struct import_list *f, const char *path, const char *file);
+/* Let the item of that path keep a format where no option says otherwise. */
+int import_list_format(struct import_list *f, const char *path, bool ocdbt, bool zarr3);
 /* Add one element as the text of a .json leaf, with its dtype. */
 int import_add_scalar(struct import_list *f, const char *path, const char *from, enum dtype t,
 		      const void *element);

@@ -144,11 +144,14 @@ static int set_hints(const struct import_list *f, struct draft *d)
 		auto_buf text = { 0 };
 		int r = find_path(d, f->hint[i].dir, &n);
 
-		if (r >= 0)
+		if (r >= 0 && !f->hint[i].file)
+			copy_hint_format(n, f->hint[i].ocdbt, f->hint[i].zarr3);
+		else if (r >= 0)
 			r = read_hint(f->hint[i].file, COPY_HINT_MAX - sum, &text);
 		/* Every directory of a hostile input may have such a file. */
-		if (r >= 0) {
+		if (r >= 0 && f->hint[i].file) {
 			copy_hint_text(n, 0, text.p, text.n);
+			copy_hint_written(n);
 			sum += text.n;
 		} else if (r == -EFBIG) {
 			log_warn("'%s' is not used: such files may have %llu MiB in all",

@@ -120,6 +120,20 @@ static int mark_sharding(const struct subtree_part *part, const struct tree_node
 	return 0;
 }
 
+static int mark_write_shape(const struct subtree_part *part, const struct tree_node *t,
+			    const char *path, struct import_list *f)
+{
+	auto_buf text = { 0 };
+	const uint64_t *shape;
+	unsigned rank;
+	int r = item_write_shape(part->item, t, &shape, &rank);
+
+	if (r <= 0)
+		return r;
+	r = json_put_uints(&text, shape, rank, JSON_COMPACT);
+	return r < 0 ? r : mark_span(f, path, "write_shape", buf_span(&text));
+}
+
 static int mark_array(const struct subtree_part *part, struct orbax_leaf *l, const char *path,
 		      struct import_list *f)
 {
@@ -146,6 +160,8 @@ static int mark_array(const struct subtree_part *part, struct orbax_leaf *l, con
 		r = import_list_mark(f, path, "save.leaf_type", "jax.Array");
 	if (r >= 0)
 		r = mark_sharding(part, t, path, f);
+	if (r >= 0)
+		r = mark_write_shape(part, t, path, f);
 	if (r >= 0)
 		r = item_prng_impl(part->item, t, &text);
 	return r == 1 ? mark_span(f, path, "prng_impl", text) : r;
@@ -216,7 +232,10 @@ static int import_container(const struct subtree_part *part, const struct tree_n
 static int import_tree(const struct subtree_part *part, struct select *only, struct import_list *f)
 {
 	uint32_t end = subtree_end(part->tree);
-	int r = 0;
+	bool ocdbt, zarr3;
+	int r = item_format(part->item, &ocdbt, &zarr3) ?
+			import_list_format(f, part->path, ocdbt, zarr3) :
+			0;
 
 	for (uint32_t i = part->tree->id; i < end && r >= 0; i++) {
 		const struct tree_node *t = part->item->tree->nodes[i];

@@ -244,7 +244,7 @@ static void faults_of_the_format_are_named(void **state)
 		{ DOC(ENTRY("1", K(a),
 			    "{\"value_type\": \"s\", \"skip_deserialize\": true, "
 			    "\"write_shape\": [-1]}")),
-		  "write_shape has a negative axis" },
+		  "a shape has a negative axis" },
 		{ "{\"use_zarr3\": 1, \"tree_metadata\": {" ENTRY("()", "", V(s)) "}}",
 		  "not true or false" },
 	};
