@@ -225,9 +225,9 @@ static int add_totals(struct item *item, const struct tree_node *t, struct total
 		uint64_t stored = 0, objects;
 		int r;
 
+		ret->leaves += leaf->kind == TREE_LEAF;
 		if (!subtree_is_leaf(leaf))
 			continue;
-		ret->leaves++;
 		/* The dtype of a leaf of unknown type is unknown. */
 		if (!leaf_type_of(leaf))
 			continue;
@@ -244,14 +244,7 @@ static int add_totals(struct item *item, const struct tree_node *t, struct total
 
 static int attr_leaf_count(const struct subject *s, struct buf *ret)
 {
-	uint32_t end = subtree_end(s->tree), n = 0;
-
-	for (uint32_t i = s->tree->id; i < end; i++) {
-		const struct tree_node *t = s->item->tree->nodes[i];
-
-		n += subtree_is_leaf(t);
-	}
-	return buf_addf(ret, "%u", n);
+	return buf_addf(ret, "%u", subtree_leaves(s->item->tree, s->tree));
 }
 
 static int attr_logical(const struct subject *s, struct buf *ret)

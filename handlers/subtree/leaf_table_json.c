@@ -19,12 +19,11 @@ struct printing {
 	const struct subtree_part *part;
 	size_t at, end; /* the next leaf to print, and the end of the part */
 	/* prefix sums over the leaves */
-	uint64_t *leaves, *bytes, *stored;
+	uint64_t *bytes, *stored;
 };
 
 static void printing_release(struct printing *p)
 {
-	free(p->leaves);
 	free(p->bytes);
 	free(p->stored);
 }
@@ -33,15 +32,13 @@ static int sum_up(struct printing *p)
 {
 	size_t n = p->s->n + 1;
 
-	p->leaves = calloc(n, sizeof(*p->leaves));
 	p->bytes = calloc(n, sizeof(*p->bytes));
 	p->stored = calloc(n, sizeof(*p->stored));
-	if (!p->leaves || !p->bytes || !p->stored)
+	if (!p->bytes || !p->stored)
 		return fail(-ENOMEM, "cannot sum up %zu leaves", p->s->n);
 	for (size_t i = 0; i + 1 < n; i++) {
 		const struct leaf_info *f = &p->s->leaf[i];
 
-		p->leaves[i + 1] = p->leaves[i] + subtree_is_leaf(f->leaf);
 		p->bytes[i + 1] = p->bytes[i] + f->bytes;
 		p->stored[i + 1] = p->stored[i] + f->stored;
 	}
@@ -83,9 +80,8 @@ static int put_sizes(struct printing *p, const char *name, const uint64_t *sizes
 
 static int put_sums(struct printing *p, size_t from, size_t to)
 {
-	return buf_addf(p->out, ", \"leaf_count\": %llu, \"bytes\": %llu, \"stored_bytes\": %llu",
-			(unsigned long long)(p->leaves[to] - p->leaves[from]),
-			(unsigned long long)(p->bytes[to] - p->bytes[from]),
+	return buf_addf(p->out, ", \"leaf_count\": %zu, \"bytes\": %llu, \"stored_bytes\": %llu",
+			to - from, (unsigned long long)(p->bytes[to] - p->bytes[from]),
 			(unsigned long long)(p->stored[to] - p->stored[from]));
 }
 

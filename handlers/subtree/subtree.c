@@ -167,6 +167,15 @@ uint32_t subtree_end(const struct tree_node *t)
 	return t->id + 1;
 }
 
+uint32_t subtree_leaves(const struct tree *tree, const struct tree_node *top)
+{
+	uint32_t end = subtree_end(top), n = 0;
+
+	for (uint32_t i = top->id; i < end; i++)
+		n += tree->nodes[i]->kind == TREE_LEAF;
+	return n;
+}
+
 bool subtree_is_leaf(const struct tree_node *t)
 {
 	return t->kind == TREE_LEAF && t->value != TREE_VALUE_NONE &&

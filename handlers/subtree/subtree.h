@@ -72,6 +72,8 @@ int subtree_each_other(const struct subtree *st, subtree_other_fn *each, void *a
 uint32_t subtree_end(const struct tree_node *t);
 /* Whether a leaf has a value, which None and placeholders have not. */
 bool subtree_is_leaf(const struct tree_node *t);
+/* The number of leaves from top down, those without a value, too, as Orbax counts them. */
+uint32_t subtree_leaves(const struct tree *tree, const struct tree_node *top);
 /*
  * Append the path of a leaf of a part, relative to the node: "state/params/w.npy". When the leaf is
  * the node itself, the path is its name.

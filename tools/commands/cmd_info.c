@@ -216,7 +216,7 @@ static void add_item(struct buf *out, bool json, const struct item *item)
 		 item->tree->has_metadata ? "_METADATA" :
 		 item->is_aggregate       ? "aggregate file" :
 					    "none: names only");
-	add_number(out, json, "leaves", item->tree->n_leaves);
+	add_number(out, json, "leaves", subtree_leaves(item->tree, item->tree->root));
 	add(out, json, "merged", span_str(item->is_unmerged ? "false" : "true"));
 	if (item->tree->has_metadata) {
 		add_number(out, json, "zarr", item->tree->use_zarr3 ? 3 : 2);

@@ -272,7 +272,7 @@ static int add_leaf_table(const struct subtree *st, const struct report *p, stru
 		const struct leaf_info *f = &leaf_table.leaf[i];
 		uint64_t n = 1;
 
-		s->leaves += subtree_is_leaf(f->leaf);
+		s->leaves++;
 		s->bytes += f->bytes;
 		s->stored += f->stored;
 		for (unsigned k = 0; k < f->rank; k++)
