@@ -38,7 +38,9 @@ int draft_root_list(struct node *root, struct listing *ret)
 /* Refuse a directory that is not a draft. The message says what can be made instead. */
 static int refuse_name(const struct node *root, struct span name)
 {
-	if (root->ns->ckpt->shape == SHAPE_ROOT && step_name_check(name) < 0) {
+	const struct ckpt *c = root->ns->ckpt;
+
+	if (c->shape == SHAPE_ROOT && step_check_name(c->source, name, ckpt_needs_marker(c)) < 0) {
 		err_clear();
 		return fail(-EPERM,
 			    "'%.*s' cannot be made: a step's name is a number, also after a word "

@@ -289,10 +289,15 @@ def test_a_directory_is_not_a_step_by_what_lies_beside_it(program, base, tmp_pat
     """The message says what is in it; a name of a step in it leads to the same files with whatever was opened before."""
     runs = tmp_path / 'runs'
     base.copy(base.root, runs / 'run')
+    said = "'.*runs' is not a checkpoint, but '.*runs/run' has steps"
+    with pytest.raises(OSError, match=said):
+        pytreefs.load(runs)
+    (runs / 'run/1/commit_success.txt').touch()
+    for command in ('ls', 'info', 'verify', 'stats', 'convert'):
+        r = subprocess.run([program, command, runs, *[tmp_path / 'out'] * (command == 'convert')], capture_output=True, text=True)
+        assert r.returncode and re.search(said, r.stderr), r.stderr
     base.copy(base.direct, tmp_path / 'model')
     safetensors.numpy.save_file(sources.OTHER, tmp_path / 'other.safetensors')
-    with pytest.raises(OSError, match="'.*runs' is not a checkpoint, but '.*runs/run' has steps"):
-        pytreefs.load(runs)
     step = f'{runs}/run/1'
     fresh, later = (_fsspec.FileSystem(skip_instance_cache=True) for _ in range(2))
     later.find(f'{runs}/run')
@@ -356,3 +361,31 @@ def test_the_name_of_a_new_step_is_that_of_the_root(program, base, tmp_path, s3_
     for command in ('save', 'convert'):
         r = subprocess.run([program, command, '-o', f'endpoint={s3.url}', step, f's3://{BUCKET}/run/77'], capture_output=True, text=True)
         assert r.returncode == 1 and re.search(right, r.stderr)
+
+
+def test_a_new_step_is_called_as_its_root_calls_them(program, base, tmp_path, s3_bucket, s3):
+    """`step-6` beside `step-5`, in whatever way it is written and wherever; an empty root refuses it."""
+    root, files = tmp_path / 'run', tmp_path / 'files'
+    base.copy(base.root / '1', root / 'step-5')
+    files.mkdir()
+    np.save(files / 'w.npy', np.arange(3))
+    s3_bucket.upload(root, 'run')
+    m = mounts.Mount(program, root, tmp_path / 'mnt', tmp_path / 'log')
+    try:
+        with pytest.raises(PermissionError):
+            (m.path / 'step-6').mkdir()
+        (m.path / 'step-6.tmp/default').mkdir(parents=True)
+        shutil.copy(files / 'w.npy', m.path / 'step-6.tmp/default')
+        (m.path / 'step-6.tmp').rename(m.path / 'step-6')
+    finally:
+        m.unmount()
+    assert "'mkdir step-6.tmp'" in (tmp_path / 'log').read_text()
+    pytreefs.save(root / 'step-7', {'w': np.arange(3)})
+    for i, command in enumerate(('save', 'convert')):
+        for to in (str(root), f's3://{BUCKET}/run'):
+            r = subprocess.run([program, command, '-o', f'endpoint={s3.url}', files, f'{to}/step-{8 + i}'], capture_output=True, text=True)
+            assert r.returncode == 0, r.stderr
+    assert pytreefs.steps(root) == [5, 6, 7, 8, 9]
+    assert pytreefs.steps(f's3://{BUCKET}/run', endpoint=s3.url) == [5, 8, 9]
+    r = subprocess.run([program, 'save', files, tmp_path / 'new/step-1'], capture_output=True, text=True)
+    assert r.returncode == 1 and "'step-1' is not a name of a step" in r.stderr

@@ -66,7 +66,7 @@ static int choose_layout(const struct job *j, const struct input *in, const char
 	else if (in->kind == INPUT_ORBAX && !in->is_foreign)
 		*ret = LAYOUT_DIRECT;
 	else
-		*ret = step_name_check(span_str(name)) >= 0 ? LAYOUT_ITEMS : LAYOUT_DIRECT;
+		*ret = path_check_step_name(j->a, dir, name) >= 0 ? LAYOUT_ITEMS : LAYOUT_DIRECT;
 	err_clear();
 	if (in->is_step && cmd_value(j->a, "item"))
 		return fail(-EINVAL, "--item: '%s' has items of its own", in->path);
@@ -499,7 +499,7 @@ static int save(struct cmd_args *a, struct rank_group *group)
 	if (r >= 0)
 		r = path_split(out, &dir, &name);
 	if (r >= 0)
-		r = path_check_step_name(dir, name);
+		r = path_check_step_name(a, dir, name);
 	if (r >= 0)
 		r = open_input(&j, path, &in);
 	if (r >= 0 && in.is_root)

@@ -195,22 +195,31 @@ static int is_unfinished(const struct cmd_args *a, const struct atomic_step *n,
 	return r;
 }
 
-int path_check_step_name(const char *dir, const char *name)
+/* Open a directory of steps with the options of the command, whatever shape= says of the input. */
+static int open_root(struct cmd_args *a, const char *dir, struct ns **ret)
 {
-	auto_of(io_dir) struct io_dir *root = NULL;
-	struct io_engine *io = NULL;
+	enum shape shape = a->options.shape;
+	int r;
+
+	a->options.shape = SHAPE_ROOT;
+	r = ns_open(dir, &a->options, ret);
+	a->options.shape = shape;
+	return r;
+}
+
+int path_check_step_name(struct cmd_args *a, const char *dir, const char *name)
+{
+	struct ns *ns = NULL;
 	struct err_note why;
 	int r = step_name_check(span_str(name));
 
-	if (r >= 0 || path_is_url(dir))
+	if (r >= 0)
 		return r;
 	err_save(r, &why);
-	r = io_engine_open("sync", &io);
-	if (r >= 0)
-		r = io_dir_open(io, dir, &root);
-	r = r < 0 ? err_restore(&why) : step_check_name(root, span_str(name), false);
-	io_dir_close(take(root));
-	io_engine_close(io);
+	r = open_root(a, dir, &ns);
+	r = r < 0 ? err_restore(&why) :
+		    step_check_name(ns->ckpt->source, span_str(name), ckpt_needs_marker(ns->ckpt));
+	ns_close(ns);
 	return r;
 }
 
@@ -268,16 +277,13 @@ static int check_target(const struct cmd_args *a, struct atomic_step *n, const c
 /* Check the name against the steps that the bucket has. */
 static int check_new_in_bucket(struct cmd_args *a, const struct atomic_step *n)
 {
-	enum shape shape = a->options.shape;
 	struct step_name name;
 	struct ns *ns = NULL;
 	int r;
 
 	if (step_name_parse(span_str(n->name), &name) != 1 || name.prefix.n)
 		return 0;
-	a->options.shape = SHAPE_ROOT;
-	r = ns_open(n->dir, &a->options, &ns);
-	a->options.shape = shape;
+	r = open_root(a, n->dir, &ns);
 	if (r >= 0)
 		r = step_check_new(ns->ckpt->source, span_str(n->name), true);
 	ns_close(ns);
@@ -344,7 +350,6 @@ static void share_with_upload(struct atomic_step *n)
 static int open_dir(struct cmd_args *a, const char *path, enum layout_kind layout,
 		    struct atomic_step *n)
 {
-	enum shape shape = a->options.shape;
 	bool is_url = path_is_url(path);
 	int r = path_split(path, &n->dir, &n->name);
 
@@ -364,9 +369,7 @@ static int open_dir(struct cmd_args *a, const char *path, enum layout_kind layou
 	if (r < 0)
 		return r;
 	/* The directory may contain other checkpoints, or anything else. */
-	a->options.shape = SHAPE_ROOT;
-	r = ns_open(n->dir, &a->options, &n->ns);
-	a->options.shape = shape;
+	r = open_root(a, n->dir, &n->ns);
 	if (r >= 0)
 		n->ns->ckpt->write_env.check = interrupt_check_arg;
 	if (r >= 0 && n->upload)

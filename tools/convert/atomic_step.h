@@ -44,7 +44,7 @@ void atomic_step_release(struct atomic_step *n);
 int path_split(const char *path, char **ret_dir, char **ret_name);
 /* Check the name of a step to be made in the directory dir, which need not exist
  * (step_check_name()). */
-int path_check_step_name(const char *dir, const char *name);
+int path_check_step_name(struct cmd_args *a, const char *dir, const char *name);
 /*
  * Check that a new name in the directory dir does not change an existing checkpoint: -EINVAL inside
  * one, except for an item in a step.

@@ -46,9 +46,11 @@ static bool is_leaf(const char *name)
 	return ends_in(name, ".npy") || ends_in(name, ".null");
 }
 
+/* A number or a text, not a file that stored items have. */
 static bool is_text(const char *name)
 {
-	return ends_in(name, ".json") || ends_in(name, ".txt");
+	return (ends_in(name, ".json") || ends_in(name, ".txt")) && strcmp(name, "_strings.json") &&
+	       strcmp(name, "commit_success.txt");
 }
 
 static bool is_metadata(const char *name)
@@ -112,8 +114,7 @@ static bool is_copied_text(const char *path)
 		if (e->fts_info == FTS_D || e->fts_info == FTS_DP)
 			continue;
 		has_item |= e->fts_level == 2 && !strcmp(e->fts_name, "_METADATA");
-		has_leaf |= is_text(e->fts_name) && strcmp(e->fts_name, "_strings.json") &&
-			    strcmp(e->fts_name, "commit_success.txt");
+		has_leaf |= is_text(e->fts_name);
 	}
 	fts_close(fts);
 	return has_item && has_leaf;
