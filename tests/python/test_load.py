@@ -3,6 +3,8 @@
 
 import collections
 import errno
+import json
+import os
 import pathlib
 import pickle
 import shutil
@@ -397,6 +399,27 @@ def test_errors_are_oserrors_with_a_name(tmp_path):
     with pytest.raises(ValueError, match='steps'):
         pytreefs.steps(STATE)
     assert pytreefs.steps(tmp_path) == []
+
+
+def test_an_array_beyond_memory_names_its_leaf(tmp_path):
+    """As a buffer that was filled with one value: its chunks are not stored. The rest can be loaded, and a part of it."""
+    pytreefs.save(tmp_path / '1', {'buffer': {'x': np.zeros((4, 8), 'f4')}, 'n': 1}, ocdbt='off')
+    array = tmp_path / '1/default/buffer.x'
+    document = json.loads((array / '.zarray').read_text())
+    (array / '.zarray').write_text(json.dumps({**document, 'shape': [10**7, 10**6], 'chunks': [1000, 1000], 'fill_value': 0}))
+    (array / '0.0').unlink()
+    shutil.rmtree(tmp_path / '1/default/.crc32c')
+    says = r"'default/buffer/x.npy' needs 37,252.9 GiB of memory, as float32\[10000000, 1000000\]: load\(only="
+    leaf = pytreefs.open(tmp_path / '1', missing='zero')['default/buffer/x']
+    for read in (lambda: pytreefs.load(tmp_path / '1'), lambda: pytreefs.load_flat(tmp_path / '1'), leaf.read,
+                 lambda: np.asarray(leaf), lambda: leaf[:10**7]):
+        with pytest.raises(MemoryError, match=says):
+            read()
+    assert pytreefs.load(tmp_path / '1', only='n') == {'n': 1} and leaf[10**7 - 2:, :2].tolist() == [[0, 0], [0, 0]]
+    stats = subprocess.Popen([os.environ['PYTREEFS_PROGRAM'], 'stats', '-o', 'missing=zero', tmp_path / '1'], stderr=subprocess.PIPE, text=True)
+    assert "'default/buffer/x.npy' has 10000000000000 elements, 37252 GiB" in stats.stderr.readline()
+    stats.kill()
+    stats.wait()
 
 
 def test_damage_names_its_leaf(copy, cases):

@@ -117,14 +117,18 @@ HUGE = 2 << 20          # a large page
 ALIGNED = 8 << 20       # bytes of an array from which on it is worth one
 
 
-def empty(shape: tuple[int, ...], name: str) -> np.ndarray[Any, Any]:
-    """An array that is going to be filled. A large one begins at a large page: for the rest of an array that does not, the
+def empty(shape: tuple[int, ...], name: str, leaf: str) -> np.ndarray[Any, Any]:
+    """An array that a leaf is going to fill. A large one begins at a large page: for the rest of an array that does not, the
     kernel takes a fault for each page of 4 KiB, which adds up to a tenth of a load."""
     dtype = dtype_of(name)
     n = math.prod(shape) * dtype.itemsize
     if n < ALIGNED:
         return np.empty(shape, dtype)
-    room = np.empty(n + HUGE, np.uint8)
+    try:
+        room = np.empty(n + HUGE, np.uint8)
+    except (MemoryError, ValueError):       # the latter for a number that is not an address
+        raise MemoryError(f"'{leaf}' needs {n / 2**30:,.1f} GiB of memory, as {name}{list(shape)}: load(only=...) loads other "
+                          f'leaves, and an index of the leaf reads a part of it') from None
     first = -room.__array_interface__['data'][0] % HUGE
     return room[first:first + n].view(dtype).reshape(shape)
 

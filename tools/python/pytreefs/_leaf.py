@@ -168,7 +168,7 @@ class Leaf(NDArrayOperatorsMixin):
         is_whole = wanted.read_shape == shape and all(step == 1 for _, step, _, _ in wanted.box)
         if not is_whole and '[' in self._name.rpartition('/')[2]:      # a view that is a box itself; in keys it is escaped
             return self._array(None, None)[index]
-        a = empty(wanted.read_shape, node.dtype)
+        a = empty(wanted.read_shape, node.dtype, self._name)
         if a.size:
             self._context.read([(self._name, None if is_whole else wanted.box, None, raw(a), node.version)])
         flips: Any = (..., *wanted.flips)       # with `...` it is a view, never a scalar
@@ -201,7 +201,7 @@ class Leaf(NDArrayOperatorsMixin):
         if node.dtype is None:
             raise TypeError(f'{self._name} is a {self.kind}: read() gives it')
         name = dtype or node.dtype
-        a = empty(node.shape or (), name) if out is None else out
+        a = empty(node.shape or (), name, self._name) if out is None else out
         if a.size:
             self._context.read([(self._name, None, None if name == node.dtype else name, raw(a), node.version)])
         return a

@@ -117,7 +117,7 @@ class Loading:
         node = self.nodes[i]
         stored = node.dtype or 'uint8'
         name = name or stored
-        a = _dtypes.empty(node.shape or (), name) if into is None else into
+        a = _dtypes.empty(node.shape or (), name, join(self.base, node.path)) if into is None else into
         if a.size:
             self.requests.append((join(self.base, node.path), None, None if name == stored else name, _dtypes.raw(a), node.version))
         return a
