@@ -55,9 +55,19 @@ static int by_layout(const void *a, const void *b)
 
 int safetensors_check_dtype(enum dtype t)
 {
+	const char *wider;
+
 	if (dtype_info(t)->safetensors)
 		return 0;
-	return fail(-EOPNOTSUPP, "safetensors has no name for %s", dtype_info(t)->name);
+	/* A type that has a name, and every value of the small ones. */
+	wider = dtype_info(t)->kind == DTYPE_KIND_INT   ? "int8" :
+		dtype_info(t)->kind == DTYPE_KIND_UINT  ? "uint8" :
+		dtype_info(t)->kind == DTYPE_KIND_FLOAT ? "bfloat16" :
+							  NULL;
+	return fail(-EOPNOTSUPP,
+		    "safetensors has no name for %s: npy, npz and zarr files hold it%s%s%s",
+		    dtype_info(t)->name, wider ? ", and 'pytreefs convert -o rule=GLOB:dtype=" : "",
+		    wider ? wider : "", wider ? "' makes it a type that has one" : "");
 }
 
 struct named {

@@ -298,8 +298,8 @@ int plan_say_how_to_mark(const struct plan *p, int r)
 	if (say <= 0)
 		return err_restore(&why);
 	return fail(r,
-		    "%s; %s is stored as it is when it is marked: setfattr -n user.pytree.kind -v "
-		    "opaque '%s%s%s%s%s'",
+		    "%s; %s is stored as it is when cp -a copies it, or when it is marked: "
+		    "setfattr -n user.pytree.kind -v opaque '%s%s%s%s%s'",
 		    why.text, file ? "what is not a leaf" : "an item of other files", d->name,
 		    *item ? "/" : "", item, file ? "/" : "", file ? file : "");
 }

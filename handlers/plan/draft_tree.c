@@ -483,8 +483,8 @@ static int item_kind(struct plan *p)
 		return fail(
 			-EINVAL,
 			"'%s' is not an item: in a draft there are directories, .json, .pbtxt and "
-			".safetensors files; another file is stored beside the items when it is "
-			"marked: setfattr -n user.pytree.kind -v opaque '%s/%s'",
+			".safetensors files; another file is stored beside the items when cp -a "
+			"copies it, or when it is marked: setfattr -n user.pytree.kind -v opaque '%s/%s'",
 			n->name, n->draft->name, n->name);
 	}
 	if (!n->is_dir && p->kind != PLAN_PROTO)

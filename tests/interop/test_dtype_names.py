@@ -4,10 +4,13 @@
 import io
 import json
 import os
+import re
 
 import ml_dtypes
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
+import safetensors.numpy
 
 RAW = ['float8_e4m3fn', 'float8_e5m2fnuz', 'float8_e3m4', 'int4', 'bfloat16']
 
@@ -88,3 +91,21 @@ def test_the_header_of_what_numpy_does_not_know_is_numpys(mount, root, name):
     d.parent.rename(m / '1')
     assert (m / '1/default/w.npy').read_bytes() == given.getvalue()
     assert (b"'<V2'" if name == 'bfloat16' else b"'<V1'") in given.getvalue()[:128]
+
+
+@pytest.mark.parametrize('name', ['int4', 'int2', 'float4_e2m1fn'])
+def test_the_way_to_safetensors_that_the_message_names(run, tmp_path, name):
+    """Small types are named in every other format, and become a wider one in a checkpoint."""
+    a = np.array([[0, 1], [1, 0]]).astype(getattr(ml_dtypes, name))
+    ocp.PyTreeCheckpointer().save(tmp_path / 'ck', {'q': a, 'f': np.float32(0.1)})
+    r = run('export', tmp_path / 'ck', tmp_path / 'm.safetensors', ok=False)
+    option = re.search(rf"no name for {name}: npy, npz and zarr files hold it, and 'pytreefs convert -o rule=GLOB:(dtype=\w+)'", r.stderr)[1]
+    run('convert', '-o', f'rule=q:{option}', tmp_path / 'ck', tmp_path / 'wider')
+    run('export', tmp_path / 'wider', tmp_path / 'm.safetensors')
+    got = safetensors.numpy.load_file(tmp_path / 'm.safetensors')
+    assert np.array_equal(got['q'].astype(a.dtype), a) and got['f'] == np.float32(0.1)
+    for form in ('m.npz', 'm', 'm.zarr'):
+        run('export', tmp_path / 'ck', tmp_path / form)
+        run('convert', tmp_path / form, tmp_path / f'from-{form[2:]}')
+        got = ocp.PyTreeCheckpointer().restore(tmp_path / f'from-{form[2:]}')['q']
+        assert got.dtype == a.dtype and np.array_equal(got, a)

@@ -89,7 +89,7 @@ def test_a_refusal_names_the_mark(mount, root, name, data):
     with pytest.raises(OSError):
         os.rename(m / '2.tmp', m / '2')
     mark = re.search(r"setfattr -n user.pytree.kind -v opaque '2.tmp/tok'", m.log_lines()[-1])
-    assert mark and name.split('/')[-1] in m.log_lines()[-1], m.log_lines()[-1]
+    assert mark and name.split('/')[-1] in m.log_lines()[-1] and 'when cp -a copies it' in m.log_lines()[-1], m.log_lines()[-1]
     subprocess.run(mark[0], shell=True, cwd=m.path, check=True)
     os.rename(m / '2.tmp', m / '2')
     assert contents(root / '2/tok') == {name: data, 'vocab.txt': b'a'}
