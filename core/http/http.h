@@ -127,6 +127,8 @@ struct http_request {
 	 * or -EIO; and the reason as text. */
 	int result;
 	bool is_transient; /* after a failure: another try may have another result */
+	/* With a method: a try was sent and not answered, so the server may carry it out later. */
+	bool may_arrive;
 	char why[HTTP_WHY_MAX];
 	struct http_answer answer;
 

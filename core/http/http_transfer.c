@@ -483,6 +483,8 @@ static enum try_end failed_status(struct transfer *t, int64_t *ret_after_ms)
 	else
 		snprintf(q->why, sizeof(q->why), "status %d", t->answer.status);
 	again = is_transient_status(t->answer.status);
+	/* A gateway that got no answer itself. */
+	q->may_arrive |= q->method && (t->answer.status == 502 || t->answer.status == 504);
 	if (q->explain)
 		again |= q->explain(q->arg, &refusal, q);
 	if (!again)
@@ -514,7 +516,10 @@ static bool is_transient_code(CURLcode code)
 static enum try_end failed_code(struct transfer *t, CURLcode code)
 {
 	struct http_request *q = t->req;
+	long sent = 0;
 
+	curl_easy_getinfo(t->easy, CURLINFO_REQUEST_SIZE, &sent);
+	q->may_arrive |= q->method && sent > 0 && t->answer.status < 200;
 	q->result = code == CURLE_OUT_OF_MEMORY ? -ENOMEM : -EIO;
 	snprintf(q->why, sizeof(q->why), "%s", t->error[0] ? t->error : curl_easy_strerror(code));
 	return is_transient_code(code) ? TRY_AGAIN : TRY_DONE;

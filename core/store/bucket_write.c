@@ -154,7 +154,8 @@ static int is_ours(struct store *s, const char *path, struct span content)
 	return r < 0 ? r : span_eq(buf_span(&there), content);
 }
 
-int store_put(struct io_store *store, const char *path, struct span content, const char *if_tag)
+int store_put(struct io_store *store, const char *path, struct span content, const char *if_tag,
+	      bool *ret_may_arrive)
 {
 	struct store *s = store_of(store);
 	auto_bucket_request b = { 0 };
@@ -164,6 +165,8 @@ int store_put(struct io_store *store, const char *path, struct span content, con
 		r = write_of(s)->put(s, path, content, if_tag, &b);
 	if (r >= 0)
 		r = bucket_send(s, &b);
+	if (ret_may_arrive)
+		*ret_may_arrive = b.q.may_arrive;
 	/* libcurl may have sent it twice by itself, over a connection that was closed meanwhile. */
 	if (r == -EEXIST && if_tag) {
 		struct err_note why;
@@ -171,6 +174,8 @@ int store_put(struct io_store *store, const char *path, struct span content, con
 
 		err_save(r, &why);
 		ours = is_ours(s, path, content);
+		if (ours < 0 && ret_may_arrive)
+			*ret_may_arrive = true;
 		return ours < 0 ? ours : ours ? 0 : err_restore(&why);
 	}
 	return r;

@@ -36,6 +36,7 @@ struct store_upload {
 	char *path;
 	size_t part_max;
 	char *id; /* the vendor's id of the upload, or its URL, which is a secret; NULL: not begun */
+	bool is_new; /* store_upload_set_new() */
 	bool exists; /* the object is complete */
 	uint64_t size;
 	uint32_t crc; /* CRC-32C of all parts so far, if they are sent in order */

@@ -24,58 +24,64 @@ struct claim_keeper {
 	bool ends; /* set by the owner, which then joins the thread */
 };
 
-static int taken_away(struct io_store *store)
+static int taken_away(struct io_store *store, const char *path)
 {
 	return fail(-EEXIST,
-		    "'%s' was taken away from its writer: '" CLAIM_FILE
-		    "' is not the one that was put",
-		    store->url);
+		    "'%s' was taken away from its writer: '%s' is not the one that was put",
+		    store->url, path);
 }
 
 /* Fail if what is there is not the claim with any number. */
-static int find(struct io_store *store, struct span claim, char ret_tag[STORE_TAG_MAX])
+static int find(struct io_store *store, const char *path, struct span claim,
+		char ret_tag[STORE_TAG_MAX])
 {
 	auto_buf there = { 0 };
-	int r = store_get_tagged(store, CLAIM_FILE, CLAIM_BYTES, &there, ret_tag);
+	int r = store_get_tagged(store, path, CLAIM_BYTES, &there, ret_tag);
 
 	if (r < 0 && r != -ENOENT && r != -EFBIG)
 		return r;
-	return r >= 0 && span_starts(buf_span(&there), claim) ? 0 : taken_away(store);
+	return r >= 0 && span_starts(buf_span(&there), claim) ? 0 : taken_away(store, path);
 }
 
 int claim_check(struct io_store *store, struct span claim)
 {
 	char tag[STORE_TAG_MAX];
 
-	return find(store, claim, tag);
+	return find(store, CLAIM_FILE, claim, tag);
 }
 
 /* Replace an object that has the tag. A weak tag is never equal to another one. */
 static int replace(struct io_store *store, const char *path, struct span text, const char *tag)
 {
 	return *tag && strncmp(tag, "W/", 2) != 0 ?
-		       store_put(store, path, text, tag) :
+		       store_put(store, path, text, tag, NULL) :
 		       fail(-EIO, "'%s/%s' cannot be replaced: the server gives it no strong ETag",
 			    store->url, path);
 }
 
-static int renew(struct claim_keeper *k)
+int claim_renew(struct io_store *store, const char *path, struct span claim, unsigned number,
+		bool commits)
 {
 	char tag[STORE_TAG_MAX];
 	auto_buf text = { 0 };
-	int r = find(k->store, k->claim, tag);
+	int r = find(store, path, claim, tag);
 
 	/* S3's tags are hashes of the bytes: without the number the tag would stay the same. */
 	if (r >= 0)
-		r = buf_addf(&text, "%.*srenewed=%u\n%s", SPAN_ARG(k->claim), ++k->number,
-			     k->commits ? CLAIM_COMMITTING : "");
+		r = buf_addf(&text, "%.*srenewed=%u\n%s", SPAN_ARG(claim), number,
+			     commits ? CLAIM_COMMITTING : "");
 	if (r >= 0)
-		r = replace(k->store, CLAIM_FILE, buf_span(&text), tag);
+		r = replace(store, path, buf_span(&text), tag);
 	if (r == -EEXIST || r == -ENOENT)
-		return taken_away(k->store);
+		return taken_away(store, path);
 	if (r < 0)
 		trace(TRACE_IO, "a claim was not renewed: %s", err_text(r));
 	return r;
+}
+
+static int renew(struct claim_keeper *k)
+{
+	return claim_renew(k->store, CLAIM_FILE, k->claim, ++k->number, k->commits);
 }
 
 int claim_keeper_renew(struct claim_keeper *k, bool commits)
@@ -161,10 +167,9 @@ void claim_keeper_free(struct claim_keeper *k)
 	free(k);
 }
 
-int claim_take_over(struct io_store *store, const char *path, const char *tag)
+int claim_take_over(struct io_store *store, const char *path, const char *tag, struct buf *ret)
 {
-	auto_buf own = { 0 };
-	int r = claim_make(&own);
+	int r = claim_make(ret);
 
-	return r < 0 ? r : replace(store, path, buf_span(&own), tag);
+	return r < 0 ? r : replace(store, path, buf_span(ret), tag);
 }

@@ -22,7 +22,7 @@
 struct claim_keeper;
 
 /*
- * Renew a claim that has just been put, every renew_ms (0: CLAIM_RENEW_MS), until it is freed.
+ * Renew CLAIM_FILE, which has just been put, every renew_ms (0: CLAIM_RENEW_MS), until it is freed.
  * claim is borrowed.
  */
 int claim_keeper_new(struct io_store *store, struct span claim, unsigned renew_ms,
@@ -37,12 +37,18 @@ void claim_keeper_stop(struct claim_keeper *k);
 /* The object stays. Accepts NULL. */
 void claim_keeper_free(struct claim_keeper *k);
 
-/* -EEXIST: the claim is not there any more, or another one is. */
+/*
+ * Put a claim again, each time with another number. commits: whether its writer is about to put the
+ * marker. -EEXIST: the claim is not there any more, or another one is.
+ */
+int claim_renew(struct io_store *store, const char *path, struct span claim, unsigned number,
+		bool commits);
+/* -EEXIST: CLAIM_FILE is not there any more, or is another one. */
 int claim_check(struct io_store *store, struct span claim);
 /*
- * Replace the claim of a dead writer, which had this tag, by one of this process. -EEXIST or
- * -ENOENT: it has been renewed, or removed, since it was read.
+ * Replace the claim of a dead writer, which had this tag, by one of this process, whose text is
+ * appended to ret. -EEXIST or -ENOENT: it has been renewed, or removed, since it was read.
  */
-int claim_take_over(struct io_store *store, const char *path, const char *tag);
+int claim_take_over(struct io_store *store, const char *path, const char *tag, struct buf *ret);
 
 #endif

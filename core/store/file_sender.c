@@ -438,7 +438,8 @@ static bool can_go_on(const struct sent_file *f, const struct stat *st)
 }
 
 /* Called with the lock held. Data files have random names, so there is one of that path at most. */
-static struct sent_file *find_sent(struct file_sender *fs, const char *path, const struct stat *st)
+static struct sent_file *find_sent(struct file_sender *fs, const char *path, const struct stat *st,
+				   bool *is_new)
 {
 	struct sent_file *f = NULL;
 
@@ -449,11 +450,11 @@ static struct sent_file *find_sent(struct file_sender *fs, const char *path, con
 		return f;
 	/* Its object, if there is one, is replaced. */
 	f->is_given_up = true;
-	f->is_there = f->begins_again = false;
+	f->is_there = f->begins_again = *is_new = false;
 	return NULL;
 }
 
-int file_sender_add(struct file_sender *fs, struct io_dir *from, const char *path)
+int file_sender_add(struct file_sender *fs, struct io_dir *from, const char *path, bool is_new)
 {
 	struct sent_file *f;
 	struct stat st;
@@ -462,11 +463,13 @@ int file_sender_add(struct file_sender *fs, struct io_dir *from, const char *pat
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&fs->lock);
-	f = find_sent(fs, path, &st);
+	f = find_sent(fs, path, &st, &is_new);
 	if (!f) {
 		r = add(fs, path, &f);
 		if (r >= 0)
 			f->from = from;
+		if (r >= 0 && is_new)
+			store_upload_set_new(f->upload);
 	}
 	if (r >= 0) {
 		f->end = (uint64_t)st.st_size;

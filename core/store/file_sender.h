@@ -40,9 +40,10 @@ void file_sender_closed(struct file_sender *fs, struct sent_file *file);
 
 /*
  * Upload the file at `path` below `from`, which is complete. Parts that were sent while it grew are
- * not sent again. The directory is borrowed until file_sender_wait() returns.
+ * not sent again. The directory is borrowed until file_sender_wait() returns. is_new: nothing has
+ * been sent for that path before, so that an object which is there is another writer's: -EEXIST.
  */
-int file_sender_add(struct file_sender *fs, struct io_dir *from, const char *path);
+int file_sender_add(struct file_sender *fs, struct io_dir *from, const char *path, bool is_new);
 /*
  * Wait until all added files are objects; the calling thread sends parts, too. check may be NULL;
  * any thread calls it before it sends a part, and an error stops the sender. Returns the first

@@ -120,7 +120,7 @@ static int begin(struct store_upload *u)
 {
 	auto_bucket_request b = { 0 };
 	char *url;
-	int r = upload_url(u->s, u->path, "resumable", NULL, &url);
+	int r = upload_url(u->s, u->path, "resumable", u->is_new ? STORE_IF_ABSENT : NULL, &url);
 
 	if (r >= 0)
 		r = bucket_request(u->s, u->path, "POST", url, &b);

@@ -15,6 +15,7 @@
 #include "core/store/claim_keeper.h"
 
 #define ROUNDS_MAX 4 /* of removals, while objects of a writer are still arriving */
+#define REMOVED_PER_RENEWAL 1000
 
 void objects_release(struct objects *o)
 {
@@ -89,24 +90,40 @@ int object_tree_size(struct store *s, const char *path, uint64_t *ret)
 	return r;
 }
 
+struct removal {
+	struct store *s;
+	const char *path;
+	bool (*keeps)(void *arg, const char *path);
+	void *keeps_arg;
+	int (*renew)(void *arg); /* may be NULL */
+	void *renew_arg;
+	uint64_t bytes;
+};
+
+static int remove_some(const struct removal *rm, char *const *path, size_t n)
+{
+	int r = rm->renew ? rm->renew(rm->renew_arg) : 0;
+
+	return r < 0 ? r : store_remove(&rm->s->base, (const char *const *)path, n);
+}
+
 /* Remove the objects below path that keeps() does not want. Returns how many there were. */
-static int remove_others(struct store *s, const char *path,
-			 bool (*keeps)(void *arg, const char *path), void *arg, uint64_t *ret_bytes)
+static int remove_others(struct removal *rm)
 {
 	struct objects all = { 0 };
 	size_t n = 0;
-	int r = objects_collect(s, path, &all);
+	int r = objects_collect(rm->s, rm->path, &all);
 
-	*ret_bytes += all.bytes;
+	rm->bytes += all.bytes;
 	for (size_t i = 0; i < all.n; i++) {
-		if (keeps(arg, all.path[i]))
+		if (rm->keeps(rm->keeps_arg, all.path[i]))
 			free(all.path[i]);
 		else
 			all.path[n++] = all.path[i];
 	}
 	all.n = n;
-	if (r >= 0)
-		r = store_remove(&s->base, (const char *const *)all.path, all.n);
+	for (size_t at = 0; at < n && r >= 0; at += REMOVED_PER_RENEWAL)
+		r = remove_some(rm, all.path + at, MIN(n - at, (size_t)REMOVED_PER_RENEWAL));
 	objects_release(&all);
 	return r < 0 ? r : (int)MIN(n, (size_t)INT_MAX);
 }
@@ -114,9 +131,9 @@ static int remove_others(struct store *s, const char *path,
 int object_tree_remove_others(struct store *s, bool (*keeps)(void *arg, const char *path),
 			      void *arg)
 {
-	uint64_t bytes = 0;
+	struct removal rm = { .s = s, .path = "", .keeps = keeps, .keeps_arg = arg };
 
-	return MIN(remove_others(s, "", keeps, arg, &bytes), 0);
+	return MIN(remove_others(&rm), 0);
 }
 
 struct seen_claim {
@@ -133,22 +150,23 @@ static bool is_claim(void *arg, const char *path)
 	return is_it;
 }
 
-int object_tree_remove(struct store *s, const char *path, uint64_t *ret)
+int object_tree_remove(struct store *s, const char *path, int (*renew)(void *arg), void *arg,
+		       uint64_t *ret)
 {
 	auto_free char *claim = join(path, CLAIM_FILE);
 	struct seen_claim k = { .path = claim };
-	uint64_t bytes = 0;
+	struct removal rm = { s, path, is_claim, &k, renew, arg, 0 };
 	int r = claim ? store_remove_uploads(&s->base, path) :
 			fail(-ENOMEM, "cannot remove '%s'", path);
 
 	if (r >= 0)
-		r = remove_others(s, path, is_claim, &k, &bytes);
+		r = remove_others(&rm);
 	/* Requests of its writer may have been under way, that for its marker, too. */
 	for (int i = 1; i < ROUNDS_MAX && r > 0 && k.found; i++)
-		r = remove_others(s, path, is_claim, &k, &bytes);
+		r = remove_others(&rm);
 	if (r >= 0)
-		r = store_remove(&s->base, (const char *const *)&claim, 1);
+		r = remove_some(&rm, &claim, 1);
 	if (ret)
-		*ret = bytes;
+		*ret = rm.bytes;
 	return r;
 }

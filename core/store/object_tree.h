@@ -25,7 +25,12 @@ int object_tree_size(struct store *s, const char *path, uint64_t *ret);
 /* Remove the objects that keeps() does not want. */
 int object_tree_remove_others(struct store *s, bool (*keeps)(void *arg, const char *path),
 			      void *arg);
-/* Remove unfinished uploads, then all objects, a claim last. ret: the sum of sizes; may be NULL. */
-int object_tree_remove(struct store *s, const char *path, uint64_t *ret);
+/*
+ * Remove unfinished uploads, then all objects, a claim last. ret: the sum of sizes; may be NULL.
+ * renew() is called before each removal of some objects, and stops it by an error when the claim is
+ * not the caller's any more; NULL: the caller has asked, and path has few objects.
+ */
+int object_tree_remove(struct store *s, const char *path, int (*renew)(void *arg), void *arg,
+		       uint64_t *ret);
 
 #endif

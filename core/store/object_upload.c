@@ -40,6 +40,11 @@ int store_upload_begin(struct io_store *store, const char *path, size_t part_max
 	return 0;
 }
 
+void store_upload_set_new(struct store_upload *u)
+{
+	u->is_new = true;
+}
+
 bool store_upload_is_in_order(const struct store_upload *u)
 {
 	return write_of(u)->in_order;
@@ -65,7 +70,8 @@ int store_upload_part(struct store_upload *u, unsigned number, uint64_t off, str
 	if (number > PARTS_MAX)
 		return fail(-EFBIG, "'%s' has more than %d parts", u->path, PARTS_MAX);
 	if (number == 1 && is_last && !u->id && bytes.n <= write_of(u)->put_max) {
-		r = store_put(&u->s->base, u->path, bytes, NULL);
+		r = store_put(&u->s->base, u->path, bytes, u->is_new ? STORE_IF_ABSENT : NULL,
+			      NULL);
 		u->exists = r >= 0;
 		return r;
 	}

@@ -161,7 +161,7 @@ int step_upload_begin(const char *url, const struct url_store_opts *opts, struct
 	if (r >= 0)
 		r = claim_make(&u->claim);
 	if (r >= 0)
-		r = store_put(base_of(u), CLAIM_FILE, buf_span(&u->claim), STORE_IF_ABSENT);
+		r = store_put(base_of(u), CLAIM_FILE, buf_span(&u->claim), STORE_IF_ABSENT, NULL);
 	if (r == -EEXIST)
 		return refuse_claimed(u);
 	if (r < 0)
@@ -176,7 +176,10 @@ int step_upload_begin(const char *url, const struct url_store_opts *opts, struct
 		struct err_note why;
 
 		err_save(r, &why);
-		release_claim(u);
+		claim_keeper_stop(u->keeper);
+		/* If it is not ours any more, who has it removes it. */
+		if (u->keeper && claim_keeper_renew(u->keeper, false) != -EEXIST)
+			release_claim(u);
 		return err_restore(&why);
 	}
 	*ret = take(u);
@@ -278,11 +281,14 @@ static int by_path(const void *a, const void *b)
 	return strcmp(((const struct sent *)a)->path, ((const struct sent *)b)->path);
 }
 
-static bool was_sent(const struct step_upload *u, const struct sent *f)
+/* The file of that path that was sent before; NULL: none. */
+static const struct sent *find_sent(const struct step_upload *u, const struct sent *f)
 {
-	const struct sent *s =
-		u->n_sent ? bsearch(f, u->sent, u->n_sent, sizeof(*u->sent), by_path) : NULL;
+	return u->n_sent ? bsearch(f, u->sent, u->n_sent, sizeof(*u->sent), by_path) : NULL;
+}
 
+static bool is_same(const struct sent *s, const struct sent *f)
+{
 	return s && s->ino == f->ino && s->size == f->size && s->mtime.tv_sec == f->mtime.tv_sec &&
 	       s->mtime.tv_nsec == f->mtime.tv_nsec;
 }
@@ -351,9 +357,12 @@ int step_upload_send(struct step_upload *u, struct io_dir *from, int (*check)(vo
 
 		/* Objects of another writer may be there by now, under the same names. */
 		r = step_upload_check_claim(u);
-		for (; at < a.n && a.file[at].phase == phase && r >= 0; at++)
-			if (!was_sent(u, &a.file[at].sent))
-				r = file_sender_add(u->sender, from, a.file[at].sent.path);
+		for (; at < a.n && a.file[at].phase == phase && r >= 0; at++) {
+			const struct sent *s = find_sent(u, &a.file[at].sent);
+
+			if (!is_same(s, &a.file[at].sent))
+				r = file_sender_add(u->sender, from, a.file[at].sent.path, !s);
+		}
 		if (r >= 0)
 			r = file_sender_wait(u->sender, check, arg);
 	}
@@ -369,11 +378,13 @@ struct file_sender *step_upload_sender(struct step_upload *u)
 
 /* ---- the commit ---- */
 
-/* The request for the marker failed: find out whether the marker arrived. */
+/*
+ * The request for the marker was not answered: find out whether the marker arrived. As long as it
+ * may still do so, everything has to stay (step_upload_resolve()).
+ */
 static int find_marker(struct step_upload *u, struct span text, int r)
 {
 	auto_buf there = { 0 };
-	const char *marker = MARKER_FILE;
 	struct err_note why;
 
 	err_save(r, &why);
@@ -383,11 +394,6 @@ static int find_marker(struct step_upload *u, struct span text, int r)
 		u->is_unknown = false;
 		return 0;
 	}
-	/* A late marker must not commit a step whose files are being removed, so remove it, too. */
-	if (r == -ENOENT && store_remove(base_of(u), &marker, 1) >= 0) {
-		u->must_keep = u->is_unknown = false;
-		return err_restore(&why);
-	}
 	return fail(why.code, "whether '%s' is committed is not known: %s", base_of(u)->url,
 		    why.text);
 }
@@ -395,16 +401,19 @@ static int find_marker(struct step_upload *u, struct span text, int r)
 static int put_marker(struct step_upload *u)
 {
 	auto_buf text = { 0 };
+	bool may_arrive = false;
 	int r = buf_addf(&text, "Checkpoint commit was successful to %s\n%.*s", base_of(u)->url,
 			 SPAN_ARG(buf_span(&u->claim)));
 
+	u->asked_ns = clock_read_ns(CLOCK_BOOTTIME);
 	if (r >= 0)
-		r = store_put(base_of(u), MARKER_FILE, buf_span(&text), STORE_IF_ABSENT);
+		r = store_put(base_of(u), MARKER_FILE, buf_span(&text), STORE_IF_ABSENT,
+			      &may_arrive);
 	if (r == -EEXIST) {
 		u->must_keep = true;
 		return refuse_lost(u);
 	}
-	if (r < 0)
+	if (r < 0 && may_arrive)
 		r = find_marker(u, buf_span(&text), r);
 	u->must_keep |= r >= 0;
 	return r;
@@ -438,7 +447,7 @@ static int remove_parts(struct step_upload *u)
 		return r;
 	for (size_t i = 0; i < l->n && r >= 0; i++)
 		if (!strncmp(l->entry[i].name, PART_PREFIX, strlen(PART_PREFIX)))
-			r = object_tree_remove(u->s, l->entry[i].name, NULL);
+			r = object_tree_remove(u->s, l->entry[i].name, NULL, NULL, NULL);
 	object_list_free(l);
 	return r;
 }
@@ -494,6 +503,11 @@ int step_upload_commit_shared(struct step_upload *u, int (*check)(void *arg), vo
 	return r < 0 ? r : commit(u, check, arg);
 }
 
+static int renew_to_remove(void *arg)
+{
+	return renew_claim(arg, false);
+}
+
 /*
  * Objects that were on their way when gc took the place away may have arrived since. If nobody has
  * claimed the place, claim it again to remove them.
@@ -501,7 +515,7 @@ int step_upload_commit_shared(struct step_upload *u, int (*check)(void *arg), vo
 static int remove_late(struct step_upload *u)
 {
 	const char *claim = CLAIM_FILE;
-	int r = store_put(base_of(u), CLAIM_FILE, buf_span(&u->claim), STORE_IF_ABSENT);
+	int r = store_put(base_of(u), CLAIM_FILE, buf_span(&u->claim), STORE_IF_ABSENT, NULL);
 
 	if (r == -EEXIST) {
 		err_clear();
@@ -511,18 +525,17 @@ static int remove_late(struct step_upload *u)
 		r = bucket_has(u->s, MARKER_FILE);
 	if (r != 0)
 		return r < 0 ? r : store_remove(base_of(u), &claim, 1);
-	return object_tree_remove(u->s, "", NULL);
+	return object_tree_remove(u->s, "", renew_to_remove, u, NULL);
 }
 
 static int remove_uncommitted(struct step_upload *u)
 {
-	int r = u->is_lost ? 0 : renew_claim(u, false);
+	int r = u->is_lost ? 0 : object_tree_remove(u->s, "", renew_to_remove, u, NULL);
 
-	if (u->is_lost) {
-		err_clear();
-		return remove_late(u);
-	}
-	return r < 0 ? r : object_tree_remove(u->s, "", NULL);
+	if (!u->is_lost)
+		return r;
+	err_clear();
+	return remove_late(u);
 }
 
 void step_upload_free(struct step_upload *u)

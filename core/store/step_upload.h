@@ -79,10 +79,12 @@ int step_upload_remove_others(struct step_upload *u, const struct buf *list, siz
  * writer.
  */
 bool step_upload_must_keep(const struct step_upload *u);
+/* After a failure: whether the step is committed, or may be; step_upload_resolve() says which. */
+bool step_upload_may_exist(const struct step_upload *u);
 /*
  * For the process that holds the claim, after a failed attempt: find out what has become of it. 1:
- * the step is committed; 0: it is not, and will not be; -EEXIST or -EBUSY: the place belongs to
- * another writer; another error: it is not known yet.
+ * the step is committed; 0: it is not, and will not be, and what it sent is removed; -EEXIST or
+ * -EBUSY: the place belongs to another writer; another error: it is not known yet.
  */
 int step_upload_resolve(struct step_upload *u);
 /* Whether the process that holds the claim has committed the step: 1 or 0. */

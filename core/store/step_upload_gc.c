@@ -34,6 +34,13 @@ struct judged {
 	char tag[STORE_TAG_MAX]; /* of the claim that was judged */
 };
 
+static int is_there(struct store *s, const char *dir, const char *name)
+{
+	auto_free char *path = str_fmt("%s%s%s", dir, *dir ? "/" : "", name);
+
+	return path ? bucket_has(s, path) : fail(-ENOMEM, "cannot look at '%s'", name);
+}
+
 /* Judge the writer of a claim, whose object is o. */
 static int judge(struct store *s, const char *path, const char *claim, const struct io_object *o,
 		 const struct upload_gc *gc, struct judged *ret)
@@ -41,6 +48,7 @@ static int judge(struct store *s, const char *path, const char *claim, const str
 	struct objects all = { .newest_ns = clock_ns_of(o->mtime) };
 	auto_buf text = { 0 };
 	int64_t older_than_ns = gc->older_than_ns;
+	bool is_committing;
 	int r = store_get_tagged(&s->base, claim, CLAIM_BYTES, &text, ret->tag), live;
 
 	/* The claim has just been removed, or is not ours. */
@@ -51,11 +59,16 @@ static int judge(struct store *s, const char *path, const char *claim, const str
 	if (r < 0)
 		return r;
 	live = claim_is_live(buf_span(&text));
-	ret->is_dead = live == 0;
+	is_committing = claim_is_committing(buf_span(&text));
 	ret->is_guess = live < 0;
-	if (!ret->is_guess)
-		return 0;
-	if (older_than_ns && claim_is_committing(buf_span(&text)))
+	r = live == 0 && is_committing ? is_there(s, path, MARKER_FILE) : 0;
+	ret->is_dead = live == 0 && (!is_committing || r > 0);
+	if (r < 0 || live > 0 || ret->is_dead)
+		return MIN(r, 0);
+	/* The request for the marker may arrive although its sender has ended. */
+	if (live == 0)
+		older_than_ns = CLAIM_COMMIT_NS;
+	else if (older_than_ns && is_committing)
 		older_than_ns = MAX(older_than_ns, CLAIM_COMMIT_NS);
 	/* Only now: a claim that was renewed before it was read is young in this listing. */
 	r = is_old(&all, older_than_ns) ? objects_collect(s, path, &all) : 0;
@@ -66,18 +79,30 @@ static int judge(struct store *s, const char *path, const char *claim, const str
 	return r;
 }
 
-static int is_there(struct store *s, const char *dir, const char *name)
-{
-	auto_free char *path = str_fmt("%s%s%s", dir, *dir ? "/" : "", name);
+/* A claim that was taken over. */
+struct taken {
+	struct store *s;
+	const char *path;
+	struct span claim;
+	unsigned number;
+};
 
-	return path ? bucket_has(s, path) : fail(-ENOMEM, "cannot look at '%s'", name);
+/* Another gc may have taken this one for dead, if it was suspended. */
+static int renew(void *arg)
+{
+	struct taken *t = arg;
+
+	return claim_renew(&t->s->base, t->path, t->claim, ++t->number, false);
 }
 
 /* Remove what the dead writer of a claim left. 0: it was not dead. */
 static int remove_one(struct store *s, const char *claim, const struct judged *j,
 		      struct found_upload *f)
 {
-	int r = claim_take_over(&s->base, claim, j->tag);
+	auto_buf own = { 0 };
+	int r = claim_take_over(&s->base, claim, j->tag, &own);
+	struct taken t = { .s = s, .path = claim, .claim = buf_span(&own) };
+	bool has_claim = r >= 0;
 
 	if (r == -EEXIST || r == -ENOENT) {
 		err_clear();
@@ -94,7 +119,7 @@ static int remove_one(struct store *s, const char *claim, const struct judged *j
 		return r;
 	f->is_step = r;
 	r = f->is_step ? store_remove(&s->base, &claim, 1) :
-			 object_tree_remove(s, f->path, &f->bytes);
+			 object_tree_remove(s, f->path, has_claim ? renew : NULL, &t, &f->bytes);
 	return r < 0 ? r : 1;
 }
 

@@ -30,7 +30,8 @@ struct step_upload {
 	/* the step is committed, or may be, or belongs to another writer: nothing is removed */
 	bool must_keep;
 	bool is_lost;     /* the claim was taken away */
-	bool is_unknown;  /* whether the marker has arrived is not known */
+	bool is_unknown;  /* whether the marker has arrived, or will, is not known */
+	int64_t asked_ns; /* then: CLOCK_BOOTTIME when its request was sent */
 	bool is_dropping; /* objects of a failed attempt could not be removed yet */
 };
 

@@ -3,6 +3,7 @@
  * step_upload_shared.c - a step that several processes upload: joining, failed attempts, and what
  * became of a commit.
  */
+#include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/limits.h"
 #include "core/store/object_tree.h"
@@ -47,6 +48,9 @@ int step_upload_drop(struct step_upload *u)
 	struct file_sender *fresh = NULL;
 	int r;
 
+	/* It may be dropped later: step_upload_resolve(). */
+	if (u->must_keep)
+		return 0;
 	u->is_dropping = true;
 	file_sender_end(u->sender);
 	r = step_upload_remove_sent(u);
@@ -128,9 +132,14 @@ bool step_upload_must_keep(const struct step_upload *u)
 	return u->must_keep;
 }
 
+bool step_upload_may_exist(const struct step_upload *u)
+{
+	return u->must_keep && !u->is_lost;
+}
+
 int step_upload_resolve(struct step_upload *u)
 {
-	const char *marker = MARKER_FILE;
+	int64_t passed = clock_read_ns(CLOCK_BOOTTIME) - u->asked_ns;
 	int r = u->must_keep ? step_upload_is_committed(u) : 0;
 
 	if (r > 0) {
@@ -146,11 +155,14 @@ int step_upload_resolve(struct step_upload *u)
 			       fail(-EEXIST, "'%s' was committed by another writer",
 				    base_of(u)->url);
 	}
-	/* As in find_marker(): it may still arrive. */
-	r = store_remove(base_of(u), &marker, 1);
-	if (r >= 0)
-		u->must_keep = u->is_unknown = false;
-	return MIN(r, 0);
+	if (passed < CLAIM_COMMIT_NS)
+		return fail(-EIO,
+			    "whether '%s' is committed is not known: the request for its marker "
+			    "was not answered, and may arrive for another %lld s",
+			    base_of(u)->url,
+			    (long long)((CLAIM_COMMIT_NS - passed) / SECOND_NS) + 1);
+	u->must_keep = u->is_unknown = false;
+	return step_upload_drop(u);
 }
 
 void step_upload_set_keep(struct step_upload *u, bool keep)

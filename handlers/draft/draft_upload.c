@@ -345,13 +345,15 @@ int draft_upload_run(struct draft *d, int64_t deadline)
 
 	if (d->env->uploads->remark)
 		return copy(d, &u);
-	r = d->upload ? 0 : claim(d->env->uploads, d->dir->final, &d->upload);
-
-	if (r >= 0)
+	/* The last attempt may have failed without our knowing what has become of the step. */
+	r = d->upload ? step_upload_resolve(d->upload) :
+			claim(d->env->uploads, d->dir->final, &d->upload);
+	if (r == 0)
 		r = step_upload_run(d->upload, d->dir->dir, check, &u);
-	step_upload_free(take(d->upload));
+	if (r >= 0 || !step_upload_may_exist(d->upload))
+		step_upload_free(take(d->upload));
 	io_store_refresh(d->env->ckpt->io);
-	return r;
+	return MIN(r, 0);
 }
 
 /* ---- drafts that ranks share ---- */

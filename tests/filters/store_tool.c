@@ -31,7 +31,7 @@ static int put(char **args, const char *if_tag)
 		return r;
 	r = tool_read_file(args[2], &in);
 	if (r >= 0)
-		r = store_put(s, args[1], buf_span(&in), if_tag);
+		r = store_put(s, args[1], buf_span(&in), if_tag, NULL);
 	s->ops->free(s);
 	return r;
 }
@@ -97,7 +97,7 @@ static int do_word(struct sending *s, const char *word)
 	else if (!strcmp(word, "wait"))
 		r = file_sender_wait(s->sender, NULL, NULL);
 	else if (!strcmp(word, "add"))
-		r = file_sender_add(s->sender, s->dir, s->path);
+		r = file_sender_add(s->sender, s->dir, s->path, false);
 	else if (!strcmp(word, "drop"))
 		r = file_sender_drop_others(s->sender);
 	else
@@ -208,11 +208,11 @@ static int replace(char **args, struct buf *out)
 	if (r >= 0)
 		r = tool_read_file(args[2], &first);
 	if (r >= 0)
-		r = store_put(s, args[1], buf_span(&first), tag);
+		r = store_put(s, args[1], buf_span(&first), tag, NULL);
 	if (r >= 0 && args[3]) {
 		r = tool_read_file(args[3], &second);
 		if (r >= 0)
-			r = store_put(s, args[1], buf_span(&second), tag);
+			r = store_put(s, args[1], buf_span(&second), tag, NULL);
 	}
 	s->ops->free(s);
 	return r;

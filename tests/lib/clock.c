@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * clock.c - LD_PRELOAD: the monotonic clock of pytreefs is ahead by the nanoseconds that the file
- * $TEST_CLOCK holds, which may grow at any time. Libraries have the clock of the system.
+ * clock.c - LD_PRELOAD: the clocks of pytreefs that nobody sets are ahead by the nanoseconds that
+ * the file $TEST_CLOCK holds, which may grow at any time. Libraries have the clock of the system.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -73,7 +73,7 @@ static int64_t read_ns(clockid_t id)
 
 int clock_gettime(clockid_t id, struct timespec *ret)
 {
-	if (id != CLOCK_MONOTONIC)
+	if (id != CLOCK_MONOTONIC && id != CLOCK_BOOTTIME)
 		return (int)syscall(SYS_clock_gettime, id, ret);
 	*ret = timespec_of(read_ns(id) + ahead_for(__builtin_return_address(0)));
 	return 0;

@@ -9,6 +9,7 @@ import subprocess
 import threading
 import urllib.parse
 
+import numpy as np
 import pytest
 
 from lib import buckets, dying_upload, mounts
@@ -238,6 +239,111 @@ def test_a_gc_that_is_suspended_while_it_judges(left, run, program, bucket, prox
         out, text, status = goes_on()
     assert status == 0 and '0 removed' in out, out + text
     assert bucket.keys() == keys
+    assert '0 errors, 0 warnings' in run('verify', root).stdout
+
+
+# ---- requests that arrive late ----
+
+
+def kill(p):
+    p.kill()
+    p.communicate()
+
+
+def test_a_marker_of_a_killed_writer_arrives_late(run, program, bucket, proxy, root):
+    """gc knows that its writer is dead, and not whether the marker will come: it waits for that as long as a request may take."""
+    held = Held(proxy, is_marker(bucket))
+    p = subprocess.Popen([program, 'convert', SAMPLE / '1500', f'{root}/5'], stderr=subprocess.DEVNULL)
+    assert held.arrived.wait(120)
+    kill(p)
+    proxy.fault = None
+    keys = bucket.keys()
+    assert '0 removed' in run('gc', root).stdout and bucket.keys() == keys
+    held.release()
+    proxy.wait_idle()
+    assert f'run/5/{MARKER}' in bucket.keys()
+    assert '0 errors, 0 warnings' in run('verify', root).stdout
+    assert '1 removed' in run('gc', root).stdout and f'run/5/{CLAIM}' not in bucket.keys()
+    assert run('diff', SAMPLE / '1500', f'{root}/5').returncode == 0
+
+
+@pytest.mark.parametrize('arrives', [True, False])
+def test_a_marker_that_nobody_answers(run, program, bucket, proxy, root, arrives):
+    """Nothing is removed, since it may arrive after the writer has ended."""
+    is_it, first = is_marker(bucket), []
+    held = Held(proxy, is_it)
+
+    def fault(h):
+        if first and is_it(h):
+            return h.reset()
+        if is_it(h):
+            first.append(h)
+            held(h)
+            return not arrives and h.reset()
+        return False
+    proxy.fault = fault
+    # The first of its tries waits for ten seconds.
+    r = run('convert', SAMPLE / '1500', f'{root}/5', ok=False)
+    assert r.returncode == 1 and f"whether '{root}/5' is committed is not known" in r.stderr, r.stderr
+    proxy.fault = None
+    keys = bucket.keys()
+    assert '0 removed' in run('gc', root).stdout and bucket.keys() == keys
+    held.release()
+    proxy.wait_idle()
+    assert (f'run/5/{MARKER}' in bucket.keys()) == arrives
+    r = dying_upload.collect(run, bucket, root, 5)
+    assert '1 removed' in r.stdout
+    assert '0 errors, 0 warnings' in run('verify', root).stdout if arrives else bucket.keys() == []
+
+
+@pytest.mark.parametrize('key', ['manifest.ocdbt', 'state/_METADATA'])
+def test_a_file_of_a_killed_writer_arrives_late(run, program, bucket, proxy, root, tmp_path, key):
+    """Another writer has committed the step since, with a file of that name."""
+    held = Held(proxy, buckets.is_put(key.replace('/', '%2F') if bucket.scheme == 'gs' else key))
+    p = subprocess.Popen([program, 'convert', SAMPLE / '1500', f'{root}/5'], stderr=subprocess.DEVNULL)
+    assert held.arrived.wait(120)
+    kill(p)
+    proxy.fault = None
+    assert '1 removed' in run('gc', root).stdout and bucket.keys() == []
+    (tmp_path / 'in').mkdir()
+    np.save(tmp_path / 'in/w.npy', np.arange(9))
+    run('save', '--item=state', tmp_path / 'in', f'{root}/5')
+    keys = {k: bucket.get(k) for k in bucket.keys()}
+    held.release()
+    proxy.wait_idle()
+    assert {k: bucket.get(k) for k in bucket.keys()} == keys
+    assert '0 errors, 0 warnings' in run('verify', root).stdout
+
+
+@needs_host_name
+def test_a_writer_that_is_suspended_while_it_removes(run, program, bucket, proxy, root):
+    """gc has taken the place from it, and another writer has claimed it: that claim is not removed."""
+    renewals = []
+
+    def is_last_renewal(h):
+        if buckets.is_replacing_put(CLAIM)(h):
+            renewals.append(h.path)
+        # To remove the objects; to remove the claim.
+        return len(renewals) == 2
+    refuse = buckets.is_put('_CHECKPOINT_METADATA')
+    held = Held(proxy, is_last_renewal)
+    proxy.fault = lambda h: (refuse(h) and (h.refuse(403, 'AccessDenied') or True)) or held(h)
+    p = elsewhere(program, 'convert', SAMPLE / '1500', f'{root}/5')
+    try:
+        assert held.arrived.wait(120), p.communicate(timeout=120)
+        proxy.fault = None
+        run(*GC, root)
+        assert bucket.keys() == []
+        with saving(program, proxy, root, buckets.is_put('_CHECKPOINT_METADATA')) as (_, goes_on):
+            held.release()
+            text = p.communicate(timeout=120)[1]
+            assert p.returncode == 1 and 'AccessDenied' in text, text
+            assert f'run/5/{CLAIM}' in bucket.keys()
+            text, status = goes_on()
+        assert status == 0, text
+    finally:
+        held.release()
+        kill(p)
     assert '0 errors, 0 warnings' in run('verify', root).stdout
 
 

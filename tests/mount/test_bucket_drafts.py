@@ -376,3 +376,37 @@ def test_df(opened):
     assert os.statvfs(m.path).f_bavail == os.statvfs(m.path).f_ffree == 0
     said = subprocess.run(['df', '-h', m.path], capture_output=True, text=True, check=True).stdout
     assert '1.0P' not in said
+
+
+@pytest.mark.parametrize('bucket, arrives', on_buckets(True, False), indirect=['bucket'])
+def test_a_marker_that_nobody_answers(opened, clock, monkeypatch, run, bucket, proxy, root, spill, arrives):
+    """The draft stays, and knows later what has become of the step: it is that, or is committed as it is then."""
+    for name, value in clock.environment.items():
+        monkeypatch.setenv(name, value)
+    m = opened(allow_errors=True)
+    d = begin(m)
+    first = []
+
+    def fault(h):
+        if f'5/{MARKER}' not in h.path.replace('%2F', '/') or h.command not in ('PUT', 'POST'):
+            return False
+        first.append(h.path)
+        if arrives and len(first) == 6:
+            h.forward(*h.path.partition('?')[::2])
+        return h.reset() or True
+    proxy.fault = lambda h: fault(h) or (bool(first) and h.command == 'GET' and MARKER in h.path and (h.refuse(403, 'AccessDenied') or True))
+    with pytest.raises(OSError) as e:
+        d.rename(m.path / '5')
+    assert e.value.errno == errno.EIO and 'is committed is not known' in text(m), text(m)
+    proxy.fault = None
+    keys = bucket.keys()
+    if not arrives:
+        with pytest.raises(OSError):
+            d.rename(m.path / '5')
+        assert bucket.keys() == keys and 'may arrive for another' in text(m)
+        (d / 'state/n.json').write_text('8')
+        clock.advance(600)
+    d.rename(m.path / '5')
+    assert (m.path / '5/state/n.json').read_text().strip() == ('7' if arrives else '8')
+    assert '0 errors, 0 warnings' in run('verify', root).stdout
+    assert not any(CLAIM in k for k in bucket.keys()) and not files_of(spill)

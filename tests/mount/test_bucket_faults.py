@@ -321,7 +321,7 @@ def test_credentials_expire_for_good_during_a_save(mount, run, bucket, proxy, ro
     else:
         proxy.vendor.is_revoked = False
     assert run('ls', '-o', 'shape=root', root).stdout == ''
-    run('gc', root)
+    dying_upload.collect(run, bucket, root, 5)
     assert bucket.keys() == []
 
 

@@ -13,7 +13,7 @@ import threading
 import numpy as np
 import pytest
 
-from lib import collective, jobs, mounts
+from lib import collective, dying_upload, jobs, mounts
 from lib.buckets import unfinished
 from lib.collective import DRAFT, W
 from lib.pairs import on, on_buckets, pairs
@@ -187,9 +187,9 @@ def test_an_upload_that_is_refused(ranks, run, bucket, proxy, root, spill, what)
 
 
 @pytest.mark.parametrize('bucket, is_done, calls', on_buckets((True, 2), (True, 1), (False, 2)), indirect=['bucket'])
-def test_a_marker_of_which_is_not_known_whether_it_arrived(ranks, run, bucket, proxy, root, spill, is_done, calls):
-    """Nobody removes anything, since the step may be committed. The next rename finds out, and commits when it was not."""
-    j = ranks(2, 'commit_timeout=20')
+def test_a_marker_of_which_is_not_known_whether_it_arrived(ranks, clock, run, bucket, proxy, root, spill, is_done, calls):
+    """Nobody removes anything, since the step may be committed. A later rename finds out, and commits when it was not."""
+    j = ranks(2, 'commit_timeout=20', more=clock.environment)
     collective.fill(j)
 
     def fault(h):
@@ -213,6 +213,11 @@ def test_a_marker_of_which_is_not_known_whether_it_arrived(ranks, run, bucket, p
         assert j.rename(DRAFT, '1', [0]) == {0: 0}
         assert j.rename(DRAFT, '1', [1]) == {1: 0}
     else:
+        if not is_done:
+            # The request may arrive yet, and would commit what another attempt has put by then.
+            assert set(j.rename(DRAFT, '1').values()) == {errno.EIO} and stored(bucket) == there
+            assert 'may arrive for another' in j.text()
+            clock.advance(10 * MINUTE)
         assert set(j.rename(DRAFT, '1').values()) == {0}, j.text()
     collective.check(j, 1)
     assert_whole(run, bucket, proxy, root, spill)
@@ -422,7 +427,7 @@ def test_a_rank_that_is_killed_while_they_commit(patient, clock, run, bucket, pr
     proxy.wait_idle()
     assert (MARKER in stored(bucket)) == committed
     if bucket.keys():
-        run('gc', root)
+        dying_upload.collect(run, bucket, root, 1)
     if committed:
         # The directory of the killed rank goes with the next program that makes one.
         shutil.rmtree(spill)
