@@ -18,7 +18,7 @@ packages_mpi=(libopenmpi-dev openmpi-bin)
 # To test it.
 packages_test=(
 	libcmocka-dev g++ clang clang-format libclang-rt-14-dev valgrind strace fio attr less rsync restic tar
-	e2fsprogs xfsprogs btrfs-progs bindfs dmsetup rclone s3fs
+	e2fsprogs xfsprogs btrfs-progs bindfs dmsetup rclone s3fs spin
 	python3 python3-venv python3-dev git groff-base gcovr nginx-light openssl
 )
 # To make its Debian packages (tools/deb, Containerfile), beside what debian/control asks for.
