@@ -164,6 +164,8 @@ PROVOKED = [
     (f'{ENV} AWS_PROFILE=none pytreefs ls s3://checkpoints/run', "the profile 'none'"),
     (f'{ENV} AWS_ACCESS_KEY_ID= AWS_SECRET_ACCESS_KEY=x pytreefs ls s3://checkpoints/run', 'is set, and'),
     (f'{ENV} pytreefs ls -o anonymous,endpoint=http://localhost:1 s3://checkpoints/run', 'Failed to connect'),
+    ('echo >headers; chmod 644 headers; pytreefs ls -o http_headers=headers http://localhost:1/run', 'is open to all users'),
+    ('umask 077; echo token >headers; pytreefs ls -o http_headers=headers http://localhost:1/run', 'line 1, is not'),
     (f"python3 -c '{HEADER}' >m.safetensors; pytreefs ls -o cache=1M m.safetensors", 'metadata needs'),
     ('echo \'{"default_to_original": true, "rules": [{"key": "a", "original_key": "params/embed/table", "value_fn": "scale(2)"}]}\' '
      f'>r.json; pytreefs cat -o transforms=r.json,spill_limit=1K {STATE}/a.npy', 'spill_limit is'),
