@@ -81,7 +81,7 @@ def test_every_front_end_has_them(run, mount, program, tmp_path, way):
     kind, options = way
     asks, seen = Asks(kind), []
     with servers.faulty(STEP, guard=asks) as url:
-        for command in (['ls', '-l'], ['tree'], ['info', '--json'], ['verify'], ['stats'], ['convert'], ['export', '--format', 'npz'], ['explain']):
+        for command in (['ls', '-l'], ['tree'], ['info', '--json'], ['verify'], ['stats'], ['convert'], ['export', '--format', 'npz'], ['explain', '--spec']):
             out = {'convert': [tmp_path / 'copy'], 'export': [tmp_path / 'out']}.get(command[0], [])
             where = url + {'export': '/state', 'explain': f'/{LEAF}'}.get(command[0], '')
             r = run(*command, '-o', 'trace=all', *words(options), where, *out, text=False)

@@ -11,7 +11,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from lib import compare, flow
+from lib import compare, flow, servers
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 SAMPLE = TOP / 'tests/data/sample'
@@ -277,15 +277,17 @@ def test_explain_of_a_part(run, cases):
 
 
 @pytest.mark.feature('A17')
-def test_explain_spec_opens_with_tensorstore(run, cases):
+def test_explain_spec_opens_with_tensorstore(run, cases, tmp_path):
     import tensorstore as ts
     for name in ('matrix-ocdbt-zarr2-zstd-v0', 'matrix-perleaf-zarr3-none-v1'):
         case = cases(name)
         (where, tree), = case.trees.items()
         rel = f'{where}/params/dense/kernel.npy'.lstrip('/')
-        spec = json.loads(run('explain', '--spec', below(case.path, rel)).stdout)
-        got = ts.open(spec).result().read().result()
-        assert np.array_equal(got, tree.leaves['params', 'dense', 'kernel'])
+        with servers.nginx(tmp_path / name, case.path) as url:
+            for at in (below(case.path, rel), f'{url}/{rel}'):
+                spec = json.loads(run('explain', '--spec', at).stdout)
+                got = ts.open(spec).result().read().result()
+                assert np.array_equal(got, tree.leaves['params', 'dense', 'kernel']), at
 
 
 # ---- the flow ----

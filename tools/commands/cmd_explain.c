@@ -8,6 +8,7 @@
 
 #include "core/base/err.h"
 #include "core/base/json.h"
+#include "core/base/path.h"
 #include "core/step/step_name.h"
 #include "core/tree/sharding.h"
 #include "handlers/leaf/leaf.h"
@@ -20,7 +21,7 @@ static int print_spec(struct source *s, struct node_leaf *l)
 	auto_value v = { 0 };
 	auto_buf out = { 0 }, path = { 0 };
 	const char *below;
-	bool ocdbt;
+	bool ocdbt, is_url = path_is_url(s->ns->ckpt->opts.source);
 	int r = leaf_open(l->item, l->tree, &v);
 
 	if (r < 0)
@@ -33,7 +34,7 @@ static int print_spec(struct source *s, struct node_leaf *l)
 		r = buf_add_str(&path, s->ns->ckpt->opts.source);
 	else
 		r = buf_addf(&path, "%s/%s", s->ns->ckpt->opts.source, l->item->path);
-	if (r >= 0 && path.p[0] != '/') {
+	if (r >= 0 && !is_url && path.p[0] != '/') {
 		auto_free char *real = realpath(buf_str(&path), NULL);
 
 		buf_clear(&path);
@@ -50,10 +51,13 @@ static int print_spec(struct source *s, struct node_leaf *l)
 		 v.array->meta.format == 2 ? "zarr" : "zarr3");
 	if (ocdbt)
 		buf_add_str(&out, "{\"driver\": \"ocdbt\", \"base\": ");
-	buf_add_str(&out, "{\"driver\": \"file\", \"path\": ");
+	/* TensorStore takes a URL in place of the name of a driver and its parameters. */
+	if (!is_url)
+		buf_add_str(&out, "{\"driver\": \"file\", \"path\": ");
 	buf_addf(&path, "/%.*s", ocdbt ? 0 : (int)v.array->prefix_len, v.array->prefix);
 	json_put_str(&out, buf_span(&path), JSON_PRETTY);
-	buf_add_byte(&out, '}');
+	if (!is_url)
+		buf_add_byte(&out, '}');
 	if (ocdbt) {
 		buf_add_str(&out, ", \"path\": ");
 		json_put_str(&out, span_of(v.array->prefix, v.array->prefix_len), JSON_PRETTY);
