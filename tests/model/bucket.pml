@@ -22,8 +22,9 @@
 #ifndef COLLECTORS
 #define COLLECTORS 1
 #endif
-#define N 5         /* more than processes */
-#define NOBODY 0    /* writers are 1 and 2, and collectors follow */
+/* More than processes. Writers are 1 and 2, and collectors follow. */
+#define N 5
+#define NOBODY 0
 #define me _pid
 
 /* ---- the bucket ---- */
