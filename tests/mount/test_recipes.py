@@ -138,7 +138,7 @@ def test_slurm(slurm, where, then, status):
 def test_slurm_without_a_source(slurm, where):
     shutil.rmtree(where / 'ckpts')
     p = slurm(EVALUATE)
-    assert 'cannot open' in p.communicate(timeout=120)[1] and p.returncode == 1
+    assert 'does not exist' in p.communicate(timeout=120)[1] and p.returncode == 1
     assert not (where / 'weights').exists()
 
 
