@@ -100,7 +100,8 @@ def test_an_object_that_is_deleted(mount, bucket, proxy, step):
 def test_a_server_that_fails_is_not_asked_without_end(mount, proxy, step):
     """Each of many reads is tried again at first; when too many fail, only once. When the server is well again, so is the mount."""
     m = mount(step, 'cache=0', allow_errors=True)
-    assert (m / f'{TABLE}[0:1].npy').read_bytes()
+    # Another leaf: the last chunk may be there until the kernel has released the file, which it does after close(2) has returned.
+    assert (m / 'state/opt_state/0/count.npy').read_bytes()
     asked = []
 
     def fault(h):
@@ -118,7 +119,7 @@ def test_a_server_that_fails_is_not_asked_without_end(mount, proxy, step):
     stats = m.stats()
     requests, retries = (stats[f'url_{name}'] - before[f'url_{name}'] for name in ('requests', 'retries'))
     # The kernel may ask a second time for what failed. Six times as many would be asked without a bound.
-    assert requests >= 40 and 20 < retries <= 64 and len(asked) <= requests + 64, (requests, retries, len(asked))
+    assert requests >= 40 and 20 < retries <= 80 and len(asked) <= requests + 80, (requests, retries, len(asked))
     assert any('too many requests fail for more' in line for line in m.log_lines())
     proxy.fault = None
     assert (m / f'{TABLE}.npy').read_bytes() == (mount(SAMPLE / '1500') / f'{TABLE}.npy').read_bytes()
