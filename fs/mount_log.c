@@ -78,11 +78,13 @@ void mount_log_end(const struct fs *fs, int signal, bool is_unmounted)
 	struct timespec now;
 
 	clock_gettime(CLOCK_REALTIME, &now);
-	log_info("'%s' is %s%s%s after %lld s: %llu requests, %llu errors, "
-		 "%llu of %llu commits",
+	log_info("'%s' is %s%s%s after %lld s: %llu %s, %llu %s, "
+		 "%llu of %llu %s",
 		 fs->mountpoint, is_unmounted ? "unmounted" : "left without a process",
 		 signal ? " by SIG" : "", signal ? sigabbrev_np(signal) : "",
 		 (long long)(now.tv_sec - ns->started.tv_sec), (unsigned long long)ns->requests,
-		 (unsigned long long)ns->errors, (unsigned long long)ns->commits,
-		 (unsigned long long)(ns->commits + ns->failed_commits));
+		 noun(ns->requests, "request", "requests"), (unsigned long long)ns->errors,
+		 noun(ns->errors, "error", "errors"), (unsigned long long)ns->commits,
+		 (unsigned long long)(ns->commits + ns->failed_commits),
+		 noun(ns->commits + ns->failed_commits, "commit", "commits"));
 }

@@ -29,6 +29,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 #define ERR_TEXT_MAX 1024
 
@@ -87,6 +88,12 @@ void err_peek(struct err_note *ret);
  * failures are not remembered.
  */
 bool err_is_transient(int code);
+
+/* The word for n of them, in a message. */
+static inline const char *noun(uint64_t n, const char *one, const char *many)
+{
+	return n == 1 ? one : many;
+}
 
 /* The errno for the kernel, positive: format errors become EIO, others are unchanged. */
 int err_errno(int code);

@@ -110,7 +110,8 @@ static void try_again(struct http *h, struct http_request *q, int64_t after_ms)
 	size_t n = strlen(q->why);
 
 	if (q->tries >= h->opts.tries || pause >= left || h->tokens < 1) {
-		snprintf(q->why + n, sizeof(q->why) - n, ", after %u tries%s", q->tries,
+		snprintf(q->why + n, sizeof(q->why) - n, ", after %u %s%s", q->tries,
+			 noun(q->tries, "try", "tries"),
 			 h->tokens < 1             ? " (too many requests fail for more)" :
 			 q->tries >= h->opts.tries ? "" :
 						     " (the deadline leaves no time for more)");

@@ -289,8 +289,9 @@ static int take_all(struct ocdbt_data *d, struct datafile **ret)
 
 	pthread_mutex_lock(&d->lock);
 	if (d->n_busy) {
-		r = fail(-EBUSY, "%u values of '%s' are still being written", d->n_busy,
-			 d->dir->path);
+		r = fail(-EBUSY, "%u %s of '%s' %s still being written", d->n_busy,
+			 noun(d->n_busy, "value", "values"), d->dir->path,
+			 noun(d->n_busy, "is", "are"));
 	} else {
 		*ret = d->idle;
 		d->idle = NULL;

@@ -433,8 +433,8 @@ static uint64_t parts_of(const struct sharding *s, const struct sharding_axis *a
 int sharding_check(const struct sharding *s, const uint64_t *shape, unsigned rank)
 {
 	if (s->n_spec > rank)
-		return fail(-EINVAL, "the partition spec has %u axes, the array %u", s->n_spec,
-			    rank);
+		return fail(-EINVAL, "the partition spec has %u %s, the array %u", s->n_spec,
+			    noun(s->n_spec, "axis", "axes"), rank);
 	for (unsigned i = 0; i < s->n_spec; i++)
 		if (shape[i] % parts_of(s, &s->spec[i]))
 			return fail(-EINVAL,

@@ -166,7 +166,8 @@ void zarr_view_whole(const struct zarr_meta *m, struct zarr_view *ret)
 int zarr_view_reshape(struct zarr_view *v, unsigned rank, const uint64_t *shape)
 {
 	if (rank != v->rank)
-		return fail(-EINVAL, "a shape of %u axes for an array of %u", rank, v->rank);
+		return fail(-EINVAL, "a shape of %u %s for an array of %u", rank,
+			    noun(rank, "axis", "axes"), v->rank);
 	for (unsigned i = 0; i < rank; i++) {
 		if (shape[i] > INT64_MAX)
 			return fail(-EINVAL, "extent %llu is too large",
@@ -195,8 +196,9 @@ int zarr_view_slice(struct zarr_view *v, unsigned axis, uint64_t start, uint64_t
 	if (step == 0 || start > v->shape[axis] ||
 	    (count && (!mul_fits(count - 1, step, &last) || !add_fits(last, start, &last) ||
 		       last >= v->shape[axis])))
-		return fail(-EINVAL, "a box beyond axis %u, which has %llu positions", axis,
-			    (unsigned long long)v->shape[axis]);
+		return fail(-EINVAL, "a box beyond axis %u, which has %llu %s", axis,
+			    (unsigned long long)v->shape[axis],
+			    noun(v->shape[axis], "position", "positions"));
 	v->axis[axis] = (struct zarr_axis){ start, step, count, drop };
 	v->plain = false;
 	return 0;

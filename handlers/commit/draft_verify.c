@@ -65,8 +65,8 @@ static int verify_leaf(struct item *item, const struct plan_leaf *l, bool all_st
 		return fail(-EUCLEAN, "the shape that was written is not its own");
 	r = zarr_stored(z, &bytes, &objects);
 	if (r >= 0 && all_stored && objects != wanted)
-		return fail(-EUCLEAN, "%llu chunks are stored, it has %llu",
-			    (unsigned long long)objects, (unsigned long long)wanted);
+		return fail(-EUCLEAN, "%llu %s stored, it has %llu", (unsigned long long)objects,
+			    noun(objects, "chunk is", "chunks are"), (unsigned long long)wanted);
 	return r < 0 ? r : verify_places(z, wanted);
 }
 

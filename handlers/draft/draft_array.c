@@ -38,8 +38,8 @@ int draft_part_of(struct span name, struct draft_part *ret)
 	if (!v.has_box && !v.has_shape && !v.has_cast)
 		return 0;
 	if (v.ext == NAME_EXT_NPY && v.has_box && v.has_shape && v.n_box != v.n_shape)
-		return fail(-EINVAL, "'%.*s': the box has %u axes, the array %u: name each",
-			    SPAN_ARG(name), v.n_box, v.n_shape);
+		return fail(-EINVAL, "'%.*s': the box has %u %s, the array %u: name each",
+			    SPAN_ARG(name), v.n_box, noun(v.n_box, "axis", "axes"), v.n_shape);
 	if (v.ext != NAME_EXT_NPY || !v.has_box || !v.has_shape || v.has_cast)
 		return fail(
 			-EINVAL,

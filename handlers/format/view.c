@@ -40,8 +40,8 @@ static int slice_axis(struct zarr_view *v, unsigned axis, const struct name_slic
 	 * A box is not clipped: one that exceeds the bounds does not exist, unless the mount pads.
 	 */
 	if (!ok || (!pad && (stop > extent || start > extent)))
-		return fail(-ENOENT, "the box leaves axis %u, which has %llu positions", axis,
-			    (unsigned long long)extent);
+		return fail(-ENOENT, "the box leaves axis %u, which has %llu %s", axis,
+			    (unsigned long long)extent, noun(extent, "position", "positions"));
 	count = stop > start ? div_up(stop - start, step) : 0;
 	if (pad && stop > v->shape[axis])
 		v->shape[axis] = stop;
@@ -60,7 +60,8 @@ static int apply_box(const struct name_view *name, struct zarr_view *v, bool pad
 		ellipsis |= name->box[i].kind == NAME_SLICE_ELLIPSIS;
 	}
 	if (given > v->rank)
-		return fail(-ENOENT, "the box has %u axes, the array has %u", given, v->rank);
+		return fail(-ENOENT, "the box has %u %s, the array has %u", given,
+			    noun(given, "axis", "axes"), v->rank);
 	for (unsigned i = 0; i < name->n_box; i++) {
 		int r;
 
@@ -87,8 +88,8 @@ static int apply_shape(const struct name_view *name, bool pad, struct zarr_view 
 	if (name->n_shape != v->rank)
 		return fail(
 			-ENOENT,
-			"the shape has %u axes, the array has %u: a shape pads and truncates, it does not reshape",
-			name->n_shape, v->rank);
+			"the shape has %u %s, the array has %u: a shape pads and truncates, it does not reshape",
+			name->n_shape, noun(name->n_shape, "axis", "axes"), v->rank);
 	for (unsigned i = 0; i < v->rank; i++) {
 		if (name->shape[i] > v->shape[i])
 			longer = (int)i;

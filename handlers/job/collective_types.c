@@ -23,9 +23,9 @@ static int disagree(const struct collective_type *a, const struct tree_type *b, 
 			    SPAN_ARG(b->module), SPAN_ARG(b->clazz), rank);
 	if (t->n_fields != b->n_fields)
 		return fail(-EINVAL,
-			    "'%.*s': namedtuple %.*s has %zu fields on rank %d and %zu on rank %d",
-			    SPAN_ARG(key), SPAN_ARG(t->clazz), t->n_fields, a->rank, b->n_fields,
-			    rank);
+			    "'%.*s': namedtuple %.*s has %zu %s on rank %d and %zu on rank %d",
+			    SPAN_ARG(key), SPAN_ARG(t->clazz), t->n_fields,
+			    noun(t->n_fields, "field", "fields"), a->rank, b->n_fields, rank);
 	while (i < t->n_fields && span_eq(t->fields[i], b->fields[i]))
 		i++;
 	if (i == t->n_fields)

@@ -93,7 +93,8 @@ static int plan_transpose(const struct zarr_meta *m, struct span args, struct de
 	bool seen[LIMIT_RANK] = { false };
 
 	if (n != 0 && n != (int)m->rank)
-		return fail(-EINVAL, "transpose has %d axes, the array has %u", n, m->rank);
+		return fail(-EINVAL, "transpose has %d %s, the array has %u", n,
+			    noun((uint64_t)n, "axis", "axes"), m->rank);
 	for (unsigned i = 0; i < m->rank; i++) {
 		/* Without arguments, transpose() reverses the axes. */
 		int64_t axis = n == 0      ? (int64_t)m->rank - 1 - i :
@@ -101,8 +102,8 @@ static int plan_transpose(const struct zarr_meta *m, struct span args, struct de
 					     list[i];
 
 		if (axis < 0 || axis >= (int64_t)m->rank || seen[axis])
-			return fail(-EINVAL, "transpose(%.*s): the array has %u axes",
-				    SPAN_ARG(args), m->rank);
+			return fail(-EINVAL, "transpose(%.*s): the array has %u %s", SPAN_ARG(args),
+				    m->rank, noun(m->rank, "axis", "axes"));
 		seen[axis] = true;
 		p->order[i] = (unsigned)axis;
 		p->shape[i] = m->shape[axis];
@@ -132,8 +133,9 @@ static int plan_reshape(const struct zarr_meta *m, struct span args, struct deri
 	}
 	return product == m->n_elements && unknown < 0 ?
 		       0 :
-		       fail(-EINVAL, "reshape(%.*s): the array has %llu elements", SPAN_ARG(args),
-			    (unsigned long long)m->n_elements);
+		       fail(-EINVAL, "reshape(%.*s): the array has %llu %s", SPAN_ARG(args),
+			    (unsigned long long)m->n_elements,
+			    noun(m->n_elements, "element", "elements"));
 }
 
 static int plan_slice(const struct zarr_meta *m, struct span args, struct derived_plan *p)
@@ -159,13 +161,16 @@ static int plan_pad(const struct zarr_meta *m, struct span args, struct derived_
 	int n = integers(args, list, LIMIT_RANK), r;
 
 	if (n != (int)m->rank)
-		return fail(-EINVAL, "pad has %d extents, the array has %u axes", n, m->rank);
+		return fail(-EINVAL, "pad has %d %s, the array has %u %s", n,
+			    noun((uint64_t)n, "extent", "extents"), m->rank,
+			    noun(m->rank, "axis", "axes"));
 	for (unsigned i = 0; i < m->rank; i++) {
 		if (list[i] != -1)
 			p->shape[i] = (uint64_t)list[i];
 		if (list[i] < -1 || p->shape[i] < m->shape[i])
-			return fail(-EINVAL, "pad(%.*s): axis %u has %llu positions",
-				    SPAN_ARG(args), i, (unsigned long long)m->shape[i]);
+			return fail(-EINVAL, "pad(%.*s): axis %u has %llu %s", SPAN_ARG(args), i,
+				    (unsigned long long)m->shape[i],
+				    noun(m->shape[i], "position", "positions"));
 	}
 	r = zarr_view_reshape(p->view, p->rank, p->shape);
 	p->view->plain = false;
@@ -183,12 +188,12 @@ static int plan_unstack(const struct zarr_meta *m, struct span args, struct deri
 	int64_t axis = n < 3 ? 0 : list[2] < 0 ? list[2] + m->rank : list[2];
 
 	if (axis < 0 || axis >= (int64_t)m->rank)
-		return fail(-EINVAL, "unstack(%.*s): the array has %u axes", SPAN_ARG(args),
-			    m->rank);
+		return fail(-EINVAL, "unstack(%.*s): the array has %u %s", SPAN_ARG(args), m->rank,
+			    noun(m->rank, "axis", "axes"));
 	if (m->shape[axis] != (uint64_t)list[1])
-		return fail(-EINVAL, "unstack(%.*s): axis %lld has %llu positions, not %lld",
+		return fail(-EINVAL, "unstack(%.*s): axis %lld has %llu %s, not %lld",
 			    SPAN_ARG(args), (long long)axis, (unsigned long long)m->shape[axis],
-			    (long long)list[1]);
+			    noun(m->shape[axis], "position", "positions"), (long long)list[1]);
 	r = zarr_view_slice(p->view, (unsigned)axis, (uint64_t)list[0], 1, 1, true);
 	p->view->plain = false;
 	p->rank = zarr_view_result(p->view, p->shape);
@@ -206,8 +211,8 @@ static int plan_join(struct derived_plan *p, struct span args)
 	if (axis < 0)
 		axis += p->rank;
 	if (axis < 0 || axis >= (int64_t)p->rank || p->rank > LIMIT_RANK)
-		return fail(-EINVAL, "%s(%.*s): the arrays have %u axes", value_fn_name(p->fn),
-			    SPAN_ARG(args), m->rank);
+		return fail(-EINVAL, "%s(%.*s): the arrays have %u %s", value_fn_name(p->fn),
+			    SPAN_ARG(args), m->rank, noun(m->rank, "axis", "axes"));
 	p->axis = (unsigned)axis;
 	for (unsigned i = 0, from = 0; i < p->rank; i++)
 		p->shape[i] = stacks && i == p->axis ? p->n_inputs : m->shape[from++];

@@ -139,8 +139,8 @@ static int escape(const struct regex *re, struct span *text, struct regex_piece 
 			    SPAN_ARG(s));
 	}
 	if (ret->group >= (int)re->n_groups)
-		return fail(-EINVAL, "replacement '\\%.*s': the expression has %u groups",
-			    SPAN_ARG(s), re->n_groups - 1);
+		return fail(-EINVAL, "replacement '\\%.*s': the expression has %u %s", SPAN_ARG(s),
+			    re->n_groups - 1, noun(re->n_groups - 1, "group", "groups"));
 	*text = span_from(s, n);
 	return 1;
 }

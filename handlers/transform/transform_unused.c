@@ -234,10 +234,12 @@ int transform_left_out_text(const struct transform_left_out *sum, struct buf *re
 	int r = 0;
 
 	if (sum->unused)
-		r = buf_addf(ret, "%zu stored leaves are left out by the rules, the first is %.*s",
-			     sum->unused, SPAN_ARG(buf_span(&sum->first)));
+		r = buf_addf(ret, "%zu stored %s left out by the rules, the first is %.*s",
+			     sum->unused, noun(sum->unused, "leaf is", "leaves are"),
+			     SPAN_ARG(buf_span(&sum->first)));
 	if (r >= 0 && sum->idle)
-		r = buf_addf(ret, "%s%zu rules make no leaf", sum->unused ? "; " : "", sum->idle);
+		r = buf_addf(ret, "%s%zu %s no leaf", sum->unused ? "; " : "", sum->idle,
+			     noun(sum->idle, "rule makes", "rules make"));
 	return r;
 }
 

@@ -410,12 +410,12 @@ def test_leaves_that_no_rule_uses_are_told(run, mount, saved_layers, tmp_path):
         r = run(words[0], '--strict', *options, words[1], out, ok=False)
         assert r.returncode == 1 and '3 stored leaves' in r.stderr and "'params/head'" in r.stderr and not out.exists(), r.stderr
         r = run(words[0], *options, words[1], out)
-        assert '3 stored leaves' in r.stderr and '1 rules' in r.stderr and '--check' in r.stderr and out.exists()
+        assert '3 stored leaves' in r.stderr and '1 rule makes' in r.stderr and '--check' in r.stderr and out.exists()
         assert not run(words[0], '--force', '-q', *options, words[1], out).stderr
     assert run('transform', '--strict', '--check', wrong, saved_layers, ok=False).returncode == 1
     step = tmp_path / 'steps/1'
     run('save', saved_layers, step)
-    text = "3 stored leaves are left out by the rules, the first is 'params/head'; 1 rules make no leaf"
+    text = "3 stored leaves are left out by the rules, the first is 'params/head'; 1 rule makes no leaf"
     options = f'transforms={wrong}'
     for source, below, name in ((saved_layers, '', '.'), (step, 'default', 'default'), (step.parent, '1/default', '1/default')):
         m = mount(source, options)

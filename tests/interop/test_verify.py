@@ -30,7 +30,7 @@ TARGETS = ('matrix-ocdbt-zarr2-zstd-v0', 'matrix-ocdbt-zarr3-zstd-v0', 'matrix-p
 DAMAGED = {'unusual-step': "member 'item_handlers' is not an object or a string",
            'broken-step-among-good-ones': 'string is truncated',
            'unmerged-part-missing': 'its array is not stored',
-           'chunk-gone': '1 of 1 chunks are not stored',
+           'chunk-gone': '1 of 1 chunks is not stored',
            'shared-parameter-names': "'a.b.c' is the stored name of the leaves ["}
 # Cases that are whole and still worth a word.
 WARNED = {'unmerged': 'never merged', 'unmerged-two-processes': 'never merged', 'custom-handler': 'MyState',
@@ -260,6 +260,11 @@ def test_a_count_of_one_is_one(program, tmp_path):
     (tmp_path / '1/default/_METADATA').write_text('{')
     text = subprocess.run([program, 'verify', tmp_path / '1'], capture_output=True, text=True, timeout=60).stdout
     assert ': 1 error, 0 warnings' in text, text
+    pytreefs.save(tmp_path / '2', {'w': np.arange(1.), 'v': np.arange(1.)})
+    for name, said in (('w[0:2].npy', 'leaves axis 0, which has 1 position'), ('w@1x1.npy', 'the shape has 2 axes, the array has 1:'),
+                       ('w[0,0].npy', 'the box has 2 axes, the array has 1')):
+        r = subprocess.run([program, 'cat', tmp_path / '2/default' / name], capture_output=True, text=True, timeout=60)
+        assert re.search(re.escape(said) + r'(?!\w)', r.stderr), r.stderr
 
 
 def test_items_that_are_not_looked_at_are_counted(program, tmp_path):
@@ -270,7 +275,7 @@ def test_items_that_are_not_looked_at_are_counted(program, tmp_path):
     (copy / 'tokenizer/vocab.txt').write_text('a')
     assert verify(program, copy)['opaque_items'] == known + 1
     text = subprocess.run([program, 'verify', copy], capture_output=True, text=True, timeout=60, check=True).stdout
-    assert f'{known + 1} items with {known + 1} entries are not trees, and were not looked at' in text
+    assert known == 0 and '\n1 item with 1 entry is not a tree, and was not looked at: only its handler knows' in text
     alone = tmp_path / 'alone'
     alone.mkdir()
     shutil.copytree(copy / 'tokenizer', alone / 'tokenizer')

@@ -236,7 +236,7 @@ def test_names_that_make_no_sense(mount, cases):
             assert f"'params/embed{name}'" in log, name
     assert 'axis 0, which has 40 positions' in log
     assert 'truncates axis 0 (40 to 20) and pads axis 1 (12 to 20): this is not a reshape' in log
-    assert 'the shape has 1 axes, the array has 2: a shape pads and truncates, it does not reshape' in log
+    assert 'the shape has 1 axis, the array has 2: a shape pads and truncates, it does not reshape' in log
 
 
 def test_views_are_never_listed(mount, cases):

@@ -21,7 +21,7 @@ from lib import mounts
 SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data' / 'sample'
 
 START = re.compile(r" pytreefs [0-9.]+ serves '(.*)' on '(.*)', (read-only|read-write), sandbox (?:off|in part|whole)$", re.M)
-END = re.compile(r" '(.*)' is unmounted(?: by (SIG[A-Z]+))? after (\d+) s: (\d+) requests, (\d+) errors, (\d+) of (\d+) commits$", re.M)
+END = re.compile(r" '(.*)' is unmounted(?: by (SIG[A-Z]+))? after (\d+) s: (\d+) requests?, (\d+) errors?, (\d+) of (\d+) commits?$", re.M)
 
 
 def counters(m):

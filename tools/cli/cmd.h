@@ -189,11 +189,6 @@ int fail_absent_name(struct node *dir, const char *source, const char *path);
 
 /* Print a size as "1.5 MiB". */
 void print_size(char *out, size_t n, uint64_t bytes);
-/* The word for n of them. */
-static inline const char *noun(uint64_t n, const char *one, const char *many)
-{
-	return n == 1 ? one : many;
-}
 /* Write bytes as they are; there may be none. */
 void print_span(FILE *out, struct span bytes);
 /*

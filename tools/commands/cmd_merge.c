@@ -124,7 +124,8 @@ static int report(struct cmd_args *a, size_t parts, const struct ocdbt_merge_sta
 		       parts, (unsigned long long)stats->keys, (unsigned long long)stats->repeated,
 		       missing);
 	else if (!cmd_flag(a, "quiet"))
-		printf("%zu parts merged, %llu keys\n", parts, (unsigned long long)stats->keys);
+		printf("%zu %s merged, %llu %s\n", parts, noun(parts, "part", "parts"),
+		       (unsigned long long)stats->keys, noun(stats->keys, "key", "keys"));
 	return missing ? EXIT_FOUND : EXIT_OK;
 }
 

@@ -33,11 +33,17 @@ static void say_count(uint64_t n, const char *one, const char *many)
 static void say_not_looked_at(const struct verify *v)
 {
 	if (v->opaque_items)
-		printf("%llu items with %llu entries are not trees, and were not looked at: only their handlers know what is in them\n",
-		       (unsigned long long)v->opaque_items, (unsigned long long)v->opaque_files);
+		printf("%llu %s with %llu %s %s\n", (unsigned long long)v->opaque_items,
+		       noun(v->opaque_items, "item", "items"), (unsigned long long)v->opaque_files,
+		       noun(v->opaque_files, "entry", "entries"),
+		       noun(v->opaque_items,
+			    "is not a tree, and was not looked at: only its handler knows what is in it",
+			    "are not trees, and were not looked at: only their handlers know what is in them"));
 	if (v->other_files)
-		printf("%llu other files and directories beside arrays and items were not looked at\n",
-		       (unsigned long long)v->other_files);
+		printf("%llu other %s beside arrays and items %s not looked at\n",
+		       (unsigned long long)v->other_files,
+		       noun(v->other_files, "file or directory", "files and directories"),
+		       noun(v->other_files, "was", "were"));
 }
 
 static void say_covered(const struct verify *v)
@@ -112,15 +118,21 @@ static void sum_up_text(const struct verify *v)
 			v->unsummed_bytes);
 	}
 	if (v->digest_leaves)
-		printf("%llu of %llu leaves have a SHA-256 in .sha256sums, with which their values were compared\n",
-		       (unsigned long long)v->digest_leaves, (unsigned long long)v->leaves);
+		printf("%llu of %llu leaves %s compared\n", (unsigned long long)v->digest_leaves,
+		       (unsigned long long)v->leaves,
+		       noun(v->digest_leaves,
+			    "has a SHA-256 in .sha256sums, with which its value was",
+			    "have a SHA-256 in .sha256sums, with which their values were"));
 	say_not_looked_at(v);
 	if (v->missing)
-		printf("%llu chunks are not stored and read as the fill value\n",
-		       (unsigned long long)v->missing);
+		printf("%llu %s as the fill value\n", (unsigned long long)v->missing,
+		       noun(v->missing, "chunk is not stored and reads",
+			    "chunks are not stored and read"));
 	if (v->unused_files)
-		printf("%llu data files belong to no database: merging leaves them behind\n",
-		       (unsigned long long)v->unused_files);
+		printf("%llu data %s to no database: merging leaves %s behind\n",
+		       (unsigned long long)v->unused_files,
+		       noun(v->unused_files, "file belongs", "files belong"),
+		       noun(v->unused_files, "it", "them"));
 }
 
 static void sum_up_shared(const struct verify *v, struct buf *out)

@@ -259,7 +259,8 @@ int lib_draft_make(struct pytreefs_draft *d, const struct pytreefs_value *v,
 	    ext_of(v->kind) == NAME_EXT_NONE)
 		return fail(-EINVAL, "a value of kind %d cannot be written", (int)v->kind);
 	if (v->n_keys < item_keys(d))
-		return fail(-EINVAL, "%zu keys do not name an item", v->n_keys);
+		return fail(-EINVAL, "%zu %s not name an item", v->n_keys,
+			    noun(v->n_keys, "key does", "keys do"));
 	if (v->kind == PYTREEFS_FILE && d->is_item)
 		return fail(-EINVAL, "files are items of steps, and this is one item");
 	r = check_names(d, v);

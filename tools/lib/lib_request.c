@@ -21,7 +21,8 @@ static int narrow(const struct pytreefs_request *q, const struct name_view *name
 	if (name->has_box)
 		return fail(-EINVAL, "a box beside the box of the name");
 	if (q->n_box != v->rank)
-		return fail(-EINVAL, "a box of %zu axes of an array of %u", q->n_box, v->rank);
+		return fail(-EINVAL, "a box of %zu %s of an array of %u", q->n_box,
+			    noun(q->n_box, "axis", "axes"), v->rank);
 	for (unsigned i = 0; i < v->rank && r >= 0; i++) {
 		const struct pytreefs_slice *s = &q->box[i];
 

@@ -103,8 +103,8 @@ static int check_store(struct databases *d)
 						    ITEM_LOST_MANIFEST, true });
 	else if (parts.n_bare)
 		verify_file(d->v, 2, d->path,
-			    "%zu parts have no manifest: their processes never committed",
-			    parts.n_bare);
+			    "%zu %s no manifest: what wrote to it never committed", parts.n_bare,
+			    noun(parts.n_bare, "part has", "parts have"));
 	return 0;
 }
 

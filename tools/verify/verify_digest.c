@@ -74,8 +74,9 @@ static int check_names(struct digest_checks *all)
 			missing = span_dup_str(buf_span(&name));
 	}
 	if (r >= 0 && n_missing)
-		verify_file(all->v, 2, all->file, "%llu leaves have no SHA-256, the first is '%s'",
-			    (unsigned long long)n_missing, missing ? missing : "?");
+		verify_file(all->v, 2, all->file, "%llu %s no SHA-256, the first is '%s'",
+			    (unsigned long long)n_missing,
+			    noun(n_missing, "leaf has", "leaves have"), missing ? missing : "?");
 	for (size_t i = 0; i < d->n && r >= 0; i++)
 		if (!seen[i])
 			verify_file(all->v, 2, all->file, "'%.*s' is not a leaf of the tree",

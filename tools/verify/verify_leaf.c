@@ -124,8 +124,8 @@ static void check_write_shape(struct leaf_check *c, const struct tree_node *leaf
 	if (!leaf->has_write_shape)
 		return;
 	if (leaf->write_rank != m->rank)
-		keep_text(c, SEVERITY_ERROR, 2, "_METADATA gives it %u axes, its array has %u",
-			  leaf->write_rank, m->rank);
+		keep_text(c, SEVERITY_ERROR, 2, "_METADATA gives it %u %s, its array has %u",
+			  leaf->write_rank, noun(leaf->write_rank, "axis", "axes"), m->rank);
 	else if (!fits(leaf->write_shape, m->shape, m->rank))
 		keep_text(c, SEVERITY_ERROR, 2,
 			  "_METADATA gives it a write_shape that is larger than its array");
@@ -143,8 +143,9 @@ static void check_keys(struct leaf_check *c, const struct verify_tree *t,
 		keep_text(
 			c, SEVERITY_ERROR, 2,
 			"array_metadatas say that it holds random keys ('%.*s'), which are rows of "
-			"uint32, and its array is of %s, with %u axes",
-			SPAN_ARG(impl), dtype_info(z->meta.dtype)->name, z->meta.rank);
+			"uint32, and its array is of %s, with %u %s",
+			SPAN_ARG(impl), dtype_info(z->meta.dtype)->name, z->meta.rank,
+			noun(z->meta.rank, "axis", "axes"));
 }
 
 static void check_orbax(struct leaf_check *c, const struct tree_node *leaf, const struct zarr *z)
@@ -169,8 +170,8 @@ static void check_array_metadata(struct leaf_check *c, const struct tree_node *l
 		found = true;
 		if (m->write_rank != z->meta.rank || m->chunk_rank != z->meta.rank)
 			keep_text(c, SEVERITY_ERROR, 2,
-				  "array_metadatas give it %u axes, its array has %u",
-				  m->write_rank, z->meta.rank);
+				  "array_metadatas give it %u %s, its array has %u", m->write_rank,
+				  noun(m->write_rank, "axis", "axes"), z->meta.rank);
 		else if (memcmp(m->chunk_shape, z->leaf_chunk, m->chunk_rank * sizeof(uint64_t)))
 			keep_text(c, SEVERITY_ERROR, 2,
 				  "array_metadatas give it other chunks than its array has");
@@ -250,9 +251,9 @@ static void check_missing(struct leaf_check *c, const struct zarr *z)
 		blame_chunk(c, z, buf_str(&key));
 	keep_text(
 		c, SEVERITY_ERROR, 2,
-		"%llu of %llu chunks are not stored, and the checkpoint says that all are; the first is '%s%s'",
-		(unsigned long long)(o->grid - o->n), (unsigned long long)o->grid, z->prefix,
-		buf_str(&key));
+		"%llu of %llu chunks %s not stored, and the checkpoint says that all are; the first is '%s%s'",
+		(unsigned long long)(o->grid - o->n), (unsigned long long)o->grid,
+		noun(o->grid - o->n, "is", "are"), z->prefix, buf_str(&key));
 }
 
 static int list_objects(struct leaf_check *c, struct zarr *z)
@@ -264,8 +265,9 @@ static int list_objects(struct leaf_check *c, struct zarr *z)
 		return r;
 	if (o->n_strange)
 		keep_text(c, SEVERITY_ERROR, 2,
-			  "%llu keys are of no chunk of its grid, the first is '%s'",
-			  (unsigned long long)o->n_strange, o->strange ? o->strange : "?");
+			  "%llu %s of no chunk of its grid, the first is '%s'",
+			  (unsigned long long)o->n_strange,
+			  noun(o->n_strange, "key is", "keys are"), o->strange ? o->strange : "?");
 	if (!o->is_guessed)
 		check_missing(c, z);
 	else if (o->n < o->grid && c->all->v->level >= 3)
@@ -509,7 +511,8 @@ static int leaf_check_end(void *arg, struct walk_leaf *leaf)
 	if (c && c->n_findings > c->n_retained) {
 		auto_buf text = { 0 };
 
-		buf_addf(&text, "and %zu findings more", c->n_findings - c->n_retained);
+		buf_addf(&text, "and %zu %s more", c->n_findings - c->n_retained,
+			 noun(c->n_findings - c->n_retained, "finding", "findings"));
 		verify_say(all->v, &(struct finding){
 					   c->is_damaged ? SEVERITY_ERROR : SEVERITY_UNCHECKED, 3,
 					   leaf->path, c->file, false, 0, 0, buf_str(&text) });

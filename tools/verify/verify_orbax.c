@@ -50,9 +50,10 @@ static int check_shardings(struct verify *v, const char *path, struct item *item
 	if (!first)
 		return 0;
 	if (buf_addf(&text,
-		     "no sharding of %llu leaves is recorded, the first is '%.*s': Orbax restores them "
+		     "no sharding of %llu %s is recorded, the first is '%.*s': Orbax restores them "
 		     "only with shardings that its caller gives",
-		     (unsigned long long)n, SPAN_ARG(first->param)) < 0 ||
+		     (unsigned long long)n, noun(n, "leaf", "leaves"),
+		     SPAN_ARG(first->param)) < 0 ||
 	    !buf_str(&text))
 		return -ENOMEM;
 	verify_refused(v, file, buf_str(&text));

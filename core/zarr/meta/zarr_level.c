@@ -66,7 +66,8 @@ int zarr_sizes(const struct json *j, const char *name, uint64_t least, unsigned 
 	if (!json_is(j, JSON_ARRAY))
 		return fail(-EUCLEAN, "'%s' is %s", name, j ? "not a list" : "missing");
 	if (j->n != rank)
-		return fail(-EUCLEAN, "'%s' has %zu dimensions, expected %u", name, j->n, rank);
+		return fail(-EUCLEAN, "'%s' has %zu %s, expected %u", name, j->n,
+			    noun(j->n, "dimension", "dimensions"), rank);
 	for (unsigned i = 0; i < rank; i++) {
 		int64_t v;
 
@@ -110,8 +111,8 @@ static int parse_order(const struct json *j, unsigned rank, unsigned order[LIMIT
 		return 0;
 	}
 	if (!json_is(j, JSON_ARRAY) || j->n != rank)
-		return fail(-EUCLEAN, "codec 'transpose': 'order' is not a list of %u dimensions",
-			    rank);
+		return fail(-EUCLEAN, "codec 'transpose': 'order' is not a list of %u %s", rank,
+			    noun(rank, "dimension", "dimensions"));
 	for (unsigned i = 0; i < rank; i++) {
 		int64_t v;
 

@@ -89,7 +89,7 @@ static void test_a_pause_longer_than_the_deadline(void **state)
 	assert_int_equal(r, -EIO);
 	assert_string_equal(err_text(-EIO),
 			    "cannot read 'object' at offset 10, 10 bytes: status 503, after 1 "
-			    "tries (the deadline leaves no time for more)");
+			    "try (the deadline leaves no time for more)");
 	assert_int_equal(s.asked, 1);
 }
 

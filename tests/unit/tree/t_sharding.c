@@ -182,7 +182,7 @@ static void arrays_that_do_not_fit_are_refused(void **state)
 	assert_int_equal(sharding_check(s, shape, 2), -EINVAL);
 	assert_string_equal(err_text(-EINVAL), "axis 0 of 6 cannot be cut in 4 equal parts");
 	assert_int_equal(sharding_check(s, shape, 0), -EINVAL);
-	assert_string_equal(err_text(-EINVAL), "the partition spec has 1 axes, the array 0");
+	assert_string_equal(err_text(-EINVAL), "the partition spec has 1 axis, the array 0");
 	assert_int_equal(sharding_check(s, shape + 1, 1), 0);
 }
 

@@ -151,7 +151,7 @@ class Context:
             if code == -errno.ENOENT:
                 self.known(requests[first][0], lambda: self.describe(requests[first][0]))
             if len(failed) > 1:
-                text += f' (and {len(failed) - 1} more leaves)'
+                text += f' (and {len(failed) - 1} more leaves)' if len(failed) > 2 else ' (and 1 more leaf)'
             raise self.fail(code, text, requests[first][0])
 
     def place(self, name: str, version: int) -> str:
