@@ -262,10 +262,15 @@ end:
 	/* Time passes. */
 	:: atomic { young[1] && !begun[1] -> young[1] = false }
 	:: atomic { young[2] && !begun[2] -> young[2] = false }
+#if COLLECTORS == 2
 	:: atomic { young[3] && !begun[3] -> young[3] = false }
+#endif
 	/* A process is killed. What it has sent may arrive. */
 	:: atomic { !dead[1] -> dead[1] = true }
+#if COLLECTORS == 2
+	/* Without another one it is as if it was suspended. */
 	:: atomic { !dead[3] -> dead[3] = true }
+#endif
 	od
 }
 
