@@ -148,6 +148,13 @@ def test_tolerances_are_those_of_numpy(run, tmp_path, atol, rtol):
         assert differing(run, tmp_path, VALUES, b, '--atol', atol, '--rtol', rtol) == want
 
 
+def test_relative_is_that_of_the_elements_beyond_the_tolerance(run, tmp_path):
+    a, b = np.ones(4), np.array([1.05, 1.05, 1.05, 3])
+    assert differing(run, tmp_path, a, b, '--atol', 0.1) == 1
+    f, = json.loads(run('diff', '--json', '--atol', '0.1', tmp_path / 'a.safetensors', tmp_path / 'b.safetensors', ok=False).stdout)['differences']
+    assert f['relative'] == 2 and np.isclose(f['rms'], np.sqrt(np.mean((b - a)**2)), rtol=1e-12)
+
+
 @pytest.mark.parametrize('dtype', [ml_dtypes.bfloat16, np.float16, np.float64, np.int32])
 def test_ignored_types(run, tmp_path, dtype):
     """Floats are compared in the narrower type; others by their values, so that no integer wraps."""

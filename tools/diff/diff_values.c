@@ -264,7 +264,7 @@ static int say_values(struct diff *d, const struct walk_leaf *leaf, const struct
 {
 	const struct zarr_meta *m = &leaf->value.array->meta;
 	double rms = sqrt(n->squares / (double)m->n_elements);
-	double relative = sqrt(n->squares) / sqrt(n->squares_a);
+	double relative = sqrt(n->squares_other) / sqrt(n->squares_a);
 	auto_buf first = { 0 }, far = { 0 }, text = { 0 };
 
 	say_index(&first, m, n->first);

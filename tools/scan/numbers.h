@@ -53,8 +53,11 @@ struct numbers_diff {
 	/* for floats: 1 + number of representable values between the two elements */
 	uint64_t max_ulp;
 	bool has_ulp;
-	/* Sums of squares: of finite differences, and of the numbers of the first array there. */
-	double squares, squares_a;
+	/*
+	 * Sums of squares: of all finite differences; and in the elements that differ beyond the
+	 * tolerance, of these and of the numbers of the first array.
+	 */
+	double squares, squares_other, squares_a;
 };
 
 /* As of numpy.isclose(): |a - b| <= absolute + relative * |b|; zeros: none. */

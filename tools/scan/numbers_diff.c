@@ -50,12 +50,16 @@ static double int_distance(enum dtype t, const uint8_t *a, const uint8_t *b)
 	return (double)(x > y ? x - y : y - x);
 }
 
-/* Compare one number with different bits. Returns whether it counts as different. */
+/*
+ * Compare one number with different bits. Returns whether it counts as different; *ret_far is its
+ * difference, NaN where one of both is NaN.
+ */
 static bool differ(struct numbers_diff *d, enum dtype t, const uint8_t *a, const uint8_t *b,
-		   double x, double y, struct tolerance tolerance)
+		   double x, double y, struct tolerance tolerance, double *ret_far)
 {
 	double far;
 
+	*ret_far = NAN;
 	if (isnan(x) || isnan(y)) {
 		d->one_nan += isnan(x) != isnan(y);
 		return isnan(x) != isnan(y);
@@ -63,10 +67,9 @@ static bool differ(struct numbers_diff *d, enum dtype t, const uint8_t *a, const
 	far = t == DTYPE_INT64 || t == DTYPE_UINT64 ? int_distance(t, a, b) :
 	      x == y                                ? 0 :
 						      fabs(x - y);
-	if (isfinite(far)) {
+	*ret_far = far;
+	if (isfinite(far))
 		d->squares += far * far;
-		d->squares_a += x * x;
-	}
 	if ((tolerance.absolute > 0 || tolerance.relative > 0) && isfinite(far) &&
 	    far <= tolerance.absolute + tolerance.relative * fabs(y))
 		return false;
@@ -78,10 +81,17 @@ static bool differ(struct numbers_diff *d, enum dtype t, const uint8_t *a, const
 	return true;
 }
 
-static void found(struct numbers_diff *d, uint64_t at)
+/* Count an element that differs, of `words` numbers x of the first array and their differences. */
+static void found(struct numbers_diff *d, uint64_t at, const double *x, const double *far,
+		  size_t words)
 {
 	if (d->n++ == 0)
 		d->first = at;
+	for (size_t w = 0; w < words; w++)
+		if (isfinite(far[w]) && isfinite(x[w])) {
+			d->squares_other += far[w] * far[w];
+			d->squares_a += x[w] * x[w];
+		}
 }
 
 void numbers_compare(struct numbers_diff *d, enum dtype t, const void *a, const void *b, size_t n,
@@ -103,6 +113,7 @@ void numbers_compare(struct numbers_diff *d, enum dtype t, const void *a, const 
 		cast(DTYPE_FLOAT64, y, word, pb + i * size, m * words);
 		for (size_t k = 0; k < m; k++) {
 			const uint8_t *ea = pa + (i + k) * size, *eb = pb + (i + k) * size;
+			double far[2] = { 0 };
 			bool is_other = false;
 
 			if (!memcmp(ea, eb, size))
@@ -113,10 +124,10 @@ void numbers_compare(struct numbers_diff *d, enum dtype t, const void *a, const 
 				if (memcmp(ea + at, eb + at, size / words))
 					is_other |= differ(d, word, ea + at, eb + at,
 							   x[k * words + w], y[k * words + w],
-							   tolerance);
+							   tolerance, &far[w]);
 			}
 			if (is_other)
-				found(d, first + i + k);
+				found(d, first + i + k, x + k * words, far, words);
 		}
 	}
 }
@@ -134,6 +145,7 @@ void numbers_compare_mixed(struct numbers_diff *d, enum dtype ta, const void *a,
 		cast(DTYPE_COMPLEX128, x, ta, pa + i * sa, m);
 		cast(DTYPE_COMPLEX128, y, tb, pb + i * sb, m);
 		for (size_t k = 0; k < m; k++) {
+			double far[2] = { 0 };
 			bool is_other = false;
 
 			for (size_t w = 0; w < 2; w++) {
@@ -142,10 +154,10 @@ void numbers_compare_mixed(struct numbers_diff *d, enum dtype ta, const void *a,
 				/* Zeros of different signs are equal when types differ. */
 				if (va != vb && !(isnan(va) && isnan(vb)))
 					is_other |= differ(d, DTYPE_COMPLEX128, NULL, NULL, va, vb,
-							   tolerance);
+							   tolerance, &far[w]);
 			}
 			if (is_other)
-				found(d, first + i + k);
+				found(d, first + i + k, x + 2 * k, far, 2);
 		}
 	}
 }
@@ -177,5 +189,6 @@ void numbers_diff_merge(struct numbers_diff *d, const struct numbers_diff *from)
 	d->max_ulp = MAX(d->max_ulp, from->max_ulp);
 	d->has_ulp |= from->has_ulp;
 	d->squares += from->squares;
+	d->squares_other += from->squares_other;
 	d->squares_a += from->squares_a;
 }

@@ -243,15 +243,40 @@ static void types_are_compared_as_numbers(void **state)
 	assert_int_equal(d.n, 1);
 	assert_int_equal(d.first, 8);
 	assert_true(d.max_abs == 0.5 && !d.has_ulp);
+	assert_true(d.squares == 0.25 && d.squares_other == 0.25 && d.squares_a == 4);
+}
+
+static void sums_are_of_elements_beyond_the_tolerance(void **state)
+{
+	double a[] = { 1, 1, 2, INFINITY }, b[] = { 1.25, 1, 5, 0 };
+	struct numbers_diff d = compare(DTYPE_COMPLEX64, a, b, 4, 0, 0);
+
+	/* Real parts; the equal imaginary ones are zero. */
+	assert_true(d.n == 3 && d.squares == 9.0625 && d.squares_other == 9.0625 &&
+		    d.squares_a == 5);
+	d = compare(DTYPE_FLOAT32, a, b, 3, 0.5, 0);
+	assert_true(d.n == 1 && d.squares == 9.0625 && d.squares_other == 9 && d.squares_a == 4);
+	/* An element with one other part differs as a whole. */
+	d = (struct numbers_diff){ 0 };
+	numbers_compare(&d, DTYPE_COMPLEX128, (double[]){ 3, 4 }, (double[]){ 3, 5 }, 1,
+			(struct tolerance){ 0 }, 0);
+	assert_true(d.n == 1 && d.squares_other == 1 && d.squares_a == 25);
 }
 
 static void parts_of_a_difference_add_up(void **state)
 {
 	struct numbers_diff a = { .n = 2, .first = 70, .max_abs = 1, .max_ulp = 9, .has_ulp = true },
-			    b = { .n = 1, .first = 3, .max_abs = 4, .max_ulp = 2 };
+			    b = { .n = 1,
+				  .first = 3,
+				  .max_abs = 4,
+				  .max_ulp = 2,
+				  .squares = 3,
+				  .squares_other = 2,
+				  .squares_a = 1 };
 
 	numbers_diff_merge(&a, &b);
 	assert_true(a.n == 3 && a.first == 3 && a.max_abs == 4 && a.max_ulp == 9);
+	assert_true(a.squares == 3 && a.squares_other == 2 && a.squares_a == 1);
 }
 
 int main(void)
@@ -269,6 +294,7 @@ int main(void)
 		cmocka_unit_test(nan_on_one_side_is_a_difference),
 		cmocka_unit_test(wide_integers_differ_exactly),
 		cmocka_unit_test(types_are_compared_as_numbers),
+		cmocka_unit_test(sums_are_of_elements_beyond_the_tolerance),
 		cmocka_unit_test(parts_of_a_difference_add_up),
 	};
 
