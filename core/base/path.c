@@ -49,6 +49,17 @@ bool path_is_url(const char *source)
 	return n > 1 && !strncmp(source + n, "://", 3);
 }
 
+int path_escape(struct buf *ret, const char *path)
+{
+	int r = 0;
+
+	for (const char *c = path; *c && r >= 0; c++)
+		r = isalnum((unsigned char)*c) || strchr("-._~/", *c) ?
+			    buf_add_byte(ret, (uint8_t)*c) :
+			    buf_addf(ret, "%%%02X", (unsigned char)*c);
+	return r;
+}
+
 const char *env_value(const char *name)
 {
 	const char *v = getenv(name);

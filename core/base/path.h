@@ -20,6 +20,8 @@ static inline struct span path_first(struct span path)
 
 /* Whether a source is a URL, of a known scheme or not, and not a path. */
 bool path_is_url(const char *source);
+/* Append a path as a URL has it: all bytes except unreserved characters and '/' are escaped. */
+int path_escape(struct buf *ret, const char *path);
 /*
  * Returns a path whose directory has no links, with the last name as it was given, which need not
  * exist. Allocated; NULL with errno: the directory does not exist, or there is no memory.

@@ -2,6 +2,7 @@
 """A source in a bucket, of each vendor: byte for byte what the disk has, by requests of which a proxy checks who asks."""
 
 import collections
+import json
 import os
 import pathlib
 import shutil
@@ -96,6 +97,15 @@ def test_commands(run, url, proxy, tmp_path):
     assert run('diff', SAMPLE / '1500', tmp_path / 'copy').returncode == 0
     for name in ('config/metadata', 'metrics/metrics'):
         assert compare.read_all(tmp_path / 'copy' / name) == compare.read_all(SAMPLE / '1500' / name)
+
+
+def test_explain_spec_escapes_a_key(run, url, show, tmp_path):
+    """The key of the SOURCE, too: TensorStore decodes a URL."""
+    import tensorstore as ts
+    shutil.copytree(SAMPLE / '1500', tmp_path / 'step')
+    show('r%41?n', tmp_path / 'step')
+    spec = json.loads(run('explain', '--spec', '-o', 'atomicity=rename', f'{url}/r%41?n/{LEAF}').stdout)
+    assert ts.KvStore.Spec(spec['kvstore']['base']).path == 'r%41?n/state/'
 
 
 @pytest.mark.option('cache_dir')

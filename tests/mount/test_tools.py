@@ -290,6 +290,24 @@ def test_explain_spec_opens_with_tensorstore(run, cases, tmp_path):
                 assert np.array_equal(got, tree.leaves['params', 'dense', 'kernel']), at
 
 
+@pytest.mark.feature('A17')
+def test_explain_spec_escapes_what_a_url_escapes(run, mount, root, tmp_path):
+    """TensorStore decodes the URL. Its path up to the SOURCE, of a web server, is as it was given."""
+    import tensorstore as ts
+    names = ['a%2541b?c', 'x%2Fy', 'a b#c+d&e', '\u00fc"']
+    m = mount(root, 'ocdbt=off', 'shape=root')
+    (m / '7.tmp/it').mkdir(parents=True)
+    for i, name in enumerate(names):
+        np.save(m / f'7.tmp/it/{name}.npy', np.arange(3) + i)
+    (m / '7.tmp').rename(m / '7')
+    os.symlink(root / '7', tmp_path / 's %41')
+    with servers.nginx(tmp_path / 'web', tmp_path) as url:
+        for i, name in enumerate(names):
+            for at in (f'{root}/7/it/{name}.npy', f'{url}/s%20%2541/it/{name}.npy'):
+                spec = json.loads(run('explain', '--spec', at).stdout)
+                assert np.array_equal(ts.open(spec).result().read().result(), np.arange(3) + i), at
+
+
 # ---- the flow ----
 
 READ = ['fs', 'leaf', 'zarr', 'kv', 'ocdbt', 'io', 'codec']

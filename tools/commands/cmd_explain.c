@@ -10,18 +10,32 @@
 #include "core/base/json.h"
 #include "core/base/path.h"
 #include "core/step/step_name.h"
+#include "core/store/url_store.h"
 #include "core/tree/sharding.h"
 #include "handlers/leaf/leaf.h"
 #include "handlers/namespace/node_tree.h"
 #include "tools/cli/cmd.h"
 
+/*
+ * Append the URL of a path that begins with the SOURCE. The path of a web server is a URL as it was
+ * given, while a bucket is given with plain keys; what is below the SOURCE consists of names.
+ */
+static int put_url(struct buf *ret, const char *path, const char *source)
+{
+	const char *host = strstr(source, "://") + strlen("://");
+	size_t n = store_is_bucket(source) ? (size_t)(host - source) : strlen(source);
+	int r = buf_add(ret, path, n);
+
+	return r < 0 ? r : path_escape(ret, path + n);
+}
+
 /* Print the spec with which TensorStore opens the leaf's array. */
 static int print_spec(struct source *s, struct node_leaf *l)
 {
 	auto_value v = { 0 };
-	auto_buf out = { 0 }, path = { 0 };
-	const char *below;
-	bool ocdbt, is_url = path_is_url(s->ns->ckpt->opts.source);
+	auto_buf out = { 0 }, path = { 0 }, url = { 0 };
+	const char *below, *source = s->ns->ckpt->opts.source;
+	bool ocdbt, is_url = path_is_url(source);
 	int r = leaf_open(l->item, l->tree, &v);
 
 	if (r < 0)
@@ -31,9 +45,9 @@ static int print_spec(struct source *s, struct node_leaf *l)
 	ocdbt = item_has_nodes(l->item, v.array->kv);
 	below = item_database_dir(l->item, v.array->kv);
 	if (!strcmp(l->item->path, "."))
-		r = buf_add_str(&path, s->ns->ckpt->opts.source);
+		r = buf_add_str(&path, source);
 	else
-		r = buf_addf(&path, "%s/%s", s->ns->ckpt->opts.source, l->item->path);
+		r = buf_addf(&path, "%s/%s", source, l->item->path);
 	if (r >= 0 && !is_url && path.p[0] != '/') {
 		auto_free char *real = realpath(buf_str(&path), NULL);
 
@@ -45,6 +59,10 @@ static int print_spec(struct source *s, struct node_leaf *l)
 		r = buf_add_str(&path, STEP_NAME_GDA);
 	if (r >= 0 && below)
 		r = buf_addf(&path, "/%s", below);
+	if (r >= 0)
+		r = buf_addf(&path, "/%.*s", ocdbt ? 0 : (int)v.array->prefix_len, v.array->prefix);
+	if (r >= 0 && is_url)
+		r = put_url(&url, buf_str(&path), source);
 	if (r < 0)
 		return r;
 	buf_addf(&out, "{\"driver\": \"%s\", \"kvstore\": ",
@@ -54,8 +72,7 @@ static int print_spec(struct source *s, struct node_leaf *l)
 	/* TensorStore takes a URL in place of the name of a driver and its parameters. */
 	if (!is_url)
 		buf_add_str(&out, "{\"driver\": \"file\", \"path\": ");
-	buf_addf(&path, "/%.*s", ocdbt ? 0 : (int)v.array->prefix_len, v.array->prefix);
-	json_put_str(&out, buf_span(&path), JSON_PRETTY);
+	json_put_str(&out, buf_span(is_url ? &url : &path), JSON_PRETTY);
 	if (!is_url)
 		buf_add_byte(&out, '}');
 	if (ocdbt) {
