@@ -10,7 +10,7 @@
 #include <sys/xattr.h>
 
 #include "core/base/err.h"
-#include "core/base/json_pull.h"
+#include "core/base/json.h"
 #include "core/tree/sharding.h"
 #include "handlers/draft/draft_array.h"
 #include "handlers/draft/draft_file.h"
@@ -243,14 +243,20 @@ static int check_typestr(struct span value)
 
 static int check_write_shape(struct draft_node *n, struct span value)
 {
-	auto_json_pull p;
-	uint64_t shape[LIMIT_RANK];
-	unsigned rank;
+	auto_json doc = { 0 };
+	int r = json_parse(value, "user.pytree.write_shape", &doc);
+	bool good = r >= 0 && !n->is_dir && doc.root->kind == JSON_ARRAY &&
+		    doc.root->n <= LIMIT_RANK;
 
-	json_pull_init(&p, value, "user.pytree.write_shape");
-	if (!n->is_dir && json_pull_shape(&p, shape, &rank) >= 0 && json_pull_end(&p) >= 0)
-		return 0;
-	return fail(-EINVAL, "user.pytree.write_shape is for leaves: a JSON array of sizes");
+	for (size_t i = 0; good && i < doc.root->n; i++)
+		good = doc.root->items[i].kind == JSON_INT && doc.root->items[i].i >= 0;
+	return good ? 0 :
+	       r == -ENOMEM ?
+		      r :
+		      fail(-EINVAL,
+			   "user.pytree.write_shape is for leaves, a JSON array of integers, not "
+			   "'%.*s' for '%s'",
+			   SPAN_ARG(value), n->name);
 }
 
 static int check_prng_impl(struct draft_node *n, struct span value)

@@ -218,6 +218,27 @@ void plan_leaf_input(struct plan *p, struct plan_leaf *l, struct plan_input *ret
 }
 
 /*
+ * A device that writes a part of an axis writes something: a 0 that an xattr gives is refused, and
+ * one that the source of a copy has is not taken.
+ */
+static int refuse_empty_axis(struct plan *p, const struct plan_leaf *l, struct span text)
+{
+	auto_buf shape = { 0 };
+	bool given;
+
+	pthread_mutex_lock(&l->source->draft->lock);
+	given = draft_xattr_value(l->source, "write_shape").p != NULL;
+	pthread_mutex_unlock(&l->source->draft->lock);
+	if (!given || !p->strict)
+		return 0;
+	json_put_uints(&shape, l->desc.shape, l->desc.rank, JSON_COMPACT);
+	return fail(-EINVAL,
+		    "user.pytree.write_shape is %.*s, with a 0 for an axis that has elements: its "
+		    "shape is %s",
+		    SPAN_ARG(text), buf_str(&shape));
+}
+
+/*
  * Let a jax array that several devices wrote keep the shape of what each of them wrote, if that is
  * possible with its shape and its chunks.
  */
@@ -245,6 +266,9 @@ static int take_write_shape(struct plan *p, struct plan_leaf *l)
 	err_clear();
 	if (r < 0 || rank == 0 || rank != l->desc.rank)
 		return 0;
+	for (unsigned i = 0; i < rank; i++)
+		if (!shape[i] && l->desc.shape[i])
+			return refuse_empty_axis(p, l, text);
 	for (unsigned i = 0; i < rank; i++)
 		if (shape[i] > l->desc.shape[i] ||
 		    (p->strict && shape[i] % MAX(chunk[i], (uint64_t)1)))

@@ -56,6 +56,8 @@ MALFORMED = {
     'no-json': (files(files={'n.json': b'{'}), r'n\.json'),
     'json-object': (files(files={'n.json': b'{"a": 1}'}), r'n\.json'),
     'long-integer': (files(files={'n.json': b'18446744073709551616\n'}), r'n\.json.*18446744073709551616.*range of 64-bit integers'),
+    'empty-part': (files(files={'w.npy': W}, xattrs={'w.npy': {'typestr': 'jax.Array', 'write_shape': [3, 0]}}),
+                   r'w\.npy.*write_shape is \[3, 0\].*its shape is \[3,4\]'),
     'low-integer': (files(files={'n.json': b'-9223372036854775809'}, xattrs={'n.json': {'dtype': 'int64'}}),
                     r'n\.json.*-9223372036854775809'),
     'large-float': (files(files={'n.json': b'1e400'}), r'n\.json.*1e400.*float64'),
@@ -324,7 +326,8 @@ def test_xattrs(mount, root):
         return lambda: os.setxattr(path, f'user.pytree.{name}', value.encode())
     for path, name, value in ((where, 'kind', 'heap'), (where / 'good.npy', 'kind', 'list'), (where, 'dtype', 'int8'),
                               (where / 'good.npy', 'dtype', 'float99'), (where / 'good.npy', 'key', '7'),
-                              (where / 'good.npy', 'nonsense', '1'), (where, 'custom_metadata', '{'),
+                              (where / 'good.npy', 'write_shape', '[1.0, 1]'), (where / 'good.npy', 'write_shape', '[-1]'),
+                              (where, 'write_shape', '[1]'), (where / 'good.npy', 'nonsense', '1'), (where, 'custom_metadata', '{'),
                               (where / 'good.npy', 'custom_metadata', '{}'), (where, 'save.zarr', '4'),
                               (where, 'save.nonsense', '1'), (where / 'good.npy', 'save.ocdbt', 'off')):
         refused(errno.EINVAL, setting(path, name, value))

@@ -58,6 +58,20 @@ def test_what_does_not_agree_is_seen_from_the_second_on(run, item):
     assert levels_that_see(run, path) == [2, 3]
 
 
+@pytest.mark.parametrize('part, axis', [(0, 0), (0, 1), (9, 1)])
+def test_a_write_shape_that_no_device_wrote(run, tmp_path, part, axis):
+    root = tmp_path / '1'
+    pytreefs.save(root, {'none': np.ones((0, 4)), 'w': np.ones((3, 4))}, leaf_type='jax.Array')
+    file = root / 'default/array_metadatas/process_0'
+    doc = json.loads(file.read_text())
+    shape = next(e['array_metadata'] for e in doc['array_metadatas'] if e['array_metadata']['param_name'] == 'w')['write_shape']
+    assert shape == [3, 4] and not verify(run, root)['findings']
+    shape[axis] = part
+    file.write_text(json.dumps(doc))
+    found, = verify(run, root)['findings']
+    assert found['leaf'] == 'default/w.npy' and f'write_shape with {part} on axis {axis}, where its array has {3 + axis}' in found['text']
+
+
 def test_a_chunk_is_seen_by_the_third(run, item):
     path = item('matrix-perleaf-zarr2-zstd-v0')
     chunk = next(p for p in sorted(path.rglob('*')) if re.fullmatch(r'[0-9.]+', p.name) and p.stat().st_size > 100)

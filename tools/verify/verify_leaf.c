@@ -110,12 +110,18 @@ static void keep_text(struct leaf_check *c, enum severity severity, int level, c
 
 /* ---- metadata ---- */
 
-static bool fits(const uint64_t *part, const uint64_t *whole, unsigned rank)
+/* Check that one device can have written such a part of the array. */
+static void check_part(struct leaf_check *c, const char *given, const uint64_t *part,
+		       const struct zarr_meta *m)
 {
-	for (unsigned i = 0; i < rank; i++)
-		if (part[i] > MAX(whole[i], (uint64_t)1))
-			return false;
-	return true;
+	for (unsigned i = 0; i < m->rank; i++)
+		if (part[i] > MAX(m->shape[i], (uint64_t)1) || (!part[i] && m->shape[i])) {
+			keep_text(c, SEVERITY_ERROR, 2,
+				  "%s a write_shape with %llu on axis %u, where its array has %llu",
+				  given, (unsigned long long)part[i], i,
+				  (unsigned long long)m->shape[i]);
+			return;
+		}
 }
 
 static void check_write_shape(struct leaf_check *c, const struct tree_node *leaf,
@@ -126,9 +132,8 @@ static void check_write_shape(struct leaf_check *c, const struct tree_node *leaf
 	if (leaf->write_rank != m->rank)
 		keep_text(c, SEVERITY_ERROR, 2, "_METADATA gives it %u %s, its array has %u",
 			  leaf->write_rank, noun(leaf->write_rank, "axis", "axes"), m->rank);
-	else if (!fits(leaf->write_shape, m->shape, m->rank))
-		keep_text(c, SEVERITY_ERROR, 2,
-			  "_METADATA gives it a write_shape that is larger than its array");
+	else
+		check_part(c, "_METADATA gives it", leaf->write_shape, m);
 }
 
 /* Check that JAX can make random keys of the array. */
@@ -175,10 +180,8 @@ static void check_array_metadata(struct leaf_check *c, const struct tree_node *l
 		else if (memcmp(m->chunk_shape, z->leaf_chunk, m->chunk_rank * sizeof(uint64_t)))
 			keep_text(c, SEVERITY_ERROR, 2,
 				  "array_metadatas give it other chunks than its array has");
-		else if (!fits(m->write_shape, z->meta.shape, z->meta.rank))
-			keep_text(
-				c, SEVERITY_ERROR, 2,
-				"array_metadatas give it a write_shape that is larger than its array");
+		else
+			check_part(c, "array_metadatas give it", m->write_shape, &z->meta);
 	}
 	check_keys(c, t, leaf, z);
 	if (t->n_arrays && !found && span_eq(leaf->value_type, span_str("jax.Array")))
