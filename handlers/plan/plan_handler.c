@@ -22,6 +22,25 @@ static const char *const jax_key = HANDLER("random_key_checkpoint_handler",
 						    "NumpyRandomKeyCheckpointHandler");
 
 /*
+ * Whether the tree is, at least in part, a copy of the item of that name. An item that a program
+ * made anew, or of another item, has nothing to do with a handler that we do not know.
+ */
+static bool is_copied_tree(const struct plan *p)
+{
+	struct draft *d = p->item->draft;
+	const char *from, *slash;
+	bool is;
+
+	pthread_mutex_lock(&d->lock);
+	from = d->is_item ? NULL : p->item->copied_from;
+	slash = from ? strrchr(from, '/') : NULL;
+	is = (p->hint || p->item->copied_format.known) &&
+	     (!from || !strcmp(slash ? slash + 1 : from, p->name));
+	pthread_mutex_unlock(&d->lock);
+	return is;
+}
+
+/*
  * Whether a copy has the handler of what it was copied from. It may have been written anew, so that
  * a handler of another kind of item does not suit it.
  */
@@ -36,8 +55,9 @@ static bool is_copied(const struct plan *p)
 	for (size_t i = 0; i < ARRAY_LEN(others) && p->kind == PLAN_TREE; i++)
 		if (strstr(handler, others[i]))
 			return false;
-	return p->kind == PLAN_TREE ||
-	       (p->kind == PLAN_STORED && !step_meta_tree_handler(span_str(handler)));
+	if (p->kind == PLAN_TREE)
+		return step_meta_tree_handler(span_str(handler)) || is_copied_tree(p);
+	return p->kind == PLAN_STORED && !step_meta_tree_handler(span_str(handler));
 }
 
 /* A copy of a JSON or proto item without a recorded handler has that type again. */

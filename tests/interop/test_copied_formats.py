@@ -72,6 +72,36 @@ def test_a_copy_keeps_its_format(mount, run, cases, root, how, name):
     assert all(got[:2] == (False, True) for k, got in stored_as(root / '102').items() if isinstance(k, pathlib.Path))
 
 
+OURS = 'orbax.checkpoint._src.handlers.pytree_checkpoint_handler.PyTreeCheckpointHandler'
+
+
+@pytest.mark.parametrize('how, item, handler', [
+    ('mkdir MNT/101.tmp/iterator && cp MNT/100/state/rows.npy MNT/101.tmp/iterator', 'iterator', OURS),
+    ('cp -r MNT/100/state MNT/101.tmp/iterator', 'iterator', OURS),
+    ('mkdir MNT/101.tmp/iterator && cat MNT/100/state/rows.npy | cat >MNT/101.tmp/iterator/w.npy', 'iterator', OURS),
+    ('cp -r MNT/100/iterator MNT/101.tmp && rm MNT/101.tmp/iterator/* && cat MNT/100/state/rows.npy | cat >MNT/101.tmp/iterator/w.npy', 'iterator', OURS),
+    ('cp -r MNT/100/iterator MNT/101.tmp', 'iterator', ITERATOR),
+    ('cp -r MNT/100/state MNT/101.tmp', 'state', 'my.Handler'),
+    ('mkdir MNT/101.tmp/state && cp MNT/100/state/rows.npy MNT/101.tmp/state', 'state', 'my.Handler'),
+    ('mkdir MNT/101.tmp/state && cat MNT/100/state/_METADATA | cat >MNT/101.tmp/state/_METADATA && '
+     'cat MNT/100/state/rows.npy | cat >MNT/101.tmp/state/rows.npy', 'state', 'my.Handler'),
+    ('mkdir MNT/101.tmp/state && cat MNT/100/state/rows.npy | cat >MNT/101.tmp/state/w.npy', 'state', OURS)])
+def test_an_unknown_handler_is_that_of_a_copied_item_alone(mount, cases, root, how, item, handler):
+    """A tree that was made anew below the name of an item, in a copy of the rest of the step, is one of Orbax's."""
+    shutil.copytree(cases('mesh-ocdbt-zarr3-v1').path, root / '100')
+    iterator_beside(root / '100')
+    file = root / '100/_CHECKPOINT_METADATA'
+    document = json.loads(file.read_text())
+    document['item_handlers']['state'] = 'my.Handler'
+    file.write_text(json.dumps(document))
+    m = mount(root)
+    (m / '101.tmp').mkdir()
+    r = shell(f'cp MNT/100/_CHECKPOINT_METADATA MNT/101.tmp && {how}', m)
+    assert r.returncode == 0 and not r.stderr, r.stderr
+    commit(m, '101')
+    assert json.loads((root / '101/_CHECKPOINT_METADATA').read_text())['item_handlers'] == {item: handler}
+
+
 @pytest.mark.parametrize('how', ['mount', 'files'])
 @pytest.mark.parametrize('name', ['mesh-ocdbt-zarr3-v1', 'mesh-perleaf-zarr2-v1'])
 def test_a_copy_by_way_of_files_keeps_what_documents_say(mount, run, cases, root, tmp_path, how, name):
