@@ -79,6 +79,7 @@ def test_jax(run, mount, jax_case, tmp_path):
 
 # Keys that other programs join with slashes, which are directories whatever else is in a key. What is below an array is one key.
 KEYS = {('top',): np.arange(2.), ('a', 'b', 'w'): np.arange(6, dtype='f4').reshape(2, 3), ('a', 'b.c', 'w'): np.arange(3),
+        ('a', 'b.c', 'v.0'): np.arange(4), ('d', 'v.1'): np.arange(5),
         ('a', 'x%2Fy.z', 'v'): np.ones(2)}
 ODD = {('both',): np.arange(4), ('both/a', 'below'): np.full(3, 7, 'u1')}
 NO_FILES = {('a', '..', '', 'v.0'): np.full(5, 2, 'i2')}

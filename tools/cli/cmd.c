@@ -309,22 +309,6 @@ static int fail_no_checkpoint(const char *path, bool is_url, const struct err_no
 	return S_ISREG(st.st_mode) ? foreign_fail(path) : err_restore(why);
 }
 
-/* Whether the source is an item only because of directories of arrays in it. */
-static bool is_unmarked_item(const struct source *s)
-{
-	static const char *const marks[] = { "_METADATA", "manifest.ocdbt", "checkpoint",
-					     ".zgroup",   ".zarray",        "zarr.json" };
-	struct stat st;
-	bool found = false;
-
-	if (s->ns->ckpt->shape != SHAPE_ITEM)
-		return false;
-	for (size_t i = 0; i < ARRAY_LEN(marks) && !found; i++)
-		found = io_stat(s->ns->ckpt->source, marks[i], &st) >= 0;
-	err_clear();
-	return !found;
-}
-
 /*
  * The checkpoint does not have the path. If it is something on the disk all the same, the error is
  * that of the deepest directory that is not a checkpoint.
@@ -336,7 +320,7 @@ static int fail_inner(const struct source *s, const char *path, bool is_here,
 	struct stat st;
 
 	if (!is_url && stat(path, &st) == 0 && source_stores(s->ns->root, s->inner) &&
-	    !is_unmarked_item(s))
+	    !source_is_unmarked_item(s))
 		return fail(-EINVAL,
 			    "'%s' is a stored part of '%s', not a name in it: `pytreefs tree %s` "
 			    "lists the names",
@@ -350,20 +334,39 @@ static int fail_inner(const struct source *s, const char *path, bool is_here,
 				     fail_absent_name(s->ns->root, s->source, s->inner);
 }
 
-static int open_path(struct cmd_args *a, const char *path, struct source *ret)
+/* Whether a path ends with "..": what is above it is not the rest of the path. */
+static bool ends_above(const char *path, size_t n)
 {
-	size_t n = strlen(path), end, host = url_host(path);
+	return span_ends(span_of(path, n), span_str("/..")) || (n == 2 && !strncmp(path, "..", 2));
+}
+
+/* The length of the directory of a path of n bytes; 0: it names none. */
+static size_t dir_of(const char *path, size_t n)
+{
+	while (n > 0 && path[n - 1] != '/')
+		n--;
+	while (n > 1 && path[n - 1] == '/')
+		n--;
+	return n;
+}
+
+/*
+ * Open a path of n bytes in the deepest checkpoint among its directories, from the one of `end`
+ * bytes upwards. -ENOENT with *ret_above >= 0: that directory has no mark of a checkpoint, so that
+ * the path may be one of a directory above, of which *ret_above is the first.
+ */
+static int open_from(struct cmd_args *a, const char *path, size_t n, size_t end, struct source *ret,
+		     ssize_t *ret_above)
+{
+	size_t host = url_host(path), above;
 	bool is_url = host > 0;
 	struct err_note first = { 0 };
 	bool is_here = false;
+	struct stat st;
 	int r = 0;
 
 	*ret = (struct source){ 0 };
-	if (n == 0)
-		return fail(-EINVAL, "'' is not a path");
-	while (n > 1 && path[n - 1] == '/')
-		n--;
-	end = n;
+	*ret_above = -1;
 	if (is_url)
 		r = begin_of_search(a, path, n, &end);
 	if (r < 0)
@@ -378,14 +381,9 @@ static int open_path(struct cmd_args *a, const char *path, struct source *ret)
 				err_save(r, &first);
 			r = 0;
 		}
-		/* The rest of a path after ".." is not above it. */
-		if (r != 0 || span_ends(span_of(path, end), span_str("/..")) ||
-		    (end == 2 && !strncmp(path, "..", 2)))
+		if (r != 0 || ends_above(path, end))
 			break;
-		while (end > 0 && path[end - 1] != '/')
-			end--;
-		while (end > 1 && path[end - 1] == '/')
-			end--;
+		end = dir_of(path, end);
 		if ((end == 1 && path[0] == '/') || end < host)
 			break;
 	}
@@ -414,12 +412,37 @@ static int open_path(struct cmd_args *a, const char *path, struct source *ret)
 	}
 	if (r >= 0)
 		return r;
+	end = strlen(ret->source);
+	above = !is_url && !is_here && !ends_above(path, end) ? dir_of(path, end) : end;
+	if (r == -ENOENT && above < end && (above != 1 || path[0] != '/') && stat(path, &st) < 0 &&
+	    source_is_unmarked_item(ret))
+		*ret_above = (ssize_t)above;
 	if (r == -ENOENT)
 		r = fail_inner(ret, path, is_here, &first);
-	end = strlen(ret->source);
 	source_close(ret);
 	ret->above = r == -ENOENT ? end : 0;
 	return r;
+}
+
+static int open_path(struct cmd_args *a, const char *path, struct source *ret)
+{
+	size_t n = strlen(path);
+	ssize_t above;
+	struct err_note why;
+	int r;
+
+	if (n == 0)
+		return fail(-EINVAL, "'' is not a path");
+	while (n > 1 && path[n - 1] == '/')
+		n--;
+	r = open_from(a, path, n, n, ret, &above);
+	if (r >= 0 || above < 0)
+		return r;
+	/* Each directory on the way to arrays looks like an item; the deepest has the error. */
+	err_save(r, &why);
+	while (r < 0 && above >= 0)
+		r = open_from(a, path, n, (size_t)above, ret, &above);
+	return r < 0 ? err_restore(&why) : r;
 }
 
 /* Where no checkpoint was found, with the error r: a safetensors file or a directory of them, or r.
@@ -448,24 +471,6 @@ int source_open_stored(struct cmd_args *a, const char *path, struct source *ret)
 }
 
 /*
- * Whether the source is a step only because a directory in it is an item, as in old releases. The
- * thread's note stays.
- */
-static bool is_unmarked_step(const struct source *s)
-{
-	enum shape shape = SHAPE_UNKNOWN;
-	struct err_note note;
-	int r;
-
-	if (s->ns->ckpt->shape != SHAPE_STEP)
-		return false;
-	err_peek(&note);
-	r = detect_marked(s->ns->ckpt->source, ".", &shape);
-	err_restore(&note);
-	return r >= 0 && shape == SHAPE_UNKNOWN;
-}
-
-/*
  * A path that is stored in a source that has no mark: is it something of its own, which has
  * checkpoints beside it? Steps of old releases have no mark, either, and items of any kind; their
  * names are numbers.
@@ -480,7 +485,7 @@ static int check_own(struct cmd_args *a, const char *path, const struct source *
 	/* A file of tensors on the disk is tried next: it is a tree. */
 	if (!is_dir && !path_is_url(path) && span_ends(span_str(path), span_str(".safetensors")))
 		return 0;
-	if (!*s->inner || (!is_unmarked_step(s) && !is_unmarked_item(s)))
+	if (!*s->inner || (!source_is_unmarked_step(s) && !source_is_unmarked_item(s)))
 		return 0;
 	if (is_dir && step_name_parse(span_str(slash ? slash + 1 : s->source), &number) == 1 &&
 	    !foreign_in_directory(s->ns->ckpt->source, s->inner) &&
@@ -546,7 +551,8 @@ int source_open(struct cmd_args *a, const char *path, struct source *ret)
 	 * Without an index, a directory of safetensors files in a step is not a model. A stray item
 	 * in a directory above, such as /tmp, does not make it a part of a step.
 	 */
-	if (r < 0 && is_dir && !source_has_safetensors_index(path) && !is_unmarked_step(ret)) {
+	if (r < 0 && is_dir && !source_has_safetensors_index(path) &&
+	    !source_is_unmarked_step(ret)) {
 		err_clear();
 		r = 0;
 	}

@@ -185,6 +185,12 @@ bool source_stores(struct node *root, const char *path);
  * suggests the nearest existing name.
  */
 int fail_absent_name(struct node *dir, const char *source, const char *path);
+/*
+ * Whether the source is an item only because of directories of arrays in it, or a step only because
+ * a directory in it is an item, as in old releases. The thread's note stays.
+ */
+bool source_is_unmarked_item(const struct source *s);
+bool source_is_unmarked_step(const struct source *s);
 #define auto_source __attribute__((cleanup(source_close))) struct source
 
 /* Print a size as "1.5 MiB". */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * source_name.c - names in a checkpoint as users type them: the number of a step, a leaf without
- * the extension of its file; and the error for what is not there, with the nearest name that is.
+ * the extension of its file; the error for what is not there, with the nearest name that is; and
+ * sources without a mark, for which a directory above may have been meant.
  */
 #include <dirent.h>
 
@@ -158,4 +159,37 @@ int fail_absent_name(struct node *dir, const char *source, const char *path)
 		return fail(-ENOENT, "'%s' has no '%s'", source, path);
 	return fail(-ENOENT, "'%s' has no '%s'; did you mean '%.*s%.*s'?", source, path, (int)n,
 		    path, SPAN_ARG(buf_span(&near)));
+}
+
+/* ---- what a source is only by what lies in it ---- */
+
+bool source_is_unmarked_item(const struct source *s)
+{
+	static const char *const marks[] = { "_METADATA", "manifest.ocdbt", "checkpoint",
+					     ".zgroup",   ".zarray",        "zarr.json" };
+	struct err_note note;
+	struct stat st;
+	bool found = false;
+
+	if (s->ns->ckpt->shape != SHAPE_ITEM)
+		return false;
+	err_peek(&note);
+	for (size_t i = 0; i < ARRAY_LEN(marks) && !found; i++)
+		found = io_stat(s->ns->ckpt->source, marks[i], &st) >= 0;
+	err_restore(&note);
+	return !found;
+}
+
+bool source_is_unmarked_step(const struct source *s)
+{
+	enum shape shape = SHAPE_UNKNOWN;
+	struct err_note note;
+	int r;
+
+	if (s->ns->ckpt->shape != SHAPE_STEP)
+		return false;
+	err_peek(&note);
+	r = detect_marked(s->ns->ckpt->source, ".", &shape);
+	err_restore(&note);
+	return r >= 0 && shape == SHAPE_UNKNOWN;
 }
