@@ -32,6 +32,8 @@ const char *gc_kind_text(enum gc_kind kind)
 		[GC_FOREIGN] =
 			"temporary directory of another program, such as Orbax; `gc --all --older-than 1d` removes it once it has not changed for a day",
 		[GC_LIVE] = "held by a living writer",
+		[GC_COMMITTING] =
+			"its writer ended while it committed, which may take effect yet; `pytreefs gc` removes it ten minutes after that",
 		[GC_UNCLAIMED] =
 			"objects of ranks of a job that ended; `gc --all --older-than 1d` removes them once they have not changed for a day",
 		[GC_OLD] =

@@ -11,15 +11,16 @@
 #include "core/io/io.h"
 
 enum gc_kind {
-	GC_DRAFT,     /* a draft of ours whose writer is gone */
-	GC_COPY,      /* of a mounted bucket, where locks of other machines are not seen */
-	GC_BEGUN,     /* a draft of ours whose writer died before locking it */
-	GC_DELETED,   /* a step that was being deleted */
-	GC_LOCK,      /* a lock file that remained in a committed step */
-	GC_FOREIGN,   /* a temporary directory of another program */
-	GC_LIVE,      /* a draft that a living writer holds */
-	GC_UNCLAIMED, /* objects in a bucket that ranks of a job sent, whose claim is gone */
-	GC_OLD,       /* a checkpoint that was renamed to be replaced, and was not replaced */
+	GC_DRAFT,      /* a draft of ours whose writer is gone */
+	GC_COPY,       /* of a mounted bucket, where locks of other machines are not seen */
+	GC_BEGUN,      /* a draft of ours whose writer died before locking it */
+	GC_DELETED,    /* a step that was being deleted */
+	GC_LOCK,       /* a lock file that remained in a committed step */
+	GC_FOREIGN,    /* a temporary directory of another program */
+	GC_LIVE,       /* a draft that a living writer holds */
+	GC_COMMITTING, /* in a bucket: its writer has ended, and may have committed it */
+	GC_UNCLAIMED,  /* objects in a bucket that ranks of a job sent, whose claim is gone */
+	GC_OLD,        /* a checkpoint that was renamed to be replaced, and was not replaced */
 };
 const char *gc_kind_text(enum gc_kind kind);
 

@@ -445,7 +445,7 @@ int http_submit(struct http *h, struct http_request *q)
 	q->result = 0;
 	q->why[0] = '\0';
 	q->answer = (struct http_answer){ .mtime = -1 };
-	q->done = q->is_transient = q->has_expired = q->may_arrive = false;
+	q->done = q->is_transient = q->has_expired = false;
 	q->tries = 0;
 	q->began = q->not_before = 0;
 	q->submitted = clock_ns();

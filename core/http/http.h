@@ -84,6 +84,9 @@ struct http_request {
 	const char *verb;    /* in messages, "write"; NULL: "read" */
 	int accepted_status; /* with a method: one more status that means success; 0: none */
 	bool is_single_try; /* one try only: the caller repeats the request itself (is_transient) */
+	/* Over a new connection: over one that was closed meanwhile, libcurl repeats a request by
+	 * itself, and may_arrive would not know. */
+	bool is_fresh;
 	const char *header; /* name of the answer's header that goes to value; NULL: none */
 	struct buf value;   /* "" without it; the caller releases it, and wipes a secret */
 	/* A range of an object, for buffers in ascending order; bytes between them are dropped. */
@@ -127,7 +130,11 @@ struct http_request {
 	 * or -EIO; and the reason as text. */
 	int result;
 	bool is_transient; /* after a failure: another try may have another result */
-	/* With a method: a try was sent and not answered, so the server may carry it out later. */
+	/*
+	 * With a method: a try was sent, and no answer says that it was refused, so the server may
+	 * have carried it out, or do so later. Never cleared: a request that is submitted again
+	 * keeps what is known of its earlier tries.
+	 */
 	bool may_arrive;
 	char why[HTTP_WHY_MAX];
 	struct http_answer answer;

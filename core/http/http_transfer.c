@@ -363,6 +363,7 @@ int transfer_begin(struct transfer *t, struct http_request *q, int64_t left_ns)
 	set_range(t);
 	curl_easy_setopt(c, CURLOPT_URL, q->moved ? q->moved : q->url);
 	curl_easy_setopt(c, CURLOPT_HTTPHEADER, t->headers.list);
+	curl_easy_setopt(c, CURLOPT_FRESH_CONNECT, (long)q->is_fresh);
 	/* A signature covers the path, so libcurl must not normalize it. */
 	curl_easy_setopt(c, CURLOPT_PATH_AS_IS, q->authorize && !q->follow ? 1L : 0L);
 	curl_easy_setopt(c, CURLOPT_NETRC,
@@ -483,8 +484,8 @@ static enum try_end failed_status(struct transfer *t, int64_t *ret_after_ms)
 	else
 		snprintf(q->why, sizeof(q->why), "status %d", t->answer.status);
 	again = is_transient_status(t->answer.status);
-	/* A gateway that got no answer itself. */
-	q->may_arrive |= q->method && (t->answer.status == 502 || t->answer.status == 504);
+	/* The answer may be that of a gateway, while its server carries the request out. */
+	q->may_arrive |= q->method && (again || t->answer.status >= 500);
 	if (q->explain)
 		again |= q->explain(q->arg, &refusal, q);
 	if (!again)
@@ -519,7 +520,7 @@ static enum try_end failed_code(struct transfer *t, CURLcode code)
 	long sent = 0;
 
 	curl_easy_getinfo(t->easy, CURLINFO_REQUEST_SIZE, &sent);
-	q->may_arrive |= q->method && sent > 0 && t->answer.status < 200;
+	q->may_arrive |= q->method && sent > 0;
 	q->result = code == CURLE_OUT_OF_MEMORY ? -ENOMEM : -EIO;
 	snprintf(q->why, sizeof(q->why), "%s", t->error[0] ? t->error : curl_easy_strerror(code));
 	return is_transient_code(code) ? TRY_AGAIN : TRY_DONE;

@@ -494,22 +494,38 @@ int step_check_name(struct io_dir *root, struct span name, bool need_marker)
 	return err_restore(&why);
 }
 
+static bool is_padded(const struct step_name *n)
+{
+	return n->digits.n > 1 && n->digits.p[0] == '0';
+}
+
+/* Whether a list of steps may have both names: the same prefix, and the same width with zeros. */
+static bool is_alike(const struct step_name *to, const struct step_name *own)
+{
+	if (!span_eq(to->prefix, own->prefix))
+		return false;
+	if (is_padded(own) && !is_padded(to))
+		return to->digits.n >= own->digits.n;
+	return !is_padded(to) || to->digits.n == own->digits.n;
+}
+
 int step_check_new(struct io_dir *root, struct span name, bool need_marker)
 {
 	auto_free char *latest = NULL;
 	struct step_name to, own;
 	int r;
 
-	if (step_name_parse(name, &to) != 1 || to.prefix.n || to.fraction.n)
+	if (step_name_parse(name, &to) != 1 || to.fraction.n)
 		return 0;
 	r = latest_of(root, need_marker, &latest);
-	if (r < 0 || !latest || step_name_parse(span_str(latest), &own) != 1 || !own.prefix.n)
+	if (r < 0 || !latest || step_name_parse(span_str(latest), &own) != 1 || own.fraction.n ||
+	    is_alike(&to, &own))
 		return r;
 	return fail(-EINVAL,
 		    "'%.*s' would hide the steps of '%s', which have names like '%s': name it "
 		    "'%.*s%0*" PRIu64 "'",
 		    SPAN_ARG(name), root->path, latest, SPAN_ARG(own.prefix),
-		    own.digits.p[0] == '0' ? (int)own.digits.n : 1, to.number);
+		    is_padded(&own) ? (int)own.digits.n : 1, to.number);
 }
 
 int step_find(struct io_dir *root, struct span name, bool need_marker, bool show_tmp,

@@ -163,6 +163,7 @@ int store_put(struct io_store *store, const char *path, struct span content, con
 
 	if (r >= 0)
 		r = write_of(s)->put(s, path, content, if_tag, &b);
+	b.q.is_fresh = ret_may_arrive;
 	if (r >= 0)
 		r = bucket_send(s, &b);
 	if (ret_may_arrive)

@@ -9,10 +9,12 @@
 
 /* Append a claim of this process; no two claims are equal. */
 int claim_make(struct buf *ret);
-#define CLAIM_COMMITTING \
-	"committing\n" /* a line that follows the claim while its step is committed */
+/* Lines that may follow a claim, in this order: its step is being committed; */
+#define CLAIM_COMMITTING "committing\n"
+/* and before that: its writer does not wait for the result, and counts as one that has ended. */
+#define CLAIM_ENDED "ended\n"
 
-/* Whether a claim has that line. */
+/* Whether a claim has the first line. */
 bool claim_is_committing(struct span text);
 /*
  * Whether the process of a claim lives: 1, 0, or -1 when it may be one of another machine. A claim

@@ -20,7 +20,7 @@ struct claim_keeper {
 	pthread_mutex_t lock; /* held across the requests of a renewal; protects what follows */
 	pthread_cond_t changed;
 	unsigned number;
-	bool commits;
+	const char *lines;
 	bool ends; /* set by the owner, which then joins the thread */
 };
 
@@ -55,12 +55,13 @@ static int replace(struct io_store *store, const char *path, struct span text, c
 {
 	return *tag && strncmp(tag, "W/", 2) != 0 ?
 		       store_put(store, path, text, tag, NULL) :
-		       fail(-EIO, "'%s/%s' cannot be replaced: the server gives it no strong ETag",
+		       fail(-EOPNOTSUPP,
+			    "'%s/%s' cannot be replaced: the server gives it no strong ETag",
 			    store->url, path);
 }
 
 int claim_renew(struct io_store *store, const char *path, struct span claim, unsigned number,
-		bool commits)
+		const char *lines)
 {
 	char tag[STORE_TAG_MAX];
 	auto_buf text = { 0 };
@@ -68,8 +69,7 @@ int claim_renew(struct io_store *store, const char *path, struct span claim, uns
 
 	/* S3's tags are hashes of the bytes: without the number the tag would stay the same. */
 	if (r >= 0)
-		r = buf_addf(&text, "%.*srenewed=%u\n%s", SPAN_ARG(claim), number,
-			     commits ? CLAIM_COMMITTING : "");
+		r = buf_addf(&text, "%.*srenewed=%u\n%s", SPAN_ARG(claim), number, lines);
 	if (r >= 0)
 		r = replace(store, path, buf_span(&text), tag);
 	if (r == -EEXIST || r == -ENOENT)
@@ -81,15 +81,15 @@ int claim_renew(struct io_store *store, const char *path, struct span claim, uns
 
 static int renew(struct claim_keeper *k)
 {
-	return claim_renew(k->store, CLAIM_FILE, k->claim, ++k->number, k->commits);
+	return claim_renew(k->store, CLAIM_FILE, k->claim, ++k->number, k->lines);
 }
 
-int claim_keeper_renew(struct claim_keeper *k, bool commits)
+int claim_keeper_renew(struct claim_keeper *k, const char *lines)
 {
 	int r;
 
 	pthread_mutex_lock(&k->lock);
-	k->commits = commits;
+	k->lines = lines;
 	r = renew(k);
 	pthread_mutex_unlock(&k->lock);
 	return r;
@@ -132,6 +132,7 @@ int claim_keeper_new(struct io_store *store, struct span claim, unsigned renew_m
 		return fail(-ENOMEM, "cannot write '%s'", store->url);
 	k->store = store;
 	k->claim = claim;
+	k->lines = "";
 	k->period_ns = (int64_t)(renew_ms ? renew_ms : CLAIM_RENEW_MS) * 1000000;
 	pthread_mutex_init(&k->lock, NULL);
 	clock_cond_init(&k->changed);

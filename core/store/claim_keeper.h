@@ -28,21 +28,19 @@ struct claim_keeper;
 int claim_keeper_new(struct io_store *store, struct span claim, unsigned renew_ms,
 		     struct claim_keeper **ret);
 /*
- * Renew the claim now; commits: whether the writer is about to put the marker. -EEXIST: the claim
- * is not there any more, or another one is.
+ * Renew the claim now, with one of the lines of claim.h or "", which later renewals have, too.
+ * -EEXIST: the claim is not there any more, or another one is; -EOPNOTSUPP: the server gives no
+ * strong tags, so nothing can be replaced on that condition.
  */
-int claim_keeper_renew(struct claim_keeper *k, bool commits);
+int claim_keeper_renew(struct claim_keeper *k, const char *lines);
 /* From now on the claim is renewed by claim_keeper_renew() only. Accepts NULL. */
 void claim_keeper_stop(struct claim_keeper *k);
 /* The object stays. Accepts NULL. */
 void claim_keeper_free(struct claim_keeper *k);
 
-/*
- * Put a claim again, each time with another number. commits: whether its writer is about to put the
- * marker. -EEXIST: the claim is not there any more, or another one is.
- */
+/* Put a claim again, each time with another number. Errors as for claim_keeper_renew(). */
 int claim_renew(struct io_store *store, const char *path, struct span claim, unsigned number,
-		bool commits);
+		const char *lines);
 /* -EEXIST: CLAIM_FILE is not there any more, or is another one. */
 int claim_check(struct io_store *store, struct span claim);
 /*

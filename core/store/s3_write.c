@@ -170,11 +170,9 @@ static int end(struct store_upload *u)
 		r = add_parts(u, &b.content);
 	if (r >= 0)
 		r = set_content(&b, buf_span(&b.content), "application/xml");
-	if (r >= 0 && u->is_new)
-		r = bucket_request_line(&b, "If-None-Match", "*");
 	if (r >= 0)
 		r = bucket_send(u->s, &b);
-	if ((r == -ENOENT || r == -EEXIST) && b.q.tries > 1)
+	if (r == -ENOENT && b.q.tries > 1)
 		return is_complete(u, r);
 	if (r < 0)
 		return r;

@@ -178,7 +178,7 @@ int step_upload_begin(const char *url, const struct url_store_opts *opts, struct
 		err_save(r, &why);
 		claim_keeper_stop(u->keeper);
 		/* If it is not ours any more, who has it removes it. */
-		if (u->keeper && claim_keeper_renew(u->keeper, false) != -EEXIST)
+		if (u->keeper && claim_keeper_renew(u->keeper, "") != -EEXIST)
 			release_claim(u);
 		return err_restore(&why);
 	}
@@ -335,10 +335,13 @@ int step_upload_check_claim(struct step_upload *u)
 /* From now on gc cannot take the place over on account of an earlier look at the claim. */
 static int renew_claim(struct step_upload *u, bool commits)
 {
-	int r = claim_keeper_renew(u->keeper, commits);
+	int r = claim_keeper_renew(u->keeper, commits ? CLAIM_COMMITTING : "");
 
+	/* Where nothing can be replaced, gc cannot take the place over, either. */
+	if (r >= 0 || r == -EEXIST || (commits && r != -EOPNOTSUPP))
+		return note_claim(u, r);
 	/* Credentials or a full bucket may allow to read and to remove, and not to replace. */
-	return r >= 0 || r == -EEXIST ? note_claim(u, r) : step_upload_check_claim(u);
+	return step_upload_check_claim(u);
 }
 
 int step_upload_send(struct step_upload *u, struct io_dir *from, int (*check)(void *arg), void *arg)
@@ -361,7 +364,8 @@ int step_upload_send(struct step_upload *u, struct io_dir *from, int (*check)(vo
 			const struct sent *s = find_sent(u, &a.file[at].sent);
 
 			if (!is_same(s, &a.file[at].sent))
-				r = file_sender_add(u->sender, from, a.file[at].sent.path, !s);
+				r = file_sender_add(u->sender, from, a.file[at].sent.path,
+						    !s && !u->has_dropped);
 		}
 		if (r >= 0)
 			r = file_sender_wait(u->sender, check, arg);
@@ -555,6 +559,9 @@ void step_upload_free(struct step_upload *u)
 			 left.text);
 	}
 	claim_keeper_stop(u->keeper);
+	/* This process may go on for long, and gc finds out what has become of the step. */
+	if (u->keeper && u->is_unknown && !u->is_lost)
+		claim_keeper_renew(u->keeper, CLAIM_ENDED CLAIM_COMMITTING);
 	if (u->keeper && (!u->must_keep || (u->is_lost && !u->is_unknown))) {
 		r = remove_uncommitted(u);
 		if (r < 0) {

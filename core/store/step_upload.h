@@ -95,7 +95,8 @@ void step_upload_set_keep(struct step_upload *u, bool keep);
 /* Objects that a writer left in a directory of steps, or in a step. */
 struct found_upload {
 	const char *path;  /* relative to the URL; "": the URL itself */
-	bool is_live;      /* its writer may be alive */
+	bool is_live;      /* its writer may be alive, or: */
+	bool may_commit;   /* it has ended, and its request for the marker may arrive yet */
 	bool is_step;      /* it is committed, and only the claim is left over */
 	bool is_unclaimed; /* objects that ranks sent; the claim of their job is gone */
 	bool removed;      /* true in a dry run if it would be removed */

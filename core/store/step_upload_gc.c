@@ -30,6 +30,7 @@ static int64_t in_future(const struct objects *all)
 struct judged {
 	bool is_dead;
 	bool is_guess;           /* by its age */
+	bool may_commit;         /* its request for the marker may arrive yet */
 	int64_t future_ns;       /* of found_upload */
 	char tag[STORE_TAG_MAX]; /* of the claim that was judged */
 };
@@ -74,25 +75,35 @@ static int judge(struct store *s, const char *path, const char *claim, const str
 	r = is_old(&all, older_than_ns) ? objects_collect(s, path, &all) : 0;
 	if (r >= 0)
 		ret->is_dead = is_old(&all, older_than_ns);
+	ret->may_commit = live == 0 && !ret->is_dead;
 	ret->future_ns = in_future(&all);
 	objects_release(&all);
 	return r;
 }
 
-/* A claim that was taken over. */
+/* A claim that was taken over, or could not be. */
 struct taken {
 	struct store *s;
 	const char *path;
-	struct span claim;
+	struct span claim; /* this process's; empty: it is still that of the dead writer */
+	const char *tag;   /* of the latter */
 	unsigned number;
 };
 
-/* Another gc may have taken this one for dead, if it was suspended. */
+/* Another gc may have the place, if this one was suspended. */
 static int renew(void *arg)
 {
 	struct taken *t = arg;
+	char tag[STORE_TAG_MAX];
+	auto_buf there = { 0 };
+	int r;
 
-	return claim_renew(&t->s->base, t->path, t->claim, ++t->number, false);
+	if (t->claim.n)
+		return claim_renew(&t->s->base, t->path, t->claim, ++t->number, "");
+	r = store_get_tagged(&t->s->base, t->path, CLAIM_BYTES, &there, tag);
+	return r < 0                    ? r :
+	       strcmp(tag, t->tag) != 0 ? fail(-EEXIST, "'%s' has changed", t->path) :
+					  0;
 }
 
 /* Remove what the dead writer of a claim left. 0: it was not dead. */
@@ -101,8 +112,10 @@ static int remove_one(struct store *s, const char *claim, const struct judged *j
 {
 	auto_buf own = { 0 };
 	int r = claim_take_over(&s->base, claim, j->tag, &own);
-	struct taken t = { .s = s, .path = claim, .claim = buf_span(&own) };
-	bool has_claim = r >= 0;
+	struct taken t = { .s = s,
+			   .path = claim,
+			   .claim = r < 0 ? span_of(NULL, 0) : buf_span(&own),
+			   .tag = j->tag };
 
 	if (r == -EEXIST || r == -ENOENT) {
 		err_clear();
@@ -119,7 +132,7 @@ static int remove_one(struct store *s, const char *claim, const struct judged *j
 		return r;
 	f->is_step = r;
 	r = f->is_step ? store_remove(&s->base, &claim, 1) :
-			 object_tree_remove(s, f->path, has_claim ? renew : NULL, &t, &f->bytes);
+			 object_tree_remove(s, f->path, renew, &t, &f->bytes);
 	return r < 0 ? r : 1;
 }
 
@@ -221,6 +234,7 @@ static int look_at(struct store *s, const char *path, bool is_in_root, const str
 	if (r > 0 && !gc->dry_run)
 		r = remove_one(s, claim, &j, &f);
 	f.is_live = r == 0;
+	f.may_commit = j.may_commit;
 	f.future_ns = j.future_ns;
 	if (f.is_live || (r > 0 && gc->dry_run && !f.is_step))
 		r = object_tree_size(s, path, &f.bytes);

@@ -32,6 +32,7 @@ struct step_upload {
 	bool is_lost;     /* the claim was taken away */
 	bool is_unknown;  /* whether the marker has arrived, or will, is not known */
 	int64_t asked_ns; /* then: CLOCK_BOOTTIME when its request was sent */
+	bool has_dropped; /* an attempt has failed, of which objects may be there or arrive */
 	bool is_dropping; /* objects of a failed attempt could not be removed yet */
 };
 

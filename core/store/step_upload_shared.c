@@ -51,7 +51,7 @@ int step_upload_drop(struct step_upload *u)
 	/* It may be dropped later: step_upload_resolve(). */
 	if (u->must_keep)
 		return 0;
-	u->is_dropping = true;
+	u->is_dropping = u->has_dropped = true;
 	file_sender_end(u->sender);
 	r = step_upload_remove_sent(u);
 	if (r >= 0)

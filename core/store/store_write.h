@@ -46,8 +46,8 @@ struct store_upload;
 int store_upload_begin(struct io_store *store, const char *path, size_t part_max,
 		       struct store_upload **ret);
 /*
- * The object must not exist. A small one, or any one where the server can say so of an object that
- * comes in parts, is then put on that condition: -EEXIST.
+ * The object must not exist: -EEXIST. Of an object in parts S3 does not check that; who removes the
+ * objects of a writer aborts its uploads first.
  */
 void store_upload_set_new(struct store_upload *u);
 bool store_upload_is_in_order(const struct store_upload *u);

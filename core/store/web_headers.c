@@ -118,9 +118,9 @@ static int parse(struct span text, const char *path, struct buf *ret)
 
 /* ---- the file ---- */
 
-static int read_file(const char *path, struct buf *ret, struct stat *st)
+static int read_file(const char *path, int flags, struct buf *ret, struct stat *st)
 {
-	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | flags);
 	auto_wiped text = { 0 };
 	ssize_t n = 1;
 
@@ -159,9 +159,10 @@ void web_headers_refresh(struct web_headers *w)
 	int r = 0;
 
 	pthread_mutex_lock(&w->lock);
-	/* A pipe is read once. */
-	if (S_ISREG(w->read.st_mode) && stat(w->path, &now) == 0 && !is_same_file(&now, &w->read)) {
-		r = read_file(w->path, &lines, &now);
+	/* A pipe is read once, and one that has come in the place of the file is not waited for. */
+	if (S_ISREG(w->read.st_mode) && stat(w->path, &now) == 0 && S_ISREG(now.st_mode) &&
+	    !is_same_file(&now, &w->read)) {
+		r = read_file(w->path, O_NONBLOCK, &lines, &now);
 		w->read = now;
 		if (r >= 0) {
 			const struct buf before = w->lines;
@@ -223,7 +224,7 @@ int web_headers_open(const char *path, struct web_headers **ret)
 				span_of(w->path, (size_t)(strrchr(w->path, '/') - w->path) + 1))))
 		r = fail(-ENOMEM, "cannot read '%s'", path);
 	if (r >= 0)
-		r = read_file(w->path, &w->lines, &w->read);
+		r = read_file(w->path, 0, &w->lines, &w->read);
 	if (r < 0) {
 		web_headers_free(w);
 		return err_at(r, "option 'http_headers'");

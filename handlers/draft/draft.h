@@ -137,6 +137,8 @@ struct draft {
 	struct draft_node *root;
 	uint64_t next_ino;
 	uint64_t changes; /* number of changes to names, contents and xattrs */
+	/* changes + 1 at a commit of which it is not known whether it succeeded; 0: none */
+	uint64_t unknown_at;
 	/* number of changes that removed a directory, or a file that may be a leaf */
 	uint64_t removals;
 	/* leaves were copied from a tree that is a step, each to its own place; or from an item */

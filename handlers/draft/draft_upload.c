@@ -345,15 +345,34 @@ int draft_upload_run(struct draft *d, int64_t deadline)
 
 	if (d->env->uploads->remark)
 		return copy(d, &u);
-	/* The last attempt may have failed without our knowing what has become of the step. */
+	/* It may not be known what has become of the last attempt. */
 	r = d->upload ? step_upload_resolve(d->upload) :
 			claim(d->env->uploads, d->dir->final, &d->upload);
-	if (r == 0)
+	if (r > 0)
+		r = draft_upload_check_same(d);
+	else if (r == 0)
 		r = step_upload_run(d->upload, d->dir->dir, check, &u);
 	if (r >= 0 || !step_upload_may_exist(d->upload))
 		step_upload_free(take(d->upload));
+	else if (!d->unknown_at)
+		draft_upload_set_unknown(d);
 	io_store_refresh(d->env->ckpt->io);
-	return MIN(r, 0);
+	return r;
+}
+
+void draft_upload_set_unknown(struct draft *d)
+{
+	d->unknown_at = d->changes + 1;
+}
+
+int draft_upload_check_same(const struct draft *d)
+{
+	if (!d->unknown_at || d->unknown_at == d->changes + 1)
+		return 0;
+	return fail(-EEXIST,
+		    "'%s' is committed as it was at an earlier rename, whose result was not known, "
+		    "and the draft has changed since",
+		    d->dir->final);
 }
 
 /* ---- drafts that ranks share ---- */
@@ -362,6 +381,8 @@ int draft_upload_send(struct draft *d, int64_t deadline)
 {
 	struct uploading u = { d, deadline };
 	int r = 0;
+
+	d->unknown_at = 0;
 
 	/*
 	 * An attempt whose result this rank did not know has failed: before another one, the
@@ -415,6 +436,8 @@ void draft_upload_decided(struct draft *d, int r)
 
 int draft_upload_find(struct draft *d)
 {
+	if (!d->is_undecided)
+		draft_upload_set_unknown(d);
 	d->is_undecided = true;
 	step_upload_set_keep(d->upload, true);
 	return step_upload_is_committed(d->upload);

@@ -55,6 +55,12 @@ int draft_upload_begin(struct draft *d, const char *final, unsigned mode);
  * or 0.
  */
 int draft_upload_run(struct draft *d, int64_t deadline);
+/*
+ * After a commit of which it is not known whether it succeeded: remember the state of the draft.
+ * When it is known that it did: -EEXIST if the draft has changed since, which then stays.
+ */
+void draft_upload_set_unknown(struct draft *d);
+int draft_upload_check_same(const struct draft *d);
 /* End a draft that was not committed: remove its objects and its local directory. */
 void draft_upload_end(struct draft *d);
 /*

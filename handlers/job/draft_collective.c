@@ -64,7 +64,7 @@ static int give_up_upload(struct course *c, const struct err_note *why)
 		log_warn("'%s' was committed, and rank %d did not say so", d->dir->final,
 			 collective_primary(c->j));
 		draft_upload_decided(d, 0);
-		return 0;
+		return draft_upload_check_same(d);
 	}
 	err_clear();
 	return c->undecided ? err_restore(why) :
@@ -86,7 +86,7 @@ static int conclude(struct course *c, int r)
 	 */
 	if (r >= 0 || c->sent)
 		draft_upload_decided(c->d, r);
-	return r < 0 ? err_restore(&why) : r;
+	return r < 0 ? err_restore(&why) : draft_upload_check_same(c->d);
 }
 
 static int await(struct course *c, struct buf *ret, bool *ret_answered)
@@ -407,11 +407,13 @@ static int lead(struct course *c, int r)
 
 	r = resolved == 0 ? run_rounds(c, r) : MIN(resolved, 0);
 	c->undecided = uploads && r < 0 && draft_upload_keeps(c->d);
+	if (c->undecided && !c->d->unknown_at)
+		draft_upload_set_unknown(c->d);
 	collective_decide(c->j, &c->d->member, r, c->undecided);
 	/* The others wait for the decision, so removing what was uploaded comes after it. */
 	if (uploads && (r >= 0 || c->sent))
 		draft_upload_decided(c->d, r);
-	return r;
+	return r < 0 || !uploads ? r : draft_upload_check_same(c->d);
 }
 
 int draft_commit_collective(struct draft *d, struct sealing_item *item, size_t n, const char *final,

@@ -19,10 +19,10 @@
 #include "handlers/namespace/ns.h"
 
 /*
- * Buffers of programs. np.load() reads one for the header, and numpy then reads the array past
- * Python's buffer, so what is in it is read twice; coreutils take no less than this for a copy.
+ * st_blksize: with large buffers programs copy faster; but np.load() fills one for the header, and
+ * numpy then reads the array past it, so what is in it is read twice: at most a sixteenth.
  */
-#define BUFFER_BYTES (128 * KiB)
+#define BUFFER_MIN (64 * KiB)
 
 /* A name. Any thread may read the current one without a lock, so a rename keeps the old one. */
 struct node_name {
@@ -405,12 +405,19 @@ bool node_is_in_use(struct ns *ns, struct span name)
 
 /* ---- the wrappers ---- */
 
+static blksize_t buffer_for(uint64_t size)
+{
+	return (blksize_t)(size < 2 * MiB ? BUFFER_MIN :
+					    MIN(MiB, 1ull << (59 - __builtin_clzll(size))));
+}
+
 int node_stat(struct node *n, struct stat *ret)
 {
 	int r;
 
-	*ret = (struct stat){ .st_ino = n->ino, .st_nlink = 1, .st_blksize = BUFFER_BYTES };
+	*ret = (struct stat){ .st_ino = n->ino, .st_nlink = 1 };
 	r = check_absent(n, n->ops->stat(n, ret));
+	ret->st_blksize = buffer_for((uint64_t)ret->st_size);
 	if (r >= 0 && atomic_load(&n->sources))
 		ret->st_blocks = MAX(ret->st_blocks, (blkcnt_t)div_up((uint64_t)ret->st_size, 512));
 	return r;

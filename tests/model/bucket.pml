@@ -45,6 +45,7 @@ bool dead[N];
 bool young[N];   /* gc finds its claim or an object of it younger than the age that it was told */
 bool begun[N];   /* it has put its claim for a request that has not arrived yet: see `in time` */
 bool told[N];    /* its caller knows that the step is committed */
+bool failed[N];  /* and that it is not */
 
 /*
  * In time: from a renewal of the claim until the request that follows it has arrived, less time
@@ -140,7 +141,8 @@ proctype writer() provided (!dead[me])
 		if
 		:: !has(RENEWS_TO_COMMIT)
 		:: has(RENEWS_TO_COMMIT) && claim != me -> goto lost
-		:: else -> renew(has(SAYS_COMMITTING))
+		:: has(RENEWS_TO_COMMIT) && claim == me -> renew(has(SAYS_COMMITTING))
+		:: has(RENEWS_TO_COMMIT) -> goto undo  /* the put is refused */
 		fi
 	}
 	atomic {
@@ -163,6 +165,7 @@ proctype writer() provided (!dead[me])
 	goto gone;
 
 undo:
+	failed[me] = true;
 	atomic {
 		if
 		:: claim != me -> goto lost
@@ -173,6 +176,7 @@ undo:
 	goto gone;
 
 lost:
+	failed[me] = true;
 	/* Requests of ours may have arrived after gc has emptied the place. */
 	atomic {
 		if
@@ -286,6 +290,7 @@ end:
 		(marker != NOBODY && !is_whole(marker)) ||
 		/* Who was told that a step is committed finds it. */
 		(told[1] && !is_whole(1)) || (told[2] && !is_whole(2)) ||
+		(marker != NOBODY && failed[marker]) ||
 		(never_succeeds && (told[1] || told[2])) -> assert(false)
 	}
 }

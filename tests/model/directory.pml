@@ -40,6 +40,7 @@ byte marker[N];       /* the writer of its commit_success.txt */
 bool dead[N];
 bool is_whole[N];     /* the writer has written all its files */
 bool told[N];         /* its caller knows that the step is committed */
+bool failed[N];       /* and that it is not */
 bool robbed;          /* the draft of a living writer was removed */
 byte at[N];           /* the directory of a writer */
 
@@ -196,7 +197,7 @@ proctype writer() provided (!dead[me])
 	lock_file[at[me]] = NONE;
 	locked[me] = NONE;
 busy:
-	skip
+	failed[me] = !told[me]
 }
 
 proctype collector() provided (!dead[me])
@@ -235,7 +236,8 @@ proctype reader()
 end:
 	atomic {
 		(is_seen && !(marker[step] && is_good(marker[step]))) ||
-		(robbed) ||
+		robbed ||
+		(is_seen && failed[marker[step]]) ||
 		(told[1] && !is_good(1)) || (told[2] && !is_good(2)) ||
 		(never_succeeds && (told[1] || told[2])) -> assert(false)
 	}

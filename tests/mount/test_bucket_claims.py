@@ -258,7 +258,8 @@ def test_a_marker_of_a_killed_writer_arrives_late(run, program, bucket, proxy, r
     kill(p)
     proxy.fault = None
     keys = bucket.keys()
-    assert '0 removed' in run('gc', root).stdout and bucket.keys() == keys
+    said = run('gc', root).stdout
+    assert '0 removed' in said and 'its writer ended while it committed' in said and bucket.keys() == keys, said
     held.release()
     proxy.wait_idle()
     assert f'run/5/{MARKER}' in bucket.keys()
@@ -294,6 +295,47 @@ def test_a_marker_that_nobody_answers(run, program, bucket, proxy, root, arrives
     r = dying_upload.collect(run, bucket, root, 5)
     assert '1 removed' in r.stdout
     assert '0 errors, 0 warnings' in run('verify', root).stdout if arrives else bucket.keys() == []
+
+
+@pytest.mark.parametrize('bucket, how', [('s3', how) for how in ('200 then reset', '503 of a gateway', 'credentials expire')], indirect=['bucket'])
+def test_a_marker_that_is_refused_after_it_was_put(run, bucket, proxy, root, how):
+    """By a later try. It is found, or may arrive after all: its files stay."""
+    tries, late = [], []
+
+    def fault(h):
+        if not is_marker(bucket)(h):
+            return False
+        tries.append(h.path)
+        if len(tries) == 2 and how == 'credentials expire':
+            return h.refuse(400, 'ExpiredToken') or True
+        if len(tries) > 1:
+            return h.refuse(403, 'AccessDenied') or True
+        if how == 'credentials expire':
+            late.append(lambda: h.forward(*h.path.partition('?')[::2]))
+            return h.reset()
+        h.forward(*h.path.partition('?')[::2])
+        if how == '200 then reset':
+            h.wfile.write(b'HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nab')
+            return h.reset()
+        h.answer(503, [], b'upstream connect error or disconnect/reset before headers')
+        return True
+    proxy.fault = fault
+    r = run('convert', SAMPLE / '1500', f'{root}/5', ok=False)
+    proxy.fault = None
+    assert r.returncode == 0 if not late else 'is committed is not known' in r.stderr, r.stderr
+    for arrive in late:
+        arrive()
+    assert f'run/5/{MARKER}' in bucket.keys() and '0 errors, 0 warnings' in run('verify', root).stdout
+
+
+@on('s3')
+@needs_host_name
+def test_a_claim_that_cannot_be_renewed_to_commit(run, program, bucket, proxy, root):
+    """gc would not see that its writer commits: it does not."""
+    refuse = buckets.is_replacing_put(CLAIM)
+    proxy.fault = lambda h: refuse(h) and (h.refuse(403, 'AccessDenied') or True)
+    r = run('convert', SAMPLE / '1500', f'{root}/5', ok=False)
+    assert r.returncode == 1 and 'AccessDenied' in r.stderr and f'run/5/{MARKER}' not in bucket.keys(), r.stderr
 
 
 @pytest.mark.parametrize('key', ['manifest.ocdbt', 'state/_METADATA'])

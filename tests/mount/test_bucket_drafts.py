@@ -378,9 +378,9 @@ def test_df(opened):
     assert '1.0P' not in said
 
 
-@pytest.mark.parametrize('bucket, arrives', on_buckets(True, False), indirect=['bucket'])
-def test_a_marker_that_nobody_answers(opened, clock, monkeypatch, run, bucket, proxy, root, spill, arrives):
-    """The draft stays, and knows later what has become of the step: it is that, or is committed as it is then."""
+@pytest.mark.parametrize('bucket, arrives, changes', on_buckets((True, False), (False, True), (True, True)), indirect=['bucket'])
+def test_a_marker_that_nobody_answers(opened, clock, monkeypatch, run, bucket, proxy, root, spill, arrives, changes):
+    """The draft stays, and knows later what has become of the step: it is that, or is committed as it is then. One that has changed is not lost."""
     for name, value in clock.environment.items():
         monkeypatch.setenv(name, value)
     m = opened(allow_errors=True)
@@ -404,9 +404,32 @@ def test_a_marker_that_nobody_answers(opened, clock, monkeypatch, run, bucket, p
         with pytest.raises(OSError):
             d.rename(m.path / '5')
         assert bucket.keys() == keys and 'may arrive for another' in text(m)
-        (d / 'state/n.json').write_text('8')
         clock.advance(600)
-    d.rename(m.path / '5')
+    if changes:
+        (d / 'state/n.json').write_text('8')
+    for _ in range(2 * (changes and arrives)):
+        with pytest.raises(FileExistsError):
+            d.rename(m.path / '5')
+        assert 'the draft has changed since' in text(m) and (d / 'state/n.json').read_text().strip() == '8'
+    if changes and arrives:
+        shutil.rmtree(d)
+    else:
+        d.rename(m.path / '5')
     assert (m.path / '5/state/n.json').read_text().strip() == ('7' if arrives else '8')
     assert '0 errors, 0 warnings' in run('verify', root).stdout
     assert not any(CLAIM in k for k in bucket.keys()) and not files_of(spill)
+
+
+@on('s3')
+def test_a_draft_is_given_up_after_a_marker_that_nobody_answers(opened, run, bucket, proxy, root):
+    """Its mount lives, and gc removes what is left nevertheless, after ten minutes."""
+    m = opened(allow_errors=True)
+    d = begin(m)
+    proxy.fault = lambda h: f'5/{MARKER}' in h.path and h.command == 'PUT' and h.reset()
+    with pytest.raises(OSError):
+        d.rename(m.path / '5')
+    proxy.fault = None
+    shutil.rmtree(d)
+    dying_upload.collect(run, bucket, root, 5)
+    assert bucket.keys() == []
+    begin(m).rename(m.path / '5')

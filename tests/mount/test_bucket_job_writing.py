@@ -208,7 +208,12 @@ def test_a_marker_of_which_is_not_known_whether_it_arrived(ranks, clock, run, bu
     assert (MARKER in there) == is_done and {'ocdbt.process_0', 'ocdbt.process_1'} <= set(databases(bucket)), there
     if is_done:
         assert '0 errors, 0 warnings' in run('verify', f'{root}/1').stdout
-    if calls == 1:
+    if is_done and calls == 2:
+        # A change that a rank has made since is not in the step.
+        (collective.top(j, 1) / 'late.json').write_text('1')
+        assert j.rename(DRAFT, '1') == {0: 0, 1: errno.EEXIST}, j.text()
+        shutil.rmtree(j[1] / DRAFT)
+    elif calls == 1:
         # A rank that looks for itself finds the step; the other one has its draft until it asks.
         assert j.rename(DRAFT, '1', [0]) == {0: 0}
         assert j.rename(DRAFT, '1', [1]) == {1: 0}
@@ -221,6 +226,25 @@ def test_a_marker_of_which_is_not_known_whether_it_arrived(ranks, clock, run, bu
         assert set(j.rename(DRAFT, '1').values()) == {0}, j.text()
     collective.check(j, 1)
     assert_whole(run, bucket, proxy, root, spill)
+
+
+@on('s3')
+def test_a_file_of_a_failed_attempt_is_there(ranks, bucket, proxy, root):
+    """Its answers were lost, and the next attempt puts other bytes in its place."""
+    j, tries = ranks(2), []
+    collective.fill(j)
+
+    def fault(h):
+        if h.command != 'PUT' or 'run/1/default/manifest.ocdbt' not in h.path:
+            return False
+        if not tries:
+            h.forward(*h.path.partition('?')[::2])
+        tries.append(h.path)
+        return h.reset()
+    proxy.fault = fault
+    assert set(j.rename(DRAFT, '1').values()) == {errno.EIO}
+    proxy.fault = None
+    assert set(j.rename(DRAFT, '1').values()) == {0}, j.text()
 
 
 def fill_large(j):

@@ -111,7 +111,7 @@ def test_a_command_sends_while_it_writes(run, proxy, root, spill, tmp_path):
             assert sent.wait(60)
         return False
     proxy.fault = hold
-    said = run('convert', '-o', 'compression=none,threads=1,trace=step:io', f'{root}-in/1', f'{root}/1').stderr.splitlines()
+    said = run('convert', '-o', 'ocdbt,compression=none,threads=1,trace=step:io', f'{root}-in/1', f'{root}/1').stderr.splitlines()
     first = next(i for i, line in enumerate(said) if 'http P' in line and '/d/' in line)
     assert held and first < next(i for i, line in enumerate(said) if 'trace step: commit' in line)
     assert len(set(parts(proxy))) == len(parts(proxy)) >= 3

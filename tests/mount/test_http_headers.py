@@ -233,6 +233,17 @@ def test_a_file_that_changes(mount, tmp_path, by):
         assert compare.read_all(m / 'state/params/embed/table[0:2].npy')
         said = '\n'.join(m.log_lines())
         assert f"'{file}', line 1, is not 'Name: value'; the headers stay as they were" in said and SECRET not in said
+        file.unlink()
+        os.mkfifo(file, 0o600)
+        assert compare.read_all(m / 'state/params/embed/table[1:2].npy')
+
+
+def test_a_relative_name_of_the_file(mount, monkeypatch, tmp_path):
+    """Of a mount in the background, which has left the directory."""
+    private(tmp_path / 'headers', WAYS['headers'])
+    monkeypatch.chdir(tmp_path)
+    with servers.faulty(STEP, guard=Asks()) as url:
+        assert os.stat(mount(url, 'http_headers=headers') / LEAF)
 
 
 @pytest.mark.parametrize('text, mode, why', [

@@ -216,7 +216,7 @@ def test_raw_chunks_count_as_read(mount, run, tmp_path, direct):
     m = mount(tmp_path / 'source', direct)
     path = m / '1/default/w.npy'
     n = read_bytes_of(m, lambda: np.load(path))
-    assert array.nbytes <= n <= array.nbytes + path.stat().st_blksize + 4096 and path.stat().st_blksize == 128 << 10
+    assert array.nbytes <= n <= array.nbytes + array.nbytes / 16 + 4096
     # Other forms of it, each from a mount that has read nothing yet.
     for name, least in (('w[1000:500000].npy', 4 * 499_000), ('w@float64.npy', array.nbytes), ('../default.safetensors', array.nbytes)):
         other = mount(tmp_path / 'source', direct, 'cache=0')

@@ -3,6 +3,7 @@
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 
@@ -70,7 +71,7 @@ def test_a_name_that_is_there_is_never_another(run, tmp_path):
 def test_a_mount_of_no_step_says_so(program, root, tmp_path):
     for typed in ('2000', 'nothing', '1500/nothing', '1500/state/params'):
         r = subprocess.run([program, 'mount', root / typed, tmp_path], capture_output=True, text=True)
-        assert r.returncode == 1 and f"cannot open '{root / typed}'" in r.stderr, r.stderr
+        assert r.returncode == 1 and re.search(f"cannot open '{root / typed}'|'{root}' has no '(step_0000)?{typed}'", r.stderr), r.stderr
 
 
 @pytest.mark.parametrize('stored', ['d', 'manifest.ocdbt', 'ocdbt.process_0/d'])
@@ -78,3 +79,23 @@ def test_a_stored_file_of_an_item_is_called_that(run, cases, stored):
     item = next(p for p in cases('manager-root').path.rglob('manifest.ocdbt') if 'ocdbt.process' not in str(p)).parent
     r = run('ls', item / stored, ok=False)
     assert r.returncode == 1 and f"'{item / stored}' is a stored part of '" in r.stderr and 'pytreefs tree' in r.stderr, r.stderr
+
+
+@pytest.mark.parametrize('there, new, named', [
+    ('step_00001000', 'step_1500', 'step_00001500'), ('step_00001000', 'run_00001500', 'step_00001500'), ('7', '0009', '9'),
+    ('checkpoint_7', 'step_9', 'checkpoint_9'), ('step_1000', 'step_00001500', 'step_1500'), ('7', 'step_9', '9')])
+def test_a_new_step_that_would_hide_others_is_refused(run, mount, tmp_path, there, new, named):
+    """A root has names of one kind: those of most steps."""
+    root = tmp_path / 'root'
+    root.mkdir()
+    shutil.copytree(SAMPLE / '1500', root / there)
+    r = run('convert', SAMPLE / '1500', root / new, ok=False)
+    assert r.returncode == 1 and f"'{new}' would hide the steps of" in r.stderr and f"name it '{named}'" in r.stderr, r.stderr
+    assert os.listdir(root) == [there]
+    m = mount(root, allow_errors=True)
+    with pytest.raises(OSError):
+        (m / f'{new}.tmp').mkdir()
+        (m / f'{new}.tmp').rename(m / new)
+    assert not (root / new).exists()
+    run('convert', SAMPLE / '1500', root / named)
+    assert sorted(run('ls', root).stdout.split()) == sorted([f'{there}/', f'{named}/'])

@@ -108,6 +108,7 @@ static void say_upload(void *arg, const struct found_upload *u)
 {
 	struct gc_found f = { .path = *u->path ? u->path : ".",
 			      .kind = u->is_unclaimed ? GC_UNCLAIMED :
+				      u->may_commit   ? GC_COMMITTING :
 				      u->is_live      ? GC_LIVE :
 				      u->is_step      ? GC_LOCK :
 							GC_DRAFT,

@@ -271,6 +271,8 @@ static int run_mount(struct cmd_args *a)
 		r = make_absolute(&o->spill);
 	if (r >= 0 && o->cache_dir)
 		r = make_absolute(&o->cache_dir);
+	if (r >= 0)
+		r = make_absolute(&o->http_headers);
 	o->tensors = TENSORS_ELSE;
 	if (r < 0)
 		return r;
