@@ -58,11 +58,12 @@ def parts_of_formats():
 # Parts that are names of files, options and the like, or where a message comes from, or what the system says.
 WHERE = re.compile(r"pytreefs( \w+)?|pytreefs\.\w*Error|\w+Error|(leaf |item )?'[^']*'(, '[^']*')*( in '[^']*')?|chunk '[^']*' \(value:[^ ]*\)|[\w./-]+|entry '.*'|PYTREEFS_OPTIONS")
 SYSTEM = {os.strerror(n) for n in range(1, 134)}
-CURL = re.compile(r"(Failed to connect to|Couldn't connect to) .*")
+CURL = re.compile(r"(Failed to connect to|Couldn't connect to) .*|Recv failure")
 
 
 def is_known(part):
-    part = re.sub(r'^\[Errno \d+\] ', '', part)
+    # A request that was repeated adds its tries to any reason, by a format of their own.
+    part = re.sub(r'^\[Errno \d+\] |, after \d+ tries$', '', part)
     return WHERE.fullmatch(part) or part in SYSTEM or CURL.fullmatch(part) or any(r.fullmatch(part) for r in parts_of_formats())
 
 
