@@ -174,10 +174,10 @@ def test_rms_relative_change_and_their_order(run, tmp_path):
     rng = np.random.default_rng(44)
     a = {'large': rng.standard_normal(2000) * 100, 'small': rng.standard_normal((40, 50)).astype(ml_dtypes.bfloat16), 'same': np.ones(3),
          'count': np.arange(9), 'phase': rng.standard_normal(7) * (1 + 2j), 'zeros': np.zeros(5, 'f4'), 'few': rng.standard_normal(2000),
-         'far': np.array([1e200, 2, 3]), 'nan': np.arange(4.)}
+         'far': np.array([1e200, 2, 3]), 'inf': np.array([1., 2]), 'nan': np.arange(4.)}
     b = {k: (v.astype(v.dtype.type(0).dtype) * 1.5).astype(v.dtype) if k != 'zeros' else v + 1 for k, v in a.items() if k != 'same'}
     b |= {'same': a['same'], 'large': a['large'] + 1e-3, 'few': np.where(np.arange(2000) == 77, a['few'] * 3, a['few']), 'far': -a['far'],
-          'nan': np.array([0, np.nan, 2, np.inf])}
+          'inf': np.array([np.inf, 2]), 'nan': np.array([0, np.nan, 2, np.inf])}
     files = [tmp_path / f'{name}.safetensors' for name in 'ab']
     for file, tensors in zip(files, (a, b), strict=True):
         safetensors.numpy.save_file({k: v for k, v in tensors.items() if k != 'phase'} | {'phase': tensors['phase'].astype('c8')}, file)
@@ -190,22 +190,22 @@ def test_rms_relative_change_and_their_order(run, tmp_path):
         with np.errstate(all='ignore'):
             far = np.where(np.isfinite(y - x), y - x, 0)
             rms, relative = np.sqrt(np.mean(abs(far)**2)), np.linalg.norm(far) / np.linalg.norm(x[far != 0])
-        if name == 'far':       # whose squares overflow
+        if name in ('far', 'inf', 'nan'):       # infinite: the squares of the first overflow
             assert f['rms'] is None and f['relative'] is None
             continue
         assert np.isclose(f['rms'], rms, rtol=1e-12), name
-        assert f['relative'] is None if name in ('zeros', 'nan') else np.isclose(f['relative'], relative, rtol=1e-12), name
+        assert f['relative'] is None if name == 'zeros' else np.isclose(f['relative'], relative, rtol=1e-12), name
     # Without a number, and where NaN is on one side, first; among equals in the order of the tree.
-    odd = {'max_abs': ['nan'], 'max_ulp': ['nan'], 'rms': ['far', 'nan'], 'relative': ['far', 'nan', 'zeros']}
+    odd = {'max_abs': ['inf', 'nan'], 'max_ulp': ['nan'], 'rms': ['far', 'inf', 'nan'], 'relative': ['far', 'inf', 'nan', 'zeros']}
     for key, first in odd.items():
         rows = [f['path'].removesuffix('.npy') for f in json.loads(run('diff', '--json', '--sort', key, *files, ok=False).stdout)['differences']]
         assert rows[:len(first)] == first and set(rows) == found.keys(), key
         values = [found[name].get(key, 0) for name in rows[len(first):]]
         assert values == sorted(values, reverse=True), key
     top = run('diff', '--top', '4', *files, ok=False)
-    assert [line.partition('.npy')[0] for line in top.stdout.splitlines()[:-1]] == ['far', 'nan', 'zeros', 'few']
-    assert top.returncode == 1 and top.stdout.endswith('9 leaves compared, 1 the same, 8 differences, the largest printed\n'), top.stdout
+    assert [line.partition('.npy')[0] for line in top.stdout.splitlines()[:-1]] == ['far', 'inf', 'nan', 'zeros']
+    assert top.returncode == 1 and top.stdout.endswith('10 leaves compared, 1 the same, 9 differences, the largest printed\n'), top.stdout
     assert '1 element is NaN on one side only' in top.stdout
-    assert json.loads(run('diff', '--json', '--top', '3', *files, ok=False).stdout)['omitted'] == 5
+    assert json.loads(run('diff', '--json', '--top', '3', *files, ok=False).stdout)['omitted'] == 6
     for wrong in (['--sort', 'size'], ['--top', '0'], ['--top', '-1'], ['--top', '3x']):
         assert run('diff', *wrong, *files, ok=False).returncode == 2

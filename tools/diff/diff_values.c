@@ -288,9 +288,9 @@ static int say_values(struct diff *d, const struct walk_leaf *leaf, const struct
 			 noun(n->n, "differs", "differ"), buf_str(&first), buf_str(&far));
 		if (n->has_ulp)
 			buf_addf(&text, ", max ulp %llu", (unsigned long long)n->max_ulp);
-		if (isfinite(rms))
+		if (!isnan(rms))
 			buf_addf(&text, ", rms %.4g", rms);
-		if (isfinite(relative))
+		if (!isnan(relative))
 			buf_addf(&text, ", relative %.4g", relative);
 		if (n->one_nan)
 			buf_addf(&text, ", %llu %s NaN on one side only",

@@ -68,8 +68,7 @@ static bool differ(struct numbers_diff *d, enum dtype t, const uint8_t *a, const
 	      x == y                                ? 0 :
 						      fabs(x - y);
 	*ret_far = far;
-	if (isfinite(far))
-		d->squares += far * far;
+	d->squares += far * far;
 	if ((tolerance.absolute > 0 || tolerance.relative > 0) && isfinite(far) &&
 	    far <= tolerance.absolute + tolerance.relative * fabs(y))
 		return false;
@@ -88,7 +87,7 @@ static void found(struct numbers_diff *d, uint64_t at, const double *x, const do
 	if (d->n++ == 0)
 		d->first = at;
 	for (size_t w = 0; w < words; w++)
-		if (isfinite(far[w]) && isfinite(x[w])) {
+		if (!isnan(far[w]) && !isnan(x[w])) {
 			d->squares_other += far[w] * far[w];
 			d->squares_a += x[w] * x[w];
 		}
