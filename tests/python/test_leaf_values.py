@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import pytreefs
+from lib import servers
 
 SAMPLE = str(pathlib.Path(__file__).resolve().parents[1] / 'data' / 'sample')
 VALUES = {'n': 1500, 'x': 0.25, 'yes': True, 's': 'text', 'none': None, 'w': np.arange(6, dtype=np.float32).reshape(2, 3), 'layers': [np.ones(1), np.zeros(2)]}
@@ -148,6 +149,17 @@ def test_a_pickled_handle_stays_with_its_step(tmp_path):
         for x in pickled:
             with pytest.raises(pytreefs.Error, match='open it again'):
                 pickle.loads(x)
+
+
+def test_handles_of_a_url_pickle(tmp_path):
+    """Also where SOURCE is the step, whose items a server of files cannot list."""
+    import pickle
+    pytreefs.save(tmp_path / 'root/1', {'n': 1})
+    with servers.faulty(tmp_path / 'root/1') as url, pytreefs.open(url) as step, pytreefs.open(f'{url}/default') as item:
+        for handle in (step['default']['n'], item['n']):
+            assert pickle.loads(pickle.dumps(handle)) == 1
+        pickled = [pickle.dumps(x) for x in (step['default'], item)]
+        assert [pickle.loads(x)['n'] for x in pickled] == [1, 1]
 
 
 def test_notebooks_show_the_tree(values, tmp_path):

@@ -166,7 +166,10 @@ class Context:
             with contextlib.suppress(lib.Error):
                 if Node._make(lib.Checkpoint(place, options).describe('')[0]).version == version:
                     return place
-        raise self.fail(-errno.ESTALE, 'was replaced or removed since it was opened: open it again', name)
+        raise self.replaced(name)
+
+    def replaced(self, name: str) -> lib.Error:
+        return self.fail(-errno.ESTALE, 'was replaced or removed since it was opened: open it again', name)
 
     def prng_impl(self, name: str) -> str | None:
         """The implementation of typed PRNG keys whose integers a leaf has; None: it is none."""

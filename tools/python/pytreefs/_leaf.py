@@ -342,6 +342,6 @@ def _opened(path: str, options: Mapping[str, Any], keys: tuple[Key, ...], versio
     found: Any = open(path, **options)
     for key in keys:
         found = found[key]
-    if version:
-        found.context.place(found.name, version)
+    if version and found.context.describe(found.name).version != version:
+        raise found.context.replaced(found.name)
     return found
