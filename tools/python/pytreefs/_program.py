@@ -105,10 +105,10 @@ def _command(name: str, paths: list[str], words: list[str], options: dict[str, A
         found = json.loads(r.stdout)
         if isinstance(found, list):             # it does not count what it lacks
             failed = r.returncode == 2 and not found
-            if found and r.returncode == 2:
-                warn(f'{paths[0]}: without what could not be read: {r.stderr.strip()}')
         else:
             failed = 'error' in found or (r.returncode == 2 and not found.get('unreadable', 1))
+        if not failed and r.returncode == 2:
+            warn(f'{paths[0]}: without what could not be read: {r.stderr.strip()}')
         if not failed:
             return found
     except ValueError:
@@ -142,7 +142,8 @@ def verify(path: Path, level: int = 3, only: str | None = None, **options: Any) 
 
 
 def diff(a: Path, b: Path, atol: float = 0, rtol: float = 0, ignore_dtype: bool = False, only: str | None = None, **options: Any) -> dict[str, Any]:
-    """The output of `pytreefs diff --json`: how two checkpoints differ in structure, dtypes, shapes and values.
+    """The output of `pytreefs diff --json`: how two checkpoints differ in structure, dtypes, shapes and values. A warning names what
+    could not be read, which is not compared.
 
     >>> diff('ckpts/1000/state', 'ckpts/1000/state')['differences']
     []
