@@ -191,7 +191,7 @@ def test_convert_encodes_again_and_back(run, tmp_path, root, how):
     want = {'blosc': ['blosc'] * 3, 'auto': ['blosc', None, 'zstd'], 'none': [None] * 3}[how]
     assert [(compressor(tmp_path / 'out', k, False, False) or {}).get('id') for k in ('bf16', 'noise', 'text')] == want
     assert not list(restoring.by_tensorstore(tmp_path / 'out', tree, False))
-    run('convert', '-o', 'compression=zstd:2', tmp_path / 'out', tmp_path / 'back')
+    run('convert', '-o', 'compression=zstd:2,ocdbt', tmp_path / 'out', tmp_path / 'back')
     assert not list(restoring.by_tensorstore(tmp_path / 'back', tree))
 
 

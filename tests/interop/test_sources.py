@@ -369,7 +369,7 @@ def test_a_new_step_is_called_as_its_root_calls_them(program, base, tmp_path, s3
     base.copy(base.root / '1', root / 'step-5')
     files.mkdir()
     np.save(files / 'w.npy', np.arange(3))
-    s3_bucket.upload(root, 'run')
+    s3_bucket.upload(root, 'called/run')
     m = mounts.Mount(program, root, tmp_path / 'mnt', tmp_path / 'log')
     try:
         with pytest.raises(PermissionError):
@@ -382,10 +382,10 @@ def test_a_new_step_is_called_as_its_root_calls_them(program, base, tmp_path, s3
     assert "'mkdir step-6.tmp'" in (tmp_path / 'log').read_text()
     pytreefs.save(root / 'step-7', {'w': np.arange(3)})
     for i, command in enumerate(('save', 'convert')):
-        for to in (str(root), f's3://{BUCKET}/run'):
+        for to in (str(root), f's3://{BUCKET}/called/run'):
             r = subprocess.run([program, command, '-o', f'endpoint={s3.url}', files, f'{to}/step-{8 + i}'], capture_output=True, text=True)
             assert r.returncode == 0, r.stderr
     assert pytreefs.steps(root) == [5, 6, 7, 8, 9]
-    assert pytreefs.steps(f's3://{BUCKET}/run', endpoint=s3.url) == [5, 8, 9]
+    assert pytreefs.steps(f's3://{BUCKET}/called/run', endpoint=s3.url) == [5, 8, 9]
     r = subprocess.run([program, 'save', files, tmp_path / 'new/step-1'], capture_output=True, text=True)
     assert r.returncode == 1 and "'step-1' is not a name of a step" in r.stderr

@@ -138,7 +138,8 @@ def test_slurm(slurm, where, then, status):
 def test_slurm_without_a_source(slurm, where):
     shutil.rmtree(where / 'ckpts')
     p = slurm(EVALUATE)
-    assert 'does not exist' in p.communicate(timeout=120)[1] and p.returncode == 1
+    said = p.communicate(timeout=120)[1]
+    assert p.returncode == 1 and ("has no 'ckpts'" in said or 'does not exist' in said), said
     assert not (where / 'weights').exists()
 
 
