@@ -54,8 +54,8 @@ struct numbers_diff {
 	uint64_t max_ulp;
 	bool has_ulp;
 	/*
-	 * Sums of squares: of all finite differences; and in the elements that differ beyond the
-	 * tolerance, of these and of the numbers of the first array.
+	 * Sums of squares: of all differences but NaN, and infinite if one is; and in the elements
+	 * that differ beyond the tolerance, of these and of the numbers of the first array.
 	 */
 	double squares, squares_other, squares_a;
 };
