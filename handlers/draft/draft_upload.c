@@ -348,13 +348,15 @@ int draft_upload_run(struct draft *d, int64_t deadline)
 	/* It may not be known what has become of the last attempt. */
 	r = d->upload ? step_upload_resolve(d->upload) :
 			claim(d->env->uploads, d->dir->final, &d->upload);
-	if (r > 0)
+	if (r > 0) {
 		r = draft_upload_check_same(d);
-	else if (r == 0)
+	} else if (r == 0) {
+		d->unknown_at = 0;
 		r = step_upload_run(d->upload, d->dir->dir, check, &u);
+	}
 	if (r >= 0 || !step_upload_may_exist(d->upload))
 		step_upload_free(take(d->upload));
-	else if (!d->unknown_at)
+	else
 		draft_upload_set_unknown(d);
 	io_store_refresh(d->env->ckpt->io);
 	return r;
@@ -362,7 +364,8 @@ int draft_upload_run(struct draft *d, int64_t deadline)
 
 void draft_upload_set_unknown(struct draft *d)
 {
-	d->unknown_at = d->changes + 1;
+	if (!d->unknown_at)
+		d->unknown_at = d->changes + 1;
 }
 
 int draft_upload_check_same(const struct draft *d)
@@ -436,8 +439,7 @@ void draft_upload_decided(struct draft *d, int r)
 
 int draft_upload_find(struct draft *d)
 {
-	if (!d->is_undecided)
-		draft_upload_set_unknown(d);
+	draft_upload_set_unknown(d);
 	d->is_undecided = true;
 	step_upload_set_keep(d->upload, true);
 	return step_upload_is_committed(d->upload);

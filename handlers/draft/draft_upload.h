@@ -56,7 +56,8 @@ int draft_upload_begin(struct draft *d, const char *final, unsigned mode);
  */
 int draft_upload_run(struct draft *d, int64_t deadline);
 /*
- * After a commit of which it is not known whether it succeeded: remember the state of the draft.
+ * After a commit of which it is not known whether it succeeded: remember the state of the draft,
+ * until another attempt is made.
  * When it is known that it did: -EEXIST if the draft has changed since, which then stays.
  */
 void draft_upload_set_unknown(struct draft *d);

@@ -407,7 +407,7 @@ static int lead(struct course *c, int r)
 
 	r = resolved == 0 ? run_rounds(c, r) : MIN(resolved, 0);
 	c->undecided = uploads && r < 0 && draft_upload_keeps(c->d);
-	if (c->undecided && !c->d->unknown_at)
+	if (c->undecided)
 		draft_upload_set_unknown(c->d);
 	collective_decide(c->j, &c->d->member, r, c->undecided);
 	/* The others wait for the decision, so removing what was uploaded comes after it. */

@@ -433,3 +433,34 @@ def test_a_draft_is_given_up_after_a_marker_that_nobody_answers(opened, run, buc
     dying_upload.collect(run, bucket, root, 5)
     assert bucket.keys() == []
     begin(m).rename(m.path / '5')
+
+
+@on('gs')
+def test_a_later_marker_that_nobody_answers(opened, clock, monkeypatch, bucket, proxy, root):
+    """The draft has changed since an attempt that failed, and not since the one that made the step."""
+    for name, value in clock.environment.items():
+        monkeypatch.setenv(name, value)
+    m = opened(allow_errors=True)
+    d = begin(m)
+    for arrives in (False, True):
+        tries = []
+
+        def fault(h, arrives=arrives, tries=tries):
+            if f'5/{MARKER}' not in h.path.replace('%2F', '/'):
+                return False
+            if h.command == 'GET':
+                return h.refuse(403, 'AccessDenied') or True
+            tries.append(h.path)
+            if arrives and len(tries) == 6:
+                h.forward(*h.path.partition('?')[::2])
+            return h.reset() or True
+        (d / 'state/n.json').write_text('8' if arrives else '7')
+        # It can be found out that the first attempt has failed, and what has become of the second only later.
+        proxy.fault = lambda h, fault=fault, tries=tries: (h.command != 'GET' or bool(tries)) and fault(h)
+        with pytest.raises(OSError) as e:
+            d.rename(m.path / '5')
+        assert e.value.errno == errno.EIO and len(tries) == 6, text(m)
+        proxy.fault = None
+        clock.advance(600)
+    d.rename(m.path / '5')
+    assert (m.path / '5/state/n.json').read_text().strip() == '8'
