@@ -177,8 +177,9 @@ int step_upload_begin(const char *url, const struct url_store_opts *opts, struct
 
 		err_save(r, &why);
 		claim_keeper_stop(u->keeper);
-		/* If it is not ours any more, who has it removes it. */
-		if (u->keeper && claim_keeper_renew(u->keeper, "") != -EEXIST)
+		/* If it is not ours any more, who has it removes it. It has just been put if no
+		 * keeper was made. */
+		if (!u->keeper || claim_keeper_renew(u->keeper, "") != -EEXIST)
 			release_claim(u);
 		return err_restore(&why);
 	}
