@@ -239,7 +239,7 @@ void diff_say_rows(struct diff *d)
 	for (size_t i = 0; i < d->n_rows; i++) {
 		struct diff_row *row = &d->row[at ? at[i] : i];
 
-		if (i < d->top) {
+		if (i < d->top || !at) {
 			diff_say(d, row->path, "values", row->text);
 		} else {
 			d->differences++;
