@@ -267,6 +267,11 @@ struct group {
 
 #define WIDTH_ANY SIZE_MAX
 
+static bool is_padded(const struct step_name *n)
+{
+	return n->digits.n > 1 && n->digits.p[0] == '0';
+}
+
 /*
  * Orbax writes numbers as they are (width 0), or with zeros in front up to a fixed width. Without a
  * prefix, it has no names with a fraction.
@@ -274,14 +279,12 @@ struct group {
 static bool has_form(const struct step_entry *e, size_t width)
 {
 	struct step_name n;
-	bool is_padded;
 
 	if (width == WIDTH_ANY || step_name_parse(span_str(e->name), &n) != 1)
 		return true;
-	is_padded = n.digits.n > 1 && n.digits.p[0] == '0';
 	if (n.fraction.n && !n.prefix.n)
 		return false;
-	return is_padded ? n.digits.n == width : n.digits.n >= width;
+	return is_padded(&n) ? n.digits.n == width : n.digits.n >= width;
 }
 
 /* The width of most names, WIDTH_ANY if no name has a form of Orbax. */
@@ -492,11 +495,6 @@ int step_check_name(struct io_dir *root, struct span name, bool need_marker)
 	    span_eq(own.prefix, to.prefix))
 		return 0;
 	return err_restore(&why);
-}
-
-static bool is_padded(const struct step_name *n)
-{
-	return n->digits.n > 1 && n->digits.p[0] == '0';
 }
 
 /* Whether a list of steps may have both names: the same prefix, and the same width with zeros. */
