@@ -49,15 +49,25 @@ bool path_is_url(const char *source)
 	return n > 1 && !strncmp(source + n, "://", 3);
 }
 
-int path_escape(struct buf *ret, const char *path)
+static int escape(struct buf *ret, const char *text, const char *unchanged)
 {
 	int r = 0;
 
-	for (const char *c = path; *c && r >= 0; c++)
-		r = isalnum((unsigned char)*c) || strchr("-._~/", *c) ?
+	for (const char *c = text; *c && r >= 0; c++)
+		r = isalnum((unsigned char)*c) || strchr(unchanged, *c) ?
 			    buf_add_byte(ret, (uint8_t)*c) :
 			    buf_addf(ret, "%%%02X", (unsigned char)*c);
 	return r;
+}
+
+int path_escape(struct buf *ret, const char *path)
+{
+	return escape(ret, path, "-._~/");
+}
+
+int path_escape_value(struct buf *ret, const char *value)
+{
+	return escape(ret, value, "-._~");
 }
 
 const char *env_value(const char *name)
@@ -83,6 +93,8 @@ int path_absolute(const char *path, char **ret)
 {
 	auto_free char *here = path[0] == '/' ? NULL : getcwd(NULL, 0);
 
+	if (path[0] != '/' && !here)
+		return err_sys("cannot find", path);
 	*ret = str_fmt("%s%s%s", here ? here : "", here ? "/" : "", path);
 	return *ret ? 0 : fail(-ENOMEM, "cannot find '%s'", path);
 }

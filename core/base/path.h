@@ -22,6 +22,8 @@ static inline struct span path_first(struct span path)
 bool path_is_url(const char *source);
 /* Append a path as a URL has it: all bytes except unreserved characters and '/' are escaped. */
 int path_escape(struct buf *ret, const char *path);
+/* Append the value of a parameter: '/' is escaped, too. */
+int path_escape_value(struct buf *ret, const char *value);
 /*
  * Returns a path whose directory has no links, with the last name as it was given, which need not
  * exist. Allocated; NULL with errno: the directory does not exist, or there is no memory.
@@ -32,7 +34,8 @@ char *path_real_dir(const char *path);
  * be accessed, as the mount of a daemon that has died.
  */
 char *path_real(const char *path);
-/* Make a path absolute, since a mount leaves this directory. Returns a copy. -ENOMEM. */
+/* Make a path absolute, since a mount leaves this directory. *ret is a copy. -errno: this directory
+ * has no path; -ENOMEM. */
 int path_absolute(const char *path, char **ret);
 /* The value of an environment variable; NULL when it is not set or empty. */
 const char *env_value(const char *name);

@@ -5,6 +5,7 @@
 #include "core/store/bucket.h"
 
 #include "core/base/err.h"
+#include "core/base/path.h"
 #include "core/store/bucket_write.h"
 
 static const struct bucket_dialect *dialect_of(const struct store *s)
@@ -74,7 +75,7 @@ int bucket_open(struct store *s, const char *url)
 	r = dialect_of(s)->open(s, url);
 	if (r < 0)
 		return r;
-	r = store_escape(&escaped, b->prefix);
+	r = path_escape(&escaped, b->prefix);
 	root = r < 0 || !buf_str(&escaped) ?
 		       NULL :
 		       str_fmt("%s%s%s", b->url, escaped.n ? "/" : "", buf_str(&escaped));

@@ -14,6 +14,7 @@
 #include "core/base/err.h"
 #include "core/base/limits.h"
 #include "core/base/log.h"
+#include "core/base/path.h"
 #include "core/store/bucket_write.h"
 #include "core/cloud/gcs_json.h"
 
@@ -42,7 +43,7 @@ static int upload_url(const struct store *s, const char *path, const char *type,
 			   api, type) :
 		  -ENOMEM;
 	if (r >= 0)
-		r = store_escape_value(&url, key);
+		r = path_escape_value(&url, key);
 	if (r >= 0 && if_tag)
 		r = buf_addf(&url, "&ifGenerationMatch=%s", *if_tag ? if_tag : "0");
 	if (r < 0 || !buf_str(&url))

@@ -10,6 +10,7 @@
 #include "core/base/err.h"
 #include "core/base/limits.h"
 #include "core/base/log.h"
+#include "core/base/path.h"
 #include "core/store/bucket_write.h"
 #include "core/cloud/aws_sign.h"
 #include "core/cloud/s3_xml.h"
@@ -88,7 +89,7 @@ static int upload_request(struct store_upload *u, const char *method, const char
 	int r = buf_addf(&query, "%suploadId=", before);
 
 	if (r >= 0)
-		r = store_escape_value(&query, u->id);
+		r = path_escape_value(&query, u->id);
 	if (r < 0 || !buf_str(&query))
 		return fail(-ENOMEM, "cannot write '%s'", u->path);
 	return request(u->s, u->path, method, buf_str(&query), ret);
@@ -252,7 +253,7 @@ static int list_uploads(struct store *s, const char *path, struct old_uploads *a
 			 -ENOMEM;
 
 	if (r >= 0)
-		r = store_escape_value(&url, prefix);
+		r = path_escape_value(&url, prefix);
 	if (r >= 0)
 		r = buf_add_str(&url, "&uploads=");
 	if (r < 0 || !buf_str(&url))

@@ -11,6 +11,7 @@
 #include "core/base/array.h"
 #include "core/base/blocks.h"
 #include "core/base/err.h"
+#include "core/base/path.h"
 #include "core/store/store_cache_impl.h"
 #include "core/store/url_store_impl.h"
 
@@ -119,7 +120,7 @@ static int identify(const struct store_cache *c, const struct io_file *file, str
 	int r = buf_addf(&url, "%s/", c->root);
 
 	if (r >= 0)
-		r = store_escape(&url, file->key);
+		r = path_escape(&url, file->key);
 	if (r >= 0)
 		piece_object_id(buf_span(&url), file->tag, file->size, ret);
 	return r < 0 ? fail(-ENOMEM, "cannot read '%s'", file->name) : 0;

@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "core/base/err.h"
+#include "core/base/path.h"
 #include "core/store/bucket_write.h"
 #include "core/store/bucket_place.h"
 #include "core/cloud/credentials_server.h"
@@ -31,11 +32,11 @@ static int page_url(const struct store *s, const char *prefix, const char *token
 	if (r >= 0)
 		r = buf_add_str(ret, "&prefix=");
 	if (r >= 0)
-		r = store_escape_value(ret, prefix);
+		r = path_escape_value(ret, prefix);
 	if (r >= 0 && *token) {
 		r = buf_add_str(ret, "&pageToken=");
 		if (r >= 0)
-			r = store_escape_value(ret, token);
+			r = path_escape_value(ret, token);
 	}
 	return r;
 }
@@ -49,7 +50,7 @@ static int url_of(const struct store *s, const char *path, const char *query, co
 	int r = key ? buf_addf(&url, "%s/o/", b->url) : -ENOMEM;
 
 	if (r >= 0)
-		r = store_escape_value(&url, key);
+		r = path_escape_value(&url, key);
 	if (r >= 0)
 		r = buf_addf(&url, "?%s%s%s", query, *tag ? "&ifGenerationMatch=" : "", tag);
 	if (r < 0 || !buf_str(&url))

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "core/base/err.h"
+#include "core/base/path.h"
 #include "core/cloud/aws_credentials.h"
 #include "core/cloud/aws_sign.h"
 #include "core/store/bucket_write.h"
@@ -83,7 +84,7 @@ static int page_url(const struct store *s, const char *prefix, const char *token
 	if (r >= 0 && *token) {
 		r = buf_add_str(ret, "continuation-token=");
 		if (r >= 0)
-			r = store_escape_value(ret, token);
+			r = path_escape_value(ret, token);
 		if (r >= 0)
 			r = buf_add_byte(ret, '&');
 	}
@@ -93,7 +94,7 @@ static int page_url(const struct store *s, const char *prefix, const char *token
 		r = buf_addf(ret, "&max-keys=%u", most);
 	if (r >= 0)
 		r = buf_add_str(ret, "&prefix=");
-	return r < 0 ? r : store_escape_value(ret, prefix);
+	return r < 0 ? r : path_escape_value(ret, prefix);
 }
 
 static int about(const struct store *s, const char *path, struct http_request *q)

@@ -4,10 +4,10 @@
  */
 #include "core/store/url_store.h"
 
-#include <ctype.h>
 #include <stdio.h>
 
 #include "core/base/err.h"
+#include "core/base/path.h"
 #include "core/store/first_range.h"
 #include "core/piece/piece_dir.h"
 #include "core/store/store_cache.h"
@@ -23,27 +23,6 @@ static struct store *store_of(struct io_store *base)
 
 /* ---- URLs ---- */
 
-static int escape(struct buf *ret, const char *text, const char *unchanged)
-{
-	int r = 0;
-
-	for (const char *c = text; *c && r >= 0; c++)
-		r = isalnum((unsigned char)*c) || strchr(unchanged, *c) ?
-			    buf_add_byte(ret, (uint8_t)*c) :
-			    buf_addf(ret, "%%%02X", (unsigned char)*c);
-	return r;
-}
-
-int store_escape(struct buf *ret, const char *path)
-{
-	return escape(ret, path, "-._~/");
-}
-
-int store_escape_value(struct buf *ret, const char *value)
-{
-	return escape(ret, value, "-._~");
-}
-
 int store_object_url(const struct store *s, const char *path, char **ret)
 {
 	auto_buf url = { 0 };
@@ -52,7 +31,7 @@ int store_object_url(const struct store *s, const char *path, char **ret)
 	if (r >= 0 && *path)
 		r = buf_add_byte(&url, '/');
 	if (r >= 0)
-		r = store_escape(&url, path);
+		r = path_escape(&url, path);
 	if (r < 0 || !buf_str(&url))
 		return fail(-ENOMEM, "cannot ask for '%s'", path);
 	*ret = (char *)take(url.p);
@@ -418,7 +397,7 @@ static int descend(struct store *s, const char *url, const char *path)
 	s->base.url = s->root = NULL;
 	r = buf_addf(&root, "%s%s", old_root, *path ? "/" : "");
 	if (r >= 0)
-		r = s->kind->descend ? store_escape(&root, path) : buf_add_str(&root, path);
+		r = s->kind->descend ? path_escape(&root, path) : buf_add_str(&root, path);
 	if (r >= 0)
 		r = buf_str(&root) ? store_set_urls(s, url, buf_str(&root)) : -ENOMEM;
 	return r < 0 || !s->kind->descend ? r : s->kind->descend(s, path);

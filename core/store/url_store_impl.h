@@ -73,10 +73,6 @@ extern const struct store_kind store_http, store_s3, store_gcs;
 
 /* Set base.url, which is shown, and root, which is requested, without slashes at their ends. */
 int store_set_urls(struct store *s, const char *url, const char *root);
-/* Append a path for a URL: all bytes except unreserved characters and '/' are escaped. */
-int store_escape(struct buf *ret, const char *path);
-/* Append the value of a parameter: '/' is escaped, too. */
-int store_escape_value(struct buf *ret, const char *value);
 /*
  * Prepare a request for an object. Unless tag is NULL or "", it is the request's condition, and
  * borrowed.

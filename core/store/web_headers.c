@@ -12,6 +12,7 @@
 
 #include "core/base/log.h"
 #include "core/base/path.h"
+#include "core/cloud/secret.h"
 
 #define FILE_MAX (64 * 1024)
 
@@ -21,14 +22,6 @@ struct web_headers {
 	struct buf lines;     /* "Name: value", each with a NUL after it */
 	struct stat read;     /* of the file that was read last */
 };
-
-static void wipe(struct buf *b)
-{
-	if (b->p)
-		explicit_bzero(b->p, b->cap);
-	buf_release(b);
-}
-#define auto_wiped __attribute__((cleanup(wipe))) struct buf
 
 /* ---- the text ---- */
 
@@ -121,7 +114,7 @@ static int parse(struct span text, const char *path, struct buf *ret)
 static int read_file(const char *path, int flags, struct buf *ret, struct stat *st)
 {
 	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | flags);
-	auto_wiped text = { 0 };
+	auto_secret text = { 0 };
 	ssize_t n = 1;
 
 	if (fd < 0)
@@ -154,7 +147,7 @@ static bool is_same_file(const struct stat *a, const struct stat *b)
 
 void web_headers_refresh(struct web_headers *w)
 {
-	auto_wiped lines = { 0 };
+	auto_secret lines = { 0 };
 	struct stat now;
 	int r = 0;
 
@@ -204,7 +197,7 @@ void web_headers_free(struct web_headers *w)
 {
 	if (!w)
 		return;
-	wipe(&w->lines);
+	secret_release(&w->lines);
 	pthread_mutex_destroy(&w->lock);
 	free(w->path);
 	free(w->dir);

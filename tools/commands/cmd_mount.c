@@ -224,17 +224,14 @@ static int run_rank(struct cmd_args *a, struct fs_mount *m)
 /* The background process changes its directory, so paths become absolute. */
 static int make_absolute(char **path)
 {
-	auto_free char *here = NULL;
 	char *whole;
+	int r;
 
 	if (!*path || **path == '/')
 		return 0;
-	here = getcwd(NULL, 0);
-	if (!here)
-		return err_sys("cannot find", *path);
-	whole = str_fmt("%s/%s", here, *path);
-	if (!whole)
-		return fail(-ENOMEM, "cannot find '%s'", *path);
+	r = path_absolute(*path, &whole);
+	if (r < 0)
+		return r;
 	free(*path);
 	*path = whole;
 	return 0;
