@@ -7,7 +7,6 @@
  */
 #include "core/cloud/aws_sign.h"
 
-#include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <stdio.h>
@@ -104,10 +103,10 @@ static int sign(const struct aws_request *q, struct span text, uint8_t ret[HASH]
 
 		memcpy(key, ret, HASH);
 		r = hmac(key, HASH, step[i], ret);
-		OPENSSL_cleanse(key, HASH);
+		explicit_bzero(key, HASH);
 	}
 	if (secret)
-		OPENSSL_cleanse(secret, strlen(secret));
+		explicit_bzero(secret, strlen(secret));
 	return r;
 }
 

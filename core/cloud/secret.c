@@ -5,7 +5,7 @@
 #include "core/cloud/secret.h"
 
 #include <fcntl.h>
-#include <openssl/crypto.h>
+#include <string.h>
 
 #include "core/base/err.h"
 
@@ -20,14 +20,14 @@ bool secret_is_valid(struct span value)
 void secret_free(char *secret)
 {
 	if (secret)
-		OPENSSL_cleanse(secret, strlen(secret));
+		explicit_bzero(secret, strlen(secret));
 	free(secret);
 }
 
 void secret_release(struct buf *b)
 {
 	if (b->p)
-		OPENSSL_cleanse(b->p, b->cap);
+		explicit_bzero(b->p, b->cap);
 	buf_release(b);
 }
 
