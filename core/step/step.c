@@ -441,7 +441,7 @@ int step_meant(struct io_dir *root, struct span typed, bool need_marker, char **
 	auto_step_list l = { 0 };
 	const char *found = NULL;
 	struct step_name wanted;
-	bool latest = span_eq(typed, span_str("latest"));
+	bool latest = span_eq(typed, span_str(STEP_LATEST));
 	int r;
 
 	if (!latest && (step_name_parse(typed, &wanted) != 1 || wanted.number == UINT64_MAX))

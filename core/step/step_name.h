@@ -14,6 +14,9 @@
 
 #define STEP_TMP ".orbax-checkpoint-tmp"
 
+/* Beside steps, this name means the newest of them, for all who read and whatever is there. */
+#define STEP_LATEST "latest"
+
 /*
  * Our drafts are called ".STEP.pytreefs-draft" on the disk. No release of Orbax takes such a name
  * for a step or removes it, whereas with cleanup_tmp_directories, or when it saves a step again,

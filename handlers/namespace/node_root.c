@@ -68,7 +68,7 @@ static void latest_free(struct node *n)
 }
 
 static const struct node_ops latest_ops = {
-	.name = "latest",
+	.name = STEP_LATEST,
 	.stat = latest_stat,
 	.readlink = latest_readlink,
 	.free = latest_free,
@@ -104,7 +104,7 @@ static int root_lookup(struct node *n, struct span name, struct node **ret)
 
 	if (span_eq(name, span_str(".pytreefs")))
 		return node_control_new(n, name, ret);
-	if (span_eq(name, span_str("latest"))) {
+	if (span_eq(name, span_str(STEP_LATEST))) {
 		auto_buf target = { 0 };
 
 		r = latest_target(n->ns, &target);

@@ -12,6 +12,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/err.h"
+#include "core/step/step_name.h"
 #include "core/zarr/guess.h"
 #include "handlers/namespace/node_parts.h"
 #include "handlers/namespace/node_tree.h"
@@ -318,7 +319,7 @@ static bool subtree_still_valid(struct node *n)
 	struct node_subtree *s = subtree_of(n);
 	auto_buf target = { 0 };
 
-	if (s->link && (read_link(n->parent, span_str("latest"), &target) < 0 ||
+	if (s->link && (read_link(n->parent, span_str(STEP_LATEST), &target) < 0 ||
 			!span_eq(buf_span(&target), span_str(s->link)))) {
 		err_clear();
 		return false;

@@ -245,7 +245,8 @@ static int check_todelete(const char *path)
 			    "todelete='%s' is not a path within SOURCE: it is relative to it",
 			    path);
 	/* A directory there would be part of a step, or be removed with an abandoned draft. */
-	if (step_name_is_tmp(first) || (step_name_parse(first, &step) && step_name_is_orbax(&step)))
+	if (step_name_is_tmp(first) || span_eq(first, span_str(STEP_LATEST)) ||
+	    (step_name_parse(first, &step) && step_name_is_orbax(&step)))
 		return fail(-EINVAL, "todelete='%s': '%.*s' is a name of steps or of their drafts",
 			    path, SPAN_ARG(first));
 	return 0;

@@ -210,17 +210,22 @@ def test_what_became_a_stranger_meanwhile_is_not_replaced(program, large, tmp_pa
 
 
 def test_latest_is_not_a_name_for_something_new(run, tmp_path):
-    """In a directory of steps it is read as the newest of them, so a directory of that name would hide it."""
+    """It is read as the newest step, so what has that name would be hidden by the first step beside it."""
     np.save(tmp_path / 'w.npy', np.ones(3))
-    for command in ('convert', 'save'):
-        (tmp_path / command).mkdir()
-        run('save', tmp_path / 'w.npy', tmp_path / command / '1')
-        r = run(command, tmp_path / 'w.npy', tmp_path / command / 'latest', ok=False)
-        assert r.returncode == 1 and "latest' is" in r.stderr
-        assert os.listdir(tmp_path / command) == ['1']
-    (tmp_path / 'other').mkdir()
-    run('convert', tmp_path / 'w.npy', tmp_path / 'other/latest')
-    assert 'w.npy' not in run('ls', tmp_path / 'other/latest').stdout and (tmp_path / 'other/latest/_METADATA').exists()
+    for name in ('empty', 'root', 'other'):
+        (tmp_path / name).mkdir()
+    run('save', tmp_path / 'w.npy', tmp_path / 'root/1')
+    (tmp_path / 'other/notes.txt').write_text('x')
+    before = listing(tmp_path)
+    for command, source, out in [
+            *(('convert', SAMPLE / '1500', f'{top}/latest{end}') for top in ('empty', 'root', 'other') for end in ('', '/', '/7')),
+            ('convert', ITEM, 'empty/latest'), ('convert', ITEM, 'root/latest/state'), ('convert', SAMPLE, 'root/latest'),
+            ('save', ITEM, 'empty/latest'), ('save', ITEM, 'root/latest/7'), ('export', ITEM, 'root/latest'),
+            ('convert', ITEM, 's3://bucket/run/latest'), ('convert', ITEM, 'gs://bucket/run/latest/state')]:
+        r = run(command, source, out if '://' in out else tmp_path / out, ok=False)
+        assert r.returncode == 1 and re.search("latest/?' is (read as the newest step|not a name of a step)", r.stderr), (command, out, r.stderr)
+    assert listing(tmp_path) == before
+    run('export', ITEM, tmp_path / 'other/latest')
 
 
 def test_a_step_that_is_there(run, tmp_path):

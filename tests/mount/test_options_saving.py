@@ -343,7 +343,7 @@ def test_deleted_steps_stay_within_the_source(program, root, tmp_path, outside):
 
 
 @pytest.mark.option('todelete')
-@pytest.mark.parametrize('name', ['1', '1/default', 'ckpt_000007', '.7.pytreefs-draft', '7.orbax-checkpoint-tmp-12/x'])
+@pytest.mark.parametrize('name', ['1', '1/default', 'ckpt_000007', 'latest', '.7.pytreefs-draft', '7.orbax-checkpoint-tmp-12/x'])
 def test_deleted_steps_do_not_go_into_a_step(program, root, tmp_path, name):
     """Nor of a draft, which `gc` would remove together with them."""
     with pytest.raises(mounts.MountError, match=f"todelete='{re.escape(name)}'.*steps or of their drafts"):

@@ -142,6 +142,14 @@ def test_a_refused_commit_leaves_nothing(tmp_path):
     assert pytreefs.load(tmp_path / '1') == {'x': 2}
 
 
+@pytest.mark.parametrize('name', ['latest', 'root/latest', 'latest/7'])
+def test_a_first_step_is_not_called_latest(tmp_path, name):
+    """The step that comes beside it would hide it."""
+    with pytest.raises(pytreefs.Error, match='is read as the newest step.*number'):
+        pytreefs.save(tmp_path / name, {'w': np.zeros(3)})
+    assert os.listdir(tmp_path) == []
+
+
 def test_latest_is_the_newest_step(tmp_path):
     """So it is not a name for a new one."""
     pytreefs.save(tmp_path / '1', {'w': np.ones(3)})

@@ -9,6 +9,7 @@
 #include "core/base/err.h"
 #include "core/base/nearest.h"
 #include "core/step/step.h"
+#include "core/step/step_name.h"
 #include "handlers/namespace/node_tree.h"
 #include "tools/cli/cmd.h"
 
@@ -119,7 +120,7 @@ static void nearest_in(struct node *dir, const char *typed, struct buf *ret)
 		return;
 	nearest_begin(&n, typed);
 	if (!dir->parent && dir->ns->ckpt->shape == SHAPE_ROOT) {
-		nearest_try(&n, "latest");
+		nearest_try(&n, STEP_LATEST);
 		best = n.best;
 	}
 	for (size_t i = 2; i < l.n; i++) {

@@ -17,6 +17,7 @@
 #include "core/base/array.h"
 #include "core/base/err.h"
 #include "core/base/limits.h"
+#include "core/step/detect.h"
 #include "tools/convert/input.h"
 #include "tools/cli/parallel_for.h"
 #include "tools/convert/atomic_step.h"
@@ -24,10 +25,26 @@
 #define TEMP_TAIL ".pytreefs-" /* in a temporary name, before the process number */
 #define SYNCS 16               /* syncs in progress at once */
 
+/* In a directory of steps, an export would be taken for the newest of them. */
+static int check_beside_steps(const struct atomic_file *n, const char *path)
+{
+	enum shape shape = SHAPE_UNKNOWN;
+
+	if (path_check_latest(path) >= 0)
+		return 0;
+	if (detect_shape(n->dir, ".", NULL, &shape) >= 0 && shape == SHAPE_ROOT)
+		return path_check_latest(path);
+	err_clear();
+	return 0;
+}
+
 static int check_target(const struct atomic_file *n, const char *path)
 {
 	struct stat st;
+	int r = check_beside_steps(n, path);
 
+	if (r < 0)
+		return r;
 	if (fstatat(n->dir->fd, n->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT ? 0 : err_sys("cannot look at", path);
 	if (!n->force)

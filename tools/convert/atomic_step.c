@@ -50,6 +50,27 @@ int path_split(const char *path, char **ret_dir, char **ret_name)
 	return 0;
 }
 
+static bool is_latest(const char *path)
+{
+	const char *end = path + strlen(path), *at;
+
+	while (end > path && end[-1] == '/')
+		end--;
+	for (at = end; at > path && at[-1] != '/';)
+		at--;
+	return span_eq(span_of(at, (size_t)(end - at)), span_str(STEP_LATEST));
+}
+
+int path_check_latest(const char *path)
+{
+	if (!is_latest(path))
+		return 0;
+	return fail(-EINVAL,
+		    "'%s' is read as the newest step of a directory, so nothing is written by that "
+		    "name: give a step its number ('7', 'step_7'), and a directory another name",
+		    path);
+}
+
 static bool holds(const char *dir, const char *name)
 {
 	auto_free char *path = str_fmt("%s/%s", dir, name);
@@ -223,33 +244,6 @@ int path_check_step_name(struct cmd_args *a, const char *dir, const char *name)
 	return r;
 }
 
-/* In a directory of steps, "latest" is the newest of them for everyone who reads. */
-static int check_new_name(struct atomic_step *n, const char *path)
-{
-	struct io_dir *dir = n->ns->ckpt->source;
-	auto_node *newest = NULL;
-	enum shape shape = SHAPE_UNKNOWN;
-	int r;
-
-	if (strcmp(n->name, "latest"))
-		return n->upload ? 0 :
-				   step_check_new(dir, span_str(n->name),
-						  ckpt_needs_marker(n->ns->ckpt));
-	r = detect_shape(dir, ".", NULL, &shape);
-	if (r >= 0)
-		r = shape == SHAPE_ROOT ? node_lookup(n->ns->root, span_str(n->name), &newest) :
-					  -ENOENT;
-	if (r == -ENOENT || r == -EINVAL) {
-		err_clear();
-		return 0;
-	}
-	return r < 0 ? r :
-		       fail(-EINVAL,
-			    "'%s' is read as the newest step of '%s': name the step that is to be "
-			    "written",
-			    path, n->dir);
-}
-
 /* Check that the target does not exist, or may be replaced. */
 static int check_target(const struct cmd_args *a, struct atomic_step *n, const char *path)
 {
@@ -258,7 +252,9 @@ static int check_target(const struct cmd_args *a, struct atomic_step *n, const c
 
 	if (r == -ENOENT) {
 		err_clear();
-		return check_new_name(n, path);
+		return n->upload ? 0 :
+				   step_check_new(n->ns->ckpt->source, span_str(n->name),
+						  ckpt_needs_marker(n->ns->ckpt));
 	}
 	if (r >= 0)
 		r = is_unfinished(a, n, &st);
@@ -347,12 +343,24 @@ static void share_with_upload(struct atomic_step *n)
 	budget_resize(n->budget, draft_upload_split(c, n->ns->options->write_budget));
 }
 
+/* Check the name, and that of a directory for it that is not there or, in a bucket, may not be. */
+static int check_words(const char *path, const struct atomic_step *n, enum layout_kind layout)
+{
+	struct stat st;
+	bool is_new = path_is_url(path) ? layout == LAYOUT_DIRECT : stat(n->dir, &st) < 0;
+	int r = path_check_latest(path);
+
+	return r < 0 || !is_new ? r : path_check_latest(n->dir);
+}
+
 static int open_dir(struct cmd_args *a, const char *path, enum layout_kind layout,
 		    struct atomic_step *n)
 {
 	bool is_url = path_is_url(path);
 	int r = path_split(path, &n->dir, &n->name);
 
+	if (r >= 0)
+		r = check_words(path, n, layout);
 	if (r < 0)
 		return r;
 	if (step_name_is_tmp(span_str(n->name)) || n->name[0] == '.')

@@ -29,6 +29,8 @@ int new_root_make(struct cmd_args *a, const char *path, struct new_root *ret)
 		return 0;
 	r = path_split(path, &dir, &ret->name);
 	if (r >= 0)
+		r = path_check_latest(path);
+	if (r >= 0)
 		r = io_engine_open(a->options.io, &ret->io);
 	if (r >= 0)
 		r = io_dir_open(ret->io, dir, &above);

@@ -313,7 +313,7 @@ class _Copying:
 def _parent_of(where: str) -> Iterator[None]:
     """The directory of a first step is made, if it is in one that exists, and removed if nothing comes into it."""
     parent, made = os.path.dirname(where.rstrip('/')), False
-    if '://' not in where and parent and not os.path.lexists(parent):
+    if '://' not in where and parent and os.path.basename(parent) != 'latest' and not os.path.lexists(parent):
         with contextlib.suppress(OSError):      # another process was faster; or the draft reports it
             os.mkdir(parent)
             made = True
