@@ -11,7 +11,7 @@
 #include "core/base/budget.h"
 #include "core/base/refusal.h"
 #include "core/step/detect.h"
-#include "core/store/url_store.h"
+#include "core/remote/source/url_store.h"
 #include "core/tree/tree.h"
 #include "core/zarr/zarr.h"
 #include "core/zarr/write/zarr_write.h"
@@ -25,7 +25,7 @@ enum atomicity { ATOMICITY_AUTO, ATOMICITY_RENAME, ATOMICITY_COMMIT_FILE };
 enum tensors { TENSORS_NO, TENSORS_ELSE, TENSORS_ONLY };
 
 struct ckpt_opts {
-	const char *source;          /* a path, or a URL (core/store) */
+	const char *source;          /* a path, or a URL (core/remote) */
 	struct url_store_opts store; /* if source is a URL; `names` is set by ckpt_open() */
 	const char *io;              /* engine stack: "auto", "trace:sync" */
 	bool keep_written;           /* written files stay in the page cache */

@@ -14,7 +14,7 @@
 #include "core/base/log.h"
 #include "core/base/path.h"
 #include "core/kv/kv_table.h"
-#include "core/store/url_store.h"
+#include "core/remote/source/url_store.h"
 #include "core/step/detect.h"
 #include "core/step/step_name.h"
 #include "core/tree/digests.h"

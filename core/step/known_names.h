@@ -5,7 +5,7 @@
 #ifndef PYTREEFS_KNOWN_NAMES_H
 #define PYTREEFS_KNOWN_NAMES_H
 
-#include "core/store/url_store.h"
+#include "core/remote/source/url_store.h"
 
 struct io_dir;
 struct step_meta;

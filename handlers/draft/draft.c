@@ -11,7 +11,7 @@
 #include "core/base/log.h"
 #include "core/step/step.h"
 #include "core/step/step_name.h"
-#include "core/store/file_sender.h"
+#include "core/remote/upload/file_sender.h"
 #include "handlers/draft/draft_array.h"
 #include "handlers/draft/draft_upload.h"
 

@@ -9,9 +9,9 @@
 
 #include "core/base/err.h"
 #include "core/io/io_store.h"
-#include "core/store/file_sender.h"
-#include "core/store/step_upload.h"
-#include "core/store/url_store.h"
+#include "core/remote/upload/file_sender.h"
+#include "core/remote/upload/step_upload.h"
+#include "core/remote/source/url_store.h"
 #include "tests/filters/tool.h"
 
 static int open_url(const char *url, struct io_store **ret)

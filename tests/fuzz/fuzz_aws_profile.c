@@ -3,8 +3,8 @@
  * fuzz_aws_profile.c - the files of AWS's tools: what a profile has can be sent in a header, and is
  * the same when it was printed.
  */
-#include "core/cloud/aws_profile.h"
-#include "core/cloud/secret.h"
+#include "core/remote/credentials/aws_profile.h"
+#include "core/remote/transport/secret.h"
 #include "tests/fuzz/fuzz.h"
 
 static void print(struct buf *out, const char *name, const char *value)

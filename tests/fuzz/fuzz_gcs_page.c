@@ -4,7 +4,7 @@
  * was printed; an object; and what comes with a failure, which always gives a word.
  */
 #include "core/base/json.h"
-#include "core/cloud/gcs_json.h"
+#include "core/remote/documents/gcs_json.h"
 #include "tests/fuzz/fuzz.h"
 
 struct printing {

@@ -3,7 +3,7 @@
  * fuzz_google_account.c - files of Google's tools, which have all of their kind or are refused, and
  * answers with a token, which can be sent in a header.
  */
-#include "core/cloud/google_account.h"
+#include "core/remote/credentials/google_account.h"
 #include "tests/fuzz/fuzz.h"
 
 static void check_account(struct span text)

@@ -3,7 +3,7 @@
  * fuzz_s3_page.c - a page of a bucket's listing: what parses is the same when it was printed; and
  * what comes with a failure, which always gives words.
  */
-#include "core/cloud/s3_xml.h"
+#include "core/remote/documents/s3_xml.h"
 #include "tests/fuzz/fuzz.h"
 
 #define KEY_MAX 2048

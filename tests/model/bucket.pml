@@ -4,7 +4,7 @@
  * suspended. docs/protocols.md explains it, and has what each condition prevents.
  *
  * A request is sent, arrives later or never, and is answered. Its sender may stop waiting for the
- * answer at any time. Each statement is one request of core/store, or one decision between two.
+ * answer at any time. Each statement is one request of core/remote, or one decision between two.
  *
  * Each of the conditions that follow can be left out (without.pml).
  */

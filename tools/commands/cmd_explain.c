@@ -10,7 +10,7 @@
 #include "core/base/json.h"
 #include "core/base/path.h"
 #include "core/step/step_name.h"
-#include "core/store/url_store.h"
+#include "core/remote/source/url_store.h"
 #include "core/tree/sharding.h"
 #include "handlers/leaf/leaf.h"
 #include "handlers/namespace/node_tree.h"

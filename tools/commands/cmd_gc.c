@@ -11,7 +11,7 @@
 #include "core/base/json.h"
 #include "core/base/path.h"
 #include "core/commit/gc.h"
-#include "core/store/step_upload.h"
+#include "core/remote/upload/step_upload.h"
 #include "handlers/namespace/ns.h"
 #include "tools/cli/cmd.h"
 

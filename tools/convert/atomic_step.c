@@ -17,7 +17,7 @@
 #include "core/step/detect.h"
 #include "core/step/step.h"
 #include "core/step/step_name.h"
-#include "core/store/step_upload.h"
+#include "core/remote/upload/step_upload.h"
 #include "handlers/commit/draft_commit.h"
 #include "handlers/draft/draft_upload.h"
 #include "tools/cli/interrupt.h"

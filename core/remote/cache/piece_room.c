@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * piece_room.c - the limit of the cache on disk.
+ *
+ * A group is scanned at the first addition, when its share is full, and after an eighth of the
+ * share has been added, since other processes add to it, too. Eviction leaves a quarter of the
+ * share free: most additions scan nothing, and two processes that add at once stay within the
+ * limit.
+ *
+ * The time of use is the file's time of change (piece_dir.c sets it).
+ */
+#include "core/remote/cache/piece_room.h"
+
+#include <pthread.h>
+#include <stdio.h>
+
+#include "core/base/array.h"
+#include "core/base/clock.h"
+#include "core/base/err.h"
+#include "core/base/limits.h"
+#include "core/remote/cache/piece.h"
+
+#define DIRS 256
+#define GROUP_BYTES (64 * MiB) /* the smallest share, unless there is only one group */
+#define FOUND_MAX 65536        /* files of a group, 7 MiB; more are counted, but not evicted */
+#define ABANDONED_NS (3600 * SECOND_NS) /* age at which a file that was never renamed is removed */
+#define DISK_BLOCK 4096                 /* files take multiples of it on disk */
+
+struct group {
+	uint64_t used, added; /* bytes now; bytes added since the last scan */
+	bool is_known, is_looked_through;
+};
+
+struct piece_room {
+	struct io_dir *top;
+	uint64_t share;
+	unsigned dirs; /* per group */
+	pthread_mutex_t lock;
+	struct group group[DIRS]; /* protected by lock */
+	atomic_ullong evicted;
+};
+
+struct found {
+	int64_t used_at;
+	uint64_t bytes;
+	uint8_t dir;
+	char name[PIECE_NAME_MAX];
+};
+
+struct look {
+	struct piece_room *room;
+	uint8_t dir;
+	struct found *found;
+	size_t n, cap;
+	uint64_t bytes;
+};
+
+int piece_room_new(struct io_dir *top, uint64_t limit, struct piece_room **ret)
+{
+	struct piece_room *room = calloc(1, sizeof(*room));
+	unsigned groups = 1;
+
+	if (!room)
+		return fail(-ENOMEM, "cannot open a cache on disk");
+	while (groups < DIRS && limit / (2 * groups) >= GROUP_BYTES)
+		groups *= 2;
+	room->top = top;
+	room->share = limit / groups;
+	room->dirs = DIRS / groups;
+	pthread_mutex_init(&room->lock, NULL);
+	*ret = room;
+	return 0;
+}
+
+void piece_room_free(struct piece_room *room)
+{
+	if (!room)
+		return;
+	pthread_mutex_destroy(&room->lock);
+	free(room);
+}
+
+uint64_t piece_room_evicted(const struct piece_room *room)
+{
+	return atomic_load(&room->evicted);
+}
+
+/* ---- scanning a group ---- */
+
+static void path_of(char ret[PIECE_ROOM_NAME_MAX], uint8_t dir, const char *name)
+{
+	snprintf(ret, PIECE_ROOM_NAME_MAX, "%02x/%s", dir, name);
+}
+
+static int64_t used_at(const struct stat *st)
+{
+	return clock_ns_of(st->st_mtim);
+}
+
+static int look_at(void *arg, const char *name, unsigned char type)
+{
+	struct look *l = arg;
+	bool is_piece = piece_is_name(name);
+	char path[PIECE_ROOM_NAME_MAX];
+	struct stat st;
+
+	/* Other files are not ours: they are neither counted nor removed. */
+	if (!is_piece && strncmp(name, PIECE_ROOM_TEMPORARY, strlen(PIECE_ROOM_TEMPORARY)) != 0)
+		return 0;
+	if (strlen(name) >= PIECE_NAME_MAX)
+		return 0;
+	path_of(path, l->dir, name);
+	if (io_stat(l->room->top, path, &st) < 0 || !S_ISREG(st.st_mode))
+		return 0;
+	if (!is_piece) {
+		if (!clock_is_near(used_at(&st), ABANDONED_NS))
+			io_dirop(l->room->top, IO_UNLINK, path, NULL, 0);
+		return 0;
+	}
+	l->bytes += round_up((uint64_t)st.st_size, DISK_BLOCK);
+	if (l->n == FOUND_MAX || !array_reserve(l->found, l->cap, l->n + 1))
+		return 0;
+	l->found[l->n] = (struct found){ .used_at = used_at(&st),
+					 .bytes = round_up((uint64_t)st.st_size, DISK_BLOCK),
+					 .dir = l->dir };
+	strcpy(l->found[l->n++].name, name);
+	return 0;
+}
+
+static int by_use(const void *a, const void *b)
+{
+	const struct found *x = a, *y = b;
+
+	return (x->used_at > y->used_at) - (x->used_at < y->used_at);
+}
+
+/* Scan a group and make room for n bytes; returns the bytes that remain. */
+static uint64_t look_through(struct piece_room *room, unsigned first_dir, uint64_t n)
+{
+	struct look l = { .room = room };
+	char path[PIECE_ROOM_NAME_MAX];
+
+	for (unsigned i = 0; i < room->dirs; i++) {
+		char dir[3];
+
+		l.dir = (uint8_t)(first_dir + i);
+		snprintf(dir, sizeof(dir), "%02x", l.dir);
+		io_list(room->top, dir, look_at, &l);
+	}
+	if (l.bytes + n > room->share) {
+		qsort(l.found, l.n, sizeof(*l.found), by_use);
+		for (size_t i = 0; i < l.n && l.bytes + n > room->share - room->share / 4; i++) {
+			path_of(path, l.found[i].dir, l.found[i].name);
+			/* If this fails, another process may have removed the file. */
+			if (io_dirop(room->top, IO_UNLINK, path, NULL, 0) >= 0)
+				atomic_fetch_add(&room->evicted, 1);
+			l.bytes -= l.found[i].bytes;
+		}
+	}
+	free(l.found);
+	err_clear();
+	return l.bytes;
+}
+
+bool piece_room_make(struct piece_room *room, uint8_t dir, uint64_t n)
+{
+	unsigned at = dir / room->dirs;
+	struct group *g = &room->group[at];
+	bool looks;
+
+	n = round_up(n + PIECE_TAIL_MAX, DISK_BLOCK);
+	if (n > room->share - room->share / 4)
+		return false;
+	pthread_mutex_lock(&room->lock);
+	looks = !g->is_looked_through &&
+		(!g->is_known || g->used + n > room->share || g->added + n > room->share / 8);
+	g->is_looked_through |= looks;
+	if (looks)
+		g->added = 0;
+	g->added += n;
+	g->used += n;
+	pthread_mutex_unlock(&room->lock);
+	if (!looks)
+		return true;
+	/* Another thread may add to the group meanwhile, and counts its bytes itself. */
+	uint64_t used = look_through(room, at * room->dirs, n);
+
+	pthread_mutex_lock(&room->lock);
+	g->used = used + g->added;
+	g->is_known = true;
+	g->is_looked_through = false;
+	pthread_mutex_unlock(&room->lock);
+	return true;
+}

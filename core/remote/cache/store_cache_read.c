@@ -1,0 +1,549 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store_cache_read.c - splits a batch of reads into pieces, reads those that are on disk, and
+ * fetches and stores the others.
+ *
+ * If one request wants all bytes of a piece, they are read or fetched into the request's buffer;
+ * otherwise into a copy. Objects without a tag, or with a weak one, are not stored.
+ *
+ * Invariant: bytes from the disk are compared with their checksum before they are a result.
+ */
+#include "core/base/array.h"
+#include "core/base/blocks.h"
+#include "core/base/err.h"
+#include "core/base/path.h"
+#include "core/remote/cache/store_cache_impl.h"
+#include "core/remote/source/url_store_impl.h"
+
+#define ROUND 32          /* files of the cache that a batch has open at once */
+#define COPIES (16 * MiB) /* the most memory for copies, in all batches */
+
+/* The bytes that one request wants of one piece. */
+struct part {
+	struct io_req *req;
+	uint64_t off; /* in the object */
+	size_t n;
+};
+
+enum piece_state { PIECE_NEW, PIECE_READING, PIECE_MISSING, PIECE_FETCHING, PIECE_DONE };
+
+/* A buffer for a range of a piece: the caller's memory, or a copy. */
+struct place {
+	uint8_t *p;
+	bool is_copy;
+	size_t from, len; /* of the piece */
+};
+#define PLACES 3
+
+struct piece {
+	enum piece_state state;
+	bool is_retained; /* it is stored on disk after it is fetched */
+	uint64_t off;     /* in the object */
+	size_t n;
+	size_t first, n_parts;
+	struct piece_id id;
+	struct io_file *file; /* of the cache; while it is read */
+	struct place place[PLACES];
+	unsigned n_places;
+	uint8_t tail[PIECE_TAIL_MAX];
+};
+
+struct batch {
+	struct store_cache *c;
+	struct part *part; /* sorted by object and offset */
+	struct piece *piece;
+	struct io_req *fetch;  /* requests to the store below */
+	size_t *fetched_piece; /* the piece of each */
+	size_t n, cap, n_pieces, n_fetch;
+	struct io_req local[(1 + PLACES) * ROUND]; /* tail and places of each piece that is read */
+	size_t reading[ROUND], n_reading, n_local;
+	size_t next;   /* the next piece to look for on disk */
+	size_t n_reqs; /* requests that have not been waited for */
+	bool is_done;
+};
+
+static void add(atomic_ullong *counter, uint64_t n)
+{
+	atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+}
+
+/* ---- parts and pieces ---- */
+
+static void batch_free(struct batch *b)
+{
+	if (!b)
+		return;
+	free(b->part);
+	free(b->piece);
+	free(b->fetch);
+	free(b->fetched_piece);
+	free(b);
+}
+
+static int add_parts(struct batch *b, struct io_req *q)
+{
+	uint64_t at = q->off + q->done, end = MIN(q->off + q->n, q->file->size);
+
+	while (at < end) {
+		size_t n = (size_t)MIN(PIECE_BYTES - at % PIECE_BYTES, end - at);
+
+		if (!array_reserve(b->part, b->cap, b->n + 1))
+			return fail(-ENOMEM, "cannot read '%s'", q->file->name);
+		b->part[b->n++] = (struct part){ q, at, n };
+		at += n;
+	}
+	return 0;
+}
+
+static int by_object(const struct part *a, const struct part *b)
+{
+	const struct io_file *x = a->req->file, *y = b->req->file;
+	int c = x == y ? 0 : strcmp(x->key, y->key);
+
+	if (c == 0 && x != y)
+		c = strcmp(x->tag, y->tag);
+	return c ? c : (x->size > y->size) - (x->size < y->size);
+}
+
+static int by_place(const void *a, const void *b)
+{
+	const struct part *x = a, *y = b;
+	int c = by_object(x, y);
+
+	return c ? c : (x->off > y->off) - (x->off < y->off);
+}
+
+/* Objects are identified by their full URL, since mounts of other SOURCEs may share them. */
+static int identify(const struct store_cache *c, const struct io_file *file, struct piece_id *ret)
+{
+	auto_buf url = { 0 };
+	int r = buf_addf(&url, "%s/", c->root);
+
+	if (r >= 0)
+		r = path_escape(&url, file->key);
+	if (r >= 0)
+		piece_object_id(buf_span(&url), file->tag, file->size, ret);
+	return r < 0 ? fail(-ENOMEM, "cannot read '%s'", file->name) : 0;
+}
+
+/* Whether a tag changes with each change of the bytes, which weak ETags do not. */
+static bool tells_bytes(const char *tag)
+{
+	return *tag && strncmp(tag, "W/", 2) != 0;
+}
+
+static int make_pieces(struct batch *b)
+{
+	struct piece_id object;
+	int r = 0;
+
+	if (b->n)
+		qsort(b->part, b->n, sizeof(*b->part), by_place);
+	b->piece = calloc(b->n + 1, sizeof(*b->piece));
+	b->fetch = calloc(b->n + 1, sizeof(*b->fetch));
+	b->fetched_piece = calloc(b->n + 1, sizeof(*b->fetched_piece));
+	if (!b->piece || !b->fetch || !b->fetched_piece)
+		return fail(-ENOMEM, "cannot read %zu pieces", b->n);
+	for (size_t i = 0; i < b->n && r >= 0; i++) {
+		const struct part *part = &b->part[i];
+		const struct io_file *file = part->req->file;
+		uint64_t off = part->off - part->off % PIECE_BYTES;
+		bool is_same = i && !by_object(part - 1, part);
+		struct piece *p;
+
+		if (!is_same && tells_bytes(file->tag))
+			r = identify(b->c, file, &object);
+		if (!is_same || b->piece[b->n_pieces - 1].off != off) {
+			p = &b->piece[b->n_pieces++];
+			*p = (struct piece){ .off = off,
+					     .n = (size_t)MIN(PIECE_BYTES, file->size - off),
+					     .first = i };
+			p->is_retained = tells_bytes(file->tag);
+			p->state = p->is_retained ? PIECE_NEW : PIECE_MISSING;
+			if (p->is_retained)
+				piece_id_of(&object, off / PIECE_BYTES, &p->id);
+		}
+		b->piece[b->n_pieces - 1].n_parts++;
+	}
+	return r;
+}
+
+static uint8_t *place_of(const struct part *part)
+{
+	return (uint8_t *)part->req->p + (part->off - part->req->off);
+}
+
+static void leave_places(struct batch *b, struct piece *p)
+{
+	for (; p->n_places; p->n_places--) {
+		struct place *at = &p->place[p->n_places - 1];
+
+		if (!at->is_copy)
+			continue;
+		block_free(at->p, at->len);
+		atomic_fetch_sub(&b->c->copies, at->len);
+	}
+}
+
+/*
+ * Add a buffer for a range of a piece: the request's own if only one wants the piece, and wants the
+ * whole range; else a copy. False: there is no room for a copy.
+ */
+static bool add_place(struct batch *b, struct piece *p, size_t from, size_t len, bool must)
+{
+	const struct part *part = &b->part[p->first];
+	uint64_t off = p->off + from;
+	struct place *at = &p->place[p->n_places];
+
+	*at = (struct place){ .from = from, .len = len };
+	if (p->n_parts == 1 && part->off <= off && part->off + part->n >= off + len) {
+		at->p = place_of(part) + (off - part->off);
+		p->n_places++;
+		return true;
+	}
+	if (atomic_fetch_add(&b->c->copies, len) + len <= COPIES || must)
+		at->p = block_alloc(len);
+	if (!at->p) {
+		atomic_fetch_sub(&b->c->copies, len);
+		return false;
+	}
+	at->is_copy = true;
+	p->n_places++;
+	return true;
+}
+
+/* Copy the bytes of a piece to the requests that want them. */
+static void hand_out(struct batch *b, struct piece *p)
+{
+	for (unsigned k = 0; k < p->n_places; k++) {
+		const struct place *at = &p->place[k];
+		uint64_t off = p->off + at->from;
+
+		for (size_t i = p->first; i < p->first + p->n_parts && at->is_copy; i++) {
+			const struct part *part = &b->part[i];
+			uint64_t from = MAX(part->off, off),
+				 to = MIN(part->off + part->n, off + at->len);
+
+			if (from < to)
+				memcpy(place_of(part) + (from - part->off), at->p + (from - off),
+				       to - from);
+		}
+	}
+	leave_places(b, p);
+	p->state = PIECE_DONE;
+}
+
+/* ---- from the disk ---- */
+
+/*
+ * Add buffers for the blocks that requests want. A single request gets its whole blocks directly,
+ * and the first and last block, of which it may want a part, through copies.
+ */
+static bool add_places(struct batch *b, struct piece *p, bool must)
+{
+	uint64_t from = b->part[p->first].off - p->off, to = 0;
+	size_t first, last, end;
+	bool fits = true;
+
+	for (size_t i = p->first; i < p->first + p->n_parts; i++)
+		to = MAX(to, b->part[i].off + b->part[i].n - p->off);
+	end = (size_t)MIN(round_up(to, PIECE_BLOCK), p->n);
+	first = (size_t)round_up(from, PIECE_BLOCK);
+	last = to == p->n ? p->n : (size_t)(to - to % PIECE_BLOCK);
+	if (p->n_parts > 1 || first >= last)
+		return add_place(b, p, (size_t)(from - from % PIECE_BLOCK),
+				 end - (size_t)(from - from % PIECE_BLOCK), must);
+	if (from < first)
+		fits = add_place(b, p, first - PIECE_BLOCK, PIECE_BLOCK, must);
+	fits = fits && add_place(b, p, first, last - first, must);
+	if (last < end)
+		fits = fits && add_place(b, p, last, end - last, must);
+	if (!fits)
+		leave_places(b, p);
+	return fits;
+}
+
+static void add_local(struct batch *b, struct piece *p, uint8_t *to, size_t from, size_t len)
+{
+	b->local[b->n_local++] = (struct io_req){
+		.op = IO_READ, .file = p->file, .p = to, .n = len, .off = from, .result = -EIO
+	};
+}
+
+/* Add the reads of a piece to this round. False: the round has no room for it. */
+static bool add_read(struct batch *b, size_t i)
+{
+	struct piece *p = &b->piece[i];
+
+	if (b->n_reading == ROUND)
+		return false;
+	p->file = piece_dir_get(b->c->dir, &p->id, p->n);
+	if (!p->file) {
+		p->state = PIECE_MISSING;
+		return true;
+	}
+	if (!add_places(b, p, !b->n_reading)) {
+		io_file_unref(take(p->file));
+		/* Memory is too short even for this piece alone, so fetch it directly. */
+		p->state = b->n_reading ? PIECE_NEW : PIECE_MISSING;
+		return !b->n_reading;
+	}
+	add_local(b, p, p->tail, p->n, piece_tail_bytes(p->n));
+	for (unsigned k = 0; k < p->n_places; k++)
+		add_local(b, p, p->place[k].p, p->place[k].from, p->place[k].len);
+	p->state = PIECE_READING;
+	b->reading[b->n_reading++] = i;
+	return true;
+}
+
+/* Begin a round of reads; pieces that are not on disk become missing. */
+static void begin_reads(struct batch *b)
+{
+	for (; b->next < b->n_pieces; b->next++)
+		if (b->piece[b->next].state == PIECE_NEW && !add_read(b, b->next))
+			break;
+	if (b->n_reading)
+		io_submit(b->local[0].file->io, b->local, b->n_local);
+}
+
+/* q has the requests of the piece, first the one for the tail. */
+static bool is_whole(const struct io_req *q, const struct piece *p)
+{
+	if (q[0].result != (int64_t)q[0].n || !piece_tail_is_of(p->tail, &p->id, p->n))
+		return false;
+	for (unsigned k = 0; k < p->n_places; k++)
+		if (q[1 + k].result != (int64_t)q[1 + k].n ||
+		    !piece_blocks_match(p->tail, p->place[k].from,
+					span_of(p->place[k].p, p->place[k].len)))
+			return false;
+	return true;
+}
+
+static void end_reads(struct batch *b)
+{
+	const struct io_req *q = b->local;
+
+	if (b->n_reading)
+		io_wait(b->local[0].file->io, b->local, b->n_local);
+	for (size_t i = 0; i < b->n_reading; i++) {
+		struct piece *p = &b->piece[b->reading[i]];
+		unsigned n_places = p->n_places;
+
+		if (is_whole(q, p)) {
+			piece_dir_used(b->c->dir, p->file);
+			add(&b->c->hits, 1);
+			for (unsigned k = 0; k < n_places; k++)
+				add(&b->c->hit_bytes, p->place[k].len);
+			hand_out(b, p);
+		} else {
+			piece_dir_damaged(b->c->dir, &p->id);
+			leave_places(b, p);
+			p->state = PIECE_MISSING;
+		}
+		q += 1 + n_places;
+		io_file_unref(take(p->file));
+	}
+	b->n_reading = b->n_local = 0;
+	err_clear();
+}
+
+/* ---- from the store below ---- */
+
+static void add_fetch(struct batch *b, size_t i, uint8_t *to, uint64_t off, size_t n)
+{
+	struct io_file *file = b->part[b->piece[i].first].req->file;
+
+	b->fetched_piece[b->n_fetch] = i;
+	b->fetch[b->n_fetch++] = (struct io_req){
+		.op = IO_READ, .file = file, .p = to, .n = n, .off = off, .result = -EIO
+	};
+	b->piece[i].state = PIECE_FETCHING;
+}
+
+/* Fetch only the bytes that requests want, not the whole piece. */
+static void fetch_parts(struct batch *b, size_t i)
+{
+	struct piece *p = &b->piece[i];
+
+	p->is_retained = false;
+	for (size_t k = p->first; k < p->first + p->n_parts; k++)
+		add_fetch(b, i, place_of(&b->part[k]), b->part[k].off, b->part[k].n);
+}
+
+/*
+ * Begin to fetch missing pieces, as many as there is memory for; the others follow after these. If
+ * there is not enough for one, fetch only the wanted bytes. -errno with a note: nothing was begun.
+ */
+static int begin_fetch(struct batch *b)
+{
+	int r;
+
+	for (size_t i = 0; i < b->n_pieces; i++) {
+		struct piece *p = &b->piece[i];
+
+		if (p->state != PIECE_MISSING)
+			continue;
+		if (!p->is_retained)
+			fetch_parts(b, i);
+		else if (add_place(b, p, 0, p->n, false))
+			add_fetch(b, i, p->place[0].p, p->off, p->n);
+	}
+	for (size_t i = 0; i < b->n_pieces && !b->n_fetch; i++)
+		if (b->piece[i].state == PIECE_MISSING)
+			fetch_parts(b, i);
+	if (!b->n_fetch)
+		return 0;
+	r = b->c->below->ops->submit(b->c->below, b->fetch, b->n_fetch);
+	if (r >= 0)
+		return 0;
+	for (size_t i = 0; i < b->n_pieces; i++)
+		if (b->piece[i].state == PIECE_FETCHING)
+			leave_places(b, &b->piece[i]);
+	b->n_fetch = 0;
+	return r;
+}
+
+/* Set the error of all requests that want bytes of a piece that could not be fetched. */
+static void set_failed(struct batch *b, const struct piece *p, int code, const char *why)
+{
+	for (size_t i = p->first; i < p->first + p->n_parts; i++) {
+		struct io_req *q = b->part[i].req;
+
+		if (q->result < 0)
+			continue;
+		q->result = code;
+		q->why = why ? strdup(why) : NULL;
+	}
+}
+
+static void end_fetch(struct batch *b)
+{
+	int r = b->n_fetch ? b->c->below->ops->wait(b->c->below, b->fetch, b->n_fetch) : 0;
+
+	for (size_t i = 0; i < b->n_fetch; i++) {
+		struct io_req *q = &b->fetch[i];
+		struct piece *p = &b->piece[b->fetched_piece[i]];
+		bool is_right = r >= 0 && q->result == (int64_t)q->n;
+
+		if (is_right)
+			add(&b->c->fetched_bytes, q->n);
+		else
+			set_failed(b, p, r < 0 ? r : q->result < 0 ? (int)q->result : -EIO, q->why);
+		if (is_right && p->is_retained)
+			piece_dir_put(b->c->dir, &p->id, span_of(p->place[0].p, p->n));
+		if (is_right)
+			hand_out(b, p);
+		leave_places(b, p);
+		p->state = PIECE_DONE;
+		free(take(q->why));
+	}
+	b->n_fetch = 0;
+	err_clear();
+}
+
+/* ---- batches ---- */
+
+static size_t missing(const struct batch *b)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < b->n_pieces; i++)
+		n += b->piece[i].state == PIECE_MISSING;
+	return n;
+}
+
+/* Batches without reads go to the store below. */
+static bool is_read(const struct io_req *req, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (req[i].op != IO_READ)
+			return false;
+	return true;
+}
+
+/* The result of a request that succeeds. */
+static int64_t bytes_of(const struct io_req *q)
+{
+	uint64_t at = q->off + q->done, size = q->file->size;
+
+	return at < size ? (int64_t)MIN(q->n - q->done, size - at) : 0;
+}
+
+int store_cache_submit(struct io_store *base, struct io_req *req, size_t n)
+{
+	struct store_cache *c = container_of(base, struct store_cache, base);
+	struct batch *b;
+	int r;
+
+	if (!is_read(req, n))
+		return c->below->ops->submit(c->below, req, n);
+	b = calloc(1, sizeof(*b));
+	r = b ? 0 : fail(-ENOMEM, "cannot read %zu ranges", n);
+	if (r >= 0)
+		b->c = c;
+	for (size_t i = 0; i < n && r >= 0; i++) {
+		r = add_parts(b, &req[i]);
+		req[i].result = bytes_of(&req[i]);
+	}
+	if (r >= 0)
+		r = make_pieces(b);
+	if (r >= 0)
+		begin_reads(b);
+	while (r >= 0 && b->next < b->n_pieces) {
+		end_reads(b);
+		begin_reads(b);
+	}
+	if (r >= 0) {
+		add(&c->misses, missing(b));
+		r = begin_fetch(b);
+	}
+	if (r < 0) {
+		struct err_note why;
+
+		err_save(r, &why);
+		if (b)
+			end_reads(b);
+		batch_free(b);
+		return err_restore(&why);
+	}
+	b->n_reqs = n;
+	for (size_t i = 0; i < n; i++)
+		req[i].under_way = b;
+	return 0;
+}
+
+/* Complete a batch. Reads come first, since a damaged file makes its piece a missing one. */
+static void finish(struct batch *b)
+{
+	end_reads(b);
+	end_fetch(b);
+	while (missing(b)) {
+		int r = begin_fetch(b);
+
+		for (size_t i = 0; i < b->n_pieces && r < 0; i++)
+			if (b->piece[i].state == PIECE_MISSING ||
+			    b->piece[i].state == PIECE_FETCHING) {
+				set_failed(b, &b->piece[i], r, err_text(r));
+				b->piece[i].state = PIECE_DONE;
+			}
+		end_fetch(b);
+	}
+	b->is_done = true;
+}
+
+int store_cache_wait(struct io_store *base, struct io_req *req, size_t n)
+{
+	struct store_cache *c = container_of(base, struct store_cache, base);
+
+	if (!is_read(req, n))
+		return c->below->ops->wait(c->below, req, n);
+	for (size_t i = 0; i < n; i++) {
+		struct batch *b = take(req[i].under_way);
+
+		if (!b->is_done)
+			finish(b);
+		if (--b->n_reqs == 0)
+			batch_free(b);
+	}
+	return 0;
+}

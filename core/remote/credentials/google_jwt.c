@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * google_jwt.c - JSON Web Tokens of service accounts, by libcrypto.
+ */
+#include "core/remote/credentials/google_jwt.h"
+
+#include <inttypes.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+
+#include "core/base/digest.h"
+#include "core/base/err.h"
+#include "core/base/json.h"
+
+#define LIFETIME 3600 /* seconds: the longest that Google accepts */
+
+/* Without this callback libcrypto would ask for an encrypted key's password at the terminal. */
+static int no_password(char *buf, int size, int is_writing, void *arg)
+{
+	return -1;
+}
+
+static int read_key(const char *text, EVP_PKEY **ret)
+{
+	BIO *from = BIO_new_mem_buf(text, -1);
+	EVP_PKEY *key = from ? PEM_read_bio_PrivateKey(from, NULL, no_password, NULL) : NULL;
+
+	BIO_free(from);
+	if (!key || EVP_PKEY_base_id(key) != EVP_PKEY_RSA) {
+		EVP_PKEY_free(key);
+		return fail(-EINVAL, "the private key is not an RSA key in PEM");
+	}
+	*ret = key;
+	return 0;
+}
+
+static int sign(EVP_PKEY *key, struct span text, struct buf *ret)
+{
+	EVP_MD_CTX *ctx = EVP_MD_CTX_new();
+	size_t n = 0;
+	bool ok = ctx && EVP_DigestSignInit(ctx, NULL, EVP_sha256(), NULL, key) == 1 &&
+		  EVP_DigestSign(ctx, NULL, &n, text.p, text.n) == 1 && buf_reserve(ret, n) >= 0 &&
+		  EVP_DigestSign(ctx, ret->p, &n, text.p, text.n) == 1;
+
+	EVP_MD_CTX_free(ctx);
+	if (!ok)
+		return fail(-EINVAL, "the private key does not sign");
+	ret->n = n;
+	return 0;
+}
+
+/* Base64url without padding. */
+static int add_base64(struct buf *b, struct span s)
+{
+	int r = base64_put(b, s, BASE64_URL);
+
+	while (r >= 0 && b->n && b->p[b->n - 1] == '=')
+		b->n--;
+	return r;
+}
+
+int jws_rs256(const char *key_text, struct span header, struct span payload, struct buf *ret)
+{
+	auto_secret text = { 0 };
+	auto_buf signature = { 0 };
+	EVP_PKEY *key = NULL;
+	int r = read_key(key_text, &key);
+
+	if (r < 0)
+		return r;
+	r = add_base64(&text, header);
+	if (r >= 0)
+		r = buf_add_byte(&text, '.');
+	if (r >= 0)
+		r = add_base64(&text, payload);
+	if (r >= 0)
+		r = sign(key, buf_span(&text), &signature);
+	EVP_PKEY_free(key);
+	if (r >= 0)
+		r = buf_add_byte(&text, '.');
+	if (r >= 0)
+		r = add_base64(&text, buf_span(&signature));
+	return r < 0 ? r : buf_add_span(ret, buf_span(&text));
+}
+
+static int add_member(struct buf *b, const char *name, const char *value)
+{
+	int r = buf_addf(b, "%s\"%s\":", b->n ? "," : "{", name);
+
+	return r < 0 ? r : json_put_str(b, span_str(value), JSON_COMPACT);
+}
+
+int google_assertion(const struct google_account *a, const char *scope, int64_t now,
+		     struct buf *ret)
+{
+	auto_buf header = { 0 }, claims = { 0 };
+	int r = add_member(&header, "alg", "RS256");
+
+	if (r >= 0)
+		r = add_member(&header, "typ", "JWT");
+	if (r >= 0 && a->key_id)
+		r = add_member(&header, "kid", a->key_id);
+	if (r >= 0)
+		r = buf_add_byte(&header, '}');
+	if (r >= 0)
+		r = add_member(&claims, "iss", a->email);
+	if (r >= 0)
+		r = add_member(&claims, "scope", scope);
+	if (r >= 0)
+		r = add_member(&claims, "aud", a->token_uri);
+	if (r >= 0)
+		r = buf_addf(&claims, ",\"iat\":%" PRId64 ",\"exp\":%" PRId64 "}", now,
+			     now + LIFETIME);
+	return r < 0 ? r : jws_rs256(a->private_key, buf_span(&header), buf_span(&claims), ret);
+}

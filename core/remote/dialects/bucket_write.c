@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bucket_write.c - objects of a bucket that are put, read as a whole, and removed.
+ */
+#include "core/remote/dialects/bucket_write.h"
+
+#include "core/base/err.h"
+#include "core/base/limits.h"
+
+#define REMOVED_AT_ONCE 64
+
+_Static_assert(STORE_TAG_MAX >= HTTP_TAG_MAX, "a tag fits");
+
+static struct store *store_of(const struct io_store *store)
+{
+	return container_of((struct io_store *)(uintptr_t)store, struct store, base);
+}
+
+static const struct bucket_write *write_of(const struct store *s)
+{
+	return s->kind->dialect->write;
+}
+
+/* ---- requests ---- */
+
+int bucket_request(struct store *s, const char *path, const char *method, char *url,
+		   struct bucket_request *ret)
+{
+	int r;
+
+	*ret = (struct bucket_request){ 0 };
+	r = store_request_url(s, path, url, &ret->q);
+	if (r < 0)
+		return r;
+	ret->q.method = method;
+	ret->q.verb = strcmp(method, "DELETE") ? "write" : "remove";
+	ret->q.limit = ANSWER_BYTES;
+	ret->q.params = ret;
+	/* The version of the new object is not compared with anything. */
+	ret->q.tag_header = NULL;
+	return 0;
+}
+
+int bucket_request_line(struct bucket_request *b, const char *name, const char *value)
+{
+	int r = buf_addf(&b->lines, "%s: %s", name, value);
+
+	return r < 0 ? r : buf_add_byte(&b->lines, 0);
+}
+
+void bucket_request_release(struct bucket_request *b)
+{
+	secret_release(&b->q.value);
+	/* The URL of an upload may be a secret. */
+	if (b->q.url)
+		explicit_bzero((char *)(uintptr_t)b->q.url, strlen(b->q.url));
+	store_request_release(&b->q);
+	buf_release(&b->content);
+	buf_release(&b->lines);
+}
+
+int bucket_add_lines(const struct bucket_request *b, struct http_headers *ret)
+{
+	int r = 0;
+
+	for (size_t at = 0; at < b->lines.n && r >= 0; at += strlen((char *)b->lines.p + at) + 1)
+		r = http_header(ret, (const char *)b->lines.p + at);
+	return r;
+}
+
+int bucket_submit(struct store *s, struct bucket_request *b)
+{
+	int r = store_prepare(s);
+
+	return r < 0 ? r : http_submit(s->http, &b->q);
+}
+
+int bucket_wait(struct store *s, struct bucket_request *b)
+{
+	return store_request_wait(s, &b->q);
+}
+
+int bucket_send(struct store *s, struct bucket_request *b)
+{
+	int r = bucket_submit(s, b);
+
+	return r < 0 ? r : bucket_wait(s, b);
+}
+
+int bucket_about_begin(struct store *s, const char *path, struct http_request *ret)
+{
+	int r = store_prepare(s);
+
+	if (r >= 0)
+		r = store_request(s, path, NULL, ret);
+	if (r < 0)
+		return r;
+	r = s->kind->dialect->about(s, path, ret);
+	if (r >= 0)
+		r = http_submit(s->http, ret);
+	if (r < 0)
+		store_request_release(ret);
+	return r;
+}
+
+int bucket_about(struct store *s, const char *path, struct io_object *ret)
+{
+	struct http_request q;
+	int r = bucket_about_begin(s, path, &q);
+
+	if (r < 0)
+		return r;
+	r = store_request_wait(s, &q);
+	if (r >= 0)
+		r = s->kind->dialect->take_about(&q, ret);
+	store_request_release(&q);
+	return r;
+}
+
+int bucket_has(struct store *s, const char *path)
+{
+	struct io_object o;
+	int r = bucket_about(s, path, &o);
+
+	if (r != -ENOENT)
+		return r < 0 ? r : 1;
+	err_clear();
+	return 0;
+}
+
+/* ---- objects ---- */
+
+int store_check_writable(const struct io_store *store)
+{
+	const struct store *s = store_of(store);
+	/* A store of another kind, such as a cache, is not a bucket itself. */
+	bool is_ours = !strcmp(store->ops->name, "url");
+
+	return is_ours && s->kind->dialect && write_of(s) ?
+		       0 :
+		       fail(-EROFS, "'%s' cannot be written: only s3:// and gs:// can", store->url);
+}
+
+/* When the first answer was lost, the repeated request finds the object that the first one made. */
+static int is_ours(struct store *s, const char *path, struct span content)
+{
+	auto_buf there = { 0 };
+	int r = store_get(&s->base, path, content.n, &there);
+
+	if (r == -EFBIG || r == -ENOENT) {
+		err_clear();
+		return 0;
+	}
+	return r < 0 ? r : span_eq(buf_span(&there), content);
+}
+
+int store_put(struct io_store *store, const char *path, struct span content, const char *if_tag,
+	      bool *ret_may_arrive)
+{
+	struct store *s = store_of(store);
+	auto_bucket_request b = { 0 };
+	int r = store_check_writable(store);
+
+	if (r >= 0)
+		r = write_of(s)->put(s, path, content, if_tag, &b);
+	b.q.is_fresh = ret_may_arrive;
+	if (r >= 0)
+		r = bucket_send(s, &b);
+	if (ret_may_arrive)
+		*ret_may_arrive = b.q.may_arrive;
+	/* libcurl may have sent it twice by itself, over a connection that was closed meanwhile. */
+	if (r == -EEXIST && if_tag) {
+		struct err_note why;
+		int ours;
+
+		err_save(r, &why);
+		ours = is_ours(s, path, content);
+		if (ours < 0 && ret_may_arrive)
+			*ret_may_arrive = true;
+		return ours < 0 ? ours : ours ? 0 : err_restore(&why);
+	}
+	return r;
+}
+
+int store_get_tagged(struct io_store *store, const char *path, size_t limit, struct buf *ret,
+		     char ret_tag[STORE_TAG_MAX])
+{
+	struct store *s = store_of(store);
+	struct http_request q;
+	int r = store_prepare(s);
+
+	if (r >= 0)
+		r = store_request(s, path, NULL, &q);
+	if (r < 0)
+		return r;
+	q.limit = limit;
+	r = http_submit(s->http, &q);
+	if (r >= 0)
+		r = store_request_wait(s, &q);
+	if (r >= 0)
+		r = buf_add_span(ret, buf_span(&q.body));
+	if (r >= 0)
+		memcpy(ret_tag, q.answer.tag, strlen(q.answer.tag) + 1);
+	store_request_release(&q);
+	return r;
+}
+
+int store_get(struct io_store *store, const char *path, size_t limit, struct buf *ret)
+{
+	char tag[STORE_TAG_MAX];
+
+	return store_get_tagged(store, path, limit, ret, tag);
+}
+
+static int remove_some(struct store *s, const char *const *path, size_t n)
+{
+	struct bucket_request *b = calloc(n, sizeof(*b));
+	size_t made = 0, begun = 0;
+	struct err_note why = { 0 };
+	int r = b ? 0 : fail(-ENOMEM, "cannot remove '%s'", path[0]);
+
+	for (; made < n && r >= 0; made += r >= 0)
+		r = write_of(s)->remove(s, path[made], &b[made]);
+	for (; begun < made && r >= 0; begun += r >= 0)
+		r = bucket_submit(s, &b[begun]);
+	err_save(r, &why);
+	for (size_t i = 0; i < begun; i++) {
+		int e = bucket_wait(s, &b[i]);
+
+		if (e < 0 && e != -ENOENT && r >= 0)
+			err_save(r = e, &why);
+	}
+	/* The last request may be incomplete, if preparing it failed. */
+	for (size_t i = 0; b && i < n; i++)
+		bucket_request_release(&b[i]);
+	free(b);
+	err_clear();
+	return r < 0 ? err_restore(&why) : 0;
+}
+
+int store_remove(struct io_store *store, const char *const *path, size_t n)
+{
+	int r = store_check_writable(store), first = 0;
+	struct err_note why;
+
+	if (r < 0)
+		return r;
+	for (size_t at = 0; at < n; at += REMOVED_AT_ONCE) {
+		r = remove_some(store_of(store), path + at, MIN(n - at, (size_t)REMOVED_AT_ONCE));
+		if (r < 0 && first >= 0)
+			err_save(first = r, &why);
+	}
+	return first < 0 ? err_restore(&why) : 0;
+}
+
+int store_remove_uploads(struct io_store *store, const char *path)
+{
+	struct store *s = store_of(store);
+	int r = store_check_writable(store);
+
+	if (r < 0 || !write_of(s)->remove_uploads)
+		return r;
+	return write_of(s)->remove_uploads(s, path);
+}

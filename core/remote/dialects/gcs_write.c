@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gcs_write.c - writes objects of Google Cloud Storage, by one request or by a resumable upload.
+ *
+ * A resumable upload has a URL of its own, which authorizes requests to it: it is a secret, and no
+ * token is sent with it. After an interruption the server is asked how much of the chunk it has,
+ * and only the rest is sent again. The CRC-32C of the object is compared at the end.
+ */
+#include <stdio.h>
+#include <time.h>
+
+#include "core/base/crc32c.h"
+#include "core/base/digest.h"
+#include "core/base/err.h"
+#include "core/base/limits.h"
+#include "core/base/log.h"
+#include "core/base/path.h"
+#include "core/remote/dialects/bucket_write.h"
+#include "core/remote/documents/gcs_json.h"
+
+#define PUT_MAX (256 << 10)
+#define BOUNDARY "pytreefs-8f2c6b1d50a94e37"
+#define INCOMPLETE 308
+#define CANCELLED 499
+#define TRIES 6 /* of a chunk, while no byte of it arrives */
+#define PAUSE_MS 100
+
+/* ---- objects ---- */
+
+/* HOST/upload/storage/v1/b/BUCKET/o?uploadType=TYPE&name=KEY */
+static int upload_url(const struct store *s, const char *path, const char *type, const char *if_tag,
+		      char **ret)
+{
+	const struct bucket *b = bucket_of(s);
+	const char *api = NULL;
+	auto_free char *key = str_fmt("%s%s%s", b->prefix, *b->prefix ? "/" : "", path);
+	auto_buf url = { 0 };
+	int r;
+
+	for (const char *at = b->url; (at = strstr(at, "/storage/v1/b/")); at++)
+		api = at;
+	r = key ? buf_addf(&url, "%.*s/upload%s/o?uploadType=%s&name=", (int)(api - b->url), b->url,
+			   api, type) :
+		  -ENOMEM;
+	if (r >= 0)
+		r = path_escape_value(&url, key);
+	if (r >= 0 && if_tag)
+		r = buf_addf(&url, "&ifGenerationMatch=%s", *if_tag ? if_tag : "0");
+	if (r < 0 || !buf_str(&url))
+		return fail(-ENOMEM, "cannot write '%s'", path);
+	*ret = (char *)take(url.p);
+	return 0;
+}
+
+static int add_crc(struct buf *out, uint32_t crc)
+{
+	const uint8_t bytes[] = { (uint8_t)(crc >> 24), (uint8_t)(crc >> 16), (uint8_t)(crc >> 8),
+				  (uint8_t)crc };
+
+	return base64_put(out, span_of(bytes, sizeof(bytes)), BASE64_STD);
+}
+
+/* The body has two parts: a JSON document with the expected checksum, and the bytes. */
+static int put(struct store *s, const char *path, struct span content, const char *if_tag,
+	       struct bucket_request *ret)
+{
+	char *url;
+	int r = upload_url(s, path, "multipart", if_tag, &url);
+
+	if (r >= 0)
+		r = bucket_request(s, path, "POST", url, ret);
+	if (r >= 0)
+		r = bucket_request_line(ret, "Content-Type",
+					"multipart/related; boundary=" BOUNDARY);
+	if (r >= 0)
+		r = buf_add_str(&ret->content,
+				"--" BOUNDARY
+				"\r\nContent-Type: application/json\r\n\r\n{\"crc32c\": \"");
+	if (r >= 0)
+		r = add_crc(&ret->content, crc32c(content));
+	if (r >= 0)
+		r = buf_add_str(&ret->content,
+				"\"}\r\n--" BOUNDARY
+				"\r\nContent-Type: application/octet-stream\r\n\r\n");
+	if (r >= 0)
+		r = buf_add_span(&ret->content, content);
+	if (r >= 0)
+		r = buf_add_str(&ret->content, "\r\n--" BOUNDARY "--\r\n");
+	if (r >= 0)
+		ret->q.send = buf_span(&ret->content);
+	return r;
+}
+
+static int remove_object(struct store *s, const char *path, struct bucket_request *ret)
+{
+	char *url;
+	int r = s->kind->object_url(s, path, "", &url);
+
+	if (r < 0)
+		return r;
+	/* Drop the parameters, which are for reading the object's bytes. */
+	url[strcspn(url, "?")] = '\0';
+	r = bucket_request(s, path, "DELETE", url, ret);
+	return r < 0 ? r : bucket_request_line(ret, "Content-Type", "");
+}
+
+/* ---- resumable uploads ---- */
+
+/* Refuse a session URL of another host, which would receive the data. */
+static int check_session(const struct store_upload *u, const char *url)
+{
+	bool is_secure = !strncmp(bucket_of(u->s)->url, "https://", 8);
+
+	if (!strncmp(url, "https://", 8) || (!is_secure && !strncmp(url, "http://", 7)))
+		return 0;
+	return fail(-EIO, "cannot write '%s/%s': the server gives no address for its parts",
+		    u->s->base.url, u->path);
+}
+
+static int begin(struct store_upload *u)
+{
+	auto_bucket_request b = { 0 };
+	char *url;
+	int r = upload_url(u->s, u->path, "resumable", u->is_new ? STORE_IF_ABSENT : NULL, &url);
+
+	if (r >= 0)
+		r = bucket_request(u->s, u->path, "POST", url, &b);
+	if (r >= 0)
+		r = bucket_request_line(&b, "Content-Type", "application/json");
+	if (r >= 0)
+		r = bucket_request_line(&b, "X-Upload-Content-Type", "application/octet-stream");
+	if (r < 0)
+		return r;
+	b.q.send = span_str("{}");
+	b.q.header = "Location";
+	r = bucket_send(u->s, &b);
+	if (r >= 0)
+		r = check_session(u, buf_str(&b.q.value) ? buf_str(&b.q.value) : "");
+	if (r < 0)
+		return r;
+	u->id = strdup(buf_str(&b.q.value));
+	return u->id ? 0 : fail(-ENOMEM, "cannot write '%s'", u->path);
+}
+
+static int session_request(struct store_upload *u, const char *method, const char *range,
+			   struct bucket_request *ret)
+{
+	char *url = strdup(u->id);
+	int r = url ? bucket_request(u->s, u->path, method, url, ret) :
+		      fail(-ENOMEM, "cannot write '%s'", u->path);
+
+	if (r >= 0)
+		r = bucket_request_line(ret, "Content-Type", "");
+	if (r >= 0 && *range)
+		r = bucket_request_line(ret, "Content-Range", range);
+	if (r < 0)
+		return r;
+	ret->without_keys = true;
+	ret->q.accepted_status = INCOMPLETE;
+	ret->q.header = "Range";
+	return 0;
+}
+
+/* Send the rest of a part, from the offset on. */
+static int submit_from(struct store_upload *u, struct upload_part *p, uint64_t from)
+{
+	uint64_t end = p->off + p->bytes.n;
+	char size[32] = "*", range[96];
+	int r;
+
+	if (p->is_last)
+		snprintf(size, sizeof(size), "%llu", (unsigned long long)end);
+	snprintf(range, sizeof(range), "bytes %llu-%llu/%s", (unsigned long long)from,
+		 (unsigned long long)end - 1, size);
+	bucket_request_release(&p->request);
+	r = session_request(u, "PUT", range, &p->request);
+	if (r < 0)
+		return r;
+	p->request.q.send = span_from(p->bytes, (size_t)(from - p->off));
+	p->request.q.is_single_try = true;
+	return bucket_submit(u->s, &p->request);
+}
+
+/* Remove an object whose checksum or size differs from the data that was sent. */
+static void remove_damaged(struct store_upload *u)
+{
+	const char *path = u->path;
+	int r = store_remove(&u->s->base, &path, 1);
+
+	if (r < 0)
+		log_warn("a damaged object stays behind: %s", err_text(r));
+}
+
+/* Read from an answer how much of the upload the server has: everything, if the object exists. */
+static int take_progress(struct store_upload *u, const struct http_request *q, uint64_t *ret)
+{
+	const char *text = q->value.n ? buf_str((struct buf *)(uintptr_t)&q->value) : "";
+	unsigned long long last;
+	bool has_crc;
+	uint32_t crc;
+	struct io_object o;
+	int r;
+
+	if (q->answer.status == INCOMPLETE) {
+		*ret = text && sscanf(text, "bytes=0-%llu", &last) == 1 ? last + 1 : 0;
+		return 0;
+	}
+	r = gcs_parse_written(buf_span((struct buf *)(uintptr_t)&q->body), &o, &has_crc, &crc);
+	if (r < 0)
+		return err_at(r, "what the server says of '%s'", q->name);
+	u->exists = true;
+	if (o.size != u->size || (has_crc && crc != u->crc)) {
+		remove_damaged(u);
+		return fail(-EIO,
+			    "cannot write '%s': the server has %llu bytes with CRC-32C %08x, and "
+			    "%llu with %08x were sent",
+			    q->name, (unsigned long long)o.size, crc, (unsigned long long)u->size,
+			    u->crc);
+	}
+	*ret = o.size;
+	return 0;
+}
+
+/* Ask how much the server has after an interrupted request. */
+static int ask_progress(struct store_upload *u, const struct upload_part *p, uint64_t *ret)
+{
+	auto_bucket_request b = { 0 };
+	char range[48] = "bytes */*";
+	int r;
+
+	if (p->is_last)
+		snprintf(range, sizeof(range), "bytes */%llu",
+			 (unsigned long long)(p->off + p->bytes.n));
+	r = session_request(u, "PUT", range, &b);
+	if (r >= 0)
+		r = bucket_send(u->s, &b);
+	if (r == -ENOENT)
+		r = fail(-EIO, "cannot write '%s': its upload is not there any more", b.q.name);
+	return r < 0 ? r : take_progress(u, &b.q, ret);
+}
+
+static void rest(int tries)
+{
+	const int64_t ms = (int64_t)PAUSE_MS << tries;
+
+	nanosleep(&(struct timespec){ ms / 1000, ms % 1000 * 1000000 }, NULL);
+}
+
+static int send_part(struct store_upload *u, struct upload_part *p)
+{
+	uint64_t end = p->off + p->bytes.n, has = p->off, before;
+	int r = submit_from(u, p, p->off);
+
+	for (int tries = 0; tries < TRIES && r >= 0; tries++) {
+		r = bucket_wait(u->s, &p->request);
+		before = has;
+		if (r >= 0)
+			r = take_progress(u, &p->request.q, &has);
+		else if (p->request.q.is_transient && tries + 1 < TRIES) {
+			trace(TRACE_IO, "upload of %s: %s; asking how much has arrived",
+			      p->request.q.name, p->request.q.why);
+			err_clear();
+			rest(tries);
+			r = ask_progress(u, p, &has);
+		}
+		if (r < 0 || (has == end && (u->exists || !p->is_last)))
+			return r;
+		if (has < p->off || has > end)
+			return fail(-EIO,
+				    "cannot write '%s': the server has %llu bytes, and %llu to "
+				    "%llu were sent last",
+				    p->request.q.name, (unsigned long long)has,
+				    (unsigned long long)p->off, (unsigned long long)end);
+		/* Progress, however slow, starts the count of tries anew. */
+		if (has > before)
+			tries = 0;
+		r = submit_from(u, p, has);
+	}
+	if (r < 0)
+		return r;
+	bucket_wait(u->s, &p->request);
+	return fail(-EIO,
+		    "cannot write '%s': the server received nothing of the part at offset %llu",
+		    p->request.q.name, (unsigned long long)has);
+}
+
+static int end(struct store_upload *u)
+{
+	return u->exists ? 0 :
+			   fail(-EIO, "cannot write '%s/%s': the upload did not end",
+				u->s->base.url, u->path);
+}
+
+/* Without this request the server would keep the session and its bytes for a week. */
+static void abort_upload(struct store_upload *u)
+{
+	auto_bucket_request b = { 0 };
+	int r = session_request(u, "DELETE", "", &b);
+
+	b.q.accepted_status = CANCELLED;
+	if (r >= 0)
+		r = bucket_send(u->s, &b);
+	if (r < 0 && r != -ENOENT)
+		log_warn("an unfinished upload stays behind, for a week: %s", err_text(r));
+}
+
+const struct bucket_write gcs_write = {
+	.put_max = PUT_MAX,
+	.in_order = true,
+	.put = put,
+	.remove = remove_object,
+	.begin = begin,
+	.part = send_part,
+	.end = end,
+	.abort = abort_upload,
+};

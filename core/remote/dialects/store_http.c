@@ -1,0 +1,529 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store_http.c - a web server of files: look-ups by HEAD, reads by GET with ranges.
+ *
+ * Directories cannot be listed. A directory is assumed to have the known names that exist, and the
+ * directories that its one document with names lists. All are requested at once, documents by a
+ * range that usually is the whole document.
+ */
+#include <errno.h>
+
+#include "core/base/array.h"
+#include "core/base/err.h"
+#include "core/base/path.h"
+#include "core/remote/source/first_range.h"
+#include "core/remote/dialects/web_headers.h"
+
+#define DOCUMENT_MAX (1 << 20)
+#define PROBES_MAX 64
+
+/* -ENOENT without a note: the answer is a page about a directory. */
+static int object_of(const struct http_request *q, struct io_object *ret)
+{
+	return q->answer.is_directory ? -ENOENT : store_object_of(q, ret);
+}
+
+/* Takes url, the object's; NULL: it is made from the path. */
+static int ask_head(struct store *s, const char *path, char *url, struct http_request *ret)
+{
+	int r = url ? store_request_url(s, path, url, ret) : store_request(s, path, NULL, ret);
+
+	if (r < 0)
+		return r;
+	ret->is_head = true;
+	return http_submit(s->http, ret);
+}
+
+static int head(struct store *s, const char *path, struct io_object *ret)
+{
+	struct http_request q = { 0 };
+	int r = store_prepare(s);
+
+	if (r >= 0)
+		r = ask_head(s, path, NULL, &q);
+
+	if (r >= 0)
+		r = http_wait(s->http, &q);
+	/* A server may also forbid access to a directory. */
+	if (r >= 0 || q.answer.is_directory)
+		r = object_of(&q, ret);
+	if (r == -ENOENT)
+		fail(r, "'%s' does not exist", q.name);
+	store_request_release(&q);
+	return r;
+}
+
+/* ---- a directory ---- */
+
+/* A name that is requested: the beginning of a document, or only whether another file exists. */
+struct probe {
+	char *path;             /* relative to the root */
+	struct span name;       /* in the directory; a part of path */
+	bool names_a_directory; /* the part of the path before '/' exists */
+	struct first_range first;
+};
+
+struct probing {
+	struct store *s;
+	char *path;
+	bool is_given; /* the path comes from the user's URL, with its escapes */
+	struct probe probe[PROBES_MAX];
+	size_t n;
+	struct object_list *listing;
+};
+
+static int probing_init(struct probing *p, struct store *s, struct span path)
+{
+	p->s = s;
+	p->path = span_dup_str(path);
+	return p->path ? 0 : fail(-ENOMEM, "cannot look into '%.*s'", SPAN_ARG(path));
+}
+
+/* No request may be under way. */
+static void probing_release(struct probing *p)
+{
+	for (size_t i = 0; i < p->n; i++) {
+		first_range_release(&p->probe[i].first);
+		free(p->probe[i].path);
+	}
+	object_list_free(p->listing);
+	free(p->path);
+}
+
+static int url_of(const struct probing *p, const char *path, char **ret)
+{
+	if (!p->is_given)
+		return store_object_url(p->s, path, ret);
+	*ret = str_fmt("%s/%s", p->s->root, path);
+	return *ret ? 0 : fail(-ENOMEM, "cannot look into '%s'", path);
+}
+
+static int ask(const struct probing *p, const char *path, const char *name, struct first_range *ret)
+{
+	const struct io_want beginning = { 0, IO_FIRST_BYTES };
+	char *url;
+	int r = url_of(p, path, &url);
+
+	if (r < 0)
+		return r;
+	/* A cache on disk may have the bytes. */
+	if (along_is_document(name) && !p->s->opts.cache_dir)
+		return first_range_begin(p->s, path, url, &beginning, ret);
+	r = ask_head(p->s, path, url, &ret->req);
+	if (r < 0)
+		first_range_release(ret);
+	return r;
+}
+
+static int add_probe(struct probing *p, const char *name)
+{
+	struct probe *b = &p->probe[p->n];
+	size_t n = strlen(p->path) + (*p->path != '\0'), first = strcspn(name, "/");
+	int r;
+
+	if (p->n == PROBES_MAX)
+		return 0;
+	b->path = str_fmt("%s%s%s", p->path, *p->path ? "/" : "", name);
+	if (!b->path)
+		return fail(-ENOMEM, "cannot look into '%s'", p->path);
+	b->name = span_of(b->path + n, first);
+	b->names_a_directory = name[first] == '/';
+	r = ask(p, b->path, name, &b->first);
+	if (r < 0)
+		free(take(b->path));
+	else
+		p->n++;
+	return r;
+}
+
+static bool is_known_name(const struct store *s, const char *name)
+{
+	for (const char *const *k = s->opts.names.name; *k; k++)
+		if (!strcmp(*k, name))
+			return true;
+	return false;
+}
+
+/*
+ * Request the known names number `from` to `to`. "a/b" is looked for in the directory that has a,
+ * and in a itself.
+ */
+static int add_probes(struct probing *p, size_t from, size_t to)
+{
+	const char *slash = strrchr(p->path, '/'), *own = slash ? slash + 1 : p->path;
+	const char *const *name = p->s->opts.names.name;
+	int r = 0;
+
+	for (size_t i = from; i < to && r >= 0; i++) {
+		size_t first = strcspn(name[i], "/");
+
+		r = add_probe(p, name[i]);
+		if (r >= 0 && name[i][first] && strlen(own) == first &&
+		    !strncmp(name[i], own, first) && !is_known_name(p->s, name[i] + first + 1))
+			r = add_probe(p, name[i] + first + 1);
+	}
+	return r;
+}
+
+static size_t n_names(const struct store *s)
+{
+	size_t n = 0;
+
+	while (s->opts.names.name[n])
+		n++;
+	return n;
+}
+
+static int add_directory(void *arg, const char *name)
+{
+	struct probing *p = arg;
+	const struct io_object o = { .is_dir = true };
+
+	return strchr(name, '/') ? 0 : object_list_add(p->listing, span_str(name), &o);
+}
+
+/* Request the directories that the document of this directory lists, after reading the whole
+ * document if its beginning was not enough. */
+static int add_named(struct probing *p, const char *path)
+{
+	const struct store_names *names = &p->s->opts.names;
+	struct http_request q = { 0 };
+	char *url;
+	int r = url_of(p, path, &url);
+
+	if (r >= 0)
+		r = store_request_url(p->s, path, url, &q);
+	if (r < 0)
+		return r;
+	q.limit = DOCUMENT_MAX;
+	r = http_submit(p->s->http, &q);
+	if (r >= 0)
+		r = http_wait(p->s->http, &q);
+	if (r >= 0)
+		r = names->directories(buf_span(&q.body), add_directory, p);
+	store_request_release(&q);
+	return r;
+}
+
+static int add_found(struct probing *p, struct probe *b)
+{
+	const struct store_names *names = &p->s->opts.names;
+	struct io_object o;
+	int r = object_of(&b->first.req, &o);
+
+	if (r == -ENOENT)
+		return 0;
+	if (r < 0)
+		return r;
+	if (b->names_a_directory)
+		o = (struct io_object){ .is_dir = true };
+	r = object_list_add(p->listing, b->name, &o);
+	if (r >= 0 && names->document && !o.is_dir && span_eq(b->name, span_str(names->document)))
+		r = b->first.req.received == o.size ?
+			    names->directories(span_of(b->first.piece.p, (size_t)o.size),
+					       add_directory, p) :
+			    add_named(p, b->path);
+	if (r >= 0 && b->first.piece.p)
+		first_range_keep(p->s, b->path, &o, &b->first);
+	return r;
+}
+
+/* Wait for all requests. Whether one of the names exists; *failed and *refused are the last errors.
+ */
+static bool has_any(struct probing *p, struct err_note *failed, struct err_note *refused)
+{
+	bool any = false;
+
+	for (size_t i = 0; i < p->n; i++) {
+		const struct http_request *q = &p->probe[i].first.req;
+		int r = http_wait(p->s->http, &p->probe[i].first.req);
+
+		any |= r >= 0 && !q->answer.is_directory;
+		/* An empty document exists, but has no first range. */
+		any |= r == -EUCLEAN;
+		if (r == -EACCES && !q->answer.is_directory)
+			err_save(r, refused);
+		if (r < 0 && r != -ENOENT && r != -EACCES && r != -EUCLEAN && !failed->code)
+			err_save(r, failed);
+	}
+	err_clear();
+	return any;
+}
+
+/* Wait for all requests under way. Returns r, and keeps its note. */
+static int wait_all(struct probing *p, size_t n, int r)
+{
+	struct err_note why = { 0 }, other = { 0 };
+
+	if (r < 0)
+		err_save(r, &why);
+	for (size_t i = 0; i < n; i++)
+		has_any(&p[i], &other, &other);
+	return r < 0 ? err_restore(&why) : r;
+}
+
+/* Look up a document without a first range: it may be empty. */
+static int ask_again(const struct probing *p, struct probe *b)
+{
+	struct http_request q = { 0 };
+	char *url;
+	int r = url_of(p, b->path, &url);
+
+	if (r >= 0)
+		r = ask_head(p->s, b->path, url, &q);
+	if (r >= 0)
+		r = http_wait(p->s->http, &q);
+	b->first.req.result = q.result;
+	b->first.req.answer = q.answer;
+	store_request_release(&q);
+	return r == -ENOENT ? 0 : r;
+}
+
+/* Some servers answer 403 for a name that does not exist, so refusals are an error only if all
+ * names are refused. */
+static int collect(struct probing *p, struct object_list **ret)
+{
+	struct err_note refused = { 0 }, failed = { 0 };
+	int r;
+
+	has_any(p, &failed, &refused);
+	if (failed.code)
+		return err_restore(&failed);
+	r = object_list_new(p->path, &p->listing);
+	for (size_t i = 0; i < p->n && r >= 0; i++) {
+		struct probe *b = &p->probe[i];
+
+		if (b->first.req.result == -EUCLEAN)
+			r = ask_again(p, b);
+		if (r >= 0 && b->first.req.result >= 0)
+			r = add_found(p, b);
+	}
+	if (r < 0)
+		return r;
+	if (!p->listing->n && refused.code)
+		return err_restore(&refused);
+	if (!p->listing->n)
+		return fail(
+			-ENOENT,
+			"'%s%s%s' has no file by which a checkpoint is known; over http nothing can be "
+			"listed: a source is an item, a step that has _CHECKPOINT_METADATA, or "
+			"safetensors files",
+			p->s->base.url, *p->path ? "/" : "", p->path);
+	p->listing->is_partial = true;
+	p->listing->asked = p->s->opts.names.name;
+	object_list_finish(p->listing);
+	*ret = take(p->listing);
+	return 0;
+}
+
+static int fetch(struct store *s, const char *path, struct object_list **ret)
+{
+	auto_free struct probing *p = calloc(1, sizeof(*p));
+	int r = p ? probing_init(p, s, span_str(path)) :
+		    fail(-ENOMEM, "cannot look into '%s'", path);
+
+	if (r >= 0)
+		r = store_prepare(s);
+	if (r < 0)
+		return r;
+	r = add_probes(p, 0, n_names(s));
+	r = r < 0 ? wait_all(p, 1, r) : collect(p, ret);
+	probing_release(p);
+	return r;
+}
+
+/* ---- how far a path goes ---- */
+
+#define REACH_MAX 16 /* parts of a path */
+
+/* The deepest part in which one of the names exists, or n. */
+static size_t deepest(struct probing *part, size_t n, struct err_note *failed)
+{
+	struct err_note refused = { 0 };
+
+	for (size_t i = n; i-- > 0;)
+		if (has_any(&part[i], failed, &refused))
+			return i;
+	return n;
+}
+
+/*
+ * Look into the root and the n - 1 directories below it on the path. If each request can have a
+ * connection of its own, all names are requested at once; else those that distinguish directories
+ * of a checkpoint from others, and then the rest of the deepest one.
+ */
+static int reach_parts(struct store *s, const char *path, struct probing *part, size_t n,
+		       size_t *ret)
+{
+	size_t all = n_names(s), first = s->opts.names.n_first, i = 0, end = 0;
+	struct err_note failed = { 0 };
+	struct object_list *l = NULL;
+	int r = 0;
+
+	if (n * all <= http_connections(s->http))
+		first = all;
+	for (; i < n && r >= 0; i++) {
+		if (i)
+			end += strcspn(path + end, "/");
+		part[i].is_given = true;
+		r = probing_init(&part[i], s, span_of(path, end));
+		if (r >= 0)
+			r = add_probes(&part[i], 0, first);
+		end += i && path[end] == '/';
+	}
+	if (r < 0)
+		return r;
+	i = deepest(part, n, &failed);
+	*ret = i < n ? strlen(part[i].path) : strlen(path);
+	if (i == n)
+		return failed.code ? err_restore(&failed) : 0;
+	r = add_probes(&part[i], first, all);
+	if (r >= 0)
+		r = collect(&part[i], &l);
+	if (r < 0)
+		return r;
+	object_lists_put(&s->listings, l);
+	object_lists_unref(&s->listings, l);
+	return 0;
+}
+
+/* The last part of the path is a leaf, and is not requested. */
+static int reach(struct store *s, const char *path, size_t *ret)
+{
+	struct probing *part;
+	size_t n = 1;
+	int r;
+
+	for (const char *c = path; *c; c++)
+		n += *c == '/';
+	*ret = strlen(path);
+	if (n > REACH_MAX)
+		return 0;
+	part = calloc(n, sizeof(*part));
+	if (!part)
+		return fail(-ENOMEM, "cannot look for '%s'", path);
+	r = wait_all(part, n, reach_parts(s, path, part, n, ret));
+	for (size_t i = 0; i < n; i++)
+		probing_release(&part[i]);
+	free(part);
+	return r;
+}
+
+/* The known names, which are looked for in every directory, are not directories themselves. */
+static bool is_known(const struct store *s, const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return is_known_name(s, slash ? slash + 1 : path);
+}
+
+static int look(struct store *s, const char *path, struct io_object *ret)
+{
+	struct object_list *l;
+	int r = *path ? head(s, path, ret) : -ENOENT;
+
+	if (r != -ENOENT || is_known(s, path))
+		return r;
+	r = store_directory(s, path, &l);
+	if (r < 0)
+		return r;
+	*ret = (struct io_object){ .is_dir = true, .mtime = object_list_newest(l) };
+	object_lists_unref(&s->listings, l);
+	return 0;
+}
+
+/* ---- headers and logins ---- */
+
+/* The user's own file of logins, in the form that libcurl reads. */
+static int find_netrc(struct store *s)
+{
+	auto_free char *home = NULL, *standard = NULL;
+	const char *given = env_value("NETRC");
+	int r = given || s->opts.anonymous ? 0 : env_home(&home);
+
+	if (r < 0 || s->opts.anonymous || (!given && !home))
+		return r;
+	standard = home ? str_fmt("%s/.netrc", home) : NULL;
+	return given || standard ? path_absolute(given ? given : standard, &s->netrc_file) :
+				   fail(-ENOMEM, "cannot find .netrc");
+}
+
+static int prepare(struct store *s)
+{
+	if (s->own)
+		web_headers_refresh(s->own);
+	return 0;
+}
+
+static int authorize(void *arg, const struct http_request *req, struct http_headers *ret)
+{
+	const struct store *s = arg;
+
+	return s->own ? web_headers_add(s->own, ret) : 0;
+}
+
+static bool explain(void *arg, const struct http_refusal *refusal, struct http_request *req)
+{
+	size_t n = strlen(req->why);
+
+	if (refusal->status == 401)
+		snprintf(req->why + n, sizeof(req->why) - n,
+			 ": the server wants a login (.netrc) or a header (http_headers=)");
+	return false;
+}
+
+static const char *file(struct store *s, size_t i)
+{
+	const char *const all[] = { s->netrc_file, s->own ? web_headers_path(s->own) : NULL,
+				    s->own ? web_headers_dir(s->own) : NULL };
+
+	for (size_t k = 0; k < ARRAY_LEN(all); k++)
+		if (all[k] && i-- == 0)
+			return all[k];
+	return NULL;
+}
+
+static void close_http(struct store *s)
+{
+	web_headers_free(s->own);
+}
+
+/* The URL itself. */
+static int open_http(struct store *s, const char *url)
+{
+	const char *host = strstr(url, "://") + 3;
+	size_t n = strcspn(host, "/");
+	int r;
+
+	if (!n || strpbrk(url, "?#"))
+		return fail(-EINVAL, "'%s' is not the URL of a directory: http://HOST/PATH", url);
+	/* All users could read the password in the list of processes. */
+	if (memchr(host, '@', n))
+		return fail(
+			-EINVAL,
+			"a URL with a user's name or a password in front of its host is not taken");
+	r = store_set_urls(s, url, url);
+	if (r >= 0)
+		r = find_netrc(s);
+	if (r >= 0 && s->opts.http_headers) {
+		struct web_headers *w;
+
+		r = web_headers_open(s->opts.http_headers, &w);
+		s->own = r < 0 ? NULL : w;
+	}
+	return r;
+}
+
+const struct store_kind store_http = {
+	.open = open_http,
+	.close = close_http,
+	.prepare = prepare,
+	.authorize = authorize,
+	.explain = explain,
+	.file = file,
+	.follows = true,
+	.no_list = true,
+	.fetch = fetch,
+	.look = look,
+	.reach = reach,
+};

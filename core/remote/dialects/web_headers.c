@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * web_headers.c - reads, checks and adds the headers of http_headers=FILE.
+ */
+#include "core/remote/dialects/web_headers.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+#include "core/base/log.h"
+#include "core/base/path.h"
+#include "core/remote/transport/secret.h"
+
+#define FILE_MAX (64 * 1024)
+
+struct web_headers {
+	char *path, *dir;
+	pthread_mutex_t lock; /* protects what follows */
+	struct buf lines;     /* "Name: value", each with a NUL after it */
+	struct stat read;     /* of the file that was read last */
+};
+
+/* ---- the text ---- */
+
+/* Headers by which a request asks for its range; the server would give other bytes. */
+static const char *reserved(struct span name)
+{
+	static const char *const names[] = {
+		"Accept-Encoding", "Connection", "Content-Length",      "Expect",
+		"If-Match",        "If-Range",   "If-Modified-Since",   "If-None-Match",
+		"Range",           "TE",         "If-Unmodified-Since", "Transfer-Encoding",
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		if (strlen(names[i]) == name.n &&
+		    !strncasecmp(names[i], (const char *)name.p, name.n))
+			return names[i];
+	return NULL;
+}
+
+static bool is_name(struct span s)
+{
+	for (size_t i = 0; i < s.n; i++)
+		if (s.p[i] <= ' ' || s.p[i] >= 0x7f || strchr("\"(),/:;<=>?@[\\]{}", s.p[i]))
+			return false;
+	return s.n > 0;
+}
+
+static bool is_value(struct span s)
+{
+	for (size_t i = 0; i < s.n; i++)
+		if ((s.p[i] < ' ' && s.p[i] != '\t') || s.p[i] == 0x7f)
+			return false;
+	return s.n > 0;
+}
+
+static struct span trim(struct span s)
+{
+	while (s.n && strchr(" \t\r", s.p[s.n - 1]))
+		s.n--;
+	while (s.n && strchr(" \t", *s.p))
+		s = span_of(s.p + 1, s.n - 1);
+	return s;
+}
+
+static int add_line(struct buf *ret, struct span line, const char *path, size_t number)
+{
+	const uint8_t *colon = line.n ? memchr(line.p, ':', line.n) : NULL;
+	struct span name = span_of(line.p, colon ? (size_t)(colon - line.p) : 0);
+	struct span value = colon ? trim(span_of(colon + 1, line.n - name.n - 1)) : name;
+	int r;
+
+	if (!line.n || *line.p == '#')
+		return 0;
+	/* The line itself may be the secret, without its name. */
+	if (!is_name(name) || !is_value(value))
+		return fail(-EINVAL, "'%s', line %zu, is not 'Name: value'", path, number);
+	if (reserved(name))
+		return fail(-EINVAL, "'%s', line %zu: pytreefs itself sets the header %s", path,
+			    number, reserved(name));
+	r = buf_add(ret, name.p, name.n);
+	if (r >= 0)
+		r = buf_add_str(ret, ": ");
+	if (r >= 0)
+		r = buf_add(ret, value.p, value.n);
+	return r < 0 ? r : buf_add_byte(ret, '\0');
+}
+
+static int parse(struct span text, const char *path, struct buf *ret)
+{
+	int r = 0;
+
+	/* Once: a buffer that grows would leave copies. */
+	if (buf_reserve(ret, 2 * text.n + 2) < 0)
+		return fail(-ENOMEM, "cannot read '%s'", path);
+	for (size_t number = 1; text.n && r >= 0; number++) {
+		const uint8_t *end = memchr(text.p, '\n', text.n);
+		size_t n = end ? (size_t)(end - text.p) : text.n;
+
+		r = add_line(ret, trim(span_of(text.p, n)), path, number);
+		n += end != NULL;
+		text = span_of(text.p + n, text.n - n);
+	}
+	if (r >= 0 && !ret->n)
+		return fail(-EINVAL, "'%s' has no header: a line is 'Name: value'", path);
+	return r;
+}
+
+/* ---- the file ---- */
+
+static int read_file(const char *path, int flags, struct buf *ret, struct stat *st)
+{
+	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | flags);
+	auto_secret text = { 0 };
+	ssize_t n = 1;
+
+	if (fd < 0)
+		return err_sys("cannot open", path);
+	if (fstat(fd, st) < 0)
+		return err_sys("cannot look up", path);
+	if (st->st_mode & S_IRWXO)
+		return fail(
+			-EACCES,
+			"'%s' is open to all users (mode %04o), and may have secrets: chmod o= of it",
+			path, (unsigned)st->st_mode & 07777u);
+	if (buf_reserve(&text, FILE_MAX + 1) < 0)
+		return fail(-ENOMEM, "cannot read '%s'", path);
+	while (n > 0 && text.n <= FILE_MAX) {
+		n = read(fd, text.p + text.n, FILE_MAX + 1 - text.n);
+		if (n < 0)
+			return err_sys("cannot read", path);
+		text.n += (size_t)n;
+	}
+	if (text.n > FILE_MAX)
+		return fail(-EFBIG, "'%s' has more than %d bytes", path, FILE_MAX);
+	return parse(buf_span(&text), path, ret);
+}
+
+static bool is_same_file(const struct stat *a, const struct stat *b)
+{
+	return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size &&
+	       a->st_ctim.tv_sec == b->st_ctim.tv_sec && a->st_ctim.tv_nsec == b->st_ctim.tv_nsec;
+}
+
+void web_headers_refresh(struct web_headers *w)
+{
+	auto_secret lines = { 0 };
+	struct stat now;
+	int r = 0;
+
+	pthread_mutex_lock(&w->lock);
+	/* A pipe is read once, and one that has come in the place of the file is not waited for. */
+	if (S_ISREG(w->read.st_mode) && stat(w->path, &now) == 0 && S_ISREG(now.st_mode) &&
+	    !is_same_file(&now, &w->read)) {
+		r = read_file(w->path, O_NONBLOCK, &lines, &now);
+		w->read = now;
+		if (r >= 0) {
+			const struct buf before = w->lines;
+
+			w->lines = lines;
+			lines = before;
+		}
+	}
+	pthread_mutex_unlock(&w->lock);
+	if (r < 0) {
+		log_warn("option 'http_headers': %s; the headers stay as they were", err_text(r));
+		err_clear();
+	}
+}
+
+int web_headers_add(struct web_headers *w, struct http_headers *ret)
+{
+	int r = 0;
+
+	pthread_mutex_lock(&w->lock);
+	for (size_t at = 0; at < w->lines.n && r >= 0;
+	     at += strlen((const char *)w->lines.p + at) + 1)
+		r = http_header(ret, (const char *)w->lines.p + at);
+	pthread_mutex_unlock(&w->lock);
+	return r;
+}
+
+const char *web_headers_path(const struct web_headers *w)
+{
+	return w->path;
+}
+
+const char *web_headers_dir(const struct web_headers *w)
+{
+	return w->dir;
+}
+
+void web_headers_free(struct web_headers *w)
+{
+	if (!w)
+		return;
+	secret_release(&w->lines);
+	pthread_mutex_destroy(&w->lock);
+	free(w->path);
+	free(w->dir);
+	free(w);
+}
+
+int web_headers_open(const char *path, struct web_headers **ret)
+{
+	struct web_headers *w = calloc(1, sizeof(*w));
+	int r;
+
+	if (!w)
+		return fail(-ENOMEM, "cannot read '%s'", path);
+	pthread_mutex_init(&w->lock, NULL);
+	r = path_absolute(path, &w->path);
+	if (r >= 0 && !(w->dir = span_dup_str(
+				span_of(w->path, (size_t)(strrchr(w->path, '/') - w->path) + 1))))
+		r = fail(-ENOMEM, "cannot read '%s'", path);
+	if (r >= 0)
+		r = read_file(w->path, 0, &w->lines, &w->read);
+	if (r < 0) {
+		web_headers_free(w);
+		return err_at(r, "option 'http_headers'");
+	}
+	*ret = w;
+	return 0;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * first_range.h - a look-up of an object by a range of it: the answer has the object's size and
+ * tag, and the bytes that are read next, which along.h keeps for that read.
+ */
+#ifndef PYTREEFS_CORE_STORE_FIRST_RANGE_H
+#define PYTREEFS_CORE_STORE_FIRST_RANGE_H
+
+#include "core/remote/source/url_store_impl.h"
+
+/* At most this much is requested of a longer range: the rest is faster in parts, all at once. */
+#define FIRST_RANGE_MAX (4 << 20)
+
+/* In the caller's memory, not moved between begin and end; release accepts a zeroed one. */
+struct first_range {
+	struct http_request req;
+	struct http_piece piece;
+};
+
+/* Send the request. Takes url, the object's; NULL: it is made from the path. */
+int first_range_begin(struct store *s, const char *path, char *url, const struct io_want *want,
+		      struct first_range *ret);
+/* Request the beginning of an object that may exist, in a single try. */
+int first_range_guess(struct store *s, const char *path, struct first_range *ret);
+/*
+ * Wait for the answer. -EUCLEAN: the object ends before the range, or at its beginning, and has to
+ * be looked up in another way. ret_text may be NULL; *ret_text is the bytes if they are the whole
+ * object, borrowed until first_range_keep() or first_range_release().
+ */
+int first_range_end(struct store *s, struct first_range *first, struct io_object *ret,
+		    struct span *ret_text);
+/* Keep the bytes for the next read of them (along.h). */
+void first_range_keep(struct store *s, const char *path, const struct io_object *object,
+		      struct first_range *first);
+void first_range_release(struct first_range *first);
+
+#endif

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store_read.c - turns a batch of reads into requests for ranges.
+ *
+ * Reads of one object that are at most GAP apart share a request of at most PART bytes; a longer
+ * read becomes several requests, all at once.
+ */
+#include <stdio.h>
+
+#include "core/base/array.h"
+#include "core/base/err.h"
+#include "core/base/limits.h"
+#include "core/remote/source/url_store_impl.h"
+
+#define GAP MiB
+#define PART (8 * MiB)
+
+/* A part of a read. */
+struct part {
+	struct io_req *req;
+	uint64_t off;
+	size_t n;
+};
+
+struct batch {
+	struct part *part; /* sorted by object and offset */
+	struct http_piece *piece;
+	size_t n, cap;
+	struct http_request *request;
+	size_t *first; /* the first part of each request, and one more entry at the end */
+	size_t n_requests, begun;
+	size_t n_reqs; /* requests that have not been waited for */
+	bool is_done;
+};
+
+static void batch_free(struct batch *b)
+{
+	for (size_t i = 0; i < b->n_requests; i++)
+		store_request_release(&b->request[i]);
+	free(b->part);
+	free(b->piece);
+	free(b->request);
+	free(b->first);
+	free(b);
+}
+
+/* Add the parts of a read, without its first `have` bytes. */
+static int add_parts(struct batch *b, struct io_req *q, size_t have)
+{
+	uint64_t at = q->off + q->done + have, end = MIN(q->off + q->n, q->file->size);
+
+	while (at < end) {
+		size_t n = (size_t)MIN(PART, end - at);
+
+		if (!array_reserve(b->part, b->cap, b->n + 1))
+			return fail(-ENOMEM, "cannot read '%s'", q->file->name);
+		b->part[b->n++] = (struct part){ q, at, n };
+		at += n;
+	}
+	return 0;
+}
+
+static bool is_same_object(const struct part *a, const struct part *b)
+{
+	return a->req->file == b->req->file || (!strcmp(a->req->file->key, b->req->file->key) &&
+						!strcmp(a->req->file->tag, b->req->file->tag));
+}
+
+static int by_place(const void *a, const void *b)
+{
+	const struct part *x = a, *y = b;
+	int c = strcmp(x->req->file->key, y->req->file->key);
+
+	if (c == 0)
+		c = strcmp(x->req->file->tag, y->req->file->tag);
+	return c ? c : (x->off > y->off) - (x->off < y->off);
+}
+
+/* The number of parts, from `first` on, that share a request; *ret_end is the end of its range. */
+static size_t group_of(const struct batch *b, size_t first, uint64_t *ret_end)
+{
+	uint64_t from = b->part[first].off, end = from + b->part[first].n;
+	size_t i = first + 1;
+
+	for (; i < b->n && is_same_object(&b->part[first], &b->part[i]); i++) {
+		uint64_t to = MAX(end, b->part[i].off + b->part[i].n);
+
+		if (b->part[i].off > end + GAP || to - from > PART)
+			break;
+		end = to;
+	}
+	*ret_end = end;
+	return i - first;
+}
+
+static int make_requests(struct store *s, struct batch *b)
+{
+	int r = 0;
+
+	b->piece = calloc(b->n + 1, sizeof(*b->piece));
+	b->request = calloc(b->n + 1, sizeof(*b->request));
+	b->first = calloc(b->n + 1, sizeof(*b->first));
+	if (!b->piece || !b->request || !b->first)
+		return fail(-ENOMEM, "cannot read %zu ranges", b->n);
+	for (size_t i = 0; i < b->n; i++)
+		b->piece[i] = (struct http_piece){ (uint8_t *)b->part[i].req->p +
+							   (b->part[i].off - b->part[i].req->off),
+						   b->part[i].off, b->part[i].n };
+	for (size_t at = 0, n; at < b->n && r >= 0; at += n) {
+		struct http_request *q = &b->request[b->n_requests];
+		const struct io_file *file = b->part[at].req->file;
+		uint64_t end;
+
+		n = group_of(b, at, &end);
+		r = store_request(s, file->key, file->tag, q);
+		if (r < 0)
+			break;
+		q->piece = b->piece + at;
+		q->n_pieces = n;
+		q->off = b->part[at].off;
+		q->n = end - q->off;
+		q->size = file->size;
+		b->first[b->n_requests++] = at;
+		b->first[b->n_requests] = at + n;
+	}
+	return r;
+}
+
+static void wait_all(struct store *s, struct batch *b)
+{
+	for (size_t i = 0; i < b->begun; i++)
+		http_wait(s->http, &b->request[i]);
+	err_clear();
+}
+
+int store_submit(struct io_store *base, struct io_req *req, size_t n)
+{
+	struct store *s = container_of(base, struct store, base);
+	struct batch *b = calloc(1, sizeof(*b));
+	int r = b ? 0 : fail(-ENOMEM, "cannot read %zu ranges", n);
+
+	for (size_t i = 0; i < n && r >= 0; i++) {
+		if (req[i].op != IO_READ)
+			r = fail(-EROFS, "'%s' is only read", req[i].file->name);
+		else
+			r = add_parts(b, &req[i],
+				      along_read(s, req[i].file, req[i].off + req[i].done,
+						 req[i].n - req[i].done,
+						 (uint8_t *)req[i].p + req[i].done));
+		req[i].under_way = b;
+	}
+	if (r >= 0 && b->n)
+		qsort(b->part, b->n, sizeof(*b->part), by_place);
+	if (r >= 0)
+		r = store_prepare(s);
+	if (r >= 0)
+		r = make_requests(s, b);
+	while (r >= 0 && b->begun < b->n_requests) {
+		r = http_submit(s->http, &b->request[b->begun]);
+		b->begun += r >= 0;
+	}
+	if (r < 0 && b) {
+		struct err_note why;
+
+		err_save(r, &why);
+		wait_all(s, b);
+		batch_free(b);
+		return err_restore(&why);
+	}
+	if (r >= 0)
+		b->n_reqs = n;
+	return r;
+}
+
+static void set_results(struct store *s, struct batch *b)
+{
+	for (size_t i = 0; i < b->n_requests; i++) {
+		struct http_request *q = &b->request[i];
+
+		store_request_wait(s, q);
+		for (size_t k = b->first[i]; k < b->first[i + 1] && q->result < 0; k++) {
+			struct io_req *req = b->part[k].req;
+
+			if (req->result < 0)
+				continue;
+			if (q->result == -ESTALE || q->result == -ENOENT)
+				looked_forget(&s->looked, req->file->key);
+			req->result = q->result;
+			req->why = str_fmt("'%s': %s", q->name, q->why);
+		}
+	}
+	err_clear();
+	b->is_done = true;
+}
+
+int store_wait(struct io_store *base, struct io_req *req, size_t n)
+{
+	struct store *s = container_of(base, struct store, base);
+
+	for (size_t i = 0; i < n; i++) {
+		uint64_t at = req[i].off + req[i].done;
+
+		req[i].result = at < req[i].file->size ? (int64_t)MIN(req[i].n - req[i].done,
+								      req[i].file->size - at) :
+							 0;
+	}
+	for (size_t i = 0; i < n; i++) {
+		struct batch *b = req[i].under_way;
+
+		if (!b->is_done)
+			set_results(s, b);
+		/* The object existed when it was opened, so it has been removed or replaced. */
+		if (req[i].result == -ENOENT)
+			req[i].result = -ESTALE;
+		req[i].under_way = NULL;
+		if (--b->n_reqs == 0)
+			batch_free(b);
+	}
+	return 0;
+}

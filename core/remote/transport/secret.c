@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * secret.c - keys and tokens.
+ */
+#include "core/remote/transport/secret.h"
+
+#include <fcntl.h>
+#include <string.h>
+
+#include "core/base/err.h"
+
+bool secret_is_valid(struct span value)
+{
+	for (size_t i = 0; i < value.n; i++)
+		if (value.p[i] <= ' ' || value.p[i] >= 0x7f)
+			return false;
+	return value.n > 0 && value.n <= SECRET_MAX;
+}
+
+void secret_free(char *secret)
+{
+	if (secret)
+		explicit_bzero(secret, strlen(secret));
+	free(secret);
+}
+
+void secret_release(struct buf *b)
+{
+	if (b->p)
+		explicit_bzero(b->p, b->cap);
+	buf_release(b);
+}
+
+int secret_pull_members(struct json_pull *p, const struct secret_member *member, size_t n,
+			int (*read)(void *arg, struct json_pull *p, const struct secret_member *m),
+			void *arg)
+{
+	struct span name;
+	int r = json_pull_enter(p, JSON_OBJECT);
+
+	while (r >= 0 && (r = json_pull_next(p, &name)) > 0) {
+		size_t i = 0;
+
+		while (i < n && !span_eq(name, span_str(member[i].name)))
+			i++;
+		r = i < n ? read(arg, p, &member[i]) : json_pull_skip(p);
+	}
+	return r < 0 ? r : json_pull_end(p);
+}
+
+void secret_pull_release(struct json_pull *p)
+{
+	secret_release(&p->str);
+	json_pull_release(p);
+}
+
+int secret_read_file(const char *path, struct buf *ret)
+{
+	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+	ssize_t n = 1;
+
+	if (fd < 0)
+		return err_sys("cannot open", path);
+	while (n > 0) {
+		if (ret->n > SECRET_FILE_BYTES)
+			return fail(-EFBIG, "'%s' has more than %d bytes", path, SECRET_FILE_BYTES);
+		if (buf_reserve(ret, 4096) < 0)
+			return fail(-ENOMEM, "cannot read '%s'", path);
+		n = read(fd, ret->p + ret->n, 4096);
+		if (n < 0)
+			return err_sys("cannot read", path);
+		ret->n += (size_t)n;
+	}
+	return 0;
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * step_upload_impl.h - shared by step_upload.c and step_upload_shared.c, and included only there.
+ */
+#ifndef PYTREEFS_CORE_STORE_STEP_UPLOAD_IMPL_H
+#define PYTREEFS_CORE_STORE_STEP_UPLOAD_IMPL_H
+
+#include <time.h>
+
+#include "core/remote/upload/claim_keeper.h"
+#include "core/remote/upload/step_upload.h"
+#include "core/remote/source/url_store_impl.h"
+
+/* A file that was sent, as it was then. */
+struct sent {
+	char *path;
+	uint64_t ino, size;
+	struct timespec mtime;
+};
+
+struct step_upload {
+	struct store *s;
+	struct budget *budget; /* borrowed */
+	struct file_sender *sender;
+	struct buf claim;
+	struct claim_keeper *keeper; /* this process holds the claim; NULL: it does not */
+	struct sent *sent;           /* sorted by path */
+	size_t n_sent;
+	bool is_joined; /* another process holds the claim: only what was sent here is removed */
+	/* the step is committed, or may be, or belongs to another writer: nothing is removed */
+	bool must_keep;
+	bool is_lost;     /* the claim was taken away */
+	bool is_unknown;  /* whether the marker has arrived, or will, is not known */
+	int64_t asked_ns; /* then: CLOCK_BOOTTIME when its request was sent */
+	bool has_dropped; /* an attempt has failed, of which objects may be there or arrive */
+	bool is_dropping; /* objects of a failed attempt could not be removed yet */
+};
+
+static inline struct io_store *base_of(struct step_upload *u)
+{
+	return &u->s->base;
+}
+
+int step_upload_open(const char *url, const struct url_store_opts *opts, struct budget *budget,
+		     struct step_upload **ret);
+/* is_lost: the claim is not the one of this step any more, and the error says who has it. */
+int step_upload_check_claim(struct step_upload *u);
+void step_upload_forget(struct step_upload *u);
+/* Remove the objects that were sent through u, if the place is still that of this step. */
+int step_upload_remove_sent(struct step_upload *u);
+/* The marker is there: wait until others see the step, and release the place. */
+int step_upload_finish(struct step_upload *u);
+
+#endif

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * step_upload_shared.c - a step that several processes upload: joining, failed attempts, and what
+ * became of a commit.
+ */
+#include "core/base/clock.h"
+#include "core/base/err.h"
+#include "core/base/limits.h"
+#include "core/remote/upload/object_tree.h"
+#include "core/remote/upload/step_upload_impl.h"
+#include "core/remote/dialects/store_write.h"
+
+#define MARKER_BYTES (64 * KiB) /* more than any marker has */
+
+int step_upload_join(const char *url, const struct url_store_opts *opts, struct budget *budget,
+		     struct span claim, struct step_upload **ret)
+{
+	auto_of(step_upload) struct step_upload *u = NULL;
+	int r = step_upload_open(url, opts, budget, &u);
+
+	if (r >= 0)
+		r = buf_add_span(&u->claim, claim);
+	if (r < 0)
+		return r;
+	u->is_joined = true;
+	*ret = take(u);
+	return 0;
+}
+
+struct span step_upload_claim(const struct step_upload *u)
+{
+	return buf_span(&u->claim);
+}
+
+/* The place may have been taken away, and its objects be those of another writer. */
+int step_upload_remove_sent(struct step_upload *u)
+{
+	int r = u->must_keep ? 0 : step_upload_check_claim(u);
+
+	/* It is set when the claim is another one. */
+	if (u->must_keep)
+		err_clear();
+	return u->must_keep ? 0 : r < 0 ? r : file_sender_remove(u->sender);
+}
+
+int step_upload_drop(struct step_upload *u)
+{
+	struct file_sender *fresh = NULL;
+	int r;
+
+	/* It may be dropped later: step_upload_resolve(). */
+	if (u->must_keep)
+		return 0;
+	u->is_dropping = u->has_dropped = true;
+	file_sender_end(u->sender);
+	r = step_upload_remove_sent(u);
+	if (r >= 0)
+		r = file_sender_new(base_of(u), u->budget, &fresh);
+	if (r < 0)
+		return r;
+	step_upload_forget(u);
+	file_sender_unref(u->sender);
+	u->sender = fresh;
+	u->is_dropping = false;
+	return 0;
+}
+
+int step_upload_list(const struct step_upload *u, struct buf *ret)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < u->n_sent && r >= 0; i++)
+		r = buf_add(ret, u->sent[i].path, strlen(u->sent[i].path) + 1);
+	return r;
+}
+
+struct wanted {
+	const char **path; /* sorted */
+	size_t n;
+};
+
+static int by_text(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static bool is_wanted(void *arg, const char *path)
+{
+	const struct wanted *w = arg;
+
+	return !strcmp(path, CLAIM_FILE) ||
+	       (w->n && bsearch(&path, w->path, w->n, sizeof(*w->path), by_text));
+}
+
+int step_upload_remove_others(struct step_upload *u, const struct buf *list, size_t n)
+{
+	struct wanted w = { 0 };
+	size_t max = u->n_sent;
+	int r;
+
+	for (size_t i = 0; i < n; i++)
+		for (size_t at = 0; at < list[i].n; at += strlen((char *)list[i].p + at) + 1)
+			max++;
+	w.path = calloc(max + 1, sizeof(*w.path));
+	if (!w.path)
+		return fail(-ENOMEM, "cannot list '%s'", base_of(u)->url);
+	for (size_t i = 0; i < u->n_sent; i++)
+		w.path[w.n++] = u->sent[i].path;
+	for (size_t i = 0; i < n; i++)
+		for (size_t at = 0; at < list[i].n; at += strlen((char *)list[i].p + at) + 1)
+			w.path[w.n++] = (const char *)list[i].p + at;
+	qsort(w.path, w.n, sizeof(*w.path), by_text);
+	r = object_tree_remove_others(u->s, is_wanted, &w);
+	free(w.path);
+	return r;
+}
+
+int step_upload_is_committed(struct step_upload *u)
+{
+	auto_buf there = { 0 };
+	int r = store_get(base_of(u), MARKER_FILE, MARKER_BYTES, &there);
+
+	if (r == -ENOENT) {
+		err_clear();
+		return 0;
+	}
+	return r < 0 ? r : span_ends(buf_span(&there), buf_span(&u->claim));
+}
+
+bool step_upload_must_keep(const struct step_upload *u)
+{
+	return u->must_keep;
+}
+
+bool step_upload_may_exist(const struct step_upload *u)
+{
+	return u->must_keep && !u->is_lost;
+}
+
+int step_upload_resolve(struct step_upload *u)
+{
+	int64_t passed = clock_read_ns(CLOCK_BOOTTIME) - u->asked_ns;
+	int r = u->must_keep ? step_upload_is_committed(u) : 0;
+
+	if (r > 0) {
+		u->is_unknown = false;
+		r = step_upload_finish(u);
+		return r < 0 ? r : 1;
+	}
+	if (r < 0 || !u->must_keep)
+		return r;
+	if (!u->is_unknown) {
+		r = step_upload_check_claim(u);
+		return r < 0 ? r :
+			       fail(-EEXIST, "'%s' was committed by another writer",
+				    base_of(u)->url);
+	}
+	if (passed < CLAIM_COMMIT_NS)
+		return fail(-EIO,
+			    "whether '%s' is committed is not known: the request for its marker "
+			    "was not answered, and may arrive for another %lld s",
+			    base_of(u)->url,
+			    (long long)((CLAIM_COMMIT_NS - passed) / SECOND_NS) + 1);
+	u->must_keep = u->is_unknown = false;
+	return step_upload_drop(u);
+}
+
+void step_upload_set_keep(struct step_upload *u, bool keep)
+{
+	u->must_keep = keep;
+}
