@@ -97,9 +97,9 @@ static void index_release(struct index *x)
 }
 #define auto_index __attribute__((cleanup(index_release))) struct index
 
-static int read_index(struct item *item, struct index *x)
+static int read_index(struct io_dir *dir, struct index *x)
 {
-	int r = io_read_file(item->dir, INDEX_NAME, LIMIT_JSON_BYTES, &x->text);
+	int r = io_read_file(dir, INDEX_NAME, LIMIT_JSON_BYTES, &x->text);
 
 	if (r == -ENOENT) {
 		err_clear();
@@ -114,7 +114,7 @@ static int read_index(struct item *item, struct index *x)
 					      fail(-EUCLEAN, "'" INDEX_NAME "' has no weight_map");
 }
 
-static int sort_shards(struct shards *s)
+static void sort_shards(struct shards *s)
 {
 	size_t n = 0;
 
@@ -124,13 +124,14 @@ static int sort_shards(struct shards *s)
 		if (!n || by_file_name(&s->shard[n - 1], &s->shard[i]) != 0)
 			s->shard[n++] = s->shard[i];
 	s->n = n;
-	return 0;
 }
 
-/* Where nothing can be listed, the index names the files; without one there is a single file. */
-static int name_shards(struct item *item, struct shards *s, const struct json *map)
+/* List the files of a model: those of its index, or else all; where nothing can be listed, one. */
+static int list_shards(struct io_dir *dir, const struct json *map, struct shards *s)
 {
-	int r = map ? 0 : add_shard(s, ITEM_SHARDS_FILE);
+	int r = map                  ? 0 :
+		io_dir_can_list(dir) ? io_list(dir, ".", add_listed, s) :
+				       add_shard(s, ITEM_SHARDS_FILE);
 
 	for (size_t i = 0; map && i < map->n && r >= 0; i++) {
 		auto_free char *name =
@@ -139,20 +140,48 @@ static int name_shards(struct item *item, struct shards *s, const struct json *m
 		/* An entry that is not a text is reported when the map is compared. */
 		r = name ? add_shard(s, name) : 0;
 	}
-	return r < 0 || map ?
-		       r :
-		       item_remark(item, "is read as '" ITEM_SHARDS_FILE
-					 "' alone: its server cannot list what is beside it");
+	if (r >= 0)
+		sort_shards(s);
+	return r < 0 || s->n ? r : fail(-EINVAL, "'%s' has no .safetensors files", dir->path);
 }
 
-static int list_shards(struct item *item, struct shards *s, const struct json *map)
+int safetensors_files(struct io_dir *dir, struct buf *ret)
 {
-	int r = io_dir_can_list(item->dir) ? io_list(item->dir, ".", add_listed, s) :
-					     name_shards(item, s, map);
+	auto_shards s = { .arena.metered = true };
+	auto_index x = { 0 };
+	int r = read_index(dir, &x);
 
-	if (r >= 0 && s->n == 0)
-		r = fail(-EINVAL, "'%s' has no .safetensors files", item->path);
-	return r < 0 ? r : sort_shards(s);
+	if (r >= 0)
+		r = list_shards(dir, x.map, &s);
+	for (size_t i = 0; i < s.n && r >= 0; i++) {
+		r = io_path_check(span_str(s.shard[i].name), "safetensors file");
+		if (r >= 0)
+			r = buf_add(ret, s.shard[i].name, strlen(s.shard[i].name) + 1);
+	}
+	return r;
+}
+
+/* Say what is not read: a file that the index does not name, or what a server cannot list. */
+static int remark_others(struct item *item, const struct shards *s, const struct json *map)
+{
+	auto_shards all = { .arena.metered = true };
+	int r;
+
+	if (!io_dir_can_list(item->dir))
+		return map ? 0 :
+			     item_remark(item, "is read as '" ITEM_SHARDS_FILE
+					       "' alone: its server cannot list what is beside it");
+	r = map ? io_list(item->dir, ".", add_listed, &all) : 0;
+	for (size_t i = 0; i < all.n && r >= 0; i++) {
+		auto_free char *text = NULL;
+
+		if (bsearch(&all.shard[i], s->shard, s->n, sizeof(*s->shard), by_file_name))
+			continue;
+		text = str_fmt("is read without '%s', which '" INDEX_NAME "' does not name",
+			       all.shard[i].name);
+		return text ? item_remark(item, text) : -ENOMEM;
+	}
+	return r;
 }
 
 /* ---- headers ---- */
@@ -283,7 +312,10 @@ static int collect(struct shards *s, struct tensor **ret, size_t *ret_n)
 	qsort(all, n, sizeof(*all), by_name);
 	for (size_t i = 1; i < n; i++)
 		if (span_eq(all[i - 1].t->name, all[i].t->name))
-			return fail(-EUCLEAN, "tensor '%.*s' is in '%s' and in '%s'",
+			return fail(-EUCLEAN,
+				    "tensor '%.*s' is in '%s' and in '%s': read one of these files "
+				    "by its own name, or list the files of the model in "
+				    "'" INDEX_NAME "'",
 				    SPAN_ARG(all[i].t->name), all[i - 1].shard->name,
 				    all[i].shard->name);
 	*ret = all;
@@ -443,10 +475,12 @@ static int read_item(struct item *item, const char *path, struct shards *s, stru
 {
 	struct tensor *all = NULL;
 	size_t n = 0;
-	int r = item->is_file ? add_shard(s, path) : read_index(item, x);
+	int r = item->is_file ? add_shard(s, path) : read_index(item->dir, x);
 
 	if (r >= 0 && !item->is_file)
-		r = list_shards(item, s, x->map);
+		r = list_shards(item->dir, x->map, s);
+	if (r >= 0 && !item->is_file)
+		r = remark_others(item, s, x->map);
 	for (size_t i = 0; i < s->n && r >= 0; i++) {
 		r = open_shard(item, &s->shard[i]);
 		if (r == -ENOENT && x->map)

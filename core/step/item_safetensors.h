@@ -31,4 +31,12 @@ static inline bool item_is_whole_file(const char *path)
 	return item_is_safetensors(path) || item_ends_with(path, ".msgpack");
 }
 
+struct io_dir;
+/*
+ * Append the names of the files of a model in a directory, each followed by a NUL, in their order:
+ * those that ITEM_SHARDS_INDEX names; without one all .safetensors files, or ITEM_SHARDS_FILE where
+ * nothing can be listed. -EINVAL: there are none.
+ */
+int safetensors_files(struct io_dir *dir, struct buf *ret);
+
 #endif

@@ -183,3 +183,22 @@ def test_only_what_is_read_is_fetched(mount, run, tmp_path, monkeypatch):
         assert 0 < stats['url_bytes'] < 2 << 20 and stats['url_requests'] < 20, stats
         assert np.array_equal(pytreefs.load(f'{url}/resolve/model/model.safetensors')['big'], big['big'])
 
+
+@pytest.mark.filterwarnings('ignore:.*is read (as|without)')
+def test_the_index_decides_what_a_directory_is(vendors, models, run, tmp_path):
+    """As for transformers: files that it does not name are other models, on disk and by URL. Without one, no name may occur twice."""
+    safetensors.numpy.save_file(MODEL, models / 'sharded/consolidated.safetensors')
+    safetensors.numpy.save_file({'lora': np.zeros(3)}, models / 'sharded/adapter.safetensors')
+    shutil.copytree(models / 'single', models / 'twice')
+    safetensors.numpy.save_file({name: a.astype(np.float16) for name, a in MODEL.items()}, models / 'twice/model.fp16.safetensors')
+    for i, top in enumerate([models, *vendors.values()]):
+        assert is_model(pytreefs.load_flat(f'{top}/sharded', separator='.'))
+        r = run('convert', f'{top}/sharded', tmp_path / str(i))
+        assert is_model(pytreefs.load_flat(tmp_path / str(i), separator='.'))
+        assert str(top).startswith('http') or "read without 'adapter.safetensors', which 'model.safetensors.index.json' does not name" in r.stderr
+        if str(top).startswith('http'):
+            continue
+        for words in (['ls', f'{top}/twice'], ['convert', f'{top}/twice', tmp_path / 'no'], ['export', f'{top}/twice', tmp_path / 'no.npz']):
+            r = run(*words, ok=False)
+            assert r.returncode == 1 and "is in 'model.fp16.safetensors' and in 'model.safetensors': read one of these" in r.stderr, r.stderr
+        assert is_model(pytreefs.load_flat(f'{top}/twice/model.safetensors', separator='.'))

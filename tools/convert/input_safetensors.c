@@ -6,13 +6,13 @@
  * `__metadata__` becomes custom metadata of the item, except "format", the tree manifest, and
  * strings of the tree.
  */
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 
 #include "core/base/err.h"
 #include "core/base/lfs.h"
 #include "core/base/path.h"
+#include "core/step/item_safetensors.h"
 #include "handlers/namespace/ns.h"
 #include "handlers/format/safetensors.h"
 #include "tools/convert/input.h"
@@ -85,30 +85,30 @@ static int add_shard(struct input *in, const char *path)
 	return read_header(fd, path, &more[in->n_fds - 1]);
 }
 
-static int is_shard(const struct dirent *e)
-{
-	return e->d_name[0] != '.' && span_ends(span_str(e->d_name), span_str(".safetensors"));
-}
-
+/* The files are those that all who read the directory take. */
 static int add_shards(struct input *in)
 {
-	struct dirent **name;
-	int n = scandir(in->path, &name, is_shard, alphasort),
-	    r = n < 0 ? err_sys("cannot list", in->path) : 0;
+	auto_of(io_dir) struct io_dir *dir = NULL;
+	auto_buf names = { 0 };
+	struct io_engine *io;
+	int r = io_engine_open("sync", &io);
 
-	if (n == 0)
-		r = fail(-EINVAL, "'%s' has no .safetensors files", in->path);
-	for (int i = 0; i < n; i++) {
+	if (r < 0)
+		return r;
+	r = io_dir_open(io, in->path, &dir);
+	if (r >= 0)
+		r = safetensors_files(dir, &names);
+	for (size_t at = 0; at < names.n && r >= 0;) {
+		struct span name = span_str((char *)names.p + at);
 		auto_free char *path = NULL;
 
-		if (r >= 0)
-			r = path_join(in->path, span_str(name[i]->d_name), &path);
+		r = path_join(in->path, name, &path);
 		if (r >= 0)
 			r = add_shard(in, path);
-		free(name[i]);
+		at += name.n + 1;
 	}
-	if (n >= 0)
-		free(name);
+	io_dir_close(take(dir));
+	io_engine_close(io);
 	return r;
 }
 
