@@ -117,3 +117,45 @@ def test_diff_tells_keys_from_their_integers_and_of_each_other(run, tmp_path):
     assert 'k.npy: dtype: key<rbg>, and uint32' in run('diff', tmp_path / '0', tmp_path / '2', ok=False).stdout
     run('export', tmp_path / '0/default', tmp_path / 'k.safetensors')
     run('diff', tmp_path / '0/default', tmp_path / 'k.safetensors')
+
+
+@pytest.fixture(scope='module')
+def of_handlers(tmp_path_factory):
+    """A step with random keys as items of their own, and what Orbax restores of each."""
+    root, save = tmp_path_factory.mktemp('items') / 'root', ocp.args
+    with ocp.CheckpointManager(root) as manager:
+        manager.save(1, args=save.Composite(
+            state=save.StandardSave({'w': np.arange(3.)}), typed=save.JaxRandomKeySave(jax.random.split(jax.random.key(7), 3)),
+            raw=save.JaxRandomKeySave(jax.random.PRNGKey(8)), legacy=save.NumpyRandomKeySave(np.random.RandomState(3).get_state()),
+            state_dict=save.NumpyRandomKeySave(np.random.RandomState(4).get_state(legacy=False))))
+        manager.wait_until_finished()
+        return root / '1', manager.restore(1)
+
+
+def test_an_item_of_a_random_key_is_the_key(of_handlers):
+    """Not the two items that Orbax makes of it."""
+    step, want = of_handlers
+    got = pytreefs.load(step)
+    assert got.keys() == set(want.keys())
+    assert np.array_equal(got['typed'], jax.random.key_data(want['typed'])) and np.array_equal(got['raw'], want['raw'])
+    for name in ('legacy', 'state_dict'):
+        assert type(got[name]) is type(want[name])
+        np.random.RandomState().set_state(got[name])
+        assert all(map(np.array_equal, *([jax.tree.leaves(x[name]) for x in (got, want)])))
+    assert np.array_equal(pytreefs.load(step / 'raw'), want['raw'])
+    for only in ('raw', 'raw/', lambda name: name == 'raw'):
+        assert np.array_equal(pytreefs.load(step, only=only)['raw'], want['raw'])
+        assert list(pytreefs.load_flat(step, only=only)) == ['raw']
+
+
+def test_an_item_of_a_typed_key_comes_as_one(of_handlers):
+    step, want = of_handlers
+    like = {name: ... for name in want.keys()} | {'typed': jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 3)), 'raw': jax.random.PRNGKey(0)}
+    got = pytreefs.load(step, like=like)
+    assert got['typed'].dtype == want['typed'].dtype and np.array_equal(jax.random.key_data(got['typed']), jax.random.key_data(want['typed']))
+    assert np.array_equal(got['raw'], want['raw'])
+    assert pytreefs.load(step / 'typed', like=like['typed']).dtype == want['typed'].dtype
+    with pytest.raises(pytreefs.Error, match='raw: a PRNG key here'):
+        pytreefs.load(step, like=like | {'raw': jax.random.key(0)})
+    with pytreefs.open(step) as ck:
+        assert ck['typed/jax_random_key/checkpoint'].prng_impl == str(jax.random.key_impl(want['typed']))

@@ -174,7 +174,27 @@ class Context:
     def prng_impl(self, name: str) -> str | None:
         """The implementation of typed PRNG keys whose integers a leaf has; None: it is none."""
         text = self.attribute(name, 'prng_impl')
-        return str(json.loads(text)) if text else None
+        if text:
+            return str(json.loads(text))
+        item, _, leaf = name.rpartition('/')
+        jax = sys.modules.get('jax')
+        if jax is None or leaf != 'checkpoint.npy' or item.rpartition('/')[2] != 'jax_random_key':
+            return None
+        # An item of JaxRandomKeySave. Of which implementation it is was not recorded: Orbax restores the default one.
+        return str(jax.config.jax_default_prng_impl) if self.random_key(item).get('typed') is True else None
+
+    def random_key(self, item: str) -> dict[str, Any]:
+        """The JSON beside the tree of a random key that Orbax's handler saved."""
+        name = item + '_metadata/metadata'
+        try:
+            self.describe(name)
+        except KeyError:
+            return {}
+        try:
+            found = json.loads(self.bytes_of(name))
+        except ValueError as e:
+            raise self.fail(-errno.EIO, f'is not JSON: {e}', name) from None
+        return found if isinstance(found, dict) else {}
 
     def others(self, name: str, kind: int, of_tree: set[str]) -> dict[str, Node]:
         """Files and directories beside the items of a step, or beside the arrays of an item; of_tree: the names of the tree there."""

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from . import _dtypes, _jax
+from . import _dtypes, _jax, _random_key
 from . import _pytreefs as lib
 from ._checkpoint import Checkpoint
 from ._context import Context, Path, join, names_its_arguments, warn
@@ -38,6 +38,7 @@ class Loading:
         self.dtype = None if dtype is None else _dtypes.name_of(dtype)
         try:
             self.base, self.nodes = self._read_tree(only is None)
+            self.top = _random_key.merge(self.context, self.base, self.nodes) if self.nodes[0].kind == lib.STEP else 0
             self.chosen = self._choose(only)
             self.context.warn_of_names(self.base)
             if 'transforms' in options or 'transforms' in os.environ.get('PYTREEFS_OPTIONS', ''):
@@ -95,7 +96,8 @@ class Loading:
         if [(node.path, node.version) for node in found] != [(self.nodes[i].path, self.nodes[i].version) for i in leaves]:
             raise self.context.fail(-errno.ESTALE, 'was replaced while it was read', self.base)
         for i, node in zip(leaves, found, strict=True):
-            self.nodes[i] = node
+            was = self.nodes[i]
+            self.nodes[i] = node._replace(key=was.key, is_index=was.is_index, parent=was.parent)
 
     def fail(self, text: str, name: str = '') -> lib.Error:
         return self.context.fail(-errno.EINVAL, text, name)
@@ -195,7 +197,9 @@ class Loading:
             return [i for i in leaves if only('/'.join(self.keys(i)))]
         patterns = Patterns([only] if isinstance(only, str) else only)
         if self.nodes[0].kind == lib.STEP:
-            chosen = [i for i in leaves if patterns.choose(*reversed(self.nodes[i].path.split('/', 1)))]
+            # An item that is one value, a random key, has a name of its own.
+            chosen = [i for i in leaves if patterns.choose(*reversed(self.nodes[i].path.split('/', 1))) or
+                      self.nodes[i].parent == 0 and patterns.choose(self.nodes[i].key)]
         else:
             item = self.base or self.context.path.rstrip('/').rpartition('/')[2]
             chosen = [i for i in leaves if patterns.choose(self.nodes[i].path, item)]
@@ -225,7 +229,7 @@ class Loading:
             if node.kind in SEQUENCES and len(below) < len(self.children[i]):
                 below = [(self.nodes[c].key, ... if values[c] is ABSENT else values[c]) for c in self.children[i]]
             values[i] = make(node.kind, node.text, below)
-        return values[0]
+        return values[self.top]
 
 
 def _bytes_of(found: Leaf | Checkpoint) -> Any:
@@ -443,7 +447,8 @@ def load(path: Source, only: Only = None, dtype: Any = None, like: Any = None, o
 
     path is an item, a directory of it, a leaf (with its extension or without), a view of one ('w[0:4]@float32.npy'), what open()
     gave, or a step: of a step, its item `default` when it has one, as Orbax's CheckpointManager.restore() does, else a dict of its
-    items; an item of JSON is what it says, another one that is not a tree a dict of the bytes of its files.
+    items; an item of JSON is what it says, one of a random key its integers or its state, another one that is not a tree a dict of the
+    bytes of its files.
 
     only       a pattern or several (`pytreefs help patterns`), or a function of the path 'params/dense/kernel'. Dicts
                have only what was chosen, positions of sequences that were not hold `...`
@@ -476,7 +481,7 @@ def load(path: Source, only: Only = None, dtype: Any = None, like: Any = None, o
             loading.run(progress)
             return loading.build(only is None)
         matching = Matching(loading, out is not None, None if only is None else set(loading.chosen))
-        made = matching.match(target, 0, '')
+        made = matching.match(target, loading.top, '')
         if matching.differences:
             more = len(matching.differences) - 10
             raise loading.fail('is another tree: ' + '; '.join(matching.differences[:10]) +
