@@ -49,7 +49,7 @@ MAY_INCLUDE = {
     'core/zarr/meta': ['core/base', 'core/codec', 'core/dtype'],
     'core/zarr': ['core/base', 'core/io', 'core/kv', 'core/codec', 'core/dtype', 'core/zarr/meta'],
     'core/zarr/read_many': ['core/base', 'core/dtype', 'core/zarr/meta', 'core/zarr'],
-    'core/zarr/write': ['core/base', 'core/zarr/meta', 'core/zarr'],
+    'core/zarr/write': ['core/base', 'core/dtype', 'core/zarr/meta', 'core/zarr'],
     'core/tree': ['core/base', 'core/dtype'],
     'core/step': [
         'core/base', 'core/io', 'core/kv', 'core/remote', 'core/ocdbt', 'core/dtype', 'core/zarr/meta', 'core/zarr',

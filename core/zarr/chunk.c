@@ -526,28 +526,28 @@ int chunk_gather(struct zarr *z, struct chunk *c, uint64_t off, size_t n, struct
 	return 0;
 }
 
-int chunk_copy(struct zarr *z, struct chunk *c, uint64_t off, size_t n, void *p)
+int chunk_copy(struct zarr *z, struct chunk *c, const struct strided *s, uint64_t at, uint8_t *to)
 {
-	uint8_t *to = p;
+	uint64_t end = at + strided_span(s);
 
 	if (c->mode == CHUNK_RAW)
-		return chunk_raw_copy(z, c, off, n, p);
+		return chunk_raw_copy(z, c, s, at, to);
 	if (c->mode == CHUNK_WHOLE) {
-		memcpy(p, chunk_bytes(c) + off, n);
+		strided_copy(s, chunk_bytes(c) + at, to);
 		return 0;
 	}
-	while (n > 0) {
-		const uint8_t *from;
-		size_t part;
-		int r = stream_at(z, c, off, &from, &part);
+	for (uint64_t begin = at - at % STREAM_PIECE_BYTES; begin < end;
+	     begin += STREAM_PIECE_BYTES) {
+		const uint8_t *piece;
+		size_t n;
+		int r;
 
+		if (!strided_has(s, at, begin, begin + STREAM_PIECE_BYTES))
+			continue;
+		r = stream_at(z, c, begin, &piece, &n);
 		if (r < 0)
 			return r;
-		part = MIN(part, n);
-		memcpy(to, from, part);
-		to += part;
-		off += part;
-		n -= part;
+		strided_copy_window(s, at, piece, begin, begin + n, to);
 	}
 	return 0;
 }

@@ -9,6 +9,7 @@
 #ifndef PYTREEFS_CHUNK_H
 #define PYTREEFS_CHUNK_H
 
+#include "core/dtype/strided.h"
 #include "core/kv/kv_sum.h"
 #include "core/zarr/stream.h"
 #include "core/zarr/zarr.h"
@@ -61,8 +62,8 @@ const uint8_t *chunk_bytes(const struct chunk *c);
  * Append bytes [off, off + n) of the decoded chunk as segments, without copying them. Not for FILL.
  */
 int chunk_gather(struct zarr *z, struct chunk *c, uint64_t off, size_t n, struct segments *g);
-/* Copy bytes [off, off + n) of the decoded chunk to p. Not for FILL. */
-int chunk_copy(struct zarr *z, struct chunk *c, uint64_t off, size_t n, void *p);
+/* Copy elements, of which the first is at byte `at` of the decoded chunk. Not for FILL. */
+int chunk_copy(struct zarr *z, struct chunk *c, const struct strided *s, uint64_t at, uint8_t *to);
 
 /*
  * Decode in the background what a reader of [off, off + n) of the chunk needs. guess is NULL for a
@@ -130,7 +131,8 @@ void chunk_raw_ahead(struct zarr *z, const struct chunk *c, uint64_t off, uint64
 		     bool is_guess);
 /* chunk_gather() and chunk_copy() of a chunk in mode RAW. */
 int chunk_raw_gather(struct zarr *z, struct chunk *c, uint64_t off, size_t n, struct segments *g);
-int chunk_raw_copy(struct zarr *z, struct chunk *c, uint64_t off, size_t n, void *p);
+int chunk_raw_copy(struct zarr *z, struct chunk *c, const struct strided *s, uint64_t at,
+		   uint8_t *to);
 /*
  * Fill a cache entry that this thread began with a block of n bytes, which it takes on success; the
  * bytes of such an entry.

@@ -13,6 +13,7 @@
 
 /* Between two runs, so that a piece has eight of them at least. */
 #define NEAR (STREAM_PIECE_BYTES / 8)
+#define SCRATCH 8192 /* bytes that are converted at once */
 
 bool chunk_raw_is_fetched(const struct zarr *z)
 {
@@ -81,7 +82,7 @@ static void pin_near(struct zarr *z, struct chunk *c, uint64_t off)
 	c->pin_piece = piece;
 }
 
-int chunk_raw_copy(struct zarr *z, struct chunk *c, uint64_t off, size_t n, void *p)
+static int copy_bytes(struct zarr *z, struct chunk *c, uint64_t off, size_t n, void *p)
 {
 	uint64_t piece = off / STREAM_PIECE_BYTES;
 	size_t skip = (size_t)(off % STREAM_PIECE_BYTES);
@@ -105,4 +106,42 @@ int chunk_raw_copy(struct zarr *z, struct chunk *c, uint64_t off, size_t n, void
 		r = segments_copy(&g, p);
 	segments_release(&g);
 	return r;
+}
+
+struct raw_copy {
+	struct zarr *z;
+	struct chunk *c;
+	const struct strided *s;
+	uint64_t at;
+	uint8_t *to;
+};
+
+static int copy_row(void *arg, uint64_t at, uint64_t n, int64_t to)
+{
+	const struct raw_copy *w = arg;
+	const struct strided *s = w->s;
+	size_t item = dtype_info(s->have)->size;
+	uint64_t end = at + (n - 1) * (s->rank ? s->from[s->rank - 1] : 0) + item;
+	uint8_t scratch[SCRATCH];
+
+	if (s->have == s->want && strided_run(s) >= n)
+		return copy_bytes(w->z, w->c, at, n * item, w->to + to);
+	for (size_t part; at < end; at += part) {
+		int r;
+
+		part = (size_t)MIN(end - at, (uint64_t)SCRATCH);
+		r = copy_bytes(w->z, w->c, at, part, scratch);
+		if (r < 0)
+			return r;
+		strided_copy_window(s, w->at, scratch, at, at + part, w->to);
+	}
+	return 0;
+}
+
+int chunk_raw_copy(struct zarr *z, struct chunk *c, const struct strided *s, uint64_t at,
+		   uint8_t *to)
+{
+	struct raw_copy w = { z, c, s, at, to };
+
+	return strided_rows(s, at, 0, UINT64_MAX, copy_row, &w);
 }

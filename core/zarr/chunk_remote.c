@@ -47,34 +47,29 @@ static void set_index(const struct zarr *z, uint64_t number, uint64_t *index)
 	}
 }
 
-static void put_fill(const struct zarr *z, size_t n, uint8_t *p)
-{
-	size_t item = dtype_info(z->meta.dtype)->size;
-
-	for (size_t i = 0; i < n; i += item)
-		memcpy(p + i, z->meta.fill, item);
-}
-
 int zarr_chunk_bytes(struct zarr *z, uint64_t number, uint64_t off, size_t n, void *p)
 {
+	struct strided s = { .have = z->meta.dtype, .want = z->meta.dtype };
+	size_t item = dtype_info(z->meta.dtype)->size;
 	struct chunk c = { .local = true };
 	uint64_t end, total = 1;
 	int r;
 
 	for (unsigned i = 0; i < z->meta.rank; i++)
 		total *= z->leaf_grid[i];
-	if (number >= total || !add_fits(off, n, &end) || end > z->leaf->bytes ||
-	    off % dtype_info(z->meta.dtype)->size || n % dtype_info(z->meta.dtype)->size)
+	if (number >= total || !add_fits(off, n, &end) || end > z->leaf->bytes || off % item ||
+	    n % item)
 		return fail(-EINVAL, "bytes at %llu of chunk %llu do not exist",
 			    (unsigned long long)off, (unsigned long long)number);
 	set_index(z, number, c.index);
 	r = chunk_open(z, &c, 1);
 	if (r < 0)
 		return r;
+	strided_add(&s, n / item, c.mode == CHUNK_FILL ? 0 : item, (int64_t)item);
 	if (c.mode == CHUNK_FILL)
-		put_fill(z, n, p);
+		strided_copy(&s, z->meta.fill, p);
 	else
-		r = chunk_copy(z, &c, off, n, p);
+		r = chunk_copy(z, &c, &s, off, p);
 	chunk_close(z, &c, 1);
 	return r;
 }

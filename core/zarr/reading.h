@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reading.h - one read of a view: private to zarr_read.c, reading.c and slab.c.
+ * reading.h - one read of a view: for zarr_read.c, slab.c and read_many/.
  */
 #ifndef PYTREEFS_READING_H
 #define PYTREEFS_READING_H
 
+#include "core/dtype/strided.h"
 #include "core/zarr/chunk.h"
 #include "core/zarr/meta/grid.h"
 #include "core/zarr/zarr.h"
@@ -23,7 +24,10 @@ struct reading {
 	struct zarr *z;
 	const struct zarr_view *v;
 	struct grid grid;
-	size_t item, out_item; /* bytes per element, stored and in the answer */
+	size_t item, out_item; /* bytes per element, stored and in the result */
+	struct grid_box box;   /* the part of the view that is read now */
+	/* bytes between neighbours in the result, whose first element is that of the box */
+	int64_t stride[LIMIT_RANK];
 	struct segments *g;
 	bool is_pass; /* nobody will read the chunks again soon */
 	/* collects damaged chunks, whose bytes are then undefined; NULL: they are errors */
@@ -34,15 +38,16 @@ struct reading {
 void reading_init(struct reading *rd, struct zarr *z, const struct zarr_view *v,
 		  struct segments *g);
 
+/* Go on to the largest box of elements [first, first + n), with a result in C order. */
+void reading_set_box(struct reading *rd, uint64_t first, uint64_t n);
 /*
- * The number of trailing axes of a part that are one run both in the answer's box and in the chunk:
- * on them the part covers the box, and neighbours in the answer are neighbours in the chunk. The
- * axis before them may be covered in part; the run includes its positions.
+ * Describe the copy of a part's elements from their chunk to the result; returns the byte of the
+ * chunk at which the first one is. ret_to: its place in the result.
  */
-unsigned reading_run_axes(const struct reading *rd, const struct grid_box *box,
-			  const struct grid_part *p, uint64_t *ret_elements);
-/* The byte offset in the chunk of the element at this position. */
-uint64_t reading_byte_in_chunk(const struct reading *rd, const uint64_t *from);
+uint64_t reading_part(const struct reading *rd, const struct grid_part *p, struct strided *ret,
+		      int64_t *ret_to);
+/* Put zeros (padding) or the fill value for all elements of a part; out has the whole box. */
+void reading_fill_part(const struct reading *rd, const struct grid_part *p, uint8_t *out);
 /*
  * Copy n elements of the view, from `first` on, to p, for many requests. The chunks are the first
  * ones that the cache evicts. The bytes of damaged chunks are undefined, and these are added to
@@ -55,11 +60,8 @@ int reading_pass(struct zarr *z, const struct zarr_view *v, uint64_t first, uint
  */
 int reading_only(struct zarr *z, const struct zarr_view *v, uint64_t first, uint64_t n, uint8_t *p,
 		 const struct damage *only);
-/* Put n elements of the fill value at p, in the answer's element type. */
-void reading_put_fill(const struct reading *rd, uint8_t *p, uint64_t n);
+/* The fill value in the element type of the result. */
+void reading_fill_value(const struct reading *rd, uint8_t ret[LIMIT_ITEM_BYTES]);
 bool reading_fill_is_zero(const struct reading *rd);
-/* Copy a part from its opened chunk (NULL for padding) to out, which has the whole box. */
-int reading_copy_part(struct reading *rd, const struct grid_box *box, const struct grid_part *p,
-		      struct chunk *c, uint8_t *out);
 
 #endif

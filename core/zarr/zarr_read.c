@@ -24,34 +24,23 @@
 /* Larger arrays are not searched for holes, since one seek may have to visit all chunks. */
 #define SEEK_CHUNKS ((uint64_t)1 << 18)
 
-/* Whether the whole part is one run, in both answer and chunk. */
-static bool part_is_run(const struct reading *rd, const struct grid_box *box,
-			const struct grid_part *p)
+/* Whether the whole part is one run, in both answer and chunk; zeros, in the answer. */
+static bool part_is_run(const struct reading *rd, const struct grid_part *p)
 {
-	uint64_t run;
+	struct strided s;
+	int64_t to;
 
-	if (p->padding) {
-		/* Zeros need to be contiguous in the answer only. */
-		bool inner = true;
-
-		for (unsigned i = rd->grid.rank; i > 0; i--) {
-			uint64_t count = p->hi[i - 1] - p->lo[i - 1];
-
-			if (!inner && count > 1)
-				return false;
-			inner &= count == box->hi[i - 1] - box->lo[i - 1];
-		}
-		return true;
-	}
-	reading_run_axes(rd, box, p, &run);
-	return run == grid_part_elements(&rd->grid, p);
+	reading_part(rd, p, &s, &to);
+	return strided_is_run(&s);
 }
 
 /* ---- boxes by reference ---- */
 
 static int gather_fill(struct reading *rd, uint64_t n)
 {
+	struct strided s = { .have = rd->v->dtype, .want = rd->v->dtype };
 	size_t bytes = n * rd->out_item;
+	uint8_t one[LIMIT_ITEM_BYTES];
 	void *block;
 
 	if (reading_fill_is_zero(rd))
@@ -59,19 +48,38 @@ static int gather_fill(struct reading *rd, uint64_t n)
 	block = block_alloc(bytes);
 	if (!block)
 		return fail(-ENOMEM, "cannot allocate %zu bytes", bytes);
-	reading_put_fill(rd, block, n);
+	reading_fill_value(rd, one);
+	strided_add(&s, n, 0, (int64_t)rd->out_item);
+	strided_copy(&s, one, block);
 	return segments_add_block(rd->g, block, bytes, bytes);
 }
 
 static int gather_part(struct reading *rd, const struct grid_part *p, struct chunk *c)
 {
-	uint64_t n = grid_part_elements(&rd->grid, p);
+	uint64_t n = grid_part_elements(&rd->grid, p), at;
+	struct strided s;
+	int64_t to;
 
 	if (p->padding)
 		return segments_add_zero(rd->g, n * rd->out_item);
 	if (c->mode == CHUNK_FILL)
 		return gather_fill(rd, n);
-	return chunk_gather(rd->z, c, reading_byte_in_chunk(rd, p->from), n * rd->item, rd->g);
+	at = reading_part(rd, p, &s, &to);
+	return chunk_gather(rd->z, c, at, n * rd->item, rd->g);
+}
+
+static int copy_part(struct reading *rd, const struct grid_part *p, struct chunk *c, uint8_t *out)
+{
+	struct strided s;
+	uint64_t at;
+	int64_t to;
+
+	if (p->padding || c->mode == CHUNK_FILL) {
+		reading_fill_part(rd, p, out);
+		return 0;
+	}
+	at = reading_part(rd, p, &s, &to);
+	return chunk_copy(rd->z, c, &s, at, out + to);
 }
 
 /* ---- batches ---- */
@@ -83,19 +91,20 @@ struct batch {
 };
 
 /* Open the chunks of parts [from, to); all parts of a box are in different chunks. */
-static int batch_open(struct reading *rd, const struct grid_box *box, bool by_reference,
-		      struct batch *b, unsigned from, unsigned to)
+static int batch_open(struct reading *rd, bool by_reference, struct batch *b, unsigned from,
+		      unsigned to)
 {
 	b->n_chunks = 0;
 	for (unsigned i = from; i < to; i++) {
 		struct chunk *c = &b->chunk[b->n_chunks];
-		uint64_t run;
+		struct strided s;
+		int64_t place;
 
 		if (b->part[i].padding)
 			continue;
 		memcpy(c->index, b->part[i].chunk, sizeof(c->index));
-		reading_run_axes(rd, box, &b->part[i], &run);
-		c->in_runs = run * rd->item >= RUN_BYTES || by_reference;
+		reading_part(rd, &b->part[i], &s, &place);
+		c->in_runs = strided_run(&s) * rd->item >= RUN_BYTES || by_reference;
 		c->local = false;
 		b->n_chunks++;
 	}
@@ -120,27 +129,27 @@ static unsigned batch_limit(const struct reading *rd)
  * Whether a box is answered by reference: all parts are runs, and there are few. A box that needs a
  * few bytes of each of many chunks would keep all of these in memory until the answer is sent.
  */
-static bool box_is_runs(const struct reading *rd, const struct grid_box *box)
+static bool box_is_runs(const struct reading *rd)
 {
 	uint64_t pin = MIN(rd->z->leaf->bytes, (uint64_t)STREAM_PIECE_BYTES), parts = 0;
 	struct grid_part p;
 
 	if (rd->v->dtype != rd->z->meta.dtype)
 		return false;
-	grid_part_first(&rd->grid, box, &p);
+	grid_part_first(&rd->grid, &rd->box, &p);
 	do {
 		parts++;
-		if (!part_is_run(rd, box, &p) ||
+		if (!part_is_run(rd, &p) ||
 		    (parts > 2 && (parts > REFER_PARTS || parts * pin > REFER_PINNED)))
 			return false;
-	} while (grid_part_next(&rd->grid, box, &p));
+	} while (grid_part_next(&rd->grid, &rd->box, &p));
 	return !rd->g || rd->g->n + parts <= SEGMENTS_MAX;
 }
 
-static int parts_answer(struct reading *rd, const struct grid_box *box, struct batch *b,
-			unsigned from, unsigned to, uint8_t *out)
+static int parts_answer(struct reading *rd, struct batch *b, unsigned from, unsigned to,
+			uint8_t *out)
 {
-	int r = batch_open(rd, box, out == NULL, b, from, to);
+	int r = batch_open(rd, out == NULL, b, from, to);
 	struct chunk *c = b->chunk;
 
 	if (r < 0)
@@ -148,7 +157,7 @@ static int parts_answer(struct reading *rd, const struct grid_box *box, struct b
 	for (unsigned i = from; i < to && r >= 0; i++) {
 		struct grid_part *p = &b->part[i];
 
-		r = out ? reading_copy_part(rd, box, p, c, out) : gather_part(rd, p, c);
+		r = out ? copy_part(rd, p, c, out) : gather_part(rd, p, c);
 		c += !p->padding;
 	}
 	for (unsigned i = 0; i < b->n_chunks && rd->is_pass && !chunk_is_shared(rd->z); i++) {
@@ -165,17 +174,16 @@ static bool is_damage(int code)
 	return code == -EUCLEAN || code == -EBADMSG;
 }
 
-static int batch_answer(struct reading *rd, const struct grid_box *box, struct batch *b,
-			uint8_t *out)
+static int batch_answer(struct reading *rd, struct batch *b, uint8_t *out)
 {
-	int r = parts_answer(rd, box, b, 0, b->n, out);
+	int r = parts_answer(rd, b, 0, b->n, out);
 
 	if (!rd->found || !is_damage(r))
 		return r;
 	/* One damaged chunk fails all that are opened with it. */
 	r = 0;
 	for (unsigned i = 0; i < b->n && r >= 0; i++) {
-		r = parts_answer(rd, box, b, i, i + 1, out);
+		r = parts_answer(rd, b, i, i + 1, out);
 		if (is_damage(r)) {
 			err_clear();
 			r = damage_add(rd->found, rd->z, b->part[i].chunk);
@@ -184,31 +192,31 @@ static int batch_answer(struct reading *rd, const struct grid_box *box, struct b
 	return r;
 }
 
-/* Answer all parts of a box, by copying to out, or by reference if that is NULL. */
-static int answer_box(struct reading *rd, const struct grid_box *box, struct batch *b, uint8_t *out)
+/* Answer all parts of the box, by copying to out, or by reference if that is NULL. */
+static int answer_box(struct reading *rd, struct batch *b, uint8_t *out)
 {
 	unsigned limit = batch_limit(rd);
 	struct grid_part p;
 	bool more = true;
 	int r = 0;
 
-	grid_part_first(&rd->grid, box, &p);
+	grid_part_first(&rd->grid, &rd->box, &p);
 	while (more && r >= 0) {
 		b->n = 0;
 		while (more && b->n < limit) {
 			if (!rd->only || (!p.padding && damage_has(rd->only, rd->z, p.chunk)))
 				b->part[b->n++] = p;
-			more = grid_part_next(&rd->grid, box, &p);
+			more = grid_part_next(&rd->grid, &rd->box, &p);
 		}
-		r = b->n ? batch_answer(rd, box, b, out) : 0;
+		r = b->n ? batch_answer(rd, b, out) : 0;
 	}
 	return r;
 }
 
-static int read_box(struct reading *rd, const struct grid_box *box, struct batch *b)
+static int read_box(struct reading *rd, struct batch *b)
 {
-	bool by_reference = box_is_runs(rd, box);
-	size_t bytes = box->n * rd->out_item;
+	bool by_reference = box_is_runs(rd);
+	size_t bytes = rd->box.n * rd->out_item;
 	uint8_t *out = NULL;
 	int r;
 
@@ -217,7 +225,7 @@ static int read_box(struct reading *rd, const struct grid_box *box, struct batch
 		if (!out)
 			return fail(-ENOMEM, "cannot allocate %zu bytes", bytes);
 	}
-	r = answer_box(rd, box, b, out);
+	r = answer_box(rd, b, out);
 	if (!out)
 		return r;
 	if (r < 0) {
@@ -275,11 +283,9 @@ int zarr_read(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n,
 	first = off / rd.out_item;
 	last = (off + n - 1) / rd.out_item;
 	for (at = first; at <= last && r >= 0;) {
-		struct grid_box box;
-
-		grid_box(&rd.grid, at, last - at + 1, &box);
-		r = read_box(&rd, &box, b);
-		at += box.n;
+		reading_set_box(&rd, at, last - at + 1);
+		r = read_box(&rd, b);
+		at += rd.box.n;
 	}
 	if (r < 0)
 		return r;
@@ -294,13 +300,11 @@ static int copy_elements(struct reading *rd, uint64_t first, uint64_t n, uint8_t
 	int r = b ? 0 : fail(-ENOMEM, "cannot read '%s'", rd->z->prefix);
 
 	while (n > 0 && r >= 0) {
-		struct grid_box box;
-
-		grid_box(&rd->grid, first, n, &box);
-		r = answer_box(rd, &box, b, p);
-		p += box.n * rd->out_item;
-		first += box.n;
-		n -= box.n;
+		reading_set_box(rd, first, n);
+		r = answer_box(rd, b, p);
+		p += rd->box.n * rd->out_item;
+		first += rd->box.n;
+		n -= rd->box.n;
 	}
 	return r;
 }
@@ -339,18 +343,6 @@ int zarr_read_into(struct zarr *z, const struct zarr_view *v, uint64_t off, size
 	return r;
 }
 
-/* The bytes of the chunk from the start of a part's first element to the end of its last. */
-static void part_span(const struct reading *rd, const struct grid_part *p, uint64_t *ret_off,
-		      uint64_t *ret_n)
-{
-	uint64_t end = rd->item;
-
-	*ret_off = reading_byte_in_chunk(rd, p->from);
-	for (unsigned i = 0; i < rd->grid.rank; i++)
-		end += (p->hi[i] - p->lo[i] - 1) * rd->grid.axis[i].step * rd->z->leaf_stride[i];
-	*ret_n = end;
-}
-
 void zarr_prefetch(struct zarr *z, const struct zarr_view *v, uint64_t off, uint64_t n,
 		   struct zarr_guess *guess)
 {
@@ -365,29 +357,30 @@ void zarr_prefetch(struct zarr *z, const struct zarr_view *v, uint64_t off, uint
 	n = MIN(n, v->bytes - off);
 	last = (off + n - 1) / rd.out_item;
 	for (at = off / rd.out_item; at <= last && budget;) {
-		struct grid_box box;
 		struct grid_part p;
 
-		grid_box(&rd.grid, at, last - at + 1, &box);
-		grid_part_first(&rd.grid, &box, &p);
+		reading_set_box(&rd, at, last - at + 1);
+		grid_part_first(&rd.grid, &rd.box, &p);
 		do {
-			uint64_t from, len;
+			struct strided s;
+			uint64_t from;
+			int64_t to;
 
 			if (p.padding)
 				continue;
-			part_span(&rd, &p, &from, &len);
-			chunk_prefetch(z, p.chunk, from, len, guess);
-		} while (--budget && grid_part_next(&rd.grid, &box, &p));
-		at += box.n;
+			from = reading_part(&rd, &p, &s, &to);
+			chunk_prefetch(z, p.chunk, from, strided_span(&s), guess);
+		} while (--budget && grid_part_next(&rd.grid, &rd.box, &p));
+		at += rd.box.n;
 	}
 }
 
 /* Whether everything in a box reads as zeros and is not stored: returns 1 or 0. */
-static int box_is_hole(struct reading *rd, const struct grid_box *box)
+static int box_is_hole(struct reading *rd)
 {
 	struct grid_part p;
 
-	grid_part_first(&rd->grid, box, &p);
+	grid_part_first(&rd->grid, &rd->box, &p);
 	do {
 		struct chunk c = { 0 };
 		bool stored;
@@ -403,7 +396,7 @@ static int box_is_hole(struct reading *rd, const struct grid_box *box)
 		kv_loc_release(&c.loc);
 		if (stored)
 			return 0;
-	} while (grid_part_next(&rd->grid, box, &p));
+	} while (grid_part_next(&rd->grid, &rd->box, &p));
 	return 1;
 }
 
@@ -461,19 +454,17 @@ int zarr_seek(struct zarr *z, const struct zarr_view *v, uint64_t off, int whenc
 		return 0;
 	}
 	for (at = off / rd.out_item; at < v->n_elements;) {
-		uint64_t n = slab_elements(&rd, at);
-		struct grid_box box;
 		int hole;
 
-		grid_box(&rd.grid, at, n, &box);
-		hole = box_is_hole(&rd, &box);
+		reading_set_box(&rd, at, slab_elements(&rd, at));
+		hole = box_is_hole(&rd);
 		if (hole < 0)
 			return hole;
 		if (hole == (whence == SEEK_HOLE)) {
 			*ret = MAX(off, at * rd.out_item);
 			return 0;
 		}
-		at += box.n;
+		at += rd.box.n;
 	}
 	*ret = v->bytes;
 	return 0;
@@ -483,15 +474,17 @@ static int explain_part(struct reading *rd, const struct grid_part *p, bool json
 {
 	struct zarr *z = rd->z;
 	struct chunk c = { 0 };
-	uint64_t from = 0, len = 0;
 	struct cache_key key;
+	struct strided s;
+	uint64_t from;
+	int64_t to;
 	bool pieces = chunk_is_streamed(z), cached;
 
 	if (p->padding)
 		return buf_add_str(out, json ? "{\"padding\": true}" : "  padding\n");
 	memcpy(c.index, p->chunk, sizeof(c.index));
 	chunk_number(z, &c);
-	part_span(rd, p, &from, &len);
+	from = reading_part(rd, p, &s, &to);
 	key = pieces ? stream_piece_key(z, c.number, from / STREAM_PIECE_BYTES) :
 		       chunk_whole_key(z, c.number);
 	cached = cache_has(z->env->cache, &key, CACHE_READY);
@@ -501,7 +494,7 @@ static int explain_part(struct reading *rd, const struct grid_part *p, bool json
 		out,
 		json ? ", \"offset\": %llu, \"length\": %llu, \"bytes\": %llu, \"in_pieces\": %s, \"cached\": %s}" :
 		       " bytes %llu+%llu of %llu, %s, %s\n",
-		(unsigned long long)from, (unsigned long long)len,
+		(unsigned long long)from, (unsigned long long)strided_span(&s),
 		(unsigned long long)z->leaf->bytes,
 		json   ? pieces ? "true" : "false" :
 		pieces ? "in pieces" :
@@ -521,32 +514,31 @@ int zarr_explain(struct zarr *z, const struct zarr_view *v, uint64_t off, uint64
 	reading_init(&rd, z, v, NULL);
 	last = n ? (off + n - 1) / rd.out_item : 0;
 	for (at = off / rd.out_item; n && at <= last && r >= 0;) {
-		struct grid_box box;
 		struct grid_part p;
 		bool first = true, runs;
 
-		grid_box(&rd.grid, at, last - at + 1, &box);
-		runs = box_is_runs(&rd, &box);
+		reading_set_box(&rd, at, last - at + 1);
+		runs = box_is_runs(&rd);
 		if (json)
 			r = buf_addf(
 				out,
 				"%s\n{\"element\": %llu, \"elements\": %llu, \"copied\": %s, \"parts\": [",
-				at > off / rd.out_item ? "," : "", (unsigned long long)box.at,
-				(unsigned long long)box.n, runs ? "false" : "true");
+				at > off / rd.out_item ? "," : "", (unsigned long long)rd.box.at,
+				(unsigned long long)rd.box.n, runs ? "false" : "true");
 		else
 			r = buf_addf(out, "box of %llu elements from element %llu, %s\n",
-				     (unsigned long long)box.n, (unsigned long long)box.at,
+				     (unsigned long long)rd.box.n, (unsigned long long)rd.box.at,
 				     runs ? "by reference" : "copied");
-		grid_part_first(&rd.grid, &box, &p);
+		grid_part_first(&rd.grid, &rd.box, &p);
 		do {
 			if (json)
 				buf_add_str(out, first ? "\n  " : ",\n  ");
 			r = explain_part(&rd, &p, json, out);
 			first = false;
-		} while (r >= 0 && grid_part_next(&rd.grid, &box, &p));
+		} while (r >= 0 && grid_part_next(&rd.grid, &rd.box, &p));
 		if (json)
 			r = buf_add_str(out, "]}");
-		at += box.n;
+		at += rd.box.n;
 	}
 	return json && r >= 0 ? buf_add_byte(out, ']') : r;
 }

@@ -14,6 +14,7 @@
 
 #include "core/base/err.h"
 #include "core/dtype/cast.h"
+#include "core/dtype/strided.h"
 #include "handlers/format/format.h"
 
 /* ---- arguments ---- */
@@ -360,31 +361,23 @@ static int block_view(const struct derived_plan *p, const struct block *b, struc
 	return r < 0 ? r : zarr_view_finish(ret);
 }
 
-static void permute(const struct derived_plan *p, const struct block *b, const struct zarr_view *v,
-		    const uint8_t *in, uint8_t *out)
+static void permute(const struct derived_plan *p, const struct zarr_view *v, const uint8_t *in,
+		    uint8_t *out)
 {
-	size_t item = dtype_info(p->dtype)->size;
-	uint64_t stride[LIMIT_RANK], by_axis[LIMIT_RANK], shape[LIMIT_RANK],
-		index[LIMIT_RANK] = { 0 }, n = 1;
+	struct strided s = { .have = p->dtype, .want = p->dtype };
+	uint64_t from[LIMIT_RANK], n = dtype_info(p->dtype)->size, to = v->bytes;
 
 	for (unsigned i = p->rank; i-- > 0;) {
-		stride[i] = n * item;
+		from[i] = n;
 		n *= v->axis[i].count;
 	}
 	for (unsigned i = 0; i < p->rank; i++) {
-		by_axis[i] = stride[p->order[i]];
-		shape[i] = v->axis[p->order[i]].count;
+		uint64_t count = v->axis[p->order[i]].count;
+
+		to /= MAX(count, (uint64_t)1);
+		strided_add(&s, count, from[p->order[i]], (int64_t)to);
 	}
-	for (const uint8_t *end = out + n * item; out < end; out += item) {
-		memcpy(out, in, item);
-		for (unsigned i = p->rank; i-- > b->axis;) {
-			in += by_axis[i];
-			if (++index[i] < shape[i])
-				break;
-			in -= by_axis[i] * shape[i];
-			index[i] = 0;
-		}
-	}
+	strided_copy(&s, in, out);
 }
 
 /* Advance to the next block. Returns false after the last. */
@@ -424,7 +417,7 @@ static int run_transpose(const struct derived_plan *p, uint8_t *piece, derived_s
 			r = zarr_read_into(p->input[0], &v, 0, v.bytes, piece);
 		if (r < 0)
 			return r;
-		permute(p, &b, &v, piece, out);
+		permute(p, &v, piece, out);
 		r = sink(arg, out, v.bytes);
 	} while (r >= 0 && block_next(p, &b, step));
 	return r;

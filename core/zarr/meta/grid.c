@@ -99,23 +99,3 @@ uint64_t grid_part_elements(const struct grid *g, const struct grid_part *part)
 		n *= part->hi[i] - part->lo[i];
 	return n;
 }
-
-uint64_t grid_part_at(const struct grid *g, const struct grid_box *box,
-		      const struct grid_part *part)
-{
-	uint64_t at = 0;
-
-	for (unsigned i = 0; i < g->rank; i++)
-		at = at * (box->hi[i] - box->lo[i]) + (part->lo[i] - box->lo[i]);
-	return at;
-}
-
-bool grid_part_next_row(const struct grid_part *part, unsigned axes, uint64_t *row)
-{
-	for (unsigned i = axes; i > 0; i--) {
-		if (++row[i - 1] < part->hi[i - 1] - part->lo[i - 1])
-			return true;
-		row[i - 1] = 0;
-	}
-	return false;
-}

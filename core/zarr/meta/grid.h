@@ -55,16 +55,7 @@ void grid_box(const struct grid *g, uint64_t first, uint64_t n, struct grid_box 
 void grid_part_first(const struct grid *g, const struct grid_box *box, struct grid_part *ret);
 bool grid_part_next(const struct grid *g, const struct grid_box *box, struct grid_part *part);
 
-/*
- * The number of elements of a part, and the number of its first element in the C order of the box.
- */
+/* The number of elements of a part. */
 uint64_t grid_part_elements(const struct grid *g, const struct grid_part *part);
-uint64_t grid_part_at(const struct grid *g, const struct grid_box *box,
-		      const struct grid_part *part);
-/*
- * Advance row, a position on the first `axes` axes relative to the part's lo, in C order. After the
- * last row, sets it to zeros and returns false.
- */
-bool grid_part_next_row(const struct grid_part *part, unsigned axes, uint64_t *row);
 
 #endif

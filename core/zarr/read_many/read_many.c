@@ -128,7 +128,7 @@ static void batch_submit(struct many *m, struct many_batch *b)
 		if (j->loc.where != KV_FILE || !k->n)
 			continue;
 		if (k->how == MANY_RAW) {
-			to = many_place(j->t, &k->part) + j->from;
+			to = k->to + j->from;
 		} else if (k->how == MANY_WHOLE) {
 			k->in = to = b->buf + at;
 			at += round_up(k->n, 64);

@@ -15,7 +15,6 @@
 #define INPUT (1 * MiB)         /* bytes of a stream's stored data that are read at once */
 #define THROUGH_BYTES (4 * MiB) /* bytes that are read through the cache at once */
 #define FRONT_CHUNK (4 * MiB)   /* of larger chunks, only the part to be decoded is read */
-#define ROW_BYTES 8192          /* bytes of a row that are gathered, cast and scattered at once */
 #define WATCHED (16 * MiB)      /* larger chunks check now and then whether to continue */
 
 int many_at(const struct many_job *job, int r)
@@ -29,129 +28,16 @@ int many_at(const struct many_job *job, int r)
 	return err_at(r, "%s", buf_str(&where));
 }
 
-/* ---- copying ---- */
-
-/* Move n elements that are `from` bytes apart to places that are `to` bytes apart. */
-static void move_elements(uint8_t *out, int64_t to, const uint8_t *in, int64_t from, size_t item,
-			  uint64_t n)
-{
-#define MOVE(size)                                                                   \
-	case size:                                                                   \
-		for (uint64_t i = 0; i < n; i++)                                     \
-			memcpy(out + (int64_t)i * to, in + (int64_t)i * from, size); \
-		break
-	switch (item) {
-		MOVE(1);
-		MOVE(2);
-		MOVE(4);
-		MOVE(8);
-		MOVE(16);
-	}
-#undef MOVE
-}
-
-/* Copy one row: n elements, `from` bytes apart in the chunk and `to` bytes in the result. */
-static void copy_row(const struct many_target *t, uint8_t *out, int64_t to, const uint8_t *in,
-		     int64_t from, uint64_t n)
-{
-	enum dtype have = t->r.z->meta.dtype, want = t->r.view.dtype;
-	uint8_t stored[ROW_BYTES], shown[ROW_BYTES];
-	uint64_t room = ROW_BYTES / MAX(t->item, t->out_item);
-
-	if (from == (int64_t)t->item && to == (int64_t)t->out_item) {
-		cast(want, out, have, in, n);
-		return;
-	}
-	if (have == want) {
-		move_elements(out, to, in, from, t->item, n);
-		return;
-	}
-	for (uint64_t k; n > 0; n -= k) {
-		k = MIN(n, room);
-		move_elements(stored, (int64_t)t->item, in, from, t->item, k);
-		cast(want, shown, have, stored, k);
-		move_elements(out, to, shown, (int64_t)t->out_item, t->out_item, k);
-		in += (int64_t)k * from;
-		out += (int64_t)k * to;
-	}
-}
-
-/* Write the same value n times. */
-static void fill_row(const struct many_target *t, uint8_t *out, int64_t to, const uint8_t *one,
-		     uint64_t n)
-{
-	bool zero = true;
-
-	for (size_t i = 0; i < t->out_item; i++)
-		zero &= one[i] == 0;
-	if (zero && to == (int64_t)t->out_item) {
-		memset(out, 0, n * t->out_item);
-		return;
-	}
-	move_elements(out, to, one, 0, t->out_item, n);
-}
-
-void many_copy(const struct many_target *t, const struct grid_part *p, const uint8_t *chunk,
-	       uint64_t skip)
-{
-	const struct zarr *z = t->r.z;
-	uint64_t row[LIMIT_RANK] = { 0 }, run, first = 0;
-	unsigned axes = t->grid.rank - many_run(t, p, &run);
-	int64_t from = (int64_t)t->item, to = (int64_t)t->out_item;
-	uint8_t one[LIMIT_ITEM_BYTES] = { 0 }, *base = many_place(t, p);
-
-	if (!p->padding)
-		cast(t->r.view.dtype, one, z->meta.dtype, z->meta.fill, 1);
-	for (unsigned i = 0; i < t->grid.rank && chunk; i++)
-		first += p->from[i] * z->leaf_stride[i];
-	/* There is no run: iterate over the last axis. */
-	if (run == 1 && axes > 0) {
-		axes--;
-		run = p->hi[axes] - p->lo[axes];
-		from = (int64_t)(t->grid.axis[axes].step * z->leaf_stride[axes]);
-		to = t->r.stride[axes];
-	}
-	do {
-		uint64_t at = first;
-		uint8_t *out = base;
-
-		for (unsigned i = 0; i < axes; i++) {
-			at += row[i] * t->grid.axis[i].step * z->leaf_stride[i];
-			out += (int64_t)row[i] * t->r.stride[i];
-		}
-		if (chunk)
-			copy_row(t, out, to, chunk + (at - skip), from, run);
-		else
-			fill_row(t, out, to, one, run);
-	} while (grid_part_next_row(p, axes, row));
-}
-
 /* ---- deciding how ---- */
-
-/* The first byte of the chunk that a part needs, and the number of bytes from there. */
-static void part_span(const struct many_target *t, const struct grid_part *p, uint64_t *ret_at,
-		      uint64_t *ret_n)
-{
-	const struct zarr *z = t->r.z;
-	uint64_t at = 0, n = t->item;
-
-	for (unsigned i = 0; i < t->grid.rank; i++) {
-		at += p->from[i] * z->leaf_stride[i];
-		n += (p->hi[i] - p->lo[i] - 1) * t->grid.axis[i].step * z->leaf_stride[i];
-	}
-	*ret_at = at;
-	*ret_n = n;
-}
 
 static void raw_init(struct many *m, const struct many_job *job, bool one_run, bool summed,
 		     struct many_work *k)
 {
 	const struct many_target *t = job->t;
-	uint64_t at, n;
+	uint64_t n = strided_span(&k->copy);
 
-	part_span(t, &k->part, &at, &n);
 	k->how = MANY_RAW;
-	k->at = at + job->from;
+	k->at = k->first + job->from;
 	k->n = job->n ? job->n : n;
 	if (one_run && t->r.view.dtype == t->r.z->meta.dtype &&
 	    (!summed || n == t->r.z->leaf->bytes)) {
@@ -170,14 +56,17 @@ void many_work_init(struct many *m, struct many_job *job, struct many_work *ret)
 	const struct many_target *t = job->t;
 	const struct zarr *z = t->r.z;
 	bool one_run, whole, summed;
-	uint64_t run, room, at, n;
+	uint64_t room;
+	int64_t to;
 
 	*k = (struct many_work){ .job = job, .req = -1 };
 	many_part(t, job->number, NULL, &k->part);
 	if (job->loc.where == KV_ABSENT)
 		return;
-	one_run = many_run(t, &k->part, &run) == t->grid.rank;
-	whole = one_run && z->leaf_in_order && run * t->item == z->leaf->bytes;
+	k->first = reading_part(&t->rd, &k->part, &k->copy, &to);
+	k->to = t->r.to + to;
+	one_run = strided_is_run(&k->copy);
+	whole = one_run && z->leaf_in_order && strided_span(&k->copy) == z->leaf->bytes;
 	summed = kv_loc_may_have_sum(&job->loc) && job->loc.len - job->len <= KV_SUM_REST;
 	k->direct = whole && t->r.view.dtype == z->meta.dtype;
 	if (z->leaf_raw && job->loc.where == KV_FILE && job->len == z->leaf->bytes &&
@@ -185,8 +74,7 @@ void many_work_init(struct many *m, struct many_job *job, struct many_work *ret)
 		raw_init(m, job, one_run, summed, k);
 		return;
 	}
-	part_span(t, &k->part, &at, &n);
-	k->need = at + n;
+	k->need = k->first + strided_span(&k->copy);
 	k->all = summed;
 	k->n = summed ? job->loc.len + job->loc.tail : job->len;
 	room = (job->loc.where == KV_FILE ? k->n : 0) + (k->direct ? 0 : z->leaf->bytes);
@@ -258,22 +146,22 @@ static int run_fill(struct many_worker *w, struct many_work *k)
 	unsigned axis = 0;
 	uint64_t count = 1, per, room;
 
-	for (unsigned i = 0; i < t->grid.rank; i++)
+	for (unsigned i = 0; i < t->rd.grid.rank; i++)
 		if (piece.hi[i] - piece.lo[i] > piece.hi[axis] - piece.lo[axis])
 			axis = i;
-	if (t->grid.rank)
+	if (t->rd.grid.rank)
 		count = piece.hi[axis] - piece.lo[axis];
-	per = grid_part_elements(&t->grid, &k->part) / MAX(count, (uint64_t)1) * t->out_item;
+	per = grid_part_elements(&t->rd.grid, &k->part) / MAX(count, (uint64_t)1) * t->rd.out_item;
 	room = MAX((uint64_t)1, WATCHED / MAX(per, (uint64_t)1));
 	if (count <= room) {
-		many_copy(t, &piece, NULL, 0);
+		reading_fill_part(&t->rd, &piece, t->r.to);
 		return 0;
 	}
 	for (uint64_t at = 0; at < count && !many_is_off(t); at += room) {
 		piece.lo[axis] = k->part.lo[axis] + at;
 		piece.hi[axis] = MIN(piece.lo[axis] + room, k->part.hi[axis]);
-		many_copy(t, &piece, NULL, 0);
-		per = grid_part_elements(&t->grid, &piece) * t->out_item;
+		reading_fill_part(&t->rd, &piece, t->r.to);
+		per = grid_part_elements(&t->rd.grid, &piece) * t->rd.out_item;
 		atomic_fetch_add(&w->many->done, per);
 		k->reported += per;
 		if (w->is_caller)
@@ -306,14 +194,14 @@ static int run_whole(struct many_worker *w, struct many_work *k)
 				   span_of(span_from(bytes, job->loc.len).p, job->loc.tail));
 	/* Only some of the stored elements were read, and they are as shown. */
 	if (r >= 0 && k->shown) {
-		many_copy(t, &k->part, k->in, k->at);
+		strided_copy(&k->copy, k->in, k->to);
 		return 0;
 	}
 	if (r >= 0 && !k->direct)
 		r = scratch_grow(w, z->leaf->bytes);
 	if (r < 0)
 		return r;
-	out = k->direct ? many_place(t, &k->part) : w->scratch;
+	out = k->direct ? k->to : w->scratch;
 	r = codec_decode_front(&z->leaf->codecs, in, out, z->leaf->bytes, k->need,
 			       z->leaf->bytes > WATCHED ? &watch : NULL);
 	if (r < 0)
@@ -321,7 +209,7 @@ static int run_whole(struct many_worker *w, struct many_work *k)
 	zarr_to_shown(z, out, k->need);
 	count(w->many, k->need, job->len);
 	if (!k->direct)
-		many_copy(t, &k->part, out, 0);
+		strided_copy(&k->copy, out + k->first, k->to);
 	return 0;
 }
 
@@ -407,7 +295,7 @@ static int stream_pieces(struct many_worker *w, struct many_work *k, struct code
 {
 	const struct many_target *t = k->job->t;
 	const struct zarr *z = t->r.z;
-	uint8_t *to = many_place(t, &k->part);
+	uint8_t *to = k->to;
 	bool in_place = codec_stream_needs_before(s);
 	size_t piece = in_place ? RETAINED : PIECE;
 	int r = k->direct ? 0 : scratch_grow(w, piece);
@@ -421,10 +309,10 @@ static int stream_pieces(struct many_worker *w, struct many_work *k, struct code
 			break;
 		zarr_to_shown(z, out, n);
 		if (!k->direct)
-			cast(t->r.view.dtype, to + at / t->item * t->out_item, z->meta.dtype, out,
-			     n / t->item);
+			cast(t->r.view.dtype, to + at / t->rd.item * t->rd.out_item, z->meta.dtype,
+			     out, n / t->rd.item);
 		at += n;
-		atomic_fetch_add(&w->many->done, n / t->item * t->out_item);
+		atomic_fetch_add(&w->many->done, n / t->rd.item * t->rd.out_item);
 		if (w->is_caller)
 			many_report_progress(w->many);
 	}
@@ -448,7 +336,7 @@ static int stream_front(struct many_worker *w, struct many_work *k, struct codec
 	if (r < 0 || many_is_off(t))
 		return r;
 	zarr_to_shown(t->r.z, w->scratch, k->need);
-	many_copy(t, &k->part, w->scratch, 0);
+	strided_copy(&k->copy, w->scratch + k->first, k->to);
 	return 0;
 }
 
@@ -505,9 +393,9 @@ int many_work_run(struct many_worker *w, struct many_work *k)
 		return many_at(k->job, r);
 	if (k->how != MANY_STREAM)
 		atomic_fetch_add(&w->many->done,
-				 (k->job->n ? k->job->n / t->item :
-					      grid_part_elements(&t->grid, &k->part)) *
-						 t->out_item -
+				 (k->job->n ? k->job->n / t->rd.item :
+					      grid_part_elements(&t->rd.grid, &k->part)) *
+						 t->rd.out_item -
 					 k->reported);
 	return 0;
 }
@@ -519,7 +407,7 @@ static int part_view(const struct many_target *t, const struct grid_part *p, str
 {
 	*v = t->r.view;
 	v->plain = false;
-	for (unsigned i = 0; i < t->grid.rank; i++) {
+	for (unsigned i = 0; i < t->rd.grid.rank; i++) {
 		v->axis[i].start += v->axis[i].step * p->lo[i];
 		v->axis[i].count = p->hi[i] - p->lo[i];
 	}
@@ -530,27 +418,30 @@ static int part_view(const struct many_target *t, const struct grid_part *p, str
 static void scatter(const struct many_target *t, const struct grid_part *p, uint64_t at, uint64_t n,
 		    const uint8_t *in)
 {
-	uint8_t *base = many_place(t, p);
+	struct strided s;
+	int64_t base;
+
+	reading_part(&t->rd, p, &s, &base);
 
 	for (uint64_t i = 0; i < n; i++) {
 		uint64_t rest = at + i;
 		int64_t to = 0;
 
-		for (unsigned k = t->grid.rank; k > 0; k--) {
+		for (unsigned k = t->rd.grid.rank; k > 0; k--) {
 			uint64_t count = p->hi[k - 1] - p->lo[k - 1];
 
 			if (count > 1)
 				to += (int64_t)(rest % count) * t->r.stride[k - 1];
 			rest /= count;
 		}
-		memcpy(base + to, in + i * t->out_item, t->out_item);
+		memcpy(t->r.to + base + to, in + i * t->rd.out_item, t->rd.out_item);
 	}
 }
 
 int many_through(struct many_job *job)
 {
 	struct many_target *t = job->t;
-	size_t room = THROUGH_BYTES / t->out_item * t->out_item;
+	size_t room = THROUGH_BYTES / t->rd.out_item * t->rd.out_item;
 	struct zarr_view v;
 	struct grid_part p;
 	uint8_t *buf;
@@ -566,7 +457,7 @@ int many_through(struct many_job *job)
 
 		r = zarr_read_into(t->r.z, &v, off, n, buf);
 		if (r >= 0)
-			scatter(t, &p, off / t->out_item, n / t->out_item, buf);
+			scatter(t, &p, off / t->rd.out_item, n / t->rd.out_item, buf);
 		off += n;
 		atomic_fetch_add(&t->many->done, n);
 		many_report_progress(t->many);

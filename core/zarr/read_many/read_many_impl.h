@@ -11,8 +11,8 @@
 
 #include "core/base/err.h"
 #include "core/zarr/chunk.h"
-#include "core/zarr/meta/grid.h"
 #include "core/zarr/read_many/read_many.h"
+#include "core/zarr/reading.h"
 
 struct many;
 
@@ -34,11 +34,9 @@ struct many_target {
 	struct many *many;
 	size_t i; /* its index for the caller */
 	struct read_target r;
-	struct grid grid;
-	struct grid_box box;   /* the whole view */
+	struct reading rd;     /* its box is the whole view, its strides are those of r */
 	struct grid_part next; /* the part to plan next, if there are more */
 	bool is_open, more;
-	size_t item, out_item;
 	struct many_job *job; /* jobs of this round */
 	size_t n_jobs, cap_jobs, max_jobs;
 	atomic_int failed;     /* negative errno */
@@ -60,6 +58,9 @@ enum many_how {
 struct many_work {
 	struct many_job *job;
 	struct grid_part part;
+	struct strided copy; /* of its elements, from byte `first` of the chunk on, to `to` */
+	uint64_t first;
+	uint8_t *to;
 	enum many_how how;
 	bool direct; /* WHOLE, STREAM: the decoded chunk is a run of the result */
 	bool all;    /* the whole value and its tail are read */
@@ -141,13 +142,6 @@ int many_plan(void *target);
 /* The place of a chunk in the grid, and the part of the view in it. */
 void many_part(const struct many_target *t, uint64_t number, uint64_t *ret_index,
 	       struct grid_part *ret);
-/*
- * The number of trailing axes that are one run in both chunk and result, and the elements of the
- * run.
- */
-unsigned many_run(const struct many_target *t, const struct grid_part *p, uint64_t *ret_elements);
-/* The place of a part's first element in the result. */
-uint8_t *many_place(const struct many_target *t, const struct grid_part *p);
 /* Release everything that the round's jobs hold. */
 void many_jobs_release(struct many_target *t);
 
@@ -159,12 +153,6 @@ void many_work_init(struct many *m, struct many_job *job, struct many_work *ret)
 int many_work_run(struct many_worker *w, struct many_work *k);
 /* MANY_THROUGH: called by the calling thread while it holds no budget. */
 int many_through(struct many_job *job);
-/*
- * Copy the elements of a part from a decoded chunk, whose byte `skip` is at `chunk`; if chunk is
- * NULL, the zeros of padding or the fill value.
- */
-void many_copy(const struct many_target *t, const struct grid_part *p, const uint8_t *chunk,
-	       uint64_t skip);
 /*
  * Called within a large chunk after `done` bytes: the calling thread reports progress, and an error
  * tells the decoder to stop.

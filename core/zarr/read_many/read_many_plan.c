@@ -6,7 +6,6 @@
 
 #include "core/base/array.h"
 #include "core/zarr/read_many/read_many_impl.h"
-#include "core/zarr/reading.h"
 
 #define LOCATE 64               /* chunks that are looked up together */
 #define IN_HAND_BYTES (8 * MiB) /* limit of the inline values that jobs hold */
@@ -38,42 +37,15 @@ static void part_axis(const struct grid_axis *a, uint64_t chunk, uint64_t *lo, u
 void many_part(const struct many_target *t, uint64_t number, uint64_t *ret_index,
 	       struct grid_part *ret)
 {
-	for (unsigned i = t->grid.rank; i > 0; i--) {
+	for (unsigned i = t->rd.grid.rank; i > 0; i--) {
 		ret->chunk[i - 1] = number % t->r.z->leaf_grid[i - 1];
 		number /= t->r.z->leaf_grid[i - 1];
-		part_axis(&t->grid.axis[i - 1], ret->chunk[i - 1], &ret->lo[i - 1], &ret->hi[i - 1],
-			  &ret->from[i - 1]);
+		part_axis(&t->rd.grid.axis[i - 1], ret->chunk[i - 1], &ret->lo[i - 1],
+			  &ret->hi[i - 1], &ret->from[i - 1]);
 	}
 	ret->padding = false;
 	if (ret_index)
-		memcpy(ret_index, ret->chunk, t->grid.rank * sizeof(*ret_index));
-}
-
-unsigned many_run(const struct many_target *t, const struct grid_part *p, uint64_t *ret_elements)
-{
-	uint64_t run = 1;
-	unsigned n = 0;
-
-	for (unsigned i = t->grid.rank; i > 0; i--, n++) {
-		uint64_t count = p->hi[i - 1] - p->lo[i - 1];
-
-		if (count > 1 &&
-		    (t->grid.axis[i - 1].step * t->r.z->leaf_stride[i - 1] != run * t->item ||
-		     t->r.stride[i - 1] != (int64_t)(run * t->out_item)))
-			break;
-		run *= count;
-	}
-	*ret_elements = run;
-	return n;
-}
-
-uint8_t *many_place(const struct many_target *t, const struct grid_part *p)
-{
-	int64_t at = 0;
-
-	for (unsigned i = 0; i < t->grid.rank; i++)
-		at += (int64_t)p->lo[i] * (t->r.view.axis[i].drop ? 0 : t->r.stride[i]);
-	return t->r.to + at;
+		memcpy(ret_index, ret->chunk, t->rd.grid.rank * sizeof(*ret_index));
 }
 
 /* ---- jobs ---- */
@@ -93,12 +65,15 @@ static uint64_t raw_run(const struct many_target *t, const struct chunk *c,
 			const struct grid_part *p)
 {
 	const struct zarr *z = t->r.z;
+	struct strided s;
 	uint64_t run;
+	int64_t to;
 
 	if (!z->leaf_raw || c->loc.where != KV_FILE || t->r.view.dtype != z->meta.dtype ||
 	    c->len != z->leaf->bytes)
 		return 0;
-	run = many_run(t, p, &run) == t->grid.rank ? run * t->item : 0;
+	reading_part(&t->rd, p, &s, &to);
+	run = strided_is_run(&s) ? strided_span(&s) : 0;
 	/*
 	 * A checksum covers the whole value, so one thread reads all of it. If the trailer cannot
 	 * be read now, the error is reported later.
@@ -195,12 +170,12 @@ static int plan_more(struct many_target *t)
 
 		while (t->more && n < most) {
 			if (t->next.padding) {
-				many_copy(t, &t->next, NULL, 0);
+				reading_fill_part(&t->rd, &t->next, t->r.to);
 			} else {
 				memset(&c[n], 0, sizeof(c[n]));
 				memcpy(c[n++].index, t->next.chunk, sizeof(c[0].index));
 			}
-			t->more = grid_part_next(&t->grid, &t->box, &t->next);
+			t->more = grid_part_next(&t->rd.grid, &t->rd.box, &t->next);
 		}
 		r = add_chunks(t, c, n);
 	}
@@ -211,21 +186,18 @@ static int plan_more(struct many_target *t)
 
 static int open_target(struct many_target *t)
 {
-	struct reading rd;
 	int r = t->many->ops->open(t->many->arg, t->i, &t->r);
 
 	if (r <= 0)
 		return r;
 	t->is_open = true;
-	reading_init(&rd, t->r.z, &t->r.view, NULL);
-	t->grid = rd.grid;
-	t->item = rd.item;
-	t->out_item = rd.out_item;
+	reading_init(&t->rd, t->r.z, &t->r.view, NULL);
 	t->more = t->r.view.n_elements > 0;
 	if (!t->more)
 		return 0;
-	grid_box(&t->grid, 0, t->r.view.n_elements, &t->box);
-	grid_part_first(&t->grid, &t->box, &t->next);
+	reading_set_box(&t->rd, 0, t->r.view.n_elements);
+	memcpy(t->rd.stride, t->r.stride, sizeof(t->rd.stride));
+	grid_part_first(&t->rd.grid, &t->rd.box, &t->next);
 	return 0;
 }
 

@@ -18,7 +18,7 @@ int many_run_raw(struct many_work *k)
 {
 	const struct many_job *job = k->job;
 	const struct many_target *t = job->t;
-	const uint8_t *p = many_place(t, &k->part);
+	const uint8_t *p = k->to;
 	int r;
 
 	atomic_fetch_add_explicit(&t->many->env->raw_bytes, k->n, memory_order_relaxed);
@@ -70,7 +70,7 @@ int many_run_pieces(struct many_worker *w, struct many_work *k)
 {
 	struct many *m = w->many;
 	struct pieces s = { .io = m->env->io };
-	uint8_t *to = many_place(k->job->t, &k->part);
+	uint8_t *to = k->to;
 	struct err_note why;
 	uint32_t crc = 0;
 	int r = kv_loc_has_sum(&k->job->loc);

@@ -10,6 +10,7 @@
 #include "core/base/blocks.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/dtype/strided.h"
 #include "core/zarr/meta/shard.h"
 
 #define BLOCKS_BESIDE (2 * MiB) /* memory of a codec that works in blocks */
@@ -170,42 +171,28 @@ static void put_fill(const struct zarr *z, uint8_t *p)
 		memcpy(p + at, z->meta.fill, item);
 }
 
-/* Copy the chunk's part of the band into a chunk of its own, row by row. */
+/* Copy the chunk's part of the band into a chunk of its own. */
 static void cut_chunk(const struct encoding *e, uint8_t *out)
 {
 	const struct zarr_meta *m = &e->z->meta;
-	unsigned rank = m->rank, axis = e->plan->axis;
-	uint64_t count[LIMIT_RANK], row[LIMIT_RANK] = { 0 }, band_stride[LIMIT_RANK];
-	uint64_t stride = dtype_info(m->dtype)->size, base = 0, run;
-	bool more = true;
+	unsigned axis = e->plan->axis;
+	struct strided s = { .have = m->dtype, .want = m->dtype };
+	uint64_t count[LIMIT_RANK], stride[LIMIT_RANK], n = dtype_info(m->dtype)->size, base = 0;
 
-	for (unsigned i = rank; i > axis; i--) {
+	for (unsigned i = m->rank; i > axis; i--) {
 		uint64_t lo = e->chunk[i - 1] * m->chunk[i - 1];
 		uint64_t extent = i - 1 == axis ? e->rows : m->shape[i - 1];
 		uint64_t from = i - 1 == axis ? lo - e->first[axis] : lo;
 
-		band_stride[i - 1] = stride;
-		base += from * stride;
+		stride[i - 1] = n;
+		base += from * n;
 		count[i - 1] = MIN(m->chunk[i - 1], extent - from);
-		stride *= extent;
+		n *= extent;
 	}
+	for (unsigned i = axis; i < m->rank; i++)
+		strided_add(&s, count[i], stride[i], (int64_t)e->z->leaf_stride[i]);
 	put_fill(e->z, out);
-	run = rank > axis ? count[rank - 1] * dtype_info(m->dtype)->size : stride;
-	while (more) {
-		uint64_t from = base, to = 0;
-
-		for (unsigned i = axis; i + 1 < rank; i++) {
-			from += row[i] * band_stride[i];
-			to += row[i] * e->z->leaf_stride[i];
-		}
-		memcpy(out + to, e->bytes + from, run);
-		more = false;
-		for (unsigned i = rank > 0 ? rank - 1 : 0; i > axis && !more; i--) {
-			more = ++row[i - 1] < count[i - 1];
-			if (!more)
-				row[i - 1] = 0;
-		}
-	}
+	strided_copy(&s, e->bytes + base, out);
 }
 
 static bool is_fill(const struct zarr *z, const uint8_t *p)
