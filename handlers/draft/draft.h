@@ -84,6 +84,7 @@ struct draft_node {
 		bool known, ocdbt, zarr3;
 	} copied_format;
 	struct buf hint; /* for an item or the draft: the generated file as a program wrote it */
+	bool hint_lost;  /* it did not fit in memory */
 	unsigned hint_writers; /* handles that are writing the hint */
 	/* values of draft.changes and draft.removals when the hint was written */
 	uint64_t hint_at, hint_removals;

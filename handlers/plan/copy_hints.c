@@ -24,26 +24,49 @@
 void copy_hint_text(struct draft_node *dir, uint64_t off, const void *p, size_t n)
 {
 	struct buf *hint = &dir->hint;
+	int r = 0;
 
 	pthread_mutex_lock(&dir->draft->lock);
-	if (off == 0)
+	if (off == 0) {
 		buf_release(hint);
+		hint->metered = true;
+		dir->hint_lost = false;
+	}
 	/* Programs that copy write from front to back; anything else is not a hint. */
-	if (off != hint->n || off + n > COPY_HINT_MAX || buf_add(hint, p, n) < 0)
+	if (off == hint->n)
+		r = off + n > LIMIT_JSON_BYTES ? -EFBIG : buf_add(hint, p, n);
+	if (r < 0)
+		dir->hint_lost = true;
+	if (r < 0 || off + n != hint->n)
 		buf_release(hint);
 	pthread_mutex_unlock(&dir->draft->lock);
+	err_clear();
 }
 
 void copy_hint_file(struct draft_node *dir, struct draft_file *f)
 {
 	uint64_t size = draft_file_size(f);
-	auto_buf text = { 0 };
+	auto_buf text = { .metered = true };
+	int r = size > LIMIT_JSON_BYTES ? -EFBIG : buf_reserve(&text, size + 1);
 
-	if (size <= COPY_HINT_MAX && buf_reserve(&text, size + 1) >= 0 &&
-	    draft_file_read_into(f, 0, size, text.p) >= 0)
+	if (r >= 0)
+		r = draft_file_read_into(f, 0, size, text.p);
+	if (r >= 0)
 		copy_hint_text(dir, 0, text.p, size);
+	dir->hint_lost |= r < 0;
 	copy_hint_written(dir);
 	err_clear();
+}
+
+/* A copied text that did not fit in memory may say what nothing else does. */
+static int check_text(const struct draft_node *dir, const char *name)
+{
+	return dir->hint_lost ?
+		       fail(-ENOMEM,
+			    "the '%s' that was copied does not fit in memory, and what it says "
+			    "would be lost: a larger cache= has room for it",
+			    name) :
+		       0;
 }
 
 static void keep_format(struct draft_node *dir, bool ocdbt, bool zarr3)
@@ -184,8 +207,12 @@ static int hint_nested(const struct plan *p, struct buf *ret)
 		struct draft_file *f = child[i]->file;
 		uint64_t size = f && !strcmp(child[i]->name, "_METADATA") ? draft_file_size(f) : 0;
 
-		if (r >= 0 && size && size <= LIMIT_SMALL_FILE) {
-			r = buf_reserve(ret, size + 1);
+		if (r >= 0 && size) {
+			r = size > LIMIT_JSON_BYTES ?
+				    fail(-EFBIG, "'_METADATA' has %llu bytes, the limit is %llu",
+					 (unsigned long long)size,
+					 (unsigned long long)LIMIT_JSON_BYTES) :
+				    buf_reserve(ret, size + 1);
 			if (r >= 0)
 				r = draft_file_read_into(f, 0, size, ret->p);
 			ret->n = r < 0 ? 0 : size;
@@ -219,9 +246,11 @@ static int hint_tree(struct draft_node *item, struct buf *text, struct tree **re
 
 int plan_hints_read(struct plan *p)
 {
-	auto_buf text = { 0 };
-	int r = p->item->draft->is_tree || plan_is_nested(p) ? hint_nested(p, &text) : 0;
+	auto_buf text = { .metered = true };
+	int r = check_text(p->item, "_METADATA");
 
+	if (r >= 0 && (p->item->draft->is_tree || plan_is_nested(p)))
+		r = hint_nested(p, &text);
 	if (r >= 0)
 		r = hint_tree(p->item, &text, &p->hint);
 	if (r >= 0 && p->hint)
@@ -232,7 +261,7 @@ int plan_hints_read(struct plan *p)
 void copy_hint_written(struct draft_node *item)
 {
 	auto_of(tree) struct tree *t = NULL;
-	auto_buf text = { 0 };
+	auto_buf text = { .metered = true };
 
 	/* The text of a step has no format. */
 	if ((item != item->draft->root || item->draft->is_item) &&
@@ -243,10 +272,12 @@ void copy_hint_written(struct draft_node *item)
 /* Parse the copied `_CHECKPOINT_METADATA`; *ret is NULL if there is none. */
 static int hint_step(struct draft_node *root, struct step_meta **ret)
 {
-	auto_buf text = { 0 };
-	int r;
+	auto_buf text = { .metered = true };
+	int r = check_text(root, root->draft->is_item ? "_METADATA" : "_CHECKPOINT_METADATA");
 
 	*ret = NULL;
+	if (r < 0)
+		return r;
 	pthread_mutex_lock(&root->draft->lock);
 	r = buf_add_span(&text, buf_span(&root->hint));
 	pthread_mutex_unlock(&root->draft->lock);

@@ -10,11 +10,12 @@
 
 #include "handlers/plan/draft_plan.h"
 
-#define COPY_HINT_MAX (32 * MiB) /* largest size of a hint; a longer file is ignored */
-
 /* ---- recording; all functions lock the draft ---- */
 
-/* Record a piece of the generated file of dir that a program wrote. */
+/*
+ * Record a piece of the generated file of dir that a program wrote. If it does not fit in memory,
+ * the commit fails.
+ */
 void copy_hint_text(struct draft_node *dir, uint64_t off, const void *p, size_t n);
 /* Record a generated file that a program wrote completely under another name. */
 void copy_hint_file(struct draft_node *dir, struct draft_file *f);

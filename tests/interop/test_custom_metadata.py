@@ -5,6 +5,7 @@ from lib import jaxenv  # noqa: F401  before jax
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -75,6 +76,39 @@ def test_a_copy_out_of_a_mount_has_both(run, mount, base, tmp_path, command):
     step = tmp_path / 'copy' / '1'
     run('save', tmp_path / 'files', step)
     assert of_step(step) == OF_STEP and of_item(step / 'items') == OF_ITEM
+
+
+@pytest.fixture(scope='module')
+def large(base, tmp_path_factory):
+    """The step, with custom metadata of 40 MiB of its item."""
+    root = tmp_path_factory.mktemp('large') / 'root'
+    shutil.copytree(base, root)
+    path = root / '1/items/_METADATA'
+    path.write_text(json.dumps(json.loads(path.read_text()) | {'custom_metadata': {'notes': 'x' * (40 << 20)}}))
+    return root
+
+
+def test_a_copy_in_a_mount_has_large_ones(run, mount, large):
+    """And the list, of which only the same file tells without xattrs."""
+    m = mount(large)
+    subprocess.run(['cp', '-r', m.path / '1', m.path / '2.tmp'], check=True)
+    os.rename(m / '2.tmp', m / '2')
+    assert len(of_item(large / '2/items')['notes']) == 40 << 20
+    assert ' 0 differences' in run('diff', large / '1', large / '2').stdout
+    subprocess.run(['cp', '-r', m.path / '1', large.parent / 'files'], check=True)
+    run('save', large.parent / 'files', large / '3')
+    assert ' 0 differences' in run('diff', large / '1', large / '3').stdout
+
+
+def test_what_does_not_fit_in_memory_is_not_left_out(mount, large, tmp_path):
+    subprocess.run(['cp', '-r', mount(large).path / '1', tmp_path / 'files'], check=True)
+    (tmp_path / 'small').mkdir()
+    m = mount(tmp_path / 'small', 'cache=1M', allow_errors=True)
+    subprocess.run(['cp', '-r', tmp_path / 'files', m.path / '2.tmp'], check=True)
+    with pytest.raises(OSError):
+        os.rename(m / '2.tmp', m / '2')
+    assert any("item 'items': the '_METADATA' that was copied does not fit in memory" in line for line in m.log_lines()), m.log_lines()
+    assert os.listdir(tmp_path / 'small') == ['.2.pytreefs-draft']
 
 
 def test_python(run, base, tmp_path, build):

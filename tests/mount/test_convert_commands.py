@@ -4,6 +4,7 @@
 import json
 import os
 import pathlib
+import re
 import resource
 import shutil
 import subprocess
@@ -512,7 +513,7 @@ def test_a_step_whose_other_items_have_npy_files(run, tmp_path):
 
 
 def test_metadata_of_every_directory(run, tmp_path):
-    """As hints they have one bound in all, so a small hostile input takes no memory."""
+    """They have one bound in all, so a small hostile input takes no memory; and none is left out without a word."""
     for i in range(40):
         item = tmp_path / f'step/item{i}'
         item.mkdir(parents=True)
@@ -520,6 +521,12 @@ def test_metadata_of_every_directory(run, tmp_path):
         with open(item / '_METADATA', 'wb') as f:
             f.truncate(30 << 20)
     (tmp_path / 'step/_CHECKPOINT_METADATA').write_text('{}')
-    r = run('save', tmp_path / 'step', tmp_path / 'ck/1', preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (700 << 20,) * 2))
-    assert 'may have 32 MiB in all' in r.stderr
+    words = ['save', tmp_path / 'step', tmp_path / 'ck/1']
+    limit = {'preexec_fn': lambda: resource.setrlimit(resource.RLIMIT_DATA, (900 << 20,) * 2)}
+    run(*words, **limit)
     assert '40 items' in run('verify', tmp_path / 'ck/1').stdout
+    for i in range(40):
+        with open(tmp_path / f'step/item{i}/_METADATA', 'r+b') as f:
+            f.write(b'{')
+    r = run(*words, '--force', ok=False, **limit)
+    assert r.returncode == 1 and re.search("_METADATA'.*(may have 1024 MiB in all|does not fit in memory)", r.stderr), r.stderr

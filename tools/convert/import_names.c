@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
-#include "core/base/log.h"
 #include "handlers/plan/copy_hints.h"
 #include "tools/convert/import_list.h"
 #include "tools/job/group_work.h"
@@ -123,7 +122,8 @@ static int read_hint(const char *file, size_t max, struct buf *ret)
 	if (fd < 0)
 		return fd;
 	if (fstat(fd, &st) < 0 || (uint64_t)st.st_size > max)
-		r = -EFBIG;
+		r = fail(-EFBIG, "such files may have %llu MiB in all",
+			 (unsigned long long)(LIMIT_JSON_BYTES / MiB));
 	if (r >= 0)
 		r = buf_reserve(ret, (size_t)st.st_size + 1);
 	if (r >= 0)
@@ -134,33 +134,30 @@ static int read_hint(const char *file, size_t max, struct buf *ret)
 	return r;
 }
 
-/* A file that cannot be read, or one of a directory without leaves, has no effect. */
+/* A file that cannot be read or is not JSON, or one of a directory without leaves, has no effect. */
 static int set_hints(const struct import_list *f, struct draft *d)
 {
 	size_t sum = 0;
 
 	for (size_t i = 0; i < f->n_hints; i++) {
 		struct draft_node *n = NULL;
-		auto_buf text = { 0 };
+		auto_buf text = { .metered = true };
 		int r = find_path(d, f->hint[i].dir, &n);
 
 		if (r >= 0 && !f->hint[i].file)
 			copy_hint_format(n, f->hint[i].ocdbt, f->hint[i].zarr3);
 		else if (r >= 0)
-			r = read_hint(f->hint[i].file, COPY_HINT_MAX - sum, &text);
+			r = read_hint(f->hint[i].file, LIMIT_JSON_BYTES - sum, &text);
 		/* Every directory of a hostile input may have such a file. */
-		if (r >= 0 && f->hint[i].file) {
+		if (r >= 0 && text.n && text.p[0] == '{') {
 			copy_hint_text(n, 0, text.p, text.n);
 			copy_hint_written(n);
 			sum += text.n;
-		} else if (r == -EFBIG) {
-			log_warn("'%s' is not used: such files may have %llu MiB in all",
-				 f->hint[i].file, (unsigned long long)(COPY_HINT_MAX / MiB));
 		}
 		if (n)
 			draft_node_unref(n);
-		if (r == -ENOMEM)
-			return r;
+		if (r == -ENOMEM || r == -EFBIG)
+			return err_at(r, "'%s'", f->hint[i].file);
 		err_clear();
 	}
 	return 0;
