@@ -219,15 +219,18 @@ void io_store_refresh(struct io_engine *io)
 int io_store_root(struct io_engine *io, struct io_dir **ret)
 {
 	struct io_engine *at = remote_of(io);
+	const char *top, *url;
 	struct io_object o;
 	int r;
 
 	if (!at)
 		return fail(-EINVAL, "this engine has no store");
-	r = io->ops->lookup(io, "", NULL, &o);
+	top = store_of(at)->top ? store_of(at)->top : "";
+	url = store_of(at)->top ? store_of(at)->top_url : store_of(at)->url;
+	r = io->ops->lookup(io, top, NULL, &o);
 	if (r >= 0 && !o.is_dir)
-		r = fail(-ENOTDIR, "'%s' is not a directory", store_of(at)->url);
-	return r < 0 ? r : dir_of_prefix(io, "", store_of(at)->url, ret);
+		r = fail(-ENOTDIR, "'%s' is not a directory", url);
+	return r < 0 ? r : dir_of_prefix(io, top, url, ret);
 }
 
 /* The path of rel from the store's root; rel is beneath dir. */

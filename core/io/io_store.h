@@ -83,7 +83,8 @@ struct io_store_ops {
 
 struct io_store {
 	const struct io_store_ops *ops;
-	char *url; /* of the root, without credentials; owned by the store */
+	char *url;           /* of the root, without credentials; owned by the store */
+	char *top, *top_url; /* the directory that was opened, below the root; NULL: the root */
 	/* directories appear file by file, so a step is complete when it has its marker file */
 	bool no_rename;
 	bool no_list; /* the server cannot list: a listing has those names that could be guessed */
@@ -94,7 +95,7 @@ struct io_store {
  * failure.
  */
 int io_engine_open_store(const char *stack, struct io_store *store, struct io_engine **ret);
-/* Open the store's root. -ENOENT when nothing is there. */
+/* Open the directory that the store was opened for. -ENOENT when nothing is there. */
 int io_store_root(struct io_engine *io, struct io_dir **ret);
 /* The member `file` of the engine's store; NULL when it has no store. */
 const char *io_store_file(struct io_engine *io, size_t i);

@@ -198,6 +198,7 @@ static int open_engine(struct ckpt *c)
 	/* A prefix exists only once it has an object, so that of a new root has none. */
 	c->opts.store.may_be_empty = c->opts.shape == SHAPE_ROOT && store_is_bucket(path);
 	r = store_open(path, &c->opts.store, &store);
+	c->opts.store.search = NULL;
 	if (r < 0)
 		return r;
 	if (store->no_rename && c->opts.atomicity == ATOMICITY_AUTO)
@@ -292,12 +293,13 @@ int ckpt_open(const struct ckpt_opts *opts, struct ckpt **ret)
 	return 0;
 }
 
-int ckpt_reach(const char *url, const struct url_store_opts *opts, size_t *ret)
+int ckpt_search(const char *url, const struct url_store_opts *opts, struct url_search *search,
+		size_t *ret)
 {
 	struct url_store_opts so = *opts;
 
 	so.names = known_names;
-	return store_reach(url, &so, ret);
+	return url_search(url, &so, search, ret);
 }
 
 unsigned ckpt_threads(const struct ckpt *c)

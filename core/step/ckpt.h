@@ -85,8 +85,9 @@ struct ckpt {
  * checkpoint (see detect_shape()).
  */
 int ckpt_open(const struct ckpt_opts *opts, struct ckpt **ret);
-/* The length of the part of the URL that is a directory: store_reach(). */
-int ckpt_reach(const char *url, const struct url_store_opts *opts, size_t *ret);
+/* The length of the part of the URL that is a directory: url_search(). */
+int ckpt_search(const char *url, const struct url_store_opts *opts, struct url_search *search,
+		size_t *ret);
 /* Whether a directory of SOURCE is a step only with commit_success.txt: need_marker of step.h. */
 static inline bool ckpt_needs_marker(const struct ckpt *c)
 {

@@ -139,11 +139,11 @@ struct url_store_opts ns_store_opts(const struct options *o)
 	};
 }
 
-int ns_reach(const char *url, const struct options *o, size_t *ret)
+int ns_search(const char *url, const struct options *o, size_t *ret)
 {
 	const struct url_store_opts so = ns_store_opts(o);
 
-	return ckpt_reach(url, &so, ret);
+	return ckpt_search(url, &so, o->search, ret);
 }
 
 int ns_make_cache_dir(const struct options *o)
@@ -181,6 +181,7 @@ int ns_ckpt(const char *source, const struct options *o, struct ckpt **ret)
 
 	if (r < 0)
 		return r;
+	co.store.search = o->search;
 	/* For shared chunks, the limit of all decoded data is a separate one. */
 	if (o->load_and_broadcast) {
 		uint64_t memory;

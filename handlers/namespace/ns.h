@@ -79,9 +79,9 @@ int ns_ckpt(const char *source, const struct options *options, struct ckpt **ret
 struct url_store_opts ns_store_opts(const struct options *options);
 /*
  * Get the length of the longest prefix of a URL that is a directory, in whole components, if one
- * request can tell (store_reach()).
+ * request can tell (url_search()). options->search gets the store that ns_open() takes.
  */
-int ns_reach(const char *url, const struct options *options, size_t *ret);
+int ns_search(const char *url, const struct options *options, size_t *ret);
 /*
  * Get the path of a SOURCE in a step that is called `latest`, or by its number: ROOT/1000/state for
  * ROOT/step_00001000/state. Allocated; -ENOENT, without a note: there is none such.

@@ -83,8 +83,9 @@ struct options {
 	enum missing missing;
 	enum atomicity atomicity;
 	char *aggregate_filename;
-	enum tensors tensors; /* not an option: ckpt_opts has it */
-	bool is_above;        /* not an option, either */
+	enum tensors tensors;      /* not an option: ckpt_opts has it */
+	bool is_above;             /* not an option, either */
+	struct url_search *search; /* nor this: of the path that is opened, or NULL */
 	char *safetensors_separator;
 	int restore_dtype; /* enum dtype; DTYPE_UNKNOWN: as stored */
 	bool pad_truncate;

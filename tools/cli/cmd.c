@@ -290,7 +290,7 @@ static int begin_of_search(struct cmd_args *a, const char *path, size_t n, size_
 	if (!names_file(path + url_host(path), n - url_host(path)))
 		return 0;
 	url = span_dup_str(span_of(path, n));
-	r = url ? ns_reach(url, &a->options, ret) : fail(-ENOMEM, "cannot open '%s'", path);
+	r = url ? ns_search(url, &a->options, ret) : fail(-ENOMEM, "cannot open '%s'", path);
 	return r;
 }
 
@@ -427,6 +427,7 @@ static int open_from(struct cmd_args *a, const char *path, size_t n, size_t end,
 static int open_path(struct cmd_args *a, const char *path, struct source *ret)
 {
 	size_t n = strlen(path);
+	auto_url_search search = { 0 };
 	ssize_t above;
 	struct err_note why;
 	int r;
@@ -435,7 +436,9 @@ static int open_path(struct cmd_args *a, const char *path, struct source *ret)
 		return fail(-EINVAL, "'' is not a path");
 	while (n > 1 && path[n - 1] == '/')
 		n--;
+	a->options.search = &search;
 	r = open_from(a, path, n, n, ret, &above);
+	a->options.search = NULL;
 	if (r >= 0 || above < 0)
 		return r;
 	/* Each directory on the way to arrays looks like an item; the deepest has the error. */

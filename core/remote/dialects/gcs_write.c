@@ -15,7 +15,7 @@
 #include "core/base/limits.h"
 #include "core/base/log.h"
 #include "core/base/path.h"
-#include "core/remote/dialects/bucket_write.h"
+#include "core/remote/bucket/bucket_write.h"
 #include "core/remote/documents/gcs_json.h"
 
 #define PUT_MAX (256 << 10)
@@ -94,7 +94,7 @@ static int put(struct store *s, const char *path, struct span content, const cha
 static int remove_object(struct store *s, const char *path, struct bucket_request *ret)
 {
 	char *url;
-	int r = s->kind->object_url(s, path, "", &url);
+	int r = s->dialect->object_url(s, path, "", &url);
 
 	if (r < 0)
 		return r;

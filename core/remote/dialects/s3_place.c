@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #include "core/base/err.h"
-#include "core/remote/dialects/bucket_place.h"
+#include "core/remote/bucket/bucket_place.h"
 
 #define REGION_STANDARD "us-east-1"
 

@@ -11,7 +11,7 @@
 #include "core/base/limits.h"
 #include "core/base/log.h"
 #include "core/base/path.h"
-#include "core/remote/dialects/bucket_write.h"
+#include "core/remote/bucket/bucket_write.h"
 #include "core/remote/credentials/aws_sign.h"
 #include "core/remote/documents/s3_xml.h"
 

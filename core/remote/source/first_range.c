@@ -9,8 +9,8 @@
 
 #include "core/base/err.h"
 
-static int begin(struct store *s, const char *path, char *url, const struct io_want *want,
-		 bool once, struct first_range *ret)
+static int first_range_send(struct store *s, const char *path, char *url,
+			    const struct io_want *want, bool once, struct first_range *ret)
 {
 	size_t n = want->n > FIRST_RANGE_MAX ? IO_FIRST_BYTES : want->n;
 	int r;
@@ -18,17 +18,20 @@ static int begin(struct store *s, const char *path, char *url, const struct io_w
 	*ret = (struct first_range){ .piece = { malloc(n), want->off, n } };
 	r = url ? store_request_url(s, path, url, &ret->req) :
 		  store_request(s, path, NULL, &ret->req);
+
 	if (r >= 0 && !ret->piece.p)
 		r = fail(-ENOMEM, "cannot read '%s'", path);
-	if (r >= 0) {
-		ret->req.piece = &ret->piece;
-		ret->req.n_pieces = 1;
-		ret->req.off = want->off;
-		ret->req.n = n;
-		ret->req.is_first = true;
-		ret->req.is_single_try = once;
-		r = http_submit(s->http, &ret->req);
+	if (r < 0) {
+		first_range_release(ret);
+		return r;
 	}
+	ret->req.piece = &ret->piece;
+	ret->req.n_pieces = 1;
+	ret->req.off = want->off;
+	ret->req.n = n;
+	ret->req.is_first = true;
+	ret->req.is_single_try = once;
+	r = http_submit(s->http, &ret->req);
 	if (r < 0)
 		first_range_release(ret);
 	return r;
@@ -37,36 +40,29 @@ static int begin(struct store *s, const char *path, char *url, const struct io_w
 int first_range_begin(struct store *s, const char *path, char *url, const struct io_want *want,
 		      struct first_range *ret)
 {
-	return begin(s, path, url, want, false, ret);
+	return first_range_send(s, path, url, want, false, ret);
 }
 
 int first_range_guess(struct store *s, const char *path, struct first_range *ret)
 {
 	const struct io_want beginning = { 0, IO_FIRST_BYTES };
 
-	return begin(s, path, NULL, &beginning, true, ret);
+	return first_range_send(s, path, NULL, &beginning, true, ret);
 }
 
-int first_range_end(struct store *s, struct first_range *first, struct io_object *ret,
-		    struct span *ret_text)
+int first_range_end(struct store *s, struct first_range *first, struct io_object *ret)
 {
 	int r = store_request_wait(s, &first->req);
 
-	if (r >= 0)
-		r = store_object_of(&first->req, ret);
-	if (r >= 0 && ret_text)
-		*ret_text = first->piece.off == 0 && first->req.received == ret->size ?
-				    span_of(first->piece.p, (size_t)ret->size) :
-				    (struct span){ 0 };
-	return r;
+	return r < 0 ? r : store_object_of(&first->req, ret);
 }
 
 void first_range_keep(struct store *s, const char *path, const struct io_object *object,
 		      struct first_range *first)
 {
 	if (first->req.received)
-		along_put(&s->along, path, object, first->piece.off, (size_t)first->req.received,
-			  take(first->piece.p));
+		dir_cache_add_bytes(&s->dirs, path, object, first->piece.off,
+				    (size_t)first->req.received, take(first->piece.p));
 }
 
 void first_range_release(struct first_range *first)

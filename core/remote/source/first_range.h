@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * first_range.h - a look-up of an object by a range of it: the answer has the object's size and
- * tag, and the bytes that are read next, which along.h keeps for that read.
+ * tag, and the bytes that are read next, which the cache of directories keeps for that read.
  */
 #ifndef PYTREEFS_CORE_STORE_FIRST_RANGE_H
 #define PYTREEFS_CORE_STORE_FIRST_RANGE_H
@@ -24,12 +24,10 @@ int first_range_begin(struct store *s, const char *path, char *url, const struct
 int first_range_guess(struct store *s, const char *path, struct first_range *ret);
 /*
  * Wait for the answer. -EUCLEAN: the object ends before the range, or at its beginning, and has to
- * be looked up in another way. ret_text may be NULL; *ret_text is the bytes if they are the whole
- * object, borrowed until first_range_keep() or first_range_release().
+ * be looked up in another way.
  */
-int first_range_end(struct store *s, struct first_range *first, struct io_object *ret,
-		    struct span *ret_text);
-/* Keep the bytes for the next read of them (along.h). */
+int first_range_end(struct store *s, struct first_range *first, struct io_object *ret);
+/* Keep the bytes for the next read of them (dir_cache.h). */
 void first_range_keep(struct store *s, const char *path, const struct io_object *object,
 		      struct first_range *first);
 void first_range_release(struct first_range *first);

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * object_list.h - listings of a store's directories; the last ones are kept and answer look-ups.
+ * object_list.h - one listing of a directory of a store: names, sizes and tags.
+ *
+ * A listing is built by one thread, and does not change after object_list_finish(). Its owners
+ * share it by references.
  */
-#ifndef PYTREEFS_CORE_STORE_OBJECT_LIST_H
-#define PYTREEFS_CORE_STORE_OBJECT_LIST_H
+#ifndef PYTREEFS_CORE_REMOTE_OBJECT_LIST_H
+#define PYTREEFS_CORE_REMOTE_OBJECT_LIST_H
 
-#include <pthread.h>
+#include <stdatomic.h>
 
 #include "core/io/io_store.h"
 
@@ -25,8 +28,9 @@ struct object_list {
 	 * exist. Ends with NULL; borrowed. */
 	const char *const *asked;
 	bool is_truncated; /* it has only the first page: is_partial, and not to be shown to users */
+	atomic_uint refs;
+	/* In the cache (dir_cache.h). */
 	int64_t expires;
-	unsigned refs; /* protected by the lock of struct object_lists after object_lists_put() */
 	struct object_list *next;
 };
 
@@ -37,27 +41,9 @@ void object_list_finish(struct object_list *l);
 bool object_list_find(const struct object_list *l, const char *name, struct io_object *ret);
 /* Whether a name that is not in the listing is known not to exist. */
 bool object_list_lacks(const struct object_list *l, const char *name);
-/* The latest time of an object, which is the directory's time. */
-struct timespec object_list_newest(const struct object_list *l);
+/* The directory itself: its time is the latest one of an object in it. */
+struct io_object object_list_dir(const struct object_list *l);
+/* Give back a reference. Accepts NULL. */
 void object_list_free(struct object_list *l);
-
-struct object_lists {
-	pthread_mutex_t lock;
-	struct object_list *newest;
-	int64_t lifetime_ns;
-};
-
-void object_lists_init(struct object_lists *c, unsigned lifetime_ms);
-void object_lists_release(struct object_lists *c);
-/* A listing that has not expired, with a reference; or NULL. */
-struct object_list *object_lists_get(struct object_lists *c, const char *path);
-/* Keep a listing; the caller keeps a reference, too. The oldest are dropped when there are too
- * many. */
-void object_lists_put(struct object_lists *c, struct object_list *l);
-/* Drop all listings, which are out of date after a write. */
-void object_lists_drop(struct object_lists *c);
-/* Make `path` the root: listings below it remain, with paths relative to it. */
-void object_lists_descend(struct object_lists *c, const char *path);
-void object_lists_unref(struct object_lists *c, struct object_list *l);
 
 #endif

@@ -10,7 +10,7 @@
 #include "core/base/array.h"
 #include "core/base/err.h"
 #include "core/base/limits.h"
-#include "core/remote/source/url_store_impl.h"
+#include "core/remote/source/documents.h"
 
 #define GAP MiB
 #define PART (8 * MiB)
@@ -133,9 +133,22 @@ static void wait_all(struct store *s, struct batch *b)
 	err_clear();
 }
 
+/* Read the beginning of a range that is known already, or that a document's reader gets now. */
+static size_t read_known(struct store *s, const struct io_req *q)
+{
+	uint64_t off = q->off + q->done;
+	size_t n = q->n - q->done;
+	size_t found = dir_cache_read(&s->dirs, q->file, off, n, (uint8_t *)q->p + q->done);
+
+	if (found)
+		return found;
+	documents_fetch(s, q->file, off, n);
+	return dir_cache_read(&s->dirs, q->file, off, n, (uint8_t *)q->p + q->done);
+}
+
 int store_submit(struct io_store *base, struct io_req *req, size_t n)
 {
-	struct store *s = container_of(base, struct store, base);
+	struct store *s = store_of(base);
 	struct batch *b = calloc(1, sizeof(*b));
 	int r = b ? 0 : fail(-ENOMEM, "cannot read %zu ranges", n);
 
@@ -143,16 +156,13 @@ int store_submit(struct io_store *base, struct io_req *req, size_t n)
 		if (req[i].op != IO_READ)
 			r = fail(-EROFS, "'%s' is only read", req[i].file->name);
 		else
-			r = add_parts(b, &req[i],
-				      along_read(s, req[i].file, req[i].off + req[i].done,
-						 req[i].n - req[i].done,
-						 (uint8_t *)req[i].p + req[i].done));
+			r = add_parts(b, &req[i], read_known(s, &req[i]));
 		req[i].under_way = b;
 	}
 	if (r >= 0 && b->n)
 		qsort(b->part, b->n, sizeof(*b->part), by_place);
 	if (r >= 0)
-		r = store_prepare(s);
+		r = s->kind->prepare(s);
 	if (r >= 0)
 		r = make_requests(s, b);
 	while (r >= 0 && b->begun < b->n_requests) {
@@ -184,7 +194,7 @@ static void set_results(struct store *s, struct batch *b)
 			if (req->result < 0)
 				continue;
 			if (q->result == -ESTALE || q->result == -ENOENT)
-				looked_forget(&s->looked, req->file->key);
+				dir_cache_forget(&s->dirs, req->file->key);
 			req->result = q->result;
 			req->why = str_fmt("'%s': %s", q->name, q->why);
 		}
@@ -195,7 +205,7 @@ static void set_results(struct store *s, struct batch *b)
 
 int store_wait(struct io_store *base, struct io_req *req, size_t n)
 {
-	struct store *s = container_of(base, struct store, base);
+	struct store *s = store_of(base);
 
 	for (size_t i = 0; i < n; i++) {
 		uint64_t at = req[i].off + req[i].done;

@@ -44,8 +44,14 @@ struct url_store_opts {
 	const char *cache_dir;
 	uint64_t cache_dir_limit;
 	bool may_be_empty; /* a URL without objects below it is an empty directory, not an error */
-	unsigned claim_renew_ms; /* time between renewals of a claim; 0: the default */
-	bool writes;             /* request credentials that allow writing (store_write.h) */
+	unsigned claim_renew_ms;   /* time between renewals of a claim; 0: the default */
+	bool writes;               /* request credentials that allow writing (store_write.h) */
+	struct url_search *search; /* it may have the store already; NULL: there was no search */
+};
+
+/* A search for the directory of a leaf's URL, and the store that it has opened for that. */
+struct url_search {
+	struct io_store *store; /* store_open() takes it, with what it knows of directories */
 };
 
 /* Sends no request yet. -EINVAL: not a URL of ours; -EOPNOTSUPP: not in this build. */
@@ -58,9 +64,14 @@ bool store_is_bucket(const char *url);
 /* mkdir() of a cache_dir, before the process gives up the right to do so; 0 if it exists. */
 int store_make_cache_dir(const char *path);
 /*
- * How many bytes of a URL are the URL of a directory, by whole parts of its path; all bytes if that
- * is not cheap to find out. Used to find the checkpoint of a leaf's URL.
+ * Find how many bytes of a URL, which begins with a known scheme, are the URL of a directory, by
+ * whole parts of its path; all bytes if that is not cheap to find out. Used to find the checkpoint
+ * of a leaf's URL.
  */
-int store_reach(const char *url, const struct url_store_opts *opts, size_t *ret);
+int url_search(const char *url, const struct url_store_opts *opts, struct url_search *search,
+	       size_t *ret);
+/* Free a store that was not taken. */
+void url_search_end(struct url_search *search);
+#define auto_url_search __attribute__((cleanup(url_search_end))) struct url_search
 
 #endif

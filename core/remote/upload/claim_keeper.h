@@ -12,7 +12,7 @@
 #ifndef PYTREEFS_CORE_STORE_CLAIM_KEEPER_H
 #define PYTREEFS_CORE_STORE_CLAIM_KEEPER_H
 
-#include "core/remote/dialects/store_write.h"
+#include "core/remote/bucket/store_write.h"
 
 #define CLAIM_FILE ".pytreefs-draft"
 #define CLAIM_BYTES 1024

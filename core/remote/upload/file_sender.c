@@ -20,7 +20,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/base/thread.h"
-#include "core/remote/dialects/bucket_write.h"
+#include "core/remote/bucket/bucket_write.h"
 
 #define CUTS_MAX 3 /* a file that is cut more often is sent when it is complete */
 

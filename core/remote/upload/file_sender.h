@@ -14,7 +14,7 @@
 #define PYTREEFS_CORE_STORE_FILE_SENDER_H
 
 #include "core/base/budget.h"
-#include "core/remote/dialects/store_write.h"
+#include "core/remote/bucket/store_write.h"
 
 struct file_sender;
 struct sent_file;

@@ -14,7 +14,7 @@
 #include "core/base/err.h"
 #include "core/base/limits.h"
 #include "core/base/log.h"
-#include "core/remote/dialects/bucket_write.h"
+#include "core/remote/bucket/bucket_write.h"
 #include "core/remote/upload/claim.h"
 #include "core/remote/upload/object_tree.h"
 

@@ -12,12 +12,8 @@
 #define PYTREEFS_CORE_STORE_STEP_UPLOAD_H
 
 #include "core/remote/upload/file_sender.h"
+#include "core/remote/source/object_names.h"
 #include "core/remote/source/url_store.h"
-
-#define MARKER_FILE "commit_success.txt"
-
-#define RANK_PREFIX "ocdbt.process_"  /* the directory with the database of a rank, in its item */
-#define PART_PREFIX ".pytreefs-part-" /* a part of an array, which a rank sends to the primary */
 
 struct step_upload;
 

@@ -10,7 +10,7 @@
  */
 #include "core/base/clock.h"
 #include "core/base/err.h"
-#include "core/remote/dialects/bucket_write.h"
+#include "core/remote/bucket/bucket_write.h"
 #include "core/remote/upload/claim.h"
 #include "core/remote/upload/claim_keeper.h"
 #include "core/remote/upload/object_tree.h"

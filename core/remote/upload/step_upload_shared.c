@@ -8,7 +8,7 @@
 #include "core/base/limits.h"
 #include "core/remote/upload/object_tree.h"
 #include "core/remote/upload/step_upload_impl.h"
-#include "core/remote/dialects/store_write.h"
+#include "core/remote/bucket/store_write.h"
 
 #define MARKER_BYTES (64 * KiB) /* more than any marker has */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_gcs.c - the dialect of Google Cloud Storage: its JSON API, and the meaning of refusals.
+ * gcs.c - the dialect of Google Cloud Storage: its JSON API, and the meaning of refusals.
  *
  * An object is pinned by its generation: each request for a range has it as a condition.
  */
@@ -8,8 +8,8 @@
 
 #include "core/base/err.h"
 #include "core/base/path.h"
-#include "core/remote/dialects/bucket_write.h"
-#include "core/remote/dialects/bucket_place.h"
+#include "core/remote/bucket/bucket_write.h"
+#include "core/remote/bucket/bucket_place.h"
 #include "core/remote/credentials/credentials_server.h"
 #include "core/remote/documents/gcs_json.h"
 #include "core/remote/credentials/google_credentials.h"
@@ -215,22 +215,17 @@ static const char *file_of(struct store *s, size_t i)
 	return google_credentials_file(bucket_of(s)->own, i);
 }
 
-static const struct bucket_dialect dialect = {
+const struct bucket_dialect gcs_dialect = {
 	.open = open_gcs,
 	.close = close_gcs,
 	.page_url = page_url,
 	.parse_page = gcs_parse_page,
 	.about = about,
 	.take_about = take_about,
+	.object_url = object_url,
+	.tag_header = "x-goog-generation",
 	.authorize = authorize,
 	.explain = explain,
 	.file = file_of,
 	.write = &gcs_write,
-};
-
-const struct store_kind store_gcs = {
-	BUCKET_KIND,
-	.dialect = &dialect,
-	.object_url = object_url,
-	.tag_header = "x-goog-generation",
 };

@@ -2,7 +2,7 @@
 /*
  * bucket_write.c - objects of a bucket that are put, read as a whole, and removed.
  */
-#include "core/remote/dialects/bucket_write.h"
+#include "core/remote/bucket/bucket_write.h"
 
 #include "core/base/err.h"
 #include "core/base/limits.h"
@@ -11,14 +11,9 @@
 
 _Static_assert(STORE_TAG_MAX >= HTTP_TAG_MAX, "a tag fits");
 
-static struct store *store_of(const struct io_store *store)
-{
-	return container_of((struct io_store *)(uintptr_t)store, struct store, base);
-}
-
 static const struct bucket_write *write_of(const struct store *s)
 {
-	return s->kind->dialect->write;
+	return s->dialect->write;
 }
 
 /* ---- requests ---- */
@@ -70,7 +65,7 @@ int bucket_add_lines(const struct bucket_request *b, struct http_headers *ret)
 
 int bucket_submit(struct store *s, struct bucket_request *b)
 {
-	int r = store_prepare(s);
+	int r = bucket_prepare(s);
 
 	return r < 0 ? r : http_submit(s->http, &b->q);
 }
@@ -89,13 +84,13 @@ int bucket_send(struct store *s, struct bucket_request *b)
 
 int bucket_about_begin(struct store *s, const char *path, struct http_request *ret)
 {
-	int r = store_prepare(s);
+	int r = bucket_prepare(s);
 
 	if (r >= 0)
 		r = store_request(s, path, NULL, ret);
 	if (r < 0)
 		return r;
-	r = s->kind->dialect->about(s, path, ret);
+	r = s->dialect->about(s, path, ret);
 	if (r >= 0)
 		r = http_submit(s->http, ret);
 	if (r < 0)
@@ -112,7 +107,7 @@ int bucket_about(struct store *s, const char *path, struct io_object *ret)
 		return r;
 	r = store_request_wait(s, &q);
 	if (r >= 0)
-		r = s->kind->dialect->take_about(&q, ret);
+		r = s->dialect->take_about(&q, ret);
 	store_request_release(&q);
 	return r;
 }
@@ -136,7 +131,7 @@ int store_check_writable(const struct io_store *store)
 	/* A store of another kind, such as a cache, is not a bucket itself. */
 	bool is_ours = !strcmp(store->ops->name, "url");
 
-	return is_ours && s->kind->dialect && write_of(s) ?
+	return is_ours && s->dialect && write_of(s) ?
 		       0 :
 		       fail(-EROFS, "'%s' cannot be written: only s3:// and gs:// can", store->url);
 }
@@ -187,7 +182,7 @@ int store_get_tagged(struct io_store *store, const char *path, size_t limit, str
 {
 	struct store *s = store_of(store);
 	struct http_request q;
-	int r = store_prepare(s);
+	int r = bucket_prepare(s);
 
 	if (r >= 0)
 		r = store_request(s, path, NULL, &q);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_http.c - a web server of files: look-ups by HEAD, reads by GET with ranges.
+ * web_store.c - a web server of files: look-ups by HEAD, reads by GET with ranges.
  *
  * Directories cannot be listed. A directory is assumed to have the known names that exist, and the
  * directories that its one document with names lists. All are requested at once, documents by a
@@ -11,11 +11,19 @@
 #include "core/base/array.h"
 #include "core/base/err.h"
 #include "core/base/path.h"
+#include "core/remote/source/documents.h"
 #include "core/remote/source/first_range.h"
-#include "core/remote/dialects/web_headers.h"
+#include "core/remote/web/web_headers.h"
 
 #define DOCUMENT_MAX (1 << 20)
 #define PROBES_MAX 64
+
+static int prepare(struct store *s)
+{
+	if (s->own)
+		web_headers_refresh(s->own);
+	return 0;
+}
 
 /* -ENOENT without a note: the answer is a page about a directory. */
 static int object_of(const struct http_request *q, struct io_object *ret)
@@ -37,7 +45,7 @@ static int ask_head(struct store *s, const char *path, char *url, struct http_re
 static int head(struct store *s, const char *path, struct io_object *ret)
 {
 	struct http_request q = { 0 };
-	int r = store_prepare(s);
+	int r = prepare(s);
 
 	if (r >= 0)
 		r = ask_head(s, path, NULL, &q);
@@ -107,7 +115,7 @@ static int ask(const struct probing *p, const char *path, const char *name, stru
 	if (r < 0)
 		return r;
 	/* A cache on disk may have the bytes. */
-	if (along_is_document(name) && !p->s->opts.cache_dir)
+	if (document_is_name(name) && !p->s->opts.cache_dir)
 		return first_range_begin(p->s, path, url, &beginning, ret);
 	r = ask_head(p->s, path, url, &ret->req);
 	if (r < 0)
@@ -323,7 +331,7 @@ static int fetch(struct store *s, const char *path, struct object_list **ret)
 		    fail(-ENOMEM, "cannot look into '%s'", path);
 
 	if (r >= 0)
-		r = store_prepare(s);
+		r = prepare(s);
 	if (r < 0)
 		return r;
 	r = add_probes(p, 0, n_names(s));
@@ -382,8 +390,8 @@ static int reach_parts(struct store *s, const char *path, struct probing *part, 
 		r = collect(&part[i], &l);
 	if (r < 0)
 		return r;
-	object_lists_put(&s->listings, l);
-	object_lists_unref(&s->listings, l);
+	dir_cache_add_listing(&s->dirs, l);
+	object_list_free(l);
 	return 0;
 }
 
@@ -419,17 +427,9 @@ static bool is_known(const struct store *s, const char *path)
 
 static int look(struct store *s, const char *path, struct io_object *ret)
 {
-	struct object_list *l;
-	int r = *path ? head(s, path, ret) : -ENOENT;
+	int r = store_is_top(s, path) ? -ENOENT : head(s, path, ret);
 
-	if (r != -ENOENT || is_known(s, path))
-		return r;
-	r = store_directory(s, path, &l);
-	if (r < 0)
-		return r;
-	*ret = (struct io_object){ .is_dir = true, .mtime = object_list_newest(l) };
-	object_lists_unref(&s->listings, l);
-	return 0;
+	return r != -ENOENT || is_known(s, path) ? r : store_look_into(s, path, ret);
 }
 
 /* ---- headers and logins ---- */
@@ -446,13 +446,6 @@ static int find_netrc(struct store *s)
 	standard = home ? str_fmt("%s/.netrc", home) : NULL;
 	return given || standard ? path_absolute(given ? given : standard, &s->netrc_file) :
 				   fail(-ENOMEM, "cannot find .netrc");
-}
-
-static int prepare(struct store *s)
-{
-	if (s->own)
-		web_headers_refresh(s->own);
-	return 0;
 }
 
 static int authorize(void *arg, const struct http_request *req, struct http_headers *ret)
@@ -514,7 +507,7 @@ static int open_http(struct store *s, const char *url)
 	return r;
 }
 
-const struct store_kind store_http = {
+const struct store_kind web_store = {
 	.open = open_http,
 	.close = close_http,
 	.prepare = prepare,

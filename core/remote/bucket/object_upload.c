@@ -7,7 +7,7 @@
 #include "core/base/crc32c.h"
 #include "core/base/err.h"
 #include "core/base/limits.h"
-#include "core/remote/dialects/bucket_write.h"
+#include "core/remote/bucket/bucket_write.h"
 
 #define PARTS_MAX 10000   /* S3's limit */
 #define GROWS_AFTER 1000u /* after so many parts, parts are twice as large */
@@ -15,7 +15,7 @@
 
 static const struct bucket_write *write_of(const struct store_upload *u)
 {
-	return u->s->kind->dialect->write;
+	return u->s->dialect->write;
 }
 
 int store_upload_begin(struct io_store *store, const char *path, size_t part_max,

@@ -2,7 +2,7 @@
 /*
  * bucket_place.c - parses the URLs of buckets and endpoints.
  */
-#include "core/remote/dialects/bucket_place.h"
+#include "core/remote/bucket/bucket_place.h"
 
 #include <ctype.h>
 

@@ -2,16 +2,11 @@
 /*
  * bucket.c - one opened bucket: the code that all vendors share.
  */
-#include "core/remote/dialects/bucket.h"
+#include "core/remote/bucket/bucket.h"
 
 #include "core/base/err.h"
 #include "core/base/path.h"
-#include "core/remote/dialects/bucket_write.h"
-
-static const struct bucket_dialect *dialect_of(const struct store *s)
-{
-	return s->kind->dialect;
-}
+#include "core/remote/bucket/bucket_write.h"
 
 int bucket_prepare(struct store *s)
 {
@@ -29,7 +24,7 @@ int bucket_header(struct http_headers *h, const char *name, const char *value)
 	return r;
 }
 
-int bucket_authorize(void *arg, const struct http_request *req, struct http_headers *ret)
+static int bucket_authorize(void *arg, const struct http_request *req, struct http_headers *ret)
 {
 	const struct store *s = arg;
 	struct credentials_cache *c = bucket_of(s)->credentials;
@@ -43,25 +38,25 @@ int bucket_authorize(void *arg, const struct http_request *req, struct http_head
 	if (r >= 0 && b)
 		r = bucket_add_lines(b, ret);
 	if (r >= 0 && c)
-		r = dialect_of(s)->authorize(s, &keys, req, ret);
+		r = s->dialect->authorize(s, &keys, req, ret);
 	credentials_release(&keys);
 	return r;
 }
 
-bool bucket_explain(void *arg, const struct http_refusal *refusal, struct http_request *req)
+static bool bucket_explain(void *arg, const struct http_refusal *refusal, struct http_request *req)
 {
 	struct store *s = arg;
 
 	req->answer.status = refusal->status;
-	return dialect_of(s)->explain(s, refusal, req);
+	return s->dialect->explain(s, refusal, req);
 }
 
-const char *bucket_file(struct store *s, size_t i)
+static const char *bucket_file(struct store *s, size_t i)
 {
-	return bucket_of(s)->credentials ? dialect_of(s)->file(s, i) : NULL;
+	return bucket_of(s)->credentials ? s->dialect->file(s, i) : NULL;
 }
 
-int bucket_open(struct store *s, const char *url)
+static int bucket_open(struct store *s, const char *url)
 {
 	struct bucket *b = calloc(1, sizeof(*b));
 	auto_free char *root = NULL;
@@ -72,7 +67,7 @@ int bucket_open(struct store *s, const char *url)
 		return fail(-ENOMEM, "cannot open '%s'", url);
 	s->own = b;
 	pthread_mutex_init(&b->lock, NULL);
-	r = dialect_of(s)->open(s, url);
+	r = s->dialect->open(s, url);
 	if (r < 0)
 		return r;
 	r = path_escape(&escaped, b->prefix);
@@ -82,29 +77,32 @@ int bucket_open(struct store *s, const char *url)
 	return root ? store_set_urls(s, url, root) : fail(-ENOMEM, "cannot open '%s'", url);
 }
 
-int bucket_descend(struct store *s, const char *path)
-{
-	struct bucket *b = bucket_of(s);
-	char *prefix = str_fmt("%s%s%s", b->prefix, *b->prefix && *path ? "/" : "", path);
-
-	if (!prefix)
-		return fail(-ENOMEM, "cannot open '%s'", path);
-	free(b->prefix);
-	b->prefix = prefix;
-	free(take(b->last_within));
-	return 0;
-}
-
-void bucket_close(struct store *s)
+static void bucket_close(struct store *s)
 {
 	struct bucket *b = bucket_of(s);
 
 	if (!b)
 		return;
-	dialect_of(s)->close(s);
+	if (s->dialect->close)
+		s->dialect->close(s);
 	pthread_mutex_destroy(&b->lock);
 	free(b->url);
 	free(b->prefix);
 	free(b->last_within);
 	free(b);
 }
+
+const struct store_kind bucket_store = {
+	.no_rename = true,
+	.open = bucket_open,
+	.close = bucket_close,
+	.prepare = bucket_prepare,
+	.fetch = bucket_fetch,
+	.look = bucket_look,
+	.reach = bucket_reach,
+	.list_begin = bucket_list_begin,
+	.list_end = bucket_list_end,
+	.authorize = bucket_authorize,
+	.explain = bucket_explain,
+	.file = bucket_file,
+};

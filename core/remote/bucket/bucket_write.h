@@ -7,8 +7,8 @@
 #define PYTREEFS_CORE_STORE_BUCKET_WRITE_H
 
 #include "core/remote/credentials/aws_sign.h"
-#include "core/remote/dialects/bucket.h"
-#include "core/remote/dialects/store_write.h"
+#include "core/remote/bucket/bucket.h"
+#include "core/remote/bucket/store_write.h"
 
 #define ANSWER_BYTES (64 << 10)
 #define PART_BYTES (8 * MiB)

@@ -2,7 +2,7 @@
 /*
  * web_headers.c - reads, checks and adds the headers of http_headers=FILE.
  */
-#include "core/remote/dialects/web_headers.h"
+#include "core/remote/web/web_headers.h"
 
 #include <fcntl.h>
 #include <pthread.h>

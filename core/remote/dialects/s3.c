@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_s3.c - the dialect of S3 and servers like it: signatures, and the meaning of refusals.
+ * s3.c - the dialect of S3 and servers like it: signatures, and the meaning of refusals.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "core/base/path.h"
 #include "core/remote/credentials/aws_credentials.h"
 #include "core/remote/credentials/aws_sign.h"
-#include "core/remote/dialects/bucket_write.h"
+#include "core/remote/bucket/bucket_write.h"
 #include "core/remote/dialects/s3_place.h"
 #include "core/remote/documents/s3_xml.h"
 
@@ -237,7 +237,7 @@ static const char *file_of(struct store *s, size_t i)
 	return aws_credentials_file(s3_of(s)->credentials, i);
 }
 
-static const struct bucket_dialect dialect = {
+const struct bucket_dialect s3_dialect = {
 	.open = open_s3,
 	.close = close_s3,
 	.page_url = page_url,
@@ -249,5 +249,3 @@ static const struct bucket_dialect dialect = {
 	.file = file_of,
 	.write = &s3_write,
 };
-
-const struct store_kind store_s3 = { BUCKET_KIND, .dialect = &dialect };

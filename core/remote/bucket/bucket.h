@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * bucket.h - one opened bucket. bucket.c has the code that all vendors share, bucket_look.c the
- * look-ups and listings, and a dialect the rest (store_s3.c, store_gcs.c).
+ * look-ups and listings, and a dialect the rest (s3.c, gcs.c).
  */
 #ifndef PYTREEFS_CORE_STORE_BUCKET_H
 #define PYTREEFS_CORE_STORE_BUCKET_H
@@ -37,6 +37,12 @@ struct bucket_dialect {
 	/* As in struct http_request. */
 	bool (*explain)(struct store *s, const struct http_refusal *refusal,
 			struct http_request *req);
+	/*
+	 * The URL to read an object by, with the tag ("": any) as a condition. NULL: root and path
+	 * are the URL, and If-Match is the condition.
+	 */
+	int (*object_url)(const struct store *s, const char *path, const char *tag, char **ret);
+	const char *tag_header; /* as in struct http_request */
 	/* As in struct store_kind. */
 	const char *(*file)(struct store *s, size_t i);
 	const struct bucket_write *write; /* bucket_write.h */
@@ -56,24 +62,15 @@ static inline struct bucket *bucket_of(const struct store *s)
 	return s->own;
 }
 
-/* Members of struct store_kind. */
-int bucket_open(struct store *s, const char *url);
-void bucket_close(struct store *s);
+extern const struct bucket_dialect s3_dialect, gcs_dialect;
+
+/* Members of struct store_kind, in bucket.c and bucket_look.c. */
 int bucket_prepare(struct store *s);
 int bucket_fetch(struct store *s, const char *path, struct object_list **ret);
 int bucket_look(struct store *s, const char *path, struct io_object *ret);
 int bucket_reach(struct store *s, const char *path, size_t *ret);
-int bucket_descend(struct store *s, const char *path);
 int bucket_list_begin(struct store *s, const char *path, struct store_listing **ret);
-int bucket_list_end(struct store *s, struct store_listing *listing);
-int bucket_authorize(void *arg, const struct http_request *req, struct http_headers *ret);
-bool bucket_explain(void *arg, const struct http_refusal *refusal, struct http_request *req);
-const char *bucket_file(struct store *s, size_t i);
-#define BUCKET_KIND                                                                               \
-	.no_rename = true, .open = bucket_open, .close = bucket_close, .prepare = bucket_prepare, \
-	.fetch = bucket_fetch, .look = bucket_look, .reach = bucket_reach,                        \
-	.descend = bucket_descend, .list_begin = bucket_list_begin, .list_end = bucket_list_end,  \
-	.authorize = bucket_authorize, .explain = bucket_explain, .file = bucket_file
+int bucket_list_end(struct store_listing *listing);
 
 /* For dialects: "Name: value". */
 int bucket_header(struct http_headers *h, const char *name, const char *value);

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dir_cache.c - the known state of a store's directories, in two lists, the newest first.
+ */
+#include "core/remote/source/dir_cache.h"
+
+#include "core/base/clock.h"
+#include "core/base/limits.h"
+#include "core/base/path.h"
+
+#define LISTINGS_MAX 512
+#define ENTRIES_MAX 100000 /* of all listings */
+#define READ_ONCE (64 * KiB)
+#define RANGED_MAX 3 /* objects of a directory that are looked up by a range */
+
+/* An object, or a range of its bytes. */
+struct known_object {
+	char *path;
+	struct io_object object;
+	bool is_looked_up; /* it answers look-ups */
+	uint64_t off;      /* of the bytes */
+	size_t n;
+	uint8_t *p;
+	int64_t expires;
+	struct known_object *next;
+};
+
+static void known_object_free(struct known_object *k)
+{
+	if (!k)
+		return;
+	free(k->path);
+	free(k->p);
+	free(k);
+}
+
+/* Takes p. NULL: there is no memory. */
+static struct known_object *known_object_new(const char *path, const struct io_object *o,
+					     uint64_t off, size_t n, uint8_t *p)
+{
+	struct known_object *k = calloc(1, sizeof(*k));
+	char *copy = strdup(path);
+
+	if (!k || !copy || (n && !p)) {
+		free(k);
+		free(copy);
+		free(p);
+		return NULL;
+	}
+	*k = (struct known_object){ .path = copy, .object = *o, .off = off, .n = n, .p = p };
+	return k;
+}
+
+/* ---- the lists; all called with the lock held ---- */
+
+static void unlink_object(struct dir_cache *c, struct known_object **at)
+{
+	struct known_object *k = *at;
+
+	*at = k->next;
+	c->bytes -= k->n;
+	known_object_free(k);
+}
+
+static void unlink_listing(struct object_list **at)
+{
+	struct object_list *l = *at;
+
+	*at = l->next;
+	object_list_free(l);
+}
+
+/*
+ * Make room for k: drop objects that are too old, or too many, and what k replaces. Of objects that
+ * were looked up the last DIR_CACHE_OBJECTS remain, of bytes the last DIR_CACHE_BYTES.
+ */
+static void make_room(struct dir_cache *c, const struct known_object *k)
+{
+	int64_t now = clock_ns();
+	size_t n = k->is_looked_up, bytes = k->n;
+
+	for (struct known_object **at = &c->object; *at;) {
+		const struct known_object *o = *at;
+		bool is_same = o->is_looked_up == k->is_looked_up && o->off == k->off &&
+			       !strcmp(o->path, k->path);
+
+		if (o->expires <= now || is_same || n + o->is_looked_up > DIR_CACHE_OBJECTS ||
+		    bytes + o->n > DIR_CACHE_BYTES) {
+			unlink_object(c, at);
+			continue;
+		}
+		n += o->is_looked_up;
+		bytes += o->n;
+		at = &(*at)->next;
+	}
+}
+
+static void add_object(struct dir_cache *c, struct known_object *k)
+{
+	if (!k)
+		return;
+	make_room(c, k);
+	k->expires = clock_ns() + c->lifetime_ns;
+	k->next = c->object;
+	c->object = k;
+	c->bytes += k->n;
+}
+
+/* Drop listings that are too old or too many, and those of `path`. */
+static void make_room_for_listing(struct dir_cache *c, const char *path)
+{
+	int64_t now = clock_ns();
+	size_t n = 1, entries = 0;
+
+	for (struct object_list **at = &c->listing; *at;) {
+		struct object_list *l = *at;
+
+		if (n == LISTINGS_MAX || entries + l->n >= ENTRIES_MAX || l->expires <= now ||
+		    !strcmp(l->path, path)) {
+			unlink_listing(at);
+			continue;
+		}
+		n++;
+		entries += l->n;
+		at = &l->next;
+	}
+}
+
+/* ---- the cache ---- */
+
+void dir_cache_init(struct dir_cache *c, unsigned lifetime_ms)
+{
+	*c = (struct dir_cache){ .lifetime_ns = (int64_t)lifetime_ms * 1000000 };
+	pthread_mutex_init(&c->lock, NULL);
+	pthread_cond_init(&c->ended, NULL);
+}
+
+void dir_cache_release(struct dir_cache *c)
+{
+	dir_cache_forget(c, NULL);
+	free(c->ranged);
+	pthread_cond_destroy(&c->ended);
+	pthread_mutex_destroy(&c->lock);
+}
+
+void dir_cache_forget(struct dir_cache *c, const char *path)
+{
+	pthread_mutex_lock(&c->lock);
+	while (!path && c->listing)
+		unlink_listing(&c->listing);
+	for (struct known_object **at = &c->object; *at;) {
+		if (!path || !strcmp((*at)->path, path))
+			unlink_object(c, at);
+		else
+			at = &(*at)->next;
+	}
+	pthread_mutex_unlock(&c->lock);
+}
+
+struct object_list *dir_cache_listing(struct dir_cache *c, const char *path)
+{
+	int64_t now = clock_ns();
+	struct object_list *l;
+
+	pthread_mutex_lock(&c->lock);
+	for (l = c->listing; l; l = l->next)
+		if (l->expires > now && !strcmp(l->path, path))
+			break;
+	if (l)
+		atomic_fetch_add(&l->refs, 1);
+	pthread_mutex_unlock(&c->lock);
+	return l;
+}
+
+void dir_cache_add_listing(struct dir_cache *c, struct object_list *l)
+{
+	atomic_fetch_add(&l->refs, 1);
+	pthread_mutex_lock(&c->lock);
+	make_room_for_listing(c, l->path);
+	l->expires = clock_ns() + c->lifetime_ns;
+	l->next = c->listing;
+	c->listing = l;
+	pthread_mutex_unlock(&c->lock);
+}
+
+int dir_cache_find(struct dir_cache *c, const char *path, struct io_object *ret)
+{
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+	auto_free char *parent = span_dup_str(span_of(path, slash ? (size_t)(slash - path) : 0));
+	struct object_list *l = parent ? dir_cache_listing(c, parent) : NULL;
+	int found = -1;
+
+	if (l && object_list_find(l, name, ret))
+		found = 1;
+	else if (l && object_list_lacks(l, name))
+		found = 0;
+	object_list_free(l);
+	return found;
+}
+
+/* ---- look-ups of objects ---- */
+
+/* Called with the lock held. */
+static const struct known_object *find_looked_up(const struct dir_cache *c, const char *path)
+{
+	const struct known_object *k = c->object;
+
+	while (k && !(k->is_looked_up && k->expires > clock_ns() && !strcmp(k->path, path)))
+		k = k->next;
+	return k;
+}
+
+/* Called with the lock held. */
+static bool is_under_way(const struct dir_cache *c, const char *path)
+{
+	const struct dir_lookup *l = c->under_way;
+
+	while (l && strcmp(l->path, path))
+		l = l->next;
+	return l;
+}
+
+int dir_cache_lookup(struct dir_cache *c, const char *path, struct dir_lookup *lookup,
+		     struct io_object *ret)
+{
+	const struct known_object *k;
+	bool has_waited;
+
+	pthread_mutex_lock(&c->lock);
+	has_waited = is_under_way(c, path);
+	while (is_under_way(c, path))
+		pthread_cond_wait(&c->ended, &c->lock);
+	k = find_looked_up(c, path);
+	if (k)
+		*ret = k->object;
+	/* If the other thread's look-up failed, all that waited for it ask at the same time. */
+	*lookup = (struct dir_lookup){ k || has_waited ? NULL : path, c->under_way };
+	if (lookup->path)
+		c->under_way = lookup;
+	pthread_mutex_unlock(&c->lock);
+	return k != NULL;
+}
+
+void dir_cache_lookup_end(struct dir_cache *c, const char *path, struct dir_lookup *lookup,
+			  const struct io_object *object)
+{
+	struct known_object *k = object ? known_object_new(path, object, 0, 0, NULL) : NULL;
+	struct dir_lookup **at = &c->under_way;
+
+	pthread_mutex_lock(&c->lock);
+	if (k)
+		k->is_looked_up = true;
+	add_object(c, k);
+	while (lookup->path && *at != lookup)
+		at = &(*at)->next;
+	if (lookup->path)
+		*at = lookup->next;
+	pthread_cond_broadcast(&c->ended);
+	pthread_mutex_unlock(&c->lock);
+}
+
+bool dir_cache_by_range(struct dir_cache *c, const char *path, bool can_list)
+{
+	const char *slash = strrchr(path, '/');
+	size_t n = slash ? (size_t)(slash - path) : 0;
+	bool by_range;
+
+	pthread_mutex_lock(&c->lock);
+	if (!c->ranged || strlen(c->ranged) != n || strncmp(c->ranged, path, n) != 0) {
+		free(c->ranged);
+		c->ranged = span_dup_str(span_of(path, n));
+		c->n_ranged = 0;
+	}
+	by_range = !can_list || c->n_ranged++ < RANGED_MAX;
+	pthread_mutex_unlock(&c->lock);
+	return by_range;
+}
+
+/* ---- bytes ---- */
+
+void dir_cache_add_bytes(struct dir_cache *c, const char *path, const struct io_object *object,
+			 uint64_t off, size_t n, uint8_t *p)
+{
+	struct known_object *k = known_object_new(path, object, off, n, p);
+
+	pthread_mutex_lock(&c->lock);
+	add_object(c, k);
+	pthread_mutex_unlock(&c->lock);
+}
+
+/* The number of bytes that k has of a range of an object, from the range's start on. */
+static size_t bytes_of(const struct known_object *k, const char *path, const char *tag,
+		       uint64_t size, uint64_t off, size_t n)
+{
+	if (k->object.size != size || off < k->off || off - k->off >= k->n ||
+	    k->expires <= clock_ns() || strcmp(k->path, path) || strcmp(k->object.tag, tag))
+		return 0;
+	return MIN(n, k->n - (size_t)(off - k->off));
+}
+
+size_t dir_cache_read(struct dir_cache *c, const struct io_file *file, uint64_t off, size_t n,
+		      void *p)
+{
+	struct known_object **at = &c->object;
+	size_t found = 0;
+
+	pthread_mutex_lock(&c->lock);
+	for (; *at; at = &(*at)->next) {
+		found = bytes_of(*at, file->key, file->tag, file->size, off, n);
+		if (found)
+			break;
+	}
+	if (found) {
+		const struct known_object *k = *at;
+		bool is_read_once = k->n > READ_ONCE || k->n < k->object.size;
+
+		memcpy(p, k->p + (off - k->off), found);
+		if (is_read_once && off + found == k->off + k->n)
+			unlink_object(c, at);
+	}
+	pthread_mutex_unlock(&c->lock);
+	return found;
+}
+
+bool dir_cache_has_bytes(struct dir_cache *c, const char *path, const struct io_object *o)
+{
+	const struct known_object *k;
+
+	pthread_mutex_lock(&c->lock);
+	for (k = c->object; k; k = k->next)
+		if (bytes_of(k, path, o->tag, o->size, 0, (size_t)o->size) == o->size)
+			break;
+	pthread_mutex_unlock(&c->lock);
+	return k;
+}
