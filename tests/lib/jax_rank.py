@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """One process of a JAX job on this machine, over gloo, with two devices, as lib/forks.py runs it.
 
-main(RANK, SIZE, PORT, WHAT, PATH, [ZARR3]), where WHAT is
+main(RANK, SIZE, PORT, WHAT, PATH, [ZARR3, [OURS]]), where WHAT is
 save      writes the tree of tree() with a CheckpointManager, as step 1
 restore   restores step 1 of a manager at PATH with the shardings of tree(), and compares
+OURS: with pytreefs.orbax in place of Orbax's handlers, and restore reads the step by pytreefs.load() as well.
 """
 
 import os
@@ -46,7 +47,7 @@ def save_item(rank, port, path, zarr3):
         checkpointer.save(pathlib.Path(path), args=ocp.args.PyTreeSave(tree))
 
 
-def main(rank, size, port, what, path, zarr3='0'):
+def main(rank, size, port, what, path, zarr3='0', ours=''):
     jax, mesh, put = begin(rank, size, port)
     import numpy as np
     import orbax.checkpoint as ocp
@@ -54,6 +55,9 @@ def main(rank, size, port, what, path, zarr3='0'):
 
     values = expected(np)
     shardings = {k: NamedSharding(mesh, P(*SPECS[k])) for k in values}
+    if ours:
+        import pytreefs.orbax
+        pytreefs.orbax.install()
     handler = ocp.PyTreeCheckpointHandler(use_zarr3=zarr3 == '1')
     with ocp.CheckpointManager(path, item_handlers=handler) as manager:
         if what == 'save':
@@ -65,8 +69,10 @@ def main(rank, size, port, what, path, zarr3='0'):
                     **OTHERS}
             got = manager.restore(1, args=ocp.args.PyTreeRestore(
                 item=item, restore_args={**args, **{k: ocp.RestoreArgs() for k in OTHERS}}))
-            for k, v in values.items():
-                for shard in got[k].addressable_shards:
-                    assert np.array_equal(np.asarray(shard.data), v[shard.index]), (k, shard.index)
+            for tree in (got, pytreefs.load(f'{path}/1', like=item)) if ours else (got,):
+                for k, v in values.items():
+                    assert len(tree[k].addressable_shards) == 2
+                    for shard in tree[k].addressable_shards:
+                        assert np.array_equal(np.asarray(shard.data), v[shard.index]), (k, shard.index)
             assert {k: got[k] for k in OTHERS} == OTHERS, got
     print('rank', rank, 'is done')

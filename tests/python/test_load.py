@@ -180,7 +180,7 @@ def test_torch_tensors(whole):
     assert flat['embed.table'].dtype == torch.bfloat16
     assert pytreefs.load(STATE, framework='torch', dtype=torch.float32)['params']['embed']['table'].dtype == torch.float32
     with pytest.raises(ValueError, match='framework'):
-        pytreefs.load(STATE, framework='jax')
+        pytreefs.load(STATE, framework='tensorflow')
 
 
 def test_flat_names(whole):

@@ -47,7 +47,7 @@ with pytreefs.open('ckpts/latest') as step:
 WRONG = '''
 import pytreefs
 pytreefs.steps(3)
-pytreefs.load('x', framework='jax')
+pytreefs.load('x', framework='tensorflow')
 n: int = pytreefs.steps('x')
 pytreefs.mount('x', 3)
 '''

@@ -80,6 +80,11 @@ class Context:
             self._handle, self._process = lib.Checkpoint(self.path, options_text(self.options)), os.getpid()
         return self._handle
 
+    @property
+    def read_budget(self) -> int:
+        """Bytes of the option of this name, whoever has set it."""
+        return int(json.loads(self.bytes_of('.pytreefs/stats'))['read_budget_bytes'])
+
     def close(self) -> None:
         self._handle.close()
         self._process = 0

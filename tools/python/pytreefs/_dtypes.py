@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-Framework: TypeAlias = Literal['numpy', 'torch', 'pt']
+Framework: TypeAlias = Literal['numpy', 'torch', 'pt', 'jax']
 
 PLAIN = frozenset((
     'bool', 'int8', 'int16', 'int32', 'int64', 'uint8', 'uint16', 'uint32', 'uint64', 'float16', 'float32', 'float64',
@@ -115,28 +115,32 @@ def raw(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 HUGE = 2 << 20          # a large page
 ALIGNED = 8 << 20       # bytes of an array from which on it is worth one
+LINE = 64               # jax copies what does not begin at a multiple of it
 
 
-def empty(shape: tuple[int, ...], name: str, leaf: str) -> np.ndarray[Any, Any]:
-    """An array that a leaf is going to fill. A large one begins at a large page: for the rest of an array that does not, the
+def empty(shape: tuple[int, ...], name: str, leaf: str, for_jax: bool = False) -> np.ndarray[Any, Any]:
+    """An array that a leaf is going to fill. for_jax: its arrays on the CPU may be this memory, for which it begins at a line of the cache. A large one begins at a large page: for the rest of an array that does not, the
     kernel takes a fault for each page of 4 KiB, which adds up to a tenth of a load."""
     dtype = dtype_of(name)
     n = math.prod(shape) * dtype.itemsize
-    if n < ALIGNED:
+    if n < ALIGNED and not for_jax:
         return np.empty(shape, dtype)
+    boundary = HUGE if n >= ALIGNED else LINE
     try:
-        room = np.empty(n + HUGE, np.uint8)
+        room = np.empty(n + boundary, np.uint8)
     except (MemoryError, ValueError):       # the latter for a number that is not an address
         raise MemoryError(f"'{leaf}' needs {n / 2**30:,.1f} GiB of memory, as {name}{list(shape)}: load(only=...) loads other "
                           f'leaves, and an index of the leaf reads a part of it') from None
-    first = -room.__array_interface__['data'][0] % HUGE
+    first = -room.__array_interface__['data'][0] % boundary
     return room[first:first + n].view(dtype).reshape(shape)
 
 
-def is_torch_framework(framework: str) -> bool:
-    if framework not in ('numpy', 'torch', 'pt'):
-        raise ValueError(f"framework is 'numpy' or 'torch', not {framework!r}")
-    return framework != 'numpy'
+def checked(framework: str) -> Framework:
+    """The name of a framework: 'numpy', 'torch' or 'jax'."""
+    found: dict[str, Framework] = {'numpy': 'numpy', 'torch': 'torch', 'pt': 'torch', 'jax': 'jax'}
+    if framework not in found:
+        raise ValueError(f"framework is 'numpy', 'torch' or 'jax', not {framework!r}")
+    return found[framework]
 
 
 def is_torch(x: object) -> bool:

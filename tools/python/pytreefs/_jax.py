@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Typed PRNG keys of jax, and where its arrays are. jax is imported by the program or not at all."""
+"""Typed PRNG keys of jax, and where its arrays are. jax is imported by the program, or when its arrays are asked for."""
 
 from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from typing import Any, TypeAlias
+
+import numpy as np
+
+Box: TypeAlias = tuple[tuple[int, int], ...]       # (first, end) on each axis
 
 
 def _loaded() -> Any:
@@ -59,3 +63,67 @@ def sharding_text(x: Any) -> str | None:
     if isinstance(types, tuple):
         found['axis_types'] = [f'AxisType.{t.name}' for t in types]
     return json.dumps({**found, 'partition_spec': spec, 'device_mesh': {'mesh': _mesh_ids(s.mesh.devices)}})
+
+
+def sharding_of(x: Any) -> Any:
+    """Where an array of jax is, or where what says so (jax.ShapeDtypeStruct) wants it; None for others."""
+    jax = sys.modules.get('jax')
+    if jax is None or not isinstance(x, (jax.Array, jax.ShapeDtypeStruct)):
+        return None
+    return x.sharding
+
+
+def default_sharding() -> Any:
+    import jax
+    return jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+
+
+def sharding_from(text: str | None) -> Any:
+    """The sharding that sharding_text() recorded, on devices of this process; None: it does not have them, or none is recorded."""
+    import jax
+    found = json.loads(text) if text else {}
+    devices = {d.id: d for d in jax.devices()}
+    if found.get('sharding_type') == 'SingleDeviceSharding':
+        named = [d for d in devices.values() if str(d) == found.get('device_str')]
+        return jax.sharding.SingleDeviceSharding(named[0]) if named else None
+    if found.get('sharding_type') != 'NamedSharding':
+        return None
+    try:
+        n = int(np.prod(found['shape']))
+        ids = found.get('device_mesh', {}).get('mesh')
+        flat = [d['id'] for d in _flat(ids)] if ids is not None else sorted(devices)[:n]
+        mesh = np.array([devices[i] for i in flat], object).reshape(found['shape'])
+        spec = [tuple(axis) if isinstance(axis, list) else axis for axis in found['partition_spec']]
+        placed: Any = jax.sharding
+        return placed.NamedSharding(placed.Mesh(mesh, found['axis_names']), placed.PartitionSpec(*spec))
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _flat(nested: Any) -> list[Any]:
+    return [x for part in nested for x in _flat(part)] if isinstance(nested, list) else [nested]
+
+
+def boxes_of(sharding: Any, shape: tuple[int, ...]) -> list[Box]:
+    """The boxes that devices of this process have, each once."""
+    return list(dict.fromkeys(_box(index, shape) for index in sharding.addressable_devices_indices_map(shape).values()))
+
+
+def _box(index: tuple[slice, ...] | None, shape: tuple[int, ...]) -> Box:
+    return tuple(s.indices(n)[:2] for s, n in zip(index or [slice(None)] * len(shape), shape))
+
+
+def array_of(shape: tuple[int, ...], sharding: Any, dtype: Any, values: dict[Box, Any]) -> Any:
+    """An array on devices, from its boxes. On the CPU it is the memory of values."""
+    jax = _loaded()
+    return jax.make_array_from_callback(shape, sharding, lambda index: values[_box(index, shape)], dtype=dtype)
+
+
+def holds(dtype: Any) -> bool:
+    """Whether jax has arrays of a type in this process, and does not make others of them."""
+    return bool(_loaded().dtypes.canonicalize_dtype(dtype) == dtype)
+
+
+def is_memory(sharding: Any) -> bool:
+    """Whether its arrays are in the memory of the process."""
+    return all(device.platform == 'cpu' for device in sharding.addressable_devices)

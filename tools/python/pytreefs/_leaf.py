@@ -15,7 +15,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from . import _pytreefs as lib
 from ._context import Context
-from ._dtypes import Framework, changed, dtype_of, empty, exact, fillable, is_torch_framework, may_change, name_of, raw, to_torch
+from ._dtypes import Framework, changed, checked, dtype_of, empty, exact, fillable, may_change, name_of, raw, to_torch
 from ._index import has_dots, plan
 from ._node import KINDS, Node, is_bytes, number
 
@@ -223,19 +223,23 @@ class Leaf(NDArrayOperatorsMixin):
         """The value: an array, a Python number, a str, bytes, None, `...` (a placeholder), or the bytes of a file.
 
         dtype: the elements are cast to it. out: an array or a tensor of the same shape that is filled, cast to its type, and
-        returned. With one of them a number comes as an array of rank 0. framework 'torch': an array comes as a tensor.
+        returned. With one of them a number comes as an array of rank 0. framework 'torch': an array comes as a tensor; 'jax': as an
+        array of jax, where the checkpoint records that it was, or on the default device.
 
         >>> open('ckpts/latest')['state/params/embed/table[0:2].npy'].read(dtype='float32').shape
         (2, 32)
         """
         node = self._check()
-        as_tensor = is_torch_framework(framework)
+        framework = checked(framework)
+        as_tensor = framework == 'torch'
         if out is not None:
-            if dtype is not None or as_tensor:
+            if dtype is not None or framework != 'numpy':
                 raise ValueError('out says the dtype and what it is: give neither dtype nor framework')
             return self._fill(out)
         if dtype is None and is_bytes(node):
             return self._context.bytes_of(self._name)
+        if framework == 'jax' and node.kind == lib.ARRAY:
+            return self.load(dtype=dtype, framework=framework)
         if dtype is not None or node.kind == lib.ARRAY:
             a = self._array(None if dtype is None else name_of(dtype), None)
             return to_torch(a, name_of(dtype) if dtype is not None else node.dtype or '') if as_tensor else a

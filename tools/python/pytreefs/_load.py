@@ -6,7 +6,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,7 +17,8 @@ from ._checkpoint import Checkpoint
 from ._context import Context, Path, join, names_its_arguments, warn
 from ._dtypes import Framework
 from ._leaf import Leaf
-from ._node import CONTAINERS, SEQUENCES, Node, children_of, is_bytes, make, number, parts_of
+from ._match import Matching
+from ._node import CONTAINERS, SEQUENCES, Node, children_of, is_bytes, make, number, stored_kind
 from ._patterns import Patterns
 
 Source: TypeAlias = Path | Checkpoint | Leaf
@@ -30,7 +31,7 @@ class Loading:
     """One load: what is read, and the value of each node."""
 
     def __init__(self, path: Source, only: Only, dtype: Any, framework: Framework, options: dict[str, Any]):
-        self.is_torch = _dtypes.is_torch_framework(framework)
+        self.framework = _dtypes.checked(framework)
         if isinstance(path, (Checkpoint, Leaf)):
             options = {**path.context.options, **options}
             path = path.place()
@@ -54,6 +55,10 @@ class Loading:
         self.arrays: list[tuple[int, np.ndarray[Any, Any], str]] = []
         # Numbers as they are stored, of arrays that are cast to a type that may not have them.
         self.checks: list[tuple[int, np.ndarray[Any, Any], str]] = []
+        # How many requests come before a function that puts an array of jax on devices.
+        self.placings: list[tuple[int, Callable[[], Any]]] = []
+        self.lazy: list[tuple[int, Callable[[], Any]]] = []
+        self.is_in_memory = True        # all of these devices
 
     def __enter__(self) -> Loading:
         return self
@@ -131,6 +136,53 @@ class Loading:
             self.checks.append((i, self.read_array(i, _dtypes.exact(stored)), name))
         return self.read_array(i, name, into)
 
+    def read_box(self, i: int, box: _jax.Box, name: str) -> np.ndarray[Any, Any]:
+        """A box of an array, which the batch will fill; zeros where it has no elements."""
+        node = self.nodes[i]
+        stored, shape = node.dtype or 'uint8', node.shape or ()
+        leaf = join(self.base, node.path)
+        a = _dtypes.empty(tuple(end - first for first, end in box), name, leaf, for_jax=True)
+        found = tuple((first, max(first, min(end, n))) for (first, end), n in zip(box, shape))
+        if found != box:
+            a[...] = np.zeros((), a.dtype)
+        within: Any = (..., *(slice(0, end - first) for first, end in found))       # with `...` it is a view, never a scalar
+        part = a[within]
+        if part.size:
+            is_whole = all((first, end) == (0, n) for (first, end), n in zip(found, shape))
+            sent = None if is_whole else tuple((first, 1, end - first, False) for first, end in found)
+            self.requests.append((leaf, sent, None if name == stored else name, _dtypes.raw(part), node.version))
+        return a
+
+    def place(self, i: int, name: str, shape: tuple[int, ...], sharding: Any, is_checked: bool = True) -> Callable[[], Any]:
+        """An array of jax, of a shape that may be another one than is stored: a function that returns it once everything is read.
+        is_checked: a cast that changes numbers fails."""
+        node = self.nodes[i]
+        if not _jax.holds(_dtypes.dtype_of(name)):
+            raise self.fail(f'is {name}, of which jax makes 32 bits: set jax_enable_x64, or give like= with another dtype', join(self.base, node.path))
+        may_change = is_checked and _dtypes.may_change(node.dtype or 'uint8', name)
+        values: dict[_jax.Box, Any] = {}
+        for box in _jax.boxes_of(sharding, shape):
+            if may_change:
+                self.checks.append((i, self.read_box(i, box, _dtypes.exact(node.dtype or 'uint8')), name))
+            values[box] = self.read_box(i, box, name)
+        made: list[Any] = []
+
+        def put() -> Any:
+            made.append(_jax.array_of(shape, sharding, _dtypes.dtype_of(name), values))
+            values.clear()
+            return made[0]
+        self.placings.append((len(self.requests), put))
+        self.is_in_memory &= _jax.is_memory(sharding)
+        return lambda: made[0]
+
+    def ask_jax(self, i: int, name: str) -> Callable[[], Any]:
+        """An array that is recorded, where it was if this process has the devices; a typed PRNG key as one."""
+        node, leaf = self.nodes[i], join(self.base, self.nodes[i].path)
+        sharding = _jax.sharding_from(self.context.attribute(leaf, 'sharding')) or _jax.default_sharding()
+        value_of = self.place(i, name, node.shape or (), sharding)
+        impl = self.context.prng_impl(leaf) if name.startswith('uint') else None
+        return value_of if impl is None else lambda: _jax.wrap_key(value_of(), impl)
+
     def cast_of(self, node: Node) -> str:
         """The dtype that an array is loaded as: casts are for floating types."""
         stored = node.dtype or 'uint8'
@@ -145,11 +197,7 @@ class Loading:
         if is_bytes(node):
             self.values[i] = self.context.bytes_of(join(self.base, node.path))
         elif node.kind == lib.ARRAY:
-            name = self.cast_of(node)
-            a = self.read_array(i, name)
-            self.values[i] = a
-            if self.is_torch:
-                self.arrays.append((i, a, name))
+            self.ask_array(i)
         elif node.kind == lib.SCALAR:
             self.values[i] = number(node.text or b'null', node.dtype or 'float64')
         elif node.kind == lib.STRING:
@@ -161,6 +209,15 @@ class Loading:
         else:
             self.values[i] = node.text if node.text is not None else self.context.bytes_of(join(self.base, node.path))
 
+    def ask_array(self, i: int) -> None:
+        name = self.cast_of(self.nodes[i])
+        if self.framework == 'jax':
+            self.lazy.append((i, self.ask_jax(i, name)))
+            return
+        self.values[i] = a = self.read_array(i, name)
+        if self.framework == 'torch':
+            self.arrays.append((i, a, name))
+
     def files(self, i: int) -> Any:
         """An item that is not a tree, or a file of it: what a JSON object or list says, else bytes."""
         node, name = self.nodes[i], join(self.base, self.nodes[i].path)
@@ -171,8 +228,30 @@ class Loading:
             value = None
         return value if isinstance(value, (dict, list)) else _bytes_of(found)
 
+    def _batches(self) -> Iterator[tuple[list[lib.Request], list[Callable[[], Any]]]]:
+        """Requests that are read at once, and the arrays that are put on devices then. In the memory of the process arrays are what was read, so one batch
+        does; other devices get half of `read_budget` while the other half is read."""
+        first, puts, n_bytes, counted = 0, [], 0, 0
+        for end, put in self.placings:
+            puts.append(put)
+            n_bytes += _size_of(self.requests[counted:end])
+            counted = end
+            if not self.is_in_memory and n_bytes >= self.context.read_budget // 2:
+                yield self.requests[first:end], puts
+                first, puts, n_bytes = end, [], 0
+        yield self.requests[first:], puts
+
     def run(self, progress: lib.Progress | None) -> None:
-        self.context.read(self.requests, progress)
+        total, done = _size_of(self.requests), 0
+        placed: list[Any] = []
+        for requests, puts in self._batches():
+            self.context.read(requests, _part_of(progress, done, total) if progress and len(requests) < len(self.requests) else progress)
+            done += _size_of(requests)
+            for a in placed:
+                a.block_until_ready()
+            placed = [put() for put in puts]
+        for i, value_of in self.lazy:
+            self.values[i] = value_of()
         for i, a, name in self.checks:
             if (odd := _dtypes.changed(a, name)) is not None:
                 raise self.unfit(i, odd, name)
@@ -184,7 +263,7 @@ class Loading:
 
     def unfit(self, i: int, x: Any, name: str) -> lib.Error:
         node = self.nodes[i]
-        return self.fail(f'has {x!r}, which {name} cannot hold: {name} here, {_stored_kind(node)} in the checkpoint', join(self.base, node.path))
+        return self.fail(f'has {x!r}, which {name} cannot hold: {name} here, {stored_kind(node)} in the checkpoint', join(self.base, node.path))
 
     # ---- trees ----
 
@@ -232,199 +311,16 @@ class Loading:
         return values[self.top]
 
 
+def _size_of(requests: list[lib.Request]) -> int:
+    return sum(request[3].nbytes for request in requests)
+
+
+def _part_of(progress: lib.Progress, done: int, total: int) -> lib.Progress:
+    return lambda n, _: progress(done + n, total)
+
+
 def _bytes_of(found: Leaf | Checkpoint) -> Any:
     return found.read() if isinstance(found, Leaf) else {key: _bytes_of(value) for key, value in found.items()}
-
-
-class Matching:
-    """A tree that a user has, against what is stored: a plan of what is read, and where the two differ."""
-
-    def __init__(self, loading: Loading, in_place: bool, only: set[int] | None):
-        self.loading = loading
-        self.in_place = in_place
-        self.only = only
-        self.differences: list[str] = []
-        self.made: list[tuple[int, Any]] = []
-
-    def match(self, x: Any, i: int, path: str) -> Callable[[], Any]:
-        """A function that returns the value once everything is read."""
-        node = self.loading.nodes[i]
-        if x is ... or self.only is not None and self.loading.is_leaf(i) and i not in self.only:
-            return lambda: x
-        if node.kind in (lib.OPAQUE, lib.FILE):
-            return self._value(x, self.loading.files(i), path)
-        parts = self._parts(x, path)
-        if parts is not None and not parts.children and node.kind == lib.NONE:
-            return lambda: x        # Orbax saves a namedtuple without fields, as of optax, as None
-        if parts is not None:
-            return self._container(x, parts, i, path)
-        if node.kind in CONTAINERS or node.kind == lib.STEP:
-            self.differences.append(f'{path or "the top"}: a {_kind(x)} here, a container in the checkpoint')
-            return lambda: x
-        return self._leaf(x, i, path)
-
-    def _parts(self, x: Any, path: str) -> Any:
-        try:
-            return parts_of(x)
-        except ValueError as e:
-            self.differences.append(f'{path or "the top"}: {e}')
-            return None
-
-    def _value(self, x: Any, value: Any, path: str) -> Callable[[], Any]:
-        """The parsed value of JSON, or bytes of files: not a tree."""
-        parts = None if x is ... else self._parts(x, path)
-        if x is ...:
-            pass
-        elif self.in_place:
-            self.differences.append(f'{path or "the top"}: is not an array, which out= could fill')
-        elif parts is not None and isinstance(value, (dict, list)):
-            stored = dict(value) if isinstance(value, dict) else {str(i): v for i, v in enumerate(value)}
-            made = []
-            for key, child in parts.children:
-                where = f'{path}/{key}' if path else key
-                if key in stored:
-                    made.append(self._value(child, stored.pop(key), where))
-                else:
-                    self.differences.append(f'{where}: is not in the checkpoint')
-            self.differences += [f'{path + "/" if path else ""}{key}: is in the checkpoint alone' for key in stored]
-            return lambda: parts.remake([m() for m in made])
-        elif parts is not None or _class(x) != _class(value):
-            self.differences.append(f'{path or "the top"}: a {_kind(x)} here, a {_kind(value)} in the checkpoint')
-        else:
-            return lambda: self._number(x, value, path, _kind(value))
-        return lambda: x
-
-    def _number(self, x: Any, value: Any, path: str, stored: str) -> Any:
-        """A number of the type that was asked for; another value as it is."""
-        if not _is_number(x):
-            return value
-        if isinstance(value, complex) and not isinstance(x, complex) and not value.imag:
-            value = value.real
-        try:
-            made = type(x)(value)
-            if made == value or isinstance(made, (float, complex)):
-                return made
-        except (TypeError, ValueError, OverflowError):
-            pass
-        raise self.loading.fail(f'has {value!r}, which {_kind(x)} cannot hold: {_kind(x)} here, {stored} in the checkpoint', path)
-
-    def _container(self, x: Any, parts: Any, i: int, path: str) -> Callable[[], Any]:
-        nodes, children = self.loading.nodes, self.loading.children
-        if self.loading.is_leaf(i):
-            self.differences.append(f'{path or "the top"}: a container here, a leaf in the checkpoint')
-            return lambda: x
-        stored = {nodes[c].key: c for c in children[i]}
-        made: list[Callable[[], Any]] = []
-        for key, child in parts.children:
-            where = f'{path}/{key}' if path else key
-            if key in stored:
-                made.append(self.match(child, stored.pop(key), where))
-            elif child is not ...:
-                self.differences.append(f'{where}: is not in the checkpoint')
-            else:
-                made.append(lambda: ...)
-        for key, c in stored.items():
-            if nodes[c].kind in (lib.OPAQUE, lib.FILE):
-                continue        # what is not a tree needs no place
-            if self.only is None or c in self.only:
-                self.differences.append(f'{path + "/" if path else ""}{key}: is in the checkpoint alone')
-        return (lambda: self._keep(x, made)) if self.in_place else lambda: parts.remake([m() for m in made])
-
-    @staticmethod
-    def _keep(x: Any, made: list[Callable[[], Any]]) -> Any:
-        for m in made:
-            m()
-        return x
-
-    def _leaf(self, x: Any, i: int, path: str) -> Callable[[], Any]:
-        loading, node = self.loading, self.loading.nodes[i]
-        is_array = hasattr(x, 'shape') and hasattr(x, 'dtype')
-        if node.kind == lib.UNKNOWN or not (is_array or _is_number(x)):
-            loading.ask(i)
-        if not is_array:
-            value_of = self._plain(x, i)
-            if value_of is None or self.in_place and x is not None:
-                here = f'a {_kind(x)} here' if value_of is None else f'a {_kind(x)}, which out= cannot fill'
-                self.differences.append(f'{path or "the top"}: {here}, a {_stored_kind(node)} in the checkpoint')
-            return value_of or (lambda: x)
-        if node.dtype is None:
-            self.differences.append(f'{path or "the top"}: a {_kind(x)} here, a {_stored_kind(node)} in the checkpoint')
-            return lambda: x
-        if _jax.is_key(x):
-            return self._key(x, i, path)
-        shape, stored = tuple(x.shape), node.shape or ()
-        if shape != stored:
-            self.differences.append(f'{path or "the top"}: shape {list(shape)} here, {list(stored)} in the checkpoint')
-            return lambda: x
-        if self.in_place:
-            return self._into(x, i, path)
-        name = loading.dtype if loading.dtype and _dtypes.is_floating(node.dtype) else _dtypes.name_of(x.dtype)
-        a = loading.read_checked(i, name)
-        if loading.is_torch:
-            loading.arrays.append((i, a, name))
-            return lambda: loading.values[i]
-        return lambda: a[()] if isinstance(x, np.generic) else a
-
-    def _plain(self, x: Any, i: int) -> Callable[[], Any] | None:
-        """The value for a leaf that is not an array; None: another kind is stored."""
-        loading, node = self.loading, self.loading.nodes[i]
-        name = join(loading.base, node.path)
-        if _is_number(x):
-            if node.dtype is None or node.shape:
-                return None
-            if node.kind == lib.ARRAY:
-                a = loading.read_array(i, _dtypes.exact(node.dtype))
-                return lambda: self._number(x, a.item(), name, _stored_kind(node))
-            loading.ask(i)
-            return lambda: self._number(x, loading.values[i], name, _stored_kind(node))
-        same = (x is None) == (node.kind == lib.NONE) and isinstance(x, str) == (node.kind == lib.STRING)
-        return (lambda: loading.values[i]) if same and (not isinstance(x, bytes) or isinstance(loading.values[i], bytes)) else None
-
-    def _key(self, x: Any, i: int, path: str) -> Callable[[], Any]:
-        """A typed PRNG key of jax: its integers are stored, and of which implementation they are."""
-        loading, node = self.loading, self.loading.nodes[i]
-        name = join(loading.base, node.path)
-        impl = loading.context.prng_impl(name)
-        shape, stored = _jax.key_data_shape(x), node.shape or ()
-        if self.in_place:
-            raise loading.fail('a PRNG key is not filled in place: like= makes a new one', name)
-        if impl is None:
-            self.differences.append(f'{path or "the top"}: a PRNG key here, {_stored_kind(node)} in the checkpoint')
-        elif shape != stored:
-            self.differences.append(f'{path or "the top"}: keys of {list(shape)} integers here, {list(stored)} in the checkpoint')
-        else:
-            a = loading.read_array(i)
-            return lambda: _jax.wrap_key(a, impl)
-        return lambda: x
-
-    def _into(self, x: Any, i: int, path: str) -> Callable[[], Any]:
-        try:
-            a, name = _dtypes.fillable(x)
-        except ValueError as e:
-            raise self.loading.fail(f'what is read into {e}', path) from None
-        self.loading.read_checked(i, name, a)
-        return lambda: x
-
-
-def _kind(x: Any) -> str:
-    return 'None' if x is None else type(x).__name__
-
-
-def _is_number(x: Any) -> bool:
-    return isinstance(x, (int, float, complex)) and not isinstance(x, np.generic)
-
-
-def _class(x: Any) -> Any:
-    """Values of JSON, and bytes, differ in kind when this differs."""
-    return complex if _is_number(x) else next((cls for cls in (str, bytes, dict, list) if isinstance(x, cls)), type(x))
-
-
-def _stored_kind(node: Node) -> str:
-    if is_bytes(node):
-        return 'bytes'
-    if node.dtype:
-        return f'{node.dtype}{list(node.shape or ())}'
-    return {lib.NONE: 'None', lib.STRING: 'string', lib.PLACEHOLDER: 'placeholder'}.get(node.kind, 'leaf')
 
 
 def context_of_leaf(path: Path, options: dict[str, Any]) -> Context:
@@ -441,8 +337,8 @@ def context_of_leaf(path: Path, options: dict[str, Any]) -> Context:
 
 
 @names_its_arguments
-def load(path: Source, only: Only = None, dtype: Any = None, like: Any = None, out: Any = None,
-         framework: Framework = 'numpy', progress: lib.Progress | None = None, **options: Any) -> Any:
+def load(path: Source, only: Only = None, dtype: Any = None, like: Any = None, out: Any = None, framework: Framework = 'numpy',
+         progress: lib.Progress | None = None, strict: bool = True, **options: Any) -> Any:
     """A whole tree as it was saved: dicts, lists, tuples where recorded, None, numbers, strings, arrays.
 
     path is an item, a directory of it, a leaf (with its extension or without), a view of one ('w[0:4]@float32.npy'), what open()
@@ -454,11 +350,15 @@ def load(path: Source, only: Only = None, dtype: Any = None, like: Any = None, o
                have only what was chosen, positions of sequences that were not hold `...`
     dtype      floating arrays are cast to it
     like       a tree to match, of arrays, anything with shape and dtype (jax.ShapeDtypeStruct), numbers, strings, None:
-               its containers and its dtypes are the result's, `...` in it is not read. A typed PRNG key of jax comes as one.
+               its containers and its dtypes are the result's, `...` in it is not read. A typed PRNG key of jax comes as one. Where it has
+               an array of jax, or a ShapeDtypeStruct with a sharding, the result has an array of jax with this sharding: only what
+               devices of this process hold is read, each box once
+    strict     False: an array of `like` may have another length than the stored one on an axis: the rest is zeros, or left out
                Items and files that are not trees are compared by what load() gives for them. A cast that would make another number of one
                (300 to int8, 2.7 to int) is refused. Error tells each difference
     out        a tree of arrays or tensors that are filled in place, and returned; matched as `like` is
-    framework  'torch' (or 'pt'): arrays come as tensors, over the memory that they were read into
+    framework  'torch' (or 'pt'): arrays come as tensors, over the memory that they were read into. 'jax': as arrays of jax, with
+               the sharding that is recorded where this process has the devices, else on the default device, typed PRNG keys as such
     progress   called with bytes done and bytes in all, some 20 times a second, at last with all of them; an exception of it ends the load
     options    those of `-o` (`pytreefs help options`). With transforms=, a warning has the number of stored leaves that the
                rules leave out, and of rules that make nothing
@@ -473,6 +373,8 @@ def load(path: Source, only: Only = None, dtype: Any = None, like: Any = None, o
     """
     if like is not None and out is not None:
         raise ValueError('like and out are two trees to match: give one of them')
+    if not strict and like is None:
+        raise ValueError('strict is for the shapes of like')
     with Loading(path, only, dtype, framework, options) as loading:
         target = like if out is None else out
         if target is None:
@@ -480,7 +382,7 @@ def load(path: Source, only: Only = None, dtype: Any = None, like: Any = None, o
                 loading.ask(i)
             loading.run(progress)
             return loading.build(only is None)
-        matching = Matching(loading, out is not None, None if only is None else set(loading.chosen))
+        matching = Matching(loading, out is not None, strict, None if only is None else set(loading.chosen))
         made = matching.match(target, loading.top, '')
         if matching.differences:
             more = len(matching.differences) - 10
@@ -512,10 +414,7 @@ def load_flat(path: Source, separator: str = '.', only: Only = None, dtype: Any 
                 raise loading.fail(f'two leaves are called {name!r}: another separator may help', join(loading.base, node.path))
             names[name] = i
             if node.kind == lib.SCALAR:
-                a = loading.read_array(i, cast := loading.cast_of(node))
-                loading.values[i] = a
-                if loading.is_torch:
-                    loading.arrays.append((i, a, cast))
+                loading.ask_array(i)
             else:
                 loading.ask(i)
         loading.run(progress)

@@ -61,6 +61,15 @@ def is_bytes(node: Node) -> bool:
     return node.kind == lib.ARRAY and node.recorded == 'bytes'
 
 
+def stored_kind(node: Node) -> str:
+    """The kind of a leaf, as messages say it."""
+    if is_bytes(node):
+        return 'bytes'
+    if node.dtype:
+        return f'{node.dtype}{list(node.shape or ())}'
+    return {lib.NONE: 'None', lib.STRING: 'string', lib.PLACEHOLDER: 'placeholder'}.get(node.kind, 'leaf')
+
+
 def number(text: bytes, dtype: str) -> Any:
     """The Python number that a scalar's JSON says."""
     def part(x: Any) -> Any:

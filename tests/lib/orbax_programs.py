@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that were written for Orbax, with our handlers in them: what each restores is what it saved, by our code.
+
+    python -m lib.orbax_programs DIRECTORY
+
+prints the name of each program that has run. A process of its own, since the number of devices is chosen once."""
+
+import os
+import pathlib
+import sys
+import warnings
+
+os.environ['XLA_FLAGS'] = '--xla_force_host_platform_device_count=8'
+os.environ['JAX_PLATFORMS'] = 'cpu'
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+from orbax.checkpoint.experimental import v1
+
+import pytreefs.orbax
+from lib.placing import differences
+
+MESH = Mesh(np.array(jax.devices()).reshape(4, 2), ('a', 'b'))
+READ = []       # how many arrays were read in each of our calls
+
+
+def put(x, *spec):
+    return jax.device_put(x, NamedSharding(MESH, P(*spec)))
+
+
+TREE = {'w': put(jnp.arange(64.0).reshape(8, 8), 'a', 'b'), 'half': put(jnp.ones((8, 4), jnp.bfloat16), None, 'b'), 'r': put(jnp.arange(3)),
+        'one': jax.device_put(jnp.ones(2), jax.devices()[5]), 'n': np.arange(5), 'keys': put(jax.random.split(jax.random.key(1), 8), 'a'),
+        'step': 5, 's': jnp.float32(3), 'text': 'a'}
+PLAIN = {name: x for name, x in TREE.items() if name != 'text'}
+ABSTRACT = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding) if isinstance(x, jax.Array) else x, TREE)
+
+
+def counted(name):
+    read = getattr(pytreefs.orbax, name)
+
+    def call(infos, *more):
+        made = read(infos, *more)
+        READ.append(len(made))
+        return made
+    setattr(pytreefs.orbax, name, call)
+
+
+def same(tree, got, is_ours=True):
+    assert not differences(tree, got), differences(tree, got)
+    n = sum(isinstance(x, (jax.Array, np.ndarray)) for x in jax.tree.leaves(tree)) if is_ours else 0
+    assert sum(READ) == n, (READ, n)
+    READ.clear()
+
+
+def manager(at):
+    """v0: asynchronous, with metrics and the best steps kept."""
+    options = ocp.CheckpointManagerOptions(best_fn=lambda metrics: metrics['loss'], best_mode='min', max_to_keep=2, enable_async_checkpointing=True)
+    with ocp.CheckpointManager(at, options=options, item_handlers=pytreefs.orbax.StandardCheckpointHandler()) as m:
+        for step, loss in ((1, 0.5), (2, 0.1), (3, 0.9), (4, 0.3)):
+            m.save(step, args=ocp.args.StandardSave({**PLAIN, 'step': step}), metrics={'loss': loss})
+        m.wait_until_finished()
+        assert m.best_step() == 2 and sorted(m.all_steps()) == [2, 4], m.all_steps()
+        same({**PLAIN, 'step': 2}, m.restore(2, args=ocp.args.StandardRestore(PLAIN)))
+        same({**PLAIN, 'step': 4}, m.restore(4))
+    with ocp.CheckpointManager(at, item_handlers={'default': ocp.StandardCheckpointHandler()}) as m:
+        same({**PLAIN, 'step': 4}, m.restore(4, args=ocp.args.Composite(default=ocp.args.StandardRestore(PLAIN)))['default'], False)
+
+
+def composite(at):
+    """v0: items of other kinds beside one of ours, by a registry."""
+    known = ocp.handlers.DefaultCheckpointHandlerRegistry()
+    for args in (ocp.args.PyTreeSave, ocp.args.PyTreeRestore):
+        known.add('state', args, pytreefs.orbax.PyTreeCheckpointHandler)
+    with ocp.CheckpointManager(at, handler_registry=known) as m:
+        m.save(1, args=ocp.args.Composite(state=ocp.args.PyTreeSave(TREE), config=ocp.args.JsonSave({'a': 1})))
+        m.wait_until_finished()
+        args = ocp.checkpoint_utils.construct_restore_args(TREE)
+        got = m.restore(1, args=ocp.args.Composite(state=ocp.args.PyTreeRestore(TREE, restore_args=args), config=ocp.args.JsonRestore()))
+        same(TREE, got['state'])
+        assert got['config'] == {'a': 1}
+        part = ocp.args.PyTreeRestore({'w': TREE['w']}, restore_args={'w': args['w']}, partial_restore=True)
+        same({'w': TREE['w']}, m.restore(1, args=ocp.args.Composite(state=part))['state'])
+        moved = ocp.args.PyTreeRestore({'v': TREE['w']}, restore_args={'v': args['w']}, transforms={'v': ocp.Transform(original_key='w')})
+        same({'v': TREE['w']}, m.restore(1, args=ocp.args.Composite(state=moved))['state'])
+
+
+def of_v1(at):
+    """v1: a handler by the name of what it saves, with options of the Context."""
+    known = v1.handlers.local_registry(include_global_registry=False)
+    for name in ('state', 'model'):
+        known.add(pytreefs.orbax.PyTreeHandler, checkpointable_name=name)
+    context = v1.Context()
+    context.checkpointables.registry = known
+    context.array.saving.use_zarr3 = True
+    with context:
+        v1.save_checkpointables(at, {'model': TREE, 'state': {'x': TREE['w']}})
+        got = v1.load_checkpointables(at, {'model': ABSTRACT, 'state': {'x': ABSTRACT['w']}})
+        assert not differences({'x': TREE['w']}, got['state'])
+        assert READ.pop(0 if READ[0] == 1 else READ.index(1)) == 1
+        same(TREE, got['model'])
+    same(TREE, v1.load_checkpointables(at)['model'], False)
+
+
+def installed(at):
+    """Each program as it is, after one line."""
+    pytreefs.orbax.install()
+    pytreefs.orbax.install()        # a second time does nothing
+    with ocp.CheckpointManager(at / 'v0') as m:
+        m.save(1, args=ocp.args.StandardSave(PLAIN))
+        m.wait_until_finished()
+        same(PLAIN, m.restore(1, args=ocp.args.StandardRestore(PLAIN)))
+    with ocp.StandardCheckpointer() as c:
+        c.save(at / 'one', PLAIN)
+        c.wait_until_finished()
+        same(PLAIN, c.restore(at / 'one', PLAIN))
+    v1.save(at / 'v1', TREE)
+    same(TREE, v1.load(at / 'v1', ABSTRACT))
+    with v1.training.Checkpointer(at / 'steps') as c:
+        c.save(1, TREE)
+        same(TREE, c.load(1, ABSTRACT))
+    os.environ['PYTREEFS_ORBAX'] = 'off'
+    same(TREE, v1.load(at / 'v1', ABSTRACT), False)
+    del os.environ['PYTREEFS_ORBAX']
+    pytreefs.orbax.uninstall()
+    same(TREE, v1.load(at / 'v1', ABSTRACT), False)
+    with ocp.StandardCheckpointer() as c:
+        same(PLAIN, c.restore(at / 'one', PLAIN), False)
+
+
+def falls_back(at):
+    """Orbax does the rest, errors included."""
+    with ocp.Checkpointer(pytreefs.orbax.StandardCheckpointHandler()) as c:
+        c.save(at, args=ocp.args.StandardSave(PLAIN))
+        other = {**PLAIN, 'w': jax.ShapeDtypeStruct((9, 8), jnp.float32, sharding=TREE['r'].sharding)}
+        try:
+            c.restore(at, args=ocp.args.StandardRestore(other))
+        except ValueError as e:
+            assert 'not compatible with the stored shape' in str(e), e
+        else:
+            raise AssertionError('a shape that is not the stored one')
+        READ.clear()
+    with ocp.Checkpointer(ocp.ArrayCheckpointHandler()) as c:
+        pytreefs.orbax.install()
+        c.save(at / 'array', args=ocp.args.ArraySave(TREE['w']))
+        got = c.restore(at / 'array', args=ocp.args.ArrayRestore(restore_args=ocp.checkpoint_utils.construct_restore_args(TREE['w'])))
+        pytreefs.orbax.uninstall()
+        assert not differences(TREE['w'], got)
+        READ.clear()
+
+
+def main(where):
+    warnings.simplefilter('ignore')
+    for name in ('_read_arrays', '_read_numpy'):
+        counted(name)
+    for program in (manager, composite, of_v1, installed, falls_back):
+        program(pathlib.Path(where) / program.__name__)
+        print(program.__name__)
+
+
+if __name__ == '__main__':
+    main(*sys.argv[1:])

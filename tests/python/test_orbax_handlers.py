@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""pytreefs.orbax: handlers of Orbax's interfaces, in the programs that were written for Orbax, and load(like=) on devices."""
+
+import pathlib
+import re
+
+import pytest
+
+from lib import forks, jax_rank, servers
+
+TESTS = str(pathlib.Path(__file__).resolve().parents[1])
+
+
+def run(module, *args):
+    """The lines that a module of tests/lib prints, in a process of its own: the number of jax's devices is chosen once."""
+    return forks.run(forks.script, f'import sys\nsys.path.insert(0, {TESTS!r})\nfrom lib import {module}\n{module}.main(*sys.argv[1:])', *args).splitlines()
+
+
+@pytest.mark.parametrize('first', range(0, 300, 12))
+def test_random_trees_are_placed_as_orbax_places_them(tmp_path, first):
+    """Trees, meshes, shardings, dtypes and layouts: each device's part, of load(like=) and of each handler's restore."""
+    found = [line for line in run('placing', tmp_path, first, 12) if re.match(r'case \d|\d+ cases', line)]
+    assert found == ['12 cases']
+
+
+def test_programs_of_orbax_with_our_handlers(tmp_path):
+    """v0 and v1, synchronous and not; install() and uninstall(); what we do not do is done by Orbax."""
+    assert [line for line in run('orbax_programs', tmp_path) if ' ' not in line] == ['manager', 'composite', 'of_v1', 'installed', 'falls_back']
+
+
+@pytest.mark.parametrize('n, writer, reader', [(2, 'ours', 'ours'), (2, 'ours', ''), (2, '', 'ours'), (4, 'ours', 'ours')])
+def test_several_processes(tmp_path, n, writer, reader):
+    """Each reads its own boxes; Orbax's barriers order what each writes, and its merge makes one database of it."""
+    for what, who in (('save', writer), ('restore', reader)):
+        with servers.port_for_grpc() as port:
+            out = forks.together([(jax_rank.main, r, n, port, what, tmp_path / 'root', '0', who) for r in range(n)])
+            assert all('is done' in text for text in out)

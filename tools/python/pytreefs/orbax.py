@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Orbax with the arrays read by pytreefs: handlers of its own interfaces, and install() to make them the default of a process.
+
+    import pytreefs.orbax
+    pytreefs.orbax.install()
+
+What is on the disk is what Orbax reads and writes. Names, trees, metadata, transforms, barriers and merges are Orbax's own code, which
+calls these handlers for the values of arrays. What they do not do (other processes' devices that only Pathways reaches, layouts of
+devices, sources that are not directories) goes to Orbax's own handler, with one line in the log.
+
+PYTREEFS_ORBAX=off in the environment makes all of them Orbax's own; PYTREEFS_OPTIONS has options (`pytreefs help options`).
+"""
+# mypy: ignore-errors
+# Orbax has no types.
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from absl import logging
+from orbax.checkpoint import type_handlers
+from orbax.checkpoint._src.serialization import jax_array_handlers, limits, type_handler_registry
+from orbax.checkpoint._src.serialization import types as orbax_types
+from orbax.checkpoint.experimental.v1._src.handlers import pytree_handler
+from orbax.checkpoint.experimental.v1._src.handlers import types as handler_types
+from orbax.checkpoint.experimental.v1._src.serialization import array_leaf_handler, numpy_leaf_handler
+from orbax.checkpoint.experimental.v1._src.serialization import registration as v1_registration
+from orbax.checkpoint.experimental.v1._src.serialization import registry as leaf_handlers
+
+from . import _dtypes, _jax
+from . import _pytreefs as lib
+from ._load import Loading
+
+__all__ = ['ArrayHandler', 'NumpyHandler', 'PyTreeCheckpointHandler', 'PyTreeHandler', 'StandardCheckpointHandler', 'install', 'leaf_registry',
+           'registry', 'uninstall']
+
+
+class _Unknown(Exception):
+    """Orbax's own handler does it."""
+
+
+def _is_off() -> bool:
+    return os.environ.get('PYTREEFS_ORBAX') == 'off'
+
+
+class _Reading(Loading):
+    """The arrays of an item, by the names that Orbax gives them."""
+
+    def __init__(self, infos: Sequence[Any]):
+        first = infos[0]
+        where = os.fspath(first.parent_dir)
+        if '://' in where:
+            raise _Unknown('it is not a directory')
+        options: dict[str, Any] = {'missing': 'error' if first.raise_array_data_missing_error else 'zero'}
+        if isinstance(first.byte_limiter, limits.LimitInFlightBytes):
+            options['read_budget'] = max(first.byte_limiter.max_bytes, 1 << 20)
+        super().__init__(where, lambda _: False, None, 'numpy', options)
+        self.of_name: dict[str, int] = {}
+        for i in range(len(self.nodes)):
+            if self.is_leaf(i) and self.of_name.setdefault('.'.join(self.keys(i)), i) != i:
+                self.of_name['.'.join(self.keys(i))] = -1       # two keys that Orbax calls the same
+        found = [self.of_name.get(info.name, -1) for info in infos]
+        if -1 in found:
+            raise _Unknown(f'{infos[found.index(-1)].name!r} is not a name in its tree')
+        self._describe(sorted(set(found)))
+        if odd := next((self.nodes[i] for i in found if self.nodes[i].dtype is None), None):
+            raise _Unknown(f'{odd.path} is not an array')
+
+    def take_array(self, info: Any, arg: Any, sharding: Any) -> Any:
+        """The plan of an array of jax, as jax_array_handlers._deserialize_arrays() makes one."""
+        node = self.nodes[self.of_name[info.name]]
+        if not isinstance(sharding, jax.sharding.Sharding):
+            raise _Unknown(f'of a {type(sharding).__name__}')
+        shape, dtype, sharding = jax_array_handlers._physical_read_spec(arg, sharding)
+        stored = node.shape or ()
+        shape = stored if shape is None else tuple(shape)
+        if len(shape) != len(stored) or shape != stored and getattr(arg, 'strict', True):
+            raise _Unknown(f'{info.name} has another shape')
+        name = node.dtype or ''
+        if dtype is not None and not jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key) and not jax_array_handlers._has_prng_key_dtype(arg):
+            name = jax.numpy.dtype(dtype).name
+        return self.place(self.of_name[info.name], jax.dtypes.canonicalize_dtype(_dtypes.dtype_of(name)).name, shape, sharding, is_checked=False)
+
+    def take_numpy(self, info: Any, arg: Any) -> np.ndarray[Any, Any]:
+        i = self.of_name[info.name]
+        return self.read_array(i, self.nodes[i].dtype if arg.dtype is None else jax.numpy.dtype(arg.dtype).name)
+
+
+async def _in_thread(read: Any, infos: Sequence[Any], *more: Any) -> Any:
+    """The result of read(), or None where Orbax has to do it."""
+    if _is_off():
+        return None
+    try:
+        return await asyncio.to_thread(read, infos, *more)
+    except _Unknown as e:
+        logging.info('pytreefs: Orbax restores %s by itself: %s', infos[0].parent_dir, e)
+    return None
+
+
+def _read_arrays(infos: Sequence[Any], args: Sequence[Any], shardings: Sequence[Any]) -> list[Any]:
+    with _opened(infos) as reading:
+        made = [reading.take_array(*one) for one in zip(infos, args, shardings)]
+        reading.run(None)
+        return [value_of() for value_of in made]
+
+
+def _read_numpy(infos: Sequence[Any], args: Sequence[Any]) -> list[Any]:
+    with _opened(infos) as reading:
+        made = [reading.take_numpy(*one) for one in zip(infos, args)]
+        reading.run(None)
+        return made
+
+
+def _opened(infos: Sequence[Any]) -> _Reading:
+    try:
+        return _Reading(infos)
+    except lib.Error as e:
+        raise _Unknown(str(e)) from None
+
+
+class ArrayHandler(type_handlers.ArrayHandler):
+    """Orbax's handler of arrays of jax, with its arguments."""
+
+    async def deserialize(self, infos: Sequence[Any], args: Sequence[Any] | None = None) -> Sequence[Any]:
+        if args is None or self.has_dispatcher():
+            return await super().deserialize(infos, args)
+        orbax_types.check_input_arguments(infos, args)
+        await asyncio.gather(*(info.await_path_creation() for info in infos))
+        where = infos[0].parent_dir
+        shardings = await jax_array_handlers._deserialize_shardings(infos, args, (where / '_sharding').exists())
+        made = await _in_thread(_read_arrays, infos, args, shardings)
+        if made is None:
+            return await super().deserialize(infos, args)
+        if self._array_metadata_store is not None and (found := await self._array_metadata_store.read(checkpoint_dir=where)):
+            return jax_array_handlers._wrap_random_key_data(found, infos, made)
+        return made
+
+
+class NumpyHandler(type_handlers.NumpyHandler):
+    """Orbax's handler of arrays of numpy, with its arguments."""
+
+    async def deserialize(self, infos: Sequence[Any], args: Sequence[Any] | None = None) -> Sequence[Any]:
+        args = args or [type_handlers.RestoreArgs()] * len(infos)
+        orbax_types.check_input_arguments(infos, args)
+        await asyncio.gather(*(info.await_path_creation() for info in infos))
+        made = await _in_thread(_read_numpy, infos, args)
+        return await super().deserialize(infos, args) if made is None else made
+
+
+_OURS: dict[type[Any], type[Any]] = {type_handlers.ArrayHandler: ArrayHandler, type_handlers.NumpyHandler: NumpyHandler}
+_ORBAX = {ours: orbax for orbax, ours in _OURS.items()}
+_MAKERS = {name: getattr(v1_registration, name) for name in ('get_array_handler', 'get_numpy_handler')}
+
+
+def _as(cls: type[Any] | None, handler: Any) -> Any:
+    """A handler with the same settings, of another class; None: the handler itself."""
+    if cls is None:
+        return handler
+    made = cls.__new__(cls)
+    made.__dict__.update(handler.__dict__)
+    return made
+
+
+def _ours(handler: Any) -> Any:
+    """Of a handler of Orbax one of ours; another handler is itself."""
+    return _as(_OURS.get(type(handler)), handler)
+
+
+def _orbax(handler: Any) -> Any:
+    return _as(_ORBAX.get(type(handler)), handler)
+
+
+def registry(base: Any = None) -> Any:
+    """A copy of a registry of type handlers (by default the global one) in which ours are in the places of Orbax's."""
+    base = base or type_handler_registry.GLOBAL_TYPE_HANDLER_REGISTRY
+    made = type_handler_registry.create_type_handler_registry()
+    made._type_registry = [(matches, _ours(handler)) for matches, handler in base._type_registry]
+    made._typestr_registry = {name: _ours(handler) for name, handler in base._typestr_registry.items()}
+    return made
+
+
+class PyTreeCheckpointHandler(ocp.PyTreeCheckpointHandler):
+    """Makes one of Orbax's, which takes PyTreeSave and PyTreeRestore and records its own name, with its arguments."""
+
+    def __new__(cls, *args: Any, type_handler_registry: Any = None, **how: Any) -> Any:
+        return ocp.PyTreeCheckpointHandler(*args, type_handler_registry=registry(type_handler_registry), **how)
+
+
+class StandardCheckpointHandler(ocp.StandardCheckpointHandler):
+    """Makes one of Orbax's, which takes StandardSave and StandardRestore and records its own name, with its arguments."""
+
+    def __new__(cls, **how: Any) -> Any:
+        made = ocp.StandardCheckpointHandler(**how)
+        made._impl = PyTreeCheckpointHandler(**how)
+        return made
+
+
+class _ArrayLeafHandler(array_leaf_handler.ArrayLeafHandler):
+    def __init__(self, *, context: Any = None):
+        super().__init__(context=context)
+        self._handler_impl = _ours(self._handler_impl)
+
+
+class _NumpyLeafHandler(numpy_leaf_handler.NumpyLeafHandler):
+    def __init__(self, *, context: Any = None):
+        super().__init__(context=context)
+        self._handler_impl = _ours(self._handler_impl)
+
+
+def leaf_registry() -> Any:
+    """Orbax's standard registry of leaf handlers, with ours in it: for `PyTreeOptions(leaf_handler_registry=...)` of a Context."""
+    made = leaf_handlers.StandardLeafHandlerRegistry()
+    for entry in made._entries:
+        entry.handler_type = {array_leaf_handler.ArrayLeafHandler: _ArrayLeafHandler,
+                              numpy_leaf_handler.NumpyLeafHandler: _NumpyLeafHandler}.get(entry.handler_type, entry.handler_type)
+    return made
+
+
+class PyTreeHandler(handler_types.CheckpointableHandler):
+    """Makes one of Orbax's v1 handlers of trees, with its arguments: for the registry of `CheckpointablesOptions`."""
+
+    def __new__(cls, *, leaf_handler_registry: Any = None, **how: Any) -> Any:
+        return pytree_handler.PyTreeHandler(leaf_handler_registry=leaf_handler_registry or leaf_registry(), **how)
+
+
+def install() -> None:
+    """Make ours the handlers of arrays of this process, in Orbax's v0 and v1. Handlers of others stay."""
+    known = type_handler_registry.GLOBAL_TYPE_HANDLER_REGISTRY
+    ours = registry(known)
+    known._type_registry, known._typestr_registry = ours._type_registry, ours._typestr_registry
+    for name, make in _MAKERS.items():
+        setattr(v1_registration, name, functools.wraps(make)(lambda *args, _make=make, **how: _ours(_make(*args, **how))))
+
+
+def uninstall() -> None:
+    """Undo install()."""
+    known = type_handler_registry.GLOBAL_TYPE_HANDLER_REGISTRY
+    known._type_registry = [(matches, _orbax(handler)) for matches, handler in known._type_registry]
+    known._typestr_registry = {name: _orbax(handler) for name, handler in known._typestr_registry.items()}
+    for name, make in _MAKERS.items():
+        setattr(v1_registration, name, make)
