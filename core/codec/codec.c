@@ -131,12 +131,11 @@ static int left_over(const struct codec_ops *ops, size_t n)
 }
 
 static int decode_one(const struct codec_chain *chain, bool is_object, struct span in, void *out,
-		      size_t n, size_t need, const struct codec_watch *watch)
+		      size_t n)
 {
 	const struct codec *c = chain->codec[0];
 	size_t used = 0;
-	int r = need < n || watch ? c->ops->decode_front(c, in, out, n, need, watch, &used) :
-				    c->ops->decode(c, in, out, n, &used);
+	int r = c->ops->decode(c, in, out, n, &used);
 
 	if (r < 0)
 		return r;
@@ -145,8 +144,7 @@ static int decode_one(const struct codec_chain *chain, bool is_object, struct sp
 	return 0;
 }
 
-static int decode_object(const struct codec_chain *chain, struct span in, void *out, size_t n,
-			 const struct codec_watch *watch)
+int codec_decode(const struct codec_chain *chain, struct span in, void *out, size_t n)
 {
 	bool is_object = true;
 	unsigned last;
@@ -164,31 +162,15 @@ static int decode_object(const struct codec_chain *chain, struct span in, void *
 		in = inner;
 		is_object = false;
 	}
-	if (last == 1 && (watch ? chain->codec[0]->ops->decode_front != NULL :
-				  chain->codec[0]->ops->decode != NULL))
-		return decode_one(chain, is_object, in, out, n, n, watch);
+	if (last == 1 && chain->codec[0]->ops->decode)
+		return decode_one(chain, is_object, in, out, n);
 	if (last > 0)
-		return codec_decode_staged(chain, last, is_object, in, out, n, watch);
+		return codec_decode_staged(chain, last, is_object, in, out, n);
 	if (in.n != n)
 		return fail(-EUCLEAN, "%zu bytes where %zu are expected", in.n, n);
 	if (n)
 		memcpy(out, in.p, n);
 	return 0;
-}
-
-int codec_decode(const struct codec_chain *chain, struct span in, void *out, size_t n)
-{
-	return decode_object(chain, in, out, n, NULL);
-}
-
-int codec_decode_front(const struct codec_chain *chain, struct span in, void *out, size_t n,
-		       size_t need, const struct codec_watch *watch)
-{
-	const struct codec *c = chain->n == 1 ? chain->codec[0] : NULL;
-
-	if (need >= n || !c || !c->ops->decode_front || codec_is_summed(chain, in))
-		return decode_object(chain, in, out, n, watch);
-	return decode_one(chain, true, in, out, n, need, watch);
 }
 
 /* A codec_sink_fn that appends to a buffer. */

@@ -53,6 +53,6 @@ int blosc_new(struct arena *arena, const struct compression *c, enum codec_diale
 bool blosc_settings(const struct codec *c, struct compression *ret);
 
 int blosc_decoder_new(const struct codec *c, struct codec_input *in, uint64_t decoded,
-		      uint64_t window, struct decoder_stage **ret);
+		      uint64_t window, size_t retained, struct decoder_stage **ret);
 
 #endif

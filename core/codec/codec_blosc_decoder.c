@@ -297,7 +297,7 @@ static void blosc_decoder_free(struct decoder_stage *base)
 }
 
 int blosc_decoder_new(const struct codec *c, struct codec_input *in, uint64_t decoded,
-		      uint64_t window, struct decoder_stage **ret)
+		      uint64_t window, size_t retained, struct decoder_stage **ret)
 {
 	static const struct decoder_stage_ops ops = {
 		blosc_decoder_read,

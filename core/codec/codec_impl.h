@@ -13,7 +13,6 @@
 
 #define CODEC_SIZE_UNKNOWN UINT64_MAX
 #define CODEC_CRC32C_BYTES 4
-#define WATCHED_BYTES (1 * MiB) /* bytes decoded between two calls of a watch, approximately */
 
 /* ---- decoding ---- */
 
@@ -50,8 +49,9 @@ struct decoder_stage {
 	const struct decoder_stage_ops *ops; /* first member of every implementation */
 	struct codec_input *in;              /* borrowed */
 	/*
-	 * Of a stage of codec_ops.open_retained(): whether it uses the bytes that the previous read
-	 * returned. Then these are here for each read but the first, and a read returns all n bytes.
+	 * Whether the stage, opened for a caller that retains what it reads, uses the bytes that
+	 * the previous read returned. Then these are here for each read but the first, and a read
+	 * returns all n bytes.
 	 */
 	bool needs_before;
 	const uint8_t *before; /* borrowed */
@@ -119,12 +119,6 @@ struct codec_ops {
 	 * NULL: a decoder stage is used.
 	 */
 	int (*decode)(const struct codec *c, struct span in, void *out, size_t n, size_t *ret_used);
-	/*
-	 * The same up to at least byte `need`, of the n bytes for which there is room; calls watch,
-	 * which may be NULL. NULL: the object is decoded as a whole.
-	 */
-	int (*decode_front)(const struct codec *c, struct span in, void *out, size_t n, size_t need,
-			    const struct codec_watch *watch, size_t *ret_used);
 	/* Append the encoded object. NULL: an encoder stage is used. */
 	int (*encode)(const struct codec *c, struct span in, struct buf *ret);
 	/*
@@ -136,17 +130,11 @@ struct codec_ops {
 
 	/*
 	 * decoded is the number of bytes that the stage will deliver; CODEC_SIZE_UNKNOWN when a
-	 * compressor precedes it in the chain. window: see codec_stream_open(). May read the head
-	 * of `in`.
+	 * compressor precedes it in the chain. window: see codec_stream_open(), as retained, which
+	 * is 0 except for the first codec of a chain. May read the head of `in`.
 	 */
 	int (*open_decoder)(const struct codec *c, struct codec_input *in, uint64_t decoded,
-			    uint64_t window, struct decoder_stage **ret);
-	/*
-	 * The same for the first codec of a chain, when the result is read as
-	 * codec_stream_open_retained() says. NULL: the codec has no use for that.
-	 */
-	int (*open_retained)(const struct codec *c, struct codec_input *in, uint64_t decoded,
-			     uint64_t window, size_t retained, struct decoder_stage **ret);
+			    uint64_t window, size_t retained, struct decoder_stage **ret);
 	/*
 	 * total is the number of bytes to be pushed, or CODEC_SIZE_UNKNOWN as above. NULL: the
 	 * codec cannot write piece by piece.
@@ -209,10 +197,6 @@ int codec_conf_str(const struct json *conf, const char *codec, const char *name,
  * `in` is the whole object, after which v3 ignores further bytes.
  */
 int codec_decode_staged(const struct codec_chain *chain, unsigned codecs, bool is_object,
-			struct span in, void *out, size_t n, const struct codec_watch *watch);
-static inline int codec_watched(const struct codec_watch *watch, size_t done)
-{
-	return watch ? watch->fn(watch->arg, done) : 0;
-}
+			struct span in, void *out, size_t n);
 
 #endif

@@ -112,7 +112,7 @@ static void decoder_free(struct decoder_stage *base)
 }
 
 int level_open_decoder(const struct codec *c, struct codec_input *in, uint64_t decoded,
-		       uint64_t window, struct decoder_stage **ret)
+		       uint64_t window, size_t retained, struct decoder_stage **ret)
 {
 	static const struct decoder_stage_ops ops = { decoder_read, decoder_memory, decoder_free };
 	const struct level_codec *codec = level_codec_of(c);

@@ -49,7 +49,7 @@ int level_parse(const struct level_library *library, const struct codec_ops *ops
 /* Members of struct codec_ops. */
 int level_print(const struct codec *c, enum codec_dialect dialect, struct buf *ret);
 int level_open_decoder(const struct codec *c, struct codec_input *in, uint64_t decoded,
-		       uint64_t window, struct decoder_stage **ret);
+		       uint64_t window, size_t retained, struct decoder_stage **ret);
 int level_open_encoder(const struct codec *c, uint64_t total, struct codec_sink sink,
 		       struct encoder_stage **ret);
 

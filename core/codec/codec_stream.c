@@ -120,9 +120,7 @@ static int link_open(struct codec_stream *s, unsigned i, const struct codec *c, 
 		return 0;
 	l->ops = c->ops;
 	/* Only what the innermost stage returns is retained. */
-	if (i == 0 && retained && c->ops->open_retained)
-		return c->ops->open_retained(c, &l->in, decoded, window, retained, &l->stage);
-	return c->ops->open_decoder(c, &l->in, decoded, window, &l->stage);
+	return c->ops->open_decoder(c, &l->in, decoded, window, i == 0 ? retained : 0, &l->stage);
 }
 
 static int stream_links(struct codec_stream *s, const struct codec_chain *chain, uint64_t decoded,
@@ -175,14 +173,7 @@ static int stream_new(const struct codec_chain *chain, unsigned codecs, bool is_
 }
 
 int codec_stream_open(const struct codec_chain *chain, codec_pull_fn *pull, void *arg,
-		      uint64_t decoded, uint64_t window, struct codec_stream **ret)
-{
-	return stream_new(chain, chain->n, true, pull, arg, decoded, window, 0, ret);
-}
-
-int codec_stream_open_retained(const struct codec_chain *chain, codec_pull_fn *pull, void *arg,
-			       uint64_t decoded, uint64_t window, size_t retained,
-			       struct codec_stream **ret)
+		      uint64_t decoded, uint64_t window, size_t retained, struct codec_stream **ret)
 {
 	return stream_new(chain, chain->n, true, pull, arg, decoded, window, retained, ret);
 }
@@ -242,7 +233,7 @@ static int stream_read(struct codec_stream *s, uint8_t *p, size_t n)
 	return s->left || s->is_checked ? 0 : stream_check_end(s);
 }
 
-int codec_stream_read_after(struct codec_stream *s, const void *before, void *p, size_t n)
+int codec_stream_read(struct codec_stream *s, const void *before, void *p, size_t n)
 {
 	int r;
 
@@ -256,11 +247,6 @@ int codec_stream_read_after(struct codec_stream *s, const void *before, void *p,
 	r = stream_read(s, p, n);
 	s->error = r < 0 ? r : 0;
 	return r;
-}
-
-int codec_stream_read(struct codec_stream *s, void *p, size_t n)
-{
-	return codec_stream_read_after(s, NULL, p, n);
 }
 
 uint64_t codec_stream_memory(const struct codec_stream *s)
@@ -303,22 +289,10 @@ static int span_pull(void *arg, struct span *ret)
 }
 
 int codec_decode_staged(const struct codec_chain *chain, unsigned codecs, bool is_object,
-			struct span in, void *out, size_t n, const struct codec_watch *watch)
+			struct span in, void *out, size_t n)
 {
 	auto_of(codec_stream) struct codec_stream *s = NULL;
-	size_t most = watch ? (size_t)WATCHED_BYTES : n, done = 0;
 	int r = stream_new(chain, codecs, is_object, span_pull, &in, n, UINT64_MAX, 0, &s);
 
-	/* Read at least once: the read that reaches the end checks it. */
-	while (r >= 0) {
-		size_t piece = MIN(most, n - done);
-
-		r = codec_stream_read(s, (uint8_t *)out + done, piece);
-		done += piece;
-		if (done == n)
-			break;
-		if (r >= 0)
-			r = codec_watched(watch, done);
-	}
-	return r;
+	return r < 0 ? r : codec_stream_read(s, NULL, out, n);
 }

@@ -213,35 +213,24 @@ static int zstd_print(const struct codec *c, enum codec_dialect dialect, struct 
 
 /* ---- whole frames ---- */
 
-/*
- * Check that a frame of n decoded bytes begins `in`, and prepare to decode it: its head, its stored
- * size, and a context.
- */
-static int frame_begin(struct span in, size_t n, struct zstd_head *ret_head, size_t *ret_frame,
-		       ZSTD_DCtx **ret)
-{
-	int r = zstd_head_parse(in, ret_head);
-
-	if (r >= 0)
-		r = zstd_head_expect(ret_head, n);
-	if (r < 0)
-		return r;
-	*ret_frame = ZSTD_findFrameCompressedSize(in.p, in.n);
-	if (ZSTD_isError(*ret_frame))
-		return zstd_error(*ret_frame, "decode");
-	*ret = zstd_dctx_take();
-	return *ret ? 0 : fail(-ENOMEM, "cannot decode zstd: not enough memory");
-}
-
 static int zstd_decode(const struct codec *c, struct span in, void *out, size_t n, size_t *ret_used)
 {
 	struct zstd_head h;
 	size_t frame, got;
 	ZSTD_DCtx *d;
-	int r = frame_begin(in, n, &h, &frame, &d);
+	int r = zstd_head_parse(in, &h);
 
 	if (r < 0)
 		return r;
+	r = zstd_head_expect(&h, n);
+	if (r < 0)
+		return r;
+	frame = ZSTD_findFrameCompressedSize(in.p, in.n);
+	if (ZSTD_isError(frame))
+		return zstd_error(frame, "decode");
+	d = zstd_dctx_take();
+	if (!d)
+		return fail(-ENOMEM, "cannot decode zstd: not enough memory");
 	got = ZSTD_decompressDCtx(d, out, n, in.p, frame);
 	zstd_dctx_give(d);
 	if (ZSTD_isError(got))
@@ -250,65 +239,6 @@ static int zstd_decode(const struct codec *c, struct span in, void *out, size_t 
 		return fail(-EUCLEAN, "zstd frame decodes to %zu bytes, expected %zu", got, n);
 	*ret_used = frame;
 	return 0;
-}
-
-/* ZSTD_d_stableOutBuffer: the output does not move, so blocks are decoded directly into it. */
-#define STABLE_OUT ZSTD_d_experimentalParam2
-
-/* Decode block by block up to `need`; if that is everything, to the end of the frame. */
-static int decode_blocks(ZSTD_DCtx *d, struct span frame, const struct zstd_head *h,
-			 ZSTD_outBuffer *out, size_t need, const struct codec_watch *watch)
-{
-	ZSTD_inBuffer in = { frame.p, h->bytes, 0 };
-	size_t left = 1, asked_at = WATCHED_BYTES;
-	bool all = need == out->size, last = false;
-
-	while (left && (all || out->pos < need)) {
-		int r = out->pos >= asked_at ? codec_watched(watch, out->pos) : 0;
-
-		if (r < 0)
-			return r;
-		if (out->pos >= asked_at)
-			asked_at = out->pos + WATCHED_BYTES;
-		if (last || in.size + ZSTD_BLOCK_HEAD > frame.n)
-			return fail(-EUCLEAN, "zstd frame ends after %zu bytes, %zu were expected",
-				    out->pos, out->size);
-		last = zstd_block_is_last(frame.p + in.size);
-		/* A checksum may follow the last block. */
-		in.size = last ? frame.n : in.size + zstd_block_bytes(frame.p + in.size);
-		if (in.size > frame.n)
-			return fail(-EUCLEAN, "zstd frame is truncated after %zu bytes", frame.n);
-		left = ZSTD_decompressStream(d, out, &in);
-		if (ZSTD_isError(left))
-			return zstd_error(left, "decode");
-	}
-	if (out->pos >= need)
-		return 0;
-	return fail(-EUCLEAN, "zstd frame decodes to %zu bytes, expected %zu", out->pos, out->size);
-}
-
-static int zstd_decode_front(const struct codec *c, struct span in, void *out, size_t n,
-			     size_t need, const struct codec_watch *watch, size_t *ret_used)
-{
-	ZSTD_outBuffer to = { out, n, 0 };
-	struct zstd_head h;
-	bool is_stable;
-	size_t frame;
-	ZSTD_DCtx *d;
-	int r = frame_begin(in, n, &h, &frame, &d);
-
-	if (r < 0)
-		return r;
-	is_stable = !ZSTD_isError(ZSTD_DCtx_setParameter(d, STABLE_OUT, 1)) &&
-		    !ZSTD_isError(
-			    ZSTD_DCtx_setParameter(d, ZSTD_d_windowLogMax, LIMIT_ZSTD_WINDOW_LOG));
-	/* libzstd does not decode a larger window in pieces. */
-	is_stable = is_stable && h.window <= (uint64_t)1 << LIMIT_ZSTD_WINDOW_LOG;
-	if (is_stable)
-		r = decode_blocks(d, span_of(in.p, frame), &h, &to, need, watch);
-	zstd_dctx_give(d);
-	*ret_used = frame;
-	return is_stable ? r : zstd_decode(c, in, out, n, ret_used);
 }
 
 static int zstd_encode(const struct codec *codec, struct span in, struct buf *ret)
@@ -410,10 +340,8 @@ const struct codec_ops codec_zstd = {
 	.parse = zstd_parse,
 	.print = zstd_print,
 	.decode = zstd_decode,
-	.decode_front = zstd_decode_front,
 	.encode = zstd_encode,
 	.open_decoder = zstd_decoder_new,
-	.open_retained = zstd_decoder_new_retained,
 	.encoder_needs_total = true,
 	.open_encoder = zstd_encoder_new,
 	.is_summed = zstd_is_summed,

@@ -20,10 +20,8 @@ ZSTD_DCtx *zstd_dctx_take(void);
 /* Accepts NULL. */
 void zstd_dctx_give(ZSTD_DCtx *d);
 
-/* codec_ops.open_decoder and codec_ops.open_retained */
+/* codec_ops.open_decoder */
 int zstd_decoder_new(const struct codec *c, struct codec_input *in, uint64_t decoded,
-		     uint64_t window, struct decoder_stage **ret);
-int zstd_decoder_new_retained(const struct codec *c, struct codec_input *in, uint64_t decoded,
-			      uint64_t window, size_t retained, struct decoder_stage **ret);
+		     uint64_t window, size_t retained, struct decoder_stage **ret);
 
 #endif

@@ -300,8 +300,8 @@ static struct zstd_decoder *decoder_alloc(struct codec_input *in, bool in_place)
 	return NULL;
 }
 
-int zstd_decoder_new_retained(const struct codec *c, struct codec_input *in, uint64_t decoded,
-			      uint64_t window, size_t retained, struct decoder_stage **ret)
+int zstd_decoder_new(const struct codec *c, struct codec_input *in, uint64_t decoded,
+		     uint64_t window, size_t retained, struct decoder_stage **ret)
 {
 	struct head_bytes bytes = { 0 };
 	struct zstd_decoder *s;
@@ -334,10 +334,4 @@ int zstd_decoder_new_retained(const struct codec *c, struct codec_input *in, uin
 	}
 	*ret = &s->base;
 	return 0;
-}
-
-int zstd_decoder_new(const struct codec *c, struct codec_input *in, uint64_t decoded,
-		     uint64_t window, struct decoder_stage **ret)
-{
-	return zstd_decoder_new_retained(c, in, decoded, window, 0, ret);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * codec_zstd_frame.c - headers of zstd frames and their blocks: sizes, windows, limits.
+ * codec_zstd_frame.c - headers of zstd frames: sizes, windows, limits.
  */
 #include "core/codec/codec_zstd_frame.h"
 
@@ -86,12 +86,4 @@ void zstd_head_shrink(struct zstd_head *h, uint8_t *head, uint64_t decoded)
 			return;
 		}
 	}
-}
-
-size_t zstd_block_bytes(const uint8_t *p)
-{
-	uint32_t head = p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16;
-	bool is_run = (head >> 1 & 3) == 1;
-
-	return ZSTD_BLOCK_HEAD + (is_run ? 1 : head >> 3);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * codec_zstd_frame.h - headers of zstd frames and of their blocks (RFC 8878), without libzstd.
+ * codec_zstd_frame.h - headers of zstd frames (RFC 8878), without libzstd.
  */
 #ifndef PYTREEFS_CODEC_ZSTD_FRAME_H
 #define PYTREEFS_CODEC_ZSTD_FRAME_H
@@ -9,7 +9,6 @@
 
 #define ZSTD_MAGIC 0xfd2fb528u
 #define ZSTD_HEAD_MAX 18 /* longest frame header */
-#define ZSTD_BLOCK_HEAD 3
 
 struct zstd_head {
 	size_t bytes;     /* size of the header */
@@ -28,11 +27,4 @@ int zstd_head_expect(const struct zstd_head *h, uint64_t decoded);
  * also limits blocks, so it is never smaller than the largest block.
  */
 void zstd_head_shrink(struct zstd_head *h, uint8_t *head, uint64_t decoded);
-/* The size of the block whose header (ZSTD_BLOCK_HEAD bytes) is at p. */
-size_t zstd_block_bytes(const uint8_t *p);
-static inline bool zstd_block_is_last(const uint8_t *p)
-{
-	return p[0] & 1;
-}
-
 #endif

@@ -242,22 +242,12 @@ int io_run(struct io_engine *io, struct io_req *req, size_t n)
 	return io_wait(io, req, n);
 }
 
-static int cut_short(const struct io_req *q)
+int io_cut_short(const struct io_req *q)
 {
 	io_file_doubt(q->file);
 	return fail(-EUCLEAN, "'%s' ends at byte %llu, %zu bytes at offset %llu were wanted",
 		    q->file->name, (unsigned long long)q->off + (unsigned long long)q->result, q->n,
 		    (unsigned long long)q->off);
-}
-
-int io_run_exact(struct io_engine *io, struct io_req *req, size_t n)
-{
-	int r = io_run(io, req, n);
-
-	for (size_t i = 0; i < n && r >= 0; i++)
-		if ((size_t)req[i].result != req[i].n)
-			r = cut_short(&req[i]);
-	return r;
 }
 
 int io_splice_exact(struct io_file *file, uint64_t off, size_t n, int pipe)
@@ -275,7 +265,7 @@ int io_splice_exact(struct io_file *file, uint64_t off, size_t n, int pipe)
 		}
 		q.result = (int64_t)q.done;
 		if (r == 0)
-			return cut_short(&q);
+			return io_cut_short(&q);
 		if (r == -EAGAIN || r == -EINVAL || r == -ENOSYS)
 			return 1;
 		if (!ask_again(r, &tries))

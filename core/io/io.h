@@ -138,6 +138,8 @@ int io_run(struct io_engine *io, struct io_req *req, size_t n);
  * range.
  */
 int io_run_exact(struct io_engine *io, struct io_req *req, size_t n);
+/* The same check after io_submit(). */
+int io_wait_exact(struct io_engine *io, struct io_req *req, size_t n);
 /* io_run_exact() for one read. */
 int io_read_exact(struct io_file *file, void *p, size_t n, uint64_t off);
 /*
@@ -227,6 +229,8 @@ int io_file_truncate(struct io_file *file, uint64_t size);
  * was truncated meanwhile; io_file_check_size() distinguishes these.
  */
 bool io_file_data(const struct io_file *file, uint64_t off, uint64_t *ret_from, uint64_t *ret_to);
+/* A hint: a range of a local file will be read. */
+void io_file_read_ahead(struct io_file *file, uint64_t off, uint64_t n);
 /* -EUCLEAN when the file is shorter now than when it was opened. */
 int io_file_check_size(struct io_file *file);
 

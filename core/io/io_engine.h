@@ -91,6 +91,9 @@ struct io_engine_kind {
 };
 void io_register_engine(struct io_engine_kind *kind);
 
+/* io.c: the error of a read that met the end of its file. */
+int io_cut_short(const struct io_req *q);
+
 /*
  * The following system calls are shared by both real engines (io_plain.c). io_plain_run() runs one
  * request once, and sets its result.

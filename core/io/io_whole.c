@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * io_whole.c - operations that consist of several requests and changes of names: whole small files
- * and the directories on the path to them; and hints, which bypass the engine.
+ * io_whole.c - operations that consist of several requests and changes of names: exact reads, whole
+ * small files and the directories on the path to them; and hints, which bypass the engine.
  *
  * Nothing here calls an engine directly; io.c does.
  */
@@ -95,6 +95,30 @@ int io_read_file(struct io_dir *dir, const char *rel, uint64_t limit, struct buf
 	return lfs_check(rel, span_of(buf_end(ret) - f->size, f->size));
 }
 
+static int check_exact(struct io_req *req, size_t n)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < n && r >= 0; i++)
+		if ((size_t)req[i].result != req[i].n)
+			r = io_cut_short(&req[i]);
+	return r;
+}
+
+int io_run_exact(struct io_engine *io, struct io_req *req, size_t n)
+{
+	int r = io_run(io, req, n);
+
+	return r < 0 ? r : check_exact(req, n);
+}
+
+int io_wait_exact(struct io_engine *io, struct io_req *req, size_t n)
+{
+	int r = io_wait(io, req, n);
+
+	return r < 0 ? r : check_exact(req, n);
+}
+
 int io_read_exact(struct io_file *file, void *p, size_t n, uint64_t off)
 {
 	struct io_req req = { .op = IO_READ, .file = file, .p = p, .n = n, .off = off };
@@ -177,6 +201,11 @@ int io_copy_range(struct io_file *from, struct io_file *to, uint64_t off, uint64
 }
 
 /* ---- hints ---- */
+
+void io_file_read_ahead(struct io_file *file, uint64_t off, uint64_t n)
+{
+	posix_fadvise(file->fd, (off_t)off, (off_t)n, POSIX_FADV_WILLNEED);
+}
 
 void io_file_write_behind(struct io_file *file, uint64_t off, uint64_t n)
 {

@@ -10,8 +10,6 @@
 
 #include "core/base/blocks.h"
 #include "core/base/err.h"
-#include "core/base/log.h"
-#include "core/dtype/cast.h"
 
 /* larger chunks are streamed, so that a reader need not wait for all of it */
 #define WHOLE_MAX (4 * MiB)
@@ -40,58 +38,21 @@ static const uint8_t absent;
 struct whole {
 	struct zarr *z;
 	struct chunk *c;
-	uint8_t *in; /* stored bytes: those of loc, or a block of in_n bytes */
+	uint8_t *in; /* a block of in_n bytes: chunk_source_range() */
 	size_t in_n;
-	bool all; /* in begins with the value's first byte, and includes the tail of the value */
 	uint8_t *out;
 };
-
-static struct span stored_bytes(const struct whole *w)
-{
-	if (w->c->len == 0)
-		return span_of(NULL, 0);
-	if (w->in)
-		return span_of(w->in + (w->all ? w->c->off : 0), w->c->len);
-	return kv_loc_inline(&w->c->loc, w->c->off, w->c->len);
-}
-
-/* Compare the value that contains the chunk with its checksum: codecs may not detect damage. */
-static int check_value(const struct whole *w)
-{
-	const struct kv_loc *loc = &w->c->loc;
-
-	return w->all ? kv_loc_compare(loc, span_of(w->in, loc->len),
-				       span_of(w->in + loc->len, loc->tail)) :
-			0;
-}
 
 static int decode(void *arg)
 {
 	struct whole *w = arg;
-	const struct zarr_level *leaf = w->z->leaf;
-	struct span in = stored_bytes(w);
-	int r;
+	auto_buf where = { 0 };
+	int r = chunk_source_decode(w->z, &w->c->src, w->in, w->out);
 
-	trace(TRACE_CODEC, "decode %zu -> %llu", in.n, (unsigned long long)leaf->bytes);
-	r = check_value(w);
 	if (r >= 0)
-		r = codec_decode(&leaf->codecs, in, w->out, leaf->bytes);
-	if (r < 0) {
-		auto_buf where = { 0 };
-
-		if (w->c->loc.where == KV_FILE) {
-			io_file_doubt(w->c->loc.file);
-			r = io_why_bad(r, w->c->loc.file);
-		}
-		chunk_text(w->z, w->c, &where);
-		return err_at(r, "%s", buf_str(&where));
-	}
-	zarr_to_shown(w->z, w->out, leaf->bytes);
-	atomic_fetch_add_explicit(&w->z->env->chunks_decoded, 1, memory_order_relaxed);
-	atomic_fetch_add_explicit(&w->z->env->chunk_bytes_decoded, leaf->bytes,
-				  memory_order_relaxed);
-	atomic_fetch_add_explicit(&w->z->env->chunk_bytes_stored, w->c->len, memory_order_relaxed);
-	return 0;
+		return 0;
+	chunk_text(w->z, w->c, &where);
+	return err_at(r, "%s", buf_str(&where));
 }
 
 /* Read the stored bytes of all chunks in one batch. */
@@ -103,18 +64,19 @@ static int whole_read(struct zarr *z, struct whole *w, size_t n)
 	if (!req)
 		return fail(-ENOMEM, "cannot read %zu chunks", n);
 	for (size_t i = 0; i < n; i++) {
-		if (w[i].c->loc.where != KV_FILE || w[i].c->len == 0)
+		uint64_t off;
+
+		w[i].in_n = chunk_source_range(&w[i].c->src, &off);
+		if (!w[i].in_n)
 			continue;
-		w[i].all = chunk_is_all(w[i].c);
-		w[i].in_n = w[i].all ? w[i].c->loc.len + w[i].c->loc.tail : w[i].c->len;
 		w[i].in = block_alloc(w[i].in_n);
 		if (!w[i].in)
 			return fail(-ENOMEM, "cannot allocate %zu bytes", w[i].in_n);
 		req[m++] = (struct io_req){ .op = IO_READ,
-					    .file = w[i].c->loc.file,
+					    .file = w[i].c->src.loc.file,
 					    .p = w[i].in,
 					    .n = w[i].in_n,
-					    .off = w[i].c->loc.off + (w[i].all ? 0 : w[i].c->off) };
+					    .off = off };
 	}
 	return io_run_exact(z->env->io, req, m);
 }
@@ -163,14 +125,6 @@ const uint8_t *chunk_cached(const struct cache_entry *e)
 	return ((const struct cached_chunk *)e->value)->p;
 }
 
-int chunk_check_size(const struct zarr *z, const struct chunk *c)
-{
-	if (c->len <= 2 * z->leaf->bytes + 64 * KiB)
-		return 0;
-	return fail(-EUCLEAN, "chunk of %llu bytes is stored in %llu",
-		    (unsigned long long)z->leaf->bytes, (unsigned long long)c->len);
-}
-
 static int missing(struct zarr *z, struct chunk *c)
 {
 	auto_buf where = { 0 };
@@ -186,7 +140,7 @@ static int missing(struct zarr *z, struct chunk *c)
 /* The memory that decoding one chunk takes. */
 static uint64_t cost_of(const struct whole *w)
 {
-	return w->z->leaf->bytes + w->c->len;
+	return w->z->leaf->bytes + w->c->src.len;
 }
 
 /*
@@ -235,11 +189,11 @@ static int decode_begun(struct zarr *z, struct chunk **begun, size_t n)
 	for (size_t i = 0; i < n && r >= 0; i++) {
 		struct chunk *c = begun[i];
 
-		if (c->loc.where == KV_ABSENT) {
+		if (c->src.loc.where == KV_ABSENT) {
 			r = missing(z, c);
 			continue;
 		}
-		r = chunk_check_size(z, c);
+		r = chunk_source_check_size(z, &c->src);
 		if (r >= 0)
 			w[m++] = (struct whole){ .z = z, .c = c };
 	}
@@ -263,11 +217,8 @@ static int fill_begun(struct zarr *z, struct chunk **begun, size_t n)
 		memcpy(find[i].index, begun[i]->index, sizeof(find[i].index));
 	if (r >= 0)
 		r = chunk_locate(z, find, n);
-	for (size_t i = 0; i < n && r >= 0; i++) {
-		begun[i]->loc = find[i].loc;
-		begun[i]->off = find[i].off;
-		begun[i]->len = find[i].len;
-	}
+	for (size_t i = 0; i < n && r >= 0; i++)
+		begun[i]->src = find[i].src;
 	if (r >= 0)
 		r = decode_begun(z, begun, n);
 	for (size_t i = 0; i < n; i++) {
@@ -279,7 +230,7 @@ static int fill_begun(struct zarr *z, struct chunk **begun, size_t n)
 			else
 				cache_fail(z->env->cache, begun[i]->pin, r);
 		}
-		kv_loc_release(&begun[i]->loc);
+		kv_loc_release(&begun[i]->src.loc);
 	}
 	return r;
 }
@@ -375,23 +326,23 @@ static int open_direct(struct zarr *z, struct chunk *c)
 	r = chunk_locate(z, c, 1);
 	if (r < 0)
 		return r;
-	if (c->loc.where == KV_ABSENT) {
+	if (c->src.loc.where == KV_ABSENT) {
 		c->mode = CHUNK_FILL;
 		return missing(z, c);
 	}
-	if (z->leaf->codecs.n == 0 && c->len != z->leaf->bytes) {
+	if (z->leaf->codecs.n == 0 && c->src.len != z->leaf->bytes) {
 		auto_buf where = { 0 };
 
 		chunk_text(z, c, &where);
 		return fail(-EUCLEAN, "%s has %llu bytes, %llu were expected", buf_str(&where),
-			    (unsigned long long)c->len, (unsigned long long)z->leaf->bytes);
+			    (unsigned long long)c->src.len, (unsigned long long)z->leaf->bytes);
 	}
-	if (z->leaf_raw && c->in_runs && c->loc.where == KV_FILE) {
+	if (z->leaf_raw && c->in_runs && c->src.loc.where == KV_FILE) {
 		c->mode = CHUNK_RAW;
 		return 0;
 	}
 	c->mode = CHUNK_STREAM;
-	return stream_get(z, c->number, &c->loc, c->off, c->len, &c->stream);
+	return stream_get(z, c->number, &c->src, &c->stream);
 }
 
 /* Small raw chunks that are read in long runs are answered from their file, like large ones. */
@@ -412,7 +363,7 @@ int chunk_open(struct zarr *z, struct chunk *c, size_t n)
 		c[i].copied_end = 0;
 		c[i].in_ranges = false;
 		c[i].stream = NULL;
-		c[i].loc = (struct kv_loc){ 0 };
+		c[i].src.loc = (struct kv_loc){ 0 };
 	}
 	for (size_t i = 0; i < n && r >= 0; i++) {
 		/* Bytes that other processes will request are read once, and cached. */
@@ -438,7 +389,7 @@ void chunk_close(struct zarr *z, struct chunk *c, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
 		cache_put(z->env->cache, take(c[i].pin));
-		kv_loc_release(&c[i].loc);
+		kv_loc_release(&c[i].src.loc);
 		stream_put(take(c[i].stream));
 		c[i].mode = CHUNK_CLOSED;
 	}

@@ -10,7 +10,7 @@
 #define PYTREEFS_CHUNK_H
 
 #include "core/dtype/strided.h"
-#include "core/kv/kv_sum.h"
+#include "core/zarr/chunk_source.h"
 #include "core/zarr/stream.h"
 #include "core/zarr/zarr.h"
 
@@ -33,10 +33,9 @@ struct chunk {
 	int remote_rank;         /* REMOTE */
 	struct cache_entry *pin; /* WHOLE; STREAM, REMOTE, RAW: a piece, or NULL */
 	uint64_t pin_piece;
-	uint64_t copied_end; /* RAW: end of the last run that was copied; 0: none was */
-	bool in_ranges;      /* RAW: pieces cannot be fetched */
-	struct kv_loc loc;   /* RAW; all modes while opening */
-	uint64_t off, len;   /* range of the stored bytes in the value */
+	uint64_t copied_end;     /* RAW: end of the last run that was copied; 0: none was */
+	bool in_ranges;          /* RAW: pieces cannot be fetched */
+	struct chunk_source src; /* RAW; all modes while opening */
 	struct stream *stream;
 };
 
@@ -46,12 +45,6 @@ struct chunk {
  */
 int chunk_open(struct zarr *z, struct chunk *c, size_t n);
 void chunk_close(struct zarr *z, struct chunk *c, size_t n);
-
-/*
- * Check that the stored size is plausible: -EUCLEAN, naming both sizes, when it is more than about
- * twice the decoded size. Call this before the chunk is read as a whole or copied.
- */
-int chunk_check_size(const struct zarr *z, const struct chunk *c);
 
 /* The most bytes of the cache and the budget that opening one chunk takes. */
 uint64_t chunk_cost(const struct zarr *z);
@@ -75,18 +68,10 @@ void chunk_prefetch(struct zarr *z, const uint64_t *index, uint64_t off, uint64_
 /* Append the key of the stored object that has the chunk with the index of c. */
 int chunk_key(const struct zarr *z, const struct chunk *c, struct buf *ret);
 /*
- * Locate the chunk: sets loc, off and len of c. loc.where is KV_ABSENT when it is not stored. Reads
+ * Locate the chunk: sets src of c. src.loc.where is KV_ABSENT when it is not stored. Reads
  * shard indices, through the cache.
  */
 int chunk_locate(struct zarr *z, struct chunk *c, size_t n);
-/*
- * Whether the whole value is read with the chunk, to compare its checksum: the chunk is all of the
- * value, except for the index of a shard that has only this chunk.
- */
-static inline bool chunk_is_all(const struct chunk *c)
-{
-	return kv_loc_may_have_sum(&c->loc) && c->loc.len - c->len <= KV_SUM_REST;
-}
 /*
  * Whether a checksum covers a located chunk: returns 1 or 0. has_nodes: an inline value is in a
  * node, which has a checksum.

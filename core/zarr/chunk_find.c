@@ -39,19 +39,19 @@ static int index_read(const struct zarr_shard *s, const struct chunk *c, struct 
 	uint64_t at;
 	int r;
 
-	if (c->len < s->index_bytes)
+	if (c->src.len < s->index_bytes)
 		return fail(-EUCLEAN, "shard of %llu bytes is shorter than its index of %llu",
-			    (unsigned long long)c->len, (unsigned long long)s->index_bytes);
+			    (unsigned long long)c->src.len, (unsigned long long)s->index_bytes);
 	ix = malloc(sizeof(*ix) + s->index_bytes);
 	if (!ix)
 		return fail(-ENOMEM, "cannot allocate a shard index of %llu entries",
 			    (unsigned long long)s->entries);
 	/* Decode it in place, since it may be large. */
 	raw = (uint8_t *)ix->entry;
-	at = c->off + (s->index_at_start ? 0 : c->len - s->index_bytes);
-	r = kv_loc_read(&c->loc, at, s->index_bytes, raw);
+	at = c->src.off + (s->index_at_start ? 0 : c->src.len - s->index_bytes);
+	r = kv_loc_read(&c->src.loc, at, s->index_bytes, raw);
 	if (r >= 0)
-		r = shard_index_decode(s, span_of(raw, s->index_bytes), c->len, ix->entry);
+		r = shard_index_decode(s, span_of(raw, s->index_bytes), c->src.len, ix->entry);
 	if (r < 0)
 		return r;
 	ix->n = s->entries;
@@ -100,10 +100,10 @@ static int enter_shard(struct zarr *z, const struct zarr_shard *s, unsigned leve
 	if (r >= 0) {
 		ix = e->value;
 		if (ix->entry[2 * entry] == UINT64_MAX) {
-			kv_loc_release(&c->loc);
+			kv_loc_release(&c->src.loc);
 		} else {
-			c->off += ix->entry[2 * entry];
-			c->len = ix->entry[2 * entry + 1];
+			c->src.off += ix->entry[2 * entry];
+			c->src.len = ix->entry[2 * entry + 1];
 		}
 		r = 0;
 	}
@@ -128,7 +128,7 @@ static int descend(struct zarr *z, struct chunk *c)
 		number = number * z->meta.grid[i] + pos[i] / z->meta.chunk[i];
 		pos[i] %= z->meta.chunk[i];
 	}
-	while (level->shard && c->loc.where != KV_ABSENT && r >= 0) {
+	while (level->shard && c->src.loc.where != KV_ABSENT && r >= 0) {
 		const struct zarr_shard *s = level->shard;
 		uint64_t entry = 0;
 
@@ -143,11 +143,11 @@ static int descend(struct zarr *z, struct chunk *c)
 		level = &s->inner;
 	}
 	/* The index is cached, and another file may have taken the place of its shard. */
-	if (r >= 0 && c->loc.where != KV_ABSENT &&
-	    (c->off > c->loc.len || c->len > c->loc.len - c->off))
+	if (r >= 0 && c->src.loc.where != KV_ABSENT &&
+	    (c->src.off > c->src.loc.len || c->src.len > c->src.loc.len - c->src.off))
 		r = fail(-EUCLEAN, "[%llu, +%llu) is beyond its %llu bytes",
-			 (unsigned long long)c->off, (unsigned long long)c->len,
-			 (unsigned long long)c->loc.len);
+			 (unsigned long long)c->src.off, (unsigned long long)c->src.len,
+			 (unsigned long long)c->src.loc.len);
 	return r;
 }
 
@@ -173,22 +173,22 @@ int chunk_locate(struct zarr *z, struct chunk *c, size_t n)
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < n; i++) {
-		c[i].loc = locs[i];
-		c[i].off = 0;
-		c[i].len = locs[i].len;
+		c[i].src.loc = locs[i];
+		c[i].src.off = 0;
+		c[i].src.len = locs[i].len;
 	}
 	for (size_t i = 0; i < n && r >= 0; i++) {
 		r = descend(z, &c[i]);
 		if (r < 0) {
 			auto_buf where = { 0 };
 
-			r = io_why_bad(r, c[i].loc.file);
+			r = io_why_bad(r, c[i].src.loc.file);
 			chunk_text(z, &c[i], &where);
 			err_at(r, "%s", buf_str(&where));
 		}
 	}
 	for (size_t i = 0; i < n && r < 0; i++)
-		kv_loc_release(&c[i].loc);
+		kv_loc_release(&c[i].src.loc);
 	return r;
 }
 
@@ -233,9 +233,9 @@ int zarr_place(struct zarr *z, struct zarr_place *ret)
 
 	if (r < 0)
 		return r;
-	r = c.loc.where == KV_FILE;
+	r = c.src.loc.where == KV_FILE;
 	if (r)
-		*ret = (struct zarr_place){ c.loc.file->ino, c.loc.off + c.off };
-	kv_loc_release(&c.loc);
+		*ret = (struct zarr_place){ c.src.loc.file->ino, c.src.loc.off + c.src.off };
+	kv_loc_release(&c.src.loc);
 	return r;
 }

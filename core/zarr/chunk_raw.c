@@ -23,8 +23,8 @@ bool chunk_raw_is_fetched(const struct zarr *z)
 static struct fetch fetch_of(struct zarr *z, const struct chunk *c)
 {
 	return (struct fetch){ .z = z,
-			       .file = c->loc.file,
-			       .off = c->loc.off + c->off,
+			       .file = c->src.loc.file,
+			       .off = c->src.loc.off + c->src.off,
 			       .len = z->leaf->bytes,
 			       .number = c->number,
 			       .kind = FETCH_RAW };
@@ -90,7 +90,7 @@ static int copy_bytes(struct zarr *z, struct chunk *c, uint64_t off, size_t n, v
 	int r;
 
 	if (!chunk_raw_is_fetched(z))
-		return io_read_exact(c->loc.file, p, n, c->loc.off + c->off + off);
+		return io_read_exact(c->src.loc.file, p, n, c->src.loc.off + c->src.off + off);
 	if (n <= STREAM_PIECE_BYTES - skip) {
 		pin_near(z, c, off);
 		c->copied_end = off + n;

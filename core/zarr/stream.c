@@ -163,8 +163,8 @@ static int drive(struct stream *s, uint64_t mine, struct cache_entry **ret)
 		s->fetch_to = 0;
 		if (is_lasting(r))
 			err_save(r, &s->failed);
-		if (s->loc.where == KV_FILE && is_lasting(r))
-			io_file_doubt(s->loc.file);
+		if (s->src.loc.where == KV_FILE && is_lasting(r))
+			io_file_doubt(s->src.loc.file);
 		atomic_store(&s->failed_at, clock_ns());
 	}
 	s->driving = false;
@@ -182,7 +182,7 @@ static int read_raw(struct stream *s, uint64_t piece, struct cache_entry **ret)
 
 	if (!block)
 		return fail(-ENOMEM, "cannot allocate a piece of %zu bytes", STREAM_PIECE_BYTES);
-	r = kv_loc_read(&s->loc, s->off + piece * STREAM_PIECE_BYTES, n, block);
+	r = kv_loc_read(&s->src.loc, s->src.off + piece * STREAM_PIECE_BYTES, n, block);
 	if (r < 0) {
 		block_free(block, STREAM_PIECE_BYTES);
 		return r;

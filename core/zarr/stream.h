@@ -21,8 +21,8 @@
 #ifndef PYTREEFS_STREAM_H
 #define PYTREEFS_STREAM_H
 
+#include "core/zarr/chunk_source.h"
 #include "core/zarr/guess.h"
-#include "core/zarr/zarr.h"
 
 #define STREAM_PIECE_BYTES ((size_t)1 << 20)
 
@@ -75,12 +75,10 @@ void streams_user_add(struct streams *s, struct streams_user *u);
 void streams_user_remove(struct streams *s, struct streams_user *u);
 
 /*
- * Get the stream of leaf chunk `number` of z, whose stored bytes are [off, off + len) of the value
- * at loc. On success it takes loc, and releases it when the stream exists already. The stream is
- * held until stream_put().
+ * Get the stream of leaf chunk `number` of z. On success it takes src->loc, and releases it when
+ * the stream exists already. The stream is held until stream_put().
  */
-int stream_get(struct zarr *z, uint64_t number, struct kv_loc *loc, uint64_t off, uint64_t len,
-	       struct stream **ret);
+int stream_get(struct zarr *z, uint64_t number, struct chunk_source *src, struct stream **ret);
 /* The same for a live stream, which needs no look-up; NULL when there is no such stream. */
 struct stream *stream_find(struct zarr *z, uint64_t number);
 void stream_put(struct stream *s);

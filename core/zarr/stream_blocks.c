@@ -27,10 +27,10 @@ static int read_stored(void *arg, uint64_t off, size_t n, void *p)
 {
 	const struct stream *s = arg;
 
-	if (off > s->len || n > s->len - off)
+	if (off > s->src.len || n > s->src.len - off)
 		return fail(-EUCLEAN, "blosc stream is truncated after %llu bytes",
-			    (unsigned long long)s->len);
-	return kv_loc_read(&s->loc, s->off + off, n, p);
+			    (unsigned long long)s->src.len);
+	return kv_loc_read(&s->src.loc, s->src.off + off, n, p);
 }
 
 /* ---- the checksum of the value ---- */
@@ -39,7 +39,7 @@ static int read_stored(void *arg, uint64_t off, size_t n, void *p)
 static int check_whole(const struct stream *s)
 {
 	uint8_t *room = block_alloc(STREAM_PIECE_BYTES);
-	int r = room ? kv_loc_check(&s->loc, room, STREAM_PIECE_BYTES) :
+	int r = room ? kv_loc_check(&s->src.loc, room, STREAM_PIECE_BYTES) :
 		       fail(-ENOMEM, "cannot allocate %zu bytes", STREAM_PIECE_BYTES);
 
 	if (room)
@@ -52,9 +52,7 @@ static int sums_begin(struct stream *s)
 {
 	size_t n = codec_blocks_head_bytes(s->blocks);
 	auto_free uint8_t *head = NULL;
-	int r = s->off || s->loc.len - s->len > KV_SUM_REST || !kv_loc_may_have_sum(&s->loc) ?
-			0 :
-			kv_loc_has_sum(&s->loc);
+	int r = s->src.off || !chunk_source_is_all(&s->src) ? 0 : kv_loc_has_sum(&s->src.loc);
 
 	if (r <= 0)
 		return r;
@@ -87,7 +85,7 @@ static bool sums_join(const struct stream *s, uint32_t *ret)
 		at += n;
 	}
 	*ret = crc;
-	return at == s->len;
+	return at == s->src.len;
 }
 
 /* Record the checksum of a piece that was read; the last one compares the whole. */
@@ -108,7 +106,7 @@ static int sums_add(struct stream *s, uint64_t piece, uint32_t crc)
 	pthread_mutex_unlock(&s->lock);
 	if (!complete)
 		return r;
-	r = kv_loc_check_end(&s->loc, s->len, all);
+	r = kv_loc_check_end(&s->src.loc, s->src.len, all);
 	if (r >= 0)
 		return 0;
 	/*
@@ -125,7 +123,7 @@ static int sums_add(struct stream *s, uint64_t piece, uint32_t crc)
 
 static int open_blocks(struct stream *s)
 {
-	int r = codec_blocks_open(&s->z->leaf->codecs, read_stored, s, s->len, s->bytes,
+	int r = codec_blocks_open(&s->z->leaf->codecs, read_stored, s, s->src.len, s->bytes,
 				  &s->blocks);
 
 	if (r <= 0)
@@ -140,8 +138,8 @@ static int open_blocks(struct stream *s)
 
 static void note_failure(struct stream *s, int code)
 {
-	if (code != -ENOMEM && s->loc.where == KV_FILE)
-		io_file_doubt(s->loc.file);
+	if (code != -ENOMEM && s->src.loc.where == KV_FILE)
+		io_file_doubt(s->src.loc.file);
 	atomic_store(&s->failed_at, clock_ns());
 }
 

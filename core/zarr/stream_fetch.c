@@ -14,7 +14,7 @@
 
 bool stream_is_fetched(const struct stream *s)
 {
-	return s->z->env->in_store && s->loc.where == KV_FILE && s->loc.file->key &&
+	return s->z->env->in_store && s->src.loc.where == KV_FILE && s->src.loc.file->key &&
 	       s->z->leaf->codecs.n;
 }
 
@@ -22,11 +22,11 @@ static struct fetch fetch_of(const struct stream *s)
 {
 	size_t end = 0;
 
-	stream_has_end(s, &end);
+	chunk_source_has_end(&s->src, &end);
 	return (struct fetch){ .z = s->z,
-			       .file = s->loc.file,
-			       .off = s->loc.off + s->off,
-			       .len = s->len + end,
+			       .file = s->src.loc.file,
+			       .off = s->src.loc.off + s->src.off,
+			       .len = s->src.len + end,
 			       .number = s->number,
 			       .kind = FETCH_STORED };
 }
@@ -83,7 +83,7 @@ uint64_t stream_fetch_claim(struct stream *s, uint64_t last, uint64_t *ret_from)
 	uint64_t to = f.len;
 
 	if (want != UINT64_MAX) {
-		double stored = (double)want / (double)s->bytes * (double)s->len;
+		double stored = (double)want / (double)s->bytes * (double)s->src.len;
 
 		to = MIN(f.len,
 			 ((uint64_t)stored + MARGIN + FETCH_BYTES - 1) / FETCH_BYTES * FETCH_BYTES);

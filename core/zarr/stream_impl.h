@@ -35,11 +35,10 @@ struct stream {
 	struct stream *next;
 	unsigned holds; /* protected by the table's lock */
 	struct streams *table;
-	struct zarr *z;         /* a reference */
-	uint64_t owner, number; /* z->owner, z->tag and number are the key */
-	struct kv_loc loc;      /* place of the value; immutable */
-	uint64_t off, len;      /* range of the chunk's stored bytes in the value */
-	uint64_t bytes, pieces; /* size and number of pieces when decoded */
+	struct zarr *z;          /* a reference */
+	uint64_t owner, number;  /* z->owner, z->tag and number are the key */
+	struct chunk_source src; /* immutable */
+	uint64_t bytes, pieces;  /* size and number of pieces when decoded */
 
 	pthread_mutex_t lock; /* protects everything below except the driver's members */
 	/* indexed by the piece that is waited for, so that few threads wake for each */
@@ -71,12 +70,9 @@ struct stream {
 	struct codec_stream *decoder;
 	struct cache_entry *before; /* held: the previous piece, while the decoder needs it */
 	uint64_t reserved;          /* this stream's share of decoder_used */
-	uint64_t fed;               /* stored bytes given to the decoder */
-	uint32_t crc;               /* of those bytes */
+	struct chunk_input input;   /* of the decoder */
 	uint64_t advised;           /* end of the bytes that the kernel was asked to read ahead */
-	uint8_t *input;
-	size_t input_size;
-	struct spill *spill; /* any thread may read it once spilled > 0 */
+	struct spill *spill;        /* any thread may read it once spilled > 0 */
 
 	struct pool_job job;
 
@@ -141,9 +137,6 @@ int stream_decoder_read(struct stream *s, void *p, size_t n);
 void stream_decoder_retain(struct stream *s, struct cache_entry *e);
 void stream_decoder_close(struct stream *s);
 void stream_decoder_free(struct stream *s);
-/* Whether the chunk is all of a value with a checksum, and how many bytes after it are needed to
- * compare. */
-bool stream_has_end(const struct stream *s, size_t *ret);
 /* stream_fetch.c: whether the stored bytes are fetched ahead of the decoder. */
 bool stream_is_fetched(const struct stream *s);
 /*

@@ -21,7 +21,7 @@ static struct stream **idle_stream(struct streams *t)
 	/* A file of another user that is counted is not idle while a stream has it. */
 	for (struct stream **at = &t->first; *at; at = &(*at)->next)
 		if ((*at)->holds == 0 &&
-		    ((*at)->spill || ((*at)->loc.file && (*at)->loc.file->closed_arg == t)))
+		    ((*at)->spill || ((*at)->src.loc.file && (*at)->src.loc.file->closed_arg == t)))
 			oldest = at;
 	return oldest;
 }

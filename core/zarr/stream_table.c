@@ -53,7 +53,7 @@ static void stream_free(struct stream *s)
 	codec_blocks_close(s->blocks);
 	free(s->sums);
 	spill_close(s->spill);
-	kv_loc_release(&s->loc);
+	kv_loc_release(&s->src.loc);
 	zarr_unref(s->z);
 	for (unsigned i = 0; i < STREAM_WAITS; i++)
 		pthread_cond_destroy(&s->moved[i]);
@@ -214,7 +214,7 @@ struct stream *stream_find(struct zarr *z, uint64_t number)
 	return s;
 }
 
-static struct stream *stream_new(struct zarr *z, uint64_t number, uint64_t off, uint64_t len)
+static struct stream *stream_new(struct zarr *z, uint64_t number)
 {
 	struct stream *s = calloc(1, sizeof(*s));
 
@@ -224,8 +224,6 @@ static struct stream *stream_new(struct zarr *z, uint64_t number, uint64_t off, 
 	s->z = zarr_ref(z);
 	s->owner = z->owner;
 	s->number = number;
-	s->off = off;
-	s->len = len;
 	s->bytes = z->leaf->bytes;
 	s->pieces = div_up(s->bytes, STREAM_PIECE_BYTES);
 	s->holds = 1;
@@ -236,11 +234,10 @@ static struct stream *stream_new(struct zarr *z, uint64_t number, uint64_t off, 
 	return s;
 }
 
-int stream_get(struct zarr *z, uint64_t number, struct kv_loc *loc, uint64_t off, uint64_t len,
-	       struct stream **ret)
+int stream_get(struct zarr *z, uint64_t number, struct chunk_source *src, struct stream **ret)
 {
 	struct streams *t = z->env->streams;
-	struct stream *fresh = stream_new(z, number, off, len), *s, *out = NULL;
+	struct stream *fresh = stream_new(z, number), *s, *out = NULL;
 
 	if (!fresh)
 		return fail(-ENOMEM, "cannot open a stream");
@@ -248,20 +245,20 @@ int stream_get(struct zarr *z, uint64_t number, struct kv_loc *loc, uint64_t off
 	s = find(t, z, number);
 	if (!s) {
 		s = fresh;
-		s->loc = *loc;
+		s->src = *src;
 		s->suspect = has_failed(t, z, number);
 		s->next = t->first;
 		t->first = s;
 		t->n++;
 		out = shrink(t);
 		fresh = NULL;
-		*loc = (struct kv_loc){ 0 };
+		src->loc = (struct kv_loc){ 0 };
 	}
 	pthread_mutex_unlock(&t->lock);
 	stream_free_all(out);
 	if (fresh)
 		stream_free(fresh);
-	kv_loc_release(loc);
+	kv_loc_release(&src->loc);
 	*ret = s;
 	return 0;
 }

@@ -392,8 +392,8 @@ static int box_is_hole(struct reading *rd)
 		r = chunk_locate(rd->z, &c, 1);
 		if (r < 0)
 			return r;
-		stored = c.loc.where != KV_ABSENT;
-		kv_loc_release(&c.loc);
+		stored = c.src.loc.where != KV_ABSENT;
+		kv_loc_release(&c.src.loc);
 		if (stored)
 			return 0;
 	} while (grid_part_next(&rd->grid, &rd->box, &p));

@@ -11,20 +11,21 @@
 bool chunk_head_is_summed(const struct zarr *z, const struct chunk *c, struct span head,
 			  bool has_nodes)
 {
-	return (c->loc.where == KV_INLINE && has_nodes) || codec_is_summed(&z->leaf->codecs, head);
+	return (c->src.loc.where == KV_INLINE && has_nodes) ||
+	       codec_is_summed(&z->leaf->codecs, head);
 }
 
 int chunk_is_summed(struct zarr *z, const struct chunk *c, bool has_nodes)
 {
-	size_t n = (size_t)MIN(c->len, (uint64_t)CODEC_HEAD_BYTES);
+	size_t n = (size_t)MIN(c->src.len, (uint64_t)CODEC_HEAD_BYTES);
 	uint8_t head[CODEC_HEAD_BYTES];
 	int r = 0;
 
-	if (c->loc.where == KV_FILE && chunk_is_all(c))
-		r = kv_loc_has_sum(&c->loc);
+	if (c->src.loc.where == KV_FILE && chunk_source_is_all(&c->src))
+		r = kv_loc_has_sum(&c->src.loc);
 	if (r != 0)
 		return r;
-	r = kv_loc_read(&c->loc, c->off, n, head);
+	r = kv_loc_read(&c->src.loc, c->src.off, n, head);
 	if (r < 0)
 		return r;
 	return chunk_head_is_summed(z, c, span_of(head, n), has_nodes);
@@ -126,8 +127,8 @@ static int add_object(void *arg, struct span key, uint64_t len)
 	r = chunk_locate(s->z, &c, 1);
 	if (r < 0)
 		return r;
-	r = c.loc.where == KV_ABSENT ? 0 : chunk_is_summed(s->z, &c, s->has_nodes);
-	kv_loc_release(&c.loc);
+	r = c.src.loc.where == KV_ABSENT ? 0 : chunk_is_summed(s->z, &c, s->has_nodes);
+	kv_loc_release(&c.src.loc);
 	s->is_summed = r != 0;
 	if (r == 0)
 		s->unsummed += len;
@@ -140,12 +141,12 @@ static int unsummed_as_first(struct zarr *z, bool has_nodes, uint64_t *ret)
 	int r = chunk_locate(z, &c, 1);
 
 	*ret = 0;
-	if (r < 0 || c.loc.where == KV_ABSENT)
+	if (r < 0 || c.src.loc.where == KV_ABSENT)
 		return r;
 	r = chunk_is_summed(z, &c, has_nodes);
 	if (r == 0)
-		*ret = as_first(z, c.loc.len);
-	kv_loc_release(&c.loc);
+		*ret = as_first(z, c.src.loc.len);
+	kv_loc_release(&c.src.loc);
 	return MIN(r, 0);
 }
 

@@ -61,10 +61,10 @@ static int stream(const struct codec_chain *chain, struct span in, size_t piece,
 {
 	auto_of(codec_stream) struct codec_stream *s = NULL;
 	struct source source = { in, piece };
-	int r = codec_stream_open(chain, pull, &source, n, UINT64_MAX, &s);
+	int r = codec_stream_open(chain, pull, &source, n, UINT64_MAX, 0, &s);
 
 	for (size_t at = 0; r >= 0 && at < n; at += piece)
-		r = codec_stream_read(s, out + at, MIN(piece, n - at));
+		r = codec_stream_read(s, NULL, out + at, MIN(piece, n - at));
 	return r;
 }
 
@@ -84,9 +84,9 @@ static int in_place(const struct codec_chain *chain, struct span in, size_t piec
 {
 	auto_of(codec_stream) struct codec_stream *s = NULL;
 	struct source source = { in, piece };
-	int r = codec_stream_open_retained(chain, pull, &source, n, UINT64_MAX, n + MiB, &s);
+	int r = codec_stream_open(chain, pull, &source, n, UINT64_MAX, n + MiB, &s);
 
-	return r < 0 ? r : codec_stream_read_after(s, NULL, out, n);
+	return r < 0 ? r : codec_stream_read(s, NULL, out, n);
 }
 
 /*
@@ -98,11 +98,11 @@ static void in_turn(const struct codec_chain *chain, struct span in, size_t n)
 	static uint8_t pieces[2][MiB];
 	auto_of(codec_stream) struct codec_stream *s = NULL;
 	struct source source = { in, 1000 };
-	int r = codec_stream_open_retained(chain, pull, &source, n, MiB, MiB, &s);
+	int r = codec_stream_open(chain, pull, &source, n, MiB, MiB, &s);
 
 	for (size_t i = 0, at = 0; r >= 0 && at < n; i++, at += MiB)
-		r = codec_stream_read_after(s, i ? pieces[(i + 1) % 2] : NULL, pieces[i % 2],
-					    MIN((size_t)MiB, n - at));
+		r = codec_stream_read(s, i ? pieces[(i + 1) % 2] : NULL, pieces[i % 2],
+				      MIN((size_t)MiB, n - at));
 }
 
 /* Ranges of an object whose blocks are decoded alone: 1 when this is not one. */

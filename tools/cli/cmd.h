@@ -186,16 +186,6 @@ bool source_stores(struct node *root, const char *path);
  */
 int fail_absent_name(struct node *dir, const char *source, const char *path);
 /*
- * Of a source that was opened for a path where a whole one, a step or an item is wanted: -EINVAL if
- * it is a part of one; the message says which part, and ends in hint. 0: it is none.
- */
-int fail_part(const struct source *s, const char *path, const char *hint);
-/*
- * Returns r, the error of a path that was to be opened as a whole source, or a better one: the path
- * is a part of a source, or near a name that is there.
- */
-int source_fail_part(struct cmd_args *a, const char *path, int r);
-/*
  * Whether the source is an item only because of directories of arrays in it, or a step only because
  * a directory in it is an item, as in old releases. The thread's note stays.
  */

@@ -228,7 +228,8 @@ static int resolve(struct cmd_args *a, char **ret, char **ret_file)
 		 container_of(s.node, struct node_dir, node)->is_item)
 		path = container_of(s.node, struct node_dir, node)->item->path;
 	if (!path)
-		return fail_part(&s, a->arg[0], "; --only chooses leaves of it");
+		return fail(-EINVAL, "'%s' is not a source, step or item; --only chooses leaves",
+			    a->arg[0]);
 	if (stat(a->arg[0], &st) == 0 && S_ISREG(st.st_mode)) {
 		*ret = strdup(s.source);
 		*ret_file = strdup(path);

@@ -8,36 +8,13 @@
 #include "tools/scan/chunk_scan.h"
 
 #include "core/base/blocks.h"
-#include "core/base/crc32c.h"
 #include "core/base/err.h"
-
-int chunk_scan_pull(void *arg, struct span *ret)
-{
-	struct chunk_scan_input *in = arg;
-	const struct chunk *c = in->c;
-	size_t n = (size_t)MIN((uint64_t)SCAN_PIECE, c->len - in->fed);
-	int r = 0;
-
-	if (c->loc.where == KV_INLINE) {
-		*ret = kv_loc_inline(&c->loc, c->off + in->fed, n);
-	} else {
-		r = n ? io_read_exact(c->loc.file, in->buf, n, c->loc.off + c->off + in->fed) : 0;
-		if (r < 0)
-			return r;
-		*ret = span_of(in->buf, n);
-		in->crc = crc32c_more(in->crc, *ret);
-	}
-	in->fed += n;
-	if (n && in->fed == c->len && c->off == 0 && chunk_is_all(c))
-		r = kv_loc_check_end(&c->loc, c->len, in->crc);
-	return MIN(r, 0);
-}
 
 static void release_decoder(struct chunk_scan *s)
 {
 	codec_stream_close(take(s->decoder));
 	if (s->z)
-		kv_loc_release(&s->c.loc);
+		kv_loc_release(&s->c.src.loc);
 	s->z = NULL;
 }
 
@@ -105,13 +82,15 @@ static int begin(struct chunk_scan *s, struct zarr *z, const struct tile *tile)
 		return r;
 	s->z = z;
 	s->next = 0;
-	if (s->c.loc.where == KV_ABSENT) {
+	if (s->c.src.loc.where == KV_ABSENT) {
 		release_decoder(s);
 		return 0;
 	}
-	s->in = (struct chunk_scan_input){ .c = &s->c, .buf = s->buf };
-	r = codec_stream_open(&z->leaf->codecs, chunk_scan_pull, &s->in, z->leaf->bytes,
-			      SCAN_WINDOW, &s->decoder);
+	s->in = (struct chunk_input){
+		.src = &s->c.src, .buf = s->buf, .size = SCAN_PIECE, .is_single = true
+	};
+	r = codec_stream_open(&z->leaf->codecs, chunk_input_pull, &s->in, z->leaf->bytes,
+			      SCAN_WINDOW, 0, &s->decoder);
 	if (r >= 0)
 		return 1;
 	if (r == -EFBIG) {
@@ -136,7 +115,7 @@ int chunk_scan_read(struct chunk_scan *s, struct zarr *z, const struct tile *til
 	if (r == 0)
 		return zarr_read_into(z, view, 0, view->bytes, buf);
 	if (r > 0)
-		r = codec_stream_read(s->decoder, buf, (size_t)view->bytes);
+		r = codec_stream_read(s->decoder, NULL, buf, (size_t)view->bytes);
 	if (r >= 0) {
 		s->next = at + tile->n;
 		return 0;

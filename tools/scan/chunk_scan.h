@@ -17,20 +17,11 @@
 /* Limit of the window of a decoder, per thread; frames of the usual levels need less. */
 #define SCAN_WINDOW (9 * MiB)
 
-/* The source of a located chunk's stored bytes, for codec_stream_open(). */
-struct chunk_scan_input {
-	const struct chunk *c; /* borrowed */
-	void *buf;             /* SCAN_PIECE bytes; borrowed */
-	uint64_t fed;
-	uint32_t crc; /* checksum of the bytes that were passed on */
-};
-int chunk_scan_pull(void *arg, struct span *ret);
-
 /* The state of a chunk that is being read; initially zeroed. Not thread-safe. */
 struct chunk_scan {
 	struct zarr *z; /* borrowed while there is a decoder */
 	struct chunk c;
-	struct chunk_scan_input in;
+	struct chunk_input in;
 	struct codec_stream *decoder;
 	void *buf;
 	uint64_t next; /* index in the chunk of the next element */

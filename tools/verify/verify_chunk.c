@@ -5,25 +5,11 @@
  * It uses neither the cache nor spill files, since the data is not used again: small buffers stay
  * in the cache of the processor. verify_leaf.c determines the chunks.
  */
-#include "core/base/crc32c.h"
 #include "core/base/err.h"
 #include "tools/scan/chunk_scan.h"
 #include "tools/verify/verify_chunk.h"
 
-/* Uncompressed elements are valid if they can be read. */
-static int read_raw(const struct chunk *c, uint64_t expected, void *buf)
-{
-	struct chunk_scan_input f = { .c = c, .buf = buf };
-	struct span piece;
-	int r = 0;
-
-	if (c->len != expected)
-		return fail(-EUCLEAN, "it has %llu bytes, %llu were expected",
-			    (unsigned long long)c->len, (unsigned long long)expected);
-	while (r >= 0 && f.fed < c->len)
-		r = chunk_scan_pull(&f, &piece);
-	return r;
-}
+#define PIECE ((size_t)1 * MiB) /* of a decoded chunk; two are in memory */
 
 /*
  * Small chunks are read with the checksum that follows them, in one request, and decoded at once:
@@ -33,53 +19,41 @@ static int verify_small(struct zarr *z, const struct chunk *c, struct walk_worke
 			bool has_nodes)
 {
 	uint8_t *in = walk_buf(worker, 0), *out = walk_buf(worker, 1);
-	bool is_all = chunk_is_all(c), has_end = false;
-	struct span value = span_of(in, (size_t)(is_all ? c->loc.len : c->len));
-	struct span chunk = value;
-	size_t end = 0;
-	int r = 0;
+	struct span stored;
+	uint64_t off;
+	size_t n = chunk_source_range(&c->src, &off);
+	int r;
 
 	if (!in || !out)
 		return fail(-ENOMEM, "cannot decode a chunk");
-	if (is_all) {
-		chunk = span_of(in + c->off, (size_t)c->len);
-		has_end = kv_loc_has_end(&c->loc, c->loc.len, &end);
-	}
-	if (c->loc.where == KV_INLINE)
-		chunk = kv_loc_inline(&c->loc, c->off, c->len);
-	else if (value.n + end)
-		r = io_read_exact(c->loc.file, in, value.n + end,
-				  c->loc.off + (is_all ? 0 : c->off));
-	if (r >= 0)
-		r = codec_decode(&z->leaf->codecs, chunk, out, (size_t)z->leaf->bytes);
-	if (r >= 0 && has_end)
-		r = kv_loc_compare_end(&c->loc, value.n, crc32c(value), in + value.n);
-	if (r < 0 && c->loc.where == KV_FILE)
-		r = io_why_bad(r, c->loc.file);
-	return r != 0 ? r : chunk_head_is_summed(z, c, chunk, has_nodes);
-}
-
-static int decode_pieces(struct zarr *z, const struct chunk *c, struct walk_worker *worker,
-			 uint64_t window)
-{
-	auto_of(codec_stream) struct codec_stream *s = NULL;
-	struct chunk_scan_input f = { .c = c, .buf = walk_buf(worker, 0) };
-	void *out = walk_buf(worker, 1);
-	int r;
-
-	if (!f.buf || !out)
-		return fail(-ENOMEM, "cannot decode a chunk");
-	r = codec_stream_open(&z->leaf->codecs, chunk_scan_pull, &f, z->leaf->bytes, window, &s);
-	for (uint64_t at = 0; at < z->leaf->bytes && r >= 0; at += SCAN_PIECE)
-		r = codec_stream_read(s, out,
-				      (size_t)MIN((uint64_t)SCAN_PIECE, z->leaf->bytes - at));
-	return r;
+	r = n ? io_read_exact(c->src.loc.file, in, n, off) : 0;
+	if (r < 0)
+		return io_why_bad(r, c->src.loc.file);
+	r = chunk_source_decode(z, &c->src, in, out);
+	if (r != 0)
+		return r;
+	chunk_source_compare(&c->src, in, &stored);
+	return chunk_head_is_summed(z, c, stored, has_nodes);
 }
 
 static bool is_small(const struct zarr *z, const struct chunk *c)
 {
 	return z->leaf->codecs.n && z->leaf->bytes <= TILE_BYTES &&
-	       c->len <= TILE_BYTES - KV_SUM_REST - KV_SUM_BYTES;
+	       c->src.len <= TILE_BYTES - KV_SUM_REST - KV_SUM_BYTES;
+}
+
+static int decode_pieces(struct zarr *z, const struct chunk *c, struct walk_worker *worker,
+			 uint64_t window)
+{
+	struct chunk_input in = { .src = &c->src, .buf = walk_buf(worker, 0), .size = SCAN_PIECE };
+	const struct chunk_pieces to = { .scratch = walk_buf(worker, 1),
+					 .size = PIECE,
+					 .window = window,
+					 .need = z->leaf->bytes };
+
+	if (!in.buf || !to.scratch)
+		return fail(-ENOMEM, "cannot decode a chunk");
+	return chunk_source_decode_pieces(z, &in, &to);
 }
 
 static int decode_large(struct zarr *z, const struct chunk *c, struct walk_worker *worker,
@@ -87,12 +61,9 @@ static int decode_large(struct zarr *z, const struct chunk *c, struct walk_worke
 {
 	int r;
 
-	if (z->leaf->codecs.n == 0) {
-		void *buf = walk_buf(worker, 0);
-
-		return buf ? read_raw(c, z->leaf->bytes, buf) :
-			     fail(-ENOMEM, "cannot read a chunk");
-	}
+	if (z->leaf->codecs.n == 0 && c->src.len != z->leaf->bytes)
+		return fail(-EUCLEAN, "it has %llu bytes, %llu were expected",
+			    (unsigned long long)c->src.len, (unsigned long long)z->leaf->bytes);
 	r = decode_pieces(z, c, worker, SCAN_WINDOW);
 	if (r != -EFBIG)
 		return r;
@@ -114,10 +85,7 @@ static int verify_stored(struct zarr *z, const struct chunk *c, struct walk_work
 
 	if (is_small(z, c))
 		return verify_small(z, c, worker, has_nodes);
-	/*
-	 * chunk_scan_pull() compares the checksum of a value. A value of many chunks is not read
-	 * again for each chunk.
-	 */
+	/* A value of many chunks is not read again for each chunk to compare its checksum. */
 	r = decode_large(z, c, worker, large);
 	return r < 0 ? r : chunk_is_summed(z, c, has_nodes);
 }
@@ -133,7 +101,7 @@ int verify_chunk(struct zarr *z, const uint64_t *index, struct walk_worker *work
 	r = chunk_locate(z, &c, 1);
 	if (r < 0)
 		return r;
-	if (c.loc.where == KV_ABSENT) {
+	if (c.src.loc.where == KV_ABSENT) {
 		if (z->missing_is_error)
 			r = fail(-EUCLEAN,
 				 "is not stored, and the checkpoint says that every chunk is");
@@ -144,9 +112,9 @@ int verify_chunk(struct zarr *z, const uint64_t *index, struct walk_worker *work
 		chunk_text(z, &c, &where);
 		r = err_at(r, "%s", buf_str(&where));
 	} else {
-		*ret = (struct verify_chunk){ c.loc.where == KV_ABSENT ? 0 : c.len, r > 0 };
+		*ret = (struct verify_chunk){ c.src.loc.where == KV_ABSENT ? 0 : c.src.len, r > 0 };
 		r = 0;
 	}
-	kv_loc_release(&c.loc);
+	kv_loc_release(&c.src.loc);
 	return r;
 }

@@ -291,18 +291,19 @@ static void place_of(struct leaf_check *c, struct zarr *z, const uint64_t *index
 	memcpy(at.index, index, sizeof(at.index));
 	if (chunk_locate(z, &at, 1) < 0)
 		return;
-	if (at.loc.where == KV_FILE) {
-		*ret_file = verify_array_file(c->all->t->item, at.loc.file->name);
+	if (at.src.loc.where == KV_FILE) {
+		*ret_file = verify_array_file(c->all->t->item, at.src.loc.file->name);
 		f->file = *ret_file;
 		f->has_range = true;
 		/*
 		 * The checksum covers the whole value, including the index of a shard with one
 		 * chunk.
 		 */
-		f->off = chunk_is_all(&at) ? at.loc.off : at.loc.off + at.off;
-		f->len = chunk_is_all(&at) ? at.loc.len : at.len;
+		f->off = chunk_source_is_all(&at.src) ? at.src.loc.off :
+							at.src.loc.off + at.src.off;
+		f->len = chunk_source_is_all(&at.src) ? at.src.loc.len : at.src.len;
 	}
-	kv_loc_release(&at.loc);
+	kv_loc_release(&at.src.loc);
 }
 
 static void chunk_failed(struct leaf_check *c, struct zarr *z, const uint64_t *index, int r)

@@ -53,7 +53,7 @@ void many_report_progress(struct many *m)
 
 static uint64_t job_bytes(const struct many_job *j)
 {
-	return j->n ? j->n : j->loc.where == KV_FILE ? j->len : 0;
+	return j->n ? j->n : j->src.loc.where == KV_FILE ? j->src.len : 0;
 }
 
 /* Take the next few jobs; false when none are left. */
@@ -87,7 +87,7 @@ static int batch_room(struct many_batch *b)
 	size_t need = 0;
 
 	for (unsigned i = 0; i < b->n; i++)
-		if (b->work[i].how == MANY_WHOLE && b->work[i].job->loc.where == KV_FILE)
+		if (b->work[i].how == MANY_WHOLE)
 			need += round_up(b->work[i].n, 64);
 	if (need <= b->n_buf)
 		return 0;
@@ -123,25 +123,17 @@ static void batch_submit(struct many *m, struct many_batch *b)
 	for (unsigned i = 0; i < b->n && r >= 0; i++) {
 		struct many_work *k = &b->work[i];
 		const struct many_job *j = k->job;
-		uint8_t *to = NULL;
+		uint8_t *to = k->to + j->from;
 
-		if (j->loc.where != KV_FILE || !k->n)
+		if (!k->n || k->how == MANY_THROUGH)
 			continue;
-		if (k->how == MANY_RAW) {
-			to = k->to + j->from;
-		} else if (k->how == MANY_WHOLE) {
+		if (k->how == MANY_WHOLE) {
 			k->in = to = b->buf + at;
 			at += round_up(k->n, 64);
 		}
-		if (!to)
-			continue;
 		k->req = (int)b->n_req;
 		b->req[b->n_req++] = (struct io_req){
-			.op = IO_READ,
-			.file = j->loc.file,
-			.p = to,
-			.n = k->n,
-			.off = j->loc.off + (k->all ? 0 : j->off + k->at),
+			.op = IO_READ, .file = j->src.loc.file, .p = to, .n = k->n, .off = k->off
 		};
 	}
 	if (r < 0)
@@ -187,8 +179,8 @@ static void batch_run(struct many_worker *w, struct many_batch *b)
 		if (k->req >= 0)
 			r = many_read_result(&b->req[k->req], &why);
 		r = r < 0 ? many_at(k->job, r) : many_work_run(w, k);
-		if (r == -EUCLEAN && k->job->loc.where == KV_FILE)
-			io_file_doubt(k->job->loc.file);
+		if (r == -EUCLEAN && k->job->src.loc.where == KV_FILE)
+			io_file_doubt(k->job->src.loc.file);
 		if (r < 0)
 			many_fail(t, r);
 		else if (w->is_caller)
@@ -308,8 +300,9 @@ static int run_workers(struct many *m)
 static int by_place(const void *a, const void *b)
 {
 	const struct many_job *x = *(struct many_job *const *)a, *y = *(struct many_job *const *)b;
-	const struct io_file *f = x->loc.file, *g = y->loc.file;
-	uint64_t at_x = x->loc.off + x->off + x->from, at_y = y->loc.off + y->off + y->from;
+	const struct io_file *f = x->src.loc.file, *g = y->src.loc.file;
+	uint64_t at_x = x->src.loc.off + x->src.off + x->from;
+	uint64_t at_y = y->src.loc.off + y->src.off + y->from;
 
 	if (f != g && (!f || !g))
 		return f ? 1 : -1;
@@ -391,7 +384,7 @@ static int run_round(struct many *m, struct many_target **active, size_t n)
 		if (many_is_off(j->t))
 			continue;
 		many_work_init(m, j, &k);
-		failed = k.how == MANY_THROUGH ? many_through(j) : 0;
+		failed = k.how == MANY_THROUGH ? many_through(m, &k) : 0;
 		if (failed < 0)
 			many_fail(j->t, failed);
 	}

@@ -1,25 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * read_many_chunk.c - bring one chunk into the result: decide how, decode, copy through strides.
+ * read_many_chunk.c - bring one chunk into the result: decide how, and do it.
  */
 #include <string.h>
 
 #include "core/base/blocks.h"
 #include "core/base/crc32c.h"
-#include "core/dtype/cast.h"
 #include "core/zarr/read_many/read_many_impl.h"
 
-/* of a stream; small enough to be cast while it is in the processor's cache */
-#define PIECE (256 * KiB)
-#define RETAINED (1 * MiB)      /* pieces of a result from which the decoder can read history */
-#define INPUT (1 * MiB)         /* bytes of a stream's stored data that are read at once */
-#define THROUGH_BYTES (4 * MiB) /* bytes that are read through the cache at once */
-#define FRONT_CHUNK (4 * MiB)   /* of larger chunks, only the part to be decoded is read */
-#define WATCHED (16 * MiB)      /* larger chunks check now and then whether to continue */
+#define INPUT (1 * MiB)       /* stored bytes that are read at once */
+#define FRONT_CHUNK (4 * MiB) /* of larger chunks, no more is read than the part needs */
+#define WATCHED (16 * MiB)    /* larger chunks check now and then whether to go on */
+#define RUN_BYTES 4096        /* longer runs of a raw chunk are read without the cache */
+/* Pieces of a result: their decoder's history is in them up to the window of zstd's level 3. */
+#define RESULT_PIECE (4 * MiB)
+#define SCRATCH_PIECE (1 * MiB) /* of scratch memory; stays in the processor's cache */
 
 int many_at(const struct many_job *job, int r)
 {
-	struct chunk c = { .loc.where = KV_ABSENT };
+	struct chunk c = { .src.loc.where = KV_ABSENT };
 	auto_buf where = { 0 };
 	struct grid_part p;
 
@@ -30,24 +29,18 @@ int many_at(const struct many_job *job, int r)
 
 /* ---- deciding how ---- */
 
-static void raw_init(struct many *m, const struct many_job *job, bool one_run, bool summed,
-		     struct many_work *k)
+/* The stored bytes are the elements, and only those of the part are read. */
+static void raw_init(struct many *m, bool is_run, struct many_work *k)
 {
-	const struct many_target *t = job->t;
-	uint64_t n = strided_span(&k->copy);
+	const struct many_job *job = k->job;
 
-	k->how = MANY_RAW;
-	k->at = k->first + job->from;
-	k->n = job->n ? job->n : n;
-	if (one_run && t->r.view.dtype == t->r.z->meta.dtype &&
-	    (!summed || n == t->r.z->leaf->bytes)) {
-		if (summed && !job->n && n > WATCHED)
-			k->how = MANY_PIECES;
-		return;
-	}
-	k->how = n <= m->big_bytes ? MANY_WHOLE : MANY_THROUGH;
-	k->n = n;
-	k->shown = true;
+	k->n = job->n ? job->n : strided_span(&k->copy);
+	k->off = job->src.loc.off + job->src.off + k->first + job->from;
+	k->is_elements = true;
+	if (is_run)
+		k->how = MANY_RAW;
+	else
+		k->how = k->n <= m->big_bytes ? MANY_WHOLE : MANY_THROUGH;
 }
 
 void many_work_init(struct many *m, struct many_job *job, struct many_work *ret)
@@ -55,40 +48,112 @@ void many_work_init(struct many *m, struct many_job *job, struct many_work *ret)
 	struct many_work *k = ret;
 	const struct many_target *t = job->t;
 	const struct zarr *z = t->r.z;
-	bool one_run, whole, summed;
-	uint64_t room;
+	bool is_run, is_whole, is_file = job->src.loc.where == KV_FILE, summed, is_raw;
+	uint64_t span;
 	int64_t to;
 
 	*k = (struct many_work){ .job = job, .req = -1 };
 	many_part(t, job->number, NULL, &k->part);
-	if (job->loc.where == KV_ABSENT)
+	if (job->src.loc.where == KV_ABSENT)
 		return;
 	k->first = reading_part(&t->rd, &k->part, &k->copy, &to);
 	k->to = t->r.to + to;
-	one_run = strided_is_run(&k->copy);
-	whole = one_run && z->leaf_in_order && strided_span(&k->copy) == z->leaf->bytes;
-	summed = kv_loc_may_have_sum(&job->loc) && job->loc.len - job->len <= KV_SUM_REST;
-	k->direct = whole && t->r.view.dtype == z->meta.dtype;
-	if (z->leaf_raw && job->loc.where == KV_FILE && job->len == z->leaf->bytes &&
-	    (!summed || (k->direct && !job->off))) {
-		raw_init(m, job, one_run, summed, k);
+	span = strided_span(&k->copy);
+	k->need = k->first + span;
+	is_run = strided_is_run(&k->copy) && t->r.view.dtype == z->meta.dtype;
+	is_whole = strided_is_run(&k->copy) && z->leaf_in_order && span == z->leaf->bytes;
+	k->direct = is_run && is_whole;
+	summed = chunk_source_is_all(&job->src);
+	is_raw = z->leaf_raw && is_file && job->src.len == z->leaf->bytes;
+	if (is_raw && (!summed || (k->direct && !job->src.off && span <= WATCHED))) {
+		raw_init(m, is_run, k);
 		return;
 	}
-	k->need = k->first + strided_span(&k->copy);
-	k->all = summed;
-	k->n = summed ? job->loc.len + job->loc.tail : job->len;
-	room = (job->loc.where == KV_FILE ? k->n : 0) + (k->direct ? 0 : z->leaf->bytes);
-	k->how = room <= m->big_bytes ? MANY_WHOLE : whole ? MANY_STREAM : MANY_THROUGH;
-	/* A large part of the chunk is not needed. */
-	if (!whole && job->loc.where == KV_FILE && z->leaf->bytes > FRONT_CHUNK &&
-	    k->need <= z->leaf->bytes / 4 * 3 && k->need + 2 * INPUT <= m->big_bytes) {
-		k->how = MANY_FRONT;
-		k->all = false;
+	k->n = chunk_source_range(&job->src, &k->off);
+	k->how = k->n + (k->direct ? 0 : z->leaf->bytes) <= m->big_bytes ? MANY_WHOLE : MANY_STREAM;
+	/* A checksum is compared while the elements are read, or a large part is not needed. */
+	if (is_raw && k->direct)
+		k->how = MANY_STREAM;
+	if (is_file && z->leaf->bytes > FRONT_CHUNK && k->need <= z->leaf->bytes / 4 * 3)
+		k->how = MANY_STREAM;
+	if (k->how == MANY_STREAM)
 		k->n = 0;
-	}
 }
 
-/* ---- whole chunks ---- */
+/* ---- pieces ---- */
+
+int many_go_on(struct many *m, bool is_caller, struct many_work *k, uint64_t done)
+{
+	atomic_fetch_add(&m->done, done - k->reported);
+	k->reported = done;
+	if (is_caller)
+		many_report_progress(m);
+	return many_is_off(k->job->t) ? fail(-ECANCELED, "canceled") : 0;
+}
+
+/* Bytes of the result that a part has. */
+static uint64_t part_bytes(const struct many_target *t, const struct grid_part *p)
+{
+	return grid_part_elements(&t->rd.grid, p) * t->rd.out_item;
+}
+
+/*
+ * The chunk is not stored, or is read through the cache: fill or copy it along its longest axis, a
+ * slice at a time.
+ */
+static int in_slices(struct many *m, bool is_caller, struct many_work *k, struct chunk *c)
+{
+	const struct many_target *t = k->job->t;
+	struct grid_part slice = k->part;
+	uint64_t count = 1, room, done = 0;
+	unsigned axis = 0;
+	int r = 0;
+
+	for (unsigned i = 0; i < t->rd.grid.rank; i++)
+		if (slice.hi[i] - slice.lo[i] > slice.hi[axis] - slice.lo[axis])
+			axis = i;
+	if (t->rd.grid.rank)
+		count = slice.hi[axis] - slice.lo[axis];
+	room = MAX((uint64_t)1, WATCHED / MAX(part_bytes(t, &slice) / count, (uint64_t)1));
+	for (uint64_t at = 0; at < count && r >= 0; at += room) {
+		struct strided s;
+		uint64_t from;
+		int64_t to;
+
+		if (t->rd.grid.rank) {
+			slice.lo[axis] = k->part.lo[axis] + at;
+			slice.hi[axis] = MIN(slice.lo[axis] + room, k->part.hi[axis]);
+			slice.from[axis] = k->part.from[axis] + at * t->rd.grid.axis[axis].step;
+		}
+		if (!c || c->mode == CHUNK_FILL) {
+			reading_fill_part(&t->rd, &slice, t->r.to);
+		} else {
+			from = reading_part(&t->rd, &slice, &s, &to);
+			r = chunk_copy(t->r.z, c, &s, from, t->r.to + to);
+		}
+		done += part_bytes(t, &slice);
+		if (r >= 0)
+			r = many_go_on(m, is_caller, k, done);
+	}
+	return r;
+}
+
+struct many_pieces {
+	struct many_worker *w;
+	struct many_work *k;
+	uint64_t need, bytes;
+};
+
+static int take_piece(void *arg, uint64_t at, const uint8_t *p, size_t n)
+{
+	struct many_pieces *x = arg;
+	struct many_work *k = x->k;
+	double part = (double)(at + n) / (double)x->need;
+
+	if (!k->direct)
+		strided_copy_window(&k->copy, k->first, p, at, at + n, k->to);
+	return many_go_on(x->w->many, x->w->is_caller, k, (uint64_t)(part * (double)x->bytes));
+}
 
 static int scratch_grow(struct many_worker *w, size_t n)
 {
@@ -103,365 +168,122 @@ static int scratch_grow(struct many_worker *w, size_t n)
 	return 0;
 }
 
-static void count(struct many *m, uint64_t bytes, uint64_t stored)
+/* Decode the first `need` bytes piece by piece. */
+static int run_pieces(struct many_worker *w, struct many_work *k, struct chunk_input *in,
+		      uint64_t need)
 {
-	struct zarr_env *env = m->env;
+	struct many_pieces x = { w, k, need, part_bytes(k->job->t, &k->part) };
+	struct chunk_pieces to = { .size = k->direct ? RESULT_PIECE : SCRATCH_PIECE,
+				   .window = MAX(w->many->big_bytes, 8 * MiB),
+				   .need = need,
+				   .sink = take_piece,
+				   .arg = &x };
+	int r = k->direct ? 0 : scratch_grow(w, 2 * SCRATCH_PIECE);
 
-	atomic_fetch_add_explicit(&env->chunks_decoded, 1, memory_order_relaxed);
-	atomic_fetch_add_explicit(&env->chunk_bytes_decoded, bytes, memory_order_relaxed);
-	atomic_fetch_add_explicit(&env->chunk_bytes_stored, stored, memory_order_relaxed);
+	if (r < 0)
+		return r;
+	if (k->direct)
+		to.whole = k->to;
+	else
+		to.scratch = w->scratch;
+	return chunk_source_decode_pieces(k->job->t->r.z, in, &to);
 }
 
-/* ---- inside of a large chunk ---- */
-
-struct watched {
-	struct many_worker *w;
-	struct many_work *k;
-};
-
-int many_go_on(struct many_worker *w, struct many_work *k, uint64_t done)
+/* Neither the end nor a checksum after it is checked when only the first part is needed. */
+static int run_stream(struct many_worker *w, struct many_work *k)
 {
-	if (k->direct) {
-		atomic_fetch_add(&w->many->done, done - k->reported);
-		k->reported = done;
-	}
-	if (w->is_caller)
-		many_report_progress(w->many);
-	return many_is_off(k->job->t) ? fail(-ECANCELED, "canceled") : 0;
+	uint64_t bytes = k->job->t->r.z->leaf->bytes;
+	uint8_t *buf = block_alloc(2 * INPUT);
+	struct chunk_input in = { .src = &k->job->src, .buf = buf, .size = INPUT };
+	int r;
+
+	if (!buf)
+		return fail(-ENOMEM, "cannot allocate a decoder's input");
+	r = run_pieces(w, k, &in, k->need <= bytes / 4 * 3 ? k->need : bytes);
+	block_free(buf, 2 * INPUT);
+	return r;
 }
 
-/* A codec_watch function. */
-static int go_on(void *arg, size_t done)
-{
-	const struct watched *x = arg;
-
-	return many_go_on(x->w, x->k, done);
-}
-
-/* The chunk is not stored: fill its longest axis, a part at a time. */
-static int run_fill(struct many_worker *w, struct many_work *k)
-{
-	const struct many_target *t = k->job->t;
-	struct grid_part piece = k->part;
-	unsigned axis = 0;
-	uint64_t count = 1, per, room;
-
-	for (unsigned i = 0; i < t->rd.grid.rank; i++)
-		if (piece.hi[i] - piece.lo[i] > piece.hi[axis] - piece.lo[axis])
-			axis = i;
-	if (t->rd.grid.rank)
-		count = piece.hi[axis] - piece.lo[axis];
-	per = grid_part_elements(&t->rd.grid, &k->part) / MAX(count, (uint64_t)1) * t->rd.out_item;
-	room = MAX((uint64_t)1, WATCHED / MAX(per, (uint64_t)1));
-	if (count <= room) {
-		reading_fill_part(&t->rd, &piece, t->r.to);
-		return 0;
-	}
-	for (uint64_t at = 0; at < count && !many_is_off(t); at += room) {
-		piece.lo[axis] = k->part.lo[axis] + at;
-		piece.hi[axis] = MIN(piece.lo[axis] + room, k->part.hi[axis]);
-		reading_fill_part(&t->rd, &piece, t->r.to);
-		per = grid_part_elements(&t->rd.grid, &piece) * t->rd.out_item;
-		atomic_fetch_add(&w->many->done, per);
-		k->reported += per;
-		if (w->is_caller)
-			many_report_progress(w->many);
-	}
-	return 0;
-}
-
-/* ---- chunks in memory ---- */
+/* ---- chunks whose stored bytes are in memory ---- */
 
 static int run_whole(struct many_worker *w, struct many_work *k)
 {
-	const struct codec_watch watch = { go_on, &(struct watched){ w, k } };
 	const struct many_job *job = k->job;
-	const struct many_target *t = job->t;
-	const struct zarr *z = t->r.z;
-	/* The bytes that were read: all of the value and its trailer, or those of the job. An empty
-	 * file has none. */
-	struct span bytes = span_of(k->in, k->n), in;
-	uint8_t *out;
-	int r = 0;
+	const struct zarr *z = job->t->r.z;
+	struct chunk_input in = { .src = &job->src };
+	uint64_t need = z->leaf->bytes;
+	uint8_t *out = k->to;
+	int r;
 
-	if (job->loc.where == KV_INLINE)
-		in = span_from(buf_span(&job->loc.bytes), job->off);
-	else
-		in = span_from(bytes, k->all ? job->off : 0);
-	in.n = job->len;
-	if (k->all && job->loc.where == KV_FILE)
-		r = kv_loc_compare(&job->loc, span_of(k->in, job->loc.len),
-				   span_of(span_from(bytes, job->loc.len).p, job->loc.tail));
-	/* Only some of the stored elements were read, and they are as shown. */
-	if (r >= 0 && k->shown) {
+	if (k->is_elements) {
 		strided_copy(&k->copy, k->in, k->to);
 		return 0;
 	}
-	if (r >= 0 && !k->direct)
-		r = scratch_grow(w, z->leaf->bytes);
+	r = chunk_source_compare(&job->src, k->in, &in.stored);
 	if (r < 0)
 		return r;
-	out = k->direct ? k->to : w->scratch;
-	r = codec_decode_front(&z->leaf->codecs, in, out, z->leaf->bytes, k->need,
-			       z->leaf->bytes > WATCHED ? &watch : NULL);
-	if (r < 0)
-		return io_why_bad(r, job->loc.file);
-	zarr_to_shown(z, out, k->need);
-	count(w->many, k->need, job->len);
-	if (!k->direct)
+	/* An object with a checksum is decoded to its end. */
+	if (k->need <= need / 4 * 3 && !codec_is_summed(&z->leaf->codecs, in.stored))
+		need = k->need;
+	if (in.stored.n && (need < z->leaf->bytes || need > WATCHED))
+		return run_pieces(w, k, &in, need);
+	if (!k->direct) {
+		r = scratch_grow(w, z->leaf->bytes);
+		if (r < 0)
+			return r;
+		out = w->scratch;
+	}
+	r = chunk_source_decode(z, &job->src, k->in, out);
+	if (r >= 0 && !k->direct)
 		strided_copy(&k->copy, out + k->first, k->to);
-	return 0;
+	return r;
 }
 
-/* ---- streams ---- */
-
-struct input {
-	const struct many_job *job;
-	uint8_t *buf[2];
-	struct io_req req;
-	bool asked; /* req is in flight */
-	unsigned turn;
-	uint64_t given;
-	uint32_t crc;
-	bool summed;
-};
-
-static void input_ask(struct input *in, uint64_t at)
+/* The stored bytes were read into the result. */
+static int run_raw(struct many_work *k)
 {
-	const struct many_job *job = in->job;
-	size_t n = (size_t)MIN(INPUT, job->len - at);
-
-	if (!n)
-		return;
-	in->req = (struct io_req){ .op = IO_READ,
-				   .file = job->loc.file,
-				   .p = in->buf[in->turn],
-				   .n = n,
-				   .off = job->loc.off + job->off + at };
-	io_submit(job->t->many->env->io, &in->req, 1);
-	in->asked = true;
-	in->turn ^= 1;
-}
-
-/* A codec_pull_fn: the next piece is read while the current one is decoded. */
-static int input_pull(void *arg, struct span *ret)
-{
-	struct input *in = arg;
-	const struct many_job *job = in->job;
-	struct io_engine *io = job->t->many->env->io;
+	const struct chunk_source *src = &k->job->src;
 	int r;
 
-	*ret = span_of(NULL, 0);
-	if (job->loc.where == KV_INLINE) {
-		*ret = span_from(buf_span(&job->loc.bytes), job->off);
-		ret->n = in->given ? 0 : job->len;
-		in->given = job->len;
+	atomic_fetch_add_explicit(&k->job->t->many->env->raw_bytes, k->n, memory_order_relaxed);
+	if (k->job->n || !chunk_source_is_all(src))
 		return 0;
-	}
-	if (in->given == job->len)
-		return 0;
-	if (!in->asked)
-		input_ask(in, in->given);
-	in->asked = false;
-	r = io_wait(io, &in->req, 1);
-	if (r >= 0 && (size_t)in->req.result != in->req.n)
-		r = fail(-EUCLEAN, "'%s' ends at byte %llu", job->loc.file->name,
-			 (unsigned long long)(in->req.off + (uint64_t)in->req.result));
-	if (r < 0)
-		return r;
-	*ret = span_of(in->req.p, in->req.n);
-	if (in->summed)
-		in->crc = crc32c_more(in->crc, *ret);
-	in->given += in->req.n;
-	if (in->given < job->len)
-		input_ask(in, in->given);
-	else if (in->summed)
-		r = MIN(kv_loc_check_end(&job->loc, job->len, in->crc), 0);
-	return r;
-}
-
-/*
- * Bytes of each read that stay as they are until the next one has returned: those of a result which
- * nobody converts, and of scratch memory that has room for all.
- */
-static size_t retained_by(const struct many_work *k)
-{
-	bool stays = k->how == MANY_FRONT || (k->direct && k->job->t->r.z->leaf_as_shown);
-
-	return stays ? RETAINED : 0;
-}
-
-static int stream_pieces(struct many_worker *w, struct many_work *k, struct codec_stream *s)
-{
-	const struct many_target *t = k->job->t;
-	const struct zarr *z = t->r.z;
-	uint8_t *to = k->to;
-	bool in_place = codec_stream_needs_before(s);
-	size_t piece = in_place ? RETAINED : PIECE;
-	int r = k->direct ? 0 : scratch_grow(w, piece);
-
-	for (uint64_t at = 0; at < z->leaf->bytes && r >= 0 && !many_is_off(t);) {
-		size_t n = (size_t)MIN(piece, z->leaf->bytes - at);
-		uint8_t *out = k->direct ? to + at : w->scratch;
-
-		r = codec_stream_read_after(s, in_place && at ? out - piece : NULL, out, n);
-		if (r < 0)
-			break;
-		zarr_to_shown(z, out, n);
-		if (!k->direct)
-			cast(t->r.view.dtype, to + at / t->rd.item * t->rd.out_item, z->meta.dtype,
-			     out, n / t->rd.item);
-		at += n;
-		atomic_fetch_add(&w->many->done, n / t->rd.item * t->rd.out_item);
-		if (w->is_caller)
-			many_report_progress(w->many);
-	}
-	return r;
-}
-
-/* Decode as far as needed, and no further: neither the end nor a checksum after it is checked. */
-static int stream_front(struct many_worker *w, struct many_work *k, struct codec_stream *s)
-{
-	const struct many_target *t = k->job->t;
-	int r = scratch_grow(w, k->need);
-
-	for (size_t at = 0, n; at < k->need && r >= 0 && !many_is_off(t); at += n) {
-		uint8_t *out = w->scratch + at;
-
-		n = MIN(RETAINED, k->need - at);
-		r = codec_stream_read_after(s, at ? out - RETAINED : NULL, out, n);
-		if (r >= 0 && w->is_caller)
-			many_report_progress(w->many);
-	}
-	if (r < 0 || many_is_off(t))
-		return r;
-	zarr_to_shown(t->r.z, w->scratch, k->need);
-	strided_copy(&k->copy, w->scratch + k->first, k->to);
-	return 0;
-}
-
-static int run_stream(struct many_worker *w, struct many_work *k)
-{
-	const struct zarr *z = k->job->t->r.z;
-	struct input in = { .job = k->job, .summed = k->all && !k->job->off };
-	bool front = k->how == MANY_FRONT;
-	auto_of(codec_stream) struct codec_stream *s = NULL;
-	int r = 0;
-
-	for (unsigned i = 0; i < ARRAY_LEN(in.buf) && r >= 0; i++) {
-		in.buf[i] = block_alloc(INPUT);
-		r = in.buf[i] ? 0 : fail(-ENOMEM, "cannot allocate a decoder's input");
-	}
-	if (r >= 0)
-		r = codec_stream_open_retained(&z->leaf->codecs, input_pull, &in, z->leaf->bytes,
-					       MAX(w->many->big_bytes, 8 * MiB), retained_by(k),
-					       &s);
-	if (r >= 0)
-		r = front ? stream_front(w, k, s) : stream_pieces(w, k, s);
-	if (in.asked) {
-		struct err_note why;
-
-		/* It reads into memory that will be freed. */
-		err_save(r, &why);
-		io_wait(w->many->env->io, &in.req, 1);
-		r = r < 0 ? err_restore(&why) : r;
-	}
-	codec_stream_close(take(s));
-	for (unsigned i = 0; i < ARRAY_LEN(in.buf); i++)
-		block_free(in.buf[i], INPUT);
-	if (r >= 0)
-		count(w->many, front ? k->need : z->leaf->bytes, in.given);
-	return r;
+	r = kv_loc_has_sum(&src->loc);
+	return r > 0 ? kv_loc_check_end(&src->loc, src->len, crc32c(span_of(k->to, k->n))) : r;
 }
 
 int many_work_run(struct many_worker *w, struct many_work *k)
 {
 	const struct many_target *t = k->job->t;
-	int r = 0;
+	int r;
 
 	if (k->how == MANY_FILL)
-		r = run_fill(w, k);
+		r = in_slices(w->many, w->is_caller, k, NULL);
 	else if (k->how == MANY_RAW)
-		r = many_run_raw(k);
-	else if (k->how == MANY_PIECES)
-		r = many_run_pieces(w, k);
+		r = run_raw(k);
 	else if (k->how == MANY_WHOLE)
 		r = run_whole(w, k);
 	else
 		r = run_stream(w, k);
 	if (r < 0)
 		return many_at(k->job, r);
-	if (k->how != MANY_STREAM)
-		atomic_fetch_add(&w->many->done,
-				 (k->job->n ? k->job->n / t->rd.item :
-					      grid_part_elements(&t->rd.grid, &k->part)) *
-						 t->rd.out_item -
-					 k->reported);
+	atomic_fetch_add(&w->many->done,
+			 (k->job->n ? k->job->n : part_bytes(t, &k->part)) - k->reported);
 	return 0;
 }
 
-/* ---- through the cache ---- */
-
-/* A view of the part alone. */
-static int part_view(const struct many_target *t, const struct grid_part *p, struct zarr_view *v)
+int many_through(struct many *m, struct many_work *k)
 {
-	*v = t->r.view;
-	v->plain = false;
-	for (unsigned i = 0; i < t->rd.grid.rank; i++) {
-		v->axis[i].start += v->axis[i].step * p->lo[i];
-		v->axis[i].count = p->hi[i] - p->lo[i];
-	}
-	return zarr_view_finish(v);
-}
-
-/* Copy elements [at, at + n) of a part from `in` to their places. */
-static void scatter(const struct many_target *t, const struct grid_part *p, uint64_t at, uint64_t n,
-		    const uint8_t *in)
-{
-	struct strided s;
-	int64_t base;
-
-	reading_part(&t->rd, p, &s, &base);
-
-	for (uint64_t i = 0; i < n; i++) {
-		uint64_t rest = at + i;
-		int64_t to = 0;
-
-		for (unsigned k = t->rd.grid.rank; k > 0; k--) {
-			uint64_t count = p->hi[k - 1] - p->lo[k - 1];
-
-			if (count > 1)
-				to += (int64_t)(rest % count) * t->r.stride[k - 1];
-			rest /= count;
-		}
-		memcpy(t->r.to + base + to, in + i * t->rd.out_item, t->rd.out_item);
-	}
-}
-
-int many_through(struct many_job *job)
-{
-	struct many_target *t = job->t;
-	size_t room = THROUGH_BYTES / t->rd.out_item * t->rd.out_item;
-	struct zarr_view v;
-	struct grid_part p;
-	uint8_t *buf;
+	struct zarr *z = k->job->t->r.z;
+	struct chunk c = { 0 };
 	int r;
 
-	many_part(t, job->number, NULL, &p);
-	r = part_view(t, &p, &v);
-	buf = r < 0 ? NULL : block_alloc(room);
-	if (r >= 0 && !buf)
-		r = fail(-ENOMEM, "cannot allocate %zu bytes", room);
-	for (uint64_t off = 0; r >= 0 && off < v.bytes && !many_is_off(t);) {
-		size_t n = (size_t)MIN((uint64_t)room, v.bytes - off);
-
-		r = zarr_read_into(t->r.z, &v, off, n, buf);
-		if (r >= 0)
-			scatter(t, &p, off / t->rd.out_item, n / t->rd.out_item, buf);
-		off += n;
-		atomic_fetch_add(&t->many->done, n);
-		many_report_progress(t->many);
-	}
-	block_free(buf, room);
+	many_part(k->job->t, k->job->number, c.index, &k->part);
+	c.in_runs = strided_run(&k->copy) * dtype_info(z->meta.dtype)->size >= RUN_BYTES;
+	r = chunk_open(z, &c, 1);
+	if (r < 0)
+		return r;
+	r = in_slices(m, true, k, &c);
+	chunk_close(z, &c, 1);
 	return r;
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * read_many_impl.h - shared by read_many.c (rounds and threads), read_many_plan.c (views ->
- * chunks), read_many_chunk.c (one chunk) and read_many_raw.c (a chunk that is stored as it is
- * shown).
+ * chunks) and read_many_chunk.c (one chunk).
  */
 #ifndef PYTREEFS_READ_MANY_IMPL_H
 #define PYTREEFS_READ_MANY_IMPL_H
@@ -19,9 +18,8 @@ struct many;
 /* One chunk, or a range of a raw one. */
 struct many_job {
 	struct many_target *t;
-	struct kv_loc loc; /* released after its round */
-	uint64_t number;   /* number of the chunk */
-	uint64_t off, len; /* range of the stored bytes in the value */
+	struct chunk_source src; /* released after its round */
+	uint64_t number;         /* number of the chunk */
 	/*
 	 * Range of the run that this job reads, when several jobs share a raw chunk; n 0: all of
 	 * it.
@@ -45,13 +43,11 @@ struct many_target {
 
 /* How a chunk gets into the result. */
 enum many_how {
-	MANY_FILL,    /* it is not stored */
-	MANY_RAW,     /* its bytes are read directly into the result */
-	MANY_PIECES,  /* the same piece by piece, for a large chunk with a checksum */
-	MANY_WHOLE,   /* its stored bytes are read, or in memory, and decoded at once */
-	MANY_STREAM,  /* it is decoded piece by piece */
-	MANY_FRONT,   /* the same, but only up to the last element of the part */
-	MANY_THROUGH, /* it is read through the cache, after the others */
+	MANY_FILL,   /* it is not stored */
+	MANY_RAW,    /* its bytes are read directly into the result */
+	MANY_WHOLE,  /* its stored bytes are read, or in memory, and decoded */
+	MANY_STREAM, /* it is read and decoded piece by piece, up to the part's last element */
+	MANY_THROUGH, /* a large raw one of which rows are read, through the cache after the others */
 };
 
 /* The work of a thread on one chunk. */
@@ -62,15 +58,13 @@ struct many_work {
 	uint64_t first;
 	uint8_t *to;
 	enum many_how how;
-	bool direct; /* WHOLE, STREAM: the decoded chunk is a run of the result */
-	bool all;    /* the whole value and its tail are read */
-	/* WHOLE: the bytes read are elements as they are shown, from byte `at` of the chunk on */
-	bool shown;
-	uint64_t at; /* first byte of the chunk that is read; also for RAW and PIECES */
-	size_t n;    /* number of bytes that are read */
-	/* WHOLE, FRONT: number of bytes of the decoded chunk up to the last one of the part */
-	size_t need;
-	uint8_t *in;       /* WHOLE: the stored bytes */
+	bool direct;      /* the decoded chunk is a run of the result */
+	bool is_elements; /* the bytes that are read are elements as they are shown, from `first` on
+			   */
+	uint64_t off;     /* bytes of the file that are read before the work: [off, off + n) */
+	size_t n;
+	uint64_t need;     /* bytes of the decoded chunk up to the last one of the part */
+	uint8_t *in;       /* WHOLE: the bytes that were read */
 	int req;           /* index of its request; -1: none */
 	uint64_t reported; /* bytes of the result that `done` includes already */
 };
@@ -152,20 +146,13 @@ void many_work_init(struct many *m, struct many_job *job, struct many_work *ret)
 /* The reads have completed: decode the chunk into the result. */
 int many_work_run(struct many_worker *w, struct many_work *k);
 /* MANY_THROUGH: called by the calling thread while it holds no budget. */
-int many_through(struct many_job *job);
+int many_through(struct many *m, struct many_work *k);
 /*
- * Called within a large chunk after `done` bytes: the calling thread reports progress, and an error
- * tells the decoder to stop.
+ * Called within a large chunk when `done` bytes of its result are there: the calling thread reports
+ * progress, and an error tells the decoder to stop.
  */
-int many_go_on(struct many_worker *w, struct many_work *k, uint64_t done);
+int many_go_on(struct many *m, bool is_caller, struct many_work *k, uint64_t done);
 /* Prefix the note of a failure with the chunk and its place. */
 int many_at(const struct many_job *job, int r);
-
-/* ---- read_many_raw.c ---- */
-
-/* MANY_RAW: the read has completed; compare the checksum. */
-int many_run_raw(struct many_work *k);
-/* MANY_PIECES: read and compare. */
-int many_run_pieces(struct many_worker *w, struct many_work *k);
 
 #endif

@@ -69,8 +69,8 @@ static uint64_t raw_run(const struct many_target *t, const struct chunk *c,
 	uint64_t run;
 	int64_t to;
 
-	if (!z->leaf_raw || c->loc.where != KV_FILE || t->r.view.dtype != z->meta.dtype ||
-	    c->len != z->leaf->bytes)
+	if (!z->leaf_raw || c->src.loc.where != KV_FILE || t->r.view.dtype != z->meta.dtype ||
+	    c->src.len != z->leaf->bytes)
 		return 0;
 	reading_part(&t->rd, p, &s, &to);
 	run = strided_is_run(&s) ? strided_span(&s) : 0;
@@ -78,7 +78,7 @@ static uint64_t raw_run(const struct many_target *t, const struct chunk *c,
 	 * A checksum covers the whole value, so one thread reads all of it. If the trailer cannot
 	 * be read now, the error is reported later.
 	 */
-	if (run > RAW_RANGE && chunk_is_all(c) && kv_loc_has_sum(&c->loc) != 0) {
+	if (run > RAW_RANGE && chunk_source_is_all(&c->src) && kv_loc_has_sum(&c->src.loc) != 0) {
 		err_clear();
 		return 0;
 	}
@@ -93,14 +93,14 @@ static int add_chunk(struct many_target *t, struct chunk *c)
 	struct grid_part p;
 
 	/* A stored size beyond that is not read at all. */
-	if (!chunk_is_streamed(t->r.z) && chunk_check_size(t->r.z, c) < 0) {
+	if (!chunk_is_streamed(t->r.z) && chunk_source_check_size(t->r.z, &c->src) < 0) {
 		auto_buf where = { 0 };
 
 		chunk_text(t->r.z, c, &where);
 		return err_at(-EUCLEAN, "%s", buf_str(&where));
 	}
-	if (c->loc.where == KV_INLINE)
-		atomic_fetch_add(&t->many->in_hand, c->loc.len);
+	if (c->src.loc.where == KV_INLINE)
+		atomic_fetch_add(&t->many->in_hand, c->src.loc.len);
 	many_part(t, c->number, NULL, &p);
 	bytes = raw_run(t, c, &p);
 	do {
@@ -108,17 +108,14 @@ static int add_chunk(struct many_target *t, struct chunk *c)
 		if (!j)
 			return -ENOMEM;
 		j->number = c->number;
-		j->off = c->off;
-		j->len = c->len;
+		j->src = c->src;
 		if (bytes <= RAW_RANGE) {
-			j->loc = c->loc;
-			c->loc = (struct kv_loc){ 0 };
+			c->src.loc = (struct kv_loc){ 0 };
 			return 0;
 		}
-		j->loc = (struct kv_loc){ .where = KV_FILE,
-					  .len = c->loc.len,
-					  .file = io_file_ref(c->loc.file),
-					  .off = c->loc.off };
+		io_file_ref(j->src.loc.file);
+		/* The bytes after the value are not a checksum: raw_run() has looked. */
+		j->src.loc.tail = 0;
 		j->from = from;
 		j->n = MIN(RAW_RANGE, bytes - from);
 		from += j->n;
@@ -144,11 +141,11 @@ static int add_chunks(struct many_target *t, struct chunk *c, size_t n)
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < n; i++) {
-		if (r >= 0 && c[i].loc.where == KV_ABSENT)
+		if (r >= 0 && c[i].src.loc.where == KV_ABSENT)
 			r = missing(t, &c[i]);
 		if (r >= 0)
 			r = add_chunk(t, &c[i]);
-		kv_loc_release(&c[i].loc);
+		kv_loc_release(&c[i].src.loc);
 	}
 	return r;
 }
@@ -216,6 +213,6 @@ int many_plan(void *target)
 void many_jobs_release(struct many_target *t)
 {
 	for (size_t i = 0; i < t->n_jobs; i++)
-		kv_loc_release(&t->job[i].loc);
+		kv_loc_release(&t->job[i].src.loc);
 	t->n_jobs = 0;
 }

@@ -58,34 +58,36 @@ static int check_chunk(struct copying *y, const struct chunk *c)
 	int r = 0;
 
 	if (leaf->codecs.n == 0)
-		return c->len == leaf->bytes ?
+		return c->src.len == leaf->bytes ?
 			       0 :
 			       fail(-EUCLEAN, "it has %llu bytes, its elements take %llu",
-				    (unsigned long long)c->len, (unsigned long long)leaf->bytes);
-	r = chunk_check_size(y->from, c);
+				    (unsigned long long)c->src.len,
+				    (unsigned long long)leaf->bytes);
+	r = chunk_source_check_size(y->from, &c->src);
 	if (r < 0)
 		return r;
 	if (!compression_of(&leaf->codecs, &how) || how.kind == COMPRESSION_NONE)
 		least = 0;
-	if (c->len < least)
+	if (c->src.len < least)
 		return fail(-EUCLEAN, "its %llu bytes are not a compressed chunk",
-			    (unsigned long long)c->len);
-	r = kv_loc_read(&c->loc, c->off, (size_t)MIN(c->len, (uint64_t)sizeof(head)), head);
-	return r < 0 ? r : codec_check_start(&leaf->codecs, head, c->len, leaf->bytes);
+			    (unsigned long long)c->src.len);
+	r = kv_loc_read(&c->src.loc, c->src.off, (size_t)MIN(c->src.len, (uint64_t)sizeof(head)),
+			head);
+	return r < 0 ? r : codec_check_start(&leaf->codecs, head, c->src.len, leaf->bytes);
 }
 
 static int put_stored(struct copying *y, const struct chunk *c, struct span key)
 {
 	auto_buf tail = { 0 };
-	struct kv_copying copy = { .from = &c->loc, .off = c->off, .len = c->len };
+	struct kv_copying copy = { .from = &c->src.loc, .off = c->src.off, .len = c->src.len };
 	int r = check_chunk(y, c);
 
 	if (r >= 0)
-		r = encode_wrap(y->to, c->len, &tail);
+		r = encode_wrap(y->to, c->src.len, &tail);
 	if (r < 0)
 		return r;
 	/* Bytes that are not encoded cannot be damaged; inline ones are in a node with a checksum. */
-	copy.checked = y->from->leaf->codecs.n == 0 || c->loc.where == KV_INLINE;
+	copy.checked = y->from->leaf->codecs.n == 0 || c->src.loc.where == KV_INLINE;
 	copy.tail = buf_span(&tail);
 	return kv_copy(y->kv, key, &copy);
 }
@@ -126,8 +128,8 @@ static int put_chunk(struct copying *y, struct chunk *c)
 	int r = zarr_chunk_key(&y->to->meta, c->index, &key);
 
 	if (r >= 0)
-		r = c->loc.where == KV_ABSENT ? put_absent(y, buf_span(&key)) :
-						put_stored(y, c, buf_span(&key));
+		r = c->src.loc.where == KV_ABSENT ? put_absent(y, buf_span(&key)) :
+						    put_stored(y, c, buf_span(&key));
 	if (r < 0) {
 		auto_buf name = { 0 };
 
@@ -135,7 +137,7 @@ static int put_chunk(struct copying *y, struct chunk *c)
 		return err_at(r, "%.*s", SPAN_ARG(buf_span(&name)));
 	}
 	atomic_fetch_add_explicit(&y->we->copied_chunks, 1, memory_order_relaxed);
-	atomic_fetch_add_explicit(&y->we->copied_bytes, c->len, memory_order_relaxed);
+	atomic_fetch_add_explicit(&y->we->copied_bytes, c->src.len, memory_order_relaxed);
 	return 0;
 }
 
@@ -173,7 +175,7 @@ static int copy_all(struct copying *y)
 				r = put_chunk(y, &batch[i]);
 		}
 		for (size_t i = 0; i < n; i++)
-			kv_loc_release(&batch[i].loc);
+			kv_loc_release(&batch[i].src.loc);
 	}
 	free(batch);
 	return r;

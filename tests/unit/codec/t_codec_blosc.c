@@ -172,10 +172,10 @@ static void memory_is_a_few_blocks(void **state)
 	unit_fill(in, n, 3);
 	assert_int_equal(codec_encode(&u.chain, span_of(in, n), &object), 0);
 	source = (struct unit_source){ buf_span(&object), 10000, NULL };
-	assert_int_equal(codec_stream_open(&u.chain, unit_pull, &source, n, 70000, &s), 0);
+	assert_int_equal(codec_stream_open(&u.chain, unit_pull, &source, n, 70000, 0, &s), 0);
 	before = codec_stream_memory(s);
 	for (size_t at = 0; at < n; at += 1000)
-		assert_int_equal(codec_stream_read(s, out + at, 1000), 0);
+		assert_int_equal(codec_stream_read(s, NULL, out + at, 1000), 0);
 	assert_true(codec_stream_memory(s) <= before && before < 8 * 65536 + 8192);
 	assert_memory_equal(in, out, n);
 	free(source.last);

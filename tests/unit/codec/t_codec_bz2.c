@@ -76,9 +76,9 @@ static void long_objects_decode_in_bounded_memory(void **state)
 		assert_int_equal(codec_decode(&u.chain, buf_span(&object), out, n), 0);
 		assert_memory_equal(in, out, n);
 		source = (struct unit_source){ buf_span(&object), 1000, NULL };
-		assert_int_equal(codec_stream_open(&u.chain, unit_pull, &source, n, 0, &s), 0);
+		assert_int_equal(codec_stream_open(&u.chain, unit_pull, &source, n, 0, 0, &s), 0);
 		for (size_t at = 0; at < n; at += 250000)
-			assert_int_equal(codec_stream_read(s, out + at, 250000), 0);
+			assert_int_equal(codec_stream_read(s, NULL, out + at, 250000), 0);
 		assert_true(codec_stream_memory(s) < 5 * MiB);
 		assert_memory_equal(in, out, n);
 		free(source.last);

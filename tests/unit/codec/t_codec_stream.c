@@ -47,16 +47,16 @@ static void an_error_of_the_source_is_returned_and_final(void **state)
 			struct failing f = { { buf_span(&object), 50, NULL }, pulls };
 			auto_of(codec_stream) struct codec_stream *s = NULL;
 			int r = codec_stream_open(&u.chain, failing_pull, &f, sizeof(in),
-						  UINT64_MAX, &s);
+						  UINT64_MAX, 0, &s);
 
 			if (r >= 0)
-				r = codec_stream_read(s, out, sizeof(out));
+				r = codec_stream_read(s, NULL, out, sizeof(out));
 			if (r != -EIO)
 				fail_msg("%s with %u pulls gave %d", chains[i], pulls, r);
 			assert_string_equal(err_text(-EIO), "disk on fire");
 			if (s) {
-				assert_int_equal(codec_stream_read(s, out, 1), -EIO);
-				assert_int_equal(codec_stream_read(s, out, 0), -EIO);
+				assert_int_equal(codec_stream_read(s, NULL, out, 1), -EIO);
+				assert_int_equal(codec_stream_read(s, NULL, out, 0), -EIO);
 			}
 			free(f.source.last);
 		}
@@ -71,14 +71,14 @@ static void more_than_is_left_cannot_be_read(void **state)
 	char out[8];
 
 	unit_chain_of(&u, CODEC_V3, "[]");
-	assert_int_equal(codec_stream_open(&u.chain, unit_pull, &source, 6, 0, &s), 0);
-	assert_int_equal(codec_stream_read(s, out, 7), -EINVAL);
-	assert_int_equal(codec_stream_read(s, out, 4), 0);
-	assert_int_equal(codec_stream_read(s, out + 4, 3), -EINVAL);
-	assert_int_equal(codec_stream_read(s, out + 4, 2), 0);
+	assert_int_equal(codec_stream_open(&u.chain, unit_pull, &source, 6, 0, 0, &s), 0);
+	assert_int_equal(codec_stream_read(s, NULL, out, 7), -EINVAL);
+	assert_int_equal(codec_stream_read(s, NULL, out, 4), 0);
+	assert_int_equal(codec_stream_read(s, NULL, out + 4, 3), -EINVAL);
+	assert_int_equal(codec_stream_read(s, NULL, out + 4, 2), 0);
 	assert_memory_equal(out, "abcdef", 6);
-	assert_int_equal(codec_stream_read(s, out, 0), 0);
-	assert_int_equal(codec_stream_read(s, out, 1), -EINVAL);
+	assert_int_equal(codec_stream_read(s, NULL, out, 0), 0);
+	assert_int_equal(codec_stream_read(s, NULL, out, 1), -EINVAL);
 	free(source.last);
 }
 
@@ -96,9 +96,9 @@ static void the_last_read_checks_the_end(void **state)
 	object.p[object.n - 1] ^= 1;
 	source = (struct unit_source){ buf_span(&object), SIZE_MAX, NULL };
 	assert_int_equal(
-		codec_stream_open(&u.chain, unit_pull, &source, sizeof(in), UINT64_MAX, &s), 0);
-	assert_int_equal(codec_stream_read(s, out, 999), 0);
-	assert_int_equal(codec_stream_read(s, out + 999, 1), -EBADMSG);
+		codec_stream_open(&u.chain, unit_pull, &source, sizeof(in), UINT64_MAX, 0, &s), 0);
+	assert_int_equal(codec_stream_read(s, NULL, out, 999), 0);
+	assert_int_equal(codec_stream_read(s, NULL, out + 999, 1), -EBADMSG);
 	free(source.last);
 }
 
@@ -111,8 +111,8 @@ static void an_object_of_no_bytes_has_an_end_too(void **state)
 		auto_of(codec_stream) struct codec_stream *s = NULL;
 		struct unit_source source = { span_of("x", n), 1, NULL };
 
-		assert_int_equal(codec_stream_open(&u.chain, unit_pull, &source, 0, 0, &s), 0);
-		assert_int_equal(codec_stream_read(s, NULL, 0), n ? -EUCLEAN : 0);
+		assert_int_equal(codec_stream_open(&u.chain, unit_pull, &source, 0, 0, 0, &s), 0);
+		assert_int_equal(codec_stream_read(s, NULL, NULL, 0), n ? -EUCLEAN : 0);
 		free(source.last);
 	}
 }
@@ -131,8 +131,8 @@ static void memory_counts_every_stage(void **state)
 	assert_int_equal(codec_encode(&two.chain, span_of(in, 100000), &y), 0);
 	sx = (struct unit_source){ buf_span(&x), 10, NULL };
 	sy = (struct unit_source){ buf_span(&y), 10, NULL };
-	assert_int_equal(codec_stream_open(&one.chain, unit_pull, &sx, 100000, 0, &a), 0);
-	assert_int_equal(codec_stream_open(&two.chain, unit_pull, &sy, 100000, 0, &b), 0);
+	assert_int_equal(codec_stream_open(&one.chain, unit_pull, &sx, 100000, 0, 0, &a), 0);
+	assert_int_equal(codec_stream_open(&two.chain, unit_pull, &sy, 100000, 0, 0, &b), 0);
 	assert_true(codec_stream_memory(b) >= 2 * (codec_stream_memory(a) - 4096));
 	assert_true(codec_stream_memory(b) < 300 * KiB);
 	free(sx.last);

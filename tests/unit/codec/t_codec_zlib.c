@@ -112,9 +112,9 @@ static void memory_is_small_and_known(void **state)
 	unit_chain_of(&u, CODEC_V2, "[{\"id\":\"gzip\"}]");
 	assert_int_equal(codec_encode(&u.chain, span_of(in, 1000000), &object), 0);
 	source = (struct unit_source){ buf_span(&object), 100, NULL };
-	assert_int_equal(codec_stream_open(&u.chain, unit_pull, &source, 1000000, 0, &s), 0);
+	assert_int_equal(codec_stream_open(&u.chain, unit_pull, &source, 1000000, 0, 0, &s), 0);
 	before = codec_stream_memory(s);
-	assert_int_equal(codec_stream_read(s, in, 500000), 0);
+	assert_int_equal(codec_stream_read(s, NULL, in, 500000), 0);
 	assert_true(codec_stream_memory(s) == before && before < 64 * KiB);
 	free(source.last);
 }

@@ -134,9 +134,9 @@ static void a_large_window_costs_no_more_than_the_content(void **state)
 	unit_fill(in, 400000, 1);
 	raw_frame(&object, 31, in, 400000);
 	source = (struct unit_source){ buf_span(&object), 1000, NULL };
-	assert_int_equal(codec_stream_open(&u.chain, unit_pull, &source, 400000, 450000, &s), 0);
+	assert_int_equal(codec_stream_open(&u.chain, unit_pull, &source, 400000, 450000, 0, &s), 0);
 	assert_true(codec_stream_memory(s) < 1200000);
-	assert_int_equal(codec_stream_read(s, out, 400000), 0);
+	assert_int_equal(codec_stream_read(s, NULL, out, 400000), 0);
 	assert_memory_equal(in, out, 400000);
 	free(source.last);
 }
@@ -166,8 +166,8 @@ static void a_usual_window_is_reused(void **state)
 		struct unit_source source = { buf_span(&object), 100000, NULL };
 
 		assert_int_equal(
-			codec_stream_open(&u.chain, unit_pull, &source, LONG, 512 * KiB, &s), 0);
-		assert_int_equal(codec_stream_read(s, out, LONG), 0);
+			codec_stream_open(&u.chain, unit_pull, &source, LONG, 512 * KiB, 0, &s), 0);
+		assert_int_equal(codec_stream_read(s, NULL, out, LONG), 0);
 		assert_memory_equal(in, out, LONG);
 		free(source.last);
 		getrusage(RUSAGE_SELF, i == 0 ? &first : &last);
@@ -209,7 +209,7 @@ static void a_frame_that_needs_more_history_than_allowed_is_refused_with_both_nu
 		unit_hex(&object, cases[i].head);
 		source = (struct unit_source){ buf_span(&object), SIZE_MAX, NULL };
 		r = codec_stream_open(&u.chain, unit_pull, &source, cases[i].decoded,
-				      cases[i].window, &s);
+				      cases[i].window, 0, &s);
 		if (cases[i].text) {
 			assert_int_equal(r, -EFBIG);
 			assert_string_equal(err_text(-EFBIG), cases[i].text);
@@ -271,113 +271,6 @@ static void levels_out_of_range_are_refused(void **state)
 	}
 }
 
-#define FRONT 1000000
-
-static void check_front(const struct codec_chain *chain, struct span object, const uint8_t *in,
-			size_t need)
-{
-	auto_free uint8_t *out = malloc(FRONT);
-
-	assert_non_null(out);
-	memset(out, 0xa5, FRONT);
-	if (codec_decode_front(chain, object, out, FRONT, need, NULL) < 0)
-		fail_msg("%zu bytes: %s", need, unit_last_note());
-	assert_memory_equal(in, out, need);
-	/* At most one more block was decoded; libzstd puts literals of a block after it. */
-	for (size_t i = need + 320 * KiB; i < FRONT; i++)
-		assert_int_equal(out[i], 0xa5);
-}
-
-struct watcher {
-	size_t done, stop_at;
-	unsigned n;
-};
-
-static int count_bytes(void *arg, size_t done)
-{
-	struct watcher *w = arg;
-
-	assert_true(done > w->done);
-	w->done = done;
-	w->n++;
-	return done >= w->stop_at ? fail(-ECANCELED, "enough") : 0;
-}
-
-/*
- * With a watch, a large object of any codec decodes to the same bytes, with the same checks; the
- * watch may end it.
- */
-static void a_watched_object(void **state)
-{
-	static const char *const specs[] = { "[{\"id\":\"zstd\",\"level\":1}]",
-					     "[{\"id\":\"zlib\",\"level\":1}]" };
-	const size_t n = 8 * MiB + 5;
-	auto_free uint8_t *in = malloc(n), *out = malloc(n);
-
-	for (size_t i = 0; i < n; i++)
-		in[i] = (uint8_t)(i >> 12);
-	for (size_t k = 0; k < ARRAY_LEN(specs); k++) {
-		struct watcher all = { .stop_at = SIZE_MAX }, part = { .stop_at = 3 * MiB };
-		auto_unit_chain u = { 0 };
-		auto_buf object = { 0 };
-
-		unit_chain_of(&u, CODEC_V2, specs[k]);
-		assert_int_equal(codec_encode(&u.chain, span_of(in, n), &object), 0);
-		memset(out, 0xa5, n);
-		assert_int_equal(codec_decode_front(&u.chain, buf_span(&object), out, n, n,
-						    &(struct codec_watch){ count_bytes, &all }),
-				 0);
-		assert_memory_equal(in, out, n);
-		assert_true(all.n >= 6);
-		memset(out, 0xa5, n);
-		assert_int_equal(codec_decode_front(&u.chain, buf_span(&object), out, n, n,
-						    &(struct codec_watch){ count_bytes, &part }),
-				 -ECANCELED);
-		assert_true(part.done < 5 * MiB);
-		for (size_t i = 6 * MiB; i < n; i++)
-			assert_int_equal(out[i], 0xa5);
-		object.p[object.n - 1] ^= 1;
-		all.done = 0;
-		assert_int_equal(codec_decode_front(&u.chain, buf_span(&object), out, n, n,
-						    &(struct codec_watch){ count_bytes, &all }),
-				 -EBADMSG);
-	}
-}
-
-static void the_front_of_a_frame(void **state)
-{
-	static const size_t needs[] = { 1, 131071, 131072, 131073, 500000, FRONT - 1 };
-	auto_unit_chain u = { 0 };
-	auto_buf raw = { 0 }, object = { 0 };
-	auto_free uint8_t *in = malloc(FRONT), *out = malloc(FRONT);
-
-	unit_chain_of(&u, CODEC_V2, "[{\"id\":\"zstd\",\"level\":1}]");
-	for (size_t i = 0; i < FRONT; i++)
-		in[i] = (uint8_t)(i * i / 1000);
-	raw_frame(&raw, 20, in, FRONT);
-	assert_int_equal(codec_encode(&u.chain, span_of(in, FRONT), &object), 0);
-
-	/* A frame with a checksum is decoded to its end, which finds damage. */
-	object.p[object.n - 1] ^= 1;
-	assert_int_equal(codec_decode_front(&u.chain, buf_span(&object), out, FRONT, 1, NULL),
-			 -EBADMSG);
-	object.p[4] &= (uint8_t)~4;
-	object.n -= 4;
-	for (size_t i = 0; i < ARRAY_LEN(needs); i++) {
-		check_front(&u.chain, buf_span(&object), in, needs[i]);
-		check_front(&u.chain, buf_span(&raw), in, needs[i]);
-	}
-	/* All blocks must be there, and nothing may follow them. */
-	assert_int_equal(codec_decode_front(&u.chain, span_of(raw.p, raw.n - 1), out, FRONT, 1,
-					    NULL),
-			 -EUCLEAN);
-	buf_add_byte(&raw, 0);
-	assert_int_equal(codec_decode_front(&u.chain, buf_span(&raw), out, FRONT, 1, NULL),
-			 -EUCLEAN);
-	assert_int_equal(codec_decode_front(&u.chain, buf_span(&object), out, FRONT - 1, 1, NULL),
-			 -EUCLEAN);
-}
-
 static void *many_chunks(void *arg)
 {
 	const struct codec_chain *chain = arg;
@@ -422,8 +315,6 @@ int main(void)
 			a_frame_that_needs_more_history_than_allowed_is_refused_with_both_numbers),
 		cmocka_unit_test(our_frames_declare_their_size),
 		cmocka_unit_test(levels_out_of_range_are_refused),
-		cmocka_unit_test(a_watched_object),
-		cmocka_unit_test(the_front_of_a_frame),
 		cmocka_unit_test(threads_share_the_cached_contexts),
 	};
 

@@ -47,7 +47,7 @@ static int decode(struct span object, enum place place, size_t in_piece, uint8_t
 	int r;
 
 	unit_chain_of(&u, CODEC_V2, "[{\"id\":\"zstd\"}]");
-	r = codec_stream_open_retained(&u.chain, unit_pull, &source, n, 64 * MiB, PIECE, &s);
+	r = codec_stream_open(&u.chain, unit_pull, &source, n, 64 * MiB, PIECE, &s);
 	if (r >= 0)
 		*ret_in_place = codec_stream_needs_before(s);
 	for (size_t at = 0; r >= 0 && at < n; at += PIECE) {
@@ -56,7 +56,7 @@ static int decode(struct span object, enum place place, size_t in_piece, uint8_t
 
 		if (old && place > IN_TURN)
 			memset(old, 0xdd, PIECE);
-		r = codec_stream_read_after(s, before, p, part);
+		r = codec_stream_read(s, before, p, part);
 		memcpy(out + at, p, part);
 		old = before;
 		before = p;
@@ -238,14 +238,13 @@ static void pieces_of_other_sizes_are_refused(void **state)
 		struct unit_source source = { buf_span(&object), SIZE_MAX, NULL };
 		size_t first = i == 0 ? PIECE + 1 : i == 1 ? PIECE - 1 : PIECE;
 
-		assert_int_equal(codec_stream_open_retained(&u.chain, unit_pull, &source, 3 * PIECE,
-							    64 * MiB, PIECE, &s),
+		assert_int_equal(codec_stream_open(&u.chain, unit_pull, &source, 3 * PIECE,
+						   64 * MiB, PIECE, &s),
 				 0);
-		assert_int_equal(codec_stream_read_after(s, NULL, out, first),
-				 i == 0 ? -EINVAL : 0);
+		assert_int_equal(codec_stream_read(s, NULL, out, first), i == 0 ? -EINVAL : 0);
 		if (i > 0)
-			assert_int_equal(codec_stream_read_after(s, i == 1 ? out : NULL,
-								 out + PIECE, PIECE),
+			assert_int_equal(codec_stream_read(s, i == 1 ? out : NULL, out + PIECE,
+							   PIECE),
 					 -EINVAL);
 		free(source.last);
 	}

@@ -90,10 +90,10 @@ static inline int unit_stream(const struct codec_chain *chain, struct span in, s
 {
 	auto_of(codec_stream) struct codec_stream *s = NULL;
 	struct unit_source source = { in, in_piece, NULL };
-	int r = codec_stream_open(chain, unit_pull, &source, n, window, &s);
+	int r = codec_stream_open(chain, unit_pull, &source, n, window, 0, &s);
 
 	for (size_t at = 0; r >= 0 && at < n; at += out_piece)
-		r = codec_stream_read(s, (uint8_t *)out + at, MIN(out_piece, n - at));
+		r = codec_stream_read(s, NULL, (uint8_t *)out + at, MIN(out_piece, n - at));
 	free(source.last);
 	return r;
 }
@@ -104,10 +104,10 @@ static inline int unit_in_place(const struct codec_chain *chain, struct span in,
 {
 	auto_of(codec_stream) struct codec_stream *s = NULL;
 	struct unit_source source = { in, in_piece, NULL };
-	int r = codec_stream_open_retained(chain, unit_pull, &source, n, UINT64_MAX, n + MiB, &s);
+	int r = codec_stream_open(chain, unit_pull, &source, n, UINT64_MAX, n + MiB, &s);
 
 	if (r >= 0)
-		r = codec_stream_read_after(s, NULL, out, n);
+		r = codec_stream_read(s, NULL, out, n);
 	free(source.last);
 	return r;
 }
