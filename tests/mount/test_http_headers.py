@@ -268,6 +268,13 @@ def test_files_that_are_refused(run, program, tmp_path, text, mode, why):
     assert not asks.got
 
 
+def test_headers_in_place_of_the_file_are_in_no_message(run, tmp_path):
+    for text in ('Authorization: Bearer SECRET', '{"Authorization": "Bearer SECRET"}'):
+        for words in (['ls', 'http://127.0.0.1:1/x'], ['mount', 'http://127.0.0.1:1/x', tmp_path]):
+            r = run(words[0], '-o', f'http_headers={text}', *words[1:], ok=False)
+            assert r.returncode and "option 'http_headers': it is the name of a file of headers" in r.stderr and 'SECRET' not in r.stdout + r.stderr
+
+
 def test_a_file_inside_of_the_mount_point(run, tmp_path):
     (tmp_path / 'mnt').mkdir()
     file = private(tmp_path / 'mnt/headers', WAYS['headers'])

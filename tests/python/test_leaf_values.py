@@ -2,7 +2,9 @@
 """A leaf is a number, a text and an array where Python expects one; handles load, pickle, and are shown in notebooks."""
 
 import json
+import math
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -27,7 +29,8 @@ def values(tmp_path):
 EXPRESSIONS = [
     "v['n'] == 1500", "1500 == v['n']", "v['n'] != 3", "v['n'] > 3", "v['s'] == 'text'", "v['none'] == None", "v['n'] == 'text'", "v['n'] == v['x']",
     "v['n'] + 1", "2 * v['n']", "v['n'] * 10**30", "v['n'] // 7", "divmod(v['n'], 7)", "v['n'] ** 2", "-v['x']", "abs(v['x'])", "~v['n']", "v['x'] / 2",
-    "range(v['n'])[-1]", "[1, 2, 3][v['yes']]", "f\"{v['n']:06d} {v['n']} {v['s']:>6} {v['x']:.3f}\"", "int(v['x'])", "complex(v['x'])", "bool(v['n'])",
+    "range(v['n'])[-1]", "[1, 2, 3][v['yes']]", "f\"{v['n']:06d} {v['n']} {v['s']:>6} {v['x']:.3f}\"", "round(v['n'], -2)", "round(v['x'])", "round(v['x'], 1)", "math.trunc(v['x'])", "math.floor(v['x'])", "math.ceil(v['n'])", "divmod(2000, v['n'])", "pow(v['n'], 2)", "math.sqrt(v['x'])",
+    "int(v['x'])", "complex(v['x'])", "bool(v['n'])",
     "v['s'] + '!'", "hash(v['n'])", "{1500: 'found'}[v['n']]", "v['n'] in (1, 1500)",
     "v['w'] + 1", "1 - v['w']", "v['w'] @ v['w'].T", "v['w'] > 2", "v['w'] + v['x']", "v['w'].T", "v['w'].astype('int16')", "np.sum(v['w'])", "np.add.reduce(v['w'])",
     "[row.tolist() for row in v['w']]", "v['layers'][-1] + 1", "np.asarray(v['w'], np.float64)",
@@ -36,7 +39,7 @@ EXPRESSIONS = [
 
 @pytest.mark.parametrize('text', EXPRESSIONS)
 def test_it_computes_as_its_value(values, text):
-    want, got = (eval(text, {'np': np, 'v': v}) for v in (VALUES, values))
+    want, got = (eval(text, {'np': np, 'math': math, 'v': v}) for v in (VALUES, values))
     assert type(got) is type(want) and np.array_equal(got, want) and getattr(got, 'dtype', None) == getattr(want, 'dtype', None), (got, want)
 
 
@@ -64,6 +67,34 @@ def test_jax_and_pandas_take_leaves(values):
     import pandas
     assert np.array_equal(jnp.asarray(values['w']), VALUES['w']) and np.array_equal(jnp.ones((2, 3)) + values['w'], VALUES['w'] + 1)
     assert np.array_equal(pandas.DataFrame(values['w']).values, VALUES['w'])
+
+
+def test_jax_functions_take_leaves(values, tmp_path):
+    """Also those that are compiled, and in trees."""
+    import jax
+    import jax.numpy as jnp
+    w = values['w']
+    assert jnp.sum(w) == 15 and np.array_equal(jnp.sin(w), jnp.sin(VALUES['w'])) and np.array_equal(jnp.dot(w, jnp.ones(3)), [3, 12])
+    assert isinstance(jax.device_put(w), jax.Array) and np.array_equal(jax.jit(lambda x: x + 1)(w), VALUES['w'] + 1) and jnp.add(values['n'], 1) == 1501
+    assert np.array_equal(jax.tree.map(lambda x: x * 2, {'a': w})['a'], VALUES['w'] * 2)
+    pytreefs.save(tmp_path / '2', {'w': w, 's': values['s']})
+    assert np.array_equal(pytreefs.load(tmp_path / '2', like={'w': w, 's': 'x'})['w'], VALUES['w'])
+
+
+@pytest.mark.parametrize('key, why', [
+    ('w[0:3]', 'the box leaves axis 0, which has 2 positions'), ('w[0:1', 'the box has no end'), ('w@flot32', "'flot32' is not a dtype"),
+    ('n[0:2]', 'the box has 1 axis, the array has 0'), ('non[0:1]', "did you mean 'none[0:1]'?"), ('layers/0[5]', 'the box leaves axis 0, which has 1 position')])
+def test_a_wrong_view_says_why(values, tmp_path, key, why):
+    for where, base in ((values, ''), (pytreefs.open(tmp_path / '1'), 'default/')):
+        with pytest.raises(KeyError) as e:
+            where[base + key]
+        assert e.value.args == (base + key,) and any(why.replace("'none[", f"'{base}none[") in note for note in e.value.__notes__), e.value.__notes__
+
+
+def test_an_option_is_not_a_mapping_and_keeps_one_secret():
+    for call in (pytreefs.open, pytreefs.load, pytreefs.steps, lambda p, **o: pytreefs.save(p, {'a': 1}, **o)):
+        with pytest.raises(TypeError, match='^http_headers= is the name of a file of headers, not a dict$'):
+            call('http://localhost:1/x', http_headers={'Authorization': 'Bearer SECRET'})
 
 
 def test_handles_load(values, tmp_path):
@@ -170,6 +201,15 @@ def test_notebooks_show_the_tree(values, tmp_path):
     pytreefs.save(tmp_path / '2', {'<b>': 1, **{str(i): i for i in range(2000)}})
     with pytreefs.open(tmp_path / '2') as ck:
         assert ck._repr_html_().count('\n') == 1001 and '<b>' not in ck._repr_html_() and ck._repr_html_().endswith('...</pre>')
+
+
+def test_notebooks_show_what_can_be_read(values, tmp_path):
+    pytreefs.save(tmp_path / '3', {'good': {'w': 1}, 'bad': {'w': 2}}, items=True)
+    (tmp_path / '3/bad/manifest.ocdbt').write_bytes(bytes(100))
+    with pytreefs.open(tmp_path / '3') as ck:
+        assert re.search('  bad: cannot be read: .*not a manifest.*\n  good: dict\n    w: scalar int64', ck._repr_html_()), ck._repr_html_()
+        with pytest.raises(pytreefs.Error):
+            ck['bad']['w'].value
 
 
 def test_a_mistyped_argument_is_named(tmp_path):

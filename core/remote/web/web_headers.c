@@ -117,6 +117,9 @@ static int read_file(const char *path, int flags, struct buf *ret, struct stat *
 	auto_secret text = { 0 };
 	ssize_t n = 1;
 
+	/* The caller may have given the headers themselves, which belong in no message. */
+	if (fd < 0 && (errno == ENOENT || errno == ENAMETOOLONG) && strpbrk(path, ":{\n"))
+		return fail(-ENOENT, "it is the name of a file of headers, not a header");
 	if (fd < 0)
 		return err_sys("cannot open", path);
 	if (fstat(fd, st) < 0)

@@ -7,14 +7,15 @@ import errno
 import itertools
 import json
 import re
+import sys
 from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from . import _pytreefs as lib
-from ._context import Context, Path, join
-from ._leaf import Key, Leaf, _opened
+from ._context import Context, Path, join, options_text
+from ._leaf import Key, Leaf, _opened, register_with_jax
 from ._node import CONTAINERS, KINDS, SEQUENCES, Node, children_of
 
 if TYPE_CHECKING:
@@ -288,6 +289,8 @@ class Checkpoint(Mapping[Key, Any]):
         found = self._find(key)
         if found is None:
             raise self._missing(key)
+        if 'jax' in sys.modules and isinstance(found, Leaf):
+            register_with_jax()
         return found
 
     def get(self, key: Any, default: Any = None) -> Any:
@@ -299,6 +302,9 @@ class Checkpoint(Mapping[Key, Any]):
         error = KeyError(key)
         if not isinstance(key, str):
             return error
+        if why := self._why_no_view(key):
+            error.add_note(why)
+            return error
         import difflib
         at, base, rest = self, '', key
         while True:
@@ -307,13 +313,27 @@ class Checkpoint(Mapping[Key, Any]):
             if not isinstance(child, Checkpoint):
                 break
             at, base, rest = child, join(base, name), tail
-        near = difflib.get_close_matches(name, map(str, at), 1) if len(at) <= _SUGGEST else []
+        stem = re.split(r'[\[@]', name, maxsplit=1)[0] or name
+        near = difflib.get_close_matches(stem, map(str, at), 1) if len(at) <= _SUGGEST else []
         if near:
-            child = at._child(near[0])
+            near[0] += name[len(stem):]
+            child = at._child(near[0]) if tail else None
             if tail and isinstance(child, Checkpoint) and tail in child:
                 near[0] = join(near[0], tail)
             error.add_note(f'did you mean {join(base, near[0])!r}?')
         return error
+
+    def _why_no_view(self, key: str) -> str | None:
+        """The fault of a name that is a view of a leaf that is there, such as a box that leaves an axis."""
+        at = min((i for i in (key.find('[', key.rfind('/') + 1), key.find('@', key.rfind('/') + 1)) if i > 0), default=0)
+        if not at or not isinstance(self._find(key[:at]), Leaf):
+            return None
+        name = key if re.search(r'\.[a-z]+$', key[at:]) else key + '.npy'
+        try:
+            lib.Checkpoint(join(join(self._context.path, self._name), name), options_text(self._context.options)).close()
+        except lib.Error as e:
+            return e.strerror
+        return None
 
     def _walk(self, path: str) -> Any:
         """A path of keys; each may hold slashes itself."""
@@ -372,7 +392,17 @@ class Checkpoint(Mapping[Key, Any]):
         if self._kind == lib.ROOT:
             yield from ('  ' * depth + name for name in self._names())
             return
-        for key, value in self.items():
+        try:
+            keys: list[Key] = [*self._names()] if self._is_of_names() else list(self)
+        except lib.Error as e:
+            yield '  ' * depth + f'cannot be read: {e.strerror}'
+            return
+        for key in keys:
+            try:
+                value = self[key]
+            except lib.Error as e:      # the others are shown
+                yield '  ' * depth + f'{key}: cannot be read: {e.strerror}'
+                continue
             yield '  ' * depth + f'{key}: {value.summary() if isinstance(value, Leaf) else value.kind}'
             if isinstance(value, Checkpoint):
                 yield from value._outline(depth + 1)

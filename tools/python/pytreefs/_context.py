@@ -27,14 +27,16 @@ _ERRNO = {errno.EUCLEAN: errno.EIO, errno.EBADMSG: errno.EIO}
 
 def options_text(options: Mapping[str, Any]) -> str:
     """Keyword arguments as `-o` has them: True and False are on and off, sequences are joined by colons, a mapping is JSON."""
-    def value(x: Any) -> str:
+    def value(name: str, x: Any) -> str:
         if isinstance(x, bool):
             return 'on' if x else 'off'
+        if isinstance(x, Mapping) and name != 'transforms':     # without its contents, which may be a secret
+            raise TypeError(f'{name}= is {"the name of a file of headers" if name == "http_headers" else "text"}, not a {type(x).__name__}')
         if isinstance(x, (list, tuple)):
             return ':'.join(map(str, x))
-        return json.dumps(x) if isinstance(x, dict) else str(x)
+        return json.dumps(x) if isinstance(x, Mapping) else str(x)
 
-    return ','.join(f'{name}={value(x)}'.replace(',', '\\,') for name, x in options.items() if x is not None)
+    return ','.join(f'{name}={value(name, x)}'.replace(',', '\\,') for name, x in options.items() if x is not None)
 
 
 def warn(text: str) -> None:

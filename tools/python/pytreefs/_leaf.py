@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import errno
+import functools
 import json
+import math
 import operator
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +19,7 @@ from . import _pytreefs as lib
 from ._context import Context
 from ._dtypes import Framework, changed, checked, dtype_of, empty, exact, fillable, may_change, name_of, raw, to_torch
 from ._index import has_dots, plan
-from ._node import KINDS, Node, is_bytes, number
+from ._node import KINDS, PLAIN_LEAVES, Node, is_bytes, number
 
 Key: TypeAlias = str | int
 
@@ -311,6 +313,18 @@ class Leaf(NDArrayOperatorsMixin):
     def __index__(self) -> int:
         return operator.index(self.read())
 
+    def __round__(self, digits: int | None = None) -> Any:
+        return round(self.read(), digits)
+
+    def __trunc__(self) -> int:
+        return int(math.trunc(self.read()))
+
+    def __floor__(self) -> int:
+        return int(math.floor(self.read()))
+
+    def __ceil__(self) -> int:
+        return int(math.ceil(self.read()))
+
     def __iter__(self) -> Iterator[Any]:
         len(self)
         return iter(self._array(None, None))
@@ -338,6 +352,18 @@ class Leaf(NDArrayOperatorsMixin):
     def item(self) -> Any:
         """The only element, as Python's number."""
         return self._array(None, None).item()
+
+
+PLAIN_LEAVES.add(Leaf)
+
+
+@functools.cache
+def register_with_jax() -> None:
+    """A node whose only child is its value: jax reads a handle where it takes arrays (device_put, jnp.sum, jit)."""
+    def children(leaf: Leaf) -> tuple[tuple[Any], None]:
+        return (leaf.read(),), None
+
+    sys.modules['jax'].tree_util.register_pytree_node(Leaf, children, lambda _, values: values[0])
 
 
 def _opened(path: str, options: Mapping[str, Any], keys: tuple[Key, ...], version: int) -> Any:

@@ -141,7 +141,7 @@ def parts_of(x: Any) -> Parts | None:
     return parts
 
 
-PLAIN_LEAVES = frozenset((np.ndarray, bool, int, float, complex, str, type(None)))
+PLAIN_LEAVES: set[type] = {np.ndarray, bool, int, float, complex, str, type(None)}
 PLAIN = frozenset((dict, list, tuple))
 
 
