@@ -89,10 +89,9 @@ int confine(const struct fs_mount *m, struct fs *fs, void (*on_refused)(void))
 		return r;
 	rules.place = all;
 	if (o->sandbox != SANDBOX_OFF && !m->peers)
-		io_reserve(fs->ns->ckpt->io,
-			   FS_THREADS_LOOP + queues_threads(fs->queues) +
-				   ckpt_threads(fs->ns->ckpt) + THREADS_OTHER +
-				   (fs->ns->drafts.uploads ? STORE_UPLOAD_THREADS : 0));
+		io_reserve(fs->ns->ckpt->io, FS_THREADS_LOOP + queues_threads(fs->queues) +
+						     ckpt_threads(fs->ns->ckpt) + THREADS_OTHER +
+						     fs->ns->drafts.driver->threads);
 	io_quiesce(fs->ns->ckpt->io);
 	r = sandbox_enter(&rules);
 	/* For a rank of a job, missing restrictions are intended. */

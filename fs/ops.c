@@ -199,12 +199,8 @@ static void fs_statfs(fuse_req_t req, fuse_ino_t ino)
 		reply_code(req, -errno, "stat", fs->ns->root);
 		return;
 	}
-	/* A bucket has no known amount of space, and programs do not write where none is free.
-	 * These are the numbers of goofys (1 PiB, 1e9 files); gcsfuse has 1 PiB, too. */
-	if (fs->ns->drafts.uploads && fd < 0 && !fs->is_read_only) {
-		st.f_blocks = st.f_bfree = st.f_bavail = (1ull << 50) / st.f_frsize;
-		st.f_files = st.f_ffree = st.f_favail = 1000000000;
-	}
+	if (fs->ns->drafts.driver->space && !fs->is_read_only)
+		fs->ns->drafts.driver->space(&st);
 	st.f_namemax = LIMIT_NAME_BYTES;
 	reply_statfs(req, &st);
 }

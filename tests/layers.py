@@ -75,11 +75,11 @@ MAY_INCLUDE = {
         'core/base', 'core/dtype', 'core/tree', 'core/step', 'handlers/plugin', 'handlers/leaf',
         'handlers/subtree', 'handlers/draft'],
     'handlers/commit': [
-        'core/base', 'core/sandbox', 'core/tree', 'core/step', 'core/commit', 'handlers/plugin', 'handlers/leaf',
-        'handlers/draft', 'handlers/plan'],
+        'core/base', 'core/sandbox', 'core/io', 'core/remote', 'core/tree', 'core/step', 'core/commit', 'handlers/plugin',
+        'handlers/leaf', 'handlers/draft', 'handlers/plan'],
     'handlers/job': [
-        'core/base', 'core/kv', 'core/zarr', 'core/zarr/write', 'core/tree', 'core/step', 'core/commit', 'core/job',
-        'handlers/options', 'handlers/draft', 'handlers/commit'],
+        'core/base', 'core/io', 'core/remote', 'core/kv', 'core/zarr', 'core/zarr/write', 'core/tree', 'core/step',
+        'core/commit', 'core/job', 'handlers/options', 'handlers/draft', 'handlers/plan', 'handlers/commit'],
     'handlers/namespace': [
         'core/base', 'core/sandbox', 'core/io', 'core/zarr', 'core/step', 'core/job', 'handlers/format',
         'handlers/plugin', 'handlers/leaf', 'handlers/subtree', 'handlers/options',

@@ -79,8 +79,8 @@ static int print_step_meta(const struct commit *c, struct buf *ret)
 static int write_marker(struct commit *c, const char *where, const char *file)
 {
 	auto_buf text = { 0 };
-	const char *source = c->publish ? c->published_to : c->draft->parent->path;
-	int r = buf_addf(&text, "Checkpoint commit was successful to %s/%s", source, where);
+	int r = buf_addf(&text, "Checkpoint commit was successful to %s/%s", c->ckpt->source->path,
+			 where);
 
 	return r < 0 ? r : io_write_file(c->draft->dir, file, buf_span(&text));
 }
@@ -102,11 +102,7 @@ static int mark_items(struct commit *c)
 		 */
 		if (!*dir || !c->items[i].handler.p)
 			continue;
-		/* Only other ranks may have files of this item, in directories of their own. */
-		if (c->shared)
-			r = io_mkdir(c->draft->dir, dir, io_dir_mode(c->dir_mode));
-		if (r >= 0)
-			r = write_marker(c, where, file);
+		r = write_marker(c, where, file);
 		if (r >= 0)
 			r = io_dirop(c->draft->dir, IO_SYNC_DIR, dir, NULL, 0);
 	}
@@ -215,7 +211,7 @@ static int renamed_other(struct commit *c, int r)
  * The last actions if renaming is atomic. The lock file is removed after the rename; until then a
  * crash leaves a draft that is recognized as ours.
  */
-static int publish_by_rename(struct commit *c)
+static int rename_to_step(struct commit *c)
 {
 	struct draft_dir *d = c->draft;
 	auto_free char *old = NULL;
@@ -226,15 +222,13 @@ static int publish_by_rename(struct commit *c)
 		r = io_dirop(d->dir, IO_SYNC_DIR, ".", NULL, 0);
 	if (r >= 0)
 		r = check_deadline(c);
-	if (r >= 0 && !d->shared)
+	if (r >= 0)
 		r = draft_dir_check(d);
 	if (r >= 0)
 		r = rename_draft(c, &old);
-	if (r == -ENOENT && d->shared)
-		r = fail(-ETIMEDOUT, "another rank gave up waiting for '%s'", d->final);
 	if (r < 0)
 		return r;
-	r = old || d->shared ? 0 : check_place(d);
+	r = old ? 0 : check_place(d);
 	if (r < 0)
 		return renamed_other(c, r);
 	r = io_dirop(d->parent, IO_SYNC_DIR, ".", NULL, 0);
@@ -259,7 +253,7 @@ static int publish_by_rename(struct commit *c)
 }
 
 /* If renaming is not atomic, the marker makes the step, and is written last. */
-static int publish_by_marker(struct commit *c)
+static int mark_in_place(struct commit *c)
 {
 	struct draft_dir *d = c->draft;
 	int r = io_dirop(d->dir, IO_SYNC_DIR, ".", NULL, 0);
@@ -293,16 +287,8 @@ static int say_lost(struct commit *c, int r)
 	int now;
 
 	err_save(r, &why);
-	now = c->draft->shared ? 0 : draft_dir_check(c->draft);
+	now = draft_dir_check(c->draft);
 	return now < 0 ? now : err_restore(&why);
-}
-
-/* publish() writes the marker at the destination. */
-static int publish_elsewhere(struct commit *c)
-{
-	int r = draft_dir_check(c->draft);
-
-	return r < 0 ? r : c->publish(c->publish_arg, c->deadline_ns);
 }
 
 /* ---- after a failed sync ---- */
@@ -358,10 +344,10 @@ static int mend_names(struct commit *c)
 	return r;
 }
 
-static int exists(struct commit *c)
+static int check_free(struct commit *c)
 {
 	struct stat st;
-	int r = io_stat(c->draft->parent, c->draft->final, &st);
+	int r = c->replaces ? -ENOENT : io_stat(c->draft->parent, c->draft->final, &st);
 
 	if (r >= 0)
 		return fail(-EEXIST, "there is a '%s' already", c->draft->final);
@@ -369,10 +355,13 @@ static int exists(struct commit *c)
 	return r == -ENOENT ? 0 : r;
 }
 
+const struct commit_publisher publish_by_rename = { .check = check_free,
+						    .publish = rename_to_step };
+const struct commit_publisher publish_by_marker = { .publish = mark_in_place };
+
 int commit_run(struct commit *c)
 {
-	bool by_marker = c->atomicity == ATOMICITY_COMMIT_FILE;
-	int r = by_marker || c->publish || c->replaces ? 0 : exists(c);
+	int r = c->publisher->check ? c->publisher->check(c) : 0;
 
 	trace(TRACE_STEP, "commit '%s' as '%s': %zu items", c->draft->name, c->draft->final,
 	      c->n_items);
@@ -381,9 +370,7 @@ int commit_run(struct commit *c)
 	if (r >= 0)
 		r = prepare(c);
 	if (r >= 0)
-		r = c->publish ? publish_elsewhere(c) :
-		    by_marker  ? publish_by_marker(c) :
-				 publish_by_rename(c);
+		r = c->publisher->publish(c);
 	if (r == -ENOENT)
 		r = say_lost(c, r);
 	trace(TRACE_STEP, "commit '%s': %s", c->draft->final, r < 0 ? err_text(r) : "done");

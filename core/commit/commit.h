@@ -68,16 +68,29 @@ struct commit_item {
 		*parts; /* databases of ranks, which are merged by reference; NULL: none */
 };
 
+struct commit;
+
+/* How a finished draft becomes a step. */
+struct commit_publisher {
+	/* Called first: fail if the name is taken. NULL: who began the draft has made sure. */
+	int (*check)(struct commit *c);
+	/*
+	 * Make the draft a step that would survive a power loss, before the deadline (lines 10 to
+	 * 12 of the table in README.md). After an error there is no step, unless its note says so.
+	 */
+	int (*publish)(struct commit *c);
+};
+/* The draft gets the name of the step, or has it already and gets the marker. */
+extern const struct commit_publisher publish_by_rename, publish_by_marker;
+
 struct commit {
 	struct ckpt *ckpt;
 	struct draft_dir *draft;
 	struct commit_item *items;
 	size_t n_items;
-	const char *custom; /* JSON object for `_CHECKPOINT_METADATA`; NULL: {} */
-	bool direct;        /* the only item is the checkpoint itself */
-	unsigned dir_mode;  /* mode of new directories before the umask; 0: IO_DIR_MODE */
-	enum atomicity atomicity;
-	bool shared;         /* several ranks write to the items' directories */
+	const char *custom;  /* JSON object for `_CHECKPOINT_METADATA`; NULL: {} */
+	bool direct;         /* the only item is the checkpoint itself */
+	unsigned dir_mode;   /* mode of new directories before the umask; 0: IO_DIR_MODE */
 	bool replaces;       /* a checkpoint that has the final name is replaced (replace.h) */
 	int64_t deadline_ns; /* monotonic; 0: none. -ETIMEDOUT if it passes before the rename */
 	/*
@@ -93,14 +106,8 @@ struct commit {
 	 */
 	int (*finish)(void *arg);
 	void *finish_arg;
-	/*
-	 * Copies the finished draft to another place, where it becomes a step, before the deadline.
-	 * The draft remains here as it is; its files state that they belong to published_to. NULL:
-	 * the draft becomes a step here.
-	 */
-	int (*publish)(void *arg, int64_t deadline_ns);
-	void *publish_arg;
-	const char *published_to;
+	const struct commit_publisher *publisher;
+	void *publisher_arg; /* for one that publishes elsewhere; the draft remains as it is then */
 };
 
 /*

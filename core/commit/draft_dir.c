@@ -171,7 +171,7 @@ static int mark(struct draft_dir *d)
 		return busy(d->name);
 	if (r < 0)
 		return r;
-	if (TEMP_FAILURE_RETRY(flock(f->fd, (d->shared ? LOCK_SH : LOCK_EX) | LOCK_NB)) < 0)
+	if (TEMP_FAILURE_RETRY(flock(f->fd, (d->base_name ? LOCK_SH : LOCK_EX) | LOCK_NB)) < 0)
 		r = errno == EWOULDBLOCK ? taken_while_begun(d) :
 					   err_sys("cannot lock draft", d->name);
 	if (r == -EBUSY || r == -ENOENT)
@@ -450,7 +450,6 @@ int draft_dir_new(struct io_dir *parent, const char *name, const char *final, un
 		return fail(-ENOMEM, "cannot begin draft '%s'", name);
 	d->parent = parent;
 	d->mode = mode;
-	d->shared = shared;
 	d->named = 1;
 	d->init_ns = clock_real_ns();
 	trace(TRACE_STEP, "begin '%s'", name);
@@ -514,6 +513,8 @@ int draft_dir_lost(const struct draft_dir *d)
 	struct stat st;
 	int r;
 
+	if (d->base_name && draft_dir_is_given_up(d))
+		return fail(-ETIMEDOUT, "another rank gave up waiting for '%s'", d->final);
 	if (!strcmp(d->name, d->final))
 		r = step_has_marker(d->parent, d->final);
 	else
@@ -547,7 +548,7 @@ int draft_dir_lost(const struct draft_dir *d)
 int draft_dir_remove(struct draft_dir *d)
 {
 	auto_free char *gone = NULL;
-	int r = d->shared ? 1 : is_ours(d, d->name);
+	int r = is_ours(d, d->name);
 
 	/* A directory of another program is never removed, whatever its name. */
 	if (r == 0) {

@@ -38,9 +38,8 @@ struct draft_dir {
 	 */
 	uint64_t failed_dir_syncs;
 	unsigned mode;
-	bool shared;     /* several ranks of this job write it */
-	char *base_name; /* shared: the name of the first attempt */
-	unsigned named;  /* shared: the attempt that its name is for, from 1 */
+	char *base_name; /* of the first attempt; NULL: no other ranks of a job share the draft */
+	unsigned named;  /* the attempt of the job that its name is for, from 1 */
 };
 
 /*
@@ -70,7 +69,8 @@ int draft_dir_is_it(const struct draft_dir *d, const char *name);
 int draft_dir_check(const struct draft_dir *d);
 /*
  * Say who has the place of a draft that is not there any more: -EEXIST when the step was committed
- * by another writer, -EBUSY when one is writing it, else -EIO.
+ * by another writer, -EBUSY when one is writing it, -ETIMEDOUT when a rank of this job gave up the
+ * attempt, else -EIO.
  */
 int draft_dir_lost(const struct draft_dir *d);
 /*

@@ -9,5 +9,7 @@
 
 int draft_dir_new(struct io_dir *parent, const char *name, const char *final, unsigned mode,
 		  bool shared, struct draft_dir **ret);
+/* Whether a shared draft has the name of a later attempt than d->name. */
+bool draft_dir_is_given_up(const struct draft_dir *d);
 
 #endif

@@ -67,6 +67,19 @@ static int attempt_name(const struct draft_dir *d, unsigned attempt, char **ret)
 	return 0;
 }
 
+bool draft_dir_is_given_up(const struct draft_dir *d)
+{
+	bool is = false;
+
+	for (unsigned i = 1; !is && i <= ATTEMPTS_AHEAD; i++) {
+		auto_free char *name = NULL;
+
+		is = attempt_name(d, d->named + i, &name) >= 0 && draft_dir_is_it(d, name) > 0;
+	}
+	err_clear();
+	return is;
+}
+
 static int find_once(struct draft_dir *d, unsigned attempt)
 {
 	int r = draft_dir_is_it(d, d->final);

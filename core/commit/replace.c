@@ -58,10 +58,8 @@ static int rename_back(struct draft_dir *d, char **from, int r)
 	if (io_dirop(d->parent, IO_RENAME_NEW, *from, d->name, 0) >= 0)
 		return err_restore(&why);
 	r = fail(r, "%s; the draft is now '%s'", why.text, *from);
-	if (!d->shared) {
-		free(d->name);
-		d->name = take(*from);
-	}
+	free(d->name);
+	d->name = take(*from);
 	return r;
 }
 

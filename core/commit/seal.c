@@ -251,24 +251,29 @@ static int copy_value(void *arg, struct span key, uint64_t len)
 }
 
 struct summing {
-	const struct commit *c;
 	const struct commit_leaf *leaf;
 	struct kv_table table;
 };
 
-/* Skips the values that copy_value() skips, since they are in the tables of other ranks. */
 static int add_sum(void *arg, struct span key, uint32_t crc)
 {
 	struct summing *s = arg;
 	auto_buf name = { 0 };
-	int r;
+	int r = full_key(s->leaf, key, &name);
 
-	if (s->c->shared && (is_metadata(key) ? s->leaf->no_document : !is_retained(s->leaf, key)))
-		return 0;
-	if (s->c->shared && is_metadata(key) && s->leaf->json.p)
-		crc = crc32c(s->leaf->json);
-	r = full_key(s->leaf, key, &name);
 	return r < 0 ? r : kv_table_add(&s->table, buf_span(&name), crc);
+}
+
+/* Skips the values that copy_value() skips, since they are in the tables of other ranks. */
+static int add_own_sum(void *arg, struct span key, uint32_t crc)
+{
+	struct summing *s = arg;
+
+	if (is_metadata(key) ? s->leaf->no_document : !is_retained(s->leaf, key))
+		return 0;
+	if (is_metadata(key) && s->leaf->json.p)
+		crc = crc32c(s->leaf->json);
+	return add_sum(arg, key, crc);
 }
 
 /*
@@ -290,15 +295,16 @@ static int put_table(struct commit *c, struct span item, struct span bytes)
 }
 
 /* Write the checksums of values in directories (kv_table.h). */
-static int write_table(struct commit *c, struct commit_item *item)
+static int write_table(struct commit *c, struct commit_item *item,
+		       int (*add)(void *arg, struct span key, uint32_t crc))
 {
-	struct summing s = { .c = c };
+	struct summing s = { 0 };
 	auto_buf bytes = { 0 };
 	int r = 0;
 
 	for (size_t i = 0; i < item->n_leaves && r >= 0; i++) {
 		s.leaf = &item->leaves[i];
-		r = item_store_leaf_each_sum(s.leaf->kv, add_sum, &s);
+		r = item_store_leaf_each_sum(s.leaf->kv, add, &s);
 	}
 	if (r >= 0)
 		r = kv_table_pack(&s.table, &bytes);
@@ -312,13 +318,9 @@ static int seal_directories(struct commit *c, struct commit_item *item)
 {
 	int r = 0;
 
+	for (size_t i = 0; i < item->n_leaves && r >= 0; i++)
+		r = item_store_leaf_displace(item->leaves[i].kv, item->leaves[i].param);
 	for (size_t i = 0; i < item->n_leaves && r >= 0; i++) {
-		struct placing l = { c, item, &item->leaves[i] };
-
-		r = c->shared ? kv_list(l.leaf->kv, span_of(NULL, 0), copy_value, &l) :
-				item_store_leaf_displace(l.leaf->kv, l.leaf->param);
-	}
-	for (size_t i = 0; i < item->n_leaves && r >= 0 && !c->shared; i++) {
 		r = item_store_leaf_place(item->leaves[i].kv, item->leaves[i].param);
 		/*
 		 * Leaves of this item no longer have other names in the way, so another leaf has
@@ -327,7 +329,7 @@ static int seal_directories(struct commit *c, struct commit_item *item)
 		if (r == -EEXIST || r == -ENOTEMPTY)
 			r = two_leaves(item->leaves[i].param);
 	}
-	return r < 0 ? r : write_table(c, item);
+	return r < 0 ? r : write_table(c, item, add_sum);
 }
 
 /* ---- files ---- */
@@ -460,31 +462,63 @@ static int clean_item(struct commit_item *item)
 	return r;
 }
 
-int seal_item(struct commit *c, struct commit_item *item)
+static int seal_values(struct commit *c, struct commit_item *item)
 {
-	/* The directories of a rank contain leaves that it may need again. */
-	int r = item->store && !(c->shared && !item_store_is_ocdbt(item->store)) ?
-			clean_item(item) :
-			0;
+	int r = item->store ? clean_item(item) : 0;
 
 	/* Without leaves there is no database; all values are in other files. */
-	if (r >= 0 && item->store && item->n_leaves)
-		r = item_store_is_ocdbt(item->store) ? seal_database(c, item) :
-						       seal_directories(c, item);
-	if (r >= 0 && item->parts)
-		r = merge_databases(c, item);
+	if (r < 0 || !item->store || !item->n_leaves)
+		return r;
+	return item_store_is_ocdbt(item->store) ? seal_database(c, item) :
+						  seal_directories(c, item);
+}
+
+/* The directories of a rank contain leaves that it may need again: nothing is removed. */
+static int copy_values(struct commit *c, struct commit_item *item)
+{
+	for (size_t i = 0; i < item->n_leaves; i++) {
+		struct placing l = { c, item, &item->leaves[i] };
+		int r = kv_list(l.leaf->kv, span_of(NULL, 0), copy_value, &l);
+
+		if (r < 0)
+			return r;
+	}
+	return item->n_leaves ? write_table(c, item, add_own_sum) : 0;
+}
+
+/* The merged databases, and the files that describe the values. */
+static int seal_documents(struct commit *c, struct commit_item *item)
+{
+	auto_free char *dir = span_dup_str(item->name);
+	int r = !dir ? -ENOMEM : item->parts ? merge_databases(c, item) : 0;
+
 	for (size_t i = 0; i < item->n_files && r >= 0; i++)
 		r = seal_file(c, item, &item->files[i]);
-	if (r >= 0 && item->name.n) {
-		auto_free char *dir = span_dup_str(item->name);
-
-		/* An item that is not a tree may be an empty directory. */
-		if (dir && !item->n_files)
-			r = io_mkdir(c->draft->dir, dir, io_dir_mode(c->dir_mode));
-		if (r < 0)
-			return err_at(r, "item '%s'", dir);
-		r = dir ? io_dirop(c->draft->dir, IO_SYNC_DIR, dir, NULL, 0) : -ENOMEM;
-	}
 	/* If the checkpoint is a single tree, the item has no name. */
+	if (r < 0 || !*dir)
+		return MIN(r, 0);
+	/* An item that is not a tree may be an empty directory. */
+	if (!item->n_files)
+		r = io_mkdir(c->draft->dir, dir, io_dir_mode(c->dir_mode));
+	return r < 0 ? r : io_dirop(c->draft->dir, IO_SYNC_DIR, dir, NULL, 0);
+}
+
+static int of_item(const struct commit_item *item, int r)
+{
 	return r < 0 && item->name.n ? err_at(r, "item '%.*s'", SPAN_ARG(item->name)) : MIN(r, 0);
+}
+
+int seal_item(struct commit *c, struct commit_item *item)
+{
+	int r = seal_values(c, item);
+
+	return of_item(item, r < 0 ? r : seal_documents(c, item));
+}
+
+int seal_shared_item(struct commit *c, struct commit_item *item)
+{
+	int r = !item->store || item_store_is_ocdbt(item->store) ? seal_values(c, item) :
+								   copy_values(c, item);
+
+	return of_item(item, r < 0 ? r : seal_documents(c, item));
 }

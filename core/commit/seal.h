@@ -12,6 +12,11 @@
  * be called again.
  */
 int seal_item(struct commit *c, struct commit_item *item);
+/*
+ * The same for values of one of several ranks. Those in directories are copied, or linked, into
+ * directories that all of them fill, and remain where they are for another attempt.
+ */
+int seal_shared_item(struct commit *c, struct commit_item *item);
 /* Write one more file of a sealed item. It is durable when this returns 0. */
 int seal_file(struct commit *c, const struct commit_item *item, const struct commit_file *f);
 

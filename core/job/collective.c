@@ -522,7 +522,8 @@ void *collective_place(struct collective *j, const struct collective_member *m)
 
 void collective_interrupt(struct collective *j)
 {
-	peers_interrupt(j->peers);
+	if (j)
+		peers_interrupt(j->peers);
 }
 
 /* The answer that says that an error is not the last word: u32 -code, note. */

@@ -54,7 +54,7 @@ DEFINE_AUTO(collective, struct collective, collective_free);
 int collective_parse_active(const char *text, int size, bool *active, int rank);
 /*
  * The mount of this rank is being ended: all waiting for other ranks stops, now and later, with
- * -ECANCELED.
+ * -ECANCELED. Accepts NULL.
  */
 void collective_interrupt(struct collective *j);
 int collective_rank(const struct collective *j);

@@ -17,6 +17,7 @@
 #include "core/commit/seal.h"
 #include "core/step/item.h"
 #include "handlers/commit/draft_verify.h"
+#include "handlers/draft/commit_driver.h"
 #include "handlers/leaf/leaf_digest.h"
 
 #define THREADS_MAX 8
@@ -127,7 +128,7 @@ static int list_leaves(struct summing *s, const struct plan *p)
 	for (size_t i = 0; i < s->n; i++)
 		if (t->nodes[i]->kind == TREE_LEAF && leaf_type_of(t->nodes[i]))
 			s->sum[i].leaf = t->nodes[i];
-	for (size_t i = 0; i < p->n_leaves && !p->collective; i++) {
+	for (size_t i = 0; i < p->n_leaves; i++) {
 		const uint8_t *copied = copied_digest(&p->leaf[i]);
 		const struct tree_node *n = copied ? draft_written(t, p->leaf[i].node) : NULL;
 
@@ -161,7 +162,7 @@ static int sum_item(struct draft *d, struct sealing_item *it, const struct commi
 	struct summing s = { .lock = PTHREAD_MUTEX_INITIALIZER };
 	auto_of(item) struct item *opened = NULL;
 	auto_buf text = { 0 };
-	int r = draft_open_finished(d, it->plan, &opened);
+	int r = d->env->driver->open_finished(d, it->plan->name, &opened);
 
 	s.item = opened;
 	if (r >= 0)

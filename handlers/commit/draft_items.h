@@ -46,8 +46,12 @@ int sealing_item_aggregate(struct sealing_item *it);
  * (draft_retained.c)
  */
 int sealing_item_retain(struct sealing_item *it);
-/* Log patterns of options that select no leaf or item of a draft. (draft_rules.c) */
-void draft_report_rules(const struct draft *d, const struct sealing_item *item, size_t n);
+/*
+ * Log rules that select a leaf and set what is the same for all leaves of an item; and, if the
+ * items are all of the step, patterns of options that select nothing. (draft_rules.c)
+ */
+void draft_report_misplaced(const struct draft *d, const struct sealing_item *item, size_t n);
+void draft_report_unmatched(const struct draft *d, const struct sealing_item *item, size_t n);
 /* Whether options put the leaf into the legacy file: 1 or 0, or an error. */
 int plan_leaf_aggregates(const struct plan_leaf *l);
 /*

@@ -40,18 +40,15 @@ static bool chooses_leaf(const char *glob, const struct plan *p, struct buf *ret
 	return false;
 }
 
-static bool report_item(const struct plan *p, const struct save_rule *rule)
+static void report_item(const struct plan *p, const struct save_rule *rule)
 {
 	auto_buf path = { 0 };
 
-	if (chooses(rule->glob, p->item, span_of(NULL, 0), &path))
-		return true;
-	if (!chooses_leaf(rule->glob, p, &path))
-		return false;
-	log_warn(
-		"rule '%s' has no effect: it matches '%.*s', and %s is the same for all leaves of item '%s'",
-		rule->text, SPAN_ARG(buf_span(&path)), rule->of_item, p->name);
-	return true;
+	if (!chooses(rule->glob, p->item, span_of(NULL, 0), &path) &&
+	    chooses_leaf(rule->glob, p, &path))
+		log_warn("rule '%s' has no effect: it matches '%.*s', and %s is the same for all "
+			 "leaves of item '%s'",
+			 rule->text, SPAN_ARG(buf_span(&path)), rule->of_item, p->name);
 }
 
 static bool chooses_any_leaf(const char *glob, const struct sealing_item *item, size_t n)
@@ -64,22 +61,30 @@ static bool chooses_any_leaf(const char *glob, const struct sealing_item *item, 
 	return false;
 }
 
-static void report_rule(const struct draft *d, const struct save_rule *rule,
-			const struct sealing_item *item, size_t n)
+static bool chooses_any(const struct save_rule *rule, const struct sealing_item *item, size_t n)
 {
-	bool any = false;
+	auto_buf path = { 0 };
 
-	for (size_t i = 0; i < n && rule->of_item; i++)
-		any |= report_item(item[i].plan, rule);
 	if (!rule->of_item)
-		any = chooses_any_leaf(rule->glob, item, n);
-	/* This rank does not know the contents of the other ranks' parts of a shared draft. */
-	if (!any && !d->env->collective)
-		log_warn("rule '%s' matches no %s of '%s'", rule->text,
-			 rule->of_item ? "item" : "leaf", d->dir->final);
+		return chooses_any_leaf(rule->glob, item, n);
+	for (size_t i = 0; i < n; i++)
+		if (chooses(rule->glob, item[i].plan->item, span_of(NULL, 0), &path) ||
+		    chooses_leaf(rule->glob, item[i].plan, &path))
+			return true;
+	return false;
 }
 
-void draft_report_rules(const struct draft *d, const struct sealing_item *item, size_t n)
+void draft_report_misplaced(const struct draft *d, const struct sealing_item *item, size_t n)
+{
+	const struct options *o = d->env->options;
+
+	for (size_t i = 0; i < o->n_rules; i++)
+		for (size_t k = 0; k < n && o->rules[i].of_item; k++)
+			report_item(item[k].plan, &o->rules[i]);
+	err_clear();
+}
+
+void draft_report_unmatched(const struct draft *d, const struct sealing_item *item, size_t n)
 {
 	const struct options *o = d->env->options;
 	size_t leaves = 0;
@@ -87,9 +92,10 @@ void draft_report_rules(const struct draft *d, const struct sealing_item *item, 
 	for (size_t i = 0; i < n; i++)
 		leaves += item[i].plan->n_leaves;
 	for (size_t i = 0; i < o->n_rules; i++)
-		if (leaves || o->rules[i].of_item)
-			report_rule(d, &o->rules[i], item, n);
-	if (o->priority && leaves && !d->env->collective && !chooses_any_leaf(o->priority, item, n))
+		if ((leaves || o->rules[i].of_item) && !chooses_any(&o->rules[i], item, n))
+			log_warn("rule '%s' matches no %s of '%s'", o->rules[i].text,
+				 o->rules[i].of_item ? "item" : "leaf", d->dir->final);
+	if (o->priority && leaves && !chooses_any_leaf(o->priority, item, n))
 		log_warn("priority='%s' matches no leaf of '%s'", o->priority, d->dir->final);
 	err_clear();
 }

@@ -6,8 +6,8 @@
 #include "handlers/commit/draft_verify.h"
 
 #include "core/base/err.h"
-#include "core/base/path.h"
 #include "core/step/item.h"
+#include "handlers/draft/commit_driver.h"
 
 const struct tree_node *draft_written(const struct tree *tree, const struct tree_node *n)
 {
@@ -70,23 +70,10 @@ static int verify_leaf(struct item *item, const struct plan_leaf *l, bool all_st
 	return r < 0 ? r : verify_places(z, wanted);
 }
 
-int draft_open_finished(struct draft *d, const struct plan *p, struct item **ret)
-{
-	/* Ranks have their values in directories of their own; all of them are in the bucket. */
-	bool is_there = d->env->uploads && d->env->collective;
-	const char *name = is_there ? d->dir->final : d->dir->name;
-	auto_free char *path = NULL;
-	int r = path_join(name, span_str(p->name), &path);
-
-	return r < 0 ? r :
-		       item_open_in(d->env->ckpt, is_there ? d->env->ckpt->source : d->dir->parent,
-				    d->is_item ? name : path, ret);
-}
-
 static int verify_item(struct draft *d, struct sealing_item *it)
 {
 	auto_of(item) struct item *item = NULL;
-	int r = draft_open_finished(d, it->plan, &item);
+	int r = d->env->driver->open_finished(d, it->plan->name, &item);
 
 	for (size_t i = 0; i < it->plan->n_leaves && r >= 0; i++) {
 		const struct plan_leaf *l = &it->plan->leaf[i];

@@ -12,8 +12,6 @@
  * shape and chunks.
  */
 int draft_verify(struct draft *d, struct sealing_item *item, size_t n);
-/* Open an item of the finished draft, where the values of all ranks are. */
-int draft_open_finished(struct draft *d, const struct plan *p, struct item **ret);
 /* Returns the node of the opened tree with the key path of a planned node, or NULL. */
 const struct tree_node *draft_written(const struct tree *tree, const struct tree_node *planned);
 

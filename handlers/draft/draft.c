@@ -11,15 +11,15 @@
 #include "core/base/log.h"
 #include "core/step/step.h"
 #include "core/step/step_name.h"
-#include "core/remote/upload/file_sender.h"
+#include "handlers/draft/commit_driver.h"
 #include "handlers/draft/draft_array.h"
-#include "handlers/draft/draft_upload.h"
 
 static void draft_free(struct draft *d)
 {
 	draft_nodes_free(d->root);
 	draft_dir_free(d->dir);
-	file_sender_unref(d->sender);
+	if (d->env->driver->release)
+		d->env->driver->release(d);
 	for (struct draft_text *t = d->texts, *next; t; t = next) {
 		next = t->next;
 		free(t);
@@ -48,12 +48,8 @@ void draft_env_follow_memory(const struct draft_env *env)
 {
 	uint64_t size;
 
-	if (options_auto_size(env->options, "write_budget", &size)) {
-		if (env->uploads)
-			draft_uploads_resize(env->uploads, size);
-		else
-			budget_resize(&env->ckpt->write_budget, size);
-	}
+	if (options_auto_size(env->options, "write_budget", &size))
+		env->driver->resize(env, size);
 	if (options_auto_size(env->options, "read_budget", &size))
 		budget_resize(&env->ckpt->read_budget, size / 2);
 }
@@ -72,32 +68,20 @@ static int item_name_draft(struct span name, struct span *ret_final)
 	return draft_check_item_name(final);
 }
 
-static int make_dir(struct draft_env *env, struct draft *d, struct span final)
+int draft_name_on_disk(const struct draft *d, const char *final, struct buf *ret)
 {
-	bool in_place = env->options->atomicity == ATOMICITY_COMMIT_FILE;
-	unsigned mode = io_dir_mode(env->options->mode);
-	auto_free char *to = span_dup_str(final);
-	auto_buf on_disk = { 0 };
-	int r = to ? 0 : -ENOMEM;
+	int r = step_name_on_disk(span_str(final), ret);
 
-	if (r >= 0)
-		r = in_place ? buf_add_span(&on_disk, final) : step_name_on_disk(final, &on_disk);
-	if (r >= 0 && !buf_str(&on_disk))
+	if (r >= 0 && !buf_str(ret))
 		r = -ENOMEM;
-	if (r < 0)
-		return fail(r, "cannot begin draft '%s'", d->name);
-	if (env->uploads)
-		return draft_upload_begin(d, to, mode);
-	if (env->collective)
-		return collective_join(env->collective, buf_str(&on_disk), to, mode, &d->member,
-				       &d->dir);
-	return draft_dir_begin(env->ckpt->source, buf_str(&on_disk), to, mode, &d->dir);
+	return r < 0 ? fail(r, "cannot begin draft '%s'", d->name) : 0;
 }
 
-static int begin(struct draft_env *env, struct span name, struct span final, bool is_item,
-		 bool any_name, struct draft **ret)
+static int draft_new(struct draft_env *env, struct span name, struct span final, bool is_item,
+		     bool any_name, struct draft **ret)
 {
 	struct draft *d = calloc(1, sizeof(*d));
+	auto_free char *to = span_dup_str(final);
 	int r;
 
 	if (!d)
@@ -111,7 +95,8 @@ static int begin(struct draft_env *env, struct span name, struct span final, boo
 	d->name = span_dup_str(name);
 	r = d->name ? draft_node_new(d, NULL, name, true, &d->root) : -ENOMEM;
 	if (r >= 0)
-		r = make_dir(env, d, final);
+		r = to ? env->driver->begin(d, to, io_dir_mode(env->options->mode)) :
+			 fail(-ENOMEM, "cannot begin draft '%s'", d->name);
 	if (r < 0) {
 		draft_free(d);
 		return r;
@@ -133,16 +118,14 @@ int draft_begin(struct draft_env *env, struct span name, struct draft **ret)
 
 	if (r < 0 && !is_item && final.n)
 		r = step_check_name(env->ckpt->source, final, ckpt_needs_marker(env->ckpt));
-	/* Where a draft cannot get another name, that is checked now, else at its commit. */
-	if (r >= 0 && !is_item &&
-	    (env->uploads || env->options->atomicity == ATOMICITY_COMMIT_FILE))
-		r = step_check_new(env->ckpt->source, final, ckpt_needs_marker(env->ckpt));
-	return r < 0 ? r : begin(env, name, final, is_item, false, ret);
+	if (r >= 0 && !is_item && env->driver->check_new)
+		r = env->driver->check_new(env, final);
+	return r < 0 ? r : draft_new(env, name, final, is_item, false, ret);
 }
 
 int draft_begin_as(struct draft_env *env, struct span final, bool is_item, struct draft **ret)
 {
-	return begin(env, final, final, is_item, true, ret);
+	return draft_new(env, final, final, is_item, true, ret);
 }
 
 struct draft *draft_find(struct draft_env *env, struct span name)
@@ -221,30 +204,14 @@ static void end_as(struct draft *d, bool aborted)
 	was = d->life != DRAFT_GONE;
 	d->life = DRAFT_GONE;
 	pthread_mutex_unlock(&d->lock);
-	if (was && d->env->collective)
-		collective_leave(d->env->collective, &d->member, aborted);
+	if (was && d->env->driver->ended)
+		d->env->driver->ended(d, aborted);
 	forget(d);
 }
 
 void draft_end(struct draft *d)
 {
 	end_as(d, false);
-}
-
-/* Remove this rank's part of a shared draft. The other ranks continue with theirs. */
-static int remove_own(struct draft *d)
-{
-	int r = 0;
-
-	for (size_t i = 0; i < d->root->n_children && r >= 0; i++) {
-		const struct draft_node *n = d->root->child[i];
-
-		if (n->item.dir)
-			r = io_remove_tree(d->dir->dir, n->item.dir);
-		if (r >= 0 && n->replicas.dir)
-			r = io_remove_tree(d->dir->dir, n->replicas.dir);
-	}
-	return r;
 }
 
 int draft_access(struct draft *d, struct access *ret)
@@ -302,10 +269,7 @@ int draft_abort(struct draft *d, bool force)
 	pthread_mutex_unlock(&d->lock);
 	if (r < 0)
 		return r;
-	if (d->env->uploads)
-		draft_upload_end(d);
-	else
-		r = d->env->collective ? remove_own(d) : draft_dir_remove(d->dir);
+	r = d->env->driver->remove(d);
 	if (r < 0) {
 		pthread_mutex_lock(&d->lock);
 		d->life = DRAFT_OPEN;
@@ -320,13 +284,7 @@ int draft_abort(struct draft *d, bool force)
 void drafts_release(struct draft_env *env)
 {
 	for (struct draft *d; (d = env->list);) {
-		if (env->uploads) {
-			log_warn("draft '%s' was not committed, and was removed", d->name);
-			draft_upload_end(d);
-		} else {
-			log_warn("draft '%s' was not committed; what was written stays in '%s'",
-				 d->name, d->dir->name);
-		}
+		env->driver->leave(d);
 		draft_end(d);
 	}
 }
@@ -342,18 +300,11 @@ static int make_store_dir(struct draft *d, unsigned mode, struct io_dir **ret, c
 	auto_free char *name = NULL;
 	int r;
 
-	/* The arrays of a draft that is itself an item are at its top. */
-	if (d->is_item && !d->env->collective)
-		return io_dir_sub(d->dir->dir, ".", ret);
-	/*
-	 * Ranks share the directory, so each name contains the rank. The number is used up even on
-	 * failure, since the commit removes whatever a failure leaves.
-	 */
-	name = d->env->collective ? str_fmt(".pytreefs-item-%d-%u",
-					    collective_rank(d->env->collective), d->n_stores++) :
-				    str_fmt(".pytreefs-item-%u", d->n_stores++);
+	r = d->env->driver->store_name(d, &name);
+	if (r < 0)
+		return r;
 	if (!name)
-		return fail(-ENOMEM, "cannot write to '%s'", d->name);
+		return io_dir_sub(d->dir->dir, ".", ret);
 	r = io_dirop(d->dir->dir, IO_MKDIR, name, NULL, mode);
 	if (r >= 0)
 		r = io_dir_sub(d->dir->dir, name, ret);
@@ -373,8 +324,8 @@ static int make_store(struct draft_node *item, const struct save_opts *o, struct
 	auto_free char *name = NULL;
 	int r = make_store_dir(d, opts.dir_mode, &dir, &name);
 
-	if (r >= 0 && d->sender)
-		r = draft_upload_watch(item, ret == &item->replicas, &opts);
+	if (r >= 0 && d->env->driver->watch)
+		r = d->env->driver->watch(item, ret == &item->replicas, &opts);
 	if (r >= 0) {
 		r = item_store_new(dir, &opts, &ret->store);
 		if (r < 0 && opts.unwatch)

@@ -160,6 +160,8 @@ struct draft {
 int draft_begin(struct draft_env *env, struct span name, struct draft **ret);
 /* Begin a draft for the tools: a checkpoint of any name, which holds items or is one itself. */
 int draft_begin_as(struct draft_env *env, struct span final, bool is_item, struct draft **ret);
+/* Append the name of a draft's directory, which buf_str() returns. For drivers. */
+int draft_name_on_disk(const struct draft *d, const char *final, struct buf *ret);
 /* Returns the draft of that name, with a reference, or NULL. */
 struct draft *draft_find(struct draft_env *env, struct span name);
 /* Returns the number of drafts. */

@@ -10,6 +10,7 @@
 #include "core/step/layout.h"
 #include "core/tree/name.h"
 #include "core/dtype/cast.h"
+#include "handlers/draft/commit_driver.h"
 #include "handlers/draft/kv_slice.h"
 
 #define DEFAULT_CHUNK (4 * MiB) /* large enough for compression, small enough to be read alone */
@@ -107,26 +108,10 @@ void array_default_chunk(unsigned rank, const uint64_t *shape, const uint64_t *b
 	}
 }
 
-unsigned collective_slices(const struct draft_env *env, unsigned rank, const uint64_t *shape,
-			   uint64_t item, unsigned *ret_axis)
+static bool slices_of(const struct draft_env *env, const struct draft_array *a, uint64_t item,
+		      struct slices *ret)
 {
-	const struct options *o = env->options;
-	uint64_t bytes = item;
-	unsigned n = env->collective ? collective_n_active(env->collective) : 1;
-
-	if (o->replica_parallel_max)
-		n = (unsigned)MIN((uint64_t)n, o->replica_parallel_max);
-	for (unsigned i = 0; i < rank; i++)
-		bytes *= shape[i];
-	if (!o->replica_parallel || n < 2 || !bytes || bytes / n < o->replica_parallel_min_bytes)
-		return 1;
-	/* The first axis that divides evenly, as in Orbax. */
-	for (unsigned i = 0; i < rank; i++)
-		if (shape[i] % n == 0) {
-			*ret_axis = i;
-			return n;
-		}
-	return 1;
+	return env->driver->slices && env->driver->slices(env, a->rank, a->shape, item, ret);
 }
 
 /*
@@ -137,20 +122,18 @@ static bool block_of(const struct draft_node *n, const struct draft_array *a, ui
 		     uint64_t *block, uint64_t *whole)
 {
 	struct draft_part p;
-	bool part = draft_part_of(span_str(n->name), &p) == 1 && p.rank == a->rank;
-
-	unsigned axis,
-		slices = part ? 1 :
-				collective_slices(n->draft->env, a->rank, a->shape, item, &axis);
+	bool part = draft_part_of(span_str(n->name), &p) == 1 && p.rank == a->rank, is_sliced;
+	struct slices slices;
 
 	err_clear();
+	is_sliced = !part && slices_of(n->draft->env, a, item, &slices);
 	for (unsigned i = 0; i < a->rank; i++) {
 		whole[i] = part ? p.whole[i] : a->shape[i];
 		block[i] = part ? gcd(p.start[i], p.extent[i]) : a->shape[i];
 	}
-	if (slices > 1)
-		block[axis] /= slices;
-	return part || slices > 1;
+	if (is_sliced)
+		block[slices.axis] /= slices.n;
+	return part || is_sliced;
 }
 
 static int grid_of(const struct draft_array *a, const struct save_opts *o, const uint64_t *whole,
@@ -318,27 +301,25 @@ void array_release(struct draft_array *a)
 /* ---- slices ---- */
 
 /*
- * The chunks that this rank writes when all active ranks have the array. Returns false for an array
- * that is not split.
+ * The chunks that this process writes when all have the array. Returns false for an array that is
+ * not divided.
  */
 static bool slice_of(const struct draft_node *n, const struct draft_array *a,
-		     const struct array_wanted *w, struct slice *ret)
+		     const struct array_wanted *w, struct slice *ret, bool *ret_separate)
 {
-	const struct draft_env *env = n->draft->env;
-	unsigned axis = 0, before = 0,
-		 slices = collective_slices(env, a->rank, a->shape, w->layout.item, &axis);
+	struct slices s;
 	struct draft_part p;
 	bool part = draft_part_of(span_str(n->name), &p) == 1 && p.rank == a->rank;
 	uint64_t chunks;
 
 	err_clear();
-	if (part || slices < 2 || (a->shape[axis] / slices) % w->layout.chunk[axis])
+	if (part || !slices_of(n->draft->env, a, w->layout.item, &s) ||
+	    (a->shape[s.axis] / s.n) % w->layout.chunk[s.axis])
 		return false;
-	for (int i = 0; i < collective_rank(env->collective); i++)
-		before += collective_is_active(env->collective, i);
-	chunks = a->shape[axis] / slices / w->layout.chunk[axis];
-	*ret = (struct slice){ axis, before < slices ? before * chunks : 0,
-			       before < slices ? (before + 1) * chunks : 0 };
+	chunks = a->shape[s.axis] / s.n / w->layout.chunk[s.axis];
+	*ret = (struct slice){ s.axis, s.own < s.n ? s.own * chunks : 0,
+			       s.own < s.n ? (s.own + 1) * chunks : 0 };
+	*ret_separate = s.separate;
 	return true;
 }
 
@@ -349,9 +330,8 @@ int array_kv(struct draft_node *n, const struct draft_array *a, const struct arr
 	auto_of(kv) struct kv *own = NULL;
 	const struct item_store *store;
 	struct slice slice;
-	bool sliced = slice_of(n, a, w, &slice);
-	int r = draft_leaf_kv(n, sliced && n->draft->env->options->replica_parallel_separate, &own,
-			      &store);
+	bool separate = false, sliced = slice_of(n, a, w, &slice, &separate);
+	int r = draft_leaf_kv(n, separate, &own, &store);
 
 	/*
 	 * Without a directory for staged chunks, all chunks are stored, and the commit picks this

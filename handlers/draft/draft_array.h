@@ -134,13 +134,6 @@ struct draft_part {
 
 /* Parse a file name: 1 it names a part; 0 it does not; -EINVAL: its box is not within its shape. */
 int draft_part_of(struct span name, struct draft_part *ret);
-struct draft_env;
-/*
- * Returns the number of slices, along *ret_axis, for a whole array that all active ranks of a job
- * write (replica_parallel); 1: no slices.
- */
-unsigned collective_slices(const struct draft_env *env, unsigned rank, const uint64_t *shape,
-			   uint64_t item, unsigned *ret_axis);
 /*
  * Choose the chunk shape for an array of `shape` that is written in blocks; chunks divide a block.
  * Chunks have about 4 MiB, and leading axes are split first.

@@ -11,26 +11,19 @@
 #include "core/step/ckpt.h"
 #include "handlers/options/options.h"
 
+struct collective;
+struct commit_driver;
 struct draft;
 struct draft_uploads;
-struct collective;
-struct sealing_item;
-
-/*
- * Run this rank's part of a collective commit whose items are planned; r: the error of planning
- * them. All ranks get the same result when all take part; -ETIMEDOUT when one does not.
- */
-typedef int draft_commit_fn(struct draft *d, struct sealing_item *item, size_t n, const char *final,
-			    struct span custom, int r, int64_t deadline);
 
 struct draft_env {
 	struct ckpt *ckpt;             /* borrowed */
 	const struct options *options; /* borrowed */
-	struct collective
-		*collective; /* the ranks of a job that share the drafts; NULL: one process */
-	struct draft_uploads *uploads; /* set when SOURCE is a bucket (draft_upload.h); else NULL */
-	struct broker *broker;         /* runs on_commit=; NULL: this process runs it */
-	draft_commit_fn *commit;       /* commit of a shared draft; only with collective */
+	const struct commit_driver *driver;
+	/* Of drivers: the ranks of a job that share the drafts, and uploads to a bucket. */
+	struct collective *collective;
+	struct draft_uploads *uploads;
+	struct broker *broker; /* runs on_commit=; NULL: this process runs it */
 	/* protects list, and further members of the struct that embeds this one */
 	pthread_mutex_t lock;
 	struct draft *list;

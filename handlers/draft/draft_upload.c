@@ -50,7 +50,8 @@ int draft_uploads_new(const struct draft_env *env, const struct url_store_opts *
 	budget_init(&u->budget, "write_budget", 0);
 	if (opts) {
 		u->opts = *opts;
-		draft_uploads_resize(u, env->options->write_budget);
+		budget_resize(&u->budget,
+			      draft_upload_split(env->ckpt, env->options->write_budget));
 		io_never_sync(env->ckpt->io);
 	}
 	*ret = u;
@@ -79,12 +80,11 @@ uint64_t draft_upload_split(struct ckpt *ckpt, uint64_t write_budget)
 	return MAX(half, PART_BYTES);
 }
 
-void draft_uploads_resize(struct draft_uploads *u, uint64_t write_budget)
+void draft_uploads_resize(const struct draft_env *env, uint64_t write_budget)
 {
-	if (u->remark)
-		budget_resize(&u->env->ckpt->write_budget, write_budget);
-	else
-		budget_resize(&u->budget, draft_upload_split(u->env->ckpt, write_budget));
+	struct draft_uploads *u = env->uploads;
+
+	budget_resize(&u->budget, draft_upload_split(u->env->ckpt, write_budget));
 }
 
 void draft_uploads_interrupt(struct draft_uploads *u)
@@ -104,25 +104,14 @@ void draft_uploads_free(struct draft_uploads *u)
 	free(u);
 }
 
-const char *draft_uploads_url(const struct draft_uploads *u)
+static const char *draft_uploads_url(const struct draft_uploads *u)
 {
 	return u->env->ckpt->source->path;
 }
 
 /* ---- beginning ---- */
 
-static int make_spill(struct draft_uploads *u)
-{
-	int r = 0;
-
-	pthread_mutex_lock(&u->lock);
-	if (!u->spill.dir)
-		r = spill_dir_make(u->env->ckpt->io, u->where, &u->spill);
-	pthread_mutex_unlock(&u->lock);
-	return r;
-}
-
-static int claim(struct draft_uploads *u, const char *final, struct step_upload **ret)
+int draft_upload_claim(struct draft_uploads *u, const char *final, struct step_upload **ret)
 {
 	auto_free char *url = str_fmt("%s/%s", draft_uploads_url(u), final);
 
@@ -130,82 +119,18 @@ static int claim(struct draft_uploads *u, const char *final, struct step_upload 
 		     fail(-ENOMEM, "cannot write '%s'", final);
 }
 
-/* Of a draft that the ranks of a job share, the primary has the claim, and the others join it. */
-static int join_upload(struct draft *d, const char *final, struct span claimed)
+int draft_upload_join(struct draft_uploads *u, const char *final, struct span claimed,
+		      struct step_upload **ret)
 {
-	struct draft_uploads *u = d->env->uploads;
-	struct collective *j = d->env->collective;
 	auto_free char *url = str_fmt("%s/%s", draft_uploads_url(u), final);
 
-	if (collective_is_primary(j)) {
-		d->upload = collective_place(j, &d->member);
-		return d->upload ? 0 : fail(-ESTALE, "draft '%s' is gone", d->name);
-	}
-	return url ? step_upload_join(url, &u->opts, &u->budget, claimed, &d->upload) :
+	return url ? step_upload_join(url, &u->opts, &u->budget, claimed, ret) :
 		     fail(-ENOMEM, "cannot write '%s'", final);
 }
 
-/* Remove what a failed attempt has sent. */
-static void drop_objects(const struct draft *d, struct step_upload *u)
-{
-	struct err_note left;
-	int r = step_upload_drop(u);
-
-	if (r >= 0)
-		return;
-	err_save(r, &left);
-	log_warn("objects of draft '%s' stay behind: %s", d->name, left.text);
-}
-
-/* The primary's upload of a shared draft belongs to the record of the draft. */
-static void release_upload(struct draft *d)
-{
-	struct step_upload *u = take(d->upload);
-
-	if (!d->env->collective || !collective_is_primary(d->env->collective))
-		step_upload_free(u);
-	else if (u)
-		drop_objects(d, u);
-}
-
-static int make_shared_dir(struct draft *d, const char *final, unsigned mode, int64_t init_ns)
-{
-	auto_buf name = { 0 };
-	int r = step_name_on_disk(span_str(final), &name);
-
-	if (r >= 0)
-		r = buf_str(&name) ? draft_dir_begin_shared(d->env->uploads->spill.dir,
-							    buf_str(&name), final, mode, &d->dir) :
-				     -ENOMEM;
-	if (r >= 0)
-		d->dir->init_ns = init_ns;
-	return r;
-}
-
-static int begin_shared(struct draft *d, const char *final, unsigned mode)
-{
-	auto_buf claimed = { 0 };
-	struct err_note why;
-	int64_t init_ns;
-	int r = collective_join_place(d->env->collective, final, &d->member, &init_ns, &claimed);
-
-	if (r < 0)
-		return r;
-	r = join_upload(d, final, buf_span(&claimed));
-	if (r >= 0)
-		r = make_shared_dir(d, final, mode, init_ns);
-	if (r >= 0)
-		return 0;
-	err_save(r, &why);
-	release_upload(d);
-	collective_leave(d->env->collective, &d->member, true);
-	return err_restore(&why);
-}
-
-int draft_upload_begin(struct draft *d, const char *final, unsigned mode)
+int draft_upload_prepare(struct draft *d)
 {
 	struct draft_uploads *u = d->env->uploads;
-	int r;
 
 	if (user_is_other())
 		return fail(-EACCES,
@@ -217,24 +142,57 @@ int draft_upload_begin(struct draft *d, const char *final, unsigned mode)
 			    "'%s': a step of a bucket is made in a directory of this machine "
 			    "first: spill=off has none",
 			    d->name);
-	if (u->remark && d->env->collective)
-		return fail(-EOPNOTSUPP, "'%s': ranks of a job share no drafts there: %s", d->name,
-			    u->remark);
-	draft_uploads_log(u);
-	r = make_spill(u);
-	if (r >= 0 && d->env->collective) {
-		r = begin_shared(d, final, mode);
-	} else if (r >= 0) {
-		if (!u->remark)
-			r = claim(u, final, &d->upload);
-		if (r >= 0)
-			r = draft_dir_begin(u->spill.dir, final, final, mode, &d->dir);
-		if (r < 0)
-			step_upload_free(take(d->upload));
+	return 0;
+}
+
+int draft_upload_spill(struct draft *d, struct io_dir **ret)
+{
+	struct draft_uploads *u = d->env->uploads;
+	int r = 0;
+
+	pthread_mutex_lock(&u->lock);
+	if (!u->spill.dir)
+		r = spill_dir_make(u->env->ckpt->io, u->where, &u->spill);
+	pthread_mutex_unlock(&u->lock);
+	*ret = u->spill.dir;
+	return r;
+}
+
+int draft_upload_begin(struct draft *d, const char *final, unsigned mode)
+{
+	struct io_dir *spill;
+	int r = draft_upload_prepare(d);
+
+	if (r >= 0)
+		r = draft_upload_spill(d, &spill);
+	if (r >= 0)
+		r = draft_upload_claim(d->env->uploads, final, &d->upload);
+	if (r < 0)
+		return r;
+	r = draft_dir_begin(spill, final, final, mode, &d->dir);
+	if (r < 0) {
+		step_upload_free(take(d->upload));
+		return r;
 	}
-	if (r >= 0 && d->upload)
-		d->sender = file_sender_ref(step_upload_sender(d->upload));
-	return MIN(r, 0);
+	draft_upload_set_sender(d);
+	return 0;
+}
+
+void draft_upload_set_sender(struct draft *d)
+{
+	d->sender = file_sender_ref(step_upload_sender(d->upload));
+}
+
+int draft_copy_begin(struct draft *d, const char *final, unsigned mode)
+{
+	struct io_dir *spill;
+	int r = draft_upload_prepare(d);
+
+	if (r < 0)
+		return r;
+	draft_uploads_log(d->env->uploads);
+	r = draft_upload_spill(d, &spill);
+	return r < 0 ? r : draft_dir_begin(spill, final, final, mode, &d->dir);
 }
 
 /* ---- data files, while they grow ---- */
@@ -279,16 +237,11 @@ static void unwatch(void *arg)
 	free(s);
 }
 
-int draft_upload_watch(const struct draft_node *item, bool replicas, struct item_store_opts *ret)
+int draft_upload_watch_in(const struct draft_node *item, const char *database,
+			  struct item_store_opts *ret)
 {
 	struct span name = span_str(item->name);
 	struct sent_store *s = calloc(1, sizeof(*s));
-	char database[64] = "";
-
-	/* Each rank has a database of its own (handlers/job/collective_values.c). */
-	if (item->draft->env->collective)
-		snprintf(database, sizeof(database), "ocdbt.process_%s%d/",
-			 replicas ? "replica_" : "", collective_rank(item->draft->env->collective));
 
 	/* "default.safetensors" in the draft is the item "default". */
 	if (!item->is_dir)
@@ -307,14 +260,14 @@ int draft_upload_watch(const struct draft_node *item, bool replicas, struct item
 	return 0;
 }
 
+int draft_upload_watch(const struct draft_node *item, bool replicas, struct item_store_opts *ret)
+{
+	return draft_upload_watch_in(item, "", ret);
+}
+
 /* ---- ending ---- */
 
-struct uploading {
-	const struct draft *d;
-	int64_t deadline;
-};
-
-static int check(void *arg)
+int draft_upload_check(void *arg)
 {
 	const struct uploading *u = arg;
 	int r = write_env_check(&u->d->env->ckpt->write_env);
@@ -324,35 +277,41 @@ static int check(void *arg)
 	return r < 0 ? r : commit_check_deadline(u->d->dir->final, u->deadline);
 }
 
-static int copy(struct draft *d, struct uploading *u)
+static int publish_copy(struct commit *c)
 {
-	struct step_copy c = {
+	struct draft *d = c->publisher_arg;
+	struct uploading u = { d, c->deadline_ns };
+	struct step_copy copy = {
 		.from = d->dir->dir,
 		.source = d->env->ckpt->source,
 		.final = d->dir->final,
 		.dir_mode = io_dir_mode(d->env->options->mode),
-		.check = check,
-		.arg = u,
+		.check = draft_upload_check,
+		.arg = &u,
 	};
+	int r = draft_dir_check(d->dir);
 
-	return step_copy_run(&c);
+	return r < 0 ? r : step_copy_run(&copy);
 }
 
-int draft_upload_run(struct draft *d, int64_t deadline)
-{
-	struct uploading u = { d, deadline };
-	int r;
+const struct commit_publisher publish_by_copy = { .publish = publish_copy };
 
-	if (d->env->uploads->remark)
-		return copy(d, &u);
+static int publish_upload(struct commit *c)
+{
+	struct draft *d = c->publisher_arg;
+	struct uploading u = { d, c->deadline_ns };
+	int r = draft_dir_check(d->dir);
+
+	if (r < 0)
+		return r;
 	/* It may not be known what has become of the last attempt. */
 	r = d->upload ? step_upload_resolve(d->upload) :
-			claim(d->env->uploads, d->dir->final, &d->upload);
+			draft_upload_claim(d->env->uploads, d->dir->final, &d->upload);
 	if (r > 0) {
 		r = draft_upload_check_same(d);
 	} else if (r == 0) {
 		d->unknown_at = 0;
-		r = step_upload_run(d->upload, d->dir->dir, check, &u);
+		r = step_upload_run(d->upload, d->dir->dir, draft_upload_check, &u);
 	}
 	if (r >= 0 || !step_upload_may_exist(d->upload))
 		step_upload_free(take(d->upload));
@@ -361,6 +320,8 @@ int draft_upload_run(struct draft *d, int64_t deadline)
 	io_store_refresh(d->env->ckpt->io);
 	return r;
 }
+
+const struct commit_publisher publish_by_upload = { .publish = publish_upload };
 
 void draft_upload_set_unknown(struct draft *d)
 {
@@ -378,123 +339,38 @@ int draft_upload_check_same(const struct draft *d)
 		    d->dir->final);
 }
 
-/* ---- drafts that ranks share ---- */
-
-int draft_upload_send(struct draft *d, int64_t deadline)
-{
-	struct uploading u = { d, deadline };
-	int r = 0;
-
-	d->unknown_at = 0;
-
-	/*
-	 * An attempt whose result this rank did not know has failed: before another one, the
-	 * primary has found out.
-	 */
-	if (d->is_undecided) {
-		step_upload_set_keep(d->upload, false);
-		d->is_undecided = false;
-		r = step_upload_drop(d->upload);
-	}
-	if (r >= 0)
-		r = step_upload_send(d->upload, d->dir->dir, check, &u);
-	io_store_refresh(d->env->ckpt->io);
-	return r;
-}
-
-int draft_upload_list(const struct draft *d, struct buf *ret)
-{
-	/* At the first attempt nothing can be there that nobody sent for it. */
-	return d->member.attempt > 1 ? step_upload_list(d->upload, ret) : 0;
-}
-
-int draft_upload_publish(struct draft *d, const struct buf *list, size_t n, int64_t deadline)
-{
-	struct uploading u = { d, deadline };
-	int r = step_upload_send(d->upload, d->dir->dir, check, &u);
-
-	if (r >= 0 && d->member.attempt > 1)
-		r = step_upload_remove_others(d->upload, list, n);
-	if (r >= 0)
-		r = step_upload_commit_shared(d->upload, check, &u);
-	io_store_refresh(d->env->ckpt->io);
-	return r;
-}
-
-void draft_upload_decided(struct draft *d, int r)
-{
-	struct err_note why;
-
-	err_save(r, &why);
-	d->is_undecided = false;
-	/* The primary knows better whether there may be a marker. */
-	if (!collective_is_primary(d->env->collective))
-		step_upload_set_keep(d->upload, r >= 0);
-	if (r < 0)
-		drop_objects(d, d->upload);
-	if (r >= 0)
-		io_store_refresh(d->env->ckpt->io);
-	err_restore(&why);
-}
-
-int draft_upload_find(struct draft *d)
-{
-	draft_upload_set_unknown(d);
-	d->is_undecided = true;
-	step_upload_set_keep(d->upload, true);
-	return step_upload_is_committed(d->upload);
-}
-
-int draft_upload_resolve(struct draft *d)
-{
-	return step_upload_resolve(d->upload);
-}
-
-bool draft_upload_keeps(const struct draft *d)
-{
-	return step_upload_must_keep(d->upload);
-}
-
-int draft_upload_dir(struct draft *d, struct io_dir **ret)
-{
-	io_store_refresh(d->env->ckpt->io);
-	return io_dir_sub(d->env->ckpt->source, d->dir->final, ret);
-}
-
-static int claim_place(void *arg, const char *final, void **ret_place, struct buf *ret)
-{
-	struct step_upload *s = NULL;
-	int r = claim(arg, final, &s);
-
-	if (r >= 0)
-		r = buf_add_span(ret, step_upload_claim(s));
-	if (r < 0) {
-		step_upload_free(s);
-		return r;
-	}
-	*ret_place = s;
-	return 0;
-}
-
-static void release_place(void *arg, void *place)
-{
-	step_upload_free(place);
-}
-
-const struct collective_place_ops draft_upload_place = { .claim = claim_place,
-							 .release = release_place };
-
 /* ---- the end of a draft ---- */
 
-void draft_upload_end(struct draft *d)
+void draft_upload_remove_spill(struct draft *d)
 {
 	struct err_note why;
-	int r;
+	int r = draft_dir_remove(d->dir);
 
-	release_upload(d);
-	r = draft_dir_remove(d->dir);
 	if (r < 0) {
 		err_save(r, &why);
 		log_warn("'%s' stays behind until the mount ends: %s", d->dir->dir->path, why.text);
 	}
+}
+
+void draft_upload_end(struct draft *d)
+{
+	step_upload_free(take(d->upload));
+	draft_upload_remove_spill(d);
+}
+
+int draft_upload_remove(struct draft *d)
+{
+	draft_upload_end(d);
+	return 0;
+}
+
+void draft_upload_leave(struct draft *d)
+{
+	log_warn("draft '%s' was not committed, and was removed", d->name);
+	draft_upload_end(d);
+}
+
+void draft_upload_release(struct draft *d)
+{
+	file_sender_unref(d->sender);
 }

@@ -13,7 +13,7 @@
 #include "core/base/log.h"
 #include "core/base/path.h"
 #include "core/commit/seal.h"
-#include "handlers/draft/draft_upload.h"
+#include "core/remote/upload/step_upload.h"
 #include "handlers/job/draft_collective.h"
 
 struct names {
@@ -284,8 +284,7 @@ static int join_item(struct collective_plan *jp, size_t item)
 	struct collective_item *it = &jp->item[item];
 	struct commit c = { .ckpt = jp->draft->env->ckpt,
 			    .draft = jp->draft->dir,
-			    .dir_mode = jp->draft->dir->mode,
-			    .shared = true };
+			    .dir_mode = jp->draft->dir->mode };
 	auto_free struct commit_leaf *leaf = calloc(it->n_leaves + 1, sizeof(*leaf));
 	struct commit_item ci = { .name = span_str(it->plan->name), .leaves = leaf };
 	auto_of(item_store) struct item_store *store = NULL;
@@ -307,7 +306,7 @@ static int join_item(struct collective_plan *jp, size_t item)
 	}
 	ci.store = store;
 	if (r >= 0)
-		r = seal_item(&c, &ci);
+		r = seal_shared_item(&c, &ci);
 	for (size_t i = 0; i < ci.n_leaves; i++)
 		kv_free(leaf[i].kv);
 	return r;

@@ -6,7 +6,7 @@
  * array that are not equal must tile it; nothing else may exist twice. The place of each value
  * follows from names and descriptions alone, so no data is read.
  */
-#include "handlers/job/collective_plan.h"
+#include "handlers/job/job_driver.h"
 
 #include "core/base/array.h"
 #include "core/base/err.h"
@@ -58,6 +58,7 @@ static int new_item(struct collective_plan *jp, const struct contribution_item *
 		return out_of_memory();
 	it->plan->kind = si->kind;
 	it->plan->strict = true;
+	it->plan->scope = &plan_of_whole;
 	it->plan->opts = (struct save_opts){
 		.ocdbt = si->ocdbt,
 		.zarr = si->zarr,
@@ -255,31 +256,30 @@ static int check_alike(const struct collective_leaf *l)
  */
 static bool split(const struct collective_plan *jp, struct collective_leaf *l)
 {
-	const struct options *o = jp->draft->env->options;
 	const struct contribution_leaf *s = l->contributors->contribution;
-	unsigned n = 0,
-		 slices = collective_slices(jp->draft->env, s->desc.rank, s->desc.shape,
-					    dtype_info(s->desc.dtype)->size, &n),
-		 i = 0;
+	struct slices slices;
+	unsigned i = 0, n;
 	uint64_t chunks;
 
-	if (!o->replica_parallel || slices < 2)
+	if (!job_slices(jp->draft->env, s->desc.rank, s->desc.shape,
+			dtype_info(s->desc.dtype)->size, &slices))
 		return false;
+	n = slices.axis;
 	for (const struct contributor *c = l->contributors; c; c = c->next, i++)
 		if (memcmp(&c->contribution->box[0].layout, &l->layout, sizeof(l->layout)))
 			return false;
 	if (i < collective_n_active(jp->draft->env->collective) ||
-	    (s->desc.shape[n] / slices) % l->layout.chunk[n])
+	    (s->desc.shape[n] / slices.n) % l->layout.chunk[n])
 		return false;
-	chunks = s->desc.shape[n] / slices / l->layout.chunk[n];
+	chunks = s->desc.shape[n] / slices.n / l->layout.chunk[n];
 	i = 0;
-	for (struct contributor *c = l->contributors; c && i < slices; c = c->next, i++)
+	for (struct contributor *c = l->contributors; c && i < slices.n; c = c->next, i++)
 		c->assignment[0] = (struct assignment){ .take = TAKE_WHOLE,
 							.document = i == 0,
 							.axis = n,
 							.from = i * chunks,
 							.to = (i + 1) * chunks };
-	l->write[n] /= slices;
+	l->write[n] /= slices.n;
 	return true;
 }
 

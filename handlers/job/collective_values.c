@@ -13,9 +13,9 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/commit/seal.h"
+#include "core/remote/upload/step_upload.h"
 #include "core/zarr/write/zarr_copy.h"
 #include "handlers/job/draft_collective.h"
-#include "handlers/draft/draft_upload.h"
 #include "handlers/draft/kv_slice.h"
 
 struct doing {
@@ -247,7 +247,7 @@ static int seal_store(struct doing *x, struct commit *c, bool replicas)
 		if (x->it->leaf[i].replicas == replicas)
 			leaf[item.n_leaves++] = x->it->leaf[i];
 	item.store = replicas ? n->replicas.store : n->item.store;
-	return seal_item(c, &item);
+	return seal_shared_item(c, &item);
 }
 
 /* Only the files that the primary chose remain in x->it. */
@@ -302,15 +302,13 @@ static int do_item(struct doing *x, struct commit *c)
 	return r < 0 || !x->it->n_files ? r : seal_files(x, c);
 }
 
-int contribution_seal(struct draft *d, struct sealing_item *item, size_t n, struct span assignments,
-		      int64_t deadline)
+int contribution_seal(struct draft *d, struct sealing_item *item, size_t n, struct span assignments)
 {
 	struct commit c = { .ckpt = d->env->ckpt,
 			    .draft = d->dir,
-			    .dir_mode = (unsigned)d->env->options->mode,
-			    .shared = true };
+			    .dir_mode = (unsigned)d->env->options->mode };
 	struct doing x = { .d = d, .w = wire_of(assignments) };
-	int r = d->env->uploads ? collective_clean_own(d, item, n) : 0;
+	int r = 0;
 
 	for (size_t i = 0; i < n && r >= 0; i++) {
 		x.it = &item[i];
@@ -322,7 +320,5 @@ int contribution_seal(struct draft *d, struct sealing_item *item, size_t n, stru
 	if (r >= 0 && !wire_ok(&x.w))
 		r = fail(-EIO, "the primary's assignments are truncated");
 	/* The parent of items' directories that were made here, and of stores that were moved. */
-	if (r >= 0)
-		r = io_dirop(d->dir->dir, IO_SYNC_DIR, ".", NULL, 0);
-	return r < 0 || !d->env->uploads ? r : draft_upload_send(d, deadline);
+	return r < 0 ? r : io_dirop(d->dir->dir, IO_SYNC_DIR, ".", NULL, 0);
 }

@@ -22,71 +22,24 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
-#include "core/commit/seal.h"
+#include "core/base/path.h"
 #include "handlers/commit/draft_digests.h"
 #include "handlers/commit/draft_verify.h"
-#include "handlers/draft/draft_upload.h"
+#include "handlers/plan/copy_hints.h"
 
 #define SECOND_ROUND 1 /* index of the second round of votes; the first is 0 */
 
-struct course {
-	struct draft *d;
-	struct collective *j;
-	struct sealing_item *item; /* items of this rank */
-	size_t n;
-	const char *final;
-	struct span custom;
-	struct agreement attempt;
-	bool undecided;   /* the result is an error, and the step may be there nevertheless */
-	bool sent;        /* objects may have been uploaded for this attempt */
-	struct buf *list; /* primary: what the other ranks have uploaded, by rank */
-};
-
 /* ---- a waiting rank ---- */
-
-/*
- * The step is in a bucket, where nothing can be renamed: the primary may put the marker later than
- * this rank looks for it. As long as this rank has not uploaded its values, it cannot.
- */
-static int give_up_upload(struct course *c, const struct err_note *why)
-{
-	struct draft *d = c->d;
-	int found;
-
-	if (!c->undecided) {
-		d->dir->named = d->member.attempt + 1;
-		collective_give_up(c->j, &d->member);
-	}
-	if (c->attempt.round != SECOND_ROUND && !c->undecided && !d->is_undecided)
-		return err_restore(why);
-	found = draft_upload_find(d);
-	if (found > 0) {
-		log_warn("'%s' was committed, and rank %d did not say so", d->dir->final,
-			 collective_primary(c->j));
-		draft_upload_decided(d, 0);
-		return draft_upload_check_same(d);
-	}
-	err_clear();
-	return c->undecided ? err_restore(why) :
-			      fail(why->code, "whether '%s' is committed is not known yet: %s",
-				   d->dir->final, why->text);
-}
 
 /* The result of the attempt is known to this rank; r has a note if it is an error. */
 static int conclude(struct course *c, int r)
 {
 	struct err_note why;
 
-	if (!c->d->env->uploads)
-		return r;
+	if (!c->undecided)
+		return c->ops->decided ? c->ops->decided(c, r) : r;
 	err_save(r, &why);
-	if (c->undecided)
-		return give_up_upload(c, &why);
-	/* After a refusal in the first round, what was uploaded while it was written is still good.
-	 */
-	if (r >= 0 || c->sent)
-		draft_upload_decided(c->d, r);
-	return r < 0 ? err_restore(&why) : draft_upload_check_same(c->d);
+	return c->ops->give_up(c, &why);
 }
 
 static int await(struct course *c, struct buf *ret, bool *ret_answered)
@@ -99,28 +52,13 @@ static int await(struct course *c, struct buf *ret, bool *ret_answered)
 	return collective_undecided(buf_span(ret));
 }
 
-/*
- * No notification has arrived in time: inspect the directory to find out what has become of the
- * draft.
- */
+/* No result has arrived in time. */
 static int give_up(struct course *c, int r)
 {
-	struct err_note note;
-	int done;
+	struct err_note why;
 
-	err_save(r, &note);
-	if (c->d->env->uploads)
-		return give_up_upload(c, &note);
-	done = draft_dir_fence(c->d->dir, c->d->member.attempt);
-	if (done < 0)
-		return err_at(done, "nobody answers, and draft '%s' cannot be looked at",
-			      c->d->name);
-	if (done == 0)
-		return err_restore(&note);
-	log_warn("'%s' was committed, and rank %d did not say so", c->d->dir->final,
-		 collective_primary(c->j));
-	err_clear();
-	return io_dirop(c->d->dir->parent, IO_SYNC_DIR, ".", NULL, 0);
+	err_save(r, &why);
+	return c->ops->give_up(c, &why);
 }
 
 /*
@@ -146,13 +84,24 @@ static bool is_unknown(int r, bool answered)
 	return r < 0 && !answered;
 }
 
+/* Make the values of this rank durable, as assigned; list: see struct attempt_ops. */
+static int seal_values(struct course *c, struct span assignments, struct buf *list)
+{
+	int r = c->ops->clean ? c->ops->clean(c->d, c->item, c->n) : 0;
+
+	c->sent = true;
+	if (r >= 0)
+		r = contribution_seal(c->d, c->item, c->n, assignments);
+	return r < 0 || !c->ops->send ? r : c->ops->send(c->d, c->attempt.deadline, list);
+}
+
 static int follow(struct course *c, int r)
 {
 	auto_buf contribution = { 0 }, assignments = { 0 }, list = { 0 }, rest = { 0 };
 	bool answered = false;
 
 	if (r >= 0)
-		r = contribution_pack(c->final, c->custom, c->item, c->n, &contribution);
+		r = contribution_pack(c->d->dir->final, c->custom, c->item, c->n, &contribution);
 	r = agree_vote(&c->attempt, r, buf_span(&contribution));
 	if (r < 0)
 		return r;
@@ -161,10 +110,7 @@ static int follow(struct course *c, int r)
 		return leave(c, SECOND_ROUND, r);
 	if (r != 1)
 		return conclude(c, r);
-	c->sent = true;
-	r = contribution_seal(c->d, c->item, c->n, buf_span(&assignments), c->attempt.deadline);
-	if (r >= 0 && c->d->env->uploads)
-		r = draft_upload_list(c->d, &list);
+	r = seal_values(c, buf_span(&assignments), &list);
 	c->attempt.round = SECOND_ROUND;
 	/* The others wait for this vote, so removing what was uploaded comes after it. */
 	r = agree_vote(&c->attempt, r, buf_span(&list));
@@ -194,7 +140,8 @@ static int first_round(struct course *c, int mine, struct collective_plan **ret,
 		return fail(-ENOMEM, "cannot commit draft '%s'", c->d->name);
 	*ret_contributions = contribution;
 	if (mine >= 0)
-		mine = contribution_pack(c->final, c->custom, c->item, c->n, &contribution[rank]);
+		mine = contribution_pack(c->d->dir->final, c->custom, c->item, c->n,
+					 &contribution[rank]);
 	if (mine < 0)
 		err_at(mine, "rank %d", rank);
 	r = agree_collect(&c->attempt, mine, contribution);
@@ -222,13 +169,11 @@ static int second_round(struct course *c, const struct collective_plan *jp)
 	auto_buf assignments = { 0 };
 	int r = collective_plan_assignments(jp, collective_rank(c->j), &assignments);
 
-	c->sent = true;
 	c->list = calloc((size_t)collective_size(c->j), sizeof(*c->list));
 	if (r >= 0 && !c->list)
 		r = fail(-ENOMEM, "cannot commit draft '%s'", c->d->name);
 	if (r >= 0)
-		r = contribution_seal(c->d, c->item, c->n, buf_span(&assignments),
-				      c->attempt.deadline);
+		r = seal_values(c, buf_span(&assignments), NULL);
 	c->attempt.round = SECOND_ROUND;
 	return agree_collect(&c->attempt, r, c->list);
 }
@@ -262,37 +207,27 @@ static int name_databases(const struct collective_item *it, int n_ranks, struct 
 }
 
 struct publishing {
-	struct draft *d;
+	struct course *c;
 	struct sealing_item *desc;
 	size_t n;
 	struct commit *commit;
 };
 
-/* A finished draft is read from where the values of all ranks are. */
-static int upload_documents(struct publishing *p)
-{
-	bool reads = p->d->env->options->verify_commit;
-
-	for (size_t i = 0; i < p->n; i++)
-		reads |= draft_digests_wanted(p->desc[i].plan);
-	return p->d->env->uploads && reads ? draft_upload_send(p->d, p->commit->deadline_ns) : 0;
-}
-
 static int finish(void *arg)
 {
 	struct publishing *p = arg;
-	int r = upload_documents(p);
+	struct course *c = p->c;
+	bool verifies = c->d->env->options->verify_commit, reads = verifies;
+	int r = 0;
 
-	if (r >= 0 && p->d->env->options->verify_commit)
-		r = draft_verify(p->d, p->desc, p->n);
-	return r < 0 ? r : draft_digests(p->d, p->desc, p->n, p->commit);
-}
-
-static int publish_upload(void *arg, int64_t deadline)
-{
-	const struct course *c = arg;
-
-	return draft_upload_publish(c->d, c->list, (size_t)collective_size(c->j), deadline);
+	for (size_t i = 0; i < p->n; i++)
+		reads |= draft_digests_wanted(p->desc[i].plan);
+	/* A finished draft is read from where the values of all ranks are. */
+	if (reads && c->ops->send)
+		r = c->ops->send(c->d, p->commit->deadline_ns, NULL);
+	if (r >= 0 && verifies)
+		r = draft_verify(c->d, p->desc, p->n);
+	return r < 0 ? r : draft_digests(c->d, p->desc, p->n, p->commit);
 }
 
 /* All values are durable: write the documents that describe them, and rename. */
@@ -302,7 +237,7 @@ static int publish(struct course *c, struct collective_plan *jp)
 	auto_free struct commit_item *item = calloc(jp->n_items + 1, sizeof(*item));
 	auto_free struct ocdbt_parts *parts = calloc(jp->n_items + 1, sizeof(*parts));
 	auto_free char *custom = jp->custom.p ? span_dup_str(jp->custom) : NULL;
-	struct publishing finishing = { .d = c->d, .desc = desc, .n = jp->n_items };
+	struct publishing finishing = { .c = c, .desc = desc, .n = jp->n_items };
 	const struct options *o = c->d->env->options;
 	struct commit commit = {
 		.ckpt = c->d->env->ckpt,
@@ -313,11 +248,12 @@ static int publish(struct course *c, struct collective_plan *jp)
 		.custom = custom,
 		.dir_mode = (unsigned)o->mode,
 		.deadline_ns = c->attempt.deadline,
-		.shared = true,
 		.replaces = c->d->replaces,
 		.parts_in = jp->parts_in,
 		.finish = finish,
 		.finish_arg = &finishing,
+		.publisher = c->d->env->driver->publisher,
+		.publisher_arg = c,
 	};
 	int r = desc && item && parts ? 0 : fail(-ENOMEM, "cannot commit draft '%s'", c->d->name);
 
@@ -337,11 +273,6 @@ static int publish(struct course *c, struct collective_plan *jp)
 						.parts = parts[i].n ? &parts[i] : NULL };
 	}
 	finishing.commit = &commit;
-	if (c->d->env->uploads) {
-		commit.publish = publish_upload;
-		commit.publish_arg = c;
-		commit.published_to = draft_uploads_url(c->d->env->uploads);
-	}
 	if (r >= 0)
 		r = commit_run(&commit);
 	for (size_t i = 0; i < jp->n_items && desc; i++) {
@@ -351,26 +282,23 @@ static int publish(struct course *c, struct collective_plan *jp)
 	return r;
 }
 
-/* Join parts that fit no grid. In a bucket, they are read where their ranks uploaded them. */
-static int join(struct course *c, struct collective_plan *jp, struct io_dir **step)
+/* Join parts that fit no grid, where their ranks have brought them. */
+static int join(struct course *c, struct collective_plan *jp, struct io_dir **values)
 {
-	bool uploads = c->d->env->uploads;
-	int r = uploads ? draft_upload_dir(c->d, step) : 0;
+	bool any = false;
+	int r = c->ops->open_values ? c->ops->open_values(c->d, values) : 0;
 
-	jp->parts_in = *step;
+	jp->parts_in = *values;
 	if (r >= 0)
 		r = collective_items_join(jp);
-	for (size_t i = 0; i < jp->n_items && r >= 0 && uploads; i++)
-		if (jp->item[i].any_exported) {
-			r = draft_upload_send(c->d, c->attempt.deadline);
-			break;
-		}
-	return r;
+	for (size_t i = 0; i < jp->n_items; i++)
+		any |= jp->item[i].any_exported;
+	return r < 0 || !any || !c->ops->send ? r : c->ops->send(c->d, c->attempt.deadline, NULL);
 }
 
 static int run_rounds(struct course *c, int r)
 {
-	auto_of(io_dir) struct io_dir *step = NULL;
+	auto_of(io_dir) struct io_dir *values = NULL;
 	auto_of(collective_plan) struct collective_plan *jp = NULL;
 	struct leftovers_dir left = { 0 };
 	struct buf *contributions = NULL;
@@ -384,7 +312,7 @@ static int run_rounds(struct course *c, int r)
 	if (r >= 0)
 		r = second_round(c, jp);
 	if (r >= 0)
-		r = join(c, jp, &step);
+		r = join(c, jp, &values);
 	if (r >= 0)
 		r = collective_leftovers_move(jp, &left);
 	if (r >= 0)
@@ -401,53 +329,57 @@ static int run_rounds(struct course *c, int r)
 
 static int lead(struct course *c, int r)
 {
-	bool uploads = c->d->env->uploads;
 	/* The last attempt may have failed without this rank knowing what has become of the step. */
-	int resolved = uploads ? draft_upload_resolve(c->d) : 0;
+	int resolved = c->ops->resolve ? c->ops->resolve(c->d) : 0;
 
 	r = resolved == 0 ? run_rounds(c, r) : MIN(resolved, 0);
-	c->undecided = uploads && r < 0 && draft_upload_keeps(c->d);
-	if (c->undecided)
-		draft_upload_set_unknown(c->d);
+	c->undecided = r < 0 && c->ops->is_undecided && c->ops->is_undecided(c->d);
 	collective_decide(c->j, &c->d->member, r, c->undecided);
 	/* The others wait for the decision, so removing what was uploaded comes after it. */
-	if (uploads && (r >= 0 || c->sent))
-		draft_upload_decided(c->d, r);
-	return r < 0 || !uploads ? r : draft_upload_check_same(c->d);
+	return c->ops->decided ? c->ops->decided(c, r) : r;
 }
 
-int draft_commit_collective(struct draft *d, struct sealing_item *item, size_t n, const char *final,
-			    struct span custom, int r, int64_t deadline)
+static int check_items(const struct course *c)
 {
-	struct course c = { .d = d,
-			    .j = d->env->collective,
-			    .item = item,
-			    .n = n,
-			    .final = final,
-			    .custom = custom };
+	for (size_t i = 0; i < c->n; i++)
+		if (plan_is_nested(c->item[i].plan)) {
+			int r = fail(-EOPNOTSUPP,
+				     "the ranks of a job do not write items inside an item");
+
+			return err_at(r, "item '%.*s'",
+				      SPAN_ARG(path_first(span_str(c->item[i].plan->name))));
+		}
+	return 0;
+}
+
+int draft_commit_collective(struct course *c, int r, int64_t deadline)
+{
+	struct draft *d = c->d;
 	struct err_note note = { 0 };
 	int found, begun;
 
+	if (r >= 0)
+		r = check_items(c);
 	deadline = deadline ? deadline : INT64_MAX / 2;
 	err_save(r, &note);
-	/* Where ranks have directories of their own, nobody else renames them. */
-	found = d->env->uploads ? 0 : draft_dir_find(d->dir, d->member.attempt + 1);
-	begun = collective_begin(c.j, &d->member, d->dir->named, deadline);
-	c.attempt = collective_attempt(c.j, &d->member, deadline);
+	c->j = d->env->collective;
+	found = c->ops->find ? c->ops->find(d) : 0;
+	begun = collective_begin(c->j, &d->member, d->dir->named, deadline);
+	c->attempt = collective_attempt(c->j, &d->member, deadline);
 	if (is_unknown(begun, d->member.notified))
-		return leave(&c, 0, begun);
+		return leave(c, 0, begun);
 	if (begun != 1) {
 		/* The result of a missed attempt, for which this rank may have uploaded its values.
 		 */
-		c.sent = d->is_undecided;
+		c->sent = d->is_undecided;
 		/* Without its record, that is not known. */
-		c.undecided = d->member.undecided || begun == -ESTALE;
-		return conclude(&c, begun);
+		c->undecided = c->ops->is_undecided && (d->member.undecided || begun == -ESTALE);
+		return conclude(c, begun);
 	}
 	/* The other ranks wait for this vote, so errors must be sent to them too. */
 	if (r < 0)
 		err_restore(&note);
 	else if (found != 0)
 		r = found < 0 ? found : fail(-EEXIST, "'%s' is committed already", d->dir->final);
-	return collective_is_primary(c.j) ? lead(&c, r) : follow(&c, r);
+	return collective_is_primary(c->j) ? lead(c, r) : follow(c, r);
 }

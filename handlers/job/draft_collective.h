@@ -5,25 +5,22 @@
 #ifndef PYTREEFS_DRAFT_COLLECTIVE_H
 #define PYTREEFS_DRAFT_COLLECTIVE_H
 
-#include "core/job/collective.h"
-#include "handlers/job/collective_plan.h"
+#include "handlers/job/job_driver.h"
 
 /*
  * Run this rank's part of a commit whose items are planned; r: the error of planning them. All
  * ranks get the same result when all take part; -ETIMEDOUT when one does not.
  */
-int draft_commit_collective(struct draft *d, struct sealing_item *item, size_t n, const char *final,
-			    struct span custom, int r, int64_t deadline);
+int draft_commit_collective(struct course *c, int r, int64_t deadline);
 
 /* ---- its parts ---- */
 
 /*
  * Carry out the assignments of the primary: make values of this rank durable under their names in
- * the step (collective_values.c), and upload them if SOURCE is in a bucket, before the deadline.
- * assignments is NULL for a rank that has nothing to do.
+ * the step (collective_values.c). assignments is NULL for a rank that has nothing to do.
  */
-int contribution_seal(struct draft *d, struct sealing_item *item, size_t n, struct span assignments,
-		      int64_t deadline);
+int contribution_seal(struct draft *d, struct sealing_item *item, size_t n,
+		      struct span assignments);
 /*
  * For a draft whose ranks have directories of their own: remove files of failed attempts from the
  * one of this rank.

@@ -81,9 +81,8 @@ static void hint_source(struct draft_node *n, const struct node *from)
 			step = node_step_path((struct node *)at);
 	}
 	copy_hint_source(n, item ? item->path : NULL, step);
-	if (item && from->ops == &node_leaf_ops && !n->draft->env->collective &&
-	    item_format(item, &f.ocdbt, &f.zarr3))
-		copy_hint_format(n, f.ocdbt, f.zarr3);
+	if (item && from->ops == &node_leaf_ops && item_format(item, &f.ocdbt, &f.zarr3))
+		copy_hint_format_of_source(n, f.ocdbt, f.zarr3);
 }
 
 /* A view is a different array from its leaf. Only in names of views are '@' and '[' not escaped. */

@@ -16,10 +16,11 @@
 #include "core/job/collective.h"
 #include "core/step/step.h"
 #include "core/step/step_name.h"
+#include "handlers/commit/draft_drivers.h"
 #include "handlers/job/broadcast.h"
 #include "handlers/draft/draft.h"
 #include "handlers/draft/draft_upload.h"
-#include "handlers/job/draft_collective.h"
+#include "handlers/job/job_driver.h"
 #include "handlers/namespace/watch.h"
 
 #define REFUSED_MAX 64 /* number of items and views whose errors are remembered */
@@ -94,8 +95,7 @@ int ns_stat_root(const struct ns *ns, const struct timespec *mtime, struct stat 
 		return r;
 	ns_stat_dir(ns, &a, mtime ? mtime : &st.st_mtim, ret);
 	/* Drafts are made in this directory, so write permission and owner are those of SOURCE. */
-	ret->st_mode |= (ns->drafts.uploads ? 0200 : a.mode & 0222) |
-			(st.st_mode & (S_ISVTX | S_ISGID));
+	ret->st_mode |= ns->drafts.driver->writable(a.mode) | (st.st_mode & (S_ISVTX | S_ISGID));
 	return 0;
 }
 
@@ -277,6 +277,22 @@ void ns_warn_if_empty(const struct ns *ns)
 			ns->ckpt->opts.source);
 }
 
+static int choose_driver(struct ns *ns, const char *source)
+{
+	const struct options *o = ns->options;
+	const struct url_store_opts so = ns_store_opts(o);
+	bool is_url = store_is_bucket(source);
+
+	if (!is_url && !ns->ckpt->source->bucket) {
+		ns->drafts.driver = o->atomicity == ATOMICITY_COMMIT_FILE ? &in_place_driver :
+									    &directory_driver;
+		return 0;
+	}
+	ns->drafts.driver = is_url ? &bucket_driver : &mounted_driver;
+	return draft_uploads_new(&ns->drafts, is_url ? &so : NULL, ns_spill_dir(o),
+				 &ns->drafts.uploads);
+}
+
 int ns_open(const char *source, const struct options *o, struct ns **ret)
 {
 	auto_of(ns) struct ns *ns = calloc(1, sizeof(*ns));
@@ -294,12 +310,8 @@ int ns_open(const char *source, const struct options *o, struct ns **ret)
 	r = ns_ckpt(source, o, &ns->ckpt);
 	ns->drafts.ckpt = ns->ckpt;
 	ns->drafts.options = o;
-	if (r >= 0 && (store_is_bucket(source) || ns->ckpt->source->bucket)) {
-		const struct url_store_opts so = ns_store_opts(o);
-
-		r = draft_uploads_new(&ns->drafts, store_is_bucket(source) ? &so : NULL,
-				      ns_spill_dir(o), &ns->drafts.uploads);
-	}
+	if (r >= 0)
+		r = choose_driver(ns, source);
 	if (r >= 0)
 		r = node_table_new(&ns->nodes);
 	if (r >= 0)
@@ -321,13 +333,15 @@ static int open_item(void *arg, const char *path, struct item **ret)
 int ns_share(struct ns *ns, struct peers *peers)
 {
 	const struct options *o = ns->options;
+	const struct commit_driver *driver = NULL;
+	int r = job_driver_over(ns->drafts.driver, &driver);
 	const struct collective_opts opts = {
 		.peers = peers,
 		.source = ns->ckpt->source,
 		.active = o->active,
 		.primary = o->primary || !o->active ? (int)MIN(o->primary, (uint64_t)INT32_MAX) :
 						      -1,
-		.place = ns->drafts.uploads ? &draft_upload_place : NULL,
+		.place = driver ? driver->place : NULL,
 		.place_arg = ns->drafts.uploads,
 	};
 	const struct broadcast_opts shared = {
@@ -337,16 +351,16 @@ int ns_share(struct ns *ns, struct peers *peers)
 		.open_item = open_item,
 		.arg = ns,
 	};
-	int r = 0;
 
-	if (o->atomicity == ATOMICITY_COMMIT_FILE && !ns->drafts.uploads)
-		return fail(-EINVAL, "atomicity=commit_file: ranks share drafts by renaming them");
-	if (o->load_and_broadcast)
+	if (r >= 0 && o->load_and_broadcast)
 		r = broadcast_new(&shared, &ns->broadcast);
 	if (r >= 0)
 		r = collective_new(&opts, broadcast_serve, ns->broadcast, &ns->drafts.collective);
-	ns->drafts.commit = draft_commit_collective;
-	return r;
+	if (r < 0)
+		return r;
+	ns->drafts.driver = driver;
+	ns->peers = peers;
+	return 0;
 }
 
 int ns_start(struct ns *ns, const struct ns_listener *listener)
@@ -369,8 +383,7 @@ int ns_start(struct ns *ns, const struct ns_listener *listener)
 void ns_interrupt(struct ns *ns)
 {
 	draft_uploads_interrupt(ns->drafts.uploads);
-	if (ns->drafts.collective)
-		collective_interrupt(ns->drafts.collective);
+	collective_interrupt(ns->drafts.collective);
 }
 
 void ns_stop(struct ns *ns)

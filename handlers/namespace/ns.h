@@ -10,6 +10,7 @@
 #include "core/step/ckpt.h"
 #include "core/step/item.h"
 #include "handlers/namespace/node.h"
+#include "handlers/draft/commit_driver.h"
 #include "handlers/draft/draft_env.h"
 #include "handlers/options/options.h"
 
@@ -57,6 +58,7 @@ struct ns {
 
 	/* Drafts. The lock of this struct also protects views. */
 	struct draft_env drafts;
+	struct peers *peers;        /* of the job that it is a rank of; borrowed; NULL: of none */
 	struct node_subtree *views; /* views of whole steps of the root */
 
 	struct broadcast *broadcast; /* for load_and_broadcast; else NULL */

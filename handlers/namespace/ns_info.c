@@ -63,7 +63,7 @@ static int put_process(struct ns *ns, const struct printer *p)
 	};
 
 	r = put(p, &rows[0]);
-	if (r >= 0 && (ns->drafts.collective || ns->broadcast))
+	if (r >= 0 && ns->peers)
 		r = put(p, &in_job);
 	return r < 0 ? r : put(p, &rows[1]);
 }

@@ -16,6 +16,7 @@
 #include "core/base/log.h"
 #include "core/step/step_meta.h"
 #include "core/tree/digests.h"
+#include "handlers/draft/commit_driver.h"
 #include "handlers/leaf/leaf.h"
 #include "handlers/plan/copy_hints.h"
 
@@ -85,11 +86,18 @@ void copy_hint_format(struct draft_node *n, bool ocdbt, bool zarr3)
 	pthread_mutex_unlock(&d->lock);
 }
 
-/* The ranks of a job copy different files, and must agree on the format: theirs are the options. */
+void copy_hint_format_of_source(struct draft_node *n, bool ocdbt, bool zarr3)
+{
+	const struct plan_scope *scope = n->draft->env->driver->scope;
+
+	if (scope->take_format)
+		scope->take_format(n, ocdbt, zarr3);
+}
+
 static void take_format(struct draft_node *item, const struct tree *t)
 {
-	if (t->has_use_ocdbt && !item->draft->env->collective)
-		copy_hint_format(item, t->use_ocdbt, t->use_zarr3);
+	if (t->has_use_ocdbt)
+		copy_hint_format_of_source(item, t->use_ocdbt, t->use_zarr3);
 }
 
 static struct span word(struct span s)
@@ -327,7 +335,6 @@ int plan_hint_handler(struct plan *p)
 {
 	const struct draft *d = p->item->draft;
 	auto_of(step_meta) struct step_meta *m = NULL;
-	const struct tree_node *top = p->tree ? p->tree->root : NULL;
 	struct span hint = { 0 };
 	int r = hint_step(d->root, &m);
 
@@ -339,9 +346,8 @@ int plan_hint_handler(struct plan *p)
 		step_meta_handler(m, span_str(p->name), &hint);
 	if (hint.p && !(p->copied_handler = span_dup_str(hint)))
 		return fail(-ENOMEM, "cannot describe item '%s'", p->name);
-	p->is_array = !d->is_item && !p->collective && top && p->n_leaves == 1 &&
-		      top->n_children == 1 && top->children[0]->kind == TREE_LEAF && hint.p &&
-		      span_eq(hint, span_str(ARRAY_HANDLER));
+	p->is_array = !d->is_item && hint.p && span_eq(hint, span_str(ARRAY_HANDLER)) &&
+		      p->scope->is_array && p->scope->is_array(p);
 	return 0;
 }
 

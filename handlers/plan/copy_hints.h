@@ -53,6 +53,11 @@ void copy_hint_source(struct draft_node *n, const char *item, const char *step);
  * format already. The draft takes it, too, in case that it is a tree.
  */
 void copy_hint_format(struct draft_node *n, bool ocdbt, bool zarr3);
+/*
+ * The same for the format of the item that a leaf is copied from. The ranks of a job copy different
+ * files, and have to agree: theirs are the options.
+ */
+void copy_hint_format_of_source(struct draft_node *n, bool ocdbt, bool zarr3);
 /* Let the item take the format that its copied `_METADATA`, written by now, records. */
 void copy_hint_written(struct draft_node *item);
 

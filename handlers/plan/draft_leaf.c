@@ -242,7 +242,7 @@ static int refuse_empty_axis(struct plan *p, const struct plan_leaf *l, struct s
  * Let a jax array that several devices wrote keep the shape of what each of them wrote, if that is
  * possible with its shape and its chunks.
  */
-static int take_write_shape(struct plan *p, struct plan_leaf *l)
+int plan_take_write_shape(struct plan *p, struct plan_leaf *l)
 {
 	const struct draft_file *f;
 	const uint64_t *chunk;
@@ -252,9 +252,6 @@ static int take_write_shape(struct plan *p, struct plan_leaf *l)
 	unsigned rank = 0;
 	int r;
 
-	/* The primary of a job decides about what ranks write. */
-	if (l->write || p->collective || !l->source)
-		return 0;
 	r = keep_xattr(p, l->source, "write_shape", false, &text);
 	if (r < 0 || !text.n)
 		return r;
@@ -294,7 +291,10 @@ int plan_record(struct plan *p, struct plan_leaf *l)
 	/* Only then does `array_metadatas` have an entry for the array. */
 	if (!record.is_sharded || !d->has_shape || !p->opts.array_metadata)
 		return 0;
-	r = take_write_shape(p, l);
+	/* The primary of a job has set it for the arrays of ranks. */
+	r = l->write || !l->source || !p->scope->take_write_shape ?
+		    0 :
+		    p->scope->take_write_shape(p, l);
 	if (r < 0)
 		return r;
 	shape = arena_calloc(&p->tree->arena, d->rank + 1, sizeof(*shape));

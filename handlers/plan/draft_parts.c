@@ -22,7 +22,7 @@ static int same_whole(const struct draft_part *a, const struct draft_node *na,
 }
 
 /* Parts that do not overlap and have as many elements as the whole array tile it. */
-static int check_tiling(struct draft_node **parts, const struct draft_part *p, size_t n)
+int plan_check_tiling(struct draft_node **parts, const struct draft_part *p, size_t n)
 {
 	auto_free struct box *box = calloc(n, sizeof(*box));
 	auto_free char *what = span_dup_str(p[0].stem);
@@ -65,10 +65,9 @@ static int check_part(struct draft_node *n, const struct draft_part *p, struct d
 }
 
 static int check_parts(struct draft_node **parts, const struct draft_part *p, size_t n,
-		       bool collective, enum dtype *dtype)
+		       const struct plan_scope *scope, enum dtype *dtype)
 {
-	/* One rank may have only some of the parts. */
-	int r = collective ? 0 : check_tiling(parts, p, n);
+	int r = scope->check_tiling ? scope->check_tiling(parts, p, n) : 0;
 
 	for (size_t i = 0; i < n && r >= 0; i++)
 		r = check_part(parts[i], &p[i], parts[0], dtype);
@@ -86,7 +85,7 @@ int plan_parts(struct plan *p, struct tree_node *parent, struct draft_node **par
 	for (size_t i = 0; i < n && r >= 0; i++)
 		r = draft_part_of(span_str(parts[i]->name), &part[i]);
 	if (r >= 0 && p->strict)
-		r = check_parts(parts, part, n, p->collective, &dtype);
+		r = check_parts(parts, part, n, p->scope, &dtype);
 	if (r >= 0 && parent)
 		r = plan_key(p, parent, parts[0], part[0].stem, false, &key);
 	if (r == -EINVAL && !p->strict) {

@@ -99,6 +99,14 @@ const char *plan_node_type(struct plan *p, struct tree_node *node, const struct 
 	return NULL;
 }
 
+const char *plan_set_type(struct plan *p, struct tree_node *node, const struct tree_type *t)
+{
+	if (t->clazz.n)
+		return plan_node_type(p, node, t, plan_rich_off(p));
+	node->type = t;
+	return NULL;
+}
+
 /*
  * Get the type, or the order of a dict, from the xattr or else from the copied tree: 1; 0: there is
  * none.
@@ -117,7 +125,7 @@ static int find_type(struct plan *p, struct draft_node *dir, const struct tree_n
 
 int plan_namedtuple(struct plan *p, struct draft_node *dir, struct tree_node *node)
 {
-	const char *why = NULL;
+	const char *why;
 	const struct tree_type *t = NULL;
 	struct span word;
 	bool marked, is_dict, other;
@@ -129,8 +137,7 @@ int plan_namedtuple(struct plan *p, struct draft_node *dir, struct tree_node *no
 	is_dict = span_eq(word, span_str("dict"));
 	other = word.p && !marked && !is_dict;
 	pthread_mutex_unlock(&dir->draft->lock);
-	/* Other ranks may have the missing names. */
-	if (!other && (node->n_children || p->collective))
+	if (!other && p->scope->may_have_type(node))
 		r = find_type(p, dir, node, is_dict, &t);
 	if (r < 0)
 		return r;
@@ -139,10 +146,7 @@ int plan_namedtuple(struct plan *p, struct draft_node *dir, struct tree_node *no
 		    "neither user.pytree.namedtuple nor a copied _METADATA says which one it is");
 	if (r == 0)
 		return 0;
-	if (p->collective || !t->clazz.n)
-		node->type = t;
-	else
-		why = plan_node_type(p, node, t, plan_rich_off(p));
+	why = p->scope->set_type(p, node, t);
 	if (why)
 		say(p, dir, why);
 	return 0;

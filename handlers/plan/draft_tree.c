@@ -9,6 +9,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/step/step_meta.h"
+#include "handlers/draft/commit_driver.h"
 #include "handlers/plan/copy_hints.h"
 #include "handlers/plan/draft_generated.h"
 
@@ -418,8 +419,7 @@ static int make_tree(struct plan *p)
 		p->opts.rich_types = true;
 	if (r >= 0)
 		r = custom_metadata(p);
-	/* The parts of the other ranks are still missing. */
-	return r < 0 || p->collective ? r : plan_finish_tree(p);
+	return r < 0 || !p->scope->finish ? r : p->scope->finish(p);
 }
 
 /* Set the name of an item; if it is inside another, the name begins with that of the outer one. */
@@ -505,7 +505,7 @@ int plan_new(struct draft_node *item, bool strict, struct plan **ret)
 	p->strict = strict;
 	if (strict)
 		trace(TRACE_STEP, "item '%s' is planned", item->name);
-	p->collective = strict && item->draft->env->collective;
+	p->scope = strict ? item->draft->env->driver->scope : &plan_of_whole;
 	r = item_kind(p);
 	if (r >= 0 && p->kind == PLAN_BESIDE)
 		r = plan_take_beside(p);

@@ -17,9 +17,7 @@
 #include "core/step/detect.h"
 #include "core/step/step.h"
 #include "core/step/step_name.h"
-#include "core/remote/upload/step_upload.h"
 #include "handlers/commit/draft_commit.h"
-#include "handlers/draft/draft_upload.h"
 #include "tools/cli/interrupt.h"
 #include "tools/convert/input.h"
 #include "tools/job/group_work.h"
@@ -244,25 +242,30 @@ int path_check_step_name(struct cmd_args *a, const char *dir, const char *name)
 	return r;
 }
 
+static int check_new(const struct atomic_step *n)
+{
+	return step_check_new(n->ns->ckpt->source, span_str(n->name),
+			      ckpt_needs_marker(n->ns->ckpt));
+}
+
 /* Check that the target does not exist, or may be replaced. */
 static int check_target(const struct cmd_args *a, struct atomic_step *n, const char *path)
 {
+	const struct commit_driver *driver = n->ns->drafts.driver;
 	struct stat st;
 	int r = io_stat(n->ns->ckpt->source, n->name, &st);
 
 	if (r == -ENOENT) {
 		err_clear();
-		return n->upload ? 0 :
-				   step_check_new(n->ns->ckpt->source, span_str(n->name),
-						  ckpt_needs_marker(n->ns->ckpt));
+		return check_new(n);
 	}
 	if (r >= 0)
 		r = is_unfinished(a, n, &st);
 	if (r != 0)
 		return MIN(r, 0);
-	if (n->ns->drafts.uploads)
-		return n->force ? fail(-EINVAL, "'%s': a step in a bucket is not replaced", path) :
-				  fail(-EEXIST, "'%s' is there already", path);
+	r = driver->check_replace ? driver->check_replace(path) : 0;
+	if (r < 0)
+		return n->force ? r : fail(-EEXIST, "'%s' is there already", path);
 	/* The library has no --force, but a flag of its own. */
 	if (!n->force)
 		return fail(-EEXIST, "'%s' is there already%s", path,
@@ -270,77 +273,16 @@ static int check_target(const struct cmd_args *a, struct atomic_step *n, const c
 	return replace_check(n->ns->ckpt->source, n->name, &st, path);
 }
 
-/* Check the name against the steps that the bucket has. */
-static int check_new_in_bucket(struct cmd_args *a, const struct atomic_step *n)
+static int check_url(const struct atomic_step *n, const char *url)
 {
-	struct step_name name;
-	struct ns *ns = NULL;
-	int r;
-
-	if (step_name_parse(span_str(n->name), &name) != 1 || name.prefix.n)
-		return 0;
-	r = open_root(a, n->dir, &ns);
-	if (r >= 0)
-		r = step_check_new(ns->ckpt->source, span_str(n->name), true);
-	ns_close(ns);
-	/* Other errors of the bucket are found when it is written to. */
-	if (r < 0 && r != -EINVAL) {
-		err_clear();
-		r = 0;
-	}
-	return r;
-}
-
-/*
- * Nothing can be renamed in a bucket, and a commit needs a draft in a directory. So the step is
- * made in a local directory, and the commit uploads it.
- */
-static int open_url(struct cmd_args *a, const char *url, struct atomic_step *n)
-{
-	const struct url_store_opts opts = ns_store_opts(&a->options);
-	const char *host = strstr(n->dir, "://"), *where = ns_spill_dir(&a->options);
-	int r;
+	const char *host = strstr(n->dir, "://");
 
 	if (!host || !host[3])
 		return fail(-EINVAL,
 			    "'%s' is not the URL of a step: that is s3://BUCKET/PREFIX/STEP", url);
-	if (n->force)
-		return fail(-EINVAL, "'%s': a step in a bucket is not replaced", url);
-	if (!where)
-		return fail(-EINVAL,
-			    "'%s' is made in a directory of this machine first: spill=off has none",
-			    url);
-	/* Ranks share a draft as in a mount of the bucket (handlers/draft/draft_upload.h). */
-	if (n->group)
-		return 0;
-	n->budget = calloc(1, sizeof(*n->budget));
-	if (!n->budget)
-		return fail(-ENOMEM, "cannot write '%s'", url);
-	budget_init(n->budget, "write_budget", a->options.write_budget);
-	r = check_new_in_bucket(a, n);
-	if (r >= 0)
-		r = step_upload_begin(url, &opts, n->budget, &n->upload);
-	if (r >= 0)
-		r = io_engine_open(a->options.io, &n->spill_io);
-	if (r >= 0)
-		r = spill_dir_make(n->spill_io, where, &n->spill);
-	if (r < 0)
-		return r;
-	io_never_sync(n->spill_io);
-	/* If the marker makes it a step, the marker must be written. */
-	a->options.atomicity = ATOMICITY_COMMIT_FILE;
-	free(n->dir);
-	n->dir = strdup(n->spill.path);
-	return n->dir ? 0 : fail(-ENOMEM, "cannot write '%s'", url);
-}
-
-/* The draft is made on this machine only to be uploaded: it need not survive a crash. */
-static void share_with_upload(struct atomic_step *n)
-{
-	struct ckpt *c = n->ns->ckpt;
-
-	io_never_sync(c->io);
-	budget_resize(n->budget, draft_upload_split(c, n->ns->options->write_budget));
+	if (!strncmp(url, "http", 4))
+		return fail(-EROFS, "'%s' cannot be written: only s3:// and gs:// can", url);
+	return n->force ? fail(-EINVAL, "'%s': a step in a bucket is not replaced", url) : 0;
 }
 
 /* Check the name, and that of a directory for it that is not there or, in a bucket, may not be. */
@@ -368,11 +310,8 @@ static int open_dir(struct cmd_args *a, const char *path, enum layout_kind layou
 	if (strlen(n->name) + strlen(STEP_TMP) + 4 > LIMIT_NAME_BYTES)
 		return fail(-ENAMETOOLONG, "'%s' is too long for the name of a checkpoint",
 			    n->name);
-	if (is_url)
-		r = open_url(a, path, n);
-	else
-		r = check_no_mount(n->dir, n->name);
-	if (r >= 0 && !is_url)
+	r = is_url ? check_url(n, path) : check_no_mount(n->dir, n->name);
+	if (r >= 0)
 		r = path_check_outside(path, n->dir, layout == LAYOUT_DIRECT);
 	if (r < 0)
 		return r;
@@ -380,16 +319,15 @@ static int open_dir(struct cmd_args *a, const char *path, enum layout_kind layou
 	r = open_root(a, n->dir, &n->ns);
 	if (r >= 0)
 		n->ns->ckpt->write_env.check = interrupt_check_arg;
-	if (r >= 0 && n->upload)
-		share_with_upload(n);
 	if (r >= 0)
 		r = ns_start(n->ns, NULL);
 	/* From now on, the cache gives way to metadata. */
 	if (r >= 0)
 		meter_leave(&first);
-	if (r >= 0)
-		r = check_target(a, n, path);
-	return r;
+	if (r < 0)
+		return r;
+	/* The claim of the place of a step in a bucket fails if it is there, or being written. */
+	return is_url ? check_new(n) : check_target(a, n, path);
 }
 
 /* Share the draft: from now on, ranks answer each other's requests. */
@@ -420,19 +358,9 @@ int atomic_step_begin(struct cmd_args *a, struct rank_group *group, const char *
 	if (r < 0)
 		return r;
 	n.draft->replaces = force;
-	if (n.upload)
-		n.draft->sender = file_sender_ref(step_upload_sender(n.upload));
 	*ret = n;
 	n = (struct atomic_step){ 0 };
 	return 0;
-}
-
-static int upload(struct atomic_step *n)
-{
-	auto_of(io_dir) struct io_dir *step = NULL;
-	int r = io_dir_sub(n->ns->ckpt->source, n->name, &step);
-
-	return r < 0 ? r : step_upload_run(n->upload, step, interrupt_check_arg, NULL);
 }
 
 int atomic_step_commit(struct atomic_step *n)
@@ -441,8 +369,6 @@ int atomic_step_commit(struct atomic_step *n)
 
 	if (r >= 0)
 		draft_unref(take(n->draft));
-	if (r >= 0 && n->upload)
-		r = upload(n);
 	return group_reduce(n->group, r);
 }
 
@@ -481,13 +407,7 @@ void atomic_step_release(struct atomic_step *n)
 	if (n->is_shared)
 		leave_together(n);
 	draft_unref(n->draft);
-	step_upload_free(n->upload);
-	if (n->budget)
-		budget_release(n->budget);
-	free(n->budget);
 	ns_close(n->ns);
-	spill_dir_remove(&n->spill);
-	io_engine_close(n->spill_io);
 	free(n->dir);
 	free(n->name);
 	*n = (struct atomic_step){ 0 };

@@ -6,7 +6,6 @@
 #ifndef PYTREEFS_ATOMIC_STEP_H
 #define PYTREEFS_ATOMIC_STEP_H
 
-#include "core/commit/spill_dir.h"
 #include "tools/cli/cmd.h"
 #include "tools/convert/import_list.h"
 
@@ -16,12 +15,7 @@ enum layout_kind { LAYOUT_ITEMS, LAYOUT_DIRECT };
 struct atomic_step {
 	struct ns *ns; /* of the directory that contains the path */
 	struct draft *draft;
-	/* the parts of the path; for a URL, dir is the local directory of the step */
-	char *dir, *name;
-	struct step_upload *upload; /* uploads the step to the URL; NULL: not a URL */
-	struct budget *budget;      /* memory of parts that are being sent */
-	struct io_engine *spill_io; /* engine for the local directory */
-	struct spill_dir spill;
+	char *dir, *name;         /* the parts of the path */
 	bool force;               /* an existing checkpoint is replaced by the commit */
 	struct rank_group *group; /* borrowed; NULL: one process does all */
 	bool is_shared;           /* the draft is shared by all ranks */

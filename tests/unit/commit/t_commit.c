@@ -77,6 +77,7 @@ static void an_error_of_the_check_stops_the_commit(void **state)
 	auto_of(draft_dir) struct draft_dir *d = begin();
 	struct look l = { .code = -EUCLEAN };
 	struct commit c = { .ckpt = ns->ckpt,
+			    .publisher = &publish_by_rename,
 			    .draft = d,
 			    .items = &one_item,
 			    .n_items = 1,
@@ -100,7 +101,12 @@ static void the_deadline_is_met_before_the_rename(void **state)
 {
 	auto_of(draft_dir) struct draft_dir *d = begin();
 	struct commit c = {
-		.ckpt = ns->ckpt, .draft = d, .items = &one_item, .n_items = 1, .deadline_ns = 1
+		.ckpt = ns->ckpt,
+		.publisher = &publish_by_rename,
+		.draft = d,
+		.items = &one_item,
+		.n_items = 1,
+		.deadline_ns = 1,
 	};
 
 	for (int i = 0; i < 2; i++) {
@@ -124,6 +130,7 @@ static void a_late_deadline_keeps_written_files(void **state)
 {
 	auto_of(draft_dir) struct draft_dir *d = begin();
 	struct commit c = { .ckpt = ns->ckpt,
+			    .publisher = &publish_by_rename,
 			    .draft = d,
 			    .items = &one_item,
 			    .n_items = 1,
@@ -141,7 +148,11 @@ static void a_late_deadline_keeps_written_files(void **state)
 static void an_existing_step_is_not_replaced(void **state)
 {
 	auto_of(draft_dir) struct draft_dir *d = begin();
-	struct commit c = { .ckpt = ns->ckpt, .draft = d, .items = &one_item, .n_items = 1 };
+	struct commit c = { .ckpt = ns->ckpt,
+			    .publisher = &publish_by_rename,
+			    .draft = d,
+			    .items = &one_item,
+			    .n_items = 1 };
 
 	assert_int_equal(io_dirop(ns->ckpt->source, IO_MKDIR, "7", NULL, 0777), 0);
 	assert_int_equal(commit_run(&c), -EEXIST);

@@ -142,7 +142,7 @@ static void writer_commit(struct writer *w)
 			    .draft = w->draft,
 			    .items = &item,
 			    .n_items = 1,
-			    .atomicity = in_place ? ATOMICITY_COMMIT_FILE : ATOMICITY_RENAME };
+			    .publisher = in_place ? &publish_by_marker : &publish_by_rename };
 
 	if (!w->draft)
 		return;

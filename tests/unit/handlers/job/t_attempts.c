@@ -40,9 +40,9 @@ static int teardown(void **state)
 }
 
 static int commit_within_patience(struct draft *d, struct sealing_item *item, size_t n,
-				  const char *final, struct span custom, int r, int64_t deadline)
+				  struct span custom, int r, int64_t deadline)
 {
-	return draft_commit_collective(d, item, n, final, custom, r, clock_ns() + patience);
+	return job_directory_commit(d, item, n, custom, r, clock_ns() + patience);
 }
 
 static int make(int rank, void *arg)
@@ -55,8 +55,11 @@ static int make(int rank, void *arg)
 static void open_job(struct job *job, int n)
 {
 	static const char *const set[] = { "shape=root", "io=sync", NULL };
+	static struct commit_driver driver;
 	int r[HUB_MAX];
 
+	driver = job_directory_driver;
+	driver.commit = commit_within_patience;
 	assert_int_equal(tmp_dir_remove(root), 0);
 	assert_int_equal(mkdir(root, 0700), 0);
 	hub_open(n);
@@ -64,7 +67,7 @@ static void open_job(struct job *job, int n)
 		made_options(&job->o[i], set);
 		assert_int_equal(ns_open(root, &job->o[i], &job->ns[i]), 0);
 		assert_int_equal(ns_share(job->ns[i], &hub.rank[i]), 0);
-		job->ns[i]->drafts.commit = commit_within_patience;
+		job->ns[i]->drafts.driver = &driver;
 	}
 	hub_run(make, job, r);
 	for (int i = 0; i < n; i++)

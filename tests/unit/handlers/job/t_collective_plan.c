@@ -5,7 +5,8 @@
  */
 #include "tests/unit/lib/plan_make.h"
 
-#include "handlers/job/collective_plan.h"
+#include "handlers/commit/draft_drivers.h"
+#include "handlers/job/job_driver.h"
 #include "tests/unit/lib/peers_hub.h"
 
 static struct collective *collective;
@@ -54,6 +55,12 @@ static void give_tuple(struct draft_node *item)
 	draft_node_unref(n);
 }
 
+static void in_job(bool is)
+{
+	ns->drafts.driver = is ? &job_directory_driver : &directory_driver;
+	ns->drafts.collective = is ? collective : NULL;
+}
+
 /* Drafts begin as one process's, so that no rank has to answer; they are planned as shared ones. */
 static int put_together(const struct given *first, const struct given *second, struct both *ret)
 {
@@ -76,17 +83,17 @@ static int put_together(const struct given *first, const struct given *second, s
 		if (type[i])
 			assert_int_equal(draft_set_xattr(node, "user.pytree.namedtuple", &value, 0),
 					 0);
-		ns->drafts.collective = collective;
+		in_job(true);
 		assert_int_equal(plan_new(node, true, &item.plan), 0);
 		assert_int_equal(contribution_pack("5", span_of(NULL, 0), &item, 1, &ret->bytes[i]),
 				 0);
-		ns->drafts.collective = NULL;
+		in_job(false);
 		sealing_item_release(&item);
 		draft_node_unref(node);
 	}
-	ns->drafts.collective = collective;
+	in_job(true);
 	r = collective_plan_new(drafts[n_drafts - 2], ret->bytes, &ret->made);
-	ns->drafts.collective = NULL;
+	in_job(false);
 	return r;
 }
 
