@@ -28,6 +28,15 @@ struct draft_uploads {
 	atomic_bool interrupted;
 };
 
+/* Encoding gets one half, uploads get the other half, but at least the size of one part. */
+static uint64_t split_budget(struct ckpt *ckpt, uint64_t write_budget)
+{
+	uint64_t half = write_budget / 2;
+
+	budget_resize(&ckpt->write_budget, MAX(write_budget - MAX(half, PART_BYTES), half));
+	return MAX(half, PART_BYTES);
+}
+
 int draft_uploads_new(const struct draft_env *env, const struct url_store_opts *opts,
 		      const char *spill, struct draft_uploads **ret)
 {
@@ -50,8 +59,7 @@ int draft_uploads_new(const struct draft_env *env, const struct url_store_opts *
 	budget_init(&u->budget, "write_budget", 0);
 	if (opts) {
 		u->opts = *opts;
-		budget_resize(&u->budget,
-			      draft_upload_split(env->ckpt, env->options->write_budget));
+		budget_resize(&u->budget, split_budget(env->ckpt, env->options->write_budget));
 		io_never_sync(env->ckpt->io);
 	}
 	*ret = u;
@@ -72,19 +80,11 @@ void draft_uploads_log(const struct draft_uploads *u)
 		log_warn("%s", u->remark);
 }
 
-uint64_t draft_upload_split(struct ckpt *ckpt, uint64_t write_budget)
-{
-	uint64_t half = write_budget / 2;
-
-	budget_resize(&ckpt->write_budget, MAX(write_budget - MAX(half, PART_BYTES), half));
-	return MAX(half, PART_BYTES);
-}
-
 void draft_uploads_resize(const struct draft_env *env, uint64_t write_budget)
 {
 	struct draft_uploads *u = env->uploads;
 
-	budget_resize(&u->budget, draft_upload_split(u->env->ckpt, write_budget));
+	budget_resize(&u->budget, split_budget(u->env->ckpt, write_budget));
 }
 
 void draft_uploads_interrupt(struct draft_uploads *u)
@@ -296,6 +296,14 @@ static int publish_copy(struct commit *c)
 
 const struct commit_publisher publish_by_copy = { .publish = publish_copy };
 
+/* After a failure: whether the step is committed, or may be. */
+static bool may_exist(const struct step_upload *u)
+{
+	enum upload_state state = u ? step_upload_state(u) : UPLOAD_LOST;
+
+	return state == UPLOAD_COMMITTING || state == UPLOAD_COMMITTED;
+}
+
 static int publish_upload(struct commit *c)
 {
 	struct draft *d = c->publisher_arg;
@@ -313,7 +321,7 @@ static int publish_upload(struct commit *c)
 		d->unknown_at = 0;
 		r = step_upload_run(d->upload, d->dir->dir, draft_upload_check, &u);
 	}
-	if (r >= 0 || !step_upload_may_exist(d->upload))
+	if (r >= 0 || !may_exist(d->upload))
 		step_upload_free(take(d->upload));
 	else
 		draft_upload_set_unknown(d);

@@ -155,7 +155,7 @@ static int send_files(struct draft *d, int64_t deadline, struct buf *list)
 	 * primary has found out.
 	 */
 	if (d->is_undecided) {
-		step_upload_set_keep(d->upload, false);
+		step_upload_set_state(d->upload, UPLOAD_CLAIMED);
 		d->is_undecided = false;
 		r = step_upload_drop(d->upload);
 	}
@@ -210,7 +210,7 @@ static void note_decision(struct draft *d, int r)
 	d->is_undecided = false;
 	/* The primary knows better whether there may be a marker. */
 	if (!collective_is_primary(d->env->collective))
-		step_upload_set_keep(d->upload, r >= 0);
+		step_upload_set_state(d->upload, r < 0 ? UPLOAD_CLAIMED : UPLOAD_COMMITTED);
 	if (r < 0)
 		drop_objects(d, d->upload);
 	else
@@ -243,7 +243,7 @@ static int give_up_by_marker(struct course *c, const struct err_note *why)
 		return err_restore(why);
 	draft_upload_set_unknown(d);
 	d->is_undecided = true;
-	step_upload_set_keep(d->upload, true);
+	step_upload_set_state(d->upload, UPLOAD_COMMITTING);
 	found = step_upload_is_committed(d->upload);
 	if (found > 0) {
 		log_warn("'%s' was committed, and rank %d did not say so", d->dir->final,
@@ -264,7 +264,9 @@ static int resolve_upload(struct draft *d)
 
 static bool is_undecided(struct draft *d)
 {
-	if (!step_upload_must_keep(d->upload))
+	enum upload_state state = step_upload_state(d->upload);
+
+	if (state == UPLOAD_CLAIMED || state == UPLOAD_EMPTYING)
 		return false;
 	draft_upload_set_unknown(d);
 	return true;

@@ -322,10 +322,10 @@ static int remember_sent(struct step_upload *u, struct files *a)
 /* Note what a look at the claim has found, and return it. */
 static int note_claim(struct step_upload *u, int r)
 {
-	/* The objects there now may belong to another writer. */
-	u->is_lost |= r == -EEXIST;
-	u->must_keep |= u->is_lost;
-	return r == -EEXIST ? refuse_lost(u) : r;
+	if (r != -EEXIST)
+		return r;
+	u->state = UPLOAD_LOST;
+	return refuse_lost(u);
 }
 
 int step_upload_check_claim(struct step_upload *u)
@@ -349,7 +349,7 @@ int step_upload_send(struct step_upload *u, struct io_dir *from, int (*check)(vo
 {
 	auto_files a = { .from = from };
 	struct walk w = { &a, "", 0 };
-	int r = u->is_dropping ? step_upload_drop(u) : 0;
+	int r = u->state == UPLOAD_EMPTYING ? step_upload_drop(u) : 0;
 
 	if (r >= 0)
 		r = io_list(from, ".", add_file, &w);
@@ -393,12 +393,10 @@ static int find_marker(struct step_upload *u, struct span text, int r)
 	struct err_note why;
 
 	err_save(r, &why);
-	u->must_keep = u->is_unknown = true;
+	u->state = UPLOAD_COMMITTING;
 	r = store_get(base_of(u), MARKER_FILE, text.n, &there);
-	if (r >= 0 && span_eq(buf_span(&there), text)) {
-		u->is_unknown = false;
+	if (r >= 0 && span_eq(buf_span(&there), text))
 		return 0;
-	}
 	return fail(why.code, "whether '%s' is committed is not known: %s", base_of(u)->url,
 		    why.text);
 }
@@ -414,14 +412,11 @@ static int put_marker(struct step_upload *u)
 	if (r >= 0)
 		r = store_put(base_of(u), MARKER_FILE, buf_span(&text), STORE_IF_ABSENT,
 			      &may_arrive);
-	if (r == -EEXIST) {
-		u->must_keep = true;
-		return refuse_lost(u);
-	}
-	if (r < 0 && may_arrive)
+	if (r < 0 && r != -EEXIST && may_arrive)
 		r = find_marker(u, buf_span(&text), r);
-	u->must_keep |= r >= 0;
-	return r;
+	if (r >= 0 || r == -EEXIST)
+		u->state = UPLOAD_COMMITTED;
+	return r == -EEXIST ? refuse_lost(u) : r;
 }
 
 static int wait_shown(struct step_upload *u)
@@ -535,11 +530,13 @@ static int remove_late(struct step_upload *u)
 
 static int remove_uncommitted(struct step_upload *u)
 {
-	int r = u->is_lost ? 0 : object_tree_remove(u->s, "", renew_to_remove, u, NULL);
+	if (u->state != UPLOAD_LOST) {
+		int r = object_tree_remove(u->s, "", renew_to_remove, u, NULL);
 
-	if (!u->is_lost)
-		return r;
-	err_clear();
+		if (u->state != UPLOAD_LOST)
+			return r;
+		err_clear();
+	}
 	return remove_late(u);
 }
 
@@ -561,9 +558,9 @@ void step_upload_free(struct step_upload *u)
 	}
 	claim_keeper_stop(u->keeper);
 	/* This process may go on for long, and gc finds out what has become of the step. */
-	if (u->keeper && u->is_unknown && !u->is_lost)
+	if (u->keeper && u->state == UPLOAD_COMMITTING)
 		claim_keeper_renew(u->keeper, CLAIM_ENDED CLAIM_COMMITTING);
-	if (u->keeper && (!u->must_keep || (u->is_lost && !u->is_unknown))) {
+	else if (u->keeper && u->state != UPLOAD_COMMITTED) {
 		r = remove_uncommitted(u);
 		if (r < 0) {
 			err_save(r, &left);

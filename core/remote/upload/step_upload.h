@@ -18,6 +18,18 @@
 struct step_upload;
 
 /*
+ * The place of a step, as its writer knows it: the states of docs/protocols.md, without "free",
+ * which a place is before step_upload_begin() and after step_upload_free().
+ */
+enum upload_state {
+	UPLOAD_CLAIMED,    /* this writer puts files, and may remove them */
+	UPLOAD_EMPTYING,   /* files of a failed attempt are being removed; that may have failed */
+	UPLOAD_COMMITTING, /* the marker was sent; whether it has arrived, or will, is not known */
+	UPLOAD_COMMITTED,  /* the marker is there, which may be that of another writer */
+	UPLOAD_LOST,       /* the claim was taken away: files may be those of another writer */
+};
+
+/*
  * budget limits the memory of parts that are being sent; it is borrowed, and uploads may share it.
  * -EEXIST: a step exists there, or other objects are below that URL; -EBUSY: another writer has
  * claimed the place.
@@ -70,13 +82,9 @@ int step_upload_list(const struct step_upload *u, struct buf *ret);
  * had arrived.
  */
 int step_upload_remove_others(struct step_upload *u, const struct buf *list, size_t n);
-/*
- * Whether nothing may be removed: the step is committed, or may be, or the place belongs to another
- * writer.
- */
-bool step_upload_must_keep(const struct step_upload *u);
-/* After a failure: whether the step is committed, or may be; step_upload_resolve() says which. */
-bool step_upload_may_exist(const struct step_upload *u);
+enum upload_state step_upload_state(const struct step_upload *u);
+/* For a process that has joined the upload: what it has learned from the one that commits. */
+void step_upload_set_state(struct step_upload *u, enum upload_state state);
 /*
  * For the process that holds the claim, after a failed attempt: find out what has become of it. 1:
  * the step is committed; 0: it is not, and will not be, and what it sent is removed; -EEXIST or
@@ -85,8 +93,6 @@ bool step_upload_may_exist(const struct step_upload *u);
 int step_upload_resolve(struct step_upload *u);
 /* Whether the process that holds the claim has committed the step: 1 or 0. */
 int step_upload_is_committed(struct step_upload *u);
-/* Set whether a release and step_upload_drop() keep the objects. */
-void step_upload_set_keep(struct step_upload *u, bool keep);
 
 /* Objects that a writer left in a directory of steps, or in a step. */
 struct found_upload {

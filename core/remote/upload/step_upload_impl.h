@@ -27,13 +27,9 @@ struct step_upload {
 	struct sent *sent;           /* sorted by path */
 	size_t n_sent;
 	bool is_joined; /* another process holds the claim: only what was sent here is removed */
-	/* the step is committed, or may be, or belongs to another writer: nothing is removed */
-	bool must_keep;
-	bool is_lost;     /* the claim was taken away */
-	bool is_unknown;  /* whether the marker has arrived, or will, is not known */
-	int64_t asked_ns; /* then: CLOCK_BOOTTIME when its request was sent */
+	enum upload_state state;
+	int64_t asked_ns; /* UPLOAD_COMMITTING: CLOCK_BOOTTIME when the request was sent */
 	bool has_dropped; /* an attempt has failed, of which objects may be there or arrive */
-	bool is_dropping; /* objects of a failed attempt could not be removed yet */
 };
 
 static inline struct io_store *base_of(struct step_upload *u)
@@ -43,7 +39,7 @@ static inline struct io_store *base_of(struct step_upload *u)
 
 int step_upload_open(const char *url, const struct url_store_opts *opts, struct budget *budget,
 		     struct step_upload **ret);
-/* is_lost: the claim is not the one of this step any more, and the error says who has it. */
+/* UPLOAD_LOST: the claim is not that of this step any more, and the error says who has it. */
 int step_upload_check_claim(struct step_upload *u);
 void step_upload_forget(struct step_upload *u);
 /* Remove the objects that were sent through u, if the place is still that of this step. */

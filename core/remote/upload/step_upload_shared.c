@@ -32,15 +32,22 @@ struct span step_upload_claim(const struct step_upload *u)
 	return buf_span(&u->claim);
 }
 
+/* Whether nothing may be removed. */
+static bool must_keep(const struct step_upload *u)
+{
+	return u->state != UPLOAD_CLAIMED && u->state != UPLOAD_EMPTYING;
+}
+
 /* The place may have been taken away, and its objects be those of another writer. */
 int step_upload_remove_sent(struct step_upload *u)
 {
-	int r = u->must_keep ? 0 : step_upload_check_claim(u);
+	int r = must_keep(u) ? 0 : step_upload_check_claim(u);
 
-	/* It is set when the claim is another one. */
-	if (u->must_keep)
+	if (must_keep(u)) {
 		err_clear();
-	return u->must_keep ? 0 : r < 0 ? r : file_sender_remove(u->sender);
+		return 0;
+	}
+	return r < 0 ? r : file_sender_remove(u->sender);
 }
 
 int step_upload_drop(struct step_upload *u)
@@ -49,9 +56,10 @@ int step_upload_drop(struct step_upload *u)
 	int r;
 
 	/* It may be dropped later: step_upload_resolve(). */
-	if (u->must_keep)
+	if (must_keep(u))
 		return 0;
-	u->is_dropping = u->has_dropped = true;
+	u->state = UPLOAD_EMPTYING;
+	u->has_dropped = true;
 	file_sender_end(u->sender);
 	r = step_upload_remove_sent(u);
 	if (r >= 0)
@@ -61,7 +69,8 @@ int step_upload_drop(struct step_upload *u)
 	step_upload_forget(u);
 	file_sender_unref(u->sender);
 	u->sender = fresh;
-	u->is_dropping = false;
+	if (u->state == UPLOAD_EMPTYING)
+		u->state = UPLOAD_CLAIMED;
 	return 0;
 }
 
@@ -127,29 +136,29 @@ int step_upload_is_committed(struct step_upload *u)
 	return r < 0 ? r : span_ends(buf_span(&there), buf_span(&u->claim));
 }
 
-bool step_upload_must_keep(const struct step_upload *u)
+enum upload_state step_upload_state(const struct step_upload *u)
 {
-	return u->must_keep;
+	return u->state;
 }
 
-bool step_upload_may_exist(const struct step_upload *u)
+void step_upload_set_state(struct step_upload *u, enum upload_state state)
 {
-	return u->must_keep && !u->is_lost;
+	u->state = state;
 }
 
 int step_upload_resolve(struct step_upload *u)
 {
 	int64_t passed = clock_read_ns(CLOCK_BOOTTIME) - u->asked_ns;
-	int r = u->must_keep ? step_upload_is_committed(u) : 0;
+	int r = must_keep(u) ? step_upload_is_committed(u) : 0;
 
 	if (r > 0) {
-		u->is_unknown = false;
+		u->state = UPLOAD_COMMITTED;
 		r = step_upload_finish(u);
 		return r < 0 ? r : 1;
 	}
-	if (r < 0 || !u->must_keep)
+	if (r < 0 || !must_keep(u))
 		return r;
-	if (!u->is_unknown) {
+	if (u->state != UPLOAD_COMMITTING) {
 		r = step_upload_check_claim(u);
 		return r < 0 ? r :
 			       fail(-EEXIST, "'%s' was committed by another writer",
@@ -161,11 +170,6 @@ int step_upload_resolve(struct step_upload *u)
 			    "was not answered, and may arrive for another %lld s",
 			    base_of(u)->url,
 			    (long long)((CLAIM_COMMIT_NS - passed) / SECOND_NS) + 1);
-	u->must_keep = u->is_unknown = false;
+	u->state = UPLOAD_CLAIMED;
 	return step_upload_drop(u);
-}
-
-void step_upload_set_keep(struct step_upload *u, bool keep)
-{
-	u->must_keep = keep;
 }
