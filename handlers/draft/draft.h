@@ -18,6 +18,7 @@
 #include <stdatomic.h>
 
 #include "core/commit/commit.h"
+#include "core/dtype/dtype.h"
 #include "core/job/collective.h"
 #include "core/step/access.h"
 #include "handlers/draft/draft_env.h"
@@ -71,37 +72,41 @@ struct draft_node {
 	struct draft_store item; /* for an item, a child of the draft */
 	struct draft_store
 		replicas; /* like item, for slices that ranks write (replica_parallel_separate) */
+	struct copied *copied; /* NULL: no program has copied anything to it */
+	bool hint_lost;        /* copied->document did not fit in memory */
+};
+
+/*
+ * The record of copies to a node. It never overrides a name, contents or an xattr
+ * (handlers/plan/copy_hints.h).
+ */
+struct copied {
+	/* ---- of a leaf: the one that it was copied from ---- */
+	enum dtype dtype;
+	bool is_jax;          /* it is recorded as jax.Array */
+	struct span sharding; /* in draft.texts; p NULL: none */
+	struct span write_shape;
+	struct buf prng_impl; /* of a PRNG key: its implementation */
+	bool has_sha256;      /* its item records this SHA-256 of its value */
+	uint8_t sha256[32];
+
+	/* ---- of an item or the draft ---- */
+	char *from; /* the directory in SOURCE of the first copied file, that of an item or step */
 	/*
-	 * for an item or the draft: the directory in SOURCE from which the first copied file of it
-	 * came, that of an item or step; allocated, NULL: none
-	 */
-	char *copied_from;
-	/*
-	 * for an item or the draft: the format of the tree that was copied into it before it had an
-	 * array, which applies where no option says otherwise
+	 * the format of the tree that was copied before there was an array, which applies where no
+	 * option says otherwise
 	 */
 	struct copied_format {
 		bool known, ocdbt, zarr3;
-	} copied_format;
-	struct buf hint; /* for an item or the draft: the generated file as a program wrote it */
-	bool hint_lost;  /* it did not fit in memory */
-	unsigned hint_writers; /* handles that are writing the hint */
-	/* values of draft.changes and draft.removals when the hint was written */
-	uint64_t hint_at, hint_removals;
-	struct timespec hint_mtime;
-	/* draft.changes + 1 when the hint was compared with the tree; 0: never */
+	} format;
+	struct buf document; /* the generated file as a program wrote it */
+	unsigned writers;    /* handles that are writing it */
+	/* values of draft.changes and draft.removals when it was written */
+	uint64_t written_at, removals;
+	struct timespec mtime;
+	/* draft.changes + 1 when it was compared with the tree; 0: never; and the result */
 	uint64_t compared_at;
-	bool hint_agrees; /* result of that comparison: the hint describes the tree */
-	int hint_dtype;   /* for a leaf: enum dtype of the leaf that it was copied from */
-	bool hint_jax; /* for a leaf: the leaf that it was copied from is recorded as jax.Array */
-	/* for a leaf: the sharding of the leaf that it was copied from, in draft.texts; p NULL:
-	 * none */
-	struct span hint_sharding;
-	struct span hint_write; /* the same for its write_shape, as JSON */
-	struct buf hint_impl; /* for a leaf copied from a PRNG key: the implementation of the key */
-	/* for a leaf: the item that it was copied from records this SHA-256 of its value */
-	bool has_hint_sha256;
-	uint8_t hint_sha256[32];
+	bool agrees;
 };
 
 struct draft_text {
@@ -238,11 +243,12 @@ struct draft_node *draft_item_of(struct draft_node *n);
 int draft_set_xattr(struct draft_node *n, const char *name, const struct span *value, int flags);
 /* Get an xattr; `name` is without the prefix "user.pytree.". -ENODATA: it is not set. */
 int draft_get_xattr(struct draft_node *n, const char *name, struct buf *ret);
-/*
- * Remember the SHA-256 that an item records of the leaf that is being copied to n. NULL: it has
- * none.
- */
-void draft_hint_sha256(struct draft_node *n, const uint8_t *sha256);
+/* The record of copies to a node, which may be empty. The caller holds the lock. */
+const struct copied *draft_copied(const struct draft_node *n);
+/* The same to be filled; NULL: there is no memory for it, which loses no more than a hint. */
+struct copied *draft_copied_new(struct draft_node *n);
+/* Accepts NULL. */
+void draft_copied_free(struct copied *c);
 int draft_list_xattr(struct draft_node *n, struct buf *ret);
 /*
  * Returns the value of user.pytree.NAME; p is NULL when it is not set. The caller holds the lock.

@@ -183,7 +183,7 @@ static int named_dtype(const struct draft_node *n, enum dtype *ret)
 /* Whether the leaf is known to be random keys: their data are bits, which are not cast. */
 static bool is_key(const struct draft_node *n)
 {
-	return draft_xattr_word(n, "prng_impl").p || n->hint_impl.n;
+	return draft_xattr_word(n, "prng_impl").p || draft_copied(n)->prng_impl.n;
 }
 
 /* Determine the dtype of the elements, and the dtype in which they are stored. */
@@ -191,15 +191,16 @@ static int choose_dtype(const struct draft_node *n, const struct draft_array *a,
 			const struct save_opts *o, struct array_wanted *ret)
 {
 	enum dtype named = DTYPE_UNKNOWN, asked = (enum dtype)o->dtype;
+	enum dtype copied = draft_copied(n)->dtype;
 	int r = named_dtype(n, &named);
 
 	if (r < 0)
 		return r;
 	ret->from = a->dtype;
 	if (a->dtype == DTYPE_UNKNOWN) {
-		if (named == DTYPE_UNKNOWN && n->hint_dtype != DTYPE_UNKNOWN &&
-		    dtype_info((enum dtype)n->hint_dtype)->size == 1)
-			named = (enum dtype)n->hint_dtype;
+		if (named == DTYPE_UNKNOWN && copied != DTYPE_UNKNOWN &&
+		    dtype_info(copied)->size == 1)
+			named = copied;
 		ret->from = named != DTYPE_UNKNOWN ? named : asked;
 		if (ret->from == DTYPE_UNKNOWN)
 			return fail(-EINVAL,

@@ -87,9 +87,7 @@ static void node_free(struct draft_node *n)
 	draft_file_free(n->file);
 	item_store_free(n->item.store);
 	item_store_free(n->replicas.store);
-	buf_release(&n->hint);
-	buf_release(&n->hint_impl);
-	free(n->copied_from);
+	draft_copied_free(n->copied);
 	free(n->item.dir);
 	free(n->replicas.dir);
 	free(n->child);

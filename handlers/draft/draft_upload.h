@@ -4,9 +4,9 @@
  * that shows one (core/io/bucket_mount.h).
  *
  * Objects of a bucket cannot be renamed, appended to or locked. So a draft claims the place of its
- * step in the bucket when it begins (core/remote/upload/step_upload.h), its files are written in a local
- * directory, and they are uploaded by the commit. The step has its final name from the start, as
- * with atomicity=commit_file: "5.tmp" can only become "5".
+ * step in the bucket when it begins (core/remote/upload/step_upload.h), its files are written in a
+ * local directory, and they are uploaded by the commit. The step has its final name from the start,
+ * as with atomicity=commit_file: "5.tmp" can only become "5".
  */
 #ifndef PYTREEFS_DRAFT_UPLOAD_H
 #define PYTREEFS_DRAFT_UPLOAD_H

@@ -361,13 +361,28 @@ int draft_set_xattr(struct draft_node *n, const char *name, const struct span *v
 	return r;
 }
 
-void draft_hint_sha256(struct draft_node *n, const uint8_t *sha256)
+const struct copied *draft_copied(const struct draft_node *n)
 {
-	pthread_mutex_lock(&n->draft->lock);
-	n->has_hint_sha256 = sha256 != NULL;
-	if (sha256)
-		memcpy(n->hint_sha256, sha256, sizeof(n->hint_sha256));
-	pthread_mutex_unlock(&n->draft->lock);
+	static const struct copied nothing;
+
+	return n->copied ? n->copied : &nothing;
+}
+
+struct copied *draft_copied_new(struct draft_node *n)
+{
+	if (!n->copied)
+		n->copied = calloc(1, sizeof(*n->copied));
+	return n->copied;
+}
+
+void draft_copied_free(struct copied *c)
+{
+	if (!c)
+		return;
+	buf_release(&c->document);
+	buf_release(&c->prng_impl);
+	free(c->from);
+	free(c);
 }
 
 int draft_get_xattr(struct draft_node *n, const char *name, struct buf *ret)
@@ -519,7 +534,7 @@ int draft_save_opts(const struct draft_node *n, struct span tensor, struct save_
 		return r;
 	save_opts_for(n->draft->env->options, buf_span(&path), skip, ret);
 	r = apply_xattrs(n, ret);
-	apply_copied(&n->copied_format, ret);
+	apply_copied(&draft_copied(n)->format, ret);
 	return r;
 }
 

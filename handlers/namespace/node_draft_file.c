@@ -101,7 +101,7 @@ static void handle_copied(struct file *f, struct node *from)
 	if (node_stored_role(from, &role) && (role == STORED_OPAQUE || role == STORED_OTHER))
 		copy_hint_stored(node_draft_of(f->node)->n, role == STORED_OTHER);
 	hint_source(node_draft_of(f->node)->n, from);
-	draft_hint_sha256(node_draft_of(f->node)->n, NULL);
+	copy_hint_sha256(node_draft_of(f->node)->n, NULL);
 	of_step = node_path_in_tree(from, &path);
 	if (of_step >= 0)
 		copy_hint_tree(node_draft_of(f->node)->n, of_step ? buf_str(&path) : NULL);

@@ -24,22 +24,26 @@
 
 void copy_hint_text(struct draft_node *dir, uint64_t off, const void *p, size_t n)
 {
-	struct buf *hint = &dir->hint;
+	struct copied *c;
 	int r = 0;
 
 	pthread_mutex_lock(&dir->draft->lock);
-	if (off == 0) {
-		buf_release(hint);
-		hint->metered = true;
-		dir->hint_lost = false;
+	c = draft_copied_new(dir);
+	if (c && off == 0) {
+		buf_release(&c->document);
+		c->document.metered = true;
 	}
+	if (off == 0)
+		dir->hint_lost = false;
 	/* Programs that copy write from front to back; anything else is not a hint. */
-	if (off == hint->n)
-		r = off + n > LIMIT_JSON_BYTES ? -EFBIG : buf_add(hint, p, n);
+	if (!c)
+		r = -ENOMEM;
+	else if (off == c->document.n)
+		r = off + n > LIMIT_JSON_BYTES ? -EFBIG : buf_add(&c->document, p, n);
 	if (r < 0)
 		dir->hint_lost = true;
-	if (r < 0 || off + n != hint->n)
-		buf_release(hint);
+	if (c && (r < 0 || off + n != c->document.n))
+		buf_release(&c->document);
 	pthread_mutex_unlock(&dir->draft->lock);
 	err_clear();
 }
@@ -72,8 +76,10 @@ static int check_text(const struct draft_node *dir, const char *name)
 
 static void keep_format(struct draft_node *dir, bool ocdbt, bool zarr3)
 {
-	if (dir && !dir->copied_format.known && !dir->item.store)
-		dir->copied_format = (struct copied_format){ true, ocdbt, zarr3 };
+	struct copied *c = dir && !dir->item.store ? draft_copied_new(dir) : NULL;
+
+	if (c && !c->format.known)
+		c->format = (struct copied_format){ true, ocdbt, zarr3 };
 }
 
 void copy_hint_format(struct draft_node *n, bool ocdbt, bool zarr3)
@@ -132,20 +138,25 @@ static struct span share_text(struct draft *d, struct span s)
 	return t ? span_of(t->text, t->n) : span_of(NULL, 0);
 }
 
-static void keep_contents(struct draft_node *n, const struct copied_leaf *c)
+static void keep_contents(struct copied *c, const struct copied_leaf *from)
 {
-	n->hint_dtype = c->dtype.n ? (int)dtype_by_name(word(c->dtype)) : DTYPE_UNKNOWN;
-	n->has_hint_sha256 = digest_of_text(word(c->sha256), n->hint_sha256);
-	keep(&n->hint_impl, c->prng_impl.n ? word(c->prng_impl) : c->prng_impl);
+	c->dtype = from->dtype.n ? dtype_by_name(word(from->dtype)) : DTYPE_UNKNOWN;
+	c->has_sha256 = digest_of_text(word(from->sha256), c->sha256);
+	keep(&c->prng_impl, from->prng_impl.n ? word(from->prng_impl) : from->prng_impl);
 }
 
 void copy_hint_leaf(struct draft_node *n, const struct copied_leaf *from)
 {
+	struct copied *c;
+
 	pthread_mutex_lock(&n->draft->lock);
-	keep_contents(n, from);
-	n->hint_jax = span_eq(word(from->typestr), span_str("jax.Array"));
-	n->hint_sharding = share_text(n->draft, from->sharding);
-	n->hint_write = share_text(n->draft, from->write_shape);
+	c = draft_copied_new(n);
+	if (c) {
+		keep_contents(c, from);
+		c->is_jax = span_eq(word(from->typestr), span_str("jax.Array"));
+		c->sharding = share_text(n->draft, from->sharding);
+		c->write_shape = share_text(n->draft, from->write_shape);
+	}
 	pthread_mutex_unlock(&n->draft->lock);
 	err_clear();
 }
@@ -153,7 +164,8 @@ void copy_hint_leaf(struct draft_node *n, const struct copied_leaf *from)
 void copy_hint_rewritten(struct draft_node *n)
 {
 	pthread_mutex_lock(&n->draft->lock);
-	keep_contents(n, &(struct copied_leaf){ 0 });
+	if (n->copied)
+		keep_contents(n->copied, &(struct copied_leaf){ 0 });
 	pthread_mutex_unlock(&n->draft->lock);
 	err_clear();
 }
@@ -166,10 +178,25 @@ void copy_hint_stored(struct draft_node *n, bool beside_tree)
 	pthread_mutex_unlock(&n->draft->lock);
 }
 
+void copy_hint_sha256(struct draft_node *n, const uint8_t *sha256)
+{
+	struct copied *c;
+
+	pthread_mutex_lock(&n->draft->lock);
+	c = sha256 ? draft_copied_new(n) : n->copied;
+	if (c)
+		c->has_sha256 = sha256;
+	if (c && sha256)
+		memcpy(c->sha256, sha256, sizeof(c->sha256));
+	pthread_mutex_unlock(&n->draft->lock);
+}
+
 static void keep_source(struct draft_node *dir, const char *path)
 {
-	if (dir && path && !dir->copied_from)
-		dir->copied_from = strdup(path);
+	struct copied *c = dir && path ? draft_copied_new(dir) : NULL;
+
+	if (c && !c->from)
+		c->from = strdup(path);
 }
 
 void copy_hint_source(struct draft_node *n, const char *item, const char *step)
@@ -237,9 +264,9 @@ static int hint_tree(struct draft_node *item, struct buf *text, struct tree **re
 	int r = 0;
 
 	pthread_mutex_lock(&item->draft->lock);
-	if (!item->draft->is_tree && item->hint.n) {
+	if (!item->draft->is_tree && draft_copied(item)->document.n) {
 		buf_clear(text);
-		r = buf_add_span(text, buf_span(&item->hint));
+		r = buf_add_span(text, buf_span(&draft_copied(item)->document));
 	}
 	pthread_mutex_unlock(&item->draft->lock);
 	if (r >= 0 && text->n)
@@ -287,7 +314,7 @@ static int hint_step(struct draft_node *root, struct step_meta **ret)
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&root->draft->lock);
-	r = buf_add_span(&text, buf_span(&root->hint));
+	r = buf_add_span(&text, buf_span(&draft_copied(root)->document));
 	pthread_mutex_unlock(&root->draft->lock);
 	if (r >= 0 && text.n)
 		r = step_meta_parse(buf_span(&text), "a copied _CHECKPOINT_METADATA", ret);

@@ -35,6 +35,8 @@ void copy_hint_rewritten(struct draft_node *n);
  * lies beside the arrays of one that is.
  */
 void copy_hint_stored(struct draft_node *n, bool beside_tree);
+/* Record the SHA-256 that an item has of the leaf that is being copied to n. NULL: it has none. */
+void copy_hint_sha256(struct draft_node *n, const uint8_t *sha256);
 
 /*
  * Record that a leaf is a copy from a tree that is a step (path: its path in that tree), or from an

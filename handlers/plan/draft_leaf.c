@@ -62,9 +62,9 @@ static int keep_xattr(struct plan *p, struct draft_node *n, const char *name, bo
 	pthread_mutex_lock(&n->draft->lock);
 	value = word ? draft_xattr_word(n, name) : draft_xattr_value(n, name);
 	if (!value.p && !strcmp(name, "prng_impl"))
-		value = buf_span(&n->hint_impl);
+		value = buf_span(&draft_copied(n)->prng_impl);
 	if (!value.p && !strcmp(name, "write_shape"))
-		value = n->hint_write;
+		value = draft_copied(n)->write_shape;
 	if (value.p)
 		r = arena_keep(&p->tree->arena, value, ret);
 	pthread_mutex_unlock(&n->draft->lock);
@@ -81,7 +81,7 @@ static bool is_jax(const struct draft_node *n, const struct save_opts *o, bool r
 
 	if (o->leaf_type == LEAF_TYPE_JAX || save_opts_given(o, "leaf_type"))
 		return o->leaf_type == LEAF_TYPE_JAX;
-	return word.p ? span_eq(word, span_str("jax.Array")) : recorded || n->hint_jax;
+	return word.p ? span_eq(word, span_str("jax.Array")) : recorded || draft_copied(n)->is_jax;
 }
 
 /* Whether an array of that shape can be distributed like this; a shape that is not known yet can. */
@@ -114,14 +114,16 @@ static int array_options(struct plan *p, struct draft_node *n, struct span tenso
 			 struct leaf_desc *ret)
 {
 	struct save_opts o;
+	struct span sharding;
 	int r;
 
 	pthread_mutex_lock(&n->draft->lock);
+	sharding = draft_copied(n)->sharding;
 	r = draft_save_opts(n, tensor, &o);
 	ret->is_jax = r >= 0 && is_jax(n, &o, ret->is_jax);
 	/* The contents may have another shape than the leaf that was copied. */
-	if (r >= 0 && ret->is_jax && sharding_fits(n->hint_sharding, ret))
-		r = arena_keep(&p->tree->arena, n->hint_sharding, &ret->sharding);
+	if (r >= 0 && ret->is_jax && sharding_fits(sharding, ret))
+		r = arena_keep(&p->tree->arena, sharding, &ret->sharding);
 	pthread_mutex_unlock(&n->draft->lock);
 	if (r >= 0)
 		r = keep_xattr(p, n, "sharding", false, &ret->sharding);
@@ -172,7 +174,7 @@ static int source_dtype(struct leaf_input *f, enum dtype natural, enum dtype *re
 	pthread_mutex_lock(&s->node->draft->lock);
 	word = draft_xattr_word(s->node, "dtype");
 	*ret_named = word.p ? dtype_by_user(word) : natural;
-	*ret_copied = word.p ? DTYPE_UNKNOWN : (enum dtype)s->node->hint_dtype;
+	*ret_copied = word.p ? DTYPE_UNKNOWN : draft_copied(s->node)->dtype;
 	r = draft_save_opts(s->node, span_of(NULL, 0), &s->opts);
 	pthread_mutex_unlock(&s->node->draft->lock);
 	return r;

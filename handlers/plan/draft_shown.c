@@ -15,18 +15,23 @@
 #include "handlers/plan/draft_generated.h"
 
 /* Record that the written text is up to date with the draft. Called with the lock held. */
-static void mark_hint(struct draft_node *dir)
+static void mark_document(const struct draft *d, struct copied *c)
 {
-	dir->hint_at = dir->draft->changes;
-	dir->hint_removals = dir->draft->removals;
+	c->written_at = d->changes;
+	c->removals = d->removals;
 }
 
 void draft_hint_open(struct draft_node *dir, atomic_bool *open)
 {
+	struct copied *c;
+
 	pthread_mutex_lock(&dir->draft->lock);
-	dir->hint_writers += !atomic_exchange(open, true);
-	mark_hint(dir);
-	clock_gettime(CLOCK_REALTIME, &dir->hint_mtime);
+	c = draft_copied_new(dir);
+	if (c) {
+		c->writers += !atomic_exchange(open, true);
+		mark_document(dir->draft, c);
+		clock_gettime(CLOCK_REALTIME, &c->mtime);
+	}
 	pthread_mutex_unlock(&dir->draft->lock);
 }
 
@@ -36,8 +41,8 @@ void draft_hint_close(struct draft_node *dir, atomic_bool *open)
 
 	pthread_mutex_lock(&dir->draft->lock);
 	if (atomic_exchange(open, false)) {
-		dir->hint_writers--;
-		mark_hint(dir);
+		dir->copied->writers--;
+		mark_document(dir->draft, dir->copied);
 		ended = true;
 	}
 	pthread_mutex_unlock(&dir->draft->lock);
@@ -47,16 +52,26 @@ void draft_hint_close(struct draft_node *dir, atomic_bool *open)
 
 void draft_hint_renamed(struct draft_node *dir, const struct timespec *mtime)
 {
+	struct copied *c;
+
 	pthread_mutex_lock(&dir->draft->lock);
-	mark_hint(dir);
-	dir->hint_mtime = *mtime;
+	c = draft_copied_new(dir);
+	if (c) {
+		mark_document(dir->draft, c);
+		c->mtime = *mtime;
+	}
 	pthread_mutex_unlock(&dir->draft->lock);
 }
 
 void draft_set_mtime(struct draft_node *n, bool generated, const struct timespec *mtime)
 {
+	struct copied *c = NULL;
+
 	pthread_mutex_lock(&n->draft->lock);
-	*(generated ? &n->hint_mtime : &n->mtime) = *mtime;
+	if (!generated)
+		n->mtime = *mtime;
+	else if ((c = draft_copied_new(n)))
+		c->mtime = *mtime;
 	pthread_mutex_unlock(&n->draft->lock);
 }
 
@@ -135,16 +150,18 @@ struct hint {
 static int look(struct draft_node *dir, struct hint *ret)
 {
 	const struct draft *d = dir->draft;
+	const struct copied *c;
 	int r;
 
 	pthread_mutex_lock(&dir->draft->lock);
-	r = buf_add_span(&ret->text, buf_span(&dir->hint));
-	ret->as_new = dir->hint_writers || dir->hint_at == d->changes;
-	ret->taken_away = dir->hint_removals != d->removals;
+	c = draft_copied(dir);
+	r = buf_add_span(&ret->text, buf_span(&c->document));
+	ret->as_new = c->writers || c->written_at == d->changes;
+	ret->taken_away = c->removals != d->removals;
 	ret->changes = d->changes;
-	ret->known = dir->compared_at == d->changes + 1;
-	ret->says = dir->hint_agrees;
-	ret->mtime = dir->hint_mtime;
+	ret->known = c->compared_at == d->changes + 1;
+	ret->says = c->agrees;
+	ret->mtime = c->mtime;
 	ret->dir_mtime = dir->mtime;
 	pthread_mutex_unlock(&dir->draft->lock);
 	return r;
@@ -152,9 +169,14 @@ static int look(struct draft_node *dir, struct hint *ret)
 
 static void keep_comparison(struct draft_node *dir, const struct hint *t)
 {
+	struct copied *c;
+
 	pthread_mutex_lock(&dir->draft->lock);
-	dir->compared_at = t->changes + 1;
-	dir->hint_agrees = t->says;
+	c = draft_copied_new(dir);
+	if (c) {
+		c->compared_at = t->changes + 1;
+		c->agrees = t->says;
+	}
 	pthread_mutex_unlock(&dir->draft->lock);
 }
 

@@ -135,8 +135,8 @@ static bool is_empty_copy(const struct draft_node *dir, struct draft_node *n, st
 	if (!is_empty(n))
 		return false;
 	pthread_mutex_lock(&d->lock);
-	if (dir->copied_from && !draft_xattr_word(n, "kind").p)
-		path = str_fmt("%s/%s", dir->copied_from, n->name);
+	if (draft_copied(dir)->from && !draft_xattr_word(n, "kind").p)
+		path = str_fmt("%s/%s", draft_copied(dir)->from, n->name);
 	pthread_mutex_unlock(&d->lock);
 	if (!path || (p && is_of_hint(p, n->name)))
 		return false;
@@ -160,8 +160,8 @@ int plan_looks_opaque(struct draft_node *dir)
 			    s.copied, s.written, dir->draft->name, dir->name);
 	if (s.copied || (s.n == 1 && s.known && !s.leaf))
 		return 1;
-	return !dir->hint.n && dir->parent == dir->draft->root && !dir->draft->is_item &&
-	       is_empty_copy(dir->draft->root, dir, NULL);
+	return !draft_copied(dir)->document.n && dir->parent == dir->draft->root &&
+	       !dir->draft->is_item && is_empty_copy(dir->draft->root, dir, NULL);
 }
 
 bool plan_is_marked(struct draft_node *n)

@@ -32,9 +32,9 @@ static bool is_copied_tree(const struct plan *p)
 	bool is;
 
 	pthread_mutex_lock(&d->lock);
-	from = d->is_item ? NULL : p->item->copied_from;
+	from = d->is_item ? NULL : draft_copied(p->item)->from;
 	slash = from ? strrchr(from, '/') : NULL;
-	is = (p->hint || p->item->copied_format.known) &&
+	is = (p->hint || draft_copied(p->item)->format.known) &&
 	     (!from || !strcmp(slash ? slash + 1 : from, p->name));
 	pthread_mutex_unlock(&d->lock);
 	return is;

@@ -13,6 +13,7 @@
 #include "handlers/commit/draft_commit.h"
 #include "handlers/draft/draft_file.h"
 #include "handlers/format/npy.h"
+#include "handlers/plan/copy_hints.h"
 #include "tools/cli/interrupt.h"
 #include "tools/job/group_work.h"
 
@@ -396,7 +397,7 @@ static int write_one(void *arg, size_t i, struct worker *worker)
 	trace(TRACE_LEAF, "write '%s'", import_entry->path);
 	draft_file_opened(to);
 	if (rd.array) {
-		draft_hint_sha256(import_entry->node, rd.has_sha256 ? rd.sha256 : NULL);
+		copy_hint_sha256(import_entry->node, rd.has_sha256 ? rd.sha256 : NULL);
 		copied = r = draft_file_copy_leaf(to, rd.array);
 		progress_add(w->progress, copied > 0 ? rd.size : 0);
 	}
