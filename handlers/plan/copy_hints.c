@@ -371,6 +371,10 @@ int plan_hint_handler(struct plan *p)
 		hint = m->handler;
 	else
 		step_meta_handler(m, span_str(p->name), &hint);
+	if (hint.p && memchr(hint.p, '\0', hint.n))
+		return fail(-EINVAL,
+			    "the copied _CHECKPOINT_METADATA has a NUL in the handler of '%s'",
+			    p->name ? p->name : d->name);
 	if (hint.p && !(p->copied_handler = span_dup_str(hint)))
 		return fail(-ENOMEM, "cannot describe item '%s'", p->name);
 	p->is_array = !d->is_item && hint.p && span_eq(hint, span_str(ARRAY_HANDLER)) &&

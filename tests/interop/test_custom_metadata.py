@@ -166,3 +166,13 @@ def test_a_damaged_file_of_a_step_is_said(run, base, tmp_path):
     (tmp_path / '1/_CHECKPOINT_METADATA').write_text('{"custom_metadata": []}')
     said = run('convert', tmp_path / '1', tmp_path / '2').stderr
     assert f"'{tmp_path}/1' is read without the custom metadata of the step: '_CHECKPOINT_METADATA': " in said, said
+
+
+def test_a_handler_with_a_nul_is_not_cut_off(run, base, tmp_path):
+    shutil.copytree(base / '1', tmp_path / '1')
+    file = tmp_path / '1/_CHECKPOINT_METADATA'
+    text = json.loads(file.read_text())
+    text['item_handlers']['items'] += '\0more'
+    file.write_text(json.dumps(text))
+    r = run('convert', tmp_path / '1', tmp_path / '2', ok=False)
+    assert r.returncode == 1 and "has a NUL in the handler of 'items'" in r.stderr and not (tmp_path / '2').exists(), r.stderr

@@ -7,6 +7,7 @@ import json
 
 from lib import jaxenv  # noqa: F401  before jax
 
+import jax
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
@@ -43,3 +44,15 @@ def test_containers_differ_where_their_records_do(run, tmp_path, rich):
             assert {d['path'] for d in found['differences']} <= {'s'}
             if rich and (a, b) in SAID:
                 assert found['differences'] == [{'path': 's'} | SAID[a, b]]
+
+
+def test_how_values_are_stored_makes_none(run, tmp_path):
+    """Another sharding, chunks, codec, and numpy in place of jax: the help says so."""
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+    w = np.arange(64, dtype=np.float32).reshape(8, 8)
+    mesh = Mesh(np.array(jax.devices()[:4]), ('x',))
+    for name, a in (('one', jax.device_put(w)), ('split', jax.device_put(w, NamedSharding(mesh, PartitionSpec('x')))), ('numpy', w)):
+        ocp.Checkpointer(ocp.PyTreeCheckpointHandler(use_ocdbt=name != 'numpy')).save(tmp_path / name, args=ocp.args.PyTreeSave({'w': a}))
+    for name in ('split', 'numpy'):
+        assert run('diff', tmp_path / 'one', tmp_path / name).stdout.endswith(' 0 differences\n')
+    assert 'shardings' in run('diff', '--help').stdout

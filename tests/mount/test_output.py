@@ -79,6 +79,11 @@ def test_a_file_that_is_not_a_checkpoint_is_not_said_to_be_absent(run, tmp_path)
     assert sorted(os.listdir(tmp_path)) == ['model.dat', 'model.pt']
 
 
+def test_a_list_of_types_takes_no_path(run):
+    r = run('info', '--handlers', STATE, ok=False)
+    assert r.returncode == 2 and '--handlers lists all types, and takes no path' in r.stderr and not r.stdout
+
+
 @pytest.mark.parametrize('here, path, says', [
     ('.', f'{SAMPLE}/nope', f"'{SAMPLE}' has no 'nope'"), ('1000/state', '../../nope', "'../..' has no 'nope'"),
     ('1000', './nope', "'.' has no 'nope'"), ('1000', '../../nope', "'../..' is not a checkpoint")])

@@ -155,6 +155,9 @@ def test_an_item_of_a_typed_key_comes_as_one(of_handlers):
     assert got['typed'].dtype == want['typed'].dtype and np.array_equal(jax.random.key_data(got['typed']), jax.random.key_data(want['typed']))
     assert np.array_equal(got['raw'], want['raw'])
     assert pytreefs.load(step / 'typed', like=like['typed']).dtype == want['typed'].dtype
+    got = pytreefs.load(step, framework='jax', only=['typed', 'raw'])
+    assert got['typed'].dtype == want['typed'].dtype and np.array_equal(jax.random.key_data(got['typed']), jax.random.key_data(want['typed']))
+    assert isinstance(got['raw'], jax.Array) and np.array_equal(got['raw'], want['raw'])
     with pytest.raises(pytreefs.Error, match='raw: a PRNG key here'):
         pytreefs.load(step, like=like | {'raw': jax.random.key(0)})
     with pytreefs.open(step) as ck:

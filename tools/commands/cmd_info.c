@@ -342,6 +342,8 @@ static int run_info(struct cmd_args *a)
 	auto_buf out = { 0 };
 	int r;
 
+	if (cmd_flag(a, "handlers") && a->n_args)
+		return cmd_usage(a->cmd, "--handlers lists all types, and takes no path");
 	if (cmd_flag(a, "handlers"))
 		return list_handlers(a);
 	if (a->n_args == 0)
