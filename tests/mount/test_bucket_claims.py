@@ -411,6 +411,23 @@ def test_an_answer_that_is_lost(run, program, bucket, proxy, root, what):
 
 
 @on('s3')
+def test_a_marker_whose_answer_has_an_error(run, bucket, proxy, root):
+    """The status 200 and a document of an error: the marker is not there, and the step is not called committed."""
+    refused = []
+
+    def fault(h):
+        if not is_marker(bucket)(h):
+            return False
+        refused.append(h.path)
+        h.refuse(200, 'InternalError')
+        return True
+    proxy.fault = fault
+    r = run('convert', SAMPLE / '1500', f'{root}/5', ok=False)
+    assert r.returncode == 1 and 'is committed is not known' in r.stderr and 'an error (InternalError)' in r.stderr, r.stderr
+    assert refused and not any(key.endswith('run/5/commit_success.txt') for key in bucket.keys()), bucket.keys()
+
+
+@on('s3')
 def test_a_full_bucket_is_cleaned_up(run, bucket, proxy, root):
     """Objects can be read and removed, and nothing can be put."""
     full = threading.Event()

@@ -161,6 +161,10 @@ int store_put(struct io_store *store, const char *path, struct span content, con
 	b.q.is_fresh = ret_may_arrive;
 	if (r >= 0)
 		r = bucket_send(s, &b);
+	if (r >= 0 && write_of(s)->check_put) {
+		r = write_of(s)->check_put(&b);
+		b.q.may_arrive = r < 0;
+	}
 	if (ret_may_arrive)
 		*ret_may_arrive = b.q.may_arrive;
 	/* libcurl may have sent it twice by itself, over a connection that was closed meanwhile. */

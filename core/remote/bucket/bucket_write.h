@@ -51,6 +51,8 @@ struct bucket_write {
 	/* Complete a request that puts an object; if_tag as for store_put(). */
 	int (*put)(struct store *s, const char *path, struct span content, const char *if_tag,
 		   struct bucket_request *ret);
+	/* Check the answer to it. NULL: its status says all. */
+	int (*check_put)(const struct bucket_request *b);
 	int (*remove)(struct store *s, const char *path, struct bucket_request *ret);
 	int (*remove_uploads)(struct store *s,
 			      const char *path); /* NULL: uploads cannot be listed */

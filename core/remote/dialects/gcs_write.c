@@ -205,7 +205,7 @@ static int take_progress(struct store_upload *u, const struct http_request *q, u
 		*ret = text && sscanf(text, "bytes=0-%llu", &last) == 1 ? last + 1 : 0;
 		return 0;
 	}
-	r = gcs_parse_written(buf_span((struct buf *)(uintptr_t)&q->body), &o, &has_crc, &crc);
+	r = gcs_parse_written(buf_span(&q->body), &o, &has_crc, &crc);
 	if (r < 0)
 		return err_at(r, "what the server says of '%s'", q->name);
 	u->exists = true;

@@ -54,6 +54,17 @@ static int put(struct store *s, const char *path, struct span content, const cha
 			 bucket_request_line(ret, "If-None-Match", "*");
 }
 
+/* Some servers send the status 200 first, and find later that they fail. */
+static int check_put(const struct bucket_request *b)
+{
+	struct s3_error e;
+
+	s3_parse_error(buf_span(&b->q.body), &e);
+	return *e.code ? fail(-EIO, "cannot write '%s': the answer has status %d, and an error (%s)",
+			      b->q.name, b->q.answer.status, e.code) :
+			 0;
+}
+
 static int remove_object(struct store *s, const char *path, struct bucket_request *ret)
 {
 	int r = request(s, path, "DELETE", "", ret);
@@ -306,6 +317,7 @@ static int remove_uploads(struct store *s, const char *path)
 const struct bucket_write s3_write = {
 	.put_max = PART_BYTES << 4,
 	.put = put,
+	.check_put = check_put,
 	.remove = remove_object,
 	.remove_uploads = remove_uploads,
 	.begin = begin,
