@@ -146,11 +146,15 @@ static int follow_link(struct ckpt *c)
 	return r < 0 ? r : open_directory(c);
 }
 
-/* A server that cannot list is asked for the names of a model, of which it has one at least. */
+/* On a server that cannot list, the index says that there are others. */
 static int check_has_tensors(struct ckpt *c)
 {
 	auto_buf name = { 0 };
-	int r = io_dir_can_list(c->source) ? io_list(c->source, ".", find_safetensors, &name) : 1;
+	struct stat st;
+	int r = io_list(c->source, ".", find_safetensors, &name);
+
+	if (r == 0 && !io_dir_can_list(c->source))
+		r = io_stat(c->source, ITEM_SHARDS_INDEX, &st) >= 0;
 
 	if (r == 0)
 		r = fail(-EINVAL, "'%s' has no .safetensors files", c->opts.source);
@@ -177,13 +181,10 @@ static int open_tensors(struct ckpt *c)
 /* The names by which a server that cannot list is asked for the contents of a directory. */
 static struct store_names names_of(struct ckpt *c)
 {
-	struct store_names names = known_names;
-
-	if (!c->only_item)
-		return names;
-	c->names[0] = c->dir ? c->only_item : ITEM_SHARDS_INDEX;
-	c->names[1] = c->dir ? NULL : ITEM_SHARDS_FILE;
-	return (struct store_names){ .name = c->names, .n_first = c->dir ? 1 : 2 };
+	if (!c->dir)
+		return known_names;
+	c->names[0] = c->only_item;
+	return (struct store_names){ .name = c->names, .n_first = 1 };
 }
 
 static int open_engine(struct ckpt *c)
@@ -208,7 +209,8 @@ static int open_engine(struct ckpt *c)
 
 static int open_source(struct ckpt *c)
 {
-	int r = open_engine(c);
+	/* A second attempt to open SOURCE, as something else, goes on with the engine. */
+	int r = c->io ? 0 : open_engine(c);
 
 	if (r >= 0 && c->opts.keep_written)
 		io_keep_written(c->io);
@@ -239,7 +241,6 @@ static int open_any(struct ckpt *c)
 		return r;
 	err_save(r, &why);
 	io_dir_close(take(c->source));
-	io_engine_close(take(c->io));
 	r = open_as_directory_of_tensors(c);
 	return r == -EINVAL || r == -ENOENT ? err_restore(&why) : r;
 }

@@ -62,7 +62,7 @@ struct ckpt {
 	bool is_flax;         /* the only item is a file of flax */
 	char *dir;            /* path or URL of `source`, if SOURCE is a file; else NULL */
 	char *file;           /* path of the file SOURCE; NULL: it is not one, or a URL */
-	const char *names[3]; /* of files to look for on a server that cannot list */
+	const char *names[2]; /* of files to look for on a server that cannot list */
 	struct cache *cache;
 	struct pool *pool; /* NULL until ckpt_start() */
 	struct budget read_budget, write_budget;

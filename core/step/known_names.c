@@ -2,7 +2,8 @@
 /*
  * known_names.c - the names of files that a checkpoint may have, for sources that cannot be listed.
  *
- * These are the documents of a step, of an item, of an array and of a zarr group. The items of a
+ * These are the documents of a step, of an item, of an array, of a zarr group and of a directory of
+ * safetensors files. The items of a
  * step are named in its _CHECKPOINT_METADATA.
  */
 #include "core/step/known_names.h"
@@ -10,6 +11,7 @@
 #include "core/base/err.h"
 #include "core/base/json.h"
 #include "core/step/children.h"
+#include "core/step/item_safetensors.h"
 #include "core/step/step_meta.h"
 
 static const char *const names[] = {
@@ -20,6 +22,9 @@ static const char *const names[] = {
 	".zarray",
 	"zarr.json",
 #define N_FIRST 6
+	ITEM_SHARDS_INDEX,
+	ITEM_SHARDS_FILE,
+#define N_MODEL 8
 	"commit_success.txt",
 	"orbax.checkpoint",
 	"_sharding",
@@ -60,6 +65,7 @@ static int items_of(struct span text, int (*add)(void *arg, const char *name), v
 const struct store_names known_names = {
 	.name = names,
 	.n_first = N_FIRST,
+	.n_model = N_MODEL,
 	.document = "_CHECKPOINT_METADATA",
 	.directories = items_of,
 };

@@ -15,6 +15,7 @@ import time
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from lib import compare, mounts, rounds, saving, servers
 
@@ -206,6 +207,24 @@ def test_round_trips_of_a_leaf(run, root, name, most):
     # Nor about a thing that was read.
     asked = [q.split(' ')[1] for asked in trips.rounds for q in asked if '/d/' not in q]
     assert len(set(asked)) == len(asked), str(trips)
+
+
+def test_requests_for_a_leaf_of_a_model(run, tmp_path):
+    """Of safetensors files: the directory is found once, and its index and each header are read once, however deep the name of the leaf is."""
+    model = tmp_path / 'root/model'
+    model.mkdir(parents=True)
+    names = [f'model-{i:05}-of-00003.safetensors' for i in range(1, 4)]
+    for i, name in enumerate(names):
+        save_file({f's{i}.layer.block.w': np.full(64, i, np.float32)}, model / name)
+    weights = {f's{i}.layer.block.w': name for i, name in enumerate(names)}
+    (model / 'model.safetensors.index.json').write_text(json.dumps({'metadata': {}, 'weight_map': weights}))
+    asked = []
+    with servers.faulty(tmp_path / 'root', guard=lambda h: asked.append((h.command, h.path)) and False) as url:
+        got = run('cat', f'{url}/model/s1/layer/block/w.npy', text=False).stdout
+    assert got == run('cat', model / 's1/layer/block/w.npy', text=False).stdout
+    # For each part of the path the names that a directory may be known by; all names of the model's directory, and of the one above.
+    assert len(asked) < 90, asked
+    assert all(asked.count(('GET', f'/model/{name}')) == 1 for name in (*names, 'model.safetensors.index.json')), asked
 
 
 @contextlib.contextmanager

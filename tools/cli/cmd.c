@@ -287,7 +287,9 @@ static int begin_of_search(struct cmd_args *a, const char *path, size_t n, size_
 			    "'%s' names no bucket or host: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, "
 			    "https://HOST/PATH",
 			    path);
-	if (!names_file(path + url_host(path), n - url_host(path)))
+	if (a->options.search)
+		url_search_end(a->options.search);
+	if (!a->options.search || !names_file(path + url_host(path), n - url_host(path)))
 		return 0;
 	url = span_dup_str(span_of(path, n));
 	r = url ? ns_search(url, &a->options, ret) : fail(-ENOMEM, "cannot open '%s'", path);
@@ -427,7 +429,6 @@ static int open_from(struct cmd_args *a, const char *path, size_t n, size_t end,
 static int open_path(struct cmd_args *a, const char *path, struct source *ret)
 {
 	size_t n = strlen(path);
-	auto_url_search search = { 0 };
 	ssize_t above;
 	struct err_note why;
 	int r;
@@ -436,9 +437,7 @@ static int open_path(struct cmd_args *a, const char *path, struct source *ret)
 		return fail(-EINVAL, "'' is not a path");
 	while (n > 1 && path[n - 1] == '/')
 		n--;
-	a->options.search = &search;
 	r = open_from(a, path, n, n, ret, &above);
-	a->options.search = NULL;
 	if (r >= 0 || above < 0)
 		return r;
 	/* Each directory on the way to arrays looks like an item; the deepest has the error. */
@@ -513,7 +512,7 @@ static int open_url_file(struct cmd_args *a, const char *path, bool is_bytes, st
 	return n && (path[n] || !is_bytes) ? source_open_safetensors(a, path, ret) : 0;
 }
 
-static int open_file(struct cmd_args *a, const char *path, bool is_bytes, struct source *ret)
+static int open_file_of(struct cmd_args *a, const char *path, bool is_bytes, struct source *ret)
 {
 	bool is_dir;
 	int r;
@@ -533,6 +532,17 @@ static int open_file(struct cmd_args *a, const char *path, bool is_bytes, struct
 	if (r == -EINVAL || r == -ENOENT || r == -ENOTDIR)
 		r = or_safetensors(a, path, r, ret);
 	return MIN(r, 0);
+}
+
+static int open_file(struct cmd_args *a, const char *path, bool is_bytes, struct source *ret)
+{
+	auto_url_search search = { 0 };
+	int r;
+
+	a->options.search = &search;
+	r = open_file_of(a, path, is_bytes, ret);
+	a->options.search = NULL;
+	return r;
 }
 
 int source_open_file(struct cmd_args *a, const char *path, struct source *ret)

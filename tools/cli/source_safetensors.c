@@ -132,6 +132,9 @@ static int open_url(struct cmd_args *a, const char *path, size_t above, struct s
 	const size_t host = end_of_part(path, (size_t)(strstr(path, "://") + 3 - path));
 	int r = -ENOENT;
 
+	/* A search has found that deeper ones do not exist, or have no model. */
+	if (!file && a->options.search && a->options.search->end)
+		n = MIN(n, a->options.search->end);
 	while (n > above) {
 		r = open_at(a, path, n, ret);
 		/* A directory above the named one may be closed. */

@@ -60,9 +60,10 @@ static int check_put(const struct bucket_request *b)
 	struct s3_error e;
 
 	s3_parse_error(buf_span(&b->q.body), &e);
-	return *e.code ? fail(-EIO, "cannot write '%s': the answer has status %d, and an error (%s)",
-			      b->q.name, b->q.answer.status, e.code) :
-			 0;
+	return *e.code ?
+		       fail(-EIO, "cannot write '%s': the answer has status %d, and an error (%s)",
+			    b->q.name, b->q.answer.status, e.code) :
+		       0;
 }
 
 static int remove_object(struct store *s, const char *path, struct bucket_request *ret)

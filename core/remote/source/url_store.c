@@ -230,6 +230,8 @@ static void store_free(struct io_store *base)
 {
 	struct store *s = store_of(base);
 
+	if (--s->refs)
+		return;
 	http_free(s->http);
 	s->kind->close(s);
 	dir_cache_release(&s->dirs);
@@ -357,6 +359,7 @@ static int open_store(const char *url, const struct url_store_opts *opts, struct
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return fail(-ENOMEM, "cannot open '%s'", url);
+	s->refs = 1;
 	s->kind = scheme->kind;
 	s->dialect = scheme->dialect;
 	s->opts = *opts;
@@ -373,20 +376,58 @@ static int open_store(const char *url, const struct url_store_opts *opts, struct
 	return 0;
 }
 
-/* Take the store of a search for `url`, if that is its result; NULL: it is not. */
-static struct store *take_found(struct url_search *search, const char *url)
+/* Whether a path of a URL has no part ("", "." or "..") that open() would drop or refuse. */
+static bool is_plain(const char *path)
 {
-	struct io_store *found = search ? search->store : NULL;
+	for (const char *at = path; *at; at += strcspn(at, "/")) {
+		size_t n;
 
-	if (!found || strcmp(found->top_url, url) != 0)
+		at += *at == '/';
+		n = strcspn(at, "/");
+		if (n == 0 || (n <= 2 && !strncmp(at, "..", n)))
+			return false;
+	}
+	return true;
+}
+
+/* Whether a path of a URL is the same with its escapes and without. Those of buckets have none. */
+static bool is_escaped(const struct store *s, const char *path)
+{
+	auto_buf escaped = { 0 };
+
+	return !s->dialect &&
+	       (path_escape(&escaped, path) < 0 || !span_eq(buf_span(&escaped), span_str(path)));
+}
+
+/* Get the store of a search for a directory of its server, if a path leads there; or NULL. */
+static struct store *store_of_search(const struct url_search *search, const char *url)
+{
+	struct store *s = search && search->store ? store_of(search->store) : NULL;
+	size_t n = s ? strlen(s->base.url) : 0;
+	const char *path = url + n + (s && url[n] == '/');
+	char *top, *top_url;
+
+	if (!s || strncmp(url, s->base.url, n) || (url[n] && url[n] != '/') || !is_plain(path) ||
+	    is_escaped(s, path))
 		return NULL;
-	search->store = NULL;
-	return store_of(found);
+	top = strdup(path);
+	top_url = strdup(url);
+	if (!top || !top_url) {
+		free(top);
+		free(top_url);
+		return NULL;
+	}
+	free(s->base.top);
+	free(s->base.top_url);
+	s->base.top = top;
+	s->base.top_url = top_url;
+	s->refs++;
+	return s;
 }
 
 int store_open(const char *url, const struct url_store_opts *opts, struct io_store **ret)
 {
-	struct store *s = take_found(opts->search, url);
+	struct store *s = store_of_search(opts->search, url);
 	int r = 0;
 
 	if (!s)
@@ -409,22 +450,6 @@ int store_make_cache_dir(const char *path)
 	return piece_dir_make(path);
 }
 
-/* Whether a part of a URL is the same with its escapes and without, and names no other path. */
-static bool is_plain(const char *path)
-{
-	auto_buf escaped = { 0 };
-
-	for (const char *at = path; *at; at += strcspn(at, "/")) {
-		size_t n;
-
-		at += *at == '/';
-		n = strcspn(at, "/");
-		if (n == 0 || (n <= 2 && !strncmp(at, "..", n)))
-			return false;
-	}
-	return path_escape(&escaped, path) >= 0 && span_eq(buf_span(&escaped), span_str(path));
-}
-
 int url_search(const char *url, const struct url_store_opts *opts, struct url_search *search,
 	       size_t *ret)
 {
@@ -442,20 +467,19 @@ int url_search(const char *url, const struct url_store_opts *opts, struct url_se
 	if (r < 0)
 		return r;
 	r = s->kind->reach(s, url + host + 1, &n);
-	if (r >= 0)
-		*ret = n ? host + 1 + n : host;
-	s->base.top = span_dup_str(span_of(url + host + 1, n));
-	s->base.top_url = span_dup_str(span_of(url, *ret));
-	/* Paths of a bucket are not escaped in its URL. */
-	if (r >= 0 && s->base.top && s->base.top_url && (s->dialect || is_plain(s->base.top)))
-		search->store = &s->base;
-	else
+	if (r < 0) {
 		store_free(&s->base);
-	return r;
+		return r;
+	}
+	*ret = n ? host + 1 + n : host;
+	url_search_end(search);
+	*search = (struct url_search){ &s->base, *ret };
+	return 0;
 }
 
 void url_search_end(struct url_search *search)
 {
 	if (search->store)
-		store_free(take(search->store));
+		store_free(search->store);
+	*search = (struct url_search){ 0 };
 }

@@ -18,8 +18,9 @@ struct store_names {
 	/* Ends with NULL; "DIRECTORY/NAME" is looked for in the directory that has DIRECTORY, and
 	 * NAME in DIRECTORY itself. */
 	const char *const *name;
-	/* The first n_first names are those by which a directory of a checkpoint is recognized. */
-	size_t n_first;
+	/* The first n_first names are those by which a directory of a checkpoint is recognized;
+	 * those up to n_model, by which a directory of another model is. */
+	size_t n_first, n_model;
 	/* One of the names is a document that lists directories; add(arg, name) is called for each.
 	 */
 	const char *document;
@@ -49,9 +50,13 @@ struct url_store_opts {
 	struct url_search *search; /* it may have the store already; NULL: there was no search */
 };
 
-/* A search for the directory of a leaf's URL, and the store that it has opened for that. */
+/*
+ * A search for the directory of a leaf's URL. store_open() of that, or of another directory of the
+ * server, one at a time, gets the store that the search has opened, with all that is known there.
+ */
 struct url_search {
-	struct io_store *store; /* store_open() takes it, with what it knows of directories */
+	struct io_store *store;
+	size_t end; /* bytes of the URL that are a directory; 0: unknown */
 };
 
 /* Sends no request yet. -EINVAL: not a URL of ours; -EOPNOTSUPP: not in this build. */
@@ -70,7 +75,6 @@ int store_make_cache_dir(const char *path);
  */
 int url_search(const char *url, const struct url_store_opts *opts, struct url_search *search,
 	       size_t *ret);
-/* Free a store that was not taken. */
 void url_search_end(struct url_search *search);
 #define auto_url_search __attribute__((cleanup(url_search_end))) struct url_search
 

@@ -11,6 +11,7 @@
 
 struct store {
 	struct io_store base;
+	unsigned refs; /* two while a search has it, too; not thread-safe */
 	const struct store_kind *kind;
 	const struct bucket_dialect *dialect; /* bucket.h; NULL: a web server */
 	struct url_store_opts opts;

@@ -358,36 +358,49 @@ static size_t deepest(struct probing *part, size_t n, struct err_note *failed)
 /*
  * Look into the root and the n - 1 directories below it on the path. If each request can have a
  * connection of its own, all names are requested at once; else those that distinguish directories
- * of a checkpoint from others, and then the rest of the deepest one.
+ * of a checkpoint from others, then, if none exists, those of other models, and then the rest of
+ * the deepest one.
  */
 static int reach_parts(struct store *s, const char *path, struct probing *part, size_t n,
 		       size_t *ret)
 {
-	size_t all = n_names(s), first = s->opts.names.n_first, i = 0, end = 0;
+	const struct store_names *names = &s->opts.names;
+	size_t all = n_names(s), asked = names->n_first, i = 0, end = 0;
 	struct err_note failed = { 0 };
 	struct object_list *l = NULL;
-	int r = 0;
+	int r;
 
 	if (n * all <= http_connections(s->http))
-		first = all;
-	for (; i < n && r >= 0; i++) {
+		asked = all;
+	for (; i < n; i++) {
 		if (i)
 			end += strcspn(path + end, "/");
 		part[i].is_given = true;
 		r = probing_init(&part[i], s, span_of(path, end));
-		if (r >= 0)
-			r = add_probes(&part[i], 0, first);
+		if (r < 0)
+			return r;
+		r = add_probes(&part[i], 0, asked);
+		if (r < 0)
+			return r;
 		end += i && path[end] == '/';
 	}
-	if (r < 0)
-		return r;
 	i = deepest(part, n, &failed);
+	for (size_t k = 0; i == n && k < n && asked < names->n_model; k++) {
+		r = add_probes(&part[k], asked, names->n_model);
+		if (r < 0)
+			return r;
+	}
+	if (i == n && asked < names->n_model) {
+		asked = names->n_model;
+		i = deepest(part, n, &failed);
+	}
 	*ret = i < n ? strlen(part[i].path) : strlen(path);
 	if (i == n)
 		return failed.code ? err_restore(&failed) : 0;
-	r = add_probes(&part[i], first, all);
-	if (r >= 0)
-		r = collect(&part[i], &l);
+	r = add_probes(&part[i], asked, all);
+	if (r < 0)
+		return r;
+	r = collect(&part[i], &l);
 	if (r < 0)
 		return r;
 	dir_cache_add_listing(&s->dirs, l);
