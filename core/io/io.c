@@ -435,6 +435,8 @@ int io_file_temp(struct io_engine *io, struct io_dir *dir, const char *tmpdir, s
 	if (!dir && at < 0)
 		return err_sys("cannot open directory", tmpdir);
 	fd = io_open_at(io, dir ? dir->fd : at, ".", O_TMPFILE | O_RDWR, 0600);
+	if (!dir && (fd == -EOPNOTSUPP || fd == -EISDIR || fd == -EINVAL))
+		fd = io_plain_unlinked(tmpdir);
 	if (fd < 0)
 		return err_code(fd, "cannot make a temporary file in", dir ? dir->path : tmpdir);
 	return file_of_fd(io, fd, "temporary file", 0, ret);

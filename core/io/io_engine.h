@@ -100,6 +100,8 @@ int io_cut_short(const struct io_req *q);
  */
 void io_plain_run(struct io_req *req);
 int io_plain_open(struct io_engine *io, int dirfd, const char *path, int flags, unsigned mode);
+/* A temporary file without a name, where the file system has no O_TMPFILE. */
+int io_plain_unlinked(const char *dir);
 int io_plain_dirop(struct io_engine *io, enum io_dirop op, int dirfd, const char *from,
 		   const char *to, unsigned mode);
 /* Open the directory that contains path with O_PATH, and set ret_last to path's last component. */

@@ -11,6 +11,7 @@
 #include <linux/openat2.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
 
 #include "core/base/err.h"
@@ -172,6 +173,20 @@ static int sync_dir(struct io_engine *io, int dirfd, const char *path)
 	if (fd < 0)
 		return fd;
 	return fsync(fd) == 0 ? 0 : -errno;
+}
+
+int io_plain_unlinked(const char *dir)
+{
+	char path[LIMIT_PATH_BYTES + 1];
+	int fd;
+
+	if (snprintf(path, sizeof(path), "%s/pytreefs.XXXXXX", dir) >= (int)sizeof(path))
+		return -ENAMETOOLONG;
+	fd = mkostemp(path, O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	unlink(path);
+	return fd;
 }
 
 int io_plain_dirop(struct io_engine *io, enum io_dirop op, int dirfd, const char *from,

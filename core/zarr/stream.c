@@ -48,12 +48,12 @@ static int piece_keep(struct stream *s, uint64_t piece, void *block, struct cach
 
 static void spill_begin(struct stream *s)
 {
-	struct spill *spill;
+	struct io_file *spill;
 	int r;
 
 	if (!stream_spill_reserve(s))
 		return;
-	r = spill_open(s->table->spill_dir, &spill);
+	r = io_file_temp(s->z->env->io, NULL, s->table->spill_dir, &spill);
 	if (r < 0) {
 		log_warn("%s; readers that jump in large chunks will be slow", err_text(r));
 		stream_spill_give_back(s);
@@ -69,11 +69,18 @@ static void spill_begin(struct stream *s)
  */
 static bool spill_piece(struct stream *s, uint64_t piece, const void *p, size_t n)
 {
-	if (!s->spill || piece < s->spilled)
+	struct io_req req = { .op = IO_WRITE,
+			      .file = s->spill,
+			      .p = (void *)(uintptr_t)p,
+			      .n = n,
+			      .off = piece * STREAM_PIECE_BYTES };
+
+	if (!s->spill || piece != s->spilled)
 		return false;
-	if (piece != s->spilled || spill_write(s->spill, p, n, piece * STREAM_PIECE_BYTES) < 0)
-		return false;
-	return true;
+	if (io_run(s->z->env->io, &req, 1) >= 0)
+		return true;
+	err_clear();
+	return false;
 }
 
 /* Decode the next piece. Called by the driver without the lock. */
@@ -173,38 +180,26 @@ static int drive(struct stream *s, uint64_t mine, struct cache_entry **ret)
 	return r;
 }
 
-/* Pieces of a chunk without codecs can be read in any order. */
-static int read_raw(struct stream *s, uint64_t piece, struct cache_entry **ret)
+/* Read a piece that needs no decoding: of a chunk without codecs, or of the spill file. */
+static int read_piece(struct stream *s, uint64_t piece, bool spilled, struct cache_entry **ret)
 {
+	uint64_t at = piece * STREAM_PIECE_BYTES;
 	size_t n = piece_size(s, piece);
 	void *block = block_alloc(STREAM_PIECE_BYTES);
 	int r;
 
 	if (!block)
 		return fail(-ENOMEM, "cannot allocate a piece of %zu bytes", STREAM_PIECE_BYTES);
-	r = kv_loc_read(&s->src.loc, s->src.off + piece * STREAM_PIECE_BYTES, n, block);
+	r = spilled ? io_read_exact(s->spill, block, n, at) :
+		      kv_loc_read(&s->src.loc, s->src.off + at, n, block);
 	if (r < 0) {
 		block_free(block, STREAM_PIECE_BYTES);
 		return r;
 	}
-	zarr_to_shown(s->z, block, n);
-	return piece_keep(s, piece, block, ret);
-}
-
-static int read_spilled(struct stream *s, uint64_t piece, struct cache_entry **ret)
-{
-	size_t n = piece_size(s, piece);
-	void *block = block_alloc(STREAM_PIECE_BYTES);
-	int r;
-
-	if (!block)
-		return fail(-ENOMEM, "cannot allocate a piece of %zu bytes", STREAM_PIECE_BYTES);
-	r = spill_read(s->spill, block, n, piece * STREAM_PIECE_BYTES);
-	if (r < 0) {
-		block_free(block, STREAM_PIECE_BYTES);
-		return r;
-	}
-	atomic_fetch_add_explicit(&s->table->spill_reads, 1, memory_order_relaxed);
+	if (spilled)
+		atomic_fetch_add_explicit(&s->table->spill_reads, 1, memory_order_relaxed);
+	else
+		zarr_to_shown(s->z, block, n);
 	return piece_keep(s, piece, block, ret);
 }
 
@@ -302,7 +297,7 @@ int stream_piece(struct stream *s, uint64_t piece, struct cache_entry **ret, siz
 		if (cache_peek(s->z->env->cache, &key, CACHE_READY, &e))
 			break;
 		if (s->z->leaf->codecs.n == 0) {
-			r = read_raw(s, piece, &e);
+			r = read_piece(s, piece, false, &e);
 			break;
 		}
 		r = stream_has_blocks(s);
@@ -318,7 +313,7 @@ int stream_piece(struct stream *s, uint64_t piece, struct cache_entry **ret, siz
 		if (drove)
 			stream_room_wake(s->table);
 		if (spilled) {
-			r = read_spilled(s, piece, &e);
+			r = read_piece(s, piece, true, &e);
 			break;
 		}
 	}

@@ -11,7 +11,6 @@
 #include "core/base/budget.h"
 #include "core/base/err.h"
 #include "core/dtype/cast.h"
-#include "core/zarr/spill.h"
 #include "core/zarr/stream.h"
 
 #define STREAM_INPUT_BYTES ((size_t)512 << 10)
@@ -72,7 +71,7 @@ struct stream {
 	uint64_t reserved;          /* this stream's share of decoder_used */
 	struct chunk_input input;   /* of the decoder */
 	uint64_t advised;           /* end of the bytes that the kernel was asked to read ahead */
-	struct spill *spill;        /* any thread may read it once spilled > 0 */
+	struct io_file *spill;      /* any thread may read it once spilled > 0 */
 
 	struct pool_job job;
 

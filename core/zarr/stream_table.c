@@ -52,7 +52,7 @@ static void stream_free(struct stream *s)
 	zarr_guess_unref(s->guess);
 	codec_blocks_close(s->blocks);
 	free(s->sums);
-	spill_close(s->spill);
+	io_file_unref(s->spill);
 	kv_loc_release(&s->src.loc);
 	zarr_unref(s->z);
 	for (unsigned i = 0; i < STREAM_WAITS; i++)
