@@ -102,8 +102,9 @@ int codec_parse(const struct json *spec, enum codec_dialect dialect, size_t item
 	if (dialect == CODEC_V3) {
 		conf = NULL;
 		r = json_get_object(spec, "configuration", "codec", &conf);
-		if (r >= 0)
-			r = codec_conf_only(spec, ops->name, v3_names);
+		if (r < 0)
+			return r;
+		r = codec_conf_only(spec, ops->name, v3_names);
 		if (r < 0)
 			return r;
 	}
@@ -188,8 +189,7 @@ static int encode_staged(const struct codec *c, struct span in, struct buf *ret)
 		return r;
 	if (in.n)
 		r = p->ops->push(p, in);
-	if (r >= 0)
-		r = p->ops->finish(p);
+	r = r < 0 ? r : p->ops->finish(p);
 	p->ops->free(p);
 	return r;
 }

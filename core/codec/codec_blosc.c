@@ -62,12 +62,15 @@ static int parse_v2(const struct json *conf, size_t item_bytes, struct blosc_cod
 	int64_t level = V2_LEVEL, shuffle = V2_SHUFFLE, v;
 	int r = codec_conf_only(conf, "blosc", names);
 
-	if (r >= 0)
-		r = parse_cname(conf, false, b);
-	if (r >= 0)
-		r = codec_conf_int(conf, "blosc", "clevel", 0, 9, false, &level);
-	if (r >= 0)
-		r = codec_conf_int(conf, "blosc", "shuffle", -1, 2, false, &shuffle);
+	if (r < 0)
+		return r;
+	r = parse_cname(conf, false, b);
+	if (r < 0)
+		return r;
+	r = codec_conf_int(conf, "blosc", "clevel", 0, 9, false, &level);
+	if (r < 0)
+		return r;
+	r = codec_conf_int(conf, "blosc", "shuffle", -1, 2, false, &shuffle);
 	if (r < 0)
 		return r;
 	/* TensorStore accepts any 64-bit number here. */
@@ -92,12 +95,15 @@ static int parse_v3(const struct json *conf, struct blosc_codec *b)
 	struct span word;
 	int r = codec_conf_only(conf, "blosc", names);
 
-	if (r >= 0)
-		r = parse_cname(conf, true, b);
-	if (r >= 0)
-		r = codec_conf_int(conf, "blosc", "clevel", 0, 9, true, &level);
-	if (r >= 0)
-		r = codec_conf_str(conf, "blosc", "shuffle", true, &word);
+	if (r < 0)
+		return r;
+	r = parse_cname(conf, true, b);
+	if (r < 0)
+		return r;
+	r = codec_conf_int(conf, "blosc", "clevel", 0, 9, true, &level);
+	if (r < 0)
+		return r;
+	r = codec_conf_str(conf, "blosc", "shuffle", true, &word);
 	if (r < 0)
 		return r;
 	for (b->shuffle = 0; b->shuffle < (int)ARRAY_LEN(shuffles); b->shuffle++)
@@ -107,9 +113,9 @@ static int parse_v3(const struct json *conf, struct blosc_codec *b)
 		return fail(-EUCLEAN, "codec 'blosc': unknown shuffle '%.*s'", SPAN_ARG(word));
 	r = codec_conf_int(conf, "blosc", "typesize", 1, BLOSC_MAX_TYPESIZE, b->shuffle != 0,
 			   &typesize);
-	if (r >= 0)
-		r = codec_conf_int(conf, "blosc", "blocksize", 0, BLOSC_MAX_BLOCKSIZE, true,
-				   &blocksize);
+	if (r < 0)
+		return r;
+	r = codec_conf_int(conf, "blosc", "blocksize", 0, BLOSC_MAX_BLOCKSIZE, true, &blocksize);
 	if (r < 0)
 		return r;
 	b->level = (int)level;
@@ -129,8 +135,9 @@ static int blosc_parse(const struct codec_ops *ops, const struct json *conf,
 		return fail(-ENOMEM, "cannot make a codec: not enough memory");
 	b->base.ops = ops;
 	r = dialect == CODEC_V2 ? parse_v2(conf, item_bytes, b) : parse_v3(conf, b);
-	if (r >= 0)
-		*ret = &b->base;
+	if (r < 0)
+		return r;
+	*ret = &b->base;
 	return r < 0 ? r : 0;
 }
 
@@ -148,7 +155,9 @@ static int blosc_print(const struct codec *c, enum codec_dialect dialect, struct
 		     "{\"configuration\":{\"blocksize\":%llu,\"clevel\":%d,\"cname\":\"%s\","
 		     "\"shuffle\":\"%s\"",
 		     (unsigned long long)b->blocksize, b->level, b->cname, shuffles[b->shuffle]);
-	if (r >= 0 && b->shuffle)
+	if (r < 0)
+		return r;
+	if (b->shuffle)
 		r = buf_addf(ret, ",\"typesize\":%zu", b->typesize);
 	return r < 0 ? r : buf_add_str(ret, "},\"name\":\"blosc\"}");
 }
@@ -330,8 +339,7 @@ static int blocks_check(const struct blosc_head *h, struct span in)
 		uint32_t start = get_u32le(in.p + BLOSC_HEAD_BYTES + 4 * (size_t)i);
 		int r = blosc_start_check(h, start);
 
-		if (r >= 0)
-			r = blosc_block_check(h, i, span_from(in, start));
+		r = r < 0 ? r : blosc_block_check(h, i, span_from(in, start));
 		if (r == -ERANGE)
 			return fail(-EUCLEAN, "blosc block %u at %u is truncated", i, start);
 		if (r < 0)
@@ -388,8 +396,9 @@ static int blosc_decode(const struct codec *c, struct span in, void *out, size_t
 		r = blosc_run(&h, in.p, out, n);
 	else
 		memcpy(out, in.p + BLOSC_HEAD_BYTES, n);
-	if (r >= 0)
-		*ret_used = in.n;
+	if (r < 0)
+		return r;
+	*ret_used = in.n;
 	return r;
 }
 
@@ -407,11 +416,12 @@ static int blosc_encode(const struct codec *c, struct span in, struct buf *ret)
 	if (blosc_compname_to_compcode(b->cname) < 0)
 		return fail(-EOPNOTSUPP, "cannot encode blosc: no '%s' in this libblosc", b->cname);
 	r = buf_reserve(ret, in.n + BLOSC_MAX_OVERHEAD);
-	if (r >= 0)
-		r = memory_check(MIN(in.n, b->blocksize && b->blocksize < BLOCK_LIKELY ?
-						   (size_t)b->blocksize :
-						   (size_t)BLOCK_LIKELY),
-				 "encode");
+	if (r < 0)
+		return r;
+	r = memory_check(MIN(in.n, b->blocksize && b->blocksize < BLOCK_LIKELY ?
+					   (size_t)b->blocksize :
+					   (size_t)BLOCK_LIKELY),
+			 "encode");
 	if (r < 0)
 		return r;
 	if (shuffle < 0)

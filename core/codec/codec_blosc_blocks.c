@@ -37,9 +37,10 @@ static int read_index(struct codec_blocks *b, codec_read_fn *read, void *arg)
 	for (uint32_t i = 0; i < b->h.blocks && r >= 0; i++) {
 		b->start[i] = get_u32le(bytes + 4 * (size_t)i);
 		r = blosc_start_check(&b->h, b->start[i]);
-		if (r >= 0 && i > 0 &&
-		    (b->start[i] <= b->start[i - 1] ||
-		     b->start[i] - b->start[i - 1] > blosc_block_most(&b->h)))
+		if (r < 0)
+			return r;
+		if (i > 0 && (b->start[i] <= b->start[i - 1] ||
+			      b->start[i] - b->start[i - 1] > blosc_block_most(&b->h)))
 			return 0;
 	}
 	b->start[b->h.blocks] = b->h.cbytes;
@@ -65,9 +66,12 @@ int codec_blocks_open(const struct codec_chain *chain, codec_read_fn *read, void
 		return fail(-EUCLEAN, "blosc stream is truncated after %llu bytes",
 			    (unsigned long long)stored);
 	r = read(arg, 0, sizeof(head), head);
-	if (r >= 0)
-		r = blosc_head_parse(head, decoded, &h);
-	if (r >= 0 && h.cbytes != stored)
+	if (r < 0)
+		return r;
+	r = blosc_head_parse(head, decoded, &h);
+	if (r < 0)
+		return r;
+	if (h.cbytes != stored)
 		r = fail(-EUCLEAN, "blosc object declares %u bytes, has %llu", h.cbytes,
 			 (unsigned long long)stored);
 	if (r < 0 || h.blocks > BLOCKS_MAX || (h.blocks && h.blocksize > BLOCK_MAX))
@@ -176,8 +180,9 @@ static int decode_part(const struct codec_blocks *b, uint32_t i, uint8_t *p, siz
 	int r = plain ? decode_blocks(b, i, 1, p, in_n, plain, all) :
 			fail(-ENOMEM, "cannot decode blosc: not enough memory");
 
-	if (r >= 0)
-		memcpy(out, plain + skip, n);
+	if (r < 0)
+		return r;
+	memcpy(out, plain + skip, n);
 	return r;
 }
 

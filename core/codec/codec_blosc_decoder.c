@@ -83,8 +83,9 @@ static int stage_index(struct blosc_decoder *s)
 		int r = codec_input_take(s->base.in, bytes, 4, "blosc");
 
 		s->start[i] = get_u32le(bytes);
-		if (r >= 0)
-			r = blosc_start_check(&s->h, s->start[i]);
+		if (r < 0)
+			return r;
+		r = blosc_start_check(&s->h, s->start[i]);
 		if (r < 0)
 			return r;
 	}
@@ -102,8 +103,9 @@ static int stage_open(struct blosc_decoder *s, uint64_t decoded)
 	uint64_t need;
 	int r = codec_input_take(s->base.in, bytes, BLOSC_HEAD_BYTES, "blosc");
 
-	if (r >= 0)
-		r = blosc_head_parse(bytes, decoded, &s->h);
+	if (r < 0)
+		return r;
+	r = blosc_head_parse(bytes, decoded, &s->h);
 	if (r < 0 || !s->h.blocks)
 		return r;
 	need = s->h.blocksize + 8 * (uint64_t)s->h.blocks;
@@ -182,8 +184,9 @@ static int stage_block(struct blosc_decoder *s, struct span *ret)
 			return r;
 		csize = get_u32le(s->held.p + (end - s->held_at));
 		r = blosc_piece_check(&s->h, s->block, csize);
-		if (r >= 0)
-			r = stage_hold(s, end + 4 + csize);
+		if (r < 0)
+			return r;
+		r = stage_hold(s, end + 4 + csize);
 		if (r < 0)
 			return r;
 		end += 4 + (uint64_t)csize;

@@ -15,8 +15,9 @@ static int crc_parse(const struct codec_ops *ops, const struct json *conf,
 	static const struct codec crc = { &codec_crc32c };
 	int r = codec_conf_only(conf, ops->name, names);
 
-	if (r >= 0)
-		*ret = &crc;
+	if (r < 0)
+		return r;
+	*ret = &crc;
 	return r;
 }
 
@@ -41,8 +42,9 @@ static int crc_strip_trailer(struct span in, uint64_t n, struct span *ret)
 		return fail(-EUCLEAN, "crc32c stream is truncated after %zu bytes", in.n);
 	inner = span_of(in.p, n == CODEC_SIZE_UNKNOWN ? in.n - CODEC_CRC32C_BYTES : (size_t)n);
 	r = crc_compare(crc32c(inner), inner.p + inner.n);
-	if (r >= 0)
-		*ret = inner;
+	if (r < 0)
+		return r;
+	*ret = inner;
 	return r;
 }
 
@@ -138,8 +140,9 @@ static int crc_decoder_read(struct decoder_stage *base, uint8_t *p, size_t n, si
 		return 0;
 	r = s->left == CODEC_SIZE_UNKNOWN ? crc_decoder_held(s, p, n, ret_n) :
 					    crc_decoder_known(s, p, n, ret_n);
-	if (r >= 0)
-		s->crc = crc32c_more(s->crc, span_of(p, *ret_n));
+	if (r < 0)
+		return r;
+	s->crc = crc32c_more(s->crc, span_of(p, *ret_n));
 	return r;
 }
 

@@ -193,10 +193,13 @@ static int zstd_parse(const struct codec_ops *ops, const struct json *conf,
 				      "which numcodecs writes since 0.13; remove it from the "
 				      "compressor in .zarray, the chunks stay as they are");
 	r = codec_conf_only(conf, ops->name, dialect == CODEC_V2 ? v2_names : v3_names);
-	if (r >= 0)
-		r = codec_conf_int(conf, ops->name, "level", CODEC_ZSTD_LEVEL_MIN,
-				   CODEC_ZSTD_LEVEL_MAX, dialect == CODEC_V3, &level);
-	if (r >= 0 && dialect == CODEC_V3)
+	if (r < 0)
+		return r;
+	r = codec_conf_int(conf, ops->name, "level", CODEC_ZSTD_LEVEL_MIN, CODEC_ZSTD_LEVEL_MAX,
+			   dialect == CODEC_V3, &level);
+	if (r < 0)
+		return r;
+	if (dialect == CODEC_V3)
 		r = json_get_bool(conf, "checksum", "codec 'zstd'", &checksum);
 	return r < 0 ? r : zstd_codec_new(arena, (int)level, checksum, ret);
 }

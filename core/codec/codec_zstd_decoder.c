@@ -50,8 +50,9 @@ static int take_head(struct codec_input *in, uint64_t decoded, uint64_t window,
 			return r;
 	}
 	r = zstd_head_parse(span_of(head, MAX(n, (size_t)5)), ret);
-	if (r >= 0)
-		r = zstd_head_expect(ret, decoded);
+	if (r < 0)
+		return r;
+	r = zstd_head_expect(ret, decoded);
 	if (r < 0)
 		return r;
 	zstd_head_shrink(ret, head, decoded);

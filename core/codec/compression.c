@@ -198,7 +198,9 @@ int codec_check_start(const struct codec_chain *chain, const uint8_t start[CODEC
 		return fail(-EUCLEAN, "its %llu bytes are not a blosc object",
 			    (unsigned long long)stored);
 	r = blosc_head_parse(start, decoded, &h);
-	if (r >= 0 && h.cbytes != stored)
+	if (r < 0)
+		return r;
+	if (h.cbytes != stored)
 		r = fail(-EUCLEAN, "blosc object declares %u bytes, has %llu", h.cbytes,
 			 (unsigned long long)stored);
 	return r;
@@ -231,8 +233,7 @@ static int size_with(const struct compression *c, struct span sample, size_t ite
 	auto_buf out = { 0 };
 	int r = compression_codec(c, dialect, item_bytes, &arena, &chain.codec[0]);
 
-	if (r >= 0)
-		r = codec_encode(&chain, sample, &out);
+	r = r < 0 ? r : codec_encode(&chain, sample, &out);
 	*ret = out.n;
 	return r;
 }
@@ -252,13 +253,17 @@ int compression_choose(struct span sample, size_t item_bytes, enum codec_dialect
 		return 0;
 	}
 	r = size_with(&zstd, sample, item_bytes, dialect, &with_zstd);
-	if (r >= 0 && SAVES(with_zstd, n)) {
+	if (r < 0)
+		return r;
+	if (SAVES(with_zstd, n)) {
 		best = zstd;
 		n = with_zstd;
 	}
-	if (r >= 0 && may_blosc && item_bytes > 1) {
+	if (may_blosc && item_bytes > 1) {
 		r = size_with(&blosc, sample, item_bytes, dialect, &with_blosc);
-		if (r >= 0 && SAVES(with_blosc, n))
+		if (r < 0)
+			return r;
+		if (SAVES(with_blosc, n))
 			best = blosc;
 	}
 	if (r < 0)

@@ -31,6 +31,7 @@ int children_list(struct io_dir *dir, const char *rel, bool all, struct children
 /* Whether there is a directory, or a file, of that name. */
 bool children_has(const struct children *c, const char *name, bool is_dir);
 void children_release(struct children *c);
+#define auto_children __attribute__((cleanup(children_release))) struct children
 /*
  * The type of the entry at path in dir: DT_DIR, DT_REG or DT_UNKNOWN; of a link, that of its
  * target. type: as it was listed.

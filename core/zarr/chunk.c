@@ -49,10 +49,11 @@ static int decode(void *arg)
 	auto_buf where = { 0 };
 	int r = chunk_source_decode(w->z, &w->c->src, w->in, w->out);
 
-	if (r >= 0)
-		return 0;
-	chunk_text(w->z, w->c, &where);
-	return err_at(r, "%s", buf_str(&where));
+	if (r < 0) {
+		chunk_text(w->z, w->c, &where);
+		return err_at(r, "%s", buf_str(&where));
+	}
+	return 0;
 }
 
 /* Read the stored bytes of all chunks in one batch. */
@@ -186,15 +187,14 @@ static int decode_begun(struct zarr *z, struct chunk **begun, size_t n)
 
 	if (!w)
 		return fail(-ENOMEM, "cannot decode %zu chunks", n);
-	for (size_t i = 0; i < n && r >= 0; i++) {
+	for (size_t i = 0; i < n; i++) {
 		struct chunk *c = begun[i];
+		bool is_stored = c->src.loc.where != KV_ABSENT;
 
-		if (c->src.loc.where == KV_ABSENT) {
-			r = missing(z, c);
-			continue;
-		}
-		r = chunk_source_check_size(z, &c->src);
-		if (r >= 0)
+		r = is_stored ? chunk_source_check_size(z, &c->src) : missing(z, c);
+		if (r < 0)
+			return r;
+		if (is_stored)
 			w[m++] = (struct whole){ .z = z, .c = c };
 	}
 	for (size_t at = 0, k; at < m && r >= 0; at += k) {
@@ -204,31 +204,38 @@ static int decode_begun(struct zarr *z, struct chunk **begun, size_t n)
 	return r;
 }
 
+static int locate_begun(struct zarr *z, struct chunk **begun, size_t n)
+{
+	auto_free struct chunk *find = calloc(n, sizeof(*find));
+	int r;
+
+	if (!find)
+		return fail(-ENOMEM, "cannot open %zu chunks", n);
+	for (size_t i = 0; i < n; i++)
+		memcpy(find[i].index, begun[i]->index, sizeof(find[i].index));
+	r = chunk_locate(z, find, n);
+	for (size_t i = 0; i < n && r >= 0; i++)
+		begun[i]->src = find[i].src;
+	return r;
+}
+
 /*
  * Look up and decode the chunks that this thread began in the cache. Each is filled or failed
  * afterwards.
  */
 static int fill_begun(struct zarr *z, struct chunk **begun, size_t n)
 {
-	auto_free struct chunk *find = calloc(n, sizeof(*find));
-	int r = find ? 0 : fail(-ENOMEM, "cannot open %zu chunks", n);
+	int r = locate_begun(z, begun, n);
 
-	for (size_t i = 0; i < n && r >= 0; i++)
-		memcpy(find[i].index, begun[i]->index, sizeof(find[i].index));
-	if (r >= 0)
-		r = chunk_locate(z, find, n);
-	for (size_t i = 0; i < n && r >= 0; i++)
-		begun[i]->src = find[i].src;
-	if (r >= 0)
-		r = decode_begun(z, begun, n);
+	r = r < 0 ? r : decode_begun(z, begun, n);
 	for (size_t i = 0; i < n; i++) {
 		/* Those that were not filled: absent ones, or all after an error. */
 		if (!begun[i]->pin->value) {
-			if (r >= 0)
+			if (r < 0)
+				cache_fail(z->env->cache, begun[i]->pin, r);
+			else
 				cache_fill(z->env->cache, begun[i]->pin, (void *)(uintptr_t)&absent,
 					   0, NULL);
-			else
-				cache_fail(z->env->cache, begun[i]->pin, r);
 		}
 		kv_loc_release(&begun[i]->src.loc);
 	}
@@ -299,8 +306,9 @@ static int open_whole(struct zarr *z, struct chunk **c, size_t n)
 	}
 	for (size_t i = 0; i < n_begun && r < 0; i++)
 		cache_fail(z->env->cache, begun[i]->pin, r);
-	if (r >= 0 && n_begun)
-		r = fill_begun(z, begun, n_begun);
+	if (r < 0)
+		return r;
+	r = n_begun ? fill_begun(z, begun, n_begun) : 0;
 	for (size_t i = 0; i < n_busy && r >= 0; i++)
 		r = wait_filled(z, busy[i]);
 	for (size_t i = 0; i < n && r >= 0; i++)
@@ -467,8 +475,9 @@ int chunk_gather(struct zarr *z, struct chunk *c, uint64_t off, size_t n, struct
 		int r = stream_at(z, c, off, &p, &part);
 
 		part = r < 0 ? 0 : MIN(part, n);
-		if (r >= 0)
-			r = segments_pin(z, c->pin, p, part, g);
+		if (r < 0)
+			return r;
+		r = segments_pin(z, c->pin, p, part, g);
 		if (r < 0)
 			return r;
 		off += part;

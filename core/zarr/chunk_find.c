@@ -50,8 +50,9 @@ static int index_read(const struct zarr_shard *s, const struct chunk *c, struct 
 	raw = (uint8_t *)ix->entry;
 	at = c->src.off + (s->index_at_start ? 0 : c->src.len - s->index_bytes);
 	r = kv_loc_read(&c->src.loc, at, s->index_bytes, raw);
-	if (r >= 0)
-		r = shard_index_decode(s, span_of(raw, s->index_bytes), c->src.len, ix->entry);
+	if (r < 0)
+		return r;
+	r = shard_index_decode(s, span_of(raw, s->index_bytes), c->src.len, ix->entry);
 	if (r < 0)
 		return r;
 	ix->n = s->entries;
@@ -69,15 +70,25 @@ static int index_fill(struct zarr *z, const struct zarr_shard *s, const struct c
 	struct shard_index *ix = NULL;
 	int r = budget_take(z->env->budget, s->index_bytes);
 
-	if (r >= 0) {
+	if (r == 0) {
 		r = index_read(s, c, &ix);
 		budget_give(z->env->budget, s->index_bytes);
 	}
-	if (r >= 0)
-		cache_fill(z->env->cache, e, ix, sizeof(*ix) + s->index_bytes, free);
-	else
+	if (r < 0)
 		cache_fail(z->env->cache, e, r);
+	else
+		cache_fill(z->env->cache, e, ix, sizeof(*ix) + s->index_bytes, free);
 	return r;
+}
+
+static void narrow(const struct shard_index *ix, uint64_t entry, struct chunk *c)
+{
+	if (ix->entry[2 * entry] == UINT64_MAX) {
+		kv_loc_release(&c->src.loc);
+		return;
+	}
+	c->src.off += ix->entry[2 * entry];
+	c->src.len = ix->entry[2 * entry + 1];
 }
 
 /* Narrow c to inner chunk `entry` of the shard numbered `shard` at this level. */
@@ -87,7 +98,6 @@ static int enter_shard(struct zarr *z, const struct zarr_shard *s, unsigned leve
 	struct cache_key key = { z->owner, shard,
 				 (uint64_t)z->tag << 40 | 1 | (uint64_t)level << 36 };
 	struct cache *cache = z->env->cache;
-	const struct shard_index *ix;
 	struct cache_entry *e;
 	int r = cache_begin(cache, &key, &e);
 
@@ -97,18 +107,10 @@ static int enter_shard(struct zarr *z, const struct zarr_shard *s, unsigned leve
 		r = index_fill(z, s, c, e);
 	else if (r == CACHE_BUSY)
 		r = cache_wait(cache, e);
-	if (r >= 0) {
-		ix = e->value;
-		if (ix->entry[2 * entry] == UINT64_MAX) {
-			kv_loc_release(&c->src.loc);
-		} else {
-			c->src.off += ix->entry[2 * entry];
-			c->src.len = ix->entry[2 * entry + 1];
-		}
-		r = 0;
-	}
+	if (r >= 0)
+		narrow(e->value, entry, c);
 	cache_put(cache, e);
-	return r;
+	return MIN(r, 0);
 }
 
 /* Descend through the levels of sharding to the innermost chunk. */
@@ -142,13 +144,14 @@ static int descend(struct zarr *z, struct chunk *c)
 		number = number * s->entries + entry;
 		level = &s->inner;
 	}
+	if (r < 0 || c->src.loc.where == KV_ABSENT)
+		return r;
 	/* The index is cached, and another file may have taken the place of its shard. */
-	if (r >= 0 && c->src.loc.where != KV_ABSENT &&
-	    (c->src.off > c->src.loc.len || c->src.len > c->src.loc.len - c->src.off))
-		r = fail(-EUCLEAN, "[%llu, +%llu) is beyond its %llu bytes",
-			 (unsigned long long)c->src.off, (unsigned long long)c->src.len,
-			 (unsigned long long)c->src.loc.len);
-	return r;
+	if (c->src.off > c->src.loc.len || c->src.len > c->src.loc.len - c->src.off)
+		return fail(-EUCLEAN, "[%llu, +%llu) is beyond its %llu bytes",
+			    (unsigned long long)c->src.off, (unsigned long long)c->src.len,
+			    (unsigned long long)c->src.loc.len);
+	return 0;
 }
 
 int chunk_locate(struct zarr *z, struct chunk *c, size_t n)
@@ -168,8 +171,9 @@ int chunk_locate(struct zarr *z, struct chunk *c, size_t n)
 	}
 	for (size_t i = 0; i < n; i++)
 		keys[i] = span_of(text.p + (i ? ends[i - 1] : 0), ends[i] - (i ? ends[i - 1] : 0));
-	if (r >= 0)
-		r = kv_locate(z->kv, keys, locs, n);
+	if (r < 0)
+		return r;
+	r = kv_locate(z->kv, keys, locs, n);
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < n; i++) {

@@ -102,8 +102,7 @@ static int copy_bytes(struct zarr *z, struct chunk *c, uint64_t off, size_t n, v
 	}
 	segments_init(&g, z->env->cache);
 	r = chunk_raw_gather(z, c, off, n, &g);
-	if (r >= 0)
-		r = segments_copy(&g, p);
+	r = r < 0 ? r : segments_copy(&g, p);
 	segments_release(&g);
 	return r;
 }

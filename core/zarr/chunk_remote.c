@@ -120,8 +120,7 @@ int chunk_remote_piece(struct zarr *z, const struct chunk *c, uint64_t piece,
 
 		r = p ? fetch(z, c, piece, n, p) :
 			fail(-ENOMEM, "cannot allocate a piece of a chunk");
-		if (r >= 0)
-			r = chunk_fill_entry(z, e, p, n);
+		r = r < 0 ? r : chunk_fill_entry(z, e, p, n);
 		if (r < 0) {
 			block_free(p, n);
 			cache_fail(cache, e, r);

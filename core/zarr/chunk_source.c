@@ -152,7 +152,9 @@ int chunk_input_next(struct chunk_input *in, size_t n, size_t got, struct span *
 	p = (uint8_t *)in->req.p - got;
 	*ret = span_of(p, n);
 	r = input_pass(in, p, n, got + in->req.n);
-	if (r >= 0 && !in->is_single && in->used < src->len)
+	if (r < 0)
+		return r;
+	if (!in->is_single && in->used < src->len)
 		input_ask(in, in->used, (size_t)MIN(in->size, src->len - in->used), 0);
 	return r;
 }
@@ -215,12 +217,13 @@ static int read_elements(const struct zarr *z, struct chunk_input *in,
 		uint64_t at = in->used;
 
 		r = chunk_input_pull(in, &piece);
-		if (r >= 0 && to->sink)
+		if (r == 0 && to->sink)
 			r = to->sink(to->arg, at, piece.p, piece.n);
 	}
 	chunk_input_end(in);
-	if (r >= 0)
-		atomic_fetch_add_explicit(&z->env->raw_bytes, in->used, memory_order_relaxed);
+	if (r < 0)
+		return r;
+	atomic_fetch_add_explicit(&z->env->raw_bytes, in->used, memory_order_relaxed);
 	return r;
 }
 
@@ -239,8 +242,7 @@ int chunk_source_decode_pieces(const struct zarr *z, struct chunk_input *in,
 	      (unsigned long long)to->need);
 	r = codec_stream_open(&z->leaf->codecs, chunk_input_pull, in, z->leaf->bytes, to->window,
 			      retained, &s);
-	if (r >= 0)
-		r = decode_pieces(z, s, to);
+	r = r < 0 ? r : decode_pieces(z, s, to);
 	chunk_input_end(in);
 	if (r < 0)
 		return r;

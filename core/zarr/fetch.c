@@ -42,8 +42,7 @@ static void begin(const struct fetch *f, uint64_t piece, struct batch *b)
 		return;
 	r = cache_begin(cache, &key, &e);
 	if (r != CACHE_MINE) {
-		if (r >= 0)
-			cache_put(cache, e);
+		cache_put(cache, r < 0 ? NULL : e);
 		return;
 	}
 	n = (size_t)MIN((uint64_t)STREAM_PIECE_BYTES, f->len - at);

@@ -107,16 +107,14 @@ static int sums_add(struct stream *s, uint64_t piece, uint32_t crc)
 	if (!complete)
 		return r;
 	r = kv_loc_check_end(&s->src.loc, s->src.len, all);
-	if (r >= 0)
-		return 0;
-	/*
-	 * When the trailer could not be read, the next thread that decodes this piece tries again.
-	 */
-	pthread_mutex_lock(&s->lock);
-	s->sums[piece].known = false;
-	s->summed--;
-	pthread_mutex_unlock(&s->lock);
-	return r;
+	if (r < 0) {
+		/* If the trailer could not be read, the next thread to decode this piece tries. */
+		pthread_mutex_lock(&s->lock);
+		s->sums[piece].known = false;
+		s->summed--;
+		pthread_mutex_unlock(&s->lock);
+	}
+	return MIN(r, 0);
 }
 
 /* ---- opening ---- */
@@ -209,8 +207,9 @@ static int decode_piece(struct stream *s, uint64_t piece, uint8_t *out)
 	if (in)
 		block_free(in, FRONT + in_n);
 	budget_give(s->z->env->budget, cost);
-	if (r >= 0)
-		r = sums_add(s, piece, crc);
+	if (r < 0)
+		return r;
+	r = sums_add(s, piece, crc);
 	if (r < 0)
 		return r;
 	zarr_to_shown(s->z, out, n);
@@ -268,8 +267,9 @@ int stream_blocks_piece(struct stream *s, uint64_t piece, struct cache_entry **r
 	if (s->failed.code)
 		r = err_restore(&s->failed);
 	pthread_mutex_unlock(&s->lock);
-	if (r >= 0)
-		r = cache_begin(cache, &key, &e);
+	if (r < 0)
+		return r;
+	r = cache_begin(cache, &key, &e);
 	if (r < 0)
 		return r;
 	if (r == CACHE_MINE) {

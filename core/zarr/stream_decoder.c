@@ -137,9 +137,9 @@ static int decoder_try(struct stream *s, uint64_t window)
 	s->input =
 		(struct chunk_input){ .src = &s->src, .size = input_size_of(s), .is_single = true };
 	s->input.buf = block_alloc(s->input.size);
-	r = s->input.buf ? 0 : fail(-ENOMEM, "cannot allocate a decoder's input");
-	if (r >= 0)
-		r = codec_stream_open(&s->z->leaf->codecs, pull_input, s, s->bytes, window,
+	r = !s->input.buf ?
+		    fail(-ENOMEM, "cannot allocate a decoder's input") :
+		    codec_stream_open(&s->z->leaf->codecs, pull_input, s, s->bytes, window,
 				      s->z->leaf_as_shown ? STREAM_PIECE_BYTES : 0, &s->decoder);
 	if (r < 0)
 		stream_decoder_close(s);

@@ -80,10 +80,12 @@ static int read_meta(struct zarr *z)
 	for (size_t i = 0; i < ARRAY_LEN(names) && r == 0; i++) {
 		buf_clear(&key);
 		r = buf_add(&key, z->prefix, z->prefix_len);
-		if (r >= 0)
-			r = buf_add_str(&key, names[i]);
-		if (r >= 0)
-			r = kv_get_all(z->kv, buf_span(&key), LIMIT_ZARR_META_BYTES, &text);
+		if (r < 0)
+			return r;
+		r = buf_add_str(&key, names[i]);
+		if (r < 0)
+			return r;
+		r = kv_get_all(z->kv, buf_span(&key), LIMIT_ZARR_META_BYTES, &text);
 	}
 	if (r == 0)
 		return fail(-ENOENT, "no '%s.zarray' and no 'zarr.json' beside it in '%s'",
@@ -123,8 +125,7 @@ int zarr_open(struct zarr_env *env, struct kv *kv, struct span prefix, uint64_t 
 	meter_begin();
 	r = read_meta(z);
 	meter_end();
-	if (r >= 0)
-		r = derive_leaf(z);
+	r = r < 0 ? r : derive_leaf(z);
 	if (r < 0) {
 		zarr_unref(z);
 		return r;

@@ -337,8 +337,7 @@ int zarr_read_into(struct zarr *z, const struct zarr_view *v, uint64_t off, size
 
 	segments_init(&g, z->env->cache);
 	r = zarr_read(z, v, off, n, &g);
-	if (r >= 0)
-		r = segments_copy(&g, p);
+	r = r < 0 ? r : segments_copy(&g, p);
 	segments_release(&g);
 	return r;
 }

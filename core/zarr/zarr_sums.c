@@ -66,8 +66,9 @@ static int stored_as_first(struct zarr *z, struct stored *ret)
 	int r = chunk_key(z, &first, &text);
 	struct span key = buf_span(&text);
 
-	if (r >= 0)
-		r = kv_locate(z->kv, &key, &loc, 1);
+	if (r < 0)
+		return r;
+	r = kv_locate(z->kv, &key, &loc, 1);
 	if (r < 0 || loc.where == KV_ABSENT)
 		return r;
 	ret->objects = zarr_meta_objects(&z->meta);

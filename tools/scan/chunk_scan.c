@@ -91,14 +91,12 @@ static int begin(struct chunk_scan *s, struct zarr *z, const struct tile *tile)
 	};
 	r = codec_stream_open(&z->leaf->codecs, chunk_input_pull, &s->in, z->leaf->bytes,
 			      SCAN_WINDOW, 0, &s->decoder);
-	if (r >= 0)
-		return 1;
 	if (r == -EFBIG) {
 		err_clear();
 		release_decoder(s);
 		return 0;
 	}
-	return r;
+	return r < 0 ? r : 1;
 }
 
 int chunk_scan_read(struct chunk_scan *s, struct zarr *z, const struct tile *tile,

@@ -266,21 +266,27 @@ int numbers_json(const struct numbers *s, enum dtype t, struct buf *out)
 {
 	int r = buf_add_str(out, "\"min\": ");
 
-	if (r >= 0)
-		r = numbers_print_min(s, t, out);
-	if (r >= 0)
-		r = buf_add_str(out, ", \"max\": ");
-	if (r >= 0)
-		r = numbers_print_max(s, t, out);
-	if (r >= 0)
-		r = buf_add_str(out, ", \"mean\": ");
-	if (r >= 0)
-		r = s->n ? json_put_double(out, s->mean, JSON_PRETTY) : buf_add_str(out, "null");
-	if (r >= 0)
-		r = buf_add_str(out, ", \"std\": ");
-	if (r >= 0)
-		r = s->n ? json_put_double(out, numbers_std(s), JSON_PRETTY) :
-			   buf_add_str(out, "null");
+	if (r < 0)
+		return r;
+	r = numbers_print_min(s, t, out);
+	if (r < 0)
+		return r;
+	r = buf_add_str(out, ", \"max\": ");
+	if (r < 0)
+		return r;
+	r = numbers_print_max(s, t, out);
+	if (r < 0)
+		return r;
+	r = buf_add_str(out, ", \"mean\": ");
+	if (r < 0)
+		return r;
+	r = s->n ? json_put_double(out, s->mean, JSON_PRETTY) : buf_add_str(out, "null");
+	if (r < 0)
+		return r;
+	r = buf_add_str(out, ", \"std\": ");
+	if (r < 0)
+		return r;
+	r = s->n ? json_put_double(out, numbers_std(s), JSON_PRETTY) : buf_add_str(out, "null");
 	return r < 0 ? r :
 		       buf_addf(out, ", \"nan\": %llu, \"inf\": %llu, \"zeros\": %llu",
 				(unsigned long long)s->nan, (unsigned long long)s->inf,

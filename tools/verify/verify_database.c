@@ -83,8 +83,9 @@ static int check_store(struct databases *d)
 
 	err_clear();
 	r = has_own ? check_database(d, ".") : 0;
-	if (r >= 0)
-		r = ocdbt_parts_find(d->dir, &parts);
+	if (r < 0)
+		return r;
+	r = ocdbt_parts_find(d->dir, &parts);
 	for (size_t i = 0; i < parts.n && r >= 0; i++)
 		r = check_database(d, parts.name[i]);
 	if (r < 0 || has_own)

@@ -31,7 +31,7 @@ static int read_digests(struct verify *v, const char *file, struct digests **ret
 	auto_buf text = { 0 };
 	int r = io_read_file(v->ckpt->source, file, LIMIT_SMALL_FILE, &text);
 
-	if (r >= 0)
+	if (r == 0)
 		r = digests_parse(buf_span(&text), "'" DIGESTS_FILE "'", ret);
 	if (r < 0 && r != -ENOENT && r != -ENOMEM)
 		verify_failed(v, 1, NULL, file, r);
@@ -67,13 +67,17 @@ static int check_names(struct digest_checks *all)
 		if (!has_digest(tree->nodes[i]))
 			continue;
 		r = leaf_digest_name(tree->nodes[i], &name);
-		e = r >= 0 ? digests_find(d, buf_span(&name)) : NULL;
+		if (r < 0)
+			return r;
+		e = digests_find(d, buf_span(&name));
 		if (e)
 			seen[e - d->entry] = true;
-		else if (r >= 0 && !n_missing++)
+		else if (!n_missing++)
 			missing = span_dup_str(buf_span(&name));
 	}
-	if (r >= 0 && n_missing)
+	if (r < 0)
+		return r;
+	if (n_missing)
 		verify_file(all->v, 2, all->file, "%llu %s no SHA-256, the first is '%s'",
 			    (unsigned long long)n_missing,
 			    noun(n_missing, "leaf has", "leaves have"), missing ? missing : "?");
@@ -189,7 +193,9 @@ int verify_digests(struct verify *v, const struct verify_tree *t)
 	int r = file ? read_digests(v, file, &d) : fail(-ENOMEM, "cannot look at digests");
 
 	all.digests = d;
-	if (r >= 0 && d && v->level >= 2)
+	if (r < 0)
+		return r;
+	if (d && v->level >= 2)
 		r = check_names(&all);
 	return r < 0 || !d || v->level < 3 ? r : verify_walk(v, t, &ops, &all);
 }

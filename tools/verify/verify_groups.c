@@ -146,12 +146,18 @@ static int check_format(const struct json *root, struct span file)
 	if (r < 0 || span_eq(file, span_str(".zattrs")) || span_eq(file, span_str(".zmetadata")))
 		return r;
 	r = json_get_int(root, "zarr_format", "the group", &format);
-	if (r >= 0 && format != wanted)
+	if (r < 0)
+		return r;
+	if (format != wanted)
 		r = fail(-EUCLEAN, "'zarr_format' is %lld, not %lld", (long long)format,
 			 (long long)wanted);
-	if (r >= 0 && wanted == 3)
+	if (r < 0)
+		return r;
+	if (wanted == 3)
 		r = json_get_str(root, "node_type", "the group", &type);
-	if (r >= 0 && wanted == 3 && !span_eq(type, span_str("group")))
+	if (r < 0)
+		return r;
+	if (wanted == 3 && !span_eq(type, span_str("group")))
 		r = fail(-EUCLEAN, "'node_type' is '%.*s', not 'group'", SPAN_ARG(type));
 	return MIN(r, 0);
 }
@@ -165,9 +171,8 @@ static int check_document(struct groups *g, const char *key)
 
 	if (r == 0 && item->dirs)
 		r = kv_get_all(item->dirs, span_str(key), LIMIT_JSON_BYTES, &text);
-	if (r >= 0)
-		r = json_parse(buf_span(&text), "the metadata of a group", &doc);
-	if (r >= 0)
+	r = r < 0 ? r : json_parse(buf_span(&text), "the metadata of a group", &doc);
+	if (r == 0)
 		r = check_format(doc.root, file_of(span_str(key)));
 	if (r < 0 && r != -ENOMEM) {
 		auto_free char *file = verify_join(g->path, key);
@@ -238,13 +243,19 @@ int verify_groups(struct verify *v, const char *path, const struct verify_tree *
 	const struct item *item = t->item;
 	int r = kv_list(item->kv, span_of(NULL, 0), see_key, &g);
 
-	if (r >= 0 && item->dirs)
+	if (r < 0)
+		return r;
+	if (item->dirs)
 		r = kv_list(item->dirs, span_of(NULL, 0), see_file, &g);
 	for (const char *at = NULL; r >= 0 && (at = next_text(&g.docs, at));)
 		r = check_document(&g, at);
-	if (r >= 0 && v->level >= 2)
+	if (r < 0)
+		return r;
+	if (v->level >= 2)
 		r = list_groups(&g);
-	if (r >= 0 && v->level >= 2)
+	if (r < 0)
+		return r;
+	if (v->level >= 2)
 		check_others(&g);
 	return r;
 }

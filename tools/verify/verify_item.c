@@ -317,16 +317,16 @@ static int check_orphans(struct checking *c)
 
 	if (c->t.item->is_ocdbt)
 		r = kv_list(c->t.item->kv, span_of(NULL, 0), check_key, &o);
-	if (r >= 0)
-		r = item_below_each(c->t.item, check_keys_below, &o);
+	r = r < 0 ? r : item_below_each(c->t.item, check_keys_below, &o);
 	buf_release(&o.last);
 	if (r < 0 && r != -ENOMEM) {
 		/* The database was checked before, and its errors were reported. */
 		err_clear();
 		r = 0;
 	}
-	if (r >= 0)
-		r = io_list(c->dir, ".", check_entry, c);
+	if (r < 0)
+		return r;
+	r = io_list(c->dir, ".", check_entry, c);
 	return r < 0 ? r : item_each_other(c->t.item, count_other, c->v);
 }
 
@@ -357,8 +357,7 @@ static int blame(struct checking *c, int r)
 	r = c->dir ? document_read(c->v->ckpt, c->dir, "_METADATA", LIMIT_JSON_BYTES, &text) :
 		     -ENOENT;
 	if (r != -ENOENT) {
-		if (r >= 0)
-			r = tree_parse_metadata(text.text, "'_METADATA'", &t);
+		r = r < 0 ? r : tree_parse_metadata(text.text, "'_METADATA'", &t);
 		if (r < 0 && r != -ENOMEM)
 			failed_file(c, 1, "_METADATA", r);
 		if (r < 0)
@@ -386,20 +385,28 @@ static int check_files(struct checking *c)
 {
 	int r = verify_databases(c->v, c->t.item, c->path, c->dir);
 
-	if (r >= 0)
-		r = check_sharding_file(c, "_sharding");
-	if (r >= 0 && c->t.item)
+	if (r < 0)
+		return r;
+	r = check_sharding_file(c, "_sharding");
+	if (r < 0)
+		return r;
+	if (c->t.item)
 		r = item_below_each(c->t.item, check_sharding_below, c);
-	if (r >= 0)
-		r = check_strings(c);
-	if (r >= 0)
-		r = check_array_metadatas(c);
-	if (r >= 0)
-		r = check_table(c);
-	if (r >= 0)
-		r = verify_own_metadata(c->v, c->path);
-	if (r >= 0)
-		r = io_list(c->dir, ".", note_tmp, c);
+	if (r < 0)
+		return r;
+	r = check_strings(c);
+	if (r < 0)
+		return r;
+	r = check_array_metadatas(c);
+	if (r < 0)
+		return r;
+	r = check_table(c);
+	if (r < 0)
+		return r;
+	r = verify_own_metadata(c->v, c->path);
+	if (r < 0)
+		return r;
+	r = io_list(c->dir, ".", note_tmp, c);
 	if (r < 0 || !c->t.item)
 		return r;
 	if (c->t.item->is_hierarchy)
@@ -434,7 +441,9 @@ static int check_item(struct verify *v, const char *path, bool named)
 		fputc('\n', stderr);
 	}
 	v->items++;
-	if (r >= 0 && S_ISDIR(st.st_mode))
+	if (r < 0)
+		return r;
+	if (S_ISDIR(st.st_mode))
 		r = io_dir_sub(v->ckpt->source, path, &c.dir);
 	if (r < 0)
 		return r;
@@ -442,13 +451,21 @@ static int check_item(struct verify *v, const char *path, bool named)
 	if (r == -ENOMEM)
 		return r;
 	r = r < 0 ? blame(&c, r) : list_params(&c);
-	if (r >= 0 && c.dir)
+	if (r < 0)
+		return r;
+	if (c.dir)
 		r = check_files(&c);
-	if (r >= 0 && c.t.item && c.dir)
+	if (r < 0)
+		return r;
+	if (c.t.item && c.dir)
 		r = verify_orbax(v, path, c.t.item, named);
-	if (r >= 0 && c.t.item)
+	if (r < 0)
+		return r;
+	if (c.t.item)
 		r = verify_leaves(v, &c.t);
-	if (r >= 0 && c.t.item && c.dir)
+	if (r < 0)
+		return r;
+	if (c.t.item && c.dir)
 		r = verify_digests(v, &c.t);
 	return r;
 }

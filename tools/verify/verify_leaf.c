@@ -418,8 +418,9 @@ static int leaf_check_begin(void *arg, struct walk_leaf *leaf)
 	/* Only rank 0 reports leaf-level findings. */
 	if (leaf->is_shared && !group_is_lead(all->v->t.group))
 		forget_findings(c);
-	if (r >= 0)
-		plan(c, leaf, z);
+	if (r < 0)
+		return r;
+	plan(c, leaf, z);
 	return r;
 }
 

@@ -104,7 +104,9 @@ int verify_objects_list(const struct verify_tree *t, struct zarr *z, struct veri
 	if (z->kv->no_list)
 		return guess(ret);
 	r = kv_list(z->kv, span_of(z->prefix, z->prefix_len), add_object, &l);
-	if (r >= 0 && ret->n)
+	if (r < 0)
+		return r;
+	if (ret->n)
 		qsort(ret->object, ret->n, sizeof(*ret->object), by_number);
 	return r;
 }

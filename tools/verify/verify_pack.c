@@ -48,32 +48,43 @@ int verify_pack(const struct finding *f, struct buf *ret)
 {
 	int r = wire_put_u8(ret, 1);
 
-	if (r >= 0)
-		r = wire_put_u8(ret, (uint8_t)f->severity);
-	if (r >= 0)
-		r = wire_put_u8(ret, (uint8_t)f->level);
-	if (r >= 0)
-		r = wire_put_u8(ret, f->has_range);
-	if (r >= 0)
-		r = wire_put_u8(ret, f->of_item);
-	if (r >= 0)
-		r = wire_put_u64le(ret, f->off);
-	if (r >= 0)
-		r = wire_put_u64le(ret, f->len);
-	if (r >= 0)
-		r = put_text(ret, f->leaf);
-	if (r >= 0)
-		r = put_text(ret, f->file);
+	if (r < 0)
+		return r;
+	r = wire_put_u8(ret, (uint8_t)f->severity);
+	if (r < 0)
+		return r;
+	r = wire_put_u8(ret, (uint8_t)f->level);
+	if (r < 0)
+		return r;
+	r = wire_put_u8(ret, f->has_range);
+	if (r < 0)
+		return r;
+	r = wire_put_u8(ret, f->of_item);
+	if (r < 0)
+		return r;
+	r = wire_put_u64le(ret, f->off);
+	if (r < 0)
+		return r;
+	r = wire_put_u64le(ret, f->len);
+	if (r < 0)
+		return r;
+	r = put_text(ret, f->leaf);
+	if (r < 0)
+		return r;
+	r = put_text(ret, f->file);
 	return r < 0 ? r : put_text(ret, f->text);
 }
 
 int verify_pack_end(struct verify *v, int r, const struct verify *was, struct buf *ret)
 {
 	v->packed = NULL;
-	if (r >= 0 && v->pack_failed)
+	if (r < 0)
+		return r;
+	if (v->pack_failed)
 		r = fail(-ENOMEM, "cannot tell rank 0 what was found");
-	if (r >= 0)
-		r = wire_put_u8(ret, 0);
+	if (r < 0)
+		return r;
+	r = wire_put_u8(ret, 0);
 	for (size_t i = 0; i < ARRAY_LEN(counts) && r >= 0; i++)
 		r = wire_put_u64le(ret, count_of(v, i) - count_of(was, i));
 	return r;
@@ -91,10 +102,12 @@ static int unpack_one(struct verify *v, struct wire *w)
 	f.off = wire_u64le(w);
 	f.len = wire_u64le(w);
 	r = get_text(w, &leaf);
-	if (r >= 0)
-		r = get_text(w, &file);
-	if (r >= 0)
-		r = get_text(w, &text);
+	if (r < 0)
+		return r;
+	r = get_text(w, &file);
+	if (r < 0)
+		return r;
+	r = get_text(w, &text);
 	if (r < 0)
 		return r;
 	f.leaf = leaf;
@@ -118,7 +131,9 @@ int verify_unpack(struct verify *v, struct span packed)
 		r = unpack_one(v, &w);
 	for (size_t i = 0; i < ARRAY_LEN(counts) && r >= 0; i++)
 		*(uint64_t *)((char *)v + counts[i]) += wire_u64le(&w);
-	if (r >= 0 && !wire_ok(&w))
+	if (r < 0)
+		return r;
+	if (!wire_ok(&w))
 		r = fail(-EIO, "what another rank has found is truncated");
 	return r;
 }

@@ -28,7 +28,9 @@ static int list_children(struct verify *v, const char *path, struct children *c)
 {
 	int r = children_list(v->ckpt->source, path, true, c);
 
-	if (r >= 0 && c->n)
+	if (r < 0)
+		return r;
+	if (c->n)
 		qsort(c->child, c->n, sizeof(*c->child), by_name);
 	return r;
 }
@@ -111,13 +113,13 @@ static int read_meta(struct verify *v, const char *path, struct step_meta **ret)
 		return 0;
 	}
 	/* An interrupted process leaves an empty file, which Orbax treats like a missing one. */
-	if (r >= 0 && text.n == 0) {
+	if (r == 0 && text.n == 0) {
 		verify_file(v, 1, file, "the file is empty");
 		return 0;
 	}
-	if (r >= 0)
+	if (r == 0)
 		r = json_parse(buf_span(&text), "'_CHECKPOINT_METADATA'", &doc);
-	if (r >= 0)
+	if (r == 0)
 		r = step_meta_parse(buf_span(&text), "'_CHECKPOINT_METADATA'", ret);
 	if (r < 0 && r != -ENOMEM) {
 		verify_failed(v, 1, NULL, file, r);
@@ -175,8 +177,9 @@ int verify_own_metadata(struct verify *v, const char *path)
 
 	if (m && v->level >= 2)
 		check_times(v, path, m);
-	if (r >= 0)
-		check_deletion(v, path);
+	if (r < 0)
+		return r;
+	check_deletion(v, path);
 	return MIN(r, 0);
 }
 
@@ -227,17 +230,19 @@ static int check_child(struct verify *v, const char *path, const char *name,
 static int check_step(struct verify *v, const char *path, unsigned depth)
 {
 	auto_of(step_meta) struct step_meta *m = NULL;
-	struct children c = { 0 };
+	auto_children c = { 0 };
 	int r = read_meta(v, path, &m);
 
-	if (r >= 0)
-		r = list_children(v, path, &c);
-	if (r >= 0 && m && v->level >= 2) {
+	if (r < 0)
+		return r;
+	r = list_children(v, path, &c);
+	if (r < 0)
+		return r;
+	if (m && v->level >= 2) {
 		check_times(v, path, m);
 		check_named(v, path, m, &c);
 	}
-	if (r >= 0)
-		check_deletion(v, path);
+	check_deletion(v, path);
 	for (size_t i = 0; i < c.n && r >= 0; i++) {
 		const char *name = c.child[i].name;
 
@@ -249,7 +254,6 @@ static int check_step(struct verify *v, const char *path, unsigned depth)
 			v->other_files += step_has_other(span_str(name),
 							 c.child[i].may_be_dir ? DT_DIR : DT_REG);
 	}
-	children_release(&c);
 	return r;
 }
 
@@ -334,11 +338,15 @@ int verify_root(struct verify *v)
 		if (step_name_is_tmp(span_str(c.child[i].name)))
 			r = note_draft(v, "", c.child[i].name);
 	children_release(&c);
-	if (r >= 0)
-		r = check_root_metadata(v);
-	if (r >= 0)
-		r = step_list(v->ckpt->source, marker, false, &l);
-	if (r >= 0 && v->level >= 2)
+	if (r < 0)
+		return r;
+	r = check_root_metadata(v);
+	if (r < 0)
+		return r;
+	r = step_list(v->ckpt->source, marker, false, &l);
+	if (r < 0)
+		return r;
+	if (v->level >= 2)
 		say_others(v, &l);
 	for (size_t i = 0; i < l.n && r >= 0; i++)
 		r = verify_one(v, &l.entry[i]);

@@ -61,7 +61,9 @@ int shard_index_encode(const struct zarr_shard *s, const uint64_t *entries, stru
 	for (uint64_t i = 0; i < 2 * s->entries && r >= 0; i++)
 		r = wire_put_u64le(ret, s->index_big_endian ? __builtin_bswap64(entries[i]) :
 							      entries[i]);
-	if (r >= 0 && s->index_crc32c)
+	if (r < 0)
+		return r;
+	if (s->index_crc32c)
 		r = wire_put_u32le(ret, crc32c(span_of(ret->p + was, ret->n - was)));
 	return r;
 }

@@ -6,9 +6,9 @@
 #include "core/base/err.h"
 #include "core/zarr/meta/zarr_meta.h"
 
-static int put_sizes(struct buf *b, const uint64_t *sizes, unsigned rank)
+static int put_sizes(struct buf *b, const char *before, const uint64_t *sizes, unsigned rank)
 {
-	int r = buf_add_byte(b, '[');
+	int r = buf_addf(b, "%s[", before);
 
 	for (unsigned i = 0; i < rank && r >= 0; i++)
 		r = buf_addf(b, "%s%llu", i ? "," : "", (unsigned long long)sizes[i]);
@@ -27,28 +27,28 @@ static int put_compressor(struct buf *b, const struct zarr_create *c, const char
 	if (c->compression.kind == COMPRESSION_NONE)
 		return buf_add_str(b, none);
 	r = compression_codec(&c->compression, dialect, dtype_info(c->dtype)->size, &arena, &codec);
-	if (r >= 0)
-		r = buf_add_str(b, before);
+	if (r < 0)
+		return r;
+	r = buf_add_str(b, before);
 	return r < 0 ? r : codec_print(codec, dialect, b);
 }
 
 static int print_v2(const struct zarr_create *c, struct buf *b)
 {
-	int r = buf_add_str(b, "{\"chunks\":");
+	int r = put_sizes(b, "{\"chunks\":", c->chunk, c->rank);
 
-	if (r >= 0)
-		r = put_sizes(b, c->chunk, c->rank);
-	if (r >= 0)
-		r = buf_add_str(b, ",\"compressor\":");
-	if (r >= 0)
-		r = put_compressor(b, c, "", "null");
-	if (r >= 0)
-		r = buf_addf(b,
-			     ",\"dimension_separator\":\".\",\"dtype\":\"%s\",\"fill_value\":null,"
-			     "\"filters\":null,\"order\":\"C\",\"shape\":",
-			     dtype_info(c->dtype)->v2);
-	if (r >= 0)
-		r = put_sizes(b, c->shape, c->rank);
+	if (r < 0)
+		return r;
+	r = put_compressor(b, c, ",\"compressor\":", ",\"compressor\":null");
+	if (r < 0)
+		return r;
+	r = buf_addf(b,
+		     ",\"dimension_separator\":\".\",\"dtype\":\"%s\",\"fill_value\":null,"
+		     "\"filters\":null,\"order\":\"C\"",
+		     dtype_info(c->dtype)->v2);
+	if (r < 0)
+		return r;
+	r = put_sizes(b, ",\"shape\":", c->shape, c->rank);
 	return r < 0 ? r : buf_add_str(b, ",\"zarr_format\":2}");
 }
 
@@ -63,23 +63,26 @@ static int put_codecs(struct buf *b, const struct zarr_create *c)
 		b, has_order ? "[{\"configuration\":{\"endian\":\"little\"},\"name\":\"bytes\"}" :
 			       "[{\"name\":\"bytes\"}");
 
-	if (r >= 0)
-		r = put_compressor(b, c, ",", "");
-	if (r >= 0 && c->compression.summed)
+	if (r < 0)
+		return r;
+	r = put_compressor(b, c, ",", "");
+	if (r < 0)
+		return r;
+	if (c->compression.summed)
 		r = buf_add_str(b, ",{\"name\":\"crc32c\"}");
 	return r < 0 ? r : buf_add_byte(b, ']');
 }
 
 static int put_shard(struct buf *b, const struct zarr_create *c)
 {
-	int r = buf_add_str(b, "[{\"configuration\":{\"chunk_shape\":");
+	int r = put_sizes(b, "[{\"configuration\":{\"chunk_shape\":", c->chunk, c->rank);
 
-	if (r >= 0)
-		r = put_sizes(b, c->chunk, c->rank);
-	if (r >= 0)
-		r = buf_add_str(b, ",\"codecs\":");
-	if (r >= 0)
-		r = put_codecs(b, c);
+	if (r < 0)
+		return r;
+	r = buf_add_str(b, ",\"codecs\":");
+	if (r < 0)
+		return r;
+	r = put_codecs(b, c);
 	return r < 0 ? r :
 		       buf_add_str(b,
 				   ",\"index_codecs\":[{\"configuration\":{\"endian\":\"little\"},"
@@ -90,25 +93,25 @@ static int put_shard(struct buf *b, const struct zarr_create *c)
 static int print_v3(const struct zarr_create *c, struct buf *b)
 {
 	static const uint8_t zero[LIMIT_ITEM_BYTES];
-	int r = buf_add_str(b, "{\"chunk_grid\":{\"configuration\":{\"chunk_shape\":");
+	int r = put_sizes(b, "{\"chunk_grid\":{\"configuration\":{\"chunk_shape\":", c->chunk,
+			  c->rank);
 
-	if (r >= 0)
-		r = put_sizes(b, c->chunk, c->rank);
-	if (r >= 0)
-		r = buf_add_str(
-			b, "},\"name\":\"regular\"},\"chunk_key_encoding\":{\"name\":\"default\"},"
+	if (r < 0)
+		return r;
+	r = buf_add_str(b, "},\"name\":\"regular\"},\"chunk_key_encoding\":{\"name\":\"default\"},"
 			   "\"codecs\":");
-	if (r >= 0)
-		r = c->sharded ? put_shard(b, c) : put_codecs(b, c);
-	if (r >= 0)
-		r = buf_addf(b,
-			     ",\"data_type\":\"%s\",\"fill_value\":", dtype_info(c->dtype)->name);
-	if (r >= 0)
-		r = dtype_fill_print(c->dtype, 3, zero, b);
-	if (r >= 0)
-		r = buf_add_str(b, ",\"node_type\":\"array\",\"shape\":");
-	if (r >= 0)
-		r = put_sizes(b, c->shape, c->rank);
+	if (r < 0)
+		return r;
+	r = c->sharded ? put_shard(b, c) : put_codecs(b, c);
+	if (r < 0)
+		return r;
+	r = buf_addf(b, ",\"data_type\":\"%s\",\"fill_value\":", dtype_info(c->dtype)->name);
+	if (r < 0)
+		return r;
+	r = dtype_fill_print(c->dtype, 3, zero, b);
+	if (r < 0)
+		return r;
+	r = put_sizes(b, ",\"node_type\":\"array\",\"shape\":", c->shape, c->rank);
 	return r < 0 ? r : buf_add_str(b, ",\"zarr_format\":3}");
 }
 

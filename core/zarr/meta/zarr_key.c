@@ -24,8 +24,7 @@ int zarr_chunk_key(const struct zarr_meta *m, const uint64_t *index, struct buf 
 	for (unsigned i = 0; i < m->rank && r >= 0; i++) {
 		if (i > 0 || m->keys == ZARR_KEYS_DEFAULT)
 			r = buf_add_byte(ret, (uint8_t)m->separator);
-		if (r >= 0)
-			r = buf_addf(ret, "%llu", (unsigned long long)index[i]);
+		r = r < 0 ? r : buf_addf(ret, "%llu", (unsigned long long)index[i]);
 	}
 	if (r < 0)
 		ret->n = at;

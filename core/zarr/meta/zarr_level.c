@@ -48,10 +48,12 @@ int zarr_extension(const struct json *j, const char *what, struct span *ret_name
 	r = json_get_str(j, "name", what, &name);
 	if (r == 0)
 		return fail(-EUCLEAN, "%s has no name", what);
-	if (r >= 0)
-		r = json_get_object(j, "configuration", what, &conf);
-	if (r >= 0)
-		r = zarr_only(j, what, names);
+	if (r < 0)
+		return r;
+	r = json_get_object(j, "configuration", what, &conf);
+	if (r < 0)
+		return r;
+	r = zarr_only(j, what, names);
 	if (r < 0)
 		return r;
 	*ret_name = name;
@@ -131,8 +133,9 @@ static int transpose(const struct json *conf, unsigned rank, struct layout *l)
 	struct layout out;
 	int r = zarr_only(conf, "codec 'transpose'", names);
 
-	if (r >= 0)
-		r = parse_order(json_member(conf, "order"), rank, order);
+	if (r < 0)
+		return r;
+	r = parse_order(json_member(conf, "order"), rank, order);
 	if (r < 0)
 		return r;
 	for (unsigned i = 0; i < rank; i++) {
@@ -153,8 +156,9 @@ static int parse_endian(const struct json *conf, size_t item_bytes, bool *ret_bi
 	bool big;
 	int r = zarr_only(conf, "codec 'bytes'", names);
 
-	if (r >= 0)
-		r = json_get_str(conf, "endian", "codec 'bytes'", &endian);
+	if (r < 0)
+		return r;
+	r = json_get_str(conf, "endian", "codec 'bytes'", &endian);
 	if (r < 0)
 		return r;
 	if (r == 0 && item_bytes > 1)
@@ -264,19 +268,24 @@ static int sharding(struct zarr_meta *m, const struct json *conf, const struct l
 		return fail(-EUCLEAN, "codec 'sharding_indexed' has rank %u, at most %d", m->rank,
 			    LIMIT_RANK - 1);
 	r = zarr_only(conf, "codec 'sharding_indexed'", names);
-	if (r >= 0)
-		r = zarr_sizes(json_member(conf, "chunk_shape"), "chunk_shape", 1, m->rank,
-			       inner.shape);
-	if (r >= 0)
-		r = parse_index_codecs(json_member(conf, "index_codecs"), s);
-	if (r >= 0)
-		r = parse_location(conf, s);
-	if (r >= 0)
-		r = shard_grid(l, inner.shape, m->rank, s);
-	if (r >= 0)
-		r = parse_list(m, json_member(conf, "codecs"), inner, depth + 1, &s->inner);
-	if (r >= 0)
-		*ret = s;
+	if (r < 0)
+		return r;
+	r = zarr_sizes(json_member(conf, "chunk_shape"), "chunk_shape", 1, m->rank, inner.shape);
+	if (r < 0)
+		return r;
+	r = parse_index_codecs(json_member(conf, "index_codecs"), s);
+	if (r < 0)
+		return r;
+	r = parse_location(conf, s);
+	if (r < 0)
+		return r;
+	r = shard_grid(l, inner.shape, m->rank, s);
+	if (r < 0)
+		return r;
+	r = parse_list(m, json_member(conf, "codecs"), inner, depth + 1, &s->inner);
+	if (r < 0)
+		return r;
+	*ret = s;
 	return r;
 }
 
@@ -319,14 +328,16 @@ static int parse_tail(struct zarr_meta *m, const struct json *list, size_t i, st
 	memcpy(ret->shape, l->shape, sizeof(ret->shape));
 	if (span_eq(name, span_str("bytes"))) {
 		r = parse_endian(conf, dtype_info(m->dtype)->word, &ret->big_endian);
-		if (r >= 0)
-			r = zarr_level_bytes(ret, m->rank, m->dtype, &ret->bytes);
+		r = r < 0 ? r : zarr_level_bytes(ret, m->rank, m->dtype, &ret->bytes);
 	} else {
 		r = sharding(m, conf, l, depth, &ret->shard);
 	}
-	if (r >= 0)
-		r = parse_compressors(m, list, i + 1, &ret->codecs);
-	if (r >= 0 && ret->shard && ret->codecs.n)
+	if (r < 0)
+		return r;
+	r = parse_compressors(m, list, i + 1, &ret->codecs);
+	if (r < 0)
+		return r;
+	if (ret->shard && ret->codecs.n)
 		return fail(-EUCLEAN, "codecs follow 'sharding_indexed'");
 	return r;
 }
@@ -370,7 +381,8 @@ int zarr_levels_parse(struct zarr_meta *m, const struct json *codecs, struct zar
 		l.shape[i] = m->chunk[i];
 	}
 	r = parse_list(m, codecs, l, 0, &level);
-	if (r >= 0)
-		*ret = level;
+	if (r < 0)
+		return r;
+	*ret = level;
 	return r;
 }

@@ -133,14 +133,16 @@ static int parse_v2_fill(const struct json *doc, struct zarr_meta *m)
 	if (m->fill_is_null)
 		return 0;
 	r = dtype_fill_parse(m->dtype, 2, j, m->fill);
+	if (r < 0)
+		return r;
 	/* Base64 has the bytes as they are stored. */
-	if (r >= 0 && j->kind == JSON_STRING && dtype_info(m->dtype)->kind == DTYPE_KIND_COMPLEX &&
+	if (j->kind == JSON_STRING && dtype_info(m->dtype)->kind == DTYPE_KIND_COMPLEX &&
 	    m->level.big_endian)
 		cast_swap(m->dtype, m->fill, 1);
 	return r;
 }
 
-static int parse_v2_filters(const struct json *doc)
+static int parse_v2_filters(const struct json *doc, struct zarr_meta *m)
 {
 	const struct json *j = json_member(doc, "filters");
 
@@ -184,28 +186,41 @@ static int parse_separator(const struct json *obj, const char *name, char *ret)
 	return 0;
 }
 
+/* Parse the members of a document in turn. */
+typedef int member_fn(const struct json *doc, struct zarr_meta *m);
+
+static int parse_members(const struct json *doc, struct zarr_meta *m, member_fn *const *parse)
+{
+	int r = 0;
+
+	while (*parse && r >= 0)
+		r = (*parse++)(doc, m);
+	return r;
+}
+
+static int parse_v2_chunks(const struct json *doc, struct zarr_meta *m)
+{
+	return zarr_sizes(json_member(doc, "chunks"), "chunks", 1, m->rank, m->chunk);
+}
+
+static int parse_v2_separator(const struct json *doc, struct zarr_meta *m)
+{
+	return parse_separator(doc, "dimension_separator", &m->separator);
+}
+
 /* Other members may be anything, and are ignored. */
 static int parse_v2(const struct json *doc, struct zarr_meta *m)
 {
+	static member_fn *const members[] = {
+		parse_shape,         parse_v2_chunks,    parse_v2_dtype,
+		parse_v2_compressor, parse_v2_fill,      parse_v2_order,
+		parse_v2_filters,    parse_v2_separator, NULL
+	};
 	int r;
 
 	m->keys = ZARR_KEYS_V2;
 	m->separator = '.';
-	r = parse_shape(doc, m);
-	if (r >= 0)
-		r = zarr_sizes(json_member(doc, "chunks"), "chunks", 1, m->rank, m->chunk);
-	if (r >= 0)
-		r = parse_v2_dtype(doc, m);
-	if (r >= 0)
-		r = parse_v2_compressor(doc, m);
-	if (r >= 0)
-		r = parse_v2_fill(doc, m);
-	if (r >= 0)
-		r = parse_v2_order(doc, m);
-	if (r >= 0)
-		r = parse_v2_filters(doc);
-	if (r >= 0)
-		r = parse_separator(doc, "dimension_separator", &m->separator);
+	r = parse_members(doc, m, members);
 	return r < 0 ? r : zarr_level_bytes(&m->level, m->rank, m->dtype, &m->level.bytes);
 }
 
@@ -291,7 +306,7 @@ static int check_labels(const struct json *j, const char *name, unsigned rank, b
 	return 0;
 }
 
-static int check_v3_rest(const struct json *doc, const struct zarr_meta *m)
+static int check_v3_rest(const struct json *doc, struct zarr_meta *m)
 {
 	const struct json *attributes = NULL, *transformers = NULL;
 	struct span node;
@@ -299,23 +314,28 @@ static int check_v3_rest(const struct json *doc, const struct zarr_meta *m)
 
 	if (r == 0 || (r > 0 && !span_eq(node, span_str("array"))))
 		return fail(-EUCLEAN, "'node_type' is %s", r ? "not 'array'" : "missing");
-	if (r >= 0)
-		r = json_get_object(doc, "attributes", "metadata", &attributes);
-	if (r >= 0)
-		r = check_labels(json_member(attributes, "dimension_units"), "dimension_units",
-				 m->rank, false);
-	if (r >= 0)
-		r = check_labels(json_member(doc, "dimension_names"), "dimension_names", m->rank,
-				 true);
-	if (r >= 0)
-		r = json_get_array(doc, "storage_transformers", "metadata", &transformers);
-	if (r >= 0 && transformers && transformers->n)
+	if (r < 0)
+		return r;
+	r = json_get_object(doc, "attributes", "metadata", &attributes);
+	if (r < 0)
+		return r;
+	r = check_labels(json_member(attributes, "dimension_units"), "dimension_units", m->rank,
+			 false);
+	if (r < 0)
+		return r;
+	r = check_labels(json_member(doc, "dimension_names"), "dimension_names", m->rank, true);
+	if (r < 0)
+		return r;
+	r = json_get_array(doc, "storage_transformers", "metadata", &transformers);
+	if (r < 0)
+		return r;
+	if (transformers && transformers->n)
 		return fail(-EOPNOTSUPP, "storage transformers are not supported");
 	return r;
 }
 
 /* Refuse unknown members, unless they say that they need not be understood. */
-static int check_v3_extensions(const struct json *doc)
+static int check_v3_extensions(const struct json *doc, struct zarr_meta *m)
 {
 	static const char *const known[] = {
 		"zarr_format",          "node_type",  "shape",  "data_type",  "chunk_grid",
@@ -340,22 +360,17 @@ static int check_v3_extensions(const struct json *doc)
 
 static int parse_v3(const struct json *doc, struct zarr_meta *m)
 {
+	static member_fn *const members[] = {
+		check_v3_extensions, parse_shape,    check_v3_rest, parse_v3_grid,
+		parse_v3_keys,       parse_v3_dtype, NULL
+	};
 	const struct json *fill = json_member(doc, "fill_value");
-	int r = check_v3_extensions(doc);
+	int r = parse_members(doc, m, members);
 
-	if (r >= 0)
-		r = parse_shape(doc, m);
-	if (r >= 0)
-		r = check_v3_rest(doc, m);
-	if (r >= 0)
-		r = parse_v3_grid(doc, m);
-	if (r >= 0)
-		r = parse_v3_keys(doc, m);
-	if (r >= 0)
-		r = parse_v3_dtype(doc, m);
-	if (r >= 0)
-		r = fill ? dtype_fill_parse(m->dtype, 3, fill, m->fill) :
-			   fail(-EUCLEAN, "'fill_value' is missing");
+	if (r < 0)
+		return r;
+	r = fill ? dtype_fill_parse(m->dtype, 3, fill, m->fill) :
+		   fail(-EUCLEAN, "'fill_value' is missing");
 	return r < 0 ? r : zarr_levels_parse(m, json_member(doc, "codecs"), &m->level);
 }
 

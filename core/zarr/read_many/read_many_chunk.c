@@ -234,7 +234,9 @@ static int run_whole(struct many_worker *w, struct many_work *k)
 		out = w->scratch;
 	}
 	r = chunk_source_decode(z, &job->src, k->in, out);
-	if (r >= 0 && !k->direct)
+	if (r < 0)
+		return r;
+	if (!k->direct)
 		strided_copy(&k->copy, out + k->first, k->to);
 	return r;
 }

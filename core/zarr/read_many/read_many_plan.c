@@ -141,10 +141,9 @@ static int add_chunks(struct many_target *t, struct chunk *c, size_t n)
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < n; i++) {
-		if (r >= 0 && c[i].src.loc.where == KV_ABSENT)
+		if (r == 0 && c[i].src.loc.where == KV_ABSENT)
 			r = missing(t, &c[i]);
-		if (r >= 0)
-			r = add_chunk(t, &c[i]);
+		r = r < 0 ? r : add_chunk(t, &c[i]);
 		kv_loc_release(&c[i].src.loc);
 	}
 	return r;
@@ -203,8 +202,7 @@ int many_plan(void *target)
 	struct many_target *t = *(struct many_target **)target;
 	int r = t->is_open ? 0 : open_target(t);
 
-	if (r >= 0 && t->more)
-		r = plan_more(t);
+	r = r < 0 || !t->more ? r : plan_more(t);
 	if (r < 0)
 		many_fail(t, r);
 	return 0;

@@ -82,8 +82,9 @@ static int put_stored(struct copying *y, const struct chunk *c, struct span key)
 	struct kv_copying copy = { .from = &c->src.loc, .off = c->src.off, .len = c->src.len };
 	int r = check_chunk(y, c);
 
-	if (r >= 0)
-		r = encode_wrap(y->to, c->src.len, &tail);
+	if (r < 0)
+		return r;
+	r = encode_wrap(y->to, c->src.len, &tail);
 	if (r < 0)
 		return r;
 	/* Bytes that are not encoded cannot be damaged; inline ones are in a node with a checksum. */
@@ -171,8 +172,7 @@ static int copy_all(struct copying *y)
 		r = chunk_locate(y->from, batch, n);
 		for (size_t i = 0; i < n && r >= 0; i++) {
 			r = write_env_check(y->we);
-			if (r >= 0)
-				r = put_chunk(y, &batch[i]);
+			r = r < 0 ? r : put_chunk(y, &batch[i]);
 		}
 		for (size_t i = 0; i < n; i++)
 			kv_loc_release(&batch[i].src.loc);

@@ -230,8 +230,7 @@ static int put_chunk(struct encoding *e)
 		r = encode_chunk(e->we, e->z, stored.p, &object);
 		stored = buf_span(&object);
 	}
-	if (r >= 0)
-		r = kv_put(e->kv, buf_span(&key), stored);
+	r = r < 0 ? r : kv_put(e->kv, buf_span(&key), stored);
 	block_free(copy, e->z->leaf->bytes);
 	if (r < 0)
 		return r;
@@ -262,8 +261,7 @@ static int encode_some(void *arg)
 			i /= e.count[axis - 1];
 		}
 		r = write_env_check(e.we);
-		if (r >= 0)
-			r = put_chunk(&e);
+		r = r < 0 ? r : put_chunk(&e);
 		if (r < 0) {
 			atomic_store(&t->next, t->n);
 			return r;

@@ -86,8 +86,7 @@ int zarr_writer_open(struct write_env *we, struct kv *kv, struct span json, enum
 	pthread_mutex_init(&w->lock, NULL);
 	pthread_cond_init(&w->changed, NULL);
 	r = put_document(w, json, &w->z);
-	if (r >= 0)
-		r = encode_plan(w->z, budget_total(we->budget), &w->plan);
+	r = r < 0 ? r : encode_plan(w->z, budget_total(we->budget), &w->plan);
 	w->plan.omit_fill = fill == ZARR_FILL_OMIT;
 	if (r < 0) {
 		zarr_writer_close(w);
@@ -294,7 +293,9 @@ static int band_done(struct zarr_writer *w, struct band *b)
 	struct zarr *z = NULL;
 	int r = w->choose ? w->choose(w->choose_arg, span_of(b->bytes, b->n), &json) : 0;
 
-	if (r >= 0 && w->choose)
+	if (r < 0)
+		return r;
+	if (w->choose)
 		r = put_document(w, buf_span(&json), &z);
 	if (r < 0)
 		return r;
@@ -317,7 +318,9 @@ int zarr_writer_append(struct zarr_writer *w, const void *p, size_t n, enum zarr
 	w->drops_failed = wait == ZARR_WRITER_BLOCK;
 	r = retry(w);
 	*ret_taken = 0;
-	if (r >= 0 && n > w->z->meta.bytes - w->pos)
+	if (r < 0)
+		return r;
+	if (n > w->z->meta.bytes - w->pos)
 		r = fail(-EFBIG, "%zu bytes at %llu of an array of %llu", n,
 			 (unsigned long long)w->pos, (unsigned long long)w->z->meta.bytes);
 	while (n > 0 && r >= 0) {

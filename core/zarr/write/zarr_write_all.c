@@ -23,8 +23,7 @@ static int write_bands(struct zarr_writer *w, zarr_source_fn *source, void *arg)
 		size_t n = (size_t)MIN((uint64_t)PIECE, bytes - at), taken;
 
 		r = source(arg, at, n, piece);
-		if (r >= 0)
-			r = zarr_writer_append(w, piece, n, ZARR_WRITER_BLOCK, &taken);
+		r = r < 0 ? r : zarr_writer_append(w, piece, n, ZARR_WRITER_BLOCK, &taken);
 		at += n;
 	}
 	block_free(piece, PIECE);
@@ -58,11 +57,10 @@ static int push_piece(struct long_chunk *c)
 	struct span piece = span_of(c->piece, c->n);
 	int r = write_env_check(c->we);
 
-	if (r >= 0 && c->n)
-		r = c->encoder ? codec_encoder_push(c->encoder, piece) :
-				 buf_add_span(&c->whole, piece);
 	c->n = 0;
-	return r;
+	if (r < 0 || !piece.n)
+		return r;
+	return c->encoder ? codec_encoder_push(c->encoder, piece) : buf_add_span(&c->whole, piece);
 }
 
 /* Push n bytes of the chunk: from the array at `from`, or (pad) fill values beyond its edge. */
@@ -115,8 +113,9 @@ static int push_chunk(struct long_chunk *c, const uint64_t *chunk)
 		have = outside ? 0 : MIN(m->chunk[last], m->shape[last] - lo);
 		if (have)
 			r = push_run(c, from, have * item, false);
-		if (r >= 0)
-			r = push_run(c, 0, (m->chunk[last] - have) * item, true);
+		if (r < 0)
+			return r;
+		r = push_run(c, 0, (m->chunk[last] - have) * item, true);
 		if (r < 0)
 			return r;
 		more = false;
@@ -136,12 +135,15 @@ static int put_whole_chunk(struct kv *kv, struct long_chunk *c, const uint64_t *
 	int r = zarr_chunk_key(&c->z->meta, chunk, &key);
 
 	c->n = c->whole.n = 0;
-	if (r >= 0)
-		r = buf_reserve(&c->whole, c->z->leaf->bytes);
-	if (r >= 0)
-		r = push_chunk(c, chunk);
-	if (r >= 0)
-		r = encode_chunk(c->we, c->z, c->whole.p, &object);
+	if (r < 0)
+		return r;
+	r = buf_reserve(&c->whole, c->z->leaf->bytes);
+	if (r < 0)
+		return r;
+	r = push_chunk(c, chunk);
+	if (r < 0)
+		return r;
+	r = encode_chunk(c->we, c->z, c->whole.p, &object);
 	return r < 0 ? r : kv_put(kv, buf_span(&key), buf_span(&object));
 }
 
@@ -152,11 +154,12 @@ static int put_long_chunk(struct kv *kv, struct long_chunk *c, const uint64_t *c
 	auto_buf key = { 0 }, tail = { 0 };
 	int r = zarr_chunk_key(&c->z->meta, chunk, &key);
 
-	if (r >= 0)
-		r = kv_put_open(kv, buf_span(&key), &out);
-	if (r >= 0)
-		r = codec_encoder_open(&c->z->leaf->codecs, c->z->leaf->bytes, take_output, c,
-				       &encoder);
+	if (r < 0)
+		return r;
+	r = kv_put_open(kv, buf_span(&key), &out);
+	if (r < 0)
+		return r;
+	r = codec_encoder_open(&c->z->leaf->codecs, c->z->leaf->bytes, take_output, c, &encoder);
 	if (r < 0)
 		return r;
 	c->out = out;
@@ -164,16 +167,22 @@ static int put_long_chunk(struct kv *kv, struct long_chunk *c, const uint64_t *c
 	c->stored = 0;
 	c->n = 0;
 	r = push_chunk(c, chunk);
-	if (r >= 0)
-		r = codec_encoder_finish(encoder);
-	if (r >= 0)
-		r = encode_wrap(c->z, c->stored, &tail);
-	if (r >= 0 && tail.n)
+	if (r < 0)
+		return r;
+	r = codec_encoder_finish(encoder);
+	if (r < 0)
+		return r;
+	r = encode_wrap(c->z, c->stored, &tail);
+	if (r < 0)
+		return r;
+	if (tail.n)
 		r = kv_stream_add(out, buf_span(&tail));
-	if (r >= 0)
-		r = kv_stream_close(out);
-	if (r >= 0)
-		out = NULL;
+	if (r < 0)
+		return r;
+	r = kv_stream_close(out);
+	if (r < 0)
+		return r;
+	out = NULL;
 	return r;
 }
 
