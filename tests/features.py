@@ -77,6 +77,14 @@ ROWS = {
     'F4': 'what older releases wrote',
     'F5': 'safetensors, both directions',
     'F6': "a counterpart of each of TensorStore's commands",
+    # Beyond the guides.
+    'G8': 'chunks and shardings for a mesh',
+    # Inside JAX.
+    'H1': 'arrays on devices, by load()',
+    'H2': "handlers of v0, with Orbax's arguments",
+    'H3': 'a handler of v1',
+    'H4': 'handlers of types',
+    'H5': 'several processes',
 }
 
 

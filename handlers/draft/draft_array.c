@@ -6,6 +6,7 @@
 
 #include "core/base/blocks.h"
 #include "core/base/err.h"
+#include "core/base/json_pull.h"
 #include "core/base/log.h"
 #include "core/step/layout.h"
 #include "core/tree/name.h"
@@ -137,7 +138,7 @@ static bool block_of(const struct draft_node *n, const struct draft_array *a, ui
 }
 
 static int grid_of(const struct draft_array *a, const struct save_opts *o, const uint64_t *whole,
-		   const uint64_t *block, struct array_wanted *ret)
+		   const uint64_t *block, bool is_named, struct array_wanted *ret)
 {
 	uint64_t bytes = ret->layout.item, limit = o->ocdbt ? o->target_data_file_size : 0;
 	struct layout l = {
@@ -156,7 +157,7 @@ static int grid_of(const struct draft_array *a, const struct save_opts *o, const
 	/* The product cannot overflow: the header of a larger array is refused. */
 	for (unsigned i = 0; i < a->rank; i++)
 		bytes *= block[i];
-	ret->any_chunk = !o->chunk_byte_size && !o->shard_axes.n;
+	ret->any_chunk = !o->chunk_byte_size && !o->shard_axes.n && !is_named;
 	/* Data files that cannot hold a whole block limit the chunk size, like chunk_byte_size. */
 	if (limit && bytes > limit && limit < DEFAULT_CHUNK)
 		ret->any_chunk = false;
@@ -165,6 +166,32 @@ static int grid_of(const struct draft_array *a, const struct save_opts *o, const
 	array_default_chunk(a->rank, whole, block, ret->layout.item, ret->is_part,
 			    ret->layout.chunk);
 	return 0;
+}
+
+/*
+ * Make user.pytree.chunk_shape the block of an array that is not a part: 1; 0: it is not set.
+ * Called with the draft's lock held.
+ */
+static int named_block(const struct draft_node *n, const struct draft_array *a, uint64_t *block)
+{
+	struct span text = draft_xattr_value(n, "chunk_shape");
+	uint64_t shape[LIMIT_RANK];
+	auto_json_pull in = { 0 };
+	unsigned rank;
+	int r;
+
+	if (!text.p)
+		return 0;
+	json_pull_init(&in, text, "user.pytree.chunk_shape");
+	r = json_pull_shape(&in, shape, &rank);
+	if (r < 0)
+		return r;
+	if (rank != a->rank)
+		return fail(-EINVAL, "user.pytree.chunk_shape has %u %s, the array %u", rank,
+			    noun(rank, "axis", "axes"), a->rank);
+	for (unsigned i = 0; i < rank; i++)
+		block[i] = MIN(shape[i], MAX(a->shape[i], (uint64_t)1));
+	return 1;
 }
 
 /* Get the dtype of user.pytree.dtype: 1; 0: it is not set. Called with the draft's lock held. */
@@ -260,11 +287,13 @@ int array_wanted(struct draft_node *n, const struct draft_array *a, struct array
 		r = choose_dtype(n, a, &o, &w);
 	if (r >= 0)
 		w.is_part = block_of(n, a, dtype_info(w.to)->size, block, whole);
+	if (r >= 0 && !w.is_part)
+		r = named_block(n, a, block);
 	pthread_mutex_unlock(&n->draft->lock);
 	if (r < 0)
 		return r;
 	set_layout(&o, w.to, &w);
-	r = grid_of(a, &o, whole, block, &w);
+	r = grid_of(a, &o, whole, block, r == 1, &w);
 	if (r < 0)
 		return r;
 	array_resolve(n->draft->env, w.to, a->rank, a->shape, w.is_part, &w.layout);
@@ -284,7 +313,7 @@ int array_wanted_plain(struct draft_node *n, const struct draft_array *a, struct
 	if (r < 0)
 		return r;
 	set_layout(&o, w.to, &w);
-	r = grid_of(a, &o, a->shape, a->shape, &w);
+	r = grid_of(a, &o, a->shape, a->shape, false, &w);
 	if (r < 0)
 		return r;
 	array_resolve(n->draft->env, w.to, a->rank, a->shape, false, &w.layout);

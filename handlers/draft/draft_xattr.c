@@ -241,22 +241,22 @@ static int check_typestr(struct span value)
 		    SPAN_ARG(word));
 }
 
-static int check_write_shape(struct draft_node *n, struct span value)
+/* least: the smallest number that an axis may have. */
+static int check_shape(struct draft_node *n, const char *name, struct span value, int64_t least)
 {
 	auto_json doc = { 0 };
-	int r = json_parse(value, "user.pytree.write_shape", &doc);
+	int r = json_parse(value, name, &doc);
 	bool good = r >= 0 && !n->is_dir && doc.root->kind == JSON_ARRAY &&
 		    doc.root->n <= LIMIT_RANK;
 
 	for (size_t i = 0; good && i < doc.root->n; i++)
-		good = doc.root->items[i].kind == JSON_INT && doc.root->items[i].i >= 0;
-	return good ? 0 :
-	       r == -ENOMEM ?
-		      r :
-		      fail(-EINVAL,
-			   "user.pytree.write_shape is for leaves, a JSON array of integers, not "
-			   "'%.*s' for '%s'",
-			   SPAN_ARG(value), n->name);
+		good = doc.root->items[i].kind == JSON_INT && doc.root->items[i].i >= least;
+	if (good || r == -ENOMEM)
+		return MIN(r, 0);
+	return fail(
+		-EINVAL,
+		"user.pytree.%s is for leaves, a JSON array of integers from %d on, not '%.*s' for '%s'",
+		name, (int)least, SPAN_ARG(value), n->name);
 }
 
 static int check_prng_impl(struct draft_node *n, struct span value)
@@ -309,7 +309,9 @@ static int check(struct draft_node *n, const char *name, struct span value)
 	if (!strcmp(name, "typestr"))
 		return check_typestr(value);
 	if (!strcmp(name, "write_shape"))
-		return check_write_shape(n, value);
+		return check_shape(n, name, value, 0);
+	if (!strcmp(name, "chunk_shape"))
+		return check_shape(n, name, value, 1);
 	if (!strcmp(name, "prng_impl"))
 		return check_prng_impl(n, value);
 	if (!strcmp(name, "kind"))

@@ -16,6 +16,7 @@ def run(module, *args):
     return forks.run(forks.script, f'import sys\nsys.path.insert(0, {TESTS!r})\nfrom lib import {module}\n{module}.main(*sys.argv[1:])', *args).splitlines()
 
 
+@pytest.mark.feature('H1', 'H2')
 @pytest.mark.parametrize('first', range(0, 300, 12))
 def test_random_trees_are_placed_as_orbax_places_them(tmp_path, first):
     """Trees, meshes, shardings, dtypes and layouts: each device's part, of load(like=) and of each handler's restore."""
@@ -23,11 +24,13 @@ def test_random_trees_are_placed_as_orbax_places_them(tmp_path, first):
     assert found == ['12 cases']
 
 
+@pytest.mark.feature('H2', 'H3', 'H4')
 def test_programs_of_orbax_with_our_handlers(tmp_path):
     """v0 and v1, synchronous and not; install() and uninstall(); what we do not do is done by Orbax."""
     assert [line for line in run('orbax_programs', tmp_path) if ' ' not in line] == ['manager', 'composite', 'of_v1', 'installed', 'falls_back']
 
 
+@pytest.mark.feature('H1', 'H5')
 @pytest.mark.parametrize('n, writer, reader', [(2, 'ours', 'ours'), (2, 'ours', ''), (2, '', 'ours'), (4, 'ours', 'ours')])
 def test_several_processes(tmp_path, n, writer, reader):
     """Each reads its own boxes; Orbax's barriers order what each writes, and its merge makes one database of it."""

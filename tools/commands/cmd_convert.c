@@ -13,14 +13,13 @@
 #include "core/step/detect.h"
 #include "core/step/step_name.h"
 #include "handlers/draft/draft.h"
-#include "handlers/namespace/node_tree.h"
-#include "handlers/plan/copy_hints.h"
 #include "tools/convert/export.h"
 #include "tools/convert/input.h"
 #include "tools/cli/interrupt.h"
 #include "tools/convert/atomic_file.h"
 #include "tools/convert/atomic_step.h"
 #include "tools/convert/new_root.h"
+#include "tools/convert/placement.h"
 #include "tools/convert/root_others.h"
 #include "tools/convert/rules.h"
 #include "tools/job/mpi_program.h"
@@ -32,6 +31,7 @@ struct job {
 	struct progress progress;
 	struct rank_group *group; /* NULL: one process does all */
 	struct select *only;
+	struct placement *placement; /* NULL: chunks and shardings as in the input */
 	uint64_t leaves, bytes;
 	/* number of arrays of this rank for each choice of compression=auto */
 	uint64_t chosen[COMPRESSION_AUTO];
@@ -88,43 +88,6 @@ static const char *place_of(const struct job *j, const struct input *in, enum la
 	return item ? item : "default";
 }
 
-/* Copy the file that says which handler saved an item, as a program that copies the step would. */
-static int hint_step(struct input *in, struct draft *d)
-{
-	struct node *step = in->is_step ? in->source.node : NULL;
-	/* A step that is one tree has the file beside its arrays. */
-	struct item *one = d->is_item && in->st.n == 1 ? in->st.part[0].item : NULL;
-	struct io_dir *dir = step && step->ops == &node_step_ops ? node_step_dir(step) :
-			     one                                 ? one->dir :
-								   NULL;
-	auto_buf text = { 0 };
-	int r = dir ? io_read_file(dir, "_CHECKPOINT_METADATA", LIMIT_STEP_FILE, &text) : 0;
-
-	if (r >= 0 && text.n)
-		copy_hint_text(d->root, 0, text.p, text.n);
-	err_clear();
-	return r == -ENOMEM ? r : 0;
-}
-
-/* Patterns of options select the same leaves as in a mount, where the tree is an item. */
-static int hint_rules(const struct input *in, struct draft *d)
-{
-	const struct subtree_part *part =
-		in->st.n == 1 && in->st.part[0].kind == PART_TREE ? &in->st.part[0] : NULL;
-	auto_buf path = { 0 }, below = { 0 };
-	struct span name = part ? subtree_item_name(part->item) : span_of(NULL, 0);
-	int r;
-
-	if (!d->is_item || in->is_step || !name.n)
-		return 0;
-	r = buf_add_span(&path, name);
-	if (r >= 0 && part->tree->parent)
-		r = tree_path(part->tree, &below);
-	if (r >= 0 && below.n)
-		r = buf_addf(&path, "/%.*s", SPAN_ARG(buf_span(&below)));
-	return r < 0 ? r : draft_rules_from(d, buf_span(&path));
-}
-
 /* Set the custom metadata of the step, or of a tree without items, as --custom-metadata says. */
 static int set_custom(const struct job *j, const struct input *in, struct draft *d)
 {
@@ -147,9 +110,7 @@ static int fill(struct job *j, struct input *in, struct import_list *f, struct a
 	r = group_reduce(j->group, r < 0 ? r : input_list(in, j->only, f));
 
 	if (r >= 0)
-		r = group_reduce(j->group, hint_rules(in, n->draft));
-	if (r >= 0)
-		r = group_reduce(j->group, hint_step(in, n->draft));
+		r = group_reduce(j->group, input_hint(in, n->draft));
 	if (r >= 0)
 		r = import_list_write(f, n->draft, threads_of(n), &j->progress, j->group);
 	if (r >= 0)
@@ -177,6 +138,12 @@ static int write_checkpoint(struct job *j, struct input *in, const char *out)
 	f.any_leaf_type = options_given(&j->a->options, "leaf_type");
 	f.any_rich_types = options_given(&j->a->options, "rich_types");
 	f.no_items = cmd_flag(j->a, "no-items");
+	f.placement = j->placement;
+	if (f.placement && in->kind != INPUT_ORBAX && in->kind != INPUT_SAFETENSORS)
+		return fail(
+			-EINVAL,
+			"'%s' is neither a checkpoint nor safetensors: convert it first, then for the mesh",
+			in->path);
 	r = atomic_step_begin(j->a, j->group, out, layout, cmd_flag(j->a, "force"), &n);
 	if (r >= 0)
 		r = fill(j, in, &f, &n);
@@ -311,13 +278,16 @@ static int convert_root(struct job *j, struct input *in, const char *out)
 
 static int begin(struct job *j, struct cmd_args *a, struct rank_group *group)
 {
+	int r;
+
 	*j = (struct job){ .a = a, .group = group };
 	bound_leaves(a);
 	interrupt_catch();
 	log_stderr_level(cmd_flag(a, "verbose") ? LOG_LEVEL_INFO : LOG_LEVEL_WARN);
 	progress_begin(&j->progress, a->cmd->name, cmd_flag(a, "quiet"));
 	group_work_begin(group, &j->progress);
-	return select_make(a, &j->only);
+	r = select_make(a, &j->only);
+	return r < 0 || a->cmd != &cmd_convert ? r : placement_new(a, &j->placement);
 }
 
 /* Print the choices of compression=auto, if it was used. */
@@ -352,6 +322,7 @@ static int put_steps(const struct job *j, struct buf *out)
 
 static int end(struct job *j, const char *out, int r)
 {
+	auto_of(placement) struct placement *placement = j->placement;
 	auto_buf failed = j->failed;
 	double seconds = progress_seconds(&j->progress);
 	char size[32];
@@ -450,7 +421,12 @@ static int check_values(const struct cmd_args *a)
 static int check_options(const struct cmd_args *a, enum export_format format)
 {
 	const char *layout = cmd_value(a, "layout"), *item = cmd_value(a, "item");
+	const char *mesh = cmd_value(a, "mesh"), *spec = cmd_value(a, "spec"),
+		   *like = cmd_value(a, "chunks-like");
 	const char *step = cmd_flag(a, "skip-existing")   ? "skip-existing" :
+			   mesh                           ? "mesh" :
+			   spec                           ? "spec" :
+			   like                           ? "chunks-like" :
 			   layout                         ? "layout" :
 			   item                           ? "item" :
 			   cmd_flag(a, "no-items")        ? "no-items" :
@@ -463,6 +439,10 @@ static int check_options(const struct cmd_args *a, enum export_format format)
 		return cmd_wrong(a->cmd, "--%s is for an OUT that is a checkpoint", step);
 	if (format != EXPORT_UNKNOWN)
 		return export_check_options(a, format);
+	if (!mesh != !spec)
+		return cmd_usage(a->cmd, "--mesh and --spec are given together");
+	if (mesh && like)
+		return cmd_usage(a->cmd, "--mesh and --chunks-like both say what the chunks are");
 	if (cmd_flag(a, "skip-existing") && cmd_flag(a, "force"))
 		return cmd_usage(a->cmd, "--skip-existing leaves what --force would replace");
 	if (cmd_value(a, "cast"))
@@ -552,6 +532,9 @@ static const struct cmd_option convert_options[] = {
 	OPTION_STRICT,
 	OPTION_FORCE,
 	{ "skip-existing", 0, NULL, "IN has steps: only those that OUT does not have" },
+	{ "mesh", 0, "NAME=SIZE,...", "chunks and shardings for these axes of devices" },
+	{ "spec", 0, "RULES", "with --mesh: JSON, {REGEX of the key: partition spec}" },
+	{ "chunks-like", 0, "STEP", "chunks and shardings as this checkpoint has them" },
 	EXPORT_OPTIONS,
 	OPTION_ONLY,
 	OPTION_JSON,

@@ -84,6 +84,60 @@ static int print_spec(struct source *s, struct node_leaf *l)
 	return EXIT_OK;
 }
 
+/* ---- shardings ---- */
+
+/* Stored chunks that a box touches; each device reads them as a whole. */
+struct stored {
+	uint64_t chunks, bytes;
+};
+
+static int add_stored(const struct zarr *z, const uint64_t *index, struct stored *ret)
+{
+	auto_buf key = { 0 };
+	struct kv_loc at = { 0 };
+	struct span name;
+	int r = buf_add(&key, z->prefix, z->prefix_len);
+
+	if (r >= 0)
+		r = zarr_chunk_key(&z->meta, index, &key);
+	name = buf_span(&key);
+	if (r >= 0)
+		r = kv_locate(z->kv, &name, &at, 1);
+	if (r < 0)
+		return r;
+	ret->chunks += at.where != KV_ABSENT;
+	ret->bytes += at.where != KV_ABSENT ? at.len : 0;
+	kv_loc_release(&at);
+	return 0;
+}
+
+static int stored_of(const struct zarr *z, const struct sharding_box *b, struct stored *ret)
+{
+	const struct zarr_meta *m = &z->meta;
+	uint64_t index[LIMIT_RANK] = { 0 };
+	unsigned i;
+
+	*ret = (struct stored){ 0 };
+	for (i = 0; i < m->rank; i++) {
+		if (b->start[i] == b->stop[i])
+			return 0;
+		index[i] = b->start[i] / m->chunk[i];
+	}
+	do {
+		int r = add_stored(z, index, ret);
+
+		if (r < 0)
+			return r;
+		/* The next chunk of the box, the last axis first. */
+		for (i = m->rank; i > 0; i--) {
+			if (++index[i - 1] * m->chunk[i - 1] < b->stop[i - 1])
+				break;
+			index[i - 1] = b->start[i - 1] / m->chunk[i - 1];
+		}
+	} while (i > 0);
+	return 0;
+}
+
 /* Append "[0:16,24:48]", the box of one device; nothing for a scalar. */
 static void put_box(struct buf *out, const struct sharding_box *b, unsigned rank)
 {
@@ -92,9 +146,13 @@ static void put_box(struct buf *out, const struct sharding_box *b, unsigned rank
 			 (unsigned long long)b->stop[i], i + 1 == rank ? "]" : "");
 }
 
-/* Append the name of the file with the data of one device: a view of the leaf. */
+/*
+ * Append the name of the file with the data of one device, a view of the leaf, and what is read for
+ * it: of the leaf, and of the other one that has the sharding (NULL: none).
+ */
 static void put_device(struct buf *out, const struct sharding_box *b, unsigned rank,
-		       struct span stem, bool json)
+		       struct span stem, const struct stored *from, const struct stored *target,
+		       bool json)
 {
 	auto_buf name = { 0 };
 
@@ -102,8 +160,16 @@ static void put_device(struct buf *out, const struct sharding_box *b, unsigned r
 	put_box(&name, b, rank);
 	buf_add_str(&name, ".npy");
 	if (!json) {
-		buf_addf(out, "device %lld, replica %llu: %s\n", (long long)b->device,
-			 (unsigned long long)b->replica, buf_str(&name));
+		buf_addf(out, "device %lld, replica %llu: %s: reads %llu stored bytes in %llu %s",
+			 (long long)b->device, (unsigned long long)b->replica, buf_str(&name),
+			 (unsigned long long)from->bytes, (unsigned long long)from->chunks,
+			 noun(from->chunks, "chunk", "chunks"));
+		if (target)
+			buf_addf(out, ", of the target %llu in %llu %s",
+				 (unsigned long long)target->bytes,
+				 (unsigned long long)target->chunks,
+				 noun(target->chunks, "chunk", "chunks"));
+		buf_add_byte(out, '\n');
 		return;
 	}
 	buf_addf(out, "{\"device\": %lld, \"replica\": %llu, \"box\": [", (long long)b->device,
@@ -113,6 +179,11 @@ static void put_device(struct buf *out, const struct sharding_box *b, unsigned r
 			 (unsigned long long)b->stop[i]);
 	buf_add_str(out, "], \"view\": ");
 	json_put_str(out, buf_span(&name), JSON_PRETTY);
+	buf_addf(out, ", \"chunks\": %llu, \"stored_bytes\": %llu",
+		 (unsigned long long)from->chunks, (unsigned long long)from->bytes);
+	if (target)
+		buf_addf(out, ", \"target_chunks\": %llu, \"target_stored_bytes\": %llu",
+			 (unsigned long long)target->chunks, (unsigned long long)target->bytes);
 	buf_add_byte(out, '}');
 }
 
@@ -128,31 +199,78 @@ static struct span leaf_stem(const char *path)
 	return span_of(name, MIN(dot ? (size_t)(dot - name) : strlen(name), strcspn(name, "[@")));
 }
 
-static int print_sharding(struct source *s, struct node_leaf *l, bool json)
+/* The array of a leaf with the sharding that is recorded of it. */
+static int open_sharded(struct source *s, struct value *ret_value, struct sharding **ret)
 {
+	struct node_leaf *l = container_of(s->node, struct node_leaf, node);
 	auto_of(sharding) struct sharding *sharding = NULL;
-	auto_value v = { 0 };
-	auto_buf out = { 0 };
 	struct span text;
-	int r = leaf_open(l->item, l->tree, &v);
+	int r = leaf_open(l->item, l->tree, ret_value);
 
 	if (r >= 0)
 		r = item_sharding(l->item, l->tree, &text);
-	if (r == 0 || (r > 0 && v.kind != VALUE_ARRAY))
+	if (r == 0 || (r > 0 && ret_value->kind != VALUE_ARRAY))
 		return fail(-EINVAL, "'%s' has no recorded sharding", s->inner);
 	if (r >= 0)
 		r = sharding_parse(text, "'_sharding'", &sharding);
 	if (r >= 0)
-		r = sharding_check(sharding, v.array->meta.shape, v.array->meta.rank);
+		r = sharding_check(sharding, ret_value->array->meta.shape,
+				   ret_value->array->meta.rank);
+	if (r < 0)
+		return r;
+	*ret = take(sharding);
+	return 0;
+}
+
+/* Open the leaf whose sharding is the target; it must have the shape of the other. */
+static int open_target(struct cmd_args *a, const char *path, const struct zarr_meta *m,
+		       struct source *ret_source, struct value *ret_value, struct sharding **ret)
+{
+	int r = source_open(a, path, ret_source);
+
+	if (r >= 0 && ret_source->node->ops != &node_leaf_ops)
+		r = fail(-EINVAL, "'%s' is not a leaf: `pytreefs ls` lists what is in it", path);
+	if (r >= 0)
+		r = open_sharded(ret_source, ret_value, ret);
+	if (r < 0)
+		return r;
+	if (ret_value->array->meta.rank != m->rank ||
+	    memcmp(ret_value->array->meta.shape, m->shape, m->rank * sizeof(*m->shape)) != 0)
+		return fail(-EINVAL, "'%s' has another shape", path);
+	return 0;
+}
+
+static int print_sharding(struct cmd_args *a, struct source *s)
+{
+	struct node_leaf *l = container_of(s->node, struct node_leaf, node);
+	const char *path = cmd_value(a, "target");
+	bool json = cmd_flag(a, "json");
+	auto_of(sharding) struct sharding *sharding = NULL;
+	auto_source target = { 0 };
+	auto_value v = { 0 }, of_target = { 0 };
+	auto_buf out = { 0 };
+	int r = path ? leaf_open(l->item, l->tree, &v) : open_sharded(s, &v, &sharding);
+
+	if (r >= 0 && v.kind != VALUE_ARRAY)
+		r = fail(-EINVAL, "'%s' is not an array", s->inner);
+	if (r >= 0 && path)
+		r = open_target(a, path, &v.array->meta, &target, &of_target, &sharding);
 	if (r < 0)
 		return r;
 	for (uint64_t i = 0; i < sharding->n_devices; i++) {
+		struct stored from, to;
 		struct sharding_box b;
 
 		sharding_box(sharding, v.array->meta.shape, v.array->meta.rank, i, &b);
+		r = stored_of(v.array, &b, &from);
+		if (r >= 0 && path)
+			r = stored_of(of_target.array, &b, &to);
+		if (r < 0)
+			return r;
 		if (json)
 			buf_add_str(&out, i ? ",\n" : "[");
-		put_device(&out, &b, v.array->meta.rank, leaf_stem(s->inner), json);
+		put_device(&out, &b, v.array->meta.rank, leaf_stem(s->inner), &from,
+			   path ? &to : NULL, json);
 	}
 	if (json)
 		buf_add_str(&out, "]\n");
@@ -238,6 +356,8 @@ static int run_explain(struct cmd_args *a)
 		return cmd_usage(a->cmd, "OFFSET and LENGTH are numbers of bytes");
 	if (cmd_flag(a, "spec") + cmd_flag(a, "sharding") + (a->n_args > 1) > 1)
 		return cmd_usage(a->cmd, "one of OFFSET, --spec and --sharding at a time");
+	if (cmd_value(a, "target") && !cmd_flag(a, "sharding"))
+		return cmd_usage(a->cmd, "--target is for --sharding");
 	r = source_open(a, a->arg[0], &s);
 	if (r < 0)
 		return r;
@@ -245,7 +365,7 @@ static int run_explain(struct cmd_args *a)
 		return fail(-EINVAL, "'%s' is not a leaf", a->arg[0]);
 	l = container_of(s.node, struct node_leaf, node);
 	if (cmd_flag(a, "sharding"))
-		return print_sharding(&s, l, cmd_flag(a, "json"));
+		return print_sharding(a, &s);
 	return cmd_flag(a, "spec") ? print_spec(&s, l) :
 				     print_plan(&s, l, off, n, cmd_flag(a, "json"));
 }
@@ -253,7 +373,8 @@ static int run_explain(struct cmd_args *a)
 static const struct cmd_option options[] = {
 	{ "spec", 0, NULL, "print the TensorStore spec of the leaf's array, as JSON" },
 	{ "sharding", 0, NULL,
-	  "print the recorded box of each device, and the file with its data" },
+	  "print the recorded box of each device, and the stored bytes that it reads" },
+	{ "target", 0, "LEAF", "with --sharding: boxes as this leaf records them" },
 	{ "json", 0, NULL, "print the plan, or --sharding, as one JSON document" },
 	{ 0 },
 };

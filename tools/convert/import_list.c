@@ -15,6 +15,7 @@
 #include "handlers/format/npy.h"
 #include "handlers/plan/copy_hints.h"
 #include "tools/cli/interrupt.h"
+#include "tools/convert/placement.h"
 #include "tools/job/group_work.h"
 
 /* Estimated memory of a leaf in the draft and its commit: nodes, an array, keys, metadata. */
@@ -249,6 +250,26 @@ static void range_close(struct import_reading *rd)
 	free(rd->state);
 }
 
+int import_read_file(const char *file, size_t max, struct buf *ret)
+{
+	int fd = io_open_regular(file), r = 0;
+	struct stat st;
+
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, &st) < 0 || (uint64_t)st.st_size > max)
+		r = fail(-EFBIG, "'%s': such files may have %llu MiB in all", file,
+			 (unsigned long long)(LIMIT_JSON_BYTES / MiB));
+	if (r >= 0)
+		r = buf_reserve(ret, (size_t)st.st_size + 1);
+	if (r >= 0)
+		r = import_read_range(fd, file, 0, (size_t)st.st_size, ret->p);
+	if (r >= 0)
+		ret->n = (size_t)st.st_size;
+	close(fd);
+	return r;
+}
+
 int import_read_range(int fd, const char *file, uint64_t at, size_t n, uint8_t *to)
 {
 	while (n > 0) {
@@ -327,6 +348,8 @@ int import_add_array(struct import_list *f, const char *path, const char *from, 
 	};
 	int r = import_list_mark_dtype(f, path, t);
 
+	if (r >= 0 && f->placement)
+		r = placement_mark(f->placement, f, path, rank, shape);
 	return r < 0 ? r : add_range(f, path, from, &g, shape);
 }
 

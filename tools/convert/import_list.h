@@ -15,6 +15,7 @@
 #include "tools/cli/progress.h"
 
 struct zarr;
+struct placement;
 struct import_entry;
 struct rank_group;
 
@@ -71,6 +72,7 @@ struct import_list {
 	bool is_step;        /* the input has items */
 	bool no_items;       /* those of them that are not trees are left out */
 	bool has_others;     /* there are files beside arrays or items, which may have any name */
+	const struct placement *placement; /* chunks and shardings of all arrays; NULL: none */
 	const char **dir;
 	const char **left;  /* paths of leaves that --only did not choose */
 	const char **whole; /* directories whose contents are not subject to --only */
@@ -128,6 +130,8 @@ int import_add_scalar(struct import_list *f, const char *path, const char *from,
 int import_list_write(struct import_list *f, struct draft *d, unsigned threads,
 		      struct progress *progress, struct rank_group *group);
 
+/* Append a whole file. -EFBIG: it has more than max bytes. */
+int import_read_file(const char *file, size_t max, struct buf *ret);
 /* Read bytes [at, at + n) of a file, which messages name. -EUCLEAN: it is shorter. */
 int import_read_range(int fd, const char *file, uint64_t at, size_t n, uint8_t *to);
 /* Make the names of the entries of this rank, and their xattrs (import_names.c). */

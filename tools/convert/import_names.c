@@ -6,8 +6,6 @@
  * once.
  */
 #include <stdio.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "core/base/err.h"
 #include "handlers/plan/copy_hints.h"
@@ -114,26 +112,6 @@ static int set_marks(struct import_list *f, struct draft *d, bool all)
 	return r;
 }
 
-static int read_hint(const char *file, size_t max, struct buf *ret)
-{
-	int fd = io_open_regular(file), r = 0;
-	struct stat st;
-
-	if (fd < 0)
-		return fd;
-	if (fstat(fd, &st) < 0 || (uint64_t)st.st_size > max)
-		r = fail(-EFBIG, "such files may have %llu MiB in all",
-			 (unsigned long long)(LIMIT_JSON_BYTES / MiB));
-	if (r >= 0)
-		r = buf_reserve(ret, (size_t)st.st_size + 1);
-	if (r >= 0)
-		r = import_read_range(fd, file, 0, (size_t)st.st_size, ret->p);
-	if (r >= 0)
-		ret->n = (size_t)st.st_size;
-	close(fd);
-	return r;
-}
-
 /* A file that cannot be read or is not JSON, or one of a directory without leaves, has no effect. */
 static int set_hints(const struct import_list *f, struct draft *d)
 {
@@ -147,7 +125,7 @@ static int set_hints(const struct import_list *f, struct draft *d)
 		if (r >= 0 && !f->hint[i].file)
 			copy_hint_format(n, f->hint[i].ocdbt, f->hint[i].zarr3);
 		else if (r >= 0)
-			r = read_hint(f->hint[i].file, LIMIT_JSON_BYTES - sum, &text);
+			r = import_read_file(f->hint[i].file, LIMIT_JSON_BYTES - sum, &text);
 		/* Every directory of a hostile input may have such a file. */
 		if (r >= 0 && text.n && text.p[0] == '{') {
 			copy_hint_text(n, 0, text.p, text.n);

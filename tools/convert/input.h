@@ -54,6 +54,11 @@ int input_stage(struct cmd_args *a, struct input *in, struct progress *progress)
  * otherwise.
  */
 int input_list(struct input *in, struct select *only, struct import_list *f);
+/*
+ * Tell a draft what a program that copies the input would: which handler saved its items, and which
+ * name patterns of options have for the tree.
+ */
+int input_hint(const struct input *in, struct draft *d);
 void input_close(struct input *in);
 #define auto_input __attribute__((cleanup(input_close))) struct input
 

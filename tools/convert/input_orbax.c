@@ -13,7 +13,9 @@
 #include "handlers/format/format.h"
 #include "handlers/leaf/leaf_digest.h"
 #include "handlers/namespace/node_tree.h"
+#include "handlers/plan/copy_hints.h"
 #include "tools/convert/input.h"
+#include "tools/convert/placement.h"
 #include "tools/select/walk.h"
 
 #define AHEAD_BYTES (16 * MiB) /* amount that is decoded before it is requested */
@@ -156,6 +158,12 @@ static int mark_array(const struct subtree_part *part, struct orbax_leaf *l, con
 	f->import_entry[f->n - 1].bytes = v.array->meta.bytes;
 	r = import_list_mark_dtype(f, path, dtype);
 	/* The recorded type remains unless the user sets one for all leaves. */
+	if (r >= 0 && f->placement) {
+		r = placement_mark(f->placement, f, path, v.array->meta.rank, v.array->meta.shape);
+		if (r >= 0)
+			r = item_prng_impl(part->item, t, &text);
+		return r == 1 ? mark_span(f, path, "prng_impl", text) : r;
+	}
 	if (r >= 0 && span_eq(t->value_type, span_str("jax.Array")) && !f->any_leaf_type)
 		r = import_list_mark(f, path, "save.leaf_type", "jax.Array");
 	if (r >= 0)
@@ -417,4 +425,50 @@ int input_orbax_list(struct input *in, struct select *only, struct import_list *
 	for (size_t i = 0; i < in->st.n && r >= 0; i++)
 		r = import_part(in, &in->st.part[i], only, f);
 	return r < 0 || f->no_items ? r : subtree_each_other(&in->st, import_other, &others);
+}
+
+/* ---- hints for the draft ---- */
+
+/* Copy the file that says which handler saved an item, as a program that copies the step would. */
+static int hint_step(const struct input *in, struct draft *d)
+{
+	struct node *step = in->is_step ? in->source.node : NULL;
+	/* A step that is one tree has the file beside its arrays. */
+	struct item *one = d->is_item && in->st.n == 1 ? in->st.part[0].item : NULL;
+	struct io_dir *dir = step && step->ops == &node_step_ops ? node_step_dir(step) :
+			     one                                 ? one->dir :
+								   NULL;
+	auto_buf text = { 0 };
+	int r = dir ? io_read_file(dir, "_CHECKPOINT_METADATA", LIMIT_STEP_FILE, &text) : 0;
+
+	if (r >= 0 && text.n)
+		copy_hint_text(d->root, 0, text.p, text.n);
+	err_clear();
+	return r == -ENOMEM ? r : 0;
+}
+
+/* Patterns of options select the same leaves as in a mount, where the tree is an item. */
+static int hint_rules(const struct input *in, struct draft *d)
+{
+	const struct subtree_part *part =
+		in->st.n == 1 && in->st.part[0].kind == PART_TREE ? &in->st.part[0] : NULL;
+	auto_buf path = { 0 }, below = { 0 };
+	struct span name = part ? subtree_item_name(part->item) : span_of(NULL, 0);
+	int r;
+
+	if (!d->is_item || in->is_step || !name.n)
+		return 0;
+	r = buf_add_span(&path, name);
+	if (r >= 0 && part->tree->parent)
+		r = tree_path(part->tree, &below);
+	if (r >= 0 && below.n)
+		r = buf_addf(&path, "/%.*s", SPAN_ARG(buf_span(&below)));
+	return r < 0 ? r : draft_rules_from(d, buf_span(&path));
+}
+
+int input_hint(const struct input *in, struct draft *d)
+{
+	int r = hint_rules(in, d);
+
+	return r < 0 ? r : hint_step(in, d);
 }

@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * placement.c - reads the rules or the other checkpoint, and marks arrays.
+ */
+#include "tools/convert/placement.h"
+
+#include "core/base/err.h"
+#include "core/base/json.h"
+#include "core/tree/sharding.h"
+#include "handlers/leaf/leaf.h"
+#include "handlers/transform/regex.h"
+#include "tools/convert/import_list.h"
+#include "tools/convert/input.h"
+
+struct rule {
+	struct regex *key;
+	struct sharding *sharding;
+	struct span text; /* of the sharding, in the arena */
+};
+
+/* A leaf of the other checkpoint; the path is in the arena. */
+struct like_leaf {
+	const char *path;
+	const struct subtree_part *part;
+	const struct tree_node *leaf;
+};
+
+struct placement {
+	struct arena arena;
+	struct rule *rule;
+	size_t n_rules;
+	struct input like; /* open if n_leaves > 0 */
+	struct like_leaf *leaf;
+	size_t n_leaves;
+};
+
+/* ---- rules ---- */
+
+/* Append {"sharding_type": "NamedSharding", ... without the partition spec, of "fsdp=64,tensor=2". */
+static int put_mesh(const char *mesh, struct buf *ret)
+{
+	auto_buf sizes = { 0 }, names = { 0 };
+	int r = 0;
+
+	for (const char *at = mesh; *at && r >= 0;) {
+		size_t n = strcspn(at, ","), name = strcspn(at, "=");
+		char *end = NULL;
+		unsigned long long size = name < n ? strtoull(at + name + 1, &end, 10) : 0;
+
+		if (!name || !size || end != at + n)
+			return fail(-EINVAL, "--mesh is NAME=SIZE,..., not '%s'", mesh);
+		r = buf_addf(&sizes, "%s%llu", sizes.n ? ", " : "", size);
+		if (r >= 0 && names.n)
+			r = buf_add_str(&names, ", ");
+		if (r >= 0)
+			r = json_put_str(&names, span_of(at, name), JSON_PYTHON);
+		at += n + (at[n] == ',');
+	}
+	if (r >= 0 && !sizes.n)
+		r = fail(-EINVAL, "--mesh is NAME=SIZE,..., not ''");
+	return r < 0 ? r :
+		       buf_addf(ret,
+				"{\"sharding_type\": \"NamedSharding\", \"shape\": [%.*s], "
+				"\"axis_names\": [%.*s], \"partition_spec\": ",
+				SPAN_ARG(buf_span(&sizes)), SPAN_ARG(buf_span(&names)));
+}
+
+static int add_rule(struct placement *p, struct span mesh, struct span key, const struct json *spec,
+		    const char *file)
+{
+	struct rule *rule = &p->rule[p->n_rules];
+	auto_buf text = { 0 };
+	int r = regex_new(key, file, &rule->key);
+
+	if (r < 0)
+		return r;
+	p->n_rules++;
+	if (!json_is(spec, JSON_ARRAY))
+		return fail(
+			-EINVAL,
+			"'%s': '%.*s' has no partition spec, a list of null, names of mesh axes "
+			"and lists of them",
+			file, SPAN_ARG(key));
+	r = buf_add_span(&text, mesh);
+	if (r >= 0)
+		r = json_print(&text, spec, JSON_PYTHON);
+	if (r >= 0)
+		r = buf_add_byte(&text, '}');
+	if (r >= 0)
+		r = arena_keep(&p->arena, buf_span(&text), &rule->text);
+	if (r >= 0)
+		r = sharding_parse(rule->text, "--mesh", &rule->sharding);
+	return r < 0 ? err_at(r, "'%s': '%.*s'", file, SPAN_ARG(key)) : 0;
+}
+
+static int read_rules(struct placement *p, const char *mesh, const char *file)
+{
+	auto_buf text = { 0 }, head = { 0 };
+	auto_json doc = { 0 };
+	int r = put_mesh(mesh, &head);
+
+	if (r >= 0)
+		r = import_read_file(file, LIMIT_JSON_BYTES, &text);
+	if (r >= 0)
+		r = json_parse(buf_span(&text), file, &doc);
+	if (r < 0)
+		return r;
+	if (!json_is(doc.root, JSON_OBJECT) && !json_is(doc.root, JSON_ARRAY))
+		return fail(-EINVAL, "'%s' is neither an object nor a list of pairs", file);
+	p->rule = calloc(doc.root->n + 1, sizeof(*p->rule));
+	if (!p->rule)
+		return fail(-ENOMEM, "cannot read '%s'", file);
+	for (size_t i = 0; i < doc.root->n; i++) {
+		const struct json *item = &doc.root->items[i];
+		bool pair = doc.root->kind == JSON_ARRAY;
+
+		if (pair && (!json_is(item, JSON_ARRAY) || item->n != 2 ||
+			     !json_is(&item->items[0], JSON_STRING)))
+			return fail(
+				-EINVAL,
+				"'%s': rule %zu is not a pair of an expression and a partition spec",
+				file, i + 1);
+		r = add_rule(p, buf_span(&head), pair ? item->items[0].s : item->name,
+			     pair ? &item->items[1] : item, file);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+/* The key of a leaf for rules: its path in its item, without the extension. */
+static struct span key_of(const struct import_list *f, const char *path)
+{
+	const char *dot = strrchr(path, '.'), *slash = strchr(path, '/');
+	const char *at = f->is_step && slash ? slash + 1 : path;
+
+	return span_of(at, dot && dot > at ? (size_t)(dot - at) : strlen(at));
+}
+
+static int by_rule(const struct placement *p, const struct import_list *f, const char *path,
+		   unsigned rank, const struct rule **ret)
+{
+	struct span key = key_of(f, path);
+	struct regex_match m;
+	int r;
+
+	for (size_t i = 0; i < p->n_rules; i++) {
+		r = regex_match(p->rule[i].key, key, &m);
+		if (r < 0)
+			return r;
+		*ret = &p->rule[i];
+		if (r)
+			return 1;
+	}
+	/* A number is on every device. */
+	if (rank == 0)
+		return 0;
+	return fail(-EINVAL,
+		    "no rule of --spec matches '%.*s': \".*\": [] at the end is for all others",
+		    SPAN_ARG(key));
+}
+
+/* ---- another checkpoint ---- */
+
+static int by_path(const void *a, const void *b)
+{
+	return strcmp(((const struct like_leaf *)a)->path, ((const struct like_leaf *)b)->path);
+}
+
+static int add_leaf(struct placement *p, const struct subtree_part *part, const struct tree_node *t)
+{
+	auto_buf path = { 0 };
+	struct like_leaf *l = &p->leaf[p->n_leaves];
+	int r = subtree_path(part, t, &path);
+
+	if (r < 0 || !buf_str(&path))
+		return fail(-ENOMEM, "cannot list the leaves");
+	*l = (struct like_leaf){ arena_str(&p->arena, buf_str(&path)), part, t };
+	if (!l->path)
+		return fail(-ENOMEM, "cannot list the leaves");
+	p->n_leaves++;
+	return 0;
+}
+
+static int read_like(struct placement *p, struct cmd_args *a, const char *path)
+{
+	const struct subtree *st = &p->like.st;
+	size_t n = 0;
+	int r = input_open(a, path, &p->like);
+
+	if (r < 0)
+		return r;
+	if (p->like.kind != INPUT_ORBAX || p->like.is_root)
+		return fail(-EINVAL, "--chunks-like: '%s' is not a step or an item", path);
+	for (size_t i = 0; i < st->n; i++)
+		n += st->part[i].kind == PART_TREE ? st->part[i].item->tree->n_nodes : 0;
+	p->leaf = calloc(n + 1, sizeof(*p->leaf));
+	if (!p->leaf)
+		return fail(-ENOMEM, "cannot list the leaves");
+	for (size_t i = 0; i < st->n; i++) {
+		const struct subtree_part *part = &st->part[i];
+
+		if (part->kind == PART_BROKEN)
+			return err_restore(part->note);
+		if (part->kind != PART_TREE)
+			continue;
+		for (uint32_t k = part->tree->id; k < subtree_end(part->tree) && r >= 0; k++)
+			if (part->item->tree->nodes[k]->kind == TREE_LEAF)
+				r = add_leaf(p, part, part->item->tree->nodes[k]);
+	}
+	qsort(p->leaf, p->n_leaves, sizeof(*p->leaf), by_path);
+	return r;
+}
+
+static const struct like_leaf *find_leaf(const struct placement *p, const char *path)
+{
+	const struct like_leaf key = { .path = path };
+
+	return bsearch(&key, p->leaf, p->n_leaves, sizeof(key), by_path);
+}
+
+/* The same leaf of the other checkpoint, of which either may be an item of its own. */
+static const struct like_leaf *same_leaf(const struct placement *p, const char *path)
+{
+	const struct like_leaf *l = find_leaf(p, path);
+	const char *slash = strchr(path, '/');
+	const struct subtree_part *only = p->like.st.n == 1 ? p->like.st.part : NULL;
+	auto_buf with_item = { 0 };
+
+	if (!l && slash)
+		l = find_leaf(p, slash + 1);
+	if (l || !only || !*only->path)
+		return l;
+	if (buf_addf(&with_item, "%s/%s", only->path, path) < 0 || !buf_str(&with_item))
+		return NULL;
+	l = find_leaf(p, buf_str(&with_item));
+	if (l || !slash)
+		return l;
+	buf_clear(&with_item);
+	return buf_addf(&with_item, "%s/%s", only->path, slash + 1) < 0 || !buf_str(&with_item) ?
+		       NULL :
+		       find_leaf(p, buf_str(&with_item));
+}
+
+/* ---- marks ---- */
+
+static int mark_shape(struct import_list *f, const char *path, const char *name,
+		      const uint64_t *shape, unsigned rank)
+{
+	auto_buf text = { 0 };
+	int r = json_put_uints(&text, shape, rank, JSON_COMPACT);
+
+	return r < 0 || !buf_str(&text) ? fail(-ENOMEM, "cannot describe '%s'", path) :
+					  import_list_mark(f, path, name, buf_str(&text));
+}
+
+static int mark_text(struct import_list *f, const char *path, struct span sharding)
+{
+	auto_free char *text = span_dup_str(sharding);
+
+	return text ? import_list_mark(f, path, "sharding", text) :
+		      fail(-ENOMEM, "cannot describe '%s'", path);
+}
+
+static int mark_like(const struct placement *p, struct import_list *f, const char *path,
+		     unsigned rank, const uint64_t *shape)
+{
+	const struct like_leaf *l = same_leaf(p, path);
+	auto_value v = { 0 };
+	const uint64_t *write;
+	struct span text;
+	unsigned n;
+	int r = l ? leaf_open(l->part->item, l->leaf, &v) :
+		    fail(-EINVAL, "the checkpoint of --chunks-like has no '%s'", path);
+
+	if (r < 0)
+		return r;
+	if (v.kind != VALUE_ARRAY || v.array->meta.rank != rank ||
+	    memcmp(v.array->meta.shape, shape, rank * sizeof(*shape)) != 0)
+		return fail(-EINVAL, "in the checkpoint of --chunks-like '%s' has another shape",
+			    path);
+	r = mark_shape(f, path, "chunk_shape", v.array->meta.chunk, rank);
+	if (r >= 0) {
+		r = item_sharding(l->part->item, l->leaf, &text);
+		r = r == 1 ? mark_text(f, path, text) : r;
+	}
+	if (r >= 0) {
+		r = item_write_shape(l->part->item, l->leaf, &write, &n);
+		r = r == 1 && n == rank ? mark_shape(f, path, "write_shape", write, n) : r;
+	}
+	return MIN(r, 0);
+}
+
+static int mark_rule(const struct placement *p, struct import_list *f, const char *path,
+		     unsigned rank, const uint64_t *shape)
+{
+	const struct rule *rule = NULL;
+	struct sharding_box box;
+	uint64_t part[LIMIT_RANK];
+	int r = by_rule(p, f, path, rank, &rule);
+
+	if (r <= 0)
+		return r;
+	r = sharding_check(rule->sharding, shape, rank);
+	if (r < 0)
+		return r;
+	sharding_box(rule->sharding, shape, rank, 0, &box);
+	for (unsigned i = 0; i < rank; i++)
+		part[i] = MAX(box.stop[i] - box.start[i], (uint64_t)1);
+	r = mark_text(f, path, rule->text);
+	if (r >= 0)
+		r = mark_shape(f, path, "chunk_shape", part, rank);
+	return r < 0 ? r : mark_shape(f, path, "write_shape", part, rank);
+}
+
+int placement_mark(const struct placement *p, struct import_list *f, const char *path,
+		   unsigned rank, const uint64_t *shape)
+{
+	int r = f->any_leaf_type ? 0 : import_list_mark(f, path, "save.leaf_type", "jax.Array");
+
+	if (r < 0)
+		return r;
+	return p->rule ? mark_rule(p, f, path, rank, shape) : mark_like(p, f, path, rank, shape);
+}
+
+/* ---- */
+
+int placement_new(struct cmd_args *a, struct placement **ret)
+{
+	const char *mesh = cmd_value(a, "mesh"), *spec = cmd_value(a, "spec"),
+		   *like = cmd_value(a, "chunks-like");
+	auto_of(placement) struct placement *p = NULL;
+	int r;
+
+	*ret = NULL;
+	if (!mesh && !spec && !like)
+		return 0;
+	p = calloc(1, sizeof(*p));
+	if (!p)
+		return fail(-ENOMEM, "cannot read the rules");
+	r = like ? read_like(p, a, like) : read_rules(p, mesh, spec);
+	if (r < 0)
+		return r;
+	*ret = take(p);
+	return 0;
+}
+
+void placement_free(struct placement *p)
+{
+	if (!p)
+		return;
+	for (size_t i = 0; i < p->n_rules; i++) {
+		regex_free(p->rule[i].key);
+		sharding_free(p->rule[i].sharding);
+	}
+	free(p->rule);
+	free(p->leaf);
+	if (p->like.path)
+		input_close(&p->like);
+	arena_release(&p->arena);
+	free(p);
+}
