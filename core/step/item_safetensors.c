@@ -399,7 +399,8 @@ static int put_tensor(struct kv *kv, const struct tensor *all)
 {
 	const struct safetensor *t = all->t;
 	auto_buf prefix = { .metered = true };
-	int r = zarr_key_prefix(t->name, &prefix);
+	/* The prefix of the param that a tree of names has for it. */
+	int r = t->name.n ? buf_addf(&prefix, "%.*s/", SPAN_ARG(t->name)) : 0;
 
 	if (r >= 0)
 		r = put_meta(kv, buf_span(&prefix), t);

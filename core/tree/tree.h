@@ -216,7 +216,8 @@ int tree_print_aggregate(const struct tree *tree, struct buf *ret);
  * are kept, and the dot belongs to the key.
  */
 int tree_from_names(const struct span *names, const bool *is_string, size_t n, struct tree **ret);
-/* The same with another separator; "" splits nowhere. The params are the names. */
+/* The same with another separator; "" splits nowhere. The params are the names, with a second slash
+ * after one at the end. */
 int tree_from_names_split(const struct span *names, const bool *is_string, size_t n,
 			  const char *separator, struct tree **ret);
 /* The same for paths of arrays and of groups, some of which may be empty; `/` separates keys. */

@@ -178,6 +178,24 @@ static int add_name(struct tree_build *b, const struct name_set *set, struct spa
 	return tree_build_child(b, node, span_from(name, from), false, ret);
 }
 
+static bool ends_in_slash(struct span name)
+{
+	return name.n && name.p[name.n - 1] == '/';
+}
+
+/* No slash is added to a param that ends in one (zarr_key_prefix()), so a name that does has two. */
+static int keep_param(struct tree *tree, struct span name, struct span *ret)
+{
+	uint8_t *p = arena_alloc(&tree->arena, name.n + 2);
+
+	if (!p)
+		return fail(-ENOMEM, "cannot build a tree: not enough memory");
+	memcpy(p, name.n ? name.p : p, name.n);
+	p[name.n] = '/';
+	*ret = span_of(p, name.n + ends_in_slash(name));
+	return 0;
+}
+
 static int add_names(struct tree_build *b, const struct name_set *set, const bool *is_string,
 		     size_t n, struct span by)
 {
@@ -191,8 +209,8 @@ static int add_names(struct tree_build *b, const struct name_set *set, const boo
 		r = bare ? 0 : add_name(b, set, set->names[i], by, &node);
 		if (r >= 0)
 			node->kind = TREE_LEAF;
-		if (r >= 0 && !span_eq(by, span_str(".")))
-			r = arena_keep(&b->tree->arena, set->names[i], &node->param);
+		if (r >= 0 && (!span_eq(by, span_str(".")) || ends_in_slash(set->names[i])))
+			r = keep_param(b->tree, set->names[i], &node->param);
 		if (r >= 0 && is_string && is_string[i])
 			node->value_type = span_str("string");
 	}

@@ -213,3 +213,25 @@ def test_databases_of_processes(run, item, tmp_path):
     assert run('tree', item).stdout.count('.npy') == 6
     r = run('verify', item, ok=False)
     assert '0 errors, 1 warning' in r.stdout and 'params/manifest.ocdbt: its parts were never merged' in r.stdout, r.stdout
+
+
+def test_a_key_of_something_else_is_left_out_of_an_export(run, tmp_path):
+    """Arrays whose names end in a slash are arrays, though. The others are written, and the status is 1."""
+    base = {'driver': 'ocdbt', 'base': f'file://{tmp_path}/db/'}
+    values = {name: np.arange(i + 2, dtype='<f4') for i, name in enumerate(['a', 'a/', 'b/c', 'd//'])}
+    for name, value in values.items():
+        spec = {'driver': 'zarr', 'kvstore': base | {'path': name + '/'}, 'metadata': {'shape': list(value.shape), 'chunks': [2], 'dtype': '<f4'}}
+        ts.open(spec, create=True).result().write(value).result()
+    want = sorted(value.tolist() for value in values.values())
+    assert sorted(a.tolist() for a in pytreefs.load_flat(tmp_path / 'db', separator='|').values()) == want
+    run('export', tmp_path / 'db', tmp_path / 'whole.safetensors')
+    assert ' 4 the same, 0 differences' in run('diff', tmp_path / 'db', tmp_path / 'whole.safetensors').stdout
+    ts.KvStore.open(base).result().write('d/.zarray', b'{"x": 1}').result()
+    for out in ('part.npz', 'part.safetensors', 'part.zarr', 'part'):
+        r = run('export', tmp_path / 'db', tmp_path / out, ok=False)
+        assert r.returncode == 1 and re.search(r"'d.npy' is left out: .*'zarr_format' is missing", r.stderr), r.stderr
+    with np.load(tmp_path / 'part.npz') as z:
+        assert sorted(a.tolist() for a in z.values() if a.dtype == '<f4') == want
+    assert sorted(a.tolist() for a in safetensors.numpy.load_file(tmp_path / 'part.safetensors').values()) == want
+    assert sorted(np.load(path).tolist() for path in (tmp_path / 'part').rglob('*.npy')) == want
+    assert sorted(a.tolist() for _, a in ((name, a[...]) for name, a in zarr.open_group(tmp_path / 'part.zarr', mode='r').members(max_depth=None) if isinstance(a, zarr.Array))) == want

@@ -54,6 +54,16 @@ enum export_format export_format_by_name(const char *name)
 
 /* ---- leaves ---- */
 
+/*
+ * Where names are all that is known, as in the database of another program, a key that ends as the
+ * metadata of an array does may be something else.
+ */
+static bool may_be_none(const struct item *item, const struct leaf_info *info)
+{
+	return !item->tree->has_metadata && !item->tree->has_manifest && !item->is_aggregate &&
+	       info->error == -EUCLEAN;
+}
+
 static int add_leaf(struct export *x, const struct leaf_info *info)
 {
 	struct export_leaf *l = &x->leaf[x->n];
@@ -69,6 +79,12 @@ static int add_leaf(struct export *x, const struct leaf_info *info)
 		l->path = buf_str(&path) ? arena_str(&x->arena, buf_str(&path)) : NULL;
 	if (!l->path)
 		return fail(-ENOMEM, "cannot list the leaves");
+	if (info->kind == VALUE_UNKNOWN && may_be_none(l->part->item, info)) {
+		if (group_is_lead(x->group))
+			fprintf(stderr, "pytreefs: '%s' is left out: %s\n", l->path, info->why);
+		x->left_out[x->n_left_out++] = info->leaf;
+		return 0;
+	}
 	if (info->kind == VALUE_UNKNOWN)
 		return fail(info->error ? info->error : -EOPNOTSUPP, "'%s': %s", l->path,
 			    info->why);
@@ -89,9 +105,19 @@ static bool is_selected(void *arg, const struct subtree_part *part, const struct
 	return select_leaf(arg, "", part, leaf);
 }
 
-struct tree_manifest_only export_only(const struct export *x)
+static bool is_exported(void *arg, const struct subtree_part *part, const struct tree_node *leaf)
 {
-	return (struct tree_manifest_only){ x->only ? is_selected : NULL, x->only };
+	const struct export *x = arg;
+
+	for (size_t i = 0; i < x->n_left_out; i++)
+		if (x->left_out[i] == leaf)
+			return false;
+	return !x->only || is_selected(x->only, part, leaf);
+}
+
+struct tree_manifest_only export_only(struct export *x)
+{
+	return (struct tree_manifest_only){ x->only || x->n_left_out ? is_exported : NULL, x };
 }
 
 static bool has_tree(const struct subtree *st)
@@ -122,12 +148,15 @@ static int list_leaves(struct export *x, enum export_format format)
 	if (r < 0)
 		return r;
 	x->leaf = calloc(x->leaf_table.n + 1, sizeof(*x->leaf));
-	if (!x->leaf)
+	x->left_out = calloc(x->leaf_table.n + 1, sizeof(*x->left_out));
+	if (!x->leaf || !x->left_out)
 		return fail(-ENOMEM, "cannot list %zu leaves", x->leaf_table.n);
 	for (size_t i = 0; i < x->leaf_table.n && r >= 0; i++)
 		r = add_leaf(x, &x->leaf_table.leaf[i]);
 	if (r >= 0)
 		r = select_end(x->only);
+	if (r >= 0 && !x->n && x->n_left_out)
+		r = fail(-EUCLEAN, "nothing else is in '%s'", x->a->arg[0]);
 	for (size_t i = 0; i < x->n; i++)
 		progress_expect(&x->progress, x->leaf[i].bytes);
 	return r;
@@ -309,7 +338,7 @@ static int report(struct export *x, const char *out, double seconds)
 		bytes += x->leaf[i].bytes;
 	print_size(size, sizeof(size), bytes);
 	if (!group_is_lead(x->group))
-		return EXIT_OK;
+		return x->n_left_out ? EXIT_FOUND : EXIT_OK;
 	if (cmd_flag(x->a, "json")) {
 		int r = json_put_str(&text, span_str(out), JSON_PRETTY);
 
@@ -321,7 +350,7 @@ static int report(struct export *x, const char *out, double seconds)
 		printf("%s: %zu %s, %s, %.1f s\n", out, x->n, noun(x->n, "leaf", "leaves"), size,
 		       seconds);
 	}
-	return EXIT_OK;
+	return x->n_left_out ? EXIT_FOUND : EXIT_OK;
 }
 
 /* ---- one output from all ranks ---- */
@@ -430,6 +459,7 @@ static void export_release(struct export *x)
 	if (x->src.ns)
 		source_close(&x->src);
 	free(x->leaf);
+	free(x->left_out);
 	arena_release(&x->arena);
 }
 

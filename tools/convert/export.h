@@ -44,6 +44,8 @@ struct export
 	struct arena arena;       /* memory of paths */
 	struct export_leaf *leaf; /* the leaves that --only selects */
 	size_t n;
+	const struct tree_node **left_out; /* keys that are named as arrays, and are none */
+	size_t n_left_out;
 	struct tree_manifest_casts casts;
 	uint64_t max_shard; /* 0: one file */
 	struct atomic_file out;
@@ -57,7 +59,7 @@ enum export_format export_format_of(const char *path);
 /* The same for the name of a format: "npz". */
 enum export_format export_format_by_name(const char *name);
 /* The leaves that are exported, for the manifest. */
-struct tree_manifest_only export_only(const struct export *x);
+struct tree_manifest_only export_only(struct export *x);
 /* Check that the options apply to that format: EXIT_OK, or EXIT_USAGE after a message. */
 int export_check_options(const struct cmd_args *a, enum export_format format);
 /*
