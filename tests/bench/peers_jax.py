@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Contenders on eight simulated devices of jax: Orbax, Orbax with our handlers, and load(like=). Each is a process of its own."""
+
+import os
+
+os.environ['XLA_FLAGS'] = '--xla_force_host_platform_device_count=8'
+
+_LIKE = {}
+
+
+def _imports():
+    import orbax.checkpoint  # noqa: F401
+    import pytreefs.orbax  # noqa: F401
+
+
+def _tree(kind, mib):
+    """Shapes on the devices; 'sharded' or 'replicated'. Leaves of 16 MiB."""
+    if (kind, mib) not in _LIKE:
+        import jax
+        import numpy as np
+        from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+        where = NamedSharding(Mesh(np.array(jax.devices()).reshape(4, 2), ('a', 'b')), P('a', 'b') if kind == 'sharded' else P())
+        _LIKE[kind, mib] = {f'w{i}': jax.ShapeDtypeStruct((2048, 2048), np.float32, sharding=where) for i in range(mib // 16)}
+    return _LIKE[kind, mib]
+
+
+def make(path, kind, mib):
+    """Saved by Orbax from these devices."""
+    import jax
+    import numpy as np
+    import orbax.checkpoint as ocp
+    rng = np.random.default_rng(0)
+    tree = {name: jax.device_put(rng.standard_normal(x.shape, np.float32), x.sharding) for name, x in _tree(kind, mib).items()}
+    with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as c:
+        c.save(path, args=ocp.args.StandardSave(tree))
+
+
+def _restore(handler, path, kind, mib):
+    import jax
+    import orbax.checkpoint as ocp
+    with ocp.Checkpointer(handler) as c:
+        jax.block_until_ready(c.restore(path, args=ocp.args.StandardRestore(_tree(kind, mib))))
+
+
+def orbax(path, kind, mib):
+    import orbax.checkpoint as ocp
+    _restore(ocp.StandardCheckpointHandler(), path, kind, mib)
+
+
+def ours(path, kind, mib):
+    import pytreefs.orbax
+    _restore(pytreefs.orbax.StandardCheckpointHandler(), path, kind, mib)
+
+
+def load(path, kind, mib):
+    import jax
+    import pytreefs
+    jax.block_until_ready(pytreefs.load(path, like=_tree(kind, mib)))
+
+
+for function in (make, orbax, ours, load):
+    function.prepare = _imports
