@@ -3,6 +3,8 @@
 
 import os
 
+from bench import peers_python  # noqa: F401: the package as it was built
+
 os.environ['XLA_FLAGS'] = '--xla_force_host_platform_device_count=8'
 
 _LIKE = {}
