@@ -110,7 +110,9 @@ static int plan_items(struct sealing *s)
 	for (size_t i = 1; i < s->n && r >= 0; i++)
 		for (size_t k = 0; k < i; k++)
 			if (!strcmp(s->item[i].plan->name, s->item[k].plan->name))
-				r = fail(-EINVAL, "'%s' and '%s' are the same item",
+				r = fail(-EINVAL,
+					 "'%s' and '%s' are the same item; a file that only lies "
+					 "beside the items is copied with cp -a",
 					 s->item[k].plan->item->name, s->item[i].plan->item->name);
 	return r < 0 || !beside ? r : plan_beside(s);
 }

@@ -373,7 +373,9 @@ static int check_item_twice(const struct draft_node *dir, struct span name, bool
 	for (size_t i = 0; i < dir->n_children; i++) {
 		const struct draft_node *c = dir->child[i];
 
-		if (c != self && !is_as_it_is(c) &&
+		/* Whether a new file is an item is known after cp(1) has set its attributes: the
+		 * commit checks it. */
+		if (c != self && !is_as_it_is(c) && (self || is_dir || !c->is_dir) &&
 		    span_eq(item_name_of(span_str(c->name), c->is_dir), item))
 			return fail(-EEXIST, "'%.*s': there is an item '%.*s' already, '%s'",
 				    SPAN_ARG(name), SPAN_ARG(item), c->name);

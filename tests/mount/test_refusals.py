@@ -4,6 +4,7 @@
 import errno
 import json
 import os
+import pathlib
 import re
 import shutil
 import subprocess
@@ -36,6 +37,7 @@ def files(**given):
     return spoil, mend
 
 
+SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data/sample/1500'
 HASHED = 'x' * 200 + '~0123456789abcdef.npy'
 
 # Contents that make a commit fail with ECANCELED, and the message in the log.
@@ -237,15 +239,19 @@ def test_names_of_leaves(mount, root):
 def test_items(mount, root):
     m = mount(root, allow_errors=True)
     draft = begin(m).parent
-    refused(errno.EEXIST, lambda: (draft / 'default.json').write_text('{}'))
-    refused(errno.EEXIST, lambda: (draft / 'default.safetensors').write_bytes(b''))
+    for name in ('default.json', 'default.safetensors', 'default.pbtxt'):       # cp -a may say later that it is none
+        (draft / name).write_bytes(b'{}')
+        refused(errno.ECANCELED, lambda: draft.rename(m / '7'))
+        assert re.search(f"'default' and '{name}' are the same item|item '{name}': its 2 bytes", said(m)), said(m)
+        (draft / name).unlink()
     for first, others in (('params.pbtxt', ('params', 'params.json', 'params.safetensors')), ('a.json', ('a', 'a.pbtxt')),
                           ('s.safetensors', ('s', 's.json')), ('d/', ('d.json', 'd.pbtxt', 'd.safetensors'))):
         make = (lambda at: at.mkdir()) if first[-1] == '/' else lambda at: at.write_text('{}')
         make(draft / first)
         for other in others:
             if '.' in other:
-                refused(errno.EEXIST, lambda other=other: (draft / other).write_text('{}'))
+                if first[-1] != '/':
+                    refused(errno.EEXIST, lambda other=other: (draft / other).write_text('{}'))
                 (draft / '.temporary').write_text('{}')
                 refused(errno.EEXIST, lambda other=other: (draft / '.temporary').rename(draft / other))
                 (draft / '.temporary').unlink()
@@ -275,6 +281,19 @@ def test_items(mount, root):
     (draft / 'empty').rmdir()
     draft.rename(m / '7')
     assert sorted(os.listdir(m / '7')) == ['_CHECKPOINT_METADATA', 'config', 'default']
+
+
+@pytest.mark.parametrize('order', [('config', 'config.json'), ('config.json', 'config')])
+def test_a_file_beside_the_items_comes_in_any_order(mount, root, tmp_path, order):
+    """cp -a makes it before it says by an xattr that it is not the item of that name."""
+    shutil.copytree(SAMPLE, tmp_path / 'from/1')
+    (tmp_path / 'from/1/config.json').write_text('[1]')
+    subprocess.run(['cp', '-a', mount(tmp_path / 'from').path / '1', tmp_path / 'files'], check=True)
+    m = mount(root)
+    (m / '7.tmp').mkdir()
+    subprocess.run(['cp', '-a', *(tmp_path / 'files' / name for name in (*order, 'state')), m / '7.tmp'], check=True)
+    (m / '7.tmp').rename(m / '7')
+    assert (root / '7/config.json').read_text() == '[1]' and (root / '7/config/metadata').exists()
 
 
 def test_an_empty_draft(mount, root):
