@@ -205,7 +205,8 @@ def test_anonymous_uses_no_login(run, tmp_path, monkeypatch):
     with servers.faulty(STEP, guard=asks) as url:
         assert run('ls', url).stdout
         asks.got.clear()
-        assert 'status 401' in run('ls', '-o', 'anonymous', url, ok=False).stderr
+        refused = run('ls', '-o', 'anonymous', url, ok=False).stderr
+        assert 'status 401' in refused and f"'{url}/_METADATA'" in refused, refused
         assert asks.got and not any(said.get('Authorization') for _, said in asks.got)
 
 

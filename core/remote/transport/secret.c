@@ -54,22 +54,26 @@ void secret_pull_release(struct json_pull *p)
 	json_pull_release(p);
 }
 
-int secret_read_file(const char *path, struct buf *ret)
+int secret_read_fd(int fd, const char *path, size_t max, struct buf *ret)
 {
-	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
 	ssize_t n = 1;
 
-	if (fd < 0)
-		return err_sys("cannot open", path);
-	while (n > 0) {
-		if (ret->n > SECRET_FILE_BYTES)
-			return fail(-EFBIG, "'%s' has more than %d bytes", path, SECRET_FILE_BYTES);
-		if (buf_reserve(ret, 4096) < 0)
-			return fail(-ENOMEM, "cannot read '%s'", path);
-		n = read(fd, ret->p + ret->n, 4096);
+	/* Once: a buffer that grows would leave copies. */
+	if (buf_reserve(ret, max + 1) < 0)
+		return fail(-ENOMEM, "cannot read '%s'", path);
+	while (n > 0 && ret->n <= max) {
+		n = read(fd, ret->p + ret->n, max + 1 - ret->n);
 		if (n < 0)
 			return err_sys("cannot read", path);
 		ret->n += (size_t)n;
 	}
-	return 0;
+	return ret->n > max ? fail(-EFBIG, "'%s' has more than %zu bytes", path, max) : 0;
+}
+
+int secret_read_file(const char *path, struct buf *ret)
+{
+	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+
+	return fd < 0 ? err_sys("cannot open", path) :
+			secret_read_fd(fd, path, SECRET_FILE_BYTES, ret);
 }

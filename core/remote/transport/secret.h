@@ -33,7 +33,9 @@ int secret_pull_members(struct json_pull *p, const struct secret_member *member,
 			void *arg);
 /* json_pull_release() that also wipes the last string, which the parser holds. */
 void secret_pull_release(struct json_pull *p);
-/* Append the text of a small file. -errno with a note; -EFBIG above SECRET_FILE_BYTES. */
+/* Read an open file, which has at most max bytes (-EFBIG), into an empty buffer. */
+int secret_read_fd(int fd, const char *path, size_t max, struct buf *ret);
+/* The same with the path of a file: -errno with a note; -EFBIG above SECRET_FILE_BYTES. */
 int secret_read_file(const char *path, struct buf *ret);
 
 #endif

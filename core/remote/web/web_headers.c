@@ -81,11 +81,7 @@ static int add_line(struct buf *ret, struct span line, const char *path, size_t 
 	if (reserved(name))
 		return fail(-EINVAL, "'%s', line %zu: pytreefs itself sets the header %s", path,
 			    number, reserved(name));
-	r = buf_add(ret, name.p, name.n);
-	if (r >= 0)
-		r = buf_add_str(ret, ": ");
-	if (r >= 0)
-		r = buf_add(ret, value.p, value.n);
+	r = buf_addf(ret, "%.*s: %.*s", SPAN_ARG(name), SPAN_ARG(value));
 	return r < 0 ? r : buf_add_byte(ret, '\0');
 }
 
@@ -115,7 +111,7 @@ static int read_file(const char *path, int flags, struct buf *ret, struct stat *
 {
 	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | flags);
 	auto_secret text = { 0 };
-	ssize_t n = 1;
+	int r;
 
 	/* The caller may have given the headers themselves, which belong in no message. */
 	if (fd < 0 && (errno == ENOENT || errno == ENAMETOOLONG) && strpbrk(path, ":{\n"))
@@ -129,17 +125,8 @@ static int read_file(const char *path, int flags, struct buf *ret, struct stat *
 			-EACCES,
 			"'%s' is open to all users (mode %04o), and may have secrets: chmod o= of it",
 			path, (unsigned)st->st_mode & 07777u);
-	if (buf_reserve(&text, FILE_MAX + 1) < 0)
-		return fail(-ENOMEM, "cannot read '%s'", path);
-	while (n > 0 && text.n <= FILE_MAX) {
-		n = read(fd, text.p + text.n, FILE_MAX + 1 - text.n);
-		if (n < 0)
-			return err_sys("cannot read", path);
-		text.n += (size_t)n;
-	}
-	if (text.n > FILE_MAX)
-		return fail(-EFBIG, "'%s' has more than %d bytes", path, FILE_MAX);
-	return parse(buf_span(&text), path, ret);
+	r = secret_read_fd(fd, path, FILE_MAX, &text);
+	return r < 0 ? r : parse(buf_span(&text), path, ret);
 }
 
 static bool is_same_file(const struct stat *a, const struct stat *b)

@@ -236,7 +236,8 @@ static int add_found(struct probing *p, struct probe *b)
 	return r;
 }
 
-/* Wait for all requests. Whether one of the names exists; *failed and *refused are the last errors.
+/* Wait for all requests. Whether one of the names exists; *failed and *refused are the first
+ * errors, of the names that checkpoints usually have.
  */
 static bool has_any(struct probing *p, struct err_note *failed, struct err_note *refused)
 {
@@ -249,7 +250,7 @@ static bool has_any(struct probing *p, struct err_note *failed, struct err_note 
 		any |= r >= 0 && !q->answer.is_directory;
 		/* An empty document exists, but has no first range. */
 		any |= r == -EUCLEAN;
-		if (r == -EACCES && !q->answer.is_directory)
+		if (r == -EACCES && !q->answer.is_directory && !refused->code)
 			err_save(r, refused);
 		if (r < 0 && r != -ENOENT && r != -EACCES && r != -EUCLEAN && !failed->code)
 			err_save(r, failed);
