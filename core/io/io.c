@@ -289,6 +289,7 @@ static int dir_of_fd(struct io_engine *io, int fd, const char *path, struct io_d
 		close(fd);
 		return fail(-ENOMEM, "cannot open directory '%s'", path);
 	}
+	d->ops = &io_local_dir;
 	d->io = io;
 	d->fd = fd;
 	atomic_fetch_add_explicit(&open_dirs, 1, memory_order_relaxed);
@@ -315,14 +316,11 @@ const char *io_shown(const struct io_dir *dir, const char *rel)
 	return strcmp(rel, ".") ? rel : dir->path;
 }
 
-int io_dir_sub(struct io_dir *dir, const char *rel, struct io_dir **ret)
+static int local_sub(struct io_dir *dir, const char *rel, struct io_dir **ret)
 {
 	auto_free char *path = NULL;
-	int fd, r;
+	int fd = io_open_in(dir->io, dir, rel, O_PATH | O_DIRECTORY, 0), r;
 
-	if (io_dir_in_store(dir))
-		return io_store_sub(dir, rel, ret);
-	fd = io_open_in(dir->io, dir, rel, O_PATH | O_DIRECTORY, 0);
 	if (fd < 0)
 		return io_open_failed(fd, dir, "cannot open directory", rel);
 	if (!strcmp(rel, "."))
@@ -397,15 +395,11 @@ static int file_of_fd(struct io_engine *io, int fd, const char *name, int flags,
 	return 0;
 }
 
-int io_file_open(struct io_dir *dir, const char *rel, int flags, unsigned mode,
-		 struct io_file **ret)
+static int local_open(struct io_dir *dir, const char *rel, int flags, unsigned mode,
+		      const struct io_want *want, struct io_file **ret)
 {
 	int fd, r = 0;
 
-	if (io_dir_in_store(dir)) {
-		atomic_fetch_add_explicit(&dir->io->stats->opens, 1, memory_order_relaxed);
-		return io_store_open(dir, rel, flags, NULL, ret);
-	}
 	if (!(flags & O_CREAT))
 		r = io_look_first(dir, rel);
 	if (r < 0)
@@ -425,21 +419,28 @@ int io_file_open(struct io_dir *dir, const char *rel, int flags, unsigned mode,
 	return r;
 }
 
+static int local_temp(struct io_engine *io, struct io_dir *dir, struct io_file **ret)
+{
+	int fd = io_open_at(io, dir->fd, ".", O_TMPFILE | O_RDWR, 0600);
+
+	return fd < 0 ? err_code(fd, "cannot make a temporary file in", dir->path) :
+			file_of_fd(io, fd, "temporary file", 0, ret);
+}
+
 int io_file_temp(struct io_engine *io, struct io_dir *dir, const char *tmpdir, struct io_file **ret)
 {
 	auto_close int at = dir ? -1 : open(tmpdir, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	int fd;
 
-	if (dir && io_dir_in_store(dir))
-		return io_store_read_only(dir, "a temporary file");
-	if (!dir && at < 0)
+	if (dir)
+		return dir->ops->temp(io, dir, ret);
+	if (at < 0)
 		return err_sys("cannot open directory", tmpdir);
-	fd = io_open_at(io, dir ? dir->fd : at, ".", O_TMPFILE | O_RDWR, 0600);
-	if (!dir && (fd == -EOPNOTSUPP || fd == -EISDIR || fd == -EINVAL))
+	fd = io_open_at(io, at, ".", O_TMPFILE | O_RDWR, 0600);
+	if (fd == -EOPNOTSUPP || fd == -EISDIR || fd == -EINVAL)
 		fd = io_plain_unlinked(tmpdir);
-	if (fd < 0)
-		return err_code(fd, "cannot make a temporary file in", dir ? dir->path : tmpdir);
-	return file_of_fd(io, fd, "temporary file", 0, ret);
+	return fd < 0 ? err_code(fd, "cannot make a temporary file in", tmpdir) :
+			file_of_fd(io, fd, "temporary file", 0, ret);
 }
 
 struct io_file *io_file_ref(struct io_file *file)
@@ -503,7 +504,8 @@ static bool was_done(const struct io_dir *dir, enum io_dirop op, int r, const ch
 	       now.st_ino == was->st_ino && now.st_dev == was->st_dev;
 }
 
-int io_dirop(struct io_dir *dir, enum io_dirop op, const char *from, const char *to, unsigned mode)
+static int local_dirop(struct io_dir *dir, enum io_dirop op, const char *from, const char *to,
+		       unsigned mode)
 {
 	static const char *const names[] = { "cannot make directory", "cannot rename",
 					     "cannot rename",         "cannot exchange",
@@ -514,8 +516,6 @@ int io_dirop(struct io_dir *dir, enum io_dirop op, const char *from, const char 
 	struct stat was;
 	int r;
 
-	if (io_dir_in_store(dir))
-		return io_store_read_only(dir, from);
 	if (op == IO_SYNC_DIR && dir->io->is_scratch)
 		return 0;
 	if ((!to && op != IO_MKDIR) || fstatat(dir->fd, from, &was, AT_SYMLINK_NOFOLLOW) < 0)
@@ -555,16 +555,12 @@ static bool find_type(DIR *d, struct dirent *e)
 	return true;
 }
 
-int io_list(struct io_dir *dir, const char *rel, io_list_fn *each, void *arg)
+static int local_list(struct io_dir *dir, const char *rel, io_list_fn *each, void *arg)
 {
+	int fd = io_open_in(dir->io, dir, rel, O_RDONLY | O_DIRECTORY, 0), r = 0;
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
 	unsigned tries = 0;
-	int fd, r = 0;
-	DIR *d;
 
-	if (io_dir_in_store(dir))
-		return io_store_list(dir, rel, each, arg);
-	fd = io_open_in(dir->io, dir, rel, O_RDONLY | O_DIRECTORY, 0);
-	d = fd < 0 ? NULL : fdopendir(fd);
 	if (fd < 0)
 		return io_open_failed(fd, dir, "cannot list", rel);
 	if (!d) {
@@ -589,3 +585,15 @@ int io_list(struct io_dir *dir, const char *rel, io_list_fn *each, void *arg)
 	closedir(d);
 	return r;
 }
+
+/* ---- the operations of a directory ---- */
+
+const struct io_dir_ops io_local_dir = {
+	.sub = local_sub,
+	.open = local_open,
+	.temp = local_temp,
+	.dirop = local_dirop,
+	.list = local_list,
+	.stat = io_local_stat,
+	.stat_acl = io_local_stat_acl,
+};

@@ -51,6 +51,7 @@ struct io_file {
 
 /* A directory beneath which paths are resolved. Owned by the caller that opened it. */
 struct io_dir {
+	const struct io_dir_ops *ops; /* io_engine.h; chosen when the directory is opened */
 	struct io_engine *io;
 	int fd;       /* O_PATH or O_DIRECTORY; -1: in a store */
 	char *path;   /* as given, for messages */

@@ -139,12 +139,26 @@ int io_plain_truncate(struct io_engine *io, struct io_file *file, uint64_t size)
 int64_t io_plain_splice(struct io_engine *io, struct io_file *file, uint64_t off, size_t n,
 			int pipe);
 
-/* The directory and file operations of io.c, for those of a store (io_store.c). */
-int io_store_sub(struct io_dir *dir, const char *rel, struct io_dir **ret);
-int io_store_open(struct io_dir *dir, const char *rel, int flags, const struct io_want *want,
-		  struct io_file **ret);
-int io_store_stat(struct io_dir *dir, const char *rel, struct stat *ret);
-int io_store_list(struct io_dir *dir, const char *rel, io_list_fn *each, void *arg);
-int io_store_read_only(const struct io_dir *dir, const char *rel);
+/*
+ * The operations of io.h on a directory and what is below it, which differ for a local directory
+ * (io.c) and one of a store (io_store.c). want: the range that is read next, or NULL.
+ */
+struct io_dir_ops {
+	int (*sub)(struct io_dir *dir, const char *rel, struct io_dir **ret);
+	int (*open)(struct io_dir *dir, const char *rel, int flags, unsigned mode,
+		    const struct io_want *want, struct io_file **ret);
+	int (*temp)(struct io_engine *io, struct io_dir *dir, struct io_file **ret);
+	int (*dirop)(struct io_dir *dir, enum io_dirop op, const char *from, const char *to,
+		     unsigned mode);
+	int (*list)(struct io_dir *dir, const char *rel, io_list_fn *each, void *arg);
+	int (*stat)(struct io_dir *dir, const char *rel, struct stat *ret);
+	int (*stat_acl)(struct io_dir *dir, const char *rel, struct stat *ret, unsigned *ret_group,
+			unsigned *ret_other);
+};
+extern const struct io_dir_ops io_local_dir;
+
+int io_local_stat(struct io_dir *dir, const char *rel, struct stat *ret);
+int io_local_stat_acl(struct io_dir *dir, const char *rel, struct stat *ret, unsigned *ret_group,
+		      unsigned *ret_other);
 
 #endif

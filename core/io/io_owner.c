@@ -74,13 +74,11 @@ static void read_acl(struct span text, unsigned *group, unsigned *other)
 	*other &= named == 7 ? 7 : named & mask;
 }
 
-int io_stat(struct io_dir *dir, const char *rel, struct stat *ret)
+int io_local_stat(struct io_dir *dir, const char *rel, struct stat *ret)
 {
 	auto_close int fd = -1;
 	struct stat st;
 
-	if (io_dir_in_store(dir))
-		return io_store_stat(dir, rel, ret);
 	fd = io_open_in(dir->io, dir, rel, O_PATH, 0);
 	if (fd < 0)
 		return io_open_failed(fd, dir, "cannot stat", io_shown(dir, rel));
@@ -107,8 +105,8 @@ uint64_t io_mark(struct io_dir *dir, const char *rel, uint64_t seed, uint64_t *b
 	return hash64(span_of(v, sizeof(v)), seed);
 }
 
-int io_stat_acl(struct io_dir *dir, const char *rel, struct stat *ret, unsigned *ret_group,
-		unsigned *ret_other)
+int io_local_stat_acl(struct io_dir *dir, const char *rel, struct stat *ret, unsigned *ret_group,
+		      unsigned *ret_other)
 {
 	auto_close int fd = -1;
 	char path[64];
@@ -116,12 +114,6 @@ int io_stat_acl(struct io_dir *dir, const char *rel, struct stat *ret, unsigned 
 	struct stat st;
 	ssize_t n;
 
-	if (io_dir_in_store(dir)) {
-		int r = io_store_stat(dir, rel, ret);
-
-		*ret_group = *ret_other = r < 0 ? 0 : ret->st_mode & 7;
-		return r;
-	}
 	fd = io_open_in(dir->io, dir, rel, O_PATH, 0);
 	if (fd < 0)
 		return io_open_failed(fd, dir, "cannot stat", io_shown(dir, rel));

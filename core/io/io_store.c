@@ -160,12 +160,15 @@ int io_store_new(struct io_store *store, struct io_engine *below, struct io_engi
 
 /* ---- directories ---- */
 
+static const struct io_dir_ops store_dir;
+
 static int dir_of_prefix(struct io_engine *io, const char *prefix, const char *url,
 			 struct io_dir **ret)
 {
 	struct io_dir *d = calloc(1, sizeof(*d));
 
 	if (d) {
+		d->ops = &store_dir;
 		d->io = io;
 		d->fd = -1;
 		d->prefix = strdup(prefix);
@@ -264,7 +267,7 @@ static int look(struct io_dir *dir, const char *rel, const struct io_want *want,
 	return r;
 }
 
-int io_store_sub(struct io_dir *dir, const char *rel, struct io_dir **ret)
+static int store_sub(struct io_dir *dir, const char *rel, struct io_dir **ret)
 {
 	auto_free char *path = NULL, *url = NULL;
 	struct io_object o = { .is_dir = true };
@@ -283,22 +286,23 @@ int io_store_sub(struct io_dir *dir, const char *rel, struct io_dir **ret)
 	return dir_of_prefix(dir->io, path, url, ret);
 }
 
-int io_store_read_only(const struct io_dir *dir, const char *rel)
+static int store_read_only(const struct io_dir *dir, const char *rel)
 {
 	return fail(-EROFS, "cannot write '%s' in '%s': a source with a URL is only read", rel,
 		    dir->path);
 }
 
-int io_store_open(struct io_dir *dir, const char *rel, int flags, const struct io_want *want,
-		  struct io_file **ret)
+static int store_open_file(struct io_dir *dir, const char *rel, int flags, unsigned mode,
+			   const struct io_want *want, struct io_file **ret)
 {
 	auto_free char *path = NULL;
 	struct io_object o;
 	struct io_file *f;
 	int r;
 
+	atomic_fetch_add_explicit(&dir->io->stats->opens, 1, memory_order_relaxed);
 	if ((flags & O_ACCMODE) != O_RDONLY || flags & (O_CREAT | O_TRUNC))
-		return io_store_read_only(dir, rel);
+		return store_read_only(dir, rel);
 	r = look(dir, rel, want, &path, &o);
 	if (r >= 0 && o.is_dir)
 		r = fail(-EISDIR, "'%s' is not a regular file", rel);
@@ -324,18 +328,7 @@ int io_store_open(struct io_dir *dir, const char *rel, int flags, const struct i
 	return 0;
 }
 
-int io_file_open_range(struct io_dir *dir, const char *rel, uint64_t off, size_t n,
-		       struct io_file **ret)
-{
-	const struct io_want want = { off, n };
-
-	if (!io_dir_in_store(dir))
-		return io_file_open(dir, rel, O_RDONLY, 0, ret);
-	atomic_fetch_add_explicit(&dir->io->stats->opens, 1, memory_order_relaxed);
-	return io_store_open(dir, rel, O_RDONLY, n ? &want : NULL, ret);
-}
-
-int io_store_stat(struct io_dir *dir, const char *rel, struct stat *ret)
+static int store_stat(struct io_dir *dir, const char *rel, struct stat *ret)
 {
 	auto_free char *path = NULL;
 	struct io_object o;
@@ -371,7 +364,7 @@ static int list_one(void *arg, const char *name, const struct io_object *o)
 	return l->each(l->arg, name, o->is_dir ? DT_DIR : DT_REG);
 }
 
-int io_store_list(struct io_dir *dir, const char *rel, io_list_fn *each, void *arg)
+static int store_list(struct io_dir *dir, const char *rel, io_list_fn *each, void *arg)
 {
 	struct listing_store l = { each, arg };
 	auto_free char *path = NULL;
@@ -379,3 +372,33 @@ int io_store_list(struct io_dir *dir, const char *rel, io_list_fn *each, void *a
 
 	return r < 0 ? r : dir->io->ops->list(dir->io, path, list_one, &l);
 }
+
+static int store_temp(struct io_engine *io, struct io_dir *dir, struct io_file **ret)
+{
+	return store_read_only(dir, "a temporary file");
+}
+
+static int store_dirop(struct io_dir *dir, enum io_dirop op, const char *from, const char *to,
+		       unsigned mode)
+{
+	return store_read_only(dir, from);
+}
+
+static int store_stat_acl(struct io_dir *dir, const char *rel, struct stat *ret,
+			  unsigned *ret_group, unsigned *ret_other)
+{
+	int r = store_stat(dir, rel, ret);
+
+	*ret_group = *ret_other = r < 0 ? 0 : ret->st_mode & 7;
+	return r;
+}
+
+static const struct io_dir_ops store_dir = {
+	.sub = store_sub,
+	.open = store_open_file,
+	.temp = store_temp,
+	.dirop = store_dirop,
+	.list = store_list,
+	.stat = store_stat,
+	.stat_acl = store_stat_acl,
+};

@@ -197,7 +197,9 @@ static int place_all(struct work *w)
 
 static int put_names(struct work *w, struct io_engine *below, int root)
 {
-	struct io_dir dir = { .io = below, .fd = root, .path = (char *)(uintptr_t) "." };
+	struct io_dir dir = {
+		.ops = &io_local_dir, .io = below, .fd = root, .path = (char *)(uintptr_t) "."
+	};
 	int r = 0;
 
 	for (struct crash_node *n = w->m->nodes; n; n = n->next)
