@@ -73,7 +73,7 @@ static int listing_begin(struct store *s, const char *path, unsigned most, struc
 	return r;
 }
 
-static int add_key(void *arg, struct span key, const struct io_object *o)
+static int bucket_add_key(void *arg, struct span key, const struct io_object *o)
 {
 	struct store_listing *a = arg;
 	struct span name;
@@ -101,7 +101,7 @@ static int listing_wait(struct store_listing *a)
 	a->page.next = (struct buf){ 0 };
 	if (r < 0)
 		return r;
-	r = a->s->dialect->parse_page(buf_span(&a->req.body), add_key, a, &a->page);
+	r = a->s->dialect->parse_page(buf_span(&a->req.body), bucket_add_key, a, &a->page);
 	/* The same page would come for ever. */
 	if (r >= 0 && a->page.is_truncated && span_eq(buf_span(&a->page.next), buf_span(&asked)))
 		r = fail(-EUCLEAN, "a page names itself as the one that follows");
@@ -197,8 +197,9 @@ static int look_into(struct store *s, const char *path, struct io_object *ret)
 	struct store_listing a;
 	int r = bucket_prepare(s);
 
-	if (r >= 0)
-		r = listing_begin(s, path, 0, &a);
+	if (r < 0)
+		return r;
+	r = listing_begin(s, path, 0, &a);
 	return r < 0 ? r : listing_end(&a, ret);
 }
 
@@ -365,7 +366,7 @@ static void guess_documents(struct store *s, const char *dir, struct reach *reac
 	}
 }
 
-static size_t parts_of(const char *path)
+static size_t bucket_parts_of(const char *path)
 {
 	size_t n = 1;
 
@@ -379,7 +380,7 @@ static size_t parts_of(const char *path)
 static int begin_reach(struct store *s, const char *path, struct reach *reach)
 {
 	/* A cache on disk may have the documents. */
-	bool is_short = parts_of(path) <= GUESS_PARTS && !s->opts.cache_dir;
+	bool is_short = bucket_parts_of(path) <= GUESS_PARTS && !s->opts.cache_dir;
 
 	for (size_t at = 0; path[at] && reach->n_parts < REACH_MAX; at += path[at] == '/') {
 		auto_free char *dir = NULL;

@@ -6,7 +6,7 @@
 #include "core/base/err.h"
 #include "core/remote/bucket/bucket.h"
 
-static int refuse(struct store *s, const char *url)
+static int bucket_none_refuse(struct store *s, const char *url)
 {
 #ifdef URL_PROGRAM
 	return fail(-EOPNOTSUPP,
@@ -22,9 +22,9 @@ static int refuse(struct store *s, const char *url)
 }
 
 const struct bucket_dialect s3_dialect = {
-	.open = refuse,
+	.open = bucket_none_refuse,
 };
 
 const struct bucket_dialect gcs_dialect = {
-	.open = refuse,
+	.open = bucket_none_refuse,
 };

@@ -51,7 +51,7 @@ int bucket_split(const char *url, char **ret_bucket, char **ret_prefix)
 	return check_prefix(url, *ret_prefix);
 }
 
-static bool is_plain(const char *text)
+static bool place_is_plain(const char *text)
 {
 	for (; *text; text++)
 		if (!isalnum((unsigned char)*text) && !strchr("-._~:/[]", *text))
@@ -71,7 +71,7 @@ int endpoint_parse(const char *text, struct endpoint *ret)
 	if (!is_secure && strncmp(text, "http://", 7) != 0)
 		return fail(-EINVAL, "the endpoint '%s' is not a URL: https://HOST", text);
 	n = strcspn(host, "/");
-	if (!n || !is_plain(host) || strlen(host) > ENDPOINT_MAX)
+	if (!n || !place_is_plain(host) || strlen(host) > ENDPOINT_MAX)
 		return fail(-EINVAL, "the endpoint '%s' is not a URL: https://HOST", text);
 	ret->scheme = span_of(text, (size_t)(host - text));
 	ret->host = span_of(host, n);

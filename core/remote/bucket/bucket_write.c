@@ -11,7 +11,7 @@
 
 _Static_assert(STORE_TAG_MAX >= HTTP_TAG_MAX, "a tag fits");
 
-static const struct bucket_write *write_of(const struct store *s)
+static const struct bucket_write *bucket_write_table(const struct store *s)
 {
 	return s->dialect->write;
 }
@@ -86,8 +86,9 @@ int bucket_about_begin(struct store *s, const char *path, struct http_request *r
 {
 	int r = bucket_prepare(s);
 
-	if (r >= 0)
-		r = store_request(s, path, NULL, ret);
+	if (r < 0)
+		return r;
+	r = store_request(s, path, NULL, ret);
 	if (r < 0)
 		return r;
 	r = s->dialect->about(s, path, ret);
@@ -129,15 +130,15 @@ int store_check_writable(const struct io_store *store)
 {
 	const struct store *s = store_of(store);
 	/* A store of another kind, such as a cache, is not a bucket itself. */
-	bool is_ours = !strcmp(store->ops->name, "url");
+	bool is_url_store = !strcmp(store->ops->name, "url");
 
-	return is_ours && s->dialect && write_of(s) ?
+	return is_url_store && s->dialect && bucket_write_table(s) ?
 		       0 :
 		       fail(-EROFS, "'%s' cannot be written: only s3:// and gs:// can", store->url);
 }
 
 /* When the first answer was lost, the repeated request finds the object that the first one made. */
-static int is_ours(struct store *s, const char *path, struct span content)
+static int bucket_write_has_content(struct store *s, const char *path, struct span content)
 {
 	auto_buf there = { 0 };
 	int r = store_get(&s->base, path, content.n, &there);
@@ -157,12 +158,12 @@ int store_put(struct io_store *store, const char *path, struct span content, con
 	int r = store_check_writable(store);
 
 	if (r >= 0)
-		r = write_of(s)->put(s, path, content, if_tag, &b);
+		r = bucket_write_table(s)->put(s, path, content, if_tag, &b);
 	b.q.is_fresh = ret_may_arrive;
 	if (r >= 0)
 		r = bucket_send(s, &b);
-	if (r >= 0 && write_of(s)->check_put) {
-		r = write_of(s)->check_put(&b);
+	if (r >= 0 && bucket_write_table(s)->check_put) {
+		r = bucket_write_table(s)->check_put(&b);
 		b.q.may_arrive = r < 0;
 	}
 	if (ret_may_arrive)
@@ -173,7 +174,7 @@ int store_put(struct io_store *store, const char *path, struct span content, con
 		int ours;
 
 		err_save(r, &why);
-		ours = is_ours(s, path, content);
+		ours = bucket_write_has_content(s, path, content);
 		if (ours < 0 && ret_may_arrive)
 			*ret_may_arrive = true;
 		return ours < 0 ? ours : ours ? 0 : err_restore(&why);
@@ -188,8 +189,9 @@ int store_get_tagged(struct io_store *store, const char *path, size_t limit, str
 	struct http_request q;
 	int r = bucket_prepare(s);
 
-	if (r >= 0)
-		r = store_request(s, path, NULL, &q);
+	if (r < 0)
+		return r;
+	r = store_request(s, path, NULL, &q);
 	if (r < 0)
 		return r;
 	q.limit = limit;
@@ -211,7 +213,7 @@ int store_get(struct io_store *store, const char *path, size_t limit, struct buf
 	return store_get_tagged(store, path, limit, ret, tag);
 }
 
-static int remove_some(struct store *s, const char *const *path, size_t n)
+static int bucket_write_remove_some(struct store *s, const char *const *path, size_t n)
 {
 	struct bucket_request *b = calloc(n, sizeof(*b));
 	size_t made = 0, begun = 0;
@@ -219,7 +221,7 @@ static int remove_some(struct store *s, const char *const *path, size_t n)
 	int r = b ? 0 : fail(-ENOMEM, "cannot remove '%s'", path[0]);
 
 	for (; made < n && r >= 0; made += r >= 0)
-		r = write_of(s)->remove(s, path[made], &b[made]);
+		r = bucket_write_table(s)->remove(s, path[made], &b[made]);
 	for (; begun < made && r >= 0; begun += r >= 0)
 		r = bucket_submit(s, &b[begun]);
 	err_save(r, &why);
@@ -245,7 +247,8 @@ int store_remove(struct io_store *store, const char *const *path, size_t n)
 	if (r < 0)
 		return r;
 	for (size_t at = 0; at < n; at += REMOVED_AT_ONCE) {
-		r = remove_some(store_of(store), path + at, MIN(n - at, (size_t)REMOVED_AT_ONCE));
+		r = bucket_write_remove_some(store_of(store), path + at,
+					     MIN(n - at, (size_t)REMOVED_AT_ONCE));
 		if (r < 0 && first >= 0)
 			err_save(first = r, &why);
 	}
@@ -257,7 +260,7 @@ int store_remove_uploads(struct io_store *store, const char *path)
 	struct store *s = store_of(store);
 	int r = store_check_writable(store);
 
-	if (r < 0 || !write_of(s)->remove_uploads)
+	if (r < 0 || !bucket_write_table(s)->remove_uploads)
 		return r;
-	return write_of(s)->remove_uploads(s, path);
+	return bucket_write_table(s)->remove_uploads(s, path);
 }

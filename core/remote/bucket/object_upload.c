@@ -13,7 +13,7 @@
 #define GROWS_AFTER 1000u /* after so many parts, parts are twice as large */
 #define GROWS_AT_MOST 4u
 
-static const struct bucket_write *write_of(const struct store_upload *u)
+static const struct bucket_write *upload_write_table(const struct store_upload *u)
 {
 	return u->s->dialect->write;
 }
@@ -47,7 +47,7 @@ void store_upload_set_new(struct store_upload *u)
 
 bool store_upload_is_in_order(const struct store_upload *u)
 {
-	return write_of(u)->in_order;
+	return upload_write_table(u)->in_order;
 }
 
 size_t store_upload_part_bytes(const struct store_upload *u, unsigned number)
@@ -58,7 +58,7 @@ size_t store_upload_part_bytes(const struct store_upload *u, unsigned number)
 
 int store_upload_start(struct store_upload *u)
 {
-	return u->id ? 0 : write_of(u)->begin(u);
+	return u->id ? 0 : upload_write_table(u)->begin(u);
 }
 
 int store_upload_part(struct store_upload *u, unsigned number, uint64_t off, struct span bytes,
@@ -69,19 +69,19 @@ int store_upload_part(struct store_upload *u, unsigned number, uint64_t off, str
 
 	if (number > PARTS_MAX)
 		return fail(-EFBIG, "'%s' has more than %d parts", u->path, PARTS_MAX);
-	if (number == 1 && is_last && !u->id && bytes.n <= write_of(u)->put_max) {
+	if (number == 1 && is_last && !u->id && bytes.n <= upload_write_table(u)->put_max) {
 		r = store_put(&u->s->base, u->path, bytes, u->is_new ? STORE_IF_ABSENT : NULL,
 			      NULL);
 		u->exists = r >= 0;
 		return r;
 	}
-	if (write_of(u)->in_order) {
+	if (upload_write_table(u)->in_order) {
 		u->size = off + bytes.n;
 		u->crc = crc32c_more(u->crc, bytes);
 	}
 	r = store_upload_start(u);
 	if (r >= 0)
-		r = write_of(u)->part(u, &p);
+		r = upload_write_table(u)->part(u, &p);
 	bucket_request_release(&p.request);
 	return r;
 }
@@ -93,7 +93,7 @@ int store_upload_end(struct store_upload *u, uint64_t size)
 	if (u->exists)
 		return 0;
 	u->size = size;
-	r = write_of(u)->end(u);
+	r = upload_write_table(u)->end(u);
 	u->exists = r >= 0;
 	return r;
 }
@@ -106,7 +106,7 @@ void store_upload_free(struct store_upload *u)
 		return;
 	err_peek(&why);
 	if (u->id && !u->exists)
-		write_of(u)->abort(u);
+		upload_write_table(u)->abort(u);
 	secret_free(u->id);
 	for (size_t i = 0; i < u->cap_tags; i++)
 		free(u->tag[i]);

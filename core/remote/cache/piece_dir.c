@@ -82,14 +82,18 @@ static int open_top(struct piece_dir *d, struct io_engine *io)
 	uint8_t random[8];
 	int r = piece_dir_make(d->path);
 
-	if (r >= 0)
-		r = io_dir_open(io, d->path, &dir);
-	if (r >= 0)
-		r = check_rights(dir, d->path);
-	if (r >= 0)
-		r = io_mkdir(dir, TOP, 0700);
-	if (r >= 0)
-		r = io_dir_sub(dir, TOP, &d->top);
+	if (r < 0)
+		return r;
+	r = io_dir_open(io, d->path, &dir);
+	if (r < 0)
+		return r;
+	r = check_rights(dir, d->path);
+	if (r < 0)
+		return r;
+	r = io_mkdir(dir, TOP, 0700);
+	if (r < 0)
+		return r;
+	r = io_dir_sub(dir, TOP, &d->top);
 	if (r < 0)
 		return r;
 	put_tag(d->top);
@@ -129,7 +133,7 @@ void piece_dir_close(struct piece_dir *d)
 
 /* ---- reading ---- */
 
-static void count(atomic_ullong *counter)
+static void piece_dir_count(atomic_ullong *counter)
 {
 	atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
 }
@@ -138,7 +142,7 @@ void piece_dir_damaged(struct piece_dir *d, const struct piece_id *id)
 {
 	char name[PIECE_NAME_MAX];
 
-	count(&d->damaged);
+	piece_dir_count(&d->damaged);
 	piece_name(id, name);
 	/* If another process replaced the file meanwhile, a good one is lost, and fetched once
 	 * more. */
@@ -180,7 +184,7 @@ static bool is_passing(int code)
 	return code == -ENOMEM || code == -EMFILE || code == -ENFILE || code == -EISDIR;
 }
 
-static void stop(struct piece_dir *d, int code)
+static void piece_dir_stop(struct piece_dir *d, int code)
 {
 	if (is_passing(code) || atomic_exchange(&d->is_stopped, true))
 		return;
@@ -199,8 +203,8 @@ static int open_new(struct piece_dir *d, const char *temporary, struct io_file *
 	return r < 0 ? r : io_file_open(d->top, temporary, O_RDWR | O_CREAT | O_EXCL, 0600, ret);
 }
 
-static int write_piece(struct piece_dir *d, const struct piece_id *id, struct span data,
-		       const char *temporary)
+static int piece_dir_write_piece(struct piece_dir *d, const struct piece_id *id, struct span data,
+				 const char *temporary)
 {
 	auto_of(io_file) struct io_file *f = NULL;
 	uint8_t tail[PIECE_TAIL_MAX];
@@ -232,16 +236,16 @@ void piece_dir_put(struct piece_dir *d, const struct piece_id *id, struct span d
 	piece_name(id, name);
 	snprintf(temporary, sizeof(temporary), "%.3s" PIECE_ROOM_TEMPORARY "%s-%llx", name, d->own,
 		 (unsigned long long)atomic_fetch_add(&d->made, 1));
-	r = write_piece(d, id, data, temporary);
+	r = piece_dir_write_piece(d, id, data, temporary);
 	if (r >= 0)
 		r = io_dirop(d->top, IO_RENAME, temporary, name, 0);
 	if (r >= 0) {
-		count(&d->stored);
+		piece_dir_count(&d->stored);
 		return;
 	}
 	err_save(r, &why);
 	io_dirop(d->top, IO_UNLINK, temporary, NULL, 0);
-	stop(d, err_restore(&why));
+	piece_dir_stop(d, err_restore(&why));
 	err_clear();
 }
 

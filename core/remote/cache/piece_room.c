@@ -87,7 +87,7 @@ uint64_t piece_room_evicted(const struct piece_room *room)
 
 /* ---- scanning a group ---- */
 
-static void path_of(char ret[PIECE_ROOM_NAME_MAX], uint8_t dir, const char *name)
+static void room_path_of(char ret[PIECE_ROOM_NAME_MAX], uint8_t dir, const char *name)
 {
 	snprintf(ret, PIECE_ROOM_NAME_MAX, "%02x/%s", dir, name);
 }
@@ -97,7 +97,7 @@ static int64_t used_at(const struct stat *st)
 	return clock_ns_of(st->st_mtim);
 }
 
-static int look_at(void *arg, const char *name, unsigned char type)
+static int room_look_at(void *arg, const char *name, unsigned char type)
 {
 	struct look *l = arg;
 	bool is_piece = piece_is_name(name);
@@ -109,7 +109,7 @@ static int look_at(void *arg, const char *name, unsigned char type)
 		return 0;
 	if (strlen(name) >= PIECE_NAME_MAX)
 		return 0;
-	path_of(path, l->dir, name);
+	room_path_of(path, l->dir, name);
 	if (io_stat(l->room->top, path, &st) < 0 || !S_ISREG(st.st_mode))
 		return 0;
 	if (!is_piece) {
@@ -145,12 +145,12 @@ static uint64_t look_through(struct piece_room *room, unsigned first_dir, uint64
 
 		l.dir = (uint8_t)(first_dir + i);
 		snprintf(dir, sizeof(dir), "%02x", l.dir);
-		io_list(room->top, dir, look_at, &l);
+		io_list(room->top, dir, room_look_at, &l);
 	}
 	if (l.bytes + n > room->share) {
 		qsort(l.found, l.n, sizeof(*l.found), by_use);
 		for (size_t i = 0; i < l.n && l.bytes + n > room->share - room->share / 4; i++) {
-			path_of(path, l.found[i].dir, l.found[i].name);
+			room_path_of(path, l.found[i].dir, l.found[i].name);
 			/* If this fails, another process may have removed the file. */
 			if (io_dirop(room->top, IO_UNLINK, path, NULL, 0) >= 0)
 				atomic_fetch_add(&room->evicted, 1);

@@ -62,14 +62,14 @@ struct batch {
 	bool is_done;
 };
 
-static void add(atomic_ullong *counter, uint64_t n)
+static void cache_read_add(atomic_ullong *counter, uint64_t n)
 {
 	atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
 }
 
 /* ---- parts and pieces ---- */
 
-static void batch_free(struct batch *b)
+static void cache_read_batch_free(struct batch *b)
 {
 	if (!b)
 		return;
@@ -80,7 +80,7 @@ static void batch_free(struct batch *b)
 	free(b);
 }
 
-static int add_parts(struct batch *b, struct io_req *q)
+static int cache_read_add_parts(struct batch *b, struct io_req *q)
 {
 	uint64_t at = q->off + q->done, end = MIN(q->off + q->n, q->file->size);
 
@@ -105,7 +105,7 @@ static int by_object(const struct part *a, const struct part *b)
 	return c ? c : (x->size > y->size) - (x->size < y->size);
 }
 
-static int by_place(const void *a, const void *b)
+static int cache_read_by_place(const void *a, const void *b)
 {
 	const struct part *x = a, *y = b;
 	int c = by_object(x, y);
@@ -114,7 +114,8 @@ static int by_place(const void *a, const void *b)
 }
 
 /* Objects are identified by their full URL, since mounts of other SOURCEs may share them. */
-static int identify(const struct store_cache *c, const struct io_file *file, struct piece_id *ret)
+static int cache_read_identify(const struct store_cache *c, const struct io_file *file,
+			       struct piece_id *ret)
 {
 	auto_buf url = { 0 };
 	int r = buf_addf(&url, "%s/", c->root);
@@ -127,7 +128,7 @@ static int identify(const struct store_cache *c, const struct io_file *file, str
 }
 
 /* Whether a tag changes with each change of the bytes, which weak ETags do not. */
-static bool tells_bytes(const char *tag)
+static bool is_strong_tag(const char *tag)
 {
 	return *tag && strncmp(tag, "W/", 2) != 0;
 }
@@ -138,7 +139,7 @@ static int make_pieces(struct batch *b)
 	int r = 0;
 
 	if (b->n)
-		qsort(b->part, b->n, sizeof(*b->part), by_place);
+		qsort(b->part, b->n, sizeof(*b->part), cache_read_by_place);
 	b->piece = calloc(b->n + 1, sizeof(*b->piece));
 	b->fetch = calloc(b->n + 1, sizeof(*b->fetch));
 	b->fetched_piece = calloc(b->n + 1, sizeof(*b->fetched_piece));
@@ -151,14 +152,14 @@ static int make_pieces(struct batch *b)
 		bool is_same = i && !by_object(part - 1, part);
 		struct piece *p;
 
-		if (!is_same && tells_bytes(file->tag))
-			r = identify(b->c, file, &object);
+		if (!is_same && is_strong_tag(file->tag))
+			r = cache_read_identify(b->c, file, &object);
 		if (!is_same || b->piece[b->n_pieces - 1].off != off) {
 			p = &b->piece[b->n_pieces++];
 			*p = (struct piece){ .off = off,
 					     .n = (size_t)MIN(PIECE_BYTES, file->size - off),
 					     .first = i };
-			p->is_retained = tells_bytes(file->tag);
+			p->is_retained = is_strong_tag(file->tag);
 			p->state = p->is_retained ? PIECE_NEW : PIECE_MISSING;
 			if (p->is_retained)
 				piece_id_of(&object, off / PIECE_BYTES, &p->id);
@@ -168,7 +169,7 @@ static int make_pieces(struct batch *b)
 	return r;
 }
 
-static uint8_t *place_of(const struct part *part)
+static uint8_t *cache_read_place_of(const struct part *part)
 {
 	return (uint8_t *)part->req->p + (part->off - part->req->off);
 }
@@ -189,7 +190,8 @@ static void leave_places(struct batch *b, struct piece *p)
  * Add a buffer for a range of a piece: the request's own if only one wants the piece, and wants the
  * whole range; else a copy. False: there is no room for a copy.
  */
-static bool add_place(struct batch *b, struct piece *p, size_t from, size_t len, bool must)
+static bool cache_read_add_place(struct batch *b, struct piece *p, size_t from, size_t len,
+				 bool must)
 {
 	const struct part *part = &b->part[p->first];
 	uint64_t off = p->off + from;
@@ -197,7 +199,7 @@ static bool add_place(struct batch *b, struct piece *p, size_t from, size_t len,
 
 	*at = (struct place){ .from = from, .len = len };
 	if (p->n_parts == 1 && part->off <= off && part->off + part->n >= off + len) {
-		at->p = place_of(part) + (off - part->off);
+		at->p = cache_read_place_of(part) + (off - part->off);
 		p->n_places++;
 		return true;
 	}
@@ -213,7 +215,7 @@ static bool add_place(struct batch *b, struct piece *p, size_t from, size_t len,
 }
 
 /* Copy the bytes of a piece to the requests that want them. */
-static void hand_out(struct batch *b, struct piece *p)
+static void copy_to_requests(struct batch *b, struct piece *p)
 {
 	for (unsigned k = 0; k < p->n_places; k++) {
 		const struct place *at = &p->place[k];
@@ -225,8 +227,8 @@ static void hand_out(struct batch *b, struct piece *p)
 				 to = MIN(part->off + part->n, off + at->len);
 
 			if (from < to)
-				memcpy(place_of(part) + (from - part->off), at->p + (from - off),
-				       to - from);
+				memcpy(cache_read_place_of(part) + (from - part->off),
+				       at->p + (from - off), to - from);
 		}
 	}
 	leave_places(b, p);
@@ -251,13 +253,13 @@ static bool add_places(struct batch *b, struct piece *p, bool must)
 	first = (size_t)round_up(from, PIECE_BLOCK);
 	last = to == p->n ? p->n : (size_t)(to - to % PIECE_BLOCK);
 	if (p->n_parts > 1 || first >= last)
-		return add_place(b, p, (size_t)(from - from % PIECE_BLOCK),
-				 end - (size_t)(from - from % PIECE_BLOCK), must);
+		return cache_read_add_place(b, p, (size_t)(from - from % PIECE_BLOCK),
+					    end - (size_t)(from - from % PIECE_BLOCK), must);
 	if (from < first)
-		fits = add_place(b, p, first - PIECE_BLOCK, PIECE_BLOCK, must);
-	fits = fits && add_place(b, p, first, last - first, must);
+		fits = cache_read_add_place(b, p, first - PIECE_BLOCK, PIECE_BLOCK, must);
+	fits = fits && cache_read_add_place(b, p, first, last - first, must);
 	if (last < end)
-		fits = fits && add_place(b, p, last, end - last, must);
+		fits = fits && cache_read_add_place(b, p, last, end - last, must);
 	if (!fits)
 		leave_places(b, p);
 	return fits;
@@ -307,7 +309,7 @@ static void begin_reads(struct batch *b)
 }
 
 /* q has the requests of the piece, first the one for the tail. */
-static bool is_whole(const struct io_req *q, const struct piece *p)
+static bool cache_read_is_whole(const struct io_req *q, const struct piece *p)
 {
 	if (q[0].result != (int64_t)q[0].n || !piece_tail_is_of(p->tail, &p->id, p->n))
 		return false;
@@ -329,12 +331,12 @@ static void end_reads(struct batch *b)
 		struct piece *p = &b->piece[b->reading[i]];
 		unsigned n_places = p->n_places;
 
-		if (is_whole(q, p)) {
+		if (cache_read_is_whole(q, p)) {
 			piece_dir_used(b->c->dir, p->file);
-			add(&b->c->hits, 1);
+			cache_read_add(&b->c->hits, 1);
 			for (unsigned k = 0; k < n_places; k++)
-				add(&b->c->hit_bytes, p->place[k].len);
-			hand_out(b, p);
+				cache_read_add(&b->c->hit_bytes, p->place[k].len);
+			copy_to_requests(b, p);
 		} else {
 			piece_dir_damaged(b->c->dir, &p->id);
 			leave_places(b, p);
@@ -367,7 +369,7 @@ static void fetch_parts(struct batch *b, size_t i)
 
 	p->is_retained = false;
 	for (size_t k = p->first; k < p->first + p->n_parts; k++)
-		add_fetch(b, i, place_of(&b->part[k]), b->part[k].off, b->part[k].n);
+		add_fetch(b, i, cache_read_place_of(&b->part[k]), b->part[k].off, b->part[k].n);
 }
 
 /*
@@ -385,7 +387,7 @@ static int begin_fetch(struct batch *b)
 			continue;
 		if (!p->is_retained)
 			fetch_parts(b, i);
-		else if (add_place(b, p, 0, p->n, false))
+		else if (cache_read_add_place(b, p, 0, p->n, false))
 			add_fetch(b, i, p->place[0].p, p->off, p->n);
 	}
 	for (size_t i = 0; i < b->n_pieces && !b->n_fetch; i++)
@@ -426,13 +428,13 @@ static void end_fetch(struct batch *b)
 		bool is_right = r >= 0 && q->result == (int64_t)q->n;
 
 		if (is_right)
-			add(&b->c->fetched_bytes, q->n);
+			cache_read_add(&b->c->fetched_bytes, q->n);
 		else
 			set_failed(b, p, r < 0 ? r : q->result < 0 ? (int)q->result : -EIO, q->why);
 		if (is_right && p->is_retained)
 			piece_dir_put(b->c->dir, &p->id, span_of(p->place[0].p, p->n));
 		if (is_right)
-			hand_out(b, p);
+			copy_to_requests(b, p);
 		leave_places(b, p);
 		p->state = PIECE_DONE;
 		free(take(q->why));
@@ -443,7 +445,7 @@ static void end_fetch(struct batch *b)
 
 /* ---- batches ---- */
 
-static size_t missing(const struct batch *b)
+static size_t cache_read_missing(const struct batch *b)
 {
 	size_t n = 0;
 
@@ -462,7 +464,7 @@ static bool is_read(const struct io_req *req, size_t n)
 }
 
 /* The result of a request that succeeds. */
-static int64_t bytes_of(const struct io_req *q)
+static int64_t cache_read_bytes_of(const struct io_req *q)
 {
 	uint64_t at = q->off + q->done, size = q->file->size;
 
@@ -482,8 +484,8 @@ int store_cache_submit(struct io_store *base, struct io_req *req, size_t n)
 	if (r >= 0)
 		b->c = c;
 	for (size_t i = 0; i < n && r >= 0; i++) {
-		r = add_parts(b, &req[i]);
-		req[i].result = bytes_of(&req[i]);
+		r = cache_read_add_parts(b, &req[i]);
+		req[i].result = cache_read_bytes_of(&req[i]);
 	}
 	if (r >= 0)
 		r = make_pieces(b);
@@ -494,7 +496,7 @@ int store_cache_submit(struct io_store *base, struct io_req *req, size_t n)
 		begin_reads(b);
 	}
 	if (r >= 0) {
-		add(&c->misses, missing(b));
+		cache_read_add(&c->misses, cache_read_missing(b));
 		r = begin_fetch(b);
 	}
 	if (r < 0) {
@@ -503,7 +505,7 @@ int store_cache_submit(struct io_store *base, struct io_req *req, size_t n)
 		err_save(r, &why);
 		if (b)
 			end_reads(b);
-		batch_free(b);
+		cache_read_batch_free(b);
 		return err_restore(&why);
 	}
 	b->n_reqs = n;
@@ -513,11 +515,11 @@ int store_cache_submit(struct io_store *base, struct io_req *req, size_t n)
 }
 
 /* Complete a batch. Reads come first, since a damaged file makes its piece a missing one. */
-static void finish(struct batch *b)
+static void cache_read_finish(struct batch *b)
 {
 	end_reads(b);
 	end_fetch(b);
-	while (missing(b)) {
+	while (cache_read_missing(b)) {
 		int r = begin_fetch(b);
 
 		for (size_t i = 0; i < b->n_pieces && r < 0; i++)
@@ -541,9 +543,9 @@ int store_cache_wait(struct io_store *base, struct io_req *req, size_t n)
 		struct batch *b = take(req[i].under_way);
 
 		if (!b->is_done)
-			finish(b);
+			cache_read_finish(b);
 		if (--b->n_reqs == 0)
-			batch_free(b);
+			cache_read_batch_free(b);
 	}
 	return 0;
 }

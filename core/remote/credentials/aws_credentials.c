@@ -31,9 +31,7 @@ static int read_profile(const struct aws_credentials *c, enum aws_file kind,
 		err_clear();
 		return 0;
 	}
-	if (r >= 0)
-		r = aws_profile_parse(buf_span(&text), kind, c->profile, path, ret);
-	return r;
+	return r < 0 ? r : aws_profile_parse(buf_span(&text), kind, c->profile, path, ret);
 }
 
 struct profiles {
@@ -59,7 +57,7 @@ static int read_profiles(const struct aws_credentials *c, struct profiles *ret)
 	return r;
 }
 
-static int path_of(const char *name, const char *standard, char **ret)
+static int aws_path_of(const char *name, const char *standard, char **ret)
 {
 	const char *given = env_value(name);
 	auto_free char *home = NULL, *own = NULL;
@@ -233,7 +231,7 @@ static int find_at_hand(void *arg, struct credentials *ret)
 	return r == 0 && !has_identity() ? from_profile(c, ret) : r;
 }
 
-static int find(void *arg, struct credentials *ret)
+static int aws_find(void *arg, struct credentials *ret)
 {
 	const struct aws_credentials *c = arg;
 	int r = find_at_hand(arg, ret);
@@ -257,7 +255,7 @@ static int find(void *arg, struct credentials *ret)
 
 /* ---- opening ---- */
 
-static const struct credentials_source source = { find, find_at_hand };
+static const struct credentials_source source = { aws_find, find_at_hand };
 
 int aws_credentials_new(struct aws_credentials **ret)
 {
@@ -269,10 +267,10 @@ int aws_credentials_new(struct aws_credentials **ret)
 		return fail(-ENOMEM, "cannot hold credentials");
 	credentials_cache_init(&c->cache, &source, c);
 	c->profile = strdup(profile ? profile : "default");
-	r = c->profile ? path_of("AWS_CONFIG_FILE", "config", &c->config_file) :
+	r = c->profile ? aws_path_of("AWS_CONFIG_FILE", "config", &c->config_file) :
 			 fail(-ENOMEM, "cannot hold credentials");
 	if (r >= 0)
-		r = path_of("AWS_SHARED_CREDENTIALS_FILE", "credentials", &c->credentials_file);
+		r = aws_path_of("AWS_SHARED_CREDENTIALS_FILE", "credentials", &c->credentials_file);
 	if (r >= 0)
 		r = read_settings(c);
 	if (r < 0) {

@@ -26,7 +26,7 @@ static void code_of(struct span document, char *ret, size_t max)
 }
 
 /* Take a string that may be sent, in place of an earlier one. what names the document in notes. */
-static int take_value(void *what, struct json_pull *p, const struct secret_member *m)
+static int aws_metadata_take_value(void *what, struct json_pull *p, const struct secret_member *m)
 {
 	struct span text;
 	int r = json_pull_kind(p);
@@ -55,7 +55,8 @@ int aws_keys_parse(struct span text, const char *what, struct credentials *ret)
 	int r;
 
 	json_pull_init(&p, text, what);
-	r = secret_pull_members(&p, member, ARRAY_LEN(member), take_value, (void *)(uintptr_t)what);
+	r = secret_pull_members(&p, member, ARRAY_LEN(member), aws_metadata_take_value,
+				(void *)(uintptr_t)what);
 	secret_pull_release(&p);
 	if (r >= 0 && (!k.id || !k.secret || (expires && !parse_time(span_str(expires), &t))))
 		r = fail(-EUCLEAN, "%s: it has no keys", what);
@@ -73,10 +74,9 @@ static int ask_for_keys(struct http *h, struct credentials_question *q, struct c
 	auto_secret text = { 0 };
 	int r = credentials_ask(h, q, &text);
 
-	if (r >= 0)
-		r = credentials_refused(aws_keys_parse(buf_span(&text), q->name, ret),
-					"no credentials");
-	return r;
+	return r < 0 ? r :
+		       credentials_refused(aws_keys_parse(buf_span(&text), q->name, ret),
+					   "no credentials");
 }
 
 /* ---- a container ---- */
@@ -212,16 +212,17 @@ static int identity_form(const struct aws_web_identity *who, struct buf *ret)
 		text.n--;
 	if (r >= 0 && !text.n)
 		r = fail(-EACCES, "no credentials: '%s' is empty", who->token_file);
-	if (r >= 0)
-		r = buf_add_str(ret, "Action=AssumeRoleWithWebIdentity&Version=2011-06-15");
-	if (r >= 0)
-		r = credentials_form_add(ret, "RoleArn", span_str(who->role));
-	if (r >= 0)
-		r = credentials_form_add(ret, "RoleSessionName",
-					 span_str(who->session ? who->session : "pytreefs"));
-	if (r >= 0)
-		r = credentials_form_add(ret, "WebIdentityToken", text);
-	return r;
+	if (r < 0)
+		return r;
+	r = buf_add_str(ret, "Action=AssumeRoleWithWebIdentity&Version=2011-06-15");
+	if (r < 0)
+		return r;
+	r = credentials_form_add(ret, "RoleArn", span_str(who->role));
+	if (r < 0)
+		return r;
+	r = credentials_form_add(ret, "RoleSessionName",
+				 span_str(who->session ? who->session : "pytreefs"));
+	return r < 0 ? r : credentials_form_add(ret, "WebIdentityToken", text);
 }
 
 static int identity_url(const struct aws_web_identity *who, char **ret)
@@ -277,7 +278,5 @@ int aws_ask_web_identity(const struct aws_web_identity *who, struct credentials 
 	if (r >= 0)
 		r = credentials_ask(h, &q, &text);
 	http_free(h);
-	if (r >= 0)
-		r = take_identity(buf_span(&text), ret);
-	return r;
+	return r < 0 ? r : take_identity(buf_span(&text), ret);
 }

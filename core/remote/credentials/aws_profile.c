@@ -18,7 +18,7 @@ static struct span strip(struct span s)
 	return s;
 }
 
-static bool is_word(struct span s, const char *word)
+static bool profile_is_word(struct span s, const char *word)
 {
 	return s.n == strlen(word) && !strncasecmp((const char *)s.p, word, s.n);
 }
@@ -42,26 +42,26 @@ static bool is_section(struct span name, enum aws_file kind, const char *profile
 static char **member_of(struct aws_profile *p, struct span name, bool *ret_is_path)
 {
 	*ret_is_path = false;
-	if (is_word(name, "aws_access_key_id"))
+	if (profile_is_word(name, "aws_access_key_id"))
 		return &p->key_id;
-	if (is_word(name, "aws_secret_access_key"))
+	if (profile_is_word(name, "aws_secret_access_key"))
 		return &p->secret;
-	if (is_word(name, "aws_session_token"))
+	if (profile_is_word(name, "aws_session_token"))
 		return &p->token;
-	if (is_word(name, "region"))
+	if (profile_is_word(name, "region"))
 		return &p->region;
-	if (is_word(name, "endpoint_url"))
+	if (profile_is_word(name, "endpoint_url"))
 		return &p->endpoint;
-	if (is_word(name, "role_arn"))
+	if (profile_is_word(name, "role_arn"))
 		return &p->role;
-	if (is_word(name, "role_session_name"))
+	if (profile_is_word(name, "role_session_name"))
 		return &p->session;
 	*ret_is_path = true;
-	return is_word(name, "web_identity_token_file") ? &p->token_file : NULL;
+	return profile_is_word(name, "web_identity_token_file") ? &p->token_file : NULL;
 }
 
-static int set(struct aws_profile *p, struct span name, struct span value, const char *what,
-	       size_t line)
+static int profile_set(struct aws_profile *p, struct span name, struct span value, const char *what,
+		       size_t line)
 {
 	static const char *const others[] = { "source_profile", "credential_source",
 					      "credential_process", "sso_session",
@@ -70,7 +70,7 @@ static int set(struct aws_profile *p, struct span name, struct span value, const
 	char **member = member_of(p, name, &is_path);
 
 	for (size_t i = 0; i < ARRAY_LEN(others) && !member; i++)
-		if (is_word(name, others[i])) {
+		if (profile_is_word(name, others[i])) {
 			member = &p->other;
 			value = span_str(others[i]);
 		}
@@ -111,8 +111,9 @@ int aws_profile_parse(struct span text, enum aws_file kind, const char *profile,
 		}
 		equals = memchr(s.p, '=', s.n);
 		if (is_in && equals)
-			r = set(&p, strip(span_of(s.p, (size_t)(equals - s.p))),
-				strip(span_from(s, (size_t)(equals - s.p) + 1)), what, line);
+			r = profile_set(&p, strip(span_of(s.p, (size_t)(equals - s.p))),
+					strip(span_from(s, (size_t)(equals - s.p) + 1)), what,
+					line);
 	}
 	if (r < 0) {
 		aws_profile_release(&p);

@@ -44,7 +44,7 @@ static int hmac(const void *key, size_t n, struct span text, uint8_t ret[HASH])
 		       fail(-ENOMEM, "cannot sign a request");
 }
 
-static int add_names(const struct aws_request *q, struct buf *b)
+static int aws_sign_add_names(const struct aws_request *q, struct buf *b)
 {
 	int r = 0;
 
@@ -60,10 +60,12 @@ static int add_canonical(const struct aws_request *q, struct buf *b)
 
 	for (size_t i = 0; i < q->n_headers && r >= 0; i++)
 		r = buf_addf(b, "%s:%s\n", q->header[i].name, q->header[i].value);
-	if (r >= 0)
-		r = buf_add_byte(b, '\n');
-	if (r >= 0)
-		r = add_names(q, b);
+	if (r < 0)
+		return r;
+	r = buf_add_byte(b, '\n');
+	if (r < 0)
+		return r;
+	r = aws_sign_add_names(q, b);
 	return r < 0 ? r : buf_addf(b, "\n%s", q->body_hash);
 }
 
@@ -72,25 +74,28 @@ static int add_scope(const struct aws_request *q, struct buf *b)
 	return buf_addf(b, "%.*s/%s/%s/aws4_request", DAY, q->time, q->region, q->service);
 }
 
-static int add_text(const struct aws_request *q, struct buf *b)
+static int aws_sign_add_text(const struct aws_request *q, struct buf *b)
 {
 	uint8_t hash[HASH];
 	auto_buf canonical = { 0 };
 	int r = add_canonical(q, &canonical);
 
-	if (r >= 0)
-		r = buf_addf(b, "AWS4-HMAC-SHA256\n%s\n", q->time);
-	if (r >= 0)
-		r = add_scope(q, b);
-	if (r >= 0)
-		r = buf_add_byte(b, '\n');
+	if (r < 0)
+		return r;
+	r = buf_addf(b, "AWS4-HMAC-SHA256\n%s\n", q->time);
+	if (r < 0)
+		return r;
+	r = add_scope(q, b);
+	if (r < 0)
+		return r;
+	r = buf_add_byte(b, '\n');
 	if (r < 0)
 		return r;
 	sha256(buf_span(&canonical), hash);
 	return buf_add_hex(b, span_of(hash, HASH));
 }
 
-static int sign(const struct aws_request *q, struct span text, uint8_t ret[HASH])
+static int aws_sign_text(const struct aws_request *q, struct span text, uint8_t ret[HASH])
 {
 	const struct span step[] = { span_of(q->time, DAY), span_str(q->region),
 				     span_str(q->service), span_str("aws4_request"), text };
@@ -114,19 +119,25 @@ int aws_authorization(const struct aws_request *q, struct buf *ret)
 {
 	uint8_t signature[HASH];
 	auto_buf text = { 0 };
-	int r = add_text(q, &text);
+	int r = aws_sign_add_text(q, &text);
 
-	if (r >= 0)
-		r = sign(q, buf_span(&text), signature);
-	if (r >= 0)
-		r = buf_addf(ret, "AWS4-HMAC-SHA256 Credential=%s/", q->key_id);
-	if (r >= 0)
-		r = add_scope(q, ret);
-	if (r >= 0)
-		r = buf_add_str(ret, ", SignedHeaders=");
-	if (r >= 0)
-		r = add_names(q, ret);
-	if (r >= 0)
-		r = buf_add_str(ret, ", Signature=");
+	if (r < 0)
+		return r;
+	r = aws_sign_text(q, buf_span(&text), signature);
+	if (r < 0)
+		return r;
+	r = buf_addf(ret, "AWS4-HMAC-SHA256 Credential=%s/", q->key_id);
+	if (r < 0)
+		return r;
+	r = add_scope(q, ret);
+	if (r < 0)
+		return r;
+	r = buf_add_str(ret, ", SignedHeaders=");
+	if (r < 0)
+		return r;
+	r = aws_sign_add_names(q, ret);
+	if (r < 0)
+		return r;
+	r = buf_add_str(ret, ", Signature=");
 	return r < 0 ? r : buf_add_hex(ret, span_of(signature, HASH));
 }

@@ -76,18 +76,18 @@ static bool is_equal(const char *a, const char *b)
 	return !strcmp(a ? a : "", b ? b : "");
 }
 
-static bool is_same(const struct credentials *a, const struct credentials *b)
+static bool credentials_is_same(const struct credentials *a, const struct credentials *b)
 {
 	return is_equal(a->id, b->id) && is_equal(a->secret, b->secret) &&
 	       is_equal(a->token, b->token);
 }
 
 /* Called with the lock held. Takes ownership of the keys. */
-static void replace(struct credentials_cache *c, struct credentials *keys, int64_t now)
+static void credentials_replace(struct credentials_cache *c, struct credentials *keys, int64_t now)
 {
 	int64_t left = keys->expires - now;
 
-	c->is_suspected &= is_same(keys, &c->keys);
+	c->is_suspected &= credentials_is_same(keys, &c->keys);
 	credentials_release(&c->keys);
 	c->keys = *keys;
 	c->is_found = true;
@@ -95,7 +95,7 @@ static void replace(struct credentials_cache *c, struct credentials *keys, int64
 	c->renew_at = keys->expires ? keys->expires - MIN(RENEW_BEFORE, MAX(left, 0) / 4) : 0;
 }
 
-static int renew(struct credentials_cache *c)
+static int credentials_renew(struct credentials_cache *c)
 {
 	struct credentials keys = { 0 };
 	int64_t now = time(NULL);
@@ -111,9 +111,9 @@ static int renew(struct credentials_cache *c)
 	pthread_mutex_lock(&c->lock);
 	if (r >= 0) {
 		/* As in credentials_expired(): requests with the old keys may still be refused. */
-		if (c->is_expired && !is_same(&keys, &c->keys))
+		if (c->is_expired && !credentials_is_same(&keys, &c->keys))
 			c->replaced_at = now;
-		replace(c, &keys, now);
+		credentials_replace(c, &keys, now);
 	} else if (is_usable(c, now) || (c->is_suspected && c->is_expired)) {
 		log_warn("credentials could not be renewed: %s", err_text(r));
 		c->is_expired = false;
@@ -141,7 +141,7 @@ int credentials_ensure(struct credentials_cache *c)
 		return 0;
 	if (!usable)
 		pthread_mutex_lock(&c->finding);
-	r = renew(c);
+	r = credentials_renew(c);
 	pthread_mutex_unlock(&c->finding);
 	return r;
 }
@@ -165,8 +165,8 @@ static bool have_expired(struct credentials_cache *c, bool is_certain)
 	bool others;
 
 	pthread_mutex_lock(&c->lock);
-	if (r > 0 && !is_same(&keys, &c->keys)) {
-		replace(c, &keys, now);
+	if (r > 0 && !credentials_is_same(&keys, &c->keys)) {
+		credentials_replace(c, &keys, now);
 		c->replaced_at = now;
 	} else {
 		credentials_release(&keys);

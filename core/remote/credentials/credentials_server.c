@@ -35,7 +35,8 @@ static int add_header(void *arg, const struct http_request *req, struct http_hea
 }
 
 /* A clock that is wrong is refused with the same code as a key that is not known. */
-static void explain_clock(const struct http_refusal *refusal, struct http_request *req)
+static void credentials_server_explain_clock(const struct http_refusal *refusal,
+					     struct http_request *req)
 {
 	int64_t there = http_refusal_time(refusal), here = time(NULL);
 	size_t n = strlen(req->why);
@@ -47,7 +48,8 @@ static void explain_clock(const struct http_refusal *refusal, struct http_reques
 			 here > there ? "ahead of" : "behind");
 }
 
-static bool explain(void *arg, const struct http_refusal *refusal, struct http_request *req)
+static bool credentials_server_explain(void *arg, const struct http_refusal *refusal,
+				       struct http_request *req)
 {
 	const struct credentials_question *q = arg;
 	char word[CODE_MAX] = "";
@@ -56,7 +58,7 @@ static bool explain(void *arg, const struct http_refusal *refusal, struct http_r
 		q->code(refusal->document, word, sizeof(word));
 	if (*word)
 		snprintf(req->why, sizeof(req->why), "status %d (%s)", refusal->status, word);
-	explain_clock(refusal, req);
+	credentials_server_explain_clock(refusal, req);
 	return false;
 }
 
@@ -68,7 +70,7 @@ int credentials_ask(struct http *h, struct credentials_question *q, struct buf *
 				    .send = q->send,
 				    .limit = ANSWER_BYTES,
 				    .authorize = add_header,
-				    .explain = explain,
+				    .explain = credentials_server_explain,
 				    .expect = q->expect,
 				    .arg = q };
 	int r = http_submit(h, &req);

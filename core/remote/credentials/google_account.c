@@ -14,15 +14,16 @@
 #define LIFETIME_MAX 86400 /* seconds; a longer lifetime is not believed */
 
 /* Take a string in place of an earlier one. *ret_valid is false if no such file has this value. */
-static int take_text(struct json_pull *p, char **to, bool *ret_valid)
+static int account_take_text(struct json_pull *p, char **to, bool *ret_valid)
 {
 	struct span text;
 	int r = json_pull_kind(p);
 
 	if (r >= 0 && r != JSON_STRING)
 		return json_pull_skip(p);
-	if (r >= 0)
-		r = json_pull_str(p, &text);
+	if (r < 0)
+		return r;
+	r = json_pull_str(p, &text);
 	if (r < 0)
 		return r;
 	if (!text.n || text.n > SECRET_MAX || memchr(text.p, 0, text.n)) {
@@ -34,9 +35,9 @@ static int take_text(struct json_pull *p, char **to, bool *ret_valid)
 	return *to ? 0 : -ENOMEM;
 }
 
-static int take_member(void *ret_valid, struct json_pull *p, const struct secret_member *m)
+static int account_take_member(void *ret_valid, struct json_pull *p, const struct secret_member *m)
 {
-	return take_text(p, m->to, ret_valid);
+	return account_take_text(p, m->to, ret_valid);
 }
 
 void google_account_release(struct google_account *a)
@@ -109,7 +110,7 @@ int google_account_parse(struct span text, const char *what, struct google_accou
 	int r;
 
 	json_pull_init(&p, text, what);
-	r = secret_pull_members(&p, member, ARRAY_LEN(member), take_member, &valid);
+	r = secret_pull_members(&p, member, ARRAY_LEN(member), account_take_member, &valid);
 	secret_pull_release(&p);
 	if (r < 0 && r != -ENOMEM)
 		r = fail(-EINVAL, "'%s' is not a file of credentials: it is not JSON", what);
@@ -127,7 +128,7 @@ int google_account_parse(struct span text, const char *what, struct google_accou
 
 /* ---- a token ---- */
 
-static int take_token(struct json_pull *p, char **ret_token, int64_t *ret_seconds)
+static int account_take_token(struct json_pull *p, char **ret_token, int64_t *ret_seconds)
 {
 	bool valid = true;
 	struct span name;
@@ -135,7 +136,7 @@ static int take_token(struct json_pull *p, char **ret_token, int64_t *ret_second
 
 	while (r >= 0 && (r = json_pull_next(p, &name)) > 0) {
 		if (span_eq(name, span_str("access_token")))
-			r = take_text(p, ret_token, &valid);
+			r = account_take_text(p, ret_token, &valid);
 		else if (span_eq(name, span_str("expires_in")) && json_pull_kind(p) == JSON_FLOAT)
 			r = json_pull_int(p, ret_seconds);
 		else
@@ -152,7 +153,7 @@ int google_token_parse(struct span text, const char *what, int64_t now, struct c
 	int r;
 
 	json_pull_init(&p, text, what);
-	r = take_token(&p, &token, &seconds);
+	r = account_take_token(&p, &token, &seconds);
 	secret_pull_release(&p);
 	if (r < 0 && r != -ENOMEM)
 		r = fail(-EUCLEAN, "%s: the answer is malformed", what);
@@ -161,7 +162,8 @@ int google_token_parse(struct span text, const char *what, int64_t now, struct c
 	if (r >= 0)
 		r = credentials_of(NULL, NULL, token, ret);
 	secret_free(token);
-	if (r >= 0)
-		ret->expires = seconds > 0 ? now + MIN(seconds, LIFETIME_MAX) : 0;
+	if (r < 0)
+		return r;
+	ret->expires = seconds > 0 ? now + MIN(seconds, LIFETIME_MAX) : 0;
 	return r;
 }

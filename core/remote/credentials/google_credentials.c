@@ -29,8 +29,8 @@ struct google_credentials {
 
 /* ---- requests ---- */
 
-static int ask(struct credentials_question *q, unsigned progress_ms, bool near,
-	       struct credentials *ret)
+static int google_ask(struct credentials_question *q, unsigned progress_ms, bool near,
+		      struct credentials *ret)
 {
 	auto_secret text = { 0 };
 	struct http *h = NULL;
@@ -41,10 +41,9 @@ static int ask(struct credentials_question *q, unsigned progress_ms, bool near,
 	if (r >= 0)
 		r = credentials_ask(h, q, &text);
 	http_free(h);
-	if (r >= 0)
-		r = credentials_refused(google_token_parse(buf_span(&text), q->name, now, ret),
-					"no credentials");
-	return r;
+	return r < 0 ? r :
+		       credentials_refused(google_token_parse(buf_span(&text), q->name, now, ret),
+					   "no credentials");
 }
 
 static int service_form(const struct google_account *a, const char *scope, struct buf *ret)
@@ -52,9 +51,10 @@ static int service_form(const struct google_account *a, const char *scope, struc
 	auto_secret assertion = { 0 };
 	int r = google_assertion(a, scope, time(NULL), &assertion);
 
-	if (r >= 0)
-		r = credentials_form_add(ret, "grant_type",
-					 span_str("urn:ietf:params:oauth:grant-type:jwt-bearer"));
+	if (r < 0)
+		return r;
+	r = credentials_form_add(ret, "grant_type",
+				 span_str("urn:ietf:params:oauth:grant-type:jwt-bearer"));
 	return r < 0 ? r : credentials_form_add(ret, "assertion", buf_span(&assertion));
 }
 
@@ -62,10 +62,12 @@ static int user_form(const struct google_account *a, struct buf *ret)
 {
 	int r = credentials_form_add(ret, "grant_type", span_str("refresh_token"));
 
-	if (r >= 0)
-		r = credentials_form_add(ret, "client_id", span_str(a->client_id));
-	if (r >= 0)
-		r = credentials_form_add(ret, "client_secret", span_str(a->client_secret));
+	if (r < 0)
+		return r;
+	r = credentials_form_add(ret, "client_id", span_str(a->client_id));
+	if (r < 0)
+		return r;
+	r = credentials_form_add(ret, "client_secret", span_str(a->client_secret));
 	return r < 0 ? r : credentials_form_add(ret, "refresh_token", span_str(a->refresh_token));
 }
 
@@ -87,7 +89,7 @@ static int ask_endpoint(const struct google_account *a, const char *file, const 
 	if (r < 0)
 		return r == -ENOMEM ? r : err_at(r, "'%s'", file);
 	q.send = buf_span(&form);
-	return ask(&q, CREDENTIALS_PROGRESS_MS, false, ret);
+	return google_ask(&q, CREDENTIALS_PROGRESS_MS, false, ret);
 }
 
 static int ask_machine(struct credentials *ret)
@@ -101,7 +103,7 @@ static int ask_machine(struct credentials *ret)
 	if (given && strspn(given, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 				   ".-:[]") != strlen(given))
 		return fail(-EINVAL, "the value of GCE_METADATA_HOST is not HOST or HOST:PORT");
-	return url ? ask(&q, CREDENTIALS_MACHINE_MS, true, ret) :
+	return url ? google_ask(&q, CREDENTIALS_MACHINE_MS, true, ret) :
 		     fail(-ENOMEM, "cannot hold credentials");
 }
 
@@ -127,7 +129,7 @@ static int from_file(const struct google_credentials *c, struct credentials *ret
 	return r < 0 ? r : 1;
 }
 
-static int find(void *arg, struct credentials *ret)
+static int google_find(void *arg, struct credentials *ret)
 {
 	const struct google_credentials *c = arg;
 	const char *disabled = env_value("NO_GCE_CHECK");
@@ -146,7 +148,7 @@ static int find(void *arg, struct credentials *ret)
 
 /* ---- opening ---- */
 
-static int find_file(struct google_credentials *c)
+static int google_find_file(struct google_credentials *c)
 {
 	const char *given = env_value("GOOGLE_APPLICATION_CREDENTIALS");
 	const char *config = env_value("CLOUDSDK_CONFIG");
@@ -163,7 +165,7 @@ static int find_file(struct google_credentials *c)
 				   fail(-ENOMEM, "cannot hold credentials");
 }
 
-static const struct credentials_source source = { .find = find };
+static const struct credentials_source source = { .find = google_find };
 
 int google_credentials_new(bool writes, struct google_credentials **ret)
 {
@@ -174,7 +176,7 @@ int google_credentials_new(bool writes, struct google_credentials **ret)
 		return fail(-ENOMEM, "cannot hold credentials");
 	c->scope = writes ? SCOPE_WRITE : SCOPE_READ;
 	credentials_cache_init(&c->cache, &source, c);
-	r = find_file(c);
+	r = google_find_file(c);
 	if (r < 0) {
 		google_credentials_free(c);
 		return r;

@@ -20,7 +20,7 @@ static int no_password(char *buf, int size, int is_writing, void *arg)
 	return -1;
 }
 
-static int read_key(const char *text, EVP_PKEY **ret)
+static int jwt_read_key(const char *text, EVP_PKEY **ret)
 {
 	BIO *from = BIO_new_mem_buf(text, -1);
 	EVP_PKEY *key = from ? PEM_read_bio_PrivateKey(from, NULL, no_password, NULL) : NULL;
@@ -34,7 +34,7 @@ static int read_key(const char *text, EVP_PKEY **ret)
 	return 0;
 }
 
-static int sign(EVP_PKEY *key, struct span text, struct buf *ret)
+static int jwt_sign(EVP_PKEY *key, struct span text, struct buf *ret)
 {
 	EVP_MD_CTX *ctx = EVP_MD_CTX_new();
 	size_t n = 0;
@@ -64,7 +64,7 @@ int jws_rs256(const char *key_text, struct span header, struct span payload, str
 	auto_secret text = { 0 };
 	auto_buf signature = { 0 };
 	EVP_PKEY *key = NULL;
-	int r = read_key(key_text, &key);
+	int r = jwt_read_key(key_text, &key);
 
 	if (r < 0)
 		return r;
@@ -74,16 +74,18 @@ int jws_rs256(const char *key_text, struct span header, struct span payload, str
 	if (r >= 0)
 		r = add_base64(&text, payload);
 	if (r >= 0)
-		r = sign(key, buf_span(&text), &signature);
+		r = jwt_sign(key, buf_span(&text), &signature);
 	EVP_PKEY_free(key);
-	if (r >= 0)
-		r = buf_add_byte(&text, '.');
-	if (r >= 0)
-		r = add_base64(&text, buf_span(&signature));
+	if (r < 0)
+		return r;
+	r = buf_add_byte(&text, '.');
+	if (r < 0)
+		return r;
+	r = add_base64(&text, buf_span(&signature));
 	return r < 0 ? r : buf_add_span(ret, buf_span(&text));
 }
 
-static int add_member(struct buf *b, const char *name, const char *value)
+static int jwt_add_member(struct buf *b, const char *name, const char *value)
 {
 	int r = buf_addf(b, "%s\"%s\":", b->n ? "," : "{", name);
 
@@ -94,22 +96,26 @@ int google_assertion(const struct google_account *a, const char *scope, int64_t 
 		     struct buf *ret)
 {
 	auto_buf header = { 0 }, claims = { 0 };
-	int r = add_member(&header, "alg", "RS256");
+	int r = jwt_add_member(&header, "alg", "RS256");
 
 	if (r >= 0)
-		r = add_member(&header, "typ", "JWT");
+		r = jwt_add_member(&header, "typ", "JWT");
 	if (r >= 0 && a->key_id)
-		r = add_member(&header, "kid", a->key_id);
-	if (r >= 0)
-		r = buf_add_byte(&header, '}');
-	if (r >= 0)
-		r = add_member(&claims, "iss", a->email);
-	if (r >= 0)
-		r = add_member(&claims, "scope", scope);
-	if (r >= 0)
-		r = add_member(&claims, "aud", a->token_uri);
-	if (r >= 0)
-		r = buf_addf(&claims, ",\"iat\":%" PRId64 ",\"exp\":%" PRId64 "}", now,
-			     now + LIFETIME);
+		r = jwt_add_member(&header, "kid", a->key_id);
+	if (r < 0)
+		return r;
+	r = buf_add_byte(&header, '}');
+	if (r < 0)
+		return r;
+	r = jwt_add_member(&claims, "iss", a->email);
+	if (r < 0)
+		return r;
+	r = jwt_add_member(&claims, "scope", scope);
+	if (r < 0)
+		return r;
+	r = jwt_add_member(&claims, "aud", a->token_uri);
+	if (r < 0)
+		return r;
+	r = buf_addf(&claims, ",\"iat\":%" PRId64 ",\"exp\":%" PRId64 "}", now, now + LIFETIME);
 	return r < 0 ? r : jws_rs256(a->private_key, buf_span(&header), buf_span(&claims), ret);
 }

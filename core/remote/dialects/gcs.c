@@ -19,8 +19,8 @@
 
 /* ---- requests ---- */
 
-static int page_url(const struct store *s, const char *prefix, const char *token, unsigned most,
-		    struct buf *ret)
+static int gcs_page_url(const struct store *s, const char *prefix, const char *token, unsigned most,
+			struct buf *ret)
 {
 	int r = buf_addf(ret,
 			 "%s/o?delimiter=%%2F&fields=nextPageToken%%2Cprefixes%%2Citems(name%%2C"
@@ -41,8 +41,8 @@ static int page_url(const struct store *s, const char *prefix, const char *token
 	return r;
 }
 
-static int url_of(const struct store *s, const char *path, const char *query, const char *tag,
-		  char **ret)
+static int gcs_url_of(const struct store *s, const char *path, const char *query, const char *tag,
+		      char **ret)
 {
 	const struct bucket *b = bucket_of(s);
 	auto_free char *key = str_fmt("%s%s%s", b->prefix, *b->prefix && *path ? "/" : "", path);
@@ -61,13 +61,13 @@ static int url_of(const struct store *s, const char *path, const char *query, co
 
 static int object_url(const struct store *s, const char *path, const char *tag, char **ret)
 {
-	return url_of(s, path, "alt=media", tag, ret);
+	return gcs_url_of(s, path, "alt=media", tag, ret);
 }
 
-static int about(const struct store *s, const char *path, struct http_request *q)
+static int gcs_about(const struct store *s, const char *path, struct http_request *q)
 {
 	char *url;
-	int r = url_of(s, path, "fields=name%2Csize%2Cgeneration%2Cupdated", "", &url);
+	int r = gcs_url_of(s, path, "fields=name%2Csize%2Cgeneration%2Cupdated", "", &url);
 
 	if (r < 0)
 		return r;
@@ -84,8 +84,8 @@ static int take_about(const struct http_request *q, struct io_object *ret)
 	return r < 0 ? err_at(r, "what '%s' is", q->name) : r;
 }
 
-static int authorize(const struct store *s, const struct credentials *keys,
-		     const struct http_request *req, struct http_headers *ret)
+static int gcs_authorize(const struct store *s, const struct credentials *keys,
+			 const struct http_request *req, struct http_headers *ret)
 {
 	char *value = str_fmt("Bearer %s", keys->token);
 	int r = value ? bucket_header(ret, "Authorization", value) :
@@ -104,8 +104,8 @@ static bool is_listing(const struct store *s, const struct http_request *req)
 	return !strncmp(req->url + n, "/o?", 3);
 }
 
-static const char *text_of(const struct store *s, const struct http_request *req, int status,
-			   const char *reason)
+static const char *gcs_text_of(const struct store *s, const struct http_request *req, int status,
+			       const char *reason)
 {
 	if (status == 400 && !strcmp(reason, "required"))
 		return "its readers pay for requests, which cannot be done here";
@@ -120,7 +120,8 @@ static const char *text_of(const struct store *s, const struct http_request *req
 			       "it may not be read with these credentials";
 }
 
-static bool explain(struct store *s, const struct http_refusal *refusal, struct http_request *req)
+static bool gcs_explain(struct store *s, const struct http_refusal *refusal,
+			struct http_request *req)
 {
 	char reason[GCS_REASON_MAX];
 	const char *text;
@@ -131,7 +132,7 @@ static bool explain(struct store *s, const struct http_refusal *refusal, struct 
 		req->result = -EIO;
 		return true;
 	}
-	text = text_of(s, req, refusal->status, reason);
+	text = gcs_text_of(s, req, refusal->status, reason);
 	if (req->result != -ESTALE && req->result != -EEXIST && (*reason || text))
 		snprintf(req->why, sizeof(req->why), "status %d%s%s%s%s%s", refusal->status,
 			 *reason ? " (" : "", reason, *reason ? ")" : "", text ? ": " : "",
@@ -210,7 +211,7 @@ static void close_gcs(struct store *s)
 	google_credentials_free(bucket_of(s)->own);
 }
 
-static const char *file_of(struct store *s, size_t i)
+static const char *gcs_file_of(struct store *s, size_t i)
 {
 	return google_credentials_file(bucket_of(s)->own, i);
 }
@@ -218,14 +219,14 @@ static const char *file_of(struct store *s, size_t i)
 const struct bucket_dialect gcs_dialect = {
 	.open = open_gcs,
 	.close = close_gcs,
-	.page_url = page_url,
+	.page_url = gcs_page_url,
 	.parse_page = gcs_parse_page,
-	.about = about,
+	.about = gcs_about,
 	.take_about = take_about,
 	.object_url = object_url,
 	.tag_header = "x-goog-generation",
-	.authorize = authorize,
-	.explain = explain,
-	.file = file_of,
+	.authorize = gcs_authorize,
+	.explain = gcs_explain,
+	.file = gcs_file_of,
 	.write = &gcs_write,
 };

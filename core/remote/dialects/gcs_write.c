@@ -61,37 +61,42 @@ static int add_crc(struct buf *out, uint32_t crc)
 }
 
 /* The body has two parts: a JSON document with the expected checksum, and the bytes. */
-static int put(struct store *s, const char *path, struct span content, const char *if_tag,
-	       struct bucket_request *ret)
+static int gcs_put(struct store *s, const char *path, struct span content, const char *if_tag,
+		   struct bucket_request *ret)
 {
 	char *url;
 	int r = upload_url(s, path, "multipart", if_tag, &url);
 
-	if (r >= 0)
-		r = bucket_request(s, path, "POST", url, ret);
-	if (r >= 0)
-		r = bucket_request_line(ret, "Content-Type",
-					"multipart/related; boundary=" BOUNDARY);
-	if (r >= 0)
-		r = buf_add_str(&ret->content,
-				"--" BOUNDARY
-				"\r\nContent-Type: application/json\r\n\r\n{\"crc32c\": \"");
-	if (r >= 0)
-		r = add_crc(&ret->content, crc32c(content));
-	if (r >= 0)
-		r = buf_add_str(&ret->content,
-				"\"}\r\n--" BOUNDARY
-				"\r\nContent-Type: application/octet-stream\r\n\r\n");
-	if (r >= 0)
-		r = buf_add_span(&ret->content, content);
-	if (r >= 0)
-		r = buf_add_str(&ret->content, "\r\n--" BOUNDARY "--\r\n");
-	if (r >= 0)
-		ret->q.send = buf_span(&ret->content);
+	if (r < 0)
+		return r;
+	r = bucket_request(s, path, "POST", url, ret);
+	if (r < 0)
+		return r;
+	r = bucket_request_line(ret, "Content-Type", "multipart/related; boundary=" BOUNDARY);
+	if (r < 0)
+		return r;
+	r = buf_add_str(&ret->content,
+			"--" BOUNDARY "\r\nContent-Type: application/json\r\n\r\n{\"crc32c\": \"");
+	if (r < 0)
+		return r;
+	r = add_crc(&ret->content, crc32c(content));
+	if (r < 0)
+		return r;
+	r = buf_add_str(&ret->content,
+			"\"}\r\n--" BOUNDARY "\r\nContent-Type: application/octet-stream\r\n\r\n");
+	if (r < 0)
+		return r;
+	r = buf_add_span(&ret->content, content);
+	if (r < 0)
+		return r;
+	r = buf_add_str(&ret->content, "\r\n--" BOUNDARY "--\r\n");
+	if (r < 0)
+		return r;
+	ret->q.send = buf_span(&ret->content);
 	return r;
 }
 
-static int remove_object(struct store *s, const char *path, struct bucket_request *ret)
+static int gcs_remove_object(struct store *s, const char *path, struct bucket_request *ret)
 {
 	char *url;
 	int r = s->dialect->object_url(s, path, "", &url);
@@ -117,25 +122,29 @@ static int check_session(const struct store_upload *u, const char *url)
 		    u->s->base.url, u->path);
 }
 
-static int begin(struct store_upload *u)
+static int gcs_begin(struct store_upload *u)
 {
 	auto_bucket_request b = { 0 };
 	char *url;
 	int r = upload_url(u->s, u->path, "resumable", u->is_new ? STORE_IF_ABSENT : NULL, &url);
 
-	if (r >= 0)
-		r = bucket_request(u->s, u->path, "POST", url, &b);
-	if (r >= 0)
-		r = bucket_request_line(&b, "Content-Type", "application/json");
-	if (r >= 0)
-		r = bucket_request_line(&b, "X-Upload-Content-Type", "application/octet-stream");
+	if (r < 0)
+		return r;
+	r = bucket_request(u->s, u->path, "POST", url, &b);
+	if (r < 0)
+		return r;
+	r = bucket_request_line(&b, "Content-Type", "application/json");
+	if (r < 0)
+		return r;
+	r = bucket_request_line(&b, "X-Upload-Content-Type", "application/octet-stream");
 	if (r < 0)
 		return r;
 	b.q.send = span_str("{}");
 	b.q.header = "Location";
 	r = bucket_send(u->s, &b);
-	if (r >= 0)
-		r = check_session(u, buf_str(&b.q.value) ? buf_str(&b.q.value) : "");
+	if (r < 0)
+		return r;
+	r = check_session(u, buf_str(&b.q.value) ? buf_str(&b.q.value) : "");
 	if (r < 0)
 		return r;
 	u->id = strdup(buf_str(&b.q.value));
@@ -239,14 +248,14 @@ static int ask_progress(struct store_upload *u, const struct upload_part *p, uin
 	return r < 0 ? r : take_progress(u, &b.q, ret);
 }
 
-static void rest(int tries)
+static void gcs_pause(int tries)
 {
 	const int64_t ms = (int64_t)PAUSE_MS << tries;
 
 	nanosleep(&(struct timespec){ ms / 1000, ms % 1000 * 1000000 }, NULL);
 }
 
-static int send_part(struct store_upload *u, struct upload_part *p)
+static int gcs_send_part(struct store_upload *u, struct upload_part *p)
 {
 	uint64_t end = p->off + p->bytes.n, has = p->off, before;
 	int r = submit_from(u, p, p->off);
@@ -260,7 +269,7 @@ static int send_part(struct store_upload *u, struct upload_part *p)
 			trace(TRACE_IO, "upload of %s: %s; asking how much has arrived",
 			      p->request.q.name, p->request.q.why);
 			err_clear();
-			rest(tries);
+			gcs_pause(tries);
 			r = ask_progress(u, p, &has);
 		}
 		if (r < 0 || (has == end && (u->exists || !p->is_last)))
@@ -284,7 +293,7 @@ static int send_part(struct store_upload *u, struct upload_part *p)
 		    p->request.q.name, (unsigned long long)has);
 }
 
-static int end(struct store_upload *u)
+static int gcs_end(struct store_upload *u)
 {
 	return u->exists ? 0 :
 			   fail(-EIO, "cannot write '%s/%s': the upload did not end",
@@ -292,7 +301,7 @@ static int end(struct store_upload *u)
 }
 
 /* Without this request the server would keep the session and its bytes for a week. */
-static void abort_upload(struct store_upload *u)
+static void gcs_abort_upload(struct store_upload *u)
 {
 	auto_bucket_request b = { 0 };
 	int r = session_request(u, "DELETE", "", &b);
@@ -307,10 +316,10 @@ static void abort_upload(struct store_upload *u)
 const struct bucket_write gcs_write = {
 	.put_max = PUT_MAX,
 	.in_order = true,
-	.put = put,
-	.remove = remove_object,
-	.begin = begin,
-	.part = send_part,
-	.end = end,
-	.abort = abort_upload,
+	.put = gcs_put,
+	.remove = gcs_remove_object,
+	.begin = gcs_begin,
+	.part = gcs_send_part,
+	.end = gcs_end,
+	.abort = gcs_abort_upload,
 };

@@ -26,8 +26,8 @@ static struct s3 *s3_of(const struct store *s)
 
 /* ---- requests ---- */
 
-static int sign(const struct s3 *s3, const struct credentials *keys, const struct http_request *req,
-		struct http_headers *ret)
+static int s3_sign(const struct s3 *s3, const struct credentials *keys,
+		   const struct http_request *req, struct http_headers *ret)
 {
 	const char *path = strchr(strstr(req->url, "://") + 3, '/');
 	const char *query = strchr(req->url, '?');
@@ -61,22 +61,21 @@ static int sign(const struct s3 *s3, const struct credentials *keys, const struc
 		r = aws_authorization(&q, &value);
 	for (size_t i = 1; i < q.n_headers && r >= 0; i++)
 		r = bucket_header(ret, header[i].name, header[i].value);
-	if (r >= 0)
-		r = buf_str(&value) ? bucket_header(ret, "Authorization", buf_str(&value)) :
-				      -ENOMEM;
-	return r;
+	return r < 0           ? r :
+	       buf_str(&value) ? bucket_header(ret, "Authorization", buf_str(&value)) :
+				 -ENOMEM;
 }
 
-static int authorize(const struct store *s, const struct credentials *keys,
-		     const struct http_request *req, struct http_headers *ret)
+static int s3_authorize(const struct store *s, const struct credentials *keys,
+			const struct http_request *req, struct http_headers *ret)
 {
-	return sign(s3_of(s), keys, req, ret);
+	return s3_sign(s3_of(s), keys, req, ret);
 }
 
 /* ---- listings and objects ---- */
 
-static int page_url(const struct store *s, const char *prefix, const char *token, unsigned most,
-		    struct buf *ret)
+static int s3_page_url(const struct store *s, const char *prefix, const char *token, unsigned most,
+		       struct buf *ret)
 {
 	int r = buf_addf(ret, "%s%s?", bucket_of(s)->url, s3_of(s)->place.is_virtual ? "/" : "");
 
@@ -92,12 +91,13 @@ static int page_url(const struct store *s, const char *prefix, const char *token
 		r = buf_add_str(ret, "delimiter=%2F&encoding-type=url&list-type=2");
 	if (r >= 0 && most)
 		r = buf_addf(ret, "&max-keys=%u", most);
-	if (r >= 0)
-		r = buf_add_str(ret, "&prefix=");
+	if (r < 0)
+		return r;
+	r = buf_add_str(ret, "&prefix=");
 	return r < 0 ? r : path_escape_value(ret, prefix);
 }
 
-static int about(const struct store *s, const char *path, struct http_request *q)
+static int s3_about(const struct store *s, const char *path, struct http_request *q)
 {
 	q->is_head = true;
 	return 0;
@@ -124,7 +124,7 @@ static const struct refusal_text {
 	{ "InvalidBucketName", -EIO, "that is not the name of a bucket" },
 };
 
-static void explain_clock(struct http_request *req, const struct s3_error *e)
+static void s3_explain_clock(struct http_request *req, const struct s3_error *e)
 {
 	char here[AWS_TIME_MAX];
 
@@ -144,7 +144,8 @@ static void explain_region(struct http_request *req, const struct s3_error *e, c
 	req->result = -EIO;
 }
 
-static bool explain(struct store *s, const struct http_refusal *refusal, struct http_request *req)
+static bool s3_explain(struct store *s, const struct http_refusal *refusal,
+		       struct http_request *req)
 {
 	const char *in_header = http_refusal_header(refusal, "x-amz-bucket-region");
 	const char *own = s3_of(s)->place.region;
@@ -159,7 +160,7 @@ static bool explain(struct store *s, const struct http_refusal *refusal, struct 
 	if (*e.code && req->result != -ESTALE && req->result != -EEXIST)
 		snprintf(req->why, sizeof(req->why), "status %d (%s)", refusal->status, e.code);
 	if (!strcmp(e.code, "RequestTimeTooSkewed")) {
-		explain_clock(req, &e);
+		s3_explain_clock(req, &e);
 		return false;
 	}
 	if (*e.region && strcmp(e.region, own) != 0 &&
@@ -210,9 +211,10 @@ static int open_s3(struct store *s, const char *url)
 	int r = s3 ? aws_credentials_new(&s3->credentials) : fail(-ENOMEM, "cannot open '%s'", url);
 
 	b->own = s3;
-	if (r >= 0)
-		r = s3_place(url, &s->opts, aws_endpoint(s3->credentials),
-			     aws_region(s3->credentials), &s3->place);
+	if (r < 0)
+		return r;
+	r = s3_place(url, &s->opts, aws_endpoint(s3->credentials), aws_region(s3->credentials),
+		     &s3->place);
 	if (r < 0)
 		return r;
 	b->url = strdup(s3->place.url);
@@ -232,7 +234,7 @@ static void close_s3(struct store *s)
 	free(s3);
 }
 
-static const char *file_of(struct store *s, size_t i)
+static const char *s3_file_of(struct store *s, size_t i)
 {
 	return aws_credentials_file(s3_of(s)->credentials, i);
 }
@@ -240,12 +242,12 @@ static const char *file_of(struct store *s, size_t i)
 const struct bucket_dialect s3_dialect = {
 	.open = open_s3,
 	.close = close_s3,
-	.page_url = page_url,
+	.page_url = s3_page_url,
 	.parse_page = s3_parse_page,
-	.about = about,
+	.about = s3_about,
 	.take_about = store_object_of,
-	.authorize = authorize,
-	.explain = explain,
-	.file = file_of,
+	.authorize = s3_authorize,
+	.explain = s3_explain,
+	.file = s3_file_of,
 	.write = &s3_write,
 };

@@ -40,8 +40,8 @@ static int make_urls(struct s3_place *p, const struct endpoint *e)
 	return p->url ? 0 : fail(-ENOMEM, "cannot open a bucket");
 }
 
-static int place(const char *url, const struct url_store_opts *opts, const char *endpoint,
-		 const char *region, struct s3_place *p)
+static int s3_place_parse(const char *url, const struct url_store_opts *opts, const char *endpoint,
+			  const char *region, struct s3_place *p)
 {
 	auto_free char *standard = NULL;
 	struct endpoint e = { 0 };
@@ -69,11 +69,11 @@ int s3_place(const char *url, const struct url_store_opts *opts, const char *end
 	     const char *region, struct s3_place *ret)
 {
 	struct s3_place p = { 0 };
-	int r = place(url, opts, opts->endpoint ? opts->endpoint : endpoint,
-		      opts->region ? opts->region :
-		      region       ? region :
-				     REGION_STANDARD,
-		      &p);
+	int r = s3_place_parse(url, opts, opts->endpoint ? opts->endpoint : endpoint,
+			       opts->region ? opts->region :
+			       region       ? region :
+					      REGION_STANDARD,
+			       &p);
 
 	if (r < 0) {
 		s3_place_release(&p);

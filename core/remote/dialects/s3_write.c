@@ -41,8 +41,8 @@ static int set_content(struct bucket_request *b, struct span content, const char
 	return r < 0 ? r : bucket_request_line(b, "Content-Type", content.n ? type : "");
 }
 
-static int put(struct store *s, const char *path, struct span content, const char *if_tag,
-	       struct bucket_request *ret)
+static int s3_put(struct store *s, const char *path, struct span content, const char *if_tag,
+		  struct bucket_request *ret)
 {
 	int r = request(s, path, "PUT", "", ret);
 
@@ -66,7 +66,7 @@ static int check_put(const struct bucket_request *b)
 		       0;
 }
 
-static int remove_object(struct store *s, const char *path, struct bucket_request *ret)
+static int s3_remove_object(struct store *s, const char *path, struct bucket_request *ret)
 {
 	int r = request(s, path, "DELETE", "", ret);
 
@@ -75,7 +75,7 @@ static int remove_object(struct store *s, const char *path, struct bucket_reques
 
 /* ---- multipart uploads ---- */
 
-static int begin(struct store_upload *u)
+static int s3_begin(struct store_upload *u)
 {
 	auto_bucket_request b = { 0 };
 	auto_buf id = { 0 };
@@ -134,7 +134,7 @@ static int keep_tag(struct store_upload *u, const struct upload_part *p)
 	return ok ? 0 : fail(-ENOMEM, "cannot write '%s'", u->path);
 }
 
-static int send_part(struct store_upload *u, struct upload_part *p)
+static int s3_send_part(struct store_upload *u, struct upload_part *p)
 {
 	char number[32];
 	int r;
@@ -152,7 +152,7 @@ static int send_part(struct store_upload *u, struct upload_part *p)
 }
 
 /* The upload is gone after an answer was lost. If the object exists, the upload was completed. */
-static int is_complete(struct store_upload *u, int r)
+static int s3_is_complete(struct store_upload *u, int r)
 {
 	struct err_note why;
 	struct io_object o;
@@ -163,7 +163,7 @@ static int is_complete(struct store_upload *u, int r)
 	return err_restore(&why);
 }
 
-static int add_parts(const struct store_upload *u, struct buf *ret)
+static int s3_add_parts(const struct store_upload *u, struct buf *ret)
 {
 	int r = buf_add_str(ret, "<CompleteMultipartUpload>");
 
@@ -173,20 +173,20 @@ static int add_parts(const struct store_upload *u, struct buf *ret)
 	return r < 0 ? r : buf_add_str(ret, "</CompleteMultipartUpload>");
 }
 
-static int end(struct store_upload *u)
+static int s3_end(struct store_upload *u)
 {
 	auto_bucket_request b = { 0 };
 	struct s3_error e;
 	int r = upload_request(u, "POST", "", &b);
 
 	if (r >= 0)
-		r = add_parts(u, &b.content);
+		r = s3_add_parts(u, &b.content);
 	if (r >= 0)
 		r = set_content(&b, buf_span(&b.content), "application/xml");
 	if (r >= 0)
 		r = bucket_send(u->s, &b);
 	if (r == -ENOENT && b.q.tries > 1)
-		return is_complete(u, r);
+		return s3_is_complete(u, r);
 	if (r < 0)
 		return r;
 	/* The status 200 is sent before the parts are put together, which may still fail. */
@@ -196,7 +196,7 @@ static int end(struct store_upload *u)
 			 0;
 }
 
-static int give_up(struct store_upload *u)
+static int s3_give_up(struct store_upload *u)
 {
 	auto_bucket_request b = { 0 };
 	int r = upload_request(u, "DELETE", "", &b);
@@ -211,9 +211,9 @@ static int give_up(struct store_upload *u)
 	return 0;
 }
 
-static void abort_upload(struct store_upload *u)
+static void s3_abort_upload(struct store_upload *u)
 {
-	int r = give_up(u);
+	int r = s3_give_up(u);
 
 	if (r < 0)
 		log_warn("an unfinished upload stays behind: %s", err_text(r));
@@ -291,7 +291,7 @@ static int remove_old(struct old_uploads *a)
 	for (size_t i = 0; i < a->n; i++) {
 		struct store_upload u = { .s = a->s, .path = a->old[i].path, .id = a->old[i].id };
 
-		r = r < 0 ? r : give_up(&u);
+		r = r < 0 ? r : s3_give_up(&u);
 		free(u.path);
 		free(u.id);
 	}
@@ -317,12 +317,12 @@ static int remove_uploads(struct store *s, const char *path)
 
 const struct bucket_write s3_write = {
 	.put_max = PART_BYTES << 4,
-	.put = put,
+	.put = s3_put,
 	.check_put = check_put,
-	.remove = remove_object,
+	.remove = s3_remove_object,
 	.remove_uploads = remove_uploads,
-	.begin = begin,
-	.part = send_part,
-	.end = end,
-	.abort = abort_upload,
+	.begin = s3_begin,
+	.part = s3_send_part,
+	.end = s3_end,
+	.abort = s3_abort_upload,
 };

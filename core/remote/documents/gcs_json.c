@@ -47,8 +47,9 @@ static int take_generation(struct json_pull *p, struct object *o)
 
 	if (r >= 0 && !parse_size(text, &number))
 		return json_pull_bad(p, "a generation that is not a number");
-	if (r >= 0)
-		snprintf(o->is.tag, sizeof(o->is.tag), "%.*s", SPAN_ARG(text));
+	if (r < 0)
+		return r;
+	snprintf(o->is.tag, sizeof(o->is.tag), "%.*s", SPAN_ARG(text));
 	return r;
 }
 
@@ -70,7 +71,7 @@ static int take_crc(struct json_pull *p, struct object *o)
 	return 0;
 }
 
-static int take_member(struct json_pull *p, struct span member, struct object *o)
+static int gcs_json_take_member(struct json_pull *p, struct span member, struct object *o)
 {
 	struct span text;
 	int r;
@@ -96,7 +97,7 @@ static int take_member(struct json_pull *p, struct span member, struct object *o
 	return json_pull_skip(p);
 }
 
-static int take_object(struct json_pull *p, struct object *o)
+static int gcs_json_take_object(struct json_pull *p, struct object *o)
 {
 	struct span member;
 	int r = json_pull_enter(p, JSON_OBJECT);
@@ -104,7 +105,7 @@ static int take_object(struct json_pull *p, struct object *o)
 	o->has_name = o->has_size = o->has_crc = false;
 	o->is = (struct io_object){ 0 };
 	while (r >= 0 && (r = json_pull_next(p, &member)) > 0)
-		r = take_member(p, member, o);
+		r = gcs_json_take_member(p, member, o);
 	if (r >= 0 && !(o->has_name && o->has_size))
 		r = json_pull_bad(p, "an object without a name and a size");
 	return r;
@@ -117,7 +118,7 @@ int gcs_parse_written(struct span text, struct io_object *ret, bool *ret_has_crc
 	int r;
 
 	json_pull_init(&p, text, WHAT);
-	r = take_object(&p, &o);
+	r = gcs_json_take_object(&p, &o);
 	if (r >= 0)
 		r = json_pull_end(&p);
 	buf_release(&o.name);
@@ -147,12 +148,12 @@ struct page {
 	struct object object;
 };
 
-static int take_items(struct page *g)
+static int gcs_json_take_items(struct page *g)
 {
 	int r = json_pull_enter(&g->p, JSON_ARRAY);
 
 	while (r >= 0 && (r = json_pull_next(&g->p, NULL)) > 0) {
-		r = take_object(&g->p, &g->object);
+		r = gcs_json_take_object(&g->p, &g->object);
 		if (r >= 0)
 			r = g->each(g->arg, buf_span(&g->object.name), &g->object.is);
 		g->ret->n++;
@@ -175,7 +176,7 @@ static int take_prefixes(struct page *g)
 	return r;
 }
 
-static int take_token(struct page *g)
+static int gcs_json_take_token(struct page *g)
 {
 	struct span text;
 	int r = json_pull_str(&g->p, &text);
@@ -194,11 +195,11 @@ static int take_page(struct page *g)
 
 	while (r >= 0 && (r = json_pull_next(&g->p, &member)) > 0) {
 		if (span_eq(member, span_str("items")))
-			r = take_items(g);
+			r = gcs_json_take_items(g);
 		else if (span_eq(member, span_str("prefixes")))
 			r = take_prefixes(g);
 		else if (span_eq(member, span_str("nextPageToken")))
-			r = take_token(g);
+			r = gcs_json_take_token(g);
 		else
 			r = json_pull_skip(&g->p);
 	}

@@ -43,7 +43,7 @@ struct s3_parser {
 	struct sts_keys *keys;
 };
 
-static void stop(struct s3_parser *p, int code)
+static void s3_xml_stop(struct s3_parser *p, int code)
 {
 	p->result = code;
 	XML_StopParser(p->xml, XML_FALSE);
@@ -54,7 +54,7 @@ static void refuse_page(struct s3_parser *p, const char *why, struct span value)
 	auto_buf shown = { 0 };
 
 	buf_add_shown(&shown, span_of(value.p, MIN(value.n, (size_t)100)));
-	stop(p, fail(-EUCLEAN, "%s: '%s'", why, buf_str(&shown) ? buf_str(&shown) : ""));
+	s3_xml_stop(p, fail(-EUCLEAN, "%s: '%s'", why, buf_str(&shown) ? buf_str(&shown) : ""));
 }
 
 static void XMLCALL on_start(void *arg, const XML_Char *name, const XML_Char **attributes)
@@ -77,7 +77,7 @@ static void XMLCALL on_text(void *arg, const XML_Char *text, int n)
 	if (p->text.n + (size_t)n > TEXT_MAX)
 		refuse_page(p, "a value is too long", span_str(p->path));
 	else if (buf_add(&p->text, text, (size_t)n) < 0)
-		stop(p, -ENOMEM);
+		s3_xml_stop(p, -ENOMEM);
 }
 
 static void XMLCALL on_end(void *arg, const XML_Char *name)
@@ -97,7 +97,7 @@ static void XMLCALL on_doctype(void *arg, const XML_Char *name, const XML_Char *
 	refuse_page(arg, "it has a document type", span_str(name));
 }
 
-static int parse(struct s3_parser *p, struct span text)
+static int s3_xml_parse(struct s3_parser *p, struct span text)
 {
 	int r = -EUCLEAN;
 
@@ -161,7 +161,7 @@ static bool set_tag(struct io_object *o, struct span text)
 	       !memchr(text.p, '\n', text.n);
 }
 
-static void add_entry(struct s3_parser *p)
+static void s3_xml_add_entry(struct s3_parser *p)
 {
 	auto_buf key = { 0 };
 	int r = -EUCLEAN;
@@ -177,7 +177,7 @@ static void add_entry(struct s3_parser *p)
 		r = p->each(p->arg, buf_span(&key), &p->object);
 	p->page->n++;
 	if (r < 0)
-		stop(p, r);
+		s3_xml_stop(p, r);
 }
 
 static void begin_entry(struct s3_parser *p, bool is_dir)
@@ -187,18 +187,18 @@ static void begin_entry(struct s3_parser *p, bool is_dir)
 	p->object = (struct io_object){ .is_dir = is_dir };
 }
 
-static void take_key(struct s3_parser *p, struct span text)
+static void s3_xml_take_key(struct s3_parser *p, struct span text)
 {
 	buf_clear(&p->key);
 	p->has_key = true;
 	if (buf_add_span(&p->key, text) < 0)
-		stop(p, -ENOMEM);
+		s3_xml_stop(p, -ENOMEM);
 }
 
 static void end_in_contents(struct s3_parser *p, const char *name, struct span text)
 {
 	if (!strcmp(name, "Key")) {
-		take_key(p, text);
+		s3_xml_take_key(p, text);
 	} else if (!strcmp(name, "Size")) {
 		p->has_size = parse_size(text, &p->object.size);
 		if (!p->has_size)
@@ -227,16 +227,16 @@ static void end_in_page(struct s3_parser *p, struct span text)
 		end_in_contents(p, path + strlen(CONTENTS "/"), text);
 	} else if (!strcmp(path, COMMON "/Prefix")) {
 		p->object.is_dir = true;
-		take_key(p, text);
+		s3_xml_take_key(p, text);
 	} else if (!strcmp(path, CONTENTS) || !strcmp(path, COMMON)) {
-		add_entry(p);
+		s3_xml_add_entry(p);
 		begin_entry(p, false);
 	} else if (!strcmp(path, PAGE "/IsTruncated")) {
 		p->page->is_truncated = span_eq(text, span_str("true"));
 	} else if (!strcmp(path, PAGE "/NextContinuationToken")) {
 		buf_clear(&p->page->next);
 		if (buf_add_span(&p->page->next, text) < 0)
-			stop(p, -ENOMEM);
+			s3_xml_stop(p, -ENOMEM);
 	}
 }
 
@@ -251,7 +251,7 @@ int s3_parse_page(struct span text, bucket_entry_fn *each, void *arg, struct buc
 {
 	struct s3_parser first = { .end = find_encoding };
 	struct s3_parser p = { .end = end_in_page, .each = each, .arg = arg, .page = ret };
-	int r = parse(&first, text);
+	int r = s3_xml_parse(&first, text);
 
 	buf_release(&first.text);
 	if (r < 0)
@@ -260,7 +260,7 @@ int s3_parse_page(struct span text, bucket_entry_fn *each, void *arg, struct buc
 	ret->is_truncated = false;
 	ret->n = 0;
 	buf_clear(&ret->next);
-	r = parse(&p, text);
+	r = s3_xml_parse(&p, text);
 	buf_release(&p.text);
 	buf_release(&p.key);
 	if (r >= 0 && ret->is_truncated && !ret->next.n)
@@ -287,7 +287,7 @@ void s3_parse_error(struct span text, struct s3_error *ret)
 	struct s3_parser p = { .end = end_in_error, .error = ret };
 
 	*ret = (struct s3_error){ 0 };
-	parse(&p, text);
+	s3_xml_parse(&p, text);
 	err_clear();
 	buf_release(&p.text);
 }
@@ -302,7 +302,7 @@ static void take_id(struct s3_parser *p, struct span text)
 	if (!text.n || memchr(text.p, 0, text.n))
 		refuse_page(p, "an upload without an id", text);
 	else if (buf_add_span(p->id, text) < 0)
-		stop(p, -ENOMEM);
+		s3_xml_stop(p, -ENOMEM);
 }
 
 static void end_in_upload(struct s3_parser *p, struct span text)
@@ -314,7 +314,7 @@ static void end_in_upload(struct s3_parser *p, struct span text)
 int s3_parse_upload(struct span text, struct buf *ret_id)
 {
 	struct s3_parser p = { .end = end_in_upload, .id = ret_id };
-	int r = parse(&p, text);
+	int r = s3_xml_parse(&p, text);
 
 	buf_release(&p.text);
 	return r >= 0 && !ret_id->n ? fail(-EUCLEAN, "it has no id of an upload") : r;
@@ -331,7 +331,7 @@ static void end_in_uploads(struct s3_parser *p, struct span text)
 	} else if (!strcmp(p->path, UPLOADS "/IsTruncated")) {
 		p->is_truncated = span_eq(text, span_str("true"));
 	} else if (!strcmp(p->path, UPLOADS "/Upload/Key")) {
-		take_key(p, text);
+		s3_xml_take_key(p, text);
 	} else if (!strcmp(p->path, UPLOADS "/Upload/UploadId")) {
 		take_id(p, text);
 	} else if (!strcmp(p->path, UPLOADS "/Upload")) {
@@ -341,14 +341,14 @@ static void end_in_uploads(struct s3_parser *p, struct span text)
 		buf_clear(p->id);
 	}
 	if (r < 0)
-		stop(p, r);
+		s3_xml_stop(p, r);
 }
 
 int s3_parse_uploads(struct span text, s3_upload_fn *each, void *arg, bool *ret_is_truncated)
 {
 	auto_buf id = { 0 };
 	struct s3_parser p = { .end = end_in_uploads, .each_upload = each, .arg = arg, .id = &id };
-	int r = parse(&p, text);
+	int r = s3_xml_parse(&p, text);
 
 	*ret_is_truncated = p.is_truncated;
 	buf_release(&p.text);
@@ -379,16 +379,16 @@ static void end_in_keys(struct s3_parser *p, struct span text)
 		return;
 	buf_clear(to);
 	if (!secret_is_valid(text))
-		stop(p, fail(-EUCLEAN, "a key in the answer is not one"));
+		s3_xml_stop(p, fail(-EUCLEAN, "a key in the answer is not one"));
 	else if (buf_add_span(to, text) < 0)
-		stop(p, -ENOMEM);
+		s3_xml_stop(p, -ENOMEM);
 }
 
 int sts_parse_keys(struct span text, struct sts_keys *ret)
 {
 	struct sts_keys k = { 0 };
 	struct s3_parser p = { .end = end_in_keys, .keys = &k };
-	int r = parse(&p, text);
+	int r = s3_xml_parse(&p, text);
 
 	secret_release(&p.text);
 	if (r >= 0 && (!k.id.n || !k.secret.n || !k.token.n || !k.expires))

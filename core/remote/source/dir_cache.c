@@ -74,7 +74,7 @@ static void unlink_listing(struct object_list **at)
  * Make room for k: drop objects that are too old, or too many, and what k replaces. Of objects that
  * were looked up the last DIR_CACHE_OBJECTS remain, of bytes the last DIR_CACHE_BYTES.
  */
-static void make_room(struct dir_cache *c, const struct known_object *k)
+static void dir_cache_make_room(struct dir_cache *c, const struct known_object *k)
 {
 	int64_t now = clock_ns();
 	size_t n = k->is_looked_up, bytes = k->n;
@@ -95,11 +95,11 @@ static void make_room(struct dir_cache *c, const struct known_object *k)
 	}
 }
 
-static void add_object(struct dir_cache *c, struct known_object *k)
+static void dir_cache_add_object(struct dir_cache *c, struct known_object *k)
 {
 	if (!k)
 		return;
-	make_room(c, k);
+	dir_cache_make_room(c, k);
 	k->expires = clock_ns() + c->lifetime_ns;
 	k->next = c->object;
 	c->object = k;
@@ -250,7 +250,7 @@ void dir_cache_lookup_end(struct dir_cache *c, const char *path, struct dir_look
 	pthread_mutex_lock(&c->lock);
 	if (k)
 		k->is_looked_up = true;
-	add_object(c, k);
+	dir_cache_add_object(c, k);
 	while (lookup->path && *at != lookup)
 		at = &(*at)->next;
 	if (lookup->path)
@@ -284,13 +284,13 @@ void dir_cache_add_bytes(struct dir_cache *c, const char *path, const struct io_
 	struct known_object *k = known_object_new(path, object, off, n, p);
 
 	pthread_mutex_lock(&c->lock);
-	add_object(c, k);
+	dir_cache_add_object(c, k);
 	pthread_mutex_unlock(&c->lock);
 }
 
 /* The number of bytes that k has of a range of an object, from the range's start on. */
-static size_t bytes_of(const struct known_object *k, const char *path, const char *tag,
-		       uint64_t size, uint64_t off, size_t n)
+static size_t dir_cache_bytes_of(const struct known_object *k, const char *path, const char *tag,
+				 uint64_t size, uint64_t off, size_t n)
 {
 	if (k->object.size != size || off < k->off || off - k->off >= k->n ||
 	    k->expires <= clock_ns() || strcmp(k->path, path) || strcmp(k->object.tag, tag))
@@ -306,7 +306,7 @@ size_t dir_cache_read(struct dir_cache *c, const struct io_file *file, uint64_t 
 
 	pthread_mutex_lock(&c->lock);
 	for (; *at; at = &(*at)->next) {
-		found = bytes_of(*at, file->key, file->tag, file->size, off, n);
+		found = dir_cache_bytes_of(*at, file->key, file->tag, file->size, off, n);
 		if (found)
 			break;
 	}
@@ -328,7 +328,7 @@ bool dir_cache_has_bytes(struct dir_cache *c, const char *path, const struct io_
 
 	pthread_mutex_lock(&c->lock);
 	for (k = c->object; k; k = k->next)
-		if (bytes_of(k, path, o->tag, o->size, 0, (size_t)o->size) == o->size)
+		if (dir_cache_bytes_of(k, path, o->tag, o->size, 0, (size_t)o->size) == o->size)
 			break;
 	pthread_mutex_unlock(&c->lock);
 	return k;

@@ -33,7 +33,7 @@ struct batch {
 	bool is_done;
 };
 
-static void batch_free(struct batch *b)
+static void store_read_batch_free(struct batch *b)
 {
 	for (size_t i = 0; i < b->n_requests; i++)
 		store_request_release(&b->request[i]);
@@ -45,7 +45,7 @@ static void batch_free(struct batch *b)
 }
 
 /* Add the parts of a read, without its first `have` bytes. */
-static int add_parts(struct batch *b, struct io_req *q, size_t have)
+static int store_read_add_parts(struct batch *b, struct io_req *q, size_t have)
 {
 	uint64_t at = q->off + q->done + have, end = MIN(q->off + q->n, q->file->size);
 
@@ -66,7 +66,7 @@ static bool is_same_object(const struct part *a, const struct part *b)
 						!strcmp(a->req->file->tag, b->req->file->tag));
 }
 
-static int by_place(const void *a, const void *b)
+static int store_read_by_place(const void *a, const void *b)
 {
 	const struct part *x = a, *y = b;
 	int c = strcmp(x->req->file->key, y->req->file->key);
@@ -126,7 +126,7 @@ static int make_requests(struct store *s, struct batch *b)
 	return r;
 }
 
-static void wait_all(struct store *s, struct batch *b)
+static void store_read_wait_all(struct store *s, struct batch *b)
 {
 	for (size_t i = 0; i < b->begun; i++)
 		http_wait(s->http, &b->request[i]);
@@ -156,11 +156,11 @@ int store_submit(struct io_store *base, struct io_req *req, size_t n)
 		if (req[i].op != IO_READ)
 			r = fail(-EROFS, "'%s' is only read", req[i].file->name);
 		else
-			r = add_parts(b, &req[i], read_known(s, &req[i]));
+			r = store_read_add_parts(b, &req[i], read_known(s, &req[i]));
 		req[i].under_way = b;
 	}
 	if (r >= 0 && b->n)
-		qsort(b->part, b->n, sizeof(*b->part), by_place);
+		qsort(b->part, b->n, sizeof(*b->part), store_read_by_place);
 	if (r >= 0)
 		r = s->kind->prepare(s);
 	if (r >= 0)
@@ -173,12 +173,13 @@ int store_submit(struct io_store *base, struct io_req *req, size_t n)
 		struct err_note why;
 
 		err_save(r, &why);
-		wait_all(s, b);
-		batch_free(b);
+		store_read_wait_all(s, b);
+		store_read_batch_free(b);
 		return err_restore(&why);
 	}
-	if (r >= 0)
-		b->n_reqs = n;
+	if (r < 0)
+		return r;
+	b->n_reqs = n;
 	return r;
 }
 
@@ -224,7 +225,7 @@ int store_wait(struct io_store *base, struct io_req *req, size_t n)
 			req[i].result = -ESTALE;
 		req[i].under_way = NULL;
 		if (--b->n_reqs == 0)
-			batch_free(b);
+			store_read_batch_free(b);
 	}
 	return 0;
 }

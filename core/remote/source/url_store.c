@@ -153,8 +153,8 @@ static int look_by_range(struct store *s, const char *path, const struct io_want
 	return r;
 }
 
-static int look(struct store *s, const char *path, const struct io_want *want,
-		struct io_object *ret)
+static int url_look(struct store *s, const char *path, const struct io_want *want,
+		    struct io_object *ret)
 {
 	struct dir_lookup lookup;
 	int r = 1;
@@ -184,14 +184,14 @@ static int lookup(struct io_store *base, const char *path, const struct io_want 
 		return 0;
 	if (found == 0)
 		return fail(-ENOENT, "'%s/%s' does not exist", base->url, path);
-	r = look(s, path, want, ret);
+	r = url_look(s, path, want, ret);
 	if (!is_empty_root(s, path, r))
 		return r;
 	*ret = (struct io_object){ .is_dir = true };
 	return 0;
 }
 
-static int list(struct io_store *base, const char *path, io_store_fn *each, void *arg)
+static int url_list(struct io_store *base, const char *path, io_store_fn *each, void *arg)
 {
 	struct store *s = store_of(base);
 	struct object_list *l;
@@ -219,7 +219,7 @@ static void quiesce(struct io_store *base)
 	http_quiesce(store_of(base)->http);
 }
 
-static const char *file_of(struct io_store *base, size_t i)
+static const char *url_file_of(struct io_store *base, size_t i)
 {
 	struct store *s = store_of(base);
 
@@ -259,12 +259,12 @@ static void stats(struct io_store *base, struct io_store_stats *ret)
 static const struct io_store_ops ops = {
 	.name = "url",
 	.lookup = lookup,
-	.list = list,
+	.list = url_list,
 	.submit = store_submit,
 	.wait = store_wait,
 	.refresh = refresh,
 	.quiesce = quiesce,
-	.file = file_of,
+	.file = url_file_of,
 	.stats = stats,
 	.free = store_free,
 };
@@ -331,7 +331,7 @@ bool store_is_bucket(const char *url)
 	return scheme && scheme->dialect;
 }
 
-static int fill(struct store *s, const char *url)
+static int url_fill(struct store *s, const char *url)
 {
 	struct http_opts ho = HTTP_OPTS_DEFAULT;
 	int r = s->kind->open(s, url);
@@ -347,7 +347,7 @@ static int fill(struct store *s, const char *url)
 }
 
 /* Open a store without its cache on disk. */
-static int open_store(const char *url, const struct url_store_opts *opts, struct store **ret)
+static int url_open_store(const char *url, const struct url_store_opts *opts, struct store **ret)
 {
 	const struct scheme *scheme = scheme_of(url);
 	struct store *s;
@@ -367,7 +367,7 @@ static int open_store(const char *url, const struct url_store_opts *opts, struct
 	s->base.no_rename = s->kind->no_rename;
 	s->base.no_list = s->kind->no_list;
 	dir_cache_init(&s->dirs, opts->listing_ms ? opts->listing_ms : LISTING_MS);
-	r = fill(s, url);
+	r = url_fill(s, url);
 	if (r < 0) {
 		store_free(&s->base);
 		return r;
@@ -377,7 +377,7 @@ static int open_store(const char *url, const struct url_store_opts *opts, struct
 }
 
 /* Whether a path of a URL has no part ("", "." or "..") that open() would drop or refuse. */
-static bool is_plain(const char *path)
+static bool url_is_plain(const char *path)
 {
 	for (const char *at = path; *at; at += strcspn(at, "/")) {
 		size_t n;
@@ -407,8 +407,8 @@ static struct store *store_of_search(const struct url_search *search, const char
 	const char *path = url + n + (s && url[n] == '/');
 	char *top, *top_url;
 
-	if (!s || strncmp(url, s->base.url, n) || (url[n] && url[n] != '/') || !is_plain(path) ||
-	    is_escaped(s, path))
+	if (!s || strncmp(url, s->base.url, n) || (url[n] && url[n] != '/') ||
+	    !url_is_plain(path) || is_escaped(s, path))
 		return NULL;
 	top = strdup(path);
 	top_url = strdup(url);
@@ -431,7 +431,7 @@ int store_open(const char *url, const struct url_store_opts *opts, struct io_sto
 	int r = 0;
 
 	if (!s)
-		r = open_store(url, opts, &s);
+		r = url_open_store(url, opts, &s);
 	if (r < 0)
 		return r;
 	s->opts = *opts;
@@ -463,7 +463,7 @@ int url_search(const char *url, const struct url_store_opts *opts, struct url_se
 	if (!url[host])
 		return 0;
 	root = span_dup_str(span_of(url, host));
-	r = root ? open_store(root, opts, &s) : fail(-ENOMEM, "cannot open '%s'", url);
+	r = root ? url_open_store(root, opts, &s) : fail(-ENOMEM, "cannot open '%s'", url);
 	if (r < 0)
 		return r;
 	r = s->kind->reach(s, url + host + 1, &n);

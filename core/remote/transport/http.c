@@ -70,7 +70,7 @@ static struct outage_of outage_of(const struct http_request *q)
 				   q->n_pieces ? q->off + q->n : UINT64_MAX };
 }
 
-static void publish(struct http *h, struct http_request *q)
+static void http_publish(struct http *h, struct http_request *q)
 {
 	if (q->result >= 0)
 		outage_end(&h->outages, outage_of(q));
@@ -115,7 +115,7 @@ static void try_again(struct http *h, struct http_request *q, int64_t after_ms)
 			 h->tokens < 1             ? " (too many requests fail for more)" :
 			 q->tries >= h->opts.tries ? "" :
 						     " (the deadline leaves no time for more)");
-		publish(h, q);
+		http_publish(h, q);
 		return;
 	}
 	trace(TRACE_IO, "http %s: %s; again in %lld ms", q->name ? q->name : q->url, q->why,
@@ -128,7 +128,7 @@ static void try_again(struct http *h, struct http_request *q, int64_t after_ms)
 }
 
 /* Move a transfer to the idle list, whether it has ended or is abandoned. */
-static void retire(struct http *h, struct transfer *t)
+static void http_retire(struct http *h, struct transfer *t)
 {
 	struct http_request *q = t->req;
 	struct transfer **at = &h->busy;
@@ -154,7 +154,7 @@ static void cancel(struct http *h, const struct http_request *q)
 
 		while (t->req != q)
 			t = t->next;
-		retire(h, t);
+		http_retire(h, t);
 	}
 }
 
@@ -182,7 +182,7 @@ static void end_try(struct http *h, struct transfer *t, CURLcode code)
 
 	if (q->result >= 0)
 		note_success(h, t);
-	retire(h, t);
+	http_retire(h, t);
 	if (q->result < 0 && goes_on) {
 		trace(TRACE_IO, "http %s: one of two: %s", q->name ? q->name : q->url, q->why);
 		return;
@@ -197,7 +197,7 @@ static void end_try(struct http *h, struct transfer *t, CURLcode code)
 	if (end == TRY_AGAIN && !q->is_single_try)
 		try_again(h, q, after_ms);
 	else
-		publish(h, q);
+		http_publish(h, q);
 }
 
 static int begin_transfer(struct http *h, struct http_request *q, int64_t now, bool is_hedge)
@@ -318,7 +318,7 @@ static void begin_some(struct http *h)
 		}
 		if (r < 0) {
 			http_refuse(q, r);
-			publish(h, q);
+			http_publish(h, q);
 		}
 	}
 }
@@ -355,7 +355,7 @@ static int wait_ms(struct http *h)
 	return (int)MAX((due - now) / MS_NS + 1, 0);
 }
 
-static void *run(void *arg)
+static void *http_run(void *arg)
 {
 	struct http *h = arg;
 
@@ -408,7 +408,7 @@ int http_new(const struct http_opts *opts, struct http **ret)
 }
 
 /* Called with the lock held. After a fork the parent's thread and handles are left to the parent. */
-static int start(struct http *h)
+static int http_start(struct http *h)
 {
 	int r;
 
@@ -423,7 +423,7 @@ static int start(struct http *h)
 		return fail(-ENOMEM, "cannot make a client for http");
 	curl_multi_setopt(h->multi, CURLMOPT_MAXCONNECTS, (long)h->opts.connections);
 	curl_multi_setopt(h->multi, CURLMOPT_MAX_TOTAL_CONNECTIONS, (long)h->opts.connections);
-	r = thread_start(&h->thread, "http", run, h);
+	r = thread_start(&h->thread, "http", http_run, h);
 	if (r < 0) {
 		curl_multi_cleanup(h->multi);
 		return fail(r, "cannot start the thread of requests over http");
@@ -457,7 +457,7 @@ int http_submit(struct http *h, struct http_request *q)
 	q->hops = 0;
 	q->next = NULL;
 	pthread_mutex_lock(&h->lock);
-	r = start(h);
+	r = http_start(h);
 	if (r >= 0) {
 		*h->tail = q;
 		h->tail = &q->next;

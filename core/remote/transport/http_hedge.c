@@ -24,14 +24,14 @@ void hedging_init(struct hedging *h, unsigned progress_ms)
 			       .allowed = ALLOWED_FIRST };
 }
 
-static int by_value(const void *a, const void *b)
+static int hedge_by_value(const void *a, const void *b)
 {
 	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
 
 	return (x > y) - (x < y);
 }
 
-static void add(struct hedge_times *t, int64_t ns)
+static void hedge_add(struct hedge_times *t, int64_t ns)
 {
 	t->ns[t->next] = ns;
 	t->next = (t->next + 1) % HEDGE_SAMPLES;
@@ -40,7 +40,7 @@ static void add(struct hedge_times *t, int64_t ns)
 }
 
 /* INT64_MAX: not known. */
-static int64_t limit_of(struct hedge_times *t)
+static int64_t hedge_limit_of(struct hedge_times *t)
 {
 	int64_t sorted[HEDGE_SAMPLES];
 
@@ -48,14 +48,14 @@ static int64_t limit_of(struct hedge_times *t)
 		return INT64_MAX;
 	if (t->since >= KNOWN || !t->slow_ns) {
 		memcpy(sorted, t->ns, t->n * sizeof(*sorted));
-		qsort(sorted, t->n, sizeof(*sorted), by_value);
+		qsort(sorted, t->n, sizeof(*sorted), hedge_by_value);
 		t->slow_ns = MAX(sorted[t->n * 9 / 10], 1);
 		t->since = 0;
 	}
 	return SLOWER * t->slow_ns + (int64_t)LEAST_MS * MS_NS;
 }
 
-static struct hedge_times *kind_of(struct hedging *h, uint64_t n)
+static struct hedge_times *hedge_kind_of(struct hedging *h, uint64_t n)
 {
 	unsigned kind = 0;
 
@@ -66,21 +66,21 @@ static struct hedge_times *kind_of(struct hedging *h, uint64_t n)
 
 void hedging_note(struct hedging *h, uint64_t n, int64_t first_ns, int64_t whole_ns)
 {
-	add(&h->first, first_ns);
-	add(kind_of(h, n), whole_ns);
+	hedge_add(&h->first, first_ns);
+	hedge_add(hedge_kind_of(h, n), whole_ns);
 	h->allowed = MIN(h->allowed + SHARE, ALLOWED_MOST);
 }
 
 int64_t hedging_silence_ns(struct hedging *h)
 {
-	int64_t limit = limit_of(&h->first);
+	int64_t limit = hedge_limit_of(&h->first);
 
 	return limit == INT64_MAX ? h->unknown_ns : limit;
 }
 
 int64_t hedging_whole_ns(struct hedging *h, uint64_t n)
 {
-	return limit_of(kind_of(h, n));
+	return hedge_limit_of(hedge_kind_of(h, n));
 }
 
 bool hedging_allows(const struct hedging *h)

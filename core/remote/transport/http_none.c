@@ -6,7 +6,7 @@
 #include "core/base/err.h"
 #include "core/remote/transport/http.h"
 
-static int missing(void)
+static int http_none_missing(void)
 {
 #ifdef URL_PROGRAM
 	return fail(-EOPNOTSUPP, "URLs cannot be read without the program '" URL_PROGRAM
@@ -19,7 +19,7 @@ static int missing(void)
 
 int http_new(const struct http_opts *opts, struct http **ret)
 {
-	return missing();
+	return http_none_missing();
 }
 
 void http_free(struct http *h)
@@ -33,17 +33,17 @@ unsigned http_connections(const struct http *h)
 
 int http_submit(struct http *h, struct http_request *req)
 {
-	return missing();
+	return http_none_missing();
 }
 
 int http_wait(struct http *h, struct http_request *req)
 {
-	return missing();
+	return http_none_missing();
 }
 
 int http_header(struct http_headers *h, const char *line)
 {
-	return missing();
+	return http_none_missing();
 }
 
 const char *http_refusal_header(const struct http_refusal *refusal, const char *name)

@@ -13,7 +13,7 @@
 /* Longer than a caller needs to ask again, also on a busy machine. */
 #define WHILE (5 * SECOND_NS)
 
-static bool overlap(const struct outage_of *a, const struct outage_of *b)
+static bool outage_overlap(const struct outage_of *a, const struct outage_of *b)
 {
 	return a->name == b->name && a->from < b->to && b->from < a->to;
 }
@@ -23,7 +23,7 @@ void outage_note(struct outages *o, struct outage_of of, int64_t since, int64_t 
 	size_t at = 0;
 
 	for (size_t i = 0; i < OUTAGES; i++) {
-		if (now - o->one[i].last <= WHILE && overlap(&o->one[i].of, &of)) {
+		if (now - o->one[i].last <= WHILE && outage_overlap(&o->one[i].of, &of)) {
 			of.from = MIN(of.from, o->one[i].of.from);
 			of.to = MAX(of.to, o->one[i].of.to);
 			since = MIN(since, o->one[i].since);
@@ -42,7 +42,7 @@ void outage_end(struct outages *o, struct outage_of of)
 	for (size_t i = 0; i < OUTAGES; i++) {
 		struct outage_of *a = &o->one[i].of;
 
-		if (!overlap(a, &of))
+		if (!outage_overlap(a, &of))
 			continue;
 		/* The rest may be what stalls. */
 		if (of.from <= a->from)
@@ -59,7 +59,8 @@ int64_t outage_since(const struct outages *o, struct outage_of of, int64_t now)
 	int64_t since = now;
 
 	for (size_t i = 0; i < OUTAGES; i++)
-		if (o->one[i].last && now - o->one[i].last <= WHILE && overlap(&o->one[i].of, &of))
+		if (o->one[i].last && now - o->one[i].last <= WHILE &&
+		    outage_overlap(&o->one[i].of, &of))
 			since = MIN(since, o->one[i].since);
 	return since;
 }

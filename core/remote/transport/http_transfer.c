@@ -50,10 +50,10 @@ bool transfer_is_pinned(const struct http_request *q)
 
 /* ---- the answer ---- */
 
-static int refuse(struct transfer *t, int code, const char *fmt, ...)
+static int transfer_refuse(struct transfer *t, int code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-static int refuse(struct transfer *t, int code, const char *fmt, ...)
+static int transfer_refuse(struct transfer *t, int code, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -87,7 +87,7 @@ static void parse_range(struct transfer *t, const char *text)
 	t->answer.size = n == 3 ? size : 0;
 }
 
-static const char *value_of(const char *line, const char *name)
+static const char *transfer_value_of(const char *line, const char *name)
 {
 	size_t n = strlen(name);
 
@@ -112,23 +112,24 @@ static size_t on_header(char *p, size_t size, size_t n, void *arg)
 		t->first_byte = t->last_byte;
 	if (!strncmp(line, "HTTP/", 5))
 		begin_answer(t, line);
-	if (t->req->header && (v = value_of(line, t->req->header))) {
+	if (t->req->header && (v = transfer_value_of(line, t->req->header))) {
 		buf_clear(&t->req->value);
 		if (buf_add_str(&t->req->value, v) < 0)
 			return 0;
 	}
-	if ((v = value_of(line, "Content-Range")))
+	if ((v = transfer_value_of(line, "Content-Range")))
 		parse_range(t, v);
-	else if ((v = value_of(line, "Content-Length")))
+	else if ((v = transfer_value_of(line, "Content-Length")))
 		t->has_length = sscanf(v, "%" SCNu64, &t->length) == 1;
-	else if ((v = value_of(line, t->req->tag_header ? t->req->tag_header : "ETag")) &&
+	else if ((v = transfer_value_of(line, t->req->tag_header ? t->req->tag_header : "ETag")) &&
 		 strlen(v) < HTTP_TAG_MAX)
 		strcpy(t->answer.tag, v);
-	else if ((v = value_of(line, "Last-Modified")))
+	else if ((v = transfer_value_of(line, "Last-Modified")))
 		t->answer.mtime = (int64_t)curl_getdate(v, NULL);
-	else if ((v = value_of(line, "Date")))
+	else if ((v = transfer_value_of(line, "Date")))
 		t->answer.date = MAX((int64_t)curl_getdate(v, NULL), (int64_t)0);
-	else if ((v = value_of(line, "Retry-After")) && sscanf(v, "%d", &t->retry_after) != 1)
+	else if ((v = transfer_value_of(line, "Retry-After")) &&
+		 sscanf(v, "%d", &t->retry_after) != 1)
 		t->retry_after = -1;
 	return size * n;
 }
@@ -139,12 +140,13 @@ static int check_tag(struct transfer *t)
 	const struct http_request *q = t->req;
 
 	if (q->tag && q->tag[0] && t->answer.tag[0] && strcmp(q->tag, t->answer.tag) != 0)
-		return refuse(t, -ESTALE, "it was replaced: its tag is %s, and was %s",
-			      t->answer.tag, q->tag);
+		return transfer_refuse(t, -ESTALE, "it was replaced: its tag is %s, and was %s",
+				       t->answer.tag, q->tag);
 	if (is_ranged(q) && !q->is_first && t->answer.has_size && t->answer.size != q->size)
-		return refuse(t, -ESTALE,
-			      "it was replaced: it has %" PRIu64 " bytes, and had %" PRIu64,
-			      t->answer.size, q->size);
+		return transfer_refuse(t, -ESTALE,
+				       "it was replaced: it has %" PRIu64
+				       " bytes, and had %" PRIu64,
+				       t->answer.size, q->size);
 	return 0;
 }
 
@@ -157,7 +159,7 @@ static uint64_t end_of(const struct transfer *t)
 	return q->is_first && t->answer.has_size ? MIN(to, t->answer.size) : to;
 }
 
-static int check_range(struct transfer *t)
+static int transfer_check_range(struct transfer *t)
 {
 	const struct http_request *q = t->req;
 	uint64_t from = q->off + t->at, to = end_of(t);
@@ -171,19 +173,21 @@ static int check_range(struct transfer *t)
 	if (t->answer.status == 200) {
 		/* A server without ranges sends the whole object: right if the range is all of it. */
 		if (!t->has_length || t->length != t->want || q->off != 0)
-			return refuse(
+			return transfer_refuse(
 				t, -EIO,
 				"the server gives the whole object (status 200) in place of the range");
 		t->at = 0;
 	} else if (!t->has_range) {
-		return refuse(t, -EIO, "the server does not say which range it gives");
+		return transfer_refuse(t, -EIO, "the server does not say which range it gives");
 	} else if (t->range_from != from || t->range_to != to) {
-		return refuse(t, -EIO,
-			      "the server gives the range %" PRIu64 "-%" PRIu64 " in its place",
-			      t->range_from, t->range_to);
+		return transfer_refuse(t, -EIO,
+				       "the server gives the range %" PRIu64 "-%" PRIu64
+				       " in its place",
+				       t->range_from, t->range_to);
 	} else if (t->has_length && t->length != to - from) {
-		return refuse(t, -EIO, "the answer has %" PRIu64 " bytes, the range %" PRIu64,
-			      t->length, to - from);
+		return transfer_refuse(t, -EIO,
+				       "the answer has %" PRIu64 " bytes, the range %" PRIu64,
+				       t->length, to - from);
 	}
 	return 0;
 }
@@ -211,11 +215,11 @@ static int check_answer(struct transfer *t)
 	if (!transfer_is_pinned(t->req)) {
 		t->is_superseded = t->req->owner && t->req->owner != t;
 		if (t->is_superseded)
-			return refuse(t, -EIO, "another answer came first");
+			return transfer_refuse(t, -EIO, "another answer came first");
 		t->req->owner = t;
 	}
 	if (t->req->expect && !t->has_expected)
-		return refuse(t, -EIO, "the answer has no header '%s'", t->req->expect);
+		return transfer_refuse(t, -EIO, "the answer has no header '%s'", t->req->expect);
 	if (t->has_length && !is_ranged(t->req)) {
 		t->answer.has_size = true;
 		t->answer.size = t->length;
@@ -225,13 +229,13 @@ static int check_answer(struct transfer *t)
 		t->answer.size = t->length;
 	}
 	r = check_tag(t);
-	return r < 0 || !is_ranged(t->req) ? r : check_range(t);
+	return r < 0 || !is_ranged(t->req) ? r : transfer_check_range(t);
 }
 
 /* ---- bytes ---- */
 
 /* Store the next bytes of the range. This or another transfer has stored all bytes before them. */
-static void store(struct transfer *t, const uint8_t *p, size_t n)
+static void transfer_store(struct transfer *t, const uint8_t *p, size_t n)
 {
 	struct http_request *q = t->req;
 	uint64_t at = q->off + t->at, end = at + n;
@@ -268,14 +272,14 @@ static size_t on_body(char *p, size_t size, size_t n, void *arg)
 		return 0;
 	if (is_ranged(q)) {
 		if (n > t->want - t->at) {
-			refuse(t, -EIO, "the answer is longer than the range");
+			transfer_refuse(t, -EIO, "the answer is longer than the range");
 			return 0;
 		}
-		store(t, (const uint8_t *)p, n);
+		transfer_store(t, (const uint8_t *)p, n);
 		return n;
 	}
 	if (n > q->limit - MIN(q->body.n, q->limit)) {
-		refuse(t, -EFBIG, "it has more than %zu bytes", q->limit);
+		transfer_refuse(t, -EFBIG, "it has more than %zu bytes", q->limit);
 		return 0;
 	}
 	return buf_add(&q->body, p, n) < 0 ? 0 : n;

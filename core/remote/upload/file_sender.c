@@ -131,9 +131,9 @@ static enum task task_of(const struct sent_file *f)
 										       TASK_NONE;
 }
 
-static void *work(void *arg);
+static void *sender_work(void *arg);
 
-static void start_thread(struct file_sender *fs)
+static void sender_start_thread(struct file_sender *fs)
 {
 	if (!fs->threads_max)
 		fs->threads_max = (unsigned)MIN(MAX(budget_total(fs->budget) / PART_BYTES, 1u),
@@ -143,7 +143,7 @@ static void start_thread(struct file_sender *fs)
 	if (fs->idle || fs->threads == fs->threads_max || !fs->thread)
 		return;
 	/* If no thread can be started, file_sender_wait() sends everything. */
-	if (thread_start(&fs->thread[fs->threads], "pytreefs-send", work, fs) == 0)
+	if (thread_start(&fs->thread[fs->threads], "pytreefs-send", sender_work, fs) == 0)
 		fs->threads++;
 }
 
@@ -155,11 +155,11 @@ static void queue(struct file_sender *fs, struct sent_file *f)
 	f->next = NULL;
 	*fs->last = f;
 	fs->last = &f->next;
-	start_thread(fs);
+	sender_start_thread(fs);
 	pthread_cond_broadcast(&fs->changed);
 }
 
-static struct sent_file *unqueue(struct file_sender *fs)
+static struct sent_file *sender_unqueue(struct file_sender *fs)
 {
 	struct sent_file *f = fs->first;
 
@@ -197,14 +197,14 @@ struct part {
 	void *arg;
 };
 
-static int open_file(struct sent_file *f)
+static int sender_open_file(struct sent_file *f)
 {
 	return f->file ? 0 : io_file_open(f->from, f->path, O_RDONLY, 0, &f->file);
 }
 
 static int start_upload(struct file_sender *fs, struct sent_file *f, const struct part *p)
 {
-	int r = open_file(f);
+	int r = sender_open_file(f);
 
 	if (r >= 0 && !(p->is_last && p->number == 1))
 		r = store_upload_start(f->upload);
@@ -218,7 +218,7 @@ static int start_upload(struct file_sender *fs, struct sent_file *f, const struc
 }
 
 /* The engine does not continue short reads beyond the size that the file was opened with. */
-static int read_part(struct io_file *file, const struct part *p, uint8_t *ret)
+static int sender_read_part(struct io_file *file, const struct part *p, uint8_t *ret)
 {
 	size_t at = 0;
 	int r = 0;
@@ -239,7 +239,7 @@ static int read_part(struct io_file *file, const struct part *p, uint8_t *ret)
 	return r;
 }
 
-static int send_part(struct file_sender *fs, struct sent_file *f, const struct part *p)
+static int sender_send_part(struct file_sender *fs, struct sent_file *f, const struct part *p)
 {
 	size_t n = MAX(p->n, 1u);
 	uint8_t *bytes;
@@ -247,12 +247,14 @@ static int send_part(struct file_sender *fs, struct sent_file *f, const struct p
 
 	if (r >= 0 && p->number == 1)
 		r = start_upload(fs, f, p);
-	if (r >= 0)
-		r = budget_take(fs->budget, p->n);
+	if (r < 0)
+		return r;
+	r = budget_take(fs->budget, p->n);
 	if (r < 0)
 		return r;
 	bytes = block_alloc(n);
-	r = bytes ? read_part(f->file, p, bytes) : fail(-ENOMEM, "cannot write '%s'", f->path);
+	r = bytes ? sender_read_part(f->file, p, bytes) :
+		    fail(-ENOMEM, "cannot write '%s'", f->path);
 	if (r >= 0)
 		r = store_upload_part(f->upload, p->number, p->off, span_of(bytes, p->n),
 				      p->is_last);
@@ -275,7 +277,7 @@ static void do_part(struct file_sender *fs, struct sent_file *f)
 	p.is_last = f->is_whole && f->handed == f->end;
 	queue(fs, f);
 	pthread_mutex_unlock(&fs->lock);
-	r = send_part(fs, f, &p);
+	r = sender_send_part(fs, f, &p);
 	pthread_mutex_lock(&fs->lock);
 	if (r < 0)
 		file_failed(fs, f, r);
@@ -321,7 +323,7 @@ static void do_give_up(struct file_sender *fs, struct sent_file *f)
 /* Called with the lock held; releases it meanwhile. False: the queue is empty. */
 static bool do_next(struct file_sender *fs)
 {
-	struct sent_file *f = fs->stop ? NULL : unqueue(fs);
+	struct sent_file *f = fs->stop ? NULL : sender_unqueue(fs);
 	enum task t = f ? task_of(f) : TASK_NONE;
 
 	if (!f)
@@ -341,7 +343,7 @@ static bool do_next(struct file_sender *fs)
 	return true;
 }
 
-static void *work(void *arg)
+static void *sender_work(void *arg)
 {
 	struct file_sender *fs = arg;
 
@@ -359,7 +361,7 @@ static void *work(void *arg)
 
 /* ---- files ---- */
 
-static int add(struct file_sender *fs, const char *path, struct sent_file **ret)
+static int sender_add(struct file_sender *fs, const char *path, struct sent_file **ret)
 {
 	struct sent_file *f = calloc(1, sizeof(*f));
 	int r = f && (f->path = strdup(path)) && array_reserve(fs->file, fs->cap, fs->n + 1) ?
@@ -382,7 +384,7 @@ void file_sender_grew(struct file_sender *fs, struct sent_file **file, const cha
 	struct sent_file *f = *file;
 
 	pthread_mutex_lock(&fs->lock);
-	if (!f && !fs->stop && add(fs, path, &f) >= 0) {
+	if (!f && !fs->stop && sender_add(fs, path, &f) >= 0) {
 		fs->n_grown = fs->n;
 		f->file = io_file_ref(from);
 		f->dev = from->dev;
@@ -438,8 +440,8 @@ static bool can_go_on(const struct sent_file *f, const struct stat *st)
 }
 
 /* Called with the lock held. Data files have random names, so there is one of that path at most. */
-static struct sent_file *find_sent(struct file_sender *fs, const char *path, const struct stat *st,
-				   bool *is_new)
+static struct sent_file *sender_find_sent(struct file_sender *fs, const char *path,
+					  const struct stat *st, bool *is_new)
 {
 	struct sent_file *f = NULL;
 
@@ -463,9 +465,9 @@ int file_sender_add(struct file_sender *fs, struct io_dir *from, const char *pat
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&fs->lock);
-	f = find_sent(fs, path, &st, &is_new);
+	f = sender_find_sent(fs, path, &st, &is_new);
 	if (!f) {
-		r = add(fs, path, &f);
+		r = sender_add(fs, path, &f);
 		if (r >= 0)
 			f->from = from;
 		if (r >= 0 && is_new)

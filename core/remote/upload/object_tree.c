@@ -24,7 +24,7 @@ void objects_release(struct objects *o)
 	free(o->path);
 }
 
-static char *join(const char *dir, const char *name)
+static char *tree_join(const char *dir, const char *name)
 {
 	return str_fmt("%s%s%s", dir, *dir ? "/" : "", name);
 }
@@ -41,7 +41,7 @@ static int collect_below(struct store *s, const char *dir, unsigned depth, struc
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < l->n && r >= 0; i++) {
-		char *path = join(dir, l->entry[i].name);
+		char *path = tree_join(dir, l->entry[i].name);
 		struct io_object o;
 
 		if (!path || !array_reserve(ret->path, ret->cap, ret->n + 1)) {
@@ -100,7 +100,7 @@ struct removal {
 	uint64_t bytes;
 };
 
-static int remove_some(const struct removal *rm, char *const *path, size_t n)
+static int tree_remove_some(const struct removal *rm, char *const *path, size_t n)
 {
 	int r = rm->renew ? rm->renew(rm->renew_arg) : 0;
 
@@ -123,7 +123,7 @@ static int remove_others(struct removal *rm)
 	}
 	all.n = n;
 	for (size_t at = 0; at < n && r >= 0; at += REMOVED_PER_RENEWAL)
-		r = remove_some(rm, all.path + at, MIN(n - at, (size_t)REMOVED_PER_RENEWAL));
+		r = tree_remove_some(rm, all.path + at, MIN(n - at, (size_t)REMOVED_PER_RENEWAL));
 	objects_release(&all);
 	return r < 0 ? r : (int)MIN(n, (size_t)INT_MAX);
 }
@@ -153,7 +153,7 @@ static bool is_claim(void *arg, const char *path)
 int object_tree_remove(struct store *s, const char *path, int (*renew)(void *arg), void *arg,
 		       uint64_t *ret)
 {
-	auto_free char *claim = join(path, CLAIM_FILE);
+	auto_free char *claim = tree_join(path, CLAIM_FILE);
 	struct seen_claim k = { .path = claim };
 	struct removal rm = { s, path, is_claim, &k, renew, arg, 0 };
 	int r = claim ? store_remove_uploads(&s->base, path) :
@@ -165,7 +165,7 @@ int object_tree_remove(struct store *s, const char *path, int (*renew)(void *arg
 	for (int i = 1; i < ROUNDS_MAX && r > 0 && k.found; i++)
 		r = remove_others(&rm);
 	if (r >= 0)
-		r = remove_some(&rm, &claim, 1);
+		r = tree_remove_some(&rm, &claim, 1);
 	if (ret)
 		*ret = rm.bytes;
 	return r;

@@ -57,7 +57,7 @@ static bool is_value(struct span s)
 	return s.n > 0;
 }
 
-static struct span trim(struct span s)
+static struct span web_headers_trim(struct span s)
 {
 	while (s.n && strchr(" \t\r", s.p[s.n - 1]))
 		s.n--;
@@ -70,7 +70,8 @@ static int add_line(struct buf *ret, struct span line, const char *path, size_t 
 {
 	const uint8_t *colon = line.n ? memchr(line.p, ':', line.n) : NULL;
 	struct span name = span_of(line.p, colon ? (size_t)(colon - line.p) : 0);
-	struct span value = colon ? trim(span_of(colon + 1, line.n - name.n - 1)) : name;
+	struct span value = colon ? web_headers_trim(span_of(colon + 1, line.n - name.n - 1)) :
+				    name;
 	int r;
 
 	if (!line.n || *line.p == '#')
@@ -85,7 +86,7 @@ static int add_line(struct buf *ret, struct span line, const char *path, size_t 
 	return r < 0 ? r : buf_add_byte(ret, '\0');
 }
 
-static int parse(struct span text, const char *path, struct buf *ret)
+static int web_headers_parse(struct span text, const char *path, struct buf *ret)
 {
 	int r = 0;
 
@@ -96,7 +97,7 @@ static int parse(struct span text, const char *path, struct buf *ret)
 		const uint8_t *end = memchr(text.p, '\n', text.n);
 		size_t n = end ? (size_t)(end - text.p) : text.n;
 
-		r = add_line(ret, trim(span_of(text.p, n)), path, number);
+		r = add_line(ret, web_headers_trim(span_of(text.p, n)), path, number);
 		n += end != NULL;
 		text = span_of(text.p + n, text.n - n);
 	}
@@ -107,7 +108,7 @@ static int parse(struct span text, const char *path, struct buf *ret)
 
 /* ---- the file ---- */
 
-static int read_file(const char *path, int flags, struct buf *ret, struct stat *st)
+static int web_headers_read_file(const char *path, int flags, struct buf *ret, struct stat *st)
 {
 	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | flags);
 	auto_secret text = { 0 };
@@ -126,7 +127,7 @@ static int read_file(const char *path, int flags, struct buf *ret, struct stat *
 			"'%s' is open to all users (mode %04o), and may have secrets: chmod o= of it",
 			path, (unsigned)st->st_mode & 07777u);
 	r = secret_read_fd(fd, path, FILE_MAX, &text);
-	return r < 0 ? r : parse(buf_span(&text), path, ret);
+	return r < 0 ? r : web_headers_parse(buf_span(&text), path, ret);
 }
 
 static bool is_same_file(const struct stat *a, const struct stat *b)
@@ -145,7 +146,7 @@ void web_headers_refresh(struct web_headers *w)
 	/* A pipe is read once, and one that has come in the place of the file is not waited for. */
 	if (S_ISREG(w->read.st_mode) && stat(w->path, &now) == 0 && S_ISREG(now.st_mode) &&
 	    !is_same_file(&now, &w->read)) {
-		r = read_file(w->path, O_NONBLOCK, &lines, &now);
+		r = web_headers_read_file(w->path, O_NONBLOCK, &lines, &now);
 		w->read = now;
 		if (r >= 0) {
 			const struct buf before = w->lines;
@@ -207,7 +208,7 @@ int web_headers_open(const char *path, struct web_headers **ret)
 				span_of(w->path, (size_t)(strrchr(w->path, '/') - w->path) + 1))))
 		r = fail(-ENOMEM, "cannot read '%s'", path);
 	if (r >= 0)
-		r = read_file(w->path, 0, &w->lines, &w->read);
+		r = web_headers_read_file(w->path, 0, &w->lines, &w->read);
 	if (r < 0) {
 		web_headers_free(w);
 		return err_at(r, "option 'http_headers'");

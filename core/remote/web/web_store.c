@@ -18,7 +18,7 @@
 #define DOCUMENT_MAX (1 << 20)
 #define PROBES_MAX 64
 
-static int prepare(struct store *s)
+static int web_prepare(struct store *s)
 {
 	if (s->own)
 		web_headers_refresh(s->own);
@@ -42,10 +42,10 @@ static int ask_head(struct store *s, const char *path, char *url, struct http_re
 	return http_submit(s->http, ret);
 }
 
-static int head(struct store *s, const char *path, struct io_object *ret)
+static int web_head(struct store *s, const char *path, struct io_object *ret)
 {
 	struct http_request q = { 0 };
-	int r = prepare(s);
+	int r = web_prepare(s);
 
 	if (r >= 0)
 		r = ask_head(s, path, NULL, &q);
@@ -98,7 +98,7 @@ static void probing_release(struct probing *p)
 	free(p->path);
 }
 
-static int url_of(const struct probing *p, const char *path, char **ret)
+static int web_url_of(const struct probing *p, const char *path, char **ret)
 {
 	if (!p->is_given)
 		return store_object_url(p->s, path, ret);
@@ -106,11 +106,12 @@ static int url_of(const struct probing *p, const char *path, char **ret)
 	return *ret ? 0 : fail(-ENOMEM, "cannot look into '%s'", path);
 }
 
-static int ask(const struct probing *p, const char *path, const char *name, struct first_range *ret)
+static int web_ask(const struct probing *p, const char *path, const char *name,
+		   struct first_range *ret)
 {
 	const struct io_want beginning = { 0, IO_FIRST_BYTES };
 	char *url;
-	int r = url_of(p, path, &url);
+	int r = web_url_of(p, path, &url);
 
 	if (r < 0)
 		return r;
@@ -136,7 +137,7 @@ static int add_probe(struct probing *p, const char *name)
 		return fail(-ENOMEM, "cannot look into '%s'", p->path);
 	b->name = span_of(b->path + n, first);
 	b->names_a_directory = name[first] == '/';
-	r = ask(p, b->path, name, &b->first);
+	r = web_ask(p, b->path, name, &b->first);
 	if (r < 0)
 		free(take(b->path));
 	else
@@ -182,7 +183,7 @@ static size_t n_names(const struct store *s)
 	return n;
 }
 
-static int add_directory(void *arg, const char *name)
+static int web_add_directory(void *arg, const char *name)
 {
 	struct probing *p = arg;
 	const struct io_object o = { .is_dir = true };
@@ -197,10 +198,11 @@ static int add_named(struct probing *p, const char *path)
 	const struct store_names *names = &p->s->opts.names;
 	struct http_request q = { 0 };
 	char *url;
-	int r = url_of(p, path, &url);
+	int r = web_url_of(p, path, &url);
 
-	if (r >= 0)
-		r = store_request_url(p->s, path, url, &q);
+	if (r < 0)
+		return r;
+	r = store_request_url(p->s, path, url, &q);
 	if (r < 0)
 		return r;
 	q.limit = DOCUMENT_MAX;
@@ -208,12 +210,12 @@ static int add_named(struct probing *p, const char *path)
 	if (r >= 0)
 		r = http_wait(p->s->http, &q);
 	if (r >= 0)
-		r = names->directories(buf_span(&q.body), add_directory, p);
+		r = names->directories(buf_span(&q.body), web_add_directory, p);
 	store_request_release(&q);
 	return r;
 }
 
-static int add_found(struct probing *p, struct probe *b)
+static int web_add_found(struct probing *p, struct probe *b)
 {
 	const struct store_names *names = &p->s->opts.names;
 	struct io_object o;
@@ -229,7 +231,7 @@ static int add_found(struct probing *p, struct probe *b)
 	if (r >= 0 && names->document && !o.is_dir && span_eq(b->name, span_str(names->document)))
 		r = b->first.req.received == o.size ?
 			    names->directories(span_of(b->first.piece.p, (size_t)o.size),
-					       add_directory, p) :
+					       web_add_directory, p) :
 			    add_named(p, b->path);
 	if (r >= 0 && b->first.piece.p)
 		first_range_keep(p->s, b->path, &o, &b->first);
@@ -260,7 +262,7 @@ static bool has_any(struct probing *p, struct err_note *failed, struct err_note 
 }
 
 /* Wait for all requests under way. Returns r, and keeps its note. */
-static int wait_all(struct probing *p, size_t n, int r)
+static int web_wait_all(struct probing *p, size_t n, int r)
 {
 	struct err_note why = { 0 }, other = { 0 };
 
@@ -272,11 +274,11 @@ static int wait_all(struct probing *p, size_t n, int r)
 }
 
 /* Look up a document without a first range: it may be empty. */
-static int ask_again(const struct probing *p, struct probe *b)
+static int web_ask_again(const struct probing *p, struct probe *b)
 {
 	struct http_request q = { 0 };
 	char *url;
-	int r = url_of(p, b->path, &url);
+	int r = web_url_of(p, b->path, &url);
 
 	if (r >= 0)
 		r = ask_head(p->s, b->path, url, &q);
@@ -290,7 +292,7 @@ static int ask_again(const struct probing *p, struct probe *b)
 
 /* Some servers answer 403 for a name that does not exist, so refusals are an error only if all
  * names are refused. */
-static int collect(struct probing *p, struct object_list **ret)
+static int web_collect(struct probing *p, struct object_list **ret)
 {
 	struct err_note refused = { 0 }, failed = { 0 };
 	int r;
@@ -303,9 +305,9 @@ static int collect(struct probing *p, struct object_list **ret)
 		struct probe *b = &p->probe[i];
 
 		if (b->first.req.result == -EUCLEAN)
-			r = ask_again(p, b);
+			r = web_ask_again(p, b);
 		if (r >= 0 && b->first.req.result >= 0)
-			r = add_found(p, b);
+			r = web_add_found(p, b);
 	}
 	if (r < 0)
 		return r;
@@ -325,18 +327,19 @@ static int collect(struct probing *p, struct object_list **ret)
 	return 0;
 }
 
-static int fetch(struct store *s, const char *path, struct object_list **ret)
+static int web_fetch(struct store *s, const char *path, struct object_list **ret)
 {
 	auto_free struct probing *p = calloc(1, sizeof(*p));
 	int r = p ? probing_init(p, s, span_str(path)) :
 		    fail(-ENOMEM, "cannot look into '%s'", path);
 
-	if (r >= 0)
-		r = prepare(s);
+	if (r < 0)
+		return r;
+	r = web_prepare(s);
 	if (r < 0)
 		return r;
 	r = add_probes(p, 0, n_names(s));
-	r = r < 0 ? wait_all(p, 1, r) : collect(p, ret);
+	r = r < 0 ? web_wait_all(p, 1, r) : web_collect(p, ret);
 	probing_release(p);
 	return r;
 }
@@ -346,7 +349,7 @@ static int fetch(struct store *s, const char *path, struct object_list **ret)
 #define REACH_MAX 16 /* parts of a path */
 
 /* The deepest part in which one of the names exists, or n. */
-static size_t deepest(struct probing *part, size_t n, struct err_note *failed)
+static size_t web_deepest(struct probing *part, size_t n, struct err_note *failed)
 {
 	struct err_note refused = { 0 };
 
@@ -385,7 +388,7 @@ static int reach_parts(struct store *s, const char *path, struct probing *part, 
 			return r;
 		end += i && path[end] == '/';
 	}
-	i = deepest(part, n, &failed);
+	i = web_deepest(part, n, &failed);
 	for (size_t k = 0; i == n && k < n && asked < names->n_model; k++) {
 		r = add_probes(&part[k], asked, names->n_model);
 		if (r < 0)
@@ -393,7 +396,7 @@ static int reach_parts(struct store *s, const char *path, struct probing *part, 
 	}
 	if (i == n && asked < names->n_model) {
 		asked = names->n_model;
-		i = deepest(part, n, &failed);
+		i = web_deepest(part, n, &failed);
 	}
 	*ret = i < n ? strlen(part[i].path) : strlen(path);
 	if (i == n)
@@ -401,7 +404,7 @@ static int reach_parts(struct store *s, const char *path, struct probing *part, 
 	r = add_probes(&part[i], asked, all);
 	if (r < 0)
 		return r;
-	r = collect(&part[i], &l);
+	r = web_collect(&part[i], &l);
 	if (r < 0)
 		return r;
 	dir_cache_add_listing(&s->dirs, l);
@@ -424,7 +427,7 @@ static int reach(struct store *s, const char *path, size_t *ret)
 	part = calloc(n, sizeof(*part));
 	if (!part)
 		return fail(-ENOMEM, "cannot look for '%s'", path);
-	r = wait_all(part, n, reach_parts(s, path, part, n, ret));
+	r = web_wait_all(part, n, reach_parts(s, path, part, n, ret));
 	for (size_t i = 0; i < n; i++)
 		probing_release(&part[i]);
 	free(part);
@@ -432,18 +435,18 @@ static int reach(struct store *s, const char *path, size_t *ret)
 }
 
 /* The known names, which are looked for in every directory, are not directories themselves. */
-static bool is_known(const struct store *s, const char *path)
+static bool web_is_known(const struct store *s, const char *path)
 {
 	const char *slash = strrchr(path, '/');
 
 	return is_known_name(s, slash ? slash + 1 : path);
 }
 
-static int look(struct store *s, const char *path, struct io_object *ret)
+static int web_look(struct store *s, const char *path, struct io_object *ret)
 {
-	int r = store_is_top(s, path) ? -ENOENT : head(s, path, ret);
+	int r = store_is_top(s, path) ? -ENOENT : web_head(s, path, ret);
 
-	return r != -ENOENT || is_known(s, path) ? r : store_look_into(s, path, ret);
+	return r != -ENOENT || web_is_known(s, path) ? r : store_look_into(s, path, ret);
 }
 
 /* ---- headers and logins ---- */
@@ -462,14 +465,14 @@ static int find_netrc(struct store *s)
 				   fail(-ENOMEM, "cannot find .netrc");
 }
 
-static int authorize(void *arg, const struct http_request *req, struct http_headers *ret)
+static int web_authorize(void *arg, const struct http_request *req, struct http_headers *ret)
 {
 	const struct store *s = arg;
 
 	return s->own ? web_headers_add(s->own, ret) : 0;
 }
 
-static bool explain(void *arg, const struct http_refusal *refusal, struct http_request *req)
+static bool web_explain(void *arg, const struct http_refusal *refusal, struct http_request *req)
 {
 	size_t n = strlen(req->why);
 
@@ -524,13 +527,13 @@ static int open_http(struct store *s, const char *url)
 const struct store_kind web_store = {
 	.open = open_http,
 	.close = close_http,
-	.prepare = prepare,
-	.authorize = authorize,
-	.explain = explain,
+	.prepare = web_prepare,
+	.authorize = web_authorize,
+	.explain = web_explain,
 	.file = file,
 	.follows = true,
 	.no_list = true,
-	.fetch = fetch,
-	.look = look,
+	.fetch = web_fetch,
+	.look = web_look,
 	.reach = reach,
 };
