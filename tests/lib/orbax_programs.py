@@ -124,6 +124,10 @@ def installed(at):
     os.environ['PYTREEFS_ORBAX'] = 'off'
     same(TREE, v1.load(at / 'v1', ABSTRACT), False)
     del os.environ['PYTREEFS_ORBAX']
+    for name in ('transforms=/nothing', 'restore_dtype=float16'):       # for mounts; what Orbax restores is as it was saved
+        os.environ['PYTREEFS_OPTIONS'] = name
+        same(TREE, v1.load(at / 'v1', ABSTRACT), False)
+    del os.environ['PYTREEFS_OPTIONS']
     pytreefs.orbax.uninstall()
     same(TREE, v1.load(at / 'v1', ABSTRACT), False)
     with ocp.StandardCheckpointer() as c:

@@ -42,6 +42,9 @@ __all__ = ['ArrayHandler', 'NumpyHandler', 'PyTreeCheckpointHandler', 'PyTreeHan
            'registry', 'uninstall']
 
 
+DEFAULT_BUDGET = 256 << 20      # of the option read_budget
+
+
 class _Unknown(Exception):
     """Orbax's own handler does it."""
 
@@ -58,8 +61,11 @@ class _Reading(Loading):
         where = os.fspath(first.parent_dir)
         if '://' in where:
             raise _Unknown('it is not a directory')
+        if any(name in os.environ.get('PYTREEFS_OPTIONS', '') for name in ('transforms', 'restore_dtype')):
+            raise _Unknown('PYTREEFS_OPTIONS shows another tree than Orbax stores')
         options: dict[str, Any] = {'missing': 'error' if first.raise_array_data_missing_error else 'zero'}
-        if isinstance(first.byte_limiter, limits.LimitInFlightBytes):
+        # Orbax allows 96 GB by default; the default here suffices.
+        if isinstance(first.byte_limiter, limits.LimitInFlightBytes) and first.byte_limiter.max_bytes < DEFAULT_BUDGET:
             options['read_budget'] = max(first.byte_limiter.max_bytes, 1 << 20)
         super().__init__(where, lambda _: False, None, 'numpy', options)
         self.of_name: dict[str, int] = {}
