@@ -422,9 +422,9 @@ static int delete_in_bucket(struct io_dir *source, const char *name)
 	err_clear();
 	r = step_copy_remove(source, name, take(f));
 	if (r < 0)
-		log_warn(
-			"step '%s' is deleted, and what is left of it remains for `pytreefs gc`: %s",
-			name, err_text(r));
+		log_warn("step '%s' is deleted, and what is left of it remains for `pytreefs gc`: "
+			 "%s",
+			 name, err_text(r));
 	return 0;
 }
 

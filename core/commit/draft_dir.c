@@ -143,7 +143,7 @@ static int refuse_other(struct io_dir *parent, const char *name)
 
 	if (r != 0)
 		return r < 0 ? r : exists(name);
-	/* Not EEXIST: a mount shows no such name, and programs take EEXIST for one that is there. */
+	/* Not EEXIST: programs take that for a name that a mount shows. */
 	return fail(-EBUSY, "'%s' is a %s of another program%s", name,
 		    is_tmp ? "temporary directory" : "directory",
 		    is_tmp ? "" : ", without commit_success.txt");
@@ -538,7 +538,8 @@ int draft_dir_lost(const struct draft_dir *d)
 	 */
 	return fail(
 		-EIO,
-		"the directory of draft '%s' was removed by another program: what was written to it is lost; "
+		"the directory of draft '%s' was removed by another program: what was written to "
+		"it is lost; "
 		"remove the draft and write it again",
 		d->final);
 }

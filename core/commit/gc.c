@@ -24,20 +24,20 @@ const char *gc_kind_text(enum gc_kind kind)
 {
 	static const char *const texts[] = {
 		[GC_DRAFT] = "abandoned draft",
-		[GC_COPY] =
-			"part of a step, whose writer may be on another machine; `gc --all --older-than 1d` removes it once it has not changed for a day",
+		[GC_COPY] = "part of a step, whose writer may be on another machine; `gc --all "
+			    "--older-than 1d` removes it once it has not changed for a day",
 		[GC_BEGUN] = "draft that was never begun in full",
 		[GC_DELETED] = "rest of a deleted step",
 		[GC_LOCK] = "lock file of a commit that was interrupted",
-		[GC_FOREIGN] =
-			"temporary directory of another program, such as Orbax; `gc --all --older-than 1d` removes it once it has not changed for a day",
+		[GC_FOREIGN] = "temporary directory of another program, such as Orbax; `gc --all "
+			       "--older-than 1d` removes it once it has not changed for a day",
 		[GC_LIVE] = "held by a living writer",
-		[GC_COMMITTING] =
-			"its writer ended while it committed, which may take effect yet; `pytreefs gc` removes it ten minutes after that",
-		[GC_UNCLAIMED] =
-			"objects of ranks of a job that ended; `gc --all --older-than 1d` removes them once they have not changed for a day",
-		[GC_OLD] =
-			"checkpoint whose replacement was interrupted; rename it to the name of its step to use it",
+		[GC_COMMITTING] = "its writer ended while it committed, which may take effect yet; "
+				  "`pytreefs gc` removes it ten minutes after that",
+		[GC_UNCLAIMED] = "objects of ranks of a job that ended; `gc --all --older-than 1d` "
+				 "removes them once they have not changed for a day",
+		[GC_OLD] = "checkpoint whose replacement was interrupted; rename it to the name of "
+			   "its step to use it",
 	};
 
 	return texts[kind];

@@ -540,11 +540,11 @@ int item_store_leaf_check(struct span param)
 		size_t n = slash ? (size_t)(slash - rest.p) : rest.n;
 
 		if (n > LIMIT_NAME_BYTES)
-			return fail(
-				-ENAMETOOLONG,
-				"'%.*s' is the name of a directory with ocdbt=off, and has %zu bytes, and "
-				"the limit is %d; use ocdbt=on",
-				SPAN_ARG(param), n, LIMIT_NAME_BYTES);
+			return fail(-ENAMETOOLONG,
+				    "'%.*s' is the name of a directory with ocdbt=off, and has %zu "
+				    "bytes, and "
+				    "the limit is %d; use ocdbt=on",
+				    SPAN_ARG(param), n, LIMIT_NAME_BYTES);
 		rest = span_from(rest, MIN(n + 1, rest.n));
 	}
 	return 0;

@@ -94,10 +94,10 @@ int replace_check(struct io_dir *parent, const char *name, const struct stat *st
 	if (r < 0)
 		return r;
 	if (st->st_dev != above.st_dev)
-		return fail(
-			-EBUSY,
-			"'%s' is a mount point: it cannot be replaced; unmount it, or choose another name",
-			path);
+		return fail(-EBUSY,
+			    "'%s' is a mount point: it cannot be replaced; unmount it, or choose "
+			    "another name",
+			    path);
 	r = detect_shape(parent, name, NULL, &shape);
 	if (r >= 0)
 		r = is_replaceable(parent, name, shape);

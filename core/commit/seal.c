@@ -385,16 +385,14 @@ static int by_name(const void *a, const void *b)
 	return span_cmp(*(const struct span *)a, *(const struct span *)b);
 }
 
-static int add_other(void *arg, const char *name, unsigned char type)
+static bool is_needed(void *arg, const char *name)
 {
-	struct cleaning *cl = arg;
+	const struct cleaning *cl = arg;
 	struct span key = span_str(name);
 
 	/* If the item is the whole draft, the draft's lock file is in the same directory. */
-	if (!strcmp(name, DRAFT_LOCK_FILE) ||
-	    (cl->n && bsearch(&key, cl->retained, cl->n, sizeof(key), by_name)))
-		return 0;
-	return buf_add(&cl->names, name, strlen(name) + 1);
+	return !strcmp(name, DRAFT_LOCK_FILE) ||
+	       (cl->n && bsearch(&key, cl->retained, cl->n, sizeof(key), by_name));
 }
 
 static int keep_entries(struct cleaning *cl)
@@ -442,21 +440,12 @@ static int take_names_back(struct commit_item *item)
 static int clean_item(struct commit_item *item)
 {
 	struct cleaning cl = { .item = item };
-	struct io_dir *dir = item_store_dir(item->store);
-	auto_buf others = { 0 };
 	int r = take_names_back(item);
 
 	if (r >= 0)
 		r = keep_entries(&cl);
-	if (r >= 0) {
-		/* The names must not be reallocated any more, since the spans point into them. */
-		struct cleaning look = { .item = item, .retained = cl.retained, .n = cl.n };
-
-		r = io_list(dir, ".", add_other, &look);
-		others = look.names;
-	}
-	for (size_t at = 0; at < others.n && r >= 0; at += strlen((char *)others.p + at) + 1)
-		r = io_remove_tree(dir, (char *)others.p + at);
+	if (r >= 0)
+		r = io_remove_entries(item_store_dir(item->store), ".", is_needed, &cl);
 	buf_release(&cl.names);
 	free(cl.retained);
 	return r;

@@ -64,10 +64,9 @@ static int write_marker(const struct step_copy *c, struct io_dir *to)
 	return r < 0 ? r : io_write_file(to, "commit_success.txt", buf_span(&text));
 }
 
-static int remove_entry(void *arg, const char *name, unsigned char type)
+static bool is_lock_file(void *arg, const char *name)
 {
-	(void)type;
-	return strcmp(name, DRAFT_LOCK_FILE) ? io_remove_tree(arg, name) : 0;
+	return !strcmp(name, DRAFT_LOCK_FILE);
 }
 
 int step_copy_remove(struct io_dir *source, const char *name, struct io_file *lock)
@@ -77,7 +76,7 @@ int step_copy_remove(struct io_dir *source, const char *name, struct io_file *lo
 	int r = io_dir_sub(source, name, &dir);
 
 	if (r >= 0)
-		r = io_list(dir, ".", remove_entry, dir);
+		r = io_remove_entries(dir, ".", is_lock_file, NULL);
 	if (!source->bucket->uploads_later)
 		io_file_unref(take(held));
 	return r < 0 ? r : io_remove_tree(source, name);

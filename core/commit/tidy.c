@@ -221,22 +221,17 @@ static int tidy_database(const struct commit_item *item)
 	return r;
 }
 
-static int add_temporary(void *arg, const char *name, unsigned char type)
+static bool is_of_step(void *arg, const char *name)
 {
-	return item_store_is_temporary(name) ? buf_add(arg, name, strlen(name) + 1) : 0;
+	return !item_store_is_temporary(name);
 }
 
 /* Remove all directories with temporary names, since all leaves have their own names. */
 static int tidy_directories(const struct commit_item *item)
 {
-	auto_buf names = { 0 };
-	int r = item->n_retained ?
-			io_list(item_store_dir(item->store), ".", add_temporary, &names) :
-			0;
-
-	for (size_t at = 0; at < names.n && r >= 0; at += strlen((char *)names.p + at) + 1)
-		r = io_remove_tree(item_store_dir(item->store), (char *)names.p + at);
-	return r;
+	return item->n_retained ?
+		       io_remove_entries(item_store_dir(item->store), ".", is_of_step, NULL) :
+		       0;
 }
 
 int tidy_item(const struct commit_item *item)

@@ -294,6 +294,9 @@ int io_write_file(struct io_dir *dir, const char *rel, struct span content);
  * Returns 0 when rel does not exist.
  */
 int io_remove_tree(struct io_dir *dir, const char *rel);
+/* Remove the entries of a directory, with their contents, except those that `keeps` chooses. */
+int io_remove_entries(struct io_dir *dir, const char *rel,
+		      bool (*keeps)(void *arg, const char *name), void *arg);
 /*
  * For use after a failed sync of a directory: the kernel may have dropped the names that it failed
  * to write, so they are written again by renaming each entry there and back. io_rewrite_name() does

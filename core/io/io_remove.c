@@ -60,15 +60,33 @@ int io_remove_tree(struct io_dir *dir, const char *rel)
 	return r;
 }
 
-/* ---- rewriting names ---- */
-
-#define AGAIN ".pytreefs-again"
-
 static int add_name(void *arg, const char *name, unsigned char type)
 {
 	(void)type;
 	return buf_add(arg, name, strlen(name) + 1);
 }
+
+int io_remove_entries(struct io_dir *dir, const char *rel,
+		      bool (*keeps)(void *arg, const char *name), void *arg)
+{
+	auto_buf names = { 0 };
+	int r = io_list(dir, rel, add_name, &names);
+
+	for (size_t at = 0; at < names.n && r >= 0; at += strlen((char *)names.p + at) + 1) {
+		const char *name = (char *)names.p + at;
+		auto_free char *path = NULL;
+
+		if (keeps(arg, name))
+			continue;
+		path = strcmp(rel, ".") ? str_fmt("%s/%s", rel, name) : strdup(name);
+		r = path ? io_remove_tree(dir, path) : fail(-ENOMEM, "cannot remove '%s'", name);
+	}
+	return r;
+}
+
+/* ---- rewriting names ---- */
+
+#define AGAIN ".pytreefs-again"
 
 int io_rewrite_name(struct io_dir *dir, const char *rel)
 {

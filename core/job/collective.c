@@ -16,7 +16,6 @@
 #include "core/step/access.h"
 
 #define SERVE_THREADS 4
-#define RESULTS_MAX 64  /* recorded decisions of one draft */
 #define ATTEMPT_BITS 24 /* the low bits of an agreement's id, below the epoch */
 #define ATTEMPT_MAX ((1u << ATTEMPT_BITS) - 1)
 
@@ -25,17 +24,17 @@ struct record {
 	uint64_t epoch;
 	char *name; /* of the first attempt */
 	int64_t init_ns;
-	struct draft_dir *dir;               /* holds the lock; NULL: the draft has a place */
-	void *place;                         /* NULL: the draft is a directory */
-	struct buf shown;                    /* the text that claim() appended */
-	unsigned *member;                    /* by rank: how often it has joined */
-	bool busy;                           /* it is being begun or removed */
-	bool aborted, ended;                 /* ended: committed, so no rank joins any more */
-	unsigned decided;                    /* number of attempts that were decided */
-	unsigned entered;                    /* the last attempt that a rank was admitted to */
-	unsigned named;                      /* the last attempt that a rank knew of */
-	struct err_note result[RESULTS_MAX]; /* the result of attempt n is at n % RESULTS_MAX */
-	bool undecided[RESULTS_MAX];         /* the same */
+	struct draft_dir *dir;  /* holds the lock; NULL: the draft has a place */
+	void *place;            /* NULL: the draft is a directory */
+	struct buf shown;       /* the text that claim() appended */
+	unsigned *member;       /* by rank: how often it has joined */
+	bool busy;              /* it is being begun or removed */
+	bool aborted, ended;    /* ended: committed, so no rank joins any more */
+	unsigned decided;       /* the last attempt that was decided; 0: none */
+	unsigned entered;       /* the last attempt that a rank was admitted to */
+	unsigned named;         /* the last attempt that a rank knew of */
+	struct err_note result; /* of the attempt that was decided */
+	bool undecided;         /* it may have made the step nevertheless */
 };
 
 /* ---- ranks ---- */
@@ -271,15 +270,13 @@ static int admit(struct collective *j, int rank, const char *name, const char *f
 		rec->member[rank]++;
 	else
 		r = begin_draft(j, rank, name, final, mode, &rec);
-	if (r >= 0)
+	if (r >= 0) {
 		r = wire_put_u64le(ret, rec->epoch);
-	if (r >= 0)
-		r = wire_put_u32le(ret, rec->decided);
-	if (r >= 0)
-		r = wire_put_u64le(ret, (uint64_t)rec->init_ns);
-	if (r >= 0)
-		r = rec->dir ? buf_add_str(ret, rec->dir->name) :
-			       buf_add_span(ret, buf_span(&rec->shown));
+		r |= wire_put_u32le(ret, rec->decided);
+		r |= wire_put_u64le(ret, (uint64_t)rec->init_ns);
+		r |= rec->dir ? buf_add_str(ret, rec->dir->name) :
+				buf_add_span(ret, buf_span(&rec->shown));
+	}
 	pthread_mutex_unlock(&j->lock);
 	return r;
 }
@@ -350,13 +347,11 @@ int collective_enter(struct collective *j, int rank, const struct collective_mem
 		ret->result = (struct err_note){ .code = -ESTALE, .text = "the draft is gone" };
 		ret->decided = true;
 	} else if (rec->ended) {
-		ret->result = rec->result[rec->decided % RESULTS_MAX];
+		ret->result = rec->result;
 		ret->decided = true;
 	} else if (current > m->attempt + 1 && !m->notified && rec->entered != current) {
-		ret->result = m->attempt < rec->decided ? rec->result[rec->decided % RESULTS_MAX] :
-							  gave_up;
-		ret->undecided = m->attempt < rec->decided &&
-				 rec->undecided[rec->decided % RESULTS_MAX];
+		ret->result = m->attempt < rec->decided ? rec->result : gave_up;
+		ret->undecided = m->attempt < rec->decided && rec->undecided;
 		ret->decided = true;
 		ret->attempt = current - 1;
 	} else {
@@ -382,14 +377,12 @@ static void serve_attempt(struct collective *j, const struct peers_msg *msg)
 	m.notified = wire_u32le(&w);
 	r = wire_ok(&w) ? collective_enter(j, msg->from, &m, named, &e) :
 			  fail(-EINVAL, "a request is truncated");
-	if (r >= 0)
+	if (r >= 0) {
 		r = wire_put_u32le(&answer, e.attempt);
-	if (r >= 0)
-		r = wire_put_u32le(&answer, e.decided + e.undecided);
-	if (r >= 0)
-		r = wire_put_u32le(&answer, (uint32_t)-e.result.code);
-	if (r >= 0)
-		r = buf_add_str(&answer, e.result.text);
+		r |= wire_put_u32le(&answer, e.decided + e.undecided);
+		r |= wire_put_u32le(&answer, (uint32_t)-e.result.code);
+		r |= buf_add_str(&answer, e.result.text);
+	}
 	peers_reply(j->peers, msg, r, buf_span(&answer));
 }
 
@@ -552,8 +545,6 @@ int collective_undecided(struct span bytes)
 void collective_decide(struct collective *j, const struct collective_member *m, int r,
 		       bool undecided)
 {
-	const struct err_note skipped = { .code = -ETIMEDOUT,
-					  .text = "the primary did not respond in time" };
 	const struct agreement a = collective_attempt(j, m, 0);
 	struct err_note result = { 0 };
 	struct record *rec;
@@ -563,14 +554,9 @@ void collective_decide(struct collective *j, const struct collective_member *m, 
 	pthread_mutex_lock(&j->lock);
 	rec = find_record(j, m->epoch);
 	if (rec) {
-		/* The attempts in between were given up before the primary took part. */
-		while (++rec->decided < m->attempt) {
-			rec->result[rec->decided % RESULTS_MAX] = skipped;
-			rec->undecided[rec->decided % RESULTS_MAX] = false;
-		}
 		rec->decided = m->attempt;
-		rec->result[m->attempt % RESULTS_MAX] = result;
-		rec->undecided[m->attempt % RESULTS_MAX] = undecided;
+		rec->result = result;
+		rec->undecided = undecided;
 		rec->ended = r >= 0;
 	}
 	pthread_mutex_unlock(&j->lock);

@@ -44,14 +44,10 @@ static int ask_to_join(struct collective *j, const char *name, const char *final
 	struct wire w;
 	int r = wire_put_u32le(&ask, mode);
 
-	if (r >= 0)
-		r = wire_put_u32le(&ask, user_now() ? user_now()->uid : geteuid());
-	if (r >= 0)
-		r = wire_put_u32le(&ask, user_now() ? user_now()->gid : getegid());
-	if (r >= 0)
-		r = wire_put_u32le(&ask, user_now() ? user_now()->umask : 0);
-	if (r >= 0)
-		r = buf_addf(&ask, "%s%c%s%c", name, 0, final, 0);
+	r |= wire_put_u32le(&ask, user_now() ? user_now()->uid : geteuid());
+	r |= wire_put_u32le(&ask, user_now() ? user_now()->gid : getegid());
+	r |= wire_put_u32le(&ask, user_now() ? user_now()->umask : 0);
+	r |= buf_addf(&ask, "%s%c%s%c", name, 0, final, 0);
 	while (r >= 0) {
 		r = peers_call(j->peers, j->primary, PEERS_JOIN, buf_span(&ask), deadline, &answer);
 		if (r != -EAGAIN || clock_ns() > deadline)
@@ -137,12 +133,9 @@ static int ask_for_attempt(struct collective *j, const struct collective_member 
 	struct wire w;
 	int r = wire_put_u64le(&ask, m->epoch);
 
-	if (r >= 0)
-		r = wire_put_u32le(&ask, m->attempt);
-	if (r >= 0)
-		r = wire_put_u32le(&ask, named);
-	if (r >= 0)
-		r = wire_put_u32le(&ask, m->notified);
+	r |= wire_put_u32le(&ask, m->attempt);
+	r |= wire_put_u32le(&ask, named);
+	r |= wire_put_u32le(&ask, m->notified);
 	if (r >= 0)
 		r = peers_call(j->peers, j->primary, PEERS_ATTEMPT, buf_span(&ask), deadline,
 			       &answer);

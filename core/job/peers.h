@@ -39,7 +39,7 @@ enum peers_kind {
 	PEERS_JOIN = PEERS_REQUESTS, /* join a draft */
 	PEERS_LEAVE,
 	PEERS_ATTEMPT, /* ask for the attempt at a commit to take part in */
-	PEERS_GIVE_UP, /* tell of an attempt at a commit for which this rank does not wait any more */
+	PEERS_GIVE_UP, /* tell of an attempt at a commit for which this rank waits no longer */
 	PEERS_CHUNK,   /* ask for a decoded chunk */
 };
 

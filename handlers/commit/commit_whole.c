@@ -22,40 +22,18 @@ struct whole {
 
 /* ---- the draft's directory ---- */
 
-static bool is_store_dir(const struct whole *w, const char *name)
+/* Whether it is the lock file, or the store of an item. */
+static bool is_of_draft(void *arg, const char *name)
 {
+	const struct whole *w = arg;
+
 	for (size_t i = 0; i < w->n; i++) {
 		const struct draft_node *n = plan_owner(w->item[i].plan);
 
 		if (n->item.dir && !strcmp(n->item.dir, name))
 			return true;
 	}
-	return false;
-}
-
-struct leftovers {
-	const struct whole *w;
-	struct buf names; /* NUL-terminated, one after another */
-};
-
-static int add_leftover(void *arg, const char *name, unsigned char type)
-{
-	struct leftovers *l = arg;
-
-	if (!strcmp(name, DRAFT_LOCK_FILE) || is_store_dir(l->w, name))
-		return 0;
-	return buf_add(&l->names, name, strlen(name) + 1);
-}
-
-static int remove_leftovers(struct whole *w)
-{
-	struct leftovers l = { .w = w };
-	int r = io_list(w->d->dir->dir, ".", add_leftover, &l);
-
-	for (size_t at = 0; at < l.names.n && r >= 0; at += strlen((char *)l.names.p + at) + 1)
-		r = io_remove_tree(w->d->dir->dir, (char *)l.names.p + at);
-	buf_release(&l.names);
-	return r;
+	return !strcmp(name, DRAFT_LOCK_FILE);
 }
 
 static int stage_store(struct whole *w, struct draft_node *n)
@@ -78,7 +56,9 @@ static int clean_draft(struct whole *w)
 			return r;
 	}
 	/* Sealing the item cleans a draft that is itself an item with its arrays at the top. */
-	return w->d->is_item && w->d->root->item.store ? 0 : remove_leftovers(w);
+	return w->d->is_item && w->d->root->item.store ?
+		       0 :
+		       io_remove_entries(w->d->dir->dir, ".", is_of_draft, w);
 }
 
 /*

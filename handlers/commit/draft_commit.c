@@ -242,6 +242,11 @@ static int not_committed(struct draft *d, int r)
 	return err_at(r, "draft '%s' is not committed", d->name);
 }
 
+static bool moves_chunks(const struct draft *d, const struct plan *p)
+{
+	return d->env->driver->moves_chunks && d->env->driver->moves_chunks(p);
+}
+
 /*
  * Call `act` for files whose chunks the commit moves; readers of other files go on reading the
  * chunks in the step. The chunks of parts are renumbered or encoded again for the whole array, and
@@ -258,7 +263,7 @@ static void each_moving_file(const struct sealing *s, void (*act)(struct draft_f
 			for (size_t part = 0; part < l->n_parts; part++)
 				act(l->part[part]->file);
 			if (!l->n_parts && l->desc.type->in_boxes &&
-			    (s->d->env->driver->moves_chunks(p) || plan_leaf_aggregates(l) > 0))
+			    (moves_chunks(s->d, p) || plan_leaf_aggregates(l) > 0))
 				act(l->source->file);
 		}
 	}

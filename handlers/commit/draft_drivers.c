@@ -89,11 +89,6 @@ int draft_keep_final(struct draft *d, const char *name)
 		       0;
 }
 
-static bool moves_nothing(const struct plan *p)
-{
-	return false;
-}
-
 int draft_open_finished(struct draft *d, const char *path, struct item **ret)
 {
 	auto_free char *below = str_fmt("%s%s%s", d->dir->name, *path ? "/" : "", path);
@@ -113,11 +108,6 @@ void draft_leave_directory(struct draft *d)
 		 d->dir->name);
 }
 
-mode_t draft_mode_of_directory(mode_t mode)
-{
-	return mode & 0222;
-}
-
 const struct commit_driver directory_driver = {
 	.begin = directory_begin,
 	.scope = &plan_of_whole,
@@ -126,13 +116,12 @@ const struct commit_driver directory_driver = {
 	.check_place = draft_dir_check,
 	.is_tree = draft_find_tree,
 	.set_final = set_free_final,
-	.moves_chunks = moves_nothing,
 	.commit = commit_whole,
 	.publisher = &publish_by_rename,
 	.open_finished = draft_open_finished,
 	.remove = directory_remove,
 	.leave = draft_leave_directory,
-	.writable = draft_mode_of_directory,
+	.writable_of = 0222,
 };
 
 const struct commit_driver in_place_driver = {
@@ -144,13 +133,12 @@ const struct commit_driver in_place_driver = {
 	.check_place = draft_dir_check,
 	.is_tree = draft_find_tree,
 	.set_final = draft_keep_final,
-	.moves_chunks = moves_nothing,
 	.commit = commit_whole,
 	.publisher = &publish_by_marker,
 	.open_finished = draft_open_finished,
 	.remove = directory_remove,
 	.leave = draft_leave_directory,
-	.writable = draft_mode_of_directory,
+	.writable_of = 0222,
 };
 
 /* ---- a bucket ---- */
@@ -159,11 +147,6 @@ const struct commit_driver in_place_driver = {
 bool draft_moves_all(const struct plan *p)
 {
 	return true;
-}
-
-mode_t draft_mode_of_bucket(mode_t mode)
-{
-	return 0200;
 }
 
 /*
@@ -196,10 +179,10 @@ const struct commit_driver bucket_driver = {
 	.publisher = &publish_by_upload,
 	.open_finished = draft_open_finished,
 	.committed = draft_upload_end,
-	.remove = draft_upload_remove,
+	.remove = draft_upload_end,
 	.leave = draft_upload_leave,
 	.release = draft_upload_release,
-	.writable = draft_mode_of_bucket,
+	.writable = 0200,
 	.space = draft_space_of_bucket,
 	.check_replace = draft_refuse_replace,
 	.threads = STORE_UPLOAD_THREADS,
@@ -219,8 +202,8 @@ const struct commit_driver mounted_driver = {
 	.publisher = &publish_by_copy,
 	.open_finished = draft_open_finished,
 	.committed = draft_upload_end,
-	.remove = draft_upload_remove,
+	.remove = draft_upload_end,
 	.leave = draft_upload_leave,
-	.writable = draft_mode_of_bucket,
+	.writable = 0200,
 	.check_replace = draft_refuse_replace,
 };

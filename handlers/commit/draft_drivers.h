@@ -23,9 +23,7 @@ int commit_whole(struct draft *d, struct sealing_item *item, size_t n, struct sp
 		 int64_t deadline);
 int draft_open_finished(struct draft *d, const char *path, struct item **ret);
 void draft_leave_directory(struct draft *d);
-mode_t draft_mode_of_directory(mode_t mode);
 /* For SOURCEs that are URLs. */
-mode_t draft_mode_of_bucket(mode_t mode);
 void draft_space_of_bucket(struct statvfs *ret);
 int draft_refuse_replace(const char *path);
 

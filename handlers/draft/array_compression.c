@@ -61,10 +61,10 @@ void array_resolve(const struct draft_env *env, enum dtype t, unsigned rank, con
 			compression_guess(info->kind == DTYPE_KIND_FLOAT && !empty, info->size);
 	if (l->compression.kind == COMPRESSION_BLOSC && !may_blosc) {
 		if (l->asked.kind == COMPRESSION_BLOSC)
-			log_info(
-				"chunks of %llu bytes are compressed with zstd: blosc needs twice as "
-				"much of write_budget, and takes at most 2 GiB",
-				(unsigned long long)chunk_bytes(l, rank));
+			log_info("chunks of %llu bytes are compressed with zstd: blosc needs "
+				 "twice as "
+				 "much of write_budget, and takes at most 2 GiB",
+				 (unsigned long long)chunk_bytes(l, rank));
 		l->compression = usual;
 	}
 	complete(l);

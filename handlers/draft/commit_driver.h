@@ -82,7 +82,10 @@ struct commit_driver {
 	int (*set_final)(struct draft *d, const char *name);
 	/* Whether this process has a part of a draft that is one item. NULL: it has all of it. */
 	bool (*has_part)(const struct draft *d);
-	/* Whether the commit moves stored chunks of that item, which programs may be reading. */
+	/*
+	 * Whether the commit moves stored chunks of that item, which programs may be reading. NULL:
+	 * it does not.
+	 */
 	bool (*moves_chunks)(const struct plan *p);
 	/*
 	 * Write and publish the step. r: the error of planning its items, which the other ranks of
@@ -99,8 +102,8 @@ struct commit_driver {
 
 	/* ---- a draft ends ---- */
 
-	/* Remove what there is besides the step. NULL: nothing. */
-	void (*committed)(struct draft *d);
+	/* Remove what there is besides the step; logs a failure. NULL: nothing. */
+	int (*committed)(struct draft *d);
 	/* Remove a draft that is given up. */
 	int (*remove)(struct draft *d);
 	/* The mount ends: log what becomes of the draft. */
@@ -112,8 +115,7 @@ struct commit_driver {
 
 	/* ---- SOURCE ---- */
 
-	/* The permissions to write there, of a directory with that mode. */
-	mode_t (*writable)(mode_t mode);
+	mode_t writable, writable_of; /* bits of its mode: set, and those that the directory has */
 	/* Set its free space, if the directory does not tell. NULL: it does. */
 	void (*space)(struct statvfs *ret);
 	/* -EINVAL: a step that is there cannot be replaced. NULL: it can. */

@@ -128,7 +128,6 @@ struct draft {
 	struct step_upload *upload;
 	struct file_sender *sender; /* uploads data files while they grow; a reference, or NULL */
 	struct collective_member member; /* for a draft that is shared by ranks */
-	bool is_undecided; /* shared, in a bucket: the result of an attempt is not known */
 	bool is_item; /* in a mount of a step: the draft is one item, with its tree at the top */
 	/*
 	 * In a mount of a root: the draft is a step that is one tree, which the commit has found.

@@ -45,7 +45,8 @@ int draft_part_of(struct span name, struct draft_part *ret)
 	if (v.ext != NAME_EXT_NPY || !v.has_box || !v.has_shape || v.has_cast)
 		return fail(
 			-EINVAL,
-			"'%.*s' is not a part of an array: wanted is NAME[A:B,...]@SHAPE.npy; in a key '[', ']' and '@' are written %%5B, %%5D and %%40",
+			"'%.*s' is not a part of an array: wanted is NAME[A:B,...]@SHAPE.npy; in "
+			"a key '[', ']' and '@' are written %%5B, %%5D and %%40",
 			SPAN_ARG(name));
 	p.stem = v.stem;
 	p.rank = v.n_shape;

@@ -551,7 +551,8 @@ int draft_file_check_lost(struct draft_file *f)
 	lost = f->lost;
 	pthread_mutex_unlock(&f->lock);
 	return lost ? fail(lost,
-			   "'%s': bytes that were written through a map are lost (%s): write it again, and sync it",
+			   "'%s': bytes that were written through a map are lost (%s): "
+			   "write it again, and sync it",
 			   f->node->name, strerror(-lost)) :
 		      0;
 }

@@ -45,7 +45,8 @@ int draft_uploads_new(const struct draft_env *env, const struct url_store_opts *
 
 	if (u && !opts)
 		u->remark = str_fmt(
-			"'%s' is a mount of %s, which does not rename a step as a whole: it is copied "
+			"'%s' is a mount of %s, which does not rename a step as a whole: it is "
+			"copied "
 			"there file by file, and is %s; if it is in S3 or GCS, a step of a SOURCE "
 			"s3://... or gs://... is durable at once",
 			env->ckpt->source->path, m->name, m->durable);
@@ -360,15 +361,10 @@ void draft_upload_remove_spill(struct draft *d)
 	}
 }
 
-void draft_upload_end(struct draft *d)
+int draft_upload_end(struct draft *d)
 {
 	step_upload_free(take(d->upload));
 	draft_upload_remove_spill(d);
-}
-
-int draft_upload_remove(struct draft *d)
-{
-	draft_upload_end(d);
 	return 0;
 }
 

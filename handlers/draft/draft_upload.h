@@ -63,8 +63,7 @@ void draft_uploads_resize(const struct draft_env *env, uint64_t write_budget);
  */
 extern const struct commit_publisher publish_by_upload, publish_by_copy;
 /* End a draft: remove its objects, unless a commit made them a step, and its local directory. */
-void draft_upload_end(struct draft *d);
-int draft_upload_remove(struct draft *d);
+int draft_upload_end(struct draft *d);
 void draft_upload_leave(struct draft *d);
 void draft_upload_release(struct draft *d);
 

@@ -327,10 +327,10 @@ static int check(struct draft_node *n, const char *name, struct span value)
 				   fail(-EINVAL, "user.pytree.namedtuple is for directories");
 	if (!strncmp(name, SAVE, strlen(SAVE)))
 		return check_save(n, name + strlen(SAVE), value);
-	return fail(
-		-EINVAL,
-		"%s%s means nothing in a draft; there are kind, namedtuple, dtype, custom_metadata, key and save.OPTION",
-		PREFIX, name);
+	return fail(-EINVAL,
+		    "%s%s means nothing in a draft; there are kind, namedtuple, dtype, "
+		    "custom_metadata, key and save.OPTION",
+		    PREFIX, name);
 }
 
 int draft_set_xattr(struct draft_node *n, const char *name, const struct span *value, int flags)

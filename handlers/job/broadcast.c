@@ -70,7 +70,8 @@ static int find_readers(struct broadcast *b, const struct options *o)
 	if (o->replica_axis_index >= n || o->primary_replica_id >= axis[o->replica_axis_index])
 		return fail(
 			-EINVAL,
-			"replica_axis_index=%llu, primary_replica_id=%llu: the mesh has no such place",
+			"replica_axis_index=%llu, primary_replica_id=%llu: the mesh has no such "
+			"place",
 			(unsigned long long)o->replica_axis_index,
 			(unsigned long long)o->primary_replica_id);
 	for (unsigned i = n; i > o->replica_axis_index + 1; i--)
@@ -129,10 +130,8 @@ static int fetch(struct zarr_remote *rm, const struct zarr *z, int rank, uint64_
 	auto_buf ask = { 0 }, answer = { 0 };
 	int r = wire_put_u64le(&ask, number);
 
-	if (r >= 0)
-		r = wire_put_u64le(&ask, off);
-	if (r >= 0)
-		r = wire_put_u32le(&ask, (uint32_t)n);
+	r |= wire_put_u64le(&ask, off);
+	r |= wire_put_u32le(&ask, (uint32_t)n);
 	if (r >= 0)
 		r = buf_add_span(&ask, z->address);
 	if (r >= 0)

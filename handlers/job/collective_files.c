@@ -108,11 +108,11 @@ static int check_tree(const struct collective_item *it, struct span top, int ran
 
 	for (size_t i = 0; i < it->n_leaves && !is_shown && !it->plan->opts.ocdbt; i++)
 		is_shown = span_eq(path_first(it->leaf[i].node->param), top);
-	return is_shown ?
-		       fail(-EINVAL,
-			    "'%.*s' is a file beside the tree on rank %d and a part of it on another",
-			    SPAN_ARG(top), rank) :
-		       0;
+	return is_shown ? fail(-EINVAL,
+			       "'%.*s' is a file beside the tree on rank %d and a part of it on "
+			       "another",
+			       SPAN_ARG(top), rank) :
+			  0;
 }
 
 static int check_items(const struct collective_plan *jp, struct span top, int rank)

@@ -54,22 +54,19 @@ static bool is_of_draft(const char *name)
 	return !strncmp(name, ".pytreefs", strlen(".pytreefs"));
 }
 
+static bool is_of_ranks(void *arg, const char *name)
+{
+	return is_of_draft(name) || is_database(name);
+}
+
 static int clean_item(struct io_dir *dir, const char *name)
 {
-	struct names inside = { { 0 } };
-	int r = list_dir(dir, *name ? name : ".", &inside);
+	int r = io_remove_entries(dir, *name ? name : ".", is_of_ranks, NULL);
 
-	each_name(inside, at)
-	{
-		auto_free char *path = NULL;
-
-		if (r < 0 || is_of_draft(at) || is_database(at))
-			continue;
-		path = str_fmt("%s%s%s", name, *name ? "/" : "", at);
-		r = path ? io_remove_tree(dir, path) : -ENOMEM;
-	}
-	buf_release(&inside.text);
-	return r;
+	if (r != -ENOENT)
+		return r;
+	err_clear();
+	return 0;
 }
 
 /* Files beside the items that the ranks are about to write. */
@@ -96,35 +93,34 @@ int collective_items_clean(struct collective_plan *jp)
 	return r;
 }
 
-static bool is_own(const struct sealing_item *item, size_t n, const char *name)
+struct own_draft {
+	const struct draft *d;
+	const struct sealing_item *item;
+	size_t n;
+};
+
+/* Stores that are not placed, and the lock, have names of ours. */
+static bool is_own(void *arg, const char *name)
 {
-	for (size_t i = 0; i < n; i++)
-		if (!strcmp(item[i].plan->name, name))
+	const struct own_draft *o = arg;
+
+	if (!strncmp(name, PART_PREFIX, strlen(PART_PREFIX)))
+		return false;
+	for (size_t i = 0; i < o->n; i++)
+		if (!strcmp(o->item[i].plan->name, name))
 			return true;
-	return false;
+	return o->d->is_item || is_of_draft(name);
 }
 
 int collective_clean_own(struct draft *d, const struct sealing_item *item, size_t n)
 {
 	struct io_dir *dir = d->dir->dir;
-	struct names top = { { 0 } };
+	struct own_draft own = { d, item, n };
 	int r = 0;
 
 	for (size_t i = 0; i < n && r >= 0; i++)
 		r = item[i].plan->kind == PLAN_BESIDE ? 0 : clean_item(dir, item[i].plan->name);
-	if (r >= 0)
-		r = list_dir(dir, ".", &top);
-	each_name(top, at)
-	{
-		bool is_part = !strncmp(at, PART_PREFIX, strlen(PART_PREFIX));
-
-		/* Stores that are not placed, and the lock, have names of ours. */
-		if (r >= 0 &&
-		    (is_part || (!d->is_item && !is_of_draft(at) && !is_own(item, n, at))))
-			r = io_remove_tree(dir, at);
-	}
-	buf_release(&top.text);
-	return r;
+	return r < 0 ? r : io_remove_entries(dir, ".", is_own, &own);
 }
 
 /* ---- parts that fit no grid ---- */

@@ -57,7 +57,7 @@ struct collective_item {
 	uint8_t *stores; /* indexed by rank: the databases (or directories) that it contributes */
 	bool any_exported;
 	struct collective_type *types;
-	struct collective_file *file; /* after collective_files_decide(): sorted, without replicas */
+	struct collective_file *file; /* sorted, and without replicas when decided */
 	size_t n_files, cap_files;
 };
 

@@ -61,20 +61,13 @@ static int pack_layout(struct buf *b, const struct array_layout *l, unsigned ran
 	const uint64_t sizes[] = { c->block, c->typesize, c->summed };
 	int r = pack_flags(b, &l->omit_fill, 1);
 
-	if (r >= 0)
-		r = wire_put_u32le(b, l->format);
-	if (r >= 0)
-		r = wire_put_u32le(b, l->item);
-	if (r >= 0)
-		r = wire_put_u8(b, (uint8_t)c->kind);
-	if (r >= 0)
-		r = wire_put_u32le(b, (uint32_t)c->level);
-	if (r >= 0)
-		r = wire_put_u8(b, (uint8_t)c->cname);
-	if (r >= 0)
-		r = wire_put_u8(b, (uint8_t)c->shuffle);
-	if (r >= 0)
-		r = pack_numbers(b, sizes, 3);
+	r |= wire_put_u32le(b, l->format);
+	r |= wire_put_u32le(b, l->item);
+	r |= wire_put_u8(b, (uint8_t)c->kind);
+	r |= wire_put_u32le(b, (uint32_t)c->level);
+	r |= wire_put_u8(b, (uint8_t)c->cname);
+	r |= wire_put_u8(b, (uint8_t)c->shuffle);
+	r |= pack_numbers(b, sizes, 3);
 	return r < 0 ? r : pack_numbers(b, l->chunk, rank);
 }
 
@@ -136,18 +129,12 @@ static int pack_desc(struct buf *b, const struct leaf_desc *d)
 {
 	int r = wire_put_u8(b, (uint8_t)leaf_type_number(d->type));
 
-	if (r >= 0)
-		r = pack_flags(b, (const bool[]){ d->has_shape, d->is_jax }, 2);
-	if (r >= 0)
-		r = wire_put_u32le(b, d->dtype);
-	if (r >= 0)
-		r = wire_put_u32le(b, d->rank);
-	if (r >= 0)
-		r = pack_numbers(b, d->shape, d->rank);
-	if (r >= 0)
-		r = pack_text(b, d->sharding);
-	if (r >= 0)
-		r = pack_text(b, d->key_impl);
+	r |= pack_flags(b, (const bool[]){ d->has_shape, d->is_jax }, 2);
+	r |= wire_put_u32le(b, d->dtype);
+	r |= wire_put_u32le(b, d->rank);
+	r |= pack_numbers(b, d->shape, d->rank);
+	r |= pack_text(b, d->sharding);
+	r |= pack_text(b, d->key_impl);
 	/* The primary needs only the values that it writes into documents. */
 	return r < 0 ? r : pack_text(b, leaf_describe(d).text);
 }
@@ -157,8 +144,7 @@ static int pack_leaf(struct buf *b, const struct plan_leaf *l)
 	size_t n = l->n_parts ? l->n_parts : 1;
 	int r = pack_desc(b, &l->desc);
 
-	if (r >= 0)
-		r = pack_flags(b, (const bool[]){ l->n_parts > 0, plan_leaf_is_replicas(l) }, 2);
+	r |= pack_flags(b, (const bool[]){ l->n_parts > 0, plan_leaf_is_replicas(l) }, 2);
 	if (r < 0 || !l->desc.type->in_boxes)
 		return r;
 	r = wire_put_u32le(b, (uint32_t)n);
@@ -221,10 +207,8 @@ static int pack_type(struct buf *b, const struct tree_type *t)
 {
 	int r = pack_text(b, t->module);
 
-	if (r >= 0)
-		r = pack_text(b, t->clazz);
-	if (r >= 0)
-		r = wire_put_u32le(b, (uint32_t)t->n_fields);
+	r |= pack_text(b, t->clazz);
+	r |= wire_put_u32le(b, (uint32_t)t->n_fields);
 	for (size_t i = 0; i < t->n_fields && r >= 0; i++)
 		r = pack_text(b, t->fields[i]);
 	return r;
@@ -240,16 +224,12 @@ static int pack_node(struct buf *b, const struct tree_node *n, size_t *count)
 		children++;
 	(*count)++;
 	r = pack_flags(b, (const bool[]){ n->key_is_index, n->type }, 2);
-	if (r >= 0)
-		r = wire_put_u8(b, (uint8_t)n->kind);
-	if (r >= 0)
-		r = pack_text(b, n->key);
+	r |= wire_put_u8(b, (uint8_t)n->kind);
+	r |= pack_text(b, n->key);
 	if (r >= 0 && n->type)
 		r = pack_type(b, n->type);
-	if (r >= 0)
-		r = wire_put_u32le(b, n->kind == TREE_LEAF ? n->id : 0);
-	if (r >= 0)
-		r = wire_put_u32le(b, (uint32_t)children);
+	r |= wire_put_u32le(b, n->kind == TREE_LEAF ? n->id : 0);
+	r |= wire_put_u32le(b, (uint32_t)children);
 	/* The recursion is as deep as the directories, whose depth the plan has checked. */
 	for (const struct tree_node *c = n->kind == TREE_LEAF ? NULL : n->first; c && r >= 0;
 	     c = c->next)
@@ -312,8 +292,7 @@ static int pack_tree(struct buf *b, struct plan *p)
 	size_t count = 0;
 	int r = pack_text(b, custom ? span_str(custom) : span_of(NULL, 0));
 
-	if (r >= 0)
-		r = wire_put_u32le(b, (uint32_t)p->n_leaves);
+	r |= wire_put_u32le(b, (uint32_t)p->n_leaves);
 	for (size_t i = 0; i < p->n_leaves && r >= 0; i++) {
 		int aggregates = plan_leaf_aggregates(&p->leaf[i]);
 
@@ -322,15 +301,15 @@ static int pack_tree(struct buf *b, struct plan *p)
 		if (leaf_type_number(p->leaf[i].desc.type) < 0 || aggregates)
 			return fail(
 				-EOPNOTSUPP,
-				"'%s': leaves of plugins and of legacy files cannot be shared by ranks",
+				"'%s': leaves of plugins and of legacy files cannot be shared by "
+				"ranks",
 				p->leaf[i].source->name);
 		p->leaf[i].node->id = (uint32_t)i + 1;
 		r = pack_leaf(b, &p->leaf[i]);
 	}
 	if (r >= 0)
 		r = pack_node(&nodes, p->tree->root, &count);
-	if (r >= 0)
-		r = wire_put_u32le(b, (uint32_t)count);
+	r |= wire_put_u32le(b, (uint32_t)count);
 	return r < 0 ? r : buf_add_span(b, buf_span(&nodes));
 }
 
@@ -356,17 +335,14 @@ static int pack_item(struct buf *b, struct sealing_item *it)
 	const struct save_opts *o = &p->opts;
 	int r = pack_text(b, span_str(p->name));
 
-	if (r >= 0)
-		r = pack_text(b, plan_handler(p));
-	if (r >= 0)
-		r = wire_put_u8(b, (uint8_t)p->kind);
-	if (r >= 0)
-		r = pack_flags(b,
-			       (const bool[]){ o->ocdbt, o->rich_types, o->sharding_file,
-					       o->array_metadata, o->store_fill_value,
-					       o->zarr == SAVE_ZARR3, plan_rich_off(p),
-					       draft_digests_wanted(p) },
-			       8);
+	r |= pack_text(b, plan_handler(p));
+	r |= wire_put_u8(b, (uint8_t)p->kind);
+	r |= pack_flags(b,
+			(const bool[]){ o->ocdbt, o->rich_types, o->sharding_file,
+					o->array_metadata, o->store_fill_value,
+					o->zarr == SAVE_ZARR3, plan_rich_off(p),
+					draft_digests_wanted(p) },
+			8);
 	if (r >= 0)
 		r = pack_files(b, it);
 	return r < 0 || p->kind != PLAN_TREE ? r : pack_tree(b, p);
@@ -377,10 +353,8 @@ int contribution_pack(const char *final, struct span custom, struct sealing_item
 {
 	int r = pack_text(ret, span_str(final));
 
-	if (r >= 0)
-		r = pack_text(ret, custom);
-	if (r >= 0)
-		r = wire_put_u32le(ret, (uint32_t)n);
+	r |= pack_text(ret, custom);
+	r |= wire_put_u32le(ret, (uint32_t)n);
 	for (size_t i = 0; i < n && r >= 0; i++)
 		r = pack_item(ret, &item[i]);
 	return r;
@@ -488,12 +462,9 @@ int assignment_pack(const struct assignment *e, struct buf *ret)
 {
 	int r = wire_put_u8(ret, e->take);
 
-	if (r >= 0)
-		r = wire_put_u8(ret, e->document);
-	if (r >= 0)
-		r = wire_put_u8(ret, (uint8_t)e->axis);
-	if (r >= 0)
-		r = wire_put_u64le(ret, e->from);
+	r |= wire_put_u8(ret, e->document);
+	r |= wire_put_u8(ret, (uint8_t)e->axis);
+	r |= wire_put_u64le(ret, e->from);
 	return r < 0 ? r : wire_put_u64le(ret, e->to);
 }
 

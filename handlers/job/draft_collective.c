@@ -27,8 +27,6 @@
 #include "handlers/commit/draft_verify.h"
 #include "handlers/plan/copy_hints.h"
 
-#define SECOND_ROUND 1 /* index of the second round of votes; the first is 0 */
-
 /* ---- a waiting rank ---- */
 
 /* The result of the attempt is known to this rank; r has a note if it is an error. */
@@ -107,11 +105,11 @@ static int follow(struct course *c, int r)
 		return r;
 	r = await(c, &assignments, &answered);
 	if (is_unknown(r, answered))
-		return leave(c, SECOND_ROUND, r);
+		return leave(c, ATTEMPT_SECOND_ROUND, r);
 	if (r != 1)
 		return conclude(c, r);
 	r = seal_values(c, buf_span(&assignments), &list);
-	c->attempt.round = SECOND_ROUND;
+	c->attempt.round = ATTEMPT_SECOND_ROUND;
 	/* The others wait for this vote, so removing what was uploaded comes after it. */
 	r = agree_vote(&c->attempt, r, buf_span(&list));
 	if (r < 0)
@@ -174,7 +172,7 @@ static int second_round(struct course *c, const struct collective_plan *jp)
 		r = fail(-ENOMEM, "cannot commit draft '%s'", c->d->name);
 	if (r >= 0)
 		r = seal_values(c, buf_span(&assignments), NULL);
-	c->attempt.round = SECOND_ROUND;
+	c->attempt.round = ATTEMPT_SECOND_ROUND;
 	return agree_collect(&c->attempt, r, c->list);
 }
 
@@ -329,7 +327,7 @@ static int run_rounds(struct course *c, int r)
 
 static int lead(struct course *c, int r)
 {
-	/* The last attempt may have failed without this rank knowing what has become of the step. */
+	/* The result of the last attempt may not be known yet. */
 	int resolved = c->ops->resolve ? c->ops->resolve(c->d) : 0;
 
 	r = resolved == 0 ? run_rounds(c, r) : MIN(resolved, 0);
@@ -367,11 +365,11 @@ int draft_commit_collective(struct course *c, int r, int64_t deadline)
 	begun = collective_begin(c->j, &d->member, d->dir->named, deadline);
 	c->attempt = collective_attempt(c->j, &d->member, deadline);
 	if (is_unknown(begun, d->member.notified))
-		return leave(c, 0, begun);
+		return leave(c, ATTEMPT_FIRST_ROUND, begun);
 	if (begun != 1) {
 		/* The result of a missed attempt, for which this rank may have uploaded its values.
 		 */
-		c->sent = d->is_undecided;
+		c->sent = c->ops->is_undecided && c->ops->is_undecided(d);
 		/* Without its record, that is not known. */
 		c->undecided = c->ops->is_undecided && (d->member.undecided || begun == -ESTALE);
 		return conclude(c, begun);

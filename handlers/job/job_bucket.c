@@ -15,8 +15,6 @@
 #include "handlers/draft/draft_upload.h"
 #include "handlers/job/draft_collective.h"
 
-#define SECOND_ROUND 1
-
 /* ---- beginning and ending ---- */
 
 static int claim_place(void *arg, const char *final, void **ret_place, struct buf *ret)
@@ -124,15 +122,10 @@ int job_bucket_watch(const struct draft_node *item, bool replicas, struct item_s
 	return draft_upload_watch_in(item, database, ret);
 }
 
-void job_bucket_end(struct draft *d)
+int job_bucket_end(struct draft *d)
 {
 	release_upload(d);
 	draft_upload_remove_spill(d);
-}
-
-int job_bucket_remove(struct draft *d)
-{
-	job_bucket_end(d);
 	return 0;
 }
 
@@ -154,9 +147,8 @@ static int send_files(struct draft *d, int64_t deadline, struct buf *list)
 	 * An attempt whose result this rank did not know has failed: before another one, the
 	 * primary has found out.
 	 */
-	if (d->is_undecided) {
+	if (step_upload_state(d->upload) == UPLOAD_COMMITTING) {
 		step_upload_set_state(d->upload, UPLOAD_CLAIMED);
-		d->is_undecided = false;
 		r = step_upload_drop(d->upload);
 	}
 	if (r >= 0)
@@ -202,12 +194,18 @@ int job_bucket_open_finished(struct draft *d, const char *path, struct item **re
 		       fail(-ENOMEM, "cannot open '%s'", d->name);
 }
 
+static bool is_undecided(struct draft *d)
+{
+	enum upload_state state = step_upload_state(d->upload);
+
+	return state != UPLOAD_CLAIMED && state != UPLOAD_EMPTYING;
+}
+
 static void note_decision(struct draft *d, int r)
 {
 	struct err_note why;
 
 	err_save(r, &why);
-	d->is_undecided = false;
 	/* The primary knows better whether there may be a marker. */
 	if (!collective_is_primary(d->env->collective))
 		step_upload_set_state(d->upload, r < 0 ? UPLOAD_CLAIMED : UPLOAD_COMMITTED);
@@ -221,6 +219,8 @@ static void note_decision(struct draft *d, int r)
 /* After a refusal in the first round, what was uploaded while it was written is still good. */
 static int job_decided(struct course *c, int r)
 {
+	if (c->undecided)
+		draft_upload_set_unknown(c->d);
 	if (r >= 0 || c->sent)
 		note_decision(c->d, r);
 	return r < 0 ? r : draft_upload_check_same(c->d);
@@ -239,10 +239,10 @@ static int give_up_by_marker(struct course *c, const struct err_note *why)
 		d->dir->named = d->member.attempt + 1;
 		collective_give_up(c->j, &d->member);
 	}
-	if (c->attempt.round != SECOND_ROUND && !c->undecided && !d->is_undecided)
+	if (c->attempt.round != ATTEMPT_SECOND_ROUND && !c->undecided &&
+	    step_upload_state(d->upload) != UPLOAD_COMMITTING)
 		return err_restore(why);
 	draft_upload_set_unknown(d);
-	d->is_undecided = true;
 	step_upload_set_state(d->upload, UPLOAD_COMMITTING);
 	found = step_upload_is_committed(d->upload);
 	if (found > 0) {
@@ -260,16 +260,6 @@ static int give_up_by_marker(struct course *c, const struct err_note *why)
 static int resolve_upload(struct draft *d)
 {
 	return step_upload_resolve(d->upload);
-}
-
-static bool is_undecided(struct draft *d)
-{
-	enum upload_state state = step_upload_state(d->upload);
-
-	if (state == UPLOAD_CLAIMED || state == UPLOAD_EMPTYING)
-		return false;
-	draft_upload_set_unknown(d);
-	return true;
 }
 
 static const struct attempt_ops by_marker = {

@@ -97,7 +97,7 @@ const struct commit_driver job_directory_driver = {
 	.remove = job_directory_remove,
 	.leave = draft_leave_directory,
 	.ended = leave_job,
-	.writable = draft_mode_of_directory,
+	.writable_of = 0222,
 };
 
 const struct commit_driver job_bucket_driver = {
@@ -118,11 +118,11 @@ const struct commit_driver job_bucket_driver = {
 	.open_finished = job_bucket_open_finished,
 	.runs_on_commit = primary_runs_on_commit,
 	.committed = job_bucket_end,
-	.remove = job_bucket_remove,
+	.remove = job_bucket_end,
 	.leave = job_bucket_leave,
 	.ended = leave_job,
 	.release = draft_upload_release,
-	.writable = draft_mode_of_bucket,
+	.writable = 0200,
 	.space = draft_space_of_bucket,
 	.check_replace = draft_refuse_replace,
 	.threads = STORE_UPLOAD_THREADS,
@@ -142,7 +142,7 @@ static const struct commit_driver job_mounted_driver = {
 	.check_new = draft_check_new,
 	.begin = refuse_mounted,
 	.resize = draft_resize,
-	.writable = draft_mode_of_bucket,
+	.writable = 0200,
 	.check_replace = draft_refuse_replace,
 };
 

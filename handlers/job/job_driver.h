@@ -24,6 +24,9 @@ bool job_slices(const struct draft_env *env, unsigned rank, const uint64_t *shap
 
 /* ---- an attempt (docs/protocols.md) ---- */
 
+/* The states of docs/protocols.md in which ranks vote; the others are in `undecided`. */
+enum attempt_round { ATTEMPT_FIRST_ROUND, ATTEMPT_SECOND_ROUND };
+
 struct attempt_ops;
 
 /* One call of rename. */
@@ -48,7 +51,7 @@ struct attempt_ops {
 	 * NULL: the result was known at its end.
 	 */
 	int (*resolve)(struct draft *d);
-	/* Remove files of failed attempts from the directory of this rank. NULL: the primary does. */
+	/* Remove files of failed attempts from this rank's directory. NULL: the primary does. */
 	int (*clean)(struct draft *d, const struct sealing_item *item, size_t n);
 	/*
 	 * Bring what was sealed to where the primary reads it. It was sent before the deadline;
@@ -59,7 +62,7 @@ struct attempt_ops {
 	int (*open_values)(struct draft *d, struct io_dir **ret);
 	/* No result has arrived. Find out: 0: the step is there; else `why`, or "not known". */
 	int (*give_up)(struct course *c, const struct err_note *why);
-	/* Primary, after an error: whether the step may be there nevertheless. NULL: it is not. */
+	/* Whether the last attempt, which failed, may have made the step nevertheless. NULL: no. */
 	bool (*is_undecided)(struct draft *d);
 	/* The result is known. Returns it. NULL: nothing is to be done. */
 	int (*decided)(struct course *c, int r);
@@ -79,8 +82,7 @@ int job_bucket_commit(struct draft *d, struct sealing_item *item, size_t n, stru
 		      int r, int64_t deadline);
 extern const struct commit_publisher publish_by_job_upload; /* the argument is a struct course */
 int job_bucket_open_finished(struct draft *d, const char *path, struct item **ret);
-void job_bucket_end(struct draft *d);
-int job_bucket_remove(struct draft *d);
+int job_bucket_end(struct draft *d);
 void job_bucket_leave(struct draft *d);
 /* Claims the place of a draft for all ranks. The argument is a struct draft_uploads. */
 extern const struct collective_place_ops job_bucket_place;

@@ -95,7 +95,8 @@ int ns_stat_root(const struct ns *ns, const struct timespec *mtime, struct stat 
 		return r;
 	ns_stat_dir(ns, &a, mtime ? mtime : &st.st_mtim, ret);
 	/* Drafts are made in this directory, so write permission and owner are those of SOURCE. */
-	ret->st_mode |= ns->drafts.driver->writable(a.mode) | (st.st_mode & (S_ISVTX | S_ISGID));
+	ret->st_mode |= ns->drafts.driver->writable | (a.mode & ns->drafts.driver->writable_of) |
+			(st.st_mode & (S_ISVTX | S_ISGID));
 	return 0;
 }
 

@@ -84,7 +84,7 @@ static bool is_jax(const struct draft_node *n, const struct save_opts *o, bool r
 	return word.p ? span_eq(word, span_str("jax.Array")) : recorded || draft_copied(n)->is_jax;
 }
 
-/* Whether an array of that shape can be distributed like this; a shape that is not known yet can. */
+/* Whether an array of that shape can be distributed so; a shape that is not known yet can. */
 static bool sharding_fits(struct span text, const struct leaf_desc *l)
 {
 	auto_of(sharding) struct sharding *s = NULL;

@@ -72,7 +72,7 @@ struct plan {
 	char *name;              /* name of the item */
 	enum plan_item kind;
 	bool strict;
-	struct draft_node *refused; /* the name at the top of the item that is not a leaf; or NULL */
+	struct draft_node *refused; /* the name at the top that is not a leaf; or NULL */
 	const struct plan_scope *scope;
 	struct save_opts opts; /* options of the item */
 	struct plugin *plugin; /* for PLAN_PLUGIN_ITEM */

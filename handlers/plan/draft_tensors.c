@@ -353,9 +353,9 @@ static int say_what_is_lost(struct plan *p, const struct tree_node *top, struct 
 				    p->item->draft->env->options->safetensors_separator, &lost);
 
 	if (r >= 0 && lost.n)
-		log_info(
-			"'%s' is a tree of dicts and arrays now: %.*s; None and empty containers are not in such a file",
-			n->name, SPAN_ARG(buf_span(&lost)));
+		log_info("'%s' is a tree of dicts and arrays now: %.*s; None and empty containers "
+			 "are not in such a file",
+			 n->name, SPAN_ARG(buf_span(&lost)));
 	return r;
 }
 

@@ -478,13 +478,15 @@ static int item_kind(struct plan *p)
 	} else if (!strcmp(n->name, "_METADATA")) {
 		return fail(
 			-EINVAL,
-			"it is of a tree, and a step has items: put the tree into a directory of the draft");
+			"it is of a tree, and a step has items: put the tree into a directory of "
+			"the draft");
 	} else if (ext != NAME_EXT_SAFETENSORS) {
 		return fail(
 			-EINVAL,
 			"'%s' is not an item: in a draft there are directories, .json, .pbtxt and "
 			".safetensors files; another file is stored beside the items when cp -a "
-			"copies it, or when it is marked: setfattr -n user.pytree.kind -v opaque '%s/%s'",
+			"copies it, or when it is marked: setfattr -n user.pytree.kind -v opaque "
+			"'%s/%s'",
 			n->name, n->draft->name, n->name);
 	}
 	if (!n->is_dir && p->kind != PLAN_PROTO)
