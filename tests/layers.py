@@ -4,14 +4,12 @@
 
 * an include points down the ladder (MAY_INCLUDE), and names its file by the full path from the root
 * a library has one door (DOORS)
-* names of C files are unique, and those of Python tests, which pytest imports by name
-* a file has at most 600 lines, Python's too, a function at most 70, and nothing jumps (`goto`)
+* names of C files are unique, and those of Python tests, which pytest imports by name; a file has at most 600 lines, Python's too, a function at most 70, and nothing jumps (`goto`)
 * words that are retired do not come back (PHRASES, RETIRED), and no comment begins with "What ..." as its subject (RELATIVE_SUBJECT)
 * every file of code, unit test and fuzz target is in a meson.build; a test calls a library where it could run a shell
 * the ladder has no cycle: a folder may use only those that MAY_INCLUDE lists before it
 * a function that a header of a folder declares is defined in that folder: a linker would accept a call upward, unseen by the includes
-* each `x.c` or `x.h` that a comment or a README names exists
-* the tests that SECURITY.md names exist
+* each `x.c` or `x.h` that a comment or a README names exists, and the tests that SECURITY.md names
 * each link of a page to another page, file or heading leads somewhere, and docs/README.md lists the pages beside it
 * each folder of core and handlers has a README
 * the files that call a sync operation are those that core/commit/README.md lists
@@ -19,8 +17,7 @@
 * a leaf type is one file and one line: no other file names it
 * what a list of the code is for is in it, and where readers, tests and its fuzz target look for it (LISTS)
 * a C file is laid out as .clang-format says (its long tables say otherwise themselves)
-* a file of code begins with its licence (SPDX)
-* the root's meson.build alone looks for libraries, since tools/build.sh reads what it looks for there
+* a file of code begins with its licence (SPDX); the root's meson.build alone looks for libraries, since tools/build.sh reads it
 """
 
 import functools
@@ -484,6 +481,10 @@ LISTS = [
         'docs/commands.md': r'(?m)^\|[^|]*`{}`',
     }),
     ('LEAF_TYPES', LEAF_TABLE, r'^\ttype\((\w+)\)', 'handlers/leaf', r'^const struct leaf_type leaf_(\w+) = ', {}),
+    ('upload_state', 'core/remote/upload/step_upload.h', r'^\t(UPLOAD_\w+),', 'core/remote/upload', r'^\t(UPLOAD_\w+),',
+     {'docs/protocols.md': '`{}`', 'tests/model/bucket.pml': '(?m)^{}:'}),
+    ('attempt_round', 'handlers/job/job_driver.h', r'\b(ATTEMPT_\w+_ROUND)', 'handlers/job', r'^\t(ATTEMPT_\w+_ROUND),',
+     {'docs/protocols.md': '`{}`', 'tests/model/job.pml': '(?m)^{}:'}),
     ('formats', 'handlers/format/format.c', r'&format_(\w+)\b', 'handlers/format', r'^const struct format_ops format_(\w+) = ', {}),
 ]
 

@@ -6,6 +6,8 @@
  * A request is sent, arrives later or never, and is answered. Its sender may stop waiting for the
  * answer at any time. Each statement is one request of core/remote, or one decision between two.
  *
+ * The labels of a writer are the states of docs/protocols.md, and of enum upload_state.
+ *
  * Each of the conditions that follow can be left out (without.pml).
  */
 #include "without.pml"
@@ -124,7 +126,7 @@ proctype writer() provided (!dead[me])
 	:: else
 	fi;
 
-	/* ---- files ---- */
+UPLOAD_CLAIMED:
 	own[me] = true;
 	atomic {
 		sends_object[me] = true;
@@ -132,17 +134,17 @@ proctype writer() provided (!dead[me])
 	}
 	if
 	:: answered[me] && !refused[me]
-	:: answered[me] && refused[me] -> goto undo
-	:: goto undo
+	:: answered[me] && refused[me] -> goto UPLOAD_EMPTYING
+	:: goto UPLOAD_EMPTYING
 	fi;
 
-	/* ---- the marker ---- */
+UPLOAD_COMMITTING:
 	atomic {
 		if
 		:: !has(RENEWS_TO_COMMIT)
-		:: has(RENEWS_TO_COMMIT) && claim != me -> goto lost
+		:: has(RENEWS_TO_COMMIT) && claim != me -> goto UPLOAD_LOST
 		:: has(RENEWS_TO_COMMIT) && claim == me -> renew(has(SAYS_COMMITTING))
-		:: has(RENEWS_TO_COMMIT) -> goto undo  /* the put is refused */
+		:: has(RENEWS_TO_COMMIT) -> goto UPLOAD_EMPTYING  /* the put is refused */
 		fi
 	}
 	atomic {
@@ -157,25 +159,26 @@ proctype writer() provided (!dead[me])
 	:: marker == me
 	:: marker != NOBODY && marker != me -> goto gone
 	:: marker == NOBODY && has(KEEPS_UNKNOWN) -> goto gone
-	:: marker == NOBODY && !has(KEEPS_UNKNOWN) -> goto undo
+	:: marker == NOBODY && !has(KEEPS_UNKNOWN) -> goto UPLOAD_EMPTYING
 	fi;
+UPLOAD_COMMITTED:
 	told[me] = true;
 	/* The place has a marker, so whose claim it is does not matter. */
 	remove_claim();
 	goto gone;
 
-undo:
+UPLOAD_EMPTYING:
 	failed[me] = true;
 	atomic {
 		if
-		:: claim != me -> goto lost
+		:: claim != me -> goto UPLOAD_LOST
 		:: else -> renew(false)
 		fi
 	}
 	remove_objects();
 	goto gone;
 
-lost:
+UPLOAD_LOST:
 	failed[me] = true;
 	/* Requests of ours may have arrived after gc has emptied the place. */
 	atomic {

@@ -81,6 +81,7 @@ proctype rank() provided (!dead[me])
 		fi;
 
 		/* ---- follow() ---- */
+ATTEMPT_FIRST_ROUND:
 		atomic {
 			vote1[me] = attempt;
 			against[me] = is_against
@@ -90,6 +91,7 @@ proctype rank() provided (!dead[me])
 		:: answered == attempt -> result = succeeded; goto conclude
 		:: goto give_up
 		fi;
+ATTEMPT_SECOND_ROUND:
 		sealed[me] = attempt;
 		vote2[me] = attempt;
 		if
