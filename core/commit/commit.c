@@ -76,7 +76,7 @@ static int print_step_meta(const struct commit *c, struct buf *ret)
  * Write a marker with the text that Orbax writes. No reader parses it. `where` is the directory in
  * the text.
  */
-static int write_marker(struct commit *c, const char *where, const char *file)
+static int commit_write_marker(struct commit *c, const char *where, const char *file)
 {
 	auto_buf text = { 0 };
 	int r = buf_addf(&text, "Checkpoint commit was successful to %s/%s", c->ckpt->source->path,
@@ -102,7 +102,7 @@ static int mark_items(struct commit *c)
 		 */
 		if (!*dir || !c->items[i].handler.p)
 			continue;
-		r = write_marker(c, where, file);
+		r = commit_write_marker(c, where, file);
 		if (r >= 0)
 			r = io_dirop(c->draft->dir, IO_SYNC_DIR, dir, NULL, 0);
 	}
@@ -110,7 +110,7 @@ static int mark_items(struct commit *c)
 }
 
 /* Write everything inside the draft, and make it durable. */
-static int prepare(struct commit *c)
+static int commit_prepare(struct commit *c)
 {
 	auto_buf meta = { 0 };
 	int r = 0;
@@ -215,7 +215,7 @@ static int rename_to_step(struct commit *c)
 {
 	struct draft_dir *d = c->draft;
 	auto_free char *old = NULL;
-	int r = write_marker(c, d->final, "commit_success.txt"), undo;
+	int r = commit_write_marker(c, d->final, "commit_success.txt"), undo;
 	struct err_note note, second;
 
 	if (r >= 0)
@@ -263,7 +263,7 @@ static int mark_in_place(struct commit *c)
 	if (r >= 0)
 		r = draft_dir_check(d);
 	if (r >= 0)
-		r = write_marker(c, d->final, "commit_success.txt");
+		r = commit_write_marker(c, d->final, "commit_success.txt");
 	if (r >= 0)
 		r = io_dirop(d->dir, IO_SYNC_DIR, ".", NULL, 0);
 	/* Where locks do not reach other machines, these may have removed the directory. */
@@ -344,7 +344,7 @@ static int mend_names(struct commit *c)
 	return r;
 }
 
-static int check_free(struct commit *c)
+static int commit_check_free(struct commit *c)
 {
 	struct stat st;
 	int r = c->replaces ? -ENOENT : io_stat(c->draft->parent, c->draft->final, &st);
@@ -355,7 +355,7 @@ static int check_free(struct commit *c)
 	return r == -ENOENT ? 0 : r;
 }
 
-const struct commit_publisher publish_by_rename = { .check = check_free,
+const struct commit_publisher publish_by_rename = { .check = commit_check_free,
 						    .publish = rename_to_step };
 const struct commit_publisher publish_by_marker = { .publish = mark_in_place };
 
@@ -368,7 +368,7 @@ int commit_run(struct commit *c)
 	if (r >= 0)
 		r = mend_names(c);
 	if (r >= 0)
-		r = prepare(c);
+		r = commit_prepare(c);
 	if (r >= 0)
 		r = c->publisher->publish(c);
 	if (r == -ENOENT)

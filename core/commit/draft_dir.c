@@ -108,7 +108,7 @@ static int has_our_text(const struct draft_dir *d)
  * Whether the directory of that name and its lock file are those of this draft: 1 or 0. Another
  * writer may have removed them, and even committed a step of that name since.
  */
-static int is_ours(const struct draft_dir *d, const char *name)
+static int draft_dir_is_ours(const struct draft_dir *d, const char *name)
 {
 	struct stat st;
 	int r = draft_dir_is_it(d, name);
@@ -130,7 +130,7 @@ static int busy(const char *name)
 	return fail(-EBUSY, "draft '%s' is being written by another mount or command", name);
 }
 
-static int exists(const char *name)
+static int draft_dir_exists(const char *name)
 {
 	return fail(-EEXIST, "there is a '%s' already", name);
 }
@@ -142,7 +142,7 @@ static int refuse_other(struct io_dir *parent, const char *name)
 	int r = is_tmp ? 0 : step_has_marker(parent, name);
 
 	if (r != 0)
-		return r < 0 ? r : exists(name);
+		return r < 0 ? r : draft_dir_exists(name);
 	/* Not EEXIST: programs take that for a name that a mount shows. */
 	return fail(-EBUSY, "'%s' is a %s of another program%s", name,
 		    is_tmp ? "temporary directory" : "directory",
@@ -161,7 +161,7 @@ static int taken_while_begun(const struct draft_dir *d)
  * The writer that creates the lock file owns the directory. A process that sees the file before it
  * is locked takes the draft for an abandoned one: then that process has the lock, and owns it.
  */
-static int mark(struct draft_dir *d)
+static int draft_dir_mark(struct draft_dir *d)
 {
 	auto_of(io_file) struct io_file *f = NULL;
 	char text[LOCK_TEXT_MAX];
@@ -252,7 +252,7 @@ int draft_dir_remove_abandoned(struct io_dir *parent, const char *name)
 	r = step_name_is_tmp(span_str(name)) ? 0 : step_has_marker(parent, name);
 	if (r > 0) {
 		r = io_dirop(parent, IO_UNLINK, lock->name, NULL, 0);
-		return r < 0 ? r : exists(name);
+		return r < 0 ? r : draft_dir_exists(name);
 	}
 	if (r == 0 && parent->bucket)
 		return step_copy_remove(parent, name, take(lock));
@@ -265,7 +265,7 @@ int draft_dir_remove_abandoned(struct io_dir *parent, const char *name)
 }
 
 /* Remove an abandoned draft of ours with that name. An empty directory may be taken in place. */
-static int make_room(struct io_dir *parent, const char *name)
+static int draft_dir_make_room(struct io_dir *parent, const char *name)
 {
 	auto_of(io_file) struct io_file *lock = NULL;
 	struct stat st;
@@ -292,7 +292,7 @@ static int make_room(struct io_dir *parent, const char *name)
 		/* A step is there, whether or not its lock file can be removed. */
 		if (r < 0 && r != -EBUSY && !step_name_is_tmp(span_str(name)) &&
 		    step_has_marker(parent, name) > 0)
-			return exists(name);
+			return draft_dir_exists(name);
 		return r;
 	}
 	if (r > 0)
@@ -314,11 +314,11 @@ static int check_tmp_of_orbax(struct draft_dir *d)
 
 	if (!step_name_is_tmp(span_str(d->name)))
 		return 0;
-	return name ? make_room(d->parent, name) :
+	return name ? draft_dir_make_room(d->parent, name) :
 		      fail(-ENOMEM, "cannot begin draft '%s'", d->name);
 }
 
-static int give(int fd, uid_t uid, gid_t gid, const char *name)
+static int draft_dir_give(int fd, uid_t uid, gid_t gid, const char *name)
 {
 	char self[64];
 
@@ -352,9 +352,9 @@ static int give_to_user(struct draft_dir *d)
 		return r;
 	/* A setgid directory has inherited the group of its parent, and keeps it. */
 	gid = st.st_mode & S_ISGID ? st.st_gid : u->gid;
-	r = give(d->dir->fd, u->uid, gid, d->name);
+	r = draft_dir_give(d->dir->fd, u->uid, gid, d->name);
 	if (r >= 0)
-		r = give(d->lock->fd, u->uid, gid, d->name);
+		r = draft_dir_give(d->lock->fd, u->uid, gid, d->name);
 	if (r >= 0)
 		io_dir_own(d->dir, u->uid, gid);
 	return r;
@@ -364,9 +364,9 @@ static int give_to_user(struct draft_dir *d)
  * The directory of that name is open and marked. -ENOENT: it was removed before that. It may have
  * been made by another writer, which has even committed its step.
  */
-static int check_own(struct draft_dir *d, const char *at)
+static int draft_dir_check_own(struct draft_dir *d, const char *at)
 {
-	int r = is_ours(d, at);
+	int r = draft_dir_is_ours(d, at);
 
 	if (r == 0)
 		r = fail(-ENOENT, "draft '%s' was removed while it was begun", d->name);
@@ -376,13 +376,13 @@ static int check_own(struct draft_dir *d, const char *at)
 }
 
 /* Undo what this process has made, and nothing else. */
-static void leave(struct draft_dir *d, const char *at, bool is_made)
+static void draft_dir_leave(struct draft_dir *d, const char *at, bool is_made)
 {
 	if (step_name_is_tmp(span_str(at))) {
 		io_remove_tree(d->parent, at);
 		return;
 	}
-	if (d->lock && is_ours(d, at) > 0)
+	if (d->lock && draft_dir_is_ours(d, at) > 0)
 		io_dirop(d->dir, IO_UNLINK, DRAFT_LOCK_FILE, NULL, 0);
 	/* If another writer has taken it, it is not empty. */
 	if (is_made)
@@ -418,9 +418,9 @@ static int make_dir(struct draft_dir *d)
 		return r;
 	r = io_dir_sub(d->parent, at, &d->dir);
 	if (r >= 0)
-		r = mark(d);
+		r = draft_dir_mark(d);
 	if (r >= 0)
-		r = check_own(d, at);
+		r = draft_dir_check_own(d, at);
 	if (r >= 0)
 		r = give_to_user(d);
 	if (r >= 0)
@@ -432,7 +432,7 @@ static int make_dir(struct draft_dir *d)
 	if (r == -EEXIST && !in_place)
 		r = busy(d->name);
 	err_save(r, &note);
-	leave(d, at, is_made);
+	draft_dir_leave(d, at, is_made);
 	return err_restore(&note);
 }
 
@@ -465,7 +465,7 @@ static int begin_once(struct io_dir *parent, const char *name, const char *final
 	int r = draft_dir_new(parent, name, final, mode, shared, &d);
 
 	if (r >= 0)
-		r = make_room(parent, name);
+		r = draft_dir_make_room(parent, name);
 	if (r >= 0)
 		r = check_tmp_of_orbax(d);
 	if (r >= 0)
@@ -476,8 +476,8 @@ static int begin_once(struct io_dir *parent, const char *name, const char *final
 	return 0;
 }
 
-static int begin(struct io_dir *parent, const char *name, const char *final, unsigned mode,
-		 bool shared, struct draft_dir **ret)
+static int draft_dir_own_begin(struct io_dir *parent, const char *name, const char *final,
+			       unsigned mode, bool shared, struct draft_dir **ret)
 {
 	int r = begin_once(parent, name, final, mode, shared, ret);
 
@@ -491,18 +491,18 @@ static int begin(struct io_dir *parent, const char *name, const char *final, uns
 int draft_dir_begin(struct io_dir *parent, const char *name, const char *final, unsigned mode,
 		    struct draft_dir **ret)
 {
-	return begin(parent, name, final, mode, false, ret);
+	return draft_dir_own_begin(parent, name, final, mode, false, ret);
 }
 
 int draft_dir_begin_shared(struct io_dir *parent, const char *name, const char *final,
 			   unsigned mode, struct draft_dir **ret)
 {
-	return begin(parent, name, final, mode, true, ret);
+	return draft_dir_own_begin(parent, name, final, mode, true, ret);
 }
 
 int draft_dir_check(const struct draft_dir *d)
 {
-	int r = is_ours(d, d->name);
+	int r = draft_dir_is_ours(d, d->name);
 
 	return r == 0 ? draft_dir_lost(d) : MIN(r, 0);
 }
@@ -549,7 +549,7 @@ int draft_dir_lost(const struct draft_dir *d)
 int draft_dir_remove(struct draft_dir *d)
 {
 	auto_free char *gone = NULL;
-	int r = is_ours(d, d->name);
+	int r = draft_dir_is_ours(d, d->name);
 
 	/* A directory of another program is never removed, whatever its name. */
 	if (r == 0) {

@@ -84,7 +84,7 @@ static int measure_entry(void *arg, const char *name, unsigned char type)
 	return r == -ENOENT ? 0 : r;
 }
 
-static int measure(struct io_dir *dir, const char *path, struct measure *ret)
+static int gc_measure(struct io_dir *dir, const char *path, struct measure *ret)
 {
 	struct stat st;
 	int r = io_stat(dir, path, &st);
@@ -216,7 +216,7 @@ static void deal_with(struct io_dir *dir, const struct gc_opts *o, const char *p
 	struct measure m;
 	bool may_live = kind == GC_FOREIGN || kind == GC_COPY;
 	int64_t least = kind == GC_BEGUN ? DRAFT_BEGUN_NS : may_live ? o->older_than_ns : 0;
-	int r = kind == GC_LOCK ? 0 : measure(dir, path, &m);
+	int r = kind == GC_LOCK ? 0 : gc_measure(dir, path, &m);
 
 	if (r >= 0 && kind != GC_LOCK)
 		f.bytes = m.bytes;
@@ -249,7 +249,7 @@ struct names {
 	size_t n;
 };
 
-static int add_name(void *arg, const char *name, unsigned char type)
+static int gc_add_name(void *arg, const char *name, unsigned char type)
 {
 	struct names *n = arg;
 
@@ -259,15 +259,16 @@ static int add_name(void *arg, const char *name, unsigned char type)
 	return buf_add(&n->text, name, strlen(name) + 1);
 }
 
-static int by_name(const void *a, const void *b)
+static int gc_by_name(const void *a, const void *b)
 {
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static int look_in(struct io_dir *source, const struct gc_opts *o, const char *at, unsigned depth);
+static int gc_look_in(struct io_dir *source, const struct gc_opts *o, const char *at,
+		      unsigned depth);
 
-static int look_at(struct io_dir *source, const struct gc_opts *o, const char *at, const char *name,
-		   unsigned depth)
+static int gc_look_at(struct io_dir *source, const struct gc_opts *o, const char *at,
+		      const char *name, unsigned depth)
 {
 	auto_free char *path = NULL;
 	enum gc_kind kind = GC_FOREIGN;
@@ -286,7 +287,7 @@ static int look_at(struct io_dir *source, const struct gc_opts *o, const char *a
 			deal_with(source, o, path, kind);
 		/* In the mount of a step, drafts are items. */
 		if (r == 0 && depth == 0)
-			r = look_in(source, o, path, depth + 1);
+			r = gc_look_in(source, o, path, depth + 1);
 	}
 	if (r < 0) {
 		struct gc_found f = { .path = path, .kind = GC_FOREIGN, .failed = r };
@@ -299,12 +300,13 @@ static int look_at(struct io_dir *source, const struct gc_opts *o, const char *a
 	return 0;
 }
 
-static int look_in(struct io_dir *source, const struct gc_opts *o, const char *at, unsigned depth)
+static int gc_look_in(struct io_dir *source, const struct gc_opts *o, const char *at,
+		      unsigned depth)
 {
 	auto_free char **sorted = NULL;
 	struct names names = { 0 };
 	size_t n = 0;
-	int r = io_list(source, at, add_name, &names);
+	int r = io_list(source, at, gc_add_name, &names);
 
 	if (r >= 0) {
 		sorted = calloc(names.n + 1, sizeof(char *));
@@ -313,16 +315,16 @@ static int look_in(struct io_dir *source, const struct gc_opts *o, const char *a
 	for (size_t i = 0; i < names.text.n && r >= 0; i += strlen(sorted[n++]) + 1)
 		sorted[n] = (char *)names.text.p + i;
 	if (n)
-		qsort(sorted, n, sizeof(char *), by_name);
+		qsort(sorted, n, sizeof(char *), gc_by_name);
 	for (size_t i = 0; i < n && r >= 0; i++)
-		r = look_at(source, o, at, sorted[i], depth);
+		r = gc_look_at(source, o, at, sorted[i], depth);
 	buf_release(&names.text);
 	return r;
 }
 
 int gc_run(struct io_dir *source, const struct gc_opts *o)
 {
-	int r = look_in(source, o, ".", 0);
+	int r = gc_look_in(source, o, ".", 0);
 
 	/* If a removal is lost in a power loss, the next run finds the directory again. */
 	return r < 0 || o->dry_run ? r : io_dirop(source, IO_SYNC_DIR, ".", NULL, 0);

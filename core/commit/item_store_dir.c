@@ -48,7 +48,7 @@ struct leaf {
 	bool bare;
 };
 
-static struct leaf *leaf_of(struct kv *kv)
+static struct leaf *store_dir_leaf_of(struct kv *kv)
 {
 	assert(kv->ops == &item_store_dir_ops);
 	return container_of(kv, struct leaf, base);
@@ -126,7 +126,7 @@ static int keep_key(struct leaf *l, struct span key, struct span *ret)
 	return r;
 }
 
-static int piecewise_add(struct kv_stream *s, struct span piece)
+static int store_dir_piecewise_add(struct kv_stream *s, struct span piece)
 {
 	struct piecewise *p = container_of(s, struct piecewise, base);
 	int r = io_write_exact(p->file, piece.p, piece.n, p->at);
@@ -138,7 +138,7 @@ static int piecewise_add(struct kv_stream *s, struct span piece)
 	return r;
 }
 
-static void piecewise_abort(struct kv_stream *s)
+static void store_dir_piecewise_abort(struct kv_stream *s)
 {
 	struct piecewise *p = container_of(s, struct piecewise, base);
 
@@ -146,7 +146,7 @@ static void piecewise_abort(struct kv_stream *s)
 	free(p);
 }
 
-static int piecewise_close(struct kv_stream *s)
+static int store_dir_piecewise_close(struct kv_stream *s)
 {
 	struct piecewise *p = container_of(s, struct piecewise, base);
 	bool unsynced = p->leaf->store->opts.unsynced;
@@ -164,17 +164,17 @@ static int piecewise_close(struct kv_stream *s)
 		else
 			io_file_drop_cache(p->file, 0, p->at);
 	}
-	piecewise_abort(s);
+	store_dir_piecewise_abort(s);
 	return 0;
 }
 
-static const struct kv_stream_ops piecewise_ops = { .add = piecewise_add,
-						    .close = piecewise_close,
-						    .abort = piecewise_abort };
+static const struct kv_stream_ops piecewise_ops = { .add = store_dir_piecewise_add,
+						    .close = store_dir_piecewise_close,
+						    .abort = store_dir_piecewise_abort };
 
-static int leaf_put_open(struct kv *kv, struct span key, struct kv_stream **ret)
+static int store_dir_leaf_put_open(struct kv *kv, struct span key, struct kv_stream **ret)
 {
-	struct leaf *l = leaf_of(kv);
+	struct leaf *l = store_dir_leaf_of(kv);
 	struct piecewise *p = calloc(1, sizeof(*p));
 	auto_free char *path = NULL;
 	int r = p ? file_path(l, key, &path) : fail(-ENOMEM, "cannot store '%.*s'", SPAN_ARG(key));
@@ -194,26 +194,27 @@ static int leaf_put_open(struct kv *kv, struct span key, struct kv_stream **ret)
 	return 0;
 }
 
-static int leaf_put(struct kv *kv, struct span key, struct span value)
+static int store_dir_leaf_put(struct kv *kv, struct span key, struct span value)
 {
 	struct kv_stream *s;
-	int r = leaf_put_open(kv, key, &s);
+	int r = store_dir_leaf_put_open(kv, key, &s);
 
 	if (r < 0)
 		return r;
-	r = piecewise_add(s, value);
+	r = store_dir_piecewise_add(s, value);
 	if (r >= 0)
-		r = piecewise_close(s);
+		r = store_dir_piecewise_close(s);
 	if (r < 0)
-		piecewise_abort(s);
+		store_dir_piecewise_abort(s);
 	return r;
 }
 
 /* ---- reading back ---- */
 
-static int leaf_locate(struct kv *kv, const struct span *key, struct kv_loc *ret, size_t n)
+static int store_dir_leaf_locate(struct kv *kv, const struct span *key, struct kv_loc *ret,
+				 size_t n)
 {
-	struct leaf *l = leaf_of(kv);
+	struct leaf *l = store_dir_leaf_of(kv);
 	int r = 0;
 
 	pthread_rwlock_rdlock(&l->place);
@@ -238,16 +239,16 @@ struct listing {
 	void *arg;
 };
 
-static int list_one(void *arg, struct span key, uint64_t len)
+static int store_dir_list_one(void *arg, struct span key, uint64_t len)
 {
 	struct listing *ls = arg;
 
 	return ls->each(ls->arg, span_from(key, ls->skip), len);
 }
 
-static int leaf_list(struct kv *kv, struct span prefix, kv_each_fn *each, void *arg)
+static int store_dir_leaf_list(struct kv *kv, struct span prefix, kv_each_fn *each, void *arg)
 {
-	struct leaf *l = leaf_of(kv);
+	struct leaf *l = store_dir_leaf_of(kv);
 	struct listing ls = { .each = each, .arg = arg };
 	auto_buf full = { 0 };
 	int r;
@@ -256,14 +257,14 @@ static int leaf_list(struct kv *kv, struct span prefix, kv_each_fn *each, void *
 	ls.skip = strlen(l->path) + 1;
 	r = buf_addf(&full, "%s/%.*s", l->path, SPAN_ARG(prefix));
 	if (r >= 0)
-		r = kv_list(l->files, buf_span(&full), list_one, &ls);
+		r = kv_list(l->files, buf_span(&full), store_dir_list_one, &ls);
 	pthread_rwlock_unlock(&l->place);
 	return r;
 }
 
-static int leaf_where_text(struct kv *kv, struct span key, struct buf *ret)
+static int store_dir_leaf_where_text(struct kv *kv, struct span key, struct buf *ret)
 {
-	struct leaf *l = leaf_of(kv);
+	struct leaf *l = store_dir_leaf_of(kv);
 	int r;
 
 	pthread_rwlock_rdlock(&l->place);
@@ -272,9 +273,9 @@ static int leaf_where_text(struct kv *kv, struct span key, struct buf *ret)
 	return r;
 }
 
-static void leaf_free(struct kv *kv)
+static void store_dir_leaf_free(struct kv *kv)
 {
-	struct leaf *l = leaf_of(kv);
+	struct leaf *l = store_dir_leaf_of(kv);
 
 	kv_free(l->files);
 	item_store_free(l->store);
@@ -288,12 +289,12 @@ static void leaf_free(struct kv *kv)
 
 const struct kv_ops item_store_dir_ops = {
 	.name = "draft",
-	.locate = leaf_locate,
-	.list = leaf_list,
-	.put = leaf_put,
-	.put_open = leaf_put_open,
-	.where_text = leaf_where_text,
-	.free = leaf_free,
+	.locate = store_dir_leaf_locate,
+	.list = store_dir_leaf_list,
+	.put = store_dir_leaf_put,
+	.put_open = store_dir_leaf_put_open,
+	.where_text = store_dir_leaf_where_text,
+	.free = store_dir_leaf_free,
 };
 
 int item_store_dir_leaf(struct item_store *s, struct kv **ret)
@@ -329,7 +330,7 @@ int item_store_dir_leaf(struct item_store *s, struct kv **ret)
 	return 0;
 }
 
-static int by_key(const void *a, const void *b)
+static int store_dir_by_key(const void *a, const void *b)
 {
 	const struct sum *x = a, *y = b;
 	int d = span_cmp(x->key, y->key);
@@ -339,11 +340,11 @@ static int by_key(const void *a, const void *b)
 
 int item_store_leaf_each_sum(struct kv *kv, item_store_sum_fn *each, void *arg)
 {
-	struct leaf *l = leaf_of(kv);
+	struct leaf *l = store_dir_leaf_of(kv);
 	int r = 0;
 
 	if (l->n_sums)
-		qsort(l->sum, l->n_sums, sizeof(*l->sum), by_key);
+		qsort(l->sum, l->n_sums, sizeof(*l->sum), store_dir_by_key);
 	for (size_t i = 0; i < l->n_sums && r >= 0; i++)
 		if (!l->sum[i].unchecked &&
 		    (i + 1 == l->n_sums || !span_eq(l->sum[i].key, l->sum[i + 1].key)))
@@ -353,7 +354,7 @@ int item_store_leaf_each_sum(struct kv *kv, item_store_sum_fn *each, void *arg)
 
 int item_store_leaf_entry(struct kv *kv, struct buf *ret)
 {
-	const char *path = kv->ops == &item_store_dir_ops ? leaf_of(kv)->path : "d";
+	const char *path = kv->ops == &item_store_dir_ops ? store_dir_leaf_of(kv)->path : "d";
 
 	return buf_add(ret, path, strcspn(path, "/"));
 }
@@ -451,7 +452,7 @@ static int move_down(void *arg, const char *name, unsigned char type)
 
 int item_store_leaf_unplace(struct kv *kv)
 {
-	struct leaf *l = kv->ops == &item_store_dir_ops ? leaf_of(kv) : NULL;
+	struct leaf *l = kv->ops == &item_store_dir_ops ? store_dir_leaf_of(kv) : NULL;
 	int r;
 
 	if (!l || !l->bare)
@@ -490,7 +491,7 @@ bool item_store_is_temporary(const char *entry)
 
 int item_store_leaf_displace(struct kv *kv, struct span param)
 {
-	struct leaf *l = leaf_of(kv);
+	struct leaf *l = store_dir_leaf_of(kv);
 	auto_free char *temp = NULL;
 
 	if (item_store_is_temporary(l->path) || span_eq(span_str(l->path), param))
@@ -503,7 +504,7 @@ int item_store_leaf_displace(struct kv *kv, struct span param)
 
 int item_store_leaf_copy(struct kv *kv, struct span key, struct io_dir *to, const char *path)
 {
-	struct leaf *l = leaf_of(kv);
+	struct leaf *l = store_dir_leaf_of(kv);
 	auto_of(io_file) struct io_file *in = NULL, *out = NULL;
 	auto_free char *from = NULL;
 	int r;
@@ -552,7 +553,7 @@ int item_store_leaf_check(struct span param)
 
 int item_store_leaf_place(struct kv *kv, struct span param)
 {
-	struct leaf *l = leaf_of(kv);
+	struct leaf *l = store_dir_leaf_of(kv);
 	struct io_dir *dir = l->store->dir;
 	auto_free char *name = span_dup_str(param);
 	int r;

@@ -33,27 +33,27 @@ struct leaf {
 	uint32_t n_slots;
 };
 
-static struct leaf *leaf_of(struct kv *kv)
+static struct leaf *store_ocdbt_leaf_of(struct kv *kv)
 {
 	return container_of(kv, struct leaf, base);
 }
 
-static uint32_t *slot_of(const struct leaf *l, struct span key)
+static uint32_t *store_ocdbt_slot_of(const struct leaf *l, struct span key)
 {
 	return &l->slot[hash64(key, 0) & (l->n_slots - 1)];
 }
 
-static struct entry *find(const struct leaf *l, struct span key)
+static struct entry *store_ocdbt_find(const struct leaf *l, struct span key)
 {
 	if (!l->n_slots)
 		return NULL;
-	for (uint32_t i = *slot_of(l, key); i; i = l->entry[i - 1].next)
+	for (uint32_t i = *store_ocdbt_slot_of(l, key); i; i = l->entry[i - 1].next)
 		if (span_eq(l->entry[i - 1].key, key))
 			return &l->entry[i - 1];
 	return NULL;
 }
 
-static int grow(struct leaf *l)
+static int store_ocdbt_grow(struct leaf *l)
 {
 	uint32_t cap = l->cap ? 2 * l->cap : 1;
 	uint32_t *slot = calloc(2 * cap, sizeof(*slot));
@@ -71,7 +71,7 @@ static int grow(struct leaf *l)
 	l->slot = slot;
 	l->n_slots = 2 * cap;
 	for (uint32_t i = 0; i < l->n; i++) {
-		uint32_t *at = slot_of(l, l->entry[i].key);
+		uint32_t *at = store_ocdbt_slot_of(l, l->entry[i].key);
 
 		l->entry[i].next = *at;
 		*at = i + 1;
@@ -80,10 +80,10 @@ static int grow(struct leaf *l)
 }
 
 /* Called with the lock held. */
-static int set(struct leaf *l, struct span key, const struct ocdbt_value *value)
+static int store_ocdbt_set(struct leaf *l, struct span key, const struct ocdbt_value *value)
 {
 	struct ocdbt_value v = *value;
-	struct entry *e = find(l, key);
+	struct entry *e = store_ocdbt_find(l, key);
 	uint32_t *at;
 	int r = 0;
 
@@ -96,32 +96,32 @@ static int set(struct leaf *l, struct span key, const struct ocdbt_value *value)
 		return 0;
 	}
 	if (l->n == l->cap)
-		r = grow(l);
+		r = store_ocdbt_grow(l);
 	if (r < 0)
 		return r;
 	e = &l->entry[l->n];
 	*e = (struct entry){ .key = span_of(arena_dup(&l->arena, key), key.n), .value = v };
 	if (!e->key.p)
 		return fail(-ENOMEM, "cannot store '%.*s'", SPAN_ARG(key));
-	at = slot_of(l, key);
+	at = store_ocdbt_slot_of(l, key);
 	e->next = *at;
 	*at = ++l->n;
 	return 0;
 }
 
-static int keep(struct leaf *l, struct span key, const struct ocdbt_value *value)
+static int store_ocdbt_keep(struct leaf *l, struct span key, const struct ocdbt_value *value)
 {
 	int r;
 
 	pthread_mutex_lock(&l->lock);
-	r = set(l, key, value);
+	r = store_ocdbt_set(l, key, value);
 	pthread_mutex_unlock(&l->lock);
 	return MIN(r, 0);
 }
 
-static int leaf_put(struct kv *kv, struct span key, struct span value)
+static int store_ocdbt_leaf_put(struct kv *kv, struct span key, struct span value)
 {
-	struct leaf *l = leaf_of(kv);
+	struct leaf *l = store_ocdbt_leaf_of(kv);
 	struct ocdbt_value v = { .kind = OCDBT_INLINE, .bytes = value };
 	int r = 0;
 
@@ -129,7 +129,7 @@ static int leaf_put(struct kv *kv, struct span key, struct span value)
 		v = (struct ocdbt_value){ .kind = OCDBT_FILE };
 		r = ocdbt_data_put(l->store->data, value, &v.ref);
 	}
-	return r < 0 ? r : keep(l, key, &v);
+	return r < 0 ? r : store_ocdbt_keep(l, key, &v);
 }
 
 /* ---- values in pieces ---- */
@@ -155,7 +155,7 @@ static int piecewise_begin(struct piecewise *p)
 	return r;
 }
 
-static int piecewise_add(struct kv_stream *s, struct span piece)
+static int store_ocdbt_piecewise_add(struct kv_stream *s, struct span piece)
 {
 	struct piecewise *p = container_of(s, struct piecewise, base);
 	int r = 0;
@@ -167,7 +167,7 @@ static int piecewise_add(struct kv_stream *s, struct span piece)
 	return r < 0 ? r : ocdbt_stream_add(p->stream, piece);
 }
 
-static void piecewise_abort(struct kv_stream *s)
+static void store_ocdbt_piecewise_abort(struct kv_stream *s)
 {
 	struct piecewise *p = container_of(s, struct piecewise, base);
 
@@ -177,7 +177,7 @@ static void piecewise_abort(struct kv_stream *s)
 	free(p);
 }
 
-static int piecewise_close(struct kv_stream *s)
+static int store_ocdbt_piecewise_close(struct kv_stream *s)
 {
 	struct piecewise *p = container_of(s, struct piecewise, base);
 	struct ocdbt_value v = { .kind = OCDBT_INLINE, .bytes = buf_span(&p->small) };
@@ -191,17 +191,17 @@ static int piecewise_close(struct kv_stream *s)
 	if (r < 0)
 		return r;
 	p->stream = NULL;
-	r = keep(p->leaf, buf_span(&p->key), &v);
+	r = store_ocdbt_keep(p->leaf, buf_span(&p->key), &v);
 	if (r >= 0)
-		piecewise_abort(s);
+		store_ocdbt_piecewise_abort(s);
 	return r;
 }
 
-static const struct kv_stream_ops piecewise_ops = { .add = piecewise_add,
-						    .close = piecewise_close,
-						    .abort = piecewise_abort };
+static const struct kv_stream_ops piecewise_ops = { .add = store_ocdbt_piecewise_add,
+						    .close = store_ocdbt_piecewise_close,
+						    .abort = store_ocdbt_piecewise_abort };
 
-static int leaf_put_open(struct kv *kv, struct span key, struct kv_stream **ret)
+static int store_ocdbt_leaf_put_open(struct kv *kv, struct span key, struct kv_stream **ret)
 {
 	struct piecewise *p = calloc(1, sizeof(*p));
 	int r = p ? buf_add_span(&p->key, key) :
@@ -214,16 +214,17 @@ static int leaf_put_open(struct kv *kv, struct span key, struct kv_stream **ret)
 		return r;
 	}
 	p->base.ops = &piecewise_ops;
-	p->leaf = leaf_of(kv);
+	p->leaf = store_ocdbt_leaf_of(kv);
 	*ret = &p->base;
 	return 0;
 }
 
 /* ---- reading back ---- */
 
-static int leaf_locate(struct kv *kv, const struct span *key, struct kv_loc *ret, size_t n)
+static int store_ocdbt_leaf_locate(struct kv *kv, const struct span *key, struct kv_loc *ret,
+				   size_t n)
 {
-	struct leaf *l = leaf_of(kv);
+	struct leaf *l = store_ocdbt_leaf_of(kv);
 
 	for (size_t i = 0; i < n; i++) {
 		struct ocdbt_value v = { 0 };
@@ -231,7 +232,7 @@ static int leaf_locate(struct kv *kv, const struct span *key, struct kv_loc *ret
 		int r = 0;
 
 		pthread_mutex_lock(&l->lock);
-		e = find(l, key[i]);
+		e = store_ocdbt_find(l, key[i]);
 		if (e)
 			v = e->value;
 		pthread_mutex_unlock(&l->lock);
@@ -250,9 +251,9 @@ static int leaf_locate(struct kv *kv, const struct span *key, struct kv_loc *ret
 	return 0;
 }
 
-static int leaf_list(struct kv *kv, struct span prefix, kv_each_fn *each, void *arg)
+static int store_ocdbt_leaf_list(struct kv *kv, struct span prefix, kv_each_fn *each, void *arg)
 {
-	struct leaf *l = leaf_of(kv);
+	struct leaf *l = store_ocdbt_leaf_of(kv);
 	int r = 0;
 
 	for (uint32_t i = 0; r == 0; i++) {
@@ -274,7 +275,7 @@ static int leaf_list(struct kv *kv, struct span prefix, kv_each_fn *each, void *
 	return r;
 }
 
-static int leaf_where_text(struct kv *kv, struct span key, struct buf *ret)
+static int store_ocdbt_leaf_where_text(struct kv *kv, struct span key, struct buf *ret)
 {
 	auto_kv_loc loc = { 0 };
 	int r = kv_locate(kv, &key, &loc, 1);
@@ -288,9 +289,9 @@ static int leaf_where_text(struct kv *kv, struct span key, struct buf *ret)
 					buf_add_str(ret, "absent");
 }
 
-static void leaf_free(struct kv *kv)
+static void store_ocdbt_leaf_free(struct kv *kv)
 {
-	struct leaf *l = leaf_of(kv);
+	struct leaf *l = store_ocdbt_leaf_of(kv);
 
 	item_store_free(l->store);
 	arena_release(&l->arena);
@@ -302,12 +303,12 @@ static void leaf_free(struct kv *kv)
 
 const struct kv_ops item_store_ocdbt_ops = {
 	.name = "draft",
-	.locate = leaf_locate,
-	.list = leaf_list,
-	.put = leaf_put,
-	.put_open = leaf_put_open,
-	.where_text = leaf_where_text,
-	.free = leaf_free,
+	.locate = store_ocdbt_leaf_locate,
+	.list = store_ocdbt_leaf_list,
+	.put = store_ocdbt_leaf_put,
+	.put_open = store_ocdbt_leaf_put_open,
+	.where_text = store_ocdbt_leaf_where_text,
+	.free = store_ocdbt_leaf_free,
 };
 
 int item_store_ocdbt_leaf(struct item_store *s, struct kv **ret)
@@ -331,7 +332,7 @@ int item_store_ocdbt_leaf(struct item_store *s, struct kv **ret)
 
 int item_store_leaf_each(struct kv *kv, item_store_each_fn *each, void *arg)
 {
-	struct leaf *l = leaf_of(kv);
+	struct leaf *l = store_ocdbt_leaf_of(kv);
 	int r = 0;
 
 	if (kv->ops != &item_store_ocdbt_ops)

@@ -107,7 +107,7 @@ int replace_check(struct io_dir *parent, const char *name, const struct stat *st
 }
 
 /* The target may have changed since the draft was begun. */
-static int check_final(struct draft_dir *d)
+static int replace_check_final(struct draft_dir *d)
 {
 	enum draft_state state;
 	struct stat st;
@@ -123,7 +123,7 @@ static int check_final(struct draft_dir *d)
 int replace_rename(struct draft_dir *d, char **ret_old)
 {
 	auto_free char *staged = NULL;
-	int r = check_final(d);
+	int r = replace_check_final(d);
 
 	if (r >= 0)
 		r = draft_dir_name_now(d->final, DRAFT_REMOVED, &staged);

@@ -50,12 +50,12 @@ static int full_key(const struct commit_leaf *leaf, struct span key, struct buf 
 	return zarr_chunk_key(leaf->meta, index, ret);
 }
 
-static bool is_metadata(struct span key)
+static bool seal_is_metadata(struct span key)
 {
 	return span_eq(key, span_str(".zarray")) || span_eq(key, span_str("zarr.json"));
 }
 
-static int add_key(void *arg, struct span key, const struct ocdbt_value *value)
+static int seal_add_key(void *arg, struct span key, const struct ocdbt_value *value)
 {
 	struct keys *k = arg;
 	struct ocdbt_entry *e;
@@ -65,9 +65,9 @@ static int add_key(void *arg, struct span key, const struct ocdbt_value *value)
 	/*
 	 * The document of a part is omitted, since the document of the whole array is written once.
 	 */
-	if (is_metadata(key) && (k->leaf->no_document || (k->leaf->rank && !k->leaf->json.p)))
+	if (seal_is_metadata(key) && (k->leaf->no_document || (k->leaf->rank && !k->leaf->json.p)))
 		return 0;
-	if (!is_metadata(key) && !is_retained(k->leaf, key))
+	if (!seal_is_metadata(key) && !is_retained(k->leaf, key))
 		return 0;
 	r = full_key(k->leaf, key, &full);
 	if (r >= 0 && full.n > LIMIT_KEY_BYTES)
@@ -82,13 +82,13 @@ static int add_key(void *arg, struct span key, const struct ocdbt_value *value)
 				   .value = *value };
 	if (!e->key.p)
 		return fail(-ENOMEM, "cannot collect keys");
-	if (is_metadata(key) && k->leaf->json.p)
+	if (seal_is_metadata(key) && k->leaf->json.p)
 		e->value = (struct ocdbt_value){ .kind = OCDBT_INLINE, .bytes = k->leaf->json };
 	k->n++;
 	return 0;
 }
 
-static int by_key(const void *a, const void *b)
+static int seal_by_key(const void *a, const void *b)
 {
 	return span_cmp(((const struct ocdbt_entry *)a)->key, ((const struct ocdbt_entry *)b)->key);
 }
@@ -98,18 +98,18 @@ static int two_leaves(struct span name)
 	return fail(-EINVAL, "two leaves are stored under one name: '%.*s'", SPAN_ARG(name));
 }
 
-static int collect(const struct commit_item *item, struct keys *k)
+static int seal_collect(const struct commit_item *item, struct keys *k)
 {
 	int r = 0;
 
 	for (size_t i = 0; i < item->n_leaves && r >= 0; i++) {
 		k->leaf = &item->leaves[i];
-		r = item_store_leaf_each(k->leaf->kv, add_key, k);
+		r = item_store_leaf_each(k->leaf->kv, seal_add_key, k);
 	}
 	if (r < 0)
 		return r;
 	if (k->n)
-		qsort(k->entry, k->n, sizeof(*k->entry), by_key);
+		qsort(k->entry, k->n, sizeof(*k->entry), seal_by_key);
 	for (size_t i = 1; i < k->n; i++)
 		if (span_eq(k->entry[i - 1].key, k->entry[i].key))
 			return two_leaves(k->entry[i].key);
@@ -140,7 +140,7 @@ static int build_nodes(const struct building *b, const struct ocdbt_config *conf
  * Write nodes and manifest. The nodes have their own data files, so that these can be discarded
  * after a failure.
  */
-static int build(struct commit *c, const struct building *b)
+static int seal_build(struct commit *c, const struct building *b)
 {
 	struct ocdbt_data_opts opts = { .dir_mode = c->dir_mode };
 	auto_of(ocdbt_data) struct ocdbt_data *nodes = NULL;
@@ -181,10 +181,11 @@ static int seal_database(struct commit *c, struct commit_item *item)
 	int r = item_store_sync(item->store);
 
 	if (r >= 0)
-		r = collect(item, &k);
+		r = seal_collect(item, &k);
 	/* A tree of strings and empty containers has no database. */
 	if (r >= 0 && k.n)
-		r = build(c, &(struct building){ .dir = item_store_dir(item->store), .keys = &k });
+		r = seal_build(c, &(struct building){ .dir = item_store_dir(item->store),
+						      .keys = &k });
 	trace(TRACE_OCDBT, "sealed %zu keys", k.n);
 	free(k.entry);
 	arena_release(&k.arena);
@@ -206,10 +207,10 @@ static int merge_databases(struct commit *c, const struct commit_item *item)
 	if (r >= 0)
 		r = io_dir_sub(c->parts_in ? c->parts_in : c->draft->dir, name, &parts_in);
 	return r < 0 ? r :
-		       build(c, &(struct building){ .dir = dir,
-						    .parts_in = parts_in,
-						    .parts = item->parts,
-						    .cache = c->ckpt->cache });
+		       seal_build(c, &(struct building){ .dir = dir,
+							 .parts_in = parts_in,
+							 .parts = item->parts,
+							 .cache = c->ckpt->cache });
 }
 
 /* Copies one chunk, or the document, of a leaf that several ranks write. */
@@ -225,7 +226,7 @@ static int copy_value(void *arg, struct span key, uint64_t len)
 	auto_buf to = { 0 }, name = { 0 };
 	int r;
 
-	if (is_metadata(key) ? l->leaf->no_document : !is_retained(l->leaf, key))
+	if (seal_is_metadata(key) ? l->leaf->no_document : !is_retained(l->leaf, key))
 		return 0;
 	if (l->item->name.n)
 		r = buf_addf(&to, "%.*s/", SPAN_ARG(l->item->name));
@@ -243,7 +244,7 @@ static int copy_value(void *arg, struct span key, uint64_t len)
 		r = io_make_parents(l->c->draft->dir, buf_str(&to), io_dir_mode(l->c->dir_mode));
 	if (r < 0)
 		return r;
-	if (is_metadata(key) && l->leaf->json.p)
+	if (seal_is_metadata(key) && l->leaf->json.p)
 		r = io_write_file(l->c->draft->dir, buf_str(&to), l->leaf->json);
 	else
 		r = item_store_leaf_copy(l->leaf->kv, key, l->c->draft->dir, buf_str(&to));
@@ -255,7 +256,7 @@ struct summing {
 	struct kv_table table;
 };
 
-static int add_sum(void *arg, struct span key, uint32_t crc)
+static int seal_add_sum(void *arg, struct span key, uint32_t crc)
 {
 	struct summing *s = arg;
 	auto_buf name = { 0 };
@@ -269,11 +270,11 @@ static int add_own_sum(void *arg, struct span key, uint32_t crc)
 {
 	struct summing *s = arg;
 
-	if (is_metadata(key) ? s->leaf->no_document : !is_retained(s->leaf, key))
+	if (seal_is_metadata(key) ? s->leaf->no_document : !is_retained(s->leaf, key))
 		return 0;
-	if (is_metadata(key) && s->leaf->json.p)
+	if (seal_is_metadata(key) && s->leaf->json.p)
 		crc = crc32c(s->leaf->json);
-	return add_sum(arg, key, crc);
+	return seal_add_sum(arg, key, crc);
 }
 
 /*
@@ -329,7 +330,7 @@ static int seal_directories(struct commit *c, struct commit_item *item)
 		if (r == -EEXIST || r == -ENOTEMPTY)
 			r = two_leaves(item->leaves[i].param);
 	}
-	return r < 0 ? r : write_table(c, item, add_sum);
+	return r < 0 ? r : write_table(c, item, seal_add_sum);
 }
 
 /* ---- files ---- */
@@ -380,7 +381,7 @@ struct cleaning {
 	size_t n;
 };
 
-static int by_name(const void *a, const void *b)
+static int seal_by_name(const void *a, const void *b)
 {
 	return span_cmp(*(const struct span *)a, *(const struct span *)b);
 }
@@ -392,7 +393,7 @@ static bool is_needed(void *arg, const char *name)
 
 	/* If the item is the whole draft, the draft's lock file is in the same directory. */
 	return !strcmp(name, DRAFT_LOCK_FILE) ||
-	       (cl->n && bsearch(&key, cl->retained, cl->n, sizeof(key), by_name));
+	       (cl->n && bsearch(&key, cl->retained, cl->n, sizeof(key), seal_by_name));
 }
 
 static int keep_entries(struct cleaning *cl)
@@ -413,7 +414,7 @@ static int keep_entries(struct cleaning *cl)
 		return r < 0 ? r : fail(-ENOMEM, "cannot look at %zu leaves", n);
 	for (; at < cl->names.n; at += cl->retained[cl->n++].n + 1)
 		cl->retained[cl->n] = span_str((char *)cl->names.p + at);
-	qsort(cl->retained, cl->n, sizeof(*cl->retained), by_name);
+	qsort(cl->retained, cl->n, sizeof(*cl->retained), seal_by_name);
 	return 0;
 }
 
@@ -437,7 +438,7 @@ static int take_names_back(struct commit_item *item)
 }
 
 /* Remove all files that the draft does not need: those of a failed commit, or of removed leaves. */
-static int clean_item(struct commit_item *item)
+static int seal_clean_item(struct commit_item *item)
 {
 	struct cleaning cl = { .item = item };
 	int r = take_names_back(item);
@@ -451,9 +452,9 @@ static int clean_item(struct commit_item *item)
 	return r;
 }
 
-static int seal_values(struct commit *c, struct commit_item *item)
+static int seal_values_own(struct commit *c, struct commit_item *item)
 {
-	int r = item->store ? clean_item(item) : 0;
+	int r = item->store ? seal_clean_item(item) : 0;
 
 	/* Without leaves there is no database; all values are in other files. */
 	if (r < 0 || !item->store || !item->n_leaves)
@@ -492,22 +493,22 @@ static int seal_documents(struct commit *c, struct commit_item *item)
 	return r < 0 ? r : io_dirop(c->draft->dir, IO_SYNC_DIR, dir, NULL, 0);
 }
 
-static int of_item(const struct commit_item *item, int r)
+static int seal_of_item(const struct commit_item *item, int r)
 {
 	return r < 0 && item->name.n ? err_at(r, "item '%.*s'", SPAN_ARG(item->name)) : MIN(r, 0);
 }
 
 int seal_item(struct commit *c, struct commit_item *item)
 {
-	int r = seal_values(c, item);
+	int r = seal_values_own(c, item);
 
-	return of_item(item, r < 0 ? r : seal_documents(c, item));
+	return seal_of_item(item, r < 0 ? r : seal_documents(c, item));
 }
 
 int seal_shared_item(struct commit *c, struct commit_item *item)
 {
-	int r = !item->store || item_store_is_ocdbt(item->store) ? seal_values(c, item) :
+	int r = !item->store || item_store_is_ocdbt(item->store) ? seal_values_own(c, item) :
 								   copy_values(c, item);
 
-	return of_item(item, r < 0 ? r : seal_documents(c, item));
+	return seal_of_item(item, r < 0 ? r : seal_documents(c, item));
 }

@@ -56,7 +56,7 @@ static int sweep_one(void *arg, const char *name, unsigned char type)
 }
 
 /* It gets its name when it is locked, since another process may look for directories to remove. */
-static int make(struct spill_dir *d, const char *where)
+static int spill_make(struct spill_dir *d, const char *where)
 {
 	unsigned long long now = (unsigned long long)clock_real_ns();
 	auto_free char *begun = str_fmt(BEGUN "%d-%llx", (int)getpid(), now), *lock = NULL;
@@ -92,7 +92,7 @@ int spill_dir_make(struct io_engine *io, const char *where, struct spill_dir *re
 	if (r >= 0)
 		r = io_list(d.parent, ".", sweep_one, d.parent);
 	if (r >= 0)
-		r = make(&d, where);
+		r = spill_make(&d, where);
 	if (r < 0) {
 		spill_dir_remove(&d);
 		return r;

@@ -34,7 +34,7 @@ static int copy_file(const struct level *l, const char *rel)
 }
 
 /* The depth is bounded, since only drafts of our own making are copied. */
-static int copy_entry(void *arg, const char *name, unsigned char type)
+static int copy_entry_own(void *arg, const char *name, unsigned char type)
 {
 	const struct level *up = arg;
 	auto_free char *rel = NULL;
@@ -50,10 +50,10 @@ static int copy_entry(void *arg, const char *name, unsigned char type)
 		return copy_file(up, rel);
 	below.rel = rel;
 	r = io_dirop(up->to, IO_MKDIR, rel, NULL, up->c->dir_mode);
-	return r < 0 ? r : io_list(up->c->from, rel, copy_entry, &below);
+	return r < 0 ? r : io_list(up->c->from, rel, copy_entry_own, &below);
 }
 
-static int write_marker(const struct step_copy *c, struct io_dir *to)
+static int copy_write_marker(const struct step_copy *c, struct io_dir *to)
 {
 	auto_buf text = { 0 };
 	int r = buf_addf(&text, "Checkpoint commit was successful to %s/%s", c->source->path,
@@ -86,7 +86,7 @@ int step_copy_remove(struct io_dir *source, const char *name, struct io_file *lo
  * Remove what was copied, the marker first, which may be there though its writing failed. What
  * belongs to another writer by now stays.
  */
-static void undo(const struct step_copy *c, struct draft_dir *place)
+static void copy_undo(const struct step_copy *c, struct draft_dir *place)
 {
 	int r = draft_dir_check(place);
 
@@ -111,17 +111,17 @@ int step_copy_run(const struct step_copy *c)
 	if (r < 0)
 		return r;
 	top.to = place->dir;
-	r = io_list(c->from, ".", copy_entry, &top);
+	r = io_list(c->from, ".", copy_entry_own, &top);
 	if (r >= 0)
 		r = draft_dir_check(place);
 	if (r >= 0)
-		r = write_marker(c, place->dir);
+		r = copy_write_marker(c, place->dir);
 	/* Locks do not reach other machines, which may have taken the place. */
 	if (r >= 0)
 		r = draft_dir_check(place);
 	if (r < 0) {
 		err_save(r, &why);
-		undo(c, place);
+		copy_undo(c, place);
 		return err_restore(&why);
 	}
 	r = draft_dir_unmark(place);

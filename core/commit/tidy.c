@@ -41,7 +41,7 @@ struct tidying {
 	size_t n_ranges, cap_ranges;
 };
 
-static int add_file(void *arg, const char *path)
+static int tidy_add_file(void *arg, const char *path)
 {
 	struct tidying *t = arg;
 
@@ -51,13 +51,14 @@ static int add_file(void *arg, const char *path)
 	return 0;
 }
 
-static int by_path(const void *a, const void *b)
+static int tidy_by_path(const void *a, const void *b)
 {
 	return span_cmp(((const struct data_file *)a)->path, ((const struct data_file *)b)->path);
 }
 
 /* Find the file that contains a value, or NULL for a value that is in no file. */
-static int find_file(struct tidying *t, const struct ocdbt_value *value, struct data_file **ret)
+static int tidy_find_file(struct tidying *t, const struct ocdbt_value *value,
+			  struct data_file **ret)
 {
 	const struct data_file want = { .path = value->ref.rel };
 
@@ -66,7 +67,7 @@ static int find_file(struct tidying *t, const struct ocdbt_value *value, struct 
 		return 0;
 	if (t->last >= t->n || t->file[t->last].path.p != want.path.p) {
 		const struct data_file *found =
-			bsearch(&want, t->file, t->n, sizeof(want), by_path);
+			bsearch(&want, t->file, t->n, sizeof(want), tidy_by_path);
 
 		if (!found)
 			return fail(-EINVAL, "'%.*s' is not a data file of this item",
@@ -80,18 +81,18 @@ static int find_file(struct tidying *t, const struct ocdbt_value *value, struct 
 static int count_used(void *arg, struct span key, const struct ocdbt_value *value)
 {
 	struct data_file *f;
-	int r = find_file(arg, value, &f);
+	int r = tidy_find_file(arg, value, &f);
 
 	if (f)
 		f->used += value->ref.len + KV_SUM_BYTES;
 	return r;
 }
 
-static int add_range(void *arg, struct span key, const struct ocdbt_value *value)
+static int tidy_add_range(void *arg, struct span key, const struct ocdbt_value *value)
 {
 	struct tidying *t = arg;
 	struct data_file *f;
-	int r = find_file(t, value, &f);
+	int r = tidy_find_file(t, value, &f);
 
 	if (r < 0 || !f || !f->is_wasteful)
 		return r;
@@ -134,7 +135,7 @@ static int remove_unused(struct tidying *t, struct io_dir *dir, bool *ret_wastef
 	return r;
 }
 
-static int by_place(const void *a, const void *b)
+static int tidy_by_place(const void *a, const void *b)
 {
 	const struct range *x = a, *y = b;
 
@@ -143,7 +144,7 @@ static int by_place(const void *a, const void *b)
 	return x->off < y->off ? -1 : x->off > y->off;
 }
 
-static void give_back(struct io_file *file, uint64_t from, uint64_t to)
+static void tidy_give_back(struct io_file *file, uint64_t from, uint64_t to)
 {
 	if (from + HOLE_MIN > to)
 		return;
@@ -167,22 +168,22 @@ static int punch_file(struct io_dir *dir, const struct data_file *f, const struc
 		return r;
 	for (size_t i = 0; i < n; i++) {
 		if (range[i].off > end)
-			give_back(file, end, range[i].off);
+			tidy_give_back(file, end, range[i].off);
 		end = MAX(end, range[i].off + range[i].len);
 	}
 	if (f->size > end)
-		give_back(file, end, f->size);
+		tidy_give_back(file, end, f->size);
 	return 0;
 }
 
 static int punch_wasteful(struct tidying *t, const struct commit_item *item)
 {
-	int r = each_value(t, item, add_range);
+	int r = each_value(t, item, tidy_add_range);
 
 	if (r < 0)
 		return r;
 	if (t->n_ranges)
-		qsort(t->range, t->n_ranges, sizeof(*t->range), by_place);
+		qsort(t->range, t->n_ranges, sizeof(*t->range), tidy_by_place);
 	for (size_t at = 0, n; at < t->n_ranges && r >= 0; at += n) {
 		for (n = 1; at + n < t->n_ranges && t->range[at + n].file == t->range[at].file;)
 			n++;
@@ -195,11 +196,11 @@ static int punch_wasteful(struct tidying *t, const struct commit_item *item)
 static int tidy_files(struct tidying *t, const struct commit_item *item)
 {
 	bool wasteful = false;
-	int r = item_store_each_file(item->store, add_file, t);
+	int r = item_store_each_file(item->store, tidy_add_file, t);
 
 	if (r < 0 || !t->n)
 		return r;
-	qsort(t->file, t->n, sizeof(*t->file), by_path);
+	qsort(t->file, t->n, sizeof(*t->file), tidy_by_path);
 	t->last = t->n;
 	r = each_value(t, item, count_used);
 	if (r >= 0)

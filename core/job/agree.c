@@ -23,8 +23,8 @@ static bool takes_part(const struct agreement *a, int rank)
 	return rank != a->root && (!a->active || a->active[rank]);
 }
 
-static int receive(const struct agreement *a, enum peers_kind kind, uint64_t id, int from,
-		   struct peers_msg **ret)
+static int agree_receive(const struct agreement *a, enum peers_kind kind, uint64_t id, int from,
+			 struct peers_msg **ret)
 {
 	return a->wait ? a->wait(a->arg, kind, id, from, ret) :
 			 peers_recv(a->peers, kind, id, from, a->deadline, ret);
@@ -42,7 +42,7 @@ int agree_vote(const struct agreement *a, int r, struct span bytes)
 int agree_await(const struct agreement *a, struct buf *ret, bool *ret_answered)
 {
 	auto_of(peers_msg) struct peers_msg *m = NULL;
-	int r = receive(a, PEERS_ANSWER, a->id, a->root, &m);
+	int r = agree_receive(a, PEERS_ANSWER, a->id, a->root, &m);
 
 	if (ret_answered)
 		*ret_answered = r >= 0;
@@ -55,7 +55,7 @@ int agree_await(const struct agreement *a, struct buf *ret, bool *ret_answered)
 static int receive_vote(const struct agreement *a, int rank, struct peers_msg **ret)
 {
 	struct peers_msg *newer;
-	int r = receive(a, PEERS_VOTE, vote_id(a), rank, ret);
+	int r = agree_receive(a, PEERS_VOTE, vote_id(a), rank, ret);
 
 	if (r < 0)
 		return r;

@@ -439,7 +439,7 @@ static void serve_leave(struct collective *j, const struct peers_msg *m)
 		dismiss(j, m->from, epoch, (const char *)name.p, m->head.code != 0);
 }
 
-static void serve(void *arg, const struct peers_msg *m)
+static void record_serve(void *arg, const struct peers_msg *m)
 {
 	struct collective *j = arg;
 
@@ -480,7 +480,7 @@ int collective_new(const struct collective_opts *opts, peers_serve_fn *other, vo
 		return fail(-ENOMEM, "cannot join the job");
 	r = set_ranks(j, opts);
 	if (r >= 0)
-		r = peers_serve(j->peers, SERVE_THREADS, serve, j);
+		r = peers_serve(j->peers, SERVE_THREADS, record_serve, j);
 	if (r < 0)
 		return r;
 	*ret = take(j);

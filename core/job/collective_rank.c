@@ -17,7 +17,7 @@
 #define JOIN_AGAIN_MS 50
 #define GIVE_UP_TIMEOUT SECOND_NS
 
-static void leave(struct collective *j, uint64_t epoch, const char *name, bool aborted)
+static void join_leave(struct collective *j, uint64_t epoch, const char *name, bool aborted)
 {
 	const struct peers_head head = { .kind = PEERS_LEAVE, .code = aborted };
 	struct err_note why;
@@ -59,7 +59,7 @@ static int ask_to_join(struct collective *j, const char *name, const char *final
 		r = fail(-EBUSY, "%s", err_text(r));
 	/* The primary may admit this rank later. */
 	if (r == -ETIMEDOUT || r == -ECANCELED)
-		leave(j, 0, name, true);
+		join_leave(j, 0, name, true);
 	if (r < 0)
 		return err_at(r, "draft '%s'", name);
 	w = wire_of(buf_span(&answer));
@@ -108,7 +108,7 @@ int collective_join(struct collective *j, const char *name, const char *final, u
 
 void collective_leave(struct collective *j, const struct collective_member *m, bool aborted)
 {
-	leave(j, m->epoch, "", aborted);
+	join_leave(j, m->epoch, "", aborted);
 }
 
 void collective_give_up(struct collective *j, const struct collective_member *m)

@@ -55,7 +55,7 @@ int peers_init(struct peers *p, const struct peers_ops *ops, int rank, int size)
 	return 0;
 }
 
-static void free_all(struct peers_msg *m)
+static void peers_free_all(struct peers_msg *m)
 {
 	for (struct peers_msg *next; m; m = next) {
 		next = m->next;
@@ -65,8 +65,8 @@ static void free_all(struct peers_msg *m)
 
 void peers_release(struct peers *p)
 {
-	free_all(p->box);
-	free_all(p->request);
+	peers_free_all(p->box);
+	peers_free_all(p->request);
 	free(p->last_message);
 	pthread_cond_destroy(&p->changed);
 	pthread_mutex_destroy(&p->lock);
@@ -144,7 +144,7 @@ static bool wait_until(struct peers *p, int64_t deadline)
 }
 
 /* Called with the lock held. */
-static struct peers_msg *find(struct peers *p, enum peers_kind kind, uint64_t id, int from)
+static struct peers_msg *peers_find(struct peers *p, enum peers_kind kind, uint64_t id, int from)
 {
 	for (struct peers_msg **at = &p->box; *at; at = &(*at)->next) {
 		struct peers_msg *m = *at;
@@ -167,7 +167,7 @@ int peers_recv(struct peers *p, enum peers_kind kind, uint64_t id, int from, int
 	bool in_time = true, interrupted;
 
 	pthread_mutex_lock(&p->lock);
-	while (!(m = find(p, kind, id, from)) && in_time && !p->interrupted)
+	while (!(m = peers_find(p, kind, id, from)) && in_time && !p->interrupted)
 		in_time = wait_until(p, deadline);
 	interrupted = p->interrupted;
 	pthread_mutex_unlock(&p->lock);
@@ -209,7 +209,7 @@ void peers_drop(struct peers *p, enum peers_kind kind, uint64_t first, uint64_t 
 		}
 	}
 	pthread_mutex_unlock(&p->lock);
-	free_all(dropped);
+	peers_free_all(dropped);
 }
 
 void peers_interrupt(struct peers *p)
@@ -342,13 +342,13 @@ int64_t peers_silent_for(struct peers *p, int rank, int64_t look_ns, struct peer
 	return s->ns;
 }
 
-static bool is_gone(struct peers *p, int rank)
+static bool peers_is_gone(struct peers *p, int rank)
 {
 	return p->ops->is_gone && p->ops->is_gone(p, rank);
 }
 
-static int wait_for(struct peers *p, enum peers_kind kind, uint64_t id, int from, int64_t patience,
-		    struct peers_msg **ret)
+static int peers_wait_for(struct peers *p, enum peers_kind kind, uint64_t id, int from,
+			  int64_t patience, struct peers_msg **ret)
 {
 	struct peers_silence silence = { 0 };
 	int64_t pinged = clock_ns();
@@ -358,7 +358,7 @@ static int wait_for(struct peers *p, enum peers_kind kind, uint64_t id, int from
 		 * Checked first, so all messages that it sent before its end have arrived when it
 		 * is given up.
 		 */
-		bool gone = is_gone(p, from);
+		bool gone = peers_is_gone(p, from);
 		int r = peers_recv(p, kind, id, from, clock_ns() + LOOK_EVERY, ret);
 
 		if (r == -ETIMEDOUT && gone)
@@ -375,13 +375,13 @@ static int wait_for(struct peers *p, enum peers_kind kind, uint64_t id, int from
 
 int peers_wait(struct peers *p, enum peers_kind kind, uint64_t id, int from, struct peers_msg **ret)
 {
-	return wait_for(p, kind, id, from, GIVE_UP_AFTER, ret);
+	return peers_wait_for(p, kind, id, from, GIVE_UP_AFTER, ret);
 }
 
 /* The reason to end the job without a rank that has not reported that it is done, or NULL. */
 static const char *why_not(struct peers *p, int rank, struct peers_silence *silence)
 {
-	if (is_gone(p, rank))
+	if (peers_is_gone(p, rank))
 		return "has ended";
 	return peers_silent_for(p, rank, LOOK_EVERY, silence) > GIVE_UP_AT_END ? "does not answer" :
 										 NULL;
@@ -427,11 +427,11 @@ static bool wait_for_all(struct peers *p)
 	return clean;
 }
 
-static bool wait_for_end(struct peers *p)
+static bool peers_wait_for_end(struct peers *p)
 {
 	auto_of(peers_msg) struct peers_msg *m = NULL;
 
-	int r = wait_for(p, PEERS_END, 0, 0, GIVE_UP_AT_END, &m);
+	int r = peers_wait_for(p, PEERS_END, 0, 0, GIVE_UP_AT_END, &m);
 
 	if (r >= 0)
 		return m->head.code == 0;
@@ -460,7 +460,7 @@ void peers_close(struct peers *p)
 				   span_of(NULL, 0));
 	} else if (p->size > 1) {
 		peers_send(p, 0, &(struct peers_head){ .kind = PEERS_BYE }, span_of(NULL, 0));
-		clean = wait_for_end(p);
+		clean = peers_wait_for_end(p);
 	}
 	p->ops->free(p, clean);
 }

@@ -72,7 +72,7 @@ struct mpi {
 	pthread_cond_t drained;
 };
 
-static struct mpi *of(struct peers *p)
+static struct mpi *mpi_of(struct peers *p)
 {
 	return container_of(p, struct mpi, base);
 }
@@ -95,7 +95,7 @@ static void wait_for_room(struct mpi *m, size_t n)
 
 static int mpi_send(struct peers *p, int to, const struct peers_head *head, struct span body)
 {
-	struct mpi *m = of(p);
+	struct mpi *m = mpi_of(p);
 	struct transfer *t = calloc(1, sizeof(*t));
 
 	if (body.n > MESSAGE_MAX) {
@@ -196,7 +196,7 @@ static bool begin_receives(struct mpi *m)
 	}
 }
 
-static bool is_complete(struct transfer *t)
+static bool mpi_is_complete(struct transfer *t)
 {
 	int done = 0;
 
@@ -230,12 +230,12 @@ static bool held_back(const struct transfer *list, const struct transfer *t)
 	return false;
 }
 
-static bool finish(struct mpi *m)
+static bool mpi_finish(struct mpi *m)
 {
 	bool any = false;
 
 	for (struct transfer **at = &m->sending, *t; (t = *at);) {
-		if (!is_complete(t)) {
+		if (!mpi_is_complete(t)) {
 			at = &t->next;
 			continue;
 		}
@@ -248,7 +248,7 @@ static bool finish(struct mpi *m)
 		any = true;
 	}
 	for (struct transfer **at = &m->receiving, *t; (t = *at);) {
-		if (held_back(m->receiving, t) || !is_complete(t)) {
+		if (held_back(m->receiving, t) || !mpi_is_complete(t)) {
 			at = &t->next;
 			continue;
 		}
@@ -261,7 +261,7 @@ static bool finish(struct mpi *m)
 }
 
 /* Sleeps unless there is something to send. Returns true when the end was requested. */
-static bool rest(struct mpi *m, int64_t ns)
+static bool mpi_rest(struct mpi *m, int64_t ns)
 {
 	struct timespec until = clock_timespec(clock_ns() + ns);
 	bool stop;
@@ -282,10 +282,10 @@ static void loop(struct mpi *m)
 		bool any = begin_sends(m);
 
 		any |= begin_receives(m);
-		any |= finish(m);
+		any |= mpi_finish(m);
 		/* MPI transfers data only while it is called. */
 		pause = any || m->receiving ? BUSY_NS : MIN(pause + pause / 4, (int64_t)IDLE_NS);
-		if (!rest(m, pause))
+		if (!mpi_rest(m, pause))
 			continue;
 		if (!stopped)
 			stopped = clock_ns();
@@ -298,7 +298,7 @@ static void loop(struct mpi *m)
 /* ---- which ranks are alive ---- */
 
 /* Get the state and start time of a process; false when it does not exist. */
-static bool look_at(int64_t pid, char *ret_state, uint64_t *ret_began)
+static bool mpi_look_at(int64_t pid, char *ret_state, uint64_t *ret_began)
 {
 	char path[64], line[512];
 	unsigned long long began = 0;
@@ -322,7 +322,7 @@ static bool look_at(int64_t pid, char *ret_state, uint64_t *ret_began)
 	return ok;
 }
 
-static void identify(struct identity *ret)
+static void mpi_identify(struct identity *ret)
 {
 	FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
 	struct stat st;
@@ -334,7 +334,7 @@ static void identify(struct identity *ret)
 		ret->boot[0] = '\0';
 	if (f)
 		fclose(f);
-	if (stat("/proc/self/ns/pid", &st) < 0 || !look_at(ret->pid, &state, &ret->began))
+	if (stat("/proc/self/ns/pid", &st) < 0 || !mpi_look_at(ret->pid, &state, &ret->began))
 		ret->boot[0] = '\0';
 	else
 		ret->pids = st.st_ino;
@@ -342,7 +342,7 @@ static void identify(struct identity *ret)
 
 static bool mpi_is_gone(struct peers *p, int rank)
 {
-	const struct identity *mine = &of(p)->who[p->rank], *its = &of(p)->who[rank];
+	const struct identity *mine = &mpi_of(p)->who[p->rank], *its = &mpi_of(p)->who[rank];
 	uint64_t began;
 	char state;
 
@@ -350,7 +350,8 @@ static bool mpi_is_gone(struct peers *p, int rank)
 		return false;
 	if (kill((pid_t)its->pid, 0) < 0 && errno == ESRCH)
 		return true;
-	return look_at(its->pid, &state, &began) && (began != its->began || strchr("ZX", state));
+	return mpi_look_at(its->pid, &state, &began) &&
+	       (began != its->began || strchr("ZX", state));
 }
 
 /*
@@ -361,7 +362,7 @@ static int exchange_identities(struct mpi *m)
 {
 	struct identity mine;
 
-	identify(&mine);
+	mpi_identify(&mine);
 	m->who = calloc((size_t)m->size, sizeof(*m->who));
 	if (!m->who)
 		return -ENOMEM;
@@ -371,7 +372,7 @@ static int exchange_identities(struct mpi *m)
 		       -EIO;
 }
 
-static int begin(struct mpi *m)
+static int mpi_begin(struct mpi *m)
 {
 	int provided = 0, r = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
 
@@ -388,13 +389,13 @@ static int begin(struct mpi *m)
 	return exchange_identities(m);
 }
 
-static void *run(void *arg)
+static void *mpi_run(void *arg)
 {
 	struct mpi *m = arg;
 	bool clean;
 	int r;
 
-	r = begin(m);
+	r = mpi_begin(m);
 	pthread_mutex_lock(&m->lock);
 	m->start = r;
 	pthread_cond_broadcast(&m->started);
@@ -471,7 +472,7 @@ static bool wait_for_thread(struct mpi *m)
 
 static void mpi_free(struct peers *p, bool clean)
 {
-	struct mpi *m = of(p);
+	struct mpi *m = mpi_of(p);
 	bool ended;
 
 	pthread_mutex_lock(&m->lock);
@@ -509,10 +510,10 @@ bool peers_mpi_is_there(void)
 	return true;
 }
 
-static int start_thread(struct mpi *m)
+static int mpi_start_thread(struct mpi *m)
 {
 	/* The thread blocks all signals, and so do the threads that MPI makes. */
-	int r = thread_start(&m->thread, "mpi", run, m);
+	int r = thread_start(&m->thread, "mpi", mpi_run, m);
 
 	if (r < 0)
 		return fail(r, "cannot make a thread for MPI");
@@ -540,7 +541,7 @@ int peers_mpi_open(const char *name, struct peers **ret)
 	clock_cond_init(&m->drained);
 	clock_cond_init(&m->ended);
 	pthread_cond_init(&m->started, NULL);
-	r = start_thread(m);
+	r = mpi_start_thread(m);
 	if (r >= 0)
 		r = peers_init(&m->base, &mpi_ops, m->rank, m->size);
 	pthread_mutex_lock(&m->lock);

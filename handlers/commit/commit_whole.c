@@ -23,7 +23,7 @@ struct whole {
 /* ---- the draft's directory ---- */
 
 /* Whether it is the lock file, or the store of an item. */
-static bool is_of_draft(void *arg, const char *name)
+static bool whole_is_of_draft(void *arg, const char *name)
 {
 	const struct whole *w = arg;
 
@@ -58,7 +58,7 @@ static int clean_draft(struct whole *w)
 	/* Sealing the item cleans a draft that is itself an item with its arrays at the top. */
 	return w->d->is_item && w->d->root->item.store ?
 		       0 :
-		       io_remove_entries(w->d->dir->dir, ".", is_of_draft, w);
+		       io_remove_entries(w->d->dir->dir, ".", whole_is_of_draft, w);
 }
 
 /*
@@ -88,7 +88,7 @@ static int name_stores(struct whole *w)
 /* ---- the commit ---- */
 
 /* Messages name the item; files beside the items are in none. */
-static int of_item(const struct sealing_item *it, int r)
+static int whole_of_item(const struct sealing_item *it, int r)
 {
 	return r < 0 && *it->plan->name ? err_at(r, "item '%s'", it->plan->name) : r;
 }
@@ -99,9 +99,9 @@ static int prepare_items(struct whole *w)
 	int r = 0;
 
 	for (size_t i = 0; i < w->n && r >= 0; i++)
-		r = of_item(&w->item[i], sealing_item_fill(&w->item[i]));
+		r = whole_of_item(&w->item[i], sealing_item_fill(&w->item[i]));
 	for (size_t i = 0; i < w->n && r >= 0; i++)
-		r = of_item(&w->item[i], sealing_item_finalize(&w->item[i]));
+		r = whole_of_item(&w->item[i], sealing_item_finalize(&w->item[i]));
 	if (r >= 0)
 		r = clean_draft(w);
 	return r < 0 || w->d->is_item ? r : name_stores(w);

@@ -117,7 +117,7 @@ static int plan_items(struct sealing *s)
 	return r < 0 || !beside ? r : plan_beside(s);
 }
 
-static int custom_metadata(struct sealing *s)
+static int committing_custom_metadata(struct sealing *s)
 {
 	auto_buf text = { 0 };
 	auto_json doc = { 0 };
@@ -145,7 +145,7 @@ static int check_step_name(const struct draft *d, struct span final)
 		       step_check_new(d->env->ckpt->source, final, need_marker);
 }
 
-static int check_final(const struct draft *d, struct span final)
+static int committing_check_final(const struct draft *d, struct span final)
 {
 	if (d->any_name)
 		return 0;
@@ -159,7 +159,8 @@ static int check_final(const struct draft *d, struct span final)
 static int set_final(struct draft *d, struct span final)
 {
 	auto_free char *name = span_dup_str(final);
-	int r = name ? check_final(d, final) : fail(-ENOMEM, "cannot commit '%s'", d->name);
+	int r = name ? committing_check_final(d, final) :
+		       fail(-ENOMEM, "cannot commit '%s'", d->name);
 
 	if (r < 0)
 		return r == -EINVAL ? fail(-EPERM, "%s", err_text(r)) : r;
@@ -308,7 +309,7 @@ static int plan_step(struct sealing *s, struct span final)
 		return r;
 	draft_report_misplaced(d, s->item, s->n);
 	each_moving_file(s, draft_file_keep);
-	return custom_metadata(s);
+	return committing_custom_metadata(s);
 }
 
 int draft_commit(struct draft *d, struct span final)

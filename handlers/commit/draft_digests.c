@@ -117,7 +117,7 @@ static int hash_all(struct summing *s, uint64_t threads)
 
 /* ---- one item ---- */
 
-static int list_leaves(struct summing *s, const struct plan *p)
+static int digests_list_leaves(struct summing *s, const struct plan *p)
 {
 	const struct tree *t = s->item->tree;
 
@@ -140,7 +140,7 @@ static int list_leaves(struct summing *s, const struct plan *p)
 	return 0;
 }
 
-static int print(const struct summing *s, struct buf *ret)
+static int digests_own_print(const struct summing *s, struct buf *ret)
 {
 	int r = 0;
 
@@ -166,11 +166,11 @@ static int sum_item(struct draft *d, struct sealing_item *it, const struct commi
 
 	s.item = opened;
 	if (r >= 0)
-		r = list_leaves(&s, it->plan);
+		r = digests_list_leaves(&s, it->plan);
 	if (r >= 0)
 		r = hash_all(&s, d->env->options->threads);
 	if (r >= 0)
-		r = print(&s, &text);
+		r = digests_own_print(&s, &text);
 	free(s.sum);
 	/* Do not write a file that readers would refuse. */
 	if (r >= 0 && text.n > LIMIT_SMALL_FILE)

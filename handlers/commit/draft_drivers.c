@@ -30,7 +30,7 @@ static int directory_begin(struct draft *d, const char *final, unsigned mode)
 		       draft_dir_begin(d->env->ckpt->source, buf_str(&name), final, mode, &d->dir);
 }
 
-static int in_place_begin(struct draft *d, const char *final, unsigned mode)
+static int driver_in_place_begin(struct draft *d, const char *final, unsigned mode)
 {
 	return draft_dir_begin(d->env->ckpt->source, final, final, mode, &d->dir);
 }
@@ -126,7 +126,7 @@ const struct commit_driver directory_driver = {
 
 const struct commit_driver in_place_driver = {
 	.check_new = draft_check_new,
-	.begin = in_place_begin,
+	.begin = driver_in_place_begin,
 	.scope = &plan_of_whole,
 	.store_name = store_name,
 	.resize = draft_resize,

@@ -21,7 +21,7 @@
 #include "handlers/plan/copy_hints.h"
 #include "handlers/plugin/leaf_plugin.h"
 
-static int add_file(struct sealing_item *it, const struct commit_file *f)
+static int items_add_file(struct sealing_item *it, const struct commit_file *f)
 {
 	if (!array_reserve(it->file, it->cap_files, it->n_files + 1))
 		return fail(-ENOMEM, "cannot collect %zu files", it->n_files + 1);
@@ -68,7 +68,7 @@ int sealing_item_meta(struct sealing_item *it, struct span json, const char *wha
 /*
  * Add the parts, with their chunks renumbered; the first part has the document of the whole array.
  */
-static int add_parts(struct sealing_item *it, struct plan_leaf *l)
+static int items_add_parts(struct sealing_item *it, struct plan_leaf *l)
 {
 	const struct array_layout *layout = &l->part[0]->file->array[0].layout;
 	auto_buf json = { 0 };
@@ -101,7 +101,7 @@ static int add_parts(struct sealing_item *it, struct plan_leaf *l)
 	return r;
 }
 
-static int add_array(struct sealing_item *it, struct plan_leaf *l)
+static int items_add_array(struct sealing_item *it, struct plan_leaf *l)
 {
 	bool shifted = false;
 	int r = l->n_parts ? plan_join_parts(it->plan, l, &shifted) : 0;
@@ -109,7 +109,7 @@ static int add_array(struct sealing_item *it, struct plan_leaf *l)
 	if (r < 0)
 		return r;
 	if (shifted)
-		return add_parts(it, l);
+		return items_add_parts(it, l);
 	return sealing_item_add_leaf(
 		it,
 		&(struct commit_leaf){ .kv = l->kv ? l->kv : l->source->file->array[l->index].kv,
@@ -128,7 +128,7 @@ static int add_made_file(struct sealing_item *it, struct span dir, const char *n
 		r = buf_add_str(&path, name);
 	if (r >= 0)
 		r = arena_keep(&it->arena, buf_span(&path), &f.name);
-	return r < 0 ? r : add_file(it, &f);
+	return r < 0 ? r : items_add_file(it, &f);
 }
 
 /* ---- values, as leaf types store them ---- */
@@ -139,8 +139,8 @@ struct item_sink {
 	struct plan_leaf *leaf;
 };
 
-static int sink_array(struct leaf_sink *to, enum dtype t, unsigned rank, const uint64_t *shape,
-		      const void *elements)
+static int items_sink_array(struct leaf_sink *to, enum dtype t, unsigned rank,
+			    const uint64_t *shape, const void *elements)
 {
 	struct item_sink *s = container_of(to, struct item_sink, sink);
 	int r = plan_store_array(s->leaf, t, rank, shape, elements);
@@ -151,15 +151,15 @@ static int sink_array(struct leaf_sink *to, enum dtype t, unsigned rank, const u
 							     .param = s->leaf->node->param });
 }
 
-static int sink_encoded(struct leaf_sink *to)
+static int items_sink_encoded(struct leaf_sink *to)
 {
 	struct item_sink *s = container_of(to, struct item_sink, sink);
 
-	return add_array(s->it, s->leaf);
+	return items_add_array(s->it, s->leaf);
 }
 
 /* The leaf's parameter names the file's directory: one name, whatever the keys contain. */
-static int sink_file(struct leaf_sink *to, const char *name, struct span bytes)
+static int items_sink_file(struct leaf_sink *to, const char *name, struct span bytes)
 {
 	struct item_sink *s = container_of(to, struct item_sink, sink);
 	struct span dir = s->leaf->node->param;
@@ -173,11 +173,11 @@ static int sink_file(struct leaf_sink *to, const char *name, struct span bytes)
 	return r < 0 ? r : add_made_file(s->it, dir, name, bytes);
 }
 
-static const struct leaf_sink_ops item_sink_ops = { .array = sink_array,
-						    .encoded = sink_encoded,
-						    .file = sink_file };
+static const struct leaf_sink_ops item_sink_ops = { .array = items_sink_array,
+						    .encoded = items_sink_encoded,
+						    .file = items_sink_file };
 
-static int add_value(struct sealing_item *it, struct plan_leaf *l)
+static int items_add_value(struct sealing_item *it, struct plan_leaf *l)
 {
 	struct item_sink s = { .sink = { &item_sink_ops }, .it = it, .leaf = l };
 	struct plan_input f;
@@ -199,7 +199,7 @@ static int add_values(struct sealing_item *it)
 	int r = 0;
 
 	for (size_t i = 0; i < it->plan->n_leaves && r >= 0; i++)
-		r = add_value(it, &it->plan->leaf[i]);
+		r = items_add_value(it, &it->plan->leaf[i]);
 	return r;
 }
 
@@ -241,8 +241,9 @@ static int print_strings(struct sealing_item *it)
 	/* Escapes make a text up to six times as long. */
 	it->strings.metered = true;
 	r = n ? strings_print(pairs, n, &it->strings) : 0;
-	return r < 0 || !n ? r :
-			     add_file(it, &(struct commit_file){ .name = span_str("_strings.json"),
+	return r < 0 || !n ?
+		       r :
+		       items_add_file(it, &(struct commit_file){ .name = span_str("_strings.json"),
 								 .text = buf_span(&it->strings) });
 }
 
@@ -268,8 +269,8 @@ static int print_shardings(struct sealing_item *it)
 		return 0;
 	r = shardings_print(entries, n, &it->sharding);
 	return r < 0 ? r :
-		       add_file(it, &(struct commit_file){ .name = span_str("_sharding"),
-							   .text = buf_span(&it->sharding) });
+		       items_add_file(it, &(struct commit_file){ .name = span_str("_sharding"),
+								 .text = buf_span(&it->sharding) });
 }
 
 /* Get the chunk shape of an array, whatever the source of its chunks is. */
@@ -292,7 +293,8 @@ static int chunk_of(struct plan_leaf *l, uint64_t *ret)
 	return r;
 }
 
-static int describe_array(struct sealing_item *it, struct plan_leaf *l, struct array_metadata *ret)
+static int items_describe_array(struct sealing_item *it, struct plan_leaf *l,
+				struct array_metadata *ret)
 {
 	uint64_t *chunk = arena_calloc(&it->arena, LIMIT_RANK, sizeof(*chunk));
 	auto_buf ext = { 0 };
@@ -319,14 +321,14 @@ static int print_arrays(struct sealing_item *it)
 
 	for (size_t i = 0; i < p->n_leaves && r >= 0; i++)
 		if (record_of(&p->leaf[i]).is_sharded)
-			r = describe_array(it, &p->leaf[i], &entries[n++]);
+			r = items_describe_array(it, &p->leaf[i], &entries[n++]);
 	if (r < 0 || !n || !p->opts.array_metadata)
 		return r;
 	r = array_metadatas_print(entries, n, &it->arrays);
 	return r < 0 ? r :
-		       add_file(it, &(struct commit_file){
-					    .name = span_str("array_metadatas/process_0"),
-					    .text = buf_span(&it->arrays) });
+		       items_add_file(it, &(struct commit_file){
+						  .name = span_str("array_metadatas/process_0"),
+						  .text = buf_span(&it->arrays) });
 }
 
 int sealing_item_describe(struct sealing_item *it)
@@ -340,11 +342,11 @@ int sealing_item_describe(struct sealing_item *it)
 	if (r >= 0)
 		r = tree_print_metadata(it->plan->tree, it->plan->opts.rich_types, &it->metadata);
 	return r < 0 ? r :
-		       add_file(it, &(struct commit_file){ .name = span_str("_METADATA"),
-							   .text = buf_span(&it->metadata) });
+		       items_add_file(it, &(struct commit_file){ .name = span_str("_METADATA"),
+								 .text = buf_span(&it->metadata) });
 }
 
-static int add_tree(struct sealing_item *it)
+static int items_add_tree(struct sealing_item *it)
 {
 	const char *aggregate = it->plan->item->draft->env->options->aggregate_filename;
 	int r = sealing_item_aggregate(it);
@@ -352,21 +354,21 @@ static int add_tree(struct sealing_item *it)
 	if (r >= 0)
 		r = add_values(it);
 	if (r >= 0 && it->aggregate.n)
-		r = add_file(it, &(struct commit_file){ .name = span_str(aggregate),
-							.text = buf_span(&it->aggregate) });
+		r = items_add_file(it, &(struct commit_file){ .name = span_str(aggregate),
+							      .text = buf_span(&it->aggregate) });
 	return r < 0 ? r : sealing_item_describe(it);
 }
 
 /* ---- items that are not trees ---- */
 
-static int read_file(void *arg, uint64_t off, size_t n, void *p)
+static int items_read_file(void *arg, uint64_t off, size_t n, void *p)
 {
 	return draft_file_read_into(arg, off, n, p);
 }
 
 static int add_draft_file(struct sealing_item *it, struct span name, struct draft_node *n)
 {
-	struct commit_file f = { .source = read_file,
+	struct commit_file f = { .source = items_read_file,
 				 .arg = n->file,
 				 .size = draft_file_size(n->file) };
 	/* An item that is not a tree has no arrays: its directory is its own. */
@@ -375,10 +377,10 @@ static int add_draft_file(struct sealing_item *it, struct span name, struct draf
 	if (r >= 0)
 		r = arena_keep(&it->arena, name, &f.name);
 
-	return r < 0 ? r : add_file(it, &f);
+	return r < 0 ? r : items_add_file(it, &f);
 }
 
-static int check_json(struct draft_node *n)
+static int items_check_json(struct draft_node *n)
 {
 	uint64_t size = draft_file_size(n->file);
 	auto_buf text = { 0 };
@@ -399,7 +401,7 @@ static int check_json(struct draft_node *n)
 static int add_json(struct sealing_item *it)
 {
 	const char *name = it->plan->item->draft->env->options->json_filename;
-	int r = check_json(it->plan->item);
+	int r = items_check_json(it->plan->item);
 
 	/* The file of a manager's metrics has a name of its own. */
 	if (!strcmp(it->plan->name, "metrics"))
@@ -423,7 +425,7 @@ static int add_opaque(struct sealing_item *it, struct draft_node *dir, const cha
 
 		r = arena_keep(&it->arena, span_str(path), &f.name);
 		if (r >= 0)
-			r = add_file(it, &f);
+			r = items_add_file(it, &f);
 	}
 	for (size_t i = 0; i < n; i++) {
 		auto_free char *at = NULL;
@@ -507,7 +509,7 @@ static int check_other(struct sealing_item *it, const struct draft_node *n)
 }
 
 /* Add the files that lie beside the arrays of a tree, or beside the items. */
-static int add_others(struct sealing_item *it)
+static int items_add_others(struct sealing_item *it)
 {
 	struct plan *p = it->plan;
 	int r = 0;
@@ -528,7 +530,7 @@ int sealing_item_add_stored(struct sealing_item *it)
 	switch (it->plan->kind) {
 	case PLAN_TREE:
 	case PLAN_BESIDE:
-		return add_others(it);
+		return items_add_others(it);
 	case PLAN_STORED:
 		return add_opaque(it, it->plan->item, "", 0);
 	case PLAN_JSON:
@@ -539,13 +541,13 @@ int sealing_item_add_stored(struct sealing_item *it)
 	return -EINVAL;
 }
 
-static int fill(struct sealing_item *it)
+static int items_fill(struct sealing_item *it)
 {
 	int r;
 
 	switch (it->plan->kind) {
 	case PLAN_TREE:
-		r = add_tree(it);
+		r = items_add_tree(it);
 		return r < 0 ? r : sealing_item_add_stored(it);
 	case PLAN_JSON:
 		return add_json(it);
@@ -567,7 +569,7 @@ int sealing_item_fill(struct sealing_item *it)
 	int r;
 
 	trace(TRACE_STEP, "item '%s' is stored", it->plan->name);
-	r = fill(it);
+	r = items_fill(it);
 	return r < 0 ? r : sealing_item_retain(it);
 }
 

@@ -16,7 +16,7 @@
 #include "core/base/log.h"
 #include "core/base/thread.h"
 
-static void report(int status)
+static void on_commit_report(int status)
 {
 	if (WIFSIGNALED(status))
 		log_warn("on_commit was ended by signal %d", WTERMSIG(status));
@@ -24,14 +24,14 @@ static void report(int status)
 		log_warn("on_commit ended with status %d", WEXITSTATUS(status));
 }
 
-static void *wait_for(void *arg)
+static void *on_commit_wait_for(void *arg)
 {
 	pid_t pid = (pid_t)(intptr_t)arg;
 	int status = 0;
 
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
-	report(status);
+	on_commit_report(status);
 	return NULL;
 }
 
@@ -47,7 +47,7 @@ static void *wait_for_broker(void *arg)
 	if (n == sizeof(ended) && ended.error)
 		log_warn("on_commit was not run: %s", strerror(-ended.error));
 	else if (n == sizeof(ended))
-		report(ended.status);
+		on_commit_report(ended.status);
 	return NULL;
 }
 
@@ -98,7 +98,7 @@ void on_commit_run(const struct draft_env *drafts, const char *step)
 	} else {
 		r = command_spawn(command, path, &pid);
 		if (r >= 0)
-			wait_in_thread(wait_for, (int)pid, step);
+			wait_in_thread(on_commit_wait_for, (int)pid, step);
 	}
 	if (r < 0)
 		log_warn("on_commit was not run for '%s': %s", step, strerror(-r));

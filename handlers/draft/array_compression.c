@@ -81,8 +81,9 @@ uint64_t array_sample_bytes(const struct array_layout *l, unsigned rank, const u
 	return MIN(bytes, (uint64_t)REGION);
 }
 
-static int choose(const struct draft_env *env, struct array_layout *l, enum dtype t, unsigned rank,
-		  const uint64_t *shape, array_read_fn *read, void *arg)
+static int compression_own_choose(const struct draft_env *env, struct array_layout *l, enum dtype t,
+				  unsigned rank, const uint64_t *shape, array_read_fn *read,
+				  void *arg)
 {
 	struct compression_sample s;
 	auto_buf text = { 0 };
@@ -112,7 +113,7 @@ static int choose(const struct draft_env *env, struct array_layout *l, enum dtyp
 	return 0;
 }
 
-static void count(const struct draft_env *env, const struct array_layout *l)
+static void compression_count(const struct draft_env *env, const struct array_layout *l)
 {
 	atomic_fetch_add_explicit(&env->ckpt->write_env.chosen[l->compression.kind], 1,
 				  memory_order_relaxed);
@@ -122,14 +123,14 @@ int array_choose(const struct draft_env *env, struct array_layout *l, enum dtype
 		 const uint64_t *shape, array_read_fn *read, void *arg)
 {
 	bool is_asked = l->compression.kind == COMPRESSION_AUTO;
-	int r = choose(env, l, t, rank, shape, read, arg);
+	int r = compression_own_choose(env, l, t, rank, shape, read, arg);
 
 	if (r >= 0 && is_asked)
-		count(env, l);
+		compression_count(env, l);
 	return r;
 }
 
-static int read_stored(void *arg, uint64_t off, size_t n, void *p)
+static int compression_read_stored(void *arg, uint64_t off, size_t n, void *p)
 {
 	struct zarr *from = arg;
 	struct zarr_view v;
@@ -138,7 +139,7 @@ static int read_stored(void *arg, uint64_t off, size_t n, void *p)
 	return zarr_read_into(from, &v, off, n, p);
 }
 
-static bool is_same(const struct array_layout *l, const struct compression *stored)
+static bool compression_is_same(const struct array_layout *l, const struct compression *stored)
 {
 	struct compression a = l->compression, b = *stored;
 
@@ -164,11 +165,12 @@ int array_takes_stored(const struct draft_env *env, struct array_layout *l, stru
 
 	if (!compression_of(&from->leaf->codecs, &stored))
 		return 0;
-	r = choose(env, l, from->meta.dtype, from->meta.rank, from->meta.shape, read_stored, from);
-	if (r < 0 || !is_same(l, &stored))
+	r = compression_own_choose(env, l, from->meta.dtype, from->meta.rank, from->meta.shape,
+				   compression_read_stored, from);
+	if (r < 0 || !compression_is_same(l, &stored))
 		return MIN(r, 0);
 	if (is_asked)
-		count(env, l);
+		compression_count(env, l);
 	l->compression = stored;
 	return 1;
 }

@@ -14,7 +14,7 @@
 #include "handlers/draft/commit_driver.h"
 #include "handlers/draft/draft_array.h"
 
-static void draft_free(struct draft *d)
+static void draft_free_own(struct draft *d)
 {
 	draft_nodes_free(d->root);
 	draft_dir_free(d->dir);
@@ -39,7 +39,7 @@ struct draft *draft_ref(struct draft *d)
 void draft_unref(struct draft *d)
 {
 	if (d && atomic_fetch_sub(&d->refs, 1) == 1)
-		draft_free(d);
+		draft_free_own(d);
 }
 
 /* ---- beginning ---- */
@@ -98,7 +98,7 @@ static int draft_new(struct draft_env *env, struct span name, struct span final,
 		r = to ? env->driver->begin(d, to, io_dir_mode(env->options->mode)) :
 			 fail(-ENOMEM, "cannot begin draft '%s'", d->name);
 	if (r < 0) {
-		draft_free(d);
+		draft_free_own(d);
 		return r;
 	}
 	log_info("draft '%s' begins", d->name);

@@ -392,7 +392,7 @@ struct encoding {
 
 #define PIECE ((size_t)1 << 18)
 
-static void convert(const struct encoding *e, uint8_t *raw, size_t elements, void *p)
+static void array_convert(const struct encoding *e, uint8_t *raw, size_t elements, void *p)
 {
 	if (e->a->swapped)
 		cast_swap(e->from, raw, elements);
@@ -412,7 +412,7 @@ static int read_in_order(struct encoding *e, uint64_t first, uint64_t count, uin
 
 		r = e->read(e->arg, first * item, part * item, e->raw);
 		if (r >= 0)
-			convert(e, e->raw, part, p);
+			array_convert(e, e->raw, part, p);
 		first += part;
 		count -= part;
 		p += part * out;
@@ -465,7 +465,7 @@ static int read_columns(struct encoding *e, uint64_t first, uint64_t count, uint
 			if (r < 0)
 				return r;
 			memcpy(element, from, a->item);
-			convert(e, element, 1, p + (i * row_elements + c - first) * out);
+			array_convert(e, element, 1, p + (i * row_elements + c - first) * out);
 		}
 		for (unsigned i = 1; i < a->rank && ++column[i] == a->shape[i]; i++)
 			column[i] = 0;

@@ -76,7 +76,7 @@ int draft_node_new(struct draft *d, struct draft_node *parent, struct span name,
 }
 
 /* Called with the lock held. A node without references has no children that are still in use. */
-static void node_free(struct draft_node *n)
+static void draft_node_node_free(struct draft_node *n)
 {
 	for (struct draft_xattr *x = n->xattrs, *next; x; x = next) {
 		next = x->next;
@@ -100,7 +100,7 @@ void draft_nodes_free(struct draft_node *n)
 	for (size_t i = 0; n && i < n->n_children; i++)
 		draft_nodes_free(n->child[i]);
 	if (n)
-		node_free(n);
+		draft_node_node_free(n);
 }
 
 struct draft_node *draft_node_ref(struct draft_node *n)
@@ -111,7 +111,7 @@ struct draft_node *draft_node_ref(struct draft_node *n)
 	return n;
 }
 
-static bool drop(struct draft_node *n)
+static bool draft_node_drop(struct draft_node *n)
 {
 	return --n->refs == 0;
 }
@@ -125,17 +125,17 @@ void draft_node_unref(struct draft_node *n)
 		return;
 	d = n->draft;
 	pthread_mutex_lock(&d->lock);
-	last = drop(n);
+	last = draft_node_drop(n);
 	pthread_mutex_unlock(&d->lock);
 	/* Without the lock, since the release of contents waits for jobs. */
 	if (last)
-		node_free(n);
+		draft_node_node_free(n);
 }
 
 /* ---- with the lock held ---- */
 
 /* The index of a name among the children, or the index at which to insert it. */
-static size_t place_of(const struct draft_node *dir, struct span name, bool *ret_found)
+static size_t draft_node_place_of(const struct draft_node *dir, struct span name, bool *ret_found)
 {
 	size_t lo = 0, hi = dir->n_children;
 
@@ -159,7 +159,7 @@ static size_t place_of(const struct draft_node *dir, struct span name, bool *ret
 static struct draft_node *child_of(const struct draft_node *dir, struct span name)
 {
 	bool found;
-	size_t at = place_of(dir, name, &found);
+	size_t at = draft_node_place_of(dir, name, &found);
 
 	return found ? dir->child[at] : NULL;
 }
@@ -178,7 +178,7 @@ void draft_touch(struct draft_node *n)
 }
 
 /* Reserve space for one more child, so that attach() cannot fail. */
-static int reserve(struct draft_node *dir)
+static int draft_node_reserve(struct draft_node *dir)
 {
 	return array_reserve(dir->child, dir->cap, dir->n_children + 1) ?
 		       0 :
@@ -188,7 +188,7 @@ static int reserve(struct draft_node *dir)
 static void attach(struct draft_node *dir, struct draft_node *n)
 {
 	bool found;
-	size_t at = place_of(dir, span_str(n->name), &found);
+	size_t at = draft_node_place_of(dir, span_str(n->name), &found);
 
 	memmove(dir->child + at + 1, dir->child + at, (dir->n_children - at) * sizeof(*dir->child));
 	dir->child[at] = n;
@@ -201,7 +201,7 @@ static void detach(struct draft_node *n)
 {
 	struct draft_node *dir = n->parent;
 	bool found;
-	size_t at = place_of(dir, span_str(n->name), &found);
+	size_t at = draft_node_place_of(dir, span_str(n->name), &found);
 
 	dir->n_children--;
 	memmove(dir->child + at, dir->child + at + 1, (dir->n_children - at) * sizeof(*dir->child));
@@ -271,7 +271,7 @@ int draft_check_item_name(struct span stem)
 	return 0;
 }
 
-static struct span stem_of(struct span name)
+static struct span draft_node_stem_of(struct span name)
 {
 	enum name_ext ext = name_ext_of(name);
 
@@ -283,7 +283,7 @@ static struct span stem_of(struct span name)
  * The generated files that a directory can have, as bits of enum name_ours: `_METADATA` at the top
  * of an item.
  */
-static unsigned names_of_ours(struct draft_node *dir)
+static unsigned draft_node_names_of_ours(struct draft_node *dir)
 {
 	return draft_item_of(dir) == dir ? NAME_OURS_METADATA : 0;
 }
@@ -299,7 +299,8 @@ static bool is_as_it_is(const struct draft_node *n)
  * Check the name of a file or directory: its escapes must be valid, and only a part may have the
  * form of a view.
  */
-static int check_name(struct draft_node *dir, struct span name, bool is_dir, bool any_name)
+static int draft_node_check_name(struct draft_node *dir, struct span name, bool is_dir,
+				 bool any_name)
 {
 	bool of_draft = dir == dir->draft->root && !dir->draft->is_item;
 	struct draft_part part;
@@ -318,9 +319,9 @@ static int check_name(struct draft_node *dir, struct span name, bool is_dir, boo
 	if (of_draft && is_dir)
 		return draft_check_item_name(name);
 	if (is_dir)
-		return name_is_hashed(name) ?
-			       0 :
-			       name_unescape(name, NAME_CONTAINER, names_of_ours(dir), &key);
+		return name_is_hashed(name) ? 0 :
+					      name_unescape(name, NAME_CONTAINER,
+							    draft_node_names_of_ours(dir), &key);
 	/*
 	 * rsync writes to ".NAME.XXXXXX" and renames. Escapes of NAME may be shifted or truncated
 	 * there, so only the final name is checked as a key.
@@ -329,15 +330,15 @@ static int check_name(struct draft_node *dir, struct span name, bool is_dir, boo
 		return 0;
 	/* The leaf of an item that is one bare leaf. */
 	if (span_starts(name, span_str("%.")) && name_ext_of(name) != NAME_EXT_NONE &&
-	    stem_of(name).n == 1)
+	    draft_node_stem_of(name).n == 1)
 		return 0;
 	r = draft_part_of(name, &part);
 	if (r != 0)
 		return r < 0 ? r : 0;
 	/* Escapes of other temporary names must be valid as well, but the key does not matter. */
-	if (name_is_hashed(stem_of(name)))
+	if (name_is_hashed(draft_node_stem_of(name)))
 		return 0;
-	r = name_unescape(stem_of(name), NAME_LEAF, 0, &key);
+	r = name_unescape(draft_node_stem_of(name), NAME_LEAF, 0, &key);
 	if (r == -EINVAL && name_ext_of(name) == NAME_EXT_NONE)
 		r = name_unescape(name, NAME_CONTAINER, 0, &key);
 	return r;
@@ -355,7 +356,7 @@ static struct span item_name_of(struct span name, bool is_dir)
 		return name;
 	if (span_ends(name, span_str(".pbtxt")))
 		return span_of(name.p, name.n - strlen(".pbtxt"));
-	return ext == NAME_EXT_JSON || ext == NAME_EXT_SAFETENSORS ? stem_of(name) :
+	return ext == NAME_EXT_JSON || ext == NAME_EXT_SAFETENSORS ? draft_node_stem_of(name) :
 								     span_of(NULL, 0);
 }
 
@@ -412,12 +413,12 @@ static int check_depth(const struct draft_node *dir, struct span name, unsigned 
  * or NULL. The name of a file that is stored as it is need not be one of a leaf or item, which the
  * commit checks, since nobody says of a new file that it is one.
  */
-static int check_new(const struct draft_node *self, struct draft_node *dir, struct span name,
-		     bool is_dir, const struct draft_node *old)
+static int draft_node_check_new(const struct draft_node *self, struct draft_node *dir,
+				struct span name, bool is_dir, const struct draft_node *old)
 {
 	bool any_name = self ? is_as_it_is(self) :
 			       !is_dir && atomic_load(&dir->draft->env->others_read);
-	int r = check_name(dir, name, is_dir, any_name);
+	int r = draft_node_check_name(dir, name, is_dir, any_name);
 
 	if (r >= 0 && !old && !any_name)
 		r = check_item_twice(dir, name, is_dir, self);
@@ -464,7 +465,8 @@ int draft_children(struct draft_node *dir, struct draft_node ***ret, size_t *ret
 	return 0;
 }
 
-static int make(struct draft_node *dir, struct span name, bool is_dir, struct draft_node **ret)
+static int draft_node_make(struct draft_node *dir, struct span name, bool is_dir,
+			   struct draft_node **ret)
 {
 	struct draft_node *n = NULL;
 	int r;
@@ -474,9 +476,9 @@ static int make(struct draft_node *dir, struct span name, bool is_dir, struct dr
 	if (r >= 0 && child_of(dir, name))
 		r = -EEXIST;
 	if (r >= 0)
-		r = check_new(NULL, dir, name, is_dir, NULL);
+		r = draft_node_check_new(NULL, dir, name, is_dir, NULL);
 	if (r >= 0)
-		r = reserve(dir);
+		r = draft_node_reserve(dir);
 	if (r >= 0)
 		r = draft_node_new(dir->draft, NULL, name, is_dir, &n);
 	if (r >= 0) {
@@ -491,12 +493,12 @@ static int make(struct draft_node *dir, struct span name, bool is_dir, struct dr
 
 int draft_mkdir(struct draft_node *dir, struct span name, struct draft_node **ret)
 {
-	return make(dir, name, true, ret);
+	return draft_node_make(dir, name, true, ret);
 }
 
 int draft_create(struct draft_node *dir, struct span name, struct draft_node **ret)
 {
-	return make(dir, name, false, ret);
+	return draft_node_make(dir, name, false, ret);
 }
 
 /* Called without the lock. Drops the reference that the former directory had. */
@@ -581,9 +583,9 @@ int draft_rename(struct draft_node *from, struct span name, struct draft_node *t
 	if (r >= 0)
 		r = check_replaced(n, old, no_replace);
 	if (r >= 0)
-		r = check_new(n, to, to_name, n->is_dir, old);
+		r = draft_node_check_new(n, to, to_name, n->is_dir, old);
 	if (r >= 0)
-		r = reserve(to);
+		r = draft_node_reserve(to);
 	if (r >= 0 && old != n) {
 		if (old)
 			detach(old);

@@ -73,7 +73,7 @@ struct reading {
 	const struct draft_array *a;
 };
 
-static int read_elements(void *arg, uint64_t off, size_t n, void *p)
+static int sealing_read_elements(void *arg, uint64_t off, size_t n, void *p)
 {
 	const struct reading *rd = arg;
 
@@ -83,7 +83,7 @@ static int read_elements(void *arg, uint64_t off, size_t n, void *p)
 static int encode_array(struct draft_file *f, struct draft_array *a, const struct array_wanted *w)
 {
 	struct reading rd = { f, a };
-	int r = array_encode(f->node, a, w, read_elements, &rd);
+	int r = array_encode(f->node, a, w, sealing_read_elements, &rd);
 
 	return r < 0 && a->name.p ? err_at(r, "tensor '%.*s'", SPAN_ARG(a->name)) : r;
 }

@@ -109,7 +109,7 @@ static int read_band(void *arg, uint64_t off, size_t n, void *p)
 }
 
 /* A zarr_choose_fn for an array that streams. */
-static int choose(void *arg, struct span band, struct buf *ret_json)
+static int stream_choose(void *arg, struct span band, struct buf *ret_json)
 {
 	struct draft_array *a = arg;
 	int r = array_choose(a->env, &a->layout, a->stored, a->rank, a->shape, read_band, &band);
@@ -165,7 +165,7 @@ static int open_writer(struct draft_file *f, struct draft_array *a)
 	a->from = a->stored = w.to;
 	a->env = n->draft->env;
 	if (w.layout.compression.kind == COMPRESSION_AUTO)
-		zarr_writer_defer(a->writer, choose, a);
+		zarr_writer_defer(a->writer, stream_choose, a);
 	return 0;
 }
 

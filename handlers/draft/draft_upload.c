@@ -215,7 +215,7 @@ static void grew(void *arg, void **mine, const char *path, struct io_file *file,
 	*mine = known;
 }
 
-static void cut(void *arg, void *mine, uint64_t end)
+static void upload_cut(void *arg, void *mine, uint64_t end)
 {
 	const struct sent_store *s = arg;
 
@@ -255,8 +255,9 @@ int draft_upload_watch_in(const struct draft_node *item, const char *database,
 		return fail(-ENOMEM, "cannot write to '%s'", item->name);
 	}
 	s->sender = file_sender_ref(item->draft->sender);
-	ret->watcher =
-		(struct ocdbt_data_watcher){ .grew = grew, .cut = cut, .closed = closed, .arg = s };
+	ret->watcher = (struct ocdbt_data_watcher){
+		.grew = grew, .cut = upload_cut, .closed = closed, .arg = s
+	};
 	ret->unwatch = unwatch;
 	return 0;
 }

@@ -21,7 +21,7 @@
 
 /* ---- values ---- */
 
-static struct draft_xattr *find(const struct draft_node *n, const char *name)
+static struct draft_xattr *xattr_find(const struct draft_node *n, const char *name)
 {
 	for (struct draft_xattr *x = n->xattrs; x; x = x->next)
 		if (!strcmp(x->name, name))
@@ -31,7 +31,7 @@ static struct draft_xattr *find(const struct draft_node *n, const char *name)
 
 struct span draft_xattr_value(const struct draft_node *n, const char *name)
 {
-	const struct draft_xattr *x = find(n, name);
+	const struct draft_xattr *x = xattr_find(n, name);
 
 	return x ? buf_span(&x->value) : span_of(NULL, 0);
 }
@@ -54,9 +54,9 @@ bool draft_is_opaque(const struct draft_node *n)
 	return false;
 }
 
-static int store_value(struct draft_node *n, const char *name, struct span value)
+static int xattr_store_value(struct draft_node *n, const char *name, struct span value)
 {
-	struct draft_xattr *x = find(n, name), *fresh = NULL;
+	struct draft_xattr *x = xattr_find(n, name), *fresh = NULL;
 	struct buf copy = { 0 };
 	int r = buf_add_span(&copy, value);
 
@@ -161,7 +161,7 @@ static int check_custom(struct draft_node *n, struct span value)
 					       fail(-EINVAL, "custom metadata is a JSON object");
 }
 
-static int check_key(struct draft_node *n, struct span value)
+static int xattr_check_key(struct draft_node *n, struct span value)
 {
 	auto_json doc = { 0 };
 	int r = json_parse(value, "user.pytree.key", &doc);
@@ -218,7 +218,7 @@ static bool is_derived(const struct draft_node *n, const char *name, struct span
 }
 
 /* Check a sharding of a jax array, in the form in which a committed leaf shows it. */
-static int check_sharding(struct draft_node *n, struct span value)
+static int xattr_check_sharding(struct draft_node *n, struct span value)
 {
 	auto_of(sharding) struct sharding *s = NULL;
 	int r = n->is_dir ? -EINVAL : sharding_parse(value, "user.pytree.sharding", &s);
@@ -242,7 +242,8 @@ static int check_typestr(struct span value)
 }
 
 /* least: the smallest number that an axis may have. */
-static int check_shape(struct draft_node *n, const char *name, struct span value, int64_t least)
+static int xattr_check_shape(struct draft_node *n, const char *name, struct span value,
+			     int64_t least)
 {
 	auto_json doc = { 0 };
 	int r = json_parse(value, name, &doc);
@@ -275,7 +276,7 @@ static int check_prng_impl(struct draft_node *n, struct span value)
 	return 0;
 }
 
-static bool is_text(const struct json *j)
+static bool xattr_is_text(const struct json *j)
 {
 	return j && j->kind == JSON_STRING;
 }
@@ -289,12 +290,12 @@ static int check_namedtuple(struct span value)
 
 	/* Without a class it is the order of a dict. */
 	named = good && (json_member(doc.root, "module") || json_member(doc.root, "clazz"));
-	good = good && (!named || (is_text(json_member(doc.root, "module")) &&
-				   is_text(json_member(doc.root, "clazz"))));
+	good = good && (!named || (xattr_is_text(json_member(doc.root, "module")) &&
+				   xattr_is_text(json_member(doc.root, "clazz"))));
 	fields = good ? json_member(doc.root, "fields") : NULL;
 	good = json_is(fields, JSON_ARRAY) && fields->n > 0 && (!named || fields->n <= FIELDS_MAX);
 	for (size_t i = 0; good && i < fields->n; i++)
-		good = is_text(&fields->items[i]);
+		good = xattr_is_text(&fields->items[i]);
 	return good ? 0 :
 	       r == -ENOMEM ?
 		      r :
@@ -302,16 +303,16 @@ static int check_namedtuple(struct span value)
 				    "\"fields\": [TEXT, ...]}");
 }
 
-static int check(struct draft_node *n, const char *name, struct span value)
+static int xattr_check(struct draft_node *n, const char *name, struct span value)
 {
 	if (!strcmp(name, "sharding"))
-		return check_sharding(n, value);
+		return xattr_check_sharding(n, value);
 	if (!strcmp(name, "typestr"))
 		return check_typestr(value);
 	if (!strcmp(name, "write_shape"))
-		return check_shape(n, name, value, 0);
+		return xattr_check_shape(n, name, value, 0);
 	if (!strcmp(name, "chunk_shape"))
-		return check_shape(n, name, value, 1);
+		return xattr_check_shape(n, name, value, 1);
 	if (!strcmp(name, "prng_impl"))
 		return check_prng_impl(n, value);
 	if (!strcmp(name, "kind"))
@@ -321,7 +322,7 @@ static int check(struct draft_node *n, const char *name, struct span value)
 	if (!strcmp(name, "custom_metadata"))
 		return check_custom(n, value);
 	if (!strcmp(name, "key"))
-		return check_key(n, value);
+		return xattr_check_key(n, value);
 	if (!strcmp(name, "namedtuple"))
 		return n->is_dir ? check_namedtuple(value) :
 				   fail(-EINVAL, "user.pytree.namedtuple is for directories");
@@ -350,14 +351,14 @@ int draft_set_xattr(struct draft_node *n, const char *name, const struct span *v
 		r = fail(-EBUSY, "draft '%s' is being committed", n->draft->name);
 	else if (!value)
 		r = remove_value(n, name);
-	else if (flags & XATTR_CREATE && find(n, name))
+	else if (flags & XATTR_CREATE && xattr_find(n, name))
 		r = -EEXIST;
-	else if (flags & XATTR_REPLACE && !find(n, name))
+	else if (flags & XATTR_REPLACE && !xattr_find(n, name))
 		r = -ENODATA;
 	else
-		r = check(n, name, *value);
+		r = xattr_check(n, name, *value);
 	if (r >= 0 && value)
-		r = store_value(n, name, *value);
+		r = xattr_store_value(n, name, *value);
 	n->draft->changes++;
 	pthread_mutex_unlock(&n->draft->lock);
 	return r;
@@ -406,7 +407,7 @@ int draft_get_xattr(struct draft_node *n, const char *name, struct buf *ret)
 	return r;
 }
 
-static int add_name(struct buf *ret, const char *name)
+static int xattr_add_name(struct buf *ret, const char *name)
 {
 	int r = buf_addf(ret, PREFIX "%s", name);
 
@@ -418,12 +419,12 @@ int draft_list_xattr(struct draft_node *n, struct buf *ret)
 	int r = 0;
 
 	pthread_mutex_lock(&n->draft->lock);
-	if (n->is_dir && !find(n, "kind"))
-		r = add_name(ret, "kind");
+	if (n->is_dir && !xattr_find(n, "kind"))
+		r = xattr_add_name(ret, "kind");
 	if (r >= 0 && n == n->draft->root)
-		r = add_name(ret, "state");
+		r = xattr_add_name(ret, "state");
 	for (const struct draft_xattr *x = n->xattrs; x && r >= 0; x = x->next)
-		r = add_name(ret, x->name);
+		r = xattr_add_name(ret, x->name);
 	pthread_mutex_unlock(&n->draft->lock);
 	return r;
 }
@@ -431,7 +432,7 @@ int draft_list_xattr(struct draft_node *n, struct buf *ret)
 /* ---- effective options ---- */
 
 /* The number of leading names that are names of an item. */
-static unsigned count_names(const char *item)
+static unsigned xattr_count_names(const char *item)
 {
 	unsigned n = 1;
 
@@ -441,13 +442,13 @@ static unsigned count_names(const char *item)
 }
 
 /* Append the path of a node, after the name of the item that its tree represents. */
-static int put_path(const struct draft_node *n, struct buf *ret, unsigned *ret_skip)
+static int xattr_put_path(const struct draft_node *n, struct buf *ret, unsigned *ret_skip)
 {
 	const char *from = n->draft->rules_from;
 	auto_buf path = { 0 };
 	int r;
 
-	*ret_skip = from ? count_names(from) :
+	*ret_skip = from ? xattr_count_names(from) :
 			   !n->draft->is_item || !(n->draft->any_name || n->draft->is_tree);
 	if (!from)
 		return draft_node_path(n, ret);
@@ -479,7 +480,7 @@ int draft_rule_path(const struct draft_node *n, struct span tensor, struct buf *
 	struct span by = span_str(n->draft->env->options->safetensors_separator);
 	const uint8_t *at;
 	size_t cut = 0;
-	int r = put_path(n, ret, ret_skip);
+	int r = xattr_put_path(n, ret, ret_skip);
 
 	if (draft_part_of(span_str(n->name), &part) == 1)
 		cut = strlen(n->name) - part.stem.n;

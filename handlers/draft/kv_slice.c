@@ -24,7 +24,7 @@ struct kv_slice {
 	uint64_t end;
 };
 
-static struct kv_slice *of(struct kv *kv)
+static struct kv_slice *slice_own_of(struct kv *kv)
 {
 	return container_of(kv, struct kv_slice, base);
 }
@@ -39,7 +39,7 @@ static bool is_in(const struct kv_slice *s, const struct slice *slice, struct sp
 	return index[slice->axis] >= slice->from && index[slice->axis] < slice->to;
 }
 
-static bool is_own(const struct kv_slice *s, struct span key)
+static bool slice_is_own(const struct kv_slice *s, struct span key)
 {
 	return is_in(s, &s->slice, key);
 }
@@ -47,7 +47,7 @@ static bool is_own(const struct kv_slice *s, struct span key)
 /* ---- values of the rest ---- */
 
 /* Reserve n bytes in the file. The first call creates the file. */
-static int reserve(struct kv_slice *s, uint64_t n, struct io_file **ret, uint64_t *ret_off)
+static int slice_reserve(struct kv_slice *s, uint64_t n, struct io_file **ret, uint64_t *ret_off)
 {
 	int r = 0;
 
@@ -67,7 +67,7 @@ static int stage_value(struct kv_slice *s, struct span key, struct span value)
 {
 	struct io_file *f;
 	uint64_t off;
-	int r = reserve(s, value.n, &f, &off);
+	int r = slice_reserve(s, value.n, &f, &off);
 
 	if (r >= 0)
 		r = io_write_exact(f, value.p, value.n, off);
@@ -137,18 +137,18 @@ static const struct kv_stream_ops staged_ops = { .add = staged_add,
 
 static int slice_put(struct kv *kv, struct span key, struct span value)
 {
-	struct kv_slice *s = of(kv);
+	struct kv_slice *s = slice_own_of(kv);
 
-	return is_own(s, key) ? kv_put(s->own, key, value) : stage_value(s, key, value);
+	return slice_is_own(s, key) ? kv_put(s->own, key, value) : stage_value(s, key, value);
 }
 
 static int slice_put_open(struct kv *kv, struct span key, struct kv_stream **ret)
 {
-	struct kv_slice *s = of(kv);
+	struct kv_slice *s = slice_own_of(kv);
 	struct staged *a;
 	int r;
 
-	if (is_own(s, key))
+	if (slice_is_own(s, key))
 		return kv_put_open(s->own, key, ret);
 	a = calloc(1, sizeof(*a));
 	r = a ? buf_add_span(&a->key, key) : fail(-ENOMEM, "cannot store '%.*s'", SPAN_ARG(key));
@@ -168,17 +168,17 @@ static int slice_put_open(struct kv *kv, struct span key, struct kv_stream **ret
 
 static int slice_locate(struct kv *kv, const struct span *key, struct kv_loc *ret, size_t n)
 {
-	struct kv_slice *s = of(kv);
+	struct kv_slice *s = slice_own_of(kv);
 	int r = 0;
 
 	for (size_t i = 0; i < n && r >= 0; i++)
-		r = kv_locate(is_own(s, key[i]) ? s->own : s->rest, &key[i], &ret[i], 1);
+		r = kv_locate(slice_is_own(s, key[i]) ? s->own : s->rest, &key[i], &ret[i], 1);
 	return r;
 }
 
 static int slice_list(struct kv *kv, struct span prefix, kv_each_fn *each, void *arg)
 {
-	struct kv_slice *s = of(kv);
+	struct kv_slice *s = slice_own_of(kv);
 	int r = kv_list(s->own, prefix, each, arg);
 
 	return r != 0 ? r : kv_list(s->rest, prefix, each, arg);
@@ -186,14 +186,14 @@ static int slice_list(struct kv *kv, struct span prefix, kv_each_fn *each, void 
 
 static int slice_where_text(struct kv *kv, struct span key, struct buf *ret)
 {
-	struct kv_slice *s = of(kv);
+	struct kv_slice *s = slice_own_of(kv);
 
-	return kv_where_text(is_own(s, key) ? s->own : s->rest, key, ret);
+	return kv_where_text(slice_is_own(s, key) ? s->own : s->rest, key, ret);
 }
 
 static void slice_free(struct kv *kv)
 {
-	struct kv_slice *s = of(kv);
+	struct kv_slice *s = slice_own_of(kv);
 
 	kv_free(s->own);
 	kv_free(s->rest);
@@ -254,7 +254,7 @@ struct moving {
 	const struct slice *want;
 };
 
-static int move_one(void *arg, struct span key, uint64_t len)
+static int slice_move_one(void *arg, struct span key, uint64_t len)
 {
 	struct moving *m = arg;
 	auto_kv_loc at = { 0 };
@@ -273,8 +273,8 @@ int kv_slice_give(struct kv *kv, const struct slice *want, struct kv **ret)
 	*ret = kv;
 	if (kv->ops != &slice_ops)
 		return 0;
-	m.s = of(kv);
+	m.s = slice_own_of(kv);
 	*ret = m.s->own;
 	/* A repeated attempt moves the same values to the same places. */
-	return kv_list(m.s->rest, span_of(NULL, 0), move_one, &m);
+	return kv_list(m.s->rest, span_of(NULL, 0), slice_move_one, &m);
 }

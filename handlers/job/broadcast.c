@@ -95,8 +95,8 @@ int broadcast_memory(const struct options *o, uint64_t *ret)
 
 /* ---- requests ---- */
 
-static bool is_elsewhere(struct zarr_remote *rm, const struct zarr *z, uint64_t object,
-			 int *ret_rank)
+static bool broadcast_is_elsewhere(struct zarr_remote *rm, const struct zarr *z, uint64_t object,
+				   int *ret_rank)
 {
 	struct broadcast *b = container_of(rm, struct broadcast, remote);
 	int rank = b->reader[hash64(z->address, object) % b->n_readers];
@@ -123,8 +123,8 @@ static void leave_out(struct broadcast *b, int rank, int r)
 		log_warn("rank %d gives no chunks (%s): they are read here", rank, err_text(r));
 }
 
-static int fetch(struct zarr_remote *rm, const struct zarr *z, int rank, uint64_t number,
-		 uint64_t off, size_t n, void *p)
+static int broadcast_fetch(struct zarr_remote *rm, const struct zarr *z, int rank, uint64_t number,
+			   uint64_t off, size_t n, void *p)
 {
 	struct broadcast *b = container_of(rm, struct broadcast, remote);
 	auto_buf ask = { 0 }, answer = { 0 };
@@ -164,8 +164,8 @@ static void close_one(struct opened *o)
 }
 
 /* Get the array that another rank names, with a reference to it and to its item. */
-static int open_array(struct broadcast *b, struct span address, struct item **ret_item,
-		      struct zarr **ret)
+static int broadcast_open_array(struct broadcast *b, struct span address, struct item **ret_item,
+				struct zarr **ret)
 {
 	auto_of(item) struct item *item = NULL;
 	auto_free char *path = NULL;
@@ -193,7 +193,7 @@ static int open_array(struct broadcast *b, struct span address, struct item **re
 	return r;
 }
 
-static int find_array(struct broadcast *b, struct span address, struct zarr **ret)
+static int broadcast_find_array(struct broadcast *b, struct span address, struct zarr **ret)
 {
 	struct opened *o = NULL, fresh = { 0 }, old = { 0 };
 	uint8_t *copy;
@@ -208,7 +208,7 @@ static int find_array(struct broadcast *b, struct span address, struct zarr **re
 			return 0;
 		}
 	pthread_mutex_unlock(&b->lock);
-	r = open_array(b, address, &fresh.item, &fresh.zarr);
+	r = broadcast_open_array(b, address, &fresh.item, &fresh.zarr);
 	copy = r < 0 ? NULL : malloc(address.n);
 	if (r >= 0 && !copy)
 		r = -ENOMEM;
@@ -242,7 +242,7 @@ void broadcast_serve(void *arg, const struct peers_msg *m)
 	int r = !wire_ok(&w) || n > PIECE_MAX ? fail(-EINVAL, "no request for a chunk") : 0;
 
 	if (r >= 0)
-		r = find_array(b, wire_bytes(&w, wire_left(&w)), &z);
+		r = broadcast_find_array(b, wire_bytes(&w, wire_left(&w)), &z);
 	if (r >= 0)
 		r = buf_reserve(&bytes, n);
 	if (r >= 0)
@@ -271,7 +271,7 @@ int broadcast_new(const struct broadcast_opts *opts, struct broadcast **ret)
 	if (r >= 0) {
 		b->peers = peers;
 		b->opts = *opts;
-		b->remote = (struct zarr_remote){ is_elsewhere, fetch };
+		b->remote = (struct zarr_remote){ broadcast_is_elsewhere, broadcast_fetch };
 		pthread_mutex_init(&b->lock, NULL);
 		r = find_readers(b, opts->options);
 	}

@@ -17,7 +17,7 @@ int collective_files_add(struct collective_item *it, const struct contribution_i
 	return 0;
 }
 
-static int by_name(const void *a, const void *b)
+static int job_files_by_name(const void *a, const void *b)
 {
 	const struct collective_file *x = a, *y = b;
 
@@ -27,22 +27,24 @@ static int by_name(const void *a, const void *b)
 static int by_name_and_rank(const void *a, const void *b)
 {
 	const struct collective_file *x = a, *y = b;
-	int r = by_name(a, b);
+	int r = job_files_by_name(a, b);
 
 	return r ? r : (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-static const struct collective_file *find(const struct collective_item *it, struct span name)
+static const struct collective_file *job_files_find(const struct collective_item *it,
+						    struct span name)
 {
 	const struct contribution_file wanted = { .name = name };
 	const struct collective_file key = { .file = &wanted };
 
-	return it->n_files ? bsearch(&key, it->file, it->n_files, sizeof(key), by_name) : NULL;
+	return it->n_files ? bsearch(&key, it->file, it->n_files, sizeof(key), job_files_by_name) :
+			     NULL;
 }
 
 int collective_files_rank(const struct collective_item *it, const struct contribution_file *f)
 {
-	const struct collective_file *found = find(it, f->name);
+	const struct collective_file *found = job_files_find(it, f->name);
 
 	return found ? found->rank : -1;
 }
@@ -75,7 +77,7 @@ static int drop_replicas(struct collective_item *it)
 	for (size_t i = 0; i < it->n_files; i++) {
 		const struct collective_file *f = &it->file[i], *last = n ? &it->file[n - 1] : NULL;
 
-		if (!last || by_name(last, f))
+		if (!last || job_files_by_name(last, f))
 			it->file[n++] = *f;
 		else if (last->file->is_dir != f->file->is_dir)
 			return f->file->is_dir ? two_kinds(f, last) : two_kinds(last, f);
@@ -85,13 +87,13 @@ static int drop_replicas(struct collective_item *it)
 }
 
 /* No directory above a file is itself a file. */
-static int check_above(const struct collective_item *it, const struct collective_file *f)
+static int job_files_check_above(const struct collective_item *it, const struct collective_file *f)
 {
 	struct span name = f->file->name;
 
 	for (size_t i = 0; i < name.n; i++) {
 		const struct collective_file *above =
-			name.p[i] == '/' ? find(it, span_of(name.p, i)) : NULL;
+			name.p[i] == '/' ? job_files_find(it, span_of(name.p, i)) : NULL;
 
 		if (above && !above->file->is_dir)
 			return two_kinds(f, above);
@@ -115,7 +117,7 @@ static int check_tree(const struct collective_item *it, struct span top, int ran
 			  0;
 }
 
-static int check_items(const struct collective_plan *jp, struct span top, int rank)
+static int job_files_check_items(const struct collective_plan *jp, struct span top, int rank)
 {
 	for (size_t i = 0; i < jp->n_items; i++)
 		if (span_eq(span_str(jp->item[i].plan->name), top))
@@ -126,16 +128,16 @@ static int check_items(const struct collective_plan *jp, struct span top, int ra
 	return 0;
 }
 
-static int check_name(const struct collective_plan *jp, const struct collective_item *it,
-		      const struct collective_file *f)
+static int job_files_check_name(const struct collective_plan *jp, const struct collective_item *it,
+				const struct collective_file *f)
 {
 	struct span top = path_first(f->file->name);
-	int r = check_above(it, f);
+	int r = job_files_check_above(it, f);
 
 	if (r < 0)
 		return r;
 	return it->plan->kind == PLAN_TREE   ? check_tree(it, top, f->rank) :
-	       it->plan->kind == PLAN_BESIDE ? check_items(jp, top, f->rank) :
+	       it->plan->kind == PLAN_BESIDE ? job_files_check_items(jp, top, f->rank) :
 					       0;
 }
 
@@ -149,6 +151,6 @@ int collective_files_decide(const struct collective_plan *jp, struct collective_
 	if (r >= 0 && it->n_files && it->plan->kind == PLAN_TREE)
 		r = tree_name(it->plan->tree, NAME_OURS_METADATA, leaf_ext, NULL);
 	for (size_t i = 0; i < it->n_files && r >= 0; i++)
-		r = check_name(jp, it, &it->file[i]);
+		r = job_files_check_name(jp, it, &it->file[i]);
 	return r < 0 && *it->plan->name ? err_at(r, "item '%s'", it->plan->name) : r;
 }

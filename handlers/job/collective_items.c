@@ -20,14 +20,14 @@ struct names {
 	struct buf text; /* NUL-terminated, one after another */
 };
 
-static int add_name(void *arg, const char *name, unsigned char type)
+static int job_items_add_name(void *arg, const char *name, unsigned char type)
 {
 	return buf_add(&((struct names *)arg)->text, name, strlen(name) + 1);
 }
 
-static int list_dir(struct io_dir *dir, const char *path, struct names *ret)
+static int job_items_list_dir(struct io_dir *dir, const char *path, struct names *ret)
 {
-	int r = io_list(dir, path, add_name, ret);
+	int r = io_list(dir, path, job_items_add_name, ret);
 
 	if (r == -ENOENT) {
 		err_clear();
@@ -41,7 +41,7 @@ static int list_dir(struct io_dir *dir, const char *path, struct names *ret)
 	     name && name < (const char *)(names).text.p + (names).text.n; \
 	     name += strlen(name) + 1)
 
-static bool is_database(const char *name)
+static bool job_items_is_database(const char *name)
 {
 	return !strncmp(name, "ocdbt.process_", 14);
 }
@@ -49,17 +49,17 @@ static bool is_database(const char *name)
 /* ---- before ---- */
 
 /* The draft's lock, and what ranks have not placed in it yet. */
-static bool is_of_draft(const char *name)
+static bool job_items_is_of_draft(const char *name)
 {
 	return !strncmp(name, ".pytreefs", strlen(".pytreefs"));
 }
 
 static bool is_of_ranks(void *arg, const char *name)
 {
-	return is_of_draft(name) || is_database(name);
+	return job_items_is_of_draft(name) || job_items_is_database(name);
 }
 
-static int clean_item(struct io_dir *dir, const char *name)
+static int job_items_clean_item(struct io_dir *dir, const char *name)
 {
 	int r = io_remove_entries(dir, *name ? name : ".", is_of_ranks, NULL);
 
@@ -88,8 +88,9 @@ int collective_items_clean(struct collective_plan *jp)
 	int r = 0;
 
 	for (size_t i = 0; i < jp->n_items && r >= 0; i++)
-		r = jp->item[i].plan->kind == PLAN_BESIDE ? clean_beside(dir, &jp->item[i]) :
-							    clean_item(dir, jp->item[i].plan->name);
+		r = jp->item[i].plan->kind == PLAN_BESIDE ?
+			    clean_beside(dir, &jp->item[i]) :
+			    job_items_clean_item(dir, jp->item[i].plan->name);
 	return r;
 }
 
@@ -100,7 +101,7 @@ struct own_draft {
 };
 
 /* Stores that are not placed, and the lock, have names of ours. */
-static bool is_own(void *arg, const char *name)
+static bool job_items_is_own(void *arg, const char *name)
 {
 	const struct own_draft *o = arg;
 
@@ -109,7 +110,7 @@ static bool is_own(void *arg, const char *name)
 	for (size_t i = 0; i < o->n; i++)
 		if (!strcmp(o->item[i].plan->name, name))
 			return true;
-	return o->d->is_item || is_of_draft(name);
+	return o->d->is_item || job_items_is_of_draft(name);
 }
 
 int collective_clean_own(struct draft *d, const struct sealing_item *item, size_t n)
@@ -119,8 +120,10 @@ int collective_clean_own(struct draft *d, const struct sealing_item *item, size_
 	int r = 0;
 
 	for (size_t i = 0; i < n && r >= 0; i++)
-		r = item[i].plan->kind == PLAN_BESIDE ? 0 : clean_item(dir, item[i].plan->name);
-	return r < 0 ? r : io_remove_entries(dir, ".", is_own, &own);
+		r = item[i].plan->kind == PLAN_BESIDE ?
+			    0 :
+			    job_items_clean_item(dir, item[i].plan->name);
+	return r < 0 ? r : io_remove_entries(dir, ".", job_items_is_own, &own);
 }
 
 /* ---- parts that fit no grid ---- */
@@ -140,8 +143,8 @@ static void close_parts(struct opened *o, size_t n)
 	free(o);
 }
 
-static int open_part(struct collective_plan *jp, size_t item, const struct contributor *c,
-		     size_t box, struct opened *ret)
+static int job_items_open_part(struct collective_plan *jp, size_t item, const struct contributor *c,
+			       size_t box, struct opened *ret)
 {
 	/* Indices are those of the rank's own contribution. */
 	const struct contribution *s = &jp->contribution[c->rank];
@@ -172,7 +175,7 @@ static int open_part(struct collective_plan *jp, size_t item, const struct contr
 				 cache_owner(), 0, &ret->zarr);
 }
 
-static int read_box(void *arg, size_t i, uint64_t first, uint64_t n, uint8_t *p)
+static int job_items_read_box(void *arg, size_t i, uint64_t first, uint64_t n, uint8_t *p)
 {
 	struct opened *o = arg;
 	uint64_t item = dtype_info(o[i].zarr->meta.dtype)->size;
@@ -200,7 +203,7 @@ static int open_boxes(struct collective_plan *jp, size_t item, const struct coll
 			if (c->assignment[i].take != TAKE_EXPORT)
 				continue;
 			(*ret_box)[n] = c->contribution->box[i].box;
-			r = open_part(jp, item, c, i, &(*ret)[n]);
+			r = job_items_open_part(jp, item, c, i, &(*ret)[n]);
 			*ret_n = ++n;
 		}
 	return r;
@@ -229,7 +232,7 @@ static int join_leaf(struct collective_plan *jp, size_t item, struct collective_
 				      .rank = s->desc.rank,
 				      .shape = s->desc.shape,
 				      .item = l->layout.item,
-				      .read = read_box,
+				      .read = job_items_read_box,
 				      .arg = part };
 	if (r >= 0)
 		r = zarr_write_all(&d->env->ckpt->write_env, kv, buf_span(&json),
@@ -320,7 +323,7 @@ int collective_items_join(struct collective_plan *jp)
 
 /* ---- files that no item refers to ---- */
 
-static bool is_item(const struct collective_plan *jp, const char *name)
+static bool job_items_is_item(const struct collective_plan *jp, const char *name)
 {
 	for (size_t i = 0; i < jp->n_items; i++)
 		if (!strcmp(jp->item[i].plan->name, name))
@@ -329,18 +332,18 @@ static bool is_item(const struct collective_plan *jp, const char *name)
 }
 
 /* List databases in the directory of an item that this commit does not merge. */
-static int add_databases(struct collective_plan *jp, const struct collective_item *it,
-			 struct buf *ret)
+static int job_items_add_databases(struct collective_plan *jp, const struct collective_item *it,
+				   struct buf *ret)
 {
 	const char *name = it->plan->name;
 	struct names inside = { { 0 } };
-	int r = list_dir(jp->draft->dir->dir, *name ? name : ".", &inside);
+	int r = job_items_list_dir(jp->draft->dir->dir, *name ? name : ".", &inside);
 
 	each_name(inside, at)
 	{
 		int rank = -1, replicas = -1;
 
-		if (r < 0 || !is_database(at) ||
+		if (r < 0 || !job_items_is_database(at) ||
 		    (!strcmp(at, "ocdbt.process_joined") && it->any_exported))
 			continue;
 		if (sscanf(at, "ocdbt.process_%d", &rank) == 1 && rank >= 0 && rank < jp->n_ranks &&
@@ -355,24 +358,24 @@ static int add_databases(struct collective_plan *jp, const struct collective_ite
 	return r;
 }
 
-static int add_others(struct collective_plan *jp, struct buf *ret)
+static int job_items_add_others(struct collective_plan *jp, struct buf *ret)
 {
 	struct names top = { { 0 } };
-	int r = list_dir(jp->draft->dir->dir, ".", &top);
+	int r = job_items_list_dir(jp->draft->dir->dir, ".", &top);
 
-	each_name(top, at) if (r >= 0 && strcmp(at, DRAFT_LOCK_FILE) && !is_item(jp, at) &&
-			       !collective_files_has(jp, at) &&
+	each_name(top, at) if (r >= 0 && strcmp(at, DRAFT_LOCK_FILE) &&
+			       !job_items_is_item(jp, at) && !collective_files_has(jp, at) &&
 			       (!jp->draft->is_item || !strncmp(at, ".pytreefs-", 10)))
 		r = buf_add(ret, at, strlen(at) + 1);
 	for (size_t i = 0; i < jp->n_items && r >= 0; i++)
-		r = add_databases(jp, &jp->item[i], ret);
+		r = job_items_add_databases(jp, &jp->item[i], ret);
 	buf_release(&top.text);
 	return r;
 }
 
 /* Move a name between the draft and the directory beside it, where the n-th name is called "n". */
-static int move_one(struct collective_plan *jp, const struct leftovers_dir *l, const char *name,
-		    unsigned n, bool back)
+static int job_items_move_one(struct collective_plan *jp, const struct leftovers_dir *l,
+			      const char *name, unsigned n, bool back)
 {
 	struct draft_dir *d = jp->draft->dir;
 	auto_free char *in = str_fmt("%s/%s", d->name, name),
@@ -390,7 +393,7 @@ static int move_all(struct collective_plan *jp, struct leftovers_dir *l, size_t 
 	int r = 0;
 
 	for (size_t at = 0; at < end && r >= 0; at += strlen(names + at) + 1) {
-		r = move_one(jp, l, names + at, n++, back);
+		r = job_items_move_one(jp, l, names + at, n++, back);
 		/* After a failure, only names that have been moved are moved back. */
 		if (r < 0 && !back)
 			l->names.n = at;
@@ -402,7 +405,7 @@ int collective_leftovers_move(struct collective_plan *jp, struct leftovers_dir *
 {
 	struct draft_dir *d = jp->draft->dir;
 	auto_free char *name = NULL;
-	int r = add_others(jp, &ret->names);
+	int r = job_items_add_others(jp, &ret->names);
 
 	if (r < 0 || !ret->names.n)
 		return r;

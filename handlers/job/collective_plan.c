@@ -12,7 +12,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 
-static int out_of_memory(void)
+static int job_plan_out_of_memory(void)
 {
 	return fail(-ENOMEM, "cannot put together what the ranks have");
 }
@@ -45,7 +45,7 @@ static int new_item(struct collective_plan *jp, const struct contribution_item *
 	int r = 0;
 
 	if (!more)
-		return out_of_memory();
+		return job_plan_out_of_memory();
 	jp->item = more;
 	it = &more[jp->n_items];
 	*it = (struct collective_item){ .handler = si->handler, .first = si, .first_rank = rank };
@@ -55,7 +55,7 @@ static int new_item(struct collective_plan *jp, const struct contribution_item *
 	if (it->plan)
 		it->plan->name = span_dup_str(si->name);
 	if (!it->plan || !it->stores || !it->plan->name)
-		return out_of_memory();
+		return job_plan_out_of_memory();
 	it->plan->kind = si->kind;
 	it->plan->strict = true;
 	it->plan->scope = &plan_of_whole;
@@ -114,19 +114,19 @@ static int contributor_leaf(struct collective_plan *jp, struct collective_item *
 	struct collective_leaf *l;
 
 	if (!c)
-		return out_of_memory();
+		return job_plan_out_of_memory();
 	*c = (struct contributor){ .rank = rank, .contribution = leaf };
 	c->assignment =
 		arena_calloc(&jp->arena, MAX(leaf->n_boxes, (size_t)1), sizeof(*c->assignment));
 	/* Until tree_finish(), param is unused and holds the index of the leaf. */
 	if (c->assignment && !node->param.n) {
 		if (!array_reserve(it->leaf, it->cap, it->n_leaves + 1))
-			return out_of_memory();
+			return job_plan_out_of_memory();
 		it->leaf[it->n_leaves] = (struct collective_leaf){ .node = node };
 		node->param.n = ++it->n_leaves;
 	}
 	if (!c->assignment)
-		return out_of_memory();
+		return job_plan_out_of_memory();
 	l = &it->leaf[node->param.n - 1];
 	/* Ranks are added in ascending order. */
 	for (struct contributor **at = &l->contributors;; at = &(*at)->next)
@@ -162,7 +162,7 @@ static void fill_node(struct walk *w, struct tree_node *n, const struct contribu
 }
 
 /* Merge the node at w->at into n, then its children. */
-static int add_node(struct walk *w, struct tree_node *n, bool is_new, unsigned depth)
+static int job_plan_add_node(struct walk *w, struct tree_node *n, bool is_new, unsigned depth)
 {
 	const struct contribution_node *sn = &w->si->node[w->at++];
 	int r = is_new ? 0 : check_same_node(n, sn, w->rank);
@@ -183,14 +183,15 @@ static int add_node(struct walk *w, struct tree_node *n, bool is_new, unsigned d
 		r = tree_build_child(&w->it->plan->build, n, w->si->node[w->at].key,
 				     w->si->node[w->at].key_is_index, &child);
 		if (r >= 0)
-			r = add_node(w, child, r == 1, depth + 1);
+			r = job_plan_add_node(w, child, r == 1, depth + 1);
 		if (r < 0)
 			return n->key.n ? err_at(r, "'%.*s'", SPAN_ARG(n->key)) : r;
 	}
 	return r;
 }
 
-static int add_item(struct collective_plan *jp, const struct contribution_item *si, int rank)
+static int job_plan_add_item(struct collective_plan *jp, const struct contribution_item *si,
+			     int rank)
 {
 	struct collective_item *it = NULL;
 	struct walk w = { .jp = jp, .si = si, .rank = rank };
@@ -200,13 +201,13 @@ static int add_item(struct collective_plan *jp, const struct contribution_item *
 	if (r >= 0)
 		r = collective_files_add(it, si, rank);
 	if (r >= 0 && si->kind == PLAN_TREE)
-		r = add_node(&w, it->plan->tree->root, it->first == si, 0);
+		r = job_plan_add_node(&w, it->plan->tree->root, it->first == si, 0);
 	if (r >= 0 && si->custom.p && !it->plan->tree->custom_metadata) {
 		auto_free char *text = span_dup_str(si->custom);
 
 		it->plan->tree->custom_metadata = text ? arena_str(&it->plan->tree->arena, text) :
 							 NULL;
-		r = it->plan->tree->custom_metadata ? 0 : out_of_memory();
+		r = it->plan->tree->custom_metadata ? 0 : job_plan_out_of_memory();
 	}
 	return r < 0 && si->name.n ? err_at(r, "item '%.*s'", SPAN_ARG(si->name)) : MIN(r, 0);
 }
@@ -331,7 +332,7 @@ static int choose_boxes(struct collective_leaf *l, struct box **ret_box, struct 
 	*ret_box = box;
 	*ret_part = part;
 	*ret_n = n;
-	return box && part ? 0 : out_of_memory();
+	return box && part ? 0 : job_plan_out_of_memory();
 }
 
 /* Whether all boxes have the same chunk grid, aligned with the grid of the whole array. */
@@ -393,11 +394,11 @@ static void note_stores(struct collective_item *it, const struct collective_leaf
 	it->any_exported |= l->exported;
 }
 
-static int resolve(struct collective_plan *jp, struct collective_item *it,
-		   struct collective_leaf *l)
+static int job_plan_resolve(struct collective_plan *jp, struct collective_item *it,
+			    struct collective_leaf *l)
 {
 	auto_free char *what = span_dup_str(l->node->param);
-	int r = what ? check_alike(l) : out_of_memory();
+	int r = what ? check_alike(l) : job_plan_out_of_memory();
 
 	if (r >= 0 && l->contributors->contribution->in_parts)
 		r = resolve_parts(l, what);
@@ -411,7 +412,8 @@ static int resolve(struct collective_plan *jp, struct collective_item *it,
 
 /* ---- descriptions ---- */
 
-static int describe(struct collective_item *it, struct collective_leaf *l, struct plan_leaf *ret)
+static int job_plan_describe(struct collective_item *it, struct collective_leaf *l,
+			     struct plan_leaf *ret)
 {
 	const struct contribution_leaf *s = l->contributors->contribution;
 
@@ -434,12 +436,12 @@ static int finish_tree(struct collective_plan *jp, struct collective_item *it)
 	r = plan_finish_tree(p);
 	p->leaf = r < 0 ? NULL : calloc(it->n_leaves + 1, sizeof(*p->leaf));
 	if (r >= 0 && !p->leaf)
-		return out_of_memory();
+		return job_plan_out_of_memory();
 	for (size_t i = 0; i < it->n_leaves && r >= 0; i++) {
-		r = resolve(jp, it, &it->leaf[i]);
+		r = job_plan_resolve(jp, it, &it->leaf[i]);
 		if (r >= 0) {
 			p->n_leaves++;
-			r = describe(it, &it->leaf[i], &p->leaf[i]);
+			r = job_plan_describe(it, &it->leaf[i], &p->leaf[i]);
 		}
 	}
 	return r < 0 ? err_at(r, "item '%s'", p->name) : 0;
@@ -460,7 +462,7 @@ static int add_contribution(struct collective_plan *jp, int rank)
 	if (s->custom.p && !jp->custom.p)
 		jp->custom = s->custom;
 	for (size_t i = 0; i < s->n_items && r >= 0; i++)
-		r = add_item(jp, &s->item[i], rank);
+		r = job_plan_add_item(jp, &s->item[i], rank);
 	return r;
 }
 
@@ -468,7 +470,7 @@ int collective_plan_new(struct draft *d, const struct buf *bytes, struct collect
 {
 	auto_of(collective_plan) struct collective_plan *jp = calloc(1, sizeof(*jp));
 	struct collective *j = d->env->collective;
-	int r = jp ? 0 : out_of_memory();
+	int r = jp ? 0 : job_plan_out_of_memory();
 
 	if (r < 0)
 		return r;
@@ -476,7 +478,7 @@ int collective_plan_new(struct draft *d, const struct buf *bytes, struct collect
 	jp->n_ranks = collective_size(j);
 	jp->contribution = calloc((size_t)jp->n_ranks, sizeof(*jp->contribution));
 	if (!jp->contribution)
-		return out_of_memory();
+		return job_plan_out_of_memory();
 	for (int i = 0; i < jp->n_ranks && r >= 0; i++)
 		if (collective_is_active(j, i))
 			r = contribution_parse(buf_span(&bytes[i]), &jp->contribution[i]);
@@ -531,7 +533,7 @@ static int item_assignments(const struct collective_item *it, const struct contr
 			wire_put_u8(ret, si->kind == PLAN_TREE  ? it->stores[rank] :
 					 it->first_rank == rank ? BRINGS_OWN :
 								  0) :
-			out_of_memory();
+			job_plan_out_of_memory();
 
 	for (size_t i = 0; i < si->n_files && r >= 0; i++)
 		r = wire_put_u8(ret, collective_files_rank(it, &si->file[i]) == rank);

@@ -57,7 +57,7 @@ int collective_type_add(struct collective_plan *jp, struct collective_item *it, 
 	return 0;
 }
 
-static void say(const struct collective_type *t, const struct plan *p, const char *why)
+static void job_types_say(const struct collective_type *t, const struct plan *p, const char *why)
 {
 	struct span above = t->node->parent ? t->node->parent->key : span_of(NULL, 0);
 
@@ -73,6 +73,6 @@ void collective_types_decide(struct collective_item *it)
 		t->node->type = NULL;
 		why = plan_node_type(it->plan, t->node, &t->type, it->first->rich_off);
 		if (why)
-			say(t, it->plan, why);
+			job_types_say(t, it->plan, why);
 	}
 }

@@ -129,8 +129,8 @@ static struct commit_leaf leaf_for(const struct rank_sink *s)
 				     .keep_to = s->e->to };
 }
 
-static int sink_array(struct leaf_sink *to, enum dtype t, unsigned rank, const uint64_t *shape,
-		      const void *elements)
+static int job_values_sink_array(struct leaf_sink *to, enum dtype t, unsigned rank,
+				 const uint64_t *shape, const void *elements)
 {
 	struct rank_sink *s = container_of(to, struct rank_sink, sink);
 	int r = plan_store_array(s->leaf, t, rank, shape, elements);
@@ -139,7 +139,7 @@ static int sink_array(struct leaf_sink *to, enum dtype t, unsigned rank, const u
 	return r < 0 ? r : sealing_item_add_leaf(s->x->it, &c);
 }
 
-static int sink_encoded(struct leaf_sink *to)
+static int job_values_sink_encoded(struct leaf_sink *to)
 {
 	struct rank_sink *s = container_of(to, struct rank_sink, sink);
 	const struct assignment *e = s->e;
@@ -163,14 +163,14 @@ static int sink_encoded(struct leaf_sink *to)
 	return r < 0 ? r : sealing_item_add_leaf(s->x->it, &c);
 }
 
-static int sink_file(struct leaf_sink *to, const char *name, struct span bytes)
+static int job_values_sink_file(struct leaf_sink *to, const char *name, struct span bytes)
 {
 	return fail(-EOPNOTSUPP, "leaves that are files cannot be shared by ranks");
 }
 
-static const struct leaf_sink_ops rank_sink_ops = { .array = sink_array,
-						    .encoded = sink_encoded,
-						    .file = sink_file };
+static const struct leaf_sink_ops rank_sink_ops = { .array = job_values_sink_array,
+						    .encoded = job_values_sink_encoded,
+						    .file = job_values_sink_file };
 
 static int add_whole(struct doing *x, struct plan_leaf *l, const struct assignment *e)
 {

@@ -40,7 +40,7 @@ static int conclude(struct course *c, int r)
 	return c->ops->give_up(c, &why);
 }
 
-static int await(struct course *c, struct buf *ret, bool *ret_answered)
+static int course_await(struct course *c, struct buf *ret, bool *ret_answered)
 {
 	int r = agree_await(&c->attempt, ret, ret_answered);
 
@@ -51,7 +51,7 @@ static int await(struct course *c, struct buf *ret, bool *ret_answered)
 }
 
 /* No result has arrived in time. */
-static int give_up(struct course *c, int r)
+static int course_give_up(struct course *c, int r)
 {
 	struct err_note why;
 
@@ -63,12 +63,12 @@ static int give_up(struct course *c, int r)
  * This rank is being ended while it waits for the primary, and has yet to vote in that round. The
  * other ranks need not wait for it and may finish this attempt, so the draft keeps its name.
  */
-static int leave(struct course *c, unsigned round, int r)
+static int course_leave(struct course *c, unsigned round, int r)
 {
 	struct err_note note;
 
 	if (r != -ECANCELED)
-		return give_up(c, r);
+		return course_give_up(c, r);
 	err_save(r, &note);
 	c->attempt.round = round;
 	if (agree_vote(&c->attempt, r, span_of(NULL, 0)) < 0)
@@ -83,7 +83,7 @@ static bool is_unknown(int r, bool answered)
 }
 
 /* Make the values of this rank durable, as assigned; list: see struct attempt_ops. */
-static int seal_values(struct course *c, struct span assignments, struct buf *list)
+static int course_seal_values(struct course *c, struct span assignments, struct buf *list)
 {
 	int r = c->ops->clean ? c->ops->clean(c->d, c->item, c->n) : 0;
 
@@ -93,7 +93,7 @@ static int seal_values(struct course *c, struct span assignments, struct buf *li
 	return r < 0 || !c->ops->send ? r : c->ops->send(c->d, c->attempt.deadline, list);
 }
 
-static int follow(struct course *c, int r)
+static int course_follow(struct course *c, int r)
 {
 	auto_buf contribution = { 0 }, assignments = { 0 }, list = { 0 }, rest = { 0 };
 	bool answered = false;
@@ -103,19 +103,19 @@ static int follow(struct course *c, int r)
 	r = agree_vote(&c->attempt, r, buf_span(&contribution));
 	if (r < 0)
 		return r;
-	r = await(c, &assignments, &answered);
+	r = course_await(c, &assignments, &answered);
 	if (is_unknown(r, answered))
-		return leave(c, ATTEMPT_SECOND_ROUND, r);
+		return course_leave(c, ATTEMPT_SECOND_ROUND, r);
 	if (r != 1)
 		return conclude(c, r);
-	r = seal_values(c, buf_span(&assignments), &list);
+	r = course_seal_values(c, buf_span(&assignments), &list);
 	c->attempt.round = ATTEMPT_SECOND_ROUND;
 	/* The others wait for this vote, so removing what was uploaded comes after it. */
 	r = agree_vote(&c->attempt, r, buf_span(&list));
 	if (r < 0)
 		return conclude(c, r);
-	r = await(c, &rest, &answered);
-	return is_unknown(r, answered) ? give_up(c, r) : conclude(c, r);
+	r = course_await(c, &rest, &answered);
+	return is_unknown(r, answered) ? course_give_up(c, r) : conclude(c, r);
 }
 
 /* ---- the primary ---- */
@@ -171,12 +171,12 @@ static int second_round(struct course *c, const struct collective_plan *jp)
 	if (r >= 0 && !c->list)
 		r = fail(-ENOMEM, "cannot commit draft '%s'", c->d->name);
 	if (r >= 0)
-		r = seal_values(c, buf_span(&assignments), NULL);
+		r = course_seal_values(c, buf_span(&assignments), NULL);
 	c->attempt.round = ATTEMPT_SECOND_ROUND;
 	return agree_collect(&c->attempt, r, c->list);
 }
 
-static int add_database(struct arena *a, const char *name, struct ocdbt_parts *ret)
+static int course_add_database(struct arena *a, const char *name, struct ocdbt_parts *ret)
 {
 	ret->name[ret->n] = arena_str(a, name);
 	return ret->name[ret->n++] ? 0 : fail(-ENOMEM, "cannot merge '%s'", name);
@@ -196,12 +196,12 @@ static int name_databases(const struct collective_item *it, int n_ranks, struct 
 
 		snprintf(text, sizeof(text), "ocdbt.process_%d", i);
 		if (it->stores[i] & BRINGS_OWN)
-			r = add_database(a, text, ret);
+			r = course_add_database(a, text, ret);
 		snprintf(text, sizeof(text), "ocdbt.process_replica_%d", i);
 		if (r >= 0 && it->stores[i] & BRINGS_REPLICAS)
-			r = add_database(a, text, ret);
+			r = course_add_database(a, text, ret);
 	}
-	return r >= 0 && it->any_exported ? add_database(a, "ocdbt.process_joined", ret) : r;
+	return r >= 0 && it->any_exported ? course_add_database(a, "ocdbt.process_joined", ret) : r;
 }
 
 struct publishing {
@@ -211,7 +211,7 @@ struct publishing {
 	struct commit *commit;
 };
 
-static int finish(void *arg)
+static int course_finish(void *arg)
 {
 	struct publishing *p = arg;
 	struct course *c = p->c;
@@ -229,7 +229,7 @@ static int finish(void *arg)
 }
 
 /* All values are durable: write the documents that describe them, and rename. */
-static int publish(struct course *c, struct collective_plan *jp)
+static int course_publish(struct course *c, struct collective_plan *jp)
 {
 	auto_free struct sealing_item *desc = calloc(jp->n_items + 1, sizeof(*desc));
 	auto_free struct commit_item *item = calloc(jp->n_items + 1, sizeof(*item));
@@ -248,7 +248,7 @@ static int publish(struct course *c, struct collective_plan *jp)
 		.deadline_ns = c->attempt.deadline,
 		.replaces = c->d->replaces,
 		.parts_in = jp->parts_in,
-		.finish = finish,
+		.finish = course_finish,
 		.finish_arg = &finishing,
 		.publisher = c->d->env->driver->publisher,
 		.publisher_arg = c,
@@ -281,7 +281,7 @@ static int publish(struct course *c, struct collective_plan *jp)
 }
 
 /* Join parts that fit no grid, where their ranks have brought them. */
-static int join(struct course *c, struct collective_plan *jp, struct io_dir **values)
+static int course_join(struct course *c, struct collective_plan *jp, struct io_dir **values)
 {
 	bool any = false;
 	int r = c->ops->open_values ? c->ops->open_values(c->d, values) : 0;
@@ -310,11 +310,11 @@ static int run_rounds(struct course *c, int r)
 	if (r >= 0)
 		r = second_round(c, jp);
 	if (r >= 0)
-		r = join(c, jp, &values);
+		r = course_join(c, jp, &values);
 	if (r >= 0)
 		r = collective_leftovers_move(jp, &left);
 	if (r >= 0)
-		r = publish(c, jp);
+		r = course_publish(c, jp);
 	err_save(r, &note);
 	if (jp)
 		collective_leftovers_end(jp, &left, r >= 0);
@@ -337,7 +337,7 @@ static int lead(struct course *c, int r)
 	return c->ops->decided ? c->ops->decided(c, r) : r;
 }
 
-static int check_items(const struct course *c)
+static int course_check_items(const struct course *c)
 {
 	for (size_t i = 0; i < c->n; i++)
 		if (plan_is_nested(c->item[i].plan)) {
@@ -357,7 +357,7 @@ int draft_commit_collective(struct course *c, int r, int64_t deadline)
 	int found, begun;
 
 	if (r >= 0)
-		r = check_items(c);
+		r = course_check_items(c);
 	deadline = deadline ? deadline : INT64_MAX / 2;
 	err_save(r, &note);
 	c->j = d->env->collective;
@@ -365,7 +365,7 @@ int draft_commit_collective(struct course *c, int r, int64_t deadline)
 	begun = collective_begin(c->j, &d->member, d->dir->named, deadline);
 	c->attempt = collective_attempt(c->j, &d->member, deadline);
 	if (is_unknown(begun, d->member.notified))
-		return leave(c, ATTEMPT_FIRST_ROUND, begun);
+		return course_leave(c, ATTEMPT_FIRST_ROUND, begun);
 	if (begun != 1) {
 		/* The result of a missed attempt, for which this rank may have uploaded its values.
 		 */
@@ -379,5 +379,5 @@ int draft_commit_collective(struct course *c, int r, int64_t deadline)
 		err_restore(&note);
 	else if (found != 0)
 		r = found < 0 ? found : fail(-EEXIST, "'%s' is committed already", d->dir->final);
-	return collective_is_primary(c->j) ? lead(c, r) : follow(c, r);
+	return collective_is_primary(c->j) ? lead(c, r) : course_follow(c, r);
 }

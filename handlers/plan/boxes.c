@@ -7,7 +7,7 @@
 #include "core/base/err.h"
 #include "handlers/plan/draft_plan.h"
 
-static bool overlap(const struct box *a, const struct box *b, unsigned rank)
+static bool boxes_overlap(const struct box *a, const struct box *b, unsigned rank)
 {
 	for (unsigned i = 0; i < rank; i++)
 		if (a->start[i] >= b->start[i] + b->extent[i] ||
@@ -95,7 +95,7 @@ static int check_overlaps(const struct box **order, size_t n, unsigned rank, con
 		for (size_t b = a + 1; b < n; b++) {
 			if (rank && order[b]->start[0] >= order[a]->start[0] + order[a]->extent[0])
 				break;
-			if (overlap(order[a], order[b], rank))
+			if (boxes_overlap(order[a], order[b], rank))
 				return refuse_overlap(order[a], order[b], rank, what);
 		}
 	return 0;

@@ -111,7 +111,7 @@ static struct span word(struct span s)
 	return s.n >= 2 && s.p[0] == '"' && s.p[s.n - 1] == '"' ? span_of(s.p + 1, s.n - 2) : s;
 }
 
-static void keep(struct buf *hint, struct span value)
+static void hints_keep(struct buf *hint, struct span value)
 {
 	buf_release(hint);
 	if (value.n && buf_add_span(hint, value) < 0)
@@ -142,7 +142,7 @@ static void keep_contents(struct copied *c, const struct copied_leaf *from)
 {
 	c->dtype = from->dtype.n ? dtype_by_name(word(from->dtype)) : DTYPE_UNKNOWN;
 	c->has_sha256 = digest_of_text(word(from->sha256), c->sha256);
-	keep(&c->prng_impl, from->prng_impl.n ? word(from->prng_impl) : from->prng_impl);
+	hints_keep(&c->prng_impl, from->prng_impl.n ? word(from->prng_impl) : from->prng_impl);
 }
 
 void copy_hint_leaf(struct draft_node *n, const struct copied_leaf *from)
@@ -305,7 +305,7 @@ void copy_hint_written(struct draft_node *item)
 }
 
 /* Parse the copied `_CHECKPOINT_METADATA`; *ret is NULL if there is none. */
-static int hint_step(struct draft_node *root, struct step_meta **ret)
+static int hints_hint_step(struct draft_node *root, struct step_meta **ret)
 {
 	auto_buf text = { .metered = true };
 	int r = check_text(root, root->draft->is_item ? "_METADATA" : "_CHECKPOINT_METADATA");
@@ -331,7 +331,7 @@ int plan_is_step_tree(struct draft_node *root)
 	auto_of(step_meta) struct step_meta *m = NULL;
 	struct draft_node *document = NULL;
 	bool is_tree, is_item;
-	int r = hint_step(root, &m);
+	int r = hints_hint_step(root, &m);
 
 	if (r < 0 || (m && m->kind == STEP_ITEMS_MAP))
 		return r;
@@ -352,7 +352,7 @@ int plan_is_step_tree(struct draft_node *root)
 int copy_hint_custom(struct draft_node *root, struct buf *ret)
 {
 	auto_of(step_meta) struct step_meta *m = NULL;
-	int r = hint_step(root, &m);
+	int r = hints_hint_step(root, &m);
 
 	return r < 0 || !m || !m->custom || !strcmp(m->custom, "{}") ? r :
 								       buf_add_str(ret, m->custom);
@@ -363,7 +363,7 @@ int plan_hint_handler(struct plan *p)
 	const struct draft *d = p->item->draft;
 	auto_of(step_meta) struct step_meta *m = NULL;
 	struct span hint = { 0 };
-	int r = hint_step(d->root, &m);
+	int r = hints_hint_step(d->root, &m);
 
 	if (r < 0 || !m)
 		return r;
@@ -426,7 +426,7 @@ int plan_hint_key(struct plan *p, const struct tree_node *parent, struct span st
 #define KEY_METADATA "_metadata"
 
 /* The child that is the tree, if the directory has exactly that child and its metadata item. */
-static struct draft_node *key_of(struct draft_node *const *child, size_t n)
+static struct draft_node *hints_key_of(struct draft_node *const *child, size_t n)
 {
 	struct draft_node *key = NULL, *other = NULL;
 	size_t len;
@@ -461,7 +461,7 @@ int draft_nested(struct draft_node *item, struct draft_node *ret[2])
 
 	if (r < 0)
 		return r == -ENOTDIR ? 0 : r;
-	key = key_of(child, n);
+	key = hints_key_of(child, n);
 	for (size_t i = 0; i < n && key && r >= 0; i++)
 		if (child[i]->is_dir && child[i] != key)
 			r = looks_stored(child[i]);

@@ -100,7 +100,7 @@ static bool sharding_fits(struct span text, const struct leaf_desc *l)
  * Get the properties of an array from options and xattrs. tensor: its name in the file, or empty.
  */
 /* The data of keys are uint32 in all implementations of JAX. */
-static int check_key(const struct leaf_desc *d)
+static int plan_leaf_check_key(const struct leaf_desc *d)
 {
 	if (!d->key_impl.p || d->dtype == DTYPE_UINT32)
 		return 0;
@@ -136,7 +136,7 @@ static int array_options(struct plan *p, struct draft_node *n, struct span tenso
 		r = keep_xattr(p, n, "prng_impl", true, &ret->key_impl);
 	/* Only a jax array can be a typed PRNG key. */
 	ret->is_jax |= r >= 0 && ret->key_impl.p;
-	return r < 0 || !ret->has_shape ? r : check_key(ret);
+	return r < 0 || !ret->has_shape ? r : plan_leaf_check_key(ret);
 }
 
 void plan_take_shape(struct leaf_desc *d, const struct draft_array *a)
@@ -366,7 +366,7 @@ int plan_file(struct plan *p, struct tree_node *parent, struct draft_node *n)
 
 /* ---- storing a value that was not encoded while it was written ---- */
 
-static int read_elements(void *arg, uint64_t off, size_t n, void *p)
+static int plan_leaf_read_elements(void *arg, uint64_t off, size_t n, void *p)
 {
 	memcpy(p, *(const uint8_t *const *)arg + off, n);
 	return 0;
@@ -386,15 +386,15 @@ int plan_store_array(struct plan_leaf *l, enum dtype t, unsigned rank, const uin
 		a.shape[i] = shape[i];
 	r = array_wanted_plain(l->source, &a, &w);
 	if (r >= 0)
-		r = array_choose(l->source->draft->env, &w.layout, t, rank, a.shape, read_elements,
-				 &elements);
+		r = array_choose(l->source->draft->env, &w.layout, t, rank, a.shape,
+				 plan_leaf_read_elements, &elements);
 	if (r >= 0)
 		r = array_json(&w.layout, t, rank, a.shape, &json);
 	if (r >= 0)
 		r = draft_leaf_kv(l->source, false, &kv, &store);
 	if (r >= 0)
 		r = zarr_write_all(&l->source->draft->env->ckpt->write_env, kv, buf_span(&json),
-				   ZARR_FILL_STORE, read_elements, &elements);
+				   ZARR_FILL_STORE, plan_leaf_read_elements, &elements);
 	if (r >= 0)
 		l->kv = take(kv);
 	return r;

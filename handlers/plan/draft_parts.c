@@ -43,8 +43,8 @@ int plan_check_tiling(struct draft_node **parts, const struct draft_part *p, siz
 }
 
 /* Check that the file has the box that its name says, and the dtype of the other parts. */
-static int check_part(struct draft_node *n, const struct draft_part *p, struct draft_node *first,
-		      enum dtype *dtype)
+static int parts_check_part(struct draft_node *n, const struct draft_part *p,
+			    struct draft_node *first, enum dtype *dtype)
 {
 	const struct draft_array *a;
 	int r = draft_file_seal(n->file);
@@ -70,7 +70,7 @@ static int check_parts(struct draft_node **parts, const struct draft_part *p, si
 	int r = scope->check_tiling ? scope->check_tiling(parts, p, n) : 0;
 
 	for (size_t i = 0; i < n && r >= 0; i++)
-		r = check_part(parts[i], &p[i], parts[0], dtype);
+		r = parts_check_part(parts[i], &p[i], parts[0], dtype);
 	return r;
 }
 
@@ -130,7 +130,7 @@ static bool aligned(const struct plan_leaf *l, const struct draft_part *p)
 }
 
 /* Open each sealed part once, so that all rows of a chunk find it decoded. */
-static int open_parts(const struct plan_leaf *l, struct zarr **part)
+static int parts_open_parts(const struct plan_leaf *l, struct zarr **part)
 {
 	int r = 0;
 
@@ -144,7 +144,7 @@ static int open_parts(const struct plan_leaf *l, struct zarr **part)
 }
 
 /* Read elements of a part, as they are stored. */
-static int read_part(void *arg, size_t i, uint64_t element, uint64_t n, uint8_t *p)
+static int parts_read_part(void *arg, size_t i, uint64_t element, uint64_t n, uint8_t *p)
 {
 	struct zarr *z = ((struct zarr **)arg)[i];
 	uint64_t item = dtype_info(z->meta.dtype)->size;
@@ -154,7 +154,7 @@ static int read_part(void *arg, size_t i, uint64_t element, uint64_t n, uint8_t 
 	return zarr_read_into(z, &v, element * item, n * item, p);
 }
 
-static int join(struct plan_leaf *l, const struct draft_part *part)
+static int parts_join(struct plan_leaf *l, const struct draft_part *part)
 {
 	const struct draft_array *first = &l->part[0]->file->array[0];
 	struct draft_array whole = { .dtype = first->stored,
@@ -167,7 +167,7 @@ static int join(struct plan_leaf *l, const struct draft_part *part)
 				     .rank = l->desc.rank,
 				     .shape = l->desc.shape,
 				     .item = first->layout.item,
-				     .read = read_part,
+				     .read = parts_read_part,
 				     .arg = opened };
 	const struct item_store *store;
 	auto_of(kv) struct kv *kv = NULL;
@@ -182,7 +182,7 @@ static int join(struct plan_leaf *l, const struct draft_part *part)
 		memcpy(box[i].extent, part[i].extent, sizeof(box[i].extent));
 	}
 	memcpy(whole.shape, l->desc.shape, sizeof(whole.shape));
-	r = open_parts(l, opened);
+	r = parts_open_parts(l, opened);
 	if (r >= 0)
 		r = array_wanted_plain(l->source, &whole, &w);
 	if (r >= 0)
@@ -218,5 +218,5 @@ int plan_join_parts(struct plan *p, struct plan_leaf *l, bool *ret_shifted)
 	*ret_shifted = p->opts.ocdbt && aligned(l, part);
 	trace(TRACE_LEAF, "%zu parts of '%s': %s", l->n_parts, l->source->name,
 	      *ret_shifted ? "by reference" : "encoded again");
-	return *ret_shifted ? 0 : join(l, part);
+	return *ret_shifted ? 0 : parts_join(l, part);
 }

@@ -69,7 +69,7 @@ static bool has_fields(const struct tree_node *node, const struct tree_type *t)
 	return same;
 }
 
-static void say(const struct plan *p, struct draft_node *dir, const char *why)
+static void rich_say(const struct plan *p, struct draft_node *dir, const char *why)
 {
 	auto_buf path = { 0 };
 
@@ -111,8 +111,8 @@ const char *plan_set_type(struct plan *p, struct tree_node *node, const struct t
  * Get the type, or the order of a dict, from the xattr or else from the copied tree: 1; 0: there is
  * none.
  */
-static int find_type(struct plan *p, struct draft_node *dir, const struct tree_node *node,
-		     bool is_dict, const struct tree_type **ret)
+static int rich_find_type(struct plan *p, struct draft_node *dir, const struct tree_node *node,
+			  bool is_dict, const struct tree_type **ret)
 {
 	const struct tree_node *hint;
 	int r = type_of_xattr(p, dir, ret);
@@ -138,16 +138,17 @@ int plan_namedtuple(struct plan *p, struct draft_node *dir, struct tree_node *no
 	other = word.p && !marked && !is_dict;
 	pthread_mutex_unlock(&dir->draft->lock);
 	if (!other && p->scope->may_have_type(node))
-		r = find_type(p, dir, node, is_dict, &t);
+		r = rich_find_type(p, dir, node, is_dict, &t);
 	if (r < 0)
 		return r;
 	if (marked && (r == 0 || !t->clazz.n))
-		say(p, dir,
-		    "neither user.pytree.namedtuple nor a copied _METADATA says which one it is");
+		rich_say(
+			p, dir,
+			"neither user.pytree.namedtuple nor a copied _METADATA says which one it is");
 	if (r == 0)
 		return 0;
 	why = p->scope->set_type(p, node, t);
 	if (why)
-		say(p, dir, why);
+		rich_say(p, dir, why);
 	return 0;
 }

@@ -147,7 +147,7 @@ struct hint {
 	struct timespec mtime, dir_mtime;
 };
 
-static int look(struct draft_node *dir, struct hint *ret)
+static int shown_look(struct draft_node *dir, struct hint *ret)
 {
 	const struct draft *d = dir->draft;
 	const struct copied *c;
@@ -250,7 +250,7 @@ int draft_generated_text(struct draft_node *dir, struct buf *ret, struct timespe
 	bool of_step = dir == dir->draft->root && (!dir->draft->is_item || dir->draft->is_tree);
 	struct hint t = { .text = { 0 } };
 	bool as_written;
-	int r = look(dir, &t);
+	int r = shown_look(dir, &t);
 
 	as_written = t.text.n && (t.as_new || (t.known && t.says));
 	if (r >= 0 && !as_written)

@@ -28,14 +28,14 @@ static void signs_release(struct signs *s)
 }
 #define auto_signs __attribute__((cleanup(signs_release))) struct signs
 
-static bool is_known(const struct options *o, const char *name)
+static bool stored_is_known(const struct options *o, const char *name)
 {
 	return !strcmp(name, o->json_filename) || !strcmp(name, o->proto_filename) ||
 	       !strcmp(name, "metadata") || !strcmp(name, "metrics") ||
 	       !strcmp(name, "proto.pbtxt");
 }
 
-static bool is_copied(struct draft_node *n, bool beside)
+static bool stored_is_copied(struct draft_node *n, bool beside)
 {
 	bool copied;
 
@@ -48,13 +48,13 @@ static bool is_copied(struct draft_node *n, bool beside)
 static int look_at_file(struct draft_node *n, const char *dir, struct signs *s)
 {
 	enum name_ext ext = name_ext_of(span_str(n->name));
-	bool copied = is_copied(n, s->beside);
+	bool copied = stored_is_copied(n, s->beside);
 	char **example = copied ? &s->copied : &s->written;
 
 	s->n++;
 	s->leaf |= ext != NAME_EXT_NONE;
 	s->array |= ext == NAME_EXT_NPY || ext == NAME_EXT_SAFETENSORS;
-	s->known |= is_known(n->draft->env->options, n->name);
+	s->known |= stored_is_known(n->draft->env->options, n->name);
 	/* No program asks to copy the contents of an empty file, so it may be either. */
 	if (*example || (!copied && draft_file_size(n->file) == 0))
 		return 0;
@@ -63,7 +63,7 @@ static int look_at_file(struct draft_node *n, const char *dir, struct signs *s)
 }
 
 /* path: that of the directory, with '/' at its end; "" for the item. */
-static int look(struct draft_node *dir, const char *path, struct signs *s)
+static int stored_look(struct draft_node *dir, const char *path, struct signs *s)
 {
 	struct draft_node **child;
 	size_t n;
@@ -77,7 +77,8 @@ static int look(struct draft_node *dir, const char *path, struct signs *s)
 
 		s->leaf |= c->is_dir;
 		if (r >= 0 && c->is_dir)
-			r = at ? look(c, at, s) : fail(-ENOMEM, "cannot look at '%s'", c->name);
+			r = at ? stored_look(c, at, s) :
+				 fail(-ENOMEM, "cannot look at '%s'", c->name);
 		else if (r >= 0 && (*path || !plan_is_metadata(c)))
 			r = look_at_file(c, path, s);
 		draft_node_unref(c);
@@ -148,7 +149,7 @@ static bool is_empty_copy(const struct draft_node *dir, struct draft_node *n, st
 int plan_looks_opaque(struct draft_node *dir)
 {
 	auto_signs s = { 0 };
-	int r = look(dir, "", &s);
+	int r = stored_look(dir, "", &s);
 
 	if (r < 0)
 		return r;
@@ -191,7 +192,7 @@ static int is_other(struct draft_node *n)
 	pthread_mutex_unlock(&n->draft->lock);
 	if (word.p)
 		return 0;
-	r = n->is_dir ? look(n, "", &s) : is_copied(n, true);
+	r = n->is_dir ? stored_look(n, "", &s) : stored_is_copied(n, true);
 	if (r >= 0 && s.copied && s.written)
 		return fail(-EINVAL,
 			    "'%s/%s' is a copy of a file beside the arrays of a tree, and '%s/%s' "
@@ -207,7 +208,7 @@ int plan_is_beside_items(struct draft_node *n)
 	return is_empty_copy(n->draft->root, n, NULL) ? 1 : is_other(n);
 }
 
-static int add_other(struct plan *p, struct draft_node *n)
+static int stored_add_other(struct plan *p, struct draft_node *n)
 {
 	if (!array_reserve(p->other, p->cap_others, p->n_others + 1))
 		return fail(-ENOMEM, "cannot look at '%s'", n->name);
@@ -229,7 +230,7 @@ int plan_take_beside(struct plan *p)
 		if (r > 0) {
 			r = plan_hold(p, child[i]);
 			if (r >= 0)
-				r = add_other(p, child[i]);
+				r = stored_add_other(p, child[i]);
 		} else {
 			draft_node_unref(child[i]);
 		}
@@ -242,7 +243,7 @@ int plan_take_beside(struct plan *p)
 static int has_arrays(struct draft_node *dir)
 {
 	auto_signs s = { 0 };
-	int r = look(dir, "", &s);
+	int r = stored_look(dir, "", &s);
 
 	return r < 0 ? r : s.array;
 }
@@ -258,7 +259,7 @@ int plan_take_others(struct plan *p, struct draft_node **child, size_t *n)
 							      is_other(child[i]);
 
 		if (r > 0)
-			r = add_other(p, child[i]);
+			r = stored_add_other(p, child[i]);
 		else if (r == 0)
 			child[n_retained++] = child[i];
 		if (r < 0)
@@ -272,7 +273,7 @@ int plan_take_others(struct plan *p, struct draft_node **child, size_t *n)
  * Whether a name at the top of an item with arrays may have been meant as another file: 1 or 0. Not
  * an array, or a directory with arrays in it.
  */
-static int may_be_other(struct draft_node *n)
+static int stored_may_be_other(struct draft_node *n)
 {
 	enum name_ext ext = name_ext_of(span_str(n->name));
 	int arrays = n->is_dir ? has_arrays(n) : ext == NAME_EXT_NPY || ext == NAME_EXT_SAFETENSORS;
@@ -292,7 +293,7 @@ int plan_say_how_to_mark(const struct plan *p, int r)
 	err_save(r, &why);
 	say = p->hint ? 0 : has_arrays(p->item) == 0;
 	if (!say && p->refused) {
-		say = may_be_other(p->refused);
+		say = stored_may_be_other(p->refused);
 		file = p->refused->name;
 	}
 	if (say <= 0)

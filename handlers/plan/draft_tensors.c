@@ -21,8 +21,8 @@
  * Make the dicts for the leading keys of a tensor's name: "a.b" of "a.b.c", with the separator of
  * this mount.
  */
-static int make_path(struct plan *p, struct tree_node *parent, struct span path,
-		     struct tree_node **ret, struct span *ret_last)
+static int tensors_make_path(struct plan *p, struct tree_node *parent, struct span path,
+			     struct tree_node **ret, struct span *ret_last)
 {
 	struct span by = span_str(p->item->draft->env->options->safetensors_separator);
 	const uint8_t *at;
@@ -49,7 +49,7 @@ static int plan_tensor(struct plan *p, struct tree_node *top, struct draft_node 
 	struct tree_node *parent = NULL;
 	struct plan_leaf *l;
 	struct span last;
-	int r = make_path(p, top, a->name, &parent, &last);
+	int r = tensors_make_path(p, top, a->name, &parent, &last);
 
 	if (r >= 0)
 		r = plan_leaf_new(p, parent, n, last, &l);
@@ -83,21 +83,21 @@ static void grafting_release(struct grafting *g)
 	free(g->tensor);
 }
 
-static int by_name(const void *a, const void *b)
+static int tensors_by_name(const void *a, const void *b)
 {
 	return span_cmp(((const struct tensor_name *)a)->name,
 			((const struct tensor_name *)b)->name);
 }
 
-static bool is_sequence(const struct tree_node *t)
+static bool tensors_is_sequence(const struct tree_node *t)
 {
 	return t->kind == TREE_LIST || t->kind == TREE_TUPLE;
 }
 
-static void set_kind(struct plan *p, struct tree_node *t, const struct tree_node *like)
+static void tensors_set_kind(struct plan *p, struct tree_node *t, const struct tree_node *like)
 {
 	/* Types of namedtuples need all of their members. */
-	t->kind = is_sequence(like) ? like->kind : TREE_DICT;
+	t->kind = tensors_is_sequence(like) ? like->kind : TREE_DICT;
 	/* Without rich types, only an empty tuple is recorded as one. */
 	if (like->kind == TREE_TUPLE && like->n_children && !plan_rich_off(p))
 		p->opts.rich_types = true;
@@ -142,7 +142,7 @@ static int graft_leaf(struct grafting *g, const struct tree_node *like, struct t
 	}
 	if (r < 0)
 		return r;
-	t = bsearch(&key, g->tensor, file->n_arrays, sizeof(key), by_name);
+	t = bsearch(&key, g->tensor, file->n_arrays, sizeof(key), tensors_by_name);
 	if (!t)
 		return fail(-EINVAL, "there is no tensor '%.*s'", SPAN_ARG(like->param));
 	l->index = t->index;
@@ -182,7 +182,7 @@ static int set_types(struct grafting *g)
 	for (uint32_t i = g->from->n_nodes; i-- > 0;) {
 		const struct tree_type *type = NULL;
 		const struct tree_node *like = g->from->nodes[i];
-		int r = like->kind == TREE_LEAF || is_sequence(like) ?
+		int r = like->kind == TREE_LEAF || tensors_is_sequence(like) ?
 				0 :
 				tree_type_like(g->p->tree, like, &type);
 
@@ -209,9 +209,9 @@ static int graft(struct grafting *g, struct tree_node *top)
 		return fail(-ENOMEM, "cannot list %zu tensors", file->n_arrays);
 	for (size_t i = 0; i < file->n_arrays; i++)
 		g->tensor[i] = (struct tensor_name){ file->array[i].name, i };
-	qsort(g->tensor, file->n_arrays, sizeof(*g->tensor), by_name);
+	qsort(g->tensor, file->n_arrays, sizeof(*g->tensor), tensors_by_name);
 	g->made[0] = top;
-	set_kind(g->p, top, g->from->root);
+	tensors_set_kind(g->p, top, g->from->root);
 	for (uint32_t i = 1; i < g->from->n_nodes && r >= 0; i++) {
 		const struct tree_node *like = g->from->nodes[i];
 		struct tree_node *parent = g->made[like->parent->id];
@@ -220,16 +220,17 @@ static int graft(struct grafting *g, struct tree_node *top)
 			r = graft_leaf(g, like, parent);
 			continue;
 		}
-		r = tree_build_child(&g->p->build, parent, like->key, is_sequence(parent),
+		r = tree_build_child(&g->p->build, parent, like->key, tensors_is_sequence(parent),
 				     &g->made[i]);
 		if (r >= 0)
-			set_kind(g->p, g->made[i], like);
+			tensors_set_kind(g->p, g->made[i], like);
 	}
 	return r < 0 ? r : set_types(g);
 }
 
 /* Get the tree of the file's manifest, unless it is a single leaf. */
-static int tree_of(const struct draft_file *file, const struct json *metadata, struct tree **ret)
+static int tensors_tree_of(const struct draft_file *file, const struct json *metadata,
+			   struct tree **ret)
 {
 	auto_of(tree) struct tree *tree = NULL;
 	auto_free struct span *names = calloc(file->n_arrays + 1, sizeof(*names));
@@ -246,7 +247,7 @@ static int tree_of(const struct draft_file *file, const struct json *metadata, s
 }
 
 /* Numbers are stored by their values. Called without the file's lock. */
-static int take_numbers(struct plan *p, struct draft_node *n, size_t first)
+static int tensors_take_numbers(struct plan *p, struct draft_node *n, size_t first)
 {
 	int r = 0;
 
@@ -277,7 +278,7 @@ struct metadata {
 	struct tree *tree; /* NULL: there is no manifest, or the tree is a single leaf */
 };
 
-static void metadata_release(struct metadata *m)
+static void tensors_metadata_release(struct metadata *m)
 {
 	tree_free(m->tree);
 	json_release(&m->manifest);
@@ -296,12 +297,12 @@ static int metadata_read(const struct draft_file *file, struct metadata *ret)
 		return r;
 	r = json_parse(text->s, "the manifest of the tree", &ret->manifest);
 	if (r >= 0)
-		r = tree_of(file, ret->doc.root, &ret->tree);
+		r = tensors_tree_of(file, ret->doc.root, &ret->tree);
 	return r == -EUCLEAN ? fail(-EINVAL, "%s", err_text(r)) : MIN(r, 0);
 }
 
 /* Whether a member is not for users: the manifest, and with one, the texts of the tree. */
-static bool is_ours(const struct metadata *m, struct span name)
+static bool tensors_is_ours(const struct metadata *m, struct span name)
 {
 	const struct json *at = json_member_span(json_member(m->manifest.root, "leaves"), name);
 
@@ -311,7 +312,7 @@ static bool is_ours(const struct metadata *m, struct span name)
 }
 
 /* Use metadata of the file as metadata of the item, unless an xattr sets it. */
-static int take_metadata(struct plan *p, const struct metadata *m)
+static int tensors_take_metadata(struct plan *p, const struct metadata *m)
 {
 	const char *custom = m->tree ? m->tree->custom_metadata : NULL;
 	auto_buf text = { 0 };
@@ -322,7 +323,7 @@ static int take_metadata(struct plan *p, const struct metadata *m)
 	for (size_t i = 0; !custom && r >= 0 && i < m->doc.root->n; i++) {
 		const struct json *member = &m->doc.root->items[i];
 
-		if (is_ours(m, member->name))
+		if (tensors_is_ours(m, member->name))
 			continue;
 		r = buf_add_str(&text, text.n ? ", " : "{");
 		if (r >= 0)
@@ -346,7 +347,8 @@ static int take_metadata(struct plan *p, const struct metadata *m)
 /*
  * Log what the file cannot express and its writer may have meant. Called with the file's lock held.
  */
-static int say_what_is_lost(struct plan *p, const struct tree_node *top, struct draft_node *n)
+static int tensors_say_what_is_lost(struct plan *p, const struct tree_node *top,
+				    struct draft_node *n)
 {
 	auto_buf lost = { 0 };
 	int r = safetensors_lost_in(top, &n->file->st,
@@ -360,21 +362,21 @@ static int say_what_is_lost(struct plan *p, const struct tree_node *top, struct 
 }
 
 /* Add the tensors below top. Called with the file's lock held. */
-static int add_tensors(struct plan *p, struct tree_node *top, struct draft_node *n)
+static int tensors_add_tensors(struct plan *p, struct tree_node *top, struct draft_node *n)
 {
-	__attribute__((cleanup(metadata_release))) struct metadata m = { 0 };
+	__attribute__((cleanup(tensors_metadata_release))) struct metadata m = { 0 };
 	__attribute__((cleanup(grafting_release))) struct grafting g = { .p = p, .n = n };
 	int r = metadata_read(n->file, &m);
 
 	if (r >= 0)
-		r = take_metadata(p, &m);
+		r = tensors_take_metadata(p, &m);
 	g.from = m.tree;
 	g.manifest = m.manifest.root;
 	if (r < 0 || (m.tree && n->file->st.n))
 		return r < 0 ? r : graft(&g, top);
 	for (size_t i = 0; n->file->st.n && i < n->file->n_arrays && r >= 0; i++)
 		r = plan_tensor(p, top, n, i);
-	return r >= 0 && p->strict ? say_what_is_lost(p, top, n) : r;
+	return r >= 0 && p->strict ? tensors_say_what_is_lost(p, top, n) : r;
 }
 
 int plan_safetensors(struct plan *p, struct tree_node *parent, struct draft_node *n)
@@ -398,7 +400,7 @@ int plan_safetensors(struct plan *p, struct tree_node *parent, struct draft_node
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&n->file->lock);
-	r = add_tensors(p, top, n);
+	r = tensors_add_tensors(p, top, n);
 	if (r >= 0 && p->strict && draft_file_is_npy(n->file))
 		r = fail(-EINVAL, "it is not a safetensors file");
 	/*
@@ -410,6 +412,6 @@ int plan_safetensors(struct plan *p, struct tree_node *parent, struct draft_node
 			r = plan_array(p, &p->leaf[i], n->file->array[p->leaf[i].index].name);
 	pthread_mutex_unlock(&n->file->lock);
 	if (r >= 0 && p->strict)
-		r = take_numbers(p, n, first);
+		r = tensors_take_numbers(p, n, first);
 	return r < 0 ? r : 1;
 }

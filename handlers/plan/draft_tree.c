@@ -147,14 +147,15 @@ int plan_leaf_new(struct plan *p, struct tree_node *parent, struct draft_node *n
 	return 0;
 }
 
-static bool is_sequence(struct draft_node *const *child, size_t n);
+static bool plan_is_sequence(struct draft_node *const *child, size_t n);
 
 /*
  * The kind of a directory, from its xattr, else from a copied `_METADATA` if the names agree with
  * it.
  */
-static enum tree_kind kind_of(struct plan *p, struct draft_node *n, const struct tree_node *node,
-			      struct draft_node *const *child, size_t n_children)
+static enum tree_kind plan_kind_of(struct plan *p, struct draft_node *n,
+				   const struct tree_node *node, struct draft_node *const *child,
+				   size_t n_children)
 {
 	enum tree_kind kind = TREE_DICT;
 	struct span word;
@@ -168,13 +169,13 @@ static enum tree_kind kind_of(struct plan *p, struct draft_node *n, const struct
 		kind = TREE_TUPLE;
 	said = word.p;
 	pthread_mutex_unlock(&n->draft->lock);
-	if (!said && is_sequence(child, n_children))
+	if (!said && plan_is_sequence(child, n_children))
 		kind = plan_hint_kind(p, node);
 	return kind;
 }
 
 /* The part of a name that stands for the key: without extension and view. */
-static struct span stem_of(const struct draft_node *n)
+static struct span plan_stem_of(const struct draft_node *n)
 {
 	struct span name = span_str(n->name);
 	struct draft_part part;
@@ -195,13 +196,13 @@ bool plan_is_metadata(const struct draft_node *n)
 }
 
 /* Whether the names are the positions 0 to n - 1. */
-static bool is_sequence(struct draft_node *const *child, size_t n)
+static bool plan_is_sequence(struct draft_node *const *child, size_t n)
 {
 	size_t positions = 0, others = 0;
 	struct span last = { 0 };
 
 	for (size_t i = 0; i < n; i++) {
-		struct span stem = stem_of(child[i]);
+		struct span stem = plan_stem_of(child[i]);
 		uint64_t v = 0;
 
 		if (plan_is_metadata(child[i]))
@@ -221,9 +222,11 @@ static bool is_sequence(struct draft_node *const *child, size_t n)
 	return positions <= n - others;
 }
 
-static int walk(struct plan *p, struct draft_node *dir, struct tree_node *node, unsigned depth);
+static int plan_walk(struct plan *p, struct draft_node *dir, struct tree_node *node,
+		     unsigned depth);
 
-static int enter(struct plan *p, struct tree_node *parent, struct draft_node *n, unsigned depth)
+static int plan_enter(struct plan *p, struct tree_node *parent, struct draft_node *n,
+		      unsigned depth)
 {
 	struct tree_node *node;
 	auto_buf key = { 0 };
@@ -241,7 +244,7 @@ static int enter(struct plan *p, struct tree_node *parent, struct draft_node *n,
 		return r;
 	if (r == 0)
 		return already_there(p, n, buf_span(&key));
-	return walk(p, n, node, depth + 1);
+	return plan_walk(p, n, node, depth + 1);
 }
 
 /* The number of names from i on that are parts of one array; 0: name i is not a part. */
@@ -281,7 +284,8 @@ static int walk_children(struct plan *p, struct tree_node *node, struct draft_no
 					 "it is marked as what is not a leaf, and only the top of "
 					 "an item has such files");
 			else if (!plan_is_metadata(c))
-				r = c->is_dir ? enter(p, node, c, depth) : plan_file(p, node, c);
+				r = c->is_dir ? plan_enter(p, node, c, depth) :
+						plan_file(p, node, c);
 			i++;
 		}
 		if (r < 0 && node == p->tree->root)
@@ -292,7 +296,7 @@ static int walk_children(struct plan *p, struct tree_node *node, struct draft_no
 	return r;
 }
 
-static int walk(struct plan *p, struct draft_node *dir, struct tree_node *node, unsigned depth)
+static int plan_walk(struct plan *p, struct draft_node *dir, struct tree_node *node, unsigned depth)
 {
 	struct draft_node **child;
 	size_t n;
@@ -303,8 +307,8 @@ static int walk(struct plan *p, struct draft_node *dir, struct tree_node *node, 
 	r = children_of(p, dir, &child, &n);
 	if (r < 0)
 		return r;
-	node->kind = kind_of(p, dir, node, child, n);
-	if (node->kind != TREE_DICT && !p->strict && !is_sequence(child, n))
+	node->kind = plan_kind_of(p, dir, node, child, n);
+	if (node->kind != TREE_DICT && !p->strict && !plan_is_sequence(child, n))
 		node->kind = TREE_DICT;
 	/* Without rich types, only an empty tuple is recorded as one. */
 	if (node->kind == TREE_TUPLE && n > 0 && !plan_rich_off(p))
@@ -348,7 +352,7 @@ static int bare_leaf(struct plan *p)
 
 		if (plan_is_metadata(c))
 			continue;
-		if (!c->is_dir && span_eq(stem_of(c), span_str("%")))
+		if (!c->is_dir && span_eq(plan_stem_of(c), span_str("%")))
 			child[leaves++] = c;
 		else
 			others++;
@@ -361,7 +365,7 @@ static int bare_leaf(struct plan *p)
 
 /* ---- items ---- */
 
-static int custom_metadata(struct plan *p)
+static int plan_custom_metadata(struct plan *p)
 {
 	auto_buf text = { 0 }, python = { 0 };
 	auto_json doc = { 0 };
@@ -401,7 +405,7 @@ int plan_finish_tree(struct plan *p)
 	return 0;
 }
 
-static int make_tree(struct plan *p)
+static int plan_make_tree(struct plan *p)
 {
 	struct tree_node *root;
 	int r = tree_new(&p->tree);
@@ -413,12 +417,12 @@ static int make_tree(struct plan *p)
 	if (r == 0)
 		r = tree_add(p->tree, NULL, span_of(NULL, 0), false, TREE_DICT, &root);
 	if (r >= 0 && !p->tree->root->n_children && p->tree->root->kind != TREE_LEAF)
-		r = p->item->is_dir ? walk(p, p->item, root, 0) : plan_file(p, root, p->item);
+		r = p->item->is_dir ? plan_walk(p, p->item, root, 0) : plan_file(p, root, p->item);
 	/* A copy of an item with recorded types records them too, unless an option is given. */
 	if (p->hint && p->hint->rich && !save_opts_given(&p->opts, "rich_types"))
 		p->opts.rich_types = true;
 	if (r >= 0)
-		r = custom_metadata(p);
+		r = plan_custom_metadata(p);
 	return r < 0 || !p->scope->finish ? r : p->scope->finish(p);
 }
 
@@ -519,7 +523,7 @@ int plan_new(struct draft_node *item, bool strict, struct plan **ret)
 		pthread_mutex_unlock(&item->draft->lock);
 	}
 	if (r >= 0 && p->kind == PLAN_TREE)
-		r = make_tree(p);
+		r = plan_make_tree(p);
 	if (r >= 0 && p->kind != PLAN_BESIDE)
 		r = plan_hint_handler(p);
 	if (r < 0)

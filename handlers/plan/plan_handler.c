@@ -44,7 +44,7 @@ static bool is_copied_tree(const struct plan *p)
  * Whether a copy has the handler of what it was copied from. It may have been written anew, so that
  * a handler of another kind of item does not suit it.
  */
-static bool is_copied(const struct plan *p)
+static bool plan_handler_is_copied(const struct plan *p)
 {
 	static const char *const others[] = { "Json", "Metrics", "Proto", "ArrayCheckpoint",
 					      "RandomKey" };
@@ -68,7 +68,7 @@ struct span plan_handler(const struct plan *p)
 							    handlers[p->kind];
 	const struct draft_node *only;
 
-	if (is_copied(p))
+	if (plan_handler_is_copied(p))
 		return span_str(p->copied_handler);
 	/* The two nested items share the handler of the outer item, which is recorded once. */
 	if (plan_is_nested(p)) {
