@@ -112,7 +112,7 @@ conclude:
 		goto next;
 
 lead:
-		/* ---- draft_upload_resolve() ---- */
+		/* ---- step_upload_resolve() ---- */
 		result = true;
 		if
 		:: undecided && has(WAITS_FOR_MARKER) && sends_marker -> result = false; goto decide

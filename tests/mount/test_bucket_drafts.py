@@ -189,7 +189,9 @@ def test_its_claim_is_lost(opened, bucket):
             d.rename(m.path / str(step))
         assert e.value.errno == errno.EBUSY and f"/{step}' was taken away from its writer" in text(m) and who in text(m)
         if held:
-            assert bucket.get(claim) == held
+            with pytest.raises(OSError) as e:
+                d.rename(m.path / str(step))
+            assert e.value.errno == errno.EBUSY and bucket.get(claim) == held
             bucket.delete(claim)
         d.rename(m.path / str(step))
         assert np.array_equal(np.load(m.path / str(step) / 'state/w.npy'), W)
