@@ -53,7 +53,7 @@ static int parse_cname(const struct json *conf, bool required, struct blosc_code
 	return fail(-EUCLEAN, "codec 'blosc': unknown cname '%.*s'", SPAN_ARG(s));
 }
 
-static int parse_v2(const struct json *conf, size_t item_bytes, struct blosc_codec *b)
+static int blosc_parse_v2(const struct json *conf, size_t item_bytes, struct blosc_codec *b)
 {
 	static const char *const names[] = {
 		"id", "cname", "clevel", "shuffle", "blocksize", NULL,
@@ -86,7 +86,7 @@ static int parse_v2(const struct json *conf, size_t item_bytes, struct blosc_cod
 	return 0;
 }
 
-static int parse_v3(const struct json *conf, struct blosc_codec *b)
+static int blosc_parse_v3(const struct json *conf, struct blosc_codec *b)
 {
 	static const char *const names[] = {
 		"cname", "clevel", "shuffle", "typesize", "blocksize", NULL,
@@ -134,7 +134,7 @@ static int blosc_parse(const struct codec_ops *ops, const struct json *conf,
 	if (!b)
 		return fail(-ENOMEM, "cannot make a codec: not enough memory");
 	b->base.ops = ops;
-	r = dialect == CODEC_V2 ? parse_v2(conf, item_bytes, b) : parse_v3(conf, b);
+	r = dialect == CODEC_V2 ? blosc_parse_v2(conf, item_bytes, b) : blosc_parse_v3(conf, b);
 	if (r < 0)
 		return r;
 	*ret = &b->base;

@@ -24,7 +24,7 @@ struct codec_blocks {
 };
 
 /* Read the index. Returns 1; or 0 when its blocks are not in order. */
-static int read_index(struct codec_blocks *b, codec_read_fn *read, void *arg)
+static int blocks_read_index(struct codec_blocks *b, codec_read_fn *read, void *arg)
 {
 	size_t n = 4 * (size_t)b->h.blocks;
 	auto_free uint8_t *bytes = malloc(n);
@@ -85,7 +85,7 @@ int codec_blocks_open(const struct codec_chain *chain, codec_read_fn *read, void
 		if (r < 0)
 			return r;
 		b->charged = 4 * ((uint64_t)h.blocks + 1);
-		r = read_index(b, read, arg);
+		r = blocks_read_index(b, read, arg);
 		if (r <= 0)
 			return r;
 	}

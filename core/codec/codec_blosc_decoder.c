@@ -233,7 +233,7 @@ static int stage_end(struct blosc_decoder *s)
 	return 0;
 }
 
-static int stored_read(struct blosc_decoder *s, uint8_t *p, size_t n, size_t *ret_n)
+static int blosc_stored_read(struct blosc_decoder *s, uint8_t *p, size_t n, size_t *ret_n)
 {
 	int r;
 
@@ -254,7 +254,7 @@ static int blosc_decoder_read(struct decoder_stage *base, uint8_t *p, size_t n, 
 
 	*ret_n = 0;
 	if (!s->h.blocks)
-		return stored_read(s, p, n, ret_n);
+		return blosc_stored_read(s, p, n, ret_n);
 	if (s->plain_at == s->plain_n) {
 		if (s->block == s->h.blocks)
 			return stage_end(s);

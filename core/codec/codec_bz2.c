@@ -12,14 +12,14 @@
 
 /* ---- memory, counted for codec_stream_memory() ---- */
 
-static void *counted_alloc(void *count, int items, int size)
+static void *bz2_counted_alloc(void *count, int items, int size)
 {
 	*(uint64_t *)count += (uint64_t)items * (uint64_t)size;
 	return malloc((size_t)items * (size_t)size);
 }
 
 /* The count does not decrease: libbz2 frees only at the end. */
-static void counted_free(void *count, void *p)
+static void bz2_counted_free(void *count, void *p)
 {
 	free(p);
 }
@@ -32,13 +32,13 @@ static bool bz2_open(const struct level_codec *c, bool is_encoder, void *state, 
 
 	if (is_encoder)
 		return BZ2_bzCompressInit(z, c->level, 0, 0) == BZ_OK;
-	z->bzalloc = counted_alloc;
-	z->bzfree = counted_free;
+	z->bzalloc = bz2_counted_alloc;
+	z->bzfree = bz2_counted_free;
 	z->opaque = bytes;
 	return BZ2_bzDecompressInit(z, 0, 0) == BZ_OK;
 }
 
-static void load(bz_stream *z, const struct level_window *w)
+static void bz2_load(bz_stream *z, const struct level_window *w)
 {
 	/* The library's parameter lacks const, but it does not write. */
 	z->next_in = (char *)(uintptr_t)w->in;
@@ -47,7 +47,7 @@ static void load(bz_stream *z, const struct level_window *w)
 	z->avail_out = w->out_n;
 }
 
-static void store(const bz_stream *z, struct level_window *w)
+static void bz2_store(const bz_stream *z, struct level_window *w)
 {
 	*w = (struct level_window){ (uint8_t *)z->next_in, z->avail_in, (uint8_t *)z->next_out,
 				    z->avail_out };
@@ -57,9 +57,9 @@ static int bz2_decode(const struct level_codec *c, void *state, struct level_win
 {
 	int r;
 
-	load(state, w);
+	bz2_load(state, w);
 	r = BZ2_bzDecompress(state);
-	store(state, w);
+	bz2_store(state, w);
 	switch (r) {
 	case BZ_OK:
 		return 0;
@@ -78,9 +78,9 @@ static bool bz2_encode(void *state, struct level_window *w, bool finish)
 {
 	int r;
 
-	load(state, w);
+	bz2_load(state, w);
 	r = BZ2_bzCompress(state, finish ? BZ_FINISH : BZ_RUN);
-	store(state, w);
+	bz2_store(state, w);
 	return r == BZ_STREAM_END;
 }
 

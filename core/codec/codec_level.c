@@ -62,7 +62,7 @@ struct level_decoder {
 	_Alignas(max_align_t) uint8_t state[];
 };
 
-static int decoder_read(struct decoder_stage *base, uint8_t *p, size_t n, size_t *ret_n)
+static int level_decoder_read(struct decoder_stage *base, uint8_t *p, size_t n, size_t *ret_n)
 {
 	struct level_decoder *d = (struct level_decoder *)base;
 	unsigned room = (unsigned)MIN(n, (size_t)PART_MAX);
@@ -94,7 +94,7 @@ static int decoder_read(struct decoder_stage *base, uint8_t *p, size_t n, size_t
 	return 0;
 }
 
-static uint64_t decoder_memory(const struct decoder_stage *base)
+static uint64_t level_decoder_memory(const struct decoder_stage *base)
 {
 	const struct level_decoder *d = (const struct level_decoder *)base;
 	const struct level_library *library = d->codec->library;
@@ -103,7 +103,7 @@ static uint64_t decoder_memory(const struct decoder_stage *base)
 	return sizeof(*d) + library->state_bytes + MAX(d->bytes, library->decoder_bytes);
 }
 
-static void decoder_free(struct decoder_stage *base)
+static void level_decoder_free(struct decoder_stage *base)
 {
 	struct level_decoder *d = (struct level_decoder *)base;
 
@@ -114,7 +114,8 @@ static void decoder_free(struct decoder_stage *base)
 int level_open_decoder(const struct codec *c, struct codec_input *in, uint64_t decoded,
 		       uint64_t window, size_t retained, struct decoder_stage **ret)
 {
-	static const struct decoder_stage_ops ops = { decoder_read, decoder_memory, decoder_free };
+	static const struct decoder_stage_ops ops = { level_decoder_read, level_decoder_memory,
+						      level_decoder_free };
 	const struct level_codec *codec = level_codec_of(c);
 	struct level_decoder *d = calloc(1, sizeof(*d) + codec->library->state_bytes);
 
@@ -137,7 +138,7 @@ struct level_encoder {
 	_Alignas(max_align_t) uint8_t state[];
 };
 
-static int encoder_run(struct level_encoder *e, struct span in, bool finish)
+static int level_encoder_run(struct level_encoder *e, struct span in, bool finish)
 {
 	bool ended;
 
@@ -158,12 +159,12 @@ static int encoder_run(struct level_encoder *e, struct span in, bool finish)
 
 static int encoder_push(struct encoder_stage *base, struct span in)
 {
-	return encoder_run((struct level_encoder *)base, in, false);
+	return level_encoder_run((struct level_encoder *)base, in, false);
 }
 
 static int encoder_finish(struct encoder_stage *base)
 {
-	return encoder_run((struct level_encoder *)base, span_of(NULL, 0), true);
+	return level_encoder_run((struct level_encoder *)base, span_of(NULL, 0), true);
 }
 
 static void encoder_free(struct encoder_stage *base)

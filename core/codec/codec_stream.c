@@ -150,9 +150,9 @@ static int stream_links(struct codec_stream *s, const struct codec_chain *chain,
 }
 
 /* codecs is the number of codecs of the chain, from the first one on. */
-static int stream_new(const struct codec_chain *chain, unsigned codecs, bool is_object,
-		      codec_pull_fn *pull, void *arg, uint64_t decoded, uint64_t window,
-		      size_t retained, struct codec_stream **ret)
+static int codec_stream_new(const struct codec_chain *chain, unsigned codecs, bool is_object,
+			    codec_pull_fn *pull, void *arg, uint64_t decoded, uint64_t window,
+			    size_t retained, struct codec_stream **ret)
 {
 	auto_of(codec_stream) struct codec_stream *s = calloc(1, sizeof(*s));
 	int r;
@@ -175,7 +175,7 @@ static int stream_new(const struct codec_chain *chain, unsigned codecs, bool is_
 int codec_stream_open(const struct codec_chain *chain, codec_pull_fn *pull, void *arg,
 		      uint64_t decoded, uint64_t window, size_t retained, struct codec_stream **ret)
 {
-	return stream_new(chain, chain->n, true, pull, arg, decoded, window, retained, ret);
+	return codec_stream_new(chain, chain->n, true, pull, arg, decoded, window, retained, ret);
 }
 
 bool codec_stream_needs_before(const struct codec_stream *s)
@@ -292,7 +292,7 @@ int codec_decode_staged(const struct codec_chain *chain, unsigned codecs, bool i
 			struct span in, void *out, size_t n)
 {
 	auto_of(codec_stream) struct codec_stream *s = NULL;
-	int r = stream_new(chain, codecs, is_object, span_pull, &in, n, UINT64_MAX, 0, &s);
+	int r = codec_stream_new(chain, codecs, is_object, span_pull, &in, n, UINT64_MAX, 0, &s);
 
 	return r < 0 ? r : codec_stream_read(s, NULL, out, n);
 }

@@ -13,14 +13,14 @@
 
 /* ---- memory, counted for codec_stream_memory() ---- */
 
-static voidpf counted_alloc(voidpf count, uInt items, uInt size)
+static voidpf zlib_counted_alloc(voidpf count, uInt items, uInt size)
 {
 	*(uint64_t *)count += (uint64_t)items * size;
 	return malloc((size_t)items * size);
 }
 
 /* The count does not decrease: zlib frees only at the end. */
-static void counted_free(voidpf count, voidpf p)
+static void zlib_counted_free(voidpf count, voidpf p)
 {
 	free(p);
 }
@@ -36,13 +36,13 @@ static bool zlib_open(const struct level_codec *c, bool is_encoder, void *state,
 	/* gzip: no name, and time 0, so that the same bytes give the same object. */
 	if (is_encoder)
 		return deflateInit2(z, c->level, Z_DEFLATED, bits, 8, Z_DEFAULT_STRATEGY) == Z_OK;
-	z->zalloc = counted_alloc;
-	z->zfree = counted_free;
+	z->zalloc = zlib_counted_alloc;
+	z->zfree = zlib_counted_free;
 	z->opaque = bytes;
 	return inflateInit2(z, bits) == Z_OK;
 }
 
-static void load(z_stream *z, const struct level_window *w)
+static void zlib_load(z_stream *z, const struct level_window *w)
 {
 	/* The library's parameter lacks const, but it does not write. */
 	z->next_in = (Bytef *)(uintptr_t)w->in;
@@ -51,7 +51,7 @@ static void load(z_stream *z, const struct level_window *w)
 	z->avail_out = w->out_n;
 }
 
-static void store(const z_stream *z, struct level_window *w)
+static void zlib_store(const z_stream *z, struct level_window *w)
 {
 	*w = (struct level_window){ z->next_in, z->avail_in, z->next_out, z->avail_out };
 }
@@ -83,9 +83,9 @@ static int zlib_decode(const struct level_codec *c, void *state, struct level_wi
 	z_stream *z = state;
 	int r;
 
-	load(z, w);
+	zlib_load(z, w);
 	r = inflate(z, Z_NO_FLUSH);
-	store(z, w);
+	zlib_store(z, w);
 	if (r == Z_OK || r == Z_BUF_ERROR || r == Z_STREAM_END)
 		return r == Z_STREAM_END;
 	return inflate_error(c->base.ops->name, z->msg ? z->msg : "damaged", r);
@@ -95,9 +95,9 @@ static bool zlib_encode(void *state, struct level_window *w, bool finish)
 {
 	int r;
 
-	load(state, w);
+	zlib_load(state, w);
 	r = deflate(state, finish ? Z_FINISH : Z_NO_FLUSH);
-	store(state, w);
+	zlib_store(state, w);
 	return r == Z_STREAM_END;
 }
 

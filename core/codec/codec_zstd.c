@@ -64,14 +64,14 @@ struct idle_contexts {
 static struct idle_contexts idle_d = { .lock = PTHREAD_MUTEX_INITIALIZER, .most = IDLE_DCTX };
 static struct idle_contexts idle_c = { .lock = PTHREAD_MUTEX_INITIALIZER, .most = IDLE_CCTX };
 
-static void forked(void)
+static void zstd_forked(void)
 {
 	if (lock_was_held(&idle_d.lock))
 		idle_d.n = idle_d.total = 0;
 	if (lock_was_held(&idle_c.lock))
 		idle_c.n = idle_c.total = 0;
 }
-AT_FORK_CHILD(forked);
+AT_FORK_CHILD(zstd_forked);
 
 static void *idle_take(struct idle_contexts *k)
 {
@@ -216,7 +216,8 @@ static int zstd_print(const struct codec *c, enum codec_dialect dialect, struct 
 
 /* ---- whole frames ---- */
 
-static int zstd_decode(const struct codec *c, struct span in, void *out, size_t n, size_t *ret_used)
+static int zstd_frame_decode(const struct codec *c, struct span in, void *out, size_t n,
+			     size_t *ret_used)
 {
 	struct zstd_head h;
 	size_t frame, got;
@@ -244,7 +245,7 @@ static int zstd_decode(const struct codec *c, struct span in, void *out, size_t 
 	return 0;
 }
 
-static int zstd_encode(const struct codec *codec, struct span in, struct buf *ret)
+static int zstd_frame_encode(const struct codec *codec, struct span in, struct buf *ret)
 {
 	ZSTD_CCtx *c;
 	size_t got;
@@ -271,7 +272,7 @@ struct zstd_encoder {
 	uint8_t out[OUT_BYTES];
 };
 
-static int encoder_run(struct zstd_encoder *p, struct span span, ZSTD_EndDirective end)
+static int zstd_encoder_run(struct zstd_encoder *p, struct span span, ZSTD_EndDirective end)
 {
 	ZSTD_inBuffer in = { span.p, span.n, 0 };
 	size_t left;
@@ -292,12 +293,12 @@ static int encoder_run(struct zstd_encoder *p, struct span span, ZSTD_EndDirecti
 
 static int zstd_encoder_push(struct encoder_stage *base, struct span in)
 {
-	return encoder_run((struct zstd_encoder *)base, in, ZSTD_e_continue);
+	return zstd_encoder_run((struct zstd_encoder *)base, in, ZSTD_e_continue);
 }
 
 static int zstd_encoder_finish(struct encoder_stage *base)
 {
-	return encoder_run((struct zstd_encoder *)base, span_of(NULL, 0), ZSTD_e_end);
+	return zstd_encoder_run((struct zstd_encoder *)base, span_of(NULL, 0), ZSTD_e_end);
 }
 
 static void zstd_encoder_free(struct encoder_stage *base)
@@ -342,8 +343,8 @@ const struct codec_ops codec_zstd = {
 	.in_v3 = true,
 	.parse = zstd_parse,
 	.print = zstd_print,
-	.decode = zstd_decode,
-	.encode = zstd_encode,
+	.decode = zstd_frame_decode,
+	.encode = zstd_frame_encode,
 	.open_decoder = zstd_decoder_new,
 	.encoder_needs_total = true,
 	.open_encoder = zstd_encoder_new,

@@ -66,7 +66,7 @@ static int take_head(struct codec_input *in, uint64_t decoded, uint64_t window,
 
 /* ---- with a history of libzstd ---- */
 
-static int decoder_read(struct decoder_stage *base, uint8_t *p, size_t n, size_t *ret_n)
+static int zstd_decoder_read(struct decoder_stage *base, uint8_t *p, size_t n, size_t *ret_n)
 {
 	struct zstd_decoder *s = (struct zstd_decoder *)base;
 	ZSTD_outBuffer out = { p, n, 0 };
@@ -94,14 +94,14 @@ static int decoder_read(struct decoder_stage *base, uint8_t *p, size_t n, size_t
 	return 0;
 }
 
-static uint64_t decoder_memory(const struct decoder_stage *base)
+static uint64_t zstd_decoder_memory(const struct decoder_stage *base)
 {
 	const struct zstd_decoder *s = (const struct zstd_decoder *)base;
 
 	return sizeof(*s) + ZSTD_sizeof_DCtx(s->d);
 }
 
-static void decoder_free(struct decoder_stage *base)
+static void zstd_decoder_free(struct decoder_stage *base)
 {
 	struct zstd_decoder *s = (struct zstd_decoder *)base;
 
@@ -110,9 +110,9 @@ static void decoder_free(struct decoder_stage *base)
 }
 
 static const struct decoder_stage_ops decoder_ops = {
-	decoder_read,
-	decoder_memory,
-	decoder_free,
+	zstd_decoder_read,
+	zstd_decoder_memory,
+	zstd_decoder_free,
 };
 
 /* Make libzstd allocate the history now, so that the stage's memory is known. */
@@ -264,10 +264,10 @@ static uint64_t in_place_memory(const struct decoder_stage *base)
 static const struct decoder_stage_ops in_place_ops = {
 	in_place_read,
 	in_place_memory,
-	decoder_free,
+	zstd_decoder_free,
 };
 
-static int in_place_begin(struct in_place *s, const struct head_bytes *head)
+static int zstd_in_place_begin(struct in_place *s, const struct head_bytes *head)
 {
 	uint8_t none;
 	size_t r = ZSTD_decompressBegin(s->decoder.d);
@@ -297,7 +297,7 @@ static struct zstd_decoder *decoder_alloc(struct codec_input *in, bool in_place)
 	if (s->d &&
 	    !ZSTD_isError(ZSTD_DCtx_setParameter(s->d, ZSTD_d_windowLogMax, LIMIT_ZSTD_WINDOW_LOG)))
 		return s;
-	decoder_free(&s->base);
+	zstd_decoder_free(&s->base);
 	return NULL;
 }
 
@@ -325,12 +325,12 @@ int zstd_decoder_new(const struct codec *c, struct codec_input *in, uint64_t dec
 		p->piece = retained;
 		p->block = (size_t)MIN(h.window, (uint64_t)BLOCK);
 		p->left = decoded;
-		r = in_place_begin(p, &bytes);
+		r = zstd_in_place_begin(p, &bytes);
 	} else {
 		r = decoder_begin(s->d, &bytes);
 	}
 	if (r < 0) {
-		decoder_free(&s->base);
+		zstd_decoder_free(&s->base);
 		return r;
 	}
 	*ret = &s->base;

@@ -37,7 +37,7 @@ struct compression compression_blosc(void)
 /* ---- text ---- */
 
 /* Find the word up to the next colon in words. Returns its index or -1, and advances *text. */
-static int take_word(const char **text, const char *const *words)
+static int compression_take_word(const char **text, const char *const *words)
 {
 	size_t n = strcspn(*text, ":");
 
@@ -68,7 +68,7 @@ static int parse_blosc(const char *text, struct compression *ret)
 
 	if (*text) {
 		text++;
-		c.cname = take_word(&text, compression_cnames);
+		c.cname = compression_take_word(&text, compression_cnames);
 		c.level = c.cname == 0 ? BLOSC_LEVEL_ZSTD : BLOSC_LEVEL_OTHERS;
 		if (c.cname < 0)
 			return -EINVAL;
@@ -80,7 +80,7 @@ static int parse_blosc(const char *text, struct compression *ret)
 	}
 	if (*text) {
 		text++;
-		c.shuffle = take_word(&text, shuffles);
+		c.shuffle = compression_take_word(&text, shuffles);
 		if (c.shuffle < 0)
 			return -EINVAL;
 	}
@@ -93,7 +93,7 @@ static int parse_blosc(const char *text, struct compression *ret)
 int compression_parse(const char *text, struct compression *ret)
 {
 	static const char *const words[] = { "none", "zstd", "blosc", "auto", NULL };
-	int kind = take_word(&text, words);
+	int kind = compression_take_word(&text, words);
 	struct compression c = { .kind = kind };
 
 	if (kind == COMPRESSION_BLOSC)

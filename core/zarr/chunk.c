@@ -43,7 +43,7 @@ struct whole {
 	uint8_t *out;
 };
 
-static int decode(void *arg)
+static int chunk_decode(void *arg)
 {
 	struct whole *w = arg;
 	auto_buf where = { 0 };
@@ -93,7 +93,7 @@ static int whole_decode(struct zarr *z, struct whole *w, size_t n)
 				    (unsigned long long)z->leaf->bytes);
 	}
 	r = whole_read(z, w, n);
-	return r < 0 ? r : pool_run(z->env->pool, decode, w, sizeof(*w), n);
+	return r < 0 ? r : pool_run(z->env->pool, chunk_decode, w, sizeof(*w), n);
 }
 
 /* The size of a block is needed to free it. */
@@ -124,18 +124,6 @@ int chunk_fill_entry(struct zarr *z, struct cache_entry *e, uint8_t *p, size_t n
 const uint8_t *chunk_cached(const struct cache_entry *e)
 {
 	return ((const struct cached_chunk *)e->value)->p;
-}
-
-static int missing(struct zarr *z, struct chunk *c)
-{
-	auto_buf where = { 0 };
-
-	atomic_fetch_add_explicit(&z->env->chunks_missing, 1, memory_order_relaxed);
-	if (!z->missing_is_error)
-		return 0;
-	chunk_text(z, c, &where);
-	return fail(-EUCLEAN, "%s is not stored, and the checkpoint says that every chunk is",
-		    buf_str(&where));
 }
 
 /* The memory that decoding one chunk takes. */
@@ -191,7 +179,7 @@ static int decode_begun(struct zarr *z, struct chunk **begun, size_t n)
 		struct chunk *c = begun[i];
 		bool is_stored = c->src.loc.where != KV_ABSENT;
 
-		r = is_stored ? chunk_source_check_size(z, &c->src) : missing(z, c);
+		r = is_stored ? chunk_source_check_size(z, &c->src) : chunk_missing(z, c);
 		if (r < 0)
 			return r;
 		if (is_stored)
@@ -243,7 +231,7 @@ static int fill_begun(struct zarr *z, struct chunk **begun, size_t n)
 }
 
 /* Returns an enum cache_state, or an error. */
-static int begin(struct zarr *z, struct chunk *c)
+static int chunk_begin(struct zarr *z, struct chunk *c)
 {
 	struct cache_key key = chunk_whole_key(z, c->number);
 
@@ -273,7 +261,7 @@ static int wait_filled(struct zarr *z, struct chunk *c)
 
 	for (int tries = 0; r < 0 && tries < WAIT_TRIES; tries++) {
 		cache_put(z->env->cache, take(c->pin));
-		r = begin(z, c);
+		r = chunk_begin(z, c);
 		if (r == CACHE_MINE)
 			return fill_begun(z, &c, 1);
 		if (r == CACHE_BUSY)
@@ -298,7 +286,7 @@ static int open_whole(struct zarr *z, struct chunk **c, size_t n)
 	for (size_t i = 0; i < n && r >= 0; i++) {
 		chunk_number(z, c[i]);
 		c[i]->mode = CHUNK_WHOLE;
-		r = begin(z, c[i]);
+		r = chunk_begin(z, c[i]);
 		if (r == CACHE_MINE)
 			begun[n_begun++] = c[i];
 		else if (r == CACHE_BUSY)
@@ -336,7 +324,7 @@ static int open_direct(struct zarr *z, struct chunk *c)
 		return r;
 	if (c->src.loc.where == KV_ABSENT) {
 		c->mode = CHUNK_FILL;
-		return missing(z, c);
+		return chunk_missing(z, c);
 	}
 	if (z->leaf->codecs.n == 0 && c->src.len != z->leaf->bytes) {
 		auto_buf where = { 0 };

@@ -72,6 +72,9 @@ int chunk_key(const struct zarr *z, const struct chunk *c, struct buf *ret);
  * shard indices, through the cache.
  */
 int chunk_locate(struct zarr *z, struct chunk *c, size_t n);
+/* Count a chunk that is not stored: an error that names it, where the checkpoint says that all are.
+ */
+int chunk_missing(struct zarr *z, const struct chunk *c);
 /*
  * Whether a checksum covers a located chunk: returns 1 or 0. has_nodes: an inline value is in a
  * node, which has a checksum.

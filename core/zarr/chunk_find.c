@@ -81,7 +81,7 @@ static int index_fill(struct zarr *z, const struct zarr_shard *s, const struct c
 	return r;
 }
 
-static void narrow(const struct shard_index *ix, uint64_t entry, struct chunk *c)
+static void chunk_narrow(const struct shard_index *ix, uint64_t entry, struct chunk *c)
 {
 	if (ix->entry[2 * entry] == UINT64_MAX) {
 		kv_loc_release(&c->src.loc);
@@ -108,13 +108,13 @@ static int enter_shard(struct zarr *z, const struct zarr_shard *s, unsigned leve
 	else if (r == CACHE_BUSY)
 		r = cache_wait(cache, e);
 	if (r >= 0)
-		narrow(e->value, entry, c);
+		chunk_narrow(e->value, entry, c);
 	cache_put(cache, e);
 	return MIN(r, 0);
 }
 
 /* Descend through the levels of sharding to the innermost chunk. */
-static int descend(struct zarr *z, struct chunk *c)
+static int chunk_descend(struct zarr *z, struct chunk *c)
 {
 	const struct zarr_level *level = &z->meta.level;
 	uint64_t pos[LIMIT_RANK], extent[LIMIT_RANK], number = 0;
@@ -182,7 +182,7 @@ int chunk_locate(struct zarr *z, struct chunk *c, size_t n)
 		c[i].src.len = locs[i].len;
 	}
 	for (size_t i = 0; i < n && r >= 0; i++) {
-		r = descend(z, &c[i]);
+		r = chunk_descend(z, &c[i]);
 		if (r < 0) {
 			auto_buf where = { 0 };
 
@@ -194,6 +194,18 @@ int chunk_locate(struct zarr *z, struct chunk *c, size_t n)
 	for (size_t i = 0; i < n && r < 0; i++)
 		kv_loc_release(&c[i].src.loc);
 	return r;
+}
+
+int chunk_missing(struct zarr *z, const struct chunk *c)
+{
+	auto_buf where = { 0 };
+
+	atomic_fetch_add_explicit(&z->env->chunks_missing, 1, memory_order_relaxed);
+	if (!z->missing_is_error)
+		return 0;
+	chunk_text(z, c, &where);
+	return fail(-EUCLEAN, "%s is not stored, and the checkpoint says that every chunk is",
+		    buf_str(&where));
 }
 
 void chunk_text(struct zarr *z, const struct chunk *c, struct buf *out)

@@ -20,7 +20,7 @@ bool chunk_raw_is_fetched(const struct zarr *z)
 	return z->leaf_raw && z->env->in_store;
 }
 
-static struct fetch fetch_of(struct zarr *z, const struct chunk *c)
+static struct fetch raw_fetch_of(struct zarr *z, const struct chunk *c)
 {
 	return (struct fetch){ .z = z,
 			       .file = c->src.loc.file,
@@ -32,14 +32,14 @@ static struct fetch fetch_of(struct zarr *z, const struct chunk *c)
 
 void chunk_raw_ahead(struct zarr *z, const struct chunk *c, uint64_t off, uint64_t n, bool is_guess)
 {
-	struct fetch f = fetch_of(z, c);
+	struct fetch f = raw_fetch_of(z, c);
 
 	fetch_pieces(&f, off / STREAM_PIECE_BYTES, (off + n - 1) / STREAM_PIECE_BYTES, is_guess);
 }
 
 int chunk_raw_gather(struct zarr *z, struct chunk *c, uint64_t off, size_t n, struct segments *g)
 {
-	struct fetch f = fetch_of(z, c);
+	struct fetch f = raw_fetch_of(z, c);
 
 	atomic_fetch_add_explicit(&z->env->raw_bytes, n, memory_order_relaxed);
 	if (!chunk_raw_is_fetched(z))
@@ -69,7 +69,7 @@ int chunk_raw_gather(struct zarr *z, struct chunk *c, uint64_t off, size_t n, st
 static void pin_near(struct zarr *z, struct chunk *c, uint64_t off)
 {
 	uint64_t piece = off / STREAM_PIECE_BYTES, end = c->copied_end;
-	struct fetch f = fetch_of(z, c);
+	struct fetch f = raw_fetch_of(z, c);
 
 	if ((c->pin && c->pin_piece == piece) || c->in_ranges || end == 0 ||
 	    (off > end ? off - end : end - off) > NEAR)
@@ -82,7 +82,7 @@ static void pin_near(struct zarr *z, struct chunk *c, uint64_t off)
 	c->pin_piece = piece;
 }
 
-static int copy_bytes(struct zarr *z, struct chunk *c, uint64_t off, size_t n, void *p)
+static int raw_copy_bytes(struct zarr *z, struct chunk *c, uint64_t off, size_t n, void *p)
 {
 	uint64_t piece = off / STREAM_PIECE_BYTES;
 	size_t skip = (size_t)(off % STREAM_PIECE_BYTES);
@@ -115,7 +115,7 @@ struct raw_copy {
 	uint8_t *to;
 };
 
-static int copy_row(void *arg, uint64_t at, uint64_t n, int64_t to)
+static int raw_copy_row(void *arg, uint64_t at, uint64_t n, int64_t to)
 {
 	const struct raw_copy *w = arg;
 	const struct strided *s = w->s;
@@ -124,12 +124,12 @@ static int copy_row(void *arg, uint64_t at, uint64_t n, int64_t to)
 	uint8_t scratch[SCRATCH];
 
 	if (s->have == s->want && strided_run(s) >= n)
-		return copy_bytes(w->z, w->c, at, n * item, w->to + to);
+		return raw_copy_bytes(w->z, w->c, at, n * item, w->to + to);
 	for (size_t part; at < end; at += part) {
 		int r;
 
 		part = (size_t)MIN(end - at, (uint64_t)SCRATCH);
-		r = copy_bytes(w->z, w->c, at, part, scratch);
+		r = raw_copy_bytes(w->z, w->c, at, part, scratch);
 		if (r < 0)
 			return r;
 		strided_copy_window(s, w->at, scratch, at, at + part, w->to);
@@ -142,5 +142,5 @@ int chunk_raw_copy(struct zarr *z, struct chunk *c, const struct strided *s, uin
 {
 	struct raw_copy w = { z, c, s, at, to };
 
-	return strided_rows(s, at, 0, UINT64_MAX, copy_row, &w);
+	return strided_rows(s, at, 0, UINT64_MAX, raw_copy_row, &w);
 }

@@ -75,7 +75,7 @@ int zarr_chunk_bytes(struct zarr *z, uint64_t number, uint64_t off, size_t n, vo
 }
 
 /* Get the piece from the other process, or from the disk when that fails with -ENOTCONN. */
-static int fetch(struct zarr *z, const struct chunk *c, uint64_t piece, size_t n, uint8_t *p)
+static int remote_fetch(struct zarr *z, const struct chunk *c, uint64_t piece, size_t n, uint8_t *p)
 {
 	struct zarr_remote *rm = z->env->remote;
 	uint64_t off = piece * STREAM_PIECE_BYTES;
@@ -118,7 +118,7 @@ int chunk_remote_piece(struct zarr *z, const struct chunk *c, uint64_t piece,
 				       z->leaf->bytes - piece * STREAM_PIECE_BYTES);
 		uint8_t *p = block_alloc(n);
 
-		r = p ? fetch(z, c, piece, n, p) :
+		r = p ? remote_fetch(z, c, piece, n, p) :
 			fail(-ENOMEM, "cannot allocate a piece of a chunk");
 		r = r < 0 ? r : chunk_fill_entry(z, e, p, n);
 		if (r < 0) {

@@ -178,8 +178,8 @@ void chunk_input_end(struct chunk_input *in)
 	in->asked = false;
 }
 
-static int decode_pieces(const struct zarr *z, struct codec_stream *s,
-			 const struct chunk_pieces *to)
+static int source_decode_pieces(const struct zarr *z, struct codec_stream *s,
+				const struct chunk_pieces *to)
 {
 	/* A slow codec takes a tenth of a second for a shorter piece. */
 	size_t size = codec_stream_needs_before(s) ? to->size : MIN(to->size, SHORT_PIECE);
@@ -204,8 +204,8 @@ static int decode_pieces(const struct zarr *z, struct codec_stream *s,
 }
 
 /* Read stored elements to where they are wanted. */
-static int read_elements(const struct zarr *z, struct chunk_input *in,
-			 const struct chunk_pieces *to)
+static int source_read_elements(const struct zarr *z, struct chunk_input *in,
+				const struct chunk_pieces *to)
 {
 	struct span piece;
 	int r = 0;
@@ -237,12 +237,12 @@ int chunk_source_decode_pieces(const struct zarr *z, struct chunk_input *in,
 
 	if (z->leaf_raw && to->whole && in->src->loc.where == KV_FILE && !in->stored.p &&
 	    in->src->len == z->leaf->bytes && to->need == z->leaf->bytes)
-		return read_elements(z, in, to);
+		return source_read_elements(z, in, to);
 	trace(TRACE_CODEC, "decode in pieces %llu -> %llu", (unsigned long long)in->src->len,
 	      (unsigned long long)to->need);
 	r = codec_stream_open(&z->leaf->codecs, chunk_input_pull, in, z->leaf->bytes, to->window,
 			      retained, &s);
-	r = r < 0 ? r : decode_pieces(z, s, to);
+	r = r < 0 ? r : source_decode_pieces(z, s, to);
 	chunk_input_end(in);
 	if (r < 0)
 		return r;

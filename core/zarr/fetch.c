@@ -28,7 +28,7 @@ struct batch {
 };
 
 /* Begin a piece that no other thread has begun. */
-static void begin(const struct fetch *f, uint64_t piece, struct batch *b)
+static void fetch_begin(const struct fetch *f, uint64_t piece, struct batch *b)
 {
 	struct cache_key key = fetch_key(f->z, f->number, f->kind, piece);
 	struct cache *cache = f->z->env->cache;
@@ -54,7 +54,7 @@ static void begin(const struct fetch *f, uint64_t piece, struct batch *b)
 	b->n++;
 }
 
-static int read_all(const struct fetch *f, struct batch *b)
+static int fetch_read_all(const struct fetch *f, struct batch *b)
 {
 	uint64_t cost = 0;
 	int r = 0;
@@ -79,8 +79,8 @@ void fetch_pieces(const struct fetch *f, uint64_t first, uint64_t last, bool is_
 	int r;
 
 	for (uint64_t piece = first; piece <= last && b.n < FETCH_PIECES; piece++)
-		begin(f, piece, &b);
-	r = read_all(f, &b);
+		fetch_begin(f, piece, &b);
+	r = fetch_read_all(f, &b);
 	for (size_t i = 0; i < b.n; i++) {
 		int filled = r < 0 ? r : chunk_fill_entry(f->z, b.e[i], b.block[i], b.req[i].n);
 

@@ -23,13 +23,13 @@ struct prefetch {
 };
 
 /* Whether the cache has the entry, or some thread is filling it. */
-static bool is_there(const struct zarr *z, const struct cache_key *key)
+static bool prefetch_is_there(const struct zarr *z, const struct cache_key *key)
 {
 	return cache_has(z->env->cache, key, CACHE_READY_OR_BUSY);
 }
 
 /* Whether decoding the chunk takes no memory that readers need. */
-static bool has_room(const struct zarr *z)
+static bool prefetch_has_room(const struct zarr *z)
 {
 	return budget_has_room(z->env->budget, 2 * chunk_cost(z));
 }
@@ -62,8 +62,8 @@ static void prefetch_run(struct pool_job *job)
 	 * The reader may have come first, and even be gone: using the chunk again would delay its
 	 * eviction.
 	 */
-	if (!is_there(p->z, &whole) &&
-	    (!p->guess || (!zarr_guess_is_over(p->guess) && has_room(p->z))))
+	if (!prefetch_is_there(p->z, &whole) &&
+	    (!p->guess || (!zarr_guess_is_over(p->guess) && prefetch_has_room(p->z))))
 		prefetch_chunk(p);
 	zarr_guess_unref(p->guess);
 	zarr_unref(p->z);
@@ -95,7 +95,7 @@ static void post_raw(struct zarr *z, const struct chunk *c, uint64_t off, uint64
 		struct cache_key key = fetch_key(z, c->number, FETCH_RAW, at / STREAM_PIECE_BYTES);
 
 		next = MIN(at - at % FETCH_BYTES + FETCH_BYTES, end);
-		if (next - at > STREAM_PIECE_BYTES || !is_there(z, &key))
+		if (next - at > STREAM_PIECE_BYTES || !prefetch_is_there(z, &key))
 			post(z, c, at, next - at, guess);
 	}
 }
@@ -110,11 +110,11 @@ static bool is_coming(struct zarr *z, struct chunk *c, uint64_t off, uint64_t n,
 
 	if (chunk_is_remote(z, c)) {
 		key = chunk_remote_key(z, c->number, first);
-		return is_there(z, &key);
+		return prefetch_is_there(z, &key);
 	}
 	if (!chunk_is_streamed(z)) {
 		key = chunk_whole_key(z, c->number);
-		return is_there(z, &key);
+		return prefetch_is_there(z, &key);
 	}
 	s = stream_find(z, c->number);
 	if (!s)

@@ -9,14 +9,13 @@
 #include "core/base/err.h"
 #include "core/dtype/cast.h"
 
-/* The bit of a chunk in d->bits. */
+/* The bit of a chunk in d->bits, beyond d->n for one of another band. */
 static uint64_t damage_bit(const struct damage *d, const struct zarr *z, const uint64_t *index)
 {
 	struct chunk c = { 0 };
 
 	memcpy(c.index, index, sizeof(c.index));
 	chunk_number(z, &c);
-	assert(c.number - d->first < d->n);
 	return c.number - d->first;
 }
 
@@ -24,6 +23,7 @@ int damage_add(struct damage *d, const struct zarr *z, const uint64_t *index)
 {
 	uint64_t bit = damage_bit(d, z, index);
 
+	assert(bit < d->n);
 	if (!d->bits)
 		d->bits = calloc(div_up(d->n, 64), sizeof(*d->bits));
 	if (!d->bits)
@@ -36,7 +36,7 @@ bool damage_has(const struct damage *d, const struct zarr *z, const uint64_t *in
 {
 	uint64_t bit = damage_bit(d, z, index);
 
-	return d->bits && (d->bits[bit / 64] >> bit % 64 & 1);
+	return d->bits && bit < d->n && (d->bits[bit / 64] >> bit % 64 & 1);
 }
 
 void reading_init(struct reading *rd, struct zarr *z, const struct zarr_view *v, struct segments *g)

@@ -16,7 +16,7 @@ struct damage {
 	uint64_t *bits; /* NULL: none; to be freed */
 };
 
-/* index is the place of a chunk of the band. */
+/* index is the place of a chunk; for damage_add(), of the band. */
 int damage_add(struct damage *d, const struct zarr *z, const uint64_t *index);
 bool damage_has(const struct damage *d, const struct zarr *z, const uint64_t *index);
 

@@ -7,7 +7,6 @@
 #include "core/base/blocks.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
-#include "core/dtype/cast.h"
 #include "core/zarr/chunk.h"
 #include "core/zarr/reading.h"
 
@@ -118,33 +117,6 @@ bool slab_is_for(const struct zarr *z, const struct zarr_view *v)
 	uint64_t row;
 
 	return view_slabs_of(z, v, &s, &row);
-}
-
-/*
- * The number in the array of an element of the view, and how many elements, this one included, are
- * neighbours in both.
- */
-static uint64_t element_of(const struct zarr *z, const struct zarr_view *v, uint64_t element,
-			   uint64_t *ret_run)
-{
-	uint64_t at = 0, stride = 1, inner = 1, inner_at = 0;
-	bool is_whole = true; /* the view has all of the axes so far */
-
-	for (unsigned i = v->rank; i > 0; i--) {
-		const struct zarr_axis *a = &v->axis[i - 1];
-		uint64_t index = element % a->count;
-
-		element /= a->count;
-		at += (a->start + a->step * index) * stride;
-		stride *= z->meta.shape[i - 1];
-		if (!is_whole)
-			continue;
-		*ret_run = (a->step == 1 ? a->count - index : 1) * inner - inner_at;
-		inner_at += index * inner;
-		inner *= a->count;
-		is_whole = a->step == 1 && a->count == z->meta.shape[i - 1];
-	}
-	return at;
 }
 
 static struct slab slab_at(const struct zarr *z, const struct slabs *s, uint64_t off)
@@ -258,39 +230,56 @@ static int slab_open(struct zarr *z, const struct slab *slab, struct cache_entry
 	return r;
 }
 
-/*
- * Copy elements of the view from the slab with the first one to out, at most n. Returns their
- * number, 0 when the slab cannot be decoded, or the error of a damaged chunk.
- */
-static int64_t slab_copy(struct zarr *z, const struct slabs *s, const struct zarr_view *v,
-			 uint64_t first, uint64_t n, uint8_t *out)
+/* The elements of a box of the view in the array, in C order; returns the byte of the first one. */
+static uint64_t slab_box(const struct reading *rd, struct strided *ret)
 {
-	size_t item = dtype_info(z->meta.dtype)->size, out_item = dtype_info(v->dtype)->size;
-	uint64_t run, at = element_of(z, v, first, &run) * item, done = 0;
-	struct slab slab = slab_at(z, s, at);
-	const struct content *content;
-	struct cache_entry *e;
+	uint64_t stride[LIMIT_RANK], n = rd->item, at = 0;
+
+	for (unsigned i = rd->grid.rank; i > 0; i--) {
+		stride[i - 1] = n;
+		n *= rd->z->meta.shape[i - 1];
+	}
+	*ret = (struct strided){ .have = rd->z->meta.dtype, .want = rd->v->dtype };
+	for (unsigned i = 0; i < rd->grid.rank; i++) {
+		const struct zarr_axis *a = &rd->v->axis[i];
+
+		at += (a->start + a->step * rd->box.lo[i]) * stride[i];
+		strided_add(ret, rd->box.hi[i] - rd->box.lo[i], a->step * stride[i], rd->stride[i]);
+	}
+	return at;
+}
+
+/*
+ * Copy a box of the view out of its slabs. Returns 1 when a slab cannot be decoded. Damaged chunks
+ * are read by each request, which fails unless they have been repaired.
+ */
+static int slab_copy(const struct slabs *s, const struct reading *rd, uint8_t *out)
+{
+	struct zarr *z = rd->z;
+	struct strided copy;
+	uint64_t first = slab_box(rd, &copy), end = first + strided_span(&copy);
 	int r = 0;
 
-	if (slab_open(z, &slab, &e) < 0) {
-		err_clear();
-		return 0;
+	for (uint64_t at = first; at < end && r >= 0;) {
+		struct slab slab = slab_at(z, s, at);
+		const struct content *content;
+		struct cache_entry *e;
+
+		at = slab.end;
+		if (!strided_has(&copy, first, slab.begin, slab.end))
+			continue;
+		if (slab_open(z, &slab, &e) < 0) {
+			err_clear();
+			return 1;
+		}
+		content = e->value;
+		/* A reference would keep the whole slab pinned until the answer is sent. */
+		strided_copy_window(&copy, first, content->p, slab.begin, slab.end, out);
+		if (content->damage.bits)
+			r = reading_only(z, rd->v, rd->box.at, rd->box.n, out, &content->damage);
+		cache_put(z->env->cache, e);
 	}
-	content = e->value;
-	/* A reference would keep the whole slab pinned until the answer is sent. */
-	while (done < n && at >= slab.begin && at < slab.end) {
-		run = MIN(MIN(run, n - done), (slab.end - at) / item);
-		cast(v->dtype, out + done * out_item, z->meta.dtype, content->p + (at - slab.begin),
-		     run);
-		done += run;
-		if (done < n)
-			at = element_of(z, v, first + done, &run) * item;
-	}
-	/* Damaged chunks are read by each request, which fails unless they have been repaired. */
-	if (content->damage.bits)
-		r = reading_only(z, v, first, done, out, &content->damage);
-	cache_put(z->env->cache, e);
-	return r < 0 ? r : (int64_t)done;
+	return r;
 }
 
 int slab_read(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n, struct segments *g)
@@ -298,8 +287,10 @@ int slab_read(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n,
 	size_t item = dtype_info(v->dtype)->size;
 	uint64_t first = off / item, end = div_up(off + n, item), row;
 	size_t bytes = (end - first) * item;
+	struct reading rd;
 	struct slabs s;
 	uint8_t *out;
+	int r;
 
 	/*
 	 * An ordinary read decodes each chunk for whole rows, and again for the parts of rows at
@@ -311,14 +302,14 @@ int slab_read(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n,
 	out = block_alloc(bytes);
 	if (!out)
 		return 1;
-	for (uint64_t at = first; at < end;) {
-		int64_t r = slab_copy(z, &s, v, at, end - at, out + (at - first) * item);
-
-		if (r <= 0) {
+	reading_init(&rd, z, v, NULL);
+	for (uint64_t at = first; at < end; at += rd.box.n) {
+		reading_set_box(&rd, at, end - at);
+		r = slab_copy(&s, &rd, out + (at - first) * item);
+		if (r != 0) {
 			block_free(out, bytes);
-			return r < 0 ? (int)r : 1;
+			return r;
 		}
-		at += r;
 	}
 	if (off > first * item)
 		memmove(out, out + (off - first * item), n);

@@ -84,7 +84,7 @@ static bool spill_piece(struct stream *s, uint64_t piece, const void *p, size_t 
 }
 
 /* Decode the next piece. Called by the driver without the lock. */
-static int decode_piece(struct stream *s, uint64_t piece, struct cache_entry **ret)
+static int stream_decode_piece(struct stream *s, uint64_t piece, struct cache_entry **ret)
 {
 	size_t n = piece_size(s, piece);
 	void *block = block_alloc(STREAM_PIECE_BYTES);
@@ -154,7 +154,7 @@ static int drive(struct stream *s, uint64_t mine, struct cache_entry **ret)
 		if (piece == 0)
 			r = stream_decoder_open(s);
 		if (r >= 0)
-			r = decode_piece(s, piece, &e);
+			r = stream_decode_piece(s, piece, &e);
 		if (r >= 0 && ret && piece == mine && !*ret)
 			*ret = e;
 		else
@@ -240,7 +240,7 @@ static void reader_came(struct stream *s)
  * Try once to get a piece that is not in the cache. Returns 1 when it was decoded here and pinned,
  * 0 to look again, or an error. Called with the lock held.
  */
-static int advance(struct stream *s, uint64_t piece, struct cache_entry **ret, bool *drove)
+static int stream_advance(struct stream *s, uint64_t piece, struct cache_entry **ret, bool *drove)
 {
 	int r;
 
@@ -308,7 +308,7 @@ int stream_piece(struct stream *s, uint64_t piece, struct cache_entry **ret, siz
 		pthread_mutex_lock(&s->lock);
 		spilled = piece < s->spilled;
 		if (!spilled)
-			r = advance(s, piece, &e, &drove);
+			r = stream_advance(s, piece, &e, &drove);
 		pthread_mutex_unlock(&s->lock);
 		if (drove)
 			stream_room_wake(s->table);

@@ -23,7 +23,7 @@
 #define FRONT CODEC_BLOCKS_FRONT
 
 /* A codec_read_fn for the stored chunk. */
-static int read_stored(void *arg, uint64_t off, size_t n, void *p)
+static int blocks_read_stored(void *arg, uint64_t off, size_t n, void *p)
 {
 	const struct stream *s = arg;
 
@@ -36,7 +36,7 @@ static int read_stored(void *arg, uint64_t off, size_t n, void *p)
 /* ---- the checksum of the value ---- */
 
 /* Compare the checksum of the whole value, for a stream that follows one that failed. */
-static int check_whole(const struct stream *s)
+static int blocks_check_whole(const struct stream *s)
 {
 	uint8_t *room = block_alloc(STREAM_PIECE_BYTES);
 	int r = room ? kv_loc_check(&s->src.loc, room, STREAM_PIECE_BYTES) :
@@ -57,12 +57,12 @@ static int sums_begin(struct stream *s)
 	if (r <= 0)
 		return r;
 	if (s->suspect)
-		return check_whole(s);
+		return blocks_check_whole(s);
 	head = malloc(n);
 	s->sums = calloc(s->pieces, sizeof(*s->sums));
 	if (!head || !s->sums)
 		return fail(-ENOMEM, "cannot decode a chunk: not enough memory");
-	r = read_stored(s, 0, n, head);
+	r = blocks_read_stored(s, 0, n, head);
 	s->head_crc = r < 0 ? 0 : crc32c(span_of(head, n));
 	return r;
 }
@@ -121,7 +121,7 @@ static int sums_add(struct stream *s, uint64_t piece, uint32_t crc)
 
 static int open_blocks(struct stream *s)
 {
-	int r = codec_blocks_open(&s->z->leaf->codecs, read_stored, s, s->src.len, s->bytes,
+	int r = codec_blocks_open(&s->z->leaf->codecs, blocks_read_stored, s, s->src.len, s->bytes,
 				  &s->blocks);
 
 	if (r <= 0)
@@ -185,7 +185,7 @@ int stream_blocks_refuse(struct stream *s)
 
 /* ---- pieces ---- */
 
-static int decode_piece(struct stream *s, uint64_t piece, uint8_t *out)
+static int blocks_decode_piece(struct stream *s, uint64_t piece, uint8_t *out)
 {
 	size_t n = piece_size(s, piece), in_n;
 	uint64_t at, cost;
@@ -196,7 +196,7 @@ static int decode_piece(struct stream *s, uint64_t piece, uint8_t *out)
 	codec_blocks_span(s->blocks, piece * STREAM_PIECE_BYTES, n, &at, &in_n);
 	cost = budget_take_most(s->z->env->budget, FRONT + in_n + codec_blocks_memory(s->blocks));
 	in = block_alloc(FRONT + in_n);
-	r = in ? read_stored(s, at, in_n, in + FRONT) :
+	r = in ? blocks_read_stored(s, at, in_n, in + FRONT) :
 		 fail(-ENOMEM, "cannot allocate %zu bytes", FRONT + in_n);
 	trace(TRACE_CODEC, "decode blocks %zu -> %zu", in_n, n);
 	if (r >= 0) {
@@ -242,7 +242,7 @@ static int fill_piece(struct stream *s, uint64_t piece, struct cache_entry *e)
 {
 	struct cache *cache = s->z->env->cache;
 	uint8_t *block = block_alloc(STREAM_PIECE_BYTES);
-	int r = block ? decode_piece(s, piece, block) :
+	int r = block ? blocks_decode_piece(s, piece, block) :
 			fail(-ENOMEM, "cannot allocate a piece of %zu bytes", STREAM_PIECE_BYTES);
 
 	if (r >= 0) {

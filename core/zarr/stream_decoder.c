@@ -44,7 +44,7 @@ void stream_decoder_retain(struct stream *s, struct cache_entry *e)
 
 /* ---- input ---- */
 
-static bool is_remote(const struct stream *s)
+static bool stream_is_remote(const struct stream *s)
 {
 	return s->src.loc.where == KV_FILE && s->src.loc.file->key;
 }
@@ -54,7 +54,7 @@ static size_t input_size_of(const struct stream *s)
 	size_t n = STREAM_INPUT_BYTES, end;
 
 	chunk_source_has_end(&s->src, &end);
-	if (is_remote(s))
+	if (stream_is_remote(s))
 		n = MAX(n, MIN(STREAM_REMOTE_BYTES, (size_t)s->table->decoder_limit / 16));
 	return (size_t)MIN(n, MAX((uint64_t)STREAM_INPUT_BYTES, s->src.len + end));
 }
@@ -67,7 +67,7 @@ static size_t next_input(struct stream *s)
 {
 	uint64_t n = STREAM_INPUT_BYTES;
 
-	if (is_remote(s)) {
+	if (stream_is_remote(s)) {
 		n = MAX(n, 2 * s->input.used);
 		if (pthread_mutex_trylock(&s->lock) == 0) {
 			if (s->want > s->pos)
@@ -100,7 +100,7 @@ static int pull_input(void *arg, struct span *ret)
 	struct chunk_input *in = &s->input;
 	size_t n = next_input(s), got = 0, end = 0;
 
-	if (s->src.loc.where == KV_FILE && !is_remote(s))
+	if (s->src.loc.where == KV_FILE && !stream_is_remote(s))
 		advise(s, n);
 	if (n && stream_is_fetched(s)) {
 		if (in->used + n == s->src.len)

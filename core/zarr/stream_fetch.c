@@ -18,7 +18,7 @@ bool stream_is_fetched(const struct stream *s)
 	       s->z->leaf->codecs.n;
 }
 
-static struct fetch fetch_of(const struct stream *s)
+static struct fetch stream_fetch_of(const struct stream *s)
 {
 	size_t end = 0;
 
@@ -40,7 +40,7 @@ struct fetch_job {
 	struct zarr_guess *guess; /* a reference, or NULL */
 };
 
-static bool is_wanted(const struct fetch_job *j)
+static bool stream_fetch_is_wanted(const struct fetch_job *j)
 {
 	/* The decoder was faster, and has read it. */
 	if ((j->last + 1) * STREAM_PIECE_BYTES <= atomic_load(&j->s->input_at))
@@ -51,9 +51,9 @@ static bool is_wanted(const struct fetch_job *j)
 static void fetch_run(struct pool_job *job)
 {
 	struct fetch_job *j = container_of(job, struct fetch_job, job);
-	struct fetch f = fetch_of(j->s);
+	struct fetch f = stream_fetch_of(j->s);
 
-	if (is_wanted(j))
+	if (stream_fetch_is_wanted(j))
 		fetch_pieces(&f, MAX(j->first, atomic_load(&j->s->input_at) / STREAM_PIECE_BYTES),
 			     j->last, j->guess);
 	zarr_guess_unref(j->guess);
@@ -79,7 +79,7 @@ static void post_fetch(struct stream *s, uint64_t first, uint64_t last, struct z
 uint64_t stream_fetch_claim(struct stream *s, uint64_t last, uint64_t *ret_from)
 {
 	uint64_t want = last + 1 >= s->pieces ? UINT64_MAX : (last + 1) * STREAM_PIECE_BYTES;
-	struct fetch f = fetch_of(s);
+	struct fetch f = stream_fetch_of(s);
 	uint64_t to = f.len;
 
 	if (want != UINT64_MAX) {
@@ -104,7 +104,7 @@ void stream_fetch_post(struct stream *s, uint64_t from, uint64_t to, struct zarr
 
 size_t stream_fetch_take(struct stream *s, uint64_t at, uint8_t *p, size_t n)
 {
-	struct fetch f = fetch_of(s);
+	struct fetch f = stream_fetch_of(s);
 	struct cache *cache = s->z->env->cache;
 	size_t got = 0;
 

@@ -58,7 +58,7 @@ static struct io_file *idle_file(struct streams *t)
 }
 
 /* Reserve n more bytes; if that fails, *ret_free is the number of bytes that are free. */
-static bool reserve(struct streams *t, uint64_t n, uint64_t *ret_free)
+static bool spill_reserve(struct streams *t, uint64_t n, uint64_t *ret_free)
 {
 	for (;;) {
 		struct stream *out = NULL, **idle;
@@ -86,7 +86,7 @@ static bool reserve(struct streams *t, uint64_t n, uint64_t *ret_free)
 	}
 }
 
-static void give_back(struct streams *t, uint64_t n)
+static void spill_give_back(struct streams *t, uint64_t n)
 {
 	pthread_mutex_lock(&t->lock);
 	t->spill_used -= n;
@@ -99,19 +99,19 @@ bool stream_spill_reserve(struct stream *s)
 {
 	uint64_t rest;
 
-	return s->table->spill_dir && reserve(s->table, s->bytes, &rest);
+	return s->table->spill_dir && spill_reserve(s->table, s->bytes, &rest);
 }
 
 void stream_spill_give_back(struct stream *s)
 {
-	give_back(s->table, s->bytes);
+	spill_give_back(s->table, s->bytes);
 }
 
 /* ---- files of other users ---- */
 
 static void file_closed(struct io_file *file)
 {
-	give_back(file->closed_arg, file->size);
+	spill_give_back(file->closed_arg, file->size);
 }
 
 int streams_file(struct streams *t, struct io_engine *io, uint64_t size, struct io_file **ret)
@@ -119,7 +119,7 @@ int streams_file(struct streams *t, struct io_engine *io, uint64_t size, struct 
 	uint64_t rest;
 	int r;
 
-	if (!reserve(t, size, &rest))
+	if (!spill_reserve(t, size, &rest))
 		return fail(
 			-ENOSPC,
 			"a temporary file of %llu bytes: spill_limit is %llu, of which %llu are free",
@@ -127,7 +127,7 @@ int streams_file(struct streams *t, struct io_engine *io, uint64_t size, struct 
 			(unsigned long long)rest);
 	r = io_file_temp(io, NULL, t->spill_dir ? t->spill_dir : "/var/tmp", ret);
 	if (r < 0) {
-		give_back(t, size);
+		spill_give_back(t, size);
 		return r;
 	}
 	(*ret)->size = size;

@@ -140,7 +140,7 @@ void streams_stats(struct streams *t, struct streams_stats *ret)
  * Limit what idle streams keep: beyond the limits, the least recently used ones that are not held
  * are removed. Called with the table's lock held.
  */
-static struct stream *shrink(struct streams *t)
+static struct stream *stream_table_shrink(struct streams *t)
 {
 	struct stream *out = NULL;
 	unsigned seen = 0, decoders = 0;
@@ -187,7 +187,7 @@ static bool has_failed(const struct streams *t, const struct zarr *z, uint64_t n
 }
 
 /* Find a stream and move it to the front. Called with the table's lock held. */
-static struct stream *find(struct streams *t, const struct zarr *z, uint64_t number)
+static struct stream *stream_table_find(struct streams *t, const struct zarr *z, uint64_t number)
 {
 	for (struct stream **at = &t->first; *at; at = &(*at)->next) {
 		struct stream *s = *at;
@@ -209,12 +209,12 @@ struct stream *stream_find(struct zarr *z, uint64_t number)
 	struct stream *s;
 
 	pthread_mutex_lock(&t->lock);
-	s = find(t, z, number);
+	s = stream_table_find(t, z, number);
 	pthread_mutex_unlock(&t->lock);
 	return s;
 }
 
-static struct stream *stream_new(struct zarr *z, uint64_t number)
+static struct stream *stream_table_new(struct zarr *z, uint64_t number)
 {
 	struct stream *s = calloc(1, sizeof(*s));
 
@@ -237,12 +237,12 @@ static struct stream *stream_new(struct zarr *z, uint64_t number)
 int stream_get(struct zarr *z, uint64_t number, struct chunk_source *src, struct stream **ret)
 {
 	struct streams *t = z->env->streams;
-	struct stream *fresh = stream_new(z, number), *s, *out = NULL;
+	struct stream *fresh = stream_table_new(z, number), *s, *out = NULL;
 
 	if (!fresh)
 		return fail(-ENOMEM, "cannot open a stream");
 	pthread_mutex_lock(&t->lock);
-	s = find(t, z, number);
+	s = stream_table_find(t, z, number);
 	if (!s) {
 		s = fresh;
 		s->src = *src;
@@ -250,7 +250,7 @@ int stream_get(struct zarr *z, uint64_t number, struct chunk_source *src, struct
 		s->next = t->first;
 		t->first = s;
 		t->n++;
-		out = shrink(t);
+		out = stream_table_shrink(t);
 		fresh = NULL;
 		src->loc = (struct kv_loc){ 0 };
 	}
@@ -271,7 +271,7 @@ void stream_put(struct stream *s)
 		return;
 	pthread_mutex_lock(&s->table->lock);
 	s->holds--;
-	out = shrink(s->table);
+	out = stream_table_shrink(s->table);
 	pthread_mutex_unlock(&s->table->lock);
 	stream_free_all(out);
 }

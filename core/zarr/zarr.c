@@ -63,7 +63,7 @@ void zarr_to_shown(const struct zarr *z, void *p, size_t n)
 	cast_canonical(z->meta.dtype, p, count);
 }
 
-static int read_meta(struct zarr *z)
+static int zarr_read_meta(struct zarr *z)
 {
 	static const char *const names[] = { ".zarray", "zarr.json" };
 	auto_buf key = { 0 }, text = { .metered = true };
@@ -123,7 +123,7 @@ int zarr_open(struct zarr_env *env, struct kv *kv, struct span prefix, uint64_t 
 	atomic_init(&z->refs, 1);
 	trace(TRACE_ZARR, "open '%s'", z->prefix);
 	meter_begin();
-	r = read_meta(z);
+	r = zarr_read_meta(z);
 	meter_end();
 	r = r < 0 ? r : derive_leaf(z);
 	if (r < 0) {

@@ -213,7 +213,7 @@ static int answer_box(struct reading *rd, struct batch *b, uint8_t *out)
 	return r;
 }
 
-static int read_box(struct reading *rd, struct batch *b)
+static int reading_answer_box(struct reading *rd, struct batch *b)
 {
 	bool by_reference = box_is_runs(rd);
 	size_t bytes = rd->box.n * rd->out_item;
@@ -239,7 +239,7 @@ static int read_box(struct reading *rd, struct batch *b)
  * Remove bytes from both ends of what was added since segment `from`, which are parts of elements
  * outside the requested range.
  */
-static void trim(struct segments *g, size_t from, uint64_t front, uint64_t back)
+static void reading_trim(struct segments *g, size_t from, uint64_t front, uint64_t back)
 {
 	for (size_t i = from; front > 0; i++) {
 		size_t n = (size_t)MIN(front, (uint64_t)g->seg[i].n);
@@ -284,17 +284,17 @@ int zarr_read(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n,
 	last = (off + n - 1) / rd.out_item;
 	for (at = first; at <= last && r >= 0;) {
 		reading_set_box(&rd, at, last - at + 1);
-		r = read_box(&rd, b);
+		r = reading_answer_box(&rd, b);
 		at += rd.box.n;
 	}
 	if (r < 0)
 		return r;
-	trim(g, segments, off - first * rd.out_item, (last + 1) * rd.out_item - (off + n));
+	reading_trim(g, segments, off - first * rd.out_item, (last + 1) * rd.out_item - (off + n));
 	return 0;
 }
 
 /* Copy n elements of the view, from `first` on, to p. */
-static int copy_elements(struct reading *rd, uint64_t first, uint64_t n, uint8_t *p)
+static int reading_copy_elements(struct reading *rd, uint64_t first, uint64_t n, uint8_t *p)
 {
 	auto_free struct batch *b = malloc(sizeof(*b));
 	int r = b ? 0 : fail(-ENOMEM, "cannot read '%s'", rd->z->prefix);
@@ -317,7 +317,7 @@ int reading_pass(struct zarr *z, const struct zarr_view *v, uint64_t first, uint
 	reading_init(&rd, z, v, NULL);
 	rd.is_pass = true;
 	rd.found = found;
-	return copy_elements(&rd, first, n, p);
+	return reading_copy_elements(&rd, first, n, p);
 }
 
 int reading_only(struct zarr *z, const struct zarr_view *v, uint64_t first, uint64_t n, uint8_t *p,
@@ -327,7 +327,7 @@ int reading_only(struct zarr *z, const struct zarr_view *v, uint64_t first, uint
 
 	reading_init(&rd, z, v, NULL);
 	rd.only = only;
-	return copy_elements(&rd, first, n, p);
+	return reading_copy_elements(&rd, first, n, p);
 }
 
 int zarr_read_into(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n, void *p)

@@ -36,7 +36,7 @@ struct stored {
 	uint64_t bytes, objects;
 };
 
-static int add_stored(void *arg, struct span key, uint64_t len)
+static int sums_add_stored(void *arg, struct span key, uint64_t len)
 {
 	struct stored *s = arg;
 	uint64_t index[LIMIT_RANK];
@@ -80,8 +80,9 @@ static int stored_as_first(struct zarr *z, struct stored *ret)
 int zarr_stored(struct zarr *z, uint64_t *ret_bytes, uint64_t *ret_objects)
 {
 	struct stored s = { .z = z };
-	int r = z->kv->no_list ? stored_as_first(z, &s) :
-				 kv_list(z->kv, span_of(z->prefix, z->prefix_len), add_stored, &s);
+	int r = z->kv->no_list ?
+			stored_as_first(z, &s) :
+			kv_list(z->kv, span_of(z->prefix, z->prefix_len), sums_add_stored, &s);
 
 	if (r < 0)
 		return r;
@@ -111,7 +112,7 @@ static bool is_looked_at(const struct summing *s, uint64_t number)
 }
 
 /* Count one stored object, judged by its first chunk: one writer wrote all of it. */
-static int add_object(void *arg, struct span key, uint64_t len)
+static int sums_add_object(void *arg, struct span key, uint64_t len)
 {
 	struct summing *s = arg;
 	struct chunk c = { 0 };
@@ -158,7 +159,7 @@ int zarr_unsummed(struct zarr *z, bool has_nodes, uint64_t *ret)
 
 	if (z->kv->no_list)
 		return unsummed_as_first(z, has_nodes, ret);
-	r = kv_list(z->kv, span_of(z->prefix, z->prefix_len), add_object, &s);
+	r = kv_list(z->kv, span_of(z->prefix, z->prefix_len), sums_add_object, &s);
 	if (r < 0)
 		return r;
 	*ret = s.unsummed;

@@ -25,7 +25,7 @@ void chunk_scan_release(struct chunk_scan *s)
 }
 
 /* Whether the bytes of a decoded chunk are the elements in their order. */
-static bool is_plain(const struct zarr *z)
+static bool scan_is_plain(const struct zarr *z)
 {
 	const struct dtype_info *t = dtype_info(z->meta.dtype);
 
@@ -45,7 +45,7 @@ static bool is_plain(const struct zarr *z)
  * Get the index of a tile's first element in its chunk. Returns whether the tile is one contiguous
  * run of the chunk.
  */
-static bool place(const struct zarr *z, const struct tile *tile, uint64_t *ret)
+static bool scan_place(const struct zarr *z, const struct tile *tile, uint64_t *ret)
 {
 	bool full = true;
 	uint64_t at = 0;
@@ -65,7 +65,7 @@ static bool place(const struct zarr *z, const struct tile *tile, uint64_t *ret)
 }
 
 /* 1: a decoder at the chunk's first element; 0: the tile must be read through the cache. */
-static int begin(struct chunk_scan *s, struct zarr *z, const struct tile *tile)
+static int scan_begin(struct chunk_scan *s, struct zarr *z, const struct tile *tile)
 {
 	int r;
 
@@ -104,10 +104,10 @@ int chunk_scan_read(struct chunk_scan *s, struct zarr *z, const struct tile *til
 {
 	auto_buf where = { 0 };
 	uint64_t at;
-	int r = is_plain(z) && place(z, tile, &at);
+	int r = scan_is_plain(z) && scan_place(z, tile, &at);
 
 	if (r && at == 0)
-		r = begin(s, z, tile);
+		r = scan_begin(s, z, tile);
 	else if (r && (s->z != z || s->next != at))
 		r = 0;
 	if (r == 0)

@@ -14,7 +14,7 @@
  * Map the bits of a float to an integer with the same order as the values: adjacent values differ
  * by one.
  */
-static int64_t place_of(enum dtype t, const uint8_t *p)
+static int64_t numbers_place_of(enum dtype t, const uint8_t *p)
 {
 	const struct dtype_info *info = dtype_info(t);
 	uint64_t u = 0, sign;
@@ -29,7 +29,7 @@ static int64_t place_of(enum dtype t, const uint8_t *p)
 	return u & sign ? -(int64_t)(u & (sign - 1)) : (int64_t)u;
 }
 
-static uint64_t distance(int64_t a, int64_t b)
+static uint64_t numbers_distance(int64_t a, int64_t b)
 {
 	return a > b ? (uint64_t)a - (uint64_t)b : (uint64_t)b - (uint64_t)a;
 }
@@ -46,7 +46,7 @@ static double int_distance(enum dtype t, const uint8_t *a, const uint8_t *b)
 	uint64_t x = get_u64le(a), y = get_u64le(b);
 
 	if (t == DTYPE_INT64)
-		return (double)distance((int64_t)x, (int64_t)y);
+		return (double)numbers_distance((int64_t)x, (int64_t)y);
 	return (double)(x > y ? x - y : y - x);
 }
 
@@ -54,8 +54,8 @@ static double int_distance(enum dtype t, const uint8_t *a, const uint8_t *b)
  * Compare one number with different bits. Returns whether it counts as different; *ret_far is its
  * difference, NaN where one of both is NaN.
  */
-static bool differ(struct numbers_diff *d, enum dtype t, const uint8_t *a, const uint8_t *b,
-		   double x, double y, struct tolerance tolerance, double *ret_far)
+static bool numbers_differ(struct numbers_diff *d, enum dtype t, const uint8_t *a, const uint8_t *b,
+			   double x, double y, struct tolerance tolerance, double *ret_far)
 {
 	double far;
 
@@ -74,15 +74,16 @@ static bool differ(struct numbers_diff *d, enum dtype t, const uint8_t *a, const
 		return false;
 	d->max_abs = MAX(d->max_abs, far);
 	if (dtype_info(t)->kind == DTYPE_KIND_FLOAT) {
-		d->max_ulp = MAX(d->max_ulp, distance(place_of(t, a), place_of(t, b)));
+		d->max_ulp = MAX(d->max_ulp,
+				 numbers_distance(numbers_place_of(t, a), numbers_place_of(t, b)));
 		d->has_ulp = true;
 	}
 	return true;
 }
 
 /* Count an element that differs, of `words` numbers x of the first array and their differences. */
-static void found(struct numbers_diff *d, uint64_t at, const double *x, const double *far,
-		  size_t words)
+static void numbers_found(struct numbers_diff *d, uint64_t at, const double *x, const double *far,
+			  size_t words)
 {
 	if (d->n++ == 0)
 		d->first = at;
@@ -121,12 +122,13 @@ void numbers_compare(struct numbers_diff *d, enum dtype t, const void *a, const 
 				size_t at = w * size / words;
 
 				if (memcmp(ea + at, eb + at, size / words))
-					is_other |= differ(d, word, ea + at, eb + at,
-							   x[k * words + w], y[k * words + w],
-							   tolerance, &far[w]);
+					is_other |= numbers_differ(d, word, ea + at, eb + at,
+								   x[k * words + w],
+								   y[k * words + w], tolerance,
+								   &far[w]);
 			}
 			if (is_other)
-				found(d, first + i + k, x + k * words, far, words);
+				numbers_found(d, first + i + k, x + k * words, far, words);
 		}
 	}
 }
@@ -152,11 +154,11 @@ void numbers_compare_mixed(struct numbers_diff *d, enum dtype ta, const void *a,
 
 				/* Zeros of different signs are equal when types differ. */
 				if (va != vb && !(isnan(va) && isnan(vb)))
-					is_other |= differ(d, DTYPE_COMPLEX128, NULL, NULL, va, vb,
-							   tolerance, &far[w]);
+					is_other |= numbers_differ(d, DTYPE_COMPLEX128, NULL, NULL,
+								   va, vb, tolerance, &far[w]);
 			}
 			if (is_other)
-				found(d, first + i + k, x + 2 * k, far, 2);
+				numbers_found(d, first + i + k, x + 2 * k, far, 2);
 		}
 	}
 }

@@ -26,7 +26,7 @@ static void group_chunks(struct tiling *t, const struct zarr *z)
 }
 
 /* Split one chunk into slabs, in the order of its bytes. */
-static void cut_chunk(struct tiling *t, const struct zarr *z)
+static void tiling_cut_chunk(struct tiling *t, const struct zarr *z)
 {
 	uint64_t bytes = dtype_info(z->meta.dtype)->size;
 	bool full = true;
@@ -57,7 +57,7 @@ int tiling_init(struct tiling *t, const struct zarr *z)
 	if (z->leaf->bytes <= TILE_BYTES)
 		group_chunks(t, z);
 	else
-		cut_chunk(t, z);
+		tiling_cut_chunk(t, z);
 	/* Uncompressed bytes can be read from any position. */
 	if (z->leaf_raw && z->leaf->bytes > TILE_BYTES)
 		memcpy(t->task, t->tile, sizeof(t->task));

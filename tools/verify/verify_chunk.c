@@ -36,13 +36,13 @@ static int verify_small(struct zarr *z, const struct chunk *c, struct walk_worke
 	return chunk_head_is_summed(z, c, stored, has_nodes);
 }
 
-static bool is_small(const struct zarr *z, const struct chunk *c)
+static bool verify_is_small(const struct zarr *z, const struct chunk *c)
 {
 	return z->leaf->codecs.n && z->leaf->bytes <= TILE_BYTES &&
 	       c->src.len <= TILE_BYTES - KV_SUM_REST - KV_SUM_BYTES;
 }
 
-static int decode_pieces(struct zarr *z, const struct chunk *c, struct walk_worker *worker,
+static int verify_pieces(struct zarr *z, const struct chunk *c, struct walk_worker *worker,
 			 uint64_t window)
 {
 	struct chunk_input in = { .src = &c->src, .buf = walk_buf(worker, 0), .size = SCAN_PIECE };
@@ -64,7 +64,7 @@ static int decode_large(struct zarr *z, const struct chunk *c, struct walk_worke
 	if (z->leaf->codecs.n == 0 && c->src.len != z->leaf->bytes)
 		return fail(-EUCLEAN, "it has %llu bytes, %llu were expected",
 			    (unsigned long long)c->src.len, (unsigned long long)z->leaf->bytes);
-	r = decode_pieces(z, c, worker, SCAN_WINDOW);
+	r = verify_pieces(z, c, worker, SCAN_WINDOW);
 	if (r != -EFBIG)
 		return r;
 	/*
@@ -72,7 +72,7 @@ static int decode_large(struct zarr *z, const struct chunk *c, struct walk_worke
 	 * processors.
 	 */
 	pthread_mutex_lock(large);
-	r = decode_pieces(z, c, worker, VERIFY_WINDOW);
+	r = verify_pieces(z, c, worker, VERIFY_WINDOW);
 	pthread_mutex_unlock(large);
 	return r;
 }
@@ -83,7 +83,7 @@ static int verify_stored(struct zarr *z, const struct chunk *c, struct walk_work
 {
 	int r;
 
-	if (is_small(z, c))
+	if (verify_is_small(z, c))
 		return verify_small(z, c, worker, has_nodes);
 	/* A value of many chunks is not read again for each chunk to compare its checksum. */
 	r = decode_large(z, c, worker, large);

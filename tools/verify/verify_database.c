@@ -109,7 +109,7 @@ static int check_store(struct databases *d)
 	return 0;
 }
 
-static int check_below(void *arg, const char *dir, struct kv *kv)
+static int database_check_below(void *arg, const char *dir, struct kv *kv)
 {
 	struct databases *around = arg;
 	auto_free char *path = verify_join(around->path, dir);
@@ -130,5 +130,5 @@ int verify_databases(struct verify *v, struct item *item, const char *path, stru
 		verify_say(v, &(struct finding){ SEVERITY_UNCHECKED, 1, NULL, path, false, 0, 0,
 						 "only arrays of its own database are checked: the "
 						 "server cannot list what is below" });
-	return item_below_each(item, check_below, &d);
+	return item_below_each(item, database_check_below, &d);
 }

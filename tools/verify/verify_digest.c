@@ -51,7 +51,7 @@ static bool has_digest(const struct tree_node *t)
 }
 
 /* Report lines without a leaf, and leaves without a line. */
-static int check_names(struct digest_checks *all)
+static int digest_check_names(struct digest_checks *all)
 {
 	const struct tree *tree = all->t->item->tree;
 	const struct digests *d = all->digests;
@@ -90,7 +90,7 @@ static int check_names(struct digest_checks *all)
 
 /* ---- values ---- */
 
-static int compare(struct digest_check *c, const struct value *v)
+static int digest_compare(struct digest_check *c, const struct value *v)
 {
 	int r = leaf_digest(v, c->found);
 
@@ -118,12 +118,12 @@ static int digest_begin(void *arg, struct walk_leaf *leaf)
 		return 0;
 	leaf->n_tasks = leaf->value.kind == VALUE_ARRAY;
 	/* A text has no tasks. */
-	return leaf->value.kind == VALUE_TEXT ? compare(c, &leaf->value) : 0;
+	return leaf->value.kind == VALUE_TEXT ? digest_compare(c, &leaf->value) : 0;
 }
 
 static int digest_task(void *arg, struct walk_leaf *leaf, uint64_t task, struct walk_worker *worker)
 {
-	return compare(leaf->state, &leaf->value);
+	return digest_compare(leaf->state, &leaf->value);
 }
 
 static void say_different(struct digest_checks *all, const struct walk_leaf *leaf,
@@ -196,6 +196,6 @@ int verify_digests(struct verify *v, const struct verify_tree *t)
 	if (r < 0)
 		return r;
 	if (d && v->level >= 2)
-		r = check_names(&all);
+		r = digest_check_names(&all);
 	return r < 0 || !d || v->level < 3 ? r : verify_walk(v, t, &ops, &all);
 }

@@ -34,7 +34,7 @@ static void groups_release(struct groups *g)
 	free(g->group);
 }
 
-static int add_text(struct buf *to, struct span text)
+static int groups_add_text(struct buf *to, struct span text)
 {
 	int r = buf_add_span(to, text);
 
@@ -49,21 +49,21 @@ static const char *next_text(const struct buf *b, const char *at)
 }
 
 /* The part of a key before its last name: "" for a key without a slash. */
-static struct span dir_of(struct span key)
+static struct span groups_dir_of(struct span key)
 {
 	const uint8_t *slash = memrchr(key.p, '/', key.n);
 
 	return span_of(key.p, slash ? (size_t)(slash - key.p) : 0);
 }
 
-static struct span file_of(struct span key)
+static struct span groups_file_of(struct span key)
 {
-	struct span dir = dir_of(key);
+	struct span dir = groups_dir_of(key);
 
 	return span_from(key, dir.n + (dir.n < key.n && key.p[dir.n] == '/'));
 }
 
-static void say(struct groups *g, enum severity severity, const char *key, const char *text)
+static void groups_say(struct groups *g, enum severity severity, const char *key, const char *text)
 {
 	auto_free char *file = verify_join(g->path, key);
 
@@ -85,12 +85,12 @@ static bool is_document(struct span file)
 static int see_key(void *arg, struct span key, uint64_t len)
 {
 	struct groups *g = arg;
-	struct span dir = dir_of(key), file = file_of(key);
+	struct span dir = groups_dir_of(key), file = groups_file_of(key);
 	const char *last = NULL;
 
 	if (is_document(file) &&
 	    !(verify_is_param(g->t, dir) && span_eq(file, span_str("zarr.json"))))
-		return add_text(&g->docs, key);
+		return groups_add_text(&g->docs, key);
 	/* Files of other programs beside the groups at the top are like any beside an item. */
 	if (!dir.n || key.p[0] == '.' || verify_has_owner(g->t, key, 0))
 		return 0;
@@ -100,13 +100,14 @@ static int see_key(void *arg, struct span key, uint64_t len)
 	if (g->n_others >= OTHERS_MOST || (last && span_eq(span_str(last), dir)))
 		return 0;
 	g->n_others++;
-	return add_text(&g->others, dir);
+	return groups_add_text(&g->others, dir);
 }
 
 /* A file of an item whose arrays are in a database. */
 static int see_file(void *arg, struct span key, uint64_t len)
 {
-	return dir_of(key).n && item_is_own_name(path_first(key)) ? 0 : see_key(arg, key, len);
+	return groups_dir_of(key).n && item_is_own_name(path_first(key)) ? 0 :
+									   see_key(arg, key, len);
 }
 
 /* ---- documents of groups ---- */
@@ -114,7 +115,7 @@ static int see_file(void *arg, struct span key, uint64_t len)
 /* Check that all arrays of a consolidated document are there. */
 static void check_consolidated(struct groups *g, const char *key, const struct json *all)
 {
-	struct span top = dir_of(span_str(key));
+	struct span top = groups_dir_of(span_str(key));
 
 	for (size_t i = 0; json_is(all, JSON_OBJECT) && i < all->n; i++) {
 		struct span name = all->items[i].name;
@@ -123,9 +124,9 @@ static void check_consolidated(struct groups *g, const char *key, const struct j
 
 		/* "a/w/.zarray" in v2, "a/w" in v3. */
 		if (type ? !json_is(type, JSON_STRING) || !span_eq(type->s, span_str("array")) :
-			   !span_eq(file_of(name), span_str(".zarray")))
+			   !span_eq(groups_file_of(name), span_str(".zarray")))
 			continue;
-		name = type ? name : dir_of(name);
+		name = type ? name : groups_dir_of(name);
 		if (buf_addf(&array, "%.*s%s%.*s", SPAN_ARG(top), top.n && name.n ? "/" : "",
 			     SPAN_ARG(name)) < 0 ||
 		    verify_is_param(g->t, buf_span(&array)))
@@ -133,7 +134,7 @@ static void check_consolidated(struct groups *g, const char *key, const struct j
 		if (buf_addf(&text, "array '%.*s' is named, and is not there",
 			     SPAN_ARG(buf_span(&array))) >= 0 &&
 		    buf_str(&text))
-			say(g, SEVERITY_ERROR, key, buf_str(&text));
+			groups_say(g, SEVERITY_ERROR, key, buf_str(&text));
 	}
 }
 
@@ -173,7 +174,7 @@ static int check_document(struct groups *g, const char *key)
 		r = kv_get_all(item->dirs, span_str(key), LIMIT_JSON_BYTES, &text);
 	r = r < 0 ? r : json_parse(buf_span(&text), "the metadata of a group", &doc);
 	if (r == 0)
-		r = check_format(doc.root, file_of(span_str(key)));
+		r = check_format(doc.root, groups_file_of(span_str(key)));
 	if (r < 0 && r != -ENOMEM) {
 		auto_free char *file = verify_join(g->path, key);
 
@@ -184,14 +185,14 @@ static int check_document(struct groups *g, const char *key)
 		return r;
 	check_consolidated(g, key,
 			   json_member(json_member(doc.root, "consolidated_metadata"), "metadata"));
-	if (span_eq(file_of(span_str(key)), span_str(".zmetadata")))
+	if (span_eq(groups_file_of(span_str(key)), span_str(".zmetadata")))
 		check_consolidated(g, key, json_member(doc.root, "metadata"));
 	return 0;
 }
 
 /* ---- what belongs to nothing ---- */
 
-static int by_span(const void *a, const void *b)
+static int groups_by_span(const void *a, const void *b)
 {
 	return span_cmp(*(const struct span *)a, *(const struct span *)b);
 }
@@ -206,34 +207,34 @@ static int list_groups(struct groups *g)
 	if (!g->group)
 		return fail(-ENOMEM, "cannot list %zu groups", n);
 	for (const char *at = NULL; (at = next_text(&g->docs, at));) {
-		struct span file = file_of(span_str(at));
+		struct span file = groups_file_of(span_str(at));
 
 		if (span_eq(file, span_str("zarr.json")) || span_eq(file, span_str(".zgroup")))
-			g->group[g->n_groups++] = dir_of(span_str(at));
+			g->group[g->n_groups++] = groups_dir_of(span_str(at));
 	}
-	qsort(g->group, g->n_groups, sizeof(*g->group), by_span);
+	qsort(g->group, g->n_groups, sizeof(*g->group), groups_by_span);
 	return 0;
 }
 
-static bool is_group(const struct groups *g, struct span dir)
+static bool groups_is_group(const struct groups *g, struct span dir)
 {
-	return g->n_groups && bsearch(&dir, g->group, g->n_groups, sizeof(dir), by_span);
+	return g->n_groups && bsearch(&dir, g->group, g->n_groups, sizeof(dir), groups_by_span);
 }
 
 static void check_others(struct groups *g)
 {
 	for (const char *at = NULL; (at = next_text(&g->docs, at));) {
-		struct span dir = dir_of(span_str(at));
+		struct span dir = groups_dir_of(span_str(at));
 
-		if (span_eq(file_of(span_str(at)), span_str(".zattrs")) &&
-		    !verify_is_param(g->t, dir) && !is_group(g, dir))
-			say(g, SEVERITY_ERROR, at, "attributes of no array and no group");
+		if (span_eq(groups_file_of(span_str(at)), span_str(".zattrs")) &&
+		    !verify_is_param(g->t, dir) && !groups_is_group(g, dir))
+			groups_say(g, SEVERITY_ERROR, at, "attributes of no array and no group");
 	}
 	for (const char *at = NULL; (at = next_text(&g->others, at));) {
 		/* A file of another program in a group is not part of the hierarchy. */
-		if (!is_group(g, span_str(at)))
-			say(g, SEVERITY_ERROR, at,
-			    "files of no array: the metadata of one is not there");
+		if (!groups_is_group(g, span_str(at)))
+			groups_say(g, SEVERITY_ERROR, at,
+				   "files of no array: the metadata of one is not there");
 	}
 }
 

@@ -69,19 +69,20 @@ static int was_read(struct checking *c, const char *name, int r)
 }
 
 /* Read a file: 1 and its text; 0: it does not exist. */
-static int read_whole_file(struct checking *c, const char *name, uint64_t limit, struct buf *ret)
+static int item_read_whole_file(struct checking *c, const char *name, uint64_t limit,
+				struct buf *ret)
 {
 	return was_read(c, name, io_read_file(c->dir, name, limit, ret));
 }
 
-static int by_span(const void *a, const void *b)
+static int params_by_span(const void *a, const void *b)
 {
 	return span_cmp(*(const struct span *)a, *(const struct span *)b);
 }
 
 bool verify_is_param(const struct verify_tree *t, struct span name)
 {
-	return t->n_params && bsearch(&name, t->param, t->n_params, sizeof(name), by_span);
+	return t->n_params && bsearch(&name, t->param, t->n_params, sizeof(name), params_by_span);
 }
 
 /*
@@ -117,7 +118,7 @@ static int check_sharding_file(struct checking *c, const char *name)
 {
 	auto_of(shardings) struct shardings *s = NULL;
 	auto_buf text = { 0 };
-	int r = read_whole_file(c, name, LIMIT_SMALL_FILE, &text);
+	int r = item_read_whole_file(c, name, LIMIT_SMALL_FILE, &text);
 
 	if (r <= 0)
 		return r;
@@ -178,7 +179,7 @@ static int check_arrays_file(void *arg, const char *name, unsigned char type)
 	struct checking *c = arg;
 	auto_free char *file = verify_join("array_metadatas", name);
 	auto_buf text = { 0 };
-	int r = file ? read_whole_file(c, file, LIMIT_SMALL_FILE, &text) : -ENOMEM;
+	int r = file ? item_read_whole_file(c, file, LIMIT_SMALL_FILE, &text) : -ENOMEM;
 
 	if (r <= 0)
 		return r;
@@ -231,7 +232,7 @@ bool verify_has_owner(const struct verify_tree *t, struct span key, size_t longe
 	return false;
 }
 
-static int check_key(void *arg, struct span key, uint64_t len)
+static int item_check_key(void *arg, struct span key, uint64_t len)
 {
 	struct orphans *o = arg;
 	struct span array = path_first(key);
@@ -258,7 +259,7 @@ static int check_key_below(void *arg, struct span key, uint64_t len)
 	auto_buf whole = { 0 };
 	int r = buf_addf(&whole, "%s/%.*s", o->dir, SPAN_ARG(key));
 
-	return r < 0 ? r : check_key(arg, buf_span(&whole), len);
+	return r < 0 ? r : item_check_key(arg, buf_span(&whole), len);
 }
 
 static int check_keys_below(void *arg, const char *dir, struct kv *kv)
@@ -282,7 +283,7 @@ static bool is_of_leaf(const struct checking *c, struct span name)
 	return false;
 }
 
-static int check_entry(void *arg, const char *name, unsigned char type)
+static int item_check_entry(void *arg, const char *name, unsigned char type)
 {
 	struct checking *c = arg;
 	struct span s = span_str(name);
@@ -316,7 +317,7 @@ static int check_orphans(struct checking *c)
 	int r = 0;
 
 	if (c->t.item->is_ocdbt)
-		r = kv_list(c->t.item->kv, span_of(NULL, 0), check_key, &o);
+		r = kv_list(c->t.item->kv, span_of(NULL, 0), item_check_key, &o);
 	r = r < 0 ? r : item_below_each(c->t.item, check_keys_below, &o);
 	buf_release(&o.last);
 	if (r < 0 && r != -ENOMEM) {
@@ -326,7 +327,7 @@ static int check_orphans(struct checking *c)
 	}
 	if (r < 0)
 		return r;
-	r = io_list(c->dir, ".", check_entry, c);
+	r = io_list(c->dir, ".", item_check_entry, c);
 	return r < 0 ? r : item_each_other(c->t.item, count_other, c->v);
 }
 
@@ -342,7 +343,7 @@ static int list_params(struct checking *c)
 	for (uint32_t i = 0; i < t->n_nodes; i++)
 		if (t->nodes[i]->kind == TREE_LEAF)
 			c->t.param[c->t.n_params++] = t->nodes[i]->param;
-	qsort(c->t.param, c->t.n_params, sizeof(*c->t.param), by_span);
+	qsort(c->t.param, c->t.n_params, sizeof(*c->t.param), params_by_span);
 	return 0;
 }
 
@@ -381,7 +382,7 @@ static int note_tmp(void *arg, const char *name, unsigned char type)
 	return path && buf_add(&c->v->drafts, path, strlen(path) + 1) >= 0 ? 0 : -ENOMEM;
 }
 
-static int check_files(struct checking *c)
+static int item_check_files(struct checking *c)
 {
 	int r = verify_databases(c->v, c->t.item, c->path, c->dir);
 
@@ -429,7 +430,7 @@ int verify_walk(struct verify *v, const struct verify_tree *t, const struct walk
 	return r < 0 ? r : selection_walk(&v->t, &st, prefix, ops, arg);
 }
 
-static int check_item(struct verify *v, const char *path, bool named)
+static int item_check(struct verify *v, const char *path, bool named)
 {
 	__attribute__((cleanup(checking_release))) struct checking c = { .v = v, .path = path };
 	struct stat st;
@@ -454,7 +455,7 @@ static int check_item(struct verify *v, const char *path, bool named)
 	if (r < 0)
 		return r;
 	if (c.dir)
-		r = check_files(&c);
+		r = item_check_files(&c);
 	if (r < 0)
 		return r;
 	if (c.t.item && c.dir)
@@ -472,7 +473,7 @@ static int check_item(struct verify *v, const char *path, bool named)
 
 int verify_item(struct verify *v, const char *path, bool named)
 {
-	int r = check_item(v, path, named);
+	int r = item_check(v, path, named);
 
 	/* Report any other failure as damage, and continue with the next item. */
 	if (r < 0 && r != -ENOMEM && r != -EINTR) {

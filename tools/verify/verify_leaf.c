@@ -58,7 +58,7 @@ static void forget_findings(struct leaf_check *c)
 	c->is_damaged = false;
 }
 
-static void check_free(struct leaf_check *c)
+static void leaf_check_free(struct leaf_check *c)
 {
 	if (!c)
 		return;
@@ -71,7 +71,7 @@ static void check_free(struct leaf_check *c)
 }
 
 /* Keep a finding until the leaf is reported, so that findings are in order. */
-static void keep(struct leaf_check *c, const struct finding *f)
+static void leaf_keep(struct leaf_check *c, const struct finding *f)
 {
 	struct retained_finding *more;
 
@@ -92,9 +92,10 @@ static void keep(struct leaf_check *c, const struct finding *f)
 	pthread_mutex_unlock(&c->lock);
 }
 
-static void keep_text(struct leaf_check *c, enum severity severity, int level, const char *fmt, ...)
-	__attribute__((format(printf, 4, 5)));
-static void keep_text(struct leaf_check *c, enum severity severity, int level, const char *fmt, ...)
+static void leaf_keep_text(struct leaf_check *c, enum severity severity, int level, const char *fmt,
+			   ...) __attribute__((format(printf, 4, 5)));
+static void leaf_keep_text(struct leaf_check *c, enum severity severity, int level, const char *fmt,
+			   ...)
 {
 	struct finding f = { .severity = severity, .level = level, .file = c->file };
 	auto_buf text = { 0 };
@@ -105,47 +106,48 @@ static void keep_text(struct leaf_check *c, enum severity severity, int level, c
 	va_end(ap);
 	f.text = buf_str(&text);
 	if (f.text)
-		keep(c, &f);
+		leaf_keep(c, &f);
 }
 
 /* ---- metadata ---- */
 
 /* Check that one device can have written such a part of the array. */
-static void check_part(struct leaf_check *c, const char *given, const uint64_t *part,
-		       const struct zarr_meta *m)
+static void leaf_check_part(struct leaf_check *c, const char *given, const uint64_t *part,
+			    const struct zarr_meta *m)
 {
 	for (unsigned i = 0; i < m->rank; i++)
 		if (part[i] > MAX(m->shape[i], (uint64_t)1) || (!part[i] && m->shape[i])) {
-			keep_text(c, SEVERITY_ERROR, 2,
-				  "%s a write_shape with %llu on axis %u, where its array has %llu",
-				  given, (unsigned long long)part[i], i,
-				  (unsigned long long)m->shape[i]);
+			leaf_keep_text(
+				c, SEVERITY_ERROR, 2,
+				"%s a write_shape with %llu on axis %u, where its array has %llu",
+				given, (unsigned long long)part[i], i,
+				(unsigned long long)m->shape[i]);
 			return;
 		}
 }
 
-static void check_write_shape(struct leaf_check *c, const struct tree_node *leaf,
-			      const struct zarr_meta *m)
+static void leaf_check_write_shape(struct leaf_check *c, const struct tree_node *leaf,
+				   const struct zarr_meta *m)
 {
 	if (!leaf->has_write_shape)
 		return;
 	if (leaf->write_rank != m->rank)
-		keep_text(c, SEVERITY_ERROR, 2, "_METADATA gives it %u %s, its array has %u",
-			  leaf->write_rank, noun(leaf->write_rank, "axis", "axes"), m->rank);
+		leaf_keep_text(c, SEVERITY_ERROR, 2, "_METADATA gives it %u %s, its array has %u",
+			       leaf->write_rank, noun(leaf->write_rank, "axis", "axes"), m->rank);
 	else
-		check_part(c, "_METADATA gives it", leaf->write_shape, m);
+		leaf_check_part(c, "_METADATA gives it", leaf->write_shape, m);
 }
 
 /* Check that JAX can make random keys of the array. */
-static void check_keys(struct leaf_check *c, const struct verify_tree *t,
-		       const struct tree_node *leaf, const struct zarr *z)
+static void leaf_check_keys(struct leaf_check *c, const struct verify_tree *t,
+			    const struct tree_node *leaf, const struct zarr *z)
 {
 	struct span impl;
 	int r = item_prng_impl(t->item, leaf, &impl);
 
 	err_clear();
 	if (r == 1 && (z->meta.dtype != DTYPE_UINT32 || !z->meta.rank))
-		keep_text(
+		leaf_keep_text(
 			c, SEVERITY_ERROR, 2,
 			"array_metadatas say that it holds random keys ('%.*s'), which are rows of "
 			"uint32, and its array is of %s, with %u %s",
@@ -158,7 +160,7 @@ static void check_orbax(struct leaf_check *c, const struct tree_node *leaf, cons
 	auto_buf why = { 0 };
 
 	if (verify_orbax_array(c->all->t->item, leaf, z, &why) && buf_str(&why))
-		keep_text(c, SEVERITY_REFUSED, 2, "%s", buf_str(&why));
+		leaf_keep_text(c, SEVERITY_REFUSED, 2, "%s", buf_str(&why));
 }
 
 static void check_array_metadata(struct leaf_check *c, const struct tree_node *leaf,
@@ -174,23 +176,24 @@ static void check_array_metadata(struct leaf_check *c, const struct tree_node *l
 			continue;
 		found = true;
 		if (m->write_rank != z->meta.rank || m->chunk_rank != z->meta.rank)
-			keep_text(c, SEVERITY_ERROR, 2,
-				  "array_metadatas give it %u %s, its array has %u", m->write_rank,
-				  noun(m->write_rank, "axis", "axes"), z->meta.rank);
+			leaf_keep_text(c, SEVERITY_ERROR, 2,
+				       "array_metadatas give it %u %s, its array has %u",
+				       m->write_rank, noun(m->write_rank, "axis", "axes"),
+				       z->meta.rank);
 		else if (memcmp(m->chunk_shape, z->leaf_chunk, m->chunk_rank * sizeof(uint64_t)))
-			keep_text(c, SEVERITY_ERROR, 2,
-				  "array_metadatas give it other chunks than its array has");
+			leaf_keep_text(c, SEVERITY_ERROR, 2,
+				       "array_metadatas give it other chunks than its array has");
 		else
-			check_part(c, "array_metadatas give it", m->write_shape, &z->meta);
+			leaf_check_part(c, "array_metadatas give it", m->write_shape, &z->meta);
 	}
-	check_keys(c, t, leaf, z);
+	leaf_check_keys(c, t, leaf, z);
 	if (t->n_arrays && !found && span_eq(leaf->value_type, span_str("jax.Array")))
-		keep_text(c, SEVERITY_ERROR, 2,
-			  "array_metadatas do not have it, as they have every jax.Array");
+		leaf_keep_text(c, SEVERITY_ERROR, 2,
+			       "array_metadatas do not have it, as they have every jax.Array");
 }
 
-static void check_sharding(struct leaf_check *c, const struct tree_node *leaf,
-			   const struct zarr_meta *m)
+static void leaf_check_sharding(struct leaf_check *c, const struct tree_node *leaf,
+				const struct zarr_meta *m)
 {
 	auto_of(sharding) struct sharding *s = NULL;
 	struct err_note note;
@@ -206,8 +209,8 @@ static void check_sharding(struct leaf_check *c, const struct tree_node *leaf,
 	r = sharding_check(s, m->shape, m->rank);
 	if (r < 0) {
 		err_save(r, &note);
-		keep_text(c, SEVERITY_ERROR, 2, "its sharding does not fit its shape: %s",
-			  note.text);
+		leaf_keep_text(c, SEVERITY_ERROR, 2, "its sharding does not fit its shape: %s",
+			       note.text);
 	}
 	err_clear();
 }
@@ -252,7 +255,7 @@ static void check_missing(struct leaf_check *c, const struct zarr *z)
 	zarr_chunk_key(&z->meta, index, &key);
 	if (!item_has_nodes(c->all->t->item, z->kv))
 		blame_chunk(c, z, buf_str(&key));
-	keep_text(
+	leaf_keep_text(
 		c, SEVERITY_ERROR, 2,
 		"%llu of %llu chunks %s not stored, and the checkpoint says that all are; the first is '%s%s'",
 		(unsigned long long)(o->grid - o->n), (unsigned long long)o->grid,
@@ -267,24 +270,25 @@ static int list_objects(struct leaf_check *c, struct zarr *z)
 	if (r < 0)
 		return r;
 	if (o->n_strange)
-		keep_text(c, SEVERITY_ERROR, 2,
-			  "%llu %s of no chunk of its grid, the first is '%s'",
-			  (unsigned long long)o->n_strange,
-			  noun(o->n_strange, "key is", "keys are"), o->strange ? o->strange : "?");
+		leaf_keep_text(c, SEVERITY_ERROR, 2,
+			       "%llu %s of no chunk of its grid, the first is '%s'",
+			       (unsigned long long)o->n_strange,
+			       noun(o->n_strange, "key is", "keys are"),
+			       o->strange ? o->strange : "?");
 	if (!o->is_guessed)
 		check_missing(c, z);
 	else if (o->n < o->grid && c->all->v->level >= 3)
-		keep_text(c, SEVERITY_UNCHECKED, 3,
-			  "only %zu of its %llu chunks are checked: the server cannot list", o->n,
-			  (unsigned long long)o->grid);
+		leaf_keep_text(c, SEVERITY_UNCHECKED, 3,
+			       "only %zu of its %llu chunks are checked: the server cannot list",
+			       o->n, (unsigned long long)o->grid);
 	return 0;
 }
 
 /* ---- decoding ---- */
 
 /* Get the place of a chunk, as far as it is known. */
-static void place_of(struct leaf_check *c, struct zarr *z, const uint64_t *index, struct finding *f,
-		     char **ret_file)
+static void leaf_place_of(struct leaf_check *c, struct zarr *z, const uint64_t *index,
+			  struct finding *f, char **ret_file)
 {
 	struct chunk at = { 0 };
 
@@ -317,17 +321,17 @@ static void chunk_failed(struct leaf_check *c, struct zarr *z, const uint64_t *i
 	f.text = note.text;
 	/* The names of files in a part are relative to it; the note says which part it is. */
 	if (!item->is_unmerged && !item_database_dir(item, z->kv))
-		place_of(c, z, index, &f, &file);
+		leaf_place_of(c, z, index, &f, &file);
 	if (!f.file)
 		verify_place(note.text, c->all->t->item->path, &f, &file);
 	if (!f.file)
 		f.file = c->file;
-	keep(c, &f);
+	leaf_keep(c, &f);
 	err_clear();
 }
 
-static int check_chunk(struct leaf_check *k, struct zarr *z, const uint64_t *index,
-		       struct walk_worker *worker)
+static int leaf_check_chunk(struct leaf_check *k, struct zarr *z, const uint64_t *index,
+			    struct walk_worker *worker)
 {
 	struct verify_chunk found = { 0 };
 	int r = verify_chunk(z, index, worker, &k->all->large, k->has_nodes, &found);
@@ -360,7 +364,7 @@ static int check_object(struct leaf_check *c, struct zarr *z, uint64_t object,
 	}
 	memcpy(at, first, sizeof(at));
 	do {
-		int r = check_chunk(c, z, at, worker);
+		int r = leaf_check_chunk(c, z, at, worker);
 
 		if (r == -ENOMEM)
 			return r;
@@ -410,9 +414,9 @@ static int leaf_check_begin(void *arg, struct walk_leaf *leaf)
 	c->has_nodes = item_has_nodes(all->t->item, z->kv);
 	if (all->v->level >= 2) {
 		check_orbax(c, leaf->node, z);
-		check_write_shape(c, leaf->node, &z->meta);
+		leaf_check_write_shape(c, leaf->node, &z->meta);
 		check_array_metadata(c, leaf->node, z);
-		check_sharding(c, leaf->node, &z->meta);
+		leaf_check_sharding(c, leaf->node, &z->meta);
 	}
 	r = all->v->level >= 2 ? list_objects(c, z) : 0;
 	/* Only rank 0 reports leaf-level findings. */
@@ -500,7 +504,7 @@ static int leaf_check_end(void *arg, struct walk_leaf *leaf)
 	all->v->leaves++;
 	all->v->unopened_leaves += leaf->failed.code != 0;
 	if (leaf->failed.code == -ENOMEM) {
-		check_free(c);
+		leaf_check_free(c);
 		return err_restore(&leaf->failed);
 	}
 	/* A shared leaf fails on all ranks, and is reported once. */
@@ -524,7 +528,7 @@ static int leaf_check_end(void *arg, struct walk_leaf *leaf)
 	}
 	if (c)
 		add_up(all, c, leaf);
-	check_free(c);
+	leaf_check_free(c);
 	return 0;
 }
 

@@ -13,7 +13,7 @@
 /* The most objects of an array that are looked for without a listing: 8 MiB of numbers. */
 #define GUESSED_MAX (1 << 20)
 
-static uint64_t number_of(const struct zarr_meta *m, const uint64_t *index)
+static uint64_t objects_number_of(const struct zarr_meta *m, const uint64_t *index)
 {
 	uint64_t n = 0;
 
@@ -28,7 +28,7 @@ struct object_listing {
 	struct verify_objects *ret;
 };
 
-static bool is_metadata(struct span name)
+static bool objects_is_metadata(struct span name)
 {
 	static const char *const names[] = { ".zarray", "zarr.json", ".zattrs", ".zgroup" };
 
@@ -52,14 +52,14 @@ static bool is_of_other(const struct object_listing *l, struct span key, struct 
 	return verify_has_owner(l->t, key, l->z->prefix_len);
 }
 
-static int add_object(void *arg, struct span key, uint64_t len)
+static int objects_add(void *arg, struct span key, uint64_t len)
 {
 	struct object_listing *l = arg;
 	struct verify_objects *o = l->ret;
 	struct span name = span_from(key, l->z->prefix_len);
 	uint64_t index[LIMIT_RANK];
 
-	if (is_metadata(name))
+	if (objects_is_metadata(name))
 		return 0;
 	if (!zarr_chunk_key_parse(&l->z->meta, name, index)) {
 		if (is_of_other(l, key, name))
@@ -71,11 +71,11 @@ static int add_object(void *arg, struct span key, uint64_t len)
 	}
 	if (!array_reserve(o->object, o->cap, o->n + 1))
 		return fail(-ENOMEM, "cannot list %zu chunks", o->n + 1);
-	o->object[o->n++] = number_of(&l->z->meta, index);
+	o->object[o->n++] = objects_number_of(&l->z->meta, index);
 	return 0;
 }
 
-static int by_number(const void *a, const void *b)
+static int objects_by_number(const void *a, const void *b)
 {
 	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
 
@@ -103,11 +103,11 @@ int verify_objects_list(const struct verify_tree *t, struct zarr *z, struct veri
 	ret->grid = zarr_meta_objects(&z->meta);
 	if (z->kv->no_list)
 		return guess(ret);
-	r = kv_list(z->kv, span_of(z->prefix, z->prefix_len), add_object, &l);
+	r = kv_list(z->kv, span_of(z->prefix, z->prefix_len), objects_add, &l);
 	if (r < 0)
 		return r;
 	if (ret->n)
-		qsort(ret->object, ret->n, sizeof(*ret->object), by_number);
+		qsort(ret->object, ret->n, sizeof(*ret->object), objects_by_number);
 	return r;
 }
 

@@ -74,8 +74,8 @@ int verify_orbax(struct verify *v, const char *path, struct item *item, bool nam
  * Orbax looks for arrays where _METADATA says that they are, and in the format that it says; that
  * is v2 if it does not mention the format.
  */
-static bool is_elsewhere(struct item *item, const struct tree_node *leaf, const struct zarr *z,
-			 struct buf *ret)
+static bool orbax_is_elsewhere(struct item *item, const struct tree_node *leaf,
+			       const struct zarr *z, struct buf *ret)
 {
 	const struct tree *t = item->tree;
 	bool in_database = item_has_nodes(item, z->kv);
@@ -141,5 +141,5 @@ static bool has_other_keys(struct item *item, const struct tree_node *leaf,
 bool verify_orbax_array(struct item *item, const struct tree_node *leaf, const struct zarr *z,
 			struct buf *ret)
 {
-	return is_elsewhere(item, leaf, z, ret) || has_other_keys(item, leaf, &z->meta, ret);
+	return orbax_is_elsewhere(item, leaf, z, ret) || has_other_keys(item, leaf, &z->meta, ret);
 }

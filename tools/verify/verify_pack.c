@@ -25,7 +25,7 @@ static uint64_t count_of(const struct verify *v, size_t i)
 	return *(const uint64_t *)((const char *)v + counts[i]);
 }
 
-static int put_text(struct buf *b, const char *text)
+static int pack_put_text(struct buf *b, const char *text)
 {
 	int r = wire_put_u32le(b, text ? (uint32_t)strlen(text) : NO_TEXT);
 
@@ -68,11 +68,11 @@ int verify_pack(const struct finding *f, struct buf *ret)
 	r = wire_put_u64le(ret, f->len);
 	if (r < 0)
 		return r;
-	r = put_text(ret, f->leaf);
+	r = pack_put_text(ret, f->leaf);
 	if (r < 0)
 		return r;
-	r = put_text(ret, f->file);
-	return r < 0 ? r : put_text(ret, f->text);
+	r = pack_put_text(ret, f->file);
+	return r < 0 ? r : pack_put_text(ret, f->text);
 }
 
 int verify_pack_end(struct verify *v, int r, const struct verify *was, struct buf *ret)

@@ -41,7 +41,7 @@ static void put_member(struct buf *out, const char *name, const char *text)
 		buf_add_str(out, "null");
 }
 
-static void say_json(const struct verify *v, const struct finding *f)
+static void verify_say_json(const struct verify *v, const struct finding *f)
 {
 	static const char *const names[] = { [SEVERITY_WARNING] = "warning",
 					     [SEVERITY_ERROR] = "error",
@@ -165,7 +165,7 @@ void verify_say(struct verify *v, const struct finding *f)
 	} else if (is_repeated(v, f)) {
 		return;
 	} else if (v->json) {
-		say_json(v, f);
+		verify_say_json(v, f);
 	} else {
 		say_text(f);
 	}

@@ -19,7 +19,7 @@
 
 #define MAX_NESTING 8 /* levels of composite items inside each other */
 
-static int by_name(const void *a, const void *b)
+static int step_by_name(const void *a, const void *b)
 {
 	return strcmp(((const struct child *)a)->name, ((const struct child *)b)->name);
 }
@@ -31,7 +31,7 @@ static int list_children(struct verify *v, const char *path, struct children *c)
 	if (r < 0)
 		return r;
 	if (c->n)
-		qsort(c->child, c->n, sizeof(*c->child), by_name);
+		qsort(c->child, c->n, sizeof(*c->child), step_by_name);
 	return r;
 }
 
@@ -53,7 +53,7 @@ static bool is_json(const struct step_meta *m, const char *item)
 	       memmem(handler.p, handler.n, "Json", strlen("Json"));
 }
 
-static bool is_tree(const struct step_meta *m, const char *item)
+static bool step_is_tree(const struct step_meta *m, const char *item)
 {
 	return m && step_meta_is_tree(m, span_str(item));
 }
@@ -62,7 +62,7 @@ static bool is_tree(const struct step_meta *m, const char *item)
  * Check the files of an item: those of a JSON item must be JSON; only its handler knows the format
  * of others.
  */
-static int check_files(struct verify *v, const char *path, bool json)
+static int step_check_files(struct verify *v, const char *path, bool json)
 {
 	struct children c;
 	int r = list_children(v, path, &c);
@@ -101,7 +101,7 @@ static int check_files(struct verify *v, const char *path, bool json)
 /* ---- steps ---- */
 
 /* Read the metadata: 1; 0: it does not exist, or an error was reported. */
-static int read_meta(struct verify *v, const char *path, struct step_meta **ret)
+static int step_read_meta(struct verify *v, const char *path, struct step_meta **ret)
 {
 	auto_free char *file = verify_join(path, "_CHECKPOINT_METADATA");
 	auto_buf text = { 0 };
@@ -173,7 +173,7 @@ static void check_named(struct verify *v, const char *path, const struct step_me
 int verify_own_metadata(struct verify *v, const char *path)
 {
 	auto_of(step_meta) struct step_meta *m = NULL;
-	int r = read_meta(v, path, &m);
+	int r = step_read_meta(v, path, &m);
 
 	if (m && v->level >= 2)
 		check_times(v, path, m);
@@ -186,7 +186,7 @@ int verify_own_metadata(struct verify *v, const char *path)
 static int check_step(struct verify *v, const char *path, unsigned depth);
 
 /* The kind of a child of a step, as detect_item(). */
-static int kind_of(struct verify *v, const char *path, enum item_kind *ret)
+static int step_kind_of(struct verify *v, const char *path, enum item_kind *ret)
 {
 	int r = path ? detect_item(v->ckpt->source, path, ret) : -ENOMEM;
 	struct err_note why;
@@ -203,7 +203,7 @@ static int check_child(struct verify *v, const char *path, const char *name,
 {
 	auto_free char *below = verify_join(path, name);
 	enum item_kind kind;
-	int r = kind_of(v, below, &kind);
+	int r = step_kind_of(v, below, &kind);
 	bool is_known = true;
 
 	if (r >= 0 && kind == ITEM_STORED) {
@@ -215,8 +215,8 @@ static int check_child(struct verify *v, const char *path, const char *name,
 	if (r < 0)
 		return r == -ENOMEM ? r : 0;
 	if (kind == ITEM_PYTREE)
-		return verify_item(v, below, is_tree(m, name));
-	if (is_tree(m, name)) {
+		return verify_item(v, below, step_is_tree(m, name));
+	if (step_is_tree(m, name)) {
 		v->items++;
 		verify_file(v, 2, below, "its handler is of a tree, and it has no file of one");
 		return 0;
@@ -224,14 +224,14 @@ static int check_child(struct verify *v, const char *path, const char *name,
 	if (kind == ITEM_COMPOSITE && depth < MAX_NESTING)
 		return check_step(v, below, depth + 1);
 	v->items++;
-	return check_files(v, below, is_json(m, name));
+	return step_check_files(v, below, is_json(m, name));
 }
 
 static int check_step(struct verify *v, const char *path, unsigned depth)
 {
 	auto_of(step_meta) struct step_meta *m = NULL;
 	auto_children c = { 0 };
-	int r = read_meta(v, path, &m);
+	int r = step_read_meta(v, path, &m);
 
 	if (r < 0)
 		return r;
@@ -313,7 +313,7 @@ static int verify_one(struct verify *v, const struct step_entry *e)
 	return verify_step(v, e->name);
 }
 
-static void say_others(struct verify *v, const struct step_list *l)
+static void step_say_others(struct verify *v, const struct step_list *l)
 {
 	auto_buf text = { 0 };
 
@@ -347,7 +347,7 @@ int verify_root(struct verify *v)
 	if (r < 0)
 		return r;
 	if (v->level >= 2)
-		say_others(v, &l);
+		step_say_others(v, &l);
 	for (size_t i = 0; i < l.n && r >= 0; i++)
 		r = verify_one(v, &l.entry[i]);
 	return r;

@@ -43,8 +43,8 @@ void grid_box(const struct grid *g, uint64_t first, uint64_t n, struct grid_box 
  * Place one axis of a part at element v of the view: the chunk there, and how far the part extends
  * in it.
  */
-static bool place(const struct grid_axis *a, uint64_t v, uint64_t hi, uint64_t *ret_chunk,
-		  uint64_t *ret_hi, uint64_t *ret_from)
+static bool grid_place(const struct grid_axis *a, uint64_t v, uint64_t hi, uint64_t *ret_chunk,
+		       uint64_t *ret_hi, uint64_t *ret_from)
 {
 	uint64_t pos = a->start + a->step * v, stop;
 
@@ -69,8 +69,8 @@ static void place_all(const struct grid *g, const struct grid_box *box, struct g
 	}
 	part->padding = false;
 	for (unsigned i = 0; i < g->rank; i++)
-		if (!place(&g->axis[i], part->lo[i], box->hi[i], &part->chunk[i], &part->hi[i],
-			   &part->from[i]))
+		if (!grid_place(&g->axis[i], part->lo[i], box->hi[i], &part->chunk[i], &part->hi[i],
+				&part->from[i]))
 			part->padding = true;
 }
 

@@ -64,7 +64,7 @@ void meta_shared_unref(struct meta_shared *s)
 	free(s);
 }
 
-static struct meta_shared *find(struct meta_cache *m, struct span json)
+static struct meta_shared *meta_cache_find(struct meta_cache *m, struct span json)
 {
 	struct meta_shared *s = NULL;
 
@@ -79,7 +79,7 @@ static struct meta_shared *find(struct meta_cache *m, struct span json)
 }
 
 /* Cache a document. If that fails, it will be parsed again. */
-static void remember(struct meta_cache *m, struct span json, struct meta_shared *s)
+static void meta_cache_remember(struct meta_cache *m, struct span json, struct meta_shared *s)
 {
 	struct meta_shared *out;
 
@@ -104,7 +104,7 @@ int meta_cache_parse(struct meta_cache *m, struct span json, const char *what,
 	bool small = m && json.n > 0 && json.n <= META_CACHED_BYTES;
 	int r;
 
-	s = small ? find(m, json) : NULL;
+	s = small ? meta_cache_find(m, json) : NULL;
 	if (s) {
 		*ret = take(s);
 		return 0;
@@ -117,7 +117,7 @@ int meta_cache_parse(struct meta_cache *m, struct span json, const char *what,
 	if (r < 0)
 		return r;
 	if (small)
-		remember(m, json, s);
+		meta_cache_remember(m, json, s);
 	*ret = take(s);
 	return 0;
 }
@@ -125,7 +125,7 @@ int meta_cache_parse(struct meta_cache *m, struct span json, const char *what,
 /* ---- by array ---- */
 
 /* Leaves of one item are beside one another, so that those of a large tree do not collide. */
-static struct meta_of_array *place_of(struct meta_cache *m, uint64_t owner, uint32_t tag)
+static struct meta_of_array *meta_cache_place_of(struct meta_cache *m, uint64_t owner, uint32_t tag)
 {
 	return &m->arrays[(owner * 0x9e3779b97f4a7c15u + tag) % ARRAYS];
 }
@@ -143,8 +143,8 @@ struct meta_shared *meta_cache_get(struct meta_cache *m, uint64_t owner, uint32_
 	if (!m)
 		return NULL;
 	pthread_mutex_lock(&m->lock);
-	if (m->arrays && is_of(place_of(m, owner, tag), owner, tag, kv)) {
-		s = place_of(m, owner, tag)->doc;
+	if (m->arrays && is_of(meta_cache_place_of(m, owner, tag), owner, tag, kv)) {
+		s = meta_cache_place_of(m, owner, tag)->doc;
 		atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
 	}
 	pthread_mutex_unlock(&m->lock);
@@ -162,7 +162,7 @@ void meta_cache_put(struct meta_cache *m, uint64_t owner, uint32_t tag, const vo
 	if (!m->arrays)
 		m->arrays = calloc(ARRAYS, sizeof(*m->arrays));
 	if (m->arrays) {
-		struct meta_of_array *a = place_of(m, owner, tag);
+		struct meta_of_array *a = meta_cache_place_of(m, owner, tag);
 
 		out = a->doc;
 		*a = (struct meta_of_array){ .owner = owner, .kv = kv, .doc = s, .tag = tag };

@@ -6,7 +6,7 @@
 #include "core/base/err.h"
 #include "core/zarr/meta/zarr_meta.h"
 
-static int put_sizes(struct buf *b, const char *before, const uint64_t *sizes, unsigned rank)
+static int create_put_sizes(struct buf *b, const char *before, const uint64_t *sizes, unsigned rank)
 {
 	int r = buf_addf(b, "%s[", before);
 
@@ -35,7 +35,7 @@ static int put_compressor(struct buf *b, const struct zarr_create *c, const char
 
 static int print_v2(const struct zarr_create *c, struct buf *b)
 {
-	int r = put_sizes(b, "{\"chunks\":", c->chunk, c->rank);
+	int r = create_put_sizes(b, "{\"chunks\":", c->chunk, c->rank);
 
 	if (r < 0)
 		return r;
@@ -48,7 +48,7 @@ static int print_v2(const struct zarr_create *c, struct buf *b)
 		     dtype_info(c->dtype)->v2);
 	if (r < 0)
 		return r;
-	r = put_sizes(b, ",\"shape\":", c->shape, c->rank);
+	r = create_put_sizes(b, ",\"shape\":", c->shape, c->rank);
 	return r < 0 ? r : buf_add_str(b, ",\"zarr_format\":2}");
 }
 
@@ -56,7 +56,7 @@ static int print_v2(const struct zarr_create *c, struct buf *b)
  * Append [bytes], and compressor and checksum if configured: those of the chunk, or of the inner
  * chunk of a shard.
  */
-static int put_codecs(struct buf *b, const struct zarr_create *c)
+static int create_put_codecs(struct buf *b, const struct zarr_create *c)
 {
 	bool has_order = dtype_info(c->dtype)->word > 1;
 	int r = buf_add_str(
@@ -75,14 +75,14 @@ static int put_codecs(struct buf *b, const struct zarr_create *c)
 
 static int put_shard(struct buf *b, const struct zarr_create *c)
 {
-	int r = put_sizes(b, "[{\"configuration\":{\"chunk_shape\":", c->chunk, c->rank);
+	int r = create_put_sizes(b, "[{\"configuration\":{\"chunk_shape\":", c->chunk, c->rank);
 
 	if (r < 0)
 		return r;
 	r = buf_add_str(b, ",\"codecs\":");
 	if (r < 0)
 		return r;
-	r = put_codecs(b, c);
+	r = create_put_codecs(b, c);
 	return r < 0 ? r :
 		       buf_add_str(b,
 				   ",\"index_codecs\":[{\"configuration\":{\"endian\":\"little\"},"
@@ -93,8 +93,8 @@ static int put_shard(struct buf *b, const struct zarr_create *c)
 static int print_v3(const struct zarr_create *c, struct buf *b)
 {
 	static const uint8_t zero[LIMIT_ITEM_BYTES];
-	int r = put_sizes(b, "{\"chunk_grid\":{\"configuration\":{\"chunk_shape\":", c->chunk,
-			  c->rank);
+	int r = create_put_sizes(
+		b, "{\"chunk_grid\":{\"configuration\":{\"chunk_shape\":", c->chunk, c->rank);
 
 	if (r < 0)
 		return r;
@@ -102,7 +102,7 @@ static int print_v3(const struct zarr_create *c, struct buf *b)
 			   "\"codecs\":");
 	if (r < 0)
 		return r;
-	r = c->sharded ? put_shard(b, c) : put_codecs(b, c);
+	r = c->sharded ? put_shard(b, c) : create_put_codecs(b, c);
 	if (r < 0)
 		return r;
 	r = buf_addf(b, ",\"data_type\":\"%s\",\"fill_value\":", dtype_info(c->dtype)->name);
@@ -111,7 +111,7 @@ static int print_v3(const struct zarr_create *c, struct buf *b)
 	r = dtype_fill_print(c->dtype, 3, zero, b);
 	if (r < 0)
 		return r;
-	r = put_sizes(b, ",\"node_type\":\"array\",\"shape\":", c->shape, c->rank);
+	r = create_put_sizes(b, ",\"node_type\":\"array\",\"shape\":", c->shape, c->rank);
 	return r < 0 ? r : buf_add_str(b, ",\"zarr_format\":3}");
 }
 

@@ -32,7 +32,7 @@ int zarr_chunk_key(const struct zarr_meta *m, const uint64_t *index, struct buf 
 }
 
 /* Take a decimal number below limit, without leading zeros, from the start of s. */
-static bool take_number(struct span *s, uint64_t limit, uint64_t *ret)
+static bool key_take_number(struct span *s, uint64_t limit, uint64_t *ret)
 {
 	uint64_t v = 0;
 	size_t n = 0;
@@ -68,7 +68,7 @@ int zarr_chunk_key_parse(const struct zarr_meta *m, struct span key, uint64_t *r
 	for (unsigned i = 0; i < m->rank; i++) {
 		if ((i > 0 || m->keys == ZARR_KEYS_DEFAULT) && !take_byte(&key, m->separator))
 			return 0;
-		if (!take_number(&key, m->grid[i], &index[i]))
+		if (!key_take_number(&key, m->grid[i], &index[i]))
 			return 0;
 	}
 	if (key.n)

@@ -34,7 +34,7 @@ static bool has_bare_words(const struct json *j)
 /* ---- shapes ---- */
 
 /* The number of sizes in "shape" is the rank. */
-static int parse_shape(const struct json *doc, struct zarr_meta *m)
+static int meta_parse_shape(const struct json *doc, struct zarr_meta *m)
 {
 	const struct json *shape = json_member(doc, "shape");
 
@@ -46,7 +46,7 @@ static int parse_shape(const struct json *doc, struct zarr_meta *m)
 }
 
 /* Compute the members that derive from shape, chunk and dtype. */
-static int count(struct zarr_meta *m)
+static int meta_count(struct zarr_meta *m)
 {
 	uint64_t n = 1;
 	bool is_empty = false;
@@ -209,10 +209,10 @@ static int parse_v2_separator(const struct json *doc, struct zarr_meta *m)
 }
 
 /* Other members may be anything, and are ignored. */
-static int parse_v2(const struct json *doc, struct zarr_meta *m)
+static int meta_parse_v2(const struct json *doc, struct zarr_meta *m)
 {
 	static member_fn *const members[] = {
-		parse_shape,         parse_v2_chunks,    parse_v2_dtype,
+		meta_parse_shape,    parse_v2_chunks,    parse_v2_dtype,
 		parse_v2_compressor, parse_v2_fill,      parse_v2_order,
 		parse_v2_filters,    parse_v2_separator, NULL
 	};
@@ -358,11 +358,11 @@ static int check_v3_extensions(const struct json *doc, struct zarr_meta *m)
 	return 0;
 }
 
-static int parse_v3(const struct json *doc, struct zarr_meta *m)
+static int meta_parse_v3(const struct json *doc, struct zarr_meta *m)
 {
 	static member_fn *const members[] = {
-		check_v3_extensions, parse_shape,    check_v3_rest, parse_v3_grid,
-		parse_v3_keys,       parse_v3_dtype, NULL
+		check_v3_extensions, meta_parse_shape, check_v3_rest, parse_v3_grid,
+		parse_v3_keys,       parse_v3_dtype,   NULL
 	};
 	const struct json *fill = json_member(doc, "fill_value");
 	int r = parse_members(doc, m, members);
@@ -376,7 +376,7 @@ static int parse_v3(const struct json *doc, struct zarr_meta *m)
 
 /* ---- whole documents ---- */
 
-static int parse_document(const struct json *doc, const char *what, struct zarr_meta *m)
+static int meta_parse_document(const struct json *doc, const char *what, struct zarr_meta *m)
 {
 	int64_t format;
 	int r;
@@ -391,8 +391,8 @@ static int parse_document(const struct json *doc, const char *what, struct zarr_
 	if (format != 2 && format != 3)
 		return fail(-EUCLEAN, "zarr_format is %lld, not 2 or 3", (long long)format);
 	m->format = (unsigned)format;
-	r = format == 2 ? parse_v2(doc, m) : parse_v3(doc, m);
-	return r < 0 ? r : count(m);
+	r = format == 2 ? meta_parse_v2(doc, m) : meta_parse_v3(doc, m);
+	return r < 0 ? r : meta_count(m);
 }
 
 int zarr_meta_parse(struct span json, const char *what, struct zarr_meta *ret)
@@ -410,7 +410,7 @@ int zarr_meta_parse(struct span json, const char *what, struct zarr_meta *ret)
 	if (r < 0)
 		return r;
 	m->arena.metered = true;
-	r = parse_document(doc.root, what, m);
+	r = meta_parse_document(doc.root, what, m);
 	if (r < 0) {
 		arena_release(&m->arena);
 		return err_at(r, "%s", what);

@@ -14,14 +14,14 @@ static int put_list(struct buf *b, const char *name, const uint64_t *v, unsigned
 	return r < 0 ? r : buf_add_str(b, "]");
 }
 
-static int put_line(struct buf *b, const char *name, const uint64_t *v, unsigned n)
+static int text_put_line(struct buf *b, const char *name, const uint64_t *v, unsigned n)
 {
 	int r = put_list(b, name, v, n);
 
 	return r < 0 ? r : buf_add_byte(b, '\n');
 }
 
-static int put_codecs(struct buf *b, const struct codec_chain *chain, int indent)
+static int text_put_codecs(struct buf *b, const struct codec_chain *chain, int indent)
 {
 	int r = 0;
 
@@ -59,7 +59,7 @@ static int put_level(struct buf *b, const struct zarr_meta *m, const struct zarr
 	if (!s) {
 		r = buf_addf(b, " %s %llu bytes\n", l->big_endian ? "big-endian" : "little-endian",
 			     (unsigned long long)l->bytes);
-		return r < 0 ? r : put_codecs(b, &l->codecs, indent + 2);
+		return r < 0 ? r : text_put_codecs(b, &l->codecs, indent + 2);
 	}
 	r = put_list(b, " grid", s->grid, m->rank);
 	if (r < 0)
@@ -77,13 +77,13 @@ int zarr_meta_text(struct buf *out, const struct zarr_meta *m)
 
 	if (r < 0)
 		return r;
-	r = put_line(out, "shape", m->shape, m->rank);
+	r = text_put_line(out, "shape", m->shape, m->rank);
 	if (r < 0)
 		return r;
-	r = put_line(out, "chunk", m->chunk, m->rank);
+	r = text_put_line(out, "chunk", m->chunk, m->rank);
 	if (r < 0)
 		return r;
-	r = put_line(out, "grid", m->grid, m->rank);
+	r = text_put_line(out, "grid", m->grid, m->rank);
 	if (r < 0)
 		return r;
 	r = buf_addf(out, "keys %s '%c'\nfill ", m->keys == ZARR_KEYS_DEFAULT ? "default" : "v2",

@@ -201,7 +201,7 @@ static bool look_ahead(struct many *m)
 	return much;
 }
 
-static void work(struct many_worker *w)
+static void many_run_worker(struct many_worker *w)
 {
 	struct many *m = w->many;
 	struct many_batch *now = w->batch[0], *next = w->batch[1];
@@ -230,7 +230,7 @@ static void work_posted(struct pool_job *job)
 	struct many_worker *w = container_of(job, struct many_worker, job);
 	struct many *m = w->many;
 
-	work(w);
+	many_run_worker(w);
 	pthread_mutex_lock(&m->lock);
 	w->ended = true;
 	pthread_cond_signal(&m->ended);
@@ -261,7 +261,7 @@ static int worker_init(struct many *m, struct many_worker *w)
 	return 0;
 }
 
-static void wait_all(struct many *m, struct many_worker *w)
+static void many_wait_all(struct many *m, struct many_worker *w)
 {
 	pthread_mutex_lock(&m->lock);
 	for (unsigned i = 1; i < m->workers; i++)
@@ -287,8 +287,8 @@ static int run_workers(struct many *m)
 		w[0].is_caller = true;
 		for (unsigned i = 1; i < m->workers; i++)
 			pool_post(m->env->pool, &w[i].job);
-		work(&w[0]);
-		wait_all(m, w);
+		many_run_worker(&w[0]);
+		many_wait_all(m, w);
 	}
 	for (unsigned i = 0; w && i < m->workers; i++)
 		worker_free(&w[i]);
@@ -297,7 +297,7 @@ static int run_workers(struct many *m)
 
 /* ---- a round ---- */
 
-static int by_place(const void *a, const void *b)
+static int many_by_place(const void *a, const void *b)
 {
 	const struct many_job *x = *(struct many_job *const *)a, *y = *(struct many_job *const *)b;
 	const struct io_file *f = x->src.loc.file, *g = y->src.loc.file;
@@ -311,7 +311,7 @@ static int by_place(const void *a, const void *b)
 	return (at_x > at_y) - (at_x < at_y);
 }
 
-static int collect(struct many *m, struct many_target **active, size_t n)
+static int many_collect(struct many *m, struct many_target **active, size_t n)
 {
 	m->n_jobs = m->next = 0;
 	m->left = 0;
@@ -326,7 +326,7 @@ static int collect(struct many *m, struct many_target **active, size_t n)
 			m->order[at++] = &active[i]->job[k];
 			m->left += job_bytes(&active[i]->job[k]);
 		}
-	qsort(m->order, m->n_jobs, sizeof(struct many_job *), by_place);
+	qsort(m->order, m->n_jobs, sizeof(struct many_job *), many_by_place);
 	return 0;
 }
 
@@ -334,7 +334,7 @@ static int collect(struct many *m, struct many_target **active, size_t n)
  * Determine the number of threads and the size of batches; returns the most that they take of the
  * budget.
  */
-static uint64_t measure(struct many *m)
+static uint64_t many_measure(struct many *m)
 {
 	uint64_t share, most = 0, all = 0, total = budget_total(m->env->budget) / 4 * 3;
 	unsigned threads = MAX(1u, pool_threads(m->env->pool));
@@ -366,11 +366,11 @@ static void take_budget(struct many *m, uint64_t n)
 static int run_round(struct many *m, struct many_target **active, size_t n)
 {
 	uint64_t budget;
-	int r = collect(m, active, n), failed;
+	int r = many_collect(m, active, n), failed;
 
 	if (r < 0 || !m->n_jobs)
 		return r;
-	budget = measure(m);
+	budget = many_measure(m);
 	take_budget(m, budget);
 	if (atomic_load(&m->stop))
 		return 0;
@@ -412,7 +412,7 @@ static size_t gather(struct many *m, size_t n, size_t *next, struct many_target 
 	return n_active;
 }
 
-static void finish(struct many_target *t, bool report)
+static void many_finish(struct many_target *t, bool report)
 {
 	int r = atomic_load(&t->failed);
 
@@ -446,7 +446,7 @@ static int read_rounds(struct many *m, size_t n, struct many_target **active)
 			r = err_restore(&m->stopped);
 		for (size_t i = 0; i < n_active && r >= 0; i++)
 			if (!active[i]->more || atomic_load(&active[i]->failed))
-				finish(active[i], true);
+				many_finish(active[i], true);
 	}
 	return r;
 }
@@ -470,7 +470,7 @@ int zarr_read_many(struct zarr_env *env, size_t n, const struct read_many_ops *o
 	err_save(r, &why);
 	for (size_t i = 0; m.target && i < m.n_targets; i++)
 		if (m.target[i].many)
-			finish(&m.target[i], false);
+			many_finish(&m.target[i], false);
 	free(m.order);
 	free(m.target);
 	pthread_cond_destroy(&m.ended);

@@ -86,7 +86,7 @@ static uint64_t raw_run(const struct many_target *t, const struct chunk *c,
 }
 
 /* Add the jobs of one chunk that was located; takes its location. */
-static int add_chunk(struct many_target *t, struct chunk *c)
+static int many_add_chunk(struct many_target *t, struct chunk *c)
 {
 	uint64_t bytes, from = 0;
 	struct many_job *j;
@@ -123,17 +123,6 @@ static int add_chunk(struct many_target *t, struct chunk *c)
 	return 0;
 }
 
-static int missing(struct many_target *t, struct chunk *c)
-{
-	auto_buf where = { 0 };
-
-	if (!t->r.z->missing_is_error)
-		return 0;
-	chunk_text(t->r.z, c, &where);
-	return fail(-EUCLEAN, "%s is not stored, and the checkpoint says that every chunk is",
-		    buf_str(&where));
-}
-
 static int add_chunks(struct many_target *t, struct chunk *c, size_t n)
 {
 	int r = n ? chunk_locate(t->r.z, c, n) : 0;
@@ -142,8 +131,8 @@ static int add_chunks(struct many_target *t, struct chunk *c, size_t n)
 		return r;
 	for (size_t i = 0; i < n; i++) {
 		if (r == 0 && c[i].src.loc.where == KV_ABSENT)
-			r = missing(t, &c[i]);
-		r = r < 0 ? r : add_chunk(t, &c[i]);
+			r = chunk_missing(t->r.z, &c[i]);
+		r = r < 0 ? r : many_add_chunk(t, &c[i]);
 		kv_loc_release(&c[i].src.loc);
 	}
 	return r;

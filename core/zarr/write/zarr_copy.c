@@ -24,7 +24,7 @@ static bool same_codecs(const struct codec_chain *a, const struct codec_chain *b
 	       x.summed == y.summed;
 }
 
-static bool fits(const struct zarr *from, const struct zarr *to)
+static bool copy_fits(const struct zarr *from, const struct zarr *to)
 {
 	unsigned rank = to->meta.rank;
 	bool one_byte = dtype_info(to->meta.dtype)->word == 1;
@@ -49,7 +49,7 @@ struct copying {
 };
 
 /* Check a stored chunk as far as possible without decoding it. */
-static int check_chunk(struct copying *y, const struct chunk *c)
+static int copy_check_chunk(struct copying *y, const struct chunk *c)
 {
 	const struct zarr_level *leaf = y->from->leaf;
 	uint8_t head[CODEC_START_BYTES];
@@ -80,7 +80,7 @@ static int put_stored(struct copying *y, const struct chunk *c, struct span key)
 {
 	auto_buf tail = { 0 };
 	struct kv_copying copy = { .from = &c->src.loc, .off = c->src.off, .len = c->src.len };
-	int r = check_chunk(y, c);
+	int r = copy_check_chunk(y, c);
 
 	if (r < 0)
 		return r;
@@ -123,7 +123,7 @@ static int put_absent(struct copying *y, struct span key)
 	return kv_put(y->kv, key, buf_span(&y->fill_object));
 }
 
-static int put_chunk(struct copying *y, struct chunk *c)
+static int copy_put_chunk(struct copying *y, struct chunk *c)
 {
 	auto_buf key = { 0 };
 	int r = zarr_chunk_key(&y->to->meta, c->index, &key);
@@ -143,7 +143,7 @@ static int put_chunk(struct copying *y, struct chunk *c)
 }
 
 /* Advance to the next chunk in C order; false after the last. */
-static bool advance(const struct zarr *z, uint64_t *index)
+static bool copy_advance(const struct zarr *z, uint64_t *index)
 {
 	for (unsigned i = z->meta.rank; i > 0; i--) {
 		if (++index[i - 1] < z->leaf_grid[i - 1])
@@ -167,12 +167,12 @@ static int copy_all(struct copying *y)
 		for (; more && n < BATCH; n++) {
 			memcpy(batch[n].index, index, sizeof(index));
 			chunk_number(y->from, &batch[n]);
-			more = advance(y->from, index);
+			more = copy_advance(y->from, index);
 		}
 		r = chunk_locate(y->from, batch, n);
 		for (size_t i = 0; i < n && r >= 0; i++) {
 			r = write_env_check(y->we);
-			r = r < 0 ? r : put_chunk(y, &batch[i]);
+			r = r < 0 ? r : copy_put_chunk(y, &batch[i]);
 		}
 		for (size_t i = 0; i < n; i++)
 			kv_loc_release(&batch[i].src.loc);
@@ -195,7 +195,7 @@ int zarr_copy(struct write_env *we, struct zarr *from, struct kv *kv, struct spa
 	if (r < 0)
 		return r;
 	y.to = zarr_writer_array(w);
-	if (!fits(from, y.to))
+	if (!copy_fits(from, y.to))
 		return 0;
 	/*
 	 * A missing chunk may have to be encoded; one that is too large needs an encoder stream,

@@ -19,7 +19,7 @@
 #define TASK_BYTES (256 * KiB)  /* less is encoded sooner than another thread wakes up */
 
 /* Without codecs, an object is the chunk itself. */
-static bool is_stored_plain(const struct zarr *z)
+static bool encode_is_plain(const struct zarr *z)
 {
 	return !z->leaf->codecs.n && !z->meta.level.shard;
 }
@@ -76,7 +76,7 @@ int encode_plan(const struct zarr *z, uint64_t budget, struct encode_plan *ret)
 						   i == p.axis ? p.rows :
 								 m->shape[i]);
 	/* A copy of the chunk, unless the band is the chunk, and its encoded form. */
-	p.chunk_cost = z->leaf->bytes * (!p.band_is_chunk + !is_stored_plain(z)) + 64 * KiB;
+	p.chunk_cost = z->leaf->bytes * (!p.band_is_chunk + !encode_is_plain(z)) + 64 * KiB;
 	if (!codec_writes_pieces(&z->leaf->codecs))
 		p.chunk_cost += MIN(4 * z->leaf->bytes, BLOCKS_BESIDE);
 	p.tasks = tasks_of(z, budget, &p);
@@ -172,7 +172,7 @@ static void put_fill(const struct zarr *z, uint8_t *p)
 }
 
 /* Copy the chunk's part of the band into a chunk of its own. */
-static void cut_chunk(const struct encoding *e, uint8_t *out)
+static void encode_cut_chunk(const struct encoding *e, uint8_t *out)
 {
 	const struct zarr_meta *m = &e->z->meta;
 	unsigned axis = e->plan->axis;
@@ -203,7 +203,7 @@ static bool is_fill(const struct zarr *z, const uint8_t *p)
 	return !memcmp(p, z->meta.fill, item) && !memcmp(p, p + item, z->leaf->bytes - item);
 }
 
-static int put_chunk(struct encoding *e)
+static int encode_put_chunk(struct encoding *e)
 {
 	const struct zarr_meta *m = &e->z->meta;
 	bool whole = e->plan->band_is_chunk && (m->rank == 0 || e->rows == e->plan->rows);
@@ -217,7 +217,7 @@ static int put_chunk(struct encoding *e)
 		if (!copy)
 			return fail(-ENOMEM, "cannot allocate a chunk of %llu bytes",
 				    (unsigned long long)e->z->leaf->bytes);
-		cut_chunk(e, copy);
+		encode_cut_chunk(e, copy);
 	}
 	if (e->plan->omit_fill && is_fill(e->z, copy ? copy : e->bytes)) {
 		block_free(copy, e->z->leaf->bytes);
@@ -226,7 +226,7 @@ static int put_chunk(struct encoding *e)
 	trace(TRACE_CODEC, "encode %llu", (unsigned long long)e->z->leaf->bytes);
 	stored = span_of(copy ? copy : e->bytes, e->z->leaf->bytes);
 	r = zarr_chunk_key(m, e->chunk, &key);
-	if (r >= 0 && !is_stored_plain(e->z)) {
+	if (r >= 0 && !encode_is_plain(e->z)) {
 		r = encode_chunk(e->we, e->z, stored.p, &object);
 		stored = buf_span(&object);
 	}
@@ -261,7 +261,7 @@ static int encode_some(void *arg)
 			i /= e.count[axis - 1];
 		}
 		r = write_env_check(e.we);
-		r = r < 0 ? r : put_chunk(&e);
+		r = r < 0 ? r : encode_put_chunk(&e);
 		if (r < 0) {
 			atomic_store(&t->next, t->n);
 			return r;
