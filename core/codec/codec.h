@@ -95,7 +95,8 @@ int codec_encode(const struct codec_chain *chain, struct span in, struct buf *re
  * retained, if not 0, says that the caller retains what it reads: every read but the last is of
  * that many bytes, and what one read returned stays as it is until the next one has returned. A
  * zstd frame whose history is at least 128 KiB shorter than that is then decoded directly into the
- * caller's memory, and needs none for history: a tenth less time for the rows "single leaf, zstd".
+ * caller's memory, and needs none for history: a tenth less time to decode, as in the row "one zstd
+ * chunk, dd".
  *
  * window is the most memory that a decoder may use for history: the window of a zstd frame (or its
  * content, when that is smaller), the blocks of a blosc object. An object that needs more is

@@ -148,7 +148,7 @@ static bool can_decode_in_place(void)
 	       ZSTD_nextSrcSizeToDecompress;
 }
 
-/* The history of the next block: the previous piece, if there is one, and the first n bytes at p. */
+/* The history of the next block: the previous piece, if any, and the first n bytes at p. */
 static void set_history(struct in_place *s, const uint8_t *p, size_t n)
 {
 	const uint8_t *before = s->decoder.base.before;
@@ -312,7 +312,7 @@ int zstd_decoder_new(const struct codec *c, struct codec_input *in, uint64_t dec
 
 	if (r < 0)
 		return r;
-	/* A block that crosses the end of a piece has the history that precedes it in that piece. */
+	/* A block that crosses the end of a piece has the history before it in that piece. */
 	in_place = decoded != CODEC_SIZE_UNKNOWN && retained > BLOCK &&
 		   MIN(h.window, MIN(h.content, decoded)) <= retained - BLOCK &&
 		   can_decode_in_place();

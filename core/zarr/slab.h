@@ -13,6 +13,9 @@
  * box of few of the columns is read as usual, since its slabs would decode chunks that it does not
  * need, and a slab for its columns alone would serve no other view. So is a box with a step, whose
  * rows are in so many slabs that a request would decode the band several times.
+ *
+ * What pays for it: *Wide leaves* in docs/benchmarks.md, 37 s for 128 MiB without, 14 s for the
+ * whole GiB with.
  */
 #ifndef PYTREEFS_SLAB_H
 #define PYTREEFS_SLAB_H

@@ -3,6 +3,8 @@
  * stream_blocks.c - pieces of large chunks whose blocks can be decoded independently (blosc): in
  * any order, by many threads, each from its own stored bytes.
  *
+ * Pays for itself in the row "one blosc chunk, dd": 1.6 times as fast as one decoding thread.
+ *
  * Such a stream has no driver, no decoder and no spill file. A thread that needs a piece decodes it
  * into the cache, and jobs of the pool decode the pieces ahead of a sequential reader.
  *

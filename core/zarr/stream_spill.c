@@ -120,11 +120,11 @@ int streams_file(struct streams *t, struct io_engine *io, uint64_t size, struct 
 	int r;
 
 	if (!spill_reserve(t, size, &rest))
-		return fail(
-			-ENOSPC,
-			"a temporary file of %llu bytes: spill_limit is %llu, of which %llu are free",
-			(unsigned long long)size, (unsigned long long)t->spill_limit,
-			(unsigned long long)rest);
+		return fail(-ENOSPC,
+			    "a temporary file of %llu bytes: spill_limit is %llu, "
+			    "of which %llu are free",
+			    (unsigned long long)size, (unsigned long long)t->spill_limit,
+			    (unsigned long long)rest);
 	r = io_file_temp(io, NULL, t->spill_dir ? t->spill_dir : "/var/tmp", ret);
 	if (r < 0) {
 		spill_give_back(t, size);

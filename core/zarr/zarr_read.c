@@ -489,18 +489,18 @@ static int explain_part(struct reading *rd, const struct grid_part *p, bool json
 	cached = cache_has(z->env->cache, &key, CACHE_READY);
 	buf_add_str(out, json ? "{" : "  ");
 	(json ? chunk_json : chunk_text)(z, &c, out);
-	return buf_addf(
-		out,
-		json ? ", \"offset\": %llu, \"length\": %llu, \"bytes\": %llu, \"in_pieces\": %s, \"cached\": %s}" :
-		       " bytes %llu+%llu of %llu, %s, %s\n",
-		(unsigned long long)from, (unsigned long long)strided_span(&s),
-		(unsigned long long)z->leaf->bytes,
-		json   ? pieces ? "true" : "false" :
-		pieces ? "in pieces" :
-			 "whole",
-		json   ? cached ? "true" : "false" :
-		cached ? "cached" :
-			 "not cached");
+	return buf_addf(out,
+			json ? ", \"offset\": %llu, \"length\": %llu, \"bytes\": %llu, "
+			       "\"in_pieces\": %s, \"cached\": %s}" :
+			       " bytes %llu+%llu of %llu, %s, %s\n",
+			(unsigned long long)from, (unsigned long long)strided_span(&s),
+			(unsigned long long)z->leaf->bytes,
+			json   ? pieces ? "true" : "false" :
+			pieces ? "in pieces" :
+				 "whole",
+			json   ? cached ? "true" : "false" :
+			cached ? "cached" :
+				 "not cached");
 }
 
 int zarr_explain(struct zarr *z, const struct zarr_view *v, uint64_t off, uint64_t n, bool json,
@@ -519,11 +519,12 @@ int zarr_explain(struct zarr *z, const struct zarr_view *v, uint64_t off, uint64
 		reading_set_box(&rd, at, last - at + 1);
 		runs = box_is_runs(&rd);
 		if (json)
-			r = buf_addf(
-				out,
-				"%s\n{\"element\": %llu, \"elements\": %llu, \"copied\": %s, \"parts\": [",
-				at > off / rd.out_item ? "," : "", (unsigned long long)rd.box.at,
-				(unsigned long long)rd.box.n, runs ? "false" : "true");
+			r = buf_addf(out,
+				     "%s\n{\"element\": %llu, \"elements\": %llu, \"copied\": %s, "
+				     "\"parts\": [",
+				     at > off / rd.out_item ? "," : "",
+				     (unsigned long long)rd.box.at, (unsigned long long)rd.box.n,
+				     runs ? "false" : "true");
 		else
 			r = buf_addf(out, "box of %llu elements from element %llu, %s\n",
 				     (unsigned long long)rd.box.n, (unsigned long long)rd.box.at,

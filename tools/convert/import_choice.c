@@ -75,7 +75,9 @@ static bool is_kind(const struct import_mark *m)
 	return !strcmp(m->name, "kind") || (!strcmp(m->name, "namedtuple") && !is_order(m));
 }
 
-/* Drop containers without a chosen leaf; left gets them, since those that had them are not whole. */
+/*
+ * Drop containers without a chosen leaf; left gets them, since those that had them are not whole.
+ */
 static void choose_dirs(struct import_list *f, const struct paths *chosen, struct paths *left)
 {
 	size_t n = 0;

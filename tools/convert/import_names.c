@@ -112,7 +112,9 @@ static int set_marks(struct import_list *f, struct draft *d, bool all)
 	return r;
 }
 
-/* A file that cannot be read or is not JSON, or one of a directory without leaves, has no effect. */
+/*
+ * A file that cannot be read or is not JSON, or one of a directory without leaves, has no effect.
+ */
 static int set_hints(const struct import_list *f, struct draft *d)
 {
 	size_t sum = 0;

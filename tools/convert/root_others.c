@@ -82,7 +82,7 @@ static int say_others(const struct ckpt *ckpt, const struct listing *steps)
 
 /* ---- the metadata about all steps ---- */
 
-/* Like Orbax, keep an existing file, unless the user forces it. In a bucket it appears as a whole. */
+/* Like Orbax, keep an existing file, unless forced. In a bucket it appears as a whole. */
 static int put_metadata(struct io_dir *to, const char *name, struct span text, bool force)
 {
 	auto_free char *temp = str_fmt("%s.pytreefs", name);

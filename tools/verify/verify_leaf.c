@@ -255,11 +255,11 @@ static void check_missing(struct leaf_check *c, const struct zarr *z)
 	zarr_chunk_key(&z->meta, index, &key);
 	if (!item_has_nodes(c->all->t->item, z->kv))
 		blame_chunk(c, z, buf_str(&key));
-	leaf_keep_text(
-		c, SEVERITY_ERROR, 2,
-		"%llu of %llu chunks %s not stored, and the checkpoint says that all are; the first is '%s%s'",
-		(unsigned long long)(o->grid - o->n), (unsigned long long)o->grid,
-		noun(o->grid - o->n, "is", "are"), z->prefix, buf_str(&key));
+	leaf_keep_text(c, SEVERITY_ERROR, 2,
+		       "%llu of %llu chunks %s not stored, and the checkpoint says that all are; "
+		       "the first is '%s%s'",
+		       (unsigned long long)(o->grid - o->n), (unsigned long long)o->grid,
+		       noun(o->grid - o->n, "is", "are"), z->prefix, buf_str(&key));
 }
 
 static int list_objects(struct leaf_check *c, struct zarr *z)

@@ -16,11 +16,11 @@ static int entry_check(const uint64_t *e, uint64_t number, uint64_t object_len)
 		return 0;
 	if (e[0] == UINT64_MAX || e[1] == UINT64_MAX || !add_fits(e[0], e[1], &end) ||
 	    end > object_len)
-		return fail(
-			-EUCLEAN,
-			"shard index: inner chunk %llu has %llu bytes at offset %llu, the shard has %llu bytes",
-			(unsigned long long)number, (unsigned long long)e[1],
-			(unsigned long long)e[0], (unsigned long long)object_len);
+		return fail(-EUCLEAN,
+			    "shard index: inner chunk %llu has %llu bytes at offset %llu, "
+			    "the shard has %llu bytes",
+			    (unsigned long long)number, (unsigned long long)e[1],
+			    (unsigned long long)e[0], (unsigned long long)object_len);
 	return 0;
 }
 

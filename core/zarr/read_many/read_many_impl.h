@@ -43,11 +43,11 @@ struct many_target {
 
 /* How a chunk gets into the result. */
 enum many_how {
-	MANY_FILL,   /* it is not stored */
-	MANY_RAW,    /* its bytes are read directly into the result */
-	MANY_WHOLE,  /* its stored bytes are read, or in memory, and decoded */
-	MANY_STREAM, /* it is read and decoded piece by piece, up to the part's last element */
-	MANY_THROUGH, /* a large raw one of which rows are read, through the cache after the others */
+	MANY_FILL,    /* it is not stored */
+	MANY_RAW,     /* its bytes are read directly into the result */
+	MANY_WHOLE,   /* its stored bytes are read, or in memory, and decoded */
+	MANY_STREAM,  /* it is read and decoded piece by piece, up to the part's last element */
+	MANY_THROUGH, /* rows of a large raw one are read through the cache, after the others */
 };
 
 /* The work of a thread on one chunk. */

@@ -87,7 +87,7 @@ static int put_stored(struct copying *y, const struct chunk *c, struct span key)
 	r = encode_wrap(y->to, c->src.len, &tail);
 	if (r < 0)
 		return r;
-	/* Bytes that are not encoded cannot be damaged; inline ones are in a node with a checksum. */
+	/* Bytes without codecs cannot be damaged; inline ones are in a node with a checksum. */
 	copy.checked = y->from->leaf->codecs.n == 0 || c->src.loc.where == KV_INLINE;
 	copy.tail = buf_span(&tail);
 	return kv_copy(y->kv, key, &copy);

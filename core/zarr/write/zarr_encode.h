@@ -41,7 +41,9 @@ uint64_t encode_band_len(const struct zarr *z, const struct encode_plan *plan, u
  */
 int encode_band(struct write_env *we, struct kv *kv, const struct zarr *z,
 		const struct encode_plan *plan, uint64_t at, const uint8_t *bytes);
-/* Append one chunk object, encoded from its decoded bytes; ends at an error of write_env_check(). */
+/*
+ * Append one chunk object, encoded from its decoded bytes; ends at an error of write_env_check().
+ */
 int encode_chunk(const struct write_env *we, const struct zarr *z, const uint8_t *bytes,
 		 struct buf *ret);
 /*
