@@ -35,13 +35,13 @@ struct store_upload {
 	struct store *s;
 	char *path;
 	size_t part_max;
-	char *id; /* the vendor's id of the upload, or its URL, which is a secret; NULL: not begun */
+	char *id;    /* the vendor's id of the upload, or its URL, a secret; NULL: not begun */
 	bool is_new; /* store_upload_set_new() */
 	bool exists; /* the object is complete */
 	uint64_t size;
 	uint32_t crc; /* CRC-32C of all parts so far, if they are sent in order */
 	pthread_mutex_t lock;
-	char **tag; /* S3: the tag of part i + 1, needed to complete the upload; protected by lock */
+	char **tag; /* S3: that of part i + 1, needed to complete the upload; by lock */
 	size_t cap_tags;
 };
 

@@ -115,7 +115,8 @@ static const struct refusal_text {
 	{ "NoSuchBucket", -EIO, "the bucket does not exist" },
 	{ "InvalidAccessKeyId", -EACCES, "the server does not know the id of the access key" },
 	{ "SignatureDoesNotMatch", -EACCES,
-	  "the secret access key is not the one of the id, or something on the way changes requests" },
+	  "the secret access key is not the one of the id, or something on the way changes "
+	  "requests" },
 	{ "InvalidToken", -EACCES, "the session token is not one" },
 	{ "ExpiredToken", -EACCES, "the credentials have expired" },
 	{ "TokenRefreshRequired", -EACCES, "the credentials have expired" },
@@ -181,11 +182,11 @@ static bool s3_explain(struct store *s, const struct http_refusal *refusal,
 				 t->text);
 		req->result = t->result;
 	}
-	/* Another writer may be putting the object right now; or the body was damaged on its way. */
+	/* Another writer may be putting the object now; or the body was damaged. */
 	if (!strcmp(e.code, "ConditionalRequestConflict") ||
 	    !strcmp(e.code, "XAmzContentSHA256Mismatch"))
 		return true;
-	/* The answer to HEAD has no document, so no code: credentials that expired are one cause. */
+	/* The answer to HEAD has no code: credentials that expired are one cause. */
 	if (keys && req->is_head && refusal->status == 400 && !*e.code) {
 		req->has_expired = credentials_suspect(keys, &others);
 		if (req->has_expired) {

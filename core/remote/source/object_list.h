@@ -27,7 +27,7 @@ struct object_list {
 	/* For a partial listing, the names that were looked up: if they are not in it, they do not
 	 * exist. Ends with NULL; borrowed. */
 	const char *const *asked;
-	bool is_truncated; /* it has only the first page: is_partial, and not to be shown to users */
+	bool is_truncated; /* it has only the first page: is_partial, not shown to users */
 	atomic_uint refs;
 	/* In the cache (dir_cache.h). */
 	int64_t expires;

@@ -56,9 +56,9 @@ static void add_pending(struct http *h, struct http_request *q)
 {
 	struct http_request **at = &h->pending;
 
-	while (*at && (*at)->not_before <= q->not_before)
-		at = &(*at)->next;
-	q->next = *at;
+	while (*at && (*at)->run.not_before <= q->run.not_before)
+		at = &(*at)->run.next;
+	q->run.next = *at;
 	*at = q;
 }
 
@@ -76,20 +76,20 @@ static void http_publish(struct http *h, struct http_request *q)
 		outage_end(&h->outages, outage_of(q));
 	/* One with a method is its caller's to repeat. */
 	else if (q->is_transient && q->tries && !q->method)
-		outage_note(&h->outages, outage_of(q), q->began, clock_ns());
+		outage_note(&h->outages, outage_of(q), q->run.began, clock_ns());
 	trace(TRACE_IO, "http %s %s %" PRIu64 ":%" PRIu64 ": %s%s (%u tries, %lld us)",
 	      q->method  ? q->method :
 	      q->is_head ? "HEAD" :
 			   "GET",
 	      q->name ? q->name : q->url, q->off, q->n, q->result < 0 ? "failed: " : "ok", q->why,
-	      q->tries, (long long)(clock_ns() - q->submitted) / 1000);
+	      q->tries, (long long)(clock_ns() - q->run.submitted) / 1000);
 	pthread_mutex_lock(&h->lock);
 	h->stats.requests++;
 	h->stats.date = MAX(h->stats.date, q->answer.date);
 	h->stats.retries += q->tries ? q->tries - 1 : 0;
 	h->stats.bytes += q->received + q->body.n + (q->result < 0 ? 0 : q->send.n);
-	free(take(q->moved));
-	q->done = true;
+	free(take(q->run.moved));
+	q->run.done = true;
 	pthread_cond_broadcast(&h->done);
 	pthread_mutex_unlock(&h->lock);
 }
@@ -105,7 +105,7 @@ static int64_t pause_ns(struct http *h, const struct http_request *q)
 
 static void try_again(struct http *h, struct http_request *q, int64_t after_ms)
 {
-	int64_t now = clock_ns(), left = q->began + (int64_t)h->opts.request_ms * MS_NS - now;
+	int64_t now = clock_ns(), left = q->run.began + (int64_t)h->opts.request_ms * MS_NS - now;
 	int64_t pause = after_ms >= 0 ? after_ms * MS_NS : pause_ns(h, q);
 	size_t n = strlen(q->why);
 
@@ -121,9 +121,9 @@ static void try_again(struct http *h, struct http_request *q, int64_t after_ms)
 	trace(TRACE_IO, "http %s: %s; again in %lld ms", q->name ? q->name : q->url, q->why,
 	      (long long)(pause / MS_NS));
 	h->tokens -= 1;
-	free(take(q->moved));
-	q->hops = 0;
-	q->not_before = now + pause;
+	free(take(q->run.moved));
+	q->run.hops = 0;
+	q->run.not_before = now + pause;
 	add_pending(h, q);
 }
 
@@ -137,9 +137,9 @@ static void http_retire(struct http *h, struct transfer *t)
 		at = &(*at)->next;
 	*at = t->next;
 	curl_multi_remove_handle(h->multi, t->easy);
-	if (q->owner == t)
-		q->owner = NULL;
-	q->n_transfers--;
+	if (q->run.owner == t)
+		q->run.owner = NULL;
+	q->run.n_transfers--;
 	t->req = NULL;
 	t->next = h->idle;
 	h->idle = t;
@@ -149,7 +149,7 @@ static void http_retire(struct http *h, struct transfer *t)
 /* Abandon the other transfer of a request that has a result. */
 static void cancel(struct http *h, const struct http_request *q)
 {
-	while (q->n_transfers) {
+	while (q->run.n_transfers) {
 		struct transfer *t = h->busy;
 
 		while (t->req != q)
@@ -178,7 +178,8 @@ static void end_try(struct http *h, struct transfer *t, CURLcode code)
 	struct http_request *q = t->req;
 	int64_t after_ms;
 	enum try_end end = transfer_end(t, code, &after_ms);
-	bool goes_on = q->n_transfers > 1 && (t->is_hedge || end == TRY_AGAIN || t->is_superseded);
+	bool goes_on = q->run.n_transfers > 1 &&
+		       (t->is_hedge || end == TRY_AGAIN || t->is_superseded);
 
 	if (q->result >= 0)
 		note_success(h, t);
@@ -202,7 +203,7 @@ static void end_try(struct http *h, struct transfer *t, CURLcode code)
 
 static int begin_transfer(struct http *h, struct http_request *q, int64_t now, bool is_hedge)
 {
-	int64_t left = q->began + (int64_t)h->opts.request_ms * MS_NS - now;
+	int64_t left = q->run.began + (int64_t)h->opts.request_ms * MS_NS - now;
 	struct transfer *t = h->idle;
 	int r = t ? 0 : transfer_new(&h->opts, &t);
 
@@ -223,7 +224,7 @@ static int begin_transfer(struct http *h, struct http_request *q, int64_t now, b
 	t->next = h->busy;
 	h->busy = t;
 	h->active++;
-	q->n_transfers++;
+	q->run.n_transfers++;
 	return 0;
 }
 
@@ -236,7 +237,7 @@ static int64_t hedge_due(struct http *h, const struct transfer *t)
 	int64_t whole;
 
 	/* Two answers without a strong tag may differ, so their bytes cannot be mixed. */
-	if (!q->n_pieces || q->method || q->is_hedged || q->is_single_try || q->owner)
+	if (!q->n_pieces || q->method || q->run.is_hedged || q->is_single_try || q->run.owner)
 		return INT64_MAX;
 	whole = hedging_whole_ns(&h->hedging, q->n);
 	return MIN(t->last_byte + hedging_silence_ns(&h->hedging),
@@ -258,7 +259,7 @@ static void begin_hedges(struct http *h)
 
 		if (hedge_due(h, t) > now)
 			continue;
-		q->is_hedged = true;
+		q->run.is_hedged = true;
 		if (begin_transfer(h, q, now, true) < 0) {
 			err_clear();
 			continue;
@@ -287,30 +288,30 @@ static int64_t deadline_begin(const struct http *h, const struct http_request *q
 	for (const struct transfer *t = h->busy; t; t = t->next)
 		received = MAX(received, t->first_byte ? t->last_byte : 0);
 	return MIN(outage_since(&h->outages, outage_of(q), now),
-		   received >= q->submitted ? now : q->submitted);
+		   received >= q->run.submitted ? now : q->run.submitted);
 }
 
 static int begin_first(struct http *h, struct http_request *q, int64_t now)
 {
 	int64_t limit = (int64_t)h->opts.request_ms * MS_NS;
 
-	q->began = deadline_begin(h, q, now);
-	if (now - q->began < limit)
+	q->run.began = deadline_begin(h, q, now);
+	if (now - q->run.began < limit)
 		return 0;
 	q->is_transient = true;
-	return fail(-EIO, "no answer for %lld s", (long long)((now - q->began) / SECOND_NS));
+	return fail(-EIO, "no answer for %lld s", (long long)((now - q->run.began) / SECOND_NS));
 }
 
 static void begin_some(struct http *h)
 {
 	int64_t now = clock_ns();
 
-	while (h->pending && h->active < h->opts.connections && h->pending->not_before <= now) {
+	while (h->pending && h->active < h->opts.connections && h->pending->run.not_before <= now) {
 		struct http_request *q = h->pending;
 		int r = 0;
 
-		h->pending = q->next;
-		if (!q->began)
+		h->pending = q->run.next;
+		if (!q->run.began)
 			r = begin_first(h, q, now);
 		if (r >= 0) {
 			q->tries++;
@@ -336,7 +337,7 @@ static bool take_submitted(struct http *h)
 	goes_on = !h->stop || q || h->pending || h->active;
 	pthread_mutex_unlock(&h->lock);
 	while (q) {
-		struct http_request *next = q->next;
+		struct http_request *next = q->run.next;
 
 		add_pending(h, q);
 		q = next;
@@ -349,7 +350,7 @@ static int wait_ms(struct http *h)
 	int64_t now = clock_ns(), due = now + (int64_t)IDLE_MS * MS_NS;
 
 	if (h->pending && h->active < h->opts.connections)
-		due = MIN(due, h->pending->not_before);
+		due = MIN(due, h->pending->run.not_before);
 	for (const struct transfer *t = h->busy; t && may_hedge(h); t = t->next)
 		due = MIN(due, hedge_due(h, t));
 	return (int)MAX((due - now) / MS_NS + 1, 0);
@@ -407,7 +408,7 @@ int http_new(const struct http_opts *opts, struct http **ret)
 	return 0;
 }
 
-/* Called with the lock held. After a fork the parent's thread and handles are left to the parent. */
+/* Called with the lock held. After a fork the thread and handles are left to the parent. */
 static int http_start(struct http *h)
 {
 	int r;
@@ -445,26 +446,19 @@ int http_submit(struct http *h, struct http_request *q)
 	q->result = 0;
 	q->why[0] = '\0';
 	q->answer = (struct http_answer){ .mtime = -1 };
-	q->done = q->is_transient = q->has_expired = false;
+	q->is_transient = q->has_expired = false;
 	q->tries = 0;
-	q->began = q->not_before = 0;
-	q->submitted = clock_ns();
+	q->run = (struct http_run){ .submitted = clock_ns() };
 	q->received = 0;
-	q->n_transfers = 0;
-	q->owner = NULL;
-	q->is_hedged = false;
-	q->moved = NULL;
-	q->hops = 0;
-	q->next = NULL;
 	pthread_mutex_lock(&h->lock);
 	r = http_start(h);
 	if (r >= 0) {
 		*h->tail = q;
-		h->tail = &q->next;
+		h->tail = &q->run.next;
 		curl_multi_wakeup(h->multi);
 	} else {
 		http_refuse(q, r);
-		q->done = true;
+		q->run.done = true;
 	}
 	pthread_mutex_unlock(&h->lock);
 	return r;
@@ -475,7 +469,7 @@ int http_wait(struct http *h, struct http_request *q)
 	const char *name = q->name ? q->name : q->url;
 
 	pthread_mutex_lock(&h->lock);
-	while (!q->done)
+	while (!q->run.done)
 		pthread_cond_wait(&h->done, &h->lock);
 	pthread_mutex_unlock(&h->lock);
 	if (q->result >= 0)

@@ -70,10 +70,22 @@ struct http_refusal {
 	struct span document;
 	void *easy;
 };
-/* The value of one of its headers, or NULL. Valid until the function that got the refusal returns. */
+/* The value of one of its headers, or NULL; valid as long as the refusal. */
 const char *http_refusal_header(const struct http_refusal *refusal, const char *name);
 /* The time of the server, seconds since 1970; -1: it did not say. */
 int64_t http_refusal_time(const struct http_refusal *refusal);
+
+/* The state of a request in the client. */
+struct http_run {
+	bool done;
+	int64_t submitted, began, not_before; /* began: when its deadline does */
+	unsigned n_transfers;                 /* in progress; two while it is hedged */
+	const struct transfer *owner; /* of a range without a tag: the one that stores its bytes */
+	bool is_hedged;
+	char *moved;   /* where the last redirect led to; NULL: url is what is requested */
+	unsigned hops; /* redirects since the try began at url */
+	struct http_request *next;
+};
 
 struct http_request {
 	const char *url;
@@ -96,7 +108,7 @@ struct http_request {
 	/* Or, without pieces, the whole document of at most limit bytes. */
 	struct buf body;
 	size_t limit;
-	/* The expected tag of the object; an answer with another one is -ESTALE. NULL or "": any. */
+	/* The expected tag of the object: with another one -ESTALE. NULL or "": any. */
 	const char *tag;
 	/* The header that carries the tag, when the URL itself selects the tag; NULL: ETag, and the
 	 * request has If-Match. */
@@ -114,7 +126,7 @@ struct http_request {
 	/* "Name: value", a header that each answer has to have; an answer without it is -EIO, since
 	 * another server may have given it. NULL: none. */
 	const char *expect;
-	/* Called in the client's thread for each try: adds the header Authorization. May be NULL. */
+	/* Called in the client's thread for each try: adds headers. May be NULL. */
 	int (*authorize)(void *arg, const struct http_request *req, struct http_headers *ret);
 	/*
 	 * Called in the client's thread after a refused try: may change result and why. Returns
@@ -138,18 +150,10 @@ struct http_request {
 	bool may_arrive;
 	char why[HTTP_WHY_MAX];
 	struct http_answer answer;
-
-	/* Used by the client alone. */
-	bool done;
 	unsigned tries;
-	int64_t submitted, began, not_before; /* began: when its deadline does */
-	uint64_t received;                    /* bytes of the range */
-	unsigned n_transfers;                 /* in progress; two while it is hedged */
-	const struct transfer *owner; /* of a range without a tag: the one that stores its bytes */
-	bool is_hedged;
-	char *moved;   /* where the last redirect led to; NULL: url is what is requested */
-	unsigned hops; /* redirects since the try began at url */
-	struct http_request *next;
+	uint64_t received; /* bytes of the range */
+
+	struct http_run run; /* used by the client alone */
 };
 
 /* -EOPNOTSUPP, naming libcurl, in a build without it. Starts no thread. */

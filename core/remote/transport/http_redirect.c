@@ -32,8 +32,8 @@ bool transfer_is_elsewhere(const struct http_request *q)
 	static const CURLUPart origin[] = { CURLUPART_SCHEME, CURLUPART_HOST, CURLUPART_PORT };
 	bool is_same = true;
 
-	for (size_t i = 0; q->moved && i < ARRAY_LEN(origin); i++) {
-		char *a = part_of(q->url, origin[i]), *b = part_of(q->moved, origin[i]);
+	for (size_t i = 0; q->run.moved && i < ARRAY_LEN(origin); i++) {
+		char *a = part_of(q->url, origin[i]), *b = part_of(q->run.moved, origin[i]);
 
 		is_same &= a && b && !strcasecmp(a, b);
 		curl_free(a);
@@ -45,12 +45,12 @@ bool transfer_is_elsewhere(const struct http_request *q)
 enum try_end transfer_follow(struct transfer *t)
 {
 	struct http_request *q = t->req;
-	const char *from = q->moved ? q->moved : q->url, *to = NULL;
+	const char *from = q->run.moved ? q->run.moved : q->url, *to = NULL;
 	char *moved;
 
 	q->result = -EIO;
 	curl_easy_getinfo(t->easy, CURLINFO_REDIRECT_URL, &to);
-	if (!to || q->hops >= REDIRECTS) {
+	if (!to || q->run.hops >= REDIRECTS) {
 		snprintf(q->why, sizeof(q->why), "status %d: %s", t->answer.status,
 			 to ? "too many redirects" : "it is elsewhere");
 		return TRY_DONE;
@@ -66,8 +66,8 @@ enum try_end transfer_follow(struct transfer *t)
 		http_refuse(q, fail(-ENOMEM, "cannot follow a redirect"));
 		return TRY_DONE;
 	}
-	free(q->moved);
-	q->moved = moved;
-	q->hops++;
+	free(q->run.moved);
+	q->run.moved = moved;
+	q->run.hops++;
 	return TRY_MOVED;
 }

@@ -171,11 +171,12 @@ static int transfer_check_range(struct transfer *t)
 		return 0;
 	}
 	if (t->answer.status == 200) {
-		/* A server without ranges sends the whole object: right if the range is all of it. */
+		/* A server without ranges sends the whole object: it may be the range. */
 		if (!t->has_length || t->length != t->want || q->off != 0)
 			return transfer_refuse(
 				t, -EIO,
-				"the server gives the whole object (status 200) in place of the range");
+				"the server gives the whole object (status 200) in place of the "
+				"range");
 		t->at = 0;
 	} else if (!t->has_range) {
 		return transfer_refuse(t, -EIO, "the server does not say which range it gives");
@@ -213,10 +214,10 @@ static int check_answer(struct transfer *t)
 	if (!is_success(t))
 		return 0;
 	if (!transfer_is_pinned(t->req)) {
-		t->is_superseded = t->req->owner && t->req->owner != t;
+		t->is_superseded = t->req->run.owner && t->req->run.owner != t;
 		if (t->is_superseded)
 			return transfer_refuse(t, -EIO, "another answer came first");
-		t->req->owner = t;
+		t->req->run.owner = t;
 	}
 	if (t->req->expect && !t->has_expected)
 		return transfer_refuse(t, -EIO, "the answer has no header '%s'", t->req->expect);
@@ -365,7 +366,7 @@ int transfer_begin(struct transfer *t, struct http_request *q, int64_t left_ns)
 	if (r < 0)
 		return r;
 	set_range(t);
-	curl_easy_setopt(c, CURLOPT_URL, q->moved ? q->moved : q->url);
+	curl_easy_setopt(c, CURLOPT_URL, q->run.moved ? q->run.moved : q->url);
 	curl_easy_setopt(c, CURLOPT_HTTPHEADER, t->headers.list);
 	curl_easy_setopt(c, CURLOPT_FRESH_CONNECT, (long)q->is_fresh);
 	/* A signature covers the path, so libcurl must not normalize it. */

@@ -175,17 +175,17 @@ static void test_one_deadline_for_whoever_waits(void **state)
 	assert_int_equal(http_wait(h, &first), -EIO);
 	assert_int_equal(first.tries, 1);
 	http_wait(h, &queued);
-	assert_int_equal(queued.began, queued.submitted);
+	assert_int_equal(queued.run.began, queued.run.submitted);
 	/* A moment may be left of the deadline. */
 	do {
 		assert_int_equal(http_submit(h, &again), 0);
 		http_wait(h, &again);
-		assert_true(again.result >= 0 || again.began == first.began);
+		assert_true(again.result >= 0 || again.run.began == first.run.began);
 	} while (again.result < 0 && again.tries);
 	assert_true(again.result >= 0 || strstr(again.why, "no answer for "));
 	assert_int_equal(http_submit(h, &other), 0);
 	assert_int_equal(http_wait(h, &other), 0);
-	assert_true(other.began > first.began);
+	assert_true(other.run.began > first.run.began);
 	buf_release(&queued.body);
 	buf_release(&again.body);
 	buf_release(&other.body);
