@@ -99,3 +99,27 @@ def test_a_new_step_that_would_hide_others_is_refused(run, mount, tmp_path, ther
     assert not (root / new).exists()
     run('convert', SAMPLE / '1500', root / named)
     assert sorted(run('ls', root).stdout.split()) == sorted([f'{there}/', f'{named}/'])
+
+
+@pytest.mark.parametrize('left', ['7', 'step_9', '_METADATA', '_CHECKPOINT_METADATA', 'manifest.ocdbt', 'checkpoint', 'model.safetensors'])
+def test_what_a_stranger_left_above_changes_nothing(run, tmp_path, left):
+    """A directory of something else ends the search above it: for what is read, and for what is written."""
+    (tmp_path / 'my/dir').mkdir(parents=True)
+    (tmp_path / 'my/dir/notes.txt').write_text('x')
+    source = {'7': SAMPLE / '1500', 'step_9': SAMPLE / '1500', '_CHECKPOINT_METADATA': SAMPLE / '1500/_CHECKPOINT_METADATA'}.get(left, SAMPLE / '1500/state' / left)
+    if source.is_dir():
+        shutil.copytree(source, tmp_path / left)
+    elif source.exists():
+        shutil.copy(source, tmp_path / left)
+    else:
+        (tmp_path / left).write_bytes(b'\x81\xa1a\x01' if left == 'checkpoint' else (2).to_bytes(8, 'little') + b'{}')
+    where = tmp_path / 'my/dir'
+    # Beside such a document, any directory is an item of files, or lies beside arrays.
+    for command in () if left in ('_METADATA', '_CHECKPOINT_METADATA', 'checkpoint') else ('ls', 'verify', 'tree', 'info'):
+        for path, says in ((where, f"'{where}' is not a checkpoint"), (where / 'nothing', f"nothing' does not exist; '{where}' is not a checkpoint"),
+                           (where / 'notes.txt', "notes.txt' exists, but is not part of a checkpoint")):
+            r = run(command, path, ok=False)
+            assert r.returncode and says in r.stderr, (command, path, r.stderr)
+    run('save', SAMPLE / '1500', where / 'run/1')
+    run('export', SAMPLE / '1500/state', where / 'x.npz')
+    assert run('ls', where / 'run').stdout == '1/\n'

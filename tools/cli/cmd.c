@@ -328,7 +328,8 @@ static int fail_inner(const struct source *s, const char *path, bool is_here,
 			    "lists the names",
 			    path, s->source, s->source);
 	/* ENOTDIR: what the path leads into is a file. */
-	if (first->code && (is_here || (!is_url && (stat(path, &st) == 0 || errno == ENOTDIR))))
+	if (first->code && (is_here || (!is_url && (stat(path, &st) == 0 || errno == ENOTDIR ||
+						    source_leads_elsewhere(s)))))
 		return fail_no_checkpoint(path, is_url, first);
 	if (is_here || (!is_url && foreign_is_of_arrays(path) && stat(path, &st) == 0))
 		return foreign_fail(path);
@@ -360,7 +361,7 @@ static size_t dir_of(const char *path, size_t n)
 static int open_from(struct cmd_args *a, const char *path, size_t n, size_t end, struct source *ret,
 		     ssize_t *ret_above)
 {
-	size_t host = url_host(path), above;
+	size_t host = url_host(path), above, below = end;
 	bool is_url = host > 0;
 	struct err_note first = { 0 };
 	bool is_here = false;
@@ -377,6 +378,8 @@ static int open_from(struct cmd_args *a, const char *path, size_t n, size_t end,
 	while (end > 0 && r == 0) {
 		a->options.is_above = end < n;
 		r = try_source(a, path, end, ret);
+		if (r < 0 && r != -EINVAL && first.code && source_is_directory(path, below))
+			return fail_no_checkpoint(path, is_url, &first);
 		if (r == -EINVAL || (r == -ENOENT && is_url)) {
 			/* The directory is not a checkpoint, but one above it may be. */
 			if (!first.code)
@@ -385,6 +388,7 @@ static int open_from(struct cmd_args *a, const char *path, size_t n, size_t end,
 		}
 		if (r != 0 || ends_above(path, end))
 			break;
+		below = end;
 		end = dir_of(path, end);
 		if ((end == 1 && path[0] == '/') || end < host)
 			break;

@@ -185,6 +185,13 @@ bool source_stores(struct node *root, const char *path);
  * suggests the nearest existing name.
  */
 int fail_absent_name(struct node *dir, const char *source, const char *path);
+/* Whether the path leads into a directory that lies in the source without being part of it. */
+bool source_leads_elsewhere(const struct source *s);
+/*
+ * Whether the first n bytes of a path are a directory on the disk. What lies above one that is not
+ * a checkpoint may be a stranger's.
+ */
+bool source_is_directory(const char *path, size_t n);
 /*
  * Whether the source is an item only because of directories of arrays in it, or a step only because
  * a directory in it is an item, as in old releases. The thread's note stays.

@@ -5,6 +5,7 @@
  * sources without a mark, for which a directory above may have been meant.
  */
 #include <dirent.h>
+#include <sys/stat.h>
 
 #include "core/base/err.h"
 #include "core/base/nearest.h"
@@ -160,6 +161,29 @@ int fail_absent_name(struct node *dir, const char *source, const char *path)
 		return fail(-ENOENT, "'%s' has no '%s'", source, path);
 	return fail(-ENOENT, "'%s' has no '%s'; did you mean '%.*s%.*s'?", source, path, (int)n,
 		    path, SPAN_ARG(buf_span(&near)));
+}
+
+/* ---- directories of something else on a path ---- */
+
+bool source_is_directory(const char *path, size_t n)
+{
+	auto_free char *dir = span_dup_str(span_of(path, n));
+	struct stat st;
+
+	return dir && stat(dir, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+bool source_leads_elsewhere(const struct source *s)
+{
+	size_t n = strcspn(s->inner, "/");
+	auto_free char *dir = str_fmt("%s/%.*s", s->source, (int)n, s->inner),
+		       *name = span_dup_str(span_of(s->inner, n));
+	auto_node *node = NULL;
+	struct stat st;
+	bool is_there = name && node_walk(s->ns->root, name, &node) >= 0;
+
+	err_clear();
+	return s->inner[n] && !is_there && dir && stat(dir, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
 /* ---- what a source is only by what lies in it ---- */

@@ -4,6 +4,7 @@
  */
 #include "tools/convert/atomic_step.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -90,6 +91,32 @@ static enum shape marked_shape(const char *dir)
 	return input_is_foreign(dir) ? SHAPE_UNKNOWN : is_item ? SHAPE_ITEM : SHAPE_STEP;
 }
 
+static bool is_empty(const char *dir)
+{
+	DIR *d = opendir(dir);
+	struct dirent *e;
+	bool found = false;
+
+	while (d && !found && (e = readdir(d)))
+		found = strcmp(e->d_name, ".") && strcmp(e->d_name, "..");
+	if (d)
+		closedir(d);
+	return !found;
+}
+
+/* Whether a directory is not there yet, was just made, or is one that checkpoints consist of. */
+static bool may_be_part(const char *dir)
+{
+	static const char *const marks[] = { ".zarray", ".zgroup", "zarr.json", "metadata" };
+	const char *slash = strrchr(dir, '/'), *name = slash ? slash + 1 : dir;
+	bool found = !strcmp(name, "d") || !strncmp(name, "ocdbt.process_", 14) ||
+		     !strcmp(name, "array_metadatas") || is_empty(dir);
+
+	for (size_t i = 0; i < ARRAY_LEN(marks); i++)
+		found |= holds(dir, marks[i]);
+	return found;
+}
+
 static int check_above(const char *path, const char *dir, bool may_be_item)
 {
 	auto_free char *at = strdup(dir);
@@ -102,6 +129,9 @@ static int check_above(const char *path, const char *dir, bool may_be_item)
 
 		if (shape == SHAPE_ITEM || (shape == SHAPE_STEP && !may_be_item))
 			return fail(-EINVAL, "'%s' is inside of the checkpoint '%s'", path, at);
+		/* Above a directory of something else, a mark may be a stranger's. */
+		if (shape == SHAPE_UNKNOWN && !may_be_part(at))
+			return 0;
 		may_be_item = false;
 		while (n > 0 && at[n - 1] != '/')
 			n--;
