@@ -169,7 +169,7 @@ static int plan_more(struct many_target *t)
 
 /* ---- targets ---- */
 
-static int open_target(struct many_target *t)
+static int many_open_target(struct many_target *t)
 {
 	int r = t->many->ops->open(t->many->arg, t->i, &t->r);
 
@@ -189,7 +189,7 @@ static int open_target(struct many_target *t)
 int many_plan(void *target)
 {
 	struct many_target *t = *(struct many_target **)target;
-	int r = t->is_open ? 0 : open_target(t);
+	int r = t->is_open ? 0 : many_open_target(t);
 
 	r = r < 0 || !t->more ? r : plan_more(t);
 	if (r < 0)
