@@ -135,7 +135,7 @@ def item_per_leaf(d, base):
     return base.perleaf / '1/state'
 
 
-@source(flat(tree(1)['params']), {'verify': 'is not a source, step or item', 'mount': 'cannot open'})
+@source(flat(tree(1)['params']), {'verify': 'is a directory of leaves: name', 'mount': 'is a directory of leaves: name'})
 def directory_of_an_item(d, base):
     return base.root / '1/state/params'
 

@@ -79,6 +79,15 @@ def test_a_file_that_is_not_a_checkpoint_is_not_said_to_be_absent(run, tmp_path)
     assert sorted(os.listdir(tmp_path)) == ['model.dat', 'model.pt']
 
 
+def test_the_index_of_a_model_is_called_that(run, tmp_path):
+    (tmp_path / 'model.safetensors.index.json').write_text('{"weight_map": {}}')
+    (tmp_path / 'mnt').mkdir()
+    path = tmp_path / 'model.safetensors.index.json'
+    for words in (['ls', path], ['verify', path], ['convert', path, tmp_path / 'out'], ['mount', path, tmp_path / 'mnt']):
+        r = run(*words, ok=False)
+        assert r.returncode and f"'{path}' is the index of a model: name the directory that it is in" in r.stderr, (words, r.stderr)
+
+
 def test_a_list_of_types_takes_no_path(run):
     r = run('info', '--handlers', STATE, ok=False)
     assert r.returncode == 2 and '--handlers lists all types, and takes no path' in r.stderr and not r.stdout

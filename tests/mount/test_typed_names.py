@@ -58,6 +58,23 @@ def test_a_mount_finds_what_was_typed(mount, source, typed, name):
     assert sorted(os.listdir(m.path)) == sorted(os.listdir(mount(f'{source}/{name}', 'atomicity=rename').path))
 
 
+# A path in a checkpoint, what it is, and what has to be named where a whole one is wanted.
+PARTS = [(f'{STEP}/state/params', 'a directory of leaves', f'{STEP}/state'), (f'{STEP}/state/params/embed/table.npy', 'a leaf', f'{STEP}/state'),
+         ('latest/state/params/embed/table', 'a leaf', 'latest/state'), (f'{STEP}/metrics/metrics', 'a file', STEP),
+         (f'{STEP}/state/_METADATA', 'a file', f'{STEP}/state')]
+
+
+def test_a_part_is_told_from_what_is_not_there(run, source, tmp_path):
+    commands = ['verify'] if isinstance(source, str) else ['verify', 'gc', 'merge']
+    for path, kind, whole in PARTS:
+        for words in (['mount', f'{source}/{path}', tmp_path], *([command, f'{source}/{path}'] for command in commands)):
+            r = run(*words, '-o', 'atomicity=rename', ok=False)
+            assert r.returncode and f"{source}/{path}' is {kind}: name the checkpoint that it is in, '{source}/{whole}'" in r.stderr, (words, r.stderr)
+    for words in (['mount', f'{source}/{STEP}/state/nothing', tmp_path], ['verify', f'{source}/{STEP}/state/nothing']):
+        r = run(*words, '-o', 'atomicity=rename', ok=False)
+        assert r.returncode and "has no '" in r.stderr, r.stderr
+
+
 def test_a_name_that_is_there_is_never_another(run, tmp_path):
     for name in ('7', '07', 'step_9'):
         shutil.copytree(SAMPLE / '1500', tmp_path / name)
@@ -69,7 +86,7 @@ def test_a_name_that_is_there_is_never_another(run, tmp_path):
 
 
 def test_a_mount_of_no_step_says_so(program, root, tmp_path):
-    for typed in ('2000', 'nothing', '1500/nothing', '1500/state/params'):
+    for typed in ('2000', 'nothing', '1500/nothing'):
         r = subprocess.run([program, 'mount', root / typed, tmp_path], capture_output=True, text=True)
         assert r.returncode == 1 and re.search(f"cannot open '{root / typed}'|'{root}' has no '(step_0000)?{typed}'", r.stderr), r.stderr
 

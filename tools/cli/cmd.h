@@ -193,6 +193,16 @@ bool source_leads_elsewhere(const struct source *s);
  */
 bool source_is_directory(const char *path, size_t n);
 /*
+ * Of a source that was opened for a path where a whole one, a step or an item is wanted: -EINVAL if
+ * it is a part of one; the message says which part, and ends in hint. 0: it is none.
+ */
+int fail_part(const struct source *s, const char *path, const char *hint);
+/*
+ * Returns r, the error of a path that was to be opened as a whole source, or a better one: the path
+ * is a part of a source, or near a name that is there.
+ */
+int source_fail_part(struct cmd_args *a, const char *path, int r);
+/*
  * Whether the source is an item only because of directories of arrays in it, or a step only because
  * a directory in it is an item, as in old releases. The thread's note stays.
  */

@@ -62,6 +62,9 @@ int foreign_fail(const char *path)
 
 	if (r < 0)
 		return r;
+	if (span_ends(span_str(path), span_str(".safetensors.index.json")))
+		return fail(-EINVAL,
+			    "'%s' is the index of a model: name the directory that it is in", path);
 	if (path_is_url(path) && foreign_is_of_arrays(path))
 		return fail(-EINVAL, "'%s' is not part of a checkpoint", path);
 	if (stat(path, &st) == 0 && is_numpy(path))

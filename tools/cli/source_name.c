@@ -186,6 +186,66 @@ bool source_leads_elsewhere(const struct source *s)
 	return s->inner[n] && !is_there && dir && stat(dir, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+/* ---- parts of a source where a whole one is wanted ---- */
+
+static bool is_whole(const struct node *n)
+{
+	return !n->parent || n->ops == &node_step_ops ||
+	       (n->ops == &node_dir_ops && container_of(n, struct node_dir, node)->is_item);
+}
+
+/* The kind of a part of a source, for a message; NULL: it is a step, an item, or all of it.
+ */
+static const char *part_kind(struct node *n)
+{
+	struct stat st;
+	int r;
+
+	if (is_whole(n))
+		return NULL;
+	if (n->ops == &node_leaf_ops)
+		return "a leaf";
+	if (n->ops == &node_dir_ops)
+		return "a directory of leaves";
+	r = node_stat(n, &st);
+	return r >= 0 && S_ISDIR(st.st_mode) ? "a directory" : "a file";
+}
+
+int fail_part(const struct source *s, const char *path, const char *hint)
+{
+	const char *kind = part_kind(s->node);
+	auto_free char *inner = strdup(s->inner);
+	size_t n = inner ? strlen(inner) : 0;
+
+	if (!kind || !inner)
+		return kind ? -ENOMEM : 0;
+	for (const struct node *at = s->node; !is_whole(at); at = at->parent) {
+		while (n > 0 && inner[n - 1] != '/')
+			n--;
+		inner[n ? --n : 0] = '\0';
+	}
+	return fail(-EINVAL, "'%s' is %s: name the checkpoint that it is in, '%s%s%s'%s", path,
+		    kind, s->source, *inner ? "/" : "", inner, hint);
+}
+
+int source_fail_part(struct cmd_args *a, const char *path, int r)
+{
+	auto_source s = { 0 };
+	struct err_note why;
+	int found;
+
+	if (r != -ENOENT && r != -ENOTDIR && r != -EINVAL)
+		return r;
+	err_save(r, &why);
+	found = source_open(a, path, &s);
+	if (found >= 0)
+		found = fail_part(&s, path, "");
+	/* ENOTDIR: it is a file, of which the other error says more. */
+	return found == -ENOENT || (found == -EINVAL && (s.node || r == -ENOTDIR)) ?
+		       found :
+		       err_restore(&why);
+}
+
 /* ---- what a source is only by what lies in it ---- */
 
 bool source_is_unmarked_item(const struct source *s)

@@ -362,7 +362,8 @@ static int run_explain(struct cmd_args *a)
 	if (r < 0)
 		return r;
 	if (s.node->ops != &node_leaf_ops)
-		return fail(-EINVAL, "'%s' is not a leaf", a->arg[0]);
+		return fail(-EINVAL, "'%s' is not a leaf: `pytreefs ls` lists what is in it",
+			    a->arg[0]);
 	l = container_of(s.node, struct node_leaf, node);
 	if (cmd_flag(a, "sharding"))
 		return print_sharding(a, &s);

@@ -145,8 +145,7 @@ static int collect(struct cmd_args *a, const struct gc_opts *o)
 	if (r < 0)
 		return r;
 	r = io_dir_open(io, a->arg[0], &source);
-	if (r >= 0)
-		r = gc_run(source, o);
+	r = r < 0 ? source_fail_part(a, a->arg[0], r) : gc_run(source, o);
 	io_dir_close(take(source));
 	io_engine_close(io);
 	return r;

@@ -173,13 +173,16 @@ static int run_merge(struct cmd_args *a)
 	r = source_in_no_mount(a, a->arg[0]);
 	if (r >= 0)
 		r = ns_open(a->arg[0], &a->options, &ns);
-	if (r >= 0 && ns->ckpt->source->bucket)
-		r = fail(-EOPNOTSUPP,
-			 "'%s' is in a bucket, and is not merged in place: `pytreefs "
-			 "convert` makes a merged copy",
-			 a->arg[0]);
-	if (r >= 0)
-		r = ocdbt_parts_find(ns->ckpt->source, &parts);
+	if (r < 0) {
+		a->options.shape = SHAPE_UNKNOWN;
+		return source_fail_part(a, a->arg[0], r);
+	}
+	if (ns->ckpt->source->bucket)
+		return fail(-EOPNOTSUPP,
+			    "'%s' is in a bucket, and is not merged in place: `pytreefs "
+			    "convert` makes a merged copy",
+			    a->arg[0]);
+	r = ocdbt_parts_find(ns->ckpt->source, &parts);
 	if (r < 0)
 		return r;
 	r = io_stat(ns->ckpt->source, "manifest.ocdbt", &st);

@@ -237,18 +237,6 @@ static int make_absolute(char **path)
 	return 0;
 }
 
-/* The error r of a mount; of a SOURCE that does not exist, with the name that is near. */
-static int fail_mount(struct cmd_args *a, int r)
-{
-	auto_source s = { 0 };
-	struct err_note why;
-
-	if (r != -ENOENT || path_is_url(a->arg[0]))
-		return r;
-	err_save(r, &why);
-	return source_open(a, a->arg[0], &s) == -ENOENT ? -ENOENT : err_restore(&why);
-}
-
 static int run_mount(struct cmd_args *a)
 {
 	struct options *o = &a->options;
@@ -278,7 +266,11 @@ static int run_mount(struct cmd_args *a)
 	if (cmd_flag(a, "mpi"))
 		return run_rank(a, &m);
 	r = check_mountpoint(o, m.mountpoint);
-	return r < 0 ? r : fail_mount(a, fs_main(&m));
+	if (r < 0)
+		return r;
+	r = fs_main(&m);
+	o->tensors = TENSORS_NO;
+	return r < 0 ? source_fail_part(a, m.source, r) : r;
 }
 
 static const struct cmd_option mount_options[] = {

@@ -228,8 +228,7 @@ static int resolve(struct cmd_args *a, char **ret, char **ret_file)
 		 container_of(s.node, struct node_dir, node)->is_item)
 		path = container_of(s.node, struct node_dir, node)->item->path;
 	if (!path)
-		return fail(-EINVAL, "'%s' is not a source, step or item; --only chooses leaves",
-			    a->arg[0]);
+		return fail_part(&s, a->arg[0], "; --only chooses leaves of it");
 	if (stat(a->arg[0], &st) == 0 && S_ISREG(st.st_mode)) {
 		*ret = strdup(s.source);
 		*ret_file = strdup(path);

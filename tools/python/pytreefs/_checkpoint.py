@@ -441,4 +441,6 @@ def steps(source: Path, **options: Any) -> list[Any]:
     [1000, 1500]
     """
     with open(source, **options) as root:
+        if isinstance(root, Leaf):
+            raise ValueError(f'{source} is a leaf, and not a directory of steps')
         return root.steps
