@@ -5,6 +5,7 @@ import collections
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -70,6 +71,25 @@ def test_a_root_is_the_same_as_on_disk(mount, url, proxy, page):
     assert bool(proxy.count('next')) == bool(proxy.count('about')) == bool(page)
     assert compare.read_all(m / '.pytreefs/stored/1500/state/_METADATA') == \
         compare.read_all(SAMPLE / '1500/state/_METADATA')
+
+
+def test_a_page_that_names_itself_as_the_next(run, url, proxy):
+    """The same page would come for ever."""
+    first = {}
+
+    def always(h):
+        if proxy.kind_of(h.command, h.path) not in ('page', 'next'):
+            return False
+        asked = re.sub('(continuation-token|pageToken)=[^&]*&?', '', h.path).rstrip('&')
+        if asked not in first:
+            status, headers, body = h.forward(*asked.split('?', 1))
+            text = re.sub('<NextContinuationToken>.*?<', '<NextContinuationToken>again<', body.decode())
+            first[asked] = status, headers, re.sub('("nextPageToken": *)"[^"]*"', r'\1"again"', text).encode()
+        h.answer(*first[asked])
+        return True
+    proxy.page, proxy.fault = 3, always
+    r = run('ls', f'{url}/run/1500', ok=False)
+    assert r.returncode == 1 and 'a page names itself as the one that follows' in r.stderr, r.stderr
 
 
 @pytest.mark.parametrize('bucket, name', pairs([*VENDORS], ['matrix-ocdbt-zarr2-zstd-v0', 'matrix-perleaf-zarr3-none-v1', 'aggregate-by-hand',
