@@ -42,6 +42,8 @@ def test_commands(run, model, tmp_path):
     assert 'bert/kernel.npy' in run('stats', model).stdout
     run('convert', model, tmp_path / 'out/7')
     assert '3 the same, 0 differences' in run('diff', model, tmp_path / 'out/7').stdout
+    # A step as CheckpointManager restores it, as of every other file.
+    assert (tmp_path / 'out/7/default/_METADATA').is_file()
     run('export', model, tmp_path / 'm.safetensors')
     assert '3 the same, 0 differences' in run('diff', model, tmp_path / 'm.safetensors').stdout
 
