@@ -59,6 +59,8 @@ static void spill_begin(struct stream *s)
 		stream_spill_give_back(s);
 		return;
 	}
+	/* A read that is short of this goes on. */
+	spill->size = s->bytes;
 	pthread_mutex_lock(&s->table->lock);
 	s->spill = spill;
 	pthread_mutex_unlock(&s->table->lock);

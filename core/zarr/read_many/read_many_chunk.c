@@ -72,11 +72,14 @@ void many_work_init(struct many *m, struct many_job *job, struct many_work *ret)
 	k->n = chunk_source_range(&job->src, &k->off);
 	k->how = k->n + (k->direct ? 0 : z->leaf->bytes) <= m->big_bytes ? MANY_WHOLE : MANY_STREAM;
 	/* A checksum is compared while the elements are read, or a large part is not needed. */
-	if (is_raw && k->direct)
+	if (is_raw && k->direct && !job->src.off)
 		k->how = MANY_STREAM;
 	if (is_file && z->leaf->bytes > FRONT_CHUNK && k->need <= z->leaf->bytes / 4 * 3)
 		k->how = MANY_STREAM;
-	if (k->how == MANY_STREAM)
+	/* Of elements as they are stored only the range is read. */
+	if (k->how == MANY_STREAM && is_raw && !k->direct)
+		raw_init(m, is_run, k);
+	else if (k->how == MANY_STREAM)
 		k->n = 0;
 }
 
@@ -168,13 +171,13 @@ static int scratch_grow(struct many_worker *w, size_t n)
 	return 0;
 }
 
-/* Decode the first `need` bytes piece by piece. */
+/* Decode the first `need` bytes piece by piece. -EFBIG: the frame's window is above `window`. */
 static int run_pieces(struct many_worker *w, struct many_work *k, struct chunk_input *in,
-		      uint64_t need)
+		      uint64_t need, uint64_t window)
 {
 	struct many_pieces x = { w, k, need, part_bytes(k->job->t, &k->part) };
 	struct chunk_pieces to = { .size = k->direct ? RESULT_PIECE : SCRATCH_PIECE,
-				   .window = MAX(w->many->big_bytes, 8 * MiB),
+				   .window = window,
 				   .need = need,
 				   .sink = take_piece,
 				   .arg = &x };
@@ -189,17 +192,29 @@ static int run_pieces(struct many_worker *w, struct many_work *k, struct chunk_i
 	return chunk_source_decode_pieces(k->job->t->r.z, in, &to);
 }
 
+static uint64_t usual_window(const struct many_worker *w)
+{
+	return MAX(w->many->big_bytes, 8 * MiB);
+}
+
 /* Neither the end nor a checksum after it is checked when only the first part is needed. */
 static int run_stream(struct many_worker *w, struct many_work *k)
 {
 	uint64_t bytes = k->job->t->r.z->leaf->bytes;
+	uint64_t need = k->need <= bytes / 4 * 3 ? k->need : bytes;
 	uint8_t *buf = block_alloc(2 * INPUT);
 	struct chunk_input in = { .src = &k->job->src, .buf = buf, .size = INPUT };
 	int r;
 
 	if (!buf)
 		return fail(-ENOMEM, "cannot allocate a decoder's input");
-	r = run_pieces(w, k, &in, k->need <= bytes / 4 * 3 ? k->need : bytes);
+	r = run_pieces(w, k, &in, need, usual_window(w));
+	/* The window of a frame of a high level is the chunk, which the caller asked for. */
+	if (r == -EFBIG && 2 * bytes > usual_window(w)) {
+		err_clear();
+		in = (struct chunk_input){ .src = &k->job->src, .buf = buf, .size = INPUT };
+		r = run_pieces(w, k, &in, need, 2 * bytes);
+	}
 	block_free(buf, 2 * INPUT);
 	return r;
 }
@@ -225,8 +240,12 @@ static int run_whole(struct many_worker *w, struct many_work *k)
 	/* An object with a checksum is decoded to its end. */
 	if (k->need <= need / 4 * 3 && !codec_is_summed(&z->leaf->codecs, in.stored))
 		need = k->need;
-	if (in.stored.n && (need < z->leaf->bytes || need > WATCHED))
-		return run_pieces(w, k, &in, need);
+	if (in.stored.n && (need < z->leaf->bytes || need > WATCHED)) {
+		r = run_pieces(w, k, &in, need, usual_window(w));
+		if (r != -EFBIG)
+			return r;
+		err_clear();
+	}
 	if (!k->direct) {
 		r = scratch_grow(w, z->leaf->bytes);
 		if (r < 0)
@@ -248,7 +267,7 @@ static int run_raw(struct many_work *k)
 	int r;
 
 	atomic_fetch_add_explicit(&k->job->t->many->env->raw_bytes, k->n, memory_order_relaxed);
-	if (k->job->n || !chunk_source_is_all(src))
+	if (k->job->n || !k->direct || !chunk_source_is_all(src))
 		return 0;
 	r = kv_loc_has_sum(&src->loc);
 	return r > 0 ? kv_loc_check_end(&src->loc, src->len, crc32c(span_of(k->to, k->n))) : r;
