@@ -25,6 +25,7 @@
 void copy_hint_text(struct draft_node *dir, uint64_t off, const void *p, size_t n)
 {
 	struct copied *c;
+	bool continues;
 	int r = 0;
 
 	pthread_mutex_lock(&dir->draft->lock);
@@ -36,13 +37,14 @@ void copy_hint_text(struct draft_node *dir, uint64_t off, const void *p, size_t 
 	if (off == 0)
 		dir->hint_lost = false;
 	/* Programs that copy write from front to back; anything else is not a hint. */
+	continues = c && off == c->document.n;
 	if (!c)
 		r = -ENOMEM;
-	else if (off == c->document.n)
+	else if (continues)
 		r = off + n > LIMIT_JSON_BYTES ? -EFBIG : buf_add(&c->document, p, n);
 	if (r < 0)
 		dir->hint_lost = true;
-	if (c && (r < 0 || off + n != c->document.n))
+	if (c && (r < 0 || !continues))
 		buf_release(&c->document);
 	pthread_mutex_unlock(&dir->draft->lock);
 	err_clear();
@@ -58,7 +60,11 @@ void copy_hint_file(struct draft_node *dir, struct draft_file *f)
 		r = draft_file_read_into(f, 0, size, text.p);
 	if (r >= 0)
 		copy_hint_text(dir, 0, text.p, size);
-	dir->hint_lost |= r < 0;
+	if (r < 0) {
+		pthread_mutex_lock(&dir->draft->lock);
+		dir->hint_lost = true;
+		pthread_mutex_unlock(&dir->draft->lock);
+	}
 	copy_hint_written(dir);
 	err_clear();
 }
@@ -282,7 +288,7 @@ static int hint_tree(struct draft_node *item, struct buf *text, struct tree **re
 int plan_hints_read(struct plan *p)
 {
 	auto_buf text = { .metered = true };
-	int r = check_text(p->item, "_METADATA");
+	int r = p->strict ? check_text(p->item, "_METADATA") : 0;
 
 	if (r >= 0 && (p->item->draft->is_tree || plan_is_nested(p)))
 		r = hint_nested(p, &text);
@@ -305,10 +311,11 @@ void copy_hint_written(struct draft_node *item)
 }
 
 /* Parse the copied `_CHECKPOINT_METADATA`; *ret is NULL if there is none. */
-static int hints_hint_step(struct draft_node *root, struct step_meta **ret)
+static int hints_hint_step(struct draft_node *root, bool is_strict, struct step_meta **ret)
 {
 	auto_buf text = { .metered = true };
-	int r = check_text(root, root->draft->is_item ? "_METADATA" : "_CHECKPOINT_METADATA");
+	const char *name = root->draft->is_item ? "_METADATA" : "_CHECKPOINT_METADATA";
+	int r = is_strict ? check_text(root, name) : 0;
 
 	*ret = NULL;
 	if (r < 0)
@@ -331,7 +338,7 @@ int plan_is_step_tree(struct draft_node *root)
 	auto_of(step_meta) struct step_meta *m = NULL;
 	struct draft_node *document = NULL;
 	bool is_tree, is_item;
-	int r = hints_hint_step(root, &m);
+	int r = hints_hint_step(root, true, &m);
 
 	if (r < 0 || (m && m->kind == STEP_ITEMS_MAP))
 		return r;
@@ -352,7 +359,7 @@ int plan_is_step_tree(struct draft_node *root)
 int copy_hint_custom(struct draft_node *root, struct buf *ret)
 {
 	auto_of(step_meta) struct step_meta *m = NULL;
-	int r = hints_hint_step(root, &m);
+	int r = hints_hint_step(root, true, &m);
 
 	return r < 0 || !m || !m->custom || !strcmp(m->custom, "{}") ? r :
 								       buf_add_str(ret, m->custom);
@@ -363,7 +370,7 @@ int plan_hint_handler(struct plan *p)
 	const struct draft *d = p->item->draft;
 	auto_of(step_meta) struct step_meta *m = NULL;
 	struct span hint = { 0 };
-	int r = hints_hint_step(d->root, &m);
+	int r = hints_hint_step(d->root, p->strict, &m);
 
 	if (r < 0 || !m)
 		return r;

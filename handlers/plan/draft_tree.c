@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_tree.c - turns names of a draft into a struct tree.
+ * draft_tree.c - turns names of a draft into a struct tree, which is sorted as JAX sorts.
  *
- * A directory is a dict unless an xattr makes it a sequence; the extension of a file gives the kind
- * of its leaf. The order of names does not matter, since the tree is sorted as JAX sorts.
+ * A directory is a dict unless an xattr makes it a sequence; the extension of a file says its kind.
  */
 #include "core/base/array.h"
 #include "core/base/err.h"
@@ -576,6 +575,7 @@ void draft_hide_generated(struct draft_node *dir, bool hide)
 {
 	pthread_mutex_lock(&dir->draft->lock);
 	dir->generated_hidden = hide;
+	dir->hint_lost = false;
 	pthread_mutex_unlock(&dir->draft->lock);
 }
 
