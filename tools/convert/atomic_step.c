@@ -345,6 +345,9 @@ static int open_dir(struct cmd_args *a, const char *path, enum layout_kind layou
 		r = path_check_outside(path, n->dir, layout == LAYOUT_DIRECT);
 	if (r < 0)
 		return r;
+	/* How long an upload takes is known to who started it, and nobody else waits. */
+	if (is_url && !n->group && !options_given(&a->options, "commit_timeout"))
+		a->options.commit_timeout = 0;
 	/* The directory may contain other checkpoints, or anything else. */
 	r = open_root(a, n->dir, &n->ns);
 	if (r >= 0)
