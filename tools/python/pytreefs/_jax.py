@@ -78,25 +78,26 @@ def default_sharding() -> Any:
     return jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
 
 
-def sharding_from(text: str | None) -> Any:
-    """The sharding that sharding_text() recorded, on devices of this process; None: it does not have them, or none is recorded."""
+def sharding_from(text: str | None, shape: tuple[int, ...]) -> Any:
+    """The sharding that is recorded, on devices of this process; None: it does not have them, the shape does not fit, or none is recorded."""
     import jax
-    found = json.loads(text) if text else {}
-    devices = {d.id: d for d in jax.devices()}
-    if found.get('sharding_type') == 'SingleDeviceSharding':
-        named = [d for d in devices.values() if str(d) == found.get('device_str')]
-        return jax.sharding.SingleDeviceSharding(named[0]) if named else None
-    if found.get('sharding_type') != 'NamedSharding':
-        return None
+    placed: Any = jax.sharding
     try:
-        n = int(np.prod(found['shape']))
-        ids = found.get('device_mesh', {}).get('mesh')
-        flat = [d['id'] for d in _flat(ids)] if ids is not None else sorted(devices)[:n]
+        found = json.loads(text or '{}')
+        if found['sharding_type'] == 'SingleDeviceSharding':
+            name = found['device_str'].replace('TFRT_CPU_', 'cpu:')
+            return placed.SingleDeviceSharding({str(d).replace('TFRT_CPU_', 'cpu:'): d for d in jax.local_devices()}[name])
+        if found['sharding_type'] != 'NamedSharding':
+            return None
+        devices = {d.id: d for d in jax.devices()}
+        ids = (found.get('device_mesh') or {}).get('mesh')
+        flat = sorted(devices)[:int(np.prod(found['shape']))] if ids is None else [d['id'] for d in _flat(ids)]
         mesh = np.array([devices[i] for i in flat], object).reshape(found['shape'])
         spec = [tuple(axis) if isinstance(axis, list) else axis for axis in found['partition_spec']]
-        placed: Any = jax.sharding
-        return placed.NamedSharding(placed.Mesh(mesh, found['axis_names']), placed.PartitionSpec(*spec))
-    except (KeyError, TypeError, ValueError):
+        made = placed.NamedSharding(placed.Mesh(mesh, found['axis_names']), placed.PartitionSpec(*spec))
+        made.shard_shape(shape)
+        return made if made.addressable_devices_indices_map(shape) else None
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         return None
 
 

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import errno
-import functools
 import json
 import math
 import operator
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
@@ -357,13 +357,20 @@ class Leaf(NDArrayOperatorsMixin):
 PLAIN_LEAVES.add(Leaf)
 
 
-@functools.cache
+_registering = threading.Lock()
+_registered: list[Any] = []
+
+
 def register_with_jax() -> None:
     """A node whose only child is its value: jax reads a handle where it takes arrays (device_put, jnp.sum, jit)."""
     def children(leaf: Leaf) -> tuple[tuple[Any], None]:
         return (leaf.read(),), None
 
-    sys.modules['jax'].tree_util.register_pytree_node(Leaf, children, lambda _, values: values[0])
+    with _registering:
+        tree_util = getattr(sys.modules['jax'], 'tree_util', None)     # None while another thread imports it
+        if tree_util is not None and not _registered:
+            tree_util.register_pytree_node(Leaf, children, lambda _, values: values[0])
+            _registered.append(tree_util)
 
 
 def _opened(path: str, options: Mapping[str, Any], keys: tuple[Key, ...], version: int) -> Any:

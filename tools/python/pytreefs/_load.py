@@ -153,18 +153,21 @@ class Loading:
             self.requests.append((leaf, sent, None if name == stored else name, _dtypes.raw(part), node.version))
         return a
 
+    def read_checked_box(self, i: int, box: _jax.Box, name: str) -> np.ndarray[Any, Any]:
+        """read_box(), and run() fails for a number that the dtype cannot have."""
+        stored = self.nodes[i].dtype or 'uint8'
+        if _dtypes.may_change(stored, name):
+            self.checks.append((i, self.read_box(i, box, _dtypes.exact(stored)), name))
+        return self.read_box(i, box, name)
+
     def place(self, i: int, name: str, shape: tuple[int, ...], sharding: Any, is_checked: bool = True) -> Callable[[], Any]:
         """An array of jax, of a shape that may be another one than is stored: a function that returns it once everything is read.
         is_checked: a cast that changes numbers fails."""
         node = self.nodes[i]
         if not _jax.holds(_dtypes.dtype_of(name)):
             raise self.fail(f'is {name}, of which jax makes 32 bits: set jax_enable_x64, or give like= with another dtype', join(self.base, node.path))
-        may_change = is_checked and _dtypes.may_change(node.dtype or 'uint8', name)
-        values: dict[_jax.Box, Any] = {}
-        for box in _jax.boxes_of(sharding, shape):
-            if may_change:
-                self.checks.append((i, self.read_box(i, box, _dtypes.exact(node.dtype or 'uint8')), name))
-            values[box] = self.read_box(i, box, name)
+        read = self.read_checked_box if is_checked else self.read_box
+        values: dict[_jax.Box, Any] = {box: read(i, box, name) for box in _jax.boxes_of(sharding, shape)}
         made: list[Any] = []
 
         def put() -> Any:
@@ -178,7 +181,7 @@ class Loading:
     def ask_jax(self, i: int, name: str) -> Callable[[], Any]:
         """An array that is recorded, where it was if this process has the devices; a typed PRNG key as one."""
         node, leaf = self.nodes[i], join(self.base, self.nodes[i].path)
-        sharding = _jax.sharding_from(self.context.attribute(leaf, 'sharding')) or _jax.default_sharding()
+        sharding = _jax.sharding_from(self.context.attribute(leaf, 'sharding'), node.shape or ()) or _jax.default_sharding()
         value_of = self.place(i, name, node.shape or (), sharding)
         impl = self.context.prng_impl(leaf) if name.startswith('uint') else None
         return value_of if impl is None else lambda: _jax.wrap_key(value_of(), impl)
@@ -228,25 +231,32 @@ class Loading:
             value = None
         return value if isinstance(value, (dict, list)) else _bytes_of(found)
 
-    def _batches(self) -> Iterator[tuple[list[lib.Request], list[Callable[[], Any]]]]:
-        """Requests that are read at once, and the arrays that are put on devices then. In the memory of the process arrays are what was read, so one batch
-        does; other devices get half of `read_budget` while the other half is read."""
-        first, puts, n_bytes, counted = 0, [], 0, 0
+    def _batches(self) -> list[tuple[int, list[Callable[[], Any]]]]:
+        """(number of requests that are read at once, the arrays that are put on devices then). In the memory of the process arrays are what
+        was read, so one batch does; other devices get half of `read_budget` while the other half is read."""
+        out: list[tuple[int, list[Callable[[], Any]]]] = []
+        puts: list[Callable[[], Any]] = []
+        first, n_bytes, counted = 0, 0, 0
         for end, put in self.placings:
             puts.append(put)
             n_bytes += _size_of(self.requests[counted:end])
             counted = end
             if not self.is_in_memory and n_bytes >= self.context.read_budget // 2:
-                yield self.requests[first:end], puts
+                out.append((end - first, puts))
                 first, puts, n_bytes = end, [], 0
-        yield self.requests[first:], puts
+        return [*out, (len(self.requests) - first, puts)]
 
     def run(self, progress: lib.Progress | None) -> None:
         total, done = _size_of(self.requests), 0
         placed: list[Any] = []
-        for requests, puts in self._batches():
-            self.context.read(requests, _part_of(progress, done, total) if progress and len(requests) < len(self.requests) else progress)
+        batches = self._batches()
+        for n, puts in batches:
+            # Nothing else has the memory of a batch that is on the devices.
+            requests = self.requests[:n]
+            del self.requests[:n]
+            self.context.read(requests, _part_of(progress, done, total) if progress and len(batches) > 1 else progress)
             done += _size_of(requests)
+            requests.clear()
             for a in placed:
                 a.block_until_ready()
             placed = [put() for put in puts]

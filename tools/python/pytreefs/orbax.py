@@ -99,12 +99,12 @@ class _Reading(Loading):
         return self.read_array(i, self.nodes[i].dtype if arg.dtype is None else jax.numpy.dtype(arg.dtype).name)
 
 
-async def _in_thread(read: Any, infos: Sequence[Any], *more: Any) -> Any:
-    """The result of read(), or None where Orbax has to do it."""
+def _tried(read: Any, infos: Sequence[Any], *more: Any) -> Any:
+    """The result of read(), or None where Orbax has to do it. In this thread, since jax_enable_x64 may be of this thread."""
     if _is_off():
         return None
     try:
-        return await asyncio.to_thread(read, infos, *more)
+        return read(infos, *more)
     except _Unknown as e:
         logging.info('pytreefs: Orbax restores %s by itself: %s', infos[0].parent_dir, e)
     return None
@@ -141,7 +141,7 @@ class ArrayHandler(type_handlers.ArrayHandler):
         await asyncio.gather(*(info.await_path_creation() for info in infos))
         where = infos[0].parent_dir
         shardings = await jax_array_handlers._deserialize_shardings(infos, args, (where / '_sharding').exists())
-        made = await _in_thread(_read_arrays, infos, args, shardings)
+        made = _tried(_read_arrays, infos, args, shardings)
         if made is None:
             return await super().deserialize(infos, args)
         if self._array_metadata_store is not None and (found := await self._array_metadata_store.read(checkpoint_dir=where)):
@@ -156,7 +156,7 @@ class NumpyHandler(type_handlers.NumpyHandler):
         args = args or [type_handlers.RestoreArgs()] * len(infos)
         orbax_types.check_input_arguments(infos, args)
         await asyncio.gather(*(info.await_path_creation() for info in infos))
-        made = await _in_thread(_read_numpy, infos, args)
+        made = _tried(_read_numpy, infos, args)
         return await super().deserialize(infos, args) if made is None else made
 
 
