@@ -80,8 +80,10 @@ void cmd_help(FILE *out, const struct cmd *c)
 	if (c->help[0])
 		fprintf(out, "\n%s\n", c->help);
 	fprintf(out, "\noptions:\n");
-	for (const struct cmd_option *o = c->options; o->name; o++)
+	for (const struct cmd_option *o = c->options; o->name && !o->in_manual; o++)
 		print_option(out, o);
+	if (c->others)
+		fprintf(out, "      %s: see `man pytreefs`\n", c->others);
 	if (c->takes_mount_options)
 		fprintf(out, "  %-26s %s\n", "-o NAME[=VALUE],...",
 			"checkpoint options: see `pytreefs help options`");

@@ -240,6 +240,9 @@ int source_fail_part(struct cmd_args *a, const char *path, int r)
 	found = source_open(a, path, &s);
 	if (found >= 0)
 		found = fail_part(&s, path, "");
+	/* A mount has said the same, and what a bucket needs. */
+	if (found == -ENOENT && !strncmp(why.text, err_text(found), strlen(err_text(found))))
+		return err_restore(&why);
 	/* ENOTDIR: it is a file, of which the other error says more. */
 	return found == -ENOENT || (found == -EINVAL && (s.node || r == -ENOTDIR)) ?
 		       found :

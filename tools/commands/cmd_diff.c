@@ -118,10 +118,9 @@ const struct cmd cmd_diff = {
 	.name = "diff",
 	.args = "A B",
 	.summary = "compare two checkpoints: structure, dtypes, shapes, values, metadata",
-	.help = "A and B are sources, steps, items, directories or leaves. Elements are equal if\n"
-		"their bits are, or both are NaN; numbers in custom metadata, which --only leaves\n"
-		"out, if their texts are. Chunks, codecs, shardings and what stored a leaf\n"
-		"(jax.Array) are not compared. The exit status is that of diff(1).",
+	.help = "Elements are equal if their bits are, or both are NaN; custom metadata, which\n"
+		"--only leaves out, if their texts are. Chunks, codecs, shardings and what stored\n"
+		"a leaf (jax.Array) are not compared. The exit status is that of diff(1).",
 	.example = "pytreefs diff ckpts/1000/state ckpts/1000/state",
 	.options = options,
 	.min_args = 2,

@@ -373,8 +373,7 @@ static int run_explain(struct cmd_args *a)
 
 static const struct cmd_option options[] = {
 	{ "spec", 0, NULL, "print the TensorStore spec of the leaf's array, as JSON" },
-	{ "sharding", 0, NULL,
-	  "print the recorded box of each device, and the stored bytes that it reads" },
+	{ "sharding", 0, NULL, "print each device's box, and the stored bytes that it reads" },
 	{ "target", 0, "LEAF", "with --sharding: boxes as this leaf records them" },
 	{ "json", 0, NULL, "print the plan, or --sharding, as one JSON document" },
 	{ 0 },

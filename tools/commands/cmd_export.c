@@ -53,7 +53,7 @@ static int run_export(struct cmd_args *a)
 
 static const struct cmd_option options[] = {
 	{ "format", 0, "npy|npz|safetensors|zarr", "format of OUT (default: by its name)" },
-	EXPORT_OPTIONS,
+	EXPORT_OPTIONS(.in_manual = false),
 	OPTION_STRICT,
 	{ "force", 0, NULL, "replace an existing file or export" },
 	OPTION_ONLY,

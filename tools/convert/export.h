@@ -20,10 +20,12 @@
 enum export_format { EXPORT_UNKNOWN, EXPORT_NPY, EXPORT_NPZ, EXPORT_SAFETENSORS, EXPORT_ZARR };
 
 /* Options that convert shares. */
-#define EXPORT_OPTIONS                                                                  \
-	{ "cast", 0, "DTYPE", "cast floating leaves (OUT is not a checkpoint)" },       \
-	{                                                                               \
-		"max-shard-size", 0, "SIZE", "safetensors: shards of at most SIZE (5G)" \
+/* Its arguments are further members of both. */
+#define EXPORT_OPTIONS(...)                                                                    \
+	{ "cast", 0, "DTYPE", "cast floating leaves (OUT is not a checkpoint)", __VA_ARGS__ }, \
+	{                                                                                      \
+		"max-shard-size", 0, "SIZE", "safetensors: shards of at most SIZE (5G)",       \
+			__VA_ARGS__                                                            \
 	}
 
 struct export_leaf {
