@@ -182,7 +182,7 @@ class Reader:
 WAYS = [name for name in vars(Reader) if not name.startswith('_') and name not in ('run', 'names', 'checkpoint', 'exported')]
 # They refuse what has nothing of the kind, or what they cannot know; all else has to be right.
 MAY_REFUSE = {'dump': 'No such file|is neither a file nor|not JSON',
-              'merge': 'is a directory of steps|has no per-process databases|no _METADATA and no arrays|Not a directory|nothing to copy',
+              'merge': 'is a directory of steps|has no per-process databases|no _METADATA and no arrays|Not a directory|exists, but is not part of a checkpoint|nothing to copy',
               'url': 'cannot list|nothing can be listed|is not a checkpoint|is not stored|no manifest.ocdbt',
               'url_tree': 'cannot list|nothing can be listed|is not a checkpoint|is not stored|no manifest.ocdbt'}
 EXTENSIONS = '.npy', '.json', '.txt', '.null'
@@ -247,8 +247,8 @@ def differences(want, got, way):
         return [f'lacks {name}' for name in want if name not in got and name.partition('/')[0] + '/' not in got] \
             + [f'has {name}' for name in got if not name.endswith('/') and name not in want]
     # An item of its own where the source is one tree.
-    if got.keys() != want.keys() and all(name.startswith('default/') for name in got):
-        got = {name.removeprefix('default/'): value for name, value in got.items()}
+    if got.keys() != want.keys():       # what is converted becomes the item `default` of its step
+        got = {re.sub('(^|/)default/', r'\1', name): value for name, value in got.items()}
     # It names leaves from their item.
     if way == 'transform' and got.keys() != want.keys():
         return [] if {name for name in got if any(f'/{name}'.endswith(f'/{w}') or f'/{w}'.endswith(f'/{name}') for w in want)} == got.keys() \

@@ -78,7 +78,7 @@ CASES = {
     'verify': [['ckpts'], ['broken/1'], ['node'], ['nothing']],
     'diff': [['ckpts/1000', 'ckpts/1500'], ['a/1', 'b/1'], ['a/1', 'c/1'], ['b/1', 'c/1']],
     'explain': [['ckpts/latest/state/params/embed/table.npy'], ['a/1/default/w@80x1000.npy'], ['ckpts/latest/state/step.json'],
-                ['--sharding', 'ckpts/latest/state/params/embed/table.npy']],
+                ['--sharding', '--target', 'ckpts/latest/state/params/embed/table.npy', 'ckpts/latest/state/params/embed/table.npy']],
     'gc': [['--all', '--older-than', '0s', '--dry-run', 'ckpts'], ['--all', '--older-than', '0s', 'ckpts']],
     'save': [['-o', 'compression=auto', 'files', 'new/1']],
     'export': [['a/1/default', 'a.npz']],

@@ -485,3 +485,15 @@ with pytreefs.open(sys.argv[1]) as ck:
     assert leaf.read(dtype='float32').dtype == np.float32
 '''
     subprocess.run([sys.executable, '-c', program, STATE], check=True)
+
+
+def test_another_shape_is_padded_or_cut_only_when_asked(tmp_path):
+    pytreefs.save(tmp_path / 'a', {'w': np.array([[1, 2], [3, 300]])}, item=None)
+    with pytest.raises(pytreefs.Error, match=r'w: shape \[1, 3\] here, \[2, 2\] in the checkpoint'):
+        pytreefs.load(tmp_path / 'a', like={'w': np.zeros((1, 3))})
+    got = pytreefs.load(tmp_path / 'a', like={'w': np.zeros((1, 3), np.int8)}, strict=False)['w']
+    assert got.dtype == np.int8 and got.tolist() == [[1, 2, 0]]
+    with pytest.raises(pytreefs.Error, match='has 300, which int8 cannot hold'):
+        pytreefs.load(tmp_path / 'a', like={'w': np.zeros((3, 2), np.int8)}, strict=False)
+    with pytest.raises(ValueError, match='strict is for'):
+        pytreefs.load(tmp_path / 'a', strict=False)
