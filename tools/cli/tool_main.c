@@ -230,6 +230,8 @@ static int confine(struct cmd_args *a)
 
 	for (int i = 0; i < a->n_args; i++)
 		rules.uses_network |= path_is_url(a->arg[i]);
+	for (int i = 0; a->cmd->options[i].name; i++)
+		rules.uses_network |= a->value[i] && path_is_url(a->value[i]);
 	/* Ranks execute another program, and so does on_commit=. */
 	if (a->cmd->confined == CMD_FREE || mpi_ranks() > 1 ||
 	    (a->cmd->confined == CMD_WRITES && o->on_commit))
