@@ -8,9 +8,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from lib import forks, jobs, mesh_layout
+from lib import forks, jobs, mesh_layout, servers
 
-KEY = [('params/.*/kernel', ['fsdp', 'tensor']), ('params/.*/bias', [['fsdp', 'tensor']]), ('.*/table', [None, 'tensor']), ('.*', [])]
+KEY = [('params/.*/kernel', ['fsdp', 'tensor']), ('params/.*/bias', [['fsdp', 'tensor']]), ('.*/table', [None, 'tensor'])]      # a number needs none
 CHUNKS = {'layer/kernel': [16, 16], 'layer/bias': [4], 'embed/table': [24, 8]}
 
 
@@ -19,7 +19,7 @@ def step(tmp_path):
     """Of Orbax: a manager's step 1."""
     rng = np.random.default_rng(0)
     tree = {'params': {'layer': {'kernel': rng.standard_normal((64, 32), np.float32), 'bias': np.arange(32, dtype=ml_dtypes.bfloat16)},
-                       'embed': {'table': rng.integers(0, 99, (24, 16), np.int32)}}, 'n': 7}
+                       'embed': {'table': rng.integers(0, 99, (24, 16), np.int32)}, 'scale': np.array(3, np.float32)}, 'n': 7}
     forks.run(save, tmp_path / 'from', json.dumps(flat(tree)))
     return tmp_path / 'from/1'
 
@@ -60,12 +60,22 @@ def test_each_device_reads_one_chunk(run, program, tmp_path, step, form, ranks):
     assert chunks(run, tmp_path / 'to/1/default') == CHUNKS
     assert run('diff', step, tmp_path / 'to/1').returncode == 0 and run('verify', tmp_path / 'to/1').returncode == 0
     found = forks.run(mesh_layout.main, step / 'default', tmp_path / 'to/1/default')
-    assert '19 parts, 19 reads' in found, found
+    assert '20 parts, 20 reads' in found, found
     run('convert', '--chunks-like', tmp_path / 'to/1', step, tmp_path / 'like/1')
     assert chunks(run, tmp_path / 'like/1/default') == CHUNKS
     # Ranks that convert together record the whole shape as what each of them wrote (docs/writing.md).
     for name in ('_sharding', 'array_metadatas/process_0')[:3 - ranks]:
         assert json.loads((tmp_path / 'like/1/default' / name).read_text()) == json.loads((tmp_path / 'to/1/default' / name).read_text())
+
+
+@pytest.mark.feature('G8')
+def test_chunks_like_a_checkpoint_with_a_url(run, tmp_path, step):
+    """What an option names is read by the confined process, as an argument is; a leaf of numpy stays one, which Orbax restores anywhere."""
+    run('convert', '--mesh', 'fsdp=4,tensor=2', '--spec', rules(tmp_path), '-o', 'leaf_type=np.ndarray', step, tmp_path / 'to/1')
+    with servers.nginx(tmp_path / 'nginx', tmp_path / 'to') as url:
+        run('convert', '-o', 'sandbox=require', '--chunks-like', f'{url}/1', step, tmp_path / 'like/1')
+    assert chunks(run, tmp_path / 'like/1/default') == CHUNKS
+    assert json.loads(run('info', '--json', tmp_path / 'like/1/default/params/layer/kernel.npy').stdout)['typestr'] == 'np.ndarray'
 
 
 @pytest.mark.feature('G8')

@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "core/base/err.h"
+#include "core/base/json.h"
 #include "core/base/log.h"
 #include "core/base/meter.h"
 #include "handlers/commit/draft_commit.h"
@@ -111,6 +112,24 @@ int import_list_leave_out(struct import_list *f, const char *path)
 int import_list_keep(struct import_list *f, const char *path)
 {
 	return add_path(f, path, &f->whole, &f->n_whole, &f->cap_whole);
+}
+
+int import_list_mark_span(struct import_list *f, const char *path, const char *name,
+			  struct span value)
+{
+	auto_free char *text = span_dup_str(value);
+
+	return text ? import_list_mark(f, path, name, text) :
+		      fail(-ENOMEM, "cannot describe '%s'", path);
+}
+
+int import_list_mark_shape(struct import_list *f, const char *path, const char *name,
+			   const uint64_t *shape, unsigned rank)
+{
+	auto_buf text = { 0 };
+	int r = json_put_uints(&text, shape, rank, JSON_COMPACT);
+
+	return r < 0 ? r : import_list_mark_span(f, path, name, buf_span(&text));
 }
 
 int import_list_mark(struct import_list *f, const char *path, const char *name, const char *value)

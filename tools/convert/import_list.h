@@ -89,6 +89,10 @@ void import_list_release(struct import_list *f);
 /* Add a directory. Paths are copied; missing parent directories are created. */
 int import_add_dir(struct import_list *f, const char *path);
 int import_list_mark(struct import_list *f, const char *path, const char *name, const char *value);
+int import_list_mark_span(struct import_list *f, const char *path, const char *name,
+			  struct span value);
+int import_list_mark_shape(struct import_list *f, const char *path, const char *name,
+			   const uint64_t *shape, unsigned rank);
 int import_add_file(struct import_list *f, const char *path, const char *from,
 		    const struct import_ops *ops, const void *arg, uint64_t bytes);
 /* Add a file with a given text, which is copied. */

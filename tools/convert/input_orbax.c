@@ -85,21 +85,13 @@ static const struct import_ops leaf_ops = { .open = leaf_entry_open,
 
 /* ---- properties that names cannot express ---- */
 
-static int mark_span(struct import_list *f, const char *path, const char *name, struct span value)
-{
-	auto_free char *text = span_dup_str(value);
-
-	return text ? import_list_mark(f, path, name, text) :
-		      fail(-ENOMEM, "cannot describe '%s'", path);
-}
-
 /* A shortened name (`~`) does not contain the key. */
 static int mark_key(const struct tree_node *t, const char *path, struct import_list *f)
 {
 	auto_buf key = { 0 };
 	int r = tree_manifest_hidden_key(t, &key);
 
-	return r == 1 ? mark_span(f, path, "key", buf_span(&key)) : r;
+	return r == 1 ? import_list_mark_span(f, path, "key", buf_span(&key)) : r;
 }
 
 /* A sharding that cannot be read is left out, as Orbax would: no value depends on it. */
@@ -114,7 +106,7 @@ static int mark_sharding(const struct subtree_part *part, const struct tree_node
 		return r;
 	r = sharding_parse(text, "'_sharding'", &s);
 	if (r >= 0)
-		return mark_span(f, path, "sharding", text);
+		return import_list_mark_span(f, path, "sharding", text);
 	if (err_is_transient(r))
 		return r;
 	log_warn("'%s': its sharding is not copied: %s", path, err_text(r));
@@ -125,15 +117,11 @@ static int mark_sharding(const struct subtree_part *part, const struct tree_node
 static int mark_write_shape(const struct subtree_part *part, const struct tree_node *t,
 			    const char *path, struct import_list *f)
 {
-	auto_buf text = { 0 };
 	const uint64_t *shape;
 	unsigned rank;
 	int r = item_write_shape(part->item, t, &shape, &rank);
 
-	if (r <= 0)
-		return r;
-	r = json_put_uints(&text, shape, rank, JSON_COMPACT);
-	return r < 0 ? r : mark_span(f, path, "write_shape", buf_span(&text));
+	return r <= 0 ? r : import_list_mark_shape(f, path, "write_shape", shape, rank);
 }
 
 static int mark_array(const struct subtree_part *part, struct orbax_leaf *l, const char *path,
@@ -162,7 +150,7 @@ static int mark_array(const struct subtree_part *part, struct orbax_leaf *l, con
 		r = placement_mark(f->placement, f, path, v.array->meta.rank, v.array->meta.shape);
 		if (r >= 0)
 			r = item_prng_impl(part->item, t, &text);
-		return r == 1 ? mark_span(f, path, "prng_impl", text) : r;
+		return r == 1 ? import_list_mark_span(f, path, "prng_impl", text) : r;
 	}
 	if (r >= 0 && span_eq(t->value_type, span_str("jax.Array")) && !f->any_leaf_type)
 		r = import_list_mark(f, path, "save.leaf_type", "jax.Array");
@@ -172,7 +160,7 @@ static int mark_array(const struct subtree_part *part, struct orbax_leaf *l, con
 		r = mark_write_shape(part, t, path, f);
 	if (r >= 0)
 		r = item_prng_impl(part->item, t, &text);
-	return r == 1 ? mark_span(f, path, "prng_impl", text) : r;
+	return r == 1 ? import_list_mark_span(f, path, "prng_impl", text) : r;
 }
 
 static int import_leaf(const struct subtree_part *part, const struct tree_node *t,
@@ -209,7 +197,7 @@ static int mark_types(const struct subtree_part *part, const struct tree_node *t
 	int r = tree_namedtuple_json(t, &type);
 
 	if (r >= 0)
-		r = mark_span(f, path, "namedtuple", buf_span(&type));
+		r = import_list_mark_span(f, path, "namedtuple", buf_span(&type));
 	if ((r >= 0 || r == -ENODATA) && !t->parent && part->item->tree->rich && !f->any_rich_types)
 		r = import_list_mark(f, path, "save.rich_types", "on");
 	return r == -ENODATA ? 0 : r;

@@ -27,7 +27,7 @@ struct like_leaf {
 
 struct placement {
 	struct arena arena;
-	struct rule *rule;
+	struct rule *rule; /* the last one, without a key, is for numbers, which all devices have */
 	size_t n_rules;
 	struct input like; /* open if n_leaves > 0 */
 	struct like_leaf *leaf;
@@ -65,11 +65,25 @@ static int put_mesh(const char *mesh, struct buf *ret)
 				SPAN_ARG(buf_span(&sizes)), SPAN_ARG(buf_span(&names)));
 }
 
+static int set_sharding(struct placement *p, struct rule *rule, struct span mesh,
+			const struct json *spec)
+{
+	auto_buf text = { 0 };
+	int r = buf_add_span(&text, mesh);
+
+	if (r >= 0)
+		r = spec ? json_print(&text, spec, JSON_PYTHON) : buf_add_str(&text, "[]");
+	if (r >= 0)
+		r = buf_add_byte(&text, '}');
+	if (r >= 0)
+		r = arena_keep(&p->arena, buf_span(&text), &rule->text);
+	return r < 0 ? r : sharding_parse(rule->text, "--mesh", &rule->sharding);
+}
+
 static int add_rule(struct placement *p, struct span mesh, struct span key, const struct json *spec,
 		    const char *file)
 {
 	struct rule *rule = &p->rule[p->n_rules];
-	auto_buf text = { 0 };
 	int r = regex_new(key, file, &rule->key);
 
 	if (r < 0)
@@ -81,15 +95,7 @@ static int add_rule(struct placement *p, struct span mesh, struct span key, cons
 			"'%s': '%.*s' has no partition spec, a list of null, names of mesh axes "
 			"and lists of them",
 			file, SPAN_ARG(key));
-	r = buf_add_span(&text, mesh);
-	if (r >= 0)
-		r = json_print(&text, spec, JSON_PYTHON);
-	if (r >= 0)
-		r = buf_add_byte(&text, '}');
-	if (r >= 0)
-		r = arena_keep(&p->arena, buf_span(&text), &rule->text);
-	if (r >= 0)
-		r = sharding_parse(rule->text, "--mesh", &rule->sharding);
+	r = set_sharding(p, rule, mesh, spec);
 	return r < 0 ? err_at(r, "'%s': '%.*s'", file, SPAN_ARG(key)) : 0;
 }
 
@@ -125,7 +131,7 @@ static int read_rules(struct placement *p, const char *mesh, const char *file)
 		if (r < 0)
 			return r;
 	}
-	return 0;
+	return set_sharding(p, &p->rule[p->n_rules], buf_span(&head), NULL);
 }
 
 /* The key of a leaf for rules: its path in its item, without the extension. */
@@ -137,6 +143,7 @@ static struct span key_of(const struct import_list *f, const char *path)
 	return span_of(at, dot && dot > at ? (size_t)(dot - at) : strlen(at));
 }
 
+/* Find the rule for a leaf. -EINVAL: none matches an array with axes. */
 static int by_rule(const struct placement *p, const struct import_list *f, const char *path,
 		   unsigned rank, const struct rule **ret)
 {
@@ -150,9 +157,9 @@ static int by_rule(const struct placement *p, const struct import_list *f, const
 			return r;
 		*ret = &p->rule[i];
 		if (r)
-			return 1;
+			return 0;
 	}
-	/* A number is on every device. */
+	*ret = &p->rule[p->n_rules];
 	if (rank == 0)
 		return 0;
 	return fail(-EINVAL,
@@ -167,15 +174,17 @@ static int by_path(const void *a, const void *b)
 	return strcmp(((const struct like_leaf *)a)->path, ((const struct like_leaf *)b)->path);
 }
 
+/* By its path in the step, or in the only item. */
 static int add_leaf(struct placement *p, const struct subtree_part *part, const struct tree_node *t)
 {
 	auto_buf path = { 0 };
 	struct like_leaf *l = &p->leaf[p->n_leaves];
+	size_t item = p->like.st.n == 1 && *part->path ? strlen(part->path) + 1 : 0;
 	int r = subtree_path(part, t, &path);
 
 	if (r < 0 || !buf_str(&path))
 		return fail(-ENOMEM, "cannot list the leaves");
-	*l = (struct like_leaf){ arena_str(&p->arena, buf_str(&path)), part, t };
+	*l = (struct like_leaf){ arena_str(&p->arena, buf_str(&path) + item), part, t };
 	if (!l->path)
 		return fail(-ENOMEM, "cannot list the leaves");
 	p->n_leaves++;
@@ -219,47 +228,20 @@ static const struct like_leaf *find_leaf(const struct placement *p, const char *
 	return bsearch(&key, p->leaf, p->n_leaves, sizeof(key), by_path);
 }
 
-/* The same leaf of the other checkpoint, of which either may be an item of its own. */
+/* The same leaf of the other checkpoint, which may be one tree in place of a step with items. */
 static const struct like_leaf *same_leaf(const struct placement *p, const char *path)
 {
 	const struct like_leaf *l = find_leaf(p, path);
 	const char *slash = strchr(path, '/');
-	const struct subtree_part *only = p->like.st.n == 1 ? p->like.st.part : NULL;
-	auto_buf with_item = { 0 };
 
-	if (!l && slash)
-		l = find_leaf(p, slash + 1);
-	if (l || !only || !*only->path)
-		return l;
-	if (buf_addf(&with_item, "%s/%s", only->path, path) < 0 || !buf_str(&with_item))
-		return NULL;
-	l = find_leaf(p, buf_str(&with_item));
-	if (l || !slash)
-		return l;
-	buf_clear(&with_item);
-	return buf_addf(&with_item, "%s/%s", only->path, slash + 1) < 0 || !buf_str(&with_item) ?
-		       NULL :
-		       find_leaf(p, buf_str(&with_item));
+	return l || !slash ? l : find_leaf(p, slash + 1);
 }
 
 /* ---- marks ---- */
 
-static int mark_shape(struct import_list *f, const char *path, const char *name,
-		      const uint64_t *shape, unsigned rank)
+static int mark_type(struct import_list *f, const char *path)
 {
-	auto_buf text = { 0 };
-	int r = json_put_uints(&text, shape, rank, JSON_COMPACT);
-
-	return r < 0 || !buf_str(&text) ? fail(-ENOMEM, "cannot describe '%s'", path) :
-					  import_list_mark(f, path, name, buf_str(&text));
-}
-
-static int mark_text(struct import_list *f, const char *path, struct span sharding)
-{
-	auto_free char *text = span_dup_str(sharding);
-
-	return text ? import_list_mark(f, path, "sharding", text) :
-		      fail(-ENOMEM, "cannot describe '%s'", path);
+	return f->any_leaf_type ? 0 : import_list_mark(f, path, "save.leaf_type", "jax.Array");
 }
 
 static int mark_like(const struct placement *p, struct import_list *f, const char *path,
@@ -279,14 +261,18 @@ static int mark_like(const struct placement *p, struct import_list *f, const cha
 	    memcmp(v.array->meta.shape, shape, rank * sizeof(*shape)) != 0)
 		return fail(-EINVAL, "in the checkpoint of --chunks-like '%s' has another shape",
 			    path);
-	r = mark_shape(f, path, "chunk_shape", v.array->meta.chunk, rank);
+	/* Without a sharding Orbax restores no array of jax. */
+	r = span_eq(l->leaf->value_type, span_str("jax.Array")) ? mark_type(f, path) : 0;
+	if (r >= 0)
+		r = import_list_mark_shape(f, path, "chunk_shape", v.array->meta.chunk, rank);
 	if (r >= 0) {
 		r = item_sharding(l->part->item, l->leaf, &text);
-		r = r == 1 ? mark_text(f, path, text) : r;
+		r = r == 1 ? import_list_mark_span(f, path, "sharding", text) : r;
 	}
 	if (r >= 0) {
 		r = item_write_shape(l->part->item, l->leaf, &write, &n);
-		r = r == 1 && n == rank ? mark_shape(f, path, "write_shape", write, n) : r;
+		r = r == 1 && n == rank ? import_list_mark_shape(f, path, "write_shape", write, n) :
+					  r;
 	}
 	return MIN(r, 0);
 }
@@ -299,27 +285,26 @@ static int mark_rule(const struct placement *p, struct import_list *f, const cha
 	uint64_t part[LIMIT_RANK];
 	int r = by_rule(p, f, path, rank, &rule);
 
-	if (r <= 0)
+	if (r < 0)
 		return r;
 	r = sharding_check(rule->sharding, shape, rank);
+	if (r < 0)
+		return r;
+	r = mark_type(f, path);
 	if (r < 0)
 		return r;
 	sharding_box(rule->sharding, shape, rank, 0, &box);
 	for (unsigned i = 0; i < rank; i++)
 		part[i] = MAX(box.stop[i] - box.start[i], (uint64_t)1);
-	r = mark_text(f, path, rule->text);
+	r = import_list_mark_span(f, path, "sharding", rule->text);
 	if (r >= 0)
-		r = mark_shape(f, path, "chunk_shape", part, rank);
-	return r < 0 ? r : mark_shape(f, path, "write_shape", part, rank);
+		r = import_list_mark_shape(f, path, "chunk_shape", part, rank);
+	return r < 0 ? r : import_list_mark_shape(f, path, "write_shape", part, rank);
 }
 
 int placement_mark(const struct placement *p, struct import_list *f, const char *path,
 		   unsigned rank, const uint64_t *shape)
 {
-	int r = f->any_leaf_type ? 0 : import_list_mark(f, path, "save.leaf_type", "jax.Array");
-
-	if (r < 0)
-		return r;
 	return p->rule ? mark_rule(p, f, path, rank, shape) : mark_like(p, f, path, rank, shape);
 }
 
@@ -349,7 +334,7 @@ void placement_free(struct placement *p)
 {
 	if (!p)
 		return;
-	for (size_t i = 0; i < p->n_rules; i++) {
+	for (size_t i = 0; p->rule && i <= p->n_rules; i++) {
 		regex_free(p->rule[i].key);
 		sharding_free(p->rule[i].sharding);
 	}
