@@ -363,6 +363,9 @@ _registered: list[Any] = []
 
 def register_with_jax() -> None:
     """A node whose only child is its value: jax reads a handle where it takes arrays (device_put, jnp.sum, jit)."""
+    if _registered:
+        return
+
     def children(leaf: Leaf) -> tuple[tuple[Any], None]:
         return (leaf.read(),), None
 

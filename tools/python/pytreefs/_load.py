@@ -129,12 +129,15 @@ class Loading:
             self.requests.append((join(self.base, node.path), None, None if name == stored else name, _dtypes.raw(a), node.version))
         return a
 
-    def read_checked(self, i: int, name: str, into: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
-        """read_array(), and run() fails for a number that the dtype cannot have."""
+    def read_checked(self, i: int, name: str, into: np.ndarray[Any, Any] | None = None, box: _jax.Box | None = None) -> np.ndarray[Any, Any]:
+        """read_array(), or read_box(), and run() fails for a number that the dtype cannot have."""
+        def read(dtype: str, into: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
+            return self.read_array(i, dtype, into) if box is None else self.read_box(i, box, dtype)
+
         stored = self.nodes[i].dtype or 'uint8'
         if _dtypes.may_change(stored, name):
-            self.checks.append((i, self.read_array(i, _dtypes.exact(stored)), name))
-        return self.read_array(i, name, into)
+            self.checks.append((i, read(_dtypes.exact(stored)), name))
+        return read(name, into)
 
     def read_box(self, i: int, box: _jax.Box, name: str) -> np.ndarray[Any, Any]:
         """A box of an array, which the batch will fill; zeros where it has no elements."""
@@ -153,21 +156,14 @@ class Loading:
             self.requests.append((leaf, sent, None if name == stored else name, _dtypes.raw(part), node.version))
         return a
 
-    def read_checked_box(self, i: int, box: _jax.Box, name: str) -> np.ndarray[Any, Any]:
-        """read_box(), and run() fails for a number that the dtype cannot have."""
-        stored = self.nodes[i].dtype or 'uint8'
-        if _dtypes.may_change(stored, name):
-            self.checks.append((i, self.read_box(i, box, _dtypes.exact(stored)), name))
-        return self.read_box(i, box, name)
-
     def place(self, i: int, name: str, shape: tuple[int, ...], sharding: Any, is_checked: bool = True) -> Callable[[], Any]:
         """An array of jax, of a shape that may be another one than is stored: a function that returns it once everything is read.
         is_checked: a cast that changes numbers fails."""
         node = self.nodes[i]
         if not _jax.holds(_dtypes.dtype_of(name)):
             raise self.fail(f'is {name}, of which jax makes 32 bits: set jax_enable_x64, or give like= with another dtype', join(self.base, node.path))
-        read = self.read_checked_box if is_checked else self.read_box
-        values: dict[_jax.Box, Any] = {box: read(i, box, name) for box in _jax.boxes_of(sharding, shape)}
+        values: dict[_jax.Box, Any] = {box: self.read_checked(i, name, box=box) if is_checked else self.read_box(i, box, name)
+                                       for box in _jax.boxes_of(sharding, shape)}
         made: list[Any] = []
 
         def put() -> Any:

@@ -143,7 +143,7 @@ class Matching:
         name = loading.dtype if loading.dtype and _dtypes.is_floating(node.dtype) else _dtypes.name_of(x.dtype)
         if (sharding := self._sharding(x)) is not None:
             return loading.place(i, name, shape, sharding)
-        a = loading.read_checked(i, name) if shape == stored else loading.read_checked_box(i, tuple((0, n) for n in shape), name)
+        a = loading.read_checked(i, name, box=None if shape == stored else tuple((0, n) for n in shape))
         if loading.framework == 'torch':
             loading.arrays.append((i, a, name))
             return lambda: loading.values[i]

@@ -90,7 +90,7 @@ class _Reading(Loading):
         if len(shape) != len(stored) or shape != stored and getattr(arg, 'strict', True):
             raise _Unknown(f'{info.name} has another shape')
         name = node.dtype or ''
-        if dtype is not None and not jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key) and not jax_array_handlers._has_prng_key_dtype(arg):
+        if dtype is not None and not jax_array_handlers._has_prng_key_dtype(arg):
             name = jax.numpy.dtype(dtype).name
         return self.place(self.of_name[info.name], jax.dtypes.canonicalize_dtype(_dtypes.dtype_of(name)).name, shape, sharding, is_checked=False)
 
