@@ -70,7 +70,7 @@ def test_each_device_reads_one_chunk(run, program, tmp_path, step, form, ranks):
 
 @pytest.mark.feature('G8')
 def test_chunks_like_a_checkpoint_with_a_url(run, tmp_path, step):
-    """What an option names is read by the confined process, as an argument is; a leaf of numpy stays one, which Orbax restores anywhere."""
+    """The confined process reads the value of an option as it reads an argument; a leaf of numpy stays one, which Orbax restores anywhere."""
     run('convert', '--mesh', 'fsdp=4,tensor=2', '--spec', rules(tmp_path), '-o', 'leaf_type=np.ndarray', step, tmp_path / 'to/1')
     with servers.nginx(tmp_path / 'nginx', tmp_path / 'to') as url:
         run('convert', '-o', 'sandbox=require', '--chunks-like', f'{url}/1', step, tmp_path / 'like/1')
