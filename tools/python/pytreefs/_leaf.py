@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import math
 import operator
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
@@ -357,23 +357,21 @@ class Leaf(NDArrayOperatorsMixin):
 PLAIN_LEAVES.add(Leaf)
 
 
-_registering = threading.Lock()
 _registered: list[Any] = []
 
 
 def register_with_jax() -> None:
     """A node whose only child is its value: jax reads a handle where it takes arrays (device_put, jnp.sum, jit)."""
-    if _registered:
+    tree_util = getattr(sys.modules['jax'], 'tree_util', None)     # None while another thread imports it
+    if tree_util is None or _registered:
         return
 
     def children(leaf: Leaf) -> tuple[tuple[Any], None]:
         return (leaf.read(),), None
 
-    with _registering:
-        tree_util = getattr(sys.modules['jax'], 'tree_util', None)     # None while another thread imports it
-        if tree_util is not None and not _registered:
-            tree_util.register_pytree_node(Leaf, children, lambda _, values: values[0])
-            _registered.append(tree_util)
+    with contextlib.suppress(ValueError):                          # another thread came first
+        tree_util.register_pytree_node(Leaf, children, lambda _, values: values[0])
+    _registered.append(tree_util)
 
 
 def _opened(path: str, options: Mapping[str, Any], keys: tuple[Key, ...], version: int) -> Any:
