@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "core/base/err.h"
+#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/thread.h"
 #include "core/sandbox/sandbox.h"
@@ -85,6 +86,11 @@ void signals_hold(sigset_t *ret_old)
 	pthread_sigmask(SIG_BLOCK, &held, ret_old);
 }
 
+int signals_which(void)
+{
+	return atomic_load(&came);
+}
+
 static void *act_on_signals(void *arg)
 {
 	struct signals *s = arg;
@@ -99,14 +105,11 @@ static void *act_on_signals(void *arg)
 	if (!atomic_load(&s->ended)) {
 		fuse_session_exit(s->se);
 		s->ending(s->arg);
+		log_info("SIG%s: ending when the requests in progress are answered",
+			 sigabbrev_np(signals_which()));
 		interrupt_main(s);
 	}
 	return NULL;
-}
-
-int signals_which(void)
-{
-	return atomic_load(&came);
 }
 
 int signals_start(struct signals *s)
