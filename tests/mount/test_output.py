@@ -77,6 +77,13 @@ def test_a_file_that_is_not_a_checkpoint_is_not_said_to_be_absent(run, tmp_path)
             r = run(*words, ok=False, cwd=tmp_path)
             assert r.returncode == 1 and f"'{name}' {why}" in r.stderr, r.stderr
     assert sorted(os.listdir(tmp_path)) == ['model.dat', 'model.pt']
+    # A flax file by a name of one's own, and a file that lies beside one.
+    (tmp_path / 'flax_model.msgpack').write_bytes(b'\x81\xa1a\x01')
+    (tmp_path / 'weights').write_bytes(b'\x81\xa1a\x01')
+    for name in ('weights', 'model.dat'):
+        for words in (['tree', name], ['save', name, 'root/1'], ['convert', name, 'out']):
+            r = run(*words, ok=False, cwd=tmp_path)
+            assert r.returncode == 1 and 'nor named as a file of arrays is (.safetensors, .msgpack)' in r.stderr, r.stderr
 
 
 def test_the_index_of_a_model_is_called_that(run, tmp_path):

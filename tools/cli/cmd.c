@@ -299,7 +299,7 @@ static int begin_of_search(struct cmd_args *a, const char *path, size_t n, size_
 }
 
 /* No directory along the path is a checkpoint; `why` is the error of the deepest existing one. */
-static int fail_no_checkpoint(const char *path, bool is_url, const struct err_note *why)
+static int fail_no_source(const char *path, bool is_url, const struct err_note *why)
 {
 	struct stat st;
 
@@ -310,7 +310,7 @@ static int fail_no_checkpoint(const char *path, bool is_url, const struct err_no
 	if (stat(path, &st) < 0)
 		return errno == ENOENT ? fail(-ENOENT, "'%s' does not exist; %s", path, why->text) :
 					 err_restore(why);
-	return S_ISREG(st.st_mode) ? foreign_fail(path) : err_restore(why);
+	return S_ISREG(st.st_mode) ? foreign_fail(path, why) : err_restore(why);
 }
 
 /*
@@ -332,9 +332,9 @@ static int fail_inner(const struct source *s, const char *path, bool is_here,
 	/* ENOTDIR: what the path leads into is a file. */
 	if (first->code && (is_here || (!is_url && (stat(path, &st) == 0 || errno == ENOTDIR ||
 						    source_leads_elsewhere(s)))))
-		return fail_no_checkpoint(path, is_url, first);
+		return fail_no_source(path, is_url, first);
 	if (is_here || (!is_url && foreign_is_of_arrays(path) && stat(path, &st) == 0))
-		return foreign_fail(path);
+		return foreign_fail(path, first);
 	return *err_where(-ENOENT) ? err_at(-ENOENT, "'%s' in '%s'", s->inner, s->source) :
 				     fail_absent_name(s->ns->root, s->source, s->inner);
 }
@@ -381,7 +381,7 @@ static int open_from(struct cmd_args *a, const char *path, size_t n, size_t end,
 		a->options.is_above = end < n;
 		r = try_source(a, path, end, ret);
 		if (r < 0 && r != -EINVAL && first.code && source_is_directory(path, below))
-			return fail_no_checkpoint(path, is_url, &first);
+			return fail_no_source(path, is_url, &first);
 		if (r == -EINVAL || (r == -ENOENT && is_url)) {
 			/* The directory is not a checkpoint, but one above it may be. */
 			if (!first.code)
@@ -406,7 +406,7 @@ static int open_from(struct cmd_args *a, const char *path, size_t n, size_t end,
 		r = r == -EINVAL ? 0 : r;
 	}
 	if (r == 0)
-		r = first.code ? fail_no_checkpoint(path, is_url, &first) : foreign_fail(path);
+		r = first.code ? fail_no_source(path, is_url, &first) : foreign_fail(path, NULL);
 	if (r < 0)
 		return r;
 	while (path[end] == '/')
@@ -500,7 +500,7 @@ static int check_own(struct cmd_args *a, const char *path, const struct source *
 	    detect_holds_steps(s->ns->ckpt->source, s->inner) <= 0)
 		return 0;
 	if (!is_dir)
-		return foreign_is_of_arrays(path) ? foreign_fail(path) : 0;
+		return foreign_is_of_arrays(path) ? foreign_fail(path, NULL) : 0;
 	/* The reason was given when it was tried first. */
 	r = open_directory(a, path, &file);
 	source_close(&file);

@@ -55,7 +55,7 @@ static int check_fetched(const char *path)
 	return r;
 }
 
-int foreign_fail(const char *path)
+int foreign_fail(const char *path, const struct err_note *why)
 {
 	struct stat st;
 	int r = check_fetched(path);
@@ -78,9 +78,13 @@ int foreign_fail(const char *path)
 			"'%s' is not read: files of PyTorch are programs (pickle); save its tensors "
 			"with safetensors.torch.save_file()",
 			path);
-	if (stat(path, &st) == 0)
-		return fail(-EINVAL, "'%s' exists, but is not part of a checkpoint", path);
-	return fail(-ENOENT, "'%s' does not exist", path);
+	if (stat(path, &st) < 0)
+		return fail(-ENOENT, "'%s' does not exist", path);
+	return fail(
+		-EINVAL,
+		"'%s' exists, but is not part of a checkpoint, nor named as a file of arrays is "
+		"(.safetensors, .msgpack)%s%s",
+		path, why && why->code ? "; " : "", why && why->code ? why->text : "");
 }
 
 /* Whether a file at some depth below a directory is meant. */

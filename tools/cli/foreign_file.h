@@ -7,6 +7,8 @@
 
 #include "core/io/io.h"
 
+struct err_note;
+
 /* Whether a file has the name of one that holds arrays: ".npy", ".npz", ".pt", ".msgpack", ... */
 bool foreign_is_of_arrays(const char *path);
 /* Whether there is such a file in a directory, at whatever depth; also if it has too many. */
@@ -16,7 +18,10 @@ bool foreign_in_directory(struct io_dir *dir, const char *rel);
  * directory, allocated; NULL: there is none.
  */
 char *foreign_beside_shards(struct io_dir *dir);
-/* -ENOENT or -EINVAL: why a path that is not in a checkpoint cannot be read. */
-int foreign_fail(const char *path);
+/*
+ * -ENOENT or -EINVAL: why a path that is not in a checkpoint cannot be read. why: of the deepest
+ * directory on the path that is not a checkpoint, or empty, or NULL.
+ */
+int foreign_fail(const char *path, const struct err_note *why);
 
 #endif
