@@ -85,7 +85,10 @@ def test_ls_of_a_root(run):
 def test_ls_of_a_root_has_metrics(run, tmp_path):
     rows = json.loads(run('ls', '--json', SAMPLE).stdout)
     assert {r['name']: r['metrics'] for r in rows} == {s: json.loads((SAMPLE / s / 'metrics/metrics').read_text()) for s in ('1000', '1500')}
-    assert run('ls', '-l', SAMPLE).stdout.splitlines()[0].endswith(' 1000/  {"loss": 2.5, "accuracy": 0.25}')
+    line = run('ls', '-l', SAMPLE).stdout.splitlines()[0]
+    assert line.endswith(' 1000/  {"loss": 2.5, "accuracy": 0.25}')
+    said = json.loads(run('info', '--json', SAMPLE / '1000').stdout)
+    assert (rows[0]['total_bytes'], rows[0]['total_stored_bytes']) == (said['logical_bytes'], said['stored_bytes']) and re.match(r' +[\d.]+ KiB +[\d.]+ KiB ', line)
     shutil.copytree(SAMPLE, tmp_path / 'ck')
     (tmp_path / 'ck/1000/metrics/metrics').write_text('{"loss"')
     shutil.rmtree(tmp_path / 'ck/1500/metrics')

@@ -10,6 +10,7 @@
 
 #include "core/base/err.h"
 #include "core/base/json.h"
+#include "core/base/path.h"
 #include "handlers/namespace/node_tree.h"
 #include "tools/cli/cmd.h"
 #include "tools/select/selected.h"
@@ -23,6 +24,8 @@ struct row {
 	struct err_note why;     /* the reason when it cannot be described */
 	struct buf dtype, shape; /* JSON, empty when there is none */
 	struct buf metrics;      /* of a step of a root; JSON, empty when there are none */
+	bool has_totals;         /* a step of a root of which the bytes of all values are known */
+	uint64_t total, total_stored;
 };
 
 static void row_release(struct row *r)
@@ -30,6 +33,16 @@ static void row_release(struct row *r)
 	buf_release(&r->dtype);
 	buf_release(&r->shape);
 	buf_release(&r->metrics);
+}
+
+/* An error about a row is printed: 1. Returns 0 without one, and -ENOMEM. */
+static int say_of_step(int r, const struct row *row)
+{
+	if (r >= 0 || r == -ENOMEM)
+		return MIN(r, 0);
+	print_failure(err_at(r, "step '%s'", row->name));
+	err_clear();
+	return 1;
 }
 
 /*
@@ -42,9 +55,6 @@ static int read_metrics(struct node *n, struct row *ret)
 	auto_buf text = { 0 };
 	int r;
 
-	if (n->ops != &node_step_ops || n->parent != n->ns->root ||
-	    n->ns->ckpt->shape != SHAPE_ROOT)
-		return 0;
 	r = io_read_file(node_step_dir(n), "metrics/metrics", LIMIT_STEP_FILE, &text);
 	if (r == -ENOENT || r == -ENOTDIR) {
 		err_clear();
@@ -54,17 +64,42 @@ static int read_metrics(struct node *n, struct row *ret)
 		r = json_parse(buf_span(&text), "'metrics/metrics'", &doc);
 	if (r >= 0)
 		r = json_print(&ret->metrics, doc.root, JSON_PYTHON);
-	if (r >= 0 || r == -ENOMEM)
-		return MIN(r, 0);
-	print_failure(err_at(r, "step '%s'", ret->name));
-	err_clear();
-	return 1;
+	return say_of_step(r, ret);
+}
+
+/* Get a number that is an attribute. */
+static int read_number(struct node *n, const char *attribute, uint64_t *ret)
+{
+	auto_buf text = { 0 };
+	int r = node_xattr_get(n, attribute, &text);
+
+	if (r >= 0 && !buf_str(&text))
+		r = fail(-ENOMEM, "cannot describe '%s'", n->name);
+	if (r >= 0)
+		*ret = strtoull(buf_str(&text), NULL, 10);
+	return r;
+}
+
+/*
+ * Get the bytes of the values in a step: 0, or 1 when that is not possible, which is printed. It
+ * looks at each leaf, which would take many round trips to a server.
+ */
+static int read_totals(struct node *n, struct row *ret)
+{
+	int r;
+
+	if (path_is_url(n->ns->ckpt->source->path))
+		return 0;
+	r = read_number(n, "logical_bytes", &ret->total);
+	if (r >= 0)
+		r = read_number(n, "stored_bytes", &ret->total_stored);
+	ret->has_totals = r >= 0;
+	return say_of_step(r == -ENODATA ? 0 : r, ret);
 }
 
 /* Describe one node: 0, or 1 when that is not possible. */
 static int describe(struct node *n, struct row *ret)
 {
-	auto_buf stored = { 0 };
 	int r = node_stat(n, &ret->st);
 
 	ret->described = r >= 0;
@@ -73,9 +108,8 @@ static int describe(struct node *n, struct row *ret)
 	else
 		ret->stored = (uint64_t)ret->st.st_blocks * 512;
 	/* st_blocks is rounded. */
-	if (r >= 0 && S_ISREG(ret->st.st_mode) && node_xattr_get(n, "stored_bytes", &stored) >= 0 &&
-	    buf_str(&stored))
-		ret->stored = strtoull(buf_str(&stored), NULL, 10);
+	if (r >= 0 && S_ISREG(ret->st.st_mode))
+		read_number(n, "stored_bytes", &ret->stored);
 	if (r >= 0 && (node_xattr_get(n, "dtype", &ret->dtype) < 0 ||
 		       node_xattr_get(n, "shape", &ret->shape) < 0)) {
 		buf_clear(&ret->dtype);
@@ -84,8 +118,8 @@ static int describe(struct node *n, struct row *ret)
 	return r == -ENOMEM ? r : r < 0 ? 1 : 0;
 }
 
-/* An entry that cannot be described is listed nevertheless. */
-static int row_of(struct node *dir, const char *name, bool with_metrics, struct row *ret)
+/* An entry that cannot be described is listed nevertheless. of_steps: with metrics and totals. */
+static int row_of(struct node *dir, const char *name, bool of_steps, struct row *ret)
 {
 	auto_node *n = NULL;
 	int r = node_lookup(dir, span_str(name), &n);
@@ -96,7 +130,11 @@ static int row_of(struct node *dir, const char *name, bool with_metrics, struct 
 		return r == -ENOMEM ? r : 1;
 	}
 	r = describe(n, ret);
-	return r == 0 && with_metrics ? read_metrics(n, ret) : r;
+	if (r != 0 || !of_steps || n->ops != &node_step_ops || dir != n->ns->root ||
+	    n->ns->ckpt->shape != SHAPE_ROOT)
+		return r;
+	r = read_metrics(n, ret);
+	return r < 0 ? r : MAX(r, read_totals(n, ret));
 }
 
 static void print_json_row(FILE *to, const struct row *row)
@@ -114,6 +152,10 @@ static void print_json_row(FILE *to, const struct row *row)
 		if (row->dtype.n)
 			buf_addf(&out, ", \"dtype\": %.*s, \"shape\": %.*s",
 				 SPAN_ARG(buf_span(&row->dtype)), SPAN_ARG(buf_span(&row->shape)));
+		if (row->has_totals)
+			buf_addf(&out, ", \"total_bytes\": %llu, \"total_stored_bytes\": %llu",
+				 (unsigned long long)row->total,
+				 (unsigned long long)row->total_stored);
 		if (row->metrics.n)
 			buf_addf(&out, ", \"metrics\": %.*s", SPAN_ARG(buf_span(&row->metrics)));
 	} else {
@@ -141,6 +183,15 @@ static void print_why(const struct row *row)
 	printf(")\n");
 }
 
+/* A directory has the total of its values, if that is known, and no size of its own. */
+static void print_row_size(const struct row *row, uint64_t own, uint64_t total, char ret[32])
+{
+	if (row->has_totals || !S_ISDIR(row->st.st_mode))
+		print_size(ret, 32, row->has_totals ? total : own);
+	else
+		strcpy(ret, "-");
+}
+
 static void print_long_row(const struct row *row)
 {
 	char size[32], stored[32], type[160], when[32];
@@ -152,12 +203,11 @@ static void print_long_row(const struct row *row)
 		print_why(row);
 		return;
 	}
-	print_size(size, sizeof(size), (uint64_t)row->st.st_size);
-	print_size(stored, sizeof(stored), row->stored);
+	print_row_size(row, (uint64_t)row->st.st_size, row->total, size);
+	print_row_size(row, row->stored, row->total_stored, stored);
 	print_type(row, type, sizeof(type));
 	strftime(when, sizeof(when), "%Y-%m-%d %H:%M", localtime_r(&row->st.st_mtim.tv_sec, &tm));
-	printf("%10s %10s  %-28s %-16s ", S_ISDIR(row->st.st_mode) ? "-" : size,
-	       S_ISDIR(row->st.st_mode) ? "-" : stored, type, when);
+	printf("%10s %10s  %-28s %-16s ", size, stored, type, when);
 	print_name(stdout, row->name);
 	printf("%s%s%.*s\n", S_ISDIR(row->st.st_mode) ? "/" : "", row->metrics.n ? "  " : "",
 	       SPAN_ARG(buf_span(&row->metrics)));
