@@ -38,7 +38,6 @@ typedef int io_store_fn(void *arg, const char *name, const struct io_object *obj
 /* Counts of reads. */
 struct io_store_stats {
 	uint64_t requests, retries, received_bytes;
-	uint64_t hedges, hedges_won;       /* requests beside slow ones; those that came first */
 	int64_t date;                      /* the server's clock, by its answers; 0: unknown */
 	bool has_cache;                    /* on disk */
 	uint64_t cache_hits, cache_misses; /* pieces: read from the cache; fetched */

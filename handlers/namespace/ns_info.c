@@ -101,9 +101,9 @@ static int put_store(struct io_engine *io, const struct printer *p)
 	if (!io_store_stats(io, &s))
 		return 0;
 	const struct counter of_url[] = {
-		{ "url_requests", s.requests },     { "url_retries", s.retries },
-		{ "url_bytes", s.received_bytes },  { "url_hedges", s.hedges },
-		{ "url_hedges_won", s.hedges_won },
+		{ "url_requests", s.requests },
+		{ "url_retries", s.retries },
+		{ "url_bytes", s.received_bytes },
 	};
 	const struct counter of_cache[] = {
 		{ "cache_dir_hits", s.cache_hits },

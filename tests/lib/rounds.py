@@ -3,7 +3,7 @@
 
 A server with Rounds answers nothing until the program does nothing but wait, and all that it has asked for until then at once: a round. So the
 count is the same however busy the machine is. Times have no part in it: what a program gives up because an answer is held for too
-long does not count, and is waited for until it is asked again. A request that is made twice meanwhile (hedged) counts once.
+long does not count, and is waited for until it is asked again.
 """
 
 import contextlib
@@ -132,10 +132,7 @@ class Rounds:
         now = time.monotonic()
         for request in [q for q in self._waiting if q.is_given_up()]:
             self._waiting.remove(request)
-            # If the other request of a hedged pair was answered, this one is not repeated.
-            answered = (asked for asked_at_once in self.rounds for asked in asked_at_once)
-            if request.asked not in (q.asked for q in self._waiting) and request.asked not in answered:
-                self._given_up.append((request.asked, now + AGAIN_S))
+            self._given_up.append((request.asked, now + AGAIN_S))
         self._given_up = [(asked, until) for asked, until in self._given_up if until > now]
         return self._waiting and not self._under_way and not self._given_up
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A source with a URL: a web server's steps and items, byte for byte those of the disk, and its faults."""
 
-import concurrent.futures
 import contextlib
 import errno
 import io
@@ -448,95 +447,3 @@ def test_without_ranges_nothing_is_guessed(run):
     with servers.faulty(SAMPLE, lambda path, offset: whole) as url:
         r = run('cat', f'{url}/1500/{LEAF}', ok=False, text=False)
         assert r.returncode == 1 and b'status 200' in r.stderr, r.stderr
-
-
-# ---- second requests beside slow ones ----
-
-
-class Slow:
-    """Answers `many` ranges of data files by `fault`, from when begin() was called."""
-
-    def __init__(self, fault):
-        self.fault, self.many, self.lock = fault, 0, threading.Lock()
-
-    def begin(self, many):
-        with self.lock:
-            self.many = many
-
-    def __call__(self, path, offset):
-        with self.lock:
-            if '/d/' not in path or not self.many:
-                return None
-            self.many -= 1
-            return self.fault
-
-
-def stalls(half, ended):
-    """An answer without its bytes, or with half of them, until the test ends."""
-    def answer(h, content, start, end):
-        if half:
-            h._head(206, end - start, ETag=servers.tag_of(SAMPLE / '1500' / h.path.lstrip('/')),
-                    Content_Range=f'bytes {start}-{end - 1}/{len(content)}')
-            h.wfile.write(content[start:(start + end) // 2])
-            h.wfile.flush()
-        ended.wait(600)
-        h.reset()
-        return True
-    return answer
-
-
-def views(m, n, leaf='state/params/embed/table', column=0):
-    """As many requests for the chunk of a leaf, with `cache=0` and while no view is read a second time."""
-    return [compare.read_all(m / f'{leaf}[{i}:{i + 1},{column}:].npy') for i in range(n)]
-
-
-@pytest.mark.parametrize('half', [False, True])
-def test_a_stalled_range_is_asked_for_again_beside(mount, half):
-    """A reader waits for the second request, neither for the first one nor for the deadline, after which it would be made again."""
-    ended = threading.Event()
-    slow = Slow(stalls(half, ended))
-    try:
-        with servers.faulty(SAMPLE / '1500', slow) as url:
-            m = mount(url, 'cache=0')
-            # So many that a few second requests are left when a pause of this machine has caused some.
-            views(m, 30)
-            views(m, 30, column=1)
-            before = m.stats()['url_hedges_won']
-            for column in range(2, 7):
-                slow.begin(1)
-                got = views(m, 30, column=column)
-                # The range that stalls may itself be a second one, beside a first that is merely late: then none wins.
-                if m.stats()['url_hedges_won'] > before:
-                    break
-            stats = m.stats()
-            ended.set()
-            m.unmount()
-    finally:
-        ended.set()
-    assert got == views(mount(SAMPLE / '1500', 'cache=0'), 30, column=column)
-    assert stats['url_hedges_won'] > before and stats['url_retries'] == 0, stats
-
-
-def test_a_server_that_is_slow_for_all_is_not_asked_for_more(mount):
-    """Fast at first, then slow for everything: the share of second requests is bounded."""
-    def slow(h, content, start, end):
-        time.sleep(0.4)
-        return False
-
-    faults = Slow(slow)
-    with servers.faulty(SAMPLE / '1500', faults) as url:
-        m = mount(url, 'cache=0', 'connections=8')
-        views(m, 29)
-        faults.begin(1000)
-        before = m.stats()
-        leaves = [f'state/opt_state/0/{of}/layers/{i}/attention/{name}/kernel' for of in ('mu', 'nu') for i in (0, 1) for name in ('key', 'out')]
-        column = slow_ones = 0
-        with concurrent.futures.ThreadPoolExecutor(8) as pool:
-            # A view that is opened before the last one's release has arrived shares its chunk, and makes no request.
-            while slow_ones < 50:
-                list(pool.map(lambda leaf: views(m, 8, leaf, column), leaves))
-                column += 1
-                stats = m.stats()
-                slow_ones = stats['url_requests'] - before['url_requests']
-    assert 1 <= stats['url_hedges'] <= 4 + slow_ones // 20, stats
-    assert stats['url_retries'] == 0, stats

@@ -251,8 +251,6 @@ static void stats(struct io_store *base, struct io_store_stats *ret)
 	*ret = (struct io_store_stats){ .requests = s.requests,
 					.retries = s.retries,
 					.received_bytes = s.bytes,
-					.hedges = s.hedges,
-					.hedges_won = s.hedges_won,
 					.date = s.date };
 }
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * http.c - the client's thread, which schedules requests, retries and hedges.
+ * http.c - the client's thread, which schedules requests and retries.
  *
  * The first request starts the thread; http_quiesce() or http_free() ends it. Only this thread uses
  * libcurl's handles (curl_multi_wakeup() apart); others hand it requests by the submitted list.
  *
  * Each retry costs a token, and successes slowly refill the tokens, so that a server that fails
- * every request gets little more load than one that works. A hedge costs a token, too.
+ * every request gets little more load than one that works.
  */
 #include "core/remote/transport/http.h"
 
@@ -18,7 +18,6 @@
 #include "core/base/digest.h"
 #include "core/base/log.h"
 #include "core/base/thread.h"
-#include "core/remote/transport/http_hedge.h"
 #include "core/remote/transport/http_impl.h"
 #include "core/remote/transport/http_outage.h"
 
@@ -43,7 +42,6 @@ struct http {
 	struct transfer *idle, *busy;
 	unsigned active; /* length of the busy list */
 	double tokens;
-	struct hedging hedging;
 	struct outages outages;
 	int64_t answered; /* when the last successful answer had come */
 	uint64_t random;
@@ -127,50 +125,19 @@ static void try_again(struct http *h, struct http_request *q, int64_t after_ms)
 	add_pending(h, q);
 }
 
-/* Move a transfer to the idle list, whether it has ended or is abandoned. */
+/* Move a transfer that has ended to the idle list. */
 static void http_retire(struct http *h, struct transfer *t)
 {
-	struct http_request *q = t->req;
 	struct transfer **at = &h->busy;
 
 	while (*at != t)
 		at = &(*at)->next;
 	*at = t->next;
 	curl_multi_remove_handle(h->multi, t->easy);
-	if (q->run.owner == t)
-		q->run.owner = NULL;
-	q->run.n_transfers--;
 	t->req = NULL;
 	t->next = h->idle;
 	h->idle = t;
 	h->active--;
-}
-
-/* Abandon the other transfer of a request that has a result. */
-static void cancel(struct http *h, const struct http_request *q)
-{
-	while (q->run.n_transfers) {
-		struct transfer *t = h->busy;
-
-		while (t->req != q)
-			t = t->next;
-		http_retire(h, t);
-	}
-}
-
-static void note_success(struct http *h, const struct transfer *t)
-{
-	const struct http_request *q = t->req;
-
-	h->answered = clock_ns();
-	h->tokens = MIN(h->tokens + TOKENS_PER_SUCCESS, TOKENS);
-	if (q->n_pieces && t->from == 0)
-		hedging_note(&h->hedging, q->n, t->first_byte - t->began, clock_ns() - t->began);
-	if (t->is_hedge) {
-		pthread_mutex_lock(&h->lock);
-		h->stats.hedges_won++;
-		pthread_mutex_unlock(&h->lock);
-	}
 }
 
 static void end_try(struct http *h, struct transfer *t, CURLcode code)
@@ -178,17 +145,12 @@ static void end_try(struct http *h, struct transfer *t, CURLcode code)
 	struct http_request *q = t->req;
 	int64_t after_ms;
 	enum try_end end = transfer_end(t, code, &after_ms);
-	bool goes_on = q->run.n_transfers > 1 &&
-		       (t->is_hedge || end == TRY_AGAIN || t->is_superseded);
 
-	if (q->result >= 0)
-		note_success(h, t);
-	http_retire(h, t);
-	if (q->result < 0 && goes_on) {
-		trace(TRACE_IO, "http %s: one of two: %s", q->name ? q->name : q->url, q->why);
-		return;
+	if (q->result >= 0) {
+		h->answered = clock_ns();
+		h->tokens = MIN(h->tokens + TOKENS_PER_SUCCESS, TOKENS);
 	}
-	cancel(h, q);
+	http_retire(h, t);
 	if (end == TRY_MOVED) {
 		q->tries--;
 		add_pending(h, q);
@@ -201,7 +163,7 @@ static void end_try(struct http *h, struct transfer *t, CURLcode code)
 		http_publish(h, q);
 }
 
-static int begin_transfer(struct http *h, struct http_request *q, int64_t now, bool is_hedge)
+static int begin_transfer(struct http *h, struct http_request *q, int64_t now)
 {
 	int64_t left = q->run.began + (int64_t)h->opts.request_ms * MS_NS - now;
 	struct transfer *t = h->idle;
@@ -211,7 +173,6 @@ static int begin_transfer(struct http *h, struct http_request *q, int64_t now, b
 		return r;
 	if (t == h->idle)
 		h->idle = t->next;
-	t->is_hedge = is_hedge;
 	r = transfer_begin(t, q, left);
 	if (r >= 0 && curl_multi_add_handle(h->multi, t->easy) != CURLM_OK)
 		r = fail(-ENOMEM, "cannot begin a request");
@@ -224,57 +185,7 @@ static int begin_transfer(struct http *h, struct http_request *q, int64_t now, b
 	t->next = h->busy;
 	h->busy = t;
 	h->active++;
-	q->run.n_transfers++;
 	return 0;
-}
-
-/* ---- hedges ---- */
-
-/* The time at which a transfer counts as slow and may be hedged; INT64_MAX: never. */
-static int64_t hedge_due(struct http *h, const struct transfer *t)
-{
-	const struct http_request *q = t->req;
-	int64_t whole;
-
-	/* Two answers without a strong tag may differ, so their bytes cannot be mixed. */
-	if (!q->n_pieces || q->method || q->run.is_hedged || q->is_single_try || q->run.owner)
-		return INT64_MAX;
-	whole = hedging_whole_ns(&h->hedging, q->n);
-	return MIN(t->last_byte + hedging_silence_ns(&h->hedging),
-		   whole == INT64_MAX ? whole : t->began + whole);
-}
-
-/* A hedge needs a retry token, so that a failing server gets no hedges. */
-static bool may_hedge(const struct http *h)
-{
-	return hedging_allows(&h->hedging) && h->tokens >= 1 && h->active < h->opts.connections;
-}
-
-static void begin_hedges(struct http *h)
-{
-	int64_t now = clock_ns();
-
-	for (struct transfer *t = h->busy; t && may_hedge(h); t = t->next) {
-		struct http_request *q = t->req;
-
-		if (hedge_due(h, t) > now)
-			continue;
-		q->run.is_hedged = true;
-		if (begin_transfer(h, q, now, true) < 0) {
-			err_clear();
-			continue;
-		}
-		trace(TRACE_IO,
-		      "http %s: slow after %" PRIu64 " of %" PRIu64
-		      " bytes and %lld ms; asked for a second time",
-		      q->name ? q->name : q->url, q->received, q->n,
-		      (long long)(now - t->began) / MS_NS);
-		hedging_take(&h->hedging);
-		h->tokens -= 1;
-		pthread_mutex_lock(&h->lock);
-		h->stats.hedges++;
-		pthread_mutex_unlock(&h->lock);
-	}
 }
 
 /*
@@ -315,7 +226,7 @@ static void begin_some(struct http *h)
 			r = begin_first(h, q, now);
 		if (r >= 0) {
 			q->tries++;
-			r = begin_transfer(h, q, now, false);
+			r = begin_transfer(h, q, now);
 		}
 		if (r < 0) {
 			http_refuse(q, r);
@@ -351,8 +262,6 @@ static int wait_ms(struct http *h)
 
 	if (h->pending && h->active < h->opts.connections)
 		due = MIN(due, h->pending->run.not_before);
-	for (const struct transfer *t = h->busy; t && may_hedge(h); t = t->next)
-		due = MIN(due, hedge_due(h, t));
 	return (int)MAX((due - now) / MS_NS + 1, 0);
 }
 
@@ -375,8 +284,6 @@ static void *http_run(void *arg)
 			curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, (char **)&t);
 			end_try(h, t, code);
 		}
-		/* Only now: bytes may have arrived while this process was suspended. */
-		begin_hedges(h);
 		curl_multi_poll(h->multi, NULL, 0, wait_ms(h), NULL);
 	}
 	return NULL;
@@ -400,7 +307,6 @@ int http_new(const struct http_opts *opts, struct http **ret)
 	h->opts = *opts;
 	h->tail = &h->submitted;
 	h->tokens = TOKENS;
-	hedging_init(&h->hedging, opts->progress_ms);
 	h->random = (uint64_t)clock_real_ns() ^ (uint64_t)(uintptr_t)h;
 	pthread_mutex_init(&h->lock, NULL);
 	pthread_cond_init(&h->done, NULL);

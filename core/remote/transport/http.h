@@ -6,8 +6,7 @@
  * caller's memory and stays in use from http_submit() until http_wait() has returned, and so do the
  * buffers that its bytes go to. A try that failed for a reason that may pass (a lost connection, an
  * overloaded server) is repeated within the limits of struct http_opts, and a range resumes where
- * its last connection ended. A range that is far slower than others is requested a second time
- * while the first request continues (http_hedge.h); the one that completes first is used.
+ * its last connection ended.
  *
  * Headers that the caller adds never appear in a message or in the trace.
  */
@@ -79,9 +78,6 @@ int64_t http_refusal_time(const struct http_refusal *refusal);
 struct http_run {
 	bool done;
 	int64_t submitted, began, not_before; /* began: when its deadline does */
-	unsigned n_transfers;                 /* in progress; two while it is hedged */
-	const struct transfer *owner; /* of a range without a tag: the one that stores its bytes */
-	bool is_hedged;
 	char *moved;   /* where the last redirect led to; NULL: url is what is requested */
 	unsigned hops; /* redirects since the try began at url */
 	struct http_request *next;
@@ -179,8 +175,7 @@ void http_quiesce(struct http *h);
 
 struct http_stats {
 	uint64_t requests, retries, bytes;
-	uint64_t hedges, hedges_won; /* second requests beside slow ones; those that were faster */
-	int64_t date;                /* the latest Date of an answer; 0: none had one */
+	int64_t date; /* the latest Date of an answer; 0: none had one */
 };
 void http_stats(struct http *h, struct http_stats *ret);
 

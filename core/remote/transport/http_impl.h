@@ -21,18 +21,15 @@ struct transfer {
 	const struct http_opts *opts;
 	CURL *easy;
 	struct http_headers headers;
-	struct http_request *req;             /* NULL: idle */
-	struct transfer *next;                /* in the list of idle or of busy ones */
-	bool is_hedge;                        /* the second transfer of its request */
-	int64_t began, first_byte, last_byte; /* times; without a byte 0, and the time of began */
+	struct http_request *req;      /* NULL: idle */
+	struct transfer *next;         /* in the list of idle or of busy ones */
+	int64_t first_byte, last_byte; /* times; without a byte 0, and when the try began */
 	char error[CURL_ERROR_SIZE];
 	/* The answer, as far as it has been received. */
 	struct http_answer answer;
 	bool has_range, has_length, has_expected, checked;
 	uint64_t range_from, range_to, length;
-	uint64_t from, at;  /* in the range: where this transfer began; where its next byte goes */
-	uint64_t want;      /* in the range: where this answer ends */
-	bool is_superseded; /* the request takes the bytes of another transfer */
+	uint64_t at, want;    /* in the range: where its next byte goes; where this answer ends */
 	bool headers_suffice; /* the headers suffice, and the body is not read */
 	int retry_after;      /* seconds; -1: the answer has no such header */
 	int refused;          /* the error code of an unacceptable answer; 0: it is acceptable */
@@ -47,8 +44,6 @@ enum try_end { TRY_DONE, TRY_AGAIN, TRY_MOVED };
 
 int transfer_new(const struct http_opts *opts, struct transfer **ret);
 void transfer_free(struct transfer *t);
-/* Whether a strong tag ensures that two transfers of the request get bytes of the same object. */
-bool transfer_is_pinned(const struct http_request *q);
 /* Prepare the easy handle for a multi handle. An error becomes the result of the request. */
 int transfer_begin(struct transfer *t, struct http_request *req, int64_t left_ns);
 /*

@@ -42,8 +42,8 @@ static bool is_ranged(const struct http_request *q)
 	return q->n_pieces > 0;
 }
 
-/* Only a strong tag ensures that two answers have the same bytes. */
-bool transfer_is_pinned(const struct http_request *q)
+/* Whether a strong tag ensures that two answers have bytes of the same object. */
+static bool transfer_is_pinned(const struct http_request *q)
 {
 	return q->tag && (q->tag_header ? q->tag[0] != '\0' : q->tag[0] == '"');
 }
@@ -213,12 +213,6 @@ static int check_answer(struct transfer *t)
 	t->checked = true;
 	if (!is_success(t))
 		return 0;
-	if (!transfer_is_pinned(t->req)) {
-		t->is_superseded = t->req->run.owner && t->req->run.owner != t;
-		if (t->is_superseded)
-			return transfer_refuse(t, -EIO, "another answer came first");
-		t->req->run.owner = t;
-	}
 	if (t->req->expect && !t->has_expected)
 		return transfer_refuse(t, -EIO, "the answer has no header '%s'", t->req->expect);
 	if (t->has_length && !is_ranged(t->req)) {
@@ -235,7 +229,7 @@ static int check_answer(struct transfer *t)
 
 /* ---- bytes ---- */
 
-/* Store the next bytes of the range. This or another transfer has stored all bytes before them. */
+/* Store the next bytes of the range. This try or the last one has stored all bytes before them. */
 static void transfer_store(struct transfer *t, const uint8_t *p, size_t n)
 {
 	struct http_request *q = t->req;
@@ -348,19 +342,16 @@ int transfer_begin(struct transfer *t, struct http_request *q, int64_t left_ns)
 	t->error[0] = t->why[0] = '\0';
 	t->refused = 0;
 	t->refusal_n = 0;
-	t->checked = t->headers_suffice = t->is_superseded = false;
+	t->checked = t->headers_suffice = false;
 	t->want = q->n;
-	t->began = t->last_byte = clock_ns();
+	t->last_byte = clock_ns();
 	t->first_byte = 0;
 	begin_answer(t, "");
 	free_headers(t);
 	/* Without a strong tag the rest may belong to another object, so begin again. */
-	t->from = t->at = transfer_is_pinned(q) ? q->received : 0;
-	if (!t->is_hedge) {
-		q->received = t->at;
-		buf_clear(&q->body);
-		buf_clear(&q->value);
-	}
+	t->at = q->received = transfer_is_pinned(q) ? q->received : 0;
+	buf_clear(&q->body);
+	buf_clear(&q->value);
 	q->has_expired = false;
 	r = add_headers(t);
 	if (r < 0)
@@ -562,7 +553,7 @@ enum try_end transfer_end(struct transfer *t, CURLcode code, int64_t *ret_after_
 	if (t->refused) {
 		q->result = t->refused;
 		snprintf(q->why, sizeof(q->why), "%s", t->why);
-		return t->is_superseded ? TRY_AGAIN : TRY_DONE;
+		return TRY_DONE;
 	}
 	if (t->headers_suffice)
 		return succeeded(t);

@@ -14,10 +14,8 @@
 #include "tests/unit/lib/unit.h"
 
 #define ANSWERS 24
-/* In front of an answer: the connection stays open until the server ends. Or: what follows LATER is
- * sent when the next connection has been answered. */
+/* In front of an answer: the connection stays open until the server ends. */
 #define STALL "\1"
-#define LATER "\2"
 
 struct server {
 	int fd;
@@ -77,16 +75,14 @@ static void *serve(void *arg)
 			break;
 		receive(fd, s->request[i], sizeof(s->request[i]));
 		s->asked++;
-		if (*answer == *STALL || *answer == *LATER)
+		if (*answer == *STALL) {
 			s->held[i] = fd;
-		if (*answer == *STALL)
 			answer++;
-		if (*answer && *answer != *LATER)
+		}
+		if (*answer)
 			send_answer(fd, answer);
 		if (!s->held[i])
 			close(fd);
-		if (i && s->answer[i - 1][0] == *LATER)
-			send_answer(s->held[i - 1], s->answer[i - 1] + 1);
 	}
 	return NULL;
 }

@@ -16,7 +16,8 @@
 #define LONG_MS 60000 /* a test that fails would wait so long */
 
 /* Bytes 10 to 19 of an object, within a deadline. Returns the milliseconds that it took. */
-static int64_t read_within(struct server *s, unsigned request_ms, int *ret, unsigned *ret_tries)
+static int64_t read_within(struct server *s, unsigned progress_ms, unsigned request_ms, int *ret,
+			   unsigned *ret_tries)
 {
 	struct http_opts opts = HTTP_OPTS_DEFAULT;
 	uint8_t bytes[10];
@@ -32,7 +33,7 @@ static int64_t read_within(struct server *s, unsigned request_ms, int *ret, unsi
 	struct http *h;
 
 	opts.first_pause_ms = 1;
-	opts.progress_ms = LONG_MS;
+	opts.progress_ms = progress_ms;
 	opts.request_ms = request_ms;
 	server_start(s);
 	q.url = s->url;
@@ -50,6 +51,9 @@ static int64_t read_within(struct server *s, unsigned request_ms, int *ret, unsi
 #define HEAD                                                                                \
 	"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 10-19/100\r\nETag: \"a\"\r\n" \
 	"Content-Length: 10\r\n\r\n"
+#define REST                                                                                \
+	"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 15-19/100\r\nETag: \"a\"\r\n" \
+	"Content-Length: 5\r\n\r\n56789"
 #define AFTER(status, seconds) \
 	"HTTP/1.1 " status "\r\nRetry-After: " seconds "\r\nContent-Length: 0\r\n\r\n"
 
@@ -60,7 +64,7 @@ static void test_a_pause_that_the_server_asks_for(void **state)
 	unsigned tries;
 	int r;
 
-	assert_in_range(read_within(&s, LONG_MS, &r, &tries), 1000, LONG_MS);
+	assert_in_range(read_within(&s, LONG_MS, LONG_MS, &r, &tries), 1000, LONG_MS);
 	assert_int_equal(r, 0);
 	assert_int_equal(tries, 2);
 }
@@ -73,7 +77,7 @@ static void test_a_pause_that_is_not_a_number(void **state)
 	unsigned tries;
 	int r;
 
-	assert_in_range(read_within(&s, LONG_MS, &r, &tries), 0, LONG_MS - 1);
+	assert_in_range(read_within(&s, LONG_MS, LONG_MS, &r, &tries), 0, LONG_MS - 1);
 	assert_int_equal(r, 0);
 	assert_int_equal(tries, 3);
 }
@@ -85,7 +89,7 @@ static void test_a_pause_longer_than_the_deadline(void **state)
 	unsigned tries;
 	int r;
 
-	assert_in_range(read_within(&s, 20000, &r, &tries), 0, 19999);
+	assert_in_range(read_within(&s, LONG_MS, 20000, &r, &tries), 0, 19999);
 	assert_int_equal(r, -EIO);
 	assert_string_equal(err_text(-EIO),
 			    "cannot read 'object' at offset 10, 10 bytes: status 503, after 1 "
@@ -101,13 +105,28 @@ static void test_the_deadline_of_a_request(void **state)
 	int r;
 
 	for (size_t i = 0; i < ARRAY_LEN(s); i++) {
-		assert_in_range(read_within(&s[i], 2000, &r, &tries), 2000, LONG_MS - 1);
+		assert_in_range(read_within(&s[i], LONG_MS, 2000, &r, &tries), 2000, LONG_MS - 1);
 		assert_int_equal(r, -EIO);
 		assert_non_null(strstr(err_text(-EIO), "'object' at offset 10, 10 bytes: "));
 		assert_non_null(strstr(err_text(-EIO), "timed out"));
 		assert_non_null(strstr(err_text(-EIO), "the deadline leaves no time for more"));
 		assert_int_equal(s[i].asked, 1);
 	}
+}
+
+/* Without a byte for so long the try has failed; the next one asks for the bytes that are missing. */
+static void test_an_answer_that_stalls(void **state)
+{
+	struct server s = { .answer = { STALL, STALL HEAD "01234", REST } };
+	unsigned tries;
+	int r;
+
+	assert_in_range(read_within(&s, 1000, LONG_MS, &r, &tries), 2000, LONG_MS - 1);
+	assert_int_equal(r, 0);
+	assert_int_equal(tries, 3);
+	assert_non_null(strstr(s.request[1], "Range: bytes=10-19\r\n"));
+	assert_non_null(strstr(s.request[2], "Range: bytes=15-19\r\n"));
+	assert_non_null(strstr(s.request[2], "If-Match: \"a\"\r\n"));
 }
 
 #define S (1000LL * MS_NS)
@@ -228,6 +247,7 @@ int main(void)
 		cmocka_unit_test(test_a_pause_that_is_not_a_number),
 		cmocka_unit_test(test_a_pause_longer_than_the_deadline),
 		cmocka_unit_test(test_the_deadline_of_a_request),
+		cmocka_unit_test(test_an_answer_that_stalls),
 		cmocka_unit_test(test_when_the_deadline_of_a_range_begins),
 		cmocka_unit_test(test_one_deadline_for_whoever_waits),
 		cmocka_unit_test(test_a_client_that_cannot_start),
