@@ -24,10 +24,11 @@
 struct store_listing {
 	struct store *s;
 	struct object_list *l;
-	char *prefix;  /* of all keys in the directory */
-	unsigned most; /* the number of names on a page; 0: the server's default */
-	bool has_any;  /* a key was seen, maybe only the object that some tools make for the
-			  directory itself */
+	char *prefix;   /* of all keys in the directory */
+	unsigned epoch; /* of the cache of directories */
+	unsigned most;  /* the number of names on a page; 0: the server's default */
+	bool has_any;   /* a key was seen, maybe only the object that some tools make for the
+			   directory itself */
 	struct bucket_page page; /* the last one */
 	struct http_request req;
 };
@@ -63,7 +64,7 @@ static int listing_begin(struct store *s, const char *path, unsigned most, struc
 	const char *prefix = bucket_of(s)->prefix;
 	int r;
 
-	*a = (struct store_listing){ .s = s, .most = most };
+	*a = (struct store_listing){ .s = s, .epoch = dir_cache_epoch(&s->dirs), .most = most };
 	a->prefix = str_fmt("%s%s%s%s", prefix, *prefix ? "/" : "", path, *path ? "/" : "");
 	r = a->prefix ? object_list_new(path, &a->l) : fail(-ENOMEM, "cannot list '%s'", path);
 	if (r >= 0)
@@ -136,7 +137,7 @@ static int listing_end(struct store_listing *a, struct io_object *ret)
 		*ret = object_list_dir(l);
 		/* A truncated part of a page would answer too few look-ups. */
 		if (!a->most || !l->is_truncated)
-			dir_cache_add_listing(&a->s->dirs, l);
+			dir_cache_add_listing(&a->s->dirs, l, a->epoch);
 		object_list_free(l);
 	}
 	listing_release(a);

@@ -146,6 +146,7 @@ void dir_cache_release(struct dir_cache *c)
 void dir_cache_forget(struct dir_cache *c, const char *path)
 {
 	pthread_mutex_lock(&c->lock);
+	c->epoch += !path;
 	while (!path && c->listing)
 		unlink_listing(&c->listing);
 	for (struct known_object **at = &c->object; *at;) {
@@ -155,6 +156,16 @@ void dir_cache_forget(struct dir_cache *c, const char *path)
 			at = &(*at)->next;
 	}
 	pthread_mutex_unlock(&c->lock);
+}
+
+unsigned dir_cache_epoch(struct dir_cache *c)
+{
+	unsigned epoch;
+
+	pthread_mutex_lock(&c->lock);
+	epoch = c->epoch;
+	pthread_mutex_unlock(&c->lock);
+	return epoch;
 }
 
 struct object_list *dir_cache_listing(struct dir_cache *c, const char *path)
@@ -172,14 +183,16 @@ struct object_list *dir_cache_listing(struct dir_cache *c, const char *path)
 	return l;
 }
 
-void dir_cache_add_listing(struct dir_cache *c, struct object_list *l)
+void dir_cache_add_listing(struct dir_cache *c, struct object_list *l, unsigned epoch)
 {
-	atomic_fetch_add(&l->refs, 1);
 	pthread_mutex_lock(&c->lock);
-	make_room_for_listing(c, l->path);
-	l->expires = clock_ns() + c->lifetime_ns;
-	l->next = c->listing;
-	c->listing = l;
+	if (epoch == c->epoch) {
+		atomic_fetch_add(&l->refs, 1);
+		make_room_for_listing(c, l->path);
+		l->expires = clock_ns() + c->lifetime_ns;
+		l->next = c->listing;
+		c->listing = l;
+	}
 	pthread_mutex_unlock(&c->lock);
 }
 
@@ -234,7 +247,7 @@ int dir_cache_lookup(struct dir_cache *c, const char *path, struct dir_lookup *l
 	if (k)
 		*ret = k->object;
 	/* If the other thread's look-up failed, all that waited for it ask at the same time. */
-	*lookup = (struct dir_lookup){ k || has_waited ? NULL : path, c->under_way };
+	*lookup = (struct dir_lookup){ k || has_waited ? NULL : path, c->under_way, c->epoch };
 	if (lookup->path)
 		c->under_way = lookup;
 	pthread_mutex_unlock(&c->lock);
@@ -249,7 +262,7 @@ void dir_cache_lookup_end(struct dir_cache *c, const char *path, struct dir_look
 
 	pthread_mutex_lock(&c->lock);
 	if (k)
-		k->is_looked_up = true;
+		k->is_looked_up = lookup->epoch == c->epoch;
 	dir_cache_add_object(c, k);
 	while (lookup->path && *at != lookup)
 		at = &(*at)->next;

@@ -20,6 +20,7 @@
 struct dir_lookup {
 	const char *path; /* NULL: no other thread waits for it */
 	struct dir_lookup *next;
+	unsigned epoch;
 };
 
 struct dir_cache {
@@ -30,7 +31,8 @@ struct dir_cache {
 	struct dir_lookup *under_way;
 	size_t bytes;
 	int64_t lifetime_ns;
-	char *ranged; /* the directory in which objects were looked up by a range last */
+	unsigned epoch; /* how often everything was forgotten */
+	char *ranged;   /* the directory in which objects were looked up by a range last */
 	unsigned n_ranged;
 };
 
@@ -38,14 +40,19 @@ void dir_cache_init(struct dir_cache *c, unsigned lifetime_ms);
 void dir_cache_release(struct dir_cache *c);
 /*
  * Forget an object that was replaced, or everything (NULL): this process wrote to the bucket, or
- * the root has changed.
+ * the root has changed. In the second case a new epoch begins, and answers to what was asked for in
+ * an earlier one are not remembered: they may be older than what was written.
  */
 void dir_cache_forget(struct dir_cache *c, const char *path);
+unsigned dir_cache_epoch(struct dir_cache *c);
 
 /* The listing of a directory, with a reference for the caller (object_list_free()); or NULL. */
 struct object_list *dir_cache_listing(struct dir_cache *c, const char *path);
-/* Add a listing, in place of an earlier one of its directory; the caller keeps his reference. */
-void dir_cache_add_listing(struct dir_cache *c, struct object_list *l);
+/*
+ * Add a listing that was asked for in an epoch, in place of an earlier one of its directory; the
+ * caller keeps his reference.
+ */
+void dir_cache_add_listing(struct dir_cache *c, struct object_list *l, unsigned epoch);
 /* Look for a path by the listings: 1 and the object, 0 if it does not exist, -1 if unknown. */
 int dir_cache_find(struct dir_cache *c, const char *path, struct io_object *ret);
 

@@ -87,6 +87,7 @@ int store_object_of(const struct http_request *q, struct io_object *ret)
 
 int store_directory(struct store *s, const char *path, struct object_list **ret)
 {
+	unsigned epoch = dir_cache_epoch(&s->dirs);
 	struct object_list *l = dir_cache_listing(&s->dirs, path);
 	int r;
 
@@ -95,7 +96,7 @@ int store_directory(struct store *s, const char *path, struct object_list **ret)
 		r = s->kind->fetch(s, path, &l);
 		if (r < 0)
 			return r;
-		dir_cache_add_listing(&s->dirs, l);
+		dir_cache_add_listing(&s->dirs, l, epoch);
 	}
 	*ret = l;
 	return 0;

@@ -370,6 +370,7 @@ static int reach_parts(struct store *s, const char *path, struct probing *part, 
 {
 	const struct store_names *names = &s->opts.names;
 	size_t all = n_names(s), asked = names->n_first, i = 0, end = 0;
+	unsigned epoch = dir_cache_epoch(&s->dirs);
 	struct err_note failed = { 0 };
 	struct object_list *l = NULL;
 	int r;
@@ -407,7 +408,7 @@ static int reach_parts(struct store *s, const char *path, struct probing *part, 
 	r = web_collect(&part[i], &l);
 	if (r < 0)
 		return r;
-	dir_cache_add_listing(&s->dirs, l);
+	dir_cache_add_listing(&s->dirs, l, epoch);
 	object_list_free(l);
 	return 0;
 }

@@ -26,7 +26,7 @@ static void add_list(struct dir_cache *c, const char *path, const char *const *n
 {
 	struct object_list *l = list_of(path, names, n);
 
-	dir_cache_add_listing(c, l);
+	dir_cache_add_listing(c, l, dir_cache_epoch(c));
 	object_list_free(l);
 }
 
@@ -91,6 +91,36 @@ static void test_the_last_listings(void **state)
 	assert_int_equal(dir_cache_find(&c, "other/a", &o), 1);
 	dir_cache_forget(&c, NULL);
 	assert_int_equal(dir_cache_find(&c, "other/a", &o), -1);
+	dir_cache_release(&c);
+}
+
+/* An answer to an earlier question may lack what this process wrote meanwhile. */
+static void test_answers_that_come_late(void **state)
+{
+	static const char *const names[] = { "1000" };
+	struct object_list *l = list_of("root", names, 1);
+	struct io_object o = { .size = 3 };
+	struct dir_lookup lookup;
+	struct dir_cache c;
+	unsigned epoch;
+
+	dir_cache_init(&c, 60000);
+	epoch = dir_cache_epoch(&c);
+	assert_int_equal(dir_cache_lookup(&c, "root/a", &lookup, &o), 0);
+	dir_cache_forget(&c, NULL);
+	dir_cache_add_listing(&c, l, epoch);
+	dir_cache_lookup_end(&c, "root/a", &lookup, &o);
+	assert_null(dir_cache_listing(&c, "root"));
+	assert_int_equal(dir_cache_find(&c, "root/2000", &o), -1);
+	assert_int_equal(dir_cache_lookup(&c, "root/a", &lookup, &o), 0);
+	dir_cache_lookup_end(&c, "root/a", &lookup, &o);
+	assert_int_equal(dir_cache_lookup(&c, "root/a", &lookup, &o), 1);
+	/* One object that was replaced says nothing of the others. */
+	epoch = dir_cache_epoch(&c);
+	dir_cache_forget(&c, "root/a");
+	dir_cache_add_listing(&c, l, epoch);
+	assert_int_equal(dir_cache_find(&c, "root/2000", &o), 0);
+	object_list_free(l);
 	dir_cache_release(&c);
 }
 
@@ -257,6 +287,7 @@ int main(void)
 		cmocka_unit_test(test_names),
 		cmocka_unit_test(test_what_a_part_lacks),
 		cmocka_unit_test(test_the_last_listings),
+		cmocka_unit_test(test_answers_that_come_late),
 		cmocka_unit_test(test_the_last_look_ups),
 		cmocka_unit_test(test_one_asks),
 		cmocka_unit_test(test_ranges),
