@@ -73,17 +73,13 @@ struct collective_member {
 };
 
 /*
- * Join the draft with that name on the disk, which the first rank begins. -EBUSY: a mount of
- * another job holds it; -EROFS: this rank is not active; -ETIMEDOUT: the primary does not answer.
+ * Join the draft of that name, which the first rank begins; *ret_init_ns is the time when it did.
+ * Appends to ret_where the name of its directory on the disk, or, for a draft that has a place,
+ * what its claim() appended; each rank has a directory of its own then. -EBUSY: a mount of another
+ * job holds it; -EROFS: this rank is not active; -ETIMEDOUT: the primary does not answer.
  */
 int collective_join(struct collective *j, const char *name, const char *final, unsigned mode,
-		    struct collective_member *ret, struct draft_dir **ret_dir);
-/*
- * The same for drafts that have a place: ret gets what its claim() appended, and *ret_init_ns the
- * time when the draft was begun. Each rank has a directory of its own.
- */
-int collective_join_place(struct collective *j, const char *final, struct collective_member *ret,
-			  int64_t *ret_init_ns, struct buf *ret_place);
+		    struct collective_member *ret, int64_t *ret_init_ns, struct buf *ret_where);
 /* Primary: the place of a draft that this rank has joined; borrowed until the rank leaves it. */
 void *collective_place(struct collective *j, const struct collective_member *m);
 /*

@@ -36,8 +36,8 @@ static void join_leave(struct collective *j, uint64_t epoch, const char *name, b
 }
 
 /* Ask the primary for membership in a draft. rest gets what follows the fixed members. */
-static int ask_to_join(struct collective *j, const char *name, const char *final, unsigned mode,
-		       struct collective_member *ret, int64_t *ret_init_ns, struct buf *rest)
+int collective_join(struct collective *j, const char *name, const char *final, unsigned mode,
+		    struct collective_member *ret, int64_t *ret_init_ns, struct buf *rest)
 {
 	int64_t deadline = clock_ns() + JOIN_TIMEOUT;
 	auto_buf ask = { 0 }, answer = { 0 };
@@ -70,40 +70,6 @@ static int ask_to_join(struct collective *j, const char *name, const char *final
 	if (!wire_ok(&w))
 		return fail(-EIO, "draft '%s': the primary's answer is truncated", name);
 	return buf_add_span(rest, wire_bytes(&w, wire_left(&w)));
-}
-
-int collective_join_place(struct collective *j, const char *final, struct collective_member *ret,
-			  int64_t *ret_init_ns, struct buf *ret_place)
-{
-	return ask_to_join(j, final, final, 0, ret, ret_init_ns, ret_place);
-}
-
-int collective_join(struct collective *j, const char *name, const char *final, unsigned mode,
-		    struct collective_member *ret, struct draft_dir **ret_dir)
-{
-	auto_of(draft_dir) struct draft_dir *dir = NULL;
-	auto_buf on_disk = { 0 };
-	struct collective_member m;
-	int64_t init_ns;
-	int r = ask_to_join(j, name, final, mode, &m, &init_ns, &on_disk);
-
-	if (r < 0)
-		return r;
-	r = buf_str(&on_disk) ?
-		    draft_dir_join(j->source, buf_str(&on_disk), final, mode, init_ns, &dir) :
-		    -ENOMEM;
-	if (r < 0) {
-		collective_leave(j, &m, false);
-		return r;
-	}
-	/* The name of the first attempt, from which the later names are made. */
-	free(dir->base_name);
-	dir->base_name = strdup(name);
-	if (!dir->base_name)
-		return fail(-ENOMEM, "cannot join draft '%s'", name);
-	*ret = m;
-	*ret_dir = take(dir);
-	return 0;
 }
 
 void collective_leave(struct collective *j, const struct collective_member *m, bool aborted)

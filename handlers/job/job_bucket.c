@@ -95,8 +95,8 @@ int job_bucket_begin(struct draft *d, const char *final, unsigned mode)
 	if (r >= 0)
 		r = draft_upload_spill(d, &spill);
 	if (r >= 0)
-		r = collective_join_place(d->env->collective, final, &d->member, &init_ns,
-					  &claimed);
+		r = collective_join(d->env->collective, final, final, 0, &d->member, &init_ns,
+				    &claimed);
 	if (r < 0)
 		return r;
 	r = join_place(d, final, buf_span(&claimed));

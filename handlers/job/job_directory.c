@@ -11,12 +11,31 @@
 
 int job_directory_begin(struct draft *d, const char *final, unsigned mode)
 {
-	auto_buf name = { 0 };
+	auto_of(draft_dir) struct draft_dir *dir = NULL;
+	auto_buf name = { 0 }, on_disk = { 0 };
+	int64_t init_ns;
 	int r = draft_name_on_disk(d, final, &name);
 
-	return r < 0 ? r :
-		       collective_join(d->env->collective, buf_str(&name), final, mode, &d->member,
-				       &d->dir);
+	if (r < 0)
+		return r;
+	r = collective_join(d->env->collective, buf_str(&name), final, mode, &d->member, &init_ns,
+			    &on_disk);
+	if (r < 0)
+		return r;
+	r = buf_str(&on_disk) ? draft_dir_join(d->env->ckpt->source, buf_str(&on_disk), final, mode,
+					       init_ns, &dir) :
+				-ENOMEM;
+	if (r < 0) {
+		collective_leave(d->env->collective, &d->member, false);
+		return r;
+	}
+	/* The name of the first attempt, from which the later names are made. */
+	free(dir->base_name);
+	dir->base_name = strdup(buf_str(&name));
+	if (!dir->base_name)
+		return fail(-ENOMEM, "cannot join draft '%s'", buf_str(&name));
+	d->dir = take(dir);
+	return 0;
 }
 
 int job_directory_remove(struct draft *d)
