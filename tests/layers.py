@@ -95,8 +95,8 @@ MAY_INCLUDE = {
         'handlers/plan', 'handlers/commit', 'handlers/namespace', 'handlers/transform', 'tools/cli', 'tools/job',
         'tools/select'],
     'tools/verify': [
-        'core/base', 'core/io', 'core/kv', 'core/ocdbt', 'core/zarr', 'core/tree', 'core/step', 'handlers/leaf',
-        'tools/scan', 'tools/select'],
+        'core/base', 'core/io', 'core/kv', 'core/ocdbt', 'core/zarr/meta', 'core/zarr', 'core/tree', 'core/step',
+        'handlers/leaf', 'tools/scan', 'tools/select'],
     'tools/lib': [
         'core/base', 'core/zarr', 'core/zarr/read_many', 'core/tree', 'core/step', 'handlers/format', 'handlers/leaf',
         'handlers/subtree', 'handlers/draft', 'handlers/namespace', 'tools/cli', 'tools/convert'],

@@ -16,14 +16,29 @@ void chunk_number(const struct zarr *z, struct chunk *c)
 		c->number = c->number * z->leaf_grid[i] + c->index[i];
 }
 
+int zarr_object_key(const struct zarr *z, const uint64_t *index, struct buf *ret)
+{
+	int r = buf_add(ret, z->prefix, z->prefix_len);
+
+	return r < 0 ? r : zarr_chunk_key(&z->meta, index, ret);
+}
+
+int zarr_object_locate(const struct zarr *z, const uint64_t *index, struct kv_loc *ret)
+{
+	auto_buf text = { 0 };
+	int r = zarr_object_key(z, index, &text);
+	const struct span key = buf_span(&text);
+
+	return r < 0 ? r : kv_locate(z->kv, &key, ret, 1);
+}
+
 int chunk_key(const struct zarr *z, const struct chunk *c, struct buf *ret)
 {
 	uint64_t object[LIMIT_RANK];
-	int r = buf_add(ret, z->prefix, z->prefix_len);
 
 	for (unsigned i = 0; i < z->meta.rank; i++)
 		object[i] = c->index[i] * z->leaf_chunk[i] / z->meta.chunk[i];
-	return r < 0 ? r : zarr_chunk_key(&z->meta, object, ret);
+	return zarr_object_key(z, object, ret);
 }
 
 struct shard_index {

@@ -99,6 +99,10 @@ void zarr_to_shown(const struct zarr *z, void *p, size_t n);
  * elements. A chunk that is not stored has the fill value.
  */
 int zarr_chunk_bytes(struct zarr *z, uint64_t number, uint64_t off, size_t n, void *p);
+/* Append the key of a stored object, by its index in the grid. */
+int zarr_object_key(const struct zarr *z, const uint64_t *index, struct buf *ret);
+/* Locate a stored object; KV_ABSENT: it is not stored. */
+int zarr_object_locate(const struct zarr *z, const uint64_t *index, struct kv_loc *ret);
 struct zarr *zarr_ref(struct zarr *z);
 /* Accepts NULL. */
 void zarr_unref(struct zarr *z);

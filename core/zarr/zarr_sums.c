@@ -60,15 +60,10 @@ static uint64_t as_first(const struct zarr *z, uint64_t len)
 
 static int stored_as_first(struct zarr *z, struct stored *ret)
 {
-	const struct chunk first = { 0 };
+	const uint64_t first[LIMIT_RANK] = { 0 };
 	struct kv_loc loc = { 0 };
-	auto_buf text = { 0 };
-	int r = chunk_key(z, &first, &text);
-	struct span key = buf_span(&text);
+	int r = zarr_object_locate(z, first, &loc);
 
-	if (r < 0)
-		return r;
-	r = kv_locate(z->kv, &key, &loc, 1);
 	if (r < 0 || loc.where == KV_ABSENT)
 		return r;
 	ret->objects = zarr_meta_objects(&z->meta);

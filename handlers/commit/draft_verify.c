@@ -30,19 +30,12 @@ static int verify_places(struct zarr *z, uint64_t n)
 	for (uint64_t i = 0; i < n && r >= 0; i += step) {
 		uint64_t index[LIMIT_RANK], rest = i;
 		auto_kv_loc loc = { 0 };
-		auto_buf key = { 0 };
-		struct span k;
 
 		for (unsigned a = z->meta.rank; a > 0; a--) {
 			index[a - 1] = rest % z->meta.grid[a - 1];
 			rest /= z->meta.grid[a - 1];
 		}
-		r = buf_add(&key, z->prefix, z->prefix_len);
-		if (r >= 0)
-			r = zarr_chunk_key(&z->meta, index, &key);
-		k = buf_span(&key);
-		if (r >= 0)
-			r = kv_locate(z->kv, &k, &loc, 1);
+		r = zarr_object_locate(z, index, &loc);
 	}
 	return r;
 }

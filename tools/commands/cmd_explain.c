@@ -12,6 +12,7 @@
 #include "core/step/step_name.h"
 #include "core/remote/source/url_store.h"
 #include "core/tree/sharding.h"
+#include "core/zarr/meta/grid.h"
 #include "handlers/leaf/leaf.h"
 #include "handlers/namespace/node_tree.h"
 #include "tools/cli/cmd.h"
@@ -93,16 +94,9 @@ struct stored {
 
 static int add_stored(const struct zarr *z, const uint64_t *index, struct stored *ret)
 {
-	auto_buf key = { 0 };
 	struct kv_loc at = { 0 };
-	struct span name;
-	int r = buf_add(&key, z->prefix, z->prefix_len);
+	int r = zarr_object_locate(z, index, &at);
 
-	if (r >= 0)
-		r = zarr_chunk_key(&z->meta, index, &key);
-	name = buf_span(&key);
-	if (r >= 0)
-		r = kv_locate(z->kv, &name, &at, 1);
 	if (r < 0)
 		return r;
 	ret->chunks += at.where != KV_ABSENT;
@@ -114,28 +108,24 @@ static int add_stored(const struct zarr *z, const uint64_t *index, struct stored
 static int stored_of(const struct zarr *z, const struct sharding_box *b, struct stored *ret)
 {
 	const struct zarr_meta *m = &z->meta;
-	uint64_t index[LIMIT_RANK] = { 0 };
-	unsigned i;
+	struct grid g = { .rank = m->rank };
+	struct grid_box all = { 0 };
+	struct grid_part part;
+	int r;
 
 	*ret = (struct stored){ 0 };
-	for (i = 0; i < m->rank; i++) {
+	for (unsigned i = 0; i < m->rank; i++) {
 		if (b->start[i] == b->stop[i])
 			return 0;
-		index[i] = b->start[i] / m->chunk[i];
+		all.hi[i] = b->stop[i] - b->start[i];
+		g.axis[i] =
+			(struct grid_axis){ b->start[i], 1, all.hi[i], m->shape[i], m->chunk[i] };
 	}
-	do {
-		int r = add_stored(z, index, ret);
-
-		if (r < 0)
-			return r;
-		/* The next chunk of the box, the last axis first. */
-		for (i = m->rank; i > 0; i--) {
-			if (++index[i - 1] * m->chunk[i - 1] < b->stop[i - 1])
-				break;
-			index[i - 1] = b->start[i - 1] / m->chunk[i - 1];
-		}
-	} while (i > 0);
-	return 0;
+	grid_part_first(&g, &all, &part);
+	do
+		r = add_stored(z, part.chunk, ret);
+	while (r >= 0 && grid_part_next(&g, &all, &part));
+	return r;
 }
 
 /* Append "[0:16,24:48]", the box of one device; nothing for a scalar. */

@@ -13,6 +13,7 @@
 #include "core/tree/array_metadata.h"
 #include "core/tree/sharding.h"
 #include "core/zarr/chunk.h"
+#include "core/zarr/meta/grid.h"
 #include "handlers/leaf/leaf.h"
 #include "tools/verify/verify.h"
 #include "tools/verify/verify_chunk.h"
@@ -218,13 +219,10 @@ static void leaf_check_sharding(struct leaf_check *c, const struct tree_node *le
 /* ---- stored chunks ---- */
 
 /* Get the file of a chunk that has a file of its own. */
-static void blame_chunk(struct leaf_check *c, const struct zarr *z, const char *key)
+static void blame_chunk(struct leaf_check *c, const char *key)
 {
-	auto_buf path = { 0 };
-	char *file = NULL;
+	char *file = key ? verify_array_file(c->all->t->item, key) : NULL;
 
-	if (key && buf_addf(&path, "%s%s", z->prefix, key) >= 0)
-		file = verify_array_file(c->all->t->item, buf_str(&path));
 	if (file) {
 		free(c->file);
 		c->file = file;
@@ -252,14 +250,15 @@ static void check_missing(struct leaf_check *c, const struct zarr *z)
 		index[i - 1] = first % part;
 		first /= part;
 	}
-	zarr_chunk_key(&z->meta, index, &key);
+	if (zarr_object_key(z, index, &key) < 0)
+		err_clear();
 	if (!item_has_nodes(c->all->t->item, z->kv))
-		blame_chunk(c, z, buf_str(&key));
+		blame_chunk(c, buf_str(&key));
 	leaf_keep_text(c, SEVERITY_ERROR, 2,
 		       "%llu of %llu chunks %s not stored, and the checkpoint says that all are; "
-		       "the first is '%s%s'",
+		       "the first is '%s'",
 		       (unsigned long long)(o->grid - o->n), (unsigned long long)o->grid,
-		       noun(o->grid - o->n, "is", "are"), z->prefix, buf_str(&key));
+		       noun(o->grid - o->n, "is", "are"), key.n ? buf_str(&key) : "?");
 }
 
 static int list_objects(struct leaf_check *c, struct zarr *z)
@@ -352,32 +351,29 @@ static int leaf_check_chunk(struct leaf_check *k, struct zarr *z, const uint64_t
 static int check_object(struct leaf_check *c, struct zarr *z, uint64_t object,
 			struct walk_worker *worker)
 {
-	uint64_t first[LIMIT_RANK] = { 0 }, last[LIMIT_RANK], at[LIMIT_RANK];
-	unsigned axis;
+	struct grid g = { .rank = z->meta.rank };
+	struct grid_box all = { 0 };
+	struct grid_part part;
 
-	for (unsigned i = z->meta.rank; i > 0; i--) {
-		uint64_t ratio = z->meta.chunk[i - 1] / z->leaf_chunk[i - 1];
+	for (unsigned i = z->meta.rank; i-- > 0;) {
+		uint64_t start = object % z->meta.grid[i] * z->meta.chunk[i];
 
-		first[i - 1] = object % z->meta.grid[i - 1] * ratio;
-		last[i - 1] = MIN(first[i - 1] + ratio, z->leaf_grid[i - 1]);
-		object /= z->meta.grid[i - 1];
+		all.hi[i] = MIN(z->meta.chunk[i], z->meta.shape[i] - start);
+		g.axis[i] = (struct grid_axis){ start, 1, all.hi[i], z->meta.shape[i],
+						z->leaf_chunk[i] };
+		object /= z->meta.grid[i];
 	}
-	memcpy(at, first, sizeof(at));
+	grid_part_first(&g, &all, &part);
 	do {
-		int r = leaf_check_chunk(c, z, at, worker);
+		int r = leaf_check_chunk(c, z, part.chunk, worker);
 
 		if (r == -ENOMEM)
 			return r;
 		if (r < 0)
-			chunk_failed(c, z, at, r);
+			chunk_failed(c, z, part.chunk, r);
 		if (worker->walk->progress)
 			progress_add(worker->walk->progress, z->leaf->bytes);
-		for (axis = z->meta.rank; axis > 0; axis--) {
-			if (++at[axis - 1] < last[axis - 1])
-				break;
-			at[axis - 1] = first[axis - 1];
-		}
-	} while (axis > 0);
+	} while (grid_part_next(&g, &all, &part));
 	return 0;
 }
 
