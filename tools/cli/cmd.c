@@ -66,6 +66,22 @@ static void print_option(FILE *out, const struct cmd_option *o)
 	fprintf(out, "  %-26s %s\n", left, o->help);
 }
 
+static void print_options(FILE *out, const struct cmd_option *options)
+{
+	const char *before = "      ";
+
+	for (const struct cmd_option *o = options; o->name; o++)
+		if (!o->in_manual)
+			print_option(out, o);
+	for (const struct cmd_option *o = options; o->name; o++)
+		if (o->in_manual) {
+			fprintf(out, "%s--%s", before, o->name);
+			before = ", ";
+		}
+	if (*before == ',')
+		fprintf(out, ": see `man pytreefs`\n");
+}
+
 const char cmd_copy_sample[] = "cp -r " PYTREEFS_SAMPLE " ckpts";
 
 bool cmd_needs_sample(const struct cmd *c)
@@ -80,10 +96,7 @@ void cmd_help(FILE *out, const struct cmd *c)
 	if (c->help[0])
 		fprintf(out, "\n%s\n", c->help);
 	fprintf(out, "\noptions:\n");
-	for (const struct cmd_option *o = c->options; o->name && !o->in_manual; o++)
-		print_option(out, o);
-	if (c->others)
-		fprintf(out, "      %s: see `man pytreefs`\n", c->others);
+	print_options(out, c->options);
 	if (c->takes_mount_options)
 		fprintf(out, "  %-26s %s\n", "-o NAME[=VALUE],...",
 			"checkpoint options: see `pytreefs help options`");

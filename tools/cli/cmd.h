@@ -26,7 +26,7 @@ struct cmd_option {
 	const char *arg;  /* placeholder of its argument; NULL: a flag */
 	const char *help; /* one line */
 	bool repeats;     /* may be repeated, and each value is a further line */
-	bool in_manual;   /* it and those after it: --help, which fits a screen, has `others` */
+	bool in_manual;   /* --help, which fits a screen, has its name only */
 };
 
 struct cmd {
@@ -34,7 +34,6 @@ struct cmd {
 	const char *args;    /* "SOURCE[/PATH]": the arguments after the options */
 	const char *summary; /* one line, for the list of commands */
 	const char *help;    /* a few lines about its function; "" when the summary is enough */
-	const char *others;  /* names of options that are only in the manual; NULL: none */
 	const char *example; /* lines that work when pasted; "ckpts" is a copy of the sample */
 	const struct cmd_option *options; /* ends with a zeroed element */
 	unsigned min_args, max_args;      /* number of positional arguments */

@@ -551,7 +551,6 @@ const struct cmd cmd_convert = {
 	.args = "IN OUT",
 	.summary = "convert IN (as of save) to a checkpoint (s3://, gs://) or a file as of export",
 	.help = "",
-	.others = "--mesh, --spec, --chunks-like, --cast, --max-shard-size",
 	.example = "pytreefs convert -o zarr=3 ckpts/1000 /tmp/1000-v3",
 	.options = convert_options,
 	.min_args = 2,
