@@ -98,7 +98,7 @@ MAY_INCLUDE = {
         'core/base', 'core/io', 'core/kv', 'core/ocdbt', 'core/zarr/meta', 'core/zarr', 'core/tree', 'core/step',
         'handlers/leaf', 'tools/scan', 'tools/select'],
     'tools/lib': [
-        'core/base', 'core/zarr', 'core/zarr/read_many', 'core/tree', 'core/step', 'handlers/format', 'handlers/leaf',
+        'core/base', 'core/dtype', 'core/zarr', 'core/zarr/read_many', 'core/zarr/write', 'core/tree', 'core/step', 'core/commit', 'handlers/format', 'handlers/leaf',
         'handlers/subtree', 'handlers/draft', 'handlers/namespace', 'tools/cli', 'tools/convert'],
     'tools/python': ['tools/lib'],
     'tools/commands': [

@@ -175,7 +175,7 @@ static int seal_build(struct commit *c, const struct building *b)
 	return 0;
 }
 
-static int seal_database(struct commit *c, struct commit_item *item)
+int seal_database(struct commit *c, struct commit_item *item)
 {
 	struct keys k = { 0 };
 	int r = item_store_sync(item->store);

@@ -6,6 +6,8 @@
 #ifndef PYTREEFS_LIB_H
 #define PYTREEFS_LIB_H
 
+#include <stdatomic.h>
+
 #include "core/base/err.h"
 #include "handlers/namespace/ns.h"
 #include "tools/cli/cmd.h"
@@ -52,5 +54,19 @@ struct lib_progress {
 };
 /* Returns 0 or -ECANCELED. Only the calling thread may call this. */
 int lib_progress(void *arg, uint64_t done);
+
+/* A call that takes long. */
+struct lib_work {
+	atomic_ullong done; /* bytes that were taken */
+	atomic_bool stop;   /* its caller wants it to end */
+};
+/*
+ * Run fn(arg) in a thread of its own; the calling thread reports progress until it has ended. An
+ * error of the caller's function sets w->stop, which fn() has to look at.
+ */
+int lib_call(struct lib_work *w, const struct lib_progress *progress, int (*fn)(void *arg),
+	     void *arg);
+/* -ECANCELED if the struct lib_work that is arg is to end: write_env.check. */
+int lib_work_check(void *arg);
 
 #endif

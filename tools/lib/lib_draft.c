@@ -4,14 +4,8 @@
  */
 #include "tools/lib/lib_draft.h"
 
-#include <pthread.h>
-
 #include "core/base/blocks.h"
-#include "core/base/clock.h"
-#include "core/base/thread.h"
 #include "handlers/draft/draft_upload.h"
-
-#define REPORT_NS (20 * 1000 * 1000)
 
 static void draft_free(struct pytreefs_draft *d)
 {
@@ -28,91 +22,6 @@ static void draft_free(struct pytreefs_draft *d)
 	free(d);
 }
 DEFINE_AUTO(lib_draft, struct pytreefs_draft, draft_free);
-
-/* ---- calls that take long ---- */
-
-struct call {
-	int (*fn)(void *arg);
-	void *arg;
-	pthread_mutex_t lock; /* protects the following members */
-	pthread_cond_t changed;
-	bool ended;
-	int result;
-	struct err_note note;
-};
-
-static void *call_thread(void *arg)
-{
-	struct call *c = arg;
-	int r = c->fn(c->arg);
-
-	pthread_mutex_lock(&c->lock);
-	c->result = r;
-	if (r < 0)
-		err_save(r, &c->note);
-	c->ended = true;
-	pthread_cond_signal(&c->changed);
-	pthread_mutex_unlock(&c->lock);
-	return NULL;
-}
-
-/* Report progress until the call has ended; ret_stopped is the error of the caller's function. */
-static void report_until_ended(struct pytreefs_draft *d, const struct lib_progress *progress,
-			       struct call *c, struct err_note *ret_stopped)
-{
-	pthread_mutex_lock(&c->lock);
-	while (!c->ended) {
-		struct timespec at = clock_timespec(clock_ns() + REPORT_NS);
-		int r;
-
-		pthread_cond_timedwait(&c->changed, &c->lock, &at);
-		if (c->ended || ret_stopped->code)
-			continue;
-		pthread_mutex_unlock(&c->lock);
-		r = lib_progress((void *)progress, atomic_load(&d->done));
-		if (r < 0) {
-			err_save(r, ret_stopped);
-			atomic_store(&d->stop, true);
-		}
-		pthread_mutex_lock(&c->lock);
-	}
-	pthread_mutex_unlock(&c->lock);
-}
-
-int lib_draft_call(struct pytreefs_draft *d, const struct lib_progress *progress,
-		   int (*fn)(void *arg), void *arg)
-{
-	struct call c = { .fn = fn, .arg = arg, .lock = PTHREAD_MUTEX_INITIALIZER };
-	struct err_note stopped = { 0 };
-	pthread_t thread;
-	int r = lib_progress((void *)progress, atomic_load(&d->done));
-
-	if (r < 0)
-		return r;
-	atomic_store(&d->stop, false);
-	clock_cond_init(&c.changed);
-	if (thread_start(&thread, "draft", call_thread, &c) >= 0) {
-		report_until_ended(d, progress, &c, &stopped);
-		pthread_join(thread, NULL);
-	} else {
-		/* Without a thread there is only no progress. */
-		err_clear();
-		call_thread(&c);
-	}
-	pthread_cond_destroy(&c.changed);
-	if (c.result < 0)
-		return err_restore(stopped.code ? &stopped : &c.note);
-	return 0;
-}
-
-static int check_stop(void *arg)
-{
-	struct pytreefs_draft *d = arg;
-
-	return atomic_load(&d->stop) ? fail(-ECANCELED, "canceled") : 0;
-}
-
-/* ---- a draft ---- */
 
 static int begin(const char *path, const char *options, unsigned flags, struct pytreefs_draft **ret)
 {
@@ -136,8 +45,8 @@ static int begin(const char *path, const char *options, unsigned flags, struct p
 				      flags & PYTREEFS_DRAFT_REPLACE, &d->step);
 	if (r < 0)
 		return r;
-	d->step.ns->ckpt->write_env.check = check_stop;
-	d->step.ns->ckpt->write_env.check_arg = d;
+	d->step.ns->ckpt->write_env.check = lib_work_check;
+	d->step.ns->ckpt->write_env.check_arg = &d->work;
 	*ret = take(d);
 	return 0;
 }
@@ -189,9 +98,9 @@ int pytreefs_draft_commit(struct pytreefs_draft *d, const struct pytreefs_progre
 	struct lib_progress p = { .p = progress, .total = d->bytes };
 	int r = lib_begin_pid(d->pid, "draft", d->step.name);
 
-	atomic_store(&d->done, d->bytes);
+	atomic_store(&d->work.done, d->bytes);
 	if (r >= 0)
-		r = lib_draft_call(d, &p, commit_step, d);
+		r = lib_call(&d->work, &p, commit_step, d);
 	lib_end(r);
 	if (r >= 0)
 		draft_free(d);

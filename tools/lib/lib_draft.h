@@ -15,17 +15,9 @@ struct pytreefs_draft {
 	struct atomic_step step;
 	bool is_item;
 	pid_t pid;
-	uint64_t bytes;     /* of all values that were put */
-	atomic_ullong done; /* of a put in progress: the bytes that were taken */
-	atomic_bool stop;   /* the caller of the call in progress wants it to end */
+	uint64_t bytes;       /* of all values that were put */
+	struct lib_work work; /* of the call in progress */
 };
-
-/*
- * Run fn(arg) in a thread of its own; the calling thread reports progress until it has ended. An
- * error of the caller's function sets d->stop, which ends the encoding of chunks.
- */
-int lib_draft_call(struct pytreefs_draft *d, const struct lib_progress *progress,
-		   int (*fn)(void *arg), void *arg);
 
 /* Append a key path for messages: "params/layer0/w". */
 int lib_key_text(const struct pytreefs_key *key, size_t n, struct buf *ret);

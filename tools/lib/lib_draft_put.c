@@ -61,7 +61,7 @@ static void put_failed(struct put *p, int r)
 
 static bool put_is_stopped(struct put *p)
 {
-	return atomic_load(&p->stop) || atomic_load(&p->d->stop);
+	return atomic_load(&p->stop) || atomic_load(&p->d->work.stop);
 }
 
 /* ---- one value ---- */
@@ -85,7 +85,7 @@ static int sink_add(struct sink *s, const void *data, size_t n)
 		at += got;
 		n -= (size_t)got;
 		if (s->p) {
-			atomic_fetch_add(&s->p->d->done, (unsigned long long)got);
+			atomic_fetch_add(&s->p->d->work.done, (unsigned long long)got);
 			/* The thread that stopped it reports the reason. */
 			if (put_is_stopped(s->p))
 				return fail(-ECANCELED, "canceled");
@@ -264,7 +264,7 @@ static int put_values(void *arg)
 		pthread_join(thread[i], NULL);
 	if (p->failed.code)
 		return err_restore(&p->failed);
-	return atomic_load(&p->d->stop) ? fail(-ECANCELED, "canceled") : 0;
+	return atomic_load(&p->d->work.stop) ? fail(-ECANCELED, "canceled") : 0;
 }
 
 static int make_names(struct put *p, uint64_t *ret_bytes)
@@ -307,9 +307,9 @@ static int put_all(struct pytreefs_draft *d, const struct pytreefs_value *value,
 	int r = node ? make_names(&p, &report.total) : fail(-ENOMEM, "cannot write %zu values", n);
 
 	p.threads = (unsigned)MIN((size_t)p.threads, n);
-	atomic_store(&d->done, 0);
+	atomic_store(&d->work.done, 0);
 	if (r >= 0)
-		r = lib_draft_call(d, &report, put_values, &p);
+		r = lib_call(&d->work, &report, put_values, &p);
 	for (size_t i = 0; node && i < n; i++)
 		draft_node_unref(node[i]);
 	if (r < 0)

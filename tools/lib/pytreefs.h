@@ -379,6 +379,44 @@ PYTREEFS_API int pytreefs_draft_commit(struct pytreefs_draft *d,
 /* Remove the draft. Accepts NULL. Writers must be closed. */
 PYTREEFS_API void pytreefs_draft_abort(struct pytreefs_draft *d);
 
+/* ---- write a database of arrays, for a program that makes the checkpoint by itself ---- */
+
+/* Elements of an array that are in memory. All is borrowed. */
+struct pytreefs_part {
+	const uint64_t *start, *shape; /* where they are in the array; whole chunks */
+	const int64_t *strides;        /* in bytes, not negative; NULL: C order */
+	const void *data;
+	uint64_t reserved[2];
+};
+
+enum pytreefs_array_flags {
+	/* other processes write other parts: compression=auto chooses by the dtype alone */
+	PYTREEFS_ARRAY_SHARED = 1 << 0,
+	PYTREEFS_ARRAY_NO_METADATA = 1 << 1, /* another one writes the metadata document */
+};
+
+struct pytreefs_stored_array {
+	const char *name;         /* before the keys of its chunks: "params.w" */
+	const char *dtype;        /* as it is stored */
+	const char *memory_dtype; /* of the elements in memory; NULL: the same */
+	size_t ndim;
+	const uint64_t *shape, *chunk; /* of the whole array */
+	const struct pytreefs_part *part;
+	size_t n_parts;
+	unsigned flags; /* enum pytreefs_array_flags */
+	uint64_t reserved[2];
+};
+
+/*
+ * Write an OCDBT database with n arrays: the directory `path`, which must not exist, as
+ * STEP/ITEM/ocdbt.process_0 of a checkpoint that another program completes and merges. It is
+ * durable when this returns; after a failure it does not exist. Of the options, those of memory and
+ * threads are used, and compression=, zarr=, crc32c= and target_data_file_size=.
+ */
+PYTREEFS_API int pytreefs_database_write(const char *path, const char *options,
+					 const struct pytreefs_stored_array *array, size_t n,
+					 const struct pytreefs_progress *progress);
+
 #ifdef __cplusplus
 }
 #endif

@@ -142,6 +142,10 @@ static PyMethodDef methods[] = {
 	  PyDoc_STR("error(errno, text, filename) -> Error\n\nOf the class that fits the number.") },
 	{ "version", version, METH_NOARGS,
 	  PyDoc_STR("version() -> str\n\nThe version of the library.") },
+	{ "write_database", py_write_database, METH_VARARGS,
+	  PyDoc_STR(
+		  "write_database(path, options, [(name, dtype, dtype in memory, shape, chunk, "
+		  "[(start, buffer), ...], flags), ...], progress)\n\nAs pytreefs_database_write().") },
 	{ NULL },
 };
 
@@ -184,6 +188,8 @@ static const struct {
 	{ "TREE_STORED", PYTREEFS_TREE_STORED },
 	{ "DRAFT_ITEM", PYTREEFS_DRAFT_ITEM },
 	{ "DRAFT_REPLACE", PYTREEFS_DRAFT_REPLACE },
+	{ "ARRAY_SHARED", PYTREEFS_ARRAY_SHARED },
+	{ "ARRAY_NO_METADATA", PYTREEFS_ARRAY_NO_METADATA },
 	{ "DEPTH", PYTREEFS_DEPTH },
 };
 

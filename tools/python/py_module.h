@@ -74,5 +74,7 @@ PyObject *py_read_many(PyObject *self, PyObject *args);
 PyObject *py_tree(PyObject *self, PyObject *args);
 PyObject *py_leaves(PyObject *self, PyObject *args);
 PyObject *py_describe(PyObject *self, PyObject *args);
+/* A function of the module. */
+PyObject *py_write_database(PyObject *self, PyObject *args);
 
 #endif

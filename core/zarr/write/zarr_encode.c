@@ -18,8 +18,7 @@
 #define PIECE (128 * KiB)       /* a slow codec takes less than a tenth of a second for it */
 #define TASK_BYTES (256 * KiB)  /* less is encoded sooner than another thread wakes up */
 
-/* Without codecs, an object is the chunk itself. */
-static bool encode_is_plain(const struct zarr *z)
+bool encode_is_plain(const struct zarr *z)
 {
 	return !z->leaf->codecs.n && !z->meta.level.shard;
 }
@@ -158,7 +157,7 @@ struct encoding {
 	uint64_t chunk[LIMIT_RANK]; /* the current chunk */
 };
 
-static void put_fill(const struct zarr *z, uint8_t *p)
+void encode_fill(const struct zarr *z, uint8_t *p)
 {
 	size_t item = dtype_info(z->meta.dtype)->size;
 	bool zero = true;
@@ -191,7 +190,7 @@ static void encode_cut_chunk(const struct encoding *e, uint8_t *out)
 	}
 	for (unsigned i = axis; i < m->rank; i++)
 		strided_add(&s, count[i], stride[i], (int64_t)e->z->leaf_stride[i]);
-	put_fill(e->z, out);
+	encode_fill(e->z, out);
 	strided_copy(&s, e->bytes + base, out);
 }
 

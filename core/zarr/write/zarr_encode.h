@@ -46,6 +46,16 @@ int encode_band(struct write_env *we, struct kv *kv, const struct zarr *z,
  */
 int encode_chunk(const struct write_env *we, const struct zarr *z, const uint8_t *bytes,
 		 struct buf *ret);
+/* Whether an object is the chunk itself: there are no codecs. */
+bool encode_is_plain(const struct zarr *z);
+/* Fill the memory of a decoded chunk with the fill value. */
+void encode_fill(const struct zarr *z, uint8_t *p);
+/*
+ * Encode and put a chunk piece by piece, if its codecs can (codec_writes_pieces()): no more than a
+ * piece of it is in memory. source gets runs of elements on the last axis, each in the chunk.
+ */
+int encode_long_chunk(const struct write_env *we, struct kv *kv, const struct zarr *z,
+		      const uint64_t *chunk, zarr_source_fn *source, void *arg);
 /*
  * Append what follows an encoded innermost chunk of stored_len bytes in its object: in v3 the index
  * of its shard.

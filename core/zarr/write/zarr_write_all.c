@@ -186,6 +186,19 @@ static int put_long_chunk(struct kv *kv, struct long_chunk *c, const uint64_t *c
 	return r;
 }
 
+int encode_long_chunk(const struct write_env *we, struct kv *kv, const struct zarr *z,
+		      const uint64_t *chunk, zarr_source_fn *source, void *arg)
+{
+	struct long_chunk c = {
+		.we = we, .z = z, .source = source, .arg = arg, .piece = block_alloc(PIECE)
+	};
+	int r = c.piece ? put_long_chunk(kv, &c, chunk) :
+			  fail(-ENOMEM, "cannot allocate %zu bytes", PIECE);
+
+	block_free(c.piece, PIECE);
+	return r;
+}
+
 static int write_long_chunks(struct write_env *we, struct kv *kv, const struct zarr *z,
 			     zarr_source_fn *source, void *arg)
 {

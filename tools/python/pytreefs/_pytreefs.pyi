@@ -14,6 +14,9 @@ Progress: TypeAlias = Callable[[int, int], object]
 Entry: TypeAlias = tuple[str, bool, int | None]
 Value: TypeAlias = tuple[tuple[str | int, ...], int, str | None, Any]
 
+# name, dtype, dtype in memory, shape, chunk, parts (start, buffer), flags
+StoredArray: TypeAlias = tuple[str, str, str, tuple[int, ...], tuple[int, ...], Sequence[tuple[tuple[int, ...], Any]], int]
+
 UNKNOWN: int
 ARRAY: int
 SCALAR: int
@@ -35,6 +38,8 @@ TREE_VALUES: int
 TREE_STORED: int
 DRAFT_ITEM: int
 DRAFT_REPLACE: int
+ARRAY_SHARED: int
+ARRAY_NO_METADATA: int
 DEPTH: int
 
 class Error(OSError): ...
@@ -44,6 +49,7 @@ class AccessError(Error, PermissionError): ...
 
 def error(errno: int, text: str, filename: str, /) -> Error: ...
 def version() -> str: ...
+def write_database(path: str, options: str, arrays: Sequence[StoredArray], progress: Progress | None, /) -> None: ...
 
 class File:
     def size(self) -> int: ...
