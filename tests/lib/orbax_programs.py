@@ -5,9 +5,11 @@
 
 prints the name of each program that has run. A process of its own, since the number of devices is chosen once."""
 
+import errno
 import os
 import pathlib
 import sys
+import types
 import warnings
 
 os.environ['XLA_FLAGS'] = '--xla_force_host_platform_device_count=8'
@@ -21,10 +23,12 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 from orbax.checkpoint.experimental import v1
 
 import pytreefs.orbax
+from pytreefs import _pytreefs as lib
 from lib.placing import differences
 
 MESH = Mesh(np.array(jax.devices()).reshape(4, 2), ('a', 'b'))
 READ = []       # how many arrays were read in each of our calls
+WRITTEN = []    # names of the arrays that we wrote
 
 
 def put(x, *spec):
@@ -55,6 +59,22 @@ def same(tree, got, is_ours=True):
     READ.clear()
 
 
+def counted_writes():
+    write = pytreefs._orbax_save.lib.write_database
+
+    def call(path, options, arrays, progress):
+        write(path, options, arrays, progress)
+        WRITTEN.extend(name for name, *_ in arrays)
+    pytreefs._orbax_save.lib = types.SimpleNamespace(**{**vars(lib), 'write_database': call})
+
+
+def wrote(*trees):
+    """We wrote the arrays of these trees since the last time."""
+    n = sum(isinstance(x, (jax.Array, np.ndarray)) for tree in trees for x in jax.tree.leaves(tree))
+    assert len(WRITTEN) == n, (WRITTEN, n)
+    WRITTEN.clear()
+
+
 def manager(at):
     """v0: asynchronous, with metrics and the best steps kept."""
     options = ocp.CheckpointManagerOptions(best_fn=lambda metrics: metrics['loss'], best_mode='min', max_to_keep=2, enable_async_checkpointing=True)
@@ -62,6 +82,7 @@ def manager(at):
         for step, loss in ((1, 0.5), (2, 0.1), (3, 0.9), (4, 0.3)):
             m.save(step, args=ocp.args.StandardSave({**PLAIN, 'step': step}), metrics={'loss': loss})
         m.wait_until_finished()
+        wrote(*[PLAIN] * 4)
         assert m.best_step() == 2 and sorted(m.all_steps()) == [2, 4], m.all_steps()
         same({**PLAIN, 'step': 2}, m.restore(2, args=ocp.args.StandardRestore(PLAIN)))
         same({**PLAIN, 'step': 4}, m.restore(4))
@@ -77,6 +98,7 @@ def composite(at):
     with ocp.CheckpointManager(at, handler_registry=known) as m:
         m.save(1, args=ocp.args.Composite(state=ocp.args.PyTreeSave(TREE), config=ocp.args.JsonSave({'a': 1})))
         m.wait_until_finished()
+        wrote(TREE)
         args = ocp.checkpoint_utils.construct_restore_args(TREE)
         got = m.restore(1, args=ocp.args.Composite(state=ocp.args.PyTreeRestore(TREE, restore_args=args), config=ocp.args.JsonRestore()))
         same(TREE, got['state'])
@@ -97,6 +119,7 @@ def of_v1(at):
     context.array.saving.use_zarr3 = True
     with context:
         v1.save_checkpointables(at, {'model': TREE, 'state': {'x': TREE['w']}})
+        wrote(TREE, {'x': TREE['w']})
         got = v1.load_checkpointables(at, {'model': ABSTRACT, 'state': {'x': ABSTRACT['w']}})
         assert not differences({'x': TREE['w']}, got['state'])
         assert READ.pop(0 if READ[0] == 1 else READ.index(1)) == 1
@@ -111,17 +134,26 @@ def installed(at):
     with ocp.CheckpointManager(at / 'v0') as m:
         m.save(1, args=ocp.args.StandardSave(PLAIN))
         m.wait_until_finished()
+        wrote(PLAIN)
         same(PLAIN, m.restore(1, args=ocp.args.StandardRestore(PLAIN)))
     with ocp.StandardCheckpointer() as c:
         c.save(at / 'one', PLAIN)
         c.wait_until_finished()
+        wrote(PLAIN)
         same(PLAIN, c.restore(at / 'one', PLAIN))
     v1.save(at / 'v1', TREE)
+    wrote(TREE)
+    v1.save_async(at / 'async', TREE).result()
+    wrote(TREE)
+    same(TREE, v1.load(at / 'async', ABSTRACT))
     same(TREE, v1.load(at / 'v1', ABSTRACT))
     with v1.training.Checkpointer(at / 'steps') as c:
         c.save(1, TREE)
+        wrote(TREE)
         same(TREE, c.load(1, ABSTRACT))
     os.environ['PYTREEFS_ORBAX'] = 'off'
+    v1.save(at / 'off', TREE)
+    wrote()
     same(TREE, v1.load(at / 'v1', ABSTRACT), False)
     del os.environ['PYTREEFS_ORBAX']
     for name in ('transforms=/nothing', 'restore_dtype=float16'):       # for mounts; what Orbax restores is as it was saved
@@ -129,9 +161,38 @@ def installed(at):
         same(TREE, v1.load(at / 'v1', ABSTRACT), False)
     del os.environ['PYTREEFS_OPTIONS']
     pytreefs.orbax.uninstall()
+    v1.save(at / 'theirs', TREE)
+    wrote()
     same(TREE, v1.load(at / 'v1', ABSTRACT), False)
     with ocp.StandardCheckpointer() as c:
         same(PLAIN, c.restore(at / 'one', PLAIN), False)
+
+
+def with_arrays(**how):
+    """A registry of type handlers in which that of arrays has settings."""
+    return ocp.type_handlers.create_type_handler_registry((jax.Array, ocp.type_handlers.ArrayHandler(**how)))
+
+
+def fails(at):
+    """A save that fails leaves no step, and says so where Orbax does; the next one is as ever."""
+    with ocp.CheckpointManager(at, item_handlers=pytreefs.orbax.StandardCheckpointHandler()) as m:
+        for fault in ('write:enospc:1', 'sync:eio:2', 'syncdir:eio:1', 'mkdir:eacces:1'):
+            os.environ['PYTREEFS_OPTIONS'] = f'io=fault({fault}):auto'
+            m.save(1, args=ocp.args.StandardSave(PLAIN))
+            try:
+                m.wait_until_finished()
+            except OSError as e:
+                assert e.errno == getattr(errno, fault.split(':')[1].upper()), e
+            else:
+                raise AssertionError(fault)
+            del os.environ['PYTREEFS_OPTIONS']
+            assert not list(at.rglob('manifest.ocdbt')) or not (at / '1').exists()
+    with ocp.CheckpointManager(at, item_handlers=pytreefs.orbax.StandardCheckpointHandler()) as m:
+        assert not m.all_steps()
+        m.save(1, args=ocp.args.StandardSave(PLAIN))
+        m.wait_until_finished()
+        same(PLAIN, m.restore(1, args=ocp.args.StandardRestore(PLAIN)))
+    WRITTEN.clear()
 
 
 def falls_back(at):
@@ -146,6 +207,11 @@ def falls_back(at):
         else:
             raise AssertionError('a shape that is not the stored one')
         READ.clear()
+    WRITTEN.clear()
+    for how in (dict(use_ocdbt=False), dict(type_handler_registry=with_arrays(enable_replica_parallel_separate_folder=True))):
+        with ocp.Checkpointer(pytreefs.orbax.PyTreeCheckpointHandler(**how)) as c:
+            c.save(at / 'other', args=ocp.args.PyTreeSave({'w': TREE['w']}), force=True)
+        wrote()
     with ocp.Checkpointer(ocp.ArrayCheckpointHandler()) as c:
         pytreefs.orbax.install()
         c.save(at / 'array', args=ocp.args.ArraySave(TREE['w']))
@@ -159,7 +225,8 @@ def main(where):
     warnings.simplefilter('ignore')
     for name in ('_read_arrays', '_read_numpy'):
         counted(name)
-    for program in (manager, composite, of_v1, installed, falls_back):
+    counted_writes()
+    for program in (manager, composite, of_v1, installed, fails, falls_back):
         program(pathlib.Path(where) / program.__name__)
         print(program.__name__)
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random trees on eight devices of jax: what load(like=) and our handlers of Orbax restore, against what Orbax restores.
+"""Random trees on eight devices of jax: what load(like=) and our handlers of Orbax save and restore, against what Orbax does.
 
     python -m lib.placing DIRECTORY FIRST COUNT
 
 prints a line for each case that differs, and `N cases` at the end. A process of its own, since the number of devices is chosen once."""
 
+import json
 import os
 import pathlib
 import shutil
@@ -18,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
+import tensorstore as ts
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P, SingleDeviceSharding
 
 import pytreefs
@@ -66,17 +68,20 @@ def wanted(rng, x, is_strict):
     """The leaf of `like`."""
     if not isinstance(x, jax.Array):
         return x
-    is_key = jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
     dtype = FLOATS[rng.integers(3)] if x.dtype in FLOATS and rng.random() < 0.3 else x.dtype
-    shape = x.shape if is_strict or is_key else tuple(max(1, n + int(rng.integers(-2, 3))) for n in x.shape)
+    shape = x.shape if is_strict or is_key(x) else tuple(max(1, n + int(rng.integers(-2, 3))) for n in x.shape)
     return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding(rng, shape))
+
+
+def is_key(x):
+    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
 def shards(x):
     """All that may differ between two leaves: of an array of jax each device's part."""
     if not isinstance(x, jax.Array):
         return [type(x), np.asarray(x).tobytes()]
-    raw = jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x
+    raw = jax.random.key_data(x) if is_key(x) else x
     return [x.shape, x.dtype, x.sharding, *sorted((s.device.id, np.asarray(s.data).tobytes()) for s in raw.addressable_shards)]
 
 
@@ -87,12 +92,54 @@ def differences(left, right):
     return [jax.tree_util.keystr(path) for (path, x), y in pairs if shards(x) != shards(y)]
 
 
+def save_args(rng, x):
+    """Of a leaf: stored as another type, or in smaller chunks."""
+    dtype = jnp.dtype(FLOATS[rng.integers(3)]) if getattr(x, 'dtype', None) in FLOATS and rng.random() < 0.3 else None
+    axes = tuple(i for i in range(getattr(x, 'ndim', 0)) if rng.random() < 0.2) if isinstance(x, jax.Array) and not is_key(x) else ()
+    return ocp.SaveArgs(dtype=dtype, chunk_byte_size=int(rng.choice([32, 100, 4096])) if rng.random() < 0.4 else None, shard_axes=axes)
+
+
+def stored(where):
+    """Documents of the arrays of an item, without their compression, the keys of its chunks, and its other documents."""
+    found = {path.name: json.loads(path.read_bytes()) for path in where.rglob('*') if path.name in ('_METADATA', '_sharding', 'process_0')}
+    if not (where / 'manifest.ocdbt').exists():
+        return found
+    kv = ts.KvStore.open({'driver': 'ocdbt', 'base': f'file://{where}/'}).result()
+    for key in kv.list().result():
+        found[key] = json.loads(kv.read(key).result().value) if key.endswith((b'.zarray', b'zarr.json')) else True
+        for document in (found[key], *(codec['configuration'] for codec in found[key].get('codecs', ()))) if isinstance(found[key], dict) else ():
+            document.pop('compressor', None)
+            if 'index_codecs' in document:
+                document['codecs'] = document['codecs'][:1]
+    return found
+
+
+def saved_alike(rng, tree, where, layout):
+    """The differences between a checkpoint of ours and one of Orbax's."""
+    compression = str(rng.choice(['auto', 'zstd', 'blosc', 'none']))
+    args = ocp.args.PyTreeSave(tree, save_args=jax.tree.map(lambda x: save_args(rng, x), tree))
+    got = []
+    for at, writer in ((where, ocp.PyTreeCheckpointHandler(**layout)),
+                       (where.with_name(f'{where.name}-ours'), pytreefs.orbax.PyTreeCheckpointHandler(**layout, compression=compression))):
+        with ocp.Checkpointer(writer) as c:
+            c.save(at, args=args)
+        with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as c:
+            got.append((stored(at), c.restore(at)))
+        if layout['use_ocdbt']:
+            assert len(list(at.glob('ocdbt.process_0?*'))) == (0 if at == where else 2)
+        shutil.rmtree(at)
+    (theirs, left), (ours, right) = got
+    return [f'{name} by {compression}' for name in differences(left, right)] + [
+        f'{key} by {compression}: {theirs.get(key)}, {ours.get(key)}' for key in sorted(set(theirs) | set(ours), key=str) if theirs.get(key) != ours.get(key)]
+
+
 def case(where, seed):
     """Names of what differs."""
     rng = np.random.default_rng(seed)
     tree, is_strict = tree_of(rng), bool(rng.random() < 0.7)
     layout = dict(use_ocdbt=bool(rng.random() < 0.7), use_zarr3=bool(rng.random() < 0.4))
     writer = (pytreefs.orbax.PyTreeCheckpointHandler if rng.random() < 0.5 else ocp.PyTreeCheckpointHandler)(**layout)
+    alike = saved_alike(rng, tree, where.with_name(f'{seed}-alike'), layout)
     with ocp.Checkpointer(writer) as c:
         c.save(where, args=ocp.args.PyTreeSave(tree))
     like = jax.tree.map(lambda x: wanted(rng, x, is_strict), tree)
@@ -103,7 +150,7 @@ def case(where, seed):
     results.append(pytreefs.load(where, like=like, strict=is_strict))
     saved = [] if not is_strict else [f'saved {name}' for name in differences(tree, jax.tree.map(
         lambda x, y: jax.device_put(x, y.sharding) if isinstance(x, jax.Array) else x, pytreefs.load(where, like=tree), tree))]
-    return saved + [f'{name} of {by}' for by, got in zip(('the handler', 'load'), results[1:]) for name in differences(results[0], got)]
+    return alike + saved + [f'{name} of {by}' for by, got in zip(('the handler', 'load'), results[1:]) for name in differences(results[0], got)]
 
 
 def main(where, first, count):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Orbax with the arrays read by pytreefs: handlers of its own interfaces, and install() to make them the default of a process.
+"""Orbax with the arrays read and written by pytreefs: handlers of its own interfaces, and install() to make them the default of a process.
 
     import pytreefs.orbax
     pytreefs.orbax.install()
@@ -7,6 +7,9 @@
 What is on the disk is what Orbax reads and writes. Names, trees, metadata, transforms, barriers and merges are Orbax's own code, which
 calls these handlers for the values of arrays. What they do not do (other processes' devices that only Pathways reaches, layouts of
 devices, sources that are not directories) goes to Orbax's own handler, with one line in the log.
+
+`compression` of what is saved: 'auto' chooses for each array (blosc, zstd or none), 'zstd' is as Orbax compresses, and others are those of
+the option (`pytreefs help options`). Where Orbax is told not to compress, nothing is compressed.
 
 PYTREEFS_ORBAX=off in the environment makes all of them Orbax's own; PYTREEFS_OPTIONS has options (`pytreefs help options`).
 """
@@ -34,19 +37,16 @@ from orbax.checkpoint.experimental.v1._src.serialization import array_leaf_handl
 from orbax.checkpoint.experimental.v1._src.serialization import registration as v1_registration
 from orbax.checkpoint.experimental.v1._src.serialization import registry as leaf_handlers
 
-from . import _dtypes, _jax
+from . import _dtypes, _jax, _orbax_save
 from . import _pytreefs as lib
 from ._load import Loading
+from ._orbax_save import Unknown as _Unknown
 
 __all__ = ['ArrayHandler', 'NumpyHandler', 'PyTreeCheckpointHandler', 'PyTreeHandler', 'StandardCheckpointHandler', 'install', 'leaf_registry',
            'registry', 'uninstall']
 
 
 DEFAULT_BUDGET = 256 << 20      # of the option read_budget
-
-
-class _Unknown(Exception):
-    """Orbax's own handler does it."""
 
 
 def _is_off() -> bool:
@@ -131,8 +131,34 @@ def _opened(infos: Sequence[Any]) -> _Reading:
         raise _Unknown(str(e)) from None
 
 
+def _saves(where: Any, *checks: Any) -> bool:
+    """Whether we save, or Orbax has to do it: a check of _orbax_save.py with its arguments says so."""
+    if _is_off():
+        return False
+    try:
+        for check, *args in checks:
+            check(*args)
+    except _Unknown as e:
+        logging.info('pytreefs: Orbax saves to %s by itself: %s', where, e)
+        return False
+    return True
+
+
 class ArrayHandler(type_handlers.ArrayHandler):
     """Orbax's handler of arrays of jax, with its arguments."""
+
+    compression = 'auto'
+
+    def __init__(self, *args: Any, compression: str = 'auto', **how: Any):
+        super().__init__(*args, **how)
+        self.compression = compression
+
+    async def serialize(self, values: Sequence[Any], infos: Sequence[Any], args: Sequence[Any] | None = None) -> Sequence[Any]:
+        args = args or [type_handlers.SaveArgs()] * len(values)
+        orbax_types.check_input_arguments(values, infos, args)
+        if _saves(infos[0].parent_dir, (_orbax_save.check_handler, self), (_orbax_save.check, infos), (_orbax_save.check_dtypes, values, args)):
+            return await _orbax_save.save_arrays(self, values, infos, args)
+        return await super().serialize(values, infos, args)
 
     async def deserialize(self, infos: Sequence[Any], args: Sequence[Any] | None = None) -> Sequence[Any]:
         if args is None or self.has_dispatcher():
@@ -152,6 +178,18 @@ class ArrayHandler(type_handlers.ArrayHandler):
 class NumpyHandler(type_handlers.NumpyHandler):
     """Orbax's handler of arrays of numpy, with its arguments."""
 
+    compression = 'auto'
+
+    def __init__(self, *args: Any, compression: str = 'auto', **how: Any):
+        super().__init__(*args, **how)
+        self.compression = compression
+
+    async def _background_serialize(self, values: Sequence[Any], infos: Sequence[Any], args: Sequence[Any]) -> None:
+        if _saves(infos[0].parent_dir, (_orbax_save.check_numpy, self), (_orbax_save.check, infos), (_orbax_save.check_dtypes, values, args)):
+            await _orbax_save.save_numpy(self, values, infos, args)
+        else:
+            await super()._background_serialize(values, infos, args)
+
     async def deserialize(self, infos: Sequence[Any], args: Sequence[Any] | None = None) -> Sequence[Any]:
         args = args or [type_handlers.RestoreArgs()] * len(infos)
         orbax_types.check_input_arguments(infos, args)
@@ -165,84 +203,81 @@ _ORBAX = {ours: orbax for orbax, ours in _OURS.items()}
 _MAKERS = {name: getattr(v1_registration, name) for name in ('get_array_handler', 'get_numpy_handler')}
 
 
-def _as(cls: type[Any] | None, handler: Any) -> Any:
-    """A handler with the same settings, of another class; None: the handler itself."""
+def _as(cls: type[Any] | None, handler: Any, **settings: Any) -> Any:
+    """A handler with the same settings, and these, of another class; None: the handler itself."""
     if cls is None:
         return handler
     made = cls.__new__(cls)
-    made.__dict__.update(handler.__dict__)
+    made.__dict__.update(handler.__dict__, **settings)
     return made
 
 
-def _ours(handler: Any) -> Any:
+def _ours(handler: Any, compression: str) -> Any:
     """Of a handler of Orbax one of ours; another handler is itself."""
-    return _as(_OURS.get(type(handler)), handler)
+    return _as(_OURS.get(type(handler)), handler, compression=compression)
 
 
 def _orbax(handler: Any) -> Any:
     return _as(_ORBAX.get(type(handler)), handler)
 
 
-def registry(base: Any = None) -> Any:
+def registry(base: Any = None, *, compression: str = 'auto') -> Any:
     """A copy of a registry of type handlers (by default the global one) in which ours are in the places of Orbax's."""
     base = base or type_handler_registry.GLOBAL_TYPE_HANDLER_REGISTRY
     made = type_handler_registry.create_type_handler_registry()
-    made._type_registry = [(matches, _ours(handler)) for matches, handler in base._type_registry]
-    made._typestr_registry = {name: _ours(handler) for name, handler in base._typestr_registry.items()}
+    made._type_registry = [(matches, _ours(handler, compression)) for matches, handler in base._type_registry]
+    made._typestr_registry = {name: _ours(handler, compression) for name, handler in base._typestr_registry.items()}
     return made
 
 
 class PyTreeCheckpointHandler(ocp.PyTreeCheckpointHandler):
     """Makes one of Orbax's, which takes PyTreeSave and PyTreeRestore and records its own name, with its arguments."""
 
-    def __new__(cls, *args: Any, type_handler_registry: Any = None, **how: Any) -> Any:
-        return ocp.PyTreeCheckpointHandler(*args, type_handler_registry=registry(type_handler_registry), **how)
+    def __new__(cls, *args: Any, type_handler_registry: Any = None, compression: str = 'auto', **how: Any) -> Any:
+        return ocp.PyTreeCheckpointHandler(*args, type_handler_registry=registry(type_handler_registry, compression=compression), **how)
 
 
 class StandardCheckpointHandler(ocp.StandardCheckpointHandler):
     """Makes one of Orbax's, which takes StandardSave and StandardRestore and records its own name, with its arguments."""
 
-    def __new__(cls, **how: Any) -> Any:
+    def __new__(cls, *, compression: str = 'auto', **how: Any) -> Any:
         made = ocp.StandardCheckpointHandler(**how)
-        made._impl = PyTreeCheckpointHandler(**how)
+        made._impl = PyTreeCheckpointHandler(compression=compression, **how)
         return made
 
 
-class _ArrayLeafHandler(array_leaf_handler.ArrayLeafHandler):
-    def __init__(self, *, context: Any = None):
-        super().__init__(context=context)
-        self._handler_impl = _ours(self._handler_impl)
+def _leaf_handler(base: type[Any], compression: str) -> type[Any]:
+    """A leaf handler of Orbax's that has one of our handlers."""
+    class Made(base):
+        def __init__(self, *, context: Any = None):
+            super().__init__(context=context)
+            self._handler_impl = _ours(self._handler_impl, compression)
+    return Made
 
 
-class _NumpyLeafHandler(numpy_leaf_handler.NumpyLeafHandler):
-    def __init__(self, *, context: Any = None):
-        super().__init__(context=context)
-        self._handler_impl = _ours(self._handler_impl)
-
-
-def leaf_registry() -> Any:
+def leaf_registry(*, compression: str = 'auto') -> Any:
     """Orbax's standard registry of leaf handlers, with ours in it: for `PyTreeOptions(leaf_handler_registry=...)` of a Context."""
     made = leaf_handlers.StandardLeafHandlerRegistry()
     for entry in made._entries:
-        entry.handler_type = {array_leaf_handler.ArrayLeafHandler: _ArrayLeafHandler,
-                              numpy_leaf_handler.NumpyLeafHandler: _NumpyLeafHandler}.get(entry.handler_type, entry.handler_type)
+        if entry.handler_type in (array_leaf_handler.ArrayLeafHandler, numpy_leaf_handler.NumpyLeafHandler):
+            entry.handler_type = _leaf_handler(entry.handler_type, compression)
     return made
 
 
 class PyTreeHandler(handler_types.CheckpointableHandler):
     """Makes one of Orbax's v1 handlers of trees, with its arguments: for the registry of `CheckpointablesOptions`."""
 
-    def __new__(cls, *, leaf_handler_registry: Any = None, **how: Any) -> Any:
-        return pytree_handler.PyTreeHandler(leaf_handler_registry=leaf_handler_registry or leaf_registry(), **how)
+    def __new__(cls, *, leaf_handler_registry: Any = None, compression: str = 'auto', **how: Any) -> Any:
+        return pytree_handler.PyTreeHandler(leaf_handler_registry=leaf_handler_registry or leaf_registry(compression=compression), **how)
 
 
-def install() -> None:
+def install(*, compression: str = 'auto') -> None:
     """Make ours the handlers of arrays of this process, in Orbax's v0 and v1. Handlers of others stay."""
     known = type_handler_registry.GLOBAL_TYPE_HANDLER_REGISTRY
-    ours = registry(known)
+    ours = registry(known, compression=compression)
     known._type_registry, known._typestr_registry = ours._type_registry, ours._typestr_registry
     for name, make in _MAKERS.items():
-        setattr(v1_registration, name, functools.wraps(make)(lambda *args, _make=make, **how: _ours(_make(*args, **how))))
+        setattr(v1_registration, name, functools.wraps(make)(lambda *args, _make=make, **how: _ours(_make(*args, **how), compression)))
 
 
 def uninstall() -> None:
