@@ -21,8 +21,8 @@
  * or a shell that expands a pattern) gets them without a request. It does not cache attributes: for
  * a program that wants them, too (ls -l), a listing with attributes is cheaper than a request for
  * each name. A caller does not say what it wants, but one that has requested attributes of one file
- * will request those of the others, and of the next directory. Records about callers are hints, as
- * in direct.c.
+ * will request those of the others, and of the next directory. Records about callers are hints: a
+ * race, or a reused thread number, costs a little speed.
  */
 static _Atomic uint32_t *stat_slot(fuse_req_t req, uint32_t *ret_caller)
 {

@@ -19,10 +19,9 @@ static struct file *file_of(const struct fuse_file_info *fi)
 static void set_handle(struct fs *fs, fuse_req_t req, struct fuse_file_info *fi, struct file *f)
 {
 	f->reader = (uint32_t)fuse_req_ctx(req)->pid;
-	direct_opened(fs, f);
 	fi->fh = (uint64_t)(uintptr_t)f;
 	fi->keep_cache = f->keep_cache;
-	fi->direct_io = f->direct;
+	fi->direct_io = f->direct || fs->options->direct_io;
 	/* No data is written back at close. */
 	fi->noflush = (fi->flags & O_ACCMODE) == O_RDONLY;
 }
@@ -81,8 +80,6 @@ void fs_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse
 	trace(TRACE_FS, "read '%s' %lld+%zu", f->node->name, (long long)off, size);
 	segments_init(&g, f->node->ns->ckpt->cache);
 	r = file_read(f, (uint64_t)off, size, &g);
-	if (r >= 0)
-		direct_count(fuse_req_userdata(req), f, g.bytes);
 	if (r < 0)
 		reply_code(req, r, "read", f->node);
 	else

@@ -12,7 +12,6 @@
 #include <fuse_lowlevel.h>
 #include <pthread.h>
 
-#include "fs/direct.h"
 #include "fs/forget.h"
 #include "fs/init.h"
 #include "fs/passthrough.h"
@@ -35,7 +34,6 @@ struct fs {
 	struct requests requests;
 	struct broker broker;
 	struct forget forget;
-	struct direct direct;
 	struct init init;
 	struct passthrough passthrough;
 	struct queues *queues; /* NULL: requests come through /dev/fuse only */

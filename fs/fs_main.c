@@ -308,9 +308,7 @@ static void choose_flags(struct fs *fs)
 	int r;
 
 	/* A lookup that waits for a server must not keep others in its directory waiting. */
-	fs->init.wanted |= FUSE_PARALLEL_DIROPS;
-	if (fs->options->direct_mmap)
-		fs->init.wanted |= FUSE_DIRECT_IO_ALLOW_MMAP;
+	fs->init.wanted |= FUSE_PARALLEL_DIROPS | FUSE_DIRECT_IO_ALLOW_MMAP;
 	if (fs->options->passthrough)
 		fs->init.wanted |= FUSE_PASSTHROUGH;
 	if (!fs->options->fuse_uring)

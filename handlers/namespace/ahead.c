@@ -22,12 +22,11 @@
 #define LOST 4     /* a reader is gone after this many times its usual interval */
 #define LOST_LEAST 4 /* smallest value of that interval */
 #define GUESSES 64
-#define PASSED_MAX ((uint32_t)1 << 17) /* nodes of the largest tree in which reads are recorded */
-#define RECENT 4                       /* leaves with which an order starts that is made late */
-#define THREAD_BYTES (16 * MiB)        /* part of the window for each decoding thread */
-#define LEAST_PART (1 * MiB)           /* smallest part of a leaf that is worth a job */
-#define FIRST_PART 8                   /* 1/8 of the window after the first leaf in a store */
-#define MISSED_MAX 2                   /* unexpected leaves in a row: the reader jumps */
+#define RECENT 4                /* leaves with which an order starts that is made late */
+#define THREAD_BYTES (16 * MiB) /* part of the window for each decoding thread */
+#define LEAST_PART (1 * MiB)    /* smallest part of a leaf that is worth a job */
+#define FIRST_PART 8            /* 1/8 of the window after the first leaf in a store */
+#define MISSED_MAX 2            /* unexpected leaves in a row: the reader jumps */
 
 /* The position of a reader in one order. */
 struct cursor {
@@ -37,9 +36,8 @@ struct cursor {
 };
 
 struct reader {
-	uint32_t id;         /* value of file.reader */
-	uint64_t when, gap;  /* in numbers of begun leaves: its last leaf, and its usual interval */
-	uint32_t first, end; /* range of the leaves that have its bits */
+	uint32_t id;        /* value of file.reader */
+	uint64_t when, gap; /* in numbers of begun leaves: its last leaf, and its usual interval */
 	struct cursor cursor[ORDERS];
 };
 
@@ -63,9 +61,6 @@ struct ahead {
 	uint64_t missed; /* number of leaves in a row that no cursor expected */
 	unsigned part;   /* 1/part of the window is used */
 	uint32_t recent[RECENT];
-	uint32_t *begun, *passed; /* by leaf: bits of readers that began it and read it; or NULL */
-	uint64_t shared_at; /* when a reader last began a leaf that another one had begun before */
-	atomic_bool shared; /* read without the lock */
 	struct guess guess[GUESSES];
 	unsigned n_guesses;
 	uint64_t asked; /* sum over all guesses */
@@ -89,7 +84,7 @@ static void cursor_init(struct cursor *c, uint32_t at)
 
 static void reader_init(struct reader *rd, uint32_t id)
 {
-	*rd = (struct reader){ .id = id, .first = LEAF_NONE };
+	*rd = (struct reader){ .id = id };
 	for (int o = 0; o < ORDERS; o++)
 		cursor_init(&rd->cursor[o], LEAF_NONE);
 }
@@ -117,7 +112,6 @@ static void ahead_unref(struct ahead *a)
 	if (atomic_fetch_sub_explicit(&a->more_refs, 1, memory_order_acq_rel) != 0)
 		return;
 	leaf_orders_release(&a->orders);
-	free(a->begun);
 	pthread_mutex_destroy(&a->lock);
 	free(a);
 }
@@ -310,18 +304,6 @@ static bool cursor_move(struct ahead *a, enum leaf_order order, struct cursor *c
 	return true;
 }
 
-/* Free the slot of a reader. */
-static void reader_drop(struct ahead *a, struct reader *rd)
-{
-	uint32_t bit = (uint32_t)1 << (rd - a->reader);
-
-	for (uint32_t i = rd->first; i < rd->end; i++) {
-		a->begun[i] &= ~bit;
-		a->passed[i] &= ~bit;
-	}
-	reader_init(rd, 0);
-}
-
 static struct reader *reader_find(struct ahead *a, uint32_t id)
 {
 	struct reader *old = &a->reader[1];
@@ -332,8 +314,7 @@ static struct reader *reader_find(struct ahead *a, uint32_t id)
 		if (a->reader[i].when < old->when)
 			old = &a->reader[i];
 	}
-	reader_drop(a, old);
-	old->id = id;
+	reader_init(old, id);
 	return old;
 }
 
@@ -377,7 +358,7 @@ static void lose_readers(struct ahead *a)
 		struct reader *rd = &a->reader[i];
 
 		if (rd->when && a->now - rd->when >= LOST * MAX(rd->gap, (uint64_t)LOST_LEAST))
-			reader_drop(a, rd);
+			reader_init(rd, 0);
 	}
 }
 
@@ -514,31 +495,6 @@ static void want_orders(struct ahead *a)
 		a->places_asked = job_post(a, NULL, 0, places_run);
 }
 
-/* Record whether readers have begun the same leaf: threads that share the work never do. */
-static void note_shared(struct ahead *a, uint32_t leaf, struct reader *rd)
-{
-	uint32_t bit = (uint32_t)1 << (rd - a->reader), n = a->item->tree->n_nodes;
-
-	if (!a->passed && n <= PASSED_MAX) {
-		a->begun = calloc(n, 2 * sizeof(*a->begun));
-		a->passed = a->begun ? a->begun + n : NULL;
-	}
-	if (!a->passed)
-		return;
-	if (a->begun[leaf] & ~bit)
-		a->shared_at = a->now;
-	a->begun[leaf] |= bit;
-	rd->first = MIN(rd->first, leaf);
-	rd->end = MAX(rd->end, leaf + 1);
-	atomic_store_explicit(&a->shared, a->shared_at && a->now - a->shared_at < READERS,
-			      memory_order_relaxed);
-}
-
-bool ahead_is_shared(const struct ahead *a)
-{
-	return atomic_load_explicit(&a->shared, memory_order_relaxed);
-}
-
 void ahead_begun(struct ahead *a, uint32_t reader, const struct tree_node *leaf, uint64_t bytes)
 {
 	const struct cursor *own, *all;
@@ -560,7 +516,6 @@ void ahead_begun(struct ahead *a, uint32_t reader, const struct tree_node *leaf,
 	all = reader_move(a, &a->reader[0], leaf->id, &all_order, &expected);
 	rd = reader_find(a, reader);
 	own = reader_move(a, rd, leaf->id, &own_order, &expected);
-	note_shared(a, leaf->id, rd);
 	a->missed = expected ? 0 : a->missed + 1;
 	leaf_orders_pass(&a->orders, leaf->id);
 	lose_readers(a);
@@ -572,28 +527,4 @@ void ahead_begun(struct ahead *a, uint32_t reader, const struct tree_node *leaf,
 	}
 	end_unexpected(a);
 	pthread_mutex_unlock(&a->lock);
-}
-
-bool ahead_passed(struct ahead *a, uint32_t reader, const struct tree_node *leaf)
-{
-	uint32_t bits = 0, all = 0, readers = 0;
-
-	pthread_mutex_lock(&a->lock);
-	for (unsigned i = 1; i < READERS; i++) {
-		if (!a->reader[i].when)
-			continue;
-		readers++;
-		all |= (uint32_t)1 << i;
-		if (a->reader[i].id == reader && leaf->id >= a->reader[i].first &&
-		    leaf->id < a->reader[i].end)
-			bits |= (uint32_t)1 << i;
-	}
-	if (a->passed) {
-		bits |= a->passed[leaf->id];
-		/* A reader that reads it again starts a new round. */
-		a->passed[leaf->id] = all & ~bits ? bits : 0;
-		a->begun[leaf->id] &= all & ~bits ? all : 0;
-	}
-	pthread_mutex_unlock(&a->lock);
-	return a->passed && readers > 1 && !(all & ~bits);
 }

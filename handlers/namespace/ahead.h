@@ -22,9 +22,6 @@
  * A leaf smaller than AHEAD_SMALL moves cursors, but nothing is guessed after it: decoding it takes
  * no longer than requesting it, and a program that copies a step reads only its numbers.
  *
- * Readers that follow others find decoded chunks in the cache. To keep those there, chunks that all
- * readers have read leave the cache first (ahead_passed()).
- *
  * Errors of a guess are ignored: the program that reads the leaf gets them.
  */
 #ifndef PYTREEFS_AHEAD_H
@@ -52,12 +49,5 @@ void ahead_free(struct ahead *a);
  * call this.
  */
 void ahead_begun(struct ahead *a, uint32_t reader, const struct tree_node *leaf, uint64_t bytes);
-/* Whether several active readers read the same leaves. */
-bool ahead_is_shared(const struct ahead *a);
-/*
- * A reader has read a leaf to its end. Returns true when there are several active readers and all
- * have read it: then its decoded chunks are of no more use.
- */
-bool ahead_passed(struct ahead *a, uint32_t reader, const struct tree_node *leaf);
 
 #endif

@@ -128,7 +128,6 @@ struct node {
 	bool generated; /* exists without being created, and may be created nevertheless */
 	/* number of open files that may be copied to a draft without decoding */
 	atomic_uint sources;
-	atomic_ullong bytes_read; /* bytes of its file that the kernel has read */
 };
 
 /*
@@ -259,11 +258,6 @@ struct file {
 	bool keep_cache; /* the kernel may keep its cached pages across open() */
 	bool direct; /* the kernel does not cache it: set if the size may change between reads */
 	bool is_counted; /* it is counted by fs/passthrough.c */
-	/* set by fs/direct.h, where the access pattern decides about later reads */
-	bool direct_by_choice;
-	/* bytes that the kernel has read, and the number of its requests */
-	atomic_ullong bytes_read;
-	atomic_uint reads;
 };
 
 /* Allocate a file of `size` zeroed bytes that begin with the struct file. */

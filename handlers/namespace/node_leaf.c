@@ -246,19 +246,14 @@ static void prefetch_priority(struct node_leaf *l)
 }
 
 /*
- * Whether decoded chunks are only of use to one reader that reads the leaf once. The kernel caches
- * what it is given, at the latest on the second read; otherwise, the next reader would find the
- * cache full of the end of the leaf. Data that the kernel does not cache is for all readers of the
- * item.
+ * Whether decoded chunks are of no use after a reader has passed them: the kernel has them in its
+ * page cache, or the next reader would find the cache full of the end of the leaf.
  */
 static bool read_once(const struct leaf_file *lf)
 {
 	const struct ns *ns = lf->file.node->ns;
 
-	if (lf->format.size > cache_limit(ns->ckpt->cache) / 2)
-		return true;
-	return ns->options->direct_io != DIRECT_IO_ON &&
-	       !(lf->file.direct && ahead_is_shared(item_top(leaf_of(lf->file.node))->ahead));
+	return !ns->options->direct_io || lf->format.size > cache_limit(ns->ckpt->cache) / 2;
 }
 
 /*
@@ -271,13 +266,6 @@ static void drop_behind(struct leaf_file *lf, uint64_t end)
 	bool all = end == lf->format.size;
 	uint64_t to = all ? end : end - MIN(end, NEAR_BYTES);
 
-	struct node_leaf *l = leaf_of(lf->file.node);
-
-	/* Of data that is cached for a second pass, drop what no active reader will reach. */
-	if (!read_once(lf) && all && from < end && atomic_load(&lf->begun) &&
-	    atomic_compare_exchange_strong(&lf->dropped, &from, end) &&
-	    ahead_passed(item_top(l)->ahead, lf->file.reader, l->tree))
-		format_drop_behind(&lf->format, 0, end);
 	if (to < from + (all ? 1 : PASS_STEP) || !read_once(lf))
 		return;
 	if (atomic_compare_exchange_strong(&lf->dropped, &from, to))

@@ -222,7 +222,7 @@ static void plan_ahead(struct view_file *vf, uint64_t off, uint64_t end, struct 
 		plan_guess(vf, vf->asked, p);
 	}
 	/* The kernel caches the data that it was given. */
-	if (vf->file.node->ns->options->direct_io != DIRECT_IO_ON &&
+	if (!vf->file.node->ns->options->direct_io &&
 	    vf->reached > vf->dropped + NEAR_BYTES + PASS_STEP) {
 		p->drop_from = vf->dropped;
 		p->drop_to = vf->dropped = vf->reached - NEAR_BYTES;

@@ -147,11 +147,9 @@ const struct option option_table[] = {
 	  "for a SOURCE with a URL: private directory that keeps fetched data; mounts and commands share it" },
 	{ "cache_dir_limit", OPTION_SIZE, AT(cache_dir_limit), "64G", "BYTES",
 	  "bytes of all files in cache_dir; beyond them, the least recently used files are removed; 0: no limit" },
-	{ "direct_io", OPTION_ENUM, AT(direct_io), "auto", "auto|on|off",
-	  "bypass the kernel's page cache when reading; auto: only the first time that a file is read" },
-	{ "direct_mmap", OPTION_BOOL, AT(direct_mmap), "on", "on|off",
-	  "let files that are read directly be mapped, if the kernel can (6.6 or later); without it direct_io=auto is off, and "
-	  "direct_io=on excludes shared maps" },
+	{ "direct_io", OPTION_BOOL, AT(direct_io), "off", "on|off",
+	  "off: what was read stays in the kernel's page cache, so reading it again costs what any file in memory costs; on: bypass "
+	  "the page cache, for what is read once, or does not fit into memory twice (before Linux 6.6 this excludes shared maps)" },
 	{ "passthrough", OPTION_BOOL, AT(passthrough), "on", "on|off",
 	  "let the kernel read large stored files directly (`.pytreefs/stored`, items that are not trees), if it can (6.9 "
 	  "or later) and the mount is root's" },

@@ -58,9 +58,6 @@ enum busy_poll {
 	BUSY_POLL_AWAKE, /* poll, and keep all processors of the machine awake */
 };
 
-/* When reads bypass the kernel's page cache (fs/direct.h). */
-enum direct_io { DIRECT_IO_AUTO, DIRECT_IO_ON, DIRECT_IO_OFF };
-
 #define OPTIONS_MAX 128 /* limit for the table */
 
 struct options {
@@ -106,8 +103,7 @@ struct options {
 	bool anonymous;
 	char *cache_dir; /* NULL: none */
 	uint64_t cache_dir_limit;
-	enum direct_io direct_io;
-	bool direct_mmap, passthrough, keep_written;
+	bool direct_io, passthrough, keep_written;
 	enum busy_poll busy_poll;
 	bool fuse_uring; /* take requests over io_uring (fs/queue.h) */
 	uint64_t max_read;

@@ -74,7 +74,7 @@ def digest(tree):
 
 
 @pytest.mark.option('fuse_uring')
-@pytest.mark.parametrize('direct', ['direct_io=off', 'direct_io=on', 'direct_io=auto'])
+@pytest.mark.parametrize('direct', ['direct_io=off', 'direct_io=on'])
 def test_everything_reads_the_same(mount, root, enabled, direct):
     ring, device = mount(root, ON, direct), mount(root, direct)
     assert digest(ring.path) == digest(device.path)

@@ -34,7 +34,7 @@ def passes(m, x):
     return m.stats()['chunk_bytes_decoded'] / x.nbytes
 
 
-@pytest.mark.parametrize('options', [[], ['direct_io=on'], ['direct_io=off'], ['threads=1']], ids=' '.join)
+@pytest.mark.parametrize('options', [[], ['direct_io=on'], ['threads=1']], ids=' '.join)
 def test_a_band_is_decoded_a_few_times_not_for_each_request(mount, wide, options):
     root, x = wide
     m = mount(root, 'cache=4M', *options)

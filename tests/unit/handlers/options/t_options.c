@@ -117,7 +117,8 @@ static const struct {
 	{ "allow_delete=0", "allow_delete", "off" },
 	{ "allow_delete=yes", "allow_delete", "on" },
 	{ "allow_delete=false", "allow_delete", "off" },
-	{ "direct_io", "direct_io", "on" }, /* one of its words is "on" */
+	{ "busy_poll", "busy_poll", "on" }, /* one of its words is "on" */
+	{ "direct_io", "direct_io", "on" },
 	{ "cache=0", "cache", "0" },
 	{ "cache=64k", "cache", "65536" },
 	{ "cache=3M", "cache", "3145728" },
