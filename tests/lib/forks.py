@@ -4,6 +4,7 @@
 What JAX reads when it is first used is the affair of the function that a process runs: devices, types, other processes.
 """
 
+import contextlib
 import functools
 import multiprocessing
 import os
@@ -31,26 +32,37 @@ def _begin(function, words, environment, output):
     function(*map(str, words))
 
 
-def together(calls, environment=None, timeout=600):
-    """Return what each of the calls (function, word, ...) prints, all at once, each in a process; words come as text."""
+@contextlib.contextmanager
+def begun(calls, environment=None):
+    """Processes of the calls (function, word, ...), with words as text; .output of each is the file that it prints to. They are
+    killed at the end."""
     environment = dict(os.environ if environment is None else environment)
     with tempfile.TemporaryDirectory() as directory:
-        outputs = [pathlib.Path(directory, str(n)) for n in range(len(calls))]
-        processes = [_server().Process(target=_begin, args=(function, words, environment, output))
-                     for (function, *words), output in zip(calls, outputs)]
+        processes = []
         try:
-            for p in processes:
-                p.start()
-            for p in processes:
-                p.join(timeout)
+            for n, (function, *words) in enumerate(calls):
+                output = pathlib.Path(directory, str(n))
+                processes.append(_server().Process(target=_begin, args=(function, words, environment, output)))
+                processes[-1].output = output
+                processes[-1].start()
+            yield processes
         finally:
             for p in processes:
                 if p.pid:
                     p.kill()
                     p.join()
-        said = [output.read_text(errors='replace') if output.exists() else '' for output in outputs]
-    if any(p.exitcode for p in processes):
-        raise RuntimeError('\n'.join(text[-2000:] for text in said))
+
+
+def together(calls, environment=None, timeout=600):
+    """Return what each of the calls (function, word, ...) prints, all at once, each in a process; words come as text."""
+    with begun(calls, environment) as processes:
+        for p in processes:
+            p.join(timeout)
+        if any(p.exitcode is None for p in processes):
+            raise RuntimeError(f'a process has not ended after {timeout} seconds')
+        said = [p.output.read_text(errors='replace') if p.output.exists() else '' for p in processes]
+        if any(p.exitcode for p in processes):
+            raise RuntimeError('\n'.join(text[-2000:] for text in said))
     return said
 
 

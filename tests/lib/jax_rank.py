@@ -26,6 +26,17 @@ def begin(rank, size, port):
     import jax
     jax.config.update('jax_cpu_collectives_implementation', 'gloo')
     jax.distributed.initialize(f'127.0.0.1:{port}', int(size), int(rank))
+    return on_mesh(jax, size)
+
+
+def begin_alone():
+    """The same of a process alone, which has as many devices as two of a job."""
+    os.environ['XLA_FLAGS'] = '--xla_force_host_platform_device_count=4'
+    import jax
+    return on_mesh(jax, 2)
+
+
+def on_mesh(jax, size):
     import numpy as np
     from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
