@@ -17,7 +17,6 @@ from ._checkpoint import Checkpoint
 from ._context import Context, Path, join, names_its_arguments, warn
 from ._dtypes import Framework
 from ._leaf import Leaf
-from ._match import Matching
 from ._node import CONTAINERS, SEQUENCES, Node, children_of, is_bytes, make, number, stored_kind
 from ._patterns import Patterns
 
@@ -388,6 +387,7 @@ def load(path: Source, only: Only = None, dtype: Any = None, like: Any = None, o
                 loading.ask(i)
             loading.run(progress)
             return loading.build(only is None)
+        from ._match import Matching        # not by `import pytreefs`, which it makes slower
         matching = Matching(loading, out is not None, strict, None if only is None else set(loading.chosen))
         made = matching.match(target, loading.top, '')
         if matching.differences:
