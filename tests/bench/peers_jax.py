@@ -37,6 +37,56 @@ def make(path, kind, mib):
         c.save(path, args=ocp.args.StandardSave(tree))
 
 
+_TREES = {}
+
+
+def _saved_tree(kind, mib):
+    """Values on the devices, made once in a process."""
+    if (kind, mib) not in _TREES:
+        import jax
+        import numpy as np
+        rng = np.random.default_rng(0)
+        _TREES[kind, mib] = {name: jax.device_put(rng.standard_normal(x.shape, np.float32), x.sharding) for name, x in _tree(kind, mib).items()}
+        jax.block_until_ready(_TREES[kind, mib])
+    return _TREES[kind, mib]
+
+
+def _sync(top):
+    """Neither Orbax nor its checkpointers sync all files, directories and names."""
+    for at, _, names in os.walk(top):
+        for name in (*names, '.'):
+            fd = os.open(os.path.join(at, name), os.O_RDONLY)
+            os.fsync(fd)
+            os.close(fd)
+
+
+def _save(handler, path, kind, mib, is_blocking):
+    """Seconds of an asynchronous save until it is durable, or until the caller goes on."""
+    import shutil
+    import time
+    import orbax.checkpoint as ocp
+    tree = _saved_tree(kind, mib)
+    with ocp.AsyncCheckpointer(handler) as c:
+        begin = time.perf_counter()
+        c.save(os.path.join(path, 'step'), args=ocp.args.StandardSave(tree))
+        blocked = time.perf_counter() - begin
+        c.wait_until_finished()
+        _sync(path)
+        seconds = time.perf_counter() - begin
+    shutil.rmtree(os.path.join(path, 'step'))
+    return blocked if is_blocking else seconds
+
+
+def save_orbax(path, kind, mib, is_blocking):
+    import orbax.checkpoint as ocp
+    return _save(ocp.StandardCheckpointHandler(), path, kind, mib, is_blocking)
+
+
+def save_ours(path, kind, mib, is_blocking, compression='auto'):
+    import pytreefs.orbax
+    return _save(pytreefs.orbax.StandardCheckpointHandler(compression=compression), path, kind, mib, is_blocking)
+
+
 def _restore(handler, path, kind, mib):
     import jax
     import orbax.checkpoint as ocp
@@ -60,5 +110,5 @@ def load(path, kind, mib):
     jax.block_until_ready(pytreefs.load(path, like=_tree(kind, mib)))
 
 
-for function in (make, orbax, ours, load):
+for function in (make, orbax, ours, load, save_orbax, save_ours):
     function.prepare = _imports

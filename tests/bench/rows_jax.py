@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Restores on eight simulated devices: Orbax against itself with pytreefs.orbax, and against load(like=)."""
+"""Restores and saves on eight simulated devices: Orbax against itself with pytreefs.orbax, and against load(like=)."""
 
 import contextlib
 
@@ -21,6 +21,40 @@ def restores(b, kind, mib):
     peak = (mib + READ_BUDGET + 256 + 512) << 20
     b.row(f'{where}, by the handler', 'pytreefs.orbax', 'Orbax', rate=1.5, peak=peak)
     b.row(f'{where}, by load(like=)', 'pytreefs.load', 'Orbax', rate=1.5, peak=peak)
+
+
+def saves(b, kind, mib):
+    path = b.scratch()
+    for blocking in (False, True):
+        what = ' (blocked)' if blocking else ''
+        b.contender('Orbax' + what, b.python('peers_jax:save_orbax', path, kind, mib, blocking))
+        for name, compression in (('zstd', 'zstd'), ('default', 'auto')):
+            b.contender(f'pytreefs.orbax, {name}{what}', b.python('peers_jax:save_ours', path, kind, mib, blocking, compression))
+    where = f'save on 8 devices, {kind}, {mib} MiB'
+    # The arrays, chunks of which parts are encoded, and what Python, jax and Orbax have themselves.
+    peak = (mib + 256 + 256 + 512) << 20
+    b.row(f'{where}, durable, zstd', 'pytreefs.orbax, zstd', 'Orbax', rate=1.1, peak=peak)
+    b.row(f'{where}, durable, default compression', 'pytreefs.orbax, default', 'Orbax', rate=1.8, peak=peak)
+    b.row(f'{where}, time that the caller waits', 'pytreefs.orbax, default (blocked)', 'Orbax (blocked)', latency=1)
+
+
+@bench
+def jax_save_sharded(b):
+    """512 MiB in leaves of 16 MiB, each cut in 8 parts; a save of AsyncCheckpointer, and a sync of all that it has made."""
+    saves(b, 'sharded', 512)
+
+
+@bench
+def jax_save_replicated(b):
+    """The same with every leaf on each of 8 devices, each of which saves an eighth."""
+    saves(b, 'replicated', 512)
+
+
+@bench
+def jax_save_sharded_large(b):
+    """2 GiB of the first."""
+    b.most_rounds = 3
+    saves(b, 'sharded', 2048)
 
 
 @bench
