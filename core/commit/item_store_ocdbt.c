@@ -127,7 +127,8 @@ static int store_ocdbt_leaf_put(struct kv *kv, struct span key, struct span valu
 
 	if (value.n > ITEM_STORE_INLINE_MAX) {
 		v = (struct ocdbt_value){ .kind = OCDBT_FILE };
-		r = ocdbt_data_put(l->store->data, value, &v.ref);
+		r = kv->raw_bytes ? ocdbt_data_put_raw(l->store->data, value, &v.ref) :
+				    ocdbt_data_put(l->store->data, value, &v.ref);
 	}
 	return r < 0 ? r : store_ocdbt_keep(l, key, &v);
 }
@@ -146,7 +147,7 @@ struct piecewise {
 static int piecewise_begin(struct piecewise *p)
 {
 	auto_of(ocdbt_stream) struct ocdbt_stream *stream = NULL;
-	int r = ocdbt_stream_open(p->leaf->store->data, &stream);
+	int r = ocdbt_stream_open(p->leaf->store->data, p->leaf->base.raw_bytes, &stream);
 
 	if (r >= 0)
 		r = ocdbt_stream_add(stream, buf_span(&p->small));

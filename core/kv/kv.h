@@ -88,7 +88,19 @@ struct kv {
 	char *name;            /* for messages and the trace; owned */
 	atomic_uint more_refs; /* references beyond the first */
 	bool no_list;          /* kv_list() does not know all keys: a server that cannot list */
+	uint64_t raw_bytes;    /* set by kv_will_be_raw() */
+	struct kv *below;      /* the store that it puts values into, if it is another's front */
 };
+
+/*
+ * Values put from now on are elements as they are in memory, n bytes or a little more each: a store
+ * may place them so that they can be mapped. 0: they are encoded. Nobody may put meanwhile.
+ */
+static inline void kv_will_be_raw(struct kv *kv, uint64_t n)
+{
+	for (; kv; kv = kv->below)
+		kv->raw_bytes = n;
+}
 
 /* On failure nothing in ret needs a release. */
 int kv_locate(struct kv *kv, const struct span *key, struct kv_loc *ret, size_t n);

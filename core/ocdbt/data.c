@@ -191,11 +191,49 @@ static void accept(struct ocdbt_data *d, struct datafile *f, uint64_t start, uin
 	pthread_mutex_unlock(&d->lock);
 }
 
-int ocdbt_data_put(struct ocdbt_data *d, struct span value, struct ocdbt_ref *ret)
+/* ---- values that programs may map ---- */
+
+/*
+ * The padding before n raw bytes. That to a multiple of 8 is less than 1 % of any value that is not
+ * inline, and so never brings the file above 1 %.
+ */
+static size_t padding_of(const struct datafile *f, uint64_t n)
+{
+	static const uint64_t boundary[] = { 4096, 64 };
+	uint64_t end = datafile_end(f);
+
+	for (size_t i = n < OCDBT_PAGE_FROM; i < ARRAY_LEN(boundary); i++) {
+		uint64_t padding = -end & (boundary[i] - 1);
+
+		if ((f->padding + padding) * 100 <= end + padding + n)
+			return (size_t)padding;
+	}
+	return (size_t)(-end & 7);
+}
+
+static int pad(struct datafile *f, uint64_t n)
+{
+	static const uint8_t zeros[4096];
+	size_t padding = padding_of(f, n);
+	int r = padding ? datafile_add(f, span_of(zeros, padding), NULL) : 0;
+
+	if (r >= 0)
+		f->padding += padding;
+	return r;
+}
+
+/* Drop a value that begins at `start`, and its padding, which begins at `end`. */
+static void drop_value(struct datafile *f, uint64_t end, uint64_t start)
+{
+	f->padding -= start - end;
+	datafile_rewind(f, end);
+}
+
+static int put(struct ocdbt_data *d, struct span value, bool is_raw, struct ocdbt_ref *ret)
 {
 	struct datafile *f;
 	uint32_t crc = 0;
-	uint64_t start;
+	uint64_t before, start;
 	int r;
 
 	if (value.n == 0) {
@@ -205,14 +243,14 @@ int ocdbt_data_put(struct ocdbt_data *d, struct span value, struct ocdbt_ref *re
 	r = take_file(d, &f);
 	if (r < 0)
 		return r;
+	before = datafile_end(f);
+	r = is_raw ? pad(f, value.n) : 0;
 	start = datafile_end(f);
-	r = datafile_add(f, value, d->opts.sums ? &crc : NULL);
-	if (r >= 0) {
-		r = add_sum(d, f, start, crc);
-		if (r < 0)
-			datafile_rewind(f, start);
-	}
+	r = r < 0 ? r : datafile_add(f, value, d->opts.sums ? &crc : NULL);
+	r = r < 0 ? r : add_sum(d, f, start, crc);
 	if (r < 0) {
+		if (datafile_end(f) > before)
+			drop_value(f, before, start);
 		give_back(d, f);
 		return r;
 	}
@@ -220,16 +258,26 @@ int ocdbt_data_put(struct ocdbt_data *d, struct span value, struct ocdbt_ref *re
 	return 0;
 }
 
+int ocdbt_data_put(struct ocdbt_data *d, struct span value, struct ocdbt_ref *ret)
+{
+	return put(d, value, false, ret);
+}
+
+int ocdbt_data_put_raw(struct ocdbt_data *d, struct span value, struct ocdbt_ref *ret)
+{
+	return put(d, value, true, ret);
+}
+
 /* ---- streams ---- */
 
 struct ocdbt_stream {
 	struct ocdbt_data *data; /* borrowed */
 	struct datafile *file;   /* busy with this stream */
-	uint64_t start;
-	uint32_t crc; /* of the bytes added, when the writer adds checksums */
+	uint64_t before, start;  /* of its padding; of the value */
+	uint32_t crc;            /* of the bytes added, when the writer adds checksums */
 };
 
-int ocdbt_stream_open(struct ocdbt_data *d, struct ocdbt_stream **ret)
+int ocdbt_stream_open(struct ocdbt_data *d, uint64_t raw_bytes, struct ocdbt_stream **ret)
 {
 	struct ocdbt_stream *s = calloc(1, sizeof(*s));
 	int r;
@@ -242,6 +290,13 @@ int ocdbt_stream_open(struct ocdbt_data *d, struct ocdbt_stream **ret)
 		return r;
 	}
 	s->data = d;
+	s->before = datafile_end(s->file);
+	r = raw_bytes ? pad(s->file, raw_bytes) : 0;
+	if (r < 0) {
+		give_back(d, s->file);
+		free(s);
+		return r;
+	}
 	s->start = datafile_end(s->file);
 	*ret = s;
 	return 0;
@@ -275,7 +330,7 @@ void ocdbt_stream_abort(struct ocdbt_stream *s)
 {
 	if (!s)
 		return;
-	datafile_rewind(s->file, s->start);
+	drop_value(s->file, s->before, s->start);
 	give_back(s->data, s->file);
 	free(s);
 }

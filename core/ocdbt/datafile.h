@@ -30,6 +30,7 @@ struct datafile_part {
 struct datafile {
 	struct datafile *next;      /* list of all files, newest first; owned by data.c */
 	struct datafile *idle_next; /* owned by data.c */
+	uint64_t padding;           /* bytes that align values; owned by data.c */
 	struct io_file *file;       /* NULL: closed */
 	uint64_t high;    /* end of all bytes ever written; above `start` after a rewind */
 	uint64_t behind;  /* the kernel was asked to begin writing the bytes below */

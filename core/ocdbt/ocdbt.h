@@ -190,6 +190,12 @@ int ocdbt_data_new(struct io_dir *dir, const struct ocdbt_data_opts *opts, struc
 void ocdbt_data_free(struct ocdbt_data *data);
 /* Add one value. An empty one is not stored; its reference has no path and no length. */
 int ocdbt_data_put(struct ocdbt_data *data, struct span value, struct ocdbt_ref *ret);
+/*
+ * Add a value of elements as they are in memory, which programs may map: it begins at a multiple of
+ * 8; of 64, and of 4096 if it has 64 KiB or more, as long as padding is at most 1 % of its file.
+ */
+#define OCDBT_PAGE_FROM (64 << 10)
+int ocdbt_data_put_raw(struct ocdbt_data *data, struct span value, struct ocdbt_ref *ret);
 /* The length of the paths of this writer's files. */
 size_t ocdbt_data_path_len(const struct ocdbt_data *data);
 /*
@@ -219,7 +225,8 @@ void ocdbt_data_stats(struct ocdbt_data *data, struct ocdbt_data_stats *ret);
  * piece that fails is not added; it may be tried again, or the stream aborted.
  */
 struct ocdbt_stream;
-int ocdbt_stream_open(struct ocdbt_data *data, struct ocdbt_stream **ret);
+/* raw_bytes: about the size of a value as of ocdbt_data_put_raw(); 0: it is not one. */
+int ocdbt_stream_open(struct ocdbt_data *data, uint64_t raw_bytes, struct ocdbt_stream **ret);
 int ocdbt_stream_add(struct ocdbt_stream *s, struct span piece);
 /*
  * Complete the value; no checksum follows one that is unchecked. On success s is freed; on failure

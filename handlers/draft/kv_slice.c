@@ -240,7 +240,7 @@ int kv_slice_new(struct kv *own, struct span json, const struct slice *slice, co
 	pthread_mutex_init(&s->lock, NULL);
 	s->base.ops = &slice_ops;
 	s->base.io = own->io;
-	s->own = own;
+	s->own = s->base.below = own;
 	s->slice = *slice;
 	s->staged = staged;
 	*ret = &s->base;

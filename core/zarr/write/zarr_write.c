@@ -73,6 +73,12 @@ static int put_document(struct zarr_writer *w, struct span json, struct zarr **r
 	return r < 0 ? r : zarr_open(w->we->env, w->kv, span_of(NULL, 0), cache_owner(), 0, ret);
 }
 
+/* Values without codecs can be mapped where they are stored. */
+static void writer_tell_raw(struct zarr_writer *w)
+{
+	kv_will_be_raw(w->kv, w->z->leaf->codecs.n ? 0 : w->z->leaf->bytes);
+}
+
 int zarr_writer_open(struct write_env *we, struct kv *kv, struct span json, enum zarr_fill fill,
 		     struct zarr_writer **ret)
 {
@@ -87,6 +93,8 @@ int zarr_writer_open(struct write_env *we, struct kv *kv, struct span json, enum
 	pthread_cond_init(&w->changed, NULL);
 	r = put_document(w, json, &w->z);
 	r = r < 0 ? r : encode_plan(w->z, budget_total(we->budget), &w->plan);
+	if (r >= 0)
+		writer_tell_raw(w);
 	w->plan.omit_fill = fill == ZARR_FILL_OMIT;
 	if (r < 0) {
 		zarr_writer_close(w);
@@ -304,6 +312,7 @@ static int band_done(struct zarr_writer *w, struct band *b)
 		zarr_unref(w->z);
 		w->z = z;
 		w->choose = NULL;
+		writer_tell_raw(w);
 	}
 	band_submit(w, b);
 	return 0;

@@ -2,6 +2,7 @@
 /*
  * t_data.c - data files being written: collecting, streams, threads, and the state after failures.
  */
+#include "core/kv/kv_sum.h"
 #include "tests/unit/lib/ocdbt_test.h"
 
 #include <dirent.h>
@@ -74,6 +75,71 @@ static void values_of_all_sizes_are_stored(void **state)
 	test_dir_close(&t);
 }
 
+/*
+ * The end of the last value and of its checksum, and the padding so far: at most 1 % of the file,
+ * whatever the order of the sizes.
+ */
+struct raw_file {
+	uint64_t end, padding;
+	unsigned at_page, at_line;
+};
+
+static void expect_raw(struct raw_file *f, const struct ocdbt_ref *ref, size_t n)
+{
+	f->padding += ref->off - f->end;
+	f->end = ref->off + n + KV_SUM_BYTES;
+	assert_true(f->padding * 100 <= f->end);
+	assert_int_equal(ref->off % 8, 0);
+	f->at_page += ref->off % 4096 == 0;
+	f->at_line += ref->off % 64 == 0;
+}
+
+static void raw_values_can_be_mapped(void **state)
+{
+	static const struct {
+		size_t size[3];
+		bool in_pages, in_lines;
+	} cases[] = { { { 8 * MiB + 4, 4096, 1 * MiB }, true, true },
+		      { { 64 * KiB, 64 * KiB, 64 * KiB }, false, true },
+		      { { 1025, 1031, 1025 }, false, false } };
+	const unsigned n = 40;
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct ocdbt_data_opts opts = { .sums = true };
+		auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
+		struct raw_file f = { 0 };
+		struct ocdbt_stream *s;
+		struct ocdbt_ref ref;
+		unsigned large = 0;
+		auto_buf b = { 0 };
+		struct test_dir t;
+
+		test_dir_open(&t, "sync");
+		assert_int_equal(ocdbt_data_new(t.dir, &opts, &data), 0);
+		for (unsigned k = 0; k < n; k++) {
+			pattern(&b, cases[i].size[k % 3], k);
+			large += b.n >= OCDBT_PAGE_FROM;
+			/* A value that is dropped takes its padding along. */
+			assert_int_equal(ocdbt_stream_open(data, b.n, &s), 0);
+			assert_int_equal(ocdbt_stream_add(s, buf_span(&b)), 0);
+			ocdbt_stream_abort(s);
+			if (k % 2) {
+				assert_int_equal(ocdbt_data_put_raw(data, buf_span(&b), &ref), 0);
+			} else {
+				assert_int_equal(ocdbt_stream_open(data, b.n, &s), 0);
+				assert_int_equal(ocdbt_stream_add(s, buf_span(&b)), 0);
+				assert_int_equal(ocdbt_stream_close(s, false, &ref), 0);
+			}
+			expect_raw(&f, &ref, b.n);
+			expect_located(data, &ref, buf_span(&b));
+		}
+		assert_int_equal(large && f.at_page >= large, cases[i].in_pages);
+		assert_int_equal(f.at_line == n, cases[i].in_lines);
+		ocdbt_data_free(take(data));
+		test_dir_close(&t);
+	}
+}
+
 static void an_empty_value_has_no_place(void **state)
 {
 	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
@@ -87,7 +153,7 @@ static void an_empty_value_has_no_place(void **state)
 	assert_true(ref.rel.n == 0 && ref.off == 0 && ref.len == 0);
 	expect_located(data, &ref, NONE);
 	assert_int_equal(count_files(&t, "d"), 0);
-	assert_int_equal(ocdbt_stream_open(data, &s), 0);
+	assert_int_equal(ocdbt_stream_open(data, 0, &s), 0);
 	assert_int_equal(ocdbt_stream_close(s, false, &ref), 0);
 	assert_true(ref.rel.n == 0 && ref.len == 0);
 	ocdbt_data_free(take(data));
@@ -175,8 +241,8 @@ static void streamed_values_are_contiguous(void **state)
 	test_dir_open(&t, "auto");
 	assert_int_equal(ocdbt_data_new(t.dir, NULL, &data), 0);
 	pattern(&all, 5 * MiB + 100, 3);
-	assert_int_equal(ocdbt_stream_open(data, &one), 0);
-	assert_int_equal(ocdbt_stream_open(data, &two), 0);
+	assert_int_equal(ocdbt_stream_open(data, 0, &one), 0);
+	assert_int_equal(ocdbt_stream_open(data, 0, &two), 0);
 	/* Alternating, in pieces of odd sizes, with another value between them. */
 	for (size_t at = 0, step = 1; at < all.n; at += step, step = step * 3 % 700000 + 1) {
 		struct span piece = span_of(all.p + at, MIN(step, all.n - at));
@@ -215,7 +281,7 @@ static void aborted_streams_leave_no_hole(void **state)
 
 		assert_int_equal(ocdbt_data_new(t.dir, NULL, &data), 0);
 		assert_int_equal(ocdbt_data_put(data, S("before"), &before), 0);
-		assert_int_equal(ocdbt_stream_open(data, &s), 0);
+		assert_int_equal(ocdbt_stream_open(data, 0, &s), 0);
 		pattern(&b, sizes[i], 9);
 		for (size_t at = 0; at < b.n; at += 700000)
 			assert_int_equal(
@@ -287,7 +353,7 @@ static void a_stream_continues_after_a_full_disk(void **state)
 	test_dir_open(&t, "fault(write:enospc:50%):sync");
 	assert_int_equal(ocdbt_data_new(t.dir, NULL, &data), 0);
 	pattern(&b, 9 * MiB, 4);
-	assert_int_equal(ocdbt_stream_open(data, &s), 0);
+	assert_int_equal(ocdbt_stream_open(data, 0, &s), 0);
 	for (size_t at = 0; at < b.n; at += 300 * KiB)
 		while (ocdbt_stream_add(s, span_of(b.p + at, MIN(b.n - at, 300 * KiB))) < 0)
 			failures++;
@@ -430,7 +496,7 @@ static void *work(void *arg)
 		if (i % 3) {
 			w->r = ocdbt_data_put(w->data, buf_span(&b), &w->ref[i]);
 		} else {
-			w->r = ocdbt_stream_open(w->data, &s);
+			w->r = ocdbt_stream_open(w->data, 0, &s);
 			if (w->r >= 0)
 				w->r = ocdbt_stream_add(s, span_of(b.p, b.n / 2));
 			if (w->r >= 0)
@@ -484,6 +550,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(values_of_all_sizes_are_stored),
+		cmocka_unit_test(raw_values_can_be_mapped),
 		cmocka_unit_test(an_empty_value_has_no_place),
 		cmocka_unit_test(small_values_are_collected),
 		cmocka_unit_test(values_are_found_while_others_follow),

@@ -58,7 +58,7 @@ static struct ocdbt_stream *begun_stream(struct ocdbt_data *data)
 	auto_buf b = { 0 };
 
 	pattern(&b, 3 * MiB, 4);
-	assert_int_equal(ocdbt_stream_open(data, &s), 0);
+	assert_int_equal(ocdbt_stream_open(data, 0, &s), 0);
 	for (size_t at = 0; at < b.n; at += 300 * KiB)
 		assert_int_equal(ocdbt_stream_add(s, span_of(b.p + at, MIN(b.n - at, 300 * KiB))),
 				 0);

@@ -60,7 +60,7 @@ static void a_watcher_sees_what_is_written_and_dropped(void **state)
 	pattern(&b, 3 * MiB, 2);
 	assert_int_equal(ocdbt_data_put(data, buf_span(&b), &ref), 0);
 	assert_int_equal(seen.end, 3 * MiB + 1000);
-	assert_int_equal(ocdbt_stream_open(data, &s), 0);
+	assert_int_equal(ocdbt_stream_open(data, 0, &s), 0);
 	assert_int_equal(ocdbt_stream_add(s, buf_span(&b)), 0);
 	assert_int_equal(seen.end, 6 * MiB + 1000);
 	ocdbt_stream_abort(s);

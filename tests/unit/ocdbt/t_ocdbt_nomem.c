@@ -161,7 +161,7 @@ static int use_streams(struct test_dir *t)
 	int r = ocdbt_data_new(t->dir, NULL, &data);
 
 	if (r >= 0)
-		r = ocdbt_stream_open(data, &s);
+		r = ocdbt_stream_open(data, 0, &s);
 	if (r >= 0)
 		r = ocdbt_stream_add(s, S("some bytes"));
 	if (r >= 0)
