@@ -180,6 +180,18 @@ struct zarr_place {
 /* Returns 1; 0 when the chunk is not stored, or is not in a file. */
 int zarr_place(struct zarr *z, struct zarr_place *ret);
 
+/* A view that can be mapped: its elements are in one file as they are shown, with strides. */
+struct zarr_mapped {
+	struct io_file *file;       /* a reference */
+	uint64_t off, bytes;        /* from the first element to the end of the last one */
+	int64_t stride[LIMIT_RANK]; /* in bytes, by axis of the result */
+};
+/*
+ * Returns 1; 0 for a view without elements, and for a small one whose value is in the index of its
+ * database: nothing to map. -EOPNOTSUPP, with the reason: it can be read, not mapped.
+ */
+int zarr_find_mapped(struct zarr *z, const struct zarr_view *v, struct zarr_mapped *ret);
+
 /*
  * Size and number of stored chunk objects, without metadata. On a server that cannot list, an
  * estimate from the first one.

@@ -164,6 +164,12 @@ static int grid_of(const struct draft_array *a, const struct save_opts *o, const
 		ret->any_chunk = false;
 	if (!ret->any_chunk)
 		return layout_chunk_shape(&l, ret->layout.chunk);
+	/* Any part of it can be read alone without chunks, and all of it can be mapped. */
+	if (o->compression.kind == COMPRESSION_NONE) {
+		for (unsigned i = 0; i < a->rank; i++)
+			ret->layout.chunk[i] = MAX(block[i], (uint64_t)1);
+		return 0;
+	}
 	array_default_chunk(a->rank, whole, block, ret->layout.item, ret->is_part,
 			    ret->layout.chunk);
 	return 0;

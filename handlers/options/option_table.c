@@ -17,7 +17,7 @@ const struct option option_table[] = {
 	  "rule or an xattr casts integers and booleans, too, and is refused for random keys",
 	  .scoped = true },
 	{ "chunk_byte_size", OPTION_SIZE, AT(save.chunk_byte_size), "0", "BYTES",
-	  "largest chunk in bytes; the chunk shape is chosen by Orbax's rule; 0: pytreefs chooses",
+	  "largest chunk in bytes; the chunk shape is chosen by Orbax's rule; 0: pytreefs chooses, without compression the whole array",
 	  .scoped = true },
 	{ "shard_axes", OPTION_AXES, AT(save.shard_axes), "", "AXIS:AXIS:...",
 	  "axes to split first, down to one position per chunk", .scoped = true },
@@ -40,7 +40,7 @@ const struct option option_table[] = {
 	  "version of the array format; a copy of an item has the version of that, unless this is given; applies to a whole item",
 	  .scoped = true, .of_item = true },
 	{ "target_data_file_size", OPTION_SIZE, AT(save.target_data_file_size), "2G", "BYTES",
-	  "size to which the data files of a database grow, and the limit for a chunk; 0: no limit; applies to a whole item",
+	  "size to which the data files of a database grow, and the limit for a chunk, unless that is a whole array without compression; 0: no limit; applies to a whole item",
 	  .scoped = true, .of_item = true },
 	{ "rich_types", OPTION_BOOL, AT(save.rich_types), "off", "on|off",
 	  "record the types of containers in _METADATA even if there are only lists and dicts; tuples and namedtuples are always recorded, "

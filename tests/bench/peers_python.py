@@ -32,9 +32,9 @@ def _touch(tensors):
 
 
 @prepared(lambda: [_ours(), __import__('torch')])
-def torch_load(source):
+def torch_load(source, **how):
     import pytreefs
-    _touch(pytreefs.load_flat(source, framework='torch').values())
+    _touch(pytreefs.load_flat(source, framework='torch', **how).values())
 
 
 @prepared(lambda: __import__('safetensors.torch'))

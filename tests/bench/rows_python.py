@@ -60,10 +60,12 @@ def python_torch(b):
     b.warm(source)
     b.warm(file)
     b.contender('pytreefs.load', b.python('peers_python:torch_load', source))
+    b.contender('pytreefs.load, mmap=True', b.python('peers_python:torch_load', source, mmap=True))
     b.contender('load_file', b.python('peers_python:torch_load_file', file))
     b.contender('load_file, copied', b.python('peers_python:torch_load_file', file, copied=True))
     b.row('pytreefs.load as tensors, not compressed', 'pytreefs.load', 'load_file', rate=0.5)
     b.row('pytreefs.load as tensors, not compressed', 'pytreefs.load', 'load_file, copied')
+    b.row('pytreefs.load(mmap=True) as tensors', 'pytreefs.load, mmap=True', 'load_file', rate=0.9)
 
 
 @bench

@@ -37,6 +37,12 @@ int lib_options(struct options *o, const char *text);
  * opened is not there any more.
  */
 int lib_node(struct pytreefs *ck, const char *name, struct node **ret);
+/*
+ * A leaf by its node: -EINVAL when it is none, -ESTALE when it is of another version. version 0:
+ * any.
+ */
+struct node_leaf;
+int lib_leaf(struct node *n, const char *name, uint64_t version, struct node_leaf **ret);
 /* Returns pytreefs_node.version for an item or step, and for the one that a node is in. */
 uint64_t lib_version(const struct file_id *id);
 uint64_t lib_version_of(struct node *n);

@@ -12,6 +12,16 @@
 
 /* ---- one request ---- */
 
+int lib_leaf(struct node *n, const char *name, uint64_t version, struct node_leaf **ret)
+{
+	if (n->ops != &node_leaf_ops)
+		return fail(-EINVAL, "'%s' is not a leaf", name);
+	if (version && lib_version_of(n) != version)
+		return fail(-ESTALE, "it was replaced since it was described: look it up again");
+	*ret = container_of(n, struct node_leaf, node);
+	return 0;
+}
+
 /* Apply the request's box to the view that the name gives. */
 static int narrow(const struct pytreefs_request *q, const struct name_view *name,
 		  struct zarr_view *v)
@@ -108,8 +118,6 @@ static int find_leaf(struct job *j, const char *name, struct node **ret)
 
 	if (r == -ENOENT && dir)
 		r = lib_node(j->ck, name, &n);
-	if (r >= 0 && n->ops != &node_leaf_ops)
-		r = fail(-EINVAL, "'%s' is not a leaf", name);
 	if (r < 0)
 		return r;
 	if (!dir && slash && n->parent)
@@ -148,14 +156,13 @@ static int open_request(void *arg, size_t i, struct read_target *ret)
 {
 	struct job *j = arg;
 	const struct pytreefs_request *q = &j->q[i];
+	struct node_leaf *leaf = NULL;
 	auto_node *n = NULL;
 	auto_value v = { 0 };
 	int r = find_leaf(j, q->name, &n);
 
-	if (r >= 0 && q->version && lib_version_of(n) != q->version)
-		r = fail(-ESTALE, "it was replaced since it was described: look it up again");
-	if (r >= 0)
-		r = request_view(container_of(n, struct node_leaf, node), q, &v, &ret->view);
+	r = r < 0 ? r : lib_leaf(n, q->name, q->version, &leaf);
+	r = r < 0 ? r : request_view(leaf, q, &v, &ret->view);
 	if (r < 0)
 		return r;
 	if (v.kind != VALUE_ARRAY)

@@ -287,6 +287,51 @@ PYTREEFS_API int pytreefs_read_many(struct pytreefs *ck, struct pytreefs_request
 /* Free the errors of requests. */
 PYTREEFS_API void pytreefs_requests_release(struct pytreefs_request *request, size_t n);
 
+/* ---- maps: elements where they are stored, without a copy ---- */
+
+/* A file in memory, private to the process, with a reference for each leaf that is in it. */
+struct pytreefs_map;
+
+struct pytreefs_mapped {
+	const char *name; /* a leaf, or a view of one, with any extension */
+	uint64_t version; /* as in struct pytreefs_request */
+	/* Results. */
+	/*
+	 * 0: it is mapped. 1: there is nothing to map, since it has no elements, or so few that
+	 * they are in the index of the database: read them. -EOPNOTSUPP: it cannot be mapped, and
+	 * `error` says why: it is compressed, in several chunks, of another type or order of bytes,
+	 * not stored, not aligned or not in a local file. Or another negative errno.
+	 */
+	int result;
+	char *error;              /* freed by pytreefs_mapped_release() */
+	struct pytreefs_map *map; /* a reference, until pytreefs_unmap() */
+	void *at;                 /* the first element; little-endian, aligned up to 8 bytes */
+	size_t size;              /* bytes to the end of the last element */
+	int64_t strides[32];      /* in bytes, by axis of the result */
+	uint64_t reserved[4];
+};
+
+enum pytreefs_map_flags {
+	/*
+	 * The memory may be written, which changes neither the file nor what others see (copy on
+	 * write); without it, it is read-only.
+	 */
+	PYTREEFS_MAP_WRITE = 1 << 0,
+};
+
+/*
+ * Map n leaves, each file once. A failed leaf does not stop the others; the result is that of the
+ * first failed one, or 0. Maps remain valid after pytreefs_close(). Checksums are not compared. A
+ * file that is truncated under a map raises SIGBUS where it is missing, as with every map; steps
+ * are never changed by this program or by Orbax, only removed, which maps survive.
+ */
+PYTREEFS_API int pytreefs_map(struct pytreefs *ck, struct pytreefs_mapped *m, size_t n,
+			      unsigned flags);
+/* Drop a reference; the last one unmaps the file. Accepts NULL. */
+PYTREEFS_API void pytreefs_unmap(struct pytreefs_map *map);
+/* Free the errors, and drop the references, of n leaves. */
+PYTREEFS_API void pytreefs_mapped_release(struct pytreefs_mapped *m, size_t n);
+
 /*
  * Allocate memory for results: untouched, page-aligned, with large pages if possible. Pass the same
  * n to pytreefs_free(). NULL: not enough memory.

@@ -366,6 +366,9 @@ static PyMethodDef checkpoint_methods[] = {
 	  PyDoc_STR(
 		  "read_many([(name, box, dtype, buffer), ...], progress) -> [(index, code, text), ...]\n\n"
 		  "The requests that failed.") },
+	{ "map", py_map, METH_VARARGS,
+	  PyDoc_STR("map([(name, version), ...], is_writable) -> [result, ...]\n\n"
+		    "(Map, strides); None: to be read; (code, text): it failed.") },
 	{ "file", checkpoint_file, METH_VARARGS, PyDoc_STR("file(name) -> File") },
 	{ "close", checkpoint_close, METH_NOARGS,
 	  PyDoc_STR("close()\n\nWhen the calls under way have ended.") },

@@ -236,7 +236,8 @@ static int start(PyObject *module)
 		return -1;
 	if (add_type(module, &py_checkpoint_spec, "Checkpoint", NULL) < 0 ||
 	    add_type(module, &py_file_spec, "File", &py_file_type) < 0 ||
-	    add_type(module, &py_draft_spec, "Draft", NULL) < 0)
+	    add_type(module, &py_draft_spec, "Draft", NULL) < 0 ||
+	    add_type(module, &py_map_spec, "Map", &py_map_type) < 0)
 		return -1;
 	for (size_t i = 0; i < sizeof(constants) / sizeof(constants[0]); i++) {
 		if (PyModule_AddIntConstant(module, constants[i].name, constants[i].value) < 0)

@@ -66,10 +66,11 @@ struct py_name {
 };
 int py_use_name(struct py_checkpoint *c, PyObject *name, struct py_name *ret);
 
-extern PyType_Spec py_checkpoint_spec, py_file_spec, py_draft_spec;
-extern PyTypeObject *py_file_type;
+extern PyType_Spec py_checkpoint_spec, py_file_spec, py_draft_spec, py_map_spec;
+extern PyTypeObject *py_file_type, *py_map_type;
 
 /* Methods of a checkpoint in files of their own. */
+PyObject *py_map(PyObject *self, PyObject *args);
 PyObject *py_read_many(PyObject *self, PyObject *args);
 PyObject *py_tree(PyObject *self, PyObject *args);
 PyObject *py_leaves(PyObject *self, PyObject *args);

@@ -64,6 +64,11 @@ def names_its_arguments(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
+# The end of the error of a leaf that cannot be mapped.
+COPY_TO_MAP = ('load() without mmap reads it, and `pytreefs convert -o compression=none,chunk_byte_size=1T,target_data_file_size=0` makes a '
+               'checkpoint that can be mapped')
+
+
 class Context:
     """State shared by the nodes of one opened checkpoint."""
 
@@ -153,13 +158,28 @@ class Context:
     def read(self, requests: Sequence[lib.Request], progress: lib.Progress | None = None) -> None:
         """The first request that fails is the Error; its text says how many others did."""
         failed = self.handle.read_many(requests if isinstance(requests, list) else list(requests), progress)
+        self._check([(requests[i][0], code, text) for i, code, text in failed])
+
+    def _check(self, failed: Sequence[tuple[str, int, str]]) -> None:
         if failed:
-            first, code, text = failed[0]
+            name, code, text = failed[0]
             if code == -errno.ENOENT:
-                self.known(requests[first][0], lambda: self.describe(requests[first][0]))
+                self.known(name, lambda: self.describe(name))
             if len(failed) > 1:
                 text += f' (and {len(failed) - 1} more leaves)' if len(failed) > 2 else ' (and 1 more leaf)'
-            raise self.fail(code, text, requests[first][0])
+            raise self.fail(code, text, name)
+
+    def map(self, leaves: Sequence[tuple[str, int]], is_writable: bool) -> list[tuple[lib.Map, tuple[int, ...]] | None]:
+        """The memory of leaves, by name and version, and the bytes between neighbours on each axis; None for one that is to be read."""
+        out: list[tuple[lib.Map, tuple[int, ...]] | None] = []
+        failed: list[tuple[str, int, str]] = []
+        for (name, _), found in zip(leaves, self.handle.map(list(leaves), is_writable)):
+            if found is not None and isinstance(found[0], int):
+                failed.append((name, found[0], f'{found[1]}; {COPY_TO_MAP}' if found[0] == -errno.EOPNOTSUPP else str(found[1])))
+            else:
+                out.append(found)       # type: ignore[arg-type]
+        self._check(failed)
+        return out
 
     def place(self, name: str, version: int) -> str:
         """The path of a name, of which the version is known (else 0): `latest` in the path that was opened may be another step by now."""

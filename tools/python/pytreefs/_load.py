@@ -29,8 +29,10 @@ ABSENT = object()       # of a node that was not asked for
 class Loading:
     """One load: what is read, and the value of each node."""
 
-    def __init__(self, path: Source, only: Only, dtype: Any, framework: Framework, options: dict[str, Any]):
+    def __init__(self, path: Source, only: Only, dtype: Any, framework: Framework, options: dict[str, Any], is_mapped: bool = False):
         self.framework = _dtypes.checked(framework)
+        if is_mapped and self.framework == 'jax':
+            raise ValueError('mmap=True gives arrays of numpy and torch: jax has memory of its own')
         if isinstance(path, (Checkpoint, Leaf)):
             options = {**path.context.options, **options}
             path = path.place()
@@ -50,6 +52,9 @@ class Loading:
         self.children = children_of(self.nodes)
         self.values: list[Any] = [ABSENT] * len(self.nodes)
         self.requests: list[lib.Request] = []
+        self.is_mapped = is_mapped
+        self.maps: list[tuple[int, str]] = []       # arrays that are mapped, not read, and their types
+        self.read_only: list[np.ndarray[Any, Any]] = []     # those that are read after all
         # Arrays that become tensors once they are read.
         self.arrays: list[tuple[int, np.ndarray[Any, Any], str]] = []
         # Numbers as they are stored, of arrays that are cast to a type that may not have them.
@@ -128,6 +133,26 @@ class Loading:
             self.requests.append((join(self.base, node.path), None, None if name == stored else name, _dtypes.raw(a), node.version))
         return a
 
+    def map_array(self, i: int, name: str) -> None:
+        """run() sets the value of an array that is mapped; name: its dtype."""
+        node = self.nodes[i]
+        if name != (node.dtype or 'uint8'):
+            raise self.fail(f'is stored as {node.dtype}: as {name} it would be a copy; mmap=True gives it as it is stored', join(self.base, node.path))
+        self.maps.append((i, name))
+
+    def _map(self) -> None:
+        """Arrays that have too few bytes to be mapped are read."""
+        found = self.context.map([(join(self.base, self.nodes[i].path), self.nodes[i].version) for i, _ in self.maps], self.framework == 'torch')
+        for (i, name), place in zip(self.maps, found, strict=True):
+            shape = self.nodes[i].shape or ()
+            if place is None:
+                self.values[i] = a = self.read_array(i)
+                self.read_only.append(a)
+            else:
+                self.values[i] = a = np.ndarray(shape, _dtypes.dtype_of(name), place[0], strides=place[1][:len(shape)])
+            if self.framework == 'torch':
+                self.arrays.append((i, a, name))
+
     def read_checked(self, i: int, name: str, into: np.ndarray[Any, Any] | None = None, box: _jax.Box | None = None) -> np.ndarray[Any, Any]:
         """read_array(), or read_box(), and run() fails for a number that the dtype cannot have."""
         def read(dtype: str, into: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
@@ -159,6 +184,9 @@ class Loading:
         """An array of jax, of a shape that may be another one than is stored: a function that returns it once everything is read.
         is_checked: a cast that changes numbers fails."""
         node = self.nodes[i]
+        if self.is_mapped:
+            raise self.fail('is asked for as an array of jax, which has memory of its own: mmap=True gives arrays of numpy and torch',
+                            join(self.base, node.path))
         if not _jax.holds(_dtypes.dtype_of(name)):
             raise self.fail(f'is {name}, of which jax makes 32 bits: set jax_enable_x64, or give like= with another dtype', join(self.base, node.path))
         values: dict[_jax.Box, Any] = {box: self.read_checked(i, name, box=box) if is_checked else self.read_box(i, box, name)
@@ -212,6 +240,9 @@ class Loading:
         if self.framework == 'jax':
             self.lazy.append((i, self.ask_jax(i, name)))
             return
+        if self.is_mapped:
+            self.map_array(i, name)
+            return
         self.values[i] = a = self.read_array(i, name)
         if self.framework == 'torch':
             self.arrays.append((i, a, name))
@@ -242,6 +273,8 @@ class Loading:
         return [*out, (len(self.requests) - first, puts)]
 
     def run(self, progress: lib.Progress | None) -> None:
+        if self.maps:
+            self._map()
         total, done = _size_of(self.requests), 0
         placed: list[Any] = []
         batches = self._batches()
@@ -255,6 +288,8 @@ class Loading:
             for a in placed:
                 a.block_until_ready()
             placed = [put() for put in puts]
+        for a in self.read_only:
+            a.flags.writeable = self.framework == 'torch'
         for i, value_of in self.lazy:
             self.values[i] = value_of()
         for i, a, name in self.checks:
@@ -343,7 +378,7 @@ def context_of_leaf(path: Path, options: dict[str, Any]) -> Context:
 
 @names_its_arguments
 def load(path: Source, only: Only = None, dtype: Any = None, like: Any = None, out: Any = None, framework: Framework = 'numpy',
-         progress: lib.Progress | None = None, strict: bool = True, **options: Any) -> Any:
+         progress: lib.Progress | None = None, strict: bool = True, mmap: bool = False, **options: Any) -> Any:
     """A whole tree as it was saved: dicts, lists, tuples where recorded, None, numbers, strings, arrays.
 
     path is an item, a directory of it, a leaf (with its extension or without), a view of one ('w[0:4]@float32.npy'), what open()
@@ -364,6 +399,9 @@ def load(path: Source, only: Only = None, dtype: Any = None, like: Any = None, o
     out        a tree of arrays or tensors that are filled in place, and returned; matched as `like` is
     framework  'torch' (or 'pt'): arrays come as tensors, over the memory that they were read into. 'jax': as arrays of jax, with
                the sharding that is recorded where this process has the devices, else on the default device, typed PRNG keys as such
+    mmap       arrays are not read: they are the memory of the files that have them, which all processes share; read-only, and of torch
+               private to this one when they are written. Error for a leaf that is not stored so (`save(..., compression='none')`
+               stores them so)
     progress   called with bytes done and bytes in all, some 20 times a second, at last with all of them; an exception of it ends the load
     options    those of `-o` (`pytreefs help options`). With transforms=, a warning has the number of stored leaves that the
                rules leave out, and of rules that make nothing
@@ -380,7 +418,9 @@ def load(path: Source, only: Only = None, dtype: Any = None, like: Any = None, o
         raise ValueError('like and out are two trees to match: give one of them')
     if not strict and like is None:
         raise ValueError('strict is for the shapes of like')
-    with Loading(path, only, dtype, framework, options) as loading:
+    if mmap and (out is not None or not strict):
+        raise ValueError('mmap=True gives arrays as they are stored: neither with out nor with strict=False')
+    with Loading(path, only, dtype, framework, options, mmap) as loading:
         target = like if out is None else out
         if target is None:
             for i in loading.chosen:
@@ -400,7 +440,7 @@ def load(path: Source, only: Only = None, dtype: Any = None, like: Any = None, o
 
 @names_its_arguments
 def load_flat(path: Source, separator: str = '.', only: Only = None, dtype: Any = None, framework: Framework = 'numpy',
-              progress: lib.Progress | None = None, **options: Any) -> dict[str, Any]:
+              progress: lib.Progress | None = None, mmap: bool = False, **options: Any) -> dict[str, Any]:
     """The leaves as one dict, for load_state_dict: keys joined by the separator, numbers as arrays of rank 0, strings;
     None and placeholders are left out. Otherwise as load().
 
@@ -409,7 +449,7 @@ def load_flat(path: Source, separator: str = '.', only: Only = None, dtype: Any 
 
     Raises Error, also when two leaves get the same name.
     """
-    with Loading(path, only, dtype, framework, options) as loading:
+    with Loading(path, only, dtype, framework, options, mmap) as loading:
         names: dict[str, int] = {}
         for i in loading.chosen:
             node = loading.nodes[i]

@@ -143,6 +143,9 @@ class Matching:
         name = loading.dtype if loading.dtype and _dtypes.is_floating(node.dtype) else _dtypes.name_of(x.dtype)
         if (sharding := self._sharding(x)) is not None:
             return loading.place(i, name, shape, sharding)
+        if loading.is_mapped:
+            loading.map_array(i, name)
+            return lambda: loading.values[i][()] if isinstance(x, np.generic) else loading.values[i]
         a = loading.read_checked(i, name, box=None if shape == stored else tuple((0, n) for n in shape))
         if loading.framework == 'torch':
             loading.arrays.append((i, a, name))
