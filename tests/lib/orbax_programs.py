@@ -168,6 +168,33 @@ def installed(at):
         same(PLAIN, c.restore(at / 'one', PLAIN), False)
 
 
+def durable(at):
+    """After install() all files of a step are synced before the rename that makes it visible, and the name after it."""
+    pytreefs.orbax.install()
+    seen, fsync, rename = [], os.fsync, os.rename
+
+    def synced(fd):
+        fsync(fd)
+        seen.append(('sync', os.readlink(f'/proc/self/fd/{fd}')))
+
+    def renamed(source, target):
+        files = {os.path.realpath(os.path.join(top, name)) for top, _, names in os.walk(source) for name in (*names, '.')}
+        seen.append(('rename', os.fspath(target), {path for path in files if '/ocdbt.process_' not in path}))
+        rename(source, target)
+    for save in (lambda m: m.save(1, args=ocp.args.StandardSave(PLAIN)), lambda m: v1.save(at / '2', TREE)):
+        with ocp.CheckpointManager(at) as m:
+            os.fsync, os.rename, seen[:] = synced, renamed, []
+            save(m)
+            m.wait_until_finished()
+            os.fsync, os.rename = fsync, rename
+        _, name, files = [entry for entry in seen if entry[0] == 'rename'][-1]
+        last = seen.index(('rename', name, files))
+        assert len(files) > 8 and files <= {path for what, path, *_ in seen[:last] if what == 'sync'}, seen
+        assert ('sync', str(at)) in seen[last:], seen
+    pytreefs.orbax.uninstall()
+    WRITTEN.clear()
+
+
 def with_arrays(**how):
     """A registry of type handlers in which that of arrays has settings."""
     return ocp.type_handlers.create_type_handler_registry((jax.Array, ocp.type_handlers.ArrayHandler(**how)))
@@ -226,7 +253,7 @@ def main(where):
     for name in ('_read_arrays', '_read_numpy'):
         counted(name)
     counted_writes()
-    for program in (manager, composite, of_v1, installed, fails, falls_back):
+    for program in (manager, composite, of_v1, installed, durable, fails, falls_back):
         program(pathlib.Path(where) / program.__name__)
         print(program.__name__)
 

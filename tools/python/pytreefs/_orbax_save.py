@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
+import os
 import threading
 import types
 import uuid
@@ -23,6 +24,7 @@ from absl import logging
 from orbax.checkpoint import type_handlers
 from orbax.checkpoint._src.arrays import numpy_utils
 from orbax.checkpoint._src.multihost import multihost
+from orbax.checkpoint._src.path import async_path, atomicity
 from orbax.checkpoint._src.serialization import jax_array_handlers, limits, ocdbt_process_spec, replica_slices
 from orbax.checkpoint._src.serialization import tensorstore_utils as ts_utils
 
@@ -195,3 +197,43 @@ async def save_numpy(handler: Any, values: Sequence[Any], infos: Sequence[Any], 
         spec = _spec(info, arg, value.shape, value.shape, value.dtype)
         arrays.append(_array(info.name, spec, value.dtype, [((0,) * value.ndim, value)]))
     await _write(handler.compression, infos, arrays)
+
+
+# ---- durable steps ----
+
+def _sync(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _sync_all(top: str) -> None:
+    """Sync files and directories, but for databases of processes: each is durable when its process has ended its part."""
+    def stop(error: OSError) -> None:
+        raise error
+    for at, directories, names in os.walk(top, onerror=stop):
+        directories[:] = [name for name in directories if not name.startswith(ocdbt_process_spec.PROCESS_PREFIX)]
+        for name in (*names, '.'):
+            _sync(os.path.join(at, name))
+
+
+async def _rename(temporary: Any, final: Any) -> None:
+    """Orbax's rename of a step, which it does not make durable. An item gets its name while its step is still temporary."""
+    path = os.fspath(temporary)
+    is_step = '://' not in path and atomicity.TMP_DIR_SUFFIX not in os.path.dirname(path)
+    if is_step:
+        await asyncio.to_thread(_sync_all, path)
+    await async_path.rename(temporary, final)
+    if is_step:
+        await asyncio.to_thread(_sync, os.path.dirname(path))
+
+
+FINALIZE = atomicity.AtomicRenameTemporaryPath.finalize     # Orbax's
+
+
+def make_durable(is_on: bool) -> None:
+    """Let each step that this process commits be on the disk when it is visible."""
+    durable = _with(FINALIZE, async_path=types.SimpleNamespace(**{**vars(async_path), 'rename': _rename}))
+    atomicity.AtomicRenameTemporaryPath.finalize = durable if is_on else FINALIZE

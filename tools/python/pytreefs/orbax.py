@@ -272,7 +272,8 @@ class PyTreeHandler(handler_types.CheckpointableHandler):
 
 
 def install(*, compression: str = 'auto') -> None:
-    """Make ours the handlers of arrays of this process, in Orbax's v0 and v1. Handlers of others stay."""
+    """Make ours the handlers of arrays of this process, in Orbax's v0 and v1, and what it saves durable. Handlers of others stay."""
+    _orbax_save.make_durable(True)
     known = type_handler_registry.GLOBAL_TYPE_HANDLER_REGISTRY
     ours = registry(known, compression=compression)
     known._type_registry, known._typestr_registry = ours._type_registry, ours._typestr_registry
@@ -282,6 +283,7 @@ def install(*, compression: str = 'auto') -> None:
 
 def uninstall() -> None:
     """Undo install()."""
+    _orbax_save.make_durable(False)
     known = type_handler_registry.GLOBAL_TYPE_HANDLER_REGISTRY
     known._type_registry = [(matches, _orbax(handler)) for matches, handler in known._type_registry]
     known._typestr_registry = {name: _orbax(handler) for name, handler in known._typestr_registry.items()}
