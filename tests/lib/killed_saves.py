@@ -6,11 +6,9 @@ check(ROOT)                             prints the steps that Orbax lists, after
 """
 
 import itertools
-import os
 import pathlib
 import random
 import shutil
-import signal
 import time
 
 import numpy as np
@@ -71,7 +69,7 @@ def kill_at_random(root, size, seed):
             time.sleep(0.01)
         time.sleep(rng.random() * 0.8)      # the moment: the processes are in the middle of a save
         for p in rng.sample(processes, size):
-            os.kill(p.pid, signal.SIGKILL)
+            p.kill()        # it may have ended, when it lost another
             time.sleep(rng.choice((0, 0.05)))
     shutil.rmtree(root / 'old', ignore_errors=True)
     return [int(n) for n in forks.run(check, root).split('steps', 1)[1].split()]
