@@ -17,9 +17,10 @@
 
 #define FLAG_STORED 0x02
 #define FLAG_RESERVED 0x08
-#define SPLIT_ITEMS 128        /* format: a block with fewer elements is not split */
-#define BLOCK_LIKELY (8 * MiB) /* no automatic block is larger */
-#define FORMATS 5              /* blosclz, lz4, snappy, zlib, zstd */
+#define SPLIT_ITEMS 128             /* format: a block with fewer elements is not split */
+#define BLOCK_LIKELY (8 * MiB)      /* no automatic block is larger */
+#define FAST_MOST ((size_t)1 << 30) /* with the lengths of its pieces, it is not too large */
+#define FORMATS 5                   /* blosclz, lz4, snappy, zlib, zstd */
 #define V2_LEVEL 5
 #define V2_SHUFFLE (-1) /* by element size */
 
@@ -402,6 +403,19 @@ static int blosc_decode(const struct codec *c, struct span in, void *out, size_t
 	return r;
 }
 
+static int encode_fast(const struct blosc_codec *b, struct span in, struct buf *ret)
+{
+	size_t n;
+	int r = buf_reserve(ret, blosc_fast_most(in.n, b->typesize, b->blocksize));
+
+	if (r < 0)
+		return r;
+	r = blosc_encode_fast(in, b->typesize, b->blocksize, b->level, ret->p + ret->n, &n);
+	if (r >= 0)
+		ret->n += n;
+	return r;
+}
+
 static int blosc_encode(const struct codec *c, struct span in, struct buf *ret)
 {
 	const struct blosc_codec *b = (const struct blosc_codec *)c;
@@ -415,6 +429,11 @@ static int blosc_encode(const struct codec *c, struct span in, struct buf *ret)
 	/* Check first, because libblosc prints a message for an unknown compressor. */
 	if (blosc_compname_to_compcode(b->cname) < 0)
 		return fail(-EOPNOTSUPP, "cannot encode blosc: no '%s' in this libblosc", b->cname);
+	if (shuffle < 0)
+		shuffle = b->typesize == 1 ? BLOSC_BITSHUFFLE : BLOSC_SHUFFLE;
+	if (shuffle == BLOSC_SHUFFLE && !strcmp(b->cname, "zstd") && in.n <= FAST_MOST &&
+	    blosc_encodes_fast(in.n, b->typesize, b->blocksize, b->level))
+		return encode_fast(b, in, ret);
 	r = buf_reserve(ret, in.n + BLOSC_MAX_OVERHEAD);
 	if (r < 0)
 		return r;
@@ -424,8 +443,6 @@ static int blosc_encode(const struct codec *c, struct span in, struct buf *ret)
 			 "encode");
 	if (r < 0)
 		return r;
-	if (shuffle < 0)
-		shuffle = b->typesize == 1 ? BLOSC_BITSHUFFLE : BLOSC_SHUFFLE;
 	n = blosc_compress_ctx(b->level, shuffle, b->typesize, in.n, in.p, ret->p + ret->n,
 			       in.n + BLOSC_MAX_OVERHEAD, b->cname,
 			       (size_t)MIN(b->blocksize, (uint64_t)BLOSC_MAX_BLOCKSIZE), 1);

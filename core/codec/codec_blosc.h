@@ -52,6 +52,26 @@ int blosc_new(struct arena *arena, const struct compression *c, enum codec_diale
 	      size_t item_bytes, const struct codec **ret);
 bool blosc_settings(const struct codec *c, struct compression *ret);
 
+/*
+ * Encode shuffled bytes with zstd (codec_blosc_encoder.c), if blosc_encodes_fast() says that it
+ * can, to at most blosc_fast_most() bytes.
+ */
+bool blosc_encodes_fast(size_t n, size_t item, uint64_t block, int level);
+size_t blosc_fast_most(size_t n, size_t item, uint64_t block);
+int blosc_encode_fast(struct span in, size_t item, uint64_t block, int level, uint8_t *out,
+		      size_t *ret);
+/* Compresses pieces without checksums, one after another (codec_zstd.c). */
+struct zstd_pieces;
+enum zstd_find {
+	ZSTD_FIND_MATCHES, /* bytes that occurred before, as the level says */
+	ZSTD_FIND_LETTERS, /* hardly more than frequent bytes: three times as fast */
+};
+int zstd_pieces_begin(int level, struct zstd_pieces **ret);
+/* Returns the number of bytes; 0: it does not become as small as that. */
+size_t zstd_piece(struct zstd_pieces *z, enum zstd_find find, struct span in, uint8_t *out,
+		  size_t most);
+void zstd_pieces_end(struct zstd_pieces *z);
+
 int blosc_decoder_new(const struct codec *c, struct codec_input *in, uint64_t decoded,
 		      uint64_t window, size_t retained, struct decoder_stage **ret);
 

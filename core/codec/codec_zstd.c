@@ -20,6 +20,7 @@
 #include "core/base/err.h"
 #include "core/base/thread.h"
 #include "core/base/wire.h"
+#include "core/codec/codec_blosc.h"
 #include "core/codec/codec_zstd.h"
 
 #define IDLE_BYTES (16 * MiB) /* all idle contexts together */
@@ -146,6 +147,51 @@ static ZSTD_CCtx *cctx_take(const struct zstd_codec *z)
 		return NULL;
 	}
 	return c;
+}
+
+/* ---- pieces of blosc ---- */
+
+struct zstd_pieces {
+	ZSTD_CCtx *c;
+	int level;
+};
+
+int zstd_pieces_begin(int level, struct zstd_pieces **ret)
+{
+	struct zstd_pieces *z = calloc(1, sizeof(*z));
+
+	if (!z)
+		return fail(-ENOMEM, "cannot encode zstd: not enough memory");
+	z->level = level;
+	z->c = cctx_take(&(struct zstd_codec){ .level = level });
+	if (!z->c) {
+		free(z);
+		return -ENOMEM;
+	}
+	ZSTD_CCtx_setParameter(z->c, ZSTD_c_checksumFlag, 0);
+	*ret = z;
+	return 0;
+}
+
+size_t zstd_piece(struct zstd_pieces *z, enum zstd_find find, struct span in, uint8_t *out,
+		  size_t most)
+{
+	bool by_letter = find == ZSTD_FIND_LETTERS;
+	size_t n;
+
+	ZSTD_CCtx_setParameter(z->c, ZSTD_c_compressionLevel, by_letter ? 1 : z->level);
+	ZSTD_CCtx_setParameter(z->c, ZSTD_c_minMatch, by_letter ? 7 : 0);
+	ZSTD_CCtx_setParameter(z->c, ZSTD_c_targetLength, by_letter ? 64 : 0);
+	ZSTD_CCtx_setParameter(z->c, ZSTD_c_literalCompressionMode,
+			       by_letter ? ZSTD_ps_enable : ZSTD_ps_auto);
+	n = ZSTD_compress2(z->c, out, most, in.p, in.n);
+	return ZSTD_isError(n) ? 0 : n;
+}
+
+void zstd_pieces_end(struct zstd_pieces *z)
+{
+	cctx_give(z->c);
+	free(z);
 }
 
 /* ---- metadata ---- */

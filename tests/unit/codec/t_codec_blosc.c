@@ -303,6 +303,41 @@ static void the_automatic_shuffle_of_v2_follows_the_element(void **state)
 	}
 }
 
+/* Splits that are sampled: some are stored, some compressed by letters, some by matches. */
+static void splits_of_long_blocks(void **state)
+{
+	enum { N = 3 * 512 * 1024 + 24000 };
+	static uint8_t in[N], out[N];
+	const struct {
+		const char *kind;
+		size_t most; /* of 1000 bytes */
+	} rows[] = { { "random", 1001 }, { "zeros", 2 }, { "floats", 920 }, { "rows", 60 } };
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		for (size_t item = 2; item <= 8; item *= 2) {
+			auto_unit_chain u = { 0 };
+			auto_buf object = { 0 };
+
+			unit_fill(in, N, 7);
+			for (size_t k = 0; k < N && i > 0; k++) {
+				if (i == 1)
+					in[k] = 0;
+				/* The last byte of each element has few values, some of them rare. */
+				if (i == 2 && k % item == item - 1)
+					in[k] = (uint8_t)(60 + __builtin_ctz(in[k] | 0x80));
+				if (i == 3 && k >= 512)
+					in[k] = in[k - 512];
+			}
+			chain_with(&u, "zstd", 1, "shuffle", (int)item, 512 * 1024);
+			assert_int_equal(codec_encode(&u.chain, span_of(in, N), &object), 0);
+			if (object.n > N / 1000 * rows[i].most)
+				fail_msg("%s of %zu: %zu bytes", rows[i].kind, item, object.n);
+			assert_false(object.p[2] & 0x10);
+			assert_int_equal(unit_decode(&u.chain, buf_span(&object), out, N), 0);
+			assert_memory_equal(in, out, N);
+		}
+}
+
 static void falsified_objects_fail_cleanly(void **state)
 {
 	static const char *const cnames[] = { "blosclz", "lz4", "snappy", "zlib", "zstd" };
@@ -333,6 +368,7 @@ int main(void)
 		cmocka_unit_test(headers_are_checked),
 		cmocka_unit_test(bytes_up_to_the_declared_end_belong_to_the_object),
 		cmocka_unit_test(the_automatic_shuffle_of_v2_follows_the_element),
+		cmocka_unit_test(splits_of_long_blocks),
 		cmocka_unit_test(falsified_objects_fail_cleanly),
 	};
 
