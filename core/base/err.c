@@ -10,7 +10,6 @@
 #include <string.h>
 
 static __thread struct err_note note;
-static __thread struct err_note refusal; /* set by err_refused() */
 
 int err_fail(int code, const char *file, int line, const char *fmt, ...)
 {
@@ -22,14 +21,13 @@ int err_fail(int code, const char *file, int line, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	memcpy(note.text, text, sizeof(text));
-	if (code == -ENOMEM && refusal.code) {
-		code = refusal.code;
-		snprintf(note.text, sizeof(note.text), "%.*s: %.*s", ERR_TEXT_MAX / 2, text,
-			 ERR_TEXT_MAX / 2 - 3, refusal.text);
-		refusal.code = 0;
+	if (code == -ENOMEM && note.is_refusal) {
+		code = err_at(note.code, "%s", text);
+	} else {
+		memcpy(note.text, text, sizeof(text));
+		note.code = code;
 	}
-	note.code = code;
+	note.is_refusal = false;
 	snprintf(note.where, sizeof(note.where), "%s:%d", file, line);
 	errno = saved;
 	return code;
@@ -91,14 +89,13 @@ const char *err_where(int code)
 
 void err_refused(int code)
 {
-	err_save(code, &refusal);
-	note.code = 0;
+	note.is_refusal = note.code == code;
 }
 
 void err_clear(void)
 {
 	note.code = 0;
-	refusal.code = 0;
+	note.is_refusal = false;
 }
 
 void err_save(int code, struct err_note *ret)
@@ -108,6 +105,7 @@ void err_save(int code, struct err_note *ret)
 		return;
 	}
 	ret->code = code;
+	ret->is_refusal = false;
 	ret->where[0] = '\0';
 	snprintf(ret->text, sizeof(ret->text), "%s", err_text(code));
 }

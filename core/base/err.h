@@ -34,7 +34,8 @@
 #define ERR_TEXT_MAX 1024
 
 struct err_note {
-	int code; /* negative errno; 0 when empty */
+	int code;        /* negative errno; 0 when empty */
+	bool is_refusal; /* err_refused() */
 	char text[ERR_TEXT_MAX];
 	char where[64]; /* "file.c:line" of the fail(); "" when err_at() made the note */
 };
