@@ -24,8 +24,11 @@ static uint64_t wanted; /* bytes of charges that wait */
 static int64_t hurried_until;
 static atomic_ullong taken;
 
-static __thread unsigned operations; /* begun by this thread and not ended */
-static __thread uint64_t held; /* charged by this thread since the first of its operations began */
+/* The operations of this thread. */
+static __thread struct {
+	unsigned n;    /* begun and not ended */
+	uint64_t held; /* charged since the first of them began */
+} operations;
 
 static pthread_rwlock_t users_lock = PTHREAD_RWLOCK_INITIALIZER; /* taken before `lock` */
 static struct meter_user *users;
@@ -150,18 +153,18 @@ static void wait_until_it_fits(uint64_t n, uint64_t most)
 
 void meter_begin(void)
 {
-	if (operations++ == 0)
-		held = 0;
+	if (operations.n++ == 0)
+		operations.held = 0;
 }
 
 void meter_end(void)
 {
-	operations--;
+	operations.n--;
 }
 
 static int refuse(uint64_t n, uint64_t most, uint64_t used)
 {
-	uint64_t own = operations ? held : 0;
+	uint64_t own = operations.n ? operations.held : 0;
 
 	if (n > most)
 		return fail(-EFBIG,
@@ -183,7 +186,7 @@ static int refuse(uint64_t n, uint64_t most, uint64_t used)
 
 int meter_charge(uint64_t n)
 {
-	uint64_t most, used, own = operations ? held : 0;
+	uint64_t most, used, own = operations.n ? operations.held : 0;
 	bool ok;
 
 	pthread_mutex_lock(&lock);
@@ -202,7 +205,7 @@ int meter_charge(uint64_t n)
 	pthread_mutex_unlock(&lock);
 	if (!ok)
 		return refuse(n, most, used);
-	held += n;
+	operations.held += n;
 	if (atomic_load(&taken))
 		reclaim();
 	return 0;
@@ -212,7 +215,7 @@ void meter_release(uint64_t n)
 {
 	if (n == 0)
 		return;
-	held -= MIN(n, held);
+	operations.held -= MIN(n, operations.held);
 	pthread_mutex_lock(&lock);
 	stats.used -= n;
 	count_taken();
