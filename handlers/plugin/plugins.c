@@ -90,7 +90,8 @@ static int check_value(const struct pytreefs_value_fn *v, const char *path)
 	if (value_fn_by_name(span_str(v->name)) != VALUE_FN_NONE)
 		return fail(
 			-EINVAL,
-			"plugin '%s' has a value function '%s', which is the name of a built-in one",
+			"plugin '%s' has a value function '%s', which is the name of a built-in "
+			"one",
 			path, v->name);
 	return 0;
 }

@@ -29,12 +29,27 @@ static int bad(const struct pytreefs_host *host, const char *why)
 	return -1;
 }
 
-/*
- * Call each(arg, name, length of name) for every member. Returns -1 when it is not an archive of
- * .npy files.
- */
+struct text {
+	char p[4096];
+	size_t n;
+};
+
+static int add_name(struct text *t, const uint8_t *name, uint32_t len)
+{
+	if (len + 8 > sizeof(t->p) - t->n)
+		return -1;
+	/* Refuse names that JSON would have to escape; numpy makes none. */
+	for (uint32_t i = 0; i < len; i++)
+		if (name[i] < ' ' || name[i] == '"' || name[i] == '\\' || name[i] > '~')
+			return -1;
+	t->n += (size_t)snprintf(t->p + t->n, sizeof(t->p) - t->n, "%s\"%.*s\"",
+				 t->n > 1 ? ", " : "", (int)len, name);
+	return 0;
+}
+
+/* Returns -1 when it is not an archive of .npy files. ret gets the names of these, unless NULL. */
 static int members(const struct pytreefs_host *host, const void *bytes, uint64_t n,
-		   int (*each)(void *arg, const uint8_t *name, uint32_t len), void *arg)
+		   struct text *ret)
 {
 	const uint8_t *p = bytes, *end;
 	uint64_t at;
@@ -44,20 +59,18 @@ static int members(const struct pytreefs_host *host, const void *bytes, uint64_t
 		return bad(host, "it is too short for a zip archive");
 	for (end = p + n - END_SIZE; memcmp(end, "PK\5\6", 4); end--)
 		if (end == p)
-			return bad(host,
-				   "it is not a zip archive: the record at its end is missing");
+			return bad(host, "it is not a zip archive: it has no record at its end");
 	at = le(end + 16, 4);
 	for (left = le(end + 10, 2); left > 0; left--) {
 		uint32_t name;
 
-		if (at > n || n - at < ENTRY_SIZE || memcmp(p + at, "PK\1\2", 4))
+		if (at > n || n - at < ENTRY_SIZE || memcmp(p + at, "PK\1\2", 4) ||
+		    n - at - ENTRY_SIZE < le(p + at + 28, 2))
 			return bad(host, "the archive's directory is damaged");
 		name = le(p + at + 28, 2);
-		if (n - at - ENTRY_SIZE < name)
-			return bad(host, "the archive's directory is damaged");
 		if (name < 5 || memcmp(p + at + ENTRY_SIZE + name - 4, ".npy", 4))
 			return bad(host, "a member of the archive is not an .npy file");
-		if (each && each(arg, p + at + ENTRY_SIZE, name - 4) < 0)
+		if (ret && add_name(ret, p + at + ENTRY_SIZE, name - 4) < 0)
 			return bad(host, "too many members");
 		at += ENTRY_SIZE + name + le(p + at + 30, 2) + le(p + at + 32, 2);
 	}
@@ -90,34 +103,14 @@ static int npz_decode(const struct pytreefs_host *host, const struct pytreefs_pl
 {
 	const struct pytreefs_plugin_file *f = stored_file(host, stored, n);
 
-	if (!f || members(host, f->p, f->n, NULL, NULL) < 0)
+	if (!f || members(host, f->p, f->n, NULL) < 0)
 		return -1;
 	return host->add(host, "", f->p, f->n);
 }
 
 static int npz_encode(const struct pytreefs_host *host, const void *p, uint64_t n)
 {
-	return members(host, p, n, NULL, NULL) < 0 ? -1 : host->add(host, STORED, p, n);
-}
-
-struct text {
-	char p[4096];
-	size_t n;
-};
-
-static int add_name(void *arg, const uint8_t *name, uint32_t len)
-{
-	struct text *t = arg;
-
-	if (len + 8 > sizeof(t->p) - t->n)
-		return -1;
-	/* Refuse names that JSON would have to escape; numpy makes none. */
-	for (uint32_t i = 0; i < len; i++)
-		if (name[i] < ' ' || name[i] == '"' || name[i] == '\\' || name[i] > '~')
-			return -1;
-	t->n += (size_t)snprintf(t->p + t->n, sizeof(t->p) - t->n, "%s\"%.*s\"",
-				 t->n > 1 ? ", " : "", (int)len, name);
-	return 0;
+	return members(host, p, n, NULL) < 0 ? -1 : host->add(host, STORED, p, n);
 }
 
 static int npz_metadata(const struct pytreefs_host *host, const struct pytreefs_plugin_file *stored,
@@ -126,7 +119,7 @@ static int npz_metadata(const struct pytreefs_host *host, const struct pytreefs_
 	const struct pytreefs_plugin_file *f = stored_file(host, stored, n);
 	struct text t = { "[", 1 };
 
-	if (!f || members(host, f->p, f->n, add_name, &t) < 0)
+	if (!f || members(host, f->p, f->n, &t) < 0)
 		return -1;
 	t.p[t.n++] = ']';
 	return host->add(host, "", t.p, t.n);
