@@ -107,7 +107,8 @@ int log_trace_set(const char *names)
 		if (i == ARRAY_LEN(categories))
 			return fail(
 				-EINVAL,
-				"unknown trace category '%.*s'; known: fs step leaf zarr kv ocdbt codec io all",
+				"unknown trace category '%.*s'; known: fs step leaf zarr kv ocdbt "
+				"codec io all",
 				(int)n, names);
 		mask |= categories[i].bit;
 		names += n + (names[n] != '\0');

@@ -2,8 +2,9 @@
 /*
  * io_engine.h - the interface of an engine. For core/io, and engines of tests.
  *
- * ops is static const and never NULL. Every member is required unless its comment says otherwise, or
- * the plain engine (io_sync.c) has none. io.c, io_store.c, io_stack.c and wrappers call through it.
+ * ops is static const and never NULL. Every member is required unless its comment says otherwise,
+ * or the plain engine (io_sync.c) has none. io.c, io_store.c, io_stack.c and wrappers call through
+ * it.
  */
 #ifndef PYTREEFS_IO_ENGINE_H
 #define PYTREEFS_IO_ENGINE_H

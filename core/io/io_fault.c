@@ -392,10 +392,10 @@ int io_fault_new(const char *rules, struct io_engine *below, struct io_engine **
 		if (f->n == RULES_MAX)
 			return fail(-EINVAL, "more than %d rules in 'fault(%s)'", RULES_MAX, rules);
 		if (!parse_rule(one, &f->rule[f->n++]))
-			return fail(
-				-EINVAL,
-				"'%.*s' is not a fault rule; it is OP:ACTION:WHEN, as in read:eio:1%%",
-				SPAN_ARG(one));
+			return fail(-EINVAL,
+				    "'%.*s' is not a fault rule; it is OP:ACTION:WHEN, as in "
+				    "read:eio:1%%",
+				    SPAN_ARG(one));
 	}
 	f->base.ops = &fault_ops;
 	f->base.below = below;

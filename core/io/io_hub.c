@@ -136,8 +136,9 @@ static const char *blob_of(const struct io_hub *hub, int above, const char *text
 }
 
 /*
- * Whether a blob may be read on behalf of other users. Who made the link could otherwise show a file
- * that only the user of the mount may read. The mode of the file itself is checked as that of any.
+ * Whether a blob may be read on behalf of other users. Who made the link could otherwise show a
+ * file that only the user of the mount may read. The mode of the file itself is checked as that of
+ * any.
  */
 static bool is_for_others(const struct io_hub *hub, const struct stat *link,
 			  const struct stat *blob)

@@ -43,10 +43,12 @@ int io_open_failed(int r, const struct io_dir *dir, const char *what, const char
 	if (r == -EXDEV)
 		return fail(
 			-EUCLEAN,
-			"'%s' leads out of '%s'%s; `cp -rL` makes a copy with files in place of links",
+			"'%s' leads out of '%s'%s; `cp -rL` makes a copy with files in place of "
+			"links",
 			rel, dir->path,
 			dir->io->no_links ?
-				", or is a symbolic link, which a mount for other users (allow_other) does not follow" :
+				", or is a symbolic link, which a mount for other users "
+				"(allow_other) does not follow" :
 				"");
 	/* A socket. */
 	if (r == -ENXIO)

@@ -395,11 +395,11 @@ int io_ring_new(struct io_engine **ret)
 	int r = ring_probe();
 
 	if (r < 0)
-		return fail(
-			r, "io_uring is not available: %s%s", strerror(-r),
-			r == -EPERM ?
-				" (see sysctl kernel.io_uring_disabled, or the container's filter)" :
-				"");
+		return fail(r, "io_uring is not available: %s%s", strerror(-r),
+			    r == -EPERM ?
+				    " (see sysctl kernel.io_uring_disabled, or the container's "
+				    "filter)" :
+				    "");
 	e = calloc(1, sizeof(*e));
 	if (!e)
 		return fail(-ENOMEM, "cannot allocate an I/O engine");

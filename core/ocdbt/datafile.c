@@ -253,8 +253,8 @@ static int read_parts(struct datafile *f, bool again)
 		if ((r >= 0 && (p->is_unknown || crc != p->crc)) || r == -EUCLEAN)
 			r = fail(
 				-EIO,
-				"'%s' lost %u bytes at offset %llu when a sync failed: remove this item from the "
-				"draft and write it again",
+				"'%s' lost %u bytes at offset %llu when a sync failed: remove this "
+				"item from the draft and write it again",
 				f->name, p->len, (unsigned long long)p->off);
 	}
 	return r;

@@ -10,7 +10,9 @@
 
 #define BROKER_FILES_MAX 2 /* files of one packet */
 
-/* Send n bytes, and at most BROKER_FILES_MAX files, which stay open. 0, or -errno without a note. */
+/*
+ * Send n bytes, and at most BROKER_FILES_MAX files, which stay open. 0, or -errno without a note.
+ */
 int broker_packet_send(int socket, const void *p, size_t n, const int *files, unsigned n_files);
 /*
  * Receive at most `max` bytes, and the files, which the caller closes; -1: none. Returns the number

@@ -233,9 +233,9 @@ void sandbox_log_refused(void)
 		if (!atomic_load(&refused[i]) || atomic_exchange(&logged[i], true))
 			continue;
 		name = seccomp_syscall_resolve_num_arch(SCMP_ARCH_NATIVE, i);
-		log_warn(
-			"the sandbox refuses system call %s (%d) with ENOSYS; -o sandbox=off allows it",
-			name ? name : "?", i);
+		log_warn("the sandbox refuses system call %s (%d) with ENOSYS; -o sandbox=off "
+			 "allows it",
+			 name ? name : "?", i);
 		free(name);
 	}
 }

@@ -11,7 +11,7 @@ struct child {
 	char *name;
 	bool is_dir;     /* links are followed */
 	bool may_be_dir; /* is_dir, or with `all`: it cannot be examined now, or by this process */
-	bool leads_out; /* a link that is not followed: it counts as a file, which cannot be opened */
+	bool leads_out;  /* a link that is not followed: a file that cannot be opened */
 };
 
 struct children {

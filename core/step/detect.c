@@ -222,7 +222,9 @@ static bool has_number(const char *name)
 	return step_name_parse(span_str(name), &n) == 1;
 }
 
-/* Whether a child with a number has a file that marks it as a step: such a step is in a root only. */
+/*
+ * Whether a child with a number has a file that marks it as a step: such a step is in a root only.
+ */
 static bool has_marked_step(const struct children *c)
 {
 	bool found = false;
@@ -509,7 +511,9 @@ int detect_flax_file(struct io_dir *dir, const char *rel)
 	r = io_read_exact(f, head, n, 0);
 	if (r < 0)
 		return r;
-	/* A dict; an array, a complex number or a scalar of NumPy, which flax has extensions for. */
+	/*
+	 * A dict; an array, a complex number or a scalar of NumPy, which flax has extensions for.
+	 */
 	type = extension_type(head, n);
 	return head[0] == 0x80 ||
 	       (n > 1 && ((head[0] & 0xf0) == 0x80 || head[0] == 0xde || head[0] == 0xdf)) ||

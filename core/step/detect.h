@@ -54,7 +54,9 @@ int detect_item(struct io_dir *dir, const char *rel, enum item_kind *ret);
 int detect_has_data_files(struct io_dir *dir, const char *rel);
 /* Whether there is a root or a step of its own in the directory rel: 1 or 0. */
 int detect_holds_steps(struct io_dir *dir, const char *rel);
-/* Whether rel is a flax checkpoint, a file that begins with a dict or a number of its own: 1 or 0. */
+/*
+ * Whether rel is a flax checkpoint, a file that begins with a dict or a number of its own: 1 or 0.
+ */
 int detect_flax_file(struct io_dir *dir, const char *rel);
 
 const char *shape_text(enum shape s);

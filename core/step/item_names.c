@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * item_names.c - the tree of an item without a document of it: from the names of arrays and strings.
+ * item_names.c - the tree of an item without a document of it: from names of arrays and strings.
  *
  * In Orbax's directories and databases, a name is the keys of a leaf joined by dots. In a hierarchy
  * of zarr groups, and where other programs put arrays, it is a path, whose parts are keys. The

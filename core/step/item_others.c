@@ -166,9 +166,9 @@ static int add_other(void *arg, const char *file, unsigned char type)
 		return r;
 	if (is_of_tree(o->item, name)) {
 		if (o->says_hidden && o->says_hidden--)
-			log_warn(
-				"'%s/%s' is not shown, and no copy has it, since the tree has its name",
-				o->item->path, file);
+			log_warn("'%s/%s' is not shown, and no copy has it, since the tree has its "
+				 "name",
+				 o->item->path, file);
 		return 0;
 	}
 	r = buf_add_byte(&o->found, type != DT_REG && S_ISDIR(st.st_mode) ? DT_DIR : DT_REG);

@@ -3,7 +3,7 @@
  * item_tree.c - read or reconstruct the tree of an item.
  *
  * The tree comes from `_METADATA`, with the values of a legacy aggregate file beside it; without
- * `_METADATA` from the aggregate file alone, or from the names of arrays and strings (item_names.c).
+ * `_METADATA` from the aggregate file alone, or from names of arrays and strings (item_names.c).
  */
 #include <fcntl.h>
 

@@ -123,8 +123,8 @@ int known_names_of_item(struct io_dir *dir, const char *rel, const struct step_m
 	if (is_known)
 		return 1;
 	fail(-EOPNOTSUPP,
-	     "item '%.*s' may have more files: its server cannot list, and their names are known to "
-	     "its handler alone",
+	     "item '%.*s' may have more files: its server cannot list, and their names are known "
+	     "to its handler alone",
 	     SPAN_ARG(item));
 	return 0;
 }

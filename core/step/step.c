@@ -143,7 +143,9 @@ struct listing_steps {
 	struct step_list *list;
 };
 
-/* Whether an entry of the root is a step: 1 or 0. A directory whose name suffices is not examined. */
+/*
+ * Whether an entry of the root is a step: 1 or 0. A directory whose name suffices is not examined.
+ */
 static int is_step(const struct listing_steps *ls, const char *name, unsigned char type,
 		   bool *ret_is_file)
 {
@@ -535,7 +537,9 @@ int step_find(struct io_dir *root, struct span name, bool need_marker, bool show
 	int r = path ? find_alone(root, name, need_marker, show_tmp, st) :
 		       fail(-ENOMEM, "cannot look up '%.*s'", SPAN_ARG(name));
 
-	/* In a store, each look costs requests; without one, opening the step says what is wrong. */
+	/*
+	 * In a store, each look costs requests; without one, opening the step says what is wrong.
+	 */
 	if (r <= 0 || need_marker || !S_ISDIR(st->st_mode) || is_step_name(name, false) <= 0 ||
 	    step_name_parse(name, &n) != 1 || !n.prefix.n || io_dir_in_store(root))
 		return r;

@@ -200,10 +200,10 @@ int step_name_check(struct span name)
 	if (memchr(name.p, '/', name.n) || memchr(name.p, '\0', name.n))
 		return fail(-EINVAL, "'%.*s' is not a name of a directory", SPAN_ARG(name));
 	if (!step_name_parse(name, &n))
-		return fail(
-			-EINVAL,
-			"'%.*s' is not a name of a step: it must end in a number, as '7' and 'step_7' do",
-			SPAN_ARG(name));
+		return fail(-EINVAL,
+			    "'%.*s' is not a name of a step: it must end in a number, as '7' and "
+			    "'step_7' do",
+			    SPAN_ARG(name));
 	if (!is_whole(&n))
 		return fail(-EINVAL,
 			    "'%.*s' is not a name of a step: its number is not a whole one",

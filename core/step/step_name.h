@@ -39,7 +39,9 @@ struct step_name {
 #define EXPONENT_MOST 99999
 	struct span prefix; /* before the digits: "", "ckpt_", "checkpoint"; borrowed */
 	struct span digits; /* as written, "000023"; borrowed */
-	/* The digits after the dot in "0.85" and "checkpoint_0.85", as flax writes them; borrowed. */
+	/*
+	 * The digits after the dot in "0.85" and "checkpoint_0.85", as flax writes them; borrowed.
+	 */
 	struct span fraction;
 	struct span power; /* "e-05" in "checkpoint_1e-05", as flax writes it; borrowed */
 	int exponent;      /* -5, or 0; a large one is cut to EXPONENT_MOST */

@@ -183,7 +183,9 @@ static bool ends_in_slash(struct span name)
 	return name.n && name.p[name.n - 1] == '/';
 }
 
-/* No slash is added to a param that ends in one (zarr_key_prefix()), so a name that does has two. */
+/*
+ * No slash is added to a param that ends in one (zarr_key_prefix()), so a name that does has two.
+ */
 static int keep_param(struct tree *tree, struct span name, struct span *ret)
 {
 	uint8_t *p = arena_alloc(&tree->arena, name.n + 2);

@@ -256,7 +256,8 @@ static int xattr_check_shape(struct draft_node *n, const char *name, struct span
 		return MIN(r, 0);
 	return fail(
 		-EINVAL,
-		"user.pytree.%s is for leaves, a JSON array of integers from %d on, not '%.*s' for '%s'",
+		"user.pytree.%s is for leaves, a JSON array of integers from %d on, not '%.*s' for "
+		"'%s'",
 		name, (int)least, SPAN_ARG(value), n->name);
 }
 

@@ -54,7 +54,8 @@ static int trim_empty(struct printing *p)
 		} else if (!mul_fits(lists, p->shape[i], &lists) || lists > JSON_ARRAY_MAX) {
 			return fail(
 				-ENOENT,
-				"the empty lists of this array are too many for JSON, the limit is %llu",
+				"the empty lists of this array are too many for JSON, the limit is "
+				"%llu",
 				(unsigned long long)JSON_ARRAY_MAX);
 		}
 	}

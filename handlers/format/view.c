@@ -86,10 +86,10 @@ static int apply_shape(const struct name_view *name, bool pad, struct zarr_view 
 	int longer = -1, shorter = -1;
 
 	if (name->n_shape != v->rank)
-		return fail(
-			-ENOENT,
-			"the shape has %u %s, the array has %u: a shape pads and truncates, it does not reshape",
-			name->n_shape, noun(name->n_shape, "axis", "axes"), v->rank);
+		return fail(-ENOENT,
+			    "the shape has %u %s, the array has %u: a shape pads and truncates, it "
+			    "does not reshape",
+			    name->n_shape, noun(name->n_shape, "axis", "axes"), v->rank);
 	for (unsigned i = 0; i < v->rank; i++) {
 		if (name->shape[i] > v->shape[i])
 			longer = (int)i;
@@ -97,14 +97,13 @@ static int apply_shape(const struct name_view *name, bool pad, struct zarr_view 
 			shorter = (int)i;
 	}
 	if (longer >= 0 && shorter >= 0 && !pad)
-		return fail(
-			-ENOENT,
-			"the shape truncates axis %d (%llu to %llu) and pads axis %d (%llu to %llu): this is not "
-			"a reshape; -o pad_truncate permits it",
-			shorter, (unsigned long long)v->shape[shorter],
-			(unsigned long long)name->shape[shorter], longer,
-			(unsigned long long)v->shape[longer],
-			(unsigned long long)name->shape[longer]);
+		return fail(-ENOENT,
+			    "the shape truncates axis %d (%llu to %llu) and pads axis %d (%llu to "
+			    "%llu): this is not a reshape; -o pad_truncate permits it",
+			    shorter, (unsigned long long)v->shape[shorter],
+			    (unsigned long long)name->shape[shorter], longer,
+			    (unsigned long long)v->shape[longer],
+			    (unsigned long long)name->shape[longer]);
 	return zarr_view_reshape(v, name->n_shape, name->shape);
 }
 

@@ -77,7 +77,8 @@ static int check_mesh(const struct options *o)
 	if (o->mesh && o->primary_replica_id >= axis[o->replica_axis_index])
 		return fail(
 			-EINVAL,
-			"primary_replica_id=%llu: axis %llu of mesh=%s has %u positions, numbered from 0",
+			"primary_replica_id=%llu: axis %llu of mesh=%s has %u positions, numbered "
+			"from 0",
 			(unsigned long long)o->primary_replica_id,
 			(unsigned long long)o->replica_axis_index, o->mesh,
 			axis[o->replica_axis_index]);

@@ -214,7 +214,8 @@ static int set_value(struct options *o, const struct option *opt, const char *va
 		if (i < 0)
 			return fail(
 				-EINVAL,
-				"option '%s' does not accept '%s'; in a rule or an xattr it takes all or off",
+				"option '%s' does not accept '%s'; in a rule or an xattr it takes "
+				"all or off",
 				opt->name, value);
 		*(bool *)at = i & 1;
 		return 0;

@@ -142,9 +142,9 @@ int plan_namedtuple(struct plan *p, struct draft_node *dir, struct tree_node *no
 	if (r < 0)
 		return r;
 	if (marked && (r == 0 || !t->clazz.n))
-		rich_say(
-			p, dir,
-			"neither user.pytree.namedtuple nor a copied _METADATA says which one it is");
+		rich_say(p, dir,
+			 "neither user.pytree.namedtuple nor a copied _METADATA says which one it "
+			 "is");
 	if (r == 0)
 		return 0;
 	why = p->scope->set_type(p, node, t);

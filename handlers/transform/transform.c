@@ -122,8 +122,8 @@ static int read_step(struct transform *t, const struct json *j, const struct rul
 	if (ret->fn == VALUE_FN_NONE)
 		return fail(
 			-EINVAL,
-			"%s: value_fn '%.*s' is not one of cast, transpose, reshape, slice, scale, add, pad, unstack, "
-			"concat, stack, or of a plugin given before",
+			"%s: value_fn '%.*s' is not one of cast, transpose, reshape, slice, scale, "
+			"add, pad, unstack, concat, stack, or of a plugin given before",
 			rule->what, SPAN_ARG(text));
 	ret->args = span_of(open + 1, (size_t)(text.p + text.n - open) - 2);
 	if (memchr(ret->args.p, 0, ret->args.n))
@@ -157,7 +157,8 @@ static int read_fallback(struct transform *t, const struct json *j, struct rule 
 	if (j->kind == JSON_ARRAY || j->kind == JSON_OBJECT)
 		return fail(
 			-EINVAL,
-			"%s: use_fallback takes a number, a text, true, false, null, or an .npy file",
+			"%s: use_fallback takes a number, a text, true, false, null, or an .npy "
+			"file",
 			rule->what);
 	if (j->kind != JSON_STRING || !span_ends(j->s, span_str(".npy")))
 		return 0;

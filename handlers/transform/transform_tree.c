@@ -100,10 +100,10 @@ static int take_apart(struct remake *m)
 	qsort(m->stored, m->n_stored, sizeof(*m->stored), by_key);
 	for (size_t i = 1; i < m->n_stored; i++)
 		if (span_eq(m->stored[i - 1].key, m->stored[i].key))
-			return fail(
-				-EINVAL,
-				"rules cannot tell two leaves apart that are called '%.*s': a key has a slash",
-				SPAN_ARG(m->stored[i].key));
+			return fail(-EINVAL,
+				    "rules cannot tell two leaves apart that are called '%.*s': a "
+				    "key has a slash",
+				    SPAN_ARG(m->stored[i].key));
 	return 0;
 }
 
@@ -197,7 +197,8 @@ static int keys_of_rule(struct remake *m, const struct rule *rule)
 	} else if (rule->has_original) {
 		return fail(
 			-EINVAL,
-			"%s: the keys that '%.*s' matches cannot be derived from '%.*s': give a \"target\"",
+			"%s: the keys that '%.*s' matches cannot be derived from '%.*s': give a "
+			"\"target\"",
 			rule->what, SPAN_ARG(rule->key_text), SPAN_ARG(rule->original[0]));
 	}
 	for (size_t i = first; i < m->n_made && r >= 0; i++)

@@ -104,7 +104,9 @@ int cmd_usage(const struct cmd *c, const char *what);
 int cmd_wrong(const struct cmd *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Print the help of a command. */
 void cmd_help(FILE *out, const struct cmd *c);
-/* Whether the example of a command begins with the line that copies the installed sample to ckpts. */
+/*
+ * Whether the example of a command begins with the line that copies the installed sample to ckpts.
+ */
 bool cmd_needs_sample(const struct cmd *c);
 extern const char cmd_copy_sample[];
 
@@ -179,7 +181,9 @@ void source_close(struct source *s);
  * that of the one leaf whose file has an extension besides.
  */
 int source_walk(struct node *root, char **path, struct node **ret);
-/* Whether a path that has no node leads into an item, so that it may be a part of its stored form. */
+/*
+ * Whether a path that has no node leads into an item, so that it may be a part of its stored form.
+ */
 bool source_stores(struct node *root, const char *path);
 /*
  * Returns -ENOENT for a path that is not in dir, which the user knows as `source`. The message

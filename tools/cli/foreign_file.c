@@ -73,11 +73,10 @@ int foreign_fail(const char *path, const struct err_note *why)
 			    "SOME/DIRECTORY)",
 			    path, path);
 	if (stat(path, &st) == 0 && is_pickle(path))
-		return fail(
-			-EINVAL,
-			"'%s' is not read: files of PyTorch are programs (pickle); save its tensors "
-			"with safetensors.torch.save_file()",
-			path);
+		return fail(-EINVAL,
+			    "'%s' is not read: files of PyTorch are programs (pickle); save its "
+			    "tensors with safetensors.torch.save_file()",
+			    path);
 	if (stat(path, &st) < 0)
 		return fail(-ENOENT, "'%s' does not exist", path);
 	return fail(

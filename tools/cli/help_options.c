@@ -52,7 +52,8 @@ static const struct {
 	const char *pattern, *chooses;
 } pattern_rows[] = {
 	{ "kernel",
-	  "every leaf called kernel, at any depth: a pattern without a slash is matched against the last name" },
+	  "every leaf called kernel, at any depth: a pattern without a slash is matched against "
+	  "the last name" },
 	{ "w*", "every leaf whose name begins with w" },
 	{ "params/dense/kernel", "this leaf: a pattern with a slash is matched from the item on" },
 	{ "state/params/dense/kernel", "the same, in item state: its name may stand in front" },
@@ -71,8 +72,10 @@ static const struct {
 };
 
 static const char pattern_text[] =
-	"Patterns choose leaves for -o rule=, aggregate= and priority=, and for --only of the commands, which knows a\n"
-	"leaf with its extension, too. A pattern that chooses nothing is reported: in the log when a draft is committed, on stderr\n"
+	"Patterns choose leaves for -o rule=, aggregate= and priority=, and for --only of the "
+	"commands, which knows a\n"
+	"leaf with its extension, too. A pattern that chooses nothing is reported: in the log when "
+	"a draft is committed, on stderr\n"
 	"by convert and save; --only is an error then.\n";
 
 void help_patterns(FILE *out)
@@ -98,14 +101,20 @@ static void print_markdown(FILE *out)
 	fprintf(out,
 		"# Options\n\n"
 		"Made from the program's own table by `pytreefs help options --markdown`.\n\n"
-		"Options are given as `-o NAME=VALUE,NAME=VALUE` to `mount` and to every command that opens a checkpoint; lists inside\n"
-		"a value use `:`. The environment variable `PYTREEFS_OPTIONS` sets defaults in the same form. Sizes are written `64M`,\n"
+		"Options are given as `-o NAME=VALUE,NAME=VALUE` to `mount` and to every command "
+		"that opens a checkpoint; lists inside\n"
+		"a value use `:`. The environment variable `PYTREEFS_OPTIONS` sets defaults in the "
+		"same form. Sizes are written `64M`,\n"
 		"`1G`. `.pytreefs/config` in a mount shows each value and its source.\n\n"
 		"## How leaves and items are saved\n\n"
-		"These options can also be set by [pattern](#patterns), `-o rule=GLOB:NAME=VALUE`, and in a draft by an xattr,\n"
-		"`user.pytree.save.NAME` on a leaf or directory. The xattr of a leaf overrides that of a directory, which overrides a\n"
-		"rule, which overrides the mount. An option that applies to a whole item is taken from patterns that match the item\n"
-		"(`rule=state:zarr=3`, `rule=**:zarr=3`), and from the xattr of the item or of the draft.\n\n");
+		"These options can also be set by [pattern](#patterns), `-o rule=GLOB:NAME=VALUE`, "
+		"and in a draft by an xattr,\n"
+		"`user.pytree.save.NAME` on a leaf or directory. The xattr of a leaf overrides "
+		"that of a directory, which overrides a\n"
+		"rule, which overrides the mount. An option that applies to a whole item is taken "
+		"from patterns that match the item\n"
+		"(`rule=state:zarr=3`, `rule=**:zarr=3`), and from the xattr of the item or of the "
+		"draft.\n\n");
 	print_rows(out, true);
 	fprintf(out, "\n## The mount\n\n");
 	print_rows(out, false);

@@ -90,7 +90,8 @@ static void put_cmd(FILE *out, const struct cmd *c)
 static void put_names(FILE *out)
 {
 	fprintf(out,
-		".SH NAMES IN A MOUNT\nThe following can be opened in the root of a mount and are not listed there.\n");
+		".SH NAMES IN A MOUNT\nThe following can be opened in the root of a mount and are "
+		"not listed there.\n");
 	put_term(out, "latest", NULL, "a symlink to the committed step with the highest number");
 	put_term(out, ".pytreefs/log", NULL,
 		 "the last messages: why a commit was refused, why a file is EIO");
@@ -108,13 +109,15 @@ static void put_names(FILE *out)
 static void put_kernel_options(FILE *out)
 {
 	fprintf(out,
-		".SH OPTIONS OF THE MOUNT\nThese go to the kernel; in \\fB\\-o\\fP they may stand among the others.\n");
+		".SH OPTIONS OF THE MOUNT\nThese go to the kernel; in \\fB\\-o\\fP they may stand "
+		"among the others.\n");
 	put_term(out, "ro", NULL, "nothing can be written: no drafts, no deletion");
-	put_term(
-		out, "allow_other", NULL,
-		"other users may enter; what SOURCE refuses to them the mount refuses (pytreefs help\n"
-		"writing), and symbolic links in SOURCE are not followed, but those to blobs of the\n"
-		"Hugging Face hub; an ordinary user needs user_allow_other in /etc/fuse.conf");
+	put_term(out, "allow_other", NULL,
+		 "other users may enter; what SOURCE refuses to them the mount refuses (pytreefs "
+		 "help\n"
+		 "writing), and symbolic links in SOURCE are not followed, but those to blobs of "
+		 "the\n"
+		 "Hugging Face hub; an ordinary user needs user_allow_other in /etc/fuse.conf");
 	put_term(out, "default_permissions", NULL,
 		 "the kernel checks modes and owners; allow_other brings it along");
 	put_term(out, "context=LABEL, fscontext=, defcontext=, rootcontext=", NULL,
@@ -134,7 +137,8 @@ static void put_checkpoint_options(FILE *out)
 {
 	fprintf(out,
 		".SH OPTIONS OF A CHECKPOINT\n"
-		"Given as \\fB\\-o\\fP \\fINAME\\fP=\\fIVALUE\\fP,...; \\fINAME\\fP alone means on.\n");
+		"Given as \\fB\\-o\\fP \\fINAME\\fP=\\fIVALUE\\fP,...; \\fINAME\\fP alone means "
+		"on.\n");
 	for (size_t i = 0; i < option_count; i++) {
 		const struct option *o = &option_table[i];
 
@@ -163,8 +167,10 @@ static void put_statuses(FILE *out)
 	put_term(out, "2", NULL, "It was called in a way that makes no sense.");
 	fprintf(out, ".PP\n");
 	put(out,
-	    "The commands that check something have the statuses of diff(1) and grep(1): 0 means that everything was\n"
-	    "checked and nothing was found, and 2 is also an error, and that a part could not be checked. 1 means\n");
+	    "The commands that check something have the statuses of diff(1) and grep(1): 0 means "
+	    "that everything was\n"
+	    "checked and nothing was found, and 2 is also an error, and that a part could not be "
+	    "checked. 1 means\n");
 	put_found(out, true);
 	fprintf(out, ".PP\nBesides an error, status 1 of the other commands means\n");
 	put_found(out, false);
@@ -177,12 +183,16 @@ static void print_program(FILE *out)
 		     ".SH SYNOPSIS\n.B pytreefs\n.I COMMAND\n[options] ...\n"
 		     ".SH DESCRIPTION\n");
 	put(out,
-	    "Mounts a directory of Orbax checkpoints and shows every PyTree leaf as an ordinary file, so that any\n"
-	    "program reads and writes weights; and does around a checkpoint what needs no mount.\n");
+	    "Mounts a directory of Orbax checkpoints and shows every PyTree leaf as an ordinary "
+	    "file, so that any\n"
+	    "program reads and writes weights; and does around a checkpoint what needs no "
+	    "mount.\n");
 	fprintf(out, ".PP\n");
 	put(out,
-	    "SOURCE is a directory of steps, one step, or one item. A path goes on after it as in a mount:\n"
-	    "SOURCE/100/state/params/w.npy. Below a mount, a name that is not listed may be a view:\n");
+	    "SOURCE is a directory of steps, one step, or one item. A path goes on after it as in "
+	    "a mount:\n"
+	    "SOURCE/100/state/params/w.npy. Below a mount, a name that is not listed may be a "
+	    "view:\n");
 	put_term(out, "w[0:512,256:512].npy", NULL,
 		 "a box of the array, sliced as numpy does it, but nothing is clipped");
 	put_term(out, "w@bfloat16.npy, w@1024x512.npy", NULL,
@@ -192,8 +202,10 @@ static void print_program(FILE *out)
 		 "a whole directory, item or step as one file");
 	fprintf(out, ".PP\n");
 	put(out,
-	    "`pytreefs help views` has the whole grammar, with examples; `pytreefs help writing` describes how steps are\n"
-	    "written, `pytreefs help filesystems` where, and `pytreefs help transforms` how another tree is shown.\n"
+	    "`pytreefs help views` has the whole grammar, with examples; `pytreefs help writing` "
+	    "describes how steps are\n"
+	    "written, `pytreefs help filesystems` where, and `pytreefs help transforms` how "
+	    "another tree is shown.\n"
 	    "`pytreefs help errors` explains error messages.\n");
 	put_names(out);
 	fprintf(out,
@@ -212,12 +224,16 @@ static void print_mount(FILE *out)
 	fprintf(out,
 		".TH MOUNT.PYTREEFS 8 \"\" \"pytreefs " PYTREEFS_VERSION
 		"\" \"System Administration\"\n"
-		".SH NAME\nmount.pytreefs \\- mount Orbax (JAX) checkpoints by mount(8) and fstab(5)\n"
-		".SH SYNOPSIS\n.B mount \\-t pytreefs\n[\\fB\\-o\\fP \\fIoptions\\fP]\n.I SOURCE MOUNTPOINT\n"
+		".SH NAME\nmount.pytreefs \\- mount Orbax (JAX) checkpoints by mount(8) and "
+		"fstab(5)\n"
+		".SH SYNOPSIS\n.B mount \\-t pytreefs\n[\\fB\\-o\\fP \\fIoptions\\fP]\n.I SOURCE "
+		"MOUNTPOINT\n"
 		".SH DESCRIPTION\n");
 	put(out, cmd_mount.summary);
 	fprintf(out,
-		".\nThe same as\n.BR \"pytreefs mount\" ,\nunder the name that\n.BR mount (8)\nlooks for, but for\n.BR \\-f ,\nwhich is that of\n.BR mount (8):\nnothing is mounted.\n");
+		".\nThe same as\n.BR \"pytreefs mount\" ,\nunder the name that\n.BR mount "
+		"(8)\nlooks for, but for\n.BR \\-f ,\nwhich is that of\n.BR mount (8):\nnothing is "
+		"mounted.\n");
 	put_cmd_options(out, &cmd_mount);
 	put_checkpoint_options(out);
 	put_kernel_options(out);

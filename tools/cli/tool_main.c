@@ -33,8 +33,10 @@ static void program_help(FILE *out)
 	for (const struct cmd *const *c = cmd_table; *c; c++)
 		fprintf(out, "  %-10s %s\n", (*c)->name, (*c)->summary);
 	fprintf(out,
-		"\n`pytreefs COMMAND --help` describes one, `pytreefs help options` the options of -o,\n"
-		"`pytreefs help patterns` what rule= and --only take. `pytreefs --version` says which one this is.\n"
+		"\n`pytreefs COMMAND --help` describes one, `pytreefs help options` the options of "
+		"-o,\n"
+		"`pytreefs help patterns` what rule= and --only take. `pytreefs --version` says "
+		"which one this is.\n"
 		"Pages, by `pytreefs help NAME`: ");
 	help_topics_list(out, ", ");
 	fprintf(out, ".\n");

@@ -169,8 +169,10 @@ const struct cmd cmd_bench = {
 	.name = "bench",
 	.args = "[DIRECTORY]",
 	.summary = "measure a disk: read and write rates per engine and queue depth",
-	.help = "Writes unlinked files below DIRECTORY (default: here) in requests of 1 MiB, syncs them, and reads\n"
-		"them after they were dropped from the page cache. An engine that the kernel refuses is reported.",
+	.help = "Writes unlinked files below DIRECTORY (default: here) in requests of 1 MiB, syncs "
+		"them, and reads\n"
+		"them after they were dropped from the page cache. An engine that the kernel "
+		"refuses is reported.",
 	.example = "pytreefs bench --size 16M /tmp",
 	.options = options,
 	.max_args = 1,

@@ -216,8 +216,10 @@ const struct cmd cmd_commit = {
 	.name = "commit",
 	.args = "MOUNT/STEP.tmp [MOUNT/STEP]",
 	.summary = "commit a draft in a mount to a step, or print why that fails",
-	.help = "Does the same as `mv MOUNT/STEP.tmp MOUNT/STEP`. At exit status 0, the step is visible and\n"
-		"durable; otherwise, the draft is unchanged, and can be modified and committed again. A second\n"
+	.help = "Does the same as `mv MOUNT/STEP.tmp MOUNT/STEP`. At exit status 0, the step is "
+		"visible and\n"
+		"durable; otherwise, the draft is unchanged, and can be modified and committed "
+		"again. A second\n"
 		"argument without '/' is a name beside the draft.",
 	.example = "pytreefs commit --help   # in a mount: pytreefs commit /mnt/ckpts/101.tmp",
 	.options = options,
@@ -230,7 +232,8 @@ const struct cmd cmd_abort = {
 	.name = "abort",
 	.args = "MOUNT/STEP.tmp | SOURCE/.STEP.pytreefs-draft",
 	.summary = "remove a draft in its mount, or one whose mount has ended",
-	.help = "A draft of a live mount can only be removed through that mount. `gc --all` removes temporary\n"
+	.help = "A draft of a live mount can only be removed through that mount. `gc --all` "
+		"removes temporary\n"
 		"directories of other programs.",
 	.example = "pytreefs abort --help    # in a mount: pytreefs abort /mnt/ckpts/101.tmp",
 	.options = options,

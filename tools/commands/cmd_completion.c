@@ -90,21 +90,24 @@ static void bash_print(FILE *out)
 	fprintf(out,
 		"# bash completion of pytreefs; made by `pytreefs completion bash`\n"
 		"_pytreefs() {\n"
-		"\tlocal cur=${COMP_WORDS[COMP_CWORD]} i=$COMP_CWORD text prev options= words= item begin\n"
+		"\tlocal cur=${COMP_WORDS[COMP_CWORD]} i=$COMP_CWORD text prev options= words= "
+		"item begin\n"
 		"\ttext=$cur\n"
 		"\tCOMPREPLY=()\n"
 		"\t# Join the words that the shell has split at '=' and ':'.\n"
-		"\twhile ((i > 1)) && [[ ${COMP_WORDS[i]} == [=:] || ${COMP_WORDS[i-1]} == [=:] ]]; do\n"
+		"\twhile ((i > 1)) && [[ ${COMP_WORDS[i]} == [=:] || ${COMP_WORDS[i-1]} == [=:] "
+		"]]; do\n"
 		"\t\t((i--))\n\t\ttext=${COMP_WORDS[i]}$text\n\tdone\n"
 		"\tprev=${COMP_WORDS[i-1]}\n"
 		"\tbegin=${text%%\"${text##*[=:]}\"}\n"
-		"\tif ((i == 1)); then\n\t\tmapfile -t COMPREPLY < <(compgen -W 'help --help --version");
+		"\tif ((i == 1)); then\n\t\tmapfile -t COMPREPLY < <(compgen -W 'help --help "
+		"--version");
 	for (const struct cmd *const *c = cmd_table; *c; c++)
 		fprintf(out, " %s", (*c)->name);
-	fprintf(out,
-		"' -- \"$text\")\n\t\treturn\n\tfi\n"
-		"\tif [[ $text == --*=* ]]; then\n\t\tprev=${text%%%%=*}\n\t\ttext=${text#*=}\n\tfi\n"
-		"\tcase ${COMP_WORDS[1]} in\n");
+	fprintf(out, "' -- \"$text\")\n\t\treturn\n\tfi\n"
+		     "\tif [[ $text == --*=* ]]; "
+		     "then\n\t\tprev=${text%%%%=*}\n\t\ttext=${text#*=}\n\tfi\n"
+		     "\tcase ${COMP_WORDS[1]} in\n");
 	for (const struct cmd *const *c = cmd_table; *c; c++)
 		bash_cmd(out, *c);
 	fprintf(out, "\thelp)\n\t\twords='--man ");
@@ -132,7 +135,8 @@ static void bash_print(FILE *out)
 		fprintf(out, "%s%s=", i ? " " : "", option_table[i].name);
 	fprintf(out,
 		"'\n\t\t\t;;\n\t\tesac\n"
-		"\t\tmapfile -t COMPREPLY < <(compgen -P \"${text%%\"$item\"}\" -W \"$words\" -- \"$item\")\n"
+		"\t\tmapfile -t COMPREPLY < <(compgen -P \"${text%%\"$item\"}\" -W \"$words\" -- "
+		"\"$item\")\n"
 		"\t\tCOMPREPLY=(\"${COMPREPLY[@]#\"$begin\"}\")\n"
 		"\telif [[ -n $words && $text != -* ]]; then\n"
 		"\t\tmapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$text\")\n"
@@ -192,7 +196,8 @@ static void zsh_cmd(FILE *out, const struct cmd *c)
 	}
 	if (c->takes_mount_options)
 		fprintf(out,
-			" \\\n\t\t\t'*-o[options of the checkpoint]:option:_values -s , option $pytreefs_options'");
+			" \\\n\t\t\t'*-o[options of the checkpoint]:option:_values -s , option "
+			"$pytreefs_options'");
 	if (*words) {
 		fprintf(out, " \\\n\t\t\t':word:(");
 		put_words(out, words);
@@ -265,8 +270,8 @@ static void fish_cmd(FILE *out, const struct cmd *c)
 	}
 	if (*words) {
 		fprintf(out,
-			"complete -c pytreefs -f -n '__fish_seen_subcommand_from %s; and test (count (commandline -opc)) "
-			"-eq 2' -a '",
+			"complete -c pytreefs -f -n '__fish_seen_subcommand_from %s; and test "
+			"(count (commandline -opc)) -eq 2' -a '",
 			c->name);
 		put_words(out, words);
 		fprintf(out, "'\n");
@@ -318,7 +323,8 @@ const struct cmd cmd_completion = {
 	.name = "completion",
 	.args = "bash|zsh|fish",
 	.summary = "print the script with which a shell completes commands and options",
-	.help = "The scripts are installed with the program; this command is for a copy that is not installed.",
+	.help = "The scripts are installed with the program; this command is for a copy that is "
+		"not installed.",
 	.example = "source <(pytreefs completion bash)",
 	.options = options,
 	.min_args = 1,

@@ -73,7 +73,8 @@ static int choose_layout(const struct job *j, const struct input *in, const char
 	if (in->is_step && *ret == LAYOUT_DIRECT)
 		return fail(
 			-EINVAL,
-			"'%s' has items, and a checkpoint of layout v0 is one tree: name one of them",
+			"'%s' has items, and a checkpoint of layout v0 is one tree: name one of "
+			"them",
 			in->path);
 	return 0;
 }
@@ -142,7 +143,8 @@ static int write_checkpoint(struct job *j, struct input *in, const char *out)
 	if (f.placement && in->kind != INPUT_ORBAX && in->kind != INPUT_SAFETENSORS)
 		return fail(
 			-EINVAL,
-			"'%s' is neither a checkpoint nor safetensors: convert it first, then for the mesh",
+			"'%s' is neither a checkpoint nor safetensors: convert it first, then for "
+			"the mesh",
 			in->path);
 	r = atomic_step_begin(j->a, j->group, out, layout, cmd_flag(j->a, "force"), &n);
 	if (r >= 0)
@@ -256,7 +258,8 @@ static int convert_root(struct job *j, struct input *in, const char *out)
 	auto_new_root root = { 0 };
 	int r = path_is_url(out) ?
 			fail(-EOPNOTSUPP,
-			     "'%s' is a directory of steps: to a bucket one step is written at a time",
+			     "'%s' is a directory of steps: to a bucket one step is written at a "
+			     "time",
 			     in->path) :
 			node_list(in->source.node, &l);
 
@@ -341,11 +344,11 @@ static int end(struct job *j, const char *out, int r)
 		if (r >= 0)
 			r = json_put_str(&text, span_str(out), JSON_PRETTY);
 		if (r >= 0)
-			r = buf_addf(
-				&text,
-				", \"checkpoints\": %zu, \"leaves\": %llu, \"bytes\": %llu, \"seconds\": %.3f",
-				j->checkpoints, (unsigned long long)j->leaves,
-				(unsigned long long)j->bytes, seconds);
+			r = buf_addf(&text,
+				     ", \"checkpoints\": %zu, \"leaves\": %llu, \"bytes\": %llu, "
+				     "\"seconds\": %.3f",
+				     j->checkpoints, (unsigned long long)j->leaves,
+				     (unsigned long long)j->bytes, seconds);
 		if (r >= 0 && j->is_root)
 			r = put_steps(j, &text);
 		if (r >= 0)

@@ -34,8 +34,9 @@ static int run_export(struct cmd_args *a)
 	if (format == EXPORT_UNKNOWN && !name && ending_of(a->arg[1]))
 		return cmd_wrong(
 			a->cmd,
-			"'%s': no format ends in '%s'. OUT ends in .npy, .npz, .safetensors or .zarr, or --format "
-			"says what it is; a directory of .npy files has no ending, or '/' at its end",
+			"'%s': no format ends in '%s'. OUT ends in .npy, .npz, .safetensors or "
+			".zarr, or --format says what it is; a directory of .npy files has no "
+			"ending, or '/' at its end",
 			a->arg[1], ending_of(a->arg[1]));
 	if (format == EXPORT_UNKNOWN)
 		format = EXPORT_NPY;

@@ -166,7 +166,8 @@ static int run_gc(struct cmd_args *a)
 	if (o.foreign != (age != NULL))
 		return cmd_usage(
 			a->cmd,
-			"--all needs --older-than=AGE, and the other way round: younger files may belong to a program that is still writing");
+			"--all needs --older-than=AGE, and the other way round: younger files may "
+			"belong to a program that is still writing");
 	if (age && !parse_age(age, &o.older_than_ns))
 		return cmd_usage(a->cmd, "an age is a number and a unit: 90s, 10m, 1h, 7d");
 	if (g.json)
@@ -197,7 +198,8 @@ const struct cmd cmd_gc = {
 	.name = "gc",
 	.args = "SOURCE",
 	.summary = "remove what interrupted writers have left",
-	.help = "Removes abandoned drafts, the rest of steps whose deletion was interrupted, and lock\n"
+	.help = "Removes abandoned drafts, the rest of steps whose deletion was interrupted, and "
+		"lock\n"
 		"files of interrupted commits, in a directory of steps (also s3://, gs://) and in\n"
 		"the steps. Drafts of living writers are never removed. Exit status 1: something\n"
 		"could not be removed.",

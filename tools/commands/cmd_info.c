@@ -247,12 +247,13 @@ static int add_sums(struct buf *out, bool json, struct node *n)
 	}
 	leaf_table_sums(&leaf_table, &sums);
 	if (json)
-		r = buf_addf(
-			&text,
-			"{\"leaves\": %llu, \"bytes\": %llu, \"leaves_without\": %llu, \"bytes_without\": %llu, \"leaves_unopened\": %llu}",
-			(unsigned long long)sums.leaves, (unsigned long long)sums.bytes,
-			(unsigned long long)sums.bare_leaves, (unsigned long long)sums.bare_bytes,
-			(unsigned long long)sums.unopened_leaves);
+		r = buf_addf(&text,
+			     "{\"leaves\": %llu, \"bytes\": %llu, \"leaves_without\": %llu, "
+			     "\"bytes_without\": %llu, \"leaves_unopened\": %llu}",
+			     (unsigned long long)sums.leaves, (unsigned long long)sums.bytes,
+			     (unsigned long long)sums.bare_leaves,
+			     (unsigned long long)sums.bare_bytes,
+			     (unsigned long long)sums.unopened_leaves);
 	else
 		r = buf_addf(&text,
 			     "%llu %s, %llu bytes are covered; %llu %s, %llu bytes cannot be",
@@ -375,7 +376,8 @@ const struct cmd cmd_info = {
 	.name = "info",
 	.args = "SOURCE[/PATH]",
 	.summary = "print everything that is recorded about a step, item, directory or leaf",
-	.help = "For a directory of steps, prints their number, the first and the latest one, and the number\n"
+	.help = "For a directory of steps, prints their number, the first and the latest one, and "
+		"the number\n"
 		"of unfinished ones.\n",
 	.example = "pytreefs info ckpts/latest/state",
 	.options = options,

@@ -409,7 +409,8 @@ static int walk_below(struct listing_walk *w, struct node *dir, const char *name
 	own = since(w, &before);
 	if (w->json) {
 		fprintf(out,
-			", \"files\": %llu, \"elements\": %llu, \"total_bytes\": %llu, \"total_stored_bytes\": %llu",
+			", \"files\": %llu, \"elements\": %llu, \"total_bytes\": %llu, "
+			"\"total_stored_bytes\": %llu",
 			(unsigned long long)own.files, (unsigned long long)own.elements,
 			(unsigned long long)own.bytes, (unsigned long long)own.stored);
 		return r;

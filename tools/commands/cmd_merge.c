@@ -146,7 +146,8 @@ static int merge_item(struct cmd_args *a, struct ns *ns, const struct ocdbt_part
 		if (ocdbt_parts_text(parts, &names) < 0)
 			return -ENOMEM;
 		fprintf(stderr,
-			"pytreefs: %zu %s not whole in %.*s; nothing was merged (--force merges what is there)\n",
+			"pytreefs: %zu %s not whole in %.*s; nothing was merged (--force merges "
+			"what is there)\n",
 			missing, noun(missing, "leaf is", "leaves are"),
 			SPAN_ARG(buf_span(&names)));
 		return EXIT_FOUND;
@@ -218,8 +219,10 @@ const struct cmd cmd_merge = {
 	.name = "merge",
 	.args = "ITEM",
 	.summary = "merge the databases of several processes (ocdbt.process_*), in place",
-	.help = "Does what Orbax does at the end of a save, for an item whose save ended before that. No array is\n"
-		"copied. If leaves of `_METADATA` are missing in the parts, they are listed, nothing is merged,\n"
+	.help = "Does what Orbax does at the end of a save, for an item whose save ended before "
+		"that. No array is\n"
+		"copied. If leaves of `_METADATA` are missing in the parts, they are listed, "
+		"nothing is merged,\n"
 		"and the exit status is 1. An item that is merged already is not changed.",
 	.example = "pytreefs merge ckpts/1000/state",
 	.options = options,

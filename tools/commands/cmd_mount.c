@@ -144,7 +144,8 @@ static int check_empty(const char *dir)
 		;
 	if (e)
 		fail(-ENOTEMPTY,
-		     "cannot mount on '%s': it has '%s', which the mount would hide; -o nonempty does it",
+		     "cannot mount on '%s': it has '%s', which the mount would hide; -o nonempty "
+		     "does it",
 		     dir, e->d_name);
 	closedir(d);
 	return e ? -ENOTEMPTY : 0;
@@ -186,11 +187,10 @@ static int check_mountpoint(const struct options *o, const char *path)
 		if (!dir || o->nonempty)
 			return 0;
 		if (type && !strncmp(type, "fuse", 4))
-			return fail(
-				-EBUSY,
-				"cannot mount on '%s': '%s' (%s) is mounted there; `pytreefs umount %s` ends a mount, "
-				"-o nonempty mounts over it",
-				dir, source, type, dir);
+			return fail(-EBUSY,
+				    "cannot mount on '%s': '%s' (%s) is mounted there; `pytreefs "
+				    "umount %s` ends a mount, -o nonempty mounts over it",
+				    dir, source, type, dir);
 		return check_empty(dir);
 	}
 }
@@ -437,13 +437,15 @@ static void report_holders(const char *path, const struct served *served)
 		if (f)
 			fclose(f);
 		fprintf(stderr,
-			"pytreefs: '%s' is unmounted, and still mounted on '%s' for process %s (%s)\n",
+			"pytreefs: '%s' is unmounted, and still mounted on '%s' for process %s "
+			"(%s)\n",
 			path, place, e->d_name, comm);
 	}
 	if (proc)
 		closedir(proc);
 	fprintf(stderr,
-		"pytreefs: '%s' is unmounted; waiting up to %d s for process %d, which serves it%s\n",
+		"pytreefs: '%s' is unmounted; waiting up to %d s for process %d, which serves "
+		"it%s\n",
 		path, END_MS / 1000, served->pid,
 		n ? "" : ": another mount namespace may have it mounted");
 }

@@ -293,7 +293,8 @@ static int put_step(struct steps *all, const char *prefix, const struct subtree 
 	if (r >= 0)
 		r = buf_addf(
 			out,
-			", \"time\": %lld, \"leaves\": %llu, \"elements\": %llu, \"bytes\": %llu, \"stored_bytes\": %llu",
+			", \"time\": %lld, \"leaves\": %llu, \"elements\": %llu, \"bytes\": %llu, "
+			"\"stored_bytes\": %llu",
 			(long long)st->mtime.tv_sec, (unsigned long long)s->leaves,
 			(unsigned long long)s->elements, (unsigned long long)s->bytes,
 			(unsigned long long)s->stored);
@@ -465,8 +466,10 @@ const struct cmd cmd_report = {
 	.args = "SOURCE[/PATH] [OUT.html]",
 	.summary =
 		"make an HTML page: tree, search, treemap, histograms, NaN and Inf of each array",
-	.help = "The page needs no other file and no network. Without OUT it is written to stdout. For a\n"
-		"directory of steps, it has a row for each step: sizes, norms, NaN and Inf. The file D.html of\n"
+	.help = "The page needs no other file and no network. Without OUT it is written to stdout. "
+		"For a\n"
+		"directory of steps, it has a row for each step: sizes, norms, NaN and Inf. The "
+		"file D.html of\n"
 		"a mount is the same page without these numbers, for which all data must be read.",
 	.example = "pytreefs report ckpts/latest /tmp/report.html",
 	.options = options,

@@ -275,8 +275,10 @@ const struct cmd cmd_stats = {
 	.name = "stats",
 	.args = "SOURCE[/PATH]",
 	.summary = "print min, max, mean, deviation, NaN and infinities of every array",
-	.help = "NaN and infinities are counted, and excluded from the other numbers; a complex number counts\n"
-		"as two. Exit status 1: --fail-on has found a value; 2: an error, or a part could not be\n"
+	.help = "NaN and infinities are counted, and excluded from the other numbers; a complex "
+		"number counts\n"
+		"as two. Exit status 1: --fail-on has found a value; 2: an error, or a part could "
+		"not be\n"
 		"read, and the rest was printed. Under mpirun, ranks share the leaves.",
 	.example = "pytreefs stats ckpts/latest --only '**/kernel'",
 	.options = options,

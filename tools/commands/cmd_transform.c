@@ -204,13 +204,15 @@ const struct cmd cmd_transform = {
 	.name = "transform",
 	.args = "STEP|ITEM",
 	.summary = "print the tree that a file of rules makes: each leaf and its origin",
-	.help = "Exit status 1: a rule names a leaf that does not exist, or a value cannot be computed. A rule\n"
-		"that makes nothing, and a stored leaf that no rule uses, are reported on stderr. If a step has\n"
+	.help = "Exit status 1: a rule names a leaf that does not exist, or a value cannot be "
+		"computed. A rule\n"
+		"that makes nothing, and a stored leaf that no rule uses, are reported on stderr. "
+		"If a step has\n"
 		"several trees, the name of the item precedes each leaf. To see the tree itself:\n"
 		"pytreefs mount -o transforms=FILE.json, or ls -o transforms=FILE.json.",
-	.example =
-		"echo '{\"rules\": [{\"key\": \"count\", \"original_key\": \"step\"}]}' >rules.json\n"
-		"pytreefs transform --check rules.json ckpts/latest/state",
+	.example = "echo '{\"rules\": [{\"key\": \"count\", \"original_key\": \"step\"}]}' "
+		   ">rules.json\n"
+		   "pytreefs transform --check rules.json ckpts/latest/state",
 	.options = options,
 	.min_args = 1,
 	.max_args = 1,

@@ -37,8 +37,10 @@ static void say_not_looked_at(const struct verify *v)
 		       noun(v->opaque_items, "item", "items"), (unsigned long long)v->opaque_files,
 		       noun(v->opaque_files, "entry", "entries"),
 		       noun(v->opaque_items,
-			    "is not a tree, and was not looked at: only its handler knows what is in it",
-			    "are not trees, and were not looked at: only their handlers know what is in them"));
+			    "is not a tree, and was not looked at: only its handler knows what is "
+			    "in it",
+			    "are not trees, and were not looked at: only their handlers know what "
+			    "is in them"));
 	if (v->other_files)
 		printf("%llu other %s beside arrays and items %s not looked at\n",
 		       (unsigned long long)v->other_files,
@@ -108,14 +110,14 @@ static void sum_up_text(const struct verify *v)
 	if (v->level >= 3)
 		say_covered(v);
 	if (v->raw_bytes) {
-		say_size(
-			"of it are raw chunks without a checksum: a flipped bit in them cannot be seen\n",
-			v->raw_bytes);
+		say_size("of it are raw chunks without a checksum: a flipped bit in them cannot be "
+			 "seen\n",
+			 v->raw_bytes);
 	}
 	if (v->unsummed_bytes) {
-		say_size(
-			"of it are compressed without a checksum: most damage to them shows, some cannot\n",
-			v->unsummed_bytes);
+		say_size("of it are compressed without a checksum: most damage to them shows, some "
+			 "cannot\n",
+			 v->unsummed_bytes);
 	}
 	if (v->digest_leaves)
 		printf("%llu of %llu leaves %s compared\n", (unsigned long long)v->digest_leaves,
@@ -182,21 +184,19 @@ static void sum_up_json(const struct verify *v, const char *error)
 		 (unsigned long long)v->unchecked, (unsigned long long)v->refused,
 		 (unsigned long long)v->opaque_items, (unsigned long long)v->other_files,
 		 (unsigned long long)v->items, (unsigned long long)v->leaves);
-	buf_addf(
-		&out,
-		", \"chunks\": %llu, \"stored_bytes\": %llu, \"decoded_bytes\": %llu, \"missing_chunks\": %llu"
-		", \"unused_files\": %llu",
-		(unsigned long long)v->chunks, (unsigned long long)v->stored_bytes,
-		(unsigned long long)v->decoded_bytes, (unsigned long long)v->missing,
-		(unsigned long long)v->unused_files);
-	buf_addf(
-		&out,
-		", \"unopened_leaves\": %llu"
-		", \"without_checksum\": {\"leaves\": %llu, \"raw_bytes\": %llu, \"compressed_bytes\": %llu}"
-		", \"sha256\": {\"leaves\": %llu, \"bytes\": %llu}}\n",
-		(unsigned long long)v->unopened_leaves, (unsigned long long)v->unsummed_leaves,
-		(unsigned long long)v->raw_bytes, (unsigned long long)v->unsummed_bytes,
-		(unsigned long long)v->digest_leaves, (unsigned long long)v->digest_bytes);
+	buf_addf(&out,
+		 ", \"chunks\": %llu, \"stored_bytes\": %llu, \"decoded_bytes\": %llu, "
+		 "\"missing_chunks\": %llu, \"unused_files\": %llu",
+		 (unsigned long long)v->chunks, (unsigned long long)v->stored_bytes,
+		 (unsigned long long)v->decoded_bytes, (unsigned long long)v->missing,
+		 (unsigned long long)v->unused_files);
+	buf_addf(&out,
+		 ", \"unopened_leaves\": %llu"
+		 ", \"without_checksum\": {\"leaves\": %llu, \"raw_bytes\": %llu, "
+		 "\"compressed_bytes\": %llu}, \"sha256\": {\"leaves\": %llu, \"bytes\": %llu}}\n",
+		 (unsigned long long)v->unopened_leaves, (unsigned long long)v->unsummed_leaves,
+		 (unsigned long long)v->raw_bytes, (unsigned long long)v->unsummed_bytes,
+		 (unsigned long long)v->digest_leaves, (unsigned long long)v->digest_bytes);
 	print_span(stdout, buf_span(&out));
 }
 
@@ -283,11 +283,10 @@ static int open_whole_file(struct cmd_args *a, int r, struct ckpt **ret, char **
 	if (found <= 0)
 		return found < 0 ? found : err_restore(&why);
 	if (!ckpt_is_file(s.ns->ckpt) || item_is_safetensors(s.ns->ckpt->only_item))
-		return fail(
-			-EINVAL,
-			"'%s' is not a checkpoint: safetensors has no checksums; its header is right, and "
-			"`pytreefs stats` reads all of it",
-			a->arg[0]);
+		return fail(-EINVAL,
+			    "'%s' is not a checkpoint: safetensors has no checksums; its header is "
+			    "right, and `pytreefs stats` reads all of it",
+			    a->arg[0]);
 	if (*s.inner)
 		return fail(-EINVAL, "'%s' is in the file '%s': --only chooses leaves", a->arg[0],
 			    s.source);
@@ -303,11 +302,10 @@ static int fail_if_nothing_was_checked(const struct verify *v)
 	if (v->items > v->opaque_items || v->errors || v->unchecked || !group_is_lead(v->t.group))
 		return 0;
 	if (v->items)
-		return fail(
-			-ENOENT,
-			"'%s' has only items that are not trees, whose contents only their handlers "
-			"know: nothing was checked",
-			v->t.a->arg[0]);
+		return fail(-ENOENT,
+			    "'%s' has only items that are not trees, whose contents only their "
+			    "handlers know: nothing was checked",
+			    v->t.a->arg[0]);
 	return fail(-ENOENT, "'%s' has no %s: nothing was checked%s", v->t.a->arg[0],
 		    v->steps ? "items" : "steps",
 		    v->n_drafts ? ", since drafts are not looked at" : "");
@@ -401,9 +399,12 @@ const struct cmd cmd_verify = {
 	.name = "verify",
 	.args = "SOURCE|STEP|ITEM",
 	.summary = "check every record, reference, statistic and chunk of a checkpoint",
-	.help = "Level 1 reads every metadata file and database node, level 2 compares them with each other,\n"
-		"and level 3 decodes every chunk. Data without a checksum is counted. Exit status 1: something\n"
-		"is damaged, or Orbax refuses it; 2: an error, a part could not be read for another reason\n"
+	.help = "Level 1 reads every metadata file and database node, level 2 compares them with "
+		"each other,\n"
+		"and level 3 decodes every chunk. Data without a checksum is counted. Exit status "
+		"1: something\n"
+		"is damaged, or Orbax refuses it; 2: an error, a part could not be read for "
+		"another reason\n"
 		"(its mode), or there was nothing to check. Under mpirun, ranks share the leaves.",
 	.example = "pytreefs verify ckpts/latest",
 	.options = options,

@@ -290,7 +290,8 @@ static int check_names(const struct export *x)
 			    is_taken(end ? span_of(at, (size_t)(end - at)) : span_str(at)))
 				return fail(
 					-EINVAL,
-					"'%s': zarr has no place for this key, which is a name of its own",
+					"'%s': zarr has no place for this key, which is a name of "
+					"its own",
 					l->path);
 		}
 	}

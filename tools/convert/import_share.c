@@ -102,8 +102,7 @@ int import_list_share(struct import_list *f, struct rank_group *group)
 		return r;
 	r = group_broadcast(group, 0, &theirs);
 	if (r >= 0 && (theirs.n != sizeof(sum) || memcmp(theirs.p, &sum, sizeof(sum))))
-		r = fail(
-			-EIO,
-			"the input holds other leaves than on rank 0: do they see the same source?");
+		r = fail(-EIO, "the input holds other leaves than on rank 0: do they see the same "
+			       "source?");
 	return group_reduce(group, r);
 }

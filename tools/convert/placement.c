@@ -36,7 +36,9 @@ struct placement {
 
 /* ---- rules ---- */
 
-/* Append {"sharding_type": "NamedSharding", ... without the partition spec, of "fsdp=64,tensor=2". */
+/*
+ * Append {"sharding_type": "NamedSharding", ... without the partition spec, of "fsdp=64,tensor=2".
+ */
 static int put_mesh(const char *mesh, struct buf *ret)
 {
 	auto_buf sizes = { 0 }, names = { 0 };
@@ -122,10 +124,10 @@ static int read_rules(struct placement *p, const char *mesh, const char *file)
 
 		if (pair && (!json_is(item, JSON_ARRAY) || item->n != 2 ||
 			     !json_is(&item->items[0], JSON_STRING)))
-			return fail(
-				-EINVAL,
-				"'%s': rule %zu is not a pair of an expression and a partition spec",
-				file, i + 1);
+			return fail(-EINVAL,
+				    "'%s': rule %zu is not a pair of an expression and a partition "
+				    "spec",
+				    file, i + 1);
 		r = add_rule(p, buf_span(&head), pair ? item->items[0].s : item->name,
 			     pair ? &item->items[1] : item, file);
 		if (r < 0)

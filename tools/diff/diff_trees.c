@@ -161,7 +161,9 @@ static const struct tree_node *next_common(const struct tree_node *n, const stru
 	return NULL;
 }
 
-/* Whether the tree has the order of the fields of a namedtuple and of the keys of an OrderedDict. */
+/*
+ * Whether the tree has the order of the fields of a namedtuple and of the keys of an OrderedDict.
+ */
 static bool says_orders(const struct subtree_part *p)
 {
 	return p->item->tree->has_metadata || p->item->tree->has_manifest;

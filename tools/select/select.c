@@ -118,12 +118,14 @@ int select_end(const struct select *s)
 		if (!p->hit && p->is_directory)
 			return fail(
 				-ENOENT,
-				"no leaf is called '%s', a directory is: --only '**/%s/' chooses what is below it",
+				"no leaf is called '%s', a directory is: --only '**/%s/' chooses "
+				"what is below it",
 				p->glob, p->glob);
 		if (!p->hit)
 			return fail(
 				-ENOENT,
-				"no leaf matches '%s'; `pytreefs help patterns` says what patterns mean",
+				"no leaf matches '%s'; `pytreefs help patterns` says what patterns "
+				"mean",
 				p->glob);
 	}
 	return 0;

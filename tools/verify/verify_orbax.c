@@ -125,11 +125,10 @@ static bool has_other_keys(struct item *item, const struct tree_node *leaf,
 	if (words == row || !m->rank)
 		return false;
 	if (!words)
-		buf_addf(
-			ret,
-			"array_metadatas say that it holds random keys of '%.*s', which JAX does not "
-			"have: Orbax restores them only for programs that add it",
-			SPAN_ARG(impl));
+		buf_addf(ret,
+			 "array_metadatas say that it holds random keys of '%.*s', which JAX does "
+			 "not have: Orbax restores them only for programs that add it",
+			 SPAN_ARG(impl));
 	else
 		buf_addf(ret,
 			 "array_metadatas say that it holds random keys of '%.*s', which have %llu "

@@ -58,7 +58,8 @@ static int refuse_claimed(struct step_upload *u)
 		r = show_claim(u, who, sizeof(who));
 	return r < 0 ? r :
 		       fail(-EBUSY,
-			    "'%s' is being written by %s; if that died, `pytreefs gc` removes what it left",
+			    "'%s' is being written by %s; if that died, `pytreefs gc` removes what "
+			    "it left",
 			    base_of(u)->url, who);
 }
 
@@ -79,7 +80,8 @@ static int refuse_lost(struct step_upload *u)
 		return fail(-EBUSY, "'%s' was taken away from its writer: %s has it now", url, who);
 	return r < 0 ? r :
 		       fail(-EBUSY,
-			    "'%s' was taken away from its writer by `pytreefs gc`, or by hand: nobody has it now",
+			    "'%s' was taken away from its writer by `pytreefs gc`, or by hand: "
+			    "nobody has it now",
 			    url);
 }
 
@@ -167,7 +169,9 @@ int step_upload_begin(const char *url, const struct url_store_opts *opts, struct
 	if (r < 0)
 		return r;
 	r = claim_keeper_new(base_of(u), buf_span(&u->claim), opts->claim_renew_ms, &u->keeper);
-	/* Another writer may have committed the step and removed its claim since the first check. */
+	/*
+	 * Another writer may have committed the step and removed its claim since the first check.
+	 */
 	if (r >= 0)
 		r = check_empty(u);
 	if (r >= 0)

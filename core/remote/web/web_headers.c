@@ -124,7 +124,8 @@ static int web_headers_read_file(const char *path, int flags, struct buf *ret, s
 	if (st->st_mode & S_IRWXO)
 		return fail(
 			-EACCES,
-			"'%s' is open to all users (mode %04o), and may have secrets: chmod o= of it",
+			"'%s' is open to all users (mode %04o), and may have secrets: chmod o= of "
+			"it",
 			path, (unsigned)st->st_mode & 07777u);
 	r = secret_read_fd(fd, path, FILE_MAX, &text);
 	return r < 0 ? r : web_headers_parse(buf_span(&text), path, ret);

@@ -316,9 +316,9 @@ static int web_collect(struct probing *p, struct object_list **ret)
 	if (!p->listing->n)
 		return fail(
 			-ENOENT,
-			"'%s%s%s' has no file by which a checkpoint is known; over http nothing can be "
-			"listed: a source is an item, a step that has _CHECKPOINT_METADATA, or "
-			"safetensors files",
+			"'%s%s%s' has no file by which a checkpoint is known; over http nothing "
+			"can be listed: a source is an item, a step that has _CHECKPOINT_METADATA, "
+			"or safetensors files",
 			p->s->base.url, *p->path ? "/" : "", p->path);
 	p->listing->is_partial = true;
 	p->listing->asked = p->s->opts.names.name;
