@@ -401,10 +401,12 @@ int json_pull_bool(struct json_pull *p, bool *ret)
 	int r = expect(p, JSON_BOOL);
 	bool yes = r >= 0 && p->text.p[p->at] == 't';
 
-	if (r >= 0)
-		r = take_word(p, yes ? "true" : "false");
-	if (r >= 0)
-		*ret = yes;
+	if (r < 0)
+		return r;
+	r = take_word(p, yes ? "true" : "false");
+	if (r < 0)
+		return r;
+	*ret = yes;
 	return r;
 }
 

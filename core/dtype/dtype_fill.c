@@ -335,11 +335,14 @@ int dtype_fill_print(enum dtype t, int version, const uint8_t fill[LIMIT_ITEM_BY
 	if (dtype_info(t)->kind != DTYPE_KIND_COMPLEX)
 		return dtype_value_print(t, fill, ret);
 	r = buf_add_byte(ret, '[');
-	if (r >= 0)
-		r = print_float(part, version, fill, ret);
-	if (r >= 0)
-		r = buf_add_byte(ret, ',');
-	if (r >= 0)
-		r = print_float(part, version, fill + dtype_info(t)->word, ret);
+	if (r < 0)
+		return r;
+	r = print_float(part, version, fill, ret);
+	if (r < 0)
+		return r;
+	r = buf_add_byte(ret, ',');
+	if (r < 0)
+		return r;
+	r = print_float(part, version, fill + dtype_info(t)->word, ret);
 	return r < 0 ? r : buf_add_byte(ret, ']');
 }

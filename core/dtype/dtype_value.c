@@ -74,12 +74,15 @@ static int print_complex(enum dtype t, const uint8_t *element, struct buf *ret)
 	enum dtype part = t == DTYPE_COMPLEX64 ? DTYPE_FLOAT32 : DTYPE_FLOAT64;
 	int r = buf_add_byte(ret, '[');
 
-	if (r >= 0)
-		r = print_float(part, element, ret);
-	if (r >= 0)
-		r = buf_add_str(ret, ", ");
-	if (r >= 0)
-		r = print_float(part, element + dtype_info(t)->word, ret);
+	if (r < 0)
+		return r;
+	r = print_float(part, element, ret);
+	if (r < 0)
+		return r;
+	r = buf_add_str(ret, ", ");
+	if (r < 0)
+		return r;
+	r = print_float(part, element + dtype_info(t)->word, ret);
 	return r < 0 ? r : buf_add_byte(ret, ']');
 }
 
@@ -192,10 +195,12 @@ static int parse_complex(enum dtype t, const struct json *j, uint8_t *element)
 	if (!json_is(j, JSON_ARRAY) || j->n != 2)
 		return no_value(t, "is not [re, im] of");
 	r = parse_float(part, &j->items[0], own);
-	if (r >= 0)
-		r = parse_float(part, &j->items[1], own + dtype_info(t)->word);
-	if (r >= 0)
-		memcpy(element, own, dtype_info(t)->size);
+	if (r < 0)
+		return r;
+	r = parse_float(part, &j->items[1], own + dtype_info(t)->word);
+	if (r < 0)
+		return r;
+	memcpy(element, own, dtype_info(t)->size);
 	return r;
 }
 

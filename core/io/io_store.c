@@ -260,9 +260,12 @@ static int look(struct io_dir *dir, const char *rel, const struct io_want *want,
 	auto_free char *path = NULL;
 	int r = path_in_store(dir, rel, &path);
 
-	if (r >= 0)
-		r = dir->io->ops->lookup(dir->io, path, want, ret);
-	if (r >= 0 && ret_path)
+	if (r < 0)
+		return r;
+	r = dir->io->ops->lookup(dir->io, path, want, ret);
+	if (r < 0)
+		return r;
+	if (ret_path)
 		*ret_path = take(path);
 	return r;
 }

@@ -303,10 +303,12 @@ int kv_copy(struct kv *kv, struct span key, const struct kv_copying *y)
 		return r;
 	out->unchecked = !y->checked && r == 0;
 	r = kv_stream_add(out, y->tail);
-	if (r >= 0)
-		r = kv_stream_close(out);
-	if (r >= 0)
-		out = NULL;
+	if (r < 0)
+		return r;
+	r = kv_stream_close(out);
+	if (r < 0)
+		return r;
+	out = NULL;
 	return r;
 }
 

@@ -118,12 +118,16 @@ int sandbox_print(struct buf *ret)
 	int r = buf_addf(ret, "{\"mode\": \"%s\", \"no_new_privs\": %s, \"capabilities\": [",
 			 words[now.mode], now.no_new_privs ? "true" : "false");
 
-	if (r >= 0)
-		r = capabilities_print(ret);
-	if (r >= 0)
-		r = buf_addf(ret, "], \"landlock\": %d, \"seccomp\": %s", now.landlock,
-			     now.system_calls ? "true" : "false");
-	if (r >= 0 && *now.missing) {
+	if (r < 0)
+		return r;
+	r = capabilities_print(ret);
+	if (r < 0)
+		return r;
+	r = buf_addf(ret, "], \"landlock\": %d, \"seccomp\": %s", now.landlock,
+		     now.system_calls ? "true" : "false");
+	if (r < 0)
+		return r;
+	if (*now.missing) {
 		r = buf_addf(ret, ", \"missing\": \"");
 		for (const char *c = now.missing; *c && r >= 0; c++)
 			r = buf_add_byte(ret, (uint8_t)(*c == '"' || *c == '\\' ? '\'' : *c));

@@ -111,13 +111,14 @@ static int allow_network(scmp_filter_ctx f)
 		r = allow(f, for_network[i]);
 	for (size_t i = 0; i < ARRAY_LEN(families) && r >= 0; i++)
 		r = allow_if(f, SCMP_SYS(socket), SCMP_A0(SCMP_CMP_EQ, (unsigned)families[i]));
+	if (r < 0)
+		return r;
 	/* The resolver tries a caching daemon first, and works without it. */
-	if (r >= 0)
-		r = seccomp_rule_add(f, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1,
-				     SCMP_A0(SCMP_CMP_EQ, AF_UNIX));
-	if (r >= 0)
-		r = allow_if(f, SCMP_SYS(ioctl), SCMP_A1(SCMP_CMP_MASKED_EQ, 0xffffffff, FIONBIO));
-	return r;
+	r = seccomp_rule_add(f, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1,
+			     SCMP_A0(SCMP_CMP_EQ, AF_UNIX));
+	if (r < 0)
+		return r;
+	return allow_if(f, SCMP_SYS(ioctl), SCMP_A1(SCMP_CMP_MASKED_EQ, 0xffffffff, FIONBIO));
 }
 
 static int allow_parts(scmp_filter_ctx f, const struct sandbox_rules *rules)
@@ -132,39 +133,52 @@ static int allow_parts(scmp_filter_ctx f, const struct sandbox_rules *rules)
 	for (size_t i = 0; i < ARRAY_LEN(prctls) && r >= 0; i++)
 		r = allow_if(f, SCMP_SYS(prctl),
 			     SCMP_A0(SCMP_CMP_MASKED_EQ, 0xffffffff, (unsigned)prctls[i]));
-	if (r >= 0)
-		r = allow_if(f, SCMP_SYS(mmap), SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
-	if (r >= 0)
-		r = allow_if(f, SCMP_SYS(mprotect), SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
+	if (r < 0)
+		return r;
+	r = allow_if(f, SCMP_SYS(mmap), SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
+	if (r < 0)
+		return r;
+	r = allow_if(f, SCMP_SYS(mprotect), SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
+	if (r < 0)
+		return r;
 	/*
 	 * Threads, but not processes. The filter cannot check flags of clone3(), so the C library
 	 * falls back to clone().
 	 */
-	if (r >= 0)
-		r = allow_if(f, SCMP_SYS(clone),
-			     SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD | CLONE_NEWUSER,
-				     CLONE_THREAD));
-	if (r >= 0)
-		r = seccomp_rule_add(f, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
-	if (r >= 0)
-		r = allow_if(f, SCMP_SYS(tgkill), SCMP_A0(SCMP_CMP_EQ, (unsigned)getpid()));
+	r = allow_if(f, SCMP_SYS(clone),
+		     SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD | CLONE_NEWUSER, CLONE_THREAD));
+	if (r < 0)
+		return r;
+	r = seccomp_rule_add(f, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
+	if (r < 0)
+		return r;
+	r = allow_if(f, SCMP_SYS(tgkill), SCMP_A0(SCMP_CMP_EQ, (unsigned)getpid()));
+	if (r < 0)
+		return r;
 	/* Check whether the process that left a file still exists; this sends no signal. */
-	if (r >= 0 && rules->writes_everywhere)
+	if (rules->writes_everywhere)
 		r = allow_if(f, SCMP_SYS(kill), SCMP_A1(SCMP_CMP_EQ, 0));
+	if (r < 0)
+		return r;
 	/* Only the processors of the calling thread. */
-	if (r >= 0)
-		r = allow_if(f, SCMP_SYS(sched_setaffinity), SCMP_A0(SCMP_CMP_EQ, 0));
+	r = allow_if(f, SCMP_SYS(sched_setaffinity), SCMP_A0(SCMP_CMP_EQ, 0));
+	if (r < 0)
+		return r;
 	/* Only its own limits. */
-	if (r >= 0)
-		r = allow_if(f, SCMP_SYS(prlimit64), SCMP_A0(SCMP_CMP_EQ, 0));
-	if (r >= 0 && rules->uses_network)
+	r = allow_if(f, SCMP_SYS(prlimit64), SCMP_A0(SCMP_CMP_EQ, 0));
+	if (r < 0)
+		return r;
+	if (rules->uses_network)
 		return allow_network(f);
 	/* On existing sockets: to syslog if it is connected, and files to and from the broker. */
-	if (r >= 0)
-		r = allow_if(f, SCMP_SYS(sendto), SCMP_A4(SCMP_CMP_EQ, 0));
-	if (r >= 0 && rules->broker >= 0)
+	r = allow_if(f, SCMP_SYS(sendto), SCMP_A4(SCMP_CMP_EQ, 0));
+	if (r < 0)
+		return r;
+	if (rules->broker >= 0)
 		r = allow_if(f, SCMP_SYS(sendmsg), SCMP_A0(SCMP_CMP_EQ, (unsigned)rules->broker));
-	if (r >= 0 && rules->broker >= 0)
+	if (r < 0)
+		return r;
+	if (rules->broker >= 0)
 		r = allow_if(f, SCMP_SYS(recvmsg), SCMP_A0(SCMP_CMP_EQ, (unsigned)rules->broker));
 	return r;
 }
