@@ -278,11 +278,15 @@ static int node_parse_body(struct wire *w, struct span transitive, struct ocdbt_
 	if (!wire_ok(w))
 		return fail(-EUCLEAN, "node is empty");
 	r = ocdbt_files_parse(w, transitive, &node->arena, &node->files);
-	if (r >= 0)
-		r = keys_parse(w, node);
-	if (r >= 0)
-		r = node->height ? interior_parse(w, node) : leaf_parse(w, node);
-	if (r >= 0 && wire_left(w))
+	if (r < 0)
+		return r;
+	r = keys_parse(w, node);
+	if (r < 0)
+		return r;
+	r = node->height ? interior_parse(w, node) : leaf_parse(w, node);
+	if (r < 0)
+		return r;
+	if (wire_left(w))
 		r = fail(-EUCLEAN, "%zu bytes follow the last entry", wire_left(w));
 	return r;
 }

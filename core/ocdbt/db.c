@@ -63,10 +63,12 @@ int db_read(struct ocdbt *db, const struct ocdbt_ref *ref, uint64_t limit, struc
 	if (r < 0 || ref->len == 0)
 		return r;
 	r = buf_reserve(ret, ref->len);
-	if (r >= 0)
-		r = io_read_exact(file, ret->p + ret->n, ref->len, ref->off);
-	if (r >= 0)
-		ret->n += ref->len;
+	if (r < 0)
+		return r;
+	r = io_read_exact(file, ret->p + ret->n, ref->len, ref->off);
+	if (r < 0)
+		return r;
+	ret->n += ref->len;
 	return r;
 }
 
@@ -93,10 +95,12 @@ static int node_mark(struct ocdbt *db, const struct ocdbt_ref *ref, uint64_t ret
 	uint64_t bytes = 0;
 	int r = db_ref_id(ref, ret_id);
 
-	if (r >= 0)
-		r = db_file_path(ref, &path);
-	if (r >= 0)
-		*ret = io_mark(db->dir, (const char *)path.p, 1, &bytes);
+	if (r < 0)
+		return r;
+	r = db_file_path(ref, &path);
+	if (r < 0)
+		return r;
+	*ret = io_mark(db->dir, (const char *)path.p, 1, &bytes);
 	return r;
 }
 
@@ -381,9 +385,12 @@ static int db_load(struct ocdbt *db)
 
 	if (r == -ENOENT)
 		return fail(r, "no database in '%s': '%s' is absent", db->dir->path, MANIFEST);
-	if (r >= 0)
-		r = buf_add(&db->manifest_name, MANIFEST, sizeof(MANIFEST));
-	if (r >= 0 && db->manifest.config.kind == OCDBT_NUMBERED)
+	if (r < 0)
+		return r;
+	r = buf_add(&db->manifest_name, MANIFEST, sizeof(MANIFEST));
+	if (r < 0)
+		return r;
+	if (db->manifest.config.kind == OCDBT_NUMBERED)
 		r = load_numbered(db);
 	return r;
 }

@@ -42,11 +42,15 @@ int db_file_path(const struct ocdbt_ref *ref, struct buf *ret)
 {
 	int r = buf_add_span(ret, ref->base);
 
-	if (r >= 0)
-		r = buf_add_span(ret, ref->rel);
-	if (r >= 0)
-		r = check_path(buf_span(ret));
-	if (r >= 0 && !buf_str(ret))
+	if (r < 0)
+		return r;
+	r = buf_add_span(ret, ref->rel);
+	if (r < 0)
+		return r;
+	r = check_path(buf_span(ret));
+	if (r < 0)
+		return r;
+	if (!buf_str(ret))
 		r = -ENOMEM;
 	return r;
 }

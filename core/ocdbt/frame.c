@@ -220,15 +220,19 @@ static int frame_put(enum ocdbt_record kind, const struct ocdbt_config *compress
 	size_t at = ret->n;
 	int r = wire_put_u32be(ret, records[kind].magic);
 
-	if (r >= 0)
-		r = wire_put_u64le(ret, 0); /* the length, which is set at the end */
-	if (r >= 0)
-		r = wire_put_varint(ret, 0);
-	if (r >= 0)
-		r = wire_put_varint(ret, compression);
-	if (r >= 0)
-		r = compression == OCDBT_ZSTD ? zstd_encode(body, compress->zstd_level, ret) :
-						buf_add_span(ret, body);
+	if (r < 0)
+		return r;
+	r = wire_put_u64le(ret, 0); /* the length, which is set at the end */
+	if (r < 0)
+		return r;
+	r = wire_put_varint(ret, 0);
+	if (r < 0)
+		return r;
+	r = wire_put_varint(ret, compression);
+	if (r < 0)
+		return r;
+	r = compression == OCDBT_ZSTD ? zstd_encode(body, compress->zstd_level, ret) :
+					buf_add_span(ret, body);
 	if (r < 0)
 		return r;
 	set_u64le(ret->p + at + 4, ret->n - at + CRC_BYTES);

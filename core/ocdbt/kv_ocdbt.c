@@ -77,10 +77,12 @@ static int ocdbt_list(struct kv *kv, struct span prefix, kv_each_fn *each, void 
 	struct ocdbt_entry e;
 	int r = ocdbt_prefix_end(prefix, &end);
 
-	if (r >= 0)
-		r = ocdbt_cursor_open(k->db, &k->version, &cur);
-	if (r >= 0)
-		r = ocdbt_cursor_range(cur, prefix, buf_span(&end));
+	if (r < 0)
+		return r;
+	r = ocdbt_cursor_open(k->db, &k->version, &cur);
+	if (r < 0)
+		return r;
+	r = ocdbt_cursor_range(cur, prefix, buf_span(&end));
 	while (r >= 0) {
 		r = ocdbt_cursor_next(cur, &e);
 		if (r <= 0)

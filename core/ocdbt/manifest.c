@@ -54,17 +54,24 @@ static int config_pack(const struct ocdbt_config *c, struct buf *ret)
 {
 	int r = buf_add(ret, c->uuid, sizeof(c->uuid));
 
-	if (r >= 0)
-		r = wire_put_u8(ret, (uint8_t)c->kind);
-	if (r >= 0)
-		r = wire_put_varint(ret, c->max_inline_value_bytes);
-	if (r >= 0)
-		r = wire_put_varint(ret, c->max_decoded_node_bytes);
-	if (r >= 0)
-		r = wire_put_u8(ret, (uint8_t)c->arity_log2);
-	if (r >= 0)
-		r = wire_put_varint(ret, c->compression);
-	if (r >= 0 && c->compression == OCDBT_ZSTD)
+	if (r < 0)
+		return r;
+	r = wire_put_u8(ret, (uint8_t)c->kind);
+	if (r < 0)
+		return r;
+	r = wire_put_varint(ret, c->max_inline_value_bytes);
+	if (r < 0)
+		return r;
+	r = wire_put_varint(ret, c->max_decoded_node_bytes);
+	if (r < 0)
+		return r;
+	r = wire_put_u8(ret, (uint8_t)c->arity_log2);
+	if (r < 0)
+		return r;
+	r = wire_put_varint(ret, c->compression);
+	if (r < 0)
+		return r;
+	if (c->compression == OCDBT_ZSTD)
 		r = wire_put_u32le(ret, (uint32_t)c->zstd_level);
 	return r;
 }
@@ -128,11 +135,13 @@ static int versions_parse(struct wire *w, struct ocdbt_manifest *m)
 	struct ocdbt_files files;
 	int r = ocdbt_files_parse(w, span_of(NULL, 0), &m->arena, &files);
 
-	if (r >= 0)
-		r = ocdbt_versions_parse(w, &files, a, &m->arena, &m->versions, &m->n_versions);
-	if (r >= 0)
-		r = ocdbt_version_refs_parse(w, &files, ocdbt_vnode_height_max(a), true, &m->arena,
-					     &m->nodes, &m->n_nodes);
+	if (r < 0)
+		return r;
+	r = ocdbt_versions_parse(w, &files, a, &m->arena, &m->versions, &m->n_versions);
+	if (r < 0)
+		return r;
+	r = ocdbt_version_refs_parse(w, &files, ocdbt_vnode_height_max(a), true, &m->arena,
+				     &m->nodes, &m->n_nodes);
 	for (size_t i = 0; r >= 0 && i < m->n_nodes; i++)
 		r = check_node(m, i);
 	if (r < 0)

@@ -79,9 +79,7 @@ static int put_vnode(struct carry *c, const struct ocdbt_vnode *v, struct ocdbt_
 	auto_buf record = { 0 };
 	int r = ocdbt_vnode_pack(v, &c->new->config, &record);
 
-	if (r >= 0)
-		r = ocdbt_data_put(c->data, buf_span(&record), &ret->node);
-	return r;
+	return r < 0 ? r : ocdbt_data_put(c->data, buf_span(&record), &ret->node);
 }
 
 /* Write the former inline versions as a node of height 0. */

@@ -106,11 +106,15 @@ int ocdbt_packer_add(struct ocdbt_packer *p, const struct ocdbt_entry *e)
 	int r = check_key(p, e->key);
 
 	assert(p->height == 0);
-	if (r >= 0)
-		r = check_value(v);
-	if (r >= 0)
-		r = reserve_entry(p, e->key.n, v->kind == OCDBT_INLINE ? v->bytes.n : 0);
-	if (r >= 0 && v->kind == OCDBT_FILE)
+	if (r < 0)
+		return r;
+	r = check_value(v);
+	if (r < 0)
+		return r;
+	r = reserve_entry(p, e->key.n, v->kind == OCDBT_INLINE ? v->bytes.n : 0);
+	if (r < 0)
+		return r;
+	if (v->kind == OCDBT_FILE)
 		r = ocdbt_filelist_add(&p->files, v->ref.base, v->ref.rel, &id);
 	if (r < 0)
 		return r;
@@ -134,12 +138,15 @@ int ocdbt_packer_add_child(struct ocdbt_packer *p, struct span key, unsigned str
 	int r = check_key(p, key);
 
 	assert(p->height > 0 && strip <= key.n);
-	if (r >= 0)
-		r = check_value(&as_value);
-	if (r >= 0)
-		r = reserve_entry(p, key.n, 0);
-	if (r >= 0)
-		r = ocdbt_filelist_add(&p->files, ref->base, ref->rel, &id);
+	if (r < 0)
+		return r;
+	r = check_value(&as_value);
+	if (r < 0)
+		return r;
+	r = reserve_entry(p, key.n, 0);
+	if (r < 0)
+		return r;
+	r = ocdbt_filelist_add(&p->files, ref->base, ref->rel, &id);
 	if (r < 0)
 		return r;
 	put(&p->id, &id, 4);
@@ -265,18 +272,24 @@ int ocdbt_packer_pack(struct ocdbt_packer *p, unsigned strip, const struct ocdbt
 		return fail(-ENOMEM, "cannot allocate a node of %u entries", p->n);
 	/* Most of the body is keys and inline values; growing it in steps would copy them. */
 	r = buf_reserve(&body, p->suffix.n + p->inline_bytes.n + (size_t)p->n * 12);
-	if (r >= 0)
-		r = wire_put_u8(&body, (uint8_t)p->height);
-	if (r >= 0)
-		r = ocdbt_filelist_pack(&p->files, &body, index);
-	if (r >= 0)
-		r = put_keys(p, strip, &body);
-	if (r >= 0)
-		r = p->height ? put_children(p, index, &body) : put_values(p, index, &body);
-	if (r >= 0)
-		r = ocdbt_frame_pack(OCDBT_BTREENODE, compress, buf_span(&body), ret);
-	if (r >= 0)
-		sum_stats(p, ret_stats);
+	if (r < 0)
+		return r;
+	r = wire_put_u8(&body, (uint8_t)p->height);
+	if (r < 0)
+		return r;
+	r = ocdbt_filelist_pack(&p->files, &body, index);
+	if (r < 0)
+		return r;
+	r = put_keys(p, strip, &body);
+	if (r < 0)
+		return r;
+	r = p->height ? put_children(p, index, &body) : put_values(p, index, &body);
+	if (r < 0)
+		return r;
+	r = ocdbt_frame_pack(OCDBT_BTREENODE, compress, buf_span(&body), ret);
+	if (r < 0)
+		return r;
+	sum_stats(p, ret_stats);
 	return r;
 }
 

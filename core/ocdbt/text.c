@@ -109,20 +109,25 @@ int ocdbt_manifest_text(struct buf *out, const struct ocdbt_manifest *m)
 	const struct ocdbt_config *c = &m->config;
 	int r = text_put(out, FMT_UUID, span_of(c->uuid, sizeof(c->uuid)));
 
-	if (r >= 0)
-		r = text_put(out, FMT_KIND, U(c->kind));
-	if (r >= 0)
-		r = text_put(out, FMT_INLINE_MAX, U(c->max_inline_value_bytes));
-	if (r >= 0)
-		r = text_put(out, FMT_NODE_MAX, U(c->max_decoded_node_bytes));
-	if (r >= 0)
-		r = text_put(out, FMT_ARITY, U(c->arity_log2));
-	if (r >= 0)
-		r = c->compression == OCDBT_ZSTD ?
-			    text_put(out, FMT_CODE_ZSTD, (int64_t)c->zstd_level) :
-			    text_put(out, FMT_CODE_PLAIN);
-	if (r >= 0)
-		r = versions_text(out, m->versions, m->n_versions);
+	if (r < 0)
+		return r;
+	r = text_put(out, FMT_KIND, U(c->kind));
+	if (r < 0)
+		return r;
+	r = text_put(out, FMT_INLINE_MAX, U(c->max_inline_value_bytes));
+	if (r < 0)
+		return r;
+	r = text_put(out, FMT_NODE_MAX, U(c->max_decoded_node_bytes));
+	if (r < 0)
+		return r;
+	r = text_put(out, FMT_ARITY, U(c->arity_log2));
+	if (r < 0)
+		return r;
+	r = c->compression == OCDBT_ZSTD ? text_put(out, FMT_CODE_ZSTD, (int64_t)c->zstd_level) :
+					   text_put(out, FMT_CODE_PLAIN);
+	if (r < 0)
+		return r;
+	r = versions_text(out, m->versions, m->n_versions);
 	return r < 0 ? r : version_refs_text(out, m->nodes, m->n_nodes);
 }
 

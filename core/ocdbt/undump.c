@@ -214,14 +214,18 @@ static int get_config(struct text *t, struct ocdbt_config *c)
 	int64_t level = 0;
 	int r = TEXT_NEED(t, FMT_UUID, &uuid);
 
-	if (r >= 0)
-		r = TEXT_NEED(t, FMT_KIND, &kind);
-	if (r >= 0)
-		r = TEXT_NEED(t, FMT_INLINE_MAX, &inline_max);
-	if (r >= 0)
-		r = TEXT_NEED(t, FMT_NODE_MAX, &node_max);
-	if (r >= 0)
-		r = TEXT_NEED(t, FMT_ARITY, &arity);
+	if (r < 0)
+		return r;
+	r = TEXT_NEED(t, FMT_KIND, &kind);
+	if (r < 0)
+		return r;
+	r = TEXT_NEED(t, FMT_INLINE_MAX, &inline_max);
+	if (r < 0)
+		return r;
+	r = TEXT_NEED(t, FMT_NODE_MAX, &node_max);
+	if (r < 0)
+		return r;
+	r = TEXT_NEED(t, FMT_ARITY, &arity);
 	if (r < 0)
 		return r;
 	if (!text_next(t))
