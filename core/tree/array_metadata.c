@@ -208,20 +208,27 @@ static int put_entry(struct buf *out, const struct array_metadata *e)
 {
 	int r = buf_add_str(out, "{\"array_metadata\": {\"param_name\": ");
 
-	if (r >= 0)
-		r = json_put_str(out, e->param, JSON_PYTHON);
-	if (r >= 0)
-		r = buf_add_str(out, ", \"write_shape\": ");
-	if (r >= 0)
-		r = json_put_uints(out, e->write_shape, e->write_rank, JSON_PYTHON);
-	if (r >= 0)
-		r = buf_add_str(out, ", \"chunk_shape\": ");
-	if (r >= 0)
-		r = json_put_uints(out, e->chunk_shape, e->chunk_rank, JSON_PYTHON);
-	if (r >= 0)
-		r = buf_add_str(out, ", \"ext_metadata\": ");
-	if (r >= 0)
-		r = buf_add_span(out, e->ext.p ? e->ext : span_str("null"));
+	if (r < 0)
+		return r;
+	r = json_put_str(out, e->param, JSON_PYTHON);
+	if (r < 0)
+		return r;
+	r = buf_add_str(out, ", \"write_shape\": ");
+	if (r < 0)
+		return r;
+	r = json_put_uints(out, e->write_shape, e->write_rank, JSON_PYTHON);
+	if (r < 0)
+		return r;
+	r = buf_add_str(out, ", \"chunk_shape\": ");
+	if (r < 0)
+		return r;
+	r = json_put_uints(out, e->chunk_shape, e->chunk_rank, JSON_PYTHON);
+	if (r < 0)
+		return r;
+	r = buf_add_str(out, ", \"ext_metadata\": ");
+	if (r < 0)
+		return r;
+	r = buf_add_span(out, e->ext.p ? e->ext : span_str("null"));
 	return r < 0 ? r : buf_add_str(out, "}}");
 }
 

@@ -156,10 +156,12 @@ int name_escape_hashed(struct span key, enum name_use use, enum name_ext ext, un
 		return r;
 	name.n = keep_len(buf_span(&name), LIMIT_NAME_KEEP);
 	r = buf_add_byte(&name, '~');
-	if (r >= 0)
-		r = buf_add_hex(&name, span_of(digest, HASH_DIGITS / 2));
-	if (r >= 0)
-		r = buf_add_str(&name, name_ext_text(ext));
+	if (r < 0)
+		return r;
+	r = buf_add_hex(&name, span_of(digest, HASH_DIGITS / 2));
+	if (r < 0)
+		return r;
+	r = buf_add_str(&name, name_ext_text(ext));
 	return r < 0 ? r : buf_add_span(ret, buf_span(&name));
 }
 
@@ -218,14 +220,15 @@ int name_unescape(struct span stem, enum name_use use, unsigned ours, struct buf
 		return fail(-EINVAL, "name '%.*s' is shortened: its key is in user.pytree.key",
 			    SPAN_ARG(stem));
 	r = decode(stem, &key);
+	if (r < 0)
+		return r;
 	/*
 	 * The escaped spelling of one of our names may have been copied from a place where it is
 	 * needed; other names are spelled alike everywhere.
 	 */
-	if (r >= 0 && span_starts(stem, span_str("%")))
+	if (span_starts(stem, span_str("%")))
 		ours = NAME_OURS_ALL;
-	if (r >= 0)
-		r = escape_stem(buf_span(&key), use == NAME_CONTAINER, ours, &again);
+	r = escape_stem(buf_span(&key), use == NAME_CONTAINER, ours, &again);
 	if (r < 0)
 		return r;
 	if (!span_eq(buf_span(&again), stem))

@@ -368,27 +368,36 @@ static int put_named(struct buf *out, const struct sharding *s)
 {
 	int r = buf_add_str(out, "{\"sharding_type\": \"NamedSharding\", \"shape\": ");
 
-	if (r >= 0)
-		r = json_put_uints(out, s->mesh, s->n_mesh, JSON_PYTHON);
-	if (r >= 0)
-		r = buf_add_str(out, ", \"axis_names\": ");
-	if (r >= 0)
-		r = put_texts(out, s->names, s->n_mesh);
-	if (r >= 0 && s->has_types) {
+	if (r < 0)
+		return r;
+	r = json_put_uints(out, s->mesh, s->n_mesh, JSON_PYTHON);
+	if (r < 0)
+		return r;
+	r = buf_add_str(out, ", \"axis_names\": ");
+	if (r < 0)
+		return r;
+	r = put_texts(out, s->names, s->n_mesh);
+	if (r < 0)
+		return r;
+	if (s->has_types) {
 		r = buf_add_str(out, ", \"axis_types\": ");
 		if (r >= 0)
 			r = put_texts(out, s->types, s->n_mesh);
 	}
-	if (r >= 0)
-		r = buf_add_str(out, ", \"partition_spec\": [");
+	if (r < 0)
+		return r;
+	r = buf_add_str(out, ", \"partition_spec\": [");
 	for (unsigned i = 0; i < s->n_spec && r >= 0; i++) {
 		r = buf_add_str(out, i ? ", " : "");
 		if (r >= 0)
 			r = put_spec_axis(out, s, &s->spec[i]);
 	}
-	if (r >= 0)
-		r = buf_add_byte(out, ']');
-	if (r >= 0 && s->ids) {
+	if (r < 0)
+		return r;
+	r = buf_add_byte(out, ']');
+	if (r < 0)
+		return r;
+	if (s->ids) {
 		r = buf_add_str(out, ", \"device_mesh\": {\"mesh\": ");
 		if (r >= 0)
 			r = put_devices(out, s);

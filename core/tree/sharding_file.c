@@ -176,12 +176,15 @@ int shardings_parse(struct span json, const char *what, struct shardings **ret)
 		return no_memory(what);
 	s->arena.metered = true;
 	r = take_members(&d);
-	if (r >= 0)
-		r = json_pull_end(&d.in);
-	if (r >= 0)
-		r = decode_all(&d, (void *)d.entries.p, d.entries.n / sizeof(struct placed));
-	if (r >= 0)
-		r = set_entries(s, (void *)d.entries.p, d.entries.n / sizeof(struct placed));
+	if (r < 0)
+		return r;
+	r = json_pull_end(&d.in);
+	if (r < 0)
+		return r;
+	r = decode_all(&d, (void *)d.entries.p, d.entries.n / sizeof(struct placed));
+	if (r < 0)
+		return r;
+	r = set_entries(s, (void *)d.entries.p, d.entries.n / sizeof(struct placed));
 	if (r < 0)
 		return r;
 	*ret = take(s);

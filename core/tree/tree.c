@@ -95,10 +95,12 @@ int tree_add(struct tree *tree, struct tree_node *parent, struct span key, bool 
 		return fail(-EINVAL, "position and key under one parent: '%.*s' beside '%.*s'",
 			    SPAN_ARG(key), SPAN_ARG(parent->last->key));
 	r = arena_keep(&tree->arena, key, &key);
-	if (r >= 0)
-		r = tree_attach(tree, parent, key, key_is_index, ret);
-	if (r >= 0)
-		(*ret)->kind = kind;
+	if (r < 0)
+		return r;
+	r = tree_attach(tree, parent, key, key_is_index, ret);
+	if (r < 0)
+		return r;
+	(*ret)->kind = kind;
 	return r;
 }
 

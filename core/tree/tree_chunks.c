@@ -120,17 +120,20 @@ int aggregate_join(struct tree *tree, const char *what, const struct tree_node *
 	if (!chunks->n_children)
 		return broken(what, "an array has no chunks");
 	r = take_sequence(tree, what, shape, AGGREGATE_INT, &dims);
-	if (r >= 0)
-		r = take_sequence(tree, what, chunks, AGGREGATE_ARRAY, &pieces);
+	if (r < 0)
+		return r;
+	r = take_sequence(tree, what, chunks, AGGREGATE_ARRAY, &pieces);
 	for (uint32_t i = 0; r >= 0 && i < shape->n_children; i++) {
 		if (dims[i]->aggregate->i < 0)
 			return broken(what, "malformed shape of an array");
 		axes[i] = (uint64_t)dims[i]->aggregate->i;
 	}
-	if (r >= 0)
-		r = join_chunks(tree, what, pieces, chunks->n_children, &all, &bytes);
-	if (r >= 0)
-		r = aggregate_array(tree, what, axes, shape->n_children, bytes, ret);
+	if (r < 0)
+		return r;
+	r = join_chunks(tree, what, pieces, chunks->n_children, &all, &bytes);
+	if (r < 0)
+		return r;
+	r = aggregate_array(tree, what, axes, shape->n_children, bytes, ret);
 	if (r < 0)
 		return r;
 	if (ret->item_size != pieces[0]->aggregate->item_size)

@@ -23,8 +23,9 @@ static int put_path(struct path_texts *t)
 	buf_clear(&t->label);
 	buf_clear(&t->keys);
 	r = buf_add_byte(&t->label, '(');
-	if (r >= 0)
-		r = buf_add_byte(&t->keys, '[');
+	if (r < 0)
+		return r;
+	r = buf_add_byte(&t->keys, '[');
 	for (unsigned i = 0; i < t->depth && r >= 0; i++) {
 		r = buf_add_str(&t->label, i ? ", " : "");
 		if (r >= 0)
@@ -37,8 +38,9 @@ static int put_path(struct path_texts *t)
 			r = buf_addf(&t->keys, ", \"key_type\": %d}",
 				     t->path[i]->key_is_index ? 1 : 2);
 	}
-	if (r >= 0)
-		r = buf_add_str(&t->label, t->depth == 1 ? ",)" : ")");
+	if (r < 0)
+		return r;
+	r = buf_add_str(&t->label, t->depth == 1 ? ",)" : ")");
 	return r < 0 ? r : buf_add_byte(&t->keys, ']');
 }
 
@@ -56,16 +58,21 @@ static int put_entry(const struct tree_node *node, bool rich, struct path_texts 
 	for (unsigned i = t->depth; i > 0; i--, n = n->parent)
 		t->path[i - 1] = n;
 	r = put_path(t);
-	if (r >= 0)
-		r = json_put_str(ret, buf_span(&t->label), JSON_PYTHON);
-	if (r >= 0)
-		r = buf_add_str(ret, ": {\"key_metadata\": ");
-	if (r >= 0)
-		r = buf_add_span(ret, buf_span(&t->keys));
-	if (r >= 0)
-		r = buf_add_str(ret, ", \"value_metadata\": ");
-	if (r >= 0)
-		r = tree_print_value(node, rich, ret);
+	if (r < 0)
+		return r;
+	r = json_put_str(ret, buf_span(&t->label), JSON_PYTHON);
+	if (r < 0)
+		return r;
+	r = buf_add_str(ret, ": {\"key_metadata\": ");
+	if (r < 0)
+		return r;
+	r = buf_add_span(ret, buf_span(&t->keys));
+	if (r < 0)
+		return r;
+	r = buf_add_str(ret, ", \"value_metadata\": ");
+	if (r < 0)
+		return r;
+	r = tree_print_value(node, rich, ret);
 	return r < 0 ? r : buf_add_byte(ret, '}');
 }
 

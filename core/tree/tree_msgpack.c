@@ -181,10 +181,12 @@ static int ext_array(struct unpack *u, struct span bytes, bool scalar, struct va
 	int r = read_payload(u, bytes, &p);
 
 	ret->what = VALUE_LEAF;
-	if (r >= 0)
-		r = aggregate_array(u->tree, u->what, p.shape, p.rank, p.data.n, &ret->leaf);
-	if (r >= 0)
-		r = tree_build_text(u->build, p.dtype, &dtype);
+	if (r < 0)
+		return r;
+	r = aggregate_array(u->tree, u->what, p.shape, p.rank, p.data.n, &ret->leaf);
+	if (r < 0)
+		return r;
+	r = tree_build_text(u->build, p.dtype, &dtype);
 	if (r < 0)
 		return r;
 	chunk = arena_alloc(&u->tree->arena, sizeof(*chunk));

@@ -149,10 +149,12 @@ static int put_leaf(msgpack_packer *pk, const struct tree_node *leaf)
 	if (leaf->value == TREE_VALUE_AGGREGATE)
 		return fail(-EINVAL, "leaf '%.*s' has no value", SPAN_ARG(leaf->param));
 	r = buf_add_str(&text, "PLACEHOLDER://");
-	if (r >= 0)
-		r = buf_add_span(&text, leaf->param);
-	if (r >= 0)
-		pack_text(pk, buf_span(&text));
+	if (r < 0)
+		return r;
+	r = buf_add_span(&text, leaf->param);
+	if (r < 0)
+		return r;
+	pack_text(pk, buf_span(&text));
 	return r;
 }
 

@@ -68,9 +68,12 @@ static int name_node(struct naming *nm, struct tree_node *node)
 	}
 	buf_clear(&nm->text);
 	r = name_escape(node->key, use_of(node), ext, ours, &nm->text);
-	if (r >= 0)
-		r = keep_name(nm, &node->name);
-	if (r >= 0 && !ours)
+	if (r < 0)
+		return r;
+	r = keep_name(nm, &node->name);
+	if (r < 0)
+		return r;
+	if (!ours)
 		*k = (struct known_name){ node->key, node->name, ext };
 	return r;
 }
@@ -99,13 +102,16 @@ static int rename_node(struct naming *nm, struct tree_node *node, unsigned attem
 
 	buf_clear(&nm->text);
 	r = name_escape_hashed(node->key, use_of(node), ext_of(nm, node), attempt, &nm->text);
-	if (r >= 0)
-		r = keep_name(nm, &node->name);
-	if (r >= 0)
-		r = tree_key_json(node, &key);
-	if (r >= 0)
-		log_warn("two leaves have one name: the one with the key %.*s is shown as '%.*s'",
-			 SPAN_ARG(key), SPAN_ARG(node->name));
+	if (r < 0)
+		return r;
+	r = keep_name(nm, &node->name);
+	if (r < 0)
+		return r;
+	r = tree_key_json(node, &key);
+	if (r < 0)
+		return r;
+	log_warn("two leaves have one name: the one with the key %.*s is shown as '%.*s'",
+		 SPAN_ARG(key), SPAN_ARG(node->name));
 	return r;
 }
 

@@ -260,11 +260,15 @@ int tree_print_value(const struct tree_node *node, bool rich, struct buf *ret)
 		      (node->value == TREE_VALUE_STORED || node->value == TREE_VALUE_PLACEHOLDER);
 	int r = buf_add_str(ret, "{\"value_type\": ");
 
-	if (r >= 0)
-		r = put_value_type(node, rich, ret);
-	if (r >= 0)
-		r = buf_addf(ret, ", \"skip_deserialize\": %s", stored ? "false" : "true");
-	if (r >= 0 && node->has_write_shape) {
+	if (r < 0)
+		return r;
+	r = put_value_type(node, rich, ret);
+	if (r < 0)
+		return r;
+	r = buf_addf(ret, ", \"skip_deserialize\": %s", stored ? "false" : "true");
+	if (r < 0)
+		return r;
+	if (node->has_write_shape) {
 		r = buf_add_str(ret, ", \"write_shape\": ");
 		if (r >= 0)
 			r = json_put_uints(ret, node->write_shape, node->write_rank, JSON_PYTHON);
@@ -306,12 +310,15 @@ static int put_type(const struct tree_node *node, struct buf *ret)
 	const struct tree_type *type = node->type ? node->type : &none;
 	int r = buf_add_str(ret, "{\"category\": \"namedtuple\", \"module\": ");
 
-	if (r >= 0)
-		r = json_put_str(ret, type->module, JSON_PYTHON);
-	if (r >= 0)
-		r = buf_add_str(ret, ", \"clazz\": ");
-	if (r >= 0)
-		r = json_put_str(ret, type->clazz, JSON_PYTHON);
+	if (r < 0)
+		return r;
+	r = json_put_str(ret, type->module, JSON_PYTHON);
+	if (r < 0)
+		return r;
+	r = buf_add_str(ret, ", \"clazz\": ");
+	if (r < 0)
+		return r;
+	r = json_put_str(ret, type->clazz, JSON_PYTHON);
 	return r < 0 ? r : buf_add_str(ret, ", \"entries\": [");
 }
 

@@ -330,16 +330,20 @@ static int make_tree(struct making *m, const struct span *names, size_t n)
 			  sizeof(*m->entry));
 	r = m->entry ? add_tensors(m, names, n) :
 		       fail(-ENOMEM, "cannot build a tree: not enough memory");
-	if (r >= 0)
-		r = add_others(m);
-	if (r >= 0)
-		qsort(m->entry, m->n, sizeof(*m->entry), by_path);
+	if (r < 0)
+		return r;
+	r = add_others(m);
+	if (r < 0)
+		return r;
+	qsort(m->entry, m->n, sizeof(*m->entry), by_path);
 	for (size_t i = 0; i < m->n && r >= 0; i++)
 		r = add_entry(m, &m->entry[i]);
-	if (r >= 0)
-		r = set_custom(m);
-	if (r >= 0)
-		r = tree_sort(m->build.tree);
+	if (r < 0)
+		return r;
+	r = set_custom(m);
+	if (r < 0)
+		return r;
+	r = tree_sort(m->build.tree);
 	return r < 0 ? r : tree_finish_as(m->build.tree, -EUCLEAN);
 }
 
@@ -406,10 +410,12 @@ static int add_custom(const struct json *m, struct buf *ret)
 {
 	int r = buf_add_str(ret, ret->n ? ", " : "{");
 
-	if (r >= 0)
-		r = json_put_str(ret, m->name, JSON_PYTHON);
-	if (r >= 0)
-		r = buf_add_str(ret, ": ");
+	if (r < 0)
+		return r;
+	r = json_put_str(ret, m->name, JSON_PYTHON);
+	if (r < 0)
+		return r;
+	r = buf_add_str(ret, ": ");
 	return r < 0 ? r : json_print(ret, m, JSON_PYTHON);
 }
 

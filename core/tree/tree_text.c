@@ -16,10 +16,12 @@ static int put_array(struct buf *out, const struct aggregate *a)
 	int r = buf_addf(out, "%s %s ", a->is_scalar ? "np-scalar" : "array", a->dtype);
 
 	sha256_parts(a->chunks, a->n_chunks, digest);
-	if (r >= 0)
-		r = json_put_uints(out, a->shape, a->rank, JSON_COMPACT);
-	if (r >= 0)
-		r = buf_addf(out, " item %" PRIu64 " sha256 ", a->item_size);
+	if (r < 0)
+		return r;
+	r = json_put_uints(out, a->shape, a->rank, JSON_COMPACT);
+	if (r < 0)
+		return r;
+	r = buf_addf(out, " item %" PRIu64 " sha256 ", a->item_size);
 	return r < 0 ? r : buf_add_hex(out, span_of(digest, sizeof(digest) / 2));
 }
 
@@ -27,10 +29,12 @@ static int put_complex(struct buf *out, const struct aggregate *a)
 {
 	int r = buf_add_str(out, "complex ");
 
-	if (r >= 0)
-		r = json_put_double(out, a->re, JSON_PYTHON);
-	if (r >= 0)
-		r = buf_add_byte(out, ' ');
+	if (r < 0)
+		return r;
+	r = json_put_double(out, a->re, JSON_PYTHON);
+	if (r < 0)
+		return r;
+	r = buf_add_byte(out, ' ');
 	return r < 0 ? r : json_put_double(out, a->im, JSON_PYTHON);
 }
 
@@ -106,10 +110,12 @@ static int put_type(struct buf *out, const struct tree_type *type)
 {
 	int r = buf_add_byte(out, ' ');
 
-	if (r >= 0)
-		r = json_put_str(out, type->module, JSON_PYTHON);
-	if (r >= 0)
-		r = buf_add_byte(out, ' ');
+	if (r < 0)
+		return r;
+	r = json_put_str(out, type->module, JSON_PYTHON);
+	if (r < 0)
+		return r;
+	r = buf_add_byte(out, ' ');
 	return r < 0 ? r : json_put_str(out, type->clazz, JSON_PYTHON);
 }
 
