@@ -373,10 +373,12 @@ static int read_string(struct item *item, const struct strings_entry *e, struct 
 	auto_buf json = { .metered = true };
 	int r = check_length(e->text_len);
 
-	if (r >= 0)
-		r = buf_reserve(&json, e->len);
-	if (r >= 0)
-		r = io_read_exact(item->strings_file, json.p, e->len, e->off);
+	if (r < 0)
+		return r;
+	r = buf_reserve(&json, e->len);
+	if (r < 0)
+		return r;
+	r = io_read_exact(item->strings_file, json.p, e->len, e->off);
 	if (r < 0)
 		return r;
 	json.n = e->len;
@@ -390,9 +392,12 @@ static int read_string_leaf(struct item *item, const struct tree_node *leaf, str
 	auto_buf path = { 0 };
 	int r = io_path_check(leaf->param, "string leaf");
 
-	if (r >= 0)
-		r = buf_addf(&path, "%.*s/_strings.json", SPAN_ARG(leaf->param));
-	if (r >= 0 && !buf_str(&path))
+	if (r < 0)
+		return r;
+	r = buf_addf(&path, "%.*s/_strings.json", SPAN_ARG(leaf->param));
+	if (r < 0)
+		return r;
+	if (!buf_str(&path))
 		r = -ENOMEM;
 	if (r < 0)
 		return r;

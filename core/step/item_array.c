@@ -172,11 +172,10 @@ static int refused_key(const struct item *item, const struct tree_node *leaf, st
 {
 	int r = buf_add(ret, &leaf->id, sizeof(leaf->id));
 
-	if (r >= 0)
-		r = buf_add(ret, &item->id.ino, sizeof(item->id.ino));
-	if (r >= 0)
-		r = buf_add_str(ret, item->path);
-	return r;
+	if (r < 0)
+		return r;
+	r = buf_add(ret, &item->id.ino, sizeof(item->id.ino));
+	return r < 0 ? r : buf_add_str(ret, item->path);
 }
 
 /*

@@ -151,8 +151,9 @@ int safetensors_files(struct io_dir *dir, struct buf *ret)
 	auto_index x = { 0 };
 	int r = read_index(dir, &x);
 
-	if (r >= 0)
-		r = list_shards(dir, x.map, &s);
+	if (r < 0)
+		return r;
+	r = list_shards(dir, x.map, &s);
 	for (size_t i = 0; i < s.n && r >= 0; i++) {
 		r = io_path_check(span_str(s.shard[i].name), "safetensors file");
 		if (r >= 0)
@@ -366,12 +367,15 @@ static int put_packed_meta(struct kv *kv, struct span key, const struct safetens
 			 "\"fill_value\":null,\"dtype\":\"%.*s\"",
 			 SPAN_ARG(t->type));
 
-	if (r >= 0)
-		r = put_shape(&text, "shape", t);
-	if (r >= 0)
-		r = put_shape(&text, "chunks", t);
-	if (r >= 0)
-		r = buf_add_byte(&text, '}');
+	if (r < 0)
+		return r;
+	r = put_shape(&text, "shape", t);
+	if (r < 0)
+		return r;
+	r = put_shape(&text, "chunks", t);
+	if (r < 0)
+		return r;
+	r = buf_add_byte(&text, '}');
 	return r < 0 ? r : kv_put(kv, key, buf_span(&text));
 }
 
@@ -386,12 +390,14 @@ static int put_meta(struct kv *kv, struct span prefix, const struct safetensor *
 
 	for (unsigned i = 0; i < t->rank; i++)
 		chunk[i] = MAX(t->shape[i], (uint64_t)1);
-	if (r >= 0)
-		r = buf_add_str(&key, ".zarray");
-	if (r >= 0 && t->dtype == DTYPE_UNKNOWN)
+	if (r < 0)
+		return r;
+	r = buf_add_str(&key, ".zarray");
+	if (r < 0)
+		return r;
+	if (t->dtype == DTYPE_UNKNOWN)
 		return put_packed_meta(kv, buf_span(&key), t);
-	if (r >= 0)
-		r = zarr_meta_print(&c, &text);
+	r = zarr_meta_print(&c, &text);
 	return r < 0 ? r : kv_put(kv, buf_span(&key), buf_span(&text));
 }
 

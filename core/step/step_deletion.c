@@ -105,12 +105,15 @@ static int take_documents(struct step_deletion *d, const struct json *root, cons
 		r = json_get_object(root, "updated_metadata", what, &to);
 	if (r == 0)
 		return fail(-EUCLEAN, "%s: original_metadata or updated_metadata is missing", what);
-	if (r >= 0)
-		r = json_print(&original, from, JSON_PYTHON_SORTED);
-	if (r >= 0)
-		r = json_print(&updated, to, JSON_PYTHON_SORTED);
-	if (r >= 0)
-		r = expected_update(d, from, what, &expected);
+	if (r < 0)
+		return r;
+	r = json_print(&original, from, JSON_PYTHON_SORTED);
+	if (r < 0)
+		return r;
+	r = json_print(&updated, to, JSON_PYTHON_SORTED);
+	if (r < 0)
+		return r;
+	r = expected_update(d, from, what, &expected);
 	if (r < 0)
 		return r;
 	if (!span_eq(buf_span(&updated), buf_span(&expected)))
@@ -130,12 +133,16 @@ int step_deletion_parse(struct span json, const char *what, struct step_deletion
 		return no_memory();
 	d->arena.metered = true;
 	r = json_parse(json, what, &doc);
-	if (r >= 0 && doc.root->kind != JSON_OBJECT)
+	if (r < 0)
+		return r;
+	if (doc.root->kind != JSON_OBJECT)
 		r = fail(-EUCLEAN, "%s: not an object", what);
-	if (r >= 0)
-		r = take_texts(d, doc.root, what);
-	if (r >= 0)
-		r = take_documents(d, doc.root, what);
+	if (r < 0)
+		return r;
+	r = take_texts(d, doc.root, what);
+	if (r < 0)
+		return r;
+	r = take_documents(d, doc.root, what);
 	if (r < 0)
 		return r;
 	*ret = take(d);

@@ -42,12 +42,15 @@ static int take_member(struct members *m, struct span name)
 		if (span_eq(name, span_str(m->names[i])))
 			return json_pull_raw(&m->in, &m->raw[i]);
 	r = m->others.n ? buf_add_str(&text, ", ") : 0;
-	if (r >= 0)
-		r = json_put_str(&text, name, JSON_PYTHON);
-	if (r >= 0)
-		r = buf_add_str(&text, ": ");
-	if (r >= 0)
-		r = json_pull_respell(&m->in, &text);
+	if (r < 0)
+		return r;
+	r = json_put_str(&text, name, JSON_PYTHON);
+	if (r < 0)
+		return r;
+	r = buf_add_str(&text, ": ");
+	if (r < 0)
+		return r;
+	r = json_pull_respell(&m->in, &text);
 	return r < 0 ? r : buf_add_span(&m->others, buf_span(&text));
 }
 
@@ -287,14 +290,18 @@ static int set_members(struct members *m, struct step_meta *ret)
 {
 	int r = take_handlers(m, ret);
 
-	if (r >= 0)
-		r = take_metrics(m, ret);
-	if (r >= 0)
-		r = take_performance(m, ret);
-	if (r >= 0)
-		r = take_time(m, INIT, &ret->has_init, &ret->init_ns);
-	if (r >= 0)
-		r = take_time(m, COMMIT, &ret->has_commit, &ret->commit_ns);
+	if (r < 0)
+		return r;
+	r = take_metrics(m, ret);
+	if (r < 0)
+		return r;
+	r = take_performance(m, ret);
+	if (r < 0)
+		return r;
+	r = take_time(m, INIT, &ret->has_init, &ret->init_ns);
+	if (r < 0)
+		return r;
+	r = take_time(m, COMMIT, &ret->has_commit, &ret->commit_ns);
 	return r < 0 ? r : take_custom(m, CUSTOM, &ret->custom);
 }
 
