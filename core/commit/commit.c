@@ -120,14 +120,19 @@ static int commit_prepare(struct commit *c)
 		if (r >= 0)
 			r = check_deadline(c);
 	}
-	if (r >= 0 && c->finish)
+	if (r < 0)
+		return r;
+	if (c->finish)
 		r = c->finish(c->finish_arg);
-	if (r >= 0)
-		r = mark_items(c);
-	if (r >= 0)
-		r = print_step_meta(c, &meta);
-	if (r >= 0)
-		r = io_write_file(c->draft->dir, "_CHECKPOINT_METADATA", buf_span(&meta));
+	if (r < 0)
+		return r;
+	r = mark_items(c);
+	if (r < 0)
+		return r;
+	r = print_step_meta(c, &meta);
+	if (r < 0)
+		return r;
+	r = io_write_file(c->draft->dir, "_CHECKPOINT_METADATA", buf_span(&meta));
 	return r < 0 ? r : check_deadline(c);
 }
 
@@ -218,14 +223,18 @@ static int rename_to_step(struct commit *c)
 	int r = commit_write_marker(c, d->final, "commit_success.txt"), undo;
 	struct err_note note, second;
 
-	if (r >= 0)
-		r = io_dirop(d->dir, IO_SYNC_DIR, ".", NULL, 0);
-	if (r >= 0)
-		r = check_deadline(c);
-	if (r >= 0)
-		r = draft_dir_check(d);
-	if (r >= 0)
-		r = rename_draft(c, &old);
+	if (r < 0)
+		return r;
+	r = io_dirop(d->dir, IO_SYNC_DIR, ".", NULL, 0);
+	if (r < 0)
+		return r;
+	r = check_deadline(c);
+	if (r < 0)
+		return r;
+	r = draft_dir_check(d);
+	if (r < 0)
+		return r;
+	r = rename_draft(c, &old);
 	if (r < 0)
 		return r;
 	r = old ? 0 : check_place(d);
@@ -335,12 +344,15 @@ static int mend_names(struct commit *c)
 	r = strcmp(c->draft->name, c->draft->final) ?
 		    0 :
 		    io_rewrite_name(c->draft->parent, c->draft->name);
-	if (r >= 0)
-		r = io_rewrite_names_in(top.dir, ".");
-	if (r >= 0)
-		r = io_list(top.dir, ".", write_names_below, &top);
-	if (r >= 0)
-		c->draft->failed_dir_syncs = failed;
+	if (r < 0)
+		return r;
+	r = io_rewrite_names_in(top.dir, ".");
+	if (r < 0)
+		return r;
+	r = io_list(top.dir, ".", write_names_below, &top);
+	if (r < 0)
+		return r;
+	c->draft->failed_dir_syncs = failed;
 	return r;
 }
 

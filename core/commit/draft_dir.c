@@ -353,10 +353,12 @@ static int give_to_user(struct draft_dir *d)
 	/* A setgid directory has inherited the group of its parent, and keeps it. */
 	gid = st.st_mode & S_ISGID ? st.st_gid : u->gid;
 	r = draft_dir_give(d->dir->fd, u->uid, gid, d->name);
-	if (r >= 0)
-		r = draft_dir_give(d->lock->fd, u->uid, gid, d->name);
-	if (r >= 0)
-		io_dir_own(d->dir, u->uid, gid);
+	if (r < 0)
+		return r;
+	r = draft_dir_give(d->lock->fd, u->uid, gid, d->name);
+	if (r < 0)
+		return r;
+	io_dir_own(d->dir, u->uid, gid);
 	return r;
 }
 
@@ -464,12 +466,15 @@ static int begin_once(struct io_dir *parent, const char *name, const char *final
 	auto_of(draft_dir) struct draft_dir *d = NULL;
 	int r = draft_dir_new(parent, name, final, mode, shared, &d);
 
-	if (r >= 0)
-		r = draft_dir_make_room(parent, name);
-	if (r >= 0)
-		r = check_tmp_of_orbax(d);
-	if (r >= 0)
-		r = make_dir(d);
+	if (r < 0)
+		return r;
+	r = draft_dir_make_room(parent, name);
+	if (r < 0)
+		return r;
+	r = check_tmp_of_orbax(d);
+	if (r < 0)
+		return r;
+	r = make_dir(d);
 	if (r < 0)
 		return r;
 	*ret = take(d);
@@ -558,14 +563,16 @@ int draft_dir_remove(struct draft_dir *d)
 		io_file_unref(take(d->lock));
 		return 0;
 	}
-	if (r >= 0)
-		r = draft_dir_name_now(d->name, DRAFT_REMOVED, &gone);
+	if (r < 0)
+		return r;
+	r = draft_dir_name_now(d->name, DRAFT_REMOVED, &gone);
+	if (r < 0)
+		return r;
 	/*
 	 * Rename it first, so that it disappears in one step, and after a crash the name shows that
 	 * it was being removed.
 	 */
-	if (r >= 0)
-		r = io_dirop(d->parent, IO_RENAME_NEW, d->name, gone, 0);
+	r = io_dirop(d->parent, IO_RENAME_NEW, d->name, gone, 0);
 	if (r < 0)
 		return r;
 	r = io_remove_tree(d->parent, gone);

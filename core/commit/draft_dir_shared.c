@@ -41,12 +41,16 @@ int draft_dir_join(struct io_dir *parent, const char *name, const char *final, u
 		return r;
 	d->init_ns = init_ns;
 	r = io_dir_sub(parent, name, &d->dir);
-	if (r >= 0)
-		r = io_file_open(d->dir, DRAFT_LOCK_FILE, O_RDWR, 0, &d->lock);
-	if (r >= 0 && TEMP_FAILURE_RETRY(flock(d->lock->fd, LOCK_SH | LOCK_NB)) < 0)
+	if (r < 0)
+		return r;
+	r = io_file_open(d->dir, DRAFT_LOCK_FILE, O_RDWR, 0, &d->lock);
+	if (r < 0)
+		return r;
+	if (TEMP_FAILURE_RETRY(flock(d->lock->fd, LOCK_SH | LOCK_NB)) < 0)
 		r = err_sys("cannot share draft", d->name);
-	if (r >= 0)
-		r = share_with_user(d);
+	if (r < 0)
+		return r;
+	r = share_with_user(d);
 	if (r < 0)
 		return r;
 	*ret = take(d);

@@ -513,10 +513,12 @@ int item_store_leaf_copy(struct kv *kv, struct span key, struct io_dir *to, cons
 	if (!from)
 		return fail(-ENOMEM, "cannot copy '%s'", path);
 	r = io_file_open(l->store->dir, from, O_RDONLY, 0, &in);
-	if (r >= 0)
-		r = io_file_open(to, path, O_RDWR | O_CREAT | O_TRUNC, IO_FILE_MODE, &out);
-	if (r >= 0)
-		r = io_copy_range(in, out, 0, in->size);
+	if (r < 0)
+		return r;
+	r = io_file_open(to, path, O_RDWR | O_CREAT | O_TRUNC, IO_FILE_MODE, &out);
+	if (r < 0)
+		return r;
+	r = io_copy_range(in, out, 0, in->size);
 	return r < 0 ? r : io_file_sync(out);
 }
 

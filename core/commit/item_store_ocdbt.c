@@ -149,10 +149,12 @@ static int piecewise_begin(struct piecewise *p)
 	auto_of(ocdbt_stream) struct ocdbt_stream *stream = NULL;
 	int r = ocdbt_stream_open(p->leaf->store->data, p->leaf->base.raw_bytes, &stream);
 
-	if (r >= 0)
-		r = ocdbt_stream_add(stream, buf_span(&p->small));
-	if (r >= 0)
-		p->stream = take(stream);
+	if (r < 0)
+		return r;
+	r = ocdbt_stream_add(stream, buf_span(&p->small));
+	if (r < 0)
+		return r;
+	p->stream = take(stream);
 	return r;
 }
 

@@ -113,11 +113,14 @@ static int replace_check_final(struct draft_dir *d)
 	struct stat st;
 	int r = io_stat(d->parent, d->final, &st);
 
-	if (r >= 0)
-		r = draft_dir_state(d->parent, d->final, &state);
-	if (r >= 0 && state == DRAFT_LIVE)
+	if (r < 0)
+		return r;
+	r = draft_dir_state(d->parent, d->final, &state);
+	if (r < 0)
+		return r;
+	if (state == DRAFT_LIVE)
 		return fail(-EBUSY, "'%s' is being written by another process", d->final);
-	return r < 0 ? r : replace_check(d->parent, d->final, &st, d->final);
+	return replace_check(d->parent, d->final, &st, d->final);
 }
 
 int replace_rename(struct draft_dir *d, char **ret_old)
@@ -125,10 +128,12 @@ int replace_rename(struct draft_dir *d, char **ret_old)
 	auto_free char *staged = NULL;
 	int r = replace_check_final(d);
 
-	if (r >= 0)
-		r = draft_dir_name_now(d->final, DRAFT_REMOVED, &staged);
-	if (r >= 0)
-		r = io_dirop(d->parent, IO_RENAME_NEW, d->name, staged, 0);
+	if (r < 0)
+		return r;
+	r = draft_dir_name_now(d->final, DRAFT_REMOVED, &staged);
+	if (r < 0)
+		return r;
+	r = io_dirop(d->parent, IO_RENAME_NEW, d->name, staged, 0);
 	if (r < 0)
 		return r;
 	r = exchange(d, staged, ret_old);

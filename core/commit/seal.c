@@ -199,13 +199,17 @@ static int merge_databases(struct commit *c, const struct commit_item *item)
 	auto_of(io_dir) struct io_dir *dir = NULL, *parts_in = NULL;
 	int r = name ? 0 : -ENOMEM;
 
+	if (r < 0)
+		return r;
 	/* Only other ranks may have values of this item. */
-	if (r >= 0 && item->name.n)
+	if (item->name.n)
 		r = io_mkdir(c->draft->dir, name, io_dir_mode(c->dir_mode));
-	if (r >= 0)
-		r = io_dir_sub(c->draft->dir, name, &dir);
-	if (r >= 0)
-		r = io_dir_sub(c->parts_in ? c->parts_in : c->draft->dir, name, &parts_in);
+	if (r < 0)
+		return r;
+	r = io_dir_sub(c->draft->dir, name, &dir);
+	if (r < 0)
+		return r;
+	r = io_dir_sub(c->parts_in ? c->parts_in : c->draft->dir, name, &parts_in);
 	return r < 0 ? r :
 		       seal_build(c, &(struct building){ .dir = dir,
 							 .parts_in = parts_in,
@@ -232,16 +236,22 @@ static int copy_value(void *arg, struct span key, uint64_t len)
 		r = buf_addf(&to, "%.*s/", SPAN_ARG(l->item->name));
 	else
 		r = 0;
-	if (r >= 0)
-		r = full_key(l->leaf, key, &name);
-	if (r >= 0)
-		r = io_path_check(buf_span(&name), "leaf");
-	if (r >= 0)
-		r = buf_add_span(&to, buf_span(&name));
-	if (r >= 0 && !buf_str(&to))
+	if (r < 0)
+		return r;
+	r = full_key(l->leaf, key, &name);
+	if (r < 0)
+		return r;
+	r = io_path_check(buf_span(&name), "leaf");
+	if (r < 0)
+		return r;
+	r = buf_add_span(&to, buf_span(&name));
+	if (r < 0)
+		return r;
+	if (!buf_str(&to))
 		r = -ENOMEM;
-	if (r >= 0)
-		r = io_make_parents(l->c->draft->dir, buf_str(&to), io_dir_mode(l->c->dir_mode));
+	if (r < 0)
+		return r;
+	r = io_make_parents(l->c->draft->dir, buf_str(&to), io_dir_mode(l->c->dir_mode));
 	if (r < 0)
 		return r;
 	if (seal_is_metadata(key) && l->leaf->json.p)
@@ -362,13 +372,16 @@ int seal_file(struct commit *c, const struct commit_item *item, const struct com
 	if (!path)
 		return fail(-ENOMEM, "cannot write '%.*s'", SPAN_ARG(f->name));
 	r = io_make_parents(c->draft->dir, path, io_dir_mode(c->dir_mode));
-	if (r >= 0 && f->is_dir) {
+	if (r < 0)
+		return r;
+	if (f->is_dir) {
 		r = io_mkdir(c->draft->dir, path, io_dir_mode(c->dir_mode));
 		return r < 0 ? r : io_dirop(c->draft->dir, IO_SYNC_DIR, path, NULL, 0);
 	}
-	if (r >= 0)
-		r = f->text.p ? io_write_file(c->draft->dir, path, f->text) :
-				write_long(c->draft->dir, path, f);
+	if (r < 0)
+		return r;
+	r = f->text.p ? io_write_file(c->draft->dir, path, f->text) :
+			write_long(c->draft->dir, path, f);
 	return r < 0 ? r : io_sync_parents(c->draft->dir, path);
 }
 

@@ -24,12 +24,15 @@ static int copy_file(const struct level *l, const char *rel)
 	auto_of(io_file) struct io_file *from = NULL, *to = NULL;
 	int r = l->c->check(l->c->arg);
 
-	if (r >= 0)
-		r = io_file_open(l->c->from, rel, O_RDONLY, 0, &from);
-	if (r >= 0)
-		r = io_file_open(l->to, rel, O_WRONLY | O_CREAT | O_EXCL, IO_FILE_MODE, &to);
-	if (r >= 0)
-		r = io_copy_range(from, to, 0, from->size);
+	if (r < 0)
+		return r;
+	r = io_file_open(l->c->from, rel, O_RDONLY, 0, &from);
+	if (r < 0)
+		return r;
+	r = io_file_open(l->to, rel, O_WRONLY | O_CREAT | O_EXCL, IO_FILE_MODE, &to);
+	if (r < 0)
+		return r;
+	r = io_copy_range(from, to, 0, from->size);
 	return r < 0 ? r : io_file_finish(to);
 }
 

@@ -231,14 +231,16 @@ int peers_call(struct peers *p, int to, enum peers_kind kind, struct span body, 
 	head.id = ++p->next_id;
 	pthread_mutex_unlock(&p->lock);
 	r = peers_send(p, to, &head, body);
+	if (r < 0)
+		return r;
 	/*
 	 * An answer that arrives too late stays in the box, which is harmless, since ids are not
 	 * reused.
 	 */
-	if (r >= 0)
-		r = peers_recv(p, PEERS_REPLY, head.id, to, deadline, &m);
-	if (r >= 0)
-		r = peers_answer(m, ret);
+	r = peers_recv(p, PEERS_REPLY, head.id, to, deadline, &m);
+	if (r < 0)
+		return r;
+	r = peers_answer(m, ret);
 	return MIN(r, 0);
 }
 
