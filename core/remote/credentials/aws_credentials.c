@@ -48,9 +48,12 @@ static int read_profiles(const struct aws_credentials *c, struct profiles *ret)
 {
 	int r = read_profile(c, AWS_CREDENTIALS_FILE, &ret->credentials);
 
-	if (r >= 0)
-		r = read_profile(c, AWS_CONFIG_FILE, &ret->config);
-	if (r >= 0 && env_value("AWS_PROFILE") && !ret->credentials.found && !ret->config.found)
+	if (r < 0)
+		return r;
+	r = read_profile(c, AWS_CONFIG_FILE, &ret->config);
+	if (r < 0)
+		return r;
+	if (env_value("AWS_PROFILE") && !ret->credentials.found && !ret->config.found)
 		r = fail(-EINVAL, "the profile '%s' (AWS_PROFILE) is neither in '%s' nor in '%s'",
 			 c->profile, c->credentials_file ? c->credentials_file : "",
 			 c->config_file ? c->config_file : "");

@@ -98,9 +98,12 @@ int google_assertion(const struct google_account *a, const char *scope, int64_t 
 	auto_buf header = { 0 }, claims = { 0 };
 	int r = jwt_add_member(&header, "alg", "RS256");
 
-	if (r >= 0)
-		r = jwt_add_member(&header, "typ", "JWT");
-	if (r >= 0 && a->key_id)
+	if (r < 0)
+		return r;
+	r = jwt_add_member(&header, "typ", "JWT");
+	if (r < 0)
+		return r;
+	if (a->key_id)
 		r = jwt_add_member(&header, "kid", a->key_id);
 	if (r < 0)
 		return r;

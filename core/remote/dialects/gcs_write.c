@@ -158,9 +158,12 @@ static int session_request(struct store_upload *u, const char *method, const cha
 	int r = url ? bucket_request(u->s, u->path, method, url, ret) :
 		      fail(-ENOMEM, "cannot write '%s'", u->path);
 
-	if (r >= 0)
-		r = bucket_request_line(ret, "Content-Type", "");
-	if (r >= 0 && *range)
+	if (r < 0)
+		return r;
+	r = bucket_request_line(ret, "Content-Type", "");
+	if (r < 0)
+		return r;
+	if (*range)
 		r = bucket_request_line(ret, "Content-Range", range);
 	if (r < 0)
 		return r;

@@ -81,11 +81,15 @@ static int s3_begin(struct store_upload *u)
 	auto_buf id = { 0 };
 	int r = request(u->s, u->path, "POST", "uploads=", &b);
 
-	if (r >= 0)
-		r = set_content(&b, span_of("", 0), "");
-	if (r >= 0)
-		r = bucket_send(u->s, &b);
-	if (r >= 0 && (r = s3_parse_upload(buf_span(&b.q.body), &id)) < 0)
+	if (r < 0)
+		return r;
+	r = set_content(&b, span_of("", 0), "");
+	if (r < 0)
+		return r;
+	r = bucket_send(u->s, &b);
+	if (r < 0)
+		return r;
+	if ((r = s3_parse_upload(buf_span(&b.q.body), &id)) < 0)
 		err_at(r, "what begins the upload of '%s'", b.q.name);
 	if (r < 0)
 		return r;
@@ -277,9 +281,12 @@ static int list_uploads(struct store *s, const char *path, struct old_uploads *a
 	b.q.verb = "list the uploads of";
 	b.q.limit = BUCKET_PAGE_BYTES;
 	r = set_content(&b, span_of("", 0), "");
-	if (r >= 0)
-		r = bucket_send(s, &b);
-	if (r >= 0 && (r = s3_parse_uploads(buf_span(&b.q.body), add_old, a, ret_is_truncated)) < 0)
+	if (r < 0)
+		return r;
+	r = bucket_send(s, &b);
+	if (r < 0)
+		return r;
+	if ((r = s3_parse_uploads(buf_span(&b.q.body), add_old, a, ret_is_truncated)) < 0)
 		err_at(r, "the uploads of '%s'", b.q.name);
 	return r;
 }

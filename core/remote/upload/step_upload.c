@@ -483,13 +483,16 @@ static int commit(struct step_upload *u, int (*check)(void *arg), void *arg)
 {
 	int r = check ? check(arg) : 0;
 
+	if (r < 0)
+		return r;
 	/* Remove uploads whose first answer was lost. */
-	if (r >= 0)
-		r = store_remove_uploads(base_of(u), "");
-	if (r >= 0)
-		r = renew_to_commit(u);
-	if (r >= 0)
-		r = put_marker(u);
+	r = store_remove_uploads(base_of(u), "");
+	if (r < 0)
+		return r;
+	r = renew_to_commit(u);
+	if (r < 0)
+		return r;
+	r = put_marker(u);
 	return r < 0 ? r : step_upload_finish(u);
 }
 
