@@ -294,17 +294,21 @@ static int plan_step(struct sealing *s, struct span final)
 	unsigned patience = CLOSE_PATIENCE_MS;
 	int r = d->env->driver->check_place ? d->env->driver->check_place(d->dir) : 0;
 
-	if (r >= 0)
-		r = check_closed(d->root, &patience);
-	if (r >= 0)
-		r = find_tree(d);
+	if (r < 0)
+		return r;
+	r = check_closed(d->root, &patience);
+	if (r < 0)
+		return r;
+	r = find_tree(d);
 	if (r < 0)
 		return r;
 	r = set_final(d, final);
-	if (r >= 0)
-		r = draft_seal_priority(d->root, d->env->options->priority);
-	if (r >= 0)
-		r = plan_items(s);
+	if (r < 0)
+		return r;
+	r = draft_seal_priority(d->root, d->env->options->priority);
+	if (r < 0)
+		return r;
+	r = plan_items(s);
 	if (r < 0)
 		return r;
 	draft_report_misplaced(d, s->item, s->n);

@@ -306,10 +306,12 @@ static int make_store_dir(struct draft *d, unsigned mode, struct io_dir **ret, c
 	if (!name)
 		return io_dir_sub(d->dir->dir, ".", ret);
 	r = io_dirop(d->dir->dir, IO_MKDIR, name, NULL, mode);
-	if (r >= 0)
-		r = io_dir_sub(d->dir->dir, name, ret);
-	if (r >= 0)
-		*ret_name = take(name);
+	if (r < 0)
+		return r;
+	r = io_dir_sub(d->dir->dir, name, ret);
+	if (r < 0)
+		return r;
+	*ret_name = take(name);
 	return r;
 }
 
@@ -324,13 +326,15 @@ static int make_store(struct draft_node *item, const struct save_opts *o, struct
 	auto_free char *name = NULL;
 	int r = make_store_dir(d, opts.dir_mode, &dir, &name);
 
-	if (r >= 0 && d->env->driver->watch)
+	if (r < 0)
+		return r;
+	if (d->env->driver->watch)
 		r = d->env->driver->watch(item, ret == &item->replicas, &opts);
-	if (r >= 0) {
-		r = item_store_new(dir, &opts, &ret->store);
-		if (r < 0 && opts.unwatch)
-			opts.unwatch(opts.watcher.arg);
-	}
+	if (r < 0)
+		return r;
+	r = item_store_new(dir, &opts, &ret->store);
+	if (r < 0 && opts.unwatch)
+		opts.unwatch(opts.watcher.arg);
 	if (r < 0)
 		return r;
 	/* The store owns both from here on. */
@@ -352,13 +356,17 @@ static int leaf_kv(struct draft_node *n, bool replicas, struct kv **ret,
 		return fail(-EINVAL, "'%s' is in no item", n->name);
 	r = draft_save_opts(item, span_of(NULL, 0), &o);
 	to = replicas && o.ocdbt ? &item->replicas : &item->item;
+	if (r < 0)
+		return r;
 	/* A file at the top of the draft is an item, and has its own arrays. */
-	if (r >= 0 && !to->store)
+	if (!to->store)
 		r = make_store(item, &o, to);
-	if (r >= 0)
-		r = item_store_leaf(to->store, ret);
-	if (r >= 0)
-		*ret_store = to->store;
+	if (r < 0)
+		return r;
+	r = item_store_leaf(to->store, ret);
+	if (r < 0)
+		return r;
+	*ret_store = to->store;
 	return r;
 }
 

@@ -34,10 +34,12 @@ static int read_head(struct draft_file *f, struct buf *ret)
 	if (header <= n - 8 || header > SAFETENSORS_HEADER_MAX || header > f->size - 8)
 		return 0;
 	r = buf_reserve(ret, 8 + header - n);
-	if (r >= 0)
-		r = draft_file_read_locked(f, n, 8 + header - n, ret->p + n);
-	if (r >= 0)
-		ret->n = 8 + header;
+	if (r < 0)
+		return r;
+	r = draft_file_read_locked(f, n, 8 + header - n, ret->p + n);
+	if (r < 0)
+		return r;
+	ret->n = 8 + header;
 	return r;
 }
 

@@ -151,12 +151,13 @@ static int open_writer(struct draft_file *f, struct draft_array *a)
 	if (w.from != w.to)
 		return -EOPNOTSUPP;
 	r = array_json(&w.layout, w.to, a->rank, a->shape, &json);
-	if (r >= 0)
-		r = array_kv(n, a, &w, buf_span(&json), &kv, &store);
-	if (r >= 0)
-		r = zarr_writer_open(&n->draft->env->ckpt->write_env, kv, buf_span(&json),
-				     w.layout.omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE,
-				     &a->writer);
+	if (r < 0)
+		return r;
+	r = array_kv(n, a, &w, buf_span(&json), &kv, &store);
+	if (r < 0)
+		return r;
+	r = zarr_writer_open(&n->draft->env->ckpt->write_env, kv, buf_span(&json),
+			     w.layout.omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE, &a->writer);
 	if (r < 0)
 		return r;
 	a->kv = take(kv);

@@ -164,10 +164,12 @@ int draft_upload_begin(struct draft *d, const char *final, unsigned mode)
 	struct io_dir *spill;
 	int r = draft_upload_prepare(d);
 
-	if (r >= 0)
-		r = draft_upload_spill(d, &spill);
-	if (r >= 0)
-		r = draft_upload_claim(d->env->uploads, final, &d->upload);
+	if (r < 0)
+		return r;
+	r = draft_upload_spill(d, &spill);
+	if (r < 0)
+		return r;
+	r = draft_upload_claim(d->env->uploads, final, &d->upload);
 	if (r < 0)
 		return r;
 	r = draft_dir_begin(spill, final, final, mode, &d->dir);

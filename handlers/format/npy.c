@@ -241,10 +241,12 @@ static int add_literal(struct buf *b, enum dtype t, unsigned rank, const uint64_
 {
 	int growth = 0, r = buf_add_str(b, "{'descr': '");
 
-	if (r >= 0)
-		r = buf_add_str(b, dtype_info(t)->npy);
-	if (r >= 0)
-		r = buf_add_str(b, "', 'fortran_order': False, 'shape': (");
+	if (r < 0)
+		return r;
+	r = buf_add_str(b, dtype_info(t)->npy);
+	if (r < 0)
+		return r;
+	r = buf_add_str(b, "', 'fortran_order': False, 'shape': (");
 	for (unsigned i = 0; i < rank && r >= 0; i++) {
 		if (i)
 			r = buf_add_str(b, ", ");
@@ -253,8 +255,9 @@ static int add_literal(struct buf *b, enum dtype t, unsigned rank, const uint64_
 		if (i == 0)
 			growth = NPY_GROWTH - r;
 	}
-	if (r >= 0)
-		r = buf_add_str(b, rank == 1 ? ",), }" : "), }");
+	if (r < 0)
+		return r;
+	r = buf_add_str(b, rank == 1 ? ",), }" : "), }");
 	return r < 0 ? r : add_spaces(b, (size_t)growth);
 }
 
@@ -263,21 +266,27 @@ int npy_header(enum dtype t, unsigned rank, const uint64_t *shape, struct buf *r
 	auto_buf text = { 0 };
 	int r = buf_reserve(&text, 128);
 
-	if (r >= 0)
-		r = add_literal(&text, t, rank, shape);
+	if (r < 0)
+		return r;
+	r = add_literal(&text, t, rank, shape);
+	if (r < 0)
+		return r;
 	/*
 	 * Magic, version and length take 10 bytes and the newline takes one. There is always
 	 * padding.
 	 */
-	if (r >= 0)
-		r = add_spaces(&text, NPY_ALIGN - (10 + text.n + 1) % NPY_ALIGN);
-	if (r >= 0)
-		r = buf_add_byte(&text, '\n');
-	if (r >= 0)
-		r = buf_add(ret, "\x93NUMPY\x01\x00", 8);
-	if (r >= 0)
-		r = buf_add_byte(ret, (uint8_t)(text.n & 0xff));
-	if (r >= 0)
-		r = buf_add_byte(ret, (uint8_t)(text.n >> 8));
+	r = add_spaces(&text, NPY_ALIGN - (10 + text.n + 1) % NPY_ALIGN);
+	if (r < 0)
+		return r;
+	r = buf_add_byte(&text, '\n');
+	if (r < 0)
+		return r;
+	r = buf_add(ret, "\x93NUMPY\x01\x00", 8);
+	if (r < 0)
+		return r;
+	r = buf_add_byte(ret, (uint8_t)(text.n & 0xff));
+	if (r < 0)
+		return r;
+	r = buf_add_byte(ret, (uint8_t)(text.n >> 8));
 	return r < 0 ? r : buf_add_span(ret, buf_span(&text));
 }

@@ -133,9 +133,12 @@ static int put_metadata(const struct st_text *text, size_t n, struct buf *out)
 	if (least > SAFETENSORS_HEADER_MAX)
 		return too_long();
 	r = buf_reserve(out, least + METADATA_BYTES);
-	if (r >= 0)
-		r = buf_add_str(out, "{\"__metadata__\":{");
-	if (r >= 0 && !has_format)
+	if (r < 0)
+		return r;
+	r = buf_add_str(out, "{\"__metadata__\":{");
+	if (r < 0)
+		return r;
+	if (!has_format)
 		r = buf_add_str(out, n ? "\"format\":\"pt\"," : "\"format\":\"pt\"");
 	for (size_t i = 0; i < n && r >= 0; i++) {
 		r = i ? buf_add_byte(out, ',') : 0;
@@ -155,17 +158,21 @@ static int put_tensor(const struct st_tensor *t, uint64_t off, struct buf *out)
 {
 	int r = buf_add_byte(out, ',');
 
-	if (r >= 0)
-		r = json_put_str(out, t->name, JSON_COMPACT);
-	if (r >= 0)
-		r = buf_addf(out, ":{\"dtype\":\"%s\",\"shape\":[",
-			     dtype_info(t->dtype)->safetensors);
+	if (r < 0)
+		return r;
+	r = json_put_str(out, t->name, JSON_COMPACT);
+	if (r < 0)
+		return r;
+	r = buf_addf(out, ":{\"dtype\":\"%s\",\"shape\":[", dtype_info(t->dtype)->safetensors);
 	for (unsigned i = 0; i < t->rank && r >= 0; i++)
 		r = buf_addf(out, i ? ",%llu" : "%llu", (unsigned long long)t->shape[i]);
-	if (r >= 0)
-		r = buf_addf(out, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)off,
-			     (unsigned long long)(off + t->bytes));
-	if (r >= 0 && out->n > LENGTH_BYTES + SAFETENSORS_HEADER_MAX)
+	if (r < 0)
+		return r;
+	r = buf_addf(out, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)off,
+		     (unsigned long long)(off + t->bytes));
+	if (r < 0)
+		return r;
+	if (out->n > LENGTH_BYTES + SAFETENSORS_HEADER_MAX)
 		return too_long();
 	return r;
 }
@@ -182,10 +189,12 @@ int safetensors_header(struct st_tensor *tensor, size_t n, const struct st_text 
 		if (r < 0)
 			err_at(r, "'%.*s'", SPAN_ARG(tensor[i].path));
 	}
-	if (r >= 0)
-		r = buf_add_zero(&out, LENGTH_BYTES);
-	if (r >= 0)
-		r = put_metadata(text, n_texts, &out);
+	if (r < 0)
+		return r;
+	r = buf_add_zero(&out, LENGTH_BYTES);
+	if (r < 0)
+		return r;
+	r = put_metadata(text, n_texts, &out);
 	if (r < 0)
 		return r;
 	if (n)

@@ -158,18 +158,21 @@ static int job_items_open_part(struct collective_plan *jp, size_t item, const st
 		i++;
 	si = &s->item[i];
 	r = collective_export_path(c->rank, i, (size_t)(c->contribution - si->leaf), box, &path);
-	if (r >= 0)
-		r = buf_add_str(&path, "/part");
-	if (r >= 0 && !buf_str(&path))
+	if (r < 0)
+		return r;
+	r = buf_add_str(&path, "/part");
+	if (r < 0)
+		return r;
+	if (!buf_str(&path))
 		r = -ENOMEM;
-	if (r >= 0)
-		r = io_dir_sub(jp->parts_in ? jp->parts_in : jp->draft->dir->dir, buf_str(&path),
-			       &dir);
-	if (r >= 0) {
-		r = kv_dir_open(dir, &ret->kv);
-		if (r < 0)
-			io_dir_close(dir);
-	}
+	if (r < 0)
+		return r;
+	r = io_dir_sub(jp->parts_in ? jp->parts_in : jp->draft->dir->dir, buf_str(&path), &dir);
+	if (r < 0)
+		return r;
+	r = kv_dir_open(dir, &ret->kv);
+	if (r < 0)
+		io_dir_close(dir);
 	return r < 0 ? r :
 		       zarr_open(&jp->draft->env->ckpt->env, ret->kv, span_of(NULL, 0),
 				 cache_owner(), 0, &ret->zarr);
@@ -266,15 +269,17 @@ static int open_joined(struct collective_plan *jp, size_t item, struct item_stor
 	if (!path)
 		return fail(-ENOMEM, "cannot join parts of item '%s'", name);
 	r = io_remove_tree(top, path);
-	if (r >= 0)
-		r = io_dirop(top, IO_MKDIR, path, NULL, opts.dir_mode);
-	if (r >= 0)
-		r = io_dir_sub(top, path, &dir);
-	if (r >= 0) {
-		r = item_store_new(dir, &opts, ret);
-		if (r < 0)
-			io_dir_close(dir);
-	}
+	if (r < 0)
+		return r;
+	r = io_dirop(top, IO_MKDIR, path, NULL, opts.dir_mode);
+	if (r < 0)
+		return r;
+	r = io_dir_sub(top, path, &dir);
+	if (r < 0)
+		return r;
+	r = item_store_new(dir, &opts, ret);
+	if (r < 0)
+		io_dir_close(dir);
 	return r;
 }
 

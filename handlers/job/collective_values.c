@@ -47,25 +47,33 @@ static int export_box(struct doing *x, const struct plan_leaf *l, size_t leaf, s
 	int r = collective_export_path(collective_rank(x->d->env->collective), x->item, leaf, i,
 				       &path);
 
-	if (r >= 0 && !buf_str(&path))
+	if (r < 0)
+		return r;
+	if (!buf_str(&path))
 		r = -ENOMEM;
-	if (r >= 0)
-		r = io_remove_tree(x->d->dir->dir, buf_str(&path));
-	if (r >= 0)
-		r = io_dirop(x->d->dir->dir, IO_MKDIR, buf_str(&path), NULL, x->d->dir->mode);
-	if (r >= 0)
-		r = io_dir_sub(x->d->dir->dir, buf_str(&path), &dir);
-	if (r >= 0) {
-		r = item_store_new(dir, &opts, &store);
-		if (r < 0)
-			io_dir_close(dir);
-	}
-	if (r >= 0)
-		r = item_store_leaf(store, &to);
-	if (r >= 0)
-		r = array_json(&a->layout, a->stored, a->rank, a->shape, &json);
-	if (r >= 0)
-		r = zarr_open(&ckpt->env, a->kv, span_of(NULL, 0), cache_owner(), 0, &z);
+	if (r < 0)
+		return r;
+	r = io_remove_tree(x->d->dir->dir, buf_str(&path));
+	if (r < 0)
+		return r;
+	r = io_dirop(x->d->dir->dir, IO_MKDIR, buf_str(&path), NULL, x->d->dir->mode);
+	if (r < 0)
+		return r;
+	r = io_dir_sub(x->d->dir->dir, buf_str(&path), &dir);
+	if (r < 0)
+		return r;
+	r = item_store_new(dir, &opts, &store);
+	if (r < 0)
+		io_dir_close(dir);
+	if (r < 0)
+		return r;
+	r = item_store_leaf(store, &to);
+	if (r < 0)
+		return r;
+	r = array_json(&a->layout, a->stored, a->rank, a->shape, &json);
+	if (r < 0)
+		return r;
+	r = zarr_open(&ckpt->env, a->kv, span_of(NULL, 0), cache_owner(), 0, &z);
 	if (r < 0)
 		return r;
 	r = zarr_copy(&ckpt->write_env, z, to, buf_span(&json),

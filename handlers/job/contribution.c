@@ -112,10 +112,12 @@ static int pack_box(struct buf *b, const struct plan_leaf *l, size_t i)
 					   l->desc.rank);
 	}
 	r = draft_part_of(span_str(l->part[i]->name), &p);
-	if (r >= 0)
-		r = pack_numbers(b, p.start, l->desc.rank);
-	if (r >= 0)
-		r = pack_numbers(b, p.extent, l->desc.rank);
+	if (r < 0)
+		return r;
+	r = pack_numbers(b, p.start, l->desc.rank);
+	if (r < 0)
+		return r;
+	r = pack_numbers(b, p.extent, l->desc.rank);
 	return r < 0 ? r : pack_layout(b, &l->part[i]->file->array[0].layout, l->desc.rank);
 }
 

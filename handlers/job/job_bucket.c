@@ -75,12 +75,15 @@ static int make_own_dir(struct draft *d, const char *final, unsigned mode, int64
 	auto_buf name = { 0 };
 	int r = draft_upload_spill(d, &spill);
 
-	if (r >= 0)
-		r = draft_name_on_disk(d, final, &name);
-	if (r >= 0)
-		r = draft_dir_begin_shared(spill, buf_str(&name), final, mode, &d->dir);
-	if (r >= 0)
-		d->dir->init_ns = init_ns;
+	if (r < 0)
+		return r;
+	r = draft_name_on_disk(d, final, &name);
+	if (r < 0)
+		return r;
+	r = draft_dir_begin_shared(spill, buf_str(&name), final, mode, &d->dir);
+	if (r < 0)
+		return r;
+	d->dir->init_ns = init_ns;
 	return r;
 }
 
@@ -92,11 +95,12 @@ int job_bucket_begin(struct draft *d, const char *final, unsigned mode)
 	int64_t init_ns;
 	int r = draft_upload_prepare(d);
 
-	if (r >= 0)
-		r = draft_upload_spill(d, &spill);
-	if (r >= 0)
-		r = collective_join(d->env->collective, final, final, 0, &d->member, &init_ns,
-				    &claimed);
+	if (r < 0)
+		return r;
+	r = draft_upload_spill(d, &spill);
+	if (r < 0)
+		return r;
+	r = collective_join(d->env->collective, final, final, 0, &d->member, &init_ns, &claimed);
 	if (r < 0)
 		return r;
 	r = join_place(d, final, buf_span(&claimed));

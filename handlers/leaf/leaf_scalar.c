@@ -98,11 +98,14 @@ static int take_number(struct leaf_input *f, const struct json *j, struct leaf_d
 	uint8_t element[LIMIT_ITEM_BYTES], *value = arena_alloc(f->arena, LIMIT_ITEM_BYTES);
 	int r = value ? 0 : fail(-ENOMEM, "cannot keep a number");
 
-	if (r >= 0 && natural == DTYPE_UNKNOWN)
+	if (r < 0)
+		return r;
+	if (natural == DTYPE_UNKNOWN)
 		r = fail(-EINVAL,
 			 "a .json leaf is a number, true, false, a text, null or [re, im]");
-	if (r >= 0)
-		r = f->ops->dtype(f, natural, &named, &copied);
+	if (r < 0)
+		return r;
+	r = f->ops->dtype(f, natural, &named, &copied);
 	if (r < 0)
 		return r;
 	/* A copy keeps the dtype of its original as long as that can hold the present value. */

@@ -45,10 +45,12 @@ static int source_contents(struct leaf_input *f, struct buf *ret)
 		return fail(-EINVAL, "a text of %llu bytes, the limit is %llu",
 			    (unsigned long long)size, (unsigned long long)TEXT_MAX);
 	r = buf_reserve(ret, size + 1);
-	if (r >= 0)
-		r = draft_file_read_into(file, 0, size, ret->p);
-	if (r >= 0)
-		ret->n = size;
+	if (r < 0)
+		return r;
+	r = draft_file_read_into(file, 0, size, ret->p);
+	if (r < 0)
+		return r;
+	ret->n = size;
 	return r;
 }
 
@@ -385,17 +387,22 @@ int plan_store_array(struct plan_leaf *l, enum dtype t, unsigned rank, const uin
 	for (unsigned i = 0; i < rank; i++)
 		a.shape[i] = shape[i];
 	r = array_wanted_plain(l->source, &a, &w);
-	if (r >= 0)
-		r = array_choose(l->source->draft->env, &w.layout, t, rank, a.shape,
-				 plan_leaf_read_elements, &elements);
-	if (r >= 0)
-		r = array_json(&w.layout, t, rank, a.shape, &json);
-	if (r >= 0)
-		r = draft_leaf_kv(l->source, false, &kv, &store);
-	if (r >= 0)
-		r = zarr_write_all(&l->source->draft->env->ckpt->write_env, kv, buf_span(&json),
-				   ZARR_FILL_STORE, plan_leaf_read_elements, &elements);
-	if (r >= 0)
-		l->kv = take(kv);
+	if (r < 0)
+		return r;
+	r = array_choose(l->source->draft->env, &w.layout, t, rank, a.shape,
+			 plan_leaf_read_elements, &elements);
+	if (r < 0)
+		return r;
+	r = array_json(&w.layout, t, rank, a.shape, &json);
+	if (r < 0)
+		return r;
+	r = draft_leaf_kv(l->source, false, &kv, &store);
+	if (r < 0)
+		return r;
+	r = zarr_write_all(&l->source->draft->env->ckpt->write_env, kv, buf_span(&json),
+			   ZARR_FILL_STORE, plan_leaf_read_elements, &elements);
+	if (r < 0)
+		return r;
+	l->kv = take(kv);
 	return r;
 }

@@ -162,10 +162,12 @@ static int keep_type(struct arena *arena, const struct tree_type *type,
 	struct span *fields = arena_calloc(arena, type->n_fields + 1, sizeof(*fields));
 	int r = own && fields ? 0 : fail(-ENOMEM, "cannot keep a type");
 
-	if (r >= 0)
-		r = arena_keep(arena, type->module, &own->module);
-	if (r >= 0)
-		r = arena_keep(arena, type->clazz, &own->clazz);
+	if (r < 0)
+		return r;
+	r = arena_keep(arena, type->module, &own->module);
+	if (r < 0)
+		return r;
+	r = arena_keep(arena, type->clazz, &own->clazz);
 	for (size_t i = 0; i < type->n_fields && r >= 0; i++)
 		r = arena_keep(arena, type->fields[i], &fields[i]);
 	if (r < 0)

@@ -35,10 +35,12 @@ static int plugin_open(const struct leaf_type *t, struct item *item, const struc
 		r = plugin_files_read(item->dir, dir, true, &stored);
 	if (r == -ENOENT)
 		r = fail(-EUCLEAN, "leaf '%s' of type '%s' has no files", dir, p->leaf->typestr);
-	if (r >= 0)
-		r = plugin_decode_leaf(p, &stored, &ret->text);
-	if (r >= 0)
-		ret->kind = VALUE_FILE;
+	if (r < 0)
+		return r;
+	r = plugin_decode_leaf(p, &stored, &ret->text);
+	if (r < 0)
+		return r;
+	ret->kind = VALUE_FILE;
 	return r;
 }
 
@@ -57,8 +59,9 @@ static int plugin_encode(const struct leaf_desc *d, struct leaf_input *f, struct
 	auto_buf bytes = { 0 };
 	int r = f->ops->contents(f, &bytes);
 
-	if (r >= 0)
-		r = plugin_encode_leaf(plugin_of(d->type), buf_span(&bytes), &stored);
+	if (r < 0)
+		return r;
+	r = plugin_encode_leaf(plugin_of(d->type), buf_span(&bytes), &stored);
 	for (size_t i = 0; i < stored.n && r >= 0; i++)
 		r = to->ops->file(to, stored.file[i].name,
 				  span_of(stored.file[i].p, stored.file[i].n));

@@ -95,12 +95,15 @@ static int put_source(const struct subtree *st, struct buf *out)
 	auto_buf path = { .metered = true }, json = { .metered = true };
 	int r = put_path(st, &path);
 
-	if (r >= 0)
-		r = buf_add_str(&json, "{\"path\": ");
-	if (r >= 0)
-		r = json_put_str(&json, buf_span(&path), JSON_COMPACT);
-	if (r >= 0)
-		r = buf_addf(&json, ", \"time\": %lld}", (long long)st->mtime.tv_sec);
+	if (r < 0)
+		return r;
+	r = buf_add_str(&json, "{\"path\": ");
+	if (r < 0)
+		return r;
+	r = json_put_str(&json, buf_span(&path), JSON_COMPACT);
+	if (r < 0)
+		return r;
+	r = buf_addf(&json, ", \"time\": %lld}", (long long)st->mtime.tv_sec);
 	return r < 0 ? r : put_script(out, buf_span(&json));
 }
 
@@ -108,12 +111,15 @@ int leaf_table_page(struct span page, const char *title, struct span document, s
 {
 	int r = put_until(ret, &page, TITLE);
 
-	if (r >= 0)
-		r = put_escaped(ret, title);
-	if (r >= 0)
-		r = put_until(ret, &page, MARKER);
-	if (r >= 0)
-		r = put_script(ret, document);
+	if (r < 0)
+		return r;
+	r = put_escaped(ret, title);
+	if (r < 0)
+		return r;
+	r = put_until(ret, &page, MARKER);
+	if (r < 0)
+		return r;
+	r = put_script(ret, document);
 	return r < 0 ? r : buf_add_span(ret, page);
 }
 
@@ -124,19 +130,26 @@ int leaf_table_html(const struct leaf_table *s, const char *name, leaf_table_mor
 	auto_buf json = { .metered = true }, out = { .metered = true };
 	int r = leaf_table_json(s, name, more, arg, &json);
 
-	if (r >= 0)
-		r = put_until(&out, &page, TITLE);
-	if (r >= 0)
-		r = put_escaped(&out, name);
-	if (r >= 0)
-		r = put_until(&out, &page, SOURCE);
-	if (r >= 0)
-		r = put_source(s->subtree, &out);
-	if (r >= 0)
-		r = put_until(&out, &page, MARKER);
-	if (r >= 0)
-		r = put_script(&out, buf_span(&json));
-	if (r >= 0)
-		r = buf_add_span(&out, page);
+	if (r < 0)
+		return r;
+	r = put_until(&out, &page, TITLE);
+	if (r < 0)
+		return r;
+	r = put_escaped(&out, name);
+	if (r < 0)
+		return r;
+	r = put_until(&out, &page, SOURCE);
+	if (r < 0)
+		return r;
+	r = put_source(s->subtree, &out);
+	if (r < 0)
+		return r;
+	r = put_until(&out, &page, MARKER);
+	if (r < 0)
+		return r;
+	r = put_script(&out, buf_span(&json));
+	if (r < 0)
+		return r;
+	r = buf_add_span(&out, page);
 	return r < 0 ? r : buf_add_span(ret, buf_span(&out));
 }

@@ -93,9 +93,12 @@ static int begin(struct printing *p, struct span name, const struct span *key, c
 	if (p->out->n > LIMIT_VIEW_TEXT)
 		return fail(-EFBIG, "the description has more than %llu bytes",
 			    (unsigned long long)LIMIT_VIEW_TEXT);
-	if (r >= 0)
-		r = json_put_str(p->out, name, JSON_COMPACT);
-	if (r >= 0 && key)
+	if (r < 0)
+		return r;
+	r = json_put_str(p->out, name, JSON_COMPACT);
+	if (r < 0)
+		return r;
+	if (key)
 		r = put_text(p, "key", *key);
 	return r < 0 ? r : buf_addf(p->out, ", \"kind\": \"%s\"", kind);
 }
@@ -239,10 +242,12 @@ static int put_step(struct printing *p, const char *name)
 	struct printing_others others = { p, st->n > 0 };
 	int r = begin(p, span_str(name), NULL, "step");
 
-	if (r >= 0)
-		r = put_sums(p, 0, p->s->n);
-	if (r >= 0)
-		r = buf_add_str(p->out, ", \"entries\": [");
+	if (r < 0)
+		return r;
+	r = put_sums(p, 0, p->s->n);
+	if (r < 0)
+		return r;
+	r = buf_add_str(p->out, ", \"entries\": [");
 	for (size_t i = 0; i < st->n && r >= 0; i++) {
 		r = buf_add_str(p->out, i ? ",\n" : "\n");
 		if (r >= 0)

@@ -91,10 +91,12 @@ static int name_leaf(struct making *m, const struct leaf_info *f, struct span *r
 	auto_buf name = { .metered = true }, path = { .metered = true };
 	int r = subtree_key(part, f->leaf, m->want->separator, &name);
 
-	if (r >= 0)
-		r = subtree_path(part, f->leaf, &path);
-	if (r >= 0)
-		r = keep(m, &name, ret_name);
+	if (r < 0)
+		return r;
+	r = subtree_path(part, f->leaf, &path);
+	if (r < 0)
+		return r;
+	r = keep(m, &name, ret_name);
 	return r < 0 ? r : keep(m, &path, ret_path);
 }
 
@@ -217,12 +219,15 @@ static int make_safetensors(const struct leaf_table *s, const struct subtree_wan
 		return fail(-ENOMEM, "cannot lay out %zu leaves", s->n);
 	for (size_t i = 0; i < s->n && r >= 0; i++)
 		r = add_leaf(&m, &s->leaf[i]);
-	if (r >= 0)
-		r = add_manifest(&m);
-	if (r >= 0)
-		r = safetensors_header(m.tensor, m.n, m.text, m.n_texts, &f->head);
-	if (r >= 0)
-		r = say_what_is_lost(s->subtree, want);
+	if (r < 0)
+		return r;
+	r = add_manifest(&m);
+	if (r < 0)
+		return r;
+	r = safetensors_header(m.tensor, m.n, m.text, m.n_texts, &f->head);
+	if (r < 0)
+		return r;
+	r = say_what_is_lost(s->subtree, want);
 	return r < 0 ? r : make_extents(&m, f);
 }
 

@@ -56,10 +56,12 @@ static int add_pair(struct buf *out, struct span name, struct span value)
 {
 	int r = out->n ? buf_add_str(out, ", ") : 0;
 
-	if (r >= 0)
-		r = json_put_str(out, name, JSON_PYTHON);
-	if (r >= 0)
-		r = buf_add_str(out, ": ");
+	if (r < 0)
+		return r;
+	r = json_put_str(out, name, JSON_PYTHON);
+	if (r < 0)
+		return r;
+	r = buf_add_str(out, ": ");
 	return r < 0 ? r : json_put_str(out, value, JSON_PYTHON);
 }
 
@@ -407,20 +409,27 @@ static int put_all(struct printing *p, bool step)
 	int r = buf_add_str(&p->out, step ? "{\"step\": true" : "{");
 
 	p->is_first = !step;
-	if (r >= 0)
-		r = put_object(p, "kinds", &p->kinds);
-	if (r >= 0)
-		r = put_object(p, "leaves", &p->leaves);
-	if (r >= 0)
-		r = put_object(p, "dtypes", &p->dtypes);
-	if (r >= 0)
-		r = put_texts(p);
-	if (r >= 0)
-		r = put_object(p, "marks", &p->marks);
-	if (r >= 0)
-		r = put_object(p, "custom", &p->custom);
-	if (r >= 0)
-		r = buf_add_byte(&p->out, '}');
+	if (r < 0)
+		return r;
+	r = put_object(p, "kinds", &p->kinds);
+	if (r < 0)
+		return r;
+	r = put_object(p, "leaves", &p->leaves);
+	if (r < 0)
+		return r;
+	r = put_object(p, "dtypes", &p->dtypes);
+	if (r < 0)
+		return r;
+	r = put_texts(p);
+	if (r < 0)
+		return r;
+	r = put_object(p, "marks", &p->marks);
+	if (r < 0)
+		return r;
+	r = put_object(p, "custom", &p->custom);
+	if (r < 0)
+		return r;
+	r = buf_add_byte(&p->out, '}');
 	return r < 0 ? r : put_out(p);
 }
 

@@ -318,13 +318,18 @@ static int file_store(struct item *item, const char *path, struct kv **ret)
 	if (r > 0 && (npy.fortran || npy.big_endian || npy.dtype == DTYPE_UNKNOWN))
 		r = fail(-EOPNOTSUPP,
 			 "'%s' is not little-endian in C order, or its dtype has no name", path);
-	if (r >= 0)
-		r = print_meta(npy.dtype, npy.rank, npy.shape, &meta, &chunk);
-	if (r >= 0)
-		r = kv_mem_new(item->ckpt->io, &kv);
-	if (r >= 0)
-		r = kv_put(kv, span_str(".zarray"), buf_span(&meta));
-	if (r >= 0 && npy.bytes)
+	if (r < 0)
+		return r;
+	r = print_meta(npy.dtype, npy.rank, npy.shape, &meta, &chunk);
+	if (r < 0)
+		return r;
+	r = kv_mem_new(item->ckpt->io, &kv);
+	if (r < 0)
+		return r;
+	r = kv_put(kv, span_str(".zarray"), buf_span(&meta));
+	if (r < 0)
+		return r;
+	if (npy.bytes)
 		r = kv_mem_put_file(kv, buf_span(&chunk), f, npy.data, npy.bytes);
 	if (r < 0)
 		return r;

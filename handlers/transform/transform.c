@@ -387,14 +387,18 @@ static int read_document(struct transform *t)
 			fail(-EINVAL, "it is not a JSON object");
 
 	t->default_to_original = true;
-	if (r >= 0)
-		r = json_get_bool(root, "default_to_original", "the file", &t->default_to_original);
-	if (r >= 0)
-		r = json_get_array(root, "rules", "the file", &rules);
-	if (r >= 0)
-		r = json_get_str(root, "item", "the file", &t->item);
-	if (r >= 0)
-		r = json_get_array(root, "target", "the file", &t->target);
+	if (r < 0)
+		return r;
+	r = json_get_bool(root, "default_to_original", "the file", &t->default_to_original);
+	if (r < 0)
+		return r;
+	r = json_get_array(root, "rules", "the file", &rules);
+	if (r < 0)
+		return r;
+	r = json_get_str(root, "item", "the file", &t->item);
+	if (r < 0)
+		return r;
+	r = json_get_array(root, "target", "the file", &t->target);
 	for (size_t i = 0; t->target && i < t->target->n && r >= 0; i++)
 		if (t->target->items[i].kind != JSON_STRING)
 			r = fail(-EINVAL, "target takes a list of keys");

@@ -176,11 +176,15 @@ int transform_unused_text(const struct transform_unused *u, struct buf *ret)
 {
 	int r = buf_add_byte(ret, '\'');
 
-	if (r >= 0)
-		r = transform_key(u->leaf, ret);
-	if (r >= 0)
-		r = buf_add_byte(ret, '\'');
-	if (r >= 0 && u->parts)
+	if (r < 0)
+		return r;
+	r = transform_key(u->leaf, ret);
+	if (r < 0)
+		return r;
+	r = buf_add_byte(ret, '\'');
+	if (r < 0)
+		return r;
+	if (u->parts)
 		r = buf_addf(ret, ", of which rules take only %llu of %llu parts",
 			     (unsigned long long)u->parts, (unsigned long long)u->of);
 	return r;
