@@ -110,12 +110,15 @@ static int fill(struct job *j, struct input *in, struct import_list *f, struct a
 
 	r = group_reduce(j->group, r < 0 ? r : input_list(in, j->only, f));
 
-	if (r >= 0)
-		r = group_reduce(j->group, input_hint(in, n->draft));
-	if (r >= 0)
-		r = import_list_write(f, n->draft, threads_of(n), &j->progress, j->group);
-	if (r >= 0)
-		r = group_reduce(j->group, set_custom(j, in, n->draft));
+	if (r < 0)
+		return r;
+	r = group_reduce(j->group, input_hint(in, n->draft));
+	if (r < 0)
+		return r;
+	r = import_list_write(f, n->draft, threads_of(n), &j->progress, j->group);
+	if (r < 0)
+		return r;
+	r = group_reduce(j->group, set_custom(j, in, n->draft));
 	return r < 0 ? r : atomic_step_commit(n);
 }
 

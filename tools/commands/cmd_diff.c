@@ -70,10 +70,12 @@ static int run_diff(struct cmd_args *a)
 	    !tolerance(a, "rtol", &d.tolerance.relative) || !order(a, &d))
 		return EXIT_USAGE;
 	r = selection_begin(&d.t, a);
-	if (r >= 0)
-		r = source_open(a, a->arg[0], &sa);
-	if (r >= 0)
-		r = source_open(a, a->arg[1], &sb);
+	if (r < 0)
+		return r;
+	r = source_open(a, a->arg[0], &sa);
+	if (r < 0)
+		return r;
+	r = source_open(a, a->arg[1], &sb);
 	if (r < 0)
 		return r;
 	if (d.json)

@@ -201,11 +201,12 @@ static int open_sharded(struct source *s, struct value *ret_value, struct shardi
 		r = item_sharding(l->item, l->tree, &text);
 	if (r == 0 || (r > 0 && ret_value->kind != VALUE_ARRAY))
 		return fail(-EINVAL, "'%s' has no recorded sharding", s->inner);
-	if (r >= 0)
-		r = sharding_parse(text, "'_sharding'", &sharding);
-	if (r >= 0)
-		r = sharding_check(sharding, ret_value->array->meta.shape,
-				   ret_value->array->meta.rank);
+	if (r < 0)
+		return r;
+	r = sharding_parse(text, "'_sharding'", &sharding);
+	if (r < 0)
+		return r;
+	r = sharding_check(sharding, ret_value->array->meta.shape, ret_value->array->meta.rank);
 	if (r < 0)
 		return r;
 	*ret = take(sharding);
@@ -218,10 +219,13 @@ static int open_target(struct cmd_args *a, const char *path, const struct zarr_m
 {
 	int r = source_open(a, path, ret_source);
 
-	if (r >= 0 && ret_source->node->ops != &node_leaf_ops)
+	if (r < 0)
+		return r;
+	if (ret_source->node->ops != &node_leaf_ops)
 		r = fail(-EINVAL, "'%s' is not a leaf: `pytreefs ls` lists what is in it", path);
-	if (r >= 0)
-		r = open_sharded(ret_source, ret_value, ret);
+	if (r < 0)
+		return r;
+	r = open_sharded(ret_source, ret_value, ret);
 	if (r < 0)
 		return r;
 	if (ret_value->array->meta.rank != m->rank ||

@@ -261,12 +261,15 @@ static int add_sums(struct buf *out, bool json, struct node *n)
 			     (unsigned long long)sums.bytes, (unsigned long long)sums.bare_leaves,
 			     noun(sums.bare_leaves, "leaf", "leaves"),
 			     (unsigned long long)sums.bare_bytes);
-	if (r >= 0 && !json && sums.unopened_leaves)
+	if (r < 0)
+		return r;
+	if (!json && sums.unopened_leaves)
 		r = buf_addf(&text, "; %llu %s cannot be opened",
 			     (unsigned long long)sums.unopened_leaves,
 			     noun(sums.unopened_leaves, "leaf", "leaves"));
-	if (r >= 0)
-		add(out, json, "checksums", buf_span(&text));
+	if (r < 0)
+		return r;
+	add(out, json, "checksums", buf_span(&text));
 	return r;
 }
 

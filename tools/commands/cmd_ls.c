@@ -73,10 +73,13 @@ static int read_number(struct node *n, const char *attribute, uint64_t *ret)
 	auto_buf text = { 0 };
 	int r = node_xattr_get(n, attribute, &text);
 
-	if (r >= 0 && !buf_str(&text))
+	if (r < 0)
+		return r;
+	if (!buf_str(&text))
 		r = fail(-ENOMEM, "cannot describe '%s'", n->name);
-	if (r >= 0)
-		*ret = strtoull(buf_str(&text), NULL, 10);
+	if (r < 0)
+		return r;
+	*ret = strtoull(buf_str(&text), NULL, 10);
 	return r;
 }
 
@@ -276,10 +279,12 @@ static int run_ls(struct cmd_args *a)
 	struct stat st;
 	int r = source_open(a, a->arg[0], &s);
 
-	if (r >= 0)
-		r = selected_make(a, &s, &only);
-	if (r >= 0)
-		r = node_stat(s.node, &st);
+	if (r < 0)
+		return r;
+	r = selected_make(a, &s, &only);
+	if (r < 0)
+		return r;
+	r = node_stat(s.node, &st);
 	if (r < 0)
 		return r;
 	return S_ISDIR(st.st_mode) ? list_dir(a, s.node, &only) :

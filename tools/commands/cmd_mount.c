@@ -75,10 +75,13 @@ static int set_option(struct cmd_args *a, const char *text)
 	if (!is_one_of(text, mount_words) && !is_label(text))
 		return option_set(&a->options, text, false);
 	r = fuse_options->n ? buf_add_byte(fuse_options, ',') : 0;
-	if (r >= 0)
-		r = buf_add_str(fuse_options, text);
+	if (r < 0)
+		return r;
+	r = buf_add_str(fuse_options, text);
+	if (r < 0)
+		return r;
 	/* Other users get access as the modes of files allow, and no more. */
-	if (r >= 0 && !strcmp(text, "allow_other"))
+	if (!strcmp(text, "allow_other"))
 		r = buf_add_str(fuse_options, ",default_permissions");
 	return r;
 }

@@ -147,12 +147,15 @@ static int put_found(void *arg, const struct leaf_info *leaf, struct buf *out)
 	if (r < 0 || !f->bins)
 		return r;
 	r = buf_add_str(out, ", \"histogram\": {\"from\": ");
-	if (r >= 0)
-		r = json_put_double(out, f->sum.min, JSON_COMPACT);
-	if (r >= 0)
-		r = buf_add_str(out, ", \"to\": ");
-	if (r >= 0)
-		r = json_put_double(out, f->sum.max, JSON_COMPACT);
+	if (r < 0)
+		return r;
+	r = json_put_double(out, f->sum.min, JSON_COMPACT);
+	if (r < 0)
+		return r;
+	r = buf_add_str(out, ", \"to\": ");
+	if (r < 0)
+		return r;
+	r = json_put_double(out, f->sum.max, JSON_COMPACT);
 	for (unsigned i = 0; i < NUMBERS_BINS && r >= 0; i++)
 		r = buf_addf(out, "%s%llu", i ? ", " : ", \"counts\": [",
 			     (unsigned long long)f->bins[i]);
@@ -288,23 +291,26 @@ static int put_step(struct steps *all, const char *prefix, const struct subtree 
 	struct buf *out = &all->json;
 	int r = buf_add_str(out, out->n ? ",\n{\"name\": " : "\n{\"name\": ");
 
-	if (r >= 0)
-		r = json_put_str(out, span_of(prefix, strcspn(prefix, "/")), JSON_COMPACT);
-	if (r >= 0)
-		r = buf_addf(
-			out,
-			", \"time\": %lld, \"leaves\": %llu, \"elements\": %llu, \"bytes\": %llu, "
-			"\"stored_bytes\": %llu",
-			(long long)st->mtime.tv_sec, (unsigned long long)s->leaves,
-			(unsigned long long)s->elements, (unsigned long long)s->bytes,
-			(unsigned long long)s->stored);
-	if (r >= 0)
-		r = buf_addf(out, ", \"nan\": %llu, \"inf\": %llu, \"unreadable\": %zu, \"norm\": ",
-			     (unsigned long long)s->nan, (unsigned long long)s->inf, unreadable);
-	if (r >= 0)
-		r = s->has_norm && isfinite(s->squares) ?
-			    json_put_double(out, sqrt(s->squares), JSON_COMPACT) :
-			    buf_add_str(out, "null");
+	if (r < 0)
+		return r;
+	r = json_put_str(out, span_of(prefix, strcspn(prefix, "/")), JSON_COMPACT);
+	if (r < 0)
+		return r;
+	r = buf_addf(out,
+		     ", \"time\": %lld, \"leaves\": %llu, \"elements\": %llu, \"bytes\": %llu, "
+		     "\"stored_bytes\": %llu",
+		     (long long)st->mtime.tv_sec, (unsigned long long)s->leaves,
+		     (unsigned long long)s->elements, (unsigned long long)s->bytes,
+		     (unsigned long long)s->stored);
+	if (r < 0)
+		return r;
+	r = buf_addf(out, ", \"nan\": %llu, \"inf\": %llu, \"unreadable\": %zu, \"norm\": ",
+		     (unsigned long long)s->nan, (unsigned long long)s->inf, unreadable);
+	if (r < 0)
+		return r;
+	r = s->has_norm && isfinite(s->squares) ?
+		    json_put_double(out, sqrt(s->squares), JSON_COMPACT) :
+		    buf_add_str(out, "null");
 	return r < 0 ? r : buf_add_byte(out, '}');
 }
 
@@ -349,15 +355,17 @@ static int put_lost(struct selection *t, const char *step, const struct err_note
 	struct buf *out = &((struct steps *)arg)->json;
 	int r = buf_add_str(out, out->n ? ",\n{\"name\": " : "\n{\"name\": ");
 
-	if (r >= 0)
-		r = json_put_str(out, span_str(step), JSON_COMPACT);
-	if (r >= 0)
-		r = buf_add_str(out,
-				", \"time\": null, \"leaves\": 0, \"elements\": 0, \"bytes\": 0, "
-				"\"stored_bytes\": 0, \"nan\": 0, \"inf\": 0, "
-				"\"unreadable\": 1, \"norm\": null, \"error\": ");
-	if (r >= 0)
-		r = json_put_str(out, span_str(why->text), JSON_COMPACT);
+	if (r < 0)
+		return r;
+	r = json_put_str(out, span_str(step), JSON_COMPACT);
+	if (r < 0)
+		return r;
+	r = buf_add_str(out, ", \"time\": null, \"leaves\": 0, \"elements\": 0, \"bytes\": 0, "
+			     "\"stored_bytes\": 0, \"nan\": 0, \"inf\": 0, "
+			     "\"unreadable\": 1, \"norm\": null, \"error\": ");
+	if (r < 0)
+		return r;
+	r = json_put_str(out, span_str(why->text), JSON_COMPACT);
 	return r < 0 ? r : buf_add_byte(out, '}');
 }
 
@@ -446,11 +454,14 @@ static int run_report(struct cmd_args *a)
 			     report_steps :
 			     report_tree)(&p, &s, &page);
 	progress_end(&p.t.progress);
-	if (r >= 0)
-		r = write_out(a, s.ns->ckpt->io, buf_span(&page));
-	if (r >= 0 && a->n_args > 1)
+	if (r < 0)
+		return r;
+	r = write_out(a, s.ns->ckpt->io, buf_span(&page));
+	if (r < 0)
+		return r;
+	if (a->n_args > 1)
 		say_sums(&p.sums);
-	return r < 0 ? r : selection_end(&p.t);
+	return selection_end(&p.t);
 }
 
 static const struct cmd_option options[] = {

@@ -78,13 +78,15 @@ static int stats_pack(void *arg, struct walk_leaf *leaf, struct buf *out)
 	for (uint64_t i = 0; i < leaf->n_tasks; i++)
 		numbers_merge(&sum, leaf->value.array->meta.dtype, &part[i]);
 	r = buf_add_byte(out, SAY_ROW);
-	if (r >= 0)
-		r = wire_put_u64le(out, sum.nan);
-	if (r >= 0)
-		r = wire_put_u64le(out, sum.inf);
-	if (r >= 0)
-		r = st->json ? put_json(leaf, &sum, out) : put_row(leaf, &sum, out);
-	return r;
+	if (r < 0)
+		return r;
+	r = wire_put_u64le(out, sum.nan);
+	if (r < 0)
+		return r;
+	r = wire_put_u64le(out, sum.inf);
+	if (r < 0)
+		return r;
+	return st->json ? put_json(leaf, &sum, out) : put_row(leaf, &sum, out);
 }
 
 static void show_row(struct stats *st, const char *path, struct span row)

@@ -176,10 +176,12 @@ static int run_transform(struct cmd_args *a)
 	if (!cmd_value(a, "check"))
 		return cmd_usage(a->cmd, "--check FILE.json is missing");
 	r = buf_addf(&option, "transforms=%s", cmd_value(a, "check"));
-	if (r >= 0)
-		r = option_set(&a->options, buf_str(&option), false);
-	if (r >= 0)
-		r = source_open(a, a->arg[0], &s);
+	if (r < 0)
+		return r;
+	r = option_set(&a->options, buf_str(&option), false);
+	if (r < 0)
+		return r;
+	r = source_open(a, a->arg[0], &s);
 	if (r < 0)
 		return r;
 	c.t = a->options.transform;

@@ -350,15 +350,14 @@ static int open_dir(struct cmd_args *a, const char *path, enum layout_kind layou
 		a->options.commit_timeout = 0;
 	/* The directory may contain other checkpoints, or anything else. */
 	r = open_root(a, n->dir, &n->ns);
-	if (r >= 0)
-		n->ns->ckpt->write_env.check = interrupt_check_arg;
-	if (r >= 0)
-		r = ns_start(n->ns, NULL);
-	/* From now on, the cache gives way to metadata. */
-	if (r >= 0)
-		meter_leave(&first);
 	if (r < 0)
 		return r;
+	n->ns->ckpt->write_env.check = interrupt_check_arg;
+	r = ns_start(n->ns, NULL);
+	if (r < 0)
+		return r;
+	/* From now on, the cache gives way to metadata. */
+	meter_leave(&first);
 	/* The claim of the place of a step in a bucket fails if it is there, or being written. */
 	return is_url ? check_new(n) : check_target(a, n, path);
 }

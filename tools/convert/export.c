@@ -134,17 +134,22 @@ static int list_leaves(struct export *x, enum export_format format)
 	unsigned flags = format == EXPORT_SAFETENSORS ? LEAF_TABLE_TEXTS : 0;
 	int r = node_open_subtree(x->src.node, &x->st);
 
-	if (r >= 0)
-		r = node_add_custom(x->src.node, &x->st);
+	if (r < 0)
+		return r;
+	r = node_add_custom(x->src.node, &x->st);
 	for (size_t i = 0; i < x->st.n && r >= 0; i++)
 		if (x->st.part[i].kind == PART_BROKEN)
 			r = err_restore(x->st.part[i].note);
-	if (r >= 0 && !has_tree(&x->st))
+	if (r < 0)
+		return r;
+	if (!has_tree(&x->st))
 		r = fail(-ENOENT, "'%s' has no item that is a tree", x->a->arg[0]);
-	if (r >= 0)
-		r = rules_check(x->a, &x->st, group_is_lead(x->group));
-	if (r >= 0)
-		r = leaf_table_make(&x->st, flags, is_selected, x->only, &x->leaf_table);
+	if (r < 0)
+		return r;
+	r = rules_check(x->a, &x->st, group_is_lead(x->group));
+	if (r < 0)
+		return r;
+	r = leaf_table_make(&x->st, flags, is_selected, x->only, &x->leaf_table);
 	if (r < 0)
 		return r;
 	x->leaf = calloc(x->leaf_table.n + 1, sizeof(*x->leaf));

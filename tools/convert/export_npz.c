@@ -102,12 +102,15 @@ static int add_member(struct npz *z, const struct export_leaf *l)
 	auto_buf name = { 0 };
 	int r = tree_manifest_key(l->part, l->info->leaf, &style_npz, &name);
 
-	if (r >= 0)
-		r = buf_add_str(&name, ".npy");
-	if (r >= 0)
-		r = arena_keep(&z->x->arena, buf_span(&name), &m->name);
-	if (r >= 0)
-		r = size_of(z, l, &m->size);
+	if (r < 0)
+		return r;
+	r = buf_add_str(&name, ".npy");
+	if (r < 0)
+		return r;
+	r = arena_keep(&z->x->arena, buf_span(&name), &m->name);
+	if (r < 0)
+		return r;
+	r = size_of(z, l, &m->size);
 	if (r < 0)
 		return r;
 	m->packed = m->size;

@@ -319,10 +319,12 @@ static int open_store(struct export *x, struct item_store **ret)
 	auto_of(io_dir) struct io_dir *dir = NULL;
 	int r = io_dir_sub(x->out.dir, x->out.temp_name, &dir);
 
-	if (r >= 0)
-		r = item_store_new(dir, &opts, ret);
-	if (r >= 0)
-		take(dir);
+	if (r < 0)
+		return r;
+	r = item_store_new(dir, &opts, ret);
+	if (r < 0)
+		return r;
+	take(dir);
 	return r;
 }
 

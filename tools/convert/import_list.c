@@ -45,10 +45,12 @@ static int charge_more(struct import_list *f, uint64_t n)
 			 "option cache and what is beside it allow %llu",
 			 f->n + 1, (unsigned long long)(f->charged + n),
 			 (unsigned long long)f->most);
-	if (r >= 0)
-		r = meter_charge(n);
-	if (r >= 0)
-		f->charged += n;
+	if (r < 0)
+		return r;
+	r = meter_charge(n);
+	if (r < 0)
+		return r;
+	f->charged += n;
 	return r;
 }
 

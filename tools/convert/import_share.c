@@ -64,8 +64,9 @@ static int choose_owners(struct import_list *f, struct import_entry *const *at,
 		owner[i] = r == 1 ? 0 : -1;
 		bytes[i] = at[i]->bytes;
 	}
-	if (r >= 0)
-		r = group_split(group, f->n, bytes, owner);
+	if (r < 0)
+		return r;
+	r = group_split(group, f->n, bytes, owner);
 	for (size_t i = 0; i < f->n && r >= 0; i++)
 		at[i]->owner = owner[i];
 	return r;

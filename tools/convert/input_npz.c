@@ -106,13 +106,17 @@ static int import_number(struct input *in, const struct zip_member *m, const cha
 			fail(-EUCLEAN, "'%s': it is not a number", path) :
 			zip_stream_open(in->fd[0], in->path, m, in->zip.file_size, &s);
 
-	if (r >= 0)
-		r = zip_stream_read(s, bytes, m->size);
-	if (r >= 0)
-		r = npy_parse(span_of(bytes, m->size), &head);
-	if (r >= 0 && (r == 0 || head.rank != 0 || head.big_endian ||
-		       head.dtype != dtype_by_npy(span_str(dtype_info(t)->npy), &big) ||
-		       head.data + head.item != m->size))
+	if (r < 0)
+		return r;
+	r = zip_stream_read(s, bytes, m->size);
+	if (r < 0)
+		return r;
+	r = npy_parse(span_of(bytes, m->size), &head);
+	if (r < 0)
+		return r;
+	if (r == 0 || head.rank != 0 || head.big_endian ||
+	    head.dtype != dtype_by_npy(span_str(dtype_info(t)->npy), &big) ||
+	    head.data + head.item != m->size)
 		r = fail(-EUCLEAN, "'%s': it is not a number of dtype %s", path,
 			 dtype_info(t)->name);
 	return r < 0 ? r : import_add_scalar(f, path, in->path, t, bytes + head.data);

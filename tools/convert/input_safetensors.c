@@ -185,10 +185,12 @@ static int import_text(struct input *in, const struct json *m, struct select *on
 			       import_add_text(f, (const char *)path->s.p, in->path, m->s) :
 			       0;
 	r = buf_add_str(custom, custom->n ? ", " : "{");
-	if (r >= 0)
-		r = json_put_str(custom, m->name, JSON_PYTHON);
-	if (r >= 0)
-		r = buf_add_str(custom, ": ");
+	if (r < 0)
+		return r;
+	r = json_put_str(custom, m->name, JSON_PYTHON);
+	if (r < 0)
+		return r;
+	r = buf_add_str(custom, ": ");
 	return r < 0 ? r : json_print(custom, m, JSON_PYTHON);
 }
 

@@ -52,11 +52,12 @@ static int write_copy(struct cmd_args *a, struct input *in, const char *to,
 	int r = atomic_step_begin(a, NULL, to, in->is_step ? LAYOUT_ITEMS : LAYOUT_DIRECT, false,
 				  &n);
 
-	if (r >= 0)
-		r = input_list(in, NULL, &f);
-	if (r >= 0)
-		r = import_list_write(&f, n.draft, MAX(1u, pool_threads(n.ns->ckpt->pool)),
-				      progress, NULL);
+	if (r < 0)
+		return r;
+	r = input_list(in, NULL, &f);
+	if (r < 0)
+		return r;
+	r = import_list_write(&f, n.draft, MAX(1u, pool_threads(n.ns->ckpt->pool)), progress, NULL);
 	return r < 0 ? r : atomic_step_commit(&n);
 }
 
@@ -86,10 +87,12 @@ static int stage(struct cmd_args *a, struct input *in, struct progress *progress
 			    "spill=off has none",
 			    in->path);
 	r = io_engine_open(a->options.io, &in->spill_io);
-	if (r >= 0)
-		r = spill_dir_make(in->spill_io, where, &in->spill);
-	if (r >= 0)
-		r = path_of_copy(in, &path);
+	if (r < 0)
+		return r;
+	r = spill_dir_make(in->spill_io, where, &in->spill);
+	if (r < 0)
+		return r;
+	r = path_of_copy(in, &path);
 	if (r < 0)
 		return r;
 	io_never_sync(in->spill_io);

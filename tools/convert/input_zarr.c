@@ -78,10 +78,12 @@ int input_zarr_open(struct input *in, struct cmd_args *a)
 	a->options.shape = SHAPE_ROOT;
 	r = ns_open(in->path, &a->options, &in->ns);
 	a->options.shape = shape;
-	if (r >= 0)
-		r = ns_start(in->ns, NULL);
-	if (r >= 0)
-		r = attributes(in->ns->ckpt->source, in->path, &doc);
+	if (r < 0)
+		return r;
+	r = ns_start(in->ns, NULL);
+	if (r < 0)
+		return r;
+	r = attributes(in->ns->ckpt->source, in->path, &doc);
 	if (r < 0)
 		return r;
 	tree_manifest = manifest_of(&doc);

@@ -73,12 +73,15 @@ static int set_sharding(struct placement *p, struct rule *rule, struct span mesh
 	auto_buf text = { 0 };
 	int r = buf_add_span(&text, mesh);
 
-	if (r >= 0)
-		r = spec ? json_print(&text, spec, JSON_PYTHON) : buf_add_str(&text, "[]");
-	if (r >= 0)
-		r = buf_add_byte(&text, '}');
-	if (r >= 0)
-		r = arena_keep(&p->arena, buf_span(&text), &rule->text);
+	if (r < 0)
+		return r;
+	r = spec ? json_print(&text, spec, JSON_PYTHON) : buf_add_str(&text, "[]");
+	if (r < 0)
+		return r;
+	r = buf_add_byte(&text, '}');
+	if (r < 0)
+		return r;
+	r = arena_keep(&p->arena, buf_span(&text), &rule->text);
 	return r < 0 ? r : sharding_parse(rule->text, "--mesh", &rule->sharding);
 }
 
@@ -265,17 +268,17 @@ static int mark_like(const struct placement *p, struct import_list *f, const cha
 			    path);
 	/* Without a sharding Orbax restores no array of jax. */
 	r = span_eq(l->leaf->value_type, span_str("jax.Array")) ? mark_type(f, path) : 0;
-	if (r >= 0)
-		r = import_list_mark_shape(f, path, "chunk_shape", v.array->meta.chunk, rank);
-	if (r >= 0) {
-		r = item_sharding(l->part->item, l->leaf, &text);
-		r = r == 1 ? import_list_mark_span(f, path, "sharding", text) : r;
-	}
-	if (r >= 0) {
-		r = item_write_shape(l->part->item, l->leaf, &write, &n);
-		r = r == 1 && n == rank ? import_list_mark_shape(f, path, "write_shape", write, n) :
-					  r;
-	}
+	if (r < 0)
+		return r;
+	r = import_list_mark_shape(f, path, "chunk_shape", v.array->meta.chunk, rank);
+	if (r < 0)
+		return r;
+	r = item_sharding(l->part->item, l->leaf, &text);
+	r = r == 1 ? import_list_mark_span(f, path, "sharding", text) : r;
+	if (r < 0)
+		return r;
+	r = item_write_shape(l->part->item, l->leaf, &write, &n);
+	r = r == 1 && n == rank ? import_list_mark_shape(f, path, "write_shape", write, n) : r;
 	return MIN(r, 0);
 }
 

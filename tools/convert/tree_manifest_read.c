@@ -171,9 +171,11 @@ int tree_manifest_import(const struct tree_manifest *s, const char *from, struct
 {
 	int r = import_kinds(s, from, f);
 
-	if (r >= 0)
-		r = import_leaves(s, from, only, f);
-	if (r >= 0)
-		r = import_marks(s, from, f);
+	if (r < 0)
+		return r;
+	r = import_leaves(s, from, only, f);
+	if (r < 0)
+		return r;
+	r = import_marks(s, from, f);
 	return r < 0 ? r : import_custom(s, from, f);
 }

@@ -234,18 +234,24 @@ static int put_common(const struct zip_member *m, bool big, struct buf *ret)
 {
 	int r = wire_put_u16le(ret, 45);
 
-	if (r >= 0)
-		r = wire_put_u16le(ret, FLAG_UTF8);
-	if (r >= 0)
-		r = wire_put_u16le(ret, 0);
-	if (r >= 0)
-		r = wire_put_u32le(ret, 0x00210000u);
-	if (r >= 0)
-		r = wire_put_u32le(ret, m->crc);
-	if (r >= 0)
-		r = wire_put_u32le(ret, big ? BIG : (uint32_t)m->size);
-	if (r >= 0)
-		r = wire_put_u32le(ret, big ? BIG : (uint32_t)m->size);
+	if (r < 0)
+		return r;
+	r = wire_put_u16le(ret, FLAG_UTF8);
+	if (r < 0)
+		return r;
+	r = wire_put_u16le(ret, 0);
+	if (r < 0)
+		return r;
+	r = wire_put_u32le(ret, 0x00210000u);
+	if (r < 0)
+		return r;
+	r = wire_put_u32le(ret, m->crc);
+	if (r < 0)
+		return r;
+	r = wire_put_u32le(ret, big ? BIG : (uint32_t)m->size);
+	if (r < 0)
+		return r;
+	r = wire_put_u32le(ret, big ? BIG : (uint32_t)m->size);
 	return r < 0 ? r : wire_put_u16le(ret, (uint16_t)m->name.n);
 }
 
@@ -255,19 +261,25 @@ int zip_put_local(const struct zip_member *m, struct buf *ret)
 			fail(-EINVAL, "'%.*s' is too long for a zip archive", SPAN_ARG(m->name)) :
 			wire_put_u32le(ret, SIG_LOCAL);
 
-	if (r >= 0)
-		r = put_common(m, is_big(m), ret);
-	if (r >= 0)
-		r = wire_put_u16le(ret, 20);
-	if (r >= 0)
-		r = buf_add_span(ret, m->name);
+	if (r < 0)
+		return r;
+	r = put_common(m, is_big(m), ret);
+	if (r < 0)
+		return r;
+	r = wire_put_u16le(ret, 20);
+	if (r < 0)
+		return r;
+	r = buf_add_span(ret, m->name);
+	if (r < 0)
+		return r;
 	/* The field is always there; readers use it only when a size requires it. */
-	if (r >= 0)
-		r = wire_put_u16le(ret, is_big(m) ? 1 : 0xcafe);
-	if (r >= 0)
-		r = wire_put_u16le(ret, 16);
-	if (r >= 0)
-		r = wire_put_u64le(ret, m->size);
+	r = wire_put_u16le(ret, is_big(m) ? 1 : 0xcafe);
+	if (r < 0)
+		return r;
+	r = wire_put_u16le(ret, 16);
+	if (r < 0)
+		return r;
+	r = wire_put_u64le(ret, m->size);
 	return r < 0 ? r : wire_put_u64le(ret, m->size);
 }
 
@@ -306,20 +318,26 @@ static int put_end64(size_t n, uint64_t at, uint64_t size, struct buf *ret)
 	const uint64_t counts[] = { n, n, size, at };
 	int r = wire_put_u32le(ret, SIG_END64);
 
-	if (r >= 0)
-		r = wire_put_u64le(ret, END64_BYTES - 12);
-	if (r >= 0)
-		r = wire_put_u32le(ret, (3u << 8 | 45) | 45u << 16);
-	if (r >= 0)
-		r = buf_add_zero(ret, 8);
+	if (r < 0)
+		return r;
+	r = wire_put_u64le(ret, END64_BYTES - 12);
+	if (r < 0)
+		return r;
+	r = wire_put_u32le(ret, (3u << 8 | 45) | 45u << 16);
+	if (r < 0)
+		return r;
+	r = buf_add_zero(ret, 8);
 	for (size_t i = 0; i < ARRAY_LEN(counts) && r >= 0; i++)
 		r = wire_put_u64le(ret, counts[i]);
-	if (r >= 0)
-		r = wire_put_u32le(ret, SIG_WHERE64);
-	if (r >= 0)
-		r = buf_add_zero(ret, 4);
-	if (r >= 0)
-		r = wire_put_u64le(ret, at + size);
+	if (r < 0)
+		return r;
+	r = wire_put_u32le(ret, SIG_WHERE64);
+	if (r < 0)
+		return r;
+	r = buf_add_zero(ret, 4);
+	if (r < 0)
+		return r;
+	r = wire_put_u64le(ret, at + size);
 	return r < 0 ? r : wire_put_u32le(ret, 1);
 }
 
@@ -336,19 +354,26 @@ int zip_put_directory(const struct zip_member *m, size_t n, uint64_t at, struct 
 		r = put_entry(&m[i], ret);
 	size = ret->n - begin;
 	big = n >= 0xffff || at >= BIG || size >= BIG;
-	if (r >= 0 && big)
+	if (r < 0)
+		return r;
+	if (big)
 		r = put_end64(n, at, size, ret);
-	if (r >= 0)
-		r = wire_put_u32le(ret, SIG_END);
-	if (r >= 0)
-		r = buf_add_zero(ret, 4);
+	if (r < 0)
+		return r;
+	r = wire_put_u32le(ret, SIG_END);
+	if (r < 0)
+		return r;
+	r = buf_add_zero(ret, 4);
 	for (int i = 0; i < 2 && r >= 0; i++)
 		r = wire_put_u16le(ret, few);
-	if (r >= 0)
-		r = wire_put_u32le(ret, size >= BIG ? BIG : (uint32_t)size);
-	if (r >= 0)
-		r = wire_put_u32le(ret, at >= BIG ? BIG : (uint32_t)at);
-	if (r >= 0)
-		r = wire_put_u16le(ret, (uint16_t)comment.n);
+	if (r < 0)
+		return r;
+	r = wire_put_u32le(ret, size >= BIG ? BIG : (uint32_t)size);
+	if (r < 0)
+		return r;
+	r = wire_put_u32le(ret, at >= BIG ? BIG : (uint32_t)at);
+	if (r < 0)
+		return r;
+	r = wire_put_u16le(ret, (uint16_t)comment.n);
 	return r < 0 ? r : buf_add_span(ret, comment);
 }

@@ -68,12 +68,16 @@ static int put_text(struct buf *out, const struct json *a, const struct json *b)
 		if (r < 0)
 			return r;
 	}
-	if (r >= 0 && out->n)
+	if (r < 0)
+		return r;
+	if (out->n)
 		r = buf_add_str(out, ": ");
-	if (r >= 0)
-		r = put_value(out, a);
-	if (r >= 0)
-		r = buf_add_str(out, ", and ");
+	if (r < 0)
+		return r;
+	r = put_value(out, a);
+	if (r < 0)
+		return r;
+	r = buf_add_str(out, ", and ");
 	return r < 0 ? r : put_value(out, b);
 }
 
@@ -82,10 +86,12 @@ static int put_json(struct buf *out, const struct json *a, const struct json *b)
 {
 	int r = buf_add_str(out, "\"a\": ");
 
-	if (r >= 0)
-		r = a ? json_print(out, a, JSON_PRETTY) : buf_add_str(out, "null");
-	if (r >= 0)
-		r = buf_add_str(out, ", \"b\": ");
+	if (r < 0)
+		return r;
+	r = a ? json_print(out, a, JSON_PRETTY) : buf_add_str(out, "null");
+	if (r < 0)
+		return r;
+	r = buf_add_str(out, ", \"b\": ");
 	if (r < 0)
 		return r;
 	return b ? json_print(out, b, JSON_PRETTY) : buf_add_str(out, "null");
@@ -119,9 +125,11 @@ int diff_custom(struct diff *d, const char *path, struct span a, struct span b)
 	if (r != 0)
 		return MIN(r, 0);
 	r = d->json ? put_json(&more, ja, jb) : put_text(&more, ja, jb);
-	if (r >= 0)
-		r = buf_addf(&at, "%.*s", (int)(n && path[n - 1] == '/' ? n - 1 : n), path);
-	if (r >= 0)
-		diff_say(d, buf_str(&at), "custom metadata", buf_str(&more));
+	if (r < 0)
+		return r;
+	r = buf_addf(&at, "%.*s", (int)(n && path[n - 1] == '/' ? n - 1 : n), path);
+	if (r < 0)
+		return r;
+	diff_say(d, buf_str(&at), "custom metadata", buf_str(&more));
 	return MIN(r, 0);
 }

@@ -131,10 +131,12 @@ int diff_file_part(struct diff *d, const char *prefix, struct node *a, struct no
 	auto_buf path = { 0 };
 	int r = buf_addf(&path, "%s%s", prefix, part->path);
 
-	if (r >= 0)
-		r = node_walk(a, part->path, &na);
-	if (r >= 0)
-		r = node_walk(b, part->path, &nb);
+	if (r < 0)
+		return r;
+	r = node_walk(a, part->path, &na);
+	if (r < 0)
+		return r;
+	r = node_walk(b, part->path, &nb);
 	return r < 0 ? r : compare_files(d, na, nb, buf_str(&path));
 }
 

@@ -339,12 +339,15 @@ static int diff_nodes(struct diff *d, const char *prefix, struct node *na, struc
 	auto_subtree a = { 0 }, b = { 0 };
 	int r = node_open_subtree(na, &a);
 
-	if (r >= 0)
-		r = node_open_subtree(nb, &b);
-	if (r >= 0)
-		r = selection_broken(&d->t, &a, prefix);
-	if (r >= 0)
-		r = selection_broken(&d->t, &b, prefix);
+	if (r < 0)
+		return r;
+	r = node_open_subtree(nb, &b);
+	if (r < 0)
+		return r;
+	r = selection_broken(&d->t, &a, prefix);
+	if (r < 0)
+		return r;
+	r = selection_broken(&d->t, &b, prefix);
 	if (r < 0)
 		return r;
 	d->a = &a;
@@ -378,10 +381,12 @@ static int diff_step(struct diff *d, struct node *a, struct node *b, const char 
 	auto_buf prefix = { 0 };
 	int r = buf_addf(&prefix, "%s/", name);
 
-	if (r >= 0)
-		r = node_lookup(a, span_str(name), &na);
-	if (r >= 0)
-		r = node_lookup(b, span_str(name), &nb);
+	if (r < 0)
+		return r;
+	r = node_lookup(a, span_str(name), &na);
+	if (r < 0)
+		return r;
+	r = node_lookup(b, span_str(name), &nb);
 	return r < 0 ? r : diff_nodes(d, buf_str(&prefix), na, nb);
 }
 

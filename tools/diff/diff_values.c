@@ -83,9 +83,12 @@ static int look_at_keys(struct pair *p, const struct walk_leaf *leaf,
 	    !part->item->tree->has_metadata)
 		return 0;
 	r = item_prng_impl(item, leaf->node, &p->key_a);
-	if (r >= 0)
-		r = item_prng_impl(part->item, b, &p->key_b);
-	if (r >= 0 && !span_eq(p->key_a, p->key_b))
+	if (r < 0)
+		return r;
+	r = item_prng_impl(part->item, b, &p->key_b);
+	if (r < 0)
+		return r;
+	if (!span_eq(p->key_a, p->key_b))
 		p->what = PAIR_KEYS;
 	return MIN(r, 0);
 }

@@ -43,11 +43,14 @@ int mpi_rank_group(const struct cmd_args *a, struct rank_group **ret)
 	if (mpi_ranks() == 1)
 		return 0;
 	r = mpi_program(a);
-	if (r >= 0)
-		r = peers_mpi_open(a->cmd->name, &peers);
-	if (r >= 0)
-		r = group_new(peers, ret);
-	if (r >= 0)
-		(*ret)->error_status = cmd_error_status(a->cmd);
+	if (r < 0)
+		return r;
+	r = peers_mpi_open(a->cmd->name, &peers);
+	if (r < 0)
+		return r;
+	r = group_new(peers, ret);
+	if (r < 0)
+		return r;
+	(*ret)->error_status = cmd_error_status(a->cmd);
 	return r;
 }

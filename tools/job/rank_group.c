@@ -66,10 +66,12 @@ int group_send(struct rank_group *t, const char *leaf, struct span body)
 	auto_buf out = { 0 };
 	int r = wire_put_u32le(&out, (uint32_t)strlen(leaf));
 
-	if (r >= 0)
-		r = buf_add_str(&out, leaf);
-	if (r >= 0)
-		r = buf_add_span(&out, body);
+	if (r < 0)
+		return r;
+	r = buf_add_str(&out, leaf);
+	if (r < 0)
+		return r;
+	r = buf_add_span(&out, body);
 	return r < 0 ? r : send_to(t, 0, GROUP_LEAF, buf_span(&out));
 }
 
@@ -172,12 +174,16 @@ static int end_of_other(struct rank_group *t, int status)
 	if (status < 0 && t->agreed)
 		status = t->error_status;
 	r = wire_put_u32le(&out, (uint32_t)status);
-	if (r >= 0 && status < 0)
+	if (r < 0)
+		return r;
+	if (status < 0)
 		r = buf_add_str(&out, err_text(status));
-	if (r >= 0)
-		r = send_to(t, 0, GROUP_END, buf_span(&out));
-	if (r >= 0)
-		r = peers_wait(t->peers, PEERS_PART, 0, 0, &m);
+	if (r < 0)
+		return r;
+	r = send_to(t, 0, GROUP_END, buf_span(&out));
+	if (r < 0)
+		return r;
+	r = peers_wait(t->peers, PEERS_PART, 0, 0, &m);
 	if (r < 0)
 		return r;
 	w = wire_of(buf_span(&m->body));

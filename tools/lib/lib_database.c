@@ -232,12 +232,15 @@ static int write_values(void *arg)
 	struct commit c = { .ckpt = b->ckpt };
 	int r = prepare_arrays(b);
 
-	if (r >= 0)
-		r = zarr_write_boxes(&b->ckpt->write_env, b->boxes, b->n, &b->work.done);
-	if (r >= 0)
-		r = seal_database(&c, &item);
-	if (r >= 0)
-		r = io_dirop(item_store_dir(b->store), IO_SYNC_DIR, ".", NULL, 0);
+	if (r < 0)
+		return r;
+	r = zarr_write_boxes(&b->ckpt->write_env, b->boxes, b->n, &b->work.done);
+	if (r < 0)
+		return r;
+	r = seal_database(&c, &item);
+	if (r < 0)
+		return r;
+	r = io_dirop(item_store_dir(b->store), IO_SYNC_DIR, ".", NULL, 0);
 	return r < 0 ? r : io_dirop(b->ckpt->source, IO_SYNC_DIR, ".", NULL, 0);
 }
 
@@ -250,10 +253,12 @@ static int open_directory(struct database *b, const char *path, char **ret_name)
 		return r;
 	b->args.options.shape = SHAPE_ROOT;
 	r = ns_ckpt(parent, &b->args.options, &b->ckpt);
-	if (r >= 0)
-		r = io_dirop(b->ckpt->source, IO_MKDIR, name, NULL, IO_DIR_MODE);
-	if (r >= 0)
-		*ret_name = take(name);
+	if (r < 0)
+		return r;
+	r = io_dirop(b->ckpt->source, IO_MKDIR, name, NULL, IO_DIR_MODE);
+	if (r < 0)
+		return r;
+	*ret_name = take(name);
 	return r;
 }
 
@@ -309,14 +314,18 @@ static int write_database(struct database *b, const char *path, const char *opti
 	struct err_note why;
 	int r = options_init(&b->args.options);
 
-	if (r >= 0)
-		r = lib_options(&b->args.options, options);
-	if (r >= 0)
-		r = count_bytes(b);
-	if (r >= 0)
-		r = database_alloc(b);
-	if (r >= 0)
-		r = open_directory(b, path, &name);
+	if (r < 0)
+		return r;
+	r = lib_options(&b->args.options, options);
+	if (r < 0)
+		return r;
+	r = count_bytes(b);
+	if (r < 0)
+		return r;
+	r = database_alloc(b);
+	if (r < 0)
+		return r;
+	r = open_directory(b, path, &name);
 	if (r < 0)
 		return r;
 	r = write_into(b, name, progress);

@@ -34,15 +34,16 @@ static int begin(const char *path, const char *options, unsigned flags, struct p
 	d->pid = getpid();
 	d->is_item = flags & PYTREEFS_DRAFT_ITEM;
 	r = options_init(&d->args.options);
-	if (r >= 0)
-		r = lib_options(&d->args.options, options);
+	if (r < 0)
+		return r;
+	r = lib_options(&d->args.options, options);
 	for (size_t i = 0; i < ARRAY_LEN(shown) && r >= 0; i++)
 		if (options_given_here(&d->args.options, shown[i]))
 			r = fail(-EINVAL, "option '%s' is for checkpoints that are read", shown[i]);
-	if (r >= 0)
-		r = atomic_step_begin(&d->args, NULL, path,
-				      d->is_item ? LAYOUT_DIRECT : LAYOUT_ITEMS,
-				      flags & PYTREEFS_DRAFT_REPLACE, &d->step);
+	if (r < 0)
+		return r;
+	r = atomic_step_begin(&d->args, NULL, path, d->is_item ? LAYOUT_DIRECT : LAYOUT_ITEMS,
+			      flags & PYTREEFS_DRAFT_REPLACE, &d->step);
 	if (r < 0)
 		return r;
 	d->step.ns->ckpt->write_env.check = lib_work_check;

@@ -345,10 +345,12 @@ static int stream_open(struct pytreefs_draft *d, const struct pytreefs_value *v,
 	int r = v->kind == PYTREEFS_ARRAY ? lib_value_elements(v, &t, &bytes) :
 					    fail(-EINVAL, "only arrays are written piece by piece");
 
-	if (r >= 0)
-		r = npy_header(t, (unsigned)v->ndim, v->shape, &head);
-	if (r >= 0)
-		r = lib_draft_make(d, v, &w->node);
+	if (r < 0)
+		return r;
+	r = npy_header(t, (unsigned)v->ndim, v->shape, &head);
+	if (r < 0)
+		return r;
+	r = lib_draft_make(d, v, &w->node);
 	if (r < 0)
 		return r;
 	w->d = d;

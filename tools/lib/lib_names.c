@@ -147,14 +147,19 @@ static int file_open_at(struct pytreefs *ck, const char *name, struct pytreefs_f
 	int r = lib_node(ck, name, &f->node);
 
 	f->ck = ck;
-	if (r >= 0)
-		r = node_stat(f->node, &st);
-	if (r >= 0 && S_ISDIR(st.st_mode))
+	if (r < 0)
+		return r;
+	r = node_stat(f->node, &st);
+	if (r < 0)
+		return r;
+	if (S_ISDIR(st.st_mode))
 		r = fail(-EISDIR, "'%s' is a directory", name);
-	if (r >= 0)
-		r = node_open(f->node, O_RDONLY, &f->file);
-	if (r >= 0)
-		f->size = (uint64_t)st.st_size;
+	if (r < 0)
+		return r;
+	r = node_open(f->node, O_RDONLY, &f->file);
+	if (r < 0)
+		return r;
+	f->size = (uint64_t)st.st_size;
 	return r;
 }
 

@@ -123,13 +123,17 @@ static int open_handle(const char *path, const char *options, struct pytreefs **
 		return fail(-ENOMEM, "cannot open '%s'", path);
 	ck->pid = getpid();
 	r = options_init(&ck->args.options);
-	if (r >= 0)
-		r = lib_options(&ck->args.options, options);
-	if (r >= 0 && options_of_saving(&ck->args.options))
+	if (r < 0)
+		return r;
+	r = lib_options(&ck->args.options, options);
+	if (r < 0)
+		return r;
+	if (options_of_saving(&ck->args.options))
 		r = fail(-EINVAL, "option '%s' is for checkpoints that are written",
 			 options_of_saving(&ck->args.options)->name);
-	if (r >= 0)
-		r = source_open(&ck->args, path, &ck->source);
+	if (r < 0)
+		return r;
+	r = source_open(&ck->args, path, &ck->source);
 	if (r < 0)
 		return r;
 	*ret = take(ck);

@@ -209,9 +209,12 @@ static int add_part(struct pytreefs_tree *t, const struct subtree_part *p, size_
 	to->kind = PYTREEFS_OPAQUE;
 	to->version = lib_version(&p->id);
 	r = set_path(t, to, p->path, span_str(""));
-	if (r >= 0)
-		r = set_key(t, to, span_str(p->path), PYTREEFS_KEY_NAME);
-	if (r >= 0 && p->kind == PART_BROKEN)
+	if (r < 0)
+		return r;
+	r = set_key(t, to, span_str(p->path), PYTREEFS_KEY_NAME);
+	if (r < 0)
+		return r;
+	if (p->kind == PART_BROKEN)
 		r = set_broken(t, to, p->note->code, p->note->text);
 	return r;
 }
@@ -358,9 +361,7 @@ static int describe_leaf(struct pytreefs_tree *t, struct node_leaf *l, struct py
 	} else {
 		to->kind = PYTREEFS_NONE;
 	}
-	if (r >= 0)
-		r = leaf_stored(l->item, l->tree, &to->stored);
-	return r;
+	return r < 0 ? r : leaf_stored(l->item, l->tree, &to->stored);
 }
 
 static int describe_dir(struct pytreefs_tree *t, struct node_dir *d, struct pytreefs_node *to)

@@ -84,9 +84,12 @@ int selected_make(struct cmd_args *a, struct source *s, struct selected *ret)
 	r = s->node == s->ns->root && s->ns->ckpt->shape == SHAPE_ROOT ?
 		    add_steps(ret, s->node, only) :
 		    add_tree(ret, s->node, "", only);
-	if (r >= 0)
-		r = select_end(only);
-	if (r >= 0 && ret->n)
+	if (r < 0)
+		return r;
+	r = select_end(only);
+	if (r < 0)
+		return r;
+	if (ret->n)
 		qsort(ret->path, ret->n, sizeof(*ret->path), by_name);
 	return r;
 }
