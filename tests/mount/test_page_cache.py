@@ -7,6 +7,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import zlib
 
 import numpy as np
 import pytest
@@ -192,3 +193,53 @@ def test_a_file_of_a_draft_that_is_written_again(mount, root):
     (m / '2.tmp').rename(m / '2')
     for _ in range(2):
         assert np.array_equal(np.load(m / '2/default/fresh.npy'), PACKED[::-1])
+
+
+@pytest.fixture
+def group(request):
+    """A control group of so many MiB, as a prefix of commands, and the number of processes that were killed in it."""
+    for top, limit, events in (('memory', 'memory.limit_in_bytes', 'memory.oom_control'), ('', 'memory.max', 'memory.events')):
+        at = pathlib.Path('/sys/fs/cgroup', top, f'pytreefs-test-{os.getpid()}')
+        if (at.parent / 'cgroup.procs').exists() and os.access(at.parent, os.W_OK):
+            at.mkdir()
+            if (at / limit).exists():
+                break
+            at.rmdir()
+    else:
+        pytest.skip('no control group with a limit of memory can be made here')
+    (at / limit).write_text(str(request.param * MIB))
+    yield (['sh', '-c', f'echo $$ >{at}/cgroup.procs && exec "$@"', 'sh'],
+           lambda: int(dict(line.split() for line in (at / events).read_text().splitlines())['oom_kill']))
+    wait_for(lambda: not (at / 'cgroup.procs').read_text())
+    at.rmdir()
+
+
+SUMS = '''
+import sys, zlib
+for _ in range(2):
+    for path in sys.argv[1:]:
+        sum = 0
+        with open(path, 'rb', buffering=0) as f:
+            while piece := f.read(16 << 20):
+                sum = zlib.crc32(piece, sum)
+        print(sum)
+'''
+
+
+@pytest.mark.parametrize('group,leaves,options', [(512, 40, []), (160, 12, ['cache=32M', 'read_budget=32M'])], indirect=['group'])
+def test_a_group_with_less_memory_than_the_tree(mount, tmp_path, group, leaves, options):
+    """Leaves of 16 MiB that two programs read twice: the kernel gives its pages back, and nobody is killed."""
+    under, killed = group
+    arrays = {f'l{i:02}.npy': np.arange(4 * MIB, dtype=np.int32) // 7 * (i + 1) for i in range(leaves)}
+    (tmp_path / 'root').mkdir()
+    saved(mount, tmp_path / 'root', 'rule=l?5:compression=none', files=arrays)
+    m = mount(tmp_path / 'root', *options, under=under)
+    paths = [m / '1/default' / name for name in arrays]
+    readers = [subprocess.Popen([*under, sys.executable, '-S', '-c', SUMS, *order], stdout=subprocess.PIPE, text=True) for order in (paths, paths[::-1])]
+    with open(paths[0], 'rb') as f:
+        head = f.read(128)
+    want = [str(zlib.crc32(a, zlib.crc32(head))) for a in arrays.values()]
+    assert [r.communicate()[0].split() for r in readers] == [want * 2, want[::-1] * 2]
+    assert killed() == 0 and m.mounted()
+    assert m.memory('VmHWM') <= (32 if options else 256) * MIB + 64 * MIB
+    assert not m.unmount()
