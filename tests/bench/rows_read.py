@@ -5,6 +5,7 @@ import contextlib
 import subprocess
 
 from bench.bench import bench
+from bench.measure import command
 from bench.worker import Worker
 
 GIB_LEAF = 'w.npy'
@@ -27,16 +28,13 @@ def fresh_contender(b, name, m, run):
 
 @bench
 def raw(b):
-    """1 GiB, one uncompressed chunk; against the same file on tmpfs. A fresh mount before each run, except for the
-    third read of one mount."""
+    """1 GiB, one uncompressed chunk; against the same file on tmpfs. A fresh mount before each run."""
     m = cold(b, 'bench-one-raw')
     direct = cold(b, 'bench-one-raw', 'direct_io')
-    kept = cold(b, 'bench-one-raw')
     same = b.tmpfs(m / GIB_LEAF)
     b.contender('tmpfs dd', dd(same))
     fresh_contender(b, 'dd', m, dd(m / GIB_LEAF))
     fresh_contender(b, 'dd direct_io', direct, dd(direct / GIB_LEAF))
-    b.contender('dd again', dd(kept / GIB_LEAF), before=lambda: [b.warm(kept.path) for _ in range(2)])
     b.contender('tmpfs mmap', b.peer('sum', same))
     fresh_contender(b, 'mmap', m, b.peer('sum', m / GIB_LEAF))
     b.contender('tmpfs np.load', b.python('load', same))
@@ -48,10 +46,39 @@ def raw(b):
     b.row('raw chunk, cold, dd bs=1M', 'dd', 'tmpfs dd', rate=0.28)
     b.row('raw chunk, cold, dd bs=1M, direct_io', 'dd direct_io', 'tmpfs dd', rate=0.5)
     b.row('raw chunk, cold, mmap', 'mmap', 'tmpfs mmap', rate=0.25)
-    b.row('raw chunk, third read', 'dd again', 'tmpfs dd', rate=0.85)
     b.row('raw chunk, cold, np.load', 'np.load', 'tmpfs np.load')
     b.row('raw chunk, cold, pread 128 KiB', 'pread', 'tmpfs pread')
     b.row('raw chunk, cold, two readers', 'two readers', 'tmpfs two readers')
+
+
+def second(b, path, run):
+    """The seconds of a run right after everything below path was read: some machines take idle pages back within seconds."""
+    def timed():
+        b.warm(path)
+        return run() if callable(run) else command(run, b.build)[0]
+    return timed
+
+
+@bench
+def again(b):
+    """Second reads from one mount, with the options that it has by default, against the same files on tmpfs, which were read once, too: a tree of 64
+    leaves, and one leaf of 1 GiB, in zstd and uncompressed."""
+    def both(name, m, same, run, **target):
+        for who, at in (('tmpfs ' + name, same), (name, m.path)):
+            b.contender(who, second(b, at, run(at)), memory=m.memory if at == m.path else None)
+        b.row(name, name, 'tmpfs ' + name, **target)
+
+    tree = cold(b, 'bench-leaves-zstd')
+    same = b.tmpfs(tree.path)
+    both('zstd tree again, np.load in a loop', tree, same, lambda at: b.python('load_tree', at), rate=0.75)
+    both('zstd tree again, np.load by 4 threads', tree, same, lambda at: b.python('load_in_threads', at, 4), rate=0.75)
+    for kind in ('zstd', 'raw'):
+        m = cold(b, f'bench-one-{kind}')
+        leaf = b.tmpfs(m / GIB_LEAF).parent
+        both(f'{kind} leaf again, dd bs=1M', m, leaf, lambda at: dd(at / GIB_LEAF), rate=0.85)
+        both(f'{kind} leaf again, mmap', m, leaf, lambda at: b.peer('sum', at / GIB_LEAF), rate=0.9)
+        both(f'{kind} leaf again, random 4 KiB, p50', m, leaf, lambda at: b.peer('random', at / GIB_LEAF, '10000'),
+             latency=1.2 if kind == 'zstd' else 2)
 
 
 @bench

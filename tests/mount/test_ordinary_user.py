@@ -49,6 +49,8 @@ def test_a_mount_of_theirs(place):
     cat m/latest/state/step.json
     mkdir m/2000.tmp && cp -r m/1500/state m/2000.tmp/ && mv m/2000.tmp m/2000
     pytreefs diff ckpts/1500/state ckpts/2000/state
+    leaf=$(find m/1500/state -name '*.npy' | sort | head -1)
+    for again in 1 2; do cmp "$leaf" "m/2000/${leaf#m/1500/}"; done
     stat -c %U m/2000
     echo 'log:' && cat m/.pytreefs/log
     '''
