@@ -177,7 +177,7 @@ class Context:
             if found is not None and isinstance(found[0], int):
                 failed.append((name, found[0], f'{found[1]}; {COPY_TO_MAP}' if found[0] == -errno.EOPNOTSUPP else str(found[1])))
             else:
-                out.append(found)       # type: ignore[arg-type]
+                out.append(found)
         self._check(failed)
         return out
 

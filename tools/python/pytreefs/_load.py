@@ -7,7 +7,7 @@ import errno
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -149,7 +149,7 @@ class Loading:
                 self.values[i] = a = self.read_array(i)
                 self.read_only.append(a)
             else:
-                self.values[i] = a = np.ndarray(shape, _dtypes.dtype_of(name), place[0], strides=place[1][:len(shape)])
+                self.values[i] = a = np.ndarray(shape, _dtypes.dtype_of(name), cast(Any, place[0]), strides=place[1][:len(shape)])
             if self.framework == 'torch':
                 self.arrays.append((i, a, name))
 
