@@ -266,6 +266,10 @@ static int options_of(struct draft_node *n, const struct draft_array *a, struct 
 		ret->target_data_file_size = of_item.target_data_file_size;
 		ret->store_fill_value = of_item.store_fill_value;
 	}
+	/* Numbers, and arrays that are cut or cast anew, are not moved as they are stored. */
+	if (item && draft_copied(item)->format.known && !save_opts_given(ret, "compression"))
+		ret->compression = (struct compression){ .kind = COMPRESSION_ZSTD,
+							 .level = COMPRESSION_ORBAX };
 	return r;
 }
 
@@ -277,8 +281,7 @@ static void set_layout(const struct save_opts *o, enum dtype to, struct array_wa
 	w->layout.asked = o->compression;
 	w->layout.asked.summed = o->crc32c && o->zarr == SAVE_ZARR3;
 	w->any_sum = !save_opts_given(o, "crc32c");
-	w->any_level = o->compression.kind == COMPRESSION_ZSTD &&
-		       o->compression.level == COMPRESSION_ORBAX;
+	w->any_codec = !save_opts_given(o, "compression");
 }
 
 int array_wanted(struct draft_node *n, const struct draft_array *a, struct array_wanted *ret)
@@ -532,7 +535,7 @@ int array_fits(struct draft_node *n, struct draft_array *a, const struct array_w
 
 	if (a->copied && w->any_chunk && !w->is_part)
 		memcpy(asked.chunk, a->layout.chunk, sizeof(asked.chunk));
-	if (a->copied && w->any_level)
+	if (a->copied && w->any_codec)
 		asked.asked = a->layout.asked;
 	if (a->copied && !w->any_sum)
 		asked.asked.summed = w->layout.asked.summed;

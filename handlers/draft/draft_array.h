@@ -49,8 +49,8 @@ struct draft_array {
 struct array_wanted {
 	struct array_layout layout;
 	enum dtype from, to; /* `to` differs from `from` when the elements are cast */
-	/* No option sets the chunk shape, level or checksum, so stored chunks may keep theirs. */
-	bool any_chunk, any_level, any_sum;
+	/* No option sets the chunk shape, compression or checksum: stored chunks may keep theirs. */
+	bool any_chunk, any_codec, any_sum;
 	bool is_part;
 };
 

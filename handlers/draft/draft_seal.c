@@ -148,7 +148,7 @@ static int copy_array(struct draft_file *f, struct zarr *from, struct draft_arra
 	/* No option asks for a compression, so chunks with any, or none, are moved unchanged. */
 	if (compression_of(&from->leaf->codecs, &stored) && w.any_sum && w.layout.format == 3)
 		w.layout.asked.summed = w.layout.compression.summed = stored.summed;
-	if (w.any_level && compression_of(&from->leaf->codecs, &stored) &&
+	if (w.any_codec && compression_of(&from->leaf->codecs, &stored) &&
 	    stored.summed == w.layout.asked.summed) {
 		w.layout.compression = stored;
 		r = 1;

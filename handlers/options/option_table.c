@@ -23,12 +23,13 @@ const struct option option_table[] = {
 	  .scoped = true },
 	{ "shard_axes", OPTION_AXES, AT(save.shard_axes), "", "AXIS:AXIS:...",
 	  "axes to split first, down to one position per chunk", .scoped = true },
-	{ "compression", OPTION_COMPRESSION, AT(save.compression), "zstd",
+	{ "compression", OPTION_COMPRESSION, AT(save.compression), "auto",
 	  "zstd|zstd:LEVEL|blosc|blosc:CODEC:LEVEL:SHUFFLE|auto|none",
 	  "compression of chunks; blosc shuffles the bytes of the elements and compresses blocks "
 	  "that can be read alone (CODEC: zstd lz4 lz4hc zlib blosclz snappy; LEVEL: 0 to 9; "
 	  "SHUFFLE: byte bit none); auto chooses for each leaf by a sample: blosc if it is at "
-	  "least 3 % smaller than zstd, else zstd if it saves at least 3 %, else none",
+	  "least 3 % smaller than zstd, else zstd if it saves at least 3 %, else none; zstd is "
+	  "what Orbax writes; a copy is stored as that was, unless this is given",
 	  .scoped = true },
 	{ "crc32c", OPTION_BOOL, AT(save.crc32c), "off", "on|off",
 	  "store a CRC-32C after each chunk, by the codec of zarr v3, which every reader compares; "

@@ -164,11 +164,11 @@ def _tree():
 
 
 @prepared(_ours)
-def save(target):
+def save(target, **how):
     import pytreefs
     tree = _tree()
     begin = time.perf_counter()
-    pytreefs.save(target, tree, compression='zstd:1')
+    pytreefs.save(target, tree, **how)
     return time.perf_counter() - begin
 
 

@@ -38,6 +38,20 @@ def python_load_raw(b):
 
 
 @bench
+def python_load_auto(b):
+    """The tree of python_load with compression=auto, against the same in zstd, and against TensorStore on that."""
+    zstd = b.case('bench-leaves-zstd')
+    auto = b.converted('bench-leaves-zstd', 'compression=auto')
+    for source in (auto, zstd):
+        b.warm(source)
+    b.contender('auto', b.python('peers_python:load', auto))
+    b.contender('zstd', b.python('peers_python:load', zstd))
+    b.contender('TensorStore', b.python('peers_python:tensorstore_tree', zstd))
+    b.row('pytreefs.load, compression=auto', 'auto', 'zstd', rate=1.2)
+    b.row('pytreefs.load, compression=auto', 'auto', 'TensorStore', rate=2.5)
+
+
+@bench
 def python_load_zarr3(b):
     """The tree of python_load as zarr v3."""
     whole(b, b.converted('bench-leaves-zstd', 'zarr=3'), {'TensorStore': 'peers_python:tensorstore_tree'})
@@ -137,10 +151,11 @@ def python_import(b):
 
 @bench
 def python_save(b):
-    """1 GiB in 64 leaves from numpy, zstd:1, durable, against Orbax."""
+    """1 GiB in 64 leaves from numpy, durable, zstd:1 and as without options, against Orbax."""
     target = b.scratch()
-    b.contender('pytreefs.save', b.python('peers_python:save', target / 'ours'),
-                after=lambda: shutil.rmtree(target / 'ours'))
+    for name, how in (('pytreefs.save', {'compression': 'zstd:1'}), ('default options', {})):
+        b.contender(name, b.python('peers_python:save', target / 'ours', **how), after=lambda: shutil.rmtree(target / 'ours'))
     b.contender('Orbax save', b.python('peers_python:orbax_save', target / 'peer'),
                 after=lambda: shutil.rmtree(target / 'peer'))
     b.row('pytreefs.save, zstd:1, durable', 'pytreefs.save', 'Orbax save', rate=1.4)
+    b.row('pytreefs.save, default options, durable', 'default options', 'Orbax save', rate=2.0)

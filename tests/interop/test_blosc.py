@@ -78,6 +78,32 @@ def test_orbax_and_tensorstore_restore_it(run, tmp_path, root, ocdbt, zarr, comp
     assert run('verify', item).returncode == 0
 
 
+@pytest.mark.parametrize('reader, zarr', [*((way, 2) for way in restoring.WAYS), ('tensorstore', 2), ('zarr', 2), ('zarr', 3), ('v0', 3), ('v1', 3)])
+def test_programs_read_the_default(run, tmp_path, root, reader, zarr):
+    """Without an option compression is chosen for each leaf: blosc, zstd and none are all in it. zarr-python has no databases."""
+    arrays = {k: ARRAYS[k] for k in ('f32', 'f64', 'mask', 'noise', 'text', 'scalar')}
+    tree = expect.flatten(arrays)
+    item = save(run, tmp_path, arrays, f'zarr={zarr}' + (',ocdbt=off' if reader == 'zarr' else ''))
+    chosen = {k: (compressor(item, k, reader != 'zarr', zarr == 3) or {}).get('id') for k in ('f32', 'text', 'noise')}
+    assert chosen == {'f32': 'blosc', 'text': 'zstd', 'noise': None}
+    if reader == 'zarr':
+        import zarr as zarr_python
+        assert not [k for k, a in arrays.items() if not np.array_equal(zarr_python.open_array(item / k, mode='r')[...], a)]
+    elif reader == 'tensorstore':
+        assert not list(restoring.by_tensorstore(item, tree))
+    else:
+        assert not restoring.by_orbax(root, 1, tree, ways=[reader])
+
+
+def test_zstd_is_what_orbax_writes(run, tmp_path):
+    """The documents of arrays with compression=zstd are equal to Orbax's."""
+    ours = save(run, tmp_path, {k: ARRAYS[k] for k in ('f32', 'mask')}, 'compression=zstd,ocdbt=off')
+    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler(use_ocdbt=False)) as c:
+        c.save(tmp_path / 'theirs', args=ocp.args.PyTreeSave({k: ARRAYS[k] for k in ('f32', 'mask')}))
+    for k in ('f32', 'mask'):
+        assert compressor(ours, k, False, False) == compressor(tmp_path / 'theirs', k, False, False) == {'id': 'zstd', 'level': 1}
+
+
 @pytest.mark.parametrize('zarr, ocdbt', pairs([2, 3], ['on', 'off']))
 def test_arrays_of_many_devices_restore(run, tmp_path, ocdbt, zarr):
     """Saved by Orbax from one mesh, converted, and restored by Orbax onto another mesh."""

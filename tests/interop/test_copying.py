@@ -57,9 +57,9 @@ def test_nothing_is_decoded(mount, root, options):
     assert not list(restoring.by_tensorstore(root / '101/default', tree, 'ocdbt=off' not in options, 'zarr=3' in options))
 
 
-@pytest.mark.parametrize('first,then', [((), ('compression=none',)), ((), ('dtype=float16',)),
+@pytest.mark.parametrize('first,then', [(('compression=zstd',), ('compression=none',)), ((), ('dtype=float16',)),
                                         ((), ('chunk_byte_size=500',)),
-                                        (('compression=zstd:7',), ('compression=zstd:2',)), ((), ('zarr=3', 'compression=none'))])
+                                        (('compression=zstd:7',), ('compression=zstd:2',)), (('compression=zstd',), ('zarr=3', 'compression=none'))])
 def test_other_options_encode_again(mount, root, first, then):
     """Options decide: chunks are only moved if the draft would write them in the same form."""
     tree = expect.flatten({k: v for k, v in ARRAYS.items() if v.dtype == np.float32})

@@ -80,7 +80,7 @@ def document(path):
 
 def written_and_saved(mount, root, tree, options, save_args, handler, xattrs=None):
     """The same tree by the mount (step 1) and by Orbax (step 2). xattrs: of directories."""
-    m = mount(root, *options)
+    m = mount(root, 'compression=zstd', *options)
     where = m / '1.tmp/default'
     where.mkdir(parents=True)
     for name, value in (xattrs or {}).items():
@@ -217,7 +217,7 @@ def test_jax_arrays(mount, root, zarr, ocdbt, sharding, metadata):
     """A11: arrays recorded as jax.Array have the files that Orbax's ArrayHandler writes, or not, as asked."""
     host = {'w': values((8, 4), np.float32, 1), 'in': {'b': values((6,), ml_dtypes.bfloat16, 2), 'n': np.arange(5)}}
     tree = jax.tree.map(jnp.asarray, host)
-    options = [f'zarr={zarr}', f'ocdbt={"on" if ocdbt else "off"}', 'leaf_type=jax.Array',
+    options = [f'zarr={zarr}', f'ocdbt={"on" if ocdbt else "off"}', 'compression=zstd', 'leaf_type=jax.Array',
                f'sharding_file={sharding}', f'array_metadata={metadata}']
     m = mount(root, *options)
     where = write(m, '1', expect.flatten(host))

@@ -160,7 +160,7 @@ def test_what_is_held_depends_on_the_sizes(mount, root):
 def test_half_of_the_read_budget_is_for_decoders(mount, root):
     """Twelve chunks that are decoded piece by piece, in turns; the smallest is one of 9 MiB and what is beside it."""
     leaves = {f'{i}.npy': np.arange(2 * MIB, dtype=np.float32) * i for i in range(12)}
-    saved(mount, root, 'chunk_byte_size=64M', files=leaves)
+    saved(mount, root, 'chunk_byte_size=64M', 'compression=zstd', files=leaves)
     seen = []
     for options in ((), ('read_budget=1M',)):
         m = mount(root, 'cache=16M', 'spill=off', *options)

@@ -84,14 +84,19 @@ static int read_format(void *arg, uint64_t off, size_t n, void *p)
 static int copy_chunks(struct zarr_out *o, struct zarr *z, struct array_layout a, struct kv *kv)
 {
 	const struct save_opts *s = &o->x->a->options.save;
+	struct compression stored;
 	auto_buf json = { 0 };
-	int r;
+	int r = 1;
 
 	/* The user asked for another grid, or another compression. */
 	if (s->chunk_byte_size || s->shard_axes.n)
 		return 0;
 	memcpy(a.chunk, z->leaf_chunk, sizeof(a.chunk));
-	r = array_takes_stored(&o->x->src.ns->drafts, &a, z);
+	if (!save_opts_given(s, "compression") && compression_of(&z->leaf->codecs, &stored) &&
+	    stored.summed == a.asked.summed)
+		a.compression = stored;
+	else
+		r = array_takes_stored(&o->x->src.ns->drafts, &a, z);
 	if (r <= 0)
 		return r;
 	r = array_json(&a, z->meta.dtype, z->meta.rank, z->meta.shape, &json);

@@ -218,7 +218,7 @@ static void a_refusal_names_the_option_and_its_values(void **state)
 	assert_int_equal(o->n_rules, 0);
 	assert_shown(o, "mesh", "");
 	assert_shown(o, "zarr", "2");
-	assert_shown(o, "compression", "zstd");
+	assert_shown(o, "compression", "auto");
 }
 
 /* Other options from mount(8) are not an error, and leave no note. */
