@@ -69,6 +69,13 @@ def _threads(pid):
     return found
 
 
+def _waits_for_page(pid, thread):
+    """Whether it waits as a reader of a file in a mount does, by the page cache."""
+    with contextlib.suppress(OSError):
+        return pathlib.Path(f'/proc/{pid}/task/{thread}/wchan').read_text().startswith('folio_wait')
+    return False
+
+
 class Rounds:
     """Of the requests to a server of lib.buckets or lib.gcs, until the end of `with`. Pids: of what asks beside what this process
     starts then. rounds: for each one what was asked."""
@@ -132,7 +139,9 @@ class Rounds:
         now = time.monotonic()
         for request in [q for q in self._waiting if q.is_given_up()]:
             self._waiting.remove(request)
-            self._given_up.append((request.asked, now + AGAIN_S))
+            # It may have been asked again before this was seen.
+            if request.asked not in (q.asked for q in self._waiting):
+                self._given_up.append((request.asked, now + AGAIN_S))
         self._given_up = [(asked, until) for asked, until in self._given_up if until > now]
         return self._waiting and not self._under_way and not self._given_up
 
@@ -148,7 +157,7 @@ class Rounds:
             for name, state, *switches in _threads(pid):
                 if name == mine:
                     continue
-                if state in 'RD':
+                if state == 'R' or (state == 'D' and not _waits_for_page(pid, name)):
                     return None
                 seen.append((name, *([] if name in others else switches)))
         with self._changed:
