@@ -149,7 +149,7 @@ def large(program, tmp_path_factory):
     """A checkpoint of two large chunks and a small one."""
     where, values = tmp_path_factory.mktemp('large'), np.random.default_rng(5).integers(0, 256, (2, 3 << 20), np.uint8)
     safetensors.numpy.save_file({'a': values[0].view('f4'), 'b': values[1].view('u2').reshape(3, -1), 'c': np.arange(10)}, where / 'x.safetensors')
-    subprocess.run([program, 'convert', where / 'x.safetensors', where / 'item'], check=True)
+    subprocess.run([program, 'convert', '-o', 'compression=zstd', where / 'x.safetensors', where / 'item'], check=True)
     return where / 'item'
 
 

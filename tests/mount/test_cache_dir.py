@@ -25,7 +25,7 @@ def make(run, directory, seed):
         path = directory / 'npy' / f'{name}.npy'
         path.parent.mkdir(parents=True, exist_ok=True)
         np.save(path, rng.integers(0, 255, n).astype(np.uint8))
-    run('convert', '-o', 'compression=none,ocdbt=off', directory / 'npy', directory / 'item')
+    run('convert', '-o', 'compression=none,chunk_byte_size=4M,ocdbt=off', directory / 'npy', directory / 'item')
     return directory / 'item'
 
 

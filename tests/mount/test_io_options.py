@@ -70,7 +70,7 @@ def test_what_is_saved_leaves_the_page_cache(mount, root, options):
     for step, keep in enumerate(('on', 'off'), 1):
         item = saved(mount, root, f'keep_written={keep}', 'chunk_byte_size=4M', *options, step=step, files={'w.npy': a})
         files = [p for p in item.rglob('*') if p.is_file() and p.stat().st_size > MIB]
-        assert sum(p.stat().st_size for p in files) > a.nbytes
+        assert sum(p.stat().st_size for p in files) >= a.nbytes
         kept[keep] = sum(resident(p) * p.stat().st_size for p in files) / sum(p.stat().st_size for p in files)
     # The kernel may take pages away at any time.
     assert kept['on'] > 0.5, kept
@@ -83,7 +83,7 @@ def test_what_is_saved_leaves_the_page_cache(mount, root, options):
 
 @pytest.mark.option('spill')
 def test_spill_says_where_pieces_of_large_chunks_go(mount, root, temporary):
-    step_of(mount, root, 'chunk_byte_size=64M', w=LARGE)
+    step_of(mount, root, 'compression=zstd', 'chunk_byte_size=64M', w=LARGE)
     seen = {}
     for option in ('spill=auto', f'spill={temporary}', 'spill=off'):
         m = mount(root, option, 'cache=2M')
@@ -100,7 +100,7 @@ def test_spill_says_where_pieces_of_large_chunks_go(mount, root, temporary):
 
 @pytest.mark.option('spill_limit')
 def test_spill_limit_bounds_the_pieces_of_large_chunks(mount, root):
-    step_of(mount, root, 'chunk_byte_size=64M', w=LARGE)
+    step_of(mount, root, 'compression=zstd', 'chunk_byte_size=64M', w=LARGE)
     usual, little = mount(root, 'cache=2M'), mount(root, 'cache=2M', 'spill_limit=23M')
     for m in (usual, little):
         jump_back(m / '1/default/w.npy', LARGE)

@@ -87,7 +87,7 @@ VERIFY = ('core/ocdbt/db.c', 'core/ocdbt/kv_ocdbt.c', 'core/kv/kv.c', 'core/step
 
 def test_the_files_of_a_write_are_those_of_the_page(mount, tmp_path):
     """By file: "How a write flows" of docs/architecture.md."""
-    trace = save(mount, tmp_path)
+    trace = save(mount, tmp_path, 'compression=zstd')
     write = phase(trace, "write 'w.npy'", "rename '7.tmp' to '7'")
     # The array's document is put when the header is known, before any chunk: one put and one look at it.
     full = next(i for i, (module, text) in enumerate(write) if module == 'zarr' and text.startswith('write 0+'))

@@ -107,7 +107,7 @@ def unaligned(path):
 
 
 @pytest.mark.parametrize('how, view, reason', [
-    ({}, 'w', r'it is compressed \(zstd:1\)'),
+    ({}, 'w', r'it is compressed \(blosc:zstd:1:byte\)'),
     ({'compression': 'blosc'}, 'w', 'it is compressed .blosc:zstd'),
     ({'compression': 'none', 'chunk_byte_size': 1 << 14}, 'w', 'it is stored in 4 chunks'),
     ({'compression': 'none'}, 'w@float32', 'it is stored as float64, not as float32'),
