@@ -276,7 +276,7 @@ def test_a_reader_that_jumps_from_leaf_to_leaf_gets_little_ahead(mount, url, pro
     (tmp_path / 'root').mkdir()
     leaves = noise(16, 1 << 18)
     show('jumps', saving.saved(mount, tmp_path / 'root', 'compression=none', files=leaves))
-    m = mount(f'{url}/jumps', 'cache=64M', 'read_budget=128M')
+    m = mount(f'{url}/jumps', 'cache=64M', 'read_budget=128M', 'direct_io=on')
     order = (3, 14, 8, 1, 12, 5, 10)
     with rounds.Rounds(proxy, m.pid) as trips:
         for i in order:
