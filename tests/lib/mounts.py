@@ -186,6 +186,11 @@ def wait_for(holds, seconds=120):
         pause = min(pause * 2, 0.05)
 
 
+def wait_for_release(m):
+    """Of what was read: the kernel releases a file after close(2) has returned, and until then its last chunk stays with cache=0, too."""
+    wait_for(lambda: not m.stats()['cache_pinned_bytes'])
+
+
 def threads(pid, file='status'):
     """{id: text of that file of /proc} of a process's threads; not of those that end meanwhile."""
     found = {}

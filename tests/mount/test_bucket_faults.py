@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from lib import buckets, dying_upload, gcs as gcs_server, package, servers
+from lib import buckets, dying_upload, gcs as gcs_server, mounts, package, servers
 from lib.pairs import pairs
 
 BUCKET = 'faults'
@@ -84,6 +84,7 @@ def test_an_object_that_is_deleted(mount, bucket, proxy, step):
     """Between two ranges of a file that is open: an error that names it and the range; what is elsewhere is read."""
     m = mount(step, 'cache=0', allow_errors=True)
     assert (m / f'{TABLE}[0:1].npy').read_bytes()
+    mounts.wait_for_release(m)
     deleted = {file_of(path) for method, path, part in proxy.requests if part and '/d/' in path}
     for key in bucket.keys():
         if file_of(key) in deleted:
@@ -100,8 +101,8 @@ def test_an_object_that_is_deleted(mount, bucket, proxy, step):
 def test_a_server_that_fails_is_not_asked_without_end(mount, proxy, step):
     """Each of many reads is tried again at first; when too many fail, only once. When the server is well again, so is the mount."""
     m = mount(step, 'cache=0', allow_errors=True)
-    # Another leaf: the last chunk may be there until the kernel has released the file, which it does after close(2) has returned.
     assert (m / 'state/opt_state/0/count.npy').read_bytes()
+    mounts.wait_for_release(m)
     asked = []
 
     def fault(h):

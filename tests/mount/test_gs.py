@@ -8,7 +8,7 @@ import pathlib
 
 import pytest
 
-from lib import compare, gcs as gcs_server
+from lib import compare, gcs as gcs_server, mounts
 
 SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data/sample'
 IN_MEMORY = True  # for the fixtures
@@ -189,6 +189,7 @@ def test_a_token_that_is_not_taken_any_more(mount, gs):
     """Reads that are refused are asked for again, with another token, which is asked for once."""
     m = mount('gs://checkpoints/run/1500', 'cache=0')
     want = compare.read_all(m / 'state/params/embed/table[0:1].npy')
+    mounts.wait_for_release(m)
     assert len(gs.vendor.given) == 1
     gs.tokens.clear()
     assert compare.read_all(m / LEAF) == compare.read_all(mount(SAMPLE / '1500') / LEAF)

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from lib import buckets, compare
+from lib import buckets, compare, mounts
 
 SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data/sample'
 IN_MEMORY = True  # for the fixtures
@@ -109,6 +109,7 @@ def test_expired_credentials_are_read_again(mount, s3, tmp_path, monkeypatch):
     write('ASIAFIRST', 'first/secret', 'first-token')
     m = mount('s3://checkpoints/run/1500', 'cache=0', 'sandbox=require', allow_errors=True)
     want = compare.read_all(m / 'state/params/embed/table[0:1].npy')
+    mounts.wait_for_release(m)
     s3.expired.add('ASIAFIRST')
     with pytest.raises(OSError) as e:
         compare.read_all(m / LEAF)

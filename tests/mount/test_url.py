@@ -370,6 +370,7 @@ def test_an_object_that_is_replaced(mount, tmp_path):
         m = mount(url, 'cache=0', allow_errors=True)
         os.stat(m / LEAF)
         compare.read_all(m / 'state/params/embed/table[0:1].npy')
+        mounts.wait_for_release(m)
         for where, _, names in os.walk(tmp_path / 'step'):
             for name in names:
                 if os.path.basename(where) == 'd':
@@ -426,6 +427,7 @@ def test_an_object_that_is_deleted(mount, tmp_path):
     with servers.faulty(tmp_path / 'step') as url:
         m = mount(url, 'cache=0', allow_errors=True)
         compare.read_all(m / 'state/params/embed/table[0:1].npy')
+        mounts.wait_for_release(m)
         for data in (tmp_path / 'step').rglob('d/*'):
             data.unlink()
         with pytest.raises(OSError):
