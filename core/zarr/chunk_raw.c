@@ -4,8 +4,10 @@
  *
  * A raw chunk of a local file is answered by a range of that file, which the kernel reads ahead. In
  * a store the next pieces of a sequential reader are fetched ahead (fetch.h), and an answer takes
- * them from the cache, as do the runs of a view that are near each other. Everything else is read
- * by its exact range, so a reader that jumps fetches only the bytes that it needs.
+ * them from the cache, as do the runs of a view that are near each other. What takes a large part
+ * of a piece fetches the piece, so that no byte is requested twice: the kernel requests a file in
+ * several parts at once. Everything else is read by its exact range, so a reader that jumps fetches
+ * only the bytes that it needs.
  */
 #include "core/base/err.h"
 #include "core/zarr/chunk.h"
@@ -37,6 +39,21 @@ void chunk_raw_ahead(struct zarr *z, const struct chunk *c, uint64_t off, uint64
 	fetch_pieces(&f, off / STREAM_PIECE_BYTES, (off + n - 1) / STREAM_PIECE_BYTES, is_guess);
 }
 
+/*
+ * The piece that a part of `n` bytes lies in, if it is there or in flight. A large part fetches it:
+ * the job that fetches ahead may be about to, and would request the same bytes again.
+ */
+static bool piece_for(const struct fetch *f, uint64_t piece, size_t n, struct cache_entry **ret)
+{
+	if (fetch_find(f, piece, ret))
+		return true;
+	if (n < MIN(STREAM_PIECE_BYTES, f->len - piece * STREAM_PIECE_BYTES) / 4 ||
+	    cache_limit_now(f->z->env->cache) < 2 * FETCH_BYTES)
+		return false;
+	fetch_pieces(f, piece, piece, false);
+	return fetch_find(f, piece, ret);
+}
+
 int chunk_raw_gather(struct zarr *z, struct chunk *c, uint64_t off, size_t n, struct segments *g)
 {
 	struct fetch f = raw_fetch_of(z, c);
@@ -50,7 +67,7 @@ int chunk_raw_gather(struct zarr *z, struct chunk *c, uint64_t off, size_t n, st
 		struct cache_entry *e;
 		int r;
 
-		if (fetch_find(&f, off / STREAM_PIECE_BYTES, &e))
+		if (piece_for(&f, off / STREAM_PIECE_BYTES, part, &e))
 			r = segments_add_pinned(g, e, fetch_bytes(e) + skip, part);
 		else
 			r = segments_add_file(g, io_file_ref(f.file), f.off + off, part);
