@@ -72,6 +72,18 @@ def test_trees_have_totals(run, faulty):
     assert any('entries' in e for e in doc)
 
 
+def test_statistics_of_nothing_say_so(run, tmp_path):
+    """A step of JSON only has no leaf: no output and status 0 alone would pass for a tree without faults."""
+    config = tmp_path / 'root/1/config'
+    config.mkdir(parents=True)
+    (config / 'metadata').write_text('{"a": 1}')
+    (tmp_path / 'root/1/commit_success.txt').touch()
+    (tmp_path / 'root/1/_CHECKPOINT_METADATA').write_text('{"item_handlers": {"config": "orbax.checkpoint.JsonCheckpointHandler"}}')
+    for source in tmp_path / 'root', tmp_path / 'root/1':
+        r = run('stats', source)
+        assert r.stdout == '' and r.stderr == f"pytreefs: '{source}' has no leaves\n"
+
+
 @pytest.mark.parametrize('words,status,said', [
     ([], 0, None), (['--fail-on', 'nan'], 1, "2 NaN and 0 Inf in 1 leaf, the first is '1/default/a/nan.npy'"),
     (['--fail-on', 'inf'], 1, "0 NaN and 1 Inf in 1 leaf, the first is '1/default/b/inf.npy'"),

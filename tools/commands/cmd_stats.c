@@ -249,6 +249,9 @@ static int stats_all(struct cmd_args *a, struct rank_group *group)
 	if (st.json && group_is_lead(group))
 		printf("\n]\n");
 	r = r < 0 ? r : selection_end(&st.t);
+	/* Silence would pass for a tree without faults. */
+	if (r == EXIT_OK && !st.t.leaves && group_is_lead(group))
+		fprintf(stderr, "pytreefs: '%s' has no leaves\n", a->arg[0]);
 	r = report_faults(&st, r);
 	free(st.first);
 	return r;
