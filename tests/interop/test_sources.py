@@ -296,6 +296,10 @@ def test_a_directory_is_not_a_step_by_what_lies_beside_it(program, base, tmp_pat
     for command in ('ls', 'info', 'verify', 'stats', 'convert'):
         r = subprocess.run([program, command, runs, *[tmp_path / 'out'] * (command == 'convert')], capture_output=True, text=True)
         assert r.returncode and re.search(said, r.stderr), r.stderr
+    # The process in the background that finds it out has another working directory.
+    (tmp_path / 'mnt').mkdir()
+    r = subprocess.run([program, 'mount', 'runs', 'mnt'], capture_output=True, text=True, cwd=tmp_path)
+    assert r.returncode and re.search(said, r.stderr), r.stderr
     base.copy(base.direct, tmp_path / 'model')
     safetensors.numpy.save_file(sources.OTHER, tmp_path / 'other.safetensors')
     step = f'{runs}/run/1'

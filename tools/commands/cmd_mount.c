@@ -243,7 +243,8 @@ static int make_absolute(char **path)
 static int run_mount(struct cmd_args *a)
 {
 	struct options *o = &a->options;
-	int r = source_in_no_mount(a, a->arg[0]);
+	auto_free char *source = strdup(a->arg[0]);
+	int r = source ? source_in_no_mount(a, source) : -ENOMEM;
 	struct fs_mount m = {
 		.source = a->arg[0],
 		.mountpoint = a->arg[1],
@@ -253,6 +254,9 @@ static int run_mount(struct cmd_args *a)
 		.fuse_options = a->fuse_options.n ? buf_str(&a->fuse_options) : "",
 	};
 
+	/* Why SOURCE cannot be opened is found out there, too. */
+	if (r >= 0 && !path_is_url(source))
+		r = make_absolute(&source);
 	if (r >= 0)
 		r = make_absolute(&o->log);
 	if (r >= 0 && strcmp(o->spill, "off") && strcmp(o->spill, "auto"))
@@ -273,7 +277,7 @@ static int run_mount(struct cmd_args *a)
 		return r;
 	r = fs_main(&m);
 	o->tensors = TENSORS_NO;
-	return r < 0 ? source_fail_part(a, m.source, r) : r;
+	return r < 0 ? source_fail_part(a, source, r) : r;
 }
 
 static const struct cmd_option mount_options[] = {
