@@ -3,6 +3,7 @@
 
 import os
 import subprocess
+import sys
 
 import flax.serialization
 import ml_dtypes
@@ -10,6 +11,10 @@ import numpy as np
 import pytest
 
 from lib import objects
+
+sys.path.insert(0, os.environ['PYTREEFS_BUILD'] + '/tools/python')
+
+import pytreefs  # noqa: E402
 
 IN_MEMORY = True
 TREE = {'bert': {'kernel': np.arange(12, dtype=np.float32).reshape(3, 4), 'bias': np.ones(4, ml_dtypes.bfloat16)}, 'layers': {0: {'w': np.arange(3)}}}
@@ -62,8 +67,8 @@ def test_a_mount(mount, model, hub):
 def test_the_directory_names_the_file(run, hub, program, tmp_path):
     said = f"'{hub}' is not a checkpoint, but '{hub}/flax_model.msgpack' is read by its name"
     (tmp_path / 'mnt').mkdir()
-    for words in (['ls'], ['verify'], ['stats'], ['info']):
-        r = run(*words, hub, ok=False)
+    for words in (['ls', hub], ['verify', hub], ['stats', hub], ['info', hub], ['convert', hub, tmp_path / 'out'], ['save', hub, tmp_path / 'out/7']):
+        r = run(*words, ok=False)
         assert r.returncode and said in r.stderr, r.stderr
     r = subprocess.run([program, 'mount', hub, tmp_path / 'mnt'], capture_output=True, text=True, check=False)
     assert r.returncode == 1 and said in r.stderr, r.stderr
@@ -80,3 +85,15 @@ def test_a_file_that_is_none(run, program, tmp_path, data, message):
     (tmp_path / 'mnt').mkdir()
     r = subprocess.run([program, 'mount', tmp_path / 'm.msgpack', tmp_path / 'mnt'], capture_output=True, text=True, check=False)
     assert r.returncode == 1 and message in r.stderr, r.stderr
+
+
+def test_shards_become_one_step(run, tmp_path):
+    """As docs/huggingface.md has it."""
+    flat = {}
+    for i, (name, tree) in enumerate(TREE.items()):
+        (tmp_path / f'flax_model-0000{i + 1}-of-00002.msgpack').write_bytes(flax.serialization.msgpack_serialize({name: tree}))
+    for shard in sorted(tmp_path.glob('flax_model-*.msgpack')):
+        flat |= pytreefs.load_flat(shard, separator='/')
+    pytreefs.save(tmp_path / 'ckpts/1', flat, separator='/')
+    (tmp_path / 'whole.msgpack').write_bytes(flax.serialization.msgpack_serialize(TREE))
+    assert '3 the same, 0 differences' in run('diff', tmp_path / 'whole.msgpack', tmp_path / 'ckpts/1').stdout

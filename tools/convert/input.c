@@ -13,6 +13,7 @@
 #include <sys/xattr.h>
 
 #include "core/base/err.h"
+#include "core/step/item_safetensors.h"
 #include "handlers/namespace/node_parts.h"
 #include "handlers/format/safetensors.h"
 
@@ -297,10 +298,11 @@ int input_open(struct cmd_args *a, const char *path, struct input *ret)
 		r = r > 0 ? 0 : open_orbax(a, &in);
 		/*
 		 * A directory of numbers and texts only is a tree, too, also beside arrays that are
-		 * a checkpoint.
+		 * a checkpoint. Beside a file of flax they describe that, as config.json does.
 		 */
 		if ((r == -EINVAL || r == -ENOENT) && stat(path, &st) == 0 && S_ISDIR(st.st_mode) &&
-		    has_file(path, is_text, LIMIT_TREE_DEPTH)) {
+		    has_file(path, is_text, LIMIT_TREE_DEPTH) &&
+		    !has_file(path, item_is_whole_file, 0)) {
 			err_clear();
 			in.kind = INPUT_FILES;
 			r = 0;
