@@ -421,6 +421,7 @@ static int leave_out_deleted(struct children *c, const char *todelete)
 static int fail_not_checkpoint(const struct children *c, const char *path)
 {
 	const char *link = NULL, *file = NULL;
+	bool has_tensors = false;
 
 	if (children_has(c, "blobs", true) && children_has(c, "snapshots", true))
 		return fail(
@@ -433,7 +434,12 @@ static int fail_not_checkpoint(const struct children *c, const char *path)
 			link = c->child[i].name;
 		if (!file && !c->child[i].is_dir && item_is_whole_file(c->child[i].name))
 			file = c->child[i].name;
+		has_tensors |= !c->child[i].is_dir && item_is_safetensors(c->child[i].name);
 	}
+	if (has_tensors)
+		return fail(-EINVAL,
+			    "'%s' is not a checkpoint, but is read as the .safetensors files in it",
+			    path);
 	if (file)
 		return fail(-EINVAL, "'%s' is not a checkpoint, but '%s%s%s' is read by its name",
 			    path, path, span_ends(span_str(path), span_str("/")) ? "" : "/", file);

@@ -362,7 +362,7 @@ def test_bench_of_no_directory_says_so_once(run):
 
 @pytest.mark.parametrize('words, near', [
     (['help', 'opt'], '`pytreefs help options`?'), (['mount', '--ro', 'a', 'b'], "'-o ro'?"), (['ls', SAMPLE / 'lastest'], "'latest'?"),
-    (['ls', SAMPLE / '1500/stat'], "'state'?"), (['verfy'], "'verify'?")])
+    (['ls', SAMPLE / '1500/stat'], "'state'?"), (['ls', SAMPLE / '1500/params'], "'state/params'?"), (['cat', SAMPLE / 'state/step'], "'latest/state/step.json'?"), (['verfy'], "'verify'?")])
 def test_what_was_meant_is_named(run, words, near):
     r = run(*words, ok=False)
     assert r.returncode in (1, 2) and re.search('did you mean .*' + re.escape(near), r.stderr), r.stderr
@@ -370,7 +370,7 @@ def test_what_was_meant_is_named(run, words, near):
 
 @pytest.mark.parametrize('typed, near', [
     ('parms/embed', 'params'), ('params/embed/tabel', 'params/embed/table.npy'), ('lerning_rate.json', 'learning_rate.json'),
-    ('qqqqqq', None)])
+    ('embed/table', 'params/embed/table.npy'), ('qqqqqq', None)])
 def test_a_mistyped_name_is_told_the_nearest(run, typed, near):
     r = run('cat', SAMPLE / '1500/state' / typed, ok=False)
     assert r.returncode == 1 and f"1500/state' has no '{typed}'" in r.stderr, r.stderr

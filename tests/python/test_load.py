@@ -115,11 +115,22 @@ def test_errors_are_those_of_python_too(tmp_path):
 def test_a_mistyped_key_is_told_the_nearest():
     with pytreefs.open(SAMPLE / '1500') as ck:
         for key, near in (('stat', 'state'), ('state/parms/embed', 'state/params/embed'), ('state/params/embed/tabel', 'state/params/embed/table'),
-                          ('state/parms/nothing', 'state/params'), ('qqqq', None)):
+                          ('state/parms/nothing', 'state/params'), ('params/embed', 'state/params/embed'), ('state/embed/table', 'state/params/embed/table'),
+                          ('qqqq', None)):
             with pytest.raises(KeyError) as e:
                 ck[key]
             assert e.value.args == (key,) and getattr(e.value, '__notes__', []) == ([f'did you mean {near!r}?'] if near else [])
             assert key not in ck and ck.get(key) is None and ck.get(key, 5) == 5
+    with pytreefs.open(SAMPLE) as ck, pytest.raises(KeyError) as e:
+        ck['state/step']
+    assert e.value.__notes__ == ["did you mean 'latest/state/step'?"]
+
+
+def test_a_directory_without_a_step_is_not_said_to_have_one(tmp_path):
+    for path, said in ((tmp_path, 'is a directory of steps: it has none yet'), (tmp_path / 'latest', "has no 'latest'")):
+        with pytest.raises(pytreefs.Error) as e:
+            pytreefs.load(path)
+        assert e.value.strerror.endswith(said)
 
 
 def test_json_items_and_files(tmp_path):

@@ -15,6 +15,7 @@
 #include "tools/cli/cmd.h"
 
 #define SUGGEST 4096 /* largest number of names in a directory that are compared */
+#define LACKING 34   /* largest number of names in one below which a name is looked for */
 
 /* Returns the deepest existing directory along a path; *ret_n is the length of the path to it. */
 static struct node *deepest(struct node *top, const char *path, size_t *ret_n)
@@ -63,12 +64,18 @@ static int leaf_meant(struct node *dir, const char *typed, struct buf *ret)
 	return r < 0 || !found ? r : buf_add_str(ret, found);
 }
 
+/* Whether it lists steps. */
+static bool is_root(const struct node *dir)
+{
+	return !dir->parent && dir->ns->ckpt->shape == SHAPE_ROOT;
+}
+
 /* Append the name in dir that was meant by one that is not there, if that is clear. */
 static int name_meant(struct node *dir, const char *typed, bool is_last, struct buf *ret)
 {
 	const struct ckpt *ckpt = dir->ns->ckpt;
 
-	if (!dir->parent && ckpt->shape == SHAPE_ROOT) {
+	if (is_root(dir)) {
 		auto_free char *step = NULL;
 		int r = step_meant(ckpt->source, span_str(typed), ckpt_needs_marker(ckpt), &step);
 
@@ -120,7 +127,7 @@ static void nearest_in(struct node *dir, const char *typed, struct buf *ret)
 	if (node_list(dir, &l) < 0 || l.n > SUGGEST)
 		return;
 	nearest_begin(&n, typed);
-	if (!dir->parent && dir->ns->ckpt->shape == SHAPE_ROOT) {
+	if (is_root(dir) && l.n > 2) {
 		nearest_try(&n, STEP_LATEST);
 		best = n.best;
 	}
@@ -136,6 +143,26 @@ static void nearest_in(struct node *dir, const char *typed, struct buf *ret)
 	}
 	if (best)
 		buf_add_str(ret, best);
+}
+
+/* Append where the path is, if it lacks one name: that of an item, of a directory in it, or a step. */
+static void deeper_in(struct node *dir, const char *typed, struct buf *ret)
+{
+	auto_listing l = { 0 };
+
+	if (node_list(dir, &l) < 0 || (l.n > LACKING && !is_root(dir)))
+		return;
+	for (size_t i = 2; i < l.n && !ret->n; i++) {
+		const char *name = is_root(dir) ? STEP_LATEST : listing_name(&l, i);
+		auto_free char *path = l.entry[i].type != DT_DIR ? NULL :
+								   str_fmt("%s/%s", name, typed);
+		auto_node *found = NULL;
+
+		if (path && source_walk(dir, &path, &found) >= 0)
+			buf_add_str(ret, path);
+		if (is_root(dir))
+			return;
+	}
 }
 
 bool source_stores(struct node *root, const char *path)
@@ -156,6 +183,8 @@ int fail_absent_name(struct node *dir, const char *source, const char *path)
 
 	if (typed && *typed)
 		nearest_in(at, typed, &near);
+	if (typed && *typed && !near.n)
+		deeper_in(at, path + n, &near);
 	err_clear();
 	if (!near.n)
 		return fail(-ENOENT, "'%s' has no '%s'", source, path);

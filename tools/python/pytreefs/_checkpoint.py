@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import json
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 # Of more keys none is looked for that is near to a mistyped one.
 _SUGGEST = 2000
+_LACKING = 32   # most names below which one that is not there is looked for
 _LINES = 1000   # of a tree in a notebook
 _KEPT = 16      # steps of a root whose trees are kept for the next access
 
@@ -320,8 +322,21 @@ class Checkpoint(Mapping[Key, Any]):
             child = at._child(near[0]) if tail else None
             if tail and isinstance(child, Checkpoint) and tail in child:
                 near[0] = join(near[0], tail)
+        else:
+            near = at._below(rest)
+        if near:
             error.add_note(f'did you mean {join(base, near[0])!r}?')
         return error
+
+    def _below(self, key: str) -> list[str]:
+        """Where a key is that lacks one name: that of an item, of a directory in it, or of a step."""
+        names = ['latest'] if self._kind == lib.ROOT else list(self) if len(self) <= _LACKING else []
+        found = []
+        for name in map(str, names):
+            with contextlib.suppress(lib.Error):        # of another item, which is damaged
+                if isinstance(child := self._child(name), Checkpoint) and key in child:
+                    found.append(join(name, key))
+        return found
 
     def _why_no_view(self, key: str) -> str | None:
         """The fault of a name that is a view of a leaf that is there, such as a box that leaves an axis."""

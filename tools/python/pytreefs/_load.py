@@ -75,8 +75,8 @@ class Loading:
         handle = self.context.handle
         kind = handle.kind()
         if kind == lib.ROOT:
-            raise lib.Error(errno.EISDIR, 'is a directory of steps: name one, as in ' + join(self.context.path, 'latest'),
-                            self.context.path)
+            hint = 'name one, as in ' + join(self.context.path, 'latest') if handle.list('') else 'it has none yet'
+            raise lib.Error(errno.EISDIR, 'is a directory of steps: ' + hint, self.context.path)
         if kind in (lib.OPAQUE, lib.FILE):
             return '', [self.context.describe('')]
         if kind != lib.STEP:
