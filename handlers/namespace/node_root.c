@@ -134,9 +134,10 @@ static void say_unmarked(struct ns *ns)
 	if (step_list(ns->ckpt->source, false, false, &all) < 0)
 		err_clear();
 	if (all.n && !atomic_flag_test_and_set(&ns->said_unmarked))
-		log_warn("no step of '%s' has commit_success.txt, %zu are without it: "
-			 "-o atomicity=rename shows them",
-			 ns->ckpt->source->path, all.n);
+		log_warn("no step of '%s' has commit_success.txt, %zu %s without it: "
+			 "-o atomicity=rename shows %s",
+			 ns->ckpt->source->path, all.n, all.n == 1 ? "is" : "are",
+			 all.n == 1 ? "it" : "them");
 }
 
 static void say_others(struct ns *ns, const struct step_list *l)

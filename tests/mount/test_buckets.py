@@ -350,7 +350,7 @@ def test_steps_without_markers(run, bucket, url, proxy):
     """As `aws s3 cp` may leave them: the message says how to see them."""
     bucket.upload(SAMPLE / '1000/state', 'copied/1000/state')
     r = run('ls', f'{url}/copied')
-    assert r.stdout == '' and f'no step of \'{url}/copied\' has commit_success.txt, 1 are without it' in r.stderr, r
+    assert r.stdout == '' and f'no step of \'{url}/copied\' has commit_success.txt, 1 is without it' in r.stderr, r
     r = run('ls', '-o', 'atomicity=rename', f'{url}/copied')
     assert r.stdout == '1000/\n' and not r.stderr
     assert run('ls', f'{url}/copied/1000').stdout == 'state/\n'

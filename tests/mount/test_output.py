@@ -362,7 +362,8 @@ def test_bench_of_no_directory_says_so_once(run):
 
 @pytest.mark.parametrize('words, near', [
     (['help', 'opt'], '`pytreefs help options`?'), (['mount', '--ro', 'a', 'b'], "'-o ro'?"), (['ls', SAMPLE / 'lastest'], "'latest'?"),
-    (['ls', SAMPLE / '1500/stat'], "'state'?"), (['ls', SAMPLE / '1500/params'], "'state/params'?"), (['cat', SAMPLE / 'state/step'], "'latest/state/step.json'?"), (['verfy'], "'verify'?")])
+    (['ls', SAMPLE / '1500/stat'], "'state'?"), (['ls', SAMPLE / '1500/params'], "'state/params'?"), (['cat', SAMPLE / 'state/step'], "'latest/state/step.json'?"),
+    (['verfy'], "'verify'?")])
 def test_what_was_meant_is_named(run, words, near):
     r = run(*words, ok=False)
     assert r.returncode in (1, 2) and re.search('did you mean .*' + re.escape(near), r.stderr), r.stderr

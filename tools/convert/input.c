@@ -205,8 +205,9 @@ int input_open_subtree(struct input *in)
 	for (size_t i = 0; i < in->st.n; i++)
 		in->is_step |= *in->st.part[i].path != '\0';
 	/* Zarr groups of other programs, and files of flax and safetensors. */
-	in->is_foreign |= in->st.n == 1 && in->st.part[0].kind == PART_TREE &&
-			  (in->st.part[0].item->is_hierarchy || in->st.part[0].item->is_file);
+	in->is_foreign |= in->source.ns->ckpt->only_item ||
+			  (in->st.n == 1 && in->st.part[0].kind == PART_TREE &&
+			   (in->st.part[0].item->is_hierarchy || in->st.part[0].item->is_file));
 	if (r >= 0 && in->st.n == 0 && in->st.n_others == 0)
 		r = fail(-EINVAL, "'%s' holds nothing", in->path);
 	return r;
