@@ -421,7 +421,6 @@ static int leave_out_deleted(struct children *c, const char *todelete)
 static int fail_not_checkpoint(const struct children *c, const char *path)
 {
 	const char *link = NULL, *file = NULL;
-	bool has_tensors = false;
 
 	if (children_has(c, "blobs", true) && children_has(c, "snapshots", true))
 		return fail(
@@ -430,16 +429,15 @@ static int fail_not_checkpoint(const struct children *c, const char *path)
 			"snapshot of it, '%s/snapshots/REVISION'",
 			path, path);
 	for (size_t i = 0; i < c->n; i++) {
-		if (!link && c->child[i].leads_out && has_number(c->child[i].name))
-			link = c->child[i].name;
-		if (!file && !c->child[i].is_dir && item_is_whole_file(c->child[i].name))
-			file = c->child[i].name;
-		has_tensors |= !c->child[i].is_dir && item_is_safetensors(c->child[i].name);
+		const struct child *at = &c->child[i];
+
+		if (!link && at->leads_out && has_number(at->name))
+			link = at->name;
+		if (!at->is_dir && (file ? item_is_safetensors : item_is_whole_file)(at->name))
+			file = at->name;
 	}
-	if (has_tensors)
-		return fail(-EINVAL,
-			    "'%s' is not a checkpoint, but is read as the .safetensors files in it",
-			    path);
+	if (file && item_is_safetensors(file))
+		return fail(-EINVAL, "'%s' has .safetensors files, and no checkpoint", path);
 	if (file)
 		return fail(-EINVAL, "'%s' is not a checkpoint, but '%s%s%s' is read by its name",
 			    path, path, span_ends(span_str(path), span_str("/")) ? "" : "/", file);
