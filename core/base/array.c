@@ -5,6 +5,7 @@
 #include "core/base/array.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/base/mem.h"
 
@@ -23,4 +24,9 @@ bool array_reserve_size(void **array, size_t *cap, size_t need, size_t element_b
 	*array = p;
 	*cap = more;
 	return true;
+}
+
+int array_by_text(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
 }

@@ -26,5 +26,7 @@
 #define array_reserve(array, cap, need) \
 	array_reserve_size((void **)&(array), &(cap), (need), sizeof(*(array)))
 bool array_reserve_size(void **array, size_t *cap, size_t need, size_t element_bytes);
+/* The order of strcmp(), for qsort() and bsearch() over an array of char *. */
+int array_by_text(const void *a, const void *b);
 
 #endif

@@ -11,6 +11,7 @@
 #include <dirent.h>
 #include <stdio.h>
 
+#include "core/base/array.h"
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/limits.h"
@@ -259,11 +260,6 @@ static int gc_add_name(void *arg, const char *name, unsigned char type)
 	return buf_add(&n->text, name, strlen(name) + 1);
 }
 
-static int gc_by_name(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 static int gc_look_in(struct io_dir *source, const struct gc_opts *o, const char *at,
 		      unsigned depth);
 
@@ -315,7 +311,7 @@ static int gc_look_in(struct io_dir *source, const struct gc_opts *o, const char
 	for (size_t i = 0; i < names.text.n && r >= 0; i += strlen(sorted[n++]) + 1)
 		sorted[n] = (char *)names.text.p + i;
 	if (n)
-		qsort(sorted, n, sizeof(char *), gc_by_name);
+		qsort(sorted, n, sizeof(char *), array_by_text);
 	for (size_t i = 0; i < n && r >= 0; i++)
 		r = gc_look_at(source, o, at, sorted[i], depth);
 	buf_release(&names.text);

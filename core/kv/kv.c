@@ -245,9 +245,13 @@ int kv_stream_add(struct kv_stream *s, struct span piece)
 	return s->ops->add(s, piece);
 }
 
-int kv_stream_close(struct kv_stream *s)
+int kv_stream_close(struct kv_stream **s)
 {
-	return s->ops->close(s);
+	int r = (*s)->ops->close(*s);
+
+	if (r >= 0)
+		*s = NULL;
+	return r;
 }
 
 void kv_stream_abort(struct kv_stream *s)
@@ -303,13 +307,7 @@ int kv_copy(struct kv *kv, struct span key, const struct kv_copying *y)
 		return r;
 	out->unchecked = !y->checked && r == 0;
 	r = kv_stream_add(out, y->tail);
-	if (r < 0)
-		return r;
-	r = kv_stream_close(out);
-	if (r < 0)
-		return r;
-	out = NULL;
-	return r;
+	return r < 0 ? r : kv_stream_close(&out);
 }
 
 int kv_where_text(struct kv *kv, struct span key, struct buf *ret)

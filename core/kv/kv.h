@@ -139,8 +139,11 @@ int kv_copy(struct kv *kv, struct span key, const struct kv_copying *copying);
  */
 int kv_put_open(struct kv *kv, struct span key, struct kv_stream **ret);
 int kv_stream_add(struct kv_stream *s, struct span piece);
-/* Store the value. Frees s on success; on failure s is unchanged and must be aborted. */
-int kv_stream_close(struct kv_stream *s);
+/*
+ * Store the value. Frees *s and sets it to NULL on success; on failure it is unchanged and must be
+ * aborted.
+ */
+int kv_stream_close(struct kv_stream **s);
 /* Accepts NULL. */
 void kv_stream_abort(struct kv_stream *s);
 int kv_where_text(struct kv *kv, struct span key, struct buf *ret);

@@ -177,11 +177,6 @@ static int call_write(const struct pytreefs_host *host, const void *p, uint64_t 
 		       plugin_call_refuse(c, fail(-EINVAL, "it wrote elements outside of run()"));
 }
 
-static int by_text(const void *a, const void *b)
-{
-	return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 /*
  * Refuse a set of files that has a name twice, or a name that is also the directory of another:
  * these could be stored, but not shown.
@@ -194,7 +189,7 @@ static int check_names(const struct plugin_files *f)
 	for (size_t i = 0; i < f->n && r >= 0; i++)
 		names[i] = f->file[i].name;
 	if (r >= 0)
-		qsort(names, f->n, sizeof(*names), by_text);
+		qsort(names, f->n, sizeof(*names), array_by_text);
 	for (size_t i = 0; i < f->n && r >= 0; i++) {
 		auto_free char *above = strdup(names[i]);
 
@@ -205,7 +200,7 @@ static int check_names(const struct plugin_files *f)
 		for (char *slash = strrchr(above, '/'); slash && r >= 0;
 		     slash = strrchr(above, '/')) {
 			*slash = 0;
-			if (bsearch(&above, names, f->n, sizeof(*names), by_text))
+			if (bsearch(&above, names, f->n, sizeof(*names), array_by_text))
 				r = fail(-EINVAL, "it added '%s' as a file and as a directory",
 					 above);
 		}

@@ -226,11 +226,6 @@ static int put_top(struct zarr_out *o)
 	return r < 0 ? r : put_piece(&a, span_str(o->format == 3 ? "}\n}\n" : "\n}"));
 }
 
-static int by_text(const void *a, const void *b)
-{
-	return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 /* Write a group for every directory of a path to an array, once. */
 static int put_groups(struct zarr_out *o)
 {
@@ -249,7 +244,7 @@ static int put_groups(struct zarr_out *o)
 			dir[n++] = one;
 		}
 	if (n)
-		qsort(dir, n, sizeof(*dir), by_text);
+		qsort(dir, n, sizeof(*dir), array_by_text);
 	for (size_t i = 0; i < n && r >= 0; i++) {
 		auto_buf inside = { 0 };
 

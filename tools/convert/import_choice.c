@@ -5,6 +5,7 @@
  */
 #include <stdlib.h>
 
+#include "core/base/array.h"
 #include "core/base/err.h"
 #include "core/base/json.h"
 #include "tools/convert/import_list.h"
@@ -13,11 +14,6 @@ struct paths {
 	const char **path; /* ascending */
 	size_t n;
 };
-
-static int by_text(const void *a, const void *b)
-{
-	return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
 
 /* Compare a path with "dir/", or with dir itself: 0 for what begins with it. */
 static int compare(const char *path, const char *dir, bool below)
@@ -116,11 +112,11 @@ int import_list_choose(struct import_list *f)
 		return fail(-ENOMEM, "cannot choose among %zu leaves", f->n);
 	for (size_t i = 0; i < f->n; i++)
 		path[i] = f->import_entry[i].path;
-	qsort(path, f->n, sizeof(*path), by_text);
+	qsort(path, f->n, sizeof(*path), array_by_text);
 	for (size_t i = 0; i < f->n_left; i++)
 		other[i] = f->left[i];
 	choose_dirs(f, &chosen, &left);
-	qsort(other, left.n, sizeof(*other), by_text);
+	qsort(other, left.n, sizeof(*other), array_by_text);
 	choose_marks(f, &chosen, &left);
 	return 0;
 }

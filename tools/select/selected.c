@@ -11,11 +11,6 @@
 #include "handlers/namespace/node_parts.h"
 #include "tools/select/select.h"
 
-static int by_name(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 static int add(struct selected *s, const char *prefix, const struct subtree_part *part,
 	       const struct tree_node *leaf)
 {
@@ -90,7 +85,7 @@ int selected_make(struct cmd_args *a, struct source *s, struct selected *ret)
 	if (r < 0)
 		return r;
 	if (ret->n)
-		qsort(ret->path, ret->n, sizeof(*ret->path), by_name);
+		qsort(ret->path, ret->n, sizeof(*ret->path), array_by_text);
 	return r;
 }
 

@@ -3,6 +3,7 @@
  * step_upload_shared.c - a step that several processes upload: joining, failed attempts, and what
  * became of a commit.
  */
+#include "core/base/array.h"
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/limits.h"
@@ -88,17 +89,12 @@ struct wanted {
 	size_t n;
 };
 
-static int by_text(const void *a, const void *b)
-{
-	return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 static bool is_wanted(void *arg, const char *path)
 {
 	const struct wanted *w = arg;
 
 	return !strcmp(path, CLAIM_FILE) ||
-	       (w->n && bsearch(&path, w->path, w->n, sizeof(*w->path), by_text));
+	       (w->n && bsearch(&path, w->path, w->n, sizeof(*w->path), array_by_text));
 }
 
 int step_upload_remove_others(struct step_upload *u, const struct buf *list, size_t n)
@@ -118,7 +114,7 @@ int step_upload_remove_others(struct step_upload *u, const struct buf *list, siz
 	for (size_t i = 0; i < n; i++)
 		for (size_t at = 0; at < list[i].n; at += strlen((char *)list[i].p + at) + 1)
 			w.path[w.n++] = (const char *)list[i].p + at;
-	qsort(w.path, w.n, sizeof(*w.path), by_text);
+	qsort(w.path, w.n, sizeof(*w.path), array_by_text);
 	r = object_tree_remove_others(u->s, is_wanted, &w);
 	free(w.path);
 	return r;

@@ -177,13 +177,7 @@ static int put_long_chunk(struct kv *kv, struct long_chunk *c, const uint64_t *c
 		return r;
 	if (tail.n)
 		r = kv_stream_add(out, buf_span(&tail));
-	if (r < 0)
-		return r;
-	r = kv_stream_close(out);
-	if (r < 0)
-		return r;
-	out = NULL;
-	return r;
+	return r < 0 ? r : kv_stream_close(&out);
 }
 
 int encode_long_chunk(const struct write_env *we, struct kv *kv, const struct zarr *z,
