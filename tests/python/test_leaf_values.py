@@ -59,7 +59,19 @@ def test_values_alone_and_types(values):
         np.asarray(values['layers'])
     with pytest.raises(KeyError):
         values['layers'][-3]
-    assert json.dumps({'n': values['n'], 's': values['s']}, default=pytreefs.load) == '{"n": 1500, "s": "text"}'
+    assert json.dumps({'n': values['n'], 's': values['s'], 'w': values['w']}, default=lambda leaf: leaf.tolist()) == \
+        '{"n": 1500, "s": "text", "w": [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]}'
+
+
+def test_a_view_below_a_key_with_slashes(tmp_path):
+    pytreefs.save(tmp_path / '1', {'a/b': {'w': VALUES['w'], 'c': {'w': VALUES['w']}}}, metrics={'loss': 0.5})
+    with pytreefs.open(tmp_path) as ck:
+        for key in ('1/default/a/b/w[1]@float64', '1/default/a/b/c/w[1]@float64.npy', '1/default/a%2Fb/w[1]@float64'):
+            assert np.array_equal(ck[key], VALUES['w'][1]) and ck[key].dtype == np.float64
+        assert '1/default/a/b/w[5]' not in ck and '1/default/a/none/w[0]' not in ck
+        with pytest.raises(KeyError) as e:
+            ck['1/metrics/loss']
+        assert e.value.__notes__ == ['it is not a tree: .json() has what a JSON item says'] and ck['1/metrics'].json() == {'loss': 0.5}
 
 
 def test_jax_and_pandas_take_leaves(values):

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 
 import ml_dtypes
 import numpy as np
@@ -326,3 +327,13 @@ def test_options_of_integrity(tmp_path):
     assert (tmp_path / '1/default/.sha256sums').read_text() == f'{hashlib.sha256(w.tobytes()).hexdigest()}  w.bin\n'
     assert 'crc32c' in (tmp_path / '1/default/w/zarr.json').read_text().split('index_codecs')[0]
     assert pytreefs.verify(tmp_path / '1')['sha256'] == {'leaves': 1, 'bytes': w.nbytes}
+
+
+def test_integer_keys_are_said(tmp_path):
+    """Once in a save, and not of lists or texts."""
+    with pytest.warns(UserWarning, match="^keys of 'default/opt/state' are integers, .*like=") as said:
+        pytreefs.save(tmp_path / '1', {'opt': {'state': {0: {1: 2}}, 'then': {3: 4}}})
+    assert len(said) == 1 and said[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        pytreefs.save(tmp_path / '2', {'opt': [{'0': 1}]})

@@ -315,6 +315,9 @@ class Checkpoint(Mapping[Key, Any]):
             if not isinstance(child, Checkpoint):
                 break
             at, base, rest = child, join(base, name), tail
+        if at._kind == lib.OPAQUE:
+            error.add_note('it is not a tree: .json() has what a JSON item says')
+            return error
         stem = re.split(r'[\[@]', name, maxsplit=1)[0] or name
         near = difflib.get_close_matches(stem, map(str, at), 1) if len(at) <= _SUGGEST else []
         if near:
@@ -372,8 +375,14 @@ class Checkpoint(Mapping[Key, Any]):
             node = self._context.describe(path)
         except KeyError:
             self._context.known(self._name, lambda: self._context.describe(self._name))
-            last = name.rpartition('/')[2]
-            return self._view(name + '.npy') if ('[' in last or '@' in last) and not last.endswith('.npy') else None
+            above, _, last = name.rpartition('/')
+            if not ('[' in last or '@' in last):
+                return None
+            if not last.endswith('.npy'):
+                return self._view(name + '.npy')
+            # A key that holds slashes has another name.
+            at = self._find(above)
+            return at._view(last) if isinstance(at, Checkpoint) and at._name != join(self._name, above) else None
         return None if node.kind in CONTAINERS else Leaf(self._context, path, (*self._keys, name), node)
 
     def __contains__(self, key: object) -> bool:

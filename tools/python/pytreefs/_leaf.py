@@ -349,6 +349,10 @@ class Leaf(NDArrayOperatorsMixin):
         found: np.ndarray[Any, Any] = self.read(dtype=dtype)
         return found
 
+    def tolist(self) -> Any:
+        """The value of a number, a string or None; an array as nested lists of numbers."""
+        return self._array(None, None).tolist() if self.kind == 'array' else self.value
+
     def item(self) -> Any:
         """The only element, as Python's number."""
         return self._array(None, None).item()

@@ -129,6 +129,7 @@ def _flatten(tree: Any, first: Keys, path: str, recorded: Recorded) -> list[lib.
     """The values of a tree, containers that say their kind before what they hold."""
     out: list[lib.Value] = []
     stack: list[tuple[Keys, Any]] = [(first, tree)]
+    is_told = False
     while stack:
         keys, x = stack.pop()
         if len(keys) > lib.DEPTH:
@@ -143,6 +144,9 @@ def _flatten(tree: Any, first: Keys, path: str, recorded: Recorded) -> list[lib.
             out.append((keys, kind, dtype, data))
             continue
         out.append((keys, parts.kind, None, text))
+        if not is_told and isinstance(x, dict) and any(type(key) is int for key in x):
+            is_told = True
+            warn(f'keys of {"/".join(map(str, keys))!r} are integers, which checkpoints store as texts: load(like=) has integers again')
         is_sequence = parts.kind in SEQUENCES
         for key, child in reversed(parts.children):
             stack.append(((*keys, int(key) if is_sequence else key), child))
