@@ -60,10 +60,10 @@ uint64_t caller_signals(pid_t pid)
 {
 	static const int harmless[] = { SIGCHLD, SIGCONT, SIGURG,  SIGWINCH,
 					SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU };
-	static const char *const names[] = { "SigPnd:", "ShdPnd:", "SigBlk:", "SigIgn:", "SigCgt:" };
+	static const char *const keys[] = { "SigPnd:", "ShdPnd:", "SigBlk:", "SigIgn:", "SigCgt:" };
 	enum { THREAD, PROCESS, BLOCKED, IGNORED, HANDLED };
 	const uint64_t kill = bits((int[]){ SIGKILL }, 1);
-	unsigned long long mask[ARRAY_LEN(names)] = { 0 }, came;
+	unsigned long long mask[ARRAY_LEN(keys)] = { 0 }, came;
 	char line[256];
 	FILE *f;
 
@@ -72,9 +72,9 @@ uint64_t caller_signals(pid_t pid)
 	if (!f)
 		return ~kill;
 	while (fgets(line, sizeof(line), f))
-		for (size_t i = 0; i < ARRAY_LEN(names); i++)
-			if (!strncmp(line, names[i], strlen(names[i])))
-				sscanf(line + strlen(names[i]), "%llx", &mask[i]);
+		for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+			if (!strncmp(line, keys[i], strlen(keys[i])))
+				sscanf(line + strlen(keys[i]), "%llx", &mask[i]);
 	fclose(f);
 	came = (mask[THREAD] | mask[PROCESS]) & ~mask[BLOCKED];
 	if (came & ~(mask[HANDLED] | mask[IGNORED] | bits(harmless, ARRAY_LEN(harmless))))

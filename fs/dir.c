@@ -315,9 +315,8 @@ void fs_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t t
 	trace(TRACE_FS, "rename '%s' to '%s'", name, to_name);
 	r = node_rename(dir, span_str(name), fs_node(fs, to_parent), span_str(to_name), flags);
 	if (r >= 0 && requests_is_abandoned())
-		log_info(
-			"'%s' is '%s' now: the program that renamed it was interrupted, and did not "
-			"wait for that",
-			name, to_name);
+		log_info("'%s' is '%s' now: the program that renamed it was interrupted, and did "
+			 "not wait for that",
+			 name, to_name);
 	reply_code(req, r, "rename in", dir);
 }

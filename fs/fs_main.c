@@ -96,9 +96,9 @@ static void raise_read_ahead(const char *mountpoint)
 	fd = open(path, O_WRONLY | O_CLOEXEC);
 	n = snprintf(text, sizeof(text), "%d", READ_AHEAD_KIB);
 	if ((fd < 0 || write(fd, text, (size_t)n) != n) && geteuid() == 0)
-		log_info(
-			"cannot raise read_ahead_kb of the mount (%s): sequential reads use smaller requests",
-			strerror(errno));
+		log_info("cannot raise read_ahead_kb of the mount (%s): sequential reads use "
+			 "smaller requests",
+			 strerror(errno));
 }
 
 static ssize_t read_request(int fd, void *buf, size_t n, void *userdata)
@@ -220,11 +220,10 @@ static int check_device(void)
 
 	if (fd >= 0)
 		return 0;
-	return fail(
-		-errno,
-		"cannot open /dev/fuse: %s; without it use `pytreefs ls`, `tree`, `info` and `cat`, "
-		"which need no mount",
-		strerror(errno));
+	return fail(-errno,
+		    "cannot open /dev/fuse: %s; without it use `pytreefs ls`, `tree`, `info` and "
+		    "`cat`, which need no mount",
+		    strerror(errno));
 }
 
 /* Agree with the other ranks of the job: either all are mounted, or all unmount. */

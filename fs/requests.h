@@ -17,9 +17,10 @@
  * - one that is being killed, by SIGKILL or by any signal that it does not handle, is answered at
  * once: it will not see the answer;
  *
- * - one that handles SIGINT, SIGQUIT, SIGALRM, SIGTERM or SIGHUP is answered soon, unless its answer
- * comes first. With SIGTERM and SIGHUP, which tell programs to save what they have, only calls that
- * change nothing end, since a program that goes on needs to know what has become of a change;
+ * - one that handles SIGINT, SIGQUIT, SIGALRM, SIGTERM or SIGHUP is answered soon, unless its
+ * answer comes first. With SIGTERM and SIGHUP, which tell programs to save what they have, only
+ * calls that change nothing end, since a program that goes on needs to know what has become of a
+ * change;
  *
  * - other signals end nothing, as on a disk: programs do not expect EINTR of stat(2) because a
  * child process has ended.

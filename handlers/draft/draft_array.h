@@ -49,7 +49,7 @@ struct draft_array {
 struct array_wanted {
 	struct array_layout layout;
 	enum dtype from, to; /* `to` differs from `from` when the elements are cast */
-	/* No option sets the chunk shape, compression or checksum: stored chunks may keep theirs. */
+	/* No option sets the chunk shape, compression, checksum: stored chunks may keep theirs. */
 	bool any_chunk, any_codec, any_sum;
 	bool is_part;
 };

@@ -488,8 +488,8 @@ int node_xattr_get(struct node *n, const char *name, struct buf *ret)
 const char *node_why_read_only(const struct node *n)
 {
 	return n->ns->ckpt->only_item ?
-		       "files of tensors are only read; `pytreefs save` and `convert` make a checkpoint "
-		       "of them" :
+		       "files of tensors are only read; `pytreefs save` and `convert` make a "
+		       "checkpoint of them" :
 		       "committed steps are immutable";
 }
 

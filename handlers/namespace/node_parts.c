@@ -68,7 +68,7 @@ int node_open_subtree(struct node *n, struct subtree *ret)
 	struct stat attr;
 	int r;
 
-	/* node_stat() of an item or leaf also examines who may read it, which takes all its files. */
+	/* node_stat() of an item or leaf also examines who may read it: that takes all files. */
 	if (n->ops == &node_dir_ops) {
 		struct node_dir *d = container_of(n, struct node_dir, node);
 

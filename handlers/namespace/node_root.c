@@ -143,11 +143,10 @@ static void say_unmarked(struct ns *ns)
 static void say_others(struct ns *ns, const struct step_list *l)
 {
 	if (l->n && l->n_others && !atomic_flag_test_and_set(&ns->said_others))
-		log_warn(
-			"'%s' is not listed with the steps of '%s', which are called like '%s'; its "
-			"own name reads it%s",
-			l->other, ns->ckpt->source->path, l->entry[l->n - 1].name,
-			l->n_others > 1 ? "; there are others like it" : "");
+		log_warn("'%s' is not listed with the steps of '%s', which are called like '%s'; "
+			 "its own name reads it%s",
+			 l->other, ns->ckpt->source->path, l->entry[l->n - 1].name,
+			 l->n_others > 1 ? "; there are others like it" : "");
 }
 
 static int root_list(struct node *n, struct listing *ret)

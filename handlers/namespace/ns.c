@@ -272,10 +272,9 @@ void ns_warn_if_empty(const struct ns *ns)
 	if (r < 0)
 		err_clear();
 	else if (r == 0)
-		log_warn(
-			"nothing was found in '%s': no step and no item; if steps will be saved there, "
-			"-o shape=root avoids this warning",
-			ns->ckpt->opts.source);
+		log_warn("nothing was found in '%s': no step and no item; if steps will be saved "
+			 "there, -o shape=root avoids this warning",
+			 ns->ckpt->opts.source);
 }
 
 static int choose_driver(struct ns *ns, const char *source)

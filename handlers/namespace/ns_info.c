@@ -315,8 +315,8 @@ int ns_version_json(struct buf *ret)
 	return buf_addf(
 		ret,
 		"{\n  \"pytreefs\": \"%s\",\n  \"compiler\": \"%s\",\n  \"io_uring\": true,\n"
-		"  \"built_with\": {\"libfuse\": \"%s\", \"liburing\": \"%s\", \"zstd\": \"%s\", \"cjson\": \"%s\","
-		" \"msgpack\": \"%s\", \"isal\": \"%s\"}\n}\n",
+		"  \"built_with\": {\"libfuse\": \"%s\", \"liburing\": \"%s\", \"zstd\": \"%s\", "
+		"\"cjson\": \"%s\", \"msgpack\": \"%s\", \"isal\": \"%s\"}\n}\n",
 		PYTREEFS_VERSION, __VERSION__, BUILT_FUSE, BUILT_URING, BUILT_ZSTD, BUILT_CJSON,
 		BUILT_MSGPACK, BUILT_ISAL);
 }

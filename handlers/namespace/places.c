@@ -83,7 +83,8 @@ int places_check(const char *source, const char *mountpoint, const struct option
 	if (strcmp(source, mountpoint) && is_at_or_below(mountpoint, source))
 		return fail(
 			-EINVAL,
-			"cannot mount on '%s': it is inside SOURCE '%s', and the mount would show itself",
+			"cannot mount on '%s': it is inside SOURCE '%s', and the mount would show "
+			"itself",
 			mountpoint, source);
 	if (o->log)
 		r = check_log(source, mountpoint, o->log);

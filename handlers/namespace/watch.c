@@ -142,10 +142,9 @@ static void read_events(struct watch *w)
 		const struct inotify_event *e = (const struct inotify_event *)(buf + at);
 
 		if (e->mask & IN_MOVE_SELF)
-			log_warn(
-				"'%s' was moved: the mount still shows it, and nothing that has its name "
-				"now; mount again for that",
-				w->ns->ckpt->source->path);
+			log_warn("'%s' was moved: the mount still shows it, and nothing that has "
+				 "its name now; mount again for that",
+				 w->ns->ckpt->source->path);
 		/* Open files would keep the space of the deleted step. */
 		if (e->len && e->mask & (IN_DELETE | IN_MOVED_FROM))
 			ns_drop_items(w->ns, e->name);

@@ -328,8 +328,8 @@ static void file_dealloc(PyObject *self)
 static PyMethodDef file_methods[] = {
 	{ "size", file_size, METH_NOARGS, PyDoc_STR("size() -> int\n\nBytes.") },
 	{ "readinto", file_readinto, METH_VARARGS,
-	  PyDoc_STR(
-		  "readinto(buffer, offset) -> int\n\nFewer bytes than asked for only at the end.") },
+	  PyDoc_STR("readinto(buffer, offset) -> int\n\n"
+		    "Fewer bytes than asked for only at the end.") },
 	{ "close", file_close, METH_NOARGS, PyDoc_STR("close()") },
 	{ NULL },
 };
@@ -363,9 +363,9 @@ static PyMethodDef checkpoint_methods[] = {
 		    "The indices are those in tree(), and increase.") },
 	{ "describe", py_describe, METH_VARARGS, PyDoc_STR("describe(name) -> [node]") },
 	{ "read_many", py_read_many, METH_VARARGS,
-	  PyDoc_STR(
-		  "read_many([(name, box, dtype, buffer), ...], progress) -> [(index, code, text), ...]\n\n"
-		  "The requests that failed.") },
+	  PyDoc_STR("read_many([(name, box, dtype, buffer), ...], progress) -> "
+		    "[(index, code, text), ...]\n\n"
+		    "The requests that failed.") },
 	{ "map", py_map, METH_VARARGS,
 	  PyDoc_STR("map([(name, version), ...], is_writable) -> [result, ...]\n\n"
 		    "(Map, strides); None: to be read; (code, text): it failed.") },

@@ -283,13 +283,13 @@ static PyObject *draft_remark(PyObject *self, PyObject *unused)
 
 static PyMethodDef methods[] = {
 	{ "put", draft_put, METH_VARARGS,
-	  PyDoc_STR(
-		  "put([(keys, kind, dtype, buffer), ...], progress)\n\nKeys are str, or int for positions.") },
+	  PyDoc_STR("put([(keys, kind, dtype, buffer), ...], progress)\n\n"
+		    "Keys are str, or int for positions.") },
 	{ "attribute", draft_attribute, METH_VARARGS,
 	  PyDoc_STR("attribute(keys, attribute, text)") },
 	{ "commit", draft_commit, METH_VARARGS,
-	  PyDoc_STR(
-		  "commit(progress)\n\nWhen it fails the draft is as it was: abort() removes it.") },
+	  PyDoc_STR("commit(progress)\n\n"
+		    "When it fails the draft is as it was: abort() removes it.") },
 	{ "remark", draft_remark, METH_NOARGS,
 	  PyDoc_STR("remark()\n\nWhat its file system does not promise of a commit, or None.") },
 	{ "abort", draft_abort, METH_NOARGS, PyDoc_STR("abort()") },

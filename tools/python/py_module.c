@@ -139,13 +139,14 @@ static PyObject *error(PyObject *self, PyObject *args)
 
 static PyMethodDef methods[] = {
 	{ "error", error, METH_VARARGS,
-	  PyDoc_STR("error(errno, text, filename) -> Error\n\nOf the class that fits the number.") },
+	  PyDoc_STR("error(errno, text, filename) -> Error\n\n"
+		    "Of the class that fits the number.") },
 	{ "version", version, METH_NOARGS,
 	  PyDoc_STR("version() -> str\n\nThe version of the library.") },
 	{ "write_database", py_write_database, METH_VARARGS,
-	  PyDoc_STR(
-		  "write_database(path, options, [(name, dtype, dtype in memory, shape, chunk, "
-		  "[(start, buffer), ...], flags), ...], progress)\n\nAs pytreefs_database_write().") },
+	  PyDoc_STR("write_database(path, options, [(name, dtype, dtype in memory, shape, chunk, "
+		    "[(start, buffer), ...], flags), ...], progress)\n\n"
+		    "As pytreefs_database_write().") },
 	{ NULL },
 };
 
@@ -198,7 +199,8 @@ static int add_errors(PyObject *module)
 	if (!py_error) {
 		py_error = PyErr_NewExceptionWithDoc(
 			"pytreefs.Error",
-			"What failed, and why: an OSError whose filename is the file or leaf it is about.",
+			"What failed, and why: an OSError whose filename is the file or leaf it is "
+			"about.",
 			PyExc_OSError, NULL);
 	}
 	if (!py_error || PyModule_AddObjectRef(module, "Error", py_error) < 0)
@@ -228,8 +230,9 @@ static int start(PyObject *module)
 	if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0) {
 		PyErr_SetString(
 			PyExc_ImportError,
-			"pytreefs works in the main interpreter only: its threads and their signals "
-			"belong to the process; import it there, or use a process of its own");
+			"pytreefs works in the main interpreter only: its threads and their "
+			"signals belong to the process; import it there, or use a process of its "
+			"own");
 		return -1;
 	}
 	if (add_errors(module) < 0)

@@ -110,12 +110,12 @@ int claim_make(struct buf *ret)
 	own(&c);
 	if (getrandom(id, sizeof(id), 0) != sizeof(id))
 		return err_sys("cannot read random bytes", "getrandom");
-	return buf_addf(
-		ret,
-		FIRST
-		"\nid=%016llx%016llx\nhost=%s\nmachine=%s\nboot=%s\nnames=%s\npid=%ld\nstarted=%llu\n",
-		(unsigned long long)id[0], (unsigned long long)id[1], c.host, c.machine, c.boot,
-		c.names, c.pid, c.started);
+	return buf_addf(ret,
+			FIRST
+			"\nid=%016llx%016llx\nhost=%s\nmachine=%s\nboot=%s\nnames=%s\npid=%ld\n"
+			"started=%llu\n",
+			(unsigned long long)id[0], (unsigned long long)id[1], c.host, c.machine,
+			c.boot, c.names, c.pid, c.started);
 }
 
 /* The value of a line, without spaces; false when it has none. */
