@@ -145,8 +145,7 @@ static void nearest_in(struct node *dir, const char *typed, struct buf *ret)
 		buf_add_str(ret, best);
 }
 
-/* Append where the path is, if it lacks one name: that of an item, of a directory in it, or a step.
- */
+/* Append where the path is, if it lacks the name of an item, of a directory in it, or of a step. */
 static void deeper_in(struct node *dir, const char *typed, struct buf *ret)
 {
 	auto_listing l = { 0 };
