@@ -3,6 +3,7 @@
 
 import json
 import math
+import os
 import pathlib
 import re
 import subprocess
@@ -192,6 +193,30 @@ def test_a_pickled_handle_stays_with_its_step(tmp_path):
         for x in pickled:
             with pytest.raises(pytreefs.Error, match='open it again'):
                 pickle.loads(x)
+
+
+def test_a_relative_path_is_that_of_where_it_was_opened(tmp_path, monkeypatch):
+    """A program that changes its directory later, and a process that gets a handle or is forked, read the same checkpoint."""
+    import pickle
+    pytreefs.save(tmp_path / 'here/1', {'n': 1, 'w': np.arange(4)})
+    monkeypatch.chdir(tmp_path / 'here')
+    with pytreefs.open('1') as ck:
+        sent = pickle.dumps(ck)
+        monkeypatch.chdir('/')
+        for each in ck, pickle.loads(sent), pickle.loads(pickle.dumps(ck)):
+            assert each['default']['n'] == 1
+        child = os.fork()
+        if not child:
+            os._exit(int(ck['default/w'].read().sum()) - 6)
+        assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_list_times_a_leaf_is_repeated():
+    with pytreefs.open(f'{SAMPLE}/1500') as ck:
+        step = ck['state/step']
+        for some in [0], [1, 2], (0,), b'ab':
+            assert some * step == some * 1500 == step * some
+        assert (np.arange(3) * step).tolist() == [0, 1500, 3000]
 
 
 def test_handles_of_a_url_pickle(tmp_path):

@@ -195,6 +195,8 @@ def test_torch_tensors(whole):
 
 
 def test_flat_names(whole):
+    with pytest.raises(pytreefs.Error, match=r'is not a tree: load\(\) gives what it says: .*metrics'):
+        pytreefs.load_flat(STATE.parent / 'metrics')
     flat = pytreefs.load_flat(STATE, '/')
     assert equal(flat['params/embed/table'], whole['params']['embed']['table'])
     assert flat['step'].shape == () and flat['step'].dtype == np.int64 and flat['run_name'] == whole['run_name']

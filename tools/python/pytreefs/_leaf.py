@@ -295,6 +295,16 @@ class Leaf(NDArrayOperatorsMixin):
             return _OPERATORS[ufunc](*values)
         return getattr(ufunc, method)(*values, **how)
 
+    def __mul__(self, other: Any) -> Any:
+        return NotImplemented if self._repeats(other) else super().__mul__(other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return NotImplemented if self._repeats(other) else super().__rmul__(other)
+
+    def _repeats(self, other: Any) -> bool:
+        """A list times a number is that many of it: Python asks for the number's __index__ then."""
+        return self._node.kind == lib.SCALAR and isinstance(other, (list, tuple, bytes, bytearray))
+
     def __hash__(self) -> int:
         return hash(self.read())
 

@@ -450,6 +450,8 @@ def load_flat(path: Source, separator: str = '.', only: Only = None, dtype: Any 
     Raises Error, also when two leaves get the same name.
     """
     with Loading(path, only, dtype, framework, options, mmap) as loading:
+        if loading.nodes[0].kind in (lib.OPAQUE, lib.FILE):
+            raise loading.fail('is not a tree: load() gives what it says')
         names: dict[str, int] = {}
         for i in loading.chosen:
             node = loading.nodes[i]
