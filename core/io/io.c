@@ -27,10 +27,7 @@ static atomic_uint open_files, open_dirs;
 
 bool io_files_are_many(void)
 {
-	struct rlimit limit;
-
-	return getrlimit(RLIMIT_NOFILE, &limit) == 0 &&
-	       atomic_load_explicit(&open_files, memory_order_relaxed) >= limit.rlim_cur / 2;
+	return atomic_load_explicit(&open_files, memory_order_relaxed) >= io_files_most();
 }
 
 bool io_descriptors_are_short(void)

@@ -322,6 +322,8 @@ const struct io_stats *io_engine_stats(const struct io_engine *io);
  * for later use should then keep no more.
  */
 bool io_files_are_many(void);
+/* Half of the process's descriptors. */
+size_t io_files_most(void);
 /*
  * Whether files and directories use three quarters of the descriptors, so that callers should close
  * idle ones.

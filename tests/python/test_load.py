@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import pickle
+import resource
 import shutil
 import subprocess
 import sys
@@ -510,3 +511,17 @@ def test_another_shape_is_padded_or_cut_only_when_asked(tmp_path):
         pytreefs.load(tmp_path / 'a', like={'w': np.zeros((3, 2), np.int8)}, strict=False)
     with pytest.raises(ValueError, match='strict is for'):
         pytreefs.load(tmp_path / 'a', strict=False)
+
+
+@pytest.mark.parametrize('leaves, chunks', [(700, 1), (2, 700)])
+def test_more_files_than_descriptors(tmp_path, leaves, chunks):
+    """Arrays in directories of their own have a file for each chunk: more of them than a process may have open are read in rounds."""
+    tree = {f'l{i}': np.arange(10 * chunks, dtype=np.float32) + i for i in range(leaves)}
+    pytreefs.save(tmp_path / '1', tree, ocdbt='off', compression='none', chunk_byte_size=40)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, limits[1]))
+    try:
+        got = pytreefs.load(tmp_path / '1')
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert all(np.array_equal(got[key], value) for key, value in tree.items())

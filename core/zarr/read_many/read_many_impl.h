@@ -95,6 +95,8 @@ struct many {
 	void *arg;
 	atomic_ullong done;      /* bytes of results */
 	atomic_ullong in_hand;   /* bytes of inline values that jobs of this round hold */
+	atomic_size_t files;     /* files of this round that nothing else keeps open */
+	size_t max_files;        /* limit for these; each target may have one more */
 	atomic_bool stop;        /* no new work is begun */
 	struct err_note stopped; /* the reason; set by the caller */
 	int64_t reported_at;     /* time of the last call of progress(); used by the caller only */
