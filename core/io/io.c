@@ -25,6 +25,13 @@
 /* Counts of the process, because the limit of descriptors is per process. */
 static atomic_uint open_files, open_dirs;
 
+size_t io_files_most(void)
+{
+	struct rlimit limit;
+
+	return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? (size_t)limit.rlim_cur / 2 : SIZE_MAX;
+}
+
 bool io_files_are_many(void)
 {
 	return atomic_load_explicit(&open_files, memory_order_relaxed) >= io_files_most();
@@ -32,11 +39,8 @@ bool io_files_are_many(void)
 
 bool io_descriptors_are_short(void)
 {
-	struct rlimit limit;
-	rlim_t n = atomic_load_explicit(&open_files, memory_order_relaxed) +
-		   (rlim_t)atomic_load_explicit(&open_dirs, memory_order_relaxed);
-
-	return getrlimit(RLIMIT_NOFILE, &limit) == 0 && n >= limit.rlim_cur / 4 * 3;
+	return (size_t)atomic_load(&open_files) + atomic_load(&open_dirs) >=
+	       io_files_most() / 2 * 3;
 }
 
 static pthread_mutex_t ran_out_lock = PTHREAD_MUTEX_INITIALIZER;

@@ -6,7 +6,6 @@
  * Nothing here calls an engine directly; io.c does.
  */
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -314,11 +313,4 @@ int io_dir_is_empty(struct io_dir *dir, const char *rel)
 	int r = io_list(dir, rel, any_entry, NULL);
 
 	return r < 0 ? r : r == 0;
-}
-
-size_t io_files_most(void)
-{
-	struct rlimit limit;
-
-	return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? (size_t)limit.rlim_cur / 2 : SIZE_MAX;
 }
