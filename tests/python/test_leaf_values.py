@@ -205,6 +205,9 @@ def test_a_relative_path_is_that_of_where_it_was_opened(tmp_path, monkeypatch):
         monkeypatch.chdir('/')
         for each in ck, pickle.loads(sent), pickle.loads(pickle.dumps(ck)):
             assert each['default']['n'] == 1
+        with pytest.raises(KeyError) as e:
+            ck['default/w[0:9]']
+        assert any('axis 0' in note for note in e.value.__notes__), e.value.__notes__
         child = os.fork()
         if not child:
             os._exit(int(ck['default/w'].read().sum()) - 6)

@@ -348,7 +348,7 @@ class Checkpoint(Mapping[Key, Any]):
             return None
         name = key if re.search(r'\.[a-z]+$', key[at:]) else key + '.npy'
         try:
-            lib.Checkpoint(join(join(self._context.path, self._name), name), options_text(self._context.options)).close()
+            lib.Checkpoint(join(join(self._context.absolute, self._name), name), options_text(self._context.options)).close()
         except lib.Error as e:
             return e.strerror
         return None

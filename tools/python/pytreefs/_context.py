@@ -72,21 +72,21 @@ COPY_TO_MAP = ('load() without mmap reads it, and `pytreefs convert -o compressi
 class Context:
     """State shared by the nodes of one opened checkpoint."""
 
-    __slots__ = ('_absolute', '_handle', '_process', 'casts', 'options', 'path')
+    __slots__ = ('_handle', '_process', 'absolute', 'casts', 'options', 'path')
 
     def __init__(self, path: Path, options: Mapping[str, Any]):
         self.path = os.fspath(path)
         self.options = dict(options)
         self._handle, self._process = lib.Checkpoint(self.path, options_text(options)), os.getpid()
         # The program, or a process that gets a handle, may have another current directory later.
-        self._absolute = self.path if '://' in self.path or os.path.isabs(self.path) else os.path.join(os.getcwd(), self.path)
+        self.absolute = self.path if '://' in self.path or os.path.isabs(self.path) else os.path.join(os.getcwd(), self.path)
         self.casts = 'restore_dtype' in options or 'restore_dtype' in os.environ.get('PYTREEFS_OPTIONS', '')
 
     @property
     def handle(self) -> lib.Checkpoint:
         """The library's. After fork() a child has one of its own, since no thread of the library is in it."""
         if self._process not in (0, os.getpid()):
-            self._handle, self._process = lib.Checkpoint(self._absolute, options_text(self.options)), os.getpid()
+            self._handle, self._process = lib.Checkpoint(self.absolute, options_text(self.options)), os.getpid()
         return self._handle
 
     @property
@@ -185,7 +185,7 @@ class Context:
 
     def place(self, name: str, version: int) -> str:
         """The path of a name, of which the version is known (else 0): `latest` in the path that was opened may be another step by now."""
-        options, found = options_text(self.options), join(self._absolute, name)
+        options, found = options_text(self.options), join(self.absolute, name)
         version, parts, places = version or self.describe(name).version, found.split('/'), [found]
         if 'latest' in parts:
             at = parts.index('latest')
