@@ -218,7 +218,7 @@ def test_latest_is_not_a_name_for_something_new(run, tmp_path):
     (tmp_path / 'other/notes.txt').write_text('x')
     before = listing(tmp_path)
     for command, source, out in [
-            *(('convert', SAMPLE / '1500', f'{top}/latest{end}') for top in ('empty', 'root', 'other') for end in ('', '/', '/7')),
+            *(('convert', SAMPLE / '1500', f'{top}/latest{end}') for top in ('empty', 'root', 'other') for end in ('', '/', '/7', '/run/7')),
             ('convert', ITEM, 'empty/latest'), ('convert', ITEM, 'root/latest/state'), ('convert', SAMPLE, 'root/latest'),
             ('save', ITEM, 'empty/latest'), ('save', ITEM, 'root/latest/7'), ('export', ITEM, 'root/latest'),
             ('convert', ITEM, 's3://bucket/run/latest'), ('convert', ITEM, 'gs://bucket/run/latest/state')]:
@@ -303,16 +303,18 @@ def test_everything_is_synced_before_it_has_its_name(program, tmp_path, output):
 
 
 @pytest.mark.skipif(not shutil.which('strace'), reason='no strace is installed')
-@pytest.mark.parametrize('words', [['save', ITEM, 'new/1'], ['convert', ITEM.parents[1], 'new/']], ids=lambda w: w[0])
+@pytest.mark.parametrize('words', [['save', ITEM, 'new/1'], ['convert', ITEM.parents[1], 'new/'], ['convert', ITEM, 'new/run/1']], ids=lambda w: w[2])
 def test_a_new_root_is_synced_too(program, tmp_path, words):
     strace.run('fsync,mkdirat', 'calls', [program, *words], check=True, timeout=240, cwd=tmp_path)
     calls = (tmp_path / 'calls').read_text()
-    assert re.search(rf'mkdirat\(\d+<[^>]*>, "new".*fsync\(\d+<{re.escape(str(tmp_path))}>\)', calls, re.DOTALL), calls[-2000:]
+    for above, name in (('.', 'new'), ('new', 'run'))[:words[2].count('/')]:
+        parent = re.escape(str(tmp_path / above))
+        assert re.search(rf'mkdirat\(\d+<{parent}>, "{name}".*fsync\(\d+<{parent}>\)', calls, re.DOTALL), calls[-2000:]
 
 
 def test_a_root_that_got_no_step_is_not_left(run, tmp_path):
     (tmp_path / 'mine').mkdir()
-    for out in ('new', 'mine'):
+    for out in ('new', 'new/run/checkpoints', 'mine'):
         run('convert', '--only', 'nosuch', ITEM.parents[1], tmp_path / out, ok=False)
         run('save', '--item', '.no', ITEM, tmp_path / out / '1', ok=False)
     assert os.listdir(tmp_path) == ['mine'] and not os.listdir(tmp_path / 'mine')

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * new_root.c - creates the directory of a first step, and removes it if the step fails.
+ * new_root.c - creates the directories of a first step, and removes them if the step fails.
  */
 #include "tools/convert/new_root.h"
 
@@ -14,46 +14,70 @@ void new_root_release(struct new_root *n)
 {
 	io_dir_close(n->above);
 	io_engine_close(n->io);
-	free(n->name);
+	free(n->names);
+}
+
+/* The names of what does not exist of path, "run/checkpoints", and the directory in which they are.
+ */
+static int missing(const char *path, char **ret_above, char **ret_names)
+{
+	auto_free char *above = strdup(path);
+	auto_free char *names = NULL;
+	struct stat st;
+	int r = above ? 0 : -ENOMEM;
+
+	while (r >= 0 && stat(above, &st) < 0 && errno == ENOENT) {
+		auto_free char *dir = NULL;
+		auto_free char *name = NULL;
+		auto_free char *rest = take(names);
+
+		r = path_check_latest(above);
+		if (r >= 0)
+			r = path_split(above, &dir, &name);
+		if (r >= 0 && asprintf(&names, "%s/%s", name, rest ? rest : "") < 0)
+			r = -ENOMEM;
+		free(above);
+		above = take(dir);
+	}
+	*ret_above = take(above);
+	*ret_names = take(names);
+	return r;
 }
 
 int new_root_make(struct cmd_args *a, const char *path, struct new_root *ret)
 {
-	auto_of(io_dir) struct io_dir *above = NULL;
 	auto_free char *dir = NULL;
-	struct stat st;
 	int r;
 
 	/* In a bucket, directories exist only as parts of names. */
-	if (path_is_url(path) || stat(path, &st) == 0)
+	if (path_is_url(path))
 		return 0;
-	r = path_split(path, &dir, &ret->name);
-	if (r >= 0)
-		r = path_check_latest(path);
-	if (r >= 0)
-		r = io_engine_open(a->options.io, &ret->io);
-	if (r >= 0)
-		r = io_dir_open(ret->io, dir, &above);
-	if (r >= 0)
-		r = io_dirop(above, IO_MKDIR, ret->name, NULL, IO_DIR_MODE);
-	/* Another rank has created it. */
-	if (r == -EEXIST) {
-		err_clear();
-		return 0;
-	}
-	if (r < 0)
+	r = missing(path, &dir, &ret->names);
+	if (r < 0 || !ret->names)
 		return r;
-	ret->above = take(above);
-	return io_dirop(ret->above, IO_SYNC_DIR, ".", NULL, 0);
+	r = io_engine_open(a->options.io, &ret->io);
+	if (r >= 0)
+		r = io_dir_open(ret->io, dir, &ret->above);
+	if (r >= 0)
+		r = io_make_parents(ret->above, ret->names, IO_DIR_MODE);
+	if (r >= 0)
+		r = io_sync_parents(ret->above, ret->names);
+	if (r >= 0)
+		r = io_dirop(ret->above, IO_SYNC_DIR, ".", NULL, 0);
+	return r;
 }
 
 void new_root_remove(struct new_root *n)
 {
 	struct err_note why;
+	char *slash;
 
 	if (!n->above)
 		return;
 	err_peek(&why);
-	io_dirop(n->above, IO_RMDIR, n->name, NULL, 0);
+	while ((slash = strrchr(n->names, '/'))) {
+		*slash = '\0';
+		io_dirop(n->above, IO_RMDIR, n->names, NULL, 0);
+	}
 	err_restore(&why);
 }
