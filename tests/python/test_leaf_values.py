@@ -16,7 +16,8 @@ import pytreefs
 from lib import servers
 
 SAMPLE = str(pathlib.Path(__file__).resolve().parents[1] / 'data' / 'sample')
-VALUES = {'n': 1500, 'x': 0.25, 'yes': True, 's': 'text', 'none': None, 'w': np.arange(6, dtype=np.float32).reshape(2, 3), 'layers': [np.ones(1), np.zeros(2)]}
+VALUES = {'n': 1500, 'x': 0.25, 'yes': True, 's': 'text', 'none': None, 'w': np.arange(6, dtype=np.float32).reshape(2, 3), 'layers': [np.ones(1), np.zeros(2)],
+          'same': [np.full(2, i) for i in range(11)], 'pair': (1, 'x')}
 
 
 @pytest.fixture
@@ -35,6 +36,8 @@ EXPRESSIONS = [
     "v['s'] + '!'", "hash(v['n'])", "{1500: 'found'}[v['n']]", "v['n'] in (1, 1500)",
     "v['w'] + 1", "1 - v['w']", "v['w'] @ v['w'].T", "v['w'] > 2", "v['w'] + v['x']", "v['w'].T", "v['w'].astype('int16')", "np.sum(v['w'])", "np.add.reduce(v['w'])",
     "[row.tolist() for row in v['w']]", "v['layers'][-1] + 1", "np.asarray(v['w'], np.float64)",
+    "v['w'].mean(axis=0)", "v['w'].sum()", "v['w'].reshape(-1)", "np.mean(v['w'])", "np.clip(v['w'], 1, 2)", "v['s'].upper()", "v['s'].split('x')",
+    "np.stack(v['same'])", "np.stack(v['same'][::-1])", "[x + 1 for x in v['layers'][1:]][0]", "len(v['layers'])", "[type(x) for x in v['pair'] if x == 1] != []",
 ]
 
 
@@ -44,7 +47,7 @@ def test_it_computes_as_its_value(values, text):
     assert type(got) is type(want) and np.array_equal(got, want) and getattr(got, 'dtype', None) == getattr(want, 'dtype', None), (got, want)
 
 
-@pytest.mark.parametrize('text', ["v['s'] + 1", "v['none'] + 1", "hash(v['w'])", "bool(v['w'])", "range(v['x'])", "f\"{v['n']:q}\"", "iter(v['n'])"])
+@pytest.mark.parametrize('text', ["v['s'] + 1", "v['none'] + 1", "hash(v['w'])", "bool(v['w'])", "range(v['x'])", "f\"{v['n']:q}\"", "iter(v['n'])", "v['w'].upper", "v['n'].mean", "v['none'].upper", "v['w']._x"])
 def test_it_fails_as_its_value(values, text):
     with pytest.raises(Exception) as want:
         eval(text, {'v': VALUES})
@@ -60,6 +63,7 @@ def test_values_alone_and_types(values):
         np.asarray(values['layers'])
     with pytest.raises(KeyError):
         values['layers'][-3]
+    assert list(values['layers'].keys()) == [0, 1] == list(dict(values['layers'].items())) and list(values['layers']) == list(values['layers'].values())
     assert json.dumps({'n': values['n'], 's': values['s'], 'w': values['w']}, default=lambda leaf: leaf.tolist()) == \
         '{"n": 1500, "s": "text", "w": [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]}'
 

@@ -50,8 +50,16 @@ def test_files_are_stored_as_they_are(tmp_path, items):
 ])
 def test_what_is_refused_leaves_nothing(tmp_path, how, why):
     with pytest.raises((pytreefs.Error, TypeError, OSError), match=why):
-        pytreefs.save(tmp_path / '1', {'w': np.ones(2)}, **how)
+        pytreefs.save(tmp_path / 'run/checkpoints/1', {'w': np.ones(2)}, **how)
     assert os.listdir(tmp_path) == []
+
+
+def test_a_directory_that_is_not_there(tmp_path):
+    with pytest.raises(pytreefs.NotFoundError) as e:
+        pytreefs.save(tmp_path / '1', {}, opaque={'tokenizer': tmp_path / 'none'})
+    assert e.value.filename == str(tmp_path / 'none')
+    pytreefs.save(tmp_path / 'run/checkpoints/1', {'n': 1})
+    assert pytreefs.load(tmp_path / 'run/checkpoints/1') == {'n': 1}
 
 
 def test_a_link_to_a_directory_is_not_left_out_without_a_word(tmp_path):

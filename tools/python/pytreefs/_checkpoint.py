@@ -9,7 +9,7 @@ import itertools
 import json
 import re
 import sys
-from collections.abc import ItemsView, Iterator, Mapping, ValuesView
+from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -32,7 +32,7 @@ _KEPT = 16      # steps of a root whose trees are kept for the next access
 class Checkpoint(Mapping[Key, Any]):
     """A lazy mapping: steps of a directory, items of a step, or children of a container.
 
-    A key of a list or tuple is an int. `ck['state/params/w']` is `ck['state']['params']['w']`; a key that holds a
+    A list or tuple is iterated as one, by its values; its keys() are ints, and a slice of it is a list. `ck['state/params/w']` is `ck['state']['params']['w']`; a key that holds a
     slash is found as it is first. A view is found by its name in a mount: `ck['state/params/w[0:4]@float32.npy']`.
     Values are Checkpoints and `Leaf`s; KeyError for what is not there. Steps and items are those that are there now: one that
     was committed later is found. A Leaf is of the checkpoint that it was looked up in: Error when that was replaced or removed.
@@ -276,8 +276,12 @@ class Checkpoint(Mapping[Key, Any]):
         if self._kind in SEQUENCES and isinstance(key, str) and key.isdecimal():
             return listed.get(int(key))
         if self._kind in SEQUENCES and isinstance(key, int) and key < 0:
-            return listed.get(1 + max(map(int, listed), default=-1) + key)
+            return listed.get(self._length() + key)
         return None
+
+    def _length(self) -> int:
+        """Of a list or tuple, also where a position is not stored."""
+        return 1 + max(map(int, self._listed()), default=-1)
 
     def _find(self, key: Any) -> Any:
         found = self._child(key)
@@ -288,6 +292,8 @@ class Checkpoint(Mapping[Key, Any]):
         return found
 
     def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, slice) and self._kind in SEQUENCES:
+            return [self[i] for i in range(*key.indices(self._length()))]
         found = self._find(key)
         if found is None:
             raise self._missing(key)
@@ -319,7 +325,7 @@ class Checkpoint(Mapping[Key, Any]):
             error.add_note('it is not a tree: .json() has what a JSON item says')
             return error
         stem = re.split(r'[\[@]', name, maxsplit=1)[0] or name
-        near = difflib.get_close_matches(stem, map(str, at), 1) if len(at) <= _SUGGEST else []
+        near = difflib.get_close_matches(stem, map(str, at.keys()), 1) if len(at) <= _SUGGEST else []
         if near:
             near[0] += name[len(stem):]
             child = at._child(near[0]) if tail else None
@@ -333,7 +339,7 @@ class Checkpoint(Mapping[Key, Any]):
 
     def _below(self, key: str) -> list[str]:
         """Where a key is that lacks one name: that of an item, of a directory in it, or of a step."""
-        names = ['latest'] if self._kind == lib.ROOT else list(self) if len(self) <= _LACKING else []
+        names = ['latest'] if self._kind == lib.ROOT else list(self.keys()) if len(self) <= _LACKING else []
         found = []
         for name in map(str, names):
             with contextlib.suppress(lib.Error):        # of another item, which is damaged
@@ -388,8 +394,12 @@ class Checkpoint(Mapping[Key, Any]):
     def __contains__(self, key: object) -> bool:
         return self._find(key) is not None
 
-    def __iter__(self) -> Iterator[Key]:
-        return iter(self._listed())
+    def __iter__(self) -> Iterator[Any]:
+        listed = self._listed()
+        return iter(listed.values() if self._kind in SEQUENCES else listed)
+
+    def keys(self) -> KeysView[Key]:
+        return self._listed().keys()
 
     def values(self) -> ValuesView[Any]:
         return super().values() if self._is_of_names() else self._listed().values()
@@ -417,7 +427,7 @@ class Checkpoint(Mapping[Key, Any]):
             yield from ('  ' * depth + name for name in self._names())
             return
         try:
-            keys: list[Key] = [*self._names()] if self._is_of_names() else list(self)
+            keys = self.keys()
         except lib.Error as e:
             yield '  ' * depth + f'cannot be read: {e.strerror}'
             return

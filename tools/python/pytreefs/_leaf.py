@@ -30,6 +30,10 @@ _OPERATORS: dict[Any, Callable[..., Any]] = {
     np.bitwise_or: operator.or_, np.bitwise_xor: operator.xor, np.equal: operator.eq, np.not_equal: operator.ne, np.less: operator.lt,
     np.less_equal: operator.le, np.greater: operator.gt, np.greater_equal: operator.ge}
 
+# Methods of numpy's arrays and of str that a leaf has, too: they read it.
+_METHODS = {'string': frozenset(name for name in dir(str) if not name.startswith('_')), 'array': frozenset(('all', 'any', 'argmax', 'argmin', 'clip', 'flatten', 'max', 'mean', 'min', 'ravel', 'reshape', 'round', 'std', 'sum', 'swapaxes',
+                      'tobytes', 'transpose', 'var'))}
+
 
 class Leaf(NDArrayOperatorsMixin):
     """A value of a checkpoint: nothing is read before it is asked for.
@@ -348,6 +352,12 @@ class Leaf(NDArrayOperatorsMixin):
     def __jax_array__(self) -> Any:
         import jax.numpy
         return jax.numpy.asarray(self._array(None, None))
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith('_') and name in _METHODS.get(self.kind, ()):
+            return getattr(self.read(), name)
+        what = 'a leaf' if name.startswith('_') else f'{self.kind} {self._name!r}'
+        raise AttributeError(f'{what} has no attribute {name!r}', name=name, obj=self)
 
     @property
     def T(self) -> np.ndarray[Any, Any]:    # noqa: N802

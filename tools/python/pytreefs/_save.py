@@ -215,7 +215,7 @@ def save(path: Path, tree: Any, *, item: str | None = 'default', items: bool = F
         if separator is not None or item_metadata is not None or others.files or others.items:
             raise ValueError('separator, item_metadata, metrics, json_items and opaque are not for a handle of a checkpoint')
         copying = _Copying(tree, where, item, metadata, overwrite)
-        with _parent_of(where):
+        with _parents_of(where):
             copying.run(progress, options)
         return
     if separator is not None:
@@ -235,7 +235,7 @@ def save(path: Path, tree: Any, *, item: str | None = 'default', items: bool = F
     taken = {keys[0] for keys, *_ in values if keys}
     if twice := next((name for name in others.names if name in taken), None):
         raise lib.Error(errno.EINVAL, f'{twice!r} would be two items', where)
-    with _parent_of(where):
+    with _parents_of(where):
         _write(where, values, recorded, progress, options_text(options), flags, others)
 
 
@@ -276,7 +276,7 @@ def _files_of(directory: Any) -> dict[str, bytes]:
     found, top = {}, os.fspath(directory)
 
     def stop(error: OSError) -> None:
-        raise error
+        raise lib.error(error.errno or errno.EIO, error.strerror or '', error.filename)
     for at, directories, names in os.walk(top, onerror=stop):
         if link := next((name for name in directories if os.path.islink(os.path.join(at, name))), None):
             raise lib.Error(errno.EINVAL, 'is a link to a directory, which is not followed', os.path.join(at, link))
@@ -314,19 +314,22 @@ class _Copying:
 
 
 @contextlib.contextmanager
-def _parent_of(where: str) -> Iterator[None]:
-    """The directory of a first step is made, if it is in one that exists, and removed if nothing comes into it."""
-    parent, made = os.path.dirname(where.rstrip('/')), False
-    if '://' not in where and parent and os.path.basename(parent) != 'latest' and not os.path.lexists(parent):
-        with contextlib.suppress(OSError):      # another process was faster; or the draft reports it
-            os.mkdir(parent)
-            made = True
+def _parents_of(where: str) -> Iterator[None]:
+    """The directories of a first step are made, and removed if nothing comes into them."""
+    at, made = os.path.dirname(where.rstrip('/')), []
+    while at and '://' not in where and os.path.basename(at) != 'latest' and not os.path.lexists(at):
+        made.append(at)
+        at = os.path.dirname(at.rstrip('/'))
+    with contextlib.suppress(OSError):      # the draft reports it
+        for directory in reversed(made):
+            with contextlib.suppress(FileExistsError):      # another process was faster
+                os.mkdir(directory)
     try:
         yield
     except BaseException:
-        if made:
+        for directory in made:
             with contextlib.suppress(OSError):      # another process has put a step into it
-                os.rmdir(parent)
+                os.rmdir(directory)
         raise
 
 
