@@ -22,10 +22,13 @@ static struct node_dir *dir_of(struct node *n)
 	return container_of(n, struct node_dir, node);
 }
 
-/* The item's own files describe the stored tree, not one that transforms made of it. */
+/*
+ * The item's own files describe the stored tree, not one that transforms made of it, nor one that
+ * is a file beside them.
+ */
 static bool shows_own_files(const struct node_dir *d)
 {
-	return d->is_item && !d->item->tree->made_of;
+	return d->is_item && !d->item->tree->made_of && !ckpt_is_file(d->item->ckpt);
 }
 
 static int dir_stat(struct node *n, struct stat *ret)

@@ -58,6 +58,12 @@ def test_a_mount_finds_what_was_typed(mount, source, typed, name):
     assert sorted(os.listdir(m.path)) == sorted(os.listdir(mount(f'{source}/{name}', 'atomicity=rename').path))
 
 
+@pytest.mark.parametrize('typed', ['1500', 'latest', 'step_1500'])
+def test_commands_that_change_a_step_find_it(run, root, typed):
+    assert run('merge', root / typed / 'state').stderr == f"pytreefs: '{root / typed / 'state'}' is merged already\n"
+    assert run('gc', '-n', root / typed).stdout == run('gc', '-n', root / STEP).stdout == '0 would be removed, 0 B\n'
+
+
 # A path in a checkpoint, what it is, and what has to be named where a whole one is wanted.
 PARTS = [(f'{STEP}/state/params', 'a directory of leaves', f'{STEP}/state'), (f'{STEP}/state/params/embed/table.npy', 'a leaf', f'{STEP}/state'),
          ('latest/state/params/embed/table', 'a leaf', 'latest/state'), (f'{STEP}/metrics/metrics', 'a file', STEP),
@@ -96,6 +102,19 @@ def test_a_stored_file_of_an_item_is_called_that(run, cases, stored):
     item = next(p for p in cases('manager-root').path.rglob('manifest.ocdbt') if 'ocdbt.process' not in str(p)).parent
     r = run('ls', item / stored, ok=False)
     assert r.returncode == 1 and f"'{item / stored}' is a stored part of '" in r.stderr and 'pytreefs tree' in r.stderr, r.stderr
+
+
+def test_what_lies_beside_steps_and_items_is_not_absent(run, tmp_path):
+    root = tmp_path / 'root'
+    shutil.copytree(SAMPLE, root)
+    (root / 'README.md').write_text('x')
+    for command in ('ls', 'cat', 'info', 'verify'):
+        r = run(command, root / 'README.md', ok=False)
+        assert r.returncode and f"'{root}/README.md' exists, but is not part of a checkpoint" in r.stderr, r.stderr
+    # A file beside the items that is a model of its own shows nothing of the step.
+    run('export', root / '1500/state/params', tmp_path / 'model.safetensors')
+    (tmp_path / 'model.safetensors').rename(root / '1500/model.safetensors')
+    assert run('ls', root / '1500/model.safetensors').stdout == run('ls', SAMPLE / '1500/state/params').stdout
 
 
 @pytest.mark.parametrize('there, new, named', [

@@ -141,6 +141,11 @@ char *mounted_on(const char *dir, char **ret_source);
  */
 int source_in_no_mount(const struct cmd_args *a, const char *path);
 /*
+ * The same, and get the path by which it is stored: of a step that is called `latest`, or by its
+ * number, that by its name. Allocated.
+ */
+int source_in_place(const struct cmd_args *a, const char *path, char **ret);
+/*
  * Open "SOURCE/inner/path", where SOURCE is the longest prefix that is a checkpoint. A path in a
  * mount opens the stored checkpoint. Starts threads. Fails with -ENOENT or -EINVAL.
  */

@@ -152,6 +152,20 @@ int source_in_no_mount(const struct cmd_args *a, const char *path)
 			0;
 }
 
+int source_in_place(const struct cmd_args *a, const char *path, char **ret)
+{
+	struct stat st;
+	int r = source_in_no_mount(a, path);
+
+	if (r < 0)
+		return r;
+	if (path_is_url(path) || stat(path, &st) == 0 || ns_find_step(path, &a->options, ret) < 0) {
+		err_clear();
+		*ret = strdup(path);
+	}
+	return *ret ? 0 : -ENOMEM;
+}
+
 /* Returns the offset of the path in a URL; 0: not a URL. A directory cannot end before it. */
 static size_t url_host(const char *path)
 {
@@ -216,19 +230,22 @@ static int fail_inner(const struct source *s, const char *path, bool is_here,
 {
 	bool is_url = path_is_url(path);
 	struct stat st;
+	bool is_there = !is_url && stat(path, &st) == 0;
+	bool is_below_file = !is_url && !is_there && errno == ENOTDIR;
+	bool is_in_item = is_there && source_stores(s->ns->root, s->inner) &&
+			  !source_is_unmarked_item(s);
 
-	if (!is_url && stat(path, &st) == 0 && source_stores(s->ns->root, s->inner) &&
-	    !source_is_unmarked_item(s))
+	if (first->code && !is_in_item &&
+	    (is_here || is_there || is_below_file || (!is_url && source_leads_elsewhere(s))))
+		return fail_no_source(path, is_url, first);
+	if (is_here ||
+	    (is_there && !is_in_item && (foreign_is_of_arrays(path) || !strchr(s->inner, '/'))))
+		return foreign_fail(path, first);
+	if (is_there)
 		return fail(-EINVAL,
 			    "'%s' is a stored part of '%s', not a name in it: `pytreefs tree %s` "
 			    "lists the names",
 			    path, s->source, s->source);
-	/* ENOTDIR: what the path leads into is a file. */
-	if (first->code && (is_here || (!is_url && (stat(path, &st) == 0 || errno == ENOTDIR ||
-						    source_leads_elsewhere(s)))))
-		return fail_no_source(path, is_url, first);
-	if (is_here || (!is_url && foreign_is_of_arrays(path) && stat(path, &st) == 0))
-		return foreign_fail(path, first);
 	return *err_where(-ENOENT) ? err_at(-ENOENT, "'%s' in '%s'", s->inner, s->source) :
 				     fail_absent_name(s->ns->root, s->source, s->inner);
 }

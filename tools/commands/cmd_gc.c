@@ -134,17 +134,18 @@ static int collect_url(struct cmd_args *a, const struct gc_opts *o)
 static int collect(struct cmd_args *a, const struct gc_opts *o)
 {
 	auto_of(io_dir) struct io_dir *source = NULL;
+	auto_free char *path = NULL;
 	struct io_engine *io;
 	int r;
 
 	if (path_is_url(a->arg[0]))
 		return collect_url(a, o);
-	r = source_in_no_mount(a, a->arg[0]);
+	r = source_in_place(a, a->arg[0], &path);
 	if (r >= 0)
 		r = io_engine_open(a->options.io, &io);
 	if (r < 0)
 		return r;
-	r = io_dir_open(io, a->arg[0], &source);
+	r = io_dir_open(io, path, &source);
 	r = r < 0 ? source_fail_part(a, a->arg[0], r) : gc_run(source, o);
 	io_dir_close(take(source));
 	io_engine_close(io);

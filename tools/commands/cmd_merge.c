@@ -161,6 +161,7 @@ static int run_merge(struct cmd_args *a)
 	__attribute__((cleanup(ocdbt_parts_release))) struct ocdbt_parts parts = { 0 };
 	static const struct ocdbt_merge_stats none;
 	auto_of(ns) struct ns *ns = NULL;
+	auto_free char *path = NULL;
 	struct stat st;
 	bool is_merged;
 	int r;
@@ -169,11 +170,11 @@ static int run_merge(struct cmd_args *a)
 	interrupt_catch();
 	/* No warning is wanted that the item was never merged. */
 	log_stderr_level(LOG_LEVEL_ERROR);
+	r = source_in_place(a, a->arg[0], &path);
 	/* Accept any item, even with a name of one that was never committed. */
 	a->options.shape = SHAPE_ITEM;
-	r = source_in_no_mount(a, a->arg[0]);
 	if (r >= 0)
-		r = ns_open(a->arg[0], &a->options, &ns);
+		r = ns_open(path, &a->options, &ns);
 	if (r < 0) {
 		a->options.shape = SHAPE_UNKNOWN;
 		return source_fail_part(a, a->arg[0], r);
