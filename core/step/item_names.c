@@ -552,7 +552,8 @@ static int find_whether_partial(struct item *item, const struct kv *dirs, const 
 	bool is_array = ns->n == 1 && !ns->name[0].name.n && !(ns->name[0].as & AS_GROUP);
 
 	item->is_partial = dirs->no_list && !ns->is_consolidated && !is_array;
-	if (item->is_partial && ns->has_groups)
+	/* A database has all of its keys, those of groups, too. */
+	if (item->is_partial && ns->has_groups && !item->is_ocdbt)
 		return fail(
 			-EOPNOTSUPP,
 			"'%s' is a zarr group without consolidated metadata, which name what is "

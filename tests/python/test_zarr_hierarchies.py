@@ -170,3 +170,19 @@ def test_a_web_server_has_what_consolidated_metadata_name(hierarchy, run, reques
         assert code and doc['errors']
         with pytest.raises(OSError, match='a/b/w'):
             pytreefs.load(url)
+
+
+def test_a_database_names_what_is_in_its_groups(run, tmp_path):
+    """Of a database nothing has to be listed: its groups are read from a web server without consolidated metadata, too."""
+    import tensorstore as ts
+    database = {'driver': 'ocdbt', 'base': f'file://{tmp_path}/db/'}
+    for path, a in ARRAYS.items():
+        ts.open({'driver': 'zarr', 'kvstore': {**database, 'path': path + '/'}}, create=True, dtype=a.dtype, shape=a.shape).result().write(a).result()
+    store = ts.KvStore.open(database).result()
+    for group in {path.rpartition('/')[0] for path in ARRAYS}:
+        store.write(f'{group}/.zgroup' if group else '.zgroup', '{"zarr_format": 2}').result()
+    with servers.faulty(tmp_path) as server:
+        for source in (tmp_path / 'db', f'{server}/db'):
+            loaded = dict(flat(pytreefs.load(source)))
+            assert loaded.keys() == ARRAYS.keys() and all(np.array_equal(loaded[p], a) for p, a in ARRAYS.items())
+            assert run('ls', f'{source}/labels/cells').stdout.split() == ['0.npy', '1.npy', '10.npy']
