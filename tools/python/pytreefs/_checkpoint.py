@@ -136,7 +136,7 @@ class Checkpoint(Mapping[Key, Any]):
             raise ValueError(f'{self._context.path} is not a directory of steps')
         names = [name for name, _ in self._numbers()]
         if not names:
-            raise KeyError('latest')
+            raise KeyError(f'latest: {self._context.path!r} has no steps')
         found: Checkpoint = self[names[-1]]
         return found
 
