@@ -100,7 +100,7 @@ def test_jax_functions_take_leaves(values, tmp_path):
 
 @pytest.mark.parametrize('key, why', [
     ('w[0:3]', 'the box leaves axis 0, which has 2 positions'), ('w[0:1', 'the box has no end'), ('w@flot32', "'flot32' is not a dtype"),
-    ('n[0:2]', 'the box has 1 axis, the array has 0'), ('non[0:1]', "did you mean 'none[0:1]'?"), ('layers/0[5]', 'the box leaves axis 0, which has 1 position')])
+    ('n[0:2]', 'the box has 1 axis, the array has 0'), ('non[0:1]', "did you mean 'none[0:1].npy'?"), ('layers/0[5]', 'the box leaves axis 0, which has 1 position')])
 def test_a_wrong_view_says_why(values, tmp_path, key, why):
     for where, base in ((values, ''), (pytreefs.open(tmp_path / '1'), 'default/')):
         with pytest.raises(KeyError) as e:

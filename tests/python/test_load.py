@@ -95,7 +95,7 @@ def test_errors_are_those_of_python_too(tmp_path):
     """Of the class that a program would catch for a file, whichever function meets it; with the number and the name."""
     missing = tmp_path / 'nothing' / 'more' / '7'
     calls = [pytreefs.open, pytreefs.load, pytreefs.load_flat, pytreefs.steps, pytreefs.verify, pytreefs.stats,
-             lambda p: pytreefs.diff(p, SAMPLE), lambda p: pytreefs.diff(SAMPLE / '1500', p), lambda p: pytreefs.save(p, {'x': 1})]
+             lambda p: pytreefs.diff(p, SAMPLE), lambda p: pytreefs.diff(SAMPLE / '1500', p)]
     for call in calls:
         with pytest.raises(FileNotFoundError) as e:
             call(missing)
@@ -115,16 +115,17 @@ def test_errors_are_those_of_python_too(tmp_path):
 
 def test_a_mistyped_key_is_told_the_nearest():
     with pytreefs.open(SAMPLE / '1500') as ck:
-        for key, near in (('stat', 'state'), ('state/parms/embed', 'state/params/embed'), ('state/params/embed/tabel', 'state/params/embed/table'),
-                          ('state/parms/nothing', 'state/params'), ('params/embed', 'state/params/embed'), ('state/embed/table', 'state/params/embed/table'),
-                          ('qqqq', None)):
+        for key, near in (('stat', 'state'), ('state/parms/embed', 'state/params'), ('state/params/embed/tabel', 'state/params/embed/table.npy'),
+                          ('state/parms/nothing', 'state/params'), ('params/embed', 'state/params/embed'), ('state/embed/table', 'state/params/embed/table.npy'),
+                          ('state/params/embed/tabel[0:2].npy', 'state/params/embed/table[0:2].npy'), ('qqqq', None)):
             with pytest.raises(KeyError) as e:
                 ck[key]
-            assert e.value.args == (key,) and getattr(e.value, '__notes__', []) == ([f'did you mean {near!r}?'] if near else [])
+            assert e.value.args == (key,) and e.value.__notes__ == [f"'{SAMPLE}/1500' has no {key!r}" + (f'; did you mean {near!r}?' if near else '')]
+            assert near is None or near in ck
             assert key not in ck and ck.get(key) is None and ck.get(key, 5) == 5
     with pytreefs.open(SAMPLE) as ck, pytest.raises(KeyError) as e:
         ck['state/step']
-    assert e.value.__notes__ == ["did you mean 'latest/state/step'?"]
+    assert e.value.__notes__ == [f"'{SAMPLE}' has no 'state/step'; did you mean 'latest/state/step.json'?"]
 
 
 def test_a_directory_without_a_step_is_not_said_to_have_one(tmp_path):

@@ -118,22 +118,25 @@ int source_walk(struct node *root, char **path, struct node **ret)
 	return r;
 }
 
+/* Append the name in dir that is nearest to the typed one; of a view, that of its array. */
 static void nearest_in(struct node *dir, const char *typed, struct buf *ret)
 {
+	size_t stem = strcspn(typed, "[@");
+	auto_free char *array = typed[stem] ? span_dup_str(span_of(typed, stem)) : NULL;
+	const char *wanted = array && stem ? array : typed, *best = NULL;
 	auto_listing l = { 0 };
-	const char *best = NULL;
 	struct nearest n;
 
 	if (node_list(dir, &l) < 0 || l.n > SUGGEST)
 		return;
-	nearest_begin(&n, typed);
+	nearest_begin(&n, wanted);
 	if (is_root(dir) && l.n > 2) {
 		nearest_try(&n, STEP_LATEST);
 		best = n.best;
 	}
 	for (size_t i = 2; i < l.n; i++) {
 		auto_free char *name =
-			span_dup_str(comparable(listing_name(&l, i), strchr(typed, '.') != NULL));
+			span_dup_str(comparable(listing_name(&l, i), strchr(wanted, '.') != NULL));
 
 		n.best = NULL;
 		if (name)
@@ -141,7 +144,9 @@ static void nearest_in(struct node *dir, const char *typed, struct buf *ret)
 		if (n.best)
 			best = listing_name(&l, i);
 	}
-	if (best)
+	if (best && wanted == array)
+		buf_addf(ret, "%.*s%s", SPAN_ARG(comparable(best, false)), typed + stem);
+	else if (best)
 		buf_add_str(ret, best);
 }
 

@@ -22,11 +22,13 @@ from ._node import CONTAINERS, KINDS, SEQUENCES, Node, children_of
 if TYPE_CHECKING:
     from types import TracebackType
 
-# Of more keys none is looked for that is near to a mistyped one.
-_SUGGEST = 2000
-_LACKING = 32   # most names below which one that is not there is looked for
 _LINES = 1000   # of a tree in a notebook
 _KEPT = 16      # steps of a root whose trees are kept for the next access
+
+
+def _is_view(name: str) -> bool:
+    """Whether it is the name of a view without an extension."""
+    return re.search(r'[\[@](?!.*\.[a-z]+$)', name, re.DOTALL) is not None
 
 
 class Checkpoint(Mapping[Key, Any]):
@@ -306,58 +308,22 @@ class Checkpoint(Mapping[Key, Any]):
         return default if found is None else found
 
     def _missing(self, key: Any) -> KeyError:
-        """The error for a key that is not there; the nearest one that is there is a note of it."""
+        """The error for a key that is not there, with what the library says of it: the nearest name, or the fault of a view."""
         error = KeyError(key)
         if not isinstance(key, str):
             return error
-        if why := self._why_no_view(key):
-            error.add_note(why)
-            return error
-        import difflib
-        at, base, rest = self, '', key
-        while True:
-            name, slash, tail = rest.partition('/')
-            child = at._child(name) if slash else None
-            if not isinstance(child, Checkpoint):
-                break
-            at, base, rest = child, join(base, name), tail
-        if at._kind == lib.OPAQUE:
+        above, _, last = key.rpartition('/')
+        at = self._find(above) if above else self
+        if isinstance(at, Checkpoint) and at._kind == lib.OPAQUE:
             error.add_note('it is not a tree: .json() has what a JSON item says')
             return error
-        stem = re.split(r'[\[@]', name, maxsplit=1)[0] or name
-        near = difflib.get_close_matches(stem, map(str, at.keys()), 1) if len(at) <= _SUGGEST else []
-        if near:
-            near[0] += name[len(stem):]
-            child = at._child(near[0]) if tail else None
-            if tail and isinstance(child, Checkpoint) and tail in child:
-                near[0] = join(near[0], tail)
-        else:
-            near = at._below(rest)
-        if near:
-            error.add_note(f'did you mean {join(base, near[0])!r}?')
-        return error
-
-    def _below(self, key: str) -> list[str]:
-        """Where a key is that lacks one name: that of an item, of a directory in it, or of a step."""
-        names = ['latest'] if self._kind == lib.ROOT else list(self.keys()) if len(self) <= _LACKING else []
-        found = []
-        for name in map(str, names):
-            with contextlib.suppress(lib.Error):        # of another item, which is damaged
-                if isinstance(child := self._child(name), Checkpoint) and key in child:
-                    found.append(join(name, key))
-        return found
-
-    def _why_no_view(self, key: str) -> str | None:
-        """The fault of a name that is a view of a leaf that is there, such as a box that leaves an axis."""
-        at = min((i for i in (key.find('[', key.rfind('/') + 1), key.find('@', key.rfind('/') + 1)) if i > 0), default=0)
-        if not at or not isinstance(self._find(key[:at]), Leaf):
-            return None
-        name = key if re.search(r'\.[a-z]+$', key[at:]) else key + '.npy'
+        name = join(at._name, last) if isinstance(at, Checkpoint) else join(self._name, key)    # a key that holds slashes has another name
         try:
-            lib.Checkpoint(join(join(self._context.absolute, self._name), name), options_text(self._context.options)).close()
-        except lib.Error as e:
-            return e.strerror
-        return None
+            self._context.describe(name + '.npy' if _is_view(last) else name)
+        except KeyError as e:
+            for note in e.__notes__:
+                error.add_note(note)
+        return error
 
     def _walk(self, path: str) -> Any:
         """A path of keys; each may hold slashes itself."""
@@ -382,14 +348,14 @@ class Checkpoint(Mapping[Key, Any]):
         except KeyError:
             self._context.known(self._name, lambda: self._context.describe(self._name))
             above, _, last = name.rpartition('/')
+            if _is_view(last):
+                return self._view(name + '.npy')
             if not ('[' in last or '@' in last):
                 return None
-            if not last.endswith('.npy'):
-                return self._view(name + '.npy')
             # A key that holds slashes has another name.
             at = self._find(above)
             return at._view(last) if isinstance(at, Checkpoint) and at._name != join(self._name, above) else None
-        return None if node.kind in CONTAINERS else Leaf(self._context, path, (*self._keys, name), node)
+        return None if node.kind in (*CONTAINERS, lib.ROOT, lib.STEP, lib.OPAQUE) else Leaf(self._context, path, (*self._keys, name), node)
 
     def __contains__(self, key: object) -> bool:
         return self._find(key) is not None
