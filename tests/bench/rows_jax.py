@@ -2,8 +2,10 @@
 """Restores and saves on eight simulated devices: Orbax against itself with pytreefs.orbax, and against load(like=)."""
 
 import contextlib
+import json
 
 from bench.bench import bench
+from bench.rows_convert import gone
 from bench.worker import Worker
 
 READ_BUDGET = 256
@@ -81,3 +83,20 @@ def jax_replicated_large(b):
     """2 GiB of the second."""
     b.most_rounds = 3
     restores(b, 'replicated', 2048)
+
+
+@bench
+def jax_to_mesh(b):
+    """2 GiB in leaves of 16 MiB, saved from a mesh of 4 x 2, for one of 8 in one axis: `convert --mesh`, and a script that restores on 8 devices and saves."""
+    b.most_rounds = 3
+    path, rules, out = b.scratch() / 'saved', b.scratch() / 'rules.json', b.scratch()
+    rules.write_text(json.dumps({'.*': ['fsdp']}))
+    with contextlib.closing(Worker()) as w:
+        w.call('peers_jax:make', path, 'sharded', 2048)
+    b.warm(path)
+    words = [b.program, 'convert', '-q', '--mesh', 'fsdp=8', '--spec', rules, path]
+    for name, run in (('zstd', [*words, '-o', 'compression=zstd', out / 'zstd']), ('default', [*words, '-o', 'compression=auto', out / 'default']),
+                      ('Orbax', b.python('peers_jax:to_mesh', path, out / 'Orbax', 2048))):
+        b.contender(name, run, before=gone(out / name), after=gone(out / name))
+    for name in ('zstd', 'default'):
+        b.row(f'convert for another mesh, 2 GiB, {name}', name, 'Orbax', rate=1.5, peak=(256 + 256 + 64) << 20)
