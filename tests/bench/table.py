@@ -59,10 +59,10 @@ def machine():
             f', libzstd {zstd}']
 
 
-def write(results, notes, rounds, load, pictures):
+def write(results, notes, load, pictures):
     """Everything between the two marks is replaced; the text around it stays."""
     body = [BEGIN, '', *(f'* {fact}' for fact in machine()),
-            f'* {rounds} rounds unless a line says otherwise; load average when it began: {load:.1f}', '',
+            f'* {min(r["rounds"] for r in results)} to {max(r["rounds"] for r in results)} rounds; load average before a bench: at most {load:.1f}', '',
             markdown(results), *(line for shown in pictures for line in (shown, '')), *(f'* `{name}`: {note}' for name, note in notes), '', END]
     doc = DOC.read_text()
     before, rest = doc.split(BEGIN)
