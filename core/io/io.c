@@ -22,10 +22,15 @@
 #include "core/io/bucket_mount.h"
 #include "core/io/io_engine.h"
 
-/* Counts of the process, because the limit of descriptors is per process. */
+/*
+ * Counts of the process, because the limit of descriptors is per process. Reserved: files that are
+ * about to be opened.
+ */
 static atomic_uint open_files, open_dirs;
+static atomic_size_t reserved_files;
 
-size_t io_files_most(void)
+/* Half of the process's descriptors. */
+static size_t files_most(void)
 {
 	struct rlimit limit;
 
@@ -34,13 +39,27 @@ size_t io_files_most(void)
 
 bool io_files_are_many(void)
 {
-	return atomic_load_explicit(&open_files, memory_order_relaxed) >= io_files_most();
+	return atomic_load_explicit(&open_files, memory_order_relaxed) >= files_most();
+}
+
+size_t io_files_reserve(size_t n)
+{
+	size_t reserved = atomic_fetch_add(&reserved_files, n) + n;
+
+	if (reserved + atomic_load(&open_files) <= files_most())
+		return n;
+	atomic_fetch_sub(&reserved_files, n - 1);
+	return 1;
+}
+
+void io_files_unreserve(size_t n)
+{
+	atomic_fetch_sub(&reserved_files, n);
 }
 
 bool io_descriptors_are_short(void)
 {
-	return (size_t)atomic_load(&open_files) + atomic_load(&open_dirs) >=
-	       io_files_most() / 2 * 3;
+	return (size_t)atomic_load(&open_files) + atomic_load(&open_dirs) >= files_most() / 2 * 3;
 }
 
 static pthread_mutex_t ran_out_lock = PTHREAD_MUTEX_INITIALIZER;

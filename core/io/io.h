@@ -322,8 +322,12 @@ const struct io_stats *io_engine_stats(const struct io_engine *io);
  * for later use should then keep no more.
  */
 bool io_files_are_many(void);
-/* Half of the process's descriptors. */
-size_t io_files_most(void);
+/*
+ * Reserve n files that are opened together, n > 0; returns n, or 1 where half of the descriptors
+ * would not do. io_files_unreserve() takes the result once they are open.
+ */
+size_t io_files_reserve(size_t n);
+void io_files_unreserve(size_t n);
 /*
  * Whether files and directories use three quarters of the descriptors, so that callers should close
  * idle ones.

@@ -399,7 +399,6 @@ static size_t gather(struct many *m, size_t n, size_t *next, struct many_target 
 	size_t n_active = 0;
 
 	atomic_store(&m->in_hand, 0);
-	atomic_store(&m->files, 0);
 	for (size_t i = 0; i < m->n_targets; i++) {
 		struct many_target *t = &m->target[i];
 
@@ -408,6 +407,7 @@ static size_t gather(struct many *m, size_t n, size_t *next, struct many_target 
 		if (t->many)
 			active[n_active++] = t;
 	}
+	m->first = active[0];
 	for (size_t i = 0; i < n_active; i++)
 		active[i]->max_jobs = MAX((size_t)64, READ_MANY_JOBS / n_active);
 	return n_active;
@@ -454,14 +454,14 @@ static int read_rounds(struct many *m, size_t n, struct many_target **active)
 
 int zarr_read_many(struct zarr_env *env, size_t n, const struct read_many_ops *ops, void *arg)
 {
-	struct many m = { .env = env, .ops = ops, .arg = arg, .max_files = io_files_most() };
+	struct many m = { .env = env, .ops = ops, .arg = arg };
 	auto_free struct many_target **active = NULL;
 	struct err_note why;
 	int r;
 
 	if (!n)
 		return 0;
-	m.n_targets = MIN(MIN(n, (size_t)READ_MANY_ARRAYS), MAX(m.max_files / 2, (size_t)1));
+	m.n_targets = MIN(n, (size_t)READ_MANY_ARRAYS);
 	m.target = calloc(m.n_targets, sizeof(*m.target));
 	active = calloc(m.n_targets, sizeof(struct many_target *));
 	pthread_mutex_init(&m.lock, NULL);

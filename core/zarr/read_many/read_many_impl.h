@@ -95,8 +95,6 @@ struct many {
 	void *arg;
 	atomic_ullong done;      /* bytes of results */
 	atomic_ullong in_hand;   /* bytes of inline values that jobs of this round hold */
-	atomic_size_t files;     /* files of this round that nothing else keeps open */
-	size_t max_files;        /* limit for these; each target may have one more */
 	atomic_bool stop;        /* no new work is begun */
 	struct err_note stopped; /* the reason; set by the caller */
 	int64_t reported_at;     /* time of the last call of progress(); used by the caller only */
@@ -105,6 +103,7 @@ struct many {
 	size_t n_targets;
 
 	/* The current round: */
+	const struct many_target *first; /* it gets at least one job */
 	/* size of one batch; limit for a chunk that is decoded at once */
 	uint64_t batch_bytes, big_bytes;
 	unsigned workers;

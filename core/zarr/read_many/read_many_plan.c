@@ -123,27 +123,10 @@ static int many_add_chunk(struct many_target *t, struct chunk *c)
 	return 0;
 }
 
-/* Local files of chunks that were located, each of which nothing else keeps open. */
-static size_t own_files(const struct chunk *c, size_t n)
-{
-	size_t files = 0;
-
-	for (size_t i = 0, run; i < n; i += run) {
-		const struct io_file *f = c[i].src.loc.where == KV_FILE ? c[i].src.loc.file : NULL;
-
-		for (run = 1; f && i + run < n && c[i + run].src.loc.file == f; run++)
-			;
-		files += f && f->fd >= 0 && atomic_load(&f->refs) <= run;
-	}
-	return files;
-}
-
-/* `taken` of the limit of files were taken for them. */
-static int add_chunks(struct many_target *t, struct chunk *c, size_t n, size_t taken)
+static int add_chunks(struct many_target *t, struct chunk *c, size_t n)
 {
 	int r = n ? chunk_locate(t->r.z, c, n) : 0;
 
-	atomic_fetch_sub(&t->many->files, taken - (r < 0 ? 0 : own_files(c, n)));
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < n; i++) {
@@ -155,23 +138,16 @@ static int add_chunks(struct many_target *t, struct chunk *c, size_t n, size_t t
 	return r;
 }
 
-/* Whether a view may have more jobs in this round. It always gets at least one. */
+/*
+ * Whether a view may have more jobs in this round. One of them always gets one, so that each round
+ * reads something.
+ */
 static bool may_add(const struct many_target *t)
 {
-	return !t->n_jobs ||
-	       (t->n_jobs < t->max_jobs && atomic_load(&t->many->in_hand) < IN_HAND_BYTES &&
-		atomic_load(&t->many->files) < t->many->max_files);
-}
-
-/* How many chunks are looked up next: as many files are taken of the limit. */
-static size_t take_files(struct many *m)
-{
-	size_t most = atomic_load(&m->in_hand) < IN_HAND_BYTES ? LOCATE : 1;
-
-	if (atomic_fetch_add(&m->files, most) + most <= m->max_files)
-		return most;
-	atomic_fetch_sub(&m->files, most - 1);
-	return 1;
+	if (!t->n_jobs && t == t->many->first)
+		return true;
+	return t->n_jobs < t->max_jobs && atomic_load(&t->many->in_hand) < IN_HAND_BYTES &&
+	       !io_files_are_many();
 }
 
 static int plan_more(struct many_target *t)
@@ -180,7 +156,8 @@ static int plan_more(struct many_target *t)
 	int r = c ? 0 : fail(-ENOMEM, "cannot look up %d chunks", LOCATE);
 
 	while (t->more && may_add(t) && r >= 0 && !many_is_off(t)) {
-		size_t n = 0, most = take_files(t->many);
+		size_t n = 0, most = io_files_reserve(
+				      atomic_load(&t->many->in_hand) < IN_HAND_BYTES ? LOCATE : 1);
 
 		while (t->more && n < most) {
 			if (t->next.padding) {
@@ -191,7 +168,8 @@ static int plan_more(struct many_target *t)
 			}
 			t->more = grid_part_next(&t->rd.grid, &t->rd.box, &t->next);
 		}
-		r = add_chunks(t, c, n, most);
+		r = add_chunks(t, c, n);
+		io_files_unreserve(most);
 	}
 	return r;
 }
