@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A leaf is a number, a text and an array where Python expects one; handles load, pickle, and are shown in notebooks."""
 
+import collections
 import json
 import math
 import os
 import pathlib
+import pickle
 import re
 import subprocess
 import sys
@@ -17,7 +19,7 @@ from lib import servers
 
 SAMPLE = str(pathlib.Path(__file__).resolve().parents[1] / 'data' / 'sample')
 VALUES = {'n': 1500, 'x': 0.25, 'yes': True, 's': 'text', 'none': None, 'w': np.arange(6, dtype=np.float32).reshape(2, 3), 'layers': [np.ones(1), np.zeros(2)],
-          'same': [np.full(2, i) for i in range(11)], 'pair': (1, 'x')}
+          'same': [np.full(2, i) for i in range(11)], 'pair': (1, 'x'), 'seen': [10, 20, 30], 'count': np.array(7, np.int32)}
 
 
 @pytest.fixture
@@ -38,6 +40,9 @@ EXPRESSIONS = [
     "[row.tolist() for row in v['w']]", "v['layers'][-1] + 1", "np.asarray(v['w'], np.float64)",
     "v['w'].mean(axis=0)", "v['w'].sum()", "v['w'].reshape(-1)", "np.mean(v['w'])", "np.clip(v['w'], 1, 2)", "v['s'].upper()", "v['s'].split('x')",
     "np.stack(v['same'])", "np.stack(v['same'][::-1])", "[x + 1 for x in v['layers'][1:]][0]", "len(v['layers'])", "[type(x) for x in v['pair'] if x == 1] != []",
+    "20 in v['seen']", "1 in v['seen']", "'x' in v['pair']", "v['seen'] == [10, 20, 30]", "v['seen'] == [10, 20]", "sum(reversed(v['seen']))",
+    "v['seen'][np.int64(1)] + 0", "f\"{v['count']} {v['count']:03d}\"", "str(v['count'])", "'%s' % v['count']",
+    "len(v['s'])", "v['s'][1:]", "'ex' in v['s']", "'et' in v['s']", "''.join(reversed(list(v['s'])))", "3.0 in v['w']", "9.0 in v['w']",
 ]
 
 
@@ -63,9 +68,40 @@ def test_values_alone_and_types(values):
         np.asarray(values['layers'])
     with pytest.raises(KeyError):
         values['layers'][-3]
+    assert values['seen'].get(1.0) is values['seen'].get(True) is values['seen'].get(3) is None and values['seen'].get(-1) == 30
     assert list(values['layers'].keys()) == [0, 1] == list(dict(values['layers'].items())) and list(values['layers']) == list(values['layers'].values())
     assert json.dumps({'n': values['n'], 's': values['s'], 'w': values['w']}, default=lambda leaf: leaf.tolist()) == \
         '{"n": 1500, "s": "text", "w": [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]}'
+
+
+def test_attributes_are_looked_up_without_a_read(values, monkeypatch):
+    """Libraries ask with hasattr() what an object can do."""
+    def read(*_):
+        raise AssertionError
+    monkeypatch.setattr(pytreefs.Leaf, '_array', read)
+    assert hasattr(values['w'], 'mean') and not hasattr(values['w'], 'upper') and not hasattr(values['s'], 'mean') and not hasattr(values['n'], 'sum')
+
+
+def test_integer_keys_are_those_of_the_texts(tmp_path):
+    with pytest.warns(UserWarning, match='integers'):
+        pytreefs.save(tmp_path / '1', {'state': {0: np.ones(1), 10: np.zeros(1)}})
+    state = pytreefs.open(tmp_path / '1/default/state')
+    assert state[10][0] == 0 and state['0'][0] == state[np.int32(0)][0] == 1 and 1 not in state and True not in state
+
+
+def test_a_counter_is_filled_and_not_counted(tmp_path):
+    count = collections.Counter({'b': 1, 'a': 3})
+    pytreefs.save(tmp_path / '1', {'x': count})
+    assert pytreefs.load(tmp_path / '1', like={'x': collections.Counter(a=0, b=0)})['x'] == count
+
+
+def test_a_handle_below_a_directory_that_is_called_latest(tmp_path, monkeypatch):
+    (tmp_path / 'latest/run').mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / 'latest/run')
+    pytreefs.save('ckpts/1', {'latest': {'n': [1, 2]}})
+    for ck in pytreefs.open('ckpts/1/default'), pytreefs.open('ckpts/latest/default'):
+        assert ck.load() == pytreefs.load(ck) == {'latest': {'n': [1, 2]}} and ck['latest/n'].load() == [1, 2]
+        assert pickle.loads(pickle.dumps(ck))['latest/n'] == [1, 2]
 
 
 def test_a_view_below_a_key_with_slashes(tmp_path):
@@ -181,7 +217,6 @@ def test_handles_go_to_other_processes(tmp_path, method):
 
 
 def test_a_pickled_handle_stays_with_its_step(tmp_path):
-    import pickle
     pytreefs.save(tmp_path / '1', {'n': 1})
     with pytreefs.open(tmp_path / 'latest') as ck:
         pytreefs.save(tmp_path / '2', {'n': 2})
@@ -201,7 +236,7 @@ def test_a_pickled_handle_stays_with_its_step(tmp_path):
 
 def test_a_relative_path_is_that_of_where_it_was_opened(tmp_path, monkeypatch):
     """A program that changes its directory later, and a process that gets a handle or is forked, read the same checkpoint."""
-    import pickle
+
     pytreefs.save(tmp_path / 'here/1', {'n': 1, 'w': np.arange(4)})
     monkeypatch.chdir(tmp_path / 'here')
     with pytreefs.open('1') as ck:
@@ -228,7 +263,7 @@ def test_a_list_times_a_leaf_is_repeated():
 
 def test_handles_of_a_url_pickle(tmp_path):
     """Also where SOURCE is the step, whose items a server of files cannot list."""
-    import pickle
+
     pytreefs.save(tmp_path / 'root/1', {'n': 1})
     with servers.faulty(tmp_path / 'root/1') as url, pytreefs.open(url) as step, pytreefs.open(f'{url}/default') as item:
         for handle in (step['default']['n'], item['n']):

@@ -42,10 +42,10 @@ def test_files_are_stored_as_they_are(tmp_path, items):
 
 @pytest.mark.parametrize('how, why', [
     ({'opaque': {'default': {'a': b''}}}, "'default' would be two items"), ({'json_items': {'default': 1}}, "'default' would be two items"),
-    ({'metrics': {}, 'json_items': {'metrics': 1}}, "'metrics.json': it was put before"), ({'metrics': {'a': 1}, 'item': None}, 'files are items of steps'),
+    ({'metrics': {}, 'json_items': {'metrics': 1}}, "'metrics' would be two items"), ({'metrics': {'a': 1}, 'item': None}, 'files are items of steps'),
     ({'opaque': {'t': {'../a': b''}}}, "'..' is not a name"), ({'opaque': {'t': {'a//b': b''}}}, "'' is not a name"), ({'opaque': {'t': {'a\0b': b''}}}, 'not a name'),
     ({'opaque': {'../t': {'a': b''}}}, 'not a name'), ({'json_items': {'a/b': 1}}, 'not a name'), ({'json_items': {'': 1}}, "item ''|name"),
-    ({'json_items': {'c': object()}}, "'c' cannot be saved as JSON: a object"), ({'metrics': [1]}, 'a dict of numbers'),
+    ({'json_items': {'c': object()}}, "'c' cannot be saved as JSON: a object"), ({'metrics': [1]}, 'metrics is a dict, as'),
     ({'opaque': {'t': {'a': 3}}}, 'bytes-like'), ({'opaque': {'t': '/nonexistent'}}, 'No such file'),
 ])
 def test_what_is_refused_leaves_nothing(tmp_path, how, why):

@@ -135,8 +135,12 @@ static void nearest_in(struct node *dir, const char *typed, struct buf *ret)
 		best = n.best;
 	}
 	for (size_t i = 2; i < l.n; i++) {
+		/* There are no views of directories. */
 		auto_free char *name =
-			span_dup_str(comparable(listing_name(&l, i), strchr(wanted, '.') != NULL));
+			wanted == array && l.entry[i].type == DT_DIR ?
+				NULL :
+				span_dup_str(comparable(listing_name(&l, i),
+							strchr(wanted, '.') != NULL));
 
 		n.best = NULL;
 		if (name)

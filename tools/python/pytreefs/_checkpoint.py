@@ -7,6 +7,7 @@ import contextlib
 import errno
 import itertools
 import json
+import operator
 import re
 import sys
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
@@ -138,7 +139,9 @@ class Checkpoint(Mapping[Key, Any]):
             raise ValueError(f'{self._context.path} is not a directory of steps')
         names = [name for name, _ in self._numbers()]
         if not names:
-            raise KeyError(f'latest: {self._context.path!r} has no steps')
+            error = KeyError('latest')
+            error.add_note(f'{self._context.path!r} has no steps')
+            raise error
         found: Checkpoint = self[names[-1]]
         return found
 
@@ -234,7 +237,7 @@ class Checkpoint(Mapping[Key, Any]):
         if not isinstance(key, str) or not key or '/' in key or is_root and key.startswith('.'):
             return None
         if is_root and key == 'latest':
-            return self.latest
+            return self.latest if self._numbers() else None
         found = self._named(key)
         if found is None and is_root and re.fullmatch('[0-9]+', key) and (name := self._numbered(int(key))):
             found = self._named(name)
@@ -273,13 +276,15 @@ class Checkpoint(Mapping[Key, Any]):
         if self._is_of_names():
             return self._named_by(key)
         listed = self._listed()
-        if key in listed:
-            return listed[key]
-        if self._kind in SEQUENCES and isinstance(key, str) and key.isdecimal():
-            return listed.get(int(key))
-        if self._kind in SEQUENCES and isinstance(key, int) and key < 0:
-            return listed.get(self._length() + key)
-        return None
+        if self._kind not in SEQUENCES:
+            # Integer keys are stored as texts.
+            return listed.get(str(key) if isinstance(key, (int, np.integer)) and not isinstance(key, bool) else key)
+        if isinstance(key, str):
+            return listed.get(int(key)) if key.isdecimal() else None
+        if isinstance(key, bool) or not hasattr(key, '__index__'):
+            return None
+        at = operator.index(key)
+        return listed.get(at + self._length() if at < 0 else at)
 
     def _length(self) -> int:
         """Of a list or tuple, also where a position is not stored."""
@@ -358,11 +363,18 @@ class Checkpoint(Mapping[Key, Any]):
         return None if node.kind in (*CONTAINERS, lib.ROOT, lib.STEP, lib.OPAQUE) else Leaf(self._context, path, (*self._keys, name), node)
 
     def __contains__(self, key: object) -> bool:
-        return self._find(key) is not None
+        return key in list(self) if self._kind in SEQUENCES else self._find(key) is not None
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == list(other) if self._kind in SEQUENCES and isinstance(other, (list, tuple)) else super().__eq__(other)
+
+    __hash__ = None     # type: ignore[assignment]
+
+    def __reversed__(self) -> Iterator[Any]:
+        return reversed(list(self))
 
     def __iter__(self) -> Iterator[Any]:
-        listed = self._listed()
-        return iter(listed.values() if self._kind in SEQUENCES else listed)
+        return (self[i] for i in range(self._length())) if self._kind in SEQUENCES else iter(self._listed())
 
     def keys(self) -> KeysView[Key]:
         return self._listed().keys()
@@ -374,7 +386,7 @@ class Checkpoint(Mapping[Key, Any]):
         return super().items() if self._is_of_names() else self._listed().items()
 
     def __len__(self) -> int:
-        return len(self._listed())
+        return self._length() if self._kind in SEQUENCES else len(self._listed())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         raise TypeError(f'{join(self._context.path, self._name)!r} is a {self.kind}, not an array')

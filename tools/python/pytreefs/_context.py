@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from . import _pytreefs as lib
@@ -185,17 +185,21 @@ class Context:
 
     def place(self, name: str, version: int) -> str:
         """The path of a name, of which the version is known (else 0): `latest` in the path that was opened may be another step by now."""
-        options, found = options_text(self.options), join(self.absolute, name)
-        version, parts, places = version or self.describe(name).version, found.split('/'), [found]
-        if 'latest' in parts:
-            at = parts.index('latest')
-            root = lib.Checkpoint('/'.join(parts[:at]) or '.', options)
-            places += ['/'.join([*parts[:at], step, *parts[at + 1:]]) for step, _, _ in reversed(root.steps())]
-        for place in places:
+        found = join(self.absolute, name)
+        version = version or self.describe(name).version
+        for place in self._places(found.split('/')):
             with contextlib.suppress(lib.Error):
-                if Node._make(lib.Checkpoint(place, options).describe('')[0]).version == version:
+                if Node._make(lib.Checkpoint(place, options_text(self.options)).describe('')[0]).version == version:
                     return place
         raise self.replaced(name)
+
+    def _places(self, parts: list[str]) -> Iterator[str]:
+        """A path, and those with the steps that `latest` in it may have been, the newest first."""
+        yield '/'.join(parts)
+        for at in (i for i in reversed(range(len(parts))) if parts[i] == 'latest'):
+            with contextlib.suppress(lib.Error):        # a key, or a directory above
+                steps = lib.Checkpoint('/'.join(parts[:at]) or '/', options_text(self.options)).steps()
+                yield from ('/'.join([*parts[:at], step, *parts[at + 1:]]) for step, _, _ in reversed(steps))
 
     def replaced(self, name: str) -> lib.Error:
         return self.fail(-errno.ESTALE, 'was replaced or removed since it was opened: open it again', name)

@@ -109,7 +109,7 @@ class Leaf(NDArrayOperatorsMixin):
         """
         node = self._check()
         if node.dtype is None:
-            raise AttributeError(f'{self._name} is a {self.kind}, which has no dtype')
+            raise AttributeError    # __getattr__() says the rest
         return dtype_of(node.dtype)
 
     @property
@@ -152,7 +152,13 @@ class Leaf(NDArrayOperatorsMixin):
         """The sharding that is recorded of an array of jax, as Orbax's JSON."""
         return self._context.attribute(self._name, 'sharding')
 
+    def _own(self) -> Any:
+        """The value of a text, and what numpy has of others."""
+        return self.read() if self._check().kind == lib.STRING else self._array(None, None)
+
     def __len__(self) -> int:
+        if self._node.kind == lib.STRING:
+            return len(self.read())
         if not self.shape:
             raise TypeError(f'{self._name} has no length: its shape is ()')
         return self.shape[0]
@@ -167,6 +173,8 @@ class Leaf(NDArrayOperatorsMixin):
 
     def __getitem__(self, index: Any) -> Any:
         node = self._check()
+        if node.kind == lib.STRING:
+            return self.read()[index]
         if node.dtype is None:
             raise TypeError(f'{self._name} is a {self.kind}: read() gives it')
         shape = node.shape or ()
@@ -341,21 +349,26 @@ class Leaf(NDArrayOperatorsMixin):
 
     def __iter__(self) -> Iterator[Any]:
         len(self)
-        return iter(self._array(None, None))
+        return iter(self._own())
+
+    def __contains__(self, value: object) -> bool:
+        return value in self._own()
 
     def __format__(self, how: str) -> str:
         return format(self.read(), how) if how else str(self)
 
     def __str__(self) -> str:
+        if self._node.kind == lib.ARRAY and not self._node.shape:
+            return str(self._array(None, None))
         return str(self.read()) if self._node.kind in (lib.STRING, lib.SCALAR, lib.NONE) else repr(self)
 
     def __jax_array__(self) -> Any:
         import jax.numpy
-        return jax.numpy.asarray(self._array(None, None))
+        return jax.numpy.asarray(self.read())
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith('_') and name in _METHODS.get(self.kind, ()):
-            return getattr(self.read(), name)
+            return lambda *args, **how: getattr(self._own(), name)(*args, **how)
         what = 'a leaf' if name.startswith('_') else f'{self.kind} {self._name!r}'
         raise AttributeError(f'{what} has no attribute {name!r}', name=name, obj=self)
 

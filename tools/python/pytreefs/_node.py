@@ -148,7 +148,7 @@ PLAIN = frozenset((dict, list, tuple))
 def _plain(x: Any) -> Parts | None:
     """Of Python's own containers, and of classes that are like them."""
     if isinstance(x, Mapping):
-        keys = list(x) if isinstance(x, OrderedDict) else in_order(x)      # as jax orders them
+        keys = list(x) if isinstance(x, OrderedDict) else in_order(x.keys())      # as jax orders them
         return Parts(lib.DICT, [(str(k), x[k]) for k in keys], lambda values: _mapping_like(x, zip(keys, values)))
     if isinstance(x, tuple) and hasattr(x, '_fields'):
         cls: Any = type(x)
@@ -165,7 +165,8 @@ def _mapping_like(x: Any, pairs: Iterable[tuple[Any, Any]]) -> Any:
         return dict(pairs)
     import copy
     made = copy.copy(x)     # with what else it has, as the factory of a defaultdict
-    made.update(pairs)
+    for key, value in pairs:        # update() of a Counter counts
+        made[key] = value
     return made
 
 

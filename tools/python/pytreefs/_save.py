@@ -178,7 +178,7 @@ def save(path: Path, tree: Any, *, item: str | None = 'default', items: bool = F
     """Write a checkpoint: atomic, and durable when it returns. What fails leaves nothing behind.
 
     path is a step, and the tree becomes its item `default`, which is what Orbax restores when it is asked for a step.
-    The directory of steps is made when it does not exist; the one that it lies in must.
+    Directories above it are made when they do not exist.
 
     tree       dicts, lists, tuples, and what else is registered as a pytree by jax when jax is loaded, of arrays of
                numpy, jax or torch (those on the CPU are not copied), Python and numpy numbers, strings, None; typed PRNG keys of
@@ -213,10 +213,9 @@ def save(path: Path, tree: Any, *, item: str | None = 'default', items: bool = F
     others = _Others(where, metrics, json_items, opaque)
     if isinstance(tree, Checkpoint) and (not items or tree.kind == 'step'):
         if separator is not None or item_metadata is not None or others.files or others.items:
-            raise ValueError('separator, item_metadata, metrics, json_items and opaque are not for a handle of a checkpoint')
-        copying = _Copying(tree, where, item, metadata, overwrite)
-        with _parents_of(where):
-            copying.run(progress, options)
+            raise ValueError('separator, item_metadata, metrics, json_items and opaque are not for a handle, which is copied with what it has: '
+                             'save what its load() returns with them')
+        _Copying(tree, where, item, metadata, overwrite).run(progress, options)
         return
     if separator is not None:
         tree = _nested(tree, separator, where)
@@ -233,7 +232,7 @@ def save(path: Path, tree: Any, *, item: str | None = 'default', items: bool = F
     else:
         values = _flatten(tree, () if item is None else (item,), where, recorded)
     taken = {keys[0] for keys, *_ in values if keys}
-    if twice := next((name for name in others.names if name in taken), None):
+    if twice := next((name for name in others.names if name in taken or others.names.count(name) > 1), None):
         raise lib.Error(errno.EINVAL, f'{twice!r} would be two items', where)
     with _parents_of(where):
         _write(where, values, recorded, progress, options_text(options), flags, others)
@@ -243,8 +242,10 @@ class _Others:
     """Items of a step that are not trees."""
 
     def __init__(self, where: str, metrics: Mapping[str, Any] | None, json_items: Mapping[str, Any] | None, opaque: Mapping[str, Any] | None):
-        if metrics is not None and not isinstance(metrics, Mapping):
-            raise TypeError('metrics are a dict of numbers')
+        for name, given, example in (('metrics', metrics, "{'loss': 0.5}"), ('json_items', json_items, "{'config': {'width': 64}}"),
+                                     ('opaque', opaque, "{'tokenizer': 'tokenizer/'}")):
+            if given is not None and not isinstance(given, Mapping):
+                raise TypeError(f'{name} is a dict, as {example}, not a {type(given).__name__}')
         self.names: list[str] = []
         self.items: list[lib.Value] = []        # directories that are going to be opaque
         self.files: list[lib.Value] = []
@@ -259,7 +260,17 @@ class _Others:
             self.names.append(name)
             self.items.append(((name,), lib.DICT, None, None))
             for path, data in (files if isinstance(files, Mapping) else _files_of(files)).items():
-                self.files.append(((name, *path.split('/')), lib.FILE, None, data.encode() if isinstance(data, str) else data))
+                self.files.append(((name, *path.split('/')), lib.FILE, None, _content(data, f'opaque[{name!r}][{path!r}]')))
+
+
+def _content(data: Any, what: str) -> Any:
+    """The bytes of a file that is given by a text, its bytes, or the path of another."""
+    if isinstance(data, os.PathLike):
+        with open(data, 'rb') as f:
+            return f.read()
+    if isinstance(data, Mapping):
+        raise TypeError(f'{what} is a dict: deeper files have slashes in their names, as {{"a/b.txt": ...}}')
+    return data.encode() if isinstance(data, str) else data
 
 
 def _number_of(x: Any) -> Any:
@@ -315,19 +326,23 @@ class _Copying:
 
 @contextlib.contextmanager
 def _parents_of(where: str) -> Iterator[None]:
-    """The directories of a first step are made, and removed if nothing comes into them."""
-    at, made = os.path.dirname(where.rstrip('/')), []
+    """The directories of a first step are made, durably, and removed if nothing comes into them."""
+    at, missing, made = os.path.dirname(where.rstrip('/')), [], []
     while at and '://' not in where and os.path.basename(at) != 'latest' and not os.path.lexists(at):
-        made.append(at)
+        missing.append(at)
         at = os.path.dirname(at.rstrip('/'))
     with contextlib.suppress(OSError):      # the draft reports it
-        for directory in reversed(made):
+        for directory in reversed(missing):
             with contextlib.suppress(FileExistsError):      # another process was faster
                 os.mkdir(directory)
+                made.append(directory)
+                above = os.open(os.path.dirname(directory) or '.', os.O_RDONLY | os.O_DIRECTORY)
+                os.fsync(above)
+                os.close(above)
     try:
         yield
     except BaseException:
-        for directory in made:
+        for directory in reversed(made):
             with contextlib.suppress(OSError):      # another process has put a step into it
                 os.rmdir(directory)
         raise
