@@ -407,12 +407,16 @@ int plan_finish_tree(struct plan *p)
 static int plan_make_tree(struct plan *p)
 {
 	struct tree_node *root;
+	bool is_container;
 	int r = tree_new(&p->tree);
 
 	if (r < 0)
 		return r;
 	p->build.tree = p->tree;
-	r = p->item->is_dir ? bare_leaf(p) : 0;
+	/* The only key of a dict may be the empty one. */
+	is_container = !p->item->is_dir || draft_xattr_word(p->item, "kind").p ||
+		       (p->hint && p->hint->root->kind != TREE_LEAF);
+	r = is_container ? 0 : bare_leaf(p);
 	if (r == 0)
 		r = tree_add(p->tree, NULL, span_of(NULL, 0), false, TREE_DICT, &root);
 	if (r >= 0 && !p->tree->root->n_children && p->tree->root->kind != TREE_LEAF)

@@ -127,6 +127,7 @@ TREES = {
     'empty containers': lambda: {'d': {}, 'l': [], 't': (), 'e': optax.EmptyState(), 'in': [{}, [], ()], 'w': W},
     'named tuple of another program': lambda: {'p': collections.namedtuple('Gone', 'z a')(W, (1, W + 1))},
     'keys with dots': lambda: {'a.b': W, 'w.npy': W + 2, 'x': {'.': 1, '..': 2, '%': W, '': W, 'ä b': 'text'}, 'UP': 1, 'up': 2},
+    'an empty key alone': lambda: {'': W},
     'keys with slashes': lambda: {'a/b': W, 'layers': [{'self/attention/w': W + 1}, {'self/attention/w': W + 2}], 'd/': {'e': (W,)}},
     'keys': lambda: {'one': jax.random.key(3), 'many': (jax.random.split(jax.random.key(4, impl='rbg'), 3),), 'old': jax.random.PRNGKey(1)},
     'numbers and texts': lambda: {'i': 7, 'f': 0.1, 'b': True, 's': 'süß\n', 'np': np.float32(2.5), 'big': 1 << 63},

@@ -213,7 +213,8 @@ static int import_container(const struct subtree_part *part, const struct tree_n
 	if (r < 0 || !buf_str(&path))
 		return fail(-ENOMEM, "cannot list the leaves");
 	r = import_add_dir(f, buf_str(&path));
-	if (r >= 0 && strcmp(kind, "dict"))
+	/* A draft whose only leaf has no key is that leaf. */
+	if (r >= 0 && (strcmp(kind, "dict") || (t->n_children == 1 && !t->children[0]->key.n)))
 		r = import_list_mark(f, buf_str(&path), "kind", kind);
 	if (r >= 0)
 		r = mark_types(part, t, buf_str(&path), f);
