@@ -13,7 +13,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <sys/resource.h>
 #include <time.h>
 
 #include "core/base/err.h"
@@ -21,66 +20,6 @@
 #include "core/base/log.h"
 #include "core/io/bucket_mount.h"
 #include "core/io/io_engine.h"
-
-/*
- * Counts of the process, because the limit of descriptors is per process. Reserved: files that are
- * about to be opened.
- */
-static atomic_uint open_files, open_dirs;
-static atomic_size_t reserved_files;
-
-/* Half of the process's descriptors. */
-static size_t files_most(void)
-{
-	struct rlimit limit;
-
-	return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? (size_t)limit.rlim_cur / 2 : SIZE_MAX;
-}
-
-bool io_files_are_many(void)
-{
-	return atomic_load_explicit(&open_files, memory_order_relaxed) >= files_most();
-}
-
-size_t io_files_reserve(size_t n)
-{
-	size_t reserved = atomic_fetch_add(&reserved_files, n) + n;
-
-	if (reserved + atomic_load(&open_files) <= files_most())
-		return n;
-	atomic_fetch_sub(&reserved_files, n - 1);
-	return 1;
-}
-
-void io_files_unreserve(size_t n)
-{
-	atomic_fetch_sub(&reserved_files, n);
-}
-
-bool io_descriptors_are_short(void)
-{
-	return (size_t)atomic_load(&open_files) + atomic_load(&open_dirs) >= files_most() / 2 * 3;
-}
-
-static pthread_mutex_t ran_out_lock = PTHREAD_MUTEX_INITIALIZER;
-static void (*ran_out)(void *arg); /* protected by ran_out_lock, like its argument */
-static void *ran_out_arg;
-
-void io_when_descriptors_run_out(void (*fn)(void *arg), void *arg)
-{
-	pthread_mutex_lock(&ran_out_lock);
-	ran_out = fn;
-	ran_out_arg = arg;
-	pthread_mutex_unlock(&ran_out_lock);
-}
-
-static void report_shortage(void)
-{
-	pthread_mutex_lock(&ran_out_lock);
-	if (ran_out)
-		ran_out(ran_out_arg);
-	pthread_mutex_unlock(&ran_out_lock);
-}
 
 /* ---- interrupted calls ---- */
 
@@ -122,7 +61,7 @@ int io_open_at(struct io_engine *io, int dirfd, const char *path, int flags, uns
 	do {
 		r = io->ops->open(io, dirfd, path, flags, mode);
 		if (r == -EMFILE && tries % TRIES_AT_ONCE == 0)
-			report_shortage();
+			io_descriptors_ran_out();
 		interrupted |= r == -EINTR;
 		/* The call that was interrupted has created the file. */
 		if (r == -EEXIST && interrupted)
@@ -312,7 +251,7 @@ static int dir_of_fd(struct io_engine *io, int fd, const char *path, struct io_d
 	d->ops = &io_local_dir;
 	d->io = io;
 	d->fd = fd;
-	atomic_fetch_add_explicit(&open_dirs, 1, memory_order_relaxed);
+	io_dirs_count(1);
 	*ret = d;
 	return 0;
 }
@@ -367,7 +306,7 @@ void io_dir_close(struct io_dir *dir)
 		return;
 	if (dir->fd >= 0) {
 		close(dir->fd);
-		atomic_fetch_sub_explicit(&open_dirs, 1, memory_order_relaxed);
+		io_dirs_count(-1);
 	}
 	io_hub_unref(dir->hub);
 	free(dir->path);
@@ -391,7 +330,7 @@ static int file_of_fd(struct io_engine *io, int fd, const char *name, int flags,
 	f->io = io;
 	f->fd = fd;
 	atomic_init(&f->refs, 1);
-	atomic_fetch_add_explicit(&open_files, 1, memory_order_relaxed);
+	io_files_count(1);
 	if (fstat(fd, &st) < 0) {
 		int r = err_sys("cannot stat", name);
 
@@ -475,7 +414,7 @@ void io_file_unref(struct io_file *file)
 		return;
 	if (file->fd >= 0) {
 		close(file->fd);
-		atomic_fetch_sub_explicit(&open_files, 1, memory_order_relaxed);
+		io_files_count(-1);
 	}
 	if (file->closed)
 		file->closed(file);

@@ -107,6 +107,11 @@ int io_plain_dirop(struct io_engine *io, enum io_dirop op, int dirfd, const char
 		   const char *to, unsigned mode);
 /* Open the directory that contains path with O_PATH, and set ret_last to path's last component. */
 int io_plain_parent(struct io_engine *io, int dirfd, const char *path, const char **ret_last);
+/* Files or directories were opened, or (n below 0) closed. */
+void io_files_count(int n);
+void io_dirs_count(int n);
+/* Tell who keeps idle files open that no descriptor is left. */
+void io_descriptors_ran_out(void);
 /* ops->open(), repeated while it is interrupted (io.c). Returns a descriptor. */
 int io_open_at(struct io_engine *io, int dirfd, const char *path, int flags, unsigned mode);
 /*

@@ -334,10 +334,7 @@ static int plan_bare(struct plan *p, struct draft_node **file, size_t n)
 	return p->n_leaves > 0;
 }
 
-/*
- * Whether the item is a bare leaf: 1 if "%.npy", or parts such as "%[0:2]@4.npy", are alone at its
- * top.
- */
+/* Whether the item is a bare leaf: 1 if "%.npy", or parts as "%[0:2]@4.npy", are alone in it. */
 static int bare_leaf(struct plan *p)
 {
 	struct draft_node **child;
@@ -407,16 +404,15 @@ int plan_finish_tree(struct plan *p)
 static int plan_make_tree(struct plan *p)
 {
 	struct tree_node *root;
-	bool is_container;
 	int r = tree_new(&p->tree);
 
 	if (r < 0)
 		return r;
 	p->build.tree = p->tree;
 	/* The only key of a dict may be the empty one. */
-	is_container = !p->item->is_dir || draft_xattr_word(p->item, "kind").p ||
-		       (p->hint && p->hint->root->kind != TREE_LEAF);
-	r = is_container ? 0 : bare_leaf(p);
+	if (p->item->is_dir && !draft_xattr_word(p->item, "kind").p &&
+	    (!p->hint || p->hint->root->kind == TREE_LEAF))
+		r = bare_leaf(p);
 	if (r == 0)
 		r = tree_add(p->tree, NULL, span_of(NULL, 0), false, TREE_DICT, &root);
 	if (r >= 0 && !p->tree->root->n_children && p->tree->root->kind != TREE_LEAF)
