@@ -116,13 +116,15 @@ def test_errors_are_those_of_python_too(tmp_path):
 
 def test_a_mistyped_key_is_told_the_nearest():
     with pytreefs.open(SAMPLE / '1500') as ck:
-        for key, near in (('stat', 'state'), ('state/parms/embed', 'state/params'), ('state/params/embed/tabel', 'state/params/embed/table.npy'),
-                          ('state/parms/nothing', 'state/params'), ('params/embed', 'state/params/embed'), ('state/embed/table', 'state/params/embed/table.npy'),
-                          ('state/params/embed/tabel[0:2].npy', 'state/params/embed/table[0:2].npy'), ('qqqq', None)):
+        for key, where, rest, near in (
+                ('stat', '', 'stat', 'state'), ('state/parms/embed', '/state', 'parms/embed', 'params'), ('params/embed', '', 'params/embed', 'state/params/embed'),
+                ('state/params/embed/tabel', '/state', 'params/embed/tabel', 'params/embed/table.npy'), ('state/parms/nothing', '/state', 'parms/nothing', 'params'),
+                ('state/embed/table', '/state', 'embed/table', 'params/embed/table.npy'), ('qqqq', '', 'qqqq', None),
+                ('state/params/embed/tabel[0:2].npy', '/state', 'params/embed/tabel[0:2].npy', 'params/embed/table[0:2].npy')):
             with pytest.raises(KeyError) as e:
                 ck[key]
-            assert e.value.args == (key,) and e.value.__notes__ == [f"'{SAMPLE}/1500' has no {key!r}" + (f'; did you mean {near!r}?' if near else '')]
-            assert near is None or near in ck
+            assert e.value.args == (key,) and e.value.__notes__ == [f"'{SAMPLE}/1500{where}' has no {rest!r}" + (f'; did you mean {near!r}?' if near else '')]
+            assert near is None or f'{where}/{near}'[1:] in ck
             assert key not in ck and ck.get(key) is None and ck.get(key, 5) == 5
     with pytreefs.open(SAMPLE) as ck, pytest.raises(KeyError) as e:
         ck['state/step']

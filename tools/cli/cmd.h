@@ -192,9 +192,10 @@ int source_walk(struct node *root, char **path, struct node **ret);
 bool source_stores(struct node *root, const char *path);
 /*
  * Returns -ENOENT for a path that is not in dir, which the user knows as `source`. The message
- * suggests the nearest existing name.
+ * suggests the nearest existing name; deep: or where the path is in an item or a directory of dir,
+ * which may open all of them.
  */
-int fail_absent_name(struct node *dir, const char *source, const char *path);
+int fail_absent_name(struct node *dir, const char *source, const char *path, bool deep);
 /* Whether the path leads into a directory that lies in the source without being part of it. */
 bool source_leads_elsewhere(const struct source *s);
 /*

@@ -183,7 +183,7 @@ bool source_stores(struct node *root, const char *path)
 	return at->ops == &node_dir_ops;
 }
 
-int fail_absent_name(struct node *dir, const char *source, const char *path)
+int fail_absent_name(struct node *dir, const char *source, const char *path, bool deep)
 {
 	auto_buf near = { 0 };
 	size_t n;
@@ -192,7 +192,7 @@ int fail_absent_name(struct node *dir, const char *source, const char *path)
 
 	if (typed && *typed)
 		nearest_in(at, typed, &near);
-	if (typed && *typed && !near.n)
+	if (typed && *typed && !near.n && deep)
 		deeper_in(at, path + n, &near);
 	err_clear();
 	if (!near.n)

@@ -247,7 +247,7 @@ static int fail_inner(const struct source *s, const char *path, bool is_here,
 			    "lists the names",
 			    path, s->source, s->source);
 	return *err_where(-ENOENT) ? err_at(-ENOENT, "'%s' in '%s'", s->inner, s->source) :
-				     fail_absent_name(s->ns->root, s->source, s->inner);
+				     fail_absent_name(s->ns->root, s->source, s->inner, true);
 }
 
 /* Whether a path ends with "..": what is above it is not the rest of the path. */

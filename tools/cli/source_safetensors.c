@@ -95,7 +95,7 @@ static int open_at(struct cmd_args *a, const char *path, size_t n, struct source
 	if (r >= 0)
 		r = source_walk(ret->ns->root, &ret->inner, &ret->node);
 	if (r == -ENOENT && ret->ns)
-		return fail_absent_name(ret->ns->root, ret->source, ret->inner);
+		return fail_absent_name(ret->ns->root, ret->source, ret->inner, true);
 	return r < 0 ? err_at(r, "'%s'", ret->source) : 1;
 }
 

@@ -263,7 +263,7 @@ int lib_node(struct pytreefs *ck, const char *name, struct node **ret)
 			    *ck->source.inner ? ck->source.inner : ck->source.source);
 	r = node_walk(ck->source.node, name, ret);
 	if (r == -ENOENT && !*err_where(r))
-		return fail_absent_name(ck->source.node, ck->source.source, name);
+		return fail_absent_name(ck->source.node, ck->source.source, name, false);
 	return r;
 }
 

@@ -63,17 +63,11 @@ PyObject *py_fail(PyObject *filename)
 
 PyObject *py_fail_name(int r, PyObject *name)
 {
-	if (r != -ENOENT)
-		return py_fail(NULL);
-	PyObject *e = PyObject_CallFunctionObjArgs(PyExc_KeyError, name, NULL);
-	PyObject *text = e ? py_decode(pytreefs_error(), strlen(pytreefs_error())) : NULL;
-	PyObject *noted = text ? PyObject_CallMethod(e, "add_note", "O", text) : NULL;
-	if (noted)
-		PyErr_SetObject(PyExc_KeyError, e);
-	Py_XDECREF(noted);
-	Py_XDECREF(text);
-	Py_XDECREF(e);
-	return NULL;
+	if (r == -ENOENT) {
+		PyErr_SetObject(PyExc_KeyError, name);
+		return NULL;
+	}
+	return py_fail(NULL);
 }
 
 PyObject *py_encode(PyObject *text)

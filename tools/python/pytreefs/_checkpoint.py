@@ -324,10 +324,9 @@ class Checkpoint(Mapping[Key, Any]):
             return error
         name = join(at._name, last) if isinstance(at, Checkpoint) else join(self._name, key)    # a key that holds slashes has another name
         try:
-            self._context.describe(name + '.npy' if _is_view(last) else name)
-        except KeyError as e:
-            for note in e.__notes__:
-                error.add_note(note)
+            lib.Checkpoint(join(self._context.absolute, name + '.npy' if _is_view(last) else name), options_text(self._context.options)).close()
+        except lib.Error as e:
+            error.add_note(e.strerror or '')
         return error
 
     def _walk(self, path: str) -> Any:
