@@ -163,7 +163,7 @@ int source_in_place(const struct cmd_args *a, const char *path, char **ret)
 		err_clear();
 		*ret = strdup(path);
 	}
-	return *ret ? 0 : -ENOMEM;
+	return *ret ? 0 : fail(-ENOMEM, "cannot open '%s'", path);
 }
 
 /* Returns the offset of the path in a URL; 0: not a URL. A directory cannot end before it. */

@@ -152,6 +152,8 @@ static int open_above(struct io_engine *io, const char *path, struct io_dir **re
 
 	if (r >= 0)
 		r = path_check_outside(path, dir, false);
+	if (r >= 0)
+		r = path_check_link(dir);
 	return r < 0 ? r : io_dir_open(io, dir, ret_dir);
 }
 

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "core/base/err.h"
 #include "core/base/log.h"
@@ -68,6 +69,17 @@ int path_check_latest(const char *path)
 		    "'%s' is read as the newest step of a directory, so nothing is written by that "
 		    "name: give a step its number ('7', 'step_7'), and a directory another name",
 		    path);
+}
+
+int path_check_link(const char *path)
+{
+	char to[LIMIT_PATH_BYTES];
+	struct stat st;
+	ssize_t n = stat(path, &st) < 0 && errno == ENOENT ? readlink(path, to, sizeof(to)) : -1;
+
+	return n < 0 ? 0 :
+		       fail(-ENOENT, "'%s' is a symbolic link to '%.*s', which does not exist", path,
+			    (int)n, to);
 }
 
 static bool holds(const char *dir, const char *name)
@@ -333,6 +345,8 @@ static int open_dir(struct cmd_args *a, const char *path, enum layout_kind layou
 
 	if (r >= 0)
 		r = check_words(path, n, layout);
+	if (r >= 0 && !is_url)
+		r = path_check_link(path);
 	if (r < 0)
 		return r;
 	if (step_name_is_tmp(span_str(n->name)) || n->name[0] == '.')

@@ -24,24 +24,47 @@ static int missing(const char *path, char **ret_above, char **ret_names)
 	auto_free char *above = strdup(path);
 	auto_free char *names = NULL;
 	struct stat st;
-	int r = above ? 0 : -ENOMEM;
 
-	while (r >= 0 && stat(above, &st) < 0 && errno == ENOENT) {
+	while (above && stat(above, &st) < 0 && errno == ENOENT) {
 		auto_free char *dir = NULL;
 		auto_free char *name = NULL;
 		auto_free char *rest = take(names);
+		int r = path_check_link(above);
 
-		r = path_check_latest(above);
+		if (r >= 0)
+			r = path_check_latest(above);
 		if (r >= 0)
 			r = path_split(above, &dir, &name);
-		if (r >= 0 && asprintf(&names, "%s/%s", name, rest ? rest : "") < 0)
-			r = -ENOMEM;
+		if (r < 0)
+			return r;
+		names = str_fmt("%s/%s", name, rest ? rest : "");
 		free(above);
-		above = take(dir);
+		above = names ? take(dir) : NULL;
 	}
+	if (!above)
+		return fail(-ENOMEM, "cannot make '%s'", path);
 	*ret_above = take(above);
 	*ret_names = take(names);
-	return r;
+	return 0;
+}
+
+/* Make the directories one by one. What another process or rank makes meanwhile is not ours. */
+static int make_each(struct new_root *n)
+{
+	for (char *at = n->names; (at = strchr(at, '/')); at++) {
+		int r;
+
+		*at = '\0';
+		r = io_dirop(n->above, IO_MKDIR, n->names, NULL, IO_DIR_MODE);
+		if (r < 0 && r != -EEXIST)
+			return r;
+		*at = '/';
+		if (r == -EEXIST) {
+			n->others = (size_t)(at - n->names);
+			err_clear();
+		}
+	}
+	return 0;
 }
 
 int new_root_make(struct cmd_args *a, const char *path, struct new_root *ret)
@@ -59,7 +82,7 @@ int new_root_make(struct cmd_args *a, const char *path, struct new_root *ret)
 	if (r >= 0)
 		r = io_dir_open(ret->io, dir, &ret->above);
 	if (r >= 0)
-		r = io_make_parents(ret->above, ret->names, IO_DIR_MODE);
+		r = make_each(ret);
 	if (r >= 0)
 		r = io_sync_parents(ret->above, ret->names);
 	if (r >= 0)
@@ -75,7 +98,7 @@ void new_root_remove(struct new_root *n)
 	if (!n->above)
 		return;
 	err_peek(&why);
-	while ((slash = strrchr(n->names, '/'))) {
+	while ((slash = strrchr(n->names, '/')) && (size_t)(slash - n->names) > n->others) {
 		*slash = '\0';
 		io_dirop(n->above, IO_RMDIR, n->names, NULL, 0);
 	}

@@ -11,6 +11,7 @@ struct new_root {
 	struct io_engine *io;
 	struct io_dir *above; /* directory in which they were made; NULL: the root existed */
 	char *names;          /* from there, "run/checkpoints/" */
+	size_t others;        /* of the names: what another process made meanwhile, "run" */
 };
 
 /* Create the directory and those above it durably, unless they exist. */
