@@ -5,9 +5,9 @@
  * A raw chunk of a local file is answered by a range of that file, which the kernel reads ahead. In
  * a store the next pieces of a sequential reader are fetched ahead (fetch.h), and an answer takes
  * them from the cache, as do the runs of a view that are near each other. What takes a large part
- * of a piece fetches the piece, so that no byte is requested twice: the kernel requests a file in
- * several parts at once. Everything else is read by its exact range, so a reader that jumps fetches
- * only the bytes that it needs.
+ * of one piece fetches the piece, so that no byte is requested twice: the kernel requests a file in
+ * several parts at once. Everything else is read by its exact ranges, in one round trip, so a reader
+ * that jumps fetches only the bytes that it needs.
  */
 #include "core/base/err.h"
 #include "core/zarr/chunk.h"
@@ -41,7 +41,8 @@ void chunk_raw_ahead(struct zarr *z, const struct chunk *c, uint64_t off, uint64
 
 /*
  * The piece that a part of `n` bytes lies in, if it is there or in flight. A large part fetches it:
- * the job that fetches ahead may be about to, and would request the same bytes again.
+ * the job that fetches ahead may be about to, and would request the same bytes again. This takes a
+ * round trip for each piece, so it is for answers to the kernel, which are no longer than a piece.
  */
 static bool piece_for(const struct fetch *f, uint64_t piece, size_t n, struct cache_entry **ret)
 {
@@ -57,17 +58,19 @@ static bool piece_for(const struct fetch *f, uint64_t piece, size_t n, struct ca
 int chunk_raw_gather(struct zarr *z, struct chunk *c, uint64_t off, size_t n, struct segments *g)
 {
 	struct fetch f = raw_fetch_of(z, c);
+	bool is_short = n <= STREAM_PIECE_BYTES;
 
 	atomic_fetch_add_explicit(&z->env->raw_bytes, n, memory_order_relaxed);
 	if (!chunk_raw_is_fetched(z))
 		return segments_add_file(g, io_file_ref(f.file), f.off + off, n);
 	while (n > 0) {
+		uint64_t piece = off / STREAM_PIECE_BYTES;
 		size_t skip = (size_t)(off % STREAM_PIECE_BYTES),
 		       part = MIN(n, STREAM_PIECE_BYTES - skip);
 		struct cache_entry *e;
 		int r;
 
-		if (piece_for(&f, off / STREAM_PIECE_BYTES, part, &e))
+		if (is_short ? piece_for(&f, piece, part, &e) : fetch_find(&f, piece, &e))
 			r = segments_add_pinned(g, e, fetch_bytes(e) + skip, part);
 		else
 			r = segments_add_file(g, io_file_ref(f.file), f.off + off, part);

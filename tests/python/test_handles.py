@@ -4,11 +4,14 @@
 import errno
 import os
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 import pytreefs
+from lib import rounds, servers
 from pytreefs import _fsspec
 
 TREE = {'w': np.arange(3.0), 'a': {'b': np.ones(2), 'c': [np.ones(1), 2]}, 'n': 5, 's': 'text', 'none': None}
@@ -199,6 +202,20 @@ def test_permissions_and_other_steps_do_not_end_a_handle(tmp_path):
         pytreefs.save(tmp_path / 'root' / '2', tree(2))
         os.rename(tmp_path / 'root', tmp_path / 'moved')
         assert w[0, 0] == same[0, 0] == 1 and ck.steps == [1, 2]
+
+
+def test_round_trips_of_a_large_read(tmp_path):
+    """All ranges of a raw leaf that a read needs are requested at once."""
+    value, at, size = np.random.default_rng(1).integers(256, size=16 << 20, dtype=np.uint8), 5 << 20, 4 << 20
+    pytreefs.save(tmp_path / 'tree', {'w': value}, item=None, compression='none')
+    script = (f'import sys; from pytreefs import _fsspec; f = _fsspec.FileSystem().open(sys.argv[1] + "/w.npy"); '
+              f'f.seek({at}); sys.stdout.buffer.write(f.read({size}))')
+    made = []
+    with servers.faulty(tmp_path / 'tree', made=made) as url, rounds.Rounds(made[0]) as trips:
+        got = subprocess.run([sys.executable, '-c', script, url], check=True, capture_output=True, timeout=240).stdout
+    assert got == value.tobytes()[at - 128:at - 128 + size]
+    # The next pieces may be on the way already, so that there are two.
+    assert sum(any('bytes=' in q and int(q.rpartition('-')[2]) >= at for q in asked) for asked in trips.rounds) <= 2, str(trips)
 
 
 @pytest.mark.parametrize('below', ['root/1/default', 'alone'])
