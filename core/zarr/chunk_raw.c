@@ -6,8 +6,8 @@
  * a store the next pieces of a sequential reader are fetched ahead (fetch.h), and an answer takes
  * them from the cache, as do the runs of a view that are near each other. What takes a large part
  * of one piece fetches the piece, so that no byte is requested twice: the kernel requests a file in
- * several parts at once. Everything else is read by its exact ranges, in one round trip, so a reader
- * that jumps fetches only the bytes that it needs.
+ * several parts at once. Everything else is read by its exact ranges, in one round trip, so a
+ * reader that jumps fetches only the bytes that it needs.
  */
 #include "core/base/err.h"
 #include "core/zarr/chunk.h"

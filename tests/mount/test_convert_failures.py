@@ -18,7 +18,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from lib import mounts, preload, strace
+from lib import mounts, strace
 from lib.pairs import pairs
 
 SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data' / 'sample'
@@ -300,46 +300,6 @@ def test_everything_is_synced_before_it_has_its_name(program, tmp_path, output):
     parts = [result, *result.rglob('*')] if result.is_dir() else [result]
     lost = [p for p in parts if str(where / temp / p.relative_to(result)).rstrip('/.') not in before]
     assert not lost, (lost, sorted(before))
-
-
-@pytest.mark.skipif(not shutil.which('strace'), reason='no strace is installed')
-@pytest.mark.parametrize('words', [['save', ITEM, 'new/1'], ['convert', ITEM.parents[1], 'new/'], ['convert', ITEM, 'new/run/1']], ids=lambda w: w[2])
-def test_a_new_root_is_synced_too(program, tmp_path, words):
-    strace.run('fsync,mkdirat', 'calls', [program, *words], check=True, timeout=240, cwd=tmp_path)
-    calls = (tmp_path / 'calls').read_text()
-    for above, name in (('.', 'new'), ('new', 'run'))[:words[2].count('/')]:
-        parent = re.escape(str(tmp_path / above))
-        assert re.search(rf'mkdirat\(\d+<{parent}>, "{name}".*fsync\(\d+<{parent}>\)', calls, re.DOTALL), calls[-2000:]
-
-
-def test_a_root_that_got_no_step_is_not_left(run, tmp_path):
-    (tmp_path / 'mine').mkdir()
-    for out in ('new', 'new/run/checkpoints', 'mine'):
-        run('convert', '--only', 'nosuch', ITEM.parents[1], tmp_path / out, ok=False)
-        run('save', '--item', '.no', ITEM, tmp_path / out / '1', ok=False)
-    assert os.listdir(tmp_path) == ['mine'] and not os.listdir(tmp_path / 'mine')
-
-
-@pytest.mark.parametrize('rival, left', [('a', ['a']), ('b', ['a', 'a/b']), ('c', ['a', 'a/b', 'a/b/c']), ('none', [])])
-def test_a_directory_that_another_process_made_meanwhile_stays(program, tmp_path_factory, tmp_path, rival, left):
-    env = dict(os.environ, LD_PRELOAD=str(preload.make(tmp_path_factory, 'rival')), TEST_RIVAL=rival)
-    for words in (['save', '--item', '.no', ITEM, 'a/b/c/1'], ['convert', '--only', 'nosuch', ITEM.parents[1], 'a/b/c']):
-        r = subprocess.run([program, *words], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=240)
-        assert r.returncode and ("'.no' is not a name" in r.stderr or 'nosuch' in r.stderr), r.stderr
-        assert listing(tmp_path) == left
-        shutil.rmtree(tmp_path / 'a', ignore_errors=True)
-
-
-@pytest.mark.parametrize('words', [['save', ITEM, 'l/1'], ['convert', ITEM, 'l/a/1'], ['convert', ITEM, 'd/l/1'], ['convert', ITEM.parents[1], 'l'],
-                                   ['convert', ITEM.parents[1], 'l/a'], ['convert', ITEM, 'l'], ['export', ITEM, 'l/m.npz'], ['convert', ITEM, 'l/d.zarr']], ids=str)
-def test_a_link_that_leads_nowhere_is_named(run, tmp_path, words):
-    (tmp_path / 'd').mkdir()
-    for link in ('l', 'd/l'):
-        (tmp_path / link).symlink_to('nowhere')
-    r = run(*words, ok=False, cwd=tmp_path)
-    link = 'd/l' if words[2][0] == 'd' else 'l'
-    assert r.returncode == 1 and f"'{link}' is a symbolic link to 'nowhere', which does not exist" in r.stderr, r.stderr
-    assert listing(tmp_path) == ['d', 'd/l', 'l']
 
 
 # ---- each change of the disk fails once ----

@@ -78,8 +78,8 @@ int path_check_link(const char *path)
 	ssize_t n = stat(path, &st) < 0 && errno == ENOENT ? readlink(path, to, sizeof(to)) : -1;
 
 	return n < 0 ? 0 :
-		       fail(-ENOENT, "'%s' is a symbolic link to '%.*s', which does not exist", path,
-			    (int)n, to);
+		       fail(-ENOENT, "'%s' is a symbolic link to '%.*s', which does not exist",
+			    path, (int)n, to);
 }
 
 static bool holds(const char *dir, const char *name)

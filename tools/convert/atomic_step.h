@@ -38,7 +38,8 @@ void atomic_step_release(struct atomic_step *n);
 int path_split(const char *path, char **ret_dir, char **ret_name);
 /* Refuse a name for something new that is read as the newest step: -EINVAL. */
 int path_check_latest(const char *path);
-/* -ENOENT with a note if the path is a symbolic link to what does not exist: nothing is made there. */
+/* -ENOENT with a note if the path is a symbolic link to what does not exist: nothing is made there.
+ */
 int path_check_link(const char *path);
 /* Check the name of a step to be made in the directory dir, which need not exist
  * (step_check_name()). */
