@@ -4,6 +4,7 @@
  */
 #include "core/step/step.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -509,17 +510,26 @@ static bool is_alike(const struct step_name *to, const struct step_name *own)
 	return !is_padded(to) || to->digits.n == own->digits.n;
 }
 
+/*
+ * Whether something is between the prefix and the number, as in Orbax's formats ("step_7") and those
+ * of other programs ("step-7"). "model1" may be a step of flax, and is the name of a model as well.
+ */
+static bool is_set_off(const struct step_name *n)
+{
+	return !n->prefix.n || !isalpha(n->prefix.p[n->prefix.n - 1]);
+}
+
 int step_check_new(struct io_dir *root, struct span name, bool need_marker)
 {
 	auto_free char *latest = NULL;
 	struct step_name to, own;
 	int r;
 
-	if (step_name_parse(name, &to) != 1 || to.fraction.n)
+	if (step_name_parse(name, &to) != 1 || to.fraction.n || !is_set_off(&to))
 		return 0;
 	r = latest_of(root, need_marker, &latest);
 	if (r < 0 || !latest || step_name_parse(span_str(latest), &own) != 1 || own.fraction.n ||
-	    is_alike(&to, &own))
+	    is_alike(&to, &own) || (to.prefix.n && !is_set_off(&own)))
 		return r;
 	return fail(-EINVAL,
 		    "'%.*s' would hide the steps of '%s', which have names like '%s': name it "

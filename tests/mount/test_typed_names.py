@@ -137,6 +137,24 @@ def test_a_new_step_that_would_hide_others_is_refused(run, mount, tmp_path, ther
     assert sorted(run('ls', root).stdout.split()) == sorted([f'{there}/', f'{named}/'])
 
 
+@pytest.mark.parametrize('there', ['model1', 'run1', 'local1', 'v2model10'])
+def test_a_checkpoint_with_a_number_in_its_name_makes_no_rule(run, tmp_path, there):
+    """Orbax has no such names of steps, so that others may stand beside it; a bare number would be the only step."""
+    run('convert', SAMPLE / '1500/state', tmp_path / there)
+    shutil.copytree(SAMPLE, tmp_path / 'run/checkpoints')
+    for source, out in ((there, 'b2'), ('run/checkpoints/1000', 'step2'), (there, 'other')):
+        run('convert', source, out, cwd=tmp_path)
+        assert run('diff', tmp_path / source, tmp_path / out).returncode == 0
+        shutil.rmtree(tmp_path / out)
+    r = run('convert', there, '77', ok=False, cwd=tmp_path)
+    assert r.returncode == 1 and f"name it '{there.rstrip('012')}77'" in r.stderr, r.stderr
+    # Nor do names of steps hold for it: it is no step.
+    run('convert', there, 'run/checkpoints/best2', cwd=tmp_path)
+    assert run('ls', 'run/checkpoints', cwd=tmp_path).stdout == '1000/\n1500/\n'
+    for name in ('ck2', 'best2'):
+        assert "must end in '_'" in run('save', there, f'run/checkpoints/{name}', ok=False, cwd=tmp_path).stderr
+
+
 @pytest.mark.parametrize('left', ['7', 'step_9', '_METADATA', '_CHECKPOINT_METADATA', 'manifest.ocdbt', 'checkpoint', 'model.safetensors'])
 def test_what_a_stranger_left_above_changes_nothing(run, tmp_path, left):
     """A directory of something else ends the search above it: for what is read, and for what is written."""
