@@ -55,7 +55,7 @@ int step_check_name(struct io_dir *root, struct span name, bool need_marker);
 /*
  * Check the name of a new step: 0, or -EINVAL if it would hide the steps of the root, which have a
  * prefix, where it has none; the message has the name that would be right. What is not a root takes
- * any name, as does one for names that are no step's in Orbax ("model1"), or whose only names are
+ * any name, as does one for names that no step has in Orbax ("model1"), or whose only names are
  * such, but for a bare number.
  */
 int step_check_new(struct io_dir *root, struct span name, bool need_marker);

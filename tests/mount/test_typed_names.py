@@ -148,7 +148,7 @@ def test_a_checkpoint_with_a_number_in_its_name_makes_no_rule(run, tmp_path, the
         shutil.rmtree(tmp_path / out)
     r = run('convert', there, '77', ok=False, cwd=tmp_path)
     assert r.returncode == 1 and f"name it '{there.rstrip('012')}77'" in r.stderr, r.stderr
-    # Nor do names of steps hold for it: it is no step.
+    # Nor do names of steps hold for what `convert` makes by another name.
     run('convert', there, 'run/checkpoints/best2', cwd=tmp_path)
     assert run('ls', 'run/checkpoints', cwd=tmp_path).stdout == '1000/\n1500/\n'
     for name in ('ck2', 'best2'):
