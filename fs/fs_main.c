@@ -399,8 +399,7 @@ static void make_room_for_files(void)
 		close(fd);
 }
 
-/* Whether a word is among the comma-separated options. */
-static bool has_word(const char *options, const char *word)
+bool fs_has_option(const char *options, const char *word)
 {
 	size_t n = strlen(word);
 
@@ -428,7 +427,7 @@ static int run(const struct fs_mount *m, int ready_fd)
 	struct fs fs = { .options = m->options,
 			 .ready_fd = ready_fd,
 			 .mountpoint = m->mountpoint,
-			 .is_read_only = has_word(m->fuse_options, "ro") };
+			 .is_read_only = fs_has_option(m->fuse_options, "ro") };
 	auto_free char *step = NULL;
 	auto_of(ns) struct ns *ns = NULL;
 	int r = check_device();
@@ -445,13 +444,12 @@ static int run(const struct fs_mount *m, int ready_fd)
 		ns->mountpoint = m->mountpoint;
 		operations_init(ns);
 		ns_warn_if_empty(ns);
+		ns_warn_of_links(ns);
 	}
 	if (r >= 0 && m->opened)
 		m->opened(ns);
 	if (r >= 0 && !fs.is_read_only)
 		ns_warn_of_bucket(ns);
-	if (r >= 0 && has_word(m->fuse_options, "allow_other"))
-		ns_open_to_others(ns);
 	if (r >= 0 && m->peers)
 		r = ns_share(ns, m->peers);
 	if (r < 0)

@@ -24,6 +24,8 @@ struct fs_mount {
 	void (*opened)(const struct ns *ns);
 };
 
+/* Whether a word is among comma-separated options, those for the kernel and libfuse. */
+bool fs_has_option(const char *options, const char *word);
 /*
  * Mount and serve until the mount is removed, or a signal ends it. In the background, the call
  * returns in the parent when the mount is ready, or with the error that prevents it.

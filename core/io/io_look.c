@@ -43,12 +43,16 @@ int io_open_failed(int r, const struct io_dir *dir, const char *what, const char
 	if (r == -EXDEV)
 		return fail(
 			-EUCLEAN,
-			"'%s' leads out of '%s'%s; `cp -rL` makes a copy with files in place of "
+			"'%s' leads out of '%s'%s%s; `cp -rL` makes a copy with files in place of "
 			"links",
 			rel, dir->path,
 			dir->io->no_links ?
 				", or is a symbolic link, which a mount for other users "
 				"(allow_other) does not follow" :
+				"",
+			dir->io->no_links && dir->hub ?
+				" unless it leads to a file in blobs/ of the owner of the link, "
+				"and all users may enter that directory (`chmod a+x blobs`)" :
 				"");
 	/* A socket. */
 	if (r == -ENXIO)

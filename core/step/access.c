@@ -150,6 +150,13 @@ void access_both(struct access *a, const struct access *b)
 	a->mode = owner << 6 | group << 3 | other;
 }
 
+void access_own(struct access *a)
+{
+	const struct access own = { .uid = geteuid(), .gid = getegid(), .mode = 0500 };
+
+	access_both(a, &own);
+}
+
 struct below {
 	struct io_dir *dir;
 	const char *rel;
@@ -200,6 +207,9 @@ static int add_entry(void *arg, const char *name, unsigned char type)
 		r = io_stat(b->dir, path, &st);
 		type = r >= 0 && S_ISDIR(st.st_mode) ? DT_DIR : DT_REG;
 		err_clear();
+		/* A link to a blob may have been followed before the blob was closed to others. */
+		if (r == -EUCLEAN && io_dir_blobs(b->dir) >= 0)
+			access_own(b->a);
 		if (r < 0 || (type == DT_DIR && !b->deep))
 			return 0;
 	}

@@ -47,6 +47,8 @@ int access_of_all(struct io_dir *dir, const char *rel, struct access *ret);
 int access_below(struct io_dir *dir, const char *rel, bool deep, struct access *a);
 /* The same for every directory above rel in its path, without rel itself. */
 int access_on_the_way(struct io_dir *dir, const char *rel, struct access *a);
+/* Reduce a to the user of this process. */
+void access_own(struct access *a);
 
 /* How long a result stays valid, in nanoseconds, if determining it took took_ns. */
 #define ACCESS_FRESH_NS (500 * 1000000LL)

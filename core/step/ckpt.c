@@ -123,6 +123,17 @@ static int find_file(struct ckpt *c)
 	return set_file(c, path);
 }
 
+/* Whether a file is in the directory in which links of SOURCE may end. */
+static bool is_blob(const struct ckpt *c, const char *path)
+{
+	auto_free char *dir = span_dup_str(span_of(path, (size_t)(strrchr(path, '/') - path)));
+	const int blobs = io_dir_blobs(c->source);
+	struct stat a, b;
+
+	return dir && blobs >= 0 && fstat(blobs, &a) == 0 && stat(dir, &b) == 0 &&
+	       a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
 /*
  * A file SOURCE that is a link is the file that it leads to, since the user named it. In a snapshot
  * of a hub the links of the directory are followed, and the name says what the file is.
@@ -130,17 +141,21 @@ static int find_file(struct ckpt *c)
 static int follow_link(struct ckpt *c)
 {
 	auto_free char *real = NULL;
+	struct err_note why = { 0 };
 	struct stat st;
 	int r;
 
 	if (!c->dir || c->source->fd < 0 || lstat(c->opts.source, &st) < 0 || !S_ISLNK(st.st_mode))
 		return 0;
-	if (io_dir_blobs(c->source) >= 0 && io_stat(c->source, c->only_item, &st) >= 0)
+	r = io_dir_blobs(c->source) >= 0 ? io_stat(c->source, c->only_item, &st) : -EUCLEAN;
+	if (r >= 0)
 		return 0;
-	err_clear();
+	err_save(r, &why);
 	real = realpath(c->opts.source, NULL);
 	if (!real)
 		return err_sys("cannot open", c->opts.source);
+	if (is_blob(c, real))
+		return err_restore(&why);
 	r = set_file(c, real);
 	io_dir_close(take(c->source));
 	return r < 0 ? r : open_directory(c);
@@ -214,6 +229,9 @@ static int open_source(struct ckpt *c)
 
 	if (r >= 0 && c->opts.keep_written)
 		io_keep_written(c->io);
+	/* Before anything is opened: files that are open stay so. */
+	if (r >= 0 && c->opts.for_others)
+		io_follow_no_links(c->io);
 	if (r < 0)
 		return r;
 	return c->only_item ? open_tensors(c) : open_checkpoint(c);

@@ -41,6 +41,13 @@ struct ckpt_opts {
 	enum tensors tensors;
 	const char *safetensors_separator; /* NULL: "." */
 	bool is_above;                     /* SOURCE was not named, but a path in it */
+	/*
+	 * Other users read through it, so that no symbolic links are followed
+	 * (io_follow_no_links()). A user who may write in SOURCE could otherwise replace a step,
+	 * after its permissions were checked, by a link to one that only the user of the mount may
+	 * read.
+	 */
+	bool for_others;
 	/* Returns the extension of a leaf's default format; set by the handlers. */
 	tree_ext_fn *ext_of;
 	void *ext_arg;

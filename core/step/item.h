@@ -83,6 +83,12 @@ struct item {
 	pthread_mutex_t below_lock;
 	bool is_file; /* a flax or safetensors file, not a directory */
 	/*
+	 * Of a directory of safetensors: the names of the files that were opened, each followed by
+	 * a NUL; and whether the tree has more of their headers than names, types and shapes.
+	 */
+	struct buf shards;
+	bool shows_headers;
+	/*
 	 * the directory beside a flax file that has arrays of many hosts, "checkpoint_1_gda", below
 	 * dir; NULL: there is none
 	 */

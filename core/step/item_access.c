@@ -11,6 +11,7 @@
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/step/item_impl.h"
+#include "core/step/item_safetensors.h"
 
 struct item_look {
 	struct item *item;
@@ -39,6 +40,96 @@ static int add_directory(void *arg, const char *name, unsigned char type)
 	return is_data ? access_below(l->item->dir, name, true, l->a) : 0;
 }
 
+/*
+ * Reduce a to the users who may read a file of a directory of safetensors. file: as it was opened,
+ * or NULL.
+ */
+static int access_of_shard(struct item *item, const char *name, const struct io_file *file,
+			   struct access *a)
+{
+	struct stat st;
+	int r = io_stat(item->dir, name, &st);
+
+	/* The file that was opened is still read, although no name leads to it any more. */
+	if (r == -ENOENT || r == -EUCLEAN ||
+	    (r >= 0 && file && (st.st_dev != file->dev || st.st_ino != file->ino))) {
+		err_clear();
+		access_own(a);
+		return 0;
+	}
+	if (r >= 0)
+		r = access_on_the_way(item->dir, name, a);
+	return r < 0 ? r : access_below(item->dir, name, false, a);
+}
+
+static int access_of_shards(struct item *item, struct access *a)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < item->shards.n && r >= 0;) {
+		const char *name = (const char *)item->shards.p + i;
+
+		r = access_of_shard(item, name, NULL, a);
+		i += strlen(name) + 1;
+	}
+	return r;
+}
+
+struct chunk_key {
+	struct span prefix; /* "NAME/" */
+	struct buf key;
+};
+
+/* The only chunk of a tensor: "NAME/0.0". */
+static int take_chunk(void *arg, struct span key, uint64_t len)
+{
+	struct chunk_key *c = arg;
+
+	(void)len;
+	for (size_t i = c->prefix.n; i < key.n; i++)
+		if (key.p[i] != '0' && key.p[i] != '.')
+			return 0;
+	return buf_add_span(&c->key, key) < 0 ? -ENOMEM : 1;
+}
+
+/* The file that has the tensor decides. Without elements it is in none. */
+static int access_of_stored_tensor(struct item *item, struct span param, struct access *a)
+{
+	auto_buf prefix = { 0 }, key = { 0 };
+	struct chunk_key c = { 0 };
+	auto_kv_loc loc = { 0 };
+	int r = param.n ? buf_addf(&prefix, "%.*s/", SPAN_ARG(param)) : 0;
+
+	if (r < 0)
+		return r;
+	c.prefix = buf_span(&prefix);
+	r = kv_list(item->kv, c.prefix, take_chunk, &c);
+	key = c.key;
+	if (r > 0)
+		r = kv_locate(item->kv, &(struct span){ key.p, key.n }, &loc, 1);
+	return r < 0 || loc.where != KV_FILE ? r :
+					       access_of_shard(item, loc.file->name, loc.file, a);
+}
+
+static int access_of_tensor(struct item *item, const struct tree_node *leaf, struct access *a)
+{
+	if (io_dir_in_store(item->dir))
+		return 0;
+	return tree_leaf_is_stored(leaf) ? access_of_stored_tensor(item, leaf->param, a) :
+					   access_of_shards(item, a);
+}
+
+/* Those who may see names, types and shapes of all tensors of a directory of safetensors. */
+static int look_at_shards(struct item *item, struct access *a)
+{
+	struct stat st;
+	int r = io_stat(item->dir, ITEM_SHARDS_INDEX, &st);
+
+	err_clear();
+	r = r == -ENOENT ? 0 : access_of_shard(item, ITEM_SHARDS_INDEX, NULL, a);
+	return r < 0 || !item->shows_headers ? r : access_of_shards(item, a);
+}
+
 static int look_at_files(struct item *item, struct access *ret, bool *ret_leaf_dirs)
 {
 	struct item_look l = { item, ret, false };
@@ -48,6 +139,8 @@ static int look_at_files(struct item *item, struct access *ret, bool *ret_leaf_d
 	*ret = (struct access){ .uid = geteuid(), .gid = getegid(), .mode = 0777 };
 	if (is_file_item(item))
 		return 0;
+	if (item->shards.n)
+		return look_at_shards(item, ret);
 	r = access_below(item->dir, ".", false, ret);
 	if (r >= 0)
 		r = io_list(item->dir, ".", add_directory, &l);
@@ -114,11 +207,27 @@ static int access_of_databases(struct item *item, struct span param, struct acce
 	return r;
 }
 
+/* Those who may read all that a leaf is computed from. */
+static int access_of_inputs(struct item *item, const struct tree_source *s, struct access *a)
+{
+	const struct tree_node *input;
+	int r = 0;
+
+	for (unsigned i = 0; r >= 0 && (input = s->input(s, i)); i++)
+		r = item_access_leaf(item, input, a);
+	return r;
+}
+
 int item_access_leaf(struct item *item, const struct tree_node *leaf, struct access *a)
 {
 	auto_free char *dir = NULL;
 	bool has_dirs;
 	int r;
+
+	if (leaf->source)
+		return access_of_inputs(item, leaf->source, a);
+	if (item->shards.n)
+		return access_of_tensor(item, leaf, a);
 
 	/* In most databases no leaf has a directory of its own. */
 	pthread_mutex_lock(&item->access_lock);

@@ -44,6 +44,7 @@ void item_unref(struct item *item)
 	io_dir_close(item->dir);
 	free(item->gda);
 	free(item->remark);
+	buf_release(&item->shards);
 	io_file_unref(item->aggregate);
 	document_release(&item->aggregate_text);
 	strings_free(item->strings);

@@ -456,6 +456,7 @@ static int set_custom(struct item *item, struct shards *s)
 	r = tensors_custom(text, s->n, &custom);
 	if (r < 0 || !custom.n)
 		return r;
+	item->shows_headers = true;
 	if (buf_str(&custom))
 		item->tree->custom_metadata = arena_str(&item->tree->arena, buf_str(&custom));
 	return item->tree->custom_metadata ? 0 : fail(-ENOMEM, "cannot read __metadata__");
@@ -475,6 +476,7 @@ static int make_tree(struct item *item, struct shards *s, const struct tensor *a
 	r = find_manifest(s, &metadata);
 	if (r >= 0)
 		r = tree_from_tensors(name, n, metadata.root, by ? by : ".", &item->tree);
+	item->shows_headers = metadata.root != NULL;
 	return r < 0 || metadata.root ? r : set_custom(item, s);
 }
 
@@ -493,6 +495,8 @@ static int read_item(struct item *item, const char *path, struct shards *s, stru
 		if (r == -ENOENT && x->map)
 			r = fail(-EUCLEAN, "'%s' is not there, '" INDEX_NAME "' names it",
 				 s->shard[i].name);
+		if (r >= 0 && !item->is_file)
+			r = buf_add(&item->shards, s->shard[i].name, strlen(s->shard[i].name) + 1);
 	}
 	if (r >= 0)
 		r = collect(s, &all, &n);

@@ -93,6 +93,8 @@ struct tree_source {
 	 * item_array() keeps the store.
 	 */
 	int (*open)(const struct tree_source *s, struct item *item, struct kv **ret);
+	/* The i-th stored leaf that it is made of; NULL after the last. */
+	const struct tree_node *(*input)(const struct tree_source *s, unsigned i);
 };
 
 /* The description of a namedtuple in rich types; or the order of a dict, without a class. */

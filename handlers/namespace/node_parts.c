@@ -165,11 +165,14 @@ static int look_at_custom(struct io_dir *source, const char *step, struct access
 int node_parts_access(struct io_dir *source, const char *step, const struct subtree *st,
 		      struct access *ret)
 {
-	int r = 0;
+	struct stat at;
+	int r = io_stat(source, step ? step : ".", &at);
 
-	/* A step without items has no other permissions. */
-	r = access_of(source, step ? step : ".", ret);
-	access_readers(ret, true);
+	/* A step without items has no other permissions. SOURCE may be a file. */
+	if (r >= 0)
+		r = access_of(source, step ? step : ".", ret);
+	if (r >= 0)
+		access_readers(ret, S_ISDIR(at.st_mode));
 	for (size_t i = 0; i < st->n && r >= 0; i++) {
 		const struct subtree_part *p = &st->part[i];
 		struct access a;

@@ -7,6 +7,7 @@
 #include "handlers/namespace/node_tree.h"
 #include "handlers/namespace/ns.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <time.h>
 
@@ -172,6 +173,7 @@ int ns_ckpt(const char *source, const struct options *o, struct ckpt **ret)
 		.aggregate_filename = o->aggregate_filename,
 		.tensors = o->tensors,
 		.is_above = o->is_above,
+		.for_others = o->for_others,
 		.safetensors_separator = o->safetensors_separator,
 		.ext_of = leaf_ext,
 		.retree = o->transform ? retree : NULL,
@@ -231,11 +233,6 @@ int ns_find_step(const char *path, const struct options *o, char **ret)
 	return -ENOENT;
 }
 
-void ns_open_to_others(struct ns *ns)
-{
-	io_follow_no_links(ns->ckpt->io);
-}
-
 /* Checked at the mount, so that the error does not come at the first deletion. */
 static int check_todelete(const char *path)
 {
@@ -275,6 +272,52 @@ void ns_warn_if_empty(const struct ns *ns)
 		log_warn("nothing was found in '%s': no step and no item; if steps will be saved "
 			 "there, -o shape=root avoids this warning",
 			 ns->ckpt->opts.source);
+}
+
+/* The first directory in a listing, and the first link. */
+struct first_names {
+	struct buf dir, link;
+};
+
+static int take_first(void *arg, const char *name, unsigned char type)
+{
+	struct first_names *f = arg;
+	struct buf *to = type == DT_LNK ? &f->link : type == DT_DIR ? &f->dir : NULL;
+	int r = to && !to->n && name[0] != '.' ? buf_add(to, name, strlen(name) + 1) : 0;
+
+	return r < 0 ? r : f->link.n > 0;
+}
+
+/* Find the first link in a directory, or else in the first one of those in it: 1, or 0. */
+static int first_link(struct io_dir *source, const char *in, unsigned depth, char **ret)
+{
+	struct first_names f = { 0 };
+	int r = io_list(source, in, take_first, &f);
+	auto_buf dir = f.dir, link = f.link;
+	const struct buf *found = link.n ? &link : &dir;
+	auto_free char *path = NULL;
+
+	if (r < 0 || !found->n)
+		return MIN(r, 0);
+	r = path_join(in, span_str((char *)found->p), &path);
+	if (r >= 0 && !link.n)
+		return depth ? first_link(source, path, depth - 1, ret) : 0;
+	*ret = take(path);
+	return r < 0 ? r : 1;
+}
+
+void ns_warn_of_links(const struct ns *ns)
+{
+	struct io_dir *source = ns->ckpt->source;
+	auto_free char *path = NULL;
+	struct stat st;
+
+	if (!ns->options->for_others || io_dir_blobs(source) < 0)
+		return;
+	/* A step, an item and the directories of leaves are below a root. */
+	if (first_link(source, ".", 4, &path) > 0 && io_stat(source, path, &st) == -EUCLEAN)
+		log_warn("%s", err_text(-EUCLEAN));
+	err_clear();
 }
 
 static int choose_driver(struct ns *ns, const char *source)

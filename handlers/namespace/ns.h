@@ -92,16 +92,15 @@ int ns_find_step(const char *path, const struct options *options, char **ret);
 /* Open and check SOURCE. Starts no threads. */
 int ns_open(const char *source, const struct options *options, struct ns **ret);
 /*
- * Allow other users to read through this ns: symbolic links are not followed any more. A user who
- * may write in SOURCE could otherwise replace a step, after its permissions were checked, by a link
- * to a step that only the user of the mount may read.
- */
-void ns_open_to_others(struct ns *ns);
-/*
  * Warn about a directory in which nothing was found. Steps may be made there, as an explicit
  * shape=root says, which avoids the warning; more often the path is wrong, or a disk is missing.
  */
 void ns_warn_if_empty(const struct ns *ns);
+/*
+ * Warn of the first link in a snapshot of a hub if a mount for other users will not follow it: all
+ * others are probably like it.
+ */
+void ns_warn_of_links(const struct ns *ns);
 /* Warn about a file system that does not promise what a commit needs (draft_uploads_remark()). */
 void ns_warn_of_bucket(const struct ns *ns);
 /* Share drafts with the other ranks of a job. Serves their requests until ns_stop(). */

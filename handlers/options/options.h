@@ -82,6 +82,7 @@ struct options {
 	char *aggregate_filename;
 	enum tensors tensors;      /* not an option: ckpt_opts has it */
 	bool is_above;             /* not an option, either */
+	bool for_others;           /* nor this: allow_other was given to the mount */
 	struct url_search *search; /* nor this: of the path that is opened, or NULL */
 	char *safetensors_separator;
 	int restore_dtype; /* enum dtype; DTYPE_UNKNOWN: as stored */

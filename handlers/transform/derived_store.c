@@ -337,6 +337,15 @@ static int file_store(struct item *item, const char *path, struct kv **ret)
 	return 0;
 }
 
+const struct tree_node *derived_input(const struct tree_source *s, unsigned i)
+{
+	const struct derived *d = container_of(s, const struct derived, source);
+
+	while (d->inner)
+		d = d->inner;
+	return i < d->n_inputs ? d->input[i] : NULL;
+}
+
 int derived_open(const struct tree_source *s, struct item *item, struct kv **ret)
 {
 	const struct derived *d = container_of(s, const struct derived, source);

@@ -104,6 +104,8 @@ void transform_left_out_release(struct transform_left_out *sum);
  * when they are first read.
  */
 int derived_open(const struct tree_source *s, struct item *item, struct kv **ret);
+/* The `input` of that source. A .npy file is the mount's own. */
+const struct tree_node *derived_input(const struct tree_source *s, unsigned i);
 /* Check the arguments of a function. -EINVAL: the message says what the function takes. */
 int value_fn_check(enum value_fn fn, struct span args, unsigned n_inputs);
 /* The name of the function, built-in or of a plugin. */

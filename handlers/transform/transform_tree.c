@@ -438,7 +438,7 @@ static int fill_leaf(struct remake *m, struct made *made, struct tree_node *leaf
 	leaf->value = TREE_VALUE_STORED;
 	leaf->value_type = span_str("np.ndarray");
 	if (made->derived) {
-		made->derived->source.open = derived_open;
+		made->derived->source = (struct tree_source){ derived_open, derived_input };
 		leaf->source = &made->derived->source;
 	}
 	return 0;

@@ -281,6 +281,106 @@ def test_others_read_what_the_hub_links_to(mount, top, source):
     assert any("'_METADATA' leads out of" in line and 'cp -rL' in line for line in m.log_lines())
 
 
+def put_tensors(path, tensors, metadata=None):
+    """A safetensors file of float32 arrays."""
+    head, data = {'__metadata__': metadata} if metadata else {}, b''
+    for name, w in tensors.items():
+        head[name] = {'dtype': 'F32', 'shape': list(w.shape), 'data_offsets': [len(data), len(data) + w.nbytes]}
+        data += w.tobytes()
+    text = json.dumps(head).encode()
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(struct.pack('<Q', len(text)) + text + data)
+    path.parent.chmod(0o755)
+    path.chmod(0o644)
+
+
+def put_shards(model, metadata=None):
+    """Three shards with a tensor each; the index names one in a directory."""
+    shards = {'a': 'model-1.safetensors', 'b': 'model-2.safetensors', 'c': 'deep/model-3.safetensors'}
+    for name, file in shards.items():
+        put_tensors(model / file, {name: W}, metadata if name == 'b' else None)
+    (model / 'model.safetensors.index.json').write_text(json.dumps({'weight_map': shards}))
+    return {name: model / file for name, file in shards.items()}
+
+
+def seen_by_other(m, names='abc'):
+    """The tensors of which another user reads values, by all names that show them."""
+    paths = {n: [m / f'{n}.npy', m / f'{n}.json', m / f'{n}[0:2].npy'] for n in names}
+    got = may_read('other', sum(paths.values(), [m / '.safetensors', m / '.json']))
+    paths[' all'] = [m / '.safetensors', m / '.json']
+    return ''.join(n for n in paths if any(got[str(p)] for p in paths[n]))
+
+
+def test_each_shard_decides_for_its_tensors(mount, top):
+    """Modes, owners and directories, before the mount and after it; a file that is not of the model decides nothing."""
+    file = put_shards(top / 'model')
+    (top / 'model/notes.txt').write_text('')
+    (top / 'model/notes.txt').chmod(0o600)
+    file['b'].chmod(0o600)
+    m = mount(top / 'model', 'allow_other', allow_errors=True)
+    assert seen_by_other(m) == 'ac' and (m / 'b.npy').stat().st_mode & 0o777 == 0o400
+    file['c'].parent.chmod(0o700)
+    mounts.wait_for(lambda: seen_by_other(m) == 'a')
+    file['c'].parent.chmod(0o755)
+    os.chown(file['b'], ALICE, ALICE)
+    mounts.wait_for(lambda: seen_by_other(m) == 'ac')
+    assert (m / 'b.npy').stat().st_uid == ALICE and may_read('owner', [m / 'b.npy']) == {str(m / 'b.npy'): True}
+    file['b'].chmod(0o644)
+    mounts.wait_for(lambda: seen_by_other(m) == 'abc all')
+    file['a'].chmod(0o600)
+    mounts.wait_for(lambda: seen_by_other(m) == 'bc')
+    file['a'].chmod(0o644)
+    (top / 'model/model.safetensors.index.json').chmod(0o600)
+    mounts.wait_for(lambda: seen_by_other(m) == '')
+
+
+def test_what_a_header_says_is_for_those_who_may_read_it(mount, top):
+    """Custom metadata belong to the whole model."""
+    file = put_shards(top / 'model', {'note': 'secret'})
+    m = mount(top / 'model', 'allow_other', allow_errors=True)
+    says = [f'{m.path}?user.pytree.custom_metadata', m / 'a.npy']
+    assert all(may_read('other', says).values())
+    file['b'].chmod(0o600)
+    mounts.wait_for(lambda: not any(may_read('other', says).values()))
+
+
+def test_a_computed_leaf_is_for_those_who_may_read_what_it_is_of(mount, source, top):
+    (top / 'rules.json').write_text(json.dumps(
+        {'rules': [{'key': k, 'original_key': o, 'value_fn': 'add(1.0)'} for k, o in ('xw', 'yb')]}))
+    m = mount(source / '7/default', 'allow_other', f'transforms={top}/rules.json', allow_errors=True)
+    assert may_read('other', [m / 'x.npy', m / 'y.npy']) == {str(m / 'x.npy'): False, str(m / 'y.npy'): True}
+
+
+@pytest.mark.parametrize('form', ['directory', 'file', 'shards'])
+def test_tensors_behind_links_of_the_hub_are_as_safe(program, mount, top, form):
+    """A mount that may follow none is an error; a blob that is closed later is closed in the mount."""
+    put_shards(top / 'model') if form == 'shards' else put_tensors(top / 'model/model.safetensors', dict.fromkeys('abc', W))
+    rev = hub.snapshot(top / 'model', top / 'cache')
+    blobs, source = rev.parent.parent / 'blobs', rev / 'model.safetensors' if form == 'file' else rev
+    blob = next(p for p in blobs.iterdir() if p.stat().st_size > W.nbytes)
+    (top / 'm').mkdir()
+    for what, closed in ((blobs, lambda: blobs.chmod(0o700)), (blob, lambda: os.chown(blob, ALICE, ALICE))):
+        closed()
+        r = subprocess.run([program, 'mount', '-o', 'allow_other', source, top / 'm'], capture_output=True, text=True)
+        assert r.returncode and 'chmod a+x blobs' in r.stderr and 'cp -rL' in r.stderr
+        blobs.chmod(0o755)
+        os.chown(blob, 0, 0)
+    m = mount(source, 'allow_other', allow_errors=True)
+    assert seen_by_other(m) == 'abc all'
+    blobs.chmod(0o700)
+    mounts.wait_for(lambda: as_user('other', 'grep', '-lc', '', m / 'a.npy', m / 'a.json', m / '.safetensors', m / '.json').stdout == '')
+
+
+def test_a_mount_says_which_links_it_will_not_follow(program, top, source):
+    """Of a root in the cache of the hub, where a step is opened later."""
+    root = hub.snapshot(source, top / 'cache')
+    (root.parent.parent / 'blobs').chmod(0o700)
+    (top / 'm').mkdir()
+    r = subprocess.run([program, 'mount', '-o', 'allow_other', root, top / 'm'], capture_output=True, text=True)
+    subprocess.run([program, 'umount', top / 'm'], check=not r.returncode)
+    assert len(r.stderr.splitlines()) == 1 and 'chmod a+x blobs' in r.stderr and 'cp -rL' in r.stderr, r.stderr
+
+
 # The readable ones of `paths` that do not belong to the maker of the links: names in his directories, his copy of `_METADATA`.
 LEAKS = '''
 import json, os, sys

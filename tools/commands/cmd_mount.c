@@ -270,6 +270,7 @@ static int run_mount(struct cmd_args *a)
 		return r;
 	if (!m.fuse_options)
 		return -ENOMEM;
+	o->for_others = fs_has_option(m.fuse_options, "allow_other");
 	if (cmd_flag(a, "mpi"))
 		return run_rank(a, &m);
 	r = check_mountpoint(o, m.mountpoint);
