@@ -204,8 +204,11 @@ static int find_step(const char *path, size_t at, const struct options *o, char 
 	const struct span typed = span_of(path + at, strcspn(path + at, "/"));
 	auto_free char *root = at ? span_dup_str(span_of(path, at)) : strdup("./"), *step = NULL;
 	auto_of(ckpt) struct ckpt *ckpt = NULL;
-	int r = root ? ns_ckpt(root, o, &ckpt) : fail(-ENOMEM, "cannot open '%s'", path);
+	struct options above = *o;
+	int r;
 
+	above.is_above = true;
+	r = root ? ns_ckpt(root, &above, &ckpt) : fail(-ENOMEM, "cannot open '%s'", path);
 	if (r >= 0 && ckpt->shape == SHAPE_ROOT)
 		r = step_meant(ckpt->source, typed, ckpt_needs_marker(ckpt), &step);
 	if (r < 0 || !step)

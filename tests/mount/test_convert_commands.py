@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """save, export, convert, merge, commit and abort as commands: options, names, formats, exit status, paths in a mount."""
 
+import io
 import json
 import os
 import pathlib
@@ -530,3 +531,15 @@ def test_metadata_of_every_directory(run, tmp_path):
             f.write(b'{')
     r = run(*words, '--force', ok=False, **limit)
     assert r.returncode == 1 and re.search("_METADATA'.*(may have 1024 MiB in all|does not fit in memory)", r.stderr), r.stderr
+
+
+@pytest.mark.parametrize('names', [('w', 'w.npy'), ('a', 'a.b')], ids=str)
+def test_a_tensor_with_the_name_of_another_and_more(run, tmp_path, names):
+    """Dots split names; docs/huggingface.md has the option that leaves them whole."""
+    from safetensors.numpy import save_file
+    save_file({name: np.full(2 + i, i, np.float32) for i, name in enumerate(names)}, tmp_path / 'm.safetensors')
+    r = run('convert', tmp_path / 'm.safetensors', tmp_path / 'out', ok=False)
+    assert r.returncode == 1 and f"is the second leaf of key '{names[0]}'" in r.stderr and not (tmp_path / 'out').exists()
+    run('convert', '-o', 'safetensors_separator=/', tmp_path / 'm.safetensors', tmp_path / 'out')
+    for i, name in enumerate(names):
+        assert np.load(io.BytesIO(run('cat', tmp_path / f'out/{name}.npy', text=False).stdout)).tolist() == [i] * (2 + i)

@@ -155,6 +155,20 @@ def test_a_checkpoint_with_a_number_in_its_name_makes_no_rule(run, tmp_path, the
         assert "must end in '_'" in run('save', there, f'run/checkpoints/{name}', ok=False, cwd=tmp_path).stderr
 
 
+def test_one_level_too_high_beside_another_model(run, tmp_path):
+    """Only of what is named is said that another model is beside it."""
+    run('convert', SAMPLE / '1500/state', tmp_path / 'model_1')
+    run('export', SAMPLE / '1500/state/params', tmp_path / 'model.safetensors')
+    shutil.copytree(SAMPLE, tmp_path / 'run/checkpoints')
+    for words in (['verify', 'run'], ['gc', 'run'], ['gc', '--json', 'run'], ['ls', 'run'], ['save', 'run', 'x/1'], ['convert', 'run', 'x'], ['stats', 'run']):
+        r = run(*words, ok=False, cwd=tmp_path)
+        assert r.returncode and r.stderr.strip() == "pytreefs: 'run' is not a checkpoint, but 'run/checkpoints' has steps", (words, r.stderr)
+    for words in (['gc', '1'], ['merge', '1'], ['gc', 'model_001']):
+        assert 'another model' not in run(*words, ok=False, cwd=tmp_path).stderr
+    assert "'.' is read as the root in it; another model" in run('verify', '.', cwd=tmp_path).stderr
+    assert run('gc', 'run/checkpoints', cwd=tmp_path).stdout == '0 removed, 0 B\n'
+
+
 @pytest.mark.parametrize('left', ['7', 'step_9', '_METADATA', '_CHECKPOINT_METADATA', 'manifest.ocdbt', 'checkpoint', 'model.safetensors'])
 def test_what_a_stranger_left_above_changes_nothing(run, tmp_path, left):
     """A directory of something else ends the search above it: for what is read, and for what is written."""

@@ -208,6 +208,15 @@ def test_round_trips_of_a_leaf(run, root, name, most):
     assert len(set(asked)) == len(asked), str(trips)
 
 
+def test_a_link_with_a_query(run, tmp_path):
+    """As a hub's page copies it."""
+    save_file({'w': np.arange(3.0)}, tmp_path / 'model.safetensors')
+    with servers.faulty(tmp_path) as url:
+        for command in (['ls'], ['cat'], ['info'], ['stats'], ['verify'], ['convert', '--only', 'w']):
+            r = run(*command, f'{url}/model.safetensors?download=true', *([tmp_path / 'out'] if command[0] == 'convert' else []), ok=False)
+            assert r.returncode and f"no such name: is '{url}/model.safetensors' meant?" in r.stderr, (command, r.stderr)
+
+
 def test_requests_for_a_leaf_of_a_model(run, tmp_path):
     """Of safetensors files: the directory is found once, and its index and each header are read once, however deep the name of the leaf is."""
     model = tmp_path / 'root/model'

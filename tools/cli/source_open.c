@@ -451,6 +451,19 @@ static int open_file_of(struct cmd_args *a, const char *path, bool is_bytes, str
 	return MIN(r, 0);
 }
 
+int source_fail_query(const char *path, int r)
+{
+	const char *query = strncmp(path, "http", 4) || !path_is_url(path) ? NULL :
+									     strchr(path, '?');
+
+	if (!query || (r != -ENOENT && r != -EINVAL))
+		return r;
+	return fail(r,
+		    "'%s': the query of a URL is not sent, and there is no such name: is '%.*s' "
+		    "meant?",
+		    path, (int)(query - path), path);
+}
+
 static int open_file(struct cmd_args *a, const char *path, bool is_bytes, struct source *ret)
 {
 	auto_url_search search = { 0 };
@@ -459,7 +472,7 @@ static int open_file(struct cmd_args *a, const char *path, bool is_bytes, struct
 	a->options.search = &search;
 	r = open_file_of(a, path, is_bytes, ret);
 	a->options.search = NULL;
-	return r;
+	return source_fail_query(path, r);
 }
 
 int source_open_file(struct cmd_args *a, const char *path, struct source *ret)

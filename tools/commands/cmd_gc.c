@@ -12,6 +12,7 @@
 #include "core/base/path.h"
 #include "core/commit/gc.h"
 #include "core/remote/upload/step_upload.h"
+#include "core/step/detect.h"
 #include "handlers/namespace/ns.h"
 #include "tools/cli/cmd.h"
 
@@ -131,6 +132,18 @@ static int collect_url(struct cmd_args *a, const struct gc_opts *o)
 	return step_uploads_remove(a->arg[0], &opts, &gc);
 }
 
+/* Nothing was found: is it a checkpoint? If not, its steps may be in a directory of it. */
+static int check_source(const struct options *o, struct io_dir *source)
+{
+	enum shape shape;
+	int r = detect_shape(source, ".", o->todelete, &shape);
+
+	if (r == -EINVAL)
+		return r;
+	err_clear();
+	return 0;
+}
+
 static int collect(struct cmd_args *a, const struct gc_opts *o)
 {
 	auto_of(io_dir) struct io_dir *source = NULL;
@@ -147,6 +160,8 @@ static int collect(struct cmd_args *a, const struct gc_opts *o)
 		return r;
 	r = io_dir_open(io, path, &source);
 	r = r < 0 ? source_fail_part(a, a->arg[0], r) : gc_run(source, o);
+	if (r >= 0 && ((const struct gc *)o->arg)->shown == 0)
+		r = check_source(&a->options, source);
 	io_dir_close(take(source));
 	io_engine_close(io);
 	return r;

@@ -263,7 +263,9 @@ static bool is_item_of_a_step(struct cmd_args *a, const char *path)
 		return false;
 	*slash = '\0';
 	err_save(-EINVAL, &why);
+	a->options.is_above = true;
 	found = ns_ckpt(real, &a->options, &ckpt) >= 0 && ckpt->shape == SHAPE_STEP;
+	a->options.is_above = false;
 	err_restore(&why);
 	return found;
 }
@@ -281,7 +283,7 @@ static int open_whole_file(struct cmd_args *a, int r, struct ckpt **ret, char **
 	err_save(r, &why);
 	found = source_open_safetensors(a, a->arg[0], &s);
 	if (found <= 0)
-		return found < 0 ? found : err_restore(&why);
+		return found < 0 ? source_fail_query(a->arg[0], found) : err_restore(&why);
 	if (!ckpt_is_file(s.ns->ckpt) || item_is_safetensors(s.ns->ckpt->only_item))
 		return fail(-EINVAL,
 			    "'%s' is not a checkpoint: safetensors has no checksums; its header is "
