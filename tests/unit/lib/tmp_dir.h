@@ -23,8 +23,12 @@
 #define TMP_DIR_MAX 64
 #define TMP_DIR_ROOM (512u << 20) /* more than any test writes */
 
-/* A new directory on the disk, for tests of calls to it. 0, or -1: a cmocka setup may return it. */
-static inline int tmp_dir_make_on_disk(char path[TMP_DIR_MAX], const char *test)
+/*
+ * A new directory on the disk, for tests of calls to it. 0, or -1: a cmocka setup may return it.
+ * With a sanitizer the compiler sees checks for NULL, and warns of it.
+ */
+__attribute__((nonnull)) static inline int tmp_dir_make_on_disk(char path[TMP_DIR_MAX],
+								const char *test)
 {
 	snprintf(path, TMP_DIR_MAX, "/tmp/%s.XXXXXX", test);
 	return mkdtemp(path) ? 0 : -1;
