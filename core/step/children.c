@@ -8,6 +8,7 @@
 
 #include "core/base/array.h"
 #include "core/base/err.h"
+#include "core/base/log.h"
 #include "core/base/path.h"
 
 static int add_child(void *arg, const char *name, unsigned char type)
@@ -65,12 +66,16 @@ bool children_has(const struct children *c, const char *name, bool is_dir)
 unsigned char child_type(struct io_dir *dir, const char *path, unsigned char type)
 {
 	struct stat st;
+	int r;
 
 	if (type == DT_DIR || type == DT_REG)
 		return type;
-	if (io_stat(dir, path, &st) < 0) {
-		err_clear();
+	r = io_stat(dir, path, &st);
+	/* A link that is not followed does not count as absent. */
+	if (r == -EUCLEAN)
+		log_warn("%s", err_text(r));
+	err_clear();
+	if (r < 0)
 		return DT_UNKNOWN;
-	}
 	return S_ISDIR(st.st_mode) ? DT_DIR : S_ISREG(st.st_mode) ? DT_REG : DT_UNKNOWN;
 }

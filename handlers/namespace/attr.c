@@ -357,6 +357,9 @@ static int step_custom(const struct subject *s, struct buf *ret)
 	if (r >= 0 && !user_may(&a, 04))
 		return fail(-EACCES, "'_CHECKPOINT_METADATA' of '%s' is not yours to read",
 			    s->node->name);
+	/* A link that is not followed. */
+	if (r == -EUCLEAN)
+		return r;
 	if (r >= 0)
 		r = node_step_custom(s->node, ret);
 	err_clear();
@@ -476,6 +479,11 @@ static int list_attrs(const struct attr *attrs, size_t n, const struct subject *
 		    attrs[i].print != step_logical && attrs[i].print != step_stored &&
 		    attrs[i].print != step_leaf_count)
 			r = attrs[i].print(s, &value);
+		/* It exists, but its link is not followed; the others are listed. */
+		if (r == -EUCLEAN && attrs[i].print == step_custom) {
+			err_clear();
+			r = 0;
+		}
 		/*
 		 * Do not list values that are too large for the kernel: copying programs would fail
 		 * on them.

@@ -9,6 +9,7 @@
 #include <dirent.h>
 
 #include "core/base/err.h"
+#include "core/base/log.h"
 #include "core/base/path.h"
 #include "core/step/item_others.h"
 #include "core/step/step.h"
@@ -220,8 +221,9 @@ static int dir_list(struct node *n, struct listing *ret)
 		/* The file may exist. */
 		else if (err_is_transient(there))
 			r = there;
-		else
-			err_clear();
+		else if (there == -EUCLEAN)
+			log_warn("%s", err_text(there));
+		err_clear();
 	}
 	if (r >= 0)
 		r = list_others(d, ret);

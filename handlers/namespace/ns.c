@@ -24,6 +24,7 @@
 #include "handlers/job/job_driver.h"
 #include "handlers/namespace/watch.h"
 
+#define LOOK_MOST 1000 /* names in a directory that are looked at in search of a link */
 #define REFUSED_MAX 64 /* number of items and views whose errors are remembered */
 
 bool ns_is_same(struct ns *ns, const char *path, const struct file_id *id)
@@ -280,6 +281,7 @@ void ns_warn_if_empty(const struct ns *ns)
 /* The first directory in a listing, and the first link. */
 struct first_names {
 	struct buf dir, link;
+	unsigned seen;
 };
 
 static int take_first(void *arg, const char *name, unsigned char type)
@@ -288,7 +290,7 @@ static int take_first(void *arg, const char *name, unsigned char type)
 	struct buf *to = type == DT_LNK ? &f->link : type == DT_DIR ? &f->dir : NULL;
 	int r = to && !to->n && name[0] != '.' ? buf_add(to, name, strlen(name) + 1) : 0;
 
-	return r < 0 ? r : f->link.n > 0;
+	return r < 0 ? r : f->link.n > 0 || ++f->seen == LOOK_MOST;
 }
 
 /* Find the first link in a directory, or else in the first one of those in it: 1, or 0. */
@@ -315,7 +317,7 @@ void ns_warn_of_links(const struct ns *ns)
 	auto_free char *path = NULL;
 	struct stat st;
 
-	if (!ns->options->for_others || io_dir_blobs(source) < 0)
+	if (source->fd < 0 || ckpt_is_file(ns->ckpt))
 		return;
 	/* A step, an item and the directories of leaves are below a root. */
 	if (first_link(source, ".", 4, &path) > 0 && io_stat(source, path, &st) == -EUCLEAN)

@@ -96,10 +96,7 @@ int ns_open(const char *source, const struct options *options, struct ns **ret);
  * shape=root says, which avoids the warning; more often the path is wrong, or a disk is missing.
  */
 void ns_warn_if_empty(const struct ns *ns);
-/*
- * Warn of the first link in a snapshot of a hub if a mount for other users will not follow it: all
- * others are probably like it.
- */
+/* Warn of the first link in a local SOURCE if it will not be followed: others may be like it. */
 void ns_warn_of_links(const struct ns *ns);
 /* Warn about a file system that does not promise what a commit needs (draft_uploads_remark()). */
 void ns_warn_of_bucket(const struct ns *ns);

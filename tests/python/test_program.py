@@ -32,6 +32,35 @@ def mounts_below(path):
         return [line.split()[4] for line in f if line.split()[4].startswith(str(path))]
 
 
+# ---- links that are not followed ----
+
+def test_a_link_that_is_not_followed_is_said(tmp_path):
+    """Of a step with such metadata, and of a copy that is made of links: no function or command takes them for absent."""
+    root, links = tmp_path / 'root', tmp_path / 'links'
+    pytreefs.save(root / '7', {'w': np.arange(3)}, metadata={'a': 1})
+    subprocess.run(['cp', '-rs', root, links], check=True)
+    (root / '7/_CHECKPOINT_METADATA').rename(tmp_path / 'gone')
+    (root / '7/_CHECKPOINT_METADATA').symlink_to('../../gone')
+    said = "_CHECKPOINT_METADATA' leads out of"
+    with pytest.raises(OSError, match=said):
+        pytreefs.open(root / '7').metadata
+    with pytest.warns(UserWarning, match=said):
+        assert np.array_equal(pytreefs.load(root / '7')['w'], np.arange(3))
+    program = os.environ['PYTREEFS_PROGRAM']
+    for words in (['ls', root / '7'], ['tree', root], ['info', root], ['info', root / '7'], ['verify', root], ['convert', root / '7', tmp_path / 'out/7'],
+                  ['ls', links / '7'], ['info', links], ['tree', links]):
+        r = subprocess.run([program, *words], capture_output=True, text=True, check=False)
+        assert said in r.stderr + (r.stdout if words[0] == 'verify' else ''), (words, r.stderr)
+    m = mounts.Mount(program, root, tmp_path / 'mnt', tmp_path / 'log')
+    try:
+        assert any(said in line for line in m.log_lines())
+        assert 'user.pytree.leaf_count' in os.listxattr(m / '7')
+        with pytest.raises(OSError):
+            os.getxattr(m / '7', 'user.pytree.custom_metadata')
+    finally:
+        m.unmount()
+
+
 # ---- mount ----
 
 def test_a_mount_for_a_block():

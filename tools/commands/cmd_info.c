@@ -324,6 +324,7 @@ static int describe(struct cmd_args *a, struct source *s, struct buf *out, struc
 		add_number(out, json, "blocks", (uint64_t)st.st_blocks);
 	}
 	if (s->node == s->ns->root && s->ns->ckpt->shape == SHAPE_ROOT) {
+		ns_warn_of_links(s->ns);
 		r = add_steps(out, json, s->ns);
 		if (r < 0)
 			return r;
