@@ -439,8 +439,7 @@ static int fail_not_checkpoint(const struct children *c, const char *path)
 	if (file && item_is_safetensors(file))
 		return fail(-EINVAL, "'%s' has .safetensors files, and no checkpoint", path);
 	if (file)
-		return fail(-EINVAL, "'%s' is not a checkpoint, but '%s%s%s' is read by its name",
-			    path, path, span_ends(span_str(path), span_str("/")) ? "" : "/", file);
+		return detect_fail_file(c, path, file);
 	return fail(-EINVAL,
 		    "'%s' is not a checkpoint: no steps, no _CHECKPOINT_METADATA, no _METADATA, "
 		    "no manifest.ocdbt and no arrays in it%s%s%s",

@@ -8,8 +8,10 @@
 #include "core/base/json.h"
 #include "core/base/limits.h"
 #include "core/base/path.h"
+#include "core/step/item_safetensors.h"
 #include "core/step/step_name.h"
 
+#define FLAX_INDEX "flax_model.msgpack.index.json"
 #define DIRECTORIES_MAX 1000 /* looked into below one directory in search of arrays */
 
 /* Whether a file of Orbax says that the directory is an item or a step. */
@@ -193,4 +195,20 @@ int detect_holds_arrays(const struct children *c)
 	int r = search_children(c, 0, &n_left);
 
 	return r < 0 ? r : r == FOUND_ARRAY;
+}
+
+int detect_fail_file(const struct children *c, const char *path, const char *file)
+{
+	unsigned stem, width, n = item_shards_of(file, &stem, &width);
+	const char *slash = span_ends(span_str(path), span_str("/")) ? "" : "/";
+
+	if (n < 2)
+		return fail(-EINVAL, "'%s' is not a checkpoint, but '%s%s%s' is read by its name",
+			    path, path, slash, file);
+	return fail(
+		-EINVAL,
+		"'%s' is not a checkpoint, but the %u shards of a model of flax%s: one ('%s') is "
+		"read by its name, and docs/huggingface.md joins them",
+		path, n, children_has(c, FLAX_INDEX, false) ? " with its index " FLAX_INDEX : "",
+		file);
 }

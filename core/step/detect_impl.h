@@ -31,5 +31,7 @@ int detect_is_hierarchy(const struct children *c);
  * does jax's array serialization store a tree.
  */
 int detect_holds_arrays(const struct children *c);
+/* The error of a directory at `path` with a file of flax that is not a checkpoint. */
+int detect_fail_file(const struct children *c, const char *path, const char *file);
 
 #endif

@@ -16,6 +16,8 @@ int item_read_tree(struct item *item);
 int item_tree_of_names(struct item *item);
 /* Log what is to be said of the item's tree, and keep it as item->remark. */
 int item_remark(struct item *item, const char *text);
+/* The same if the item is a file that is one of several by its name. */
+int item_remark_shard(struct item *item);
 /* The same for a flax checkpoint: everything is in the file `name` in the item's directory. */
 int item_read_file(struct item *item, const char *name);
 /* The same for the only item of a ckpt with `safetensors`. */

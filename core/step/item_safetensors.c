@@ -238,8 +238,7 @@ static int open_shard(struct item *item, struct shard *s)
 	return r < 0 ? err_at(r, "'%s'", s->name) : 0;
 }
 
-/* Parse the end of "model-00001-of-00002.safetensors": the number of such files, or 0. */
-static unsigned shards_of(const char *name, unsigned *ret_stem, unsigned *ret_width)
+unsigned item_shards_of(const char *name, unsigned *ret_stem, unsigned *ret_width)
 {
 	unsigned k, n;
 	int stem = -1, from = -1, to = -1, end = -1;
@@ -250,12 +249,26 @@ static unsigned shards_of(const char *name, unsigned *ret_stem, unsigned *ret_wi
 	while (at > name && at[-1] >= '0' && at[-1] <= '9')
 		at--;
 	stem = (int)(at - name);
-	if (sscanf(at, "%9u%n-of-%n%9u%n.safetensors", &k, &from, &to, &n, &end) != 2 ||
-	    strcmp(at + end, ".safetensors") != 0 || end - to != from)
+	if (sscanf(at, "%9u%n-of-%n%9u%n", &k, &from, &to, &n, &end) != 2 || at[end] != '.' ||
+	    !item_is_whole_file(name) || end - to != from)
 		return 0;
 	*ret_stem = (unsigned)stem;
 	*ret_width = (unsigned)from;
 	return n;
+}
+
+int item_remark_shard(struct item *item)
+{
+	const char *slash = strrchr(item->path, '/'), *name = slash ? slash + 1 : item->path;
+	unsigned stem, width, n = item_shards_of(name, &stem, &width);
+	auto_free char *text = NULL;
+
+	if (n < 2)
+		return 0;
+	text = str_fmt("is one of %u shards: the others have the rest of the model%s", n,
+		       item_is_safetensors(name) ? " (name their directory)" :
+						   " (docs/huggingface.md joins them)");
+	return text ? item_remark(item, text) : fail(-ENOMEM, "cannot open '%s'", item->path);
 }
 
 /* A file that is called the first of two has a second one. */
@@ -264,7 +277,7 @@ static int check_numbered(struct shards *s)
 	unsigned stem = 0, width = 0;
 
 	for (size_t i = 0; i < s->n; i++) {
-		unsigned n = shards_of(s->shard[i].name, &stem, &width);
+		unsigned n = item_shards_of(s->shard[i].name, &stem, &width);
 
 		for (unsigned k = 1; k <= n; k++) {
 			auto_free char *name = str_fmt("%.*s%0*u-of-%0*u.safetensors", (int)stem,
@@ -523,5 +536,6 @@ int item_read_safetensors(struct item *item, const char *path)
 	if (r < 0)
 		return r;
 	kv_mem_meter(item->kv);
-	return read_item(item, path, &s, &x);
+	r = read_item(item, path, &s, &x);
+	return r < 0 || !item->is_file ? r : item_remark_shard(item);
 }

@@ -31,6 +31,11 @@ static inline bool item_is_whole_file(const char *path)
 	return item_is_safetensors(path) || item_ends_with(path, ".msgpack");
 }
 
+/*
+ * Parse the end of a file's name, "model-00001-of-00002.safetensors": the number of such files, or
+ * 0; with the length of what is before the first number, and of the numbers.
+ */
+unsigned item_shards_of(const char *name, unsigned *ret_stem, unsigned *ret_width);
 struct io_dir;
 /*
  * Append the names of the files of a model in a directory, each followed by a NUL, in their order:

@@ -128,7 +128,9 @@ int item_read_file(struct item *item, const char *name)
 	if (r == 0)
 		return fail(-ENOENT, "'%s' went away", name);
 	item->is_aggregate = true;
-	return r < 0 ? r : tree_parse_aggregate(item->aggregate_text.text, name, &item->tree);
+	if (r >= 0)
+		r = tree_parse_aggregate(item->aggregate_text.text, name, &item->tree);
+	return r < 0 || !item->ckpt->only_item ? r : item_remark_shard(item);
 }
 
 /*

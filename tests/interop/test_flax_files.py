@@ -9,6 +9,7 @@ import flax.serialization
 import ml_dtypes
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from lib import objects
 
@@ -97,3 +98,28 @@ def test_shards_become_one_step(run, tmp_path):
     pytreefs.save(tmp_path / 'ckpts/1', flat, separator='/')
     (tmp_path / 'whole.msgpack').write_bytes(flax.serialization.msgpack_serialize(TREE))
     assert '3 the same, 0 differences' in run('diff', tmp_path / 'whole.msgpack', tmp_path / 'ckpts/1').stdout
+
+
+def test_a_shard_says_that_it_is_one(run, program, tmp_path):
+    """By its name, of flax and of safetensors: on stderr, at the mount and in its log, and as a warning. Their directory names no single one."""
+    fsh, st = tmp_path / 'fsh', tmp_path / 'st'
+    fsh.mkdir()
+    st.mkdir()
+    for i, (name, tree) in enumerate(TREE.items()):
+        (fsh / f'flax_model-0000{i + 1}-of-00002.msgpack').write_bytes(flax.serialization.msgpack_serialize({name: tree}))
+        safetensors.numpy.save_file({name: np.arange(3)}, st / f'model-0000{i + 1}-of-00002.safetensors')
+    (fsh / 'flax_model.msgpack.index.json').write_text('{"weight_map": {}}')
+    (tmp_path / 'mnt').mkdir()
+    for shard in (fsh / 'flax_model-00001-of-00002.msgpack', st / 'model-00001-of-00002.safetensors'):
+        said = f"'{shard.name}' is one of 2 shards"
+        for words in (['ls', shard], ['stats', shard], ['convert', shard, tmp_path / f'out{shard.suffix}/1']):
+            assert said in run(*words).stderr, words
+        r = subprocess.run([program, 'mount', shard, tmp_path / 'mnt'], capture_output=True, text=True, check=True)
+        log = (tmp_path / 'mnt/.pytreefs/log').read_text()
+        subprocess.run([program, 'umount', tmp_path / 'mnt'], check=True)
+        assert said in r.stderr and said in log
+        with pytest.warns(UserWarning, match='is one of 2 shards'):
+            pytreefs.load(shard)
+    assert 'shards' not in run('ls', st).stderr
+    r = run('ls', fsh, ok=False)
+    assert r.returncode and 'the 2 shards' in r.stderr and 'flax_model.msgpack.index.json' in r.stderr and 'docs/huggingface.md' in r.stderr

@@ -143,7 +143,7 @@ def test_by_url(vendors, models, mount, run, program, tmp_path):
             assert r.returncode == 1 and 'none' in r.stderr, r.stderr
             with pytest.raises(mounts.MountError):
                 mount(f'{url}/{name}')
-        assert 'safetensors has no checksums' in run('verify', f'{url}/sharded', ok=False).stderr
+        assert 'is not verified: safetensors has no checksums' in run('verify', f'{url}/sharded', ok=False).stderr
 
 
 def test_a_web_server_that_cannot_list(vendors, models, mount, run):

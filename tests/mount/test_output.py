@@ -72,7 +72,7 @@ def test_a_path_inside_the_checkpoint_one_stands_in(run):
 
 def test_a_file_that_is_not_a_checkpoint_is_not_said_to_be_absent(run, tmp_path):
     for name, why in (('model.dat', 'exists, but is not part of a checkpoint'), ('model.pt', 'is not read: files of PyTorch are programs')):
-        (tmp_path / name).write_bytes(b'PK')
+        (tmp_path / name).write_bytes(b'PK' if name.endswith('.dat') else b'\x80\x02}q\x00.')
         for words in (['ls', name], ['cat', name], ['save', name, 'root/1'], ['convert', name, 'out']):
             r = run(*words, ok=False, cwd=tmp_path)
             assert r.returncode == 1 and f"'{name}' {why}" in r.stderr, r.stderr
@@ -84,6 +84,21 @@ def test_a_file_that_is_not_a_checkpoint_is_not_said_to_be_absent(run, tmp_path)
         for words in (['tree', name], ['save', name, 'root/1'], ['convert', name, 'out']):
             r = run(*words, ok=False, cwd=tmp_path)
             assert r.returncode == 1 and 'nor named as a file of arrays is (.safetensors, .msgpack)' in r.stderr, r.stderr
+
+
+def test_what_a_file_begins_with_says_what_it_is(run, tmp_path):
+    """Under a name that PyTorch's users give; a link with the right ending is read."""
+    head = b'{"a":{"dtype":"I8","shape":[1],"data_offsets":[0,1]}}'
+    for name, data, ending in (('weights.ckpt', b'\x81\xa1a\x01', '.msgpack'), ('model.bin', len(head).to_bytes(8, 'little') + head + b'7', '.safetensors')):
+        (tmp_path / name).write_bytes(data)
+        for words in (['ls', name], ['save', name, 'root/1'], ['convert', name, 'out']):
+            r = run(*words, ok=False, cwd=tmp_path)
+            assert r.returncode == 1 and f"'{name}' begins as" in r.stderr and f'ends in {ending}' in r.stderr, r.stderr
+        (tmp_path / ('right' + ending)).symlink_to(name)
+        assert run('ls', 'right' + ending, cwd=tmp_path).stdout.split() == ['a.npy' if ending == '.safetensors' else 'a.json']
+    (tmp_path / 'other.pt').write_bytes(b'text')
+    r = run('ls', 'other.pt', ok=False, cwd=tmp_path)
+    assert r.returncode == 1 and 'does not begin as such' in r.stderr and 'programs' not in r.stderr
 
 
 def test_the_index_of_a_model_is_called_that(run, tmp_path):

@@ -34,6 +34,52 @@ static bool is_numpy(const char *path)
 	       span_ends(span_str(path), span_str(".npy"));
 }
 
+/* The format that the first bytes of a file tell, and its extension; NULL: pickle has none. */
+static const char *format_of(const char *path, const char **ret_extension)
+{
+	uint8_t b[9] = { 0 };
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	ssize_t n = fd < 0 ? -1 : pread(fd, b, sizeof(b), 0);
+
+	if (fd >= 0)
+		close(fd);
+	*ret_extension = NULL;
+	if (n >= 2 && ((b[0] == 'P' && b[1] == 'K') || (b[0] == 0x80 && b[1] >= 2 && b[1] <= 5)))
+		return "pickle";
+	/* The length of a header, which is an object. */
+	if (n == sizeof(b) && b[8] == '{' && !b[4] && !b[5] && !b[6] && !b[7]) {
+		*ret_extension = ".safetensors";
+		return "safetensors";
+	}
+	/* A map of msgpack: with up to 15 members, or with a count of 16 or 32 bits. */
+	if (n >= 2 && ((b[0] > 0x80 && b[0] <= 0x8f) || b[0] == 0xde || b[0] == 0xdf)) {
+		*ret_extension = ".msgpack";
+		return "flax";
+	}
+	return NULL;
+}
+
+/* The error for a file with a name as PyTorch's users give, which its contents may contradict. */
+static int fail_pickle(const char *path)
+{
+	const char *extension, *format = format_of(path, &extension);
+
+	if (extension)
+		return fail(-EINVAL,
+			    "'%s' begins as a file of %s does, which is read if its name ends in "
+			    "%s: a link will do (ln -s)",
+			    path, format, extension);
+	if (!format)
+		return fail(-EINVAL,
+			    "'%s' is not read: it has the name of a file of PyTorch (pickle), and "
+			    "does not begin as such",
+			    path);
+	return fail(-EINVAL,
+		    "'%s' is not read: files of PyTorch are programs (pickle); save its tensors "
+		    "with safetensors.torch.save_file()",
+		    path);
+}
+
 bool foreign_is_of_arrays(const char *path)
 {
 	return is_numpy(path) || is_pickle(path) ||
@@ -73,10 +119,7 @@ int foreign_fail(const char *path, const struct err_note *why)
 			    "SOME/DIRECTORY)",
 			    path, path);
 	if (stat(path, &st) == 0 && is_pickle(path))
-		return fail(-EINVAL,
-			    "'%s' is not read: files of PyTorch are programs (pickle); save its "
-			    "tensors with safetensors.torch.save_file()",
-			    path);
+		return fail_pickle(path);
 	if (stat(path, &st) < 0)
 		return fail(-ENOENT, "'%s' does not exist", path);
 	return fail(

@@ -286,7 +286,7 @@ static int open_whole_file(struct cmd_args *a, int r, struct ckpt **ret, char **
 		return found < 0 ? source_fail_query(a->arg[0], found) : err_restore(&why);
 	if (!ckpt_is_file(s.ns->ckpt) || item_is_safetensors(s.ns->ckpt->only_item))
 		return fail(-EINVAL,
-			    "'%s' is not a checkpoint: safetensors has no checksums; its header is "
+			    "'%s' is not verified: safetensors has no checksums; its header is "
 			    "right, and `pytreefs stats` reads all of it",
 			    a->arg[0]);
 	if (*s.inner)

@@ -264,11 +264,15 @@ bool input_is_foreign(const char *path)
 /* A directory of shards is complete, and agrees with its index, for whatever reads it. */
 static int check_shards(struct cmd_args *a, const char *path)
 {
+	const char *slash = strrchr(path, '/');
 	struct source src = { 0 };
+	unsigned stem, width;
 	struct stat st;
 	int r = 0;
 
-	if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+	/* One shard alone is a remark. */
+	if ((stat(path, &st) == 0 && S_ISDIR(st.st_mode)) ||
+	    item_shards_of(slash ? slash + 1 : path, &stem, &width) > 1)
 		r = source_open(a, path, &src);
 	source_close(&src);
 	return r;
