@@ -20,8 +20,6 @@
 #include "core/step/children.h"
 #include "core/step/step_name.h"
 
-#define OWN_MAX 16 /* child directories that are looked into for steps of their own */
-
 static bool has_prefix(const struct children *c, const char *prefix)
 {
 	for (size_t i = 0; i < c->n; i++)
@@ -215,7 +213,7 @@ static bool counts(const struct children *c, const struct child *ch)
 	       strcmp(ch->name, "metadata") && !is_of_flax_file(c, ch);
 }
 
-static bool has_number(const char *name)
+bool detect_has_number(const char *name)
 {
 	struct step_name n;
 
@@ -232,7 +230,7 @@ static bool has_marked_step(const struct children *c)
 	for (size_t i = 0; i < c->n && !found; i++) {
 		enum shape shape = SHAPE_UNKNOWN;
 		auto_free char *path = NULL;
-		int r = counts(c, &c->child[i]) && has_number(c->child[i].name) ?
+		int r = counts(c, &c->child[i]) && detect_has_number(c->child[i].name) ?
 				path_join(c->rel, span_str(c->child[i].name), &path) :
 				-ENOENT;
 
@@ -250,7 +248,7 @@ static int has_flax_file(const struct children *c)
 	for (size_t i = 0; i < c->n; i++) {
 		auto_free char *path = NULL;
 
-		if (c->child[i].is_dir || !has_number(c->child[i].name))
+		if (c->child[i].is_dir || !detect_has_number(c->child[i].name))
 			continue;
 		if (path_join(c->rel, span_str(c->child[i].name), &path) < 0)
 			return -ENOMEM;
@@ -272,13 +270,9 @@ static int is_root_of_marked(struct io_dir *dir, const char *rel)
 	return r;
 }
 
-/*
- * Get the path of a child directory that is a root or a step of its own, allocated: an item is
- * neither. NULL: there is none among the first ones.
- */
-static int find_own(const struct children *c, char **ret, enum shape *ret_shape)
+int detect_find_own(const struct children *c, char **ret, enum shape *ret_shape)
 {
-	unsigned n_left = OWN_MAX;
+	unsigned n_left = DETECT_OWN_MAX;
 
 	*ret = NULL;
 	for (size_t i = 0; i < c->n && n_left; i++) {
@@ -314,7 +308,7 @@ int detect_holds_steps(struct io_dir *dir, const char *rel)
 	int r = children_list(dir, rel, false, &c);
 
 	if (r >= 0)
-		r = find_own(&c, &own, &shape);
+		r = detect_find_own(&c, &own, &shape);
 	children_release(&c);
 	return r < 0 ? r : own != NULL;
 }
@@ -324,7 +318,7 @@ static int check_own(const struct children *c)
 {
 	auto_free char *own = NULL;
 	enum shape shape;
-	int r = find_own(c, &own, &shape);
+	int r = detect_find_own(c, &own, &shape);
 	const char *dir = c->dir->path;
 	bool is_here = !strcmp(dir, ".");
 
@@ -354,7 +348,8 @@ static int shape_of_root(const struct children *c, enum shape *ret)
 			enum shape shape;
 			int r;
 
-			if (!counts(c, &c->child[i]) || has_number(c->child[i].name) != (pass == 1))
+			if (!counts(c, &c->child[i]) ||
+			    detect_has_number(c->child[i].name) != (pass == 1))
 				continue;
 			r = path_join(c->rel, span_str(c->child[i].name), &path);
 			if (r >= 0)
@@ -389,7 +384,7 @@ static int holds_deleted(const struct children *c, const struct child *ch, const
 	struct stat st;
 	int r;
 
-	if (!ch->is_dir || has_number(ch->name))
+	if (!ch->is_dir || detect_has_number(ch->name))
 		return 0;
 	if (todelete && !strncmp(todelete, ch->name, n) && (!todelete[n] || todelete[n] == '/'))
 		return 1;
@@ -415,37 +410,6 @@ static int leave_out_deleted(struct children *c, const char *todelete)
 	}
 	c->n = n_retained;
 	return MIN(r, 0);
-}
-
-/* Why a directory is not a checkpoint; it may be one whose steps are elsewhere. */
-static int fail_not_checkpoint(const struct children *c, const char *path)
-{
-	const char *link = NULL, *file = NULL;
-
-	if (children_has(c, "blobs", true) && children_has(c, "snapshots", true))
-		return fail(
-			-EINVAL,
-			"'%s' is not a checkpoint, but a repository in the cache of a hub: name a "
-			"snapshot of it, '%s/snapshots/REVISION'",
-			path, path);
-	for (size_t i = 0; i < c->n; i++) {
-		const struct child *at = &c->child[i];
-
-		if (!link && at->leads_out && has_number(at->name))
-			link = at->name;
-		if (!at->is_dir && (file ? item_is_safetensors : item_is_whole_file)(at->name))
-			file = at->name;
-	}
-	if (file && item_is_safetensors(file))
-		return fail(-EINVAL, "'%s' has .safetensors files, and no checkpoint", path);
-	if (file)
-		return detect_fail_file(c, path, file);
-	return fail(-EINVAL,
-		    "'%s' is not a checkpoint: no steps, no _CHECKPOINT_METADATA, no _METADATA, "
-		    "no manifest.ocdbt and no arrays in it%s%s%s",
-		    path, link ? "; '" : "", link ? link : "",
-		    link ? "' leads out of it, and `cp -rL` makes a copy with what links lead to" :
-			   "");
 }
 
 int detect_shape(struct io_dir *dir, const char *rel, const char *todelete, enum shape *ret)
@@ -478,7 +442,7 @@ int detect_shape(struct io_dir *dir, const char *rel, const char *todelete, enum
 	if (r >= 0 && shape == SHAPE_UNKNOWN)
 		r = check_own(&c);
 	if (r >= 0 && shape == SHAPE_UNKNOWN)
-		r = fail_not_checkpoint(&c, path);
+		r = detect_fail(&c, path);
 	children_release(&c);
 	if (r < 0)
 		return r;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * detect_impl.h - directories of arrays (detect_arrays.c), for detect.c only. The functions of
- * type int return 1 or 0, or an error.
+ * detect_impl.h - directories of arrays (detect_arrays.c) and advice (detect_advice.c), for
+ * detect.c only. The functions of type int return 1 or 0, or an error.
  */
 #ifndef PYTREEFS_DETECT_IMPL_H
 #define PYTREEFS_DETECT_IMPL_H
@@ -33,5 +33,15 @@ int detect_is_hierarchy(const struct children *c);
 int detect_holds_arrays(const struct children *c);
 /* The error of a directory at `path` with a file of flax that is not a checkpoint. */
 int detect_fail_file(const struct children *c, const char *path, const char *file);
+/* Whether a name ends in a number, as those of steps. */
+bool detect_has_number(const char *name);
+/*
+ * Get the path of a child directory that is a root or a step of its own, allocated: an item is
+ * neither. NULL: there is none among the first ones.
+ */
+#define DETECT_OWN_MAX 16 /* child directories that are looked into */
+int detect_find_own(const struct children *c, char **ret, enum shape *ret_shape);
+/* The error for a directory that is not a checkpoint, which was given as path: -EINVAL. */
+int detect_fail(const struct children *c, const char *path);
 
 #endif

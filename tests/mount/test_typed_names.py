@@ -169,6 +169,25 @@ def test_one_level_too_high_beside_another_model(run, tmp_path):
     assert run('gc', 'run/checkpoints', cwd=tmp_path).stdout == '0 removed, 0 B\n'
 
 
+def test_what_lies_further_down_is_named(run, tmp_path):
+    """A directory of runs; a repository of diffusers; the snapshots of one in the cache of a hub."""
+    shutil.copytree(SAMPLE, tmp_path / 'exp/run1/checkpoints')
+    for part in ('unet', 'vae'):
+        (tmp_path / 'pipe' / part).mkdir(parents=True)
+        run('export', SAMPLE / '1500/state/params', tmp_path / 'pipe' / part / 'model.safetensors')
+    (tmp_path / 'pipe/model_index.json').write_text('{}')
+    shutil.copytree(tmp_path / 'pipe/unet', tmp_path / 'repo/snapshots/abc')
+    (tmp_path / 'repo/blobs').mkdir()
+    (tmp_path / 'docs/text').mkdir(parents=True)
+    (tmp_path / 'docs/text/a.txt').write_text('x')
+    for source, says in (('exp', "'exp' is not a checkpoint, but 'exp/run1/checkpoints' has steps"), ('pipe', " has .safetensors files"),
+                         ('repo/snapshots', "name one of them, 'repo/snapshots/abc'"), ('docs', "'docs' is not a checkpoint: no steps")):
+        for command in ('ls', 'info', 'verify', 'gc', 'stats'):
+            r = run(command, source, ok=False, cwd=tmp_path)
+            assert r.returncode and says in r.stderr, (command, r.stderr)
+    assert run('ls', 'pipe/unet', cwd=tmp_path).stdout == run('ls', 'repo/snapshots/abc', cwd=tmp_path).stdout
+
+
 @pytest.mark.parametrize('left', ['7', 'step_9', '_METADATA', '_CHECKPOINT_METADATA', 'manifest.ocdbt', 'checkpoint', 'model.safetensors'])
 def test_what_a_stranger_left_above_changes_nothing(run, tmp_path, left):
     """A directory of something else ends the search above it: for what is read, and for what is written."""
