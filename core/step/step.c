@@ -6,7 +6,6 @@
 
 #include <ctype.h>
 #include <dirent.h>
-#include <inttypes.h>
 #include <stdio.h>
 
 #include "core/base/array.h"
@@ -533,9 +532,9 @@ int step_check_new(struct io_dir *root, struct span name, bool need_marker)
 		return r;
 	return fail(-EINVAL,
 		    "'%.*s' would hide the steps of '%s', which have names like '%s': name it "
-		    "'%.*s%0*" PRIu64 "'",
+		    "'%.*s%0*llu'",
 		    SPAN_ARG(name), root->path, latest, SPAN_ARG(own.prefix),
-		    is_padded(&own) ? (int)own.digits.n : 1, to.number);
+		    is_padded(&own) ? (int)own.digits.n : 1, (unsigned long long)to.number);
 }
 
 int step_find(struct io_dir *root, struct span name, bool need_marker, bool show_tmp,
