@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A leaf is a number, a text and an array where Python expects one; handles load, pickle, and are shown in notebooks."""
 
-import collections
+import collections.abc
 import json
 import math
 import os
@@ -41,18 +41,20 @@ EXPRESSIONS = [
     "v['w'].mean(axis=0)", "v['w'].sum()", "v['w'].reshape(-1)", "np.mean(v['w'])", "np.clip(v['w'], 1, 2)", "v['s'].upper()", "v['s'].split('x')",
     "np.stack(v['same'])", "np.stack(v['same'][::-1])", "[x + 1 for x in v['layers'][1:]][0]", "len(v['layers'])", "[type(x) for x in v['pair'] if x == 1] != []",
     "20 in v['seen']", "1 in v['seen']", "'x' in v['pair']", "v['seen'] == [10, 20, 30]", "v['seen'] == [10, 20]", "sum(reversed(v['seen']))",
-    "v['seen'][np.int64(1)] + 0", "f\"{v['count']} {v['count']:03d}\"", "str(v['count'])", "'%s' % v['count']",
+    "v['seen'] == (10, 20, 30)", "v['seen'] == {0: 10, 1: 20, 2: 30}", "v['pair'] == [1, 'x']", "v['seen'].index(20)", "v['seen'].count(30)", "np.array_equal(v['seen'], [10, 20, 30])",
+    "np.mean(v['same'])", "np.asarray(v['seen'])", "collections.Counter(map(str, v['seen']))['10']", "isinstance(v['seen'], collections.abc.Mapping)",
+    "isinstance(v['pair'], collections.abc.Sequence)", "v['seen'][np.int64(1)] + 0", "f\"{v['count']} {v['count']:03d}\"", "str(v['count'])", "'%s' % v['count']",
     "len(v['s'])", "v['s'][1:]", "'ex' in v['s']", "'et' in v['s']", "''.join(reversed(list(v['s'])))", "3.0 in v['w']", "9.0 in v['w']",
 ]
 
 
 @pytest.mark.parametrize('text', EXPRESSIONS)
 def test_it_computes_as_its_value(values, text):
-    want, got = (eval(text, {'np': np, 'math': math, 'v': v}) for v in (VALUES, values))
+    want, got = (eval(text, {'np': np, 'math': math, 'collections': collections, 'v': v}) for v in (VALUES, values))
     assert type(got) is type(want) and np.array_equal(got, want) and getattr(got, 'dtype', None) == getattr(want, 'dtype', None), (got, want)
 
 
-@pytest.mark.parametrize('text', ["v['s'] + 1", "v['none'] + 1", "hash(v['w'])", "bool(v['w'])", "range(v['x'])", "f\"{v['n']:q}\"", "iter(v['n'])", "v['w'].upper", "v['n'].mean", "v['none'].upper", "v['w']._x"])
+@pytest.mark.parametrize('text', ["v['s'] + 1", "v['none'] + 1", "hash(v['w'])", "bool(v['w'])", "range(v['x'])", "f\"{v['n']:q}\"", "iter(v['n'])", "v['w'].upper", "v['n'].mean", "v['none'].upper", "v['w']._x", "v['seen'][3]", "v['seen'][-4]"])
 def test_it_fails_as_its_value(values, text):
     with pytest.raises(Exception) as want:
         eval(text, {'v': VALUES})
@@ -64,10 +66,11 @@ def test_values_alone_and_types(values):
     assert values['none'].value is None and values['n'].value == 1500 and values['n'].item() == 1500
     for name in ('s', 'none'):
         assert not hasattr(values[name], 'dtype')
-    with pytest.raises(TypeError, match='not an array'):
+    for container in values, pytreefs.open(values.context.path.rpartition('/')[0]):
+        with pytest.raises(TypeError, match='not an array'):
+            np.asarray(container)
+    with pytest.raises(ValueError):
         np.asarray(values['layers'])
-    with pytest.raises(KeyError):
-        values['layers'][-3]
     assert values['seen'].get(1.0) is values['seen'].get(True) is values['seen'].get(3) is None and values['seen'].get(-1) == 30
     assert list(values['layers'].keys()) == [0, 1] == list(dict(values['layers'].items())) and list(values['layers']) == list(values['layers'].values())
     assert json.dumps({'n': values['n'], 's': values['s'], 'w': values['w']}, default=lambda leaf: leaf.tolist()) == \

@@ -10,7 +10,7 @@ import json
 import operator
 import re
 import sys
-from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
+from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -32,7 +32,7 @@ def _is_view(name: str) -> bool:
     return re.search(r'[\[@](?!.*\.[a-z]+$)', name, re.DOTALL) is not None
 
 
-class Checkpoint(Mapping[Key, Any]):
+class Checkpoint:
     """A lazy mapping: steps of a directory, items of a step, or children of a container.
 
     A list or tuple is iterated as one, by its values; its keys() are ints, and a slice of it is a list. `ck['state/params/w']` is `ck['state']['params']['w']`; a key that holds a
@@ -42,6 +42,9 @@ class Checkpoint(Mapping[Key, Any]):
     """
 
     __slots__ = ('_children', '_context', '_keys', '_kind', '_name', '_nodes', '_owns', '_version')
+
+    def __new__(cls, context: Context, name: str, keys: tuple[Key, ...], kind: int, *more: Any, **how: Any) -> Checkpoint:
+        return super().__new__(_List if kind in SEQUENCES else _Dict)
 
     def __init__(self, context: Context, name: str, keys: tuple[Key, ...], kind: int,
                  nodes: tuple[list[Node], list[list[int]], int, str] | None = None, owns: bool = False, version: int = 0):
@@ -275,20 +278,8 @@ class Checkpoint(Mapping[Key, Any]):
         """The child of that very key, or None."""
         if self._is_of_names():
             return self._named_by(key)
-        listed = self._listed()
-        if self._kind not in SEQUENCES:
-            # Integer keys are stored as texts.
-            return listed.get(str(key) if isinstance(key, (int, np.integer)) and not isinstance(key, bool) else key)
-        if isinstance(key, str):
-            return listed.get(int(key)) if key.isdecimal() else None
-        if isinstance(key, bool) or not hasattr(key, '__index__'):
-            return None
-        at = operator.index(key)
-        return listed.get(at + self._length() if at < 0 else at)
-
-    def _length(self) -> int:
-        """Of a list or tuple, also where a position is not stored."""
-        return 1 + max(map(int, self._listed()), default=-1)
+        # Integer keys are stored as texts.
+        return self._listed().get(str(key) if isinstance(key, (int, np.integer)) and not isinstance(key, bool) else key)
 
     def _find(self, key: Any) -> Any:
         found = self._child(key)
@@ -299,8 +290,6 @@ class Checkpoint(Mapping[Key, Any]):
         return found
 
     def __getitem__(self, key: Any) -> Any:
-        if isinstance(key, slice) and self._kind in SEQUENCES:
-            return [self[i] for i in range(*key.indices(self._length()))]
         found = self._find(key)
         if found is None:
             raise self._missing(key)
@@ -362,30 +351,22 @@ class Checkpoint(Mapping[Key, Any]):
         return None if node.kind in (*CONTAINERS, lib.ROOT, lib.STEP, lib.OPAQUE) else Leaf(self._context, path, (*self._keys, name), node)
 
     def __contains__(self, key: object) -> bool:
-        return key in list(self) if self._kind in SEQUENCES else self._find(key) is not None
-
-    def __eq__(self, other: object) -> bool:
-        return list(self) == list(other) if self._kind in SEQUENCES and isinstance(other, (list, tuple)) else super().__eq__(other)
-
-    __hash__ = None     # type: ignore[assignment]
-
-    def __reversed__(self) -> Iterator[Any]:
-        return reversed(list(self))
+        return self._find(key) is not None
 
     def __iter__(self) -> Iterator[Any]:
-        return (self[i] for i in range(self._length())) if self._kind in SEQUENCES else iter(self._listed())
+        return iter(self._listed())
 
     def keys(self) -> KeysView[Key]:
         return self._listed().keys()
 
     def values(self) -> ValuesView[Any]:
-        return super().values() if self._is_of_names() else self._listed().values()
+        return ValuesView(self) if self._is_of_names() else self._listed().values()
 
     def items(self) -> ItemsView[Key, Any]:
-        return super().items() if self._is_of_names() else self._listed().items()
+        return ItemsView(self) if self._is_of_names() else self._listed().items()  
 
     def __len__(self) -> int:
-        return self._length() if self._kind in SEQUENCES else len(self._listed())
+        return len(self._listed())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         raise TypeError(f'{join(self._context.path, self._name)!r} is a {self.kind}, not an array')
@@ -421,6 +402,51 @@ class Checkpoint(Mapping[Key, Any]):
     def __repr__(self) -> str:
         where = join(self._context.path, self._name)
         return f'<pytreefs.Checkpoint {where!r} {self.kind}>'
+
+
+class _Dict(Checkpoint, Mapping[Key, Any]):
+    __slots__ = ()
+
+
+class _List(Checkpoint, Sequence[Any]):
+    """Of a list or tuple; in one with a position that is not stored, that is an IndexError."""
+
+    __slots__ = ()
+
+    def _child(self, key: Any) -> Any:
+        if isinstance(key, str):
+            return self._listed().get(int(key)) if key.isdecimal() else None
+        if isinstance(key, bool) or not hasattr(key, '__index__'):
+            return None
+        at = operator.index(key)
+        return self._listed().get(at + len(self) if at < 0 else at)
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, slice):
+            return [self[i] for i in range(*key.indices(len(self)))]
+        if hasattr(key, '__index__') and not isinstance(key, str) and self._find(key) is None:
+            raise IndexError(f'{join(self._context.path, self._name)!r} has no position {key}')
+        return super().__getitem__(key)
+
+    def __contains__(self, value: object) -> bool:
+        return value in list(self)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self)))
+
+    def __len__(self) -> int:
+        return 1 + max(map(int, self._listed()), default=-1)
+
+    def __eq__(self, other: object) -> bool:
+        is_alike = self.kind == other.kind if isinstance(other, _List) else isinstance(other, list if self.kind == 'list' else tuple)
+        return is_alike and list(self) == list(cast(Sequence[Any], other))
+
+    __hash__ = None     # type: ignore[assignment]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        if copy is False:
+            raise ValueError(f'{join(self._context.path, self._name)!r} is not in memory: an array of it is a copy')
+        return np.asarray([x if isinstance(x, _List) else np.asarray(x) for x in self], dtype)
 
 
 def open(path: Path, **options: Any) -> Checkpoint:

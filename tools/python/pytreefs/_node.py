@@ -153,8 +153,9 @@ def _plain(x: Any) -> Parts | None:
     if isinstance(x, tuple) and hasattr(x, '_fields'):
         cls: Any = type(x)
         return Parts(lib.NAMEDTUPLE if x else lib.NONE, list(zip(x._fields, x)), lambda values: cls(*values))
-    if isinstance(x, (list, tuple)):
-        made: Any = tuple if isinstance(x, tuple) else list
+    kind = getattr(x, 'kind', None) if isinstance(x, Sequence) else None      # of a handle
+    if isinstance(x, (list, tuple)) or kind in ('list', 'tuple'):
+        made: Any = tuple if isinstance(x, tuple) or kind == 'tuple' else list
         return Parts(lib.TUPLE if made is tuple else lib.LIST, [(str(i), v) for i, v in enumerate(x)], made)
     return None
 
