@@ -87,7 +87,7 @@ NOT_ROOT = dict.fromkeys(('save', 'export_npz', 'export_safetensors', 'export_za
     'transform': 'has no tree'}
 ROOT_OF_TREES = {way: why for way, why in NOT_ROOT.items() if way != 'transform'}
 # There is nothing to verify.
-NO_CHECKPOINT = {'verify': 'is not a checkpoint'}
+NO_CHECKPOINT = {'verify': 'is not a checkpoint|is not verified'}
 # `convert` and `save` make a checkpoint of it, which all others read.
 CONVERT_FIRST = dict.fromkeys(('ls', 'tree', 'stats', 'diff', 'report', 'transform', 'verify', 'info', 'export_npz', 'export_safetensors',
                                'export_zarr', 'export_npy', 'mount', 'library', 'load', 'load_flat', 'cat', 'explain'),

@@ -176,7 +176,7 @@ def test_a_mount_over_https(mount, tmp_path, monkeypatch, leaf):
     ('{}/sample/none', 'nothing can be listed'),
     ('http://user:secret@127.0.0.1/x', 'a password in front of its host is not taken'),
     ('ftp://127.0.0.1/x', 'a source is a path, or a URL of http, https, s3 or gs'),
-    ('{}/sample/1500?y', 'is not the URL of a directory'),
+    ('{}/sample/1500?y', 'the query of a URL is not sent'),
 ])
 def test_refusals(run, web, url, why):
     r = run('ls', url.format(web), ok=False)
