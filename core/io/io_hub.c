@@ -13,6 +13,8 @@
  * link is followed on the way, and none from there.
  */
 #include <fcntl.h>
+#include <stdio.h>
+#include <sys/xattr.h>
 
 #include "core/base/err.h"
 #include "core/base/limits.h"
@@ -143,10 +145,15 @@ static const char *blob_of(const struct io_hub *hub, int above, const char *text
 static bool is_for_others(const struct io_hub *hub, const struct stat *link,
 			  const struct stat *blob)
 {
+	char path[32];
 	struct stat st;
 
-	return link->st_uid == blob->st_uid && fstat(hub->fd, &st) == 0 &&
-	       (st.st_mode & 011) == 011;
+	if (link->st_uid != blob->st_uid || fstat(hub->fd, &st) < 0 || (st.st_mode & 011) != 011)
+		return false;
+	/* An access control list may close it to somebody. */
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", hub->fd);
+	return getxattr(path, "system.posix_acl_access", NULL, 0) < 0 &&
+	       (errno == ENODATA || errno == EOPNOTSUPP);
 }
 
 /*

@@ -28,6 +28,12 @@ static inline struct file_id file_id_of(const struct stat *st)
 	return (struct file_id){ st->st_dev, st->st_ino, st->st_ctim, st->st_mtim };
 }
 
+/* Which file one of a directory of safetensors was when it was opened. */
+struct item_shard {
+	dev_t dev;
+	ino_t ino;
+};
+
 /* The address of an array among the ranks of a job; the item's path follows it. */
 struct item_address {
 	uint64_t dev, ino;
@@ -83,8 +89,9 @@ struct item {
 	pthread_mutex_t below_lock;
 	bool is_file; /* a flax or safetensors file, not a directory */
 	/*
-	 * Of a directory of safetensors: the names of the files that were opened, each followed by
-	 * a NUL; and whether the tree has more of their headers than names, types and shapes.
+	 * Of a directory of safetensors: the files that were opened, each a struct item_shard, its
+	 * name and a NUL; and whether the tree has more of their headers than names, types and
+	 * shapes.
 	 */
 	struct buf shards;
 	bool shows_headers;

@@ -40,11 +40,8 @@ static int add_directory(void *arg, const char *name, unsigned char type)
 	return is_data ? access_below(l->item->dir, name, true, l->a) : 0;
 }
 
-/*
- * Reduce a to the users who may read a file of a directory of safetensors. file: as it was opened,
- * or NULL.
- */
-static int access_of_shard(struct item *item, const char *name, const struct io_file *file,
+/* Reduce a to the users who may read a file of a directory of safetensors. opened: NULL: any. */
+static int access_of_shard(struct item *item, const char *name, const struct item_shard *opened,
 			   struct access *a)
 {
 	struct stat st;
@@ -52,7 +49,7 @@ static int access_of_shard(struct item *item, const char *name, const struct io_
 
 	/* The file that was opened is still read, although no name leads to it any more. */
 	if (r == -ENOENT || r == -EUCLEAN ||
-	    (r >= 0 && file && (st.st_dev != file->dev || st.st_ino != file->ino))) {
+	    (r >= 0 && opened && (st.st_dev != opened->dev || st.st_ino != opened->ino))) {
 		err_clear();
 		access_own(a);
 		return 0;
@@ -66,11 +63,13 @@ static int access_of_shards(struct item *item, struct access *a)
 {
 	int r = 0;
 
-	for (size_t i = 0; i < item->shards.n && r >= 0;) {
-		const char *name = (const char *)item->shards.p + i;
+	for (size_t i = 0; i < item->shards.n && r >= 0 && !io_dir_in_store(item->dir);) {
+		const char *name = (const char *)item->shards.p + i + sizeof(struct item_shard);
+		struct item_shard opened;
 
-		r = access_of_shard(item, name, NULL, a);
-		i += strlen(name) + 1;
+		memcpy(&opened, item->shards.p + i, sizeof(opened));
+		r = access_of_shard(item, name, &opened, a);
+		i += sizeof(opened) + strlen(name) + 1;
 	}
 	return r;
 }
@@ -107,8 +106,10 @@ static int access_of_stored_tensor(struct item *item, struct span param, struct 
 	key = c.key;
 	if (r > 0)
 		r = kv_locate(item->kv, &(struct span){ key.p, key.n }, &loc, 1);
-	return r < 0 || loc.where != KV_FILE ? r :
-					       access_of_shard(item, loc.file->name, loc.file, a);
+	if (r < 0 || loc.where != KV_FILE)
+		return r;
+	return access_of_shard(item, loc.file->name,
+			       &(struct item_shard){ loc.file->dev, loc.file->ino }, a);
 }
 
 static int access_of_tensor(struct item *item, const struct tree_node *leaf, struct access *a)
@@ -119,15 +120,19 @@ static int access_of_tensor(struct item *item, const struct tree_node *leaf, str
 					   access_of_shards(item, a);
 }
 
-/* Those who may see names, types and shapes of all tensors of a directory of safetensors. */
+/*
+ * Those who may see names, types and shapes of all tensors of a directory of safetensors: names
+ * come from the index, or from the headers.
+ */
 static int look_at_shards(struct item *item, struct access *a)
 {
 	struct stat st;
 	int r = io_stat(item->dir, ITEM_SHARDS_INDEX, &st);
+	bool has_index = r != -ENOENT;
 
 	err_clear();
-	r = r == -ENOENT ? 0 : access_of_shard(item, ITEM_SHARDS_INDEX, NULL, a);
-	return r < 0 || !item->shows_headers ? r : access_of_shards(item, a);
+	r = has_index ? access_of_shard(item, ITEM_SHARDS_INDEX, NULL, a) : 0;
+	return r < 0 || (has_index && !item->shows_headers) ? r : access_of_shards(item, a);
 }
 
 static int look_at_files(struct item *item, struct access *ret, bool *ret_leaf_dirs)
@@ -150,8 +155,18 @@ static int look_at_files(struct item *item, struct access *ret, bool *ret_leaf_d
 
 static int look_at_top(struct item *item, struct access *ret)
 {
-	return is_file_item(item) ? access_of(item->within, item->path, ret) :
-				    access_of_dir(item->dir, ret);
+	struct stat st;
+	int r;
+
+	if (!is_file_item(item))
+		return access_of_dir(item->dir, ret);
+	r = access_of(item->within, item->path, ret);
+	if (r >= 0)
+		r = io_stat(item->within, item->path, &st);
+	/* The file that was opened is still read, although the name is another's. */
+	if (r >= 0 && (st.st_dev != item->id.dev || st.st_ino != item->id.ino))
+		access_own(ret);
+	return r;
 }
 
 int item_access(struct item *item, struct access *ret)

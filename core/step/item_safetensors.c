@@ -493,6 +493,14 @@ static int make_tree(struct item *item, struct shards *s, const struct tensor *a
 	return r < 0 || metadata.root ? r : set_custom(item, s);
 }
 
+static int note_shard(struct item *item, const struct shard *s)
+{
+	const struct item_shard opened = { s->file->dev, s->file->ino };
+	int r = buf_add(&item->shards, &opened, sizeof(opened));
+
+	return r < 0 ? r : buf_add(&item->shards, s->name, strlen(s->name) + 1);
+}
+
 static int read_item(struct item *item, const char *path, struct shards *s, struct index *x)
 {
 	struct tensor *all = NULL;
@@ -509,7 +517,7 @@ static int read_item(struct item *item, const char *path, struct shards *s, stru
 			r = fail(-EUCLEAN, "'%s' is not there, '" INDEX_NAME "' names it",
 				 s->shard[i].name);
 		if (r >= 0 && !item->is_file)
-			r = buf_add(&item->shards, s->shard[i].name, strlen(s->shard[i].name) + 1);
+			r = note_shard(item, &s->shard[i]);
 	}
 	if (r >= 0)
 		r = collect(s, &all, &n);

@@ -344,6 +344,31 @@ def test_what_a_header_says_is_for_those_who_may_read_it(mount, top):
     mounts.wait_for(lambda: not any(may_read('other', says).values()))
 
 
+@pytest.mark.parametrize('form', ['file', 'header'])
+def test_a_file_that_was_replaced_is_shown_to_nobody_else(mount, top, form):
+    """It is still read, and its name, where modes are looked up, is that of another one."""
+    if form == 'file':
+        put_tensors(top / 'model/model.safetensors', dict.fromkeys('abc', W))
+        replaced, source, says = top / 'model/model.safetensors', top / 'model/model.safetensors', 'a.npy'
+    else:
+        replaced, source, says = put_shards(top / 'model', {'note': 'secret'})['b'], top / 'model', None
+    m = mount(source, 'allow_other', allow_errors=True)
+    path = m / says if form == 'file' else f'{m.path}?user.pytree.custom_metadata'
+    assert may_read('other', [path])[str(path)]
+    put_tensors(top / 'new', {'z': W})
+    os.replace(top / 'new', replaced)
+    mounts.wait_for(lambda: not may_read('other', [path])[str(path)])
+
+
+def test_names_in_headers_are_for_those_who_may_read_them(mount, top):
+    """Without an index, which names all tensors."""
+    put_tensors(top / 'model/model.safetensors', dict.fromkeys('abc', W))
+    m = mount(top / 'model', 'allow_other', allow_errors=True)
+    assert as_user('other', 'ls', m.path).stdout.split() == ['a.npy', 'b.npy', 'c.npy']
+    (top / 'model/model.safetensors').chmod(0o600)
+    mounts.wait_for(lambda: as_user('other', 'ls', m.path).stdout == '')
+
+
 def test_a_computed_leaf_is_for_those_who_may_read_what_it_is_of(mount, source, top):
     (top / 'rules.json').write_text(json.dumps(
         {'rules': [{'key': k, 'original_key': o, 'value_fn': 'add(1.0)'} for k, o in ('xw', 'yb')]}))
@@ -359,10 +384,14 @@ def test_tensors_behind_links_of_the_hub_are_as_safe(program, mount, top, form):
     blobs, source = rev.parent.parent / 'blobs', rev / 'model.safetensors' if form == 'file' else rev
     blob = next(p for p in blobs.iterdir() if p.stat().st_size > W.nbytes)
     (top / 'm').mkdir()
-    for what, closed in ((blobs, lambda: blobs.chmod(0o700)), (blob, lambda: os.chown(blob, ALICE, ALICE))):
+    name, no_id = 'system.posix_acl_access', 0xffffffff
+    kept_out = acl((1, 7, no_id), (2, 0, OTHER), (4, 5, no_id), (16, 7, no_id), (32, 5, no_id))
+    for closed in (lambda: blobs.chmod(0o700), lambda: os.chown(blob, ALICE, ALICE), lambda: os.setxattr(blobs, name, kept_out)):
         closed()
         r = subprocess.run([program, 'mount', '-o', 'allow_other', source, top / 'm'], capture_output=True, text=True)
         assert r.returncode and 'chmod a+x blobs' in r.stderr and 'cp -rL' in r.stderr
+        if name in os.listxattr(blobs):
+            os.removexattr(blobs, name)
         blobs.chmod(0o755)
         os.chown(blob, 0, 0)
     m = mount(source, 'allow_other', allow_errors=True)

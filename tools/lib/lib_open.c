@@ -246,10 +246,14 @@ static bool is_there(const struct pytreefs *ck)
 		return true;
 	if (ns_is_gone(ck->source.ns))
 		return false;
-	for (struct node *n = ck->source.node; n; n = n->parent)
-		if (place_of(n, &path, &id) && (io_stat(source, path, &st) < 0 ||
-						st.st_dev != id->dev || st.st_ino != id->ino))
+	for (struct node *n = ck->source.node; n; n = n->parent) {
+		int r = place_of(n, &path, &id) ? io_stat(source, path, &st) : 1;
+
+		/* A process that has no descriptor left cannot tell. */
+		if (r < 0 ? !err_is_transient(r) :
+			    r == 0 && (st.st_dev != id->dev || st.st_ino != id->ino))
 			return false;
+	}
 	return true;
 }
 
