@@ -510,8 +510,9 @@ static bool is_alike(const struct step_name *to, const struct step_name *own)
 }
 
 /*
- * Whether something is between the prefix and the number, as in Orbax's formats ("step_7") and those
- * of other programs ("step-7"). "model1" may be a step of flax, and is the name of a model as well.
+ * Whether something is between the prefix and the number, as in Orbax's formats ("step_7") and
+ * those of other programs ("step-7"). "model1" may be a step of flax, and is the name of a model as
+ * well.
  */
 static bool is_set_off(const struct step_name *n)
 {

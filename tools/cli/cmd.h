@@ -214,8 +214,8 @@ int fail_part(const struct source *s, const char *path, const char *hint);
  */
 int source_fail_part(struct cmd_args *a, const char *path, int r);
 /*
- * A path that was not found has the error r: if it is a URL with a query, as a hub's page copies one
- * ("?download=true"), say which URL is meant. Returns the error.
+ * A path that was not found has the error r: if it is a URL with a query, as a hub's page copies
+ * one ("?download=true"), say which URL is meant. Returns the error.
  */
 int source_fail_query(const char *path, int r);
 /*
