@@ -35,8 +35,8 @@ def _is_view(name: str) -> bool:
 class Checkpoint:
     """A lazy mapping: steps of a directory, items of a step, or children of a container.
 
-    A list or tuple is iterated as one, by its values; its keys() are ints, and a slice of it is a list. `ck['state/params/w']` is `ck['state']['params']['w']`; a key that holds a
-    slash is found as it is first. A view is found by its name in a mount: `ck['state/params/w[0:4]@float32.npy']`.
+    A list or tuple is iterated as one, by its values; its keys() are ints, and a slice of it is a list.
+    `ck['state/params/w']` is `ck['state']['params']['w']`; a key that holds a slash is found as it is first. A view is found by its name in a mount: `ck['state/params/w[0:4]@float32.npy']`.
     Values are Checkpoints and `Leaf`s; KeyError for what is not there. Steps and items are those that are there now: one that
     was committed later is found. A Leaf is of the checkpoint that it was looked up in: Error when that was replaced or removed.
     """
@@ -363,7 +363,7 @@ class Checkpoint:
         return ValuesView(self) if self._is_of_names() else self._listed().values()
 
     def items(self) -> ItemsView[Key, Any]:
-        return ItemsView(self) if self._is_of_names() else self._listed().items()  
+        return ItemsView(self) if self._is_of_names() else self._listed().items()
 
     def __len__(self) -> int:
         return len(self._listed())
