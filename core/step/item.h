@@ -28,10 +28,14 @@ static inline struct file_id file_id_of(const struct stat *st)
 	return (struct file_id){ st->st_dev, st->st_ino, st->st_ctim, st->st_mtim };
 }
 
-/* Which file one of a directory of safetensors was when it was opened. */
+/* A file of a directory of safetensors, as it was opened. */
 struct item_shard {
+	char *name;
 	dev_t dev;
 	ino_t ino;
+	/* Its readers, as of looked_at (0: never). Protected by access_lock. */
+	struct access access;
+	int64_t looked_at;
 };
 
 /* The address of an array among the ranks of a job; the item's path follows it. */
@@ -89,11 +93,11 @@ struct item {
 	pthread_mutex_t below_lock;
 	bool is_file; /* a flax or safetensors file, not a directory */
 	/*
-	 * Of a directory of safetensors: the files that were opened, each a struct item_shard, its
-	 * name and a NUL; and whether the tree has more of their headers than names, types and
-	 * shapes.
+	 * Of a directory of safetensors; and whether the tree has more of the headers than names,
+	 * types and shapes.
 	 */
-	struct buf shards;
+	struct item_shard *shard;
+	size_t n_shards;
 	bool shows_headers;
 	/*
 	 * the directory beside a flax file that has arrays of many hosts, "checkpoint_1_gda", below

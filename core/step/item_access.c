@@ -40,9 +40,14 @@ static int add_directory(void *arg, const char *name, unsigned char type)
 	return is_data ? access_below(l->item->dir, name, true, l->a) : 0;
 }
 
+static struct access access_all(void)
+{
+	return (struct access){ .uid = geteuid(), .gid = getegid(), .mode = 0777 };
+}
+
 /* Reduce a to the users who may read a file of a directory of safetensors. opened: NULL: any. */
-static int access_of_shard(struct item *item, const char *name, const struct item_shard *opened,
-			   struct access *a)
+static int look_at_shard(struct item *item, const char *name, const struct item_shard *opened,
+			 struct access *a)
 {
 	struct stat st;
 	int r = io_stat(item->dir, name, &st);
@@ -59,18 +64,37 @@ static int access_of_shard(struct item *item, const char *name, const struct ite
 	return r < 0 ? r : access_below(item->dir, name, false, a);
 }
 
+/* The same, by a result that many tensors share. */
+static int access_of_shard(struct item *item, struct item_shard *s, struct access *a)
+{
+	struct access found;
+	int64_t now = clock_ns(), looked_at;
+	int r;
+
+	pthread_mutex_lock(&item->access_lock);
+	found = s->access;
+	looked_at = s->looked_at;
+	pthread_mutex_unlock(&item->access_lock);
+	if (!looked_at || now - looked_at > ACCESS_FRESH_NS) {
+		found = access_all();
+		r = look_at_shard(item, s->name, s, &found);
+		if (r < 0)
+			return r;
+		pthread_mutex_lock(&item->access_lock);
+		s->access = found;
+		s->looked_at = now;
+		pthread_mutex_unlock(&item->access_lock);
+	}
+	access_both(a, &found);
+	return 0;
+}
+
 static int access_of_shards(struct item *item, struct access *a)
 {
 	int r = 0;
 
-	for (size_t i = 0; i < item->shards.n && r >= 0 && !io_dir_in_store(item->dir);) {
-		const char *name = (const char *)item->shards.p + i + sizeof(struct item_shard);
-		struct item_shard opened;
-
-		memcpy(&opened, item->shards.p + i, sizeof(opened));
-		r = access_of_shard(item, name, &opened, a);
-		i += sizeof(opened) + strlen(name) + 1;
-	}
+	for (size_t i = 0; i < item->n_shards && r >= 0 && !io_dir_in_store(item->dir); i++)
+		r = access_of_shard(item, &item->shard[i], a);
 	return r;
 }
 
@@ -108,8 +132,11 @@ static int access_of_stored_tensor(struct item *item, struct span param, struct 
 		r = kv_locate(item->kv, &(struct span){ key.p, key.n }, &loc, 1);
 	if (r < 0 || loc.where != KV_FILE)
 		return r;
-	return access_of_shard(item, loc.file->name,
-			       &(struct item_shard){ loc.file->dev, loc.file->ino }, a);
+	for (size_t i = 0; i < item->n_shards; i++)
+		if (item->shard[i].dev == loc.file->dev && item->shard[i].ino == loc.file->ino)
+			return access_of_shard(item, &item->shard[i], a);
+	access_own(a);
+	return 0;
 }
 
 static int access_of_tensor(struct item *item, const struct tree_node *leaf, struct access *a)
@@ -131,7 +158,7 @@ static int look_at_shards(struct item *item, struct access *a)
 	bool has_index = r != -ENOENT;
 
 	err_clear();
-	r = has_index ? access_of_shard(item, ITEM_SHARDS_INDEX, NULL, a) : 0;
+	r = has_index ? look_at_shard(item, ITEM_SHARDS_INDEX, NULL, a) : 0;
 	return r < 0 || (has_index && !item->shows_headers) ? r : access_of_shards(item, a);
 }
 
@@ -141,10 +168,10 @@ static int look_at_files(struct item *item, struct access *ret, bool *ret_leaf_d
 	int r;
 
 	*ret_leaf_dirs = item->gda != NULL;
-	*ret = (struct access){ .uid = geteuid(), .gid = getegid(), .mode = 0777 };
+	*ret = access_all();
 	if (is_file_item(item))
 		return 0;
-	if (item->shards.n)
+	if (item->n_shards)
 		return look_at_shards(item, ret);
 	r = access_below(item->dir, ".", false, ret);
 	if (r >= 0)
@@ -161,8 +188,9 @@ static int look_at_top(struct item *item, struct access *ret)
 	if (!is_file_item(item))
 		return access_of_dir(item->dir, ret);
 	r = access_of(item->within, item->path, ret);
-	if (r >= 0)
-		r = io_stat(item->within, item->path, &st);
+	if (r < 0 || io_dir_in_store(item->within))
+		return r;
+	r = io_stat(item->within, item->path, &st);
 	/* The file that was opened is still read, although the name is another's. */
 	if (r >= 0 && (st.st_dev != item->id.dev || st.st_ino != item->id.ino))
 		access_own(ret);
@@ -241,7 +269,7 @@ int item_access_leaf(struct item *item, const struct tree_node *leaf, struct acc
 
 	if (leaf->source)
 		return access_of_inputs(item, leaf->source, a);
-	if (item->shards.n)
+	if (item->n_shards)
 		return access_of_tensor(item, leaf, a);
 
 	/* In most databases no leaf has a directory of its own. */

@@ -44,7 +44,9 @@ void item_unref(struct item *item)
 	io_dir_close(item->dir);
 	free(item->gda);
 	free(item->remark);
-	buf_release(&item->shards);
+	for (size_t i = 0; i < item->n_shards; i++)
+		free(item->shard[i].name);
+	free(item->shard);
 	io_file_unref(item->aggregate);
 	document_release(&item->aggregate_text);
 	strings_free(item->strings);

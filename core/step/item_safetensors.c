@@ -493,12 +493,20 @@ static int make_tree(struct item *item, struct shards *s, const struct tensor *a
 	return r < 0 || metadata.root ? r : set_custom(item, s);
 }
 
-static int note_shard(struct item *item, const struct shard *s)
+/* Keep which files were opened, for item_access.c. */
+static int keep_shards(struct item *item, const struct shards *s)
 {
-	const struct item_shard opened = { s->file->dev, s->file->ino };
-	int r = buf_add(&item->shards, &opened, sizeof(opened));
+	item->shard = calloc(s->n + 1, sizeof(*item->shard));
+	for (size_t i = 0; i < s->n && item->shard; i++) {
+		struct item_shard *to = &item->shard[item->n_shards++];
 
-	return r < 0 ? r : buf_add(&item->shards, s->name, strlen(s->name) + 1);
+		*to = (struct item_shard){ .name = strdup(s->shard[i].name),
+					   .dev = s->shard[i].file->dev,
+					   .ino = s->shard[i].file->ino };
+		if (!to->name)
+			return fail(-ENOMEM, "cannot open %zu files", s->n);
+	}
+	return item->shard ? 0 : fail(-ENOMEM, "cannot open %zu files", s->n);
 }
 
 static int read_item(struct item *item, const char *path, struct shards *s, struct index *x)
@@ -516,9 +524,9 @@ static int read_item(struct item *item, const char *path, struct shards *s, stru
 		if (r == -ENOENT && x->map)
 			r = fail(-EUCLEAN, "'%s' is not there, '" INDEX_NAME "' names it",
 				 s->shard[i].name);
-		if (r >= 0 && !item->is_file)
-			r = note_shard(item, &s->shard[i]);
 	}
+	if (r >= 0 && !item->is_file)
+		r = keep_shards(item, s);
 	if (r >= 0)
 		r = collect(s, &all, &n);
 	if (r >= 0 && x->map)
