@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Contenders on eight simulated devices of jax: Orbax, Orbax with our handlers, and load(like=). Each is a process of its own."""
 
+import ctypes
 import os
 
 from bench import peers_python  # noqa: F401: the package as it was built
@@ -15,6 +16,11 @@ def _imports():
     import pytreefs.orbax  # noqa: F401
 
 
+def _trim():
+    """Give freed arrays back: they stay with each contender otherwise, 5 GiB of replicated ones."""
+    ctypes.CDLL(None).malloc_trim(0)
+
+
 def _tree(kind, mib):
     """Shapes on the devices; 'sharded' or 'replicated'. Leaves of 16 MiB."""
     if (kind, mib) not in _LIKE:
@@ -26,29 +32,20 @@ def _tree(kind, mib):
     return _LIKE[kind, mib]
 
 
-def make(path, kind, mib):
-    """Saved by Orbax from these devices."""
+def _saved_tree(kind, mib):
+    """Values on the devices. Each run makes them: what all contenders keep would not fit into the memory."""
     import jax
     import numpy as np
-    import orbax.checkpoint as ocp
     rng = np.random.default_rng(0)
     tree = {name: jax.device_put(rng.standard_normal(x.shape, np.float32), x.sharding) for name, x in _tree(kind, mib).items()}
+    return jax.block_until_ready(tree)
+
+
+def make(path, kind, mib):
+    """Saved by Orbax from these devices."""
+    import orbax.checkpoint as ocp
     with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as c:
-        c.save(path, args=ocp.args.StandardSave(tree))
-
-
-_TREES = {}
-
-
-def _saved_tree(kind, mib):
-    """Values on the devices, made once in a process."""
-    if (kind, mib) not in _TREES:
-        import jax
-        import numpy as np
-        rng = np.random.default_rng(0)
-        _TREES[kind, mib] = {name: jax.device_put(rng.standard_normal(x.shape, np.float32), x.sharding) for name, x in _tree(kind, mib).items()}
-        jax.block_until_ready(_TREES[kind, mib])
-    return _TREES[kind, mib]
+        c.save(path, args=ocp.args.StandardSave(_saved_tree(kind, mib)))
 
 
 def _sync(top):
@@ -124,4 +121,4 @@ def to_mesh(path, out, mib):
 
 
 for function in (make, orbax, ours, load, save_orbax, save_ours, to_mesh):
-    function.prepare = _imports
+    function.prepare, function.after = _imports, _trim
