@@ -34,6 +34,18 @@ void many_fail(struct many_target *t, int r)
 	err_clear();
 }
 
+/* The chunk fails all views that have a part of it. */
+static void many_fail_job(const struct many_job *job, int r)
+{
+	struct err_note why;
+
+	err_save(r, &why);
+	for (; job; job = job->twin) {
+		err_restore(&why);
+		many_fail(job->t, r);
+	}
+}
+
 void many_report_progress(struct many *m)
 {
 	int64_t now = clock_ns();
@@ -77,7 +89,7 @@ static bool batch_take(struct many *m, struct many_batch *b)
 	pthread_mutex_unlock(&m->lock);
 	b->n = b->n_req = 0;
 	for (size_t i = 0; i < n; i++)
-		if (!many_is_off(m->order[first + i]->t))
+		if (!many_job_is_off(m->order[first + i]))
 			many_work_init(m, m->order[first + i], &b->work[b->n++]);
 	return n > 0;
 }
@@ -109,7 +121,7 @@ static void batch_fail(struct many_batch *b, int r)
 	err_save(r, &why);
 	for (unsigned i = 0; i < b->n; i++) {
 		err_restore(&why);
-		many_fail(b->work[i].job->t, r);
+		many_fail_job(b->work[i].job, r);
 	}
 	b->n = 0;
 }
@@ -171,10 +183,9 @@ static void batch_run(struct many_worker *w, struct many_batch *b)
 	}
 	for (unsigned i = 0; i < b->n; i++) {
 		struct many_work *k = &b->work[i];
-		struct many_target *t = k->job->t;
 		int r = 0;
 
-		if (many_is_off(t) || k->how == MANY_THROUGH)
+		if (many_job_is_off(k->job) || k->how == MANY_THROUGH)
 			continue;
 		if (k->req >= 0)
 			r = many_read_result(&b->req[k->req], &why);
@@ -182,7 +193,7 @@ static void batch_run(struct many_worker *w, struct many_batch *b)
 		if (r == -EUCLEAN && k->job->src.loc.where == KV_FILE)
 			io_file_doubt(k->job->src.loc.file);
 		if (r < 0)
-			many_fail(t, r);
+			many_fail_job(k->job, r);
 		else if (w->is_caller)
 			many_report_progress(m);
 	}
@@ -311,6 +322,35 @@ static int many_by_place(const void *a, const void *b)
 	return (at_x > at_y) - (at_x < at_y);
 }
 
+/* Stored elements are not decoded, so each view reads its own of them. */
+static bool is_twin(const struct many_job *a, const struct many_job *b)
+{
+	const struct zarr *y = a->t->r.z, *z = b->t->r.z;
+
+	return a->number == b->number && y->owner == z->owner && y->tag == z->tag && !z->leaf_raw &&
+	       a->src.loc.where == KV_FILE && b->src.loc.where == KV_FILE &&
+	       a->src.loc.off == b->src.loc.off && a->src.off == b->src.off &&
+	       a->src.len == b->src.len;
+}
+
+/* Of jobs of one chunk only the first stays in the list, which is sorted. */
+static void join_twins(struct many *m)
+{
+	struct many_job *last = NULL;
+	size_t n = 0;
+
+	for (size_t i = 0; i < m->n_jobs; i++) {
+		struct many_job *j = m->order[i];
+
+		if (last && is_twin(last, j))
+			last->twin = j;
+		else
+			m->order[n++] = j;
+		last = j;
+	}
+	m->n_jobs = n;
+}
+
 static int many_collect(struct many *m, struct many_target **active, size_t n)
 {
 	m->n_jobs = m->next = 0;
@@ -322,11 +362,12 @@ static int many_collect(struct many *m, struct many_target **active, size_t n)
 	if (!m->order)
 		return fail(-ENOMEM, "cannot list %zu chunks", m->n_jobs);
 	for (size_t i = 0, at = 0; i < n; i++)
-		for (size_t k = 0; k < active[i]->n_jobs; k++) {
+		for (size_t k = 0; k < active[i]->n_jobs; k++)
 			m->order[at++] = &active[i]->job[k];
-			m->left += job_bytes(&active[i]->job[k]);
-		}
 	qsort(m->order, m->n_jobs, sizeof(struct many_job *), many_by_place);
+	join_twins(m);
+	for (size_t i = 0; i < m->n_jobs; i++)
+		m->left += job_bytes(m->order[i]);
 	return 0;
 }
 
@@ -381,7 +422,7 @@ static int run_round(struct many *m, struct many_target **active, size_t n)
 		struct many_job *j = m->order[i];
 		struct many_work k;
 
-		if (many_is_off(j->t))
+		if (many_job_is_off(j))
 			continue;
 		many_work_init(m, j, &k);
 		failed = k.how == MANY_THROUGH ? many_through(m, &k) : 0;

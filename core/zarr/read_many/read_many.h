@@ -6,7 +6,8 @@
  * takes the next few, and reads their stored bytes in one batch while it decodes those of its
  * previous batch. It decodes a chunk directly into the result where the chunk is a run of it,
  * otherwise through scratch memory. Stored elements that need no decoding are read directly into
- * the result. The cache is neither used nor filled.
+ * the result. The cache is neither used nor filled. A chunk that several views need is decoded
+ * once.
  *
  * Memory besides the results is taken from read_budget, once for a round of at most READ_MANY_JOBS
  * chunks. A chunk whose stored bytes do not fit is decoded as a stream.

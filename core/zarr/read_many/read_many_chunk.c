@@ -43,6 +43,37 @@ static void raw_init(struct many *m, bool is_run, struct many_work *k)
 		k->how = k->n <= m->big_bytes ? MANY_WHOLE : MANY_THROUGH;
 }
 
+/* Bytes of the result that a part has. */
+static uint64_t part_bytes(const struct many_target *t, const struct grid_part *p)
+{
+	return grid_part_elements(&t->rd.grid, p) * t->rd.out_item;
+}
+
+/* The part of a twin, as a copy from byte `first` of the decoded chunk on; returns its bytes. */
+static uint64_t twin_part(const struct many_job *j, struct strided *copy, uint64_t *first,
+			  uint8_t **to)
+{
+	struct grid_part p;
+	int64_t at;
+
+	many_part(j->t, j->number, NULL, &p);
+	*first = reading_part(&j->t->rd, &p, copy, &at);
+	*to = j->t->r.to + at;
+	return part_bytes(j->t, &p);
+}
+
+static void add_twins(struct many_work *k)
+{
+	struct strided copy;
+	uint64_t first;
+	uint8_t *to;
+
+	for (const struct many_job *j = k->job->twin; j; j = j->twin) {
+		k->bytes += twin_part(j, &copy, &first, &to);
+		k->need = MAX(k->need, first + strided_span(&copy));
+	}
+}
+
 void many_work_init(struct many *m, struct many_job *job, struct many_work *ret)
 {
 	struct many_work *k = ret;
@@ -54,12 +85,14 @@ void many_work_init(struct many *m, struct many_job *job, struct many_work *ret)
 
 	*k = (struct many_work){ .job = job, .req = -1 };
 	many_part(t, job->number, NULL, &k->part);
+	k->bytes = job->n ? job->n : part_bytes(t, &k->part);
 	if (job->src.loc.where == KV_ABSENT)
 		return;
 	k->first = reading_part(&t->rd, &k->part, &k->copy, &to);
 	k->to = t->r.to + to;
 	span = strided_span(&k->copy);
 	k->need = k->first + span;
+	add_twins(k);
 	is_run = strided_is_run(&k->copy) && t->r.view.dtype == z->meta.dtype;
 	is_whole = strided_is_run(&k->copy) && z->leaf_in_order && span == z->leaf->bytes;
 	k->direct = is_run && is_whole;
@@ -91,13 +124,7 @@ int many_go_on(struct many *m, bool is_caller, struct many_work *k, uint64_t don
 	k->reported = done;
 	if (is_caller)
 		many_report_progress(m);
-	return many_is_off(k->job->t) ? fail(-ECANCELED, "canceled") : 0;
-}
-
-/* Bytes of the result that a part has. */
-static uint64_t part_bytes(const struct many_target *t, const struct grid_part *p)
-{
-	return grid_part_elements(&t->rd.grid, p) * t->rd.out_item;
+	return many_job_is_off(k->job) ? fail(-ECANCELED, "canceled") : 0;
 }
 
 /*
@@ -141,10 +168,25 @@ static int in_slices(struct many *m, bool is_caller, struct many_work *k, struct
 	return r;
 }
 
+/* Copy to all views the elements in bytes [begin, end) of the decoded chunk; p has the first. */
+static void copy_parts(const struct many_work *k, const uint8_t *p, uint64_t begin, uint64_t end)
+{
+	if (!k->direct)
+		strided_copy_window(&k->copy, k->first, p, begin, end, k->to);
+	for (const struct many_job *j = k->job->twin; j; j = j->twin) {
+		struct strided copy;
+		uint64_t first;
+		uint8_t *to;
+
+		twin_part(j, &copy, &first, &to);
+		strided_copy_window(&copy, first, p, begin, end, to);
+	}
+}
+
 struct many_pieces {
 	struct many_worker *w;
 	struct many_work *k;
-	uint64_t need, bytes;
+	uint64_t need;
 };
 
 static int take_piece(void *arg, uint64_t at, const uint8_t *p, size_t n)
@@ -153,9 +195,8 @@ static int take_piece(void *arg, uint64_t at, const uint8_t *p, size_t n)
 	struct many_work *k = x->k;
 	double part = (double)(at + n) / (double)x->need;
 
-	if (!k->direct)
-		strided_copy_window(&k->copy, k->first, p, at, at + n, k->to);
-	return many_go_on(x->w->many, x->w->is_caller, k, (uint64_t)(part * (double)x->bytes));
+	copy_parts(k, p, at, at + n);
+	return many_go_on(x->w->many, x->w->is_caller, k, (uint64_t)(part * (double)k->bytes));
 }
 
 static int scratch_grow(struct many_worker *w, size_t n)
@@ -175,7 +216,7 @@ static int scratch_grow(struct many_worker *w, size_t n)
 static int run_pieces(struct many_worker *w, struct many_work *k, struct chunk_input *in,
 		      uint64_t need, uint64_t window)
 {
-	struct many_pieces x = { w, k, need, part_bytes(k->job->t, &k->part) };
+	struct many_pieces x = { w, k, need };
 	struct chunk_pieces to = { .size = k->direct ? RESULT_PIECE : SCRATCH_PIECE,
 				   .window = window,
 				   .need = need,
@@ -253,10 +294,8 @@ static int run_whole(struct many_worker *w, struct many_work *k)
 		out = w->scratch;
 	}
 	r = chunk_source_decode(z, &job->src, k->in, out);
-	if (r < 0)
-		return r;
-	if (!k->direct)
-		strided_copy(&k->copy, out + k->first, k->to);
+	if (r >= 0)
+		copy_parts(k, out, 0, z->leaf->bytes);
 	return r;
 }
 
@@ -275,7 +314,6 @@ static int run_raw(struct many_work *k)
 
 int many_work_run(struct many_worker *w, struct many_work *k)
 {
-	const struct many_target *t = k->job->t;
 	int r;
 
 	if (k->how == MANY_FILL)
@@ -288,8 +326,7 @@ int many_work_run(struct many_worker *w, struct many_work *k)
 		r = run_stream(w, k);
 	if (r < 0)
 		return many_at(k->job, r);
-	atomic_fetch_add(&w->many->done,
-			 (k->job->n ? k->job->n : part_bytes(t, &k->part)) - k->reported);
+	atomic_fetch_add(&w->many->done, k->bytes - k->reported);
 	return 0;
 }
 

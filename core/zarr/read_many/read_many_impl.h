@@ -20,6 +20,8 @@ struct many_job {
 	struct many_target *t;
 	struct chunk_source src; /* released after its round */
 	uint64_t number;         /* number of the chunk */
+	/* the job of another view that has a part of the same chunk, which is decoded once */
+	struct many_job *twin;
 	/*
 	 * Range of the run that this job reads, when several jobs share a raw chunk; n 0: all of
 	 * it.
@@ -63,7 +65,8 @@ struct many_work {
 			   */
 	uint64_t off;     /* bytes of the file that are read before the work: [off, off + n) */
 	size_t n;
-	uint64_t need;     /* bytes of the decoded chunk up to the last one of the part */
+	uint64_t need;     /* bytes of the decoded chunk up to the last one of all parts */
+	uint64_t bytes;    /* of the results that all parts have */
 	uint8_t *in;       /* WHOLE: the bytes that were read */
 	int req;           /* index of its request; -1: none */
 	uint64_t reported; /* bytes of the result that `done` includes already */
@@ -124,6 +127,13 @@ static inline bool many_is_off(const struct many_target *t)
 {
 	return atomic_load_explicit(&t->failed, memory_order_relaxed) ||
 	       atomic_load_explicit(&t->many->stop, memory_order_relaxed);
+}
+/* Whether no view needs the chunk any more. */
+static inline bool many_job_is_off(const struct many_job *job)
+{
+	while (job && many_is_off(job->t))
+		job = job->twin;
+	return !job;
 }
 /* The result of a read: an error with a note unless all bytes were read. */
 int many_read_result(const struct io_req *q, const struct err_note *why);
