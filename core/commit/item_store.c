@@ -6,6 +6,20 @@
 
 #include "core/base/err.h"
 
+/* All leaves read by one: a descriptor for each would be too many. */
+static int open_files(struct io_dir *dir, struct kv **ret)
+{
+	struct io_dir *same = NULL;
+	int r = io_dir_sub(dir, ".", &same);
+
+	if (r < 0)
+		return r;
+	r = kv_dir_open(same, ret);
+	if (r < 0)
+		io_dir_close(same);
+	return r;
+}
+
 int item_store_new(struct io_dir *dir, const struct item_store_opts *opts, struct item_store **ret)
 {
 	struct ocdbt_data_opts data = { .target_size = opts->target_size,
@@ -15,8 +29,8 @@ int item_store_new(struct io_dir *dir, const struct item_store_opts *opts, struc
 	struct item_store *s = calloc(1, sizeof(*s));
 	int r = s ? 0 : fail(-ENOMEM, "cannot write to '%s'", dir->path);
 
-	if (r >= 0 && opts->ocdbt)
-		r = ocdbt_data_new(dir, &data, &s->data);
+	if (r >= 0)
+		r = opts->ocdbt ? ocdbt_data_new(dir, &data, &s->data) : open_files(dir, &s->files);
 	if (r < 0) {
 		free(s);
 		return r;
@@ -41,6 +55,7 @@ void item_store_free(struct item_store *s)
 	if (!s || atomic_fetch_sub(&s->refs, 1) != 1)
 		return;
 	ocdbt_data_free(s->data);
+	kv_free(s->files);
 	if (s->opts.unwatch)
 		s->opts.unwatch(s->opts.watcher.arg);
 	io_dir_close(s->dir);

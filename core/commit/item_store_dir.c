@@ -30,7 +30,6 @@ struct sum {
 struct leaf {
 	struct kv base;
 	struct item_store *store; /* a reference */
-	struct kv *files;         /* reads written files */
 	pthread_mutex_t lock;
 	bool made;         /* protected by lock */
 	struct arena keys; /* of sums; protected by lock */
@@ -225,9 +224,9 @@ static int store_dir_leaf_locate(struct kv *kv, const struct span *key, struct k
 		r = buf_addf(&path, "%s/%.*s", l->path, SPAN_ARG(key[i]));
 		full = buf_span(&path);
 		if (r >= 0)
-			r = kv_locate(l->files, &full, &ret[i], 1);
+			r = kv_locate(l->store->files, &full, &ret[i], 1);
 		if (r >= 0 && ret[i].where == KV_ABSENT && l->bare)
-			r = kv_locate(l->files, &key[i], &ret[i], 1);
+			r = kv_locate(l->store->files, &key[i], &ret[i], 1);
 	}
 	pthread_rwlock_unlock(&l->place);
 	return r;
@@ -257,7 +256,7 @@ static int store_dir_leaf_list(struct kv *kv, struct span prefix, kv_each_fn *ea
 	ls.skip = strlen(l->path) + 1;
 	r = buf_addf(&full, "%s/%.*s", l->path, SPAN_ARG(prefix));
 	if (r >= 0)
-		r = kv_list(l->files, buf_span(&full), store_dir_list_one, &ls);
+		r = kv_list(l->store->files, buf_span(&full), store_dir_list_one, &ls);
 	pthread_rwlock_unlock(&l->place);
 	return r;
 }
@@ -277,7 +276,6 @@ static void store_dir_leaf_free(struct kv *kv)
 {
 	struct leaf *l = store_dir_leaf_of(kv);
 
-	kv_free(l->files);
 	item_store_free(l->store);
 	arena_release(&l->keys);
 	free(l->sum);
@@ -300,26 +298,18 @@ const struct kv_ops item_store_dir_ops = {
 int item_store_dir_leaf(struct item_store *s, struct kv **ret)
 {
 	struct leaf *l = calloc(1, sizeof(*l));
-	struct io_dir *dir = NULL;
-	int r = l ? io_dir_sub(s->dir, ".", &dir) :
-		    fail(-ENOMEM, "cannot write a leaf to '%s'", s->dir->path);
 
-	if (r >= 0) {
+	if (l) {
 		l->base.name = strdup("draft");
 		l->path = str_fmt(ITEM_STORE_LEAF_TMP "%u", atomic_fetch_add(&s->next_leaf, 1));
-		if (!l->base.name || !l->path)
-			r = fail(-ENOMEM, "cannot write a leaf to '%s'", s->dir->path);
 	}
-	if (r >= 0)
-		r = kv_dir_open(dir, &l->files);
-	if (r < 0) {
-		io_dir_close(dir);
+	if (!l || !l->base.name || !l->path) {
 		if (l) {
 			free(l->base.name);
 			free(l->path);
 		}
 		free(l);
-		return r;
+		return fail(-ENOMEM, "cannot write a leaf to '%s'", s->dir->path);
 	}
 	l->base.ops = &item_store_dir_ops;
 	l->base.io = s->dir->io;

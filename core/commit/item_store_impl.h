@@ -13,6 +13,7 @@ struct item_store {
 	struct io_dir *dir; /* owned */
 	struct item_store_opts opts;
 	struct ocdbt_data *data; /* for a database; else NULL */
+	struct kv *files;        /* reads written files of a directory per leaf; else NULL */
 	atomic_uint refs;        /* held by the owner and the leaves */
 	atomic_uint next_leaf;   /* directory per leaf: number of the next temporary name */
 };

@@ -520,13 +520,13 @@ def test_another_shape_is_padded_or_cut_only_when_asked(tmp_path):
 @pytest.mark.parametrize('leaves, chunks, threads, options', [
     (700, 1, 1, {'ocdbt': 'off'}), (2, 700, 1, {'ocdbt': 'off'}), (2, 700, 3, {'ocdbt': 'off'}), (700, 1, 1, {'target_data_file_size': 2000})])
 def test_more_files_than_descriptors(tmp_path, leaves, chunks, threads, options):
-    """A file for each chunk, or for each value of a database: more of them than a process may have open are read in rounds, by whoever reads."""
+    """A file for each chunk, or for each value of a database: more of them than a process may have open are written, and read in rounds, by whoever reads."""
     tree = {f'l{i}': np.arange(500 * chunks, dtype=np.float32) + i for i in range(leaves)}
-    pytreefs.save(tmp_path / '1', tree, compression='none', chunk_byte_size=2000, **options)
-    assert sum(len(files) for _, _, files in os.walk(tmp_path)) > 700
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (512, limits[1]))
     try:
+        pytreefs.save(tmp_path / '1', tree, compression='none', chunk_byte_size=2000, **options)
+        assert sum(len(files) for _, _, files in os.walk(tmp_path)) > 700
         with concurrent.futures.ThreadPoolExecutor(threads) as pool:
             loaded = list(pool.map(pytreefs.load, [tmp_path / '1'] * threads))
     finally:
