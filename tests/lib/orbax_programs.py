@@ -128,7 +128,16 @@ def of_v1(at):
 
 
 def installed(at):
-    """Each program as it is, after one line."""
+    """Each program as it is, after one line. What cannot be is said by that line, not by the first save."""
+    ours = pytreefs.orbax
+    for make in (ours.install, ours.registry, ours.leaf_registry, ours.ArrayHandler, ours.NumpyHandler, ours.PyTreeHandler,
+                 ours.StandardCheckpointHandler, ours.PyTreeCheckpointHandler):
+        try:
+            make(compression='lz4')
+        except pytreefs.Error as e:
+            assert "does not accept 'lz4'" in str(e)
+        else:
+            raise AssertionError(make)
     pytreefs.orbax.install()
     pytreefs.orbax.install()        # a second time does nothing
     with ocp.CheckpointManager(at / 'v0') as m:

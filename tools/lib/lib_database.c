@@ -319,6 +319,8 @@ static int write_database(struct database *b, const char *path, const char *opti
 	r = lib_options(&b->args.options, options);
 	if (r < 0)
 		return r;
+	if (!b->n)
+		return 0;
 	r = count_bytes(b);
 	if (r < 0)
 		return r;

@@ -39,6 +39,12 @@ class Unknown(Exception):
     """Orbax's own handler does it."""
 
 
+def check_compression(compression: str) -> str:
+    """Raise Error here, not at the first save of a run."""
+    lib.write_database('', options_text({'compression': compression}), [], None)
+    return compression
+
+
 def check(infos: Sequence[Any]) -> None:
     """Raise Unknown if Orbax does not store these leaves as we do."""
     first = infos[0]

@@ -151,7 +151,7 @@ class ArrayHandler(type_handlers.ArrayHandler):
 
     def __init__(self, *args: Any, compression: str = 'auto', **how: Any):
         super().__init__(*args, **how)
-        self.compression = compression
+        self.compression = _orbax_save.check_compression(compression)
 
     async def serialize(self, values: Sequence[Any], infos: Sequence[Any], args: Sequence[Any] | None = None) -> Sequence[Any]:
         args = args or [type_handlers.SaveArgs()] * len(values)
@@ -182,7 +182,7 @@ class NumpyHandler(type_handlers.NumpyHandler):
 
     def __init__(self, *args: Any, compression: str = 'auto', **how: Any):
         super().__init__(*args, **how)
-        self.compression = compression
+        self.compression = _orbax_save.check_compression(compression)
 
     async def _background_serialize(self, values: Sequence[Any], infos: Sequence[Any], args: Sequence[Any]) -> None:
         if _saves(infos[0].parent_dir, (_orbax_save.check_numpy, self), (_orbax_save.check, infos), (_orbax_save.check_dtypes, values, args)):
@@ -223,6 +223,7 @@ def _orbax(handler: Any) -> Any:
 
 def registry(base: Any = None, *, compression: str = 'auto') -> Any:
     """A copy of a registry of type handlers (by default the global one) in which ours are in the places of Orbax's."""
+    _orbax_save.check_compression(compression)
     base = base or type_handler_registry.GLOBAL_TYPE_HANDLER_REGISTRY
     made = type_handler_registry.create_type_handler_registry()
     made._type_registry = [(matches, _ours(handler, compression)) for matches, handler in base._type_registry]
@@ -257,6 +258,7 @@ def _leaf_handler(base: type[Any], compression: str) -> type[Any]:
 
 def leaf_registry(*, compression: str = 'auto') -> Any:
     """Orbax's standard registry of leaf handlers, with ours in it: for `PyTreeOptions(leaf_handler_registry=...)` of a Context."""
+    _orbax_save.check_compression(compression)
     made = leaf_handlers.StandardLeafHandlerRegistry()
     for entry in made._entries:
         if entry.handler_type in (array_leaf_handler.ArrayLeafHandler, numpy_leaf_handler.NumpyLeafHandler):
@@ -273,9 +275,9 @@ class PyTreeHandler(handler_types.CheckpointableHandler):
 
 def install(*, compression: str = 'auto') -> None:
     """Make ours the handlers of arrays of this process, in Orbax's v0 and v1, and what it saves durable. Handlers of others stay."""
-    _orbax_save.make_durable(True)
     known = type_handler_registry.GLOBAL_TYPE_HANDLER_REGISTRY
     ours = registry(known, compression=compression)
+    _orbax_save.make_durable(True)
     known._type_registry, known._typestr_registry = ours._type_registry, ours._typestr_registry
     for name, make in _MAKERS.items():
         setattr(v1_registration, name, functools.wraps(make)(lambda *args, _make=make, **how: _ours(_make(*args, **how), compression)))
