@@ -376,8 +376,6 @@ static int convert(struct cmd_args *a, struct rank_group *group)
 {
 	const char *path = a->arg[0], *out = a->arg[1];
 	enum export_format format = export_format_of(out);
-	auto_free char *dir = NULL, *name = NULL;
-	auto_new_root above = { 0 };
 	auto_input in = { 0 };
 	struct job j;
 	int r;
@@ -389,17 +387,11 @@ static int convert(struct cmd_args *a, struct rank_group *group)
 	r = begin(&j, a, group);
 	if (r >= 0)
 		r = open_input(&j, path, &in);
-	if (r >= 0)
-		r = path_split(out, &dir, &name);
-	if (r >= 0)
-		r = new_root_make(a, dir, &above);
 	if (r >= 0 && cmd_flag(a, "skip-existing") && !in.is_root)
 		r = fail(-EINVAL, "--skip-existing: '%s' is not a directory of steps", path);
 	r = group_reduce(group, r);
 	if (r >= 0)
 		r = in.is_root ? convert_root(&j, &in, out) : write_checkpoint(&j, &in, out);
-	if (r < 0 || j.checkpoints + j.n_skipped == 0)
-		new_root_remove(&above);
 	return end(&j, out, r);
 }
 
@@ -478,7 +470,6 @@ static int save(struct cmd_args *a, struct rank_group *group)
 	const char *path = a->arg[0], *out = a->arg[1];
 	auto_free char *dir = NULL, *name = NULL;
 	auto_input in = { 0 };
-	auto_new_root root = { 0 };
 	struct job j;
 	int r = begin(&j, a, group);
 
@@ -492,13 +483,9 @@ static int save(struct cmd_args *a, struct rank_group *group)
 		r = fail(-EINVAL, "'%s' is a directory of steps: name one of them", path);
 	if (r >= 0)
 		r = path_check_outside(out, dir, false);
-	if (r >= 0)
-		r = new_root_make(a, dir, &root);
 	r = group_reduce(group, r);
 	if (r >= 0)
 		r = write_checkpoint(&j, &in, out);
-	if (r < 0)
-		new_root_remove(&root);
 	return end(&j, out, r);
 }
 

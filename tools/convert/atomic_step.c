@@ -362,6 +362,9 @@ static int open_dir(struct cmd_args *a, const char *path, enum layout_kind layou
 	/* How long an upload takes is known to who started it, and nobody else waits. */
 	if (is_url && !n->group && !options_given(&a->options, "commit_timeout"))
 		a->options.commit_timeout = 0;
+	r = new_root_make(a, n->dir, &n->root);
+	if (r < 0)
+		return r;
 	/* The directory may contain other checkpoints, or anything else. */
 	r = open_root(a, n->dir, &n->ns);
 	if (r < 0)
@@ -413,8 +416,10 @@ int atomic_step_commit(struct atomic_step *n)
 {
 	int r = draft_commit(n->draft, span_str(n->name));
 
-	if (r >= 0)
+	if (r >= 0) {
 		draft_unref(take(n->draft));
+		new_root_release(&n->root);
+	}
 	return group_reduce(n->group, r);
 }
 
@@ -454,6 +459,8 @@ void atomic_step_release(struct atomic_step *n)
 		leave_together(n);
 	draft_unref(n->draft);
 	ns_close(n->ns);
+	new_root_remove(&n->root);
+	new_root_release(&n->root);
 	free(n->dir);
 	free(n->name);
 	*n = (struct atomic_step){ 0 };

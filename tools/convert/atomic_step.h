@@ -8,6 +8,7 @@
 
 #include "tools/cli/cmd.h"
 #include "tools/convert/import_list.h"
+#include "tools/convert/new_root.h"
 
 /* The result at the path: items in a directory, or one tree. */
 enum layout_kind { LAYOUT_ITEMS, LAYOUT_DIRECT };
@@ -15,6 +16,7 @@ enum layout_kind { LAYOUT_ITEMS, LAYOUT_DIRECT };
 struct atomic_step {
 	struct ns *ns; /* of the directory that contains the path */
 	struct draft *draft;
+	struct new_root root;     /* directories that were made above the path, until the commit */
 	char *dir, *name;         /* the parts of the path */
 	bool force;               /* an existing checkpoint is replaced by the commit */
 	struct rank_group *group; /* borrowed; NULL: one process does all */
@@ -22,15 +24,15 @@ struct atomic_step {
 };
 
 /*
- * Begin a checkpoint. -EEXIST: the path exists, and force is not set; with force, it must be a
- * checkpoint. If ranks share the draft, all of them call each of these functions, and get the same
- * result.
+ * Begin a checkpoint. Directories above it are made, unless they are there. -EEXIST: the path
+ * exists, and force is not set; with force, it must be a checkpoint. If ranks share the draft, all
+ * of them call each of these functions, and get the same result.
  */
 int atomic_step_begin(struct cmd_args *a, struct rank_group *group, const char *path,
 		      enum layout_kind layout, bool force, struct atomic_step *ret);
 /* Commit. Either the checkpoint is visible and durable, or nothing has changed. */
 int atomic_step_commit(struct atomic_step *n);
-/* Remove a draft that was not committed. */
+/* Remove a draft that was not committed, and the directories that were made for it. */
 void atomic_step_release(struct atomic_step *n);
 #define auto_atomic_step __attribute__((cleanup(atomic_step_release))) struct atomic_step
 

@@ -15,6 +15,7 @@ void new_root_release(struct new_root *n)
 	io_dir_close(n->above);
 	io_engine_close(n->io);
 	free(n->names);
+	*n = (struct new_root){ 0 };
 }
 
 /* The names of what does not exist of path, "run/checkpoints", and the directory in which they are.

@@ -386,8 +386,9 @@ enum pytreefs_draft_flags {
 };
 
 /*
- * Begin to write a checkpoint at a path; its directory must exist. options as in pytreefs_open()
- * ("compression=zstd:3,zarr=3,..."). Nothing is visible before the commit.
+ * Begin to write a checkpoint at a path. options as in pytreefs_open()
+ * ("compression=zstd:3,zarr=3,..."). Directories above it that are not there are made, and removed
+ * without a commit; the checkpoint is not visible before that.
  */
 PYTREEFS_API int pytreefs_draft_begin(const char *path, const char *options, unsigned flags,
 				      struct pytreefs_draft **ret);

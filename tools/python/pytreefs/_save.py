@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -234,8 +233,7 @@ def save(path: Path, tree: Any, *, item: str | None = 'default', items: bool = F
     taken = {keys[0] for keys, *_ in values if keys}
     if twice := next((name for name in others.names if name in taken or others.names.count(name) > 1), None):
         raise lib.Error(errno.EINVAL, f'{twice!r} would be two items', where)
-    with _parents_of(where):
-        _write(where, values, recorded, progress, options_text(options), flags, others)
+    _write(where, values, recorded, progress, options_text(options), flags, others)
 
 
 class _Others:
@@ -322,30 +320,6 @@ class _Copying:
         report = progress if progress and total else lambda done, total: None
         convert(self.source, self.where, self.words, {**self.tree.context.options, **options}, lambda: report(0, total))
         report(total, total)
-
-
-@contextlib.contextmanager
-def _parents_of(where: str) -> Iterator[None]:
-    """The directories of a first step are made, durably, and removed if nothing comes into them."""
-    at, missing, made = os.path.dirname(where.rstrip('/')), [], []
-    while at and '://' not in where and os.path.basename(at) != 'latest' and not os.path.lexists(at):
-        missing.append(at)
-        at = os.path.dirname(at.rstrip('/'))
-    with contextlib.suppress(OSError):      # the draft reports it
-        for directory in reversed(missing):
-            with contextlib.suppress(FileExistsError):      # another process was faster
-                os.mkdir(directory)
-                made.append(directory)
-                above = os.open(os.path.dirname(directory) or '.', os.O_RDONLY | os.O_DIRECTORY)
-                os.fsync(above)
-                os.close(above)
-    try:
-        yield
-    except BaseException:
-        for directory in reversed(made):
-            with contextlib.suppress(OSError):      # another process has put a step into it
-                os.rmdir(directory)
-        raise
 
 
 def _write(where: str, values: list[lib.Value], recorded: Recorded, progress: lib.Progress | None, options: str,

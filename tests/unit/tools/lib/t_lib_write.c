@@ -410,21 +410,45 @@ static void t_refused(void **state)
 	snprintf(path, sizeof(path), "%s/1", root);
 	assert_int_equal(pytreefs_draft_begin(path, NULL, 0, &d), -EEXIST);
 	assert_int_equal(pytreefs_draft_begin(path, "no_such_option=1", 0, &d), -EINVAL);
-	snprintf(path, sizeof(path), "%s/none/1", root);
-	assert_true(pytreefs_draft_begin(path, NULL, 0, &d) < 0);
 	assert_int_equal(tmp_dir_matching(root, "*", false), before);
+}
+
+/* Directories above a step are made, and stay if it is committed. */
+static void t_directories_above(void **state)
+{
+	const float w[2] = { 1, 2 };
+	const uint64_t shape[] = { 2 };
+	const struct pytreefs_key key[2] = { named("default"), named("w") };
+	struct pytreefs_value v = { key, 2, PYTREEFS_ARRAY, "float32", 1, shape, NULL, w };
+	unsigned before = tmp_dir_matching(root, "*", false);
+	struct pytreefs_draft *d = begin("run/a/1", NULL, 0), *other = NULL;
+	char path[PATH_MAX];
+
+	assert_int_equal(tmp_dir_matching(root, "run", false), 1);
+	pytreefs_draft_abort(d);
+	assert_int_equal(tmp_dir_matching(root, "*", false), before);
+	snprintf(path, sizeof(path), "%s/run/latest/1", root);
+	assert_int_equal(pytreefs_draft_begin(path, NULL, 0, &other), -EINVAL);
+	assert_int_equal(tmp_dir_matching(root, "*", false), before);
+	d = begin("run/a/1", NULL, 0);
+	other = begin("run/b/2", NULL, 0);
+	pytreefs_draft_abort(d);
+	assert_int_equal(tmp_dir_matching(root, "run", false), 1);
+	must(pytreefs_draft_put(other, &v, 1, NULL));
+	must(pytreefs_draft_commit(other, NULL));
+	snprintf(path, sizeof(path), "%s/run/b/2", root);
+	assert_int_equal(access(path, F_OK), 0);
+	snprintf(path, sizeof(path), "%s/run/a", root);
+	assert_int_equal(access(path, F_OK), -1);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(t_kinds),
-		cmocka_unit_test(t_strides),
-		cmocka_unit_test(t_stream),
-		cmocka_unit_test(t_bare_leaf),
-		cmocka_unit_test(t_refused),
-		cmocka_unit_test(t_cancel_a_put),
-		cmocka_unit_test(t_cancel_inside_a_chunk),
+		cmocka_unit_test(t_kinds),        cmocka_unit_test(t_strides),
+		cmocka_unit_test(t_stream),       cmocka_unit_test(t_bare_leaf),
+		cmocka_unit_test(t_refused),      cmocka_unit_test(t_directories_above),
+		cmocka_unit_test(t_cancel_a_put), cmocka_unit_test(t_cancel_inside_a_chunk),
 	};
 
 	return cmocka_run_group_tests(tests, make_root, remove_root);
