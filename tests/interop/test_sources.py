@@ -329,6 +329,12 @@ def test_what_is_not_read_with_safetensors_files_is_said(program, base, tmp_path
         (tmp_path / model / path).write_bytes(b'x')
         shutil.rmtree(tmp_path / model / 'out', ignore_errors=True)
         assert f"'{model}' is read as the .safetensors files in it, without '{model}/{path}'" in says(model)
+    (tmp_path / 'flux/vae/model.safetensors').unlink()
+    safetensors.numpy.save_file({'deep': np.ones(2)}, tmp_path / 'flux/vae/model.safetensors')
+    shards = {**dict.fromkeys(sources.OTHER, 'model.safetensors'), 'deep': 'vae/model.safetensors'}
+    (tmp_path / 'flux/model.safetensors.index.json').write_text(json.dumps({'weight_map': shards}))
+    shutil.rmtree(tmp_path / 'flux/out', ignore_errors=True)
+    assert not says('flux')
     if command == 'convert':
         return
     mounts.Mount(program, tmp_path / 'bark', tmp_path / 'mnt', tmp_path / 'log').unmount()

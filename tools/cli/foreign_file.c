@@ -13,6 +13,7 @@
 #include "core/base/limits.h"
 #include "core/base/path.h"
 #include "core/step/children.h"
+#include "core/step/item_safetensors.h"
 
 #define DIRECTORIES_MAX 1000 /* looked into in search of files of arrays */
 
@@ -129,12 +130,12 @@ int foreign_fail(const char *path, const struct err_note *why)
 		path, why && why->code ? "; " : "", why && why->code ? why->text : "");
 }
 
-/* Whether a file at some depth below a directory is meant. */
-typedef bool is_meant_fn(const char *name, unsigned depth);
+/* Whether a file is meant; path: "./" and where it is below the directory. */
+typedef bool is_meant_fn(const char *path, const struct buf *shards);
 
 /* Get the path of the first such file, allocated: 1; 0: none; -EFBIG: too many directories. */
-static int find_file(struct io_dir *dir, const char *rel, is_meant_fn *is_meant, unsigned depth,
-		     unsigned *n_left, char **ret)
+static int find_file(struct io_dir *dir, const char *rel, is_meant_fn *is_meant,
+		     const struct buf *shards, unsigned depth, unsigned *n_left, char **ret)
 {
 	struct children c;
 	int r = 0;
@@ -149,8 +150,8 @@ static int find_file(struct io_dir *dir, const char *rel, is_meant_fn *is_meant,
 			if (!path)
 				r = -ENOMEM;
 			else if (c.child[i].is_dir)
-				r = find_file(dir, path, is_meant, depth + 1, n_left, ret);
-			else if (is_meant(c.child[i].name, depth))
+				r = find_file(dir, path, is_meant, shards, depth + 1, n_left, ret);
+			else if (is_meant(path, shards))
 				r = 1;
 			if (r == 1 && !*ret)
 				*ret = take(path);
@@ -160,10 +161,10 @@ static int find_file(struct io_dir *dir, const char *rel, is_meant_fn *is_meant,
 	return r;
 }
 
-static bool is_of_arrays(const char *name, unsigned depth)
+static bool is_of_arrays(const char *path, const struct buf *shards)
 {
-	(void)depth;
-	return foreign_is_of_arrays(name);
+	(void)shards;
+	return foreign_is_of_arrays(path);
 }
 
 bool foreign_in_directory(struct io_dir *dir, const char *rel)
@@ -171,21 +172,32 @@ bool foreign_in_directory(struct io_dir *dir, const char *rel)
 	auto_free char *path = NULL;
 	unsigned n_left = DIRECTORIES_MAX;
 
-	return find_file(dir, rel, is_of_arrays, 0, &n_left, &path) != 0;
+	return find_file(dir, rel, is_of_arrays, NULL, 0, &n_left, &path) != 0;
 }
 
-/* Whether a file holds arrays that are read if they are named, but not with shards above them. */
-static bool is_apart(const char *name, unsigned depth)
+/* Whether a file holds arrays that are read if they are named, but not with these shards. */
+static bool is_apart(const char *path, const struct buf *shards)
 {
-	return is_numpy(name) || !strcmp(name, ".zarray") || !strcmp(name, "zarr.json") ||
-	       (depth && span_ends(span_str(name), span_str(".safetensors")));
+	const char *rel = path + strlen("./"), *name = strrchr(path, '/') + 1;
+
+	if (is_numpy(name) || !strcmp(name, ".zarray") || !strcmp(name, "zarr.json"))
+		return true;
+	if (!span_ends(span_str(name), span_str(".safetensors")))
+		return false;
+	for (size_t at = 0; at < shards->n; at += strlen((const char *)shards->p + at) + 1)
+		if (!strcmp((const char *)shards->p + at, rel))
+			return false;
+	return name != rel;
 }
 
 char *foreign_beside_shards(struct io_dir *dir)
 {
 	char *path = NULL;
 	unsigned n_left = DIRECTORIES_MAX;
+	auto_buf shards = { 0 };
 
-	find_file(dir, ".", is_apart, 0, &n_left, &path);
+	if (safetensors_files(dir, &shards) < 0)
+		err_clear();
+	find_file(dir, ".", is_apart, &shards, 0, &n_left, &path);
 	return path;
 }

@@ -14,8 +14,8 @@ bool foreign_is_of_arrays(const char *path);
 /* Whether there is such a file in a directory, at whatever depth; also if it has too many. */
 bool foreign_in_directory(struct io_dir *dir, const char *rel);
 /*
- * Get the path of a file of arrays that is not one of the safetensors files at the top of a
- * directory, allocated; NULL: there is none.
+ * Get the path of a file of arrays that is not one of the safetensors files of a directory: those
+ * at its top and, deeper, those of its index. Allocated; NULL: there is none.
  */
 char *foreign_beside_shards(struct io_dir *dir);
 /*
