@@ -83,19 +83,11 @@ class Job:
             time.sleep(0.02)
         for r in range(self.n):
             (self[r] / '.pytreefs' / 'version').read_text()         # answered once all are mounted
-        for entry in mounts.without_children(e for e in pathlib.Path('/proc').iterdir()
-                                             if e.name.isdigit() and self._is_rank(e)):
-            env = (entry / 'environ').read_bytes().split(b'\0')
+        for pid in mounts.serving(self.under / 'r%r'):
+            env = mounts.of_process(pid, 'environ').split(b'\0')
             rank = [int(e.partition(b'=')[2]) for e in env if e.startswith(b'OMPI_COMM_WORLD_RANK=')]
-            self.pids[rank[0]] = int(entry.name)
+            self.pids[rank[0]] = pid
         assert len(self.pids) == self.n, self.pids
-
-    def _is_rank(self, entry):
-        try:
-            words = (entry / 'cmdline').read_bytes().split(b'\0')
-            return str(self.under / 'r%r').encode() in words and b'pytreefs' in words[0]
-        except OSError:
-            return False
 
     def mounted(self, rank):
         with open('/proc/self/mountinfo') as f:

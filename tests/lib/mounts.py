@@ -68,18 +68,8 @@ class Mount:
     def pid(self):
         """The daemon, found by its command line: first among the processes with numbers after the command's."""
         if self._pid is None:
-            every = [entry for entry in pathlib.Path('/proc').iterdir() if entry.name.isdigit()]
-            later = [entry for entry in every if int(entry.name) > self._command]
-            for entry in without_children(filter(self._is_daemon, later)) or without_children(filter(self._is_daemon, every)):
-                self._pid = int(entry.name)
+            self._pid = (serving(self.path, self._command) or [None])[-1]
         return self._pid
-
-    def _is_daemon(self, entry):
-        try:
-            words = (entry / 'cmdline').read_bytes().split(b'\0')
-        except OSError:
-            return False
-        return str(self.path).encode() in words and b'pytreefs' in words[0]
 
     def memory(self, field='VmHWM'):
         """Bytes of the daemon's memory: the peak (VmHWM) or now (VmRSS). 0 under a sanitizer: it is not ours."""
@@ -156,15 +146,23 @@ def unmount_with(*command):
         time.sleep(0.02)
 
 
-def without_children(entries):
-    """Of processes in /proc those whose parent is not among them: one that has just forked has its parent's name."""
-    found = {}
-    for entry in entries:
-        try:
-            found[entry.name] = entry, (entry / 'stat').read_text().rpartition(')')[2].split()[1]
-        except OSError:
-            pass
-    return [entry for entry, parent in found.values() if parent not in found]
+def serving(path, after=0):
+    """Ids of the processes of pytreefs that have this word, without those that such a one has just forked. Those with numbers after that one, if
+    there are any: numbers begin again."""
+    word, every = os.fsencode(path), [int(name) for name in os.listdir('/proc') if name.isdigit()]
+    for some in ([n for n in every if n > after], [n for n in every if n <= after]):
+        found = [n for n in some if word in (words := of_process(n, 'cmdline').split(b'\0')) and b'pytreefs' in words[0]]
+        parents = {n: of_process(n, 'stat').rpartition(b')')[2].split()[1:2] for n in found}
+        if first := [n for n in found if parents[n] and int(parents[n][0]) not in found]:
+            return first
+    return []
+
+
+def of_process(pid, name):
+    """A file of /proc; empty if the process has ended. Read whole by one call: there are many."""
+    with contextlib.suppress(OSError), open(f'/proc/{pid}/{name}', 'rb', buffering=0) as f:
+        return f.read(1 << 20)
+    return b''
 
 
 def memory(pid, field='VmHWM'):
