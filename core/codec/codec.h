@@ -93,7 +93,8 @@ int codec_encode(const struct codec_chain *chain, struct span in, struct buf *re
  * Decode a long object piece by piece in bounded memory. decoded is the exact size of the result.
  *
  * retained, if not 0, says that the caller retains what it reads: every read but the last is of
- * that many bytes, and what one read returned stays as it is until the next one has returned. A
+ * that many bytes, what one read returned stays as it is until the next one has returned, and there
+ * is memory for that many bytes, or up to the end of the object, where the last read is shorter. A
  * zstd frame whose history is at least 128 KiB shorter than that is then decoded directly into the
  * caller's memory, and needs none for history: a tenth less time to decode, as in the row "one zstd
  * chunk, dd".

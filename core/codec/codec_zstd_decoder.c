@@ -218,7 +218,8 @@ static size_t take_rest(struct in_place *s, uint8_t *p, size_t n)
 static int in_place_read(struct decoder_stage *base, uint8_t *p, size_t n, size_t *ret_n)
 {
 	struct in_place *s = (struct in_place *)base;
-	size_t done, got;
+	/* Room for blocks that end after the last byte which a short, last read wants. */
+	size_t piece = (size_t)MIN((uint64_t)s->piece, s->left), done, got;
 	int r = 1;
 
 	if (!s->left)
@@ -229,10 +230,10 @@ static int in_place_read(struct decoder_stage *base, uint8_t *p, size_t n, size_
 	done = take_rest(s, p, n);
 	set_history(s, p, done);
 	while (done < n && r > 0) {
-		size_t room = n - done;
+		size_t room = piece - done;
 
 		/* The last block of the frame fits exactly. */
-		if (room >= s->block || n == s->left) {
+		if (room >= s->block || piece == s->left) {
 			r = decode_next(s, p + done, room, &got);
 			done += got;
 			continue;
@@ -244,6 +245,7 @@ static int in_place_read(struct decoder_stage *base, uint8_t *p, size_t n, size_
 		done += take_rest(s, p + done, room);
 		set_history(s, p, done);
 	}
+	done = MIN(done, n);
 	s->left -= done;
 	s->last = done;
 	*ret_n = done;

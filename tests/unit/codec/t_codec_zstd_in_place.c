@@ -35,9 +35,12 @@ static uint8_t *piece_memory(struct pieces *k, size_t i)
 	}
 }
 
-/* Decode to out; pieces but the last two are overwritten. Returns whether it was done in place. */
-static int decode(struct span object, enum place place, size_t in_piece, uint8_t *out, size_t n,
-		  bool *ret_in_place)
+/*
+ * Decode the first `need` of n bytes to out; pieces but the last two are overwritten. Returns
+ * whether it was done in place.
+ */
+static int decode_first(struct span object, enum place place, size_t in_piece, uint8_t *out,
+			size_t n, size_t need, bool *ret_in_place)
 {
 	auto_unit_chain u = { 0 };
 	auto_of(codec_stream) struct codec_stream *s = NULL;
@@ -50,8 +53,8 @@ static int decode(struct span object, enum place place, size_t in_piece, uint8_t
 	r = codec_stream_open(&u.chain, unit_pull, &source, n, 64 * MiB, PIECE, &s);
 	if (r >= 0)
 		*ret_in_place = codec_stream_needs_before(s);
-	for (size_t at = 0; r >= 0 && at < n; at += PIECE) {
-		size_t part = MIN(PIECE, n - at);
+	for (size_t at = 0; r >= 0 && at < need; at += PIECE) {
+		size_t part = MIN(PIECE, need - at);
 		uint8_t *p = piece_memory(&k, at / PIECE);
 
 		if (old && place > IN_TURN)
@@ -66,6 +69,12 @@ static int decode(struct span object, enum place place, size_t in_piece, uint8_t
 	free(k.apart[0]);
 	free(k.apart[1]);
 	return r;
+}
+
+static int decode(struct span object, enum place place, size_t in_piece, uint8_t *out, size_t n,
+		  bool *ret_in_place)
+{
+	return decode_first(object, place, in_piece, out, n, n, ret_in_place);
 }
 
 /* Bytes with matches at all distances up to `far`. */
@@ -148,6 +157,26 @@ static void every_frame_decodes_to_its_bytes(void **state)
 			assert_true(in_place);
 			assert_memory_equal(in, out, cases[i].n);
 		}
+	}
+}
+
+/* The block that crosses the end of a short piece has history in both pieces. */
+static void a_part_of_a_frame_ends_anywhere(void **state)
+{
+	auto_free uint8_t *in = malloc(MOST), *out = malloc(MOST);
+	auto_buf object = { 0 };
+
+	fill(in, MOST, 500 * KiB, 3);
+	encode(&object, 3, 19, true, span_of(in, MOST), SIZE_MAX);
+	for (size_t need = 64 * KiB; need < MOST; need += 50001) {
+		bool in_place = false;
+		int r = decode_first(buf_span(&object), need % 4, 512 * KiB, out, MOST, need,
+				     &in_place);
+
+		if (r < 0)
+			fail_msg("%zu bytes: %s", need, err_text(r));
+		assert_true(in_place);
+		assert_memory_equal(in, out, need);
 	}
 }
 
@@ -254,6 +283,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_frame_decodes_to_its_bytes),
+		cmocka_unit_test(a_part_of_a_frame_ends_anywhere),
 		cmocka_unit_test(a_history_that_is_not_retained_is_copied),
 		cmocka_unit_test(history_before_the_retained_pieces_is_refused),
 		cmocka_unit_test(truncated_and_changed_frames_fail_as_with_a_copy),
