@@ -53,6 +53,14 @@ int node_leaf_new(struct node_dir *dir, struct span name, const struct tree_node
 	return 0;
 }
 
+bool node_leaf_is_whole(const struct node_leaf *l)
+{
+	struct name_view name;
+
+	return !l->is_view ||
+	       (name_view_parse(span_str(l->node.name), &name) >= 0 && name_view_is_plain(&name));
+}
+
 static int restore_dtype(const struct node_leaf *l, bool is_scalar, struct zarr_view *view)
 {
 	enum dtype dtype = view->dtype;

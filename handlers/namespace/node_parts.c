@@ -76,11 +76,9 @@ int node_open_subtree(struct node *n, struct subtree *ret)
 		r = subtree_add_tree(&st, "", d->item, d->tree);
 	} else if (n->ops == &node_leaf_ops) {
 		struct node_leaf *l = container_of(n, struct node_leaf, node);
-		struct name_view name;
 
 		/* A view of a part is not accepted, since it would be treated as the whole leaf. */
-		if (l->is_view &&
-		    (name_view_parse(span_str(n->name), &name) < 0 || !name_view_is_plain(&name)))
+		if (!node_leaf_is_whole(l))
 			return fail(-EINVAL, "'%s' is a view: a leaf is wanted as it is listed",
 				    n->name);
 		st.mtime = l->mtime;

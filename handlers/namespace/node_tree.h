@@ -47,6 +47,8 @@ extern const struct node_ops node_dir_ops, node_leaf_ops, node_step_ops;
 
 int node_leaf_new(struct node_dir *dir, struct span name, const struct tree_node *leaf,
 		  enum name_ext ext, bool is_view, struct node **ret);
+/* Whether the leaf's name has no box, shape or cast. */
+bool node_leaf_is_whole(const struct node_leaf *l);
 /*
  * Parse a name that is not an entry as a view. -ENOENT, with a message when the name looks like a
  * view but is not valid.

@@ -270,3 +270,14 @@ def test_a_step_by_its_number_as_text(tmp_path):
         assert '8' not in ck and 8 not in ck and '²' not in ck
     assert pytreefs.load(tmp_path / '18')['n'] == pytreefs.load(tmp_path / 'latest')['n'] == 5
     assert pytreefs.open(tmp_path / '7/a/b').shape == (2,)
+
+
+def test_a_view_of_a_number_is_an_array_of_rank_0(tmp_path):
+    """As the file of the mount is; the number itself is one of Python."""
+    pytreefs.save(tmp_path / '1', {'n': 3, 'z': np.float32(2.5), 'b': True})
+    ck = pytreefs.open(tmp_path / '1')['default']
+    for name, dtype, value in (('n@float32', 'float32', 3), ('z@float16', 'float16', 2.5), ('b@int8', 'int8', 1)):
+        view = ck[name]
+        assert view.kind == 'array' and view.shape == () and view.read().dtype == dtype == np.asarray(view).dtype
+        assert view.read() == float(view) == view + 0 == pytreefs.load(tmp_path / '1/default' / name) == value
+    assert ck['n'].read() == 3 and type(ck['n.npy'].read()) is int

@@ -352,7 +352,8 @@ static int describe_leaf(struct pytreefs_tree *t, struct node_leaf *l, struct py
 	if (r < 0 || to->kind != PYTREEFS_ARRAY)
 		return r;
 	if (v.kind == VALUE_ARRAY) {
-		to->kind = v.is_scalar ? PYTREEFS_SCALAR : PYTREEFS_ARRAY;
+		/* A view of a number is an array of rank 0. */
+		to->kind = v.is_scalar && node_leaf_is_whole(l) ? PYTREEFS_SCALAR : PYTREEFS_ARRAY;
 		r = describe_array(t, v.array, &view, to);
 	} else if (v.kind != VALUE_NONE) {
 		to->kind = v.kind == VALUE_TEXT ? PYTREEFS_STRING : PYTREEFS_PLUGIN;
