@@ -25,6 +25,8 @@ ROWS = [
      ('names, shapes and types of 20,000 leaves', 'Orbax metadata()'), None, None),
     ('save through a mount, zstd, durable', ('whole tree, zstd:1, durable', 'Orbax save'), None, None),
     ('`pytreefs.save`, zstd, durable', ('pytreefs.save, zstd:1, durable', 'Orbax save'), None, None),
+    ('arrays on 8 devices, `pytreefs.orbax`: restore', ('restore on 8 devices, sharded, 2048 MiB, by the handler', 'Orbax'), None, None),
+    ('the same: save, durable', ('save on 8 devices, sharded, 2048 MiB, durable, default compression', 'Orbax'), None, None),
     ('save 2,000 leaves of 1 KiB, durable', ('2,000 leaves of 1 KiB, durable', 'Orbax save'), None, None),
     ('`pytreefs verify` against a restore', ('verify, 2 GiB, Orbax restore', 'Orbax restore'), None, None),
     ('a tree on a web server 20 ms away, `pytreefs.load`', None,
