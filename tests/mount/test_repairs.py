@@ -55,8 +55,8 @@ KINDS = {
     'a chunk': (SMALL, largest, ['ocdbt=on']),
     'a chunk without compression': (SMALL, largest, ['compression=none']),
     'a chunk that is a stream': (LARGE, largest, ['chunk_byte_size=64M']),
-    'a file of a chunk': (SMALL, called('0.0'), ['ocdbt=off']),
-    'metadata of an array': (SMALL, called('.zarray'), ['ocdbt=off']),
+    'a file of a chunk': (SMALL, called('w/0.0'), ['ocdbt=off']),
+    'metadata of an array': (SMALL, called('w/.zarray'), ['ocdbt=off']),
     'the manifest': (SMALL, called('manifest.ocdbt'), []),
     'the tree': (SMALL, called('_METADATA'), []),
 }
