@@ -24,7 +24,7 @@ from lib.pairs import LONG
 pytestmark = pytest.mark.timeout(1500)
 
 SEED = int(os.environ.get('PYTREEFS_HOSTILE_SEED', '1'))
-COUNT = int(os.environ.get('PYTREEFS_HOSTILE_COUNT', '1000' if LONG else '61'))
+COUNT = int(os.environ.get('PYTREEFS_HOSTILE_COUNT', '1000' if LONG else '31'))
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 MIB = 1 << 20
 # The cases that are damaged: small ones of every layout, and in each fourth round one of 240 files.
