@@ -333,7 +333,8 @@ def test_zarr_reads_stored_arrays(fs, tmp_path, version):
 
 
 @pytest.mark.parametrize('first, printed', [('import json', '(128, 32) True embed.table 0.375\n'),
-                                            ('import numpy as np, pandas', '0.75 0.375 [4. 6.]\n')])
+                                            ('import numpy as np, pandas', '0.75 0.375 [4. 6.]\n'),
+                                            ('import numpy as np\nimport pytreefs\n\nrank', '')])
 def test_the_examples_of_the_page(tmp_path, monkeypatch, capfd, first, printed):
     """Their lines, pasted beside a copy of the sample, with the protocol found as an entry point or registered."""
     pytest.importorskip('fsspec')

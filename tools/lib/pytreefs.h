@@ -279,8 +279,8 @@ struct pytreefs_progress {
 
 /*
  * Read n requests. All processors share the chunks of all requests, in the order in which these are
- * in the data files. progress may be NULL. A failed request does not stop the others; the result is
- * that of the first failed one, or 0.
+ * in the data files; a chunk of several requests is decoded once. progress may be NULL. A failed
+ * request does not stop the others; the result is that of the first failed one, or 0.
  */
 PYTREEFS_API int pytreefs_read_many(struct pytreefs *ck, struct pytreefs_request *request, size_t n,
 				    const struct pytreefs_progress *progress);

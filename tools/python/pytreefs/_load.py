@@ -6,7 +6,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -16,12 +16,13 @@ from . import _pytreefs as lib
 from ._checkpoint import Checkpoint
 from ._context import Context, Path, join, names_its_arguments, warn
 from ._dtypes import Framework
+from ._index import Plan, has_dots, plan
 from ._leaf import Leaf
-from ._node import CONTAINERS, SEQUENCES, Node, children_of, is_bytes, make, number, stored_kind
+from ._node import CONTAINERS, KINDS, SEQUENCES, Node, children_of, is_bytes, make, number, stored_kind
 from ._patterns import Patterns
 
 Source: TypeAlias = Path | Checkpoint | Leaf
-Only: TypeAlias = str | Sequence[str] | Callable[[str], object] | None
+Only: TypeAlias = str | Sequence[str] | Mapping[str, Any] | Callable[[str], object] | None
 
 ABSENT = object()       # of a node that was not asked for
 
@@ -38,6 +39,7 @@ class Loading:
             path = path.place()
         self.context = context_of_leaf(path, options)
         self.dtype = None if dtype is None else _dtypes.name_of(dtype)
+        self.parts: dict[int, Any] = {}     # of leaves of which a part is asked for: an index, or a list of them
         try:
             self.base, self.nodes = self._read_tree(only is None)
             self.top = _random_key.merge(self.context, self.base, self.nodes) if self.nodes[0].kind == lib.STEP else 0
@@ -180,17 +182,57 @@ class Loading:
             self.requests.append((leaf, sent, None if name == stored else name, _dtypes.raw(part), node.version))
         return a
 
-    def place(self, i: int, name: str, shape: tuple[int, ...], sharding: Any, is_checked: bool = True) -> Callable[[], Any]:
+    def read_part(self, i: int, name: str, wanted: Plan, for_jax: bool = False) -> np.ndarray[Any, Any]:
+        """The elements of an array that an index chooses, which the batch will fill."""
+        node, leaf = self.nodes[i], join(self.base, self.nodes[i].path)
+        a = _dtypes.empty(wanted.read_shape, name, leaf, for_jax)
+        if a.size:
+            to: Any = (..., *wanted.flips)      # with `...` it is a view, never a scalar
+            self.requests.append((leaf, wanted.box, None if name == node.dtype else name, _dtypes.raw(a[to]), node.version))
+        return a.reshape(wanted.shape)
+
+    def _ask_parts(self, i: int, name: str) -> None:
+        """The parts that `only` chooses of a leaf, as leaf[index] has them."""
+        node, leaf, chosen = self.nodes[i], join(self.base, self.nodes[i].path), self.parts[i]
+        if node.dtype is None:
+            raise self.fail(f'has no parts, since its kind is {KINDS[node.kind]!r}: `...` chooses the whole', leaf)
+        if self.framework == 'jax' and name.startswith('uint') and self.context.prng_impl(leaf) is not None:
+            raise self.fail('has no parts, since it is a PRNG key: `...` chooses the whole', leaf)
+        try:
+            values = [self._ask_part(i, name, index, plan(index, node.shape or ()))
+                      for index in (chosen if isinstance(chosen, list) else [chosen])]
+        except IndexError as e:
+            raise IndexError(f'{os.path.join(self.context.path, leaf)}: {e}') from None
+        if self.is_mapped:
+            self.map_array(i, name)
+        self.lazy.append((i, lambda: [value() for value in values] if isinstance(chosen, list) else values[0]()))
+
+    def _ask_part(self, i: int, name: str, index: Any, wanted: Plan) -> Callable[[], Any]:
+        if self.framework == 'jax':
+            return self.place(i, name, wanted.shape, _jax.default_sharding(), read=lambda _: self.read_part(i, name, wanted, for_jax=True))
+        if self.is_mapped:
+            if self.framework == 'torch' and any(flip.step for flip in wanted.flips):
+                raise self.fail('a tensor over mapped memory has no negative steps: load() without mmap reads them', join(self.base, self.nodes[i].path))
+            return lambda: self.values[i][index]
+        a = self.read_part(i, name, wanted)
+        if self.framework == 'torch':
+            return lambda: self._tensor(i, a, name)
+        return lambda: a if wanted.shape or has_dots(index) else a[()]
+
+    def place(self, i: int, name: str, shape: tuple[int, ...], sharding: Any, is_checked: bool = True,
+              read: Callable[[_jax.Box], Any] | None = None) -> Callable[[], Any]:
         """An array of jax, of a shape that may be another one than is stored: a function that returns it once everything is read.
-        is_checked: a cast that changes numbers fails."""
+        is_checked: a cast that changes numbers fails. read: reads a box of it, in place of that box of the leaf."""
         node = self.nodes[i]
         if self.is_mapped:
             raise self.fail('is asked for as an array of jax, which has memory of its own: mmap=True gives arrays of numpy and torch',
                             join(self.base, node.path))
         if not _jax.holds(_dtypes.dtype_of(name)):
             raise self.fail(f'is {name}, of which jax makes 32 bits: set jax_enable_x64, or give like= with another dtype', join(self.base, node.path))
-        values: dict[_jax.Box, Any] = {box: self.read_checked(i, name, box=box) if is_checked else self.read_box(i, box, name)
-                                       for box in _jax.boxes_of(sharding, shape)}
+        if read is None:
+            def read(box: _jax.Box) -> Any:
+                return self.read_checked(i, name, box=box) if is_checked else self.read_box(i, box, name)
+        values: dict[_jax.Box, Any] = {box: read(box) for box in _jax.boxes_of(sharding, shape)}
         made: list[Any] = []
 
         def put() -> Any:
@@ -220,9 +262,9 @@ class Loading:
         if node.kind == lib.UNKNOWN:
             raise self.context.fail(node.error or -errno.EIO, (node.text or b'').decode(errors='replace'),
                                     join(self.base, node.path))
-        if is_bytes(node):
+        if is_bytes(node) and i not in self.parts:
             self.values[i] = self.context.bytes_of(join(self.base, node.path))
-        elif node.kind == lib.ARRAY:
+        elif node.kind == lib.ARRAY or i in self.parts:
             self.ask_array(i)
         elif node.kind == lib.SCALAR:
             self.values[i] = number(node.text or b'null', node.dtype or 'float64')
@@ -237,6 +279,9 @@ class Loading:
 
     def ask_array(self, i: int) -> None:
         name = self.cast_of(self.nodes[i])
+        if i in self.parts:
+            self._ask_parts(i, name)
+            return
         if self.framework == 'jax':
             self.lazy.append((i, self.ask_jax(i, name)))
             return
@@ -290,16 +335,19 @@ class Loading:
             placed = [put() for put in puts]
         for a in self.read_only:
             a.flags.writeable = self.framework == 'torch'
-        for i, value_of in self.lazy:
-            self.values[i] = value_of()
         for i, a, name in self.checks:
             if (odd := _dtypes.changed(a, name)) is not None:
                 raise self.unfit(i, odd, name)
         for i, a, name in self.arrays:
-            try:
-                self.values[i] = _dtypes.to_torch(a, name)
-            except TypeError as e:
-                raise self.fail(str(e), join(self.base, self.nodes[i].path)) from None
+            self.values[i] = self._tensor(i, a, name)
+        for i, value_of in self.lazy:
+            self.values[i] = value_of()
+
+    def _tensor(self, i: int, a: np.ndarray[Any, Any], name: str) -> Any:
+        try:
+            return _dtypes.to_torch(a, name)
+        except TypeError as e:
+            raise self.fail(str(e), join(self.base, self.nodes[i].path)) from None
 
     def unfit(self, i: int, x: Any, name: str) -> lib.Error:
         node = self.nodes[i]
@@ -314,14 +362,21 @@ class Loading:
             return leaves
         if callable(only):
             return [i for i in leaves if only('/'.join(self.keys(i)))]
-        patterns = Patterns([only] if isinstance(only, str) else only)
+        patterns = Patterns([only] if isinstance(only, str) else list(only))
         if self.nodes[0].kind == lib.STEP:
             # An item that is one value, a random key, has a name of its own.
-            chosen = [i for i in leaves if patterns.choose(*reversed(self.nodes[i].path.split('/', 1))) or
-                      self.nodes[i].parent == 0 and patterns.choose(self.nodes[i].key)]
+            found = {i: patterns.choose(*reversed(self.nodes[i].path.split('/', 1))) or
+                     (patterns.choose(self.nodes[i].key) if self.nodes[i].parent == 0 else []) for i in leaves}
         else:
             item = self.base or self.context.path.rstrip('/').rpartition('/')[2]
-            chosen = [i for i in leaves if patterns.choose(self.nodes[i].path, item)]
+            found = {i: patterns.choose(self.nodes[i].path, item) for i in leaves}
+        chosen = [i for i in leaves if found[i]]
+        if isinstance(only, Mapping):
+            for i in chosen:
+                if len(found[i]) > 1:
+                    raise self.fail(f'two names of only= choose it, {found[i][0]!r} and {found[i][1]!r}', join(self.base, self.nodes[i].path))
+                if only[found[i][0]] is not ...:
+                    self.parts[i] = only[found[i][0]]
         if unused := patterns.unused():
             below = unused[0].strip('/')
             hint = f'; {below + "/"!r} matches the leaves below' if any(
@@ -387,7 +442,9 @@ def load(path: Source, only: Only = None, dtype: Any = None, like: Any = None, o
     bytes of its files.
 
     only       a pattern or several (`pytreefs help patterns`), or a function of the path 'params/dense/kernel'. Dicts
-               have only what was chosen, positions of sequences that were not hold `...`
+               have only what was chosen, positions of sequences that were not hold `...`. Or a dict of patterns and what is read of
+               the leaves: an index as of numpy (`np.s_[0:512, ::2]`), a list of indices, of which a list of arrays comes, or `...` for the
+               whole. All parts of all leaves are read as one job of all processors, and a chunk that several need is decoded once
     dtype      floating arrays are cast to it
     like       a tree to match, of arrays, anything with shape and dtype (jax.ShapeDtypeStruct), numbers, strings, None:
                its containers and its dtypes are the result's, `...` in it is not read. A typed PRNG key of jax comes as one. Where it has
@@ -411,9 +468,14 @@ def load(path: Source, only: Only = None, dtype: Any = None, like: Any = None, o
     ((128, 32), 1500)
     >>> list(load('ckpts/latest/state', only='params/embed/')['params'])
     ['embed']
+    >>> a, b = load('ckpts/latest/state', only={'params/embed/table': [np.s_[0:4], np.s_[::2, -1]]})['params']['embed']['table']
+    >>> a.shape, b.shape
+    ((4, 32), (64,))
 
-    Raises Error when something cannot be read, with the leaf as filename.
+    Raises Error when something cannot be read, with the leaf as filename, and IndexError as numpy for an index that does not fit.
     """
+    if isinstance(only, Mapping) and (like is not None or out is not None):
+        raise ValueError('like and out are of whole leaves: only= chooses them by their names, without parts')
     if like is not None and out is not None:
         raise ValueError('like and out are two trees to match: give one of them')
     if not strict and like is None:

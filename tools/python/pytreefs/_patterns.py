@@ -56,17 +56,16 @@ class Patterns:
         below = '/.*' if is_directory else '(?:/.*)?' if is_plain or parts[0] == '**' else ''
         return True, re.compile(out + below, re.S)
 
-    def choose(self, path: str, item: str = '') -> bool:
-        """path: the leaf's as a mount has it, from the item on, with its extension."""
+    def choose(self, path: str, item: str = '') -> list[str]:
+        """The patterns that choose a leaf. path: as a mount has it, from the item on, with its extension."""
         stem = path[:path.rfind('.')] if '.' in path.rpartition('/')[2] else path
-        chosen = False
+        chosen: list[str] = []
         for i, (has_slash, compiled) in enumerate(self.compiled):
-            for p in {path, stem}:
-                texts = [p, f'{item}/{p}'] if item else [p]
-                if not has_slash:
-                    texts = [p.rpartition('/')[2]]
-                if any(compiled.fullmatch(t) for t in texts):
-                    self.used[i] = chosen = True
+            names = {path, stem}
+            texts = {p.rpartition('/')[2] for p in names} if not has_slash else names | {f'{item}/{p}' for p in names} if item else names
+            if any(compiled.fullmatch(t) for t in texts):
+                self.used[i] = True
+                chosen.append(self.patterns[i])
         return chosen
 
     def unused(self) -> list[str]:
