@@ -18,6 +18,7 @@ greatest. A contender is:
     run     a command (list of words), a callable, or b.python('function', ...): a function of peers.py,
             called in a process of its own that has its imports done before the clock starts
     before  called before each timed run, not timed: fresh mounts, directories to write to, warm caches
+            None, if it is not installed: it does not run, and rows against it say so
     after   called after each timed run, not timed: what a run wrote goes away
     memory  called after each timed run: peak bytes, for what works in another process (a mount)
     A callable that returns a number is taken by it (seconds), else by the clock.
@@ -35,10 +36,12 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
+import sysconfig
 import tempfile
 
 from bench.worker import Worker
-from lib import checkpoints, mounts
+from lib import checkpoints, mounts, venvs
 
 BENCHES = {}            # name -> function, in the order of declaration
 
@@ -165,6 +168,18 @@ class Bench:
     def python(self, function, *args, **kwargs):
         """A callable that runs a function of peers.py (or 'module:function' of tests/bench) in its own process."""
         w = Worker()
+        self.stack.callback(w.close)
+        return w.timed(function, *args, **kwargs)
+
+    def newest(self, function, *args, **kwargs):
+        """The same in an environment with newest.txt above the packages of .venv; None, with the reason on stderr, where it cannot be made."""
+        try:
+            python = venvs.environment(checkpoints.cache_root() / 'venvs', pathlib.Path(__file__).with_name('newest.txt'), lambda: sys.executable,
+                                       sysconfig.get_path('purelib'))
+        except (OSError, subprocess.CalledProcessError) as e:
+            print(f'{self.name}: {function}: not installed: {e}', file=sys.stderr)
+            return None
+        w = Worker(python)
         self.stack.callback(w.close)
         return w.timed(function, *args, **kwargs)
 

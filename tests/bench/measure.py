@@ -67,7 +67,7 @@ def say(text, last=False):
 
 
 def run_bench(b, rounds):
-    contenders = list(b.contenders.values())
+    contenders = [c for c in b.contenders.values() if c.run is not None]
     rounds = min(rounds, b.most_rounds or rounds)
     for i in range(rounds):
         # Every other round backwards: nobody always follows the same neighbour.
@@ -87,6 +87,10 @@ def result(b, row):
     """One row of the table as a dictionary."""
     ours = b.contenders[row.ours]
     peer = b.contenders[row.peer] if row.peer else None
+    if peer and peer.run is None:
+        return {'bench': b.name, 'row': row.text, 'ours_name': row.ours, 'peer_name': f'{row.peer}: not installed', 'ours': spread(ours.seconds),
+                'peer': None, 'ours_peak': max(ours.peaks, default=None), 'peer_peak': None, 'rounds': len(ours.seconds), 'ratio': None,
+                'target': '', 'met': None}
     out = {'bench': b.name, 'row': row.text, 'ours_name': row.ours, 'peer_name': row.peer,
            'ours': spread(ours.seconds), 'peer': peer and spread(peer.seconds),
            'ours_peak': max(ours.peaks, default=None), 'peer_peak': peer and max(peer.peaks, default=None),

@@ -97,24 +97,36 @@ def _index(r, shape):
     return tuple(out)
 
 
+def _index30(shape):
+    r = random.Random(16)
+    return [_index(r, shape) for _ in range(30)]
+
+
 @prepared(_ours)
 def boxes(source):
     import pytreefs
-    r = random.Random(16)
     with pytreefs.open(source) as ck:
         leaf = ck['w']
-        for _ in range(30):
-            leaf[_index(r, leaf.shape)]
+        for index in _index30(leaf.shape):
+            leaf[index]
+
+
+@prepared(_ours)
+def boxes_at_once(source):
+    """The shape is read by a call of its own, as a program that does not know it does."""
+    import pytreefs
+    with pytreefs.open(source) as ck:
+        indices = _index30(ck['w'].shape)
+        ck.load(only={'w': indices})
 
 
 @prepared(_tensorstore)
 def tensorstore_boxes(source):
     import tensorstore as ts
-    r = random.Random(16)
     context = ts.Context({'cache_pool': {'total_bytes_limit': 256 << 20}})
     t = ts.open(_spec(source, 'w'), open=True, context=context).result()
-    for _ in range(30):
-        t[_index(r, t.shape)].read().result()
+    for index in _index30(t.shape):
+        t[index].read().result()
 
 
 @prepared(_tensorstore)

@@ -8,7 +8,7 @@ from bench.table import BEGIN, DOC, END
 README = DOC.parent.parent / 'README.md'
 # Columns: the heading of each.
 PEERS = ['Orbax', 'TensorStore', 'plain files']
-# The compared tasks, and for each column the row and the peer in docs/benchmarks.md.
+# The compared tasks, and for each column the row and the peer in docs/benchmarks.md. A task that the page has no row of yet is left out.
 ROWS = [
     ('a whole tree (zstd), `pytreefs.load`',
      ('pytreefs.load, whole zstd tree', 'Orbax restore'), ('pytreefs.load, whole zstd tree', 'TensorStore'), None),
@@ -18,6 +18,13 @@ ROWS = [
      ('whole tree, np.load of each leaf', 'safetensors')),
     ('8 processes read one tree through one mount',
      None, ('8 processes load one tree', 'TensorStore'), ('8 processes load one tree', 'plain')),
+    ('30 random boxes of a leaf in one call of `pytreefs.load`', None, ('30 random boxes of a leaf in one call', 'TensorStore'),
+     ('30 random boxes of a safetensors file in one call, warm', 'safetensors 0.9, get_slice')),
+    ('a safetensors file as tensors, against `safetensors` 0.9 (`pread`)', None, None,
+     ('a safetensors file of 1 GiB as tensors, warm', 'safetensors 0.9, pread')),
+    ('the same from the disk', None, None, ('a safetensors file of 1 GiB as tensors, from the disk', 'safetensors 0.9, pread')),
+    ('the same, against `runai-model-streamer`', None, None, ('a safetensors file of 1 GiB as tensors, from the disk', 'runai-model-streamer')),
+    ('a tree of zarr v3 in directories, against zarr-python with `zarrs`', None, None, ('a tree of zarr v3 without OCDBT, warm', 'zarrs')),
     ('`dd` of a 1 GiB leaf, not compressed', None, None, ('raw chunk, cold, dd bs=1M', 'tmpfs dd')),
     ('reads of 4 KiB at random offsets', None, None, ('raw chunk, random 4 KiB, p50', 'tmpfs')),
     ('`ls -lR` of 20,000 leaves, first time', None, None, ('ls -lR of 20,000 leaves, cold', 'tmpfs')),
@@ -45,6 +52,8 @@ def measured(text):
             ratio = float(found[1])
             # A ratio with an upper limit is ours / peer's.
             out[cells[0], cells[2].rpartition(':')[0]] = 1 / ratio if cells[4].startswith('≤') else ratio
+        elif len(cells) == 7 and cells[2].endswith(': not installed'):
+            out[cells[0], cells[2].rpartition(':')[0]] = None
     return out
 
 
@@ -53,13 +62,17 @@ def block(text):
     ratios = measured(text)
     rows = [['pytreefs is ... times as fast as', *PEERS], ['---', *['---:'] * len(PEERS)]]
     for label, *sources in ROWS:
-        rows.append([label, *('' if source is None else f'{ratios[source]:.2f}' for source in sources)])
+        if any(source in ratios for source in sources):
+            rows.append([label, *('' if source is None or ratios[source] is None else f'{ratios[source]:.2f}' for source in sources)])
     return '\n'.join([BEGIN, *('| ' + ' | '.join(cells) + ' |' for cells in rows), END])
 
 
 def write():
     """Everything between the two marks of README.md follows docs/benchmarks.md."""
-    page = README.read_text()
+    page, ratios = README.read_text(), measured(DOC.read_text())
+    for label, *sources in ROWS:
+        if not any(source in ratios for source in sources):
+            print(f'README.md has nothing of {label!r}: the page has no row of it')
     before, rest = page.split(BEGIN)
     README.write_text(before + block(DOC.read_text()) + rest.split(END)[1])
 

@@ -124,12 +124,14 @@ def python_leaf(b):
 
 @bench
 def python_boxes(b):
-    """30 boxes at random, leaf[...] of a checkpoint that is open, against TensorStore with a cache pool."""
+    """30 boxes at random, leaf[...] of a checkpoint that is open, and in one call, against TensorStore with a cache pool."""
     source = b.case('bench-many-zstd')
     b.warm(source)
     b.contender('leaf[...]', b.python('peers_python:boxes', source))
+    b.contender('load(only=)', b.python('peers_python:boxes_at_once', source))
     b.contender('TensorStore', b.python('peers_python:tensorstore_boxes', source))
     b.row('30 random boxes of a leaf of many chunks', 'leaf[...]', 'TensorStore', rate=2.0)
+    b.row('30 random boxes of a leaf in one call', 'load(only=)', 'TensorStore', rate=2.0)
 
 
 @bench

@@ -20,7 +20,7 @@ def mib(n):
 def line(r):
     ratio = r['ratio']
     return [r['row'], f'{r["ours_name"]}: {seconds_text(r["ours"]["median"])}',
-            f'{r["peer_name"]}: {seconds_text(r["peer"]["median"])}' if r['peer'] else '',
+            f'{r["peer_name"]}: {seconds_text(r["peer"]["median"])}' if r['peer'] else r['peer_name'] or '',
             f'{ratio["median"]:.2f} [{ratio["min"]:.2f} {ratio["max"]:.2f}]' if ratio else
             f'[{seconds_text(r["ours"]["min"])} {seconds_text(r["ours"]["max"])}]',
             r['target'], {True: 'yes', False: 'no', None: ''}[r['met']],

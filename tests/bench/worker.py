@@ -30,10 +30,10 @@ class Timed:
 
 
 class Worker:
-    def __init__(self):
+    def __init__(self, python=sys.executable):
         env = dict(os.environ, PYTHONPATH=str(TESTS), PYTHONDONTWRITEBYTECODE='1', JAX_PLATFORMS='cpu',
                    TF_CPP_MIN_LOG_LEVEL='3')
-        self.process = subprocess.Popen([sys.executable, '-m', 'bench.worker'], cwd=TESTS, env=env, text=True,
+        self.process = subprocess.Popen([python, '-m', 'bench.worker'], cwd=TESTS, env=env, text=True,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def ask(self, request):

@@ -66,3 +66,8 @@ def test_the_numbers_of_the_readme_are_those_of_the_benchmarks():
     assert len(ratios) > 40 and ratios['raw chunk, random 4 KiB, p50', 'tmpfs'] < 1
     changed = re.sub(r'(Orbax save: [^|]*\|) [\d.]+', r'\1 77.01', page)
     assert changed != page and '77.01' in readme.block(changed)
+    # A peer that could not be installed leaves its place empty.
+    row = next(line for line in page.splitlines() if line.startswith('| pytreefs.load, not compressed |'))
+    cells = row.split(' | ')
+    cells[2:4] = ['TensorStore: not installed', '[1 s 1 s]']
+    assert '| the same, not compressed |  |  |  |' in readme.block(page.replace(row, ' | '.join(cells)))
