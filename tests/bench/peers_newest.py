@@ -21,12 +21,11 @@ def load_file(path, backend):
 
 @prepared(_safetensors)
 def slices(path, name, backend):
-    """get_slice of each box."""
+    """get_slice of each box, all kept, as one call of ours has them."""
     from safetensors import safe_open
     with safe_open(path, framework='pt', backend=backend) as f:
         part = f.get_slice(name)
-        for index in _index30(part.get_shape()):
-            _touch([part[index].contiguous()])
+        _touch([part[index].contiguous() for index in _index30(part.get_shape())])
 
 
 @prepared(lambda: __import__('runai_model_streamer'))
@@ -58,5 +57,5 @@ def zarrs_tree(source):
 def zarrs_boxes(source, leaf):
     import zarr
     a = zarr.open_array(pathlib.Path(source, leaf), mode='r')
-    for index in _index30(a.shape):
-        a[index]
+    kept = [a[index] for index in _index30(a.shape)]
+    return None if kept else 1 / 0
