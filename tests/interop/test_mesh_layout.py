@@ -2,13 +2,19 @@
 """`pytreefs convert --mesh --spec` and `--chunks-like`: a checkpoint whose chunks are the parts of a mesh that is not here."""
 
 import json
+import os
+import pathlib
 import subprocess
+import sys
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from lib import forks, jobs, mesh_layout, servers
+sys.path.insert(0, str(pathlib.Path(os.environ['PYTREEFS_BUILD']) / 'tools/python'))
+
+import pytreefs  # noqa: E402
+from lib import forks, jobs, mesh_layout, servers  # noqa: E402
 
 KEY = [('params/.*/kernel', ['fsdp', 'tensor']), ('params/.*/bias', [['fsdp', 'tensor']]), ('.*/table', [None, 'tensor'])]      # a number needs none
 CHUNKS = {'layer/kernel': [16, 16], 'layer/bias': [4], 'embed/table': [24, 8]}
@@ -106,7 +112,8 @@ def test_safetensors_for_a_mesh(run, tmp_path, step):
 
 @pytest.mark.parametrize('mesh, pairs, why', [
     ('fsdp=4', KEY, 'names no axis of the mesh'), ('fsdp=5,tensor=2', KEY, "'default/params/embed/table.npy'|'default/params/layer/bias.npy': axis 0 of 32 cannot be cut in 10 equal parts"),
-    ('fsdp=4,tensor=2', KEY[:1], "no rule of --spec matches 'params/embed/table'"), ('fsdp=4,tensor', KEY, 'NAME=SIZE'), ('fsdp=0', KEY, 'NAME=SIZE'), ('', KEY, 'NAME=SIZE'),
+    ('fsdp=4,tensor=2', KEY[:1], "no rule of --spec matches 'params/embed/table'"), ('fsdp=4,tensor', KEY, 'NAME=SIZE'), ('fsdp=0', KEY, 'NAME=SIZE'), ('fsdp=-1', KEY, 'NAME=SIZE'),
+    ('fsdp=18446744073709551617', KEY, 'NAME=SIZE'), ('fsdp=4,', KEY, 'NAME=SIZE'), ('', KEY, 'NAME=SIZE'),
     ('fsdp=4,tensor=2', [('(', [])], 'rules.json'), ('fsdp=4,tensor=2', [('.*', 'fsdp')], 'has no partition spec'),
     ('fsdp=4,tensor=2', [('.*bias', ['fsdp', 'tensor']), ('.*', [])], 'the partition spec has 2 axes, the array 1')])
 def test_rules_that_do_not_fit(run, tmp_path, step, mesh, pairs, why):
@@ -122,3 +129,31 @@ def test_what_has_no_chunks_like_it(run, tmp_path, step):
                               (tmp_path / 'nothing', step, 'nothing'), (tmp_path / 'from', step, 'is not a step or an item')):
         r = run('convert', '--chunks-like', like, source, tmp_path / 'to/1', ok=False)
         assert r.returncode == 1 and why in r.stderr, r.stderr
+
+
+def test_arrays_of_numpy_stay_what_they_are_unless_they_are_cut(run, tmp_path):
+    """Of one of jax Orbax restores 32 bits: 64 bits are not cut in silence. LIKE's arrays are cut by their recorded shardings."""
+    tree = {'a': np.array([2**40, 5] * 4), 'b': np.arange(8, dtype=np.float32), 'c': np.array([1e-300] * 8)}
+    pytreefs.save(tmp_path / '1', tree)
+
+    def recorded(out):
+        return {name: pytreefs.open(tmp_path / out)['default'][name].recorded_type for name in tree}
+    for out, more in (('2', ('--mesh', 'x=4', '--spec', rules(tmp_path, [('b', ['x']), ('.*', [])]))), ('3', ('--chunks-like', tmp_path / '2'))):
+        r = run('convert', '-q', *more, tmp_path / '1', tmp_path / out)
+        assert not r.stderr
+        assert recorded(out) == {'a': 'np.ndarray', 'b': 'jax.Array', 'c': 'np.ndarray'}
+    more = ('--mesh', 'x=4', '--spec', rules(tmp_path, [('c', ['x']), ('.*', [])]))
+    r = run('convert', *more, tmp_path / '1', tmp_path / '4', ok=False)
+    assert r.returncode == 1 and "'default/c.npy' is an array of numpy of float64" in r.stderr
+    run('convert', '-o', 'leaf_type=jax.Array', *more, tmp_path / '1', tmp_path / '4')
+    assert set(recorded('4').values()) == {'jax.Array'}
+
+
+@pytest.mark.parametrize('ranks', [1, 2])
+def test_a_rule_without_an_array_is_said(run, program, tmp_path, step, ranks):
+    """A typing error would leave every array whole on each device."""
+    more = ('convert', '--mesh', 'fsdp=4', '--spec', rules(tmp_path, [('kernel', ['fsdp']), ('params/n', []), ('.*', [])]), step, tmp_path / 'to/1')
+    words = [program, *more] if ranks == 1 else ['mpirun', '-n', str(ranks), program, *more]
+    r = subprocess.run(list(map(str, words)), env=jobs.environment(), capture_output=True, text=True, timeout=240)
+    assert r.returncode == 0
+    assert [line.split("'")[1] for line in r.stderr.splitlines() if '--spec: the rule' in line] == ['kernel', 'params/n']

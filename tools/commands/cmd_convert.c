@@ -339,6 +339,8 @@ static int end(struct job *j, const char *out, int r)
 		return r;
 	if (!group_is_lead(j->group))
 		return EXIT_OK;
+	if (j->checkpoints)
+		placement_warn_unused(placement);
 	print_size(size, sizeof(size), j->bytes);
 	if (cmd_flag(j->a, "json")) {
 		auto_buf text = { 0 };

@@ -72,7 +72,7 @@ struct import_list {
 	bool is_step;        /* the input has items */
 	bool no_items;       /* those of them that are not trees are left out */
 	bool has_others;     /* there are files beside arrays or items, which may have any name */
-	const struct placement *placement; /* chunks and shardings of all arrays; NULL: none */
+	struct placement *placement; /* chunks and shardings of all arrays; NULL: none */
 	const char **dir;
 	const char **left;  /* paths of leaves that --only did not choose */
 	const char **whole; /* directories whose contents are not subject to --only */

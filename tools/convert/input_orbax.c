@@ -147,7 +147,14 @@ static int mark_array(const struct subtree_part *part, struct orbax_leaf *l, con
 	r = import_list_mark_dtype(f, path, dtype);
 	/* The recorded type remains unless the user sets one for all leaves. */
 	if (r >= 0 && f->placement) {
-		r = placement_mark(f->placement, f, path, v.array->meta.rank, v.array->meta.shape);
+		const struct placed_array a = { .path = path,
+						.rank = v.array->meta.rank,
+						.shape = v.array->meta.shape,
+						.dtype = dtype,
+						.is_numpy = span_eq(t->value_type,
+								    span_str("np.ndarray")) };
+
+		r = placement_mark(f->placement, f, &a);
 		if (r >= 0)
 			r = item_prng_impl(part->item, t, &text);
 		return r == 1 ? import_list_mark_span(f, path, "prng_impl", text) : r;

@@ -6,6 +6,7 @@
 
 #include "core/base/err.h"
 #include "core/base/json.h"
+#include "core/base/log.h"
 #include "core/tree/sharding.h"
 #include "handlers/leaf/leaf.h"
 #include "handlers/transform/regex.h"
@@ -15,7 +16,8 @@
 struct rule {
 	struct regex *key;
 	struct sharding *sharding;
-	struct span text; /* of the sharding, in the arena */
+	struct span text, expression; /* text: of the sharding; both are in the arena */
+	bool is_used;
 };
 
 /* A leaf of the other checkpoint; the path is in the arena. */
@@ -47,11 +49,12 @@ static int put_mesh(const char *mesh, struct buf *ret)
 	for (const char *at = mesh; *at && r >= 0;) {
 		size_t n = strcspn(at, ","), name = strcspn(at, "=");
 		char *end = NULL;
-		unsigned long long size = name < n ? strtoull(at + name + 1, &end, 10) : 0;
+		long long size = name < n ? strtoll(at + name + 1, &end, 10) : 0;
 
-		if (!name || !size || end != at + n)
+		if (!name || size <= 0 || size > INT32_MAX || end != at + n ||
+		    (at[n] && !at[n + 1]))
 			return fail(-EINVAL, "--mesh is NAME=SIZE,..., not '%s'", mesh);
-		r = buf_addf(&sizes, "%s%llu", sizes.n ? ", " : "", size);
+		r = buf_addf(&sizes, "%s%lld", sizes.n ? ", " : "", size);
 		if (r >= 0 && names.n)
 			r = buf_add_str(&names, ", ");
 		if (r >= 0)
@@ -94,6 +97,9 @@ static int add_rule(struct placement *p, struct span mesh, struct span key, cons
 	if (r < 0)
 		return r;
 	p->n_rules++;
+	r = arena_keep(&p->arena, key, &rule->expression);
+	if (r < 0)
+		return r;
 	if (!json_is(spec, JSON_ARRAY))
 		return fail(
 			-EINVAL,
@@ -149,7 +155,7 @@ static struct span key_of(const struct import_list *f, const char *path)
 }
 
 /* Find the rule for a leaf. -EINVAL: none matches an array with axes. */
-static int by_rule(const struct placement *p, const struct import_list *f, const char *path,
+static int by_rule(struct placement *p, const struct import_list *f, const char *path,
 		   unsigned rank, const struct rule **ret)
 {
 	struct span key = key_of(f, path);
@@ -160,9 +166,11 @@ static int by_rule(const struct placement *p, const struct import_list *f, const
 		r = regex_match(p->rule[i].key, key, &m);
 		if (r < 0)
 			return r;
+		if (!r)
+			continue;
+		p->rule[i].is_used = true;
 		*ret = &p->rule[i];
-		if (r)
-			return 0;
+		return 0;
 	}
 	*ret = &p->rule[p->n_rules];
 	if (rank == 0)
@@ -244,73 +252,101 @@ static const struct like_leaf *same_leaf(const struct placement *p, const char *
 
 /* ---- marks ---- */
 
-static int mark_type(struct import_list *f, const char *path)
+/*
+ * Whether the array is one of jax: 1. Only these have a sharding, and Orbax restores none of them
+ * without one. An array of numpy that is not cut remains what it is: 0.
+ */
+static int mark_type(struct import_list *f, const struct placed_array *a, const uint64_t *part)
 {
-	return f->any_leaf_type ? 0 : import_list_mark(f, path, "save.leaf_type", "jax.Array");
+	int r;
+
+	if (f->any_leaf_type)
+		return 1;
+	if (a->is_numpy && memcmp(part, a->shape, a->rank * sizeof(*part)) == 0)
+		return 0;
+	if (a->is_numpy && dtype_info(a->dtype)->word == 8)
+		return fail(-EINVAL,
+			    "'%s' is an array of numpy of %s: cut, it is one of jax, of which jax "
+			    "restores 32 bits without jax_enable_x64 (-o leaf_type=jax.Array if "
+			    "that is set)",
+			    a->path, dtype_info(a->dtype)->name);
+	r = import_list_mark(f, a->path, "save.leaf_type", "jax.Array");
+	return r < 0 ? r : 1;
 }
 
-static int mark_like(const struct placement *p, struct import_list *f, const char *path,
-		     unsigned rank, const uint64_t *shape)
+static int mark_like(const struct placement *p, struct import_list *f, const struct placed_array *a)
 {
-	const struct like_leaf *l = same_leaf(p, path);
+	const struct like_leaf *l = same_leaf(p, a->path);
 	auto_value v = { 0 };
 	const uint64_t *write;
 	struct span text;
 	unsigned n;
 	int r = l ? leaf_open(l->part->item, l->leaf, &v) :
-		    fail(-EINVAL, "the checkpoint of --chunks-like has no '%s'", path);
+		    fail(-EINVAL, "the checkpoint of --chunks-like has no '%s'", a->path);
 
 	if (r < 0)
 		return r;
-	if (v.kind != VALUE_ARRAY || v.array->meta.rank != rank ||
-	    memcmp(v.array->meta.shape, shape, rank * sizeof(*shape)) != 0)
+	if (v.kind != VALUE_ARRAY || v.array->meta.rank != a->rank ||
+	    memcmp(v.array->meta.shape, a->shape, a->rank * sizeof(*a->shape)) != 0)
 		return fail(-EINVAL, "in the checkpoint of --chunks-like '%s' has another shape",
-			    path);
-	/* Without a sharding Orbax restores no array of jax. */
-	r = span_eq(l->leaf->value_type, span_str("jax.Array")) ? mark_type(f, path) : 0;
-	if (r < 0)
-		return r;
-	r = import_list_mark_shape(f, path, "chunk_shape", v.array->meta.chunk, rank);
-	if (r < 0)
-		return r;
-	r = item_sharding(l->part->item, l->leaf, &text);
-	r = r == 1 ? import_list_mark_span(f, path, "sharding", text) : r;
+			    a->path);
+	r = import_list_mark_shape(f, a->path, "chunk_shape", v.array->meta.chunk, a->rank);
 	if (r < 0)
 		return r;
 	r = item_write_shape(l->part->item, l->leaf, &write, &n);
-	r = r == 1 && n == rank ? import_list_mark_shape(f, path, "write_shape", write, n) : r;
-	return MIN(r, 0);
+	if (r < 0)
+		return r;
+	if (r == 0 || n != a->rank)
+		write = v.array->meta.chunk;
+	else
+		r = import_list_mark_shape(f, a->path, "write_shape", write, n);
+	if (r < 0 || !span_eq(l->leaf->value_type, span_str("jax.Array")))
+		return r;
+	r = mark_type(f, a, write);
+	if (r <= 0)
+		return r;
+	r = item_sharding(l->part->item, l->leaf, &text);
+	return r == 1 ? import_list_mark_span(f, a->path, "sharding", text) : r;
 }
 
-static int mark_rule(const struct placement *p, struct import_list *f, const char *path,
-		     unsigned rank, const uint64_t *shape)
+static int mark_rule(struct placement *p, struct import_list *f, const struct placed_array *a)
 {
 	const struct rule *rule = NULL;
 	struct sharding_box box;
 	uint64_t part[LIMIT_RANK];
-	int r = by_rule(p, f, path, rank, &rule);
+	int r = by_rule(p, f, a->path, a->rank, &rule);
 
 	if (r < 0)
 		return r;
-	r = sharding_check(rule->sharding, shape, rank);
+	r = sharding_check(rule->sharding, a->shape, a->rank);
 	if (r < 0)
 		return r;
-	r = mark_type(f, path);
-	if (r < 0)
-		return r;
-	sharding_box(rule->sharding, shape, rank, 0, &box);
-	for (unsigned i = 0; i < rank; i++)
+	sharding_box(rule->sharding, a->shape, a->rank, 0, &box);
+	for (unsigned i = 0; i < a->rank; i++)
 		part[i] = MAX(box.stop[i] - box.start[i], (uint64_t)1);
-	r = import_list_mark_span(f, path, "sharding", rule->text);
-	if (r >= 0)
-		r = import_list_mark_shape(f, path, "chunk_shape", part, rank);
-	return r < 0 ? r : import_list_mark_shape(f, path, "write_shape", part, rank);
+	r = import_list_mark_shape(f, a->path, "chunk_shape", part, a->rank);
+	if (r < 0)
+		return r;
+	r = import_list_mark_shape(f, a->path, "write_shape", part, a->rank);
+	if (r < 0)
+		return r;
+	r = mark_type(f, a, part);
+	return r <= 0 ? r : import_list_mark_span(f, a->path, "sharding", rule->text);
 }
 
-int placement_mark(const struct placement *p, struct import_list *f, const char *path,
-		   unsigned rank, const uint64_t *shape)
+int placement_mark(struct placement *p, struct import_list *f, const struct placed_array *a)
 {
-	return p->rule ? mark_rule(p, f, path, rank, shape) : mark_like(p, f, path, rank, shape);
+	return p->rule ? mark_rule(p, f, a) : mark_like(p, f, a);
+}
+
+void placement_warn_unused(const struct placement *p)
+{
+	for (size_t i = 0; p && i < p->n_rules; i++)
+		if (!p->rule[i].is_used && !span_eq(p->rule[i].expression, span_str(".*")))
+			log_warn(
+				"--spec: the rule '%.*s' is that of no array: an expression is "
+				"matched with the whole key ('.*kernel'), and the first match counts",
+				SPAN_ARG(p->rule[i].expression));
 }
 
 /* ---- */

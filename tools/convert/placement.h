@@ -10,6 +10,7 @@
 #ifndef PYTREEFS_PLACEMENT_H
 #define PYTREEFS_PLACEMENT_H
 
+#include "core/dtype/dtype.h"
 #include "tools/cli/cmd.h"
 
 struct import_list;
@@ -24,11 +25,22 @@ int placement_new(struct cmd_args *a, struct placement **ret);
 /* Accepts NULL. */
 void placement_free(struct placement *p);
 DEFINE_AUTO(placement, struct placement, placement_free);
+
+struct placed_array {
+	const char *path; /* in the list */
+	unsigned rank;
+	const uint64_t *shape;
+	enum dtype dtype;
+	bool is_numpy; /* recorded as an array of numpy */
+};
+
 /*
- * Mark an array of the list with its chunks and its sharding. -EINVAL: no rule matches it, the
- * other checkpoint does not have it, or its shape cannot be cut in that many equal parts.
+ * Mark an array of the list with its chunks and its sharding. An array of numpy becomes one of jax
+ * only if it is cut. -EINVAL: no rule matches it, the other checkpoint does not have it, its shape
+ * cannot be cut in that many equal parts, or jax would restore it in 32 bits.
  */
-int placement_mark(const struct placement *p, struct import_list *f, const char *path,
-		   unsigned rank, const uint64_t *shape);
+int placement_mark(struct placement *p, struct import_list *f, const struct placed_array *a);
+/* Warn of rules that gave no array its sharding. */
+void placement_warn_unused(const struct placement *p);
 
 #endif
