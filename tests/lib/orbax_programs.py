@@ -6,6 +6,7 @@
 prints the name of each program that has run. A process of its own, since the number of devices is chosen once."""
 
 import errno
+import itertools
 import os
 import pathlib
 import sys
@@ -209,6 +210,30 @@ def with_arrays(**how):
     return ocp.type_handlers.create_type_handler_registry((jax.Array, ocp.type_handlers.ArrayHandler(**how)))
 
 
+def one_name(at):
+    """Two leaves that Orbax stores under one name, of whatever types: it loses one of them, or says that their shapes differ."""
+    values = (lambda: np.ones(2, np.float32), lambda: jnp.zeros(2), lambda: 3)
+    for i, (a, b) in enumerate(itertools.product(values, values)):
+        tree = {'a.b': a(), 'a': {'b': b()}}
+        for name, save in (('handler', lambda path: ocp.Checkpointer(pytreefs.orbax.PyTreeCheckpointHandler()).save(path, args=ocp.args.PyTreeSave(tree))),
+                           ('v0', lambda path: ocp.PyTreeCheckpointer().save(path, tree)), ('v1', lambda path: v1.save_pytree(path, tree))):
+            pytreefs.orbax.install()
+            try:
+                save(at / f'{name}{i}')
+            except ValueError as e:
+                assert "two leaves are stored under one name, 'a.b'" in str(e), e
+            else:
+                raise AssertionError((name, tree))
+            assert not (at / f'{name}{i}').exists()
+            pytreefs.orbax.uninstall()
+    for i, tree in enumerate(({'a.b': jnp.ones(2), 'n': 1}, {'a': {'b': jnp.ones(2)}, 'n.m': np.ones(1)})):
+        with ocp.CheckpointManager(at / f'm{i}', item_handlers=pytreefs.orbax.StandardCheckpointHandler()) as m:
+            for step in (1, 2):
+                m.save(step, args=ocp.args.StandardSave(tree))
+            m.wait_until_finished()
+            same(tree, m.restore(2, args=ocp.args.StandardRestore(tree)))
+
+
 def fails(at):
     """A save that fails leaves no step, and says so where Orbax does; the next one is as ever."""
     with ocp.CheckpointManager(at, item_handlers=pytreefs.orbax.StandardCheckpointHandler()) as m:
@@ -262,7 +287,7 @@ def main(where):
     for name in ('_read_arrays', '_read_numpy'):
         counted(name)
     counted_writes()
-    for program in (manager, composite, of_v1, installed, durable, fails, falls_back):
+    for program in (manager, composite, of_v1, installed, durable, one_name, fails, falls_back):
         program(pathlib.Path(where) / program.__name__)
         print(program.__name__)
 

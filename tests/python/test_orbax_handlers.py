@@ -29,7 +29,7 @@ def test_random_trees_are_placed_as_orbax_places_them(tmp_path, first):
 @pytest.mark.feature('H2', 'H3', 'H4')
 def test_programs_of_orbax_with_our_handlers(tmp_path):
     """v0 and v1, synchronous and not; install() and uninstall(); what we do not do is done by Orbax."""
-    names = ['manager', 'composite', 'of_v1', 'installed', 'durable', 'fails', 'falls_back']
+    names = ['manager', 'composite', 'of_v1', 'installed', 'durable', 'one_name', 'fails', 'falls_back']
     assert [line for line in run('orbax_programs', tmp_path) if line in names] == names
 
 

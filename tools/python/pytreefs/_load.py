@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, cast
@@ -25,6 +26,22 @@ Source: TypeAlias = Path | Checkpoint | Leaf
 Only: TypeAlias = str | Sequence[str] | Mapping[str, Any] | Callable[[str], object] | None
 
 ABSENT = object()       # of a node that was not asked for
+CHECKED = 8 << 20       # elements of a cast that are checked at a time,
+CHECKED_PARTS = 16      # or a part of the array: a large chunk is decoded once for each
+
+
+def _parts(box: _jax.Box, most: int, chunks: tuple[int, ...]) -> Iterator[_jax.Box]:
+    """Parts of a box of at most that many elements, which begin where chunks do if these are smaller."""
+    if math.prod(end - first for first, end in box) <= most:
+        yield box
+        return
+    axis = next(axis for axis, (first, end) in enumerate(box) if end - first > 1)
+    first, end = box[axis]
+    middle = (first + end) // 2
+    if chunks and middle - middle % chunks[axis] > first:
+        middle -= middle % chunks[axis]
+    for cut in ((first, middle), (middle, end)):
+        yield from _parts((*box[:axis], cut, *box[axis + 1:]), most, chunks)
 
 
 class Loading:
@@ -59,8 +76,8 @@ class Loading:
         self.read_only: list[np.ndarray[Any, Any]] = []     # those that are read after all
         # Arrays that become tensors once they are read.
         self.arrays: list[tuple[int, np.ndarray[Any, Any], str]] = []
-        # Numbers as they are stored, of arrays that are cast to a type that may not have them.
-        self.checks: list[tuple[int, np.ndarray[Any, Any], str]] = []
+        # Boxes of arrays that are cast to a type that may not have their numbers.
+        self.checks: list[tuple[int, _jax.Box, str]] = []
         # How many requests come before a function that puts an array of jax on devices.
         self.placings: list[tuple[int, Callable[[], Any]]] = []
         self.lazy: list[tuple[int, Callable[[], Any]]] = []
@@ -157,13 +174,10 @@ class Loading:
 
     def read_checked(self, i: int, name: str, into: np.ndarray[Any, Any] | None = None, box: _jax.Box | None = None) -> np.ndarray[Any, Any]:
         """read_array(), or read_box(), and run() fails for a number that the dtype cannot have."""
-        def read(dtype: str, into: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
-            return self.read_array(i, dtype, into) if box is None else self.read_box(i, box, dtype)
-
-        stored = self.nodes[i].dtype or 'uint8'
-        if _dtypes.may_change(stored, name):
-            self.checks.append((i, read(_dtypes.exact(stored)), name))
-        return read(name, into)
+        node = self.nodes[i]
+        if _dtypes.may_change(node.dtype or 'uint8', name):
+            self.checks.append((i, tuple((0, n) for n in node.shape or ()) if box is None else box, name))
+        return self.read_array(i, name, into) if box is None else self.read_box(i, box, name)
 
     def read_box(self, i: int, box: _jax.Box, name: str) -> np.ndarray[Any, Any]:
         """A box of an array, which the batch will fill; zeros where it has no elements."""
@@ -232,7 +246,11 @@ class Loading:
         if read is None:
             def read(box: _jax.Box) -> Any:
                 return self.read_checked(i, name, box=box) if is_checked else self.read_box(i, box, name)
-        values: dict[_jax.Box, Any] = {box: read(box) for box in _jax.boxes_of(sharding, shape)}
+        try:
+            boxes = _jax.boxes_of(sharding, shape)
+        except ValueError as e:
+            raise self.fail(f'cannot be placed: {e}', join(self.base, node.path)) from None
+        values: dict[_jax.Box, Any] = {box: read(box) for box in boxes}
         made: list[Any] = []
 
         def put() -> Any:
@@ -335,13 +353,23 @@ class Loading:
             placed = [put() for put in puts]
         for a in self.read_only:
             a.flags.writeable = self.framework == 'torch'
-        for i, a, name in self.checks:
-            if (odd := _dtypes.changed(a, name)) is not None:
-                raise self.unfit(i, odd, name)
+        for i, box, name in self.checks:
+            self._check_cast(i, box, name)
         for i, a, name in self.arrays:
             self.values[i] = self._tensor(i, a, name)
         for i, value_of in self.lazy:
             self.values[i] = value_of()
+
+    def _check_cast(self, i: int, box: _jax.Box, name: str) -> None:
+        """The numbers as they are stored, in parts: a second copy of an array would not be within the memory of a load."""
+        exact = _dtypes.exact(self.nodes[i].dtype or 'uint8')
+        most = max(CHECKED, math.prod(end - first for first, end in box) // CHECKED_PARTS)
+        for part in _parts(box, most, self.nodes[i].chunks or ()):
+            a = self.read_box(i, part, exact)
+            self.context.read(self.requests, None)
+            self.requests.clear()
+            if (odd := _dtypes.changed(a, name)) is not None:
+                raise self.unfit(i, odd, name)
 
     def _tensor(self, i: int, a: np.ndarray[Any, Any], name: str) -> Any:
         try:

@@ -15,6 +15,7 @@ import os
 import threading
 import types
 import uuid
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,6 +38,21 @@ DATA_FILE_BYTES = ts_utils._DEFAULT_OCDBT_TARGET_DATA_FILE_SIZE
 
 class Unknown(Exception):
     """Orbax's own handler does it."""
+
+
+_NAMES: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
+
+
+def check_names(infos: Sequence[Any]) -> None:
+    """Refuse two leaves that Orbax stores under one name, 'a.b' and 'b' of 'a': each handler has a database of its own, and the merge keeps one.
+    While values are written: v1 waits for the other handlers if one fails before."""
+    for info in infos:
+        if info.byte_limiter is None or info.keypath is None:
+            continue
+        taken = _NAMES.setdefault(info.byte_limiter, {})        # of a save
+        if (other := taken.setdefault(info.name, info.keypath)) != info.keypath:
+            raise ValueError(f'two leaves are stored under one name, {info.name!r}: '
+                             f'{jax.tree_util.keystr(other)} and {jax.tree_util.keystr(info.keypath)}')
 
 
 def check_compression(compression: str) -> str:
@@ -75,6 +91,7 @@ def _array(name: str, spec: Any, dtype: Any, parts: Any, flags: int = 0) -> Any:
 
 
 async def _write(compression: str, infos: Sequence[Any], arrays: Sequence[Any]) -> None:
+    check_names(infos)
     first = infos[0]
     size = first.ocdbt_target_data_file_size
     options = {'compression': compression if first.use_compression else 'none', 'zarr': 3 if first.use_zarr3 else 2,

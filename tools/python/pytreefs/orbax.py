@@ -33,7 +33,7 @@ from orbax.checkpoint._src.serialization import jax_array_handlers, limits, type
 from orbax.checkpoint._src.serialization import types as orbax_types
 from orbax.checkpoint.experimental.v1._src.handlers import pytree_handler
 from orbax.checkpoint.experimental.v1._src.handlers import types as handler_types
-from orbax.checkpoint.experimental.v1._src.serialization import array_leaf_handler, numpy_leaf_handler
+from orbax.checkpoint.experimental.v1._src.serialization import array_leaf_handler, numpy_leaf_handler, scalar_leaf_handler
 from orbax.checkpoint.experimental.v1._src.serialization import registration as v1_registration
 from orbax.checkpoint.experimental.v1._src.serialization import registry as leaf_handlers
 
@@ -198,9 +198,19 @@ class NumpyHandler(type_handlers.NumpyHandler):
         return await super().deserialize(infos, args) if made is None else made
 
 
-_OURS: dict[type[Any], type[Any]] = {type_handlers.ArrayHandler: ArrayHandler, type_handlers.NumpyHandler: NumpyHandler}
+class _ScalarHandler(type_handlers.ScalarHandler):
+    """Orbax's, but for names that are those of arrays."""
+
+    async def _background_serialize(self, values: Sequence[Any], infos: Sequence[Any], args: Sequence[Any]) -> None:
+        if not _is_off():
+            _orbax_save.check_names(infos)
+        await super()._background_serialize(values, infos, args)
+
+
+_OURS: dict[type[Any], type[Any]] = {type_handlers.ArrayHandler: ArrayHandler, type_handlers.NumpyHandler: NumpyHandler,
+                                     type_handlers.ScalarHandler: _ScalarHandler}
 _ORBAX = {ours: orbax for orbax, ours in _OURS.items()}
-_MAKERS = {name: getattr(v1_registration, name) for name in ('get_array_handler', 'get_numpy_handler')}
+_MAKERS = {name: getattr(v1_registration, name) for name in ('get_array_handler', 'get_numpy_handler', 'get_scalar_handler')}
 
 
 def _as(cls: type[Any] | None, handler: Any, **settings: Any) -> Any:
@@ -261,7 +271,7 @@ def leaf_registry(*, compression: str = 'auto') -> Any:
     _orbax_save.check_compression(compression)
     made = leaf_handlers.StandardLeafHandlerRegistry()
     for entry in made._entries:
-        if entry.handler_type in (array_leaf_handler.ArrayLeafHandler, numpy_leaf_handler.NumpyLeafHandler):
+        if entry.handler_type in (array_leaf_handler.ArrayLeafHandler, numpy_leaf_handler.NumpyLeafHandler, scalar_leaf_handler.ScalarLeafHandler):
             entry.handler_type = _leaf_handler(entry.handler_type, compression)
     return made
 
