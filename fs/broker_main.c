@@ -144,7 +144,7 @@ static int run_forget(const struct request *q)
 }
 
 /* Does what libfuse would do, which its process may neither do itself nor start a program for. */
-static int unmount(const char *mountpoint)
+static int broker_main_unmount(const char *mountpoint)
 {
 	char *path = (char *)mountpoint;
 	char *argv[] = { "fusermount3", "-u", "-q", "-z", "--", path, NULL };
@@ -287,7 +287,7 @@ static int send_to_syslog(const struct parameters *p, int priority, const char *
 	return -EPIPE;
 }
 
-static void serve(int fd, const struct parameters *p, struct request *q)
+static void broker_main_serve(int fd, const struct parameters *p, struct request *q)
 {
 	switch (q->text[0]) {
 	case BROKER_ON_COMMIT:
@@ -297,7 +297,7 @@ static void serve(int fd, const struct parameters *p, struct request *q)
 		reply(fd, run_forget(q));
 		break;
 	case BROKER_UNMOUNT:
-		reply(fd, unmount(p->mountpoint));
+		reply(fd, broker_main_unmount(p->mountpoint));
 		break;
 	case BROKER_IS_CREATING:
 		reply(fd, is_creating(q->text + 1));
@@ -402,7 +402,7 @@ int broker_main(void)
 	while (receive(fd, &q)) {
 		if (q.text[0] == BROKER_END)
 			return 0;
-		serve(fd, &p, &q);
+		broker_main_serve(fd, &p, &q);
 	}
 	if (is_dead(p.mountpoint))
 		say_killed(&p);

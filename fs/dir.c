@@ -52,7 +52,7 @@ static bool wants_attributes(fuse_req_t req)
 }
 
 /* The kernel passes names that are longer than statfs(2) allows. */
-static int check_name(const char *name)
+static int dir_check_name(const char *name)
 {
 	if (strlen(name) > LIMIT_NAME_BYTES)
 		return fail(-ENAMETOOLONG, "a name of %zu bytes, the limit is %d", strlen(name),
@@ -84,7 +84,7 @@ void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 	/* For the helper, names that the kernel is to forget do not exist. */
 	r = dir == fs->ns->root && forget_asks(&fs->forget, fuse_req_ctx(req)->pid) ?
 		    -ENOENT :
-		    check_name(name);
+		    dir_check_name(name);
 	if (r >= 0)
 		r = node_lookup(dir, span_str(name), &n);
 	if (r >= 0 && n->generated && caller_creates(req)) {
@@ -101,7 +101,7 @@ void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 	}
 }
 
-static void dir_free(struct fs *fs, struct dir_handle *h)
+static void open_dir_free(struct fs *fs, struct dir_handle *h)
 {
 	pthread_mutex_lock(&fs->lock);
 	*h->at = h->next;
@@ -143,21 +143,21 @@ void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	pthread_mutex_unlock(&fs->lock);
 	fi->fh = (uint64_t)(uintptr_t)h;
 	if (!reply_open(req, fi))
-		dir_free(fs, h);
+		open_dir_free(fs, h);
 }
 
 void dirs_free(struct fs *fs)
 {
 	while (fs->dirs)
-		dir_free(fs, fs->dirs);
+		open_dir_free(fs, fs->dirs);
 }
 
 /*
  * Write one entry, with attributes when plus is set. Returns its size, which is larger than the
  * space when it does not fit. *ret_node: the node that gets a lookup count of the kernel, or NULL.
  */
-static size_t put_entry(fuse_req_t req, struct node *dir, struct dir_handle *h, size_t i, bool plus,
-			char *p, size_t room, struct node **ret_node)
+static size_t dir_put_entry(fuse_req_t req, struct node *dir, struct dir_handle *h, size_t i,
+			    bool plus, char *p, size_t room, struct node **ret_node)
 {
 	struct fs *fs = fuse_req_userdata(req);
 	const struct listing_entry *le = &h->list.entry[i];
@@ -202,8 +202,8 @@ static int list_now(struct node *dir, struct dir_handle *h)
 	return 0;
 }
 
-static void read_dir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
-		     struct fuse_file_info *fi, bool plus)
+static void dir_read_dir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+			 struct fuse_file_info *fi, bool plus)
 {
 	struct dir_handle *h = (struct dir_handle *)(uintptr_t)fi->fh;
 	struct node *dir = fs_node(fuse_req_userdata(req), ino);
@@ -228,7 +228,7 @@ static void read_dir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		/* The first two are the directory itself and the one above. */
 		if (plus && i >= 2)
 			listing_hold(&h->list, dir, i);
-		used = put_entry(req, dir, h, i, plus, p + at, size - at, &node);
+		used = dir_put_entry(req, dir, h, i, plus, p + at, size - at, &node);
 		if (used > size - at)
 			break;
 		at += used;
@@ -244,20 +244,20 @@ static void read_dir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 
 void fs_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
-	read_dir(req, ino, size, off, fi, false);
+	dir_read_dir(req, ino, size, off, fi, false);
 }
 
 void fs_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		    struct fuse_file_info *fi)
 {
-	read_dir(req, ino, size, off, fi, true);
+	dir_read_dir(req, ino, size, off, fi, true);
 }
 
 void fs_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct dir_handle *h = (struct dir_handle *)(uintptr_t)fi->fh;
 
-	dir_free(fuse_req_userdata(req), h);
+	open_dir_free(fuse_req_userdata(req), h);
 	reply_code(req, 0, "close", NULL);
 }
 
@@ -270,7 +270,7 @@ void fs_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 
 	trace(TRACE_FS, "mkdir '%s'", name);
 	caller_enter(req, &user);
-	r = check_name(name);
+	r = dir_check_name(name);
 	if (r >= 0)
 		r = node_mkdir(dir, span_str(name), mode, &n);
 	caller_leave();

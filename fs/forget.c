@@ -197,7 +197,7 @@ void forget_stop(struct forget *f)
  * A link across file systems always fails, so nothing is ever created. But first, the kernel looks
  * the name up as one that must not exist.
  */
-static bool look_up(const char *path)
+static bool forget_look_up(const char *path)
 {
 	return linkat(AT_FDCWD, "/proc/self/stat", AT_FDCWD, path, 0) < 0;
 }
@@ -215,7 +215,7 @@ int forget_help(void)
 		if (n > 0 && buf_add(&paths, piece, (size_t)n) < 0)
 			return 1;
 		while (at < paths.n && memchr(paths.p + at, 0, paths.n - at)) {
-			if (!look_up((const char *)paths.p + at))
+			if (!forget_look_up((const char *)paths.p + at))
 				return 1;
 			at += strlen((const char *)paths.p + at) + 1;
 		}

@@ -410,7 +410,7 @@ bool fs_has_option(const char *options, const char *word)
 }
 
 /* *ret_step is the path that the ns borrows in place of SOURCE; NULL: it borrows SOURCE. */
-static int open_source(const struct fs_mount *m, struct ns **ret, char **ret_step)
+static int fs_main_open_source(const struct fs_mount *m, struct ns **ret, char **ret_step)
 {
 	int r = ns_open(m->source, m->options, ret);
 	struct err_note why;
@@ -436,7 +436,7 @@ static int run(const struct fs_mount *m, int ready_fd)
 	if (r >= 0)
 		r = log_open(true, !m->foreground && !m->options->log, m->options->log);
 	if (r >= 0)
-		r = open_source(m, &ns, &step);
+		r = fs_main_open_source(m, &ns, &step);
 	if (r == -ENOENT && path_is_url(m->source) && strncmp(m->source, "http", 4))
 		r = fail(r, "%s; -o shape=root mounts a place where steps have to be made",
 			 err_text(r));

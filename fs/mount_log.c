@@ -19,7 +19,7 @@
 #include "fs/fs.h"
 
 /* A broker that is gone has no syslog: `.pytreefs/log` still has the message. */
-static void send_to_syslog(int priority, const char *line, void *arg)
+static void mount_log_send_to_syslog(int priority, const char *line, void *arg)
 {
 	char text[LOG_LINE_MAX + 2];
 
@@ -34,7 +34,7 @@ static void drop(int priority, const char *line, void *arg)
 
 void mount_log_by_broker(struct broker *broker)
 {
-	log_syslog_by(broker ? send_to_syslog : drop, broker);
+	log_syslog_by(broker ? mount_log_send_to_syslog : drop, broker);
 }
 
 static void reopen(void *arg)

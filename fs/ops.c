@@ -146,7 +146,7 @@ static void fs_readlink(fuse_req_t req, fuse_ino_t ino)
 }
 
 /* Refuse objects that checkpoints do not have: hard links, device nodes, symbolic links. */
-static int refuse(const struct node *dir, const char *name, const char *what)
+static int ops_refuse(const struct node *dir, const char *name, const char *what)
 {
 	if (!dir->ops->create)
 		return fail(-EROFS, "'%s' cannot be made: committed steps are immutable", name);
@@ -157,7 +157,7 @@ static void fs_refuse_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, co
 {
 	struct node *dir = fs_node(fuse_req_userdata(req), parent);
 
-	reply_code(req, refuse(dir, name, "hard links"), "link in", dir);
+	reply_code(req, ops_refuse(dir, name, "hard links"), "link in", dir);
 }
 
 static void fs_refuse_symlink(fuse_req_t req, const char *target, fuse_ino_t parent,
@@ -165,7 +165,7 @@ static void fs_refuse_symlink(fuse_req_t req, const char *target, fuse_ino_t par
 {
 	struct node *dir = fs_node(fuse_req_userdata(req), parent);
 
-	reply_code(req, refuse(dir, name, "symbolic links"), "link in", dir);
+	reply_code(req, ops_refuse(dir, name, "symbolic links"), "link in", dir);
 }
 
 static void fs_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
@@ -175,7 +175,7 @@ static void fs_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
 	int r;
 
 	if (!S_ISREG(mode) && (mode & S_IFMT)) {
-		reply_code(req, refuse(dir, name, "device nodes"), "create in", dir);
+		reply_code(req, ops_refuse(dir, name, "device nodes"), "create in", dir);
 		return;
 	}
 	r = node_create(dir, span_str(name), O_WRONLY | O_EXCL, &n, &f);

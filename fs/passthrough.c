@@ -49,7 +49,7 @@ void passthrough_release(struct passthrough *p)
 }
 
 /* Where the inode is, or would be, in the list of its bucket. */
-static struct backing **find(struct passthrough *p, const struct node *n)
+static struct backing **passthrough_find(struct passthrough *p, const struct node *n)
 {
 	struct backing **at = &p->bucket[n->ino % PASSTHROUGH_BUCKETS];
 
@@ -98,7 +98,7 @@ void passthrough_open(struct fs *fs, struct file *f, struct fuse_file_info *fi)
 	if (fd < 0 || !(fs->init.granted & FUSE_PASSTHROUGH) || !is_large(fd))
 		return;
 	pthread_mutex_lock(&p->lock);
-	at = find(p, f->node);
+	at = passthrough_find(p, f->node);
 	b = *at;
 	if (!b && !p->is_refused) {
 		b = calloc(1, sizeof(*b));
@@ -130,7 +130,7 @@ void passthrough_close(struct fs *fs, struct file *f)
 	if (!f->is_counted)
 		return;
 	pthread_mutex_lock(&p->lock);
-	at = find(p, f->node);
+	at = passthrough_find(p, f->node);
 	b = *at;
 	if (--b->users == 0) {
 		*at = b->next;

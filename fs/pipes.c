@@ -48,7 +48,7 @@ static struct thread_pipe *pipe_new(void)
 }
 
 /* Only root may exceed fs.pipe-max-size, and all pipes of a user together have a limit, too. */
-static bool grow(struct thread_pipe *p, size_t pages)
+static bool pipes_grow(struct thread_pipe *p, size_t pages)
 {
 	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	int bytes;
@@ -75,7 +75,7 @@ struct thread_pipe *pipe_of_thread(size_t pages)
 	p = pthread_getspecific(key);
 	if (!p)
 		p = pipe_new();
-	return p && grow(p, pages) ? p : NULL;
+	return p && pipes_grow(p, pages) ? p : NULL;
 }
 
 bool pipe_is_empty(const struct thread_pipe *p)

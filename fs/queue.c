@@ -94,7 +94,7 @@ static struct iovec *buffers_of(struct server *s, struct iovec v[2])
 }
 
 /* The bytes of a request as /dev/fuse has them, the payload where it is. */
-static int put_together(struct server *s, struct fuse_buf *ret)
+static int queue_put_together(struct server *s, struct fuse_buf *ret)
 {
 	const struct fuse_in_header *in = &s->header->head.in;
 	size_t payload = s->header->entry.payload_bytes, op;
@@ -112,7 +112,7 @@ static int put_together(struct server *s, struct fuse_buf *ret)
 	return 0;
 }
 
-static void answer(struct server *s, int error, size_t payload)
+static void queue_answer(struct server *s, int error, size_t payload)
 {
 	s->header->head.out = (struct fuse_out_header){
 		.len = (uint32_t)(sizeof(struct fuse_out_header) + payload),
@@ -134,7 +134,7 @@ static void serve_request(struct server *s)
 	err_clear();
 	atomic_fetch_add_explicit(&fs->ns->requests, 1, memory_order_relaxed);
 	atomic_fetch_add_explicit(&fs->ns->requests_uring, 1, memory_order_relaxed);
-	r = put_together(s, &buf);
+	r = queue_put_together(s, &buf);
 	if (r >= 0) {
 		int64_t since = clock_ns();
 
@@ -147,7 +147,7 @@ static void serve_request(struct server *s)
 	/* The kernel's protocol has changed, or libfuse has answered elsewhere. */
 	if (!s->is_answered) {
 		log_error("a request over io_uring had no answer");
-		answer(s, -EIO, 0);
+		queue_answer(s, -EIO, 0);
 	}
 }
 
@@ -310,6 +310,6 @@ bool queue_reply(const struct iovec *iov, int n, ssize_t *ret)
 		at += iov[i].iov_len;
 	}
 	*ret += (ssize_t)at;
-	answer(s, h->error, at);
+	queue_answer(s, h->error, at);
 	return true;
 }

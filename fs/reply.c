@@ -79,7 +79,7 @@ void reply_code(fuse_req_t req, int code, const char *op, const struct node *n)
 /*
  * The reply could not be sent, since the caller is gone; the kernel has dropped its lookup count.
  */
-static void take_back(int r, struct node *n)
+static void reply_take_back(int r, struct node *n)
 {
 	if (r == -ENOENT)
 		node_unref(n, 1);
@@ -101,7 +101,7 @@ void reply_entry(fuse_req_t req, struct node *n, const char *op)
 	}
 	err_clear();
 	fs_entry_take(fs, n, &st, &e);
-	take_back(fuse_reply_entry(req, &e), n);
+	reply_take_back(fuse_reply_entry(req, &e), n);
 }
 
 bool reply_create(fuse_req_t req, struct node *n, const struct fuse_file_info *fi)
@@ -124,7 +124,7 @@ bool reply_create(fuse_req_t req, struct node *n, const struct fuse_file_info *f
 	 */
 	e.attr_timeout = NS_ROOT_TTL;
 	r = fuse_reply_create(req, &e, fi);
-	take_back(r, n);
+	reply_take_back(r, n);
 	return r != -ENOENT;
 }
 

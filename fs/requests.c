@@ -103,7 +103,7 @@ static void server_free(struct server *s)
 	free(s);
 }
 
-static void begin(struct server *s, const struct request *r)
+static void requests_begin(struct server *s, const struct request *r)
 {
 	pthread_mutex_lock(&s->lock);
 	s->request = *r;
@@ -113,7 +113,7 @@ static void begin(struct server *s, const struct request *r)
 	operation_begin(r->opcode);
 }
 
-static void finish(struct requests *q, struct server *s)
+static void requests_finish(struct requests *q, struct server *s)
 {
 	bool was_abandoned;
 
@@ -160,7 +160,7 @@ static bool keep_waiting(struct requests *q, const struct request *r, const void
 	return true;
 }
 
-static struct waiting *take_out(struct requests *q, struct waiting **at)
+static struct waiting *requests_take_out(struct requests *q, struct waiting **at)
 {
 	struct waiting *w = *at;
 
@@ -185,7 +185,7 @@ static struct waiting *first_that_may(struct requests *q)
 {
 	for (struct waiting **at = &q->first; *at; at = &(*at)->next)
 		if (!must_wait(q, &(*at)->request, (*at)->bytes, (*at)->n))
-			return take_out(q, at);
+			return requests_take_out(q, at);
 	return NULL;
 }
 
@@ -211,13 +211,14 @@ static struct waiting *next_waiting(struct requests *q, struct server *s)
 			atomic_fetch_sub(&q->busy, 1);
 	}
 	if (w)
-		begin(s, &w->request);
+		requests_begin(s, &w->request);
 	pthread_mutex_unlock(&q->lock);
 	return w;
 }
 
 /* Whether this thread serves the request that it has read; else it waits for another one. */
-static bool may_begin(struct requests *q, struct server *s, int fd, const void *buf, size_t n)
+static bool requests_may_begin(struct requests *q, struct server *s, int fd, const void *buf,
+			       size_t n)
 {
 	struct request r = request_describe(fd, buf, n);
 	bool may = atomic_fetch_add(&q->busy, 1) < FS_THREADS_MAX && !atomic_load(&q->n_abandoned);
@@ -232,7 +233,7 @@ static bool may_begin(struct requests *q, struct server *s, int fd, const void *
 		pthread_mutex_unlock(&q->lock);
 	}
 	if (may)
-		begin(s, &r);
+		requests_begin(s, &r);
 	return may;
 }
 
@@ -262,7 +263,7 @@ static void note_interrupt(struct requests *q, const void *buf, size_t n)
 }
 
 /* Any thread: a request was taken from the kernel. */
-static void count(struct fs *fs, const void *buf, size_t n, bool polled)
+static void requests_count(struct fs *fs, const void *buf, size_t n, bool polled)
 {
 	init_see_request(&fs->init, buf, n);
 	atomic_fetch_add_explicit(&fs->ns->requests, 1, memory_order_relaxed);
@@ -270,7 +271,7 @@ static void count(struct fs *fs, const void *buf, size_t n, bool polled)
 }
 
 /* A thread of the loop reads for the first time. */
-static bool enter(struct requests *q)
+static bool requests_enter(struct requests *q)
 {
 	self = server_new(q, true);
 	if (!self)
@@ -287,11 +288,11 @@ ssize_t requests_read(struct requests *q, int fd, void *buf, size_t n)
 	bool polled;
 	ssize_t r;
 
-	if (!self && !enter(q)) {
+	if (!self && !requests_enter(q)) {
 		errno = ENOMEM;
 		return -1;
 	}
-	finish(q, self);
+	requests_finish(q, self);
 	for (;;) {
 		w = next_waiting(q, self);
 		if (w) {
@@ -307,8 +308,8 @@ ssize_t requests_read(struct requests *q, int fd, void *buf, size_t n)
 			note_interrupt(q, buf, (size_t)r);
 			continue;
 		}
-		count(q->fs, buf, (size_t)r, polled);
-		if (may_begin(q, self, fd, buf, (size_t)r))
+		requests_count(q->fs, buf, (size_t)r, polled);
+		if (requests_may_begin(q, self, fd, buf, (size_t)r))
 			return r;
 	}
 }
@@ -328,7 +329,7 @@ static void *serve_more(void *arg)
 
 		err_clear();
 		fuse_session_process_buf(q->fs->se, &buf);
-		finish(q, s);
+		requests_finish(q, s);
 		free(w);
 		w = next_waiting(q, s);
 	}
@@ -367,7 +368,7 @@ static bool start_one_more(struct requests *q)
 
 	if (w) {
 		s->first = w;
-		begin(s, &w->request);
+		requests_begin(s, &w->request);
 		if (thread_start(&thread, "fuse_more", serve_more, s) >= 0) {
 			pthread_detach(thread);
 			list_server(q, s);
@@ -409,7 +410,7 @@ static void answer(const struct request *r)
 		log_error("cannot answer a caller that was interrupted: %s", strerror(errno));
 }
 
-static void abandon(struct requests *q, struct server *s, uint64_t unique)
+static void requests_abandon(struct requests *q, struct server *s, uint64_t unique)
 {
 	pthread_mutex_lock(&s->lock);
 	if (s->request.unique == unique && !atomic_exchange(&s->is_abandoned, true)) {
@@ -440,7 +441,7 @@ static struct waiting **find_waiting(struct requests *q, uint64_t unique)
 }
 
 /* Whether nothing is left to do for it. Called with the lock held. */
-static bool look_at(struct requests *q, struct interrupt *in)
+static bool requests_look_at(struct requests *q, struct interrupt *in)
 {
 	struct waiting **at = find_waiting(q, in->unique);
 	struct request r;
@@ -456,9 +457,9 @@ static bool look_at(struct requests *q, struct interrupt *in)
 		return false;
 	trace(TRACE_FS, "request %llu: the caller is interrupted", (unsigned long long)r.unique);
 	if (s) {
-		abandon(q, s, in->unique);
+		requests_abandon(q, s, in->unique);
 	} else {
-		struct waiting *w = take_out(q, at);
+		struct waiting *w = requests_take_out(q, at);
 
 		answer(&w->request);
 		free(w);
@@ -474,12 +475,12 @@ static void look_at_interrupts(struct requests *q)
 	for (size_t i = 0; i < n; i++) {
 		struct interrupt in = q->interrupts[i];
 
-		if (!look_at(q, &in))
+		if (!requests_look_at(q, &in))
 			q->interrupts[q->n_interrupts++] = in;
 	}
 }
 
-static void *watch(void *arg)
+static void *requests_watch(void *arg)
 {
 	struct requests *q = arg;
 
@@ -510,7 +511,7 @@ int requests_start(struct requests *q, struct fs *fs)
 	q->last = &q->first;
 	pthread_mutex_init(&q->lock, NULL);
 	clock_cond_init(&q->changed);
-	r = thread_start(&q->watcher, "requests", watch, q);
+	r = thread_start(&q->watcher, "requests", requests_watch, q);
 	if (r >= 0)
 		return 0;
 	pthread_cond_destroy(&q->changed);
@@ -530,7 +531,7 @@ void requests_stop(struct requests *q)
 		pthread_cond_wait(&q->changed, &q->lock);
 	pthread_mutex_unlock(&q->lock);
 	while (q->first)
-		free(take_out(q, &q->first));
+		free(requests_take_out(q, &q->first));
 	while (q->servers) {
 		struct server *s = q->servers;
 

@@ -440,7 +440,7 @@ int cache_wait(struct cache *c, struct cache_entry *ce)
 	return r;
 }
 
-static void put(struct cache *c, struct cache_entry *ce, bool ahead)
+static void put_entry_back(struct cache *c, struct cache_entry *ce, bool ahead)
 {
 	struct entry *e, *out = NULL;
 
@@ -471,12 +471,12 @@ static void put(struct cache *c, struct cache_entry *ce, bool ahead)
 
 void cache_put(struct cache *c, struct cache_entry *e)
 {
-	put(c, e, false);
+	put_entry_back(c, e, false);
 }
 
 void cache_put_ahead(struct cache *c, struct cache_entry *e)
 {
-	put(c, e, true);
+	put_entry_back(c, e, true);
 }
 
 void cache_hold(struct cache *c, struct cache_entry *ce)

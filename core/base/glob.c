@@ -102,15 +102,15 @@ static bool is_below(const char *p)
 	return !*p || !strcmp(p, "/");
 }
 
-static void put(struct tokens *t, enum token_kind kind)
+static void put_token(struct tokens *t, enum token_kind kind)
 {
 	t->t[t->n++] = (struct token){ .kind = (uint8_t)kind };
 }
 
 static void put_below(struct tokens *t)
 {
-	put(t, TOKEN_BELOW);
-	put(t, TOKEN_DEEP);
+	put_token(t, TOKEN_BELOW);
+	put_token(t, TOKEN_DEEP);
 }
 
 /* Add the token for the stars at p. Returns the position after them. */
@@ -120,15 +120,15 @@ static const char *put_stars(struct tokens *t, const char *p, bool at_name)
 
 	p += n;
 	if (n == 1) {
-		put(t, TOKEN_STAR);
+		put_token(t, TOKEN_STAR);
 	} else if (n > 2 || !at_name || *p != '/') {
-		put(t, TOKEN_DEEP);
+		put_token(t, TOKEN_DEEP);
 	} else if (!p[1]) {
-		put(t, TOKEN_DEEP);
+		put_token(t, TOKEN_DEEP);
 		p++;
 	} else {
-		put(t, TOKEN_NAMES);
-		put(t, TOKEN_NAMES_ON);
+		put_token(t, TOKEN_NAMES);
+		put_token(t, TOKEN_NAMES_ON);
 		p++;
 	}
 	return p;

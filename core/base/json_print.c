@@ -160,7 +160,7 @@ static int put_indent(struct buf *out, enum json_style style, unsigned depth)
 
 static int print(struct buf *out, const struct json *j, enum json_style style, unsigned depth);
 
-static int by_name(const void *a, const void *b)
+static int json_print_by_name(const void *a, const void *b)
 {
 	const struct json *x = *(const struct json *const *)a, *y = *(const struct json *const *)b;
 
@@ -179,7 +179,7 @@ static int print_children(struct buf *out, const struct json *j, enum json_style
 	for (size_t i = 0; i < j->n; i++)
 		order[i] = &j->items[i];
 	if (object && (style == JSON_COMPACT || style == JSON_PYTHON_SORTED))
-		qsort(order, j->n, sizeof(*order), by_name);
+		qsort(order, j->n, sizeof(*order), json_print_by_name);
 	for (size_t i = 0; i < j->n && r >= 0; i++) {
 		if (i)
 			r = buf_add_str(out, is_python(style) ? ", " : ",");

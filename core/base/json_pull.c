@@ -447,7 +447,7 @@ static int take_scalar(struct json_pull *p, enum json_kind kind, struct buf *out
 	}
 }
 
-static int put(struct buf *out, const char *s)
+static int json_pull_put(struct buf *out, const char *s)
 {
 	return out ? buf_add_str(out, s) : 0;
 }
@@ -464,14 +464,14 @@ static int walk_on(struct json_pull *p, unsigned depth, struct buf *out)
 		int r = json_pull_next(p, &name);
 
 		if (r > 0 && !first)
-			r = put(out, ", ") < 0 ? -ENOMEM : 1;
+			r = json_pull_put(out, ", ") < 0 ? -ENOMEM : 1;
 		if (r > 0 && object && out)
 			r = json_put_str(out, name, JSON_PYTHON) < 0 || buf_add_str(out, ": ") < 0 ?
 				    -ENOMEM :
 				    1;
 		if (r)
 			return r;
-		r = put(out, object ? "}" : "]");
+		r = json_pull_put(out, object ? "}" : "]");
 		if (r < 0)
 			return r;
 	}
@@ -492,7 +492,7 @@ static int walk(struct json_pull *p, struct buf *out)
 		if (kind == JSON_OBJECT || kind == JSON_ARRAY) {
 			r = json_pull_enter(p, (enum json_kind)kind);
 			if (r >= 0)
-				r = put(out, kind == JSON_OBJECT ? "{" : "[");
+				r = json_pull_put(out, kind == JSON_OBJECT ? "{" : "[");
 		} else {
 			r = take_scalar(p, (enum json_kind)kind, out);
 		}

@@ -37,12 +37,12 @@ static struct {
 	unsigned long reported; /* repeats that were reported */
 } sink = { .lock = PTHREAD_MUTEX_INITIALIZER, .to_stderr = true, .stderr_level = LOG_LEVEL_INFO };
 
-static void forked(void)
+static void log_forked(void)
 {
 	if (lock_was_held(&sink.lock))
 		sink.n_retained = 0;
 }
-AT_FORK_CHILD(forked);
+AT_FORK_CHILD(log_forked);
 
 unsigned log_trace_mask;
 

@@ -42,14 +42,14 @@ __attribute__((constructor)) static void begin(void)
  * A fork during meter_join() or meter_leave() leaves the child a valid list of users; `limit` may
  * not yet reflect the change.
  */
-static void forked(void)
+static void meter_forked(void)
 {
 	pthread_rwlock_init(&users_lock, NULL);
 	clock_cond_init(&released);
 	lock_was_held(&lock);
 	wanted = 0;
 }
-AT_FORK_CHILD(forked);
+AT_FORK_CHILD(meter_forked);
 
 /* Called with the lock held. */
 static void count_taken(void)

@@ -73,7 +73,7 @@ bool refusals_any(struct refusals *t)
 }
 
 /* Called with the lock held. */
-static struct refusal *find(struct refusals *t, struct span key)
+static struct refusal *refusal_find(struct refusals *t, struct span key)
 {
 	for (unsigned i = 0; t->at && i < t->max; i++)
 		if (t->at[i].refusal.hold && span_eq(buf_span(&t->at[i].key), key))
@@ -101,7 +101,7 @@ bool refusals_have(struct refusals *t, struct span key)
 	bool have;
 
 	pthread_mutex_lock(&t->lock);
-	have = find(t, key);
+	have = refusal_find(t, key);
 	pthread_mutex_unlock(&t->lock);
 	return have;
 }
@@ -112,7 +112,7 @@ int refusals_ask(struct refusals *t, struct span key, uint64_t mark)
 	int r = 0;
 
 	pthread_mutex_lock(&t->lock);
-	f = find(t, key);
+	f = refusal_find(t, key);
 	if (f)
 		r = refusal_ask(f, mark);
 	pthread_mutex_unlock(&t->lock);
@@ -126,7 +126,7 @@ int refusals_keep(struct refusals *t, struct span key, uint64_t mark, int64_t be
 	if (!pays(r, began))
 		return r;
 	pthread_mutex_lock(&t->lock);
-	f = find(t, key);
+	f = refusal_find(t, key);
 	if (!f)
 		f = make_room(t, key);
 	if (f)

@@ -194,7 +194,7 @@ static void remove_replaced(struct commit *c, const char *old)
 }
 
 /* Whether what has the final name now is the draft. */
-static int check_place(const struct draft_dir *d)
+static int commit_check_place(const struct draft_dir *d)
 {
 	int r = draft_dir_is_it(d, d->final);
 
@@ -237,7 +237,7 @@ static int rename_to_step(struct commit *c)
 	r = rename_draft(c, &old);
 	if (r < 0)
 		return r;
-	r = old ? 0 : check_place(d);
+	r = old ? 0 : commit_check_place(d);
 	if (r < 0)
 		return renamed_other(c, r);
 	r = io_dirop(d->parent, IO_SYNC_DIR, ".", NULL, 0);
@@ -277,7 +277,7 @@ static int mark_in_place(struct commit *c)
 		r = io_dirop(d->dir, IO_SYNC_DIR, ".", NULL, 0);
 	/* Where locks do not reach other machines, these may have removed the directory. */
 	if (r >= 0)
-		r = check_place(d);
+		r = commit_check_place(d);
 	if (r < 0) {
 		struct err_note note;
 

@@ -176,11 +176,11 @@ static atomic_bool small_ready[SMALL_COUNT];
 static pthread_mutex_t small_lock = PTHREAD_MUTEX_INITIALIZER; /* held while a table is filled */
 
 /* A half-filled table is not marked as ready, so the child fills it again. */
-static void forked(void)
+static void cast_loops_forked(void)
 {
 	lock_was_held(&small_lock);
 }
-AT_FORK_CHILD(forked);
+AT_FORK_CHILD(cast_loops_forked);
 
 static const uint8_t *small_table(enum dtype t)
 {

@@ -32,7 +32,7 @@ static bool reads_back(enum dtype t, const char *text, const void *element, doub
  * A float that FLT_DIG digits or fewer read back as prints as these and zeros, so the search begins
  * there, unless the float is subnormal and has fewer bits.
  */
-static double shortest(enum dtype t, double d, const void *element)
+static double dtype_value_shortest(enum dtype t, double d, const void *element)
 {
 	int p = t == DTYPE_FLOAT32 && fabs(d) >= (double)FLT_MIN ? FLT_DIG - 1 : 0;
 	double found;
@@ -58,7 +58,7 @@ static double shortest(enum dtype t, double d, const void *element)
 	return d;
 }
 
-static int print_float(enum dtype t, const void *element, struct buf *ret)
+static int dtype_value_print_float(enum dtype t, const void *element, struct buf *ret)
 {
 	double d;
 
@@ -66,7 +66,7 @@ static int print_float(enum dtype t, const void *element, struct buf *ret)
 	/* JSON_PRETTY has Python's spelling of numbers, and NaN and infinities as strings. */
 	if (t == DTYPE_FLOAT64 || !isfinite(d))
 		return json_put_double(ret, d, JSON_PRETTY);
-	return json_put_double(ret, shortest(t, d, element), JSON_PRETTY);
+	return json_put_double(ret, dtype_value_shortest(t, d, element), JSON_PRETTY);
 }
 
 static int print_complex(enum dtype t, const uint8_t *element, struct buf *ret)
@@ -76,13 +76,13 @@ static int print_complex(enum dtype t, const uint8_t *element, struct buf *ret)
 
 	if (r < 0)
 		return r;
-	r = print_float(part, element, ret);
+	r = dtype_value_print_float(part, element, ret);
 	if (r < 0)
 		return r;
 	r = buf_add_str(ret, ", ");
 	if (r < 0)
 		return r;
-	r = print_float(part, element + dtype_info(t)->word, ret);
+	r = dtype_value_print_float(part, element + dtype_info(t)->word, ret);
 	return r < 0 ? r : buf_add_byte(ret, ']');
 }
 
@@ -104,7 +104,7 @@ int dtype_value_print(enum dtype t, const void *element, struct buf *ret)
 		cast(DTYPE_UINT64, &u, t, own, 1);
 		return buf_addf(ret, "%llu", (unsigned long long)u);
 	case DTYPE_KIND_FLOAT:
-		return print_float(t, own, ret);
+		return dtype_value_print_float(t, own, ret);
 	case DTYPE_KIND_COMPLEX:
 		break;
 	}
@@ -118,7 +118,7 @@ static int no_value(enum dtype t, const char *why)
 	return fail(-EINVAL, "value %s %s", why, dtype_info(t)->name);
 }
 
-static int parse_int(enum dtype t, const struct json *j, void *element)
+static int dtype_value_parse_int(enum dtype t, const struct json *j, void *element)
 {
 	const struct dtype_info *info = dtype_info(t);
 	int64_t i, top = INT64_MAX >> (64 - info->bits);
@@ -168,7 +168,7 @@ static bool as_double(const struct json *j, double *ret)
 	return false;
 }
 
-static int parse_float(enum dtype t, const struct json *j, void *element)
+static int dtype_value_parse_float(enum dtype t, const struct json *j, void *element)
 {
 	uint8_t own[LIMIT_ITEM_BYTES];
 	double d, back;
@@ -186,7 +186,7 @@ static int parse_float(enum dtype t, const struct json *j, void *element)
 	return 0;
 }
 
-static int parse_complex(enum dtype t, const struct json *j, uint8_t *element)
+static int dtype_value_parse_complex(enum dtype t, const struct json *j, uint8_t *element)
 {
 	enum dtype part = t == DTYPE_COMPLEX64 ? DTYPE_FLOAT32 : DTYPE_FLOAT64;
 	uint8_t own[LIMIT_ITEM_BYTES];
@@ -194,10 +194,10 @@ static int parse_complex(enum dtype t, const struct json *j, uint8_t *element)
 
 	if (!json_is(j, JSON_ARRAY) || j->n != 2)
 		return no_value(t, "is not [re, im] of");
-	r = parse_float(part, &j->items[0], own);
+	r = dtype_value_parse_float(part, &j->items[0], own);
 	if (r < 0)
 		return r;
-	r = parse_float(part, &j->items[1], own + dtype_info(t)->word);
+	r = dtype_value_parse_float(part, &j->items[1], own + dtype_info(t)->word);
 	if (r < 0)
 		return r;
 	memcpy(element, own, dtype_info(t)->size);
@@ -214,11 +214,11 @@ int dtype_value_parse(enum dtype t, const struct json *j, void *element)
 		return 0;
 	case DTYPE_KIND_INT:
 	case DTYPE_KIND_UINT:
-		return parse_int(t, j, element);
+		return dtype_value_parse_int(t, j, element);
 	case DTYPE_KIND_FLOAT:
-		return parse_float(t, j, element);
+		return dtype_value_parse_float(t, j, element);
 	case DTYPE_KIND_COMPLEX:
 		break;
 	}
-	return parse_complex(t, j, element);
+	return dtype_value_parse_complex(t, j, element);
 }

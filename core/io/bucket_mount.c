@@ -29,7 +29,7 @@ static const struct bucket_mount mounts[] = {
 };
 
 /* A line of mountinfo: "36 35 0:41 / /mnt rw,... master:1 - fuse.rclone SOURCE OPTIONS". */
-static const struct bucket_mount *match(char *line)
+static const struct bucket_mount *bucket_mount_match(char *line)
 {
 	char *rest = strstr(line, " - "), *type, *source, *at;
 
@@ -59,7 +59,7 @@ const struct bucket_mount *bucket_mount_of(int fd)
 
 		if (sscanf(line, "%*d %*d %u:%u", &major_of, &minor_of) == 2 &&
 		    major_of == major(st.st_dev) && minor_of == minor(st.st_dev))
-			found = match(line);
+			found = bucket_mount_match(line);
 	}
 	if (f)
 		fclose(f);

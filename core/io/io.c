@@ -72,7 +72,7 @@ int io_open_at(struct io_engine *io, int dirfd, const char *path, int flags, uns
 
 /* ---- batches ---- */
 
-static void refuse(struct io_req *q, int code)
+static void io_refuse(struct io_req *q, int code)
 {
 	free(q->why);
 	q->why = strdup(err_text(code));
@@ -92,7 +92,7 @@ static void submit(struct io_engine *io, struct io_req *req, size_t n, bool at_o
 	}
 	r = n ? io->ops->submit(io, req, n) : 0;
 	for (size_t i = 0; i < n && r < 0; i++)
-		refuse(&req[i], r);
+		io_refuse(&req[i], r);
 	if (r < 0)
 		err_clear();
 }
@@ -147,7 +147,7 @@ static void finish(struct io_engine *io, struct io_req *q)
 		if (r >= 0)
 			r = io->ops->wait(io, q, 1);
 		if (r < 0)
-			refuse(q, r);
+			io_refuse(q, r);
 	}
 	if (q->result >= 0)
 		q->result += (int64_t)q->done;

@@ -20,14 +20,14 @@
 
 static atomic_uint fork_generation;
 
-static void forked(void)
+static void io_plain_forked(void)
 {
 	atomic_fetch_add(&fork_generation, 1);
 }
 
 static void watch_forks(void)
 {
-	pthread_atfork(NULL, NULL, forked);
+	pthread_atfork(NULL, NULL, io_plain_forked);
 }
 
 unsigned io_fork_generation(void)

@@ -57,12 +57,12 @@ static struct {
 	struct io_ring *first;
 } engines = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-static void forked(void)
+static void io_ring_forked(void)
 {
 	if (lock_was_held(&engines.lock))
 		engines.first = NULL;
 }
-AT_FORK_CHILD(forked);
+AT_FORK_CHILD(io_ring_forked);
 
 static void ring_close(struct ring *r)
 {

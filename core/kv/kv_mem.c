@@ -97,7 +97,7 @@ static void pair_release(struct pair *p)
 }
 
 /* Make room for one more pair. */
-static int reserve(struct kv_mem *m)
+static int kv_mem_reserve(struct kv_mem *m)
 {
 	uint64_t charge = MAX(m->cap, (size_t)FIRST_PAIRS) * sizeof(*m->pair);
 	int r = m->n < m->cap || !m->metered ? 0 : meter_charge(charge);
@@ -120,7 +120,7 @@ static int insert(struct kv_mem *m, struct pair fresh)
 		m->pair[at] = fresh;
 		return 0;
 	}
-	r = reserve(m);
+	r = kv_mem_reserve(m);
 	if (r < 0) {
 		pair_release(&fresh);
 		return r;

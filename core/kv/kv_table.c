@@ -18,7 +18,7 @@
 #define END_BYTES 4
 #define FILE_MAX (HEAD_BYTES + (uint64_t)LIMIT_SUM_ENTRIES * ENTRY_BYTES + END_BYTES)
 
-static uint64_t hash_of(struct span key)
+static uint64_t kv_table_hash_of(struct span key)
 {
 	return hash64(key, KV_TABLE_MAGIC);
 }
@@ -33,7 +33,7 @@ static int add(struct kv_table *t, struct kv_table_entry e)
 
 int kv_table_add(struct kv_table *t, struct span key, uint32_t crc)
 {
-	return add(t, (struct kv_table_entry){ hash_of(key), crc });
+	return add(t, (struct kv_table_entry){ kv_table_hash_of(key), crc });
 }
 
 static int by_hash(const void *a, const void *b)
@@ -174,7 +174,7 @@ int kv_table_load(struct io_dir *item, struct kv_table *ret)
 
 bool kv_table_find(const struct kv_table *t, struct span key, uint32_t *ret)
 {
-	struct kv_table_entry want = { .hash = hash_of(key) };
+	struct kv_table_entry want = { .hash = kv_table_hash_of(key) };
 	const struct kv_table_entry *e =
 		t->n ? bsearch(&want, t->entry, t->n, sizeof(want), by_hash) : NULL;
 

@@ -16,7 +16,7 @@
 #include "core/base/meter.h"
 #include "core/ocdbt/record.h"
 
-static int no_memory(uint32_t n)
+static int no_memory_for_node(uint32_t n)
 {
 	return fail(-ENOMEM, "cannot allocate a node of %u entries", n);
 }
@@ -47,7 +47,7 @@ static int lengths_parse(struct wire *w, uint32_t n, struct lengths *l, uint64_t
 	l->prefix = arena_calloc(&l->arena, n, sizeof(*l->prefix));
 	l->suffix = arena_calloc(&l->arena, n, sizeof(*l->suffix));
 	if (!l->prefix || !l->suffix)
-		return no_memory(n);
+		return no_memory_for_node(n);
 	for (uint32_t i = 1; i < n; i++)
 		l->prefix[i] = (uint16_t)wire_varint(w, UINT16_MAX);
 	for (uint32_t i = 0; i < n; i++)
@@ -83,7 +83,7 @@ static int keys_expand(struct ocdbt_node *node, const struct lengths *l, struct 
 	const uint8_t *suffix = suffixes.p;
 
 	if (!keys || !end)
-		return no_memory(node->n);
+		return no_memory_for_node(node->n);
 	for (uint32_t i = 0; i < node->n; i++) {
 		struct span new = span_of(suffix, l->suffix[i]);
 
@@ -111,7 +111,7 @@ static int cuts_parse(struct wire *w, struct ocdbt_node *node, const struct leng
 	uint16_t *cut = arena_calloc(&node->arena, node->n, sizeof(*cut));
 
 	if (!cut)
-		return no_memory(node->n);
+		return no_memory_for_node(node->n);
 	for (uint32_t i = 0; i < node->n; i++) {
 		cut[i] = (uint16_t)wire_varint(w, UINT16_MAX);
 		if (cut[i] > l->prefix[i] + l->suffix[i])
@@ -194,7 +194,7 @@ static int inline_parse(struct wire *w, struct ocdbt_node *node, uint64_t *off, 
 	if (!wire_ok(w))
 		return fail(-EUCLEAN, "inline values are truncated");
 	node->inline_bytes = arena_dup(&node->arena, bytes);
-	return node->inline_bytes ? 0 : no_memory(node->n);
+	return node->inline_bytes ? 0 : no_memory_for_node(node->n);
 }
 
 /* R9 */
@@ -206,7 +206,7 @@ static int leaf_parse(struct wire *w, struct ocdbt_node *node)
 	int r = 0;
 
 	if (!file || !off || !len)
-		return no_memory(node->n);
+		return no_memory_for_node(node->n);
 	node->file = file;
 	node->off = off;
 	node->len = len;
@@ -242,7 +242,7 @@ static int interior_parse(struct wire *w, struct ocdbt_node *node)
 	int r = 0;
 
 	if (!file || !off || !len || !stats)
-		return no_memory(node->n);
+		return no_memory_for_node(node->n);
 	for (uint32_t i = 0; i < node->n && r >= 0; i++)
 		r = file_parse(w, &node->files, i, &file[i]);
 	if (r < 0)
@@ -303,7 +303,7 @@ int ocdbt_node_parse(struct span stored, struct span transitive, struct ocdbt_no
 		return r;
 	node = calloc(1, sizeof(*node));
 	if (!node)
-		return no_memory(0);
+		return no_memory_for_node(0);
 	node->arena.metered = true;
 	w = wire_of(body);
 	r = node_parse_body(&w, transitive, node);

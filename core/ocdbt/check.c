@@ -162,7 +162,7 @@ static int (*const node_checks[])(const struct visit *v) = {
 
 /* ---- files and values ---- */
 
-static int path_id(struct span base, struct span rel, uint64_t ret[2])
+static int check_path_id(struct span base, struct span rel, uint64_t ret[2])
 {
 	auto_buf path = { 0 };
 	struct ocdbt_ref ref = { 0 };
@@ -199,7 +199,7 @@ static int note_file(struct check *c, const struct ocdbt_ref *ref, uint64_t *ret
 	auto_of(io_file) struct io_file *file = NULL;
 	struct visited_item *item;
 	uint64_t id[2], size;
-	int r = path_id(ref->base, ref->rel, id), opened;
+	int r = check_path_id(ref->base, ref->rel, id), opened;
 
 	if (r >= 0)
 		r = visited_get(&c->files, id, &item);
@@ -222,7 +222,7 @@ static int note_file(struct check *c, const struct ocdbt_ref *ref, uint64_t *ret
 	return r;
 }
 
-static int check_value(struct check *c, const struct visit *v, uint32_t i)
+static int check_stored_value(struct check *c, const struct visit *v, uint32_t i)
 {
 	struct ocdbt_value value;
 	uint64_t size;
@@ -248,7 +248,7 @@ static int check_leaf(struct check *c, const struct visit *v)
 
 	c->stats.keys += v->node->n;
 	for (uint32_t i = 0; i < v->node->n && r == 0; i++)
-		r = check_value(c, v, i);
+		r = check_stored_value(c, v, i);
 	return r;
 }
 
@@ -444,7 +444,7 @@ static int check_listed(void *arg, const char *name, unsigned char type)
 
 	if (strlen(name) != 32 || strspn(name, "0123456789abcdef") != 32)
 		return 0;
-	r = path_id(l->dir, span_str(name), id);
+	r = check_path_id(l->dir, span_str(name), id);
 	if (r >= 0 && !visited_has(&l->c->files, id)) {
 		r = buf_addf(&where, "file:%.*s%s", SPAN_ARG(l->dir), name);
 		if (r >= 0)

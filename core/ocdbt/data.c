@@ -229,7 +229,7 @@ static void drop_value(struct datafile *f, uint64_t end, uint64_t start)
 	datafile_rewind(f, end);
 }
 
-static int put(struct ocdbt_data *d, struct span value, bool is_raw, struct ocdbt_ref *ret)
+static int data_put(struct ocdbt_data *d, struct span value, bool is_raw, struct ocdbt_ref *ret)
 {
 	struct datafile *f;
 	uint32_t crc = 0;
@@ -260,12 +260,12 @@ static int put(struct ocdbt_data *d, struct span value, bool is_raw, struct ocdb
 
 int ocdbt_data_put(struct ocdbt_data *d, struct span value, struct ocdbt_ref *ret)
 {
-	return put(d, value, false, ret);
+	return data_put(d, value, false, ret);
 }
 
 int ocdbt_data_put_raw(struct ocdbt_data *d, struct span value, struct ocdbt_ref *ret)
 {
-	return put(d, value, true, ret);
+	return data_put(d, value, true, ret);
 }
 
 /* ---- streams ---- */

@@ -19,7 +19,7 @@ struct kv_ocdbt {
 
 /* ---- order of a batch ---- */
 
-static int by_key(const void *a, const void *b, void *arg)
+static int kv_ocdbt_by_key(const void *a, const void *b, void *arg)
 {
 	const struct span *key = arg;
 
@@ -37,7 +37,7 @@ int kv_batch_order(const struct span *key, size_t n, size_t **ret)
 	while (sorted < n && span_cmp(key[sorted - 1], key[sorted]) <= 0)
 		sorted++;
 	if (sorted < n)
-		qsort_r(order, n, sizeof(*order), by_key, (void *)(uintptr_t)key);
+		qsort_r(order, n, sizeof(*order), kv_ocdbt_by_key, (void *)(uintptr_t)key);
 	*ret = order;
 	return 0;
 }

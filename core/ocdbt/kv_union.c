@@ -133,7 +133,7 @@ struct kv_union {
 	struct part part[];
 };
 
-static int differ(const struct kv_union *u, struct span key, size_t a, size_t b)
+static int kv_union_differ(const struct kv_union *u, struct span key, size_t a, size_t b)
 {
 	return fail(-EUCLEAN, "'%.*s' is in '%s' and in '%s' with different values", SPAN_ARG(key),
 		    u->part[a].name, u->part[b].name);
@@ -167,7 +167,7 @@ static int locate_in_part(struct kv_union *u, size_t i, const struct span *key, 
 		}
 		r = value_same(&ret[at], &loc);
 		if (r == 0)
-			return differ(u, key[at], from[at], i);
+			return kv_union_differ(u, key[at], from[at], i);
 	}
 	return r;
 }

@@ -103,7 +103,7 @@ bool ocdbt_manifest_range(unsigned arity_log2, uint64_t g, unsigned height, uint
 }
 
 /* R7 for one of the manifest's version nodes. */
-static int check_node(const struct ocdbt_manifest *m, size_t i)
+static int manifest_check_node(const struct ocdbt_manifest *m, size_t i)
 {
 	unsigned a = m->config.arity_log2;
 	const struct ocdbt_version_ref *v = &m->nodes[i];
@@ -143,7 +143,7 @@ static int versions_parse(struct wire *w, struct ocdbt_manifest *m)
 	r = ocdbt_version_refs_parse(w, &files, ocdbt_vnode_height_max(a), true, &m->arena,
 				     &m->nodes, &m->n_nodes);
 	for (size_t i = 0; r >= 0 && i < m->n_nodes; i++)
-		r = check_node(m, i);
+		r = manifest_check_node(m, i);
 	if (r < 0)
 		return r;
 	if (m->n_nodes && m->nodes[m->n_nodes - 1].commit_time >= m->versions[0].commit_time)

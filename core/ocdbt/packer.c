@@ -48,7 +48,7 @@ static int reserve_entry(struct ocdbt_packer *p, size_t key_n, size_t bytes_n)
 }
 
 /* Append within the room that reserve_entry() made. */
-static void put(struct buf *b, const void *p, size_t n)
+static void packer_put(struct buf *b, const void *p, size_t n)
 {
 	assert(b->cap - b->n >= n);
 	if (n)
@@ -73,15 +73,15 @@ static void add_key(struct ocdbt_packer *p, struct span key)
 	size_t same = p->n ? span_common(buf_span(&p->last_key), key) : 0;
 	uint16_t prefix = (uint16_t)same, suffix = (uint16_t)(key.n - same);
 
-	put(&p->prefix_len, &prefix, 2);
-	put(&p->suffix_len, &suffix, 2);
-	put(&p->suffix, key.p + same, suffix);
+	packer_put(&p->prefix_len, &prefix, 2);
+	packer_put(&p->suffix_len, &suffix, 2);
+	packer_put(&p->suffix, key.p + same, suffix);
 	/* Since keys are sorted, all share what each shares with its neighbour. */
 	p->common = p->n ? MIN(p->common, prefix) : (unsigned)key.n;
 	if (p->n == 0)
-		put(&p->first_key, key.p, key.n);
+		packer_put(&p->first_key, key.p, key.n);
 	buf_clear(&p->last_key);
-	put(&p->last_key, key.p, key.n);
+	packer_put(&p->last_key, key.p, key.n);
 	p->n++;
 }
 
@@ -121,10 +121,10 @@ int ocdbt_packer_add(struct ocdbt_packer *p, const struct ocdbt_entry *e)
 	if (v->kind == OCDBT_FILE)
 		off = v->ref.off;
 	else
-		put(&p->inline_bytes, v->bytes.p, v->bytes.n);
-	put(&p->id, &id, 4);
-	put(&p->off, &off, 8);
-	put(&p->len, &len, 8);
+		packer_put(&p->inline_bytes, v->bytes.p, v->bytes.n);
+	packer_put(&p->id, &id, 4);
+	packer_put(&p->off, &off, 8);
+	packer_put(&p->len, &len, 8);
 	add_key(p, e->key);
 	return 0;
 }
@@ -149,11 +149,11 @@ int ocdbt_packer_add_child(struct ocdbt_packer *p, struct span key, unsigned str
 	r = ocdbt_filelist_add(&p->files, ref->base, ref->rel, &id);
 	if (r < 0)
 		return r;
-	put(&p->id, &id, 4);
-	put(&p->off, &ref->off, 8);
-	put(&p->len, &ref->len, 8);
-	put(&p->strip, &strip16, 2);
-	put(&p->stats, stats, sizeof(*stats));
+	packer_put(&p->id, &id, 4);
+	packer_put(&p->off, &ref->off, 8);
+	packer_put(&p->len, &ref->len, 8);
+	packer_put(&p->strip, &strip16, 2);
+	packer_put(&p->stats, stats, sizeof(*stats));
 	p->strip_min = p->n ? MIN(p->strip_min, strip) : strip;
 	add_key(p, key);
 	return 0;

@@ -15,7 +15,7 @@ struct path_id {
 	size_t base_n, n; /* n 0: unused */
 };
 
-static bool is_path(const struct path_id *known, const struct ocdbt_ref *ref)
+static bool refid_is_path(const struct path_id *known, const struct ocdbt_ref *ref)
 {
 	return span_eq(span_of(known->path, known->base_n), ref->base) &&
 	       span_eq(span_of(known->path + known->base_n, known->n - known->base_n), ref->rel);
@@ -50,7 +50,7 @@ static int path_id(const struct ocdbt_ref *ref, uint64_t ret[2])
 	int r;
 
 	for (unsigned i = 0; i < PATHS_CACHED; i++)
-		if (known.one[i].n && is_path(&known.one[i], ref)) {
+		if (known.one[i].n && refid_is_path(&known.one[i], ref)) {
 			memcpy(ret, known.one[i].id, sizeof(known.one[i].id));
 			return 0;
 		}

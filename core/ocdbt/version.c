@@ -24,7 +24,7 @@ void ocdbt_stats_add(struct ocdbt_stats *sum, const struct ocdbt_stats *more)
 		sum->value_bytes = UINT64_MAX;
 }
 
-static int no_memory(size_t n)
+static int no_memory_for_versions(size_t n)
 {
 	return fail(-ENOMEM, "cannot allocate %zu versions", n);
 }
@@ -94,7 +94,7 @@ static int check_order(size_t i, uint64_t g_before, uint64_t g, uint64_t t_befor
 
 /* ---- leaf array ---- */
 
-static int check_version(const struct ocdbt_version *v, size_t i)
+static int check_version_entry(const struct ocdbt_version *v, size_t i)
 {
 	int r = check_order(i, i ? v[i - 1].generation : 0, v[i].generation,
 			    i ? v[i - 1].commit_time : 0, v[i].commit_time);
@@ -122,7 +122,7 @@ int ocdbt_versions_parse(struct wire *w, const struct ocdbt_files *files, unsign
 		return fail(-EUCLEAN, "array of %llu versions is truncated", (unsigned long long)n);
 	v = arena_calloc(a, n, sizeof(*v));
 	if (!v)
-		return no_memory(n);
+		return no_memory_for_versions(n);
 	for (size_t i = 0; i < n; i++)
 		v[i].generation = wire_varint(w, UINT64_MAX);
 	for (size_t i = 0; i < n; i++)
@@ -143,7 +143,7 @@ int ocdbt_versions_parse(struct wire *w, const struct ocdbt_files *files, unsign
 			    "array of %llu versions is truncated or holds a malformed number",
 			    (unsigned long long)n);
 	for (size_t i = 0; i < n; i++) {
-		r = check_version(v, i);
+		r = check_version_entry(v, i);
 		if (r < 0)
 			return r;
 	}
@@ -209,7 +209,7 @@ int ocdbt_version_refs_parse(struct wire *w, const struct ocdbt_files *files, si
 			    (unsigned long long)n);
 	v = arena_calloc(a, n, sizeof(*v));
 	if (!v)
-		return no_memory(n);
+		return no_memory_for_versions(n);
 	for (size_t i = 0; i < n; i++)
 		v[i].generation = wire_varint(w, UINT64_MAX);
 	r = n ? refs_parse(w, files, &v->node, sizeof(*v), n) : 0;
@@ -341,7 +341,7 @@ static int vnode_pack_body(const struct ocdbt_vnode *v, struct buf *body)
 	int r = wire_put_u8(body, (uint8_t)v->arity_log2);
 
 	if (!id || !index)
-		return no_memory(v->n);
+		return no_memory_for_versions(v->n);
 	if (r >= 0)
 		r = wire_put_u8(body, (uint8_t)v->height);
 	for (size_t i = 0; i < v->n && r >= 0; i++) {

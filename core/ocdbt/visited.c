@@ -16,7 +16,7 @@ static struct visited_item *place(const struct visited *s, const uint64_t id[2])
 	return &s->item[at];
 }
 
-static int grow(struct visited *s)
+static int visited_grow(struct visited *s)
 {
 	struct visited bigger = { .n = s->n, .cap = s->cap ? s->cap * 2 : 256 };
 
@@ -33,7 +33,7 @@ static int grow(struct visited *s)
 
 int visited_get(struct visited *s, const uint64_t id[2], struct visited_item **ret)
 {
-	int r = s->n * 2 >= s->cap && !visited_is_full(s) ? grow(s) : 0;
+	int r = s->n * 2 >= s->cap && !visited_is_full(s) ? visited_grow(s) : 0;
 
 	if (r < 0)
 		return r;

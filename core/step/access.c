@@ -182,7 +182,7 @@ static int add_one(struct io_dir *dir, const char *rel, bool is_dir, struct acce
 }
 
 /* Whether readers of a checkpoint open the file. */
-static bool counts(const char *name)
+static bool access_counts(const char *name)
 {
 	return (name[0] != '.' || name[1] == 'z') && !step_name_is_tmp(span_str(name));
 }
@@ -190,14 +190,14 @@ static bool counts(const char *name)
 static int look_in(struct io_dir *dir, const char *rel, bool deep, unsigned depth,
 		   struct access *a);
 
-static int add_entry(void *arg, const char *name, unsigned char type)
+static int access_add_entry(void *arg, const char *name, unsigned char type)
 {
 	struct below *b = arg;
 	auto_free char *path = NULL;
 	struct stat st;
 	int r;
 
-	if (!counts(name) || (type == DT_DIR && !b->deep))
+	if (!access_counts(name) || (type == DT_DIR && !b->deep))
 		return 0;
 	path = strcmp(b->rel, ".") ? str_fmt("%s/%s", b->rel, name) : strdup(name);
 	if (!path)
@@ -223,7 +223,7 @@ static int look_in(struct io_dir *dir, const char *rel, bool deep, unsigned dept
 {
 	struct below b = { dir, rel, deep, depth, a };
 	/* In a store, everything in a directory has the access of the directory. */
-	int r = io_dir_in_store(dir) ? 0 : io_list(dir, rel, add_entry, &b);
+	int r = io_dir_in_store(dir) ? 0 : io_list(dir, rel, access_add_entry, &b);
 
 	/*
 	 * The directory was removed meanwhile, or this process may not list it; then it cannot show

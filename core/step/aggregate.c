@@ -59,7 +59,7 @@ static int join_pieces(struct item *item, const struct aggregate *a, uint64_t by
 	return 0;
 }
 
-static int put_array(struct item *item, struct kv *kv, const struct aggregate *a)
+static int aggregate_put_array(struct item *item, struct kv *kv, const struct aggregate *a)
 {
 	auto_buf key = { 0 };
 	uint64_t bytes = 0, off = 0;
@@ -131,7 +131,7 @@ int aggregate_store(struct item *item, const struct aggregate *a, struct kv **re
 		if (a->item_size && a->item_size != dtype_info(s.dtype)->size)
 			return fail(-EUCLEAN, "aggregated array of %s has %llu bytes an element",
 				    a->dtype, (unsigned long long)a->item_size);
-		r = put_array(item, kv, a);
+		r = aggregate_put_array(item, kv, a);
 	} else if (a->kind == AGGREGATE_BYTES) {
 		uint64_t n = a->s.n;
 

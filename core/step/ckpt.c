@@ -52,7 +52,7 @@ static void warn_of_safetensors(const struct ckpt *c)
 	err_clear();
 }
 
-static int open_directory(struct ckpt *c)
+static int ckpt_open_directory(struct ckpt *c)
 {
 	const char *path = c->dir ? c->dir : c->opts.source;
 	int r = path_is_url(path) ? io_store_root(c->io, &c->source) :
@@ -63,7 +63,7 @@ static int open_directory(struct ckpt *c)
 
 static int open_checkpoint(struct ckpt *c)
 {
-	int r = open_directory(c);
+	int r = ckpt_open_directory(c);
 
 	if (r >= 0)
 		r = step_is_whole(c->source, ".");
@@ -110,7 +110,7 @@ static int set_file(struct ckpt *c, const char *path)
 }
 
 /* See whether SOURCE is a file. A URL is one by its name: no server is asked. */
-static int find_file(struct ckpt *c)
+static int ckpt_find_file(struct ckpt *c)
 {
 	const char *path = c->opts.source, *host = path_is_url(path) ? strstr(path, "://") : NULL;
 	struct stat st;
@@ -158,7 +158,7 @@ static int follow_link(struct ckpt *c)
 		return err_restore(&why);
 	r = set_file(c, real);
 	io_dir_close(take(c->source));
-	return r < 0 ? r : open_directory(c);
+	return r < 0 ? r : ckpt_open_directory(c);
 }
 
 /* On a server that cannot list, the index says that there are others. */
@@ -179,7 +179,7 @@ static int check_has_tensors(struct ckpt *c)
 static int open_tensors(struct ckpt *c)
 {
 	struct stat st;
-	int r = open_directory(c);
+	int r = ckpt_open_directory(c);
 
 	if (r >= 0)
 		r = follow_link(c);
@@ -247,7 +247,7 @@ static int open_as_directory_of_tensors(struct ckpt *c)
 static int open_any(struct ckpt *c)
 {
 	struct err_note why;
-	int r = find_file(c);
+	int r = ckpt_find_file(c);
 
 	if (r < 0 || c->only_item)
 		return r < 0 ? r : open_source(c);

@@ -18,7 +18,7 @@
 #define DATABASE_BYTES (4 * KiB)
 
 /* The index of a directory, or where it belongs. */
-static size_t place_of(const struct item *item, const char *dir)
+static size_t item_below_place_of(const struct item *item, const char *dir)
 {
 	size_t lo = 0, hi = item->n_below;
 
@@ -33,9 +33,9 @@ static size_t place_of(const struct item *item, const char *dir)
 	return lo;
 }
 
-static struct item_database *find(struct item *item, const char *dir)
+static struct item_database *find_item_below(struct item *item, const char *dir)
 {
-	size_t at = place_of(item, dir);
+	size_t at = item_below_place_of(item, dir);
 
 	return at < item->n_below && !strcmp(item->below[at].dir, dir) ? &item->below[at] : NULL;
 }
@@ -74,7 +74,7 @@ static int find_parts(struct item *item, const char *dir, struct ocdbt_parts *re
 }
 
 /* Open the database in dir. ret stays NULL if there is none. */
-static int open_database(struct item *item, const char *dir, struct kv **ret)
+static int item_below_open_database(struct item *item, const char *dir, struct kv **ret)
 {
 	struct ocdbt_open_opts opts = { .name = item->path };
 	__attribute__((cleanup(ocdbt_parts_release))) struct ocdbt_parts parts = { 0 };
@@ -97,13 +97,13 @@ static int open_database(struct item *item, const char *dir, struct kv **ret)
 }
 
 /* Get what is known of a directory, and look at it first if nothing is. Called with below_lock. */
-static int look_at(struct item *item, const char *dir, struct item_database **ret)
+static int item_below_look_at(struct item *item, const char *dir, struct item_database **ret)
 {
 	struct item_database new = { 0 };
-	size_t at = place_of(item, dir);
+	size_t at = item_below_place_of(item, dir);
 	int r;
 
-	*ret = find(item, dir);
+	*ret = find_item_below(item, dir);
 	if (*ret)
 		return 0;
 	if (item->n_below == LIMIT_ITEM_DATABASES)
@@ -114,7 +114,7 @@ static int look_at(struct item *item, const char *dir, struct item_database **re
 		return r;
 	new.dir = strdup(dir);
 	r = new.dir &&array_reserve(item->below, item->cap_below, item->n_below + 1) ?
-		    open_database(item, dir, &new.kv) :
+		    item_below_open_database(item, dir, &new.kv) :
 		    fail(-ENOMEM, "cannot open the databases below item '%s'", item->path);
 	if (r < 0) {
 		free(new.dir);
@@ -133,7 +133,7 @@ int item_below_add(struct item *item, const char *dir, struct kv **ret)
 	int r;
 
 	pthread_mutex_lock(&item->below_lock);
-	r = look_at(item, dir, &d);
+	r = item_below_look_at(item, dir, &d);
 	if (r >= 0)
 		*ret = d->kv;
 	pthread_mutex_unlock(&item->below_lock);
@@ -146,7 +146,7 @@ bool item_has_database(struct item *item, const char *dir)
 	bool has;
 
 	pthread_mutex_lock(&item->below_lock);
-	d = find(item, dir);
+	d = find_item_below(item, dir);
 	has = d && d->kv;
 	pthread_mutex_unlock(&item->below_lock);
 	return has;
@@ -174,9 +174,9 @@ int item_below_find(struct item *item, struct span param, size_t *len, struct kv
 		if (!dir)
 			r = fail(-ENOMEM, "cannot look at leaf '%.*s'", SPAN_ARG(param));
 		else if (is_parent && !item->below_listed)
-			r = look_at(item, dir, &d);
+			r = item_below_look_at(item, dir, &d);
 		else
-			d = find(item, dir);
+			d = find_item_below(item, dir);
 		*ret = d ? d->kv : NULL;
 		slash = memrchr(param.p, '/', *len);
 	}

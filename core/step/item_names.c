@@ -63,7 +63,7 @@ static int names_add(struct names *ns, struct span name, enum stored_as as)
 	if (ns->n == ns->cap) {
 		size_t cap = ns->cap ? 2 * ns->cap : 256;
 
-		/* The charge includes the arrays that make_tree() allocates. */
+		/* The charge includes the arrays that item_names_make_tree() allocates. */
 		uint64_t charge = (cap - ns->cap) * (sizeof(*n) + sizeof(struct span) + 2);
 		int r = meter_charge(charge);
 
@@ -109,7 +109,7 @@ static int add_chunk(struct names *ns, struct span key)
 	return names_add(ns, name, AS_CHUNKS);
 }
 
-static int add_key(void *arg, struct span key, uint64_t len)
+static int item_names_add_key(void *arg, struct span key, uint64_t len)
 {
 	static const struct {
 		const char *suffix;
@@ -142,14 +142,14 @@ static int add_key(void *arg, struct span key, uint64_t len)
 /* ---- databases below the item ---- */
 
 /* A file in the item's directory. */
-static int add_file(void *arg, struct span key, uint64_t len)
+static int item_names_add_file(void *arg, struct span key, uint64_t len)
 {
 	static const char manifest[] = "/manifest.ocdbt";
 	struct names *ns = arg;
 	int r;
 
 	if (!span_ends(key, span_str(manifest)))
-		return add_key(arg, key, len);
+		return item_names_add_key(arg, key, len);
 	r = buf_add(&ns->databases, key.p, key.n - strlen(manifest));
 	return r < 0 ? r : buf_add_byte(&ns->databases, 0);
 }
@@ -175,7 +175,7 @@ static int add_database(struct item *item, struct names *ns, const char *dir)
 	if (r < 0 || !kv)
 		return r;
 	ns->dir = item_database_dir(item, kv);
-	r = kv_list(kv, span_of(NULL, 0), add_key, ns);
+	r = kv_list(kv, span_of(NULL, 0), item_names_add_key, ns);
 	ns->dir = NULL;
 	return r < 0 ? err_at(r, "'%s'", whole) : r;
 }
@@ -194,7 +194,7 @@ static int add_databases(struct item *item, struct names *ns)
 	return r;
 }
 
-static int by_name(const void *a, const void *b)
+static int item_names_by_name(const void *a, const void *b)
 {
 	return span_cmp(((const struct stored_name *)a)->name,
 			((const struct stored_name *)b)->name);
@@ -234,7 +234,7 @@ static int drop_merged(struct names *ns)
 		if (r < 0)
 			return r;
 		key.name = buf_span(&name);
-		drop[i] = r && bsearch(&key, ns->name, ns->n, sizeof(key), by_name);
+		drop[i] = r && bsearch(&key, ns->name, ns->n, sizeof(key), item_names_by_name);
 	}
 	for (size_t i = 0; i < ns->n; i++)
 		if (!drop[i])
@@ -264,7 +264,7 @@ static int names_sort(struct names *ns)
 	size_t n = 0;
 
 	if (ns->n)
-		qsort(ns->name, ns->n, sizeof(*ns->name), by_name);
+		qsort(ns->name, ns->n, sizeof(*ns->name), item_names_by_name);
 	for (size_t i = 0; i < ns->n; i++) {
 		struct stored_name *last = n ? &ns->name[n - 1] : NULL, *s = &ns->name[i];
 
@@ -411,7 +411,7 @@ static int add_members(struct names *ns, const struct json *all, bool are_keys)
 		if (r < 0)
 			return fail(-EUCLEAN, "'%.*s' is not the name of an array or a group",
 				    SPAN_ARG(m->name));
-		r = are_keys ? add_key(ns, m->name, 0) : add_node(ns, m);
+		r = are_keys ? item_names_add_key(ns, m->name, 0) : add_node(ns, m);
 	}
 	return r;
 }
@@ -478,7 +478,7 @@ static void listed_release(struct listed *l)
  * Whether a name is a path, as far as it tells: Orbax puts a dot before the last key, and a slash
  * is part of a key ("mlp/~/linear_0.w").
  */
-static bool is_path(struct span name)
+static bool item_names_is_path(struct span name)
 {
 	const uint8_t *slash = name.n ? memrchr(name.p, '/', name.n) : NULL;
 
@@ -502,7 +502,7 @@ static int list_all(const struct names *ns, struct listed *ret)
 		/* An array is preferred to a string of the same name. */
 		ret->is_string[ret->n] = !(s->as & (AS_ARRAY | AS_NODE));
 		ret->has_string |= ret->is_string[ret->n];
-		ret->has_path |= s->dir || is_path(s->name);
+		ret->has_path |= s->dir || item_names_is_path(s->name);
 		ret->leaf[ret->n++] = s->name;
 	}
 	return 0;
@@ -519,7 +519,7 @@ static int are_paths(const struct item *item, const struct listed *l)
 	return r < 0 ? r : !r;
 }
 
-static int make_tree(struct item *item, const struct listed *l)
+static int item_names_make_tree(struct item *item, const struct listed *l)
 {
 	const struct json *manifest = NULL;
 	auto_json doc = { 0 };
@@ -570,14 +570,14 @@ int item_tree_of_names(struct item *item)
 	__attribute__((cleanup(listed_release))) struct listed listed = { 0 };
 	struct kv *dirs = item->dirs ? item->dirs : item->kv;
 	auto_names ns = { .arena.metered = true, .databases.metered = true };
-	int r = item->dirs ? kv_list(item->kv, span_of(NULL, 0), add_key, &ns) : 0;
+	int r = item->dirs ? kv_list(item->kv, span_of(NULL, 0), item_names_add_key, &ns) : 0;
 
 	/*
 	 * Databases of 0.3.x have their strings in directories beside them, and JAX writes one for
 	 * each directory of arrays.
 	 */
 	if (r >= 0)
-		r = kv_list(dirs, span_of(NULL, 0), add_file, &ns);
+		r = kv_list(dirs, span_of(NULL, 0), item_names_add_file, &ns);
 	if (r >= 0)
 		r = add_databases(item, &ns);
 	if (r >= 0 && dirs->no_list && !item->is_ocdbt)
@@ -595,5 +595,5 @@ int item_tree_of_names(struct item *item)
 		r = list_all(&ns, &listed);
 	if (r >= 0)
 		r = find_whether_partial(item, dirs, &ns);
-	return r < 0 ? r : make_tree(item, &listed);
+	return r < 0 ? r : item_names_make_tree(item, &listed);
 }

@@ -121,7 +121,7 @@ struct others {
 	struct buf found; /* of each other: its type, a byte, and its name */
 };
 
-static int by_name(const void *a, const void *b)
+static int item_others_by_name(const void *a, const void *b)
 {
 	return span_cmp(*(const struct span *)a, *(const struct span *)b);
 }
@@ -141,7 +141,7 @@ static int collect_used(struct others *o)
 	for (uint32_t i = 0; i < t->n_nodes; i++)
 		if (t->nodes[i]->kind == TREE_LEAF)
 			o->used[o->n++] = path_first(t->nodes[i]->param);
-	qsort(o->used, o->n, sizeof(*o->used), by_name);
+	qsort(o->used, o->n, sizeof(*o->used), item_others_by_name);
 	return 0;
 }
 
@@ -157,8 +157,8 @@ static int add_other(void *arg, const char *file, unsigned char type)
 	/* Most directories are those of leaves: they are found without a look at each of them. */
 	if (type != DT_REG && !o->used)
 		r = collect_used(o);
-	if (r < 0 ||
-	    (type != DT_REG && o->n && bsearch(&name, o->used, o->n, sizeof(name), by_name)))
+	if (r < 0 || (type != DT_REG && o->n &&
+		      bsearch(&name, o->used, o->n, sizeof(name), item_others_by_name)))
 		return r;
 	if (type != DT_REG)
 		r = look_up(o->item, name, &st);

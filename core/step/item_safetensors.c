@@ -272,7 +272,7 @@ int item_remark_shard(struct item *item)
 }
 
 /* A file that is called the first of two has a second one. */
-static int check_numbered(struct shards *s)
+static int item_safetensors_check_numbered(struct shards *s)
 {
 	unsigned stem = 0, width = 0;
 
@@ -302,13 +302,13 @@ struct tensor {
 	const struct safetensor *t;
 };
 
-static int by_name(const void *a, const void *b)
+static int item_safetensors_by_name(const void *a, const void *b)
 {
 	return span_cmp(((const struct tensor *)a)->t->name, ((const struct tensor *)b)->t->name);
 }
 
 /* The list is allocated in the arena of the shards. */
-static int collect(struct shards *s, struct tensor **ret, size_t *ret_n)
+static int item_safetensors_collect(struct shards *s, struct tensor **ret, size_t *ret_n)
 {
 	struct tensor *all;
 	size_t n = 0, at = 0;
@@ -323,7 +323,7 @@ static int collect(struct shards *s, struct tensor **ret, size_t *ret_n)
 	for (size_t i = 0; i < s->n; i++)
 		for (size_t k = 0; k < s->shard[i].header.n; k++)
 			all[at++] = (struct tensor){ &s->shard[i], &s->shard[i].header.tensor[k] };
-	qsort(all, n, sizeof(*all), by_name);
+	qsort(all, n, sizeof(*all), item_safetensors_by_name);
 	for (size_t i = 1; i < n; i++)
 		if (span_eq(all[i - 1].t->name, all[i].t->name))
 			return fail(-EUCLEAN,
@@ -343,7 +343,8 @@ static int check_index(const struct json *map, const struct tensor *all, size_t 
 		const struct json *m = &map->items[i];
 		const struct safetensor key = { .name = m->name };
 		const struct tensor wanted = { NULL, &key },
-				    *t = bsearch(&wanted, all, n, sizeof(*all), by_name);
+				    *t = bsearch(&wanted, all, n, sizeof(*all),
+						 item_safetensors_by_name);
 
 		if (!json_is(m, JSON_STRING))
 			return fail(-EUCLEAN, "'" INDEX_NAME "': '%.*s' has no file",
@@ -392,7 +393,7 @@ static int put_packed_meta(struct kv *kv, struct span key, const struct safetens
 	return r < 0 ? r : kv_put(kv, key, buf_span(&text));
 }
 
-static int put_meta(struct kv *kv, struct span prefix, const struct safetensor *t)
+static int item_safetensors_put_meta(struct kv *kv, struct span prefix, const struct safetensor *t)
 {
 	uint64_t chunk[LIMIT_RANK];
 	struct zarr_create c = {
@@ -422,7 +423,7 @@ static int put_tensor(struct kv *kv, const struct tensor *all)
 	int r = t->name.n ? buf_addf(&prefix, "%.*s/", SPAN_ARG(t->name)) : 0;
 
 	if (r >= 0)
-		r = put_meta(kv, buf_span(&prefix), t);
+		r = item_safetensors_put_meta(kv, buf_span(&prefix), t);
 	/* The key of the only chunk: "0", "0.0", "0.0.0". */
 	if (r >= 0)
 		r = buf_add_byte(&prefix, '0');
@@ -456,7 +457,7 @@ static int find_manifest(const struct shards *s, struct json_doc *ret)
 }
 
 /* Without a manifest, what a file says of itself is the custom metadata. */
-static int set_custom(struct item *item, struct shards *s)
+static int item_safetensors_set_custom(struct item *item, struct shards *s)
 {
 	const char **text = arena_calloc(&s->arena, s->n + 1, sizeof(*text));
 	auto_buf custom = { .metered = true };
@@ -475,7 +476,8 @@ static int set_custom(struct item *item, struct shards *s)
 	return item->tree->custom_metadata ? 0 : fail(-ENOMEM, "cannot read __metadata__");
 }
 
-static int make_tree(struct item *item, struct shards *s, const struct tensor *all, size_t n)
+static int item_safetensors_make_tree(struct item *item, struct shards *s, const struct tensor *all,
+				      size_t n)
 {
 	struct span *name = arena_calloc(&s->arena, n + 1, sizeof(*name));
 	auto_json metadata = { 0 };
@@ -490,7 +492,7 @@ static int make_tree(struct item *item, struct shards *s, const struct tensor *a
 	if (r >= 0)
 		r = tree_from_tensors(name, n, metadata.root, by ? by : ".", &item->tree);
 	item->shows_headers = metadata.root != NULL;
-	return r < 0 || metadata.root ? r : set_custom(item, s);
+	return r < 0 || metadata.root ? r : item_safetensors_set_custom(item, s);
 }
 
 /* Keep which files were opened, for item_access.c. */
@@ -528,14 +530,14 @@ static int read_item(struct item *item, const char *path, struct shards *s, stru
 	if (r >= 0 && !item->is_file)
 		r = keep_shards(item, s);
 	if (r >= 0)
-		r = collect(s, &all, &n);
+		r = item_safetensors_collect(s, &all, &n);
 	if (r >= 0 && x->map)
 		r = check_index(x->map, all, n);
 	if (r >= 0 && !item->is_file)
-		r = check_numbered(s);
+		r = item_safetensors_check_numbered(s);
 	for (size_t i = 0; i < n && r >= 0; i++)
 		r = put_tensor(item->kv, &all[i]);
-	return r < 0 ? r : make_tree(item, s, all, n);
+	return r < 0 ? r : item_safetensors_make_tree(item, s, all, n);
 }
 
 int item_read_safetensors(struct item *item, const char *path)

@@ -36,7 +36,7 @@ static int open_aggregate(struct item *item, const char *name)
 /* ---- a tree from an aggregate file alone ---- */
 
 /* Returns 1 when the text of a leaf is in a strings file, else 0. */
-static int is_string(struct item *item, const struct tree_node *leaf)
+static int item_tree_is_string(struct item *item, const struct tree_node *leaf)
 {
 	auto_buf path = { .metered = true };
 	struct stat st;
@@ -69,7 +69,7 @@ static int find_strings(struct item *item)
 
 		if (t->kind != TREE_LEAF || t->value != TREE_VALUE_STORED || t->value_type.n)
 			continue;
-		r = is_string(item, t);
+		r = item_tree_is_string(item, t);
 		if (r > 0)
 			t->value_type = span_str("string");
 	}

@@ -84,7 +84,7 @@ static int shrink_to(struct cutting *c, uint64_t elements)
 	return 0;
 }
 
-static int start(struct cutting *c, const struct layout *l)
+static int layout_start(struct cutting *c, const struct layout *l)
 {
 	c->l = l;
 	c->elements = 1;
@@ -125,7 +125,7 @@ int layout_chunk_shape(const struct layout *l, uint64_t ret[LIMIT_RANK])
 	struct cutting c = { .elements = 0 };
 	uint64_t bytes;
 	bool bounded = target_bytes(l, &bytes);
-	int r = bounded || l->n_axes ? start(&c, l) : 0;
+	int r = bounded || l->n_axes ? layout_start(&c, l) : 0;
 
 	for (unsigned i = 0; i < l->n_axes && r >= 0; i++) {
 		if (l->axes[i] >= l->rank)

@@ -206,7 +206,7 @@ static int add_step(void *arg, const char *name, unsigned char type)
 }
 
 /* Temporary directories, which have no number, come last. */
-static int by_number(const void *a, const void *b)
+static int step_by_number(const void *a, const void *b)
 {
 	const struct step_entry *x = a, *y = b;
 	struct step_name nx, ny;
@@ -223,7 +223,7 @@ static int by_number(const void *a, const void *b)
 #define EXAMINED_MAX 16 /* steps with one prefix that are looked into */
 #define WIDTH_MAX 20    /* of numbers with zeros in front */
 
-static struct span prefix_of(const struct step_entry *e)
+static struct span step_prefix_of(const struct step_entry *e)
 {
 	struct step_name n;
 
@@ -237,8 +237,8 @@ static int by_prefix(const void *a, const void *b)
 	int c = step_name_is_tmp(span_str(x->name)) - step_name_is_tmp(span_str(y->name));
 
 	if (!c)
-		c = span_cmp(prefix_of(x), prefix_of(y));
-	return c ? c : by_number(a, b);
+		c = span_cmp(step_prefix_of(x), step_prefix_of(y));
+	return c ? c : step_by_number(a, b);
 }
 
 /* Whether one of the latest of these steps is a checkpoint: 1 or 0. */
@@ -308,8 +308,8 @@ static size_t width_of(const struct step_list *l, const struct group *g)
 }
 
 /* Get the groups, allocated; temporary directories are in none. */
-static int find_groups(const struct listing_steps *ls, const struct step_list *l,
-		       struct group **ret, size_t *ret_n)
+static int step_find_groups(const struct listing_steps *ls, const struct step_list *l,
+			    struct group **ret, size_t *ret_n)
 {
 	auto_free struct group *g = NULL;
 	size_t n = 0, cap = 0;
@@ -317,7 +317,7 @@ static int find_groups(const struct listing_steps *ls, const struct step_list *l
 	for (size_t i = 0; i < l->n && !step_name_is_tmp(span_str(l->entry[i].name)); i++) {
 		const struct step_entry *e = &l->entry[i];
 
-		if (n && span_eq(prefix_of(e), prefix_of(&l->entry[g[n - 1].from]))) {
+		if (n && span_eq(step_prefix_of(e), step_prefix_of(&l->entry[g[n - 1].from]))) {
 			g[n - 1].to = i + 1;
 			continue;
 		}
@@ -339,7 +339,7 @@ static int find_groups(const struct listing_steps *ls, const struct step_list *l
 
 static size_t weight_of(const struct step_list *l, const struct group *g)
 {
-	return prefix_of(&l->entry[g->from]).n ? g->to - g->from : SIZE_MAX;
+	return step_prefix_of(&l->entry[g->from]).n ? g->to - g->from : SIZE_MAX;
 }
 
 /*
@@ -370,7 +370,7 @@ static int keep_own_prefix(const struct listing_steps *ls, struct step_list *l)
 
 	if (l->n)
 		qsort(l->entry, l->n, sizeof(*l->entry), by_prefix);
-	r = find_groups(ls, l, &g, &n_groups);
+	r = step_find_groups(ls, l, &g, &n_groups);
 	if (r < 0)
 		return r;
 	mark_own(l, g, n_groups);
@@ -391,7 +391,7 @@ static int keep_own_prefix(const struct listing_steps *ls, struct step_list *l)
 	}
 	l->n = n;
 	if (l->n)
-		qsort(l->entry, l->n, sizeof(*l->entry), by_number);
+		qsort(l->entry, l->n, sizeof(*l->entry), step_by_number);
 	return 0;
 }
 
@@ -422,7 +422,7 @@ int step_latest(struct io_dir *root, const struct step_list *l, bool need_marker
 	if (n == 0)
 		return -ENOENT;
 	/* A name that is only a number is a step's; others may be those of other programs. */
-	r = prefix_of(&l->entry[n - 1]).n ? any_is_checkpoint(&ls, l->entry, n) : 1;
+	r = step_prefix_of(&l->entry[n - 1]).n ? any_is_checkpoint(&ls, l->entry, n) : 1;
 	if (r <= 0)
 		return r < 0 ? r : -ENOENT;
 	*ret = strdup(l->entry[n - 1].name);

@@ -10,7 +10,7 @@
 #include "core/base/err.h"
 #include "core/base/json.h"
 
-static int no_memory(void)
+static int step_deletion_no_memory(void)
 {
 	return fail(-ENOMEM, "cannot read a deletion record: not enough memory");
 }
@@ -61,7 +61,7 @@ static int expected_update(struct step_deletion *d, const struct json *original,
 				    span_of(original->items, original->n * sizeof(*members)));
 	items = arena_calloc(&d->arena, handlers->n, sizeof(*items));
 	if (!members || !items)
-		return no_memory();
+		return step_deletion_no_memory();
 	for (size_t i = 0; i < handlers->n; i++)
 		if (!span_eq(handlers->items[i].name, d->item))
 			items[n++] = handlers->items[i];
@@ -72,7 +72,8 @@ static int expected_update(struct step_deletion *d, const struct json *original,
 	return json_print(ret, &doc, JSON_PYTHON_SORTED);
 }
 
-static int take_texts(struct step_deletion *d, const struct json *root, const char *what)
+static int step_deletion_take_texts(struct step_deletion *d, const struct json *root,
+				    const char *what)
 {
 	const struct json *destination = json_member(root, "destination");
 	struct span operation = span_of(NULL, 0), item = span_of(NULL, 0);
@@ -130,7 +131,7 @@ int step_deletion_parse(struct span json, const char *what, struct step_deletion
 	int r;
 
 	if (!d)
-		return no_memory();
+		return step_deletion_no_memory();
 	d->arena.metered = true;
 	r = json_parse(json, what, &doc);
 	if (r < 0)
@@ -139,7 +140,7 @@ int step_deletion_parse(struct span json, const char *what, struct step_deletion
 		r = fail(-EUCLEAN, "%s: not an object", what);
 	if (r < 0)
 		return r;
-	r = take_texts(d, doc.root, what);
+	r = step_deletion_take_texts(d, doc.root, what);
 	if (r < 0)
 		return r;
 	r = take_documents(d, doc.root, what);

@@ -28,12 +28,12 @@ struct members {
 	struct buf others; /* "\"k\": v, \"l\": w" */
 };
 
-static int no_memory(void)
+static int step_meta_no_memory(void)
 {
 	return fail(-ENOMEM, "cannot read metadata: not enough memory");
 }
 
-static int take_member(struct members *m, struct span name)
+static int step_meta_take_member(struct members *m, struct span name)
 {
 	auto_buf text = { .metered = true };
 	int r;
@@ -54,7 +54,7 @@ static int take_member(struct members *m, struct span name)
 	return r < 0 ? r : buf_add_span(&m->others, buf_span(&text));
 }
 
-static int take_members(struct members *m, struct span json, const char *what)
+static int step_meta_take_members(struct members *m, struct span json, const char *what)
 {
 	struct span name;
 	int r;
@@ -62,7 +62,7 @@ static int take_members(struct members *m, struct span json, const char *what)
 	json_pull_init(&m->in, json, what);
 	r = json_pull_enter(&m->in, JSON_OBJECT);
 	while (r >= 0 && (r = json_pull_next(&m->in, &name)) > 0)
-		r = take_member(m, name);
+		r = step_meta_take_member(m, name);
 	return r < 0 ? r : json_pull_end(&m->in);
 }
 
@@ -72,13 +72,13 @@ static void members_release(struct members *m)
 	buf_release(&m->others);
 }
 
-static int wrong_type(const struct members *m, size_t i, const char *want)
+static int step_meta_wrong_type(const struct members *m, size_t i, const char *want)
 {
 	return fail(-EUCLEAN, "%s: member '%s' is not %s", m->in.what, m->names[i], want);
 }
 
 /* The kind of a member, which was checked to be JSON; JSON_NULL when it is absent. */
-static enum json_kind kind_of(const struct members *m, size_t i)
+static enum json_kind step_meta_kind_of(const struct members *m, size_t i)
 {
 	struct json_pull p;
 	int kind = JSON_NULL;
@@ -90,7 +90,7 @@ static enum json_kind kind_of(const struct members *m, size_t i)
 	return kind < 0 ? JSON_UNKNOWN : (enum json_kind)kind;
 }
 
-static int keep(struct members *m, struct span text, const char **ret)
+static int step_meta_keep(struct members *m, struct span text, const char **ret)
 {
 	struct span copy;
 	int r = arena_keep(m->arena, text, &copy);
@@ -105,20 +105,20 @@ static int take_object(struct members *m, size_t i, const char **ret)
 {
 	auto_json_pull p = { 0 };
 	auto_buf text = { .metered = true };
-	enum json_kind kind = kind_of(m, i);
+	enum json_kind kind = step_meta_kind_of(m, i);
 	int r;
 
 	if (kind == JSON_NULL)
-		return keep(m, span_str("{}"), ret);
+		return step_meta_keep(m, span_str("{}"), ret);
 	if (kind != JSON_OBJECT)
-		return wrong_type(m, i, "an object");
+		return step_meta_wrong_type(m, i, "an object");
 	json_pull_init(&p, m->raw[i], m->in.what);
 	r = json_pull_respell(&p, &text);
-	return r < 0 ? r : keep(m, buf_span(&text), ret);
+	return r < 0 ? r : step_meta_keep(m, buf_span(&text), ret);
 }
 
 /* custom_metadata, or the unknown members in its place. */
-static int take_custom(struct members *m, size_t i, const char **ret)
+static int step_meta_take_custom(struct members *m, size_t i, const char **ret)
 {
 	auto_buf text = { .metered = true };
 	int r = take_object(m, i, ret);
@@ -130,7 +130,7 @@ static int take_custom(struct members *m, size_t i, const char **ret)
 			    m->names[i], (int)MIN(m->others.n, (size_t)100),
 			    (const char *)m->others.p);
 	r = buf_addf(&text, "{%.*s}", SPAN_ARG(m->others));
-	return r < 0 ? r : keep(m, buf_span(&text), ret);
+	return r < 0 ? r : step_meta_keep(m, buf_span(&text), ret);
 }
 
 /* ---- _CHECKPOINT_METADATA ---- */
@@ -180,7 +180,7 @@ static int take_items(struct members *m, struct step_meta *ret)
 	ret->kind = STEP_ITEMS_MAP;
 	ret->n_items = items.n / sizeof(*ret->items);
 	ret->items = (const void *)arena_dup(m->arena, buf_span(&items));
-	return ret->items ? 0 : no_memory();
+	return ret->items ? 0 : step_meta_no_memory();
 }
 
 static int take_handlers(struct members *m, struct step_meta *ret)
@@ -189,7 +189,7 @@ static int take_handlers(struct members *m, struct step_meta *ret)
 	struct span handler;
 	int r;
 
-	switch (kind_of(m, ITEM_HANDLERS)) {
+	switch (step_meta_kind_of(m, ITEM_HANDLERS)) {
 	case JSON_NULL:
 		return 0;
 	case JSON_OBJECT:
@@ -200,7 +200,7 @@ static int take_handlers(struct members *m, struct step_meta *ret)
 		r = json_pull_str(&p, &handler);
 		return r < 0 ? r : arena_keep(m->arena, handler, &ret->handler);
 	default:
-		return wrong_type(m, ITEM_HANDLERS, "an object or a string");
+		return step_meta_wrong_type(m, ITEM_HANDLERS, "an object or a string");
 	}
 }
 
@@ -209,15 +209,15 @@ static int take_time(struct members *m, size_t i, bool *ret_has, int64_t *ret)
 {
 	auto_json_pull p = { 0 };
 
-	if (kind_of(m, i) == JSON_NULL)
+	if (step_meta_kind_of(m, i) == JSON_NULL)
 		return 0;
 	for (size_t k = 0; k < m->raw[i].n; k++)
 		if ((m->raw[i].p[k] < '0' || m->raw[i].p[k] > '9') &&
 		    !(k == 0 && m->raw[i].p[k] == '-'))
-			return wrong_type(m, i, "an integer");
+			return step_meta_wrong_type(m, i, "an integer");
 	*ret_has = true;
 	json_pull_init(&p, m->raw[i], m->in.what);
-	return json_pull_int(&p, ret) < 0 ? wrong_type(m, i, "an integer of 64 bits") : 0;
+	return json_pull_int(&p, ret) < 0 ? step_meta_wrong_type(m, i, "an integer of 64 bits") : 0;
 }
 
 /* metrics: values that are false in Python ({}, [], "", 0, false, null) become {}. */
@@ -259,7 +259,7 @@ static int take_performance(struct members *m, struct step_meta *ret)
 	struct span name, raw;
 	int r;
 
-	if (kind_of(m, PERFORMANCE_METRICS) != JSON_OBJECT)
+	if (step_meta_kind_of(m, PERFORMANCE_METRICS) != JSON_OBJECT)
 		return take_object(m, PERFORMANCE_METRICS, &ret->performance_metrics);
 	json_pull_init(&p, m->raw[PERFORMANCE_METRICS], m->in.what);
 	r = json_pull_enter(&p, JSON_OBJECT);
@@ -283,7 +283,7 @@ static int take_performance(struct members *m, struct step_meta *ret)
 	}
 	if (r >= 0)
 		r = buf_add_byte(&text, '}');
-	return r < 0 ? r : keep(m, buf_span(&text), &ret->performance_metrics);
+	return r < 0 ? r : step_meta_keep(m, buf_span(&text), &ret->performance_metrics);
 }
 
 static int set_members(struct members *m, struct step_meta *ret)
@@ -302,7 +302,7 @@ static int set_members(struct members *m, struct step_meta *ret)
 	if (r < 0)
 		return r;
 	r = take_time(m, COMMIT, &ret->has_commit, &ret->commit_ns);
-	return r < 0 ? r : take_custom(m, CUSTOM, &ret->custom);
+	return r < 0 ? r : step_meta_take_custom(m, CUSTOM, &ret->custom);
 }
 
 /* Whether the text is valid JSON; the caller logs the error. */
@@ -323,7 +323,7 @@ int step_meta_parse(struct span json, const char *what, struct step_meta **ret)
 	int r;
 
 	if (!s)
-		return no_memory();
+		return step_meta_no_memory();
 	r = json.n ? check_json(json, what) : -EUCLEAN;
 	if (r == -EUCLEAN) {
 		if (json.n)
@@ -335,7 +335,7 @@ int step_meta_parse(struct span json, const char *what, struct step_meta **ret)
 	}
 	s->arena.metered = m.others.metered = true;
 	m.arena = &s->arena;
-	r = take_members(&m, json, what);
+	r = step_meta_take_members(&m, json, what);
 	if (r >= 0)
 		r = set_members(&m, s);
 	members_release(&m);
@@ -447,14 +447,14 @@ int root_meta_parse(struct span json, const char *what, struct root_meta **ret)
 	int r;
 
 	if (!root)
-		return no_memory();
+		return step_meta_no_memory();
 	root->arena.metered = m.others.metered = true;
 	m.arena = &root->arena;
-	r = take_members(&m, json.n ? json : span_str("{}"), what);
+	r = step_meta_take_members(&m, json.n ? json : span_str("{}"), what);
 	if (r >= 0)
 		r = take_object(&m, 0, &root->internal);
 	if (r >= 0)
-		r = take_custom(&m, 1, &root->custom);
+		r = step_meta_take_custom(&m, 1, &root->custom);
 	members_release(&m);
 	if (r < 0)
 		return r;

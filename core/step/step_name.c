@@ -51,7 +51,7 @@ struct span step_name_rest(struct span name)
 	return split_tmp(name, &final, &rest) ? rest : span_of(NULL, 0);
 }
 
-static bool is_digit(uint8_t c)
+static bool step_name_is_digit(uint8_t c)
 {
 	return c >= '0' && c <= '9';
 }
@@ -59,7 +59,7 @@ static bool is_digit(uint8_t c)
 /* The offset of the digits at the end of the first n bytes. */
 static size_t begin_of_digits(struct span name, size_t n)
 {
-	while (n > 0 && is_digit(name.p[n - 1]))
+	while (n > 0 && step_name_is_digit(name.p[n - 1]))
 		n--;
 	return n;
 }
@@ -77,7 +77,7 @@ static void take_power(struct span *number, struct step_name *ret)
 	bool is_negative = at > 0 && number->p[at - 1] == '-';
 
 	if (at < 3 || at == number->n || (!is_negative && number->p[at - 1] != '+') ||
-	    number->p[at - 2] != 'e' || !is_digit(number->p[at - 3]))
+	    number->p[at - 2] != 'e' || !step_name_is_digit(number->p[at - 3]))
 		return;
 	for (size_t i = at; i < number->n; i++)
 		ret->exponent = MIN(10 * ret->exponent + (number->p[i] - '0'), EXPONENT_MOST);
@@ -96,7 +96,7 @@ static size_t take_float(struct span name, struct step_name *ret)
 	take_power(&number, &v);
 	at = begin_of_digits(number, number.n);
 	v.digits = span_from(number, at);
-	if (at > 1 && number.p[at - 1] == '.' && is_digit(number.p[at - 2])) {
+	if (at > 1 && number.p[at - 1] == '.' && step_name_is_digit(number.p[at - 2])) {
 		size_t whole = begin_of_digits(number, at - 1);
 
 		v.fraction = v.digits;

@@ -18,7 +18,7 @@ struct reading {
 	struct buf entries;    /* of struct array_metadata */
 };
 
-static int no_memory(void)
+static int array_metadata_no_memory(void)
 {
 	return fail(-ENOMEM, "cannot read array metadata: not enough memory");
 }
@@ -165,7 +165,7 @@ int array_metadatas_parse(struct span json, const char *what, struct array_metad
 	int r;
 
 	if (!a)
-		return no_memory();
+		return array_metadata_no_memory();
 	a->arena.metered = x.entries.metered = true;
 	json_pull_init(&x.in, json, what);
 	r = take_document(&x);
@@ -178,7 +178,7 @@ int array_metadatas_parse(struct span json, const char *what, struct array_metad
 		return r;
 	a->by_param = a->entries ? arena_calloc(&a->arena, a->n + 1, sizeof(*a->by_param)) : NULL;
 	if (!a->by_param)
-		return no_memory();
+		return array_metadata_no_memory();
 	for (size_t i = 0; i < a->n; i++)
 		a->by_param[i] = &a->entries[i];
 	qsort(a->by_param, a->n, sizeof(*a->by_param), by_param);

@@ -99,13 +99,13 @@ static int take_line(struct digests *d, struct span line)
 	return r;
 }
 
-static int by_name(const void *a, const void *b)
+static int digests_by_name(const void *a, const void *b)
 {
 	return span_cmp(((const struct digests_entry *)a)->name,
 			((const struct digests_entry *)b)->name);
 }
 
-static int parse(struct span text, const char *what, struct digests *d)
+static int parse_digests(struct span text, const char *what, struct digests *d)
 {
 	size_t lines = 0, number = 0;
 
@@ -129,7 +129,7 @@ static int parse(struct span text, const char *what, struct digests *d)
 		text = span_from(text, n + 1);
 	}
 	if (d->n)
-		qsort(d->entry, d->n, sizeof(*d->entry), by_name);
+		qsort(d->entry, d->n, sizeof(*d->entry), digests_by_name);
 	for (size_t i = 1; i < d->n; i++)
 		if (span_eq(d->entry[i - 1].name, d->entry[i].name))
 			return fail(-EUCLEAN, "%s: '%.*s' comes twice", what,
@@ -145,7 +145,7 @@ int digests_parse(struct span text, const char *what, struct digests **ret)
 	if (!d)
 		return fail(-ENOMEM, "%s: not enough memory", what);
 	d->arena.metered = true;
-	r = parse(text, what, d);
+	r = parse_digests(text, what, d);
 	if (r >= 0)
 		*ret = take(d);
 	return r;
@@ -155,7 +155,7 @@ const struct digests_entry *digests_find(const struct digests *d, struct span na
 {
 	const struct digests_entry key = { .name = name };
 
-	return d->n ? bsearch(&key, d->entry, d->n, sizeof(key), by_name) : NULL;
+	return d->n ? bsearch(&key, d->entry, d->n, sizeof(key), digests_by_name) : NULL;
 }
 
 void digests_free(struct digests *d)

@@ -20,7 +20,7 @@ void interner_release(struct interner *set)
 	*set = (struct interner){ 0 };
 }
 
-static int grow(struct interner *set, bool metered)
+static int interner_grow(struct interner *set, bool metered)
 {
 	size_t n = set->n_slots ? set->n_slots * 2 : 256;
 	uint64_t charge = metered ? n * sizeof(struct text_slot) : 0;
@@ -59,7 +59,7 @@ int interner_add(struct interner *set, struct arena *arena, struct span text, st
 	int r;
 
 	if (set->used * 2 >= set->n_slots) {
-		r = grow(set, arena->metered);
+		r = interner_grow(set, arena->metered);
 		if (r < 0)
 			return r;
 	}

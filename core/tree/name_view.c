@@ -30,7 +30,7 @@ static size_t digits_len(struct span s)
  * Take the decimal number at the start of s, at most max, in its only spelling. Returns its length,
  * or 0.
  */
-static size_t take_number(struct span s, uint64_t max, uint64_t *ret)
+static size_t name_view_take_number(struct span s, uint64_t max, uint64_t *ret)
 {
 	size_t n = digits_len(s);
 	uint64_t v = 0;
@@ -53,7 +53,7 @@ static size_t take_signed(struct span s, int64_t *ret)
 {
 	bool minus = s.n && s.p[0] == '-';
 	uint64_t v;
-	size_t n = take_number(span_from(s, minus), INT64_MAX, &v);
+	size_t n = name_view_take_number(span_from(s, minus), INT64_MAX, &v);
 
 	if (n == 0 || (minus && v == 0))
 		return 0;
@@ -148,7 +148,7 @@ static int parse_shape(struct span name, struct span s, struct name_view *v)
 
 		if (v->n_shape == LIMIT_RANK)
 			return malformed(name, "the shape has too many axes");
-		n = take_number(s, UINT64_MAX, &v->shape[v->n_shape]);
+		n = name_view_take_number(s, UINT64_MAX, &v->shape[v->n_shape]);
 		if (n == 0)
 			return malformed(name, "malformed shape");
 		v->n_shape++;

@@ -65,7 +65,7 @@ static int take_numbers(struct parsing *p, uint64_t *out, unsigned max, unsigned
 	return r;
 }
 
-static int take_shape(struct parsing *p, struct safetensor *t)
+static int safetensors_parse_take_shape(struct parsing *p, struct safetensor *t)
 {
 	uint64_t shape[LIMIT_RANK];
 	int r = take_numbers(p, shape, LIMIT_RANK, &t->rank);
@@ -146,7 +146,7 @@ static int take_tensor(struct parsing *p, struct span name)
 		if (bit == 1) {
 			r = take_type(p, t);
 		} else if (bit == 2) {
-			r = take_shape(p, t);
+			r = safetensors_parse_take_shape(p, t);
 		} else if (bit == 4) {
 			r = take_numbers(p, offsets, 2, &n);
 			if (r >= 0 && n != 2)
@@ -202,7 +202,7 @@ static int by_place(const void *a, const void *b)
 	return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
-static int by_name(const void *a, const void *b)
+static int safetensors_parse_by_name(const void *a, const void *b)
 {
 	return span_cmp(((const struct safetensor *)a)->name, ((const struct safetensor *)b)->name);
 }
@@ -211,7 +211,7 @@ static int by_name(const void *a, const void *b)
 static int check_tiling(struct safetensors *st)
 {
 	if (st->n)
-		qsort(st->tensor, st->n, sizeof(*st->tensor), by_name);
+		qsort(st->tensor, st->n, sizeof(*st->tensor), safetensors_parse_by_name);
 	for (size_t i = 1; i < st->n; i++)
 		if (span_eq(st->tensor[i - 1].name, st->tensor[i].name))
 			return fail(-EUCLEAN, "tensor '%.*s' occurs twice",

@@ -14,7 +14,7 @@
 #include "core/base/err.h"
 #include "core/base/json_pull.h"
 
-static int no_memory(void)
+static int sharding_no_memory(void)
 {
 	return fail(-ENOMEM, "cannot read a sharding: not enough memory");
 }
@@ -217,7 +217,7 @@ static int take_spec_axis(struct json_pull *in, struct sharding *s, uint32_t *us
 		return r;
 	ret->n = n;
 	ret->mesh_axes = arena_dup(&s->arena, span_of(axes, n));
-	return ret->mesh_axes ? 0 : no_memory();
+	return ret->mesh_axes ? 0 : sharding_no_memory();
 }
 
 static int take_spec(struct span raw, const char *what, struct sharding *s)
@@ -236,7 +236,7 @@ static int take_spec(struct span raw, const char *what, struct sharding *s)
 	return r;
 }
 
-static int broken(const struct parsing *p, const char *why)
+static int sharding_broken(const struct parsing *p, const char *why)
 {
 	return fail(-EUCLEAN, "%s: %s", p->in.what, why);
 }
@@ -248,9 +248,9 @@ static int set_ids(struct parsing *p)
 	if (!p->ids.n)
 		return 0;
 	if (p->ids.n / sizeof(int64_t) != s->n_devices)
-		return broken(p, "device_mesh has not as many devices as the mesh");
+		return sharding_broken(p, "device_mesh has not as many devices as the mesh");
 	s->ids = (void *)arena_dup(&s->arena, buf_span(&p->ids));
-	return s->ids ? 0 : no_memory();
+	return s->ids ? 0 : sharding_no_memory();
 }
 
 static int set_named(struct parsing *p, unsigned n_names, unsigned n_types)
@@ -259,30 +259,30 @@ static int set_named(struct parsing *p, unsigned n_names, unsigned n_types)
 	int r;
 
 	if (!p->has_mesh || !p->has_names || !p->has_spec)
-		return broken(p, "shape, axis_names or partition_spec is missing");
+		return sharding_broken(p, "shape, axis_names or partition_spec is missing");
 	if (n_names != s->n_mesh || (n_types && n_types != s->n_mesh))
-		return broken(p, "the mesh has not as many names or types as axes");
+		return sharding_broken(p, "the mesh has not as many names or types as axes");
 	for (unsigned i = 0; i < n_names; i++)
 		for (unsigned k = 0; k < i; k++)
 			if (span_eq(s->names[i], s->names[k]))
-				return broken(p, "two mesh axes have one name");
+				return sharding_broken(p, "two mesh axes have one name");
 	s->kind = SHARDING_NAMED;
 	s->has_types = n_types > 0;
 	r = take_spec(p->spec, p->in.what, s);
 	return r < 0 ? r : set_ids(p);
 }
 
-static int set_kind(struct parsing *p, unsigned n_names, unsigned n_types)
+static int sharding_set_kind(struct parsing *p, unsigned n_names, unsigned n_types)
 {
 	if (!p->type.p)
-		return broken(p, "sharding_type is missing");
+		return sharding_broken(p, "sharding_type is missing");
 	if (span_eq(p->type, span_str("NamedSharding")))
 		return set_named(p, n_names, n_types);
 	if (!span_eq(p->type, span_str("SingleDeviceSharding")))
 		return fail(-EOPNOTSUPP, "%s: sharding type '%.*s' is not supported", p->in.what,
 			    SPAN_ARG(p->type));
 	if (!p->has_device)
-		return broken(p, "device_str is missing");
+		return sharding_broken(p, "device_str is missing");
 	p->s->kind = SHARDING_SINGLE;
 	p->s->n_devices = 1;
 	return 0;
@@ -296,12 +296,12 @@ int sharding_parse(struct span text, const char *what, struct sharding **ret)
 	int r;
 
 	if (!s)
-		return no_memory();
+		return sharding_no_memory();
 	s->arena.metered = p.ids.metered = true;
 	json_pull_init(&p.in, text, what);
 	r = take_members(&p, &n_names, &n_types);
 	if (r >= 0)
-		r = set_kind(&p, n_names, n_types);
+		r = sharding_set_kind(&p, n_names, n_types);
 	json_pull_release(&p.in);
 	buf_release(&p.ids);
 	if (r < 0)

@@ -14,7 +14,7 @@
 #include "core/tree/sharding.h"
 #include "core/tree/interner.h"
 
-static int no_memory(const char *what)
+static int sharding_file_no_memory(const char *what)
 {
 	return fail(-ENOMEM, "%s: not enough memory", what);
 }
@@ -52,7 +52,7 @@ static void reading_release(struct reading *d)
 	buf_release(&d->name);
 }
 
-static int by_param(const void *a, const void *b)
+static int sharding_file_by_param(const void *a, const void *b)
 {
 	const struct placed *x = a, *y = b;
 	int c = span_cmp(x->e.param, y->e.param);
@@ -65,10 +65,10 @@ static int set_entries(struct shardings *s, struct placed *all, size_t n)
 {
 	if (!n)
 		return 0;
-	qsort(all, n, sizeof(*all), by_param);
+	qsort(all, n, sizeof(*all), sharding_file_by_param);
 	s->entries = arena_calloc(&s->arena, n, sizeof(*s->entries));
 	if (!s->entries)
-		return no_memory("shardings");
+		return sharding_file_no_memory("shardings");
 	for (size_t i = 0; i < n; i++)
 		if (i + 1 == n || !span_eq(all[i].e.param, all[i + 1].e.param))
 			s->entries[s->n++] = all[i].e;
@@ -87,7 +87,7 @@ static int add_pointer(struct buf *out, struct span name)
 	return r;
 }
 
-static int take_text(struct reading *d)
+static int sharding_file_take_text(struct reading *d)
 {
 	struct placed placed = { .place = d->entries.n / sizeof(placed) };
 	struct span text;
@@ -103,7 +103,7 @@ static int take_text(struct reading *d)
 }
 
 /* Take the members of an object and of those in it. */
-static int take_members(struct reading *d)
+static int sharding_file_take_members(struct reading *d)
 {
 	size_t length[LIMIT_TREE_DEPTH];
 	unsigned depth = 0;
@@ -121,7 +121,7 @@ static int take_members(struct reading *d)
 		if (r >= 0)
 			r = json_pull_kind(&d->in);
 		if (r != JSON_OBJECT) {
-			r = r < 0 ? r : take_text(d);
+			r = r < 0 ? r : sharding_file_take_text(d);
 			continue;
 		}
 		if (depth == LIMIT_TREE_DEPTH)
@@ -136,7 +136,7 @@ static int take_members(struct reading *d)
 }
 
 /* Decode the name of an entry. Returns 0 when it is not base64 of a text. */
-static int decode(struct reading *d, struct placed *p)
+static int sharding_file_decode(struct reading *d, struct placed *p)
 {
 	int r;
 
@@ -157,7 +157,7 @@ static int decode_all(struct reading *d, struct placed *all, size_t n)
 	int r = !d->plain;
 
 	for (size_t i = 0; i < n && r > 0; i++)
-		r = decode(d, &all[i]);
+		r = sharding_file_decode(d, &all[i]);
 	for (size_t i = 0; i < n && r == 0; i++)
 		all[i].e.param = all[i].name;
 	return MIN(r, 0);
@@ -173,9 +173,9 @@ int shardings_parse(struct span json, const char *what, struct shardings **ret)
 
 	json_pull_init(&d.in, json, what);
 	if (!s)
-		return no_memory(what);
+		return sharding_file_no_memory(what);
 	s->arena.metered = true;
-	r = take_members(&d);
+	r = sharding_file_take_members(&d);
 	if (r < 0)
 		return r;
 	r = json_pull_end(&d.in);
@@ -257,7 +257,7 @@ int shardings_print(const struct sharding_entry *entries, size_t n, struct buf *
 	int r;
 
 	if (!members)
-		return no_memory("shardings");
+		return sharding_file_no_memory("shardings");
 	r = make_members(entries, n, &names, members);
 	if (r >= 0)
 		r = buf_add_byte(ret, '{');

@@ -15,7 +15,7 @@
 
 #define PLAIN_BYTES 65536 /* a shorter text may be copied */
 
-static int no_memory(const char *what)
+static int strings_no_memory(const char *what)
 {
 	return fail(-ENOMEM, "%s: not enough memory", what);
 }
@@ -120,7 +120,7 @@ static int scalar_text(struct span raw, struct buf *ret)
 	}
 }
 
-static int take_scalar(struct indexing *x, int kind)
+static int strings_take_scalar(struct indexing *x, int kind)
 {
 	auto_buf text = { .metered = true };
 	size_t from = x->in.at;
@@ -148,7 +148,7 @@ static int index_document(struct indexing *x)
 		if (kind < 0)
 			return kind;
 		if (kind != JSON_OBJECT && kind != JSON_ARRAY) {
-			r = x->in.depth ? take_scalar(x, kind) : json_pull_skip(&x->in);
+			r = x->in.depth ? strings_take_scalar(x, kind) : json_pull_skip(&x->in);
 		} else {
 			r = json_pull_enter(&x->in, (enum json_kind)kind);
 			if (r >= 0)
@@ -162,7 +162,7 @@ static int index_document(struct indexing *x)
 	return r < 0 ? r : json_pull_end(&x->in);
 }
 
-static int by_name(const void *a, const void *b)
+static int strings_by_name(const void *a, const void *b)
 {
 	const struct strings_entry *x = a, *y = b;
 	int c = span_cmp(x->name, y->name);
@@ -177,7 +177,7 @@ int strings_parse(struct span json, const char *what, struct strings **ret)
 	int r;
 
 	if (!s || !x)
-		return no_memory(what);
+		return strings_no_memory(what);
 	x->strings = s;
 	s->arena.metered = x->path.metered = x->entries.metered = true;
 	json_pull_init(&x->in, json, what);
@@ -185,7 +185,7 @@ int strings_parse(struct span json, const char *what, struct strings **ret)
 	s->n = x->entries.n / sizeof(*s->entries);
 	if (r >= 0) {
 		s->entries = (void *)arena_dup(&s->arena, buf_span(&x->entries));
-		r = s->entries ? 0 : no_memory(what);
+		r = s->entries ? 0 : strings_no_memory(what);
 	}
 	json_pull_release(&x->in);
 	buf_release(&x->path);
@@ -193,7 +193,7 @@ int strings_parse(struct span json, const char *what, struct strings **ret)
 	if (r < 0)
 		return r;
 	if (s->n)
-		qsort(s->entries, s->n, sizeof(*s->entries), by_name);
+		qsort(s->entries, s->n, sizeof(*s->entries), strings_by_name);
 	*ret = take(s);
 	return 0;
 }
@@ -315,7 +315,7 @@ int strings_check_name(struct span param)
 }
 
 /* Take the first part of a name, decoded into part. */
-static int take_part(struct span *name, struct buf *part)
+static int strings_take_part(struct span *name, struct buf *part)
 {
 	size_t i = 0;
 	int r = 0;
@@ -410,7 +410,7 @@ static int put_pair(const struct strings_pair *last, const struct strings_pair *
 	if (r >= 0 && last)
 		r = buf_add_byte(out, ',');
 	for (unsigned i = 0; i <= parts && r >= 0; i++) {
-		r = take_part(&rest, &part);
+		r = strings_take_part(&rest, &part);
 		if (r < 0 || i < common)
 			continue;
 		r = json_put_str(out, buf_span(&part), JSON_COMPACT);
@@ -442,7 +442,7 @@ int strings_print(const struct strings_pair *pairs, size_t n, struct buf *ret)
 	int r = 0;
 
 	if (!order)
-		return no_memory("strings");
+		return strings_no_memory("strings");
 	for (size_t i = 0; i < n && r >= 0; i++) {
 		order[i] = &pairs[i];
 		r = strings_check_name(pairs[i].name);

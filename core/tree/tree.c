@@ -140,7 +140,7 @@ static void sort_nodes(struct tree_node **nodes, uint32_t n, node_order *order)
 }
 
 /* Whether a key is the text of an integer as Python writes it: "-1", not "01" or "-0". */
-static bool is_integer(struct span key)
+static bool tree_is_integer(struct span key)
 {
 	bool minus = key.n && key.p[0] == '-';
 	struct span digits = span_from(key, minus);
@@ -176,7 +176,7 @@ static int order_integers(struct tree_node **nodes, uint32_t n)
 	uint32_t m = 0;
 
 	for (uint32_t i = 0; i < n; i++) {
-		if (!is_integer(nodes[i]->key))
+		if (!tree_is_integer(nodes[i]->key))
 			continue;
 		sorted = sorted && (!last || by_value(&last, &nodes[i]) <= 0);
 		last = nodes[i];
@@ -187,11 +187,11 @@ static int order_integers(struct tree_node **nodes, uint32_t n)
 	if (!integer)
 		return fail(-ENOMEM, "cannot build a tree: not enough memory");
 	for (uint32_t i = 0; i < n; i++)
-		if (is_integer(nodes[i]->key))
+		if (tree_is_integer(nodes[i]->key))
 			integer[m++] = nodes[i];
 	qsort(integer, m, sizeof(struct tree_node *), by_value);
 	for (uint32_t i = n; i-- > 0;)
-		if (is_integer(nodes[i]->key))
+		if (tree_is_integer(nodes[i]->key))
 			nodes[i] = integer[--m];
 	return 0;
 }
@@ -289,9 +289,9 @@ bool tree_has_order(const struct tree_node *node)
 		return false;
 	/* Integers are in the order of their values in either case. */
 	for (uint32_t i = 0; i < node->n_children; i++) {
-		bool integer = is_integer(node->children[i]->key);
+		bool integer = tree_is_integer(node->children[i]->key);
 
-		if (integer != is_integer(node->by_key[i]->key) ||
+		if (integer != tree_is_integer(node->by_key[i]->key) ||
 		    (!integer && node->children[i] != node->by_key[i]))
 			return true;
 	}

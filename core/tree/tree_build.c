@@ -11,7 +11,7 @@
 #include "core/base/err.h"
 #include "core/base/meter.h"
 
-static int out_of_memory(void)
+static int tree_build_out_of_memory(void)
 {
 	return fail(-ENOMEM, "cannot build a tree: not enough memory");
 }
@@ -41,7 +41,7 @@ static int grow_slots(struct tree_build *b)
 	t = calloc(n, sizeof(*t));
 	if (!t) {
 		meter_release(charge);
-		return out_of_memory();
+		return tree_build_out_of_memory();
 	}
 	for (size_t i = 0; i < b->n_slots; i++) {
 		size_t at = b->slots[i] ? b->slots[i]->id & (n - 1) : 0;
@@ -137,7 +137,7 @@ static int name_set_init(struct name_set *set, const struct span *names, size_t 
 		n_slots *= 2;
 	*set = (struct name_set){ names, calloc(n_slots, sizeof(*set->slots)), n_slots };
 	if (!set->slots)
-		return out_of_memory();
+		return tree_build_out_of_memory();
 	for (size_t i = 0; i < n; i++)
 		*name_slot(set, names[i], hash_more(HASH_START, names[i].p, names[i].n)) =
 			(uint32_t)i + 1;
@@ -149,8 +149,8 @@ static int name_set_init(struct name_set *set, const struct span *names, size_t 
  * to there is a leaf of its own. After LIMIT_TREE_DEPTH separators the rest is one key, so every
  * name has a place.
  */
-static int add_name(struct tree_build *b, const struct name_set *set, struct span name,
-		    struct span by, struct tree_node **ret)
+static int tree_build_add_name(struct tree_build *b, const struct name_set *set, struct span name,
+			       struct span by, struct tree_node **ret)
 {
 	struct tree_node *node = b->tree->root;
 	uint64_t hash = HASH_START;
@@ -178,7 +178,7 @@ static int add_name(struct tree_build *b, const struct name_set *set, struct spa
 	return tree_build_child(b, node, span_from(name, from), false, ret);
 }
 
-static bool ends_in_slash(struct span name)
+static bool tree_build_ends_in_slash(struct span name)
 {
 	return name.n && name.p[name.n - 1] == '/';
 }
@@ -194,7 +194,7 @@ static int keep_param(struct tree *tree, struct span name, struct span *ret)
 		return fail(-ENOMEM, "cannot build a tree: not enough memory");
 	memcpy(p, name.n ? name.p : p, name.n);
 	p[name.n] = '/';
-	*ret = span_of(p, name.n + ends_in_slash(name));
+	*ret = span_of(p, name.n + tree_build_ends_in_slash(name));
 	return 0;
 }
 
@@ -208,10 +208,11 @@ static int add_names(struct tree_build *b, const struct name_set *set, const boo
 	if (r >= 0)
 		node->kind = TREE_DICT;
 	for (size_t i = 0; i < n && r >= 0; i++) {
-		r = bare ? 0 : add_name(b, set, set->names[i], by, &node);
+		r = bare ? 0 : tree_build_add_name(b, set, set->names[i], by, &node);
 		if (r >= 0)
 			node->kind = TREE_LEAF;
-		if (r >= 0 && (!span_eq(by, span_str(".")) || ends_in_slash(set->names[i])))
+		if (r >= 0 &&
+		    (!span_eq(by, span_str(".")) || tree_build_ends_in_slash(set->names[i])))
 			r = keep_param(b->tree, set->names[i], &node->param);
 		if (r >= 0 && is_string && is_string[i])
 			node->value_type = span_str("string");

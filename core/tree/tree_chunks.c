@@ -11,12 +11,12 @@
 #include "core/tree/tree_build.h"
 #include "core/tree/tree_msgpack.h"
 
-static int no_memory(void)
+static int tree_chunks_no_memory(void)
 {
 	return fail(-ENOMEM, "cannot read an aggregate file: not enough memory");
 }
 
-static int broken(const char *what, const char *why)
+static int tree_chunks_broken(const char *what, const char *why)
 {
 	return fail(-EUCLEAN, "%s: %s", what, why);
 }
@@ -28,11 +28,11 @@ int aggregate_array(struct tree *tree, const char *what, const uint64_t *shape, 
 	uint64_t *copy = arena_calloc(&tree->arena, rank + 1, sizeof(*copy)), n = 1;
 
 	if (!copy)
-		return no_memory();
+		return tree_chunks_no_memory();
 	for (unsigned i = 0; i < rank; i++) {
 		copy[i] = shape[i];
 		if (!mul_fits(n, shape[i], &n))
-			return broken(what, "the shape of an array is too large");
+			return tree_chunks_broken(what, "the shape of an array is too large");
 	}
 	if (n ? bytes == 0 || bytes % n : bytes != 0)
 		return fail(-EUCLEAN, "%s: an array of %llu elements has %llu bytes", what,
@@ -43,7 +43,7 @@ int aggregate_array(struct tree *tree, const char *what, const uint64_t *shape, 
 	return 0;
 }
 
-static int by_index(const void *a, const void *b)
+static int tree_chunks_by_index(const void *a, const void *b)
 {
 	return tree_cmp_index((*(struct tree_node *const *)a)->key,
 			      (*(struct tree_node *const *)b)->key);
@@ -59,15 +59,15 @@ static int take_sequence(struct tree *tree, const char *what, const struct tree_
 	uint32_t n = 0;
 
 	if (!order)
-		return no_memory();
+		return tree_chunks_no_memory();
 	for (struct tree_node *c = dir->first; c; c = c->next)
 		order[n++] = c;
-	qsort(order, n, sizeof(*order), by_index);
+	qsort(order, n, sizeof(*order), tree_chunks_by_index);
 	for (uint32_t i = 0; i < n; i++) {
 		snprintf(want, sizeof(want), "%u", i);
 		if (!span_eq(order[i]->key, span_str(want)) || order[i]->kind != TREE_LEAF ||
 		    !order[i]->aggregate || order[i]->aggregate->kind != kind)
-			return broken(what, "malformed shape or chunks of an array");
+			return tree_chunks_broken(what, "malformed shape or chunks of an array");
 	}
 	*ret = order;
 	return 0;
@@ -81,14 +81,15 @@ static int join_chunks(struct tree *tree, const char *what, struct tree_node *co
 	struct span *all = arena_calloc(&tree->arena, n, sizeof(*all));
 
 	if (!all)
-		return no_memory();
+		return tree_chunks_no_memory();
 	*ret_bytes = 0;
 	for (uint32_t i = 0; i < n; i++) {
 		const struct aggregate *c = chunks[i]->aggregate;
 
 		if (strcmp(c->dtype, first->dtype) || c->item_size != first->item_size ||
 		    c->n_chunks != 1)
-			return broken(what, "the chunks of an array have different types");
+			return tree_chunks_broken(what,
+						  "the chunks of an array have different types");
 		/* They are disjoint ranges of one file, so their sum does not overflow. */
 		all[i] = c->chunks[0];
 		*ret_bytes += all[i].n;
@@ -113,19 +114,19 @@ int aggregate_join(struct tree *tree, const char *what, const struct tree_node *
 			chunks = c;
 	}
 	if (!shape || !chunks)
-		return broken(what, "an array in chunks has no shape or no chunks");
+		return tree_chunks_broken(what, "an array in chunks has no shape or no chunks");
 	if (shape->n_children > AGGREGATE_RANK_MAX)
 		return fail(-EOPNOTSUPP, "%s: an array of %u axes is not supported (at most %d)",
 			    what, shape->n_children, AGGREGATE_RANK_MAX);
 	if (!chunks->n_children)
-		return broken(what, "an array has no chunks");
+		return tree_chunks_broken(what, "an array has no chunks");
 	r = take_sequence(tree, what, shape, AGGREGATE_INT, &dims);
 	if (r < 0)
 		return r;
 	r = take_sequence(tree, what, chunks, AGGREGATE_ARRAY, &pieces);
 	for (uint32_t i = 0; r >= 0 && i < shape->n_children; i++) {
 		if (dims[i]->aggregate->i < 0)
-			return broken(what, "malformed shape of an array");
+			return tree_chunks_broken(what, "malformed shape of an array");
 		axes[i] = (uint64_t)dims[i]->aggregate->i;
 	}
 	if (r < 0)
@@ -137,7 +138,7 @@ int aggregate_join(struct tree *tree, const char *what, const struct tree_node *
 	if (r < 0)
 		return r;
 	if (ret->item_size != pieces[0]->aggregate->item_size)
-		return broken(what, "the chunks of an array do not make up its shape");
+		return tree_chunks_broken(what, "the chunks of an array do not make up its shape");
 	ret->dtype = pieces[0]->aggregate->dtype;
 	ret->chunks = all;
 	ret->n_chunks = chunks->n_children;

@@ -46,7 +46,7 @@ struct metadata {
 	const struct tree_node *shaped; /* the last leaf that got a write shape */
 };
 
-static int no_memory(void)
+static int tree_json_no_memory(void)
 {
 	return fail(-ENOMEM, "cannot build a tree: not enough memory");
 }
@@ -180,7 +180,7 @@ static int take_value(struct metadata *m)
 	return r;
 }
 
-static int take_entry(struct metadata *m)
+static int tree_json_take_entry(struct metadata *m)
 {
 	struct entry *e = &m->entry;
 	struct span name;
@@ -236,7 +236,7 @@ static int set_write_shape(struct metadata *m, struct tree_node *node)
 	}
 	copy = arena_alloc(&m->tree->arena, MAX(size, (size_t)1));
 	if (!copy)
-		return no_memory();
+		return tree_json_no_memory();
 	memcpy(copy, e->shape, size);
 	node->write_shape = copy;
 	m->shaped = node;
@@ -273,7 +273,7 @@ static int set_value(struct metadata *m, struct tree_node *node)
 	return set_write_shape(m, node);
 }
 
-static int put_entry(struct metadata *m)
+static int tree_json_put_entry(struct metadata *m)
 {
 	const struct entry *e = &m->entry;
 	struct tree_node *node = m->tree->root;
@@ -341,9 +341,9 @@ static int take_tree(struct metadata *m)
 		r = json_pull_next(&m->in, NULL);
 		if (r <= 0)
 			break;
-		r = take_entry(m);
+		r = tree_json_take_entry(m);
 		if (r >= 0)
-			r = put_entry(m);
+			r = tree_json_put_entry(m);
 		if (r < 0)
 			return entry_at(m, began, r);
 	}
@@ -392,7 +392,7 @@ static int take_custom(struct metadata *m, struct buf *ret)
 	return r == JSON_NULL ? json_pull_skip(&m->in) : json_pull_respell(&m->in, ret);
 }
 
-static int take_document(struct metadata *m)
+static int tree_json_take_document(struct metadata *m)
 {
 	struct tree *tree = m->tree;
 	auto_buf custom = { .metered = true };
@@ -424,7 +424,7 @@ static int take_document(struct metadata *m)
 		r = json_pull_bad(&m->in, "tree_metadata is missing");
 	if (r >= 0 && custom.n) {
 		tree->custom_metadata = (char *)arena_dup(&tree->arena, buf_span(&custom));
-		r = tree->custom_metadata ? 0 : no_memory();
+		r = tree->custom_metadata ? 0 : tree_json_no_memory();
 	}
 	return r;
 }
@@ -438,7 +438,7 @@ int tree_parse_metadata(struct span json, const char *what, struct tree **ret)
 		return r;
 	m.tree->arena.metered = m.rich.metered = m.entry.keys.metered = true;
 	json_pull_init(&m.in, json, what);
-	r = take_document(&m);
+	r = tree_json_take_document(&m);
 	tree_build_release(&m.build);
 	if (r < 0)
 		return r;

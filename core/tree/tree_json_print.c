@@ -44,7 +44,8 @@ static int put_path(struct path_texts *t)
 	return r < 0 ? r : buf_add_byte(&t->keys, ']');
 }
 
-static int put_entry(const struct tree_node *node, bool rich, struct path_texts *t, struct buf *ret)
+static int tree_json_print_put_entry(const struct tree_node *node, bool rich, struct path_texts *t,
+				     struct buf *ret)
 {
 	const struct tree_node *n = node;
 	int r;
@@ -88,7 +89,7 @@ static int put_entries(const struct tree *tree, bool rich, struct buf *ret)
 		if (!first)
 			r = buf_add_str(ret, ", ");
 		if (r >= 0)
-			r = put_entry(tree->nodes[i], rich, &t, ret);
+			r = tree_json_print_put_entry(tree->nodes[i], rich, &t, ret);
 		first = false;
 	}
 	buf_release(&t.label);

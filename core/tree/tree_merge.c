@@ -53,8 +53,8 @@ static void match_nodes(const struct tree *tree, const struct tree *other,
 	}
 }
 
-static void set_value(struct tree *tree, struct tree_node *node, const struct tree_node *from,
-		      const struct aggregate *a)
+static void tree_merge_set_value(struct tree *tree, struct tree_node *node,
+				 const struct tree_node *from, const struct aggregate *a)
 {
 	if (a) {
 		node->value = TREE_VALUE_AGGREGATE;
@@ -92,6 +92,6 @@ int tree_merge_aggregate(struct tree *tree, struct span bytes, const char *what)
 	/* Nothing fails from here on. */
 	for (uint32_t i = 0; i < tree->n_nodes; i++)
 		if (wants_value(tree->nodes[i]) && match[i] && match[i]->kind == TREE_LEAF)
-			set_value(tree, tree->nodes[i], match[i], copies[i]);
+			tree_merge_set_value(tree, tree->nodes[i], match[i], copies[i]);
 	return 0;
 }

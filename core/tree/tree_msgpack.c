@@ -62,7 +62,7 @@ struct unpack {
 
 static int unpack_bytes(struct unpack *u, struct span bytes, struct value *ret);
 
-static int no_memory(void)
+static int tree_msgpack_no_memory(void)
 {
 	return fail(-ENOMEM, "cannot read an aggregate file: not enough memory");
 }
@@ -191,7 +191,7 @@ static int ext_array(struct unpack *u, struct span bytes, bool scalar, struct va
 		return r;
 	chunk = arena_alloc(&u->tree->arena, sizeof(*chunk));
 	if (!chunk)
-		return no_memory();
+		return tree_msgpack_no_memory();
 	*chunk = p.data;
 	ret->leaf.is_scalar = scalar && p.rank == 0;
 	ret->leaf.dtype = (const char *)dtype.p;
@@ -253,7 +253,7 @@ static int make_leaf(struct unpack *u, struct tree_node *node, const struct aggr
 		return 0;
 	copy = arena_alloc(&u->tree->arena, sizeof(*copy));
 	if (!copy)
-		return no_memory();
+		return tree_msgpack_no_memory();
 	*copy = *a;
 	node->aggregate = copy;
 	return 0;
@@ -491,7 +491,7 @@ static int unpack_bytes(struct unpack *u, struct span bytes, struct value *ret)
 	int r;
 
 	if (!c)
-		return no_memory();
+		return tree_msgpack_no_memory();
 	c->user = u;
 	unpack_init(c);
 	r = bytes.n ? unpack_execute(c, (const char *)bytes.p, bytes.n, &off) : 0;

@@ -135,7 +135,7 @@ static int put_value(msgpack_packer *pk, const struct aggregate *a)
 	return fail(-EINVAL, "unknown kind %d of aggregate value", a->kind);
 }
 
-static int put_leaf(msgpack_packer *pk, const struct tree_node *leaf)
+static int tree_msgpack_print_put_leaf(msgpack_packer *pk, const struct tree_node *leaf)
 {
 	auto_buf text = { 0 };
 	int r;
@@ -176,7 +176,7 @@ static int put_tuple(msgpack_packer *pk, const struct tree_node *node)
 	return 0;
 }
 
-static bool is_sequence(const struct tree_node *node)
+static bool tree_msgpack_print_is_sequence(const struct tree_node *node)
 {
 	return node->n_children ? node->children[0]->key_is_index : node->kind == TREE_LIST;
 }
@@ -186,12 +186,12 @@ static int put_node(const struct tree_node *node, struct buf *out)
 {
 	struct sink sink = { out, 0 };
 	msgpack_packer pk;
-	bool sequence = is_sequence(node);
+	bool sequence = tree_msgpack_print_is_sequence(node);
 	int r = 0;
 
 	msgpack_packer_init(&pk, &sink, sink_write);
 	if (node->kind == TREE_LEAF) {
-		r = put_leaf(&pk, node);
+		r = tree_msgpack_print_put_leaf(&pk, node);
 	} else if (node->kind == TREE_TUPLE) {
 		r = put_tuple(&pk, node);
 	} else if (!node->n_children && node->kind != TREE_DICT && node->kind != TREE_LIST) {

@@ -35,7 +35,7 @@ struct naming {
 
 #define N_KNOWN 4096
 
-static int out_of_memory(void)
+static int tree_name_out_of_memory(void)
 {
 	return fail(-ENOMEM, "cannot name a tree: not enough memory");
 }
@@ -78,7 +78,7 @@ static int name_node(struct naming *nm, struct tree_node *node)
 	return r;
 }
 
-static int by_name(const void *a, const void *b)
+static int tree_name_by_name(const void *a, const void *b)
 {
 	const struct tree_node *x = *(struct tree_node *const *)a,
 			       *y = *(struct tree_node *const *)b;
@@ -87,10 +87,10 @@ static int by_name(const void *a, const void *b)
 	return c ? c : (x->id > y->id) - (x->id < y->id);
 }
 
-static bool is_sorted(struct tree_node *const *nodes, uint32_t n)
+static bool tree_name_is_sorted(struct tree_node *const *nodes, uint32_t n)
 {
 	for (uint32_t i = 1; i < n; i++)
-		if (by_name(&nodes[i - 1], &nodes[i]) > 0)
+		if (tree_name_by_name(&nodes[i - 1], &nodes[i]) > 0)
 			return false;
 	return true;
 }
@@ -122,15 +122,15 @@ static int order_children(struct naming *nm, struct tree_node *dir)
 
 	if (!dir->by_name)
 		dir->by_name = dir->children;
-	if (is_sorted(dir->by_name, n))
+	if (tree_name_is_sorted(dir->by_name, n))
 		return 0;
 	if (dir->by_name == dir->children) {
 		dir->by_name = arena_calloc(&nm->tree->arena, n, sizeof(struct tree_node *));
 		if (!dir->by_name)
-			return out_of_memory();
+			return tree_name_out_of_memory();
 		memcpy(dir->by_name, dir->children, n * sizeof(struct tree_node *));
 	}
-	qsort(dir->by_name, n, sizeof(struct tree_node *), by_name);
+	qsort(dir->by_name, n, sizeof(struct tree_node *), tree_name_by_name);
 	return 0;
 }
 
@@ -167,7 +167,7 @@ int tree_name(struct tree *tree, unsigned ours, tree_ext_fn *ext, void *arg)
 	int r = 0;
 
 	if (!known)
-		return out_of_memory();
+		return tree_name_out_of_memory();
 	if (tree->root->kind == TREE_LEAF)
 		r = name_node(&nm, tree->root);
 	for (uint32_t i = 1; i < tree->n_nodes && r >= 0; i++)

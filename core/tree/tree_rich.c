@@ -84,7 +84,7 @@ static int rich_fields(struct rich *x, struct tree_node *node)
 	return r;
 }
 
-static int keep_text(struct rich *x, struct span *ret)
+static int tree_rich_keep_text(struct rich *x, struct span *ret)
 {
 	struct span s;
 	int r = json_pull_str(&x->in, &s);
@@ -106,9 +106,9 @@ static int rich_namedtuple(struct rich *x, struct tree_node *node)
 		return json_pull_bad(&x->in, "a namedtuple where the tree has none");
 	while ((r = json_pull_next(&x->in, &name)) > 0) {
 		if (span_eq(name, span_str("module"))) {
-			r = keep_text(x, &type->module);
+			r = tree_rich_keep_text(x, &type->module);
 		} else if (span_eq(name, span_str("clazz"))) {
-			r = keep_text(x, &type->clazz);
+			r = tree_rich_keep_text(x, &type->clazz);
 		} else if (span_eq(name, span_str("entries"))) {
 			r = rich_fields(x, node);
 			entries = true;
@@ -276,10 +276,10 @@ int tree_print_value(const struct tree_node *node, bool rich, struct buf *ret)
 	return r < 0 ? r : buf_add_byte(ret, '}');
 }
 
-static int put_node(const struct tree_node *node, struct buf *ret);
+static int tree_rich_put_node(const struct tree_node *node, struct buf *ret);
 
 /* Print the children one after the other, each preceded by the text for its kind of parent. */
-static int put_children(const struct tree_node *node, struct buf *ret)
+static int tree_rich_put_children(const struct tree_node *node, struct buf *ret)
 {
 	bool fields = node->kind == TREE_NAMEDTUPLE,
 	     members = node->kind == TREE_DICT || node->kind == TREE_CUSTOM;
@@ -296,7 +296,7 @@ static int put_children(const struct tree_node *node, struct buf *ret)
 		if (r >= 0 && (fields || members))
 			r = buf_add_str(ret, fields ? ", \"value\": " : ": ");
 		if (r >= 0)
-			r = put_node(child, ret);
+			r = tree_rich_put_node(child, ret);
 		if (r >= 0 && fields)
 			r = buf_add_byte(ret, '}');
 	}
@@ -323,7 +323,7 @@ static int put_type(const struct tree_node *node, struct buf *ret)
 }
 
 /* LIMIT_TREE_DEPTH bounds the recursion. */
-static int put_node(const struct tree_node *node, struct buf *ret)
+static int tree_rich_put_node(const struct tree_node *node, struct buf *ret)
 {
 	const char *end;
 	int r;
@@ -355,13 +355,13 @@ static int put_node(const struct tree_node *node, struct buf *ret)
 		break;
 	}
 	if (r >= 0)
-		r = put_children(node, ret);
+		r = tree_rich_put_children(node, ret);
 	return r < 0 ? r : buf_add_str(ret, end);
 }
 
 int tree_print_rich(const struct tree *tree, struct buf *ret)
 {
-	return put_node(tree->root, ret);
+	return tree_rich_put_node(tree->root, ret);
 }
 
 int tree_namedtuple_json(const struct tree_node *node, struct buf *ret)

@@ -38,7 +38,7 @@ bool aggregate_is_spec(const struct tree_node *map)
 		(text_of(kvstore).p && meta && meta->kind == TREE_DICT));
 }
 
-static bool is_one_of(struct span s, const char *const *names, size_t n)
+static bool tree_spec_is_one_of(struct span s, const char *const *names, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		if (span_eq(s, span_str(names[i])))
@@ -53,9 +53,9 @@ static const char *reason_against(const struct tree_node *map, struct span path)
 	static const char *const stores[] = { "file", "gfile", "gcs", "gs", "s3" };
 	struct span store = text_of(member(member(map, "kvstore"), "driver"));
 
-	if (!is_one_of(text_of(member(map, "driver")), drivers, ARRAY_LEN(drivers)))
+	if (!tree_spec_is_one_of(text_of(member(map, "driver")), drivers, ARRAY_LEN(drivers)))
 		return "its driver is neither 'zarr' nor 'zarr3'";
-	if (!is_one_of(store, stores, ARRAY_LEN(stores)))
+	if (!tree_spec_is_one_of(store, stores, ARRAY_LEN(stores)))
 		return "its kvstore is not of files";
 	if (member(map, "transform"))
 		return "it has a transform";
@@ -67,7 +67,8 @@ static const char *reason_against(const struct tree_node *map, struct span path)
 }
 
 /* Take the shape that the spec gives, if it gives one that an array can have. */
-static int take_shape(struct tree *tree, const struct tree_node *shape, struct aggregate *ret)
+static int tree_spec_take_shape(struct tree *tree, const struct tree_node *shape,
+				struct aggregate *ret)
 {
 	uint64_t *axes;
 	unsigned n = 0;
@@ -107,5 +108,6 @@ int aggregate_spec(struct tree *tree, const struct tree_node *map, struct aggreg
 		r = arena_keep(&tree->arena, dtype, &copy);
 		ret->dtype = r < 0 ? NULL : (const char *)copy.p;
 	}
-	return r < 0 ? r : take_shape(tree, member(member(map, "metadata"), "shape"), ret);
+	return r < 0 ? r :
+		       tree_spec_take_shape(tree, member(member(map, "metadata"), "shape"), ret);
 }

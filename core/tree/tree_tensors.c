@@ -46,7 +46,7 @@ static struct span without_extension(struct span name)
 	return name;
 }
 
-static int by_path(const void *a, const void *b)
+static int tree_tensors_by_path(const void *a, const void *b)
 {
 	return span_cmp(((const struct entry *)a)->path, ((const struct entry *)b)->path);
 }
@@ -163,8 +163,8 @@ static int set_leaf(struct making *m, const struct entry *e, struct tree_node *t
 }
 
 /* Enter the child container of that name; a node that exists must be one. */
-static int enter(struct making *m, struct span path, struct tree_node *parent, struct span name,
-		 struct tree_node **ret)
+static int tree_tensors_enter(struct making *m, struct span path, struct tree_node *parent,
+			      struct span name, struct tree_node **ret)
 {
 	auto_buf key = { .metered = true };
 	int r = key_of(m, path, name, NAME_CONTAINER, &key);
@@ -179,7 +179,7 @@ static int enter(struct making *m, struct span path, struct tree_node *parent, s
 	return set_kind(m, path, *ret);
 }
 
-static int add_entry(struct making *m, const struct entry *e)
+static int tree_tensors_add_entry(struct making *m, const struct entry *e)
 {
 	struct tree_node *t = m->build.tree->root;
 	struct span rest = e->path, name;
@@ -194,8 +194,8 @@ static int add_entry(struct making *m, const struct entry *e)
 				    SPAN_ARG(e->path), LIMIT_TREE_DEPTH);
 		if (!rest.n && !e->is_container)
 			break;
-		r = enter(m, span_of(e->path.p, (size_t)(name.p + name.n - e->path.p)), t, name,
-			  &t);
+		r = tree_tensors_enter(m, span_of(e->path.p, (size_t)(name.p + name.n - e->path.p)),
+				       t, name, &t);
 		if (r < 0)
 			return r;
 	}
@@ -220,7 +220,7 @@ static bool is_path(struct span s)
 	       !memchr(s.p, '\0', s.n);
 }
 
-static int add_path(struct making *m, struct entry e)
+static int tree_tensors_add_path(struct making *m, struct entry e)
 {
 	if (!is_path(e.path))
 		return fail(-EUCLEAN, MANIFEST ": '%.*s' is not a path of names", SPAN_ARG(e.path));
@@ -270,7 +270,7 @@ static int add_tensors(struct making *m, const struct span *names, size_t n)
 			r = fail(-EUCLEAN, MANIFEST ": tensor '%.*s' is called '%.*s'",
 				 SPAN_ARG(names[i]), SPAN_ARG(e.path));
 		if (r >= 0)
-			r = add_path(m, e);
+			r = tree_tensors_add_path(m, e);
 	}
 	return r;
 }
@@ -288,16 +288,17 @@ static int add_others(struct making *m)
 		if (!json_is(leaf, JSON_STRING))
 			r = fail(-EUCLEAN, MANIFEST ": 'leaves' holds something else than texts");
 		else if (span_ends(leaf->s, span_str(".null")))
-			r = add_path(m, e);
+			r = tree_tensors_add_path(m, e);
 		else if (span_ends(leaf->s, span_str(".txt")) && json_is(text, JSON_STRING)) {
 			e.text = text->s;
-			r = add_path(m, e);
+			r = tree_tensors_add_path(m, e);
 		}
 	}
 	for (size_t i = 0; m->kinds && i < m->kinds->n && r >= 0; i++)
 		if (m->kinds->items[i].name.n)
-			r = add_path(m, (struct entry){ .path = m->kinds->items[i].name,
-							.is_container = true });
+			r = tree_tensors_add_path(m,
+						  (struct entry){ .path = m->kinds->items[i].name,
+								  .is_container = true });
 	return r;
 }
 
@@ -335,9 +336,9 @@ static int make_tree(struct making *m, const struct span *names, size_t n)
 	r = add_others(m);
 	if (r < 0)
 		return r;
-	qsort(m->entry, m->n, sizeof(*m->entry), by_path);
+	qsort(m->entry, m->n, sizeof(*m->entry), tree_tensors_by_path);
 	for (size_t i = 0; i < m->n && r >= 0; i++)
-		r = add_entry(m, &m->entry[i]);
+		r = tree_tensors_add_entry(m, &m->entry[i]);
 	if (r < 0)
 		return r;
 	r = set_custom(m);

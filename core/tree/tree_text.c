@@ -10,7 +10,7 @@
 #include "core/base/digest.h"
 #include "core/tree/tree.h"
 
-static int put_array(struct buf *out, const struct aggregate *a)
+static int tree_text_put_array(struct buf *out, const struct aggregate *a)
 {
 	uint8_t digest[32];
 	int r = buf_addf(out, "%s %s ", a->is_scalar ? "np-scalar" : "array", a->dtype);
@@ -25,7 +25,7 @@ static int put_array(struct buf *out, const struct aggregate *a)
 	return r < 0 ? r : buf_add_hex(out, span_of(digest, sizeof(digest) / 2));
 }
 
-static int put_complex(struct buf *out, const struct aggregate *a)
+static int tree_text_put_complex(struct buf *out, const struct aggregate *a)
 {
 	int r = buf_add_str(out, "complex ");
 
@@ -67,9 +67,9 @@ static int put_aggregate(struct buf *out, const struct aggregate *a)
 	case AGGREGATE_BYTES:
 		return put_bytes(out, a->s);
 	case AGGREGATE_COMPLEX:
-		return put_complex(out, a);
+		return tree_text_put_complex(out, a);
 	case AGGREGATE_ARRAY:
-		return put_array(out, a);
+		return tree_text_put_array(out, a);
 	case AGGREGATE_SPEC:
 		return buf_addf(out, "spec%s%s", a->unreadable ? " " : "",
 				a->unreadable ? a->unreadable : "");
@@ -77,7 +77,7 @@ static int put_aggregate(struct buf *out, const struct aggregate *a)
 	return buf_add_str(out, "unknown");
 }
 
-static int put_leaf(struct buf *out, const struct tree_node *leaf)
+static int tree_text_put_leaf(struct buf *out, const struct tree_node *leaf)
 {
 	static const char *const values[] = {
 		[TREE_VALUE_STORED] = "stored",
@@ -106,7 +106,7 @@ static int put_leaf(struct buf *out, const struct tree_node *leaf)
 	return r;
 }
 
-static int put_type(struct buf *out, const struct tree_type *type)
+static int tree_text_put_type(struct buf *out, const struct tree_type *type)
 {
 	int r = buf_add_byte(out, ' ');
 
@@ -119,7 +119,7 @@ static int put_type(struct buf *out, const struct tree_type *type)
 	return r < 0 ? r : json_put_str(out, type->clazz, JSON_PYTHON);
 }
 
-static int put_node(struct buf *out, const struct tree_node *node)
+static int tree_text_put_node(struct buf *out, const struct tree_node *node)
 {
 	int depth = 0, r;
 
@@ -135,9 +135,9 @@ static int put_node(struct buf *out, const struct tree_node *node)
 	if (r >= 0)
 		r = buf_addf(out, " %s", tree_kind_text(node->kind));
 	if (r >= 0 && node->kind == TREE_LEAF)
-		r = put_leaf(out, node);
+		r = tree_text_put_leaf(out, node);
 	if (r >= 0 && node->type)
-		r = put_type(out, node->type);
+		r = tree_text_put_type(out, node->type);
 	return r < 0 ? r : buf_add_byte(out, '\n');
 }
 
@@ -155,7 +155,7 @@ int tree_text(struct buf *out, const struct tree *tree)
 			 tree->custom_metadata ? tree->custom_metadata : "null");
 
 	for (uint32_t i = 0; i < tree->n_nodes && r >= 0; i++)
-		r = put_node(out, tree->nodes[i]);
+		r = tree_text_put_node(out, tree->nodes[i]);
 	if (r < 0)
 		out->n = was;
 	return r;

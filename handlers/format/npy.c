@@ -30,7 +30,7 @@ static void skip_space(struct literal *l)
 		l->s = span_from(l->s, 1);
 }
 
-static bool take_char(struct literal *l, char c)
+static bool npy_take_char(struct literal *l, char c)
 {
 	skip_space(l);
 	if (!l->s.n || l->s.p[0] != (uint8_t)c)
@@ -41,12 +41,12 @@ static bool take_char(struct literal *l, char c)
 
 static void want_char(struct literal *l, char c)
 {
-	if (!take_char(l, c))
+	if (!npy_take_char(l, c))
 		l->bad = true;
 }
 
 /* A quoted string without escapes. */
-static struct span take_string(struct literal *l)
+static struct span npy_take_string(struct literal *l)
 {
 	struct span text = { 0 };
 	const uint8_t *end;
@@ -66,7 +66,7 @@ static struct span take_string(struct literal *l)
 	return text;
 }
 
-static bool take_word(struct literal *l, const char *word)
+static bool npy_take_word(struct literal *l, const char *word)
 {
 	skip_space(l);
 	if (!span_starts(l->s, span_str(word)))
@@ -75,7 +75,7 @@ static bool take_word(struct literal *l, const char *word)
 	return true;
 }
 
-static uint64_t take_number(struct literal *l)
+static uint64_t npy_take_number(struct literal *l)
 {
 	uint64_t v = 0;
 	size_t i = 0;
@@ -93,16 +93,16 @@ static uint64_t take_number(struct literal *l)
 	return v;
 }
 
-static void take_shape(struct literal *l, struct npy *n)
+static void npy_take_shape(struct literal *l, struct npy *n)
 {
 	want_char(l, '(');
-	while (!l->bad && !take_char(l, ')')) {
+	while (!l->bad && !npy_take_char(l, ')')) {
 		if (n->rank == LIMIT_RANK) {
 			l->bad = true;
 			return;
 		}
-		n->shape[n->rank++] = take_number(l);
-		if (take_char(l, ','))
+		n->shape[n->rank++] = npy_take_number(l);
+		if (npy_take_char(l, ','))
 			continue;
 		/* A tuple of one number needs a comma: (3) is a number. */
 		if (n->rank == 1)
@@ -118,8 +118,8 @@ static int parse_literal(struct span text, struct npy *n, struct span *ret_descr
 	unsigned seen = 0;
 
 	want_char(&l, '{');
-	while (!l.bad && !take_char(&l, '}')) {
-		struct span key = take_string(&l);
+	while (!l.bad && !npy_take_char(&l, '}')) {
+		struct span key = npy_take_string(&l);
 		unsigned bit = span_eq(key, span_str("descr"))         ? 1 :
 			       span_eq(key, span_str("fortran_order")) ? 2 :
 			       span_eq(key, span_str("shape"))         ? 4 :
@@ -129,18 +129,18 @@ static int parse_literal(struct span text, struct npy *n, struct span *ret_descr
 				    SPAN_ARG(key));
 		seen |= bit;
 		want_char(&l, ':');
-		if (bit == 1 && take_char(&l, '['))
+		if (bit == 1 && npy_take_char(&l, '['))
 			return fail(-EOPNOTSUPP,
 				    "an npy type with fields cannot be in a checkpoint");
 		if (bit == 1)
-			*ret_descr = take_string(&l);
-		else if (bit == 2 && take_word(&l, "True"))
+			*ret_descr = npy_take_string(&l);
+		else if (bit == 2 && npy_take_word(&l, "True"))
 			n->fortran = true;
-		else if (bit == 2 && !take_word(&l, "False"))
+		else if (bit == 2 && !npy_take_word(&l, "False"))
 			l.bad = true;
 		else if (bit == 4)
-			take_shape(&l, n);
-		if (!take_char(&l, ',') && !l.bad) {
+			npy_take_shape(&l, n);
+		if (!npy_take_char(&l, ',') && !l.bad) {
 			want_char(&l, '}');
 			break;
 		}

@@ -74,7 +74,7 @@ struct named {
 	struct span name, path;
 };
 
-static int by_name(const void *a, const void *b)
+static int safetensors_by_name(const void *a, const void *b)
 {
 	return span_cmp(((const struct named *)a)->name, ((const struct named *)b)->name);
 }
@@ -103,7 +103,7 @@ static int check_names(const struct st_tensor *tensor, size_t n, const struct st
 		all[m++] = (struct named){ tensor[i].name, tensor[i].path };
 	for (size_t i = 0; i < n_texts; i++)
 		all[m++] = (struct named){ text[i].name, text[i].path };
-	qsort(all, m, sizeof(*all), by_name);
+	qsort(all, m, sizeof(*all), safetensors_by_name);
 	for (size_t i = 0; i < m && r >= 0; i++) {
 		r = check_name(&all[i]);
 		if (r >= 0 && i && span_eq(all[i - 1].name, all[i].name))
@@ -154,7 +154,7 @@ static int put_metadata(const struct st_text *text, size_t n, struct buf *out)
 	return r < 0 ? r : buf_add_byte(out, '}');
 }
 
-static int put_tensor(const struct st_tensor *t, uint64_t off, struct buf *out)
+static int safetensors_put_tensor(const struct st_tensor *t, uint64_t off, struct buf *out)
 {
 	int r = buf_add_byte(out, ',');
 
@@ -200,7 +200,7 @@ int safetensors_header(struct st_tensor *tensor, size_t n, const struct st_text 
 	if (n)
 		qsort(tensor, n, sizeof(*tensor), by_layout);
 	for (size_t i = 0; i < n && r >= 0; i++) {
-		r = put_tensor(&tensor[i], off, &out);
+		r = safetensors_put_tensor(&tensor[i], off, &out);
 		tensor[i].off = off;
 		if (r >= 0 && (!add_fits(off, tensor[i].bytes, &off) || off > INT64_MAX / 2))
 			r = fail(-EFBIG, "the tensors have more than 2^62 bytes");

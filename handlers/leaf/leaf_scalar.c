@@ -92,7 +92,8 @@ static int refuse_beyond(struct span text)
 		    SPAN_ARG(text));
 }
 
-static int take_number(struct leaf_input *f, const struct json *j, struct leaf_desc *ret)
+static int leaf_scalar_take_number(struct leaf_input *f, const struct json *j,
+				   struct leaf_desc *ret)
 {
 	enum dtype natural = natural_dtype(j), named, copied;
 	uint8_t element[LIMIT_ITEM_BYTES], *value = arena_alloc(f->arena, LIMIT_ITEM_BYTES);
@@ -133,7 +134,7 @@ static int scalar_classify(const struct leaf_type *t, struct leaf_input *f, stru
 	    (j->kind == JSON_STRING && !is_number_word(j->s)))
 		return r;
 	if (!is_beyond(j))
-		return take_number(f, j, ret);
+		return leaf_scalar_take_number(f, j, ret);
 	r = leaf_input_text(f, &text);
 	return r < 0 ? r : refuse_beyond(text);
 }

@@ -98,7 +98,7 @@ struct ordered_leaf {
 	uint32_t leaf;
 };
 
-static int by_place(const void *a, const void *b)
+static int leaf_order_by_place(const void *a, const void *b)
 {
 	const struct ordered_leaf *x = a, *y = b;
 
@@ -125,7 +125,7 @@ uint32_t *leaf_places(struct item *item)
 	}
 	err_clear();
 	if (p)
-		qsort(p, n, sizeof(*p), by_place);
+		qsort(p, n, sizeof(*p), leaf_order_by_place);
 	for (size_t i = 1; i < n; i++)
 		next[p[i - 1].leaf] = p[i].leaf;
 	return next;

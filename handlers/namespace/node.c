@@ -56,7 +56,7 @@ int node_table_new(struct node_table **ret)
 	return 0;
 }
 
-static void node_free(struct node *n)
+static void node_destroy(struct node *n)
 {
 	struct node_name *names = n->names;
 
@@ -80,14 +80,14 @@ void node_table_free(struct node_table *t)
 		struct node *n = t->lost;
 
 		t->lost = n->hash_next;
-		node_free(n);
+		node_destroy(n);
 	}
 	for (size_t i = 0; i < t->n_slots; i++)
 		while (t->slot[i]) {
 			struct node *n = t->slot[i];
 
 			t->slot[i] = n->hash_next;
-			node_free(n);
+			node_destroy(n);
 		}
 	pthread_mutex_destroy(&t->lock);
 	free(t->slot);
@@ -104,20 +104,20 @@ uint64_t node_table_count(struct node_table *t)
 	return n;
 }
 
-static struct node **slot_of(struct node_table *t, const struct node *parent, struct span name)
+static struct node **node_slot_of(struct node_table *t, const struct node *parent, struct span name)
 {
 	return &t->slot[hash64(name, (uint64_t)(uintptr_t)parent) & (t->n_slots - 1)];
 }
 
-static struct node *find(struct node_table *t, const struct node *parent, struct span name)
+static struct node *node_find(struct node_table *t, const struct node *parent, struct span name)
 {
-	for (struct node *n = *slot_of(t, parent, name); n; n = n->hash_next)
+	for (struct node *n = *node_slot_of(t, parent, name); n; n = n->hash_next)
 		if (n->parent == parent && span_eq(span_str(n->name), name))
 			return n;
 	return NULL;
 }
 
-static void grow(struct node_table *t)
+static void node_grow(struct node_table *t)
 {
 	size_t old_n = t->n_slots;
 	struct node **old = t->slot, **fresh = calloc(2 * old_n, sizeof(struct node *));
@@ -128,7 +128,8 @@ static void grow(struct node_table *t)
 	t->n_slots = 2 * old_n;
 	for (size_t i = 0; i < old_n; i++)
 		while (old[i]) {
-			struct node *n = old[i], **slot = slot_of(t, n->parent, span_str(n->name));
+			struct node *n = old[i],
+				    **slot = node_slot_of(t, n->parent, span_str(n->name));
 
 			old[i] = n->hash_next;
 			n->hash_next = *slot;
@@ -142,8 +143,8 @@ static void hash_in(struct node_table *t, struct node *n)
 	struct node **slot;
 
 	if (2 * t->n >= t->n_slots)
-		grow(t);
-	slot = slot_of(t, n->parent, span_str(n->name));
+		node_grow(t);
+	slot = node_slot_of(t, n->parent, span_str(n->name));
 	n->hash_next = *slot;
 	*slot = n;
 	n->hashed = true;
@@ -152,7 +153,7 @@ static void hash_in(struct node_table *t, struct node *n)
 
 static void hash_out(struct node_table *t, struct node *n)
 {
-	struct node **at = n->lost ? &t->lost : slot_of(t, n->parent, span_str(n->name));
+	struct node **at = n->lost ? &t->lost : node_slot_of(t, n->parent, span_str(n->name));
 
 	if (!n->hashed && !n->lost)
 		return;
@@ -164,7 +165,7 @@ static void hash_out(struct node_table *t, struct node *n)
 }
 
 /* Mark a node that is held, but not found by its name any more. */
-static void lose(struct node_table *t, struct node *n)
+static void node_lose(struct node_table *t, struct node *n)
 {
 	hash_out(t, n);
 	n->hash_next = t->lost;
@@ -232,7 +233,7 @@ void node_unref(struct node *n, uint64_t count)
 		if (!last)
 			return;
 		parent = n->parent;
-		node_free(n);
+		node_destroy(n);
 		n = parent;
 		count = 1;
 	}
@@ -243,7 +244,7 @@ void node_forget_name(struct node *n)
 	struct node_table *t = n->ns->nodes;
 
 	pthread_mutex_lock(&t->lock);
-	lose(t, n);
+	node_lose(t, n);
 	pthread_mutex_unlock(&t->lock);
 }
 
@@ -259,9 +260,9 @@ int node_moved(struct node *n, struct node *to_dir, struct span to_name)
 	hash_out(t, n);
 	r = name_add(n, to_name);
 	if (r >= 0) {
-		replaced = find(t, to_dir, to_name);
+		replaced = node_find(t, to_dir, to_name);
 		if (replaced)
-			lose(t, replaced);
+			node_lose(t, replaced);
 		n->parent = to_dir;
 	} else {
 		old_parent = to_dir;
@@ -277,7 +278,7 @@ static struct node *in_table(struct node_table *t, struct node *dir, struct span
 	struct node *n;
 
 	pthread_mutex_lock(&t->lock);
-	n = find(t, dir, name);
+	n = node_find(t, dir, name);
 	if (n)
 		n->refs++;
 	pthread_mutex_unlock(&t->lock);
@@ -335,7 +336,7 @@ int node_lookup(struct node *dir, struct span name, struct node **ret)
 	if (r < 0)
 		return check_absent(dir, r);
 	pthread_mutex_lock(&t->lock);
-	n = find(t, dir, name);
+	n = node_find(t, dir, name);
 	if (n)
 		n->refs++;
 	else
@@ -360,13 +361,13 @@ struct node *node_parent(const struct node *n)
 	return parent;
 }
 
-static int add_path(const struct node *n, struct buf *ret)
+static int node_add_path(const struct node *n, struct buf *ret)
 {
 	int r = 0;
 
 	/* The recursion is at most LIMIT_TREE_DEPTH deep, plus the levels above a tree. */
 	if (n->parent && n->parent->parent) {
-		r = add_path(n->parent, ret);
+		r = node_add_path(n->parent, ret);
 		if (r >= 0)
 			r = buf_add_byte(ret, '/');
 	}
@@ -380,7 +381,7 @@ int node_path(const struct node *n, struct buf *ret)
 
 	/* Lock, since a rename changes the parent of a node and may free the old one. */
 	pthread_mutex_lock(&t->lock);
-	r = add_path(n, ret);
+	r = node_add_path(n, ret);
 	pthread_mutex_unlock(&t->lock);
 	return r;
 }

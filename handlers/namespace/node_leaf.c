@@ -31,7 +31,7 @@ struct leaf_file {
 	atomic_bool begun;     /* a sequential reader has reached BEGUN_BYTES */
 };
 
-static struct node_leaf *leaf_of(struct node *n)
+static struct node_leaf *node_leaf_of(struct node *n)
 {
 	return container_of(n, struct node_leaf, node);
 }
@@ -147,7 +147,7 @@ static int leaf_access(struct node_leaf *l, struct access *ret)
 
 static int leaf_stat(struct node *n, struct stat *ret)
 {
-	struct node_leaf *l = leaf_of(n);
+	struct node_leaf *l = node_leaf_of(n);
 	struct access a;
 	int r = leaf_access(l, &a);
 
@@ -204,7 +204,8 @@ static void next_run(struct pool_job *job)
 	free(j);
 }
 
-static bool is_chosen(const struct item *item, const struct tree_node *leaf, const char *glob)
+static bool node_leaf_is_chosen(const struct item *item, const struct tree_node *leaf,
+				const char *glob)
 {
 	auto_buf path = { 0 };
 	unsigned skip;
@@ -238,7 +239,7 @@ static void prefetch_priority(struct node_leaf *l)
 
 		if (tree->nodes[i]->kind != TREE_LEAF ||
 		    tree->nodes[i]->value != TREE_VALUE_STORED ||
-		    !is_chosen(l->item, tree->nodes[i], glob))
+		    !node_leaf_is_chosen(l->item, tree->nodes[i], glob))
 			continue;
 		j = calloc(1, sizeof(*j));
 		if (!j)
@@ -281,7 +282,7 @@ static void drop_behind(struct leaf_file *lf, uint64_t end)
 }
 
 /* Whether the file contains the whole leaf: then another leaf follows it in some order. */
-static bool is_whole(const struct format *f)
+static bool is_whole_format(const struct format *f)
 {
 	return f->value.kind != VALUE_ARRAY ||
 	       f->view.n_elements == f->value.array->meta.n_elements;
@@ -290,10 +291,11 @@ static bool is_whole(const struct format *f)
 /* A sequential reader has reached `end`. */
 static void begin_leaf(struct leaf_file *lf, uint64_t end)
 {
-	struct node_leaf *l = leaf_of(lf->file.node);
+	struct node_leaf *l = node_leaf_of(lf->file.node);
 
 	if (lf->file.is_single || end < MIN(lf->format.size, BEGUN_BYTES) ||
-	    !is_whole(&lf->format) || atomic_load_explicit(&lf->begun, memory_order_relaxed) ||
+	    !is_whole_format(&lf->format) ||
+	    atomic_load_explicit(&lf->begun, memory_order_relaxed) ||
 	    atomic_exchange(&lf->begun, true))
 		return;
 	ahead_begun(item_top(l)->ahead, lf->file.reader, l->tree, lf->format.size);
@@ -335,7 +337,7 @@ static int leaf_read(struct file *f, uint64_t off, size_t n, struct segments *g)
 	r = format_read(&lf->format, off, n, g);
 	if (r >= 0)
 		drop_behind(lf, MIN(off + n, lf->format.size));
-	return r < 0 ? err_at(r, "leaf '%.*s'", SPAN_ARG(leaf_of(f->node)->tree->param)) : r;
+	return r < 0 ? err_at(r, "leaf '%.*s'", SPAN_ARG(node_leaf_of(f->node)->tree->param)) : r;
 }
 
 static int leaf_seek(struct file *f, uint64_t off, int whence, uint64_t *ret)
@@ -373,7 +375,7 @@ static const struct file_ops leaf_file_ops = {
 
 static int leaf_node_open(struct node *n, int flags, struct file **ret)
 {
-	struct node_leaf *l = leaf_of(n);
+	struct node_leaf *l = node_leaf_of(n);
 	struct leaf_file *lf;
 	int r;
 
@@ -400,8 +402,8 @@ static int leaf_node_open(struct node *n, int flags, struct file **ret)
 
 static void leaf_free(struct node *n)
 {
-	item_unref(leaf_of(n)->item);
-	free(leaf_of(n));
+	item_unref(node_leaf_of(n)->item);
+	free(node_leaf_of(n));
 }
 
 const struct node_ops node_leaf_ops = {

@@ -43,7 +43,7 @@ int listing_add(struct listing *l, const struct node *dir, struct span name, uns
 	return r;
 }
 
-static int by_name(const void *a, const void *b, void *names)
+static int node_listing_by_name(const void *a, const void *b, void *names)
 {
 	const struct listing_entry *x = a, *y = b;
 
@@ -53,7 +53,8 @@ static int by_name(const void *a, const void *b, void *names)
 void listing_sort(struct listing *l, size_t from)
 {
 	if (from < l->n)
-		qsort_r(l->entry + from, l->n - from, sizeof(*l->entry), by_name, l->names.p);
+		qsort_r(l->entry + from, l->n - from, sizeof(*l->entry), node_listing_by_name,
+			l->names.p);
 }
 
 /* ---- look-ups of several entries at once ---- */
@@ -64,7 +65,7 @@ struct look_up {
 };
 
 /* An error is dropped: the caller looks the entry up again, and gets it then. */
-static int look_up(void *arg)
+static int node_listing_look_up(void *arg)
 {
 	struct look_up *u = arg;
 	struct stat st;
@@ -99,7 +100,7 @@ void listing_hold(struct listing *l, struct node *dir, size_t i)
 		return;
 	for (size_t k = 0; k < n; k++)
 		task[k] = (struct look_up){ .dir = dir, .name = listing_name(l, i + k) };
-	pool_run(ckpt->pool, look_up, task, sizeof(*task), n);
+	pool_run(ckpt->pool, node_listing_look_up, task, sizeof(*task), n);
 	for (size_t k = 0; k < n; k++)
 		l->held[k] = task[k].node;
 	l->held_from = i;

@@ -14,11 +14,12 @@
 
 #define MAX_NESTING 8 /* levels of composite items inside each other */
 
-static int add_step(struct subtree *st, struct node *step, const char *path, unsigned depth);
+static int node_parts_add_step(struct subtree *st, struct node *step, const char *path,
+			       unsigned depth);
 
 /* Add a child of a step, according to the kind of its node; other: it lies beside the items. */
-static int add_child(struct subtree *st, struct node *step, const char *name, const char *path,
-		     unsigned depth, bool other, unsigned char type)
+static int node_parts_add_child(struct subtree *st, struct node *step, const char *name,
+				const char *path, unsigned depth, bool other, unsigned char type)
 {
 	auto_free char *below = NULL, *source = NULL;
 	auto_node *n = NULL;
@@ -39,14 +40,15 @@ static int add_child(struct subtree *st, struct node *step, const char *name, co
 		return subtree_add_tree(st, below, d->item, d->tree);
 	}
 	if (n->ops == &node_step_ops && depth < MAX_NESTING)
-		return add_step(st, n, below, depth + 1);
+		return node_parts_add_step(st, n, below, depth + 1);
 	if (io_stat(n->ns->ckpt->source, source, &attr) < 0)
 		return subtree_add_files(st, below, source, NULL);
 	id = file_id_of(&attr);
 	return subtree_add_files(st, below, source, &id);
 }
 
-static int add_step(struct subtree *st, struct node *step, const char *path, unsigned depth)
+static int node_parts_add_step(struct subtree *st, struct node *step, const char *path,
+			       unsigned depth)
 {
 	auto_listing l = { 0 };
 	int r = node_list(step, &l);
@@ -57,7 +59,7 @@ static int add_step(struct subtree *st, struct node *step, const char *path, uns
 		bool other = step_has_other(span_str(name), type);
 
 		if (type == DT_DIR || other)
-			r = add_child(st, step, name, path, depth, other, type);
+			r = node_parts_add_child(st, step, name, path, depth, other, type);
 	}
 	return r;
 }
@@ -87,7 +89,7 @@ int node_open_subtree(struct node *n, struct subtree *ret)
 		r = node_stat(n, &attr);
 		if (r >= 0) {
 			st.mtime = attr.st_mtim;
-			r = add_step(&st, n, "", 0);
+			r = node_parts_add_step(&st, n, "", 0);
 		}
 	} else {
 		r = fail(-EINVAL, "'%s' is not a step, item, directory or leaf of a tree",

@@ -181,7 +181,7 @@ static void plugin_close(struct file *f)
 
 static const struct file_ops plugin_file_ops = { .read = plugin_read, .free = plugin_close };
 
-static int plugin_open(struct node *n, int flags, struct file **ret)
+static int node_plugin_open(struct node *n, int flags, struct file **ret)
 {
 	struct plugin_open_file *f;
 	int r;
@@ -212,17 +212,17 @@ static const struct node_ops plugin_node_ops = {
 	.stat = plugin_stat,
 	.lookup = plugin_lookup,
 	.list = plugin_list,
-	.open = plugin_open,
+	.open = node_plugin_open,
 	.free = plugin_free,
 };
 
-static int by_name(const void *a, const void *b)
+static int node_plugin_by_name(const void *a, const void *b)
 {
 	return strcmp(((const struct plugin_file *)a)->name, ((const struct plugin_file *)b)->name);
 }
 
 /* A file and a directory with the same name cannot both be shown. */
-static int check_names(const struct plugin_files *f)
+static int node_plugin_check_names(const struct plugin_files *f)
 {
 	for (size_t i = 1; i < f->n; i++) {
 		size_t n = strlen(f->file[i - 1].name);
@@ -261,9 +261,9 @@ int node_plugin_lookup(struct node *dir, struct span name, const char *path, str
 	s->path = strdup(path);
 	r = s->path ? plugin_decode_item(plugin, &stored, &s->files) : -ENOMEM;
 	if (r >= 0 && s->files.n)
-		qsort(s->files.file, s->files.n, sizeof(*s->files.file), by_name);
+		qsort(s->files.file, s->files.n, sizeof(*s->files.file), node_plugin_by_name);
 	if (r >= 0)
-		r = check_names(&s->files);
+		r = node_plugin_check_names(&s->files);
 	if (r >= 0)
 		r = child_new(dir, ns, name, s, "", NULL, ret);
 	shown_unref(s);

@@ -229,7 +229,7 @@ static void plan_ahead(struct view_file *vf, uint64_t off, uint64_t end, struct 
 	}
 }
 
-static void read_ahead(struct view_file *vf, uint64_t off, uint64_t end)
+static void node_subtree_read_ahead(struct view_file *vf, uint64_t off, uint64_t end)
 {
 	struct ahead_plan p = { 0 };
 
@@ -251,7 +251,7 @@ static int view_read(struct file *f, uint64_t off, size_t n, struct segments *g)
 
 	/* A program that reads the header has yet to choose the data that it reads. */
 	if (off >= subtree_file_head(vf->pin->value))
-		read_ahead(vf, off, off + n);
+		node_subtree_read_ahead(vf, off, off + n);
 	return subtree_read(vf->rd, off, n, g);
 }
 

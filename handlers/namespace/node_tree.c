@@ -205,7 +205,7 @@ static int list_others(struct node_dir *d, struct listing *ret)
 	return d->is_item ? item_each_other(d->item, list_other, &l) : 0;
 }
 
-static int dir_list(struct node *n, struct listing *ret)
+static int node_tree_dir_list(struct node *n, struct listing *ret)
 {
 	struct node_dir *d = dir_of(n);
 	int r = listing_add(ret, n, span_str("."), DT_DIR);
@@ -257,7 +257,7 @@ static bool dir_still_valid(struct node *n)
 	return !d->is_item || ns_is_same(n->ns, d->item->path, &d->item->id);
 }
 
-static void dir_free(struct node *n)
+static void node_tree_dir_free(struct node *n)
 {
 	ahead_free(dir_of(n)->ahead);
 	item_unref(dir_of(n)->item);
@@ -268,12 +268,12 @@ const struct node_ops node_dir_ops = {
 	.name = "dir",
 	.stat = dir_stat,
 	.lookup = dir_lookup,
-	.list = dir_list,
+	.list = node_tree_dir_list,
 	.list_is_fixed = dir_list_is_fixed,
 	.xattr_list = dir_xattr_list,
 	.xattr_get = dir_xattr_get,
 	.still_valid = dir_still_valid,
-	.free = dir_free,
+	.free = node_tree_dir_free,
 };
 
 int node_path_in_tree(const struct node *n, struct buf *ret)

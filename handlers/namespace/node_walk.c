@@ -6,7 +6,7 @@
 #include "handlers/namespace/node.h"
 
 /* Replace a link in dir by its target. Links only lead to names in the same directory. */
-static int follow(struct node *dir, struct node **at)
+static int node_walk_follow(struct node *dir, struct node **at)
 {
 	struct node *link = *at;
 	auto_buf target = { 0 };
@@ -34,7 +34,7 @@ int node_walk(struct node *dir, const char *path, struct node **ret)
 		if (n > 0 && !(n == 1 && path[0] == '.')) {
 			r = node_lookup(at, span_of(path, n), &next);
 			if (r >= 0) {
-				r = follow(at, &next);
+				r = node_walk_follow(at, &next);
 				if (r < 0)
 					node_unref(next, 1);
 			}

@@ -200,7 +200,7 @@ int ns_ckpt(const char *source, const struct options *o, struct ckpt **ret)
 }
 
 /* Look for the step that the name from byte `at` of a path means, in the directory before it. */
-static int find_step(const char *path, size_t at, const struct options *o, char **ret)
+static int find_typed_step(const char *path, size_t at, const struct options *o, char **ret)
 {
 	const struct span typed = span_of(path + at, strcspn(path + at, "/"));
 	auto_free char *root = at ? span_dup_str(span_of(path, at)) : strdup("./"), *step = NULL;
@@ -230,7 +230,7 @@ int ns_find_step(const char *path, const struct options *o, char **ret)
 			at--;
 		while (at > 0 && path[at - 1] != '/')
 			at--;
-		r = find_step(path, at, o, ret);
+		r = find_typed_step(path, at, o, ret);
 		if (r > 0 || (r < 0 && r != -ENOENT && r != -EINVAL))
 			return MIN(r, 0);
 	}
@@ -373,7 +373,7 @@ int ns_open(const char *source, const struct options *o, struct ns **ret)
 	return 0;
 }
 
-static int open_item(void *arg, const char *path, struct item **ret)
+static int ns_open_item(void *arg, const char *path, struct item **ret)
 {
 	return ns_item(arg, path, ret);
 }
@@ -396,7 +396,7 @@ int ns_share(struct ns *ns, struct peers *peers)
 		.ckpt = ns->ckpt,
 		.options = o,
 		.peers = peers,
-		.open_item = open_item,
+		.open_item = ns_open_item,
 		.arg = ns,
 	};
 

@@ -28,7 +28,7 @@ struct printer {
 	const char *label; /* of metrics; NULL: the document is JSON */
 };
 
-static int put(const struct printer *p, const struct counter *c)
+static int ns_info_put(const struct printer *p, const struct counter *c)
 {
 	const char *total = c->is_now ? "" : "_total";
 
@@ -45,7 +45,7 @@ static int put_all(const struct printer *p, const struct counter *c, size_t n)
 	int r = 0;
 
 	for (size_t i = 0; i < n && r >= 0; i++)
-		r = put(p, &c[i]);
+		r = ns_info_put(p, &c[i]);
 	return r;
 }
 
@@ -62,10 +62,10 @@ static int put_process(struct ns *ns, const struct printer *p)
 		{ "uptime_seconds", (uint64_t)(now.tv_sec - ns->started.tv_sec), NOW },
 	};
 
-	r = put(p, &rows[0]);
+	r = ns_info_put(p, &rows[0]);
 	if (r >= 0 && ns->peers)
-		r = put(p, &in_job);
-	return r < 0 ? r : put(p, &rows[1]);
+		r = ns_info_put(p, &in_job);
+	return r < 0 ? r : ns_info_put(p, &rows[1]);
 }
 
 static int put_cache(struct cache *c, const struct printer *p)

@@ -242,7 +242,8 @@ void ns_say_left_out(struct ns *ns, const struct item *item)
 		err_clear();
 }
 
-static int open_item(struct ns *ns, struct item_table *t, const char *path, struct item **ret)
+static int ns_items_open_item(struct ns *ns, struct item_table *t, const char *path,
+			      struct item **ret)
 {
 	uint64_t bytes, mark = refused_mark(ns, path, &bytes);
 	bool large = bytes > meter_most() / LARGE_PART;
@@ -271,7 +272,7 @@ static int open_entry(struct ns *ns, struct item_table *t, struct item_entry *e,
 	struct item_entry *out = NULL;
 	struct item *item = NULL;
 	bool too_much;
-	int r = open_item(ns, t, e->path, &item);
+	int r = ns_items_open_item(ns, t, e->path, &item);
 
 	pthread_mutex_lock(&t->lock);
 	e->opening = false;

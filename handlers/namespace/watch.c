@@ -63,7 +63,7 @@ static void say_gone(struct watch *w)
 	err_clear();
 }
 
-static void look(struct watch *w)
+static void watch_look(struct watch *w)
 {
 	struct stat st;
 	bool changed;
@@ -197,7 +197,7 @@ static void *watch_run(void *arg)
 			return NULL;
 		draft_env_follow_memory(&w->ns->drafts);
 		if (is_due) {
-			look(w);
+			watch_look(w);
 			drop_committed(w);
 		}
 		if (atomic_exchange(&w->trim, false))

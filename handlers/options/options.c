@@ -14,7 +14,7 @@
 
 #define LEAST_MEMORY 4096u /* bytes that a limit of memory may be set to */
 
-static void *place(struct options *o, const struct option *opt)
+static void *options_place(struct options *o, const struct option *opt)
 {
 	return (char *)o + opt->at;
 }
@@ -194,9 +194,9 @@ static int set_size(struct options *o, const struct option *opt, const char *val
 	return 0;
 }
 
-static int set_value(struct options *o, const struct option *opt, const char *value)
+static int options_set_value(struct options *o, const struct option *opt, const char *value)
 {
-	void *at = place(o, opt);
+	void *at = options_place(o, opt);
 	int i;
 
 	switch (opt->kind) {
@@ -269,7 +269,7 @@ int options_init(struct options *o)
 	*o = (struct options){ 0 };
 	for (size_t i = 0; i < option_count; i++) {
 		int r = option_table[i].fallback ?
-				set_value(o, &option_table[i], option_table[i].fallback) :
+				options_set_value(o, &option_table[i], option_table[i].fallback) :
 				0;
 
 		if (r < 0)
@@ -299,7 +299,7 @@ void options_release(struct options *o)
 	for (size_t i = 0; i < option_count; i++)
 		if (option_table[i].kind == OPTION_TEXT ||
 		    option_table[i].kind == OPTION_TRANSFORMS)
-			free(*(char **)place(o, &option_table[i]));
+			free(*(char **)options_place(o, &option_table[i]));
 	for (size_t i = 0; i < o->n_rules; i++) {
 		free(o->rules[i].glob);
 		free(o->rules[i].text);
@@ -406,7 +406,7 @@ int option_set(struct options *o, const char *text, bool known_only)
 			return aggregate_rule(o, eq + 1);
 		if (opt->scoped)
 			o->save.given |= scoped_bit(opt);
-		return set_value(o, opt, eq ? eq + 1 : "on");
+		return options_set_value(o, opt, eq ? eq + 1 : "on");
 	}
 	return known_only ? -ENOENT : unknown(name);
 }
@@ -484,7 +484,7 @@ int save_opts_set(struct save_opts *s, const char *name, const char *value)
 
 		if (!opt->scoped || strcmp(opt->name, name))
 			continue;
-		r = set_value(&all, opt, value);
+		r = options_set_value(&all, opt, value);
 		if (r < 0)
 			return r;
 		*s = all.save;

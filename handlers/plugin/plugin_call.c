@@ -94,7 +94,7 @@ static int read_dir(struct reading *rd)
 	return io_list(rd->dir, rd->path, read_entry, rd);
 }
 
-static int by_name(const void *a, const void *b)
+static int plugin_call_by_name(const void *a, const void *b)
 {
 	return strcmp(((const struct plugin_file *)a)->name, ((const struct plugin_file *)b)->name);
 }
@@ -108,7 +108,7 @@ int plugin_files_read(struct io_dir *dir, const char *path, bool contents, struc
 	if (r < 0)
 		return r;
 	if (files.n)
-		qsort(files.file, files.n, sizeof(*files.file), by_name);
+		qsort(files.file, files.n, sizeof(*files.file), plugin_call_by_name);
 	*ret = files;
 	files = (struct plugin_files){ 0 };
 	return 0;
@@ -181,7 +181,7 @@ static int call_write(const struct pytreefs_host *host, const void *p, uint64_t 
  * Refuse a set of files that has a name twice, or a name that is also the directory of another:
  * these could be stored, but not shown.
  */
-static int check_names(const struct plugin_files *f)
+static int plugin_call_check_names(const struct plugin_files *f)
 {
 	auto_free const char **names = calloc(f->n + 1, sizeof(*names));
 	int r = names ? 0 : fail(-ENOMEM, "cannot compare the names of files");
@@ -224,7 +224,7 @@ int plugin_call_end(struct plugin_call *c, uint32_t flags, int result, int code)
 	if (c->failed.code)
 		return err_restore(&c->failed);
 	if (c->out && !c->refused.code) {
-		int r = check_names(c->out);
+		int r = plugin_call_check_names(c->out);
 
 		if (r < 0)
 			plugin_call_refuse(c, r);

@@ -9,23 +9,23 @@
 #include "handlers/plugin/leaf_plugin.h"
 #include "handlers/plugin/plugins.h"
 
-static struct plugin *plugin_of(const struct leaf_type *t)
+static struct plugin *plugin_leaf_plugin_of(const struct leaf_type *t)
 {
 	return (struct plugin *)(uintptr_t)container_of(t, struct plugin, type);
 }
 
 static bool plugin_takes(const struct leaf_type *t, struct span typestr)
 {
-	const struct pytreefs_leaf *l = plugin_of(t)->leaf;
+	const struct pytreefs_leaf *l = plugin_leaf_plugin_of(t)->leaf;
 	auto_free char *text = l->probe ? span_dup_str(typestr) : NULL;
 
 	return text && l->probe(text) == 1;
 }
 
-static int plugin_open(const struct leaf_type *t, struct item *item, const struct tree_node *leaf,
-		       struct value *ret)
+static int plugin_leaf_plugin_open(const struct leaf_type *t, struct item *item,
+				   const struct tree_node *leaf, struct value *ret)
 {
-	struct plugin *p = plugin_of(t);
+	struct plugin *p = plugin_leaf_plugin_of(t);
 	auto_plugin_files stored = { 0 };
 	auto_free char *dir = span_dup_str(leaf->param);
 	int r = dir ? io_path_check(leaf->param, "leaf of a plugin") :
@@ -61,7 +61,7 @@ static int plugin_encode(const struct leaf_desc *d, struct leaf_input *f, struct
 
 	if (r < 0)
 		return r;
-	r = plugin_encode_leaf(plugin_of(d->type), buf_span(&bytes), &stored);
+	r = plugin_encode_leaf(plugin_leaf_plugin_of(d->type), buf_span(&bytes), &stored);
 	for (size_t i = 0; i < stored.n && r >= 0; i++)
 		r = to->ops->file(to, stored.file[i].name,
 				  span_of(stored.file[i].p, stored.file[i].n));
@@ -70,7 +70,7 @@ static int plugin_encode(const struct leaf_desc *d, struct leaf_input *f, struct
 
 static int plugin_leaf_finalize(const struct leaf_type *t)
 {
-	return plugin_finalize(plugin_of(t));
+	return plugin_finalize(plugin_leaf_plugin_of(t));
 }
 
 void plugin_leaf_type(struct plugin *p, enum name_ext ext)
@@ -83,7 +83,7 @@ void plugin_leaf_type(struct plugin *p, enum name_ext ext)
 		.summary = p->leaf->summary ? p->leaf->summary : "",
 		.ext = ext,
 		.takes = plugin_takes,
-		.open = plugin_open,
+		.open = plugin_leaf_plugin_open,
 		.classify = plugin_classify,
 		.encode = plugin_encode,
 		.finalize = plugin_leaf_finalize,

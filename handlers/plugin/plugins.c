@@ -28,12 +28,12 @@ static struct binding *bindings;
 
 /* ---- loading ---- */
 
-static int refuse(const char *path, const char *why)
+static int plugins_refuse(const char *path, const char *why)
 {
 	return fail(-EINVAL, "plugin '%s' %s", path, why);
 }
 
-static bool is_word(const char *s, size_t max)
+static bool plugins_is_word(const char *s, size_t max)
 {
 	size_t n = s ? strnlen(s, max + 1) : 0;
 
@@ -43,21 +43,22 @@ static bool is_word(const char *s, size_t max)
 	return n > 0 && n <= max;
 }
 
-static int check_leaf(struct plugin *p, const char *path)
+static int plugins_check_leaf(struct plugin *p, const char *path)
 {
 	const struct pytreefs_leaf *l = p->leaf;
 	enum name_ext ext;
 	int r;
 
 	if (l->size < sizeof(*l))
-		return refuse(path, "describes a leaf by a struct that is too short");
-	if (!is_word(l->name, 64) || !l->typestr || !*l->typestr || strlen(l->typestr) > 1024)
-		return refuse(path, "has a leaf without a name or type string");
-	if (!is_word(l->extension, 16) || l->extension[0] != '.' || strchr(l->extension + 1, '.') ||
-	    !l->extension[1])
-		return refuse(path, "has a leaf whose extension is not a \".word\"");
+		return plugins_refuse(path, "describes a leaf by a struct that is too short");
+	if (!plugins_is_word(l->name, 64) || !l->typestr || !*l->typestr ||
+	    strlen(l->typestr) > 1024)
+		return plugins_refuse(path, "has a leaf without a name or type string");
+	if (!plugins_is_word(l->extension, 16) || l->extension[0] != '.' ||
+	    strchr(l->extension + 1, '.') || !l->extension[1])
+		return plugins_refuse(path, "has a leaf whose extension is not a \".word\"");
 	if (!l->decode)
-		return refuse(path, "has a leaf without decode()");
+		return plugins_refuse(path, "has a leaf without decode()");
 	r = name_ext_add(l->extension, &ext);
 	if (r < 0)
 		return err_at(r, "plugin '%s'", path);
@@ -65,14 +66,14 @@ static int check_leaf(struct plugin *p, const char *path)
 	return 0;
 }
 
-static int check_item(const struct plugin *p, const char *path)
+static int plugins_check_item(const struct plugin *p, const char *path)
 {
 	const struct pytreefs_item *it = p->item;
 
 	if (it->size < sizeof(*it))
-		return refuse(path, "describes an item by a struct that is too short");
-	if (!is_word(it->name, 64) || !it->decode)
-		return refuse(path, "has an item without a name or decode()");
+		return plugins_refuse(path, "describes an item by a struct that is too short");
+	if (!plugins_is_word(it->name, 64) || !it->decode)
+		return plugins_refuse(path, "has an item without a name or decode()");
 	return 0;
 }
 
@@ -80,13 +81,13 @@ static int check_item(const struct plugin *p, const char *path)
  * Check that a value function is complete and that its name is a word, and not the name of a
  * built-in one.
  */
-static int check_value(const struct pytreefs_value_fn *v, const char *path)
+static int plugins_check_value(const struct pytreefs_value_fn *v, const char *path)
 {
 	if (!v || v->size < sizeof(*v))
-		return refuse(path,
-			      "describes a value function by NULL or a struct that is too short");
-	if (!is_word(v->name, 64) || strpbrk(v->name, "(),") || !v->plan || !v->run)
-		return refuse(path, "has a value function without a name, plan() or run()");
+		return plugins_refuse(
+			path, "describes a value function by NULL or a struct that is too short");
+	if (!plugins_is_word(v->name, 64) || strpbrk(v->name, "(),") || !v->plan || !v->run)
+		return plugins_refuse(path, "has a value function without a name, plan() or run()");
 	if (value_fn_by_name(span_str(v->name)) != VALUE_FN_NONE)
 		return fail(
 			-EINVAL,
@@ -107,14 +108,14 @@ static int check_values(struct plugin *p, const struct pytreefs_plugin *d, const
 	if (!p->values)
 		return fail(-ENOMEM, "cannot load plugin '%s'", path);
 	for (uint32_t i = 0; i < d->n_values && r >= 0; i++) {
-		r = check_value(d->values[i], path);
+		r = plugins_check_value(d->values[i], path);
 		p->values[i] = (struct plugin_value){ p, d->values[i] };
 	}
 	p->n_values = d->n_values;
 	return r;
 }
 
-static int check(struct plugin *p, const struct pytreefs_plugin *d, const char *path)
+static int plugins_check(struct plugin *p, const struct pytreefs_plugin *d, const char *path)
 {
 	/*
 	 * The description of a plugin that was built before value functions existed ends before
@@ -124,7 +125,7 @@ static int check(struct plugin *p, const struct pytreefs_plugin *d, const char *
 	int r = 0;
 
 	if (!d)
-		return refuse(path, "returned NULL from pytreefs_plugin()");
+		return plugins_refuse(path, "returned NULL from pytreefs_plugin()");
 	if (d->abi != PYTREEFS_ABI)
 		return fail(-EINVAL, "plugin '%s' has ABI version %u, this program needs %u", path,
 			    d->abi, PYTREEFS_ABI);
@@ -132,17 +133,18 @@ static int check(struct plugin *p, const struct pytreefs_plugin *d, const char *
 		return fail(-EINVAL,
 			    "plugin '%s' has a description of %u bytes, ABI version %u needs %zu",
 			    path, d->size, d->abi, offsetof(struct pytreefs_plugin, values));
-	if (!is_word(d->name, 64) || (!d->leaf && !d->item && !has_values))
-		return refuse(path, "has no name, or neither a leaf, an item nor a value function");
+	if (!plugins_is_word(d->name, 64) || (!d->leaf && !d->item && !has_values))
+		return plugins_refuse(
+			path, "has no name, or neither a leaf, an item nor a value function");
 	p->name = d->name;
 	p->leaf = d->leaf;
 	p->item = d->item;
 	if (p->item)
-		r = check_item(p, path);
+		r = plugins_check_item(p, path);
 	if (r >= 0 && has_values)
 		r = check_values(p, d, path);
 	/* Last, because it registers the leaf type and its extension. */
-	return r < 0 || !p->leaf ? r : check_leaf(p, path);
+	return r < 0 || !p->leaf ? r : plugins_check_leaf(p, path);
 }
 
 int plugin_load(const char *path)
@@ -157,18 +159,18 @@ int plugin_load(const char *path)
 		return err_sys("cannot find plugin", path);
 	for (p = loaded; p; p = p->next)
 		if (!strcmp(p->path, real))
-			return refuse(path, "is loaded already");
+			return plugins_refuse(path, "is loaded already");
 	so = dlopen(real, RTLD_NOW | RTLD_LOCAL);
 	if (!so)
 		return fail(-EINVAL, "cannot load plugin '%s': %s", path, dlerror());
 	symbol = dlsym(so, "pytreefs_plugin");
 	if (!symbol)
-		return refuse(path, "has no function pytreefs_plugin()");
+		return plugins_refuse(path, "has no function pytreefs_plugin()");
 	memcpy(&describe, &symbol, sizeof(describe));
 	p = calloc(1, sizeof(*p));
 	if (!p)
 		return fail(-ENOMEM, "cannot load plugin '%s'", path);
-	r = check(p, describe(), path);
+	r = plugins_check(p, describe(), path);
 	if (r >= 0 && p->leaf)
 		r = leaf_type_add(&p->type);
 	if (r < 0) {

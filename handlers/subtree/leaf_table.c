@@ -99,7 +99,7 @@ static int describe_array(struct leaf_table_slice *s, struct item *item, struct 
 	return r >= 0 && s->flags & LEAF_TABLE_SUMS ? zarr_unsummed(z, has_nodes, &f->unsummed) : r;
 }
 
-static int keep_text(struct leaf_table_slice *s, struct span text, struct leaf_info *f)
+static int leaf_table_keep_text(struct leaf_table_slice *s, struct span text, struct leaf_info *f)
 {
 	f->text = span_of(arena_dup(&s->arena, text), text.n);
 	return f->text.p ? 0 : fail(-ENOMEM, "cannot describe the leaves");
@@ -113,7 +113,7 @@ static int keep_scalar(struct leaf_table_slice *s, struct value *v, struct leaf_
 	/* A JSON file ends with a line break, which is not part of the value. */
 	while (r >= 0 && json.head.n && json.head.p[json.head.n - 1] == '\n')
 		json.head.n--;
-	return r < 0 ? r : keep_text(s, buf_span(&json.head), f);
+	return r < 0 ? r : leaf_table_keep_text(s, buf_span(&json.head), f);
 }
 
 static int describe_value(struct leaf_table_slice *s, struct item *item, struct leaf_info *f)
@@ -131,7 +131,7 @@ static int describe_value(struct leaf_table_slice *s, struct item *item, struct 
 		/* Texts are stored in a file without a checksum. */
 		f->bytes = f->stored = f->unsummed = v.text.n;
 		if (s->flags & LEAF_TABLE_TEXTS)
-			r = keep_text(s, buf_span(&v.text), f);
+			r = leaf_table_keep_text(s, buf_span(&v.text), f);
 	}
 	if (r < 0)
 		return r;

@@ -35,7 +35,7 @@ static int put_script(struct buf *out, struct span json)
 	return r;
 }
 
-static int put_escaped(struct buf *out, const char *text)
+static int leaf_table_html_put_escaped(struct buf *out, const char *text)
 {
 	int r = 0;
 
@@ -64,7 +64,7 @@ static int put_until(struct buf *out, struct span *page, const char *marker)
 }
 
 /* Append the path of the subtree on this machine; nothing when none of its items can be opened. */
-static int put_path(const struct subtree *st, struct buf *out)
+static int leaf_table_html_put_path(const struct subtree *st, struct buf *out)
 {
 	const struct subtree_part *part = NULL;
 	auto_free char *source = NULL;
@@ -93,7 +93,7 @@ static int put_path(const struct subtree *st, struct buf *out)
 static int put_source(const struct subtree *st, struct buf *out)
 {
 	auto_buf path = { .metered = true }, json = { .metered = true };
-	int r = put_path(st, &path);
+	int r = leaf_table_html_put_path(st, &path);
 
 	if (r < 0)
 		return r;
@@ -113,7 +113,7 @@ int leaf_table_page(struct span page, const char *title, struct span document, s
 
 	if (r < 0)
 		return r;
-	r = put_escaped(ret, title);
+	r = leaf_table_html_put_escaped(ret, title);
 	if (r < 0)
 		return r;
 	r = put_until(ret, &page, MARKER);
@@ -135,7 +135,7 @@ int leaf_table_html(const struct leaf_table *s, const char *name, leaf_table_mor
 	r = put_until(&out, &page, TITLE);
 	if (r < 0)
 		return r;
-	r = put_escaped(&out, name);
+	r = leaf_table_html_put_escaped(&out, name);
 	if (r < 0)
 		return r;
 	r = put_until(&out, &page, SOURCE);

@@ -86,7 +86,8 @@ static int put_sums(struct printing *p, size_t from, size_t to)
 }
 
 /* Append {"name": ..., "key": ..., "kind": ... */
-static int begin(struct printing *p, struct span name, const struct span *key, const char *kind)
+static int leaf_table_json_begin(struct printing *p, struct span name, const struct span *key,
+				 const char *kind)
 {
 	int r = buf_add_str(p->out, "{\"name\": ");
 
@@ -103,7 +104,7 @@ static int begin(struct printing *p, struct span name, const struct span *key, c
 	return r < 0 ? r : buf_addf(p->out, ", \"kind\": \"%s\"", kind);
 }
 
-static const char *kind_of(const struct leaf_info *f)
+static const char *leaf_table_json_kind_of(const struct leaf_info *f)
 {
 	switch (f->kind) {
 	case VALUE_ARRAY:
@@ -120,10 +121,10 @@ static const char *kind_of(const struct leaf_info *f)
 	return "unknown";
 }
 
-static int put_leaf(struct printing *p, const struct leaf_info *f, struct span name)
+static int leaf_table_json_put_leaf(struct printing *p, const struct leaf_info *f, struct span name)
 {
 	struct span sharding;
-	int r = begin(p, name, &f->leaf->key, kind_of(f));
+	int r = leaf_table_json_begin(p, name, &f->leaf->key, leaf_table_json_kind_of(f));
 
 	if (r >= 0 && f->leaf->value_type.n)
 		r = put_text(p, "typestr", f->leaf->value_type);
@@ -189,20 +190,20 @@ static int put_other(void *arg, const char *name, unsigned char type)
 
 	o->any = true;
 	if (r >= 0)
-		r = begin(o->p, span_str(name), NULL, "files");
+		r = leaf_table_json_begin(o->p, span_str(name), NULL, "files");
 	return r < 0 ? r : buf_add_byte(o->p->out, '}');
 }
 
 /* The recursion is as deep as the tree, at most LIMIT_TREE_DEPTH. */
-static int put_node(struct printing *p, const struct tree_node *t, struct span name)
+static int leaf_table_json_put_node(struct printing *p, const struct tree_node *t, struct span name)
 {
 	bool whole_item = t == p->part->item->tree->root;
 	struct printing_others others = { p, t->kind != TREE_LEAF && t->n_children };
 	int r;
 
 	if (t->kind == TREE_LEAF)
-		return put_leaf(p, &p->s->leaf[p->at++], name);
-	r = begin(p, name, t->parent ? &t->key : NULL, tree_kind_text(t->kind));
+		return leaf_table_json_put_leaf(p, &p->s->leaf[p->at++], name);
+	r = leaf_table_json_begin(p, name, t->parent ? &t->key : NULL, tree_kind_text(t->kind));
 	if (r >= 0)
 		r = put_sums(p, p->at, leaves_before(p, subtree_end(t)));
 	if (r >= 0 && whole_item)
@@ -212,14 +213,15 @@ static int put_node(struct printing *p, const struct tree_node *t, struct span n
 	for (uint32_t i = 0; i < t->n_children && r >= 0; i++) {
 		r = buf_add_str(p->out, i ? ",\n" : "\n");
 		if (r >= 0)
-			r = put_node(p, t->children[i], t->children[i]->name);
+			r = leaf_table_json_put_node(p, t->children[i], t->children[i]->name);
 	}
 	if (r >= 0 && whole_item)
 		r = item_each_other(p->part->item, put_other, &others);
 	return r < 0 ? r : buf_add_str(p->out, "]}");
 }
 
-static int put_part(struct printing *p, const struct subtree_part *part, struct span name)
+static int leaf_table_json_put_part(struct printing *p, const struct subtree_part *part,
+				    struct span name)
 {
 	int r;
 
@@ -228,9 +230,9 @@ static int put_part(struct printing *p, const struct subtree_part *part, struct 
 		p->end = p->at;
 		while (p->end < p->s->n && &p->s->subtree->part[p->s->leaf[p->end].part] == part)
 			p->end++;
-		return put_node(p, part->tree, name);
+		return leaf_table_json_put_node(p, part->tree, name);
 	}
-	r = begin(p, name, NULL, part->kind == PART_FILES ? "files" : "unknown");
+	r = leaf_table_json_begin(p, name, NULL, part->kind == PART_FILES ? "files" : "unknown");
 	if (r >= 0 && part->note)
 		r = put_text(p, "error", span_str(part->note->text));
 	return r < 0 ? r : buf_add_byte(p->out, '}');
@@ -240,7 +242,7 @@ static int put_step(struct printing *p, const char *name)
 {
 	const struct subtree *st = p->s->subtree;
 	struct printing_others others = { p, st->n > 0 };
-	int r = begin(p, span_str(name), NULL, "step");
+	int r = leaf_table_json_begin(p, span_str(name), NULL, "step");
 
 	if (r < 0)
 		return r;
@@ -251,7 +253,7 @@ static int put_step(struct printing *p, const char *name)
 	for (size_t i = 0; i < st->n && r >= 0; i++) {
 		r = buf_add_str(p->out, i ? ",\n" : "\n");
 		if (r >= 0)
-			r = put_part(p, &st->part[i], span_str(st->part[i].path));
+			r = leaf_table_json_put_part(p, &st->part[i], span_str(st->part[i].path));
 	}
 	for (size_t i = 0; i < st->n_others && r >= 0; i++)
 		r = put_other(&others, st->other[i].path, st->other[i].type);
@@ -271,7 +273,7 @@ int leaf_table_json(const struct leaf_table *s, const char *name, leaf_table_mor
 	p.out = &out;
 	r = sum_up(&p);
 	if (r >= 0 && st->n == 1 && !*st->part[0].path)
-		r = put_part(&p, &st->part[0], span_str(name));
+		r = leaf_table_json_put_part(&p, &st->part[0], span_str(name));
 	else if (r >= 0)
 		r = put_step(&p, name);
 	if (r >= 0)

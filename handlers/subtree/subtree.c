@@ -35,8 +35,8 @@ void subtree_release(struct subtree *st)
 }
 
 /* Append a part; its strings are copied. */
-static int add_part(struct subtree *st, enum part_kind kind, const char *path, const char *source,
-		    struct subtree_part **ret)
+static int subtree_add_part(struct subtree *st, enum part_kind kind, const char *path,
+			    const char *source, struct subtree_part **ret)
 {
 	struct subtree_part *more = reallocarray(st->part, st->n + 1, sizeof(*more)), *p;
 
@@ -58,7 +58,7 @@ int subtree_add_tree(struct subtree *st, const char *path, struct item *item,
 		     const struct tree_node *tree)
 {
 	struct subtree_part *p;
-	int r = add_part(st, PART_TREE, path, item->path, &p);
+	int r = subtree_add_part(st, PART_TREE, path, item->path, &p);
 
 	if (r < 0)
 		return r;
@@ -75,7 +75,7 @@ int subtree_add_broken(struct subtree *st, const char *path, const char *source,
 	int r;
 
 	err_save(code, &note);
-	r = add_part(st, PART_BROKEN, path, source, &p);
+	r = subtree_add_part(st, PART_BROKEN, path, source, &p);
 	if (r < 0)
 		return r;
 	p->note = malloc(sizeof(*p->note));
@@ -89,7 +89,7 @@ int subtree_add_files(struct subtree *st, const char *path, const char *source,
 		      const struct file_id *id)
 {
 	struct subtree_part *p;
-	int r = add_part(st, PART_FILES, path, source, &p);
+	int r = subtree_add_part(st, PART_FILES, path, source, &p);
 
 	if (r >= 0 && id)
 		p->id = *id;

@@ -78,7 +78,7 @@ static void making_release(struct making *m)
 	arena_release(&m->arena);
 }
 
-static int keep(struct making *m, const struct buf *text, struct span *ret)
+static int subtree_file_keep(struct making *m, const struct buf *text, struct span *ret)
 {
 	*ret = span_of(arena_dup(&m->arena, buf_span(text)), text->n);
 	return ret->p ? 0 : fail(-ENOMEM, "cannot name a leaf");
@@ -96,8 +96,8 @@ static int name_leaf(struct making *m, const struct leaf_info *f, struct span *r
 	r = subtree_path(part, f->leaf, &path);
 	if (r < 0)
 		return r;
-	r = keep(m, &name, ret_name);
-	return r < 0 ? r : keep(m, &path, ret_path);
+	r = subtree_file_keep(m, &name, ret_name);
+	return r < 0 ? r : subtree_file_keep(m, &path, ret_path);
 }
 
 static struct tree_manifest_casts casts_of(const struct subtree_want *want)
@@ -105,7 +105,7 @@ static struct tree_manifest_casts casts_of(const struct subtree_want *want)
 	return (struct tree_manifest_casts){ (int)want->restore_dtype, want->cast, true };
 }
 
-static int add_tensor(struct making *m, const struct leaf_info *f)
+static int subtree_file_add_tensor(struct making *m, const struct leaf_info *f)
 {
 	const struct tree_manifest_casts casts = casts_of(m->want);
 	struct st_tensor *t = &m->tensor[m->n++];
@@ -132,7 +132,7 @@ static int add_leaf(struct making *m, const struct leaf_info *f)
 
 	switch (f->kind) {
 	case VALUE_ARRAY:
-		return add_tensor(m, f);
+		return subtree_file_add_tensor(m, f);
 	case VALUE_TEXT: {
 		struct st_text *t = &m->text[m->n_texts++];
 

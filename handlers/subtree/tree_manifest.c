@@ -34,7 +34,7 @@ struct printing {
 	bool is_first;  /* the object is still empty */
 };
 
-static void printing_release(struct printing *p)
+static void tree_manifest_printing_release(struct printing *p)
 {
 	buf_release(&p->kinds);
 	buf_release(&p->leaves);
@@ -131,8 +131,8 @@ int tree_manifest_hidden_key(const struct tree_node *t, struct buf *ret)
  * Whether all members are exported, which empty containers of a part are not: a list without some
  * of its members is not a list.
  */
-static bool is_whole(const struct printing *p, const struct subtree_part *part,
-		     const struct tree_node *t)
+static bool tree_manifest_is_whole(const struct printing *p, const struct subtree_part *part,
+				   const struct tree_node *t)
 {
 	for (uint32_t i = t->id; i < subtree_end(t) && p->only.choose; i++) {
 		const struct tree_node *below = part->item->tree->nodes[i];
@@ -172,7 +172,8 @@ static int print_marks(struct printing *p, const struct subtree_part *part,
 	if (r == 1)
 		r = buf_addf(&marks, "\"key\": %.*s", SPAN_ARG(buf_span(&key)));
 	/* The order of a dict is also that of a part of it. */
-	if (r >= 0 && (t->kind == TREE_DICT || (t->kind != TREE_LEAF && is_whole(p, part, t))))
+	if (r >= 0 &&
+	    (t->kind == TREE_DICT || (t->kind != TREE_LEAF && tree_manifest_is_whole(p, part, t))))
 		r = add_namedtuple(&marks, t);
 	if (r >= 0 && subtree_is_leaf(t))
 		r = item_prng_impl(part->item, t, &impl);
@@ -190,8 +191,8 @@ static int print_marks(struct printing *p, const struct subtree_part *part,
 }
 
 /* Whether a container is in the output: not if none of its leaves is. */
-static bool is_there(const struct printing *p, const struct subtree_part *part,
-		     const struct tree_node *t)
+static bool tree_manifest_is_there(const struct printing *p, const struct subtree_part *part,
+				   const struct tree_node *t)
 {
 	for (uint32_t i = t->id; i < subtree_end(t) && p->only.choose; i++) {
 		const struct tree_node *below = part->item->tree->nodes[i];
@@ -214,7 +215,7 @@ static int print_container(struct printing *p, const struct subtree_part *part,
 		r = subtree_path(part, t, &path);
 	if (r >= 0)
 		r = print_marks(p, part, t, buf_span(&path));
-	if (r < 0 || (t->kind == TREE_DICT && t->n_children) || !is_whole(p, part, t))
+	if (r < 0 || (t->kind == TREE_DICT && t->n_children) || !tree_manifest_is_whole(p, part, t))
 		return r;
 	return add_pair(&p->kinds, buf_span(&path), span_str(tree_kind_text(t->kind)));
 }
@@ -293,7 +294,7 @@ static int print_part(struct printing *p, const struct subtree_part *part)
 		const struct tree_node *t = part->item->tree->nodes[i];
 
 		if (t->kind != TREE_LEAF)
-			r = is_there(p, part, t) ? print_container(p, part, t) : 0;
+			r = tree_manifest_is_there(p, part, t) ? print_container(p, part, t) : 0;
 		else if (is_chosen(p, part, t))
 			r = print_leaf(p, part, t);
 	}
@@ -374,7 +375,7 @@ static int put_string(struct printing *p, struct span text)
 	return r < 0 ? r : buf_add_byte(&p->out, '"');
 }
 
-static int put_text(struct printing *p, const struct text_place *at, bool is_first)
+static int tree_manifest_put_text(struct printing *p, const struct text_place *at, bool is_first)
 {
 	auto_buf key = { 0 };
 	auto_value v = { 0 };
@@ -393,18 +394,18 @@ static int put_text(struct printing *p, const struct text_place *at, bool is_fir
 	return r < 0 ? err_at(r, "leaf '%.*s'", SPAN_ARG(at->leaf->param)) : 0;
 }
 
-static int put_texts(struct printing *p)
+static int tree_manifest_put_texts(struct printing *p)
 {
 	const struct text_place *place = (const struct text_place *)(void *)p->texts.p;
 	size_t n = p->texts.n / sizeof(*place);
 	int r = n ? begin_object(p, "texts") : 0;
 
 	for (size_t i = 0; i < n && r >= 0; i++)
-		r = put_text(p, &place[i], i == 0);
+		r = tree_manifest_put_text(p, &place[i], i == 0);
 	return r < 0 || !n ? r : buf_add_byte(&p->out, '}');
 }
 
-static int put_all(struct printing *p, bool step)
+static int tree_manifest_put_all(struct printing *p, bool step)
 {
 	int r = buf_add_str(&p->out, step ? "{\"step\": true" : "{");
 
@@ -420,7 +421,7 @@ static int put_all(struct printing *p, bool step)
 	r = put_object(p, "dtypes", &p->dtypes);
 	if (r < 0)
 		return r;
-	r = put_texts(p);
+	r = tree_manifest_put_texts(p);
 	if (r < 0)
 		return r;
 	r = put_object(p, "marks", &p->marks);
@@ -459,12 +460,12 @@ int tree_manifest_write(const struct subtree *st, struct tree_manifest_only only
 			r = print_part(&p, &st->part[i]);
 	}
 	if (r >= 0)
-		r = put_all(&p, step);
-	printing_release(&p);
+		r = tree_manifest_put_all(&p, step);
+	tree_manifest_printing_release(&p);
 	return r;
 }
 
-static int add_piece(void *arg, struct span piece)
+static int tree_manifest_add_piece(void *arg, struct span piece)
 {
 	return buf_add_span(arg, piece);
 }
@@ -474,7 +475,7 @@ int tree_manifest_print(const struct subtree *st, struct tree_manifest_only only
 			const struct tree_manifest_style *style, struct buf *ret)
 {
 	auto_buf out = { .metered = true };
-	int r = tree_manifest_write(st, only, casts, style, add_piece, &out);
+	int r = tree_manifest_write(st, only, casts, style, tree_manifest_add_piece, &out);
 
 	if (r < 0)
 		return r;

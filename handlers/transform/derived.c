@@ -45,7 +45,7 @@ static int integers(struct span s, int64_t *ret, unsigned max)
 	return (int)n;
 }
 
-static int parse_slice(struct span args, struct name_view *ret, struct buf *text)
+static int derived_parse_slice(struct span args, struct name_view *ret, struct buf *text)
 {
 	int r = buf_add_str(text, "x[");
 
@@ -82,7 +82,7 @@ int value_fn_check(enum value_fn fn, struct span args, unsigned n_inputs)
 	if (factors && !derived_is_number(args))
 		return fail(-EINVAL, "%s(%.*s): it takes a number", value_fn_name(fn),
 			    SPAN_ARG(args));
-	return fn == VALUE_FN_SLICE ? parse_slice(args, &v, &text) : 0;
+	return fn == VALUE_FN_SLICE ? derived_parse_slice(args, &v, &text) : 0;
 }
 
 /* ---- plans ---- */
@@ -143,7 +143,7 @@ static int plan_slice(const struct zarr_meta *m, struct span args, struct derive
 {
 	auto_buf text = { 0 };
 	struct name_view v;
-	int r = parse_slice(args, &v, &text);
+	int r = derived_parse_slice(args, &v, &text);
 
 	if (r >= 0)
 		r = view_of_name(&v, m, false, p->view);

@@ -18,7 +18,8 @@ const char *derived_name(const struct derived *d)
 	return d->plugin ? d->plugin->value->name : value_fn_name(d->fn);
 }
 
-static void describe(enum dtype t, unsigned rank, const uint64_t *shape, struct pytreefs_array *ret)
+static void derived_plugin_describe(enum dtype t, unsigned rank, const uint64_t *shape,
+				    struct pytreefs_array *ret)
 {
 	*ret = (struct pytreefs_array){ .rank = rank };
 	strncpy(ret->dtype, dtype_info(t)->name, sizeof(ret->dtype) - 1);
@@ -31,8 +32,8 @@ static int describe_inputs(const struct derived_plan *p, struct pytreefs_array *
 	if (!*ret)
 		return fail(-ENOMEM, "cannot describe %u arrays", p->n_inputs);
 	for (unsigned i = 0; i < p->n_inputs; i++)
-		describe(p->input[i]->meta.dtype, p->input[i]->meta.rank, p->input[i]->meta.shape,
-			 &(*ret)[i]);
+		derived_plugin_describe(p->input[i]->meta.dtype, p->input[i]->meta.rank,
+					p->input[i]->meta.shape, &(*ret)[i]);
 	return 0;
 }
 
@@ -147,7 +148,7 @@ int derived_plugin_run(const struct derived_plan *p, derived_sink *sink, void *a
 
 	if (r < 0)
 		return r;
-	describe(p->dtype, p->rank, p->shape, &out);
+	derived_plugin_describe(p->dtype, p->rank, p->shape, &out);
 	plugin_call_begin(&run.call, p->plugin->plugin, v->flags);
 	r = v->run(&run.call.host, args, in, p->n_inputs, &out);
 	r = plugin_call_end(&run.call, v->flags, r, -EUCLEAN);

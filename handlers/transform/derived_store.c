@@ -8,8 +8,8 @@
  * count against spill_limit: a file that nobody is reading is freed when another one needs its
  * room, and computed again for the next reader.
  *
- * Lock order: k->lock before the lock of the table of streams. give_up(), which holds the latter,
- * only tries k->lock.
+ * Lock order: k->lock before the lock of the table of streams. derived_store_give_up(), which holds
+ * the latter, only tries k->lock.
  */
 #include <assert.h>
 #include <fcntl.h>
@@ -46,7 +46,7 @@ struct into_file {
 	uint64_t at;
 };
 
-static int add_piece(void *arg, const void *p, size_t n)
+static int derived_store_add_piece(void *arg, const void *p, size_t n)
 {
 	struct into_file *f = arg;
 	uint64_t at = f->at;
@@ -76,7 +76,7 @@ static int compute(struct kv_derived *k)
 	if (r < 0)
 		return err_at(r, "%s", k->plan.name);
 	to.file = f;
-	r = derived_run(&k->plan, add_piece, &to);
+	r = derived_run(&k->plan, derived_store_add_piece, &to);
 	if (k->inner) {
 		cache_drop(k->ckpt->cache, k->inner_owner);
 		forget_inner(k->inner);
@@ -89,7 +89,7 @@ static int compute(struct kv_derived *k)
 	return 0;
 }
 
-static struct io_file *give_up(struct streams_user *u, bool open)
+static struct io_file *derived_store_give_up(struct streams_user *u, bool open)
 {
 	struct kv_derived *k = container_of(u, struct kv_derived, user);
 	struct io_file *f = NULL;
@@ -117,7 +117,8 @@ static int derived_locate(struct kv *kv, const struct span *key, struct kv_loc *
 		} else if (k->plan.bytes && span_eq(key[i], buf_span(&k->chunk))) {
 			pthread_mutex_lock(&k->lock);
 			r = k->file ? 0 : compute(k);
-			/* The reference keeps give_up() from freeing the file after the unlock. */
+			/* The reference keeps derived_store_give_up() from freeing the file after
+			 * the unlock. */
 			ret[i].file = r >= 0 ? io_file_ref(k->file) : NULL;
 			pthread_mutex_unlock(&k->lock);
 			if (r < 0)
@@ -268,7 +269,7 @@ static int computed_store(struct item *item, const struct derived *d, struct kv_
 	k->base.ops = &derived_ops;
 	k->base.io = item->ckpt->io;
 	k->ckpt = item->ckpt;
-	k->user.give_up = give_up;
+	k->user.give_up = derived_store_give_up;
 	pthread_mutex_init(&k->lock, NULL);
 	k->base.name = strdup("derived");
 	r = k->base.name ? check_keys(item, d) : fail(-ENOMEM, "cannot open a computed array");
@@ -286,7 +287,7 @@ static int computed_store(struct item *item, const struct derived *d, struct kv_
 	return 0;
 }
 
-static int open_file(struct item *item, const char *path, struct io_file **ret)
+static int derived_store_open_file(struct item *item, const char *path, struct io_file **ret)
 {
 	auto_free char *dir_copy = strdup(path), *base_copy = strdup(path);
 	auto_of(io_dir) struct io_dir *dir = NULL;
@@ -303,7 +304,7 @@ static int file_store(struct item *item, const char *path, struct kv **ret)
 	auto_of(kv) struct kv *kv = NULL;
 	auto_buf head = { 0 }, meta = { 0 }, chunk = { 0 };
 	struct npy npy;
-	int r = open_file(item, path, &f);
+	int r = derived_store_open_file(item, path, &f);
 
 	if (r >= 0)
 		r = buf_reserve(&head, NPY_HEADER_MAX);

@@ -113,7 +113,7 @@ static int digits(struct span s, int *ret)
 }
 
 /* Parse the escape after a backslash. *text begins after the backslash and is advanced. */
-static int escape(const struct regex *re, struct span *text, struct regex_piece *ret)
+static int regex_escape(const struct regex *re, struct span *text, struct regex_piece *ret)
 {
 	struct span s = *text;
 	const uint8_t *end;
@@ -156,7 +156,7 @@ int regex_piece(const struct regex *re, struct span *text, struct regex_piece *r
 	if (slash == text->p) {
 		rest = span_from(*text, 1);
 		*ret = (struct regex_piece){ .group = -1 };
-		if (escape(re, &rest, ret) < 0)
+		if (regex_escape(re, &rest, ret) < 0)
 			return -EINVAL;
 		*text = rest;
 		return 1;

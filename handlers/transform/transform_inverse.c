@@ -20,7 +20,7 @@ static bool is_special(uint8_t c)
 }
 
 /* Whether a group has a number: (x), (?P<n>x), (?<n>x). s begins after the parenthesis. */
-static bool is_counted(struct span s)
+static bool transform_inverse_is_counted(struct span s)
 {
 	if (s.n == 0 || s.p[0] != '?')
 		return true;
@@ -49,7 +49,7 @@ static size_t group_end(struct span s, int *count)
 			i += i + 1 < s.n && s.p[i + 1] == ']';
 		} else if (c == '(') {
 			depth++;
-			*count += is_counted(span_from(s, i + 1));
+			*count += transform_inverse_is_counted(span_from(s, i + 1));
 		} else if (c == ')' && --depth == 0) {
 			return i + 1;
 		}

@@ -48,7 +48,7 @@ static void remake_release(struct remake *m)
 }
 #define auto_remake __attribute__((cleanup(remake_release))) struct remake
 
-static int no_memory(void)
+static int transform_tree_no_memory(void)
 {
 	return fail(-ENOMEM, "cannot transform a tree: not enough memory");
 }
@@ -64,7 +64,7 @@ static int joined_key(struct remake *m, const struct tree_node *node, struct spa
 		len += n->key.n + (n->parent->parent != NULL);
 	p = arena_alloc(&m->arena, len + 1);
 	if (!p)
-		return no_memory();
+		return transform_tree_no_memory();
 	*ret = span_of(p, len);
 	for (const struct tree_node *n = node; n->parent; n = n->parent) {
 		len -= n->key.n;
@@ -76,7 +76,7 @@ static int joined_key(struct remake *m, const struct tree_node *node, struct spa
 	return 0;
 }
 
-static int by_key(const void *a, const void *b)
+static int transform_tree_by_key(const void *a, const void *b)
 {
 	return span_cmp(((const struct stored *)a)->key, ((const struct stored *)b)->key);
 }
@@ -85,7 +85,7 @@ static int take_apart(struct remake *m)
 {
 	m->stored = calloc(m->in->n_nodes, sizeof(*m->stored));
 	if (!m->stored)
-		return no_memory();
+		return transform_tree_no_memory();
 	for (uint32_t i = 0; i < m->in->n_nodes; i++) {
 		const struct tree_node *node = m->in->nodes[i];
 		int r;
@@ -97,7 +97,7 @@ static int take_apart(struct remake *m)
 			return r;
 		m->stored[m->n_stored++].node = node;
 	}
-	qsort(m->stored, m->n_stored, sizeof(*m->stored), by_key);
+	qsort(m->stored, m->n_stored, sizeof(*m->stored), transform_tree_by_key);
 	for (size_t i = 1; i < m->n_stored; i++)
 		if (span_eq(m->stored[i - 1].key, m->stored[i].key))
 			return fail(-EINVAL,
@@ -129,7 +129,7 @@ static int add_made(struct remake *m, struct span key)
 	if (m->n_made == LIMIT_TREE_NODES)
 		return fail(-EFBIG, "the new tree has more than %d leaves", LIMIT_TREE_NODES);
 	if (!array_reserve(m->made, m->cap_made, m->n_made + 1))
-		return no_memory();
+		return transform_tree_no_memory();
 	m->made[m->n_made++] = (struct made){ .key = key };
 	return 0;
 }
@@ -291,7 +291,7 @@ static int add_steps(struct remake *m, const struct rule *rule, struct derived *
 
 			d = arena_calloc(&m->out->arena, 1, sizeof(*d));
 			if (!d)
-				return no_memory();
+				return transform_tree_no_memory();
 			d->inner = inner;
 			d->n_inputs = 1;
 		}
@@ -313,7 +313,7 @@ static int find_inputs(struct remake *m, struct made *made, const struct rule *r
 	if (d)
 		d->input = arena_calloc(&m->out->arena, n, sizeof(*d->input));
 	if (!d || !d->input)
-		return no_memory();
+		return transform_tree_no_memory();
 	for (unsigned i = 0; i < n; i++) {
 		auto_buf original = { 0 };
 		const struct stored *s;
@@ -373,7 +373,7 @@ static int fallback_leaf(struct remake *m, const struct made *made, struct tree_
 	struct aggregate *a = arena_calloc(&m->out->arena, 1, sizeof(*a));
 
 	if (!a)
-		return no_memory();
+		return transform_tree_no_memory();
 	leaf->value = TREE_VALUE_AGGREGATE;
 	leaf->value_type = span_str("scalar");
 	leaf->aggregate = a;
@@ -432,7 +432,7 @@ static int fill_leaf(struct remake *m, struct made *made, struct tree_node *leaf
 	if (made->rule->file) {
 		made->derived = arena_calloc(&m->out->arena, 1, sizeof(*made->derived));
 		if (!made->derived)
-			return no_memory();
+			return transform_tree_no_memory();
 		made->derived->file = made->rule->file;
 	}
 	leaf->value = TREE_VALUE_STORED;
@@ -444,7 +444,7 @@ static int fill_leaf(struct remake *m, struct made *made, struct tree_node *leaf
 	return 0;
 }
 
-static int place(struct remake *m, struct tree_build *b, struct made *made)
+static int transform_tree_place(struct remake *m, struct tree_build *b, struct made *made)
 {
 	const struct tree_node *stored[LIMIT_TREE_DEPTH + 1];
 	struct tree_node *at = m->out->root;
@@ -543,7 +543,7 @@ static int put_together(struct remake *m)
 	}
 	r = tree_attach(m->out, NULL, span_of(NULL, 0), false, &root);
 	for (size_t i = 0; i < m->n_made && r >= 0; i++)
-		r = place(m, &b, &m->made[i]);
+		r = transform_tree_place(m, &b, &m->made[i]);
 	for (size_t i = 0; i < m->n_made && r >= 0; i++)
 		r = claim_above(m, &m->made[i]);
 	for (size_t i = 0; i < m->n_made && r >= 0; i++)

@@ -32,7 +32,7 @@ static void uses_release(struct uses *u)
 }
 #define auto_uses __attribute__((cleanup(uses_release))) struct uses
 
-static int by_param(const void *a, const void *b)
+static int transform_unused_by_param(const void *a, const void *b)
 {
 	const struct use *x = a, *y = b;
 
@@ -48,7 +48,7 @@ static int uses_init(struct uses *u, const struct tree *stored)
 		if (stored->nodes[i]->kind == TREE_LEAF)
 			u->use[u->n++] = (struct use){ stored->nodes[i]->param.p, stored->nodes[i],
 						       false, NULL, 0 };
-	qsort(u->use, u->n, sizeof(*u->use), by_param);
+	qsort(u->use, u->n, sizeof(*u->use), transform_unused_by_param);
 	return 0;
 }
 
@@ -56,7 +56,7 @@ static struct use *find_use(const struct uses *u, const struct tree_node *leaf)
 {
 	const struct use key = { .param = leaf->param.p };
 
-	return u->n ? bsearch(&key, u->use, u->n, sizeof(key), by_param) : NULL;
+	return u->n ? bsearch(&key, u->use, u->n, sizeof(key), transform_unused_by_param) : NULL;
 }
 
 /* unstack(INDEX, COUNT[, AXIS]) takes one part of COUNT. */
@@ -81,7 +81,7 @@ static int use_part(struct uses *u, struct use *use, struct span args)
 	return 0;
 }
 
-static int use_inputs(struct uses *u, const struct derived *d)
+static int transform_unused_use_inputs(struct uses *u, const struct derived *d)
 {
 	int r = 0;
 
@@ -98,7 +98,7 @@ static int use_inputs(struct uses *u, const struct derived *d)
 	return r;
 }
 
-static uint64_t parts_of(const struct use *use)
+static uint64_t transform_unused_parts_of(const struct use *use)
 {
 	uint64_t n = 0;
 
@@ -121,7 +121,7 @@ static int add_unused(const struct transform *t, const struct uses *u, struct tr
 {
 	for (size_t i = 0; i < u->n; i++) {
 		const struct use *use = &u->use[i];
-		uint64_t parts = use->whole ? 0 : parts_of(use);
+		uint64_t parts = use->whole ? 0 : transform_unused_parts_of(use);
 		int r = use->whole || (use->part && parts == use->of) ? 1 :
 									is_replaced(t, use->leaf);
 
@@ -133,7 +133,7 @@ static int add_unused(const struct transform *t, const struct uses *u, struct tr
 	return 0;
 }
 
-static int by_place(const void *a, const void *b)
+static int transform_unused_by_place(const void *a, const void *b)
 {
 	const struct transform_unused *x = a, *y = b;
 
@@ -155,8 +155,8 @@ int transform_unused(const struct transform *t, const struct tree *made,
 		if (use)
 			use->whole = true;
 		else if (leaf->kind == TREE_LEAF && leaf->source)
-			r = use_inputs(&u,
-				       container_of(leaf->source, const struct derived, source));
+			r = transform_unused_use_inputs(
+				&u, container_of(leaf->source, const struct derived, source));
 	}
 	if (r >= 0)
 		unused = calloc(u.n + 1, sizeof(*unused));
@@ -166,7 +166,7 @@ int transform_unused(const struct transform *t, const struct tree *made,
 		r = add_unused(t, &u, unused, &n);
 	if (r < 0)
 		return r;
-	qsort(unused, n, sizeof(*unused), by_place);
+	qsort(unused, n, sizeof(*unused), transform_unused_by_place);
 	*ret = take(unused);
 	*ret_n = n;
 	return 0;

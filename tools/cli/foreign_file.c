@@ -134,8 +134,9 @@ int foreign_fail(const char *path, const struct err_note *why)
 typedef bool is_meant_fn(const char *path, const struct buf *shards);
 
 /* Get the path of the first such file, allocated: 1; 0: none; -EFBIG: too many directories. */
-static int find_file(struct io_dir *dir, const char *rel, is_meant_fn *is_meant,
-		     const struct buf *shards, unsigned depth, unsigned *n_left, char **ret)
+static int foreign_file_find_file(struct io_dir *dir, const char *rel, is_meant_fn *is_meant,
+				  const struct buf *shards, unsigned depth, unsigned *n_left,
+				  char **ret)
 {
 	struct children c;
 	int r = 0;
@@ -150,7 +151,8 @@ static int find_file(struct io_dir *dir, const char *rel, is_meant_fn *is_meant,
 			if (!path)
 				r = -ENOMEM;
 			else if (c.child[i].is_dir)
-				r = find_file(dir, path, is_meant, shards, depth + 1, n_left, ret);
+				r = foreign_file_find_file(dir, path, is_meant, shards, depth + 1,
+							   n_left, ret);
 			else if (is_meant(path, shards))
 				r = 1;
 			if (r == 1 && !*ret)
@@ -172,7 +174,7 @@ bool foreign_in_directory(struct io_dir *dir, const char *rel)
 	auto_free char *path = NULL;
 	unsigned n_left = DIRECTORIES_MAX;
 
-	return find_file(dir, rel, is_of_arrays, NULL, 0, &n_left, &path) != 0;
+	return foreign_file_find_file(dir, rel, is_of_arrays, NULL, 0, &n_left, &path) != 0;
 }
 
 /* Whether a file holds arrays that are read if they are named, but not with these shards. */
@@ -198,6 +200,6 @@ char *foreign_beside_shards(struct io_dir *dir)
 
 	if (safetensors_files(dir, &shards) < 0)
 		err_clear();
-	find_file(dir, ".", is_apart, &shards, 0, &n_left, &path);
+	foreign_file_find_file(dir, ".", is_apart, &shards, 0, &n_left, &path);
 	return path;
 }

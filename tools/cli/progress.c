@@ -17,7 +17,7 @@
 #define WIDTH 24    /* width of the bar */
 #define WIDTH_MIN 4 /* a narrower bar is not drawn */
 
-static double now(void)
+static double progress_now(void)
 {
 	return (double)clock_ns() / 1e9;
 }
@@ -28,7 +28,7 @@ void progress_begin(struct progress *p, const char *what, bool quiet)
 	p->what = what;
 	p->on = !quiet && isatty(STDERR_FILENO);
 	pthread_mutex_init(&p->lock, NULL);
-	p->started = now();
+	p->started = progress_now();
 	p->shown = p->started + FIRST_SECONDS - NEXT_SECONDS;
 }
 
@@ -94,7 +94,7 @@ void progress_add(struct progress *p, uint64_t bytes)
 	/* Another thread is drawing it; this one continues its work. */
 	if (!p->on || pthread_mutex_trylock(&p->lock))
 		return;
-	at = now();
+	at = progress_now();
 	if (at - p->shown >= NEXT_SECONDS) {
 		p->shown = at;
 		draw(p, at);
@@ -122,5 +122,5 @@ void progress_end(struct progress *p)
 
 double progress_seconds(const struct progress *p)
 {
-	return now() - p->started;
+	return progress_now() - p->started;
 }

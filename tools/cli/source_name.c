@@ -226,7 +226,7 @@ bool source_leads_elsewhere(const struct source *s)
 
 /* ---- parts of a source where a whole one is wanted ---- */
 
-static bool is_whole(const struct node *n)
+static bool source_name_is_whole(const struct node *n)
 {
 	return !n->parent || n->ops == &node_step_ops ||
 	       (n->ops == &node_dir_ops && container_of(n, struct node_dir, node)->is_item);
@@ -239,7 +239,7 @@ static const char *part_kind(struct node *n)
 	struct stat st;
 	int r;
 
-	if (is_whole(n))
+	if (source_name_is_whole(n))
 		return NULL;
 	if (n->ops == &node_leaf_ops)
 		return "a leaf";
@@ -257,7 +257,7 @@ int fail_part(const struct source *s, const char *path, const char *hint)
 
 	if (!kind || !inner)
 		return kind ? -ENOMEM : 0;
-	for (const struct node *at = s->node; !is_whole(at); at = at->parent) {
+	for (const struct node *at = s->node; !source_name_is_whole(at); at = at->parent) {
 		while (n > 0 && inner[n - 1] != '/')
 			n--;
 		inner[n ? --n : 0] = '\0';

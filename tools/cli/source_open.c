@@ -28,7 +28,7 @@
 /* ---- paths ---- */
 
 /* 1, or an error. */
-static int open_directory(struct cmd_args *a, const char *dir, struct source *ret)
+static int source_open_directory(struct cmd_args *a, const char *dir, struct source *ret)
 {
 	int r = ns_open(dir, &a->options, &ret->ns);
 
@@ -59,7 +59,7 @@ static int try_source(struct cmd_args *a, const char *path, size_t n, struct sou
 	else if (r < 0 || !S_ISDIR(st.st_mode))
 		r = 0;
 	else
-		r = open_directory(a, dir, ret);
+		r = source_open_directory(a, dir, ret);
 	if (r <= 0) {
 		free(dir);
 		return r;
@@ -257,7 +257,7 @@ static bool ends_above(const char *path, size_t n)
 }
 
 /* The length of the directory of a path of n bytes; 0: it names none. */
-static size_t dir_of(const char *path, size_t n)
+static size_t source_open_dir_of(const char *path, size_t n)
 {
 	while (n > 0 && path[n - 1] != '/')
 		n--;
@@ -302,7 +302,7 @@ static int open_from(struct cmd_args *a, const char *path, size_t n, size_t end,
 		if (r != 0 || ends_above(path, end))
 			break;
 		below = end;
-		end = dir_of(path, end);
+		end = source_open_dir_of(path, end);
 		if ((end == 1 && path[0] == '/') || end < host)
 			break;
 	}
@@ -332,7 +332,7 @@ static int open_from(struct cmd_args *a, const char *path, size_t n, size_t end,
 	if (r >= 0)
 		return r;
 	end = strlen(ret->source);
-	above = !is_url && !is_here && !ends_above(path, end) ? dir_of(path, end) : end;
+	above = !is_url && !is_here && !ends_above(path, end) ? source_open_dir_of(path, end) : end;
 	if (r == -ENOENT && above < end && (above != 1 || path[0] != '/') && stat(path, &st) < 0 &&
 	    source_is_unmarked_item(ret))
 		*ret_above = (ssize_t)above;
@@ -394,7 +394,8 @@ int source_open_stored(struct cmd_args *a, const char *path, struct source *ret)
  * checkpoints beside it? Steps of old releases have no mark, either, and items of any kind; their
  * names are numbers.
  */
-static int check_own(struct cmd_args *a, const char *path, const struct source *s, bool is_dir)
+static int source_open_check_own(struct cmd_args *a, const char *path, const struct source *s,
+				 bool is_dir)
 {
 	const char *slash = strrchr(s->source, '/');
 	struct source file = { 0 };
@@ -413,7 +414,7 @@ static int check_own(struct cmd_args *a, const char *path, const struct source *
 	if (!is_dir)
 		return foreign_is_of_arrays(path) ? foreign_fail(path, NULL) : 0;
 	/* The reason was given when it was tried first. */
-	r = open_directory(a, path, &file);
+	r = source_open_directory(a, path, &file);
 	source_close(&file);
 	return MIN(r, 0);
 }
@@ -441,7 +442,7 @@ static int open_file_of(struct cmd_args *a, const char *path, bool is_bytes, str
 	if (r == 0)
 		r = open_path(a, path, ret);
 	if (r == 0 && node_is_stored(ret->node, &is_dir)) {
-		r = check_own(a, path, ret, is_dir);
+		r = source_open_check_own(a, path, ret, is_dir);
 		if (r < 0)
 			source_close(ret);
 	}
@@ -464,7 +465,7 @@ int source_fail_query(const char *path, int r)
 		    path, (int)(query - path), path);
 }
 
-static int open_file(struct cmd_args *a, const char *path, bool is_bytes, struct source *ret)
+static int open_with_search(struct cmd_args *a, const char *path, bool is_bytes, struct source *ret)
 {
 	auto_url_search search = { 0 };
 	int r;
@@ -477,12 +478,12 @@ static int open_file(struct cmd_args *a, const char *path, bool is_bytes, struct
 
 int source_open_file(struct cmd_args *a, const char *path, struct source *ret)
 {
-	return open_file(a, path, true, ret);
+	return open_with_search(a, path, true, ret);
 }
 
 int source_open(struct cmd_args *a, const char *path, struct source *ret)
 {
-	int r = open_file(a, path, false, ret);
+	int r = open_with_search(a, path, false, ret);
 	struct source file = { 0 };
 	bool is_dir;
 

@@ -51,7 +51,7 @@ static int set_option(void *arg, const char *text)
 }
 
 /* Find the option that arg starts with, by name or letter. Returns its index, or -1. */
-static int find_option(const struct cmd *c, const char *arg, const char **ret_value)
+static int tool_main_find_option(const struct cmd *c, const char *arg, const char **ret_value)
 {
 	*ret_value = NULL;
 	for (int i = 0; c->options[i].name; i++) {
@@ -149,7 +149,7 @@ static int parse_args(struct cmd_args *a, int argc, char **argv)
 			}
 			continue;
 		}
-		at = find_option(c, argv[i], &value);
+		at = tool_main_find_option(c, argv[i], &value);
 		if (at < 0)
 			return unknown_option(c, argv[i]);
 		if (c->options[at].arg && !value) {
@@ -248,7 +248,7 @@ static int confine(struct cmd_args *a)
 	return sandbox_enter(&rules);
 }
 
-static int run(const struct cmd *c, char **all, int argc, char **argv)
+static int tool_main_run(const struct cmd *c, char **all, int argc, char **argv)
 {
 	struct cmd_args a = {
 		.cmd = c, .program = "pytreefs", .argv = all, .colour = isatty(STDOUT_FILENO)
@@ -316,7 +316,7 @@ static int run_as_helper(int argc, char **argv)
 			 strchr(argv[i], 'f'))
 			return EXIT_OK;
 	}
-	status = run(&cmd_mount, argv, argc - 1, argv + 1);
+	status = tool_main_run(&cmd_mount, argv, argc - 1, argv + 1);
 	return status == EXIT_OK ? EXIT_OK : status == EXIT_USAGE ? MOUNT_USAGE : MOUNT_FAILURE;
 }
 
@@ -461,7 +461,7 @@ static int dispatch(int argc, char **argv)
 	c = find_cmd(argv[1]);
 	if (!c)
 		return unknown_command(argv[1]);
-	return run(c, argv, argc - 2, argv + 2);
+	return tool_main_run(c, argv, argc - 2, argv + 2);
 }
 
 /* A reader that has ended early, such as head(1), is not an error. */

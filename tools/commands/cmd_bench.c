@@ -60,7 +60,8 @@ static int run_batches(const struct bench *b, struct io_file *file, enum io_op o
 	return r;
 }
 
-static void put(struct bench *b, const char *engine, unsigned depth, double write, double read)
+static void bench_put(struct bench *b, const char *engine, unsigned depth, double write,
+		      double read)
 {
 	double mib = (double)b->size / (double)MiB;
 
@@ -97,7 +98,7 @@ static int bench_depth(struct bench *b, struct io_engine *io, unsigned depth)
 	r = run_batches(b, file, IO_READ, depth);
 	if (r < 0)
 		return r;
-	put(b, io_engine_name(io), depth, written - begin, seconds() - dropped);
+	bench_put(b, io_engine_name(io), depth, written - begin, seconds() - dropped);
 	return 0;
 }
 

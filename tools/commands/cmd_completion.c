@@ -38,7 +38,7 @@ static void put_words(FILE *out, const char *text)
 }
 
 /* Print text inside single quotes of a shell. */
-static void put_quoted(FILE *out, const char *text)
+static void completion_put_quoted(FILE *out, const char *text)
 {
 	for (; *text; text++) {
 		if (*text == '\'')
@@ -228,7 +228,7 @@ static void zsh_print(FILE *out)
 	fprintf(out, ")\npytreefs_commands=(\n");
 	for (const struct cmd *const *c = cmd_table; *c; c++) {
 		fprintf(out, "\t'%s:", (*c)->name);
-		put_quoted(out, (*c)->summary);
+		completion_put_quoted(out, (*c)->summary);
 		fprintf(out, "'\n");
 	}
 	fprintf(out,
@@ -250,7 +250,7 @@ static void fish_cmd(FILE *out, const struct cmd *c)
 
 	first_words(c, words, sizeof(words));
 	fprintf(out, "complete -c pytreefs -f -n __fish_use_subcommand -a %s -d '", c->name);
-	put_quoted(out, c->summary);
+	completion_put_quoted(out, c->summary);
 	fprintf(out, "'\n");
 	for (const struct cmd_option *o = c->options; o->name; o++) {
 		fprintf(out, "complete -c pytreefs -n '__fish_seen_subcommand_from %s' -l %s",
@@ -265,7 +265,7 @@ static void fish_cmd(FILE *out, const struct cmd *c)
 			fprintf(out, " -r");
 		}
 		fprintf(out, " -d '");
-		put_quoted(out, o->help);
+		completion_put_quoted(out, o->help);
 		fprintf(out, "'\n");
 	}
 	if (*words) {

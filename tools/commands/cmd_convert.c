@@ -80,7 +80,8 @@ static int choose_layout(const struct job *j, const struct input *in, const char
 }
 
 /* The prefix for the input's paths. */
-static const char *place_of(const struct job *j, const struct input *in, enum layout_kind layout)
+static const char *convert_place_of(const struct job *j, const struct input *in,
+				    enum layout_kind layout)
 {
 	const char *item = cmd_value(j->a, "item");
 
@@ -90,7 +91,7 @@ static const char *place_of(const struct job *j, const struct input *in, enum la
 }
 
 /* Set the custom metadata of the step, or of a tree without items, as --custom-metadata says. */
-static int set_custom(const struct job *j, const struct input *in, struct draft *d)
+static int convert_set_custom(const struct job *j, const struct input *in, struct draft *d)
 {
 	const char *custom = cmd_value(j->a, "custom-metadata");
 	struct span value = span_str(custom ? custom : "");
@@ -104,7 +105,8 @@ static int set_custom(const struct job *j, const struct input *in, struct draft 
 	return 0;
 }
 
-static int fill(struct job *j, struct input *in, struct import_list *f, struct atomic_step *n)
+static int convert_fill(struct job *j, struct input *in, struct import_list *f,
+			struct atomic_step *n)
 {
 	int r = in->kind == INPUT_ORBAX ? rules_check(j->a, &in->st, group_is_lead(j->group)) : 0;
 
@@ -118,7 +120,7 @@ static int fill(struct job *j, struct input *in, struct import_list *f, struct a
 	r = import_list_write(f, n->draft, threads_of(n), &j->progress, j->group);
 	if (r < 0)
 		return r;
-	r = group_reduce(j->group, set_custom(j, in, n->draft));
+	r = group_reduce(j->group, convert_set_custom(j, in, n->draft));
 	return r < 0 ? r : atomic_step_commit(n);
 }
 
@@ -132,7 +134,7 @@ static int write_checkpoint(struct job *j, struct input *in, const char *out)
 
 	if (r < 0)
 		return r;
-	f.at = place_of(j, in, layout);
+	f.at = convert_place_of(j, in, layout);
 	/*
 	 * Half of the cache must remain: without it, each leaf would decode its node of the tree
 	 * again.
@@ -151,7 +153,7 @@ static int write_checkpoint(struct job *j, struct input *in, const char *out)
 			in->path);
 	r = atomic_step_begin(j->a, j->group, out, layout, cmd_flag(j->a, "force"), &n);
 	if (r >= 0)
-		r = fill(j, in, &f, &n);
+		r = convert_fill(j, in, &f, &n);
 	/* Save the note, since the release of the draft may replace it. */
 	if (r < 0) {
 		err_save(r, &why);
@@ -282,7 +284,7 @@ static int convert_root(struct job *j, struct input *in, const char *out)
 
 /* ---- the commands ---- */
 
-static int begin(struct job *j, struct cmd_args *a, struct rank_group *group)
+static int convert_begin(struct job *j, struct cmd_args *a, struct rank_group *group)
 {
 	int r;
 
@@ -374,7 +376,7 @@ static int end(struct job *j, const char *out, int r)
 	return r < 0 ? r : j->n_failed ? cmd_error_status(j->a->cmd) : EXIT_OK;
 }
 
-static int convert(struct cmd_args *a, struct rank_group *group)
+static int convert_one(struct cmd_args *a, struct rank_group *group)
 {
 	const char *path = a->arg[0], *out = a->arg[1];
 	enum export_format format = export_format_of(out);
@@ -386,7 +388,7 @@ static int convert(struct cmd_args *a, struct rank_group *group)
 		return fail(-EOPNOTSUPP, "'%s': only checkpoints are written to a bucket", out);
 	if (format != EXPORT_UNKNOWN)
 		return export_run(a, group, path, out, format);
-	r = begin(&j, a, group);
+	r = convert_begin(&j, a, group);
 	if (r >= 0)
 		r = open_input(&j, path, &in);
 	if (r >= 0 && cmd_flag(a, "skip-existing") && !in.is_root)
@@ -398,7 +400,7 @@ static int convert(struct cmd_args *a, struct rank_group *group)
 }
 
 /* Check the values of the options that both commands have. */
-static int check_values(const struct cmd_args *a)
+static int convert_check_values(const struct cmd_args *a)
 {
 	const char *item = cmd_value(a, "item"), *custom = cmd_value(a, "custom-metadata");
 	auto_json doc = { 0 };
@@ -453,7 +455,7 @@ static int check_options(const struct cmd_args *a, enum export_format format)
 	if (item && layout && !strcmp(layout, "v0"))
 		return cmd_usage(a->cmd,
 				 "--item names an item, and a checkpoint of layout v0 has none");
-	return check_values(a);
+	return convert_check_values(a);
 }
 
 static int run_convert(struct cmd_args *a)
@@ -464,7 +466,7 @@ static int run_convert(struct cmd_args *a)
 	if (r != EXIT_OK)
 		return r;
 	r = mpi_rank_group(a, &group);
-	return r < 0 ? r : group_end(group, convert(a, group));
+	return r < 0 ? r : group_end(group, convert_one(a, group));
 }
 
 static int save(struct cmd_args *a, struct rank_group *group)
@@ -473,7 +475,7 @@ static int save(struct cmd_args *a, struct rank_group *group)
 	auto_free char *dir = NULL, *name = NULL;
 	auto_input in = { 0 };
 	struct job j;
-	int r = begin(&j, a, group);
+	int r = convert_begin(&j, a, group);
 
 	if (r >= 0)
 		r = path_split(out, &dir, &name);
@@ -494,7 +496,7 @@ static int save(struct cmd_args *a, struct rank_group *group)
 static int run_save(struct cmd_args *a)
 {
 	struct rank_group *group;
-	int r = check_values(a);
+	int r = convert_check_values(a);
 
 	if (r != EXIT_OK)
 		return r;

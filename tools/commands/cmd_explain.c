@@ -92,7 +92,7 @@ struct stored {
 	uint64_t chunks, bytes;
 };
 
-static int add_stored(const struct zarr *z, const uint64_t *index, struct stored *ret)
+static int explain_add_stored(const struct zarr *z, const uint64_t *index, struct stored *ret)
 {
 	struct kv_loc at = { 0 };
 	int r = zarr_object_locate(z, index, &at);
@@ -105,7 +105,7 @@ static int add_stored(const struct zarr *z, const uint64_t *index, struct stored
 	return 0;
 }
 
-static int stored_of(const struct zarr *z, const struct sharding_box *b, struct stored *ret)
+static int explain_stored_of(const struct zarr *z, const struct sharding_box *b, struct stored *ret)
 {
 	const struct zarr_meta *m = &z->meta;
 	struct grid g = { .rank = m->rank };
@@ -123,7 +123,7 @@ static int stored_of(const struct zarr *z, const struct sharding_box *b, struct 
 	}
 	grid_part_first(&g, &all, &part);
 	do
-		r = add_stored(z, part.chunk, ret);
+		r = explain_add_stored(z, part.chunk, ret);
 	while (r >= 0 && grid_part_next(&g, &all, &part));
 	return r;
 }
@@ -256,9 +256,9 @@ static int print_sharding(struct cmd_args *a, struct source *s)
 		struct sharding_box b;
 
 		sharding_box(sharding, v.array->meta.shape, v.array->meta.rank, i, &b);
-		r = stored_of(v.array, &b, &from);
+		r = explain_stored_of(v.array, &b, &from);
 		if (r >= 0 && path)
-			r = stored_of(of_target.array, &b, &to);
+			r = explain_stored_of(of_target.array, &b, &to);
 		if (r < 0)
 			return r;
 		if (json)
@@ -273,7 +273,7 @@ static int print_sharding(struct cmd_args *a, struct source *s)
 }
 
 /* Whether the file is a text, which is made as a whole at open, possibly from an array. */
-static bool is_text(const struct node_leaf *l)
+static bool explain_is_text(const struct node_leaf *l)
 {
 	return l->ext == NAME_EXT_JSON || l->ext == NAME_EXT_TXT || l->ext == NAME_EXT_NULL ||
 	       l->ext == NAME_EXT_HTML;
@@ -283,7 +283,7 @@ static int put_file(struct buf *out, const struct node_leaf *l, const struct for
 {
 	unsigned long long size = f->size, head = f->head.n;
 
-	if (is_text(l))
+	if (explain_is_text(l))
 		return buf_addf(out,
 				json ? "{\"bytes\": %llu, \"made_when_opened\": true" :
 				       "file of %llu bytes: text that is made when it is opened\n",
@@ -295,14 +295,14 @@ static int put_file(struct buf *out, const struct node_leaf *l, const struct for
 }
 
 /* Append the part of the array that is read. */
-static int put_array(struct buf *out, const struct node_leaf *l, const struct format *f,
-		     uint64_t off, uint64_t n, bool json)
+static int explain_put_array(struct buf *out, const struct node_leaf *l, const struct format *f,
+			     uint64_t off, uint64_t n, bool json)
 {
 	uint64_t from = off > f->head.n ? off - f->head.n : 0;
 
 	if (f->value.kind != VALUE_ARRAY)
 		return 0;
-	if (is_text(l))
+	if (explain_is_text(l))
 		return zarr_explain(f->value.array, &f->view, 0, f->view.bytes, json, out);
 	if (!f->has_body || off + n <= f->head.n)
 		return json ? buf_add_str(out, "[]") : 0;
@@ -329,7 +329,7 @@ static int print_plan(struct source *s, struct node_leaf *l, uint64_t off, uint6
 	if (r >= 0 && json && f.value.kind == VALUE_ARRAY)
 		r = buf_add_str(&out, ", \"boxes\": ");
 	if (r >= 0)
-		r = put_array(&out, l, &f, off, n, json);
+		r = explain_put_array(&out, l, &f, off, n, json);
 	if (r >= 0 && json)
 		r = buf_add_str(&out, "}\n");
 	if (r >= 0)

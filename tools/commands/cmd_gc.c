@@ -56,7 +56,7 @@ static void say_json(struct gc *g, const struct gc_found *f)
 	print_span(stdout, buf_span(&out));
 }
 
-static void say(void *arg, const struct gc_found *f)
+static void gc_say(void *arg, const struct gc_found *f)
 {
 	struct gc *g = arg;
 	char size[32], changed[32];
@@ -118,7 +118,7 @@ static void say_upload(void *arg, const struct found_upload *u)
 			      .removed = u->removed,
 			      .failed = u->failed };
 
-	say(arg, &f);
+	gc_say(arg, &f);
 }
 
 static int collect_url(struct cmd_args *a, const struct gc_opts *o)
@@ -144,7 +144,7 @@ static int check_source(const struct options *o, struct io_dir *source)
 	return 0;
 }
 
-static int collect(struct cmd_args *a, const struct gc_opts *o)
+static int gc_collect(struct cmd_args *a, const struct gc_opts *o)
 {
 	auto_of(io_dir) struct io_dir *source = NULL;
 	auto_free char *path = NULL;
@@ -173,7 +173,7 @@ static int run_gc(struct cmd_args *a)
 			.dry_run = cmd_flag(a, "dry-run"),
 			.quiet = cmd_flag(a, "quiet") };
 	struct gc_opts o = {
-		.dry_run = g.dry_run, .foreign = cmd_flag(a, "all"), .each = say, .arg = &g
+		.dry_run = g.dry_run, .foreign = cmd_flag(a, "all"), .each = gc_say, .arg = &g
 	};
 	const char *age = cmd_value(a, "older-than");
 	char size[32];
@@ -188,7 +188,7 @@ static int run_gc(struct cmd_args *a)
 		return cmd_usage(a->cmd, "an age is a number and a unit: 90s, 10m, 1h, 7d");
 	if (g.json)
 		printf("{\"found\": [");
-	r = collect(a, &o);
+	r = gc_collect(a, &o);
 	if (g.json) {
 		printf("%s], \"removed\": %u, \"bytes\": %llu, \"dry_run\": %s}\n",
 		       g.shown ? "\n" : "", g.dry_run ? 0 : g.removed, (unsigned long long)g.bytes,

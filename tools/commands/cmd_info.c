@@ -18,7 +18,7 @@
 #include "handlers/subtree/leaf_table.h"
 #include "tools/cli/cmd.h"
 
-static void add(struct buf *out, bool json, const char *name, struct span value)
+static void info_add(struct buf *out, bool json, const char *name, struct span value)
 {
 	if (json) {
 		buf_addf(out, "%s\n  ", out->n > 1 ? "," : "");
@@ -39,15 +39,15 @@ static void add_text(struct buf *out, bool json, const char *name, const char *v
 		json_put_str(&text, span_str(value), JSON_PRETTY);
 	else
 		buf_add_str(&text, value);
-	add(out, json, name, buf_span(&text));
+	info_add(out, json, name, buf_span(&text));
 }
 
-static void add_number(struct buf *out, bool json, const char *name, uint64_t value)
+static void info_add_number(struct buf *out, bool json, const char *name, uint64_t value)
 {
 	auto_buf text = { 0 };
 
 	buf_addf(&text, "%llu", (unsigned long long)value);
-	add(out, json, name, buf_span(&text));
+	info_add(out, json, name, buf_span(&text));
 }
 
 /* ---- built-in parts ---- */
@@ -81,9 +81,9 @@ static void list_handler(const struct leaf_type *h, const char *plugin, bool jso
 		if (plugin)
 			add_text(&out, true, "plugin", plugin);
 		else
-			add(&out, true, "plugin", span_str("null"));
+			info_add(&out, true, "plugin", span_str("null"));
 		buf_addf(&list, "[%.*s]", (int)types.n, (const char *)types.p);
-		add(&out, true, "types", buf_span(&list));
+		info_add(&out, true, "types", buf_span(&list));
 		add_text(&out, true, "summary", h->summary);
 	} else {
 		buf_addf(&out, "%-8s %s%s%s\n        %.*s", h->name, h->summary,
@@ -103,7 +103,7 @@ static void list_values(const struct plugin *p, bool json, bool *first)
 		if (json) {
 			buf_add_byte(&out, '{');
 			add_text(&out, true, "name", v->name);
-			add(&out, true, "value_fn", span_str("true"));
+			info_add(&out, true, "value_fn", span_str("true"));
 			add_text(&out, true, "plugin", p->name);
 			add_text(&out, true, "summary", summary);
 		} else {
@@ -122,11 +122,11 @@ static void list_item_type(const char *name, const char *summary, const char *pl
 	if (json) {
 		buf_add_byte(&out, '{');
 		add_text(&out, true, "name", name);
-		add(&out, true, "item", span_str("true"));
+		info_add(&out, true, "item", span_str("true"));
 		if (plugin)
 			add_text(&out, true, "plugin", plugin);
 		else
-			add(&out, true, "plugin", span_str("null"));
+			info_add(&out, true, "plugin", span_str("null"));
 		add_text(&out, true, "summary", summary);
 	} else {
 		buf_addf(&out, "%-8s item: %s%s%s", name, summary, plugin ? "; plugin " : "",
@@ -197,7 +197,7 @@ static int add_attrs(struct buf *out, bool json, struct node *n, struct unknown 
 
 		r = node_xattr_get(n, name, &value);
 		if (r >= 0)
-			add(out, json, name, buf_span(&value));
+			info_add(out, json, name, buf_span(&value));
 		else
 			r = add_unknown(u, name, r);
 	}
@@ -205,7 +205,7 @@ static int add_attrs(struct buf *out, bool json, struct node *n, struct unknown 
 }
 
 /* Add the storage of an item, including the results of Orbax's is_ocdbt_checkpoint(). */
-static void add_item(struct buf *out, bool json, const struct item *item)
+static void info_add_item(struct buf *out, bool json, const struct item *item)
 {
 	add_text(out, json, "store",
 		 item->ckpt->only_item  ? "safetensors" :
@@ -216,11 +216,11 @@ static void add_item(struct buf *out, bool json, const struct item *item)
 		 item->tree->has_metadata ? "_METADATA" :
 		 item->is_aggregate       ? "aggregate file" :
 					    "none: names only");
-	add_number(out, json, "leaves", subtree_leaves(item->tree, item->tree->root));
-	add(out, json, "merged", span_str(item->is_unmerged ? "false" : "true"));
+	info_add_number(out, json, "leaves", subtree_leaves(item->tree, item->tree->root));
+	info_add(out, json, "merged", span_str(item->is_unmerged ? "false" : "true"));
 	if (item->tree->has_metadata) {
-		add_number(out, json, "zarr", item->tree->use_zarr3 ? 3 : 2);
-		add(out, json, "rich_types", span_str(item->tree->rich ? "true" : "false"));
+		info_add_number(out, json, "zarr", item->tree->use_zarr3 ? 3 : 2);
+		info_add(out, json, "rich_types", span_str(item->tree->rich ? "true" : "false"));
 	}
 }
 
@@ -269,12 +269,12 @@ static int add_sums(struct buf *out, bool json, struct node *n)
 			     noun(sums.unopened_leaves, "leaf", "leaves"));
 	if (r < 0)
 		return r;
-	add(out, json, "checksums", buf_span(&text));
+	info_add(out, json, "checksums", buf_span(&text));
 	return r;
 }
 
 /* Add the steps of a root, without opening them. */
-static int add_steps(struct buf *out, bool json, const struct ns *ns)
+static int info_add_steps(struct buf *out, bool json, const struct ns *ns)
 {
 	bool need_marker = ckpt_needs_marker(ns->ckpt);
 	auto_step_list steps = { 0 }, all = { 0 };
@@ -288,17 +288,17 @@ static int add_steps(struct buf *out, bool json, const struct ns *ns)
 	if (r < 0 && r != -ENOENT)
 		return r;
 	err_clear();
-	add_number(out, json, "steps", steps.n);
+	info_add_number(out, json, "steps", steps.n);
 	if (steps.n)
 		add_text(out, json, "first", steps.entry[0].name);
 	if (latest)
 		add_text(out, json, "latest", latest);
 	/* From any program: in progress, or interrupted. */
-	add_number(out, json, "unfinished", all.n - MIN(all.n, steps.n));
+	info_add_number(out, json, "unfinished", all.n - MIN(all.n, steps.n));
 	return 0;
 }
 
-static int describe(struct cmd_args *a, struct source *s, struct buf *out, struct unknown *u)
+static int info_describe(struct cmd_args *a, struct source *s, struct buf *out, struct unknown *u)
 {
 	bool json = cmd_flag(a, "json");
 	auto_buf sandbox = { 0 };
@@ -318,14 +318,14 @@ static int describe(struct cmd_args *a, struct source *s, struct buf *out, struc
 	r = sandbox_print(&sandbox);
 	if (r < 0)
 		return r;
-	add(out, json, "sandbox", buf_span(&sandbox));
+	info_add(out, json, "sandbox", buf_span(&sandbox));
 	if (S_ISREG(st.st_mode)) {
-		add_number(out, json, "bytes", (uint64_t)st.st_size);
-		add_number(out, json, "blocks", (uint64_t)st.st_blocks);
+		info_add_number(out, json, "bytes", (uint64_t)st.st_size);
+		info_add_number(out, json, "blocks", (uint64_t)st.st_blocks);
 	}
 	if (s->node == s->ns->root && s->ns->ckpt->shape == SHAPE_ROOT) {
 		ns_warn_of_links(s->ns);
-		r = add_steps(out, json, s->ns);
+		r = info_add_steps(out, json, s->ns);
 		if (r < 0)
 			return r;
 	}
@@ -333,7 +333,7 @@ static int describe(struct cmd_args *a, struct source *s, struct buf *out, struc
 		const struct node_dir *d = container_of(s->node, struct node_dir, node);
 
 		if (d->is_item)
-			add_item(out, json, d->item);
+			info_add_item(out, json, d->item);
 	}
 	r = add_sums(out, json, s->node);
 	return r < 0 ? r : add_attrs(out, json, s->node, u);
@@ -357,7 +357,7 @@ static int run_info(struct cmd_args *a)
 	if (r >= 0 && json)
 		r = buf_add_byte(&out, '{');
 	if (r >= 0)
-		r = describe(a, &s, &out, &unknown);
+		r = info_describe(a, &s, &out, &unknown);
 	if (r >= 0) {
 		print_span(stdout, buf_span(&out));
 		if (json && unknown.n)

@@ -101,7 +101,7 @@ static int read_totals(struct node *n, struct row *ret)
 }
 
 /* Describe one node: 0, or 1 when that is not possible. */
-static int describe(struct node *n, struct row *ret)
+static int ls_describe(struct node *n, struct row *ret)
 {
 	int r = node_stat(n, &ret->st);
 
@@ -122,7 +122,7 @@ static int describe(struct node *n, struct row *ret)
 }
 
 /* An entry that cannot be described is listed nevertheless. of_steps: with metrics and totals. */
-static int row_of(struct node *dir, const char *name, bool of_steps, struct row *ret)
+static int ls_row_of(struct node *dir, const char *name, bool of_steps, struct row *ret)
 {
 	auto_node *n = NULL;
 	int r = node_lookup(dir, span_str(name), &n);
@@ -132,7 +132,7 @@ static int row_of(struct node *dir, const char *name, bool of_steps, struct row 
 		err_save(r, &ret->why);
 		return r == -ENOMEM ? r : 1;
 	}
-	r = describe(n, ret);
+	r = ls_describe(n, ret);
 	if (r != 0 || !of_steps || n->ops != &node_step_ops || dir != n->ns->root ||
 	    n->ns->ckpt->shape != SHAPE_ROOT)
 		return r;
@@ -234,7 +234,7 @@ static int list_dir(struct cmd_args *a, struct node *dir, const struct selected 
 			continue;
 		if (details && only->is_all)
 			listing_hold(&l, dir, i);
-		r = details ? row_of(dir, row.name, true, &row) : 0;
+		r = details ? ls_row_of(dir, row.name, true, &row) : 0;
 		if (r < 0)
 			return r;
 		bad |= r > 0;
@@ -260,7 +260,7 @@ static int list_dir(struct cmd_args *a, struct node *dir, const struct selected 
 static int show_file(const char *path, struct node *n, bool json)
 {
 	struct row row = { .name = path };
-	int r = describe(n, &row);
+	int r = ls_describe(n, &row);
 
 	if (r == 0 && json) {
 		print_json_row(stdout, &row);
@@ -331,7 +331,7 @@ struct listing_walk {
 	char prefix[4 * (LIMIT_TREE_DEPTH + 8) + 1];
 };
 
-static int walk_dir(struct listing_walk *w, struct node *dir, long depth, size_t prefix);
+static int ls_walk_dir(struct listing_walk *w, struct node *dir, long depth, size_t prefix);
 
 /* The number of elements of a shape, "[128,32]"; 0 without a shape. */
 static uint64_t count_elements(const struct row *row)
@@ -401,10 +401,10 @@ static int walk_below(struct listing_walk *w, struct node *dir, const char *name
 		return r;
 	memcpy(w->prefix + prefix, last ? "    " : "|   ", 5);
 	if (w->json && !cut) {
-		r = walk_dir(w, n, depth + 1, prefix + 4);
+		r = ls_walk_dir(w, n, depth + 1, prefix + 4);
 	} else {
 		w->out = open_memstream(&text, &bytes);
-		r = w->out ? walk_dir(w, n, depth + 1, prefix + 4) :
+		r = w->out ? ls_walk_dir(w, n, depth + 1, prefix + 4) :
 			     fail(-ENOMEM, "cannot list '%s'", name);
 		if (w->out && fclose(w->out) != 0 && r >= 0)
 			r = fail(-ENOMEM, "cannot list '%s'", name);
@@ -447,12 +447,12 @@ static void print_entry(struct listing_walk *w, const struct row *row, const cha
 	}
 }
 
-static int walk_entry(struct listing_walk *w, struct node *dir, const char *name, bool is_dir,
-		      bool last, long depth, size_t prefix)
+static int ls_walk_entry(struct listing_walk *w, struct node *dir, const char *name, bool is_dir,
+			 bool last, long depth, size_t prefix)
 {
 	size_t was = strlen(w->path);
 	struct row row;
-	int r = row_of(dir, name, false, &row);
+	int r = ls_row_of(dir, name, false, &row);
 	bool described = row.described;
 
 	if (r < 0)
@@ -502,7 +502,7 @@ static void narrow(const struct listing_walk *w, struct listing *l)
 	l->n = n;
 }
 
-static int walk_dir(struct listing_walk *w, struct node *dir, long depth, size_t prefix)
+static int ls_walk_dir(struct listing_walk *w, struct node *dir, long depth, size_t prefix)
 {
 	auto_listing l = { 0 };
 	int r = node_list(dir, &l);
@@ -525,8 +525,8 @@ static int walk_dir(struct listing_walk *w, struct node *dir, long depth, size_t
 	for (size_t i = 2; i < l.n && r >= 0; i++) {
 		if (w->json && i > 2)
 			fputs(",", w->out);
-		r = walk_entry(w, dir, listing_name(&l, i), l.entry[i].type == DT_DIR, i + 1 == l.n,
-			       depth, prefix);
+		r = ls_walk_entry(w, dir, listing_name(&l, i), l.entry[i].type == DT_DIR,
+				  i + 1 == l.n, depth, prefix);
 	}
 	if (w->json)
 		fputs("]", w->out);
@@ -563,7 +563,7 @@ static int run_tree(struct cmd_args *a)
 		print_name(stdout, a->arg[0]);
 		printf("\n");
 	}
-	r = walk_dir(&w, s.node, 0, 0);
+	r = ls_walk_dir(&w, s.node, 0, 0);
 	if (r < 0)
 		return r;
 	if (!w.json) {

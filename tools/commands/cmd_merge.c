@@ -21,7 +21,7 @@
 
 /* ---- completeness ---- */
 
-static int check_leaf(struct item *item, const struct tree_node *t)
+static int merge_check_leaf(struct item *item, const struct tree_node *t)
 {
 	auto_value v = { 0 };
 	uint64_t bytes, objects, wanted;
@@ -46,7 +46,7 @@ static int check_leaves(struct item *item, size_t *ret_missing)
 	for (uint32_t i = 0; i < item->tree->n_nodes; i++) {
 		const struct tree_node *t = item->tree->nodes[i];
 		int r = t->kind == TREE_LEAF && t->value == TREE_VALUE_STORED && leaf_type_of(t) ?
-				check_leaf(item, t) :
+				merge_check_leaf(item, t) :
 				0;
 
 		if (r >= 0)

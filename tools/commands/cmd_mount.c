@@ -38,7 +38,7 @@ static const char *const ignored[] = {
 	"diratime", "nodiratime", NULL,
 };
 
-static bool is_one_of(const char *text, const char *const *words)
+static bool mount_is_one_of(const char *text, const char *const *words)
 {
 	for (; *words; words++)
 		if (!strcmp(text, *words))
@@ -58,7 +58,7 @@ static bool is_label(const char *text)
 	return false;
 }
 
-static int set_option(struct cmd_args *a, const char *text)
+static int mount_set_option(struct cmd_args *a, const char *text)
 {
 	struct buf *fuse_options = &a->fuse_options;
 	int r = option_set(&a->options, text, true);
@@ -70,9 +70,9 @@ static int set_option(struct cmd_args *a, const char *text)
 			-EOPNOTSUPP,
 			"the options of a mount cannot be changed (remount): end it with `pytreefs "
 			"umount MOUNTPOINT`, which also ends its drafts, and mount again");
-	if (is_one_of(text, ignored))
+	if (mount_is_one_of(text, ignored))
 		return 0;
-	if (!is_one_of(text, mount_words) && !is_label(text))
+	if (!mount_is_one_of(text, mount_words) && !is_label(text))
 		return option_set(&a->options, text, false);
 	r = fuse_options->n ? buf_add_byte(fuse_options, ',') : 0;
 	if (r < 0)
@@ -135,7 +135,7 @@ static int take_dead_mount_away(const char *dir)
 		    dir);
 }
 
-static int check_empty(const char *dir)
+static int mount_check_empty(const char *dir)
 {
 	DIR *d = opendir(dir);
 	struct dirent *e;
@@ -158,7 +158,7 @@ static int check_empty(const char *dir)
  * Whether the process of the mount is gone, or about to end: a service that restarts comes right
  * after the signal. The directory is opened, since the kernel answers stat(2) from its cache.
  */
-static bool is_dead(const char *dir)
+static bool mount_is_dead(const char *dir)
 {
 	for (unsigned waited = 0;; waited += BUSY_STEP_MS) {
 		auto_close int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -181,7 +181,7 @@ static int check_mountpoint(const struct options *o, const char *path)
 			       *type = dir ? mounted_on(dir, &source) : NULL;
 		int r;
 
-		if (type && !strcmp(type, "fuse.pytreefs") && is_dead(dir)) {
+		if (type && !strcmp(type, "fuse.pytreefs") && mount_is_dead(dir)) {
 			r = take_dead_mount_away(dir);
 			if (r < 0)
 				return r;
@@ -194,7 +194,7 @@ static int check_mountpoint(const struct options *o, const char *path)
 				    "cannot mount on '%s': '%s' (%s) is mounted there; `pytreefs "
 				    "umount %s` ends a mount, -o nonempty mounts over it",
 				    dir, source, type, dir);
-		return check_empty(dir);
+		return mount_check_empty(dir);
 	}
 }
 
@@ -305,7 +305,7 @@ const struct cmd cmd_mount = {
 	.max_args = 2,
 	.takes_mount_options = true,
 	.saves = true,
-	.set_option = set_option,
+	.set_option = mount_set_option,
 	.run_helper = fs_run_helper,
 	.run = run_mount,
 };
@@ -388,7 +388,7 @@ static void find_daemon(const char *path, struct served *ret)
 }
 
 /* Where a process has the device mounted; NULL: nowhere, or nobody may know. */
-static char *place_of(const char *pid, dev_t device)
+static char *mount_place_of(const char *pid, dev_t device)
 {
 	auto_free char *name = str_fmt("/proc/%s/mountinfo", pid), *line = NULL;
 	FILE *f = name ? fopen(name, "re") : NULL;
@@ -435,7 +435,7 @@ static void report_holders(const char *path, const struct served *served)
 
 		if (e->d_name[0] < '0' || e->d_name[0] > '9')
 			continue;
-		place = place_of(e->d_name, served->device);
+		place = mount_place_of(e->d_name, served->device);
 		if (!place || !is_other_namespace(e->d_name, seen, &n))
 			continue;
 		name = str_fmt("/proc/%s/comm", e->d_name);

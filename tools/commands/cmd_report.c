@@ -132,7 +132,7 @@ static const struct found *found_of(struct report *p, const struct tree_node *no
 	return NULL;
 }
 
-static int put_found(void *arg, const struct leaf_info *leaf, struct buf *out)
+static int report_put_found(void *arg, const struct leaf_info *leaf, struct buf *out)
 {
 	const struct found *f = leaf->kind == VALUE_ARRAY ? found_of(arg, leaf->leaf) : NULL;
 	int r;
@@ -162,7 +162,7 @@ static int put_found(void *arg, const struct leaf_info *leaf, struct buf *out)
 	return r < 0 ? r : buf_add_str(out, "]}");
 }
 
-static int look_at(struct report *p, const struct subtree *st)
+static int report_look_at(struct report *p, const struct subtree *st)
 {
 	static const struct walk_ops sums = { .begin = walk_numbers_begin,
 					      .task = walk_numbers_task,
@@ -206,7 +206,7 @@ static int write_out(struct cmd_args *a, struct io_engine *io, struct span page)
 }
 
 /* The last name of the path, as in D.html. */
-static const char *title_of(char *path)
+static const char *report_title_of(char *path)
 {
 	size_t n = strlen(path);
 	char *slash;
@@ -285,8 +285,8 @@ static int add_leaf_table(const struct subtree *st, const struct report *p, stru
 	return r;
 }
 
-static int put_step(struct steps *all, const char *prefix, const struct subtree *st,
-		    const struct step_sums *s, size_t unreadable)
+static int report_put_step(struct steps *all, const char *prefix, const struct subtree *st,
+			   const struct step_sums *s, size_t unreadable)
 {
 	struct buf *out = &all->json;
 	int r = buf_add_str(out, out->n ? ",\n{\"name\": " : "\n{\"name\": ");
@@ -339,7 +339,7 @@ static int look_at_step(struct selection *t, const struct subtree *st, const cha
 		r = add_leaf_table(st, p, &s);
 	if (r >= 0) {
 		add_found(p, &s);
-		r = put_step(all, prefix, st, &s, t->failed - failed);
+		r = report_put_step(all, prefix, st, &s, t->failed - failed);
 	}
 	walk_release(&w);
 	for (size_t i = 0; i < p->n; i++)
@@ -384,7 +384,7 @@ static int report_steps(struct report *p, struct source *s, struct buf *ret)
 	if (r >= 0)
 		r = buf_add_str(&doc, "{\"name\": ");
 	if (r >= 0)
-		r = json_put_str(&doc, span_str(title_of(a->arg[0])), JSON_COMPACT);
+		r = json_put_str(&doc, span_str(report_title_of(a->arg[0])), JSON_COMPACT);
 	if (r >= 0)
 		r = buf_add_str(&doc, ", \"path\": ");
 	if (r >= 0)
@@ -394,9 +394,10 @@ static int report_steps(struct report *p, struct source *s, struct buf *ret)
 	buf_release(&all.json);
 	if (r < 0)
 		return r;
-	return cmd_flag(a, "json") ? buf_add_span(ret, buf_span(&doc)) :
-				     leaf_table_page(span_of(steps_page, steps_page_size),
-						     title_of(a->arg[0]), buf_span(&doc), ret);
+	return cmd_flag(a, "json") ?
+		       buf_add_span(ret, buf_span(&doc)) :
+		       leaf_table_page(span_of(steps_page, steps_page_size),
+				       report_title_of(a->arg[0]), buf_span(&doc), ret);
 }
 
 static int report_tree(struct report *p, struct source *s, struct buf *ret)
@@ -408,7 +409,7 @@ static int report_tree(struct report *p, struct source *s, struct buf *ret)
 	if (r >= 0)
 		r = selection_broken(&p->t, &st, "");
 	if (r >= 0)
-		r = look_at(p, &st);
+		r = report_look_at(p, &st);
 	if (r >= 0)
 		r = select_end(p->t.only);
 	if (r >= 0)
@@ -418,7 +419,8 @@ static int report_tree(struct report *p, struct source *s, struct buf *ret)
 		leaf_table_sums(&leaf_table, &p->sums);
 	return r < 0 ? r :
 		       (cmd_flag(p->t.a, "json") ? leaf_table_json : leaf_table_html)(
-			       &leaf_table, title_of(p->t.a->arg[0]), put_found, p, ret);
+			       &leaf_table, report_title_of(p->t.a->arg[0]), report_put_found, p,
+			       ret);
 }
 
 /*

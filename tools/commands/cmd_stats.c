@@ -21,7 +21,7 @@ struct stats {
 	char *first;               /* the path of one of them */
 };
 
-static int put_json(const struct walk_leaf *leaf, const struct numbers *s, struct buf *out)
+static int stats_put_json(const struct walk_leaf *leaf, const struct numbers *s, struct buf *out)
 {
 	const struct zarr_meta *m = &leaf->value.array->meta;
 
@@ -86,7 +86,7 @@ static int stats_pack(void *arg, struct walk_leaf *leaf, struct buf *out)
 	r = wire_put_u64le(out, sum.inf);
 	if (r < 0)
 		return r;
-	return st->json ? put_json(leaf, &sum, out) : put_row(leaf, &sum, out);
+	return st->json ? stats_put_json(leaf, &sum, out) : put_row(leaf, &sum, out);
 }
 
 static void show_row(struct stats *st, const char *path, struct span row)

@@ -22,8 +22,8 @@ struct check {
 	bool found; /* a rule that makes nothing, or a leaf that no rule uses */
 };
 
-static int print_leaf(struct check *c, const struct transform *t, const char *item,
-		      const struct tree_node *leaf)
+static int transform_print_leaf(struct check *c, const struct transform *t, const char *item,
+				const struct tree_node *leaf)
 {
 	auto_buf path = { 0 }, how = { 0 }, line = { 0 };
 	int r = c->named ? buf_addf(&path, "%s/", item) : 0;
@@ -58,7 +58,7 @@ static int print_leaf(struct check *c, const struct transform *t, const char *it
 }
 
 /* Compute the value, so that an error is found now. */
-static int check_leaf(struct item *item, const struct tree_node *leaf)
+static int transform_check_leaf(struct item *item, const struct tree_node *leaf)
 {
 	auto_value v = { 0 };
 
@@ -119,9 +119,9 @@ static int print_item(struct check *c, const char *name, struct item *item,
 	for (uint32_t i = below->id; i < end && r >= 0; i++) {
 		if (tree->nodes[i]->kind != TREE_LEAF)
 			continue;
-		r = check_leaf(item, tree->nodes[i]);
+		r = transform_check_leaf(item, tree->nodes[i]);
 		if (r >= 0)
-			r = print_leaf(c, t, name, tree->nodes[i]);
+			r = transform_print_leaf(c, t, name, tree->nodes[i]);
 	}
 	if (r >= 0 && t)
 		r = report_idle(c, name, tree);

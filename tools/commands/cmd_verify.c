@@ -204,7 +204,7 @@ static void sum_up_json(const struct verify *v, const char *error)
  * Resolve a path that is not a directory on disk, such as ROOT/latest, to that directory. A step
  * that is a file is one of its root: *ret_file is its name there.
  */
-static int resolve(struct cmd_args *a, char **ret, char **ret_file)
+static int verify_resolve(struct cmd_args *a, char **ret, char **ret_file)
 {
 	auto_free char *stored = *a->arg[0] ? source_stored_path(a->arg[0]) : NULL;
 	auto_source s = { 0 };
@@ -322,7 +322,7 @@ static int verify_source(struct verify *v, struct cmd_args *a, struct ckpt **ret
 
 	if (r == -ENOENT || r == -EINVAL || r == -ENOTDIR) {
 		err_clear();
-		r = resolve(a, &path, &file);
+		r = verify_resolve(a, &path, &file);
 		if (r >= 0)
 			r = ns_ckpt(path, &a->options, ret);
 	}
@@ -339,7 +339,7 @@ static int verify_source(struct verify *v, struct cmd_args *a, struct ckpt **ret
 	return r < 0 ? r : fail_if_nothing_was_checked(v);
 }
 
-static void sum_up(const struct verify *v, int r)
+static void verify_sum_up(const struct verify *v, int r)
 {
 	struct err_note why;
 
@@ -368,7 +368,7 @@ static int verify_with(struct cmd_args *a, int level, struct rank_group *group)
 	progress_clear(&v.t.progress);
 	if (r >= 0)
 		r = selection_end(&v.t);
-	sum_up(&v, r);
+	verify_sum_up(&v, r);
 	buf_release(&v.drafts);
 	verify_repeats_release(&v);
 	if (r != EXIT_OK)

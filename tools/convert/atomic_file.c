@@ -91,7 +91,7 @@ struct abandoned {
 	size_t prefix; /* length of the temporary name before the process number */
 };
 
-static int remove_abandoned(void *arg, const char *name, unsigned char type)
+static int atomic_file_remove_abandoned(void *arg, const char *name, unsigned char type)
 {
 	const struct abandoned *a = arg;
 
@@ -106,7 +106,7 @@ static void remove_all_abandoned(const struct atomic_file *n)
 {
 	struct abandoned a = { n, (size_t)(strrchr(n->temp_name, '-') + 1 - n->temp_name) };
 
-	io_list(n->dir, ".", remove_abandoned, &a);
+	io_list(n->dir, ".", atomic_file_remove_abandoned, &a);
 	err_clear();
 }
 
@@ -217,7 +217,7 @@ struct paths {
 	const char *in; /* the directory that is being listed; NULL: dir itself */
 };
 
-static int add_path(void *arg, const char *name, unsigned char type)
+static int atomic_file_add_path(void *arg, const char *name, unsigned char type)
 {
 	struct paths *p = arg;
 	auto_buf path = { 0 };
@@ -234,13 +234,13 @@ static int add_path(void *arg, const char *name, unsigned char type)
 
 static int list_tree(struct io_dir *dir, struct paths *ret)
 {
-	int r = io_list(dir, ".", add_path, ret);
+	int r = io_list(dir, ".", atomic_file_add_path, ret);
 
 	/* The list grows during the loop. */
 	for (size_t i = 0; i < ret->n && r >= 0; i++) {
 		ret->in = ret->path[i].path;
 		if (ret->path[i].is_dir)
-			r = io_list(dir, ret->in, add_path, ret);
+			r = io_list(dir, ret->in, atomic_file_add_path, ret);
 	}
 	return r;
 }
@@ -281,7 +281,7 @@ static int sync_tree(struct io_dir *dir)
  * between the check and the rename. What is replaced gets the temporary name until everything is
  * durable.
  */
-static int publish(struct atomic_file *n, enum io_dirop *ret_op)
+static int atomic_file_publish(struct atomic_file *n, enum io_dirop *ret_op)
 {
 	struct stat st;
 	bool is_there = fstatat(n->dir->fd, n->name, &st, AT_SYMLINK_NOFOLLOW) == 0;
@@ -319,7 +319,7 @@ int atomic_file_commit(struct atomic_file *n)
 	int r = atomic_file_sync(n);
 
 	if (r >= 0)
-		r = publish(n, &op);
+		r = atomic_file_publish(n, &op);
 	if (r < 0)
 		return r;
 	r = io_dirop(n->dir, IO_SYNC_DIR, ".", NULL, 0);

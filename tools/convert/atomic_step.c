@@ -103,7 +103,7 @@ static enum shape marked_shape(const char *dir)
 	return input_is_foreign(dir) ? SHAPE_UNKNOWN : is_item ? SHAPE_ITEM : SHAPE_STEP;
 }
 
-static bool is_empty(const char *dir)
+static bool atomic_step_is_empty(const char *dir)
 {
 	DIR *d = opendir(dir);
 	struct dirent *e;
@@ -122,7 +122,7 @@ static bool may_be_part(const char *dir)
 	static const char *const marks[] = { ".zarray", ".zgroup", "zarr.json", "metadata" };
 	const char *slash = strrchr(dir, '/'), *name = slash ? slash + 1 : dir;
 	bool found = !strcmp(name, "d") || !strncmp(name, "ocdbt.process_", 14) ||
-		     !strcmp(name, "array_metadatas") || is_empty(dir);
+		     !strcmp(name, "array_metadatas") || atomic_step_is_empty(dir);
 
 	for (size_t i = 0; i < ARRAY_LEN(marks); i++)
 		found |= holds(dir, marks[i]);
@@ -291,7 +291,8 @@ static int check_new(const struct atomic_step *n)
 }
 
 /* Check that the target does not exist, or may be replaced. */
-static int check_target(const struct cmd_args *a, struct atomic_step *n, const char *path)
+static int atomic_step_check_target(const struct cmd_args *a, struct atomic_step *n,
+				    const char *path)
 {
 	const struct commit_driver *driver = n->ns->drafts.driver;
 	struct stat st;
@@ -376,7 +377,7 @@ static int open_dir(struct cmd_args *a, const char *path, enum layout_kind layou
 	/* From now on, the cache gives way to metadata. */
 	meter_leave(&first);
 	/* The claim of the place of a step in a bucket fails if it is there, or being written. */
-	return is_url ? check_new(n) : check_target(a, n, path);
+	return is_url ? check_new(n) : atomic_step_check_target(a, n, path);
 }
 
 /* Share the draft: from now on, ranks answer each other's requests. */
@@ -423,7 +424,7 @@ int atomic_step_commit(struct atomic_step *n)
 	return group_reduce(n->group, r);
 }
 
-static void give_up(struct atomic_step *n)
+static void atomic_step_give_up(struct atomic_step *n)
 {
 	struct err_note why;
 	int r = draft_abort(n->draft, true);
@@ -454,7 +455,7 @@ void atomic_step_release(struct atomic_step *n)
 	/* Save the reason of the failure, which the caller reports. */
 	err_peek(&why);
 	if (n->draft)
-		give_up(n);
+		atomic_step_give_up(n);
 	if (n->is_shared)
 		leave_together(n);
 	draft_unref(n->draft);

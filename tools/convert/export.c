@@ -64,7 +64,7 @@ static bool may_be_none(const struct item *item, const struct leaf_info *info)
 	       info->error == -EUCLEAN;
 }
 
-static int add_leaf(struct export *x, const struct leaf_info *info)
+static int export_add_leaf(struct export *x, const struct leaf_info *info)
 {
 	struct export_leaf *l = &x->leaf[x->n];
 	auto_buf path = { 0 };
@@ -129,7 +129,7 @@ static bool has_tree(const struct subtree *st)
 }
 
 /* The header of a safetensors file has all texts; other formats write one after another. */
-static int list_leaves(struct export *x, enum export_format format)
+static int export_list_leaves(struct export *x, enum export_format format)
 {
 	unsigned flags = format == EXPORT_SAFETENSORS ? LEAF_TABLE_TEXTS : 0;
 	int r = node_open_subtree(x->src.node, &x->st);
@@ -157,7 +157,7 @@ static int list_leaves(struct export *x, enum export_format format)
 	if (!x->leaf || !x->left_out)
 		return fail(-ENOMEM, "cannot list %zu leaves", x->leaf_table.n);
 	for (size_t i = 0; i < x->leaf_table.n && r >= 0; i++)
-		r = add_leaf(x, &x->leaf_table.leaf[i]);
+		r = export_add_leaf(x, &x->leaf_table.leaf[i]);
 	if (r >= 0)
 		r = select_end(x->only);
 	if (r >= 0 && !x->n && x->n_left_out)
@@ -333,7 +333,7 @@ static void take_options(struct export *x, enum export_format format)
 		option_parse_size(shard, &x->max_shard);
 }
 
-static int report(struct export *x, const char *out, double seconds)
+static int export_report(struct export *x, const char *out, double seconds)
 {
 	uint64_t bytes = 0;
 	auto_buf text = { 0 };
@@ -414,7 +414,7 @@ static int begin_output(struct export *x, const char *out, bool is_dir)
 	return atomic_file_join(x->src.ns->ckpt->io, buf_str(&text) + 8, is_dir, &x->out);
 }
 
-static int open_source(struct export *x, const char *path)
+static int export_open_source(struct export *x, const char *path)
 {
 	struct err_note note;
 	/* In a mount, open the stored checkpoint, in which arrays are not files. */
@@ -443,7 +443,7 @@ static int run_format(struct export *x, enum export_format format)
 }
 
 /* Make all of the output durable and rename it; the result is the same on all ranks. */
-static int end_output(struct export *x)
+static int export_end_output(struct export *x)
 {
 	int r = interrupt_check();
 
@@ -483,21 +483,21 @@ int export_run(struct cmd_args *a, struct rank_group *group, const char *path, c
 	is_dir = format == EXPORT_NPY ? !span_ends(span_str(out), span_str(".npy")) :
 					format == EXPORT_ZARR || x.max_shard;
 	if (r >= 0)
-		r = open_source(&x, path);
+		r = export_open_source(&x, path);
 	/* Without other ranks, report an existing name before the leaves are opened. */
 	if (r >= 0 && !group)
 		r = begin_output(&x, out, is_dir);
 	if (r >= 0)
-		r = list_leaves(&x, format);
+		r = export_list_leaves(&x, format);
 	r = group_reduce(group, r);
 	if (r >= 0 && group)
 		r = group_reduce(group, begin_output(&x, out, is_dir));
 	if (r >= 0)
 		r = group_reduce(group, run_format(&x, format));
 	if (r >= 0)
-		r = end_output(&x);
+		r = export_end_output(&x);
 	if (r >= 0)
-		r = report(&x, out, progress_seconds(&x.progress));
+		r = export_report(&x, out, progress_seconds(&x.progress));
 	group_work_end(group);
 	progress_end(&x.progress);
 	export_release(&x);

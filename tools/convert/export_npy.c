@@ -56,8 +56,8 @@ static int mark_impl(const char *path, const struct export_leaf *l)
 }
 
 /* The path of a container in the output; full is its path on the disk. */
-static int place_of(struct export *x, const struct subtree_part *part, const struct tree_node *t,
-		    struct buf *path, char **full)
+static int export_npy_place_of(struct export *x, const struct subtree_part *part,
+			       const struct tree_node *t, struct buf *path, char **full)
 {
 	int r = t == part->tree ? buf_add_str(path, part->path) : subtree_path(part, t, path);
 
@@ -72,12 +72,12 @@ static int place_of(struct export *x, const struct subtree_part *part, const str
 	return *full ? 0 : -ENOMEM;
 }
 
-static int make_container(struct export *x, const struct subtree_part *part,
-			  const struct tree_node *t)
+static int export_npy_make_container(struct export *x, const struct subtree_part *part,
+				     const struct tree_node *t)
 {
 	auto_free char *full = NULL;
 	auto_buf path = { 0 };
-	int r = place_of(x, part, t, &path, &full);
+	int r = export_npy_place_of(x, part, t, &path, &full);
 
 	return r < 0 || path.n == 1 ? r : export_make_dirs(x, buf_str(&path));
 }
@@ -86,8 +86,8 @@ static int make_container(struct export *x, const struct subtree_part *part,
  * Whether all members are exported, which empty containers of a part are not: a list without some
  * of its members is not a list.
  */
-static bool is_whole(const struct export *x, const struct subtree_part *part,
-		     const struct tree_node *t)
+static bool export_npy_is_whole(const struct export *x, const struct subtree_part *part,
+				const struct tree_node *t)
 {
 	for (uint32_t i = t->id; i < subtree_end(t) && x->only; i++) {
 		const struct tree_node *below = part->item->tree->nodes[i];
@@ -103,10 +103,10 @@ static bool is_whole(const struct export *x, const struct subtree_part *part,
 static int mark_container(struct export *x, const struct subtree_part *part,
 			  const struct tree_node *t)
 {
-	bool whole = is_whole(x, part, t);
+	bool whole = export_npy_is_whole(x, part, t);
 	auto_free char *full = NULL;
 	auto_buf path = { 0 }, type = { 0 };
-	int r = place_of(x, part, t, &path, &full);
+	int r = export_npy_place_of(x, part, t, &path, &full);
 
 	if (r < 0)
 		return r;
@@ -155,7 +155,7 @@ static int make_containers(struct export *x)
 	mark_step(x);
 	/* Empty ones are left out of a part. */
 	if (!x->only)
-		r = each_container(x, make_container);
+		r = each_container(x, export_npy_make_container);
 	for (size_t i = 0; i < x->n && r >= 0; i++)
 		r = export_make_dirs(x, x->leaf[i].path);
 	return r < 0 ? r : each_container(x, mark_container);

@@ -209,7 +209,7 @@ static int write_manifest(struct manifest *m, struct span piece)
 	return r;
 }
 
-static int put_piece(void *arg, struct span piece)
+static int export_npz_put_piece(void *arg, struct span piece)
 {
 	struct manifest *m = arg;
 	int r;
@@ -226,7 +226,8 @@ static int put_manifest(struct npz *z, struct buf *ret_comment)
 {
 	struct export *x = z->x;
 	struct manifest m = { .z = z };
-	int r = tree_manifest_write(&x->st, export_only(x), &x->casts, &style_npz, put_piece, &m);
+	int r = tree_manifest_write(&x->st, export_only(x), &x->casts, &style_npz,
+				    export_npz_put_piece, &m);
 
 	if (r >= 0 && !m.bytes)
 		r = buf_add_span(ret_comment, buf_span(&m.comment));

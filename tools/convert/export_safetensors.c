@@ -25,7 +25,7 @@ struct shards {
 	struct buf tree_manifest;
 };
 
-static int by_name(const void *a, const void *b)
+static int export_safetensors_by_name(const void *a, const void *b)
 {
 	return span_cmp(((const struct st_tensor *)a)->name, ((const struct st_tensor *)b)->name);
 }
@@ -42,7 +42,7 @@ static struct tree_manifest_style style_of(const struct export *x)
 	return (struct tree_manifest_style){ .separator = x->a->options.safetensors_separator };
 }
 
-static int add_leaf(struct shards *s, size_t i)
+static int export_safetensors_add_leaf(struct shards *s, size_t i)
 {
 	struct export *x = s->x;
 	const struct tree_manifest_style style = style_of(x);
@@ -69,9 +69,9 @@ static int add_leaf(struct shards *s, size_t i)
 }
 
 /* Names must be unique in all shards together, not only in each file. */
-static int check_names(const struct shards *s)
+static int export_safetensors_check_names(const struct shards *s)
 {
-	qsort(s->tensor, s->n, sizeof(*s->tensor), by_name);
+	qsort(s->tensor, s->n, sizeof(*s->tensor), export_safetensors_by_name);
 	for (size_t i = 1; i < s->n; i++)
 		if (span_eq(s->tensor[i - 1].name, s->tensor[i].name))
 			return fail(-EINVAL, "'%.*s' and '%.*s' would both be called '%.*s'",
@@ -80,7 +80,7 @@ static int check_names(const struct shards *s)
 	return 0;
 }
 
-static void cut(struct shards *s)
+static void export_safetensors_cut(struct shards *s)
 {
 	uint64_t bytes = 0;
 
@@ -192,16 +192,16 @@ static int list(struct shards *s)
 	if (!s->tensor || !s->text || !s->first || !s->file)
 		return fail(-ENOMEM, "cannot list %zu leaves", x->n);
 	for (size_t i = 0; i < x->n && r >= 0; i++)
-		r = add_leaf(s, i);
+		r = export_safetensors_add_leaf(s, i);
 	if (r >= 0 && !tree_manifest_is_empty(buf_span(&s->tree_manifest)))
 		s->text[s->n_texts++] = (struct st_text){ span_str(TREE_MANIFEST_KEY),
 							  span_str(TREE_MANIFEST_KEY),
 							  buf_span(&s->tree_manifest) };
 	if (r < 0)
 		return r;
-	r = check_names(s);
+	r = export_safetensors_check_names(s);
 	qsort(s->tensor, s->n, sizeof(*s->tensor), by_leaf);
-	cut(s);
+	export_safetensors_cut(s);
 	return r;
 }
 

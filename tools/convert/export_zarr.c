@@ -273,7 +273,7 @@ static bool is_taken(struct span name)
 	return false;
 }
 
-static int check_names(const struct export *x)
+static int export_zarr_check_names(const struct export *x)
 {
 	for (size_t i = 0; i < x->n; i++) {
 		const struct export_leaf *l = &x->leaf[i];
@@ -341,7 +341,7 @@ int export_zarr(struct export *x)
 	x->src.ns->ckpt->write_env.check = interrupt_check_arg;
 	o.store = store;
 	if (r >= 0)
-		r = check_names(x);
+		r = export_zarr_check_names(x);
 	if (r >= 0 && group_is_lead(x->group))
 		r = make_groups(&o);
 	return export_workers(x, r, x->n, bytes, export_array, &o);

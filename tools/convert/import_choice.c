@@ -16,7 +16,7 @@ struct paths {
 };
 
 /* Compare a path with "dir/", or with dir itself: 0 for what begins with it. */
-static int compare(const char *path, const char *dir, bool below)
+static int import_choice_compare(const char *path, const char *dir, bool below)
 {
 	size_t n = strlen(dir);
 	int c = below && !n ? 0 : strncmp(path, dir, n);
@@ -27,25 +27,25 @@ static int compare(const char *path, const char *dir, bool below)
 }
 
 /* Whether one of the paths is dir, or, with `below`, lies below it. */
-static bool has(const struct paths *p, const char *dir, bool below)
+static bool import_choice_has(const struct paths *p, const char *dir, bool below)
 {
 	size_t lo = 0, hi = p->n;
 
 	while (lo < hi) {
 		size_t mid = lo + (hi - lo) / 2;
 
-		if (compare(p->path[mid], dir, below) < 0)
+		if (import_choice_compare(p->path[mid], dir, below) < 0)
 			lo = mid + 1;
 		else
 			hi = mid;
 	}
-	return lo < p->n && compare(p->path[lo], dir, below) == 0;
+	return lo < p->n && import_choice_compare(p->path[lo], dir, below) == 0;
 }
 
-static bool is_whole(const struct import_list *f, const char *path)
+static bool import_choice_is_whole(const struct import_list *f, const char *path)
 {
 	for (size_t i = 0; i < f->n_whole; i++)
-		if (!strcmp(path, f->whole[i]) || !compare(path, f->whole[i], true))
+		if (!strcmp(path, f->whole[i]) || !import_choice_compare(path, f->whole[i], true))
 			return true;
 	return false;
 }
@@ -79,7 +79,8 @@ static void choose_dirs(struct import_list *f, const struct paths *chosen, struc
 	size_t n = 0;
 
 	for (size_t i = 0; i < f->n_dirs; i++)
-		if (has(chosen, f->dir[i], true) || is_whole(f, f->dir[i]))
+		if (import_choice_has(chosen, f->dir[i], true) ||
+		    import_choice_is_whole(f, f->dir[i]))
 			f->dir[n++] = f->dir[i];
 		else
 			left->path[left->n++] = f->dir[i];
@@ -94,8 +95,10 @@ static void choose_marks(struct import_list *f, const struct paths *chosen,
 	for (size_t i = 0; i < f->n_marks; i++) {
 		const struct import_mark *m = &f->mark[i];
 
-		if (!is_whole(f, m->path) && !has(chosen, m->path, false) &&
-		    (!has(chosen, m->path, true) || (is_kind(m) && has(left, m->path, true))))
+		if (!import_choice_is_whole(f, m->path) &&
+		    !import_choice_has(chosen, m->path, false) &&
+		    (!import_choice_has(chosen, m->path, true) ||
+		     (is_kind(m) && import_choice_has(left, m->path, true))))
 			continue;
 		f->mark[n++] = *m;
 	}

@@ -55,7 +55,7 @@ static int charge_more(struct import_list *f, uint64_t n)
 }
 
 /* Reserve space for one more element. */
-static int grow(struct import_list *f, void *array, size_t n, size_t *cap, size_t size)
+static int import_list_grow(struct import_list *f, void *array, size_t n, size_t *cap, size_t size)
 {
 	size_t bigger = *cap ? 2 * *cap : 64;
 	const uint64_t charge = (bigger - *cap) * size;
@@ -86,10 +86,10 @@ static const char *full_path(struct import_list *f, const char *path)
 	return text;
 }
 
-static int add_path(struct import_list *f, const char *path, const char ***list, size_t *n,
-		    size_t *cap)
+static int import_list_add_path(struct import_list *f, const char *path, const char ***list,
+				size_t *n, size_t *cap)
 {
-	int r = grow(f, list, *n, cap, sizeof(**list));
+	int r = import_list_grow(f, list, *n, cap, sizeof(**list));
 	const char *full;
 
 	if (r < 0)
@@ -103,17 +103,17 @@ static int add_path(struct import_list *f, const char *path, const char ***list,
 
 int import_add_dir(struct import_list *f, const char *path)
 {
-	return add_path(f, path, &f->dir, &f->n_dirs, &f->cap_dirs);
+	return import_list_add_path(f, path, &f->dir, &f->n_dirs, &f->cap_dirs);
 }
 
 int import_list_leave_out(struct import_list *f, const char *path)
 {
-	return add_path(f, path, &f->left, &f->n_left, &f->cap_left);
+	return import_list_add_path(f, path, &f->left, &f->n_left, &f->cap_left);
 }
 
 int import_list_keep(struct import_list *f, const char *path)
 {
-	return add_path(f, path, &f->whole, &f->n_whole, &f->cap_whole);
+	return import_list_add_path(f, path, &f->whole, &f->n_whole, &f->cap_whole);
 }
 
 int import_list_mark_span(struct import_list *f, const char *path, const char *name,
@@ -136,7 +136,7 @@ int import_list_mark_shape(struct import_list *f, const char *path, const char *
 
 int import_list_mark(struct import_list *f, const char *path, const char *name, const char *value)
 {
-	int r = grow(f, &f->mark, f->n_marks, &f->cap_marks, sizeof(*f->mark));
+	int r = import_list_grow(f, &f->mark, f->n_marks, &f->cap_marks, sizeof(*f->mark));
 	struct import_mark m = { 0 };
 
 	if (r < 0)
@@ -152,7 +152,7 @@ int import_list_mark(struct import_list *f, const char *path, const char *name, 
 
 static int add_hint(struct import_list *f, const char *path, struct import_hint h)
 {
-	int r = grow(f, &f->hint, f->n_hints, &f->cap_hints, sizeof(*f->hint));
+	int r = import_list_grow(f, &f->hint, f->n_hints, &f->cap_hints, sizeof(*f->hint));
 
 	if (r < 0)
 		return r;
@@ -179,7 +179,7 @@ int import_list_format(struct import_list *f, const char *path, bool ocdbt, bool
 int import_add_file(struct import_list *f, const char *path, const char *from,
 		    const struct import_ops *ops, const void *arg, uint64_t bytes)
 {
-	int r = grow(f, &f->import_entry, f->n, &f->cap, sizeof(*f->import_entry));
+	int r = import_list_grow(f, &f->import_entry, f->n, &f->cap, sizeof(*f->import_entry));
 	struct import_entry one = { .ops = ops, .arg = arg, .bytes = bytes };
 	/* Leaves of one file share its name. */
 	const char *last = f->n ? f->import_entry[f->n - 1].from : NULL;

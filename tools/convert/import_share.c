@@ -13,7 +13,7 @@
 #include "tools/job/group_work.h"
 #include "tools/convert/zip_data.h"
 
-static int by_path(const void *a, const void *b)
+static int import_share_by_path(const void *a, const void *b)
 {
 	return strcmp((*(struct import_entry *const *)a)->path,
 		      (*(struct import_entry *const *)b)->path);
@@ -27,11 +27,11 @@ static struct import_entry **sorted(struct import_list *f)
 	for (size_t i = 0; i < f->n && out; i++)
 		out[i] = &f->import_entry[i];
 	if (out && f->n)
-		qsort(out, f->n, sizeof(*out), by_path);
+		qsort(out, f->n, sizeof(*out), import_share_by_path);
 	return out;
 }
 
-static bool is_below(const char *path, const char *dir)
+static bool import_share_is_below(const char *path, const char *dir)
 {
 	size_t n = strlen(dir);
 
@@ -39,7 +39,7 @@ static bool is_below(const char *path, const char *dir)
 }
 
 /* 1: the item is stored byte for byte, or by a plugin. */
-static int is_whole(const struct import_list *f, const char *path)
+static int import_share_is_whole(const struct import_list *f, const char *path)
 {
 	auto_free char *item = span_dup_str(span_of(path, strcspn(path, "/")));
 	struct plugin *plugin = NULL;
@@ -47,7 +47,7 @@ static int is_whole(const struct import_list *f, const char *path)
 
 	for (size_t i = 0; i < f->n_marks && r >= 0 && !plugin; i++)
 		if (!strcmp(f->mark[i].name, "kind") && strstr(f->mark[i].value, "opaque") &&
-		    is_below(path, f->mark[i].path))
+		    import_share_is_below(path, f->mark[i].path))
 			return 1;
 	return r < 0 ? r : plugin || item_bound(item) == ITEM_AS_FILES;
 }
@@ -60,7 +60,7 @@ static int choose_owners(struct import_list *f, struct import_entry *const *at,
 	int r = bytes && owner ? 0 : fail(-ENOMEM, "cannot share %zu leaves", f->n);
 
 	for (size_t i = 0; i < f->n && r >= 0; i++) {
-		r = is_whole(f, at[i]->path);
+		r = import_share_is_whole(f, at[i]->path);
 		owner[i] = r == 1 ? 0 : -1;
 		bytes[i] = at[i]->bytes;
 	}

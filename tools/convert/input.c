@@ -48,7 +48,7 @@ static bool is_leaf(const char *name)
 }
 
 /* A number or a text, not a file that stored items have. */
-static bool is_text(const char *name)
+static bool input_is_text(const char *name)
 {
 	return (ends_in(name, ".json") || ends_in(name, ".txt")) && strcmp(name, "_strings.json") &&
 	       strcmp(name, "commit_success.txt");
@@ -72,7 +72,7 @@ static bool is_store(const char *name)
 }
 
 /* Whether a file below dir has such a name. */
-static bool has_file(const char *dir, bool (*is)(const char *name), int levels)
+static bool input_has_file(const char *dir, bool (*is)(const char *name), int levels)
 {
 	char *const paths[] = { (char *)dir, NULL };
 	FTS *fts = fts_open(paths, FTS_PHYSICAL | FTS_NOSTAT | FTS_NOCHDIR, NULL);
@@ -115,7 +115,7 @@ static bool is_copied_text(const char *path)
 		if (e->fts_info == FTS_D || e->fts_info == FTS_DP)
 			continue;
 		has_item |= e->fts_level == 2 && !strcmp(e->fts_name, "_METADATA");
-		has_leaf |= is_text(e->fts_name);
+		has_leaf |= input_is_text(e->fts_name);
 	}
 	fts_close(fts);
 	return has_item && has_leaf;
@@ -124,8 +124,8 @@ static bool is_copied_text(const char *path)
 /* Whether the values are in files of leaves: a copy out of a mount has the metadata as well. */
 static bool holds_leaves(const char *path)
 {
-	return !has_file(path, is_store, LIMIT_TREE_DEPTH) &&
-	       (has_file(path, is_leaf, LIMIT_TREE_DEPTH) || is_copied_text(path));
+	return !input_has_file(path, is_store, LIMIT_TREE_DEPTH) &&
+	       (input_has_file(path, is_leaf, LIMIT_TREE_DEPTH) || is_copied_text(path));
 }
 
 /* The shape that all other commands see; SHAPE_UNKNOWN: it is not a checkpoint. */
@@ -149,7 +149,7 @@ static int shape_of(const char *path, enum shape *ret)
 	return 0;
 }
 
-static bool is_group(const char *path)
+static bool input_is_group(const char *path)
 {
 	return (has(path, ".zgroup") || has(path, "zarr.json")) && !has(path, "_METADATA") &&
 	       !has(path, "manifest.ocdbt");
@@ -161,7 +161,7 @@ static int kind_of_directory(const char *path, enum input_kind *ret)
 	int r = shape_of(path, &shape);
 	bool is_item = r >= 0 && (shape == SHAPE_UNKNOWN || shape == SHAPE_ITEM), is_export = false;
 
-	if (r >= 0 && is_item && is_group(path)) {
+	if (r >= 0 && is_item && input_is_group(path)) {
 		r = input_zarr_is_export(path);
 		is_export = r > 0;
 	}
@@ -170,7 +170,8 @@ static int kind_of_directory(const char *path, enum input_kind *ret)
 	/* Files of leaves beside no metadata of a tree are those of an item of another kind. */
 	if (shape == SHAPE_UNKNOWN && source_has_shards(path))
 		*ret = INPUT_SAFETENSORS;
-	else if (holds_leaves(path) && (shape == SHAPE_UNKNOWN || has_file(path, is_metadata, 2)))
+	else if (holds_leaves(path) &&
+		 (shape == SHAPE_UNKNOWN || input_has_file(path, is_metadata, 2)))
 		*ret = INPUT_FILES;
 	else if (is_export)
 		*ret = INPUT_ZARR;
@@ -185,8 +186,8 @@ bool input_is_export(const char *path)
 	int r = kind_of_directory(path, &kind);
 
 	err_clear();
-	return r >= 0 &&
-	       (kind != INPUT_ORBAX || is_group(path) || !has_file(path, is_any, LIMIT_TREE_DEPTH));
+	return r >= 0 && (kind != INPUT_ORBAX || input_is_group(path) ||
+			  !input_has_file(path, is_any, LIMIT_TREE_DEPTH));
 }
 
 /* Get the trees of the source. */
@@ -224,7 +225,7 @@ static int open_orbax(struct cmd_args *a, struct input *in)
  * In a mount, open the stored checkpoint, not the files that are shown. 1; 0: the path is only a
  * file, such as a view.
  */
-static int open_stored(struct cmd_args *a, struct input *in)
+static int input_open_stored(struct cmd_args *a, struct input *in)
 {
 	int r = source_open_stored(a, in->path, &in->source);
 
@@ -239,7 +240,7 @@ static int open_stored(struct cmd_args *a, struct input *in)
 	return 0;
 }
 
-static int kind_of(const char *path, enum input_kind *ret)
+static int input_kind_of(const char *path, enum input_kind *ret)
 {
 	struct stat st;
 
@@ -255,7 +256,7 @@ static int kind_of(const char *path, enum input_kind *ret)
 bool input_is_foreign(const char *path)
 {
 	enum input_kind kind;
-	int r = kind_of(path, &kind);
+	int r = input_kind_of(path, &kind);
 
 	err_clear();
 	return r >= 0 && kind != INPUT_ORBAX;
@@ -282,11 +283,11 @@ int input_open(struct cmd_args *a, const char *path, struct input *ret)
 {
 	struct input in = { .path = path, .separator = a->options.safetensors_separator };
 	struct stat st;
-	int r = open_stored(a, &in);
+	int r = input_open_stored(a, &in);
 
 	in.kind = r > 0 ? INPUT_ORBAX : INPUT_UNKNOWN;
 	if (r == 0)
-		r = kind_of(path, &in.kind);
+		r = input_kind_of(path, &in.kind);
 	switch (in.kind) {
 	case INPUT_SAFETENSORS:
 		r = check_shards(a, path);
@@ -306,8 +307,8 @@ int input_open(struct cmd_args *a, const char *path, struct input *ret)
 		 * a checkpoint. Beside a file of flax they describe that, as config.json does.
 		 */
 		if ((r == -EINVAL || r == -ENOENT) && stat(path, &st) == 0 && S_ISDIR(st.st_mode) &&
-		    has_file(path, is_text, LIMIT_TREE_DEPTH) &&
-		    !has_file(path, item_is_whole_file, 0)) {
+		    input_has_file(path, input_is_text, LIMIT_TREE_DEPTH) &&
+		    !input_has_file(path, item_is_whole_file, 0)) {
 			err_clear();
 			in.kind = INPUT_FILES;
 			r = 0;

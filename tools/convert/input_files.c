@@ -64,7 +64,7 @@ static int import_xattrs(const char *file, const char *path, bool is_dir, struct
  * Whether the entry is the metadata of an item or a step, which is generated anew. A container may
  * have such a name, but a file without an extension is not a leaf.
  */
-static bool is_metadata(const char *name, const struct stat *st)
+static bool input_files_is_metadata(const char *name, const struct stat *st)
 {
 	return !S_ISDIR(st->st_mode) &&
 	       (!strcmp(name, "_METADATA") || !strcmp(name, "_CHECKPOINT_METADATA"));
@@ -122,7 +122,7 @@ static bool has_other_files(const char *dir)
 }
 
 /* Whether a directory is a random key as Orbax saves it: a tree, and a file about it. */
-static bool is_random_key(const char *dir)
+static bool input_files_is_random_key(const char *dir)
 {
 	static const char *const names[] = { "jax_random_key_metadata", "np_random_key_metadata" };
 	struct stat st;
@@ -147,7 +147,7 @@ static bool is_other_item(const char *file, const struct stat *st)
 	if (!S_ISDIR(st->st_mode) || span_eq(text, span_str("\"opaque\"")) ||
 	    span_eq(text, span_str("opaque")))
 		return true;
-	return has_other_files(file) || is_random_key(file);
+	return has_other_files(file) || input_files_is_random_key(file);
 }
 
 static int import_directory(const char *dir, const char *path, struct select *only,
@@ -169,7 +169,7 @@ static int import_entry(const char *dir, const char *name, const char *path, str
 	if (S_ISDIR(st.st_mode) && depth == 0 && !strcmp(name, ".pytreefs"))
 		return 0;
 	/* The one of the top is in input_files_list(), which knows what the top is. */
-	if (is_metadata(name, &st))
+	if (input_files_is_metadata(name, &st))
 		return depth && !strcmp(name, "_METADATA") ? import_list_hint(f, path, file) : 0;
 	if (is_litter(name, &st)) {
 		log_warn("'%s' is not a leaf and is left out", file);

@@ -86,7 +86,7 @@ static const struct import_ops leaf_ops = { .open = leaf_entry_open,
 /* ---- properties that names cannot express ---- */
 
 /* A shortened name (`~`) does not contain the key. */
-static int mark_key(const struct tree_node *t, const char *path, struct import_list *f)
+static int input_orbax_mark_key(const struct tree_node *t, const char *path, struct import_list *f)
 {
 	auto_buf key = { 0 };
 	int r = tree_manifest_hidden_key(t, &key);
@@ -190,7 +190,7 @@ static int import_leaf(const struct subtree_part *part, const struct tree_node *
 			    SPAN_ARG(t->value_type));
 	r = import_add_file(f, buf_str(&path), part->item->path, &leaf_ops, l, 0);
 	if (r >= 0)
-		r = mark_key(t, buf_str(&path), f);
+		r = input_orbax_mark_key(t, buf_str(&path), f);
 	if (r >= 0 && subtree_is_leaf(t))
 		r = mark_array(part, l, buf_str(&path), f);
 	return r < 0 ? err_at(r, "'%s'", buf_str(&path)) : 0;
@@ -226,7 +226,7 @@ static int import_container(const struct subtree_part *part, const struct tree_n
 	if (r >= 0)
 		r = mark_types(part, t, buf_str(&path), f);
 	if (r >= 0 && t != part->tree)
-		r = mark_key(t, buf_str(&path), f);
+		r = input_orbax_mark_key(t, buf_str(&path), f);
 	if (r >= 0 && !t->parent && part->item->tree->custom_metadata)
 		r = import_list_mark(f, buf_str(&path), "custom_metadata",
 				     part->item->tree->custom_metadata);
@@ -258,7 +258,7 @@ struct stored_file {
 };
 
 /* The file is only open while it is read, since there may be more files than descriptors. */
-static int stored_open(struct import_reading *rd)
+static int input_orbax_stored_open(struct import_reading *rd)
 {
 	const struct stored_file *s = rd->import_entry->arg;
 	struct io_file *file;
@@ -271,19 +271,19 @@ static int stored_open(struct import_reading *rd)
 	return 0;
 }
 
-static int stored_read(struct import_reading *rd, uint64_t off, size_t n, void *p)
+static int input_orbax_stored_read(struct import_reading *rd, uint64_t off, size_t n, void *p)
 {
 	return io_read_exact(rd->state, p, n, off);
 }
 
-static void stored_close(struct import_reading *rd)
+static void input_orbax_stored_close(struct import_reading *rd)
 {
 	io_file_unref(rd->state);
 }
 
-static const struct import_ops stored_ops = { .open = stored_open,
-					      .read = stored_read,
-					      .close = stored_close };
+static const struct import_ops stored_ops = { .open = input_orbax_stored_open,
+					      .read = input_orbax_stored_read,
+					      .close = input_orbax_stored_close };
 
 struct import_files {
 	struct import_list *f;
@@ -369,7 +369,7 @@ static int import_other(void *arg, const struct subtree_part *part,
  * Whether a part is not a tree of its own: an item of files, or a part of an item that consists of
  * a tree and of files, as a random key does.
  */
-static bool is_other_item(const struct input *in, const struct subtree_part *part)
+static bool input_orbax_is_other_item(const struct input *in, const struct subtree_part *part)
 {
 	const char *slash = strrchr(part->path, '/');
 	size_t n = slash ? (size_t)(slash - part->path) + 1 : 0;
@@ -400,7 +400,7 @@ static int import_part(struct input *in, const struct subtree_part *part, struct
 
 	if (part->kind == PART_BROKEN)
 		return err_restore(part->note);
-	if (is_other_item(in, part)) {
+	if (input_orbax_is_other_item(in, part)) {
 		if (f->no_items)
 			return 0;
 		only = NULL;

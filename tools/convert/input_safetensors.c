@@ -30,7 +30,7 @@ static int read_exactly(int fd, const char *path, void *p, size_t n)
 				       path, got);
 }
 
-static int read_header(int fd, const char *path, struct safetensors *ret)
+static int input_safetensors_read_header(int fd, const char *path, struct safetensors *ret)
 {
 	auto_buf head = { .metered = true };
 	uint8_t length[8];
@@ -70,7 +70,7 @@ static int read_header(int fd, const char *path, struct safetensors *ret)
 	return 0;
 }
 
-static int add_shard(struct input *in, const char *path)
+static int input_safetensors_add_shard(struct input *in, const char *path)
 {
 	struct safetensors *more;
 	int fd = input_add_fd(in, path);
@@ -82,7 +82,7 @@ static int add_shard(struct input *in, const char *path)
 		return fail(-ENOMEM, "cannot open '%s'", path);
 	in->shard = more;
 	more[in->n_fds - 1] = (struct safetensors){ 0 };
-	return read_header(fd, path, &more[in->n_fds - 1]);
+	return input_safetensors_read_header(fd, path, &more[in->n_fds - 1]);
 }
 
 /* The files are those that all who read the directory take. */
@@ -104,7 +104,7 @@ static int add_shards(struct input *in)
 
 		r = path_join(in->path, name, &path);
 		if (r >= 0)
-			r = add_shard(in, path);
+			r = input_safetensors_add_shard(in, path);
 		at += name.n + 1;
 	}
 	io_dir_close(take(dir));
@@ -117,7 +117,7 @@ int input_safetensors_open(struct input *in)
 	struct stat st;
 	int r = stat(in->path, &st) < 0 ? err_sys("cannot open", in->path) :
 		S_ISDIR(st.st_mode)     ? add_shards(in) :
-					  add_shard(in, in->path);
+					  input_safetensors_add_shard(in, in->path);
 
 	/* Any shard may have the manifest; an export writes it to the first one. */
 	for (size_t i = 0; i < in->n_fds && r >= 0; i++) {
@@ -211,7 +211,7 @@ static int import_texts(struct input *in, struct select *only, struct import_lis
 	return r < 0 || !ret->n ? r : buf_add_byte(ret, '}');
 }
 
-static int custom_of(struct input *in, struct buf *ret)
+static int input_safetensors_custom_of(struct input *in, struct buf *ret)
 {
 	auto_free const char **text = calloc(in->n_fds + 1, sizeof(*text));
 
@@ -222,11 +222,12 @@ static int custom_of(struct input *in, struct buf *ret)
 	return tensors_custom(text, in->n_fds, ret);
 }
 
-static int import_metadata(struct input *in, struct select *only, struct import_list *f)
+static int input_safetensors_import_metadata(struct input *in, struct select *only,
+					     struct import_list *f)
 {
 	auto_buf custom = { 0 };
 	int r = in->tree_manifest.doc.root ? import_texts(in, only, f, &custom) :
-					     custom_of(in, &custom);
+					     input_safetensors_custom_of(in, &custom);
 
 	/* Custom metadata of the manifest takes precedence. */
 	if (r < 0 || !custom.n || in->is_step || json_member(in->tree_manifest.doc.root, "custom"))
@@ -245,5 +246,5 @@ int input_safetensors_list(struct input *in, struct select *only, struct import_
 	for (size_t i = 0; i < in->n_fds && r >= 0; i++)
 		for (size_t k = 0; k < in->shard[i].n && r >= 0; k++)
 			r = import_tensor(in, i, &in->shard[i].tensor[k], only, f);
-	return r < 0 ? r : import_metadata(in, only, f);
+	return r < 0 ? r : input_safetensors_import_metadata(in, only, f);
 }

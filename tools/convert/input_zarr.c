@@ -100,7 +100,7 @@ struct zarr_leaf {
 	const char *dir; /* path below the group */
 };
 
-static int open_array(const struct input *in, const char *rel, struct zarr **ret)
+static int input_zarr_open_array(const struct input *in, const char *rel, struct zarr **ret)
 {
 	auto_of(io_dir) struct io_dir *dir = NULL;
 	auto_of(kv) struct kv *kv = NULL;
@@ -134,7 +134,8 @@ static int zarr_entry_open(struct import_reading *rd)
 {
 	const struct zarr_leaf *l = rd->import_entry->arg;
 	struct zarr_state *s = calloc(1, sizeof(*s));
-	int r = s ? open_array(l->in, l->dir, &s->z) : fail(-ENOMEM, "cannot open '%s'", l->dir);
+	int r = s ? input_zarr_open_array(l->in, l->dir, &s->z) :
+		    fail(-ENOMEM, "cannot open '%s'", l->dir);
 
 	if (r >= 0)
 		r = npy_header(s->z->meta.dtype, s->z->meta.rank, s->z->meta.shape, &s->head);
@@ -188,7 +189,7 @@ static int import_array(struct input *in, const char *rel, struct select *only,
 		return r < 0 ? r : -ENOMEM;
 	if (!select_path(only, buf_span(&path)))
 		return import_list_leave_out(f, buf_str(&path));
-	r = open_array(in, rel, &z);
+	r = input_zarr_open_array(in, rel, &z);
 	if (r < 0)
 		return r;
 	if (span_ends(buf_span(&path), span_str(".json")) && z->meta.rank == 0) {
@@ -255,7 +256,7 @@ struct names {
 	bool at_top;
 };
 
-static int add_name(void *arg, const char *name, unsigned char type)
+static int input_zarr_add_name(void *arg, const char *name, unsigned char type)
 {
 	struct names *n = arg;
 
@@ -280,7 +281,7 @@ static int import_node(struct input *in, const char *rel, struct select *only,
 		return r;
 	if (type == NODE_ARRAY)
 		return import_array(in, rel, only, f);
-	r = io_list(dir, rel, add_name, &names);
+	r = io_list(dir, rel, input_zarr_add_name, &names);
 	for (size_t at = 0; at < names.text.n && r >= 0;
 	     at += strlen((char *)names.text.p + at) + 1) {
 		auto_free char *below = NULL;

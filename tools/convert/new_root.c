@@ -20,7 +20,7 @@ void new_root_release(struct new_root *n)
 
 /* The names of what does not exist of path, "run/checkpoints", and the directory in which they are.
  */
-static int missing(const char *path, char **ret_above, char **ret_names)
+static int new_root_missing(const char *path, char **ret_above, char **ret_names)
 {
 	auto_free char *above = strdup(path);
 	auto_free char *names = NULL;
@@ -76,7 +76,7 @@ int new_root_make(struct cmd_args *a, const char *path, struct new_root *ret)
 	/* In a bucket, directories exist only as parts of names. */
 	if (path_is_url(path))
 		return 0;
-	r = missing(path, &dir, &ret->names);
+	r = new_root_missing(path, &dir, &ret->names);
 	if (r < 0 || !ret->names)
 		return r;
 	r = io_engine_open(a->options.io, &ret->io);

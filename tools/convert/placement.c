@@ -88,8 +88,8 @@ static int set_sharding(struct placement *p, struct rule *rule, struct span mesh
 	return r < 0 ? r : sharding_parse(rule->text, "--mesh", &rule->sharding);
 }
 
-static int add_rule(struct placement *p, struct span mesh, struct span key, const struct json *spec,
-		    const char *file)
+static int placement_add_rule(struct placement *p, struct span mesh, struct span key,
+			      const struct json *spec, const char *file)
 {
 	struct rule *rule = &p->rule[p->n_rules];
 	int r = regex_new(key, file, &rule->key);
@@ -110,7 +110,7 @@ static int add_rule(struct placement *p, struct span mesh, struct span key, cons
 	return r < 0 ? err_at(r, "'%s': '%.*s'", file, SPAN_ARG(key)) : 0;
 }
 
-static int read_rules(struct placement *p, const char *mesh, const char *file)
+static int placement_read_rules(struct placement *p, const char *mesh, const char *file)
 {
 	auto_buf text = { 0 }, head = { 0 };
 	auto_json doc = { 0 };
@@ -137,8 +137,8 @@ static int read_rules(struct placement *p, const char *mesh, const char *file)
 				    "'%s': rule %zu is not a pair of an expression and a partition "
 				    "spec",
 				    file, i + 1);
-		r = add_rule(p, buf_span(&head), pair ? item->items[0].s : item->name,
-			     pair ? &item->items[1] : item, file);
+		r = placement_add_rule(p, buf_span(&head), pair ? item->items[0].s : item->name,
+				       pair ? &item->items[1] : item, file);
 		if (r < 0)
 			return r;
 	}
@@ -146,7 +146,7 @@ static int read_rules(struct placement *p, const char *mesh, const char *file)
 }
 
 /* The key of a leaf for rules: its path in its item, without the extension. */
-static struct span key_of(const struct import_list *f, const char *path)
+static struct span placement_key_of(const struct import_list *f, const char *path)
 {
 	const char *dot = strrchr(path, '.'), *slash = strchr(path, '/');
 	const char *at = f->is_step && slash ? slash + 1 : path;
@@ -158,7 +158,7 @@ static struct span key_of(const struct import_list *f, const char *path)
 static int by_rule(struct placement *p, const struct import_list *f, const char *path,
 		   unsigned rank, const struct rule **ret)
 {
-	struct span key = key_of(f, path);
+	struct span key = placement_key_of(f, path);
 	struct regex_match m;
 	int r;
 
@@ -182,13 +182,14 @@ static int by_rule(struct placement *p, const struct import_list *f, const char 
 
 /* ---- another checkpoint ---- */
 
-static int by_path(const void *a, const void *b)
+static int placement_by_path(const void *a, const void *b)
 {
 	return strcmp(((const struct like_leaf *)a)->path, ((const struct like_leaf *)b)->path);
 }
 
 /* By its path in the step, or in the only item. */
-static int add_leaf(struct placement *p, const struct subtree_part *part, const struct tree_node *t)
+static int placement_add_leaf(struct placement *p, const struct subtree_part *part,
+			      const struct tree_node *t)
 {
 	auto_buf path = { 0 };
 	struct like_leaf *l = &p->leaf[p->n_leaves];
@@ -228,9 +229,9 @@ static int read_like(struct placement *p, struct cmd_args *a, const char *path)
 			continue;
 		for (uint32_t k = part->tree->id; k < subtree_end(part->tree) && r >= 0; k++)
 			if (part->item->tree->nodes[k]->kind == TREE_LEAF)
-				r = add_leaf(p, part, part->item->tree->nodes[k]);
+				r = placement_add_leaf(p, part, part->item->tree->nodes[k]);
 	}
-	qsort(p->leaf, p->n_leaves, sizeof(*p->leaf), by_path);
+	qsort(p->leaf, p->n_leaves, sizeof(*p->leaf), placement_by_path);
 	return r;
 }
 
@@ -238,7 +239,7 @@ static const struct like_leaf *find_leaf(const struct placement *p, const char *
 {
 	const struct like_leaf key = { .path = path };
 
-	return bsearch(&key, p->leaf, p->n_leaves, sizeof(key), by_path);
+	return bsearch(&key, p->leaf, p->n_leaves, sizeof(key), placement_by_path);
 }
 
 /* The same leaf of the other checkpoint, which may be one tree in place of a step with items. */
@@ -343,10 +344,10 @@ void placement_warn_unused(const struct placement *p)
 {
 	for (size_t i = 0; p && i < p->n_rules; i++)
 		if (!p->rule[i].is_used && !span_eq(p->rule[i].expression, span_str(".*")))
-			log_warn(
-				"--spec: the rule '%.*s' is that of no array: an expression is "
-				"matched with the whole key ('.*kernel'), and the first match counts",
-				SPAN_ARG(p->rule[i].expression));
+			log_warn("--spec: the rule '%.*s' is that of no array: an expression is "
+				 "matched with the whole key ('.*kernel'), and the first match "
+				 "counts",
+				 SPAN_ARG(p->rule[i].expression));
 }
 
 /* ---- */
@@ -364,7 +365,7 @@ int placement_new(struct cmd_args *a, struct placement **ret)
 	p = calloc(1, sizeof(*p));
 	if (!p)
 		return fail(-ENOMEM, "cannot read the rules");
-	r = like ? read_like(p, a, like) : read_rules(p, mesh, spec);
+	r = like ? read_like(p, a, like) : placement_read_rules(p, mesh, spec);
 	if (r < 0)
 		return r;
 	*ret = take(p);

@@ -18,7 +18,7 @@ struct others {
 	struct buf names; /* the first of them, as they are printed */
 };
 
-static bool is_listed(const struct listing *l, struct span name)
+static bool root_others_is_listed(const struct listing *l, struct span name)
 {
 	for (size_t i = 2; i < l->n; i++)
 		if (span_eq(span_str(listing_name(l, i)), name))
@@ -35,12 +35,13 @@ static bool is_known(const struct others *o, struct span name)
 		return span_eq(name, span_str("_ROOT_METADATA")) ||
 		       span_eq(name, span_str("metadata"));
 	if (step_name_is_tmp(name) || span_starts(name, span_str(".pytreefs")) ||
-	    span_eq(name, span_str("metadata")) || is_listed(o->steps, name))
+	    span_eq(name, span_str("metadata")) || root_others_is_listed(o->steps, name))
 		return true;
-	return span_ends(name, end) && is_listed(o->steps, span_of(name.p, name.n - end.n));
+	return span_ends(name, end) &&
+	       root_others_is_listed(o->steps, span_of(name.p, name.n - end.n));
 }
 
-static int add_other(void *arg, const char *name, unsigned char type)
+static int root_others_add_other(void *arg, const char *name, unsigned char type)
 {
 	struct others *o = arg;
 
@@ -51,9 +52,9 @@ static int add_other(void *arg, const char *name, unsigned char type)
 }
 
 /* A directory that cannot be listed is said to be so: the copy does not need its names. */
-static int add_others(const struct ckpt *ckpt, const char *dir, struct others *o)
+static int root_others_add_others(const struct ckpt *ckpt, const char *dir, struct others *o)
 {
-	int r = io_list(ckpt->source, dir, add_other, o);
+	int r = io_list(ckpt->source, dir, root_others_add_other, o);
 
 	if (r >= 0 || r == -ENOMEM)
 		return r;
@@ -63,14 +64,14 @@ static int add_others(const struct ckpt *ckpt, const char *dir, struct others *o
 	return 0;
 }
 
-static int say_others(const struct ckpt *ckpt, const struct listing *steps)
+static int root_others_say_others(const struct ckpt *ckpt, const struct listing *steps)
 {
 	struct others o = { .steps = steps };
-	int r = add_others(ckpt, ".", &o);
+	int r = root_others_add_others(ckpt, ".", &o);
 
 	o.is_metadata = true;
 	if (r >= 0)
-		r = add_others(ckpt, "metadata", &o);
+		r = root_others_add_others(ckpt, "metadata", &o);
 	if (r >= 0 && o.n)
 		log_warn("'%s' has other files and directories beside its steps, which are left "
 			 "out: %.*s%s",
@@ -83,7 +84,8 @@ static int say_others(const struct ckpt *ckpt, const struct listing *steps)
 /* ---- the metadata about all steps ---- */
 
 /* Like Orbax, keep an existing file, unless forced. In a bucket it appears as a whole. */
-static int put_metadata(struct io_dir *to, const char *name, struct span text, bool force)
+static int root_others_put_metadata(struct io_dir *to, const char *name, struct span text,
+				    bool force)
 {
 	auto_free char *temp = str_fmt("%s.pytreefs", name);
 	struct stat st;
@@ -115,12 +117,12 @@ int root_copy_others(const struct ckpt *ckpt, const struct listing *steps, const
 
 		r = io_read_file(ckpt->source, files[i], LIMIT_STEP_FILE, &text);
 		if (r >= 0)
-			r = put_metadata(to, files[i], buf_span(&text), force);
+			r = root_others_put_metadata(to, files[i], buf_span(&text), force);
 		else if (r == -ENOENT || r == -ENOTDIR)
 			r = 0;
 		if (r < 0)
 			return err_at(r, "'%s'", files[i]);
 		err_clear();
 	}
-	return r < 0 ? r : say_others(ckpt, steps);
+	return r < 0 ? r : root_others_say_others(ckpt, steps);
 }

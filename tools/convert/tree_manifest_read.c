@@ -56,7 +56,7 @@ enum dtype tree_manifest_dtype(const struct tree_manifest *s, const char *path)
 }
 
 /* Texts of a document may contain a NUL, which names cannot. */
-static const char *text_of(struct span s)
+static const char *tree_manifest_read_text_of(struct span s)
 {
 	return strlen((const char *)s.p) == s.n ? (const char *)s.p : NULL;
 }
@@ -67,8 +67,8 @@ static int import_kinds(const struct tree_manifest *s, const char *from, struct 
 	int r = 0;
 
 	for (size_t i = 0; kinds && i < kinds->n && r >= 0; i++) {
-		const char *path = text_of(kinds->items[i].name),
-			   *kind = text_of(kinds->items[i].s);
+		const char *path = tree_manifest_read_text_of(kinds->items[i].name),
+			   *kind = tree_manifest_read_text_of(kinds->items[i].s);
 
 		if (!path || !kind)
 			return fail(-EUCLEAN, "'%s': a name with a NUL", from);
@@ -88,7 +88,7 @@ static int import_leaves(const struct tree_manifest *s, const char *from, struct
 	int r = 0;
 
 	for (size_t i = 0; leaves && i < leaves->n && r >= 0; i++) {
-		const char *path = text_of(leaves->items[i].s);
+		const char *path = tree_manifest_read_text_of(leaves->items[i].s);
 		const struct json *text = json_member_span(texts, leaves->items[i].name);
 
 		if (!path)
@@ -114,7 +114,7 @@ static int import_type(const char *path, const struct json *type, struct import_
 
 static int import_one_mark(const char *path, const struct json *mark, struct import_list *f)
 {
-	const char *name = text_of(mark->name);
+	const char *name = tree_manifest_read_text_of(mark->name);
 	auto_buf value = { 0 };
 	int r;
 
@@ -134,7 +134,7 @@ static int import_marks(const struct tree_manifest *s, const char *from, struct 
 	int r = 0;
 
 	for (size_t i = 0; marks && i < marks->n && r >= 0; i++) {
-		const char *path = text_of(marks->items[i].name);
+		const char *path = tree_manifest_read_text_of(marks->items[i].name);
 
 		if (!path)
 			return fail(-EUCLEAN, "'%s': a name with a NUL", from);
@@ -150,7 +150,7 @@ static int import_custom(const struct tree_manifest *s, const char *from, struct
 	int r = 0;
 
 	for (size_t i = 0; custom && i < custom->n && r >= 0; i++) {
-		const char *path = text_of(custom->items[i].name);
+		const char *path = tree_manifest_read_text_of(custom->items[i].name);
 		auto_buf text = { 0 };
 
 		if (!path)

@@ -110,7 +110,8 @@ static bool read_zip64(struct span extra, struct zip_member *m)
 	return true;
 }
 
-static int read_entry(struct wire *w, const char *what, struct zip_reader *z, struct zip_member *m)
+static int zip_read_entry(struct wire *w, const char *what, struct zip_reader *z,
+			  struct zip_member *m)
 {
 	uint32_t sig = wire_u32le(w);
 	uint16_t flags, method, name, extra, comment;
@@ -168,7 +169,7 @@ static int read_directory(int fd, const char *what, const struct directory *d, s
 	r = zip_read_at(fd, what, d->at, bytes, d->size);
 	w = wire_of(span_of(bytes, d->size));
 	for (; z->n < d->n && r >= 0; z->n += r >= 0)
-		r = read_entry(&w, what, z, &z->member[z->n]);
+		r = zip_read_entry(&w, what, z, &z->member[z->n]);
 	return r;
 }
 
@@ -283,7 +284,7 @@ int zip_put_local(const struct zip_member *m, struct buf *ret)
 	return r < 0 ? r : wire_put_u64le(ret, m->size);
 }
 
-static int put_entry(const struct zip_member *m, struct buf *ret)
+static int zip_put_entry(const struct zip_member *m, struct buf *ret)
 {
 	bool big = is_big(m), far = m->header >= BIG;
 	uint16_t extra = (uint16_t)((big || far ? 4 : 0) + (big ? 16 : 0) + (far ? 8 : 0));
@@ -351,7 +352,7 @@ int zip_put_directory(const struct zip_member *m, size_t n, uint64_t at, struct 
 	int r = 0;
 
 	for (size_t i = 0; i < n && r >= 0; i++)
-		r = put_entry(&m[i], ret);
+		r = zip_put_entry(&m[i], ret);
 	size = ret->n - begin;
 	big = n >= 0xffff || at >= BIG || size >= BIG;
 	if (r < 0)

@@ -39,7 +39,7 @@ static int find_member(const struct json *a, const struct json *b, struct span *
 	return 0;
 }
 
-static int put_value(struct buf *out, const struct json *j)
+static int diff_custom_put_value(struct buf *out, const struct json *j)
 {
 	size_t had = out->n;
 	int r = j ? json_print(out, j, JSON_PYTHON) : buf_add_str(out, "absent");
@@ -51,7 +51,7 @@ static int put_value(struct buf *out, const struct json *j)
 }
 
 /* Append the innermost member that differs, or the first of several, with both values. */
-static int put_text(struct buf *out, const struct json *a, const struct json *b)
+static int diff_custom_put_text(struct buf *out, const struct json *a, const struct json *b)
 {
 	struct span name;
 	int r = 0;
@@ -74,15 +74,15 @@ static int put_text(struct buf *out, const struct json *a, const struct json *b)
 		r = buf_add_str(out, ": ");
 	if (r < 0)
 		return r;
-	r = put_value(out, a);
+	r = diff_custom_put_value(out, a);
 	if (r < 0)
 		return r;
 	r = buf_add_str(out, ", and ");
-	return r < 0 ? r : put_value(out, b);
+	return r < 0 ? r : diff_custom_put_value(out, b);
 }
 
 /* Append members of an object: both documents, or null. */
-static int put_json(struct buf *out, const struct json *a, const struct json *b)
+static int diff_custom_put_json(struct buf *out, const struct json *a, const struct json *b)
 {
 	int r = buf_add_str(out, "\"a\": ");
 
@@ -98,7 +98,7 @@ static int put_json(struct buf *out, const struct json *a, const struct json *b)
 }
 
 /* An empty object is what Orbax writes where nothing was given. */
-static int parse(struct span text, struct json_doc *doc, const struct json **ret)
+static int diff_custom_parse(struct span text, struct json_doc *doc, const struct json **ret)
 {
 	int r = text.n ? json_parse(text, "custom metadata", doc) : 0;
 
@@ -117,14 +117,14 @@ int diff_custom(struct diff *d, const char *path, struct span a, struct span b)
 
 	if (span_eq(a, b))
 		return 0;
-	r = parse(a, &da, &ja);
+	r = diff_custom_parse(a, &da, &ja);
 	if (r >= 0)
-		r = parse(b, &db, &jb);
+		r = diff_custom_parse(b, &db, &jb);
 	if (r >= 0)
 		r = equal(ja, jb);
 	if (r != 0)
 		return MIN(r, 0);
-	r = d->json ? put_json(&more, ja, jb) : put_text(&more, ja, jb);
+	r = d->json ? diff_custom_put_json(&more, ja, jb) : diff_custom_put_text(&more, ja, jb);
 	if (r < 0)
 		return r;
 	r = buf_addf(&at, "%.*s", (int)(n && path[n - 1] == '/' ? n - 1 : n), path);

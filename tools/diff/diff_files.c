@@ -161,7 +161,8 @@ static void others_release(struct others *o)
 }
 #define auto_others __attribute__((cleanup(others_release))) struct others
 
-static int add_other(void *arg, const struct subtree_part *part, const struct subtree_other *other)
+static int diff_files_add_other(void *arg, const struct subtree_part *part,
+				const struct subtree_other *other)
 {
 	struct others *o = arg;
 	char *path = strdup(other->path);
@@ -175,17 +176,17 @@ static int add_other(void *arg, const struct subtree_part *part, const struct su
 	return 0;
 }
 
-static int by_key(const void *a, const void *b)
+static int diff_files_by_key(const void *a, const void *b)
 {
 	return strcmp(((const struct other *)a)->key, ((const struct other *)b)->key);
 }
 
-static int list_others(const struct subtree *st, struct others *ret)
+static int diff_files_list_others(const struct subtree *st, struct others *ret)
 {
-	int r = subtree_each_other(st, add_other, ret);
+	int r = subtree_each_other(st, diff_files_add_other, ret);
 
 	if (r >= 0 && ret->n)
-		qsort(ret->other, ret->n, sizeof(*ret->other), by_key);
+		qsort(ret->other, ret->n, sizeof(*ret->other), diff_files_by_key);
 	return r;
 }
 
@@ -220,11 +221,13 @@ int diff_others(struct diff *d, const char *prefix, struct node *a, struct node 
 	/* Nobody knows what a source has that cannot be listed. */
 	if (!others_are_listed(a->ns->ckpt) || !others_are_listed(b->ns->ckpt))
 		return 0;
-	r = list_others(d->a, &la);
+	r = diff_files_list_others(d->a, &la);
 	if (r >= 0)
-		r = list_others(d->b, &lb);
+		r = diff_files_list_others(d->b, &lb);
 	while (r >= 0 && (i < la.n || k < lb.n)) {
-		int c = i == la.n ? 1 : k == lb.n ? -1 : by_key(&la.other[i], &lb.other[k]);
+		int c = i == la.n ? 1 :
+			k == lb.n ? -1 :
+				    diff_files_by_key(&la.other[i], &lb.other[k]);
 
 		r = compare_other(d, prefix, a, c <= 0 ? &la.other[i] : NULL, b,
 				  c >= 0 ? &lb.other[k] : NULL);

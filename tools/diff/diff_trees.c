@@ -76,8 +76,8 @@ struct pairing {
 };
 
 /* Report two texts that differ at a container. */
-static void say_both(const struct pairing *p, const struct tree_node *a, const char *what,
-		     struct span text_a, struct span text_b)
+static void diff_trees_say_both(const struct pairing *p, const struct tree_node *a,
+				const char *what, struct span text_a, struct span text_b)
 {
 	auto_buf path = { 0 }, text = { 0 };
 
@@ -148,7 +148,7 @@ static void compare_classes(const struct pairing *p, const struct tree_node *a,
 	buf_addf(&name_a, "%.*s.%.*s", SPAN_ARG(a->type->module), SPAN_ARG(a->type->clazz));
 	buf_addf(&name_b, "%.*s.%.*s", SPAN_ARG(b->type->module), SPAN_ARG(b->type->clazz));
 	if (!span_eq(buf_span(&name_a), buf_span(&name_b)))
-		say_both(p, a, "type", buf_span(&name_a), buf_span(&name_b));
+		diff_trees_say_both(p, a, "type", buf_span(&name_a), buf_span(&name_b));
 }
 
 /* The next child, from number *i on, that the other container has, too; or NULL. */
@@ -183,7 +183,7 @@ static void compare_orders(const struct pairing *p, const struct tree_node *a,
 		next_b = next_common(b, a, &k);
 	} while (next_a && next_b && span_eq(next_a->key, next_b->key));
 	if (next_a && next_b)
-		say_both(p, a, "order", next_a->key, next_b->key);
+		diff_trees_say_both(p, a, "order", next_a->key, next_b->key);
 }
 
 /* The recursion is at most LIMIT_TREE_DEPTH deep. */
@@ -191,7 +191,7 @@ static void pair_nodes(const struct pairing *p, const struct tree_node *a,
 		       const struct tree_node *b)
 {
 	if (kinds_differ(p, a, b))
-		say_both(p, a, "kind", span_str(kind_name(a)), span_str(kind_name(b)));
+		diff_trees_say_both(p, a, "kind", span_str(kind_name(a)), span_str(kind_name(b)));
 	compare_classes(p, a, b);
 	compare_orders(p, a, b);
 	if (a->kind == TREE_LEAF && b->kind == TREE_LEAF)
@@ -370,7 +370,7 @@ static int diff_nodes(struct diff *d, const char *prefix, struct node *na, struc
 
 /* ---- roots ---- */
 
-static bool is_root(const struct source *s)
+static bool diff_trees_is_root(const struct source *s)
 {
 	return s->node == s->ns->root && s->ns->ckpt->shape == SHAPE_ROOT;
 }
@@ -395,11 +395,12 @@ int diff_sources(struct diff *d, struct source *a, struct source *b)
 	auto_listing la = { 0 }, lb = { 0 };
 	int r;
 
-	if (is_root(a) != is_root(b))
+	if (diff_trees_is_root(a) != diff_trees_is_root(b))
 		return fail(-EINVAL,
 			    "'%s' is a directory of steps and '%s' is not: name one of its steps",
-			    is_root(a) ? d->name_a : d->name_b, is_root(a) ? d->name_b : d->name_a);
-	if (!is_root(a))
+			    diff_trees_is_root(a) ? d->name_a : d->name_b,
+			    diff_trees_is_root(a) ? d->name_b : d->name_a);
+	if (!diff_trees_is_root(a))
 		return diff_nodes(d, "", a->node, b->node);
 	r = custom_of(d, "", node_root_custom, a->node, b->node);
 	if (r >= 0)

@@ -128,7 +128,7 @@ struct comparing {
 	struct chunk_scan other; /* for the array of B */
 };
 
-static bool is_float(enum dtype t)
+static bool diff_values_is_float(enum dtype t)
 {
 	return dtype_info(t)->kind == DTYPE_KIND_FLOAT || dtype_info(t)->kind == DTYPE_KIND_COMPLEX;
 }
@@ -155,7 +155,8 @@ static int compare_tile(void *arg, struct walk_leaf *leaf, const struct tile *ti
 		r = chunk_scan_read(&c->other, zb, tile, &v, other);
 	if (r < 0) {
 		err_at(r, "in '%s'", c->d->name_b);
-	} else if (ta != tb && c->d->ignore_dtype && is_float(ta) && is_float(tb)) {
+	} else if (ta != tb && c->d->ignore_dtype && diff_values_is_float(ta) &&
+		   diff_values_is_float(tb)) {
 		numbers_compare_narrow(&d, ta, bytes, tb, other, tile->n, c->d->tolerance);
 	} else if (ta == tb) {
 		numbers_compare(&d, ta, bytes, other, tile->n, c->d->tolerance, 0);
@@ -222,7 +223,7 @@ static int keep_row(struct diff *d, double key, const char *path, const char *te
 }
 
 /* Rows with one key stay in the order of the tree. */
-static int by_key(const void *a, const void *b, void *arg)
+static int diff_values_by_key(const void *a, const void *b, void *arg)
 {
 	const struct diff *d = arg;
 	const size_t *x = a, *y = b;
@@ -238,7 +239,7 @@ void diff_say_rows(struct diff *d)
 	for (size_t i = 0; at && i < d->n_rows; i++)
 		at[i] = i;
 	if (at)
-		qsort_r(at, d->n_rows, sizeof(*at), by_key, d);
+		qsort_r(at, d->n_rows, sizeof(*at), diff_values_by_key, d);
 	for (size_t i = 0; i < d->n_rows; i++) {
 		struct diff_row *row = &d->row[at ? at[i] : i];
 
@@ -255,7 +256,7 @@ void diff_say_rows(struct diff *d)
 	d->row = NULL;
 }
 
-static void put_number(struct buf *out, double x)
+static void diff_values_put_number(struct buf *out, double x)
 {
 	if (isfinite(x))
 		json_put_double(out, x, JSON_PRETTY);
@@ -280,9 +281,9 @@ static int say_values(struct diff *d, const struct walk_leaf *leaf, const struct
 		if (n->has_ulp)
 			buf_addf(&text, ", \"max_ulp\": %llu", (unsigned long long)n->max_ulp);
 		buf_add_str(&text, ", \"rms\": ");
-		put_number(&text, rms);
+		diff_values_put_number(&text, rms);
 		buf_add_str(&text, ", \"relative\": ");
-		put_number(&text, relative);
+		diff_values_put_number(&text, relative);
 		buf_addf(&text, ", \"one_nan\": %llu", (unsigned long long)n->one_nan);
 	} else {
 		buf_addf(&text, "%llu of %llu %s %s, the first at %s, max abs %s",

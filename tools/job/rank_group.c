@@ -191,7 +191,7 @@ static int end_of_other(struct rank_group *t, int status)
 }
 
 /* Tell ranks that wait for this one that it has ended. */
-static void leave(struct rank_group *t, int status)
+static void rank_group_leave(struct rank_group *t, int status)
 {
 	struct err_note note;
 
@@ -212,7 +212,7 @@ int group_end(struct rank_group *t, int status)
 	if (!t)
 		return status;
 	if (status < 0 && !t->agreed)
-		leave(t, status);
+		rank_group_leave(t, status);
 	r = group_is_lead(t) ? end_of_lead(t, status) : end_of_other(t, status);
 	err_save(r, &note);
 	peers_close(t->peers);

@@ -105,7 +105,8 @@ static int set_box(const struct pytreefs_stored_array *a, const struct pytreefs_
 }
 
 /* Open the array that a document describes; every process has one, whoever stores it. */
-static int open_array(struct database *b, struct kv *kv, struct span json, struct zarr_boxes *boxes)
+static int lib_database_open_array(struct database *b, struct kv *kv, struct span json,
+				   struct zarr_boxes *boxes)
 {
 	bool is_v2 = b->args.options.save.zarr == SAVE_ZARR2;
 	struct zarr *z = NULL;
@@ -120,8 +121,9 @@ static int open_array(struct database *b, struct kv *kv, struct span json, struc
 	return 0;
 }
 
-static void set_layout(const struct save_opts *o, const struct pytreefs_stored_array *a,
-		       enum dtype t, struct array_layout *ret)
+static void lib_database_set_layout(const struct save_opts *o,
+				    const struct pytreefs_stored_array *a, enum dtype t,
+				    struct array_layout *ret)
 {
 	*ret = (struct array_layout){ .format = o->zarr == SAVE_ZARR3 ? 3 : 2,
 				      .item = dtype_info(t)->size,
@@ -175,12 +177,12 @@ static int prepare_array(struct database *b, size_t i, size_t first_box)
 	}
 	if (r < 0)
 		return r;
-	set_layout(&b->args.options.save, a, t, &layout);
+	lib_database_set_layout(&b->args.options.save, a, t, &layout);
 	array_resolve(&env, t, (unsigned)a->ndim, a->shape,
 		      (a->flags & PYTREEFS_ARRAY_SHARED) || !a->n_parts, &layout);
 	r = array_json(&layout, t, (unsigned)a->ndim, a->shape, &json);
 	if (r >= 0)
-		r = open_array(b, leaf->kv, buf_span(&json), boxes);
+		r = lib_database_open_array(b, leaf->kv, buf_span(&json), boxes);
 	if (r >= 0)
 		r = zarr_boxes_check(boxes);
 	if (r < 0 || layout.compression.kind != COMPRESSION_AUTO)
@@ -189,7 +191,7 @@ static int prepare_array(struct database *b, size_t i, size_t first_box)
 	json.n = 0;
 	if (r >= 0)
 		r = array_json(&layout, t, (unsigned)a->ndim, a->shape, &json);
-	return r < 0 ? r : open_array(b, leaf->kv, buf_span(&json), boxes);
+	return r < 0 ? r : lib_database_open_array(b, leaf->kv, buf_span(&json), boxes);
 }
 
 struct preparing {
@@ -244,7 +246,7 @@ static int write_values(void *arg)
 	return r < 0 ? r : io_dirop(b->ckpt->source, IO_SYNC_DIR, ".", NULL, 0);
 }
 
-static int open_directory(struct database *b, const char *path, char **ret_name)
+static int lib_database_open_directory(struct database *b, const char *path, char **ret_name)
 {
 	auto_free char *parent = NULL, *name = NULL;
 	int r = path_split(path, &parent, &name);
@@ -327,7 +329,7 @@ static int write_database(struct database *b, const char *path, const char *opti
 	r = database_alloc(b);
 	if (r < 0)
 		return r;
-	r = open_directory(b, path, &name);
+	r = lib_database_open_directory(b, path, &name);
 	if (r < 0)
 		return r;
 	r = write_into(b, name, progress);

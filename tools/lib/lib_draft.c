@@ -23,7 +23,8 @@ static void draft_free(struct pytreefs_draft *d)
 }
 DEFINE_AUTO(lib_draft, struct pytreefs_draft, draft_free);
 
-static int begin(const char *path, const char *options, unsigned flags, struct pytreefs_draft **ret)
+static int lib_draft_begin(const char *path, const char *options, unsigned flags,
+			   struct pytreefs_draft **ret)
 {
 	static const char *const shown[] = { "transforms", "restore_dtype" };
 	auto_of(lib_draft) struct pytreefs_draft *d = calloc(1, sizeof(*d));
@@ -57,11 +58,11 @@ int pytreefs_draft_begin(const char *path, const char *options, unsigned flags,
 {
 	lib_init();
 	lib_begin_pid(getpid(), "draft", path);
-	return (int)lib_end(begin(path, options, flags, ret));
+	return (int)lib_end(lib_draft_begin(path, options, flags, ret));
 }
 
-static int set_attribute(struct pytreefs_draft *d, const struct pytreefs_key *key, size_t n_keys,
-			 const char *attribute, const char *text)
+static int lib_draft_set_attribute(struct pytreefs_draft *d, const struct pytreefs_key *key,
+				   size_t n_keys, const char *attribute, const char *text)
 {
 	auto_free char *name = str_fmt("user.pytree.%s", attribute);
 	struct span value = span_str(text);
@@ -84,7 +85,7 @@ int pytreefs_draft_attribute(struct pytreefs_draft *d, const struct pytreefs_key
 {
 	int r = lib_begin_pid(d->pid, "draft", d->step.name);
 
-	return (int)lib_end(r < 0 ? r : set_attribute(d, key, n_keys, attribute, text));
+	return (int)lib_end(r < 0 ? r : lib_draft_set_attribute(d, key, n_keys, attribute, text));
 }
 
 static int commit_step(void *arg)

@@ -55,9 +55,9 @@ static int name_of(const struct pytreefs_key *key, size_t literal, size_t i, enu
 }
 
 /* A shortened name (`~`) does not contain the key. */
-static int mark_key(const struct pytreefs_draft *d, struct draft_node *n,
-		    const struct pytreefs_key *key, size_t n_keys, struct span name,
-		    enum name_ext ext)
+static int lib_draft_names_mark_key(const struct pytreefs_draft *d, struct draft_node *n,
+				    const struct pytreefs_key *key, size_t n_keys, struct span name,
+				    enum name_ext ext)
 {
 	struct span stem = span_of(name.p, name.n - strlen(name_ext_text(ext)));
 	auto_buf json = { 0 };
@@ -78,8 +78,9 @@ static int mark_key(const struct pytreefs_draft *d, struct draft_node *n,
 }
 
 /* Get the container of key i in dir. Creates it, as a list if its first child has an index. */
-static int enter(struct pytreefs_draft *d, struct draft_node *dir, const struct pytreefs_value *v,
-		 size_t i, bool list, struct draft_node **ret)
+static int lib_draft_names_enter(struct pytreefs_draft *d, struct draft_node *dir,
+				 const struct pytreefs_value *v, size_t i, bool list,
+				 struct draft_node **ret)
 {
 	size_t literal = literal_keys(d, v);
 	auto_buf name = { 0 };
@@ -102,7 +103,7 @@ static int enter(struct pytreefs_draft *d, struct draft_node *dir, const struct 
 	if (r < 0)
 		return r;
 	if (i >= literal)
-		r = mark_key(d, n, v->key, i + 1, buf_span(&name), NAME_EXT_NONE);
+		r = lib_draft_names_mark_key(d, n, v->key, i + 1, buf_span(&name), NAME_EXT_NONE);
 	if (r >= 0 && list)
 		r = set_attribute(n, "kind", span_str("list"));
 	if (r < 0) {
@@ -121,7 +122,7 @@ static int enter_all(struct pytreefs_draft *d, const struct pytreefs_value *v, s
 
 	for (size_t i = 0; i < n; i++) {
 		bool list = i + 1 < v->n_keys && v->key[i + 1].kind == PYTREEFS_KEY_INDEX;
-		int r = enter(d, at, v, i, list, &next);
+		int r = lib_draft_names_enter(d, at, v, i, list, &next);
 
 		draft_node_unref(at);
 		if (r < 0)
@@ -161,7 +162,7 @@ int lib_draft_find(struct pytreefs_draft *d, const struct pytreefs_key *key, siz
 	return 0;
 }
 
-static enum name_ext ext_of(enum pytreefs_kind kind)
+static enum name_ext lib_draft_names_ext_of(enum pytreefs_kind kind)
 {
 	switch (kind) {
 	case PYTREEFS_ARRAY:
@@ -177,7 +178,7 @@ static enum name_ext ext_of(enum pytreefs_kind kind)
 	}
 }
 
-static int mark_container(const struct pytreefs_value *v, struct draft_node *n)
+static int lib_draft_names_mark_container(const struct pytreefs_value *v, struct draft_node *n)
 {
 	const char *kind = v->kind == PYTREEFS_LIST       ? "list" :
 			   v->kind == PYTREEFS_TUPLE      ? "tuple" :
@@ -204,11 +205,11 @@ static int mark_dtype(const struct pytreefs_value *v, struct draft_node *n)
 	return set_attribute(n, "dtype", span_str(dtype_info(t)->name));
 }
 
-static int make_leaf(struct pytreefs_draft *d, const struct pytreefs_value *v,
-		     struct draft_node *dir, struct draft_node **ret)
+static int lib_draft_names_make_leaf(struct pytreefs_draft *d, const struct pytreefs_value *v,
+				     struct draft_node *dir, struct draft_node **ret)
 {
 	bool bare = v->n_keys == item_keys(d) && v->kind != PYTREEFS_FILE;
-	enum name_ext ext = ext_of(v->kind);
+	enum name_ext ext = lib_draft_names_ext_of(v->kind);
 	auto_buf name = { 0 };
 	struct draft_node *n;
 	int r;
@@ -222,7 +223,7 @@ static int make_leaf(struct pytreefs_draft *d, const struct pytreefs_value *v,
 	if (r < 0)
 		return r == -EEXIST ? fail(r, "it was put before") : r;
 	if (!bare && v->kind != PYTREEFS_FILE)
-		r = mark_key(d, n, v->key, v->n_keys, buf_span(&name), ext);
+		r = lib_draft_names_mark_key(d, n, v->key, v->n_keys, buf_span(&name), ext);
 	if (r >= 0 && (v->kind == PYTREEFS_ARRAY || v->kind == PYTREEFS_SCALAR))
 		r = mark_dtype(v, n);
 	if (r < 0) {
@@ -234,7 +235,8 @@ static int make_leaf(struct pytreefs_draft *d, const struct pytreefs_value *v,
 }
 
 /* Check the keys that are names themselves, as the kernel does for a mount. */
-static int check_names(const struct pytreefs_draft *d, const struct pytreefs_value *v)
+static int lib_draft_names_check_names(const struct pytreefs_draft *d,
+				       const struct pytreefs_value *v)
 {
 	for (size_t i = 0; i < literal_keys(d, v); i++) {
 		struct span name = span_of(v->key[i].key, v->key[i].size);
@@ -256,14 +258,14 @@ int lib_draft_make(struct pytreefs_draft *d, const struct pytreefs_value *v,
 	int r;
 
 	if (!is_container && v->kind != PYTREEFS_FILE && v->kind != PYTREEFS_NONE &&
-	    ext_of(v->kind) == NAME_EXT_NONE)
+	    lib_draft_names_ext_of(v->kind) == NAME_EXT_NONE)
 		return fail(-EINVAL, "a value of kind %d cannot be written", (int)v->kind);
 	if (v->n_keys < item_keys(d))
 		return fail(-EINVAL, "%zu %s not name an item", v->n_keys,
 			    noun(v->n_keys, "key does", "keys do"));
 	if (v->kind == PYTREEFS_FILE && d->is_item)
 		return fail(-EINVAL, "files are items of steps, and this is one item");
-	r = check_names(d, v);
+	r = lib_draft_names_check_names(d, v);
 	if (r >= 0)
 		r = enter_all(d, v, dirs, &dir);
 	if (r < 0)
@@ -273,10 +275,10 @@ int lib_draft_make(struct pytreefs_draft *d, const struct pytreefs_value *v,
 		return fail(-EINVAL, "it is a file in an item whose kind is not set to opaque");
 	}
 	if (is_container) {
-		r = mark_container(v, dir);
+		r = lib_draft_names_mark_container(v, dir);
 		n = dir;
 	} else {
-		r = make_leaf(d, v, dir, &n);
+		r = lib_draft_names_make_leaf(d, v, dir, &n);
 		draft_node_unref(dir);
 		if (r < 0)
 			return r;

@@ -188,7 +188,7 @@ static int add_scalar(struct sink *s, const struct pytreefs_value *v)
 	return r < 0 ? r : sink_add(s, text.p, text.n);
 }
 
-static int add_value(struct sink *s, const struct pytreefs_value *v)
+static int lib_draft_put_add_value(struct sink *s, const struct pytreefs_value *v)
 {
 	switch (v->kind) {
 	case PYTREEFS_ARRAY:
@@ -217,7 +217,7 @@ static int end_file(struct draft_file *f, int r)
 	return r < 0 ? err_restore(&why) : draft_file_take_error(f);
 }
 
-static void put_one(struct put *p, size_t i)
+static void lib_draft_put_one(struct put *p, size_t i)
 {
 	const struct pytreefs_value *v = &p->value[i];
 	struct draft_node *node = p->node[i];
@@ -229,7 +229,7 @@ static void put_one(struct put *p, size_t i)
 		return;
 	r = draft_file_opened(node->file);
 	if (r >= 0)
-		r = end_file(node->file, add_value(&s, v));
+		r = end_file(node->file, lib_draft_put_add_value(&s, v));
 	if (r >= 0)
 		return;
 	if (r != -ECANCELED)
@@ -245,11 +245,11 @@ static void *put_some(void *arg)
 	size_t i;
 
 	while (!put_is_stopped(p) && (i = atomic_fetch_add(&p->next, 1)) < p->n)
-		put_one(p, i);
+		lib_draft_put_one(p, i);
 	return NULL;
 }
 
-static int put_values(void *arg)
+static int lib_draft_put_values(void *arg)
 {
 	struct put *p = arg;
 	pthread_t thread[THREADS];
@@ -293,8 +293,8 @@ static int make_names(struct put *p, uint64_t *ret_bytes)
 	return r;
 }
 
-static int put_all(struct pytreefs_draft *d, const struct pytreefs_value *value, size_t n,
-		   const struct pytreefs_progress *progress)
+static int lib_draft_put_all(struct pytreefs_draft *d, const struct pytreefs_value *value, size_t n,
+			     const struct pytreefs_progress *progress)
 {
 	auto_free struct draft_node **node = calloc(n + 1, sizeof(*node));
 	struct lib_progress report = { .p = progress };
@@ -309,7 +309,7 @@ static int put_all(struct pytreefs_draft *d, const struct pytreefs_value *value,
 	p.threads = (unsigned)MIN((size_t)p.threads, n);
 	atomic_store(&d->work.done, 0);
 	if (r >= 0)
-		r = lib_call(&d->work, &report, put_values, &p);
+		r = lib_call(&d->work, &report, lib_draft_put_values, &p);
 	for (size_t i = 0; node && i < n; i++)
 		draft_node_unref(node[i]);
 	if (r < 0)
@@ -323,7 +323,7 @@ int pytreefs_draft_put(struct pytreefs_draft *d, const struct pytreefs_value *va
 {
 	int r = lib_begin_pid(d->pid, "draft", d->step.name);
 
-	return (int)lib_end(r < 0 ? r : put_all(d, value, n, progress));
+	return (int)lib_end(r < 0 ? r : lib_draft_put_all(d, value, n, progress));
 }
 
 /* ---- streams ---- */

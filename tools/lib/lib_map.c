@@ -82,7 +82,8 @@ static int find_map(struct pytreefs_map **all, struct io_file *file, unsigned fl
 	return 0;
 }
 
-static int find_leaf(struct pytreefs *ck, const struct pytreefs_mapped *m, struct zarr_mapped *ret)
+static int lib_map_find_leaf(struct pytreefs *ck, const struct pytreefs_mapped *m,
+			     struct zarr_mapped *ret)
 {
 	struct node_leaf *leaf = NULL;
 	auto_node *n = NULL;
@@ -102,7 +103,7 @@ static int map_leaf(struct pytreefs *ck, struct pytreefs_mapped *m, unsigned fla
 {
 	struct zarr_mapped found = { 0 };
 	struct pytreefs_map *map;
-	int r = find_leaf(ck, m, &found);
+	int r = lib_map_find_leaf(ck, m, &found);
 
 	if (r == -EOPNOTSUPP)
 		return fail(r, "it cannot be mapped: %s", err_text(r));

@@ -12,18 +12,19 @@
 
 /* ---- listings ---- */
 
-static bool is_root(const struct pytreefs *ck, const struct node *n)
+static bool lib_names_is_root(const struct pytreefs *ck, const struct node *n)
 {
 	return !n->parent && ck->source.ns->ckpt->shape == SHAPE_ROOT;
 }
 
-static int list(struct pytreefs *ck, const char *name, bool steps, pytreefs_list_fn *fn, void *arg)
+static int lib_names_list(struct pytreefs *ck, const char *name, bool steps, pytreefs_list_fn *fn,
+			  void *arg)
 {
 	auto_node *n = NULL;
 	auto_listing l = { 0 };
 	int r = lib_node(ck, name, &n);
 
-	if (r >= 0 && steps && !is_root(ck, n))
+	if (r >= 0 && steps && !lib_names_is_root(ck, n))
 		return fail(-EINVAL, "'%s' is not a directory of steps", ck->source.source);
 	if (r >= 0)
 		r = node_list(n, &l);
@@ -33,7 +34,8 @@ static int list(struct pytreefs *ck, const char *name, bool steps, pytreefs_list
 		struct step_name step;
 
 		e.is_directory = l.entry[i].type == DT_DIR;
-		e.is_step = is_root(ck, n) && step_name_parse(span_str(e.name), &step) == 1;
+		e.is_step = lib_names_is_root(ck, n) &&
+			    step_name_parse(span_str(e.name), &step) == 1;
 		if (e.is_step)
 			e.step = step.number;
 		if (e.is_step || !steps)
@@ -46,14 +48,14 @@ int pytreefs_list(struct pytreefs *ck, const char *name, pytreefs_list_fn *fn, v
 {
 	int r = lib_begin(ck, name);
 
-	return (int)lib_end(r < 0 ? r : list(ck, name, false, fn, arg));
+	return (int)lib_end(r < 0 ? r : lib_names_list(ck, name, false, fn, arg));
 }
 
 int pytreefs_steps(struct pytreefs *ck, pytreefs_list_fn *fn, void *arg)
 {
 	int r = lib_begin(ck, "");
 
-	return (int)lib_end(r < 0 ? r : list(ck, "", true, fn, arg));
+	return (int)lib_end(r < 0 ? r : lib_names_list(ck, "", true, fn, arg));
 }
 
 int pytreefs_kind(struct pytreefs *ck)
@@ -234,7 +236,8 @@ void pytreefs_file_close(struct pytreefs_file *f)
 	free(f);
 }
 
-static ssize_t read_once(struct pytreefs *ck, const char *name, void *p, size_t n, uint64_t off)
+static ssize_t lib_names_read_once(struct pytreefs *ck, const char *name, void *p, size_t n,
+				   uint64_t off)
 {
 	struct pytreefs_file f = { 0 };
 	struct err_note why;
@@ -252,5 +255,5 @@ ssize_t pytreefs_read(struct pytreefs *ck, const char *name, void *p, size_t n, 
 {
 	int r = lib_begin(ck, name);
 
-	return lib_end(r < 0 ? r : read_once(ck, name, p, n, off));
+	return lib_end(r < 0 ? r : lib_names_read_once(ck, name, p, n, off));
 }

@@ -196,7 +196,7 @@ enum pytreefs_kind lib_kind_of(const struct pytreefs *ck, struct node *n)
 /* ---- what was opened ---- */
 
 /* Get the place of an item or step in SOURCE; false: n is neither. */
-static bool place_of(struct node *n, const char **path, const struct file_id **id)
+static bool lib_open_place_of(struct node *n, const char **path, const struct file_id **id)
 {
 	struct node_dir *dir = n->ops == &node_dir_ops ? container_of(n, struct node_dir, node) :
 							 NULL;
@@ -226,7 +226,7 @@ uint64_t lib_version_of(struct node *n)
 		return lib_version(&container_of(n, struct node_leaf, node)->item->id);
 	if (n->ops == &node_dir_ops)
 		return lib_version(&container_of(n, struct node_dir, node)->item->id);
-	while (n && !place_of(n, &path, &id))
+	while (n && !lib_open_place_of(n, &path, &id))
 		n = n->parent;
 	return n ? lib_version(id) : 0;
 }
@@ -235,7 +235,7 @@ uint64_t lib_version_of(struct node *n)
  * Whether SOURCE and the step and item in it that were opened are still there. Objects of a URL are
  * pinned when they are read.
  */
-static bool is_there(const struct pytreefs *ck)
+static bool lib_open_is_there(const struct pytreefs *ck)
 {
 	struct io_dir *source = ck->source.ns->ckpt->source;
 	const struct file_id *id;
@@ -247,7 +247,7 @@ static bool is_there(const struct pytreefs *ck)
 	if (ns_is_gone(ck->source.ns))
 		return false;
 	for (struct node *n = ck->source.node; n; n = n->parent) {
-		int r = place_of(n, &path, &id) ? io_stat(source, path, &st) : 1;
+		int r = lib_open_place_of(n, &path, &id) ? io_stat(source, path, &st) : 1;
 
 		/* A process that has no descriptor left cannot tell. */
 		if (r < 0 ? !err_is_transient(r) :
@@ -261,7 +261,7 @@ int lib_node(struct pytreefs *ck, const char *name, struct node **ret)
 {
 	int r;
 
-	if (!is_there(ck))
+	if (!lib_open_is_there(ck))
 		return fail(-ESTALE,
 			    "'%s' was replaced or removed since it was opened: open it again",
 			    *ck->source.inner ? ck->source.inner : ck->source.source);

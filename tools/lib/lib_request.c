@@ -23,8 +23,8 @@ int lib_leaf(struct node *n, const char *name, uint64_t version, struct node_lea
 }
 
 /* Apply the request's box to the view that the name gives. */
-static int narrow(const struct pytreefs_request *q, const struct name_view *name,
-		  struct zarr_view *v)
+static int lib_request_narrow(const struct pytreefs_request *q, const struct name_view *name,
+			      struct zarr_view *v)
 {
 	int r = 0;
 
@@ -57,7 +57,7 @@ static int request_view(struct node_leaf *l, const struct pytreefs_request *q, s
 	if (q->box) {
 		r = name_view_parse(span_str(l->node.name), &name);
 		if (r >= 0)
-			r = narrow(q, &name, ret);
+			r = lib_request_narrow(q, &name, ret);
 	}
 	if (r >= 0 && q->dtype) {
 		to = dtype_by_user(span_str(q->dtype));
@@ -109,7 +109,7 @@ static void set_last_dir(struct job *j, struct node *dir, const char *name, size
 	free(old_name);
 }
 
-static int find_leaf(struct job *j, const char *name, struct node **ret)
+static int lib_request_find_leaf(struct job *j, const char *name, struct node **ret)
 {
 	const char *slash = strrchr(name, '/');
 	auto_node *dir = slash ? last_dir(j, name, (size_t)(slash - name)) : NULL;
@@ -145,7 +145,7 @@ static int read_text(const struct pytreefs_request *q, const struct value *v)
 }
 
 /* Strides refer to axes of the result; those of the reader refer to axes of the array. */
-static void set_strides(const struct pytreefs_request *q, struct read_target *t)
+static void lib_request_set_strides(const struct pytreefs_request *q, struct read_target *t)
 {
 	read_target_set_order(t);
 	for (unsigned i = 0, k = 0; i < t->view.rank && q->strides; i++)
@@ -159,7 +159,7 @@ static int open_request(void *arg, size_t i, struct read_target *ret)
 	struct node_leaf *leaf = NULL;
 	auto_node *n = NULL;
 	auto_value v = { 0 };
-	int r = find_leaf(j, q->name, &n);
+	int r = lib_request_find_leaf(j, q->name, &n);
 
 	r = r < 0 ? r : lib_leaf(n, q->name, q->version, &leaf);
 	r = r < 0 ? r : request_view(leaf, q, &v, &ret->view);
@@ -173,7 +173,7 @@ static int open_request(void *arg, size_t i, struct read_target *ret)
 	ret->z = take(v.array);
 	v.kind = VALUE_UNKNOWN;
 	ret->to = q->to;
-	set_strides(q, ret);
+	lib_request_set_strides(q, ret);
 	return 1;
 }
 
@@ -195,7 +195,7 @@ static int progress_of(void *arg, uint64_t done)
 	return lib_progress(&((struct job *)arg)->progress, done);
 }
 
-static int read_all(struct job *j, size_t n)
+static int lib_request_read_all(struct job *j, size_t n)
 {
 	static const struct read_many_ops ops = { open_request, request_done, progress_of };
 	int r = 0;
@@ -222,7 +222,7 @@ int pytreefs_read_many(struct pytreefs *ck, struct pytreefs_request *request, si
 	struct job j = { .ck = ck, .q = request, .progress = { .p = progress } };
 	int r = lib_begin(ck, NULL);
 
-	return (int)lib_end(r < 0 ? r : read_all(&j, n));
+	return (int)lib_end(r < 0 ? r : lib_request_read_all(&j, n));
 }
 
 void pytreefs_requests_release(struct pytreefs_request *request, size_t n)

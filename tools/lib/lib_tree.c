@@ -41,7 +41,7 @@ const struct pytreefs_node *pytreefs_tree_node(const struct pytreefs_tree *tree,
 	return i < tree->n ? &tree->node[i] : NULL;
 }
 
-static int no_memory(void)
+static int lib_tree_no_memory(void)
 {
 	return fail(-ENOMEM, "cannot describe the tree");
 }
@@ -55,7 +55,7 @@ static int set_path(struct pytreefs_tree *t, struct pytreefs_node *to, const cha
 	char *path = arena_alloc(&t->arena, n + name.n + 2);
 
 	if (!path)
-		return no_memory();
+		return lib_tree_no_memory();
 	memcpy(path, parent, n);
 	if (n && name.n)
 		path[n++] = '/';
@@ -74,14 +74,14 @@ static int set_key(struct pytreefs_tree *t, struct pytreefs_node *to, struct spa
 	to->key = (const char *)arena_dup(&t->arena, key);
 	to->key_size = key.n;
 	to->key_kind = kind;
-	return to->key ? 0 : no_memory();
+	return to->key ? 0 : lib_tree_no_memory();
 }
 
-static int set_text(struct pytreefs_tree *t, struct pytreefs_node *to, struct span text)
+static int lib_tree_set_text(struct pytreefs_tree *t, struct pytreefs_node *to, struct span text)
 {
 	to->text = (const char *)arena_dup(&t->arena, text);
 	to->text_size = text.n;
-	return to->text ? 0 : no_memory();
+	return to->text ? 0 : lib_tree_no_memory();
 }
 
 static int set_type(struct pytreefs_tree *t, struct pytreefs_node *to, const struct tree_node *from)
@@ -90,14 +90,14 @@ static int set_type(struct pytreefs_tree *t, struct pytreefs_node *to, const str
 
 	to->recorded = (const char *)arena_dup(&t->arena, from->value_type);
 	if (!to->recorded)
-		return no_memory();
+		return lib_tree_no_memory();
 	if (to->kind != PYTREEFS_NAMEDTUPLE && to->kind != PYTREEFS_DICT)
 		return 0;
 	if (tree_namedtuple_json(from, &text) < 0) {
 		err_clear();
 		return 0;
 	}
-	return set_text(t, to, buf_span(&text));
+	return lib_tree_set_text(t, to, buf_span(&text));
 }
 
 /* ---- leaves ---- */
@@ -114,10 +114,11 @@ static int set_broken(struct pytreefs_tree *t, struct pytreefs_node *to, int cod
 {
 	to->kind = PYTREEFS_UNKNOWN;
 	to->error = code ? code : -EOPNOTSUPP;
-	return set_text(t, to, span_str(why ? why : "it cannot be described"));
+	return lib_tree_set_text(t, to, span_str(why ? why : "it cannot be described"));
 }
 
-static int set_leaf(struct pytreefs_tree *t, struct pytreefs_node *to, const struct leaf_info *info)
+static int lib_tree_set_leaf(struct pytreefs_tree *t, struct pytreefs_node *to,
+			     const struct leaf_info *info)
 {
 	if (to->kind == PYTREEFS_NONE || to->kind == PYTREEFS_PLACEHOLDER)
 		return 0;
@@ -130,11 +131,11 @@ static int set_leaf(struct pytreefs_tree *t, struct pytreefs_node *to, const str
 		to->ndim = info->rank;
 		to->shape = info->shape;
 		to->chunk = info->chunk;
-		return info->text.p ? set_text(t, to, info->text) : 0;
+		return info->text.p ? lib_tree_set_text(t, to, info->text) : 0;
 	case VALUE_TEXT:
 	case VALUE_FILE:
 		to->kind = info->kind == VALUE_TEXT ? PYTREEFS_STRING : PYTREEFS_PLUGIN;
-		return info->text.p ? set_text(t, to, info->text) : 0;
+		return info->text.p ? lib_tree_set_text(t, to, info->text) : 0;
 	case VALUE_NONE:
 		to->kind = PYTREEFS_NONE;
 		return 0;
@@ -150,7 +151,7 @@ static const struct pytreefs_node blank = {
 	.path = "", .name = "", .key = "", .parent = SIZE_MAX, .recorded = ""
 };
 
-static struct pytreefs_node *add_node(struct pytreefs_tree *t, size_t parent)
+static struct pytreefs_node *lib_tree_add_node(struct pytreefs_tree *t, size_t parent)
 {
 	struct pytreefs_node *to = &t->node[t->n++];
 
@@ -162,8 +163,8 @@ static struct pytreefs_node *add_node(struct pytreefs_tree *t, size_t parent)
 }
 
 /* Add the nodes of one part; *leaf is the position in the table of leaves, which may lack some. */
-static int add_tree(struct pytreefs_tree *t, const struct subtree_part *p, size_t above,
-		    size_t *leaf)
+static int lib_tree_add_tree(struct pytreefs_tree *t, const struct subtree_part *p, size_t above,
+			     size_t *leaf)
 {
 	const struct tree *tree = p->item->tree;
 	uint64_t version = lib_version(&p->item->id);
@@ -174,7 +175,7 @@ static int add_tree(struct pytreefs_tree *t, const struct subtree_part *p, size_
 	for (uint32_t i = top; i < end && r >= 0; i++) {
 		const struct tree_node *from = tree->nodes[i];
 		size_t parent = i == top ? above : base + (from->parent->id - top);
-		struct pytreefs_node *to = add_node(t, parent);
+		struct pytreefs_node *to = lib_tree_add_node(t, parent);
 
 		to->kind = lib_kind_of_tree(from);
 		to->version = version;
@@ -192,20 +193,20 @@ static int add_tree(struct pytreefs_tree *t, const struct subtree_part *p, size_
 		if (r >= 0)
 			r = set_type(t, to, from);
 		if (r >= 0 && *leaf < t->leaves.n && t->leaves.leaf[*leaf].leaf == from)
-			r = set_leaf(t, to, &t->leaves.leaf[(*leaf)++]);
+			r = lib_tree_set_leaf(t, to, &t->leaves.leaf[(*leaf)++]);
 	}
 	return r;
 }
 
-static int add_part(struct pytreefs_tree *t, const struct subtree_part *p, size_t above,
-		    size_t *leaf)
+static int lib_tree_add_part(struct pytreefs_tree *t, const struct subtree_part *p, size_t above,
+			     size_t *leaf)
 {
 	struct pytreefs_node *to;
 	int r;
 
 	if (p->kind == PART_TREE)
-		return add_tree(t, p, above, leaf);
-	to = add_node(t, above);
+		return lib_tree_add_tree(t, p, above, leaf);
+	to = lib_tree_add_node(t, above);
 	to->kind = PYTREEFS_OPAQUE;
 	to->version = lib_version(&p->id);
 	r = set_path(t, to, p->path, span_str(""));
@@ -233,7 +234,8 @@ static size_t n_nodes(const struct subtree_part *p)
 	return p->kind == PART_TREE ? subtree_end(p->tree) - p->tree->id : 1;
 }
 
-static bool is_chosen(void *arg, const struct subtree_part *part, const struct tree_node *leaf)
+static bool lib_tree_is_chosen(void *arg, const struct subtree_part *part,
+			       const struct tree_node *leaf)
 {
 	struct choice *c = arg;
 	size_t i;
@@ -248,7 +250,8 @@ static bool is_chosen(void *arg, const struct subtree_part *part, const struct t
 	return c->all || (c->n && *c->index == i);
 }
 
-static int fill(struct pytreefs_tree *t, struct node *n, unsigned flags, struct choice *choice)
+static int lib_tree_fill(struct pytreefs_tree *t, struct node *n, unsigned flags,
+			 struct choice *choice)
 {
 	unsigned table =
 		(flags & PYTREEFS_TREE_VALUES ? LEAF_TABLE_TEXTS | LEAF_TABLE_SCALARS : 0) |
@@ -259,37 +262,37 @@ static int fill(struct pytreefs_tree *t, struct node *n, unsigned flags, struct 
 	choice->part = t->subtree.part;
 	choice->base = n->ops == &node_step_ops;
 	if (r >= 0)
-		r = leaf_table_make(&t->subtree, table, is_chosen, choice, &t->leaves);
+		r = leaf_table_make(&t->subtree, table, lib_tree_is_chosen, choice, &t->leaves);
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < t->subtree.n; i++)
 		count += n_nodes(&t->subtree.part[i]);
 	t->node = arena_calloc(&t->arena, count, sizeof(*t->node));
 	if (!t->node)
-		return no_memory();
+		return lib_tree_no_memory();
 	if (n->ops == &node_step_ops) {
-		add_node(t, SIZE_MAX)->kind = PYTREEFS_STEP;
+		lib_tree_add_node(t, SIZE_MAX)->kind = PYTREEFS_STEP;
 		t->node[0].version = lib_version_of(n);
 		above = 0;
 	}
 	for (size_t i = 0; i < t->subtree.n && r >= 0; i++)
-		r = add_part(t, &t->subtree.part[i], above, &leaf);
+		r = lib_tree_add_part(t, &t->subtree.part[i], above, &leaf);
 	/* The path of a leaf that was requested by name is empty. */
 	if (r >= 0 && n->ops == &node_leaf_ops)
 		t->node[0].path = t->node[0].name = "";
 	return r;
 }
 
-static int tree_of(struct pytreefs *ck, const char *name, unsigned flags, struct choice *choice,
-		   struct pytreefs_tree **ret)
+static int lib_tree_of(struct pytreefs *ck, const char *name, unsigned flags, struct choice *choice,
+		       struct pytreefs_tree **ret)
 {
 	auto_of(tree_table) struct pytreefs_tree *t = calloc(1, sizeof(*t));
 	auto_node *n = NULL;
-	int r = t ? lib_node(ck, name, &n) : no_memory();
+	int r = t ? lib_node(ck, name, &n) : lib_tree_no_memory();
 
 	if (r >= 0) {
 		t->arena.metered = true;
-		r = fill(t, n, flags, choice);
+		r = lib_tree_fill(t, n, flags, choice);
 	}
 	if (r < 0)
 		return r;
@@ -302,7 +305,7 @@ int pytreefs_tree(struct pytreefs *ck, const char *name, unsigned flags, struct 
 	struct choice all = { .all = true };
 	int r = lib_begin(ck, name);
 
-	return (int)lib_end(r < 0 ? r : tree_of(ck, name, flags, &all, ret));
+	return (int)lib_end(r < 0 ? r : lib_tree_of(ck, name, flags, &all, ret));
 }
 
 int pytreefs_tree_leaves(struct pytreefs *ck, const char *name, unsigned flags, const size_t *index,
@@ -311,19 +314,19 @@ int pytreefs_tree_leaves(struct pytreefs *ck, const char *name, unsigned flags, 
 	struct choice choice = { .index = index, .n = n };
 	int r = lib_begin(ck, name);
 
-	return (int)lib_end(r < 0 ? r : tree_of(ck, name, flags, &choice, ret));
+	return (int)lib_end(r < 0 ? r : lib_tree_of(ck, name, flags, &choice, ret));
 }
 
 /* ---- one name ---- */
 
-static int describe_array(struct pytreefs_tree *t, const struct zarr *z, const struct zarr_view *v,
-			  struct pytreefs_node *to)
+static int lib_tree_describe_array(struct pytreefs_tree *t, const struct zarr *z,
+				   const struct zarr_view *v, struct pytreefs_node *to)
 {
 	uint64_t *shape = arena_calloc(&t->arena, LIMIT_RANK, sizeof(*shape)),
 		 *chunk = arena_calloc(&t->arena, LIMIT_RANK, sizeof(*chunk));
 
 	if (!shape || !chunk)
-		return no_memory();
+		return lib_tree_no_memory();
 	set_dtype(to, v->dtype);
 	to->ndim = zarr_view_result(v, shape);
 	to->bytes = v->bytes;
@@ -354,11 +357,11 @@ static int describe_leaf(struct pytreefs_tree *t, struct node_leaf *l, struct py
 	if (v.kind == VALUE_ARRAY) {
 		/* A view of a number is an array of rank 0. */
 		to->kind = v.is_scalar && node_leaf_is_whole(l) ? PYTREEFS_SCALAR : PYTREEFS_ARRAY;
-		r = describe_array(t, v.array, &view, to);
+		r = lib_tree_describe_array(t, v.array, &view, to);
 	} else if (v.kind != VALUE_NONE) {
 		to->kind = v.kind == VALUE_TEXT ? PYTREEFS_STRING : PYTREEFS_PLUGIN;
 		to->bytes = v.text.n;
-		r = set_text(t, to, buf_span(&v.text));
+		r = lib_tree_set_text(t, to, buf_span(&v.text));
 	} else {
 		to->kind = PYTREEFS_NONE;
 	}
@@ -380,9 +383,9 @@ static int describe_node(struct pytreefs *ck, struct pytreefs_tree *t, struct no
 	int r;
 
 	if (!to)
-		return no_memory();
+		return lib_tree_no_memory();
 	t->node = to;
-	add_node(t, SIZE_MAX);
+	lib_tree_add_node(t, SIZE_MAX);
 	to->version = lib_version_of(n);
 	r = set_path(t, to, "", span_str(name));
 	if (r < 0)
@@ -399,11 +402,11 @@ static int describe_node(struct pytreefs *ck, struct pytreefs_tree *t, struct no
 	return r;
 }
 
-static int describe(struct pytreefs *ck, const char *name, struct pytreefs_tree **ret)
+static int lib_tree_describe(struct pytreefs *ck, const char *name, struct pytreefs_tree **ret)
 {
 	auto_of(tree_table) struct pytreefs_tree *t = calloc(1, sizeof(*t));
 	auto_node *n = NULL;
-	int r = t ? lib_node(ck, name, &n) : no_memory();
+	int r = t ? lib_node(ck, name, &n) : lib_tree_no_memory();
 
 	if (r >= 0)
 		r = describe_node(ck, t, n, name);
@@ -417,5 +420,5 @@ int pytreefs_describe(struct pytreefs *ck, const char *name, struct pytreefs_tre
 {
 	int r = lib_begin(ck, name);
 
-	return (int)lib_end(r < 0 ? r : describe(ck, name, ret));
+	return (int)lib_end(r < 0 ? r : lib_tree_describe(ck, name, ret));
 }

@@ -106,7 +106,7 @@ struct listing {
 	PyThreadState *thread;
 };
 
-static int add_entry(void *arg, const struct pytreefs_entry *e)
+static int py_checkpoint_add_entry(void *arg, const struct pytreefs_entry *e)
 {
 	struct listing *l = arg;
 	PyEval_RestoreThread(l->thread);
@@ -143,7 +143,8 @@ static PyObject *entries_of(PyObject *self, PyObject *name)
 	}
 	const char *where = bytes ? PyBytes_AsString(bytes) : NULL;
 	l.thread = PyEval_SaveThread();
-	int r = where ? pytreefs_list(ck, where, add_entry, &l) : pytreefs_steps(ck, add_entry, &l);
+	int r = where ? pytreefs_list(ck, where, py_checkpoint_add_entry, &l) :
+			pytreefs_steps(ck, py_checkpoint_add_entry, &l);
 	PyEval_RestoreThread(l.thread);
 	py_done(c);
 	Py_XDECREF(bytes);

@@ -22,7 +22,7 @@ static void array_memory_release(struct array_memory *m)
 }
 
 /* Parse a tuple of n numbers. */
-static int parse_numbers(PyObject *tuple, Py_ssize_t n, uint64_t *ret)
+static int py_database_parse_numbers(PyObject *tuple, Py_ssize_t n, uint64_t *ret)
 {
 	if (PyTuple_Size(tuple) != n) {
 		if (!PyErr_Occurred())
@@ -42,7 +42,8 @@ static int parse_part(PyObject *tuple, Py_ssize_t n, struct array_memory *m, uin
 		      struct pytreefs_part *part)
 {
 	PyObject *start, *data;
-	if (!PyArg_ParseTuple(tuple, "OO", &start, &data) || parse_numbers(start, n, numbers) < 0 ||
+	if (!PyArg_ParseTuple(tuple, "OO", &start, &data) ||
+	    py_database_parse_numbers(start, n, numbers) < 0 ||
 	    PyObject_GetBuffer(data, &m->buffer[m->n_buffers], PyBUF_STRIDED_RO) < 0)
 		return -1;
 	const Py_buffer *b = &m->buffer[m->n_buffers++];
@@ -78,7 +79,8 @@ static int parse_array(PyObject *tuple, struct array_memory *m, struct pytreefs_
 		PyErr_NoMemory();
 		return -1;
 	}
-	if (parse_numbers(shape, n, m->numbers) < 0 || parse_numbers(chunk, n, m->numbers + n) < 0)
+	if (py_database_parse_numbers(shape, n, m->numbers) < 0 ||
+	    py_database_parse_numbers(chunk, n, m->numbers + n) < 0)
 		return -1;
 	a->ndim = (size_t)n;
 	a->shape = m->numbers;

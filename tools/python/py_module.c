@@ -87,7 +87,7 @@ PyObject *py_decode(const char *p, size_t n)
 /* ---- progress ---- */
 
 /* Called in the calling thread: handles Ctrl-C. */
-static int notify(void *arg, uint64_t done, uint64_t total)
+static int py_module_notify(void *arg, uint64_t done, uint64_t total)
 {
 	struct py_progress *p = arg;
 	/* The exception is raised at the end of the call; no Python code may run before. */
@@ -108,7 +108,7 @@ static int notify(void *arg, uint64_t done, uint64_t total)
 
 void py_progress_init(struct py_progress *p, PyObject *fn)
 {
-	*p = (struct py_progress){ .progress = { .fn = notify, .arg = p } };
+	*p = (struct py_progress){ .progress = { .fn = py_module_notify, .arg = p } };
 	p->fn = fn == Py_None ? NULL : fn;
 }
 
@@ -225,7 +225,7 @@ static int add_errors(PyObject *module)
 	return 0;
 }
 
-static int start(PyObject *module)
+static int py_module_start(PyObject *module)
 {
 	if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0) {
 		PyErr_SetString(
@@ -250,7 +250,7 @@ static int start(PyObject *module)
 }
 
 static PyModuleDef_Slot slots[] = {
-	{ Py_mod_exec, start },
+	{ Py_mod_exec, py_module_start },
 	{ 0 },
 };
 

@@ -108,8 +108,8 @@ struct question {
 	size_t n;
 };
 
-static int ask(struct pytreefs *ck, const char *name, const struct question *q,
-	       struct pytreefs_tree **ret)
+static int py_read_ask(struct pytreefs *ck, const char *name, const struct question *q,
+		       struct pytreefs_tree **ret)
 {
 	switch (q->what) {
 	case ONE_NODE:
@@ -129,7 +129,7 @@ static PyObject *tree_of(PyObject *self, PyObject *name, const struct question *
 		return NULL;
 	struct pytreefs_tree *tree = NULL;
 	int r;
-	Py_BEGIN_ALLOW_THREADS r = ask(n.ck, n.text, q, &tree);
+	Py_BEGIN_ALLOW_THREADS r = py_read_ask(n.ck, n.text, q, &tree);
 	Py_END_ALLOW_THREADS Py_DECREF(n.bytes);
 	PyObject *ret = r < 0 ? py_fail_name(r, name) : nodes(tree, q->leaf, q->n);
 	if (r >= 0)
@@ -206,7 +206,7 @@ static void batch_release(struct batch *b)
 }
 
 /* Parse a sequence of (start, step, count, drop). */
-static int parse_box(PyObject *box, struct read *r, struct pytreefs_request *request)
+static int py_read_parse_box(PyObject *box, struct read *r, struct pytreefs_request *request)
 {
 	Py_ssize_t n = PyTuple_Size(box);
 	if (n < 0)
@@ -260,7 +260,7 @@ static int parse_request(PyObject *tuple, struct read *r, struct pytreefs_reques
 	if (!r->name)
 		return -1;
 	request->name = PyBytes_AsString(r->name);
-	if (box != Py_None && parse_box(box, r, request) < 0)
+	if (box != Py_None && py_read_parse_box(box, r, request) < 0)
 		return -1;
 	return parse_buffer(buffer, r, request);
 }

@@ -11,8 +11,8 @@
 #include "handlers/namespace/node_parts.h"
 #include "tools/select/select.h"
 
-static int add(struct selected *s, const char *prefix, const struct subtree_part *part,
-	       const struct tree_node *leaf)
+static int selected_add(struct selected *s, const char *prefix, const struct subtree_part *part,
+			const struct tree_node *leaf)
 {
 	auto_buf path = { 0 };
 	int r = buf_add_str(&path, prefix);
@@ -42,13 +42,13 @@ static int add_tree(struct selected *s, struct node *n, const char *prefix, stru
 			const struct tree_node *t = p->item->tree->nodes[i];
 
 			if (t->kind == TREE_LEAF && select_leaf(only, prefix, p, t))
-				r = add(s, prefix, p, t);
+				r = selected_add(s, prefix, p, t);
 		}
 	}
 	return r;
 }
 
-static int add_steps(struct selected *s, struct node *root, struct select *only)
+static int selected_add_steps(struct selected *s, struct node *root, struct select *only)
 {
 	auto_listing l = { 0 };
 	int r = node_list(root, &l);
@@ -77,7 +77,7 @@ int selected_make(struct cmd_args *a, struct source *s, struct selected *ret)
 	if (r < 0 || !only)
 		return r;
 	r = s->node == s->ns->root && s->ns->ckpt->shape == SHAPE_ROOT ?
-		    add_steps(ret, s->node, only) :
+		    selected_add_steps(ret, s->node, only) :
 		    add_tree(ret, s->node, "", only);
 	if (r < 0)
 		return r;

@@ -68,7 +68,7 @@ void walk_release(struct walk *w)
 
 /* ---- one leaf ---- */
 
-static void leaf_free(struct walk_leaf *leaf)
+static void walk_leaf_free(struct walk_leaf *leaf)
 {
 	if (!leaf)
 		return;
@@ -225,7 +225,7 @@ static void end_leaves(struct walk *w)
 		r = end_one(w, leaf);
 		if (r < 0 && !run->failed.code)
 			err_save(r, &run->failed);
-		leaf_free(leaf);
+		walk_leaf_free(leaf);
 		pthread_mutex_lock(&run->lock);
 		run->ended++;
 		run->is_ending = false;
@@ -373,7 +373,7 @@ int walk_run(struct walk *w, const struct walk_ops *ops, void *arg, struct progr
 		r = pool_run(ckpt->pool, worker_run, worker, sizeof(*worker), workers);
 	/* After a failure, some leaves remain. */
 	for (size_t i = 0; i < WINDOW; i++)
-		leaf_free(run.leaf[i]);
+		walk_leaf_free(run.leaf[i]);
 	w->run = NULL;
 	return r < 0 ? r : run.failed.code ? err_restore(&run.failed) : 0;
 }

@@ -119,7 +119,7 @@ int claim_make(struct buf *ret)
 }
 
 /* The value of a line, without spaces; false when it has none. */
-static bool take_word(const char *text, const char *name, char ret[PART])
+static bool claim_take_word(const char *text, const char *name, char ret[PART])
 {
 	const char *at = strstr(text, name);
 	size_t n = at ? strcspn(at + strlen(name), " \n") : 0;
@@ -143,12 +143,12 @@ static bool parse(struct span text, struct claim *c)
 	*c = (struct claim){ 0 };
 	if (!t || strncmp(t, FIRST "\n", strlen(FIRST "\n")) != 0)
 		return false;
-	if (!take_word(t, "\nhost=", c->host) || !take_word(t, "\nboot=", c->boot) ||
-	    !take_word(t, "\nnames=", c->names) || !take_word(t, "\npid=", pid) ||
-	    !take_word(t, "\nstarted=", since))
+	if (!claim_take_word(t, "\nhost=", c->host) || !claim_take_word(t, "\nboot=", c->boot) ||
+	    !claim_take_word(t, "\nnames=", c->names) || !claim_take_word(t, "\npid=", pid) ||
+	    !claim_take_word(t, "\nstarted=", since))
 		return false;
 	/* Programs of before do not say it. */
-	if (!take_word(t, "\nmachine=", c->machine))
+	if (!claim_take_word(t, "\nmachine=", c->machine))
 		c->machine[0] = '\0';
 	return sscanf(pid, "%ld", &c->pid) == 1 && sscanf(since, "%llu", &c->started) == 1;
 }

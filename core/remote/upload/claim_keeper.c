@@ -32,8 +32,8 @@ static int taken_away(struct io_store *store, const char *path)
 }
 
 /* Fail if what is there is not the claim with any number. */
-static int find(struct io_store *store, const char *path, struct span claim,
-		char ret_tag[STORE_TAG_MAX])
+static int claim_keeper_find(struct io_store *store, const char *path, struct span claim,
+			     char ret_tag[STORE_TAG_MAX])
 {
 	auto_buf there = { 0 };
 	int r = store_get_tagged(store, path, CLAIM_BYTES, &there, ret_tag);
@@ -47,7 +47,7 @@ int claim_check(struct io_store *store, struct span claim)
 {
 	char tag[STORE_TAG_MAX];
 
-	return find(store, CLAIM_FILE, claim, tag);
+	return claim_keeper_find(store, CLAIM_FILE, claim, tag);
 }
 
 /* Replace an object that has the tag. A weak tag is never equal to another one. */
@@ -65,7 +65,7 @@ int claim_renew(struct io_store *store, const char *path, struct span claim, uns
 {
 	char tag[STORE_TAG_MAX];
 	auto_buf text = { 0 };
-	int r = find(store, path, claim, tag);
+	int r = claim_keeper_find(store, path, claim, tag);
 
 	/* S3's tags are hashes of the bytes: without the number the tag would stay the same. */
 	if (r >= 0)

@@ -35,7 +35,7 @@ struct judged {
 	char tag[STORE_TAG_MAX]; /* of the claim that was judged */
 };
 
-static int is_there(struct store *s, const char *dir, const char *name)
+static int step_upload_gc_is_there(struct store *s, const char *dir, const char *name)
 {
 	auto_free char *path = str_fmt("%s%s%s", dir, *dir ? "/" : "", name);
 
@@ -62,7 +62,7 @@ static int judge(struct store *s, const char *path, const char *claim, const str
 	live = claim_is_live(buf_span(&text));
 	is_committing = claim_is_committing(buf_span(&text));
 	ret->is_guess = live < 0;
-	r = live == 0 && is_committing ? is_there(s, path, MARKER_FILE) : 0;
+	r = live == 0 && is_committing ? step_upload_gc_is_there(s, path, MARKER_FILE) : 0;
 	ret->is_dead = live == 0 && (!is_committing || r > 0);
 	if (r < 0 || live > 0 || ret->is_dead)
 		return MIN(r, 0);
@@ -91,7 +91,7 @@ struct taken {
 };
 
 /* Another gc may have the place, if this one was suspended. */
-static int renew(void *arg)
+static int step_upload_gc_renew(void *arg)
 {
 	struct taken *t = arg;
 	char tag[STORE_TAG_MAX];
@@ -127,12 +127,12 @@ static int remove_one(struct store *s, const char *claim, const struct judged *j
 		r = 0;
 	}
 	if (r >= 0)
-		r = is_there(s, f->path, MARKER_FILE);
+		r = step_upload_gc_is_there(s, f->path, MARKER_FILE);
 	if (r < 0)
 		return r;
 	f->is_step = r;
 	r = f->is_step ? store_remove(&s->base, &claim, 1) :
-			 object_tree_remove(s, f->path, renew, &t, &f->bytes);
+			 object_tree_remove(s, f->path, step_upload_gc_renew, &t, &f->bytes);
 	return r < 0 ? r : 1;
 }
 
@@ -157,10 +157,10 @@ static bool is_of_rank(const char *dir, const char *path)
 /* Whether a directory has neither a marker nor a claim, both asked for by their names. */
 static int is_unclaimed(struct store *s, const char *path)
 {
-	int r = is_there(s, path, MARKER_FILE);
+	int r = step_upload_gc_is_there(s, path, MARKER_FILE);
 
 	if (r == 0)
-		r = is_there(s, path, CLAIM_FILE);
+		r = step_upload_gc_is_there(s, path, CLAIM_FILE);
 	return r < 0 ? r : !r;
 }
 
@@ -204,7 +204,8 @@ static int look_at_unclaimed(struct store *s, const char *path, const struct upl
 }
 
 /* Handle a directory, which may have a claim. */
-static int look_at(struct store *s, const char *path, bool is_in_root, const struct upload_gc *gc)
+static int step_upload_gc_look_at(struct store *s, const char *path, bool is_in_root,
+				  const struct upload_gc *gc)
 {
 	auto_free char *claim = str_fmt("%s%s" CLAIM_FILE, path, *path ? "/" : "");
 	struct found_upload f = { .path = path };
@@ -226,7 +227,7 @@ static int look_at(struct store *s, const char *path, bool is_in_root, const str
 		return is_in_root && !f.is_step ? look_at_unclaimed(s, path, gc) : 0;
 	r = judge(s, path, claim, &o, gc, &j);
 	if (r >= 0 && j.is_dead && !f.is_step) {
-		r = is_there(s, path, MARKER_FILE);
+		r = step_upload_gc_is_there(s, path, MARKER_FILE);
 		f.is_step = r > 0;
 	}
 	if (r >= 0)
@@ -257,9 +258,9 @@ static int look_around(struct store *s, const struct upload_gc *gc)
 	is_step = object_list_find(l, MARKER_FILE, &o) || object_list_find(l, CLAIM_FILE, &o);
 	for (size_t i = 0; i < l->n && r >= 0; i++)
 		if (object_list_find(l, l->entry[i].name, &o) && o.is_dir)
-			r = look_at(s, l->entry[i].name, !is_step, gc);
+			r = step_upload_gc_look_at(s, l->entry[i].name, !is_step, gc);
 	object_list_free(l);
-	return r < 0 ? r : look_at(s, "", false, gc);
+	return r < 0 ? r : step_upload_gc_look_at(s, "", false, gc);
 }
 
 int step_uploads_remove(const char *url, const struct url_store_opts *opts,

@@ -11,7 +11,7 @@
 
 #define N 1000
 
-static int failed(const char *what)
+static int copy_failed(const char *what)
 {
 	fprintf(stderr, "%s: %s\n", what, pytreefs_error());
 	return 1;
@@ -51,11 +51,11 @@ static int write_step(const char *path, const float *w)
 	struct pytreefs_draft *draft = NULL;
 
 	if (pytreefs_draft_begin(path, "compression=zstd:3", 0, &draft) < 0)
-		return failed(path);
+		return copy_failed(path);
 	if (pytreefs_draft_put(draft, values, sizeof(values) / sizeof(*values), NULL) < 0 ||
 	    pytreefs_draft_commit(draft, NULL) < 0) {
 		pytreefs_draft_abort(draft);
-		return failed(path);
+		return copy_failed(path);
 	}
 	return 0;
 }
@@ -74,10 +74,10 @@ int main(int argc, char **argv)
 	if (write_step(argv[1], w) != 0)
 		return 1;
 	if (pytreefs_open(argv[1], NULL, &ck) < 0)
-		return failed(argv[1]);
+		return copy_failed(argv[1]);
 	if (pytreefs_read(ck, "default/params/w.bin", got, sizeof(got), 0) != sizeof(got)) {
 		pytreefs_close(ck);
-		return failed("default/params/w.bin");
+		return copy_failed("default/params/w.bin");
 	}
 	pytreefs_close(ck);
 	printf("%s: %s\n", argv[1], memcmp(w, got, sizeof(w)) ? "differs" : "as it was written");

@@ -10,13 +10,13 @@
 
 #include <pytreefs.h>
 
-static int failed(const char *what)
+static int leaves_failed(const char *what)
 {
 	fprintf(stderr, "%s: %s\n", what, pytreefs_error());
 	return 1;
 }
 
-static void print(const struct pytreefs_node *n)
+static void leaves_print(const struct pytreefs_node *n)
 {
 	printf("%-40s", n->path);
 	if (n->dtype) {
@@ -43,7 +43,7 @@ static int read_all(struct pytreefs *ck, const struct pytreefs_tree *tree)
 	int r;
 
 	if (!q)
-		return failed("calloc");
+		return leaves_failed("calloc");
 	for (size_t i = 0; i < count; i++) {
 		const struct pytreefs_node *leaf = pytreefs_tree_node(tree, i);
 
@@ -78,13 +78,13 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	if (pytreefs_open(argv[1], NULL, &ck) < 0)
-		return failed(argv[1]);
+		return leaves_failed(argv[1]);
 	if (pytreefs_tree(ck, "", PYTREEFS_TREE_VALUES, &tree) < 0) {
 		pytreefs_close(ck);
-		return failed(argv[1]);
+		return leaves_failed(argv[1]);
 	}
 	for (size_t i = 0; i < pytreefs_tree_count(tree); i++)
-		print(pytreefs_tree_node(tree, i));
+		leaves_print(pytreefs_tree_node(tree, i));
 	status = read_all(ck, tree);
 	pytreefs_tree_free(tree);
 	pytreefs_close(ck);

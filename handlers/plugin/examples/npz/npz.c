@@ -34,7 +34,7 @@ struct text {
 	size_t n;
 };
 
-static int add_name(struct text *t, const uint8_t *name, uint32_t len)
+static int npz_add_name(struct text *t, const uint8_t *name, uint32_t len)
 {
 	if (len + 8 > sizeof(t->p) - t->n)
 		return -1;
@@ -70,7 +70,7 @@ static int members(const struct pytreefs_host *host, const void *bytes, uint64_t
 		name = le(p + at + 28, 2);
 		if (name < 5 || memcmp(p + at + ENTRY_SIZE + name - 4, ".npy", 4))
 			return bad(host, "a member of the archive is not an .npy file");
-		if (ret && add_name(ret, p + at + ENTRY_SIZE, name - 4) < 0)
+		if (ret && npz_add_name(ret, p + at + ENTRY_SIZE, name - 4) < 0)
 			return bad(host, "too many members");
 		at += ENTRY_SIZE + name + le(p + at + 30, 2) + le(p + at + 32, 2);
 	}
