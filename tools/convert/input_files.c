@@ -192,13 +192,19 @@ static int import_entry(const char *dir, const char *name, const char *path, str
 		       import_list_leave_out(f, below);
 }
 
+static int by_file_name(const struct dirent **a, const struct dirent **b)
+{
+	return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+/* In the order of names: that of the directory differs between file systems. */
 static int import_directory(const char *dir, const char *path, struct select *only,
 			    struct import_list *f, unsigned depth)
 {
-	DIR *d = opendir(dir);
-	int r = 0;
+	struct dirent **entry;
+	int n = scandir(dir, &entry, NULL, by_file_name), r = 0;
 
-	if (!d)
+	if (n < 0)
 		return err_sys("cannot list", dir);
 	if (depth > LIMIT_TREE_DEPTH)
 		r = fail(-EFBIG, "'%s' is deeper than %d names", dir, LIMIT_TREE_DEPTH);
@@ -206,11 +212,14 @@ static int import_directory(const char *dir, const char *path, struct select *on
 		r = import_add_dir(f, path);
 	if (r >= 0)
 		r = import_xattrs(dir, path, true, f);
-	for (struct dirent *e; r >= 0 && (e = readdir(d));) {
-		if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
-			r = import_entry(dir, e->d_name, path, only, f, depth);
+	for (int i = 0; i < n; i++) {
+		const char *name = entry[i]->d_name;
+
+		if (r >= 0 && strcmp(name, ".") && strcmp(name, ".."))
+			r = import_entry(dir, name, path, only, f, depth);
+		free(entry[i]);
 	}
-	closedir(d);
+	free(entry);
 	return r;
 }
 

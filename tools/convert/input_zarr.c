@@ -5,6 +5,7 @@
  */
 #include <dirent.h>
 
+#include "core/base/array.h"
 #include "core/base/err.h"
 #include "core/base/path.h"
 #include "core/commit/item_store.h"
@@ -252,9 +253,17 @@ static int node_type(struct io_dir *dir, const char *rel, enum node_type *ret)
 }
 
 struct names {
-	struct buf text; /* NUL-terminated, one after another */
+	char **name;
+	size_t n, cap;
 	bool at_top;
 };
+
+static void names_release(struct names *names)
+{
+	for (size_t i = 0; i < names->n; i++)
+		free(names->name[i]);
+	free(names->name);
+}
 
 static int input_zarr_add_name(void *arg, const char *name, unsigned char type)
 {
@@ -264,7 +273,10 @@ static int input_zarr_add_name(void *arg, const char *name, unsigned char type)
 	if (type != DT_DIR || atomic_file_is_temp(name) ||
 	    (n->at_top && item_store_is_temporary(name)))
 		return 0;
-	return buf_add(&n->text, name, strlen(name) + 1);
+	if (!array_reserve(n->name, n->cap, n->n + 1) || !(n->name[n->n] = strdup(name)))
+		return fail(-ENOMEM, "cannot list '%s'", name);
+	n->n++;
+	return 0;
 }
 
 static int import_node(struct input *in, const char *rel, struct select *only,
@@ -282,15 +294,16 @@ static int import_node(struct input *in, const char *rel, struct select *only,
 	if (type == NODE_ARRAY)
 		return import_array(in, rel, only, f);
 	r = io_list(dir, rel, input_zarr_add_name, &names);
-	for (size_t at = 0; at < names.text.n && r >= 0;
-	     at += strlen((char *)names.text.p + at) + 1) {
+	/* The order of the directory differs between file systems. */
+	qsort(names.name, names.n, sizeof(*names.name), array_by_text);
+	for (size_t i = 0; i < names.n && r >= 0; i++) {
 		auto_free char *below = NULL;
 
-		r = path_join(rel, span_str((char *)names.text.p + at), &below);
+		r = path_join(rel, span_str(names.name[i]), &below);
 		if (r >= 0)
 			r = import_node(in, below, only, f, depth + 1);
 	}
-	buf_release(&names.text);
+	names_release(&names);
 	return r;
 }
 
