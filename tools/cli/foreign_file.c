@@ -130,13 +130,18 @@ int foreign_fail(const char *path, const struct err_note *why)
 		path, why && why->code ? "; " : "", why && why->code ? why->text : "");
 }
 
+struct search {
+	struct io_dir *dir;
+	struct buf shards; /* names of the model's files, one after another; read when they count */
+	bool has_shards;
+};
+
 /* Whether a file is meant; path: "./" and where it is below the directory. */
-typedef bool is_meant_fn(const char *path, const struct buf *shards);
+typedef bool is_meant_fn(const char *path, struct search *s);
 
 /* Get the path of the first such file, allocated: 1; 0: none; -EFBIG: too many directories. */
-static int foreign_file_find_file(struct io_dir *dir, const char *rel, is_meant_fn *is_meant,
-				  const struct buf *shards, unsigned depth, unsigned *n_left,
-				  char **ret)
+static int foreign_file_find_file(struct search *s, const char *rel, is_meant_fn *is_meant,
+				  unsigned depth, unsigned *n_left, char **ret)
 {
 	struct children c;
 	int r = 0;
@@ -144,16 +149,16 @@ static int foreign_file_find_file(struct io_dir *dir, const char *rel, is_meant_
 	if (depth == LIMIT_TREE_DEPTH || !*n_left)
 		return -EFBIG;
 	--*n_left;
-	if (children_list(dir, rel, false, &c) >= 0)
+	if (children_list(s->dir, rel, false, &c) >= 0)
 		for (size_t i = 0; i < c.n && r == 0; i++) {
 			auto_free char *path = str_fmt("%s/%s", rel, c.child[i].name);
 
 			if (!path)
 				r = -ENOMEM;
 			else if (c.child[i].is_dir)
-				r = foreign_file_find_file(dir, path, is_meant, shards, depth + 1,
-							   n_left, ret);
-			else if (is_meant(path, shards))
+				r = foreign_file_find_file(s, path, is_meant, depth + 1, n_left,
+							   ret);
+			else if (is_meant(path, s))
 				r = 1;
 			if (r == 1 && !*ret)
 				*ret = take(path);
@@ -163,43 +168,50 @@ static int foreign_file_find_file(struct io_dir *dir, const char *rel, is_meant_
 	return r;
 }
 
-static bool is_of_arrays(const char *path, const struct buf *shards)
+static bool is_of_arrays(const char *path, struct search *s)
 {
-	(void)shards;
+	(void)s;
 	return foreign_is_of_arrays(path);
 }
 
 bool foreign_in_directory(struct io_dir *dir, const char *rel)
 {
+	struct search s = { .dir = dir };
 	auto_free char *path = NULL;
 	unsigned n_left = DIRECTORIES_MAX;
 
-	return foreign_file_find_file(dir, rel, is_of_arrays, NULL, 0, &n_left, &path) != 0;
+	return foreign_file_find_file(&s, rel, is_of_arrays, 0, &n_left, &path) != 0;
 }
 
-/* Whether a file holds arrays that are read if they are named, but not with these shards. */
-static bool is_apart(const char *path, const struct buf *shards)
+static bool is_shard(struct search *s, const char *rel)
+{
+	if (!s->has_shards && safetensors_files(s->dir, &s->shards) < 0)
+		err_clear();
+	s->has_shards = true;
+	for (size_t at = 0; at < s->shards.n; at += strlen((const char *)s->shards.p + at) + 1)
+		if (!strcmp((const char *)s->shards.p + at, rel))
+			return true;
+	return false;
+}
+
+/* Whether a file holds arrays that are read if they are named, but not with the model's shards. */
+static bool is_apart(const char *path, struct search *s)
 {
 	const char *rel = path + strlen("./"), *name = strrchr(path, '/') + 1;
 
 	if (is_numpy(name) || !strcmp(name, ".zarray") || !strcmp(name, "zarr.json"))
 		return true;
-	if (!span_ends(span_str(name), span_str(".safetensors")))
-		return false;
-	for (size_t at = 0; at < shards->n; at += strlen((const char *)shards->p + at) + 1)
-		if (!strcmp((const char *)shards->p + at, rel))
-			return false;
-	return name != rel;
+	return name != rel && span_ends(span_str(name), span_str(".safetensors")) &&
+	       !is_shard(s, rel);
 }
 
 char *foreign_beside_shards(struct io_dir *dir)
 {
+	struct search s = { .dir = dir };
 	char *path = NULL;
 	unsigned n_left = DIRECTORIES_MAX;
-	auto_buf shards = { 0 };
 
-	if (safetensors_files(dir, &shards) < 0)
-		err_clear();
-	foreign_file_find_file(dir, ".", is_apart, &shards, 0, &n_left, &path);
+	foreign_file_find_file(&s, ".", is_apart, 0, &n_left, &path);
+	buf_release(&s.shards);
 	return path;
 }
