@@ -37,13 +37,14 @@ def same(got, source):
 @LAYOUTS
 def test_arrays_are_the_memory_of_the_files(tmp_path, options):
     source = tree()
-    pytreefs.save(tmp_path / '1', source, compression='none', **options)
+    # One thread: in which of two data files an array comes decides whether its padding is less than a hundredth of it.
+    pytreefs.save(tmp_path / '1', source, compression='none', threads=1, **options)
     got = pytreefs.load(tmp_path / '1', mmap=True)
     assert same(got, source) and got['half'].dtype == ml_dtypes.bfloat16
     for key in ('big', 'odd', 'half', 'odd2', 'z', 'page', 'small', 'empty'):
         assert not got[key].flags.writeable and got[key].flags.aligned, key
     assert got['big'].ctypes.data % 4096 == 0 and got['page'].ctypes.data % 4096 == 0
-    assert maps(tmp_path) in ((1, 2) if options.get('ocdbt', True) else (7,))      # each thread of a save has a data file
+    assert maps(tmp_path) == (1 if options.get('ocdbt', True) else 7)
     # A map lives as long as an array of it, whatever becomes of the checkpoint.
     kept = got['big'][7:9]
     del got
