@@ -192,7 +192,7 @@ static int import_entry(const char *dir, const char *name, const char *path, str
 		       import_list_leave_out(f, below);
 }
 
-static int by_file_name(const struct dirent **a, const struct dirent **b)
+static int by_entry_name(const struct dirent **a, const struct dirent **b)
 {
 	return strcmp((*a)->d_name, (*b)->d_name);
 }
@@ -202,7 +202,7 @@ static int import_directory(const char *dir, const char *path, struct select *on
 			    struct import_list *f, unsigned depth)
 {
 	struct dirent **entry;
-	int n = scandir(dir, &entry, NULL, by_file_name), r = 0;
+	int n = scandir(dir, &entry, NULL, by_entry_name), r = 0;
 
 	if (n < 0)
 		return err_sys("cannot list", dir);
