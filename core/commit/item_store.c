@@ -6,20 +6,6 @@
 
 #include "core/base/err.h"
 
-/* All leaves read by one: a descriptor for each would be too many. */
-static int open_files(struct io_dir *dir, struct kv **ret)
-{
-	struct io_dir *same = NULL;
-	int r = io_dir_sub(dir, ".", &same);
-
-	if (r < 0)
-		return r;
-	r = kv_dir_open(same, ret);
-	if (r < 0)
-		io_dir_close(same);
-	return r;
-}
-
 int item_store_new(struct io_dir *dir, const struct item_store_opts *opts, struct item_store **ret)
 {
 	struct ocdbt_data_opts data = { .target_size = opts->target_size,
@@ -29,8 +15,10 @@ int item_store_new(struct io_dir *dir, const struct item_store_opts *opts, struc
 	struct item_store *s = calloc(1, sizeof(*s));
 	int r = s ? 0 : fail(-ENOMEM, "cannot write to '%s'", dir->path);
 
+	/* All leaves are read by one store: a descriptor for each would be too many. */
 	if (r >= 0)
-		r = opts->ocdbt ? ocdbt_data_new(dir, &data, &s->data) : open_files(dir, &s->files);
+		r = opts->ocdbt ? ocdbt_data_new(dir, &data, &s->data) :
+				  kv_dir_open_in(dir, ".", &s->files);
 	if (r < 0) {
 		free(s);
 		return r;

@@ -247,6 +247,19 @@ int kv_dir_open(struct io_dir *dir, struct kv **ret)
 	return 0;
 }
 
+int kv_dir_open_in(struct io_dir *dir, const char *rel, struct kv **ret)
+{
+	struct io_dir *sub;
+	int r = io_dir_sub(dir, rel, &sub);
+
+	if (r < 0)
+		return r;
+	r = kv_dir_open(sub, ret);
+	if (r < 0)
+		io_dir_close(sub);
+	return r;
+}
+
 void kv_dir_use_table(struct kv *kv)
 {
 	container_of(kv, struct kv_dir, base)->use_table = true;

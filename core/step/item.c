@@ -31,15 +31,9 @@
 
 static int open_dir_store(struct item *item, struct kv **ret)
 {
-	struct io_dir *dir;
-	int r = io_dir_sub(item->dir, ".", &dir);
+	int r = kv_dir_open_in(item->dir, ".", ret);
 
-	if (r < 0)
-		return r;
-	r = kv_dir_open(dir, ret);
-	if (r < 0)
-		io_dir_close(dir);
-	else
+	if (r >= 0)
 		kv_dir_use_table(*ret);
 	return r;
 }
@@ -103,19 +97,16 @@ static int open_stores(struct item *item)
 /* The arrays of a flax file that many hosts wrote are in a directory beside it. */
 static int open_gda(struct item *item, const char *name)
 {
-	auto_of(io_dir) struct io_dir *dir = NULL;
 	auto_free char *gda = str_fmt("%s" STEP_NAME_GDA, name);
-	int r = gda ? io_dir_sub(item->dir, gda, &dir) : fail(-ENOMEM, "cannot open '%s'", name);
+	int r = gda ? kv_dir_open_in(item->dir, gda, &item->kv) :
+		      fail(-ENOMEM, "cannot open '%s'", name);
 
 	if (r == -ENOENT || r == -ENOTDIR) {
 		err_clear();
 		return kv_mem_new(item->ckpt->io, &item->kv);
 	}
-	if (r >= 0)
-		r = kv_dir_open(dir, &item->kv);
 	if (r < 0)
 		return r;
-	dir = NULL; /* taken */
 	item->gda = take(gda);
 	return 0;
 }

@@ -149,7 +149,6 @@ static int job_items_open_part(struct collective_plan *jp, size_t item, const st
 	/* Indices are those of the rank's own contribution. */
 	const struct contribution *s = &jp->contribution[c->rank];
 	const struct contribution_item *si = NULL;
-	struct io_dir *dir = NULL;
 	auto_buf path = { 0 };
 	size_t i = 0;
 	int r;
@@ -167,12 +166,8 @@ static int job_items_open_part(struct collective_plan *jp, size_t item, const st
 		r = -ENOMEM;
 	if (r < 0)
 		return r;
-	r = io_dir_sub(jp->parts_in ? jp->parts_in : jp->draft->dir->dir, buf_str(&path), &dir);
-	if (r < 0)
-		return r;
-	r = kv_dir_open(dir, &ret->kv);
-	if (r < 0)
-		io_dir_close(dir);
+	r = kv_dir_open_in(jp->parts_in ? jp->parts_in : jp->draft->dir->dir, buf_str(&path),
+			   &ret->kv);
 	return r < 0 ? r :
 		       zarr_open(&jp->draft->env->ckpt->env, ret->kv, span_of(NULL, 0),
 				 cache_owner(), 0, &ret->zarr);

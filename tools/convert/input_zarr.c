@@ -103,15 +103,11 @@ struct zarr_leaf {
 
 static int input_zarr_open_array(const struct input *in, const char *rel, struct zarr **ret)
 {
-	auto_of(io_dir) struct io_dir *dir = NULL;
 	auto_of(kv) struct kv *kv = NULL;
-	int r = io_dir_sub(in->ns->ckpt->source, rel, &dir);
+	int r = kv_dir_open_in(in->ns->ckpt->source, rel, &kv);
 
-	if (r >= 0)
-		r = kv_dir_open(dir, &kv);
 	if (r < 0)
 		return r;
-	take(dir);
 	r = zarr_open(&in->ns->ckpt->env, kv, span_of(NULL, 0), cache_owner(), 0, ret);
 	return r < 0 ? err_at(r, "'%s/%s'", in->path, rel) : 0;
 }
@@ -258,7 +254,7 @@ struct names {
 	bool at_top;
 };
 
-static void names_release(struct names *names)
+static void input_zarr_names_release(struct names *names)
 {
 	for (size_t i = 0; i < names->n; i++)
 		free(names->name[i]);
@@ -303,7 +299,7 @@ static int import_node(struct input *in, const char *rel, struct select *only,
 		if (r >= 0)
 			r = import_node(in, below, only, f, depth + 1);
 	}
-	names_release(&names);
+	input_zarr_names_release(&names);
 	return r;
 }
 
