@@ -14,6 +14,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(os.environ['PYTREEFS_BUILD']) / 'tools/python'))
 
 import pytreefs  # noqa: E402
+import safetensors.numpy  # noqa: E402
 from lib import forks, jobs, mesh_layout, servers  # noqa: E402
 
 KEY = [('params/.*/kernel', ['fsdp', 'tensor']), ('params/.*/bias', [['fsdp', 'tensor']]), ('.*/table', [None, 'tensor'])]      # a number needs none
@@ -108,6 +109,17 @@ def test_safetensors_for_a_mesh(run, tmp_path, step):
     run('export', step / 'default/params', tmp_path / 'x.safetensors')
     run('convert', '--mesh', 'fsdp=4,tensor=2', '--spec', rules(tmp_path, [('.*kernel', ['fsdp', 'tensor']), ('.*', [])]), tmp_path / 'x.safetensors', tmp_path / 'to/1')
     assert json.loads(run('info', '--json', tmp_path / 'to/1/default/layer/kernel.npy').stdout)['chunks'] == [16, 16]
+
+
+def test_64_bits_of_safetensors_are_not_restored_as_32(run, tmp_path):
+    """A file of tensors records no types: of 64 bits they become arrays of numpy, others of jax; they are not cut."""
+    tree = {'ids': np.array([2**40, 5] * 4), 'w': np.arange(8, dtype=np.float32)}
+    safetensors.numpy.save_file(tree, tmp_path / 'x.safetensors')
+    run('convert', '--mesh', 'x=4', '--spec', rules(tmp_path, [('.*', [])]), tmp_path / 'x.safetensors', tmp_path / '1')
+    ck = pytreefs.open(tmp_path / '1')['default']
+    assert (ck['ids'].recorded_type, ck['w'].recorded_type) == ('np.ndarray', 'jax.Array') and ck['ids'].read().tolist() == tree['ids'].tolist()
+    r = run('convert', '--mesh', 'x=4', '--spec', rules(tmp_path, [('.*', ['x'])]), tmp_path / 'x.safetensors', tmp_path / '2', ok=False)
+    assert r.returncode == 1 and "'ids.npy' is an array of int64: cut" in r.stderr and not (tmp_path / '2').exists()
 
 
 @pytest.mark.parametrize('mesh, pairs, why', [

@@ -370,8 +370,7 @@ int import_add_array(struct import_list *f, const char *path, const char *from, 
 	int r = import_list_mark_dtype(f, path, t);
 
 	if (r >= 0 && f->placement)
-		r = placement_mark(f->placement, f,
-				   &(struct placed_array){ path, rank, shape, t, false });
+		r = placement_mark(f->placement, f, &(struct placed_array){ path, rank, shape, t });
 	return r < 0 ? r : add_range(f, path, from, &g, shape);
 }
 

@@ -147,12 +147,14 @@ static int mark_array(const struct subtree_part *part, struct orbax_leaf *l, con
 	r = import_list_mark_dtype(f, path, dtype);
 	/* The recorded type remains unless the user sets one for all leaves. */
 	if (r >= 0 && f->placement) {
-		const struct placed_array a = { .path = path,
-						.rank = v.array->meta.rank,
-						.shape = v.array->meta.shape,
-						.dtype = dtype,
-						.is_numpy = span_eq(t->value_type,
-								    span_str("np.ndarray")) };
+		const struct placed_array a = {
+			.path = path,
+			.rank = v.array->meta.rank,
+			.shape = v.array->meta.shape,
+			.dtype = dtype,
+			.is_numpy = span_eq(t->value_type, span_str("np.ndarray")),
+			.is_jax = span_eq(t->value_type, span_str("jax.Array"))
+		};
 
 		r = placement_mark(f->placement, f, &a);
 		if (r >= 0)

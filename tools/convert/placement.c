@@ -255,22 +255,25 @@ static const struct like_leaf *same_leaf(const struct placement *p, const char *
 
 /*
  * Whether the array is one of jax: 1. Only these have a sharding, and Orbax restores none of them
- * without one. An array of numpy that is not cut remains what it is: 0.
+ * without one. An array of numpy that is not cut remains what it is: 0; so does one
+ * of 64 bits that is not recorded as one of jax, of which jax restores 32 bits.
  */
 static int mark_type(struct import_list *f, const struct placed_array *a, const uint64_t *part)
 {
+	const bool narrows = !a->is_jax && dtype_info(a->dtype)->word == 8;
 	int r;
 
 	if (f->any_leaf_type)
 		return 1;
-	if (a->is_numpy && memcmp(part, a->shape, a->rank * sizeof(*part)) == 0)
+	if ((a->is_numpy || narrows) && memcmp(part, a->shape, a->rank * sizeof(*part)) == 0)
 		return 0;
-	if (a->is_numpy && dtype_info(a->dtype)->word == 8)
+	if (narrows)
 		return fail(-EINVAL,
-			    "'%s' is an array of numpy of %s: cut, it is one of jax, of which jax "
+			    "'%s' is %s of %s: cut, it is one of jax, of which jax "
 			    "restores 32 bits without jax_enable_x64 (-o leaf_type=jax.Array if "
 			    "that is set)",
-			    a->path, dtype_info(a->dtype)->name);
+			    a->path, a->is_numpy ? "an array of numpy" : "an array",
+			    dtype_info(a->dtype)->name);
 	r = import_list_mark(f, a->path, "save.leaf_type", "jax.Array");
 	return r < 0 ? r : 1;
 }

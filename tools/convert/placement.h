@@ -31,13 +31,14 @@ struct placed_array {
 	unsigned rank;
 	const uint64_t *shape;
 	enum dtype dtype;
-	bool is_numpy; /* recorded as an array of numpy */
+	bool is_numpy, is_jax; /* as it is recorded; neither: it is not */
 };
 
 /*
  * Mark an array of the list with its chunks and its sharding. An array of numpy becomes one of jax
- * only if it is cut. -EINVAL: no rule matches it, the other checkpoint does not have it, its shape
- * cannot be cut in that many equal parts, or jax would restore it in 32 bits.
+ * only if it is cut, and so does one of 64 bits that is not recorded as one of jax. -EINVAL: no
+ * rule matches it, the other checkpoint does not have it, its shape cannot be cut in that many
+ * equal parts, or jax would restore it in 32 bits.
  */
 int placement_mark(struct placement *p, struct import_list *f, const struct placed_array *a);
 /* Warn of rules that gave no array its sharding. */
