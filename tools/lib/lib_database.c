@@ -321,7 +321,7 @@ static int write_database(struct database *b, const char *path, const char *opti
 	r = lib_options(&b->args.options, options);
 	if (r < 0)
 		return r;
-	if (!b->n)
+	if (!b->n && !*path)
 		return 0;
 	r = count_bytes(b);
 	if (r < 0)

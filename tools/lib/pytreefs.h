@@ -457,8 +457,8 @@ struct pytreefs_stored_array {
  * Write an OCDBT database with n arrays: the directory `path`, which must not exist, as
  * STEP/ITEM/ocdbt.process_0 of a checkpoint that another program completes and merges. It is
  * durable when this returns; after a failure it does not exist. Of the options, those of memory and
- * threads are used, and compression=, zarr=, crc32c= and target_data_file_size=. Without arrays
- * nothing but the options is checked.
+ * threads are used, and compression=, zarr=, crc32c= and target_data_file_size=. With
+ * the path "" and no arrays only the options are checked.
  */
 PYTREEFS_API int pytreefs_database_write(const char *path, const char *options,
 					 const struct pytreefs_stored_array *array, size_t n,
