@@ -40,7 +40,7 @@ class Unknown(Exception):
     """Orbax's own handler does it."""
 
 
-_NAMES: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
+_NAMES: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
 
 
 def check_names(infos: Sequence[Any]) -> None:
@@ -49,8 +49,8 @@ def check_names(infos: Sequence[Any]) -> None:
     for info in infos:
         if info.byte_limiter is None or info.keypath is None:
             continue
-        taken = _NAMES.setdefault(info.byte_limiter, {})        # of a save
-        if (other := taken.setdefault(info.name, info.keypath)) != info.keypath:
+        taken = _NAMES.setdefault(info.byte_limiter, {})        # of a save, which may have several items
+        if (other := taken.setdefault((info.parent_dir, info.name), info.keypath)) != info.keypath:
             raise ValueError(f'two leaves are stored under one name, {info.name!r}: '
                              f'{jax.tree_util.keystr(other)} and {jax.tree_util.keystr(info.keypath)}')
 
