@@ -30,11 +30,16 @@ static unsigned processors(void)
 	return (unsigned)MAX(1L, sysconf(_SC_NPROCESSORS_ONLN));
 }
 
-/* Ends the listing at the first; its name is appended to arg. */
+/* Puts the least name in place of what arg has: directories have no order. */
 static int find_safetensors(void *arg, const char *name, unsigned char type)
 {
+	struct buf *least = arg;
+
 	(void)type;
-	return item_is_safetensors(name) ? buf_add_str(arg, name) < 0 ? -ENOMEM : 1 : 0;
+	if (!item_is_safetensors(name) || (least->n && strcmp(name, (char *)least->p) >= 0))
+		return 0;
+	least->n = 0;
+	return buf_add(least, name, strlen(name) + 1);
 }
 
 /* Say that a file beside the checkpoint is another model, which has a name of its own. */
@@ -45,10 +50,10 @@ static void warn_of_safetensors(const struct ckpt *c)
 
 	if (c->opts.is_above || io_dir_in_store(c->source))
 		return;
-	if (io_list(c->source, ".", find_safetensors, &name) > 0)
-		log_warn("'%s' is read as the %s in it; another model beside it is '%s/%.*s': "
+	if (io_list(c->source, ".", find_safetensors, &name) >= 0 && name.n)
+		log_warn("'%s' is read as the %s in it; another model beside it is '%s/%s': "
 			 "that name reads it",
-			 source, shape_text(c->shape), source, SPAN_ARG(buf_span(&name)));
+			 source, shape_text(c->shape), source, (char *)name.p);
 	err_clear();
 }
 
@@ -168,12 +173,11 @@ static int check_has_tensors(struct ckpt *c)
 	struct stat st;
 	int r = io_list(c->source, ".", find_safetensors, &name);
 
-	if (r == 0 && !io_dir_can_list(c->source))
-		r = io_stat(c->source, ITEM_SHARDS_INDEX, &st) >= 0;
-
-	if (r == 0)
-		r = fail(-EINVAL, "'%s' has no .safetensors files", c->opts.source);
-	return MIN(r, 0);
+	if (r < 0 || name.n)
+		return r;
+	if (!io_dir_can_list(c->source) && io_stat(c->source, ITEM_SHARDS_INDEX, &st) >= 0)
+		return 0;
+	return fail(-EINVAL, "'%s' has no .safetensors files", c->opts.source);
 }
 
 static int open_tensors(struct ckpt *c)

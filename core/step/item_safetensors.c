@@ -172,8 +172,14 @@ static int remark_others(struct item *item, const struct shards *s, const struct
 		return map ? 0 :
 			     item_remark(item, "is read as '" ITEM_SHARDS_FILE
 					       "' alone: its server cannot list what is beside it");
-	r = map ? io_list(item->dir, ".", add_listed, &all) : 0;
-	for (size_t i = 0; i < all.n && r >= 0; i++) {
+	if (!map)
+		return 0;
+	r = io_list(item->dir, ".", add_listed, &all);
+	if (r < 0)
+		return r;
+	/* Directories have no order: the same file is named each time. */
+	sort_shards(&all);
+	for (size_t i = 0; i < all.n; i++) {
 		auto_free char *text = NULL;
 
 		if (bsearch(&all.shard[i], s->shard, s->n, sizeof(*s->shard), by_file_name))
@@ -182,7 +188,7 @@ static int remark_others(struct item *item, const struct shards *s, const struct
 			       all.shard[i].name);
 		return text ? item_remark(item, text) : -ENOMEM;
 	}
-	return r;
+	return 0;
 }
 
 /* ---- headers ---- */

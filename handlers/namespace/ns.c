@@ -278,27 +278,31 @@ void ns_warn_if_empty(const struct ns *ns)
 			 ns->ckpt->opts.source);
 }
 
-/* The first directory in a listing, and the first link. */
-struct first_names {
+/* The least names of a directory's first entries: of a directory and of a link. */
+struct least_names {
 	struct buf dir, link;
 	unsigned seen;
 };
 
-static int take_first(void *arg, const char *name, unsigned char type)
+static int take_least(void *arg, const char *name, unsigned char type)
 {
-	struct first_names *f = arg;
-	struct buf *to = type == DT_LNK ? &f->link : type == DT_DIR ? &f->dir : NULL;
-	int r = to && !to->n && name[0] != '.' ? buf_add(to, name, strlen(name) + 1) : 0;
+	struct least_names *l = arg;
+	struct buf *to = type == DT_LNK ? &l->link : type == DT_DIR ? &l->dir : NULL;
 
-	return r < 0 ? r : f->link.n > 0 || ++f->seen == LOOK_MOST;
+	if (to && name[0] != '.' && (!to->n || strcmp(name, (char *)to->p) < 0)) {
+		to->n = 0;
+		if (buf_add(to, name, strlen(name) + 1) < 0)
+			return -ENOMEM;
+	}
+	return ++l->seen == LOOK_MOST;
 }
 
-/* Find the first link in a directory, or else in the first one of those in it: 1, or 0. */
+/* Find a link in a directory, or else in the first one of those in it: 1, or 0. */
 static int first_link(struct io_dir *source, const char *in, unsigned depth, char **ret)
 {
-	struct first_names f = { 0 };
-	int r = io_list(source, in, take_first, &f);
-	auto_buf dir = f.dir, link = f.link;
+	struct least_names l = { 0 };
+	int r = io_list(source, in, take_least, &l);
+	auto_buf dir = l.dir, link = l.link;
 	const struct buf *found = link.n ? &link : &dir;
 	auto_free char *path = NULL;
 
