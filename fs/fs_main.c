@@ -142,7 +142,9 @@ static ssize_t write_reply(int fd, struct iovec *iov, int n, void *userdata)
 		return r;
 	is_init = init_complete_reply(&fs->init, iov, n);
 	r = writev(requests_device(fd), iov, n);
-	if (r >= 0 && is_init && fs->init.granted & FUSE_OVER_IO_URING)
+	if (r < 0)
+		return r;
+	if (is_init && fs->init.granted & FUSE_OVER_IO_URING)
 		start_queues(fs);
 	return r;
 }
@@ -202,9 +204,12 @@ static int fuse_args(const struct fs_mount *m, struct fuse_args *ret)
 	for (const char *c = m->source; *c && r >= 0; c++)
 		r = *c == ',' || *c == '\\' ? buf_addf(&text, "\\%c", *c) :
 					      buf_add_byte(&text, (uint8_t)*c);
-	if (r >= 0)
-		r = buf_addf(&text, ",max_read=%llu", (unsigned long long)m->options->max_read);
-	if (r >= 0 && m->fuse_options[0])
+	if (r < 0)
+		return -ENOMEM;
+	r = buf_addf(&text, ",max_read=%llu", (unsigned long long)m->options->max_read);
+	if (r < 0)
+		return -ENOMEM;
+	if (m->fuse_options[0])
 		r = buf_addf(&text, ",%s", m->fuse_options);
 	if (r < 0 || !buf_str(&text))
 		return -ENOMEM;

@@ -263,11 +263,12 @@ int queues_new(struct fs *fs, struct queues **ret)
 	struct queues *q;
 	int r = check_enabled();
 
-	if (r >= 0 && processors > QUEUES_MAX)
-		r = fail(-EOPNOTSUPP, "there are %u processors, and no more than %d are supported",
-			 processors, QUEUES_MAX);
 	if (r < 0)
 		return r;
+	if (processors > QUEUES_MAX)
+		return fail(-EOPNOTSUPP,
+			    "there are %u processors, and no more than %d are supported",
+			    processors, QUEUES_MAX);
 	q = calloc(1, sizeof(*q) + processors * each * sizeof(q->server[0]));
 	if (!q)
 		return fail(-ENOMEM, "cannot serve requests over io_uring");

@@ -514,10 +514,13 @@ int json_pull_shape(struct json_pull *p, uint64_t *ret, unsigned *ret_rank)
 			return fail(-EFBIG, "%s: a shape has more than %d axes", p->what,
 				    LIMIT_RANK);
 		r = json_pull_int(p, &v);
-		if (r >= 0 && v < 0)
+		if (r < 0)
+			break;
+		if (v < 0)
 			r = json_pull_bad(p, "a shape has a negative axis");
-		if (r >= 0)
-			ret[rank++] = (uint64_t)v;
+		if (r < 0)
+			break;
+		ret[rank++] = (uint64_t)v;
 	}
 	*ret_rank = rank;
 	return r;
@@ -537,8 +540,9 @@ int json_pull_raw(struct json_pull *p, struct span *ret)
 		return r;
 	from = p->at;
 	r = walk(p, NULL);
-	if (r >= 0)
-		*ret = span_of(p->text.p + from, p->at - from);
+	if (r < 0)
+		return r;
+	*ret = span_of(p->text.p + from, p->at - from);
 	return r;
 }
 

@@ -139,7 +139,7 @@ static int blosc_parse(const struct codec_ops *ops, const struct json *conf,
 	if (r < 0)
 		return r;
 	*ret = &b->base;
-	return r < 0 ? r : 0;
+	return 0;
 }
 
 static int blosc_print(const struct codec *c, enum codec_dialect dialect, struct buf *ret)
@@ -411,8 +411,9 @@ static int encode_fast(const struct blosc_codec *b, struct span in, struct buf *
 	if (r < 0)
 		return r;
 	r = blosc_encode_fast(in, b->typesize, b->blocksize, b->level, ret->p + ret->n, &n);
-	if (r >= 0)
-		ret->n += n;
+	if (r < 0)
+		return r;
+	ret->n += n;
 	return r;
 }
 

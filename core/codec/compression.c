@@ -201,8 +201,8 @@ int codec_check_start(const struct codec_chain *chain, const uint8_t start[CODEC
 	if (r < 0)
 		return r;
 	if (h.cbytes != stored)
-		r = fail(-EUCLEAN, "blosc object declares %u bytes, has %llu", h.cbytes,
-			 (unsigned long long)stored);
+		return fail(-EUCLEAN, "blosc object declares %u bytes, has %llu", h.cbytes,
+			    (unsigned long long)stored);
 	return r;
 }
 

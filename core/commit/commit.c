@@ -117,8 +117,9 @@ static int commit_prepare(struct commit *c)
 
 	for (size_t i = 0; i < c->n_items && r >= 0; i++) {
 		r = seal_item(c, &c->items[i]);
-		if (r >= 0)
-			r = check_deadline(c);
+		if (r < 0)
+			return r;
+		r = check_deadline(c);
 	}
 	if (r < 0)
 		return r;

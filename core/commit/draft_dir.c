@@ -79,9 +79,11 @@ int draft_dir_is_it(const struct draft_dir *d, const char *name)
 		err_clear();
 		return 0;
 	}
-	if (r >= 0 && fstat(d->dir->fd, &own) < 0)
-		r = err_sys("cannot look at draft", d->name);
-	return r < 0 ? r : st.st_dev == own.st_dev && st.st_ino == own.st_ino;
+	if (r < 0)
+		return r;
+	if (fstat(d->dir->fd, &own) < 0)
+		return err_sys("cannot look at draft", d->name);
+	return st.st_dev == own.st_dev && st.st_ino == own.st_ino;
 }
 
 #define LOCK_TEXT_MAX 128
@@ -345,11 +347,11 @@ static int give_to_user(struct draft_dir *d)
 			"draft '%s' would not belong to user %u: the mount does not run as root",
 			d->final, u->uid);
 	r = io_stat(d->dir, ".", &st);
-	if (r >= 0 && st.st_uid != geteuid() && st.st_uid != u->uid)
-		r = fail(-EBUSY, "the directory of draft '%s' was replaced while it was begun",
-			 d->final);
 	if (r < 0)
 		return r;
+	if (st.st_uid != geteuid() && st.st_uid != u->uid)
+		return fail(-EBUSY, "the directory of draft '%s' was replaced while it was begun",
+			    d->final);
 	/* A setgid directory has inherited the group of its parent, and keeps it. */
 	gid = st.st_mode & S_ISGID ? st.st_gid : u->gid;
 	r = draft_dir_give(d->dir->fd, u->uid, gid, d->name);
@@ -371,9 +373,10 @@ static int draft_dir_check_own(struct draft_dir *d, const char *at)
 	int r = draft_dir_is_ours(d, at);
 
 	if (r == 0)
-		r = fail(-ENOENT, "draft '%s' was removed while it was begun", d->name);
-	if (r >= 0)
-		r = io_list(d->dir, ".", find_other, NULL);
+		return fail(-ENOENT, "draft '%s' was removed while it was begun", d->name);
+	if (r < 0)
+		return r;
+	r = io_list(d->dir, ".", find_other, NULL);
 	return r > 0 ? refuse_other(d->parent, at) : r;
 }
 

@@ -223,9 +223,12 @@ static int store_dir_leaf_locate(struct kv *kv, const struct span *key, struct k
 
 		r = buf_addf(&path, "%s/%.*s", l->path, SPAN_ARG(key[i]));
 		full = buf_span(&path);
-		if (r >= 0)
-			r = kv_locate(l->store->files, &full, &ret[i], 1);
-		if (r >= 0 && ret[i].where == KV_ABSENT && l->bare)
+		if (r < 0)
+			break;
+		r = kv_locate(l->store->files, &full, &ret[i], 1);
+		if (r < 0)
+			break;
+		if (ret[i].where == KV_ABSENT && l->bare)
 			r = kv_locate(l->store->files, &key[i], &ret[i], 1);
 	}
 	pthread_rwlock_unlock(&l->place);
@@ -448,8 +451,9 @@ int item_store_leaf_unplace(struct kv *kv)
 	if (!l || !l->bare)
 		return 0;
 	r = io_make_parents(l->store->dir, l->path, l->store->opts.dir_mode);
-	if (r >= 0)
-		r = io_mkdir(l->store->dir, l->path, l->store->opts.dir_mode);
+	if (r < 0)
+		return r;
+	r = io_mkdir(l->store->dir, l->path, l->store->opts.dir_mode);
 	if (r < 0)
 		return r;
 	pthread_rwlock_wrlock(&l->place);

@@ -70,11 +70,11 @@ static int seal_add_key(void *arg, struct span key, const struct ocdbt_value *va
 	if (!seal_is_metadata(key) && !is_retained(k->leaf, key))
 		return 0;
 	r = full_key(k->leaf, key, &full);
-	if (r >= 0 && full.n > LIMIT_KEY_BYTES)
-		r = fail(-EINVAL, "leaf '%.*s': its name is too long for a database",
-			 SPAN_ARG(k->leaf->param));
 	if (r < 0)
 		return r;
+	if (full.n > LIMIT_KEY_BYTES)
+		return fail(-EINVAL, "leaf '%.*s': its name is too long for a database",
+			    SPAN_ARG(k->leaf->param));
 	if (!array_reserve(k->entry, k->cap, k->n + 1))
 		return fail(-ENOMEM, "cannot collect %zu keys", k->n + 1);
 	e = &k->entry[k->n];
@@ -419,8 +419,9 @@ static int keep_entries(struct cleaning *cl)
 		r = item_store_leaf_entry(i < item->n_leaves ? item->leaves[i].kv :
 							       item->retained[i - item->n_leaves],
 					  &cl->names);
-		if (r >= 0)
-			r = buf_add_byte(&cl->names, 0);
+		if (r < 0)
+			break;
+		r = buf_add_byte(&cl->names, 0);
 	}
 	cl->retained = calloc(n + 1, sizeof(*cl->retained));
 	if (r < 0 || !cl->retained)
@@ -444,8 +445,9 @@ static int take_names_back(struct commit_item *item)
 	for (size_t i = 0; i < item->n_retained && r >= 0 && !item_store_is_ocdbt(item->store);
 	     i++) {
 		r = item_store_leaf_unplace(item->retained[i]);
-		if (r >= 0)
-			r = item_store_leaf_displace(item->retained[i], span_of(NULL, 0));
+		if (r < 0)
+			return r;
+		r = item_store_leaf_displace(item->retained[i], span_of(NULL, 0));
 	}
 	return r;
 }

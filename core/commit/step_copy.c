@@ -62,8 +62,9 @@ static int copy_write_marker(const struct step_copy *c, struct io_dir *to)
 	int r = buf_addf(&text, "Checkpoint commit was successful to %s/%s", c->source->path,
 			 c->final);
 
-	if (r >= 0)
-		r = c->check(c->arg);
+	if (r < 0)
+		return r;
+	r = c->check(c->arg);
 	return r < 0 ? r : io_write_file(to, "commit_success.txt", buf_span(&text));
 }
 

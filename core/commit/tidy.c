@@ -203,8 +203,9 @@ static int tidy_files(struct tidying *t, const struct commit_item *item)
 	qsort(t->file, t->n, sizeof(*t->file), tidy_by_path);
 	t->last = t->n;
 	r = each_value(t, item, count_used);
-	if (r >= 0)
-		r = remove_unused(t, item_store_dir(item->store), &wasteful);
+	if (r < 0)
+		return r;
+	r = remove_unused(t, item_store_dir(item->store), &wasteful);
 	return r < 0 || !wasteful ? r : punch_wasteful(t, item);
 }
 

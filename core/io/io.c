@@ -373,8 +373,9 @@ static int local_open(struct io_dir *dir, const char *rel, int flags, unsigned m
 		return io_open_failed(fd, dir, "cannot open", rel);
 	atomic_fetch_add_explicit(&dir->io->stats->opens, 1, memory_order_relaxed);
 	r = file_of_fd(dir->io, fd, rel, flags | O_NONBLOCK, ret);
-	if (r >= 0)
-		(*ret)->bucket = dir->bucket;
+	if (r < 0)
+		return r;
+	(*ret)->bucket = dir->bucket;
 	return r;
 }
 

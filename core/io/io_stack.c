@@ -34,8 +34,9 @@ static int open_bottom(const char *name, struct io_store *store, struct io_engin
 	int r = open_real(name, &real);
 
 	if (r < 0 || !store) {
-		if (r >= 0)
-			*ret = real;
+		if (r < 0)
+			return r;
+		*ret = real;
 		return r;
 	}
 	r = io_store_new(store, real, ret);

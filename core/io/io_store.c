@@ -231,9 +231,11 @@ int io_store_root(struct io_engine *io, struct io_dir **ret)
 	top = store_of(at)->top ? store_of(at)->top : "";
 	url = store_of(at)->top ? store_of(at)->top_url : store_of(at)->url;
 	r = io->ops->lookup(io, top, NULL, &o);
-	if (r >= 0 && !o.is_dir)
-		r = fail(-ENOTDIR, "'%s' is not a directory", url);
-	return r < 0 ? r : dir_of_prefix(io, top, url, ret);
+	if (r < 0)
+		return r;
+	if (!o.is_dir)
+		return fail(-ENOTDIR, "'%s' is not a directory", url);
+	return dir_of_prefix(io, top, url, ret);
 }
 
 /* The path of rel from the store's root; rel is beneath dir. */

@@ -102,9 +102,9 @@ static int ask_for_attempt(struct collective *j, const struct collective_member 
 	r |= wire_put_u32le(&ask, m->attempt);
 	r |= wire_put_u32le(&ask, named);
 	r |= wire_put_u32le(&ask, m->notified);
-	if (r >= 0)
-		r = peers_call(j->peers, j->primary, PEERS_ATTEMPT, buf_span(&ask), deadline,
-			       &answer);
+	if (r < 0)
+		return r;
+	r = peers_call(j->peers, j->primary, PEERS_ATTEMPT, buf_span(&ask), deadline, &answer);
 	if (r < 0)
 		return r;
 	w = wire_of(buf_span(&answer));

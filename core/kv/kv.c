@@ -249,8 +249,9 @@ int kv_stream_close(struct kv_stream **s)
 {
 	int r = (*s)->ops->close(*s);
 
-	if (r >= 0)
-		*s = NULL;
+	if (r < 0)
+		return r;
+	*s = NULL;
 	return r;
 }
 

@@ -40,8 +40,9 @@ static int find_sum(struct kv_dir *d, struct span key, struct kv_loc *ret)
 		r = kv_table_load(d->dir, &d->table);
 	d->has_table = d->has_table || r >= 0;
 	pthread_mutex_unlock(&d->lock);
-	if (r >= 0)
-		ret->has_sum = kv_table_find(&d->table, key, &ret->sum);
+	if (r < 0)
+		return r;
+	ret->has_sum = kv_table_find(&d->table, key, &ret->sum);
 	return MIN(r, 0);
 }
 

@@ -76,8 +76,9 @@ int kv_table_pack(struct kv_table *t, struct buf *ret)
 		r = wire_put_u64le(ret, t->n);
 	for (size_t i = 0; i < t->n && r >= 0; i++) {
 		r = wire_put_u64le(ret, t->entry[i].hash);
-		if (r >= 0)
-			r = wire_put_u32le(ret, t->entry[i].crc);
+		if (r < 0)
+			break;
+		r = wire_put_u32le(ret, t->entry[i].crc);
 	}
 	if (r >= 0)
 		r = wire_put_u32le(ret, crc32c(span_of(ret->p + was, ret->n - was)));

@@ -141,7 +141,9 @@ static int keys_parse(struct wire *w, struct ocdbt_node *node)
 		return fail(-EUCLEAN, "node of %llu entries is truncated", (unsigned long long)n);
 	node->n = (uint32_t)n;
 	r = lengths_parse(w, node->n, &l, &suffixes, &total);
-	if (r >= 0 && node->height)
+	if (r < 0)
+		return r;
+	if (node->height)
 		r = cuts_parse(w, node, &l);
 	if (r < 0)
 		return r;
@@ -228,9 +230,11 @@ static int leaf_parse(struct wire *w, struct ocdbt_node *node)
 			off[i] = wire_varint(w, UINT64_MAX);
 			r = check_range(node, i);
 		}
-	if (r >= 0 && !wire_ok(w))
-		r = fail(-EUCLEAN, "values are truncated or hold a malformed number");
-	return r < 0 ? r : inline_parse(w, node, off, len);
+	if (r < 0)
+		return r;
+	if (!wire_ok(w))
+		return fail(-EUCLEAN, "values are truncated or hold a malformed number");
+	return inline_parse(w, node, off, len);
 }
 
 static int interior_parse(struct wire *w, struct ocdbt_node *node)
@@ -287,7 +291,7 @@ static int node_parse_body(struct wire *w, struct span transitive, struct ocdbt_
 	if (r < 0)
 		return r;
 	if (wire_left(w))
-		r = fail(-EUCLEAN, "%zu bytes follow the last entry", wire_left(w));
+		return fail(-EUCLEAN, "%zu bytes follow the last entry", wire_left(w));
 	return r;
 }
 

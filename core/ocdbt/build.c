@@ -128,8 +128,9 @@ static int finish_node(struct build *b, bool is_root)
 	int r = ocdbt_packer_pack(&b->packer, node.strip, b->config, &record, &node.stats);
 	struct ocdbt_stats own = { .tree_bytes = record.n };
 
-	if (r >= 0)
-		r = ocdbt_data_put(b->data, buf_span(&record), &node.ref);
+	if (r < 0)
+		return r;
+	r = ocdbt_data_put(b->data, buf_span(&record), &node.ref);
 	if (r < 0)
 		return r;
 	ocdbt_stats_add(&node.stats, &own);
@@ -174,8 +175,9 @@ static int measure(struct build *b, struct ocdbt_source *src, struct split *s)
 		s->sum += leaf_size(b, &e);
 		r = s->n++ ? 0 : buf_add_span(&first, e.key);
 		buf_clear(&last);
-		if (r >= 0)
-			r = buf_add_span(&last, e.key);
+		if (r < 0)
+			break;
+		r = buf_add_span(&last, e.key);
 	}
 	s->common = span_common(buf_span(&first), buf_span(&last));
 	return r;
@@ -215,11 +217,16 @@ static int build_leaves(struct build *b, struct ocdbt_source *src)
 			break;
 		size = leaf_size(b, &e);
 		r = store_value(b, &e.value);
-		if (r >= 0 && split_refuses(&s, size))
+		if (r < 0)
+			return r;
+		if (split_refuses(&s, size))
 			r = end_node(b, &s);
-		if (r >= 0)
-			r = ocdbt_packer_add(&b->packer, &e);
-		if (r >= 0 && split_takes(&s, size))
+		if (r < 0)
+			return r;
+		r = ocdbt_packer_add(&b->packer, &e);
+		if (r < 0)
+			return r;
+		if (split_takes(&s, size))
 			r = end_node(b, &s);
 	}
 	return r;
@@ -241,10 +248,12 @@ static int build_level(struct build *b, const struct level *below)
 
 		if (split_refuses(&s, child_size(c)))
 			r = end_node(b, &s);
-		if (r >= 0)
-			r = ocdbt_packer_add_child(&b->packer, c->key, c->strip, &c->ref,
-						   &c->stats);
-		if (r >= 0 && split_takes(&s, child_size(c)))
+		if (r < 0)
+			return r;
+		r = ocdbt_packer_add_child(&b->packer, c->key, c->strip, &c->ref, &c->stats);
+		if (r < 0)
+			return r;
+		if (split_takes(&s, child_size(c)))
 			r = end_node(b, &s);
 	}
 	return r;

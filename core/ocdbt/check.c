@@ -89,10 +89,12 @@ static int failed_at(struct check *c, const char *kind, const struct ocdbt_ref *
 		return r;
 	err_save(r, &note);
 	r = ocdbt_ref_text(&where, kind, ref);
+	if (r < 0)
+		return r;
 	/* The note of a failed read already begins with the address. */
-	if (r >= 0 && span_starts(span_str(text), buf_span(&where)) && text[where.n] == ':')
+	if (span_starts(span_str(text), buf_span(&where)) && text[where.n] == ':')
 		text += where.n + 2;
-	return r < 0 ? r : found_code(c, OCDBT_ERROR, &where, text, code);
+	return found_code(c, OCDBT_ERROR, &where, text, code);
 }
 
 /* ---- checks of a reference and its node: 0, or an error with a note ---- */
@@ -113,8 +115,9 @@ static int check_last(const struct visit *v)
 	auto_buf full = { 0 };
 	int r = buf_add_span(&full, v->prefix);
 
-	if (r >= 0)
-		r = buf_add_span(&full, last);
+	if (r < 0)
+		return r;
+	r = buf_add_span(&full, last);
 	if (r < 0 || !v->high.p || span_cmp(buf_span(&full), v->high) < 0)
 		return r;
 	return fail(-EUCLEAN, "last key '%.*s' is not below '%.*s', the key of the next reference",
@@ -267,11 +270,16 @@ static int visit_child(struct check *c, const struct visit *v, uint32_t i)
 	int r = buf_add_span(&prefix, v->prefix);
 
 	ocdbt_node_child(v->node, i, &child);
-	if (r >= 0)
-		r = buf_add(&prefix, child.key.p, child.cut);
-	if (r >= 0 && !is_last)
+	if (r < 0)
+		return r;
+	r = buf_add(&prefix, child.key.p, child.cut);
+	if (r < 0)
+		return r;
+	if (!is_last)
 		r = buf_add_span(&high, v->prefix);
-	if (r >= 0 && !is_last)
+	if (r < 0)
+		return r;
+	if (!is_last)
 		r = buf_add_span(&high, ocdbt_node_key(v->node, i + 1));
 	if (r < 0)
 		return r;
@@ -405,8 +413,9 @@ static int visit_vnode(struct check *c, const struct ocdbt_version_ref *ref)
 	if (r < 0)
 		return failed_at(c, "versionnode", &ref->node, r);
 	r = db_walk_visit(&c->walk, v.arena.total);
-	if (r >= 0)
-		r = check_claims(c, ref, &v);
+	if (r < 0)
+		return r;
+	r = check_claims(c, ref, &v);
 	for (size_t i = 0; i < v.n && r == 0; i++)
 		r = v.height ? visit_vnode(c, &v.children[i]) : check_version(c, &v.versions[i]);
 	return r;

@@ -115,8 +115,9 @@ static int take_new(struct ocdbt_data *d, struct datafile **ret)
 	uint8_t id[16];
 	int r = d->opts.name(d->opts.name_arg, id);
 
-	if (r >= 0)
-		r = datafile_new(d->dir, d->prefix, id, d->opts.dir_mode, &d->opts.watcher, ret);
+	if (r < 0)
+		return r;
+	r = datafile_new(d->dir, d->prefix, id, d->opts.dir_mode, &d->opts.watcher, ret);
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&d->lock);
@@ -217,8 +218,9 @@ static int pad(struct datafile *f, uint64_t n)
 	size_t padding = padding_of(f, n);
 	int r = padding ? datafile_add(f, span_of(zeros, padding), NULL) : 0;
 
-	if (r >= 0)
-		f->padding += padding;
+	if (r < 0)
+		return r;
+	f->padding += padding;
 	return r;
 }
 
@@ -491,7 +493,9 @@ int ocdbt_data_locate(struct ocdbt_data *d, const struct ocdbt_ref *ref, struct 
 			    SPAN_ARG(ref->rel));
 	if (f)
 		r = datafile_peek(f, ref->off, ref->len, &loc.bytes, &gathered);
-	if (r >= 0 && !gathered) {
+	if (r < 0)
+		return r;
+	if (!gathered) {
 		loc.where = KV_FILE;
 		loc.off = ref->off;
 		/* Open it anew: the writer's io_file has the size from when it was created. */

@@ -194,9 +194,13 @@ int datafile_add(struct datafile *f, struct span piece, uint32_t *crc)
 	uint32_t unasked = 0;
 	int r = f->buf.cap < DATAFILE_BUFFER ? buf_reserve(&f->buf, DATAFILE_BUFFER - f->buf.n) : 0;
 
-	if (r >= 0 && f->buf.n + piece.n > DATAFILE_BUFFER)
+	if (r < 0)
+		return r;
+	if (f->buf.n + piece.n > DATAFILE_BUFFER)
 		r = datafile_flush(f);
-	if (r >= 0 && piece.n > DATAFILE_BUFFER)
+	if (r < 0)
+		return r;
+	if (piece.n > DATAFILE_BUFFER)
 		r = write_at(f, piece, f->start, crc ? crc : &unasked);
 	if (r < 0)
 		return r;
@@ -251,7 +255,7 @@ static int read_parts(struct datafile *f, bool again)
 
 		r = read_part(f, p, again, 0, NULL, &crc);
 		if ((r >= 0 && (p->is_unknown || crc != p->crc)) || r == -EUCLEAN)
-			r = fail(
+			return fail(
 				-EIO,
 				"'%s' lost %u bytes at offset %llu when a sync failed: remove this "
 				"item from the draft and write it again",
@@ -276,11 +280,14 @@ int datafile_sync(struct datafile *f)
 {
 	int r = datafile_flush(f);
 
+	if (r < 0)
+		return r;
 	/* Truncate what a rewind left after the end. */
-	if (r >= 0 && f->high > f->start) {
+	if (f->high > f->start) {
 		r = io_file_truncate(f->file, f->start);
-		if (r >= 0)
-			f->high = f->start;
+		if (r < 0)
+			return r;
+		f->high = f->start;
 	}
 	if (r < 0 || !f->is_dirty)
 		return r;

@@ -207,8 +207,9 @@ int db_pin(struct ocdbt *db, const struct ocdbt_ref *ref, unsigned height, struc
 
 	if (db->cache) {
 		r = node_cached(db, ref, &pin.entry, &decoded);
-		if (r >= 0)
-			pin.node = pin.entry->value;
+		if (r < 0)
+			return r;
+		pin.node = pin.entry->value;
 	} else {
 		r = node_load(db, ref, &own);
 		if (r >= 0)
@@ -362,8 +363,9 @@ static int load_numbered(struct ocdbt *db)
 		r = manifest_load(db->dir, name, &m);
 		if (r == -ENOENT)
 			continue;
-		if (r >= 0)
-			r = check_numbered(&m, &db->manifest, name, newest);
+		if (r < 0)
+			return r;
+		r = check_numbered(&m, &db->manifest, name, newest);
 		if (r < 0)
 			return r;
 		buf_clear(&db->manifest_name);

@@ -249,8 +249,9 @@ static int put_columns(const struct ocdbt_file_name *name, uint32_t n, struct bu
 
 		/* span_from() stops at the end, so one of the two pieces may be empty. */
 		r = buf_add_span(ret, span_from(name[i].base, skip));
-		if (r >= 0)
-			r = buf_add_span(ret, span_from(name[i].rel, skip - in_base));
+		if (r < 0)
+			return r;
+		r = buf_add_span(ret, span_from(name[i].rel, skip - in_base));
 	}
 	return r;
 }

@@ -77,7 +77,9 @@ int ocdbt_parts_find(struct io_dir *dir, struct ocdbt_parts *ret)
 	size_t n_retained = 0;
 	int r = io_list(dir, ".", collect_name, &all);
 
-	if (r >= 0 && all.n)
+	if (r < 0)
+		return r;
+	if (all.n)
 		qsort(all.name, all.n, sizeof(*all.name), by_number);
 	for (size_t i = 0; i < all.n && r >= 0; i++) {
 		char *name = all.name[i];

@@ -159,8 +159,9 @@ static int descend(struct ocdbt_cursor *cur)
 	assert(up->pin.node->height > 0 && cur->depth <= cur->root_height);
 	ocdbt_node_child(up->pin.node, up->pos, &child);
 	r = extend_prefix(cur, up);
-	if (r >= 0)
-		r = db_pin(cur->db, &child.ref, up->pin.node->height - 1, cur->walk, &down->pin);
+	if (r < 0)
+		return r;
+	r = db_pin(cur->db, &child.ref, up->pin.node->height - 1, cur->walk, &down->pin);
 	if (r < 0)
 		return r;
 	down->pos = 0;
@@ -262,7 +263,9 @@ int ocdbt_prefix_end(struct span prefix, struct buf *ret)
 	while (n && prefix.p[n - 1] == 0xff)
 		n--;
 	r = buf_add(ret, prefix.p, n);
-	if (r >= 0 && n)
+	if (r < 0)
+		return r;
+	if (n)
 		ret->p[ret->n - 1]++;
 	return r;
 }
@@ -327,8 +330,9 @@ int ocdbt_cursor_range(struct ocdbt_cursor *cur, struct span low, struct span hi
 	if (cur->is_empty)
 		return 0;
 	r = enter_root(cur);
-	if (r >= 0)
-		seek_low(cur, &cur->level[0]);
+	if (r < 0)
+		return r;
+	seek_low(cur, &cur->level[0]);
 	return r;
 }
 

@@ -165,7 +165,9 @@ int ocdbt_manifest_parse(struct span stored, struct ocdbt_manifest *ret)
 		return r;
 	w = wire_of(body);
 	r = config_parse(&w, &m.config);
-	if (r >= 0 && m.config.kind == OCDBT_SINGLE)
+	if (r < 0)
+		return r;
+	if (m.config.kind == OCDBT_SINGLE)
 		r = versions_parse(&w, &m);
 	if (r < 0)
 		return r;
@@ -217,7 +219,9 @@ int ocdbt_manifest_pack(const struct ocdbt_manifest *m, const struct ocdbt_confi
 	       (m->n_versions >= 1 && m->n_versions <= (size_t)1 << m->config.arity_log2 &&
 		m->n_nodes <= ocdbt_vnode_height_max(m->config.arity_log2)));
 	r = config_pack(&m->config, &body);
-	if (r >= 0 && m->config.kind == OCDBT_SINGLE)
+	if (r < 0)
+		return r;
+	if (m->config.kind == OCDBT_SINGLE)
 		r = versions_pack(m, &body);
 	return r < 0 ? r : ocdbt_frame_pack(OCDBT_MANIFEST, compress, buf_span(&body), ret);
 }

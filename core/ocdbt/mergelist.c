@@ -176,8 +176,9 @@ static int start(struct mergelist *m, const struct mergelist_part *part, struct 
 	for (size_t i = 0; i < m->n && r >= 0; i++) {
 		m->stream[i].part = part[i];
 		r = buf_add_span(&m->stream[i].low, low);
-		if (r >= 0)
-			r = enter(m, i);
+		if (r < 0)
+			return r;
+		r = enter(m, i);
 	}
 	return r;
 }

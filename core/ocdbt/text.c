@@ -39,8 +39,9 @@ static int put_quoted(struct buf *out, struct span s)
 {
 	int r = buf_add_byte(out, '"');
 
-	if (r >= 0)
-		r = put_escaped(out, s, " !#$&'()*+,-./:;<=>?@[\\]^_`{|}~");
+	if (r < 0)
+		return r;
+	r = put_escaped(out, s, " !#$&'()*+,-./:;<=>?@[\\]^_`{|}~");
 	return r < 0 ? r : buf_add_byte(out, '"');
 }
 
@@ -135,8 +136,9 @@ int ocdbt_vnode_text(struct buf *out, const struct ocdbt_vnode *v)
 {
 	int r = text_put(out, FMT_ARITY, U(v->arity_log2));
 
-	if (r >= 0)
-		r = text_put(out, FMT_HEIGHT, U(v->height));
+	if (r < 0)
+		return r;
+	r = text_put(out, FMT_HEIGHT, U(v->height));
 	if (r < 0)
 		return r;
 	return v->height ? version_refs_text(out, v->children, v->n) :
@@ -221,9 +223,10 @@ int ocdbt_record_text(struct buf *out, struct span stored)
 		if (!span_starts(stored, span_of(magics[i], sizeof(magics[i]))))
 			continue;
 		r = text[i](&lines, stored);
-		if (r >= 0)
-			r = buf_addf(out, "%s\n%s\n", kinds[i],
-				     stored.p[13] == OCDBT_ZSTD ? FMT_ZSTD : FMT_PLAIN);
+		if (r < 0)
+			return r;
+		r = buf_addf(out, "%s\n%s\n", kinds[i],
+			     stored.p[13] == OCDBT_ZSTD ? FMT_ZSTD : FMT_PLAIN);
 		return r < 0 ? r : buf_add_span(out, buf_span(&lines));
 	}
 	return fail(-EUCLEAN, "neither manifest, version node nor B+tree node: unknown magic");

@@ -283,8 +283,9 @@ static int vnode_undump(struct text *t, const struct ocdbt_config *compress, str
 	uint64_t arity = 0, height = 0;
 	int r = TEXT_NEED(t, FMT_ARITY, &arity);
 
-	if (r >= 0)
-		r = TEXT_NEED(t, FMT_HEIGHT, &height);
+	if (r < 0)
+		return r;
+	r = TEXT_NEED(t, FMT_HEIGHT, &height);
 	while (r >= 0 && text_next(t)) {
 		r = get_version(t, &versions, &children);
 		if (r == 0)
@@ -344,9 +345,11 @@ static int node_undump(struct text *t, const struct ocdbt_config *compress, stru
 		/* The packer has copied what it needs. */
 		arena_release(&t->strings);
 	}
-	if (r >= 0 && p.n == 0)
-		r = fail(-EINVAL, "B+tree node without entries");
-	return r < 0 ? r : ocdbt_packer_pack(&p, 0, compress, ret, &stats);
+	if (r < 0)
+		return r;
+	if (p.n == 0)
+		return fail(-EINVAL, "B+tree node without entries");
+	return ocdbt_packer_pack(&p, 0, compress, ret, &stats);
 }
 
 int ocdbt_record_undump(struct span text, struct buf *ret)

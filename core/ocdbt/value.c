@@ -23,15 +23,18 @@ int value_locate(struct ocdbt *db, struct db_recent *recent, const struct ocdbt_
 		loc.where = KV_FILE;
 		loc.off = v->ref.off;
 		r = db_file_again(db, recent, &v->ref, &loc.file);
+		if (r < 0)
+			return r;
 		/*
 		 * The file contains the value, as was checked; what follows is a trailer only in
 		 * our own files.
 		 */
-		if (r >= 0 && loc.file->size - loc.off - loc.len >= KV_SUM_BYTES)
+		if (loc.file->size - loc.off - loc.len >= KV_SUM_BYTES)
 			loc.tail = KV_SUM_BYTES;
 	}
-	if (r >= 0)
-		*ret = loc;
+	if (r < 0)
+		return r;
+	*ret = loc;
 	return r;
 }
 
@@ -87,8 +90,9 @@ int ocdbt_value_equal(struct ocdbt *a, const struct ocdbt_value *va, struct ocdb
 	if (ocdbt_value_len(va) != ocdbt_value_len(vb))
 		return 0;
 	r = ocdbt_value_locate(a, va, &la);
-	if (r >= 0)
-		r = ocdbt_value_locate(b, vb, &lb);
+	if (r < 0)
+		return r;
+	r = ocdbt_value_locate(b, vb, &lb);
 	return r < 0 ? r : value_same(&la, &lb);
 }
 

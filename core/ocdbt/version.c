@@ -166,7 +166,9 @@ int ocdbt_versions_pack(const struct ocdbt_version *v, size_t n, const uint32_t 
 		r = wire_put_varint(ret, v[i].generation);
 	for (size_t i = 0; i < n && r >= 0; i++)
 		r = wire_put_u8(ret, (uint8_t)v[i].root_height);
-	if (r >= 0 && n)
+	if (r < 0)
+		return r;
+	if (n)
 		r = refs_pack(&v->root, sizeof(*v), n, file, ret);
 	for (size_t i = 0; i < n && r >= 0; i++)
 		r = wire_put_varint(ret, v[i].stats.keys);
@@ -242,7 +244,9 @@ int ocdbt_version_refs_pack(const struct ocdbt_version_ref *v, size_t n, bool ha
 
 	for (size_t i = 0; i < n && r >= 0; i++)
 		r = wire_put_varint(ret, v[i].generation);
-	if (r >= 0 && n)
+	if (r < 0)
+		return r;
+	if (n)
 		r = refs_pack(&v->node, sizeof(*v), n, file, ret);
 	for (size_t i = 0; i < n && r >= 0; i++)
 		r = wire_put_varint(ret, v[i].num_generations);
@@ -306,11 +310,14 @@ static int vnode_parse_body(struct wire *w, struct span transitive, struct ocdbt
 	} else {
 		r = ocdbt_version_refs_parse(w, &files, (size_t)1 << v->arity_log2, false,
 					     &v->arena, &v->children, &v->n);
-		if (r >= 0)
-			r = check_children(v);
+		if (r < 0)
+			return r;
+		r = check_children(v);
 	}
-	if (r >= 0 && wire_left(w))
-		r = fail(-EUCLEAN, "%zu bytes follow the version array", wire_left(w));
+	if (r < 0)
+		return r;
+	if (wire_left(w))
+		return fail(-EUCLEAN, "%zu bytes follow the version array", wire_left(w));
 	return r;
 }
 

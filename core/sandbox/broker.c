@@ -63,9 +63,11 @@ static int send_parameters(int fd, const struct broker_parameters *p)
 	int r = buf_addf(&text, "%s%c%s%c%s%c", p->mountpoint, 0, p->on_commit ? p->on_commit : "",
 			 0, p->log ? p->log : "", 0);
 
-	if (r >= 0 && text.n > BROKER_TEXT_MAX)
+	if (r < 0)
+		return r;
+	if (text.n > BROKER_TEXT_MAX)
 		return -E2BIG;
-	if (r >= 0 && send(fd, text.p, text.n, MSG_NOSIGNAL) != (ssize_t)text.n)
+	if (send(fd, text.p, text.n, MSG_NOSIGNAL) != (ssize_t)text.n)
 		r = -errno;
 	return MIN(r, 0);
 }
@@ -114,8 +116,9 @@ static int ask_packet(struct broker *b, enum broker_task task, const char *text,
 
 	if (b->fd < 0)
 		return -EPIPE;
-	if (r >= 0)
-		r = buf_add_str(&packet, text);
+	if (r < 0)
+		return -ENOMEM;
+	r = buf_add_str(&packet, text);
 	if (r < 0)
 		return -ENOMEM;
 	if (packet.n >= BROKER_TEXT_MAX)

@@ -82,7 +82,9 @@ int capabilities_print(struct buf *ret)
 		have &= ~(UINT64_C(1) << needed[i].number);
 		first = false;
 	}
-	if (r >= 0 && have)
+	if (r < 0)
+		return r;
+	if (have)
 		r = buf_addf(ret, "%s\"others\"", first ? "" : ", ");
 	return r;
 }

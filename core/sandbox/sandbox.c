@@ -131,8 +131,9 @@ int sandbox_print(struct buf *ret)
 		r = buf_addf(ret, ", \"missing\": \"");
 		for (const char *c = now.missing; *c && r >= 0; c++)
 			r = buf_add_byte(ret, (uint8_t)(*c == '"' || *c == '\\' ? '\'' : *c));
-		if (r >= 0)
-			r = buf_add_byte(ret, '"');
+		if (r < 0)
+			return r;
+		r = buf_add_byte(ret, '"');
 	}
 	return r < 0 ? r : buf_add_byte(ret, '}');
 }

@@ -256,15 +256,17 @@ int access_of_all(struct io_dir *dir, const char *rel, struct access *ret)
 	struct stat st;
 	int r = io_stat(dir, rel, &st);
 
-	if (r >= 0)
-		r = access_of(dir, rel, &a);
+	if (r < 0)
+		return r;
+	r = access_of(dir, rel, &a);
 	if (r < 0)
 		return r;
 	access_readers(&a, S_ISDIR(st.st_mode));
 	if (S_ISDIR(st.st_mode))
 		r = look_in(dir, rel, true, 0, &a);
-	if (r >= 0)
-		*ret = a;
+	if (r < 0)
+		return r;
+	*ret = a;
 	return r;
 }
 

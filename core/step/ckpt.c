@@ -70,8 +70,9 @@ static int open_checkpoint(struct ckpt *c)
 {
 	int r = ckpt_open_directory(c);
 
-	if (r >= 0)
-		r = step_is_whole(c->source, ".");
+	if (r < 0)
+		return r;
+	r = step_is_whole(c->source, ".");
 	if (r == 0)
 		return fail(-EBUSY, "'%s' is not committed: %s in it says that it is being copied",
 			    c->opts.source, STEP_DRAFT);
@@ -231,13 +232,13 @@ static int open_source(struct ckpt *c)
 	/* A second attempt to open SOURCE, as something else, goes on with the engine. */
 	int r = c->io ? 0 : open_engine(c);
 
-	if (r >= 0 && c->opts.keep_written)
-		io_keep_written(c->io);
-	/* Before anything is opened: files that are open stay so. */
-	if (r >= 0 && c->opts.for_others)
-		io_follow_no_links(c->io);
 	if (r < 0)
 		return r;
+	if (c->opts.keep_written)
+		io_keep_written(c->io);
+	/* Before anything is opened: files that are open stay so. */
+	if (c->opts.for_others)
+		io_follow_no_links(c->io);
 	return c->only_item ? open_tensors(c) : open_checkpoint(c);
 }
 

@@ -76,7 +76,9 @@ int detect_fail(const struct children *c, const char *path)
 			"snapshot of it, '%s/snapshots/REVISION'",
 			path, path);
 	r = fail_snapshots(c, path);
-	if (r >= 0 && !io_dir_in_store(c->dir))
+	if (r < 0)
+		return r;
+	if (!io_dir_in_store(c->dir))
 		r = fail_below(c, path);
 	if (r < 0)
 		return r;

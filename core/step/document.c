@@ -51,12 +51,13 @@ static int copy_data(struct io_file *file, struct io_file *copy, uint64_t most)
 				 (unsigned long long)(to - from), (unsigned long long)from) :
 			    io_copy_range(file, copy, from, to - from);
 	}
+	if (r < 0)
+		return r;
 	/*
 	 * Beyond the end of a file that was truncated meanwhile, no data is found, which is not a
 	 * hole.
 	 */
-	if (r >= 0)
-		r = io_file_check_size(file);
+	r = io_file_check_size(file);
 	return r < 0 ? r : io_file_truncate(copy, file->size);
 }
 
@@ -65,8 +66,9 @@ static int map_copy(struct ckpt *ckpt, struct io_file *file, struct document *d)
 	uint64_t data = count_data(file);
 	int r = streams_file(ckpt->streams, ckpt->io, data, &d->copy);
 
-	if (r >= 0)
-		r = copy_data(file, d->copy, data);
+	if (r < 0)
+		return r;
+	r = copy_data(file, d->copy, data);
 	if (r < 0)
 		return r;
 	d->map = mmap(NULL, file->size, PROT_READ, MAP_SHARED, d->copy->fd, 0);

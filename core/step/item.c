@@ -33,8 +33,9 @@ static int open_dir_store(struct item *item, struct kv **ret)
 {
 	int r = kv_dir_open_in(item->dir, ".", ret);
 
-	if (r >= 0)
-		kv_dir_use_table(*ret);
+	if (r < 0)
+		return r;
+	kv_dir_use_table(*ret);
 	return r;
 }
 
@@ -80,8 +81,9 @@ static int open_stores(struct item *item)
 	struct kv *dirs = NULL;
 	int r = open_database(item);
 
-	if (r >= 0)
-		r = open_dir_store(item, &dirs);
+	if (r < 0)
+		return r;
+	r = open_dir_store(item, &dirs);
 	if (r < 0)
 		return r;
 	/* In a mixed tree some leaves are directories beside the database. */
@@ -549,7 +551,9 @@ static int find_array(struct item *item, const struct tree_node *leaf,
 	pthread_mutex_lock(&item->lock);
 	r = read_arrays(item);
 	pthread_mutex_unlock(&item->lock);
-	if (r >= 0 && item->arrays)
+	if (r < 0)
+		return r;
+	if (item->arrays)
 		*ret = array_metadatas_find(item->arrays, leaf->param);
 	return r;
 }

@@ -59,8 +59,9 @@ static int look_at_shard(struct item *item, const char *name, const struct item_
 		access_own(a);
 		return 0;
 	}
-	if (r >= 0)
-		r = access_on_the_way(item->dir, name, a);
+	if (r < 0)
+		return r;
+	r = access_on_the_way(item->dir, name, a);
 	return r < 0 ? r : access_below(item->dir, name, false, a);
 }
 
@@ -191,8 +192,10 @@ static int look_at_top(struct item *item, struct access *ret)
 	if (r < 0 || io_dir_in_store(item->within))
 		return r;
 	r = io_stat(item->within, item->path, &st);
+	if (r < 0)
+		return r;
 	/* The file that was opened is still read, although the name is another's. */
-	if (r >= 0 && (st.st_dev != item->id.dev || st.st_ino != item->id.ino))
+	if (st.st_dev != item->id.dev || st.st_ino != item->id.ino)
 		access_own(ret);
 	return r;
 }
@@ -242,8 +245,9 @@ static int access_of_databases(struct item *item, struct span param, struct acce
 
 	while ((r = item_below_find(item, param, &n, &kv)) > 0) {
 		r = access_on_the_way(item->dir, item_database_dir(item, kv), a);
-		if (r >= 0)
-			r = access_below(item->dir, item_database_dir(item, kv), true, a);
+		if (r < 0)
+			return r;
+		r = access_below(item->dir, item_database_dir(item, kv), true, a);
 		if (r < 0)
 			return r;
 	}

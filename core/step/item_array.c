@@ -193,10 +193,13 @@ static int open_array(struct item *item, const struct tree_node *leaf, struct za
 	uint64_t mark;
 	int r = refused_key(item, leaf, &key);
 
-	if (r >= 0 && refusals_have(refused, buf_span(&key))) {
+	if (r < 0)
+		return r;
+	if (refusals_have(refused, buf_span(&key))) {
 		r = array_mark(item, leaf, &mark);
-		if (r >= 0)
-			r = refusals_ask(refused, buf_span(&key), mark);
+		if (r < 0)
+			return r;
+		r = refusals_ask(refused, buf_span(&key), mark);
 	}
 	if (r < 0)
 		return r;
@@ -253,8 +256,9 @@ static int open_made(struct item *item, const struct tree_node *leaf, struct zar
 
 	if (r == 0) {
 		r = leaf->source->open(leaf->source, item, &kv);
-		if (r >= 0)
-			r = keep_made(item, leaf->id, &kv);
+		if (r < 0)
+			return r;
+		r = keep_made(item, leaf->id, &kv);
 	}
 	if (r < 0)
 		return r;

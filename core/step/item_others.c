@@ -206,7 +206,9 @@ static int group_path(const struct tree_node *n, struct buf *ret)
 {
 	int r = n->parent ? group_path(n->parent, ret) : 0;
 
-	if (r >= 0 && ret->n)
+	if (r < 0)
+		return r;
+	if (ret->n)
 		r = buf_add_byte(ret, '/');
 	return r < 0 ? r : buf_add_span(ret, n->key);
 }

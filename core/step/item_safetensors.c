@@ -105,8 +105,9 @@ static int read_index(struct io_dir *dir, struct index *x)
 		err_clear();
 		return 0;
 	}
-	if (r >= 0)
-		r = json_parse(buf_span(&x->text), "'" INDEX_NAME "'", &x->doc);
+	if (r < 0)
+		return r;
+	r = json_parse(buf_span(&x->text), "'" INDEX_NAME "'", &x->doc);
 	if (r < 0)
 		return r;
 	x->map = json_member(x->doc.root, "weight_map");
@@ -156,8 +157,9 @@ int safetensors_files(struct io_dir *dir, struct buf *ret)
 	r = list_shards(dir, x.map, &s);
 	for (size_t i = 0; i < s.n && r >= 0; i++) {
 		r = io_path_check(span_str(s.shard[i].name), "safetensors file");
-		if (r >= 0)
-			r = buf_add(ret, s.shard[i].name, strlen(s.shard[i].name) + 1);
+		if (r < 0)
+			return r;
+		r = buf_add(ret, s.shard[i].name, strlen(s.shard[i].name) + 1);
 	}
 	return r;
 }
@@ -205,8 +207,9 @@ static int read_header(struct shard *s)
 			    (unsigned long long)s->file->size);
 	/* Most headers are no longer, and a server has sent that much. */
 	r = buf_reserve(&head, first);
-	if (r >= 0)
-		r = io_read_exact(s->file, head.p, first, 0);
+	if (r < 0)
+		return r;
+	r = io_read_exact(s->file, head.p, first, 0);
 	if (r < 0)
 		return r;
 	n = get_u64le(head.p);
@@ -216,7 +219,9 @@ static int read_header(struct shard *s)
 	n += length;
 	head.n = MIN(n, first);
 	r = buf_reserve(&head, n - head.n);
-	if (r >= 0 && n > first)
+	if (r < 0)
+		return r;
+	if (n > first)
 		r = io_read_exact(s->file, head.p + first, n - first, first);
 	if (r < 0)
 		return r;
@@ -523,23 +528,34 @@ static int read_item(struct item *item, const char *path, struct shards *s, stru
 	size_t n = 0;
 	int r = item->is_file ? add_shard(s, path) : read_index(item->dir, x);
 
-	if (r >= 0 && !item->is_file)
+	if (r < 0)
+		return r;
+	if (!item->is_file)
 		r = list_shards(item->dir, x->map, s);
-	if (r >= 0 && !item->is_file)
+	if (r < 0)
+		return r;
+	if (!item->is_file)
 		r = remark_others(item, s, x->map);
 	for (size_t i = 0; i < s->n && r >= 0; i++) {
 		r = open_shard(item, &s->shard[i]);
 		if (r == -ENOENT && x->map)
-			r = fail(-EUCLEAN, "'%s' is not there, '" INDEX_NAME "' names it",
-				 s->shard[i].name);
+			return fail(-EUCLEAN, "'%s' is not there, '" INDEX_NAME "' names it",
+				    s->shard[i].name);
 	}
-	if (r >= 0 && !item->is_file)
+	if (r < 0)
+		return r;
+	if (!item->is_file)
 		r = keep_shards(item, s);
-	if (r >= 0)
-		r = item_safetensors_collect(s, &all, &n);
-	if (r >= 0 && x->map)
+	if (r < 0)
+		return r;
+	r = item_safetensors_collect(s, &all, &n);
+	if (r < 0)
+		return r;
+	if (x->map)
 		r = check_index(x->map, all, n);
-	if (r >= 0 && !item->is_file)
+	if (r < 0)
+		return r;
+	if (!item->is_file)
 		r = item_safetensors_check_numbered(s);
 	for (size_t i = 0; i < n && r >= 0; i++)
 		r = put_tensor(item->kv, &all[i]);

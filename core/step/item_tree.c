@@ -23,12 +23,12 @@ static int open_aggregate(struct item *item, const char *name)
 		err_clear();
 		return 0;
 	}
-	if (r >= 0 && item->aggregate->size > LIMIT_AGGREGATE_BYTES)
-		r = fail(-EFBIG, "'%s' has %llu bytes, the limit for an aggregate file is %llu",
-			 name, (unsigned long long)item->aggregate->size,
-			 (unsigned long long)LIMIT_AGGREGATE_BYTES);
 	if (r < 0)
 		return r;
+	if (item->aggregate->size > LIMIT_AGGREGATE_BYTES)
+		return fail(-EFBIG, "'%s' has %llu bytes, the limit for an aggregate file is %llu",
+			    name, (unsigned long long)item->aggregate->size,
+			    (unsigned long long)LIMIT_AGGREGATE_BYTES);
 	r = document_of(item->ckpt, item->aggregate, &item->aggregate_text);
 	return r < 0 ? r : 1;
 }
@@ -128,8 +128,9 @@ int item_read_file(struct item *item, const char *name)
 	if (r == 0)
 		return fail(-ENOENT, "'%s' went away", name);
 	item->is_aggregate = true;
-	if (r >= 0)
-		r = tree_parse_aggregate(item->aggregate_text.text, name, &item->tree);
+	if (r < 0)
+		return r;
+	r = tree_parse_aggregate(item->aggregate_text.text, name, &item->tree);
 	return r < 0 || !item->ckpt->only_item ? r : item_remark_shard(item);
 }
 

@@ -134,11 +134,13 @@ int layout_chunk_shape(const struct layout *l, uint64_t ret[LIMIT_RANK])
 		while (r >= 0 && c.now[l->axes[i]] > 1)
 			r = shrink(&c, l->axes[i]);
 	}
-	if (r >= 0 && bounded && bytes < l->item_size)
+	if (r < 0)
+		return r;
+	if (bounded && bytes < l->item_size)
 		return fail(-EINVAL,
 			    "a chunk of %" PRIu64 " bytes is below the %" PRIu64 " of one element",
 			    bytes, l->item_size);
-	if (r >= 0 && bounded)
+	if (bounded)
 		r = shrink_to(&c, bytes / l->item_size);
 	for (unsigned i = 0; i < l->rank && r >= 0; i++)
 		ret[i] = c.l ? c.now[i] : MAX(l->write_shape[i], (uint64_t)1);

@@ -79,16 +79,21 @@ static int step_deletion_take_texts(struct step_deletion *d, const struct json *
 	struct span operation = span_of(NULL, 0), item = span_of(NULL, 0);
 	int r = json_get_str(root, "operation_id", what, &operation);
 
-	if (r >= 0)
-		r = json_get_str(root, "checkpointable_name", what, &item);
-	if (r >= 0)
-		r = check_operation(operation, what);
-	if (r >= 0)
-		r = check_item(item, what);
-	if (r >= 0)
-		r = arena_keep(&d->arena, operation, &d->operation);
-	if (r >= 0)
-		r = arena_keep(&d->arena, item, &d->item);
+	if (r < 0)
+		return r;
+	r = json_get_str(root, "checkpointable_name", what, &item);
+	if (r < 0)
+		return r;
+	r = check_operation(operation, what);
+	if (r < 0)
+		return r;
+	r = check_item(item, what);
+	if (r < 0)
+		return r;
+	r = arena_keep(&d->arena, operation, &d->operation);
+	if (r < 0)
+		return r;
+	r = arena_keep(&d->arena, item, &d->item);
 	if (r < 0 || !destination || destination->kind == JSON_NULL)
 		return r;
 	if (destination->kind != JSON_STRING)
@@ -156,8 +161,9 @@ int step_deletion_matches(const struct step_deletion *d, struct span metadata)
 	auto_buf text = { 0 };
 	int r = json_parse(metadata, "'_CHECKPOINT_METADATA'", &doc);
 
-	if (r >= 0)
-		r = json_print(&text, doc.root, JSON_PYTHON_SORTED);
+	if (r < 0)
+		return r;
+	r = json_print(&text, doc.root, JSON_PYTHON_SORTED);
 	if (r < 0)
 		return r;
 	return span_eq(buf_span(&text), d->original) || span_eq(buf_span(&text), d->updated);

@@ -95,8 +95,9 @@ static int step_meta_keep(struct members *m, struct span text, const char **ret)
 	struct span copy;
 	int r = arena_keep(m->arena, text, &copy);
 
-	if (r >= 0)
-		*ret = (const char *)copy.p;
+	if (r < 0)
+		return r;
+	*ret = (const char *)copy.p;
 	return r;
 }
 
@@ -158,8 +159,9 @@ static int take_item(struct members *m, struct json_pull *p, struct span name, s
 		r = json_pull_skip(p);
 	} else {
 		r = json_pull_str(p, &handler);
-		if (r >= 0)
-			r = arena_keep(m->arena, handler, &item.handler);
+		if (r < 0)
+			return r;
+		r = arena_keep(m->arena, handler, &item.handler);
 	}
 	return r < 0 ? r : buf_add(items, &item, sizeof(item));
 }
@@ -263,8 +265,9 @@ static int take_performance(struct members *m, struct step_meta *ret)
 		return take_object(m, PERFORMANCE_METRICS, &ret->performance_metrics);
 	json_pull_init(&p, m->raw[PERFORMANCE_METRICS], m->in.what);
 	r = json_pull_enter(&p, JSON_OBJECT);
-	if (r >= 0)
-		r = buf_add_byte(&text, '{');
+	if (r < 0)
+		return r;
+	r = buf_add_byte(&text, '{');
 	while (r >= 0 && (r = json_pull_next(&p, &name)) > 0) {
 		auto_json_pull value = { 0 };
 		bool number = json_pull_kind(&p) == JSON_FLOAT;
@@ -278,11 +281,13 @@ static int take_performance(struct members *m, struct step_meta *ret)
 		if (r >= 0)
 			r = buf_add_str(&text, ": ");
 		json_pull_init(&value, raw, m->in.what);
-		if (r >= 0)
-			r = json_pull_respell(&value, &text);
+		if (r < 0)
+			return r;
+		r = json_pull_respell(&value, &text);
 	}
-	if (r >= 0)
-		r = buf_add_byte(&text, '}');
+	if (r < 0)
+		return r;
+	r = buf_add_byte(&text, '}');
 	return r < 0 ? r : step_meta_keep(m, buf_span(&text), &ret->performance_metrics);
 }
 
@@ -394,14 +399,16 @@ static int put_handlers(const struct step_meta *m, struct buf *out)
 	r = buf_add_byte(out, '{');
 	for (size_t i = 0; i < m->n_items && r >= 0; i++) {
 		r = buf_add_str(out, i ? ", " : "");
-		if (r >= 0)
-			r = json_put_str(out, m->items[i].name, JSON_PYTHON);
-		if (r >= 0)
-			r = buf_add_str(out, ": ");
-		if (r >= 0)
-			r = m->items[i].handler.p ?
-				    json_put_str(out, m->items[i].handler, JSON_PYTHON) :
-				    buf_add_str(out, "null");
+		if (r < 0)
+			return r;
+		r = json_put_str(out, m->items[i].name, JSON_PYTHON);
+		if (r < 0)
+			return r;
+		r = buf_add_str(out, ": ");
+		if (r < 0)
+			return r;
+		r = m->items[i].handler.p ? json_put_str(out, m->items[i].handler, JSON_PYTHON) :
+					    buf_add_str(out, "null");
 	}
 	return r < 0 ? r : buf_add_byte(out, '}');
 }

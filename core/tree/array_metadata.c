@@ -40,10 +40,10 @@ static int take_shape(struct reading *x, const uint64_t **ret, unsigned *ret_ran
 	unsigned rank;
 	int r = json_pull_shape(&x->in, shape, &rank);
 
+	if (r < 0)
+		return r;
 	/* As bytes, shapes are texts like others; most arrays have one of a few. */
-	if (r >= 0)
-		r = interner_add(&x->texts, &x->ret->arena, span_of(shape, rank * sizeof(shape[0])),
-				 &copy);
+	r = interner_add(&x->texts, &x->ret->arena, span_of(shape, rank * sizeof(shape[0])), &copy);
 	if (r < 0)
 		return r;
 	*ret = (const void *)copy.p;
@@ -75,8 +75,9 @@ static int find_key_impl(struct reading *x, struct span ext, struct span *ret)
 			continue;
 		}
 		r = json_pull_str(&in, &s);
-		if (r >= 0)
-			r = interner_add(&x->texts, &x->ret->arena, s, ret);
+		if (r < 0)
+			return r;
+		r = interner_add(&x->texts, &x->ret->arena, s, ret);
 	}
 	return r;
 }
@@ -92,8 +93,9 @@ static int take_ext(struct reading *x, struct array_metadata *e)
 	if (r >= 0 && r != JSON_OBJECT)
 		return json_pull_bad(&x->in, "ext_metadata is not an object");
 	r = json_pull_respell(&x->in, &text);
-	if (r >= 0)
-		r = interner_add(&x->texts, &x->ret->arena, buf_span(&text), &e->ext);
+	if (r < 0)
+		return r;
+	r = interner_add(&x->texts, &x->ret->arena, buf_span(&text), &e->ext);
 	return r < 0 ? r : find_key_impl(x, e->ext, &e->key_impl);
 }
 
@@ -116,10 +118,12 @@ static int take_entry(struct reading *x)
 		else
 			r = json_pull_skip(&x->in);
 	}
-	if (r >= 0 && (!e.param.p || !e.write_shape || !e.chunk_shape))
+	if (r < 0)
+		return r;
+	if (!e.param.p || !e.write_shape || !e.chunk_shape)
 		return json_pull_bad(&x->in, "an array has no param_name, write_shape or "
 					     "chunk_shape");
-	return r < 0 ? r : buf_add(&x->entries, &e, sizeof(e));
+	return buf_add(&x->entries, &e, sizeof(e));
 }
 
 /* [{"array_metadata": {...}}, ...]; elements without that member are skipped, as by Orbax. */
@@ -239,8 +243,9 @@ int array_metadatas_print(const struct array_metadata *entries, size_t n, struct
 
 	for (size_t i = 0; i < n && r >= 0; i++) {
 		r = buf_add_str(ret, i ? ", " : "");
-		if (r >= 0)
-			r = put_entry(ret, &entries[i]);
+		if (r < 0)
+			break;
+		r = put_entry(ret, &entries[i]);
 	}
 	if (r >= 0)
 		r = buf_add_str(ret, "]}");

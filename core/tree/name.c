@@ -138,8 +138,9 @@ static int hash_key(struct span key, unsigned attempt, uint8_t ret[32])
 			r = buf_addf(&salted, "%c%u", '\0', attempt);
 		key = buf_span(&salted);
 	}
-	if (r >= 0)
-		sha256(key, ret);
+	if (r < 0)
+		return r;
+	sha256(key, ret);
 	return r;
 }
 
@@ -150,8 +151,9 @@ int name_escape_hashed(struct span key, enum name_use use, enum name_ext ext, un
 	uint8_t digest[32];
 	int r = escape_stem(key, is_bare(use, ext), 0, &name);
 
-	if (r >= 0)
-		r = hash_key(key, attempt, digest);
+	if (r < 0)
+		return r;
+	r = hash_key(key, attempt, digest);
 	if (r < 0)
 		return r;
 	name.n = keep_len(buf_span(&name), LIMIT_NAME_KEEP);

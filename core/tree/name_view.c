@@ -221,8 +221,9 @@ int name_view_parse(struct span name, struct name_view *ret)
 		return malformed(name, "a view needs an extension");
 	while (r >= 0 && rest.n)
 		r = take_part(name, &rest, &v);
-	if (r >= 0)
-		*ret = v;
+	if (r < 0)
+		return r;
+	*ret = v;
 	return r;
 }
 
@@ -236,11 +237,16 @@ static int print_slice(const struct name_slice *s, struct buf *out)
 		return buf_addf(out, "%" PRId64, s->start);
 	if (s->has_start)
 		r = buf_addf(out, "%" PRId64, s->start);
-	if (r >= 0)
-		r = buf_add_byte(out, ':');
-	if (r >= 0 && s->has_stop)
+	if (r < 0)
+		return r;
+	r = buf_add_byte(out, ':');
+	if (r < 0)
+		return r;
+	if (s->has_stop)
 		r = buf_addf(out, "%" PRId64, s->stop);
-	if (r >= 0 && s->step != 1)
+	if (r < 0)
+		return r;
+	if (s->step != 1)
 		r = buf_addf(out, ":%" PRId64, s->step);
 	return r;
 }
@@ -252,16 +258,22 @@ int name_view_print(const struct name_view *v, struct buf *ret)
 
 	for (unsigned i = 0; v->has_box && i < v->n_box && r >= 0; i++) {
 		r = buf_add_byte(&out, i ? ',' : '[');
-		if (r >= 0)
-			r = print_slice(&v->box[i], &out);
+		if (r < 0)
+			return r;
+		r = print_slice(&v->box[i], &out);
 	}
-	if (r >= 0 && v->has_box)
+	if (r < 0)
+		return r;
+	if (v->has_box)
 		r = buf_add_byte(&out, ']');
-	if (r >= 0 && v->has_cast)
+	if (r < 0)
+		return r;
+	if (v->has_cast)
 		r = buf_addf(&out, "@%.*s", SPAN_ARG(v->cast));
 	for (unsigned i = 0; v->has_shape && i < v->n_shape && r >= 0; i++)
 		r = buf_addf(&out, "%c%" PRIu64, i ? 'x' : '@', v->shape[i]);
-	if (r >= 0)
-		r = buf_add_str(&out, name_ext_text(v->ext));
+	if (r < 0)
+		return r;
+	r = buf_add_str(&out, name_ext_text(v->ext));
 	return r < 0 ? r : buf_add_span(ret, buf_span(&out));
 }

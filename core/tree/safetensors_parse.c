@@ -57,10 +57,12 @@ static int take_numbers(struct parsing *p, uint64_t *out, unsigned max, unsigned
 		uint64_t v;
 
 		r = json_pull_uint(&p->pull, &v);
-		if (r >= 0 && *ret_n == max)
-			r = fail(-EUCLEAN, "safetensors header: a list of more than %u sizes", max);
-		if (r >= 0)
-			out[(*ret_n)++] = v;
+		if (r < 0)
+			return r;
+		if (*ret_n == max)
+			return fail(-EUCLEAN, "safetensors header: a list of more than %u sizes",
+				    max);
+		out[(*ret_n)++] = v;
 	}
 	return r;
 }
@@ -70,9 +72,10 @@ static int safetensors_parse_take_shape(struct parsing *p, struct safetensor *t)
 	uint64_t shape[LIMIT_RANK];
 	int r = take_numbers(p, shape, LIMIT_RANK, &t->rank);
 
-	if (r >= 0)
-		t->shape = (const uint64_t *)(void *)arena_dup(
-			&p->st.arena, span_of(shape, t->rank * sizeof(*shape)));
+	if (r < 0)
+		return r;
+	t->shape = (const uint64_t *)(void *)arena_dup(&p->st.arena,
+						       span_of(shape, t->rank * sizeof(*shape)));
 	return r >= 0 && !t->shape ? -ENOMEM : r;
 }
 
@@ -89,8 +92,9 @@ static int take_type(struct parsing *p, struct safetensor *t)
 	struct span type;
 	int r = json_pull_str(&p->pull, &type);
 
-	if (r >= 0)
-		r = arena_keep(&p->st.arena, type, &t->type);
+	if (r < 0)
+		return r;
+	r = arena_keep(&p->st.arena, type, &t->type);
 	if (r < 0)
 		return r;
 	t->dtype = dtype_by_safetensors(t->type);
@@ -149,9 +153,11 @@ static int take_tensor(struct parsing *p, struct span name)
 			r = safetensors_parse_take_shape(p, t);
 		} else if (bit == 4) {
 			r = take_numbers(p, offsets, 2, &n);
-			if (r >= 0 && n != 2)
-				r = fail(-EUCLEAN, "tensor '%.*s': data_offsets",
-					 SPAN_ARG(t->name));
+			if (r < 0)
+				return r;
+			if (n != 2)
+				return fail(-EUCLEAN, "tensor '%.*s': data_offsets",
+					    SPAN_ARG(t->name));
 		} else {
 			r = json_pull_skip(&p->pull);
 		}
@@ -162,8 +168,9 @@ static int take_tensor(struct parsing *p, struct span name)
 		return fail(-EUCLEAN, "tensor '%.*s' lacks dtype, shape or data_offsets",
 			    SPAN_ARG(t->name));
 	r = set_bytes(t, offsets);
-	if (r >= 0)
-		p->st.n++;
+	if (r < 0)
+		return r;
+	p->st.n++;
 	return r;
 }
 
@@ -178,8 +185,9 @@ static int take_metadata(struct parsing *p)
 		return fail(-EUCLEAN, "safetensors header: __metadata__ twice");
 	p->has_metadata = true;
 	r = json_pull_respell(&p->pull, &text);
-	if (r >= 0)
-		r = json_parse(buf_span(&text), "__metadata__", &doc);
+	if (r < 0)
+		return r;
+	r = json_parse(buf_span(&text), "__metadata__", &doc);
 	if (r < 0 || json_is(doc.root, JSON_NULL))
 		return r;
 	if (!json_is(doc.root, JSON_OBJECT))

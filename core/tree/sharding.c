@@ -72,7 +72,9 @@ static int take_mesh(struct parsing *p, unsigned *n)
 		if (*n == LIMIT_RANK)
 			return json_pull_bad(&p->in, "too many mesh axes");
 		r = json_pull_int(&p->in, &v);
-		if (r >= 0 && v < 1)
+		if (r < 0)
+			return r;
+		if (v < 1)
 			r = json_pull_bad(&p->in, "a mesh axis is not positive");
 		if (r < 0)
 			return r;
@@ -101,9 +103,11 @@ static int take_device(struct parsing *p)
 		r = json_pull_int(&p->in, &id);
 		has = true;
 	}
-	if (r >= 0 && !has)
+	if (r < 0)
+		return r;
+	if (!has)
 		return json_pull_bad(&p->in, "a device has no id");
-	return r < 0 ? r : buf_add(&p->ids, &id, sizeof(id));
+	return buf_add(&p->ids, &id, sizeof(id));
 }
 
 /* Nested lists of devices, of any depth; only their order matters. */
@@ -318,8 +322,9 @@ static int put_texts(struct buf *out, const struct span *texts, unsigned n)
 
 	for (unsigned i = 0; i < n && r >= 0; i++) {
 		r = buf_add_str(out, i ? ", " : "");
-		if (r >= 0)
-			r = json_put_str(out, texts[i], JSON_PYTHON);
+		if (r < 0)
+			return r;
+		r = json_put_str(out, texts[i], JSON_PYTHON);
 	}
 	return r < 0 ? r : buf_add_byte(out, ']');
 }
@@ -381,16 +386,18 @@ static int put_named(struct buf *out, const struct sharding *s)
 		return r;
 	if (s->has_types) {
 		r = buf_add_str(out, ", \"axis_types\": ");
-		if (r >= 0)
-			r = put_texts(out, s->types, s->n_mesh);
+		if (r < 0)
+			return r;
+		r = put_texts(out, s->types, s->n_mesh);
 	}
 	if (r < 0)
 		return r;
 	r = buf_add_str(out, ", \"partition_spec\": [");
 	for (unsigned i = 0; i < s->n_spec && r >= 0; i++) {
 		r = buf_add_str(out, i ? ", " : "");
-		if (r >= 0)
-			r = put_spec_axis(out, s, &s->spec[i]);
+		if (r < 0)
+			return r;
+		r = put_spec_axis(out, s, &s->spec[i]);
 	}
 	if (r < 0)
 		return r;
@@ -399,10 +406,12 @@ static int put_named(struct buf *out, const struct sharding *s)
 		return r;
 	if (s->ids) {
 		r = buf_add_str(out, ", \"device_mesh\": {\"mesh\": ");
-		if (r >= 0)
-			r = put_devices(out, s);
-		if (r >= 0)
-			r = buf_add_byte(out, '}');
+		if (r < 0)
+			return r;
+		r = put_devices(out, s);
+		if (r < 0)
+			return r;
+		r = buf_add_byte(out, '}');
 	}
 	return r < 0 ? r : buf_add_byte(out, '}');
 }

@@ -129,8 +129,9 @@ static int sharding_file_take_members(struct reading *d)
 		d->plain = true;
 		r = buf_add_byte(&d->name, '/');
 		length[depth++] = d->name.n;
-		if (r >= 0)
-			r = json_pull_enter(&d->in, JSON_OBJECT);
+		if (r < 0)
+			return r;
+		r = json_pull_enter(&d->in, JSON_OBJECT);
 	}
 	return r;
 }
@@ -146,8 +147,9 @@ static int sharding_file_decode(struct reading *d, struct placed *p)
 		err_clear();
 		return 0;
 	}
-	if (r >= 0)
-		r = arena_keep(&d->s->arena, buf_span(&d->name), &p->e.param);
+	if (r < 0)
+		return r;
+	r = arena_keep(&d->s->arena, buf_span(&d->name), &p->e.param);
 	return r < 0 ? r : 1;
 }
 

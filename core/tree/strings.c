@@ -133,8 +133,9 @@ static int strings_take_scalar(struct indexing *x, int kind)
 		return r < 0 ? r : add_entry(x, raw, s.n);
 	}
 	r = json_pull_raw(&x->in, &raw);
-	if (r >= 0)
-		r = scalar_text(raw, &text);
+	if (r < 0)
+		return r;
+	r = scalar_text(raw, &text);
 	return r < 0 ? r : add_entry(x, raw, text.n);
 }
 
@@ -279,8 +280,9 @@ int strings_parse_leaf(struct span json, const char *what, struct span param, st
 	r = json_pull_enter(&p, JSON_OBJECT);
 	while (r >= 0 && (r = json_pull_next(&p, &name)) > 0)
 		r = span_eq(name, param) ? json_pull_raw(&p, &raw) : json_pull_skip(&p);
-	if (r >= 0)
-		r = json_pull_end(&p);
+	if (r < 0)
+		return r;
+	r = json_pull_end(&p);
 	if (r < 0)
 		return r;
 	if (!raw.p)
@@ -407,15 +409,18 @@ static int put_pair(const struct strings_pair *last, const struct strings_pair *
 
 	for (unsigned i = common; i < open && r >= 0; i++)
 		r = buf_add_byte(out, '}');
-	if (r >= 0 && last)
+	if (r < 0)
+		return r;
+	if (last)
 		r = buf_add_byte(out, ',');
 	for (unsigned i = 0; i <= parts && r >= 0; i++) {
 		r = strings_take_part(&rest, &part);
 		if (r < 0 || i < common)
 			continue;
 		r = json_put_str(out, buf_span(&part), JSON_COMPACT);
-		if (r >= 0)
-			r = buf_add_str(out, i < parts ? ":{" : ":");
+		if (r < 0)
+			return r;
+		r = buf_add_str(out, i < parts ? ":{" : ":");
 	}
 	return r < 0 ? r : json_put_str(out, pair->text, JSON_COMPACT);
 }
@@ -427,8 +432,9 @@ static int put_pairs(const struct strings_pair *const *order, size_t n, struct b
 	for (size_t i = 0; i < n && r >= 0; i++) {
 		if (i)
 			r = check_pair(order[i - 1], order[i]);
-		if (r >= 0)
-			r = put_pair(i ? order[i - 1] : NULL, order[i], out);
+		if (r < 0)
+			break;
+		r = put_pair(i ? order[i - 1] : NULL, order[i], out);
 	}
 	for (unsigned i = 0; n && i <= count_parts(order[n - 1]->name) && r >= 0; i++)
 		r = buf_add_byte(out, '}');

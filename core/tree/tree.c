@@ -522,8 +522,9 @@ int tree_key_json(const struct tree_node *node, struct buf *ret)
 
 	for (unsigned i = 0; i < depth && r >= 0; i++) {
 		r = i ? buf_add_byte(ret, ',') : 0;
-		if (r >= 0)
-			r = json_put_str(ret, path[i]->key, JSON_COMPACT);
+		if (r < 0)
+			break;
+		r = json_put_str(ret, path[i]->key, JSON_COMPACT);
 	}
 	if (r >= 0)
 		r = buf_add_byte(ret, ']');
@@ -541,8 +542,9 @@ int tree_path(const struct tree_node *node, struct buf *ret)
 
 	for (unsigned i = 0; i < depth && r >= 0; i++) {
 		r = i ? buf_add_byte(ret, '/') : 0;
-		if (r >= 0)
-			r = buf_add_span(ret, path[i]->name);
+		if (r < 0)
+			break;
+		r = buf_add_span(ret, path[i]->name);
 	}
 	if (r < 0)
 		ret->n = was;

@@ -89,8 +89,9 @@ int tree_build_child(struct tree_build *b, struct tree_node *parent, struct span
 		}
 	}
 	r = tree_build_text(b, key, &copy);
-	if (r >= 0)
-		r = tree_attach(b->tree, parent, copy, key_is_index, &node);
+	if (r < 0)
+		return r;
+	r = tree_attach(b->tree, parent, copy, key_is_index, &node);
 	if (r < 0)
 		return r;
 	node->id = hash;
@@ -205,16 +206,19 @@ static int add_names(struct tree_build *b, const struct name_set *set, const boo
 	int r = tree_attach(b->tree, NULL, span_of(NULL, 0), false, &node);
 	bool bare = n == 1 && set->names[0].n == 0;
 
-	if (r >= 0)
-		node->kind = TREE_DICT;
+	if (r < 0)
+		return r;
+	node->kind = TREE_DICT;
 	for (size_t i = 0; i < n && r >= 0; i++) {
 		r = bare ? 0 : tree_build_add_name(b, set, set->names[i], by, &node);
-		if (r >= 0)
-			node->kind = TREE_LEAF;
-		if (r >= 0 &&
-		    (!span_eq(by, span_str(".")) || tree_build_ends_in_slash(set->names[i])))
+		if (r < 0)
+			return r;
+		node->kind = TREE_LEAF;
+		if (!span_eq(by, span_str(".")) || tree_build_ends_in_slash(set->names[i]))
 			r = keep_param(b->tree, set->names[i], &node->param);
-		if (r >= 0 && is_string && is_string[i])
+		if (r < 0)
+			return r;
+		if (is_string && is_string[i])
 			node->value_type = span_str("string");
 	}
 	return r;

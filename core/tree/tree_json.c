@@ -112,13 +112,17 @@ static int take_key(struct metadata *m, struct buf *text)
 			has_key = true;
 		} else if (span_eq(name, span_str("key_type"))) {
 			r = json_pull_int(&m->in, &type);
-			if (r >= 0 && type != 1 && type != 2)
+			if (r < 0)
+				return r;
+			if (type != 1 && type != 2)
 				r = json_pull_bad(&m->in, "key_type is neither 1 nor 2");
 		} else {
 			r = json_pull_skip(&m->in);
 		}
 	}
-	if (r >= 0 && (!has_key || !type))
+	if (r < 0)
+		return r;
+	if (!has_key || !type)
 		r = json_pull_bad(&m->in, "an element of key_metadata has no key or no key_type");
 	if (r < 0)
 		return r;
@@ -333,8 +337,9 @@ static int take_tree(struct metadata *m)
 	m->build.tree = m->tree;
 	m->has_tree = true;
 	r = tree_attach(m->tree, NULL, span_of(NULL, 0), false, &root);
-	if (r >= 0)
-		r = json_pull_enter(&m->in, JSON_OBJECT);
+	if (r < 0)
+		return r;
+	r = json_pull_enter(&m->in, JSON_OBJECT);
 	while (r >= 0) {
 		size_t began = m->in.at;
 
@@ -347,7 +352,9 @@ static int take_tree(struct metadata *m)
 		if (r < 0)
 			return entry_at(m, began, r);
 	}
-	if (r >= 0 && root->kind == TREE_UNKNOWN)
+	if (r < 0)
+		return r;
+	if (root->kind == TREE_UNKNOWN)
 		return json_pull_bad(&m->in, "tree_metadata has no entries");
 	return r;
 }
@@ -418,11 +425,16 @@ static int tree_json_take_document(struct metadata *m)
 			r = json_pull_skip(&m->in);
 		}
 	}
-	if (r >= 0)
-		r = json_pull_end(&m->in);
-	if (r >= 0 && !m->has_tree)
+	if (r < 0)
+		return r;
+	r = json_pull_end(&m->in);
+	if (r < 0)
+		return r;
+	if (!m->has_tree)
 		r = json_pull_bad(&m->in, "tree_metadata is missing");
-	if (r >= 0 && custom.n) {
+	if (r < 0)
+		return r;
+	if (custom.n) {
 		tree->custom_metadata = (char *)arena_dup(&tree->arena, buf_span(&custom));
 		r = tree->custom_metadata ? 0 : tree_json_no_memory();
 	}

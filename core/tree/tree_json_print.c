@@ -28,15 +28,18 @@ static int put_path(struct path_texts *t)
 	r = buf_add_byte(&t->keys, '[');
 	for (unsigned i = 0; i < t->depth && r >= 0; i++) {
 		r = buf_add_str(&t->label, i ? ", " : "");
-		if (r >= 0)
-			r = py_repr(&t->label, t->path[i]->key);
-		if (r >= 0)
-			r = buf_add_str(&t->keys, i ? ", {\"key\": " : "{\"key\": ");
-		if (r >= 0)
-			r = json_put_str(&t->keys, t->path[i]->key, JSON_PYTHON);
-		if (r >= 0)
-			r = buf_addf(&t->keys, ", \"key_type\": %d}",
-				     t->path[i]->key_is_index ? 1 : 2);
+		if (r < 0)
+			return r;
+		r = py_repr(&t->label, t->path[i]->key);
+		if (r < 0)
+			return r;
+		r = buf_add_str(&t->keys, i ? ", {\"key\": " : "{\"key\": ");
+		if (r < 0)
+			return r;
+		r = json_put_str(&t->keys, t->path[i]->key, JSON_PYTHON);
+		if (r < 0)
+			return r;
+		r = buf_addf(&t->keys, ", \"key_type\": %d}", t->path[i]->key_is_index ? 1 : 2);
 	}
 	if (r < 0)
 		return r;
@@ -102,8 +105,9 @@ static int put_rich(const struct tree *tree, struct buf *ret)
 	auto_buf text = { 0 };
 	int r = tree_print_rich(tree, &text);
 
-	if (r >= 0)
-		r = buf_add_str(ret, ", \"value_metadata_tree\": ");
+	if (r < 0)
+		return r;
+	r = buf_add_str(ret, ", \"value_metadata_tree\": ");
 	return r < 0 ? r : json_put_str(ret, buf_span(&text), JSON_PYTHON);
 }
 

@@ -283,9 +283,11 @@ static int to_node(struct unpack *u, struct value v, struct tree_node **ret)
 	if (v.what == VALUE_LEAF) {
 		int r = tree_node_new(u->tree, ret);
 
-		if (r >= 0 && v.leaf.kind == AGGREGATE_SPEC)
+		if (r < 0)
+			return r;
+		if (v.leaf.kind == AGGREGATE_SPEC)
 			(*ret)->param = path;
-		return r < 0 ? r : make_leaf(u, *ret, &v.leaf);
+		return make_leaf(u, *ret, &v.leaf);
 	}
 	*ret = v.node;
 	return 0;
@@ -297,8 +299,9 @@ static int put_child(struct unpack *u, struct tree_node *parent, struct span key
 	struct tree_node *child;
 	int r = to_node(u, v, &child);
 
-	if (r >= 0)
-		tree_link(parent, child, key, is_index);
+	if (r < 0)
+		return r;
+	tree_link(parent, child, key, is_index);
 	return r;
 }
 

@@ -27,14 +27,18 @@ static int rich_elements(struct rich *x, struct tree_node *node)
 	uint32_t i = 0;
 	int r = json_pull_enter(&x->in, JSON_ARRAY);
 
-	if (r >= 0 && (!node->n_children || !node->children[0]->key_is_index))
+	if (r < 0)
+		return r;
+	if (!node->n_children || !node->children[0]->key_is_index)
 		return json_pull_bad(&x->in, "a sequence where the tree has none");
 	while (r >= 0 && (r = json_pull_next(&x->in, NULL)) > 0) {
 		if (i == node->n_children)
 			return json_pull_bad(&x->in, "a sequence is longer than in the tree");
 		r = rich_node(x, node->children[i++]);
 	}
-	if (r >= 0 && i != node->n_children)
+	if (r < 0)
+		return r;
+	if (i != node->n_children)
 		return json_pull_bad(&x->in, "a sequence is shorter than in the tree");
 	return r;
 }
@@ -56,7 +60,9 @@ static int rich_field(struct rich *x, struct tree_node *node)
 		if (span_eq(name, span_str("key"))) {
 			r = json_pull_str(&x->in, &key);
 			child = r < 0 ? NULL : rich_child(node, key);
-			if (r >= 0 && !child)
+			if (r < 0)
+				return r;
+			if (!child)
 				return json_pull_bad(&x->in, "a field that the tree does not have");
 		} else if (span_eq(name, span_str("value")) && child) {
 			r = rich_node(x, child);
@@ -65,7 +71,9 @@ static int rich_field(struct rich *x, struct tree_node *node)
 			r = json_pull_skip(&x->in);
 		}
 	}
-	if (r >= 0 && !has_value)
+	if (r < 0)
+		return r;
+	if (!has_value)
 		return json_pull_bad(&x->in, "a field without key or value");
 	return r;
 }
@@ -79,7 +87,9 @@ static int rich_fields(struct rich *x, struct tree_node *node)
 		n++;
 		r = rich_field(x, node);
 	}
-	if (r >= 0 && n != node->n_children)
+	if (r < 0)
+		return r;
+	if (n != node->n_children)
 		return json_pull_bad(&x->in, "a namedtuple has not the fields of the tree");
 	return r;
 }
@@ -172,9 +182,11 @@ static int rich_members(struct rich *x, struct tree_node *node, struct span name
 		if (r >= 0)
 			r = json_pull_next(&x->in, &name);
 	} while (r > 0);
-	if (r >= 0 && n != node->n_children)
+	if (r < 0)
+		return r;
+	if (n != node->n_children)
 		return json_pull_bad(&x->in, "an object has not the members of the tree");
-	if (r >= 0 && node->children[0]->key_is_index)
+	if (node->children[0]->key_is_index)
 		node->kind = TREE_CUSTOM;
 	return r;
 }
@@ -270,8 +282,9 @@ int tree_print_value(const struct tree_node *node, bool rich, struct buf *ret)
 		return r;
 	if (node->has_write_shape) {
 		r = buf_add_str(ret, ", \"write_shape\": ");
-		if (r >= 0)
-			r = json_put_uints(ret, node->write_shape, node->write_rank, JSON_PYTHON);
+		if (r < 0)
+			return r;
+		r = json_put_uints(ret, node->write_shape, node->write_rank, JSON_PYTHON);
 	}
 	return r < 0 ? r : buf_add_byte(ret, '}');
 }
@@ -289,15 +302,24 @@ static int tree_rich_put_children(const struct tree_node *node, struct buf *ret)
 		const struct tree_node *child = node->children[i];
 
 		r = i ? buf_add_str(ret, ", ") : 0;
-		if (r >= 0 && fields)
+		if (r < 0)
+			return r;
+		if (fields)
 			r = buf_add_str(ret, "{\"key\": ");
-		if (r >= 0 && (fields || members))
+		if (r < 0)
+			return r;
+		if (fields || members)
 			r = json_put_str(ret, child->key, JSON_PYTHON);
-		if (r >= 0 && (fields || members))
+		if (r < 0)
+			return r;
+		if (fields || members)
 			r = buf_add_str(ret, fields ? ", \"value\": " : ": ");
-		if (r >= 0)
-			r = tree_rich_put_node(child, ret);
-		if (r >= 0 && fields)
+		if (r < 0)
+			return r;
+		r = tree_rich_put_node(child, ret);
+		if (r < 0)
+			return r;
+		if (fields)
 			r = buf_add_byte(ret, '}');
 	}
 	return r;
@@ -331,8 +353,9 @@ static int tree_rich_put_node(const struct tree_node *node, struct buf *ret)
 	if (!node->n_children) {
 		r = buf_add_str(ret, "{\"category\": \"custom\", \"clazz\": "
 				     "\"ValueMetadataEntry\", \"data\": ");
-		if (r >= 0)
-			r = tree_print_value(node, true, ret);
+		if (r < 0)
+			return r;
+		r = tree_print_value(node, true, ret);
 		return r < 0 ? r : buf_add_byte(ret, '}');
 	}
 	switch (node->kind) {
@@ -354,8 +377,9 @@ static int tree_rich_put_node(const struct tree_node *node, struct buf *ret)
 		end = "}";
 		break;
 	}
-	if (r >= 0)
-		r = tree_rich_put_children(node, ret);
+	if (r < 0)
+		return r;
+	r = tree_rich_put_children(node, ret);
 	return r < 0 ? r : buf_add_str(ret, end);
 }
 
@@ -372,18 +396,26 @@ int tree_namedtuple_json(const struct tree_node *node, struct buf *ret)
 	if (!named && !tree_has_order(node))
 		return -ENODATA;
 	r = buf_add_str(ret, named ? "{\"module\": " : "{");
-	if (r >= 0 && named)
+	if (r < 0)
+		return r;
+	if (named)
 		r = json_put_str(ret, node->type->module, JSON_PYTHON);
-	if (r >= 0 && named)
+	if (r < 0)
+		return r;
+	if (named)
 		r = buf_add_str(ret, ", \"clazz\": ");
-	if (r >= 0 && named)
+	if (r < 0)
+		return r;
+	if (named)
 		r = json_put_str(ret, node->type->clazz, JSON_PYTHON);
-	if (r >= 0)
-		r = buf_add_str(ret, named ? ", \"fields\": [" : "\"fields\": [");
+	if (r < 0)
+		return r;
+	r = buf_add_str(ret, named ? ", \"fields\": [" : "\"fields\": [");
 	for (uint32_t i = 0; i < node->n_children && r >= 0; i++) {
 		r = i ? buf_add_str(ret, ", ") : 0;
-		if (r >= 0)
-			r = json_put_str(ret, node->children[i]->key, JSON_PYTHON);
+		if (r < 0)
+			return r;
+		r = json_put_str(ret, node->children[i]->key, JSON_PYTHON);
 	}
 	return r < 0 ? r : buf_add_str(ret, "]}");
 }

@@ -96,10 +96,13 @@ int tree_fail_shared(const struct tree_node *leaf)
 
 	for (unsigned i = 0; at != leaf && i < MAX_SHOWN && r >= 0; i++, at = at->shared) {
 		r = buf_add_str(&keys, at->shared == leaf ? " and " : ", ");
-		if (r >= 0)
-			r = tree_key_json(at, &keys);
+		if (r < 0)
+			return r;
+		r = tree_key_json(at, &keys);
 	}
-	if (r >= 0 && at != leaf)
+	if (r < 0)
+		return r;
+	if (at != leaf)
 		r = buf_add_str(&keys, " and others");
 	return r < 0 ? r :
 		       fail(-EUCLEAN,

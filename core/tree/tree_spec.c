@@ -104,7 +104,9 @@ int aggregate_spec(struct tree *tree, const struct tree_node *map, struct aggreg
 	*ret = (struct aggregate){ .kind = AGGREGATE_SPEC };
 	ret->unreadable = reason_against(map, path);
 	r = arena_keep(&tree->arena, path, ret_path);
-	if (r >= 0 && dtype.n) {
+	if (r < 0)
+		return r;
+	if (dtype.n) {
 		r = arena_keep(&tree->arena, dtype, &copy);
 		ret->dtype = r < 0 ? NULL : (const char *)copy.p;
 	}

@@ -169,8 +169,9 @@ static int tree_tensors_enter(struct making *m, struct span path, struct tree_no
 	auto_buf key = { .metered = true };
 	int r = key_of(m, path, name, NAME_CONTAINER, &key);
 
-	if (r >= 0)
-		r = tree_build_child(&m->build, parent, buf_span(&key), is_sequence(parent), ret);
+	if (r < 0)
+		return r;
+	r = tree_build_child(&m->build, parent, buf_span(&key), is_sequence(parent), ret);
 	if (r < 0)
 		return r;
 	if (r == 0 && (*ret)->kind == TREE_LEAF)
@@ -202,11 +203,12 @@ static int tree_tensors_add_entry(struct making *m, const struct entry *e)
 	if (e->is_container)
 		return 0;
 	r = key_of(m, e->path, without_extension(name), NAME_LEAF, &key);
+	if (r < 0)
+		return r;
 	/* No key at all: the tree is this single leaf. */
-	if (r >= 0 && !key.n && m->n == 1)
+	if (!key.n && m->n == 1)
 		return set_leaf(m, e, t);
-	if (r >= 0)
-		r = tree_build_child(&m->build, t, buf_span(&key), is_sequence(t), &t);
+	r = tree_build_child(&m->build, t, buf_span(&key), is_sequence(t), &t);
 	if (r == 0)
 		return fail(-EUCLEAN, MANIFEST ": two leaves are called '%.*s'", SPAN_ARG(e->path));
 	return r < 0 ? r : set_leaf(m, e, t);
@@ -247,7 +249,9 @@ static int default_path(struct making *m, struct span tensor, struct span *ret)
 		if (r >= 0 && dot)
 			r = buf_add_byte(&path, '/');
 		rest = span_from(rest, key.n + (dot != NULL));
-		if (r >= 0 && dot && !rest.n)
+		if (r < 0)
+			return r;
+		if (dot && !rest.n)
 			r = name_escape(rest, NAME_LEAF, NAME_EXT_NPY, 0, &path);
 	}
 	return r < 0 ? r : arena_keep(&m->build.tree->arena, buf_span(&path), ret);
@@ -265,12 +269,12 @@ static int add_tensors(struct making *m, const struct span *names, size_t n)
 			e.path = at->s;
 		else
 			r = default_path(m, names[i], &e.path);
-		if (r >= 0 &&
-		    (span_ends(e.path, span_str(".null")) || span_ends(e.path, span_str(".txt"))))
-			r = fail(-EUCLEAN, MANIFEST ": tensor '%.*s' is called '%.*s'",
-				 SPAN_ARG(names[i]), SPAN_ARG(e.path));
-		if (r >= 0)
-			r = tree_tensors_add_path(m, e);
+		if (r < 0)
+			return r;
+		if (span_ends(e.path, span_str(".null")) || span_ends(e.path, span_str(".txt")))
+			return fail(-EUCLEAN, MANIFEST ": tensor '%.*s' is called '%.*s'",
+				    SPAN_ARG(names[i]), SPAN_ARG(e.path));
+		r = tree_tensors_add_path(m, e);
 	}
 	return r;
 }
@@ -312,9 +316,11 @@ static int set_custom(struct making *m)
 	if (!json_is(custom, JSON_OBJECT))
 		return 0;
 	r = json_print(&text, custom, JSON_PYTHON);
-	if (r >= 0 && buf_str(&text))
+	if (r < 0)
+		return r;
+	if (buf_str(&text))
 		tree->custom_metadata = arena_str(&tree->arena, buf_str(&text));
-	return r < 0 ? r : tree->custom_metadata ? 0 : -ENOMEM;
+	return tree->custom_metadata ? 0 : -ENOMEM;
 }
 
 static int make_tree(struct making *m, const struct span *names, size_t n)

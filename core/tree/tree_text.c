@@ -87,21 +87,30 @@ static int tree_text_put_leaf(struct buf *out, const struct tree_node *leaf)
 	};
 	int r = buf_addf(out, " %s ", values[leaf->value]);
 
-	if (r >= 0)
-		r = json_put_str(out, leaf->value_type, JSON_PYTHON);
-	if (r >= 0)
-		r = buf_add_str(out, " param ");
-	if (r >= 0)
-		r = json_put_str(out, leaf->param, JSON_PYTHON);
-	if (r >= 0 && leaf->has_write_shape) {
+	if (r < 0)
+		return r;
+	r = json_put_str(out, leaf->value_type, JSON_PYTHON);
+	if (r < 0)
+		return r;
+	r = buf_add_str(out, " param ");
+	if (r < 0)
+		return r;
+	r = json_put_str(out, leaf->param, JSON_PYTHON);
+	if (r < 0)
+		return r;
+	if (leaf->has_write_shape) {
 		r = buf_add_str(out, " write_shape ");
-		if (r >= 0)
-			r = json_put_uints(out, leaf->write_shape, leaf->write_rank, JSON_COMPACT);
+		if (r < 0)
+			return r;
+		r = json_put_uints(out, leaf->write_shape, leaf->write_rank, JSON_COMPACT);
 	}
-	if (r >= 0 && leaf->aggregate) {
+	if (r < 0)
+		return r;
+	if (leaf->aggregate) {
 		r = buf_add_str(out, ": ");
-		if (r >= 0)
-			r = put_aggregate(out, leaf->aggregate);
+		if (r < 0)
+			return r;
+		r = put_aggregate(out, leaf->aggregate);
 	}
 	return r;
 }
@@ -132,11 +141,16 @@ static int tree_text_put_node(struct buf *out, const struct tree_node *node)
 		r = buf_add_span(out, node->key);
 	else if (r >= 0)
 		r = json_put_str(out, node->key, JSON_PYTHON);
-	if (r >= 0)
-		r = buf_addf(out, " %s", tree_kind_text(node->kind));
-	if (r >= 0 && node->kind == TREE_LEAF)
+	if (r < 0)
+		return r;
+	r = buf_addf(out, " %s", tree_kind_text(node->kind));
+	if (r < 0)
+		return r;
+	if (node->kind == TREE_LEAF)
 		r = tree_text_put_leaf(out, node);
-	if (r >= 0 && node->type)
+	if (r < 0)
+		return r;
+	if (node->type)
 		r = tree_text_put_type(out, node->type);
 	return r < 0 ? r : buf_add_byte(out, '\n');
 }

@@ -102,8 +102,9 @@ static int prepare_items(struct whole *w)
 		r = whole_of_item(&w->item[i], sealing_item_fill(&w->item[i]));
 	for (size_t i = 0; i < w->n && r >= 0; i++)
 		r = whole_of_item(&w->item[i], sealing_item_finalize(&w->item[i]));
-	if (r >= 0)
-		r = clean_draft(w);
+	if (r < 0)
+		return r;
+	r = clean_draft(w);
 	return r < 0 || w->d->is_item ? r : name_stores(w);
 }
 

@@ -38,13 +38,15 @@ static int take_leaf(struct sealing_item *it, struct plan_leaf *l, uint64_t *lef
 	struct plan_input f;
 	int r = a ? 0 : fail(-ENOMEM, "cannot aggregate a leaf");
 
-	if (r >= 0 && l->n_parts)
-		r = plan_join_parts(it->plan, l, &shifted);
-	/* Parts on one grid are never joined, so there is no array to read. */
-	if (r >= 0 && shifted)
-		r = fail(-EINVAL, "an array that was written in parts cannot be aggregated");
 	if (r < 0)
 		return r;
+	if (l->n_parts)
+		r = plan_join_parts(it->plan, l, &shifted);
+	if (r < 0)
+		return r;
+	/* Parts on one grid are never joined, so there is no array to read. */
+	if (shifted)
+		return fail(-EINVAL, "an array that was written in parts cannot be aggregated");
 	plan_leaf_input(it->plan, l, &f);
 	f.input.memory_left = *left;
 	r = l->desc.type->aggregate(&l->desc, &f.input, a);

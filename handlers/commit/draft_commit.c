@@ -128,8 +128,9 @@ static int committing_custom_metadata(struct sealing *s)
 		return s->d->is_item && !s->d->is_tree ? 0 :
 							 copy_hint_custom(s->d->root, &s->custom);
 	}
-	if (r >= 0)
-		r = json_parse(buf_span(&text), "custom metadata", &doc);
+	if (r < 0)
+		return r;
+	r = json_parse(buf_span(&text), "custom metadata", &doc);
 	return r < 0 ? r : json_print(&s->custom, doc.root, JSON_PYTHON);
 }
 

@@ -150,8 +150,9 @@ static int digests_own_print(const struct summing *s, struct buf *ret)
 		if (!s->sum[i].has)
 			continue;
 		r = leaf_digest_name(s->sum[i].leaf, &name);
-		if (r >= 0)
-			r = digests_print(buf_span(&name), s->sum[i].sha256, ret);
+		if (r < 0)
+			return r;
+		r = digests_print(buf_span(&name), s->sum[i].sha256, ret);
 	}
 	return r;
 }

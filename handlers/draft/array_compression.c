@@ -125,7 +125,9 @@ int array_choose(const struct draft_env *env, struct array_layout *l, enum dtype
 	bool is_asked = l->compression.kind == COMPRESSION_AUTO;
 	int r = compression_own_choose(env, l, t, rank, shape, read, arg);
 
-	if (r >= 0 && is_asked)
+	if (r < 0)
+		return r;
+	if (is_asked)
 		compression_count(env, l);
 	return r;
 }

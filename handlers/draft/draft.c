@@ -118,7 +118,9 @@ int draft_begin(struct draft_env *env, struct span name, struct draft **ret)
 
 	if (r < 0 && !is_item && final.n)
 		r = step_check_name(env->ckpt->source, final, ckpt_needs_marker(env->ckpt));
-	if (r >= 0 && !is_item && env->driver->check_new)
+	if (r < 0)
+		return r;
+	if (!is_item && env->driver->check_new)
 		r = env->driver->check_new(env, final);
 	return r < 0 ? r : draft_new(env, name, final, is_item, false, ret);
 }

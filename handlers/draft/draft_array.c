@@ -550,9 +550,9 @@ int array_fits(struct draft_node *n, struct draft_array *a, const struct array_w
 	if (a->from != a->stored || w->from != w->to || a->layout.omit_fill)
 		return 0;
 	r = array_json(&asked, w->to, a->rank, a->shape, &json);
-	if (r >= 0)
-		r = kv_put(a->kv, span_str(asked.format == 3 ? "zarr.json" : ".zarray"),
-			   buf_span(&json));
+	if (r < 0)
+		return r;
+	r = kv_put(a->kv, span_str(asked.format == 3 ? "zarr.json" : ".zarray"), buf_span(&json));
 	if (r < 0)
 		return r;
 	a->from = a->stored = w->to;

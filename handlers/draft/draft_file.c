@@ -105,8 +105,9 @@ static int staged_write(struct io_file *file, uint64_t off, const void *p, size_
 {
 	int r = io_write_exact(file, p, n, off);
 
-	if (r >= 0)
-		file->size = MAX(file->size, off + n);
+	if (r < 0)
+		return r;
+	file->size = MAX(file->size, off + n);
 	return r;
 }
 

@@ -23,8 +23,9 @@ static int read_head(struct draft_file *f, struct buf *ret)
 	uint64_t header;
 	int r = buf_reserve(ret, n);
 
-	if (r >= 0)
-		r = draft_file_read_locked(f, 0, n, ret->p);
+	if (r < 0)
+		return r;
+	r = draft_file_read_locked(f, 0, n, ret->p);
 	if (r < 0)
 		return r;
 	ret->n = n;
@@ -52,8 +53,9 @@ static int take_header(struct draft_file *f, struct buf *head)
 	if (f->size == 0)
 		return fail(-EINVAL, "it is empty");
 	r = read_head(f, head);
-	if (r >= 0)
-		r = draft_file_sniff(f, buf_span(head), &header);
+	if (r < 0)
+		return r;
+	r = draft_file_sniff(f, buf_span(head), &header);
 	if (r == 0)
 		return fail(-EINVAL, "its %llu bytes end inside the header",
 			    (unsigned long long)f->size);
@@ -115,8 +117,9 @@ int draft_file_encode(struct draft_file *f)
 		struct array_wanted w;
 
 		r = array_wanted(f->node, &f->array[i], &w);
-		if (r >= 0)
-			r = encode_array(f, &f->array[i], &w);
+		if (r < 0)
+			break;
+		r = encode_array(f, &f->array[i], &w);
 	}
 	if (r < 0) {
 		draft_arrays_release(f);
@@ -296,6 +299,6 @@ int draft_file_seal(struct draft_file *f)
 	pthread_mutex_unlock(&f->lock);
 	/* Malformed contents of a draft are an error of the caller, not of the disk. */
 	if (r == -EUCLEAN || r == -EOPNOTSUPP)
-		r = fail(-EINVAL, "%s", err_text(r));
+		return fail(-EINVAL, "%s", err_text(r));
 	return MIN(r, 0);
 }

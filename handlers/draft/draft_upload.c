@@ -276,9 +276,11 @@ int draft_upload_check(void *arg)
 	const struct uploading *u = arg;
 	int r = write_env_check(&u->d->env->ckpt->write_env);
 
-	if (r >= 0 && atomic_load(&u->d->env->uploads->interrupted))
-		r = fail(-ECANCELED, "the mount is being ended");
-	return r < 0 ? r : commit_check_deadline(u->d->dir->final, u->deadline);
+	if (r < 0)
+		return r;
+	if (atomic_load(&u->d->env->uploads->interrupted))
+		return fail(-ECANCELED, "the mount is being ended");
+	return commit_check_deadline(u->d->dir->final, u->deadline);
 }
 
 static int publish_copy(struct commit *c)

@@ -454,8 +454,9 @@ static int xattr_put_path(const struct draft_node *n, struct buf *ret, unsigned 
 	if (!from)
 		return draft_node_path(n, ret);
 	r = draft_node_path(n, &path);
-	if (r >= 0)
-		r = buf_addf(ret, path.n ? "%s/" : "%s", from);
+	if (r < 0)
+		return r;
+	r = buf_addf(ret, path.n ? "%s/" : "%s", from);
 	return r < 0 ? r : buf_add_span(ret, buf_span(&path));
 }
 
@@ -500,8 +501,9 @@ int draft_rule_path(const struct draft_node *n, struct span tensor, struct buf *
 			r = buf_add_byte(ret, '/');
 		tensor = span_from(tensor, key + by.n);
 	}
-	if (r >= 0)
-		r = buf_add_span(ret, tensor);
+	if (r < 0)
+		return r;
+	r = buf_add_span(ret, tensor);
 	return r < 0 ? r : buf_str(ret) ? 0 : -ENOMEM;
 }
 
@@ -557,8 +559,9 @@ static int add_keys(struct draft_node *dir, const struct draft_node *item, struc
 	if (name_is_hashed(span_str(dir->name)))
 		return 0;
 	r = name_unescape(span_str(dir->name), NAME_CONTAINER, 0, ret);
-	if (r >= 0)
-		r = buf_add_byte(ret, '.');
+	if (r < 0)
+		return r;
+	r = buf_add_byte(ret, '.');
 	return r < 0 ? r : 1;
 }
 
@@ -576,10 +579,11 @@ int draft_check_stored_name(struct draft_node *dir, struct span name)
 		return 0;
 	r = draft_part_of(name, &part);
 	stem = r == 1 ? part.stem : span_of(name.p, name.n - strlen(".npy"));
-	if (r >= 0 && name_is_hashed(stem))
+	if (r < 0)
+		return r;
+	if (name_is_hashed(stem))
 		return 0;
-	if (r >= 0)
-		r = draft_save_opts(item, span_of(NULL, 0), &o);
+	r = draft_save_opts(item, span_of(NULL, 0), &o);
 	if (r < 0 || o.ocdbt)
 		return r;
 	r = add_keys(dir, item, &param);

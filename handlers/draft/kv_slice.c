@@ -69,8 +69,9 @@ static int stage_value(struct kv_slice *s, struct span key, struct span value)
 	uint64_t off;
 	int r = slice_reserve(s, value.n, &f, &off);
 
-	if (r >= 0)
-		r = io_write_exact(f, value.p, value.n, off);
+	if (r < 0)
+		return r;
+	r = io_write_exact(f, value.p, value.n, off);
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&s->lock);

@@ -34,8 +34,9 @@ static int print_axis(struct printing *p, unsigned axis)
 	for (uint64_t i = 0; i < p->shape[axis] && r >= 0; i++) {
 		if (i)
 			r = buf_add_str(p->out, ", ");
-		if (r >= 0)
-			r = print_axis(p, axis + 1);
+		if (r < 0)
+			return r;
+		r = print_axis(p, axis + 1);
 	}
 	return r < 0 ? r : buf_add_byte(p->out, ']');
 }

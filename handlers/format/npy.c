@@ -193,8 +193,9 @@ int npy_parse(struct span head, struct npy *ret)
 	if (head.n < fixed + len)
 		return 0;
 	r = parse_literal(span_of(head.p + fixed, len), &n, &descr);
-	if (r >= 0)
-		r = parse_descr(descr, &n);
+	if (r < 0)
+		return r;
+	r = parse_descr(descr, &n);
 	if (r < 0)
 		return r;
 	n.data = fixed + len;

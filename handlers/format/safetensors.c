@@ -142,13 +142,18 @@ static int put_metadata(const struct st_text *text, size_t n, struct buf *out)
 		r = buf_add_str(out, n ? "\"format\":\"pt\"," : "\"format\":\"pt\"");
 	for (size_t i = 0; i < n && r >= 0; i++) {
 		r = i ? buf_add_byte(out, ',') : 0;
-		if (r >= 0)
-			r = json_put_str(out, text[i].name, JSON_COMPACT);
-		if (r >= 0)
-			r = buf_add_byte(out, ':');
-		if (r >= 0)
-			r = json_put_str(out, text[i].text, JSON_COMPACT);
-		if (r >= 0 && out->n > LENGTH_BYTES + SAFETENSORS_HEADER_MAX)
+		if (r < 0)
+			return r;
+		r = json_put_str(out, text[i].name, JSON_COMPACT);
+		if (r < 0)
+			return r;
+		r = buf_add_byte(out, ':');
+		if (r < 0)
+			return r;
+		r = json_put_str(out, text[i].text, JSON_COMPACT);
+		if (r < 0)
+			return r;
+		if (out->n > LENGTH_BYTES + SAFETENSORS_HEADER_MAX)
 			r = too_long();
 	}
 	return r < 0 ? r : buf_add_byte(out, '}');
@@ -202,11 +207,14 @@ int safetensors_header(struct st_tensor *tensor, size_t n, const struct st_text 
 	for (size_t i = 0; i < n && r >= 0; i++) {
 		r = safetensors_put_tensor(&tensor[i], off, &out);
 		tensor[i].off = off;
-		if (r >= 0 && (!add_fits(off, tensor[i].bytes, &off) || off > INT64_MAX / 2))
-			r = fail(-EFBIG, "the tensors have more than 2^62 bytes");
+		if (r < 0)
+			return r;
+		if (!add_fits(off, tensor[i].bytes, &off) || off > INT64_MAX / 2)
+			return fail(-EFBIG, "the tensors have more than 2^62 bytes");
 	}
-	if (r >= 0)
-		r = buf_add_byte(&out, '}');
+	if (r < 0)
+		return r;
+	r = buf_add_byte(&out, '}');
 	while (r >= 0 && out.n % 8)
 		r = buf_add_byte(&out, ' ');
 	if (r < 0)

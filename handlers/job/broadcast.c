@@ -53,9 +53,11 @@ static int fit_mesh(const char *text, unsigned size, unsigned *axis, unsigned *r
 
 	for (unsigned i = 0; r >= 0 && i < *ret_n; i++)
 		product *= axis[i];
-	if (r >= 0 && product != size)
-		r = fail(-EINVAL, "mesh=%s has %u %s, and the job %u %s", text, product,
-			 noun(product, "place", "places"), size, noun(size, "rank", "ranks"));
+	if (r < 0)
+		return r;
+	if (product != size)
+		return fail(-EINVAL, "mesh=%s has %u %s, and the job %u %s", text, product,
+			    noun(product, "place", "places"), size, noun(size, "rank", "ranks"));
 	return r;
 }
 

@@ -169,11 +169,15 @@ static int job_plan_add_node(struct walk *w, struct tree_node *n, bool is_new, u
 
 	if (is_new)
 		fill_node(w, n, sn);
-	if (r >= 0 && sn->type)
+	if (r < 0)
+		return r;
+	if (sn->type)
 		r = collective_type_add(w->jp, w->it, n, sn->type, w->rank);
-	if (r >= 0 && depth > LIMIT_TREE_DEPTH + 1)
-		r = fail(-EFBIG, "more than %d directories inside each other", LIMIT_TREE_DEPTH);
-	if (r >= 0 && sn->leaf)
+	if (r < 0)
+		return r;
+	if (depth > LIMIT_TREE_DEPTH + 1)
+		return fail(-EFBIG, "more than %d directories inside each other", LIMIT_TREE_DEPTH);
+	if (sn->leaf)
 		r = contributor_leaf(w->jp, w->it, n, w->rank, &w->si->leaf[sn->leaf - 1]);
 	for (size_t i = 0; i < sn->n_children && r >= 0; i++) {
 		struct tree_node *child;
@@ -439,10 +443,10 @@ static int finish_tree(struct collective_plan *jp, struct collective_item *it)
 		return job_plan_out_of_memory();
 	for (size_t i = 0; i < it->n_leaves && r >= 0; i++) {
 		r = job_plan_resolve(jp, it, &it->leaf[i]);
-		if (r >= 0) {
-			p->n_leaves++;
-			r = job_plan_describe(it, &it->leaf[i], &p->leaf[i]);
-		}
+		if (r < 0)
+			break;
+		p->n_leaves++;
+		r = job_plan_describe(it, &it->leaf[i], &p->leaf[i]);
 	}
 	return r < 0 ? err_at(r, "item '%s'", p->name) : 0;
 }

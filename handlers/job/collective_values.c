@@ -299,13 +299,19 @@ static int do_item(struct doing *x, struct commit *c)
 		return do_other_item(x, c, wanted);
 	for (size_t i = 0; i < p->n_leaves && r >= 0; i++)
 		r = do_leaf(x, i);
-	if (r >= 0)
-		r = place_store(x, &p->item->item, "", wanted & BRINGS_OWN);
-	if (r >= 0)
-		r = place_store(x, &p->item->replicas, "replica_", wanted & BRINGS_REPLICAS);
-	if (r >= 0 && wanted & BRINGS_OWN)
+	if (r < 0)
+		return r;
+	r = place_store(x, &p->item->item, "", wanted & BRINGS_OWN);
+	if (r < 0)
+		return r;
+	r = place_store(x, &p->item->replicas, "replica_", wanted & BRINGS_REPLICAS);
+	if (r < 0)
+		return r;
+	if (wanted & BRINGS_OWN)
 		r = seal_store(x, c, false);
-	if (r >= 0 && wanted & BRINGS_REPLICAS)
+	if (r < 0)
+		return r;
+	if (wanted & BRINGS_REPLICAS)
 		r = seal_store(x, c, true);
 	return r < 0 || !x->it->n_files ? r : seal_files(x, c);
 }
@@ -325,8 +331,10 @@ int contribution_seal(struct draft *d, struct sealing_item *item, size_t n, stru
 		if (r < 0 && *item[i].plan->name)
 			err_at(r, "item '%s'", item[i].plan->name);
 	}
-	if (r >= 0 && !wire_ok(&x.w))
-		r = fail(-EIO, "the primary's assignments are truncated");
+	if (r < 0)
+		return r;
+	if (!wire_ok(&x.w))
+		return fail(-EIO, "the primary's assignments are truncated");
 	/* The parent of items' directories that were made here, and of stores that were moved. */
-	return r < 0 ? r : io_dirop(d->dir->dir, IO_SYNC_DIR, ".", NULL, 0);
+	return io_dirop(d->dir->dir, IO_SYNC_DIR, ".", NULL, 0);
 }

@@ -105,8 +105,9 @@ static int pack_box(struct buf *b, const struct plan_leaf *l, size_t i)
 
 	if (!l->n_parts) {
 		r = pack_numbers(b, origin, l->desc.rank);
-		if (r >= 0)
-			r = pack_numbers(b, l->desc.shape, l->desc.rank);
+		if (r < 0)
+			return r;
+		r = pack_numbers(b, l->desc.shape, l->desc.rank);
 		return r < 0 ? r :
 			       pack_layout(b, &l->source->file->array[l->index].layout,
 					   l->desc.rank);
@@ -325,8 +326,9 @@ static int pack_files(struct buf *b, struct sealing_item *it)
 		r = wire_put_u32le(b, (uint32_t)it->n_files);
 	for (size_t i = 0; i < it->n_files && r >= 0; i++) {
 		r = wire_put_u8(b, it->file[i].is_dir);
-		if (r >= 0)
-			r = pack_text(b, it->file[i].name);
+		if (r < 0)
+			break;
+		r = pack_text(b, it->file[i].name);
 	}
 	return r < 0 && *it->plan->name ? err_at(r, "item '%s'", it->plan->name) : r;
 }
@@ -345,8 +347,9 @@ static int pack_item(struct buf *b, struct sealing_item *it)
 					o->zarr == SAVE_ZARR3, plan_rich_off(p),
 					draft_digests_wanted(p) },
 			8);
-	if (r >= 0)
-		r = pack_files(b, it);
+	if (r < 0)
+		return r;
+	r = pack_files(b, it);
 	return r < 0 || p->kind != PLAN_TREE ? r : pack_tree(b, p);
 }
 

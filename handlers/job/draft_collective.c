@@ -88,8 +88,9 @@ static int course_seal_values(struct course *c, struct span assignments, struct 
 	int r = c->ops->clean ? c->ops->clean(c->d, c->item, c->n) : 0;
 
 	c->sent = true;
-	if (r >= 0)
-		r = contribution_seal(c->d, c->item, c->n, assignments);
+	if (r < 0)
+		return r;
+	r = contribution_seal(c->d, c->item, c->n, assignments);
 	return r < 0 || !c->ops->send ? r : c->ops->send(c->d, c->attempt.deadline, list);
 }
 
@@ -198,7 +199,9 @@ static int name_databases(const struct collective_item *it, int n_ranks, struct 
 		if (it->stores[i] & BRINGS_OWN)
 			r = course_add_database(a, text, ret);
 		snprintf(text, sizeof(text), "ocdbt.process_replica_%d", i);
-		if (r >= 0 && it->stores[i] & BRINGS_REPLICAS)
+		if (r < 0)
+			break;
+		if (it->stores[i] & BRINGS_REPLICAS)
 			r = course_add_database(a, text, ret);
 	}
 	return r >= 0 && it->any_exported ? course_add_database(a, "ocdbt.process_joined", ret) : r;
@@ -223,7 +226,9 @@ static int course_finish(void *arg)
 	/* A finished draft is read from where the values of all ranks are. */
 	if (reads && c->ops->send)
 		r = c->ops->send(c->d, p->commit->deadline_ns, NULL);
-	if (r >= 0 && verifies)
+	if (r < 0)
+		return r;
+	if (verifies)
 		r = draft_verify(c->d, p->desc, p->n);
 	return r < 0 ? r : draft_digests(c->d, p->desc, p->n, p->commit);
 }

@@ -47,7 +47,9 @@ int job_directory_remove(struct draft *d)
 
 		if (n->item.dir)
 			r = io_remove_tree(d->dir->dir, n->item.dir);
-		if (r >= 0 && n->replicas.dir)
+		if (r < 0)
+			return r;
+		if (n->replicas.dir)
 			r = io_remove_tree(d->dir->dir, n->replicas.dir);
 	}
 	return r;

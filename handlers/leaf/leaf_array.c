@@ -24,8 +24,9 @@ static int array_open(const struct leaf_type *t, struct item *item, const struct
 {
 	int r = item_array(item, leaf, &ret->array);
 
-	if (r >= 0)
-		ret->kind = VALUE_ARRAY;
+	if (r < 0)
+		return r;
+	ret->kind = VALUE_ARRAY;
 	return r;
 }
 

@@ -21,8 +21,9 @@ static int bytes_open(const struct leaf_type *t, struct item *item, const struct
 {
 	int r = item_array(item, leaf, &ret->array);
 
-	if (r >= 0)
-		ret->kind = VALUE_ARRAY;
+	if (r < 0)
+		return r;
+	ret->kind = VALUE_ARRAY;
 	return r;
 }
 
@@ -42,10 +43,11 @@ static int bytes_aggregate(const struct leaf_desc *d, struct leaf_input *f, stru
 	auto_buf bytes = { 0 };
 	int r = f->ops->contents(f, &bytes);
 
-	if (r >= 0 && bytes.n > f->memory_left)
-		r = fail(-EFBIG, "aggregate: %zu bytes do not fit half of write_budget", bytes.n);
 	if (r < 0)
 		return r;
+	if (bytes.n > f->memory_left)
+		return fail(-EFBIG, "aggregate: %zu bytes do not fit half of write_budget",
+			    bytes.n);
 	f->memory_left -= bytes.n;
 	ret->kind = AGGREGATE_BYTES;
 	return arena_keep(f->arena, buf_span(&bytes), &ret->s);

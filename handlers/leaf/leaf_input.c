@@ -13,8 +13,9 @@ int leaf_input_text(struct leaf_input *f, struct span *ret)
 		f->has_text = true;
 		r = f->ops->contents(f, &f->text);
 	}
-	if (r >= 0)
-		*ret = buf_span(&f->text);
+	if (r < 0)
+		return r;
+	*ret = buf_span(&f->text);
 	return r;
 }
 

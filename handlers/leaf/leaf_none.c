@@ -35,9 +35,11 @@ static int none_classify(const struct leaf_type *t, struct leaf_input *f, struct
 	if (f->ext != NAME_EXT_NULL)
 		return 0;
 	r = leaf_input_text(f, &text);
-	if (r >= 0 && text.n)
-		r = fail(-EINVAL, "a file of None must be empty, it has %zu bytes", text.n);
-	return r < 0 ? r : 1;
+	if (r < 0)
+		return r;
+	if (text.n)
+		return fail(-EINVAL, "a file of None must be empty, it has %zu bytes", text.n);
+	return 1;
 }
 
 static void none_describe(const struct leaf_desc *d, struct leaf_record *ret)

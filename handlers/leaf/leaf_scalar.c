@@ -102,10 +102,8 @@ static int leaf_scalar_take_number(struct leaf_input *f, const struct json *j,
 	if (r < 0)
 		return r;
 	if (natural == DTYPE_UNKNOWN)
-		r = fail(-EINVAL,
-			 "a .json leaf is a number, true, false, a text, null or [re, im]");
-	if (r < 0)
-		return r;
+		return fail(-EINVAL,
+			    "a .json leaf is a number, true, false, a text, null or [re, im]");
 	r = f->ops->dtype(f, natural, &named, &copied);
 	if (r < 0)
 		return r;

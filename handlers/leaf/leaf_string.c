@@ -18,8 +18,9 @@ static int string_open(const struct leaf_type *t, struct item *item, const struc
 {
 	int r = item_string(item, leaf, &ret->text);
 
-	if (r >= 0)
-		ret->kind = VALUE_TEXT;
+	if (r < 0)
+		return r;
+	ret->kind = VALUE_TEXT;
 	return r;
 }
 

@@ -79,8 +79,9 @@ static int attr_codecs(const struct subject *s, struct buf *ret)
 	for (unsigned i = 0; i < c->n && r >= 0; i++) {
 		if (i)
 			r = buf_add_byte(ret, ',');
-		if (r >= 0)
-			r = codec_print(c->codec[i], c->dialect, ret);
+		if (r < 0)
+			return r;
+		r = codec_print(c->codec[i], c->dialect, ret);
 	}
 	return r < 0 ? r : buf_add_byte(ret, ']');
 }
@@ -232,7 +233,9 @@ static int add_totals(struct item *item, const struct tree_node *t, struct total
 		if (!leaf_type_of(leaf))
 			continue;
 		r = leaf_open(item, leaf, &v);
-		if (r >= 0 && v.kind == VALUE_ARRAY)
+		if (r < 0)
+			return r;
+		if (v.kind == VALUE_ARRAY)
 			r = zarr_stored(v.array, &stored, &objects);
 		if (r < 0)
 			return r;
@@ -298,8 +301,9 @@ static int attr_left_out(const struct subject *s, struct buf *ret)
 		return r < 0 ? r : -ENODATA;
 	r = buf_addf(ret, "{\"unused_leaves\": %zu, \"idle_rules\": %zu, \"text\": ", found.unused,
 		     found.idle);
-	if (r >= 0)
-		r = json_put_str(ret, buf_span(&text), JSON_PYTHON);
+	if (r < 0)
+		return r;
+	r = json_put_str(ret, buf_span(&text), JSON_PYTHON);
 	return r < 0 ? r : buf_add_byte(ret, '}');
 }
 
@@ -311,8 +315,9 @@ static int attr_remarks(const struct subject *s, struct buf *ret)
 
 	for (size_t i = 0; i < st.n && r >= 0; i++)
 		r = check_reader(s->node->ns, st.part[i].source);
-	if (r >= 0)
-		r = node_parts_remarks(s->node, &st, ret);
+	if (r < 0)
+		return r;
+	r = node_parts_remarks(s->node, &st, ret);
 	return r < 0 || ret->n > had ? r : -ENODATA;
 }
 
@@ -490,10 +495,12 @@ static int list_attrs(const struct attr *attrs, size_t n, const struct subject *
 		 */
 		if (r == -ENODATA || (r >= 0 && value.n > XATTR_SIZE_MAX))
 			continue;
-		if (r >= 0)
-			r = buf_addf(ret, PREFIX "%s", attrs[i].name);
-		if (r >= 0)
-			r = buf_add_byte(ret, '\0');
+		if (r < 0)
+			return r;
+		r = buf_addf(ret, PREFIX "%s", attrs[i].name);
+		if (r < 0)
+			return r;
+		r = buf_add_byte(ret, '\0');
 		if (r < 0)
 			return r;
 	}

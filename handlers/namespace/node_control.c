@@ -69,8 +69,9 @@ static int control_stat(struct node *n, struct stat *ret)
 		a.mode &= (a.mode & 0222) << 1 | 0400;
 	clock_gettime(CLOCK_REALTIME, &now);
 	r = c->print(n->ns, &text);
-	if (r >= 0)
-		ns_stat_file(n->ns, &a, &now, text.n, text.n, ret);
+	if (r < 0)
+		return r;
+	ns_stat_file(n->ns, &a, &now, text.n, text.n, ret);
 	return r;
 }
 
@@ -101,10 +102,12 @@ static int control_lookup(struct node *n, struct span name, struct node **ret)
 		struct stat st;
 		int r = io_stat(n->ns->ckpt->source, ".", &st);
 
-		if (r >= 0)
-			r = node_stored_new(n, name, ".", &st, STORED_BACKUP, ret);
-		if (r >= 0)
-			(*ret)->ttl = (*ret)->child_ttl = NS_ROOT_TTL;
+		if (r < 0)
+			return r;
+		r = node_stored_new(n, name, ".", &st, STORED_BACKUP, ret);
+		if (r < 0)
+			return r;
+		(*ret)->ttl = (*ret)->child_ttl = NS_ROOT_TTL;
 		return r;
 	}
 	return -ENOENT;

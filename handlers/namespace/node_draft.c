@@ -97,9 +97,10 @@ static int draft_stat(struct node *n, struct stat *ret)
 	if (ended && nd->n->is_dir && !nd->generated)
 		r = fail(-ESTALE, "'%s' belongs to a draft that has ended", n->name);
 	pthread_mutex_unlock(&nd->draft->lock);
+	if (r < 0)
+		return r;
 	/* Owner and permissions are those of the directory on disk. */
-	if (r >= 0)
-		r = draft_access(nd->draft, &a);
+	r = draft_access(nd->draft, &a);
 	if (r < 0)
 		return r;
 	/* Programs that use lock files check whether an open file still has its name. */
@@ -291,8 +292,9 @@ static int draft_do_rename(struct node *dir, struct span name, struct node *to_d
 		}
 		draft_hide_generated(node_draft_of(to_dir)->n, false);
 		r = draft_unlink(nd->n, name);
-		if (r >= 0)
-			draft_hint_renamed(node_draft_of(to_dir)->n, &mtime);
+		if (r < 0)
+			return r;
+		draft_hint_renamed(node_draft_of(to_dir)->n, &mtime);
 		return r;
 	}
 	r = node_lookup(dir, name, &n);
@@ -310,8 +312,9 @@ static int truncate_by_name(struct node_draft *nd, uint64_t size)
 	bool flushed = false;
 	int r = draft_check_life(nd->n, true);
 
-	if (r >= 0)
-		r = draft_file_opened(nd->n->file);
+	if (r < 0)
+		return r;
+	r = draft_file_opened(nd->n->file);
 	if (r < 0)
 		return r;
 	r = draft_set_size(nd->n, size);

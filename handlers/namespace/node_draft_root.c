@@ -123,9 +123,11 @@ static int check_removal(struct ns *ns, const char *path, unsigned depth)
 	struct access a;
 	int r = access_of(ns->ckpt->source, path, &a);
 
-	if (r >= 0 && !user_may(&a, 07))
+	if (r < 0)
+		return r;
+	if (!user_may(&a, 07))
 		return fail(-EACCES, "'%s' is not yours to delete", path);
-	return r < 0 ? r : io_list(ns->ckpt->source, path, check_entry, &rm);
+	return io_list(ns->ckpt->source, path, check_entry, &rm);
 }
 
 static int check_may_delete(struct ns *ns, const char *step, const struct stat *st)

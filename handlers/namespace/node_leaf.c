@@ -88,7 +88,9 @@ int node_leaf_value(struct node_leaf *l, struct value *ret, struct zarr_view *re
 			r = view_of_name(&name, &v.array->meta, o->pad_truncate, &view);
 		else if (r >= 0 && !name_view_is_plain(&name))
 			r = fail(-ENOENT, "only arrays have boxes, shapes and casts");
-		if (r >= 0 && v.kind == VALUE_ARRAY && o->restore_dtype && !name.has_cast)
+		if (r < 0)
+			return r;
+		if (v.kind == VALUE_ARRAY && o->restore_dtype && !name.has_cast)
 			r = restore_dtype(l, v.is_scalar, &view);
 	}
 	if (r < 0)
@@ -131,7 +133,9 @@ static int leaf_access(struct node_leaf *l, struct access *ret)
 	at = l->own_at;
 	took = l->own_took;
 	pthread_mutex_unlock(&l->item->access_lock);
-	if (r >= 0 && (!at || now - at > access_fresh_ns(took))) {
+	if (r < 0)
+		return r;
+	if (!at || now - at > access_fresh_ns(took)) {
 		own = (struct access){ .mode = 0777 };
 		r = item_access_leaf(l->item, l->tree, &own);
 		pthread_mutex_lock(&l->item->access_lock);
@@ -140,8 +144,9 @@ static int leaf_access(struct node_leaf *l, struct access *ret)
 		l->own_took = l->own_at - now;
 		pthread_mutex_unlock(&l->item->access_lock);
 	}
-	if (r >= 0)
-		access_both(ret, &own);
+	if (r < 0)
+		return r;
+	access_both(ret, &own);
 	return r;
 }
 
@@ -160,7 +165,9 @@ static int leaf_stat(struct node *n, struct stat *ret)
 		uint64_t stored = 0, objects;
 
 		r = node_leaf_format(l, &f);
-		if (r >= 0 && f.value.kind == VALUE_ARRAY && !l->is_view)
+		if (r < 0)
+			return r;
+		if (f.value.kind == VALUE_ARRAY && !l->is_view)
 			r = zarr_stored(f.value.array, &stored, &objects);
 		if (r < 0)
 			return r;
@@ -461,9 +468,10 @@ int node_view_lookup(struct node_dir *dir, struct span name, struct node **ret)
 	if (v.ext >= NAME_EXT_PLUGIN && v.ext != leaf_type_of(leaf)->ext)
 		return -ENOENT;
 	r = node_leaf_new(dir, name, leaf, v.ext, true, &n);
+	if (r < 0)
+		return r;
 	/* A name only exists if its leaf can have this form. */
-	if (r >= 0)
-		r = node_stat(n, &st);
+	r = node_stat(n, &st);
 	if (r < 0)
 		return r;
 	*ret = take(n);

@@ -36,10 +36,12 @@ int listing_add(struct listing *l, const struct node *dir, struct span name, uns
 						 .ino = node_ino(dir, name),
 						 .type = type };
 	r = buf_add_span(&l->names, name);
-	if (r >= 0)
-		r = buf_add_byte(&l->names, '\0');
-	if (r >= 0)
-		l->n++;
+	if (r < 0)
+		return r;
+	r = buf_add_byte(&l->names, '\0');
+	if (r < 0)
+		return r;
+	l->n++;
 	return r;
 }
 

@@ -183,11 +183,13 @@ int node_parts_access(struct io_dir *source, const char *step, const struct subt
 	struct stat at;
 	int r = io_stat(source, step ? step : ".", &at);
 
+	if (r < 0)
+		return r;
 	/* A step without items has no other permissions. SOURCE may be a file. */
-	if (r >= 0)
-		r = access_of(source, step ? step : ".", ret);
-	if (r >= 0)
-		access_readers(ret, S_ISDIR(at.st_mode));
+	r = access_of(source, step ? step : ".", ret);
+	if (r < 0)
+		return r;
+	access_readers(ret, S_ISDIR(at.st_mode));
 	for (size_t i = 0; i < st->n && r >= 0; i++) {
 		const struct subtree_part *p = &st->part[i];
 		struct access a;

@@ -150,8 +150,9 @@ static int plugin_list(struct node *n, struct listing *ret)
 	const struct node_plugin *p = plugin_of(n);
 	int r = listing_add(ret, n, span_str("."), DT_DIR);
 
-	if (r >= 0)
-		r = listing_add(ret, n, span_str(".."), DT_DIR);
+	if (r < 0)
+		return r;
+	r = listing_add(ret, n, span_str(".."), DT_DIR);
 	for (size_t i = 0; i < p->shown->files.n && r >= 0; i++) {
 		const char *rest = below(p, &p->shown->files.file[i]);
 		struct span name = span_of(rest, rest ? strcspn(rest, "/") : 0);
@@ -162,8 +163,9 @@ static int plugin_list(struct node *n, struct listing *ret)
 		if (rest && !listed)
 			r = listing_add(ret, n, name, rest[name.n] ? DT_DIR : DT_REG);
 	}
-	if (r >= 0)
-		listing_sort(ret, 2);
+	if (r < 0)
+		return r;
+	listing_sort(ret, 2);
 	return r;
 }
 

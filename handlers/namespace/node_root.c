@@ -108,10 +108,12 @@ static int root_lookup(struct node *n, struct span name, struct node **ret)
 		auto_buf target = { 0 };
 
 		r = latest_target(n->ns, &target);
-		if (r >= 0)
-			r = node_new(&latest_ops, n->ns, n, name, sizeof(*latest), &latest);
-		if (r >= 0)
-			*ret = &latest->node;
+		if (r < 0)
+			return r;
+		r = node_new(&latest_ops, n->ns, n, name, sizeof(*latest), &latest);
+		if (r < 0)
+			return r;
+		*ret = &latest->node;
 		return r;
 	}
 	r = draft_root_lookup(n, name, ret);
@@ -154,14 +156,15 @@ static int root_list(struct node *n, struct listing *ret)
 	auto_step_list l = { 0 };
 	int r = list_steps(n->ns, n->ns->options->show_tmp, &l);
 
-	if (r >= 0 && l.n == 0)
+	if (r < 0)
+		return r;
+	if (l.n == 0)
 		say_unmarked(n->ns);
-	if (r >= 0)
-		say_others(n->ns, &l);
-	if (r >= 0)
-		r = listing_add(ret, n, span_str("."), DT_DIR);
-	if (r >= 0)
-		r = listing_add(ret, n, span_str(".."), DT_DIR);
+	say_others(n->ns, &l);
+	r = listing_add(ret, n, span_str("."), DT_DIR);
+	if (r < 0)
+		return r;
+	r = listing_add(ret, n, span_str(".."), DT_DIR);
 	for (size_t i = 0; i < l.n && r >= 0; i++)
 		r = listing_add(ret, n, span_str(l.entry[i].name), DT_DIR);
 	return r < 0 ? r : draft_root_list(n, ret);

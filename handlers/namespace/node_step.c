@@ -54,12 +54,14 @@ static int step_stat(struct node *n, struct stat *ret)
 		s->has_mtime = r >= 0;
 	}
 	pthread_mutex_unlock(&s->lock);
-	if (r >= 0 && n == n->ns->root)
+	if (r < 0)
+		return r;
+	if (n == n->ns->root)
 		return ns_stat_root(n->ns, &s->mtime, ret);
-	if (r >= 0)
-		r = access_of_dir(s->dir, &a);
-	if (r >= 0)
-		ns_stat_dir(n->ns, &a, &s->mtime, ret);
+	r = access_of_dir(s->dir, &a);
+	if (r < 0)
+		return r;
+	ns_stat_dir(n->ns, &a, &s->mtime, ret);
 	return r;
 }
 
@@ -201,18 +203,21 @@ static int step_list_items(struct node *n, struct listing *ret)
 	struct listing_items li = { .s = step_of(n), .list = ret };
 	int r = listing_add(ret, n, span_str("."), DT_DIR);
 
-	if (r >= 0)
-		r = listing_add(ret, n, span_str(".."), DT_DIR);
-	if (r >= 0)
-		r = io_list(li.s->dir, ".", add_item, &li);
+	if (r < 0)
+		return r;
+	r = listing_add(ret, n, span_str(".."), DT_DIR);
+	if (r < 0)
+		return r;
+	r = io_list(li.s->dir, ".", add_item, &li);
+	if (r < 0)
+		return r;
 	/* The step was complete when it was opened, and is being removed. */
-	if (r >= 0 && !li.any && !ns_is_same(n->ns, li.s->path, &li.s->id))
+	if (!li.any && !ns_is_same(n->ns, li.s->path, &li.s->id))
 		return -ENOENT;
-	if (r >= 0 && !li.any)
+	if (!li.any)
 		return fail(-EUCLEAN, "step '%s' holds no items and no metadata", li.s->path);
 	/* The order of the directory itself differs between machines. */
-	if (r >= 0)
-		listing_sort(ret, 2);
+	listing_sort(ret, 2);
 	return r >= 0 && n == n->ns->root ? draft_root_list(n, ret) : r;
 }
 

@@ -55,8 +55,9 @@ static int stored_stat(struct node *n, struct stat *ret)
 	struct stat st;
 	int r = io_stat(n->ns->ckpt->source, s->path, &st);
 
-	if (r >= 0)
-		r = access_of(n->ns->ckpt->source, s->path, &a);
+	if (r < 0)
+		return r;
+	r = access_of(n->ns->ckpt->source, s->path, &a);
 	if (r < 0)
 		return r;
 	if (!is_of_others(s))
@@ -185,10 +186,13 @@ static int stored_list(struct node *n, struct listing *ret)
 		r = add_stored(&ls, n->ns->ckpt->only_item, DT_REG);
 	else if (r >= 0)
 		r = io_list(n->ns->ckpt->source, ls.s->path, add_stored, &ls);
-	if (r >= 0 && ret->n == 2)
+	if (r < 0)
+		return r;
+	if (ret->n == 2)
 		r = ns_check_there(n->ns);
-	if (r >= 0)
-		listing_sort(ret, 2);
+	if (r < 0)
+		return r;
+	listing_sort(ret, 2);
 	return r;
 }
 
@@ -340,8 +344,9 @@ int node_stored_new(struct node *dir, struct span name, const char *path, const 
 		return fail(-EIO, "'%s' is neither a file nor a directory", path);
 	/* Everything in a step has the time of the step. */
 	r = role != STORED_BACKUP ? node_stat(dir, &above) : 0;
-	if (r >= 0)
-		r = node_new(&stored_ops, dir->ns, dir, name, sizeof(*s), &s);
+	if (r < 0)
+		return r;
+	r = node_new(&stored_ops, dir->ns, dir, name, sizeof(*s), &s);
 	if (r < 0)
 		return r;
 	if (role != STORED_BACKUP)

@@ -384,8 +384,9 @@ static int parse_name(struct span name, struct wanted *ret)
 		return -ENOENT;
 	/* The grammar requires a stem. */
 	r = inside ? buf_add_byte(&whole, 'D') : 0;
-	if (r >= 0)
-		r = buf_add_span(&whole, name);
+	if (r < 0)
+		return r;
+	r = buf_add_span(&whole, name);
 	if (r < 0)
 		return r;
 	r = name_view_parse(buf_span(&whole), &v);
@@ -558,17 +559,22 @@ int node_subtree_lookup(struct node *dir, struct span name, struct node **ret)
 	struct stat st;
 	int r = parse_name(name, &w);
 
-	if (r >= 0)
-		r = lookup_target(dir, &w, &target, &link);
+	if (r < 0)
+		return r;
+	r = lookup_target(dir, &w, &target, &link);
+	if (r < 0)
+		return r;
 	/* A root of steps is not a tree. */
-	if (r >= 0 && target->ops != &node_dir_ops && target->ops != &node_step_ops &&
+	if (target->ops != &node_dir_ops && target->ops != &node_step_ops &&
 	    target->ops != &node_leaf_ops)
 		r = -ENOENT;
-	if (r >= 0)
-		r = make_node(dir, name, &w, target, &link, &n);
+	if (r < 0)
+		return r;
+	r = make_node(dir, name, &w, target, &link, &n);
+	if (r < 0)
+		return r;
 	/* A name only exists if its file can be made. */
-	if (r >= 0)
-		r = node_stat(n, &st);
+	r = node_stat(n, &st);
 	if (r < 0)
 		return r;
 	*ret = take(n);

@@ -37,8 +37,9 @@ static int dir_stat(struct node *n, struct stat *ret)
 	struct access a;
 	int r = item_access(dir_of(n)->item, &a);
 
-	if (r >= 0)
-		ns_stat_dir(n->ns, &a, &dir_of(n)->mtime, ret);
+	if (r < 0)
+		return r;
+	ns_stat_dir(n->ns, &a, &dir_of(n)->mtime, ret);
 	return r;
 }
 

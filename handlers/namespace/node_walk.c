@@ -15,10 +15,12 @@ static int node_walk_follow(struct node *dir, struct node **at)
 	if (!link->ops->readlink)
 		return 0;
 	r = node_readlink(link, &target);
-	if (r >= 0)
-		r = node_lookup(dir, buf_span(&target), at);
-	if (r >= 0)
-		node_unref(link, 1);
+	if (r < 0)
+		return r;
+	r = node_lookup(dir, buf_span(&target), at);
+	if (r < 0)
+		return r;
+	node_unref(link, 1);
 	return r;
 }
 

@@ -91,8 +91,9 @@ int ns_stat_root(const struct ns *ns, const struct timespec *mtime, struct stat 
 	struct stat st;
 	int r = access_of_dir(ns->ckpt->source, &a);
 
-	if (r >= 0)
-		r = io_stat(ns->ckpt->source, ".", &st);
+	if (r < 0)
+		return r;
+	r = io_stat(ns->ckpt->source, ".", &st);
 	if (r < 0)
 		return r;
 	ns_stat_dir(ns, &a, mtime ? mtime : &st.st_mtim, ret);
@@ -404,10 +405,13 @@ int ns_share(struct ns *ns, struct peers *peers)
 		.arg = ns,
 	};
 
-	if (r >= 0 && o->load_and_broadcast)
+	if (r < 0)
+		return r;
+	if (o->load_and_broadcast)
 		r = broadcast_new(&shared, &ns->broadcast);
-	if (r >= 0)
-		r = collective_new(&opts, broadcast_serve, ns->broadcast, &ns->drafts.collective);
+	if (r < 0)
+		return r;
+	r = collective_new(&opts, broadcast_serve, ns->broadcast, &ns->drafts.collective);
 	if (r < 0)
 		return r;
 	ns->drafts.driver = driver;

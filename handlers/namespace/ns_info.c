@@ -63,7 +63,9 @@ static int put_process(struct ns *ns, const struct printer *p)
 	};
 
 	r = ns_info_put(p, &rows[0]);
-	if (r >= 0 && ns->peers)
+	if (r < 0)
+		return r;
+	if (ns->peers)
 		r = ns_info_put(p, &in_job);
 	return r < 0 ? r : ns_info_put(p, &rows[1]);
 }
@@ -195,10 +197,12 @@ static int put_stats(struct ns *ns, const struct printer *p)
 		{ "nodes", node_table_count(ns->nodes), NOW },
 	};
 
-	if (r >= 0)
-		r = put_all(p, rows, ARRAY_LEN(rows));
-	if (r >= 0)
-		r = put_cache(ns->ckpt->cache, p);
+	if (r < 0)
+		return r;
+	r = put_all(p, rows, ARRAY_LEN(rows));
+	if (r < 0)
+		return r;
+	r = put_cache(ns->ckpt->cache, p);
 	return r < 0 ? r : put_store(ns->ckpt->io, p);
 }
 
@@ -236,10 +240,10 @@ static int put_durations(const struct printer *p, const struct ns_operation *o)
 		r = buf_addf(p->ret, "%s_bucket{%s,operation=\"%s\",le=\"%s\"} %llu\n", name,
 			     p->label, o->name, limit[i], (unsigned long long)sum);
 	}
-	if (r >= 0)
-		r = buf_addf(p->ret, "%s_sum{%s,operation=\"%s\"} %llu.%09llu\n", name, p->label,
-			     o->name, (unsigned long long)(ns / 1000000000),
-			     (unsigned long long)(ns % 1000000000));
+	if (r < 0)
+		return r;
+	r = buf_addf(p->ret, "%s_sum{%s,operation=\"%s\"} %llu.%09llu\n", name, p->label, o->name,
+		     (unsigned long long)(ns / 1000000000), (unsigned long long)(ns % 1000000000));
 	return r < 0 ? r :
 		       buf_addf(p->ret, "%s_count{%s,operation=\"%s\"} %llu\n", name, p->label,
 				o->name, (unsigned long long)sum);
@@ -264,16 +268,18 @@ int ns_metrics(struct ns *ns, struct buf *ret)
 	if (!p.label)
 		return fail(-ENOMEM, "cannot print metrics");
 	r = put_stats(ns, &p);
-	if (r >= 0)
-		r = buf_add_str(ret, "# TYPE pytreefs_request_errors_total counter\n");
+	if (r < 0)
+		return r;
+	r = buf_add_str(ret, "# TYPE pytreefs_request_errors_total counter\n");
 	for (size_t i = 0; i < NS_OPERATIONS && r >= 0; i++)
 		if (is_counted(ns, i))
 			r = buf_addf(ret,
 				     "pytreefs_request_errors_total{%s,operation=\"%s\"} %llu\n",
 				     p.label, ns->operation[i].name,
 				     (unsigned long long)ns->operation[i].errors);
-	if (r >= 0)
-		r = buf_add_str(ret, "# TYPE pytreefs_request_duration_seconds histogram\n");
+	if (r < 0)
+		return r;
+	r = buf_add_str(ret, "# TYPE pytreefs_request_duration_seconds histogram\n");
 	for (size_t i = 0; i < NS_OPERATIONS && r >= 0; i++)
 		if (is_counted(ns, i))
 			r = put_durations(&p, &ns->operation[i]);
@@ -285,27 +291,33 @@ int ns_config_json(struct ns *ns, struct buf *ret)
 	auto_buf value = { 0 };
 	int r = buf_add_str(ret, "{\n  \"source\": ");
 
-	if (r >= 0)
-		r = json_put_str(ret, span_str(ns->ckpt->opts.source), JSON_PRETTY);
-	if (r >= 0)
-		r = buf_addf(ret, ",\n  \"shape\": \"%s\",\n  \"engine\": \"%s\",\n  \"sandbox\": ",
-			     shape_text(ns->ckpt->shape), io_engine_name(ns->ckpt->io));
-	if (r >= 0)
-		r = sandbox_print(ret);
-	if (r >= 0)
-		r = buf_add_str(ret, ",\n  \"options\": {");
+	if (r < 0)
+		return r;
+	r = json_put_str(ret, span_str(ns->ckpt->opts.source), JSON_PRETTY);
+	if (r < 0)
+		return r;
+	r = buf_addf(ret, ",\n  \"shape\": \"%s\",\n  \"engine\": \"%s\",\n  \"sandbox\": ",
+		     shape_text(ns->ckpt->shape), io_engine_name(ns->ckpt->io));
+	if (r < 0)
+		return r;
+	r = sandbox_print(ret);
+	if (r < 0)
+		return r;
+	r = buf_add_str(ret, ",\n  \"options\": {");
 	for (size_t i = 0; i < option_count && r >= 0; i++) {
 		const struct option *opt = &option_table[i];
 
 		buf_clear(&value);
 		r = option_print(ns->options, opt, &value);
-		if (r >= 0)
-			r = buf_addf(ret, "%s\n    \"%s\": {\"value\": ", i ? "," : "", opt->name);
-		if (r >= 0)
-			r = json_put_str(ret, buf_span(&value), JSON_PRETTY);
-		if (r >= 0)
-			r = buf_addf(ret, ", \"from\": \"%s\"}",
-				     option_from_text(ns->options, opt));
+		if (r < 0)
+			return r;
+		r = buf_addf(ret, "%s\n    \"%s\": {\"value\": ", i ? "," : "", opt->name);
+		if (r < 0)
+			return r;
+		r = json_put_str(ret, buf_span(&value), JSON_PRETTY);
+		if (r < 0)
+			return r;
+		r = buf_addf(ret, ", \"from\": \"%s\"}", option_from_text(ns->options, opt));
 	}
 	return r < 0 ? r : buf_add_str(ret, "\n  }\n}\n");
 }

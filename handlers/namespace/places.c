@@ -88,11 +88,15 @@ int places_check(const char *source, const char *mountpoint, const struct option
 			mountpoint, source);
 	if (o->log)
 		r = check_log(source, mountpoint, o->log);
-	if (r >= 0)
-		r = check_outside(mountpoint, "cache_dir", o->cache_dir);
-	if (r >= 0)
-		r = check_outside(mountpoint, "http_headers", o->http_headers);
-	if (r >= 0 && o->on_commit)
+	if (r < 0)
+		return r;
+	r = check_outside(mountpoint, "cache_dir", o->cache_dir);
+	if (r < 0)
+		return r;
+	r = check_outside(mountpoint, "http_headers", o->http_headers);
+	if (r < 0)
+		return r;
+	if (o->on_commit)
 		r = check_on_commit(o->on_commit);
 	return r < 0 ? r : check_spill(mountpoint, o);
 }

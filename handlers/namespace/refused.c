@@ -42,8 +42,9 @@ int refused_or_new_file(struct ns *ns, const struct subtree *st, const struct su
 		mark = mark * 31 + refused_mark(ns, p->source, NULL);
 		r = buf_addf(&name, " %s:%u", p->source, p->tree ? p->tree->id : 0);
 	}
-	if (r >= 0)
-		r = refusals_ask(&ns->refused, buf_span(&name), mark);
+	if (r < 0)
+		return r;
+	r = refusals_ask(&ns->refused, buf_span(&name), mark);
 	if (r < 0)
 		return r;
 	r = subtree_file_new(st, want, ret);

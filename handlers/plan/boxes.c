@@ -34,8 +34,9 @@ static int refuse_overlap(const struct box *a, const struct box *b, unsigned ran
 	auto_buf one = { 0 }, two = { 0 };
 	int r = name_box(a, rank, &one);
 
-	if (r >= 0)
-		r = name_box(b, rank, &two);
+	if (r < 0)
+		return r;
+	r = name_box(b, rank, &two);
 	return r < 0 ? r :
 		       fail(-EINVAL, "parts %.*s and %.*s of '%s' overlap",
 			    SPAN_ARG(buf_span(&one)), SPAN_ARG(buf_span(&two)), what);

@@ -290,11 +290,16 @@ int plan_hints_read(struct plan *p)
 	auto_buf text = { .metered = true };
 	int r = p->strict ? check_text(p->item, "_METADATA") : 0;
 
-	if (r >= 0 && (p->item->draft->is_tree || plan_is_nested(p)))
+	if (r < 0)
+		return r;
+	if (p->item->draft->is_tree || plan_is_nested(p))
 		r = hint_nested(p, &text);
-	if (r >= 0)
-		r = hint_tree(p->item, &text, &p->hint);
-	if (r >= 0 && p->hint)
+	if (r < 0)
+		return r;
+	r = hint_tree(p->item, &text, &p->hint);
+	if (r < 0)
+		return r;
+	if (p->hint)
 		take_format(p->item, p->hint);
 	return r;
 }

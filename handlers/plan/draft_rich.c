@@ -26,8 +26,9 @@ static int type_of_xattr(struct plan *p, struct draft_node *dir, const struct tr
 
 	if (r == -ENODATA)
 		return 0;
-	if (r >= 0)
-		r = json_parse(buf_span(&text), "user.pytree.namedtuple", &doc);
+	if (r < 0)
+		return r;
+	r = json_parse(buf_span(&text), "user.pytree.namedtuple", &doc);
 	if (r < 0)
 		return r;
 	fields = json_member(doc.root, "fields");

@@ -193,12 +193,14 @@ static int is_other(struct draft_node *n)
 	if (word.p)
 		return 0;
 	r = n->is_dir ? stored_look(n, "", &s) : stored_is_copied(n, true);
-	if (r >= 0 && s.copied && s.written)
+	if (r < 0)
+		return r;
+	if (s.copied && s.written)
 		return fail(-EINVAL,
 			    "'%s/%s' is a copy of a file beside the arrays of a tree, and '%s/%s' "
 			    "is not: user.pytree.kind of '%s' says which it is, 'opaque' or 'dict'",
 			    n->name, s.copied, n->name, s.written, n->name);
-	return r < 0 ? r : n->is_dir ? s.copied != NULL : r;
+	return n->is_dir ? s.copied != NULL : r;
 }
 
 int plan_is_beside_items(struct draft_node *n)

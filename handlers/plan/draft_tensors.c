@@ -51,8 +51,9 @@ static int plan_tensor(struct plan *p, struct tree_node *top, struct draft_node 
 	struct span last;
 	int r = tensors_make_path(p, top, a->name, &parent, &last);
 
-	if (r >= 0)
-		r = plan_leaf_new(p, parent, n, last, &l);
+	if (r < 0)
+		return r;
+	r = plan_leaf_new(p, parent, n, last, &l);
 	if (r < 0 || !l)
 		return r;
 	l->index = i;
@@ -136,12 +137,12 @@ static int graft_leaf(struct grafting *g, const struct tree_node *like, struct t
 		return r;
 	if (like->value == TREE_VALUE_AGGREGATE)
 		r = arena_keep(&p->tree->arena, like->aggregate->s, &l->desc.value);
-	if (r >= 0 && like->value != TREE_VALUE_STORED) {
+	if (r < 0)
+		return r;
+	if (like->value != TREE_VALUE_STORED) {
 		l->desc.type = leaf_type_of(like);
 		return plan_record(p, l);
 	}
-	if (r < 0)
-		return r;
 	t = bsearch(&key, g->tensor, file->n_arrays, sizeof(key), tensors_by_name);
 	if (!t)
 		return fail(-EINVAL, "there is no tensor '%.*s'", SPAN_ARG(like->param));
@@ -224,8 +225,9 @@ static int graft(struct grafting *g, struct tree_node *top)
 		}
 		r = tree_build_child(&g->p->build, parent, like->key, tensors_is_sequence(parent),
 				     &g->made[i]);
-		if (r >= 0)
-			tensors_set_kind(g->p, g->made[i], like);
+		if (r < 0)
+			return r;
+		tensors_set_kind(g->p, g->made[i], like);
 	}
 	return r < 0 ? r : set_types(g);
 }
@@ -328,12 +330,15 @@ static int tensors_take_metadata(struct plan *p, const struct metadata *m)
 		if (tensors_is_ours(m, member->name))
 			continue;
 		r = buf_add_str(&text, text.n ? ", " : "{");
-		if (r >= 0)
-			r = json_put_str(&text, member->name, JSON_PYTHON);
-		if (r >= 0)
-			r = buf_add_str(&text, ": ");
-		if (r >= 0)
-			r = json_print(&text, member, JSON_PYTHON);
+		if (r < 0)
+			break;
+		r = json_put_str(&text, member->name, JSON_PYTHON);
+		if (r < 0)
+			break;
+		r = buf_add_str(&text, ": ");
+		if (r < 0)
+			break;
+		r = json_print(&text, member, JSON_PYTHON);
 	}
 	/* A tree of ours has as many as it had. */
 	if (r >= 0 && m->tree && !text.n)
@@ -356,7 +361,9 @@ static int tensors_say_what_is_lost(struct plan *p, const struct tree_node *top,
 	int r = safetensors_lost_in(top, &n->file->st,
 				    p->item->draft->env->options->safetensors_separator, &lost);
 
-	if (r >= 0 && lost.n)
+	if (r < 0)
+		return r;
+	if (lost.n)
 		log_info("'%s' is a tree of dicts and arrays now: %.*s; None and empty containers "
 			 "are not in such a file",
 			 n->name, SPAN_ARG(buf_span(&lost)));
@@ -388,8 +395,10 @@ int plan_safetensors(struct plan *p, struct tree_node *parent, struct draft_node
 	auto_buf key = { 0 };
 	int r = p->strict ? draft_file_seal(n->file) : 0;
 
+	if (r < 0)
+		return r;
 	/* The tensors of a file that is an item are at the top of the item. */
-	if (r >= 0 && n != p->item) {
+	if (n != p->item) {
 		r = plan_key(p, parent, n, plan_stem(n), true, &key);
 		if (r >= 0)
 			r = tree_build_child(&p->build, parent, buf_span(&key), false, &top);
@@ -413,7 +422,9 @@ int plan_safetensors(struct plan *p, struct tree_node *parent, struct draft_node
 		if (!p->leaf[i].desc.type)
 			r = plan_array(p, &p->leaf[i], n->file->array[p->leaf[i].index].name);
 	pthread_mutex_unlock(&n->file->lock);
-	if (r >= 0 && p->strict)
+	if (r < 0)
+		return r;
+	if (p->strict)
 		r = tensors_take_numbers(p, n, first);
 	return r < 0 ? r : 1;
 }

@@ -259,18 +259,22 @@ int plugin_decode_leaf(struct plugin *p, const struct plugin_files *stored, stru
 		plugin_call_begin(&size, p, l->flags);
 		r = l->memory_size(&size.host, files_of(stored), (uint32_t)stored->n, &announced);
 		r = plugin_call_end(&size, l->flags, r, -EUCLEAN);
-		if (r >= 0 && announced > PYTREEFS_MAX_BYTES)
-			r = fail(-EFBIG, "plugin '%s': %llu bytes, the limit is %u", p->name,
-				 (unsigned long long)announced, PYTREEFS_MAX_BYTES);
+		if (r < 0)
+			return r;
+		if (announced > PYTREEFS_MAX_BYTES)
+			return fail(-EFBIG, "plugin '%s': %llu bytes, the limit is %u", p->name,
+				    (unsigned long long)announced, PYTREEFS_MAX_BYTES);
 	}
 	if (r < 0)
 		return r;
 	plugin_call_begin(&c, p, l->flags);
 	r = l->decode(&c.host, files_of(stored), (uint32_t)stored->n);
 	r = plugin_call_end(&c, l->flags, r, -EUCLEAN);
-	if (r >= 0 && l->memory_size && ret->n != announced)
-		r = fail(-EUCLEAN, "plugin '%s': it announced %llu bytes and added %zu", p->name,
-			 (unsigned long long)announced, ret->n);
+	if (r < 0)
+		return r;
+	if (l->memory_size && ret->n != announced)
+		return fail(-EUCLEAN, "plugin '%s': it announced %llu bytes and added %zu", p->name,
+			    (unsigned long long)announced, ret->n);
 	return r;
 }
 

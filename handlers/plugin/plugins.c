@@ -141,7 +141,9 @@ static int plugins_check(struct plugin *p, const struct pytreefs_plugin *d, cons
 	p->item = d->item;
 	if (p->item)
 		r = plugins_check_item(p, path);
-	if (r >= 0 && has_values)
+	if (r < 0)
+		return r;
+	if (has_values)
 		r = check_values(p, d, path);
 	/* Last, because it registers the leaf type and its extension. */
 	return r < 0 || !p->leaf ? r : plugins_check_leaf(p, path);

@@ -66,11 +66,13 @@ static int keep_codecs(struct leaf_table_slice *s, const struct codec_chain *c, 
 	for (unsigned i = 0; i < c->n && r >= 0; i++) {
 		if (i)
 			r = buf_add_str(&text, ", ");
-		if (r >= 0)
-			r = codec_print(c->codec[i], c->dialect, &text);
+		if (r < 0)
+			return r;
+		r = codec_print(c->codec[i], c->dialect, &text);
 	}
-	if (r >= 0)
-		r = buf_add_byte(&text, ']');
+	if (r < 0)
+		return r;
+	r = buf_add_byte(&text, ']');
 	if (r < 0)
 		return r;
 	if (!s->codecs || !span_eq(span_str(s->codecs), buf_span(&text)))
@@ -94,7 +96,9 @@ static int describe_array(struct leaf_table_slice *s, struct item *item, struct 
 	if (!f->shape || !f->chunk)
 		return fail(-ENOMEM, "cannot describe the leaves");
 	r = keep_codecs(s, &z->leaf->codecs, f);
-	if (r >= 0 && s->flags & LEAF_TABLE_STORED)
+	if (r < 0)
+		return r;
+	if (s->flags & LEAF_TABLE_STORED)
 		r = zarr_stored(z, &f->stored, &objects);
 	return r >= 0 && s->flags & LEAF_TABLE_SUMS ? zarr_unsummed(z, has_nodes, &f->unsummed) : r;
 }
@@ -139,8 +143,9 @@ static int describe_value(struct leaf_table_slice *s, struct item *item, struct 
 	kind = v.kind;
 	if (kind == VALUE_ARRAY && f->is_scalar && s->flags & LEAF_TABLE_SCALARS)
 		r = keep_scalar(s, &v, f);
-	if (r >= 0)
-		f->kind = kind;
+	if (r < 0)
+		return r;
+	f->kind = kind;
 	return r;
 }
 

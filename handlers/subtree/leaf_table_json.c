@@ -126,24 +126,42 @@ static int leaf_table_json_put_leaf(struct printing *p, const struct leaf_info *
 	struct span sharding;
 	int r = leaf_table_json_begin(p, name, &f->leaf->key, leaf_table_json_kind_of(f));
 
-	if (r >= 0 && f->leaf->value_type.n)
+	if (r < 0)
+		return r;
+	if (f->leaf->value_type.n)
 		r = put_text(p, "typestr", f->leaf->value_type);
-	if (r >= 0 && f->kind == VALUE_ARRAY)
+	if (r < 0)
+		return r;
+	if (f->kind == VALUE_ARRAY)
 		r = buf_addf(p->out, ", \"dtype\": \"%s\"", dtype_info(f->dtype)->name);
-	if (r >= 0 && f->kind == VALUE_ARRAY)
+	if (r < 0)
+		return r;
+	if (f->kind == VALUE_ARRAY)
 		r = put_sizes(p, "shape", f->shape, f->rank);
-	if (r >= 0 && f->kind == VALUE_ARRAY)
+	if (r < 0)
+		return r;
+	if (f->kind == VALUE_ARRAY)
 		r = put_sizes(p, "chunks", f->chunk, f->rank);
-	if (r >= 0 && f->kind == VALUE_ARRAY)
+	if (r < 0)
+		return r;
+	if (f->kind == VALUE_ARRAY)
 		r = buf_addf(p->out, ", \"codecs\": %s", f->codecs);
-	if (r >= 0 && (f->kind == VALUE_ARRAY || f->kind == VALUE_TEXT || f->kind == VALUE_FILE))
+	if (r < 0)
+		return r;
+	if (f->kind == VALUE_ARRAY || f->kind == VALUE_TEXT || f->kind == VALUE_FILE)
 		r = buf_addf(p->out, ", \"bytes\": %llu, \"stored_bytes\": %llu",
 			     (unsigned long long)f->bytes, (unsigned long long)f->stored);
-	if (r >= 0 && item_sharding(p->part->item, f->leaf, &sharding) == 1)
+	if (r < 0)
+		return r;
+	if (item_sharding(p->part->item, f->leaf, &sharding) == 1)
 		r = put_json(p, "sharding", sharding);
-	if (r >= 0 && f->why)
+	if (r < 0)
+		return r;
+	if (f->why)
 		r = put_text(p, "error", span_str(f->why));
-	if (r >= 0 && p->more)
+	if (r < 0)
+		return r;
+	if (p->more)
 		r = p->more(p->arg, f, p->out);
 	return r < 0 ? r : buf_add_byte(p->out, '}');
 }
@@ -156,9 +174,13 @@ static int put_item(struct printing *p, const struct item *item)
 			 item_is_database(item) ? "ocdbt" :
 						  "directories");
 
-	if (r >= 0 && item->is_unmerged)
+	if (r < 0)
+		return r;
+	if (item->is_unmerged)
 		r = buf_add_str(p->out, ", \"state\": \"unmerged\"");
-	if (r >= 0 && item->tree->custom_metadata)
+	if (r < 0)
+		return r;
+	if (item->tree->custom_metadata)
 		r = put_json(p, "custom_metadata", span_str(item->tree->custom_metadata));
 	return r;
 }
@@ -189,8 +211,9 @@ static int put_other(void *arg, const char *name, unsigned char type)
 	int r = buf_add_str(o->p->out, o->any ? ",\n" : "\n");
 
 	o->any = true;
-	if (r >= 0)
-		r = leaf_table_json_begin(o->p, span_str(name), NULL, "files");
+	if (r < 0)
+		return r;
+	r = leaf_table_json_begin(o->p, span_str(name), NULL, "files");
 	return r < 0 ? r : buf_add_byte(o->p->out, '}');
 }
 
@@ -204,18 +227,25 @@ static int leaf_table_json_put_node(struct printing *p, const struct tree_node *
 	if (t->kind == TREE_LEAF)
 		return leaf_table_json_put_leaf(p, &p->s->leaf[p->at++], name);
 	r = leaf_table_json_begin(p, name, t->parent ? &t->key : NULL, tree_kind_text(t->kind));
-	if (r >= 0)
-		r = put_sums(p, p->at, leaves_before(p, subtree_end(t)));
-	if (r >= 0 && whole_item)
+	if (r < 0)
+		return r;
+	r = put_sums(p, p->at, leaves_before(p, subtree_end(t)));
+	if (r < 0)
+		return r;
+	if (whole_item)
 		r = put_item(p, p->part->item);
-	if (r >= 0)
-		r = buf_add_str(p->out, ", \"entries\": [");
+	if (r < 0)
+		return r;
+	r = buf_add_str(p->out, ", \"entries\": [");
 	for (uint32_t i = 0; i < t->n_children && r >= 0; i++) {
 		r = buf_add_str(p->out, i ? ",\n" : "\n");
-		if (r >= 0)
-			r = leaf_table_json_put_node(p, t->children[i], t->children[i]->name);
+		if (r < 0)
+			return r;
+		r = leaf_table_json_put_node(p, t->children[i], t->children[i]->name);
 	}
-	if (r >= 0 && whole_item)
+	if (r < 0)
+		return r;
+	if (whole_item)
 		r = item_each_other(p->part->item, put_other, &others);
 	return r < 0 ? r : buf_add_str(p->out, "]}");
 }
@@ -233,7 +263,9 @@ static int leaf_table_json_put_part(struct printing *p, const struct subtree_par
 		return leaf_table_json_put_node(p, part->tree, name);
 	}
 	r = leaf_table_json_begin(p, name, NULL, part->kind == PART_FILES ? "files" : "unknown");
-	if (r >= 0 && part->note)
+	if (r < 0)
+		return r;
+	if (part->note)
 		r = put_text(p, "error", span_str(part->note->text));
 	return r < 0 ? r : buf_add_byte(p->out, '}');
 }
@@ -252,8 +284,9 @@ static int put_step(struct printing *p, const char *name)
 	r = buf_add_str(p->out, ", \"entries\": [");
 	for (size_t i = 0; i < st->n && r >= 0; i++) {
 		r = buf_add_str(p->out, i ? ",\n" : "\n");
-		if (r >= 0)
-			r = leaf_table_json_put_part(p, &st->part[i], span_str(st->part[i].path));
+		if (r < 0)
+			return r;
+		r = leaf_table_json_put_part(p, &st->part[i], span_str(st->part[i].path));
 	}
 	for (size_t i = 0; i < st->n_others && r >= 0; i++)
 		r = put_other(&others, st->other[i].path, st->other[i].type);
@@ -276,8 +309,9 @@ int leaf_table_json(const struct leaf_table *s, const char *name, leaf_table_mor
 		r = leaf_table_json_put_part(&p, &st->part[0], span_str(name));
 	else if (r >= 0)
 		r = put_step(&p, name);
-	if (r >= 0)
-		r = buf_add_byte(&out, '\n');
+	if (r < 0)
+		return r;
+	r = buf_add_byte(&out, '\n');
 	if (r < 0)
 		return r;
 	if (!ret->p) {

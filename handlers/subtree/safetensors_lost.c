@@ -73,7 +73,9 @@ int safetensors_lost_out(const struct subtree *st, const char *separator, struct
 				r = lose(&empty, at);
 			else if (r >= 0 && t->kind != TREE_LEAF && t->kind != TREE_DICT)
 				r = lose(&sequence, at);
-			if (r >= 0 && t != part->tree && has_separator(t->key, separator))
+			if (r < 0)
+				break;
+			if (t != part->tree && has_separator(t->key, separator))
 				r = lose(&key, at);
 		}
 	}

@@ -91,7 +91,9 @@ int subtree_add_files(struct subtree *st, const char *path, const char *source,
 	struct subtree_part *p;
 	int r = subtree_add_part(st, PART_FILES, path, source, &p);
 
-	if (r >= 0 && id)
+	if (r < 0)
+		return r;
+	if (id)
 		p->id = *id;
 	return r;
 }
@@ -209,8 +211,9 @@ int subtree_path(const struct subtree_part *part, const struct tree_node *leaf, 
 	for (unsigned i = 0; i < n && r >= 0; i++) {
 		if (i || *part->path)
 			r = buf_add_byte(ret, '/');
-		if (r >= 0)
-			r = buf_add_span(ret, steps[i]->name);
+		if (r < 0)
+			return r;
+		r = buf_add_span(ret, steps[i]->name);
 	}
 	return r;
 }
@@ -238,7 +241,9 @@ int subtree_rule_path(const struct item *item, const struct tree_node *leaf, str
 	int r = buf_add_span(ret, name);
 
 	*ret_skip = name.n > 0;
-	if (r >= 0 && name.n)
+	if (r < 0)
+		return r;
+	if (name.n)
 		r = buf_add_byte(ret, '/');
 	return r < 0 ? r : tree_path(leaf, ret);
 }
@@ -264,8 +269,9 @@ int subtree_key(const struct subtree_part *part, const struct tree_node *leaf,
 	for (unsigned i = 0; i < n && r >= 0 && !bare; i++) {
 		if (i || *part->path)
 			r = buf_add_str(ret, separator);
-		if (r >= 0)
-			r = buf_add_span(ret, steps[i]->key);
+		if (r < 0)
+			return r;
+		r = buf_add_span(ret, steps[i]->key);
 	}
 	return r;
 }

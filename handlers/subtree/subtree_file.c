@@ -184,7 +184,9 @@ static int say_what_is_lost(const struct subtree *st, const struct subtree_want 
 	auto_buf lost = { .metered = true };
 	int r = safetensors_lost_out(st, want->separator, &lost);
 
-	if (r >= 0 && lost.n)
+	if (r < 0)
+		return r;
+	if (lost.n)
 		log_info("'%s.safetensors' does not hold all of the tree: %.*s", want->name,
 			 SPAN_ARG(buf_span(&lost)));
 	return r;
@@ -198,7 +200,9 @@ static int add_manifest(struct making *m)
 	int r = tree_manifest_print(m->s->subtree, (struct tree_manifest_only){ 0 }, &casts, &style,
 				    &m->manifest);
 
-	if (r >= 0 && !tree_manifest_is_empty(buf_span(&m->manifest)))
+	if (r < 0)
+		return r;
+	if (!tree_manifest_is_empty(buf_span(&m->manifest)))
 		m->text[m->n_texts++] = (struct st_text){ span_str(TREE_MANIFEST_KEY),
 							  span_str(TREE_MANIFEST_KEY),
 							  buf_span(&m->manifest) };

@@ -79,8 +79,9 @@ int tree_manifest_key(const struct subtree_part *part, const struct tree_node *l
 	if (!style->is_path)
 		return subtree_key(part, leaf, style->separator, ret);
 	r = subtree_path(part, leaf, ret);
-	if (r >= 0)
-		cut_extension(ret);
+	if (r < 0)
+		return r;
+	cut_extension(ret);
 	return r;
 }
 
@@ -185,8 +186,9 @@ static int print_marks(struct printing *p, const struct subtree_part *part,
 	if (r < 0 || !marks.n)
 		return r;
 	r = p->marks.n ? buf_add_str(&p->marks, ", ") : 0;
-	if (r >= 0)
-		r = json_put_str(&p->marks, path, JSON_PYTHON);
+	if (r < 0)
+		return r;
+	r = json_put_str(&p->marks, path, JSON_PYTHON);
 	return r < 0 ? r : buf_addf(&p->marks, ": {%.*s}", SPAN_ARG(buf_span(&marks)));
 }
 
@@ -213,8 +215,9 @@ static int print_container(struct printing *p, const struct subtree_part *part,
 		r = buf_add_str(&path, part->path);
 	else
 		r = subtree_path(part, t, &path);
-	if (r >= 0)
-		r = print_marks(p, part, t, buf_span(&path));
+	if (r < 0)
+		return r;
+	r = print_marks(p, part, t, buf_span(&path));
 	if (r < 0 || (t->kind == TREE_DICT && t->n_children) || !tree_manifest_is_whole(p, part, t))
 		return r;
 	return add_pair(&p->kinds, buf_span(&path), span_str(tree_kind_text(t->kind)));
@@ -279,8 +282,9 @@ static int print_custom(struct printing *p, const char *path, const char *custom
 	if (!custom)
 		return 0;
 	r = p->custom.n ? buf_add_str(&p->custom, ", ") : 0;
-	if (r >= 0)
-		r = json_put_str(&p->custom, span_str(path), JSON_PYTHON);
+	if (r < 0)
+		return r;
+	r = json_put_str(&p->custom, span_str(path), JSON_PYTHON);
 	return r < 0 ? r : buf_addf(&p->custom, ": %s", custom);
 }
 

@@ -52,10 +52,12 @@ static int derived_parse_slice(struct span args, struct name_view *ret, struct b
 	for (size_t i = 0; i < args.n && r >= 0; i++)
 		if (args.p[i] != ' ')
 			r = buf_add_byte(text, args.p[i]);
-	if (r >= 0)
-		r = buf_add_str(text, "].npy");
-	if (r >= 0)
-		r = name_view_parse(buf_span(text), ret);
+	if (r < 0)
+		return r;
+	r = buf_add_str(text, "].npy");
+	if (r < 0)
+		return r;
+	r = name_view_parse(buf_span(text), ret);
 	return r < 0 || ret->has_box ?
 		       r :
 		       fail(-EINVAL, "slice(%.*s) takes a box as in [0:2, 3]", SPAN_ARG(args));
@@ -313,8 +315,9 @@ static int run_view(struct zarr *z, const struct zarr_view *v, uint64_t off, uin
 		size_t now = (size_t)MIN(end - off, (uint64_t)DERIVED_PIECE_BYTES);
 
 		r = zarr_read_into(z, v, off, now, piece);
-		if (r >= 0)
-			r = sink(arg, piece, now);
+		if (r < 0)
+			return r;
+		r = sink(arg, piece, now);
 	}
 	return r;
 }

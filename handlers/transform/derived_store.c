@@ -249,9 +249,10 @@ static int check_keys(struct item *item, const struct derived *d)
 				0;
 
 		if (r > 0)
-			r = fail(-EINVAL,
-				 "%s of '%.*s', which holds random keys (prng_impl '%.*s')",
-				 derived_name(d), SPAN_ARG(first->input[i]->param), SPAN_ARG(impl));
+			return fail(-EINVAL,
+				    "%s of '%.*s', which holds random keys (prng_impl '%.*s')",
+				    derived_name(d), SPAN_ARG(first->input[i]->param),
+				    SPAN_ARG(impl));
 		if (r < 0)
 			return r;
 	}

@@ -89,8 +89,9 @@ static int read_originals(struct transform *t, const struct json *j, struct rule
 				    rule->what);
 		int r = fill_indexes(t, rule, one->s, &rule->original[i]);
 
-		if (r >= 0)
-			r = check_pieces(rule, rule->original[i]);
+		if (r < 0)
+			return r;
+		r = check_pieces(rule, rule->original[i]);
 		if (r < 0)
 			return r;
 	}
@@ -208,18 +209,27 @@ static int read_rule(struct transform *t, const struct json *j, struct rule *rul
 	if (!json_is(j, JSON_OBJECT) || !json_is(key, JSON_STRING))
 		return fail(-EINVAL, "%s needs a \"key\" that is a text", rule->what);
 	r = only_members(j, rule->what, names, ARRAY_LEN(names));
-	if (r >= 0)
-		r = fill_indexes(t, rule, key->s, &rule->key_text);
-	if (r >= 0)
-		r = regex_new(rule->key_text, rule->what, &rule->key);
-	if (r >= 0 && original && original->kind != JSON_NULL)
+	if (r < 0)
+		return r;
+	r = fill_indexes(t, rule, key->s, &rule->key_text);
+	if (r < 0)
+		return r;
+	r = regex_new(rule->key_text, rule->what, &rule->key);
+	if (r < 0)
+		return r;
+	if (original && original->kind != JSON_NULL)
 		r = read_originals(t, original, rule);
-	if (r >= 0 && fallback)
+	if (r < 0)
+		return r;
+	if (fallback)
 		r = read_fallback(t, fallback, rule);
-	if (r >= 0 && fn && fn->kind != JSON_NULL)
+	if (r < 0)
+		return r;
+	if (fn && fn->kind != JSON_NULL)
 		r = read_fn(t, fn, rule);
-	if (r >= 0)
-		r = check_rule(rule);
+	if (r < 0)
+		return r;
+	r = check_rule(rule);
 	return r < 0 || t->target ? r : rule_invert(rule);
 }
 
@@ -373,8 +383,9 @@ static int read_rules(struct transform *t, const struct json *rules)
 			r = read_rule(t, &rules->items[i], rule);
 		}
 	}
-	if (r >= 0)
-		sort_rules(t);
+	if (r < 0)
+		return r;
+	sort_rules(t);
 	return r;
 }
 

@@ -123,8 +123,9 @@ static int quote(struct buf *out, struct span s)
 	for (size_t i = 0; i < s.n && r >= 0; i++) {
 		if (is_special(s.p[i]) || s.p[i] == '\\' || s.p[i] == '(' || s.p[i] == ')')
 			r = buf_add_byte(out, '\\');
-		if (r >= 0)
-			r = buf_add_byte(out, s.p[i]);
+		if (r < 0)
+			return r;
+		r = buf_add_byte(out, s.p[i]);
 	}
 	return r;
 }

@@ -15,8 +15,9 @@ int transform_key(const struct tree_node *n, struct buf *ret)
 	/* The recursion is as deep as the tree, at most LIMIT_TREE_DEPTH. */
 	if (n->parent && n->parent->parent) {
 		r = transform_key(n->parent, ret);
-		if (r >= 0)
-			r = buf_add_byte(ret, '/');
+		if (r < 0)
+			return r;
+		r = buf_add_byte(ret, '/');
 	}
 	return r < 0 ? r : buf_add_span(ret, n->key);
 }
@@ -27,8 +28,9 @@ int transform_rule_of(const struct transform *t, const struct tree_node *n, cons
 	auto_buf key = { 0 };
 	int r = transform_key(n, &key);
 
-	if (r >= 0)
-		*ret = rule_for(t, buf_span(&key), &match, &r);
+	if (r < 0)
+		return r;
+	*ret = rule_for(t, buf_span(&key), &match, &r);
 	return r;
 }
 

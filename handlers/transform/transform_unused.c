@@ -241,7 +241,9 @@ int transform_left_out_text(const struct transform_left_out *sum, struct buf *re
 		r = buf_addf(ret, "%zu stored %s left out by the rules, the first is %.*s",
 			     sum->unused, noun(sum->unused, "leaf is", "leaves are"),
 			     SPAN_ARG(buf_span(&sum->first)));
-	if (r >= 0 && sum->idle)
+	if (r < 0)
+		return r;
+	if (sum->idle)
 		r = buf_addf(ret, "%s%zu %s no leaf", sum->unused ? "; " : "", sum->idle,
 			     noun(sum->idle, "rule makes", "rules make"));
 	return r;

@@ -95,8 +95,9 @@ static int run_diff(struct cmd_args *a)
 		       noun(d.differences, "difference", "differences"),
 		       d.omitted ? ", the largest printed" : "",
 		       d.t.failed ? ", some could not be read" : "");
-	if (r >= 0)
-		r = selection_end(&d.t);
+	if (r < 0)
+		return r;
+	r = selection_end(&d.t);
 	if (r < 0)
 		return r;
 	/* The values that could not be read may be different. */

@@ -157,11 +157,13 @@ static int undump(void)
 			break;
 		text.n += n > 0 ? (size_t)n : 0;
 	}
-	if (r >= 0)
-		r = ocdbt_record_undump(buf_span(&text), &bytes);
-	if (r >= 0)
-		print_span(stdout, buf_span(&bytes));
-	return r < 0 ? r : EXIT_OK;
+	if (r < 0)
+		return r;
+	r = ocdbt_record_undump(buf_span(&text), &bytes);
+	if (r < 0)
+		return r;
+	print_span(stdout, buf_span(&bytes));
+	return EXIT_OK;
 }
 
 static int run_dump(struct cmd_args *a)

@@ -222,9 +222,7 @@ static int open_target(struct cmd_args *a, const char *path, const struct zarr_m
 	if (r < 0)
 		return r;
 	if (ret_source->node->ops != &node_leaf_ops)
-		r = fail(-EINVAL, "'%s' is not a leaf: `pytreefs ls` lists what is in it", path);
-	if (r < 0)
-		return r;
+		return fail(-EINVAL, "'%s' is not a leaf: `pytreefs ls` lists what is in it", path);
 	r = open_sharded(ret_source, ret_value, ret);
 	if (r < 0)
 		return r;
@@ -326,15 +324,21 @@ static int print_plan(struct source *s, struct node_leaf *l, uint64_t off, uint6
 			    (unsigned long long)f.size);
 	n = MIN(n, f.size - off);
 	r = put_file(&out, l, &f, json);
-	if (r >= 0 && json && f.value.kind == VALUE_ARRAY)
+	if (r < 0)
+		return r;
+	if (json && f.value.kind == VALUE_ARRAY)
 		r = buf_add_str(&out, ", \"boxes\": ");
-	if (r >= 0)
-		r = explain_put_array(&out, l, &f, off, n, json);
-	if (r >= 0 && json)
+	if (r < 0)
+		return r;
+	r = explain_put_array(&out, l, &f, off, n, json);
+	if (r < 0)
+		return r;
+	if (json)
 		r = buf_add_str(&out, "}\n");
-	if (r >= 0)
-		print_span(stdout, buf_span(&out));
-	return r < 0 ? r : EXIT_OK;
+	if (r < 0)
+		return r;
+	print_span(stdout, buf_span(&out));
+	return EXIT_OK;
 }
 
 static int run_explain(struct cmd_args *a)

@@ -76,9 +76,7 @@ static int read_number(struct node *n, const char *attribute, uint64_t *ret)
 	if (r < 0)
 		return r;
 	if (!buf_str(&text))
-		r = fail(-ENOMEM, "cannot describe '%s'", n->name);
-	if (r < 0)
-		return r;
+		return fail(-ENOMEM, "cannot describe '%s'", n->name);
 	*ret = strtoull(buf_str(&text), NULL, 10);
 	return r;
 }
@@ -552,8 +550,9 @@ static int run_tree(struct cmd_args *a)
 					 depth);
 	}
 	r = source_open(a, a->arg[0], &s);
-	if (r >= 0)
-		r = selected_make(a, &s, &only);
+	if (r < 0)
+		return r;
+	r = selected_make(a, &s, &only);
 	if (r < 0)
 		return r;
 	w.only = &only;

@@ -31,10 +31,12 @@ static int merge_check_leaf(struct item *item, const struct tree_node *t)
 		return r;
 	wanted = zarr_meta_objects(&v.array->meta);
 	r = zarr_stored(v.array, &bytes, &objects);
-	if (r >= 0 && objects < wanted)
-		r = fail(-EUCLEAN, "%llu of its %llu chunks %s in no part",
-			 (unsigned long long)(wanted - objects), (unsigned long long)wanted,
-			 noun(wanted - objects, "is", "are"));
+	if (r < 0)
+		return r;
+	if (objects < wanted)
+		return fail(-EUCLEAN, "%llu of its %llu chunks %s in no part",
+			    (unsigned long long)(wanted - objects), (unsigned long long)wanted,
+			    noun(wanted - objects, "is", "are"));
 	return r;
 }
 

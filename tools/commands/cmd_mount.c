@@ -205,8 +205,9 @@ static int run_rank(struct cmd_args *a, struct fs_mount *m)
 	struct peers *peers = NULL;
 	int r = mpi_program(a);
 
-	if (r >= 0)
-		r = peers_mpi_open(a->options.job, &peers);
+	if (r < 0)
+		return r;
+	r = peers_mpi_open(a->options.job, &peers);
 	if (r < 0)
 		return r;
 	r = name_mountpoint(m->mountpoint, peers->rank, &mountpoint);

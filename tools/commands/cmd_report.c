@@ -140,10 +140,12 @@ static int report_put_found(void *arg, const struct leaf_info *leaf, struct buf 
 	if (!f || !f->dtype)
 		return 0;
 	r = buf_add_str(out, ", \"stats\": {");
-	if (r >= 0)
-		r = numbers_json(&f->sum, f->dtype, out);
-	if (r >= 0)
-		r = buf_add_byte(out, '}');
+	if (r < 0)
+		return r;
+	r = numbers_json(&f->sum, f->dtype, out);
+	if (r < 0)
+		return r;
+	r = buf_add_byte(out, '}');
 	if (r < 0 || !f->bins)
 		return r;
 	r = buf_add_str(out, ", \"histogram\": {\"from\": ");
@@ -406,21 +408,23 @@ static int report_tree(struct report *p, struct source *s, struct buf *ret)
 	auto_leaf_table leaf_table = { 0 };
 	int r = node_open_subtree(s->node, &st);
 
-	if (r >= 0)
-		r = selection_broken(&p->t, &st, "");
-	if (r >= 0)
-		r = report_look_at(p, &st);
-	if (r >= 0)
-		r = select_end(p->t.only);
-	if (r >= 0)
-		r = leaf_table_make(&st, LEAF_TABLE_STORED | LEAF_TABLE_SUMS, NULL, NULL,
-				    &leaf_table);
-	if (r >= 0)
-		leaf_table_sums(&leaf_table, &p->sums);
-	return r < 0 ? r :
-		       (cmd_flag(p->t.a, "json") ? leaf_table_json : leaf_table_html)(
-			       &leaf_table, report_title_of(p->t.a->arg[0]), report_put_found, p,
-			       ret);
+	if (r < 0)
+		return r;
+	r = selection_broken(&p->t, &st, "");
+	if (r < 0)
+		return r;
+	r = report_look_at(p, &st);
+	if (r < 0)
+		return r;
+	r = select_end(p->t.only);
+	if (r < 0)
+		return r;
+	r = leaf_table_make(&st, LEAF_TABLE_STORED | LEAF_TABLE_SUMS, NULL, NULL, &leaf_table);
+	if (r < 0)
+		return r;
+	leaf_table_sums(&leaf_table, &p->sums);
+	return (cmd_flag(p->t.a, "json") ? leaf_table_json : leaf_table_html)(
+		&leaf_table, report_title_of(p->t.a->arg[0]), report_put_found, p, ret);
 }
 
 /*

@@ -239,8 +239,9 @@ static int stats_all(struct cmd_args *a, struct rank_group *group)
 	parse_faults(a, &st);
 	r = selection_begin(&st.t, a);
 	selection_share(&st.t, group);
-	if (r >= 0)
-		r = source_open(a, a->arg[0], &s);
+	if (r < 0)
+		return r;
+	r = source_open(a, a->arg[0], &s);
 	if (r < 0)
 		return r;
 	if (st.json && group_is_lead(group))

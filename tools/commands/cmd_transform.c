@@ -120,10 +120,13 @@ static int print_item(struct check *c, const char *name, struct item *item,
 		if (tree->nodes[i]->kind != TREE_LEAF)
 			continue;
 		r = transform_check_leaf(item, tree->nodes[i]);
-		if (r >= 0)
-			r = transform_print_leaf(c, t, name, tree->nodes[i]);
+		if (r < 0)
+			break;
+		r = transform_print_leaf(c, t, name, tree->nodes[i]);
 	}
-	if (r >= 0 && t)
+	if (r < 0)
+		return r;
+	if (t)
 		r = report_idle(c, name, tree);
 	return r >= 0 && t ? report_unused(c, name, tree) : r;
 }
@@ -190,9 +193,11 @@ static int run_transform(struct cmd_args *a)
 	r = print_items(&c, &s);
 	if (c.json)
 		printf("\n]\n");
-	if (r >= 0 && c.found && cmd_flag(a, "strict"))
-		r = fail(-EINVAL, "--strict: the rules leave out what stands above");
-	return r < 0 ? r : EXIT_OK;
+	if (r < 0)
+		return r;
+	if (c.found && cmd_flag(a, "strict"))
+		return fail(-EINVAL, "--strict: the rules leave out what stands above");
+	return EXIT_OK;
 }
 
 static const struct cmd_option options[] = {

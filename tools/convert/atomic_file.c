@@ -119,14 +119,16 @@ static int make_temp(struct atomic_file *n)
 		r = io_file_open(n->dir, n->temp_name, O_RDWR | O_CREAT | O_EXCL, IO_FILE_MODE,
 				 &n->file);
 		n->is_made = r >= 0;
-		if (r >= 0)
-			(void)TEMP_FAILURE_RETRY(flock(n->file->fd, LOCK_EX | LOCK_NB));
+		if (r < 0)
+			return r;
+		(void)TEMP_FAILURE_RETRY(flock(n->file->fd, LOCK_EX | LOCK_NB));
 		return r;
 	}
 	r = io_dirop(n->dir, IO_MKDIR, n->temp_name, NULL, IO_DIR_MODE);
 	n->is_made = r >= 0;
-	if (r >= 0)
-		r = io_dir_sub(n->dir, n->temp_name, &n->temp_dir);
+	if (r < 0)
+		return r;
+	r = io_dir_sub(n->dir, n->temp_name, &n->temp_dir);
 	if (r < 0)
 		return r;
 	n->lock = openat(n->dir->fd, n->temp_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -170,10 +172,10 @@ int atomic_file_begin(struct io_engine *io, const char *path, bool is_dir, bool 
 	if (!n.temp)
 		return fail(-ENOMEM, "cannot write '%s'", path);
 	r = check_target(&n, path);
-	if (r >= 0) {
-		remove_all_abandoned(&n);
-		r = make_temp(&n);
-	}
+	if (r < 0)
+		return r;
+	remove_all_abandoned(&n);
+	r = make_temp(&n);
 	if (r < 0)
 		return r;
 	*ret = n;
@@ -318,8 +320,9 @@ int atomic_file_commit(struct atomic_file *n)
 	enum io_dirop op;
 	int r = atomic_file_sync(n);
 
-	if (r >= 0)
-		r = atomic_file_publish(n, &op);
+	if (r < 0)
+		return r;
+	r = atomic_file_publish(n, &op);
 	if (r < 0)
 		return r;
 	r = io_dirop(n->dir, IO_SYNC_DIR, ".", NULL, 0);

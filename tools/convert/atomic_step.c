@@ -344,9 +344,12 @@ static int open_dir(struct cmd_args *a, const char *path, enum layout_kind layou
 	bool is_url = path_is_url(path);
 	int r = path_split(path, &n->dir, &n->name);
 
-	if (r >= 0)
-		r = check_words(path, n, layout);
-	if (r >= 0 && !is_url)
+	if (r < 0)
+		return r;
+	r = check_words(path, n, layout);
+	if (r < 0)
+		return r;
+	if (!is_url)
 		r = path_check_link(path);
 	if (r < 0)
 		return r;
@@ -356,8 +359,9 @@ static int open_dir(struct cmd_args *a, const char *path, enum layout_kind layou
 		return fail(-ENAMETOOLONG, "'%s' is too long for the name of a checkpoint",
 			    n->name);
 	r = is_url ? check_url(n, path) : check_no_mount(n->dir, n->name);
-	if (r >= 0)
-		r = path_check_outside(path, n->dir, layout == LAYOUT_DIRECT);
+	if (r < 0)
+		return r;
+	r = path_check_outside(path, n->dir, layout == LAYOUT_DIRECT);
 	if (r < 0)
 		return r;
 	/* How long an upload takes is known to who started it, and nobody else waits. */
@@ -402,9 +406,10 @@ int atomic_step_begin(struct cmd_args *a, struct rank_group *group, const char *
 
 	if (group)
 		r = share(a, &n, r);
-	if (r >= 0)
-		r = group_reduce(group, draft_begin_as(&n.ns->drafts, span_str(n.name),
-						       layout == LAYOUT_DIRECT, &n.draft));
+	if (r < 0)
+		return r;
+	r = group_reduce(group, draft_begin_as(&n.ns->drafts, span_str(n.name),
+					       layout == LAYOUT_DIRECT, &n.draft));
 	if (r < 0)
 		return r;
 	n.draft->replaces = force;

@@ -143,9 +143,7 @@ static int export_list_leaves(struct export *x, enum export_format format)
 	if (r < 0)
 		return r;
 	if (!has_tree(&x->st))
-		r = fail(-ENOENT, "'%s' has no item that is a tree", x->a->arg[0]);
-	if (r < 0)
-		return r;
+		return fail(-ENOENT, "'%s' has no item that is a tree", x->a->arg[0]);
 	r = rules_check(x->a, &x->st, group_is_lead(x->group));
 	if (r < 0)
 		return r;

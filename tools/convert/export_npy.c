@@ -50,7 +50,9 @@ static int mark_impl(const char *path, const struct export_leaf *l)
 
 	if (r == 1)
 		r = json_put_str(&text, impl, JSON_COMPACT);
-	if (r >= 0 && text.n)
+	if (r < 0)
+		return r;
+	if (text.n)
 		mark_json(path, "prng_impl", buf_span(&text));
 	return r;
 }

@@ -185,8 +185,9 @@ static int write_headers(struct npz *z)
 		auto_buf head = { 0 };
 
 		r = zip_put_local(&z->member[i], &head);
-		if (r >= 0)
-			r = io_write_exact(z->x->out.file, head.p, head.n, z->member[i].header);
+		if (r < 0)
+			return r;
+		r = io_write_exact(z->x->out.file, head.p, head.n, z->member[i].header);
 	}
 	return r;
 }
@@ -244,8 +245,9 @@ static int write_directory(struct npz *z)
 	auto_buf tail = { 0 }, comment = { 0 };
 	int r = put_manifest(z, &comment);
 
-	if (r >= 0)
-		r = zip_put_directory(z->member, z->n, z->end, buf_span(&comment), &tail);
+	if (r < 0)
+		return r;
+	r = zip_put_directory(z->member, z->n, z->end, buf_span(&comment), &tail);
 	return r < 0 ? r : io_write_exact(z->x->out.file, tail.p, tail.n, z->end);
 }
 

@@ -51,8 +51,9 @@ static int export_safetensors_add_leaf(struct shards *s, size_t i)
 	struct span key, path = span_str(l->path);
 	int r = tree_manifest_key(l->part, l->info->leaf, &style, &name);
 
-	if (r >= 0)
-		r = arena_keep(&x->arena, buf_span(&name), &key);
+	if (r < 0)
+		return r;
+	r = arena_keep(&x->arena, buf_span(&name), &key);
 	if (r < 0)
 		return r;
 	if (l->info->kind == VALUE_TEXT)
@@ -128,8 +129,9 @@ static int begin_shard(struct shards *s, size_t i)
 	else
 		r = io_file_open(x->out.temp_dir, name, O_RDWR | (lead ? O_CREAT | O_EXCL : 0),
 				 IO_FILE_MODE, &s->file[i]);
-	if (r >= 0)
-		r = safetensors_header(t, n, i ? NULL : s->text, i ? 0 : s->n_texts, &head);
+	if (r < 0)
+		return r;
+	r = safetensors_header(t, n, i ? NULL : s->text, i ? 0 : s->n_texts, &head);
 	if (r < 0 || !lead)
 		return r;
 	if (r >= 0)
@@ -156,14 +158,17 @@ static int put_index(struct shards *s)
 		shard_name(s, i, name);
 		for (size_t k = s->first[i]; k < s->first[i + 1] && r >= 0; k++) {
 			r = buf_add_str(&out, k ? ",\n    " : "\n    ");
-			if (r >= 0)
-				r = json_put_str(&out, s->tensor[k].name, JSON_PYTHON);
-			if (r >= 0)
-				r = buf_addf(&out, ": \"%s\"", name);
+			if (r < 0)
+				break;
+			r = json_put_str(&out, s->tensor[k].name, JSON_PYTHON);
+			if (r < 0)
+				break;
+			r = buf_addf(&out, ": \"%s\"", name);
 		}
 	}
-	if (r >= 0)
-		r = buf_add_str(&out, "\n  }\n}\n");
+	if (r < 0)
+		return r;
+	r = buf_add_str(&out, "\n  }\n}\n");
 	return r < 0 ? r : export_text(s->x, "model.safetensors.index.json", buf_span(&out));
 }
 
@@ -193,12 +198,12 @@ static int list(struct shards *s)
 		return fail(-ENOMEM, "cannot list %zu leaves", x->n);
 	for (size_t i = 0; i < x->n && r >= 0; i++)
 		r = export_safetensors_add_leaf(s, i);
-	if (r >= 0 && !tree_manifest_is_empty(buf_span(&s->tree_manifest)))
+	if (r < 0)
+		return r;
+	if (!tree_manifest_is_empty(buf_span(&s->tree_manifest)))
 		s->text[s->n_texts++] = (struct st_text){ span_str(TREE_MANIFEST_KEY),
 							  span_str(TREE_MANIFEST_KEY),
 							  buf_span(&s->tree_manifest) };
-	if (r < 0)
-		return r;
 	r = export_safetensors_check_names(s);
 	qsort(s->tensor, s->n, sizeof(*s->tensor), by_leaf);
 	export_safetensors_cut(s);

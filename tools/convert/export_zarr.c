@@ -115,8 +115,9 @@ static int write_chunks(struct zarr_out *o, const struct format *f, const struct
 			     &s);
 
 	s.is_sample = false;
-	if (r >= 0)
-		r = array_json(a, l->dtype, m->rank, m->shape, &json);
+	if (r < 0)
+		return r;
+	r = array_json(a, l->dtype, m->rank, m->shape, &json);
 	return r < 0 ? r :
 		       zarr_write_all(&o->x->src.ns->ckpt->write_env, kv, buf_span(&json),
 				      a->omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE, read_format,
@@ -129,7 +130,9 @@ static int remove_waste(const struct zarr_out *o, struct kv *kv)
 	auto_buf entry = { 0 };
 	int r = item_store_leaf_entry(kv, &entry);
 
-	if (r >= 0 && !buf_str(&entry))
+	if (r < 0)
+		return r;
+	if (!buf_str(&entry))
 		r = -ENOMEM;
 	return r < 0 ? r : io_remove_tree(o->x->out.temp_dir, buf_str(&entry));
 }

@@ -40,11 +40,11 @@ static int charge_more(struct import_list *f, uint64_t n)
 	int r = 0;
 
 	if (f->most && f->charged + n > f->most)
-		r = fail(-EFBIG,
-			 "%zu leaves and what is made of them need %llu bytes of memory, the "
-			 "option cache and what is beside it allow %llu",
-			 f->n + 1, (unsigned long long)(f->charged + n),
-			 (unsigned long long)f->most);
+		return fail(-EFBIG,
+			    "%zu leaves and what is made of them need %llu bytes of memory, the "
+			    "option cache and what is beside it allow %llu",
+			    f->n + 1, (unsigned long long)(f->charged + n),
+			    (unsigned long long)f->most);
 	if (r < 0)
 		return r;
 	r = meter_charge(n);
@@ -184,8 +184,9 @@ int import_add_file(struct import_list *f, const char *path, const char *from,
 	/* Leaves of one file share its name. */
 	const char *last = f->n ? f->import_entry[f->n - 1].from : NULL;
 
-	if (r >= 0)
-		r = charge_more(f, LEAF_BYTES);
+	if (r < 0)
+		return r;
+	r = charge_more(f, LEAF_BYTES);
 	if (r < 0)
 		return r;
 	one.path = full_path(f, path);
@@ -369,7 +370,9 @@ int import_add_array(struct import_list *f, const char *path, const char *from, 
 	};
 	int r = import_list_mark_dtype(f, path, t);
 
-	if (r >= 0 && f->placement)
+	if (r < 0)
+		return r;
+	if (f->placement)
 		r = placement_mark(f->placement, f, &(struct placed_array){ path, rank, shape, t });
 	return r < 0 ? r : add_range(f, path, from, &g, shape);
 }
@@ -380,8 +383,9 @@ int import_add_scalar(struct import_list *f, const char *path, const char *from,
 	auto_buf text = { 0 };
 	int r = dtype_value_print(t, element, &text);
 
-	if (r >= 0)
-		r = import_add_text(f, path, from, buf_span(&text));
+	if (r < 0)
+		return r;
+	r = import_add_text(f, path, from, buf_span(&text));
 	return r < 0 ? r : import_list_mark(f, path, "dtype", dtype_info(t)->name);
 }
 

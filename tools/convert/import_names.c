@@ -187,7 +187,8 @@ int import_list_make_names(struct import_list *f, struct draft *d, const struct 
 	}
 	if (f->has_others)
 		atomic_fetch_sub(&d->env->others_read, 1);
-	if (r >= 0)
-		r = set_hints(f, d);
+	if (r < 0)
+		return r;
+	r = set_hints(f, d);
 	return r < 0 ? r : set_marks(f, d, !group);
 }

@@ -161,7 +161,9 @@ static int kind_of_directory(const char *path, enum input_kind *ret)
 	int r = shape_of(path, &shape);
 	bool is_item = r >= 0 && (shape == SHAPE_UNKNOWN || shape == SHAPE_ITEM), is_export = false;
 
-	if (r >= 0 && is_item && input_is_group(path)) {
+	if (r < 0)
+		return r;
+	if (is_item && input_is_group(path)) {
 		r = input_zarr_is_export(path);
 		is_export = r > 0;
 	}
@@ -209,8 +211,10 @@ int input_open_subtree(struct input *in)
 	in->is_foreign |= in->source.ns->ckpt->only_item ||
 			  (in->st.n == 1 && in->st.part[0].kind == PART_TREE &&
 			   (in->st.part[0].item->is_hierarchy || in->st.part[0].item->is_file));
-	if (r >= 0 && in->st.n == 0 && in->st.n_others == 0)
-		r = fail(-EINVAL, "'%s' holds nothing", in->path);
+	if (r < 0)
+		return r;
+	if (in->st.n == 0 && in->st.n_others == 0)
+		return fail(-EINVAL, "'%s' holds nothing", in->path);
 	return r;
 }
 
@@ -362,12 +366,17 @@ int input_list(struct input *in, struct select *only, struct import_list *f)
 		r = -EINVAL;
 		break;
 	}
-	if (r >= 0)
-		r = select_end(only) < 0 ? err_at(-ENOENT, "'%s'", in->path) : 0;
-	if (r >= 0 && only)
+	if (r < 0)
+		return r;
+	r = select_end(only) < 0 ? err_at(-ENOENT, "'%s'", in->path) : 0;
+	if (r < 0)
+		return r;
+	if (only)
 		r = import_list_choose(f);
-	if (r >= 0 && f->n == 0 && f->n_dirs == 0)
-		r = fail(-EINVAL, "'%s' holds no leaf", in->path);
+	if (r < 0)
+		return r;
+	if (f->n == 0 && f->n_dirs == 0)
+		return fail(-EINVAL, "'%s' holds no leaf", in->path);
 	return r;
 }
 

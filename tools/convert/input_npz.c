@@ -38,8 +38,9 @@ static int far_manifest(struct input *in, struct buf *ret)
 			    "'%s': the %lld bytes at %lld that its comment names do not lie in it",
 			    in->path, (long long)n, (long long)at);
 	r = buf_reserve(ret, (size_t)n);
-	if (r >= 0)
-		r = zip_read_at(in->fd[0], in->path, (uint64_t)at, ret->p, (size_t)n);
+	if (r < 0)
+		return r;
+	r = zip_read_at(in->fd[0], in->path, (uint64_t)at, ret->p, (size_t)n);
 	if (r < 0)
 		return r;
 	ret->n = (size_t)n;
@@ -51,8 +52,9 @@ int input_npz_open(struct input *in)
 	auto_buf far = { .metered = true };
 	int r = input_add_fd(in, in->path);
 
-	if (r >= 0)
-		r = zip_open(r, in->path, &in->zip);
+	if (r < 0)
+		return r;
+	r = zip_open(r, in->path, &in->zip);
 	/* The comment was written by another program. */
 	if (r < 0 || !in->zip.comment.n || in->zip.comment.p[0] != '{')
 		return r;

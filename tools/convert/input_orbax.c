@@ -145,8 +145,10 @@ static int mark_array(const struct subtree_part *part, struct orbax_leaf *l, con
 		l->cast = dtype;
 	f->import_entry[f->n - 1].bytes = v.array->meta.bytes;
 	r = import_list_mark_dtype(f, path, dtype);
+	if (r < 0)
+		return r;
 	/* The recorded type remains unless the user sets one for all leaves. */
-	if (r >= 0 && f->placement) {
+	if (f->placement) {
 		const struct placed_array a = {
 			.path = path,
 			.rank = v.array->meta.rank,
@@ -157,18 +159,24 @@ static int mark_array(const struct subtree_part *part, struct orbax_leaf *l, con
 		};
 
 		r = placement_mark(f->placement, f, &a);
-		if (r >= 0)
-			r = item_prng_impl(part->item, t, &text);
+		if (r < 0)
+			return r;
+		r = item_prng_impl(part->item, t, &text);
 		return r == 1 ? import_list_mark_span(f, path, "prng_impl", text) : r;
 	}
-	if (r >= 0 && span_eq(t->value_type, span_str("jax.Array")) && !f->any_leaf_type)
+	if (r < 0)
+		return r;
+	if (span_eq(t->value_type, span_str("jax.Array")) && !f->any_leaf_type)
 		r = import_list_mark(f, path, "save.leaf_type", "jax.Array");
-	if (r >= 0)
-		r = mark_sharding(part, t, path, f);
-	if (r >= 0)
-		r = mark_write_shape(part, t, path, f);
-	if (r >= 0)
-		r = item_prng_impl(part->item, t, &text);
+	if (r < 0)
+		return r;
+	r = mark_sharding(part, t, path, f);
+	if (r < 0)
+		return r;
+	r = mark_write_shape(part, t, path, f);
+	if (r < 0)
+		return r;
+	r = item_prng_impl(part->item, t, &text);
 	return r == 1 ? import_list_mark_span(f, path, "prng_impl", text) : r;
 }
 
@@ -222,14 +230,21 @@ static int import_container(const struct subtree_part *part, const struct tree_n
 	if (r < 0 || !buf_str(&path))
 		return fail(-ENOMEM, "cannot list the leaves");
 	r = import_add_dir(f, buf_str(&path));
+	if (r < 0)
+		return r;
 	/* A draft whose only leaf has no key is that leaf. */
-	if (r >= 0 && (strcmp(kind, "dict") || (t->n_children == 1 && !t->children[0]->key.n)))
+	if (strcmp(kind, "dict") || (t->n_children == 1 && !t->children[0]->key.n))
 		r = import_list_mark(f, buf_str(&path), "kind", kind);
-	if (r >= 0)
-		r = mark_types(part, t, buf_str(&path), f);
-	if (r >= 0 && t != part->tree)
+	if (r < 0)
+		return r;
+	r = mark_types(part, t, buf_str(&path), f);
+	if (r < 0)
+		return r;
+	if (t != part->tree)
 		r = input_orbax_mark_key(t, buf_str(&path), f);
-	if (r >= 0 && !t->parent && part->item->tree->custom_metadata)
+	if (r < 0)
+		return r;
+	if (!t->parent && part->item->tree->custom_metadata)
 		r = import_list_mark(f, buf_str(&path), "custom_metadata",
 				     part->item->tree->custom_metadata);
 	return r;
@@ -362,8 +377,9 @@ static int import_other(void *arg, const struct subtree_part *part,
 	files.f->has_others = true;
 	files.source = other->source;
 	files.path = other->path;
-	if (r >= 0)
-		r = import_stored_at(&files);
+	if (r < 0)
+		return r;
+	r = import_stored_at(&files);
 	return r < 0 ? r : import_list_mark(files.f, other->path, "kind", "opaque");
 }
 
@@ -457,9 +473,13 @@ static int hint_rules(const struct input *in, struct draft *d)
 	if (!d->is_item || in->is_step || !name.n)
 		return 0;
 	r = buf_add_span(&path, name);
-	if (r >= 0 && part->tree->parent)
+	if (r < 0)
+		return r;
+	if (part->tree->parent)
 		r = tree_path(part->tree, &below);
-	if (r >= 0 && below.n)
+	if (r < 0)
+		return r;
+	if (below.n)
 		r = buf_addf(&path, "/%.*s", SPAN_ARG(buf_span(&below)));
 	return r < 0 ? r : draft_rules_from(d, buf_span(&path));
 }

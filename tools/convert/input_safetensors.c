@@ -44,15 +44,18 @@ static int input_safetensors_read_header(int fd, const char *path, struct safete
 
 	for (int i = 7; i >= 0; i--)
 		n = n << 8 | length[i];
-	if (r >= 0 && fstat(fd, &st) < 0)
-		r = err_sys("cannot look at", path);
-	if (r >= 0 && (n > SAFETENSORS_HEADER_MAX || n + 8 > (uint64_t)st.st_size))
-		r = fail(-EUCLEAN, "'%s' is not a safetensors file: a header of %llu bytes in %lld",
-			 path, (unsigned long long)n, (long long)st.st_size);
-	if (r >= 0)
-		r = buf_reserve(&head, n + 8);
-	if (r >= 0)
-		r = read_exactly(fd, path, head.p, n + 8);
+	if (r < 0)
+		return r;
+	if (fstat(fd, &st) < 0)
+		return err_sys("cannot look at", path);
+	if (n > SAFETENSORS_HEADER_MAX || n + 8 > (uint64_t)st.st_size)
+		return fail(-EUCLEAN,
+			    "'%s' is not a safetensors file: a header of %llu bytes in %lld", path,
+			    (unsigned long long)n, (long long)st.st_size);
+	r = buf_reserve(&head, n + 8);
+	if (r < 0)
+		return r;
+	r = read_exactly(fd, path, head.p, n + 8);
 	if (r < 0)
 		return r;
 	head.n = n + 8;

@@ -61,13 +61,14 @@ static int put_mesh(const char *mesh, struct buf *ret)
 			r = json_put_str(&names, span_of(at, name), JSON_PYTHON);
 		at += n + (at[n] == ',');
 	}
-	if (r >= 0 && !sizes.n)
-		r = fail(-EINVAL, "--mesh is NAME=SIZE,..., not ''");
-	return r < 0 ? r :
-		       buf_addf(ret,
-				"{\"sharding_type\": \"NamedSharding\", \"shape\": [%.*s], "
-				"\"axis_names\": [%.*s], \"partition_spec\": ",
-				SPAN_ARG(buf_span(&sizes)), SPAN_ARG(buf_span(&names)));
+	if (r < 0)
+		return r;
+	if (!sizes.n)
+		return fail(-EINVAL, "--mesh is NAME=SIZE,..., not ''");
+	return buf_addf(ret,
+			"{\"sharding_type\": \"NamedSharding\", \"shape\": [%.*s], "
+			"\"axis_names\": [%.*s], \"partition_spec\": ",
+			SPAN_ARG(buf_span(&sizes)), SPAN_ARG(buf_span(&names)));
 }
 
 static int set_sharding(struct placement *p, struct rule *rule, struct span mesh,
@@ -116,10 +117,12 @@ static int placement_read_rules(struct placement *p, const char *mesh, const cha
 	auto_json doc = { 0 };
 	int r = put_mesh(mesh, &head);
 
-	if (r >= 0)
-		r = import_read_file(file, LIMIT_JSON_BYTES, &text);
-	if (r >= 0)
-		r = json_parse(buf_span(&text), file, &doc);
+	if (r < 0)
+		return r;
+	r = import_read_file(file, LIMIT_JSON_BYTES, &text);
+	if (r < 0)
+		return r;
+	r = json_parse(buf_span(&text), file, &doc);
 	if (r < 0)
 		return r;
 	if (!json_is(doc.root, JSON_OBJECT) && !json_is(doc.root, JSON_ARRAY))

@@ -17,9 +17,9 @@ int rules_check(const struct cmd_args *a, const struct subtree *st, bool say)
 	if (r < 0 || (!found.unused && !found.idle))
 		return r;
 	r = transform_left_out_text(&found, &text);
-	if (r >= 0)
-		r = buf_addf(&text, " (`pytreefs transform --check %s` lists them)",
-			     a->options.transforms);
+	if (r < 0)
+		return -ENOMEM;
+	r = buf_addf(&text, " (`pytreefs transform --check %s` lists them)", a->options.transforms);
 	if (r < 0 || !buf_str(&text))
 		return -ENOMEM;
 	if (cmd_flag(a, "strict"))

@@ -73,7 +73,9 @@ static int import_kinds(const struct tree_manifest *s, const char *from, struct 
 		if (!path || !kind)
 			return fail(-EUCLEAN, "'%s': a name with a NUL", from);
 		r = import_add_dir(f, path);
-		if (r >= 0 && strcmp(kind, "dict"))
+		if (r < 0)
+			return r;
+		if (strcmp(kind, "dict"))
 			r = import_list_mark(f, path, "kind", kind);
 	}
 	return r;
@@ -156,12 +158,16 @@ static int import_custom(const struct tree_manifest *s, const char *from, struct
 		if (!path)
 			return fail(-EUCLEAN, "'%s': a name with a NUL", from);
 		r = json_print(&text, &custom->items[i], JSON_PYTHON);
-		if (r >= 0 && !buf_str(&text))
+		if (r < 0)
+			return r;
+		if (!buf_str(&text))
 			r = -ENOMEM;
-		if (r >= 0)
-			r = import_add_dir(f, path);
-		if (r >= 0)
-			r = import_list_mark(f, path, "custom_metadata", buf_str(&text));
+		if (r < 0)
+			return r;
+		r = import_add_dir(f, path);
+		if (r < 0)
+			return r;
+		r = import_list_mark(f, path, "custom_metadata", buf_str(&text));
 	}
 	return r;
 }

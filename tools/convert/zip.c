@@ -55,8 +55,9 @@ static int find_end(int fd, const char *what, uint64_t file, struct arena *a, st
 	uint64_t i, end = 0;
 	uint8_t where[WHERE64_BYTES], big[END64_BYTES];
 
-	if (r >= 0)
-		r = lfs_check(what, span_of(tail, n));
+	if (r < 0)
+		return r;
+	r = lfs_check(what, span_of(tail, n));
 	if (r < 0)
 		return r;
 	for (i = n; n >= END_BYTES && i-- > 0;) {
@@ -77,10 +78,10 @@ static int find_end(int fd, const char *what, uint64_t file, struct arena *a, st
 	if (r < 0 || get_u32le(where) != SIG_WHERE64)
 		return r;
 	r = zip_read_at(fd, what, get_u64le(where + 8), big, sizeof(big));
-	if (r >= 0 && get_u32le(big) != SIG_END64)
-		r = fail(-EUCLEAN, "'%s': the zip64 end record is not where it should be", what);
 	if (r < 0)
 		return r;
+	if (get_u32le(big) != SIG_END64)
+		return fail(-EUCLEAN, "'%s': the zip64 end record is not where it should be", what);
 	ret->n = get_u64le(big + 32);
 	ret->size = get_u64le(big + 40);
 	ret->at = get_u64le(big + 48);
@@ -290,24 +291,35 @@ static int zip_put_entry(const struct zip_member *m, struct buf *ret)
 	uint16_t extra = (uint16_t)((big || far ? 4 : 0) + (big ? 16 : 0) + (far ? 8 : 0));
 	int r = wire_put_u32le(ret, SIG_ENTRY);
 
-	if (r >= 0)
-		r = wire_put_u16le(ret, 3 << 8 | 45);
-	if (r >= 0)
-		r = put_common(m, big, ret);
-	if (r >= 0)
-		r = wire_put_u16le(ret, extra);
-	if (r >= 0)
-		r = buf_add_zero(ret, 6);
+	if (r < 0)
+		return r;
+	r = wire_put_u16le(ret, 3 << 8 | 45);
+	if (r < 0)
+		return r;
+	r = put_common(m, big, ret);
+	if (r < 0)
+		return r;
+	r = wire_put_u16le(ret, extra);
+	if (r < 0)
+		return r;
+	r = buf_add_zero(ret, 6);
+	if (r < 0)
+		return r;
 	/* A regular file that all may read and its owner may write. */
-	if (r >= 0)
-		r = wire_put_u32le(ret, 0100644u << 16);
-	if (r >= 0)
-		r = wire_put_u32le(ret, far ? BIG : (uint32_t)m->header);
-	if (r >= 0)
-		r = buf_add_span(ret, m->name);
-	if (r >= 0 && extra)
+	r = wire_put_u32le(ret, 0100644u << 16);
+	if (r < 0)
+		return r;
+	r = wire_put_u32le(ret, far ? BIG : (uint32_t)m->header);
+	if (r < 0)
+		return r;
+	r = buf_add_span(ret, m->name);
+	if (r < 0)
+		return r;
+	if (extra)
 		r = wire_put_u16le(ret, 1);
-	if (r >= 0 && extra)
+	if (r < 0)
+		return r;
+	if (extra)
 		r = wire_put_u16le(ret, (uint16_t)(extra - 4));
 	for (int i = 0; i < 2 && big && r >= 0; i++)
 		r = wire_put_u64le(ret, m->size);

@@ -19,8 +19,9 @@ static int equal(const struct json *a, const struct json *b)
 	if (!a || !b)
 		return a == b;
 	r = json_print(&ta, a, JSON_PYTHON_SORTED);
-	if (r >= 0)
-		r = json_print(&tb, b, JSON_PYTHON_SORTED);
+	if (r < 0)
+		return r;
+	r = json_print(&tb, b, JSON_PYTHON_SORTED);
 	return r < 0 ? r : span_eq(buf_span(&ta), buf_span(&tb));
 }
 
@@ -61,10 +62,12 @@ static int diff_custom_put_text(struct buf *out, const struct json *a, const str
 		a = json_member_span(a, name);
 		b = json_member_span(b, name);
 		r = buf_add_byte(out, '[');
-		if (r >= 0)
-			r = json_put_str(out, name, JSON_PYTHON);
-		if (r >= 0)
-			r = buf_add_byte(out, ']');
+		if (r < 0)
+			return r;
+		r = json_put_str(out, name, JSON_PYTHON);
+		if (r < 0)
+			return r;
+		r = buf_add_byte(out, ']');
 		if (r < 0)
 			return r;
 	}
@@ -102,8 +105,9 @@ static int diff_custom_parse(struct span text, struct json_doc *doc, const struc
 {
 	int r = text.n ? json_parse(text, "custom metadata", doc) : 0;
 
-	if (r >= 0)
-		*ret = json_is(doc->root, JSON_OBJECT) && !doc->root->n ? NULL : doc->root;
+	if (r < 0)
+		return r;
+	*ret = json_is(doc->root, JSON_OBJECT) && !doc->root->n ? NULL : doc->root;
 	return r;
 }
 

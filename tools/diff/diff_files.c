@@ -94,10 +94,12 @@ static int compare_files(struct diff *d, struct node *a, struct node *b, const c
 	auto_buf prefix = { 0 };
 	int r = buf_addf(&prefix, "%s/", path);
 
-	if (r >= 0)
-		r = node_list(a, &la);
-	if (r >= 0)
-		r = node_list(b, &lb);
+	if (r < 0)
+		return r;
+	r = node_list(a, &la);
+	if (r < 0)
+		return r;
+	r = node_list(b, &lb);
 	for (size_t i = 2; i < la.n && r >= 0; i++) {
 		auto_node *na = NULL, *nb = NULL;
 		auto_buf below = { 0 };
@@ -106,22 +108,25 @@ static int compare_files(struct diff *d, struct node *a, struct node *b, const c
 		int other = diff_type_of(&lb, listing_name(&la, i));
 
 		r = buf_addf(&below, "%s/%.*s", path, SPAN_ARG(name));
-		if (r >= 0 && (other < 0 || (other == DT_DIR) != is_dir)) {
+		if (r < 0)
+			return r;
+		if (other < 0 || (other == DT_DIR) != is_dir) {
 			diff_say(d, buf_str(&below), other < 0 ? "only in A" : "kind", "");
 			continue;
 		}
-		if (r >= 0)
-			r = node_lookup(a, name, &na);
-		if (r >= 0)
-			r = node_lookup(b, name, &nb);
+		r = node_lookup(a, name, &na);
+		if (r < 0)
+			return r;
+		r = node_lookup(b, name, &nb);
 		if (r < 0)
 			return r;
 		r = is_dir ? compare_files(d, na, nb, buf_str(&below)) :
 			     compare_file(d, na, nb, buf_str(&below));
 	}
-	if (r >= 0)
-		diff_only_in_b(d, buf_str(&prefix), &la, &lb);
-	return r < 0 ? r : 0;
+	if (r < 0)
+		return r;
+	diff_only_in_b(d, buf_str(&prefix), &la, &lb);
+	return 0;
 }
 
 int diff_file_part(struct diff *d, const char *prefix, struct node *a, struct node *b,
@@ -185,7 +190,9 @@ static int diff_files_list_others(const struct subtree *st, struct others *ret)
 {
 	int r = subtree_each_other(st, diff_files_add_other, ret);
 
-	if (r >= 0 && ret->n)
+	if (r < 0)
+		return r;
+	if (ret->n)
 		qsort(ret->other, ret->n, sizeof(*ret->other), diff_files_by_key);
 	return r;
 }
@@ -204,8 +211,9 @@ static int compare_other(struct diff *d, const char *prefix, struct node *a, con
 		return 0;
 	}
 	r = node_walk(a, oa->path, &na);
-	if (r >= 0)
-		r = node_walk(b, ob->path, &nb);
+	if (r < 0)
+		return r;
+	r = node_walk(b, ob->path, &nb);
 	if (r < 0)
 		return r;
 	return oa->type == DT_DIR ? compare_files(d, na, nb, buf_str(&path)) :
@@ -222,8 +230,9 @@ int diff_others(struct diff *d, const char *prefix, struct node *a, struct node 
 	if (!others_are_listed(a->ns->ckpt) || !others_are_listed(b->ns->ckpt))
 		return 0;
 	r = diff_files_list_others(d->a, &la);
-	if (r >= 0)
-		r = diff_files_list_others(d->b, &lb);
+	if (r < 0)
+		return r;
+	r = diff_files_list_others(d->b, &lb);
 	while (r >= 0 && (i < la.n || k < lb.n)) {
 		int c = i == la.n ? 1 :
 			k == lb.n ? -1 :

@@ -403,10 +403,12 @@ int diff_sources(struct diff *d, struct source *a, struct source *b)
 	if (!diff_trees_is_root(a))
 		return diff_nodes(d, "", a->node, b->node);
 	r = custom_of(d, "", node_root_custom, a->node, b->node);
-	if (r >= 0)
-		r = node_list(a->node, &la);
-	if (r >= 0)
-		r = node_list(b->node, &lb);
+	if (r < 0)
+		return r;
+	r = node_list(a->node, &la);
+	if (r < 0)
+		return r;
+	r = node_list(b->node, &lb);
 	for (size_t i = 2; i < la.n && r >= 0; i++) {
 		const char *name = listing_name(&la, i);
 
@@ -415,7 +417,8 @@ int diff_sources(struct diff *d, struct source *a, struct source *b)
 		else
 			diff_say(d, name, "only in A", "");
 	}
-	if (r >= 0)
-		diff_only_in_b(d, "", &la, &lb);
+	if (r < 0)
+		return r;
+	diff_only_in_b(d, "", &la, &lb);
 	return r;
 }

@@ -112,8 +112,9 @@ static int lib_database_open_array(struct database *b, struct kv *kv, struct spa
 	struct zarr *z = NULL;
 	int r = kv_put(kv, span_str(is_v2 ? ".zarray" : "zarr.json"), json);
 
-	if (r >= 0)
-		r = zarr_open(&b->ckpt->env, kv, span_of(NULL, 0), cache_owner(), 0, &z);
+	if (r < 0)
+		return r;
+	r = zarr_open(&b->ckpt->env, kv, span_of(NULL, 0), cache_owner(), 0, &z);
 	if (r < 0)
 		return r;
 	zarr_unref((struct zarr *)boxes->z);
@@ -162,8 +163,9 @@ static int prepare_array(struct database *b, size_t i, size_t first_box)
 	enum dtype t;
 	int r = check_array(a, &t, &boxes->have);
 
-	if (r >= 0)
-		r = item_store_leaf(b->store, &leaf->kv);
+	if (r < 0)
+		return r;
+	r = item_store_leaf(b->store, &leaf->kv);
 	if (r < 0)
 		return r;
 	leaf->param = span_str(a->name);
@@ -181,16 +183,19 @@ static int prepare_array(struct database *b, size_t i, size_t first_box)
 	array_resolve(&env, t, (unsigned)a->ndim, a->shape,
 		      (a->flags & PYTREEFS_ARRAY_SHARED) || !a->n_parts, &layout);
 	r = array_json(&layout, t, (unsigned)a->ndim, a->shape, &json);
-	if (r >= 0)
-		r = lib_database_open_array(b, leaf->kv, buf_span(&json), boxes);
-	if (r >= 0)
-		r = zarr_boxes_check(boxes);
+	if (r < 0)
+		return r;
+	r = lib_database_open_array(b, leaf->kv, buf_span(&json), boxes);
+	if (r < 0)
+		return r;
+	r = zarr_boxes_check(boxes);
 	if (r < 0 || layout.compression.kind != COMPRESSION_AUTO)
 		return r;
 	r = array_choose(&env, &layout, t, (unsigned)a->ndim, a->shape, read_first, boxes);
 	json.n = 0;
-	if (r >= 0)
-		r = array_json(&layout, t, (unsigned)a->ndim, a->shape, &json);
+	if (r < 0)
+		return r;
+	r = array_json(&layout, t, (unsigned)a->ndim, a->shape, &json);
 	return r < 0 ? r : lib_database_open_array(b, leaf->kv, buf_span(&json), boxes);
 }
 
@@ -284,8 +289,9 @@ static int write_into(struct database *b, const char *name,
 	b->ckpt->write_env.check = lib_work_check;
 	b->ckpt->write_env.check_arg = &b->work;
 	r = ckpt_start(b->ckpt);
-	if (r >= 0)
-		r = lib_call(&b->work, &report, write_values, b);
+	if (r < 0)
+		return r;
+	r = lib_call(&b->work, &report, write_values, b);
 	return r < 0 ? r : lib_progress(&report, report.total);
 }
 

@@ -104,8 +104,9 @@ int pytreefs_draft_commit(struct pytreefs_draft *d, const struct pytreefs_progre
 	if (r >= 0)
 		r = lib_call(&d->work, &p, commit_step, d);
 	lib_end(r);
-	if (r >= 0)
-		draft_free(d);
+	if (r < 0)
+		return r;
+	draft_free(d);
 	return r;
 }
 

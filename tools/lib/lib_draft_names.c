@@ -16,8 +16,9 @@ int lib_key_text(const struct pytreefs_key *key, size_t n, struct buf *ret)
 	for (size_t i = 0; i < n && r >= 0; i++) {
 		if (i)
 			r = buf_add_byte(ret, '/');
-		if (r >= 0)
-			r = buf_add_shown(ret, span_of(key[i].key, key[i].size));
+		if (r < 0)
+			return r;
+		r = buf_add_shown(ret, span_of(key[i].key, key[i].size));
 	}
 	return r;
 }
@@ -69,11 +70,13 @@ static int lib_draft_names_mark_key(const struct pytreefs_draft *d, struct draft
 	for (size_t i = item_keys(d); i < n_keys && r >= 0; i++) {
 		if (i > item_keys(d))
 			r = buf_add_byte(&json, ',');
-		if (r >= 0)
-			r = json_put_str(&json, span_of(key[i].key, key[i].size), JSON_COMPACT);
+		if (r < 0)
+			return r;
+		r = json_put_str(&json, span_of(key[i].key, key[i].size), JSON_COMPACT);
 	}
-	if (r >= 0)
-		r = buf_add_byte(&json, ']');
+	if (r < 0)
+		return r;
+	r = buf_add_byte(&json, ']');
 	return r < 0 ? r : set_attribute(n, "key", buf_span(&json));
 }
 
@@ -186,7 +189,9 @@ static int lib_draft_names_mark_container(const struct pytreefs_value *v, struct
 							    "dict";
 	int r = set_attribute(n, "kind", span_str(kind));
 
-	if (r >= 0 && (v->kind == PYTREEFS_NAMEDTUPLE || v->kind == PYTREEFS_DICT) && v->data)
+	if (r < 0)
+		return r;
+	if ((v->kind == PYTREEFS_NAMEDTUPLE || v->kind == PYTREEFS_DICT) && v->data)
 		r = set_attribute(n, "namedtuple", span_of(v->data, v->size));
 	return r;
 }
@@ -266,8 +271,9 @@ int lib_draft_make(struct pytreefs_draft *d, const struct pytreefs_value *v,
 	if (v->kind == PYTREEFS_FILE && d->is_item)
 		return fail(-EINVAL, "files are items of steps, and this is one item");
 	r = lib_draft_names_check_names(d, v);
-	if (r >= 0)
-		r = enter_all(d, v, dirs, &dir);
+	if (r < 0)
+		return r;
+	r = enter_all(d, v, dirs, &dir);
 	if (r < 0)
 		return r;
 	if (v->kind == PYTREEFS_FILE && dirs && !draft_is_opaque(dir)) {

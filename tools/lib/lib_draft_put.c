@@ -183,8 +183,9 @@ static int add_scalar(struct sink *s, const struct pytreefs_value *v)
 	uint64_t bytes;
 	int r = lib_value_elements(v, &t, &bytes);
 
-	if (r >= 0)
-		r = dtype_value_print(t, v->data, &text);
+	if (r < 0)
+		return r;
+	r = dtype_value_print(t, v->data, &text);
 	return r < 0 ? r : sink_add(s, text.p, text.n);
 }
 

@@ -24,10 +24,11 @@ static int lib_names_list(struct pytreefs *ck, const char *name, bool steps, pyt
 	auto_listing l = { 0 };
 	int r = lib_node(ck, name, &n);
 
-	if (r >= 0 && steps && !lib_names_is_root(ck, n))
+	if (r < 0)
+		return r;
+	if (steps && !lib_names_is_root(ck, n))
 		return fail(-EINVAL, "'%s' is not a directory of steps", ck->source.source);
-	if (r >= 0)
-		r = node_list(n, &l);
+	r = node_list(n, &l);
 	/* Entries 0 and 1 are "." and "..". */
 	for (size_t i = 2; i < l.n && r == 0; i++) {
 		struct pytreefs_entry e = { .name = listing_name(&l, i), .step = UINT64_MAX };
@@ -87,8 +88,9 @@ static int node_stat_of(struct pytreefs *ck, const char *name, struct pytreefs_s
 	struct stat st;
 	int r = lib_node(ck, name, &n);
 
-	if (r >= 0)
-		r = node_stat(n, &st);
+	if (r < 0)
+		return r;
+	r = node_stat(n, &st);
 	if (r < 0)
 		return r;
 	*ret = (struct pytreefs_stat){ .size = (uint64_t)st.st_size,
@@ -155,9 +157,7 @@ static int file_open_at(struct pytreefs *ck, const char *name, struct pytreefs_f
 	if (r < 0)
 		return r;
 	if (S_ISDIR(st.st_mode))
-		r = fail(-EISDIR, "'%s' is a directory", name);
-	if (r < 0)
-		return r;
+		return fail(-EISDIR, "'%s' is a directory", name);
 	r = node_open(f->node, O_RDONLY, &f->file);
 	if (r < 0)
 		return r;

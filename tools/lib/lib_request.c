@@ -56,10 +56,13 @@ static int request_view(struct node_leaf *l, const struct pytreefs_request *q, s
 			       fail(-EINVAL, "only arrays have boxes and casts");
 	if (q->box) {
 		r = name_view_parse(span_str(l->node.name), &name);
-		if (r >= 0)
-			r = lib_request_narrow(q, &name, ret);
+		if (r < 0)
+			return r;
+		r = lib_request_narrow(q, &name, ret);
 	}
-	if (r >= 0 && q->dtype) {
+	if (r < 0)
+		return r;
+	if (q->dtype) {
 		to = dtype_by_user(span_str(q->dtype));
 		r = to == DTYPE_UNKNOWN ? fail(-EINVAL, "'%s' is not a dtype", q->dtype) :
 					  zarr_view_cast(ret, to);
@@ -139,7 +142,9 @@ static int read_text(const struct pytreefs_request *q, const struct value *v)
 {
 	int r = check_size(q, v->text.n);
 
-	if (r >= 0 && v->text.n)
+	if (r < 0)
+		return r;
+	if (v->text.n)
 		memcpy(q->to, v->text.p, v->text.n);
 	return r;
 }

@@ -190,9 +190,12 @@ static int lib_tree_add_tree(struct pytreefs_tree *t, const struct subtree_part 
 				    from->key_is_index ? PYTREEFS_KEY_INDEX : PYTREEFS_KEY_NAME);
 		else if (r >= 0 && above != SIZE_MAX)
 			r = set_key(t, to, span_str(p->path), PYTREEFS_KEY_NAME);
-		if (r >= 0)
-			r = set_type(t, to, from);
-		if (r >= 0 && *leaf < t->leaves.n && t->leaves.leaf[*leaf].leaf == from)
+		if (r < 0)
+			return r;
+		r = set_type(t, to, from);
+		if (r < 0)
+			return r;
+		if (*leaf < t->leaves.n && t->leaves.leaf[*leaf].leaf == from)
 			r = lib_tree_set_leaf(t, to, &t->leaves.leaf[(*leaf)++]);
 	}
 	return r;
@@ -261,8 +264,9 @@ static int lib_tree_fill(struct pytreefs_tree *t, struct node *n, unsigned flags
 
 	choice->part = t->subtree.part;
 	choice->base = n->ops == &node_step_ops;
-	if (r >= 0)
-		r = leaf_table_make(&t->subtree, table, lib_tree_is_chosen, choice, &t->leaves);
+	if (r < 0)
+		return r;
+	r = leaf_table_make(&t->subtree, table, lib_tree_is_chosen, choice, &t->leaves);
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < t->subtree.n; i++)
@@ -277,8 +281,10 @@ static int lib_tree_fill(struct pytreefs_tree *t, struct node *n, unsigned flags
 	}
 	for (size_t i = 0; i < t->subtree.n && r >= 0; i++)
 		r = lib_tree_add_part(t, &t->subtree.part[i], above, &leaf);
+	if (r < 0)
+		return r;
 	/* The path of a leaf that was requested by name is empty. */
-	if (r >= 0 && n->ops == &node_leaf_ops)
+	if (n->ops == &node_leaf_ops)
 		t->node[0].path = t->node[0].name = "";
 	return r;
 }
@@ -348,9 +354,12 @@ static int describe_leaf(struct pytreefs_tree *t, struct node_leaf *l, struct py
 						PYTREEFS_KEY_NAME);
 
 	to->kind = lib_kind_of_tree(l->tree);
-	if (r >= 0)
-		r = set_type(t, to, l->tree);
-	if (r >= 0 && to->kind == PYTREEFS_ARRAY)
+	if (r < 0)
+		return r;
+	r = set_type(t, to, l->tree);
+	if (r < 0)
+		return r;
+	if (to->kind == PYTREEFS_ARRAY)
 		r = node_leaf_value(l, &v, &view);
 	if (r < 0 || to->kind != PYTREEFS_ARRAY)
 		return r;

@@ -156,9 +156,9 @@ static int report_leaf(struct walk *w, struct walk_leaf *leaf)
 					     leaf_bytes(leaf) / (uint64_t)w->group->peers->size :
 					     leaf_bytes(leaf));
 
-	if (r >= 0)
-		r = leaf->is_shared ? w->ops->part(w->arg, leaf, &out) :
-				      w->ops->pack(w->arg, leaf, &out);
+	if (r < 0)
+		return r;
+	r = leaf->is_shared ? w->ops->part(w->arg, leaf, &out) : w->ops->pack(w->arg, leaf, &out);
 	return r < 0 ? r : group_send(w->group, leaf->path, buf_span(&out));
 }
 

@@ -150,16 +150,14 @@ static int check_format(const struct json *root, struct span file)
 	if (r < 0)
 		return r;
 	if (format != wanted)
-		r = fail(-EUCLEAN, "'zarr_format' is %lld, not %lld", (long long)format,
-			 (long long)wanted);
-	if (r < 0)
-		return r;
+		return fail(-EUCLEAN, "'zarr_format' is %lld, not %lld", (long long)format,
+			    (long long)wanted);
 	if (wanted == 3)
 		r = json_get_str(root, "node_type", "the group", &type);
 	if (r < 0)
 		return r;
 	if (wanted == 3 && !span_eq(type, span_str("group")))
-		r = fail(-EUCLEAN, "'node_type' is '%.*s', not 'group'", SPAN_ARG(type));
+		return fail(-EUCLEAN, "'node_type' is '%.*s', not 'group'", SPAN_ARG(type));
 	return MIN(r, 0);
 }
 

@@ -81,9 +81,7 @@ int verify_pack_end(struct verify *v, int r, const struct verify *was, struct bu
 	if (r < 0)
 		return r;
 	if (v->pack_failed)
-		r = fail(-ENOMEM, "cannot tell rank 0 what was found");
-	if (r < 0)
-		return r;
+		return fail(-ENOMEM, "cannot tell rank 0 what was found");
 	r = wire_put_u8(ret, 0);
 	for (size_t i = 0; i < ARRAY_LEN(counts) && r >= 0; i++)
 		r = wire_put_u64le(ret, count_of(v, i) - count_of(was, i));
@@ -134,6 +132,6 @@ int verify_unpack(struct verify *v, struct span packed)
 	if (r < 0)
 		return r;
 	if (!wire_ok(&w))
-		r = fail(-EIO, "what another rank has found is truncated");
+		return fail(-EIO, "what another rank has found is truncated");
 	return r;
 }

@@ -160,8 +160,9 @@ int bucket_fetch(struct store *s, const char *path, struct object_list **ret)
 			    listing_request(&a) :
 			    fail(-EFBIG, "the listing of '%s/%s' has more than %d pages",
 				 s->base.url, path, PAGES_MAX);
-		if (r >= 0)
-			r = listing_wait(&a);
+		if (r < 0)
+			break;
+		r = listing_wait(&a);
 	}
 	if (r >= 0)
 		r = listing_finish(&a, ret);

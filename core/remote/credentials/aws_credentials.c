@@ -54,9 +54,10 @@ static int read_profiles(const struct aws_credentials *c, struct profiles *ret)
 	if (r < 0)
 		return r;
 	if (env_value("AWS_PROFILE") && !ret->credentials.found && !ret->config.found)
-		r = fail(-EINVAL, "the profile '%s' (AWS_PROFILE) is neither in '%s' nor in '%s'",
-			 c->profile, c->credentials_file ? c->credentials_file : "",
-			 c->config_file ? c->config_file : "");
+		return fail(-EINVAL,
+			    "the profile '%s' (AWS_PROFILE) is neither in '%s' nor in '%s'",
+			    c->profile, c->credentials_file ? c->credentials_file : "",
+			    c->config_file ? c->config_file : "");
 	return r;
 }
 

@@ -210,10 +210,10 @@ static int identity_form(const struct aws_web_identity *who, struct buf *ret)
 	text = buf_span(&token);
 	while (text.n && strchr("\r\n \t", text.p[text.n - 1]))
 		text.n--;
-	if (r >= 0 && !text.n)
-		r = fail(-EACCES, "no credentials: '%s' is empty", who->token_file);
 	if (r < 0)
 		return r;
+	if (!text.n)
+		return fail(-EACCES, "no credentials: '%s' is empty", who->token_file);
 	r = buf_add_str(ret, "Action=AssumeRoleWithWebIdentity&Version=2011-06-15");
 	if (r < 0)
 		return r;

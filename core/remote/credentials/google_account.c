@@ -19,10 +19,10 @@ static int account_take_text(struct json_pull *p, char **to, bool *ret_valid)
 	struct span text;
 	int r = json_pull_kind(p);
 
-	if (r >= 0 && r != JSON_STRING)
-		return json_pull_skip(p);
 	if (r < 0)
 		return r;
+	if (r != JSON_STRING)
+		return json_pull_skip(p);
 	r = json_pull_str(p, &text);
 	if (r < 0)
 		return r;
@@ -84,9 +84,11 @@ static int check_account(struct google_account *a, const char *type, const char 
 		const struct secret_member *m = &needed[a->kind][i];
 
 		if (m->name && !*m->to)
-			r = fail(-EINVAL, "'%s' has no '%s'", what, m->name);
+			return fail(-EINVAL, "'%s' has no '%s'", what, m->name);
 	}
-	if (r >= 0 && !a->token_uri) {
+	if (r < 0)
+		return r;
+	if (!a->token_uri) {
 		a->token_uri = strdup(TOKEN_URI);
 		r = a->token_uri ? 0 : fail(-ENOMEM, "cannot hold credentials");
 	}

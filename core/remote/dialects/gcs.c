@@ -27,16 +27,23 @@ static int gcs_page_url(const struct store *s, const char *prefix, const char *t
 			 "size%%2Cgeneration%%2Cupdated)",
 			 bucket_of(s)->url);
 
-	if (r >= 0 && most)
+	if (r < 0)
+		return r;
+	if (most)
 		r = buf_addf(ret, "&maxResults=%u", most);
-	if (r >= 0)
-		r = buf_add_str(ret, "&prefix=");
-	if (r >= 0)
-		r = path_escape_value(ret, prefix);
-	if (r >= 0 && *token) {
+	if (r < 0)
+		return r;
+	r = buf_add_str(ret, "&prefix=");
+	if (r < 0)
+		return r;
+	r = path_escape_value(ret, prefix);
+	if (r < 0)
+		return r;
+	if (*token) {
 		r = buf_add_str(ret, "&pageToken=");
-		if (r >= 0)
-			r = path_escape_value(ret, token);
+		if (r < 0)
+			return r;
+		r = path_escape_value(ret, token);
 	}
 	return r;
 }

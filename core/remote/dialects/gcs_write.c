@@ -247,7 +247,7 @@ static int ask_progress(struct store_upload *u, const struct upload_part *p, uin
 	if (r >= 0)
 		r = bucket_send(u->s, &b);
 	if (r == -ENOENT)
-		r = fail(-EIO, "cannot write '%s': its upload is not there any more", b.q.name);
+		return fail(-EIO, "cannot write '%s': its upload is not there any more", b.q.name);
 	return r < 0 ? r : take_progress(u, &b.q, ret);
 }
 

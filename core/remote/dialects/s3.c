@@ -79,17 +79,24 @@ static int s3_page_url(const struct store *s, const char *prefix, const char *to
 {
 	int r = buf_addf(ret, "%s%s?", bucket_of(s)->url, s3_of(s)->place.is_virtual ? "/" : "");
 
+	if (r < 0)
+		return r;
 	/* Parameters are sorted by name, as the signature needs them. */
-	if (r >= 0 && *token) {
+	if (*token) {
 		r = buf_add_str(ret, "continuation-token=");
-		if (r >= 0)
-			r = path_escape_value(ret, token);
-		if (r >= 0)
-			r = buf_add_byte(ret, '&');
+		if (r < 0)
+			return r;
+		r = path_escape_value(ret, token);
+		if (r < 0)
+			return r;
+		r = buf_add_byte(ret, '&');
 	}
-	if (r >= 0)
-		r = buf_add_str(ret, "delimiter=%2F&encoding-type=url&list-type=2");
-	if (r >= 0 && most)
+	if (r < 0)
+		return r;
+	r = buf_add_str(ret, "delimiter=%2F&encoding-type=url&list-type=2");
+	if (r < 0)
+		return r;
+	if (most)
 		r = buf_addf(ret, "&max-keys=%u", most);
 	if (r < 0)
 		return r;

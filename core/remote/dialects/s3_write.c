@@ -46,8 +46,9 @@ static int s3_put(struct store *s, const char *path, struct span content, const 
 {
 	int r = request(s, path, "PUT", "", ret);
 
-	if (r >= 0)
-		r = set_content(ret, content, "application/octet-stream");
+	if (r < 0)
+		return r;
+	r = set_content(ret, content, "application/octet-stream");
 	if (r < 0 || !if_tag)
 		return r;
 	return *if_tag ? bucket_request_line(ret, "If-Match", if_tag) :

@@ -45,10 +45,10 @@ static int take_generation(struct json_pull *p, struct object *o)
 	uint64_t number;
 	int r = json_pull_str(p, &text);
 
-	if (r >= 0 && !parse_size(text, &number))
-		return json_pull_bad(p, "a generation that is not a number");
 	if (r < 0)
 		return r;
+	if (!parse_size(text, &number))
+		return json_pull_bad(p, "a generation that is not a number");
 	snprintf(o->is.tag, sizeof(o->is.tag), "%.*s", SPAN_ARG(text));
 	return r;
 }
@@ -106,7 +106,9 @@ static int gcs_json_take_object(struct json_pull *p, struct object *o)
 	o->is = (struct io_object){ 0 };
 	while (r >= 0 && (r = json_pull_next(p, &member)) > 0)
 		r = gcs_json_take_member(p, member, o);
-	if (r >= 0 && !(o->has_name && o->has_size))
+	if (r < 0)
+		return r;
+	if (!(o->has_name && o->has_size))
 		r = json_pull_bad(p, "an object without a name and a size");
 	return r;
 }
@@ -236,8 +238,9 @@ static int take_reason(struct json_pull *p, const char *name, char *ret, size_t 
 			continue;
 		}
 		r = json_pull_str(p, &text);
-		if (r >= 0)
-			parse_word(text, ret, max);
+		if (r < 0)
+			return r;
+		parse_word(text, ret, max);
 	}
 	return r;
 }
@@ -275,8 +278,9 @@ void gcs_parse_error(struct span text, char *ret, size_t max)
 
 		if (is_error && kind == JSON_STRING) {
 			r = json_pull_str(&p, &word);
-			if (r >= 0)
-				parse_word(word, ret, max);
+			if (r < 0)
+				break;
+			parse_word(word, ret, max);
 		} else if (is_error && kind == JSON_OBJECT) {
 			r = take_error(&p, ret, max);
 		} else {

@@ -263,8 +263,10 @@ int s3_parse_page(struct span text, bucket_entry_fn *each, void *arg, struct buc
 	r = s3_xml_parse(&p, text);
 	buf_release(&p.text);
 	buf_release(&p.key);
-	if (r >= 0 && ret->is_truncated && !ret->next.n)
-		r = fail(-EUCLEAN, "it is truncated, and has no token for what follows");
+	if (r < 0)
+		return r;
+	if (ret->is_truncated && !ret->next.n)
+		return fail(-EUCLEAN, "it is truncated, and has no token for what follows");
 	return r;
 }
 

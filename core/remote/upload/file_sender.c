@@ -206,7 +206,9 @@ static int start_upload(struct file_sender *fs, struct sent_file *f, const struc
 {
 	int r = sender_open_file(f);
 
-	if (r >= 0 && !(p->is_last && p->number == 1))
+	if (r < 0)
+		return r;
+	if (!(p->is_last && p->number == 1))
 		r = store_upload_start(f->upload);
 	if (r < 0)
 		return r;
@@ -245,7 +247,9 @@ static int sender_send_part(struct file_sender *fs, struct sent_file *f, const s
 	uint8_t *bytes;
 	int r = p->check ? p->check(p->arg) : 0;
 
-	if (r >= 0 && p->number == 1)
+	if (r < 0)
+		return r;
+	if (p->number == 1)
 		r = start_upload(fs, f, p);
 	if (r < 0)
 		return r;

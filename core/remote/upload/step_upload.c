@@ -54,8 +54,9 @@ static int refuse_claimed(struct step_upload *u)
 	char who[192] = "somebody";
 	int r = check_uncommitted(u);
 
-	if (r >= 0)
-		r = show_claim(u, who, sizeof(who));
+	if (r < 0)
+		return r;
+	r = show_claim(u, who, sizeof(who));
 	return r < 0 ? r :
 		       fail(-EBUSY,
 			    "'%s' is being written by %s; if that died, `pytreefs gc` removes what "
@@ -74,8 +75,9 @@ static int refuse_lost(struct step_upload *u)
 		return fail(-EEXIST,
 			    "'%s' was taken away from its writer: another one has committed it",
 			    url);
-	if (r >= 0)
-		r = show_claim(u, who, sizeof(who));
+	if (r < 0)
+		return r;
+	r = show_claim(u, who, sizeof(who));
 	if (r > 0)
 		return fail(-EBUSY, "'%s' was taken away from its writer: %s has it now", url, who);
 	return r < 0 ? r :
@@ -355,9 +357,12 @@ int step_upload_send(struct step_upload *u, struct io_dir *from, int (*check)(vo
 	struct walk w = { &a, "", 0 };
 	int r = u->state == UPLOAD_EMPTYING ? step_upload_drop(u) : 0;
 
-	if (r >= 0)
-		r = io_list(from, ".", add_file, &w);
-	if (r >= 0 && a.n)
+	if (r < 0)
+		return r;
+	r = io_list(from, ".", add_file, &w);
+	if (r < 0)
+		return r;
+	if (a.n)
 		qsort(a.file, a.n, sizeof(*a.file), by_phase);
 	/* A phase begins when all objects of the one before exist. */
 	for (size_t at = 0; at < a.n && r >= 0;) {
@@ -372,11 +377,13 @@ int step_upload_send(struct step_upload *u, struct io_dir *from, int (*check)(vo
 				r = file_sender_add(u->sender, from, a.file[at].sent.path,
 						    !s && !u->has_dropped);
 		}
-		if (r >= 0)
-			r = file_sender_wait(u->sender, check, arg);
+		if (r < 0)
+			return r;
+		r = file_sender_wait(u->sender, check, arg);
 	}
-	if (r >= 0)
-		r = file_sender_drop_others(u->sender);
+	if (r < 0)
+		return r;
+	r = file_sender_drop_others(u->sender);
 	return r < 0 ? r : remember_sent(u, &a);
 }
 

@@ -126,8 +126,9 @@ static int remove_one(struct store *s, const char *claim, const struct judged *j
 		err_clear();
 		r = 0;
 	}
-	if (r >= 0)
-		r = step_upload_gc_is_there(s, f->path, MARKER_FILE);
+	if (r < 0)
+		return r;
+	r = step_upload_gc_is_there(s, f->path, MARKER_FILE);
 	if (r < 0)
 		return r;
 	f->is_step = r;

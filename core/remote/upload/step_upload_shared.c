@@ -63,8 +63,9 @@ int step_upload_drop(struct step_upload *u)
 	u->has_dropped = true;
 	file_sender_end(u->sender);
 	r = step_upload_remove_sent(u);
-	if (r >= 0)
-		r = file_sender_new(base_of(u), u->budget, &fresh);
+	if (r < 0)
+		return r;
+	r = file_sender_new(base_of(u), u->budget, &fresh);
 	if (r < 0)
 		return r;
 	step_upload_forget(u);

@@ -101,7 +101,9 @@ static int web_headers_parse(struct span text, const char *path, struct buf *ret
 		n += end != NULL;
 		text = span_of(text.p + n, text.n - n);
 	}
-	if (r >= 0 && !ret->n)
+	if (r < 0)
+		return r;
+	if (!ret->n)
 		return fail(-EINVAL, "'%s' has no header: a line is 'Name: value'", path);
 	return r;
 }

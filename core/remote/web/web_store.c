@@ -167,8 +167,10 @@ static int add_probes(struct probing *p, size_t from, size_t to)
 		size_t first = strcspn(name[i], "/");
 
 		r = add_probe(p, name[i]);
-		if (r >= 0 && name[i][first] && strlen(own) == first &&
-		    !strncmp(name[i], own, first) && !is_known_name(p->s, name[i] + first + 1))
+		if (r < 0)
+			return r;
+		if (name[i][first] && strlen(own) == first && !strncmp(name[i], own, first) &&
+		    !is_known_name(p->s, name[i] + first + 1))
 			r = add_probe(p, name[i] + first + 1);
 	}
 	return r;
@@ -228,12 +230,16 @@ static int web_add_found(struct probing *p, struct probe *b)
 	if (b->names_a_directory)
 		o = (struct io_object){ .is_dir = true };
 	r = object_list_add(p->listing, b->name, &o);
-	if (r >= 0 && names->document && !o.is_dir && span_eq(b->name, span_str(names->document)))
+	if (r < 0)
+		return r;
+	if (names->document && !o.is_dir && span_eq(b->name, span_str(names->document)))
 		r = b->first.req.received == o.size ?
 			    names->directories(span_of(b->first.piece.p, (size_t)o.size),
 					       web_add_directory, p) :
 			    add_named(p, b->path);
-	if (r >= 0 && b->first.piece.p)
+	if (r < 0)
+		return r;
+	if (b->first.piece.p)
 		first_range_keep(p->s, b->path, &o, &b->first);
 	return r;
 }
@@ -306,7 +312,9 @@ static int web_collect(struct probing *p, struct object_list **ret)
 
 		if (b->first.req.result == -EUCLEAN)
 			r = web_ask_again(p, b);
-		if (r >= 0 && b->first.req.result >= 0)
+		if (r < 0)
+			return r;
+		if (b->first.req.result >= 0)
 			r = web_add_found(p, b);
 	}
 	if (r < 0)
@@ -514,9 +522,12 @@ static int open_http(struct store *s, const char *url)
 			-EINVAL,
 			"a URL with a user's name or a password in front of its host is not taken");
 	r = store_set_urls(s, url, url);
-	if (r >= 0)
-		r = find_netrc(s);
-	if (r >= 0 && s->opts.http_headers) {
+	if (r < 0)
+		return r;
+	r = find_netrc(s);
+	if (r < 0)
+		return r;
+	if (s->opts.http_headers) {
 		struct web_headers *w;
 
 		r = web_headers_open(s->opts.http_headers, &w);

@@ -162,8 +162,9 @@ static int in_slices(struct many *m, bool is_caller, struct many_work *k, struct
 			r = chunk_copy(t->r.z, c, &s, from, t->r.to + to);
 		}
 		done += part_bytes(t, &slice);
-		if (r >= 0)
-			r = many_go_on(m, is_caller, k, done);
+		if (r < 0)
+			return r;
+		r = many_go_on(m, is_caller, k, done);
 	}
 	return r;
 }
@@ -294,8 +295,9 @@ static int run_whole(struct many_worker *w, struct many_work *k)
 		out = w->scratch;
 	}
 	r = chunk_source_decode(z, &job->src, k->in, out);
-	if (r >= 0)
-		copy_parts(k, out, 0, z->leaf->bytes);
+	if (r < 0)
+		return r;
+	copy_parts(k, out, 0, z->leaf->bytes);
 	return r;
 }
 

@@ -330,8 +330,8 @@ int zarr_writer_append(struct zarr_writer *w, const void *p, size_t n, enum zarr
 	if (r < 0)
 		return r;
 	if (n > w->z->meta.bytes - w->pos)
-		r = fail(-EFBIG, "%zu bytes at %llu of an array of %llu", n,
-			 (unsigned long long)w->pos, (unsigned long long)w->z->meta.bytes);
+		return fail(-EFBIG, "%zu bytes at %llu of an array of %llu", n,
+			    (unsigned long long)w->pos, (unsigned long long)w->z->meta.bytes);
 	while (n > 0 && r >= 0) {
 		struct band *b = filling(w);
 		size_t part;
