@@ -203,8 +203,9 @@ static int build_leaves(struct build *b, struct ocdbt_source *src)
 	struct split s = { .max = b->config->max_decoded_node_bytes, .least = 1 };
 	int r = measure(b, src, &s);
 
-	if (r >= 0)
-		r = src->rewind(src);
+	if (r < 0)
+		return r;
+	r = src->rewind(src);
 	split_begin(&s);
 	while (r >= 0 && s.n) {
 		struct ocdbt_entry e;
@@ -212,9 +213,9 @@ static int build_leaves(struct build *b, struct ocdbt_source *src)
 
 		r = src->next(src, &e);
 		if (r == 0)
-			r = fail(-EINVAL, "the source has fewer entries in the second pass");
+			return fail(-EINVAL, "the source has fewer entries in the second pass");
 		if (r < 0)
-			break;
+			return r;
 		size = leaf_size(b, &e);
 		r = store_value(b, &e.value);
 		if (r < 0)

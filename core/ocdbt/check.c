@@ -171,10 +171,13 @@ static int check_path_id(struct span base, struct span rel, uint64_t ret[2])
 	struct ocdbt_ref ref = { 0 };
 	int r = buf_add_span(&path, base);
 
-	if (r >= 0)
-		r = buf_add_span(&path, rel);
+	if (r < 0)
+		return r;
+	r = buf_add_span(&path, rel);
+	if (r < 0)
+		return r;
 	ref.rel = buf_span(&path);
-	return r < 0 ? r : db_ref_id(&ref, ret);
+	return db_ref_id(&ref, ret);
 }
 
 /* Remember the directory of one of our own files. A base leads to another database. */
@@ -204,8 +207,9 @@ static int note_file(struct check *c, const struct ocdbt_ref *ref, uint64_t *ret
 	uint64_t id[2], size;
 	int r = check_path_id(ref->base, ref->rel, id), opened;
 
-	if (r >= 0)
-		r = visited_get(&c->files, id, &item);
+	if (r < 0)
+		return r;
+	r = visited_get(&c->files, id, &item);
 	if (r < 0)
 		return r;
 	if (r > 0) {
@@ -220,9 +224,7 @@ static int note_file(struct check *c, const struct ocdbt_ref *ref, uint64_t *ret
 		item->value = size;
 	*ret_size = size;
 	r = note_dir(c, ref);
-	if (r >= 0 && opened < 0)
-		r = failed_at(c, "file", &whole, opened);
-	return r;
+	return r < 0 || opened >= 0 ? r : failed_at(c, "file", &whole, opened);
 }
 
 static int check_stored_value(struct check *c, const struct visit *v, uint32_t i)
@@ -444,21 +446,26 @@ struct listing {
 	bool is_ended;   /* ended by the caller's function, or by a failure */
 };
 
+static int find_unused_file(struct check *c, struct span dir, const char *name)
+{
+	auto_buf where = { 0 };
+	uint64_t id[2];
+	int r = check_path_id(dir, span_str(name), id);
+
+	if (r < 0 || visited_has(&c->files, id))
+		return r;
+	r = buf_addf(&where, "file:%.*s%s", SPAN_ARG(dir), name);
+	return r < 0 ? r : found(c, OCDBT_INFO, &where, "nothing refers to this data file");
+}
+
 static int check_listed(void *arg, const char *name, unsigned char type)
 {
 	struct listing *l = arg;
-	auto_buf where = { 0 };
-	uint64_t id[2];
 	int r;
 
 	if (strlen(name) != 32 || strspn(name, "0123456789abcdef") != 32)
 		return 0;
-	r = check_path_id(l->dir, span_str(name), id);
-	if (r >= 0 && !visited_has(&l->c->files, id)) {
-		r = buf_addf(&where, "file:%.*s%s", SPAN_ARG(l->dir), name);
-		if (r >= 0)
-			r = found(l->c, OCDBT_INFO, &where, "nothing refers to this data file");
-	}
+	r = find_unused_file(l->c, l->dir, name);
 	l->is_ended = r != 0;
 	return r;
 }

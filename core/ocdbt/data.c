@@ -153,14 +153,10 @@ static int take_file(struct ocdbt_data *d, struct datafile **ret)
 		if (r >= 0)
 			datafile_close(take(f));
 	}
-	if (r < 0) {
-		give_back(d, f);
-		return r;
-	}
-	if (!f)
+	if (r >= 0 && !f)
 		r = take_new(d, &f);
 	if (r < 0) {
-		give_back(d, NULL);
+		give_back(d, f);
 		return r;
 	}
 	*ret = f;
@@ -380,11 +376,12 @@ static int sync_dirs(struct ocdbt_data *d, bool again)
 	for (slash = strchr(d->prefix, '/'); slash && r >= 0; slash = strchr(slash + 1, '/')) {
 		auto_free char *dir = span_dup_str(span_of(d->prefix, (size_t)(slash - d->prefix)));
 
-		r = dir ? 0 : fail(-ENOMEM, "cannot sync '%s'", d->prefix);
-		if (r >= 0 && again)
-			r = io_rewrite_names_in(d->dir, dir);
-		if (r >= 0)
-			r = io_dirop(d->dir, IO_SYNC_DIR, dir, NULL, 0);
+		if (!dir)
+			return fail(-ENOMEM, "cannot sync '%s'", d->prefix);
+		r = again ? io_rewrite_names_in(d->dir, dir) : 0;
+		if (r < 0)
+			return r;
+		r = io_dirop(d->dir, IO_SYNC_DIR, dir, NULL, 0);
 	}
 	return r < 0 ? r : io_dirop(d->dir, IO_SYNC_DIR, ".", NULL, 0);
 }

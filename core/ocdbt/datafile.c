@@ -31,8 +31,9 @@ static int create(struct datafile *f, struct io_dir *dir, unsigned dir_mode)
 
 	if (r == -ENOENT) {
 		r = io_make_parents(dir, f->name, dir_mode);
-		if (r >= 0)
-			r = io_file_open(dir, f->name, flags, IO_FILE_MODE, &f->file);
+		if (r < 0)
+			return r;
+		r = io_file_open(dir, f->name, flags, IO_FILE_MODE, &f->file);
 	}
 	/* Memory may have run out after the file was created; nothing else knows about it. */
 	if (r == -ENOMEM)
@@ -226,22 +227,24 @@ static int read_part(struct datafile *f, const struct datafile_part *p, bool aga
 {
 	auto_free uint8_t *piece = malloc(DATAFILE_BUFFER);
 	uint32_t crc = p->from;
-	int r = piece ? 0 : fail(-ENOMEM, "cannot read '%s' back", f->name);
+	int r;
 
-	for (uint32_t at = 0, n; at < p->len && r >= 0; at += n) {
+	if (!piece)
+		return fail(-ENOMEM, "cannot read '%s' back", f->name);
+	for (uint32_t at = 0, n; at < p->len; at += n) {
 		n = MIN((uint32_t)DATAFILE_BUFFER, (at < cut ? cut : p->len) - at);
 		r = io_read_exact(f->file, piece, n, p->off + at);
 		if (r < 0)
-			break;
+			return r;
 		crc = crc32c_more(crc, span_of(piece, n));
 		if (at + n == cut)
 			*ret_cut = crc;
-		if (again)
-			r = io_write_exact(f->file, piece, n, p->off + at);
+		r = again ? io_write_exact(f->file, piece, n, p->off + at) : 0;
+		if (r < 0)
+			return r;
 	}
-	if (r >= 0)
-		*ret_crc = crc;
-	return r;
+	*ret_crc = crc;
+	return 0;
 }
 
 /* Check all parts; again: write them once more. */

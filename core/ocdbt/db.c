@@ -134,22 +134,27 @@ static int keep_refusal(struct ocdbt *db, const struct ocdbt_ref *ref, int64_t b
 			     r);
 }
 
-static int node_load(struct ocdbt *db, const struct ocdbt_ref *ref, struct ocdbt_node **ret)
+static int node_read(struct ocdbt *db, const struct ocdbt_ref *ref, struct ocdbt_node **ret)
 {
 	auto_buf stored = { .metered = true };
 	int64_t began = clock_ns();
 	int r = ask_refusals(db, ref);
 
-	if (r >= 0)
-		r = db_read(db, ref, LIMIT_NODE_BYTES, &stored);
-	if (r >= 0) {
-		r = ocdbt_node_parse(buf_span(&stored), ref->base, ret);
-		if (r < 0) {
-			/* Before the free memory is noted. */
-			buf_release(&stored);
-			r = keep_refusal(db, ref, began, r);
-		}
-	}
+	if (r < 0)
+		return r;
+	r = db_read(db, ref, LIMIT_NODE_BYTES, &stored);
+	if (r < 0)
+		return r;
+	r = ocdbt_node_parse(buf_span(&stored), ref->base, ret);
+	/* Before the free memory is noted. */
+	buf_release(&stored);
+	return r < 0 ? keep_refusal(db, ref, began, r) : 0;
+}
+
+static int node_load(struct ocdbt *db, const struct ocdbt_ref *ref, struct ocdbt_node **ret)
+{
+	int r = node_read(db, ref, ret);
+
 	if (r < 0)
 		return db_err_at(r, "btreenode", ref);
 	trace(TRACE_OCDBT, "node %.*s%.*s:%" PRIu64 ":%" PRIu64 " height %u, %u entries",
@@ -212,12 +217,11 @@ int db_pin(struct ocdbt *db, const struct ocdbt_ref *ref, unsigned height, struc
 		pin.node = pin.entry->value;
 	} else {
 		r = node_load(db, ref, &own);
-		if (r >= 0)
-			decoded = ocdbt_node_charge(own);
+		if (r < 0)
+			return r;
+		decoded = ocdbt_node_charge(own);
 		pin.node = own;
 	}
-	if (r < 0)
-		return r;
 	r = db_walk_visit(walk, decoded);
 	/* R10 */
 	if (r >= 0 && pin.node->height != height)
@@ -258,16 +262,23 @@ static int check_vnode(const struct ocdbt *db, const struct ocdbt_version_ref *r
 	return 0;
 }
 
-int db_vnode(struct ocdbt *db, const struct ocdbt_version_ref *ref, struct ocdbt_vnode *ret)
+static int vnode_read(struct ocdbt *db, const struct ocdbt_version_ref *ref,
+		      struct ocdbt_vnode *ret)
 {
 	auto_buf stored = { .metered = true };
-	auto_vnode v = { 0 };
 	int r = db_read(db, &ref->node, LIMIT_MANIFEST_BYTES, &stored);
 
-	if (r >= 0)
-		r = ocdbt_vnode_parse(buf_span(&stored), ref->node.base, &v);
-	if (r >= 0)
-		r = check_vnode(db, ref, &v);
+	if (r < 0)
+		return r;
+	r = ocdbt_vnode_parse(buf_span(&stored), ref->node.base, ret);
+	return r < 0 ? r : check_vnode(db, ref, ret);
+}
+
+int db_vnode(struct ocdbt *db, const struct ocdbt_version_ref *ref, struct ocdbt_vnode *ret)
+{
+	auto_vnode v = { 0 };
+	int r = vnode_read(db, ref, &v);
+
 	if (r < 0)
 		return db_err_at(r, "versionnode", &ref->node);
 	*ret = v;

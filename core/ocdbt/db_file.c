@@ -207,13 +207,14 @@ int db_file(struct ocdbt *db, const struct ocdbt_ref *ref, struct io_file **ret)
 	auto_buf path = { 0 };
 	int r = db_file_path(ref, &path);
 
-	if (r >= 0)
-		r = open_file(db, (const char *)path.p, ref, &file);
-	if (r >= 0)
-		r = db_check_range(file, ref);
+	if (r < 0)
+		return r;
+	r = open_file(db, (const char *)path.p, ref, &file);
+	if (r < 0)
+		return r;
+	r = db_check_range(file, ref);
 	if (r < 0) {
-		if (file)
-			io_file_doubt(file);
+		io_file_doubt(file);
 		return r;
 	}
 	*ret = take(file);

@@ -54,9 +54,12 @@ static int ocdbt_locate(struct kv *kv, const struct span *key, struct kv_loc *re
 
 	trace(TRACE_OCDBT, "find %zu keys", n);
 	r = kv_batch_order(key, n, &order);
-	if (r >= 0)
-		r = ocdbt_cursor_open(k->db, &k->version, &cur);
-	for (size_t i = 0; i < n && r >= 0; i++) {
+	if (r < 0)
+		return r;
+	r = ocdbt_cursor_open(k->db, &k->version, &cur);
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < n; i++) {
 		size_t at = order[i];
 		struct ocdbt_value v;
 
@@ -64,9 +67,9 @@ static int ocdbt_locate(struct kv *kv, const struct span *key, struct kv_loc *re
 		if (r > 0)
 			r = value_locate(k->db, &recent, &v, &ret[at]);
 		if (r < 0)
-			err_at(r, "'%.*s'", SPAN_ARG(key[at]));
+			return err_at(r, "'%.*s'", SPAN_ARG(key[at]));
 	}
-	return r < 0 ? r : 0;
+	return 0;
 }
 
 static int ocdbt_list(struct kv *kv, struct span prefix, kv_each_fn *each, void *arg)
@@ -101,8 +104,9 @@ static int ocdbt_where_text(struct kv *kv, struct span key, struct buf *ret)
 	struct ocdbt_value v;
 	int r = ocdbt_cursor_open(k->db, &k->version, &cur);
 
-	if (r >= 0)
-		r = ocdbt_cursor_find(cur, key, &v);
+	if (r < 0)
+		return r;
+	r = ocdbt_cursor_find(cur, key, &v);
 	if (r < 0)
 		return r;
 	return r ? value_where_text(ret, NULL, &v) : buf_add_str(ret, "absent");
@@ -170,12 +174,11 @@ int ocdbt_open(struct io_dir *dir, struct cache *cache, const struct ocdbt_open_
 	k->base.ops = &ocdbt_ops;
 	k->base.io = dir->io;
 	r = ocdbt_db_open(dir, cache, &k->db);
-	if (r >= 0) {
+	if (r >= 0)
 		r = find_wanted(k, &opts->when, dir->path);
-		if (r < 0)
-			k->db->dir = NULL; /* not taken */
-	}
 	if (r < 0) {
+		if (k->db)
+			k->db->dir = NULL; /* not taken */
 		free(k->base.name);
 		ocdbt_free(&k->base);
 		return r;

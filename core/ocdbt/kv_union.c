@@ -241,8 +241,9 @@ static int union_where_text(struct kv *kv, struct span key, struct buf *ret)
 		struct ocdbt_value v;
 
 		r = ocdbt_cursor_open(u->part[i].db, &u->part[i].version, &cur);
-		if (r >= 0)
-			r = ocdbt_cursor_find(cur, key, &v);
+		if (r < 0)
+			return r;
+		r = ocdbt_cursor_find(cur, key, &v);
 		if (r != 0)
 			return r < 0 ? r : value_where_text(ret, u->part[i].name, &v);
 	}
@@ -294,8 +295,9 @@ static int open_part(struct kv_union *u, struct io_dir *dir, const char *name, s
 		return fail(-ENOMEM, "cannot open '%s'", name);
 	u->n++; /* from here on union_free() frees it */
 	r = io_dir_sub(dir, name, &sub);
-	if (r >= 0)
-		r = ocdbt_db_open(sub, cache, &p->db);
+	if (r < 0)
+		return r;
+	r = ocdbt_db_open(sub, cache, &p->db);
 	if (r < 0)
 		return r;
 	sub = NULL; /* taken */

@@ -169,10 +169,11 @@ static int descend(struct ocdbt_cursor *cur)
 	down->bound = up->pos + 1 < up->pin.node->n ? (int)(cur->depth - 1) : up->bound;
 	cur->depth++;
 	r = check_bounds(cur, up, down);
-	if (r >= 0)
-		return 0;
-	climb(cur, cur->depth - 1);
-	return db_err_at(r, "btreenode", &child.ref);
+	if (r < 0) {
+		climb(cur, cur->depth - 1);
+		return db_err_at(r, "btreenode", &child.ref);
+	}
+	return 0;
 }
 
 static int enter_root(struct ocdbt_cursor *cur)

@@ -186,18 +186,19 @@ static int versions_pack(const struct ocdbt_manifest *m, struct buf *body)
 	size_t n = m->n_versions + m->n_nodes;
 	auto_free uint32_t *id = calloc(n, sizeof(*id));
 	auto_free uint32_t *index = calloc(n, sizeof(*index));
-	int r = 0;
+	int r;
 
 	if (!id || !index)
 		return fail(-ENOMEM, "cannot allocate %zu versions", n);
-	for (size_t i = 0; i < n && r >= 0; i++) {
+	for (size_t i = 0; i < n; i++) {
 		const struct ocdbt_ref *ref = i < m->n_versions ? &m->versions[i].root :
 								  &m->nodes[i - m->n_versions].node;
 
 		r = ocdbt_filelist_add(&files, ref->base, ref->rel, &id[i]);
+		if (r < 0)
+			return r;
 	}
-	if (r >= 0)
-		r = ocdbt_filelist_pack(&files, body, index);
+	r = ocdbt_filelist_pack(&files, body, index);
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < n; i++)

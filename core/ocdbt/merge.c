@@ -49,22 +49,22 @@ static int merge_next(struct ocdbt_source *src, struct ocdbt_entry *ret)
 {
 	struct merge_source *s = container_of(src, struct merge_source, base);
 	const struct mergelist_hit *hit;
-	int n = mergelist_next(s->list, &hit), r = 0;
+	int n = mergelist_next(s->list, &hit), r;
 
 	if (n <= 0)
 		return n;
-	if (s->round == 1)
-		r = check_same(s, hit, (size_t)n);
+	r = s->round == 1 ? check_same(s, hit, (size_t)n) : 0;
 	if (r < 0)
 		return r;
 	*ret = *hit->entry;
-	if (ret->value.kind == OCDBT_FILE) {
-		buf_clear(&s->path);
-		r = buf_add_str(&s->path, s->part[hit->part].base);
-		if (r >= 0)
-			r = buf_add_span(&s->path, hit->entry->value.ref.base);
-		ret->value.ref.base = buf_span(&s->path);
-	}
+	if (ret->value.kind != OCDBT_FILE)
+		return 1;
+	buf_clear(&s->path);
+	r = buf_add_str(&s->path, s->part[hit->part].base);
+	if (r < 0)
+		return r;
+	r = buf_add_span(&s->path, hit->entry->value.ref.base);
+	ret->value.ref.base = buf_span(&s->path);
 	return r < 0 ? r : 1;
 }
 
@@ -116,17 +116,18 @@ static int open_one(struct io_dir *dir, const char *name, struct cache *cache, s
 	size_t n = strlen(name) + 2;
 	int r = io_dir_sub(dir, name, &sub);
 
-	if (r >= 0)
-		r = ocdbt_db_open(sub, cache, &ret->db);
+	if (r < 0)
+		return r;
+	r = ocdbt_db_open(sub, cache, &ret->db);
 	if (r < 0)
 		return r;
 	sub = NULL; /* taken */
 	r = ocdbt_find_version(ret->db, &latest, a, &ret->version);
+	if (r < 0)
+		return r;
 	if (r == 0)
 		ret->version = (struct ocdbt_version){ .root.off = OCDBT_NO_ROOT,
 						       .root.len = OCDBT_NO_ROOT };
-	if (r < 0)
-		return r;
 	ret->base = arena_alloc(a, n);
 	if (!ret->base)
 		return fail(-ENOMEM, "cannot open '%s'", name);
@@ -145,9 +146,8 @@ int ocdbt_merge_dirs(struct io_dir *dir, const struct ocdbt_parts *parts, struct
 
 	for (size_t i = 0; i < parts->n && r >= 0; i++) {
 		r = open_one(dir, parts->name[i], cache, &a, &opened[i]);
-		if (r >= 0)
-			part[i] = (struct ocdbt_merge_part){ opened[i].db, &opened[i].version,
-							     opened[i].base };
+		part[i] = (struct ocdbt_merge_part){ opened[i].db, &opened[i].version,
+						     opened[i].base };
 	}
 	if (r >= 0)
 		r = ocdbt_merge(part, parts->n, config, data, ret, ret_stats);

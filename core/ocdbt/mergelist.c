@@ -87,12 +87,14 @@ static int fill(struct mergelist *m, struct stream *s)
 	auto_of(ocdbt_cursor) struct ocdbt_cursor *cur = NULL;
 	int r = set_low(s);
 
+	if (r < 0)
+		return r;
 	arena_release(&s->arena);
 	s->n = s->at = 0;
-	if (r >= 0)
-		r = db_cursor_open(s->part.db, s->part.version, &s->walk, &cur);
-	if (r >= 0)
-		r = ocdbt_cursor_range(cur, buf_span(&s->low), m->high);
+	r = db_cursor_open(s->part.db, s->part.version, &s->walk, &cur);
+	if (r < 0)
+		return r;
+	r = ocdbt_cursor_range(cur, buf_span(&s->low), m->high);
 	while (r >= 0 && (s->n == 0 || s->arena.total + s->n * sizeof(*s->entry) < m->window)) {
 		struct ocdbt_entry e;
 
@@ -200,9 +202,10 @@ int mergelist_open(const struct mergelist_part *part, size_t n, struct span low,
 	m->high = high;
 	m->window = MAX(WINDOWS_BYTES / MAX(n, (size_t)1), WINDOW_LEAST);
 	r = start(m, part, low);
-	if (r >= 0)
-		*ret = take(m);
-	return r;
+	if (r < 0)
+		return r;
+	*ret = take(m);
+	return 0;
 }
 
 int mergelist_next(struct mergelist *m, const struct mergelist_hit **ret)

@@ -121,9 +121,10 @@ static int put_interior(struct carry *c, unsigned height, const struct ocdbt_ver
 	for (size_t i = 0; i < v.n; i++)
 		sum.num_generations += children[i].num_generations;
 	r = put_vnode(c, &v, &sum);
-	if (r >= 0)
-		*ret = sum;
-	return r;
+	if (r < 0)
+		return r;
+	*ret = sum;
+	return 0;
 }
 
 static const struct ocdbt_version_ref *node_of_height(const struct ocdbt_manifest *m,

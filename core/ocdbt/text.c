@@ -168,17 +168,26 @@ int ocdbt_node_text(struct buf *out, const struct ocdbt_node *node)
 	return r;
 }
 
+static int put_ref(struct buf *out, const char *kind, const struct ocdbt_ref *ref)
+{
+	int r = buf_addf(out, "%s:", kind);
+
+	if (r < 0)
+		return r;
+	r = put_escaped(out, ref->base, "-_./");
+	if (r < 0)
+		return r;
+	r = put_escaped(out, ref->rel, "-_./");
+	if (r < 0 || !strcmp(kind, "file"))
+		return r;
+	return buf_addf(out, ":%" PRIu64 ":%" PRIu64, ref->off, ref->len);
+}
+
 int ocdbt_ref_text(struct buf *out, const char *kind, const struct ocdbt_ref *ref)
 {
 	size_t was = out->n;
-	int r = buf_addf(out, "%s:", kind);
+	int r = put_ref(out, kind, ref);
 
-	if (r >= 0)
-		r = put_escaped(out, ref->base, "-_./");
-	if (r >= 0)
-		r = put_escaped(out, ref->rel, "-_./");
-	if (r >= 0 && strcmp(kind, "file"))
-		r = buf_addf(out, ":%" PRIu64 ":%" PRIu64, ref->off, ref->len);
 	if (r < 0)
 		out->n = was;
 	return r;

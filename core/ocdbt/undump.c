@@ -337,16 +337,18 @@ static int node_undump(struct text *t, const struct ocdbt_config *compress, stru
 	uint64_t height = 0;
 	int r = TEXT_NEED(t, FMT_HEIGHT, &height);
 
-	if (r >= 0 && height > UINT8_MAX)
-		r = bad_line(t);
+	if (r < 0)
+		return r;
+	if (height > UINT8_MAX)
+		return bad_line(t);
 	p.height = (unsigned)height;
-	while (r >= 0 && text_next(t)) {
+	while (text_next(t)) {
 		r = get_entry(t, &p);
 		/* The packer has copied what it needs. */
 		arena_release(&t->strings);
+		if (r < 0)
+			return r;
 	}
-	if (r < 0)
-		return r;
 	if (p.n == 0)
 		return fail(-EINVAL, "B+tree node without entries");
 	return ocdbt_packer_pack(&p, 0, compress, ret, &stats);

@@ -71,8 +71,9 @@ int value_same(const struct kv_loc *a, const struct kv_loc *b)
 		struct span pa, pb;
 		int r = next_piece(a, at, n, room, &pa);
 
-		if (r >= 0)
-			r = next_piece(b, at, n, room + most, &pb);
+		if (r < 0)
+			return r;
+		r = next_piece(b, at, n, room + most, &pb);
 		if (r < 0)
 			return r;
 		if (!span_eq(pa, pb))
@@ -105,8 +106,9 @@ int value_where_text(struct buf *ret, const char *part, const struct ocdbt_value
 	if (v->kind == OCDBT_INLINE)
 		return buf_addf(ret, "inline:%zu", v->bytes.n);
 	r = part ? buf_addf(&base, "%s/", part) : 0;
-	if (r >= 0)
-		r = buf_add_span(&base, ref.base);
+	if (r < 0)
+		return r;
+	r = buf_add_span(&base, ref.base);
 	ref.base = buf_span(&base);
 	return r < 0 ? r : ocdbt_ref_text(ret, "value", &ref);
 }

@@ -349,16 +349,18 @@ static int vnode_pack_body(const struct ocdbt_vnode *v, struct buf *body)
 
 	if (!id || !index)
 		return no_memory_for_versions(v->n);
-	if (r >= 0)
-		r = wire_put_u8(body, (uint8_t)v->height);
+	if (r < 0)
+		return r;
+	r = wire_put_u8(body, (uint8_t)v->height);
 	for (size_t i = 0; i < v->n && r >= 0; i++) {
 		const struct ocdbt_ref *ref = v->height ? &v->children[i].node :
 							  &v->versions[i].root;
 
 		r = ocdbt_filelist_add(&files, ref->base, ref->rel, &id[i]);
 	}
-	if (r >= 0)
-		r = ocdbt_filelist_pack(&files, body, index);
+	if (r < 0)
+		return r;
+	r = ocdbt_filelist_pack(&files, body, index);
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < v->n; i++)
