@@ -328,3 +328,12 @@ bool user_may(const struct access *a, unsigned want)
 	has = a->uid == now->uid ? a->mode >> 6 : is_in_group(now, a->gid) ? a->mode >> 3 : a->mode;
 	return (has & want) == want;
 }
+
+int user_check(struct io_dir *dir, const char *rel, unsigned want, const char *what)
+{
+	struct access a;
+	int r = access_of(dir, rel, &a);
+
+	return r < 0 || user_may(&a, want) ? r :
+					     fail(-EACCES, "'%s' is not yours to %s", rel, what);
+}

@@ -84,5 +84,7 @@ bool user_is_other(void);
  * false.
  */
 bool user_may(const struct access *a, unsigned want);
+/* Check the same for rel; -EACCES "'<rel>' is not yours to <what>". */
+int user_check(struct io_dir *dir, const char *rel, unsigned want, const char *what);
 
 #endif

@@ -293,10 +293,12 @@ static int attr_left_out(const struct subject *s, struct buf *ret)
 
 	for (size_t i = 0; i < st.n && r >= 0; i++)
 		r = check_reader(s->node->ns, st.part[i].source);
-	if (r >= 0)
-		r = node_parts_left_out(t, &st, &found);
-	if (r >= 0)
-		r = transform_left_out_text(&found, &text);
+	if (r < 0)
+		return r;
+	r = node_parts_left_out(t, &st, &found);
+	if (r < 0)
+		return r;
+	r = transform_left_out_text(&found, &text);
 	if (r < 0 || !text.n)
 		return r < 0 ? r : -ENODATA;
 	r = buf_addf(ret, "{\"unused_leaves\": %zu, \"idle_rules\": %zu, \"text\": ", found.unused,
@@ -346,8 +348,9 @@ int node_step_custom(struct node *step, struct buf *ret)
 		err_clear();
 		return 0;
 	}
-	if (r >= 0)
-		r = step_meta_parse(buf_span(&text), "'_CHECKPOINT_METADATA'", &meta);
+	if (r < 0)
+		return r;
+	r = step_meta_parse(buf_span(&text), "'_CHECKPOINT_METADATA'", &meta);
 	if (r < 0)
 		return r;
 	return meta->custom && strcmp(meta->custom, "{}") ? buf_add_str(ret, meta->custom) : 0;
@@ -430,15 +433,13 @@ int node_root_custom(struct node *root, struct buf *ret)
 	auto_of(root_meta) struct root_meta *meta = NULL;
 	auto_json doc = { 0 };
 	auto_buf text = { 0 };
-	struct access a;
 	int r = -ENOENT;
 
 	for (size_t i = 0; i < ARRAY_LEN(files) && r == -ENOENT; i++) {
-		r = access_of(dir, files[i], &a);
-		if (r >= 0 && !user_may(&a, 04))
-			return fail(-EACCES, "'%s' is not yours to read", files[i]);
-		if (r >= 0)
-			r = io_read_file(dir, files[i], LIMIT_STEP_FILE, &text);
+		r = user_check(dir, files[i], 04, "read");
+		if (r < 0)
+			continue;
+		r = io_read_file(dir, files[i], LIMIT_STEP_FILE, &text);
 		/* The older one has nothing but the document of the user. */
 		if (r >= 0 && i == 0)
 			r = root_meta_parse(buf_span(&text), "'_ROOT_METADATA'", &meta);
@@ -447,9 +448,9 @@ int node_root_custom(struct node *root, struct buf *ret)
 		err_clear();
 		return 0;
 	}
-	if (r >= 0)
-		r = json_parse(meta ? span_str(meta->custom) : buf_span(&text), "custom metadata",
-			       &doc);
+	if (r < 0)
+		return r;
+	r = json_parse(meta ? span_str(meta->custom) : buf_span(&text), "custom metadata", &doc);
 	if (r < 0 || !json_is(doc.root, JSON_OBJECT) || doc.root->n == 0)
 		return MIN(r, 0);
 	return json_print(ret, doc.root, JSON_PYTHON);

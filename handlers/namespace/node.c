@@ -363,15 +363,11 @@ struct node *node_parent(const struct node *n)
 
 static int node_add_path(const struct node *n, struct buf *ret)
 {
-	int r = 0;
-
 	/* The recursion is at most LIMIT_TREE_DEPTH deep, plus the levels above a tree. */
-	if (n->parent && n->parent->parent) {
-		r = node_add_path(n->parent, ret);
-		if (r >= 0)
-			r = buf_add_byte(ret, '/');
-	}
-	return r < 0 ? r : buf_add_str(ret, n->name);
+	bool is_below = n->parent && n->parent->parent;
+	int r = is_below ? node_add_path(n->parent, ret) : 0;
+
+	return r < 0 ? r : buf_addf(ret, "%s%s", is_below ? "/" : "", n->name);
 }
 
 int node_path(const struct node *n, struct buf *ret)

@@ -42,6 +42,8 @@ struct listing {
 };
 
 int listing_add(struct listing *l, const struct node *dir, struct span name, unsigned char type);
+/* Add "." and "..", with which every listing starts. */
+int listing_add_dots(struct listing *l, const struct node *dir);
 /* Sort by name, from entry `from` on, so that the order is the same on every machine. */
 void listing_sort(struct listing *l, size_t from);
 /*

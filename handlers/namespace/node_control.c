@@ -119,9 +119,7 @@ static int control_list(struct node *n, struct listing *ret)
 
 	if (control_of(n)->print)
 		return fail(-ENOTDIR, "'%s' is not a directory", n->name);
-	r = listing_add(ret, n, span_str("."), DT_DIR);
-	if (r >= 0)
-		r = listing_add(ret, n, span_str(".."), DT_DIR);
+	r = listing_add_dots(ret, n);
 	for (size_t i = 0; i < ARRAY_LEN(entries) && r >= 0; i++)
 		r = listing_add(ret, n, span_str(entries[i].name), DT_REG);
 	return r < 0 ? r : listing_add(ret, n, span_str("stored"), DT_DIR);

@@ -171,9 +171,7 @@ static int draft_list(struct node *dir, struct listing *ret)
 
 	if (r < 0)
 		return r;
-	r = listing_add(ret, dir, span_str("."), DT_DIR);
-	if (r >= 0)
-		r = listing_add(ret, dir, span_str(".."), DT_DIR);
+	r = listing_add_dots(ret, dir);
 	for (size_t i = 0; i < n; i++) {
 		if (r >= 0 && !draft_is_generated(nd->n, span_str(child[i]->name)))
 			r = listing_add(ret, dir, span_str(child[i]->name),
@@ -266,7 +264,7 @@ static int draft_do_rename(struct node *dir, struct span name, struct node *to_d
 {
 	struct node_draft *nd = node_draft_of(dir);
 	struct timespec mtime = { 0 };
-	struct node *n = NULL;
+	auto_node *n = NULL;
 	int r;
 
 	if (!to_dir->ops->create)
@@ -298,13 +296,10 @@ static int draft_do_rename(struct node *dir, struct span name, struct node *to_d
 		return r;
 	}
 	r = node_lookup(dir, name, &n);
-	if (r >= 0)
-		r = draft_rename(nd->n, name, node_draft_of(to_dir)->n, to_name,
-				 flags & RENAME_NOREPLACE);
-	if (r >= 0)
-		r = node_moved(n, to_dir, to_name);
-	node_unref(n, 1);
-	return r;
+	if (r < 0)
+		return r;
+	r = draft_rename(nd->n, name, node_draft_of(to_dir)->n, to_name, flags & RENAME_NOREPLACE);
+	return r < 0 ? r : node_moved(n, to_dir, to_name);
 }
 
 static int truncate_by_name(struct node_draft *nd, uint64_t size)

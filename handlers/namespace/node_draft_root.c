@@ -120,19 +120,13 @@ static int check_entry(void *arg, const char *name, unsigned char type)
 static int check_removal(struct ns *ns, const char *path, unsigned depth)
 {
 	struct removal rm = { ns, path, depth };
-	struct access a;
-	int r = access_of(ns->ckpt->source, path, &a);
+	int r = user_check(ns->ckpt->source, path, 07, "delete");
 
-	if (r < 0)
-		return r;
-	if (!user_may(&a, 07))
-		return fail(-EACCES, "'%s' is not yours to delete", path);
-	return io_list(ns->ckpt->source, path, check_entry, &rm);
+	return r < 0 ? r : io_list(ns->ckpt->source, path, check_entry, &rm);
 }
 
 static int check_may_delete(struct ns *ns, const char *step, const struct stat *st)
 {
-	struct access a;
 	int r;
 
 	if (!user_is_other() || !S_ISDIR(st->st_mode))
@@ -140,13 +134,9 @@ static int check_may_delete(struct ns *ns, const char *step, const struct stat *
 	if (!ns->options->todelete)
 		return check_removal(ns, step, 0);
 	/* Renaming a directory changes its entry "..", which requires write permission. */
-	r = access_of(ns->ckpt->source, step, &a);
-	if (r >= 0 && !user_may(&a, 02))
-		r = fail(-EACCES, "'%s' is not yours to move away", step);
+	r = user_check(ns->ckpt->source, step, 02, "move away");
 	if (r >= 0)
-		r = access_of(ns->ckpt->source, ns->options->todelete, &a);
-	if (r >= 0 && !user_may(&a, 03))
-		r = fail(-EACCES, "'%s' is not yours to write to", ns->options->todelete);
+		r = user_check(ns->ckpt->source, ns->options->todelete, 03, "write to");
 	if (r != -ENOENT)
 		return r;
 	/*
@@ -173,23 +163,27 @@ static int delete_step(struct ns *ns, struct span name)
 {
 	auto_free char *step = span_dup_str(name);
 	struct stat st;
-	int r = step ? 0 : fail(-ENOMEM, "cannot delete '%.*s'", SPAN_ARG(name));
+	int r;
 
-	if (r >= 0)
-		r = step_check_name(ns->ckpt->source, name, ckpt_needs_marker(ns->ckpt));
-	if (r >= 0)
-		r = io_stat(ns->ckpt->source, step, &st);
-	if (r >= 0)
-		r = check_may_delete(ns, step, &st);
+	if (!step)
+		return fail(-ENOMEM, "cannot delete '%.*s'", SPAN_ARG(name));
+	r = step_check_name(ns->ckpt->source, name, ckpt_needs_marker(ns->ckpt));
+	if (r < 0)
+		return r;
+	r = io_stat(ns->ckpt->source, step, &st);
+	if (r < 0)
+		return r;
+	r = check_may_delete(ns, step, &st);
 	if (r < 0)
 		return r;
 	r = ns->options->todelete ? commit_move_away(ns->ckpt, step, ns->options->todelete) :
 				    commit_delete(ns->ckpt, step);
-	if (r >= 0)
-		log_info("step '%s' is deleted", step);
 	if (r >= 0 || is_gone(ns, step))
 		ns_drop_items(ns, step);
-	return r < 0 ? err_at(r, "deletion of step '%s'", step) : 0;
+	if (r < 0)
+		return err_at(r, "deletion of step '%s'", step);
+	log_info("step '%s' is deleted", step);
+	return 0;
 }
 
 int draft_root_rmdir(struct node *root, struct span name)

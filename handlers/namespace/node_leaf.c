@@ -70,11 +70,27 @@ static int restore_dtype(const struct node_leaf *l, bool is_scalar, struct zarr_
 	return r < 0 ? r : zarr_view_cast(view, dtype);
 }
 
-int node_leaf_value(struct node_leaf *l, struct value *ret, struct zarr_view *ret_view)
+/* Apply the name of a view, and restore_dtype, to the view of the whole leaf. */
+static int refine_view(const struct node_leaf *l, const struct value *v, struct zarr_view *view)
 {
 	const struct options *o = l->node.ns->options;
-	auto_value v = { 0 };
 	struct name_view name;
+	int r = name_view_parse(span_str(l->node.name), &name);
+
+	if (r < 0)
+		return r;
+	if (v->kind != VALUE_ARRAY)
+		return name_view_is_plain(&name) ?
+			       0 :
+			       fail(-ENOENT, "only arrays have boxes, shapes and casts");
+	r = view_of_name(&name, &v->array->meta, o->pad_truncate, view);
+	return r < 0 || !o->restore_dtype || name.has_cast ? r :
+							     restore_dtype(l, v->is_scalar, view);
+}
+
+int node_leaf_value(struct node_leaf *l, struct value *ret, struct zarr_view *ret_view)
+{
+	auto_value v = { 0 };
 	struct zarr_view view = { 0 };
 	int r = leaf_open(l->item, l->tree, &v);
 
@@ -82,17 +98,8 @@ int node_leaf_value(struct node_leaf *l, struct value *ret, struct zarr_view *re
 		return r;
 	if (v.kind == VALUE_ARRAY)
 		zarr_view_whole(&v.array->meta, &view);
-	if (l->is_view || o->restore_dtype) {
-		r = name_view_parse(span_str(l->node.name), &name);
-		if (r >= 0 && v.kind == VALUE_ARRAY)
-			r = view_of_name(&name, &v.array->meta, o->pad_truncate, &view);
-		else if (r >= 0 && !name_view_is_plain(&name))
-			r = fail(-ENOENT, "only arrays have boxes, shapes and casts");
-		if (r < 0)
-			return r;
-		if (v.kind == VALUE_ARRAY && o->restore_dtype && !name.has_cast)
-			r = restore_dtype(l, v.is_scalar, &view);
-	}
+	if (l->is_view || l->node.ns->options->restore_dtype)
+		r = refine_view(l, &v, &view);
 	if (r < 0)
 		return r;
 	*ret = v;
@@ -342,9 +349,10 @@ static int leaf_read(struct file *f, uint64_t off, size_t n, struct segments *g)
 		return 0;
 	read_ahead(lf, off, MIN(off + n, lf->format.size));
 	r = format_read(&lf->format, off, n, g);
-	if (r >= 0)
-		drop_behind(lf, MIN(off + n, lf->format.size));
-	return r < 0 ? err_at(r, "leaf '%.*s'", SPAN_ARG(node_leaf_of(f->node)->tree->param)) : r;
+	if (r < 0)
+		return err_at(r, "leaf '%.*s'", SPAN_ARG(node_leaf_of(f->node)->tree->param));
+	drop_behind(lf, MIN(off + n, lf->format.size));
+	return r;
 }
 
 static int leaf_seek(struct file *f, uint64_t off, int whence, uint64_t *ret)

@@ -3,6 +3,7 @@
  * node_listing.c - collects the names of a directory for one listing, and opens several at once.
  */
 #include <assert.h>
+#include <dirent.h>
 
 #include "core/base/array.h"
 #include "core/base/digest.h"
@@ -43,6 +44,13 @@ int listing_add(struct listing *l, const struct node *dir, struct span name, uns
 		return r;
 	l->n++;
 	return r;
+}
+
+int listing_add_dots(struct listing *l, const struct node *dir)
+{
+	int r = listing_add(l, dir, span_str("."), DT_DIR);
+
+	return r < 0 ? r : listing_add(l, dir, span_str(".."), DT_DIR);
 }
 
 static int node_listing_by_name(const void *a, const void *b, void *names)

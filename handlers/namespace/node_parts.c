@@ -27,8 +27,9 @@ static int node_parts_add_child(struct subtree *st, struct node *step, const cha
 	struct stat attr;
 	int r = path_join(*path ? path : ".", span_str(name), &below);
 
-	if (r >= 0)
-		r = path_join(node_step_path(step), span_str(name), &source);
+	if (r < 0)
+		return r;
+	r = path_join(node_step_path(step), span_str(name), &source);
 	if (r < 0 || other)
 		return r < 0 ? r : subtree_add_other(st, below, source, type);
 	r = node_lookup(step, span_str(name), &n);
@@ -87,13 +88,13 @@ int node_open_subtree(struct node *n, struct subtree *ret)
 		r = subtree_add_tree(&st, "", l->item, l->tree);
 	} else if (n->ops == &node_step_ops) {
 		r = node_stat(n, &attr);
-		if (r >= 0) {
-			st.mtime = attr.st_mtim;
-			r = node_parts_add_step(&st, n, "", 0);
-		}
+		if (r < 0)
+			return r;
+		st.mtime = attr.st_mtim;
+		r = node_parts_add_step(&st, n, "", 0);
 	} else {
-		r = fail(-EINVAL, "'%s' is not a step, item, directory or leaf of a tree",
-			 *n->name ? n->name : n->ns->ckpt->opts.source);
+		return fail(-EINVAL, "'%s' is not a step, item, directory or leaf of a tree",
+			    *n->name ? n->name : n->ns->ckpt->opts.source);
 	}
 	if (r < 0)
 		return r;
@@ -136,11 +137,13 @@ int node_parts_remarks(struct node *n, const struct subtree *st, struct buf *ret
 
 		if (p->kind == PART_FILES && n->ops == &node_step_ops && !strchr(p->path, '/')) {
 			r = node_step_knows(n, span_str(p->path), p->source);
+			if (r < 0)
+				return r;
 			is_known = r != 0;
 		}
-		if (r >= 0 && !is_known)
+		if (!is_known)
 			r = add_remark(ret, p, err_text(-EOPNOTSUPP));
-		else if (r >= 0 && p->item && p->item->remark)
+		else if (p->item && p->item->remark)
 			r = add_remark(ret, p, p->item->remark);
 	}
 	return r < 0 || !ret->n ? r : buf_add_byte(ret, ']');
@@ -170,10 +173,12 @@ static int look_at_custom(struct io_dir *source, const char *step, struct access
 	struct access a;
 	int r = path_join(step, span_str("_CHECKPOINT_METADATA"), &file);
 
-	if (r >= 0)
-		r = access_of(source, file, &a);
-	if (r >= 0)
-		access_both(ret, &a);
+	if (r < 0)
+		return r;
+	r = access_of(source, file, &a);
+	if (r < 0)
+		return r;
+	access_both(ret, &a);
 	return r;
 }
 
@@ -190,20 +195,23 @@ int node_parts_access(struct io_dir *source, const char *step, const struct subt
 	if (r < 0)
 		return r;
 	access_readers(ret, S_ISDIR(at.st_mode));
-	for (size_t i = 0; i < st->n && r >= 0; i++) {
+	for (size_t i = 0; i < st->n; i++) {
 		const struct subtree_part *p = &st->part[i];
 		struct access a;
 
 		r = p->item ? item_access_leaves(p->item, p->tree, subtree_end(p->tree), &a) :
 			      access_of_all(source, p->source, &a);
-		if (r >= 0)
-			r = access_on_the_way(source, p->source, &a);
-		if (r >= 0 && i == 0 && !step)
+		if (r < 0)
+			return r;
+		r = access_on_the_way(source, p->source, &a);
+		if (r < 0)
+			return r;
+		if (i == 0 && !step)
 			*ret = a;
-		else if (r >= 0)
+		else
 			access_both(ret, &a);
 	}
-	return r >= 0 && step && st->custom ? look_at_custom(source, step, ret) : r;
+	return step && st->custom ? look_at_custom(source, step, ret) : r;
 }
 
 int node_parts_left_out(const struct transform *t, const struct subtree *st,

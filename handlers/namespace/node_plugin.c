@@ -55,6 +55,7 @@ static void shown_unref(struct shown *s)
 	free(s->path);
 	free(s);
 }
+DEFINE_AUTO(shown, struct shown, shown_unref);
 
 static int child_new(struct node *dir, struct ns *ns, struct span name, struct shown *s,
 		     const char *prefix, const struct plugin_file *file, struct node **ret)
@@ -102,9 +103,11 @@ static int plugin_stat(struct node *n, struct stat *ret)
 	struct access a;
 	int r = shown_access(n->ns, p->shown, &a);
 
-	if (r >= 0 && p->file)
+	if (r < 0)
+		return r;
+	if (p->file)
 		ns_stat_file(n->ns, &a, &p->shown->mtime, p->file->n, p->file->n, ret);
-	else if (r >= 0)
+	else
 		ns_stat_dir(n->ns, &a, &p->shown->mtime, ret);
 	return r;
 }
@@ -148,11 +151,8 @@ static int plugin_lookup(struct node *n, struct span name, struct node **ret)
 static int plugin_list(struct node *n, struct listing *ret)
 {
 	const struct node_plugin *p = plugin_of(n);
-	int r = listing_add(ret, n, span_str("."), DT_DIR);
+	int r = listing_add_dots(ret, n);
 
-	if (r < 0)
-		return r;
-	r = listing_add(ret, n, span_str(".."), DT_DIR);
 	for (size_t i = 0; i < p->shown->files.n && r >= 0; i++) {
 		const char *rest = below(p, &p->shown->files.file[i]);
 		struct span name = span_of(rest, rest ? strcspn(rest, "/") : 0);
@@ -237,21 +237,18 @@ static int node_plugin_check_names(const struct plugin_files *f)
 	return 0;
 }
 
-int node_plugin_lookup(struct node *dir, struct span name, const char *path, struct node **ret)
+/* Let the plugin make the files of an item. */
+static int shown_new(struct plugin *plugin, struct io_dir *source, const char *path,
+		     struct shown **ret)
 {
-	struct ns *ns = dir->ns;
-	auto_free char *item = span_dup_str(name);
 	auto_plugin_files stored = { 0 };
-	struct plugin *plugin;
-	struct shown *s;
+	auto_of(shown) struct shown *s = NULL;
 	struct stat st;
-	int r = item ? plugin_of_item(item, ns->ckpt->source, path, &plugin) : -ENOMEM;
+	int r = io_stat(source, path, &st);
 
-	if (r < 0 || !plugin)
+	if (r < 0)
 		return r;
-	r = io_stat(ns->ckpt->source, path, &st);
-	if (r >= 0)
-		r = plugin_files_read(ns->ckpt->source, path, true, &stored);
+	r = plugin_files_read(source, path, true, &stored);
 	if (r < 0)
 		return r;
 	s = calloc(1, sizeof(*s));
@@ -262,12 +259,30 @@ int node_plugin_lookup(struct node *dir, struct span name, const char *path, str
 	s->mtime = st.st_mtim;
 	s->path = strdup(path);
 	r = s->path ? plugin_decode_item(plugin, &stored, &s->files) : -ENOMEM;
-	if (r >= 0 && s->files.n)
+	if (r < 0)
+		return err_at(r, "item '%s'", path);
+	if (s->files.n)
 		qsort(s->files.file, s->files.n, sizeof(*s->files.file), node_plugin_by_name);
-	if (r >= 0)
-		r = node_plugin_check_names(&s->files);
-	if (r >= 0)
-		r = child_new(dir, ns, name, s, "", NULL, ret);
-	shown_unref(s);
+	r = node_plugin_check_names(&s->files);
+	if (r < 0)
+		return err_at(r, "item '%s'", path);
+	*ret = take(s);
+	return 0;
+}
+
+int node_plugin_lookup(struct node *dir, struct span name, const char *path, struct node **ret)
+{
+	struct io_dir *source = dir->ns->ckpt->source;
+	auto_free char *item = span_dup_str(name);
+	auto_of(shown) struct shown *s = NULL;
+	struct plugin *plugin;
+	int r = item ? plugin_of_item(item, source, path, &plugin) : -ENOMEM;
+
+	if (r < 0 || !plugin)
+		return r;
+	r = shown_new(plugin, source, path, &s);
+	if (r < 0)
+		return r;
+	r = child_new(dir, dir->ns, name, s, "", NULL, ret);
 	return r < 0 ? err_at(r, "item '%s'", path) : 1;
 }

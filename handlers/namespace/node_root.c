@@ -38,8 +38,9 @@ static int latest_target(struct ns *ns, struct buf *ret)
 	auto_step_list l = { 0 };
 	int r = list_steps(ns, false, &l);
 
-	if (r >= 0)
-		r = step_latest(ns->ckpt->source, &l, ckpt_needs_marker(ns->ckpt), &name);
+	if (r < 0)
+		return r;
+	r = step_latest(ns->ckpt->source, &l, ckpt_needs_marker(ns->ckpt), &name);
 	return r < 0 ? r : buf_add_str(ret, name);
 }
 
@@ -161,10 +162,7 @@ static int root_list(struct node *n, struct listing *ret)
 	if (l.n == 0)
 		say_unmarked(n->ns);
 	say_others(n->ns, &l);
-	r = listing_add(ret, n, span_str("."), DT_DIR);
-	if (r < 0)
-		return r;
-	r = listing_add(ret, n, span_str(".."), DT_DIR);
+	r = listing_add_dots(ret, n);
 	for (size_t i = 0; i < l.n && r >= 0; i++)
 		r = listing_add(ret, n, span_str(l.entry[i].name), DT_DIR);
 	return r < 0 ? r : draft_root_list(n, ret);

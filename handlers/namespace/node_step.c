@@ -96,12 +96,12 @@ static int item_child(struct node_step *s, struct span name, const struct stat *
 	enum item_kind kind;
 	int r = item ? path_join(s->path, name, &path) : -ENOMEM;
 
-	if (r >= 0)
-		r = node_plugin_lookup(&s->node, name, path, ret);
-	if (r > 0)
-		return 0;
-	if (r >= 0)
-		r = detect_item(s->node.ns->ckpt->source, path, &kind);
+	if (r < 0)
+		return r;
+	r = node_plugin_lookup(&s->node, name, path, ret);
+	if (r != 0)
+		return MIN(r, 0);
+	r = detect_item(s->node.ns->ckpt->source, path, &kind);
 	if (r < 0)
 		return r;
 	if (bound == ITEM_AS_TREE || bound == ITEM_AS_FILES)
@@ -128,8 +128,9 @@ static int file_child(struct node_step *s, struct span name, const struct stat *
 	auto_free char *path = NULL;
 	int r = path_join(s->path, name, &path);
 
-	if (r >= 0)
-		r = node_stored_new(&s->node, name, path, st, role, ret);
+	if (r < 0)
+		return r;
+	r = node_stored_new(&s->node, name, path, st, role, ret);
 	return r < 0 ? r : 1;
 }
 
@@ -138,7 +139,7 @@ static int step_lookup(struct node *n, struct span name, struct node **ret)
 	struct node_step *s = step_of(n);
 	auto_free char *file = span_dup_str(name);
 	bool is_other, is_listed = others_are_listed(n->ns->ckpt);
-	struct stat st;
+	struct stat st = { 0 };
 	int r;
 
 	if (!file)
@@ -153,14 +154,15 @@ static int step_lookup(struct node *n, struct span name, struct node **ret)
 	r = io_stat(s->dir, file, &st);
 	if (r < 0 && r != -ENOENT && r != -ENOTDIR)
 		return r;
-	if (r >= 0 && S_ISDIR(st.st_mode)) {
+	/* The mode of what does not exist is 0: that of no kind. */
+	if (S_ISDIR(st.st_mode)) {
 		r = step_is_whole(s->dir, file);
 		if (r <= 0)
 			return r < 0 ? r : -ENOENT;
 	}
-	if (r >= 0 && S_ISDIR(st.st_mode) && is_item_name(s, name))
+	if (S_ISDIR(st.st_mode) && is_item_name(s, name))
 		return item_child(s, name, &st, ret);
-	if (r >= 0 && S_ISREG(st.st_mode) && !strcmp(file, "_CHECKPOINT_METADATA"))
+	if (S_ISREG(st.st_mode) && !strcmp(file, "_CHECKPOINT_METADATA"))
 		return MIN(file_child(s, name, &st, STORED_DOCUMENT, ret), 0);
 	is_other = r >= 0 && step_has_other(name, S_ISDIR(st.st_mode) ? DT_DIR :
 						  S_ISREG(st.st_mode) ? DT_REG :
@@ -201,11 +203,8 @@ static int add_item(void *arg, const char *name, unsigned char type)
 static int step_list_items(struct node *n, struct listing *ret)
 {
 	struct listing_items li = { .s = step_of(n), .list = ret };
-	int r = listing_add(ret, n, span_str("."), DT_DIR);
+	int r = listing_add_dots(ret, n);
 
-	if (r < 0)
-		return r;
-	r = listing_add(ret, n, span_str(".."), DT_DIR);
 	if (r < 0)
 		return r;
 	r = io_list(li.s->dir, ".", add_item, &li);
@@ -318,10 +317,12 @@ int node_step_new(struct ns *ns, struct node *dir, struct span name, const char 
 	struct stat st;
 	int r = io_dir_sub(ns->ckpt->source, path, &d);
 
-	if (r >= 0)
-		r = io_stat(d, ".", &st);
-	if (r >= 0)
-		r = node_new(&node_step_ops, ns, dir, name, sizeof(*s), &s);
+	if (r < 0)
+		return r;
+	r = io_stat(d, ".", &st);
+	if (r < 0)
+		return r;
+	r = node_new(&node_step_ops, ns, dir, name, sizeof(*s), &s);
 	if (r < 0)
 		return r;
 	pthread_mutex_init(&s->lock, NULL);

@@ -141,8 +141,9 @@ static int stored_lookup(struct node *n, struct span name, struct node **ret)
 	if (r <= 0)
 		return r < 0 ? r : -ENOENT;
 	r = path_join(s->path, name, &path);
-	if (r >= 0)
-		r = io_stat(n->ns->ckpt->source, path, &st);
+	if (r < 0)
+		return r;
+	r = io_stat(n->ns->ckpt->source, path, &st);
 	if (r == -ENOENT || r == -ENOTDIR) {
 		err_clear();
 		return -ENOENT;
@@ -178,13 +179,13 @@ static int stored_list(struct node *n, struct listing *ret)
 
 	if (!ls.s->is_dir)
 		return fail(-ENOTDIR, "'%s' is not a directory", ls.s->path);
-	r = listing_add(ret, n, span_str("."), DT_DIR);
-	if (r >= 0)
-		r = listing_add(ret, n, span_str(".."), DT_DIR);
+	r = listing_add_dots(ret, n);
+	if (r < 0)
+		return r;
 	/* The sandbox lets a mount of a file read that alone. */
-	if (r >= 0 && ckpt_is_file(n->ns->ckpt))
+	if (ckpt_is_file(n->ns->ckpt))
 		r = add_stored(&ls, n->ns->ckpt->only_item, DT_REG);
-	else if (r >= 0)
+	else
 		r = io_list(n->ns->ckpt->source, ls.s->path, add_stored, &ls);
 	if (r < 0)
 		return r;

@@ -91,10 +91,10 @@ static int pin_file(struct node_subtree *s, struct cache_entry **ret)
 		return r;
 	if (r == CACHE_MINE) {
 		r = refused_or_new_file(s->node.ns, &s->st, &want, &f);
-		if (r >= 0)
-			cache_fill(cache, e, f, subtree_file_memory(f), free_file);
-		else
+		if (r < 0)
 			cache_fail(cache, e, r);
+		else
+			cache_fill(cache, e, f, subtree_file_memory(f), free_file);
 	} else if (r == CACHE_BUSY) {
 		r = cache_wait(cache, e);
 	}
@@ -424,6 +424,15 @@ static int lookup_leaf(struct node *dir, struct span stem, struct node **ret)
 	return node_lookup(dir, leaf->name, ret);
 }
 
+/* Replace a link in dir by its target; *n is NULL on failure. */
+static int follow_link(struct node *dir, struct node **n, struct buf *target)
+{
+	int r = node_readlink(*n, target);
+
+	node_unref(take(*n), 1);
+	return r < 0 ? r : node_lookup(dir, buf_span(target), n);
+}
+
 /* Get the node that the view shows; link gets the target's name when the name is that of a link. */
 static int lookup_target(struct node *dir, const struct wanted *w, struct node **ret,
 			 struct buf *link)
@@ -436,12 +445,8 @@ static int lookup_target(struct node *dir, const struct wanted *w, struct node *
 		return 0;
 	}
 	r = node_lookup(dir, w->stem, &n);
-	if (r >= 0 && n->ops->readlink) {
-		r = node_readlink(n, link);
-		node_unref(take(n), 1);
-		if (r >= 0)
-			r = node_lookup(dir, buf_span(link), &n);
-	}
+	if (r >= 0 && n->ops->readlink)
+		r = follow_link(dir, &n, link);
 	if (r == -ENOENT && w->ext == NAME_EXT_SAFETENSORS)
 		r = lookup_leaf(dir, w->stem, &n);
 	if (r < 0)
@@ -527,6 +532,7 @@ static int make_node(struct node *dir, struct span name, const struct wanted *w,
 		     struct node *target, struct buf *link, struct node **ret)
 {
 	struct node_subtree *s;
+	auto_node *made = NULL;
 	int r = node_new(&subtree_ops, dir->ns, dir, name, sizeof(*s), &s);
 
 	if (r < 0)
@@ -535,19 +541,19 @@ static int make_node(struct node *dir, struct span name, const struct wanted *w,
 	s->cast = w->cast;
 	s->owner = cache_owner();
 	s->title = title_of(dir, w);
+	made = &s->node;
 	if (!s->title || (link->n && !(s->link = span_dup_str(buf_span(link)))))
-		r = fail(-ENOMEM, "cannot look up '%.*s'", SPAN_ARG(name));
-	if (r >= 0)
-		r = node_open_subtree(target, &s->st);
-	if (r >= 0)
-		r = node_add_custom(target, &s->st);
-	if (r >= 0)
-		r = remember_step(s, target);
-	if (r < 0) {
-		node_unref(&s->node, 1);
+		return fail(-ENOMEM, "cannot look up '%.*s'", SPAN_ARG(name));
+	r = node_open_subtree(target, &s->st);
+	if (r < 0)
 		return r;
-	}
-	*ret = &s->node;
+	r = node_add_custom(target, &s->st);
+	if (r < 0)
+		return r;
+	r = remember_step(s, target);
+	if (r < 0)
+		return r;
+	*ret = take(made);
 	return 0;
 }
 

@@ -81,8 +81,9 @@ static int opaque_child(struct node_dir *d, struct span name, const struct tree_
 	if (!file)
 		return fail(-ENOMEM, "cannot look up '%.*s'", SPAN_ARG(name));
 	r = io_path_check(leaf->param, "leaf of an unknown type");
-	if (r >= 0)
-		r = stored_child(d, name, file, STORED_LEAF, ret);
+	if (r < 0)
+		return r;
+	r = stored_child(d, name, file, STORED_LEAF, ret);
 	if (r == -ENOENT && d->node.ns->options->handlers == HANDLERS_NONE)
 		return fail(
 			-EOPNOTSUPP,
@@ -104,8 +105,9 @@ static int other_child(struct node_dir *d, struct span name, struct node **ret)
 	if (r <= 0)
 		return r;
 	r = path_join(d->item->path, name, &path);
-	if (r >= 0)
-		r = node_stored_new(&d->node, name, path, &st, STORED_OTHER, ret);
+	if (r < 0)
+		return r;
+	r = node_stored_new(&d->node, name, path, &st, STORED_OTHER, ret);
 	return r < 0 ? r : 1;
 }
 
@@ -209,10 +211,8 @@ static int list_others(struct node_dir *d, struct listing *ret)
 static int node_tree_dir_list(struct node *n, struct listing *ret)
 {
 	struct node_dir *d = dir_of(n);
-	int r = listing_add(ret, n, span_str("."), DT_DIR);
+	int r = listing_add_dots(ret, n);
 
-	if (r >= 0)
-		r = listing_add(ret, n, span_str(".."), DT_DIR);
 	for (size_t i = 0; shows_own_files(d) && i < ARRAY_LEN(own_files) && r >= 0; i++) {
 		struct stat st;
 		int there = io_stat(d->item->dir, own_files[i], &st);
@@ -226,12 +226,15 @@ static int node_tree_dir_list(struct node *n, struct listing *ret)
 			log_warn("%s", err_text(there));
 		err_clear();
 	}
-	if (r >= 0)
-		r = list_others(d, ret);
+	if (r < 0)
+		return r;
+	r = list_others(d, ret);
+	if (r < 0)
+		return r;
 	if (d->tree->kind == TREE_LEAF)
-		return r < 0 || !is_listed(d, d->tree) ?
-			       r :
-			       listing_add(ret, n, d->tree->name, type_of(d->tree));
+		return is_listed(d, d->tree) ?
+			       listing_add(ret, n, d->tree->name, type_of(d->tree)) :
+			       r;
 	for (uint32_t i = 0; i < d->tree->n_children && r >= 0; i++)
 		if (is_listed(d, d->tree->children[i]))
 			r = listing_add(ret, n, d->tree->children[i]->name,
@@ -291,8 +294,9 @@ int node_path_in_tree(const struct node *n, struct buf *ret)
 		return 0;
 	/* A step is the first name of the path. */
 	r = node_path(n, &path);
-	if (r >= 0)
-		r = buf_add(ret, path.p + strlen(top->name) + 1, path.n - strlen(top->name) - 1);
+	if (r < 0)
+		return r;
+	r = buf_add(ret, path.p + strlen(top->name) + 1, path.n - strlen(top->name) - 1);
 	return r < 0 ? r : 1;
 }
 
@@ -323,10 +327,12 @@ int node_item_new(struct ns *ns, struct node *dir, struct span name, const char 
 	struct node *n;
 	int r = ns_item(ns, path, &item);
 
-	if (r >= 0)
-		r = item_mtime(dir, item, &mtime);
-	if (r >= 0)
-		r = dir_new(ns, dir, name, item, item->tree->root, &mtime, &n);
+	if (r < 0)
+		return r;
+	r = item_mtime(dir, item, &mtime);
+	if (r < 0)
+		return r;
+	r = dir_new(ns, dir, name, item, item->tree->root, &mtime, &n);
 	if (r < 0)
 		return r;
 	r = ahead_new(item, &dir_of(n)->ahead);

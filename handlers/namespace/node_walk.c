@@ -26,27 +26,25 @@ static int node_walk_follow(struct node *dir, struct node **at)
 
 int node_walk(struct node *dir, const char *path, struct node **ret)
 {
-	struct node *at = node_ref(dir);
+	auto_node *at = node_ref(dir);
 
 	while (*path) {
 		size_t n = strcspn(path, "/");
-		struct node *next;
+		auto_node *next = NULL;
 		int r;
 
 		if (n > 0 && !(n == 1 && path[0] == '.')) {
 			r = node_lookup(at, span_of(path, n), &next);
-			if (r >= 0) {
-				r = node_walk_follow(at, &next);
-				if (r < 0)
-					node_unref(next, 1);
-			}
-			node_unref(at, 1);
 			if (r < 0)
 				return r;
-			at = next;
+			r = node_walk_follow(at, &next);
+			if (r < 0)
+				return r;
+			node_unref(at, 1);
+			at = take(next);
 		}
 		path += n + (path[n] == '/');
 	}
-	*ret = at;
+	*ret = take(at);
 	return 0;
 }

@@ -211,8 +211,9 @@ static int find_typed_step(const char *path, size_t at, const struct options *o,
 
 	above.is_above = true;
 	r = root ? ns_ckpt(root, &above, &ckpt) : fail(-ENOMEM, "cannot open '%s'", path);
-	if (r >= 0 && ckpt->shape == SHAPE_ROOT)
-		r = step_meant(ckpt->source, typed, ckpt_needs_marker(ckpt), &step);
+	if (r < 0 || ckpt->shape != SHAPE_ROOT)
+		return MIN(r, 0);
+	r = step_meant(ckpt->source, typed, ckpt_needs_marker(ckpt), &step);
 	if (r < 0 || !step)
 		return MIN(r, 0);
 	*ret = str_fmt("%s%s%s", root, step, path + at + typed.n);
@@ -310,10 +311,12 @@ static int first_link(struct io_dir *source, const char *in, unsigned depth, cha
 	if (r < 0 || !found->n)
 		return MIN(r, 0);
 	r = path_join(in, span_str((char *)found->p), &path);
-	if (r >= 0 && !link.n)
+	if (r < 0)
+		return r;
+	if (!link.n)
 		return depth ? first_link(source, path, depth - 1, ret) : 0;
 	*ret = take(path);
-	return r < 0 ? r : 1;
+	return 1;
 }
 
 void ns_warn_of_links(const struct ns *ns)
@@ -363,12 +366,15 @@ int ns_open(const char *source, const struct options *o, struct ns **ret)
 	r = ns_ckpt(source, o, &ns->ckpt);
 	ns->drafts.ckpt = ns->ckpt;
 	ns->drafts.options = o;
-	if (r >= 0)
-		r = choose_driver(ns, source);
-	if (r >= 0)
-		r = node_table_new(&ns->nodes);
-	if (r >= 0)
-		r = item_table_new(&ns->items);
+	if (r < 0)
+		return r;
+	r = choose_driver(ns, source);
+	if (r < 0)
+		return r;
+	r = node_table_new(&ns->nodes);
+	if (r < 0)
+		return r;
+	r = item_table_new(&ns->items);
 	if (r < 0)
 		return r;
 	r = node_root_new(ns, &ns->root);
@@ -428,12 +434,12 @@ int ns_start(struct ns *ns, const struct ns_listener *listener)
 	if (listener && ns->options->pinned_host_transfer)
 		log_info("pinned_host_transfer has no effect: pytreefs uses no device");
 	r = ckpt_start(ns->ckpt);
+	if (r < 0 || !listener)
+		return r;
 	/* It was opened before this was known to be a mount. */
-	if (r >= 0 && listener && ns->root->ops == &node_dir_ops)
+	if (ns->root->ops == &node_dir_ops)
 		ns_say_left_out(ns, container_of(ns->root, struct node_dir, node)->item);
-	if (r >= 0 && listener && ns->ckpt->shape == SHAPE_ROOT)
-		r = watch_start(ns, &ns->watch);
-	return r;
+	return ns->ckpt->shape == SHAPE_ROOT ? watch_start(ns, &ns->watch) : r;
 }
 
 void ns_interrupt(struct ns *ns)

@@ -150,8 +150,11 @@ static int put_stats(struct ns *ns, const struct printer *p)
 	broadcast_stats(ns->broadcast, &shared);
 	streams_stats(ns->ckpt->streams, &streams);
 	r = put_process(ns, p);
-	if (r >= 0)
-		r = put_calls(ns, p);
+	if (r < 0)
+		return r;
+	r = put_calls(ns, p);
+	if (r < 0)
+		return r;
 	const struct counter rows[] = {
 		{ "source_reads", io->reads },
 		{ "source_read_bytes", io->read_bytes },
@@ -197,8 +200,6 @@ static int put_stats(struct ns *ns, const struct printer *p)
 		{ "nodes", node_table_count(ns->nodes), NOW },
 	};
 
-	if (r < 0)
-		return r;
 	r = put_all(p, rows, ARRAY_LEN(rows));
 	if (r < 0)
 		return r;
