@@ -10,6 +10,7 @@
 
 #include "core/base/clock.h"
 #include "handlers/namespace/ns.h"
+#include "fs/serving.h"
 
 /* Those that programs wait for; [0] is all others. */
 static const char *const names[NS_OPERATIONS] = {
@@ -41,8 +42,6 @@ static const char *const names[NS_OPERATIONS] = {
 	[FUSE_COPY_FILE_RANGE] = "copy_file_range",
 };
 
-static _Thread_local uint32_t current;
-
 void operations_init(struct ns *ns)
 {
 	for (size_t i = 0; i < NS_OPERATIONS; i++)
@@ -55,15 +54,16 @@ void operation_begin(uint32_t opcode)
 		uint32_t from, to;
 	} same[] = { { FUSE_READDIRPLUS, FUSE_READDIR }, { FUSE_RENAME2, FUSE_RENAME } };
 
-	current = opcode < NS_OPERATIONS && names[opcode] ? opcode : 0;
+	opcode = opcode < NS_OPERATIONS && names[opcode] ? opcode : 0;
 	for (size_t i = 0; i < ARRAY_LEN(same); i++)
-		if (current == same[i].from)
-			current = same[i].to;
+		if (opcode == same[i].from)
+			opcode = same[i].to;
+	serving()->opcode = opcode;
 }
 
 void operation_end(struct ns *ns, int64_t since)
 {
-	struct ns_operation *o = &ns->operation[current];
+	struct ns_operation *o = &ns->operation[serving()->opcode];
 	uint64_t took = (uint64_t)MAX(clock_ns() - since, (int64_t)0), limit = NS_DURATION_FIRST;
 	size_t i = 0;
 
@@ -71,11 +71,12 @@ void operation_end(struct ns *ns, int64_t since)
 		limit *= NS_DURATION_FACTOR;
 	atomic_fetch_add_explicit(&o->took[i], 1, memory_order_relaxed);
 	atomic_fetch_add_explicit(&o->nanoseconds, took, memory_order_relaxed);
-	current = 0;
+	serving()->opcode = 0;
 }
 
 void operation_failed(struct ns *ns)
 {
 	atomic_fetch_add_explicit(&ns->errors, 1, memory_order_relaxed);
-	atomic_fetch_add_explicit(&ns->operation[current].errors, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&ns->operation[serving()->opcode].errors, 1,
+				  memory_order_relaxed);
 }

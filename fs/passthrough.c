@@ -13,6 +13,7 @@
 
 #include "core/base/log.h"
 #include "fs/fs.h"
+#include "fs/serving.h"
 
 /* Telling the kernel of a backing file, and of its end, costs as much as two requests or three. */
 #define SMALLEST ((off_t)MiB)
@@ -28,9 +29,6 @@ struct backing {
 	unsigned users; /* files */
 	int id;         /* the kernel's number of the backing file; 0: none, for these files */
 };
-
-/* For passthrough_complete_reply(); 0: none. */
-static _Thread_local int id_to_tell;
 
 void passthrough_init(struct passthrough *p)
 {
@@ -92,9 +90,10 @@ void passthrough_open(struct fs *fs, struct file *f, struct fuse_file_info *fi)
 {
 	struct passthrough *p = &fs->passthrough;
 	int fd = f->ops->stored ? f->ops->stored(f) : -1;
+	int id = 0;
 	struct backing *b, **at;
 
-	id_to_tell = 0;
+	serving()->backing_id = 0;
 	if (fd < 0 || !(fs->init.granted & FUSE_PASSTHROUGH) || !is_large(fd))
 		return;
 	pthread_mutex_lock(&p->lock);
@@ -111,11 +110,12 @@ void passthrough_open(struct fs *fs, struct file *f, struct fuse_file_info *fi)
 	if (b) {
 		b->users++;
 		f->is_counted = true;
-		id_to_tell = b->id;
+		id = b->id;
 	}
 	pthread_mutex_unlock(&p->lock);
-	if (!id_to_tell)
+	if (!id)
 		return;
+	serving()->backing_id = id;
 	/* Its pages are those of the other file. */
 	fi->keep_cache = fi->direct_io = false;
 	atomic_fetch_add_explicit(&fs->ns->passed_through, 1, memory_order_relaxed);
@@ -126,7 +126,7 @@ void passthrough_close(struct fs *fs, struct file *f)
 	struct passthrough *p = &fs->passthrough;
 	struct backing *b, **at;
 
-	id_to_tell = 0;
+	serving()->backing_id = 0;
 	if (!f->is_counted)
 		return;
 	pthread_mutex_lock(&p->lock);
@@ -144,16 +144,16 @@ void passthrough_close(struct fs *fs, struct file *f)
 void passthrough_complete_reply(struct iovec *iov, int n)
 {
 	const struct fuse_out_header *h = iov[0].iov_base;
+	int32_t id = serving()->backing_id;
 	struct fuse_open_out *out;
 
-	if (!id_to_tell)
+	if (!id)
 		return;
 	if (!h->error && n == 2 && iov[1].iov_len == sizeof(*out)) {
 		out = iov[1].iov_base;
 		out->open_flags |= FOPEN_PASSTHROUGH;
 		/* Called backing_id since protocol 7.40. */
-		memcpy((uint8_t *)out + sizeof(*out) - sizeof(int32_t), &id_to_tell,
-		       sizeof(int32_t));
+		memcpy((uint8_t *)out + sizeof(*out) - sizeof(id), &id, sizeof(id));
 	}
-	id_to_tell = 0;
+	serving()->backing_id = 0;
 }

@@ -27,6 +27,7 @@
 #include "core/io/command_ring.h"
 #include "fs/fs.h"
 #include "fs/operations.h"
+#include "fs/serving.h"
 #include "fs/signals.h"
 
 #define PARAMETER "/sys/module/fuse/parameters/enable_uring"
@@ -67,7 +68,7 @@ _Static_assert(sizeof(struct ring_command) == 24, "struct fuse_uring_cmd_req");
 
 /* ---- threads ---- */
 
-struct server {
+struct queue_server {
 	struct queues *all;
 	unsigned queue;
 	struct command_ring *ring;
@@ -81,12 +82,10 @@ struct server {
 struct queues {
 	struct fs *fs;
 	unsigned n, started;
-	struct server server[];
+	struct queue_server server[];
 };
 
-static _Thread_local struct server *serving; /* a request; NULL: none */
-
-static struct iovec *buffers_of(struct server *s, struct iovec v[2])
+static struct iovec *buffers_of(struct queue_server *s, struct iovec v[2])
 {
 	v[0] = (struct iovec){ s->header, sizeof(*s->header) };
 	v[1] = (struct iovec){ s->payload, PAYLOAD_BYTES };
@@ -94,7 +93,7 @@ static struct iovec *buffers_of(struct server *s, struct iovec v[2])
 }
 
 /* The bytes of a request as /dev/fuse has them, the payload where it is. */
-static int queue_put_together(struct server *s, struct fuse_buf *ret)
+static int queue_put_together(struct queue_server *s, struct fuse_buf *ret)
 {
 	const struct fuse_in_header *in = &s->header->head.in;
 	size_t payload = s->header->entry.payload_bytes, op;
@@ -112,7 +111,7 @@ static int queue_put_together(struct server *s, struct fuse_buf *ret)
 	return 0;
 }
 
-static void queue_answer(struct server *s, int error, size_t payload)
+static void queue_answer(struct queue_server *s, int error, size_t payload)
 {
 	s->header->head.out = (struct fuse_out_header){
 		.len = (uint32_t)(sizeof(struct fuse_out_header) + payload),
@@ -123,7 +122,7 @@ static void queue_answer(struct server *s, int error, size_t payload)
 	s->is_answered = true;
 }
 
-static void serve_request(struct server *s)
+static void serve_request(struct queue_server *s)
 {
 	struct fs *fs = s->all->fs;
 	struct fuse_buf buf;
@@ -138,11 +137,11 @@ static void serve_request(struct server *s)
 	if (r >= 0) {
 		int64_t since = clock_ns();
 
-		serving = s;
+		serving()->queue = s;
 		operation_begin(s->header->head.in.opcode);
 		fuse_session_process_buf(fs->se, &buf);
 		operation_end(fs->ns, since);
-		serving = NULL;
+		serving()->queue = NULL;
 	}
 	/* The kernel's protocol has changed, or libfuse has answered elsewhere. */
 	if (!s->is_answered) {
@@ -163,7 +162,7 @@ static void bind_to_processor(unsigned number)
 
 static void *serve_queue(void *arg)
 {
-	struct server *s = arg;
+	struct queue_server *s = arg;
 	struct ring_command c = { .queue = (uint16_t)s->queue };
 	int fd = fuse_session_fd(s->all->fs->se), r;
 	struct iovec v[2];
@@ -187,7 +186,7 @@ static void *serve_queue(void *arg)
 int queues_start(struct queues *q)
 {
 	for (; q->started < q->n; q->started++) {
-		struct server *s = &q->server[q->started];
+		struct queue_server *s = &q->server[q->started];
 		int r = thread_start(&s->thread, "fuse_queue", serve_queue, s);
 
 		if (r < 0)
@@ -240,7 +239,7 @@ static int check_enabled(void)
 	return 0;
 }
 
-static int server_init(struct server *s, struct queues *q, unsigned queue)
+static int server_init(struct queue_server *s, struct queues *q, unsigned queue)
 {
 	void *p = mmap(NULL, FRONT_BYTES + PAYLOAD_BYTES, PROT_READ | PROT_WRITE,
 		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -287,13 +286,15 @@ int queues_new(struct fs *fs, struct queues **ret)
 
 void *queue_buffer(size_t n)
 {
-	return serving && n <= PAYLOAD_BYTES ? serving->payload : NULL;
+	const struct queue_server *s = serving()->queue;
+
+	return s && n <= PAYLOAD_BYTES ? s->payload : NULL;
 }
 
 bool queue_reply(const struct iovec *iov, int n, ssize_t *ret)
 {
 	const struct fuse_out_header *h = iov[0].iov_base;
-	struct server *s = serving;
+	struct queue_server *s = serving()->queue;
 	size_t at = 0;
 
 	/* A notice has no number. */

@@ -26,6 +26,7 @@
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/thread.h"
+#include "fs/serving.h"
 
 #define CPU_LATENCY_FILE "/dev/cpu_dma_latency"
 #define POLL_NS 200000  /* longer than most programs think between two calls */
@@ -122,14 +123,14 @@ static int64_t arrived(struct request_reader *w, const void *buf, ssize_t n)
 
 ssize_t request_reader_read(struct request_reader *w, int fd, void *buf, size_t n, bool *ret_polled)
 {
-	static _Thread_local int64_t began = INT64_MAX;
+	struct serving *self = serving();
 	int64_t now = clock_ns();
 	bool burst;
 	ssize_t r;
 	int e;
 
 	atomic_store_explicit(&w->done, now, memory_order_relaxed);
-	if (now - began > SLOW_NS)
+	if (now - self->read_at > SLOW_NS)
 		atomic_store_explicit(&w->streak, 0, memory_order_relaxed);
 	if (is_burst(w) && atomic_load(&w->waiters) > 0)
 		park(w);
@@ -140,7 +141,7 @@ ssize_t request_reader_read(struct request_reader *w, int fd, void *buf, size_t 
 		atomic_store_explicit(&w->streak, 0, memory_order_relaxed);
 	r = read(fd, buf, n);
 	e = errno;
-	began = arrived(w, buf, r);
+	self->read_at = arrived(w, buf, r);
 	errno = e;
 	return r;
 }

@@ -29,6 +29,7 @@
 #include "fs/fs.h"
 #include "fs/operations.h"
 #include "fs/request.h"
+#include "fs/serving.h"
 
 #define TICK_NS (SECOND_NS / 10)
 #define STUCK_NS SECOND_NS          /* served for longer: it waits for something */
@@ -57,8 +58,6 @@ struct interrupt {
 	int64_t since;
 	bool was_found;
 };
-
-static _Thread_local struct server *self;
 
 /* Called with the lock held. */
 static bool must_wait(struct requests *q, const struct request *r, const void *buf, size_t n)
@@ -132,11 +131,15 @@ static void requests_finish(struct requests *q, struct server *s)
 
 int requests_device(int fd)
 {
+	const struct server *self = serving()->server;
+
 	return self && self->request.unique ? self->request.fd : fd;
 }
 
 bool requests_is_abandoned(void)
 {
+	const struct server *self = serving()->server;
+
 	return self && atomic_load(&self->is_abandoned);
 }
 
@@ -271,24 +274,27 @@ static void requests_count(struct fs *fs, const void *buf, size_t n, bool polled
 }
 
 /* A thread of the loop reads for the first time. */
-static bool requests_enter(struct requests *q)
+static struct server *requests_enter(struct requests *q)
 {
-	self = server_new(q, true);
-	if (!self)
-		return false;
+	struct server *s = server_new(q, true);
+
+	if (!s)
+		return NULL;
 	pthread_mutex_lock(&q->lock);
-	list_server(q, self);
+	list_server(q, s);
 	pthread_mutex_unlock(&q->lock);
-	return true;
+	serving()->server = s;
+	return s;
 }
 
 ssize_t requests_read(struct requests *q, int fd, void *buf, size_t n)
 {
+	struct server *self = serving()->server;
 	struct waiting *w;
 	bool polled;
 	ssize_t r;
 
-	if (!self && !requests_enter(q)) {
+	if (!self && !(self = requests_enter(q))) {
 		errno = ENOMEM;
 		return -1;
 	}
@@ -322,7 +328,7 @@ static void *serve_more(void *arg)
 	struct requests *q = s->all;
 	struct waiting *w = take(s->first);
 
-	self = s;
+	serving()->server = s;
 	operation_begin(s->request.opcode);
 	while (w) {
 		struct fuse_buf buf = { .mem = w->bytes, .size = w->n };
