@@ -128,8 +128,7 @@ def test_more_requests_at_once_than_threads(mount, root, enabled):
 
 def test_one_thread_or_more_for_each_processor(mount, root, enabled):
     m = mount(root, ON)
-    queues = [t for t in threads(m.pid, 'comm').values() if t.startswith('fuse_queue')]
-    assert len(queues) >= 2 * os.cpu_count()
+    wait_for(lambda: sum(name.startswith('fuse_queue') for name in threads(m.pid, 'comm').values()) >= 2 * os.cpu_count())
 
 
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGKILL])
