@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import time
 
@@ -196,6 +197,12 @@ def threads(pid, file='status'):
         with contextlib.suppress(OSError):
             found[int(task.name)] = (task / file).read_text()
     return found
+
+
+def stop(pid):
+    """SIGSTOP. It has returned when no thread runs any more: on a busy machine some go on for a while."""
+    os.kill(pid, signal.SIGSTOP)
+    wait_for(lambda: all(text.rpartition(') ')[2][0] in 'TZ' for text in threads(pid, 'stat').values()))
 
 
 def is_sanitized(program):

@@ -196,7 +196,7 @@ def test_what_became_a_stranger_meanwhile_is_not_replaced(program, large, tmp_pa
     p = subprocess.Popen([program, 'convert', '--force', '-o', 'compression=zstd:15', large / 'w0.npy', tmp_path / 'ck'], stderr=subprocess.PIPE)
     while p.poll() is None and not (tmp_path / '.ck.pytreefs-draft').exists():
         time.sleep(0.0005)
-    p.send_signal(signal.SIGSTOP)
+    mounts.stop(p.pid)
     try:
         assert p.poll() is None
         (tmp_path / 'ck').rename(tmp_path / 'elsewhere')

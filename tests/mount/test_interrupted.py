@@ -237,7 +237,7 @@ class Stopped:
         self.pid = m.pid
 
     def close(self):
-        os.kill(self.pid, signal.SIGSTOP)
+        mounts.stop(self.pid)
 
     def open(self):
         os.kill(self.pid, signal.SIGCONT)

@@ -68,7 +68,7 @@ def test_a_rank_that_stops_answering_holds_up_nobody_for_longer_than_the_timeout
     j = patient(3)
     fill(j)
     others = [r for r in range(3) if r != victim]
-    j.signal(victim, signal.SIGSTOP)
+    mounts.stop(j.pids[victim])
     assert expire(j, clock, others) == dict.fromkeys(others, errno.ETIMEDOUT)
     assert steps(j.source) == []
     j.signal(victim, signal.SIGCONT)
