@@ -83,38 +83,37 @@ static int plan_beside(struct sealing *s)
 static int plan_items(struct sealing *s)
 {
 	struct draft *d = s->d;
-	struct draft_node **child = NULL;
-	size_t n = 1, beside = 0;
-	int r = d->is_item ? 0 : draft_children(d->root, &child, &n);
+	auto_draft_list child = { 0 };
+	size_t beside = 0;
+	int r = d->is_item ? 0 : draft_children(d->root, &child);
 
 	if (r < 0)
 		return r;
-	s->item = calloc(2 * n + 1, sizeof(*s->item));
+	s->item = calloc(2 * child.n + 3, sizeof(*s->item));
 	if (!s->item)
-		r = fail(-ENOMEM, "cannot commit %zu items", n);
-	for (size_t i = 0; i < n; i++) {
-		struct draft_node *node = child ? child[i] : d->root;
-
-		if (!child && d->env->driver->has_part && !d->env->driver->has_part(d))
-			continue;
-		if (r >= 0 && child)
-			r = plan_is_beside_items(node);
+		return fail(-ENOMEM, "cannot commit %zu items", child.n);
+	if (d->is_item)
+		return d->env->driver->has_part && !d->env->driver->has_part(d) ?
+			       0 :
+			       plan_item(s, d->root);
+	for (size_t i = 0; i < child.n; i++) {
+		r = plan_is_beside_items(child.node[i]);
 		if (r > 0)
 			beside++;
-		else if (r >= 0 && strcmp(node->name, "_CHECKPOINT_METADATA"))
-			r = plan_item(s, node);
-		if (child)
-			draft_node_unref(node);
+		else if (r == 0 && strcmp(child.node[i]->name, "_CHECKPOINT_METADATA"))
+			r = plan_item(s, child.node[i]);
+		if (r < 0)
+			return r;
 	}
-	free(child);
-	for (size_t i = 1; i < s->n && r >= 0; i++)
+	for (size_t i = 1; i < s->n; i++)
 		for (size_t k = 0; k < i; k++)
 			if (!strcmp(s->item[i].plan->name, s->item[k].plan->name))
-				r = fail(-EINVAL,
-					 "'%s' and '%s' are the same item; a file that only lies "
-					 "beside the items is copied with cp -a",
-					 s->item[k].plan->item->name, s->item[i].plan->item->name);
-	return r < 0 || !beside ? r : plan_beside(s);
+				return fail(-EINVAL,
+					    "'%s' and '%s' are the same item; a file that only "
+					    "lies beside the items is copied with cp -a",
+					    s->item[k].plan->item->name,
+					    s->item[i].plan->item->name);
+	return beside ? plan_beside(s) : 0;
 }
 
 static int committing_custom_metadata(struct sealing *s)
@@ -195,22 +194,16 @@ static int check_file_closed(struct draft_node *n, unsigned *patience)
 
 static int check_closed(struct draft_node *dir, unsigned *patience)
 {
-	struct draft_node **child;
-	size_t n;
-	int r = draft_children(dir, &child, &n);
+	auto_draft_list child = { 0 };
+	int r = draft_children(dir, &child);
 
-	if (r < 0)
-		return r;
-	for (size_t i = 0; i < n; i++) {
-		if (r >= 0) {
-			r = child[i]->is_dir ? check_closed(child[i], patience) :
-					       check_file_closed(child[i], patience);
-			if (r < 0 && child[i]->is_dir)
-				err_at(r, "'%s'", child[i]->name);
-		}
-		draft_node_unref(child[i]);
+	for (size_t i = 0; i < child.n && r >= 0; i++) {
+		struct draft_node *n = child.node[i];
+
+		r = n->is_dir ? check_closed(n, patience) : check_file_closed(n, patience);
+		if (r < 0 && n->is_dir)
+			err_at(r, "'%s'", n->name);
 	}
-	free(child);
 	return r;
 }
 

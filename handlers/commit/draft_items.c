@@ -413,66 +413,63 @@ static int add_json(struct sealing_item *it)
 static int add_opaque(struct sealing_item *it, struct draft_node *dir, const char *path,
 		      unsigned depth)
 {
-	struct draft_node **child;
-	size_t n;
+	auto_draft_list child = { 0 };
 	int r = depth > LIMIT_TREE_DEPTH ? fail(-EFBIG, "directories are too deep") :
-					   draft_children(dir, &child, &n);
+					   draft_children(dir, &child);
 
 	if (r < 0)
 		return r;
-	if (n == 0 && depth > 0) {
+	if (child.n == 0 && depth > 0) {
 		struct commit_file f = { .is_dir = true };
 
 		r = arena_keep(&it->arena, span_str(path), &f.name);
-		if (r >= 0)
-			r = items_add_file(it, &f);
+		return r < 0 ? r : items_add_file(it, &f);
 	}
-	for (size_t i = 0; i < n; i++) {
-		auto_free char *at = NULL;
+	for (size_t i = 0; i < child.n && r >= 0; i++) {
+		struct draft_node *n = child.node[i];
+		auto_free char *at = str_fmt("%s%s%s", path, depth ? "/" : "", n->name);
 
-		if (r >= 0 && !(at = str_fmt("%s%s%s", path, depth ? "/" : "", child[i]->name)))
-			r = fail(-ENOMEM, "cannot list '%s'", dir->name);
-		if (r >= 0)
-			r = child[i]->is_dir ? add_opaque(it, child[i], at, depth + 1) :
-					       add_draft_file(it, span_str(at), child[i]);
-		draft_node_unref(child[i]);
+		if (!at)
+			return fail(-ENOMEM, "cannot list '%s'", dir->name);
+		r = n->is_dir ? add_opaque(it, n, at, depth + 1) :
+				add_draft_file(it, span_str(at), n);
 	}
-	free(child);
 	return r;
+}
+
+static int collect_file(struct draft_file *f, const char *path, struct plugin_files *ret)
+{
+	uint64_t size = draft_file_size(f);
+	auto_buf bytes = { 0 };
+	int r = size > 64 * MiB ? fail(-EFBIG, "'%s' is too large for a plugin", path) :
+				  buf_reserve(&bytes, size + 1);
+
+	if (r < 0)
+		return r;
+	r = draft_file_unstore(f);
+	if (r < 0)
+		return r;
+	r = draft_file_read_into(f, 0, size, bytes.p);
+	return r < 0 ? r : plugin_files_add(ret, path, bytes.p, size);
 }
 
 /* Read all files below a directory of the draft into memory. */
 static int collect_files(struct draft_node *dir, const char *path, unsigned depth,
 			 struct plugin_files *ret)
 {
-	struct draft_node **child;
-	size_t n;
+	auto_draft_list child = { 0 };
 	int r = depth > 16 ? fail(-EFBIG, "directories are too deep for a plugin") :
-			     draft_children(dir, &child, &n);
+			     draft_children(dir, &child);
 
-	if (r < 0)
-		return r;
-	for (size_t i = 0; i < n; i++) {
-		auto_buf at = { 0 }, bytes = { 0 };
-		uint64_t size = r >= 0 && !child[i]->is_dir ? draft_file_size(child[i]->file) : 0;
+	for (size_t i = 0; i < child.n && r >= 0; i++) {
+		struct draft_node *n = child.node[i];
+		auto_free char *at = str_fmt("%s%s%s", path, depth ? "/" : "", n->name);
 
-		if (r >= 0)
-			r = buf_addf(&at, "%s%s%s", path, depth ? "/" : "", child[i]->name);
-		if (r >= 0 && child[i]->is_dir)
-			r = collect_files(child[i], buf_str(&at), depth + 1, ret);
-		else if (r >= 0 && size > 64 * MiB)
-			r = fail(-EFBIG, "'%s' is too large for a plugin", buf_str(&at));
-		else if (r >= 0)
-			r = buf_reserve(&bytes, size + 1);
-		if (r >= 0 && !child[i]->is_dir)
-			r = draft_file_unstore(child[i]->file);
-		if (r >= 0 && !child[i]->is_dir)
-			r = draft_file_read_into(child[i]->file, 0, size, bytes.p);
-		if (r >= 0 && !child[i]->is_dir)
-			r = plugin_files_add(ret, buf_str(&at), bytes.p, size);
-		draft_node_unref(child[i]);
+		if (!at)
+			return fail(-ENOMEM, "cannot list '%s'", dir->name);
+		r = n->is_dir ? collect_files(n, at, depth + 1, ret) :
+				collect_file(n->file, at, ret);
 	}
-	free(child);
 	return r;
 }
 

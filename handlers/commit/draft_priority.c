@@ -41,18 +41,11 @@ static int seal_first(struct draft_node *n)
 
 int draft_seal_priority(struct draft_node *dir, const char *glob)
 {
-	struct draft_node **child;
-	size_t n;
-	int r = glob && !draft_is_opaque(dir) ? draft_children(dir, &child, &n) : 1;
+	auto_draft_list child = { 0 };
+	int r = glob && !draft_is_opaque(dir) ? draft_children(dir, &child) : 0;
 
-	if (r != 0)
-		return MIN(r, 0);
-	for (size_t i = 0; i < n; i++) {
-		if (r >= 0)
-			r = child[i]->is_dir ? draft_seal_priority(child[i], glob) :
-					       seal_first(child[i]);
-		draft_node_unref(child[i]);
-	}
-	free(child);
+	for (size_t i = 0; i < child.n && r >= 0; i++)
+		r = child.node[i]->is_dir ? draft_seal_priority(child.node[i], glob) :
+					    seal_first(child.node[i]);
 	return r;
 }

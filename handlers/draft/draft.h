@@ -206,8 +206,15 @@ void draft_node_unref(struct draft_node *n);
 void draft_touch(struct draft_node *n);
 /* Look up a name. Here and below, *ret holds a reference. */
 int draft_lookup(struct draft_node *dir, struct span name, struct draft_node **ret);
-/* List the children, sorted by name, each with a reference. The caller frees the array. */
-int draft_children(struct draft_node *dir, struct draft_node ***ret, size_t *ret_n);
+/* References to nodes; an entry that was taken is NULL. */
+struct draft_list {
+	struct draft_node **node;
+	size_t n;
+};
+void draft_list_release(struct draft_list *l);
+#define auto_draft_list __attribute__((cleanup(draft_list_release))) struct draft_list
+/* List the children, sorted by name. */
+int draft_children(struct draft_node *dir, struct draft_list *ret);
 int draft_mkdir(struct draft_node *dir, struct span name, struct draft_node **ret);
 /*
  * Create a file. -EINVAL: the name cannot stand for a key; -EEXIST: the name, or an item of that

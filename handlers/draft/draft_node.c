@@ -445,49 +445,58 @@ int draft_lookup(struct draft_node *dir, struct span name, struct draft_node **r
 	return 0;
 }
 
-int draft_children(struct draft_node *dir, struct draft_node ***ret, size_t *ret_n)
+void draft_list_release(struct draft_list *l)
 {
-	struct draft_node **list;
-	size_t n;
+	for (size_t i = 0; i < l->n; i++)
+		draft_node_unref(l->node[i]);
+	free(l->node);
+	*l = (struct draft_list){ 0 };
+}
 
+int draft_children(struct draft_node *dir, struct draft_list *ret)
+{
 	pthread_mutex_lock(&dir->draft->lock);
-	n = dir->n_children;
-	list = malloc((n + 1) * sizeof(*list));
-	for (size_t i = 0; list && i < n; i++) {
-		list[i] = dir->child[i];
-		list[i]->refs++;
+	ret->node = malloc((dir->n_children + 1) * sizeof(*ret->node));
+	ret->n = ret->node ? dir->n_children : 0;
+	for (size_t i = 0; i < ret->n; i++) {
+		ret->node[i] = dir->child[i];
+		ret->node[i]->refs++;
 	}
 	pthread_mutex_unlock(&dir->draft->lock);
-	if (!list)
-		return fail(-ENOMEM, "cannot list '%s'", dir->name);
-	*ret = list;
-	*ret_n = n;
+	return ret->node ? 0 : fail(-ENOMEM, "cannot list '%s'", dir->name);
+}
+
+static int make_locked(struct draft_node *dir, struct span name, bool is_dir,
+		       struct draft_node **ret)
+{
+	int r = check_open(dir);
+
+	if (r < 0)
+		return r;
+	if (child_of(dir, name))
+		return -EEXIST;
+	r = draft_node_check_new(NULL, dir, name, is_dir, NULL);
+	if (r < 0)
+		return r;
+	r = draft_node_reserve(dir);
+	if (r < 0)
+		return r;
+	r = draft_node_new(dir->draft, NULL, name, is_dir, ret);
+	if (r < 0)
+		return r;
+	attach(dir, *ret);
+	(*ret)->refs++;
 	return 0;
 }
 
 static int draft_node_make(struct draft_node *dir, struct span name, bool is_dir,
 			   struct draft_node **ret)
 {
-	struct draft_node *n = NULL;
 	int r;
 
 	pthread_mutex_lock(&dir->draft->lock);
-	r = check_open(dir);
-	if (r >= 0 && child_of(dir, name))
-		r = -EEXIST;
-	if (r >= 0)
-		r = draft_node_check_new(NULL, dir, name, is_dir, NULL);
-	if (r >= 0)
-		r = draft_node_reserve(dir);
-	if (r >= 0)
-		r = draft_node_new(dir->draft, NULL, name, is_dir, &n);
-	if (r >= 0) {
-		attach(dir, n);
-		n->refs++;
-	}
+	r = make_locked(dir, name, is_dir, ret);
 	pthread_mutex_unlock(&dir->draft->lock);
-	if (r >= 0)
-		*ret = n;
 	return r;
 }
 

@@ -164,25 +164,25 @@ static bool draft_still_valid(struct node *node)
 static int draft_list(struct node *dir, struct listing *ret)
 {
 	struct node_draft *nd = node_draft_of(dir);
-	struct draft_node **child;
+	auto_draft_list child = { 0 };
 	const char *generated;
-	size_t n;
-	int r = draft_children(nd->n, &child, &n);
+	int r = draft_children(nd->n, &child);
 
 	if (r < 0)
 		return r;
 	r = listing_add_dots(ret, dir);
-	for (size_t i = 0; i < n; i++) {
-		if (r >= 0 && !draft_is_generated(nd->n, span_str(child[i]->name)))
-			r = listing_add(ret, dir, span_str(child[i]->name),
-					child[i]->is_dir ? DT_DIR : DT_REG);
-		draft_node_unref(child[i]);
+	for (size_t i = 0; i < child.n && r >= 0; i++) {
+		const struct draft_node *c = child.node[i];
+
+		if (!draft_is_generated(nd->n, span_str(c->name)))
+			r = listing_add(ret, dir, span_str(c->name), c->is_dir ? DT_DIR : DT_REG);
 	}
-	free(child);
+	if (r < 0)
+		return r;
 	pthread_mutex_lock(&nd->draft->lock);
 	generated = draft_generated_name(nd->n);
 	pthread_mutex_unlock(&nd->draft->lock);
-	return r >= 0 && generated ? listing_add(ret, dir, span_str(generated), DT_REG) : r;
+	return generated ? listing_add(ret, dir, span_str(generated), DT_REG) : 0;
 }
 
 /* ---- changes ---- */

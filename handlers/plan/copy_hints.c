@@ -238,30 +238,30 @@ int copy_hint_tree(struct draft_node *n, const char *path)
  */
 static int hint_nested(const struct plan *p, struct buf *ret)
 {
-	struct draft_node **child;
-	size_t n;
-	int r = draft_children(p->item, &child, &n);
+	auto_draft_list child = { 0 };
+	int r = draft_children(p->item, &child);
 
 	if (r < 0)
 		return r;
-	for (size_t i = 0; i < n; i++) {
-		struct draft_file *f = child[i]->file;
-		uint64_t size = f && !strcmp(child[i]->name, "_METADATA") ? draft_file_size(f) : 0;
+	for (size_t i = 0; i < child.n; i++) {
+		struct draft_file *f = child.node[i]->file;
+		uint64_t size =
+			f && !strcmp(child.node[i]->name, "_METADATA") ? draft_file_size(f) : 0;
 
-		if (r >= 0 && size) {
-			r = size > LIMIT_JSON_BYTES ?
-				    fail(-EFBIG, "'_METADATA' has %llu bytes, the limit is %llu",
-					 (unsigned long long)size,
-					 (unsigned long long)LIMIT_JSON_BYTES) :
-				    buf_reserve(ret, size + 1);
-			if (r >= 0)
-				r = draft_file_read_into(f, 0, size, ret->p);
-			ret->n = r < 0 ? 0 : size;
-		}
-		draft_node_unref(child[i]);
+		if (!size)
+			continue;
+		if (size > LIMIT_JSON_BYTES)
+			return fail(-EFBIG, "'_METADATA' has %llu bytes, the limit is %llu",
+				    (unsigned long long)size, (unsigned long long)LIMIT_JSON_BYTES);
+		r = buf_reserve(ret, size + 1);
+		if (r < 0)
+			return r;
+		r = draft_file_read_into(f, 0, size, ret->p);
+		if (r < 0)
+			return r;
+		ret->n = size;
 	}
-	free(child);
-	return MIN(r, 0);
+	return 0;
 }
 
 /* Parse the copied `_METADATA` of an item, or else `text`; *ret is NULL if there is none. */
@@ -467,26 +467,26 @@ static int looks_stored(struct draft_node *dir)
 
 int draft_nested(struct draft_node *item, struct draft_node *ret[2])
 {
-	struct draft_node **child, *key;
-	size_t n, n_retained = 0;
-	int r = item->is_dir && !item->draft->is_item ? draft_children(item, &child, &n) : -ENOTDIR;
+	auto_draft_list child = { 0 };
+	struct draft_node *key;
+	size_t n_retained = 0;
+	int r;
 
+	if (!item->is_dir || item->draft->is_item)
+		return 0;
+	r = draft_children(item, &child);
 	if (r < 0)
-		return r == -ENOTDIR ? 0 : r;
-	key = hints_key_of(child, n);
-	for (size_t i = 0; i < n && key && r >= 0; i++)
-		if (child[i]->is_dir && child[i] != key)
-			r = looks_stored(child[i]);
+		return r;
+	key = hints_key_of(child.node, child.n);
+	for (size_t i = 0; i < child.n && key && r >= 0; i++)
+		if (child.node[i]->is_dir && child.node[i] != key)
+			r = looks_stored(child.node[i]);
 	if (r <= 0)
-		key = NULL;
-	for (size_t i = 0; i < n; i++) {
-		if (key && child[i]->is_dir)
-			ret[n_retained++] = child[i];
-		else
-			draft_node_unref(child[i]);
-	}
-	free(child);
-	return r < 0 ? r : key != NULL;
+		return r;
+	for (size_t i = 0; i < child.n; i++)
+		if (child.node[i]->is_dir)
+			ret[n_retained++] = take(child.node[i]);
+	return 1;
 }
 
 bool plan_is_nested(const struct plan *p)

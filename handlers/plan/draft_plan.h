@@ -140,8 +140,6 @@ int plan_array(struct plan *p, struct plan_leaf *l, struct span tensor);
 /* Store the record of a leaf, for the documents, in its node. */
 int plan_record(struct plan *p, struct plan_leaf *l);
 
-/* Let the plan hold the node. Takes the caller's reference. (draft_tree.c) */
-int plan_hold(struct plan *p, struct draft_node *n);
 /* Whether the file has a name for which the draft generates its own contents. (draft_tree.c) */
 bool plan_is_metadata(const struct draft_node *n);
 /*

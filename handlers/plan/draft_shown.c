@@ -196,27 +196,26 @@ static int print_of_tree(const struct draft *d, struct step_meta *m, struct buf 
 /* Make `_CHECKPOINT_METADATA` as a commit would write it now. */
 static int checkpoint_metadata(struct draft *d, struct buf *ret)
 {
-	struct draft_node **child;
+	auto_draft_list child = { 0 };
 	struct step_meta m = { .kind = STEP_ITEMS_MAP,
 			       .has_init = true,
 			       .init_ns = d->dir->init_ns };
 	struct step_item *items;
 	struct plan **plans;
-	size_t n;
 	int r;
 
 	if (d->is_tree)
 		return print_of_tree(d, &m, ret);
-	r = draft_children(d->root, &child, &n);
+	r = draft_children(d->root, &child);
 	if (r < 0)
 		return r;
-	items = calloc(n + 1, sizeof(*items));
-	plans = calloc(n + 1, sizeof(struct plan *));
+	items = calloc(child.n + 1, sizeof(*items));
+	plans = calloc(child.n + 1, sizeof(struct plan *));
 	m.items = items;
-	for (size_t i = 0; i < n; i++) {
-		struct draft_node *inner[2], *node = child[i];
+	for (size_t i = 0; i < child.n; i++) {
+		struct draft_node *inner[2], *node = child.node[i];
 
-		if (draft_nested(child[i], inner) > 0) {
+		if (draft_nested(node, inner) > 0) {
 			draft_node_unref(inner[1]);
 			node = inner[0];
 		}
@@ -230,18 +229,16 @@ static int checkpoint_metadata(struct draft *d, struct buf *ret)
 			if (it.handler.p)
 				items[m.n_items++] = it;
 		}
-		if (node != child[i])
+		if (node != child.node[i])
 			draft_node_unref(node);
-		draft_node_unref(child[i]);
 	}
 	err_clear();
 	r = items && plans ? step_meta_print(&m, ret) :
 			     fail(-ENOMEM, "cannot describe draft '%s'", d->name);
-	for (size_t i = 0; i < n && plans; i++)
+	for (size_t i = 0; i < child.n && plans; i++)
 		plan_free(plans[i]);
 	free(plans);
 	free(items);
-	free(child);
 	return r;
 }
 

@@ -65,25 +65,20 @@ static int look_at_file(struct draft_node *n, const char *dir, struct signs *s)
 /* path: that of the directory, with '/' at its end; "" for the item. */
 static int stored_look(struct draft_node *dir, const char *path, struct signs *s)
 {
-	struct draft_node **child;
-	size_t n;
-	int r = draft_children(dir, &child, &n);
+	auto_draft_list child = { 0 };
+	int r = draft_children(dir, &child);
 
-	if (r < 0)
-		return r;
-	for (size_t i = 0; i < n; i++) {
-		struct draft_node *c = child[i];
+	for (size_t i = 0; i < child.n && r >= 0; i++) {
+		struct draft_node *c = child.node[i];
 		auto_free char *at = c->is_dir ? str_fmt("%s%s/", path, c->name) : NULL;
 
 		s->leaf |= c->is_dir;
-		if (r >= 0 && c->is_dir)
+		if (c->is_dir)
 			r = at ? stored_look(c, at, s) :
 				 fail(-ENOMEM, "cannot look at '%s'", c->name);
-		else if (r >= 0 && (*path || !plan_is_metadata(c)))
+		else if (*path || !plan_is_metadata(c))
 			r = look_at_file(c, path, s);
-		draft_node_unref(c);
 	}
-	free(child);
 	return r;
 }
 
@@ -92,20 +87,16 @@ static int stored_look(struct draft_node *dir, const char *path, struct signs *s
 /* Whether it is an empty file, or a directory of nothing but such files and directories. */
 static bool is_empty(struct draft_node *n)
 {
-	struct draft_node **child;
-	bool empty = true;
-	size_t count;
+	auto_draft_list child = { 0 };
 
 	if (!n->is_dir)
 		return draft_file_size(n->file) == 0;
-	if (draft_children(n, &child, &count) < 0)
+	if (draft_children(n, &child) < 0)
 		return false;
-	for (size_t i = 0; i < count; i++) {
-		empty = empty && is_empty(child[i]);
-		draft_node_unref(child[i]);
-	}
-	free(child);
-	return empty;
+	for (size_t i = 0; i < child.n; i++)
+		if (!is_empty(child.node[i]))
+			return false;
+	return true;
 }
 
 /* Whether the copied tree has the name at its top, as a mount shows it. */
@@ -220,25 +211,19 @@ static int stored_add_other(struct plan *p, struct draft_node *n)
 
 int plan_take_beside(struct plan *p)
 {
-	struct draft_node **child;
-	size_t n;
-	int r = draft_children(p->item, &child, &n);
+	auto_draft_list child = { 0 };
+	int r = draft_children(p->item, &child);
 
-	if (r < 0)
-		return r;
-	for (size_t i = 0; i < n; i++) {
-		if (r >= 0)
-			r = plan_is_beside_items(child[i]);
-		if (r > 0) {
-			r = plan_hold(p, child[i]);
-			if (r >= 0)
-				r = stored_add_other(p, child[i]);
-		} else {
-			draft_node_unref(child[i]);
-		}
+	for (size_t i = 0; i < child.n && r >= 0; i++) {
+		r = plan_is_beside_items(child.node[i]);
+		if (r <= 0)
+			continue;
+		if (!array_reserve(p->held, p->cap_held, p->n_held + 1))
+			return fail(-ENOMEM, "cannot look at '%s'", child.node[i]->name);
+		p->held[p->n_held++] = draft_node_ref(child.node[i]);
+		r = stored_add_other(p, child.node[i]);
 	}
-	free(child);
-	return MIN(r, 0);
+	return r;
 }
 
 /* Whether a file in the directory, or below it, has a name that arrays have: 1 or 0. */

@@ -34,18 +34,6 @@ void plan_free(struct plan *p)
 	free(p);
 }
 
-int plan_hold(struct plan *p, struct draft_node *n)
-{
-	if (!array_reserve(p->held, p->cap_held, p->n_held + 1)) {
-		int r = fail(-ENOMEM, "cannot look at '%s'", n->name);
-
-		draft_node_unref(n);
-		return r;
-	}
-	p->held[p->n_held++] = n;
-	return 0;
-}
-
 /*
  * List the children of a directory of the tree, which the plan holds from now on, without those
  * that lie beside the arrays.
@@ -53,25 +41,19 @@ int plan_hold(struct plan *p, struct draft_node *n)
 static int children_of(struct plan *p, struct draft_node *dir, struct draft_node ***ret,
 		       size_t *ret_n)
 {
-	struct draft_node **child;
-	size_t n, held = 0;
-	int r = draft_children(dir, &child, &n);
+	auto_draft_list all = { 0 };
+	int r = draft_children(dir, &all);
 
 	if (r < 0)
 		return r;
-	for (; held < n && r >= 0; held++)
-		r = plan_hold(p, child[held]);
-	for (size_t i = held; i < n; i++)
-		draft_node_unref(child[i]);
-	if (r >= 0 && dir == p->item)
-		r = plan_take_others(p, child, &n);
-	if (r < 0) {
-		free(child);
-		return r;
-	}
-	*ret = child;
-	*ret_n = n;
-	return 0;
+	if (!array_reserve(p->held, p->cap_held, p->n_held + all.n + 1))
+		return fail(-ENOMEM, "cannot look at '%s'", dir->name);
+	memcpy(p->held + p->n_held, all.node, all.n * sizeof(*all.node));
+	p->n_held += all.n;
+	*ret_n = all.n;
+	all.n = 0;
+	*ret = take(all.node);
+	return dir == p->item ? plan_take_others(p, *ret, ret_n) : 0;
 }
 
 /* ---- keys ---- */
@@ -297,7 +279,7 @@ static int walk_children(struct plan *p, struct tree_node *node, struct draft_no
 
 static int plan_walk(struct plan *p, struct draft_node *dir, struct tree_node *node, unsigned depth)
 {
-	struct draft_node **child;
+	auto_free struct draft_node **child = NULL;
 	size_t n;
 	int r;
 
@@ -313,10 +295,7 @@ static int plan_walk(struct plan *p, struct draft_node *dir, struct tree_node *n
 	if (node->kind == TREE_TUPLE && n > 0 && !plan_rich_off(p))
 		p->opts.rich_types = true;
 	r = walk_children(p, node, child, n, depth);
-	if (r >= 0 && node->kind == TREE_DICT)
-		r = plan_namedtuple(p, dir, node);
-	free(child);
-	return r;
+	return r < 0 || node->kind != TREE_DICT ? r : plan_namedtuple(p, dir, node);
 }
 
 /* Make a tree of one leaf: a file, or an array in parts. */
@@ -337,7 +316,7 @@ static int plan_bare(struct plan *p, struct draft_node **file, size_t n)
 /* Whether the item is a bare leaf: 1 if "%.npy", or parts as "%[0:2]@4.npy", are alone in it. */
 static int bare_leaf(struct plan *p)
 {
-	struct draft_node **child;
+	auto_free struct draft_node **child = NULL;
 	size_t n, leaves = 0, others = 0;
 	int r = children_of(p, p->item, &child, &n);
 
@@ -353,10 +332,7 @@ static int bare_leaf(struct plan *p)
 		else
 			others++;
 	}
-	if (leaves && !others)
-		r = plan_bare(p, child, leaves);
-	free(child);
-	return r;
+	return leaves && !others ? plan_bare(p, child, leaves) : 0;
 }
 
 /* ---- items ---- */
