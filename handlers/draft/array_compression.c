@@ -86,24 +86,22 @@ static int compression_own_choose(const struct draft_env *env, struct array_layo
 				  void *arg)
 {
 	struct compression_sample s;
-	auto_buf text = { 0 };
-	uint8_t *p;
-	size_t n;
-	int r = 0;
+	auto_buf pieces = { .in_block = true }, text = { 0 };
+	int r;
 
 	if (l->compression.kind != COMPRESSION_AUTO)
 		return 0;
 	compression_sample(array_sample_bytes(l, rank, shape), l->item, &s);
-	n = s.n * s.piece_bytes;
-	p = block_alloc(n);
-	if (!p)
-		return fail(-ENOMEM, "cannot allocate %zu bytes", n);
+	r = buf_reserve(&pieces, s.n * s.piece_bytes);
+	if (r < 0)
+		return r;
+	pieces.n = s.n * s.piece_bytes;
 	for (unsigned i = 0; i < s.n && r >= 0; i++)
-		r = read(arg, s.at[i], s.piece_bytes, p + i * s.piece_bytes);
-	if (r >= 0)
-		r = compression_choose(span_of(p, n), l->item, l->format == 2 ? CODEC_V2 : CODEC_V3,
-				       may_be_blosc(env, l, rank), &l->compression);
-	block_free(p, n);
+		r = read(arg, s.at[i], s.piece_bytes, pieces.p + i * s.piece_bytes);
+	if (r < 0)
+		return r;
+	r = compression_choose(buf_span(&pieces), l->item, l->format == 2 ? CODEC_V2 : CODEC_V3,
+			       may_be_blosc(env, l, rank), &l->compression);
 	if (r < 0)
 		return r;
 	complete(l);

@@ -72,15 +72,15 @@ int draft_name_on_disk(const struct draft *d, const char *final, struct buf *ret
 {
 	int r = step_name_on_disk(span_str(final), ret);
 
-	if (r >= 0 && !buf_str(ret))
-		r = -ENOMEM;
-	return r < 0 ? fail(r, "cannot begin draft '%s'", d->name) : 0;
+	if (r < 0 || !buf_str(ret))
+		return fail(r < 0 ? r : -ENOMEM, "cannot begin draft '%s'", d->name);
+	return 0;
 }
 
 static int draft_new(struct draft_env *env, struct span name, struct span final, bool is_item,
 		     bool any_name, struct draft **ret)
 {
-	struct draft *d = calloc(1, sizeof(*d));
+	auto_of(draft) struct draft *d = calloc(1, sizeof(*d));
 	auto_free char *to = span_dup_str(final);
 	int r;
 
@@ -93,20 +93,20 @@ static int draft_new(struct draft_env *env, struct span name, struct span final,
 	d->is_item = is_item;
 	d->any_name = any_name;
 	d->name = span_dup_str(name);
-	r = d->name ? draft_node_new(d, NULL, name, true, &d->root) : -ENOMEM;
-	if (r >= 0)
-		r = to ? env->driver->begin(d, to, io_dir_mode(env->options->mode)) :
-			 fail(-ENOMEM, "cannot begin draft '%s'", d->name);
-	if (r < 0) {
-		draft_free_own(d);
+	if (!d->name || !to)
+		return fail(-ENOMEM, "cannot begin draft '%.*s'", SPAN_ARG(name));
+	r = draft_node_new(d, NULL, name, true, &d->root);
+	if (r < 0)
 		return r;
-	}
+	r = env->driver->begin(d, to, io_dir_mode(env->options->mode));
+	if (r < 0)
+		return r;
 	log_info("draft '%s' begins", d->name);
 	pthread_mutex_lock(&env->lock);
 	d->next = env->list;
 	env->list = draft_ref(d);
 	pthread_mutex_unlock(&env->lock);
-	*ret = d;
+	*ret = take(d);
 	return 0;
 }
 
@@ -170,8 +170,7 @@ int draft_each(struct draft_env *env, int (*each)(void *arg, struct draft *d), v
 	if (!all)
 		return fail(-ENOMEM, "cannot list %zu drafts", n);
 	for (i = 0; i < n; i++) {
-		if (r >= 0)
-			r = each(arg, all[i]);
+		r = r < 0 ? r : each(arg, all[i]);
 		draft_unref(all[i]);
 	}
 	free(all);
@@ -422,19 +421,19 @@ void draft_drop_store(struct draft_node *item)
 
 int draft_move_store(struct draft *d, struct draft_store *store, const char *to)
 {
-	char *copy = strdup(to);
-	int r = copy ? 0 : fail(-ENOMEM, "cannot move the arrays in '%s'", store->dir);
+	auto_free char *copy = strdup(to);
+	int r;
 
+	if (!copy)
+		return fail(-ENOMEM, "cannot move the arrays in '%s'", store->dir);
 	/* The item may be inside another one. */
-	if (r >= 0)
-		r = io_make_parents(d->dir->dir, to, io_dir_mode(d->env->options->mode));
-	if (r >= 0 && strcmp(store->dir, to))
-		r = io_dirop(d->dir->dir, IO_RENAME_NEW, store->dir, to, 0);
-	if (r < 0) {
-		free(copy);
+	r = io_make_parents(d->dir->dir, to, io_dir_mode(d->env->options->mode));
+	if (r < 0)
 		return r;
-	}
+	r = strcmp(store->dir, to) ? io_dirop(d->dir->dir, IO_RENAME_NEW, store->dir, to, 0) : 0;
+	if (r < 0)
+		return r;
 	free(store->dir);
-	store->dir = copy;
+	store->dir = take(copy);
 	return 0;
 }

@@ -226,8 +226,6 @@ int draft_rmdir(struct draft_node *dir, struct span name);
 /* Rename within one draft. Replaces a file, as rename(2) does, unless no_replace is set. */
 int draft_rename(struct draft_node *from, struct span name, struct draft_node *to,
 		 struct span to_name, bool no_replace);
-/* Check the name of an item. -EINVAL: Orbax reserves the name, or it is not a valid one. */
-int draft_check_item_name(struct span name);
 /* Free the tree of a draft that nobody uses any more. */
 void draft_nodes_free(struct draft_node *n);
 int draft_node_new(struct draft *d, struct draft_node *parent, struct span name, bool is_dir,
@@ -239,6 +237,18 @@ int draft_node_path(const struct draft_node *n, struct buf *ret);
  * caller holds the lock.
  */
 struct draft_node *draft_item_of(struct draft_node *n);
+
+/* ---- names (draft_name.c) ---- */
+
+/* Check the name of an item. -EINVAL: Orbax reserves the name, or it is not a valid one. */
+int draft_check_item_name(struct span name);
+/*
+ * Check the name of a new file or directory (self NULL), or of one that is renamed, in place of old
+ * or NULL. The name of a file that is stored as it is need not be one of a leaf or item, which the
+ * commit checks, since nobody says of a new file that it is one. The caller holds the lock.
+ */
+int draft_check_name(const struct draft_node *self, struct draft_node *dir, struct span name,
+		     bool is_dir, const struct draft_node *old);
 
 /* ---- xattrs and options (draft_xattr.c) ---- */
 

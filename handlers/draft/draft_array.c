@@ -259,8 +259,12 @@ static int options_of(struct draft_node *n, const struct draft_array *a, struct 
 	struct save_opts of_item = { 0 };
 	int r = draft_save_opts(n, a->name, ret);
 
-	if (r >= 0 && item && item != n) {
+	if (r < 0)
+		return r;
+	if (item && item != n) {
 		r = draft_save_opts(item, span_of(NULL, 0), &of_item);
+		if (r < 0)
+			return r;
 		ret->ocdbt = of_item.ocdbt;
 		ret->zarr = of_item.zarr;
 		ret->target_data_file_size = of_item.target_data_file_size;
@@ -270,7 +274,7 @@ static int options_of(struct draft_node *n, const struct draft_array *a, struct 
 	if (item && draft_copied(item)->format.known && !save_opts_given(ret, "compression"))
 		ret->compression = (struct compression){ .kind = COMPRESSION_ZSTD,
 							 .level = COMPRESSION_ORBAX };
-	return r;
+	return 0;
 }
 
 static void set_layout(const struct save_opts *o, enum dtype to, struct array_wanted *w)
@@ -284,6 +288,24 @@ static void set_layout(const struct save_opts *o, enum dtype to, struct array_wa
 	w->any_codec = !save_opts_given(o, "compression");
 }
 
+/*
+ * Determine all that options, xattrs and the file's name say of the array: 1 when they name the
+ * block. Called with the draft's lock held.
+ */
+static int wanted_locked(struct draft_node *n, const struct draft_array *a, struct save_opts *o,
+			 uint64_t *block, uint64_t *whole, struct array_wanted *w)
+{
+	int r = options_of(n, a, o);
+
+	if (r < 0)
+		return r;
+	r = choose_dtype(n, a, o, w);
+	if (r < 0)
+		return r;
+	w->is_part = block_of(n, a, dtype_info(w->to)->size, block, whole);
+	return w->is_part ? 0 : named_block(n, a, block);
+}
+
 int array_wanted(struct draft_node *n, const struct draft_array *a, struct array_wanted *ret)
 {
 	uint64_t block[LIMIT_RANK], whole[LIMIT_RANK];
@@ -292,13 +314,7 @@ int array_wanted(struct draft_node *n, const struct draft_array *a, struct array
 	int r;
 
 	pthread_mutex_lock(&n->draft->lock);
-	r = options_of(n, a, &o);
-	if (r >= 0)
-		r = choose_dtype(n, a, &o, &w);
-	if (r >= 0)
-		w.is_part = block_of(n, a, dtype_info(w.to)->size, block, whole);
-	if (r >= 0 && !w.is_part)
-		r = named_block(n, a, block);
+	r = wanted_locked(n, a, &o, block, whole, &w);
 	pthread_mutex_unlock(&n->draft->lock);
 	if (r < 0)
 		return r;
@@ -377,9 +393,11 @@ int array_kv(struct draft_node *n, const struct draft_array *a, const struct arr
 	 * Without a directory for staged chunks, all chunks are stored, and the commit picks this
 	 * rank's slice.
 	 */
-	if (r >= 0 && dir && sliced)
+	if (r < 0)
+		return r;
+	if (dir && sliced)
 		r = kv_slice_new(own, json, &slice, dir, &n->draft->env->staged_bytes, ret);
-	else if (r >= 0)
+	else
 		*ret = own;
 	if (r < 0)
 		return r;
@@ -412,21 +430,21 @@ static void array_convert(const struct encoding *e, uint8_t *raw, size_t element
 static int read_in_order(struct encoding *e, uint64_t first, uint64_t count, uint8_t *p)
 {
 	size_t item = e->a->item, out = dtype_info(e->to)->size;
-	int r = 0;
 
 	if (e->from == e->to && !e->a->swapped)
 		return e->read(e->arg, first * item, count * item, p);
-	while (count > 0 && r >= 0) {
+	while (count > 0) {
 		size_t part = (size_t)MIN(count, (uint64_t)(PIECE / item));
+		int r = e->read(e->arg, first * item, part * item, e->raw);
 
-		r = e->read(e->arg, first * item, part * item, e->raw);
-		if (r >= 0)
-			array_convert(e, e->raw, part, p);
+		if (r < 0)
+			return r;
+		array_convert(e, e->raw, part, p);
 		first += part;
 		count -= part;
 		p += part * out;
 	}
-	return r;
+	return 0;
 }
 
 /* Read one element of a column-major file through a window that moves forward. */
@@ -498,22 +516,24 @@ int array_encode(struct draft_node *n, struct draft_array *a, const struct array
 	auto_of(kv) struct kv *kv = NULL;
 	const struct item_store *store;
 	struct array_layout layout = w->layout;
-	auto_buf json = { 0 };
-	int r = 0;
+	auto_buf raw = { .in_block = true }, json = { 0 };
+	int r = buf_reserve(&raw, PIECE);
 
-	e.raw = block_alloc(PIECE);
-	if (!e.raw)
-		return fail(-ENOMEM, "cannot allocate %zu bytes", PIECE);
+	if (r < 0)
+		return r;
+	e.raw = raw.p;
 	r = array_choose(n->draft->env, &layout, w->to, a->rank, a->shape, read_stored_form, &e);
-	if (r >= 0)
-		r = array_json(&layout, w->to, a->rank, a->shape, &json);
-	if (r >= 0)
-		r = array_kv(n, a, w, buf_span(&json), &kv, &store);
-	if (r >= 0)
-		r = zarr_write_all(&n->draft->env->ckpt->write_env, kv, buf_span(&json),
-				   layout.omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE,
-				   read_stored_form, &e);
-	block_free(e.raw, PIECE);
+	if (r < 0)
+		return r;
+	r = array_json(&layout, w->to, a->rank, a->shape, &json);
+	if (r < 0)
+		return r;
+	r = array_kv(n, a, w, buf_span(&json), &kv, &store);
+	if (r < 0)
+		return r;
+	r = zarr_write_all(&n->draft->env->ckpt->write_env, kv, buf_span(&json),
+			   layout.omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE, read_stored_form,
+			   &e);
 	if (r < 0)
 		return r;
 	trace(TRACE_LEAF, "encoded '%s'%s%.*s", n->name, a->name.p ? " " : "", SPAN_ARG(a->name));

@@ -138,26 +138,27 @@ static uint64_t written(const struct draft_file *f)
 int draft_file_copy_contents(struct draft_file *f, struct io_file **ret)
 {
 	auto_of(io_file) struct io_file *file = NULL;
-	uint8_t *piece = NULL;
+	auto_buf piece = { .in_block = true };
 	uint64_t n = written(f);
 	int r;
 
 	r = io_file_temp(f->node->draft->env->ckpt->io, f->node->draft->dir->dir, NULL, &file);
-	if (r >= 0 && n) {
-		piece = block_alloc(PIECE);
-		if (!piece)
-			r = fail(-ENOMEM, "cannot allocate %zu bytes", PIECE);
-	}
-	for (uint64_t at = 0; at < n && r >= 0; at += PIECE) {
+	if (r < 0)
+		return r;
+	r = n ? buf_reserve(&piece, PIECE) : 0;
+	if (r < 0)
+		return r;
+	for (uint64_t at = 0; at < n; at += PIECE) {
 		size_t part = (size_t)MIN((uint64_t)PIECE, n - at);
 
-		r = read_written(f, at, part, piece);
-		if (r >= 0)
-			r = staged_write(file, at, piece, part);
+		r = read_written(f, at, part, piece.p);
+		if (r < 0)
+			return r;
+		r = staged_write(file, at, piece.p, part);
+		if (r < 0)
+			return r;
 	}
-	block_free(piece, PIECE);
-	if (r >= 0 && f->size > file->size)
-		r = io_file_truncate(file, f->size);
+	r = f->size > file->size ? io_file_truncate(file, f->size) : 0;
 	if (r < 0)
 		return r;
 	file->size = f->size;
@@ -188,10 +189,10 @@ int draft_file_unstore(struct draft_file *f)
 	int r = 0;
 
 	pthread_mutex_lock(&f->lock);
+	/* Chunks that were encoded from contents at another place are not needed either. */
 	if (f->n_arrays && (f->place == PLACE_STORED || f->place == PLACE_STREAM))
 		r = draft_file_stage(f);
-	/* Chunks that were encoded from contents at another place are not needed either. */
-	if (r >= 0)
+	else
 		draft_arrays_release(f);
 	pthread_mutex_unlock(&f->lock);
 	return r;
@@ -293,8 +294,7 @@ static int memory_to_stream(struct draft_file *f)
 	/* head now ends with the header. */
 	r = buf_add(&rest, f->head.p + f->head.n, all - f->head.n);
 	f->pos = f->head.n;
-	if (r >= 0)
-		r = draft_stream_append(f, rest.p, rest.n, &taken);
+	r = r < 0 ? r : draft_stream_append(f, rest.p, rest.n, &taken);
 	if (r >= 0)
 		return 1;
 	/* Restore the state before the attempt: all bytes are still there. */
@@ -378,11 +378,11 @@ ssize_t draft_file_write(struct draft_file *f, uint64_t off, const void *p, size
 	return done ? (ssize_t)done : r;
 }
 
-int draft_file_truncate(struct draft_file *f, uint64_t size)
+/* Cut the contents to at most `size` bytes. */
+static int cut_contents(struct draft_file *f, uint64_t size)
 {
-	int r = 0;
+	int r;
 
-	pthread_mutex_lock(&f->lock);
 	/* Arrays that were encoded from the contents are out of date. */
 	if (size != f->size && (f->place == PLACE_MEMORY || f->place == PLACE_STAGED))
 		draft_arrays_release(f);
@@ -395,22 +395,32 @@ int draft_file_truncate(struct draft_file *f, uint64_t size)
 		f->pos = 0;
 		f->lost = 0;
 		forget_failure(f);
-	} else if (size < written(f) || (f->place == PLACE_STORED && size != f->size)) {
-		if (f->place == PLACE_MEMORY) {
-			f->head.n = f->pos = size;
-		} else {
-			r = draft_file_stage(f);
-			if (r >= 0)
-				r = io_file_truncate(f->staged, size);
-			if (r >= 0)
-				f->staged->size = size;
-		}
-	} else if (f->place == PLACE_STAGED) {
-		r = io_file_truncate(f->staged, size);
-		if (r >= 0)
-			f->staged->size = size;
+		return 0;
+	}
+	if (f->place == PLACE_MEMORY && size < written(f)) {
+		f->head.n = f->pos = size;
+		return 0;
 	}
 	/* The file is larger than its contents; the rest reads as zeros. */
+	if (f->place != PLACE_STAGED && size >= written(f) &&
+	    (f->place != PLACE_STORED || size == f->size))
+		return 0;
+	r = draft_file_stage(f);
+	if (r < 0)
+		return r;
+	r = io_file_truncate(f->staged, size);
+	if (r < 0)
+		return r;
+	f->staged->size = size;
+	return 0;
+}
+
+int draft_file_truncate(struct draft_file *f, uint64_t size)
+{
+	int r;
+
+	pthread_mutex_lock(&f->lock);
+	r = cut_contents(f, size);
 	if (r >= 0) {
 		f->size = size;
 		draft_touch(f->node);

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_node.c - the tree of names of a draft.
- *
- * Only the form of a name is checked when it is made. Its meaning (the kind of leaf, the key) is
- * determined at the commit, so programs may use temporary names until then.
+ * draft_node.c - the tree of names of a draft. The names that are accepted are in draft_name.c.
  */
 #include "handlers/draft/draft.h"
 
@@ -13,7 +10,6 @@
 #include "core/base/digest.h"
 #include "core/base/err.h"
 #include "core/tree/name.h"
-#include "handlers/draft/draft_array.h"
 #include "handlers/draft/draft_file.h"
 
 static struct draft_name *name_new(struct span name)
@@ -243,189 +239,7 @@ int draft_node_path(const struct draft_node *n, struct buf *ret)
 			       buf_add_str(ret, n->draft->dir->final) :
 			       0;
 	r = draft_node_path(n->parent, ret);
-	if (r >= 0 && ret->n)
-		r = buf_add_byte(ret, '/');
-	return r < 0 ? r : buf_add_str(ret, n->name);
-}
-
-/* ---- valid names ---- */
-
-/* Refuse names that Orbax reserves or hides, so they cannot name an item. */
-int draft_check_item_name(struct span stem)
-{
-	static const char *const reserved[] = {
-		"AUTO",      "_CHECKPOINT_DELETION", "_CHECKPOINT_METADATA",
-		"_METADATA", "commit_success.txt",   "orbax.checkpoint"
-	};
-
-	for (size_t i = 0; i < ARRAY_LEN(reserved); i++)
-		if (span_eq(stem, span_str(reserved[i])))
-			return fail(-EINVAL, "'%.*s' is a name that Orbax keeps to itself",
-				    SPAN_ARG(stem));
-	if (span_eq(stem, span_str(".")) || span_eq(stem, span_str("..")))
-		return fail(-EINVAL, "'%.*s' is not a name of an item", SPAN_ARG(stem));
-	if (memmem(stem.p, stem.n, ".orbax-checkpoint-tmp", 21))
-		return fail(-EINVAL,
-			    "'%.*s' is not a name of an item: Orbax takes it for a temporary one",
-			    SPAN_ARG(stem));
-	return 0;
-}
-
-static struct span draft_node_stem_of(struct span name)
-{
-	enum name_ext ext = name_ext_of(name);
-
-	name.n -= strlen(name_ext_text(ext));
-	return name;
-}
-
-/*
- * The generated files that a directory can have, as bits of enum name_ours: `_METADATA` at the top
- * of an item.
- */
-static unsigned draft_node_names_of_ours(struct draft_node *dir)
-{
-	return draft_item_of(dir) == dir ? NAME_OURS_METADATA : 0;
-}
-
-/* Whether a file is known to be stored as it is: it is marked, or a copy of such a file. */
-static bool is_as_it_is(const struct draft_node *n)
-{
-	return !n->is_dir && (n->from_other || n->from_opaque ||
-			      span_eq(draft_xattr_word(n, "kind"), span_str("opaque")));
-}
-
-/*
- * Check the name of a file or directory: its escapes must be valid, and only a part may have the
- * form of a view.
- */
-static int draft_node_check_name(struct draft_node *dir, struct span name, bool is_dir,
-				 bool any_name)
-{
-	bool of_draft = dir == dir->draft->root && !dir->draft->is_item;
-	struct draft_part part;
-	auto_buf key = { 0 };
-	int r;
-
-	if (name.n > LIMIT_NAME_BYTES)
-		return fail(-ENAMETOOLONG, "a name of %zu bytes", name.n);
-	if (draft_is_opaque(dir))
-		return 0;
-	if (!utf8_valid(name))
-		return fail(-EINVAL, "'%.*s' is not UTF-8, and keys are text", SPAN_ARG(name));
-	if (any_name)
-		return 0;
-	/* The name of an item is not a key: it is used literally, in a committed step as well. */
-	if (of_draft && is_dir)
-		return draft_check_item_name(name);
-	if (is_dir)
-		return name_is_hashed(name) ? 0 :
-					      name_unescape(name, NAME_CONTAINER,
-							    draft_node_names_of_ours(dir), &key);
-	/*
-	 * rsync writes to ".NAME.XXXXXX" and renames. Escapes of NAME may be shifted or truncated
-	 * there, so only the final name is checked as a key.
-	 */
-	if (name.n > 1 && name.p[0] == '.' && name_ext_of(name) == NAME_EXT_NONE)
-		return 0;
-	/* The leaf of an item that is one bare leaf. */
-	if (span_starts(name, span_str("%.")) && name_ext_of(name) != NAME_EXT_NONE &&
-	    draft_node_stem_of(name).n == 1)
-		return 0;
-	r = draft_part_of(name, &part);
-	if (r != 0)
-		return r < 0 ? r : 0;
-	/* Escapes of other temporary names must be valid as well, but the key does not matter. */
-	if (name_is_hashed(draft_node_stem_of(name)))
-		return 0;
-	r = name_unescape(draft_node_stem_of(name), NAME_LEAF, 0, &key);
-	if (r == -EINVAL && name_ext_of(name) == NAME_EXT_NONE)
-		r = name_unescape(name, NAME_CONTAINER, 0, &key);
-	return r;
-}
-
-/*
- * The name of the item that a child of the draft is, or will be; empty for other names, such as a
- * temporary name of a copy.
- */
-static struct span item_name_of(struct span name, bool is_dir)
-{
-	enum name_ext ext = name_ext_of(name);
-
-	if (is_dir)
-		return name;
-	if (span_ends(name, span_str(".pbtxt")))
-		return span_of(name.p, name.n - strlen(".pbtxt"));
-	return ext == NAME_EXT_JSON || ext == NAME_EXT_SAFETENSORS ? draft_node_stem_of(name) :
-								     span_of(NULL, 0);
-}
-
-/*
- * Refuse "metrics.json" beside an item "metrics", and the reverse: both are the same item. `self`
- * is the node that is being renamed, which does not count.
- */
-static int check_item_twice(const struct draft_node *dir, struct span name, bool is_dir,
-			    const struct draft_node *self)
-{
-	struct span item = item_name_of(name, is_dir);
-
-	if (dir != dir->draft->root || dir->draft->is_item || !item.n)
-		return 0;
-	for (size_t i = 0; i < dir->n_children; i++) {
-		const struct draft_node *c = dir->child[i];
-
-		/* Whether a new file is an item is known after cp(1) has set its attributes: the
-		 * commit checks it. */
-		if (c != self && !is_as_it_is(c) && (self || is_dir || !c->is_dir) &&
-		    span_eq(item_name_of(span_str(c->name), c->is_dir), item))
-			return fail(-EEXIST, "'%.*s': there is an item '%.*s' already, '%s'",
-				    SPAN_ARG(name), SPAN_ARG(item), c->name);
-	}
-	return 0;
-}
-
-/* The number of nested directories, including this one. */
-static unsigned height(const struct draft_node *n)
-{
-	unsigned most = 0;
-
-	for (size_t i = 0; i < n->n_children; i++)
-		most = MAX(most, height(n->child[i]));
-	return most + n->is_dir;
-}
-
-/*
- * Functions recurse as deep as the directories of a draft, and no deeper tree could be committed.
- */
-static int check_depth(const struct draft_node *dir, struct span name, unsigned n)
-{
-	for (; dir->parent; dir = dir->parent)
-		n++;
-	/* The item counts as a level besides the keys of its tree. */
-	return n <= 1 + LIMIT_TREE_DEPTH ?
-		       0 :
-		       fail(-EFBIG, "'%.*s': more than %d directories inside each other",
-			    SPAN_ARG(name), LIMIT_TREE_DEPTH);
-}
-
-/*
- * Check the name of a new file or directory (self NULL), or of one that is renamed, in place of old
- * or NULL. The name of a file that is stored as it is need not be one of a leaf or item, which the
- * commit checks, since nobody says of a new file that it is one.
- */
-static int draft_node_check_new(const struct draft_node *self, struct draft_node *dir,
-				struct span name, bool is_dir, const struct draft_node *old)
-{
-	bool any_name = self ? is_as_it_is(self) :
-			       !is_dir && atomic_load(&dir->draft->env->others_read);
-	int r = draft_node_check_name(dir, name, is_dir, any_name);
-
-	if (r >= 0 && !old && !any_name)
-		r = check_item_twice(dir, name, is_dir, self);
-	if (r < 0 || any_name)
-		return r;
-	return is_dir ? check_depth(dir, name, self ? height(self) : 1) :
-			draft_check_stored_name(dir, name);
+	return r < 0 ? r : buf_addf(ret, "%s%s", ret->n ? "/" : "", n->name);
 }
 
 /* ---- changes ---- */
@@ -475,7 +289,7 @@ static int make_locked(struct draft_node *dir, struct span name, bool is_dir,
 		return r;
 	if (child_of(dir, name))
 		return -EEXIST;
-	r = draft_node_check_new(NULL, dir, name, is_dir, NULL);
+	r = draft_check_name(NULL, dir, name, is_dir, NULL);
 	if (r < 0)
 		return r;
 	r = draft_node_reserve(dir);
@@ -518,25 +332,34 @@ static void release_tree(struct draft_node *n)
 	draft_node_unref(n);
 }
 
+static int take_away_locked(struct draft_node *dir, struct span name, bool is_dir,
+			    struct draft_node **ret)
+{
+	struct draft_node *n = child_of(dir, name);
+	int r = check_open(dir);
+
+	if (r < 0)
+		return r;
+	if (!n)
+		return -ENOENT;
+	if (n->is_dir != is_dir)
+		return is_dir ? -ENOTDIR : -EISDIR;
+	if (n->n_children)
+		return -ENOTEMPTY;
+	detach(n);
+	*ret = n;
+	return 0;
+}
+
 static int take_away(struct draft_node *dir, struct span name, bool is_dir)
 {
-	struct draft_node *n;
+	struct draft_node *n = NULL;
 	int r;
 
 	pthread_mutex_lock(&dir->draft->lock);
-	n = child_of(dir, name);
-	r = check_open(dir);
-	if (r >= 0 && !n)
-		r = -ENOENT;
-	if (r >= 0 && n->is_dir != is_dir)
-		r = is_dir ? -ENOTDIR : -EISDIR;
-	if (r >= 0 && n->n_children)
-		r = -ENOTEMPTY;
-	if (r >= 0)
-		detach(n);
+	r = take_away_locked(dir, name, is_dir, &n);
 	pthread_mutex_unlock(&dir->draft->lock);
-	if (r >= 0)
-		release_tree(n);
+	release_tree(n);
 	return r;
 }
 
@@ -569,32 +392,42 @@ static int check_replaced(const struct draft_node *n, const struct draft_node *o
 	return old->n_children ? -ENOTEMPTY : 0;
 }
 
+/* Check whether n in `from`, or NULL, may become a name in `to`, in place of old or NULL. */
+static int check_rename(const struct draft_node *from, const struct draft_node *n,
+			struct draft_node *to, struct span to_name, const struct draft_node *old,
+			bool no_replace)
+{
+	int r = check_open(from);
+
+	if (r < 0)
+		return r;
+	r = check_open(to);
+	if (r < 0)
+		return r;
+	if (!n)
+		return -ENOENT;
+	if (is_above(n, to))
+		return -EINVAL;
+	r = check_replaced(n, old, no_replace);
+	return r < 0 ? r : draft_check_name(n, to, to_name, n->is_dir, old);
+}
+
 int draft_rename(struct draft_node *from, struct span name, struct draft_node *to,
 		 struct span to_name, bool no_replace)
 {
 	struct draft_node *n, *old, *replaced = NULL;
 	auto_free struct draft_name *new_name = name_new(to_name);
-	int r = new_name ? 0 : -ENOMEM;
+	int r;
 
 	if (from->draft != to->draft)
 		return -EXDEV;
+	if (!new_name)
+		return -ENOMEM;
 	pthread_mutex_lock(&from->draft->lock);
 	n = child_of(from, name);
 	old = child_of(to, to_name);
-	if (r >= 0)
-		r = check_open(from);
-	if (r >= 0)
-		r = check_open(to);
-	if (r >= 0 && !n)
-		r = -ENOENT;
-	if (r >= 0 && is_above(n, to))
-		r = -EINVAL;
-	if (r >= 0)
-		r = check_replaced(n, old, no_replace);
-	if (r >= 0)
-		r = draft_node_check_new(n, to, to_name, n->is_dir, old);
-	if (r >= 0)
-		r = draft_node_reserve(to);
+	r = check_rename(from, n, to, to_name, old, no_replace);
+	r = r < 0 ? r : draft_node_reserve(to);
 	if (r >= 0 && old != n) {
 		if (old)
 			detach(old);

@@ -161,11 +161,13 @@ static int copy_array(struct draft_file *f, struct zarr *from, struct draft_arra
 	if (r <= 0)
 		return r;
 	r = array_json(&w.layout, w.to, a->rank, a->shape, &json);
-	if (r >= 0)
-		r = draft_leaf_kv(f->node, false, &kv, &store);
-	if (r >= 0)
-		r = zarr_copy(&f->node->draft->env->ckpt->write_env, from, kv, buf_span(&json),
-			      w.layout.omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE);
+	if (r < 0)
+		return r;
+	r = draft_leaf_kv(f->node, false, &kv, &store);
+	if (r < 0)
+		return r;
+	r = zarr_copy(&f->node->draft->env->ckpt->write_env, from, kv, buf_span(&json),
+		      w.layout.omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE);
 	if (r <= 0)
 		return r;
 	a->kv = take(kv);
@@ -176,37 +178,45 @@ static int copy_array(struct draft_file *f, struct zarr *from, struct draft_arra
 	return 1;
 }
 
-int draft_file_copy_leaf(struct draft_file *f, struct zarr *from)
+static int copy_leaf_locked(struct draft_file *f, struct zarr *from)
 {
-	struct draft_array a = { .dtype = from->meta.dtype,
-				 .item = dtype_info(from->meta.dtype)->size,
-				 .rank = from->meta.rank,
-				 .bytes = from->meta.bytes };
-	struct draft_array *copy = calloc(1, sizeof(*copy));
+	auto_free struct draft_array *a = calloc(1, sizeof(*a));
 	auto_buf head = { 0 };
 	int r;
 
-	if (!copy)
+	if (f->place != PLACE_MEMORY || f->size)
+		return 0;
+	if (!a)
 		return fail(-ENOMEM, "cannot copy to '%s'", f->node->name);
-	memcpy(a.shape, from->meta.shape, sizeof(a.shape));
+	*a = (struct draft_array){ .dtype = from->meta.dtype,
+				   .item = dtype_info(from->meta.dtype)->size,
+				   .rank = from->meta.rank,
+				   .bytes = from->meta.bytes };
+	memcpy(a->shape, from->meta.shape, sizeof(a->shape));
+	r = npy_header(a->dtype, a->rank, a->shape, &head);
+	if (r < 0)
+		return r;
+	a->at = head.n;
+	r = copy_array(f, from, a);
+	if (r <= 0)
+		return r;
+	trace(TRACE_LEAF, "copy '%s' as stored", f->node->name);
+	draft_arrays_release(f);
+	f->size = head.n + a->bytes;
+	f->array = take(a);
+	f->n_arrays = 1;
+	become_stored(f, &head);
+	draft_touch(f->node);
+	return 1;
+}
+
+int draft_file_copy_leaf(struct draft_file *f, struct zarr *from)
+{
+	int r;
+
 	pthread_mutex_lock(&f->lock);
-	r = f->place == PLACE_MEMORY && f->size == 0 ? npy_header(a.dtype, a.rank, a.shape, &head) :
-						       0;
-	a.at = head.n;
-	if (r >= 0 && head.n)
-		r = copy_array(f, from, &a);
-	if (r > 0) {
-		trace(TRACE_LEAF, "copy '%s' as stored", f->node->name);
-		draft_arrays_release(f);
-		*copy = a;
-		f->array = take(copy);
-		f->n_arrays = 1;
-		f->size = head.n + a.bytes;
-		become_stored(f, &head);
-		draft_touch(f->node);
-	}
+	r = copy_leaf_locked(f, from);
 	pthread_mutex_unlock(&f->lock);
-	free(copy);
 	return r;
 }
 
@@ -260,8 +270,9 @@ static int seal_arrays(struct draft_file *f)
 		struct array_wanted w;
 
 		r = array_wanted(f->node, a, &w);
-		if (r >= 0)
-			r = array_fits(f->node, a, &w);
+		if (r < 0)
+			return r;
+		r = array_fits(f->node, a, &w);
 		if (r != 0)
 			continue;
 		/*
@@ -278,24 +289,30 @@ static int seal_arrays(struct draft_file *f)
 	return r;
 }
 
+static int seal_locked(struct draft_file *f)
+{
+	int r = f->place == PLACE_STREAM ? seal_stream(f) : 0;
+
+	if (r < 0)
+		return r;
+	r = draft_file_encode(f);
+	if (r < 0)
+		return r;
+	r = seal_arrays(f);
+	if (r != 0)
+		return r;
+	r = draft_file_stage(f);
+	return r < 0 ? r : draft_file_encode(f);
+}
+
 int draft_file_seal(struct draft_file *f)
 {
-	int r = 0;
+	int r;
 
 	pthread_mutex_lock(&f->lock);
 	f->failed = 0;
 	trace(TRACE_LEAF, "seal '%s'", f->node->name);
-	if (f->place == PLACE_STREAM)
-		r = seal_stream(f);
-	if (r >= 0)
-		r = draft_file_encode(f);
-	if (r >= 0)
-		r = seal_arrays(f);
-	if (r == 0) {
-		r = draft_file_stage(f);
-		if (r >= 0)
-			r = draft_file_encode(f);
-	}
+	r = seal_locked(f);
 	pthread_mutex_unlock(&f->lock);
 	/* Malformed contents of a draft are an error of the caller, not of the disk. */
 	if (r == -EUCLEAN || r == -EOPNOTSUPP)

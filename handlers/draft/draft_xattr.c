@@ -56,32 +56,30 @@ bool draft_is_opaque(const struct draft_node *n)
 
 static int xattr_store_value(struct draft_node *n, const char *name, struct span value)
 {
-	struct draft_xattr *x = xattr_find(n, name), *fresh = NULL;
-	struct buf copy = { 0 };
+	struct draft_xattr *x = xattr_find(n, name);
+	auto_free struct draft_xattr *fresh = NULL;
+	auto_buf copy = { 0 };
+	struct buf old;
 	int r = buf_add_span(&copy, value);
 
+	if (r < 0)
+		return r;
 	/* An empty value counts as set. */
-	if (r >= 0)
-		r = buf_reserve(&copy, 1);
-	if (r >= 0 && !x) {
+	r = buf_reserve(&copy, 1);
+	if (r < 0)
+		return r;
+	if (!x) {
 		fresh = calloc(1, sizeof(*fresh));
 		if (fresh)
 			fresh->name = strdup(name);
 		if (!fresh || !fresh->name)
-			r = fail(-ENOMEM, "cannot keep %s%s", PREFIX, name);
+			return fail(-ENOMEM, "cannot keep %s%s", PREFIX, name);
+		fresh->next = n->xattrs;
+		x = n->xattrs = take(fresh);
 	}
-	if (r < 0) {
-		buf_release(&copy);
-		free(fresh);
-		return r;
-	}
-	if (!x) {
-		x = fresh;
-		x->next = n->xattrs;
-		n->xattrs = x;
-	}
-	buf_release(&x->value);
+	old = x->value;
 	x->value = copy;
+	copy = old;
 	return 0;
 }
 
@@ -335,6 +333,23 @@ static int xattr_check(struct draft_node *n, const char *name, struct span value
 		    PREFIX, name);
 }
 
+static int set_xattr_locked(struct draft_node *n, const char *name, const struct span *value,
+			    int flags)
+{
+	int r;
+
+	if (n->draft->life == DRAFT_COMMITTING)
+		return fail(-EBUSY, "draft '%s' is being committed", n->draft->name);
+	if (!value)
+		return remove_value(n, name);
+	if (flags & XATTR_CREATE && xattr_find(n, name))
+		return -EEXIST;
+	if (flags & XATTR_REPLACE && !xattr_find(n, name))
+		return -ENODATA;
+	r = xattr_check(n, name, *value);
+	return r < 0 ? r : xattr_store_value(n, name, *value);
+}
+
 int draft_set_xattr(struct draft_node *n, const char *name, const struct span *value, int flags)
 {
 	int r;
@@ -348,18 +363,7 @@ int draft_set_xattr(struct draft_node *n, const char *name, const struct span *v
 	if (value && is_derived(n, name, *value))
 		return 0;
 	pthread_mutex_lock(&n->draft->lock);
-	if (n->draft->life == DRAFT_COMMITTING)
-		r = fail(-EBUSY, "draft '%s' is being committed", n->draft->name);
-	else if (!value)
-		r = remove_value(n, name);
-	else if (flags & XATTR_CREATE && xattr_find(n, name))
-		r = -EEXIST;
-	else if (flags & XATTR_REPLACE && !xattr_find(n, name))
-		r = -ENODATA;
-	else
-		r = xattr_check(n, name, *value);
-	if (r >= 0 && value)
-		r = xattr_store_value(n, name, *value);
+	r = set_xattr_locked(n, name, value, flags);
 	n->draft->changes++;
 	pthread_mutex_unlock(&n->draft->lock);
 	return r;
@@ -497,8 +501,9 @@ int draft_rule_path(const struct draft_node *n, struct span tensor, struct buf *
 		size_t key = (size_t)(at - tensor.p);
 
 		r = buf_add(ret, tensor.p, key);
-		if (r >= 0)
-			r = buf_add_byte(ret, '/');
+		if (r < 0)
+			return r;
+		r = buf_add_byte(ret, '/');
 		tensor = span_from(tensor, key + by.n);
 	}
 	if (r < 0)

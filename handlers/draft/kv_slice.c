@@ -125,9 +125,10 @@ static int staged_close(struct kv_stream *stream)
 	r = stream->unchecked ?
 		    kv_mem_put_file(a->s->rest, buf_span(&a->key), a->file, 0, a->at) :
 		    kv_mem_put_summed(a->s->rest, buf_span(&a->key), a->file, 0, a->at, a->crc);
-	if (r >= 0)
-		staged_abort(stream);
-	return r;
+	if (r < 0)
+		return r;
+	staged_abort(stream);
+	return 0;
 }
 
 static const struct kv_stream_ops staged_ops = { .add = staged_add,
@@ -146,24 +147,25 @@ static int slice_put(struct kv *kv, struct span key, struct span value)
 static int slice_put_open(struct kv *kv, struct span key, struct kv_stream **ret)
 {
 	struct kv_slice *s = slice_own_of(kv);
+	auto_of(kv_stream) struct kv_stream *stream = NULL;
 	struct staged *a;
 	int r;
 
 	if (slice_is_own(s, key))
 		return kv_put_open(s->own, key, ret);
 	a = calloc(1, sizeof(*a));
-	r = a ? buf_add_span(&a->key, key) : fail(-ENOMEM, "cannot store '%.*s'", SPAN_ARG(key));
-	if (r >= 0)
-		r = io_file_temp(s->base.io, NULL, s->dir, &a->file);
-	if (r < 0) {
-		if (a)
-			buf_release(&a->key);
-		free(a);
-		return r;
-	}
+	if (!a)
+		return fail(-ENOMEM, "cannot store '%.*s'", SPAN_ARG(key));
 	a->base.ops = &staged_ops;
 	a->s = s;
-	*ret = &a->base;
+	stream = &a->base;
+	r = buf_add_span(&a->key, key);
+	if (r < 0)
+		return r;
+	r = io_file_temp(s->base.io, NULL, s->dir, &a->file);
+	if (r < 0)
+		return r;
+	*ret = take(stream);
 	return 0;
 }
 
@@ -219,32 +221,29 @@ int kv_slice_new(struct kv *own, struct span json, const struct slice *slice, co
 		 atomic_ullong *staged, struct kv **ret)
 {
 	struct kv_slice *s = calloc(1, sizeof(*s));
+	auto_of(kv) struct kv *kv = NULL;
 	int r;
 
-	if (s) {
-		s->base.name = strdup("slice");
-		s->dir = strdup(dir);
-	}
-	r = s && s->base.name && s->dir ? kv_mem_new(own->io, &s->rest) :
-					  fail(-ENOMEM, "cannot write a slice");
-	if (r >= 0)
-		r = zarr_meta_parse(json, "an array in slices", &s->meta);
-	if (r < 0) {
-		if (s) {
-			kv_free(s->rest);
-			free(s->base.name);
-			free(s->dir);
-		}
-		free(s);
-		return r;
-	}
+	if (!s)
+		return fail(-ENOMEM, "cannot write a slice");
+	kv = &s->base;
 	pthread_mutex_init(&s->lock, NULL);
-	s->base.ops = &slice_ops;
-	s->base.io = own->io;
-	s->own = s->base.below = own;
+	kv->ops = &slice_ops;
+	kv->io = own->io;
+	kv->name = strdup("slice");
+	s->dir = strdup(dir);
 	s->slice = *slice;
 	s->staged = staged;
-	*ret = &s->base;
+	if (!kv->name || !s->dir)
+		return fail(-ENOMEM, "cannot write a slice");
+	r = kv_mem_new(own->io, &s->rest);
+	if (r < 0)
+		return r;
+	r = zarr_meta_parse(json, "an array in slices", &s->meta);
+	if (r < 0)
+		return r;
+	s->own = kv->below = own;
+	*ret = take(kv);
 	return 0;
 }
 
