@@ -38,11 +38,5 @@ int item_below_find(struct item *item, struct span param, size_t *len, struct kv
 void item_below_close_files(struct item *item);
 /* Frees what item_open() and these made. */
 void item_below_release(struct item *item);
-/*
- * Handles the result r of reading an optional file. If the file is absent or damaged, logs that and
- * returns 0. Temporary errors (of memory or the disk) are returned, and the file is read again on
- * demand.
- */
-int item_optional(const struct item *item, const char *name, int r);
 
 #endif
