@@ -73,7 +73,7 @@ static int is_database(struct io_dir *dir, const char *name)
 
 int ocdbt_parts_find(struct io_dir *dir, struct ocdbt_parts *ret)
 {
-	__attribute__((cleanup(ocdbt_parts_release))) struct ocdbt_parts all = { 0 };
+	auto_ocdbt_parts all = { 0 };
 	size_t n_retained = 0;
 	int r = io_list(dir, ".", collect_name, &all);
 

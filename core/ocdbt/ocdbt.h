@@ -64,6 +64,7 @@ struct ocdbt_parts {
 };
 int ocdbt_parts_find(struct io_dir *dir, struct ocdbt_parts *ret);
 void ocdbt_parts_release(struct ocdbt_parts *parts);
+#define auto_ocdbt_parts __attribute__((cleanup(ocdbt_parts_release))) struct ocdbt_parts
 /* Append their names, of many the first ones: "ocdbt.process_0, ocdbt.process_2". */
 int ocdbt_parts_text(const struct ocdbt_parts *parts, struct buf *ret);
 /*

@@ -119,6 +119,7 @@ int aggregate_store(struct item *item, const struct aggregate *a, struct kv **re
 {
 	auto_of(kv) struct kv *kv = NULL;
 	struct shape_of s = { 0 };
+	uint64_t n = a->s.n;
 	int r = kv_mem_new(item->ckpt->io, &kv);
 
 	if (r < 0)
@@ -133,22 +134,16 @@ int aggregate_store(struct item *item, const struct aggregate *a, struct kv **re
 				    a->dtype, (unsigned long long)a->item_size);
 		r = aggregate_put_array(item, kv, a);
 	} else if (a->kind == AGGREGATE_BYTES) {
-		uint64_t n = a->s.n;
-
 		s = (struct shape_of){ DTYPE_UINT8, 1, &n };
-		r = a->s.n ? kv_mem_put_file(kv, span_str("0"), item->aggregate,
-					     (uint64_t)(a->s.p - item->aggregate_text.text.p), n) :
-			     0;
-		if (r >= 0)
-			r = put_meta(kv, &s);
-		if (r >= 0)
-			*ret = take(kv);
-		return r;
+		r = n ? kv_mem_put_file(kv, span_str("0"), item->aggregate,
+					(uint64_t)(a->s.p - item->aggregate_text.text.p), n) :
+			0;
 	} else {
 		r = put_number(kv, a, &s.dtype);
 	}
-	if (r >= 0)
-		r = put_meta(kv, &s);
+	if (r < 0)
+		return r;
+	r = put_meta(kv, &s);
 	if (r < 0)
 		return r;
 	*ret = take(kv);

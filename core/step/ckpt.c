@@ -181,19 +181,25 @@ static int check_has_tensors(struct ckpt *c)
 	return fail(-EINVAL, "'%s' has no .safetensors files", c->opts.source);
 }
 
-static int open_tensors(struct ckpt *c)
+static int look_for_tensors(struct ckpt *c)
 {
 	struct stat st;
 	int r = ckpt_open_directory(c);
 
-	if (r >= 0)
-		r = follow_link(c);
-	if (r >= 0)
-		r = c->dir ? io_stat(c->source, c->only_item, &st) : check_has_tensors(c);
-	if (r == -ENOENT && c->dir)
-		r = fail(r, "'%s' does not exist", c->opts.source);
+	if (r < 0)
+		return r;
+	r = follow_link(c);
+	if (r < 0)
+		return r;
+	return c->dir ? io_stat(c->source, c->only_item, &st) : check_has_tensors(c);
+}
+
+static int open_tensors(struct ckpt *c)
+{
+	int r = look_for_tensors(c);
+
 	c->shape = SHAPE_ITEM;
-	return r;
+	return r == -ENOENT && c->dir ? fail(r, "'%s' does not exist", c->opts.source) : r;
 }
 
 /* ---- opening ---- */
@@ -270,7 +276,7 @@ static int open_any(struct ckpt *c)
 
 int ckpt_open(const struct ckpt_opts *opts, struct ckpt **ret)
 {
-	struct ckpt *c = calloc(1, sizeof(*c));
+	auto_of(ckpt) struct ckpt *c = calloc(1, sizeof(*c));
 	/*
 	 * The window of a decoder is memory outside the cache: common frames need up to 8 MiB, the
 	 * highest levels 128 MiB, which only a large cache allows. All decoders together may use
@@ -291,18 +297,18 @@ int ckpt_open(const struct ckpt_opts *opts, struct ckpt **ret)
 	budget_init(&c->inner_budget, "an eighth of read_budget",
 		    MAX(8 * MiB, opts->read_budget / 8));
 	r = open_any(c);
-	if (r >= 0)
-		r = cache_new(opts->cache_bytes, &c->cache);
-	if (r >= 0)
-		cache_give_way(c->cache);
-	if (r >= 0)
-		r = streams_new(&so, &c->streams);
-	if (r >= 0)
-		r = meta_cache_new(&c->metas);
-	if (r < 0) {
-		ckpt_close(c);
+	if (r < 0)
 		return r;
-	}
+	r = cache_new(opts->cache_bytes, &c->cache);
+	if (r < 0)
+		return r;
+	cache_give_way(c->cache);
+	r = streams_new(&so, &c->streams);
+	if (r < 0)
+		return r;
+	r = meta_cache_new(&c->metas);
+	if (r < 0)
+		return r;
 	c->env.io = c->io;
 	c->env.cache = c->cache;
 	c->env.budget = &c->read_budget;
@@ -313,7 +319,7 @@ int ckpt_open(const struct ckpt_opts *opts, struct ckpt **ret)
 		.io = c->io, .cache = c->cache, .budget = &c->inner_budget, .streams = c->streams
 	};
 	write_env_init(&c->write_env, &c->env, &c->write_budget);
-	*ret = c;
+	*ret = take(c);
 	return 0;
 }
 

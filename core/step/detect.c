@@ -28,22 +28,28 @@ static bool has_prefix(const struct children *c, const char *prefix)
 	return false;
 }
 
+static int read_step_file(const struct children *c, struct json_doc *ret)
+{
+	auto_free char *path = NULL;
+	auto_buf text = { 0 };
+	int r = path_join(c->rel, span_str("_CHECKPOINT_METADATA"), &path);
+
+	if (r < 0)
+		return r;
+	r = io_read_file(c->dir, path, LIMIT_STEP_FILE, &text);
+	return r < 0 ? r : json_parse(buf_span(&text), "'_CHECKPOINT_METADATA'", ret);
+}
+
 /*
  * Whether `_CHECKPOINT_METADATA` has a non-empty map of item handlers: 1 or 0. A damaged file
  * counts as absent.
  */
 static int names_items(const struct children *c)
 {
-	auto_free char *path = NULL;
-	auto_buf text = { 0 };
 	auto_json doc = { 0 };
 	const struct json *items;
-	int r = path_join(c->rel, span_str("_CHECKPOINT_METADATA"), &path);
+	int r = read_step_file(c, &doc);
 
-	if (r >= 0)
-		r = io_read_file(c->dir, path, LIMIT_STEP_FILE, &text);
-	if (r >= 0)
-		r = json_parse(buf_span(&text), "'_CHECKPOINT_METADATA'", &doc);
 	if (r < 0)
 		return err_is_transient(r) ? r : 0;
 	items = json_member(doc.root, "item_handlers");
@@ -81,15 +87,28 @@ static int is_tree(const struct children *c)
  */
 static int is_item(struct io_dir *dir, const char *rel)
 {
-	struct children c;
+	auto_children c = { 0 };
 	int r = children_list(dir, rel, false, &c);
 
-	if (r >= 0)
-		r = children_has(&c, ".zgroup", false) ? 0 : is_pytree(&c);
-	if (r == 0)
-		r = detect_holds_arrays(&c);
-	children_release(&c);
-	return r;
+	if (r < 0)
+		return r;
+	r = children_has(&c, ".zgroup", false) ? 0 : is_pytree(&c);
+	return r ? r : detect_holds_arrays(&c);
+}
+
+/* Whether a child with a number in its name is a step, or one without is an item: 1 or 0. */
+static int is_step_or_item(const struct children *c, const struct child *ch, bool has_number)
+{
+	auto_free char *path = NULL;
+	enum shape shape;
+	int r = path_join(c->rel, span_str(ch->name), &path);
+
+	if (r < 0)
+		return r;
+	if (!has_number)
+		return is_item(c->dir, path);
+	r = detect_step(c->dir, path, &shape);
+	return r < 0 ? r : shape != SHAPE_UNKNOWN;
 }
 
 /*
@@ -101,14 +120,11 @@ static int has_pytree_child(const struct children *c)
 	struct err_note bad = { 0 };
 
 	for (size_t i = 0; i < c->n; i++) {
-		auto_free char *path = NULL;
 		int r;
 
 		if (!detect_is_directory(&c->child[i]))
 			continue;
-		r = path_join(c->rel, span_str(c->child[i].name), &path);
-		if (r >= 0)
-			r = is_item(c->dir, path);
+		r = is_step_or_item(c, &c->child[i], false);
 		if (r > 0)
 			return r;
 		if (err_is_transient(r) && !bad.code)
@@ -150,13 +166,10 @@ static int shape_of_children(const struct children *c, enum shape *ret)
 
 int detect_marked(struct io_dir *dir, const char *rel, enum shape *ret)
 {
-	struct children c;
+	auto_children c = { 0 };
 	int r = children_list(dir, rel, false, &c);
 
-	if (r >= 0)
-		r = shape_of_children(&c, ret);
-	children_release(&c);
-	return r;
+	return r < 0 ? r : shape_of_children(&c, ret);
 }
 
 /* The shape of a directory without a file that marks it, by what lies in it; or SHAPE_UNKNOWN. */
@@ -177,15 +190,17 @@ static int shape_of_unmarked(const struct children *c, enum shape *ret)
 
 int detect_step(struct io_dir *dir, const char *rel, enum shape *ret)
 {
-	struct children c;
+	auto_children c = { 0 };
 	enum shape shape = SHAPE_UNKNOWN;
 	int r = children_list(dir, rel, false, &c);
 
-	if (r >= 0)
-		r = shape_of_children(&c, &shape);
-	if (r >= 0 && shape == SHAPE_UNKNOWN)
+	if (r < 0)
+		return r;
+	r = shape_of_children(&c, &shape);
+	if (r < 0)
+		return r;
+	if (shape == SHAPE_UNKNOWN)
 		r = shape_of_unmarked(&c, &shape);
-	children_release(&c);
 	if (r < 0)
 		return r;
 	*ret = shape;
@@ -220,6 +235,15 @@ bool detect_has_number(const char *name)
 	return step_name_parse(span_str(name), &n) == 1;
 }
 
+/* The path of a child directory, and its shape, if its own files say so. */
+static int shape_of_child(const struct children *c, const struct child *ch, char **ret_path,
+			  enum shape *ret)
+{
+	int r = path_join(c->rel, span_str(ch->name), ret_path);
+
+	return r < 0 ? r : detect_marked(c->dir, *ret_path, ret);
+}
+
 /*
  * Whether a child with a number has a file that marks it as a step: such a step is in a root only.
  */
@@ -230,13 +254,10 @@ static bool has_marked_step(const struct children *c)
 	for (size_t i = 0; i < c->n && !found; i++) {
 		enum shape shape = SHAPE_UNKNOWN;
 		auto_free char *path = NULL;
-		int r = counts(c, &c->child[i]) && detect_has_number(c->child[i].name) ?
-				path_join(c->rel, span_str(c->child[i].name), &path) :
-				-ENOENT;
 
-		if (r >= 0)
-			r = detect_marked(c->dir, path, &shape);
-		found = r >= 0 && shape == SHAPE_STEP;
+		if (!counts(c, &c->child[i]) || !detect_has_number(c->child[i].name))
+			continue;
+		found = shape_of_child(c, &c->child[i], &path, &shape) >= 0 && shape == SHAPE_STEP;
 		err_clear();
 	}
 	return found;
@@ -261,13 +282,10 @@ static int has_flax_file(const struct children *c)
 /* Whether a directory has steps: they have a number, and a file that marks them; 1 or 0. */
 static int is_root_of_marked(struct io_dir *dir, const char *rel)
 {
-	struct children c;
+	auto_children c = { 0 };
 	int r = children_list(dir, rel, false, &c);
 
-	if (r >= 0)
-		r = has_marked_step(&c);
-	children_release(&c);
-	return r;
+	return r < 0 ? r : has_marked_step(&c);
 }
 
 int detect_find_own(const struct children *c, char **ret, enum shape *ret_shape)
@@ -283,9 +301,7 @@ int detect_find_own(const struct children *c, char **ret, enum shape *ret_shape)
 		if (!counts(c, &c->child[i]) || !detect_is_directory(&c->child[i]))
 			continue;
 		n_left--;
-		r = path_join(c->rel, span_str(c->child[i].name), &path);
-		if (r >= 0)
-			r = detect_marked(c->dir, path, &shape);
+		r = shape_of_child(c, &c->child[i], &path, &shape);
 		if (r >= 0 && shape == SHAPE_UNKNOWN && is_root_of_marked(c->dir, path) > 0)
 			shape = SHAPE_ROOT;
 		if (r == -ENOMEM)
@@ -303,13 +319,13 @@ int detect_find_own(const struct children *c, char **ret, enum shape *ret_shape)
 int detect_holds_steps(struct io_dir *dir, const char *rel)
 {
 	auto_free char *own = NULL;
-	struct children c;
+	auto_children c = { 0 };
 	enum shape shape;
 	int r = children_list(dir, rel, false, &c);
 
-	if (r >= 0)
-		r = detect_find_own(&c, &own, &shape);
-	children_release(&c);
+	if (r < 0)
+		return r;
+	r = detect_find_own(&c, &own, &shape);
 	return r < 0 ? r : own != NULL;
 }
 
@@ -344,20 +360,15 @@ static int shape_of_root(const struct children *c, enum shape *ret)
 		 * step, unless it lies beside steps.
 		 */
 		for (size_t i = 0; i < c->n; i++) {
-			auto_free char *path = NULL;
-			enum shape shape;
 			int r;
 
 			if (!counts(c, &c->child[i]) ||
 			    detect_has_number(c->child[i].name) != (pass == 1))
 				continue;
-			r = path_join(c->rel, span_str(c->child[i].name), &path);
-			if (r >= 0)
-				r = pass ? detect_step(c->dir, path, &shape) :
-					   is_item(c->dir, path);
+			r = is_step_or_item(c, &c->child[i], pass == 1);
 			if (err_is_transient(r) && !bad.code)
 				err_save(r, &bad);
-			if (r >= 0 && (pass == 0 ? r > 0 : shape != SHAPE_UNKNOWN)) {
+			if (r > 0) {
 				n_files = pass || has_marked_step(c) ? 1 : has_flax_file(c);
 				if (n_files > 0)
 					*ret = SHAPE_ROOT;
@@ -412,12 +423,40 @@ static int leave_out_deleted(struct children *c, const char *todelete)
 	return MIN(r, 0);
 }
 
+/* path: that of the directory, for messages */
+static int shape_of_directory(struct children *c, const char *path, const char *todelete,
+			      enum shape *ret)
+{
+	bool others = false;
+	int r = shape_of_children(c, ret);
+
+	if (r < 0 || *ret != SHAPE_UNKNOWN)
+		return r;
+	r = leave_out_deleted(c, todelete);
+	if (r < 0)
+		return r;
+	r = shape_of_root(c, ret);
+	if (r < 0 || *ret != SHAPE_UNKNOWN)
+		return r;
+	for (size_t i = 0; i < c->n; i++)
+		others |= !c->child[i].is_dir || counts(c, &c->child[i]);
+	/*
+	 * A directory with only temporary directories and root metadata, or an empty one, is a root
+	 * without steps.
+	 */
+	if (!others) {
+		*ret = SHAPE_ROOT;
+		return 0;
+	}
+	r = check_own(c);
+	return r < 0 ? r : detect_fail(c, path);
+}
+
 int detect_shape(struct io_dir *dir, const char *rel, const char *todelete, enum shape *ret)
 {
 	const char *path = strcmp(rel, ".") ? rel : dir->path, *last = strrchr(path, '/');
 	enum shape shape = SHAPE_UNKNOWN;
-	struct children c;
-	bool others = false;
+	auto_children c = { 0 };
 	int r;
 
 	if (step_name_is_tmp(span_str(last ? last + 1 : path)))
@@ -425,25 +464,9 @@ int detect_shape(struct io_dir *dir, const char *rel, const char *todelete, enum
 			    "'%s' is not committed: its name says that it is still being written",
 			    path);
 	r = children_list(dir, rel, false, &c);
-	if (r >= 0)
-		r = shape_of_children(&c, &shape);
-	if (r >= 0 && shape == SHAPE_UNKNOWN)
-		r = leave_out_deleted(&c, todelete);
-	if (r >= 0 && shape == SHAPE_UNKNOWN)
-		r = shape_of_root(&c, &shape);
-	for (size_t i = 0; i < c.n; i++)
-		others |= !c.child[i].is_dir || counts(&c, &c.child[i]);
-	/*
-	 * A directory with only temporary directories and root metadata, or an empty one, is a root
-	 * without steps.
-	 */
-	if (r >= 0 && shape == SHAPE_UNKNOWN && !others)
-		shape = SHAPE_ROOT;
-	if (r >= 0 && shape == SHAPE_UNKNOWN)
-		r = check_own(&c);
-	if (r >= 0 && shape == SHAPE_UNKNOWN)
-		r = detect_fail(&c, path);
-	children_release(&c);
+	if (r < 0)
+		return r;
+	r = shape_of_directory(&c, path, todelete, &shape);
 	if (r < 0)
 		return r;
 	*ret = shape;
@@ -513,8 +536,9 @@ int detect_has_data_files(struct io_dir *dir, const char *rel)
 	auto_free char *path = NULL;
 	int r = path_join(rel, span_str("d"), &path);
 
-	if (r >= 0)
-		r = io_list(dir, path, find_data_file, NULL);
+	if (r < 0)
+		return r;
+	r = io_list(dir, path, find_data_file, NULL);
 	if (r != -ENOENT && r != -ENOTDIR)
 		return r;
 	err_clear();
@@ -523,20 +547,21 @@ int detect_has_data_files(struct io_dir *dir, const char *rel)
 
 int detect_item(struct io_dir *dir, const char *rel, enum item_kind *ret)
 {
-	struct children c;
+	auto_children c = { 0 };
 	int r = children_list(dir, rel, false, &c);
 
-	if (r >= 0)
-		r = is_tree(&c);
+	if (r < 0)
+		return r;
+	r = is_tree(&c);
 	if (r == 0)
 		r = detect_holds_arrays(&c);
 	/* A database may have lost all but its data files, which name nothing. */
 	if (r == 0 && children_has(&c, "d", true))
 		r = detect_has_data_files(dir, rel);
-	if (r >= 0)
-		*ret = r ? ITEM_PYTREE : is_random_key(&c) ? ITEM_COMPOSITE : ITEM_STORED;
-	children_release(&c);
-	return r < 0 ? r : 0;
+	if (r < 0)
+		return r;
+	*ret = r ? ITEM_PYTREE : is_random_key(&c) ? ITEM_COMPOSITE : ITEM_STORED;
+	return 0;
 }
 
 const char *shape_text(enum shape s)

@@ -54,12 +54,12 @@ static int child_is_array(const struct children *c, const struct child *ch)
 
 	for (size_t k = 0; k < ARRAY_LEN(names); k++) {
 		auto_free char *sub = NULL, *path = NULL;
-		int r = path_join(ch->name, span_str(names[k]), &sub);
+		int r;
 
-		if (r >= 0)
-			r = path_join(c->rel, span_str(sub), &path);
-		if (r >= 0)
-			r = detect_is_array(c->dir, path);
+		if (path_join(ch->name, span_str(names[k]), &sub) < 0 ||
+		    path_join(c->rel, span_str(sub), &path) < 0)
+			return -ENOMEM;
+		r = detect_is_array(c->dir, path);
 		if (r > 0 || err_is_transient(r))
 			return r;
 	}
@@ -95,8 +95,8 @@ int detect_is_hierarchy(const struct children *c)
 		return 0;
 	for (size_t i = 0; i < c->n; i++) {
 		auto_free char *path = NULL;
-		struct children below;
-		int r, is_node = 0, is_orbax = 0;
+		auto_children below = { 0 };
+		int r;
 
 		if (!detect_is_directory(&c->child[i]))
 			continue;
@@ -105,15 +105,14 @@ int detect_is_hierarchy(const struct children *c)
 		if (r < 0)
 			return r;
 		r = children_list(c->dir, path, false, &below);
-		if (r >= 0) {
-			is_node = children_has(&below, ".zgroup", false) ||
-				  children_has(&below, ".zarray", false) ||
-				  children_has(&below, "zarr.json", false);
-			is_orbax = has_mark(&below);
-		}
-		children_release(&below);
-		if (r < 0 || is_node || is_orbax)
-			return r < 0 ? r : !is_orbax;
+		if (r < 0)
+			return r;
+		if (has_mark(&below))
+			return 0;
+		if (children_has(&below, ".zgroup", false) ||
+		    children_has(&below, ".zarray", false) ||
+		    children_has(&below, "zarr.json", false))
+			return 1;
 	}
 	return !has_dirs;
 }
@@ -144,7 +143,7 @@ static int search_child(const struct children *c, const struct child *ch, unsign
 			unsigned *n_left)
 {
 	auto_free char *path = NULL;
-	struct children below;
+	auto_children below = { 0 };
 	int r = child_is_array(c, ch);
 
 	if (r != 0)
@@ -153,12 +152,10 @@ static int search_child(const struct children *c, const struct child *ch, unsign
 	if (r < 0)
 		return r;
 	r = children_list(c->dir, path, false, &below);
-	if (r >= 0)
-		r = is_database_of_jax(&below, ch->name, depth) ?
-			    FOUND_ARRAY :
-			    search_children(&below, depth, n_left);
-	children_release(&below);
-	return r;
+	if (r < 0)
+		return r;
+	return is_database_of_jax(&below, ch->name, depth) ? FOUND_ARRAY :
+							     search_children(&below, depth, n_left);
 }
 
 /*

@@ -28,39 +28,47 @@ static int open_dir_store(struct item *item, struct kv **ret)
 	return r;
 }
 
+/* Open the parts of a database that was never merged. Takes dir if there are any. */
+static int open_parts_of_database(struct item *item, struct io_dir *dir,
+				  const struct ocdbt_open_opts *opts)
+{
+	auto_ocdbt_parts parts = { 0 };
+	auto_buf names = { 0 };
+	int r = ocdbt_parts_find(dir, &parts);
+
+	if (r < 0)
+		return r;
+	if (parts.n == 0) {
+		item->has_bare_parts = parts.n_bare;
+		err_clear();
+		return 0;
+	}
+	r = ocdbt_parts_text(&parts, &names);
+	if (r < 0)
+		return r;
+	r = ocdbt_open_union(dir, &parts, item->ckpt->cache, opts, &item->kv);
+	if (r < 0)
+		return r;
+	item->is_unmerged = true;
+	log_info("item '%s' was never merged: it is read as the union of its parts, %.*s",
+		 item->path, SPAN_ARG(buf_span(&names)));
+	return 0;
+}
+
 static int open_database(struct item *item)
 {
 	struct ocdbt_open_opts opts = { .name = item->path };
 	auto_of(io_dir) struct io_dir *dir = NULL;
-	struct ocdbt_parts parts = { 0 };
-	auto_buf names = { 0 };
 	int r = io_dir_sub(item->dir, ".", &dir);
 
-	if (r >= 0)
-		r = ocdbt_open(dir, item->ckpt->cache, &opts, &item->kv);
-	if (r == -ENOENT) {
-		r = ocdbt_parts_find(dir, &parts);
-		if (r >= 0 && parts.n == 0) {
-			item->has_bare_parts = parts.n_bare;
-			ocdbt_parts_release(&parts);
-			err_clear();
-			return 0;
-		}
-		if (r >= 0)
-			r = ocdbt_parts_text(&parts, &names);
-		if (r >= 0)
-			r = ocdbt_open_union(dir, &parts, item->ckpt->cache, &opts, &item->kv);
-		ocdbt_parts_release(&parts);
-		item->is_unmerged = r >= 0;
-		if (r >= 0)
-			log_info(
-				"item '%s' was never merged: it is read as the union of its parts, "
-				"%.*s",
-				item->path, SPAN_ARG(buf_span(&names)));
-	}
 	if (r < 0)
 		return r;
-	dir = NULL;
+	r = ocdbt_open(dir, item->ckpt->cache, &opts, &item->kv);
+	if (r == -ENOENT)
+		r = open_parts_of_database(item, dir, &opts);
+	if (r < 0 || !item->kv)
+		return r;
+	dir = NULL; /* taken */
 	item->is_ocdbt = true;
 	return 0;
 }
@@ -113,8 +121,9 @@ static int open_file_item(struct item *item, const char *path)
 	if (!parent)
 		return fail(-ENOMEM, "cannot open '%s'", path);
 	r = io_dir_sub(item->within, parent, &item->dir);
-	if (r >= 0)
-		r = open_gda(item, slash ? slash + 1 : path);
+	if (r < 0)
+		return r;
+	r = open_gda(item, slash ? slash + 1 : path);
 	return r < 0 ? r : item_read_file(item, slash ? slash + 1 : path);
 }
 
@@ -174,13 +183,13 @@ static int check_not_copied(const struct item *item)
 		return 0;
 	for (uint32_t i = 0; i < t->n_nodes && n < COPY_LEAVES; i++) {
 		auto_buf path = { 0 };
-		int r = 0;
+		int r;
 
 		if (t->nodes[i]->kind != TREE_LEAF)
 			continue;
-		r = tree_path(t->nodes[i], &path);
-		if (r >= 0)
-			r = buf_str(&path) ? io_stat(item->dir, buf_str(&path), &st) : -ENOMEM;
+		if (tree_path(t->nodes[i], &path) < 0 || !buf_str(&path))
+			return -ENOMEM;
+		r = io_stat(item->dir, buf_str(&path), &st);
 		if (err_is_transient(r))
 			return r;
 		err_clear();
@@ -191,6 +200,24 @@ static int check_not_copied(const struct item *item)
 	return n == 0 ? 0 :
 			fail(-EINVAL, "it is a copy of files that a mount shows, not a checkpoint: "
 				      "`pytreefs save` makes a checkpoint of it");
+}
+
+static int open_tree(struct item *item, const char *path, bool as_shown)
+{
+	const struct ckpt_opts *opts = &item->ckpt->opts;
+	int r = open_parts(item, path);
+
+	if (r < 0)
+		return r;
+	r = tree_find_shared(item->tree);
+	if (r < 0)
+		return r;
+	if (as_shown && opts->retree)
+		r = opts->retree(opts->retree_arg, path, &item->tree);
+	if (r < 0)
+		return r;
+	r = tree_name(item->tree, names_of_ours(item), opts->ext_of, opts->ext_arg);
+	return r < 0 ? r : check_not_copied(item);
 }
 
 static int open_item(struct ckpt *ckpt, struct io_dir *within, const char *path, bool as_shown,
@@ -210,16 +237,9 @@ static int open_item(struct ckpt *ckpt, struct io_dir *within, const char *path,
 	item->within = within;
 	item->owner = cache_owner();
 	item->path = strdup(path);
-	r = item->path ? open_parts(item, path) : fail(-ENOMEM, "cannot open item '%s'", path);
-	if (r >= 0)
-		r = tree_find_shared(item->tree);
-	if (r >= 0 && as_shown && ckpt->opts.retree)
-		r = ckpt->opts.retree(ckpt->opts.retree_arg, path, &item->tree);
-	if (r >= 0)
-		r = tree_name(item->tree, names_of_ours(item), ckpt->opts.ext_of,
-			      ckpt->opts.ext_arg);
-	if (r >= 0)
-		r = check_not_copied(item);
+	if (!item->path)
+		return fail(-ENOMEM, "cannot open item '%s'", path);
+	r = open_tree(item, path, as_shown);
 	if (r < 0)
 		return err_at(r, "item '%s'", path);
 	item->missing_is_error =

@@ -175,8 +175,9 @@ static int look_at_files(struct item *item, struct access *ret, bool *ret_leaf_d
 	if (item->n_shards)
 		return look_at_shards(item, ret);
 	r = access_below(item->dir, ".", false, ret);
-	if (r >= 0)
-		r = io_list(item->dir, ".", add_directory, &l);
+	if (r < 0)
+		return r;
+	r = io_list(item->dir, ".", add_directory, &l);
 	*ret_leaf_dirs = l.has_leaf_dirs;
 	return r;
 }
@@ -265,6 +266,23 @@ static int access_of_inputs(struct item *item, const struct tree_source *s, stru
 	return r;
 }
 
+/* dir: where the leaf would be if it has a directory of its own */
+static int access_of_stored_leaf(struct item *item, struct span param, const char *dir,
+				 struct access *a)
+{
+	/* A name that is not a valid path has no directory. */
+	int r = param.n ? io_path_check(param, "leaf") : 0;
+
+	if (r < 0)
+		return r;
+	if (item->gda)
+		r = access_on_the_way(item->dir, dir, a);
+	if (r < 0)
+		return r;
+	r = access_below(item->dir, dir, true, a);
+	return r < 0 ? r : access_of_databases(item, param, a);
+}
+
 int item_access_leaf(struct item *item, const struct tree_node *leaf, struct access *a)
 {
 	auto_free char *dir = NULL;
@@ -287,17 +305,8 @@ int item_access_leaf(struct item *item, const struct tree_node *leaf, struct acc
 		      SPAN_ARG(leaf->param));
 	if (!dir)
 		return fail(-ENOMEM, "cannot look at leaf '%.*s'", SPAN_ARG(leaf->param));
-	/*
-	 * A leaf in a database has no directory, and a name that is not a valid path has none on
-	 * the disk.
-	 */
-	r = leaf->param.n ? io_path_check(leaf->param, "leaf") : 0;
-	if (r >= 0 && item->gda)
-		r = access_on_the_way(item->dir, dir, a);
-	if (r >= 0)
-		r = access_below(item->dir, dir, true, a);
-	if (r >= 0)
-		r = access_of_databases(item, leaf->param, a);
+	r = access_of_stored_leaf(item, leaf->param, dir, a);
+	/* A leaf in a database has no directory. */
 	if (r == -EUCLEAN || r == -ENAMETOOLONG || r == -ENOTDIR) {
 		err_clear();
 		return 0;

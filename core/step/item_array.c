@@ -144,24 +144,31 @@ static int array_mark(struct item *item, const struct tree_node *leaf, uint64_t 
 
 	if (tree_leaf_is_stored(leaf) && item->gda)
 		r = buf_addf(&path, "%s/", item->gda);
-	if (r >= 0 && tree_leaf_is_stored(leaf))
+	if (r < 0)
+		return r;
+	if (tree_leaf_is_stored(leaf))
 		r = zarr_key_prefix(leaf->param, &path);
-	for (size_t i = 0, n = path.n; i < ARRAY_LEN(names) && r >= 0; i++) {
+	if (r < 0)
+		return r;
+	for (size_t i = 0, n = path.n; i < ARRAY_LEN(names); i++) {
 		path.n = n;
 		r = buf_add_str(&path, names[i]);
-		if (r >= 0)
-			mark = io_mark(item->dir, buf_str(&path), mark, &bytes);
+		if (r < 0)
+			return r;
+		mark = io_mark(item->dir, buf_str(&path), mark, &bytes);
 	}
 	/* The array may be in a database in the directory around it. */
 	slash = leaf->param.n ? memrchr(leaf->param.p, '/', leaf->param.n) : NULL;
-	buf_clear(&path);
-	if (r >= 0 && slash)
+	if (slash) {
+		buf_clear(&path);
 		r = buf_addf(&path, "%.*s/manifest.ocdbt", (int)(slash - leaf->param.p),
 			     (const char *)leaf->param.p);
-	if (r >= 0 && slash)
+		if (r < 0)
+			return r;
 		mark = io_mark(item->dir, buf_str(&path), mark, &bytes);
+	}
 	*ret = mark;
-	return r;
+	return 0;
 }
 
 /*
@@ -267,28 +274,36 @@ static int open_made(struct item *item, const struct tree_node *leaf, struct zar
 	return r;
 }
 
-int item_array(struct item *item, const struct tree_node *leaf, struct zarr **ret)
+/* Set the address by which the processes of a job tell each other of the array. */
+static int set_address(const struct item *item, const struct tree_node *leaf, struct zarr *z)
 {
 	const struct item_address a = { .dev = item->id.dev,
 					.ino = item->id.ino,
 					.ctime_s = item->id.ctime.tv_sec,
 					.ctime_ns = item->id.ctime.tv_nsec,
 					.leaf = leaf->id };
-	auto_of(zarr) struct zarr *z = NULL;
 	auto_buf address = { 0 };
+	int r = buf_add(&address, &a, sizeof(a));
+
+	if (r < 0)
+		return r;
+	r = buf_add_str(&address, item->path);
+	return r < 0 ? r : zarr_set_address(z, buf_span(&address));
+}
+
+int item_array(struct item *item, const struct tree_node *leaf, struct zarr **ret)
+{
+	auto_of(zarr) struct zarr *z = NULL;
 	int r;
 
 	if (leaf->source)
 		return open_made(item, leaf, ret);
 	r = open_array(item, leaf, &item->ckpt->env, &z);
+	if (r < 0)
+		return r;
 	/* An aggregate file is already in the memory of each process. */
-	if (r >= 0 && item->ckpt->env.remote && leaf->value != TREE_VALUE_AGGREGATE) {
-		r = buf_add(&address, &a, sizeof(a));
-		if (r >= 0)
-			r = buf_add_str(&address, item->path);
-		if (r >= 0)
-			r = zarr_set_address(z, buf_span(&address));
-	}
+	if (item->ckpt->env.remote && leaf->value != TREE_VALUE_AGGREGATE)
+		r = set_address(item, leaf, z);
 	if (r < 0)
 		return r;
 	*ret = take(z);

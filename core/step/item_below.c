@@ -60,8 +60,9 @@ static int find_parts(struct item *item, const char *dir, struct ocdbt_parts *re
 		return r;
 	err_clear();
 	r = io_dir_sub(item->dir, dir, &sub);
-	if (r >= 0)
-		r = ocdbt_parts_find(sub, ret);
+	if (r < 0)
+		return r;
+	r = ocdbt_parts_find(sub, ret);
 	for (size_t i = 0; i < ret->n && r >= 0; i++) {
 		char *name = str_fmt("%s/%s", dir, ret->name[i]);
 
@@ -77,7 +78,7 @@ static int find_parts(struct item *item, const char *dir, struct ocdbt_parts *re
 static int item_below_open_database(struct item *item, const char *dir, struct kv **ret)
 {
 	struct ocdbt_open_opts opts = { .name = item->path };
-	__attribute__((cleanup(ocdbt_parts_release))) struct ocdbt_parts parts = { 0 };
+	auto_ocdbt_parts parts = { 0 };
 	auto_of(io_dir) struct io_dir *top = NULL;
 	int r = find_parts(item, dir, &parts);
 
@@ -91,9 +92,10 @@ static int item_below_open_database(struct item *item, const char *dir, struct k
 	if (r < 0)
 		return r;
 	r = ocdbt_open_union(top, &parts, item->ckpt->cache, &opts, ret);
-	if (r >= 0)
-		top = NULL; /* taken */
-	return r;
+	if (r < 0)
+		return r;
+	top = NULL; /* taken */
+	return 0;
 }
 
 /* Get what is known of a directory, and look at it first if nothing is. Called with below_lock. */

@@ -28,13 +28,15 @@ static int read_pinned(struct item *item, const char *name, uint64_t limit, stru
 
 	if (r == -EISDIR)
 		return fail(-EUCLEAN, "'%s' is not a regular file", name);
-	if (r >= 0)
-		r = io_pins_check(&item->pins, item->dir, file);
-	if (r >= 0 && file->size > limit)
+	if (r < 0)
+		return r;
+	r = io_pins_check(&item->pins, item->dir, file);
+	if (r < 0)
+		return r;
+	if (file->size > limit)
 		return fail(-EFBIG, "'%s' has %llu bytes, the limit is %llu", name,
 			    (unsigned long long)file->size, (unsigned long long)limit);
-	if (r >= 0)
-		r = document_of(item->ckpt, file, ret);
+	r = document_of(item->ckpt, file, ret);
 	if (r >= 0 && ret_file)
 		*ret_file = take(file);
 	return r;
@@ -47,8 +49,9 @@ static int index_strings(struct item *item)
 	auto_document text = { 0 };
 	int r = read_pinned(item, "_strings.json", LIMIT_STRINGS_BYTES, &text, &file);
 
-	if (r >= 0)
-		r = strings_parse(text.text, "'_strings.json'", &strings);
+	if (r < 0)
+		return r;
+	r = strings_parse(text.text, "'_strings.json'", &strings);
 	if (r < 0)
 		return r;
 	/* Each text is read from the file on demand, since all together may be large. */
@@ -127,13 +130,8 @@ static int read_string_leaf(struct item *item, const struct tree_node *leaf, str
 
 	if (r < 0)
 		return r;
-	r = buf_addf(&path, "%.*s/_strings.json", SPAN_ARG(leaf->param));
-	if (r < 0)
-		return r;
-	if (!buf_str(&path))
-		r = -ENOMEM;
-	if (r < 0)
-		return r;
+	if (buf_addf(&path, "%.*s/_strings.json", SPAN_ARG(leaf->param)) < 0 || !buf_str(&path))
+		return -ENOMEM;
 	pthread_mutex_lock(&item->lock);
 	r = read_pinned(item, buf_str(&path), 6 * LIMIT_STRING_BYTES, &text, NULL);
 	pthread_mutex_unlock(&item->lock);
@@ -185,12 +183,14 @@ static int parse_shardings_in(void *arg, const char *dir, struct kv *kv)
 	auto_document text = { 0 };
 	int r = path_join(dir, span_str("_sharding"), &name);
 
-	if (r >= 0)
-		r = read_pinned(item, name, LIMIT_SMALL_FILE, &text, NULL);
+	if (r < 0)
+		return r;
+	r = read_pinned(item, name, LIMIT_SMALL_FILE, &text, NULL);
 	if (r == -ENOENT && kv)
 		return 0;
-	if (r >= 0)
-		r = shardings_parse(text.text, "'_sharding'", &item->shardings);
+	if (r < 0)
+		return r;
+	r = shardings_parse(text.text, "'_sharding'", &item->shardings);
 	return r < 0 ? r : 1;
 }
 

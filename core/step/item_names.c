@@ -39,6 +39,7 @@ struct names {
 	size_t n, cap;
 	uint64_t charged;
 	bool has_groups;
+	bool has_names;       /* other than the empty one of the item itself */
 	bool is_consolidated; /* the names are those of consolidated metadata */
 	const char *dir;      /* of the names that are being listed; borrowed */
 	struct buf databases; /* directories with a manifest, each followed by a NUL */
@@ -81,10 +82,9 @@ static int names_add(struct names *ns, struct span name, enum stored_as as)
 	n->dir = ns->dir;
 	if (ns->dir && buf_addf(&whole, "%s/%.*s", ns->dir, SPAN_ARG(name)) < 0)
 		return fail(-ENOMEM, "cannot list arrays");
-	if (ns->dir)
-		name = buf_span(&whole);
-	if (arena_keep(&ns->arena, name, &n->name) < 0)
+	if (arena_keep(&ns->arena, ns->dir ? buf_span(&whole) : name, &n->name) < 0)
 		return fail(-ENOMEM, "cannot list arrays");
+	ns->has_names |= n->name.n > 0;
 	ns->n++;
 	return 0;
 }
@@ -160,12 +160,11 @@ static int item_names_add_file(void *arg, struct span key, uint64_t len)
  */
 static int add_database(struct item *item, struct names *ns, const char *dir)
 {
-	auto_free char *whole = NULL;
-	struct kv *kv;
 	size_t n = ocdbt_part_parent(dir);
+	auto_free char *whole = span_dup_str(span_of(dir, n));
+	struct kv *kv;
 	int r;
 
-	whole = span_dup_str(span_of(dir, n));
 	if (!whole)
 		return fail(-ENOMEM, "cannot list '%s'", dir);
 	/* A part at the top is a part of the item's own database. */
@@ -213,8 +212,9 @@ static int name_in_merged(const struct stored_name *s, struct buf *ret)
 	if (n == SIZE_MAX)
 		return 0;
 	r = buf_add(ret, s->dir, n);
-	if (r >= 0)
-		r = buf_add_span(ret, span_from(s->name, strlen(s->dir) + 1));
+	if (r < 0)
+		return r;
+	r = buf_add_span(ret, span_from(s->name, strlen(s->dir) + 1));
 	return r < 0 ? r : 1;
 }
 
@@ -257,7 +257,8 @@ static int add_strings(struct item *item, struct names *ns)
 
 /*
  * Sort the names, with all that is stored of each. Listing has no order, and lists a name twice if
- * it is stored in both formats, or as a string too. One that two databases have could be either's.
+ * it is stored in both formats, or as a string too. One that two databases have could be either's,
+ * but for those that were merged.
  */
 static int names_sort(struct names *ns)
 {
@@ -277,7 +278,7 @@ static int names_sort(struct names *ns)
 				    last->dir ? last->dir : ".", s->dir ? s->dir : ".");
 	}
 	ns->n = n;
-	return 0;
+	return drop_merged(ns);
 }
 
 /* ---- groups ---- */
@@ -311,8 +312,9 @@ static int read_key(struct item *item, struct span name, const char *file, struc
 	struct kv *below;
 	int r = name.n ? buf_addf(&key, "%.*s/%s", SPAN_ARG(name), file) : buf_add_str(&key, file);
 
-	if (r >= 0)
-		r = kv_get_all(item->kv, buf_span(&key), LIMIT_JSON_BYTES, ret);
+	if (r < 0)
+		return r;
+	r = kv_get_all(item->kv, buf_span(&key), LIMIT_JSON_BYTES, ret);
 	if (r == 0 && item->dirs)
 		r = kv_get_all(item->dirs, buf_span(&key), LIMIT_JSON_BYTES, ret);
 	while (r == 0 && (r = item_below_find(item, name, &n, &below)) > 0)
@@ -324,20 +326,23 @@ static int read_key(struct item *item, struct span name, const char *file, struc
  * Whether `zarr.json` is that of a group. If it cannot be understood, it is if there is something
  * below; else it is an array, whose error it will be.
  */
-static int is_group(struct item *item, struct span name, bool below)
+static int is_group(struct item *item, const struct names *ns, const struct stored_name *s)
 {
 	auto_buf text = { .metered = true };
 	auto_json doc = { 0 };
 	const struct json *type;
-	int r = read_key(item, name, "zarr.json", &text);
+	int below = has_below(ns, s->name), r;
 
+	if (below < 0 || (!below && (s->as & AS_CHUNKS)))
+		return below;
+	r = read_key(item, s->name, "zarr.json", &text);
 	if (r >= 0)
 		r = json_parse(buf_span(&text), "'zarr.json'", &doc);
 	if (err_is_transient(r))
 		return r;
 	if (r < 0 && below)
 		log_warn("item '%s': the metadata of the group '%.*s': %s", item->path,
-			 SPAN_ARG(name), err_text(r));
+			 SPAN_ARG(s->name), err_text(r));
 	err_clear();
 	type = json_member(doc.root, "node_type");
 	return json_is(type, JSON_STRING) ? span_eq(type->s, span_str("group")) : below;
@@ -348,12 +353,8 @@ static int find_groups(struct item *item, struct names *ns)
 {
 	for (size_t i = 0; i < ns->n; i++) {
 		struct stored_name *s = &ns->name[i];
-		int r = s->as & AS_NODE ? has_below(ns, s->name) : 0;
+		int r = s->as & AS_NODE ? is_group(item, ns, s) : 0;
 
-		if (r >= 0 && (s->as & AS_NODE) && (r || !(s->as & AS_CHUNKS)))
-			r = is_group(item, s->name, r);
-		else
-			r = MIN(r, 0);
 		if (r < 0)
 			return r;
 		if (r > 0)
@@ -414,15 +415,6 @@ static int add_members(struct names *ns, const struct json *all, bool are_keys)
 		r = are_keys ? item_names_add_key(ns, m->name, 0) : add_node(ns, m);
 	}
 	return r;
-}
-
-/* Metadata that were consolidated before anything was in the group name the group alone. */
-static bool names_any(const struct names *ns)
-{
-	for (size_t i = 0; i < ns->n; i++)
-		if (ns->name[i].name.n)
-			return true;
-	return false;
 }
 
 /*
@@ -572,28 +564,36 @@ int item_tree_of_names(struct item *item)
 	auto_names ns = { .arena.metered = true, .databases.metered = true };
 	int r = item->dirs ? kv_list(item->kv, span_of(NULL, 0), item_names_add_key, &ns) : 0;
 
+	if (r < 0)
+		return r;
 	/*
 	 * Databases of 0.3.x have their strings in directories beside them, and JAX writes one for
 	 * each directory of arrays.
 	 */
-	if (r >= 0)
-		r = kv_list(dirs, span_of(NULL, 0), item_names_add_file, &ns);
-	if (r >= 0)
-		r = add_databases(item, &ns);
-	if (r >= 0 && dirs->no_list && !item->is_ocdbt)
+	r = kv_list(dirs, span_of(NULL, 0), item_names_add_file, &ns);
+	if (r < 0)
+		return r;
+	r = add_databases(item, &ns);
+	if (r < 0)
+		return r;
+	if (dirs->no_list && !item->is_ocdbt)
 		r = add_consolidated(item, &ns);
-	ns.is_consolidated = r > 0 && names_any(&ns);
-	if (r >= 0)
-		r = add_strings(item, &ns);
-	if (r >= 0)
-		r = names_sort(&ns);
-	if (r >= 0)
-		r = drop_merged(&ns);
-	if (r >= 0)
-		r = find_groups(item, &ns);
-	if (r >= 0)
-		r = list_all(&ns, &listed);
-	if (r >= 0)
-		r = find_whether_partial(item, dirs, &ns);
+	if (r < 0)
+		return r;
+	/* Metadata that were consolidated before anything was in the group name the group alone. */
+	ns.is_consolidated = r > 0 && ns.has_names;
+	r = add_strings(item, &ns);
+	if (r < 0)
+		return r;
+	r = names_sort(&ns);
+	if (r < 0)
+		return r;
+	r = find_groups(item, &ns);
+	if (r < 0)
+		return r;
+	r = list_all(&ns, &listed);
+	if (r < 0)
+		return r;
+	r = find_whether_partial(item, dirs, &ns);
 	return r < 0 ? r : item_names_make_tree(item, &listed);
 }

@@ -141,9 +141,10 @@ static int list_shards(struct io_dir *dir, const struct json *map, struct shards
 		/* An entry that is not a text is reported when the map is compared. */
 		r = name ? add_shard(s, name) : 0;
 	}
-	if (r >= 0)
-		sort_shards(s);
-	return r < 0 || s->n ? r : fail(-EINVAL, "'%s' has no .safetensors files", dir->path);
+	if (r < 0)
+		return r;
+	sort_shards(s);
+	return s->n ? r : fail(-EINVAL, "'%s' has no .safetensors files", dir->path);
 }
 
 int safetensors_files(struct io_dir *dir, struct buf *ret)
@@ -242,11 +243,10 @@ static int open_shard(struct item *item, struct shard *s)
 {
 	int r = io_path_check(span_str(s->name), "safetensors file");
 
-	if (r >= 0)
-		r = io_file_open_range(item->dir, s->name, 0, IO_FIRST_BYTES, &s->file);
-	if (r >= 0)
-		r = io_why_bad(read_header(s), s->file);
-	return r < 0 ? err_at(r, "'%s'", s->name) : 0;
+	if (r < 0)
+		return r;
+	r = io_file_open_range(item->dir, s->name, 0, IO_FIRST_BYTES, &s->file);
+	return r < 0 ? r : io_why_bad(read_header(s), s->file);
 }
 
 unsigned item_shards_of(const char *name, unsigned *ret_stem, unsigned *ret_width)
@@ -433,17 +433,19 @@ static int put_tensor(struct kv *kv, const struct tensor *all)
 	/* The prefix of the param that a tree of names has for it. */
 	int r = t->name.n ? buf_addf(&prefix, "%.*s/", SPAN_ARG(t->name)) : 0;
 
-	if (r >= 0)
-		r = item_safetensors_put_meta(kv, buf_span(&prefix), t);
+	if (r < 0)
+		return r;
+	r = item_safetensors_put_meta(kv, buf_span(&prefix), t);
+	if (r < 0)
+		return r;
 	/* The key of the only chunk: "0", "0.0", "0.0.0". */
-	if (r >= 0)
-		r = buf_add_byte(&prefix, '0');
+	r = buf_add_byte(&prefix, '0');
 	for (unsigned i = 1; i < t->rank && r >= 0; i++)
 		r = buf_add_str(&prefix, ".0");
-	if (r >= 0 && t->bytes)
-		r = kv_mem_put_file(kv, buf_span(&prefix), all->shard->file,
-				    all->shard->header.data + t->begin, t->bytes);
-	return r < 0 ? err_at(r, "tensor '%.*s'", SPAN_ARG(t->name)) : 0;
+	if (r < 0 || !t->bytes)
+		return r;
+	return kv_mem_put_file(kv, buf_span(&prefix), all->shard->file,
+			       all->shard->header.data + t->begin, t->bytes);
 }
 
 /* Find the metadata of the first file with a manifest: returns 1, or 0 when none has one. */
@@ -500,8 +502,9 @@ static int item_safetensors_make_tree(struct item *item, struct shards *s, const
 	for (size_t i = 0; i < n; i++)
 		name[i] = all[i].t->name;
 	r = find_manifest(s, &metadata);
-	if (r >= 0)
-		r = tree_from_tensors(name, n, metadata.root, by ? by : ".", &item->tree);
+	if (r < 0)
+		return r;
+	r = tree_from_tensors(name, n, metadata.root, by ? by : ".", &item->tree);
 	item->shows_headers = metadata.root != NULL;
 	return r < 0 || metadata.root ? r : item_safetensors_set_custom(item, s);
 }
@@ -530,20 +533,22 @@ static int read_item(struct item *item, const char *path, struct shards *s, stru
 
 	if (r < 0)
 		return r;
-	if (!item->is_file)
+	if (!item->is_file) {
 		r = list_shards(item->dir, x->map, s);
-	if (r < 0)
-		return r;
-	if (!item->is_file)
+		if (r < 0)
+			return r;
 		r = remark_others(item, s, x->map);
-	for (size_t i = 0; i < s->n && r >= 0; i++) {
+		if (r < 0)
+			return r;
+	}
+	for (size_t i = 0; i < s->n; i++) {
 		r = open_shard(item, &s->shard[i]);
 		if (r == -ENOENT && x->map)
 			return fail(-EUCLEAN, "'%s' is not there, '" INDEX_NAME "' names it",
 				    s->shard[i].name);
+		if (r < 0)
+			return err_at(r, "'%s'", s->shard[i].name);
 	}
-	if (r < 0)
-		return r;
 	if (!item->is_file)
 		r = keep_shards(item, s);
 	if (r < 0)
@@ -557,9 +562,14 @@ static int read_item(struct item *item, const char *path, struct shards *s, stru
 		return r;
 	if (!item->is_file)
 		r = item_safetensors_check_numbered(s);
-	for (size_t i = 0; i < n && r >= 0; i++)
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < n; i++) {
 		r = put_tensor(item->kv, &all[i]);
-	return r < 0 ? r : item_safetensors_make_tree(item, s, all, n);
+		if (r < 0)
+			return err_at(r, "tensor '%.*s'", SPAN_ARG(all[i].t->name));
+	}
+	return item_safetensors_make_tree(item, s, all, n);
 }
 
 int item_read_safetensors(struct item *item, const char *path)

@@ -147,10 +147,12 @@ static int read_metadata(struct item *item, struct span text, bool has_aggregate
 {
 	int r = tree_parse_metadata(text, "'_METADATA'", &item->tree);
 
-	if (r >= 0 && has_aggregate)
-		r = tree_merge_aggregate(item->tree, item->aggregate_text.text, "aggregate file");
-	item->below_listed = r < 0 || !may_have_databases(item);
-	return r;
+	if (r < 0)
+		return r;
+	item->below_listed = !may_have_databases(item);
+	return !has_aggregate ? 0 :
+				tree_merge_aggregate(item->tree, item->aggregate_text.text,
+						     "aggregate file");
 }
 
 int item_read_tree(struct item *item)

@@ -82,13 +82,10 @@ static bool is_orbax(struct span handler)
 
 int known_names_any(struct io_dir *dir, const char *rel)
 {
-	struct children c;
+	auto_children c = { 0 };
 	int r = children_list(dir, rel, true, &c);
 
-	if (r >= 0)
-		r = c.n > (size_t)children_has(&c, "commit_success.txt", false);
-	children_release(&c);
-	return r;
+	return r < 0 ? r : c.n > (size_t)children_has(&c, "commit_success.txt", false);
 }
 
 int known_names_of_item(struct io_dir *dir, const char *rel, const struct step_meta *meta,

@@ -18,25 +18,33 @@
 #include "core/step/step_meta.h"
 #include "core/step/step_name.h"
 
-int step_mtime(struct io_dir *dir, struct timespec *ret)
+/* The time of the commit that the step's document has: 1; 0: it has none. */
+static int commit_time(struct io_dir *dir, struct timespec *ret)
 {
 	auto_of(step_meta) struct step_meta *m = NULL;
 	auto_buf text = { 0 };
-	struct stat st;
 	int r = io_read_file(dir, "_CHECKPOINT_METADATA", LIMIT_STEP_FILE, &text);
 
-	if (r >= 0)
-		r = step_meta_parse(buf_span(&text), "'_CHECKPOINT_METADATA'", &m);
-	if (r >= 0 && m->has_commit && m->commit_ns > 0) {
-		*ret = clock_timespec(m->commit_ns);
-		return 0;
-	}
+	if (r < 0)
+		return r;
+	r = step_meta_parse(buf_span(&text), "'_CHECKPOINT_METADATA'", &m);
+	if (r < 0 || !m->has_commit || m->commit_ns <= 0)
+		return r;
+	*ret = clock_timespec(m->commit_ns);
+	return 1;
+}
+
+int step_mtime(struct io_dir *dir, struct timespec *ret)
+{
+	struct stat st;
+	int r = commit_time(dir, ret);
+
 	/*
 	 * A temporary error must not change the time of the step, which is kept as long as the
 	 * mount lives.
 	 */
-	if (err_is_transient(r))
-		return r;
+	if (r > 0 || err_is_transient(r))
+		return MIN(r, 0);
 	/*
 	 * The file is damaged or missing. The mtime of the directory is close to the time of its
 	 * rename.
@@ -397,17 +405,17 @@ static int keep_own_prefix(const struct listing_steps *ls, struct step_list *l)
 
 int step_list(struct io_dir *root, bool need_marker, bool show_tmp, struct step_list *ret)
 {
-	struct step_list l = { 0 };
+	auto_step_list l = { 0 };
 	struct listing_steps ls = { root, need_marker, show_tmp, &l };
 	int r = io_list(root, ".", add_step, &ls);
 
-	if (r >= 0)
-		r = keep_own_prefix(&ls, &l);
-	if (r < 0) {
-		step_list_release(&l);
+	if (r < 0)
 		return r;
-	}
+	r = keep_own_prefix(&ls, &l);
+	if (r < 0)
+		return r;
 	*ret = l;
+	l = (struct step_list){ 0 };
 	return 0;
 }
 

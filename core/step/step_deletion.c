@@ -142,9 +142,7 @@ int step_deletion_parse(struct span json, const char *what, struct step_deletion
 	if (r < 0)
 		return r;
 	if (doc.root->kind != JSON_OBJECT)
-		r = fail(-EUCLEAN, "%s: not an object", what);
-	if (r < 0)
-		return r;
+		return fail(-EUCLEAN, "%s: not an object", what);
 	r = step_deletion_take_texts(d, doc.root, what);
 	if (r < 0)
 		return r;
@@ -171,28 +169,19 @@ int step_deletion_matches(const struct step_deletion *d, struct span metadata)
 
 int step_deletion_print(const struct step_deletion *d, struct buf *ret)
 {
-	size_t was = ret->n;
-	int r = buf_add_str(ret, "{\"checkpointable_name\": ");
+	auto_buf item = { .metered = ret->metered }, destination = { .metered = ret->metered };
+	int r = json_put_str(&item, d->item, JSON_PYTHON);
 
-	if (r >= 0)
-		r = json_put_str(ret, d->item, JSON_PYTHON);
-	if (r >= 0)
-		r = buf_add_str(ret, ", \"destination\": ");
-	if (r >= 0)
-		r = d->destination.p ? json_put_str(ret, d->destination, JSON_PYTHON) :
-				       buf_add_str(ret, "null");
-	if (r >= 0)
-		r = buf_addf(ret, ", \"operation_id\": \"%.*s\", \"original_metadata\": ",
-			     SPAN_ARG(d->operation));
-	if (r >= 0)
-		r = buf_add_span(ret, d->original);
-	if (r >= 0)
-		r = buf_add_str(ret, ", \"updated_metadata\": ");
-	if (r >= 0)
-		r = buf_add_span(ret, d->updated);
-	if (r >= 0)
-		r = buf_add_byte(ret, '}');
 	if (r < 0)
-		ret->n = was;
-	return r;
+		return r;
+	r = d->destination.p ? json_put_str(&destination, d->destination, JSON_PYTHON) :
+			       buf_add_str(&destination, "null");
+	if (r < 0)
+		return r;
+	return buf_addf(ret,
+			"{\"checkpointable_name\": %.*s, \"destination\": %.*s, "
+			"\"operation_id\": \"%.*s\", \"original_metadata\": %.*s, "
+			"\"updated_metadata\": %.*s}",
+			SPAN_ARG(item), SPAN_ARG(destination), SPAN_ARG(d->operation),
+			SPAN_ARG(d->original), SPAN_ARG(d->updated));
 }

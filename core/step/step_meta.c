@@ -11,6 +11,7 @@
 #include "core/step/step_meta.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 #include "core/base/err.h"
 #include "core/base/json_pull.h"
@@ -71,6 +72,7 @@ static void members_release(struct members *m)
 	json_pull_release(&m->in);
 	buf_release(&m->others);
 }
+#define auto_members __attribute__((cleanup(members_release))) struct members
 
 static int step_meta_wrong_type(const struct members *m, size_t i, const char *want)
 {
@@ -275,14 +277,16 @@ static int take_performance(struct members *m, struct step_meta *ret)
 		r = json_pull_raw(&p, &raw);
 		if (r < 0 || !number || !is_float(raw))
 			continue;
-		r = text.n > 1 ? buf_add_str(&text, ", ") : 0;
-		if (r >= 0)
-			r = json_put_str(&text, name, JSON_PYTHON);
-		if (r >= 0)
-			r = buf_add_str(&text, ": ");
-		json_pull_init(&value, raw, m->in.what);
+		r = buf_add_str(&text, text.n > 1 ? ", " : "");
 		if (r < 0)
 			return r;
+		r = json_put_str(&text, name, JSON_PYTHON);
+		if (r < 0)
+			return r;
+		r = buf_add_str(&text, ": ");
+		if (r < 0)
+			return r;
+		json_pull_init(&value, raw, m->in.what);
 		r = json_pull_respell(&value, &text);
 	}
 	if (r < 0)
@@ -324,7 +328,7 @@ static int check_json(struct span json, const char *what)
 int step_meta_parse(struct span json, const char *what, struct step_meta **ret)
 {
 	auto_of(step_meta) struct step_meta *s = calloc(1, sizeof(*s));
-	struct members m = { .names = step_names, .n = N_MEMBERS };
+	auto_members m = { .names = step_names, .n = N_MEMBERS };
 	int r;
 
 	if (!s)
@@ -341,9 +345,9 @@ int step_meta_parse(struct span json, const char *what, struct step_meta **ret)
 	s->arena.metered = m.others.metered = true;
 	m.arena = &s->arena;
 	r = step_meta_take_members(&m, json, what);
-	if (r >= 0)
-		r = set_members(&m, s);
-	members_release(&m);
+	if (r < 0)
+		return r;
+	r = set_members(&m, s);
 	if (r < 0)
 		return r;
 	*ret = take(s);
@@ -413,34 +417,33 @@ static int put_handlers(const struct step_meta *m, struct buf *out)
 	return r < 0 ? r : buf_add_byte(out, '}');
 }
 
-static int put_time(bool has, int64_t ns, struct buf *out)
+#define TIME_TEXT_BYTES 24
+
+static const char *time_text(bool has, int64_t ns, char *to)
 {
-	return has ? buf_addf(out, "%" PRId64, ns) : buf_add_str(out, "null");
+	if (!has)
+		return "null";
+	snprintf(to, TIME_TEXT_BYTES, "%" PRId64, ns);
+	return to;
 }
 
 int step_meta_print(const struct step_meta *m, struct buf *ret)
 {
-	size_t was = ret->n;
-	int r = buf_add_str(ret, "{\"item_handlers\": ");
+	char init[TIME_TEXT_BYTES], commit[TIME_TEXT_BYTES];
+	auto_buf handlers = { .metered = ret->metered };
+	int r = put_handlers(m, &handlers);
 
-	if (r >= 0)
-		r = put_handlers(m, ret);
-	if (r >= 0)
-		r = buf_addf(ret, ", \"metrics\": %s", m->metrics ? m->metrics : "{}");
-	if (r >= 0)
-		r = buf_addf(ret, ", \"performance_metrics\": %s, \"init_timestamp_nsecs\": ",
-			     m->performance_metrics ? m->performance_metrics : "{}");
-	if (r >= 0)
-		r = put_time(m->has_init, m->init_ns, ret);
-	if (r >= 0)
-		r = buf_add_str(ret, ", \"commit_timestamp_nsecs\": ");
-	if (r >= 0)
-		r = put_time(m->has_commit, m->commit_ns, ret);
-	if (r >= 0)
-		r = buf_addf(ret, ", \"custom_metadata\": %s}", m->custom ? m->custom : "{}");
 	if (r < 0)
-		ret->n = was;
-	return r;
+		return r;
+	return buf_addf(ret,
+			"{\"item_handlers\": %.*s, \"metrics\": %s, \"performance_metrics\": %s, "
+			"\"init_timestamp_nsecs\": %s, \"commit_timestamp_nsecs\": %s, "
+			"\"custom_metadata\": %s}",
+			SPAN_ARG(handlers), m->metrics ? m->metrics : "{}",
+			m->performance_metrics ? m->performance_metrics : "{}",
+			time_text(m->has_init, m->init_ns, init),
+			time_text(m->has_commit, m->commit_ns, commit),
+			m->custom ? m->custom : "{}");
 }
 
 /* ---- _ROOT_METADATA ---- */
@@ -450,7 +453,7 @@ static const char *const root_names[] = { "internal_metadata", "custom_metadata"
 int root_meta_parse(struct span json, const char *what, struct root_meta **ret)
 {
 	auto_of(root_meta) struct root_meta *root = calloc(1, sizeof(*root));
-	struct members m = { .names = root_names, .n = ARRAY_LEN(root_names) };
+	auto_members m = { .names = root_names, .n = ARRAY_LEN(root_names) };
 	int r;
 
 	if (!root)
@@ -458,11 +461,12 @@ int root_meta_parse(struct span json, const char *what, struct root_meta **ret)
 	root->arena.metered = m.others.metered = true;
 	m.arena = &root->arena;
 	r = step_meta_take_members(&m, json.n ? json : span_str("{}"), what);
-	if (r >= 0)
-		r = take_object(&m, 0, &root->internal);
-	if (r >= 0)
-		r = step_meta_take_custom(&m, 1, &root->custom);
-	members_release(&m);
+	if (r < 0)
+		return r;
+	r = take_object(&m, 0, &root->internal);
+	if (r < 0)
+		return r;
+	r = step_meta_take_custom(&m, 1, &root->custom);
 	if (r < 0)
 		return r;
 	*ret = take(root);

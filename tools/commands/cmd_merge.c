@@ -160,7 +160,7 @@ static int merge_item(struct cmd_args *a, struct ns *ns, const struct ocdbt_part
 
 static int run_merge(struct cmd_args *a)
 {
-	__attribute__((cleanup(ocdbt_parts_release))) struct ocdbt_parts parts = { 0 };
+	auto_ocdbt_parts parts = { 0 };
 	static const struct ocdbt_merge_stats none;
 	auto_of(ns) struct ns *ns = NULL;
 	auto_free char *path = NULL;

@@ -74,7 +74,7 @@ static int check_database(struct databases *d, const char *rel)
 /* Check the database in a directory, or the parts of one that was never merged. */
 static int check_store(struct databases *d)
 {
-	__attribute__((cleanup(ocdbt_parts_release))) struct ocdbt_parts parts = { 0 };
+	auto_ocdbt_parts parts = { 0 };
 	auto_free char *manifest = verify_join(d->path, "manifest.ocdbt");
 	struct stat st;
 	/* One that cannot be opened is there, too: the check says why. */
