@@ -340,6 +340,7 @@ bool io_descriptors_are_short(void);
  */
 void io_when_descriptors_run_out(void (*fn)(void *arg), void *arg);
 
+DEFINE_AUTO(io_engine, struct io_engine, io_engine_close);
 DEFINE_AUTO(io_file, struct io_file, io_file_unref);
 DEFINE_AUTO(io_dir, struct io_dir, io_dir_close);
 

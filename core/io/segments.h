@@ -41,6 +41,7 @@ struct segments {
 void segments_init(struct segments *g, struct cache *cache);
 /* Release all pins, files and memory; the list is then empty and usable again. */
 void segments_release(struct segments *g);
+#define auto_segments __attribute__((cleanup(segments_release))) struct segments
 
 /*
  * Do not merge segments that are added from now on with earlier ones, so that the caller can trim

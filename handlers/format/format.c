@@ -74,6 +74,16 @@ int format_read(const struct format *f, uint64_t off, size_t n, struct segments 
 	return zarr_read(f->value.array, &f->view, off + part - f->head.n, n - part, g);
 }
 
+int format_copy(const struct format *f, struct cache *cache, uint64_t off, size_t n, void *p)
+{
+	auto_segments g;
+	int r;
+
+	segments_init(&g, cache);
+	r = format_read(f, off, n, &g);
+	return r < 0 ? r : segments_copy(&g, p);
+}
+
 void format_prefetch(const struct format *f, uint64_t off, uint64_t n, struct zarr_guess *guess)
 {
 	if (!f->has_body || off + n <= f->head.n)

@@ -48,6 +48,8 @@ void format_release(struct format *f);
 
 /* Append up to n bytes from offset off to g; fewer at the end of the file. */
 int format_read(const struct format *f, uint64_t off, size_t n, struct segments *g);
+/* Copy n bytes from offset off to p. */
+int format_copy(const struct format *f, struct cache *cache, uint64_t off, size_t n, void *p);
 void format_prefetch(const struct format *f, uint64_t off, uint64_t n, struct zarr_guess *guess);
 /* A sequential reader has read bytes [from, to): see zarr_drop_behind(). */
 void format_drop_behind(const struct format *f, uint64_t from, uint64_t to);
