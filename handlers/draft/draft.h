@@ -202,6 +202,7 @@ DEFINE_AUTO(draft, struct draft, draft_unref);
 
 struct draft_node *draft_node_ref(struct draft_node *n);
 void draft_node_unref(struct draft_node *n);
+DEFINE_AUTO(draft_node, struct draft_node, draft_node_unref);
 /* Set the modification time of a node to now. */
 void draft_touch(struct draft_node *n);
 /* Look up a name. Here and below, *ret holds a reference. */

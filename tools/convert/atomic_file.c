@@ -152,10 +152,12 @@ static int open_above(struct io_engine *io, const char *path, struct io_dir **re
 	auto_free char *dir = NULL;
 	int r = path_split(path, &dir, ret_name);
 
-	if (r >= 0)
-		r = path_check_outside(path, dir, false);
-	if (r >= 0)
-		r = path_check_link(dir);
+	if (r < 0)
+		return r;
+	r = path_check_outside(path, dir, false);
+	if (r < 0)
+		return r;
+	r = path_check_link(dir);
 	return r < 0 ? r : io_dir_open(io, dir, ret_dir);
 }
 
@@ -189,8 +191,9 @@ int atomic_file_join(struct io_engine *io, const char *temp, bool is_dir, struct
 	auto_free char *dir = NULL;
 	int r = path_split(temp, &dir, &n.temp_name);
 
-	if (r >= 0)
-		r = io_dir_open(io, dir, &n.dir);
+	if (r < 0)
+		return r;
+	r = io_dir_open(io, dir, &n.dir);
 	if (r < 0)
 		return r;
 	n.temp = strdup(temp);
@@ -225,9 +228,7 @@ static int atomic_file_add_path(void *arg, const char *name, unsigned char type)
 	auto_buf path = { 0 };
 	int r = p->in ? buf_addf(&path, "%s/%s", p->in, name) : buf_add_str(&path, name);
 
-	if (r >= 0)
-		r = array_reserve(p->path, p->cap, p->n + 1) ? 0 : -ENOMEM;
-	if (r < 0 || !buf_str(&path))
+	if (r < 0 || !buf_str(&path) || !array_reserve(p->path, p->cap, p->n + 1))
 		return fail(-ENOMEM, "cannot list '%s'", p->dir->path);
 	p->path[p->n].path = arena_str(&p->arena, buf_str(&path));
 	p->path[p->n].is_dir = type == DT_DIR;

@@ -302,8 +302,9 @@ static int atomic_step_check_target(const struct cmd_args *a, struct atomic_step
 		err_clear();
 		return check_new(n);
 	}
-	if (r >= 0)
-		r = is_unfinished(a, n, &st);
+	if (r < 0)
+		return r;
+	r = is_unfinished(a, n, &st);
 	if (r != 0)
 		return MIN(r, 0);
 	r = driver->check_replace ? driver->check_replace(path) : 0;
@@ -349,8 +350,7 @@ static int open_dir(struct cmd_args *a, const char *path, enum layout_kind layou
 	r = check_words(path, n, layout);
 	if (r < 0)
 		return r;
-	if (!is_url)
-		r = path_check_link(path);
+	r = is_url ? 0 : path_check_link(path);
 	if (r < 0)
 		return r;
 	if (step_name_is_tmp(span_str(n->name)) || n->name[0] == '.')

@@ -68,15 +68,14 @@ static int export_add_leaf(struct export *x, const struct leaf_info *info)
 {
 	struct export_leaf *l = &x->leaf[x->n];
 	auto_buf path = { 0 };
-	int r;
+	int r = 0;
 
 	*l = (struct export_leaf){ .info = info,
 				   .part = &x->st.part[info->part],
 				   .dtype = info->dtype,
 				   .bytes = info->bytes };
-	r = subtree_path(l->part, info->leaf, &path);
-	if (r >= 0)
-		l->path = buf_str(&path) ? arena_str(&x->arena, buf_str(&path)) : NULL;
+	if (subtree_path(l->part, info->leaf, &path) >= 0 && buf_str(&path))
+		l->path = arena_str(&x->arena, buf_str(&path));
 	if (!l->path)
 		return fail(-ENOMEM, "cannot list the leaves");
 	if (info->kind == VALUE_UNKNOWN && may_be_none(l->part->item, info)) {
@@ -156,13 +155,16 @@ static int export_list_leaves(struct export *x, enum export_format format)
 		return fail(-ENOMEM, "cannot list %zu leaves", x->leaf_table.n);
 	for (size_t i = 0; i < x->leaf_table.n && r >= 0; i++)
 		r = export_add_leaf(x, &x->leaf_table.leaf[i]);
-	if (r >= 0)
-		r = select_end(x->only);
-	if (r >= 0 && !x->n && x->n_left_out)
-		r = fail(-EUCLEAN, "nothing else is in '%s'", x->a->arg[0]);
+	if (r < 0)
+		return r;
+	r = select_end(x->only);
+	if (r < 0)
+		return r;
+	if (!x->n && x->n_left_out)
+		return fail(-EUCLEAN, "nothing else is in '%s'", x->a->arg[0]);
 	for (size_t i = 0; i < x->n; i++)
 		progress_expect(&x->progress, x->leaf[i].bytes);
-	return r;
+	return 0;
 }
 
 int export_leaf_open(const struct export *x, const struct export_leaf *l, enum name_ext ext,
@@ -183,48 +185,45 @@ int export_leaf_open(const struct export *x, const struct export_leaf *l, enum n
 	return r < 0 ? r : format_open(ext, &v, &view, ret);
 }
 
-static int write_format(struct export *x, const struct format *f, struct io_file *file, uint64_t at,
-			struct worker *worker, uint32_t *crc)
+static int write_format(struct export *x, const struct export_leaf *l, enum name_ext ext,
+			struct io_file *file, uint64_t at, struct worker *worker, uint32_t *crc)
 {
-	int r = 0;
+	auto_format f = { 0 };
+	int r = export_leaf_open(x, l, ext, &f);
 
-	for (uint64_t off = 0; off < f->size && r >= 0;) {
-		size_t n = (size_t)MIN((uint64_t)WORKER_BYTES, f->size - off);
-		struct segments g;
+	if (r < 0)
+		return r;
+	for (uint64_t off = 0; off < f.size;) {
+		size_t n = (size_t)MIN((uint64_t)WORKER_BYTES, f.size - off);
 
 		r = interrupt_check();
 		if (r < 0)
 			return r;
-		segments_init(&g, x->src.ns->ckpt->cache);
-		format_prefetch(f, off + n, MIN(AHEAD_BYTES, f->size - off - n), NULL);
-		r = format_read(f, off, n, &g);
-		if (r >= 0)
-			r = segments_copy(&g, worker->buf);
-		segments_release(&g);
-		if (r >= 0)
-			r = io_write_exact(file, worker->buf, n, at + off);
+		format_prefetch(&f, off + n, MIN(AHEAD_BYTES, f.size - off - n), NULL);
+		r = format_copy(&f, x->src.ns->ckpt->cache, off, n, worker->buf);
+		if (r < 0)
+			return r;
+		r = io_write_exact(file, worker->buf, n, at + off);
+		if (r < 0)
+			return r;
 		/*
 		 * A hint to start writing while the next piece is decoded. Its result does not
 		 * matter.
 		 */
-		if (r >= 0)
-			io_file_write_behind(file, at + off, n);
-		if (r >= 0 && crc)
+		io_file_write_behind(file, at + off, n);
+		if (crc)
 			*crc = zip_crc(*crc, worker->buf, n);
 		off += n;
 		progress_add(&x->progress, n);
 	}
-	return r;
+	return 0;
 }
 
 int export_leaf_write(struct export *x, const struct export_leaf *l, enum name_ext ext,
 		      struct io_file *file, uint64_t off, struct worker *worker, uint32_t *crc)
 {
-	auto_format f = { 0 };
-	int r = export_leaf_open(x, l, ext, &f);
+	int r = write_format(x, l, ext, file, off, worker, crc);
 
-	if (r >= 0)
-		r = write_format(x, &f, file, off, worker, crc);
 	return r < 0 ? err_at(r, "leaf '%s'", l->path) : 0;
 }
 
@@ -466,36 +465,55 @@ static void export_release(struct export *x)
 	arena_release(&x->arena);
 }
 
+/* Open the source and list its leaves on this rank, before the ranks compare their results. */
+static int export_prepare(struct export *x, const char *path, const char *out, bool is_dir,
+			  enum export_format format)
+{
+	int r = select_make(x->a, &x->only);
+
+	if (r < 0)
+		return r;
+	r = export_open_source(x, path);
+	if (r < 0)
+		return r;
+	/* Without other ranks, report an existing name before the leaves are opened. */
+	if (!x->group)
+		r = begin_output(x, out, is_dir);
+	return r < 0 ? r : export_list_leaves(x, format);
+}
+
+static int export_all(struct export *x, const char *path, const char *out,
+		      enum export_format format)
+{
+	bool is_dir = format == EXPORT_NPY ? !span_ends(span_str(out), span_str(".npy")) :
+					     format == EXPORT_ZARR || x->max_shard;
+	int r = group_reduce(x->group, export_prepare(x, path, out, is_dir, format));
+
+	if (r < 0)
+		return r;
+	if (x->group)
+		r = group_reduce(x->group, begin_output(x, out, is_dir));
+	if (r < 0)
+		return r;
+	r = group_reduce(x->group, run_format(x, format));
+	if (r < 0)
+		return r;
+	r = export_end_output(x);
+	return r < 0 ? r : export_report(x, out, progress_seconds(&x->progress));
+}
+
 int export_run(struct cmd_args *a, struct rank_group *group, const char *path, const char *out,
 	       enum export_format format)
 {
 	struct export x = { .a = a, .group = group };
-	bool is_dir;
-	int r = select_make(a, &x.only);
+	int r;
 
 	take_options(&x, format);
 	bound_memory(a);
 	interrupt_catch();
 	progress_begin(&x.progress, a->cmd->name, cmd_flag(a, "quiet"));
 	group_work_begin(group, &x.progress);
-	is_dir = format == EXPORT_NPY ? !span_ends(span_str(out), span_str(".npy")) :
-					format == EXPORT_ZARR || x.max_shard;
-	if (r >= 0)
-		r = export_open_source(&x, path);
-	/* Without other ranks, report an existing name before the leaves are opened. */
-	if (r >= 0 && !group)
-		r = begin_output(&x, out, is_dir);
-	if (r >= 0)
-		r = export_list_leaves(&x, format);
-	r = group_reduce(group, r);
-	if (r >= 0 && group)
-		r = group_reduce(group, begin_output(&x, out, is_dir));
-	if (r >= 0)
-		r = group_reduce(group, run_format(&x, format));
-	if (r >= 0)
-		r = export_end_output(&x);
-	if (r >= 0)
-		r = export_report(&x, out, progress_seconds(&x.progress));
+	r = export_all(&x, path, out, format);
 	group_work_end(group);
 	progress_end(&x.progress);
 	export_release(&x);

@@ -64,12 +64,10 @@ static int export_npy_place_of(struct export *x, const struct subtree_part *part
 	int r = t == part->tree ? buf_add_str(path, part->path) : subtree_path(part, t, path);
 
 	/* A slash at the end makes it a path of directories only. */
-	if (r >= 0)
-		r = buf_add_byte(path, '/');
-	if (r >= 0 && !buf_str(path))
-		r = -ENOMEM;
-	if (r < 0 || path->n > 1)
-		return r < 0 ? r : export_path(x, buf_str(path), full);
+	if (r < 0 || buf_add_byte(path, '/') < 0 || !buf_str(path))
+		return r < 0 ? r : -ENOMEM;
+	if (path->n > 1)
+		return export_path(x, buf_str(path), full);
 	*full = strdup(x->out.temp);
 	return *full ? 0 : -ENOMEM;
 }
@@ -190,9 +188,9 @@ static int export_one(void *arg, size_t i, struct worker *worker)
 	auto_of(io_file) struct io_file *file = NULL;
 	int r = export_path(x, l->path, &path);
 
-	if (r >= 0)
-		r = io_file_open(x->out.temp_dir, l->path, O_RDWR | O_CREAT | O_EXCL, IO_FILE_MODE,
-				 &file);
+	if (r < 0)
+		return r;
+	r = io_file_open(x->out.temp_dir, l->path, O_RDWR | O_CREAT | O_EXCL, IO_FILE_MODE, &file);
 	return r < 0 ? r : write_leaf(x, l, name_ext_of(span_str(l->path)), file, path, worker);
 }
 

@@ -39,26 +39,18 @@ static int text_header(struct span text, struct buf *ret, uint64_t *ret_bytes)
 {
 	auto_buf dict = { 0 };
 	size_t n = 0, pad;
-	int r = 0;
 
 	for (size_t at = 0; at < text.n; at += char_len(span_from(text, at)))
 		n++;
-	r = buf_addf(&dict, "{'descr': '<U%zu', 'fortran_order': False, 'shape': (), }", n);
+	if (buf_addf(&dict, "{'descr': '<U%zu', 'fortran_order': False, 'shape': (), }", n) < 0)
+		return -ENOMEM;
 	pad = (64 - (10 + dict.n + 1) % 64) % 64;
-	for (size_t i = 0; i < pad && r >= 0; i++)
-		r = buf_add_byte(&dict, ' ');
-	if (r >= 0)
-		r = buf_add_byte(&dict, '\n');
-	if (r >= 0)
-		r = buf_add(ret, "\x93NUMPY\x01\x00", 8);
-	if (r >= 0)
-		r = buf_add_byte(ret, (uint8_t)dict.n);
-	if (r >= 0)
-		r = buf_add_byte(ret, (uint8_t)(dict.n >> 8));
-	if (r >= 0)
-		r = buf_add_span(ret, buf_span(&dict));
+	if (buf_addf(&dict, "%*s\n", (int)pad, "") < 0 ||
+	    buf_add(ret, "\x93NUMPY\x01\x00", 8) < 0 || wire_put_u16le(ret, (uint16_t)dict.n) < 0 ||
+	    buf_add_span(ret, buf_span(&dict)) < 0)
+		return -ENOMEM;
 	*ret_bytes = ret->n + 4 * (uint64_t)n;
-	return r;
+	return 0;
 }
 
 /* Convert characters from *at on into as many bytes as fit. Returns the number of bytes. */
@@ -87,13 +79,11 @@ static int size_of(struct npz *z, const struct export_leaf *l, uint64_t *ret)
 
 	if (l->info->kind == VALUE_TEXT) {
 		r = leaf_open(l->part->item, l->info->leaf, &v);
-		if (r >= 0)
-			r = text_header(buf_span(&v.text), &head, ret);
-	} else {
-		r = export_leaf_open(z->x, l, NAME_EXT_NPY, &f);
-		*ret = f.size;
+		return r < 0 ? r : text_header(buf_span(&v.text), &head, ret);
 	}
-	return r < 0 ? err_at(r, "leaf '%s'", l->path) : 0;
+	r = export_leaf_open(z->x, l, NAME_EXT_NPY, &f);
+	*ret = f.size;
+	return r;
 }
 
 static int add_member(struct npz *z, const struct export_leaf *l)
@@ -112,7 +102,7 @@ static int add_member(struct npz *z, const struct export_leaf *l)
 		return r;
 	r = size_of(z, l, &m->size);
 	if (r < 0)
-		return r;
+		return err_at(r, "leaf '%s'", l->path);
 	m->packed = m->size;
 	m->header = z->end;
 	z->leaf[z->n++] = l;
@@ -130,22 +120,28 @@ static int write_chars(struct npz *z, struct zip_member *m, struct span text, ui
 	uint64_t bytes;
 	int r = text_header(text, &head, &bytes);
 
-	if (r >= 0 && bytes != m->size)
-		r = fail(-EIO, "the text has changed");
-	if (r >= 0)
-		r = io_write_exact(z->x->out.file, head.p, head.n, at);
-	m->crc = r < 0 ? 0 : zip_crc(0, head.p, head.n);
+	if (r < 0)
+		return r;
+	if (bytes != m->size)
+		return fail(-EIO, "the text has changed");
+	r = io_write_exact(z->x->out.file, head.p, head.n, at);
+	if (r < 0)
+		return r;
+	m->crc = zip_crc(0, head.p, head.n);
 	at += head.n;
-	for (size_t done = 0; done < text.n && r >= 0;) {
+	for (size_t done = 0; done < text.n;) {
 		size_t n = put_chars(text, &done, worker->buf, WORKER_BYTES);
 
 		r = interrupt_check();
-		if (r >= 0)
-			r = io_write_exact(z->x->out.file, worker->buf, n, at);
+		if (r < 0)
+			return r;
+		r = io_write_exact(z->x->out.file, worker->buf, n, at);
+		if (r < 0)
+			return r;
 		m->crc = zip_crc(m->crc, worker->buf, n);
 		at += n;
 	}
-	return r;
+	return 0;
 }
 
 /* Strings are written one at a time, since each is in memory as a whole. */
@@ -198,8 +194,8 @@ static int write_headers(struct npz *z)
  */
 struct manifest {
 	struct npz *z;
-	struct buf comment; /* the whole manifest, if it is short */
-	uint64_t bytes;     /* number of bytes written; 0: it is short */
+	struct buf *comment; /* the whole manifest, if it is short */
+	uint64_t bytes;      /* number of bytes written; 0: it is short */
 };
 
 static int write_manifest(struct manifest *m, struct span piece)
@@ -217,26 +213,25 @@ static int export_npz_put_piece(void *arg, struct span piece)
 
 	if (m->bytes)
 		return write_manifest(m, piece);
-	r = buf_add_span(&m->comment, piece);
-	if (r < 0 || m->comment.n <= ZIP_COMMENT_MAX)
+	r = buf_add_span(m->comment, piece);
+	if (r < 0 || m->comment->n <= ZIP_COMMENT_MAX)
 		return r;
-	return write_manifest(m, buf_span(&m->comment));
+	return write_manifest(m, buf_span(m->comment));
 }
 
 static int put_manifest(struct npz *z, struct buf *ret_comment)
 {
 	struct export *x = z->x;
-	struct manifest m = { .z = z };
+	struct manifest m = { .z = z, .comment = ret_comment };
 	int r = tree_manifest_write(&x->st, export_only(x), &x->casts, &style_npz,
 				    export_npz_put_piece, &m);
 
-	if (r >= 0 && !m.bytes)
-		r = buf_add_span(ret_comment, buf_span(&m.comment));
-	else if (r >= 0)
-		r = buf_addf(ret_comment, "{\"" NPZ_AT "\": %llu, \"" NPZ_BYTES "\": %llu}",
-			     (unsigned long long)z->end, (unsigned long long)m.bytes);
+	if (r < 0 || !m.bytes)
+		return r;
+	buf_clear(ret_comment);
+	r = buf_addf(ret_comment, "{\"" NPZ_AT "\": %llu, \"" NPZ_BYTES "\": %llu}",
+		     (unsigned long long)z->end, (unsigned long long)m.bytes);
 	z->end += m.bytes;
-	buf_release(&m.comment);
 	return r;
 }
 
@@ -289,22 +284,22 @@ static int list_members(struct npz *z, uint64_t *bytes)
 
 int export_npz(struct export *x)
 {
-	struct npz z = { .x = x, .text_lock = PTHREAD_MUTEX_INITIALIZER };
+	auto_free struct zip_member *member = calloc(x->n + 1, sizeof(*member));
+	auto_free const struct export_leaf **leaf = calloc(x->n + 1, sizeof(*leaf));
 	auto_free uint64_t *bytes = calloc(x->n + 1, sizeof(*bytes));
+	struct npz z = {
+		.x = x, .member = member, .leaf = leaf, .text_lock = PTHREAD_MUTEX_INITIALIZER
+	};
 	int r;
 
 	export_remarks(x);
-	z.member = calloc(x->n + 1, sizeof(*z.member));
-	z.leaf = calloc(x->n + 1, sizeof(*z.leaf));
 	r = list_members(&z, bytes);
 	r = export_workers(x, r, z.n, bytes, write_member, &z);
-	if (r >= 0)
-		r = gather_sums(&z);
-	if (r >= 0 && group_is_lead(x->group))
-		r = write_headers(&z);
-	if (r >= 0 && group_is_lead(x->group))
-		r = write_directory(&z);
-	free(z.member);
-	free(z.leaf);
-	return r;
+	if (r < 0)
+		return r;
+	r = gather_sums(&z);
+	if (r < 0 || !group_is_lead(x->group))
+		return r;
+	r = write_headers(&z);
+	return r < 0 ? r : write_directory(&z);
 }

@@ -22,6 +22,7 @@ struct shards {
 	struct io_file **file;
 	struct st_text *text;
 	size_t n_texts;
+	uint64_t *bytes; /* sizes of the tensors, for the distribution of the work */
 	struct buf tree_manifest;
 };
 
@@ -134,12 +135,13 @@ static int begin_shard(struct shards *s, size_t i)
 	r = safetensors_header(t, n, i ? NULL : s->text, i ? 0 : s->n_texts, &head);
 	if (r < 0 || !lead)
 		return r;
-	if (r >= 0)
-		r = io_write_exact(s->file[i], head.p, head.n, 0);
+	r = io_write_exact(s->file[i], head.p, head.n, 0);
+	if (r < 0)
+		return r;
 	size = head.n;
 	for (size_t k = 0; k < n; k++)
 		size = MAX(size, t[k].off + t[k].bytes);
-	return r < 0 ? r : io_file_truncate(s->file[i], size);
+	return io_file_truncate(s->file[i], size);
 }
 
 static int put_index(struct shards *s)
@@ -159,10 +161,10 @@ static int put_index(struct shards *s)
 		for (size_t k = s->first[i]; k < s->first[i + 1] && r >= 0; k++) {
 			r = buf_add_str(&out, k ? ",\n    " : "\n    ");
 			if (r < 0)
-				break;
+				return r;
 			r = json_put_str(&out, s->tensor[k].name, JSON_PYTHON);
 			if (r < 0)
-				break;
+				return r;
 			r = buf_addf(&out, ": \"%s\"", name);
 		}
 	}
@@ -194,7 +196,8 @@ static int list(struct shards *s)
 	s->text = calloc(x->n + 1, sizeof(*s->text));
 	s->first = calloc(x->n + 2, sizeof(*s->first));
 	s->file = calloc(x->n + 2, sizeof(*s->file));
-	if (!s->tensor || !s->text || !s->first || !s->file)
+	s->bytes = calloc(x->n + 1, sizeof(*s->bytes));
+	if (!s->tensor || !s->text || !s->first || !s->file || !s->bytes)
 		return fail(-ENOMEM, "cannot list %zu leaves", x->n);
 	for (size_t i = 0; i < x->n && r >= 0; i++)
 		r = export_safetensors_add_leaf(s, i);
@@ -233,24 +236,22 @@ static int make_files(struct shards *s, int r)
 
 int export_safetensors(struct export *x)
 {
-	auto_free uint64_t *bytes = calloc(x->n + 1, sizeof(*bytes));
 	struct shards s = { .x = x };
 	int r = list(&s);
 
-	if (r >= 0 && !bytes)
-		r = fail(-ENOMEM, "cannot list %zu leaves", x->n);
 	export_remarks(x);
 	r = make_files(&s, r);
 	/* In the order of the files, which was set with the headers. */
-	for (size_t i = 0; i < s.n && bytes; i++)
-		bytes[i] = s.tensor[i].bytes;
-	r = export_workers(x, r, s.n, bytes, write_tensor, &s);
+	for (size_t i = 0; i < s.n; i++)
+		s.bytes[i] = s.tensor[i].bytes;
+	r = export_workers(x, r, s.n, s.bytes, write_tensor, &s);
 	for (size_t i = 0; i < s.n_shards && s.file; i++)
 		io_file_unref(s.file[i]);
 	free(s.tensor);
 	free(s.text);
 	free(s.first);
 	free(s.file);
+	free(s.bytes);
 	buf_release(&s.tree_manifest);
 	return r;
 }

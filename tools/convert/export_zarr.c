@@ -50,10 +50,11 @@ static int array_layout(const struct zarr_out *o, const struct export_leaf *l,
 		r = layout_chunk_shape(&cut, a.chunk);
 	else
 		array_default_chunk(m->rank, m->shape, m->shape, a.item, false, a.chunk);
-	if (r >= 0)
-		array_resolve(&o->x->src.ns->drafts, l->dtype, m->rank, m->shape, false, &a);
+	if (r < 0)
+		return r;
+	array_resolve(&o->x->src.ns->drafts, l->dtype, m->rank, m->shape, false, &a);
 	*ret = a;
-	return r;
+	return 0;
 }
 
 struct stream {
@@ -65,16 +66,11 @@ struct stream {
 static int read_format(void *arg, uint64_t off, size_t n, void *p)
 {
 	const struct stream *s = arg;
-	struct segments g;
 	int r = interrupt_check();
 
 	if (r < 0)
 		return r;
-	segments_init(&g, s->o->x->src.ns->ckpt->cache);
-	r = format_read(s->format, off, n, &g);
-	if (r >= 0)
-		r = segments_copy(&g, p);
-	segments_release(&g);
+	r = format_copy(s->format, s->o->x->src.ns->ckpt->cache, off, n, p);
 	if (!s->is_sample)
 		progress_add(&s->o->x->progress, n);
 	return r;
@@ -130,46 +126,60 @@ static int remove_waste(const struct zarr_out *o, struct kv *kv)
 	auto_buf entry = { 0 };
 	int r = item_store_leaf_entry(kv, &entry);
 
+	if (r < 0 || !buf_str(&entry))
+		return r < 0 ? r : -ENOMEM;
+	return io_remove_tree(o->x->out.temp_dir, buf_str(&entry));
+}
+
+/* Write the array anew, after what the attempt to copy chunks has written is removed. */
+static int write_anew(struct zarr_out *o, const struct format *f, const struct export_leaf *l,
+		      struct array_layout *a, struct kv *first, struct kv **ret)
+{
+	int r = remove_waste(o, first);
+
 	if (r < 0)
 		return r;
-	if (!buf_str(&entry))
-		r = -ENOMEM;
-	return r < 0 ? r : io_remove_tree(o->x->out.temp_dir, buf_str(&entry));
+	r = item_store_leaf(o->store, ret);
+	return r < 0 ? r : write_chunks(o, f, l, a, *ret);
+}
+
+static int put_array(struct zarr_out *o, const struct export_leaf *l)
+{
+	auto_of(kv) struct kv *kv = NULL, *second = NULL;
+	auto_format f = { 0 };
+	struct array_layout a;
+	auto_buf key = { 0 };
+	int r = export_leaf_open(o->x, l, NAME_EXT_BIN, &f);
+
+	if (r < 0)
+		return r;
+	r = array_layout(o, l, &f.value.array->meta, &a);
+	if (r < 0)
+		return r;
+	r = item_store_leaf(o->store, &kv);
+	if (r < 0)
+		return r;
+	r = f.view.plain ? copy_chunks(o, f.value.array, a, kv) : 0;
+	if (r == 1)
+		progress_add(&o->x->progress, f.size);
+	if (r == 0)
+		r = write_anew(o, &f, l, &a, kv, &second);
+	if (r < 0)
+		return r;
+	r = tree_manifest_key(l->part, l->info->leaf, &style_zarr, &key);
+	if (r < 0)
+		return r;
+	/* A tree that is one bare leaf becomes an array in the group, too. */
+	return item_store_leaf_place(second ? second : kv, buf_span(&key));
 }
 
 static int export_array(void *arg, size_t i, struct worker *worker)
 {
 	struct zarr_out *o = arg;
 	const struct export_leaf *l = &o->x->leaf[i];
-	auto_of(kv) struct kv *kv = NULL, *second = NULL;
-	auto_format f = { 0 };
-	struct array_layout a;
-	auto_buf key = { 0 };
-	int r = l->info->kind != VALUE_ARRAY ? 1 : export_leaf_open(o->x, l, NAME_EXT_BIN, &f);
-
 	/* Texts and None are in the attributes. */
-	if (r != 0)
-		return r < 0 ? err_at(r, "leaf '%s'", l->path) : 0;
-	r = array_layout(o, l, &f.value.array->meta, &a);
-	if (r >= 0)
-		r = item_store_leaf(o->store, &kv);
-	if (r >= 0)
-		r = f.view.plain ? copy_chunks(o, f.value.array, a, kv) : 0;
-	if (r == 1)
-		progress_add(&o->x->progress, f.size);
-	if (r == 0) {
-		/* Remove what the failed attempt has written. */
-		r = remove_waste(o, kv);
-		if (r >= 0)
-			r = item_store_leaf(o->store, &second);
-		if (r >= 0)
-			r = write_chunks(o, &f, l, &a, second);
-	}
-	if (r >= 0)
-		r = tree_manifest_key(l->part, l->info->leaf, &style_zarr, &key);
-	/* A tree that is one bare leaf becomes an array in the group, too. */
-	if (r >= 0)
-		r = item_store_leaf_place(second ? second : kv, buf_span(&key));
+	int r = l->info->kind == VALUE_ARRAY ? put_array(o, l) : 0;
+
 	return r < 0 ? err_at(r, "leaf '%s'", l->path) : 0;
 }
 
@@ -217,15 +227,17 @@ static int put_top(struct zarr_out *o)
 	struct attributes a = { 0 };
 	int r = o->format == 3 ? 0 : put_group(o, ".");
 
-	if (r >= 0)
-		r = io_file_open(x->out.temp_dir, o->format == 3 ? group_file(o) : ".zattrs",
-				 O_RDWR | O_CREAT | O_EXCL, IO_FILE_MODE, &file);
+	if (r < 0)
+		return r;
+	r = io_file_open(x->out.temp_dir, o->format == 3 ? group_file(o) : ".zattrs",
+			 O_RDWR | O_CREAT | O_EXCL, IO_FILE_MODE, &file);
+	if (r < 0)
+		return r;
 	a.file = file;
-	if (r >= 0)
-		r = put_piece(&a, span_str(begin));
-	if (r >= 0)
-		r = tree_manifest_write(&x->st, export_only(x), &x->casts, &style_zarr, put_piece,
-					&a);
+	r = put_piece(&a, span_str(begin));
+	if (r < 0)
+		return r;
+	r = tree_manifest_write(&x->st, export_only(x), &x->casts, &style_zarr, put_piece, &a);
 	return r < 0 ? r : put_piece(&a, span_str(o->format == 3 ? "}\n}\n" : "\n}"));
 }
 
@@ -254,10 +266,12 @@ static int put_groups(struct zarr_out *o)
 		if (i && !strcmp(dir[i], dir[i - 1]))
 			continue;
 		r = buf_addf(&inside, "%s/", dir[i]);
-		if (r >= 0)
-			r = export_make_dirs(o->x, buf_str(&inside));
-		if (r >= 0)
-			r = put_group(o, dir[i]);
+		if (r < 0)
+			return r;
+		r = export_make_dirs(o->x, buf_str(&inside));
+		if (r < 0)
+			return r;
+		r = put_group(o, dir[i]);
 	}
 	return r;
 }
@@ -301,10 +315,14 @@ static int export_zarr_check_names(const struct export *x)
 	return 0;
 }
 
+/* Check the names on all ranks, and make the groups on one. */
 static int make_groups(struct zarr_out *o)
 {
-	int r = put_top(o);
+	int r = export_zarr_check_names(o->x);
 
+	if (r < 0 || !group_is_lead(o->x->group))
+		return r;
+	r = put_top(o);
 	return r < 0 ? r : put_groups(o);
 }
 
@@ -343,9 +361,5 @@ int export_zarr(struct export *x)
 	export_remarks(x);
 	x->src.ns->ckpt->write_env.check = interrupt_check_arg;
 	o.store = store;
-	if (r >= 0)
-		r = export_zarr_check_names(x);
-	if (r >= 0 && group_is_lead(x->group))
-		r = make_groups(&o);
-	return export_workers(x, r, x->n, bytes, export_array, &o);
+	return export_workers(x, r < 0 ? r : make_groups(&o), x->n, bytes, export_array, &o);
 }

@@ -37,7 +37,7 @@ void import_list_release(struct import_list *f)
 
 static int charge_more(struct import_list *f, uint64_t n)
 {
-	int r = 0;
+	int r;
 
 	if (f->most && f->charged + n > f->most)
 		return fail(-EFBIG,
@@ -45,8 +45,6 @@ static int charge_more(struct import_list *f, uint64_t n)
 			    "option cache and what is beside it allow %llu",
 			    f->n + 1, (unsigned long long)(f->charged + n),
 			    (unsigned long long)f->most);
-	if (r < 0)
-		return r;
 	r = meter_charge(n);
 	if (r < 0)
 		return r;
@@ -246,9 +244,11 @@ static int range_open(struct import_reading *rd)
 {
 	const struct range *g = rd->import_entry->arg;
 	auto_free struct buf *head = calloc(1, sizeof(*head));
-	int r = head ? 0 : fail(-ENOMEM, "cannot read '%s'", rd->import_entry->from);
+	int r = 0;
 
-	if (r >= 0 && g->is_array)
+	if (!head)
+		return fail(-ENOMEM, "cannot read '%s'", rd->import_entry->from);
+	if (g->is_array)
 		r = npy_header(g->dtype, g->rank, g->shape, head);
 	if (r < 0)
 		return r;
@@ -274,22 +274,23 @@ static void range_close(struct import_reading *rd)
 
 int import_read_file(const char *file, size_t max, struct buf *ret)
 {
-	int fd = io_open_regular(file), r = 0;
+	auto_close int fd = io_open_regular(file);
 	struct stat st;
+	int r;
 
 	if (fd < 0)
 		return fd;
 	if (fstat(fd, &st) < 0 || (uint64_t)st.st_size > max)
-		r = fail(-EFBIG, "'%s': such files may have %llu MiB in all", file,
-			 (unsigned long long)(LIMIT_JSON_BYTES / MiB));
-	if (r >= 0)
-		r = buf_reserve(ret, (size_t)st.st_size + 1);
-	if (r >= 0)
-		r = import_read_range(fd, file, 0, (size_t)st.st_size, ret->p);
-	if (r >= 0)
-		ret->n = (size_t)st.st_size;
-	close(fd);
-	return r;
+		return fail(-EFBIG, "'%s': such files may have %llu MiB in all", file,
+			    (unsigned long long)(LIMIT_JSON_BYTES / MiB));
+	r = buf_reserve(ret, (size_t)st.st_size + 1);
+	if (r < 0)
+		return r;
+	r = import_read_range(fd, file, 0, (size_t)st.st_size, ret->p);
+	if (r < 0)
+		return r;
+	ret->n = (size_t)st.st_size;
+	return 0;
 }
 
 int import_read_range(int fd, const char *file, uint64_t at, size_t n, uint8_t *to)
@@ -414,20 +415,22 @@ static int write_piece(struct draft_file *to, uint64_t off, const uint8_t *p, si
 static int copy_bytes(struct writing *w, struct import_reading *rd, struct draft_file *to,
 		      struct worker *worker)
 {
-	int r = 0;
-
-	for (uint64_t off = 0; off < rd->size && r >= 0;) {
+	for (uint64_t off = 0; off < rd->size;) {
 		size_t n = (size_t)MIN((uint64_t)WORKER_BYTES, rd->size - off);
+		int r = interrupt_check();
 
-		r = interrupt_check();
-		if (r >= 0)
-			r = rd->import_entry->ops->read(rd, off, n, worker->buf);
-		if (r >= 0)
-			r = write_piece(to, off, worker->buf, n);
+		if (r < 0)
+			return r;
+		r = rd->import_entry->ops->read(rd, off, n, worker->buf);
+		if (r < 0)
+			return r;
+		r = write_piece(to, off, worker->buf, n);
+		if (r < 0)
+			return r;
 		off += n;
 		progress_add(w->progress, n);
 	}
-	return r;
+	return 0;
 }
 
 static int write_one(void *arg, size_t i, struct worker *worker)
@@ -449,7 +452,7 @@ static int write_one(void *arg, size_t i, struct worker *worker)
 		copied = r = draft_file_copy_leaf(to, rd.array);
 		progress_add(w->progress, copied > 0 ? rd.size : 0);
 	}
-	if (r >= 0 && copied == 0)
+	if (copied == 0)
 		r = copy_bytes(w, &rd, to, worker);
 	/* Save the note, since closing an incomplete file may replace it. */
 	if (r < 0)
@@ -491,16 +494,14 @@ static int write_own(struct import_list *f, struct draft *d, unsigned threads,
 	int r = owner && order ? import_list_make_names(f, d, group) :
 				 fail(-ENOMEM, "cannot write %zu leaves", f->n);
 
-	if (r >= 0)
-		r = order_entries(f, order);
-	for (size_t i = 0; i < f->n && r >= 0; i++)
-		owner[i] = f->import_entry[order[i]].owner;
-	if (r >= 0)
-		r = group_parallel_for(group, threads, f->n, owner, write_one, &w);
-	/* The draft may end before the list is freed. */
+	if (r < 0)
+		return r;
+	r = order_entries(f, order);
+	if (r < 0)
+		return r;
 	for (size_t i = 0; i < f->n; i++)
-		draft_node_unref(take(f->import_entry[i].node));
-	return r;
+		owner[i] = f->import_entry[order[i]].owner;
+	return group_parallel_for(group, threads, f->n, owner, write_one, &w);
 }
 
 int import_list_write(struct import_list *f, struct draft *d, unsigned threads,
@@ -510,5 +511,11 @@ int import_list_write(struct import_list *f, struct draft *d, unsigned threads,
 
 	for (size_t i = 0; i < f->n; i++)
 		progress_expect(progress, f->import_entry[i].bytes);
-	return r < 0 ? r : group_reduce(group, write_own(f, d, threads, progress, group));
+	if (r < 0)
+		return r;
+	r = write_own(f, d, threads, progress, group);
+	/* The draft may end before the list is freed. */
+	for (size_t i = 0; i < f->n; i++)
+		draft_node_unref(take(f->import_entry[i].node));
+	return group_reduce(group, r);
 }

@@ -12,35 +12,38 @@
 #include "tools/convert/import_list.h"
 #include "tools/job/group_work.h"
 
+/* Get or create a directory, or create a file, which must be new. */
+static int make_name(struct draft_node *in, struct span name, bool is_dir, struct draft_node **ret)
+{
+	auto_of(draft_node) struct draft_node *n = NULL;
+	int r = draft_lookup(in, name, &n);
+
+	if (r == -ENOENT) {
+		err_clear();
+		return is_dir ? draft_mkdir(in, name, ret) : draft_create(in, name, ret);
+	}
+	if (r < 0)
+		return r;
+	if (!is_dir || !n->is_dir)
+		return fail(-EINVAL, "'%.*s' occurs twice", SPAN_ARG(name));
+	*ret = take(n);
+	return 0;
+}
+
 /* Get the node at a path. Creates it, as a directory or file, and its directories. */
 static int make_path(struct draft *d, const char *path, bool is_dir, struct draft_node **ret)
 {
 	struct draft_node *at = draft_node_ref(d->root), *next;
-	int r = 0;
 
-	while (*path && r >= 0) {
+	while (*path) {
 		size_t n = strcspn(path, "/");
-		struct span name = span_of(path, n);
-		bool last = !path[n];
+		int r = make_name(at, span_of(path, n), path[n] || is_dir, &next);
 
-		r = draft_lookup(at, name, &next);
-		if (r == -ENOENT) {
-			err_clear();
-			r = last && !is_dir ? draft_create(at, name, &next) :
-					      draft_mkdir(at, name, &next);
-		} else if (r >= 0 && (next->is_dir != (!last || is_dir) || (last && !is_dir))) {
-			draft_node_unref(next);
-			r = fail(-EINVAL, "'%.*s' occurs twice", SPAN_ARG(name));
-		}
-		if (r >= 0) {
-			draft_node_unref(at);
-			at = next;
-		}
-		path += n + (path[n] == '/');
-	}
-	if (r < 0) {
 		draft_node_unref(at);
-		return r;
+		if (r < 0)
+			return r;
+		at = next;
+		path += n + (path[n] == '/');
 	}
 	*ret = at;
 	return 0;
@@ -112,30 +115,39 @@ static int set_marks(struct import_list *f, struct draft *d, bool all)
 	return r;
 }
 
+/* Take a file of at most *left bytes, and subtract its size. */
+static int set_hint(const struct import_hint *h, struct draft *d, size_t *left)
+{
+	auto_of(draft_node) struct draft_node *n = NULL;
+	auto_buf text = { .metered = true };
+	int r = find_path(d, h->dir, &n);
+
+	if (r < 0)
+		return r;
+	if (!h->file) {
+		copy_hint_format(n, h->ocdbt, h->zarr3);
+		return 0;
+	}
+	r = import_read_file(h->file, *left, &text);
+	if (r < 0 || !text.n || text.p[0] != '{')
+		return r;
+	copy_hint_text(n, 0, text.p, text.n);
+	copy_hint_written(n);
+	*left -= text.n;
+	return 0;
+}
+
 /*
  * A file that cannot be read or is not JSON, or one of a directory without leaves, has no effect.
  */
 static int set_hints(const struct import_list *f, struct draft *d)
 {
-	size_t sum = 0;
+	/* In all, since every directory of a hostile input may have such a file. */
+	size_t left = LIMIT_JSON_BYTES;
 
 	for (size_t i = 0; i < f->n_hints; i++) {
-		struct draft_node *n = NULL;
-		auto_buf text = { .metered = true };
-		int r = find_path(d, f->hint[i].dir, &n);
+		int r = set_hint(&f->hint[i], d, &left);
 
-		if (r >= 0 && !f->hint[i].file)
-			copy_hint_format(n, f->hint[i].ocdbt, f->hint[i].zarr3);
-		else if (r >= 0)
-			r = import_read_file(f->hint[i].file, LIMIT_JSON_BYTES - sum, &text);
-		/* Every directory of a hostile input may have such a file. */
-		if (r >= 0 && text.n && text.p[0] == '{') {
-			copy_hint_text(n, 0, text.p, text.n);
-			copy_hint_written(n);
-			sum += text.n;
-		}
-		if (n)
-			draft_node_unref(n);
 		if (r == -ENOMEM || r == -EFBIG)
 			return err_at(r, "'%s'", f->hint[i].file);
 		err_clear();
@@ -146,17 +158,16 @@ static int set_hints(const struct import_list *f, struct draft *d)
 /* Create the directories of a file that this rank writes. */
 static int make_way(const struct import_entry *import_entry, struct draft *d)
 {
-	const char *slash = strrchr(import_entry->path, '/');
-	auto_free char *parent =
-		slash ? span_dup_str(
-				span_of(import_entry->path, (size_t)(slash - import_entry->path))) :
-			NULL;
-	struct draft_node *n;
-	int r = slash ? parent ? make_path(d, parent, true, &n) : -ENOMEM : 0;
+	const char *path = import_entry->path, *slash = strrchr(path, '/');
+	auto_of(draft_node) struct draft_node *n = NULL;
+	auto_free char *parent = NULL;
+	int r;
 
-	if (r >= 0 && slash)
-		draft_node_unref(n);
-	return r < 0 ? err_at(r, "'%s'", import_entry->path) : 0;
+	if (!slash)
+		return 0;
+	parent = span_dup_str(span_of(path, (size_t)(slash - path)));
+	r = parent ? make_path(d, parent, true, &n) : -ENOMEM;
+	return r < 0 ? err_at(r, "'%s'", path) : 0;
 }
 
 /* Rank 0 creates all directories; other ranks create those of their own files. */
@@ -173,8 +184,11 @@ int import_list_make_names(struct import_list *f, struct draft *d, const struct 
 	for (size_t i = 0; i < f->n && r >= 0 && !group_is_lead(group); i++)
 		if (f->import_entry[i].owner == rank)
 			r = make_way(&f->import_entry[i], d);
-	if (r >= 0)
-		r = set_marks(f, d, false);
+	if (r < 0)
+		return r;
+	r = set_marks(f, d, false);
+	if (r < 0)
+		return r;
 	if (f->has_others)
 		atomic_fetch_add(&d->env->others_read, 1);
 	for (size_t i = 0; i < f->n && r >= 0; i++) {

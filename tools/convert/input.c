@@ -131,8 +131,8 @@ static bool holds_leaves(const char *path)
 /* The shape that all other commands see; SHAPE_UNKNOWN: it is not a checkpoint. */
 static int shape_of(const char *path, enum shape *ret)
 {
+	auto_of(io_engine) struct io_engine *io = NULL;
 	auto_of(io_dir) struct io_dir *dir = NULL;
-	struct io_engine *io;
 	int r = io_engine_open("sync", &io);
 
 	*ret = SHAPE_UNKNOWN;
@@ -141,8 +141,6 @@ static int shape_of(const char *path, enum shape *ret)
 	r = io_dir_open(io, path, &dir);
 	if (r >= 0)
 		r = detect_shape(dir, ".", NULL, ret);
-	io_dir_close(take(dir));
-	io_engine_close(io);
 	if (r != -EINVAL && r != -EBUSY)
 		return r;
 	err_clear();
@@ -202,8 +200,11 @@ int input_open_subtree(struct input *in)
 	if (in->is_root)
 		return 0;
 	r = node_open_subtree(in->source.node, &in->st);
-	if (r >= 0)
-		r = node_add_custom(in->source.node, &in->st);
+	if (r < 0)
+		return r;
+	r = node_add_custom(in->source.node, &in->st);
+	if (r < 0)
+		return r;
 	in->is_step |= in->st.n_others > 0;
 	for (size_t i = 0; i < in->st.n; i++)
 		in->is_step |= *in->st.part[i].path != '\0';
@@ -211,8 +212,6 @@ int input_open_subtree(struct input *in)
 	in->is_foreign |= in->source.ns->ckpt->only_item ||
 			  (in->st.n == 1 && in->st.part[0].kind == PART_TREE &&
 			   (in->st.part[0].item->is_hierarchy || in->st.part[0].item->is_file));
-	if (r < 0)
-		return r;
 	if (in->st.n == 0 && in->st.n_others == 0)
 		return fail(-EINVAL, "'%s' holds nothing", in->path);
 	return r;
@@ -266,10 +265,13 @@ bool input_is_foreign(const char *path)
 	return r >= 0 && kind != INPUT_ORBAX;
 }
 
-/* A directory of shards is complete, and agrees with its index, for whatever reads it. */
-static int check_shards(struct cmd_args *a, const char *path)
+/*
+ * Open a safetensors file or a directory of shards, which must be complete and agree with its
+ * index, as for all other commands.
+ */
+static int open_tensors(struct cmd_args *a, struct input *in)
 {
-	const char *slash = strrchr(path, '/');
+	const char *path = in->path, *slash = strrchr(path, '/');
 	struct source src = { 0 };
 	unsigned stem, width;
 	struct stat st;
@@ -280,7 +282,7 @@ static int check_shards(struct cmd_args *a, const char *path)
 	    item_shards_of(slash ? slash + 1 : path, &stem, &width) > 1)
 		r = source_open(a, path, &src);
 	source_close(&src);
-	return r;
+	return r < 0 ? r : input_safetensors_open(in);
 }
 
 int input_open(struct cmd_args *a, const char *path, struct input *ret)
@@ -294,9 +296,7 @@ int input_open(struct cmd_args *a, const char *path, struct input *ret)
 		r = input_kind_of(path, &in.kind);
 	switch (in.kind) {
 	case INPUT_SAFETENSORS:
-		r = check_shards(a, path);
-		if (r >= 0)
-			r = input_safetensors_open(&in);
+		r = open_tensors(a, &in);
 		break;
 	case INPUT_NPZ:
 		r = input_npz_open(&in);

@@ -44,20 +44,18 @@ static int import_xattr(const char *file, const char *path, const char *name, st
  */
 static int import_xattrs(const char *file, const char *path, bool is_dir, struct import_list *f)
 {
-	auto_free char *typestr = NULL;
+	char text[32];
+	ssize_t n;
 	int r = 0;
 
 	for (size_t i = 0; i < ARRAY_LEN(marks) && r >= 0; i++)
 		r = import_xattr(file, path, marks[i], f);
-	if (r >= 0 && !is_dir && !f->any_leaf_type) {
-		char text[32];
-		ssize_t n = getxattr(file, "user.pytree.typestr", text, sizeof(text));
-
-		if (n == (ssize_t)strlen("\"jax.Array\"") &&
-		    !memcmp(text, "\"jax.Array\"", (size_t)n))
-			r = import_list_mark(f, path, "save.leaf_type", "jax.Array");
-	}
-	return r;
+	if (r < 0 || is_dir || f->any_leaf_type)
+		return r;
+	n = getxattr(file, "user.pytree.typestr", text, sizeof(text));
+	if (n == (ssize_t)strlen("\"jax.Array\"") && !memcmp(text, "\"jax.Array\"", (size_t)n))
+		return import_list_mark(f, path, "save.leaf_type", "jax.Array");
+	return 0;
 }
 
 /*
@@ -160,8 +158,9 @@ static int import_entry(const char *dir, const char *name, const char *path, str
 	struct stat st;
 	int r = path_join(dir, span_str(name), &file);
 
-	if (r >= 0)
-		r = path_join(*path ? path : ".", span_str(name), &below);
+	if (r < 0)
+		return r;
+	r = path_join(*path ? path : ".", span_str(name), &below);
 	if (r < 0)
 		return r;
 	if (stat(file, &st) < 0)
@@ -202,16 +201,19 @@ static int import_directory(const char *dir, const char *path, struct select *on
 			    struct import_list *f, unsigned depth)
 {
 	struct dirent **entry;
-	int n = scandir(dir, &entry, NULL, by_entry_name), r = 0;
+	int n, r;
 
+	if (depth > LIMIT_TREE_DEPTH)
+		return fail(-EFBIG, "'%s' is deeper than %d names", dir, LIMIT_TREE_DEPTH);
+	r = import_add_dir(f, path);
+	if (r < 0)
+		return r;
+	r = import_xattrs(dir, path, true, f);
+	if (r < 0)
+		return r;
+	n = scandir(dir, &entry, NULL, by_entry_name);
 	if (n < 0)
 		return err_sys("cannot list", dir);
-	if (depth > LIMIT_TREE_DEPTH)
-		r = fail(-EFBIG, "'%s' is deeper than %d names", dir, LIMIT_TREE_DEPTH);
-	if (r >= 0)
-		r = import_add_dir(f, path);
-	if (r >= 0)
-		r = import_xattrs(dir, path, true, f);
 	for (int i = 0; i < n; i++) {
 		const char *name = entry[i]->d_name;
 

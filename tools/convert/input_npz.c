@@ -26,8 +26,9 @@ static int far_manifest(struct input *in, struct buf *ret)
 	int64_t at = 0, n = 0;
 	int r = json_parse(in->zip.comment, in->path, &doc);
 
-	if (r >= 0)
-		r = json_get_int(doc.root, NPZ_AT, in->path, &at);
+	if (r < 0)
+		return r;
+	r = json_get_int(doc.root, NPZ_AT, in->path, &at);
 	if (r == 1)
 		r = json_get_int(doc.root, NPZ_BYTES, in->path, &n);
 	if (r <= 0)
@@ -119,9 +120,9 @@ static int import_number(struct input *in, const struct zip_member *m, const cha
 	if (r == 0 || head.rank != 0 || head.big_endian ||
 	    head.dtype != dtype_by_npy(span_str(dtype_info(t)->npy), &big) ||
 	    head.data + head.item != m->size)
-		r = fail(-EUCLEAN, "'%s': it is not a number of dtype %s", path,
-			 dtype_info(t)->name);
-	return r < 0 ? r : import_add_scalar(f, path, in->path, t, bytes + head.data);
+		return fail(-EUCLEAN, "'%s': it is not a number of dtype %s", path,
+			    dtype_info(t)->name);
+	return import_add_scalar(f, path, in->path, t, bytes + head.data);
 }
 
 static int import_member(struct input *in, const struct zip_member *m, struct select *only,

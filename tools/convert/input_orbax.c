@@ -26,29 +26,33 @@ struct orbax_leaf {
 	enum dtype cast; /* restore_dtype= of an array that has another one; DTYPE_UNKNOWN: none */
 };
 
+static int open_format(const struct orbax_leaf *l, struct format *ret)
+{
+	auto_value v = { 0 };
+	struct zarr_view view;
+	int r = leaf_open(l->item, l->leaf, &v);
+
+	if (r < 0)
+		return r;
+	if (l->cast == DTYPE_UNKNOWN)
+		return format_open(leaf_ext(NULL, l->leaf), &v, NULL, ret);
+	zarr_view_whole(&v.array->meta, &view);
+	r = zarr_view_cast(&view, l->cast);
+	return r < 0 ? r : format_open(leaf_ext(NULL, l->leaf), &v, &view, ret);
+}
+
 static int leaf_entry_open(struct import_reading *rd)
 {
 	const struct orbax_leaf *l = rd->import_entry->arg;
-	struct format *f = calloc(1, sizeof(*f));
-	auto_value v = { 0 };
-	struct zarr_view view;
-	int r = f ? leaf_open(l->item, l->leaf, &v) : fail(-ENOMEM, "cannot open a leaf");
+	auto_free struct format *f = calloc(1, sizeof(*f));
+	int r = f ? open_format(l, f) : fail(-ENOMEM, "cannot open a leaf");
 
-	if (r >= 0 && l->cast != DTYPE_UNKNOWN) {
-		zarr_view_whole(&v.array->meta, &view);
-		r = zarr_view_cast(&view, l->cast);
-	}
-	if (r >= 0)
-		r = format_open(leaf_ext(NULL, l->leaf), &v,
-				l->cast != DTYPE_UNKNOWN ? &view : NULL, f);
-	if (r < 0) {
-		free(f);
+	if (r < 0)
 		return r;
-	}
-	rd->state = f;
 	rd->size = f->size;
 	/* Stored chunks and digests are of the elements as they are stored. */
 	rd->array = f->ops->ext == NAME_EXT_NPY && l->cast == DTYPE_UNKNOWN ? f->value.array : NULL;
+	rd->state = take(f);
 	r = rd->array ? leaf_digest_recorded(l->item, l->leaf, rd->sha256) : 0;
 	rd->has_sha256 = r == 1;
 	/* A digest that cannot be read is computed anew where options ask for it. */
@@ -61,16 +65,9 @@ static int leaf_entry_read(struct import_reading *rd, uint64_t off, size_t n, vo
 {
 	const struct orbax_leaf *l = rd->import_entry->arg;
 	const struct format *f = rd->state;
-	struct segments g;
-	int r;
 
-	segments_init(&g, l->item->ckpt->cache);
 	format_prefetch(f, off + n, MIN(AHEAD_BYTES, f->size - MIN(f->size, off + n)), NULL);
-	r = format_read(f, off, n, &g);
-	if (r >= 0)
-		r = segments_copy(&g, p);
-	segments_release(&g);
-	return r;
+	return format_copy(f, l->item->ckpt->cache, off, n, p);
 }
 
 static void leaf_entry_close(struct import_reading *rd)
@@ -164,8 +161,6 @@ static int mark_array(const struct subtree_part *part, struct orbax_leaf *l, con
 		r = item_prng_impl(part->item, t, &text);
 		return r == 1 ? import_list_mark_span(f, path, "prng_impl", text) : r;
 	}
-	if (r < 0)
-		return r;
 	if (span_eq(t->value_type, span_str("jax.Array")) && !f->any_leaf_type)
 		r = import_list_mark(f, path, "save.leaf_type", "jax.Array");
 	if (r < 0)
@@ -178,6 +173,17 @@ static int mark_array(const struct subtree_part *part, struct orbax_leaf *l, con
 		return r;
 	r = item_prng_impl(part->item, t, &text);
 	return r == 1 ? import_list_mark_span(f, path, "prng_impl", text) : r;
+}
+
+static int add_orbax_leaf(const struct subtree_part *part, struct orbax_leaf *l, const char *path,
+			  struct import_list *f)
+{
+	int r = import_add_file(f, path, part->item->path, &leaf_ops, l, 0);
+
+	if (r < 0)
+		return r;
+	r = input_orbax_mark_key(l->leaf, path, f);
+	return r < 0 || !subtree_is_leaf(l->leaf) ? r : mark_array(part, l, path, f);
 }
 
 static int import_leaf(const struct subtree_part *part, const struct tree_node *t,
@@ -198,11 +204,7 @@ static int import_leaf(const struct subtree_part *part, const struct tree_node *
 	if (!leaf_type_of(t))
 		return fail(-EOPNOTSUPP, "'%s' has the unknown type '%.*s'", buf_str(&path),
 			    SPAN_ARG(t->value_type));
-	r = import_add_file(f, buf_str(&path), part->item->path, &leaf_ops, l, 0);
-	if (r >= 0)
-		r = input_orbax_mark_key(t, buf_str(&path), f);
-	if (r >= 0 && subtree_is_leaf(t))
-		r = mark_array(part, l, buf_str(&path), f);
+	r = add_orbax_leaf(part, l, buf_str(&path), f);
 	return r < 0 ? err_at(r, "'%s'", buf_str(&path)) : 0;
 }
 
@@ -349,8 +351,9 @@ static int import_stored_one(void *arg, const char *name, unsigned char type)
 	if (!below.depth && !strcmp(name, "commit_success.txt"))
 		return 0;
 	r = path_join(below.source, span_str(name), &source);
-	if (r >= 0)
-		r = path_join(below.path, span_str(name), &path);
+	if (r < 0)
+		return r;
+	r = path_join(below.path, span_str(name), &path);
 	if (r < 0)
 		return r;
 	below.source = source;

@@ -39,13 +39,14 @@ static int input_safetensors_read_header(int fd, const char *path, struct safete
 	uint8_t start[LFS_START_BYTES];
 	int r = read_exactly(fd, path, length, sizeof(length));
 
-	if (r >= 0 && pread(fd, start, sizeof(start), 0) == (ssize_t)sizeof(start))
-		r = lfs_check(path, span_of(start, sizeof(start)));
-
-	for (int i = 7; i >= 0; i--)
-		n = n << 8 | length[i];
 	if (r < 0)
 		return r;
+	if (pread(fd, start, sizeof(start), 0) == (ssize_t)sizeof(start))
+		r = lfs_check(path, span_of(start, sizeof(start)));
+	if (r < 0)
+		return r;
+	for (int i = 7; i >= 0; i--)
+		n = n << 8 | length[i];
 	if (fstat(fd, &st) < 0)
 		return err_sys("cannot look at", path);
 	if (n > SAFETENSORS_HEADER_MAX || n + 8 > (uint64_t)st.st_size)
@@ -91,27 +92,27 @@ static int input_safetensors_add_shard(struct input *in, const char *path)
 /* The files are those that all who read the directory take. */
 static int add_shards(struct input *in)
 {
+	auto_of(io_engine) struct io_engine *io = NULL;
 	auto_of(io_dir) struct io_dir *dir = NULL;
 	auto_buf names = { 0 };
-	struct io_engine *io;
 	int r = io_engine_open("sync", &io);
 
 	if (r < 0)
 		return r;
 	r = io_dir_open(io, in->path, &dir);
-	if (r >= 0)
-		r = safetensors_files(dir, &names);
+	if (r < 0)
+		return r;
+	r = safetensors_files(dir, &names);
 	for (size_t at = 0; at < names.n && r >= 0;) {
 		struct span name = span_str((char *)names.p + at);
 		auto_free char *path = NULL;
 
 		r = path_join(in->path, name, &path);
-		if (r >= 0)
-			r = input_safetensors_add_shard(in, path);
+		if (r < 0)
+			return r;
+		r = input_safetensors_add_shard(in, path);
 		at += name.n + 1;
 	}
-	io_dir_close(take(dir));
-	io_engine_close(io);
 	return r;
 }
 
@@ -151,10 +152,8 @@ static int import_tensor(struct input *in, size_t shard, const struct safetensor
 	uint8_t element[LIMIT_ITEM_BYTES];
 	enum dtype number;
 
-	if (r >= 0 && !buf_str(&path))
-		r = -ENOMEM;
-	if (r < 0)
-		return err_at(r, "tensor '%.*s'", SPAN_ARG(t->name));
+	if (r < 0 || !buf_str(&path))
+		return err_at(r < 0 ? r : -ENOMEM, "tensor '%.*s'", SPAN_ARG(t->name));
 	if (!select_path(only, buf_span(&path)))
 		return import_list_leave_out(f, buf_str(&path));
 	if (t->dtype == DTYPE_UNKNOWN)

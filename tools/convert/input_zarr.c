@@ -52,18 +52,17 @@ static const struct json *manifest_of(const struct json_doc *doc)
 
 int input_zarr_is_export(const char *path)
 {
+	auto_of(io_engine) struct io_engine *io = NULL;
 	auto_of(io_dir) struct io_dir *dir = NULL;
 	auto_json doc = { 0 };
-	struct io_engine *io;
 	int r = io_engine_open("sync", &io);
 
 	if (r < 0)
 		return r;
 	r = io_dir_open(io, path, &dir);
-	if (r >= 0)
-		r = attributes(dir, path, &doc);
-	io_dir_close(take(dir));
-	io_engine_close(io);
+	if (r < 0)
+		return r;
+	r = attributes(dir, path, &doc);
 	return r < 0 ? r : json_is(manifest_of(&doc), JSON_OBJECT);
 }
 
@@ -120,31 +119,32 @@ struct zarr_state {
 
 static void state_free(struct zarr_state *s)
 {
+	if (!s)
+		return;
 	if (s->z)
 		cache_drop(s->z->env->cache, s->z->owner);
 	zarr_unref(s->z);
 	buf_release(&s->head);
 	free(s);
 }
+DEFINE_AUTO(zarr_state, struct zarr_state, state_free);
 
 static int zarr_entry_open(struct import_reading *rd)
 {
 	const struct zarr_leaf *l = rd->import_entry->arg;
-	struct zarr_state *s = calloc(1, sizeof(*s));
+	auto_of(zarr_state) struct zarr_state *s = calloc(1, sizeof(*s));
 	int r = s ? input_zarr_open_array(l->in, l->dir, &s->z) :
 		    fail(-ENOMEM, "cannot open '%s'", l->dir);
 
-	if (r >= 0)
-		r = npy_header(s->z->meta.dtype, s->z->meta.rank, s->z->meta.shape, &s->head);
-	if (r < 0) {
-		if (s)
-			state_free(s);
+	if (r < 0)
 		return r;
-	}
+	r = npy_header(s->z->meta.dtype, s->z->meta.rank, s->z->meta.shape, &s->head);
+	if (r < 0)
+		return r;
 	zarr_view_whole(&s->z->meta, &s->view);
-	rd->state = s;
 	rd->size = s->head.n + s->view.bytes;
 	rd->array = s->z;
+	rd->state = take(s);
 	return 0;
 }
 
@@ -214,8 +214,9 @@ static int exists(struct io_dir *dir, const char *rel, const char *name)
 	struct stat st;
 	int r = path_join(rel, span_str(name), &path);
 
-	if (r >= 0)
-		r = io_stat(dir, path, &st);
+	if (r < 0)
+		return r;
+	r = io_stat(dir, path, &st);
 	if (r == -ENOENT) {
 		err_clear();
 		return 0;
@@ -231,8 +232,9 @@ static int node_type(struct io_dir *dir, const char *rel, enum node_type *ret)
 	struct span type = { 0 };
 	int r = path_join(rel, span_str("zarr.json"), &path);
 
-	if (r >= 0)
-		r = io_read_file(dir, path, GROUP_BYTES, &text);
+	if (r < 0)
+		return r;
+	r = io_read_file(dir, path, GROUP_BYTES, &text);
 	if (r == -ENOENT) {
 		err_clear();
 		r = exists(dir, rel, ".zarray");
@@ -240,12 +242,14 @@ static int node_type(struct io_dir *dir, const char *rel, enum node_type *ret)
 		*ret = r == 1 ? NODE_ARRAY : NODE_GROUP;
 		return r < 0 ? r : 0;
 	}
-	if (r >= 0)
-		r = json_parse(buf_span(&text), path, &doc);
-	if (r >= 0)
-		r = json_get_str(doc.root, "node_type", path, &type);
+	if (r < 0)
+		return r;
+	r = json_parse(buf_span(&text), path, &doc);
+	if (r < 0)
+		return r;
+	r = json_get_str(doc.root, "node_type", path, &type);
 	*ret = span_eq(type, span_str("array")) ? NODE_ARRAY : NODE_GROUP;
-	return r < 0 ? r : 0;
+	return MIN(r, 0);
 }
 
 struct names {
@@ -296,8 +300,9 @@ static int import_node(struct input *in, const char *rel, struct select *only,
 		auto_free char *below = NULL;
 
 		r = path_join(rel, span_str(names.name[i]), &below);
-		if (r >= 0)
-			r = import_node(in, below, only, f, depth + 1);
+		if (r < 0)
+			break;
+		r = import_node(in, below, only, f, depth + 1);
 	}
 	input_zarr_names_release(&names);
 	return r;

@@ -32,10 +32,12 @@ static int new_root_missing(const char *path, char **ret_above, char **ret_names
 		auto_free char *rest = take(names);
 		int r = path_check_link(above);
 
-		if (r >= 0)
-			r = path_check_latest(above);
-		if (r >= 0)
-			r = path_split(above, &dir, &name);
+		if (r < 0)
+			return r;
+		r = path_check_latest(above);
+		if (r < 0)
+			return r;
+		r = path_split(above, &dir, &name);
 		if (r < 0)
 			return r;
 		names = str_fmt("%s/%s", name, rest ? rest : "");
@@ -80,15 +82,16 @@ int new_root_make(struct cmd_args *a, const char *path, struct new_root *ret)
 	if (r < 0 || !ret->names)
 		return r;
 	r = io_engine_open(a->options.io, &ret->io);
-	if (r >= 0)
-		r = io_dir_open(ret->io, dir, &ret->above);
-	if (r >= 0)
-		r = make_each(ret);
-	if (r >= 0)
-		r = io_sync_parents(ret->above, ret->names);
-	if (r >= 0)
-		r = io_dirop(ret->above, IO_SYNC_DIR, ".", NULL, 0);
-	return r;
+	if (r < 0)
+		return r;
+	r = io_dir_open(ret->io, dir, &ret->above);
+	if (r < 0)
+		return r;
+	r = make_each(ret);
+	if (r < 0)
+		return r;
+	r = io_sync_parents(ret->above, ret->names);
+	return r < 0 ? r : io_dirop(ret->above, IO_SYNC_DIR, ".", NULL, 0);
 }
 
 void new_root_remove(struct new_root *n)

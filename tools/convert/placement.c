@@ -44,9 +44,8 @@ struct placement {
 static int put_mesh(const char *mesh, struct buf *ret)
 {
 	auto_buf sizes = { 0 }, names = { 0 };
-	int r = 0;
 
-	for (const char *at = mesh; *at && r >= 0;) {
+	for (const char *at = mesh; *at;) {
 		size_t n = strcspn(at, ","), name = strcspn(at, "=");
 		char *end = NULL;
 		long long size = name < n ? strtoll(at + name + 1, &end, 10) : 0;
@@ -54,15 +53,12 @@ static int put_mesh(const char *mesh, struct buf *ret)
 		if (!name || size <= 0 || size > INT32_MAX || end != at + n ||
 		    (at[n] && !at[n + 1]))
 			return fail(-EINVAL, "--mesh is NAME=SIZE,..., not '%s'", mesh);
-		r = buf_addf(&sizes, "%s%lld", sizes.n ? ", " : "", size);
-		if (r >= 0 && names.n)
-			r = buf_add_str(&names, ", ");
-		if (r >= 0)
-			r = json_put_str(&names, span_of(at, name), JSON_PYTHON);
+		if (buf_addf(&sizes, "%s%lld", sizes.n ? ", " : "", size) < 0 ||
+		    (names.n && buf_add_str(&names, ", ") < 0) ||
+		    json_put_str(&names, span_of(at, name), JSON_PYTHON) < 0)
+			return -ENOMEM;
 		at += n + (at[n] == ',');
 	}
-	if (r < 0)
-		return r;
 	if (!sizes.n)
 		return fail(-EINVAL, "--mesh is NAME=SIZE,..., not ''");
 	return buf_addf(ret,

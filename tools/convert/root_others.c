@@ -15,7 +15,7 @@ struct others {
 	const struct listing *steps;
 	bool is_metadata; /* the directory of metadata about all steps is looked at */
 	size_t n;
-	struct buf names; /* the first of them, as they are printed */
+	struct buf *names; /* the first of them, as they are printed; borrowed */
 };
 
 static bool root_others_is_listed(const struct listing *l, struct span name)
@@ -47,7 +47,7 @@ static int root_others_add_other(void *arg, const char *name, unsigned char type
 
 	if (is_known(o, span_str(name)) || o->n++ >= NAMES_MOST)
 		return 0;
-	return buf_addf(&o->names, "%s'%s%s'", o->n > 1 ? ", " : "",
+	return buf_addf(o->names, "%s'%s%s'", o->n > 1 ? ", " : "",
 			o->is_metadata ? "metadata/" : "", name);
 }
 
@@ -66,18 +66,21 @@ static int root_others_add_others(const struct ckpt *ckpt, const char *dir, stru
 
 static int root_others_say_others(const struct ckpt *ckpt, const struct listing *steps)
 {
-	struct others o = { .steps = steps };
+	auto_buf names = { 0 };
+	struct others o = { .steps = steps, .names = &names };
 	int r = root_others_add_others(ckpt, ".", &o);
 
+	if (r < 0)
+		return r;
 	o.is_metadata = true;
-	if (r >= 0)
-		r = root_others_add_others(ckpt, "metadata", &o);
-	if (r >= 0 && o.n)
+	r = root_others_add_others(ckpt, "metadata", &o);
+	if (r < 0)
+		return r;
+	if (o.n)
 		log_warn("'%s' has other files and directories beside its steps, which are left "
 			 "out: %.*s%s",
-			 ckpt->opts.source, SPAN_ARG(buf_span(&o.names)),
+			 ckpt->opts.source, SPAN_ARG(buf_span(&names)),
 			 o.n > NAMES_MOST ? ", ..." : "");
-	buf_release(&o.names);
 	return r;
 }
 
@@ -95,13 +98,15 @@ static int root_others_put_metadata(struct io_dir *to, const char *name, struct 
 		return r;
 	err_clear();
 	r = io_make_parents(to, name, IO_DIR_MODE);
-	if (r >= 0)
-		r = io_write_file(to, to->bucket ? name : temp, text);
+	if (r < 0)
+		return r;
+	r = io_write_file(to, to->bucket ? name : temp, text);
 	if (r < 0 || to->bucket)
 		return r;
 	r = io_dirop(to, IO_RENAME, temp, name, 0);
-	if (r >= 0)
-		r = io_sync_parents(to, name);
+	if (r < 0)
+		return r;
+	r = io_sync_parents(to, name);
 	return r < 0 ? r : io_dirop(to, IO_SYNC_DIR, ".", NULL, 0);
 }
 

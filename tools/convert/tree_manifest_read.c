@@ -10,26 +10,31 @@ int tree_manifest_parse(struct span text, const char *what, struct tree_manifest
 {
 	static const char *const objects[] = { "kinds", "leaves", "dtypes",
 					       "texts", "marks",  "custom" };
-	struct tree_manifest s = { 0 };
+	auto_tree_manifest s = { 0 };
 	const struct json *o;
-	int r = text.n ? json_parse(text, what, &s.doc) : 0;
+	int r;
 
-	if (r >= 0 && text.n && s.doc.root->kind != JSON_OBJECT)
-		r = fail(-EUCLEAN, "%s: '%s' is not an object", what, TREE_MANIFEST_KEY);
-	if (r >= 0 && text.n)
-		r = json_get_bool(s.doc.root, "step", what, &s.is_step);
-	for (size_t i = 0; i < ARRAY_LEN(objects) && r >= 0 && text.n; i++) {
+	if (!text.n) {
+		*ret = s;
+		return 0;
+	}
+	r = json_parse(text, what, &s.doc);
+	if (r < 0)
+		return r;
+	if (s.doc.root->kind != JSON_OBJECT)
+		return fail(-EUCLEAN, "%s: '%s' is not an object", what, TREE_MANIFEST_KEY);
+	r = json_get_bool(s.doc.root, "step", what, &s.is_step);
+	for (size_t i = 0; i < ARRAY_LEN(objects) && r >= 0; i++) {
 		r = json_get_object(s.doc.root, objects[i], what, &o);
 		for (size_t k = 0; r == 1 && k < o->n; k++)
 			if (o->items[k].kind != (i < 4 ? JSON_STRING : JSON_OBJECT))
-				r = fail(-EUCLEAN, "%s: '%s' holds something else than %s", what,
-					 objects[i], i < 4 ? "texts" : "objects");
+				return fail(-EUCLEAN, "%s: '%s' holds something else than %s", what,
+					    objects[i], i < 4 ? "texts" : "objects");
 	}
-	if (r < 0) {
-		tree_manifest_release(&s);
+	if (r < 0)
 		return r;
-	}
 	*ret = s;
+	s = (struct tree_manifest){ 0 };
 	return 0;
 }
 
@@ -158,12 +163,8 @@ static int import_custom(const struct tree_manifest *s, const char *from, struct
 		if (!path)
 			return fail(-EUCLEAN, "'%s': a name with a NUL", from);
 		r = json_print(&text, &custom->items[i], JSON_PYTHON);
-		if (r < 0)
-			return r;
-		if (!buf_str(&text))
-			r = -ENOMEM;
-		if (r < 0)
-			return r;
+		if (r < 0 || !buf_str(&text))
+			return r < 0 ? r : -ENOMEM;
 		r = import_add_dir(f, path);
 		if (r < 0)
 			return r;

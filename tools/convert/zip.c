@@ -176,22 +176,23 @@ static int read_directory(int fd, const char *what, const struct directory *d, s
 
 int zip_open(int fd, const char *what, struct zip_reader *ret)
 {
-	struct zip_reader z = { 0 };
+	auto_zip_reader z = { 0 };
 	struct directory d = { 0 };
 	struct stat st;
-	int r = fstat(fd, &st) < 0 ? err_sys("cannot look at", what) : 0;
+	int r;
 
-	z.file_size = r < 0 ? 0 : (uint64_t)st.st_size;
-	if (r >= 0)
-		r = find_end(fd, what, z.file_size, &z.arena, &d);
-	if (r >= 0)
-		r = read_directory(fd, what, &d, &z);
-	if (r < 0) {
-		zip_reader_release(&z);
+	if (fstat(fd, &st) < 0)
+		return err_sys("cannot look at", what);
+	z.file_size = (uint64_t)st.st_size;
+	r = find_end(fd, what, z.file_size, &z.arena, &d);
+	if (r < 0)
 		return r;
-	}
+	r = read_directory(fd, what, &d, &z);
+	if (r < 0)
+		return r;
 	z.comment = d.comment;
 	*ret = z;
+	z = (struct zip_reader){ 0 };
 	return 0;
 }
 
@@ -234,124 +235,63 @@ uint64_t zip_local_size(struct span name)
 /* Write version, flags, method, a fixed time (1980), crc and sizes. */
 static int put_common(const struct zip_member *m, bool big, struct buf *ret)
 {
-	int r = wire_put_u16le(ret, 45);
+	uint32_t size = big ? BIG : (uint32_t)m->size;
 
-	if (r < 0)
-		return r;
-	r = wire_put_u16le(ret, FLAG_UTF8);
-	if (r < 0)
-		return r;
-	r = wire_put_u16le(ret, 0);
-	if (r < 0)
-		return r;
-	r = wire_put_u32le(ret, 0x00210000u);
-	if (r < 0)
-		return r;
-	r = wire_put_u32le(ret, m->crc);
-	if (r < 0)
-		return r;
-	r = wire_put_u32le(ret, big ? BIG : (uint32_t)m->size);
-	if (r < 0)
-		return r;
-	r = wire_put_u32le(ret, big ? BIG : (uint32_t)m->size);
-	return r < 0 ? r : wire_put_u16le(ret, (uint16_t)m->name.n);
+	if (wire_put_u16le(ret, 45) < 0 || wire_put_u16le(ret, FLAG_UTF8) < 0 ||
+	    wire_put_u16le(ret, 0) < 0 || wire_put_u32le(ret, 0x00210000u) < 0 ||
+	    wire_put_u32le(ret, m->crc) < 0 || wire_put_u32le(ret, size) < 0 ||
+	    wire_put_u32le(ret, size) < 0)
+		return -ENOMEM;
+	return wire_put_u16le(ret, (uint16_t)m->name.n);
 }
 
 int zip_put_local(const struct zip_member *m, struct buf *ret)
 {
-	int r = m->name.n > 65535 ?
-			fail(-EINVAL, "'%.*s' is too long for a zip archive", SPAN_ARG(m->name)) :
-			wire_put_u32le(ret, SIG_LOCAL);
-
-	if (r < 0)
-		return r;
-	r = put_common(m, is_big(m), ret);
-	if (r < 0)
-		return r;
-	r = wire_put_u16le(ret, 20);
-	if (r < 0)
-		return r;
-	r = buf_add_span(ret, m->name);
-	if (r < 0)
-		return r;
+	if (m->name.n > 65535)
+		return fail(-EINVAL, "'%.*s' is too long for a zip archive", SPAN_ARG(m->name));
+	if (wire_put_u32le(ret, SIG_LOCAL) < 0 || put_common(m, is_big(m), ret) < 0 ||
+	    wire_put_u16le(ret, 20) < 0 || buf_add_span(ret, m->name) < 0)
+		return -ENOMEM;
 	/* The field is always there; readers use it only when a size requires it. */
-	r = wire_put_u16le(ret, is_big(m) ? 1 : 0xcafe);
-	if (r < 0)
-		return r;
-	r = wire_put_u16le(ret, 16);
-	if (r < 0)
-		return r;
-	r = wire_put_u64le(ret, m->size);
-	return r < 0 ? r : wire_put_u64le(ret, m->size);
+	if (wire_put_u16le(ret, is_big(m) ? 1 : 0xcafe) < 0 || wire_put_u16le(ret, 16) < 0 ||
+	    wire_put_u64le(ret, m->size) < 0)
+		return -ENOMEM;
+	return wire_put_u64le(ret, m->size);
 }
 
 static int zip_put_entry(const struct zip_member *m, struct buf *ret)
 {
 	bool big = is_big(m), far = m->header >= BIG;
 	uint16_t extra = (uint16_t)((big || far ? 4 : 0) + (big ? 16 : 0) + (far ? 8 : 0));
-	int r = wire_put_u32le(ret, SIG_ENTRY);
 
-	if (r < 0)
-		return r;
-	r = wire_put_u16le(ret, 3 << 8 | 45);
-	if (r < 0)
-		return r;
-	r = put_common(m, big, ret);
-	if (r < 0)
-		return r;
-	r = wire_put_u16le(ret, extra);
-	if (r < 0)
-		return r;
-	r = buf_add_zero(ret, 6);
-	if (r < 0)
-		return r;
+	if (wire_put_u32le(ret, SIG_ENTRY) < 0 || wire_put_u16le(ret, 3 << 8 | 45) < 0 ||
+	    put_common(m, big, ret) < 0 || wire_put_u16le(ret, extra) < 0 ||
+	    buf_add_zero(ret, 6) < 0)
+		return -ENOMEM;
 	/* A regular file that all may read and its owner may write. */
-	r = wire_put_u32le(ret, 0100644u << 16);
-	if (r < 0)
-		return r;
-	r = wire_put_u32le(ret, far ? BIG : (uint32_t)m->header);
-	if (r < 0)
-		return r;
-	r = buf_add_span(ret, m->name);
-	if (r < 0)
-		return r;
-	if (extra)
-		r = wire_put_u16le(ret, 1);
-	if (r < 0)
-		return r;
-	if (extra)
-		r = wire_put_u16le(ret, (uint16_t)(extra - 4));
-	for (int i = 0; i < 2 && big && r >= 0; i++)
-		r = wire_put_u64le(ret, m->size);
-	return r >= 0 && far ? wire_put_u64le(ret, m->header) : r;
+	if (wire_put_u32le(ret, 0100644u << 16) < 0 ||
+	    wire_put_u32le(ret, far ? BIG : (uint32_t)m->header) < 0 ||
+	    buf_add_span(ret, m->name) < 0)
+		return -ENOMEM;
+	if (extra && (wire_put_u16le(ret, 1) < 0 || wire_put_u16le(ret, (uint16_t)(extra - 4)) < 0))
+		return -ENOMEM;
+	if (big && (wire_put_u64le(ret, m->size) < 0 || wire_put_u64le(ret, m->size) < 0))
+		return -ENOMEM;
+	return far ? wire_put_u64le(ret, m->header) : 0;
 }
 
 static int put_end64(size_t n, uint64_t at, uint64_t size, struct buf *ret)
 {
-	const uint64_t counts[] = { n, n, size, at };
-	int r = wire_put_u32le(ret, SIG_END64);
-
-	if (r < 0)
-		return r;
-	r = wire_put_u64le(ret, END64_BYTES - 12);
-	if (r < 0)
-		return r;
-	r = wire_put_u32le(ret, (3u << 8 | 45) | 45u << 16);
-	if (r < 0)
-		return r;
-	r = buf_add_zero(ret, 8);
-	for (size_t i = 0; i < ARRAY_LEN(counts) && r >= 0; i++)
-		r = wire_put_u64le(ret, counts[i]);
-	if (r < 0)
-		return r;
-	r = wire_put_u32le(ret, SIG_WHERE64);
-	if (r < 0)
-		return r;
-	r = buf_add_zero(ret, 4);
-	if (r < 0)
-		return r;
-	r = wire_put_u64le(ret, at + size);
-	return r < 0 ? r : wire_put_u32le(ret, 1);
+	if (wire_put_u32le(ret, SIG_END64) < 0 || wire_put_u64le(ret, END64_BYTES - 12) < 0 ||
+	    wire_put_u32le(ret, (3u << 8 | 45) | 45u << 16) < 0 || buf_add_zero(ret, 8) < 0)
+		return -ENOMEM;
+	if (wire_put_u64le(ret, n) < 0 || wire_put_u64le(ret, n) < 0 ||
+	    wire_put_u64le(ret, size) < 0 || wire_put_u64le(ret, at) < 0)
+		return -ENOMEM;
+	if (wire_put_u32le(ret, SIG_WHERE64) < 0 || buf_add_zero(ret, 4) < 0 ||
+	    wire_put_u64le(ret, at + size) < 0)
+		return -ENOMEM;
+	return wire_put_u32le(ret, 1);
 }
 
 int zip_put_directory(const struct zip_member *m, size_t n, uint64_t at, struct span comment,
@@ -369,24 +309,12 @@ int zip_put_directory(const struct zip_member *m, size_t n, uint64_t at, struct 
 	big = n >= 0xffff || at >= BIG || size >= BIG;
 	if (r < 0)
 		return r;
-	if (big)
-		r = put_end64(n, at, size, ret);
-	if (r < 0)
-		return r;
-	r = wire_put_u32le(ret, SIG_END);
-	if (r < 0)
-		return r;
-	r = buf_add_zero(ret, 4);
-	for (int i = 0; i < 2 && r >= 0; i++)
-		r = wire_put_u16le(ret, few);
-	if (r < 0)
-		return r;
-	r = wire_put_u32le(ret, size >= BIG ? BIG : (uint32_t)size);
-	if (r < 0)
-		return r;
-	r = wire_put_u32le(ret, at >= BIG ? BIG : (uint32_t)at);
-	if (r < 0)
-		return r;
-	r = wire_put_u16le(ret, (uint16_t)comment.n);
-	return r < 0 ? r : buf_add_span(ret, comment);
+	if ((big && put_end64(n, at, size, ret) < 0) || wire_put_u32le(ret, SIG_END) < 0 ||
+	    buf_add_zero(ret, 4) < 0 || wire_put_u16le(ret, few) < 0 ||
+	    wire_put_u16le(ret, few) < 0 ||
+	    wire_put_u32le(ret, size >= BIG ? BIG : (uint32_t)size) < 0 ||
+	    wire_put_u32le(ret, at >= BIG ? BIG : (uint32_t)at) < 0 ||
+	    wire_put_u16le(ret, (uint16_t)comment.n) < 0)
+		return -ENOMEM;
+	return buf_add_span(ret, comment);
 }

@@ -32,6 +32,7 @@ struct zip_reader {
  */
 int zip_open(int fd, const char *what, struct zip_reader *ret);
 void zip_reader_release(struct zip_reader *z);
+#define auto_zip_reader __attribute__((cleanup(zip_reader_release))) struct zip_reader
 /* Read exactly n bytes at an offset. -EUCLEAN: the file ends before. */
 int zip_read_at(int fd, const char *what, uint64_t off, void *p, size_t n);
 /* Get the offset of a member's data. */

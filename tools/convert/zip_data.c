@@ -40,11 +40,11 @@ int zip_stream_open(int fd, const char *what, const struct zip_member *m, uint64
 	s->m = m;
 	r = zip_member_at(fd, what, m, file_size, &s->at);
 	s->end = s->at + m->packed;
-	/* Raw deflate, without header and checksum. */
-	if (r >= 0 && m->is_deflated && inflateInit2(&s->z, -MAX_WBITS) != Z_OK)
-		r = fail(-ENOMEM, "cannot inflate '%.*s'", SPAN_ARG(m->name));
 	if (r < 0)
 		return r;
+	/* Raw deflate, without header and checksum. */
+	if (m->is_deflated && inflateInit2(&s->z, -MAX_WBITS) != Z_OK)
+		return fail(-ENOMEM, "cannot inflate '%.*s'", SPAN_ARG(m->name));
 	s->is_inflating = m->is_deflated;
 	*ret = take(s);
 	return 0;
