@@ -12,63 +12,12 @@
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
-#include "core/commit/step_copy.h"
 #include "core/io/bucket_mount.h"
 #include "core/step/access.h"
 #include "core/step/step.h"
 #include "core/step/step_name.h"
 
 #define BEGIN_TRIES 100 /* while other processes remove the directory that is begun */
-
-/* Open the lock file of a draft: returns 1, or 0 when there is none. */
-static int open_lock(struct io_dir *parent, const char *name, struct io_file **ret)
-{
-	auto_free char *path = str_fmt("%s/%s", name, DRAFT_LOCK_FILE);
-	int r;
-
-	if (!path)
-		return fail(-ENOMEM, "cannot look at draft '%s'", name);
-	/* An open that could write may write when it is closed, after the file's removal. */
-	r = io_file_open(parent, path, parent->bucket ? O_RDONLY : O_RDWR, 0, ret);
-	if (r == -ENOENT) {
-		err_clear();
-		return 0;
-	}
-	return r < 0 ? r : 1;
-}
-
-static int find_other(void *arg, const char *name, unsigned char type)
-{
-	(void)arg;
-	(void)type;
-	return strcmp(name, DRAFT_LOCK_FILE) != 0;
-}
-
-/*
- * In place, a writer locks its file when others can see it already, and only then writes to it.
- * Whether it may be about to do so: 1 or 0.
- */
-static int is_being_begun(struct io_dir *parent, const char *name, const struct io_file *f)
-{
-	int r = step_name_is_tmp(span_str(name)) || f->size ||
-		!clock_is_near(clock_ns_of(f->mtime), DRAFT_BEGUN_NS);
-
-	if (r == 0)
-		r = io_list(parent, name, find_other, NULL);
-	return r < 0 ? r : !r;
-}
-
-int draft_dir_state(struct io_dir *parent, const char *name, enum draft_state *ret)
-{
-	auto_of(io_file) struct io_file *f = NULL;
-	int r = open_lock(parent, name, &f);
-
-	if (r > 0)
-		r = flock(f->fd, LOCK_EX | LOCK_NB) < 0 ? 1 : is_being_begun(parent, name, f);
-	if (r >= 0)
-		*ret = !f ? DRAFT_FOREIGN : r ? DRAFT_LIVE : DRAFT_ABANDONED;
-	return MIN(r, 0);
-}
 
 int draft_dir_is_it(const struct draft_dir *d, const char *name)
 {
@@ -127,36 +76,12 @@ static int draft_dir_is_ours(const struct draft_dir *d, const char *name)
 	return d->parent->bucket ? has_our_text(d) : 1;
 }
 
-static int busy(const char *name)
-{
-	return fail(-EBUSY, "draft '%s' is being written by another mount or command", name);
-}
-
-static int draft_dir_exists(const char *name)
-{
-	return fail(-EEXIST, "there is a '%s' already", name);
-}
-
-/* The directory of that name is neither a draft of ours nor empty. */
-static int refuse_other(struct io_dir *parent, const char *name)
-{
-	bool is_tmp = step_name_is_tmp(span_str(name));
-	int r = is_tmp ? 0 : step_has_marker(parent, name);
-
-	if (r != 0)
-		return r < 0 ? r : draft_dir_exists(name);
-	/* Not EEXIST: programs take that for a name that a mount shows. */
-	return fail(-EBUSY, "'%s' is a %s of another program%s", name,
-		    is_tmp ? "temporary directory" : "directory",
-		    is_tmp ? "" : ", without commit_success.txt");
-}
-
 /* With a name that nobody else uses, only gc does that. */
 static int taken_while_begun(const struct draft_dir *d)
 {
 	return step_name_is_tmp(span_str(d->name)) ?
 		       fail(-ENOENT, "draft '%s' was removed while it was begun", d->name) :
-		       busy(d->name);
+		       draft_dir_busy(d->name);
 }
 
 /*
@@ -170,7 +95,7 @@ static int draft_dir_mark(struct draft_dir *d)
 	int r = io_file_open(d->dir, DRAFT_LOCK_FILE, O_RDWR | O_CREAT | O_EXCL, 0600, &f);
 
 	if (r == -EEXIST)
-		return busy(d->name);
+		return draft_dir_busy(d->name);
 	if (r < 0)
 		return r;
 	if (TEMP_FAILURE_RETRY(flock(f->fd, (d->base_name ? LOCK_SH : LOCK_EX) | LOCK_NB)) < 0)
@@ -202,31 +127,6 @@ int draft_dir_unmark(struct draft_dir *d)
 	return 0;
 }
 
-/*
- * Lock the draft of another writer that is gone: returns 1, or 0 when there is none, also when its
- * lock file was removed between opening and locking it. Then the name may belong to a new draft.
- */
-static int lock_abandoned(struct io_dir *parent, const char *name, struct io_file **ret)
-{
-	auto_of(io_file) struct io_file *f = NULL;
-	struct stat st;
-	int r = open_lock(parent, name, &f);
-
-	if (r <= 0)
-		return r;
-	if (TEMP_FAILURE_RETRY(flock(f->fd, LOCK_EX | LOCK_NB)) < 0)
-		return busy(name);
-	r = io_stat(parent, f->name, &st);
-	if (r == -ENOENT)
-		err_clear();
-	if (r == -ENOENT || (r >= 0 && (st.st_ino != f->ino || st.st_dev != f->dev)))
-		return 0;
-	if (r < 0)
-		return r;
-	*ret = take(f);
-	return 1;
-}
-
 int draft_dir_name_now(const char *name, const char *mark, char **ret)
 {
 	char *made, rest[64];
@@ -240,70 +140,6 @@ int draft_dir_name_now(const char *name, const char *mark, char **ret)
 		return fail(-ENOMEM, "cannot rename '%s'", name);
 	*ret = made;
 	return 0;
-}
-
-int draft_dir_remove_abandoned(struct io_dir *parent, const char *name)
-{
-	auto_of(io_file) struct io_file *lock = NULL;
-	auto_free char *gone = NULL;
-	int r = lock_abandoned(parent, name, &lock);
-
-	if (r <= 0)
-		return r;
-	/* A step that was committed in place, and its writer ended before it removed the lock. */
-	r = step_name_is_tmp(span_str(name)) ? 0 : step_has_marker(parent, name);
-	if (r > 0) {
-		r = io_dirop(parent, IO_UNLINK, lock->name, NULL, 0);
-		return r < 0 ? r : draft_dir_exists(name);
-	}
-	if (r == 0 && parent->bucket)
-		return step_copy_remove(parent, name, take(lock));
-	if (r == 0)
-		r = draft_dir_name_now(name, DRAFT_REMOVED, &gone);
-	/* After a crash the name shows that the draft was being removed. */
-	if (r >= 0)
-		r = io_dirop(parent, IO_RENAME_NEW, name, gone, 0);
-	return r < 0 ? r : io_remove_tree(parent, gone);
-}
-
-/* Remove an abandoned draft of ours with that name. An empty directory may be taken in place. */
-static int draft_dir_make_room(struct io_dir *parent, const char *name)
-{
-	auto_of(io_file) struct io_file *lock = NULL;
-	struct stat st;
-	int r = io_stat(parent, name, &st);
-
-	if (r >= 0)
-		r = open_lock(parent, name, &lock);
-	if (r == 0)
-		r = step_name_is_tmp(span_str(name)) ? 0 : io_dir_is_empty(parent, name);
-	else if (r > 0 && TEMP_FAILURE_RETRY(flock(lock->fd, LOCK_EX | LOCK_NB)) < 0)
-		r = busy(name);
-	if (r == -ENOENT) {
-		err_clear();
-		return 0;
-	}
-	if (r < 0)
-		return r;
-	if (user_is_other() && st.st_uid != user_now()->uid && (lock || st.st_uid != geteuid()))
-		return fail(-EPERM, "'%s' was left there by user %u, and is not yours to remove",
-			    name, st.st_uid);
-	if (lock) {
-		io_file_unref(take(lock));
-		r = draft_dir_remove_abandoned(parent, name);
-		/* A step is there, whether or not its lock file can be removed. */
-		if (r < 0 && r != -EBUSY && !step_name_is_tmp(span_str(name)) &&
-		    step_has_marker(parent, name) > 0)
-			return draft_dir_exists(name);
-		return r;
-	}
-	if (r > 0)
-		return 0;
-	/* It may have become a step meanwhile. */
-	r = io_stat(parent, name, &st);
-	if (r == -ENOENT)
-		err_clear();
-	return r < 0 ? MIN(r == -ENOENT ? 0 : r, 0) : refuse_other(parent, name);
 }
 
 /*
@@ -376,8 +212,8 @@ static int draft_dir_check_own(struct draft_dir *d, const char *at)
 		return fail(-ENOENT, "draft '%s' was removed while it was begun", d->name);
 	if (r < 0)
 		return r;
-	r = io_list(d->dir, ".", find_other, NULL);
-	return r > 0 ? refuse_other(d->parent, at) : r;
+	r = draft_dir_has_others(d->dir, ".");
+	return r > 0 ? draft_dir_refuse(d->parent, at) : r;
 }
 
 /* Undo what this process has made, and nothing else. */
@@ -435,7 +271,7 @@ static int make_dir(struct draft_dir *d)
 	if (r >= 0)
 		return 0;
 	if (r == -EEXIST && !in_place)
-		r = busy(d->name);
+		r = draft_dir_busy(d->name);
 	err_save(r, &note);
 	draft_dir_leave(d, at, is_made);
 	return err_restore(&note);
