@@ -64,12 +64,12 @@ static int print_step_meta(const struct commit *c, struct buf *ret)
 			(struct step_item){ path_first(c->items[i].name), c->items[i].handler };
 	}
 	r = step_meta_print(&m, ret);
+	if (r < 0 || ret->n <= LIMIT_STEP_FILE)
+		return r;
 	/* A document that readers would refuse is not written. */
-	if (r >= 0 && ret->n > LIMIT_STEP_FILE)
-		r = fail(-EINVAL,
-			 "'_CHECKPOINT_METADATA' of '%s' would have %zu bytes, the limit is %llu",
-			 c->draft->final, ret->n, (unsigned long long)LIMIT_STEP_FILE);
-	return r;
+	return fail(-EINVAL,
+		    "'_CHECKPOINT_METADATA' of '%s' would have %zu bytes, the limit is %llu",
+		    c->draft->final, ret->n, (unsigned long long)LIMIT_STEP_FILE);
 }
 
 /*
@@ -87,9 +87,9 @@ static int commit_write_marker(struct commit *c, const char *where, const char *
 
 static int mark_items(struct commit *c)
 {
-	int r = 0;
+	int r;
 
-	for (size_t i = 0; i < c->n_items && r >= 0; i++) {
+	for (size_t i = 0; i < c->n_items; i++) {
 		auto_free char *dir = span_dup_str(c->items[i].name);
 		auto_free char *where = dir ? str_fmt("%s/%s", c->draft->name, dir) : NULL;
 		auto_free char *file = dir ? str_fmt("%s/commit_success.txt", dir) : NULL;
@@ -103,10 +103,13 @@ static int mark_items(struct commit *c)
 		if (!*dir || !c->items[i].handler.p)
 			continue;
 		r = commit_write_marker(c, where, file);
-		if (r >= 0)
-			r = io_dirop(c->draft->dir, IO_SYNC_DIR, dir, NULL, 0);
+		if (r < 0)
+			return r;
+		r = io_dirop(c->draft->dir, IO_SYNC_DIR, dir, NULL, 0);
+		if (r < 0)
+			return r;
 	}
-	return r;
+	return 0;
 }
 
 /* Write everything inside the draft, and make it durable. */
@@ -213,6 +216,25 @@ static int renamed_other(struct commit *c, int r)
 	return err_restore(&why);
 }
 
+/* The rename may or may not survive a power loss, so it is undone. */
+static int renamed_unsynced(struct commit *c, const char *old, int r)
+{
+	struct err_note note, second;
+	int undo;
+
+	err_save(r, &note);
+	undo = undo_rename(c, old);
+	if (undo >= 0)
+		return err_at(err_restore(&note), "'%s' could not be made durable",
+			      c->draft->final);
+	err_save(undo, &second);
+	return fail(note.code,
+		    "'%s' was renamed and could not be made durable (%s), and renaming it back "
+		    "failed: %s%s%s%s",
+		    c->draft->final, note.text, second.text, old ? "; what it replaced is '" : "",
+		    old ? old : "", old ? "'" : "");
+}
+
 /*
  * The last actions if renaming is atomic. The lock file is removed after the rename; until then a
  * crash leaves a draft that is recognized as ours.
@@ -221,8 +243,7 @@ static int rename_to_step(struct commit *c)
 {
 	struct draft_dir *d = c->draft;
 	auto_free char *old = NULL;
-	int r = commit_write_marker(c, d->final, "commit_success.txt"), undo;
-	struct err_note note, second;
+	int r = commit_write_marker(c, d->final, "commit_success.txt");
 
 	if (r < 0)
 		return r;
@@ -242,43 +263,40 @@ static int rename_to_step(struct commit *c)
 	if (r < 0)
 		return renamed_other(c, r);
 	r = io_dirop(d->parent, IO_SYNC_DIR, ".", NULL, 0);
-	if (r >= 0) {
-		release_stores(c);
-		remove_replaced(c, old);
-		return 0;
-	}
-	/* The rename may or may not survive a power loss, so it is undone. */
-	err_save(r, &note);
-	undo = undo_rename(c, old);
-	if (undo < 0) {
-		err_save(undo, &second);
-		return fail(note.code,
-			    "'%s' was renamed and could not be made durable (%s), and renaming it "
-			    "back failed: %s%s%s%s",
-			    d->final, note.text, second.text, old ? "; what it replaced is '" : "",
-			    old ? old : "", old ? "'" : "");
-	}
-	r = err_restore(&note);
-	return err_at(r, "'%s' could not be made durable", d->final);
+	if (r < 0)
+		return renamed_unsynced(c, old, r);
+	release_stores(c);
+	remove_replaced(c, old);
+	return 0;
+}
+
+static int put_marker_in_place(struct commit *c)
+{
+	struct draft_dir *d = c->draft;
+	int r = io_dirop(d->dir, IO_SYNC_DIR, ".", NULL, 0);
+
+	if (r < 0)
+		return r;
+	r = io_dirop(d->parent, IO_SYNC_DIR, ".", NULL, 0);
+	if (r < 0)
+		return r;
+	r = draft_dir_check(d);
+	if (r < 0)
+		return r;
+	r = commit_write_marker(c, d->final, "commit_success.txt");
+	if (r < 0)
+		return r;
+	r = io_dirop(d->dir, IO_SYNC_DIR, ".", NULL, 0);
+	/* Where locks do not reach other machines, these may have removed the directory. */
+	return r < 0 ? r : commit_check_place(d);
 }
 
 /* If renaming is not atomic, the marker makes the step, and is written last. */
 static int mark_in_place(struct commit *c)
 {
 	struct draft_dir *d = c->draft;
-	int r = io_dirop(d->dir, IO_SYNC_DIR, ".", NULL, 0);
+	int r = put_marker_in_place(c);
 
-	if (r >= 0)
-		r = io_dirop(d->parent, IO_SYNC_DIR, ".", NULL, 0);
-	if (r >= 0)
-		r = draft_dir_check(d);
-	if (r >= 0)
-		r = commit_write_marker(c, d->final, "commit_success.txt");
-	if (r >= 0)
-		r = io_dirop(d->dir, IO_SYNC_DIR, ".", NULL, 0);
-	/* Where locks do not reach other machines, these may have removed the directory. */
-	if (r >= 0)
-		r = commit_check_place(d);
 	if (r < 0) {
 		struct err_note note;
 
@@ -372,18 +390,26 @@ const struct commit_publisher publish_by_rename = { .check = commit_check_free,
 						    .publish = rename_to_step };
 const struct commit_publisher publish_by_marker = { .publish = mark_in_place };
 
-int commit_run(struct commit *c)
+static int prepare_and_publish(struct commit *c)
 {
 	int r = c->publisher->check ? c->publisher->check(c) : 0;
 
+	if (r < 0)
+		return r;
+	r = mend_names(c);
+	if (r < 0)
+		return r;
+	r = commit_prepare(c);
+	return r < 0 ? r : c->publisher->publish(c);
+}
+
+int commit_run(struct commit *c)
+{
+	int r;
+
 	trace(TRACE_STEP, "commit '%s' as '%s': %zu items", c->draft->name, c->draft->final,
 	      c->n_items);
-	if (r >= 0)
-		r = mend_names(c);
-	if (r >= 0)
-		r = commit_prepare(c);
-	if (r >= 0)
-		r = c->publisher->publish(c);
+	r = prepare_and_publish(c);
 	if (r == -ENOENT)
 		r = say_lost(c, r);
 	trace(TRACE_STEP, "commit '%s': %s", c->draft->final, r < 0 ? err_text(r) : "done");
@@ -404,6 +430,16 @@ static int undo_move(struct ckpt *ckpt, const char *name, const char *to, int r)
 			  err_at(r, "the removal of '%s' could not be made durable", name);
 }
 
+static int replace_marker_by_lock(struct io_dir *source, struct io_file *lock, const char *marker)
+{
+	int r = io_write_exact(lock, "{}\n", 3, 0);
+
+	if (r < 0)
+		return r;
+	r = io_file_finish(lock);
+	return r < 0 ? r : io_dirop(source, IO_UNLINK, marker, NULL, 0);
+}
+
 /* In place of the rename: with a lock file, and without the marker, it is an abandoned draft. */
 static int delete_in_bucket(struct io_dir *source, const char *name)
 {
@@ -419,11 +455,7 @@ static int delete_in_bucket(struct io_dir *source, const char *name)
 		return r;
 	if (TEMP_FAILURE_RETRY(flock(f->fd, LOCK_EX | LOCK_NB)) < 0)
 		return fail(-EBUSY, "'%s' is being written by another mount or command", name);
-	r = io_write_exact(f, "{}\n", 3, 0);
-	if (r >= 0)
-		r = io_file_finish(f);
-	if (r >= 0)
-		r = io_dirop(source, IO_UNLINK, marker, NULL, 0);
+	r = replace_marker_by_lock(source, f, marker);
 	if (r < 0 && r != -ENOENT) {
 		struct err_note why;
 
@@ -449,9 +481,9 @@ int commit_delete(struct ckpt *ckpt, const char *name)
 	if (ckpt->source->bucket)
 		return delete_in_bucket(ckpt->source, name);
 	r = draft_dir_name_now(name, DRAFT_DELETED, &gone);
-
-	if (r >= 0)
-		r = io_dirop(ckpt->source, IO_RENAME_NEW, name, gone, 0);
+	if (r < 0)
+		return r;
+	r = io_dirop(ckpt->source, IO_RENAME_NEW, name, gone, 0);
 	if (r < 0)
 		return r;
 	r = io_dirop(ckpt->source, IO_SYNC_DIR, ".", NULL, 0);
@@ -496,8 +528,9 @@ int commit_move_away(struct ckpt *ckpt, const char *name, const char *to_dir)
 			    "'%s' cannot be moved to '%s': %s does not rename a step as a whole",
 			    name, to_dir, b->name);
 	r = io_mkdir(ckpt->source, to_dir, IO_DIR_MODE);
-	if (r >= 0)
-		r = mark_deleted(ckpt, to_dir);
+	if (r < 0)
+		return r;
+	r = mark_deleted(ckpt, to_dir);
 	if (r < 0)
 		return r;
 	to = str_fmt("%s/%s", to_dir, name);

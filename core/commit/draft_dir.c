@@ -230,6 +230,29 @@ static void draft_dir_leave(struct draft_dir *d, const char *at, bool is_made)
 		io_dirop(d->parent, IO_RMDIR, at, NULL, 0);
 }
 
+/* Lock the directory, and give it its name. */
+static int draft_dir_set_up(struct draft_dir *d, const char *at)
+{
+	int r = io_dir_sub(d->parent, at, &d->dir);
+
+	if (r < 0)
+		return r;
+	r = draft_dir_mark(d);
+	if (r < 0)
+		return r;
+	r = draft_dir_check_own(d, at);
+	if (r < 0)
+		return r;
+	r = give_to_user(d);
+	if (r < 0)
+		return r;
+	r = io_dirop(d->dir, IO_SYNC_DIR, ".", NULL, 0);
+	if (r < 0 || !step_name_is_tmp(span_str(d->name)))
+		return r;
+	r = io_dirop(d->parent, IO_RENAME_NEW, at, d->name, 0);
+	return r == -EEXIST ? draft_dir_busy(d->name) : r;
+}
+
 /*
  * Make the directory with its lock file under a temporary name that marks it as ours, and then
  * rename it, so that a crash never leaves a draft's name without a lock file. A draft in place has
@@ -257,24 +280,13 @@ static int make_dir(struct draft_dir *d)
 	}
 	if (r < 0)
 		return r;
-	r = io_dir_sub(d->parent, at, &d->dir);
-	if (r >= 0)
-		r = draft_dir_mark(d);
-	if (r >= 0)
-		r = draft_dir_check_own(d, at);
-	if (r >= 0)
-		r = give_to_user(d);
-	if (r >= 0)
-		r = io_dirop(d->dir, IO_SYNC_DIR, ".", NULL, 0);
-	if (r >= 0 && !in_place)
-		r = io_dirop(d->parent, IO_RENAME_NEW, at, d->name, 0);
-	if (r >= 0)
-		return 0;
-	if (r == -EEXIST && !in_place)
-		r = draft_dir_busy(d->name);
-	err_save(r, &note);
-	draft_dir_leave(d, at, is_made);
-	return err_restore(&note);
+	r = draft_dir_set_up(d, at);
+	if (r < 0) {
+		err_save(r, &note);
+		draft_dir_leave(d, at, is_made);
+		return err_restore(&note);
+	}
+	return 0;
 }
 
 int draft_dir_new(struct io_dir *parent, const char *name, const char *final, unsigned mode,

@@ -66,9 +66,10 @@ int draft_dir_state(struct io_dir *parent, const char *name, enum draft_state *r
 
 	if (r > 0)
 		r = flock(f->fd, LOCK_EX | LOCK_NB) < 0 ? 1 : is_being_begun(parent, name, f);
-	if (r >= 0)
-		*ret = !f ? DRAFT_FOREIGN : r ? DRAFT_LIVE : DRAFT_ABANDONED;
-	return MIN(r, 0);
+	if (r < 0)
+		return r;
+	*ret = !f ? DRAFT_FOREIGN : r ? DRAFT_LIVE : DRAFT_ABANDONED;
+	return 0;
 }
 
 int draft_dir_busy(const char *name)
@@ -133,13 +134,15 @@ int draft_dir_remove_abandoned(struct io_dir *parent, const char *name)
 		r = io_dirop(parent, IO_UNLINK, lock->name, NULL, 0);
 		return r < 0 ? r : draft_dir_exists(name);
 	}
-	if (r == 0 && parent->bucket)
+	if (r < 0)
+		return r;
+	if (parent->bucket)
 		return step_copy_remove(parent, name, take(lock));
-	if (r == 0)
-		r = draft_dir_name_now(name, DRAFT_REMOVED, &gone);
+	r = draft_dir_name_now(name, DRAFT_REMOVED, &gone);
+	if (r < 0)
+		return r;
 	/* After a crash the name shows that the draft was being removed. */
-	if (r >= 0)
-		r = io_dirop(parent, IO_RENAME_NEW, name, gone, 0);
+	r = io_dirop(parent, IO_RENAME_NEW, name, gone, 0);
 	return r < 0 ? r : io_remove_tree(parent, gone);
 }
 

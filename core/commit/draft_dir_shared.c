@@ -47,9 +47,7 @@ int draft_dir_join(struct io_dir *parent, const char *name, const char *final, u
 	if (r < 0)
 		return r;
 	if (TEMP_FAILURE_RETRY(flock(d->lock->fd, LOCK_SH | LOCK_NB)) < 0)
-		r = err_sys("cannot share draft", d->name);
-	if (r < 0)
-		return r;
+		return err_sys("cannot share draft", d->name);
 	r = share_with_user(d);
 	if (r < 0)
 		return r;
@@ -92,8 +90,9 @@ static int find_once(struct draft_dir *d, unsigned attempt)
 		auto_free char *name = NULL;
 
 		r = attempt_name(d, i, &name);
-		if (r >= 0)
-			r = draft_dir_is_it(d, name);
+		if (r < 0)
+			return r;
+		r = draft_dir_is_it(d, name);
 		if (r > 0) {
 			free(d->name);
 			d->name = take(name);
@@ -131,17 +130,19 @@ int draft_dir_fence(struct draft_dir *d, unsigned attempt)
 		if (r != 0 || d->named > attempt)
 			return r;
 		r = attempt_name(d, attempt + 1, &to);
-		if (r >= 0)
-			r = io_dirop(d->parent, IO_RENAME_NEW, d->name, to, 0);
-		if (r >= 0) {
-			free(d->name);
-			d->name = take(to);
-			d->named = attempt + 1;
-			return 0;
-		}
-		/* Another process was faster: the committing rank, or one that gives up. */
-		if (r != -ENOENT || tries > 100)
+		if (r < 0)
 			return r;
-		err_clear();
+		r = io_dirop(d->parent, IO_RENAME_NEW, d->name, to, 0);
+		/* Another process was faster: the committing rank, or one that gives up. */
+		if (r == -ENOENT && tries <= 100) {
+			err_clear();
+			continue;
+		}
+		if (r < 0)
+			return r;
+		free(d->name);
+		d->name = take(to);
+		d->named = attempt + 1;
+		return 0;
 	}
 }

@@ -176,25 +176,22 @@ static int remove_deleted(struct io_dir *dir, const char *path)
 	int r = text && (above || !slash) ? draft_dir_name_now(text, DRAFT_REMOVED, &rest) :
 					    -ENOMEM;
 
-	if (r >= 0 && !(gone = str_fmt("%.*s%s", (int)(name - path), path, rest)))
-		r = -ENOMEM;
-	if (r >= 0)
-		r = io_dirop(dir, IO_RENAME_NEW, path, gone, 0);
-	if (r == -ENOENT)
-		return -EBUSY;
-	if (r >= 0)
-		r = draft_dir_state(dir, gone, &state);
 	if (r < 0)
 		return r;
+	gone = str_fmt("%.*s%s", (int)(name - path), path, rest);
+	r = gone ? io_dirop(dir, IO_RENAME_NEW, path, gone, 0) : -ENOMEM;
+	if (r < 0)
+		return r == -ENOENT ? -EBUSY : r;
+	r = draft_dir_state(dir, gone, &state);
+	if (r < 0)
+		return r;
+	if (state == DRAFT_LIVE) {
+		r = io_dirop(dir, IO_RENAME_NEW, gone, path, 0);
+		return r < 0 ? r : -EBUSY;
+	}
 	/* The new step has its name for good before anything of the old one is removed. */
-	if (state != DRAFT_LIVE)
-		r = io_dirop(dir, IO_SYNC_DIR, slash ? above : ".", NULL, 0);
-	if (r < 0)
-		return r;
-	if (state != DRAFT_LIVE)
-		return io_remove_tree(dir, gone);
-	r = io_dirop(dir, IO_RENAME_NEW, gone, path, 0);
-	return r < 0 ? r : -EBUSY;
+	r = io_dirop(dir, IO_SYNC_DIR, slash ? above : ".", NULL, 0);
+	return r < 0 ? r : io_remove_tree(dir, gone);
 }
 
 static int remove_found(struct io_dir *dir, const struct gc_found *f)
@@ -214,13 +211,12 @@ static void deal_with(struct io_dir *dir, const struct gc_opts *o, const char *p
 		      enum gc_kind kind)
 {
 	struct gc_found f = { .path = path, .kind = kind };
-	struct measure m;
+	struct measure m = { 0 };
 	bool may_live = kind == GC_FOREIGN || kind == GC_COPY;
 	int64_t least = kind == GC_BEGUN ? DRAFT_BEGUN_NS : may_live ? o->older_than_ns : 0;
 	int r = kind == GC_LOCK ? 0 : gc_measure(dir, path, &m);
 
-	if (r >= 0 && kind != GC_LOCK)
-		f.bytes = m.bytes;
+	f.bytes = r < 0 ? 0 : m.bytes;
 	f.removed = kind != GC_LIVE && kind != GC_OLD && (!may_live || o->foreign) && r >= 0 &&
 		    !clock_is_near(m.newest_ns, least);
 	if (least && r >= 0 && m.newest_ns > clock_real_ns())
@@ -246,7 +242,7 @@ static void deal_with(struct io_dir *dir, const struct gc_opts *o, const char *p
 /* ---- all directories ---- */
 
 struct names {
-	struct buf text; /* each name is NUL-terminated */
+	struct buf *text; /* each name is NUL-terminated */
 	size_t n;
 };
 
@@ -257,7 +253,7 @@ static int gc_add_name(void *arg, const char *name, unsigned char type)
 	if (type != DT_DIR && type != DT_UNKNOWN)
 		return 0;
 	n->n++;
-	return buf_add(&n->text, name, strlen(name) + 1);
+	return buf_add(n->text, name, strlen(name) + 1);
 }
 
 static int gc_look_in(struct io_dir *source, const struct gc_opts *o, const char *at,
@@ -300,21 +296,22 @@ static int gc_look_in(struct io_dir *source, const struct gc_opts *o, const char
 		      unsigned depth)
 {
 	auto_free char **sorted = NULL;
-	struct names names = { 0 };
+	auto_buf text = { 0 };
+	struct names names = { &text };
 	size_t n = 0;
 	int r = io_list(source, at, gc_add_name, &names);
 
-	if (r >= 0) {
-		sorted = calloc(names.n + 1, sizeof(char *));
-		r = sorted ? 0 : fail(-ENOMEM, "cannot list '%s'", at);
-	}
-	for (size_t i = 0; i < names.text.n && r >= 0; i += strlen(sorted[n++]) + 1)
-		sorted[n] = (char *)names.text.p + i;
+	if (r < 0)
+		return r;
+	sorted = calloc(names.n + 1, sizeof(char *));
+	if (!sorted)
+		return fail(-ENOMEM, "cannot list '%s'", at);
+	for (size_t i = 0; i < text.n; i += strlen(sorted[n++]) + 1)
+		sorted[n] = (char *)text.p + i;
 	if (n)
 		qsort(sorted, n, sizeof(char *), array_by_text);
 	for (size_t i = 0; i < n && r >= 0; i++)
 		r = gc_look_at(source, o, at, sorted[i], depth);
-	buf_release(&names.text);
 	return r;
 }
 

@@ -13,12 +13,13 @@ int item_store_new(struct io_dir *dir, const struct item_store_opts *opts, struc
 					.sums = true,
 					.watcher = opts->watcher };
 	struct item_store *s = calloc(1, sizeof(*s));
-	int r = s ? 0 : fail(-ENOMEM, "cannot write to '%s'", dir->path);
+	int r;
 
+	if (!s)
+		return fail(-ENOMEM, "cannot write to '%s'", dir->path);
 	/* All leaves are read by one store: a descriptor for each would be too many. */
-	if (r >= 0)
-		r = opts->ocdbt ? ocdbt_data_new(dir, &data, &s->data) :
-				  kv_dir_open_in(dir, ".", &s->files);
+	r = opts->ocdbt ? ocdbt_data_new(dir, &data, &s->data) :
+			  kv_dir_open_in(dir, ".", &s->files);
 	if (r < 0) {
 		free(s);
 		return r;

@@ -130,11 +130,11 @@ static int store_dir_piecewise_add(struct kv_stream *s, struct span piece)
 	struct piecewise *p = container_of(s, struct piecewise, base);
 	int r = io_write_exact(p->file, piece.p, piece.n, p->at);
 
-	if (r >= 0) {
-		p->at += piece.n;
-		p->crc = crc32c_more(p->crc, piece);
-	}
-	return r;
+	if (r < 0)
+		return r;
+	p->at += piece.n;
+	p->crc = crc32c_more(p->crc, piece);
+	return 0;
 }
 
 static void store_dir_piecewise_abort(struct kv_stream *s)
@@ -151,10 +151,10 @@ static int store_dir_piecewise_close(struct kv_stream *s)
 	bool unsynced = p->leaf->store->opts.unsynced;
 	int r = unsynced ? 0 : io_file_sync(p->file);
 
-	if (r >= 0)
-		r = remember_sum(p->leaf, (struct sum){ .key = p->key,
-							.crc = p->crc,
-							.unchecked = s->unchecked });
+	if (r < 0)
+		return r;
+	r = remember_sum(p->leaf,
+			 (struct sum){ .key = p->key, .crc = p->crc, .unchecked = s->unchecked });
 	if (r < 0)
 		return r;
 	if (p->at >= BEHIND_BYTES) {
@@ -174,22 +174,21 @@ static const struct kv_stream_ops piecewise_ops = { .add = store_dir_piecewise_a
 static int store_dir_leaf_put_open(struct kv *kv, struct span key, struct kv_stream **ret)
 {
 	struct leaf *l = store_dir_leaf_of(kv);
-	struct piecewise *p = calloc(1, sizeof(*p));
+	auto_free struct piecewise *p = calloc(1, sizeof(*p));
 	auto_free char *path = NULL;
 	int r = p ? file_path(l, key, &path) : fail(-ENOMEM, "cannot store '%.*s'", SPAN_ARG(key));
 
-	if (r >= 0)
-		r = keep_key(l, key, &p->key);
-	if (r >= 0)
-		r = io_file_open(l->store->dir, path, O_RDWR | O_CREAT | O_TRUNC, IO_FILE_MODE,
-				 &p->file);
-	if (r < 0) {
-		free(p);
+	if (r < 0)
 		return r;
-	}
+	r = keep_key(l, key, &p->key);
+	if (r < 0)
+		return r;
+	r = io_file_open(l->store->dir, path, O_RDWR | O_CREAT | O_TRUNC, IO_FILE_MODE, &p->file);
+	if (r < 0)
+		return r;
 	p->base.ops = &piecewise_ops;
 	p->leaf = l;
-	*ret = &p->base;
+	*ret = &take(p)->base;
 	return 0;
 }
 
@@ -560,14 +559,18 @@ int item_store_leaf_place(struct kv *kv, struct span param)
 	if (!param.n)
 		return place_bare(l);
 	r = item_store_leaf_check(param);
-	if (r >= 0)
-		r = sync_leaf(l);
+	if (r < 0)
+		return r;
+	r = sync_leaf(l);
+	if (r < 0)
+		return r;
 	/* A failed commit gave it this name, but may not have made it durable. */
-	if (r < 0 || !strcmp(name, l->path))
-		return r < 0 ? r : sync_up(l->store, name);
+	if (!strcmp(name, l->path))
+		return sync_up(l->store, name);
 	r = io_make_parents(dir, name, l->store->opts.dir_mode);
-	if (r >= 0)
-		r = rename_leaf(l, &name);
+	if (r < 0)
+		return r;
+	r = rename_leaf(l, &name);
 	/* The directory has its name now, even if the sync fails. */
 	return r < 0 ? r : sync_up(l->store, l->path);
 }

@@ -187,17 +187,20 @@ static int store_ocdbt_piecewise_close(struct kv_stream *s)
 	/* An inline value is covered by the checksum of its node. */
 	int r = s->unchecked && !p->stream ? piecewise_begin(p) : 0;
 
-	if (r >= 0 && p->stream) {
-		v = (struct ocdbt_value){ .kind = OCDBT_FILE };
-		r = ocdbt_stream_close(p->stream, s->unchecked, &v.ref);
-	}
 	if (r < 0)
 		return r;
+	if (p->stream) {
+		v = (struct ocdbt_value){ .kind = OCDBT_FILE };
+		r = ocdbt_stream_close(p->stream, s->unchecked, &v.ref);
+		if (r < 0)
+			return r;
+	}
 	p->stream = NULL;
 	r = store_ocdbt_keep(p->leaf, buf_span(&p->key), &v);
-	if (r >= 0)
-		store_ocdbt_piecewise_abort(s);
-	return r;
+	if (r < 0)
+		return r;
+	store_ocdbt_piecewise_abort(s);
+	return 0;
 }
 
 static const struct kv_stream_ops piecewise_ops = { .add = store_ocdbt_piecewise_add,

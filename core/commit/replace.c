@@ -15,8 +15,9 @@ static int rename_both(struct draft_dir *d, const char *from, char **ret_old)
 	struct err_note why;
 	int r = draft_dir_name_now(d->final, DRAFT_OLD, &old);
 
-	if (r >= 0)
-		r = io_dirop(d->parent, IO_RENAME_NEW, d->final, old, 0);
+	if (r < 0)
+		return r;
+	r = io_dirop(d->parent, IO_RENAME_NEW, d->final, old, 0);
 	if (r < 0)
 		return r;
 	r = io_dirop(d->parent, IO_RENAME_NEW, from, d->final, 0);

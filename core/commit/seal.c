@@ -136,6 +136,22 @@ static int build_nodes(const struct building *b, const struct ocdbt_config *conf
 	return ocdbt_build(&source.base, config, nodes, root);
 }
 
+static int write_nodes(const struct building *b, const struct ocdbt_config *config,
+		       struct ocdbt_data *nodes)
+{
+	__attribute__((cleanup(ocdbt_manifest_release))) struct ocdbt_manifest manifest = { 0 };
+	struct ocdbt_version root;
+	int r = build_nodes(b, config, nodes, &root);
+
+	if (r < 0)
+		return r;
+	r = ocdbt_data_sync(nodes);
+	if (r < 0)
+		return r;
+	r = ocdbt_manifest_first(config, &root, 0, &manifest);
+	return r < 0 ? r : ocdbt_manifest_write(b->dir, &manifest, NULL);
+}
+
 /*
  * Write nodes and manifest. The nodes have their own data files, so that these can be discarded
  * after a failure.
@@ -144,23 +160,16 @@ static int seal_build(struct commit *c, const struct building *b)
 {
 	struct ocdbt_data_opts opts = { .dir_mode = c->dir_mode };
 	auto_of(ocdbt_data) struct ocdbt_data *nodes = NULL;
-	__attribute__((cleanup(ocdbt_manifest_release))) struct ocdbt_manifest manifest = { 0 };
 	struct ocdbt_data_stats stats;
-	struct ocdbt_version root;
 	struct ocdbt_config config;
 	int r = ocdbt_config_init(&config);
 
-	if (r >= 0)
-		r = ocdbt_data_new(b->dir, &opts, &nodes);
 	if (r < 0)
 		return r;
-	r = build_nodes(b, &config, nodes, &root);
-	if (r >= 0)
-		r = ocdbt_data_sync(nodes);
-	if (r >= 0)
-		r = ocdbt_manifest_first(&config, &root, 0, &manifest);
-	if (r >= 0)
-		r = ocdbt_manifest_write(b->dir, &manifest, NULL);
+	r = ocdbt_data_new(b->dir, &opts, &nodes);
+	if (r < 0)
+		return r;
+	r = write_nodes(b, &config, nodes);
 	if (r < 0) {
 		struct err_note note;
 
@@ -180,8 +189,9 @@ int seal_database(struct commit *c, struct commit_item *item)
 	struct keys k = { 0 };
 	int r = item_store_sync(item->store);
 
-	if (r >= 0)
-		r = seal_collect(item, &k);
+	if (r < 0)
+		return r;
+	r = seal_collect(item, &k);
 	/* A tree of strings and empty containers has no database. */
 	if (r >= 0 && k.n)
 		r = seal_build(c, &(struct building){ .dir = item_store_dir(item->store),
@@ -263,7 +273,7 @@ static int copy_value(void *arg, struct span key, uint64_t len)
 
 struct summing {
 	const struct commit_leaf *leaf;
-	struct kv_table table;
+	struct kv_table *table;
 };
 
 static int seal_add_sum(void *arg, struct span key, uint32_t crc)
@@ -272,7 +282,7 @@ static int seal_add_sum(void *arg, struct span key, uint32_t crc)
 	auto_buf name = { 0 };
 	int r = full_key(s->leaf, key, &name);
 
-	return r < 0 ? r : kv_table_add(&s->table, buf_span(&name), crc);
+	return r < 0 ? r : kv_table_add(s->table, buf_span(&name), crc);
 }
 
 /* Skips the values that copy_value() skips, since they are in the tables of other ranks. */
@@ -293,15 +303,14 @@ static int add_own_sum(void *arg, struct span key, uint32_t crc)
  */
 static int put_table(struct commit *c, struct span item, struct span bytes)
 {
-	auto_free char *path = NULL;
-	int r;
+	auto_free char *path = str_fmt("%.*s%s" KV_TABLE_DIR "/%016llx", SPAN_ARG(item),
+				       item.n ? "/" : "", (unsigned long long)hash64(bytes, 0));
+	int r = path ? io_make_parents(c->draft->dir, path, io_dir_mode(c->dir_mode)) :
+		       fail(-ENOMEM, "cannot write checksums");
 
-	path = str_fmt("%.*s%s" KV_TABLE_DIR "/%016llx", SPAN_ARG(item), item.n ? "/" : "",
-		       (unsigned long long)hash64(bytes, 0));
-	r = path ? io_make_parents(c->draft->dir, path, io_dir_mode(c->dir_mode)) :
-		   fail(-ENOMEM, "cannot write checksums");
-	if (r >= 0)
-		r = io_write_file(c->draft->dir, path, bytes);
+	if (r < 0)
+		return r;
+	r = io_write_file(c->draft->dir, path, bytes);
 	return r < 0 ? r : io_sync_parents(c->draft->dir, path);
 }
 
@@ -309,20 +318,19 @@ static int put_table(struct commit *c, struct span item, struct span bytes)
 static int write_table(struct commit *c, struct commit_item *item,
 		       int (*add)(void *arg, struct span key, uint32_t crc))
 {
-	struct summing s = { 0 };
+	auto_kv_table table = { 0 };
+	struct summing s = { .table = &table };
 	auto_buf bytes = { 0 };
-	int r = 0;
+	int r;
 
-	for (size_t i = 0; i < item->n_leaves && r >= 0; i++) {
+	for (size_t i = 0; i < item->n_leaves; i++) {
 		s.leaf = &item->leaves[i];
 		r = item_store_leaf_each_sum(s.leaf->kv, add, &s);
+		if (r < 0)
+			return r;
 	}
-	if (r >= 0)
-		r = kv_table_pack(&s.table, &bytes);
-	if (r > 0)
-		r = put_table(c, item->name, buf_span(&bytes));
-	kv_table_release(&s.table);
-	return MIN(r, 0);
+	r = kv_table_pack(&table, &bytes);
+	return r > 0 ? put_table(c, item->name, buf_span(&bytes)) : r;
 }
 
 static int seal_directories(struct commit *c, struct commit_item *item)
@@ -356,8 +364,9 @@ static int write_long(struct io_dir *dir, const char *path, const struct commit_
 		size_t n = (size_t)MIN((uint64_t)MiB, f->size - at);
 
 		r = f->source(f->arg, at, n, piece);
-		if (r >= 0)
-			r = io_write_exact(out, piece, n, at);
+		if (r < 0)
+			return r;
+		r = io_write_exact(out, piece, n, at);
 	}
 	return r < 0 ? r : io_file_sync(out);
 }
@@ -458,8 +467,9 @@ static int seal_clean_item(struct commit_item *item)
 	struct cleaning cl = { .item = item };
 	int r = take_names_back(item);
 
-	if (r >= 0)
-		r = keep_entries(&cl);
+	if (r < 0)
+		return r;
+	r = keep_entries(&cl);
 	if (r >= 0)
 		r = io_remove_entries(item_store_dir(item->store), ".", is_needed, &cl);
 	buf_release(&cl.names);

@@ -55,6 +55,20 @@ static int sweep_one(void *arg, const char *name, unsigned char type)
 	return 0;
 }
 
+static int spill_begin_dir(struct spill_dir *d, const char *begun, const char *lock)
+{
+	int r = io_dirop(d->parent, IO_MKDIR, begun, NULL, 0700);
+
+	if (r < 0)
+		return r;
+	r = io_file_open(d->parent, lock, O_RDWR | O_CREAT | O_EXCL, 0600, &d->lock);
+	if (r < 0)
+		return r;
+	if (TEMP_FAILURE_RETRY(flock(d->lock->fd, LOCK_EX | LOCK_NB)) < 0)
+		return err_sys("cannot lock", begun);
+	return io_dirop(d->parent, IO_RENAME_NEW, begun, d->name, 0);
+}
+
 /* It gets its name when it is locked, since another process may look for directories to remove. */
 static int spill_make(struct spill_dir *d, const char *where)
 {
@@ -67,13 +81,7 @@ static int spill_make(struct spill_dir *d, const char *where)
 	lock = begun ? str_fmt("%s/" LOCK, begun) : NULL;
 	if (!lock || !d->path)
 		return fail(-ENOMEM, "cannot make a directory in '%s'", where);
-	r = io_dirop(d->parent, IO_MKDIR, begun, NULL, 0700);
-	if (r >= 0)
-		r = io_file_open(d->parent, lock, O_RDWR | O_CREAT | O_EXCL, 0600, &d->lock);
-	if (r >= 0 && TEMP_FAILURE_RETRY(flock(d->lock->fd, LOCK_EX | LOCK_NB)) < 0)
-		r = err_sys("cannot lock", begun);
-	if (r >= 0)
-		r = io_dirop(d->parent, IO_RENAME_NEW, begun, d->name, 0);
+	r = spill_begin_dir(d, begun, lock);
 	if (r < 0) {
 		struct err_note why;
 
@@ -89,8 +97,9 @@ int spill_dir_make(struct io_engine *io, const char *where, struct spill_dir *re
 	struct spill_dir d = { 0 };
 	int r = io_dir_open(io, where, &d.parent);
 
-	if (r >= 0)
-		r = io_list(d.parent, ".", sweep_one, d.parent);
+	if (r < 0)
+		return r;
+	r = io_list(d.parent, ".", sweep_one, d.parent);
 	if (r >= 0)
 		r = spill_make(&d, where);
 	if (r < 0) {

@@ -79,8 +79,9 @@ int step_copy_remove(struct io_dir *source, const char *name, struct io_file *lo
 	auto_of(io_dir) struct io_dir *dir = NULL;
 	int r = io_dir_sub(source, name, &dir);
 
-	if (r >= 0)
-		r = io_remove_entries(dir, ".", is_lock_file, NULL);
+	if (r < 0)
+		return r;
+	r = io_remove_entries(dir, ".", is_lock_file, NULL);
 	if (!source->bucket->uploads_later)
 		io_file_unref(take(held));
 	return r < 0 ? r : io_remove_tree(source, name);
@@ -105,24 +106,30 @@ static void copy_undo(const struct step_copy *c, struct draft_dir *place)
 			 c->source->path, c->final, err_text(r));
 }
 
+static int copy_into(const struct step_copy *c, struct draft_dir *place)
+{
+	struct level top = { .c = c, .to = place->dir, .rel = "." };
+	int r = io_list(c->from, ".", copy_entry_own, &top);
+
+	if (r < 0)
+		return r;
+	r = draft_dir_check(place);
+	if (r < 0)
+		return r;
+	r = copy_write_marker(c, place->dir);
+	/* Locks do not reach other machines, which may have taken the place. */
+	return r < 0 ? r : draft_dir_check(place);
+}
+
 int step_copy_run(const struct step_copy *c)
 {
 	auto_of(draft_dir) struct draft_dir *place = NULL;
-	struct level top = { .c = c, .rel = "." };
 	struct err_note why;
 	int r = draft_dir_begin(c->source, c->final, c->final, c->dir_mode, &place);
 
 	if (r < 0)
 		return r;
-	top.to = place->dir;
-	r = io_list(c->from, ".", copy_entry_own, &top);
-	if (r >= 0)
-		r = draft_dir_check(place);
-	if (r >= 0)
-		r = copy_write_marker(c, place->dir);
-	/* Locks do not reach other machines, which may have taken the place. */
-	if (r >= 0)
-		r = draft_dir_check(place);
+	r = copy_into(c, place);
 	if (r < 0) {
 		err_save(r, &why);
 		copy_undo(c, place);
