@@ -88,11 +88,12 @@ static int bench_depth(struct bench *b, struct io_engine *io, unsigned depth)
 		return r;
 	begin = seconds();
 	r = run_batches(b, file, IO_WRITE, depth);
-	if (r >= 0)
-		r = io_file_sync(file);
-	written = seconds();
 	if (r < 0)
 		return r;
+	r = io_file_sync(file);
+	if (r < 0)
+		return r;
+	written = seconds();
 	posix_fadvise(file->fd, 0, 0, POSIX_FADV_DONTNEED);
 	dropped = seconds();
 	r = run_batches(b, file, IO_READ, depth);
@@ -104,12 +105,11 @@ static int bench_depth(struct bench *b, struct io_engine *io, unsigned depth)
 
 static int bench_engine(struct bench *b, const char *name)
 {
-	struct io_engine *io = NULL;
+	auto_of(io_engine) struct io_engine *io = NULL;
 	int r = io_engine_open(name, &io);
 
 	for (size_t i = 0; i < ARRAY_LEN(depths) && r >= 0; i++)
 		r = bench_depth(b, io, depths[i]);
-	io_engine_close(io);
 	return r;
 }
 

@@ -41,17 +41,16 @@ static int write_gather(struct cat *c, const struct segments *g)
 {
 	for (size_t i = 0; i < g->n; i++) {
 		const struct segment *s = &g->seg[i];
+		auto_free void *copy = NULL;
 		int r = 0;
 
-		if (s->kind == SEGMENT_MEM) {
-			r = write_output(c, s->p, s->n);
-		} else {
-			auto_free void *p = malloc(s->n ? s->n : 1);
-
-			r = p ? io_read_exact(s->file, p, s->n, s->off) : -ENOMEM;
-			if (r >= 0)
-				r = write_output(c, p, s->n);
+		if (s->kind == SEGMENT_FILE) {
+			copy = malloc(s->n ? s->n : 1);
+			r = copy ? io_read_exact(s->file, copy, s->n, s->off) : -ENOMEM;
 		}
+		if (r < 0)
+			return r;
+		r = write_output(c, copy ? copy : s->p, s->n);
 		if (r < 0)
 			return r;
 	}
@@ -61,7 +60,7 @@ static int write_gather(struct cat *c, const struct segments *g)
 static int copy_range(struct cat *c, struct file *f)
 {
 	uint64_t off = c->skip, n = c->count;
-	struct segments g;
+	auto_segments g = { 0 };
 	int r = 0;
 
 	segments_init(&g, f->node->ns->ckpt->cache);
@@ -74,7 +73,6 @@ static int copy_range(struct cat *c, struct file *f)
 		r = write_gather(c, &g);
 		segments_release(&g);
 	}
-	segments_release(&g);
 	return r;
 }
 
@@ -84,14 +82,13 @@ static int cat_one(struct cmd_args *a, struct cat *c, const char *path)
 	auto_of(file) struct file *f = NULL;
 	int r = source_open_file(a, path, &s);
 
-	if (r >= 0)
-		r = node_open(s.node, O_RDONLY, &f);
-	if (r >= 0) {
-		f->is_single = true;
-		r = copy_range(c, f);
-	}
-	file_close(take(f));
-	return r;
+	if (r < 0)
+		return r;
+	r = node_open(s.node, O_RDONLY, &f);
+	if (r < 0)
+		return r;
+	f->is_single = true;
+	return copy_range(c, f);
 }
 
 static int run_cat(struct cmd_args *a)

@@ -109,22 +109,33 @@ static int final_name(const char *name, char **ret)
 	return *ret ? 0 : -ENOMEM;
 }
 
+/* The path of the step: the second argument, or the draft's without ".tmp". */
+static int final_path(const struct cmd_args *a, const char *dir, const char *name, char **ret)
+{
+	auto_free char *final = a->n_args > 1 ? strdup(a->arg[1]) : NULL;
+	int r = a->n_args > 1 ? 0 : final_name(name, &final);
+
+	if (r < 0)
+		return r;
+	if (!final)
+		return -ENOMEM;
+	/* A name without a directory is one beside the draft. */
+	if (!strchr(final, '/'))
+		return path_join(dir, span_str(final), ret);
+	*ret = take(final);
+	return 0;
+}
+
 static int run_commit(struct cmd_args *a)
 {
-	auto_free char *dir = NULL, *name = NULL, *final = NULL, *to = NULL;
+	auto_free char *dir = NULL, *name = NULL, *to = NULL;
 	auto_buf before = { 0 }, why = { 0 };
 	struct stat st;
 	int r = path_split(a->arg[0], &dir, &name);
 
-	if (r >= 0 && a->n_args == 1)
-		r = final_name(name, &final);
-	if (r >= 0 && a->n_args > 1)
-		r = (final = strdup(a->arg[1])) ? 0 : -ENOMEM;
-	/* A name without a directory is one beside the draft. */
-	if (r >= 0 && !strchr(final, '/'))
-		r = path_join(dir, span_str(final), &to);
-	else if (r >= 0)
-		to = take(final);
+	if (r < 0)
+		return r;
+	r = final_path(a, dir, name, &to);
 	if (r < 0)
 		return r;
 	if (stat(a->arg[0], &st) < 0)
@@ -157,8 +168,9 @@ static int remove_abandoned(struct cmd_args *a, const char *dir, const char *nam
 			    name);
 	a->options.shape = SHAPE_ROOT;
 	r = ns_open(dir, &a->options, &ns);
-	if (r >= 0)
-		r = draft_dir_state(ns->ckpt->source, name, &state);
+	if (r < 0)
+		return r;
+	r = draft_dir_state(ns->ckpt->source, name, &state);
 	if (r < 0)
 		return r;
 	if (state == DRAFT_LIVE)

@@ -111,7 +111,6 @@ static int convert_fill(struct job *j, struct input *in, struct import_list *f,
 	int r = in->kind == INPUT_ORBAX ? rules_check(j->a, &in->st, group_is_lead(j->group)) : 0;
 
 	r = group_reduce(j->group, r < 0 ? r : input_list(in, j->only, f));
-
 	if (r < 0)
 		return r;
 	r = group_reduce(j->group, input_hint(in, n->draft));
@@ -129,7 +128,6 @@ static int write_checkpoint(struct job *j, struct input *in, const char *out)
 	enum layout_kind layout = LAYOUT_ITEMS;
 	auto_atomic_step n = { 0 };
 	auto_import_list f = { 0 };
-	struct err_note why = { 0 };
 	int r = group_reduce(j->group, choose_layout(j, in, out, &layout));
 
 	if (r < 0)
@@ -152,14 +150,11 @@ static int write_checkpoint(struct job *j, struct input *in, const char *out)
 			"the mesh",
 			in->path);
 	r = atomic_step_begin(j->a, j->group, out, layout, cmd_flag(j->a, "force"), &n);
-	if (r >= 0)
-		r = convert_fill(j, in, &f, &n);
-	/* Save the note, since the release of the draft may replace it. */
-	if (r < 0) {
-		err_save(r, &why);
-		atomic_step_release(&n);
-		return err_restore(&why);
-	}
+	if (r < 0)
+		return r;
+	r = convert_fill(j, in, &f, &n);
+	if (r < 0)
+		return r;
 	j->leaves += f.n;
 	for (size_t i = 0; i < ARRAY_LEN(j->chosen); i++)
 		j->chosen[i] += n.ns->ckpt->write_env.chosen[i];
@@ -182,12 +177,11 @@ static int convert_step(struct job *j, const char *root, const char *step, const
 {
 	auto_free char *from = NULL, *to = NULL;
 	auto_input in = { 0 };
-	int r = path_join(root, span_str(step), &from);
+	int r = path_join(root, span_str(step), &from) < 0 ||
+				path_join(out, span_str(step), &to) < 0 ?
+			-ENOMEM :
+			open_input(j, from, &in);
 
-	if (r >= 0)
-		r = path_join(out, span_str(step), &to);
-	if (r >= 0)
-		r = open_input(j, from, &in);
 	r = group_reduce(j->group, r);
 	return r < 0 ? r : write_checkpoint(j, &in, to);
 }
@@ -257,24 +251,31 @@ static int convert_steps(struct job *j, struct input *in, const struct listing *
 					      0);
 }
 
+static int convert_root_begin(struct job *j, const struct input *in, const char *out,
+			      struct listing *ret_steps, struct new_root *ret)
+{
+	int r;
+
+	if (path_is_url(out))
+		return fail(-EOPNOTSUPP,
+			    "'%s' is a directory of steps: to a bucket one step is written at a "
+			    "time",
+			    in->path);
+	r = node_list(in->source.node, ret_steps);
+	if (r < 0)
+		return r;
+	if (ret_steps->n <= 2)
+		return fail(-EINVAL, "'%s' has no step", in->path);
+	r = path_check_outside(out, out, true);
+	return r < 0 ? r : new_root_make(j->a, out, ret);
+}
+
 static int convert_root(struct job *j, struct input *in, const char *out)
 {
 	auto_listing l = { 0 };
 	auto_new_root root = { 0 };
-	int r = path_is_url(out) ?
-			fail(-EOPNOTSUPP,
-			     "'%s' is a directory of steps: to a bucket one step is written at a "
-			     "time",
-			     in->path) :
-			node_list(in->source.node, &l);
+	int r = group_reduce(j->group, convert_root_begin(j, in, out, &l, &root));
 
-	if (r >= 0 && l.n <= 2)
-		r = fail(-EINVAL, "'%s' has no step", in->path);
-	if (r >= 0)
-		r = path_check_outside(out, out, true);
-	if (r >= 0)
-		r = new_root_make(j->a, out, &root);
-	r = group_reduce(j->group, r);
 	if (r >= 0)
 		r = convert_steps(j, in, &l, out);
 	if (r < 0 || j->checkpoints + j->n_skipped == 0)
@@ -320,12 +321,26 @@ static int put_steps(const struct job *j, struct buf *out)
 	for (size_t at = 0; at < j->failed.n && r >= 0;) {
 		struct span name = span_str((const char *)j->failed.p + at);
 
-		r = at ? buf_add_str(out, ", ") : 0;
-		if (r >= 0)
-			r = json_put_str(out, name, JSON_PRETTY);
+		if (at && buf_add_str(out, ", ") < 0)
+			return -ENOMEM;
+		r = json_put_str(out, name, JSON_PRETTY);
 		at += name.n + 1;
 	}
 	return r < 0 ? r : buf_add_byte(out, ']');
+}
+
+static int convert_print_json(const struct job *j, const char *out, double seconds)
+{
+	auto_buf name = { 0 }, rest = { 0 };
+
+	if (json_put_str(&name, span_str(out), JSON_PRETTY) < 0 ||
+	    (j->is_root && put_steps(j, &rest) < 0) || put_chosen(j, true, &rest) < 0)
+		return -ENOMEM;
+	printf("{\"out\": %.*s, \"checkpoints\": %zu, \"leaves\": %llu, \"bytes\": %llu, "
+	       "\"seconds\": %.3f%.*s}\n",
+	       SPAN_ARG(buf_span(&name)), j->checkpoints, (unsigned long long)j->leaves,
+	       (unsigned long long)j->bytes, seconds, SPAN_ARG(buf_span(&rest)));
+	return 0;
 }
 
 static int end(struct job *j, const char *out, int r)
@@ -345,23 +360,7 @@ static int end(struct job *j, const char *out, int r)
 		placement_warn_unused(placement);
 	print_size(size, sizeof(size), j->bytes);
 	if (cmd_flag(j->a, "json")) {
-		auto_buf text = { 0 };
-
-		r = buf_add_str(&text, "{\"out\": ");
-		if (r >= 0)
-			r = json_put_str(&text, span_str(out), JSON_PRETTY);
-		if (r >= 0)
-			r = buf_addf(&text,
-				     ", \"checkpoints\": %zu, \"leaves\": %llu, \"bytes\": %llu, "
-				     "\"seconds\": %.3f",
-				     j->checkpoints, (unsigned long long)j->leaves,
-				     (unsigned long long)j->bytes, seconds);
-		if (r >= 0 && j->is_root)
-			r = put_steps(j, &text);
-		if (r >= 0)
-			r = put_chosen(j, true, &text);
-		if (r >= 0 && buf_str(&text))
-			printf("%s}\n", buf_str(&text));
+		r = convert_print_json(j, out, seconds);
 	} else if (cmd_flag(j->a, "verbose")) {
 		auto_buf chosen = { 0 };
 
@@ -370,10 +369,28 @@ static int end(struct job *j, const char *out, int r)
 		       noun(j->leaves, "leaf", "leaves"), size, seconds,
 		       r < 0 ? "" : buf_str(&chosen));
 	}
-	if (r >= 0 && j->n_failed)
+	if (r < 0)
+		return r;
+	if (j->n_failed)
 		fprintf(stderr, "pytreefs: %zu of %zu steps could not be converted\n", j->n_failed,
 			j->n_failed + j->n_skipped + j->checkpoints);
-	return r < 0 ? r : j->n_failed ? cmd_error_status(j->a->cmd) : EXIT_OK;
+	return j->n_failed ? cmd_error_status(j->a->cmd) : EXIT_OK;
+}
+
+static int convert_open(struct job *j, struct cmd_args *a, struct rank_group *group,
+			struct input *ret)
+{
+	int r = convert_begin(j, a, group);
+
+	if (r < 0)
+		return r;
+	r = open_input(j, a->arg[0], ret);
+	if (r < 0)
+		return r;
+	if (cmd_flag(a, "skip-existing") && !ret->is_root)
+		return fail(-EINVAL, "--skip-existing: '%s' is not a directory of steps",
+			    ret->path);
+	return 0;
 }
 
 static int convert_one(struct cmd_args *a, struct rank_group *group)
@@ -388,12 +405,7 @@ static int convert_one(struct cmd_args *a, struct rank_group *group)
 		return fail(-EOPNOTSUPP, "'%s': only checkpoints are written to a bucket", out);
 	if (format != EXPORT_UNKNOWN)
 		return export_run(a, group, path, out, format);
-	r = convert_begin(&j, a, group);
-	if (r >= 0)
-		r = open_input(&j, path, &in);
-	if (r >= 0 && cmd_flag(a, "skip-existing") && !in.is_root)
-		r = fail(-EINVAL, "--skip-existing: '%s' is not a directory of steps", path);
-	r = group_reduce(group, r);
+	r = group_reduce(group, convert_open(&j, a, group, &in));
 	if (r >= 0)
 		r = in.is_root ? convert_root(&j, &in, out) : write_checkpoint(&j, &in, out);
 	return end(&j, out, r);
@@ -469,28 +481,34 @@ static int run_convert(struct cmd_args *a)
 	return r < 0 ? r : group_end(group, convert_one(a, group));
 }
 
+static int save_open(struct job *j, struct cmd_args *a, struct rank_group *group, struct input *ret)
+{
+	auto_free char *dir = NULL, *name = NULL;
+	int r = convert_begin(j, a, group);
+
+	if (r < 0)
+		return r;
+	r = path_split(a->arg[1], &dir, &name);
+	if (r < 0)
+		return r;
+	r = path_check_step_name(a, dir, name);
+	if (r < 0)
+		return r;
+	r = open_input(j, a->arg[0], ret);
+	if (r < 0)
+		return r;
+	if (ret->is_root)
+		return fail(-EINVAL, "'%s' is a directory of steps: name one of them", ret->path);
+	return path_check_outside(a->arg[1], dir, false);
+}
+
 static int save(struct cmd_args *a, struct rank_group *group)
 {
-	const char *path = a->arg[0], *out = a->arg[1];
-	auto_free char *dir = NULL, *name = NULL;
 	auto_input in = { 0 };
 	struct job j;
-	int r = convert_begin(&j, a, group);
+	int r = group_reduce(group, save_open(&j, a, group, &in));
 
-	if (r >= 0)
-		r = path_split(out, &dir, &name);
-	if (r >= 0)
-		r = path_check_step_name(a, dir, name);
-	if (r >= 0)
-		r = open_input(&j, path, &in);
-	if (r >= 0 && in.is_root)
-		r = fail(-EINVAL, "'%s' is a directory of steps: name one of them", path);
-	if (r >= 0)
-		r = path_check_outside(out, dir, false);
-	r = group_reduce(group, r);
-	if (r >= 0)
-		r = write_checkpoint(&j, &in, out);
-	return end(&j, out, r);
+	return end(&j, a->arg[1], r < 0 ? r : write_checkpoint(&j, &in, a->arg[1]));
 }
 
 static int run_save(struct cmd_args *a)

@@ -76,33 +76,32 @@ static int parse_address(const char *text, const char *fallback, struct address 
 /* Read a whole record, which is charged to the meter. */
 static int read_record(const struct address *at, uint64_t limit, struct buf *ret)
 {
-	struct io_engine *io;
-	struct io_dir *dir = NULL;
-	struct io_file *f = NULL;
+	auto_of(io_engine) struct io_engine *io = NULL;
+	auto_of(io_dir) struct io_dir *dir = NULL;
+	auto_of(io_file) struct io_file *f = NULL;
 	uint64_t n;
 	int r = io_engine_open("sync", &io);
 
 	if (r < 0)
 		return r;
 	r = io_dir_open(io, at->dir, &dir);
-	if (r >= 0)
-		r = io_file_open(dir, at->file, 0, 0, &f);
-	if (r >= 0) {
-		n = at->len == UINT64_MAX ? f->size : at->len;
-		if (n > limit)
-			r = fail(-EFBIG, "a record of %llu bytes, the limit is %llu",
-				 (unsigned long long)n, (unsigned long long)limit);
-		if (r >= 0)
-			r = buf_reserve(ret, n);
-		if (r >= 0)
-			r = io_read_exact(f, ret->p, n, at->off);
-		if (r >= 0)
-			ret->n = n;
-	}
-	io_file_unref(f);
-	io_dir_close(dir);
-	io_engine_close(io);
-	return r;
+	if (r < 0)
+		return r;
+	r = io_file_open(dir, at->file, 0, 0, &f);
+	if (r < 0)
+		return r;
+	n = at->len == UINT64_MAX ? f->size : at->len;
+	if (n > limit)
+		return fail(-EFBIG, "a record of %llu bytes, the limit is %llu",
+			    (unsigned long long)n, (unsigned long long)limit);
+	r = buf_reserve(ret, n);
+	if (r < 0)
+		return r;
+	r = io_read_exact(f, ret->p, n, at->off);
+	if (r < 0)
+		return r;
+	ret->n = n;
+	return 0;
 }
 
 static int text_of_zarr(struct buf *out, struct span bytes)
@@ -122,8 +121,9 @@ static int text_of_tree(struct buf *out, struct span bytes)
 	auto_of(tree) struct tree *t = NULL;
 	int r = tree_parse_metadata(bytes, "_METADATA", &t);
 
-	if (r >= 0)
-		r = tree_name(t, NAME_OURS_METADATA, leaf_ext, NULL);
+	if (r < 0)
+		return r;
+	r = tree_name(t, NAME_OURS_METADATA, leaf_ext, NULL);
 	return r < 0 ? r : tree_text(out, t);
 }
 
@@ -142,23 +142,18 @@ static const struct {
 static int undump(void)
 {
 	auto_buf text = { .metered = true }, bytes = { .metered = true };
-	int r = 0;
+	ssize_t n = -1;
+	int r;
 
-	while (r >= 0) {
-		ssize_t n;
-
+	while (n != 0) {
 		r = buf_reserve(&text, 65536);
 		if (r < 0)
 			return r;
 		n = read(STDIN_FILENO, text.p + text.n, 65536);
 		if (n < 0 && errno != EINTR)
 			return err_sys("cannot read", "standard input");
-		if (n == 0)
-			break;
 		text.n += n > 0 ? (size_t)n : 0;
 	}
-	if (r < 0)
-		return r;
 	r = ocdbt_record_undump(buf_span(&text), &bytes);
 	if (r < 0)
 		return r;
@@ -166,10 +161,26 @@ static int undump(void)
 	return EXIT_OK;
 }
 
-static int run_dump(struct cmd_args *a)
+static int print_record(const char *address, size_t kind)
 {
 	__attribute__((cleanup(address_release))) struct address at = { 0 };
 	auto_buf bytes = { .metered = true }, out = { .metered = true };
+	int r = parse_address(address, kinds[kind].file, &at);
+
+	if (r < 0)
+		return r;
+	r = read_record(&at, kinds[kind].limit, &bytes);
+	if (r < 0)
+		return r;
+	r = kinds[kind].text(&out, buf_span(&bytes));
+	if (r < 0)
+		return r;
+	print_span(stdout, buf_span(&out));
+	return EXIT_OK;
+}
+
+static int run_dump(struct cmd_args *a)
+{
 	auto_of(cache) struct cache *cache = NULL;
 	int r = cache_new(a->options.cache, &cache);
 
@@ -184,15 +195,8 @@ static int run_dump(struct cmd_args *a)
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
 		if (strcmp(kinds[i].name, a->arg[0]))
 			continue;
-		r = parse_address(a->arg[1], kinds[i].file, &at);
-		if (r >= 0)
-			r = read_record(&at, kinds[i].limit, &bytes);
-		if (r >= 0)
-			r = kinds[i].text(&out, buf_span(&bytes));
-		if (r < 0)
-			return err_at(r, "%s", a->arg[1]);
-		print_span(stdout, buf_span(&out));
-		return EXIT_OK;
+		r = print_record(a->arg[1], i);
+		return r < 0 ? err_at(r, "%s", a->arg[1]) : EXIT_OK;
 	}
 	return cmd_wrong(
 		a->cmd,

@@ -30,12 +30,37 @@ static int put_url(struct buf *ret, const char *path, const char *source)
 	return r < 0 ? r : path_escape(ret, path + n);
 }
 
+/* Append the path, or the URL, of the store that TensorStore opens: a database, or an array. */
+static int explain_put_store(struct buf *ret, const char *source, struct item *item,
+			     const struct zarr *array, bool ocdbt)
+{
+	const char *below = item_database_dir(item, array->kv);
+	bool is_url = path_is_url(source);
+	auto_free char *path = strcmp(item->path, ".") ? str_fmt("%s/%s", source, item->path) :
+							 strdup(source);
+	auto_free char *real = NULL, *whole = NULL;
+
+	if (!path)
+		return -ENOMEM;
+	if (!is_url && path[0] != '/') {
+		real = realpath(path, NULL);
+		if (!real)
+			return err_sys("cannot find", "the item's directory");
+	}
+	whole = str_fmt("%s%s%s%s/%.*s", real ? real : path, item->gda ? STEP_NAME_GDA : "",
+			below ? "/" : "", below ? below : "", ocdbt ? 0 : (int)array->prefix_len,
+			array->prefix);
+	if (!whole)
+		return -ENOMEM;
+	return is_url ? put_url(ret, whole, source) : buf_add_str(ret, whole);
+}
+
 /* Print the spec with which TensorStore opens the leaf's array. */
 static int print_spec(struct source *s, struct node_leaf *l)
 {
 	auto_value v = { 0 };
-	auto_buf out = { 0 }, path = { 0 }, url = { 0 };
-	const char *below, *source = s->ns->ckpt->opts.source;
+	auto_buf out = { 0 }, path = { 0 };
+	const char *source = s->ns->ckpt->opts.source;
 	bool ocdbt, is_url = path_is_url(source);
 	int r = leaf_open(l->item, l->tree, &v);
 
@@ -44,26 +69,7 @@ static int print_spec(struct source *s, struct node_leaf *l)
 	if (v.kind != VALUE_ARRAY || l->tree->value == TREE_VALUE_AGGREGATE)
 		return fail(-EINVAL, "'%s' is not an array that TensorStore can open", s->inner);
 	ocdbt = item_has_nodes(l->item, v.array->kv);
-	below = item_database_dir(l->item, v.array->kv);
-	if (!strcmp(l->item->path, "."))
-		r = buf_add_str(&path, source);
-	else
-		r = buf_addf(&path, "%s/%s", source, l->item->path);
-	if (r >= 0 && !is_url && path.p[0] != '/') {
-		auto_free char *real = realpath(buf_str(&path), NULL);
-
-		buf_clear(&path);
-		r = real ? buf_add_str(&path, real) :
-			   err_sys("cannot find", "the item's directory");
-	}
-	if (r >= 0 && l->item->gda)
-		r = buf_add_str(&path, STEP_NAME_GDA);
-	if (r >= 0 && below)
-		r = buf_addf(&path, "/%s", below);
-	if (r >= 0)
-		r = buf_addf(&path, "/%.*s", ocdbt ? 0 : (int)v.array->prefix_len, v.array->prefix);
-	if (r >= 0 && is_url)
-		r = put_url(&url, buf_str(&path), source);
+	r = explain_put_store(&path, source, l->item, v.array, ocdbt);
 	if (r < 0)
 		return r;
 	buf_addf(&out, "{\"driver\": \"%s\", \"kvstore\": ",
@@ -73,7 +79,7 @@ static int print_spec(struct source *s, struct node_leaf *l)
 	/* TensorStore takes a URL in place of the name of a driver and its parameters. */
 	if (!is_url)
 		buf_add_str(&out, "{\"driver\": \"file\", \"path\": ");
-	json_put_str(&out, buf_span(is_url ? &url : &path), JSON_PRETTY);
+	json_put_str(&out, buf_span(&path), JSON_PRETTY);
 	if (!is_url)
 		buf_add_byte(&out, '}');
 	if (ocdbt) {
@@ -197,12 +203,13 @@ static int open_sharded(struct source *s, struct value *ret_value, struct shardi
 	struct span text;
 	int r = leaf_open(l->item, l->tree, ret_value);
 
-	if (r >= 0)
-		r = item_sharding(l->item, l->tree, &text);
-	if (r == 0 || (r > 0 && ret_value->kind != VALUE_ARRAY))
-		return fail(-EINVAL, "'%s' has no recorded sharding", s->inner);
 	if (r < 0)
 		return r;
+	r = item_sharding(l->item, l->tree, &text);
+	if (r < 0)
+		return r;
+	if (r == 0 || ret_value->kind != VALUE_ARRAY)
+		return fail(-EINVAL, "'%s' has no recorded sharding", s->inner);
 	r = sharding_parse(text, "'_sharding'", &sharding);
 	if (r < 0)
 		return r;
@@ -243,9 +250,11 @@ static int print_sharding(struct cmd_args *a, struct source *s)
 	auto_buf out = { 0 };
 	int r = path ? leaf_open(l->item, l->tree, &v) : open_sharded(s, &v, &sharding);
 
-	if (r >= 0 && v.kind != VALUE_ARRAY)
-		r = fail(-EINVAL, "'%s' is not an array", s->inner);
-	if (r >= 0 && path)
+	if (r < 0)
+		return r;
+	if (v.kind != VALUE_ARRAY)
+		return fail(-EINVAL, "'%s' is not an array", s->inner);
+	if (path)
 		r = open_target(a, path, &v.array->meta, &target, &of_target, &sharding);
 	if (r < 0)
 		return r;
@@ -255,7 +264,9 @@ static int print_sharding(struct cmd_args *a, struct source *s)
 
 		sharding_box(sharding, v.array->meta.shape, v.array->meta.rank, i, &b);
 		r = explain_stored_of(v.array, &b, &from);
-		if (r >= 0 && path)
+		if (r < 0)
+			return r;
+		if (path)
 			r = explain_stored_of(of_target.array, &b, &to);
 		if (r < 0)
 			return r;
@@ -323,21 +334,15 @@ static int print_plan(struct source *s, struct node_leaf *l, uint64_t off, uint6
 			    (unsigned long long)off, (unsigned long long)n,
 			    (unsigned long long)f.size);
 	n = MIN(n, f.size - off);
-	r = put_file(&out, l, &f, json);
-	if (r < 0)
-		return r;
-	if (json && f.value.kind == VALUE_ARRAY)
-		r = buf_add_str(&out, ", \"boxes\": ");
-	if (r < 0)
-		return r;
+	if (put_file(&out, l, &f, json) < 0 ||
+	    (json && f.value.kind == VALUE_ARRAY && buf_add_str(&out, ", \"boxes\": ") < 0))
+		return -ENOMEM;
 	r = explain_put_array(&out, l, &f, off, n, json);
 	if (r < 0)
 		return r;
-	if (json)
-		r = buf_add_str(&out, "}\n");
-	if (r < 0)
-		return r;
 	print_span(stdout, buf_span(&out));
+	if (json)
+		printf("}\n");
 	return EXIT_OK;
 }
 

@@ -146,25 +146,26 @@ static int check_source(const struct options *o, struct io_dir *source)
 
 static int gc_collect(struct cmd_args *a, const struct gc_opts *o)
 {
+	auto_of(io_engine) struct io_engine *io = NULL;
 	auto_of(io_dir) struct io_dir *source = NULL;
 	auto_free char *path = NULL;
-	struct io_engine *io;
 	int r;
 
 	if (path_is_url(a->arg[0]))
 		return collect_url(a, o);
 	r = source_in_place(a, a->arg[0], &path);
-	if (r >= 0)
-		r = io_engine_open(a->options.io, &io);
+	if (r < 0)
+		return r;
+	r = io_engine_open(a->options.io, &io);
 	if (r < 0)
 		return r;
 	r = io_dir_open(io, path, &source);
-	r = r < 0 ? source_fail_part(a, a->arg[0], r) : gc_run(source, o);
-	if (r >= 0 && ((const struct gc *)o->arg)->shown == 0)
-		r = check_source(&a->options, source);
-	io_dir_close(take(source));
-	io_engine_close(io);
-	return r;
+	if (r < 0)
+		return source_fail_part(a, a->arg[0], r);
+	r = gc_run(source, o);
+	if (r < 0 || ((const struct gc *)o->arg)->shown)
+		return r;
+	return check_source(&a->options, source);
 }
 
 static int run_gc(struct cmd_args *a)

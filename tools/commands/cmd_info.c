@@ -164,7 +164,7 @@ static int list_handlers(struct cmd_args *a)
 
 /* Properties that could not be determined; the others are reported nevertheless. */
 struct unknown {
-	struct buf text; /* members of a JSON object */
+	struct buf *text; /* members of a JSON object */
 	unsigned n;
 };
 
@@ -176,10 +176,10 @@ static int add_unknown(struct unknown *u, const char *name, int r)
 	if (r == -ENOMEM || r == -EINTR)
 		return r;
 	log_error("cannot determine %s: %s", name, err_text(r));
-	buf_addf(&u->text, "%s\n    ", u->n++ ? "," : "");
-	json_put_str(&u->text, span_str(name), JSON_PRETTY);
-	buf_add_str(&u->text, ": ");
-	json_put_str(&u->text, span_str(err_text(r)), JSON_PRETTY);
+	buf_addf(u->text, "%s\n    ", u->n++ ? "," : "");
+	json_put_str(u->text, span_str(name), JSON_PRETTY);
+	buf_add_str(u->text, ": ");
+	json_put_str(u->text, span_str(err_text(r)), JSON_PRETTY);
 	return 0;
 }
 
@@ -196,10 +196,10 @@ static int add_attrs(struct buf *out, bool json, struct node *n, struct unknown 
 		auto_buf value = { 0 };
 
 		r = node_xattr_get(n, name, &value);
-		if (r >= 0)
-			info_add(out, json, name, buf_span(&value));
-		else
+		if (r < 0)
 			r = add_unknown(u, name, r);
+		else
+			info_add(out, json, name, buf_span(&value));
 	}
 	return r;
 }
@@ -224,28 +224,37 @@ static void info_add_item(struct buf *out, bool json, const struct item *item)
 	}
 }
 
+static int sums_below(struct node *n, struct leaf_table_sums *ret)
+{
+	auto_subtree st = { 0 };
+	auto_leaf_table leaf_table = { 0 };
+	int r = node_open_subtree(n, &st);
+
+	if (r < 0)
+		return r;
+	r = leaf_table_make(&st, LEAF_TABLE_STORED | LEAF_TABLE_SUMS, NULL, NULL, &leaf_table);
+	if (r < 0)
+		return r;
+	leaf_table_sums(&leaf_table, ret);
+	return 0;
+}
+
 /*
  * Add the amount of data below the path that checksums cover. Errors of leaves are reported
  * elsewhere.
  */
 static int add_sums(struct buf *out, bool json, struct node *n)
 {
-	auto_subtree st = { 0 };
-	auto_leaf_table leaf_table = { 0 };
 	struct leaf_table_sums sums;
 	auto_buf text = { 0 };
-	int r = node_open_subtree(n, &st);
+	int r = sums_below(n, &sums);
 
-	if (r >= 0)
-		r = leaf_table_make(&st, LEAF_TABLE_STORED | LEAF_TABLE_SUMS, NULL, NULL,
-				    &leaf_table);
 	if (r == -ENOMEM)
 		return r;
 	if (r < 0) {
 		err_clear();
 		return 0;
 	}
-	leaf_table_sums(&leaf_table, &sums);
 	if (json)
 		r = buf_addf(&text,
 			     "{\"leaves\": %llu, \"bytes\": %llu, \"leaves_without\": %llu, "
@@ -343,8 +352,8 @@ static int run_info(struct cmd_args *a)
 {
 	bool json = cmd_flag(a, "json");
 	auto_source s = { 0 };
-	struct unknown unknown = { 0 };
-	auto_buf out = { 0 };
+	auto_buf out = { 0 }, text = { 0 };
+	struct unknown unknown = { .text = &text };
 	int r;
 
 	if (cmd_flag(a, "handlers") && a->n_args)
@@ -354,20 +363,21 @@ static int run_info(struct cmd_args *a)
 	if (a->n_args == 0)
 		return cmd_usage(a->cmd, "a path is missing, or --handlers");
 	r = source_open(a, a->arg[0], &s);
-	if (r >= 0 && json)
+	if (r < 0)
+		return r;
+	if (json)
 		r = buf_add_byte(&out, '{');
-	if (r >= 0)
-		r = info_describe(a, &s, &out, &unknown);
-	if (r >= 0) {
-		print_span(stdout, buf_span(&out));
-		if (json && unknown.n)
-			printf(",\n  \"unknown\": {%.*s\n  }", (int)unknown.text.n,
-			       (const char *)unknown.text.p);
-		if (json)
-			printf("\n}\n");
-	}
-	buf_release(&unknown.text);
-	return r < 0 ? r : unknown.n ? EXIT_FOUND : EXIT_OK;
+	if (r < 0)
+		return r;
+	r = info_describe(a, &s, &out, &unknown);
+	if (r < 0)
+		return r;
+	print_span(stdout, buf_span(&out));
+	if (json && unknown.n)
+		printf(",\n  \"unknown\": {%.*s\n  }", SPAN_ARG(buf_span(&text)));
+	if (json)
+		printf("\n}\n");
+	return unknown.n ? EXIT_FOUND : EXIT_OK;
 }
 
 static const struct cmd_option options[] = {

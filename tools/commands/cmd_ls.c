@@ -45,26 +45,21 @@ static int say_of_step(int r, const struct row *row)
 	return 1;
 }
 
-/*
- * Read the metrics of a step, which Orbax stores as an item of that name. Returns 1 when they
- * cannot be read, which is printed.
- */
-static int read_metrics(struct node *n, struct row *ret)
+/* Read the metrics of a step, which Orbax stores as an item of that name. */
+static int read_metrics(struct node *n, struct buf *ret)
 {
 	auto_json doc = { 0 };
 	auto_buf text = { 0 };
-	int r;
+	int r = io_read_file(node_step_dir(n), "metrics/metrics", LIMIT_STEP_FILE, &text);
 
-	r = io_read_file(node_step_dir(n), "metrics/metrics", LIMIT_STEP_FILE, &text);
 	if (r == -ENOENT || r == -ENOTDIR) {
 		err_clear();
 		return 0;
 	}
-	if (r >= 0)
-		r = json_parse(buf_span(&text), "'metrics/metrics'", &doc);
-	if (r >= 0)
-		r = json_print(&ret->metrics, doc.root, JSON_PYTHON);
-	return say_of_step(r, ret);
+	if (r < 0)
+		return r;
+	r = json_parse(buf_span(&text), "'metrics/metrics'", &doc);
+	return r < 0 ? r : json_print(ret, doc.root, JSON_PYTHON);
 }
 
 /* Get a number that is an attribute. */
@@ -104,19 +99,20 @@ static int ls_describe(struct node *n, struct row *ret)
 	int r = node_stat(n, &ret->st);
 
 	ret->described = r >= 0;
-	if (r < 0)
+	if (r < 0) {
 		err_save(r, &ret->why);
-	else
-		ret->stored = (uint64_t)ret->st.st_blocks * 512;
+		return r == -ENOMEM ? r : 1;
+	}
+	ret->stored = (uint64_t)ret->st.st_blocks * 512;
 	/* st_blocks is rounded. */
-	if (r >= 0 && S_ISREG(ret->st.st_mode))
+	if (S_ISREG(ret->st.st_mode))
 		read_number(n, "stored_bytes", &ret->stored);
-	if (r >= 0 && (node_xattr_get(n, "dtype", &ret->dtype) < 0 ||
-		       node_xattr_get(n, "shape", &ret->shape) < 0)) {
+	if (node_xattr_get(n, "dtype", &ret->dtype) < 0 ||
+	    node_xattr_get(n, "shape", &ret->shape) < 0) {
 		buf_clear(&ret->dtype);
 		buf_clear(&ret->shape);
 	}
-	return r == -ENOMEM ? r : r < 0 ? 1 : 0;
+	return 0;
 }
 
 /* An entry that cannot be described is listed nevertheless. of_steps: with metrics and totals. */
@@ -134,7 +130,7 @@ static int ls_row_of(struct node *dir, const char *name, bool of_steps, struct r
 	if (r != 0 || !of_steps || n->ops != &node_step_ops || dir != n->ns->root ||
 	    n->ns->ckpt->shape != SHAPE_ROOT)
 		return r;
-	r = read_metrics(n, ret);
+	r = say_of_step(read_metrics(n, &ret->metrics), ret);
 	return r < 0 ? r : MAX(r, read_totals(n, ret));
 }
 

@@ -66,16 +66,23 @@ static int check_leaves(struct item *item, size_t *ret_missing)
 
 /* ---- merging ---- */
 
-static int publish(struct io_dir *dir, const struct ocdbt_manifest *m)
+static int merge_write_manifest(struct io_dir *dir, const struct ocdbt_manifest *m)
 {
 	int r = io_remove_tree(dir, NEW_MANIFEST);
 
-	if (r >= 0)
-		r = ocdbt_manifest_write(dir, m, NEW_MANIFEST);
-	if (r >= 0)
-		r = interrupt_check();
-	if (r >= 0)
-		r = io_dirop(dir, IO_RENAME_NEW, NEW_MANIFEST, "manifest.ocdbt", 0);
+	if (r < 0)
+		return r;
+	r = ocdbt_manifest_write(dir, m, NEW_MANIFEST);
+	if (r < 0)
+		return r;
+	r = interrupt_check();
+	return r < 0 ? r : io_dirop(dir, IO_RENAME_NEW, NEW_MANIFEST, "manifest.ocdbt", 0);
+}
+
+static int publish(struct io_dir *dir, const struct ocdbt_manifest *m)
+{
+	int r = merge_write_manifest(dir, m);
+
 	if (r < 0) {
 		struct err_note why;
 
@@ -86,28 +93,39 @@ static int publish(struct io_dir *dir, const struct ocdbt_manifest *m)
 	return io_dirop(dir, IO_SYNC_DIR, ".", NULL, 0);
 }
 
+static int merge_into(struct ckpt *ckpt, const struct ocdbt_parts *parts,
+		      const struct ocdbt_config *config, struct ocdbt_data *data,
+		      struct ocdbt_merge_stats *ret)
+{
+	__attribute__((cleanup(ocdbt_manifest_release))) struct ocdbt_manifest manifest = { 0 };
+	struct ocdbt_version root;
+	int r = ocdbt_merge_dirs(ckpt->source, parts, ckpt->cache, config, data, &root, ret);
+
+	if (r < 0)
+		return r;
+	r = interrupt_check();
+	if (r < 0)
+		return r;
+	r = ocdbt_data_sync(data);
+	if (r < 0)
+		return r;
+	r = ocdbt_manifest_first(config, &root, 0, &manifest);
+	return r < 0 ? r : publish(ckpt->source, &manifest);
+}
+
 static int merge_parts(struct ckpt *ckpt, const struct ocdbt_parts *parts,
 		       struct ocdbt_merge_stats *ret)
 {
 	auto_of(ocdbt_data) struct ocdbt_data *data = NULL;
-	__attribute__((cleanup(ocdbt_manifest_release))) struct ocdbt_manifest manifest = { 0 };
 	struct ocdbt_config config;
-	struct ocdbt_version root;
 	int r = ocdbt_config_init(&config);
 
-	if (r >= 0)
-		r = ocdbt_data_new(ckpt->source, NULL, &data);
 	if (r < 0)
 		return r;
-	r = ocdbt_merge_dirs(ckpt->source, parts, ckpt->cache, &config, data, &root, ret);
-	if (r >= 0)
-		r = interrupt_check();
-	if (r >= 0)
-		r = ocdbt_data_sync(data);
-	if (r >= 0)
-		r = ocdbt_manifest_first(&config, &root, 0, &manifest);
-	if (r >= 0)
-		r = publish(ckpt->source, &manifest);
+	r = ocdbt_data_new(ckpt->source, NULL, &data);
+	if (r < 0)
+		return r;
+	r = merge_into(ckpt, parts, &config, data, ret);
 	if (r < 0) {
 		struct err_note why;
 
@@ -138,8 +156,9 @@ static int merge_item(struct cmd_args *a, struct ns *ns, const struct ocdbt_part
 	size_t missing = 0;
 	int r = ns_item(ns, ".", &item);
 
-	if (r >= 0)
-		r = check_leaves(item, &missing);
+	if (r < 0)
+		return r;
+	r = check_leaves(item, &missing);
 	if (r < 0)
 		return r;
 	if (missing && !cmd_flag(a, "force")) {

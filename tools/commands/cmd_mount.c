@@ -74,16 +74,9 @@ static int mount_set_option(struct cmd_args *a, const char *text)
 		return 0;
 	if (!mount_is_one_of(text, mount_words) && !is_label(text))
 		return option_set(&a->options, text, false);
-	r = fuse_options->n ? buf_add_byte(fuse_options, ',') : 0;
-	if (r < 0)
-		return r;
-	r = buf_add_str(fuse_options, text);
-	if (r < 0)
-		return r;
 	/* Other users get access as the modes of files allow, and no more. */
-	if (!strcmp(text, "allow_other"))
-		r = buf_add_str(fuse_options, ",default_permissions");
-	return r;
+	return buf_addf(fuse_options, "%s%s%s", fuse_options->n ? "," : "", text,
+			strcmp(text, "allow_other") ? "" : ",default_permissions");
 }
 
 /* Replace "%r" in the mount point by the rank. */
@@ -241,6 +234,24 @@ static int make_absolute(char **path)
 	return 0;
 }
 
+/* Paths in options, and SOURCE: the background process finds out why it cannot be opened. */
+static int make_paths_absolute(struct options *o, char **source)
+{
+	int r = path_is_url(*source) ? 0 : make_absolute(source);
+
+	if (r < 0)
+		return r;
+	r = make_absolute(&o->log);
+	if (r < 0)
+		return r;
+	if (strcmp(o->spill, "off") && strcmp(o->spill, "auto"))
+		r = make_absolute(&o->spill);
+	if (r < 0)
+		return r;
+	r = make_absolute(&o->cache_dir);
+	return r < 0 ? r : make_absolute(&o->http_headers);
+}
+
 static int run_mount(struct cmd_args *a)
 {
 	struct options *o = &a->options;
@@ -255,20 +266,12 @@ static int run_mount(struct cmd_args *a)
 		.fuse_options = a->fuse_options.n ? buf_str(&a->fuse_options) : "",
 	};
 
-	/* Why SOURCE cannot be opened is found out there, too. */
-	if (r >= 0 && !path_is_url(source))
-		r = make_absolute(&source);
-	if (r >= 0)
-		r = make_absolute(&o->log);
-	if (r >= 0 && strcmp(o->spill, "off") && strcmp(o->spill, "auto"))
-		r = make_absolute(&o->spill);
-	if (r >= 0 && o->cache_dir)
-		r = make_absolute(&o->cache_dir);
-	if (r >= 0)
-		r = make_absolute(&o->http_headers);
-	o->tensors = TENSORS_ELSE;
 	if (r < 0)
 		return r;
+	r = make_paths_absolute(o, &source);
+	if (r < 0)
+		return r;
+	o->tensors = TENSORS_ELSE;
 	if (!m.fuse_options)
 		return -ENOMEM;
 	o->for_others = fs_has_option(m.fuse_options, "allow_other");

@@ -35,12 +35,29 @@ struct report {
 	struct leaf_table_sums sums; /* coverage by checksums, for a single tree */
 };
 
-static void report_release(struct report *p)
+static void found_release(struct report *p)
 {
 	for (size_t i = 0; i < p->n; i++)
 		free(p->found[i].bins);
-	free(p->found);
+	free(take(p->found));
+	p->n = 0;
+}
+
+static void report_release(struct report *p)
+{
+	found_release(p);
 	pthread_mutex_destroy(&p->lock);
+}
+
+/* For n leaves, in place of those of the step before. */
+static int found_new(struct report *p, size_t n)
+{
+	found_release(p);
+	p->found = calloc(n + 1, sizeof(*p->found));
+	if (!p->found)
+		return fail(-ENOMEM, "cannot look at %zu leaves", n);
+	p->n = n;
+	return 0;
 }
 
 /* ---- extremes and sums ---- */
@@ -135,29 +152,22 @@ static const struct found *found_of(struct report *p, const struct tree_node *no
 static int report_put_found(void *arg, const struct leaf_info *leaf, struct buf *out)
 {
 	const struct found *f = leaf->kind == VALUE_ARRAY ? found_of(arg, leaf->leaf) : NULL;
+	auto_buf stats = { 0 }, min = { 0 }, max = { 0 };
 	int r;
 
 	if (!f || !f->dtype)
 		return 0;
-	r = buf_add_str(out, ", \"stats\": {");
+	r = numbers_json(&f->sum, f->dtype, &stats);
 	if (r < 0)
 		return r;
-	r = numbers_json(&f->sum, f->dtype, out);
-	if (r < 0)
-		return r;
-	r = buf_add_byte(out, '}');
+	r = buf_addf(out, ", \"stats\": {%.*s}", SPAN_ARG(buf_span(&stats)));
 	if (r < 0 || !f->bins)
 		return r;
-	r = buf_add_str(out, ", \"histogram\": {\"from\": ");
-	if (r < 0)
-		return r;
-	r = json_put_double(out, f->sum.min, JSON_COMPACT);
-	if (r < 0)
-		return r;
-	r = buf_add_str(out, ", \"to\": ");
-	if (r < 0)
-		return r;
-	r = json_put_double(out, f->sum.max, JSON_COMPACT);
+	if (json_put_double(&min, f->sum.min, JSON_COMPACT) < 0 ||
+	    json_put_double(&max, f->sum.max, JSON_COMPACT) < 0)
+		return -ENOMEM;
+	r = buf_addf(out, ", \"histogram\": {\"from\": %.*s, \"to\": %.*s",
+		     SPAN_ARG(buf_span(&min)), SPAN_ARG(buf_span(&max)));
 	for (unsigned i = 0; i < NUMBERS_BINS && r >= 0; i++)
 		r = buf_addf(out, "%s%llu", i ? ", " : ", \"counts\": [",
 			     (unsigned long long)f->bins[i]);
@@ -172,38 +182,40 @@ static int report_look_at(struct report *p, const struct subtree *st)
 	static const struct walk_ops bins = { .begin = bins_begin,
 					      .task = bins_task,
 					      .end = bins_end };
-	struct walk w;
+	auto_walk w = { 0 };
 	int r = walk_init(&w, st, "", p->t.only);
 
+	if (r < 0)
+		return r;
 	w.passes = 2;
 	p->t.leaves = w.n;
-	if (r >= 0) {
-		p->found = calloc(w.n + 1, sizeof(*p->found));
-		r = p->found ? 0 : fail(-ENOMEM, "cannot look at %zu leaves", w.n);
-		p->n = p->found ? w.n : 0;
-	}
-	if (r >= 0)
-		r = walk_run(&w, &sums, p, &p->t.progress);
-	if (r >= 0)
-		r = walk_run(&w, &bins, p, &p->t.progress);
-	walk_release(&w);
-	return r;
+	r = found_new(p, w.n);
+	if (r < 0)
+		return r;
+	r = walk_run(&w, &sums, p, &p->t.progress);
+	return r < 0 ? r : walk_run(&w, &bins, p, &p->t.progress);
+}
+
+static int write_page(struct io_engine *io, const char *path, bool force, struct span page)
+{
+	auto_atomic_file out = { 0 };
+	int r = atomic_file_begin(io, path, false, force, &out);
+
+	if (r < 0)
+		return r;
+	r = io_write_exact(out.file, page.p, page.n, 0);
+	return r < 0 ? r : atomic_file_commit(&out);
 }
 
 static int write_out(struct cmd_args *a, struct io_engine *io, struct span page)
 {
-	auto_atomic_file out = { 0 };
 	int r;
 
 	if (a->n_args < 2) {
 		print_span(stdout, page);
 		return 0;
 	}
-	r = atomic_file_begin(io, a->arg[1], false, cmd_flag(a, "force"), &out);
-	if (r >= 0)
-		r = io_write_exact(out.file, page.p, page.n, 0);
-	if (r >= 0)
-		r = atomic_file_commit(&out);
+	r = write_page(io, a->arg[1], cmd_flag(a, "force"), page);
 	return r < 0 ? err_at(r, "'%s' is not written", a->arg[1]) : 0;
 }
 
@@ -226,7 +238,7 @@ extern const size_t steps_page_size;
 
 struct steps {
 	struct report *p;
-	struct buf json; /* of their rows */
+	struct buf *json; /* of their rows */
 };
 
 struct step_sums {
@@ -290,30 +302,25 @@ static int add_leaf_table(const struct subtree *st, const struct report *p, stru
 static int report_put_step(struct steps *all, const char *prefix, const struct subtree *st,
 			   const struct step_sums *s, size_t unreadable)
 {
-	struct buf *out = &all->json;
-	int r = buf_add_str(out, out->n ? ",\n{\"name\": " : "\n{\"name\": ");
+	auto_buf name = { 0 }, norm = { 0 };
+	int r = s->has_norm && isfinite(s->squares) ?
+			json_put_double(&norm, sqrt(s->squares), JSON_COMPACT) :
+			buf_add_str(&norm, "null");
 
 	if (r < 0)
 		return r;
-	r = json_put_str(out, span_of(prefix, strcspn(prefix, "/")), JSON_COMPACT);
+	r = json_put_str(&name, span_of(prefix, strcspn(prefix, "/")), JSON_COMPACT);
 	if (r < 0)
 		return r;
-	r = buf_addf(out,
-		     ", \"time\": %lld, \"leaves\": %llu, \"elements\": %llu, \"bytes\": %llu, "
-		     "\"stored_bytes\": %llu",
-		     (long long)st->mtime.tv_sec, (unsigned long long)s->leaves,
-		     (unsigned long long)s->elements, (unsigned long long)s->bytes,
-		     (unsigned long long)s->stored);
-	if (r < 0)
-		return r;
-	r = buf_addf(out, ", \"nan\": %llu, \"inf\": %llu, \"unreadable\": %zu, \"norm\": ",
-		     (unsigned long long)s->nan, (unsigned long long)s->inf, unreadable);
-	if (r < 0)
-		return r;
-	r = s->has_norm && isfinite(s->squares) ?
-		    json_put_double(out, sqrt(s->squares), JSON_COMPACT) :
-		    buf_add_str(out, "null");
-	return r < 0 ? r : buf_add_byte(out, '}');
+	return buf_addf(all->json,
+			"%s\n{\"name\": %.*s, \"time\": %lld, \"leaves\": %llu, "
+			"\"elements\": %llu, \"bytes\": %llu, \"stored_bytes\": %llu, "
+			"\"nan\": %llu, \"inf\": %llu, \"unreadable\": %zu, \"norm\": %.*s}",
+			all->json->n ? "," : "", SPAN_ARG(buf_span(&name)),
+			(long long)st->mtime.tv_sec, (unsigned long long)s->leaves,
+			(unsigned long long)s->elements, (unsigned long long)s->bytes,
+			(unsigned long long)s->stored, (unsigned long long)s->nan,
+			(unsigned long long)s->inf, unreadable, SPAN_ARG(buf_span(&norm)));
 }
 
 static int look_at_step(struct selection *t, const struct subtree *st, const char *prefix,
@@ -326,74 +333,63 @@ static int look_at_step(struct selection *t, const struct subtree *st, const cha
 	struct report *p = all->p;
 	struct step_sums s = { 0 };
 	size_t failed = t->failed;
-	struct walk w;
+	auto_walk w = { 0 };
 	int r = walk_init(&w, st, prefix, t->only);
 
+	if (r < 0)
+		return r;
 	for (size_t i = 0; i < st->n; i++)
 		failed -= st->part[i].kind == PART_BROKEN;
-	p->found = r >= 0 ? calloc(w.n + 1, sizeof(*p->found)) : NULL;
-	p->n = p->found ? w.n : 0;
-	if (r >= 0 && !p->found)
-		r = fail(-ENOMEM, "cannot look at %zu leaves", w.n);
-	if (r >= 0)
-		r = walk_run(&w, &ops, p, &p->t.progress);
-	if (r >= 0)
-		r = add_leaf_table(st, p, &s);
-	if (r >= 0) {
-		add_found(p, &s);
-		r = report_put_step(all, prefix, st, &s, t->failed - failed);
-	}
-	walk_release(&w);
-	for (size_t i = 0; i < p->n; i++)
-		free(p->found[i].bins);
-	free(take(p->found));
-	p->n = 0;
-	return r;
+	r = found_new(p, w.n);
+	if (r < 0)
+		return r;
+	r = walk_run(&w, &ops, p, &p->t.progress);
+	if (r < 0)
+		return r;
+	r = add_leaf_table(st, p, &s);
+	if (r < 0)
+		return r;
+	add_found(p, &s);
+	return report_put_step(all, prefix, st, &s, t->failed - failed);
 }
 
 /* The row of a step that cannot be opened. */
 static int put_lost(struct selection *t, const char *step, const struct err_note *why, void *arg)
 {
-	struct buf *out = &((struct steps *)arg)->json;
-	int r = buf_add_str(out, out->n ? ",\n{\"name\": " : "\n{\"name\": ");
+	struct buf *out = ((struct steps *)arg)->json;
+	auto_buf name = { 0 }, text = { 0 };
 
-	if (r < 0)
-		return r;
-	r = json_put_str(out, span_str(step), JSON_COMPACT);
-	if (r < 0)
-		return r;
-	r = buf_add_str(out, ", \"time\": null, \"leaves\": 0, \"elements\": 0, \"bytes\": 0, "
-			     "\"stored_bytes\": 0, \"nan\": 0, \"inf\": 0, "
-			     "\"unreadable\": 1, \"norm\": null, \"error\": ");
-	if (r < 0)
-		return r;
-	r = json_put_str(out, span_str(why->text), JSON_COMPACT);
-	return r < 0 ? r : buf_add_byte(out, '}');
+	if (json_put_str(&name, span_str(step), JSON_COMPACT) < 0 ||
+	    json_put_str(&text, span_str(why->text), JSON_COMPACT) < 0)
+		return -ENOMEM;
+	return buf_addf(out,
+			"%s\n{\"name\": %.*s, \"time\": null, \"leaves\": 0, \"elements\": 0, "
+			"\"bytes\": 0, \"stored_bytes\": 0, \"nan\": 0, \"inf\": 0, "
+			"\"unreadable\": 1, \"norm\": null, \"error\": %.*s}",
+			out->n ? "," : "", SPAN_ARG(buf_span(&name)), SPAN_ARG(buf_span(&text)));
 }
 
 static int report_steps(struct report *p, struct source *s, struct buf *ret)
 {
 	struct cmd_args *a = p->t.a;
-	struct steps all = { .p = p };
-	auto_buf doc = { .metered = true };
+	auto_buf doc = { .metered = true }, rows = { 0 }, name = { 0 }, place = { 0 };
+	struct steps all = { p, &rows };
 	auto_free char *path = realpath(s->source, NULL);
 	int r;
 
 	p->t.lost = put_lost;
 	r = selection_each(&p->t, s, look_at_step, &all);
-	if (r >= 0)
-		r = select_end(p->t.only);
-	if (r >= 0)
-		r = buf_add_str(&doc, "{\"name\": ");
-	if (r >= 0)
-		r = json_put_str(&doc, span_str(report_title_of(a->arg[0])), JSON_COMPACT);
-	if (r >= 0)
-		r = buf_add_str(&doc, ", \"path\": ");
-	if (r >= 0)
-		r = json_put_str(&doc, span_str(path ? path : s->source), JSON_COMPACT);
-	if (r >= 0)
-		r = buf_addf(&doc, ", \"steps\": [%.*s\n]}\n", SPAN_ARG(buf_span(&all.json)));
-	buf_release(&all.json);
+	if (r < 0)
+		return r;
+	r = select_end(p->t.only);
+	if (r < 0)
+		return r;
+	if (json_put_str(&name, span_str(report_title_of(a->arg[0])), JSON_COMPACT) < 0 ||
+	    json_put_str(&place, span_str(path ? path : s->source), JSON_COMPACT) < 0)
+		return -ENOMEM;
+	r = buf_addf(&doc, "{\"name\": %.*s, \"path\": %.*s, \"steps\": [%.*s\n]}\n",
+		     SPAN_ARG(buf_span(&name)), SPAN_ARG(buf_span(&place)),
+		     SPAN_ARG(buf_span(&rows)));
 	if (r < 0)
 		return r;
 	return cmd_flag(a, "json") ?
@@ -445,20 +441,28 @@ static void say_sums(const struct leaf_table_sums *n)
 	printf("\n");
 }
 
+static int make_page(struct report *p, struct cmd_args *a, struct source *s, struct buf *ret)
+{
+	int r = selection_begin(&p->t, a);
+
+	if (r < 0)
+		return r;
+	r = source_open(a, a->arg[0], s);
+	if (r < 0)
+		return r;
+	return (s->node == s->ns->root && s->ns->ckpt->shape == SHAPE_ROOT ?
+			report_steps :
+			report_tree)(p, s, ret);
+}
+
 static int run_report(struct cmd_args *a)
 {
 	__attribute__((
 		cleanup(report_release))) struct report p = { .lock = PTHREAD_MUTEX_INITIALIZER };
 	auto_source s = { 0 };
 	auto_buf page = { .metered = true };
-	int r = selection_begin(&p.t, a);
+	int r = make_page(&p, a, &s, &page);
 
-	if (r >= 0)
-		r = source_open(a, a->arg[0], &s);
-	if (r >= 0)
-		r = (s.node == s.ns->root && s.ns->ckpt->shape == SHAPE_ROOT ?
-			     report_steps :
-			     report_tree)(&p, &s, &page);
 	progress_end(&p.t.progress);
 	if (r < 0)
 		return r;

@@ -77,15 +77,9 @@ static int stats_pack(void *arg, struct walk_leaf *leaf, struct buf *out)
 		return buf_add_byte(out, SAY_NOTHING);
 	for (uint64_t i = 0; i < leaf->n_tasks; i++)
 		numbers_merge(&sum, leaf->value.array->meta.dtype, &part[i]);
-	r = buf_add_byte(out, SAY_ROW);
-	if (r < 0)
-		return r;
-	r = wire_put_u64le(out, sum.nan);
-	if (r < 0)
-		return r;
-	r = wire_put_u64le(out, sum.inf);
-	if (r < 0)
-		return r;
+	if (buf_add_byte(out, SAY_ROW) < 0 || wire_put_u64le(out, sum.nan) < 0 ||
+	    wire_put_u64le(out, sum.inf) < 0)
+		return -ENOMEM;
 	return st->json ? stats_put_json(leaf, &sum, out) : put_row(leaf, &sum, out);
 }
 
@@ -143,10 +137,12 @@ static int stats_part(void *arg, struct walk_leaf *leaf, struct buf *out)
 	uint64_t i, end;
 	int r = buf_add_byte(out, leaf->failed.code ? SAY_FAILURE : SAY_ROW);
 
+	if (r < 0)
+		return r;
+	if (leaf->failed.code)
+		return buf_add_str(out, leaf->failed.text);
 	walk_share(leaf, st->t.group, st->t.group->peers->rank, &i, &end);
-	if (r >= 0 && leaf->failed.code)
-		r = buf_add_str(out, leaf->failed.text);
-	for (; i < end && r >= 0 && !leaf->failed.code; i++)
+	for (; i < end && r >= 0; i++)
 		r = numbers_pack(&part[i], out);
 	return r;
 }

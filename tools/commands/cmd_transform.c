@@ -22,39 +22,35 @@ struct check {
 	bool found; /* a rule that makes nothing, or a leaf that no rule uses */
 };
 
+static int transform_put_name(const struct check *c, struct span name, struct buf *ret)
+{
+	return c->json ? json_put_str(ret, name, JSON_PRETTY) : buf_add_shown(ret, name);
+}
+
 static int transform_print_leaf(struct check *c, const struct transform *t, const char *item,
 				const struct tree_node *leaf)
 {
-	auto_buf path = { 0 }, how = { 0 }, line = { 0 };
+	auto_buf path = { 0 }, how = { 0 }, to = { 0 }, from = { 0 };
 	int r = c->named ? buf_addf(&path, "%s/", item) : 0;
 
-	if (r >= 0)
-		r = tree_path(leaf, &path);
-	if (r >= 0)
-		r = transform_text(t, leaf, &how);
-	if (r >= 0 && c->json) {
-		r = buf_addf(&line, "%s\n  {\"leaf\": ", c->any ? "," : "");
-		if (r >= 0)
-			r = json_put_str(&line, buf_span(&path), JSON_PRETTY);
-		if (r >= 0)
-			r = buf_add_str(&line, ", \"from\": ");
-		if (r >= 0)
-			r = json_put_str(&line, buf_span(&how), JSON_PRETTY);
-		if (r >= 0)
-			r = buf_add_byte(&line, '}');
-	} else if (r >= 0) {
-		r = buf_add_shown(&line, buf_span(&path));
-		if (r >= 0)
-			r = buf_add_str(&line, " <- ");
-		if (r >= 0)
-			r = buf_add_shown(&line, buf_span(&how));
-		if (r >= 0)
-			r = buf_add_byte(&line, '\n');
-	}
-	if (r >= 0)
-		print_span(stdout, buf_span(&line));
+	if (r < 0)
+		return r;
+	r = tree_path(leaf, &path);
+	if (r < 0)
+		return r;
+	r = transform_text(t, leaf, &how);
+	if (r < 0)
+		return r;
+	if (transform_put_name(c, buf_span(&path), &to) < 0 ||
+	    transform_put_name(c, buf_span(&how), &from) < 0)
+		return -ENOMEM;
+	if (c->json)
+		printf("%s\n  {\"leaf\": %.*s, \"from\": %.*s}", c->any ? "," : "",
+		       SPAN_ARG(buf_span(&to)), SPAN_ARG(buf_span(&from)));
+	else
+		printf("%.*s <- %.*s\n", SPAN_ARG(buf_span(&to)), SPAN_ARG(buf_span(&from)));
 	c->any = true;
-	return r;
+	return 0;
 }
 
 /* Compute the value, so that an error is found now. */
@@ -114,21 +110,22 @@ static int print_item(struct check *c, const char *name, struct item *item,
 	const struct transform *t = transform_is_for(c->t, item->path) ? c->t : NULL;
 	const struct tree *tree = item->tree;
 	uint32_t end = subtree_end(below);
-	int r = 0;
+	int r;
 
-	for (uint32_t i = below->id; i < end && r >= 0; i++) {
+	for (uint32_t i = below->id; i < end; i++) {
 		if (tree->nodes[i]->kind != TREE_LEAF)
 			continue;
 		r = transform_check_leaf(item, tree->nodes[i]);
 		if (r < 0)
-			break;
+			return r;
 		r = transform_print_leaf(c, t, name, tree->nodes[i]);
+		if (r < 0)
+			return r;
 	}
-	if (r < 0)
-		return r;
-	if (t)
-		r = report_idle(c, name, tree);
-	return r >= 0 && t ? report_unused(c, name, tree) : r;
+	if (!t)
+		return 0;
+	r = report_idle(c, name, tree);
+	return r < 0 ? r : report_unused(c, name, tree);
 }
 
 /* Print the item at the path, or the trees of the step at the path. */

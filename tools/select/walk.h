@@ -105,6 +105,7 @@ struct walk {
 /* only: NULL for all leaves. */
 int walk_init(struct walk *w, const struct subtree *st, const char *prefix, struct select *only);
 void walk_release(struct walk *w);
+#define auto_walk __attribute__((cleanup(walk_release))) struct walk
 /* progress may be NULL. If it is on, it gets the sizes first. */
 int walk_run(struct walk *w, const struct walk_ops *ops, void *arg, struct progress *progress);
 /* Returns buffer 0 or 1 of the worker; NULL when memory is short. */
