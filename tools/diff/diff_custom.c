@@ -61,22 +61,14 @@ static int diff_custom_put_text(struct buf *out, const struct json *a, const str
 	       (r = find_member(a, b, &name)) > 0) {
 		a = json_member_span(a, name);
 		b = json_member_span(b, name);
-		r = buf_add_byte(out, '[');
-		if (r < 0)
-			return r;
-		r = json_put_str(out, name, JSON_PYTHON);
-		if (r < 0)
-			return r;
-		r = buf_add_byte(out, ']');
-		if (r < 0)
-			return r;
+		if (buf_add_byte(out, '[') < 0 || json_put_str(out, name, JSON_PYTHON) < 0 ||
+		    buf_add_byte(out, ']') < 0)
+			return -ENOMEM;
 	}
 	if (r < 0)
 		return r;
-	if (out->n)
-		r = buf_add_str(out, ": ");
-	if (r < 0)
-		return r;
+	if (out->n && buf_add_str(out, ": ") < 0)
+		return -ENOMEM;
 	r = diff_custom_put_value(out, a);
 	if (r < 0)
 		return r;
@@ -87,17 +79,15 @@ static int diff_custom_put_text(struct buf *out, const struct json *a, const str
 /* Append members of an object: both documents, or null. */
 static int diff_custom_put_json(struct buf *out, const struct json *a, const struct json *b)
 {
-	int r = buf_add_str(out, "\"a\": ");
+	auto_buf ta = { 0 }, tb = { 0 };
+	int r = a ? json_print(&ta, a, JSON_PRETTY) : buf_add_str(&ta, "null");
 
 	if (r < 0)
 		return r;
-	r = a ? json_print(out, a, JSON_PRETTY) : buf_add_str(out, "null");
-	if (r < 0)
-		return r;
-	r = buf_add_str(out, ", \"b\": ");
-	if (r < 0)
-		return r;
-	return b ? json_print(out, b, JSON_PRETTY) : buf_add_str(out, "null");
+	r = b ? json_print(&tb, b, JSON_PRETTY) : buf_add_str(&tb, "null");
+	return r < 0 ? r :
+		       buf_addf(out, "\"a\": %.*s, \"b\": %.*s", SPAN_ARG(buf_span(&ta)),
+				SPAN_ARG(buf_span(&tb)));
 }
 
 /* An empty object is what Orbax writes where nothing was given. */
@@ -122,10 +112,12 @@ int diff_custom(struct diff *d, const char *path, struct span a, struct span b)
 	if (span_eq(a, b))
 		return 0;
 	r = diff_custom_parse(a, &da, &ja);
-	if (r >= 0)
-		r = diff_custom_parse(b, &db, &jb);
-	if (r >= 0)
-		r = equal(ja, jb);
+	if (r < 0)
+		return r;
+	r = diff_custom_parse(b, &db, &jb);
+	if (r < 0)
+		return r;
+	r = equal(ja, jb);
 	if (r != 0)
 		return MIN(r, 0);
 	r = d->json ? diff_custom_put_json(&more, ja, jb) : diff_custom_put_text(&more, ja, jb);
@@ -135,5 +127,5 @@ int diff_custom(struct diff *d, const char *path, struct span a, struct span b)
 	if (r < 0)
 		return r;
 	diff_say(d, buf_str(&at), "custom metadata", buf_str(&more));
-	return MIN(r, 0);
+	return 0;
 }

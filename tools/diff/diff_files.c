@@ -17,41 +17,50 @@
 
 /* ---- files and directories ---- */
 
+static int diff_files_read(struct node *node, struct file *f, uint64_t off, size_t n, void *ret)
+{
+	auto_segments g = { 0 };
+	int r;
+
+	segments_init(&g, node->ns->ckpt->cache);
+	r = file_read(f, off, n, &g);
+	return r < 0 ? r : segments_copy(&g, ret);
+}
+
 /* 1 the same, 0 not. */
 static int same_bytes(struct node *a, struct node *b)
 {
 	auto_of(file) struct file *fa = NULL, *fb = NULL;
 	auto_free char *pa = malloc(FILE_BLOCK), *pb = malloc(FILE_BLOCK);
 	struct stat sa, sb;
-	struct segments g;
 	int r = pa && pb ? node_stat(a, &sa) : -ENOMEM;
 
-	if (r >= 0)
-		r = node_stat(b, &sb);
-	if (r >= 0 && (sa.st_size != sb.st_size || S_ISDIR(sa.st_mode) != S_ISDIR(sb.st_mode)))
+	if (r < 0)
+		return r;
+	r = node_stat(b, &sb);
+	if (r < 0)
+		return r;
+	if (sa.st_size != sb.st_size || S_ISDIR(sa.st_mode) != S_ISDIR(sb.st_mode))
 		return 0;
-	if (r >= 0)
-		r = node_open(a, O_RDONLY, &fa);
-	if (r >= 0)
-		r = node_open(b, O_RDONLY, &fb);
-	for (uint64_t at = 0; r >= 0 && at < (uint64_t)sa.st_size; at += FILE_BLOCK) {
+	r = node_open(a, O_RDONLY, &fa);
+	if (r < 0)
+		return r;
+	r = node_open(b, O_RDONLY, &fb);
+	if (r < 0)
+		return r;
+	for (uint64_t at = 0; at < (uint64_t)sa.st_size; at += FILE_BLOCK) {
 		size_t n = MIN(FILE_BLOCK, (size_t)((uint64_t)sa.st_size - at));
 
-		segments_init(&g, a->ns->ckpt->cache);
-		r = file_read(fa, at, n, &g);
-		if (r >= 0)
-			r = segments_copy(&g, pa);
-		segments_release(&g);
-		segments_init(&g, b->ns->ckpt->cache);
-		if (r >= 0)
-			r = file_read(fb, at, n, &g);
-		if (r >= 0)
-			r = segments_copy(&g, pb);
-		segments_release(&g);
-		if (r >= 0 && memcmp(pa, pb, n))
+		r = diff_files_read(a, fa, at, n, pa);
+		if (r < 0)
+			return r;
+		r = diff_files_read(b, fb, at, n, pb);
+		if (r < 0)
+			return r;
+		if (memcmp(pa, pb, n))
 			return 0;
 	}
-	return r < 0 ? r : 1;
+	return 1;
 }
 
 static int compare_file(struct diff *d, struct node *a, struct node *b, const char *path)

@@ -334,6 +334,20 @@ static int custom_of(struct diff *d, const char *path, int (*get)(struct node *,
 	return r < 0 ? r : diff_custom(d, path, buf_span(&a), buf_span(&b));
 }
 
+static int compare_nodes(struct diff *d, const char *prefix, struct node *na, struct node *nb)
+{
+	int r = 0;
+
+	if (!d->partner || !d->part)
+		return fail(-ENOMEM, "cannot compare %zu items", d->a->n);
+	if (na->ops == &node_step_ops && nb->ops == &node_step_ops)
+		r = custom_of(d, prefix, node_step_custom, na, nb);
+	if (r < 0)
+		return r;
+	r = pair_all(d, prefix, na, nb);
+	return r < 0 ? r : diff_values(d, d->a, prefix);
+}
+
 static int diff_nodes(struct diff *d, const char *prefix, struct node *na, struct node *nb)
 {
 	auto_subtree a = { 0 }, b = { 0 };
@@ -354,13 +368,7 @@ static int diff_nodes(struct diff *d, const char *prefix, struct node *na, struc
 	d->b = &b;
 	d->partner = calloc(a.n + 1, sizeof(*d->partner));
 	d->part = calloc(a.n + 1, sizeof(*d->part));
-	r = d->partner && d->part ? 0 : fail(-ENOMEM, "cannot compare %zu items", a.n);
-	if (r >= 0 && na->ops == &node_step_ops && nb->ops == &node_step_ops)
-		r = custom_of(d, prefix, node_step_custom, na, nb);
-	if (r >= 0)
-		r = pair_all(d, prefix, na, nb);
-	if (r >= 0)
-		r = diff_values(d, &a, prefix);
+	r = compare_nodes(d, prefix, na, nb);
 	for (size_t i = 0; d->partner && i < a.n; i++)
 		free(d->partner[i]);
 	free(take(d->partner));
