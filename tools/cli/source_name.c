@@ -105,13 +105,14 @@ int source_walk(struct node *root, char **path, struct node **ret)
 		typed = span_dup_str(span_of(*path + at, n));
 		r = typed ? name_meant(dir, typed, !(*path)[at + n], &meant) : -ENOMEM;
 		err_clear();
-		if (r >= 0 && !meant.n)
+		if (r < 0)
+			return r;
+		if (!meant.n)
 			return -ENOENT;
-		whole = r < 0 ? NULL :
-				str_fmt("%.*s%.*s%s", (int)at, *path, SPAN_ARG(buf_span(&meant)),
-					*path + at + n);
+		whole = str_fmt("%.*s%.*s%s", (int)at, *path, SPAN_ARG(buf_span(&meant)),
+				*path + at + n);
 		if (!whole)
-			return r < 0 ? r : fail(-ENOMEM, "cannot open '%s'", *path);
+			return fail(-ENOMEM, "cannot open '%s'", *path);
 		free(*path);
 		*path = whole;
 	}

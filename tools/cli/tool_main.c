@@ -248,6 +248,25 @@ static int confine(struct cmd_args *a)
 	return sandbox_enter(&rules);
 }
 
+static int tool_main_run_args(struct cmd_args *a)
+{
+	const struct cmd *c = a->cmd;
+	int r = a->options.trace ? log_trace_set(a->options.trace) : 0;
+
+	if (r < 0)
+		return r;
+	/* A mount opens its log when it has seen that the file is not inside of it. */
+	if (a->options.log && c != &cmd_mount)
+		r = log_open(true, false, a->options.log);
+	if (r < 0)
+		return r;
+	if (c->alone && mpi_ranks() > 1)
+		return fail(-EINVAL, "'%s' writes one result: begin it once, not with %d ranks",
+			    c->name, mpi_ranks());
+	r = confine(a);
+	return r < 0 ? r : c->run(a);
+}
+
 static int tool_main_run(const struct cmd *c, char **all, int argc, char **argv)
 {
 	struct cmd_args a = {
@@ -267,18 +286,7 @@ static int tool_main_run(const struct cmd *c, char **all, int argc, char **argv)
 	if (status == 0)
 		status = check_effect(&a);
 	if (status == 0) {
-		r = a.options.trace ? log_trace_set(a.options.trace) : 0;
-		/* A mount opens its log when it has seen that the file is not inside of it. */
-		if (r >= 0 && a.options.log && c != &cmd_mount)
-			r = log_open(true, false, a.options.log);
-		if (r >= 0 && c->alone && mpi_ranks() > 1)
-			r = fail(-EINVAL,
-				 "'%s' writes one result: begin it once, not with %d ranks",
-				 c->name, mpi_ranks());
-		if (r >= 0)
-			r = confine(&a);
-		if (r >= 0)
-			r = c->run(&a);
+		r = tool_main_run_args(&a);
 		sandbox_log_refused();
 		status = r < 0 ? cmd_error_status(c) : r;
 		if (r < 0)
