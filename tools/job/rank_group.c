@@ -64,15 +64,11 @@ static int send_to(struct rank_group *t, int rank, int code, struct span body)
 int group_send(struct rank_group *t, const char *leaf, struct span body)
 {
 	auto_buf out = { 0 };
-	int r = wire_put_u32le(&out, (uint32_t)strlen(leaf));
 
-	if (r < 0)
-		return r;
-	r = buf_add_str(&out, leaf);
-	if (r < 0)
-		return r;
-	r = buf_add_span(&out, body);
-	return r < 0 ? r : send_to(t, 0, GROUP_LEAF, buf_span(&out));
+	if (wire_put_u32le(&out, (uint32_t)strlen(leaf)) < 0 || buf_add_str(&out, leaf) < 0 ||
+	    buf_add_span(&out, body) < 0)
+		return -ENOMEM;
+	return send_to(t, 0, GROUP_LEAF, buf_span(&out));
 }
 
 /* Record the end of a rank: its status, or an errno and its message. */
@@ -133,15 +129,13 @@ static void receive_rest(struct rank_group *t, int rank)
 		auto_of(peers_msg) struct peers_msg *m = NULL;
 		int r = peers_wait(t->peers, PEERS_PART, 0, rank, &m);
 
-		if (r >= 0 && m->head.code == GROUP_LEAF)
-			continue;
-		if (r >= 0) {
+		if (r < 0) {
+			fprintf(stderr, "pytreefs: %s\n", err_text(r));
+			t->ended[rank] = true;
+			t->status[rank] = t->error_status;
+		} else if (m->head.code != GROUP_LEAF) {
 			note_end(t, rank, buf_span(&m->body));
-			continue;
 		}
-		fprintf(stderr, "pytreefs: %s\n", err_text(r));
-		t->ended[rank] = true;
-		t->status[rank] = t->error_status;
 	}
 }
 
@@ -173,13 +167,9 @@ static int end_of_other(struct rank_group *t, int status)
 	/* Rank 0 reports the error that all ranks share. */
 	if (status < 0 && t->agreed)
 		status = t->error_status;
-	r = wire_put_u32le(&out, (uint32_t)status);
-	if (r < 0)
-		return r;
-	if (status < 0)
-		r = buf_add_str(&out, err_text(status));
-	if (r < 0)
-		return r;
+	if (wire_put_u32le(&out, (uint32_t)status) < 0 ||
+	    (status < 0 && buf_add_str(&out, err_text(status)) < 0))
+		return -ENOMEM;
 	r = send_to(t, 0, GROUP_END, buf_span(&out));
 	if (r < 0)
 		return r;

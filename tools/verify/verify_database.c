@@ -42,28 +42,36 @@ static int database_found(void *arg, const struct ocdbt_finding *of)
 	return 0;
 }
 
-/* Check the database in a directory relative to the item ("." for its own). */
-static int check_database(struct databases *d, const char *rel)
+static int open_and_check(struct databases *d, const char *rel, struct finding_in *in)
 {
-	auto_free char *below = verify_join(d->path, rel), *manifest = NULL;
 	auto_of(io_dir) struct io_dir *dir = NULL;
 	auto_of(ocdbt) struct ocdbt *db = NULL;
-	struct finding_in in = { d, strcmp(rel, ".") ? below : d->path };
 	struct ocdbt_check_opts opts = {
-		.all_versions = true, .unused_files = true, .found = database_found, .arg = &in
+		.all_versions = true, .unused_files = true, .found = database_found, .arg = in
 	};
 	struct ocdbt_check_stats stats;
 	int r = io_dir_sub(d->dir, rel, &dir);
 
-	manifest = verify_join(in.dir, "manifest.ocdbt");
-	if (!below || !manifest)
+	if (r < 0)
+		return r;
+	r = ocdbt_db_open(dir, d->v->ckpt->cache, &db);
+	if (r < 0)
+		return r;
+	dir = NULL;
+	return ocdbt_check(db, &opts, &stats);
+}
+
+/* Check the database in a directory relative to the item ("." for its own). */
+static int check_database(struct databases *d, const char *rel)
+{
+	auto_free char *below = verify_join(d->path, rel), *manifest = NULL;
+	struct finding_in in = { d, strcmp(rel, ".") ? below : d->path };
+	int r;
+
+	manifest = below ? verify_join(in.dir, "manifest.ocdbt") : NULL;
+	if (!manifest)
 		return -ENOMEM;
-	if (r >= 0)
-		r = ocdbt_db_open(dir, d->v->ckpt->cache, &db);
-	if (r >= 0) {
-		dir = NULL;
-		r = ocdbt_check(db, &opts, &stats);
-	}
+	r = open_and_check(d, rel, &in);
 	if (r < 0 && r != -ENOMEM) {
 		verify_failed(d->v, 1, NULL, manifest, r);
 		return 0;

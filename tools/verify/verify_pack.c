@@ -46,33 +46,13 @@ static int get_text(struct wire *w, char **ret)
 
 int verify_pack(const struct finding *f, struct buf *ret)
 {
-	int r = wire_put_u8(ret, 1);
-
-	if (r < 0)
-		return r;
-	r = wire_put_u8(ret, (uint8_t)f->severity);
-	if (r < 0)
-		return r;
-	r = wire_put_u8(ret, (uint8_t)f->level);
-	if (r < 0)
-		return r;
-	r = wire_put_u8(ret, f->has_range);
-	if (r < 0)
-		return r;
-	r = wire_put_u8(ret, f->of_item);
-	if (r < 0)
-		return r;
-	r = wire_put_u64le(ret, f->off);
-	if (r < 0)
-		return r;
-	r = wire_put_u64le(ret, f->len);
-	if (r < 0)
-		return r;
-	r = pack_put_text(ret, f->leaf);
-	if (r < 0)
-		return r;
-	r = pack_put_text(ret, f->file);
-	return r < 0 ? r : pack_put_text(ret, f->text);
+	if (wire_put_u8(ret, 1) < 0 || wire_put_u8(ret, (uint8_t)f->severity) < 0 ||
+	    wire_put_u8(ret, (uint8_t)f->level) < 0 || wire_put_u8(ret, f->has_range) < 0 ||
+	    wire_put_u8(ret, f->of_item) < 0 || wire_put_u64le(ret, f->off) < 0 ||
+	    wire_put_u64le(ret, f->len) < 0 || pack_put_text(ret, f->leaf) < 0 ||
+	    pack_put_text(ret, f->file) < 0 || pack_put_text(ret, f->text) < 0)
+		return -ENOMEM;
+	return 0;
 }
 
 int verify_pack_end(struct verify *v, int r, const struct verify *was, struct buf *ret)
