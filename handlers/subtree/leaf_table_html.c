@@ -28,7 +28,9 @@ static int put_script(struct buf *out, struct span json)
 		size_t n = lt ? (size_t)(lt - json.p) : json.n;
 
 		r = buf_add(out, json.p, n);
-		if (r >= 0 && lt)
+		if (r < 0)
+			return r;
+		if (lt)
 			r = buf_add_str(out, "\\u003c");
 		json = span_from(json, n + (lt != NULL));
 	}
@@ -76,17 +78,16 @@ static int leaf_table_html_put_path(const struct subtree *st, struct buf *out)
 	if (!part)
 		return 0;
 	source = realpath(part->item->ckpt->source->path, NULL);
-	r = buf_add_str(out, source ? source : part->item->ckpt->source->path);
 	item = span_str(part->item->path);
 	/* For a step, remove the name of the item. */
 	item.n -= MIN(item.n, strlen(part->path));
 	while (item.n && item.p[item.n - 1] == '/')
 		item.n--;
-	if (r >= 0 && item.n && !span_eq(item, span_str(".")))
-		r = buf_addf(out, "/%.*s", SPAN_ARG(item));
-	if (r >= 0 && part->tree->parent)
-		r = buf_add_byte(out, '/');
-	return r >= 0 && part->tree->parent ? tree_path(part->tree, out) : r;
+	if (span_eq(item, span_str(".")))
+		item.n = 0;
+	r = buf_addf(out, "%s%s%.*s%s", source ? source : part->item->ckpt->source->path,
+		     item.n ? "/" : "", SPAN_ARG(item), part->tree->parent ? "/" : "");
+	return r < 0 || !part->tree->parent ? r : tree_path(part->tree, out);
 }
 
 /* Append {"path": ..., "time": ...}: facts about this copy of the checkpoint. */

@@ -305,9 +305,11 @@ int leaf_table_json(const struct leaf_table *s, const char *name, leaf_table_mor
 
 	p.out = &out;
 	r = sum_up(&p);
-	if (r >= 0 && st->n == 1 && !*st->part[0].path)
+	if (r < 0)
+		return r;
+	if (st->n == 1 && !*st->part[0].path)
 		r = leaf_table_json_put_part(&p, &st->part[0], span_str(name));
-	else if (r >= 0)
+	else
 		r = put_step(&p, name);
 	if (r < 0)
 		return r;

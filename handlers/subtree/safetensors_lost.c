@@ -46,45 +46,51 @@ static bool has_separator(struct span key, const char *separator)
 	return *separator && memmem(key.p, key.n, separator, strlen(separator));
 }
 
+struct losses {
+	struct loss none, string, empty, sequence, key;
+};
+
+static int lose_node(struct losses *l, const struct subtree_part *part, const struct tree_node *t,
+		     const char *separator)
+{
+	auto_buf path = { .metered = true };
+	struct span at;
+	int r = subtree_path(part, t, &path);
+
+	if (r < 0)
+		return r;
+	at = t == part->tree && t->kind != TREE_LEAF ? span_str(*part->path ? part->path : ".") :
+						       buf_span(&path);
+	if (t->kind == TREE_LEAF && !subtree_is_leaf(t))
+		r = lose(&l->none, at);
+	else if (t->kind == TREE_LEAF && span_eq(t->value_type, span_str("string")))
+		r = lose(&l->string, at);
+	else if (t->kind != TREE_LEAF && !t->n_children)
+		r = lose(&l->empty, at);
+	else if (t->kind != TREE_LEAF && t->kind != TREE_DICT)
+		r = lose(&l->sequence, at);
+	return r < 0 || t == part->tree || !has_separator(t->key, separator) ? r :
+									       lose(&l->key, at);
+}
+
 int safetensors_lost_out(const struct subtree *st, const char *separator, struct buf *ret)
 {
-	struct loss none = { 0 }, string = { 0 }, empty = { 0 }, sequence = { 0 }, key = { 0 };
+	struct losses l = { 0 };
 	int r = 0;
 
 	for (size_t i = 0; i < st->n; i++) {
 		const struct subtree_part *part = &st->part[i];
 		uint32_t end = part->kind == PART_TREE ? subtree_end(part->tree) : 0;
 
-		for (uint32_t k = end ? part->tree->id : 0; k < end && r >= 0; k++) {
-			const struct tree_node *t = part->item->tree->nodes[k];
-			auto_buf path = { .metered = true };
-			struct span at;
-
-			r = subtree_path(part, t, &path);
-			at = t == part->tree && t->kind != TREE_LEAF ?
-				     span_str(*part->path ? part->path : ".") :
-				     buf_span(&path);
-			if (r >= 0 && t->kind == TREE_LEAF && !subtree_is_leaf(t))
-				r = lose(&none, at);
-			else if (r >= 0 && t->kind == TREE_LEAF &&
-				 span_eq(t->value_type, span_str("string")))
-				r = lose(&string, at);
-			else if (r >= 0 && t->kind != TREE_LEAF && !t->n_children)
-				r = lose(&empty, at);
-			else if (r >= 0 && t->kind != TREE_LEAF && t->kind != TREE_DICT)
-				r = lose(&sequence, at);
-			if (r < 0)
-				break;
-			if (t != part->tree && has_separator(t->key, separator))
-				r = lose(&key, at);
-		}
+		for (uint32_t k = end ? part->tree->id : 0; k < end && r >= 0; k++)
+			r = lose_node(&l, part, part->item->tree->nodes[k], separator);
 	}
-	r = say(r, ret, &none, "None", "None", "left out");
-	r = say(r, ret, &empty, "empty container", "empty containers", "left out");
-	r = say(r, ret, &string, "string", "strings", "in __metadata__");
-	r = say(r, ret, &sequence, "list, tuple or similar container",
+	r = say(r, ret, &l.none, "None", "None", "left out");
+	r = say(r, ret, &l.empty, "empty container", "empty containers", "left out");
+	r = say(r, ret, &l.string, "string", "strings", "in __metadata__");
+	r = say(r, ret, &l.sequence, "list, tuple or similar container",
 		"lists, tuples and similar containers", "as names of their positions or fields");
-	r = say(r, ret, &key, "key", "keys", "containing the separator");
+	r = say(r, ret, &l.key, "key", "keys", "containing the separator");
 	return r;
 }
 

@@ -127,8 +127,9 @@ static int each_of_item(void *arg, const char *name, unsigned char type)
 	auto_free char *path = NULL, *source = NULL;
 	int r = path_join(*e->part->path ? e->part->path : ".", span_str(name), &path);
 
-	if (r >= 0)
-		r = path_join(e->part->source, span_str(name), &source);
+	if (r < 0)
+		return r;
+	r = path_join(e->part->source, span_str(name), &source);
 	return r < 0 ? r : e->each(e->arg, e->part, &(struct subtree_other){ path, source, type });
 }
 

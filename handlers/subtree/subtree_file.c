@@ -238,27 +238,26 @@ static int make_safetensors(const struct leaf_table *s, const struct subtree_wan
 int subtree_file_new(const struct subtree *st, const struct subtree_want *want,
 		     struct subtree_file **ret)
 {
-	struct subtree_file *f = calloc(1, sizeof(*f));
+	auto_of(subtree_file) struct subtree_file *f = calloc(1, sizeof(*f));
 	auto_leaf_table s = { 0 };
-	int r = f ? 0 : fail(-ENOMEM, "cannot make a view of '%s'", want->name);
+	int r;
 
-	if (f)
-		f->head.metered = f->arena.metered = true;
-	if (r >= 0)
-		r = leaf_table_make(st,
-				    want->ext == NAME_EXT_SAFETENSORS ? LEAF_TABLE_TEXTS :
-									LEAF_TABLE_STORED,
-				    NULL, NULL, &s);
-	if (r >= 0 && want->ext == NAME_EXT_SAFETENSORS)
-		r = make_safetensors(&s, want, f);
-	else if (r >= 0 && want->ext == NAME_EXT_JSON)
-		r = leaf_table_json(&s, want->name, NULL, NULL, &f->head);
-	else if (r >= 0)
-		r = leaf_table_html(&s, want->name, NULL, NULL, &f->head);
-	if (r < 0) {
-		subtree_file_free(f);
+	if (!f)
+		return fail(-ENOMEM, "cannot make a view of '%s'", want->name);
+	f->head.metered = f->arena.metered = true;
+	r = leaf_table_make(
+		st, want->ext == NAME_EXT_SAFETENSORS ? LEAF_TABLE_TEXTS : LEAF_TABLE_STORED, NULL,
+		NULL, &s);
+	if (r < 0)
 		return r;
-	}
+	if (want->ext == NAME_EXT_SAFETENSORS)
+		r = make_safetensors(&s, want, f);
+	else if (want->ext == NAME_EXT_JSON)
+		r = leaf_table_json(&s, want->name, NULL, NULL, &f->head);
+	else
+		r = leaf_table_html(&s, want->name, NULL, NULL, &f->head);
+	if (r < 0)
+		return r;
 	if (want->ext != NAME_EXT_SAFETENSORS)
 		f->size = f->head.n;
 	buf_shrink(&f->head);
@@ -270,7 +269,7 @@ int subtree_file_new(const struct subtree *st, const struct subtree_want *want,
 		buf_unmeter(&f->head);
 		arena_unmeter(&f->arena);
 	}
-	*ret = f;
+	*ret = take(f);
 	return 0;
 }
 
@@ -332,7 +331,8 @@ static int array_of(struct subtree_reader *rd, size_t i, struct zarr **ret,
 {
 	const struct extent *e = &rd->f->extent[i];
 	struct open_array *o = &rd->open[i % OPEN_ARRAYS];
-	struct zarr *z = array_at_hand(rd, i), *old;
+	auto_of(zarr) struct zarr *z = array_at_hand(rd, i);
+	struct zarr *old;
 	int r = z ? 0 : item_array(rd->st->part[e->part].item, e->leaf, &z);
 
 	if (r < 0)
@@ -347,14 +347,12 @@ static int array_of(struct subtree_reader *rd, size_t i, struct zarr **ret,
 	ret_view->plain &= e->dtype == z->meta.dtype;
 	ret_view->dtype = e->dtype;
 	r = zarr_view_finish(ret_view);
-	/* The checkpoint was changed after the layout was computed. */
-	if (r >= 0 && ret_view->bytes != e->bytes)
-		r = fail(-EUCLEAN, "leaf '%.*s' changed", SPAN_ARG(e->leaf->param));
-	if (r < 0) {
-		zarr_unref(z);
+	if (r < 0)
 		return r;
-	}
-	*ret = z;
+	/* The checkpoint was changed after the layout was computed. */
+	if (ret_view->bytes != e->bytes)
+		return fail(-EUCLEAN, "leaf '%.*s' changed", SPAN_ARG(e->leaf->param));
+	*ret = take(z);
 	return 0;
 }
 
@@ -487,8 +485,9 @@ int subtree_seek(struct subtree_reader *rd, uint64_t off, int whence, uint64_t *
 		if (e->bytes == 0)
 			continue;
 		r = array_of(rd, i, &z, &v);
-		if (r >= 0)
-			r = zarr_seek(z, &v, off > e->off ? off - e->off : 0, whence, &at);
+		if (r < 0)
+			return r;
+		r = zarr_seek(z, &v, off > e->off ? off - e->off : 0, whence, &at);
 		if (r < 0)
 			return r;
 		if (at < e->bytes) {

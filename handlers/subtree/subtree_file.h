@@ -32,6 +32,7 @@ int subtree_file_new(const struct subtree *st, const struct subtree_want *want,
 		     struct subtree_file **ret);
 /* Accepts NULL. */
 void subtree_file_free(struct subtree_file *f);
+DEFINE_AUTO(subtree_file, struct subtree_file, subtree_file_free);
 uint64_t subtree_file_size(const struct subtree_file *f);
 /* Number of bytes before the arrays. */
 uint64_t subtree_file_head(const struct subtree_file *f);

@@ -172,16 +172,20 @@ static int print_marks(struct printing *p, const struct subtree_part *part,
 
 	if (r == 1)
 		r = buf_addf(&marks, "\"key\": %.*s", SPAN_ARG(buf_span(&key)));
+	if (r < 0)
+		return r;
 	/* The order of a dict is also that of a part of it. */
-	if (r >= 0 &&
-	    (t->kind == TREE_DICT || (t->kind != TREE_LEAF && tree_manifest_is_whole(p, part, t))))
+	if (t->kind == TREE_DICT || (t->kind != TREE_LEAF && tree_manifest_is_whole(p, part, t)))
 		r = add_namedtuple(&marks, t);
-	if (r >= 0 && subtree_is_leaf(t))
+	if (r < 0)
+		return r;
+	if (subtree_is_leaf(t))
 		r = item_prng_impl(part->item, t, &impl);
+	if (r < 0)
+		return r;
 	if (r == 1)
 		r = add_pair(&marks, span_str("prng_impl"), impl);
-	else if (r >= 0 && span_eq(t->value_type, span_str(JAX_ARRAY)) &&
-		 leaf_ext(NULL, t) == NAME_EXT_NPY)
+	else if (span_eq(t->value_type, span_str(JAX_ARRAY)) && leaf_ext(NULL, t) == NAME_EXT_NPY)
 		r = add_pair(&marks, span_str("typestr"), t->value_type);
 	if (r < 0 || !marks.n)
 		return r;
@@ -249,29 +253,46 @@ static int print_dtype(struct printing *p, struct item *item, const struct tree_
 	return add_pair(&p->dtypes, path, span_str(dtype_info(dtype)->name));
 }
 
+/* Print the path of a leaf, unless it is the one that its key implies. */
+static int print_path(struct printing *p, const struct subtree_part *part,
+		      const struct tree_node *t, struct span path)
+{
+	auto_buf key = { 0 }, plain = { 0 };
+	int r = tree_manifest_key(part, t, p->style, &key);
+
+	if (r < 0)
+		return r;
+	r = tree_manifest_default_path(buf_span(&key),
+				       p->style->is_path ? p->style : &style_safetensors, &plain);
+	if (r < 0 || span_eq(path, buf_span(&plain)))
+		return r;
+	return add_pair(&p->leaves, buf_span(&key), path);
+}
+
 static int print_leaf(struct printing *p, const struct subtree_part *part,
 		      const struct tree_node *t)
 {
-	auto_buf path = { 0 }, key = { 0 }, plain = { 0 };
+	auto_buf path = { 0 };
 	auto_value v = { 0 };
 	int r = subtree_path(part, t, &path);
 
-	if (r >= 0)
-		r = tree_manifest_key(part, t, p->style, &key);
-	if (r >= 0)
-		r = tree_manifest_default_path(
-			buf_span(&key), p->style->is_path ? p->style : &style_safetensors, &plain);
-	if (r >= 0 && !span_eq(buf_span(&path), buf_span(&plain)))
-		r = add_pair(&p->leaves, buf_span(&key), buf_span(&path));
-	if (r >= 0)
-		r = print_marks(p, part, t, buf_span(&path));
-	if (r >= 0)
-		r = leaf_open(part->item, t, &v);
-	if (r >= 0 && v.kind == VALUE_ARRAY)
-		r = print_dtype(p, part->item, t, buf_span(&path), &v);
-	if (r >= 0 && v.kind == VALUE_TEXT && p->style->texts)
-		r = buf_add(&p->texts, &(struct text_place){ part, t }, sizeof(struct text_place));
-	return r < 0 ? err_at(r, "leaf '%.*s'", SPAN_ARG(t->param)) : 0;
+	if (r < 0)
+		return r;
+	r = print_path(p, part, t, buf_span(&path));
+	if (r < 0)
+		return r;
+	r = print_marks(p, part, t, buf_span(&path));
+	if (r < 0)
+		return r;
+	r = leaf_open(part->item, t, &v);
+	if (r < 0)
+		return r;
+	if (v.kind == VALUE_ARRAY)
+		return print_dtype(p, part->item, t, buf_span(&path), &v);
+	if (v.kind == VALUE_TEXT && p->style->texts)
+		return buf_add(&p->texts, &(struct text_place){ part, t },
+			       sizeof(struct text_place));
+	return 0;
 }
 
 /* custom: JSON, or NULL. */
@@ -297,10 +318,13 @@ static int print_part(struct printing *p, const struct subtree_part *part)
 	for (uint32_t i = part->tree->id; i < end && r >= 0; i++) {
 		const struct tree_node *t = part->item->tree->nodes[i];
 
-		if (t->kind != TREE_LEAF)
+		if (t->kind != TREE_LEAF) {
 			r = tree_manifest_is_there(p, part, t) ? print_container(p, part, t) : 0;
-		else if (is_chosen(p, part, t))
+		} else if (is_chosen(p, part, t)) {
 			r = print_leaf(p, part, t);
+			if (r < 0)
+				return err_at(r, "leaf '%.*s'", SPAN_ARG(t->param));
+		}
 	}
 	return r;
 }
@@ -323,7 +347,9 @@ static int put_span(struct printing *p, struct span text)
 		size_t n = MIN(text.n, WRITE_BYTES);
 
 		r = buf_add(&p->out, text.p, n);
-		if (r >= 0 && p->out.n >= WRITE_BYTES)
+		if (r < 0)
+			return r;
+		if (p->out.n >= WRITE_BYTES)
 			r = put_out(p);
 		text = span_from(text, n);
 	}
@@ -342,12 +368,11 @@ static int put_object(struct printing *p, const char *name, struct buf *members)
 {
 	int r = members->n ? begin_object(p, name) : 0;
 
-	if (r >= 0 && members->n)
-		r = put_span(p, buf_span(members));
-	if (r >= 0 && members->n)
-		r = buf_add_byte(&p->out, '}');
+	if (r < 0 || !members->n)
+		return r;
+	r = put_span(p, buf_span(members));
 	buf_release(members);
-	return r;
+	return r < 0 ? r : buf_add_byte(&p->out, '}');
 }
 
 /* The number of bytes to escape at once, so that no UTF-8 sequence is split. */
@@ -362,18 +387,19 @@ static size_t escape_length(struct span text)
 	return n;
 }
 
-/* Print a JSON string. */
-static int put_string(struct printing *p, struct span text)
+/* Print a JSON string, after what is before it. */
+static int put_string(struct printing *p, const char *before, struct span text)
 {
-	int r = buf_add_byte(&p->out, '"');
+	int r = buf_addf(&p->out, "%s\"", before);
 
 	while (text.n && r >= 0) {
 		auto_buf piece = { 0 };
 		size_t n = escape_length(text);
 
 		r = json_put_str(&piece, span_of(text.p, n), JSON_PYTHON);
-		if (r >= 0)
-			r = put_span(p, span_of(piece.p + 1, piece.n - 2));
+		if (r < 0)
+			return r;
+		r = put_span(p, span_of(piece.p + 1, piece.n - 2));
 		text = span_from(text, n);
 	}
 	return r < 0 ? r : buf_add_byte(&p->out, '"');
@@ -385,17 +411,13 @@ static int tree_manifest_put_text(struct printing *p, const struct text_place *a
 	auto_value v = { 0 };
 	int r = tree_manifest_key(at->part, at->leaf, p->style, &key);
 
-	if (r >= 0 && !is_first)
-		r = buf_add_str(&p->out, ", ");
-	if (r >= 0)
-		r = put_string(p, buf_span(&key));
-	if (r >= 0)
-		r = buf_add_str(&p->out, ": ");
-	if (r >= 0)
-		r = leaf_open(at->part->item, at->leaf, &v);
-	if (r >= 0)
-		r = put_string(p, buf_span(&v.text));
-	return r < 0 ? err_at(r, "leaf '%.*s'", SPAN_ARG(at->leaf->param)) : 0;
+	if (r < 0)
+		return r;
+	r = put_string(p, is_first ? "" : ", ", buf_span(&key));
+	if (r < 0)
+		return r;
+	r = leaf_open(at->part->item, at->leaf, &v);
+	return r < 0 ? r : put_string(p, ": ", buf_span(&v.text));
 }
 
 static int tree_manifest_put_texts(struct printing *p)
@@ -404,9 +426,14 @@ static int tree_manifest_put_texts(struct printing *p)
 	size_t n = p->texts.n / sizeof(*place);
 	int r = n ? begin_object(p, "texts") : 0;
 
-	for (size_t i = 0; i < n && r >= 0; i++)
+	if (r < 0 || !n)
+		return r;
+	for (size_t i = 0; i < n; i++) {
 		r = tree_manifest_put_text(p, &place[i], i == 0);
-	return r < 0 || !n ? r : buf_add_byte(&p->out, '}');
+		if (r < 0)
+			return err_at(r, "leaf '%.*s'", SPAN_ARG(place[i].leaf->param));
+	}
+	return buf_add_byte(&p->out, '}');
 }
 
 static int tree_manifest_put_all(struct printing *p, bool step)
@@ -444,17 +471,19 @@ int tree_manifest_write(const struct subtree *st, struct tree_manifest_only only
 			void *arg)
 {
 	const struct buf metered = { .metered = true };
-	struct printing p = { .style = style,
-			      .only = only,
-			      .casts = casts,
-			      .kinds = metered,
-			      .leaves = metered,
-			      .dtypes = metered,
-			      .marks = metered,
-			      .custom = metered,
-			      .texts = metered,
-			      .put = put,
-			      .arg = arg };
+	__attribute__((cleanup(tree_manifest_printing_release))) struct printing p = {
+		.style = style,
+		.only = only,
+		.casts = casts,
+		.kinds = metered,
+		.leaves = metered,
+		.dtypes = metered,
+		.marks = metered,
+		.custom = metered,
+		.texts = metered,
+		.put = put,
+		.arg = arg,
+	};
 	bool step = false;
 	int r = print_custom(&p, "", st->custom);
 
@@ -463,10 +492,7 @@ int tree_manifest_write(const struct subtree *st, struct tree_manifest_only only
 		if (st->part[i].kind == PART_TREE)
 			r = print_part(&p, &st->part[i]);
 	}
-	if (r >= 0)
-		r = tree_manifest_put_all(&p, step);
-	tree_manifest_printing_release(&p);
-	return r;
+	return r < 0 ? r : tree_manifest_put_all(&p, step);
 }
 
 static int tree_manifest_add_piece(void *arg, struct span piece)
