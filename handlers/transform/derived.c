@@ -292,14 +292,15 @@ int derived_plan(const struct derived *d, struct zarr *const *input, struct deri
 	case VALUE_FN_NONE:
 		break;
 	}
-	if (r >= 0)
-		r = zarr_view_finish(p.view);
-	p.bytes = dtype_info(p.dtype)->size;
-	for (unsigned i = 0; i < p.rank && r >= 0; i++)
-		if (!mul_fits(p.bytes, p.shape[i], &p.bytes))
-			r = fail(-EFBIG, "%s: the result has more than 2^64 bytes", p.name);
 	if (r < 0)
 		return r;
+	r = zarr_view_finish(p.view);
+	if (r < 0)
+		return r;
+	p.bytes = dtype_info(p.dtype)->size;
+	for (unsigned i = 0; i < p.rank; i++)
+		if (!mul_fits(p.bytes, p.shape[i], &p.bytes))
+			return fail(-EFBIG, "%s: the result has more than 2^64 bytes", p.name);
 	*ret = p;
 	return 0;
 }
@@ -336,9 +337,10 @@ static int run_join(const struct derived_plan *p, void *piece, derived_sink *sin
 
 			zarr_view_whole(&p->input[i]->meta, &v);
 			r = zarr_view_finish(&v);
+			if (r < 0)
+				return r;
 			n = v.bytes / outer;
-			if (r >= 0)
-				r = run_view(p->input[i], &v, o * n, n, piece, sink, arg);
+			r = run_view(p->input[i], &v, o * n, n, piece, sink, arg);
 		}
 	return r;
 }
@@ -404,20 +406,22 @@ static int run_transpose(const struct derived_plan *p, uint8_t *piece, derived_s
 	struct block b = { 0 };
 	uint64_t below = p->bytes, step;
 	struct zarr_view v;
-	int r = out ? 0 : fail(-ENOMEM, "cannot transpose an array");
+	int r;
 
+	if (!out)
+		return fail(-ENOMEM, "cannot transpose an array");
 	if (p->rank == 0)
-		return r < 0 ? r : run_view(p->input[0], p->view, 0, p->bytes, piece, sink, arg);
+		return run_view(p->input[0], p->view, 0, p->bytes, piece, sink, arg);
 	/* Find the first axis of which at least one position fits a piece. */
 	for (b.axis = 0; (below /= p->shape[b.axis]) > DERIVED_PIECE_BYTES; b.axis++)
 		;
 	step = DERIVED_PIECE_BYTES / below;
 	b.count = MIN(step, p->shape[b.axis]);
 	do {
-		if (r >= 0)
-			r = block_view(p, &b, &v);
-		if (r >= 0)
-			r = zarr_read_into(p->input[0], &v, 0, v.bytes, piece);
+		r = block_view(p, &b, &v);
+		if (r < 0)
+			return r;
+		r = zarr_read_into(p->input[0], &v, 0, v.bytes, piece);
 		if (r < 0)
 			return r;
 		permute(p, &v, piece, out);

@@ -165,12 +165,13 @@ int derived_number_run(const struct derived_plan *p, void *piece, derived_sink *
 	enum dtype work = work_type(p->dtype);
 	size_t item = dtype_info(work)->size, out_item = dtype_info(p->dtype)->size;
 	auto_free void *out = malloc(DERIVED_PIECE_BYTES);
-	int r = out ? 0 : fail(-ENOMEM, "cannot scale an array");
+	int r;
 
+	if (!out)
+		return fail(-ENOMEM, "cannot scale an array");
 	v.plain = work == v.dtype;
 	v.dtype = work;
-	if (r >= 0)
-		r = zarr_view_finish(&v);
+	r = zarr_view_finish(&v);
 	for (uint64_t off = 0; r >= 0 && off < v.bytes; off += DERIVED_PIECE_BYTES) {
 		size_t n = (size_t)MIN(v.bytes - off, (uint64_t)DERIVED_PIECE_BYTES) / item;
 

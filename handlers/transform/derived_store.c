@@ -27,7 +27,7 @@ struct kv_derived {
 	struct derived_plan plan;
 	struct zarr **input; /* references */
 	/* the store of its only input, when that is computed too; or NULL */
-	struct kv_derived *inner;
+	struct kv *inner;
 	uint64_t inner_owner; /* cache owner of that input's array */
 	struct buf meta;      /* contents of .zarray */
 	struct buf chunk;     /* key of its only chunk */
@@ -79,7 +79,7 @@ static int compute(struct kv_derived *k)
 	r = derived_run(&k->plan, derived_store_add_piece, &to);
 	if (k->inner) {
 		cache_drop(k->ckpt->cache, k->inner_owner);
-		forget_inner(k->inner);
+		forget_inner(derived_of(k->inner));
 	}
 	if (r < 0)
 		return r;
@@ -161,7 +161,7 @@ static void derived_free(struct kv *kv)
 		zarr_unref(k->input[i]);
 	if (k->inner) {
 		cache_drop(k->ckpt->cache, k->inner_owner);
-		kv_free(&k->inner->base);
+		kv_free(k->inner);
 	}
 	free(k->input);
 	io_file_unref(k->file);
@@ -195,7 +195,7 @@ static int print_meta(enum dtype t, unsigned rank, const uint64_t *shape, struct
 	return r < 0 ? r : zarr_meta_print(&c, meta);
 }
 
-static int computed_store(struct item *item, const struct derived *d, struct kv_derived **ret);
+static int computed_store(struct item *item, const struct derived *d, struct kv **ret);
 
 /* In a chain of functions, open the result of the previous function as an array. */
 static int open_inner(struct item *item, const struct derived *d, struct kv_derived *k)
@@ -204,8 +204,8 @@ static int open_inner(struct item *item, const struct derived *d, struct kv_deri
 
 	k->inner_owner = cache_owner();
 	return r < 0 ? r :
-		       zarr_open(&item->ckpt->inner_env, &k->inner->base, span_of(NULL, 0),
-				 k->inner_owner, 0, &k->input[0]);
+		       zarr_open(&item->ckpt->inner_env, k->inner, span_of(NULL, 0), k->inner_owner,
+				 0, &k->input[0]);
 }
 
 static int open_inputs(struct item *item, const struct derived *d, struct kv_derived *k)
@@ -260,9 +260,10 @@ static int check_keys(struct item *item, const struct derived *d)
 }
 
 /* The recursion is as deep as the rule has steps, at most RULE_STEPS_MAX. */
-static int computed_store(struct item *item, const struct derived *d, struct kv_derived **ret)
+static int computed_store(struct item *item, const struct derived *d, struct kv **ret)
 {
 	struct kv_derived *k = calloc(1, sizeof(*k));
+	auto_of(kv) struct kv *kv = NULL;
 	int r;
 
 	if (!k)
@@ -272,19 +273,21 @@ static int computed_store(struct item *item, const struct derived *d, struct kv_
 	k->ckpt = item->ckpt;
 	k->user.give_up = derived_store_give_up;
 	pthread_mutex_init(&k->lock, NULL);
+	kv = &k->base;
 	k->base.name = strdup("derived");
 	r = k->base.name ? check_keys(item, d) : fail(-ENOMEM, "cannot open a computed array");
-	if (r >= 0)
-		r = open_inputs(item, d, k);
-	if (r >= 0)
-		r = derived_plan(d, k->input, &k->plan);
-	if (r >= 0)
-		r = print_meta(k->plan.dtype, k->plan.rank, k->plan.shape, &k->meta, &k->chunk);
-	if (r < 0) {
-		kv_free(&k->base);
+	if (r < 0)
 		return r;
-	}
-	*ret = k;
+	r = open_inputs(item, d, k);
+	if (r < 0)
+		return r;
+	r = derived_plan(d, k->input, &k->plan);
+	if (r < 0)
+		return r;
+	r = print_meta(k->plan.dtype, k->plan.rank, k->plan.shape, &k->meta, &k->chunk);
+	if (r < 0)
+		return r;
+	*ret = take(kv);
 	return 0;
 }
 
@@ -298,28 +301,41 @@ static int derived_store_open_file(struct item *item, const char *path, struct i
 	return r < 0 ? r : io_file_open(dir, basename(base_copy), O_RDONLY, 0, ret);
 }
 
+static int read_npy_header(struct io_file *f, const char *path, struct npy *ret)
+{
+	auto_buf head = { 0 };
+	int r = buf_reserve(&head, NPY_HEADER_MAX);
+
+	if (r < 0)
+		return r;
+	head.n = (size_t)MIN(f->size, (uint64_t)NPY_HEADER_MAX);
+	r = io_read_exact(f, head.p, head.n, 0);
+	if (r < 0)
+		return r;
+	r = npy_parse(buf_span(&head), ret);
+	if (r < 0)
+		return r;
+	if (r == 0 || f->size != ret->data + ret->bytes)
+		return fail(-EUCLEAN, "'%s' does not have the length that its header implies",
+			    path);
+	if (ret->fortran || ret->big_endian || ret->dtype == DTYPE_UNKNOWN)
+		return fail(-EOPNOTSUPP,
+			    "'%s' is not little-endian in C order, or its dtype has no name", path);
+	return 0;
+}
+
 /* Open an .npy file of the user as an array of one chunk. */
 static int file_store(struct item *item, const char *path, struct kv **ret)
 {
 	auto_of(io_file) struct io_file *f = NULL;
 	auto_of(kv) struct kv *kv = NULL;
-	auto_buf head = { 0 }, meta = { 0 }, chunk = { 0 };
+	auto_buf meta = { 0 }, chunk = { 0 };
 	struct npy npy;
 	int r = derived_store_open_file(item, path, &f);
 
-	if (r >= 0)
-		r = buf_reserve(&head, NPY_HEADER_MAX);
-	if (r >= 0) {
-		head.n = (size_t)MIN(f->size, (uint64_t)NPY_HEADER_MAX);
-		r = io_read_exact(f, head.p, head.n, 0);
-	}
-	if (r >= 0)
-		r = npy_parse(buf_span(&head), &npy);
-	if (r == 0 || (r > 0 && f->size != npy.data + npy.bytes))
-		r = fail(-EUCLEAN, "'%s' does not have the length that its header implies", path);
-	if (r > 0 && (npy.fortran || npy.big_endian || npy.dtype == DTYPE_UNKNOWN))
-		r = fail(-EOPNOTSUPP,
-			 "'%s' is not little-endian in C order, or its dtype has no name", path);
+	if (r < 0)
+		return r;
+	r = read_npy_header(f, path, &npy);
 	if (r < 0)
 		return r;
 	r = print_meta(npy.dtype, npy.rank, npy.shape, &meta, &chunk);
@@ -352,10 +368,5 @@ int derived_open(const struct tree_source *s, struct item *item, struct kv **ret
 {
 	const struct derived *d = container_of(s, const struct derived, source);
 
-	struct kv_derived *k;
-	int r = d->file ? file_store(item, d->file, ret) : computed_store(item, d, &k);
-
-	if (r >= 0 && !d->file)
-		*ret = &k->base;
-	return r;
+	return d->file ? file_store(item, d->file, ret) : computed_store(item, d, ret);
 }

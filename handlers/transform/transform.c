@@ -435,27 +435,32 @@ static int read_whole_file(const char *path, struct buf *ret)
 	return r;
 }
 
+static int parse_document(struct transform *t, struct span text)
+{
+	auto_free char *what = str_fmt("'%s'", t->path);
+	int r = what ? json_parse(text, what, &t->doc) : fail(-ENOMEM, "cannot read '%s'", t->path);
+
+	if (r < 0)
+		return r;
+	r = read_document(t);
+	return r < 0 ? err_at(r, "'%s'", t->path) : 0;
+}
+
 int transform_open(const char *given, struct transform **ret)
 {
 	auto_of(transform) struct transform *t = calloc(1, sizeof(*t));
 	bool is_text = given[0] == '{';
 	const char *path = is_text ? "transforms=" : given;
-	auto_free char *what = str_fmt("'%s'", path);
 	auto_buf text = { 0 };
 	int r;
 
 	if (t)
 		t->path = strdup(path);
-	if (!t || !t->path || !what)
+	if (!t || !t->path)
 		return fail(-ENOMEM, "cannot read '%s'", path);
 	r = is_text ? buf_add_str(&text, given) : read_whole_file(path, &text);
 	if (r >= 0)
-		r = json_parse(buf_span(&text), what, &t->doc);
-	if (r >= 0) {
-		r = read_document(t);
-		if (r < 0)
-			r = err_at(r, "'%s'", path);
-	}
+		r = parse_document(t, buf_span(&text));
 	/* The user wrote this file, so it is an invalid argument and not a damaged checkpoint. */
 	if (r < 0)
 		return r == -EUCLEAN ? fail(-EINVAL, "%s", err_text(r)) : r;

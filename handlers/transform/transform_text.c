@@ -77,8 +77,10 @@ int transform_text(const struct transform *t, const struct tree_node *leaf, stru
 int transform_idle(const struct transform *t, const struct tree *made, struct buf *ret)
 {
 	auto_free bool *used = calloc(t->n_rules + 1, sizeof(*used));
-	int r = used ? 0 : fail(-ENOMEM, "cannot check %zu rules", t->n_rules);
+	int r = 0;
 
+	if (!used)
+		return fail(-ENOMEM, "cannot check %zu rules", t->n_rules);
 	for (uint32_t i = 0; i < made->n_nodes && r >= 0; i++) {
 		const struct tree_node *n = made->nodes[i];
 		const struct rule *rule = NULL;
@@ -86,7 +88,7 @@ int transform_idle(const struct transform *t, const struct tree *made, struct bu
 		if (n->kind != TREE_LEAF && n->n_children)
 			continue;
 		r = transform_rule_of(t, n, &rule);
-		if (r >= 0 && rule)
+		if (rule)
 			used[rule - t->rule] = true;
 	}
 	for (size_t i = 0; i < t->n_rules && r >= 0; i++)

@@ -109,17 +109,8 @@ static int take_apart(struct remake *m)
 
 static struct stored *find_stored(const struct remake *m, struct span key)
 {
-	size_t lo = 0, hi = m->n_stored;
-
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (span_cmp(m->stored[mid].key, key) < 0)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo < m->n_stored && span_eq(m->stored[lo].key, key) ? &m->stored[lo] : NULL;
+	return bsearch(&(struct stored){ .key = key }, m->stored, m->n_stored, sizeof(*m->stored),
+		       transform_tree_by_key);
 }
 
 /* ---- the keys of the new tree ---- */
@@ -151,12 +142,14 @@ static int renamed_keys(struct remake *m, const struct rule *rule)
 		struct span copy;
 		int r = rule_new_key(rule, m->stored[i].key, &key);
 
-		if (r > 0)
-			r = arena_keep(&m->arena, buf_span(&key), &copy);
-		else if (r == 0)
+		if (r == 0)
 			continue;
-		if (r >= 0)
-			r = add_made(m, copy);
+		if (r < 0)
+			return r;
+		r = arena_keep(&m->arena, buf_span(&key), &copy);
+		if (r < 0)
+			return r;
+		r = add_made(m, copy);
 		if (r < 0)
 			return r;
 		if (!span_eq(copy, m->stored[i].key))
@@ -532,27 +525,27 @@ static int claim_above(struct remake *m, const struct made *made)
 
 static int put_together(struct remake *m)
 {
-	struct tree_build b = { .tree = m->out };
+	__attribute__((cleanup(tree_build_release))) struct tree_build b = { .tree = m->out };
 	struct tree_node *root;
-	int r = 0;
+	int r = tree_attach(m->out, NULL, span_of(NULL, 0), false, &root);
 
+	if (r < 0)
+		return r;
 	/* A tree that is a single leaf has an empty key. */
-	if (m->n_made == 1 && m->made[0].key.n == 0) {
-		r = tree_attach(m->out, NULL, span_of(NULL, 0), false, &root);
-		return r < 0 ? r : fill_leaf(m, &m->made[0], root);
-	}
-	r = tree_attach(m->out, NULL, span_of(NULL, 0), false, &root);
+	if (m->n_made == 1 && m->made[0].key.n == 0)
+		return fill_leaf(m, &m->made[0], root);
 	for (size_t i = 0; i < m->n_made && r >= 0; i++)
 		r = transform_tree_place(m, &b, &m->made[i]);
 	for (size_t i = 0; i < m->n_made && r >= 0; i++)
 		r = claim_above(m, &m->made[i]);
-	for (size_t i = 0; i < m->n_made && r >= 0; i++)
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < m->n_made; i++)
 		for (struct tree_node *up = m->made[i].node->parent; up; up = up->parent)
 			if (up->kind == TREE_UNKNOWN)
 				up->kind = TREE_DICT;
-	if (r >= 0 && root->kind == TREE_UNKNOWN)
+	if (root->kind == TREE_UNKNOWN)
 		root->kind = TREE_DICT;
-	tree_build_release(&b);
 	return r;
 }
 
@@ -563,10 +556,12 @@ int transform_tree(const struct transform *t, struct tree **tree)
 	size_t n = 0;
 	int r = tree_new(&m.out);
 
-	if (r >= 0)
-		r = take_apart(&m);
-	if (r >= 0)
-		r = choose_keys(&m);
+	if (r < 0)
+		return r;
+	r = take_apart(&m);
+	if (r < 0)
+		return r;
+	r = choose_keys(&m);
 	for (size_t i = 0; i < m.n_made && r >= 0; i++) {
 		r = evaluate(&m, &m.made[i]);
 		if (r > 0)
@@ -576,12 +571,15 @@ int transform_tree(const struct transform *t, struct tree **tree)
 	/* Copy the keys into the arena of the new tree. */
 	for (size_t i = 0; i < n && r >= 0; i++)
 		r = arena_keep(&m.out->arena, m.made[i].key, &m.made[i].key);
-	if (r >= 0)
-		r = put_together(&m);
-	if (r >= 0)
-		r = tree_sort(m.out);
-	if (r >= 0)
-		r = tree_finish(m.out);
+	if (r < 0)
+		return r;
+	r = put_together(&m);
+	if (r < 0)
+		return r;
+	r = tree_sort(m.out);
+	if (r < 0)
+		return r;
+	r = tree_finish(m.out);
 	if (r < 0)
 		return r;
 	m.out->has_metadata = in->has_metadata;

@@ -158,12 +158,12 @@ int transform_unused(const struct transform *t, const struct tree *made,
 			r = transform_unused_use_inputs(
 				&u, container_of(leaf->source, const struct derived, source));
 	}
-	if (r >= 0)
-		unused = calloc(u.n + 1, sizeof(*unused));
-	if (r >= 0 && !unused)
-		r = fail(-ENOMEM, "cannot look for unused leaves");
-	if (r >= 0)
-		r = add_unused(t, &u, unused, &n);
+	if (r < 0)
+		return r;
+	unused = calloc(u.n + 1, sizeof(*unused));
+	if (!unused)
+		return fail(-ENOMEM, "cannot look for unused leaves");
+	r = add_unused(t, &u, unused, &n);
 	if (r < 0)
 		return r;
 	qsort(unused, n, sizeof(*unused), transform_unused_by_place);
@@ -219,16 +219,18 @@ int transform_left_out(const struct transform *t, const struct tree *made,
 	size_t n = 0;
 	int r = transform_unused(t, made, &unused, &n);
 
-	if (r >= 0 && n && !sum->unused)
+	if (n && !sum->unused)
 		r = transform_unused_text(&unused[0], &sum->first);
+	if (r < 0)
+		return r;
 	sum->unused += n;
-	if (r >= 0)
-		r = transform_idle(t, made, &idle);
-	if (r >= 0)
-		r = sum->trees++ ? keep_common(&sum->lines, &idle) :
-				   buf_add_span(&sum->lines, buf_span(&idle));
+	r = transform_idle(t, made, &idle);
+	if (r < 0)
+		return r;
+	r = sum->trees++ ? keep_common(&sum->lines, &idle) :
+			   buf_add_span(&sum->lines, buf_span(&idle));
 	sum->idle = 0;
-	for (size_t i = 0; i < sum->lines.n && r >= 0; i++)
+	for (size_t i = 0; i < sum->lines.n; i++)
 		sum->idle += sum->lines.p[i] == '\n';
 	return r;
 }
