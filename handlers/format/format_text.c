@@ -86,8 +86,9 @@ static int json_array(struct format *f)
 	p.rank = zarr_view_result(&f->view, p.shape);
 	if (f->view.n_elements == 0)
 		r = trim_empty(&p);
-	if (r >= 0)
-		r = print_axis(&p, 0);
+	if (r < 0)
+		return r;
+	r = print_axis(&p, 0);
 	return r < 0 ? r : buf_add_byte(&f->head, '\n');
 }
 

@@ -251,8 +251,9 @@ static int add_literal(struct buf *b, enum dtype t, unsigned rank, const uint64_
 	for (unsigned i = 0; i < rank && r >= 0; i++) {
 		if (i)
 			r = buf_add_str(b, ", ");
-		if (r >= 0)
-			r = add_number(b, shape[i]);
+		if (r < 0)
+			return r;
+		r = add_number(b, shape[i]);
 		if (i == 0)
 			growth = NPY_GROWTH - r;
 	}

@@ -95,7 +95,6 @@ static int check_names(const struct st_tensor *tensor, size_t n, const struct st
 {
 	auto_free struct named *all = calloc(n + n_texts + 1, sizeof(*all));
 	size_t m = 0;
-	int r = 0;
 
 	if (!all)
 		return fail(-ENOMEM, "cannot compare %zu names", n + n_texts);
@@ -104,14 +103,18 @@ static int check_names(const struct st_tensor *tensor, size_t n, const struct st
 	for (size_t i = 0; i < n_texts; i++)
 		all[m++] = (struct named){ text[i].name, text[i].path };
 	qsort(all, m, sizeof(*all), safetensors_by_name);
-	for (size_t i = 0; i < m && r >= 0; i++) {
-		r = check_name(&all[i]);
-		if (r >= 0 && i && span_eq(all[i - 1].name, all[i].name))
-			r = fail(-EINVAL, "'%.*s' and '%.*s' are both called '%.*s' in safetensors",
-				 SPAN_ARG(all[i - 1].path), SPAN_ARG(all[i].path),
-				 SPAN_ARG(all[i].name));
+	for (size_t i = 0; i < m; i++) {
+		int r = check_name(&all[i]);
+
+		if (r < 0)
+			return r;
+		if (i && span_eq(all[i - 1].name, all[i].name))
+			return fail(-EINVAL,
+				    "'%.*s' and '%.*s' are both called '%.*s' in safetensors",
+				    SPAN_ARG(all[i - 1].path), SPAN_ARG(all[i].path),
+				    SPAN_ARG(all[i].name));
 	}
-	return r;
+	return 0;
 }
 
 static int too_long(void)

@@ -13,16 +13,14 @@
 int leaf_digest_name(const struct tree_node *leaf, struct buf *ret)
 {
 	const char *ext = name_ext_text(leaf_ext(NULL, leaf));
-	size_t was = ret->n;
-	int r = tree_path(leaf, ret);
+	auto_buf path = { 0 };
+	int r = tree_path(leaf, &path);
 
-	if (r >= 0 && span_ends(buf_span(ret), span_str(ext)))
-		ret->n -= strlen(ext);
-	if (r >= 0)
-		r = buf_add_str(ret, name_ext_text(NAME_EXT_BIN));
 	if (r < 0)
-		ret->n = was;
-	return r;
+		return r;
+	if (span_ends(buf_span(&path), span_str(ext)))
+		path.n -= strlen(ext);
+	return buf_addf(ret, "%.*s%s", SPAN_ARG(buf_span(&path)), name_ext_text(NAME_EXT_BIN));
 }
 
 static int hash_array(struct zarr *z, struct sha256 *s)
@@ -56,9 +54,11 @@ int leaf_digest(const struct value *v, uint8_t ret[DIGEST_BYTES])
 	if (v->kind != VALUE_ARRAY && v->kind != VALUE_TEXT)
 		return 0;
 	r = sha256_new(&s);
-	if (r >= 0 && v->kind == VALUE_ARRAY)
+	if (r < 0)
+		return r;
+	if (v->kind == VALUE_ARRAY)
 		r = hash_array(v->array, s);
-	else if (r >= 0)
+	else
 		sha256_add(s, buf_span(&v->text));
 	if (r < 0)
 		return r;

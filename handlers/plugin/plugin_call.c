@@ -184,28 +184,27 @@ static int call_write(const struct pytreefs_host *host, const void *p, uint64_t 
 static int plugin_call_check_names(const struct plugin_files *f)
 {
 	auto_free const char **names = calloc(f->n + 1, sizeof(*names));
-	int r = names ? 0 : fail(-ENOMEM, "cannot compare the names of files");
 
-	for (size_t i = 0; i < f->n && r >= 0; i++)
+	if (!names)
+		return fail(-ENOMEM, "cannot compare the names of files");
+	for (size_t i = 0; i < f->n; i++)
 		names[i] = f->file[i].name;
-	if (r >= 0)
-		qsort(names, f->n, sizeof(*names), array_by_text);
-	for (size_t i = 0; i < f->n && r >= 0; i++) {
+	qsort(names, f->n, sizeof(*names), array_by_text);
+	for (size_t i = 0; i < f->n; i++) {
 		auto_free char *above = strdup(names[i]);
 
 		if (!above)
 			return fail(-ENOMEM, "cannot compare the names of files");
 		if (i && !strcmp(names[i - 1], names[i]))
 			return fail(-EINVAL, "it added '%s' twice", names[i]);
-		for (char *slash = strrchr(above, '/'); slash && r >= 0;
-		     slash = strrchr(above, '/')) {
+		for (char *slash = strrchr(above, '/'); slash; slash = strrchr(above, '/')) {
 			*slash = 0;
 			if (bsearch(&above, names, f->n, sizeof(*names), array_by_text))
-				r = fail(-EINVAL, "it added '%s' as a file and as a directory",
-					 above);
+				return fail(-EINVAL, "it added '%s' as a file and as a directory",
+					    above);
 		}
 	}
-	return r;
+	return 0;
 }
 
 void plugin_call_begin(struct plugin_call *c, struct plugin *p, uint32_t flags)

@@ -31,8 +31,9 @@ static int plugin_leaf_plugin_open(const struct leaf_type *t, struct item *item,
 	int r = dir ? io_path_check(leaf->param, "leaf of a plugin") :
 		      fail(-ENOMEM, "cannot open a leaf");
 
-	if (r >= 0)
-		r = plugin_files_read(item->dir, dir, true, &stored);
+	if (r < 0)
+		return r;
+	r = plugin_files_read(item->dir, dir, true, &stored);
 	if (r == -ENOENT)
 		r = fail(-EUCLEAN, "leaf '%s' of type '%s' has no files", dir, p->leaf->typestr);
 	if (r < 0)
