@@ -425,7 +425,7 @@ static int lookup_leaf(struct node *dir, struct span stem, struct node **ret)
 }
 
 /* Replace a link in dir by its target; *n is NULL on failure. */
-static int follow_link(struct node *dir, struct node **n, struct buf *target)
+static int subtree_follow_link(struct node *dir, struct node **n, struct buf *target)
 {
 	int r = node_readlink(*n, target);
 
@@ -446,7 +446,7 @@ static int lookup_target(struct node *dir, const struct wanted *w, struct node *
 	}
 	r = node_lookup(dir, w->stem, &n);
 	if (r >= 0 && n->ops->readlink)
-		r = follow_link(dir, &n, link);
+		r = subtree_follow_link(dir, &n, link);
 	if (r == -ENOENT && w->ext == NAME_EXT_SAFETENSORS)
 		r = lookup_leaf(dir, w->stem, &n);
 	if (r < 0)

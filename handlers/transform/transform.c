@@ -435,7 +435,7 @@ static int read_whole_file(const char *path, struct buf *ret)
 	return r;
 }
 
-static int parse_document(struct transform *t, struct span text)
+static int parse_rules_document(struct transform *t, struct span text)
 {
 	auto_free char *what = str_fmt("'%s'", t->path);
 	int r = what ? json_parse(text, what, &t->doc) : fail(-ENOMEM, "cannot read '%s'", t->path);
@@ -460,7 +460,7 @@ int transform_open(const char *given, struct transform **ret)
 		return fail(-ENOMEM, "cannot read '%s'", path);
 	r = is_text ? buf_add_str(&text, given) : read_whole_file(path, &text);
 	if (r >= 0)
-		r = parse_document(t, buf_span(&text));
+		r = parse_rules_document(t, buf_span(&text));
 	/* The user wrote this file, so it is an invalid argument and not a damaged checkpoint. */
 	if (r < 0)
 		return r == -EUCLEAN ? fail(-EINVAL, "%s", err_text(r)) : r;
