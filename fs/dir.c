@@ -74,23 +74,34 @@ static void report_absent(const struct node *dir, const char *name, int r)
 	err_clear();
 }
 
-void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+static int look_up_for_caller(fuse_req_t req, struct node *dir, const char *name, struct node **ret)
 {
 	struct fs *fs = fuse_req_userdata(req);
-	struct node *dir = fs_node(fs, parent), *n;
+	auto_node *n = NULL;
+	int r;
+
+	/* For the helper, names that the kernel is to forget do not exist. */
+	if (dir == fs->ns->root && forget_asks(&fs->forget, fuse_req_ctx(req)->pid))
+		return -ENOENT;
+	r = dir_check_name(name);
+	if (r < 0)
+		return r;
+	r = node_lookup(dir, span_str(name), &n);
+	if (r < 0)
+		return r;
+	if (n->generated && caller_creates(req))
+		return -ENOENT;
+	*ret = take(n);
+	return 0;
+}
+
+void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	struct node *dir = fs_node(fuse_req_userdata(req), parent), *n;
 	int r;
 
 	trace(TRACE_FS, "lookup '%s'", name);
-	/* For the helper, names that the kernel is to forget do not exist. */
-	r = dir == fs->ns->root && forget_asks(&fs->forget, fuse_req_ctx(req)->pid) ?
-		    -ENOENT :
-		    dir_check_name(name);
-	if (r >= 0)
-		r = node_lookup(dir, span_str(name), &n);
-	if (r >= 0 && n->generated && caller_creates(req)) {
-		node_unref(n, 1);
-		r = -ENOENT;
-	}
+	r = look_up_for_caller(req, dir, name, &n);
 	if (r < 0) {
 		if ((r == -ENOENT || strlen(name) > LIMIT_NAME_BYTES) && *err_where(r))
 			report_absent(dir, name, r);
@@ -123,7 +134,7 @@ void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	fi->cache_readdir = fi->keep_cache && !wants_attributes(req);
 	trace(TRACE_FS, "opendir '%s'%s", n->name, fi->cache_readdir ? ", to be kept" : "");
 	/* The kernel does not request names that it has cached. */
-	if (r >= 0 && !fi->keep_cache) {
+	if (h && !fi->keep_cache) {
 		r = node_list(n, &h->list);
 		h->is_listed = true;
 	}
@@ -214,7 +225,7 @@ static void dir_read_dir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 	int r = p && counted ? 0 : -ENOMEM;
 
 	trace(TRACE_FS, "readdir%s '%s' %lld", plus ? "plus" : "", dir->name, (long long)off);
-	if (r >= 0 && (!h->is_listed || (off == 0 && h->is_read)))
+	if (p && counted && (!h->is_listed || (off == 0 && h->is_read)))
 		r = list_now(dir, h);
 	if (r < 0) {
 		reply_code(req, r, "list", dir);

@@ -87,35 +87,40 @@ void fs_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse
 	segments_release(&g);
 }
 
+/* Write data that is in several pieces or in a pipe: it is copied into one first. */
+static ssize_t write_joined(struct file *f, uint64_t off, struct fuse_bufvec *in, size_t n)
+{
+	struct fuse_bufvec out = FUSE_BUFVEC_INIT(n);
+	void *copy = block_alloc(n);
+	ssize_t r;
+
+	if (!copy)
+		return -ENOMEM;
+	out.buf[0].mem = copy;
+	r = fuse_buf_copy(&out, in, 0);
+	if (r == (ssize_t)n)
+		r = file_write(f, off, copy, n);
+	else
+		r = r < 0 ? r : -EIO;
+	block_free(copy, n);
+	return r;
+}
+
 void fs_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *in, off_t off,
 		  struct fuse_file_info *fi)
 {
 	struct file *f = file_of(fi);
 	size_t n = fuse_buf_size(in);
 	const struct fuse_buf *b = &in->buf[in->idx];
-	void *copy = NULL;
-	ssize_t r = 0;
+	ssize_t r;
 
 	trace(TRACE_FS, "write '%s' %lld+%zu", f->node->name, (long long)off, n);
 	/* Data is usually one piece of memory; anything else is joined first. */
 	if (in->count - in->idx == 1 && !(b->flags & FUSE_BUF_IS_FD)) {
 		r = file_write(f, (uint64_t)off, (const char *)b->mem + in->off, n);
 	} else {
-		struct fuse_bufvec out = FUSE_BUFVEC_INIT(n);
-		ssize_t got;
-
-		copy = block_alloc(n);
-		if (copy) {
-			out.buf[0].mem = copy;
-			got = fuse_buf_copy(&out, in, 0);
-			r = got < 0 ? got : got == (ssize_t)n ? 0 : -EIO;
-		} else {
-			r = -ENOMEM;
-		}
-		if (r >= 0)
-			r = file_write(f, (uint64_t)off, copy, n);
+		r = write_joined(f, (uint64_t)off, in, n);
 	}
-	block_free(copy, n);
 	/*
 	 * The data is from pages of a map: the kernel has released them, regards part of them as
 	 * written, and reports an error at most to fsync(2).

@@ -37,33 +37,27 @@ struct pipe_ends {
 /* Start the helper. Returns a negative error code, without a message. */
 static int open_helper(struct forget *f, struct pipe_ends *ret)
 {
-	auto_close int in = -1, held = -1;
-	int to[2], alive[2], r;
+	auto_close int in = -1, held = -1, to = -1, alive = -1;
+	int ends[2], r;
 
-	if (pipe2(to, O_CLOEXEC) < 0)
+	if (pipe2(ends, O_CLOEXEC) < 0)
 		return -errno;
-	in = to[0];
-	ret->to = to[1];
-	if (pipe2(alive, O_CLOEXEC) < 0) {
-		r = -errno;
-		close(to[1]);
-		ret->to = -1;
-		return r;
-	}
-	held = alive[1];
-	ret->alive = alive[0];
+	in = ends[0];
+	to = ends[1];
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return -errno;
+	alive = ends[0];
+	held = ends[1];
 	r = broker_ask(f->broker, BROKER_FORGET, "", (int[]){ in, held }, 2);
-	if (r >= 0) {
-		pthread_mutex_lock(&f->lock);
-		f->alive = ret->alive;
-		pthread_mutex_unlock(&f->lock);
-		atomic_store(&f->helper, r);
-		return 0;
-	}
-	close(ret->to);
-	close(ret->alive);
-	ret->to = ret->alive = -1;
-	return r;
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&f->lock);
+	f->alive = alive;
+	pthread_mutex_unlock(&f->lock);
+	atomic_store(&f->helper, r);
+	*ret = (struct pipe_ends){ .to = to, .alive = alive };
+	to = alive = -1;
+	return 0;
 }
 
 static void close_helper(struct forget *f, struct pipe_ends *p)

@@ -318,10 +318,10 @@ static void choose_flags(struct fs *fs)
 	if (!fs->options->fuse_uring)
 		return;
 	r = queues_new(fs, &fs->queues);
-	if (r >= 0)
-		fs->init.wanted |= FUSE_OVER_IO_URING;
-	else
+	if (r < 0)
 		log_warn("fuse_uring: requests come through /dev/fuse, since %s", err_text(r));
+	else
+		fs->init.wanted |= FUSE_OVER_IO_URING;
 	err_clear();
 }
 
@@ -427,6 +427,36 @@ static int fs_main_open_source(const struct fs_mount *m, struct ns **ret, char *
 	return r < 0 ? err_restore(&why) : ns_open(*ret_step, m->options, ret);
 }
 
+static int open_for_mount(const struct fs_mount *m, bool is_read_only, struct ns **ret,
+			  char **ret_step)
+{
+	struct ns *ns;
+	int r = check_device();
+
+	if (r < 0)
+		return r;
+	make_room_for_files();
+	r = log_open(true, !m->foreground && !m->options->log, m->options->log);
+	if (r < 0)
+		return r;
+	r = fs_main_open_source(m, ret, ret_step);
+	if (r == -ENOENT && path_is_url(m->source) && strncmp(m->source, "http", 4))
+		return fail(r, "%s; -o shape=root mounts a place where steps have to be made",
+			    err_text(r));
+	if (r < 0)
+		return r;
+	ns = *ret;
+	ns->mountpoint = m->mountpoint;
+	operations_init(ns);
+	ns_warn_if_empty(ns);
+	ns_warn_of_links(ns);
+	if (m->opened)
+		m->opened(ns);
+	if (!is_read_only)
+		ns_warn_of_bucket(ns);
+	return m->peers ? ns_share(ns, m->peers) : 0;
+}
+
 static int run(const struct fs_mount *m, int ready_fd)
 {
 	struct fs fs = { .options = m->options,
@@ -435,28 +465,8 @@ static int run(const struct fs_mount *m, int ready_fd)
 			 .is_read_only = fs_has_option(m->fuse_options, "ro") };
 	auto_free char *step = NULL;
 	auto_of(ns) struct ns *ns = NULL;
-	int r = check_device();
+	int r = open_for_mount(m, fs.is_read_only, &ns, &step);
 
-	make_room_for_files();
-	if (r >= 0)
-		r = log_open(true, !m->foreground && !m->options->log, m->options->log);
-	if (r >= 0)
-		r = fs_main_open_source(m, &ns, &step);
-	if (r == -ENOENT && path_is_url(m->source) && strncmp(m->source, "http", 4))
-		r = fail(r, "%s; -o shape=root mounts a place where steps have to be made",
-			 err_text(r));
-	if (r >= 0) {
-		ns->mountpoint = m->mountpoint;
-		operations_init(ns);
-		ns_warn_if_empty(ns);
-		ns_warn_of_links(ns);
-	}
-	if (r >= 0 && m->opened)
-		m->opened(ns);
-	if (r >= 0 && !fs.is_read_only)
-		ns_warn_of_bucket(ns);
-	if (r >= 0 && m->peers)
-		r = ns_share(ns, m->peers);
 	if (r < 0)
 		return agree_to_mount(m, &fs, r);
 	if (m->peers && m->options->job)
