@@ -6,6 +6,7 @@
 #ifndef PYTREEFS_LIB_H
 #define PYTREEFS_LIB_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "core/base/err.h"
@@ -38,11 +39,24 @@ int lib_options(struct options *o, const char *text);
  */
 int lib_node(struct pytreefs *ck, const char *name, struct node **ret);
 /*
- * A leaf by its node: -EINVAL when it is none, -ESTALE when it is of another version. version 0:
- * any.
+ * Finds many leaves: the directory of the last one mostly contains the next one, too, and is not
+ * looked up again. Any thread may find leaves.
  */
 struct node_leaf;
-int lib_leaf(struct node *n, const char *name, uint64_t version, struct node_leaf **ret);
+struct lib_finder {
+	struct pytreefs *ck;
+	pthread_mutex_t lock; /* protects the members below */
+	struct node *dir;     /* NULL: none yet */
+	char *dir_name;
+};
+void lib_finder_init(struct lib_finder *f, struct pytreefs *ck);
+void lib_finder_release(struct lib_finder *f);
+/*
+ * A leaf, with a reference to its node. -EINVAL when it is none, -ESTALE when it is of another
+ * version than `version`; 0: any.
+ */
+int lib_find_leaf(struct lib_finder *f, const char *name, uint64_t version, struct node **ret,
+		  struct node_leaf **ret_leaf);
 /* Returns pytreefs_node.version for an item or step, and for the one that a node is in. */
 uint64_t lib_version(const struct file_id *id);
 uint64_t lib_version_of(struct node *n);

@@ -82,28 +82,27 @@ static int find_map(struct pytreefs_map **all, struct io_file *file, unsigned fl
 	return 0;
 }
 
-static int lib_map_find_leaf(struct pytreefs *ck, const struct pytreefs_mapped *m,
+static int lib_map_find_leaf(struct lib_finder *f, const struct pytreefs_mapped *m,
 			     struct zarr_mapped *ret)
 {
 	struct node_leaf *leaf = NULL;
 	auto_node *n = NULL;
 	auto_value v = { 0 };
 	struct zarr_view view;
-	int r = lib_node(ck, m->name, &n);
+	int r = lib_find_leaf(f, m->name, m->version, &n, &leaf);
 
-	r = r < 0 ? r : lib_leaf(n, m->name, m->version, &leaf);
 	r = r < 0 ? r : node_leaf_value(leaf, &v, &view);
 	if (r < 0)
 		return r;
 	return v.kind == VALUE_ARRAY ? zarr_find_mapped(v.array, &view, ret) : 0;
 }
 
-static int map_leaf(struct pytreefs *ck, struct pytreefs_mapped *m, unsigned flags,
+static int map_leaf(struct lib_finder *f, struct pytreefs_mapped *m, unsigned flags,
 		    struct pytreefs_map **all)
 {
 	struct zarr_mapped found = { 0 };
 	struct pytreefs_map *map;
-	int r = lib_map_find_leaf(ck, m, &found);
+	int r = lib_map_find_leaf(f, m, &found);
 
 	if (r == -EOPNOTSUPP)
 		return fail(r, "it cannot be mapped: %s", err_text(r));
@@ -121,7 +120,7 @@ static int map_leaf(struct pytreefs *ck, struct pytreefs_mapped *m, unsigned fla
 	return 0;
 }
 
-static int map_all(struct pytreefs *ck, struct pytreefs_mapped *m, size_t n, unsigned flags)
+static int map_all(struct lib_finder *f, struct pytreefs_mapped *m, size_t n, unsigned flags)
 {
 	struct pytreefs_map *all = NULL;
 	struct err_note failed = { 0 };
@@ -131,7 +130,7 @@ static int map_all(struct pytreefs *ck, struct pytreefs_mapped *m, size_t n, uns
 	for (size_t i = 0; i < n; i++) {
 		m[i].map = NULL;
 		m[i].error = NULL;
-		m[i].result = map_leaf(ck, &m[i], flags, &all);
+		m[i].result = map_leaf(f, &m[i], flags, &all);
 		if (m[i].result >= 0)
 			continue;
 		if (*m[i].name)
@@ -151,7 +150,13 @@ static int map_all(struct pytreefs *ck, struct pytreefs_mapped *m, size_t n, uns
 
 int pytreefs_map(struct pytreefs *ck, struct pytreefs_mapped *m, size_t n, unsigned flags)
 {
+	struct lib_finder f;
 	int r = lib_begin(ck, NULL);
 
-	return (int)lib_end(r < 0 ? r : map_all(ck, m, n, flags));
+	if (r < 0)
+		return (int)lib_end(r);
+	lib_finder_init(&f, ck);
+	r = map_all(&f, m, n, flags);
+	lib_finder_release(&f);
+	return (int)lib_end(r);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lib_names.c - listings, attributes and files: names as a mount shows them.
+ * lib_names.c - leaves, listings, attributes and files: names as a mount shows them.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -9,6 +9,83 @@
 #include "core/step/step_name.h"
 #include "handlers/namespace/node_tree.h"
 #include "tools/lib/lib.h"
+
+/* ---- leaves ---- */
+
+void lib_finder_init(struct lib_finder *f, struct pytreefs *ck)
+{
+	*f = (struct lib_finder){ .ck = ck };
+	pthread_mutex_init(&f->lock, NULL);
+}
+
+void lib_finder_release(struct lib_finder *f)
+{
+	node_unref(f->dir, 1);
+	free(f->dir_name);
+	pthread_mutex_destroy(&f->lock);
+}
+
+static struct node *last_dir(struct lib_finder *f, struct span name)
+{
+	struct node *dir = NULL;
+
+	pthread_mutex_lock(&f->lock);
+	if (f->dir && span_eq(span_str(f->dir_name), name))
+		dir = node_ref(f->dir);
+	pthread_mutex_unlock(&f->lock);
+	return dir;
+}
+
+static void set_last_dir(struct lib_finder *f, struct node *dir, struct span name)
+{
+	char *copy = span_dup_str(name), *old_name;
+	struct node *old;
+
+	if (!copy)
+		return;
+	pthread_mutex_lock(&f->lock);
+	old = f->dir;
+	old_name = f->dir_name;
+	f->dir = node_ref(dir);
+	f->dir_name = copy;
+	pthread_mutex_unlock(&f->lock);
+	node_unref(old, 1);
+	free(old_name);
+}
+
+static int lib_find_node(struct lib_finder *f, const char *name, struct node **ret)
+{
+	const char *slash = strrchr(name, '/'), *last = slash ? slash + 1 : name;
+	struct span dir_name = span_of(name, slash ? (size_t)(slash - name) : 0);
+	auto_node *dir = last_dir(f, dir_name);
+	int r = dir ? node_lookup(dir, span_str(last), ret) : -ENOENT;
+
+	if (r != -ENOENT)
+		return r;
+	r = lib_node(f->ck, name, ret);
+	if (r < 0)
+		return r;
+	if (!dir && (*ret)->parent)
+		set_last_dir(f, (*ret)->parent, dir_name);
+	return 0;
+}
+
+int lib_find_leaf(struct lib_finder *f, const char *name, uint64_t version, struct node **ret,
+		  struct node_leaf **ret_leaf)
+{
+	auto_node *n = NULL;
+	int r = lib_find_node(f, name, &n);
+
+	if (r < 0)
+		return r;
+	if (n->ops != &node_leaf_ops)
+		return fail(-EINVAL, "'%s' is not a leaf", name);
+	if (version && lib_version_of(n) != version)
+		return fail(-ESTALE, "it was replaced since it was described: look it up again");
+	*ret_leaf = container_of(n, struct node_leaf, node);
+	*ret = take(n);
+	return 0;
+}
 
 /* ---- listings ---- */
 

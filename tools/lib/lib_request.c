@@ -2,7 +2,6 @@
 /*
  * lib_request.c - reads many requests: names -> views of arrays -> memory of the caller.
  */
-#include <pthread.h>
 #include <string.h>
 
 #include "core/base/blocks.h"
@@ -11,16 +10,6 @@
 #include "tools/lib/lib.h"
 
 /* ---- one request ---- */
-
-int lib_leaf(struct node *n, const char *name, uint64_t version, struct node_leaf **ret)
-{
-	if (n->ops != &node_leaf_ops)
-		return fail(-EINVAL, "'%s' is not a leaf", name);
-	if (version && lib_version_of(n) != version)
-		return fail(-ESTALE, "it was replaced since it was described: look it up again");
-	*ret = container_of(n, struct node_leaf, node);
-	return 0;
-}
 
 /* Apply the request's box to the view that the name gives. */
 static int lib_request_narrow(const struct pytreefs_request *q, const struct name_view *name,
@@ -73,61 +62,11 @@ static int request_view(struct node_leaf *l, const struct pytreefs_request *q, s
 /* ---- the job ---- */
 
 struct job {
-	struct pytreefs *ck;
+	struct lib_finder find;
 	struct pytreefs_request *q;
 	struct lib_progress progress;
 	struct err_note failed; /* of the first request that failed */
-
-	/* The directory of the last leaf, which mostly contains the next one, too. */
-	pthread_mutex_t lock; /* protects both */
-	struct node *dir;
-	char *dir_name;
 };
-
-static struct node *last_dir(struct job *j, const char *name, size_t n)
-{
-	struct node *dir = NULL;
-
-	pthread_mutex_lock(&j->lock);
-	if (j->dir && strlen(j->dir_name) == n && !memcmp(j->dir_name, name, n))
-		dir = node_ref(j->dir);
-	pthread_mutex_unlock(&j->lock);
-	return dir;
-}
-
-static void set_last_dir(struct job *j, struct node *dir, const char *name, size_t n)
-{
-	char *copy = span_dup_str(span_of(name, n)), *old_name;
-	struct node *old;
-
-	if (!copy)
-		return;
-	pthread_mutex_lock(&j->lock);
-	old = j->dir;
-	old_name = j->dir_name;
-	j->dir = node_ref(dir);
-	j->dir_name = copy;
-	pthread_mutex_unlock(&j->lock);
-	node_unref(old, 1);
-	free(old_name);
-}
-
-static int lib_request_find_leaf(struct job *j, const char *name, struct node **ret)
-{
-	const char *slash = strrchr(name, '/');
-	auto_node *dir = slash ? last_dir(j, name, (size_t)(slash - name)) : NULL;
-	auto_node *n = NULL;
-	int r = dir ? node_lookup(dir, span_str(slash + 1), &n) : lib_node(j->ck, name, &n);
-
-	if (r == -ENOENT && dir)
-		r = lib_node(j->ck, name, &n);
-	if (r < 0)
-		return r;
-	if (!dir && slash && n->parent)
-		set_last_dir(j, n->parent, name, (size_t)(slash - name));
-	*ret = take(n);
-	return 0;
-}
 
 static int check_size(const struct pytreefs_request *q, uint64_t bytes)
 {
@@ -164,9 +103,8 @@ static int open_request(void *arg, size_t i, struct read_target *ret)
 	struct node_leaf *leaf = NULL;
 	auto_node *n = NULL;
 	auto_value v = { 0 };
-	int r = lib_request_find_leaf(j, q->name, &n);
+	int r = lib_find_leaf(&j->find, q->name, q->version, &n, &leaf);
 
-	r = r < 0 ? r : lib_leaf(n, q->name, q->version, &leaf);
 	r = r < 0 ? r : request_view(leaf, q, &v, &ret->view);
 	if (r < 0)
 		return r;
@@ -210,11 +148,7 @@ static int lib_request_read_all(struct job *j, size_t n)
 		j->q[i].result = -ECANCELED;
 		j->q[i].error = NULL;
 	}
-	pthread_mutex_init(&j->lock, NULL);
-	r = zarr_read_many(&j->ck->source.ns->ckpt->env, n, &ops, j);
-	node_unref(j->dir, 1);
-	free(j->dir_name);
-	pthread_mutex_destroy(&j->lock);
+	r = zarr_read_many(&j->find.ck->source.ns->ckpt->env, n, &ops, j);
 	if (r < 0)
 		return r;
 	return j->failed.code ? err_restore(&j->failed) :
@@ -224,10 +158,15 @@ static int lib_request_read_all(struct job *j, size_t n)
 int pytreefs_read_many(struct pytreefs *ck, struct pytreefs_request *request, size_t n,
 		       const struct pytreefs_progress *progress)
 {
-	struct job j = { .ck = ck, .q = request, .progress = { .p = progress } };
+	struct job j = { .q = request, .progress = { .p = progress } };
 	int r = lib_begin(ck, NULL);
 
-	return (int)lib_end(r < 0 ? r : lib_request_read_all(&j, n));
+	if (r < 0)
+		return (int)lib_end(r);
+	lib_finder_init(&j.find, ck);
+	r = lib_request_read_all(&j, n);
+	lib_finder_release(&j.find);
+	return (int)lib_end(r);
 }
 
 void pytreefs_requests_release(struct pytreefs_request *request, size_t n)
