@@ -50,17 +50,24 @@ void copy_hint_text(struct draft_node *dir, uint64_t off, const void *p, size_t 
 	err_clear();
 }
 
-void copy_hint_file(struct draft_node *dir, struct draft_file *f)
+static int hint_read(struct draft_node *dir, struct draft_file *f)
 {
 	uint64_t size = draft_file_size(f);
 	auto_buf text = { .metered = true };
 	int r = size > LIMIT_JSON_BYTES ? -EFBIG : buf_reserve(&text, size + 1);
 
-	if (r >= 0)
-		r = draft_file_read_into(f, 0, size, text.p);
-	if (r >= 0)
-		copy_hint_text(dir, 0, text.p, size);
-	if (r < 0) {
+	if (r < 0)
+		return r;
+	r = draft_file_read_into(f, 0, size, text.p);
+	if (r < 0)
+		return r;
+	copy_hint_text(dir, 0, text.p, size);
+	return 0;
+}
+
+void copy_hint_file(struct draft_node *dir, struct draft_file *f)
+{
+	if (hint_read(dir, f) < 0) {
 		pthread_mutex_lock(&dir->draft->lock);
 		dir->hint_lost = true;
 		pthread_mutex_unlock(&dir->draft->lock);
@@ -224,10 +231,10 @@ int copy_hint_tree(struct draft_node *n, const char *path)
 
 	pthread_mutex_lock(&d->lock);
 	r = draft_node_path(n, &own);
-	if (r >= 0 && !path)
-		d->copied_item = true;
-	else if (r >= 0 && span_eq(buf_span(&own), span_str(path)))
-		d->copied_tree = true;
+	if (path)
+		d->copied_tree |= r >= 0 && span_eq(buf_span(&own), span_str(path));
+	else
+		d->copied_item |= r >= 0;
 	pthread_mutex_unlock(&d->lock);
 	return r;
 }
@@ -275,8 +282,7 @@ static int hint_tree(struct draft_node *item, struct buf *text, struct tree **re
 		r = buf_add_span(text, buf_span(&draft_copied(item)->document));
 	}
 	pthread_mutex_unlock(&item->draft->lock);
-	if (r >= 0 && text->n)
-		r = tree_parse_metadata(buf_span(text), "a copied _METADATA", ret);
+	r = r < 0 || !text->n ? r : tree_parse_metadata(buf_span(text), "a copied _METADATA", ret);
 	if (r < 0 && r != -ENOMEM) {
 		trace(TRACE_LEAF, "item '%s': %s", item->name, err_text(r));
 		err_clear();

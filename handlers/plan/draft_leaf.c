@@ -90,17 +90,13 @@ static bool is_jax(const struct draft_node *n, const struct save_opts *o, bool r
 static bool sharding_fits(struct span text, const struct leaf_desc *l)
 {
 	auto_of(sharding) struct sharding *s = NULL;
-	int r = text.n ? sharding_parse(text, "a copied leaf", &s) : -ENODATA;
+	bool fits = text.n && sharding_parse(text, "a copied leaf", &s) >= 0 &&
+		    (!l->has_shape || sharding_check(s, l->shape, l->rank) >= 0);
 
-	if (r >= 0 && l->has_shape)
-		r = sharding_check(s, l->shape, l->rank);
 	err_clear();
-	return r >= 0;
+	return fits;
 }
 
-/*
- * Get the properties of an array from options and xattrs. tensor: its name in the file, or empty.
- */
 /* The data of keys are uint32 in all implementations of JAX. */
 static int plan_leaf_check_key(const struct leaf_desc *d)
 {
@@ -112,33 +108,49 @@ static int plan_leaf_check_key(const struct leaf_desc *d)
 		    SPAN_ARG(d->key_impl), dtype_info(d->dtype)->name);
 }
 
+static int options_locked(struct plan *p, const struct draft_node *n, struct span tensor,
+			  struct leaf_desc *ret)
+{
+	struct span sharding = draft_copied(n)->sharding;
+	struct save_opts o;
+	int r = draft_save_opts(n, tensor, &o);
+
+	if (r < 0)
+		return r;
+	ret->is_jax = is_jax(n, &o, ret->is_jax);
+	/* The contents may have another shape than the leaf that was copied. */
+	return ret->is_jax && sharding_fits(sharding, ret) ?
+		       arena_keep(&p->tree->arena, sharding, &ret->sharding) :
+		       0;
+}
+
+/*
+ * Get the properties of an array from options and xattrs. tensor: its name in the file, or empty.
+ */
 static int array_options(struct plan *p, struct draft_node *n, struct span tensor,
 			 struct leaf_desc *ret)
 {
-	struct save_opts o;
-	struct span sharding;
 	int r;
 
 	pthread_mutex_lock(&n->draft->lock);
-	sharding = draft_copied(n)->sharding;
-	r = draft_save_opts(n, tensor, &o);
-	ret->is_jax = r >= 0 && is_jax(n, &o, ret->is_jax);
-	/* The contents may have another shape than the leaf that was copied. */
-	if (r >= 0 && ret->is_jax && sharding_fits(sharding, ret))
-		r = arena_keep(&p->tree->arena, sharding, &ret->sharding);
+	r = options_locked(p, n, tensor, ret);
 	pthread_mutex_unlock(&n->draft->lock);
-	if (r >= 0)
-		r = keep_xattr(p, n, "sharding", false, &ret->sharding);
+	if (r < 0)
+		return r;
+	r = keep_xattr(p, n, "sharding", false, &ret->sharding);
+	if (r < 0)
+		return r;
 	/* As may those of a copy with its xattrs. */
-	if (r >= 0 && ret->sharding.p && !sharding_fits(ret->sharding, ret)) {
+	if (ret->sharding.p && !sharding_fits(ret->sharding, ret)) {
 		log_info("'%s' does not keep its sharding, which does not fit its shape", n->name);
 		ret->sharding = span_of(NULL, 0);
 	}
-	if (r >= 0)
-		r = keep_xattr(p, n, "prng_impl", true, &ret->key_impl);
+	r = keep_xattr(p, n, "prng_impl", true, &ret->key_impl);
+	if (r < 0)
+		return r;
 	/* Only a jax array can be a typed PRNG key. */
-	ret->is_jax |= r >= 0 && ret->key_impl.p;
-	return r < 0 || !ret->has_shape ? r : plan_leaf_check_key(ret);
+	ret->is_jax |= ret->key_impl.p != NULL;
+	return ret->has_shape ? plan_leaf_check_key(ret) : 0;
 }
 
 void plan_take_shape(struct leaf_desc *d, const struct draft_array *a)

@@ -74,26 +74,38 @@ static int check_parts(struct draft_node **parts, const struct draft_part *p, si
 	return r;
 }
 
+/* Get the boxes of the parts, their dtype when the plan is strict, and the key of the array. */
+static int parts_look(struct plan *p, const struct tree_node *parent, struct draft_node **parts,
+		      size_t n, struct draft_part *part, enum dtype *dtype, struct buf *key)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < n && r >= 0; i++)
+		r = draft_part_of(span_str(parts[i]->name), &part[i]);
+	if (r < 0)
+		return r;
+	r = p->strict ? check_parts(parts, part, n, p->scope, dtype) : 0;
+	return r < 0 || !parent ? r : plan_key(p, parent, parts[0], part[0].stem, false, key);
+}
+
 int plan_parts(struct plan *p, struct tree_node *parent, struct draft_node **parts, size_t n)
 {
 	auto_free struct draft_part *part = calloc(n, sizeof(*part));
 	enum dtype dtype = DTYPE_UNKNOWN;
 	struct plan_leaf *l;
 	auto_buf key = { 0 };
-	int r = part ? 0 : fail(-ENOMEM, "cannot look at %zu parts", n);
+	int r;
 
-	for (size_t i = 0; i < n && r >= 0; i++)
-		r = draft_part_of(span_str(parts[i]->name), &part[i]);
-	if (r >= 0 && p->strict)
-		r = check_parts(parts, part, n, p->scope, &dtype);
-	if (r >= 0 && parent)
-		r = plan_key(p, parent, parts[0], part[0].stem, false, &key);
+	if (!part)
+		return fail(-ENOMEM, "cannot look at %zu parts", n);
+	r = parts_look(p, parent, parts, n, part, &dtype, &key);
 	if (r == -EINVAL && !p->strict) {
 		err_clear();
 		return 0;
 	}
-	if (r >= 0)
-		r = plan_leaf_new(p, parent, parts[0], buf_span(&key), &l);
+	if (r < 0)
+		return r;
+	r = plan_leaf_new(p, parent, parts[0], buf_span(&key), &l);
 	if (r < 0 || !l)
 		return r;
 	l->part = malloc(n * sizeof(struct draft_node *));
@@ -154,14 +166,14 @@ static int parts_read_part(void *arg, size_t i, uint64_t element, uint64_t n, ui
 	return zarr_read_into(z, &v, element * item, n * item, p);
 }
 
-static int parts_join(struct plan_leaf *l, const struct draft_part *part)
+/* Encode the array from its opened parts. */
+static int parts_encode(struct plan_leaf *l, const struct draft_part *part, struct zarr **opened)
 {
 	const struct draft_array *first = &l->part[0]->file->array[0];
 	struct draft_array whole = { .dtype = first->stored,
 				     .item = first->layout.item,
 				     .rank = l->desc.rank };
 	auto_free struct box *box = calloc(l->n_parts, sizeof(*box));
-	auto_free struct zarr **opened = calloc(l->n_parts, sizeof(struct zarr *));
 	struct box_reader reader = { .box = box,
 				     .n = l->n_parts,
 				     .rank = l->desc.rank,
@@ -175,29 +187,44 @@ static int parts_join(struct plan_leaf *l, const struct draft_part *part)
 	auto_buf json = { 0 };
 	int r;
 
-	if (!box || !opened)
+	if (!box)
 		return fail(-ENOMEM, "cannot join %zu parts", l->n_parts);
 	for (size_t i = 0; i < l->n_parts; i++) {
 		memcpy(box[i].start, part[i].start, sizeof(box[i].start));
 		memcpy(box[i].extent, part[i].extent, sizeof(box[i].extent));
 	}
 	memcpy(whole.shape, l->desc.shape, sizeof(whole.shape));
+	r = array_wanted_plain(l->source, &whole, &w);
+	if (r < 0)
+		return r;
+	r = array_choose(l->source->draft->env, &w.layout, first->stored, l->desc.rank,
+			 l->desc.shape, boxes_read, &reader);
+	if (r < 0)
+		return r;
+	r = array_json(&w.layout, first->stored, l->desc.rank, l->desc.shape, &json);
+	if (r < 0)
+		return r;
+	r = draft_leaf_kv(l->source, false, &kv, &store);
+	if (r < 0)
+		return r;
+	r = zarr_write_all(&l->source->draft->env->ckpt->write_env, kv, buf_span(&json),
+			   w.layout.omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE, boxes_read,
+			   &reader);
+	if (r < 0)
+		return r;
+	l->kv = take(kv);
+	return r;
+}
+
+static int parts_join(struct plan_leaf *l, const struct draft_part *part)
+{
+	auto_free struct zarr **opened = calloc(l->n_parts, sizeof(struct zarr *));
+	int r;
+
+	if (!opened)
+		return fail(-ENOMEM, "cannot join %zu parts", l->n_parts);
 	r = parts_open_parts(l, opened);
-	if (r >= 0)
-		r = array_wanted_plain(l->source, &whole, &w);
-	if (r >= 0)
-		r = array_choose(l->source->draft->env, &w.layout, first->stored, l->desc.rank,
-				 l->desc.shape, boxes_read, &reader);
-	if (r >= 0)
-		r = array_json(&w.layout, first->stored, l->desc.rank, l->desc.shape, &json);
-	if (r >= 0)
-		r = draft_leaf_kv(l->source, false, &kv, &store);
-	if (r >= 0)
-		r = zarr_write_all(&l->source->draft->env->ckpt->write_env, kv, buf_span(&json),
-				   w.layout.omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE,
-				   boxes_read, &reader);
-	if (r >= 0)
-		l->kv = take(kv);
+	r = r < 0 ? r : parts_encode(l, part, opened);
 	for (size_t i = 0; i < l->n_parts; i++)
 		zarr_unref(opened[i]);
 	return r;

@@ -41,8 +41,9 @@ static int type_of_xattr(struct plan *p, struct draft_node *dir, const struct tr
 	t->n_fields = fields->n;
 	r = arena_keep(arena, named ? json_member(doc.root, "module")->s : span_str(""),
 		       &t->module);
-	if (r >= 0)
-		r = arena_keep(arena, named ? named->s : span_str(""), &t->clazz);
+	if (r < 0)
+		return r;
+	r = arena_keep(arena, named ? named->s : span_str(""), &t->clazz);
 	for (size_t i = 0; i < fields->n && r >= 0; i++)
 		r = arena_keep(arena, fields->items[i].s, &list[i]);
 	*ret = t;

@@ -139,7 +139,6 @@ static bool says_items(struct span hint, struct span now, bool all)
 
 /* A snapshot of the written text and its state. */
 struct hint {
-	struct buf text;
 	bool as_new; /* it is open, or nothing has changed since */
 	bool taken_away;
 	bool known, says; /* it was compared since the last change; the result */
@@ -147,7 +146,7 @@ struct hint {
 	struct timespec mtime, dir_mtime;
 };
 
-static int shown_look(struct draft_node *dir, struct hint *ret)
+static int shown_look(struct draft_node *dir, struct buf *ret_text, struct hint *ret)
 {
 	const struct draft *d = dir->draft;
 	const struct copied *c;
@@ -155,7 +154,7 @@ static int shown_look(struct draft_node *dir, struct hint *ret)
 
 	pthread_mutex_lock(&dir->draft->lock);
 	c = draft_copied(dir);
-	r = buf_add_span(&ret->text, buf_span(&c->document));
+	r = buf_add_span(ret_text, buf_span(&c->document));
 	ret->as_new = c->writers || c->written_at == d->changes;
 	ret->taken_away = c->removals != d->removals;
 	ret->changes = d->changes;
@@ -245,25 +244,29 @@ static int checkpoint_metadata(struct draft *d, struct buf *ret)
 int draft_generated_text(struct draft_node *dir, struct buf *ret, struct timespec *ret_mtime)
 {
 	bool of_step = dir == dir->draft->root && (!dir->draft->is_item || dir->draft->is_tree);
-	struct hint t = { .text = { 0 } };
+	auto_buf text = { 0 };
+	struct hint t = { 0 };
 	bool as_written;
-	int r = shown_look(dir, &t);
+	int r = shown_look(dir, &text, &t);
 
-	as_written = t.text.n && (t.as_new || (t.known && t.says));
-	if (r >= 0 && !as_written)
+	if (r < 0)
+		return r;
+	as_written = text.n && (t.as_new || (t.known && t.says));
+	if (!as_written) {
 		r = of_step ? checkpoint_metadata(dir->draft, ret) : draft_metadata(dir, ret);
-	if (r >= 0 && !as_written && t.text.n && !t.known) {
-		t.says = (of_step ? says_items : says_tree)(buf_span(&t.text), buf_span(ret),
+		if (r < 0)
+			return r;
+	}
+	if (!as_written && text.n && !t.known) {
+		t.says = (of_step ? says_items : says_tree)(buf_span(&text), buf_span(ret),
 							    t.taken_away);
 		err_clear();
 		keep_comparison(dir, &t);
 		as_written = t.says;
 	}
-	if (r >= 0 && as_written) {
-		buf_clear(ret);
-		r = buf_add_span(ret, buf_span(&t.text));
-	}
 	*ret_mtime = as_written ? t.mtime : t.dir_mtime;
-	buf_release(&t.text);
-	return r;
+	if (!as_written)
+		return 0;
+	buf_clear(ret);
+	return buf_add_span(ret, buf_span(&text));
 }

@@ -245,9 +245,11 @@ static int tensors_tree_of(const struct draft_file *file, const struct json *met
 	for (size_t i = 0; i < file->n_arrays; i++)
 		names[i] = file->array[i].name;
 	r = tree_from_tensors(names, file->n_arrays, metadata, "", &tree);
-	if (r >= 0 && tree->root->kind != TREE_LEAF)
+	if (r < 0)
+		return r;
+	if (tree->root->kind != TREE_LEAF)
 		*ret = take(tree);
-	return r;
+	return 0;
 }
 
 /* Numbers are stored by their values. Called without the file's lock. */
@@ -300,9 +302,8 @@ static int metadata_read(const struct draft_file *file, struct metadata *ret)
 	if (!json_is(text, JSON_STRING))
 		return r;
 	r = json_parse(text->s, "the manifest of the tree", &ret->manifest);
-	if (r >= 0)
-		r = tensors_tree_of(file, ret->doc.root, &ret->tree);
-	return r == -EUCLEAN ? fail(-EINVAL, "%s", err_text(r)) : MIN(r, 0);
+	r = r < 0 ? r : tensors_tree_of(file, ret->doc.root, &ret->tree);
+	return r == -EUCLEAN ? fail(-EINVAL, "%s", err_text(r)) : r;
 }
 
 /* Whether a member is not for users: the manifest, and with one, the texts of the tree. */
@@ -315,38 +316,48 @@ static bool tensors_is_ours(const struct metadata *m, struct span name)
 	       (m->tree && json_is(at, JSON_STRING) && span_ends(at->s, span_str(".txt")));
 }
 
+/* Append the members for users as a Python dict, or nothing when a tree of ours has none. */
+static int print_members(const struct metadata *m, struct buf *ret)
+{
+	for (size_t i = 0; i < m->doc.root->n; i++) {
+		const struct json *member = &m->doc.root->items[i];
+		int r;
+
+		if (tensors_is_ours(m, member->name))
+			continue;
+		r = buf_add_str(ret, ret->n ? ", " : "{");
+		if (r < 0)
+			return r;
+		r = json_put_str(ret, member->name, JSON_PYTHON);
+		if (r < 0)
+			return r;
+		r = buf_add_str(ret, ": ");
+		if (r < 0)
+			return r;
+		r = json_print(ret, member, JSON_PYTHON);
+		if (r < 0)
+			return r;
+	}
+	return m->tree && !ret->n ? 0 : buf_add_str(ret, ret->n ? "}" : "{}");
+}
+
 /* Use metadata of the file as metadata of the item, unless an xattr sets it. */
 static int tensors_take_metadata(struct plan *p, const struct metadata *m)
 {
 	const char *custom = m->tree ? m->tree->custom_metadata : NULL;
 	auto_buf text = { 0 };
-	int r = custom ? buf_add_str(&text, custom) : 0;
+	int r;
 
 	if (!m->doc.root || p->tree->custom_metadata)
 		return 0;
-	for (size_t i = 0; !custom && r >= 0 && i < m->doc.root->n; i++) {
-		const struct json *member = &m->doc.root->items[i];
-
-		if (tensors_is_ours(m, member->name))
-			continue;
-		r = buf_add_str(&text, text.n ? ", " : "{");
-		if (r < 0)
-			break;
-		r = json_put_str(&text, member->name, JSON_PYTHON);
-		if (r < 0)
-			break;
-		r = buf_add_str(&text, ": ");
-		if (r < 0)
-			break;
-		r = json_print(&text, member, JSON_PYTHON);
-	}
+	r = custom ? buf_add_str(&text, custom) : print_members(m, &text);
+	if (r < 0)
+		return r;
 	/* A tree of ours has as many as it had. */
-	if (r >= 0 && m->tree && !text.n)
+	if (m->tree && !text.n)
 		return 0;
-	if (r >= 0 && !custom)
-		r = buf_add_str(&text, text.n ? "}" : "{}");
-	if (r < 0 || !buf_str(&text))
-		return r < 0 ? r : -ENOMEM;
+	if (!buf_str(&text))
+		return -ENOMEM;
 	p->tree->custom_metadata = arena_str(&p->tree->arena, buf_str(&text));
 	return p->tree->custom_metadata ? 0 : -ENOMEM;
 }
@@ -377,15 +388,37 @@ static int tensors_add_tensors(struct plan *p, struct tree_node *top, struct dra
 	__attribute__((cleanup(grafting_release))) struct grafting g = { .p = p, .n = n };
 	int r = metadata_read(n->file, &m);
 
-	if (r >= 0)
-		r = tensors_take_metadata(p, &m);
+	if (r < 0)
+		return r;
+	r = tensors_take_metadata(p, &m);
+	if (r < 0)
+		return r;
 	g.from = m.tree;
 	g.manifest = m.manifest.root;
-	if (r < 0 || (m.tree && n->file->st.n))
-		return r < 0 ? r : graft(&g, top);
+	if (m.tree && n->file->st.n)
+		return graft(&g, top);
 	for (size_t i = 0; n->file->st.n && i < n->file->n_arrays && r >= 0; i++)
 		r = plan_tensor(p, top, n, i);
 	return r >= 0 && p->strict ? tensors_say_what_is_lost(p, top, n) : r;
+}
+
+/* Add the file's tensors below top, the first as leaf `first`. Called with the file's lock held. */
+static int plan_tensors(struct plan *p, struct tree_node *top, struct draft_node *n, size_t first)
+{
+	int r = tensors_add_tensors(p, top, n);
+
+	if (r < 0)
+		return r;
+	if (p->strict && draft_file_is_npy(n->file))
+		return fail(-EINVAL, "it is not a safetensors file");
+	/*
+	 * Names are in the file's header, which another thread may overwrite unless the draft is
+	 * being committed.
+	 */
+	for (size_t i = first; i < p->n_leaves && r >= 0; i++)
+		if (!p->leaf[i].desc.type)
+			r = plan_array(p, &p->leaf[i], n->file->array[p->leaf[i].index].name);
+	return r;
 }
 
 int plan_safetensors(struct plan *p, struct tree_node *parent, struct draft_node *n)
@@ -400,27 +433,19 @@ int plan_safetensors(struct plan *p, struct tree_node *parent, struct draft_node
 	/* The tensors of a file that is an item are at the top of the item. */
 	if (n != p->item) {
 		r = plan_key(p, parent, n, plan_stem(n), true, &key);
-		if (r >= 0)
-			r = tree_build_child(&p->build, parent, buf_span(&key), false, &top);
+		if (r < 0)
+			return r;
+		r = tree_build_child(&p->build, parent, buf_span(&key), false, &top);
+		if (r < 0)
+			return r;
 		if (r == 0)
 			return p->strict ? fail(-EINVAL, "there is another '%.*s'",
 						SPAN_ARG(buf_span(&key))) :
 					   0;
 		top->kind = TREE_DICT;
 	}
-	if (r < 0)
-		return r;
 	pthread_mutex_lock(&n->file->lock);
-	r = tensors_add_tensors(p, top, n);
-	if (r >= 0 && p->strict && draft_file_is_npy(n->file))
-		r = fail(-EINVAL, "it is not a safetensors file");
-	/*
-	 * Names are in the file's header, which another thread may overwrite unless the draft is
-	 * being committed.
-	 */
-	for (size_t i = first; i < p->n_leaves && r >= 0; i++)
-		if (!p->leaf[i].desc.type)
-			r = plan_array(p, &p->leaf[i], n->file->array[p->leaf[i].index].name);
+	r = plan_tensors(p, top, n, first);
 	pthread_mutex_unlock(&n->file->lock);
 	if (r < 0)
 		return r;

@@ -77,8 +77,9 @@ static int key_of_shortened(struct plan *p, const struct tree_node *parent, stru
 				 "its name is shortened, and user.pytree.key does not say its key");
 		return MIN(r, 0);
 	}
-	if (r >= 0)
-		r = json_parse(buf_span(&text), "user.pytree.key", &doc);
+	if (r < 0)
+		return r;
+	r = json_parse(buf_span(&text), "user.pytree.key", &doc);
 	if (r < 0)
 		return r;
 	if (doc.root->n == 0)
@@ -217,10 +218,10 @@ static int plan_enter(struct plan *p, struct tree_node *parent, struct draft_nod
 		err_clear();
 		return 0;
 	}
-	if (r >= 0)
-		r = tree_build_child(&p->build, parent, buf_span(&key),
-				     parent->kind == TREE_LIST || parent->kind == TREE_TUPLE,
-				     &node);
+	if (r < 0)
+		return r;
+	r = tree_build_child(&p->build, parent, buf_span(&key),
+			     parent->kind == TREE_LIST || parent->kind == TREE_TUPLE, &node);
 	if (r < 0)
 		return r;
 	if (r == 0)
@@ -350,10 +351,12 @@ static int plan_custom_metadata(struct plan *p)
 		p->tree->custom_metadata = arena_str(&p->tree->arena, p->hint->custom_metadata);
 		return p->tree->custom_metadata ? 0 : -ENOMEM;
 	}
-	if (r >= 0)
-		r = json_parse(buf_span(&text), "custom metadata", &doc);
-	if (r >= 0)
-		r = json_print(&python, doc.root, JSON_PYTHON);
+	if (r < 0)
+		return r;
+	r = json_parse(buf_span(&text), "custom metadata", &doc);
+	if (r < 0)
+		return r;
+	r = json_print(&python, doc.root, JSON_PYTHON);
 	if (r < 0)
 		return r;
 	p->tree->custom_metadata = arena_str(&p->tree->arena, buf_str(&python));
@@ -364,8 +367,9 @@ int plan_finish_tree(struct plan *p)
 {
 	int r = tree_sort(p->tree);
 
-	if (r >= 0)
-		r = tree_finish(p->tree);
+	if (r < 0)
+		return r;
+	r = tree_finish(p->tree);
 	if (r < 0)
 		return r;
 	if (p->strict && p->tree->n_nodes == 1 && p->tree->root->kind != TREE_LEAF)
@@ -391,13 +395,16 @@ static int plan_make_tree(struct plan *p)
 		r = bare_leaf(p);
 	if (r == 0)
 		r = tree_add(p->tree, NULL, span_of(NULL, 0), false, TREE_DICT, &root);
-	if (r >= 0 && !p->tree->root->n_children && p->tree->root->kind != TREE_LEAF)
+	if (r < 0)
+		return r;
+	if (!p->tree->root->n_children && p->tree->root->kind != TREE_LEAF)
 		r = p->item->is_dir ? plan_walk(p, p->item, root, 0) : plan_file(p, root, p->item);
+	if (r < 0)
+		return r;
 	/* A copy of an item with recorded types records them too, unless an option is given. */
 	if (p->hint && p->hint->rich && !save_opts_given(&p->opts, "rich_types"))
 		p->opts.rich_types = true;
-	if (r >= 0)
-		r = plan_custom_metadata(p);
+	r = plan_custom_metadata(p);
 	return r < 0 || !p->scope->finish ? r : p->scope->finish(p);
 }
 
@@ -475,6 +482,26 @@ static int item_kind(struct plan *p)
 	return name_plan(p, name);
 }
 
+static int plan_make(struct plan *p)
+{
+	int r = item_kind(p);
+
+	if (r < 0)
+		return r;
+	if (p->kind == PLAN_BESIDE)
+		return plan_take_beside(p);
+	r = p->kind == PLAN_TREE ? plan_hints_read(p) : 0;
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&p->item->draft->lock);
+	r = draft_save_opts(plan_owner(p), span_of(NULL, 0), &p->opts);
+	pthread_mutex_unlock(&p->item->draft->lock);
+	if (r < 0)
+		return r;
+	r = p->kind == PLAN_TREE ? plan_make_tree(p) : 0;
+	return r < 0 ? r : plan_hint_handler(p);
+}
+
 int plan_new(struct draft_node *item, bool strict, struct plan **ret)
 {
 	auto_of(plan) struct plan *p = calloc(1, sizeof(*p));
@@ -487,20 +514,7 @@ int plan_new(struct draft_node *item, bool strict, struct plan **ret)
 	if (strict)
 		trace(TRACE_STEP, "item '%s' is planned", item->name);
 	p->scope = strict ? item->draft->env->driver->scope : &plan_of_whole;
-	r = item_kind(p);
-	if (r >= 0 && p->kind == PLAN_BESIDE)
-		r = plan_take_beside(p);
-	if (r >= 0 && p->kind == PLAN_TREE)
-		r = plan_hints_read(p);
-	if (r >= 0 && p->kind != PLAN_BESIDE) {
-		pthread_mutex_lock(&item->draft->lock);
-		r = draft_save_opts(plan_owner(p), span_of(NULL, 0), &p->opts);
-		pthread_mutex_unlock(&item->draft->lock);
-	}
-	if (r >= 0 && p->kind == PLAN_TREE)
-		r = plan_make_tree(p);
-	if (r >= 0 && p->kind != PLAN_BESIDE)
-		r = plan_hint_handler(p);
+	r = plan_make(p);
 	if (r < 0)
 		return plan_say_how_to_mark(p, r);
 	*ret = take(p);
@@ -570,7 +584,9 @@ int draft_metadata(struct draft_node *item, struct buf *ret)
 	auto_of(plan) struct plan *p = NULL;
 	int r = plan_new(item, false, &p);
 
-	if (r >= 0 && p->kind != PLAN_TREE)
-		r = fail(-ENOENT, "'%s' is not a tree, and has no _METADATA", item->name);
-	return r < 0 ? r : tree_print_metadata(p->tree, p->opts.rich_types, ret);
+	if (r < 0)
+		return r;
+	if (p->kind != PLAN_TREE)
+		return fail(-ENOENT, "'%s' is not a tree, and has no _METADATA", item->name);
+	return tree_print_metadata(p->tree, p->opts.rich_types, ret);
 }
