@@ -72,8 +72,7 @@ static int hash_leaf(struct summing *s, struct leaf_sum *sum)
 	auto_value v = { 0 };
 	int r = leaf_open(s->item, sum->leaf, &v);
 
-	if (r >= 0)
-		r = leaf_digest(&v, sum->sha256);
+	r = r < 0 ? r : leaf_digest(&v, sum->sha256);
 	sum->has = r == 1;
 	return r < 0 ? err_at(r, "leaf '%.*s'", SPAN_ARG(sum->leaf->param)) : 0;
 }
@@ -162,25 +161,30 @@ static int sum_item(struct draft *d, struct sealing_item *it, const struct commi
 {
 	struct summing s = { .lock = PTHREAD_MUTEX_INITIALIZER };
 	auto_of(item) struct item *opened = NULL;
+	auto_free struct leaf_sum *sum = NULL;
 	auto_buf text = { 0 };
 	int r = d->env->driver->open_finished(d, it->plan->name, &opened);
 
+	if (r < 0)
+		return r;
 	s.item = opened;
-	if (r >= 0)
-		r = digests_list_leaves(&s, it->plan);
-	if (r >= 0)
-		r = hash_all(&s, d->env->options->threads);
-	if (r >= 0)
-		r = digests_own_print(&s, &text);
-	free(s.sum);
+	r = digests_list_leaves(&s, it->plan);
+	if (r < 0)
+		return r;
+	sum = s.sum;
+	r = hash_all(&s, d->env->options->threads);
+	if (r < 0)
+		return r;
+	r = digests_own_print(&s, &text);
+	if (r < 0)
+		return r;
 	/* Do not write a file that readers would refuse. */
-	if (r >= 0 && text.n > LIMIT_SMALL_FILE)
-		r = fail(-EINVAL, "'" DIGESTS_FILE "' would have %zu bytes, the limit is %llu",
-			 text.n, (unsigned long long)LIMIT_SMALL_FILE);
-	return r < 0 ? r :
-		       seal_file(c, item,
-				 &(struct commit_file){ .name = span_str(DIGESTS_FILE),
-							.text = buf_span(&text) });
+	if (text.n > LIMIT_SMALL_FILE)
+		return fail(-EINVAL, "'" DIGESTS_FILE "' would have %zu bytes, the limit is %llu",
+			    text.n, (unsigned long long)LIMIT_SMALL_FILE);
+	return seal_file(c, item,
+			 &(struct commit_file){ .name = span_str(DIGESTS_FILE),
+						.text = buf_span(&text) });
 }
 
 int draft_digests(struct draft *d, struct sealing_item *item, size_t n, struct commit *c)

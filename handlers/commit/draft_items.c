@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_items.c - turns the plan of one item into leaves and files of a struct commit_item.
- *
- * Invariants: strings, sharding and metadata files are made from the same plan as the arrays, so
- * they cannot disagree.
+ * draft_items.c - turns the plan of one item into leaves and files of a struct commit_item. The
+ * documents of a tree are made in draft_documents.c.
  */
 #include "handlers/commit/draft_items.h"
 
@@ -15,13 +13,10 @@
 #include "core/base/log.h"
 #include "core/base/path.h"
 #include "core/step/item_others.h"
-#include "core/tree/array_metadata.h"
-#include "core/tree/sharding.h"
-#include "core/tree/strings.h"
 #include "handlers/plan/copy_hints.h"
 #include "handlers/plugin/leaf_plugin.h"
 
-static int items_add_file(struct sealing_item *it, const struct commit_file *f)
+int sealing_item_add_file(struct sealing_item *it, const struct commit_file *f)
 {
 	if (!array_reserve(it->file, it->cap_files, it->n_files + 1))
 		return fail(-ENOMEM, "cannot collect %zu files", it->n_files + 1);
@@ -49,12 +44,23 @@ struct sealing_meta {
 	struct zarr_meta meta;
 };
 
-int sealing_item_meta(struct sealing_item *it, struct span json, const char *what,
-		      struct zarr_meta **ret)
+int sealing_item_document(struct sealing_item *it, const struct draft_array *a,
+			  const struct plan_leaf *l, struct span *ret_json,
+			  const struct zarr_meta **ret)
 {
 	struct sealing_meta *m = arena_calloc(&it->arena, 1, sizeof(*m));
-	int r = m ? zarr_meta_parse(json, what, &m->meta) : -ENOMEM;
+	auto_buf json = { 0 };
+	int r;
 
+	if (!m)
+		return -ENOMEM;
+	r = array_json(&a->layout, a->stored, l->desc.rank, l->desc.shape, &json);
+	if (r < 0)
+		return r;
+	r = arena_keep(&it->arena, buf_span(&json), ret_json);
+	if (r < 0)
+		return r;
+	r = zarr_meta_parse(*ret_json, l->source->name, &m->meta);
 	if (r < 0)
 		return r;
 	m->next = it->metas;
@@ -65,38 +71,41 @@ int sealing_item_meta(struct sealing_item *it, struct span json, const char *wha
 
 /* ---- arrays ---- */
 
+int sealing_item_shift(struct sealing_item *it, const struct plan_leaf *l, size_t i,
+		       const uint64_t **ret)
+{
+	uint64_t *shift = arena_calloc(&it->arena, l->desc.rank + 1, sizeof(*shift));
+	struct draft_part p;
+	int r = shift ? draft_part_of(span_str(l->part[i]->name), &p) : -ENOMEM;
+
+	if (r < 0)
+		return r;
+	for (unsigned k = 0; k < l->desc.rank; k++)
+		shift[k] = p.start[k] / l->part[i]->file->array[0].layout.chunk[k];
+	*ret = shift;
+	return 0;
+}
+
 /*
  * Add the parts, with their chunks renumbered; the first part has the document of the whole array.
  */
 static int items_add_parts(struct sealing_item *it, struct plan_leaf *l)
 {
-	const struct array_layout *layout = &l->part[0]->file->array[0].layout;
-	auto_buf json = { 0 };
-	struct span retained;
-	struct zarr_meta *meta = NULL;
-	int r = array_json(layout, l->part[0]->file->array[0].stored, l->desc.rank, l->desc.shape,
-			   &json);
+	const struct zarr_meta *meta;
+	struct span json;
+	int r = sealing_item_document(it, &l->part[0]->file->array[0], l, &json, &meta);
 
-	if (r >= 0)
-		r = arena_keep(&it->arena, buf_span(&json), &retained);
-	if (r >= 0)
-		r = sealing_item_meta(it, retained, l->source->name, &meta);
 	for (size_t i = 0; i < l->n_parts && r >= 0; i++) {
-		uint64_t *shift = arena_calloc(&it->arena, l->desc.rank + 1, sizeof(*shift));
-		struct draft_part p;
+		struct commit_leaf c = { .kv = l->part[i]->file->array[0].kv,
+					 .param = l->node->param,
+					 .rank = l->desc.rank,
+					 .meta = meta,
+					 .json = i == 0 ? json : span_of(NULL, 0) };
 
-		r = shift ? draft_part_of(span_str(l->part[i]->name), &p) : -ENOMEM;
-		for (unsigned k = 0; k < l->desc.rank && r >= 0; k++)
-			shift[k] = p.start[k] / layout->chunk[k];
-		if (r >= 0)
-			r = sealing_item_add_leaf(
-				it, &(struct commit_leaf){ .kv = l->part[i]->file->array[0].kv,
-							   .param = l->node->param,
-							   .rank = l->desc.rank,
-							   .shift = shift,
-							   .meta = meta,
-							   .json = i == 0 ? retained :
-									    span_of(NULL, 0) });
+		r = sealing_item_shift(it, l, i, &c.shift);
+		if (r < 0)
+			return r;
+		r = sealing_item_add_leaf(it, &c);
 	}
 	return r;
 }
@@ -122,13 +131,12 @@ static int add_made_file(struct sealing_item *it, struct span dir, const char *n
 {
 	struct commit_file f = { .text = bytes };
 	auto_buf path = { 0 };
-	int r = dir.n ? buf_addf(&path, "%.*s/", SPAN_ARG(dir)) : 0;
+	int r = buf_addf(&path, "%.*s%s%s", SPAN_ARG(dir), dir.n ? "/" : "", name);
 
-	if (r >= 0)
-		r = buf_add_str(&path, name);
-	if (r >= 0)
-		r = arena_keep(&it->arena, buf_span(&path), &f.name);
-	return r < 0 ? r : items_add_file(it, &f);
+	if (r < 0)
+		return r;
+	r = arena_keep(&it->arena, buf_span(&path), &f.name);
+	return r < 0 ? r : sealing_item_add_file(it, &f);
 }
 
 /* ---- values, as leaf types store them ---- */
@@ -165,11 +173,12 @@ static int items_sink_file(struct leaf_sink *to, const char *name, struct span b
 	struct span dir = s->leaf->node->param;
 	int r = dir.n ? io_path_check(dir, "leaf of a plugin") : 0;
 
-	if (r >= 0 && (!dir.n || memchr(dir.p, '/', dir.n)))
-		r = fail(-EINVAL,
-			 "a leaf of a plugin needs a key without '/', which becomes a directory");
-	if (r >= 0)
-		r = arena_keep(&s->it->arena, bytes, &bytes);
+	if (r < 0)
+		return r;
+	if (!dir.n || memchr(dir.p, '/', dir.n))
+		return fail(-EINVAL, "a leaf of a plugin needs a key without '/', which becomes a "
+				     "directory");
+	r = arena_keep(&s->it->arena, bytes, &bytes);
 	return r < 0 ? r : add_made_file(s->it, dir, name, bytes);
 }
 
@@ -215,147 +224,20 @@ int sealing_item_finalize(const struct sealing_item *it)
 	return 0;
 }
 
-/* ---- files of a tree ---- */
-
-/* The record of a leaf in files besides the arrays; empty when its value is in the legacy file. */
-static struct leaf_record record_of(const struct plan_leaf *l)
-{
-	return l->aggregated ? (struct leaf_record){ 0 } : leaf_describe(&l->desc);
-}
-
-static int print_strings(struct sealing_item *it)
-{
-	struct plan *p = it->plan;
-	auto_free struct strings_pair *pairs = calloc(p->n_leaves + 1, sizeof(*pairs));
-	size_t n = 0;
-	int r;
-
-	if (!pairs)
-		return fail(-ENOMEM, "cannot list strings");
-	for (size_t i = 0; i < p->n_leaves; i++) {
-		struct span text = record_of(&p->leaf[i]).text;
-
-		if (text.p)
-			pairs[n++] = (struct strings_pair){ p->leaf[i].node->param, text };
-	}
-	/* Escapes make a text up to six times as long. */
-	it->strings.metered = true;
-	r = n ? strings_print(pairs, n, &it->strings) : 0;
-	return r < 0 || !n ?
-		       r :
-		       items_add_file(it, &(struct commit_file){ .name = span_str("_strings.json"),
-								 .text = buf_span(&it->strings) });
-}
-
-/* The default sharding: the one device that every machine has. */
-#define ONE_DEVICE "{\"sharding_type\": \"SingleDeviceSharding\", \"device_str\": \"TFRT_CPU_0\"}"
-
-static int print_shardings(struct sealing_item *it)
-{
-	struct plan *p = it->plan;
-	auto_free struct sharding_entry *entries = calloc(p->n_leaves + 1, sizeof(*entries));
-	size_t n = 0;
-	int r;
-
-	if (!entries)
-		return fail(-ENOMEM, "cannot list shardings");
-	for (size_t i = 0; i < p->n_leaves; i++)
-		if (record_of(&p->leaf[i]).is_sharded)
-			entries[n++] = (struct sharding_entry){ p->leaf[i].node->param,
-								p->leaf[i].desc.sharding.p ?
-									p->leaf[i].desc.sharding :
-									span_str(ONE_DEVICE) };
-	if (!n || !p->opts.sharding_file)
-		return 0;
-	r = shardings_print(entries, n, &it->sharding);
-	return r < 0 ? r :
-		       items_add_file(it, &(struct commit_file){ .name = span_str("_sharding"),
-								 .text = buf_span(&it->sharding) });
-}
-
-/* Get the chunk shape of an array, whatever the source of its chunks is. */
-static int chunk_of(struct plan_leaf *l, uint64_t *ret)
-{
-	struct draft_array whole = { .rank = l->desc.rank };
-	struct array_wanted w;
-	int r = 0;
-
-	if (l->chunk || !l->kv) {
-		memcpy(ret, l->chunk ? l->chunk : l->source->file->array[l->index].layout.chunk,
-		       sizeof(w.layout.chunk));
-		return 0;
-	}
-	whole.dtype = l->source->file->array[l->index].stored;
-	memcpy(whole.shape, l->desc.shape, sizeof(whole.shape));
-	r = array_wanted_plain(l->source, &whole, &w);
-	if (r >= 0)
-		memcpy(ret, w.layout.chunk, sizeof(w.layout.chunk));
-	return r;
-}
-
-static int items_describe_array(struct sealing_item *it, struct plan_leaf *l,
-				struct array_metadata *ret)
-{
-	uint64_t *chunk = arena_calloc(&it->arena, LIMIT_RANK, sizeof(*chunk));
-	auto_buf ext = { 0 };
-	int r = chunk ? chunk_of(l, chunk) : -ENOMEM;
-
-	*ret = (struct array_metadata){ .param = l->node->param,
-					.write_rank = l->desc.rank,
-					.chunk_rank = l->desc.rank,
-					.write_shape = l->write ? l->write : l->desc.shape,
-					.chunk_shape = chunk };
-	if (r >= 0 && l->desc.key_impl.p)
-		r = array_metadata_key_ext(l->desc.key_impl, &ext);
-	if (r >= 0 && l->desc.key_impl.p)
-		r = arena_keep(&it->arena, buf_span(&ext), &ret->ext);
-	return r;
-}
-
-static int print_arrays(struct sealing_item *it)
-{
-	struct plan *p = it->plan;
-	auto_free struct array_metadata *entries = calloc(p->n_leaves + 1, sizeof(*entries));
-	size_t n = 0;
-	int r = entries ? 0 : fail(-ENOMEM, "cannot describe arrays");
-
-	for (size_t i = 0; i < p->n_leaves && r >= 0; i++)
-		if (record_of(&p->leaf[i]).is_sharded)
-			r = items_describe_array(it, &p->leaf[i], &entries[n++]);
-	if (r < 0 || !n || !p->opts.array_metadata)
-		return r;
-	r = array_metadatas_print(entries, n, &it->arrays);
-	return r < 0 ? r :
-		       items_add_file(it, &(struct commit_file){
-						  .name = span_str("array_metadatas/process_0"),
-						  .text = buf_span(&it->arrays) });
-}
-
-int sealing_item_describe(struct sealing_item *it)
-{
-	int r = print_strings(it);
-
-	if (r >= 0)
-		r = print_shardings(it);
-	if (r >= 0)
-		r = print_arrays(it);
-	if (r >= 0)
-		r = tree_print_metadata(it->plan->tree, it->plan->opts.rich_types, &it->metadata);
-	return r < 0 ? r :
-		       items_add_file(it, &(struct commit_file){ .name = span_str("_METADATA"),
-								 .text = buf_span(&it->metadata) });
-}
-
 static int items_add_tree(struct sealing_item *it)
 {
 	const char *aggregate = it->plan->item->draft->env->options->aggregate_filename;
 	int r = sealing_item_aggregate(it);
 
-	if (r >= 0)
-		r = add_values(it);
-	if (r >= 0 && it->aggregate.n)
-		r = items_add_file(it, &(struct commit_file){ .name = span_str(aggregate),
-							      .text = buf_span(&it->aggregate) });
+	if (r < 0)
+		return r;
+	r = add_values(it);
+	if (r < 0)
+		return r;
+	if (it->aggregate.n)
+		r = sealing_item_add_file(
+			it, &(struct commit_file){ .name = span_str(aggregate),
+						   .text = buf_span(&it->aggregate) });
 	return r < 0 ? r : sealing_item_describe(it);
 }
 
@@ -374,10 +256,10 @@ static int add_draft_file(struct sealing_item *it, struct span name, struct draf
 	/* An item that is not a tree has no arrays: its directory is its own. */
 	int r = draft_file_unstore(n->file);
 
-	if (r >= 0)
-		r = arena_keep(&it->arena, name, &f.name);
-
-	return r < 0 ? r : items_add_file(it, &f);
+	if (r < 0)
+		return r;
+	r = arena_keep(&it->arena, name, &f.name);
+	return r < 0 ? r : sealing_item_add_file(it, &f);
 }
 
 static int items_check_json(struct draft_node *n)
@@ -390,11 +272,13 @@ static int items_check_json(struct draft_node *n)
 			     (unsigned long long)size, (unsigned long long)LIMIT_SMALL_FILE) :
 			buf_reserve(&text, size + 1);
 
-	if (r >= 0)
-		r = draft_file_read_into(n->file, 0, size, text.p);
-	text.n = r < 0 ? 0 : size;
-	if (r >= 0)
-		r = json_parse(buf_span(&text), n->name, &doc);
+	if (r < 0)
+		return r;
+	r = draft_file_read_into(n->file, 0, size, text.p);
+	if (r < 0)
+		return r;
+	text.n = size;
+	r = json_parse(buf_span(&text), n->name, &doc);
 	return r == -EUCLEAN ? fail(-EINVAL, "%s", err_text(r)) : r;
 }
 
@@ -423,7 +307,7 @@ static int add_opaque(struct sealing_item *it, struct draft_node *dir, const cha
 		struct commit_file f = { .is_dir = true };
 
 		r = arena_keep(&it->arena, span_str(path), &f.name);
-		return r < 0 ? r : items_add_file(it, &f);
+		return r < 0 ? r : sealing_item_add_file(it, &f);
 	}
 	for (size_t i = 0; i < child.n && r >= 0; i++) {
 		struct draft_node *n = child.node[i];
@@ -478,8 +362,9 @@ static int add_plugin_item(struct sealing_item *it)
 	auto_plugin_files shown = { 0 };
 	int r = collect_files(it->plan->item, "", 0, &shown);
 
-	if (r >= 0)
-		r = plugin_encode_item(it->plan->plugin, &shown, &it->made);
+	if (r < 0)
+		return r;
+	r = plugin_encode_item(it->plan->plugin, &shown, &it->made);
 	for (size_t i = 0; i < it->made.n && r >= 0; i++)
 		r = add_made_file(it, span_of(NULL, 0), it->made.file[i].name,
 				  span_of(it->made.file[i].p, it->made.file[i].n));
@@ -515,9 +400,10 @@ static int items_add_others(struct sealing_item *it)
 		struct draft_node *n = p->other[i];
 
 		r = check_other(it, n);
-		if (r >= 0)
-			r = n->is_dir ? add_opaque(it, n, n->name, 1) :
-					add_draft_file(it, span_str(n->name), n);
+		if (r < 0)
+			return r;
+		r = n->is_dir ? add_opaque(it, n, n->name, 1) :
+				add_draft_file(it, span_str(n->name), n);
 	}
 	return r;
 }

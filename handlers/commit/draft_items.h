@@ -56,16 +56,18 @@ void draft_report_unmatched(const struct draft *d, const struct sealing_item *it
 int plan_leaf_aggregates(const struct plan_leaf *l);
 /*
  * Add only the files of it->plan, a tree whose arrays other ranks have stored: `_METADATA` and
- * similar files.
+ * similar files. (draft_documents.c)
  */
 int sealing_item_describe(struct sealing_item *it);
+int sealing_item_add_file(struct sealing_item *it, const struct commit_file *f);
 int sealing_item_add_leaf(struct sealing_item *it, const struct commit_leaf *l);
-/*
- * Parse a metadata document. The result is kept and released with the item. The text must live as
- * long.
- */
-int sealing_item_meta(struct sealing_item *it, struct span json, const char *what,
-		      struct zarr_meta **ret);
+/* Make the metadata document of a leaf that is stored like a. Released with the item. */
+int sealing_item_document(struct sealing_item *it, const struct draft_array *a,
+			  const struct plan_leaf *l, struct span *ret_json,
+			  const struct zarr_meta **ret);
+/* Get the place of part i of an array in the array's grid of chunks. Released with the item. */
+int sealing_item_shift(struct sealing_item *it, const struct plan_leaf *l, size_t i,
+		       const uint64_t **ret);
 void sealing_item_release(struct sealing_item *it);
 
 #endif

@@ -58,19 +58,24 @@ int sealing_item_retain(struct sealing_item *it)
 {
 	struct plan *p = it->plan;
 	auto_free struct kv **leaf = calloc(it->n_leaves + 1, sizeof(struct kv *));
-	int r = leaf ? 0 : fail(-ENOMEM, "cannot look at %zu leaves", it->n_leaves);
+	int r = 0;
 
+	if (!leaf)
+		return fail(-ENOMEM, "cannot look at %zu leaves", it->n_leaves);
 	it->n_retained = 0;
-	for (size_t i = 0; i < it->n_leaves && r >= 0; i++)
+	for (size_t i = 0; i < it->n_leaves; i++)
 		leaf[i] = it->leaf[i].kv;
-	if (r >= 0 && it->n_leaves)
+	if (it->n_leaves)
 		qsort(leaf, it->n_leaves, sizeof(struct kv *), by_address);
 	for (size_t i = 0; i < p->n_held && r >= 0; i++)
 		if (!p->held[i]->is_dir)
 			r = retain_file(it, p->held[i]->file, leaf);
-	if (r >= 0 && !p->item->is_dir)
-		r = retain_file(it, p->item->file, leaf);
-	if (r >= 0 && !it->n_leaves && !it->n_retained)
+	if (r < 0)
+		return r;
+	r = p->item->is_dir ? 0 : retain_file(it, p->item->file, leaf);
+	if (r < 0)
+		return r;
+	if (!it->n_leaves && !it->n_retained)
 		draft_drop_store(plan_owner(p));
-	return r;
+	return 0;
 }

@@ -57,10 +57,12 @@ static int verify_leaf(struct item *item, const struct plan_leaf *l, bool all_st
 	    memcmp(z->meta.shape, l->desc.shape, l->desc.rank * sizeof(uint64_t)))
 		return fail(-EUCLEAN, "the shape that was written is not its own");
 	r = zarr_stored(z, &bytes, &objects);
-	if (r >= 0 && all_stored && objects != wanted)
+	if (r < 0)
+		return r;
+	if (all_stored && objects != wanted)
 		return fail(-EUCLEAN, "%llu %s stored, it has %llu", (unsigned long long)objects,
 			    noun(objects, "chunk is", "chunks are"), (unsigned long long)wanted);
-	return r < 0 ? r : verify_places(z, wanted);
+	return verify_places(z, wanted);
 }
 
 static int verify_item(struct draft *d, struct sealing_item *it)

@@ -88,33 +88,19 @@ static int export_box(struct doing *x, const struct plan_leaf *l, size_t leaf, s
 
 static int add_box(struct doing *x, struct plan_leaf *l, size_t i, const struct assignment *e)
 {
-	const struct array_layout *layout = &l->part[i]->file->array[0].layout;
-	uint64_t *shift = arena_calloc(&x->it->arena, l->desc.rank + 1, sizeof(*shift));
-	struct zarr_meta *meta = NULL;
-	struct commit_leaf c = { .kv = l->part[i]->file->array[0].kv,
+	const struct draft_array *a = &l->part[i]->file->array[0];
+	struct commit_leaf c = { .kv = a->kv,
 				 .param = l->node->param,
 				 .rank = l->desc.rank,
-				 .shift = shift };
-	struct draft_part p;
-	auto_buf json = { 0 };
-	struct span copy;
-	int r = shift ? array_json(layout, l->part[i]->file->array[0].stored, l->desc.rank,
-				   l->desc.shape, &json) :
-			-ENOMEM;
+				 .no_document = !e->document };
+	struct span json;
+	int r = sealing_item_document(x->it, a, l, &json, &c.meta);
 
-	if (r >= 0)
-		r = arena_keep(&x->it->arena, buf_span(&json), &copy);
-	if (r >= 0)
-		r = sealing_item_meta(x->it, copy, l->source->name, &meta);
-	if (r >= 0)
-		r = draft_part_of(span_str(l->part[i]->name), &p);
-	for (unsigned k = 0; k < l->desc.rank && r >= 0; k++)
-		shift[k] = p.start[k] / layout->chunk[k];
-	c.meta = meta;
+	if (r < 0)
+		return r;
 	if (e->document)
-		c.json = copy;
-	else
-		c.no_document = true;
+		c.json = json;
+	r = sealing_item_shift(x->it, l, i, &c.shift);
 	return r < 0 ? r : sealing_item_add_leaf(x->it, &c);
 }
 
@@ -154,20 +140,13 @@ static int job_values_sink_encoded(struct leaf_sink *to)
 	const struct draft_array *a = &s->leaf->source->file->array[s->leaf->index];
 	const struct slice slice = { e->axis, e->from, e->to };
 	struct commit_leaf c = leaf_for(s);
-	struct zarr_meta *meta = NULL;
-	auto_buf json = { 0 };
-	struct span copy;
+	struct span json;
 	int r = kv_slice_give(a->kv, e->to ? &slice : NULL, &c.kv);
 
 	if (r < 0 || !e->to)
 		return r < 0 ? r : sealing_item_add_leaf(s->x->it, &c);
 	/* The keys of the chunks give their places in the array. */
-	r = array_json(&a->layout, a->stored, s->leaf->desc.rank, s->leaf->desc.shape, &json);
-	if (r >= 0)
-		r = arena_keep(&s->x->it->arena, buf_span(&json), &copy);
-	if (r >= 0)
-		r = sealing_item_meta(s->x->it, copy, s->leaf->source->name, &meta);
-	c.meta = meta;
+	r = sealing_item_document(s->x->it, a, s->leaf, &json, &c.meta);
 	return r < 0 ? r : sealing_item_add_leaf(s->x->it, &c);
 }
 
