@@ -85,10 +85,11 @@ int broker_start(struct broker *b, const struct broker_parameters *parameters)
 	b->fd = ends[0];
 	if (r >= 0)
 		r = send_parameters(b->fd, parameters);
-	if (r >= 0)
-		return 0;
-	broker_stop(b);
-	return fail(r, "cannot start the process that unmounts: %s", strerror(-r));
+	if (r < 0) {
+		broker_stop(b);
+		return fail(r, "cannot start the process that unmounts: %s", strerror(-r));
+	}
+	return 0;
 }
 
 static int ask(int fd, struct span packet, const int *files, unsigned n_files, int *ret_file)

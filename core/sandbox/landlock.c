@@ -147,11 +147,13 @@ int landlock_enter(const struct sandbox_rules *rules)
 		return -errno;
 	if (everything.access)
 		r = add_place(ruleset, handled.files, &everything);
-	if (r >= 0 && rules->uses_network && !rules->reads_everywhere)
+	if (r < 0)
+		return r;
+	if (rules->uses_network && !rules->reads_everywhere)
 		r = add_network_places(ruleset, handled.files);
 	for (size_t i = 0; i < rules->n_places && r >= 0; i++)
 		r = add_place(ruleset, handled.files, &rules->place[i]);
-	if (r >= 0 && syscall(SYS_landlock_restrict_self, ruleset, 0) < 0)
-		r = -errno;
-	return r < 0 ? r : version;
+	if (r < 0)
+		return r;
+	return syscall(SYS_landlock_restrict_self, ruleset, 0) < 0 ? -errno : version;
 }

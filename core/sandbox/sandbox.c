@@ -53,12 +53,12 @@ static void enter_files(const struct sandbox_rules *rules)
 {
 	int r = landlock_enter(rules);
 
-	if (r >= 0)
-		now.landlock = r;
-	else
+	if (r < 0)
 		miss("landlock", r == -EOPNOTSUPP || r == -ENOSYS ?
 					 "the kernel does not have it, or only its first version" :
 					 strerror(-r));
+	else
+		now.landlock = r;
 }
 
 static void enter_calls(const struct sandbox_rules *rules)

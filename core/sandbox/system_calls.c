@@ -198,40 +198,47 @@ static void on_sigsys(int number, siginfo_t *info, void *context)
 #endif
 }
 
-int system_calls_filter(const struct sandbox_rules *rules)
+static int enter_filter(scmp_filter_ctx f, const struct sandbox_rules *rules)
 {
-#if defined(__x86_64__) || defined(__aarch64__)
 	struct sigaction handler = { .sa_sigaction = on_sigsys,
 				     .sa_flags = SA_SIGINFO | SA_NODEFER | SA_RESTART };
-	scmp_filter_ctx f = seccomp_init(SCMP_ACT_TRAP);
-	int r = f ? 0 : -ENOMEM;
+	int r = 0;
 
-	if (r < 0)
-		return r;
 	for (size_t i = 0; i < ARRAY_LEN(allowed) && r >= 0; i++)
 		r = allow(f, allowed[i]);
 	for (size_t i = 0; i < ARRAY_LEN(for_rings) && r >= 0 && rules->makes_rings; i++)
 		r = allow(f, for_rings[i]);
-	if (r >= 0)
-		r = allow_parts(f, rules);
+	if (r < 0)
+		return r;
+	r = allow_parts(f, rules);
+	if (r < 0)
+		return r;
 	/*
 	 * For all threads, in case a library has started some; with a search tree; only for calls
 	 * of this processor.
 	 */
-	if (r >= 0)
-		r = seccomp_attr_set(f, SCMP_FLTATR_CTL_TSYNC, 1);
+	r = seccomp_attr_set(f, SCMP_FLTATR_CTL_TSYNC, 1);
+	if (r < 0)
+		return r;
 	/*
 	 * Return the kernel's own error numbers; by default, libseccomp returns -ECANCELED for all
 	 * of them.
 	 */
-	if (r >= 0)
-		seccomp_attr_set(f, SCMP_FLTATR_API_SYSRAWRC, 1);
-	if (r >= 0)
-		seccomp_attr_set(f, SCMP_FLTATR_CTL_OPTIMIZE, 2);
-	if (r >= 0) {
-		notify = rules->on_refused;
-		r = sigaction(SIGSYS, &handler, NULL) < 0 ? -errno : seccomp_load(f);
-	}
+	seccomp_attr_set(f, SCMP_FLTATR_API_SYSRAWRC, 1);
+	seccomp_attr_set(f, SCMP_FLTATR_CTL_OPTIMIZE, 2);
+	notify = rules->on_refused;
+	return sigaction(SIGSYS, &handler, NULL) < 0 ? -errno : seccomp_load(f);
+}
+
+int system_calls_filter(const struct sandbox_rules *rules)
+{
+#if defined(__x86_64__) || defined(__aarch64__)
+	scmp_filter_ctx f = seccomp_init(SCMP_ACT_TRAP);
+	int r;
+
+	if (!f)
+		return -ENOMEM;
+	r = enter_filter(f, rules);
 	seccomp_release(f);
 	return r == -EINVAL || r == -ENOSYS ? -EOPNOTSUPP : MIN(r, 0);
 #else
