@@ -238,19 +238,19 @@ static int begin_draft(struct collective *j, int rank, const char *name, const c
 	r = record_begin(j, rec, final, mode);
 	pthread_mutex_lock(&j->lock);
 	rec->busy = false;
-	if (r >= 0 && has_members(j, rec)) {
-		*ret = rec;
-		return 0;
-	}
 	/* The rank may have given up waiting for it. */
-	unlink_record(j, rec);
-	if (r >= 0)
+	if (r >= 0 && !has_members(j, rec))
 		r = fail(-ECANCELED, "nobody waits for draft '%s' any more", name);
-	err_save(r, &why);
-	pthread_mutex_unlock(&j->lock);
-	record_free(j, rec);
-	pthread_mutex_lock(&j->lock);
-	return err_restore(&why);
+	if (r < 0) {
+		unlink_record(j, rec);
+		err_save(r, &why);
+		pthread_mutex_unlock(&j->lock);
+		record_free(j, rec);
+		pthread_mutex_lock(&j->lock);
+		return err_restore(&why);
+	}
+	*ret = rec;
+	return 0;
 }
 
 /* The primary's part of joining. -EAGAIN: the draft is being begun or removed. */
@@ -479,8 +479,9 @@ int collective_new(const struct collective_opts *opts, peers_serve_fn *other, vo
 	if (!j->active)
 		return fail(-ENOMEM, "cannot join the job");
 	r = set_ranks(j, opts);
-	if (r >= 0)
-		r = peers_serve(j->peers, SERVE_THREADS, record_serve, j);
+	if (r < 0)
+		return r;
+	r = peers_serve(j->peers, SERVE_THREADS, record_serve, j);
 	if (r < 0)
 		return r;
 	*ret = take(j);
@@ -523,13 +524,12 @@ void collective_interrupt(struct collective *j)
 static void answer_undecided(const struct agreement *a, const struct err_note *result)
 {
 	auto_buf bytes = { 0 };
-	int r = wire_put_u32le(&bytes, (uint32_t)-result->code);
 
-	if (r >= 0)
-		r = buf_add_str(&bytes, result->text);
 	/* Ranks that get no answer look for the step themselves. */
-	if (r >= 0)
-		agree_answer(a, -1, COLLECTIVE_UNDECIDED, buf_span(&bytes));
+	if (wire_put_u32le(&bytes, (uint32_t)-result->code) < 0 ||
+	    buf_add_str(&bytes, result->text) < 0)
+		return;
+	agree_answer(a, -1, COLLECTIVE_UNDECIDED, buf_span(&bytes));
 }
 
 int collective_undecided(struct span bytes)

@@ -17,19 +17,25 @@
 #define JOIN_AGAIN_MS 50
 #define GIVE_UP_TIMEOUT SECOND_NS
 
-static void join_leave(struct collective *j, uint64_t epoch, const char *name, bool aborted)
+static int send_leave(struct collective *j, uint64_t epoch, const char *name, bool aborted)
 {
 	const struct peers_head head = { .kind = PEERS_LEAVE, .code = aborted };
-	struct err_note why;
 	auto_buf body = { 0 };
+	int r = wire_put_u64le(&body, epoch);
+
+	if (r < 0)
+		return r;
+	r = buf_add(&body, name, strlen(name) + 1);
+	return r < 0 ? r : peers_send(j->peers, j->primary, &head, buf_span(&body));
+}
+
+static void join_leave(struct collective *j, uint64_t epoch, const char *name, bool aborted)
+{
+	struct err_note why;
 	int r;
 
 	err_peek(&why);
-	r = wire_put_u64le(&body, epoch);
-	if (r >= 0)
-		r = buf_add(&body, name, strlen(name) + 1);
-	if (r >= 0)
-		r = peers_send(j->peers, j->primary, &head, buf_span(&body));
+	r = send_leave(j, epoch, name, aborted);
 	if (r < 0)
 		log_warn("cannot leave a draft: %s", err_text(r));
 	err_restore(&why);

@@ -432,14 +432,14 @@ static bool wait_for_all(struct peers *p)
 static bool peers_wait_for_end(struct peers *p)
 {
 	auto_of(peers_msg) struct peers_msg *m = NULL;
-
 	int r = peers_wait_for(p, PEERS_END, 0, 0, GIVE_UP_AT_END, &m);
 
-	if (r >= 0)
-		return m->head.code == 0;
-	log_warn("this rank ends without the others: %s", err_text(r));
-	err_clear();
-	return false;
+	if (r < 0) {
+		log_warn("this rank ends without the others: %s", err_text(r));
+		err_clear();
+		return false;
+	}
+	return m->head.code == 0;
 }
 
 void peers_close(struct peers *p)
