@@ -89,10 +89,13 @@ static bool spill_piece(struct stream *s, uint64_t piece, const void *p, size_t 
 static int stream_decode_piece(struct stream *s, uint64_t piece, struct cache_entry **ret)
 {
 	size_t n = piece_size(s, piece);
-	void *block = block_alloc(STREAM_PIECE_BYTES);
+	void *block;
 	bool spilled;
-	int r;
+	int r = piece == 0 ? stream_decoder_open(s) : 0;
 
+	if (r < 0)
+		return r;
+	block = block_alloc(STREAM_PIECE_BYTES);
 	if (!block)
 		return fail(-ENOMEM, "cannot allocate a piece of %zu bytes", STREAM_PIECE_BYTES);
 	r = stream_decoder_read(s, block, n);
@@ -153,10 +156,7 @@ static int drive(struct stream *s, uint64_t mine, struct cache_entry **ret)
 		pthread_mutex_unlock(&s->lock);
 		if (spill)
 			spill_begin(s);
-		if (piece == 0)
-			r = stream_decoder_open(s);
-		if (r >= 0)
-			r = stream_decode_piece(s, piece, &e);
+		r = stream_decode_piece(s, piece, &e);
 		if (r >= 0 && ret && piece == mine && !*ret)
 			*ret = e;
 		else

@@ -247,15 +247,15 @@ static int fill_piece(struct stream *s, uint64_t piece, struct cache_entry *e)
 	int r = block ? blocks_decode_piece(s, piece, block) :
 			fail(-ENOMEM, "cannot allocate a piece of %zu bytes", STREAM_PIECE_BYTES);
 
-	if (r >= 0) {
-		cache_fill(cache, e, block, STREAM_PIECE_BYTES, piece_free_full);
-		return 0;
+	if (r < 0) {
+		if (block)
+			block_free(block, STREAM_PIECE_BYTES);
+		fail_piece(s, r);
+		cache_fail(cache, e, r);
+		return r;
 	}
-	if (block)
-		block_free(block, STREAM_PIECE_BYTES);
-	fail_piece(s, r);
-	cache_fail(cache, e, r);
-	return r;
+	cache_fill(cache, e, block, STREAM_PIECE_BYTES, piece_free_full);
+	return 0;
 }
 
 int stream_blocks_piece(struct stream *s, uint64_t piece, struct cache_entry **ret)

@@ -82,7 +82,7 @@ static void writer_tell_raw(struct zarr_writer *w)
 int zarr_writer_open(struct write_env *we, struct kv *kv, struct span json, enum zarr_fill fill,
 		     struct zarr_writer **ret)
 {
-	struct zarr_writer *w = calloc(1, sizeof(*w));
+	auto_of(zarr_writer) struct zarr_writer *w = calloc(1, sizeof(*w));
 	int r;
 
 	if (!w)
@@ -92,15 +92,14 @@ int zarr_writer_open(struct write_env *we, struct kv *kv, struct span json, enum
 	pthread_mutex_init(&w->lock, NULL);
 	pthread_cond_init(&w->changed, NULL);
 	r = put_document(w, json, &w->z);
-	r = r < 0 ? r : encode_plan(w->z, budget_total(we->budget), &w->plan);
-	if (r >= 0)
-		writer_tell_raw(w);
-	w->plan.omit_fill = fill == ZARR_FILL_OMIT;
-	if (r < 0) {
-		zarr_writer_close(w);
+	if (r < 0)
 		return r;
-	}
-	*ret = w;
+	r = encode_plan(w->z, budget_total(we->budget), &w->plan);
+	if (r < 0)
+		return r;
+	writer_tell_raw(w);
+	w->plan.omit_fill = fill == ZARR_FILL_OMIT;
+	*ret = take(w);
 	return 0;
 }
 

@@ -202,13 +202,15 @@ static int write_long_chunks(struct write_env *we, struct kv *kv, const struct z
 	bool in_pieces = codec_writes_pieces(&z->leaf->codecs);
 	uint64_t chunk[LIMIT_RANK] = { 0 }, cost = 0;
 	bool more = z->meta.n_elements > 0;
-	int r = c.piece ? 0 : fail(-ENOMEM, "cannot allocate %zu bytes", PIECE);
+	int r = 0;
 
+	if (!c.piece)
+		return fail(-ENOMEM, "cannot allocate %zu bytes", PIECE);
 	/*
 	 * The caller that chose such a codec has checked that the budget holds a chunk; the budget
 	 * may be smaller by now.
 	 */
-	if (r >= 0 && !in_pieces)
+	if (!in_pieces)
 		cost = budget_take_most(we->budget, 2 * z->leaf->bytes + CODEC_BESIDE);
 	while (more && r >= 0) {
 		r = in_pieces ? put_long_chunk(kv, &c, chunk) : put_whole_chunk(kv, &c, chunk);
