@@ -101,6 +101,8 @@ int json_print(struct buf *out, const struct json *j, enum json_style style);
 int json_put_uints(struct buf *out, const uint64_t *v, size_t n, enum json_style style);
 /* One string with quotes. Bytes that are not UTF-8 become U+FFFD. */
 int json_put_str(struct buf *out, struct span s, enum json_style style);
+/* The name of a member and its colon. */
+int json_put_name(struct buf *out, struct span name, enum json_style style);
 /*
  * The shortest digits that read back equal, always with '.', 'e' or a word: 1.0, 1e+16. NaN and
  * infinities are bare words in JSON_PYTHON*, and strings in the other styles.

@@ -75,6 +75,13 @@ int json_put_str(struct buf *out, struct span s, enum json_style style)
 	return r < 0 ? r : buf_add_byte(out, '"');
 }
 
+int json_put_name(struct buf *out, struct span name, enum json_style style)
+{
+	int r = json_put_str(out, name, style);
+
+	return r < 0 ? r : buf_add_str(out, style == JSON_COMPACT ? ":" : ": ");
+}
+
 /*
  * Find the fewest digits that read back equal; returns the decimal exponent of the first. Rounding
  * to p digits finds them, except at powers of two, where doubles are denser below than above: there
@@ -115,29 +122,24 @@ int json_put_double(struct buf *out, double d, enum json_style style)
 	/* Python's repr and TensorStore's writer use 1e+16 from this exponent on. */
 	int top = style == JSON_COMPACT ? 15 : 16;
 	char digits[32];
-	int e, n, r;
+	const char *sign = signbit(d) ? "-" : "";
+	int e, n;
 
 	if (!isfinite(d)) {
 		const char *word = isnan(d) ? "NaN" : d < 0 ? "-Infinity" : "Infinity";
 
 		return buf_addf(out, is_python(style) ? "%s" : "\"%s\"", word);
 	}
-	if (signbit(d))
-		r = buf_add_byte(out, '-');
-	else
-		r = 0;
-	if (r < 0)
-		return r;
 	e = shortest(fabs(d), digits);
 	n = (int)strlen(digits);
 	if (e < -4 || e >= top)
-		return buf_addf(out, n > 1 ? "%c.%se%c%02d" : "%c%se%c%02d", digits[0], digits + 1,
-				e < 0 ? '-' : '+', abs(e));
+		return buf_addf(out, n > 1 ? "%s%c.%se%c%02d" : "%s%c%se%c%02d", sign, digits[0],
+				digits + 1, e < 0 ? '-' : '+', abs(e));
 	if (e < 0)
-		return buf_addf(out, "0.%.*s%s", -e - 1, "0000", digits);
+		return buf_addf(out, "%s0.%.*s%s", sign, -e - 1, "0000", digits);
 	if (n <= e + 1)
-		return buf_addf(out, "%s%.*s.0", digits, e + 1 - n, "0000000000000000");
-	return buf_addf(out, "%.*s.%s", e + 1, digits, digits + e + 1);
+		return buf_addf(out, "%s%s%.*s.0", sign, digits, e + 1 - n, "0000000000000000");
+	return buf_addf(out, "%s%.*s.%s", sign, e + 1, digits, digits + e + 1);
 }
 
 int json_put_uints(struct buf *out, const uint64_t *v, size_t n, enum json_style style)
@@ -181,18 +183,21 @@ static int print_children(struct buf *out, const struct json *j, enum json_style
 	if (object && (style == JSON_COMPACT || style == JSON_PYTHON_SORTED))
 		qsort(order, j->n, sizeof(*order), json_print_by_name);
 	for (size_t i = 0; i < j->n && r >= 0; i++) {
-		if (i)
-			r = buf_add_str(out, is_python(style) ? ", " : ",");
-		if (r >= 0)
-			r = put_indent(out, style, depth + 1);
-		if (r >= 0 && object)
-			r = json_put_str(out, order[i]->name, style);
-		if (r >= 0 && object)
-			r = buf_add_str(out, style == JSON_COMPACT ? ":" : ": ");
-		if (r >= 0)
-			r = print(out, order[i], style, depth + 1);
+		r = buf_add_str(out, !i ? "" : is_python(style) ? ", " : ",");
+		if (r < 0)
+			return r;
+		r = put_indent(out, style, depth + 1);
+		if (r < 0)
+			return r;
+		if (object)
+			r = json_put_name(out, order[i]->name, style);
+		if (r < 0)
+			return r;
+		r = print(out, order[i], style, depth + 1);
 	}
-	if (r >= 0 && j->n)
+	if (r < 0)
+		return r;
+	if (j->n)
 		r = put_indent(out, style, depth);
 	return r < 0 ? r : buf_add_byte(out, object ? '}' : ']');
 }

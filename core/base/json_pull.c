@@ -466,9 +466,7 @@ static int walk_on(struct json_pull *p, unsigned depth, struct buf *out)
 		if (r > 0 && !first)
 			r = json_pull_put(out, ", ") < 0 ? -ENOMEM : 1;
 		if (r > 0 && object && out)
-			r = json_put_str(out, name, JSON_PYTHON) < 0 || buf_add_str(out, ": ") < 0 ?
-				    -ENOMEM :
-				    1;
+			r = json_put_name(out, name, JSON_PYTHON) < 0 ? -ENOMEM : 1;
 		if (r)
 			return r;
 		r = json_pull_put(out, object ? "}" : "]");
@@ -496,8 +494,9 @@ static int walk(struct json_pull *p, struct buf *out)
 		} else {
 			r = take_scalar(p, (enum json_kind)kind, out);
 		}
-		if (r >= 0)
-			r = walk_on(p, depth, out);
+		if (r < 0)
+			break;
+		r = walk_on(p, depth, out);
 	} while (r > 0);
 	return r < 0 ? no_memory(p, r) : r;
 }

@@ -45,10 +45,7 @@ static int step_meta_take_member(struct members *m, struct span name)
 	r = m->others.n ? buf_add_str(&text, ", ") : 0;
 	if (r < 0)
 		return r;
-	r = json_put_str(&text, name, JSON_PYTHON);
-	if (r < 0)
-		return r;
-	r = buf_add_str(&text, ": ");
+	r = json_put_name(&text, name, JSON_PYTHON);
 	if (r < 0)
 		return r;
 	r = json_pull_respell(&m->in, &text);
@@ -280,10 +277,7 @@ static int take_performance(struct members *m, struct step_meta *ret)
 		r = buf_add_str(&text, text.n > 1 ? ", " : "");
 		if (r < 0)
 			return r;
-		r = json_put_str(&text, name, JSON_PYTHON);
-		if (r < 0)
-			return r;
-		r = buf_add_str(&text, ": ");
+		r = json_put_name(&text, name, JSON_PYTHON);
 		if (r < 0)
 			return r;
 		json_pull_init(&value, raw, m->in.what);
@@ -405,10 +399,7 @@ static int put_handlers(const struct step_meta *m, struct buf *out)
 		r = buf_add_str(out, i ? ", " : "");
 		if (r < 0)
 			return r;
-		r = json_put_str(out, m->items[i].name, JSON_PYTHON);
-		if (r < 0)
-			return r;
-		r = buf_add_str(out, ": ");
+		r = json_put_name(out, m->items[i].name, JSON_PYTHON);
 		if (r < 0)
 			return r;
 		r = m->items[i].handler.p ? json_put_str(out, m->items[i].handler, JSON_PYTHON) :
