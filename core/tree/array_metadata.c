@@ -90,7 +90,9 @@ static int take_ext(struct reading *x, struct array_metadata *e)
 	e->ext = e->key_impl = span_of(NULL, 0);
 	if (r == JSON_NULL)
 		return json_pull_skip(&x->in);
-	if (r >= 0 && r != JSON_OBJECT)
+	if (r < 0)
+		return r;
+	if (r != JSON_OBJECT)
 		return json_pull_bad(&x->in, "ext_metadata is not an object");
 	r = json_pull_respell(&x->in, &text);
 	if (r < 0)
@@ -256,14 +258,8 @@ int array_metadatas_print(const struct array_metadata *entries, size_t n, struct
 
 int array_metadata_key_ext(struct span key_impl, struct buf *ret)
 {
-	size_t was = ret->n;
-	int r = buf_add_str(ret, "{\"random_key_impl\": ");
+	auto_buf impl = { .metered = ret->metered };
+	int r = json_put_str(&impl, key_impl, JSON_PYTHON);
 
-	if (r >= 0)
-		r = json_put_str(ret, key_impl, JSON_PYTHON);
-	if (r >= 0)
-		r = buf_add_byte(ret, '}');
-	if (r < 0)
-		ret->n = was;
-	return r;
+	return r < 0 ? r : buf_addf(ret, "{\"random_key_impl\": %.*s}", SPAN_ARG(impl));
 }

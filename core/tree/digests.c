@@ -146,9 +146,10 @@ int digests_parse(struct span text, const char *what, struct digests **ret)
 		return fail(-ENOMEM, "%s: not enough memory", what);
 	d->arena.metered = true;
 	r = parse_digests(text, what, d);
-	if (r >= 0)
-		*ret = take(d);
-	return r;
+	if (r < 0)
+		return r;
+	*ret = take(d);
+	return 0;
 }
 
 const struct digests_entry *digests_find(const struct digests *d, struct span name)

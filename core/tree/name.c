@@ -130,18 +130,13 @@ static bool is_bare(enum name_use use, enum name_ext ext)
 static int hash_key(struct span key, unsigned attempt, uint8_t ret[32])
 {
 	auto_buf salted = { 0 };
-	int r = 0;
-
 	if (attempt) {
-		r = buf_add_span(&salted, key);
-		if (r >= 0)
-			r = buf_addf(&salted, "%c%u", '\0', attempt);
+		if (buf_add_span(&salted, key) < 0 || buf_addf(&salted, "%c%u", '\0', attempt) < 0)
+			return -ENOMEM;
 		key = buf_span(&salted);
 	}
-	if (r < 0)
-		return r;
 	sha256(key, ret);
-	return r;
+	return 0;
 }
 
 int name_escape_hashed(struct span key, enum name_use use, enum name_ext ext, unsigned attempt,

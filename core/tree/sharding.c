@@ -75,9 +75,7 @@ static int take_mesh(struct parsing *p, unsigned *n)
 		if (r < 0)
 			return r;
 		if (v < 1)
-			r = json_pull_bad(&p->in, "a mesh axis is not positive");
-		if (r < 0)
-			return r;
+			return json_pull_bad(&p->in, "a mesh axis is not positive");
 		s->mesh[(*n)++] = (uint64_t)v;
 		if (!mul_fits(s->n_devices, (uint64_t)v, &s->n_devices) ||
 		    s->n_devices > LIMIT_SHARDING_DEVICES)
@@ -204,6 +202,8 @@ static int take_spec_axis(struct json_pull *in, struct sharding *s, uint32_t *us
 	unsigned n = 0;
 	int r = json_pull_kind(in);
 
+	if (r < 0)
+		return r;
 	if (r == JSON_NULL) {
 		ret->format = SHARDING_WHOLE;
 		r = json_pull_skip(in);
@@ -213,7 +213,7 @@ static int take_spec_axis(struct json_pull *in, struct sharding *s, uint32_t *us
 		/* Each axis occurs at most once, so there are at most LIMIT_RANK. */
 		while (r >= 0 && (r = json_pull_next(in, NULL)) > 0)
 			r = take_axis(in, s, used, &axes[n++]);
-	} else if (r >= 0) {
+	} else {
 		ret->format = SHARDING_ONE;
 		r = take_axis(in, s, used, &axes[n++]);
 	}
@@ -361,8 +361,9 @@ static int put_devices(struct buf *out, const struct sharding *s)
 		r = buf_add_str(out, i ? ", " : "");
 		while (opens-- && r >= 0)
 			r = buf_add_byte(out, '[');
-		if (r >= 0)
-			r = buf_addf(out, "{\"id\": %" PRId64 "}", s->ids[i]);
+		if (r < 0)
+			return r;
+		r = buf_addf(out, "{\"id\": %" PRId64 "}", s->ids[i]);
 		while (closes-- && r >= 0)
 			r = buf_add_byte(out, ']');
 	}
@@ -416,21 +417,21 @@ static int put_named(struct buf *out, const struct sharding *s)
 	return r < 0 ? r : buf_add_byte(out, '}');
 }
 
+static int put_single(struct buf *out, const struct sharding *s)
+{
+	int r = buf_add_str(out, "{\"sharding_type\": \"SingleDeviceSharding\", \"device_str\": ");
+
+	if (r < 0)
+		return r;
+	r = json_put_str(out, s->device, JSON_PYTHON);
+	return r < 0 ? r : buf_add_byte(out, '}');
+}
+
 int sharding_print(const struct sharding *s, struct buf *ret)
 {
 	size_t was = ret->n;
-	int r;
+	int r = s->kind == SHARDING_NAMED ? put_named(ret, s) : put_single(ret, s);
 
-	if (s->kind == SHARDING_NAMED) {
-		r = put_named(ret, s);
-	} else {
-		r = buf_add_str(ret, "{\"sharding_type\": \"SingleDeviceSharding\", "
-				     "\"device_str\": ");
-		if (r >= 0)
-			r = json_put_str(ret, s->device, JSON_PYTHON);
-		if (r >= 0)
-			r = buf_add_byte(ret, '}');
-	}
 	if (r < 0)
 		ret->n = was;
 	return r;

@@ -96,10 +96,13 @@ static int sharding_file_take_text(struct reading *d)
 	if (r < 0 || text.n == 0)
 		return r;
 	r = interner_add(&d->texts, &d->s->arena, text, &placed.e.text);
-	if (r >= 0)
-		r = arena_keep(&d->s->arena, buf_span(&d->name), &placed.name);
+	if (r < 0)
+		return r;
+	r = arena_keep(&d->s->arena, buf_span(&d->name), &placed.name);
+	if (r < 0)
+		return r;
 	placed.e.param = placed.name;
-	return r < 0 ? r : buf_add(&d->entries, &placed, sizeof(placed));
+	return buf_add(&d->entries, &placed, sizeof(placed));
 }
 
 /* Take the members of an object and of those in it. */
@@ -118,8 +121,9 @@ static int sharding_file_take_members(struct reading *d)
 		if (r <= 0)
 			continue;
 		r = add_pointer(&d->name, name);
-		if (r >= 0)
-			r = json_pull_kind(&d->in);
+		if (r < 0)
+			return r;
+		r = json_pull_kind(&d->in);
 		if (r != JSON_OBJECT) {
 			r = r < 0 ? r : sharding_file_take_text(d);
 			continue;
@@ -251,6 +255,22 @@ static int make_members(const struct sharding_entry *entries, size_t n, struct b
 	return 0;
 }
 
+static int put_members(const struct member *members, size_t n, struct buf *ret)
+{
+	int r = buf_add_byte(ret, '{');
+
+	for (size_t i = 0; i < n && r >= 0; i++) {
+		r = buf_add_str(ret, i ? "," : "");
+		if (r < 0)
+			return r;
+		r = json_put_name(ret, members[i].name, JSON_COMPACT);
+		if (r < 0)
+			return r;
+		r = json_put_str(ret, members[i].entry->text, JSON_COMPACT);
+	}
+	return r < 0 ? r : buf_add_byte(ret, '}');
+}
+
 int shardings_print(const struct sharding_entry *entries, size_t n, struct buf *ret)
 {
 	auto_free struct member *members = calloc(n + 1, sizeof(*members));
@@ -261,19 +281,9 @@ int shardings_print(const struct sharding_entry *entries, size_t n, struct buf *
 	if (!members)
 		return sharding_file_no_memory("shardings");
 	r = make_members(entries, n, &names, members);
-	if (r >= 0)
-		r = buf_add_byte(ret, '{');
-	for (size_t i = 0; i < n && r >= 0; i++) {
-		r = buf_add_str(ret, i ? "," : "");
-		if (r >= 0)
-			r = json_put_str(ret, members[i].name, JSON_COMPACT);
-		if (r >= 0)
-			r = buf_add_byte(ret, ':');
-		if (r >= 0)
-			r = json_put_str(ret, members[i].entry->text, JSON_COMPACT);
-	}
-	if (r >= 0)
-		r = buf_add_byte(ret, '}');
+	if (r < 0)
+		return r;
+	r = put_members(members, n, ret);
 	if (r < 0)
 		ret->n = was;
 	return r;

@@ -68,10 +68,11 @@ static int go_on(struct indexing *x)
 		/* At the top, this would be the '/' that names do not have. */
 		if (level != x->levels)
 			r = buf_add_byte(&x->path, '/');
-		if (r >= 0 && level->is_array)
-			r = buf_addf(&x->path, "%llu", (unsigned long long)level->index++);
-		else if (r >= 0)
-			r = put_part(&x->path, name);
+		if (r < 0)
+			return r;
+		r = level->is_array ?
+			    buf_addf(&x->path, "%llu", (unsigned long long)level->index++) :
+			    put_part(&x->path, name);
 		return r < 0 ? r : 1;
 	}
 	return 0;
@@ -152,13 +153,15 @@ static int index_document(struct indexing *x)
 			r = x->in.depth ? strings_take_scalar(x, kind) : json_pull_skip(&x->in);
 		} else {
 			r = json_pull_enter(&x->in, (enum json_kind)kind);
-			if (r >= 0)
-				x->levels[x->in.depth - 1] =
-					(struct level){ .path_len = x->path.n,
-							.is_array = kind == JSON_ARRAY };
+			if (r < 0)
+				return r;
+			x->levels[x->in.depth - 1] =
+				(struct level){ .path_len = x->path.n,
+						.is_array = kind == JSON_ARRAY };
 		}
-		if (r >= 0)
-			r = go_on(x);
+		if (r < 0)
+			return r;
+		r = go_on(x);
 	} while (r > 0);
 	return r < 0 ? r : json_pull_end(&x->in);
 }
@@ -445,19 +448,20 @@ int strings_print(const struct strings_pair *pairs, size_t n, struct buf *ret)
 {
 	auto_free const struct strings_pair **order = calloc(n + 1, sizeof(*order));
 	size_t was = ret->n;
-	int r = 0;
+	int r;
 
 	if (!order)
 		return strings_no_memory("strings");
-	for (size_t i = 0; i < n && r >= 0; i++) {
+	for (size_t i = 0; i < n; i++) {
 		order[i] = &pairs[i];
 		r = strings_check_name(pairs[i].name);
-		if (r >= 0 && !utf8_valid(pairs[i].text))
-			r = fail(-EINVAL, "string '%.*s' cannot be stored: its text is not UTF-8",
-				 SPAN_ARG(pairs[i].name));
+		if (r < 0)
+			return r;
+		if (!utf8_valid(pairs[i].text))
+			return fail(-EINVAL,
+				    "string '%.*s' cannot be stored: its text is not UTF-8",
+				    SPAN_ARG(pairs[i].name));
 	}
-	if (r < 0)
-		return r;
 	qsort(order, n, sizeof(*order), by_pair_name);
 	r = put_pairs(order, n, ret);
 	if (r < 0)

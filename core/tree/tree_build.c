@@ -145,6 +145,11 @@ static int name_set_init(struct name_set *set, const struct span *names, size_t 
 	return 0;
 }
 
+static void name_set_release(struct name_set *set)
+{
+	free(set->slots);
+}
+
 /*
  * Put one name into the tree. A key ends at a separator (a dot; empty: nowhere), unless the name up
  * to there is a leaf of its own. After LIMIT_TREE_DEPTH separators the rest is one key, so every
@@ -255,32 +260,36 @@ struct named {
 	size_t n, n_groups;
 };
 
+static int add_leaves_and_groups(struct tree *tree, const struct named *names, struct span by)
+{
+	__attribute__((cleanup(name_set_release))) struct name_set set = { 0 };
+	auto_tree_build b = { .tree = tree };
+	int r = name_set_init(&set, names->leaf, names->n);
+
+	if (r < 0)
+		return r;
+	r = add_names(&b, &set, names->is_string, names->n, by);
+	if (r < 0)
+		return r;
+	r = add_groups(&b, names->group, names->n_groups, by);
+	return r < 0 || !names->n_groups ? r : tree_sort(tree);
+}
+
 static int build(const struct named *names, const char *separator, struct tree **ret)
 {
 	auto_of(tree) struct tree *tree = NULL;
-	struct span by = span_str(separator);
-	struct tree_build b = { 0 };
-	struct name_set set = { 0 };
 	int r;
 
 	if (names->n > LIMIT_TREE_NODES)
 		return fail(-EFBIG, "the tree has more than %d nodes", LIMIT_TREE_NODES);
 	r = tree_new(&tree);
-	if (r >= 0)
-		tree->arena.metered = true;
-	b.tree = tree;
-	if (r >= 0)
-		r = name_set_init(&set, names->leaf, names->n);
-	if (r >= 0)
-		r = add_names(&b, &set, names->is_string, names->n, by);
-	if (r >= 0)
-		r = add_groups(&b, names->group, names->n_groups, by);
-	if (r >= 0 && names->n_groups)
-		r = tree_sort(tree);
-	free(set.slots);
-	tree_build_release(&b);
-	if (r >= 0)
-		r = tree_finish_as(tree, -EUCLEAN);
+	if (r < 0)
+		return r;
+	tree->arena.metered = true;
+	r = add_leaves_and_groups(tree, names, span_str(separator));
+	if (r < 0)
+		return r;
+	r = tree_finish_as(tree, -EUCLEAN);
 	if (r < 0)
 		return r;
 	*ret = take(tree);

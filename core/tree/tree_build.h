@@ -21,6 +21,7 @@ struct tree_build {
 };
 
 void tree_build_release(struct tree_build *b);
+#define auto_tree_build __attribute__((cleanup(tree_build_release))) struct tree_build
 /* Get the only copy of the text, in the tree's arena. */
 int tree_build_text(struct tree_build *b, struct span text, struct span *ret);
 /*

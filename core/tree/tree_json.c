@@ -167,10 +167,11 @@ static int take_value(struct metadata *m)
 	while (r >= 0 && (r = json_pull_next(&m->in, &name)) > 0) {
 		if (span_eq(name, span_str("value_type"))) {
 			r = json_pull_str(&m->in, &type);
-			if (r >= 0 && type.n == 0)
-				r = json_pull_bad(&m->in, "value_type is empty");
-			if (r >= 0)
-				r = tree_build_text(&m->build, type, &e->value_type);
+			if (r < 0)
+				return r;
+			if (type.n == 0)
+				return json_pull_bad(&m->in, "value_type is empty");
+			r = tree_build_text(&m->build, type, &e->value_type);
 			e->has_type = true;
 		} else if (span_eq(name, span_str("skip_deserialize"))) {
 			r = json_pull_bool(&m->in, &e->skip);

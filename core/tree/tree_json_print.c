@@ -89,10 +89,10 @@ static int put_entries(const struct tree *tree, bool rich, struct buf *ret)
 	for (uint32_t i = 0; i < tree->n_nodes && r >= 0; i++) {
 		if (tree->nodes[i]->n_children)
 			continue;
-		if (!first)
-			r = buf_add_str(ret, ", ");
-		if (r >= 0)
-			r = tree_json_print_put_entry(tree->nodes[i], rich, &t, ret);
+		r = buf_add_str(ret, first ? "" : ", ");
+		if (r < 0)
+			break;
+		r = tree_json_print_put_entry(tree->nodes[i], rich, &t, ret);
 		first = false;
 	}
 	buf_release(&t.label);
@@ -116,26 +116,33 @@ static const char *flag_text(bool has, bool v)
 	return !has ? "null" : v ? "true" : "false";
 }
 
+static int tree_json_print_document(const struct tree *tree, bool rich, struct buf *ret)
+{
+	int r = buf_add_str(ret, "{\"tree_metadata\": {");
+
+	if (r < 0)
+		return r;
+	r = put_entries(tree, rich, ret);
+	if (r < 0)
+		return r;
+	r = buf_addf(ret,
+		     "}, \"use_ocdbt\": %s, \"use_zarr3\": %s, "
+		     "\"store_array_data_equal_to_fill_value\": %s, \"custom_metadata\": %s",
+		     flag_text(tree->has_use_ocdbt, tree->use_ocdbt),
+		     flag_text(true, tree->use_zarr3), flag_text(true, tree->store_fill_value),
+		     tree->custom_metadata ? tree->custom_metadata : "null");
+	if (r < 0)
+		return r;
+	if (rich)
+		r = put_rich(tree, ret);
+	return r < 0 ? r : buf_add_byte(ret, '}');
+}
+
 int tree_print_metadata(const struct tree *tree, bool rich, struct buf *ret)
 {
 	size_t was = ret->n;
-	int r = buf_add_str(ret, "{\"tree_metadata\": {");
+	int r = tree_json_print_document(tree, rich, ret);
 
-	if (r >= 0)
-		r = put_entries(tree, rich, ret);
-	if (r >= 0)
-		r = buf_addf(ret,
-			     "}, \"use_ocdbt\": %s, \"use_zarr3\": %s, "
-			     "\"store_array_data_equal_to_fill_value\": %s, \"custom_metadata\": ",
-			     flag_text(tree->has_use_ocdbt, tree->use_ocdbt),
-			     flag_text(true, tree->use_zarr3),
-			     flag_text(true, tree->store_fill_value));
-	if (r >= 0)
-		r = buf_add_str(ret, tree->custom_metadata ? tree->custom_metadata : "null");
-	if (r >= 0 && rich)
-		r = put_rich(tree, ret);
-	if (r >= 0)
-		r = buf_add_byte(ret, '}');
 	if (r < 0)
 		ret->n = was;
 	return r;

@@ -128,7 +128,9 @@ static int rich_namedtuple(struct rich *x, struct tree_node *node)
 		if (r < 0)
 			return r;
 	}
-	if (r >= 0 && (!entries || !type->module.p || !type->clazz.p))
+	if (r < 0)
+		return r;
+	if (!entries || !type->module.p || !type->clazz.p)
 		return json_pull_bad(&x->in, "a namedtuple without module, clazz or entries");
 	node->kind = TREE_NAMEDTUPLE;
 	node->type = type;
@@ -157,9 +159,11 @@ static int rich_custom(struct rich *x, struct tree_node *node)
 		if (r < 0)
 			return r;
 	}
-	if (r >= 0 && (!content || tuple == leaf))
+	if (r < 0)
+		return r;
+	if (!content || tuple == leaf)
 		return json_pull_bad(&x->in, "a custom node that is neither a tuple nor a leaf");
-	if (r >= 0 && leaf && node->n_children)
+	if (leaf && node->n_children)
 		return json_pull_bad(&x->in, "a leaf where the tree has none");
 	if (tuple)
 		node->kind = TREE_TUPLE;
@@ -179,8 +183,9 @@ static int rich_members(struct rich *x, struct tree_node *node, struct span name
 			return json_pull_bad(&x->in, "a member that the tree does not have");
 		n++;
 		r = rich_node(x, child);
-		if (r >= 0)
-			r = json_pull_next(&x->in, &name);
+		if (r < 0)
+			return r;
+		r = json_pull_next(&x->in, &name);
 	} while (r > 0);
 	if (r < 0)
 		return r;
@@ -196,8 +201,9 @@ static int rich_object(struct rich *x, struct tree_node *node)
 	struct span name, category;
 	int r = json_pull_enter(&x->in, JSON_OBJECT);
 
-	if (r >= 0)
-		r = json_pull_next(&x->in, &name);
+	if (r < 0)
+		return r;
+	r = json_pull_next(&x->in, &name);
 	if (r == 0)
 		return json_pull_bad(&x->in, "an empty object");
 	if (r < 0 || !span_eq(name, span_str("category")))
@@ -289,6 +295,16 @@ int tree_print_value(const struct tree_node *node, bool rich, struct buf *ret)
 	return r < 0 ? r : buf_add_byte(ret, '}');
 }
 
+static int put_field(struct buf *ret, struct span key)
+{
+	int r = buf_add_str(ret, "{\"key\": ");
+
+	if (r < 0)
+		return r;
+	r = json_put_str(ret, key, JSON_PYTHON);
+	return r < 0 ? r : buf_add_str(ret, ", \"value\": ");
+}
+
 static int tree_rich_put_node(const struct tree_node *node, struct buf *ret);
 
 /* Print the children one after the other, each preceded by the text for its kind of parent. */
@@ -301,19 +317,13 @@ static int tree_rich_put_children(const struct tree_node *node, struct buf *ret)
 	for (uint32_t i = 0; i < node->n_children && r >= 0; i++) {
 		const struct tree_node *child = node->children[i];
 
-		r = i ? buf_add_str(ret, ", ") : 0;
+		r = buf_add_str(ret, i ? ", " : "");
 		if (r < 0)
 			return r;
 		if (fields)
-			r = buf_add_str(ret, "{\"key\": ");
-		if (r < 0)
-			return r;
-		if (fields || members)
-			r = json_put_str(ret, child->key, JSON_PYTHON);
-		if (r < 0)
-			return r;
-		if (fields || members)
-			r = buf_add_str(ret, fields ? ", \"value\": " : ": ");
+			r = put_field(ret, child->key);
+		else if (members)
+			r = json_put_name(ret, child->key, JSON_PYTHON);
 		if (r < 0)
 			return r;
 		r = tree_rich_put_node(child, ret);

@@ -30,6 +30,13 @@ struct making {
 	size_t n;
 };
 
+static void tree_tensors_release(struct making *m)
+{
+	free(m->entry);
+	tree_build_release(&m->build);
+}
+#define auto_making __attribute__((cleanup(tree_tensors_release))) struct making
+
 /* Split the first name off *path. */
 static struct span next_name(struct span *path)
 {
@@ -92,7 +99,7 @@ static int set_kind(const struct making *m, struct span path, struct tree_node *
 	struct arena *arena = &m->build.tree->arena;
 	struct span module = { 0 }, clazz = { 0 }, *list;
 	struct tree_type *type;
-	int r = 0;
+	int r;
 
 	t->kind = kind_of(m, path);
 	if (t->type || !json_is(fields, JSON_ARRAY) ||
@@ -103,20 +110,20 @@ static int set_kind(const struct making *m, struct span path, struct tree_node *
 	if (!type || !list)
 		return fail(-ENOMEM, "cannot build a tree: not enough memory");
 	r = json_get_str(mark, "module", MANIFEST, &module);
-	if (r >= 0)
-		r = json_get_str(mark, "clazz", MANIFEST, &clazz);
+	if (r < 0)
+		return r;
+	r = json_get_str(mark, "clazz", MANIFEST, &clazz);
 	for (size_t i = 0; i < fields->n && r >= 0; i++)
 		r = json_is(&fields->items[i], JSON_STRING) ?
 			    arena_keep(arena, fields->items[i].s, &list[i]) :
 			    fail(-EUCLEAN, MANIFEST ": a field is not a text");
-	if (r >= 0)
-		r = arena_keep(arena, module, &type->module);
-	if (r >= 0)
-		r = arena_keep(arena, clazz, &type->clazz);
+	if (r < 0)
+		return r;
 	type->fields = list;
 	type->n_fields = fields->n;
 	t->type = type;
-	return r;
+	r = arena_keep(arena, module, &type->module);
+	return r < 0 ? r : arena_keep(arena, clazz, &type->clazz);
 }
 
 static bool is_sequence(const struct tree_node *t)
@@ -246,12 +253,13 @@ static int default_path(struct making *m, struct span tensor, struct span *ret)
 		r = name_escape(key, dot ? NAME_CONTAINER : NAME_LEAF,
 				dot ? NAME_EXT_NONE : NAME_EXT_NPY, path.n ? 0 : NAME_OURS_METADATA,
 				&path);
-		if (r >= 0 && dot)
-			r = buf_add_byte(&path, '/');
-		rest = span_from(rest, key.n + (dot != NULL));
+		if (r < 0 || !dot)
+			break;
+		r = buf_add_byte(&path, '/');
 		if (r < 0)
 			return r;
-		if (dot && !rest.n)
+		rest = span_from(rest, key.n + 1);
+		if (!rest.n)
 			r = name_escape(rest, NAME_LEAF, NAME_EXT_NPY, 0, &path);
 	}
 	return r < 0 ? r : arena_keep(&m->build.tree->arena, buf_span(&path), ret);
@@ -363,17 +371,19 @@ static int from_manifest(struct making *m, const struct span *names, size_t n, s
 	if (!json_is(m->manifest, JSON_OBJECT))
 		return fail(-EUCLEAN, MANIFEST " is not an object");
 	r = json_get_object(m->manifest, "kinds", MANIFEST, &m->kinds);
-	if (r >= 0)
-		r = json_get_object(m->manifest, "leaves", MANIFEST, &m->leaves);
-	if (r >= 0)
-		r = json_get_object(m->manifest, "marks", MANIFEST, &m->marks);
-	if (r >= 0)
-		r = tree_new(&tree);
+	if (r < 0)
+		return r;
+	r = json_get_object(m->manifest, "leaves", MANIFEST, &m->leaves);
+	if (r < 0)
+		return r;
+	r = json_get_object(m->manifest, "marks", MANIFEST, &m->marks);
+	if (r < 0)
+		return r;
+	r = tree_new(&tree);
+	if (r < 0)
+		return r;
 	m->build.tree = tree;
-	if (r >= 0)
-		r = make_tree(m, names, n);
-	free(m->entry);
-	tree_build_release(&m->build);
+	r = make_tree(m, names, n);
 	if (r < 0)
 		return r;
 	tree->has_manifest = true;
@@ -385,7 +395,7 @@ int tree_from_tensors(const struct span *names, size_t n, const struct json *met
 		      const char *separator, struct tree **ret)
 {
 	const struct json *text = json_member(metadata, TREE_MANIFEST_KEY);
-	struct making m = { .texts = metadata };
+	auto_making m = { .texts = metadata };
 	auto_json doc = { 0 };
 	int r;
 
@@ -401,9 +411,9 @@ int tree_from_tensors(const struct span *names, size_t n, const struct json *met
 int tree_from_group(const struct span *names, size_t n, const struct json *manifest,
 		    struct tree **ret)
 {
-	struct making m = { .manifest = manifest,
-			    .texts = json_member(manifest, "texts"),
-			    .is_path = true };
+	auto_making m = { .manifest = manifest,
+			  .texts = json_member(manifest, "texts"),
+			  .is_path = true };
 
 	return from_manifest(&m, names, n, ret);
 }
@@ -419,10 +429,7 @@ static int add_custom(const struct json *m, struct buf *ret)
 
 	if (r < 0)
 		return r;
-	r = json_put_str(ret, m->name, JSON_PYTHON);
-	if (r < 0)
-		return r;
-	r = buf_add_str(ret, ": ");
+	r = json_put_name(ret, m->name, JSON_PYTHON);
 	return r < 0 ? r : json_print(ret, m, JSON_PYTHON);
 }
 

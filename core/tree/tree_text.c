@@ -135,12 +135,11 @@ static int tree_text_put_node(struct buf *out, const struct tree_node *node)
 	for (const struct tree_node *n = node; n->parent; n = n->parent)
 		depth++;
 	r = buf_addf(out, "%*s", 2 * depth, "");
-	if (r >= 0 && !node->parent)
-		r = buf_add_str(out, ".");
-	else if (r >= 0 && node->key_is_index)
-		r = buf_add_span(out, node->key);
-	else if (r >= 0)
-		r = json_put_str(out, node->key, JSON_PYTHON);
+	if (r < 0)
+		return r;
+	r = !node->parent      ? buf_add_str(out, ".") :
+	    node->key_is_index ? buf_add_span(out, node->key) :
+				 json_put_str(out, node->key, JSON_PYTHON);
 	if (r < 0)
 		return r;
 	r = buf_addf(out, " %s", tree_kind_text(node->kind));
