@@ -138,6 +138,23 @@ int kv_get(struct kv *kv, struct kv_get *get, size_t n)
 	return r;
 }
 
+/* Append the value of a file, and compare its checksum, if it has one. */
+static int get_from_file(const struct kv_get *get, const struct kv_loc *loc)
+{
+	struct buf *ret = get->ret;
+	size_t was = ret->n;
+	int r = buf_reserve(ret, loc->len + loc->tail);
+
+	if (r < 0)
+		return r;
+	if (loc->len + loc->tail)
+		r = io_read_exact(loc->file, buf_end(ret), loc->len + loc->tail, loc->off);
+	if (r < 0)
+		return r;
+	ret->n += loc->len;
+	return check_one(get, loc, was);
+}
+
 int kv_get_all(struct kv *kv, struct span key, uint64_t limit, struct buf *ret)
 {
 	struct kv_get get = { .key = key, .len = UINT64_MAX, .ret = ret };
@@ -153,13 +170,7 @@ int kv_get_all(struct kv *kv, struct span key, uint64_t limit, struct buf *ret)
 	if (loc.where == KV_INLINE) {
 		r = buf_add_span(ret, buf_span(&loc.bytes));
 	} else {
-		r = buf_reserve(ret, loc.len + loc.tail);
-		if (r >= 0 && loc.len + loc.tail)
-			r = io_read_exact(loc.file, buf_end(ret), loc.len + loc.tail, loc.off);
-		if (r >= 0) {
-			ret->n += loc.len;
-			r = check_one(&get, &loc, was);
-		}
+		r = get_from_file(&get, &loc);
 		r = r < 0 ? io_why_bad(r, loc.file) :
 			    lfs_check(loc.file->name, span_from(buf_span(ret), was));
 		if (r < 0)
@@ -209,9 +220,10 @@ static int gather_close(struct kv_stream *s)
 	struct kv_gather *g = container_of(s, struct kv_gather, base);
 	int r = kv_put(g->kv, buf_span(&g->key), buf_span(&g->value));
 
-	if (r >= 0)
-		gather_abort(s);
-	return r;
+	if (r < 0)
+		return r;
+	gather_abort(s);
+	return 0;
 }
 
 static const struct kv_stream_ops gather_ops = { .add = gather_add,
@@ -281,17 +293,20 @@ static int copy_pieces(struct kv_stream *out, const struct kv_copying *y, uint8_
 	bool all = kv_loc_may_have_sum(y->from) && y->from->len - y->len <= KV_SUM_REST;
 	uint64_t at = all ? 0 : y->off, end = all ? y->from->len : y->off + y->len, n;
 	uint32_t crc = 0;
-	int r = 0;
+	for (; at < end; at += n) {
+		int r;
 
-	for (; at < end && r >= 0; at += n) {
 		n = MIN(end - at, PIECE);
 		r = kv_loc_read(y->from, at, (size_t)n, room);
-		if (r >= 0)
-			r = add_part(out, y, at, span_of(room, (size_t)n));
-		if (r >= 0 && all)
+		if (r < 0)
+			return r;
+		r = add_part(out, y, at, span_of(room, (size_t)n));
+		if (r < 0)
+			return r;
+		if (all)
 			crc = crc32c_more(crc, span_of(room, (size_t)n));
 	}
-	return r < 0 || !all ? r : kv_loc_check_end(y->from, end, crc);
+	return all ? kv_loc_check_end(y->from, end, crc) : 0;
 }
 
 int kv_copy(struct kv *kv, struct span key, const struct kv_copying *y)

@@ -62,6 +62,23 @@ static int sort(struct kv_table *t)
 	return 0;
 }
 
+static int kv_table_put_entries(const struct kv_table *t, struct buf *ret)
+{
+	size_t was = ret->n;
+	int r = wire_put_u64le(ret, KV_TABLE_MAGIC);
+
+	if (r < 0)
+		return r;
+	r = wire_put_u64le(ret, t->n);
+	for (size_t i = 0; i < t->n && r >= 0; i++) {
+		r = wire_put_u64le(ret, t->entry[i].hash);
+		if (r < 0)
+			return r;
+		r = wire_put_u32le(ret, t->entry[i].crc);
+	}
+	return r < 0 ? r : wire_put_u32le(ret, crc32c(span_of(ret->p + was, ret->n - was)));
+}
+
 int kv_table_pack(struct kv_table *t, struct buf *ret)
 {
 	size_t was = ret->n;
@@ -70,18 +87,9 @@ int kv_table_pack(struct kv_table *t, struct buf *ret)
 	if (t->n == 0 || t->n > LIMIT_SUM_ENTRIES)
 		return 0;
 	r = sort(t);
-	if (r >= 0)
-		r = wire_put_u64le(ret, KV_TABLE_MAGIC);
-	if (r >= 0)
-		r = wire_put_u64le(ret, t->n);
-	for (size_t i = 0; i < t->n && r >= 0; i++) {
-		r = wire_put_u64le(ret, t->entry[i].hash);
-		if (r < 0)
-			break;
-		r = wire_put_u32le(ret, t->entry[i].crc);
-	}
-	if (r >= 0)
-		r = wire_put_u32le(ret, crc32c(span_of(ret->p + was, ret->n - was)));
+	if (r < 0)
+		return r;
+	r = kv_table_put_entries(t, ret);
 	if (r < 0)
 		ret->n = was;
 	return r < 0 ? r : 1;
@@ -113,8 +121,10 @@ int kv_table_parse(struct span bytes, struct kv_table *t)
 	uint64_t n = 0;
 	int r = check_whole(bytes, &n);
 
-	if (r >= 0 && n > LIMIT_SUM_ENTRIES - t->n)
-		r = fail(-EFBIG, "checksums of more than %d values", LIMIT_SUM_ENTRIES);
+	if (r < 0)
+		return r;
+	if (n > LIMIT_SUM_ENTRIES - t->n)
+		return fail(-EFBIG, "checksums of more than %d values", LIMIT_SUM_ENTRIES);
 	for (uint64_t i = 0; i < n && r >= 0; i++) {
 		const uint8_t *p = bytes.p + HEAD_BYTES + i * ENTRY_BYTES;
 
