@@ -55,22 +55,24 @@ static int open_stack(const char *stack, struct io_store **store, struct io_engi
 
 	if (!strncmp(stack, "trace:", 6)) {
 		r = open_stack(stack + 6, store, &below);
-		if (r >= 0)
-			r = io_trace_new(below, ret);
+		if (r < 0)
+			return r;
+		r = io_trace_new(below, ret);
 	} else if (!strncmp(stack, "fault(", 6) && (end = strstr(stack, "):"))) {
 		rules = span_dup_str(span_of(stack + 6, (size_t)(end - stack) - 6));
 		if (!rules)
 			return fail(-ENOMEM, "cannot allocate an I/O engine");
 		r = open_stack(end + 2, store, &below);
-		if (r >= 0)
-			r = io_fault_new(rules, below, ret);
+		if (r < 0)
+			return r;
+		r = io_fault_new(rules, below, ret);
 	} else {
 		r = open_bottom(stack, *store, ret);
 		if (r >= 0)
 			*store = NULL;
 		return r;
 	}
-	if (r < 0 && below)
+	if (r < 0)
 		below->ops->free(below);
 	return r;
 }

@@ -281,10 +281,10 @@ static int store_sub(struct io_dir *dir, const char *rel, struct io_dir **ret)
 	if (!strcmp(rel, "."))
 		return dir_of_prefix(dir->io, dir->prefix, dir->path, ret);
 	r = look(dir, rel, NULL, &path, &o);
-	if (r >= 0 && !o.is_dir)
-		r = fail(-ENOTDIR, "cannot open directory '%s': it is an object", rel);
 	if (r < 0)
 		return r;
+	if (!o.is_dir)
+		return fail(-ENOTDIR, "cannot open directory '%s': it is an object", rel);
 	url = str_fmt("%s/%s", dir->path, rel);
 	if (!url)
 		return fail(-ENOMEM, "cannot open directory '%s'", rel);
@@ -309,10 +309,10 @@ static int store_open_file(struct io_dir *dir, const char *rel, int flags, unsig
 	if ((flags & O_ACCMODE) != O_RDONLY || flags & (O_CREAT | O_TRUNC))
 		return store_read_only(dir, rel);
 	r = look(dir, rel, want, &path, &o);
-	if (r >= 0 && o.is_dir)
-		r = fail(-EISDIR, "'%s' is not a regular file", rel);
 	if (r < 0)
 		return r;
+	if (o.is_dir)
+		return fail(-EISDIR, "'%s' is not a regular file", rel);
 	f = calloc(1, sizeof(*f));
 	if (f) {
 		f->io = dir->io;

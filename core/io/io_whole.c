@@ -188,16 +188,19 @@ int io_write_file(struct io_dir *dir, const char *rel, struct span content)
 int io_copy_range(struct io_file *from, struct io_file *to, uint64_t off, uint64_t n)
 {
 	auto_free uint8_t *piece = malloc(MIN(n, MiB) + 1);
-	int r = piece ? 0 : fail(-ENOMEM, "cannot copy '%s'", from->name);
-
-	for (uint64_t at = off; at < off + n && r >= 0; at += MiB) {
+	if (!piece)
+		return fail(-ENOMEM, "cannot copy '%s'", from->name);
+	for (uint64_t at = off; at < off + n; at += MiB) {
 		size_t part = (size_t)MIN(MiB, off + n - at);
+		int r = io_read_exact(from, piece, part, at);
 
-		r = io_read_exact(from, piece, part, at);
-		if (r >= 0)
-			r = io_write_exact(to, piece, part, at);
+		if (r < 0)
+			return r;
+		r = io_write_exact(to, piece, part, at);
+		if (r < 0)
+			return r;
 	}
-	return r;
+	return 0;
 }
 
 /* ---- hints ---- */
