@@ -51,9 +51,10 @@ int step_mtime(struct io_dir *dir, struct timespec *ret)
 	 */
 	err_clear();
 	r = io_stat(dir, ".", &st);
-	if (r >= 0)
-		*ret = st.st_mtim;
-	return r;
+	if (r < 0)
+		return r;
+	*ret = st.st_mtim;
+	return 0;
 }
 
 /*
@@ -468,19 +469,28 @@ int step_meant(struct io_dir *root, struct span typed, bool need_marker, char **
 	return *ret ? 0 : fail(-ENOMEM, "cannot name a step");
 }
 
-/* Get the name of the latest step, allocated. NULL: no steps are there, or the caller may not list
- * them. */
-static int latest_of(struct io_dir *root, bool need_marker, char **ret)
+static int find_latest(struct io_dir *root, bool need_marker, char **ret)
 {
 	auto_step_list l = { 0 };
 	enum shape shape = SHAPE_UNKNOWN;
 	int r = detect_shape(root, ".", NULL, &shape);
 
-	*ret = NULL;
-	if (r >= 0)
-		r = shape == SHAPE_ROOT ? step_list(root, need_marker, false, &l) : -ENOENT;
-	if (r >= 0)
-		r = step_latest(root, &l, need_marker, ret);
+	if (r < 0)
+		return r;
+	if (shape != SHAPE_ROOT)
+		return -ENOENT;
+	r = step_list(root, need_marker, false, &l);
+	return r < 0 ? r : step_latest(root, &l, need_marker, ret);
+}
+
+/*
+ * Get the name of the latest step, allocated. Untouched: no steps are there, or the caller may not
+ * list them.
+ */
+static int latest_of(struct io_dir *root, bool need_marker, char **ret)
+{
+	int r = find_latest(root, need_marker, ret);
+
 	/* It is not there yet, or who may write to it may not read it. */
 	if (r != -ENOENT && r != -EINVAL && r != -EACCES && r != -EPERM)
 		return MIN(r, 0);
