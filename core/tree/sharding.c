@@ -370,71 +370,47 @@ static int put_devices(struct buf *out, const struct sharding *s)
 	return r;
 }
 
-static int put_named(struct buf *out, const struct sharding *s)
+static int put_spec(struct buf *out, const struct sharding *s)
 {
-	int r = buf_add_str(out, "{\"sharding_type\": \"NamedSharding\", \"shape\": ");
+	int r = buf_add_byte(out, '[');
 
-	if (r < 0)
-		return r;
-	r = json_put_uints(out, s->mesh, s->n_mesh, JSON_PYTHON);
-	if (r < 0)
-		return r;
-	r = buf_add_str(out, ", \"axis_names\": ");
-	if (r < 0)
-		return r;
-	r = put_texts(out, s->names, s->n_mesh);
-	if (r < 0)
-		return r;
-	if (s->has_types) {
-		r = buf_add_str(out, ", \"axis_types\": ");
-		if (r < 0)
-			return r;
-		r = put_texts(out, s->types, s->n_mesh);
-	}
-	if (r < 0)
-		return r;
-	r = buf_add_str(out, ", \"partition_spec\": [");
 	for (unsigned i = 0; i < s->n_spec && r >= 0; i++) {
 		r = buf_add_str(out, i ? ", " : "");
 		if (r < 0)
 			return r;
 		r = put_spec_axis(out, s, &s->spec[i]);
 	}
-	if (r < 0)
-		return r;
-	r = buf_add_byte(out, ']');
-	if (r < 0)
-		return r;
-	if (s->ids) {
-		r = buf_add_str(out, ", \"device_mesh\": {\"mesh\": ");
-		if (r < 0)
-			return r;
-		r = put_devices(out, s);
-		if (r < 0)
-			return r;
-		r = buf_add_byte(out, '}');
-	}
-	return r < 0 ? r : buf_add_byte(out, '}');
+	return r < 0 ? r : buf_add_byte(out, ']');
 }
 
-static int put_single(struct buf *out, const struct sharding *s)
+static int put_named(struct buf *out, const struct sharding *s)
 {
-	int r = buf_add_str(out, "{\"sharding_type\": \"SingleDeviceSharding\", \"device_str\": ");
+	auto_buf shape = { 0 }, names = { 0 }, types = { 0 }, spec = { 0 }, devices = { 0 };
 
-	if (r < 0)
-		return r;
-	r = json_put_str(out, s->device, JSON_PYTHON);
-	return r < 0 ? r : buf_add_byte(out, '}');
+	if (json_put_uints(&shape, s->mesh, s->n_mesh, JSON_PYTHON) < 0 ||
+	    put_texts(&names, s->names, s->n_mesh) < 0 ||
+	    (s->has_types && put_texts(&types, s->types, s->n_mesh) < 0) ||
+	    put_spec(&spec, s) < 0 || (s->ids && put_devices(&devices, s) < 0))
+		return -ENOMEM;
+	return buf_addf(out,
+			"{\"sharding_type\": \"NamedSharding\", \"shape\": %.*s, "
+			"\"axis_names\": %.*s%s%.*s, \"partition_spec\": %.*s%s%.*s%s}",
+			SPAN_ARG(shape), SPAN_ARG(names), s->has_types ? ", \"axis_types\": " : "",
+			SPAN_ARG(types), SPAN_ARG(spec),
+			s->ids ? ", \"device_mesh\": {\"mesh\": " : "", SPAN_ARG(devices),
+			s->ids ? "}" : "");
 }
 
 int sharding_print(const struct sharding *s, struct buf *ret)
 {
-	size_t was = ret->n;
-	int r = s->kind == SHARDING_NAMED ? put_named(ret, s) : put_single(ret, s);
+	auto_buf device = { 0 };
 
-	if (r < 0)
-		ret->n = was;
-	return r;
+	if (s->kind == SHARDING_NAMED)
+		return put_named(ret, s);
+	if (json_put_str(&device, s->device, JSON_PYTHON) < 0)
+		return -ENOMEM;
+	return buf_addf(ret, "{\"sharding_type\": \"SingleDeviceSharding\", \"device_str\": %.*s}",
+			SPAN_ARG(device));
 }
 
 /* ---- boxes ---- */

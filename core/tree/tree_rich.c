@@ -335,28 +335,23 @@ static int tree_rich_put_children(const struct tree_node *node, struct buf *ret)
 	return r;
 }
 
-/* Print the members that begin a namedtuple's object. */
-static int put_type(const struct tree_node *node, struct buf *ret)
+/* Print the names of a type, between the texts around them. */
+static int put_class(const char *before, const struct tree_type *type, const char *after,
+		     struct buf *ret)
 {
-	static const struct tree_type none = { { NULL, 0 }, { NULL, 0 } };
-	const struct tree_type *type = node->type ? node->type : &none;
-	int r = buf_add_str(ret, "{\"category\": \"namedtuple\", \"module\": ");
+	auto_buf module = { 0 }, clazz = { 0 };
 
-	if (r < 0)
-		return r;
-	r = json_put_str(ret, type->module, JSON_PYTHON);
-	if (r < 0)
-		return r;
-	r = buf_add_str(ret, ", \"clazz\": ");
-	if (r < 0)
-		return r;
-	r = json_put_str(ret, type->clazz, JSON_PYTHON);
-	return r < 0 ? r : buf_add_str(ret, ", \"entries\": [");
+	if (json_put_str(&module, type->module, JSON_PYTHON) < 0 ||
+	    json_put_str(&clazz, type->clazz, JSON_PYTHON) < 0)
+		return -ENOMEM;
+	return buf_addf(ret, "%s\"module\": %.*s, \"clazz\": %.*s, %s", before, SPAN_ARG(module),
+			SPAN_ARG(clazz), after);
 }
 
 /* LIMIT_TREE_DEPTH bounds the recursion. */
 static int tree_rich_put_node(const struct tree_node *node, struct buf *ret)
 {
+	static const struct tree_type none = { { NULL, 0 }, { NULL, 0 } };
 	const char *end;
 	int r;
 
@@ -379,7 +374,8 @@ static int tree_rich_put_node(const struct tree_node *node, struct buf *ret)
 		end = "]}";
 		break;
 	case TREE_NAMEDTUPLE:
-		r = put_type(node, ret);
+		r = put_class("{\"category\": \"namedtuple\", ", node->type ? node->type : &none,
+			      "\"entries\": [", ret);
 		end = "]}";
 		break;
 	default:
@@ -405,24 +401,10 @@ int tree_namedtuple_json(const struct tree_node *node, struct buf *ret)
 
 	if (!named && !tree_has_order(node))
 		return -ENODATA;
-	r = buf_add_str(ret, named ? "{\"module\": " : "{");
-	if (r < 0)
-		return r;
-	if (named)
-		r = json_put_str(ret, node->type->module, JSON_PYTHON);
-	if (r < 0)
-		return r;
-	if (named)
-		r = buf_add_str(ret, ", \"clazz\": ");
-	if (r < 0)
-		return r;
-	if (named)
-		r = json_put_str(ret, node->type->clazz, JSON_PYTHON);
-	if (r < 0)
-		return r;
-	r = buf_add_str(ret, named ? ", \"fields\": [" : "\"fields\": [");
+	r = named ? put_class("{", node->type, "\"fields\": [", ret) :
+		    buf_add_str(ret, "{\"fields\": [");
 	for (uint32_t i = 0; i < node->n_children && r >= 0; i++) {
-		r = i ? buf_add_str(ret, ", ") : 0;
+		r = buf_add_str(ret, i ? ", " : "");
 		if (r < 0)
 			return r;
 		r = json_put_str(ret, node->children[i]->key, JSON_PYTHON);
