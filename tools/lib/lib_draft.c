@@ -38,11 +38,12 @@ static int lib_draft_begin(const char *path, const char *options, unsigned flags
 	if (r < 0)
 		return r;
 	r = lib_options(&d->args.options, options);
-	for (size_t i = 0; i < ARRAY_LEN(shown) && r >= 0; i++)
-		if (options_given_here(&d->args.options, shown[i]))
-			r = fail(-EINVAL, "option '%s' is for checkpoints that are read", shown[i]);
 	if (r < 0)
 		return r;
+	for (size_t i = 0; i < ARRAY_LEN(shown); i++)
+		if (options_given_here(&d->args.options, shown[i]))
+			return fail(-EINVAL, "option '%s' is for checkpoints that are read",
+				    shown[i]);
 	r = atomic_step_begin(&d->args, NULL, path, d->is_item ? LAYOUT_DIRECT : LAYOUT_ITEMS,
 			      flags & PYTREEFS_DRAFT_REPLACE, &d->step);
 	if (r < 0)
@@ -65,19 +66,12 @@ static int lib_draft_set_attribute(struct pytreefs_draft *d, const struct pytree
 				   size_t n_keys, const char *attribute, const char *text)
 {
 	auto_free char *name = str_fmt("user.pytree.%s", attribute);
+	auto_of(draft_node) struct draft_node *n = NULL;
 	struct span value = span_str(text);
-	auto_buf where = { 0 };
-	struct draft_node *n = NULL;
 	int r = name ? lib_draft_find(d, key, n_keys, &n) :
 		       fail(-ENOMEM, "cannot set attribute '%s'", attribute);
 
-	if (r >= 0)
-		r = draft_set_xattr(n, name, &value, 0);
-	draft_node_unref(n);
-	if (r >= 0)
-		return 0;
-	lib_key_text(key, n_keys, &where);
-	return err_at(r, "'%.*s'", SPAN_ARG(buf_span(&where)));
+	return r < 0 ? r : draft_set_xattr(n, name, &value, 0);
 }
 
 int pytreefs_draft_attribute(struct pytreefs_draft *d, const struct pytreefs_key *key,
@@ -85,7 +79,10 @@ int pytreefs_draft_attribute(struct pytreefs_draft *d, const struct pytreefs_key
 {
 	int r = lib_begin_pid(d->pid, "draft", d->step.name);
 
-	return (int)lib_end(r < 0 ? r : lib_draft_set_attribute(d, key, n_keys, attribute, text));
+	if (r < 0)
+		return (int)lib_end(r);
+	r = lib_draft_set_attribute(d, key, n_keys, attribute, text);
+	return (int)lib_end(r < 0 ? lib_at_key(r, key, n_keys) : 0);
 }
 
 static int commit_step(void *arg)
@@ -100,10 +97,10 @@ int pytreefs_draft_commit(struct pytreefs_draft *d, const struct pytreefs_progre
 	struct lib_progress p = { .p = progress, .total = d->bytes };
 	int r = lib_begin_pid(d->pid, "draft", d->step.name);
 
+	if (r < 0)
+		return (int)lib_end(r);
 	atomic_store(&d->work.done, d->bytes);
-	if (r >= 0)
-		r = lib_call(&d->work, &p, commit_step, d);
-	lib_end(r);
+	r = (int)lib_end(lib_call(&d->work, &p, commit_step, d));
 	if (r < 0)
 		return r;
 	draft_free(d);

@@ -21,6 +21,8 @@ struct pytreefs_draft {
 
 /* Append a key path for messages: "params/layer0/w". */
 int lib_key_text(const struct pytreefs_key *key, size_t n, struct buf *ret);
+/* Prefix the note of r with that path. Returns r. */
+int lib_at_key(int r, const struct pytreefs_key *key, size_t n);
 /* Get the node at a key path, a container or leaf, with a reference. */
 int lib_draft_find(struct pytreefs_draft *d, const struct pytreefs_key *key, size_t n,
 		   struct draft_node **ret);

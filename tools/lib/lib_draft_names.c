@@ -11,16 +11,19 @@
 
 int lib_key_text(const struct pytreefs_key *key, size_t n, struct buf *ret)
 {
-	int r = 0;
+	for (size_t i = 0; i < n; i++)
+		if ((i && buf_add_byte(ret, '/') < 0) ||
+		    buf_add_shown(ret, span_of(key[i].key, key[i].size)) < 0)
+			return -ENOMEM;
+	return 0;
+}
 
-	for (size_t i = 0; i < n && r >= 0; i++) {
-		if (i)
-			r = buf_add_byte(ret, '/');
-		if (r < 0)
-			return r;
-		r = buf_add_shown(ret, span_of(key[i].key, key[i].size));
-	}
-	return r;
+int lib_at_key(int r, const struct pytreefs_key *key, size_t n)
+{
+	auto_buf where = { 0 };
+
+	lib_key_text(key, n, &where);
+	return err_at(r, "'%.*s'", SPAN_ARG(buf_span(&where)));
 }
 
 static int set_attribute(struct draft_node *n, const char *name, struct span value)
@@ -68,10 +71,8 @@ static int lib_draft_names_mark_key(const struct pytreefs_draft *d, struct draft
 		return 0;
 	r = buf_add_byte(&json, '[');
 	for (size_t i = item_keys(d); i < n_keys && r >= 0; i++) {
-		if (i > item_keys(d))
-			r = buf_add_byte(&json, ',');
-		if (r < 0)
-			return r;
+		if (i > item_keys(d) && buf_add_byte(&json, ',') < 0)
+			return -ENOMEM;
 		r = json_put_str(&json, span_of(key[i].key, key[i].size), JSON_COMPACT);
 	}
 	if (r < 0)
@@ -86,19 +87,16 @@ static int lib_draft_names_enter(struct pytreefs_draft *d, struct draft_node *di
 				 struct draft_node **ret)
 {
 	size_t literal = literal_keys(d, v);
+	auto_of(draft_node) struct draft_node *n = NULL;
 	auto_buf name = { 0 };
-	struct draft_node *n;
 	int r = name_of(v->key, literal, i, NAME_EXT_NONE, &name);
 
 	if (r < 0)
 		return r;
-	r = draft_lookup(dir, buf_span(&name), &n);
-	if (r >= 0 && !n->is_dir) {
-		draft_node_unref(n);
-		return fail(-EEXIST, "'%.*s' is a leaf", SPAN_ARG(buf_span(&name)));
-	}
-	if (r >= 0) {
-		*ret = n;
+	if (draft_lookup(dir, buf_span(&name), &n) >= 0) {
+		if (!n->is_dir)
+			return fail(-EEXIST, "'%.*s' is a leaf", SPAN_ARG(buf_span(&name)));
+		*ret = take(n);
 		return 0;
 	}
 	err_clear();
@@ -107,13 +105,13 @@ static int lib_draft_names_enter(struct pytreefs_draft *d, struct draft_node *di
 		return r;
 	if (i >= literal)
 		r = lib_draft_names_mark_key(d, n, v->key, i + 1, buf_span(&name), NAME_EXT_NONE);
-	if (r >= 0 && list)
-		r = set_attribute(n, "kind", span_str("list"));
-	if (r < 0) {
-		draft_node_unref(n);
+	if (r < 0)
 		return r;
-	}
-	*ret = n;
+	if (list)
+		r = set_attribute(n, "kind", span_str("list"));
+	if (r < 0)
+		return r;
+	*ret = take(n);
 	return 0;
 }
 
@@ -142,17 +140,14 @@ int lib_draft_find(struct pytreefs_draft *d, const struct pytreefs_key *key, siz
 	static const enum name_ext exts[] = { NAME_EXT_NONE, NAME_EXT_NPY, NAME_EXT_JSON,
 					      NAME_EXT_TXT, NAME_EXT_NULL };
 	struct draft_node *at = draft_node_ref(d->step.draft->root), *next = NULL;
-	int r = 0;
 
 	for (size_t i = 0; i < n; i++) {
 		next = NULL;
 		for (size_t k = 0; k < ARRAY_LEN(exts) && !next; k++) {
 			auto_buf name = { 0 };
 
-			r = name_of(key, item_keys(d), i, exts[k], &name);
-			if (r >= 0)
-				r = draft_lookup(at, buf_span(&name), &next);
-			if (r < 0)
+			if (name_of(key, item_keys(d), i, exts[k], &name) < 0 ||
+			    draft_lookup(at, buf_span(&name), &next) < 0)
 				next = NULL;
 		}
 		draft_node_unref(at);
@@ -215,27 +210,28 @@ static int lib_draft_names_make_leaf(struct pytreefs_draft *d, const struct pytr
 {
 	bool bare = v->n_keys == item_keys(d) && v->kind != PYTREEFS_FILE;
 	enum name_ext ext = lib_draft_names_ext_of(v->kind);
+	auto_of(draft_node) struct draft_node *n = NULL;
 	auto_buf name = { 0 };
-	struct draft_node *n;
 	int r;
 
 	if (bare)
 		r = name_escape(span_str(""), NAME_LEAF, ext, NAME_OURS_ALL, &name);
 	else
 		r = name_of(v->key, literal_keys(d, v), v->n_keys - 1, ext, &name);
-	if (r >= 0)
-		r = draft_create(dir, buf_span(&name), &n);
+	if (r < 0)
+		return r;
+	r = draft_create(dir, buf_span(&name), &n);
 	if (r < 0)
 		return r == -EEXIST ? fail(r, "it was put before") : r;
 	if (!bare && v->kind != PYTREEFS_FILE)
 		r = lib_draft_names_mark_key(d, n, v->key, v->n_keys, buf_span(&name), ext);
-	if (r >= 0 && (v->kind == PYTREEFS_ARRAY || v->kind == PYTREEFS_SCALAR))
-		r = mark_dtype(v, n);
-	if (r < 0) {
-		draft_node_unref(n);
+	if (r < 0)
 		return r;
-	}
-	*ret = n;
+	if (v->kind == PYTREEFS_ARRAY || v->kind == PYTREEFS_SCALAR)
+		r = mark_dtype(v, n);
+	if (r < 0)
+		return r;
+	*ret = take(n);
 	return 0;
 }
 
@@ -259,7 +255,7 @@ int lib_draft_make(struct pytreefs_draft *d, const struct pytreefs_value *v,
 	bool is_container = v->kind >= PYTREEFS_DICT && v->kind <= PYTREEFS_NAMEDTUPLE;
 	bool bare = v->n_keys == item_keys(d) && v->kind != PYTREEFS_FILE;
 	size_t dirs = is_container || bare ? v->n_keys : v->n_keys - 1;
-	struct draft_node *dir, *n = NULL;
+	auto_of(draft_node) struct draft_node *dir = NULL;
 	int r;
 
 	if (!is_container && v->kind != PYTREEFS_FILE && v->kind != PYTREEFS_NONE &&
@@ -276,23 +272,13 @@ int lib_draft_make(struct pytreefs_draft *d, const struct pytreefs_value *v,
 	r = enter_all(d, v, dirs, &dir);
 	if (r < 0)
 		return r;
-	if (v->kind == PYTREEFS_FILE && dirs && !draft_is_opaque(dir)) {
-		draft_node_unref(dir);
+	if (v->kind == PYTREEFS_FILE && dirs && !draft_is_opaque(dir))
 		return fail(-EINVAL, "it is a file in an item whose kind is not set to opaque");
-	}
-	if (is_container) {
-		r = lib_draft_names_mark_container(v, dir);
-		n = dir;
-	} else {
-		r = lib_draft_names_make_leaf(d, v, dir, &n);
-		draft_node_unref(dir);
-		if (r < 0)
-			return r;
-	}
-	if (r < 0) {
-		draft_node_unref(n);
+	if (!is_container)
+		return lib_draft_names_make_leaf(d, v, dir, ret);
+	r = lib_draft_names_mark_container(v, dir);
+	if (r < 0)
 		return r;
-	}
-	*ret = n;
+	*ret = take(dir);
 	return 0;
 }

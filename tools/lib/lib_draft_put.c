@@ -165,10 +165,12 @@ static int add_array(struct sink *s, const struct pytreefs_value *v)
 	uint64_t bytes;
 	int r = lib_value_elements(v, &t, &bytes);
 
-	if (r >= 0)
-		r = npy_header(t, (unsigned)v->ndim, v->shape, &head);
-	if (r >= 0)
-		r = sink_add(&(struct sink){ .file = s->file }, head.p, head.n);
+	if (r < 0)
+		return r;
+	r = npy_header(t, (unsigned)v->ndim, v->shape, &head);
+	if (r < 0)
+		return r;
+	r = sink_add(&(struct sink){ .file = s->file }, head.p, head.n);
 	s->off = head.n;
 	if (r < 0 || !bytes)
 		return r;
@@ -282,12 +284,8 @@ static int make_names(struct put *p, uint64_t *ret_bytes)
 			r = lib_value_elements(v, &t, &bytes);
 		if (r >= 0)
 			r = lib_draft_make(p->d, v, &p->node[i]);
-		if (r < 0) {
-			auto_buf name = { 0 };
-
-			lib_key_text(v->key, v->n_keys, &name);
-			return err_at(r, "'%.*s'", SPAN_ARG(buf_span(&name)));
-		}
+		if (r < 0)
+			return lib_at_key(r, v->key, v->n_keys);
 		sum += v->kind >= PYTREEFS_DICT && v->kind != PYTREEFS_FILE ? 0 : bytes;
 	}
 	*ret_bytes = sum;
@@ -340,6 +338,7 @@ struct pytreefs_writer {
 static int stream_open(struct pytreefs_draft *d, const struct pytreefs_value *v,
 		       struct pytreefs_writer *w)
 {
+	auto_of(draft_node) struct draft_node *node = NULL;
 	auto_buf head = { 0 };
 	enum dtype t;
 	uint64_t bytes;
@@ -351,49 +350,48 @@ static int stream_open(struct pytreefs_draft *d, const struct pytreefs_value *v,
 	r = npy_header(t, (unsigned)v->ndim, v->shape, &head);
 	if (r < 0)
 		return r;
-	r = lib_draft_make(d, v, &w->node);
+	r = lib_draft_make(d, v, &node);
 	if (r < 0)
 		return r;
 	w->d = d;
-	w->sink.file = w->node->file;
+	w->sink.file = node->file;
 	w->end = head.n + bytes;
 	r = draft_file_opened(w->sink.file);
-	if (r >= 0) {
-		r = sink_add(&w->sink, head.p, head.n);
-		if (r < 0)
-			end_file(w->sink.file, r);
-	}
 	if (r < 0)
-		draft_node_unref(w->node);
-	return r;
+		return r;
+	r = sink_add(&w->sink, head.p, head.n);
+	if (r < 0)
+		return end_file(w->sink.file, r);
+	w->node = take(node);
+	return 0;
 }
 
 int pytreefs_draft_stream(struct pytreefs_draft *d, const struct pytreefs_value *value,
 			  struct pytreefs_writer **ret)
 {
 	int r = lib_begin_pid(d->pid, "draft", d->step.name);
-	auto_free struct pytreefs_writer *w = r < 0 ? NULL : calloc(1, sizeof(*w));
-	auto_buf name = { 0 };
+	auto_free struct pytreefs_writer *w = NULL;
 
-	if (r >= 0)
-		r = w ? stream_open(d, value, w) : fail(-ENOMEM, "cannot write an array");
-	if (r < 0 && r != -ECHILD) {
-		lib_key_text(value->key, value->n_keys, &name);
-		err_at(r, "'%.*s'", SPAN_ARG(buf_span(&name)));
-	}
-	if (r >= 0)
-		*ret = take(w);
-	return (int)lib_end(r);
+	if (r < 0)
+		return (int)lib_end(r);
+	w = calloc(1, sizeof(*w));
+	r = w ? stream_open(d, value, w) : fail(-ENOMEM, "cannot write an array");
+	if (r < 0)
+		return (int)lib_end(lib_at_key(r, value->key, value->n_keys));
+	*ret = take(w);
+	return 0;
 }
 
 int pytreefs_writer_write(struct pytreefs_writer *w, const void *p, size_t n)
 {
 	int r = lib_begin_pid(w->d->pid, "draft", w->node->name);
 
-	if (r >= 0 && n > w->end - w->sink.off)
+	if (r < 0)
+		return (int)lib_end(r);
+	if (n > w->end - w->sink.off)
 		r = fail(-EINVAL, "'%s' has %llu bytes left, %zu are too many", w->node->name,
 			 (unsigned long long)(w->end - w->sink.off), n);
-	if (r >= 0)
+	else
 		r = sink_add(&w->sink, p, n);
 	if (r < 0)
 		w->failed = r;

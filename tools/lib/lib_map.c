@@ -41,24 +41,20 @@ void pytreefs_mapped_release(struct pytreefs_mapped *m, size_t n)
 static int map_file(struct io_file *file, unsigned flags, struct pytreefs_map **ret)
 {
 	int access = PROT_READ | (flags & PYTREEFS_MAP_WRITE ? PROT_WRITE : 0);
-	struct pytreefs_map *map = calloc(1, sizeof(*map));
+	auto_free struct pytreefs_map *map = calloc(1, sizeof(*map));
 	int r = map ? io_file_check_size(file) : fail(-ENOMEM, "cannot map '%s'", file->name);
 
-	if (r >= 0) {
-		map->size = (size_t)file->size;
-		/* Pages that are never written need no memory, so none is reserved for them. */
-		map->at = mmap(NULL, map->size, access, MAP_PRIVATE | MAP_NORESERVE, file->fd, 0);
-		if (map->at == MAP_FAILED)
-			r = err_sys("cannot map", file->name);
-	}
-	if (r < 0) {
-		free(map);
+	if (r < 0)
 		return r;
-	}
+	map->size = (size_t)file->size;
+	/* Pages that are never written need no memory, so none is reserved for them. */
+	map->at = mmap(NULL, map->size, access, MAP_PRIVATE | MAP_NORESERVE, file->fd, 0);
+	if (map->at == MAP_FAILED)
+		return err_sys("cannot map", file->name);
 	map->refs = 1;
 	map->dev = file->dev;
 	map->ino = file->ino;
-	*ret = map;
+	*ret = take(map);
 	return 0;
 }
 
@@ -91,7 +87,9 @@ static int lib_map_find_leaf(struct lib_finder *f, const struct pytreefs_mapped 
 	struct zarr_view view;
 	int r = lib_find_leaf(f, m->name, m->version, &n, &leaf);
 
-	r = r < 0 ? r : node_leaf_value(leaf, &v, &view);
+	if (r < 0)
+		return r;
+	r = node_leaf_value(leaf, &v, &view);
 	if (r < 0)
 		return r;
 	return v.kind == VALUE_ARRAY ? zarr_find_mapped(v.array, &view, ret) : 0;

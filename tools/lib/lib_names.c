@@ -151,8 +151,9 @@ int pytreefs_kind(struct pytreefs *ck)
 	if (r != PYTREEFS_UNKNOWN)
 		return r;
 	r = pytreefs_describe(ck, "", &tree);
-	if (r >= 0)
-		r = (int)pytreefs_tree_node(tree, 0)->kind;
+	if (r < 0)
+		return r;
+	r = (int)pytreefs_tree_node(tree, 0)->kind;
 	pytreefs_tree_free(tree);
 	return r;
 }
@@ -191,8 +192,9 @@ static int attribute(struct pytreefs *ck, const char *name, const char *attr, ch
 	auto_buf value = { 0 };
 	int r = lib_node(ck, name, &n);
 
-	if (r >= 0)
-		r = node_xattr_get(n, attr, &value);
+	if (r < 0)
+		return r;
+	r = node_xattr_get(n, attr, &value);
 	if (r == -ENODATA)
 		return fail(r, "'%s' has no attribute '%s'", name, attr);
 	if (r < 0)
@@ -248,48 +250,57 @@ static void file_release(struct pytreefs_file *f)
 	node_unref(f->node, 1);
 }
 
+/* Returns the number of bytes. */
+static ssize_t file_read_piece(struct pytreefs_file *f, void *p, size_t n, uint64_t off)
+{
+	auto_segments g;
+	int r;
+
+	segments_init(&g, f->ck->source.ns->ckpt->cache);
+	r = file_read(f->file, off, n, &g);
+	if (r < 0)
+		return r;
+	if (g.bytes == 0)
+		return fail(-EIO, "the file ends at byte %llu, %llu were expected",
+			    (unsigned long long)off, (unsigned long long)f->size);
+	r = segments_copy(&g, p);
+	return r < 0 ? r : (ssize_t)g.bytes;
+}
+
 static ssize_t file_read_at(struct pytreefs_file *f, void *p, size_t n, uint64_t off)
 {
-	struct segments g;
-	ssize_t r;
-
 	if (off >= f->size)
 		return 0;
 	n = (size_t)MIN((uint64_t)n, f->size - off);
 	for (size_t done = 0; done < n;) {
-		size_t part = MIN(n - done, (size_t)4 * MiB);
+		ssize_t r = file_read_piece(f, (uint8_t *)p + done, MIN(n - done, (size_t)4 * MiB),
+					    off + done);
 
-		segments_init(&g, f->ck->source.ns->ckpt->cache);
-		r = file_read(f->file, off + done, part, &g);
-		if (r >= 0 && g.bytes == 0)
-			r = fail(-EIO, "the file ends at byte %llu, %llu were expected",
-				 (unsigned long long)(off + done), (unsigned long long)f->size);
-		if (r >= 0)
-			r = segments_copy(&g, (uint8_t *)p + done);
-		done += r < 0 ? 0 : g.bytes;
-		segments_release(&g);
 		if (r < 0)
 			return r;
+		done += (size_t)r;
 	}
 	return (ssize_t)n;
 }
 
 int pytreefs_file_open(struct pytreefs *ck, const char *name, struct pytreefs_file **ret)
 {
+	struct pytreefs_file *f;
 	int r = lib_begin(ck, name);
-	struct pytreefs_file *f = r < 0 ? NULL : calloc(1, sizeof(*f));
 
-	if (r >= 0)
-		r = f ? file_open_at(ck, name, f) : fail(-ENOMEM, "cannot open '%s'", name);
-	if (r >= 0) {
-		*ret = f;
-		return 0;
-	}
-	lib_end(r);
-	if (f)
+	if (r < 0)
+		return (int)lib_end(r);
+	f = calloc(1, sizeof(*f));
+	if (!f)
+		return (int)lib_end(fail(-ENOMEM, "cannot open '%s'", name));
+	r = (int)lib_end(file_open_at(ck, name, f));
+	if (r < 0) {
 		file_release(f);
-	free(f);
-	return r;
+		free(f);
+		return r;
+	}
+	*ret = f;
+	return 0;
 }
 
 uint64_t pytreefs_file_size(const struct pytreefs_file *f)

@@ -129,10 +129,8 @@ static int open_handle(const char *path, const char *options, struct pytreefs **
 	if (r < 0)
 		return r;
 	if (options_of_saving(&ck->args.options))
-		r = fail(-EINVAL, "option '%s' is for checkpoints that are written",
-			 options_of_saving(&ck->args.options)->name);
-	if (r < 0)
-		return r;
+		return fail(-EINVAL, "option '%s' is for checkpoints that are written",
+			    options_of_saving(&ck->args.options)->name);
 	r = source_open(&ck->args, path, &ck->source);
 	if (r < 0)
 		return r;

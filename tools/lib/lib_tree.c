@@ -185,10 +185,12 @@ static int lib_tree_add_tree(struct pytreefs_tree *t, const struct subtree_part 
 			r = set_path(t, to, p->path,
 				     from->kind == TREE_LEAF && !from->parent ? from->name :
 										span_str(""));
-		if (r >= 0 && i > top)
+		if (r < 0)
+			return r;
+		if (i > top)
 			r = set_key(t, to, from->key,
 				    from->key_is_index ? PYTREEFS_KEY_INDEX : PYTREEFS_KEY_NAME);
-		else if (r >= 0 && above != SIZE_MAX)
+		else if (above != SIZE_MAX)
 			r = set_key(t, to, span_str(p->path), PYTREEFS_KEY_NAME);
 		if (r < 0)
 			return r;
@@ -296,10 +298,10 @@ static int lib_tree_of(struct pytreefs *ck, const char *name, unsigned flags, st
 	auto_node *n = NULL;
 	int r = t ? lib_node(ck, name, &n) : lib_tree_no_memory();
 
-	if (r >= 0) {
-		t->arena.metered = true;
-		r = lib_tree_fill(t, n, flags, choice);
-	}
+	if (r < 0)
+		return r;
+	t->arena.metered = true;
+	r = lib_tree_fill(t, n, flags, choice);
 	if (r < 0)
 		return r;
 	*ret = take(t);
@@ -417,8 +419,9 @@ static int lib_tree_describe(struct pytreefs *ck, const char *name, struct pytre
 	auto_node *n = NULL;
 	int r = t ? lib_node(ck, name, &n) : lib_tree_no_memory();
 
-	if (r >= 0)
-		r = describe_node(ck, t, n, name);
+	if (r < 0)
+		return r;
+	r = describe_node(ck, t, n, name);
 	if (r < 0)
 		return r;
 	*ret = take(t);
