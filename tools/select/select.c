@@ -90,24 +90,19 @@ bool select_leaf(struct select *s, const char *prefix, const struct subtree_part
 		 const struct tree_node *leaf)
 {
 	auto_buf path = { 0 }, rule = { 0 };
-	bool any = false;
+	bool any;
 	unsigned skip;
-	int r;
 
 	if (!s)
 		return true;
 	/* The path as it is printed. */
-	r = buf_add_str(&path, prefix);
-	if (r >= 0)
-		r = subtree_path(part, leaf, &path);
-	if (r >= 0)
-		any = try_all(s, buf_span(&path), count_names(prefix) + count_names(part->path));
+	if (buf_add_str(&path, prefix) < 0 || subtree_path(part, leaf, &path) < 0)
+		return false;
+	any = try_all(s, buf_span(&path), count_names(prefix) + count_names(part->path));
 	/* The path for rules, as in a mount. */
-	if (r >= 0)
-		r = subtree_rule_path(part->item, leaf, &rule, &skip);
-	if (r >= 0)
-		any |= try_all(s, buf_span(&rule), skip);
-	return any;
+	if (subtree_rule_path(part->item, leaf, &rule, &skip) < 0)
+		return any;
+	return try_all(s, buf_span(&rule), skip) || any;
 }
 
 int select_end(const struct select *s)

@@ -15,16 +15,15 @@ static int selected_add(struct selected *s, const char *prefix, const struct sub
 			const struct tree_node *leaf)
 {
 	auto_buf path = { 0 };
-	int r = buf_add_str(&path, prefix);
+	char *copy = NULL;
 
 	if (!array_reserve(s->path, s->cap, s->n + 1))
 		return fail(-ENOMEM, "cannot list %zu leaves", s->n + 1);
-	if (r >= 0)
-		r = subtree_path(part, leaf, &path);
-	s->path[s->n] = r >= 0 ? span_dup_str(buf_span(&path)) : NULL;
-	if (!s->path[s->n])
+	if (buf_add_str(&path, prefix) >= 0 && subtree_path(part, leaf, &path) >= 0)
+		copy = span_dup_str(buf_span(&path));
+	if (!copy)
 		return fail(-ENOMEM, "cannot name a leaf");
-	s->n++;
+	s->path[s->n++] = copy;
 	return 0;
 }
 

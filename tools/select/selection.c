@@ -108,7 +108,7 @@ int selection_each(struct selection *t, struct source *s, selection_fn *fn, void
 int selection_walk(struct selection *t, const struct subtree *st, const char *prefix,
 		   const struct walk_ops *ops, void *arg)
 {
-	struct walk w;
+	auto_walk w = { 0 };
 	int r = walk_init(&w, st, prefix, t->only);
 
 	t->leaves += w.n;
@@ -117,10 +117,7 @@ int selection_walk(struct selection *t, const struct subtree *st, const char *pr
 		w.first = t->group->next;
 		t->group->next += w.n;
 	}
-	if (r >= 0)
-		r = walk_run(&w, ops, arg, &t->progress);
-	walk_release(&w);
-	return r;
+	return r < 0 ? r : walk_run(&w, ops, arg, &t->progress);
 }
 
 int selection_end(struct selection *t)

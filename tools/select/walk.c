@@ -80,11 +80,8 @@ static void walk_leaf_free(struct walk_leaf *leaf)
 static int leaf_path(const struct walk *w, struct walk_leaf *leaf)
 {
 	auto_buf path = { 0 };
-	int r = buf_add_str(&path, w->prefix);
 
-	if (r >= 0)
-		r = subtree_path(leaf->part, leaf->node, &path);
-	if (r >= 0)
+	if (buf_add_str(&path, w->prefix) >= 0 && subtree_path(leaf->part, leaf->node, &path) >= 0)
 		leaf->path = span_dup_str(buf_span(&path));
 	return leaf->path ? 0 : fail(-ENOMEM, "cannot name a leaf");
 }
@@ -127,14 +124,22 @@ static void take_share(const struct walk *w, struct walk_leaf *leaf)
 	leaf->n_own = end - leaf->first;
 }
 
-static int leaf_begin(const struct walk *w, struct walk_leaf *leaf)
+static int walk_leaf_open(const struct walk *w, struct walk_leaf *leaf)
 {
 	int r = leaf_path(w, leaf);
 
-	if (r >= 0)
-		r = leaf_open(leaf->part->item, leaf->node, &leaf->value);
-	if (r >= 0 && leaf->value.kind == VALUE_ARRAY)
-		r = tiling_init(&leaf->tiling, leaf->value.array);
+	if (r < 0)
+		return r;
+	r = leaf_open(leaf->part->item, leaf->node, &leaf->value);
+	if (r < 0 || leaf->value.kind != VALUE_ARRAY)
+		return r;
+	return tiling_init(&leaf->tiling, leaf->value.array);
+}
+
+static int leaf_begin(const struct walk *w, struct walk_leaf *leaf)
+{
+	int r = walk_leaf_open(w, leaf);
+
 	leaf->is_shared = r >= 0 && w->group && w->ops->part &&
 			  leaf_bytes(leaf) >= WALK_SPLIT_BYTES;
 	if (leaf->is_elsewhere && !leaf->is_shared) {
@@ -342,12 +347,13 @@ static int announce_sizes(struct walk *w, struct progress *progress)
 	auto_leaf_table s = { 0 };
 	int r = leaf_table_make(w->st, 0, is_in_walk, &cursor, &s);
 
-	for (size_t i = 0; i < s.n && r >= 0; i++)
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < s.n; i++)
 		w->bytes += s.leaf[i].bytes;
-	if (r >= 0)
-		progress_expect(progress, w->bytes * MAX(w->passes, 1u));
+	progress_expect(progress, w->bytes * MAX(w->passes, 1u));
 	w->is_announced = true;
-	return r;
+	return 0;
 }
 
 int walk_run(struct walk *w, const struct walk_ops *ops, void *arg, struct progress *progress)
@@ -364,13 +370,14 @@ int walk_run(struct walk *w, const struct walk_ops *ops, void *arg, struct progr
 	w->ops = ops;
 	w->arg = arg;
 	w->progress = progress;
-	w->run = &run;
 	if (progress && progress->on && !w->is_announced)
 		r = announce_sizes(w, progress);
+	if (r < 0)
+		return r;
+	w->run = &run;
 	for (unsigned i = 0; i < workers; i++)
 		worker[i].walk = w;
-	if (r >= 0)
-		r = pool_run(ckpt->pool, worker_run, worker, sizeof(*worker), workers);
+	r = pool_run(ckpt->pool, worker_run, worker, sizeof(*worker), workers);
 	/* After a failure, some leaves remain. */
 	for (size_t i = 0; i < WINDOW; i++)
 		walk_leaf_free(run.leaf[i]);
@@ -397,13 +404,17 @@ static int one_task(struct walk_leaf *leaf, uint64_t task, struct walk_worker *w
 	tiling_first(&leaf->tiling, task, &tile);
 	do {
 		r = tile_view(z, &tile, &v);
-		if (r >= 0)
-			r = chunk_scan_read(&chunk_scan, z, &tile, &v, buf);
-		if (r >= 0)
-			r = fn(arg, leaf, &tile, buf, worker);
-		if (r >= 0 && worker->walk->progress)
+		if (r < 0)
+			return r;
+		r = chunk_scan_read(&chunk_scan, z, &tile, &v, buf);
+		if (r < 0)
+			return r;
+		r = fn(arg, leaf, &tile, buf, worker);
+		if (r < 0)
+			return r;
+		if (worker->walk->progress)
 			progress_add(worker->walk->progress, v.bytes);
-	} while (r >= 0 && tiling_next(&leaf->tiling, task, &tile));
+	} while (tiling_next(&leaf->tiling, task, &tile));
 	return r;
 }
 
