@@ -143,7 +143,7 @@ static int write_anew(struct zarr_out *o, const struct format *f, const struct e
 	return r < 0 ? r : write_chunks(o, f, l, a, *ret);
 }
 
-static int put_array(struct zarr_out *o, const struct export_leaf *l)
+static int put_zarr_array(struct zarr_out *o, const struct export_leaf *l)
 {
 	auto_of(kv) struct kv *kv = NULL, *second = NULL;
 	auto_format f = { 0 };
@@ -178,7 +178,7 @@ static int export_array(void *arg, size_t i, struct worker *worker)
 	struct zarr_out *o = arg;
 	const struct export_leaf *l = &o->x->leaf[i];
 	/* Texts and None are in the attributes. */
-	int r = l->info->kind == VALUE_ARRAY ? put_array(o, l) : 0;
+	int r = l->info->kind == VALUE_ARRAY ? put_zarr_array(o, l) : 0;
 
 	return r < 0 ? err_at(r, "leaf '%s'", l->path) : 0;
 }

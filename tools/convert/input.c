@@ -269,7 +269,7 @@ bool input_is_foreign(const char *path)
  * Open a safetensors file or a directory of shards, which must be complete and agree with its
  * index, as for all other commands.
  */
-static int open_tensors(struct cmd_args *a, struct input *in)
+static int open_tensor_files(struct cmd_args *a, struct input *in)
 {
 	const char *path = in->path, *slash = strrchr(path, '/');
 	struct source src = { 0 };
@@ -296,7 +296,7 @@ int input_open(struct cmd_args *a, const char *path, struct input *ret)
 		r = input_kind_of(path, &in.kind);
 	switch (in.kind) {
 	case INPUT_SAFETENSORS:
-		r = open_tensors(a, &in);
+		r = open_tensor_files(a, &in);
 		break;
 	case INPUT_NPZ:
 		r = input_npz_open(&in);
