@@ -125,23 +125,33 @@ static void leave_out(struct broadcast *b, int rank, int r)
 		log_warn("rank %d gives no chunks (%s): they are read here", rank, err_text(r));
 }
 
-static int broadcast_fetch(struct zarr_remote *rm, const struct zarr *z, int rank, uint64_t number,
-			   uint64_t off, size_t n, void *p)
+static int ask_chunk(struct broadcast *b, const struct zarr *z, int rank, uint64_t number,
+		     uint64_t off, size_t n, struct buf *ret)
 {
-	struct broadcast *b = container_of(rm, struct broadcast, remote);
-	auto_buf ask = { 0 }, answer = { 0 };
+	auto_buf ask = { 0 };
 	int r = wire_put_u64le(&ask, number);
 
 	r |= wire_put_u64le(&ask, off);
 	r |= wire_put_u32le(&ask, (uint32_t)n);
-	if (r >= 0)
-		r = buf_add_span(&ask, z->address);
-	if (r >= 0)
-		r = peers_call(b->peers, rank, PEERS_CHUNK, buf_span(&ask),
-			       clock_ns() + ANSWER_TIMEOUT, &answer);
-	if (r >= 0 && answer.n != n)
-		r = fail(-EIO, "rank %d gave %zu bytes of a chunk, %zu were wanted", rank, answer.n,
-			 n);
+	r |= buf_add_span(&ask, z->address);
+	if (r < 0)
+		return r;
+	r = peers_call(b->peers, rank, PEERS_CHUNK, buf_span(&ask), clock_ns() + ANSWER_TIMEOUT,
+		       ret);
+	if (r < 0)
+		return r;
+	return ret->n == n ? 0 :
+			     fail(-EIO, "rank %d gave %zu bytes of a chunk, %zu were wanted", rank,
+				  ret->n, n);
+}
+
+static int broadcast_fetch(struct zarr_remote *rm, const struct zarr *z, int rank, uint64_t number,
+			   uint64_t off, size_t n, void *p)
+{
+	struct broadcast *b = container_of(rm, struct broadcast, remote);
+	auto_buf answer = { 0 };
+	int r = ask_chunk(b, z, rank, number, off, n, &answer);
+
 	if (r < 0) {
 		/* This rank reads the chunk itself, and may meet the same error. */
 		if (r == -ETIMEDOUT || r == -ENOTCONN)
@@ -181,8 +191,9 @@ static int broadcast_open_array(struct broadcast *b, struct span address, struct
 	r = path ? io_path_check(span_str(path), "item") : -ENOMEM;
 	if (r == -EUCLEAN && !strcmp(path, "."))
 		r = 0;
-	if (r >= 0)
-		r = b->opts.open_item(b->opts.arg, path, &item);
+	if (r < 0)
+		return r;
+	r = b->opts.open_item(b->opts.arg, path, &item);
 	if (r < 0)
 		return r;
 	if ((uint64_t)item->id.ino != a.ino || item->id.ctime.tv_sec != a.ctime_s ||
@@ -190,9 +201,10 @@ static int broadcast_open_array(struct broadcast *b, struct span address, struct
 	    item->tree->nodes[a.leaf]->kind != TREE_LEAF)
 		return fail(-ESTALE, "'%s' is another item on rank %d", path, b->peers->rank);
 	r = item_array(item, item->tree->nodes[a.leaf], ret);
-	if (r >= 0)
-		*ret_item = take(item);
-	return r;
+	if (r < 0)
+		return r;
+	*ret_item = take(item);
+	return 0;
 }
 
 static int broadcast_find_array(struct broadcast *b, struct span address, struct zarr **ret)
@@ -211,12 +223,12 @@ static int broadcast_find_array(struct broadcast *b, struct span address, struct
 		}
 	pthread_mutex_unlock(&b->lock);
 	r = broadcast_open_array(b, address, &fresh.item, &fresh.zarr);
-	copy = r < 0 ? NULL : malloc(address.n);
-	if (r >= 0 && !copy)
-		r = -ENOMEM;
-	if (r < 0) {
-		close_one(&fresh);
+	if (r < 0)
 		return r;
+	copy = malloc(address.n);
+	if (!copy) {
+		close_one(&fresh);
+		return -ENOMEM;
 	}
 	memcpy(copy, address.p, address.n);
 	fresh.address = span_of(copy, address.n);
@@ -233,25 +245,36 @@ static int broadcast_find_array(struct broadcast *b, struct span address, struct
 	return 0;
 }
 
-void broadcast_serve(void *arg, const struct peers_msg *m)
+static int give_chunk(struct broadcast *b, struct span request, struct buf *ret)
 {
-	struct broadcast *b = arg;
-	struct wire w = wire_of(buf_span(&m->body));
+	struct wire w = wire_of(request);
 	uint64_t number = wire_u64le(&w), off = wire_u64le(&w);
 	uint32_t n = wire_u32le(&w);
 	auto_of(zarr) struct zarr *z = NULL;
-	auto_buf bytes = { 0 };
-	int r = !wire_ok(&w) || n > PIECE_MAX ? fail(-EINVAL, "no request for a chunk") : 0;
+	int r;
 
-	if (r >= 0)
-		r = broadcast_find_array(b, wire_bytes(&w, wire_left(&w)), &z);
-	if (r >= 0)
-		r = buf_reserve(&bytes, n);
-	if (r >= 0)
-		r = zarr_chunk_bytes(z, number, off, n, bytes.p);
-	bytes.n = r < 0 ? 0 : n;
-	if (r >= 0)
-		atomic_fetch_add(&b->served_bytes, n);
+	if (!wire_ok(&w) || n > PIECE_MAX)
+		return fail(-EINVAL, "no request for a chunk");
+	r = broadcast_find_array(b, wire_bytes(&w, wire_left(&w)), &z);
+	if (r < 0)
+		return r;
+	r = buf_reserve(ret, n);
+	if (r < 0)
+		return r;
+	r = zarr_chunk_bytes(z, number, off, n, ret->p);
+	if (r < 0)
+		return r;
+	ret->n = n;
+	atomic_fetch_add(&b->served_bytes, n);
+	return r;
+}
+
+void broadcast_serve(void *arg, const struct peers_msg *m)
+{
+	struct broadcast *b = arg;
+	auto_buf bytes = { 0 };
+	int r = give_chunk(b, buf_span(&m->body), &bytes);
+
 	if (peers_reply(b->peers, m, r, buf_span(&bytes)) < 0)
 		log_warn("rank %d cannot be given a chunk: %s", m->from, err_text(-ENOMEM));
 }
@@ -261,32 +284,24 @@ void broadcast_serve(void *arg, const struct peers_msg *m)
 int broadcast_new(const struct broadcast_opts *opts, struct broadcast **ret)
 {
 	struct peers *peers = opts->peers;
-	struct broadcast *b = calloc(1, sizeof(*b));
-	int r = 0;
+	auto_of(broadcast) struct broadcast *b = calloc(1, sizeof(*b));
+	int r;
 
-	if (b) {
-		b->reader = calloc((size_t)peers->size, sizeof(*b->reader));
-		b->out_until = calloc((size_t)peers->size, sizeof(*b->out_until));
-	}
-	if (!b || !b->reader || !b->out_until)
-		r = fail(-ENOMEM, "cannot share chunks with %d ranks", peers->size);
-	if (r >= 0) {
-		b->peers = peers;
-		b->opts = *opts;
-		b->remote = (struct zarr_remote){ broadcast_is_elsewhere, broadcast_fetch };
-		pthread_mutex_init(&b->lock, NULL);
-		r = find_readers(b, opts->options);
-	}
-	if (r < 0) {
-		if (b) {
-			free(b->reader);
-			free(b->out_until);
-		}
-		free(b);
+	if (!b)
+		return fail(-ENOMEM, "cannot share chunks with %d ranks", peers->size);
+	b->peers = peers;
+	b->opts = *opts;
+	b->remote = (struct zarr_remote){ broadcast_is_elsewhere, broadcast_fetch };
+	pthread_mutex_init(&b->lock, NULL);
+	b->reader = calloc((size_t)peers->size, sizeof(*b->reader));
+	b->out_until = calloc((size_t)peers->size, sizeof(*b->out_until));
+	if (!b->reader || !b->out_until)
+		return fail(-ENOMEM, "cannot share chunks with %d ranks", peers->size);
+	r = find_readers(b, opts->options);
+	if (r < 0)
 		return r;
-	}
 	opts->ckpt->env.remote = &b->remote;
-	*ret = b;
+	*ret = take(b);
 	return 0;
 }
 

@@ -34,6 +34,7 @@ int broadcast_memory(const struct options *o, uint64_t *ret);
 int broadcast_new(const struct broadcast_opts *opts, struct broadcast **ret);
 /* All reads and requests must have ended. Accepts NULL. */
 void broadcast_free(struct broadcast *b);
+DEFINE_AUTO(broadcast, struct broadcast, broadcast_free);
 /* Answer a request of another rank: a peers_serve_fn. */
 void broadcast_serve(void *arg, const struct peers_msg *m);
 

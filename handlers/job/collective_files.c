@@ -141,6 +141,17 @@ static int job_files_check_name(const struct collective_plan *jp, const struct c
 					       0;
 }
 
+static int job_files_check_names(const struct collective_plan *jp, struct collective_item *it)
+{
+	int r = it->n_files && it->plan->kind == PLAN_TREE ?
+			tree_name(it->plan->tree, NAME_OURS_METADATA, leaf_ext, NULL) :
+			0;
+
+	for (size_t i = 0; i < it->n_files && r >= 0; i++)
+		r = job_files_check_name(jp, it, &it->file[i]);
+	return r;
+}
+
 int collective_files_decide(const struct collective_plan *jp, struct collective_item *it)
 {
 	int r = drop_replicas(it);
@@ -148,9 +159,6 @@ int collective_files_decide(const struct collective_plan *jp, struct collective_
 	/* Orbax reads an item of one file as JSON or text: of several ranks, it may have more. */
 	if (it->plan->kind == PLAN_STORED && it->n_files != 1)
 		it->handler = span_of(NULL, 0);
-	if (r >= 0 && it->n_files && it->plan->kind == PLAN_TREE)
-		r = tree_name(it->plan->tree, NAME_OURS_METADATA, leaf_ext, NULL);
-	for (size_t i = 0; i < it->n_files && r >= 0; i++)
-		r = job_files_check_name(jp, it, &it->file[i]);
+	r = r < 0 ? r : job_files_check_names(jp, it);
 	return r < 0 && *it->plan->name ? err_at(r, "item '%s'", it->plan->name) : r;
 }

@@ -16,16 +16,13 @@
 #include "core/remote/upload/step_upload.h"
 #include "handlers/job/draft_collective.h"
 
-struct names {
-	struct buf text; /* NUL-terminated, one after another */
-};
-
+/* Names in a buffer are NUL-terminated, one after another. */
 static int job_items_add_name(void *arg, const char *name, unsigned char type)
 {
-	return buf_add(&((struct names *)arg)->text, name, strlen(name) + 1);
+	return buf_add(arg, name, strlen(name) + 1);
 }
 
-static int job_items_list_dir(struct io_dir *dir, const char *path, struct names *ret)
+static int job_items_list_dir(struct io_dir *dir, const char *path, struct buf *ret)
 {
 	int r = io_list(dir, path, job_items_add_name, ret);
 
@@ -36,10 +33,9 @@ static int job_items_list_dir(struct io_dir *dir, const char *path, struct names
 	return r;
 }
 
-#define each_name(names, name)                                             \
-	for (const char *name = (const char *)(names).text.p;              \
-	     name && name < (const char *)(names).text.p + (names).text.n; \
-	     name += strlen(name) + 1)
+#define each_name(names, name)                           \
+	for (const char *name = (const char *)(names).p; \
+	     name && name < (const char *)(names).p + (names).n; name += strlen(name) + 1)
 
 static bool job_items_is_database(const char *name)
 {
@@ -207,37 +203,44 @@ static int open_boxes(struct collective_plan *jp, size_t item, const struct coll
 	return r;
 }
 
-static int join_leaf(struct collective_plan *jp, size_t item, struct collective_leaf *l,
-		     struct kv *kv)
+static int write_joined(struct collective_plan *jp, struct collective_leaf *l,
+			const struct box *box, struct opened *part, size_t n, struct kv *kv)
 {
 	const struct contribution_leaf *s = l->contributors->contribution;
-	struct draft *d = jp->draft;
-	auto_free struct box *box = NULL;
-	struct opened *part = NULL;
-	struct box_reader reader;
+	struct box_reader reader = { .box = box,
+				     .n = n,
+				     .rank = s->desc.rank,
+				     .shape = s->desc.shape,
+				     .item = l->layout.item,
+				     .read = job_items_read_box,
+				     .arg = part };
 	auto_buf json = { 0 };
-	size_t n = 0;
 	int r;
 
 	/* The grid is the one for an array that is not written in parts. */
 	array_default_chunk(s->desc.rank, s->desc.shape, s->desc.shape, l->layout.item, false,
 			    l->layout.chunk);
 	r = array_json(&l->layout, s->desc.dtype, s->desc.rank, s->desc.shape, &json);
-	if (r >= 0)
-		r = open_boxes(jp, item, l, &box, &part, &n);
-	reader = (struct box_reader){ .box = box,
-				      .n = n,
-				      .rank = s->desc.rank,
-				      .shape = s->desc.shape,
-				      .item = l->layout.item,
-				      .read = job_items_read_box,
-				      .arg = part };
-	if (r >= 0)
-		r = zarr_write_all(&d->env->ckpt->write_env, kv, buf_span(&json),
-				   l->layout.omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE,
-				   boxes_read, &reader);
+	return r < 0 ? r :
+		       zarr_write_all(&jp->draft->env->ckpt->write_env, kv, buf_span(&json),
+				      l->layout.omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE,
+				      boxes_read, &reader);
+}
+
+/* Join the parts of a leaf in a new leaf of the store. */
+static int join_leaf(struct collective_plan *jp, size_t item, struct collective_leaf *l,
+		     struct item_store *store, struct commit_leaf *ret)
+{
+	auto_free struct box *box = NULL;
+	struct opened *part = NULL;
+	size_t n = 0;
+	int r = item_store_leaf(store, &ret->kv);
+
+	ret->param = l->node->param;
+	r = r < 0 ? r : open_boxes(jp, item, l, &box, &part, &n);
+	r = r < 0 ? r : write_joined(jp, l, box, part, n, ret->kv);
 	close_parts(part, n);
-	return r;
+	return r < 0 ? err_at(r, "leaf '%.*s'", SPAN_ARG(ret->param)) : 0;
 }
 
 /*
@@ -289,23 +292,11 @@ static int join_item(struct collective_plan *jp, size_t item)
 	auto_of(item_store) struct item_store *store = NULL;
 	int r = leaf ? open_joined(jp, item, &store) : -ENOMEM;
 
-	for (size_t i = 0; i < it->n_leaves && r >= 0; i++) {
-		struct commit_leaf *to = &leaf[ci.n_leaves];
-
-		if (!it->leaf[i].exported)
-			continue;
-		to->param = it->leaf[i].node->param;
-		r = item_store_leaf(store, &to->kv);
-		if (r >= 0) {
-			ci.n_leaves++;
-			r = join_leaf(jp, item, &it->leaf[i], to->kv);
-		}
-		if (r < 0)
-			err_at(r, "leaf '%.*s'", SPAN_ARG(to->param));
-	}
+	for (size_t i = 0; i < it->n_leaves && r >= 0; i++)
+		if (it->leaf[i].exported)
+			r = join_leaf(jp, item, &it->leaf[i], store, &leaf[ci.n_leaves++]);
 	ci.store = store;
-	if (r >= 0)
-		r = seal_shared_item(&c, &ci);
+	r = r < 0 ? r : seal_shared_item(&c, &ci);
 	for (size_t i = 0; i < ci.n_leaves; i++)
 		kv_free(leaf[i].kv);
 	return r;
@@ -336,14 +327,16 @@ static int job_items_add_databases(struct collective_plan *jp, const struct coll
 				   struct buf *ret)
 {
 	const char *name = it->plan->name;
-	struct names inside = { { 0 } };
+	auto_buf inside = { 0 };
 	int r = job_items_list_dir(jp->draft->dir->dir, *name ? name : ".", &inside);
 
+	if (r < 0)
+		return r;
 	each_name(inside, at)
 	{
 		int rank = -1, replicas = -1;
 
-		if (r < 0 || !job_items_is_database(at) ||
+		if (!job_items_is_database(at) ||
 		    (!strcmp(at, "ocdbt.process_joined") && it->any_exported))
 			continue;
 		if (sscanf(at, "ocdbt.process_%d", &rank) == 1 && rank >= 0 && rank < jp->n_ranks &&
@@ -353,23 +346,31 @@ static int job_items_add_databases(struct collective_plan *jp, const struct coll
 		    replicas < jp->n_ranks && it->stores[replicas] & BRINGS_REPLICAS)
 			continue;
 		r = buf_addf(ret, "%s%s%s%c", name, *name ? "/" : "", at, 0);
+		if (r < 0)
+			return r;
 	}
-	buf_release(&inside.text);
-	return r;
+	return 0;
 }
 
 static int job_items_add_others(struct collective_plan *jp, struct buf *ret)
 {
-	struct names top = { { 0 } };
+	auto_buf top = { 0 };
 	int r = job_items_list_dir(jp->draft->dir->dir, ".", &top);
 
-	each_name(top, at) if (r >= 0 && strcmp(at, DRAFT_LOCK_FILE) &&
-			       !job_items_is_item(jp, at) && !collective_files_has(jp, at) &&
-			       (!jp->draft->is_item || !strncmp(at, ".pytreefs-", 10)))
+	if (r < 0)
+		return r;
+	each_name(top, at)
+	{
+		if (!strcmp(at, DRAFT_LOCK_FILE) || job_items_is_item(jp, at) ||
+		    collective_files_has(jp, at) ||
+		    (jp->draft->is_item && strncmp(at, ".pytreefs-", 10)))
+			continue;
 		r = buf_add(ret, at, strlen(at) + 1);
+		if (r < 0)
+			return r;
+	}
 	for (size_t i = 0; i < jp->n_items && r >= 0; i++)
 		r = job_items_add_databases(jp, &jp->item[i], ret);
-	buf_release(&top.text);
 	return r;
 }
 
@@ -413,8 +414,7 @@ int collective_leftovers_move(struct collective_plan *jp, struct leftovers_dir *
 	if (!name)
 		return fail(-ENOMEM, "cannot move what is left over");
 	r = draft_dir_begin(d->parent, name, d->final, d->mode, &ret->dir);
-	if (r >= 0)
-		r = move_all(jp, ret, ret->names.n, false);
+	r = r < 0 ? r : move_all(jp, ret, ret->names.n, false);
 	if (r == -ENOENT)
 		r = fail(-ETIMEDOUT, "another rank gave up waiting for '%s'", d->final);
 	return r;

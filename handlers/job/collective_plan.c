@@ -42,7 +42,7 @@ static int new_item(struct collective_plan *jp, const struct contribution_item *
 {
 	struct collective_item *more = reallocarray(jp->item, jp->n_items + 1, sizeof(*more)), *it;
 	struct tree_node *root;
-	int r = 0;
+	int r;
 
 	if (!more)
 		return job_plan_out_of_memory();
@@ -68,15 +68,14 @@ static int new_item(struct collective_plan *jp, const struct contribution_item *
 		.store_fill_value = si->store_fill_value,
 		.manifest = si->manifest,
 	};
-	if (si->kind == PLAN_TREE)
-		r = tree_new(&it->plan->tree);
-	if (r >= 0 && si->kind == PLAN_TREE) {
-		it->plan->build.tree = it->plan->tree;
-		r = tree_add(it->plan->tree, NULL, span_of(NULL, 0), false, si->node[0].kind,
-			     &root);
-	}
 	*ret = it;
-	return r;
+	if (si->kind != PLAN_TREE)
+		return 0;
+	r = tree_new(&it->plan->tree);
+	if (r < 0)
+		return r;
+	it->plan->build.tree = it->plan->tree;
+	return tree_add(it->plan->tree, NULL, span_of(NULL, 0), false, si->node[0].kind, &root);
 }
 
 static int find_item(struct collective_plan *jp, const struct contribution_item *si, int rank,
@@ -186,33 +185,42 @@ static int job_plan_add_node(struct walk *w, struct tree_node *n, bool is_new, u
 			return fail(-EIO, "the share of rank %d is truncated", w->rank);
 		r = tree_build_child(&w->it->plan->build, n, w->si->node[w->at].key,
 				     w->si->node[w->at].key_is_index, &child);
-		if (r >= 0)
-			r = job_plan_add_node(w, child, r == 1, depth + 1);
+		r = r < 0 ? r : job_plan_add_node(w, child, r == 1, depth + 1);
 		if (r < 0)
 			return n->key.n ? err_at(r, "'%.*s'", SPAN_ARG(n->key)) : r;
 	}
 	return r;
 }
 
+static int job_plan_merge(struct walk *w)
+{
+	const struct contribution_item *si = w->si;
+	auto_free char *text = NULL;
+	struct tree *t;
+	int r = find_item(w->jp, si, w->rank, &w->it);
+
+	if (r < 0)
+		return r;
+	r = collective_files_add(w->it, si, w->rank);
+	if (r < 0 || si->kind != PLAN_TREE)
+		return r;
+	t = w->it->plan->tree;
+	r = job_plan_add_node(w, t->root, w->it->first == si, 0);
+	if (r < 0)
+		return r;
+	if (!si->custom.p || t->custom_metadata)
+		return 0;
+	text = span_dup_str(si->custom);
+	t->custom_metadata = text ? arena_str(&t->arena, text) : NULL;
+	return t->custom_metadata ? 0 : job_plan_out_of_memory();
+}
+
 static int job_plan_add_item(struct collective_plan *jp, const struct contribution_item *si,
 			     int rank)
 {
-	struct collective_item *it = NULL;
 	struct walk w = { .jp = jp, .si = si, .rank = rank };
-	int r = find_item(jp, si, rank, &it);
+	int r = job_plan_merge(&w);
 
-	w.it = it;
-	if (r >= 0)
-		r = collective_files_add(it, si, rank);
-	if (r >= 0 && si->kind == PLAN_TREE)
-		r = job_plan_add_node(&w, it->plan->tree->root, it->first == si, 0);
-	if (r >= 0 && si->custom.p && !it->plan->tree->custom_metadata) {
-		auto_free char *text = span_dup_str(si->custom);
-
-		it->plan->tree->custom_metadata = text ? arena_str(&it->plan->tree->arena, text) :
-							 NULL;
-		r = it->plan->tree->custom_metadata ? 0 : job_plan_out_of_memory();
-	}
 	return r < 0 && si->name.n ? err_at(r, "item '%.*s'", SPAN_ARG(si->name)) : MIN(r, 0);
 }
 
@@ -369,8 +377,9 @@ static int resolve_parts(struct collective_leaf *l, const char *what)
 	size_t n;
 	int r = choose_boxes(l, &box, &part, &n);
 
-	if (r >= 0)
-		r = boxes_check(box, n, s->desc.rank, s->desc.shape, what);
+	if (r < 0)
+		return r;
+	r = boxes_check(box, n, s->desc.rank, s->desc.shape, what);
 	if (r < 0)
 		return r;
 	fits = fits_grid(part, n, s);
@@ -402,14 +411,14 @@ static int job_plan_resolve(struct collective_plan *jp, struct collective_item *
 			    struct collective_leaf *l)
 {
 	auto_free char *what = span_dup_str(l->node->param);
+	bool in_parts = l->contributors->contribution->in_parts;
 	int r = what ? check_alike(l) : job_plan_out_of_memory();
 
-	if (r >= 0 && l->contributors->contribution->in_parts)
-		r = resolve_parts(l, what);
-	else if (r >= 0)
-		resolve_whole(jp, l);
+	r = r < 0 || !in_parts ? r : resolve_parts(l, what);
 	if (r < 0)
 		return err_at(r, "leaf '%s'", what ? what : "");
+	if (!in_parts)
+		resolve_whole(jp, l);
 	note_stores(it, l);
 	return 0;
 }
@@ -432,15 +441,15 @@ static int job_plan_describe(struct collective_item *it, struct collective_leaf 
 static int finish_tree(struct collective_plan *jp, struct collective_item *it)
 {
 	struct plan *p = it->plan;
-	int r;
+	int r = 0;
 
 	for (size_t i = 0; i < it->n_leaves; i++)
 		it->leaf[i].node->param = span_of(NULL, 0);
 	collective_types_decide(it);
-	r = plan_finish_tree(p);
-	p->leaf = r < 0 ? NULL : calloc(it->n_leaves + 1, sizeof(*p->leaf));
-	if (r >= 0 && !p->leaf)
+	p->leaf = calloc(it->n_leaves + 1, sizeof(*p->leaf));
+	if (!p->leaf)
 		return job_plan_out_of_memory();
+	r = plan_finish_tree(p);
 	for (size_t i = 0; i < it->n_leaves && r >= 0; i++) {
 		r = job_plan_resolve(jp, it, &it->leaf[i]);
 		if (r < 0)
@@ -494,10 +503,10 @@ int collective_plan_new(struct draft *d, const struct buf *bytes, struct collect
 			r = finish_tree(jp, &jp->item[i]);
 	for (size_t i = 0; i < jp->n_items && r >= 0; i++)
 		r = collective_files_decide(jp, &jp->item[i]);
-	if (r >= 0 && jp->n_items == 0)
-		r = fail(-EINVAL, "draft '%s' is empty on all ranks", d->name);
 	if (r < 0)
 		return r;
+	if (jp->n_items == 0)
+		return fail(-EINVAL, "draft '%s' is empty on all ranks", d->name);
 	*ret = take(jp);
 	return 0;
 }

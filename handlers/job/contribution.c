@@ -229,8 +229,8 @@ static int pack_node(struct buf *b, const struct tree_node *n, size_t *count)
 	r = pack_flags(b, (const bool[]){ n->key_is_index, n->type }, 2);
 	r |= wire_put_u8(b, (uint8_t)n->kind);
 	r |= pack_text(b, n->key);
-	if (r >= 0 && n->type)
-		r = pack_type(b, n->type);
+	if (n->type)
+		r |= pack_type(b, n->type);
 	r |= wire_put_u32le(b, n->kind == TREE_LEAF ? n->id : 0);
 	r |= wire_put_u32le(b, (uint32_t)children);
 	/* The recursion is as deep as the directories, whose depth the plan has checked. */
@@ -310,8 +310,9 @@ static int pack_tree(struct buf *b, struct plan *p)
 		p->leaf[i].node->id = (uint32_t)i + 1;
 		r = pack_leaf(b, &p->leaf[i]);
 	}
-	if (r >= 0)
-		r = pack_node(&nodes, p->tree->root, &count);
+	if (r < 0)
+		return r;
+	r = pack_node(&nodes, p->tree->root, &count);
 	r |= wire_put_u32le(b, (uint32_t)count);
 	return r < 0 ? r : buf_add_span(b, buf_span(&nodes));
 }
@@ -322,8 +323,7 @@ static int pack_files(struct buf *b, struct sealing_item *it)
 
 	it->n_files = 0;
 	r = sealing_item_add_stored(it);
-	if (r >= 0)
-		r = wire_put_u32le(b, (uint32_t)it->n_files);
+	r = r < 0 ? r : wire_put_u32le(b, (uint32_t)it->n_files);
 	for (size_t i = 0; i < it->n_files && r >= 0; i++) {
 		r = wire_put_u8(b, it->file[i].is_dir);
 		if (r < 0)
@@ -429,24 +429,29 @@ static int parse_item(struct wire *w, struct arena *a, struct contribution_item 
 	return r < 0 || ret->kind != PLAN_TREE ? r : parse_tree(w, a, ret);
 }
 
+static int parse_items(struct wire *w, struct contribution *s)
+{
+	int r = 0;
+
+	s->final = parse_text(w);
+	s->custom = parse_text(w);
+	s->n_items = wire_u32le(w);
+	if (s->n_items > wire_left(w))
+		return -EIO;
+	s->item = arena_calloc(&s->arena, s->n_items + 1, sizeof(*s->item));
+	if (!s->item)
+		return -ENOMEM;
+	for (size_t i = 0; i < s->n_items && r >= 0; i++)
+		r = parse_item(w, &s->arena, &s->item[i]);
+	return r < 0 || wire_ok(w) ? r : -EIO;
+}
+
 int contribution_parse(struct span bytes, struct contribution *ret)
 {
 	struct wire w = wire_of(bytes);
 	struct contribution s = { 0 };
-	int r = 0;
+	int r = parse_items(&w, &s);
 
-	s.final = parse_text(&w);
-	s.custom = parse_text(&w);
-	s.n_items = wire_u32le(&w);
-	if (s.n_items > wire_left(&w))
-		r = -EIO;
-	s.item = r < 0 ? NULL : arena_calloc(&s.arena, s.n_items + 1, sizeof(*s.item));
-	if (r >= 0 && !s.item)
-		r = -ENOMEM;
-	for (size_t i = 0; i < s.n_items && r >= 0; i++)
-		r = parse_item(&w, &s.arena, &s.item[i]);
-	if (r >= 0 && !wire_ok(&w))
-		r = -EIO;
 	if (r < 0) {
 		arena_release(&s.arena);
 		return fail(r, "a rank's share of the draft cannot be understood");

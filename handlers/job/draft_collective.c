@@ -99,8 +99,8 @@ static int course_follow(struct course *c, int r)
 	auto_buf contribution = { 0 }, assignments = { 0 }, list = { 0 }, rest = { 0 };
 	bool answered = false;
 
-	if (r >= 0)
-		r = contribution_pack(c->d->dir->final, c->custom, c->item, c->n, &contribution);
+	r = r < 0 ? r :
+		    contribution_pack(c->d->dir->final, c->custom, c->item, c->n, &contribution);
 	r = agree_vote(&c->attempt, r, buf_span(&contribution));
 	if (r < 0)
 		return r;
@@ -157,22 +157,28 @@ static int send_assignments(struct course *c, const struct collective_plan *jp)
 		if (!collective_is_active(c->j, i) || i == collective_rank(c->j))
 			continue;
 		r = collective_plan_assignments(jp, i, &assignments);
-		if (r >= 0)
-			r = agree_answer(&c->attempt, i, 1, buf_span(&assignments));
+		if (r < 0)
+			return r;
+		r = agree_answer(&c->attempt, i, 1, buf_span(&assignments));
 	}
 	return r;
 }
 
-static int second_round(struct course *c, const struct collective_plan *jp)
+static int seal_own_values(struct course *c, const struct collective_plan *jp)
 {
 	auto_buf assignments = { 0 };
 	int r = collective_plan_assignments(jp, collective_rank(c->j), &assignments);
 
+	return r < 0 ? r : course_seal_values(c, buf_span(&assignments), NULL);
+}
+
+static int second_round(struct course *c, const struct collective_plan *jp)
+{
+	int r;
+
 	c->list = calloc((size_t)collective_size(c->j), sizeof(*c->list));
-	if (r >= 0 && !c->list)
-		r = fail(-ENOMEM, "cannot commit draft '%s'", c->d->name);
-	if (r >= 0)
-		r = course_seal_values(c, buf_span(&assignments), NULL);
+	r = c->list ? seal_own_values(c, jp) :
+		      fail(-ENOMEM, "cannot commit draft '%s'", c->d->name);
 	c->attempt.round = ATTEMPT_SECOND_ROUND;
 	return agree_collect(&c->attempt, r, c->list);
 }
@@ -233,6 +239,31 @@ static int course_finish(void *arg)
 	return r < 0 ? r : draft_digests(c->d, p->desc, p->n, p->commit);
 }
 
+/* Make the documents of an item, and list its databases. */
+static int publish_item(const struct collective_plan *jp, struct collective_item *it,
+			struct sealing_item *desc, struct ocdbt_parts *parts,
+			struct commit_item *ret)
+{
+	bool is_tree = it->plan->kind == PLAN_TREE;
+	int r;
+
+	/* The plan is owned by the collective plan. */
+	desc->plan = it->plan;
+	r = is_tree ? sealing_item_describe(desc) : 0;
+	if (r < 0)
+		return r;
+	r = is_tree && it->plan->opts.ocdbt ? name_databases(it, jp->n_ranks, &desc->arena, parts) :
+					      0;
+	if (r < 0)
+		return r;
+	*ret = (struct commit_item){ .name = span_str(it->plan->name),
+				     .handler = it->handler,
+				     .files = desc->file,
+				     .n_files = desc->n_files,
+				     .parts = parts->n ? parts : NULL };
+	return 0;
+}
+
 /* All values are durable: write the documents that describe them, and rename. */
 static int course_publish(struct course *c, struct collective_plan *jp)
 {
@@ -260,24 +291,10 @@ static int course_publish(struct course *c, struct collective_plan *jp)
 	};
 	int r = desc && item && parts ? 0 : fail(-ENOMEM, "cannot commit draft '%s'", c->d->name);
 
-	for (size_t i = 0; i < jp->n_items && r >= 0; i++) {
-		struct collective_item *it = &jp->item[i];
-
-		/* The plan is owned by the collective plan. */
-		desc[i].plan = it->plan;
-		if (it->plan->kind == PLAN_TREE)
-			r = sealing_item_describe(&desc[i]);
-		if (r >= 0 && it->plan->kind == PLAN_TREE && it->plan->opts.ocdbt)
-			r = name_databases(it, jp->n_ranks, &desc[i].arena, &parts[i]);
-		item[i] = (struct commit_item){ .name = span_str(it->plan->name),
-						.handler = it->handler,
-						.files = desc[i].file,
-						.n_files = desc[i].n_files,
-						.parts = parts[i].n ? &parts[i] : NULL };
-	}
+	for (size_t i = 0; i < jp->n_items && r >= 0; i++)
+		r = publish_item(jp, &jp->item[i], &desc[i], &parts[i], &item[i]);
 	finishing.commit = &commit;
-	if (r >= 0)
-		r = commit_run(&commit);
+	r = r < 0 ? r : commit_run(&commit);
 	for (size_t i = 0; i < jp->n_items && desc; i++) {
 		desc[i].plan = NULL;
 		sealing_item_release(&desc[i]);
@@ -291,12 +308,36 @@ static int course_join(struct course *c, struct collective_plan *jp, struct io_d
 	bool any = false;
 	int r = c->ops->open_values ? c->ops->open_values(c->d, values) : 0;
 
+	if (r < 0)
+		return r;
 	jp->parts_in = *values;
-	if (r >= 0)
-		r = collective_items_join(jp);
+	r = collective_items_join(jp);
 	for (size_t i = 0; i < jp->n_items; i++)
 		any |= jp->item[i].any_exported;
 	return r < 0 || !any || !c->ops->send ? r : c->ops->send(c->d, c->attempt.deadline, NULL);
+}
+
+static int make_rounds(struct course *c, int r, struct collective_plan **jp,
+		       struct buf **contributions, struct io_dir **values,
+		       struct leftovers_dir *left)
+{
+	r = first_round(c, r, jp, contributions);
+	if (r < 0)
+		return r;
+	r = collective_items_clean(*jp);
+	if (r < 0)
+		return r;
+	r = send_assignments(c, *jp);
+	if (r < 0)
+		return r;
+	r = second_round(c, *jp);
+	if (r < 0)
+		return r;
+	r = course_join(c, *jp, values);
+	if (r < 0)
+		return r;
+	r = collective_leftovers_move(*jp, left);
+	return r < 0 ? r : course_publish(c, *jp);
 }
 
 static int run_rounds(struct course *c, int r)
@@ -307,19 +348,7 @@ static int run_rounds(struct course *c, int r)
 	struct buf *contributions = NULL;
 	struct err_note note = { 0 };
 
-	r = first_round(c, r, &jp, &contributions);
-	if (r >= 0)
-		r = collective_items_clean(jp);
-	if (r >= 0)
-		r = send_assignments(c, jp);
-	if (r >= 0)
-		r = second_round(c, jp);
-	if (r >= 0)
-		r = course_join(c, jp, &values);
-	if (r >= 0)
-		r = collective_leftovers_move(jp, &left);
-	if (r >= 0)
-		r = course_publish(c, jp);
+	r = make_rounds(c, r, &jp, &contributions, &values, &left);
 	err_save(r, &note);
 	if (jp)
 		collective_leftovers_end(jp, &left, r >= 0);
@@ -361,8 +390,7 @@ int draft_commit_collective(struct course *c, int r, int64_t deadline)
 	struct err_note note = { 0 };
 	int found, begun;
 
-	if (r >= 0)
-		r = course_check_items(c);
+	r = r < 0 ? r : course_check_items(c);
 	deadline = deadline ? deadline : INT64_MAX / 2;
 	err_save(r, &note);
 	c->j = d->env->collective;

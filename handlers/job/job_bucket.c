@@ -22,8 +22,9 @@ static int claim_place(void *arg, const char *final, void **ret_place, struct bu
 	auto_of(step_upload) struct step_upload *u = NULL;
 	int r = draft_upload_claim(arg, final, &u);
 
-	if (r >= 0)
-		r = buf_add_span(ret, step_upload_claim(u));
+	if (r < 0)
+		return r;
+	r = buf_add_span(ret, step_upload_claim(u));
 	if (r < 0)
 		return r;
 	*ret_place = take(u);
@@ -104,16 +105,15 @@ int job_bucket_begin(struct draft *d, const char *final, unsigned mode)
 	if (r < 0)
 		return r;
 	r = join_place(d, final, buf_span(&claimed));
-	if (r >= 0)
-		r = make_own_dir(d, final, mode, init_ns);
-	if (r >= 0) {
-		draft_upload_set_sender(d);
-		return 0;
+	r = r < 0 ? r : make_own_dir(d, final, mode, init_ns);
+	if (r < 0) {
+		err_save(r, &why);
+		release_upload(d);
+		collective_leave(d->env->collective, &d->member, true);
+		return err_restore(&why);
 	}
-	err_save(r, &why);
-	release_upload(d);
-	collective_leave(d->env->collective, &d->member, true);
-	return err_restore(&why);
+	draft_upload_set_sender(d);
+	return 0;
 }
 
 /* Each rank has a database of its own (collective_values.c). */
@@ -155,8 +155,7 @@ static int send_files(struct draft *d, int64_t deadline, struct buf *list)
 		step_upload_set_state(d->upload, UPLOAD_CLAIMED);
 		r = step_upload_drop(d->upload);
 	}
-	if (r >= 0)
-		r = step_upload_send(d->upload, d->dir->dir, draft_upload_check, &u);
+	r = r < 0 ? r : step_upload_send(d->upload, d->dir->dir, draft_upload_check, &u);
 	io_store_refresh(d->env->ckpt->io);
 	/* At the first attempt nothing can be there that nobody sent for it. */
 	return r < 0 || !list || d->member.attempt <= 1 ? r : step_upload_list(d->upload, list);
@@ -169,6 +168,18 @@ static int open_step(struct draft *d, struct io_dir **ret)
 }
 
 /* Upload the remaining files, remove what failed attempts have left, and put the marker. */
+static int upload_rest(struct course *c, struct uploading *u)
+{
+	const struct draft *d = c->d;
+	int r = step_upload_send(d->upload, d->dir->dir, draft_upload_check, u);
+
+	if (r < 0)
+		return r;
+	if (d->member.attempt > 1)
+		r = step_upload_remove_others(d->upload, c->list, (size_t)collective_size(c->j));
+	return r < 0 ? r : step_upload_commit_shared(d->upload, draft_upload_check, u);
+}
+
 static int publish_job_upload(struct commit *commit)
 {
 	struct course *c = commit->publisher_arg;
@@ -178,11 +189,7 @@ static int publish_job_upload(struct commit *commit)
 
 	if (r < 0)
 		return r;
-	r = step_upload_send(d->upload, d->dir->dir, draft_upload_check, &u);
-	if (r >= 0 && d->member.attempt > 1)
-		r = step_upload_remove_others(d->upload, c->list, (size_t)collective_size(c->j));
-	if (r >= 0)
-		r = step_upload_commit_shared(d->upload, draft_upload_check, &u);
+	r = upload_rest(c, &u);
 	io_store_refresh(d->env->ckpt->io);
 	return r;
 }
