@@ -43,6 +43,7 @@ static void profiles_release(struct profiles *p)
 	aws_profile_release(&p->credentials);
 	aws_profile_release(&p->config);
 }
+#define auto_profiles __attribute__((cleanup(profiles_release))) struct profiles
 
 static int read_profiles(const struct aws_credentials *c, struct profiles *ret)
 {
@@ -105,25 +106,27 @@ static int first_of(const char *const *from, size_t n, char **ret)
 static int read_settings(struct aws_credentials *c)
 {
 	const char *identity = env_value("AWS_WEB_IDENTITY_TOKEN_FILE");
-	struct profiles p = { 0 };
+	auto_profiles p = { 0 };
 	int r = read_profiles(c, &p);
 	const char *region[] = { env_value("AWS_REGION"), env_value("AWS_DEFAULT_REGION"),
 				 p.config.region, p.credentials.region };
 	const char *endpoint[] = { env_value("AWS_ENDPOINT_URL_S3"), env_value("AWS_ENDPOINT_URL"),
 				   p.config.endpoint, p.credentials.endpoint };
 
-	if (r >= 0)
-		r = first_of(region, ARRAY_LEN(region), &c->region);
-	if (r >= 0)
-		r = first_of(endpoint, ARRAY_LEN(endpoint), &c->endpoint);
-	if (r >= 0)
-		r = token_of(identity ? identity : p.config.token_file, &c->identity_file,
-			     &c->identity_dir);
-	if (r >= 0)
-		r = token_of(env_value("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"),
-			     &c->container_file, &c->container_dir);
-	profiles_release(&p);
-	return r;
+	if (r < 0)
+		return r;
+	r = first_of(region, ARRAY_LEN(region), &c->region);
+	if (r < 0)
+		return r;
+	r = first_of(endpoint, ARRAY_LEN(endpoint), &c->endpoint);
+	if (r < 0)
+		return r;
+	r = token_of(identity ? identity : p.config.token_file, &c->identity_file,
+		     &c->identity_dir);
+	if (r < 0)
+		return r;
+	return token_of(env_value("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"), &c->container_file,
+			&c->container_dir);
 }
 
 /* ---- the chain: each function returns 1 and keys, 0 when its place has none, or an error ---- */
@@ -150,7 +153,7 @@ static int from_environment(struct credentials *ret)
 
 static int from_profile(const struct aws_credentials *c, struct credentials *ret)
 {
-	struct profiles p = { 0 };
+	auto_profiles p = { 0 };
 	const struct aws_profile *const from[] = { &p.credentials, &p.config };
 	int r = read_profiles(c, &p), found = 0;
 
@@ -172,7 +175,6 @@ static int from_profile(const struct aws_credentials *c, struct credentials *ret
 				"the profile '%s' has '%s', which is not followed here: export the "
 				"credentials with `aws configure export-credentials --format env`",
 				c->profile, from[i]->other ? from[i]->other : "role_arn");
-	profiles_release(&p);
 	return r < 0 ? r : found;
 }
 
@@ -195,17 +197,16 @@ static int ask_identity(const struct aws_credentials *c, const char *role, const
 
 static int from_identity(const struct aws_credentials *c, struct credentials *ret)
 {
-	struct profiles p = { 0 };
+	auto_profiles p = { 0 };
 	int r;
 
 	if (has_identity())
 		return ask_identity(c, env_value("AWS_ROLE_ARN"),
 				    env_value("AWS_ROLE_SESSION_NAME"), ret);
 	r = read_profiles(c, &p);
-	if (r >= 0 && p.config.role && p.config.token_file && c->identity_file)
-		r = ask_identity(c, p.config.role, p.config.session, ret);
-	profiles_release(&p);
-	return r;
+	if (r < 0 || !p.config.role || !p.config.token_file || !c->identity_file)
+		return r;
+	return ask_identity(c, p.config.role, p.config.session, ret);
 }
 
 static int from_container(const struct aws_credentials *c, struct credentials *ret)
@@ -263,7 +264,7 @@ static const struct credentials_source source = { aws_find, find_at_hand };
 
 int aws_credentials_new(struct aws_credentials **ret)
 {
-	struct aws_credentials *c = calloc(1, sizeof(*c));
+	auto_of(aws_credentials) struct aws_credentials *c = calloc(1, sizeof(*c));
 	const char *profile = env_value("AWS_PROFILE");
 	int r;
 
@@ -273,15 +274,15 @@ int aws_credentials_new(struct aws_credentials **ret)
 	c->profile = strdup(profile ? profile : "default");
 	r = c->profile ? aws_path_of("AWS_CONFIG_FILE", "config", &c->config_file) :
 			 fail(-ENOMEM, "cannot hold credentials");
-	if (r >= 0)
-		r = aws_path_of("AWS_SHARED_CREDENTIALS_FILE", "credentials", &c->credentials_file);
-	if (r >= 0)
-		r = read_settings(c);
-	if (r < 0) {
-		aws_credentials_free(c);
+	if (r < 0)
 		return r;
-	}
-	*ret = c;
+	r = aws_path_of("AWS_SHARED_CREDENTIALS_FILE", "credentials", &c->credentials_file);
+	if (r < 0)
+		return r;
+	r = read_settings(c);
+	if (r < 0)
+		return r;
+	*ret = take(c);
 	return 0;
 }
 

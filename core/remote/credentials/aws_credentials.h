@@ -18,6 +18,7 @@ struct aws_credentials;
  * exist. */
 int aws_credentials_new(struct aws_credentials **ret);
 void aws_credentials_free(struct aws_credentials *c);
+DEFINE_AUTO(aws_credentials, struct aws_credentials, aws_credentials_free);
 /* The region and endpoint that the environment or the profile names, or NULL. */
 const char *aws_region(const struct aws_credentials *c);
 const char *aws_endpoint(const struct aws_credentials *c);

@@ -33,9 +33,7 @@ static int aws_metadata_take_value(void *what, struct json_pull *p, const struct
 
 	if (r == JSON_NULL)
 		return json_pull_skip(p);
-	if (r >= 0)
-		r = r == JSON_STRING ? json_pull_str(p, &text) : -EUCLEAN;
-	if (r < 0 || !secret_is_valid(text))
+	if (r != JSON_STRING || json_pull_str(p, &text) < 0 || !secret_is_valid(text))
 		return fail(-EUCLEAN, "%s: '%s' is not one", (const char *)what, m->name);
 	secret_free(*m->to);
 	*m->to = span_dup_str(text);
@@ -44,28 +42,26 @@ static int aws_metadata_take_value(void *what, struct json_pull *p, const struct
 
 int aws_keys_parse(struct span text, const char *what, struct credentials *ret)
 {
-	struct credentials k = { 0 };
+	auto_credentials k = { 0 };
 	auto_free char *expires = NULL;
 	const struct secret_member member[] = { { "AccessKeyId", &k.id },
 						{ "SecretAccessKey", &k.secret },
 						{ "Token", &k.token },
 						{ "Expiration", &expires } };
-	struct json_pull p;
+	auto_secret_pull p;
 	time_t t = 0;
 	int r;
 
 	json_pull_init(&p, text, what);
 	r = secret_pull_members(&p, member, ARRAY_LEN(member), aws_metadata_take_value,
 				(void *)(uintptr_t)what);
-	secret_pull_release(&p);
-	if (r >= 0 && (!k.id || !k.secret || (expires && !parse_time(span_str(expires), &t))))
-		r = fail(-EUCLEAN, "%s: it has no keys", what);
-	if (r < 0) {
-		credentials_release(&k);
+	if (r < 0)
 		return r;
-	}
+	if (!k.id || !k.secret || (expires && !parse_time(span_str(expires), &t)))
+		return fail(-EUCLEAN, "%s: it has no keys", what);
 	k.expires = t;
 	*ret = k;
+	k = (struct credentials){ 0 };
 	return 0;
 }
 
@@ -125,21 +121,21 @@ int aws_ask_container(const char *token_file, struct credentials *ret)
 {
 	auto_free char *url = NULL;
 	struct credentials_question q = { .name = "the container's credentials" };
-	char *header = NULL;
-	struct http *h = NULL;
+	auto_of(secret) char *header = NULL;
+	auto_of(http) struct http *h = NULL;
 	int r = container_url(&url);
 
-	if (r >= 0)
-		r = container_header(token_file, &header);
-	if (r >= 0)
-		r = credentials_client(CREDENTIALS_PROGRESS_MS, true, &h);
+	if (r < 0)
+		return r;
+	r = container_header(token_file, &header);
+	if (r < 0)
+		return r;
+	r = credentials_client(CREDENTIALS_PROGRESS_MS, true, &h);
+	if (r < 0)
+		return r;
 	q.url = url;
 	q.header = header;
-	if (r >= 0)
-		r = ask_for_keys(h, &q, ret);
-	http_free(h);
-	secret_free(header);
-	return r;
+	return ask_for_keys(h, &q, ret);
 }
 
 /* ---- an instance ---- */
@@ -156,7 +152,7 @@ static int ask_instance(struct http *h, const char *server, struct credentials *
 					  .url = token_url,
 					  .method = "PUT",
 					  .header = "X-aws-ec2-metadata-token-ttl-seconds: 300" };
-	char *header = NULL;
+	auto_of(secret) char *header = NULL;
 	size_t n;
 	int r = token_url && roles_url ? credentials_ask(h, &q, &token) : -ENOMEM;
 
@@ -166,23 +162,21 @@ static int ask_instance(struct http *h, const char *server, struct credentials *
 	q = (struct credentials_question){ .name = q.name, .url = roles_url, .header = header };
 	r = header ? credentials_ask(h, &q, &roles) :
 		     fail(-EACCES, "no credentials: the instance's metadata");
-	n = r < 0 || !buf_str(&roles) ? 0 : strcspn(buf_str(&roles), "\r\n");
-	if (r >= 0 && (!n || !secret_is_valid(span_of(roles.p, n))))
-		r = fail(-EACCES, "no credentials: the instance has no role");
-	if (r >= 0) {
-		keys_url = str_fmt("%s%.*s", roles_url, (int)n, buf_str(&roles));
-		q.url = keys_url;
-		r = keys_url ? ask_for_keys(h, &q, ret) : -ENOMEM;
-	}
-	secret_free(header);
-	return r;
+	if (r < 0)
+		return r;
+	n = buf_str(&roles) ? strcspn(buf_str(&roles), "\r\n") : 0;
+	if (!n || !secret_is_valid(span_of(roles.p, n)))
+		return fail(-EACCES, "no credentials: the instance has no role");
+	keys_url = str_fmt("%s%.*s", roles_url, (int)n, buf_str(&roles));
+	q.url = keys_url;
+	return keys_url ? ask_for_keys(h, &q, ret) : -ENOMEM;
 }
 
 int aws_ask_instance(struct credentials *ret)
 {
 	const char *server = env_value("AWS_EC2_METADATA_SERVICE_ENDPOINT");
 	auto_free char *tidy = NULL;
-	struct http *h = NULL;
+	auto_of(http) struct http *h = NULL;
 	size_t n;
 	int r;
 
@@ -193,10 +187,7 @@ int aws_ask_instance(struct credentials *ret)
 	tidy = span_dup_str(span_of(server, n));
 	r = tidy ? credentials_client(CREDENTIALS_MACHINE_MS, true, &h) :
 		   fail(-ENOMEM, "cannot hold credentials");
-	if (r >= 0)
-		r = ask_instance(h, tidy, ret);
-	http_free(h);
-	return r;
+	return r < 0 ? r : ask_instance(h, tidy, ret);
 }
 
 /* ---- a web identity ---- */
@@ -240,8 +231,8 @@ static int identity_url(const struct aws_web_identity *who, char **ret)
 /* Parse the answer of STS. */
 static int take_identity(struct span text, struct credentials *ret)
 {
-	struct sts_keys found;
-	struct credentials k = { 0 };
+	auto_sts_keys found = { 0 };
+	auto_credentials k = { 0 };
 	int r = sts_parse_keys(text, &found);
 
 	if (r < 0)
@@ -250,12 +241,10 @@ static int take_identity(struct span text, struct credentials *ret)
 				  .secret = span_dup_str(buf_span(&found.secret)),
 				  .token = span_dup_str(buf_span(&found.token)),
 				  .expires = found.expires };
-	sts_keys_release(&found);
-	if (!k.id || !k.secret || !k.token) {
-		credentials_release(&k);
+	if (!k.id || !k.secret || !k.token)
 		return fail(-ENOMEM, "cannot hold credentials");
-	}
 	*ret = k;
+	k = (struct credentials){ 0 };
 	return 0;
 }
 
@@ -266,17 +255,19 @@ int aws_ask_web_identity(const struct aws_web_identity *who, struct credentials 
 	struct credentials_question q = { .name = "the credentials for the web identity",
 					  .method = "POST",
 					  .code = code_of };
-	struct http *h = NULL;
+	auto_of(http) struct http *h = NULL;
 	int r = credentials_refused(identity_form(who, &form), "no credentials");
 
-	if (r >= 0)
-		r = identity_url(who, &url);
-	if (r >= 0)
-		r = credentials_client(CREDENTIALS_PROGRESS_MS, false, &h);
+	if (r < 0)
+		return r;
+	r = identity_url(who, &url);
+	if (r < 0)
+		return r;
+	r = credentials_client(CREDENTIALS_PROGRESS_MS, false, &h);
+	if (r < 0)
+		return r;
 	q.url = url;
 	q.send = buf_span(&form);
-	if (r >= 0)
-		r = credentials_ask(h, &q, &text);
-	http_free(h);
+	r = credentials_ask(h, &q, &text);
 	return r < 0 ? r : take_identity(buf_span(&text), ret);
 }

@@ -19,6 +19,7 @@ struct credentials {
 /* Copies the texts; "" counts as NULL. -ENOMEM. */
 int credentials_of(const char *id, const char *secret, const char *token, struct credentials *ret);
 void credentials_release(struct credentials *k);
+#define auto_credentials __attribute__((cleanup(credentials_release))) struct credentials
 
 struct credentials_source {
 	/* Asks servers, and waits. -EACCES with a note when no credentials are found. */

@@ -62,6 +62,16 @@ static bool credentials_server_explain(void *arg, const struct http_refusal *ref
 	return false;
 }
 
+static int credentials_fetch(struct http *h, struct http_request *req, struct buf *ret)
+{
+	int r = http_submit(h, req);
+
+	if (r < 0)
+		return r;
+	r = http_wait(h, req);
+	return r < 0 ? r : buf_add_span(ret, buf_span(&req->body));
+}
+
 int credentials_ask(struct http *h, struct credentials_question *q, struct buf *ret)
 {
 	struct http_request req = { .url = q->url,
@@ -73,12 +83,8 @@ int credentials_ask(struct http *h, struct credentials_question *q, struct buf *
 				    .explain = credentials_server_explain,
 				    .expect = q->expect,
 				    .arg = q };
-	int r = http_submit(h, &req);
+	int r = credentials_fetch(h, &req, ret);
 
-	if (r >= 0)
-		r = http_wait(h, &req);
-	if (r >= 0)
-		r = buf_add_span(ret, buf_span(&req.body));
 	secret_release(&req.body);
 	return credentials_refused(r, "no credentials");
 }

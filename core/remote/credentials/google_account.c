@@ -97,7 +97,7 @@ static int check_account(struct google_account *a, const char *type, const char 
 
 int google_account_parse(struct span text, const char *what, struct google_account *ret)
 {
-	struct google_account a = { 0 };
+	auto_google_account a = { 0 };
 	auto_free char *type = NULL;
 	const struct secret_member member[] = { { "type", &type },
 						{ "token_uri", &a.token_uri },
@@ -107,24 +107,23 @@ int google_account_parse(struct span text, const char *what, struct google_accou
 						{ "client_id", &a.client_id },
 						{ "client_secret", &a.client_secret },
 						{ "refresh_token", &a.refresh_token } };
-	struct json_pull p;
+	auto_secret_pull p;
 	bool valid = true;
 	int r;
 
 	json_pull_init(&p, text, what);
 	r = secret_pull_members(&p, member, ARRAY_LEN(member), account_take_member, &valid);
-	secret_pull_release(&p);
-	if (r < 0 && r != -ENOMEM)
-		r = fail(-EINVAL, "'%s' is not a file of credentials: it is not JSON", what);
-	else if (r >= 0 && !valid)
-		r = fail(-EINVAL, "'%s' has a value that no file of credentials has", what);
-	if (r >= 0)
-		r = check_account(&a, type, what);
-	if (r < 0) {
-		google_account_release(&a);
+	if (r == -ENOMEM)
 		return r;
-	}
+	if (r < 0)
+		return fail(-EINVAL, "'%s' is not a file of credentials: it is not JSON", what);
+	if (!valid)
+		return fail(-EINVAL, "'%s' has a value that no file of credentials has", what);
+	r = check_account(&a, type, what);
+	if (r < 0)
+		return r;
 	*ret = a;
+	a = (struct google_account){ 0 };
 	return 0;
 }
 
@@ -149,21 +148,20 @@ static int account_take_token(struct json_pull *p, char **ret_token, int64_t *re
 
 int google_token_parse(struct span text, const char *what, int64_t now, struct credentials *ret)
 {
-	struct json_pull p;
-	char *token = NULL;
+	auto_secret_pull p;
+	auto_of(secret) char *token = NULL;
 	int64_t seconds = 0;
 	int r;
 
 	json_pull_init(&p, text, what);
 	r = account_take_token(&p, &token, &seconds);
-	secret_pull_release(&p);
-	if (r < 0 && r != -ENOMEM)
-		r = fail(-EUCLEAN, "%s: the answer is malformed", what);
-	else if (r >= 0 && (!token || !secret_is_valid(span_str(token))))
-		r = fail(-EUCLEAN, "%s: the answer has no token", what);
-	if (r >= 0)
-		r = credentials_of(NULL, NULL, token, ret);
-	secret_free(token);
+	if (r == -ENOMEM)
+		return r;
+	if (r < 0)
+		return fail(-EUCLEAN, "%s: the answer is malformed", what);
+	if (!token || !secret_is_valid(span_str(token)))
+		return fail(-EUCLEAN, "%s: the answer has no token", what);
+	r = credentials_of(NULL, NULL, token, ret);
 	if (r < 0)
 		return r;
 	ret->expires = seconds > 0 ? now + MIN(seconds, LIFETIME_MAX) : 0;

@@ -26,6 +26,7 @@ struct google_account {
  */
 int google_account_parse(struct span text, const char *what, struct google_account *ret);
 void google_account_release(struct google_account *a);
+#define auto_google_account __attribute__((cleanup(google_account_release))) struct google_account
 /* Parse the answer that a token endpoint or the metadata server gave at the time `now`. -EUCLEAN
  * with a note. */
 int google_token_parse(struct span text, const char *what, int64_t now, struct credentials *ret);

@@ -33,14 +33,14 @@ static int google_ask(struct credentials_question *q, unsigned progress_ms, bool
 		      struct credentials *ret)
 {
 	auto_secret text = { 0 };
-	struct http *h = NULL;
+	auto_of(http) struct http *h = NULL;
 	int64_t now = time(NULL);
 	int r = credentials_client(progress_ms, near, &h);
 
+	if (r < 0)
+		return r;
 	q->code = gcs_parse_error;
-	if (r >= 0)
-		r = credentials_ask(h, q, &text);
-	http_free(h);
+	r = credentials_ask(h, q, &text);
 	return r < 0 ? r :
 		       credentials_refused(google_token_parse(buf_span(&text), q->name, now, ret),
 					   "no credentials");
@@ -112,7 +112,7 @@ static int ask_machine(struct credentials *ret)
 /* Returns 1, or 0 when the file does not exist and its path is only the default. */
 static int from_file(const struct google_credentials *c, struct credentials *ret)
 {
-	struct google_account a = { 0 };
+	auto_google_account a = { 0 };
 	auto_secret text = { 0 };
 	int r = c->file ? secret_read_file(c->file, &text) : -ENOENT;
 
@@ -123,9 +123,9 @@ static int from_file(const struct google_credentials *c, struct credentials *ret
 	if (r < 0)
 		return credentials_refused(r, "no credentials");
 	r = google_account_parse(buf_span(&text), c->file, &a);
-	if (r >= 0)
-		r = ask_endpoint(&a, c->file, c->scope, ret);
-	google_account_release(&a);
+	if (r < 0)
+		return r;
+	r = ask_endpoint(&a, c->file, c->scope, ret);
 	return r < 0 ? r : 1;
 }
 

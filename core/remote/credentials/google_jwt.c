@@ -49,6 +49,18 @@ static int jwt_sign(EVP_PKEY *key, struct span text, struct buf *ret)
 	return 0;
 }
 
+static int jwt_sign_with(const char *key_text, struct span text, struct buf *ret)
+{
+	EVP_PKEY *key = NULL;
+	int r = jwt_read_key(key_text, &key);
+
+	if (r < 0)
+		return r;
+	r = jwt_sign(key, text, ret);
+	EVP_PKEY_free(key);
+	return r;
+}
+
 /* Base64url without padding. */
 static int add_base64(struct buf *b, struct span s)
 {
@@ -63,19 +75,17 @@ int jws_rs256(const char *key_text, struct span header, struct span payload, str
 {
 	auto_secret text = { 0 };
 	auto_buf signature = { 0 };
-	EVP_PKEY *key = NULL;
-	int r = jwt_read_key(key_text, &key);
+	int r = add_base64(&text, header);
 
 	if (r < 0)
 		return r;
-	r = add_base64(&text, header);
-	if (r >= 0)
-		r = buf_add_byte(&text, '.');
-	if (r >= 0)
-		r = add_base64(&text, payload);
-	if (r >= 0)
-		r = jwt_sign(key, buf_span(&text), &signature);
-	EVP_PKEY_free(key);
+	r = buf_add_byte(&text, '.');
+	if (r < 0)
+		return r;
+	r = add_base64(&text, payload);
+	if (r < 0)
+		return r;
+	r = jwt_sign_with(key_text, buf_span(&text), &signature);
 	if (r < 0)
 		return r;
 	r = buf_add_byte(&text, '.');

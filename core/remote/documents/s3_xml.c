@@ -388,20 +388,17 @@ static void end_in_keys(struct s3_parser *p, struct span text)
 
 int sts_parse_keys(struct span text, struct sts_keys *ret)
 {
-	struct sts_keys k = { 0 };
+	auto_sts_keys k = { 0 };
 	struct s3_parser p = { .end = end_in_keys, .keys = &k };
 	int r = s3_xml_parse(&p, text);
 
 	secret_release(&p.text);
-	if (r >= 0 && (!k.id.n || !k.secret.n || !k.token.n || !k.expires))
-		r = fail(-EUCLEAN, "the answer has no keys");
-	else if (r < 0 && r != -ENOMEM)
-		r = fail(-EUCLEAN, "the answer is malformed");
-	if (r < 0) {
-		sts_keys_release(&k);
-		return r;
-	}
+	if (r < 0)
+		return r == -ENOMEM ? r : fail(-EUCLEAN, "the answer is malformed");
+	if (!k.id.n || !k.secret.n || !k.token.n || !k.expires)
+		return fail(-EUCLEAN, "the answer has no keys");
 	*ret = k;
+	k = (struct sts_keys){ 0 };
 	return 0;
 }
 

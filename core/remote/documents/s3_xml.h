@@ -40,5 +40,6 @@ struct sts_keys {
 /* -EUCLEAN with a note that quotes nothing, or -ENOMEM. */
 int sts_parse_keys(struct span text, struct sts_keys *ret);
 void sts_keys_release(struct sts_keys *k);
+#define auto_sts_keys __attribute__((cleanup(sts_keys_release))) struct sts_keys
 
 #endif

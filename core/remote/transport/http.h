@@ -156,6 +156,7 @@ struct http_request {
 int http_new(const struct http_opts *opts, struct http **ret);
 /* No request may be in progress. Accepts NULL. */
 void http_free(struct http *h);
+DEFINE_AUTO(http, struct http, http_free);
 unsigned http_connections(const struct http *h);
 /* An error is the result of the request as well, which then need not be waited for. */
 int http_submit(struct http *h, struct http_request *req) __attribute__((warn_unused_result));

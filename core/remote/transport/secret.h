@@ -19,6 +19,7 @@ void secret_free(char *secret);
 /* Wipe and release a buffer. */
 void secret_release(struct buf *b);
 #define auto_secret __attribute__((cleanup(secret_release))) struct buf
+DEFINE_AUTO(secret, char, secret_free);
 /* A member of a JSON object, and where its value goes. */
 struct secret_member {
 	const char *name;
@@ -33,6 +34,7 @@ int secret_pull_members(struct json_pull *p, const struct secret_member *member,
 			void *arg);
 /* json_pull_release() that also wipes the last string, which the parser holds. */
 void secret_pull_release(struct json_pull *p);
+#define auto_secret_pull __attribute__((cleanup(secret_pull_release))) struct json_pull
 /* Read an open file, which has at most max bytes (-EFBIG), into an empty buffer. */
 int secret_read_fd(int fd, const char *path, size_t max, struct buf *ret);
 /* The same with the path of a file: -errno with a note; -EFBIG above SECRET_FILE_BYTES. */
