@@ -17,30 +17,28 @@ int bucket_prepare(struct store *s)
 
 int bucket_header(struct http_headers *h, const char *name, const char *value)
 {
-	char *line = str_fmt("%s: %s", name, value);
-	int r = line ? http_header(h, line) : fail(-ENOMEM, "cannot make a request");
+	auto_of(secret) char *line = str_fmt("%s: %s", name, value);
 
-	secret_free(line);
-	return r;
+	return line ? http_header(h, line) : fail(-ENOMEM, "cannot make a request");
 }
 
 static int bucket_authorize(void *arg, const struct http_request *req, struct http_headers *ret)
 {
 	const struct store *s = arg;
 	struct credentials_cache *c = bucket_of(s)->credentials;
-	struct credentials keys = { 0 };
+	auto_credentials keys = { 0 };
 	const struct bucket_request *b = req->params;
 	int r;
 
 	if (b && b->without_keys)
 		c = NULL;
 	r = c ? credentials_get(c, &keys) : 0;
-	if (r >= 0 && b)
-		r = bucket_add_lines(b, ret);
-	if (r >= 0 && c)
-		r = s->dialect->authorize(s, &keys, req, ret);
-	credentials_release(&keys);
-	return r;
+	if (r < 0)
+		return r;
+	r = b ? bucket_add_lines(b, ret) : 0;
+	if (r < 0)
+		return r;
+	return c ? s->dialect->authorize(s, &keys, req, ret) : 0;
 }
 
 static bool bucket_explain(void *arg, const struct http_refusal *refusal, struct http_request *req)

@@ -39,7 +39,9 @@ static void listing_release(struct store_listing *a)
 	buf_release(&a->page.next);
 	object_list_free(a->l);
 	free(a->prefix);
+	*a = (struct store_listing){ 0 };
 }
+#define auto_store_listing __attribute__((cleanup(listing_release))) struct store_listing
 
 /* Request the page after a->page. */
 static int listing_request(struct store_listing *a)
@@ -125,28 +127,35 @@ static int listing_finish(struct store_listing *a, struct object_list **ret)
 	return 0;
 }
 
+static int listing_add_page(struct store_listing *a, struct io_object *ret)
+{
+	auto_of(object_list) struct object_list *l = NULL;
+	int r = listing_wait(a);
+
+	if (r < 0)
+		return r;
+	r = listing_finish(a, &l);
+	if (r < 0)
+		return r;
+	*ret = object_list_dir(l);
+	/* A truncated part of a page would answer too few look-ups. */
+	if (!a->most || !l->is_truncated)
+		dir_cache_add_listing(&a->s->dirs, l, a->epoch);
+	return 0;
+}
+
 /* Wait for the first page, and add it to the cache of directories. */
 static int listing_end(struct store_listing *a, struct io_object *ret)
 {
-	struct object_list *l = NULL;
-	int r = listing_wait(a);
+	int r = listing_add_page(a, ret);
 
-	if (r >= 0)
-		r = listing_finish(a, &l);
-	if (r >= 0) {
-		*ret = object_list_dir(l);
-		/* A truncated part of a page would answer too few look-ups. */
-		if (!a->most || !l->is_truncated)
-			dir_cache_add_listing(&a->s->dirs, l, a->epoch);
-		object_list_free(l);
-	}
 	listing_release(a);
 	return r;
 }
 
 int bucket_fetch(struct store *s, const char *path, struct object_list **ret)
 {
-	struct store_listing a;
+	auto_store_listing a = { 0 };
 	int r = bucket_prepare(s);
 
 	if (r < 0)
@@ -156,18 +165,15 @@ int bucket_fetch(struct store *s, const char *path, struct object_list **ret)
 		return r;
 	r = listing_wait(&a);
 	for (int pages = 1; r >= 0 && a.page.is_truncated; pages++) {
-		r = pages < PAGES_MAX ?
-			    listing_request(&a) :
-			    fail(-EFBIG, "the listing of '%s/%s' has more than %d pages",
-				 s->base.url, path, PAGES_MAX);
+		if (pages == PAGES_MAX)
+			return fail(-EFBIG, "the listing of '%s/%s' has more than %d pages",
+				    s->base.url, path, PAGES_MAX);
+		r = listing_request(&a);
 		if (r < 0)
-			break;
+			return r;
 		r = listing_wait(&a);
 	}
-	if (r >= 0)
-		r = listing_finish(&a, ret);
-	listing_release(&a);
-	return r;
+	return r < 0 ? r : listing_finish(&a, ret);
 }
 
 int bucket_list_begin(struct store *s, const char *path, struct store_listing **ret)
@@ -286,21 +292,20 @@ static int list_ahead(struct store *s, const char *path)
 {
 	auto_free struct store_listing *a = calloc(AHEAD, sizeof(*a));
 	auto_free char *up = parent_of(path);
-	struct object_list *within = *path && up ? dir_cache_listing(&s->dirs, up) : NULL;
+	auto_of(object_list) struct object_list *within =
+		*path && up ? dir_cache_listing(&s->dirs, up) : NULL;
 	struct err_note why = { 0 };
 	struct io_object dir;
 	size_t n = 1;
 	int r = a ? bucket_prepare(s) : fail(-ENOMEM, "cannot list '%s'", path);
 
-	if (r >= 0)
-		r = listing_begin(s, path, 0, &a[0]);
-	if (r < 0) {
-		object_list_free(within);
+	if (r < 0)
 		return r;
-	}
+	r = listing_begin(s, path, 0, &a[0]);
+	if (r < 0)
+		return r;
 	if (within && !within->is_truncated && is_next(bucket_of(s), up))
 		n += list_next(s, path, within, &a[1], AHEAD - 1);
-	object_list_free(within);
 	r = listing_end(&a[0], &dir);
 	err_save(r, &why);
 	for (size_t i = 1; i < n; i++)

@@ -101,16 +101,13 @@ int bucket_about_begin(struct store *s, const char *path, struct http_request *r
 
 int bucket_about(struct store *s, const char *path, struct io_object *ret)
 {
-	struct http_request q;
+	auto_store_request q = { 0 };
 	int r = bucket_about_begin(s, path, &q);
 
 	if (r < 0)
 		return r;
 	r = store_request_wait(s, &q);
-	if (r >= 0)
-		r = s->dialect->take_about(&q, ret);
-	store_request_release(&q);
-	return r;
+	return r < 0 ? r : s->dialect->take_about(&q, ret);
 }
 
 int bucket_has(struct store *s, const char *path)
@@ -150,22 +147,32 @@ static int bucket_write_has_content(struct store *s, const char *path, struct sp
 	return r < 0 ? r : span_eq(buf_span(&there), content);
 }
 
+static int bucket_put_object(struct store *s, const char *path, struct span content,
+			     const char *if_tag, bool *ret_may_arrive, struct bucket_request *b)
+{
+	int r = store_check_writable(&s->base);
+
+	if (r < 0)
+		return r;
+	r = bucket_write_table(s)->put(s, path, content, if_tag, b);
+	if (r < 0)
+		return r;
+	b->q.is_fresh = ret_may_arrive;
+	r = bucket_send(s, b);
+	if (r < 0 || !bucket_write_table(s)->check_put)
+		return r;
+	r = bucket_write_table(s)->check_put(b);
+	b->q.may_arrive = r < 0;
+	return r;
+}
+
 int store_put(struct io_store *store, const char *path, struct span content, const char *if_tag,
 	      bool *ret_may_arrive)
 {
 	struct store *s = store_of(store);
 	auto_bucket_request b = { 0 };
-	int r = store_check_writable(store);
+	int r = bucket_put_object(s, path, content, if_tag, ret_may_arrive, &b);
 
-	if (r >= 0)
-		r = bucket_write_table(s)->put(s, path, content, if_tag, &b);
-	b.q.is_fresh = ret_may_arrive;
-	if (r >= 0)
-		r = bucket_send(s, &b);
-	if (r >= 0 && bucket_write_table(s)->check_put) {
-		r = bucket_write_table(s)->check_put(&b);
-		b.q.may_arrive = r < 0;
-	}
 	if (ret_may_arrive)
 		*ret_may_arrive = b.q.may_arrive;
 	/* libcurl may have sent it twice by itself, over a connection that was closed meanwhile. */
@@ -186,7 +193,7 @@ int store_get_tagged(struct io_store *store, const char *path, size_t limit, str
 		     char ret_tag[STORE_TAG_MAX])
 {
 	struct store *s = store_of(store);
-	struct http_request q;
+	auto_store_request q = { 0 };
 	int r = bucket_prepare(s);
 
 	if (r < 0)
@@ -196,14 +203,16 @@ int store_get_tagged(struct io_store *store, const char *path, size_t limit, str
 		return r;
 	q.limit = limit;
 	r = http_submit(s->http, &q);
-	if (r >= 0)
-		r = store_request_wait(s, &q);
-	if (r >= 0)
-		r = buf_add_span(ret, buf_span(&q.body));
-	if (r >= 0)
-		memcpy(ret_tag, q.answer.tag, strlen(q.answer.tag) + 1);
-	store_request_release(&q);
-	return r;
+	if (r < 0)
+		return r;
+	r = store_request_wait(s, &q);
+	if (r < 0)
+		return r;
+	r = buf_add_span(ret, buf_span(&q.body));
+	if (r < 0)
+		return r;
+	memcpy(ret_tag, q.answer.tag, strlen(q.answer.tag) + 1);
+	return 0;
 }
 
 int store_get(struct io_store *store, const char *path, size_t limit, struct buf *ret)

@@ -80,8 +80,9 @@ int store_upload_part(struct store_upload *u, unsigned number, uint64_t off, str
 		u->crc = crc32c_more(u->crc, bytes);
 	}
 	r = store_upload_start(u);
-	if (r >= 0)
-		r = upload_write_table(u)->part(u, &p);
+	if (r < 0)
+		return r;
+	r = upload_write_table(u)->part(u, &p);
 	bucket_request_release(&p.request);
 	return r;
 }

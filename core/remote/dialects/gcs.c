@@ -54,13 +54,9 @@ static int gcs_url_of(const struct store *s, const char *path, const char *query
 	const struct bucket *b = bucket_of(s);
 	auto_free char *key = str_fmt("%s%s%s", b->prefix, *b->prefix && *path ? "/" : "", path);
 	auto_buf url = { 0 };
-	int r = key ? buf_addf(&url, "%s/o/", b->url) : -ENOMEM;
-
-	if (r >= 0)
-		r = path_escape_value(&url, key);
-	if (r >= 0)
-		r = buf_addf(&url, "?%s%s%s", query, *tag ? "&ifGenerationMatch=" : "", tag);
-	if (r < 0 || !buf_str(&url))
+	if (!key || buf_addf(&url, "%s/o/", b->url) < 0 || path_escape_value(&url, key) < 0 ||
+	    buf_addf(&url, "?%s%s%s", query, *tag ? "&ifGenerationMatch=" : "", tag) < 0 ||
+	    !buf_str(&url))
 		return fail(-ENOMEM, "cannot ask for '%s'", path);
 	*ret = (char *)take(url.p);
 	return 0;
@@ -94,12 +90,10 @@ static int take_about(const struct http_request *q, struct io_object *ret)
 static int gcs_authorize(const struct store *s, const struct credentials *keys,
 			 const struct http_request *req, struct http_headers *ret)
 {
-	char *value = str_fmt("Bearer %s", keys->token);
-	int r = value ? bucket_header(ret, "Authorization", value) :
-			fail(-ENOMEM, "cannot make a request");
+	auto_of(secret) char *value = str_fmt("Bearer %s", keys->token);
 
-	secret_free(value);
-	return r;
+	return value ? bucket_header(ret, "Authorization", value) :
+		       fail(-ENOMEM, "cannot make a request");
 }
 
 /* ---- refusals ---- */
@@ -208,8 +202,9 @@ static int open_gcs(struct store *s, const char *url)
 	const char *endpoint = endpoint_of(s, &is_emulator);
 	int r = bucket_split(url, &bucket, &b->prefix);
 
-	if (r >= 0)
-		r = set_url(b, endpoint, bucket);
+	if (r < 0)
+		return r;
+	r = set_url(b, endpoint, bucket);
 	return r < 0 || s->opts.anonymous || is_emulator ? r : open_credentials(b, s->opts.writes);
 }
 

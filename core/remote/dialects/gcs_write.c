@@ -35,18 +35,15 @@ static int upload_url(const struct store *s, const char *path, const char *type,
 	const char *api = NULL;
 	auto_free char *key = str_fmt("%s%s%s", b->prefix, *b->prefix ? "/" : "", path);
 	auto_buf url = { 0 };
-	int r;
 
 	for (const char *at = b->url; (at = strstr(at, "/storage/v1/b/")); at++)
 		api = at;
-	r = key ? buf_addf(&url, "%.*s/upload%s/o?uploadType=%s&name=", (int)(api - b->url), b->url,
-			   api, type) :
-		  -ENOMEM;
-	if (r >= 0)
-		r = path_escape_value(&url, key);
-	if (r >= 0 && if_tag)
-		r = buf_addf(&url, "&ifGenerationMatch=%s", *if_tag ? if_tag : "0");
-	if (r < 0 || !buf_str(&url))
+	if (!key ||
+	    buf_addf(&url, "%.*s/upload%s/o?uploadType=%s&name=", (int)(api - b->url), b->url, api,
+		     type) < 0 ||
+	    path_escape_value(&url, key) < 0 ||
+	    (if_tag && buf_addf(&url, "&ifGenerationMatch=%s", *if_tag ? if_tag : "0") < 0) ||
+	    !buf_str(&url))
 		return fail(-ENOMEM, "cannot write '%s'", path);
 	*ret = (char *)take(url.p);
 	return 0;
@@ -244,8 +241,9 @@ static int ask_progress(struct store_upload *u, const struct upload_part *p, uin
 		snprintf(range, sizeof(range), "bytes */%llu",
 			 (unsigned long long)(p->off + p->bytes.n));
 	r = session_request(u, "PUT", range, &b);
-	if (r >= 0)
-		r = bucket_send(u->s, &b);
+	if (r < 0)
+		return r;
+	r = bucket_send(u->s, &b);
 	if (r == -ENOENT)
 		return fail(-EIO, "cannot write '%s': its upload is not there any more", b.q.name);
 	return r < 0 ? r : take_progress(u, &b.q, ret);

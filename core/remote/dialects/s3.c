@@ -54,16 +54,17 @@ static int s3_sign(const struct s3 *s3, const struct credentials *keys,
 				       .key_id = keys->id,
 				       .secret = keys->secret };
 	auto_buf value = { 0 };
-	int r = only_path ? 0 : fail(-ENOMEM, "cannot make a request");
+	int r;
 
+	if (!only_path)
+		return fail(-ENOMEM, "cannot make a request");
 	aws_time(time(NULL), time_text);
-	if (r >= 0)
-		r = aws_authorization(&q, &value);
+	r = aws_authorization(&q, &value);
 	for (size_t i = 1; i < q.n_headers && r >= 0; i++)
 		r = bucket_header(ret, header[i].name, header[i].value);
-	return r < 0           ? r :
-	       buf_str(&value) ? bucket_header(ret, "Authorization", buf_str(&value)) :
-				 -ENOMEM;
+	if (r < 0)
+		return r;
+	return buf_str(&value) ? bucket_header(ret, "Authorization", buf_str(&value)) : -ENOMEM;
 }
 
 static int s3_authorize(const struct store *s, const struct credentials *keys,

@@ -103,11 +103,8 @@ static int upload_request(struct store_upload *u, const char *method, const char
 			  struct bucket_request *ret)
 {
 	auto_buf query = { 0 };
-	int r = buf_addf(&query, "%suploadId=", before);
-
-	if (r >= 0)
-		r = path_escape_value(&query, u->id);
-	if (r < 0 || !buf_str(&query))
+	if (buf_addf(&query, "%suploadId=", before) < 0 || path_escape_value(&query, u->id) < 0 ||
+	    !buf_str(&query))
 		return fail(-ENOMEM, "cannot write '%s'", u->path);
 	return request(u->s, u->path, method, buf_str(&query), ret);
 }
@@ -139,17 +136,23 @@ static int keep_tag(struct store_upload *u, const struct upload_part *p)
 	return ok ? 0 : fail(-ENOMEM, "cannot write '%s'", u->path);
 }
 
-static int s3_send_part(struct store_upload *u, struct upload_part *p)
+static int s3_put_part(struct store_upload *u, struct upload_part *p)
 {
 	char number[32];
 	int r;
 
 	snprintf(number, sizeof(number), "partNumber=%u&", p->number);
 	r = upload_request(u, "PUT", number, &p->request);
-	if (r >= 0)
-		r = set_content(&p->request, p->bytes, "application/octet-stream");
-	if (r >= 0)
-		r = bucket_send(u->s, &p->request);
+	if (r < 0)
+		return r;
+	r = set_content(&p->request, p->bytes, "application/octet-stream");
+	return r < 0 ? r : bucket_send(u->s, &p->request);
+}
+
+static int s3_send_part(struct store_upload *u, struct upload_part *p)
+{
+	int r = s3_put_part(u, p);
+
 	if (r < 0)
 		return err_at(r, "part %u, at offset %llu, %zu bytes", p->number,
 			      (unsigned long long)p->off, p->bytes.n);
@@ -184,12 +187,15 @@ static int s3_end(struct store_upload *u)
 	struct s3_error e;
 	int r = upload_request(u, "POST", "", &b);
 
-	if (r >= 0)
-		r = s3_add_parts(u, &b.content);
-	if (r >= 0)
-		r = set_content(&b, buf_span(&b.content), "application/xml");
-	if (r >= 0)
-		r = bucket_send(u->s, &b);
+	if (r < 0)
+		return r;
+	r = s3_add_parts(u, &b.content);
+	if (r < 0)
+		return r;
+	r = set_content(&b, buf_span(&b.content), "application/xml");
+	if (r < 0)
+		return r;
+	r = bucket_send(u->s, &b);
 	if (r == -ENOENT && b.q.tries > 1)
 		return s3_is_complete(u, r);
 	if (r < 0)
@@ -206,10 +212,12 @@ static int s3_give_up(struct store_upload *u)
 	auto_bucket_request b = { 0 };
 	int r = upload_request(u, "DELETE", "", &b);
 
-	if (r >= 0)
-		r = set_content(&b, span_of("", 0), "");
-	if (r >= 0)
-		r = bucket_send(u->s, &b);
+	if (r < 0)
+		return r;
+	r = set_content(&b, span_of("", 0), "");
+	if (r < 0)
+		return r;
+	r = bucket_send(u->s, &b);
 	if (r != -ENOENT)
 		return r;
 	err_clear();
@@ -265,15 +273,12 @@ static int list_uploads(struct store *s, const char *path, struct old_uploads *a
 		str_fmt("%s%s%s%s", bu->prefix, *bu->prefix ? "/" : "", path, *path ? "/" : "");
 	auto_bucket_request b = { 0 };
 	auto_buf url = { 0 };
-	int r = prefix ? buf_addf(&url, "%s%s?prefix=", bu->url,
-				  strchr(strstr(bu->url, "://") + 3, '/') ? "" : "/") :
-			 -ENOMEM;
+	const char *slash = strchr(strstr(bu->url, "://") + 3, '/') ? "" : "/";
+	int r;
 
-	if (r >= 0)
-		r = path_escape_value(&url, prefix);
-	if (r >= 0)
-		r = buf_add_str(&url, "&uploads=");
-	if (r < 0 || !buf_str(&url))
+	if (!prefix || buf_addf(&url, "%s%s?prefix=", bu->url, slash) < 0 ||
+	    path_escape_value(&url, prefix) < 0 || buf_add_str(&url, "&uploads=") < 0 ||
+	    !buf_str(&url))
 		return fail(-ENOMEM, "cannot list uploads");
 	r = bucket_request(s, path, "GET", (char *)take(url.p), &b);
 	if (r < 0)

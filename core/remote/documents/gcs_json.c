@@ -156,8 +156,9 @@ static int gcs_json_take_items(struct page *g)
 
 	while (r >= 0 && (r = json_pull_next(&g->p, NULL)) > 0) {
 		r = gcs_json_take_object(&g->p, &g->object);
-		if (r >= 0)
-			r = g->each(g->arg, buf_span(&g->object.name), &g->object.is);
+		if (r < 0)
+			return r;
+		r = g->each(g->arg, buf_span(&g->object.name), &g->object.is);
 		g->ret->n++;
 	}
 	return r;
@@ -171,8 +172,9 @@ static int take_prefixes(struct page *g)
 
 	while (r >= 0 && (r = json_pull_next(&g->p, NULL)) > 0) {
 		r = json_pull_str(&g->p, &text);
-		if (r >= 0)
-			r = g->each(g->arg, text, &dir);
+		if (r < 0)
+			return r;
+		r = g->each(g->arg, text, &dir);
 		g->ret->n++;
 	}
 	return r;
@@ -184,10 +186,12 @@ static int gcs_json_take_token(struct page *g)
 	int r = json_pull_str(&g->p, &text);
 
 	buf_clear(&g->ret->next);
-	if (r >= 0 && (!text.n || memchr(text.p, 0, text.n)))
-		r = json_pull_bad(&g->p, "a token of a page that is not one");
-	g->ret->is_truncated = r >= 0;
-	return r < 0 ? r : buf_add_span(&g->ret->next, text);
+	if (r < 0)
+		return r;
+	if (!text.n || memchr(text.p, 0, text.n))
+		return json_pull_bad(&g->p, "a token of a page that is not one");
+	g->ret->is_truncated = true;
+	return buf_add_span(&g->ret->next, text);
 }
 
 static int take_page(struct page *g)

@@ -45,5 +45,6 @@ bool object_list_lacks(const struct object_list *l, const char *name);
 struct io_object object_list_dir(const struct object_list *l);
 /* Give back a reference. Accepts NULL. */
 void object_list_free(struct object_list *l);
+DEFINE_AUTO(object_list, struct object_list, object_list_free);
 
 #endif

@@ -74,6 +74,7 @@ int store_request(struct store *s, const char *path, const char *tag, struct htt
 /* The same with a URL, which the request takes, also on failure. */
 int store_request_url(struct store *s, const char *path, char *url, struct http_request *ret);
 void store_request_release(struct http_request *q);
+#define auto_store_request __attribute__((cleanup(store_request_release))) struct http_request
 /* The root's URL and the path. */
 int store_object_url(const struct store *s, const char *path, char **ret);
 /* The attributes of an object by the headers of an answer. -EIO if its size is missing. */
