@@ -223,9 +223,9 @@ static int start_upload(struct file_sender *fs, struct sent_file *f, const struc
 static int sender_read_part(struct io_file *file, const struct part *p, uint8_t *ret)
 {
 	size_t at = 0;
-	int r = 0;
+	int r;
 
-	while (at < p->n && r >= 0) {
+	while (at < p->n) {
 		struct io_req q = { .op = IO_READ,
 				    .file = file,
 				    .p = ret + at,
@@ -233,12 +233,14 @@ static int sender_read_part(struct io_file *file, const struct part *p, uint8_t 
 				    .off = p->off + at };
 
 		r = io_run(file->io, &q, 1);
-		if (r >= 0 && q.result == 0)
-			r = fail(-EUCLEAN, "'%s' ends at byte %llu", file->name,
-				 (unsigned long long)q.off);
-		at += r < 0 ? 0 : (size_t)q.result;
+		if (r < 0)
+			return r;
+		if (q.result == 0)
+			return fail(-EUCLEAN, "'%s' ends at byte %llu", file->name,
+				    (unsigned long long)q.off);
+		at += (size_t)q.result;
 	}
-	return r;
+	return 0;
 }
 
 static int sender_send_part(struct file_sender *fs, struct sent_file *f, const struct part *p)
@@ -460,28 +462,36 @@ static struct sent_file *sender_find_sent(struct file_sender *fs, const char *pa
 	return NULL;
 }
 
+/* With the lock held. */
+static int sender_want(struct file_sender *fs, struct io_dir *from, const char *path,
+		       const struct stat *st, bool is_new)
+{
+	struct sent_file *f = sender_find_sent(fs, path, st, &is_new);
+	int r;
+
+	if (!f) {
+		r = sender_add(fs, path, &f);
+		if (r < 0)
+			return r;
+		f->from = from;
+		if (is_new)
+			store_upload_set_new(f->upload);
+	}
+	f->end = (uint64_t)st->st_size;
+	f->is_whole = f->is_wanted = true;
+	queue(fs, f);
+	return 0;
+}
+
 int file_sender_add(struct file_sender *fs, struct io_dir *from, const char *path, bool is_new)
 {
-	struct sent_file *f;
 	struct stat st;
 	int r = io_stat(from, path, &st);
 
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&fs->lock);
-	f = sender_find_sent(fs, path, &st, &is_new);
-	if (!f) {
-		r = sender_add(fs, path, &f);
-		if (r >= 0)
-			f->from = from;
-		if (r >= 0 && is_new)
-			store_upload_set_new(f->upload);
-	}
-	if (r >= 0) {
-		f->end = (uint64_t)st.st_size;
-		f->is_whole = f->is_wanted = true;
-		queue(fs, f);
-	}
+	r = sender_want(fs, from, path, &st, is_new);
 	pthread_mutex_unlock(&fs->lock);
 	return r;
 }

@@ -133,8 +133,9 @@ int step_upload_open(const char *url, const struct url_store_opts *opts, struct 
 	u->s = container_of(base, struct store, base);
 	u->budget = budget;
 	r = store_check_writable(base);
-	if (r >= 0)
-		r = file_sender_new(base, budget, &u->sender);
+	if (r < 0)
+		return r;
+	r = file_sender_new(base, budget, &u->sender);
 	if (r < 0)
 		return r;
 	*ret = take(u);
@@ -154,14 +155,26 @@ static void release_claim(struct step_upload *u)
 	err_clear();
 }
 
+static int keep_claim(struct step_upload *u, unsigned renew_ms)
+{
+	int r = claim_keeper_new(base_of(u), buf_span(&u->claim), renew_ms, &u->keeper);
+
+	if (r < 0)
+		return r;
+	/* Another writer may have committed the step and removed its claim meanwhile. */
+	r = check_empty(u);
+	return r < 0 ? r : check_uncommitted(u);
+}
+
 int step_upload_begin(const char *url, const struct url_store_opts *opts, struct budget *budget,
 		      struct step_upload **ret)
 {
 	auto_of(step_upload) struct step_upload *u = NULL;
 	int r = step_upload_open(url, opts, budget, &u);
 
-	if (r >= 0)
-		r = check_empty(u);
+	if (r < 0)
+		return r;
+	r = check_empty(u);
 	if (r >= 0)
 		r = claim_make(&u->claim);
 	if (r >= 0)
@@ -170,14 +183,7 @@ int step_upload_begin(const char *url, const struct url_store_opts *opts, struct
 		return refuse_claimed(u);
 	if (r < 0)
 		return r;
-	r = claim_keeper_new(base_of(u), buf_span(&u->claim), opts->claim_renew_ms, &u->keeper);
-	/*
-	 * Another writer may have committed the step and removed its claim since the first check.
-	 */
-	if (r >= 0)
-		r = check_empty(u);
-	if (r >= 0)
-		r = check_uncommitted(u);
+	r = keep_claim(u, opts->claim_renew_ms);
 	if (r < 0) {
 		struct err_note why;
 
@@ -406,10 +412,10 @@ static int find_marker(struct step_upload *u, struct span text, int r)
 	err_save(r, &why);
 	u->state = UPLOAD_COMMITTING;
 	r = store_get(base_of(u), MARKER_FILE, text.n, &there);
-	if (r >= 0 && span_eq(buf_span(&there), text))
-		return 0;
-	return fail(why.code, "whether '%s' is committed is not known: %s", base_of(u)->url,
-		    why.text);
+	if (r < 0 || !span_eq(buf_span(&there), text))
+		return fail(why.code, "whether '%s' is committed is not known: %s", base_of(u)->url,
+			    why.text);
+	return 0;
 }
 
 static int put_marker(struct step_upload *u)
@@ -419,10 +425,10 @@ static int put_marker(struct step_upload *u)
 	int r = buf_addf(&text, "Checkpoint commit was successful to %s\n%.*s", base_of(u)->url,
 			 SPAN_ARG(buf_span(&u->claim)));
 
+	if (r < 0)
+		return r;
 	u->asked_ns = clock_read_ns(CLOCK_BOOTTIME);
-	if (r >= 0)
-		r = store_put(base_of(u), MARKER_FILE, buf_span(&text), STORE_IF_ABSENT,
-			      &may_arrive);
+	r = store_put(base_of(u), MARKER_FILE, buf_span(&text), STORE_IF_ABSENT, &may_arrive);
 	if (r < 0 && r != -EEXIST && may_arrive)
 		r = find_marker(u, buf_span(&text), r);
 	if (r >= 0 || r == -EEXIST)
@@ -535,8 +541,9 @@ static int remove_late(struct step_upload *u)
 		err_clear();
 		return 0;
 	}
-	if (r >= 0)
-		r = bucket_has(u->s, MARKER_FILE);
+	if (r < 0)
+		return r;
+	r = bucket_has(u->s, MARKER_FILE);
 	if (r != 0)
 		return r < 0 ? r : store_remove(base_of(u), &claim, 1);
 	return object_tree_remove(u->s, "", renew_to_remove, u, NULL);

@@ -19,8 +19,9 @@ int step_upload_join(const char *url, const struct url_store_opts *opts, struct 
 	auto_of(step_upload) struct step_upload *u = NULL;
 	int r = step_upload_open(url, opts, budget, &u);
 
-	if (r >= 0)
-		r = buf_add_span(&u->claim, claim);
+	if (r < 0)
+		return r;
+	r = buf_add_span(&u->claim, claim);
 	if (r < 0)
 		return r;
 	u->is_joined = true;
