@@ -105,19 +105,18 @@ static int open_top(struct piece_dir *d, struct io_engine *io)
 
 int piece_dir_open(struct io_engine *io, const char *path, uint64_t limit, struct piece_dir **ret)
 {
-	struct piece_dir *d = calloc(1, sizeof(*d));
+	auto_of(piece_dir) struct piece_dir *d = calloc(1, sizeof(*d));
 	int r;
 
 	if (d)
 		d->path = strdup(path);
 	r = d && d->path ? open_top(d, io) : fail(-ENOMEM, "cannot open cache_dir='%s'", path);
-	if (r >= 0 && limit)
-		r = piece_room_new(d->top, limit, &d->room);
-	if (r < 0) {
-		piece_dir_close(d);
+	if (r < 0)
 		return r;
-	}
-	*ret = d;
+	r = limit ? piece_room_new(d->top, limit, &d->room) : 0;
+	if (r < 0)
+		return r;
+	*ret = take(d);
 	return 0;
 }
 
@@ -158,12 +157,13 @@ struct io_file *piece_dir_get(struct piece_dir *d, const struct piece_id *id, si
 
 	piece_name(id, name);
 	r = io_file_open(d->top, name, O_RDONLY, 0, &f);
-	if (r < 0)
+	if (r < 0) {
 		err_clear();
-	if (r >= 0 && f->size == n + piece_tail_bytes(n))
+		return NULL;
+	}
+	if (f->size == n + piece_tail_bytes(n))
 		return f;
-	if (r >= 0)
-		piece_dir_damaged(d, id);
+	piece_dir_damaged(d, id);
 	io_file_unref(f);
 	return NULL;
 }
@@ -239,14 +239,14 @@ void piece_dir_put(struct piece_dir *d, const struct piece_id *id, struct span d
 	r = piece_dir_write_piece(d, id, data, temporary);
 	if (r >= 0)
 		r = io_dirop(d->top, IO_RENAME, temporary, name, 0);
-	if (r >= 0) {
-		piece_dir_count(&d->stored);
+	if (r < 0) {
+		err_save(r, &why);
+		io_dirop(d->top, IO_UNLINK, temporary, NULL, 0);
+		piece_dir_stop(d, err_restore(&why));
+		err_clear();
 		return;
 	}
-	err_save(r, &why);
-	io_dirop(d->top, IO_UNLINK, temporary, NULL, 0);
-	piece_dir_stop(d, err_restore(&why));
-	err_clear();
+	piece_dir_count(&d->stored);
 }
 
 void piece_dir_stats(struct piece_dir *d, struct piece_dir_stats *ret)

@@ -24,6 +24,7 @@ struct piece_dir;
 int piece_dir_open(struct io_engine *io, const char *path, uint64_t limit, struct piece_dir **ret);
 /* Accepts NULL. */
 void piece_dir_close(struct piece_dir *d);
+DEFINE_AUTO(piece_dir, struct piece_dir, piece_dir_close);
 /* mkdir() of the directory, before the process gives up the right to do so; 0 if it exists already.
  */
 int piece_dir_make(const char *path);

@@ -118,13 +118,10 @@ static int cache_read_identify(const struct store_cache *c, const struct io_file
 			       struct piece_id *ret)
 {
 	auto_buf url = { 0 };
-	int r = buf_addf(&url, "%s/", c->root);
-
-	if (r >= 0)
-		r = path_escape(&url, file->key);
-	if (r >= 0)
-		piece_object_id(buf_span(&url), file->tag, file->size, ret);
-	return r < 0 ? fail(-ENOMEM, "cannot read '%s'", file->name) : 0;
+	if (buf_addf(&url, "%s/", c->root) < 0 || path_escape(&url, file->key) < 0)
+		return fail(-ENOMEM, "cannot read '%s'", file->name);
+	piece_object_id(buf_span(&url), file->tag, file->size, ret);
+	return 0;
 }
 
 /* Whether a tag changes with each change of the bytes, which weak ETags do not. */
@@ -396,12 +393,12 @@ static int begin_fetch(struct batch *b)
 	if (!b->n_fetch)
 		return 0;
 	r = b->c->below->ops->submit(b->c->below, b->fetch, b->n_fetch);
-	if (r >= 0)
-		return 0;
-	for (size_t i = 0; i < b->n_pieces; i++)
-		if (b->piece[i].state == PIECE_FETCHING)
-			leave_places(b, &b->piece[i]);
-	b->n_fetch = 0;
+	if (r < 0) {
+		for (size_t i = 0; i < b->n_pieces; i++)
+			if (b->piece[i].state == PIECE_FETCHING)
+				leave_places(b, &b->piece[i]);
+		b->n_fetch = 0;
+	}
 	return r;
 }
 
@@ -471,6 +468,28 @@ static int64_t cache_read_bytes_of(const struct io_req *q)
 	return at < size ? (int64_t)MIN(q->n - q->done, size - at) : 0;
 }
 
+static int begin_batch(struct batch *b, struct io_req *req, size_t n)
+{
+	int r;
+
+	for (size_t i = 0; i < n; i++) {
+		r = cache_read_add_parts(b, &req[i]);
+		req[i].result = cache_read_bytes_of(&req[i]);
+		if (r < 0)
+			return r;
+	}
+	r = make_pieces(b);
+	if (r < 0)
+		return r;
+	begin_reads(b);
+	while (b->next < b->n_pieces) {
+		end_reads(b);
+		begin_reads(b);
+	}
+	cache_read_add(&b->c->misses, cache_read_missing(b));
+	return begin_fetch(b);
+}
+
 int store_cache_submit(struct io_store *base, struct io_req *req, size_t n)
 {
 	struct store_cache *c = container_of(base, struct store_cache, base);
@@ -480,31 +499,15 @@ int store_cache_submit(struct io_store *base, struct io_req *req, size_t n)
 	if (!is_read(req, n))
 		return c->below->ops->submit(c->below, req, n);
 	b = calloc(1, sizeof(*b));
-	r = b ? 0 : fail(-ENOMEM, "cannot read %zu ranges", n);
-	if (r >= 0)
-		b->c = c;
-	for (size_t i = 0; i < n && r >= 0; i++) {
-		r = cache_read_add_parts(b, &req[i]);
-		req[i].result = cache_read_bytes_of(&req[i]);
-	}
-	if (r >= 0)
-		r = make_pieces(b);
-	if (r >= 0)
-		begin_reads(b);
-	while (r >= 0 && b->next < b->n_pieces) {
-		end_reads(b);
-		begin_reads(b);
-	}
-	if (r >= 0) {
-		cache_read_add(&c->misses, cache_read_missing(b));
-		r = begin_fetch(b);
-	}
+	if (!b)
+		return fail(-ENOMEM, "cannot read %zu ranges", n);
+	b->c = c;
+	r = begin_batch(b, req, n);
 	if (r < 0) {
 		struct err_note why;
 
 		err_save(r, &why);
-		if (b)
-			end_reads(b);
+		end_reads(b);
 		cache_read_batch_free(b);
 		return err_restore(&why);
 	}

@@ -146,41 +146,49 @@ static size_t read_known(struct store *s, const struct io_req *q)
 	return dir_cache_read(&s->dirs, q->file, off, n, (uint8_t *)q->p + q->done);
 }
 
-int store_submit(struct io_store *base, struct io_req *req, size_t n)
+static int store_read_begin(struct store *s, struct batch *b, struct io_req *req, size_t n)
 {
-	struct store *s = store_of(base);
-	struct batch *b = calloc(1, sizeof(*b));
-	int r = b ? 0 : fail(-ENOMEM, "cannot read %zu ranges", n);
+	int r;
 
-	for (size_t i = 0; i < n && r >= 0; i++) {
-		if (req[i].op != IO_READ)
-			r = fail(-EROFS, "'%s' is only read", req[i].file->name);
-		else
-			r = store_read_add_parts(b, &req[i], read_known(s, &req[i]));
+	for (size_t i = 0; i < n; i++) {
 		req[i].under_way = b;
+		if (req[i].op != IO_READ)
+			return fail(-EROFS, "'%s' is only read", req[i].file->name);
+		r = store_read_add_parts(b, &req[i], read_known(s, &req[i]));
+		if (r < 0)
+			return r;
 	}
-	if (r >= 0 && b->n)
+	if (b->n)
 		qsort(b->part, b->n, sizeof(*b->part), store_read_by_place);
-	if (r >= 0)
-		r = s->kind->prepare(s);
-	if (r >= 0)
-		r = make_requests(s, b);
+	r = s->kind->prepare(s);
+	if (r < 0)
+		return r;
+	r = make_requests(s, b);
 	while (r >= 0 && b->begun < b->n_requests) {
 		r = http_submit(s->http, &b->request[b->begun]);
 		b->begun += r >= 0;
 	}
-	if (r < 0 && b) {
-		struct err_note why;
+	return r;
+}
 
+int store_submit(struct io_store *base, struct io_req *req, size_t n)
+{
+	struct store *s = store_of(base);
+	struct batch *b = calloc(1, sizeof(*b));
+	struct err_note why;
+	int r;
+
+	if (!b)
+		return fail(-ENOMEM, "cannot read %zu ranges", n);
+	r = store_read_begin(s, b, req, n);
+	if (r < 0) {
 		err_save(r, &why);
 		store_read_wait_all(s, b);
 		store_read_batch_free(b);
 		return err_restore(&why);
 	}
-	if (r < 0)
-		return r;
 	b->n_reqs = n;
-	return r;
+	return 0;
 }
 
 static void set_results(struct store *s, struct batch *b)

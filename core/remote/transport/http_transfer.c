@@ -296,15 +296,17 @@ static int add_headers(struct transfer *t)
 	int r = pin ? http_header(&t->headers, pin) : 0;
 
 	if (is_pinned && !pin)
-		r = fail(-ENOMEM, "cannot make a request");
+		return fail(-ENOMEM, "cannot make a request");
+	if (r < 0)
+		return r;
 	/* Without "Expect: 100-continue": libcurl would wait for servers that do not know it. */
-	if (r >= 0 && q->method)
-		r = http_header(&t->headers, "Expect:");
-	if (r >= 0)
-		r = http_header(&t->headers, "Accept-Encoding: identity");
-	if (r >= 0 && q->authorize && !transfer_is_elsewhere(q))
-		r = q->authorize(q->arg, q, &t->headers);
-	return r;
+	r = q->method ? http_header(&t->headers, "Expect:") : 0;
+	if (r < 0)
+		return r;
+	r = http_header(&t->headers, "Accept-Encoding: identity");
+	if (r < 0 || !q->authorize || transfer_is_elsewhere(q))
+		return r;
+	return q->authorize(q->arg, q, &t->headers);
 }
 
 static void set_range(struct transfer *t)

@@ -198,6 +198,18 @@ void web_headers_free(struct web_headers *w)
 	free(w);
 }
 
+static int web_headers_load(struct web_headers *w, const char *path)
+{
+	int r = path_absolute(path, &w->path);
+
+	if (r < 0)
+		return r;
+	w->dir = span_dup_str(span_of(w->path, (size_t)(strrchr(w->path, '/') - w->path) + 1));
+	if (!w->dir)
+		return fail(-ENOMEM, "cannot read '%s'", path);
+	return web_headers_read_file(w->path, 0, &w->lines, &w->read);
+}
+
 int web_headers_open(const char *path, struct web_headers **ret)
 {
 	struct web_headers *w = calloc(1, sizeof(*w));
@@ -206,12 +218,7 @@ int web_headers_open(const char *path, struct web_headers **ret)
 	if (!w)
 		return fail(-ENOMEM, "cannot read '%s'", path);
 	pthread_mutex_init(&w->lock, NULL);
-	r = path_absolute(path, &w->path);
-	if (r >= 0 && !(w->dir = span_dup_str(
-				span_of(w->path, (size_t)(strrchr(w->path, '/') - w->path) + 1))))
-		r = fail(-ENOMEM, "cannot read '%s'", path);
-	if (r >= 0)
-		r = web_headers_read_file(w->path, 0, &w->lines, &w->read);
+	r = web_headers_load(w, path);
 	if (r < 0) {
 		web_headers_free(w);
 		return err_at(r, "option 'http_headers'");

@@ -44,21 +44,19 @@ static int ask_head(struct store *s, const char *path, char *url, struct http_re
 
 static int web_head(struct store *s, const char *path, struct io_object *ret)
 {
-	struct http_request q = { 0 };
+	auto_store_request q = { 0 };
 	int r = web_prepare(s);
 
-	if (r >= 0)
-		r = ask_head(s, path, NULL, &q);
-
-	if (r >= 0)
-		r = http_wait(s->http, &q);
+	if (r < 0)
+		return r;
+	r = ask_head(s, path, NULL, &q);
+	if (r < 0)
+		return r;
+	r = http_wait(s->http, &q);
 	/* A server may also forbid access to a directory. */
 	if (r >= 0 || q.answer.is_directory)
 		r = object_of(&q, ret);
-	if (r == -ENOENT)
-		fail(r, "'%s' does not exist", q.name);
-	store_request_release(&q);
-	return r;
+	return r == -ENOENT ? fail(r, "'%s' does not exist", q.name) : r;
 }
 
 /* ---- a directory ---- */
@@ -198,7 +196,7 @@ static int web_add_directory(void *arg, const char *name)
 static int add_named(struct probing *p, const char *path)
 {
 	const struct store_names *names = &p->s->opts.names;
-	struct http_request q = { 0 };
+	auto_store_request q = { 0 };
 	char *url;
 	int r = web_url_of(p, path, &url);
 
@@ -209,12 +207,10 @@ static int add_named(struct probing *p, const char *path)
 		return r;
 	q.limit = DOCUMENT_MAX;
 	r = http_submit(p->s->http, &q);
-	if (r >= 0)
-		r = http_wait(p->s->http, &q);
-	if (r >= 0)
-		r = names->directories(buf_span(&q.body), web_add_directory, p);
-	store_request_release(&q);
-	return r;
+	if (r < 0)
+		return r;
+	r = http_wait(p->s->http, &q);
+	return r < 0 ? r : names->directories(buf_span(&q.body), web_add_directory, p);
 }
 
 static int web_add_found(struct probing *p, struct probe *b)
@@ -282,17 +278,18 @@ static int web_wait_all(struct probing *p, size_t n, int r)
 /* Look up a document without a first range: it may be empty. */
 static int web_ask_again(const struct probing *p, struct probe *b)
 {
-	struct http_request q = { 0 };
+	auto_store_request q = { 0 };
 	char *url;
 	int r = web_url_of(p, b->path, &url);
 
-	if (r >= 0)
-		r = ask_head(p->s, b->path, url, &q);
-	if (r >= 0)
-		r = http_wait(p->s->http, &q);
+	if (r < 0)
+		return r;
+	r = ask_head(p->s, b->path, url, &q);
+	if (r < 0)
+		return r;
+	r = http_wait(p->s->http, &q);
 	b->first.req.result = q.result;
 	b->first.req.answer = q.answer;
-	store_request_release(&q);
 	return r == -ENOENT ? 0 : r;
 }
 
