@@ -160,7 +160,7 @@ void kv_free(struct kv *kv);
  * One file per key below a directory. Keys that are not safe relative paths are absent. Takes dir.
  */
 int kv_dir_open(struct io_dir *dir, struct kv **ret);
-/* The same of the directory rel in dir, which is not taken. The error of a missing one is -ENOENT. */
+/* The same of the directory rel in dir, which is not taken; -ENOENT: there is none. */
 int kv_dir_open_in(struct io_dir *dir, const char *rel, struct kv **ret);
 /*
  * Compare values with the checksums of a table in the directory (kv_table.h), which is read when it

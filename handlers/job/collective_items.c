@@ -203,8 +203,9 @@ static int open_boxes(struct collective_plan *jp, size_t item, const struct coll
 	return r;
 }
 
-static int write_joined(struct collective_plan *jp, struct collective_leaf *l,
-			const struct box *box, struct opened *part, size_t n, struct kv *kv)
+static int collective_write_joined(struct collective_plan *jp, struct collective_leaf *l,
+				   const struct box *box, struct opened *part, size_t n,
+				   struct kv *kv)
 {
 	const struct contribution_leaf *s = l->contributors->contribution;
 	struct box_reader reader = { .box = box,
@@ -238,7 +239,7 @@ static int join_leaf(struct collective_plan *jp, size_t item, struct collective_
 
 	ret->param = l->node->param;
 	r = r < 0 ? r : open_boxes(jp, item, l, &box, &part, &n);
-	r = r < 0 ? r : write_joined(jp, l, box, part, n, ret->kv);
+	r = r < 0 ? r : collective_write_joined(jp, l, box, part, n, ret->kv);
 	close_parts(part, n);
 	return r < 0 ? err_at(r, "leaf '%.*s'", SPAN_ARG(ret->param)) : 0;
 }
