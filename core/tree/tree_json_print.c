@@ -67,13 +67,7 @@ static int tree_json_print_put_entry(const struct tree_node *node, bool rich, st
 	r = json_put_str(ret, buf_span(&t->label), JSON_PYTHON);
 	if (r < 0)
 		return r;
-	r = buf_add_str(ret, ": {\"key_metadata\": ");
-	if (r < 0)
-		return r;
-	r = buf_add_span(ret, buf_span(&t->keys));
-	if (r < 0)
-		return r;
-	r = buf_add_str(ret, ", \"value_metadata\": ");
+	r = buf_addf(ret, ": {\"key_metadata\": %.*s, \"value_metadata\": ", SPAN_ARG(t->keys));
 	if (r < 0)
 		return r;
 	r = tree_print_value(node, rich, ret);

@@ -283,15 +283,12 @@ int tree_print_value(const struct tree_node *node, bool rich, struct buf *ret)
 	r = put_value_type(node, rich, ret);
 	if (r < 0)
 		return r;
-	r = buf_addf(ret, ", \"skip_deserialize\": %s", stored ? "false" : "true");
+	r = buf_addf(ret, ", \"skip_deserialize\": %s%s", stored ? "false" : "true",
+		     node->has_write_shape ? ", \"write_shape\": " : "");
 	if (r < 0)
 		return r;
-	if (node->has_write_shape) {
-		r = buf_add_str(ret, ", \"write_shape\": ");
-		if (r < 0)
-			return r;
+	if (node->has_write_shape)
 		r = json_put_uints(ret, node->write_shape, node->write_rank, JSON_PYTHON);
-	}
 	return r < 0 ? r : buf_add_byte(ret, '}');
 }
 

@@ -85,47 +85,31 @@ static int tree_text_put_leaf(struct buf *out, const struct tree_node *leaf)
 		[TREE_VALUE_PLACEHOLDER] = "placeholder",
 		[TREE_VALUE_AGGREGATE] = "aggregate",
 	};
-	int r = buf_addf(out, " %s ", values[leaf->value]);
+	auto_buf type = { 0 }, param = { 0 }, shape = { 0 };
+	int r;
 
-	if (r < 0)
+	if (json_put_str(&type, leaf->value_type, JSON_PYTHON) < 0 ||
+	    json_put_str(&param, leaf->param, JSON_PYTHON) < 0 ||
+	    (leaf->has_write_shape &&
+	     json_put_uints(&shape, leaf->write_shape, leaf->write_rank, JSON_COMPACT) < 0))
+		return -ENOMEM;
+	r = buf_addf(out, " %s %.*s param %.*s%s%.*s", values[leaf->value], SPAN_ARG(type),
+		     SPAN_ARG(param), leaf->has_write_shape ? " write_shape " : "",
+		     SPAN_ARG(shape));
+	if (r < 0 || !leaf->aggregate)
 		return r;
-	r = json_put_str(out, leaf->value_type, JSON_PYTHON);
-	if (r < 0)
-		return r;
-	r = buf_add_str(out, " param ");
-	if (r < 0)
-		return r;
-	r = json_put_str(out, leaf->param, JSON_PYTHON);
-	if (r < 0)
-		return r;
-	if (leaf->has_write_shape) {
-		r = buf_add_str(out, " write_shape ");
-		if (r < 0)
-			return r;
-		r = json_put_uints(out, leaf->write_shape, leaf->write_rank, JSON_COMPACT);
-	}
-	if (r < 0)
-		return r;
-	if (leaf->aggregate) {
-		r = buf_add_str(out, ": ");
-		if (r < 0)
-			return r;
-		r = put_aggregate(out, leaf->aggregate);
-	}
-	return r;
+	r = buf_add_str(out, ": ");
+	return r < 0 ? r : put_aggregate(out, leaf->aggregate);
 }
 
 static int tree_text_put_type(struct buf *out, const struct tree_type *type)
 {
-	int r = buf_add_byte(out, ' ');
+	auto_buf module = { 0 }, clazz = { 0 };
 
-	if (r < 0)
-		return r;
-	r = json_put_str(out, type->module, JSON_PYTHON);
-	if (r < 0)
-		return r;
-	r = buf_add_byte(out, ' ');
-	return r < 0 ? r : json_put_str(out, type->clazz, JSON_PYTHON);
+	if (json_put_str(&module, type->module, JSON_PYTHON) < 0 ||
+	    json_put_str(&clazz, type->clazz, JSON_PYTHON) < 0)
+		return -ENOMEM;
+	return buf_addf(out, " %.*s %.*s", SPAN_ARG(module), SPAN_ARG(clazz));
 }
 
 static int tree_text_put_node(struct buf *out, const struct tree_node *node)
