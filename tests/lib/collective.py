@@ -128,11 +128,15 @@ def commit(job, step='1', draft=DRAFT, calls=1):
 
 def expire(job, clock, ranks, seconds=HOUR):
     """The results of renames by these ranks, which wait in vain, after so long. The job has trace=step, and the environment of the clock."""
-    begun = job.text().count("'1.tmp' is to become '1'")
+    begun, quiet = job.text().count("'1.tmp' is to become '1'"), 0
 
     def meanwhile(results):
-        # A rank that has been waited for before gets the result at once.
-        if job.text().count("'1.tmp' is to become '1'") - begun == len(ranks) and all(job.is_asleep(r) for r in ranks):
+        nonlocal quiet
+        # A rank that has been waited for before gets the result at once. Others have sent their votes when they sleep for a while, not
+        # only for a disk.
+        waits = job.text().count("'1.tmp' is to become '1'") - begun == len(ranks) and all(job.is_asleep(r) for r in ranks)
+        quiet = quiet + 1 if waits else 0
+        if quiet >= 10:
             clock.advance(seconds)
     return job.rename(DRAFT, '1', ranks, meanwhile)
 

@@ -134,7 +134,7 @@ class Job:
 
     def is_asleep(self, rank):
         """Every thread of a rank, at the moment."""
-        return all(stat.rpartition(')')[2].split()[0] in 'SD' for stat in mounts.threads(self.pids[rank], 'stat').values())
+        return all(stat.rpartition(')')[2].split()[0] == 'S' for stat in mounts.threads(self.pids[rank], 'stat').values())
 
     def memory(self, rank, field='VmHWM'):
         return mounts.memory(self.pids[rank], field)
