@@ -243,22 +243,21 @@ struct range {
 static int range_open(struct import_reading *rd)
 {
 	const struct range *g = rd->import_entry->arg;
-	auto_free struct buf *head = calloc(1, sizeof(*head));
-	int r = 0;
+	auto_free struct buf *state = calloc(1, sizeof(*state));
+	auto_buf head = { 0 };
+	int r = g->is_array ? npy_header(g->dtype, g->rank, g->shape, &head) : 0;
 
-	if (!head)
-		return fail(-ENOMEM, "cannot read '%s'", rd->import_entry->from);
-	if (g->is_array)
-		r = npy_header(g->dtype, g->rank, g->shape, head);
 	if (r < 0)
 		return r;
+	if (!state)
+		return fail(-ENOMEM, "cannot read '%s'", rd->import_entry->from);
 	rd->fd = g->fd < 0 ? io_open_regular(rd->import_entry->from) : g->fd;
-	if (rd->fd < 0) {
-		buf_release(head);
+	if (rd->fd < 0)
 		return rd->fd;
-	}
-	rd->size = head->n + g->bytes;
-	rd->state = take(head);
+	rd->size = head.n + g->bytes;
+	*state = head;
+	head = (struct buf){ 0 };
+	rd->state = take(state);
 	return 0;
 }
 
