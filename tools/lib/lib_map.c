@@ -154,7 +154,7 @@ int pytreefs_map(struct pytreefs *ck, struct pytreefs_mapped *m, size_t n, unsig
 	if (r < 0)
 		return (int)lib_end(r);
 	lib_finder_init(&f, ck);
-	r = map_all(&f, m, n, flags);
+	r = (int)lib_end(map_all(&f, m, n, flags));
 	lib_finder_release(&f);
-	return (int)lib_end(r);
+	return r;
 }

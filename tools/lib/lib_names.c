@@ -57,7 +57,9 @@ static int lib_find_node(struct lib_finder *f, const char *name, struct node **r
 {
 	const char *slash = strrchr(name, '/'), *last = slash ? slash + 1 : name;
 	struct span dir_name = span_of(name, slash ? (size_t)(slash - name) : 0);
-	auto_node *dir = last_dir(f, dir_name);
+	/* Names like "a/", "a/." and "" lead elsewhere. */
+	bool is_entry = *last && strcmp(last, ".") != 0;
+	auto_node *dir = is_entry ? last_dir(f, dir_name) : NULL;
 	int r = dir ? node_lookup(dir, span_str(last), ret) : -ENOENT;
 
 	if (r != -ENOENT)
@@ -65,7 +67,7 @@ static int lib_find_node(struct lib_finder *f, const char *name, struct node **r
 	r = lib_node(f->ck, name, ret);
 	if (r < 0)
 		return r;
-	if (!dir && (*ret)->parent)
+	if (is_entry && !dir && (*ret)->parent)
 		set_last_dir(f, (*ret)->parent, dir_name);
 	return 0;
 }

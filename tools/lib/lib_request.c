@@ -164,9 +164,9 @@ int pytreefs_read_many(struct pytreefs *ck, struct pytreefs_request *request, si
 	if (r < 0)
 		return (int)lib_end(r);
 	lib_finder_init(&j.find, ck);
-	r = lib_request_read_all(&j, n);
+	r = (int)lib_end(lib_request_read_all(&j, n));
 	lib_finder_release(&j.find);
-	return (int)lib_end(r);
+	return r;
 }
 
 void pytreefs_requests_release(struct pytreefs_request *request, size_t n)

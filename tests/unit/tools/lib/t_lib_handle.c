@@ -101,6 +101,28 @@ static void t_names(void **state)
 	pytreefs_close(ck);
 }
 
+/* A name is looked up where it is, whichever names come before it in the same call. */
+static void check_maps(const char *path, const char *first, const char *then, int want)
+{
+	struct pytreefs *ck = open_it(path);
+	struct pytreefs_mapped m[] = { { .name = first }, { .name = then } };
+
+	pytreefs_map(ck, m, 2, 0);
+	if (m[1].result != want)
+		fail_msg("'%s' after '%s' in '%s': %d", then, first, path, m[1].result);
+	pytreefs_mapped_release(m, 2);
+	pytreefs_close(ck);
+}
+
+static void t_names_of_maps(void **state)
+{
+	/* The second name is one beside the directory that was opened, or beside the leaf. */
+	check_maps(STEP "/state/history", "", "step.json", -ENOENT);
+	check_maps(STEP "/state/history", ".", "step.json", -ENOENT);
+	check_maps(STEP "/state", "step.json/", "step.json/learning_rate.json", -ENOTDIR);
+	check_maps(STEP "/state", "step.json/.", "step.json/learning_rate.json", -ENOTDIR);
+}
+
 /* ---- errors ---- */
 
 static void t_errors(void **state)
@@ -487,10 +509,10 @@ static void t_nothing_left(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(t_names),        cmocka_unit_test(t_errors),
-		cmocka_unit_test(t_damage),       cmocka_unit_test(t_cancel),
-		cmocka_unit_test(t_threads),      cmocka_unit_test(t_fork),
-		cmocka_unit_test(t_nothing_left),
+		cmocka_unit_test(t_names),         cmocka_unit_test(t_errors),
+		cmocka_unit_test(t_damage),        cmocka_unit_test(t_cancel),
+		cmocka_unit_test(t_threads),       cmocka_unit_test(t_fork),
+		cmocka_unit_test(t_names_of_maps), cmocka_unit_test(t_nothing_left),
 	};
 
 	threads_at_start = entries("/proc/self/task");
