@@ -204,13 +204,9 @@ static int fuse_args(const struct fs_mount *m, struct fuse_args *ret)
 	for (const char *c = m->source; *c && r >= 0; c++)
 		r = *c == ',' || *c == '\\' ? buf_addf(&text, "\\%c", *c) :
 					      buf_add_byte(&text, (uint8_t)*c);
-	if (r < 0)
-		return -ENOMEM;
-	r = buf_addf(&text, ",max_read=%llu", (unsigned long long)m->options->max_read);
-	if (r < 0)
-		return -ENOMEM;
-	if (m->fuse_options[0])
-		r = buf_addf(&text, ",%s", m->fuse_options);
+	if (r >= 0)
+		r = buf_addf(&text, ",max_read=%llu%s%s", (unsigned long long)m->options->max_read,
+			     m->fuse_options[0] ? "," : "", m->fuse_options);
 	if (r < 0 || !buf_str(&text))
 		return -ENOMEM;
 	if (fuse_opt_add_arg(ret, "pytreefs") < 0 || fuse_opt_add_arg(ret, "-o") < 0 ||

@@ -573,9 +573,7 @@ int node_subtree_lookup(struct node *dir, struct span name, struct node **ret)
 	/* A root of steps is not a tree. */
 	if (target->ops != &node_dir_ops && target->ops != &node_step_ops &&
 	    target->ops != &node_leaf_ops)
-		r = -ENOENT;
-	if (r < 0)
-		return r;
+		return -ENOENT;
 	r = make_node(dir, name, &w, target, &link, &n);
 	if (r < 0)
 		return r;

@@ -373,11 +373,8 @@ static int aggregate_rule(struct options *o, const char *glob)
 	auto_buf text = { 0 };
 	int r = buf_addf(&text, "%s:aggregate=all", glob);
 
-	if (r < 0)
-		return r;
-	if (!buf_str(&text))
-		r = -ENOMEM;
-	return r < 0 ? r : add_rule(o, find_option("rule"), buf_str(&text));
+	return r < 0 || !buf_str(&text) ? -ENOMEM :
+					  add_rule(o, find_option("rule"), buf_str(&text));
 }
 
 /* Whether the name alone switches the option on. */

@@ -121,6 +121,19 @@ static const char *leaf_table_json_kind_of(const struct leaf_info *f)
 	return "unknown";
 }
 
+static int leaf_table_json_put_array(struct printing *p, const struct leaf_info *f)
+{
+	int r = buf_addf(p->out, ", \"dtype\": \"%s\"", dtype_info(f->dtype)->name);
+
+	if (r < 0)
+		return r;
+	r = put_sizes(p, "shape", f->shape, f->rank);
+	if (r < 0)
+		return r;
+	r = put_sizes(p, "chunks", f->chunk, f->rank);
+	return r < 0 ? r : buf_addf(p->out, ", \"codecs\": %s", f->codecs);
+}
+
 static int leaf_table_json_put_leaf(struct printing *p, const struct leaf_info *f, struct span name)
 {
 	struct span sharding;
@@ -133,19 +146,7 @@ static int leaf_table_json_put_leaf(struct printing *p, const struct leaf_info *
 	if (r < 0)
 		return r;
 	if (f->kind == VALUE_ARRAY)
-		r = buf_addf(p->out, ", \"dtype\": \"%s\"", dtype_info(f->dtype)->name);
-	if (r < 0)
-		return r;
-	if (f->kind == VALUE_ARRAY)
-		r = put_sizes(p, "shape", f->shape, f->rank);
-	if (r < 0)
-		return r;
-	if (f->kind == VALUE_ARRAY)
-		r = put_sizes(p, "chunks", f->chunk, f->rank);
-	if (r < 0)
-		return r;
-	if (f->kind == VALUE_ARRAY)
-		r = buf_addf(p->out, ", \"codecs\": %s", f->codecs);
+		r = leaf_table_json_put_array(p, f);
 	if (r < 0)
 		return r;
 	if (f->kind == VALUE_ARRAY || f->kind == VALUE_TEXT || f->kind == VALUE_FILE)
