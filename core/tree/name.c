@@ -130,6 +130,7 @@ static bool is_bare(enum name_use use, enum name_ext ext)
 static int hash_key(struct span key, unsigned attempt, uint8_t ret[32])
 {
 	auto_buf salted = { 0 };
+
 	if (attempt) {
 		if (buf_add_span(&salted, key) < 0 || buf_addf(&salted, "%c%u", '\0', attempt) < 0)
 			return -ENOMEM;

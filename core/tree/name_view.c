@@ -8,6 +8,7 @@
  * Invariant: name_view_parse() parses the output of name_view_print() to the same view.
  */
 #include <inttypes.h>
+#include <stdio.h>
 
 #include "core/base/err.h"
 #include "core/tree/name.h"
@@ -229,30 +230,24 @@ int name_view_parse(struct span name, struct name_view *ret)
 
 static int print_slice(const struct name_slice *s, struct buf *out)
 {
-	int r = 0;
+	char start[24] = "", stop[24] = "", step[24] = "";
 
 	if (s->kind == NAME_SLICE_ELLIPSIS)
 		return buf_add_str(out, "...");
+	if (s->has_start || s->kind == NAME_SLICE_INDEX)
+		snprintf(start, sizeof(start), "%" PRId64, s->start);
 	if (s->kind == NAME_SLICE_INDEX)
-		return buf_addf(out, "%" PRId64, s->start);
-	if (s->has_start)
-		r = buf_addf(out, "%" PRId64, s->start);
-	if (r < 0)
-		return r;
-	r = buf_add_byte(out, ':');
-	if (r < 0)
-		return r;
+		return buf_add_str(out, start);
 	if (s->has_stop)
-		r = buf_addf(out, "%" PRId64, s->stop);
-	if (r < 0)
-		return r;
+		snprintf(stop, sizeof(stop), "%" PRId64, s->stop);
 	if (s->step != 1)
-		r = buf_addf(out, ":%" PRId64, s->step);
-	return r;
+		snprintf(step, sizeof(step), ":%" PRId64, s->step);
+	return buf_addf(out, "%s:%s%s", start, stop, step);
 }
 
 int name_view_print(const struct name_view *v, struct buf *ret)
 {
+	struct span cast = v->has_cast ? v->cast : span_of(NULL, 0);
 	auto_buf out = { 0 };
 	int r = buf_add_span(&out, v->stem);
 
@@ -264,12 +259,8 @@ int name_view_print(const struct name_view *v, struct buf *ret)
 	}
 	if (r < 0)
 		return r;
-	if (v->has_box)
-		r = buf_add_byte(&out, ']');
-	if (r < 0)
-		return r;
-	if (v->has_cast)
-		r = buf_addf(&out, "@%.*s", SPAN_ARG(v->cast));
+	r = buf_addf(&out, "%s%s%.*s", v->has_box ? "]" : "", v->has_cast ? "@" : "",
+		     SPAN_ARG(cast));
 	for (unsigned i = 0; v->has_shape && i < v->n_shape && r >= 0; i++)
 		r = buf_addf(&out, "%c%" PRIu64, i ? 'x' : '@', v->shape[i]);
 	if (r < 0)

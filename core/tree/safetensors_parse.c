@@ -76,7 +76,7 @@ static int safetensors_parse_take_shape(struct parsing *p, struct safetensor *t)
 		return r;
 	t->shape = (const uint64_t *)(void *)arena_dup(&p->st.arena,
 						       span_of(shape, t->rank * sizeof(*shape)));
-	return r >= 0 && !t->shape ? -ENOMEM : r;
+	return t->shape ? 0 : -ENOMEM;
 }
 
 static unsigned packed_bits(struct span type)

@@ -115,7 +115,7 @@ static int take_key(struct metadata *m, struct buf *text)
 			if (r < 0)
 				return r;
 			if (type != 1 && type != 2)
-				r = json_pull_bad(&m->in, "key_type is neither 1 nor 2");
+				return json_pull_bad(&m->in, "key_type is neither 1 nor 2");
 		} else {
 			r = json_pull_skip(&m->in);
 		}
@@ -123,9 +123,8 @@ static int take_key(struct metadata *m, struct buf *text)
 	if (r < 0)
 		return r;
 	if (!has_key || !type)
-		r = json_pull_bad(&m->in, "an element of key_metadata has no key or no key_type");
-	if (r < 0)
-		return r;
+		return json_pull_bad(&m->in,
+				     "an element of key_metadata has no key or no key_type");
 	*k = (struct entry_key){ .off = e->keys.n, .is_index = type == 1 };
 	r = type == 1 ? add_index(m, buf_span(text)) : buf_add_span(&e->keys, buf_span(text));
 	k->len = e->keys.n - k->off;
@@ -432,14 +431,11 @@ static int tree_json_take_document(struct metadata *m)
 	if (r < 0)
 		return r;
 	if (!m->has_tree)
-		r = json_pull_bad(&m->in, "tree_metadata is missing");
-	if (r < 0)
-		return r;
-	if (custom.n) {
-		tree->custom_metadata = (char *)arena_dup(&tree->arena, buf_span(&custom));
-		r = tree->custom_metadata ? 0 : tree_json_no_memory();
-	}
-	return r;
+		return json_pull_bad(&m->in, "tree_metadata is missing");
+	if (!custom.n)
+		return 0;
+	tree->custom_metadata = (char *)arena_dup(&tree->arena, buf_span(&custom));
+	return tree->custom_metadata ? 0 : tree_json_no_memory();
 }
 
 int tree_parse_metadata(struct span json, const char *what, struct tree **ret)
