@@ -22,30 +22,22 @@
 static int gcs_page_url(const struct store *s, const char *prefix, const char *token, unsigned most,
 			struct buf *ret)
 {
-	int r = buf_addf(ret,
-			 "%s/o?delimiter=%%2F&fields=nextPageToken%%2Cprefixes%%2Citems(name%%2C"
-			 "size%%2Cgeneration%%2Cupdated)",
-			 bucket_of(s)->url);
+	char at_most[32] = "";
+	int r;
 
-	if (r < 0)
-		return r;
 	if (most)
-		r = buf_addf(ret, "&maxResults=%u", most);
-	if (r < 0)
-		return r;
-	r = buf_add_str(ret, "&prefix=");
+		snprintf(at_most, sizeof(at_most), "&maxResults=%u", most);
+	r = buf_addf(ret,
+		     "%s/o?delimiter=%%2F&fields=nextPageToken%%2Cprefixes%%2Citems(name%%2C"
+		     "size%%2Cgeneration%%2Cupdated)%s&prefix=",
+		     bucket_of(s)->url, at_most);
 	if (r < 0)
 		return r;
 	r = path_escape_value(ret, prefix);
-	if (r < 0)
+	if (r < 0 || !*token)
 		return r;
-	if (*token) {
-		r = buf_add_str(ret, "&pageToken=");
-		if (r < 0)
-			return r;
-		r = path_escape_value(ret, token);
-	}
-	return r;
+	r = buf_add_str(ret, "&pageToken=");
+	return r < 0 ? r : path_escape_value(ret, token);
 }
 
 static int gcs_url_of(const struct store *s, const char *path, const char *query, const char *tag,
@@ -54,6 +46,7 @@ static int gcs_url_of(const struct store *s, const char *path, const char *query
 	const struct bucket *b = bucket_of(s);
 	auto_free char *key = str_fmt("%s%s%s", b->prefix, *b->prefix && *path ? "/" : "", path);
 	auto_buf url = { 0 };
+
 	if (!key || buf_addf(&url, "%s/o/", b->url) < 0 || path_escape_value(&url, key) < 0 ||
 	    buf_addf(&url, "?%s%s%s", query, *tag ? "&ifGenerationMatch=" : "", tag) < 0 ||
 	    !buf_str(&url))

@@ -78,30 +78,22 @@ static int s3_authorize(const struct store *s, const struct credentials *keys,
 static int s3_page_url(const struct store *s, const char *prefix, const char *token, unsigned most,
 		       struct buf *ret)
 {
-	int r = buf_addf(ret, "%s%s?", bucket_of(s)->url, s3_of(s)->place.is_virtual ? "/" : "");
+	char at_most[32] = "";
+	int r;
 
-	if (r < 0)
-		return r;
-	/* Parameters are sorted by name, as the signature needs them. */
-	if (*token) {
-		r = buf_add_str(ret, "continuation-token=");
-		if (r < 0)
-			return r;
-		r = path_escape_value(ret, token);
-		if (r < 0)
-			return r;
-		r = buf_add_byte(ret, '&');
-	}
-	if (r < 0)
-		return r;
-	r = buf_add_str(ret, "delimiter=%2F&encoding-type=url&list-type=2");
-	if (r < 0)
-		return r;
 	if (most)
-		r = buf_addf(ret, "&max-keys=%u", most);
+		snprintf(at_most, sizeof(at_most), "&max-keys=%u", most);
+	/* Parameters are sorted by name, as the signature needs them. */
+	r = buf_addf(ret, "%s%s?%s", bucket_of(s)->url, s3_of(s)->place.is_virtual ? "/" : "",
+		     *token ? "continuation-token=" : "");
 	if (r < 0)
 		return r;
-	r = buf_add_str(ret, "&prefix=");
+	r = path_escape_value(ret, token);
+	if (r < 0)
+		return r;
+	r = buf_addf(ret,
+		     "%sdelimiter=%%2F&encoding-type=url&list-type=2%s&prefix=", *token ? "&" : "",
+		     at_most);
 	return r < 0 ? r : path_escape_value(ret, prefix);
 }
 

@@ -103,6 +103,7 @@ static int upload_request(struct store_upload *u, const char *method, const char
 			  struct bucket_request *ret)
 {
 	auto_buf query = { 0 };
+
 	if (buf_addf(&query, "%suploadId=", before) < 0 || path_escape_value(&query, u->id) < 0 ||
 	    !buf_str(&query))
 		return fail(-ENOMEM, "cannot write '%s'", u->path);
