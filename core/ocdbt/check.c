@@ -269,22 +269,13 @@ static int visit_child(struct check *c, const struct visit *v, uint32_t i)
 	bool is_last = i + 1 == v->node->n;
 	struct ocdbt_child child;
 	struct visit down = { 0 };
-	int r = buf_add_span(&prefix, v->prefix);
 
 	ocdbt_node_child(v->node, i, &child);
-	if (r < 0)
-		return r;
-	r = buf_add(&prefix, child.key.p, child.cut);
-	if (r < 0)
-		return r;
-	if (!is_last)
-		r = buf_add_span(&high, v->prefix);
-	if (r < 0)
-		return r;
-	if (!is_last)
-		r = buf_add_span(&high, ocdbt_node_key(v->node, i + 1));
-	if (r < 0)
-		return r;
+	if (buf_add_span(&prefix, v->prefix) < 0 || buf_add(&prefix, child.key.p, child.cut) < 0)
+		return -ENOMEM;
+	if (!is_last && (buf_add_span(&high, v->prefix) < 0 ||
+			 buf_add_span(&high, ocdbt_node_key(v->node, i + 1)) < 0))
+		return -ENOMEM;
 	/* Prefixes longer than the limit of keys would only grow further down. */
 	if (prefix.n > LIMIT_KEY_BYTES)
 		return found_at(c, "btreenode", &child.ref,

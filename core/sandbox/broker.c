@@ -113,14 +113,11 @@ static int ask_packet(struct broker *b, enum broker_task task, const char *text,
 		      unsigned n_files, int *ret_file)
 {
 	auto_buf packet = { 0 };
-	int r = buf_add_byte(&packet, (uint8_t)task);
+	int r;
 
 	if (b->fd < 0)
 		return -EPIPE;
-	if (r < 0)
-		return -ENOMEM;
-	r = buf_add_str(&packet, text);
-	if (r < 0)
+	if (buf_add_byte(&packet, (uint8_t)task) < 0 || buf_add_str(&packet, text) < 0)
 		return -ENOMEM;
 	if (packet.n >= BROKER_TEXT_MAX)
 		return -E2BIG;
