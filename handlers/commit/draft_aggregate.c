@@ -36,12 +36,11 @@ static int take_leaf(struct sealing_item *it, struct plan_leaf *l, uint64_t *lef
 	struct aggregate *a = arena_calloc(&tree->arena, 1, sizeof(*a));
 	bool shifted = false;
 	struct plan_input f;
-	int r = a ? 0 : fail(-ENOMEM, "cannot aggregate a leaf");
+	int r;
 
-	if (r < 0)
-		return r;
-	if (l->n_parts)
-		r = plan_join_parts(it->plan, l, &shifted);
+	if (!a)
+		return fail(-ENOMEM, "cannot aggregate a leaf");
+	r = l->n_parts ? plan_join_parts(it->plan, l, &shifted) : 0;
 	if (r < 0)
 		return r;
 	/* Parts on one grid are never joined, so there is no array to read. */

@@ -328,10 +328,7 @@ static int print_members(const struct metadata *m, struct buf *ret)
 		r = buf_add_str(ret, ret->n ? ", " : "{");
 		if (r < 0)
 			return r;
-		r = json_put_str(ret, member->name, JSON_PYTHON);
-		if (r < 0)
-			return r;
-		r = buf_add_str(ret, ": ");
+		r = json_put_name(ret, member->name, JSON_PYTHON);
 		if (r < 0)
 			return r;
 		r = json_print(ret, member, JSON_PYTHON);
