@@ -3,20 +3,16 @@
 
 import json
 import os
-import pathlib
 import shutil
-import sys
 import warnings
 
 import numpy as np
 import pytest
 import zarr
 
-sys.path.insert(0, str(pathlib.Path(os.environ['PYTREEFS_BUILD']) / 'tools/python'))
+from lib import compare, package, servers
 
-import pytreefs  # noqa: E402
-from lib import compare, servers  # noqa: E402
-
+pytreefs = package.imported()
 COMMANDS = [['tree'], ['stats'], ['info'], ['verify'], ['diff', None], ['export', 'a.npz'], ['export', 'a.safetensors'], ['convert', '7']]
 
 

@@ -3,19 +3,16 @@
 found is interop/test_verify.py's."""
 
 import json
-import os
 import pathlib
 import re
 import shutil
-import sys
 
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(pathlib.Path(os.environ['PYTREEFS_BUILD']) / 'tools/python'))
+from lib import package
 
-import pytreefs  # noqa: E402
-
+pytreefs = package.imported()
 SAMPLE = pathlib.Path(__file__).resolve().parents[1] / 'data' / 'sample'
 
 
