@@ -212,30 +212,17 @@ const struct array_metadata *array_metadatas_find(const struct array_metadatas *
 
 static int put_entry(struct buf *out, const struct array_metadata *e)
 {
-	int r = buf_add_str(out, "{\"array_metadata\": {\"param_name\": ");
+	struct span ext = e->ext.p ? e->ext : span_str("null");
+	auto_buf param = { 0 }, write = { 0 }, chunk = { 0 };
 
-	if (r < 0)
-		return r;
-	r = json_put_str(out, e->param, JSON_PYTHON);
-	if (r < 0)
-		return r;
-	r = buf_add_str(out, ", \"write_shape\": ");
-	if (r < 0)
-		return r;
-	r = json_put_uints(out, e->write_shape, e->write_rank, JSON_PYTHON);
-	if (r < 0)
-		return r;
-	r = buf_add_str(out, ", \"chunk_shape\": ");
-	if (r < 0)
-		return r;
-	r = json_put_uints(out, e->chunk_shape, e->chunk_rank, JSON_PYTHON);
-	if (r < 0)
-		return r;
-	r = buf_add_str(out, ", \"ext_metadata\": ");
-	if (r < 0)
-		return r;
-	r = buf_add_span(out, e->ext.p ? e->ext : span_str("null"));
-	return r < 0 ? r : buf_add_str(out, "}}");
+	if (json_put_str(&param, e->param, JSON_PYTHON) < 0 ||
+	    json_put_uints(&write, e->write_shape, e->write_rank, JSON_PYTHON) < 0 ||
+	    json_put_uints(&chunk, e->chunk_shape, e->chunk_rank, JSON_PYTHON) < 0)
+		return -ENOMEM;
+	return buf_addf(out,
+			"{\"array_metadata\": {\"param_name\": %.*s, \"write_shape\": %.*s, "
+			"\"chunk_shape\": %.*s, \"ext_metadata\": %.*s}}",
+			SPAN_ARG(param), SPAN_ARG(write), SPAN_ARG(chunk), SPAN_ARG(ext));
 }
 
 int array_metadatas_print(const struct array_metadata *entries, size_t n, struct buf *ret)

@@ -144,6 +144,7 @@ int name_escape_hashed(struct span key, enum name_use use, enum name_ext ext, un
 		       struct buf *ret)
 {
 	auto_buf name = { .metered = true };
+	char digits[HASH_DIGITS + 1];
 	uint8_t digest[32];
 	int r = escape_stem(key, is_bare(use, ext), 0, &name);
 
@@ -153,13 +154,8 @@ int name_escape_hashed(struct span key, enum name_use use, enum name_ext ext, un
 	if (r < 0)
 		return r;
 	name.n = keep_len(buf_span(&name), LIMIT_NAME_KEEP);
-	r = buf_add_byte(&name, '~');
-	if (r < 0)
-		return r;
-	r = buf_add_hex(&name, span_of(digest, HASH_DIGITS / 2));
-	if (r < 0)
-		return r;
-	r = buf_add_str(&name, name_ext_text(ext));
+	hex_text(span_of(digest, HASH_DIGITS / 2), digits);
+	r = buf_addf(&name, "~%s%s", digits, name_ext_text(ext));
 	return r < 0 ? r : buf_add_span(ret, buf_span(&name));
 }
 

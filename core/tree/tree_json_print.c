@@ -18,28 +18,21 @@ struct path_texts {
 
 static int put_path(struct path_texts *t)
 {
-	int r;
+	int r = 0;
 
 	buf_clear(&t->label);
 	buf_clear(&t->keys);
-	r = buf_add_byte(&t->label, '(');
-	if (r < 0)
-		return r;
-	r = buf_add_byte(&t->keys, '[');
+	if (buf_add_byte(&t->label, '(') < 0 || buf_add_byte(&t->keys, '[') < 0)
+		return -ENOMEM;
 	for (unsigned i = 0; i < t->depth && r >= 0; i++) {
-		r = buf_add_str(&t->label, i ? ", " : "");
-		if (r < 0)
-			return r;
-		r = py_repr(&t->label, t->path[i]->key);
-		if (r < 0)
-			return r;
-		r = buf_add_str(&t->keys, i ? ", {\"key\": " : "{\"key\": ");
-		if (r < 0)
-			return r;
-		r = json_put_str(&t->keys, t->path[i]->key, JSON_PYTHON);
-		if (r < 0)
-			return r;
-		r = buf_addf(&t->keys, ", \"key_type\": %d}", t->path[i]->key_is_index ? 1 : 2);
+		const struct tree_node *n = t->path[i];
+
+		if (buf_add_str(&t->label, i ? ", " : "") < 0 ||
+		    buf_add_str(&t->keys, i ? ", {\"key\": " : "{\"key\": ") < 0 ||
+		    json_put_str(&t->keys, n->key, JSON_PYTHON) < 0 ||
+		    buf_addf(&t->keys, ", \"key_type\": %d}", n->key_is_index ? 1 : 2) < 0)
+			return -ENOMEM;
+		r = py_repr(&t->label, n->key);
 	}
 	if (r < 0)
 		return r;
