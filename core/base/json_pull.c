@@ -514,11 +514,9 @@ int json_pull_shape(struct json_pull *p, uint64_t *ret, unsigned *ret_rank)
 				    LIMIT_RANK);
 		r = json_pull_int(p, &v);
 		if (r < 0)
-			break;
+			return r;
 		if (v < 0)
-			r = json_pull_bad(p, "a shape has a negative axis");
-		if (r < 0)
-			break;
+			return json_pull_bad(p, "a shape has a negative axis");
 		ret[rank++] = (uint64_t)v;
 	}
 	*ret_rank = rank;

@@ -33,11 +33,11 @@ static int open_bottom(const char *name, struct io_store *store, struct io_engin
 	struct io_engine *real;
 	int r = open_real(name, &real);
 
-	if (r < 0 || !store) {
-		if (r < 0)
-			return r;
-		*ret = real;
+	if (r < 0)
 		return r;
+	if (!store) {
+		*ret = real;
+		return 0;
 	}
 	r = io_store_new(store, real, ret);
 	if (r < 0)

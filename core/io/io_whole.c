@@ -188,6 +188,7 @@ int io_write_file(struct io_dir *dir, const char *rel, struct span content)
 int io_copy_range(struct io_file *from, struct io_file *to, uint64_t off, uint64_t n)
 {
 	auto_free uint8_t *piece = malloc(MIN(n, MiB) + 1);
+
 	if (!piece)
 		return fail(-ENOMEM, "cannot copy '%s'", from->name);
 	for (uint64_t at = off; at < off + n; at += MiB) {

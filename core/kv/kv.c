@@ -293,6 +293,7 @@ static int copy_pieces(struct kv_stream *out, const struct kv_copying *y, uint8_
 	bool all = kv_loc_may_have_sum(y->from) && y->from->len - y->len <= KV_SUM_REST;
 	uint64_t at = all ? 0 : y->off, end = all ? y->from->len : y->off + y->len, n;
 	uint32_t crc = 0;
+
 	for (; at < end; at += n) {
 		int r;
 

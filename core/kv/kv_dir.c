@@ -43,7 +43,7 @@ static int find_sum(struct kv_dir *d, struct span key, struct kv_loc *ret)
 	if (r < 0)
 		return r;
 	ret->has_sum = kv_table_find(&d->table, key, &ret->sum);
-	return MIN(r, 0);
+	return 0;
 }
 
 /* Open the file of a key: 1; 0: it is absent. */
