@@ -118,7 +118,7 @@ class Context:
 
     def warn_of_names(self, name: str) -> None:
         """A tree that is made of the names of arrays may be another one than was saved."""
-        for text in json.loads(self.handle.attribute(name, 'remarks') or '[]'):
+        for text in json.loads(self.attribute(name, 'remarks') or '[]'):
             warn(f'{self.path}: {text}')
 
     def _nodes(self, name: str, ask: Callable[[], Sequence[lib.Node]]) -> list[Node]:

@@ -100,16 +100,21 @@ class Loading:
             return '', [self.context.describe('')]
         if kind != lib.STEP:
             return '', self.context.whole(lib.TREE_VALUES, is_described)
-        items = [name for name, is_directory, _ in handle.list('') if is_directory]
+        items = [name for name, is_directory, _ in self.context.listing('') if is_directory]
+        if not items:
+            raise self.context.fail(-errno.ENOENT, 'is a step without items, as one that is being removed', '')
         if 'default' in items:
             nodes = self.context.tree('default', lib.TREE_VALUES, is_described)
             if nodes[0].kind != lib.OPAQUE:
                 return 'default', nodes
-        return '', self.context.tree('', lib.TREE_VALUES, is_described)
+        nodes = self.context.tree('', lib.TREE_VALUES, is_described)
+        if any(node.parent == 0 and (node.key not in items or node.key == 'default' and node.kind != lib.OPAQUE) for node in nodes):
+            raise self.context.replaced('')
+        return '', nodes
 
     def _warn_of_rules(self) -> None:
         """A rule that was forgotten would be a leaf that is missing without a word."""
-        text = self.context.handle.attribute(self.base, 'left_out')
+        text = self.context.attribute(self.base, 'left_out')
         if text:
             warn(f'{self.context.path}: transforms: {json.loads(text)["text"]}')
 
@@ -453,9 +458,12 @@ def context_of_leaf(path: Path, options: dict[str, Any]) -> Context:
     except lib.NotFoundError as e:
         for ext in ('.npy', '.json', '.txt'):
             try:
-                return Context(os.fspath(path) + ext, options)
+                found = Context(os.fspath(path) + ext, options)
             except lib.NotFoundError:
-                pass
+                continue
+            if found.handle.kind() != lib.FILE:
+                return found
+            found.close()       # the page of a step or a container, which is there again
         raise e from None
 
 
