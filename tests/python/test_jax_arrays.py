@@ -150,3 +150,17 @@ def test_mappings_come_back_as_they_are_in_like(tmp_path):
     got = pytreefs.load(tmp_path / '1', like=tree)
     assert type(got['f']) is Frozen and type(got['f']['b']) is Frozen and type(got['o']) is collections.OrderedDict
     assert jax.tree.structure({'f': got['f']}) == jax.tree.structure({'f': tree['f']})
+
+
+def test_parts_of_a_leaf_that_fail_are_one_leaf(tmp_path):
+    """The text of an error counts leaves, of which devices ask for several parts."""
+    a = np.random.default_rng(0).standard_normal((512, 256)).astype('f4')
+    pytreefs.save(tmp_path / '1', {'w': a, 'v': a})
+    for f in (tmp_path / '1/default/d').iterdir():
+        if f.stat().st_size > a.nbytes // 2:      # chunks; indices are in other files
+            f.unlink()
+    sharding = NamedSharding(Mesh(np.array(jax.devices()), ('x',)), P('x'))
+    like = dict.fromkeys('wv', jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=sharding))
+    for n, text in ((1, 'is absent'), (2, r'is absent \(and 1 more leaf\)')):
+        with pytest.raises(pytreefs.Error, match=text + ':'):
+            pytreefs.load(tmp_path / '1', like=like, only=['w', 'v'][:n])

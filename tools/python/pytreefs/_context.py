@@ -167,8 +167,9 @@ class Context:
             name, code, text = failed[0]
             if code == -errno.ENOENT:
                 self.known(name, lambda: self.describe(name))
-            if len(failed) > 1:
-                text += f' (and {len(failed) - 1} more leaves)' if len(failed) > 2 else ' (and 1 more leaf)'
+            n_more = len({name for name, _, _ in failed}) - 1       # several boxes may be of one leaf
+            if n_more:
+                text += f' (and {n_more} more leaves)' if n_more > 1 else ' (and 1 more leaf)'
             raise self.fail(code, text, name)
 
     def map(self, leaves: Sequence[tuple[str, int]], is_writable: bool) -> list[tuple[lib.Map, tuple[int, ...]] | None]:
