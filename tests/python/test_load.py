@@ -278,6 +278,9 @@ CASTS = [
     (np.array([0, 2], 'i4'), np.zeros(2, bool), '2'), (np.uint64(2**64 - 1), np.int64(0), str(2**64 - 1)), (np.array([1 + 2j]), np.zeros(1, 'f4'), '(1+2j)'),
     (np.array([7, -8], ml_dtypes.int4), np.zeros(2, 'u1'), '-8'), (np.array(2.5, ml_dtypes.bfloat16), 1, '2.5'), (np.inf, 1, 'inf'),
     (np.array([2.0**63]), np.zeros(1, 'i8'), '9.223372036854776e+18'), (np.array([1.5, 2.5], ml_dtypes.bfloat16), np.zeros(2, ml_dtypes.int4), '1.5'),
+    *((np.array([1, x], 'f4'), np.zeros(2, ml_dtypes.float4_e2m1fn), odd) for x, odd in ((np.nan, 'nan'), (-np.inf, '-inf'), (500, '500.0'), (-0.3, None), (6, None))),
+    *((np.array([1, x], 'f4'), np.zeros(2, ml_dtypes.float8_e8m0fnu), odd) for x, odd in ((0, '0.0'), (-2, '-2.0'), (3, None))),
+    (np.array([1, 7], 'i1'), np.zeros(2, ml_dtypes.float4_e2m1fn), '7'), (np.array([6, -1], ml_dtypes.float4_e2m1fn), np.zeros(2, ml_dtypes.float4_e2m1fn), None),
     (300, np.int16(0), None), (3.0, 1, None), (True, 1, None), (1, True, None), (2**60 + 1, 1.0, None), (np.array([3.0, -7]), np.zeros(2, 'i1'), None),
     (np.array([1e300, 0.1]), np.zeros(2, 'f2'), None), (np.array([0.1], 'f4'), np.zeros(1, ml_dtypes.bfloat16), None), (np.array([1 + 0j]), np.zeros(1, 'f4'), None),
     (np.array([7, -8], ml_dtypes.int4), np.zeros(2, 'i1'), None), (np.array(5), 1, None), (np.zeros((0, 2)), np.zeros((0, 2), 'i1'), None)]

@@ -24,6 +24,9 @@ EXTENDED = frozenset((
     'bfloat16', 'int2', 'int4', 'float4_e2m1fn', 'float8_e3m4', 'float8_e4m3fn', 'float8_e4m3fnuz', 'float8_e4m3b11fnuz', 'float8_e5m2',
     'float8_e5m2fnuz', 'float8_e8m0fnu'))
 
+_NO_NAN, _MOST = 'float4_e2m1fn', 6     # has neither NaN, which becomes -0, nor infinities, for which it has its largest number
+_POSITIVE = 'float8_e8m0fnu'            # powers of two: 0 and negative numbers become NaN
+
 # The short names of views, of types of a byte and more.
 _SHORT = re.compile(r'(bf|fp?|u|i|c)([1-9]\d*(?:_\w+)?)')
 _KINDS = {'bf': 'bfloat', 'f': 'float', 'fp': 'float', 'u': 'uint', 'i': 'int', 'c': 'complex'}
@@ -84,10 +87,12 @@ def _limits(name: str) -> tuple[int, int] | None:
 
 def may_change(stored: str, name: str) -> bool:
     """Whether a cast can make another number of one: an integer that wraps, a fraction or an imaginary part that is lost. Numbers
-    that only become less precise are what a cast to a floating type is for."""
+    that only become less precise are what a cast to a floating type is for, but there are two that lack more than precision."""
     to, of = _limits(name), _limits(stored)
     if stored.startswith('complex'):
         return not name.startswith('complex')
+    if name in (_NO_NAN, _POSITIVE):
+        return stored != name
     return to is not None and (of is None or of[0] < to[0] or of[1] > to[1])
 
 
@@ -100,6 +105,10 @@ def changed(a: np.ndarray[Any, Any], name: str) -> Any:
     """A number of an array that a cast to that type would change; None if it would change none."""
     real, limits = a.real, _limits(name)
     odd = a[a.imag != 0] if a.dtype.kind == 'c' else a[:0] if a.ndim else a[None][:0]
+    if not odd.size and name == _NO_NAN:
+        odd = real[~(abs(real) <= _MOST)]
+    if not odd.size and name == _POSITIVE:
+        odd = real[real <= 0]
     if not odd.size and limits and a.size:
         if real.dtype.kind == 'f':
             odd = real[real != np.trunc(real)]
