@@ -321,6 +321,10 @@ def test_a_leaf_of_another_kind_is_a_difference(tmp_path):
         with pytest.raises(pytreefs.Error) as e:
             pytreefs.load(path, like={name: wanted}, only=name)
         assert f'is another tree: {name}: {text} in the checkpoint' in str(e.value)
+    for name, wanted in (('a', np.float32), ('a', float), ('i', str), ('s', int), ('n', np.float32)):
+        with pytest.raises(pytreefs.Error, match=f'is another tree: {name}: a type here'):
+            pytreefs.load(tmp_path / '1', like={name: wanted}, only=name)
+    assert pytreefs.load(tmp_path / '1', like={'a': np.ndarray, 'one': ..., 's': '', 'n': None, 'i': ...})['a'].shape == (2, 3)
     for name, wanted in (('i', 0), ('s', '')):
         with pytest.raises(pytreefs.Error, match=f'{name}: a {type(wanted).__name__}, which out= cannot fill'):
             pytreefs.load(tmp_path / '1', out={name: wanted}, only=name)

@@ -120,7 +120,7 @@ class Matching:
 
     def _leaf(self, x: Any, i: int, path: str) -> Callable[[], Any]:
         loading, node = self.loading, self.loading.nodes[i]
-        is_array = hasattr(x, 'shape') and hasattr(x, 'dtype')
+        is_array = hasattr(x, 'shape') and hasattr(x, 'dtype') and not isinstance(x, type)
         if node.kind == lib.UNKNOWN or not (is_array or _is_number(x)):
             loading.ask(i)
         if not is_array:
@@ -169,6 +169,8 @@ class Matching:
                 return lambda: self._number(x, a.item(), name, stored_kind(node))
             loading.ask(i)
             return lambda: self._number(x, loading.values[i], name, stored_kind(node))
+        if isinstance(x, type) and not isinstance(loading.values[i], x):
+            return None
         same = (x is None) == (node.kind == lib.NONE) and isinstance(x, str) == (node.kind == lib.STRING)
         return (lambda: loading.values[i]) if same and (not isinstance(x, bytes) or isinstance(loading.values[i], bytes)) else None
 
