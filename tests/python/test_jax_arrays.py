@@ -164,3 +164,16 @@ def test_parts_of_a_leaf_that_fail_are_one_leaf(tmp_path):
     for n, text in ((1, 'is absent'), (2, r'is absent \(and 1 more leaf\)')):
         with pytest.raises(pytreefs.Error, match=text + ':'):
             pytreefs.load(tmp_path / '1', like=like, only=['w', 'v'][:n])
+
+
+def test_an_item_that_is_one_array(tmp_path):
+    """It has no place for a sharding, and needs none. A typed key is not one array, but integers and a name."""
+    pytreefs.save(tmp_path / '1', jnp.arange(3.0))
+    assert pytreefs.load(tmp_path / '1').tolist() == pytreefs.load(tmp_path / '1', like=jnp.zeros(3)).tolist() == [0, 1, 2]
+    with ocp.CheckpointManager(tmp_path) as m:
+        assert m.restore(1, args=ocp.args.PyTreeRestore()).tolist() == [0, 1, 2]
+    pytreefs.save(tmp_path / '2', {'k': jax.random.key(3), 'w': jnp.arange(3.0)})
+    pytreefs.save(tmp_path / '3', pytreefs.open(tmp_path / '2')['default/w'])
+    assert pytreefs.load(tmp_path / '3').tolist() == [0, 1, 2]
+    with pytest.raises(pytreefs.Error, match='a dict that holds it'):
+        pytreefs.save(tmp_path / '4', jax.random.key(3))

@@ -78,10 +78,12 @@ class Recorded:
         self.sharding = options.get('sharding_file') not in (False, 'off')
         self.attributes: list[tuple[Keys, str, str]] = []
 
-    def take(self, keys: Keys, x: Any) -> Any:
-        """x, or the integers of a typed PRNG key."""
+    def take(self, keys: Keys, x: Any, is_alone: bool) -> Any:
+        """x, or the integers of a typed PRNG key. is_alone: the item is this value, and has no place for where it was."""
         if isinstance(x, Leaf):
-            return self.take_stored(keys, x)
+            return self.take_stored(keys, x, is_alone)
+        if is_alone and _jax.is_key(x):
+            raise TypeError('a typed PRNG key is a leaf of a tree: a dict that holds it can be')
         if _jax.is_key(x):
             x, impl = _jax.key_data(x)
             self.attributes.append((keys, 'prng_impl', impl))
@@ -89,19 +91,18 @@ class Recorded:
             return x
         elif self.type is not None:
             self.attributes.append((keys, 'save.leaf_type', self.type))
-        if self.sharding and (text := _jax.sharding_text(x)) is not None:
+        if self.sharding and not is_alone and (text := _jax.sharding_text(x)) is not None:
             self.attributes.append((keys, 'sharding', text))
         return x
 
-
-    def take_stored(self, keys: Keys, x: Leaf) -> Leaf:
+    def take_stored(self, keys: Keys, x: Leaf, is_alone: bool) -> Leaf:
         """x, with the attributes that its checkpoint records."""
-        impl = x.prng_impl
+        impl = None if is_alone else x.prng_impl
         if impl is not None:
             self.attributes.append((keys, 'prng_impl', impl))
         elif self.type is not None and x.recorded_type == self.type:
             self.attributes.append((keys, 'save.leaf_type', self.type))
-        if self.sharding and (text := x.recorded_sharding) is not None:
+        if self.sharding and not is_alone and (text := x.recorded_sharding) is not None:
             self.attributes.append((keys, 'sharding', text))
         return x
 
@@ -135,7 +136,7 @@ def _flatten(tree: Any, first: Keys, path: str, recorded: Recorded) -> list[lib.
             raise lib.Error(errno.EINVAL, f'{"/".join(map(str, keys[:4]))}/... has more than {lib.DEPTH} levels, or is in itself', path)
         try:
             parts, text = _parts(x)
-            kind, dtype, data = _leaf(recorded.take(keys, x)) if parts is None else (parts.kind, None, None)
+            kind, dtype, data = _leaf(recorded.take(keys, x, keys == first)) if parts is None else (parts.kind, None, None)
         except Exception as e:      # of an object of somebody else's
             name = '/'.join(map(str, keys))
             raise lib.Error(errno.EINVAL, f'{name!r} cannot be saved: {e}', os.path.join(path, name)) from None
