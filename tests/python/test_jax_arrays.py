@@ -177,3 +177,22 @@ def test_an_item_that_is_one_array(tmp_path):
     assert pytreefs.load(tmp_path / '3').tolist() == [0, 1, 2]
     with pytest.raises(pytreefs.Error, match='a dict that holds it'):
         pytreefs.save(tmp_path / '4', jax.random.key(3))
+
+
+def test_abstract_meshes(tmp_path):
+    """jax.eval_shape() within jax.set_mesh() gives shardings of a mesh without devices."""
+    from flax import nnx
+    pytreefs.save(tmp_path / '1', {'w': np.arange(64, dtype='f4').reshape(8, 8)})
+    mesh = Mesh(np.array(jax.devices()).reshape(4, 2), ('x', 'y'), axis_types=(jax.sharding.AxisType.Explicit,) * 2)
+    with jax.set_mesh(mesh):
+        like = jax.eval_shape(lambda: {'w': jax.sharding.reshard(jnp.zeros((8, 8)), P('x', 'y'))})
+        got = pytreefs.load(tmp_path / '1', like=like)['w']
+        assert got.sharding == NamedSharding(mesh, P('x', 'y')) and np.array_equal(got, np.arange(64).reshape(8, 8))
+        net = nnx.Linear(4, 4, rngs=nnx.Rngs(0))
+        pytreefs.save(tmp_path / '2', nnx.state(net))
+        state = pytreefs.load(tmp_path / '2', like=nnx.state(nnx.eval_shape(lambda: nnx.Linear(4, 4, rngs=nnx.Rngs(0)))))
+        assert np.array_equal(state['kernel'][...], net.kernel[...])
+    with pytest.raises(pytreefs.Error, match='has no devices: jax.set_mesh'):
+        pytreefs.load(tmp_path / '1', like=like)
+    with jax.set_mesh(Mesh(np.array(jax.devices()).reshape(2, 4), ('x', 'y'))), pytest.raises(pytreefs.Error, match='has no devices'):
+        pytreefs.load(tmp_path / '1', like=like)

@@ -105,6 +105,18 @@ def _flat(nested: Any) -> list[Any]:
     return [x for part in nested for x in _flat(part)] if isinstance(nested, list) else [nested]
 
 
+def on_devices(sharding: Any) -> Any:
+    """A sharding of a mesh without devices, as jax.eval_shape() gives, on those of the mesh that jax.set_mesh() has set."""
+    placed: Any = _loaded().sharding
+    mesh = getattr(sharding, 'mesh', None)
+    if mesh is None or not isinstance(mesh, getattr(placed, 'AbstractMesh', ())):
+        return sharding
+    found = placed.get_mesh() if hasattr(placed, 'get_mesh') else None
+    if found is None or found.shape != mesh.shape:
+        raise ValueError(f'its mesh {dict(mesh.shape)} has no devices: jax.set_mesh() of one that has gives it some')
+    return placed.NamedSharding(found, sharding.spec)
+
+
 def boxes_of(sharding: Any, shape: tuple[int, ...]) -> list[Box]:
     """The boxes that devices of this process have, each once."""
     return list(dict.fromkeys(_box(index, shape) for index in sharding.addressable_devices_indices_map(shape).values()))

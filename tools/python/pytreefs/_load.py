@@ -252,6 +252,7 @@ class Loading:
             def read(box: _jax.Box) -> Any:
                 return self.read_checked(i, name, box=box) if is_checked else self.read_box(i, box, name)
         try:
+            sharding = _jax.on_devices(sharding)
             boxes = _jax.boxes_of(sharding, shape)
         except ValueError as e:
             raise self.fail(f'cannot be placed: {e}', join(self.base, node.path)) from None
