@@ -109,7 +109,8 @@ def on_devices(sharding: Any) -> Any:
     """A sharding of a mesh without devices, as jax.eval_shape() gives, on those of the mesh that jax.set_mesh() has set."""
     placed: Any = _loaded().sharding
     mesh = getattr(sharding, 'mesh', None)
-    if mesh is None or not isinstance(mesh, getattr(placed, 'AbstractMesh', ())):
+    is_abstract: bool = isinstance(mesh, getattr(placed, 'AbstractMesh', ()))
+    if mesh is None or not is_abstract:
         return sharding
     found = placed.get_mesh() if hasattr(placed, 'get_mesh') else None
     if found is None or found.shape != mesh.shape:
