@@ -191,7 +191,9 @@ static int take_axis(struct json_pull *in, const struct sharding *s, uint32_t *u
 		*ret = (uint8_t)i;
 		return 0;
 	}
-	return r < 0 ? r : json_pull_bad(in, "partition_spec names no axis of the mesh");
+	return r < 0 ? r :
+		       err_at(json_pull_bad(in, "partition_spec names no axis of the mesh"),
+			      "'%.*s'", SPAN_ARG(name));
 }
 
 /* null, "x" or ["x", "y"] */

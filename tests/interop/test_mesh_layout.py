@@ -123,7 +123,7 @@ def test_64_bits_of_safetensors_are_not_restored_as_32(run, tmp_path):
 
 
 @pytest.mark.parametrize('mesh, pairs, why', [
-    ('fsdp=4', KEY, 'names no axis of the mesh'), ('fsdp=5,tensor=2', KEY, "'default/params/embed/table.npy'|'default/params/layer/bias.npy': axis 0 of 32 cannot be cut in 10 equal parts"),
+    ('fsdp=4', KEY, "'tensor': --mesh: "), ('fsdp=5,tensor=2', KEY, "'default/params/embed/table.npy'|'default/params/layer/bias.npy': axis 0 of 32 cannot be cut in 10 equal parts"),
     ('fsdp=4,tensor=2', KEY[:1], "no rule of --spec matches 'params/embed/table'"), ('fsdp=4,tensor', KEY, 'NAME=SIZE'), ('fsdp=0', KEY, 'NAME=SIZE'), ('fsdp=-1', KEY, 'NAME=SIZE'),
     ('fsdp=18446744073709551617', KEY, 'NAME=SIZE'), ('fsdp=4,', KEY, 'NAME=SIZE'), ('', KEY, 'NAME=SIZE'),
     ('fsdp=4,tensor=2', [('(', [])], 'rules.json'), ('fsdp=4,tensor=2', [('.*', 'fsdp')], 'has no partition spec'),
