@@ -187,8 +187,9 @@ static int set_size(struct options *o, const struct option *opt, const char *val
 		return bad_value(opt, value);
 	/* A limit of memory, in which a number without a unit was meant as MiB or GiB. */
 	if (has_auto && size > 0 && size < LEAST_MEMORY)
-		return fail(-EINVAL, "option '%s': '%s' is a size in bytes, as %s is", opt->name,
-			    value, opt->fallback);
+		return fail(-EINVAL,
+			    "option '%s': '%s' is a size in bytes, of at least %u, as %s is",
+			    opt->name, value, LEAST_MEMORY, opt->fallback);
 	o->follows[opt - option_table] = is_auto;
 	*at = size;
 	return 0;

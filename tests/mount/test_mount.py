@@ -131,7 +131,7 @@ def test_wrong_options_are_named(program, cases, mnt, option):
 
 @pytest.mark.parametrize('option, message', [
     ('spill=/nonexistent', "option spill: cannot use '/nonexistent': No such file"), ('spill=/etc/passwd', "cannot use '/etc/passwd'"),
-    ('on_commit=/nonexistent now', "option on_commit: cannot run '/nonexistent': No such file"), ('cache=1', "option 'cache': '1' is a size in bytes"),
+    ('on_commit=/nonexistent now', "option on_commit: cannot run '/nonexistent': No such file"), ('cache=1', "option 'cache': '1' is a size in bytes, of at least 4096"),
     ('read_budget=4095', "'4095' is a size"), ('shape=step', 'is a directory of steps, not a step'), ('shape=item', 'is a directory of steps'),
     ('ro=off', "option 'ro' of mount takes no value; without it, it is off"), ('allow-other', "did you mean 'allow_other'?")])
 def test_what_cannot_work_is_refused_at_once(program, cases, mnt, option, message):
