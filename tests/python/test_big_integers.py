@@ -87,3 +87,12 @@ def test_diff_tells_numbers_apart_that_are_one_double(root, run, tmp_path):
     r = run('diff', root / '1', tmp_path / 'other/1', ok=False)
     assert r.returncode == 1 and 'state' in r.stdout, r.stdout
     assert run('diff', root / '1', root / '1').returncode == 0
+
+
+@pytest.mark.parametrize('n', [2**64, -2**63 - 1, BIG])
+def test_as_a_leaf(tmp_path, n):
+    """A number of a tree has 64 bits, as an array does."""
+    with pytest.raises(pytreefs.Error, match="'default/n' cannot be saved: an integer has 64 bits"):
+        pytreefs.save(tmp_path / '1', {'n': n})
+    pytreefs.save(tmp_path / '1', {'n': 2**64 - 1, 'm': -2**63})
+    assert pytreefs.load(tmp_path / '1') == {'n': 2**64 - 1, 'm': -2**63}

@@ -61,6 +61,8 @@ def _leaf(x: Any) -> tuple[int, str | None, Any]:
             if isinstance(x, cls):
                 if name == 'int64' and not -1 << 63 <= int(x.real) < 1 << 63:
                     name = 'uint64'
+                    if not 0 < int(x.real) < 1 << 64:
+                        raise TypeError('an integer has 64 bits in checkpoints: a string, or JSON of an item or of metadata, has more')
                 return lib.SCALAR, name, _dtypes.raw(np.asarray(x, name))
     found = _array(x)
     if found is None:
