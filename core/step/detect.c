@@ -423,12 +423,37 @@ static int leave_out_deleted(struct children *c, const char *todelete)
 	return MIN(r, 0);
 }
 
+/*
+ * Whether a child of a directory without steps is something else than a step that is being written:
+ * under a temporary name, or in place, where it is empty at first and then has the lock file of a
+ * draft, or has just become a step; 1 or 0.
+ */
+static int is_other(const struct children *c, const struct child *ch)
+{
+	auto_children below = { 0 };
+	auto_free char *path = NULL;
+	enum shape shape;
+	int r;
+
+	if (!ch->is_dir || !counts(c, ch) || !detect_has_number(ch->name))
+		return !ch->is_dir || counts(c, ch);
+	r = path_join(c->rel, span_str(ch->name), &path);
+	if (r < 0)
+		return r;
+	r = children_list(c->dir, path, false, &below);
+	if (r < 0)
+		return err_is_transient(r) ? r : r != -ENOENT;
+	if (!below.n || children_has(&below, STEP_DRAFT, false))
+		return 0;
+	r = shape_of_children(&below, &shape);
+	return r < 0 ? r : shape != SHAPE_STEP;
+}
+
 /* path: that of the directory, for messages */
 static int shape_of_directory(struct children *c, const char *path, const char *todelete,
 			      enum shape *ret)
 {
-	bool others = false;
-	int r = shape_of_children(c, ret);
+	int r = shape_of_children(c, ret), others = 0;
 
 	if (r < 0 || *ret != SHAPE_UNKNOWN)
 		return r;
@@ -438,11 +463,13 @@ static int shape_of_directory(struct children *c, const char *path, const char *
 	r = shape_of_root(c, ret);
 	if (r < 0 || *ret != SHAPE_UNKNOWN)
 		return r;
-	for (size_t i = 0; i < c->n; i++)
-		others |= !c->child[i].is_dir || counts(c, &c->child[i]);
+	for (size_t i = 0; i < c->n && others == 0; i++)
+		others = is_other(c, &c->child[i]);
+	if (others < 0)
+		return others;
 	/*
-	 * A directory with only temporary directories and root metadata, or an empty one, is a root
-	 * without steps.
+	 * A directory with only steps that are being written and root metadata, or an empty one, is
+	 * a root without steps.
 	 */
 	if (!others) {
 		*ret = SHAPE_ROOT;
@@ -523,26 +550,6 @@ static bool is_random_key(const struct children *c)
 			return true;
 	}
 	return false;
-}
-
-/* Ends the listing with 1 at a name of a data file of OCDBT: 32 hexadecimal digits. */
-static int find_data_file(void *arg, const char *name, unsigned char type)
-{
-	return strspn(name, "0123456789abcdef") == 32 && !name[32];
-}
-
-int detect_has_data_files(struct io_dir *dir, const char *rel)
-{
-	auto_free char *path = NULL;
-	int r = path_join(rel, span_str("d"), &path);
-
-	if (r < 0)
-		return r;
-	r = io_list(dir, path, find_data_file, NULL);
-	if (r != -ENOENT && r != -ENOTDIR)
-		return r;
-	err_clear();
-	return 0;
 }
 
 int detect_item(struct io_dir *dir, const char *rel, enum item_kind *ret)

@@ -209,3 +209,25 @@ int detect_fail_file(const struct children *c, const char *path, const char *fil
 		path, n, children_has(c, FLAX_INDEX, false) ? " with its index " FLAX_INDEX : "",
 		file);
 }
+
+/* ---- databases ---- */
+
+/* Ends the listing with 1 at a name of a data file of OCDBT: 32 hexadecimal digits. */
+static int find_data_file(void *arg, const char *name, unsigned char type)
+{
+	return strspn(name, "0123456789abcdef") == 32 && !name[32];
+}
+
+int detect_has_data_files(struct io_dir *dir, const char *rel)
+{
+	auto_free char *path = NULL;
+	int r = path_join(rel, span_str("d"), &path);
+
+	if (r < 0)
+		return r;
+	r = io_list(dir, path, find_data_file, NULL);
+	if (r != -ENOENT && r != -ENOTDIR)
+		return r;
+	err_clear();
+	return 0;
+}

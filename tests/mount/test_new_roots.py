@@ -56,3 +56,15 @@ def test_a_link_that_leads_nowhere_is_named(run, tmp_path, words):
     link = 'd/l' if words[2][0] == 'd' else 'l'
     assert r.returncode == 1 and f"'{link}' is a symbolic link to 'nowhere', which does not exist" in r.stderr, r.stderr
     assert listing(tmp_path) == ['d', 'd/l', 'l']
+
+
+def test_a_first_step_that_is_begun_in_place_makes_a_root(run, tmp_path):
+    """As with atomicity=commit_file: at first it is empty, then it has the lock of its writer. Anything else does not make one."""
+    step = tmp_path / 'run/1'
+    step.mkdir(parents=True)
+    assert run('ls', tmp_path / 'run').stdout == '1/\n' and run('gc', '-n', tmp_path / 'run').stdout.startswith('0 ')
+    (step / '.pytreefs-draft').touch()
+    (step / 'default').mkdir()
+    assert 'abandoned draft' in run('gc', '-n', tmp_path / 'run').stdout
+    (step / '.pytreefs-draft').rename(step / 'notes.txt')
+    assert 'is not a checkpoint' in run('gc', '-n', tmp_path / 'run', ok=False).stderr
