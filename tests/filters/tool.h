@@ -47,7 +47,7 @@ static inline int tool_main(const struct tool_cmd *cmds, size_t n, int argc, cha
 			fprintf(stderr, "%d %s\n", r, err_text(r));
 			return 1;
 		}
-		return fwrite(out.p, 1, out.n, stdout) == out.n ? 0 : 1;
+		return !out.n || fwrite(out.p, 1, out.n, stdout) == out.n ? 0 : 1;
 	}
 	fprintf(stderr, "usage: %s COMMAND ARG...\n", argv[0]);
 	return 2;

@@ -295,7 +295,8 @@ static int import_node(struct input *in, const char *rel, struct select *only,
 		return import_array(in, rel, only, f);
 	r = io_list(dir, rel, input_zarr_add_name, &names);
 	/* The order of the directory differs between file systems. */
-	qsort(names.name, names.n, sizeof(*names.name), array_by_text);
+	if (names.n)
+		qsort(names.name, names.n, sizeof(*names.name), array_by_text);
 	for (size_t i = 0; i < names.n && r >= 0; i++) {
 		auto_free char *below = NULL;
 
