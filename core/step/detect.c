@@ -428,7 +428,7 @@ static int leave_out_deleted(struct children *c, const char *todelete)
  * under a temporary name, or in place, where it is empty at first and then has the lock file of a
  * draft, or has just become a step; 1 or 0.
  */
-static int is_other(const struct children *c, const struct child *ch)
+static int is_other_child(const struct children *c, const struct child *ch)
 {
 	auto_children below = { 0 };
 	auto_free char *path = NULL;
@@ -464,7 +464,7 @@ static int shape_of_directory(struct children *c, const char *path, const char *
 	if (r < 0 || *ret != SHAPE_UNKNOWN)
 		return r;
 	for (size_t i = 0; i < c->n && others == 0; i++)
-		others = is_other(c, &c->child[i]);
+		others = is_other_child(c, &c->child[i]);
 	if (others < 0)
 		return others;
 	/*
