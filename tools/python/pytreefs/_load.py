@@ -101,14 +101,15 @@ class Loading:
         if kind != lib.STEP:
             return '', self.context.whole(lib.TREE_VALUES, is_described)
         items = [name for name, is_directory, _ in self.context.listing('') if is_directory]
-        if not items:
-            raise self.context.fail(-errno.ENOENT, 'is a step without items, as one that is being removed', '')
         if 'default' in items:
             nodes = self.context.tree('default', lib.TREE_VALUES, is_described)
             if nodes[0].kind != lib.OPAQUE:
                 return 'default', nodes
         nodes = self.context.tree('', lib.TREE_VALUES, is_described)
-        if any(node.parent == 0 and (node.key not in items or node.key == 'default' and node.kind != lib.OPAQUE) for node in nodes):
+        if len(nodes) == 1:
+            raise self.context.fail(-errno.ENOENT, 'is a step without items, as one that is being removed', '')
+        # It has come back since it was not listed.
+        if any(node.parent == 0 and node.key == 'default' and node.kind != lib.OPAQUE for node in nodes):
             raise self.context.replaced('')
         return '', nodes
 
