@@ -103,6 +103,11 @@ def pytest_collection_modifyitems(items):
             item.user_properties.append(('feature', row))
 
 
+def pytest_unconfigure():
+    # A worker of pytest-xdist ends at once, without what Python does at its end.
+    jobs.remove_sessions()
+
+
 def pytest_collection_finish():
     """From here on there is garbage, but not among the modules. Each search calls JAX, too, so there are fewer than by default."""
     gc.freeze()

@@ -25,9 +25,13 @@ _SETTINGS = {
     'HWLOC_COMPONENTS': '-pci,-linuxio',
 }
 # Two mpirun that begin at once both make the folder of the machine's sessions, and the later one fails with "File
-# exists", so each has a place of its own; of a short name, for sockets. Python removes it when it ends. What ranks share is there,
+# exists", so each has a place of its own; of a short name, for sockets. conftest.py removes it in the end. What ranks share is there,
 # too, since /dev/shm of a container is small: it holds a dozen ranks, and less when others use it.
 _sessions = tempfile.TemporaryDirectory(prefix='pt', dir='/tmp', ignore_cleanup_errors=True)
+
+
+def remove_sessions():
+    _sessions.cleanup()
 
 
 def environment(more=None):
