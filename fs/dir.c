@@ -134,7 +134,7 @@ void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	fi->cache_readdir = fi->keep_cache && !wants_attributes(req);
 	trace(TRACE_FS, "opendir '%s'%s", n->name, fi->cache_readdir ? ", to be kept" : "");
 	/* The kernel does not request names that it has cached. */
-	if (h && !fi->keep_cache) {
+	if (r >= 0 && !fi->keep_cache) {
 		r = node_list(n, &h->list);
 		h->is_listed = true;
 	}
@@ -225,7 +225,7 @@ static void dir_read_dir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 	int r = p && counted ? 0 : -ENOMEM;
 
 	trace(TRACE_FS, "readdir%s '%s' %lld", plus ? "plus" : "", dir->name, (long long)off);
-	if (p && counted && (!h->is_listed || (off == 0 && h->is_read)))
+	if (r >= 0 && (!h->is_listed || (off == 0 && h->is_read)))
 		r = list_now(dir, h);
 	if (r < 0) {
 		reply_code(req, r, "list", dir);

@@ -435,8 +435,10 @@ static int is_other_child(const struct children *c, const struct child *ch)
 	enum shape shape;
 	int r;
 
-	if (!ch->is_dir || !counts(c, ch) || !detect_has_number(ch->name))
-		return !ch->is_dir || counts(c, ch);
+	if (!counts(c, ch))
+		return !ch->is_dir;
+	if (!detect_has_number(ch->name))
+		return 1;
 	r = path_join(c->rel, span_str(ch->name), &path);
 	if (r < 0)
 		return r;
