@@ -270,14 +270,10 @@ static int items_check_json(struct draft_node *n)
 	int r = size > LIMIT_SMALL_FILE ?
 			fail(-EINVAL, "'%s' has %llu bytes, the limit is %llu", n->name,
 			     (unsigned long long)size, (unsigned long long)LIMIT_SMALL_FILE) :
-			buf_reserve(&text, size + 1);
+			draft_file_read_whole(n->file, size, &text);
 
 	if (r < 0)
 		return r;
-	r = draft_file_read_into(n->file, 0, size, text.p);
-	if (r < 0)
-		return r;
-	text.n = size;
 	r = json_parse(buf_span(&text), n->name, &doc);
 	return r == -EUCLEAN ? fail(-EINVAL, "%s", err_text(r)) : r;
 }
@@ -326,14 +322,11 @@ static int collect_file(struct draft_file *f, const char *path, struct plugin_fi
 	uint64_t size = draft_file_size(f);
 	auto_buf bytes = { 0 };
 	int r = size > 64 * MiB ? fail(-EFBIG, "'%s' is too large for a plugin", path) :
-				  buf_reserve(&bytes, size + 1);
+				  draft_file_unstore(f);
 
 	if (r < 0)
 		return r;
-	r = draft_file_unstore(f);
-	if (r < 0)
-		return r;
-	r = draft_file_read_into(f, 0, size, bytes.p);
+	r = draft_file_read_whole(f, size, &bytes);
 	return r < 0 ? r : plugin_files_add(ret, path, bytes.p, size);
 }
 

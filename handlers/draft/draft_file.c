@@ -246,6 +246,15 @@ int draft_file_read_into(struct draft_file *f, uint64_t off, size_t n, void *p)
 	return r;
 }
 
+int draft_file_read_whole(struct draft_file *f, uint64_t size, struct buf *ret)
+{
+	int r = buf_reserve(ret, size + 1);
+
+	r = r < 0 ? r : draft_file_read_into(f, 0, size, ret->p);
+	ret->n = r < 0 ? 0 : size;
+	return r;
+}
+
 /* ---- writing ---- */
 
 /*

@@ -69,6 +69,8 @@ uint64_t draft_file_stored_bytes(struct draft_file *f);
 int draft_file_read(struct draft_file *f, uint64_t off, size_t n, struct segments *g);
 /* Read into memory, for commits. Does not append zeros: -EINVAL beyond the end. */
 int draft_file_read_into(struct draft_file *f, uint64_t off, size_t n, void *p);
+/* The same of its first `size` bytes, in place of what ret has. ret->p is never NULL. */
+int draft_file_read_whole(struct draft_file *f, uint64_t size, struct buf *ret);
 /* Returns the number of bytes that were accepted: all, unless an error occurred. */
 ssize_t draft_file_write(struct draft_file *f, uint64_t off, const void *p, size_t n);
 int draft_file_truncate(struct draft_file *f, uint64_t size);

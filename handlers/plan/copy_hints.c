@@ -54,11 +54,8 @@ static int hint_read(struct draft_node *dir, struct draft_file *f)
 {
 	uint64_t size = draft_file_size(f);
 	auto_buf text = { .metered = true };
-	int r = size > LIMIT_JSON_BYTES ? -EFBIG : buf_reserve(&text, size + 1);
+	int r = size > LIMIT_JSON_BYTES ? -EFBIG : draft_file_read_whole(f, size, &text);
 
-	if (r < 0)
-		return r;
-	r = draft_file_read_into(f, 0, size, text.p);
 	if (r < 0)
 		return r;
 	copy_hint_text(dir, 0, text.p, size);
@@ -240,7 +237,7 @@ int copy_hint_tree(struct draft_node *n, const char *path)
 }
 
 /*
- * Append the copied `_METADATA` of an item inside another, or of a tree that is a step, to ret.
+ * Read the copied `_METADATA` of an item inside another, or of a tree that is a step.
  * Programs write it like any other file, since only the items of a step have a generated one.
  */
 static int hint_nested(const struct plan *p, struct buf *ret)
@@ -260,13 +257,9 @@ static int hint_nested(const struct plan *p, struct buf *ret)
 		if (size > LIMIT_JSON_BYTES)
 			return fail(-EFBIG, "'_METADATA' has %llu bytes, the limit is %llu",
 				    (unsigned long long)size, (unsigned long long)LIMIT_JSON_BYTES);
-		r = buf_reserve(ret, size + 1);
+		r = draft_file_read_whole(f, size, ret);
 		if (r < 0)
 			return r;
-		r = draft_file_read_into(f, 0, size, ret->p);
-		if (r < 0)
-			return r;
-		ret->n = size;
 	}
 	return 0;
 }

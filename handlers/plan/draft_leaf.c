@@ -39,19 +39,11 @@ static int source_contents(struct leaf_input *f, struct buf *ret)
 {
 	struct draft_file *file = plan_input_of(f)->node->file;
 	uint64_t size = draft_file_size(file);
-	int r;
 
 	if (size > TEXT_MAX)
 		return fail(-EINVAL, "a text of %llu bytes, the limit is %llu",
 			    (unsigned long long)size, (unsigned long long)TEXT_MAX);
-	r = buf_reserve(ret, size + 1);
-	if (r < 0)
-		return r;
-	r = draft_file_read_into(file, 0, size, ret->p);
-	if (r < 0)
-		return r;
-	ret->n = size;
-	return r;
+	return draft_file_read_whole(file, size, ret);
 }
 
 /* Copy the value of an xattr into the tree; p is NULL when it is not set. */
