@@ -176,6 +176,19 @@ static int optional_document(const struct item *item, const char *name, int r)
 	return 0;
 }
 
+/* Read an optional file once. Called with the item's lock held. */
+static int read_optional(struct item *item, const char *name, int (*read)(struct item *item),
+			 struct refusal *refusal, bool *is_read)
+{
+	int r;
+
+	if (*is_read)
+		return 0;
+	r = optional_document(item, name, read_small(item, name, read, refusal));
+	*is_read = r >= 0;
+	return r;
+}
+
 static int parse_shardings_in(void *arg, const char *dir, struct kv *kv)
 {
 	auto_free char *name = NULL;
@@ -207,19 +220,6 @@ static int parse_shardings(struct item *item)
 	return MIN(r, 0);
 }
 
-/* Called with the item's lock held. */
-static int read_shardings(struct item *item)
-{
-	int r;
-
-	if (item->shardings_read)
-		return 0;
-	r = read_small(item, "_sharding", parse_shardings, &item->shardings_refused);
-	r = optional_document(item, "_sharding", r);
-	item->shardings_read = r >= 0;
-	return r;
-}
-
 int item_sharding(struct item *item, const struct tree_node *leaf, struct span *ret)
 {
 	int r;
@@ -228,7 +228,8 @@ int item_sharding(struct item *item, const struct tree_node *leaf, struct span *
 		return 0;
 
 	pthread_mutex_lock(&item->lock);
-	r = read_shardings(item);
+	r = read_optional(item, "_sharding", parse_shardings, &item->shardings_refused,
+			  &item->shardings_read);
 	pthread_mutex_unlock(&item->lock);
 	if (r < 0 || !item->shardings)
 		return r;
@@ -271,19 +272,6 @@ static int read_first_process(struct item *item)
 	return r < 0 ? r : array_metadatas_parse(text.text, first.name, &item->arrays);
 }
 
-/* Called with the item's lock held. */
-static int read_arrays(struct item *item)
-{
-	int r;
-
-	if (item->arrays_read)
-		return 0;
-	r = read_small(item, "array_metadatas", read_first_process, &item->arrays_refused);
-	r = optional_document(item, "array_metadatas", r);
-	item->arrays_read = r >= 0;
-	return r;
-}
-
 /* Get the record of a leaf; *ret is NULL if there is none. */
 static int find_array(struct item *item, const struct tree_node *leaf,
 		      const struct array_metadata **ret)
@@ -294,7 +282,8 @@ static int find_array(struct item *item, const struct tree_node *leaf,
 	if (leaf->source)
 		return 0;
 	pthread_mutex_lock(&item->lock);
-	r = read_arrays(item);
+	r = read_optional(item, "array_metadatas", read_first_process, &item->arrays_refused,
+			  &item->arrays_read);
 	pthread_mutex_unlock(&item->lock);
 	if (r < 0)
 		return r;
