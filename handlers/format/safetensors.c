@@ -147,10 +147,7 @@ static int put_metadata(const struct st_text *text, size_t n, struct buf *out)
 		r = i ? buf_add_byte(out, ',') : 0;
 		if (r < 0)
 			return r;
-		r = json_put_str(out, text[i].name, JSON_COMPACT);
-		if (r < 0)
-			return r;
-		r = buf_add_byte(out, ':');
+		r = json_put_name(out, text[i].name, JSON_COMPACT);
 		if (r < 0)
 			return r;
 		r = json_put_str(out, text[i].text, JSON_COMPACT);
@@ -207,7 +204,7 @@ int safetensors_header(struct st_tensor *tensor, size_t n, const struct st_text 
 		return r;
 	if (n)
 		qsort(tensor, n, sizeof(*tensor), by_layout);
-	for (size_t i = 0; i < n && r >= 0; i++) {
+	for (size_t i = 0; i < n; i++) {
 		r = safetensors_put_tensor(&tensor[i], off, &out);
 		tensor[i].off = off;
 		if (r < 0)
@@ -215,8 +212,6 @@ int safetensors_header(struct st_tensor *tensor, size_t n, const struct st_text 
 		if (!add_fits(off, tensor[i].bytes, &off) || off > INT64_MAX / 2)
 			return fail(-EFBIG, "the tensors have more than 2^62 bytes");
 	}
-	if (r < 0)
-		return r;
 	r = buf_add_byte(&out, '}');
 	while (r >= 0 && out.n % 8)
 		r = buf_add_byte(&out, ' ');

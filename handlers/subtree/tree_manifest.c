@@ -58,10 +58,7 @@ static int add_pair(struct buf *out, struct span name, struct span value)
 
 	if (r < 0)
 		return r;
-	r = json_put_str(out, name, JSON_PYTHON);
-	if (r < 0)
-		return r;
-	r = buf_add_str(out, ": ");
+	r = json_put_name(out, name, JSON_PYTHON);
 	return r < 0 ? r : json_put_str(out, value, JSON_PYTHON);
 }
 

@@ -177,8 +177,7 @@ static int add_unknown(struct unknown *u, const char *name, int r)
 		return r;
 	log_error("cannot determine %s: %s", name, err_text(r));
 	buf_addf(u->text, "%s\n    ", u->n++ ? "," : "");
-	json_put_str(u->text, span_str(name), JSON_PRETTY);
-	buf_add_str(u->text, ": ");
+	json_put_name(u->text, span_str(name), JSON_PRETTY);
 	json_put_str(u->text, span_str(err_text(r)), JSON_PRETTY);
 	return 0;
 }

@@ -189,10 +189,7 @@ static int import_text(struct input *in, const struct json *m, struct select *on
 	r = buf_add_str(custom, custom->n ? ", " : "{");
 	if (r < 0)
 		return r;
-	r = json_put_str(custom, m->name, JSON_PYTHON);
-	if (r < 0)
-		return r;
-	r = buf_add_str(custom, ": ");
+	r = json_put_name(custom, m->name, JSON_PYTHON);
 	return r < 0 ? r : json_print(custom, m, JSON_PYTHON);
 }
 
