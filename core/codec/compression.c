@@ -266,8 +266,6 @@ int compression_choose(struct span sample, size_t item_bytes, enum codec_dialect
 		if (SAVES(with_blosc, n))
 			best = blosc;
 	}
-	if (r < 0)
-		return r;
 	trace(TRACE_CODEC, "sample of %zu bytes: zstd %zu, blosc %zu", sample.n, with_zstd,
 	      with_blosc);
 	*ret = best;

@@ -387,8 +387,6 @@ int seal_file(struct commit *c, const struct commit_item *item, const struct com
 		r = io_mkdir(c->draft->dir, path, io_dir_mode(c->dir_mode));
 		return r < 0 ? r : io_dirop(c->draft->dir, IO_SYNC_DIR, path, NULL, 0);
 	}
-	if (r < 0)
-		return r;
 	r = f->text.p ? io_write_file(c->draft->dir, path, f->text) :
 			write_long(c->draft->dir, path, f);
 	return r < 0 ? r : io_sync_parents(c->draft->dir, path);

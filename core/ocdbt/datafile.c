@@ -292,7 +292,7 @@ int datafile_sync(struct datafile *f)
 			return r;
 		f->high = f->start;
 	}
-	if (r < 0 || !f->is_dirty)
+	if (!f->is_dirty)
 		return r;
 	r = io_file_sync(f->file);
 	if (r >= 0 && f->refused)

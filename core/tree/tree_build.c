@@ -214,7 +214,7 @@ static int add_names(struct tree_build *b, const struct name_set *set, const boo
 	if (r < 0)
 		return r;
 	node->kind = TREE_DICT;
-	for (size_t i = 0; i < n && r >= 0; i++) {
+	for (size_t i = 0; i < n; i++) {
 		r = bare ? 0 : tree_build_add_name(b, set, set->names[i], by, &node);
 		if (r < 0)
 			return r;

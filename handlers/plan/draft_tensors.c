@@ -257,7 +257,7 @@ static int tensors_take_numbers(struct plan *p, struct draft_node *n, size_t fir
 {
 	int r = 0;
 
-	for (size_t i = first; i < p->n_leaves && r >= 0; i++) {
+	for (size_t i = first; i < p->n_leaves; i++) {
 		struct plan_leaf *l = &p->leaf[i];
 		const struct draft_array *a = &n->file->array[l->index];
 		uint8_t element[LIMIT_ITEM_BYTES],

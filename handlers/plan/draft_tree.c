@@ -253,7 +253,7 @@ static int walk_children(struct plan *p, struct tree_node *node, struct draft_no
 {
 	int r = 0;
 
-	for (size_t i = 0; i < n && r >= 0;) {
+	for (size_t i = 0; i < n;) {
 		size_t parts = parts_at(child, n, i);
 		struct draft_node *c = child[i];
 

@@ -264,8 +264,6 @@ int plugin_decode_leaf(struct plugin *p, const struct plugin_files *stored, stru
 			return fail(-EFBIG, "plugin '%s': %llu bytes, the limit is %u", p->name,
 				    (unsigned long long)announced, PYTREEFS_MAX_BYTES);
 	}
-	if (r < 0)
-		return r;
 	plugin_call_begin(&c, p, l->flags);
 	r = l->decode(&c.host, files_of(stored), (uint32_t)stored->n);
 	r = plugin_call_end(&c, l->flags, r, -EUCLEAN);

@@ -53,7 +53,7 @@ static int make_dirs(const struct import_list *f, struct draft *d)
 {
 	int r = 0;
 
-	for (size_t i = 0; i < f->n_dirs && r >= 0; i++) {
+	for (size_t i = 0; i < f->n_dirs; i++) {
 		struct draft_node *n;
 
 		r = make_path(d, f->dir[i], true, &n);

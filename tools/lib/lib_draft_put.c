@@ -275,7 +275,7 @@ static int make_names(struct put *p, uint64_t *ret_bytes)
 	uint64_t sum = 0;
 	int r = 0;
 
-	for (size_t i = 0; i < p->n && r >= 0; i++) {
+	for (size_t i = 0; i < p->n; i++) {
 		const struct pytreefs_value *v = &p->value[i];
 		enum dtype t;
 		uint64_t bytes = v->size;

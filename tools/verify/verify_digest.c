@@ -81,7 +81,7 @@ static int digest_check_names(struct digest_checks *all)
 		verify_file(all->v, 2, all->file, "%llu %s no SHA-256, the first is '%s'",
 			    (unsigned long long)n_missing,
 			    noun(n_missing, "leaf has", "leaves have"), missing ? missing : "?");
-	for (size_t i = 0; i < d->n && r >= 0; i++)
+	for (size_t i = 0; i < d->n; i++)
 		if (!seen[i])
 			verify_file(all->v, 2, all->file, "'%.*s' is not a leaf of the tree",
 				    SPAN_ARG(d->entry[i].name));

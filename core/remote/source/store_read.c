@@ -106,7 +106,7 @@ static int make_requests(struct store *s, struct batch *b)
 		b->piece[i] = (struct http_piece){ (uint8_t *)b->part[i].req->p +
 							   (b->part[i].off - b->part[i].req->off),
 						   b->part[i].off, b->part[i].n };
-	for (size_t at = 0, n; at < b->n && r >= 0; at += n) {
+	for (size_t at = 0, n; at < b->n; at += n) {
 		struct http_request *q = &b->request[b->n_requests];
 		const struct io_file *file = b->part[at].req->file;
 		uint64_t end;
