@@ -4,11 +4,8 @@ and of Orbax 0.3.5 to 0.4.1 for names with slashes (tests/data/old). The judges 
 had been given."""
 
 import json
-import os
-import pathlib
 import re
 import shutil
-import sys
 
 import numpy as np
 import orbax.checkpoint as ocp
@@ -20,9 +17,9 @@ import zarr
 from lib import array_serialization, compare, old, servers
 from lib.case import Case
 
-sys.path.insert(0, str(pathlib.Path(os.environ['PYTREEFS_BUILD']) / 'tools/python'))
+from lib import package
 
-import pytreefs  # noqa: E402
+pytreefs = package.imported()
 
 OLD = [('0.3.5', 'slashes'), ('0.4.0', 'slashes'), ('0.4.1', 'slashes'), ('0.4.1', 'standard')]
 BELOW = 'params/manifest.ocdbt'

@@ -3,7 +3,6 @@
 
 import os
 import subprocess
-import sys
 
 import flax.serialization
 import ml_dtypes
@@ -13,9 +12,9 @@ import safetensors.numpy
 
 from lib import objects
 
-sys.path.insert(0, os.environ['PYTREEFS_BUILD'] + '/tools/python')
+from lib import package
 
-import pytreefs  # noqa: E402
+pytreefs = package.imported()
 
 IN_MEMORY = True
 TREE = {'bert': {'kernel': np.arange(12, dtype=np.float32).reshape(3, 4), 'bias': np.ones(4, ml_dtypes.bfloat16)}, 'layers': {0: {'w': np.arange(3)}}}

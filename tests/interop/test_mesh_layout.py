@@ -2,20 +2,16 @@
 """`pytreefs convert --mesh --spec` and `--chunks-like`: a checkpoint whose chunks are the parts of a mesh that is not here."""
 
 import json
-import os
-import pathlib
 import subprocess
-import sys
 
 import ml_dtypes
 import numpy as np
 import pytest
+import safetensors.numpy
 
-sys.path.insert(0, str(pathlib.Path(os.environ['PYTREEFS_BUILD']) / 'tools/python'))
+from lib import forks, jobs, mesh_layout, package, servers
 
-import pytreefs  # noqa: E402
-import safetensors.numpy  # noqa: E402
-from lib import forks, jobs, mesh_layout, servers  # noqa: E402
+pytreefs = package.imported()
 
 KEY = [('params/.*/kernel', ['fsdp', 'tensor']), ('params/.*/bias', [['fsdp', 'tensor']]), ('.*/table', [None, 'tensor'])]      # a number needs none
 CHUNKS = {'layer/kernel': [16, 16], 'layer/bias': [4], 'embed/table': [24, 8]}

@@ -5,19 +5,16 @@ official library as the judge. What commands say of one is in test_safetensors_t
 import errno
 import json
 import os
-import pathlib
 import shutil
-import sys
 
 import ml_dtypes
 import numpy as np
 import pytest
 import safetensors.numpy
 
-sys.path.insert(0, str(pathlib.Path(os.environ['PYTREEFS_BUILD']) / 'tools/python'))
+from lib import buckets, gcs, hub, mounts, objects, package, servers
 
-import pytreefs  # noqa: E402
-from lib import buckets, gcs, hub, mounts, objects, servers  # noqa: E402
+pytreefs = package.imported()
 
 MODEL = {f'model.layers.{i}.w': np.arange(600, dtype=np.float32).reshape(20, 30) + i for i in range(3)} | {
     'model.norm': np.arange(30).astype(ml_dtypes.bfloat16), 'empty': np.zeros((0, 4), np.float32), 'n': np.array(5, np.int32)}

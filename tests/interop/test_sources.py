@@ -9,20 +9,17 @@ import pathlib
 import re
 import shutil
 import subprocess
-import sys
 
 import numpy as np
 import pytest
+import safetensors.numpy
+import zarr
 
-sys.path.insert(0, str(pathlib.Path(os.environ['PYTREEFS_BUILD']) / 'tools/python'))
+from lib import mounts, package, servers, sources, sources_hub  # noqa: F401
+from lib.pairs import LONG
 
-import pytreefs  # noqa: E402
+pytreefs = package.imported()
 from pytreefs import _fsspec  # noqa: E402
-from lib import mounts, servers, sources, sources_hub  # noqa: E402, F401
-from lib.pairs import LONG  # noqa: E402
-import safetensors.numpy  # noqa: E402
-import zarr  # noqa: E402
-
 
 BUCKET = 'of-names'
 IN_MEMORY = True  # both for the fixtures

@@ -5,7 +5,6 @@ import json
 import os
 import pathlib
 import shutil
-import sys
 
 from lib import jaxenv  # noqa: F401  before jax
 
@@ -14,9 +13,9 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
-sys.path.insert(0, str(pathlib.Path(os.environ['PYTREEFS_BUILD']) / 'tools/python'))
+from lib import package
 
-import pytreefs  # noqa: E402
+pytreefs = package.imported()
 
 # Names of other programs' directories: with a number, without, and of what they keep themselves.
 FOREIGN = 'tb_logs_20251101', 'wandb', 'run-20251101_101010-abc123', 'version_7', 'profile_3', 'plots', 'events_99'

@@ -5,10 +5,8 @@ import itertools
 import json
 import logging
 import os
-import pathlib
 import re
 import subprocess
-import sys
 import warnings
 
 import jax
@@ -17,10 +15,9 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
-sys.path.insert(0, str(pathlib.Path(os.environ['PYTREEFS_BUILD']) / 'tools/python'))
+from lib import compare, mounts, package
 
-import pytreefs  # noqa: E402
-from lib import compare, mounts  # noqa: E402
+pytreefs = package.imported()
 
 logging.getLogger('absl').setLevel(logging.ERROR)
 

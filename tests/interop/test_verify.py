@@ -8,7 +8,6 @@ import random
 import re
 import shutil
 import subprocess
-import sys
 
 from lib import jaxenv  # noqa: F401  before jax
 
@@ -17,11 +16,10 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
-sys.path.insert(0, str(pathlib.Path(os.environ['PYTREEFS_BUILD']) / 'tools/python'))
-
-import pytreefs  # noqa: E402
-from lib import checkpoints, visible_damage  # noqa: E402
+from lib import checkpoints, package, visible_damage
 from lib.pairs import pairs
+
+pytreefs = package.imported()
 
 DATA = pathlib.Path(__file__).resolve().parents[1] / 'data'
 TARGETS = ('matrix-ocdbt-zarr2-zstd-v0', 'matrix-ocdbt-zarr3-zstd-v0', 'matrix-perleaf-zarr2-zstd-v0',
