@@ -46,7 +46,7 @@ def on_mesh(jax, size):
 
 def save_item(rank, port, path, zarr3):
     """An item of two processes (lib/gen_sharded.py)."""
-    _, _, put = begin(rank, 2, port)
+    jax, _, put = begin(rank, 2, port)
     import numpy as np
     import orbax.checkpoint as ocp
     from lib.gen_matrix import values
@@ -56,6 +56,7 @@ def save_item(rank, port, path, zarr3):
             'np': w[:5], 'n': 7, 'name': 'two'}
     with ocp.Checkpointer(ocp.PyTreeCheckpointHandler(use_zarr3=zarr3 == '1')) as checkpointer:
         checkpointer.save(pathlib.Path(path), args=ocp.args.PyTreeSave(tree))
+    jax.distributed.shutdown()
 
 
 def main(rank, size, port, what, path, zarr3='0', ours=''):
@@ -86,4 +87,6 @@ def main(rank, size, port, what, path, zarr3='0', ours=''):
                     for shard in tree[k].addressable_shards:
                         assert np.array_equal(np.asarray(shard.data), v[shard.index]), (k, shard.index)
             assert {k: got[k] for k in OTHERS} == OTHERS, got
+    # The first rank answers the others' last barriers.
+    jax.distributed.shutdown()
     print('rank', rank, 'is done')
