@@ -16,7 +16,6 @@
 
 struct leaf_table_slice {
 	struct arena arena;
-	const struct subtree *subtree;
 	unsigned flags;
 	struct leaf_info *leaf;
 	size_t n;
@@ -157,7 +156,7 @@ static int describe(struct leaf_table_slice *s, struct leaf_info *f)
 		f->why = "no leaf type takes its type string";
 		return 0;
 	}
-	r = describe_value(s, s->subtree->part[f->part].item, f);
+	r = describe_value(s, f->part->item, f);
 	if (r >= 0 || r == -ENOMEM)
 		return r;
 	/* One broken leaf does not prevent a description of the others. */
@@ -177,33 +176,16 @@ static int describe_slice(void *arg)
 	return r;
 }
 
-static size_t count_leaves(const struct subtree_part *p)
-{
-	size_t n = 0;
-
-	if (p->kind == PART_TREE)
-		for (uint32_t i = p->tree->id; i < subtree_end(p->tree); i++)
-			n += p->item->tree->nodes[i]->kind == TREE_LEAF;
-	return n;
-}
-
 /* Returns the number of leaves that were chosen. */
 static size_t list_leaves(const struct subtree *st, leaf_table_choose_fn *choose, void *arg,
 			  struct leaf_info *ret)
 {
+	struct subtree_place at = { 0 };
 	size_t n = 0;
 
-	for (size_t k = 0; k < st->n; k++) {
-		const struct subtree_part *p = &st->part[k];
-		uint32_t end = p->kind == PART_TREE ? subtree_end(p->tree) : 0;
-
-		for (uint32_t i = end ? p->tree->id : 0; i < end; i++) {
-			const struct tree_node *leaf = p->item->tree->nodes[i];
-
-			if (leaf->kind == TREE_LEAF && (!choose || choose(arg, p, leaf)))
-				ret[n++] = (struct leaf_info){ .leaf = leaf, .part = (uint32_t)k };
-		}
-	}
+	while (subtree_next(st, &at))
+		if (at.node->kind == TREE_LEAF && (!choose || choose(arg, at.part, at.node)))
+			ret[n++] = (struct leaf_info){ .part = at.part, .leaf = at.node };
 	return n;
 }
 
@@ -223,9 +205,10 @@ int leaf_table_make(const struct subtree *st, unsigned flags, leaf_table_choose_
 	int r;
 
 	for (size_t i = 0; i < st->n; i++) {
-		s.n += count_leaves(&st->part[i]);
-		if (st->part[i].kind == PART_TREE)
-			pool = st->part[i].item->ckpt->pool;
+		if (st->part[i].kind != PART_TREE)
+			continue;
+		s.n += subtree_leaves(st->part[i].item->tree, st->part[i].tree);
+		pool = st->part[i].item->ckpt->pool;
 	}
 	s.arena.metered = true;
 	s.leaf = arena_calloc(&s.arena, s.n + 1, sizeof(*s.leaf));
@@ -239,7 +222,6 @@ int leaf_table_make(const struct subtree *st, unsigned flags, leaf_table_choose_
 		return fail(-ENOMEM, "cannot describe %zu leaves", s.n);
 	for (size_t i = 0; i < s.n_slices; i++)
 		s.slice[i] = (struct leaf_table_slice){ .arena.metered = true,
-							.subtree = st,
 							.flags = flags,
 							.leaf = s.leaf + i * per_task,
 							.n = MIN(per_task, s.n - i * per_task) };

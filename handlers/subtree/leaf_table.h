@@ -13,8 +13,8 @@
 #include "handlers/format/value.h"
 
 struct leaf_info {
+	const struct subtree_part *part;
 	const struct tree_node *leaf;
-	uint32_t part;
 	bool is_scalar;
 	uint8_t rank;
 	enum value_kind kind; /* VALUE_UNKNOWN: see `why` */

@@ -259,7 +259,7 @@ static int leaf_table_json_put_part(struct printing *p, const struct subtree_par
 	p->part = part;
 	if (part->kind == PART_TREE) {
 		p->end = p->at;
-		while (p->end < p->s->n && &p->s->subtree->part[p->s->leaf[p->end].part] == part)
+		while (p->end < p->s->n && p->s->leaf[p->end].part == part)
 			p->end++;
 		return leaf_table_json_put_node(p, part->tree, name);
 	}

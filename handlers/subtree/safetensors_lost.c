@@ -75,16 +75,12 @@ static int lose_node(struct losses *l, const struct subtree_part *part, const st
 
 int safetensors_lost_out(const struct subtree *st, const char *separator, struct buf *ret)
 {
+	struct subtree_place at = { 0 };
 	struct losses l = { 0 };
 	int r = 0;
 
-	for (size_t i = 0; i < st->n; i++) {
-		const struct subtree_part *part = &st->part[i];
-		uint32_t end = part->kind == PART_TREE ? subtree_end(part->tree) : 0;
-
-		for (uint32_t k = end ? part->tree->id : 0; k < end && r >= 0; k++)
-			r = lose_node(&l, part, part->item->tree->nodes[k], separator);
-	}
+	while (r >= 0 && subtree_next(st, &at))
+		r = lose_node(&l, at.part, at.node, separator);
 	r = say(r, ret, &l.none, "None", "None", "left out");
 	r = say(r, ret, &l.empty, "empty container", "empty containers", "left out");
 	r = say(r, ret, &l.string, "string", "strings", "in __metadata__");

@@ -170,6 +170,23 @@ uint32_t subtree_end(const struct tree_node *t)
 	return t->id + 1;
 }
 
+bool subtree_next(const struct subtree *st, struct subtree_place *at)
+{
+	const struct subtree_part *part = at->part ? at->part : st->part;
+
+	for (; part < st->part + st->n; part++) {
+		uint32_t next = part == at->part        ? at->node->id + 1 :
+				part->kind == PART_TREE ? part->tree->id :
+							  0;
+
+		if (part->kind != PART_TREE || next >= subtree_end(part->tree))
+			continue;
+		*at = (struct subtree_place){ part, part->item->tree->nodes[next] };
+		return true;
+	}
+	return false;
+}
+
 uint32_t subtree_leaves(const struct tree *tree, const struct tree_node *top)
 {
 	uint32_t end = subtree_end(top), n = 0;

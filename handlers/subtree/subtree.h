@@ -68,6 +68,16 @@ typedef int subtree_other_fn(void *arg, const struct subtree_part *part,
 			     const struct subtree_other *other);
 int subtree_each_other(const struct subtree *st, subtree_other_fn *each, void *arg);
 
+/* A node of one of the trees. */
+struct subtree_place {
+	const struct subtree_part *part;
+	const struct tree_node *node;
+};
+/*
+ * Step to the next node, in the order of parts and within a tree depth first; a zeroed place steps
+ * to the first one. Returns false after the last.
+ */
+bool subtree_next(const struct subtree *st, struct subtree_place *at);
 /* The nodes of the subtree of t have the ids from t->id to before this number. */
 uint32_t subtree_end(const struct tree_node *t);
 /* Whether a leaf has a value, which None and placeholders have not. */

@@ -87,13 +87,12 @@ static int subtree_file_keep(struct making *m, const struct buf *text, struct sp
 static int name_leaf(struct making *m, const struct leaf_info *f, struct span *ret_name,
 		     struct span *ret_path)
 {
-	const struct subtree_part *part = &m->s->subtree->part[f->part];
 	auto_buf name = { .metered = true }, path = { .metered = true };
-	int r = subtree_key(part, f->leaf, m->want->separator, &name);
+	int r = subtree_key(f->part, f->leaf, m->want->separator, &name);
 
 	if (r < 0)
 		return r;
-	r = subtree_path(part, f->leaf, &path);
+	r = subtree_path(f->part, f->leaf, &path);
 	if (r < 0)
 		return r;
 	r = subtree_file_keep(m, &name, ret_name);
@@ -113,8 +112,7 @@ static int subtree_file_add_tensor(struct making *m, const struct leaf_info *f)
 	int r;
 
 	t->dtype = f->dtype;
-	r = tree_manifest_cast(m->s->subtree->part[f->part].item, f->leaf, f->is_scalar, &casts,
-			       &t->dtype);
+	r = tree_manifest_cast(f->part->item, f->leaf, f->is_scalar, &casts, &t->dtype);
 	if (r < 0)
 		return r;
 	t->rank = f->rank;
@@ -127,7 +125,6 @@ static int subtree_file_add_tensor(struct making *m, const struct leaf_info *f)
 
 static int add_leaf(struct making *m, const struct leaf_info *f)
 {
-	const struct subtree_part *part = &m->s->subtree->part[f->part];
 	auto_buf path = { 0 };
 
 	switch (f->kind) {
@@ -142,13 +139,13 @@ static int add_leaf(struct making *m, const struct leaf_info *f)
 	case VALUE_NONE:
 		return 0;
 	case VALUE_FILE:
-		subtree_path(part, f->leaf, &path);
+		subtree_path(f->part, f->leaf, &path);
 		return fail(-EOPNOTSUPP, "'%s': a leaf of a plugin cannot be a tensor",
 			    buf_str(&path));
 	case VALUE_UNKNOWN:
 		break;
 	}
-	subtree_path(part, f->leaf, &path);
+	subtree_path(f->part, f->leaf, &path);
 	return fail(f->error ? f->error : -EOPNOTSUPP, "'%s': %s", buf_str(&path), f->why);
 }
 
@@ -171,8 +168,9 @@ static int make_extents(const struct making *m, struct subtree_file *f)
 		const struct st_tensor *t = &m->tensor[i];
 		const struct leaf_info *info = &m->s->leaf[t->id];
 
-		f->extent[i] =
-			(struct extent){ t->off, t->bytes, info->leaf, info->part, t->dtype };
+		f->extent[i] = (struct extent){ t->off, t->bytes, info->leaf,
+						(uint32_t)(info->part - m->s->subtree->part),
+						t->dtype };
 		f->size = t->off + t->bytes;
 	}
 	return 0;

@@ -70,15 +70,12 @@ static int export_add_leaf(struct export *x, const struct leaf_info *info)
 	auto_buf path = { 0 };
 	int r = 0;
 
-	*l = (struct export_leaf){ .info = info,
-				   .part = &x->st.part[info->part],
-				   .dtype = info->dtype,
-				   .bytes = info->bytes };
-	if (subtree_path(l->part, info->leaf, &path) >= 0 && buf_str(&path))
+	*l = (struct export_leaf){ .info = info, .dtype = info->dtype, .bytes = info->bytes };
+	if (subtree_path(info->part, info->leaf, &path) >= 0 && buf_str(&path))
 		l->path = arena_str(&x->arena, buf_str(&path));
 	if (!l->path)
 		return fail(-ENOMEM, "cannot list the leaves");
-	if (info->kind == VALUE_UNKNOWN && may_be_none(l->part->item, info)) {
+	if (info->kind == VALUE_UNKNOWN && may_be_none(info->part->item, info)) {
 		if (group_is_lead(x->group))
 			fprintf(stderr, "pytreefs: '%s' is left out: %s\n", l->path, info->why);
 		x->left_out[x->n_left_out++] = info->leaf;
@@ -88,7 +85,7 @@ static int export_add_leaf(struct export *x, const struct leaf_info *info)
 		return fail(info->error ? info->error : -EOPNOTSUPP, "'%s': %s", l->path,
 			    info->why);
 	if (info->kind == VALUE_ARRAY)
-		r = tree_manifest_cast(l->part->item, info->leaf, info->is_scalar, &x->casts,
+		r = tree_manifest_cast(info->part->item, info->leaf, info->is_scalar, &x->casts,
 				       &l->dtype);
 	if (r < 0)
 		return r;
@@ -172,7 +169,7 @@ int export_leaf_open(const struct export *x, const struct export_leaf *l, enum n
 {
 	auto_value v = { 0 };
 	struct zarr_view view;
-	int r = leaf_open(l->part->item, l->info->leaf, &v);
+	int r = leaf_open(l->info->part->item, l->info->leaf, &v);
 
 	if (r < 0 || v.kind != VALUE_ARRAY)
 		return r < 0 ? r : format_open(ext, &v, NULL, ret);

@@ -45,7 +45,7 @@ static int mark_impl(const char *path, const struct export_leaf *l)
 	auto_buf text = { 0 };
 	struct span impl;
 	int r = subtree_is_leaf(l->info->leaf) ?
-			item_prng_impl(l->part->item, l->info->leaf, &impl) :
+			item_prng_impl(l->info->part->item, l->info->leaf, &impl) :
 			0;
 
 	if (r == 1)
@@ -135,16 +135,12 @@ static int each_container(struct export *x,
 			  int (*fn)(struct export *x, const struct subtree_part *part,
 				    const struct tree_node *t))
 {
+	struct subtree_place at = { 0 };
 	int r = 0;
 
-	for (size_t i = 0; i < x->st.n; i++) {
-		const struct subtree_part *part = &x->st.part[i];
-		uint32_t end = part->kind == PART_TREE ? subtree_end(part->tree) : 0;
-
-		for (uint32_t k = end ? part->tree->id : 0; k < end && r >= 0; k++)
-			if (part->item->tree->nodes[k]->kind != TREE_LEAF)
-				r = fn(x, part, part->item->tree->nodes[k]);
-	}
+	while (r >= 0 && subtree_next(&x->st, &at))
+		if (at.node->kind != TREE_LEAF)
+			r = fn(x, at.part, at.node);
 	return r;
 }
 

@@ -78,7 +78,7 @@ static int size_of(struct npz *z, const struct export_leaf *l, uint64_t *ret)
 	int r;
 
 	if (l->info->kind == VALUE_TEXT) {
-		r = leaf_open(l->part->item, l->info->leaf, &v);
+		r = leaf_open(l->info->part->item, l->info->leaf, &v);
 		return r < 0 ? r : text_header(buf_span(&v.text), &head, ret);
 	}
 	r = export_leaf_open(z->x, l, NAME_EXT_NPY, &f);
@@ -90,7 +90,7 @@ static int add_member(struct npz *z, const struct export_leaf *l)
 {
 	struct zip_member *m = &z->member[z->n];
 	auto_buf name = { 0 };
-	int r = tree_manifest_key(l->part, l->info->leaf, &style_npz, &name);
+	int r = tree_manifest_key(l->info->part, l->info->leaf, &style_npz, &name);
 
 	if (r < 0)
 		return r;
@@ -152,7 +152,7 @@ static int write_text(struct npz *z, const struct export_leaf *l, struct zip_mem
 	int r;
 
 	pthread_mutex_lock(&z->text_lock);
-	r = leaf_open(l->part->item, l->info->leaf, &v);
+	r = leaf_open(l->info->part->item, l->info->leaf, &v);
 	if (r >= 0)
 		r = write_chars(z, m, buf_span(&v.text), at, worker);
 	value_release(&v);

@@ -50,7 +50,7 @@ static int export_safetensors_add_leaf(struct shards *s, size_t i)
 	const struct export_leaf *l = &x->leaf[i];
 	auto_buf name = { 0 };
 	struct span key, path = span_str(l->path);
-	int r = tree_manifest_key(l->part, l->info->leaf, &style, &name);
+	int r = tree_manifest_key(l->info->part, l->info->leaf, &style, &name);
 
 	if (r < 0)
 		return r;

@@ -166,7 +166,7 @@ static int put_zarr_array(struct zarr_out *o, const struct export_leaf *l)
 		r = write_anew(o, &f, l, &a, kv, &second);
 	if (r < 0)
 		return r;
-	r = tree_manifest_key(l->part, l->info->leaf, &style_zarr, &key);
+	r = tree_manifest_key(l->info->part, l->info->leaf, &style_zarr, &key);
 	if (r < 0)
 		return r;
 	/* A tree that is one bare leaf becomes an array in the group, too. */
@@ -295,7 +295,7 @@ static int export_zarr_check_names(const struct export *x)
 	for (size_t i = 0; i < x->n; i++) {
 		const struct export_leaf *l = &x->leaf[i];
 		auto_buf key = { 0 };
-		int r = tree_manifest_key(l->part, l->info->leaf, &style_zarr, &key);
+		int r = tree_manifest_key(l->info->part, l->info->leaf, &style_zarr, &key);
 		const char *end;
 
 		if (r < 0 || !buf_str(&key))

@@ -23,8 +23,7 @@ struct rule {
 /* A leaf of the other checkpoint; the path is in the arena. */
 struct like_leaf {
 	const char *path;
-	const struct subtree_part *part;
-	const struct tree_node *leaf;
+	struct subtree_place at;
 };
 
 struct placement {
@@ -187,17 +186,16 @@ static int placement_by_path(const void *a, const void *b)
 }
 
 /* By its path in the step, or in the only item. */
-static int placement_add_leaf(struct placement *p, const struct subtree_part *part,
-			      const struct tree_node *t)
+static int placement_add_leaf(struct placement *p, const struct subtree_place *at)
 {
 	auto_buf path = { 0 };
 	struct like_leaf *l = &p->leaf[p->n_leaves];
-	size_t item = p->like.st.n == 1 && *part->path ? strlen(part->path) + 1 : 0;
-	int r = subtree_path(part, t, &path);
+	size_t item = p->like.st.n == 1 && *at->part->path ? strlen(at->part->path) + 1 : 0;
+	int r = subtree_path(at->part, at->node, &path);
 
 	if (r < 0 || !buf_str(&path))
 		return fail(-ENOMEM, "cannot list the leaves");
-	*l = (struct like_leaf){ arena_str(&p->arena, buf_str(&path) + item), part, t };
+	*l = (struct like_leaf){ arena_str(&p->arena, buf_str(&path) + item), *at };
 	if (!l->path)
 		return fail(-ENOMEM, "cannot list the leaves");
 	p->n_leaves++;
@@ -207,6 +205,7 @@ static int placement_add_leaf(struct placement *p, const struct subtree_part *pa
 static int read_like(struct placement *p, struct cmd_args *a, const char *path)
 {
 	const struct subtree *st = &p->like.st;
+	struct subtree_place at = { 0 };
 	size_t n = 0;
 	int r = input_open(a, path, &p->like);
 
@@ -214,22 +213,17 @@ static int read_like(struct placement *p, struct cmd_args *a, const char *path)
 		return r;
 	if (p->like.kind != INPUT_ORBAX || p->like.is_root)
 		return fail(-EINVAL, "--chunks-like: '%s' is not a step or an item", path);
-	for (size_t i = 0; i < st->n; i++)
+	for (size_t i = 0; i < st->n; i++) {
+		if (st->part[i].kind == PART_BROKEN)
+			return err_restore(st->part[i].note);
 		n += st->part[i].kind == PART_TREE ? st->part[i].item->tree->n_nodes : 0;
+	}
 	p->leaf = calloc(n + 1, sizeof(*p->leaf));
 	if (!p->leaf)
 		return fail(-ENOMEM, "cannot list the leaves");
-	for (size_t i = 0; i < st->n; i++) {
-		const struct subtree_part *part = &st->part[i];
-
-		if (part->kind == PART_BROKEN)
-			return err_restore(part->note);
-		if (part->kind != PART_TREE)
-			continue;
-		for (uint32_t k = part->tree->id; k < subtree_end(part->tree) && r >= 0; k++)
-			if (part->item->tree->nodes[k]->kind == TREE_LEAF)
-				r = placement_add_leaf(p, part, part->item->tree->nodes[k]);
-	}
+	while (r >= 0 && subtree_next(st, &at))
+		if (at.node->kind == TREE_LEAF)
+			r = placement_add_leaf(p, &at);
 	qsort(p->leaf, p->n_leaves, sizeof(*p->leaf), placement_by_path);
 	return r;
 }
@@ -284,7 +278,7 @@ static int mark_like(const struct placement *p, struct import_list *f, const str
 	const uint64_t *write;
 	struct span text;
 	unsigned n;
-	int r = l ? leaf_open(l->part->item, l->leaf, &v) :
+	int r = l ? leaf_open(l->at.part->item, l->at.node, &v) :
 		    fail(-EINVAL, "the checkpoint of --chunks-like has no '%s'", a->path);
 
 	if (r < 0)
@@ -296,19 +290,19 @@ static int mark_like(const struct placement *p, struct import_list *f, const str
 	r = import_list_mark_shape(f, a->path, "chunk_shape", v.array->meta.chunk, a->rank);
 	if (r < 0)
 		return r;
-	r = item_write_shape(l->part->item, l->leaf, &write, &n);
+	r = item_write_shape(l->at.part->item, l->at.node, &write, &n);
 	if (r < 0)
 		return r;
 	if (r == 0 || n != a->rank)
 		write = v.array->meta.chunk;
 	else
 		r = import_list_mark_shape(f, a->path, "write_shape", write, n);
-	if (r < 0 || !span_eq(l->leaf->value_type, span_str("jax.Array")))
+	if (r < 0 || !span_eq(l->at.node->value_type, span_str("jax.Array")))
 		return r;
 	r = mark_type(f, a, write);
 	if (r <= 0)
 		return r;
-	r = item_sharding(l->part->item, l->leaf, &text);
+	r = item_sharding(l->at.part->item, l->at.node, &text);
 	return r == 1 ? import_list_mark_span(f, a->path, "sharding", text) : r;
 }
 

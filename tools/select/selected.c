@@ -11,15 +11,14 @@
 #include "handlers/namespace/node_parts.h"
 #include "tools/select/select.h"
 
-static int selected_add(struct selected *s, const char *prefix, const struct subtree_part *part,
-			const struct tree_node *leaf)
+static int selected_add(struct selected *s, const char *prefix, const struct subtree_place *at)
 {
 	auto_buf path = { 0 };
 	char *copy = NULL;
 
 	if (!array_reserve(s->path, s->cap, s->n + 1))
 		return fail(-ENOMEM, "cannot list %zu leaves", s->n + 1);
-	if (buf_add_str(&path, prefix) >= 0 && subtree_path(part, leaf, &path) >= 0)
+	if (buf_add_str(&path, prefix) >= 0 && subtree_path(at->part, at->node, &path) >= 0)
 		copy = span_dup_str(buf_span(&path));
 	if (!copy)
 		return fail(-ENOMEM, "cannot name a leaf");
@@ -30,20 +29,13 @@ static int selected_add(struct selected *s, const char *prefix, const struct sub
 /* An item that cannot be opened has no leaves; the listing reports its error. */
 static int add_tree(struct selected *s, struct node *n, const char *prefix, struct select *only)
 {
+	struct subtree_place at = { 0 };
 	auto_subtree st = { 0 };
 	int r = node_open_subtree(n, &st);
 
-	for (size_t k = 0; k < st.n && r >= 0; k++) {
-		const struct subtree_part *p = &st.part[k];
-		uint32_t end = p->kind == PART_TREE ? subtree_end(p->tree) : 0;
-
-		for (uint32_t i = end ? p->tree->id : 0; i < end && r >= 0; i++) {
-			const struct tree_node *t = p->item->tree->nodes[i];
-
-			if (t->kind == TREE_LEAF && select_leaf(only, prefix, p, t))
-				r = selected_add(s, prefix, p, t);
-		}
-	}
+	while (r >= 0 && subtree_next(&st, &at))
+		if (at.node->kind == TREE_LEAF && select_leaf(only, prefix, at.part, at.node))
+			r = selected_add(s, prefix, &at);
 	return r;
 }
 

@@ -21,11 +21,6 @@
 
 #define WINDOW 64 /* largest number of leaves in progress */
 
-struct walk_place {
-	const struct subtree_part *part;
-	const struct tree_node *node;
-};
-
 struct walk_run {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
@@ -40,22 +35,16 @@ struct walk_run {
 
 int walk_init(struct walk *w, const struct subtree *st, const char *prefix, struct select *only)
 {
+	struct subtree_place at = { 0 };
 	size_t cap = 0;
 
 	*w = (struct walk){ .st = st, .prefix = prefix };
-	for (size_t k = 0; k < st->n; k++) {
-		const struct subtree_part *p = &st->part[k];
-		uint32_t end = p->kind == PART_TREE ? subtree_end(p->tree) : 0;
-
-		for (uint32_t i = end ? p->tree->id : 0; i < end; i++) {
-			const struct tree_node *t = p->item->tree->nodes[i];
-
-			if (t->kind != TREE_LEAF || !select_leaf(only, prefix, p, t))
-				continue;
-			if (!array_reserve(w->place, cap, w->n + 1))
-				return fail(-ENOMEM, "cannot list %zu leaves", w->n + 1);
-			w->place[w->n++] = (struct walk_place){ p, t };
-		}
+	while (subtree_next(st, &at)) {
+		if (at.node->kind != TREE_LEAF || !select_leaf(only, prefix, at.part, at.node))
+			continue;
+		if (!array_reserve(w->place, cap, w->n + 1))
+			return fail(-ENOMEM, "cannot list %zu leaves", w->n + 1);
+		w->place[w->n++] = at;
 	}
 	return 0;
 }
