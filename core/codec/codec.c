@@ -116,6 +116,19 @@ int codec_print(const struct codec *c, enum codec_dialect dialect, struct buf *r
 	return c->ops->print(c, dialect, ret);
 }
 
+int codec_print_chain(const struct codec_chain *chain, const char *separator, struct buf *ret)
+{
+	int r = buf_add_byte(ret, '[');
+
+	for (unsigned i = 0; i < chain->n && r >= 0; i++) {
+		r = buf_add_str(ret, i ? separator : "");
+		if (r < 0)
+			return r;
+		r = codec_print(chain->codec[i], chain->dialect, ret);
+	}
+	return r < 0 ? r : buf_add_byte(ret, ']');
+}
+
 /* ---- whole objects ---- */
 
 /* The size of codec i's input when the chain's input has n bytes; unknown after a compressor. */

@@ -59,6 +59,8 @@ bool codec_is_known(struct span name);
 int codec_zstd_new(struct arena *arena, int level, const struct codec **ret);
 /* Append the metadata object, byte for byte as TensorStore writes it. */
 int codec_print(const struct codec *c, enum codec_dialect dialect, struct buf *ret);
+/* Append all of a chain as an array, with the separator between them: ",". */
+int codec_print_chain(const struct codec_chain *chain, const char *separator, struct buf *ret);
 
 /* Whether c is zstd, which decodes frames of any level; ret is the level that it writes with. */
 bool codec_zstd_level(const struct codec *c, int *ret);

@@ -376,11 +376,9 @@ static int check_index(const struct json *map, const struct tensor *all, size_t 
 
 static int put_shape(struct buf *out, const char *name, const struct safetensor *t)
 {
-	int r = buf_addf(out, ",\"%s\":[", name);
+	int r = buf_addf(out, ",\"%s\":", name);
 
-	for (unsigned i = 0; i < t->rank && r >= 0; i++)
-		r = buf_addf(out, i ? ",%llu" : "%llu", (unsigned long long)t->shape[i]);
-	return r < 0 ? r : buf_add_byte(out, ']');
+	return r < 0 ? r : json_put_uints(out, t->shape, t->rank, JSON_COMPACT);
 }
 
 /* Of a type whose elements have less than a byte: reading the leaf is an error that names it. */

@@ -168,12 +168,13 @@ static int safetensors_put_tensor(const struct st_tensor *t, uint64_t off, struc
 	r = json_put_str(out, t->name, JSON_COMPACT);
 	if (r < 0)
 		return r;
-	r = buf_addf(out, ":{\"dtype\":\"%s\",\"shape\":[", dtype_info(t->dtype)->safetensors);
-	for (unsigned i = 0; i < t->rank && r >= 0; i++)
-		r = buf_addf(out, i ? ",%llu" : "%llu", (unsigned long long)t->shape[i]);
+	r = buf_addf(out, ":{\"dtype\":\"%s\",\"shape\":", dtype_info(t->dtype)->safetensors);
 	if (r < 0)
 		return r;
-	r = buf_addf(out, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)off,
+	r = json_put_uints(out, t->shape, t->rank, JSON_COMPACT);
+	if (r < 0)
+		return r;
+	r = buf_addf(out, ",\"data_offsets\":[%llu,%llu]}", (unsigned long long)off,
 		     (unsigned long long)(off + t->bytes));
 	if (r < 0)
 		return r;

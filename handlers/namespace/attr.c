@@ -33,15 +33,6 @@ struct attr {
 	int (*print)(const struct subject *s, struct buf *ret);
 };
 
-static int print_shape(struct buf *ret, unsigned rank, const uint64_t *shape)
-{
-	int r = buf_add_byte(ret, '[');
-
-	for (unsigned i = 0; i < rank && r >= 0; i++)
-		r = buf_addf(ret, i ? ",%llu" : "%llu", (unsigned long long)shape[i]);
-	return r < 0 ? r : buf_add_byte(ret, ']');
-}
-
 /* ---- leaves ---- */
 
 static int attr_dtype(const struct subject *s, struct buf *ret)
@@ -54,36 +45,24 @@ static int attr_dtype(const struct subject *s, struct buf *ret)
 static int attr_shape(const struct subject *s, struct buf *ret)
 {
 	uint64_t shape[LIMIT_RANK];
+	unsigned rank;
 
 	if (!s->array)
 		return -ENODATA;
-	return print_shape(ret, zarr_view_result(&s->view, shape), shape);
+	rank = zarr_view_result(&s->view, shape);
+	return json_put_uints(ret, shape, rank, JSON_COMPACT);
 }
 
 static int attr_chunks(const struct subject *s, struct buf *ret)
 {
 	if (!s->array)
 		return -ENODATA;
-	return print_shape(ret, s->array->meta.rank, s->array->leaf_chunk);
+	return json_put_uints(ret, s->array->leaf_chunk, s->array->meta.rank, JSON_COMPACT);
 }
 
 static int attr_codecs(const struct subject *s, struct buf *ret)
 {
-	const struct codec_chain *c;
-	int r;
-
-	if (!s->array)
-		return -ENODATA;
-	c = &s->array->leaf->codecs;
-	r = buf_add_byte(ret, '[');
-	for (unsigned i = 0; i < c->n && r >= 0; i++) {
-		if (i)
-			r = buf_add_byte(ret, ',');
-		if (r < 0)
-			return r;
-		r = codec_print(c->codec[i], c->dialect, ret);
-	}
-	return r < 0 ? r : buf_add_byte(ret, ']');
+	return s->array ? codec_print_chain(&s->array->leaf->codecs, ",", ret) : -ENODATA;
 }
 
 static int attr_typestr(const struct subject *s, struct buf *ret)
@@ -123,7 +102,7 @@ static int attr_write_shape(const struct subject *s, struct buf *ret)
 	unsigned rank;
 	int r = has_stored_shape(s) ? item_write_shape(s->item, s->tree, &shape, &rank) : 0;
 
-	return r == 1 ? print_shape(ret, rank, shape) : r < 0 ? r : -ENODATA;
+	return r == 1 ? json_put_uints(ret, shape, rank, JSON_COMPACT) : r < 0 ? r : -ENODATA;
 }
 
 static int attr_sharding(const struct subject *s, struct buf *ret)

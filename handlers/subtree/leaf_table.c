@@ -60,18 +60,8 @@ static const uint64_t *keep_sizes(struct arena *a, const uint64_t *sizes, unsign
 static int keep_codecs(struct leaf_table_slice *s, const struct codec_chain *c, struct leaf_info *f)
 {
 	auto_buf text = { 0 };
-	int r = buf_add_byte(&text, '[');
+	int r = codec_print_chain(c, ", ", &text);
 
-	for (unsigned i = 0; i < c->n && r >= 0; i++) {
-		if (i)
-			r = buf_add_str(&text, ", ");
-		if (r < 0)
-			return r;
-		r = codec_print(c->codec[i], c->dialect, &text);
-	}
-	if (r < 0)
-		return r;
-	r = buf_add_byte(&text, ']');
 	if (r < 0)
 		return r;
 	if (!s->codecs || !span_eq(span_str(s->codecs), buf_span(&text)))

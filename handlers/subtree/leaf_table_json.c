@@ -71,11 +71,9 @@ static int put_json(struct printing *p, const char *name, struct span json)
 
 static int put_sizes(struct printing *p, const char *name, const uint64_t *sizes, unsigned n)
 {
-	int r = buf_addf(p->out, ", \"%s\": [", name);
+	int r = buf_addf(p->out, ", \"%s\": ", name);
 
-	for (unsigned i = 0; i < n && r >= 0; i++)
-		r = buf_addf(p->out, i ? ", %llu" : "%llu", (unsigned long long)sizes[i]);
-	return r < 0 ? r : buf_add_byte(p->out, ']');
+	return r < 0 ? r : json_put_uints(p->out, sizes, n, JSON_PYTHON);
 }
 
 static int put_sums(struct printing *p, size_t from, size_t to)

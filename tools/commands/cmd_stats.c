@@ -27,10 +27,9 @@ static int stats_put_json(const struct walk_leaf *leaf, const struct numbers *s,
 
 	buf_add_str(out, "{\"path\": ");
 	json_put_str(out, span_str(leaf->path), JSON_PRETTY);
-	buf_addf(out, ", \"dtype\": \"%s\", \"shape\": [", dtype_info(m->dtype)->name);
-	for (unsigned i = 0; i < m->rank; i++)
-		buf_addf(out, i ? ", %llu" : "%llu", (unsigned long long)m->shape[i]);
-	buf_addf(out, "], \"count\": %llu, ", (unsigned long long)m->n_elements);
+	buf_addf(out, ", \"dtype\": \"%s\", \"shape\": ", dtype_info(m->dtype)->name);
+	json_put_uints(out, m->shape, m->rank, JSON_PYTHON);
+	buf_addf(out, ", \"count\": %llu, ", (unsigned long long)m->n_elements);
 	numbers_json(s, m->dtype, out);
 	return buf_add_byte(out, '}');
 }
@@ -43,10 +42,8 @@ static int put_row(const struct walk_leaf *leaf, const struct numbers *s, struct
 
 	numbers_print_min(s, m->dtype, &lo);
 	numbers_print_max(s, m->dtype, &hi);
-	buf_addf(&type, "%s[", dtype_info(m->dtype)->name);
-	for (unsigned i = 0; i < m->rank; i++)
-		buf_addf(&type, i ? ",%llu" : "%llu", (unsigned long long)m->shape[i]);
-	buf_add_byte(&type, ']');
+	buf_add_str(&type, dtype_info(m->dtype)->name);
+	json_put_uints(&type, m->shape, m->rank, JSON_COMPACT);
 	if (s->n)
 		buf_addf(out, "%14s %14s %12.5g %12.5g", buf_str(&lo), buf_str(&hi), s->mean,
 			 numbers_std(s));

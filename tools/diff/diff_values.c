@@ -189,10 +189,7 @@ static void say_index(struct buf *out, const struct zarr_meta *m, uint64_t at)
 		index[i - 1] = at % m->shape[i - 1];
 		at /= m->shape[i - 1];
 	}
-	buf_add_byte(out, '[');
-	for (unsigned i = 0; i < m->rank; i++)
-		buf_addf(out, i ? ", %llu" : "%llu", (unsigned long long)index[i]);
-	buf_add_byte(out, ']');
+	json_put_uints(out, index, m->rank, JSON_PYTHON);
 }
 
 /* ---- rows ---- */
@@ -317,14 +314,6 @@ static void say_both(struct diff *d, const char *path, const char *what, const c
 	diff_say(d, path, what, buf_str(&text));
 }
 
-static void extents_text(const struct zarr_meta *m, struct buf *out)
-{
-	buf_add_byte(out, '[');
-	for (unsigned i = 0; i < m->rank; i++)
-		buf_addf(out, i ? ", %llu" : "%llu", (unsigned long long)m->shape[i]);
-	buf_add_byte(out, ']');
-}
-
 /* The implementation is any text of a file, so it is escaped as in JSON. */
 static void dtype_text(const struct value *v, struct span key, struct buf *out)
 {
@@ -360,8 +349,8 @@ static void say_pair(struct diff *d, const struct walk_leaf *leaf, const struct 
 		say_both(d, leaf->path, "dtype", buf_str(&sa), buf_str(&sb));
 		break;
 	case PAIR_SHAPE:
-		extents_text(&a->array->meta, &sa);
-		extents_text(&b->array->meta, &sb);
+		json_put_uints(&sa, a->array->meta.shape, a->array->meta.rank, JSON_PYTHON);
+		json_put_uints(&sb, b->array->meta.shape, b->array->meta.rank, JSON_PYTHON);
 		say_both(d, leaf->path, "shape", buf_str(&sa), buf_str(&sb));
 		break;
 	}
