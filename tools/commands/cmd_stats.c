@@ -107,7 +107,7 @@ static void count_faults(struct stats *st, const char *path, uint64_t nan, uint6
 		st->first = strdup(path);
 }
 
-static int stats_unpack(void *arg, struct walk_leaf *leaf, struct span packed)
+static int stats_unpack(void *arg, struct walk_leaf *leaf, int rank, struct span packed)
 {
 	struct span text = packed.n ? span_from(packed, 1) : packed;
 	struct err_note why = { .code = -EIO };
@@ -170,7 +170,7 @@ static int stats_end(void *arg, struct walk_leaf *leaf)
 	auto_buf out = { 0 };
 	int r = stats_pack(arg, leaf, &out);
 
-	return r < 0 ? r : stats_unpack(arg, leaf, buf_span(&out));
+	return r < 0 ? r : stats_unpack(arg, leaf, 0, buf_span(&out));
 }
 
 static int stats_of(struct selection *t, const struct subtree *st, const char *prefix, void *arg)

@@ -168,8 +168,7 @@ static int receive_from(struct walk *w, struct walk_leaf *leaf, int rank)
 		return r;
 	if (w->progress)
 		progress_add(w->progress, bytes);
-	return leaf->is_shared ? w->ops->join(w->arg, leaf, rank, packed) :
-				 w->ops->unpack(w->arg, leaf, packed);
+	return (leaf->is_shared ? w->ops->join : w->ops->unpack)(w->arg, leaf, rank, packed);
 }
 
 /* Join the parts of all ranks, then end the leaf. */

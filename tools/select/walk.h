@@ -77,7 +77,7 @@ struct walk_ops {
 	 * what end() would report, and frees state; unpack() reports it.
 	 */
 	int (*pack)(void *arg, struct walk_leaf *leaf, struct buf *ret);
-	int (*unpack)(void *arg, struct walk_leaf *leaf, struct span packed);
+	int (*unpack)(void *arg, struct walk_leaf *leaf, int rank, struct span packed);
 	/*
 	 * For a shared leaf: part() appends the results of this rank's tasks, and frees state;
 	 * join() adds them to those of rank 0.

@@ -71,8 +71,11 @@ struct verify {
  * the stored data, such as -EACCES, or -EIO of a server.
  */
 enum severity verify_severity(const struct verify *v, int r);
-/* Pack a finding. */
+/* Append a finding; ret is unchanged on failure. */
 int verify_pack(const struct finding *f, struct buf *ret);
+/* Report what was packed, of that leaf; NULL: of the packed one. -EIO: malformed. */
+struct wire;
+int verify_unpack_findings(struct verify *v, const char *leaf, struct wire *w);
 /*
  * End what is packed for rank 0: r is the result of a leaf whose findings went to v->packed, which
  * is ret, and the counts that it has added since `was` follow them. v->packed becomes NULL.
@@ -92,9 +95,9 @@ void verify_file(struct verify *v, int level, const char *file, const char *fmt,
 	__attribute__((format(printf, 4, 5)));
 /*
  * Report the failure r, whose note has the text, about a file (and leaf, or NULL), as damage or as
- * something that could not be checked.
+ * something that could not be checked: 0. Returns r if it says nothing of the file: -ENOMEM, -EINTR.
  */
-void verify_failed(struct verify *v, int level, const char *leaf, const char *file, int r);
+int verify_failed(struct verify *v, int level, const char *leaf, const char *file, int r);
 /*
  * Parse the place that a text names: "btreenode:d/1f..:4096:812", "value:...", "file:PATH". dir
  * becomes the prefix of the path. false: none. The caller owns *ret_file.

@@ -72,11 +72,7 @@ static int check_database(struct databases *d, const char *rel)
 	if (!manifest)
 		return -ENOMEM;
 	r = open_and_check(d, rel, &in);
-	if (r < 0 && r != -ENOMEM) {
-		verify_failed(d->v, 1, NULL, manifest, r);
-		return 0;
-	}
-	return r;
+	return r < 0 ? verify_failed(d->v, 1, NULL, manifest, r) : 0;
 }
 
 /* Check the database in a directory, or the parts of one that was never merged. */

@@ -33,13 +33,10 @@ static int read_digests(struct verify *v, const char *file, struct digests **ret
 
 	if (r == 0)
 		r = digests_parse(buf_span(&text), "'" DIGESTS_FILE "'", ret);
-	if (r < 0 && r != -ENOENT && r != -ENOMEM)
-		verify_failed(v, 1, NULL, file, r);
-	if (r != -ENOMEM) {
-		err_clear();
-		r = 0;
-	}
-	return r;
+	if (r < 0 && r != -ENOENT)
+		return verify_failed(v, 1, NULL, file, r);
+	err_clear();
+	return 0;
 }
 
 /* A value that sha256sum(1) can read should have a line. */
@@ -168,12 +165,7 @@ static int digest_pack(void *arg, struct walk_leaf *leaf, struct buf *ret)
 	return verify_pack_end(v, digest_end(arg, leaf), &was, ret);
 }
 
-static int digest_join(void *arg, struct walk_leaf *leaf, int rank, struct span packed)
-{
-	return verify_unpack(((struct digest_checks *)arg)->v, packed);
-}
-
-static int digest_unpack(void *arg, struct walk_leaf *leaf, struct span packed)
+static int digest_unpack(void *arg, struct walk_leaf *leaf, int rank, struct span packed)
 {
 	return verify_unpack(((struct digest_checks *)arg)->v, packed);
 }
@@ -186,7 +178,7 @@ int verify_digests(struct verify *v, const struct verify_tree *t)
 					     .pack = digest_pack,
 					     .unpack = digest_unpack,
 					     .part = digest_pack,
-					     .join = digest_join };
+					     .join = digest_unpack };
 	auto_free char *file = verify_join(t->item->path, DIGESTS_FILE);
 	auto_of(digests) struct digests *d = NULL;
 	struct digest_checks all = { v, t, NULL, file };

@@ -173,14 +173,13 @@ static int check_document(struct groups *g, const char *key)
 	r = r < 0 ? r : json_parse(buf_span(&text), "the metadata of a group", &doc);
 	if (r == 0)
 		r = check_format(doc.root, groups_file_of(span_str(key)));
-	if (r < 0 && r != -ENOMEM) {
+	if (r < 0) {
 		auto_free char *file = verify_join(g->path, key);
 
-		verify_failed(g->v, 1, NULL, file, r);
-		return 0;
+		return verify_failed(g->v, 1, NULL, file, r);
 	}
-	if (r < 0 || g->v->level < 2)
-		return r;
+	if (g->v->level < 2)
+		return 0;
 	check_consolidated(g, key,
 			   json_member(json_member(doc.root, "consolidated_metadata"), "metadata"));
 	if (span_eq(groups_file_of(span_str(key)), span_str(".zmetadata")))

@@ -37,11 +37,11 @@ static void checking_release(struct checking *c)
 }
 
 /* Report a finding about a file of the item, from the note of r. */
-static void failed_file(struct checking *c, int level, const char *name, int r)
+static int failed_file(struct checking *c, const char *name, int r)
 {
 	auto_free char *file = verify_join(c->path, name);
 
-	verify_failed(c->v, level, NULL, file, r);
+	return verify_failed(c->v, 1, NULL, file, r);
 }
 
 #define say_file(c, level, name, ...)                                   \
@@ -61,11 +61,7 @@ static int was_read(struct checking *c, const char *name, int r)
 		err_clear();
 		return 0;
 	}
-	if (r < 0 && r != -ENOMEM) {
-		failed_file(c, 1, name, r);
-		return 0;
-	}
-	return r < 0 ? r : 1;
+	return r < 0 ? failed_file(c, name, r) : 1;
 }
 
 /* Read a file: 1 and its text; 0: it does not exist. */
@@ -147,13 +143,13 @@ static int check_strings(struct checking *c)
 	if (r <= 0)
 		return r;
 	r = strings_parse(text.text, "'_strings.json'", &s);
-	if (r < 0 && r != -ENOMEM)
-		failed_file(c, 1, "_strings.json", r);
-	for (size_t i = 0; s && i < s->n && c->v->level >= 2 && c->t.item; i++)
+	if (r < 0)
+		return failed_file(c, "_strings.json", r);
+	for (size_t i = 0; i < s->n && c->v->level >= 2 && c->t.item; i++)
 		if (!verify_is_param(&c->t, s->entries[i].name))
 			say_file(c, 2, "_strings.json", "'%.*s' is not a leaf of the tree",
 				 SPAN_ARG(s->entries[i].name));
-	return r == -ENOMEM ? r : 0;
+	return 0;
 }
 
 /*
@@ -165,11 +161,7 @@ static int check_table(struct checking *c)
 	auto_kv_table table = { 0 };
 	int r = kv_table_load(c->dir, &table);
 
-	if (r < 0 && r != -ENOMEM) {
-		failed_file(c, 1, KV_TABLE_DIR, r);
-		r = 0;
-	}
-	return MIN(r, 0);
+	return r < 0 ? failed_file(c, KV_TABLE_DIR, r) : 0;
 }
 
 static int check_arrays_file(void *arg, const char *name, unsigned char type)
@@ -184,11 +176,9 @@ static int check_arrays_file(void *arg, const char *name, unsigned char type)
 	if (r <= 0)
 		return r;
 	r = array_metadatas_parse(buf_span(&text), name, &a);
-	if (r < 0 && r != -ENOMEM) {
-		failed_file(c, 1, file, r);
-		return 0;
-	}
-	more = r < 0 ? NULL : reallocarray(c->t.arrays, c->t.n_arrays + 1, sizeof(*more));
+	if (r < 0)
+		return failed_file(c, file, r);
+	more = reallocarray(c->t.arrays, c->t.n_arrays + 1, sizeof(*more));
 	if (!more)
 		return -ENOMEM;
 	for (size_t i = 0; i < a->n && c->v->level >= 2 && c->t.item; i++)
@@ -359,14 +349,11 @@ static int blame(struct checking *c, int r)
 		     -ENOENT;
 	if (r != -ENOENT) {
 		r = r < 0 ? r : tree_parse_metadata(text.text, "'_METADATA'", &t);
-		if (r < 0 && r != -ENOMEM)
-			failed_file(c, 1, "_METADATA", r);
 		if (r < 0)
-			return r == -ENOMEM ? r : 0;
+			return failed_file(c, "_METADATA", r);
 	}
 	err_clear();
-	verify_failed(c->v, 1, NULL, c->path, err_restore(&note));
-	return 0;
+	return verify_failed(c->v, 1, NULL, c->path, err_restore(&note));
 }
 
 static int note_tmp(void *arg, const char *name, unsigned char type)
@@ -476,11 +463,7 @@ int verify_item(struct verify *v, const char *path, bool named)
 	int r = item_check(v, path, named);
 
 	/* Report any other failure as damage, and continue with the next item. */
-	if (r < 0 && r != -ENOMEM && r != -EINTR) {
-		verify_failed(v, 1, NULL, path, r);
-		r = 0;
-	}
-	return r;
+	return r < 0 ? verify_failed(v, 1, NULL, path, r) : r;
 }
 
 char *verify_array_file(const struct item *item, const char *name)

@@ -10,6 +10,7 @@
 
 #include "core/base/array.h"
 #include "core/base/err.h"
+#include "core/base/wire.h"
 #include "core/tree/array_metadata.h"
 #include "core/tree/sharding.h"
 #include "core/zarr/chunk.h"
@@ -21,14 +22,6 @@
 
 #define KEEP_FINDINGS 100 /* largest number of findings for one leaf */
 
-struct retained_finding {
-	enum severity severity;
-	int level;
-	char *file, *text;
-	bool has_range;
-	uint64_t off, len;
-};
-
 struct leaf_check {
 	struct leaf_checks *all;
 	char *file; /* file to report if a finding concerns no chunk: the one with the metadata */
@@ -36,7 +29,7 @@ struct leaf_check {
 	uint64_t per_task;
 	bool has_nodes;       /* inline values are in nodes of a database */
 	pthread_mutex_t lock; /* protects all members below */
-	struct retained_finding *finding;
+	struct buf findings;  /* packed, at most KEEP_FINDINGS (verify_pack()) */
 	size_t n_retained, n_findings;
 	bool is_damaged; /* one of the findings is an error */
 	uint64_t chunks, stored, decoded, missing;
@@ -51,10 +44,7 @@ struct leaf_checks {
 
 static void forget_findings(struct leaf_check *c)
 {
-	for (size_t i = 0; i < c->n_retained; i++) {
-		free(c->finding[i].file);
-		free(c->finding[i].text);
-	}
+	buf_clear(&c->findings);
 	c->n_retained = c->n_findings = 0;
 	c->is_damaged = false;
 }
@@ -63,9 +53,8 @@ static void leaf_check_free(struct leaf_check *c)
 {
 	if (!c)
 		return;
-	forget_findings(c);
+	buf_release(&c->findings);
 	pthread_mutex_destroy(&c->lock);
-	free(c->finding);
 	free(c->file);
 	verify_objects_release(&c->objects);
 	free(c);
@@ -74,22 +63,11 @@ static void leaf_check_free(struct leaf_check *c)
 /* Keep a finding until the leaf is reported, so that findings are in order. */
 static void leaf_keep(struct leaf_check *c, const struct finding *f)
 {
-	struct retained_finding *more;
-
 	pthread_mutex_lock(&c->lock);
 	c->n_findings++;
 	c->is_damaged |= f->severity == SEVERITY_ERROR;
-	more = c->n_retained < KEEP_FINDINGS ?
-		       reallocarray(c->finding, c->n_retained + 1, sizeof(*more)) :
-		       NULL;
-	if (more) {
-		c->finding = more;
-		c->finding[c->n_retained++] = (struct retained_finding){
-			f->severity,     f->level,     f->file ? strdup(f->file) : NULL,
-			strdup(f->text), f->has_range, f->off,
-			f->len
-		};
-	}
+	if (c->n_retained < KEEP_FINDINGS && verify_pack(f, &c->findings) >= 0)
+		c->n_retained++;
 	pthread_mutex_unlock(&c->lock);
 }
 
@@ -492,10 +470,28 @@ static void add_up(struct leaf_checks *all, const struct leaf_check *c,
 		v->raw_bytes += c->unsummed;
 }
 
+static int say_findings(struct leaf_checks *all, const struct leaf_check *c, const char *leaf)
+{
+	struct wire packed = wire_of(buf_span(&c->findings));
+	int r = verify_unpack_findings(all->v, leaf, &packed);
+	auto_buf text = { 0 };
+
+	if (r < 0 || c->n_findings == c->n_retained)
+		return r;
+	r = buf_addf(&text, "and %zu %s more", c->n_findings - c->n_retained,
+		     noun(c->n_findings - c->n_retained, "finding", "findings"));
+	if (r < 0)
+		return r;
+	verify_say(all->v, &(struct finding){ c->is_damaged ? SEVERITY_ERROR : SEVERITY_UNCHECKED,
+					      3, leaf, c->file, false, 0, 0, buf_str(&text) });
+	return 0;
+}
+
 static int leaf_check_end(void *arg, struct walk_leaf *leaf)
 {
 	struct leaf_checks *all = arg;
 	struct leaf_check *c = leaf->state;
+	int r = 0;
 
 	all->v->leaves++;
 	all->v->unopened_leaves += leaf->failed.code != 0;
@@ -506,26 +502,12 @@ static int leaf_check_end(void *arg, struct walk_leaf *leaf)
 	/* A shared leaf fails on all ranks, and is reported once. */
 	if (leaf->failed.code && !(leaf->is_shared && !group_is_lead(all->v->t.group)))
 		say_unopened(all, leaf);
-	for (size_t i = 0; c && i < c->n_retained; i++) {
-		const struct retained_finding *k = &c->finding[i];
-
-		verify_say(all->v, &(struct finding){ k->severity, k->level, leaf->path, k->file,
-						      k->has_range, k->off, k->len,
-						      k->text ? k->text : "out of memory" });
-	}
-	if (c && c->n_findings > c->n_retained) {
-		auto_buf text = { 0 };
-
-		buf_addf(&text, "and %zu %s more", c->n_findings - c->n_retained,
-			 noun(c->n_findings - c->n_retained, "finding", "findings"));
-		verify_say(all->v, &(struct finding){
-					   c->is_damaged ? SEVERITY_ERROR : SEVERITY_UNCHECKED, 3,
-					   leaf->path, c->file, false, 0, 0, buf_str(&text) });
-	}
-	if (c)
+	if (c) {
+		r = say_findings(all, c, leaf->path);
 		add_up(all, c, leaf);
+	}
 	leaf_check_free(c);
-	return 0;
+	return r;
 }
 
 /* On ranks other than 0: pack the result for rank 0. */
@@ -546,12 +528,7 @@ static int leaf_check_pack(void *arg, struct walk_leaf *leaf, struct buf *ret)
 	return verify_pack_end(v, r, &was, ret);
 }
 
-static int leaf_check_join(void *arg, struct walk_leaf *leaf, int rank, struct span packed)
-{
-	return verify_unpack(((struct leaf_checks *)arg)->v, packed);
-}
-
-static int leaf_check_unpack(void *arg, struct walk_leaf *leaf, struct span packed)
+static int leaf_check_unpack(void *arg, struct walk_leaf *leaf, int rank, struct span packed)
 {
 	return verify_unpack(((struct leaf_checks *)arg)->v, packed);
 }
@@ -564,7 +541,7 @@ int verify_leaves(struct verify *v, const struct verify_tree *t)
 					     .pack = leaf_check_pack,
 					     .unpack = leaf_check_unpack,
 					     .part = leaf_check_pack,
-					     .join = leaf_check_join };
+					     .join = leaf_check_unpack };
 	struct leaf_checks all = { v, t, PTHREAD_MUTEX_INITIALIZER };
 
 	return verify_walk(v, t, &ops, &all);

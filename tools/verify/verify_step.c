@@ -66,11 +66,7 @@ static int step_check_json(struct verify *v, const char *file)
 
 	if (r >= 0)
 		r = json_parse(buf_span(&text), "JSON item", &doc);
-	if (r == -ENOMEM)
-		return r;
-	if (r < 0)
-		verify_failed(v, 1, NULL, file, r);
-	return 0;
+	return r < 0 ? verify_failed(v, 1, NULL, file, r) : 0;
 }
 
 /*
@@ -127,14 +123,10 @@ static int step_read_meta(struct verify *v, const char *path, struct step_meta *
 		r = json_parse(buf_span(&text), "'_CHECKPOINT_METADATA'", &doc);
 	if (r == 0)
 		r = step_meta_parse(buf_span(&text), "'_CHECKPOINT_METADATA'", ret);
-	if (r < 0 && r != -ENOMEM) {
-		verify_failed(v, 1, NULL, file, r);
-		return 0;
-	}
-	return r < 0 ? r : 1;
+	return r < 0 ? verify_failed(v, 1, NULL, file, r) : 1;
 }
 
-static void check_deletion(struct verify *v, const char *path)
+static int check_deletion(struct verify *v, const char *path)
 {
 	auto_free char *file = verify_join(path, "_CHECKPOINT_DELETION");
 	auto_of(step_deletion) struct step_deletion *d = NULL;
@@ -144,8 +136,9 @@ static void check_deletion(struct verify *v, const char *path)
 	if (r >= 0)
 		r = step_deletion_parse(buf_span(&text), "'_CHECKPOINT_DELETION'", &d);
 	if (r < 0 && r != -ENOENT)
-		verify_failed(v, 1, NULL, file, r);
+		return verify_failed(v, 1, NULL, file, r);
 	err_clear();
+	return 0;
 }
 
 static void check_times(struct verify *v, const char *path, const struct step_meta *m)
@@ -183,10 +176,7 @@ int verify_own_metadata(struct verify *v, const char *path)
 
 	if (m && v->level >= 2)
 		check_times(v, path, m);
-	if (r < 0)
-		return r;
-	check_deletion(v, path);
-	return MIN(r, 0);
+	return r < 0 ? r : check_deletion(v, path);
 }
 
 static int check_step(struct verify *v, const char *path, unsigned depth);
@@ -216,10 +206,10 @@ static int check_child(struct verify *v, const char *path, const char *name,
 		r = known_names_of_item(v->ckpt->source, below, m, span_str(name));
 		is_known = r != 0;
 	}
-	if (!is_known || (r < 0 && r != -ENOMEM))
-		verify_failed(v, 1, NULL, below, is_known ? r : -EOPNOTSUPP);
+	if (!is_known)
+		verify_failed(v, 1, NULL, below, -EOPNOTSUPP);
 	if (r < 0)
-		return r == -ENOMEM ? r : 0;
+		return verify_failed(v, 1, NULL, below, r);
 	if (kind == ITEM_PYTREE)
 		return verify_item(v, below, step_is_tree(m, name));
 	if (step_is_tree(m, name)) {
@@ -248,7 +238,7 @@ static int check_step(struct verify *v, const char *path, unsigned depth)
 		check_times(v, path, m);
 		check_named(v, path, m, &c);
 	}
-	check_deletion(v, path);
+	r = check_deletion(v, path);
 	for (size_t i = 0; i < c.n && r >= 0; i++) {
 		const char *name = c.child[i].name;
 
@@ -270,11 +260,7 @@ int verify_step(struct verify *v, const char *path)
 	v->steps++;
 	r = check_step(v, path, 0);
 	/* As with items: continue with the next step. */
-	if (r < 0 && r != -ENOMEM && r != -EINTR) {
-		verify_failed(v, 1, NULL, path, r);
-		r = 0;
-	}
-	return r;
+	return r < 0 ? verify_failed(v, 1, NULL, path, r) : r;
 }
 
 /* ---- roots ---- */
@@ -290,10 +276,10 @@ static int check_root_metadata(struct verify *v)
 
 		if (r >= 0)
 			r = root_meta_parse(buf_span(&text), files[i], &m);
+		if (r < 0 && r != -ENOENT && r != -ENOTDIR)
+			r = verify_failed(v, 1, NULL, files[i], r);
 		if (r == -ENOMEM)
 			return r;
-		if (r < 0 && r != -ENOENT && r != -ENOTDIR)
-			verify_failed(v, 1, NULL, files[i], r);
 		err_clear();
 	}
 	return 0;
@@ -304,12 +290,8 @@ static int verify_one(struct verify *v, const struct step_entry *e)
 	enum shape shape = SHAPE_ITEM;
 	int r = e->is_file ? 0 : detect_step(v->ckpt->source, e->name, &shape);
 
-	if (r < 0 && r != -ENOMEM) {
-		verify_failed(v, 1, NULL, e->name, r);
-		return 0;
-	}
 	if (r < 0)
-		return r;
+		return verify_failed(v, 1, NULL, e->name, r);
 	if (shape == SHAPE_ITEM) {
 		v->steps++;
 		return verify_item(v, e->name, false);
