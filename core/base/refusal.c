@@ -1,136 +1,131 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * refusal.c - remember errors for some time.
+ * refusal.c - a ring of errors, and their keys beside it, which every look-up compares.
  */
 #include "core/base/refusal.h"
 
+#include <pthread.h>
+
 #include "core/base/clock.h"
-#include "core/base/mem.h"
+#include "core/base/digest.h"
+#include "core/base/err.h"
 #include "core/base/meter.h"
+#include "core/base/thread.h"
 
 /* When this much more memory is free, a retry is worthwhile. */
 #define ROOM_STEP METER_RESERVED
 
-int refusal_ask(const struct refusal *f, uint64_t mark)
+struct refusal {
+	uint64_t mark;
+	int64_t until, hold;
+	uint64_t room; /* memory that was free when the error was -ENOMEM */
+	struct err_note note;
+};
+
+static struct {
+	pthread_mutex_t lock; /* protects all below */
+	unsigned n, next;
+	struct refusal_key key[REFUSALS_MAX];
+	struct refusal error[REFUSALS_MAX];
+} refusals = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static void refusals_forked(void)
 {
-	if (!f->hold || f->mark != mark || clock_ns() >= f->until)
-		return 0;
-	if (f->note.code == -ENOMEM && meter_room() > f->room &&
-	    meter_room() - f->room >= ROOM_STEP)
-		return 0;
-	return err_restore(&f->note);
+	if (lock_was_held(&refusals.lock))
+		refusals.n = refusals.next = 0;
+}
+AT_FORK_CHILD(refusals_forked);
+
+/* With a cryptographic hash, because hostile names could otherwise collide on purpose. */
+struct refusal_key refusal_key(uint64_t owner, struct span name, uint64_t number)
+{
+	const uint64_t of[] = { owner, number };
+	const struct span parts[] = { span_of(of, sizeof(of)), name };
+	uint8_t digest[32];
+	struct refusal_key key;
+
+	sha256_parts(parts, ARRAY_LEN(parts), digest);
+	memcpy(&key, digest, sizeof(key));
+	return key;
 }
 
-static bool pays(int r, int64_t began)
+/* Called with the lock held. */
+static struct refusal *refusal_find(struct refusal_key key)
 {
-	return r < 0 && (r == -ENOMEM || !err_is_transient(r)) &&
-	       clock_ns() - began >= REFUSAL_COST_NS;
+	for (unsigned i = 0; i < refusals.n; i++)
+		if (!memcmp(&refusals.key[i], &key, sizeof(key)))
+			return &refusals.error[i];
+	return NULL;
 }
 
-int refusal_keep(struct refusal *f, uint64_t mark, int64_t began, int r)
+/* Called with the lock held. */
+static struct refusal *refusal_new(struct refusal_key key)
 {
-	bool again = f->hold && f->mark == mark && r == -EFBIG;
+	unsigned i = refusals.next++ % REFUSALS_MAX;
 
-	if (!pays(r, began))
+	refusals.n = MAX(refusals.n, i + 1);
+	refusals.key[i] = key;
+	refusals.error[i].hold = 0;
+	return &refusals.error[i];
+}
+
+bool refusal_is_likely(struct refusal_key key)
+{
+	bool found;
+
+	pthread_mutex_lock(&refusals.lock);
+	found = refusal_find(key);
+	pthread_mutex_unlock(&refusals.lock);
+	return found;
+}
+
+static bool refusal_holds(const struct refusal *f, uint64_t mark)
+{
+	uint64_t room = meter_room();
+
+	if (f->mark != mark || clock_ns() >= f->until)
+		return false;
+	return f->note.code != -ENOMEM || room - MIN(room, f->room) < ROOM_STEP;
+}
+
+int refusal_ask(struct refusal_key key, uint64_t mark)
+{
+	const struct refusal *f;
+	int r = 0;
+
+	pthread_mutex_lock(&refusals.lock);
+	f = refusal_find(key);
+	if (f && refusal_holds(f, mark))
+		r = err_restore(&f->note);
+	pthread_mutex_unlock(&refusals.lock);
+	return r;
+}
+
+int refusal_keep(struct refusal_key key, uint64_t mark, int64_t began, int r)
+{
+	struct refusal *f;
+	bool again;
+
+	if (r >= 0 || (r != -ENOMEM && err_is_transient(r)) || clock_ns() - began < REFUSAL_COST_NS)
 		return r;
+	pthread_mutex_lock(&refusals.lock);
+	f = refusal_find(key);
+	if (!f)
+		f = refusal_new(key);
+	again = f->hold && f->mark == mark && r == -EFBIG;
 	err_save(r, &f->note);
 	f->hold = again ? MIN(2 * f->hold, REFUSAL_MOST_NS) : REFUSAL_NS;
 	f->mark = mark;
 	f->until = clock_ns() + f->hold;
 	f->room = meter_room();
-	return err_restore(&f->note);
-}
-
-/* ---- errors of many objects ---- */
-
-struct refused_key {
-	struct buf key;
-	struct refusal refusal;
-};
-
-void refusals_init(struct refusals *t, unsigned max)
-{
-	*t = (struct refusals){ .max = max };
-	pthread_mutex_init(&t->lock, NULL);
-}
-
-void refusals_release(struct refusals *t)
-{
-	for (unsigned i = 0; t->at && i < t->max; i++)
-		buf_release(&t->at[i].key);
-	free(take(t->at));
-	pthread_mutex_destroy(&t->lock);
-}
-
-bool refusals_any(struct refusals *t)
-{
-	bool any;
-
-	pthread_mutex_lock(&t->lock);
-	any = t->at;
-	pthread_mutex_unlock(&t->lock);
-	return any;
-}
-
-/* Called with the lock held. */
-static struct refusal *refusal_find(struct refusals *t, struct span key)
-{
-	for (unsigned i = 0; t->at && i < t->max; i++)
-		if (t->at[i].refusal.hold && span_eq(buf_span(&t->at[i].key), key))
-			return &t->at[i].refusal;
-	return NULL;
-}
-
-/* Called with the lock held. NULL when memory is short; the error is then not remembered. */
-static struct refusal *make_room(struct refusals *t, struct span key)
-{
-	struct refused_key *k;
-
-	if (!t->at)
-		t->at = calloc(t->max, sizeof(*t->at));
-	if (!t->at)
-		return NULL;
-	k = &t->at[t->next++ % t->max];
-	k->refusal = (struct refusal){ 0 };
-	buf_clear(&k->key);
-	return buf_add_span(&k->key, key) < 0 ? NULL : &k->refusal;
-}
-
-bool refusals_have(struct refusals *t, struct span key)
-{
-	bool have;
-
-	pthread_mutex_lock(&t->lock);
-	have = refusal_find(t, key);
-	pthread_mutex_unlock(&t->lock);
-	return have;
-}
-
-int refusals_ask(struct refusals *t, struct span key, uint64_t mark)
-{
-	const struct refusal *f;
-	int r = 0;
-
-	pthread_mutex_lock(&t->lock);
-	f = refusal_find(t, key);
-	if (f)
-		r = refusal_ask(f, mark);
-	pthread_mutex_unlock(&t->lock);
+	pthread_mutex_unlock(&refusals.lock);
 	return r;
 }
 
-int refusals_keep(struct refusals *t, struct span key, uint64_t mark, int64_t began, int r)
+void refusal_age(int64_t ns)
 {
-	struct refusal *f;
-
-	if (!pays(r, began))
-		return r;
-	pthread_mutex_lock(&t->lock);
-	f = refusal_find(t, key);
-	if (!f)
-		f = make_room(t, key);
-	if (f)
-		refusal_keep(f, mark, began, r);
-	pthread_mutex_unlock(&t->lock);
-	return r;
+	pthread_mutex_lock(&refusals.lock);
+	for (unsigned i = 0; i < refusals.n; i++)
+		refusals.error[i].until -= ns;
+	pthread_mutex_unlock(&refusals.lock);
 }

@@ -15,8 +15,7 @@
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
-
-#define REFUSALS_MAX 4 /* remembered for one database */
+#include "core/base/refusal.h"
 
 /* ---- limits of a traversal ---- */
 
@@ -87,59 +86,68 @@ int db_err_at(int r, const char *kind, const struct ocdbt_ref *ref)
 	return err_at(r, "%s", (const char *)at.p);
 }
 
-/* The id of a node, and the mark of its file as it is now. */
-static int node_mark(struct ocdbt *db, const struct ocdbt_ref *ref, uint64_t ret_id[2],
-		     uint64_t *ret)
+static int node_key(const struct ocdbt *db, const struct ocdbt_ref *ref, struct refusal_key *ret)
+{
+	uint64_t id[2];
+	int r = db_ref_id(ref, id);
+
+	if (r >= 0)
+		*ret = refusal_key(db->owner, span_of(id, sizeof(id)), 0);
+	return r;
+}
+
+/* The mark of the file of a node as it is now. */
+static int node_mark(struct ocdbt *db, const struct ocdbt_ref *ref, uint64_t *ret)
 {
 	auto_buf path = { 0 };
 	uint64_t bytes = 0;
-	int r = db_ref_id(ref, ret_id);
+	int r = db_file_path(ref, &path);
 
-	if (r < 0)
-		return r;
-	r = db_file_path(ref, &path);
-	if (r < 0)
-		return r;
-	*ret = io_mark(db->dir, (const char *)path.p, 1, &bytes);
+	if (r >= 0)
+		*ret = io_mark(db->dir, (const char *)path.p, 1, &bytes);
 	return r;
 }
 
 /* The error of a node that was refused recently: decoding it again may be expensive. */
-static int ask_refusals(struct ocdbt *db, const struct ocdbt_ref *ref)
+static int ask_refusal(struct ocdbt *db, const struct ocdbt_ref *ref, struct refusal_key key)
 {
-	uint64_t id[2], mark;
+	uint64_t mark;
 	int r;
 
-	if (!refusals_any(&db->refusals))
+	if (!refusal_is_likely(key))
 		return 0;
-	r = node_mark(db, ref, id, &mark);
-	return r < 0 ? r : refusals_ask(&db->refusals, span_of(id, sizeof(id)), mark);
+	r = node_mark(db, ref, &mark);
+	return r < 0 ? r : refusal_ask(key, mark);
 }
 
 /*
  * A shortage of memory is remembered only if it took long to find; any other error always, since
  * every look-up of a key of the node meets it.
  */
-static int keep_refusal(struct ocdbt *db, const struct ocdbt_ref *ref, int64_t began, int r)
+static int keep_refusal(struct ocdbt *db, const struct ocdbt_ref *ref, struct refusal_key key,
+			int64_t began, int r)
 {
 	struct err_note note;
-	uint64_t id[2], mark;
+	uint64_t mark;
 
 	err_save(r, &note);
 	db_file_doubt(db, ref);
-	if (node_mark(db, ref, id, &mark) < 0)
+	if (node_mark(db, ref, &mark) < 0)
 		return err_restore(&note);
 	err_restore(&note);
-	return refusals_keep(&db->refusals, span_of(id, sizeof(id)), mark, r == -ENOMEM ? began : 0,
-			     r);
+	return refusal_keep(key, mark, r == -ENOMEM ? began : 0, r);
 }
 
 static int node_read(struct ocdbt *db, const struct ocdbt_ref *ref, struct ocdbt_node **ret)
 {
 	auto_buf stored = { .metered = true };
 	int64_t began = clock_ns();
-	int r = ask_refusals(db, ref);
+	struct refusal_key key;
+	int r = node_key(db, ref, &key);
 
+	if (r < 0)
+		return r;
+	r = ask_refusal(db, ref, key);
 	if (r < 0)
 		return r;
 	r = db_read(db, ref, LIMIT_NODE_BYTES, &stored);
@@ -148,7 +156,7 @@ static int node_read(struct ocdbt *db, const struct ocdbt_ref *ref, struct ocdbt
 	r = ocdbt_node_parse(buf_span(&stored), ref->base, ret);
 	/* Before the free memory is noted. */
 	buf_release(&stored);
-	return r < 0 ? keep_refusal(db, ref, began, r) : 0;
+	return r < 0 ? keep_refusal(db, ref, key, began, r) : 0;
 }
 
 static int node_load(struct ocdbt *db, const struct ocdbt_ref *ref, struct ocdbt_node **ret)
@@ -416,10 +424,9 @@ int ocdbt_db_open(struct io_dir *dir, struct cache *cache, struct ocdbt **ret)
 	if (!db)
 		return fail(-ENOMEM, "cannot open the database in '%s'", dir->path);
 	pthread_mutex_init(&db->lock, NULL);
-	refusals_init(&db->refusals, REFUSALS_MAX);
 	db->dir = dir;
 	db->cache = cache;
-	db->owner = cache ? cache_owner() : 0;
+	db->owner = cache_owner();
 	r = db_load(db);
 	io_pins_begin(&db->pins, dir);
 	if (r < 0) {
@@ -444,7 +451,6 @@ void ocdbt_db_close(struct ocdbt *db)
 	pthread_mutex_destroy(&db->lock);
 	ocdbt_manifest_release(&db->manifest);
 	buf_release(&db->manifest_name);
-	refusals_release(&db->refusals);
 	io_dir_close(db->dir);
 	free(db);
 }

@@ -10,7 +10,6 @@
 #include "core/base/cache.h"
 #include "core/base/err.h"
 #include "core/base/limits.h"
-#include "core/base/refusal.h"
 #include "core/io/io_pins.h"
 #include "core/ocdbt/ocdbt.h"
 
@@ -25,7 +24,7 @@ struct db_file {
 struct ocdbt {
 	struct io_dir *dir;  /* owned */
 	struct cache *cache; /* borrowed; NULL: nodes are not cached */
-	uint64_t owner;      /* of this database's nodes in the cache */
+	uint64_t owner;      /* of this database's nodes in the cache, and of their refusals */
 	struct ocdbt_manifest manifest;
 	struct buf manifest_name; /* name of the file that was read, with a NUL */
 
@@ -33,7 +32,6 @@ struct ocdbt {
 	struct db_file file[LIMIT_DB_FILES]; /* protected by lock */
 	uint64_t tick;                       /* protected by lock */
 	struct io_pins pins;                 /* protected by lock; data files */
-	struct refusals refusals;            /* nodes that were refused */
 };
 
 /*

@@ -17,8 +17,6 @@
 #include "core/zarr/meta/meta_cache.h"
 #include "core/zarr/stream.h"
 
-#define REFUSED_MAX 256 /* arrays whose errors are remembered */
-
 #define THREADS_WAITING 32u /* the most threads that wait for a store */
 
 static unsigned processors(void)
@@ -291,7 +289,7 @@ int ckpt_open(const struct ckpt_opts *opts, struct ckpt **ret)
 	if (!c)
 		return fail(-ENOMEM, "cannot open '%s'", opts->source);
 	c->opts = *opts;
-	refusals_init(&c->refused_arrays, REFUSED_MAX);
+	c->owner = cache_owner();
 	budget_init(&c->read_budget, "half of read_budget", opts->read_budget / 2);
 	budget_init(&c->write_budget, "write_budget", opts->write_budget);
 	budget_init(&c->inner_budget, "an eighth of read_budget",
@@ -367,7 +365,6 @@ void ckpt_close(struct ckpt *c)
 	io_engine_close(c->io);
 	if (c->write_env.env)
 		write_env_release(&c->write_env);
-	refusals_release(&c->refused_arrays);
 	budget_release(&c->read_budget);
 	budget_release(&c->write_budget);
 	budget_release(&c->inner_budget);

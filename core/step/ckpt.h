@@ -9,7 +9,6 @@
 #define PYTREEFS_CKPT_H
 
 #include "core/base/budget.h"
-#include "core/base/refusal.h"
 #include "core/step/detect.h"
 #include "core/remote/source/url_store.h"
 #include "core/tree/tree.h"
@@ -75,8 +74,8 @@ struct ckpt {
 	struct budget read_budget, write_budget;
 	struct streams *streams;
 	struct meta_cache *metas;
-	struct refusals refused_arrays; /* errors of arrays, by item and leaf */
-	struct zarr_env env;            /* used by all arrays */
+	uint64_t owner;      /* of errors of items and arrays (core/base/refusal.h) */
+	struct zarr_env env; /* used by all arrays */
 	/*
 	 * Used by arrays that are read while an array computed from them is being read: the reader
 	 * of the latter may hold a part of read_budget, and may be a worker of the pool.

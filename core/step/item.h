@@ -9,7 +9,6 @@
 
 #include <pthread.h>
 
-#include "core/base/refusal.h"
 #include "core/io/io_pins.h"
 #include "core/step/access.h"
 #include "core/step/ckpt.h"
@@ -106,10 +105,10 @@ struct item {
 	char *gda;
 	struct io_file *aggregate;      /* the legacy file; NULL if there is none */
 	struct document aggregate_text; /* the contents of the legacy file */
-	uint64_t owner;                 /* of the item's entries in the cache */
-	atomic_flag said_hidden;        /* the log has the names of files that leaves hide */
-	bool missing_is_error;          /* the metadata says that every chunk is stored */
-	uint64_t n_arrays;              /* number of leaves that are arrays, scalars or strings */
+	uint64_t owner;          /* of the item's entries in the cache, and of its refusals */
+	atomic_flag said_hidden; /* the log has the names of files that leaves hide */
+	bool missing_is_error;   /* the metadata says that every chunk is stored */
+	uint64_t n_arrays;       /* number of leaves that are arrays, scalars or strings */
 	atomic_uint refs;
 	pthread_mutex_t access_lock; /* protects access, and the like member of leaf nodes */
 	struct item_access_cache access;
@@ -117,7 +116,6 @@ struct item {
 	/* Read on demand; protected by lock until read, then immutable. */
 	pthread_mutex_t lock;
 	bool strings_read, shardings_read, arrays_read;
-	struct refusal strings_refused, shardings_refused, arrays_refused;
 	struct strings *strings; /* index of `_strings.json`; NULL: there is none */
 	struct io_file *strings_file;
 	struct io_pins pins;         /* of these files */

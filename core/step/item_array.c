@@ -3,7 +3,9 @@
  * item_array.c - open the arrays of an item.
  */
 #include "core/base/clock.h"
+#include "core/base/digest.h"
 #include "core/base/err.h"
+#include "core/base/refusal.h"
 #include "core/step/aggregate.h"
 #include "core/step/detect.h"
 #include "core/step/item_impl.h"
@@ -172,41 +174,26 @@ static int array_mark(struct item *item, const struct tree_node *leaf, uint64_t 
 }
 
 /*
- * The key of a remembered error. The checkpoint holds these, since items may be freed and opened
- * again when memory is short.
- */
-static int refused_key(const struct item *item, const struct tree_node *leaf, struct buf *ret)
-{
-	int r = buf_add(ret, &leaf->id, sizeof(leaf->id));
-
-	if (r < 0)
-		return r;
-	r = buf_add(ret, &item->id.ino, sizeof(item->id.ino));
-	return r < 0 ? r : buf_add_str(ret, item->path);
-}
-
-/*
  * Open the array, or return the remembered error of a recent attempt. An array that needs too much
  * memory is remembered even if that was found quickly, since each look-up, listing and view of the
- * leaf tries again, and each attempt reads the whole document.
+ * leaf tries again, and each attempt reads the whole document. It is remembered of the item in the
+ * checkpoint, since items may be freed and opened again when memory is short.
  */
 static int open_array(struct item *item, const struct tree_node *leaf, struct zarr_env *env,
 		      struct zarr **ret)
 {
-	struct refusals *refused = &item->ckpt->refused_arrays;
+	const struct refusal_key key = refusal_key(item->ckpt->owner, span_str(item->path),
+						   mix64((uint64_t)item->id.ino) + leaf->id);
 	int64_t began = clock_ns();
-	auto_buf key = { 0 };
 	struct err_note note;
 	uint64_t mark;
-	int r = refused_key(item, leaf, &key);
+	int r = 0;
 
-	if (r < 0)
-		return r;
-	if (refusals_have(refused, buf_span(&key))) {
+	if (refusal_is_likely(key)) {
 		r = array_mark(item, leaf, &mark);
 		if (r < 0)
 			return r;
-		r = refusals_ask(refused, buf_span(&key), mark);
+		r = refusal_ask(key, mark);
 	}
 	if (r < 0)
 		return r;
@@ -217,7 +204,7 @@ static int open_array(struct item *item, const struct tree_node *leaf, struct za
 	if (array_mark(item, leaf, &mark) < 0)
 		return err_restore(&note);
 	err_restore(&note);
-	return refusals_keep(refused, buf_span(&key), mark, r == -EFBIG ? 0 : began, r);
+	return refusal_keep(key, mark, r == -EFBIG ? 0 : began, r);
 }
 
 /* Returns 1 and a reference to the store that a leaf's source made before, or 0. */

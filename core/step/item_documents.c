@@ -10,6 +10,7 @@
 #include "core/base/log.h"
 #include "core/base/meter.h"
 #include "core/base/path.h"
+#include "core/base/refusal.h"
 #include "core/step/item_impl.h"
 #include "core/tree/array_metadata.h"
 #include "core/tree/digests.h"
@@ -64,19 +65,19 @@ static int index_strings(struct item *item)
  * Read one of these files, or return the remembered error of a recent attempt. Called with the
  * item's lock held.
  */
-static int read_small(struct item *item, const char *name, int (*read)(struct item *item),
-		      struct refusal *refusal)
+static int read_small(struct item *item, const char *name, int (*read)(struct item *item))
 {
+	const struct refusal_key key = refusal_key(item->owner, span_str(name), 0);
 	uint64_t bytes = 0, mark = io_mark(item->dir, name, 1, &bytes);
 	int64_t began = clock_ns();
-	int r = refusal_ask(refusal, mark);
+	int r = refusal_ask(key, mark);
 
 	if (r < 0)
 		return r;
 	meter_begin();
 	r = read(item);
 	meter_end();
-	return refusal_keep(refusal, mark, began, r);
+	return refusal_keep(key, mark, began, r);
 }
 
 int item_read_strings(struct item *item)
@@ -85,7 +86,7 @@ int item_read_strings(struct item *item)
 
 	pthread_mutex_lock(&item->lock);
 	if (!item->strings_read) {
-		r = read_small(item, "_strings.json", index_strings, &item->strings_refused);
+		r = read_small(item, "_strings.json", index_strings);
 		if (r == -ENOENT) {
 			err_clear();
 			r = 0;
@@ -178,13 +179,13 @@ static int optional_document(const struct item *item, const char *name, int r)
 
 /* Read an optional file once. Called with the item's lock held. */
 static int read_optional(struct item *item, const char *name, int (*read)(struct item *item),
-			 struct refusal *refusal, bool *is_read)
+			 bool *is_read)
 {
 	int r;
 
 	if (*is_read)
 		return 0;
-	r = optional_document(item, name, read_small(item, name, read, refusal));
+	r = optional_document(item, name, read_small(item, name, read));
 	*is_read = r >= 0;
 	return r;
 }
@@ -228,8 +229,7 @@ int item_sharding(struct item *item, const struct tree_node *leaf, struct span *
 		return 0;
 
 	pthread_mutex_lock(&item->lock);
-	r = read_optional(item, "_sharding", parse_shardings, &item->shardings_refused,
-			  &item->shardings_read);
+	r = read_optional(item, "_sharding", parse_shardings, &item->shardings_read);
 	pthread_mutex_unlock(&item->lock);
 	if (r < 0 || !item->shardings)
 		return r;
@@ -282,8 +282,7 @@ static int find_array(struct item *item, const struct tree_node *leaf,
 	if (leaf->source)
 		return 0;
 	pthread_mutex_lock(&item->lock);
-	r = read_optional(item, "array_metadatas", read_first_process, &item->arrays_refused,
-			  &item->arrays_read);
+	r = read_optional(item, "array_metadatas", read_first_process, &item->arrays_read);
 	pthread_mutex_unlock(&item->lock);
 	if (r < 0)
 		return r;

@@ -25,7 +25,6 @@
 #include "handlers/namespace/watch.h"
 
 #define LOOK_MOST 1000 /* names in a directory that are looked at in search of a link */
-#define REFUSED_MAX 64 /* number of items and views whose errors are remembered */
 
 bool ns_is_same(struct ns *ns, const char *path, const struct file_id *id)
 {
@@ -361,7 +360,6 @@ int ns_open(const char *source, const struct options *o, struct ns **ret)
 	if (r < 0)
 		return r;
 	pthread_mutex_init(&ns->drafts.lock, NULL);
-	refusals_init(&ns->refused, REFUSED_MAX);
 	clock_gettime(CLOCK_REALTIME, &ns->started);
 	r = ns_ckpt(source, o, &ns->ckpt);
 	ns->drafts.ckpt = ns->ckpt;
@@ -477,7 +475,6 @@ void ns_close(struct ns *ns)
 	}
 	node_table_free(ns->nodes);
 	item_table_free(ns->items);
-	refusals_release(&ns->refused);
 	draft_uploads_free(ns->drafts.uploads);
 	ckpt_close(ns->ckpt);
 	pthread_mutex_destroy(&ns->drafts.lock);

@@ -65,7 +65,6 @@ struct ns {
 
 	/* Opened items. The table closes unused ones when there are many. */
 	struct item_table *items;
-	struct refusals refused; /* items and views, by name */
 };
 
 /* Returns the directory for spill files from the options; NULL: none. */

@@ -22,6 +22,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/base/meter.h"
+#include "core/base/refusal.h"
 #include "handlers/namespace/ns.h"
 #include "handlers/namespace/refused.h"
 #include "handlers/namespace/watch.h"
@@ -245,17 +246,18 @@ void ns_say_left_out(struct ns *ns, const struct item *item)
 static int ns_items_open_item(struct ns *ns, struct item_table *t, const char *path,
 			      struct item **ret)
 {
+	const struct refusal_key key = refusal_key(ns->ckpt->owner, span_str(path), 0);
 	uint64_t bytes, mark = refused_mark(ns, path, &bytes);
 	bool large = bytes > meter_most() / LARGE_PART;
 	int64_t began;
-	int r = refusals_ask(&ns->refused, span_str(path), mark);
+	int r = refusal_ask(key, mark);
 
 	if (r < 0)
 		return r;
 	if (large) {
 		pthread_mutex_lock(&t->large);
 		/* While this thread waited, another one may have failed to open the item. */
-		r = refusals_ask(&ns->refused, span_str(path), mark);
+		r = refusal_ask(key, mark);
 	}
 	began = clock_ns();
 	if (r >= 0)
@@ -264,7 +266,7 @@ static int ns_items_open_item(struct ns *ns, struct item_table *t, const char *p
 		pthread_mutex_unlock(&t->large);
 	if (r >= 0)
 		ns_say_left_out(ns, *ret);
-	return refusals_keep(&ns->refused, span_str(path), mark, began, r);
+	return refusal_keep(key, mark, began, r);
 }
 
 static int open_entry(struct ns *ns, struct item_table *t, struct item_entry *e, struct item **ret)

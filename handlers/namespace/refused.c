@@ -6,6 +6,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/err.h"
+#include "core/base/refusal.h"
 #include "core/step/document.h"
 #include "handlers/namespace/ns.h"
 #include "handlers/subtree/subtree_file.h"
@@ -33,6 +34,7 @@ int refused_or_new_file(struct ns *ns, const struct subtree *st, const struct su
 {
 	int64_t began = clock_ns();
 	uint64_t mark = 1;
+	struct refusal_key key;
 	auto_buf name = { 0 };
 	int r = buf_addf(&name, "%d %d %s", (int)want->ext, (int)want->cast, want->name);
 
@@ -44,9 +46,10 @@ int refused_or_new_file(struct ns *ns, const struct subtree *st, const struct su
 	}
 	if (r < 0)
 		return r;
-	r = refusals_ask(&ns->refused, buf_span(&name), mark);
+	key = refusal_key(ns->ckpt->owner, buf_span(&name), 1);
+	r = refusal_ask(key, mark);
 	if (r < 0)
 		return r;
 	r = subtree_file_new(st, want, ret);
-	return refusals_keep(&ns->refused, buf_span(&name), mark, began, r);
+	return refusal_keep(key, mark, began, r);
 }
