@@ -18,6 +18,22 @@ static inline struct span path_first(struct span path)
 	return slash ? span_of(path.p, (size_t)(slash - path.p)) : path;
 }
 
+/* The last name of a path; borrowed. */
+static inline const char *path_last(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+/* The directory that the last name is in; empty without a slash. */
+static inline struct span path_above(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return span_of(path, slash ? (size_t)(slash - path) : 0);
+}
+
 /* Whether a source is a URL, of a known scheme or not, and not a path. */
 bool path_is_url(const char *source);
 /* Append a path as a URL has it: all bytes except unreserved characters and '/' are escaped. */

@@ -64,7 +64,6 @@ static int bucket_open(struct store *s, const char *url)
 	if (!b)
 		return fail(-ENOMEM, "cannot open '%s'", url);
 	s->own = b;
-	pthread_mutex_init(&b->lock, NULL);
 	r = s->dialect->open(s, url);
 	if (r < 0)
 		return r;
@@ -83,10 +82,8 @@ static void bucket_close(struct store *s)
 		return;
 	if (s->dialect->close)
 		s->dialect->close(s);
-	pthread_mutex_destroy(&b->lock);
 	free(b->url);
 	free(b->prefix);
-	free(b->last_within);
 	free(b);
 }
 

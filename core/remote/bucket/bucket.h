@@ -6,8 +6,6 @@
 #ifndef PYTREEFS_CORE_STORE_BUCKET_H
 #define PYTREEFS_CORE_STORE_BUCKET_H
 
-#include <pthread.h>
-
 #include "core/remote/documents/bucket_page.h"
 #include "core/remote/credentials/credentials.h"
 #include "core/remote/source/url_store_impl.h"
@@ -53,8 +51,6 @@ struct bucket {
 	char *prefix; /* "": the whole bucket */
 	struct credentials_cache *credentials; /* NULL: requests are anonymous */
 	void *own;                             /* the dialect's data */
-	pthread_mutex_t lock;                  /* protects what follows */
-	char *last_within; /* the parent of the directory that was looked into last */
 };
 
 static inline struct bucket *bucket_of(const struct store *s)
@@ -69,8 +65,8 @@ int bucket_prepare(struct store *s);
 int bucket_fetch(struct store *s, const char *path, struct object_list **ret);
 int bucket_look(struct store *s, const char *path, struct io_object *ret);
 int bucket_reach(struct store *s, const char *path, size_t *ret);
-int bucket_list_begin(struct store *s, const char *path, struct store_listing **ret);
-int bucket_list_end(struct store_listing *listing);
+int bucket_list_begin(struct store *s, const char *path, unsigned most, struct store_listing **ret);
+int bucket_list_end(struct store_listing *listing, struct io_object *ret);
 
 /* For dialects: "Name: value". */
 int bucket_header(struct http_headers *h, const char *name, const char *value);

@@ -11,10 +11,10 @@
 
 #include "core/base/err.h"
 #include "core/base/limits.h"
+#include "core/base/path.h"
 #include "core/remote/bucket/bucket.h"
 #include "core/remote/bucket/bucket_write.h"
-#include "core/remote/source/documents.h"
-#include "core/remote/source/first_range.h"
+#include "core/remote/source/store_ahead.h"
 
 #define PAGES_MAX 10000
 
@@ -24,24 +24,25 @@
 struct store_listing {
 	struct store *s;
 	struct object_list *l;
-	char *prefix;   /* of all keys in the directory */
-	unsigned epoch; /* of the cache of directories */
-	unsigned most;  /* the number of names on a page; 0: the server's default */
-	bool has_any;   /* a key was seen, maybe only the object that some tools make for the
-			   directory itself */
+	char *prefix;  /* of all keys in the directory */
+	unsigned most; /* the number of names on a page; 0: the server's default */
+	bool has_any;  /* a key was seen, maybe only the object that some tools make for the
+			  directory itself */
 	struct bucket_page page; /* the last one */
 	struct http_request req;
 };
 
-static void listing_release(struct store_listing *a)
+static void listing_free(struct store_listing *a)
 {
+	if (!a)
+		return;
 	store_request_release(&a->req);
 	buf_release(&a->page.next);
 	object_list_free(a->l);
 	free(a->prefix);
-	*a = (struct store_listing){ 0 };
+	free(a);
 }
-#define auto_store_listing __attribute__((cleanup(listing_release))) struct store_listing
+DEFINE_AUTO(store_listing, struct store_listing, listing_free);
 
 /* Request the page after a->page. */
 static int listing_request(struct store_listing *a)
@@ -61,19 +62,26 @@ static int listing_request(struct store_listing *a)
 	return http_submit(a->s->http, &a->req);
 }
 
-static int listing_begin(struct store *s, const char *path, unsigned most, struct store_listing *a)
+int bucket_list_begin(struct store *s, const char *path, unsigned most, struct store_listing **ret)
 {
+	auto_of(store_listing) struct store_listing *a = calloc(1, sizeof(*a));
 	const char *prefix = bucket_of(s)->prefix;
 	int r;
 
-	*a = (struct store_listing){ .s = s, .epoch = dir_cache_epoch(&s->dirs), .most = most };
-	a->prefix = str_fmt("%s%s%s%s", prefix, *prefix ? "/" : "", path, *path ? "/" : "");
-	r = a->prefix ? object_list_new(path, &a->l) : fail(-ENOMEM, "cannot list '%s'", path);
-	if (r >= 0)
-		r = listing_request(a);
+	if (a)
+		a->prefix = str_fmt("%s%s%s%s", prefix, *prefix ? "/" : "", path, *path ? "/" : "");
+	if (!a || !a->prefix)
+		return fail(-ENOMEM, "cannot list '%s'", path);
+	a->s = s;
+	a->most = most;
+	r = object_list_new(path, dir_cache_epoch(&s->dirs), &a->l);
 	if (r < 0)
-		listing_release(a);
-	return r;
+		return r;
+	r = listing_request(a);
+	if (r < 0)
+		return r;
+	*ret = take(a);
+	return 0;
 }
 
 static int bucket_add_key(void *arg, struct span key, const struct io_object *o)
@@ -127,8 +135,9 @@ static int listing_finish(struct store_listing *a, struct object_list **ret)
 	return 0;
 }
 
-static int listing_add_page(struct store_listing *a, struct io_object *ret)
+int bucket_list_end(struct store_listing *listing, struct io_object *ret)
 {
+	auto_of(store_listing) struct store_listing *a = listing;
 	auto_of(object_list) struct object_list *l = NULL;
 	int r = listing_wait(a);
 
@@ -140,61 +149,31 @@ static int listing_add_page(struct store_listing *a, struct io_object *ret)
 	*ret = object_list_dir(l);
 	/* A truncated part of a page would answer too few look-ups. */
 	if (!a->most || !l->is_truncated)
-		dir_cache_add_listing(&a->s->dirs, l, a->epoch);
+		dir_cache_add_listing(&a->s->dirs, l);
 	return 0;
-}
-
-/* Wait for the first page, and add it to the cache of directories. */
-static int listing_end(struct store_listing *a, struct io_object *ret)
-{
-	int r = listing_add_page(a, ret);
-
-	listing_release(a);
-	return r;
 }
 
 int bucket_fetch(struct store *s, const char *path, struct object_list **ret)
 {
-	auto_store_listing a = { 0 };
+	auto_of(store_listing) struct store_listing *a = NULL;
 	int r = bucket_prepare(s);
 
 	if (r < 0)
 		return r;
-	r = listing_begin(s, path, 0, &a);
+	r = bucket_list_begin(s, path, 0, &a);
 	if (r < 0)
 		return r;
-	r = listing_wait(&a);
-	for (int pages = 1; r >= 0 && a.page.is_truncated; pages++) {
+	r = listing_wait(a);
+	for (int pages = 1; r >= 0 && a->page.is_truncated; pages++) {
 		if (pages == PAGES_MAX)
 			return fail(-EFBIG, "the listing of '%s/%s' has more than %d pages",
 				    s->base.url, path, PAGES_MAX);
-		r = listing_request(&a);
+		r = listing_request(a);
 		if (r < 0)
 			return r;
-		r = listing_wait(&a);
+		r = listing_wait(a);
 	}
-	return r < 0 ? r : listing_finish(&a, ret);
-}
-
-int bucket_list_begin(struct store *s, const char *path, struct store_listing **ret)
-{
-	struct store_listing *a = calloc(1, sizeof(*a));
-	int r = a ? listing_begin(s, path, 0, a) : fail(-ENOMEM, "cannot list '%s'", path);
-
-	if (r < 0)
-		free(a);
-	else
-		*ret = a;
-	return r;
-}
-
-int bucket_list_end(struct store_listing *a)
-{
-	struct io_object dir;
-	int r = listing_end(a, &dir);
-
-	free(a);
-	return r;
+	return r < 0 ? r : listing_finish(a, ret);
 }
 
 /* ---- look-ups ---- */
@@ -202,13 +181,13 @@ int bucket_list_end(struct store_listing *a)
 /* List the first page of a directory. */
 static int look_into(struct store *s, const char *path, struct io_object *ret)
 {
-	struct store_listing a;
+	struct store_listing *a;
 	int r = bucket_prepare(s);
 
 	if (r < 0)
 		return r;
-	r = listing_begin(s, path, 0, &a);
-	return r < 0 ? r : listing_end(&a, ret);
+	r = bucket_list_begin(s, path, 0, &a);
+	return r < 0 ? r : bucket_list_end(a, ret);
 }
 
 /* Look for an object and for a directory of this name, both at once. */
@@ -236,97 +215,62 @@ static int look_for_both(struct store *s, const char *path, struct io_object *re
 	return r;
 }
 
-static char *parent_of(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return span_dup_str(span_of(path, slash ? (size_t)(slash - path) : 0));
-}
-
 /* ---- look-ups ahead ---- */
 
-#define AHEAD 32
-
-/* Whether the last look-up was in another directory of `within`. */
-static bool is_next(struct bucket *b, const char *within)
+/* Request the first pages of the directories that follow `path` in the one that it is in. */
+static void list_next(struct store_ahead *a, const char *path, const struct object_list *within)
 {
-	char *copy = strdup(within);
-	bool next;
+	const char *name = path_last(path);
 
-	pthread_mutex_lock(&b->lock);
-	next = b->last_within && !strcmp(b->last_within, within);
-	free(b->last_within);
-	b->last_within = copy;
-	pthread_mutex_unlock(&b->lock);
-	return next;
-}
-
-/* Request the first pages of the directories that follow `path`. Returns how many. */
-static size_t list_next(struct store *s, const char *path, const struct object_list *within,
-			struct store_listing *a, size_t max)
-{
-	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-	size_t n = 0;
-
-	for (size_t i = 0; i < within->n && n < max; i++) {
+	for (size_t i = 0; i < within->n && a->n_listings < AHEAD_LISTINGS - 1; i++) {
 		const struct object_list_entry *e = &within->entry[i];
 		auto_free char *next = NULL;
-		struct object_list *known;
 
 		if (!e->is_dir || strcmp(e->name, name) <= 0)
 			continue;
 		next = str_fmt("%.*s%s", (int)(name - path), path, e->name);
-		known = next ? dir_cache_listing(&s->dirs, next) : NULL;
-		object_list_free(known);
-		if (known)
-			continue;
-		if (!next || listing_begin(s, next, 0, &a[n]) < 0)
-			break;
-		n++;
+		if (!next ||
+		    (!dir_cache_has_listing(&a->s->dirs, next) && store_ahead_list(a, next, 0) < 0))
+			return;
 	}
-	return n;
 }
 
 /* List the first page of a directory, and of those that will be looked into next. */
 static int list_ahead(struct store *s, const char *path)
 {
-	auto_free struct store_listing *a = calloc(AHEAD, sizeof(*a));
-	auto_free char *up = parent_of(path);
+	auto_free struct store_ahead *a = calloc(1, sizeof(*a));
+	auto_free char *up = span_dup_str(path_above(path));
 	auto_of(object_list) struct object_list *within =
 		*path && up ? dir_cache_listing(&s->dirs, up) : NULL;
+	struct store_listing *first;
 	struct err_note why = { 0 };
 	struct io_object dir;
-	size_t n = 1;
 	int r = a ? bucket_prepare(s) : fail(-ENOMEM, "cannot list '%s'", path);
 
 	if (r < 0)
 		return r;
-	r = listing_begin(s, path, 0, &a[0]);
+	a->s = s;
+	r = bucket_list_begin(s, path, 0, &first);
 	if (r < 0)
 		return r;
-	if (within && !within->is_truncated && is_next(bucket_of(s), up))
-		n += list_next(s, path, within, &a[1], AHEAD - 1);
-	r = listing_end(&a[0], &dir);
+	if (within && !within->is_truncated && dir_cache_is_next(&s->dirs, path))
+		list_next(a, path, within);
+	r = bucket_list_end(first, &dir);
 	err_save(r, &why);
-	for (size_t i = 1; i < n; i++)
-		listing_end(&a[i], &dir);
-	err_clear();
+	store_ahead_end(a);
 	return r < 0 ? err_restore(&why) : 0;
 }
 
 int bucket_look(struct store *s, const char *path, struct io_object *ret)
 {
-	auto_free char *parent = parent_of(path);
-	struct object_list *l;
+	auto_free char *parent = span_dup_str(path_above(path));
 	int r, found;
 
 	if (!parent)
 		return fail(-ENOMEM, "cannot look for '%s'", path);
 	if (store_is_top(s, path))
 		return look_into(s, path, ret);
-	l = dir_cache_listing(&s->dirs, parent);
-	object_list_free(l);
-	r = l ? 0 : list_ahead(s, parent);
+	r = dir_cache_has_listing(&s->dirs, parent) ? 0 : list_ahead(s, parent);
 	if (r < 0)
 		return r;
 	found = dir_cache_find(&s->dirs, path, ret);
@@ -338,7 +282,7 @@ int bucket_look(struct store *s, const char *path, struct io_object *ret)
 
 /* ---- how far a path goes ---- */
 
-#define REACH_MAX 32    /* parts of a path; in a longer one the rest is assumed to exist */
+/* Of a path with more parts than AHEAD_LISTINGS, the rest is assumed to exist. */
 #define REACH_NAMES 100 /* more than most steps and items have; their listings are cached */
 
 /*
@@ -348,28 +292,15 @@ int bucket_look(struct store *s, const char *path, struct io_object *ret)
 #define GUESS_PARTS 3 /* the leaf is one */
 
 static const char *const guesses[] = { "_METADATA", "_CHECKPOINT_METADATA", "manifest.ocdbt" };
+_Static_assert(GUESS_PARTS *ARRAY_LEN(guesses) <= AHEAD_RANGES, "all are requested");
 
-struct reach {
-	struct {
-		struct store_listing listing;
-		size_t n; /* bytes of the path */
-	} part[REACH_MAX];
-	struct {
-		char *path;
-		struct first_range first;
-	} guess[GUESS_PARTS * ARRAY_LEN(guesses)];
-	size_t n_parts, n_guesses;
-};
-
-static void guess_documents(struct store *s, const char *dir, struct reach *reach)
+static void guess_documents(struct store_ahead *a, const char *dir)
 {
 	for (size_t i = 0; i < ARRAY_LEN(guesses); i++) {
-		char *path = str_fmt("%s/%s", dir, guesses[i]);
+		auto_free char *path = str_fmt("%s/%s", dir, guesses[i]);
 
-		if (path && first_range_guess(s, path, &reach->guess[reach->n_guesses].first) >= 0)
-			reach->guess[reach->n_guesses++].path = path;
-		else
-			free(path);
+		if (path && first_range_guess(a->s, path, &a->range[a->n_ranges]) >= 0)
+			a->n_ranges++;
 	}
 }
 
@@ -384,67 +315,44 @@ static size_t bucket_parts_of(const char *path)
 	return n;
 }
 
-static int begin_reach(struct store *s, const char *path, struct reach *reach)
+/* end[i]: how many bytes of the path are the directory of listing i. */
+static int begin_reach(struct store_ahead *a, const char *path, size_t end[AHEAD_LISTINGS])
 {
 	/* A cache on disk may have the documents. */
-	bool is_short = bucket_parts_of(path) <= GUESS_PARTS && !s->opts.cache_dir;
+	bool is_short = bucket_parts_of(path) <= GUESS_PARTS && !a->s->opts.cache_dir;
 
-	for (size_t at = 0; path[at] && reach->n_parts < REACH_MAX; at += path[at] == '/') {
+	for (size_t at = 0; path[at] && a->n_listings < AHEAD_LISTINGS; at += path[at] == '/') {
 		auto_free char *dir = NULL;
 		int r;
 
 		at += strcspn(path + at, "/");
+		end[a->n_listings] = at;
 		dir = span_dup_str(span_of(path, at));
-		reach->part[reach->n_parts].n = at;
-		r = dir ? listing_begin(s, dir, REACH_NAMES, &reach->part[reach->n_parts].listing) :
+		r = dir ? store_ahead_list(a, dir, REACH_NAMES) :
 			  fail(-ENOMEM, "cannot look for '%s'", path);
 		if (r < 0)
 			return r;
-		reach->n_parts++;
 		if (is_short && path[at])
-			guess_documents(s, dir, reach);
+			guess_documents(a, dir);
 	}
 	return 0;
 }
 
-/*
- * Wait for all answers; returns the bytes of the deepest directory, or 0. Errors are ignored: a
- * part that could not be listed may exist, too, and a reader that needs a document meets them
- * again.
- */
-static size_t end_reach(struct store *s, struct reach *reach)
-{
-	struct io_object o;
-	size_t found = 0;
-
-	for (size_t i = 0; i < reach->n_parts; i++)
-		if (listing_end(&reach->part[i].listing, &o) >= 0)
-			found = reach->part[i].n;
-	for (size_t i = 0; i < reach->n_guesses; i++) {
-		struct first_range *first = &reach->guess[i].first;
-
-		if (first_range_end(s, first, &o) >= 0)
-			first_range_keep(s, reach->guess[i].path, &o, first);
-		first_range_release(first);
-		free(reach->guess[i].path);
-	}
-	/* The last parts may not have been asked for. */
-	return reach->n_parts == REACH_MAX && found == reach->part[REACH_MAX - 1].n ? 0 : found;
-}
-
+/* A part that could not be listed may exist, too. */
 int bucket_reach(struct store *s, const char *path, size_t *ret)
 {
-	auto_free struct reach *reach = calloc(1, sizeof(*reach));
+	auto_free struct store_ahead *a = calloc(1, sizeof(*a));
+	size_t end[AHEAD_LISTINGS], n;
 	struct err_note why;
-	size_t found;
-	int r = reach ? bucket_prepare(s) : fail(-ENOMEM, "cannot look for '%s'", path);
+	int r = a ? bucket_prepare(s) : fail(-ENOMEM, "cannot look for '%s'", path);
 
 	if (r < 0)
 		return r;
-	r = begin_reach(s, path, reach);
+	a->s = s;
+	r = begin_reach(a, path, end);
 	err_save(r, &why);
-	found = end_reach(s, reach);
-	err_clear();
-	*ret = found ? found : strlen(path);
+	n = store_ahead_end(a);
+	/* The last parts may not have been asked for. */
+	*ret = n && n < AHEAD_LISTINGS ? end[n - 1] : strlen(path);
 	return r < 0 ? err_restore(&why) : 0;
 }

@@ -138,7 +138,8 @@ void dir_cache_init(struct dir_cache *c, unsigned lifetime_ms)
 void dir_cache_release(struct dir_cache *c)
 {
 	dir_cache_forget(c, NULL);
-	free(c->ranged);
+	free(c->ranged.path);
+	free(c->listed.path);
 	pthread_cond_destroy(&c->ended);
 	pthread_mutex_destroy(&c->lock);
 }
@@ -183,10 +184,17 @@ struct object_list *dir_cache_listing(struct dir_cache *c, const char *path)
 	return l;
 }
 
-void dir_cache_add_listing(struct dir_cache *c, struct object_list *l, unsigned epoch)
+bool dir_cache_has_listing(struct dir_cache *c, const char *path)
+{
+	auto_of(object_list) struct object_list *l = dir_cache_listing(c, path);
+
+	return l;
+}
+
+void dir_cache_add_listing(struct dir_cache *c, struct object_list *l)
 {
 	pthread_mutex_lock(&c->lock);
-	if (epoch == c->epoch) {
+	if (l->epoch == c->epoch) {
 		atomic_fetch_add(&l->refs, 1);
 		make_room_for_listing(c, l->path);
 		l->expires = clock_ns() + c->lifetime_ns;
@@ -198,17 +206,14 @@ void dir_cache_add_listing(struct dir_cache *c, struct object_list *l, unsigned 
 
 int dir_cache_find(struct dir_cache *c, const char *path, struct io_object *ret)
 {
-	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-	auto_free char *parent = span_dup_str(span_of(path, slash ? (size_t)(slash - path) : 0));
-	struct object_list *l = parent ? dir_cache_listing(c, parent) : NULL;
-	int found = -1;
+	auto_free char *parent = span_dup_str(path_above(path));
+	auto_of(object_list) struct object_list *l = parent ? dir_cache_listing(c, parent) : NULL;
 
-	if (l && object_list_find(l, name, ret))
-		found = 1;
-	else if (l && object_list_lacks(l, name))
-		found = 0;
-	object_list_free(l);
-	return found;
+	if (!l)
+		return -1;
+	if (object_list_find(l, path_last(path), ret))
+		return 1;
+	return object_list_lacks(l, path_last(path)) ? 0 : -1;
 }
 
 /* ---- look-ups of objects ---- */
@@ -272,21 +277,30 @@ void dir_cache_lookup_end(struct dir_cache *c, const char *path, struct dir_look
 	pthread_mutex_unlock(&c->lock);
 }
 
-bool dir_cache_by_range(struct dir_cache *c, const char *path, bool can_list)
+/* Note a look-up; returns how many there were in the same directory since one in another. */
+static unsigned looks_before(struct dir_cache *c, struct recent_dir *recent, const char *path)
 {
-	const char *slash = strrchr(path, '/');
-	size_t n = slash ? (size_t)(slash - path) : 0;
-	bool by_range;
+	struct span dir = path_above(path);
+	unsigned n;
 
 	pthread_mutex_lock(&c->lock);
-	if (!c->ranged || strlen(c->ranged) != n || strncmp(c->ranged, path, n) != 0) {
-		free(c->ranged);
-		c->ranged = span_dup_str(span_of(path, n));
-		c->n_ranged = 0;
+	if (!recent->path || !span_eq(dir, span_str(recent->path))) {
+		free(recent->path);
+		*recent = (struct recent_dir){ .path = span_dup_str(dir) };
 	}
-	by_range = !can_list || c->n_ranged++ < RANGED_MAX;
+	n = recent->n++;
 	pthread_mutex_unlock(&c->lock);
-	return by_range;
+	return n;
+}
+
+bool dir_cache_by_range(struct dir_cache *c, const char *path, bool can_list)
+{
+	return looks_before(c, &c->ranged, path) < RANGED_MAX || !can_list;
+}
+
+bool dir_cache_is_next(struct dir_cache *c, const char *path)
+{
+	return looks_before(c, &c->listed, path) > 0;
 }
 
 /* ---- bytes ---- */

@@ -23,6 +23,12 @@ struct dir_lookup {
 	unsigned epoch;
 };
 
+/* The directory of the last look-ups of a kind, and how many of them there were. */
+struct recent_dir {
+	char *path;
+	unsigned n;
+};
+
 struct dir_cache {
 	pthread_mutex_t lock;        /* protects what follows */
 	pthread_cond_t ended;        /* a look-up has ended */
@@ -31,10 +37,9 @@ struct dir_cache {
 	struct dir_lookup *under_way;
 	size_t bytes;
 	int64_t lifetime_ns;
-	unsigned epoch; /* how often everything was forgotten */
-	char *ranged;   /* the directory in which objects were looked up by a range last */
-	unsigned n_ranged;
-};
+	unsigned epoch;                   /* how often everything was forgotten */
+	struct recent_dir ranged, listed; /* in which objects were looked up by a range, ... */
+};                                        /* ... and of which directories were listed */
 
 void dir_cache_init(struct dir_cache *c, unsigned lifetime_ms);
 void dir_cache_release(struct dir_cache *c);
@@ -48,11 +53,12 @@ unsigned dir_cache_epoch(struct dir_cache *c);
 
 /* The listing of a directory, with a reference for the caller (object_list_free()); or NULL. */
 struct object_list *dir_cache_listing(struct dir_cache *c, const char *path);
+bool dir_cache_has_listing(struct dir_cache *c, const char *path);
 /*
- * Add a listing that was asked for in an epoch, in place of an earlier one of its directory; the
- * caller keeps his reference.
+ * Add a listing of this epoch, in place of an earlier one of its directory; the caller keeps his
+ * reference.
  */
-void dir_cache_add_listing(struct dir_cache *c, struct object_list *l, unsigned epoch);
+void dir_cache_add_listing(struct dir_cache *c, struct object_list *l);
 /* Look for a path by the listings: 1 and the object, 0 if it does not exist, -1 if unknown. */
 int dir_cache_find(struct dir_cache *c, const char *path, struct io_object *ret);
 
@@ -87,5 +93,7 @@ bool dir_cache_has_bytes(struct dir_cache *c, const char *path, const struct io_
  * objects are looked up by a range.
  */
 bool dir_cache_by_range(struct dir_cache *c, const char *path, bool can_list);
+/* Note that a directory is listed; whether the one listed before is in the same directory. */
+bool dir_cache_is_next(struct dir_cache *c, const char *path);
 
 #endif

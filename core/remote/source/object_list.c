@@ -8,7 +8,7 @@
 #include "core/base/err.h"
 #include "core/base/limits.h"
 
-int object_list_new(const char *path, struct object_list **ret)
+int object_list_new(const char *path, unsigned epoch, struct object_list **ret)
 {
 	struct object_list *l = calloc(1, sizeof(*l));
 
@@ -19,6 +19,7 @@ int object_list_new(const char *path, struct object_list **ret)
 		return fail(-ENOMEM, "cannot list '%s'", path);
 	}
 	atomic_init(&l->refs, 1);
+	l->epoch = epoch;
 	*ret = l;
 	return 0;
 }
@@ -78,16 +79,22 @@ static int list_compare_name(const void *key, const void *entry)
 	return strcmp(key, ((const struct object_list_entry *)entry)->name);
 }
 
+struct io_object object_list_get(const struct object_list_entry *e)
+{
+	struct io_object o = { .is_dir = e->is_dir, .size = e->size, .mtime = e->mtime };
+
+	memcpy(o.tag, e->tag, MIN(strlen(e->tag), sizeof(o.tag) - 1));
+	return o;
+}
+
 bool object_list_find(const struct object_list *l, const char *name, struct io_object *ret)
 {
 	const struct object_list_entry *e =
 		l->n ? bsearch(name, l->entry, l->n, sizeof(*l->entry), list_compare_name) : NULL;
 
-	if (!e)
-		return false;
-	*ret = (struct io_object){ .is_dir = e->is_dir, .size = e->size, .mtime = e->mtime };
-	memcpy(ret->tag, e->tag, MIN(strlen(e->tag), sizeof(ret->tag) - 1));
-	return true;
+	if (e && ret)
+		*ret = object_list_get(e);
+	return e;
 }
 
 bool object_list_lacks(const struct object_list *l, const char *name)

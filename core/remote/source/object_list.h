@@ -21,6 +21,7 @@ struct object_list_entry {
 
 struct object_list {
 	char *path;
+	unsigned epoch;                  /* of the cache of directories when it was asked for */
 	struct object_list_entry *entry; /* sorted by name after object_list_finish() */
 	size_t n, cap;
 	bool is_partial; /* names that are not in it may exist */
@@ -34,10 +35,14 @@ struct object_list {
 	struct object_list *next;
 };
 
-int object_list_new(const char *path, struct object_list **ret);
+/* epoch: dir_cache_epoch(), before any of its requests. */
+int object_list_new(const char *path, unsigned epoch, struct object_list **ret);
 int object_list_add(struct object_list *l, struct span name, const struct io_object *o);
 /* Sort the entries. Of equal names one remains, a directory rather than an object. */
 void object_list_finish(struct object_list *l);
+/* The object or directory of an entry. */
+struct io_object object_list_get(const struct object_list_entry *e);
+/* ret may be NULL. */
 bool object_list_find(const struct object_list *l, const char *name, struct io_object *ret);
 /* Whether a name that is not in the listing is known not to exist. */
 bool object_list_lacks(const struct object_list *l, const char *name);

@@ -10,7 +10,7 @@
 #include "core/base/array.h"
 #include "core/base/err.h"
 #include "core/base/limits.h"
-#include "core/remote/source/documents.h"
+#include "core/remote/source/store_ahead.h"
 
 #define GAP MiB
 #define PART (8 * MiB)
@@ -142,7 +142,7 @@ static size_t read_known(struct store *s, const struct io_req *q)
 
 	if (found)
 		return found;
-	documents_fetch(s, q->file, off, n);
+	store_ahead_of_document(s, q->file, off, n);
 	return dir_cache_read(&s->dirs, q->file, off, n, (uint8_t *)q->p + q->done);
 }
 

@@ -87,7 +87,6 @@ int store_object_of(const struct http_request *q, struct io_object *ret)
 
 int store_directory(struct store *s, const char *path, struct object_list **ret)
 {
-	unsigned epoch = dir_cache_epoch(&s->dirs);
 	struct object_list *l = dir_cache_listing(&s->dirs, path);
 	int r;
 
@@ -96,7 +95,7 @@ int store_directory(struct store *s, const char *path, struct object_list **ret)
 		r = s->kind->fetch(s, path, &l);
 		if (r < 0)
 			return r;
-		dir_cache_add_listing(&s->dirs, l, epoch);
+		dir_cache_add_listing(&s->dirs, l);
 	}
 	*ret = l;
 	return 0;
@@ -104,13 +103,12 @@ int store_directory(struct store *s, const char *path, struct object_list **ret)
 
 int store_look_into(struct store *s, const char *path, struct io_object *ret)
 {
-	struct object_list *l;
+	auto_of(object_list) struct object_list *l = NULL;
 	int r = store_directory(s, path, &l);
 
 	if (r < 0)
 		return r;
 	*ret = object_list_dir(l);
-	object_list_free(l);
 	return 0;
 }
 
@@ -132,7 +130,7 @@ static bool is_empty_root(const struct store *s, const char *path, int r)
 static int look_by_range(struct store *s, const char *path, const struct io_want *want,
 			 struct io_object *ret)
 {
-	struct first_range first;
+	auto_first_range first = { 0 };
 	int r = s->kind->prepare(s);
 
 	if (r < 0)
@@ -140,18 +138,19 @@ static int look_by_range(struct store *s, const char *path, const struct io_want
 	r = first_range_begin(s, path, NULL, want, &first);
 	if (r < 0)
 		return r;
-	r = first_range_end(s, &first, ret);
+	r = first_range_end(s, &first);
 	if (r == -ENOENT)
 		r = fail(r, "'%s' does not exist", first.req.name);
 	/* The object ends before the range, is a directory, or may not be requested in this way. */
 	if (r == -EUCLEAN || r == -EACCES || first.req.answer.is_directory) {
 		err_clear();
-		r = 1;
+		return 1;
 	}
-	if (r == 0)
-		first_range_keep(s, path, ret, &first);
-	first_range_release(&first);
-	return r;
+	if (r < 0)
+		return r;
+	*ret = first.object;
+	first_range_keep(s, &first);
+	return 0;
 }
 
 static int url_look(struct store *s, const char *path, const struct io_want *want,
@@ -172,12 +171,11 @@ static int lookup(struct io_store *base, const char *path, const struct io_want 
 		  struct io_object *ret)
 {
 	struct store *s = store_of(base);
-	struct object_list *own = dir_cache_listing(&s->dirs, path);
+	auto_of(object_list) struct object_list *own = dir_cache_listing(&s->dirs, path);
 	int found, r;
 
 	if (own) {
 		*ret = object_list_dir(own);
-		object_list_free(own);
 		return 0;
 	}
 	found = store_is_top(s, path) ? -1 : dir_cache_find(&s->dirs, path, ret);
@@ -195,18 +193,16 @@ static int lookup(struct io_store *base, const char *path, const struct io_want 
 static int url_list(struct io_store *base, const char *path, io_store_fn *each, void *arg)
 {
 	struct store *s = store_of(base);
-	struct object_list *l;
+	auto_of(object_list) struct object_list *l = NULL;
 	int r = store_directory(s, path, &l);
 
 	if (r < 0)
 		return is_empty_root(s, path, r) ? 0 : r;
 	for (size_t i = 0; i < l->n && r == 0; i++) {
-		struct io_object o;
+		const struct io_object o = object_list_get(&l->entry[i]);
 
-		if (object_list_find(l, l->entry[i].name, &o))
-			r = each(arg, l->entry[i].name, &o);
+		r = each(arg, l->entry[i].name, &o);
 	}
-	object_list_free(l);
 	return r;
 }
 

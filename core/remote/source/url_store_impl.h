@@ -43,11 +43,13 @@ struct store_kind {
 	 */
 	int (*reach)(struct store *s, const char *path, size_t *ret);
 	/*
-	 * list_begin() requests the first page of a directory; list_end() waits for it, adds it to
-	 * the cache of directories, and frees the request. NULL: directories cannot be listed.
+	 * list_begin() requests the first page of a directory, of at most `most` names (0: the
+	 * server's default); list_end() waits for it, adds it to the cache of directories, and
+	 * frees the request. ret is the directory. NULL: directories cannot be listed.
 	 */
-	int (*list_begin)(struct store *s, const char *path, struct store_listing **ret);
-	int (*list_end)(struct store_listing *listing);
+	int (*list_begin)(struct store *s, const char *path, unsigned most,
+			  struct store_listing **ret);
+	int (*list_end)(struct store_listing *listing, struct io_object *ret);
 	/* Adds the headers that authorize a request (http.h). arg is the store. */
 	int (*authorize)(void *arg, const struct http_request *req, struct http_headers *ret);
 	bool (*explain)(void *arg, const struct http_refusal *refusal, struct http_request *req);

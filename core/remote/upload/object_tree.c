@@ -31,7 +31,7 @@ static char *tree_join(const char *dir, const char *name)
 
 static int collect_below(struct store *s, const char *dir, unsigned depth, struct objects *ret)
 {
-	struct object_list *l;
+	auto_of(object_list) struct object_list *l = NULL;
 	int r = s->kind->fetch(s, dir, &l);
 
 	if (r == -ENOENT) {
@@ -41,24 +41,21 @@ static int collect_below(struct store *s, const char *dir, unsigned depth, struc
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < l->n && r >= 0; i++) {
-		char *path = tree_join(dir, l->entry[i].name);
-		struct io_object o;
+		const struct object_list_entry *e = &l->entry[i];
+		auto_free char *path = tree_join(dir, e->name);
 
-		if (!path || !array_reserve(ret->path, ret->cap, ret->n + 1)) {
-			free(path);
-			r = fail(-ENOMEM, "cannot list '%s'", dir);
-		} else if (object_list_find(l, l->entry[i].name, &o) && o.is_dir) {
+		if (!path || !array_reserve(ret->path, ret->cap, ret->n + 1))
+			return fail(-ENOMEM, "cannot list '%s'", dir);
+		if (e->is_dir) {
 			r = depth < LIMIT_TREE_DEPTH ?
 				    collect_below(s, path, depth + 1, ret) :
 				    fail(-EFBIG, "'%s' is nested too deeply", path);
-			free(path);
 		} else {
-			ret->bytes += o.size;
-			ret->newest_ns = MAX(ret->newest_ns, clock_ns_of(o.mtime));
-			ret->path[ret->n++] = path;
+			ret->bytes += e->size;
+			ret->newest_ns = MAX(ret->newest_ns, clock_ns_of(e->mtime));
+			ret->path[ret->n++] = take(path);
 		}
 	}
-	object_list_free(l);
 	return r;
 }
 
@@ -69,15 +66,10 @@ int objects_collect(struct store *s, const char *path, struct objects *ret)
 
 int object_is_listed(struct store *s, const char *dir, const char *name)
 {
-	struct object_list *l;
-	struct io_object o;
+	auto_of(object_list) struct object_list *l = NULL;
 	int r = s->kind->fetch(s, dir, &l);
 
-	if (r < 0)
-		return r;
-	r = object_list_find(l, name, &o);
-	object_list_free(l);
-	return r;
+	return r < 0 ? r : object_list_find(l, name, NULL);
 }
 
 int object_tree_size(struct store *s, const char *path, uint64_t *ret)

@@ -14,6 +14,7 @@
 #include "core/base/err.h"
 #include "core/base/limits.h"
 #include "core/base/log.h"
+#include "core/base/path.h"
 #include "core/remote/bucket/bucket_write.h"
 #include "core/remote/upload/claim.h"
 #include "core/remote/upload/object_tree.h"
@@ -90,8 +91,7 @@ static int refuse_lost(struct step_upload *u)
 /* Fail if any object exists, except for our own claim. */
 static int check_empty(struct step_upload *u)
 {
-	struct object_list *l;
-	struct io_object o;
+	auto_of(object_list) struct object_list *l = NULL;
 	bool is_ours = u->keeper;
 	const char *url = base_of(u)->url;
 	int r = u->s->kind->fetch(u->s, "", &l);
@@ -102,17 +102,16 @@ static int check_empty(struct step_upload *u)
 	}
 	if (r < 0)
 		return r;
-	if (object_list_find(l, MARKER_FILE, &o))
-		r = fail(-EEXIST, "'%s' is there already", url);
-	else if (!is_ours && object_list_find(l, CLAIM_FILE, &o))
-		r = refuse_claimed(u);
-	else if (l->n > (size_t)is_ours)
-		r = fail(-EEXIST,
-			 "'%s' is not empty: it has '%s', and no " MARKER_FILE
-			 "; `pytreefs gc` lists what writers left",
-			 url, l->entry[is_ours && !strcmp(l->entry[0].name, CLAIM_FILE)].name);
-	object_list_free(l);
-	return r;
+	if (object_list_find(l, MARKER_FILE, NULL))
+		return fail(-EEXIST, "'%s' is there already", url);
+	if (!is_ours && object_list_find(l, CLAIM_FILE, NULL))
+		return refuse_claimed(u);
+	if (l->n <= (size_t)is_ours)
+		return 0;
+	return fail(-EEXIST,
+		    "'%s' is not empty: it has '%s', and no " MARKER_FILE
+		    "; `pytreefs gc` lists what writers left",
+		    url, l->entry[is_ours && !strcmp(l->entry[0].name, CLAIM_FILE)].name);
 }
 
 int step_upload_open(const char *url, const struct url_store_opts *opts, struct budget *budget,
@@ -206,9 +205,8 @@ static int phase_of(const char *path)
 {
 	static const char *const second[] = { "manifest.ocdbt", "_METADATA", ".zarray", "zarr.json",
 					      "checkpoint" };
-	const char *name = strrchr(path, '/');
+	const char *name = path_last(path);
 
-	name = name ? name + 1 : path;
 	if (!strcmp(name, MARKER_FILE) || !strcmp(name, "_CHECKPOINT_METADATA"))
 		return 2;
 	for (size_t i = 0; i < ARRAY_LEN(second); i++)
@@ -457,7 +455,7 @@ static int wait_shown(struct step_upload *u)
 /* Remove the parts of arrays that ranks sent so that the committing process could join them. */
 static int remove_parts(struct step_upload *u)
 {
-	struct object_list *l;
+	auto_of(object_list) struct object_list *l = NULL;
 	int r = u->s->kind->fetch(u->s, "", &l);
 
 	if (r < 0)
@@ -465,7 +463,6 @@ static int remove_parts(struct step_upload *u)
 	for (size_t i = 0; i < l->n && r >= 0; i++)
 		if (!strncmp(l->entry[i].name, PART_PREFIX, strlen(PART_PREFIX)))
 			r = object_tree_remove(u->s, l->entry[i].name, NULL, NULL, NULL);
-	object_list_free(l);
 	return r;
 }
 

@@ -210,8 +210,8 @@ static int step_upload_gc_look_at(struct store *s, const char *path, bool is_in_
 {
 	auto_free char *claim = str_fmt("%s%s" CLAIM_FILE, path, *path ? "/" : "");
 	struct found_upload f = { .path = path };
-	struct object_list *l;
-	struct io_object o, marker;
+	auto_of(object_list) struct object_list *l = NULL;
+	struct io_object o;
 	struct judged j = { 0 };
 	int r = claim ? s->kind->fetch(s, path, &l) : -ENOMEM;
 
@@ -221,10 +221,8 @@ static int step_upload_gc_look_at(struct store *s, const char *path, bool is_in_
 	}
 	if (r < 0)
 		return r;
-	f.is_step = object_list_find(l, MARKER_FILE, &marker);
-	r = object_list_find(l, CLAIM_FILE, &o) && !o.is_dir;
-	object_list_free(l);
-	if (r == 0)
+	f.is_step = object_list_find(l, MARKER_FILE, NULL);
+	if (!object_list_find(l, CLAIM_FILE, &o) || o.is_dir)
 		return is_in_root && !f.is_step ? look_at_unclaimed(s, path, gc) : 0;
 	r = judge(s, path, claim, &o, gc, &j);
 	if (r >= 0 && j.is_dead && !f.is_step) {
@@ -248,19 +246,17 @@ static int step_upload_gc_look_at(struct store *s, const char *path, bool is_in_
 
 static int look_around(struct store *s, const struct upload_gc *gc)
 {
-	struct object_list *l;
-	struct io_object o;
+	auto_of(object_list) struct object_list *l = NULL;
 	bool is_step;
 	int r = s->kind->fetch(s, "", &l);
 
 	if (r < 0)
 		return r;
 	/* In a step that is committed or claimed, nothing without a claim is left over. */
-	is_step = object_list_find(l, MARKER_FILE, &o) || object_list_find(l, CLAIM_FILE, &o);
+	is_step = object_list_find(l, MARKER_FILE, NULL) || object_list_find(l, CLAIM_FILE, NULL);
 	for (size_t i = 0; i < l->n && r >= 0; i++)
-		if (object_list_find(l, l->entry[i].name, &o) && o.is_dir)
+		if (l->entry[i].is_dir)
 			r = step_upload_gc_look_at(s, l->entry[i].name, !is_step, gc);
-	object_list_free(l);
 	return r < 0 ? r : step_upload_gc_look_at(s, "", false, gc);
 }
 

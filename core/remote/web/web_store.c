@@ -11,8 +11,7 @@
 #include "core/base/array.h"
 #include "core/base/err.h"
 #include "core/base/path.h"
-#include "core/remote/source/documents.h"
-#include "core/remote/source/first_range.h"
+#include "core/remote/source/store_ahead.h"
 #include "core/remote/web/web_headers.h"
 
 #define DOCUMENT_MAX (1 << 20)
@@ -31,32 +30,21 @@ static int object_of(const struct http_request *q, struct io_object *ret)
 	return q->answer.is_directory ? -ENOENT : store_object_of(q, ret);
 }
 
-/* Takes url, the object's; NULL: it is made from the path. */
-static int ask_head(struct store *s, const char *path, char *url, struct http_request *ret)
-{
-	int r = url ? store_request_url(s, path, url, ret) : store_request(s, path, NULL, ret);
-
-	if (r < 0)
-		return r;
-	ret->is_head = true;
-	return http_submit(s->http, ret);
-}
-
 static int web_head(struct store *s, const char *path, struct io_object *ret)
 {
-	auto_store_request q = { 0 };
+	auto_first_range f = { 0 };
 	int r = web_prepare(s);
 
 	if (r < 0)
 		return r;
-	r = ask_head(s, path, NULL, &q);
+	r = first_range_begin(s, path, NULL, NULL, &f);
 	if (r < 0)
 		return r;
-	r = http_wait(s->http, &q);
+	r = http_wait(s->http, &f.req);
 	/* A server may also forbid access to a directory. */
-	if (r >= 0 || q.answer.is_directory)
-		r = object_of(&q, ret);
-	return r == -ENOENT ? fail(r, "'%s' does not exist", q.name) : r;
+	if (r >= 0 || f.req.answer.is_directory)
+		r = object_of(&f.req, ret);
+	return r == -ENOENT ? fail(r, "'%s' does not exist", f.req.name) : r;
 }
 
 /* ---- a directory ---- */
@@ -82,7 +70,8 @@ static int probing_init(struct probing *p, struct store *s, struct span path)
 {
 	p->s = s;
 	p->path = span_dup_str(path);
-	return p->path ? 0 : fail(-ENOMEM, "cannot look into '%.*s'", SPAN_ARG(path));
+	return p->path ? object_list_new(p->path, dir_cache_epoch(&s->dirs), &p->listing) :
+			 fail(-ENOMEM, "cannot look into '%.*s'", SPAN_ARG(path));
 }
 
 /* No request may be under way. */
@@ -108,18 +97,15 @@ static int web_ask(const struct probing *p, const char *path, const char *name,
 		   struct first_range *ret)
 {
 	const struct io_want beginning = { 0, IO_FIRST_BYTES };
+	bool with_bytes;
 	char *url;
 	int r = web_url_of(p, path, &url);
 
 	if (r < 0)
 		return r;
 	/* A cache on disk may have the bytes. */
-	if (document_is_name(name) && !p->s->opts.cache_dir)
-		return first_range_begin(p->s, path, url, &beginning, ret);
-	r = ask_head(p->s, path, url, &ret->req);
-	if (r < 0)
-		first_range_release(ret);
-	return r;
+	with_bytes = document_is_name(name) && !p->s->opts.cache_dir;
+	return first_range_begin(p->s, path, url, with_bytes ? &beginning : NULL, ret);
 }
 
 static int add_probe(struct probing *p, const char *name)
@@ -157,7 +143,7 @@ static bool is_known_name(const struct store *s, const char *name)
  */
 static int add_probes(struct probing *p, size_t from, size_t to)
 {
-	const char *slash = strrchr(p->path, '/'), *own = slash ? slash + 1 : p->path;
+	const char *own = path_last(p->path);
 	const char *const *name = p->s->opts.names.name;
 	int r = 0;
 
@@ -235,8 +221,8 @@ static int web_add_found(struct probing *p, struct probe *b)
 			    add_named(p, b->path);
 	if (r < 0)
 		return r;
-	if (b->first.piece.p)
-		first_range_keep(p->s, b->path, &o, &b->first);
+	b->first.object = o;
+	first_range_keep(p->s, &b->first);
 	return r;
 }
 
@@ -278,18 +264,18 @@ static int web_wait_all(struct probing *p, size_t n, int r)
 /* Look up a document without a first range: it may be empty. */
 static int web_ask_again(const struct probing *p, struct probe *b)
 {
-	auto_store_request q = { 0 };
+	auto_first_range again = { 0 };
 	char *url;
 	int r = web_url_of(p, b->path, &url);
 
 	if (r < 0)
 		return r;
-	r = ask_head(p->s, b->path, url, &q);
+	r = first_range_begin(p->s, b->path, url, NULL, &again);
 	if (r < 0)
 		return r;
-	r = http_wait(p->s->http, &q);
-	b->first.req.result = q.result;
-	b->first.req.answer = q.answer;
+	r = http_wait(p->s->http, &again.req);
+	b->first.req.result = again.req.result;
+	b->first.req.answer = again.req.answer;
 	return r == -ENOENT ? 0 : r;
 }
 
@@ -298,12 +284,11 @@ static int web_ask_again(const struct probing *p, struct probe *b)
 static int web_collect(struct probing *p, struct object_list **ret)
 {
 	struct err_note refused = { 0 }, failed = { 0 };
-	int r;
+	int r = 0;
 
 	has_any(p, &failed, &refused);
 	if (failed.code)
 		return err_restore(&failed);
-	r = object_list_new(p->path, &p->listing);
 	for (size_t i = 0; i < p->n && r >= 0; i++) {
 		struct probe *b = &p->probe[i];
 
@@ -335,15 +320,13 @@ static int web_collect(struct probing *p, struct object_list **ret)
 static int web_fetch(struct store *s, const char *path, struct object_list **ret)
 {
 	auto_free struct probing *p = calloc(1, sizeof(*p));
-	int r = p ? probing_init(p, s, span_str(path)) :
-		    fail(-ENOMEM, "cannot look into '%s'", path);
+	int r = p ? web_prepare(s) : fail(-ENOMEM, "cannot look into '%s'", path);
 
 	if (r < 0)
 		return r;
-	r = web_prepare(s);
-	if (r < 0)
-		return r;
-	r = add_probes(p, 0, n_names(s));
+	r = probing_init(p, s, span_str(path));
+	if (r >= 0)
+		r = add_probes(p, 0, n_names(s));
 	r = r < 0 ? web_wait_all(p, 1, r) : web_collect(p, ret);
 	probing_release(p);
 	return r;
@@ -375,9 +358,8 @@ static int reach_parts(struct store *s, const char *path, struct probing *part, 
 {
 	const struct store_names *names = &s->opts.names;
 	size_t all = n_names(s), asked = names->n_first, i = 0, end = 0;
-	unsigned epoch = dir_cache_epoch(&s->dirs);
+	auto_of(object_list) struct object_list *l = NULL;
 	struct err_note failed = { 0 };
-	struct object_list *l = NULL;
 	int r;
 
 	if (n * all <= http_connections(s->http))
@@ -413,8 +395,7 @@ static int reach_parts(struct store *s, const char *path, struct probing *part, 
 	r = web_collect(&part[i], &l);
 	if (r < 0)
 		return r;
-	dir_cache_add_listing(&s->dirs, l, epoch);
-	object_list_free(l);
+	dir_cache_add_listing(&s->dirs, l);
 	return 0;
 }
 
@@ -440,19 +421,14 @@ static int reach(struct store *s, const char *path, size_t *ret)
 	return r;
 }
 
-/* The known names, which are looked for in every directory, are not directories themselves. */
-static bool web_is_known(const struct store *s, const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return is_known_name(s, slash ? slash + 1 : path);
-}
-
 static int web_look(struct store *s, const char *path, struct io_object *ret)
 {
 	int r = store_is_top(s, path) ? -ENOENT : web_head(s, path, ret);
 
-	return r != -ENOENT || web_is_known(s, path) ? r : store_look_into(s, path, ret);
+	/* The known names, which are looked for in every directory, are not directories themselves.
+	 */
+	return r != -ENOENT || is_known_name(s, path_last(path)) ? r :
+								   store_look_into(s, path, ret);
 }
 
 /* ---- headers and logins ---- */

@@ -6,11 +6,12 @@
 #include "core/remote/source/dir_cache.h"
 #include "tests/unit/lib/unit.h"
 
-static struct object_list *list_of(const char *path, const char *const *names, size_t n)
+static struct object_list *list_of(const char *path, unsigned epoch, const char *const *names,
+				   size_t n)
 {
 	struct object_list *l;
 
-	assert_int_equal(object_list_new(path, &l), 0);
+	assert_int_equal(object_list_new(path, epoch, &l), 0);
 	for (size_t i = 0; i < n; i++) {
 		struct io_object o = { .size = i, .mtime.tv_sec = (time_t)i, .tag = "t" };
 		size_t len = strlen(names[i]);
@@ -24,16 +25,16 @@ static struct object_list *list_of(const char *path, const char *const *names, s
 
 static void add_list(struct dir_cache *c, const char *path, const char *const *names, size_t n)
 {
-	struct object_list *l = list_of(path, names, n);
+	struct object_list *l = list_of(path, dir_cache_epoch(c), names, n);
 
-	dir_cache_add_listing(c, l, dir_cache_epoch(c));
+	dir_cache_add_listing(c, l);
 	object_list_free(l);
 }
 
 static void test_names(void **state)
 {
 	static const char *const names[] = { "b", "a", "b/", "..", ".", "" };
-	struct object_list *l = list_of("x", names, ARRAY_LEN(names));
+	struct object_list *l = list_of("x", 0, names, ARRAY_LEN(names));
 	struct io_object o;
 
 	/* Names that no file system has are left out; a directory hides an object of its name. */
@@ -52,7 +53,7 @@ static void test_what_a_part_lacks(void **state)
 {
 	static const char *const names[] = { "a" };
 	static const char *const asked[] = { "a", "b", NULL };
-	struct object_list *l = list_of("x", names, ARRAY_LEN(names));
+	struct object_list *l = list_of("x", 0, names, ARRAY_LEN(names));
 
 	assert_true(object_list_lacks(l, "b") && object_list_lacks(l, "c"));
 	l->is_partial = true;
@@ -98,17 +99,16 @@ static void test_the_last_listings(void **state)
 static void test_answers_that_come_late(void **state)
 {
 	static const char *const names[] = { "1000" };
-	struct object_list *l = list_of("root", names, 1);
 	struct io_object o = { .size = 3 };
 	struct dir_lookup lookup;
+	struct object_list *l;
 	struct dir_cache c;
-	unsigned epoch;
 
 	dir_cache_init(&c, 60000);
-	epoch = dir_cache_epoch(&c);
+	l = list_of("root", dir_cache_epoch(&c), names, 1);
 	assert_int_equal(dir_cache_lookup(&c, "root/a", &lookup, &o), 0);
 	dir_cache_forget(&c, NULL);
-	dir_cache_add_listing(&c, l, epoch);
+	dir_cache_add_listing(&c, l);
 	dir_cache_lookup_end(&c, "root/a", &lookup, &o);
 	assert_null(dir_cache_listing(&c, "root"));
 	assert_int_equal(dir_cache_find(&c, "root/2000", &o), -1);
@@ -116,9 +116,10 @@ static void test_answers_that_come_late(void **state)
 	dir_cache_lookup_end(&c, "root/a", &lookup, &o);
 	assert_int_equal(dir_cache_lookup(&c, "root/a", &lookup, &o), 1);
 	/* One object that was replaced says nothing of the others. */
-	epoch = dir_cache_epoch(&c);
+	object_list_free(l);
+	l = list_of("root", dir_cache_epoch(&c), names, 1);
 	dir_cache_forget(&c, "root/a");
-	dir_cache_add_listing(&c, l, epoch);
+	dir_cache_add_listing(&c, l);
 	assert_int_equal(dir_cache_find(&c, "root/2000", &o), 0);
 	object_list_free(l);
 	dir_cache_release(&c);
@@ -281,6 +282,18 @@ static void test_look_ups_by_ranges(void **state)
 	dir_cache_release(&c);
 }
 
+static void test_directories_one_after_the_other(void **state)
+{
+	struct dir_cache c;
+
+	dir_cache_init(&c, 60000);
+	assert_false(dir_cache_is_next(&c, "d/1"));
+	assert_true(dir_cache_is_next(&c, "d/2"));
+	assert_false(dir_cache_is_next(&c, "e/1"));
+	assert_false(dir_cache_is_next(&c, "d/3"));
+	dir_cache_release(&c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -293,6 +306,7 @@ int main(void)
 		cmocka_unit_test(test_ranges),
 		cmocka_unit_test(test_the_last_bytes),
 		cmocka_unit_test(test_look_ups_by_ranges),
+		cmocka_unit_test(test_directories_one_after_the_other),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
