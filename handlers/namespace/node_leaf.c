@@ -13,22 +13,17 @@
 #include "core/base/log.h"
 #include "handlers/leaf/leaf.h"
 #include "handlers/namespace/node_tree.h"
+#include "handlers/namespace/readahead.h"
 #include "handlers/subtree/subtree.h"
 
-#define AHEAD_BYTES (16 * MiB) /* largest amount that is decoded before it is requested */
-#define AHEAD_STORE (64 * MiB) /* the same in a store, where it fills all connections */
-#define NEAR_BYTES (8 * MiB) /* amount that the kernel requests at once for one sequential reader */
-#define PASS_STEP (2 * MiB)  /* interval at which data that was read is dropped */
 /* a sequential reader that has read this much reads more than the header */
 #define BEGUN_BYTES (256 * KiB)
 
 struct leaf_file {
 	struct file file;
 	struct format format;
-	atomic_ullong reached; /* end of the furthest read of a sequential reader */
-	atomic_ullong asked;   /* end of what was prefetched */
-	atomic_ullong dropped; /* end of the data that was dropped */
-	atomic_bool begun;     /* a sequential reader has reached BEGUN_BYTES */
+	struct readahead ahead;
+	atomic_bool begun; /* a sequential reader has reached BEGUN_BYTES */
 };
 
 static struct node_leaf *node_leaf_of(struct node *n)
@@ -190,13 +185,6 @@ static int leaf_stat(struct node *n, struct stat *ret)
 
 /* ---- decode-ahead ---- */
 
-static uint64_t ahead_bytes(const struct leaf_file *lf)
-{
-	const struct ckpt *c = lf->file.node->ns->ckpt;
-
-	return MIN(c->env.in_store ? AHEAD_STORE : AHEAD_BYTES, cache_limit(c->cache) / 4);
-}
-
 struct next_job {
 	struct pool_job job;
 	struct item *item; /* a reference */
@@ -243,7 +231,7 @@ static struct node_dir *item_top(const struct node_leaf *l)
 static void prefetch_priority(struct node_leaf *l)
 {
 	const char *glob = l->node.ns->options->priority;
-	uint64_t left = MIN(AHEAD_BYTES, cache_limit(l->node.ns->ckpt->cache) / 4);
+	uint64_t left = MIN(READAHEAD_BYTES, cache_limit(l->node.ns->ckpt->cache) / 4);
 	const struct tree *tree = l->item->tree;
 
 	if (!glob || !l->item->ckpt->pool || atomic_exchange(&item_top(l)->priority_asked, true))
@@ -268,33 +256,6 @@ static void prefetch_priority(struct node_leaf *l)
 	}
 }
 
-/*
- * Whether decoded chunks are of no use after a reader has passed them: the kernel has them in its
- * page cache, or the next reader would find the cache full of the end of the leaf.
- */
-static bool read_once(const struct leaf_file *lf)
-{
-	const struct ns *ns = lf->file.node->ns;
-
-	return !ns->options->direct_io || lf->format.size > cache_limit(ns->ckpt->cache) / 2;
-}
-
-/*
- * Drop data after a read that ends at `end`. The kernel sends parallel requests, which are answered
- * in any order.
- */
-static void drop_behind(struct leaf_file *lf, uint64_t end)
-{
-	unsigned long long from = atomic_load(&lf->dropped);
-	bool all = end == lf->format.size;
-	uint64_t to = all ? end : end - MIN(end, NEAR_BYTES);
-
-	if (to < from + (all ? 1 : PASS_STEP) || !read_once(lf))
-		return;
-	if (atomic_compare_exchange_strong(&lf->dropped, &from, to))
-		format_drop_behind(&lf->format, from, to);
-}
-
 /* Whether the file contains the whole leaf: then another leaf follows it in some order. */
 static bool is_whole_format(const struct format *f)
 {
@@ -315,43 +276,33 @@ static void begin_leaf(struct leaf_file *lf, uint64_t end)
 	ahead_begun(item_top(l)->ahead, lf->file.reader, l->tree, lf->format.size);
 }
 
-static void read_ahead(struct leaf_file *lf, uint64_t off, uint64_t end)
+static void leaf_prefetch(struct file *f, uint64_t off, uint64_t n, struct zarr_guess *guess)
 {
-	uint64_t reached = atomic_load(&lf->reached), asked = atomic_load(&lf->asked);
-	uint64_t ahead = ahead_bytes(lf), to = MIN(end + ahead, lf->format.size);
-
-	/* The next read of a reader that jumps cannot be predicted. */
-	if (off > reached + NEAR_BYTES || off + 8 * NEAR_BYTES < reached) {
-		atomic_store(&lf->reached, end);
-		atomic_store(&lf->asked, end);
-		atomic_store(&lf->dropped, end);
-		return;
-	}
-	if (end > reached)
-		atomic_store(&lf->reached, end);
-	/* Proceed in steps, so that the cost is not paid by every request. */
-	if (to > asked && (to - asked >= ahead / 8 || to == lf->format.size)) {
-		uint64_t from = MAX(asked, end);
-
-		atomic_store(&lf->asked, to);
-		if (from < to)
-			format_prefetch(&lf->format, from, to - from, NULL);
-	}
-	begin_leaf(lf, end);
+	format_prefetch(&container_of(f, struct leaf_file, file)->format, off, n, guess);
 }
+
+static void leaf_drop_behind(struct file *f, uint64_t from, uint64_t to)
+{
+	format_drop_behind(&container_of(f, struct leaf_file, file)->format, from, to);
+}
+
+static const struct readahead_ops leaf_ahead_ops = { .prefetch = leaf_prefetch,
+						     .drop_behind = leaf_drop_behind };
 
 static int leaf_read(struct file *f, uint64_t off, size_t n, struct segments *g)
 {
 	struct leaf_file *lf = container_of(f, struct leaf_file, file);
+	uint64_t end = MIN(off + n, lf->format.size);
 	int r;
 
 	if (off >= lf->format.size)
 		return 0;
-	read_ahead(lf, off, MIN(off + n, lf->format.size));
+	if (readahead_request(&lf->ahead, off, end))
+		begin_leaf(lf, end);
 	r = format_read(&lf->format, off, n, g);
 	if (r < 0)
 		return err_at(r, "leaf '%.*s'", SPAN_ARG(node_leaf_of(f->node)->tree->param));
-	drop_behind(lf, MIN(off + n, lf->format.size));
+	readahead_answered(&lf->ahead, end);
 	return r;
 }
 
@@ -368,6 +319,7 @@ static void leaf_close(struct file *f)
 {
 	struct leaf_file *lf = container_of(f, struct leaf_file, file);
 
+	readahead_release(&lf->ahead);
 	format_release(&lf->format);
 	free(lf);
 }
@@ -410,6 +362,7 @@ static int leaf_node_open(struct node *n, int flags, struct file **ret)
 		return r;
 	}
 	lf->file.keep_cache = true;
+	readahead_init(&lf->ahead, &leaf_ahead_ops, &lf->file, lf->format.size);
 	prefetch_priority(l);
 	*ret = &lf->file;
 	return 0;

@@ -13,21 +13,11 @@
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/step/step_name.h"
-#include "core/zarr/guess.h"
 #include "handlers/namespace/node_parts.h"
 #include "handlers/namespace/node_tree.h"
+#include "handlers/namespace/readahead.h"
 #include "handlers/namespace/refused.h"
 #include "handlers/subtree/subtree_file.h"
-
-#define AHEAD_BYTES (16 * MiB) /* largest amount that is decoded before it is requested */
-/* parallel requests of one sequential reader are at most this far apart */
-#define NEAR_BYTES (8 * MiB)
-/*
- * A reader that has read this much sequentially continues: it is more than the kernel requests
- * around one touched page.
- */
-#define SURE_BYTES (2 * NEAR_BYTES)
-#define PASS_STEP (2 * MiB) /* interval at which data that was read is dropped */
 
 struct node_subtree {
 	struct node node;
@@ -56,13 +46,7 @@ struct view_file {
 	struct file file;
 	struct cache_entry *pin; /* holds the subtree_file in the cache */
 	struct subtree_reader *rd;
-	pthread_mutex_t lock; /* protects all members below */
-	/*
-	 * For a sequential reader: its start; ends of the furthest read, of prefetched, guessed and
-	 * dropped data.
-	 */
-	uint64_t first, reached, asked, guessed, dropped;
-	struct zarr_guess *guess; /* a reference, or NULL */
+	struct readahead ahead;
 };
 
 static struct node_subtree *subtree_of(struct node *n)
@@ -156,103 +140,41 @@ static int subtree_stat(struct node *n, struct stat *ret)
 
 /* ---- reading ---- */
 
-/* End the guess, since its data will not be read. Called with the lock held. */
-static void end_guess(struct view_file *vf)
+static void view_prefetch(struct file *f, uint64_t off, uint64_t n, struct zarr_guess *guess)
 {
-	if (!vf->guess)
-		return;
-	zarr_guess_end(vf->guess);
-	zarr_guess_unref(take(vf->guess));
-	subtree_end_ahead(vf->rd);
+	subtree_prefetch(container_of(f, struct view_file, file)->rd, off, n, guess);
 }
 
-/*
- * Data for a sequential reader: the next part, decoded for the reader, and a guess after it,
- * decoded by idle processors. A map that is touched in order has such a reader, since the kernel
- * requests its pages in order.
- */
-struct ahead_plan {
-	uint64_t from, n;             /* for the reader */
-	uint64_t guess_from, guess_n; /* for the guess */
-	uint64_t drop_from, drop_to;
-	struct zarr_guess *guess; /* a reference */
-};
-
-/* Called with the lock held. */
-static void plan_guess(struct view_file *vf, uint64_t near, struct ahead_plan *p)
+static void view_drop_behind(struct file *f, uint64_t from, uint64_t to)
 {
-	uint64_t window = ahead_window(vf->file.node->ns->ckpt);
-	uint64_t size = subtree_file_size(vf->pin->value), got = vf->reached - vf->first, to;
-
-	vf->guessed = MAX(vf->guessed, near);
-	if (!window || got <= SURE_BYTES)
-		return;
-	/* Never guess more than made the guess likely. */
-	to = MIN(near + MIN(window, got - SURE_BYTES), size);
-	if (to <= vf->guessed || (to < size && to - vf->guessed < window / 8))
-		return;
-	if (!vf->guess)
-		vf->guess = calloc(1, sizeof(*vf->guess));
-	if (!vf->guess)
-		return;
-	p->guess = zarr_guess_ref(vf->guess);
-	p->guess_from = vf->guessed;
-	p->guess_n = to - vf->guessed;
-	vf->guessed = to;
+	subtree_drop_behind(container_of(f, struct view_file, file)->rd, from, to);
 }
 
-/* Called with the lock held. */
-static void plan_ahead(struct view_file *vf, uint64_t off, uint64_t end, struct ahead_plan *p)
+static void view_end_ahead(struct file *f)
 {
-	uint64_t ahead = MIN(AHEAD_BYTES, cache_limit(vf->file.node->ns->ckpt->cache) / 4);
-
-	/* The next read of a reader that jumps cannot be predicted. */
-	if (off > vf->reached + NEAR_BYTES || off + 8 * NEAR_BYTES < vf->reached) {
-		end_guess(vf);
-		vf->first = off;
-		vf->reached = vf->asked = vf->guessed = vf->dropped = end;
-		return;
-	}
-	vf->reached = MAX(vf->reached, end);
-	/* Proceed in steps, so that the cost is not paid by every request. */
-	if (end + ahead >= vf->asked + ahead / 8) {
-		p->from = MAX(vf->asked, end);
-		p->n = end + ahead - p->from;
-		vf->asked = end + ahead;
-		plan_guess(vf, vf->asked, p);
-	}
-	/* The kernel caches the data that it was given. */
-	if (!vf->file.node->ns->options->direct_io &&
-	    vf->reached > vf->dropped + NEAR_BYTES + PASS_STEP) {
-		p->drop_from = vf->dropped;
-		p->drop_to = vf->dropped = vf->reached - NEAR_BYTES;
-	}
+	subtree_end_ahead(container_of(f, struct view_file, file)->rd);
 }
 
-static void node_subtree_read_ahead(struct view_file *vf, uint64_t off, uint64_t end)
-{
-	struct ahead_plan p = { 0 };
-
-	pthread_mutex_lock(&vf->lock);
-	plan_ahead(vf, off, end, &p);
-	pthread_mutex_unlock(&vf->lock);
-	if (p.n)
-		subtree_prefetch(vf->rd, p.from, p.n, NULL);
-	if (p.guess_n)
-		subtree_prefetch(vf->rd, p.guess_from, p.guess_n, p.guess);
-	zarr_guess_unref(p.guess);
-	if (p.drop_to)
-		subtree_drop_behind(vf->rd, p.drop_from, p.drop_to);
-}
+static const struct readahead_ops view_ahead_ops = { .prefetch = view_prefetch,
+						     .drop_behind = view_drop_behind,
+						     .end_ahead = view_end_ahead };
 
 static int view_read(struct file *f, uint64_t off, size_t n, struct segments *g)
 {
 	struct view_file *vf = container_of(f, struct view_file, file);
+	uint64_t size = subtree_file_size(vf->pin->value), end = MIN(off + n, size);
+	int r;
 
+	if (off >= size)
+		return 0;
 	/* A program that reads the header has yet to choose the data that it reads. */
-	if (off >= subtree_file_head(vf->pin->value))
-		node_subtree_read_ahead(vf, off, off + n);
-	return subtree_read(vf->rd, off, n, g);
+	if (off < subtree_file_head(vf->pin->value))
+		return subtree_read(vf->rd, off, n, g);
+	readahead_request(&vf->ahead, off, end);
+	r = subtree_read(vf->rd, off, n, g);
+	if (r >= 0)
+		readahead_answered(&vf->ahead, end);
+	return r;
 }
 
 static int view_seek(struct file *f, uint64_t off, int whence, uint64_t *ret)
@@ -268,10 +190,8 @@ static void view_close(struct file *f)
 {
 	struct view_file *vf = container_of(f, struct view_file, file);
 
-	if (vf->rd)
-		end_guess(vf);
+	readahead_release(&vf->ahead);
 	subtree_reader_free(vf->rd);
-	pthread_mutex_destroy(&vf->lock);
 	cache_put(f->node->ns->ckpt->cache, vf->pin);
 	free(vf);
 }
@@ -292,7 +212,6 @@ static int subtree_node_open(struct node *n, int flags, struct file **ret)
 	if (r < 0)
 		return r;
 	vf->file.keep_cache = true;
-	pthread_mutex_init(&vf->lock, NULL);
 	r = pin_file(s, &vf->pin);
 	if (r >= 0)
 		r = subtree_reader_new(&s->st, vf->pin->value, &vf->rd);
@@ -300,6 +219,7 @@ static int subtree_node_open(struct node *n, int flags, struct file **ret)
 		file_close(&vf->file);
 		return r;
 	}
+	readahead_init(&vf->ahead, &view_ahead_ops, &vf->file, subtree_file_size(vf->pin->value));
 	*ret = &vf->file;
 	return 0;
 }
