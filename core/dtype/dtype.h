@@ -65,6 +65,19 @@ struct dtype_info {
 	uint8_t bits; /* significant low bits of a one-byte element: 2, 4; else 8 * size */
 };
 
+/* The type of an array: that of its elements, and its axes. */
+struct array_type {
+	enum dtype dtype;
+	unsigned rank;
+	const uint64_t *shape; /* borrowed; may be NULL if there are no axes */
+};
+
+static inline bool array_type_has_shape(const struct array_type *t, unsigned rank,
+					const uint64_t *shape)
+{
+	return t->rank == rank && (!rank || !memcmp(t->shape, shape, rank * sizeof(*shape)));
+}
+
 /* t must not be DTYPE_UNKNOWN. */
 const struct dtype_info *dtype_info(enum dtype t);
 

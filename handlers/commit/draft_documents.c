@@ -71,18 +71,15 @@ static int print_shardings(struct sealing_item *it)
 /* Get the chunk shape of an array, whatever the source of its chunks is. */
 static int chunk_of(struct plan_leaf *l, uint64_t *ret)
 {
-	struct draft_array whole = { .rank = l->desc.rank };
 	struct array_wanted w;
-	int r = 0;
+	int r;
 
 	if (l->chunk || !l->kv) {
 		memcpy(ret, l->chunk ? l->chunk : l->source->file->array[l->index].layout.chunk,
 		       sizeof(w.layout.chunk));
 		return 0;
 	}
-	whole.dtype = l->source->file->array[l->index].stored;
-	memcpy(whole.shape, l->desc.shape, sizeof(whole.shape));
-	r = array_wanted_plain(l->source, &whole, &w);
+	r = array_wanted_plain(l->source, &l->desc.array, &w);
 	if (r < 0)
 		return r;
 	memcpy(ret, w.layout.chunk, sizeof(w.layout.chunk));
@@ -97,9 +94,9 @@ static int items_describe_array(struct sealing_item *it, struct plan_leaf *l,
 	int r = chunk ? chunk_of(l, chunk) : -ENOMEM;
 
 	*ret = (struct array_metadata){ .param = l->node->param,
-					.write_rank = l->desc.rank,
-					.chunk_rank = l->desc.rank,
-					.write_shape = l->write ? l->write : l->desc.shape,
+					.write_rank = l->desc.array.rank,
+					.chunk_rank = l->desc.array.rank,
+					.write_shape = l->write ? l->write : l->desc.array.shape,
 					.chunk_shape = chunk };
 	if (r < 0 || !l->desc.key_impl.p)
 		return r;

@@ -54,7 +54,7 @@ int sealing_item_document(struct sealing_item *it, const struct draft_array *a,
 
 	if (!m)
 		return -ENOMEM;
-	r = array_json(&a->layout, a->stored, l->desc.rank, l->desc.shape, &json);
+	r = array_json(&a->layout, &l->desc.array, &json);
 	if (r < 0)
 		return r;
 	r = arena_keep(&it->arena, buf_span(&json), ret_json);
@@ -74,13 +74,13 @@ int sealing_item_document(struct sealing_item *it, const struct draft_array *a,
 int sealing_item_shift(struct sealing_item *it, const struct plan_leaf *l, size_t i,
 		       const uint64_t **ret)
 {
-	uint64_t *shift = arena_calloc(&it->arena, l->desc.rank + 1, sizeof(*shift));
+	uint64_t *shift = arena_calloc(&it->arena, l->desc.array.rank + 1, sizeof(*shift));
 	struct draft_part p;
 	int r = shift ? draft_part_of(span_str(l->part[i]->name), &p) : -ENOMEM;
 
 	if (r < 0)
 		return r;
-	for (unsigned k = 0; k < l->desc.rank; k++)
+	for (unsigned k = 0; k < l->desc.array.rank; k++)
 		shift[k] = p.start[k] / l->part[i]->file->array[0].layout.chunk[k];
 	*ret = shift;
 	return 0;
@@ -98,7 +98,7 @@ static int items_add_parts(struct sealing_item *it, struct plan_leaf *l)
 	for (size_t i = 0; i < l->n_parts && r >= 0; i++) {
 		struct commit_leaf c = { .kv = l->part[i]->file->array[0].kv,
 					 .param = l->node->param,
-					 .rank = l->desc.rank,
+					 .rank = l->desc.array.rank,
 					 .meta = meta,
 					 .json = i == 0 ? json : span_of(NULL, 0) };
 
@@ -147,11 +147,10 @@ struct item_sink {
 	struct plan_leaf *leaf;
 };
 
-static int items_sink_array(struct leaf_sink *to, enum dtype t, unsigned rank,
-			    const uint64_t *shape, const void *elements)
+static int items_sink_array(struct leaf_sink *to, const struct array_type *t, const void *elements)
 {
 	struct item_sink *s = container_of(to, struct item_sink, sink);
-	int r = plan_store_array(s->leaf, t, rank, shape, elements);
+	int r = plan_store_array(s->leaf, t, elements);
 
 	return r < 0 ? r :
 		       sealing_item_add_leaf(

@@ -53,8 +53,7 @@ static int verify_leaf(struct item *item, const struct plan_leaf *l, bool all_st
 	if (r < 0)
 		return r;
 	wanted = zarr_meta_objects(&z->meta);
-	if (z->meta.rank != l->desc.rank ||
-	    memcmp(z->meta.shape, l->desc.shape, l->desc.rank * sizeof(uint64_t)))
+	if (!array_type_has_shape(&l->desc.array, z->meta.rank, z->meta.shape))
 		return fail(-EUCLEAN, "the shape that was written is not its own");
 	r = zarr_stored(z, &bytes, &objects);
 	if (r < 0)

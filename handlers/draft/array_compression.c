@@ -43,14 +43,14 @@ static void complete(struct array_layout *l)
 		l->compression.level = l->format == 3 ? 3 : 1;
 }
 
-void array_resolve(const struct draft_env *env, enum dtype t, unsigned rank, const uint64_t *shape,
-		   bool is_part, struct array_layout *l)
+void array_resolve(const struct draft_env *env, const struct array_type *t, bool is_part,
+		   struct array_layout *l)
 {
-	const struct dtype_info *info = dtype_info(t);
-	bool may_blosc = may_be_blosc(env, l, rank), empty = false;
+	const struct dtype_info *info = dtype_info(t->dtype);
+	bool may_blosc = may_be_blosc(env, l, t->rank), empty = false;
 
-	for (unsigned i = 0; i < rank; i++)
-		empty |= shape[i] == 0;
+	for (unsigned i = 0; i < t->rank; i++)
+		empty |= t->shape[i] == 0;
 	l->compression = l->asked;
 	/*
 	 * All writers of the parts must make the same choice, and none knows the elements of the
@@ -64,26 +64,25 @@ void array_resolve(const struct draft_env *env, enum dtype t, unsigned rank, con
 			log_info("chunks of %llu bytes are compressed with zstd: blosc needs "
 				 "twice as "
 				 "much of write_budget, and takes at most 2 GiB",
-				 (unsigned long long)chunk_bytes(l, rank));
+				 (unsigned long long)chunk_bytes(l, t->rank));
 		l->compression = usual;
 	}
 	complete(l);
 }
 
-uint64_t array_sample_bytes(const struct array_layout *l, unsigned rank, const uint64_t *shape)
+static uint64_t array_sample_bytes(const struct array_layout *l, const struct array_type *t)
 {
 	uint64_t bytes = l->item;
 
 	/* A whole chunk must be in memory before it is encoded. */
-	for (unsigned i = 0; i < rank; i++)
-		if (!mul_fits(bytes, MIN(l->chunk[i], shape[i]), &bytes))
+	for (unsigned i = 0; i < t->rank; i++)
+		if (!mul_fits(bytes, MIN(l->chunk[i], t->shape[i]), &bytes))
 			return REGION;
 	return MIN(bytes, (uint64_t)REGION);
 }
 
-static int compression_own_choose(const struct draft_env *env, struct array_layout *l, enum dtype t,
-				  unsigned rank, const uint64_t *shape, array_read_fn *read,
-				  void *arg)
+static int compression_own_choose(const struct draft_env *env, struct array_layout *l,
+				  const struct array_type *t, array_read_fn *read, void *arg)
 {
 	struct compression_sample s;
 	auto_buf pieces = { .in_block = true }, text = { 0 };
@@ -91,7 +90,7 @@ static int compression_own_choose(const struct draft_env *env, struct array_layo
 
 	if (l->compression.kind != COMPRESSION_AUTO)
 		return 0;
-	compression_sample(array_sample_bytes(l, rank, shape), l->item, &s);
+	compression_sample(array_sample_bytes(l, t), l->item, &s);
 	r = buf_reserve(&pieces, s.n * s.piece_bytes);
 	if (r < 0)
 		return r;
@@ -101,13 +100,13 @@ static int compression_own_choose(const struct draft_env *env, struct array_layo
 	if (r < 0)
 		return r;
 	r = compression_choose(buf_span(&pieces), l->item, l->format == 2 ? CODEC_V2 : CODEC_V3,
-			       may_be_blosc(env, l, rank), &l->compression);
+			       may_be_blosc(env, l, t->rank), &l->compression);
 	if (r < 0)
 		return r;
 	complete(l);
 	compression_print(&l->compression, &text);
 	trace(TRACE_LEAF, "compression=auto: %s for elements of %s", buf_str(&text),
-	      dtype_info(t)->name);
+	      dtype_info(t->dtype)->name);
 	return 0;
 }
 
@@ -117,11 +116,11 @@ static void compression_count(const struct draft_env *env, const struct array_la
 				  memory_order_relaxed);
 }
 
-int array_choose(const struct draft_env *env, struct array_layout *l, enum dtype t, unsigned rank,
-		 const uint64_t *shape, array_read_fn *read, void *arg)
+int array_choose(const struct draft_env *env, struct array_layout *l, const struct array_type *t,
+		 array_read_fn *read, void *arg)
 {
 	bool is_asked = l->compression.kind == COMPRESSION_AUTO;
-	int r = compression_own_choose(env, l, t, rank, shape, read, arg);
+	int r = compression_own_choose(env, l, t, read, arg);
 
 	if (r < 0)
 		return r;
@@ -160,13 +159,13 @@ static bool compression_is_same(const struct array_layout *l, const struct compr
 int array_takes_stored(const struct draft_env *env, struct array_layout *l, struct zarr *from)
 {
 	bool is_asked = l->compression.kind == COMPRESSION_AUTO;
+	const struct array_type t = zarr_meta_type(&from->meta);
 	struct compression stored;
 	int r;
 
 	if (!compression_of(&from->leaf->codecs, &stored))
 		return 0;
-	r = compression_own_choose(env, l, from->meta.dtype, from->meta.rank, from->meta.shape,
-				   compression_read_stored, from);
+	r = compression_own_choose(env, l, &t, compression_read_stored, from);
 	if (r < 0 || !compression_is_same(l, &stored))
 		return MIN(r, 0);
 	if (is_asked)
@@ -175,15 +174,14 @@ int array_takes_stored(const struct draft_env *env, struct array_layout *l, stru
 	return 1;
 }
 
-int array_json(const struct array_layout *l, enum dtype t, unsigned rank, const uint64_t *shape,
-	       struct buf *ret)
+int array_json(const struct array_layout *l, const struct array_type *t, struct buf *ret)
 {
 	struct compression placeholder = compression_blosc();
 	struct zarr_create c = {
 		.format = l->format,
-		.dtype = t,
-		.rank = rank,
-		.shape = shape,
+		.dtype = t->dtype,
+		.rank = t->rank,
+		.shape = t->shape,
 		.chunk = l->chunk,
 		.compression = l->compression,
 		.sharded = l->format == 3,
@@ -193,4 +191,18 @@ int array_json(const struct array_layout *l, enum dtype t, unsigned rank, const 
 	if (c.compression.kind == COMPRESSION_AUTO)
 		c.compression = placeholder;
 	return zarr_meta_print(&c, ret);
+}
+
+int array_write(const struct draft_env *env, struct array_layout *l, const struct array_type *t,
+		struct kv *kv, array_read_fn *read, void *arg)
+{
+	auto_buf json = { 0 };
+	int r = array_choose(env, l, t, read, arg);
+
+	if (r < 0)
+		return r;
+	r = array_json(l, t, &json);
+	return r < 0 ? r :
+		       zarr_write_all(&env->ckpt->write_env, kv, buf_span(&json),
+				      l->omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE, read, arg);
 }

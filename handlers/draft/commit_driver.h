@@ -60,8 +60,7 @@ struct commit_driver {
 	/* ---- values are written ---- */
 
 	/* How the processes divide an array that all of them have: 1, or 0. NULL: they do not. */
-	bool (*slices)(const struct draft_env *env, unsigned rank, const uint64_t *shape,
-		       uint64_t item, struct slices *ret);
+	bool (*slices)(const struct draft_env *env, const struct array_type *t, struct slices *ret);
 	/*
 	 * Make the name of a directory for the arrays of an item; *ret is NULL for those at the top
 	 * of the draft. The draft's lock is held.

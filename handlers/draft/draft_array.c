@@ -110,17 +110,19 @@ void array_default_chunk(unsigned rank, const uint64_t *shape, const uint64_t *b
 	}
 }
 
-static bool slices_of(const struct draft_env *env, const struct draft_array *a, uint64_t item,
+static bool slices_of(const struct draft_env *env, const struct draft_array *a, enum dtype stored,
 		      struct slices *ret)
 {
-	return env->driver->slices && env->driver->slices(env, a->rank, a->shape, item, ret);
+	const struct array_type t = { stored, a->rank, a->shape };
+
+	return env->driver->slices && env->driver->slices(env, &t, ret);
 }
 
 /*
  * The block that every writer of the array fills: the whole array, or the common divisor of its
  * parts.
  */
-static bool block_of(const struct draft_node *n, const struct draft_array *a, uint64_t item,
+static bool block_of(const struct draft_node *n, const struct draft_array *a, enum dtype stored,
 		     uint64_t *block, uint64_t *whole)
 {
 	struct draft_part p;
@@ -128,7 +130,7 @@ static bool block_of(const struct draft_node *n, const struct draft_array *a, ui
 	struct slices slices;
 
 	err_clear();
-	is_sliced = !part && slices_of(n->draft->env, a, item, &slices);
+	is_sliced = !part && slices_of(n->draft->env, a, stored, &slices);
 	for (unsigned i = 0; i < a->rank; i++) {
 		whole[i] = part ? p.whole[i] : a->shape[i];
 		block[i] = part ? gcd(p.start[i], p.extent[i]) : a->shape[i];
@@ -138,12 +140,12 @@ static bool block_of(const struct draft_node *n, const struct draft_array *a, ui
 	return part || is_sliced;
 }
 
-static int grid_of(const struct draft_array *a, const struct save_opts *o, const uint64_t *whole,
+static int grid_of(unsigned rank, const struct save_opts *o, const uint64_t *whole,
 		   const uint64_t *block, bool is_named, struct array_wanted *ret)
 {
 	uint64_t bytes = ret->layout.item, limit = o->ocdbt ? o->target_data_file_size : 0;
 	struct layout l = {
-		.rank = a->rank,
+		.rank = rank,
 		.shape = whole,
 		.write_shape = block,
 		.item_size = ret->layout.item,
@@ -156,7 +158,7 @@ static int grid_of(const struct draft_array *a, const struct save_opts *o, const
 	};
 
 	/* The product cannot overflow: the header of a larger array is refused. */
-	for (unsigned i = 0; i < a->rank; i++)
+	for (unsigned i = 0; i < rank; i++)
 		bytes *= block[i];
 	ret->any_chunk = !o->chunk_byte_size && !o->shard_axes.n && !is_named;
 	/* Data files that cannot hold a whole block limit the chunk size, like chunk_byte_size. */
@@ -166,12 +168,11 @@ static int grid_of(const struct draft_array *a, const struct save_opts *o, const
 		return layout_chunk_shape(&l, ret->layout.chunk);
 	/* Any part of it can be read alone without chunks, and all of it can be mapped. */
 	if (o->compression.kind == COMPRESSION_NONE) {
-		for (unsigned i = 0; i < a->rank; i++)
+		for (unsigned i = 0; i < rank; i++)
 			ret->layout.chunk[i] = MAX(block[i], (uint64_t)1);
 		return 0;
 	}
-	array_default_chunk(a->rank, whole, block, ret->layout.item, ret->is_part,
-			    ret->layout.chunk);
+	array_default_chunk(rank, whole, block, ret->layout.item, ret->is_part, ret->layout.chunk);
 	return 0;
 }
 
@@ -253,11 +254,11 @@ static int choose_dtype(const struct draft_node *n, const struct draft_array *a,
 }
 
 /* Options of the leaf, with those of the item where all arrays of an item share an option. */
-static int options_of(struct draft_node *n, const struct draft_array *a, struct save_opts *ret)
+static int options_of(struct draft_node *n, struct span tensor, struct save_opts *ret)
 {
 	struct draft_node *item = draft_item_of(n);
 	struct save_opts of_item = { 0 };
-	int r = draft_save_opts(n, a->name, ret);
+	int r = draft_save_opts(n, tensor, ret);
 
 	if (r < 0)
 		return r;
@@ -295,14 +296,14 @@ static void set_layout(const struct save_opts *o, enum dtype to, struct array_wa
 static int wanted_locked(struct draft_node *n, const struct draft_array *a, struct save_opts *o,
 			 uint64_t *block, uint64_t *whole, struct array_wanted *w)
 {
-	int r = options_of(n, a, o);
+	int r = options_of(n, a->name, o);
 
 	if (r < 0)
 		return r;
 	r = choose_dtype(n, a, o, w);
 	if (r < 0)
 		return r;
-	w->is_part = block_of(n, a, dtype_info(w->to)->size, block, whole);
+	w->is_part = block_of(n, a, w->to, block, whole);
 	return w->is_part ? 0 : named_block(n, a, block);
 }
 
@@ -319,30 +320,31 @@ int array_wanted(struct draft_node *n, const struct draft_array *a, struct array
 	if (r < 0)
 		return r;
 	set_layout(&o, w.to, &w);
-	r = grid_of(a, &o, whole, block, r == 1, &w);
+	r = grid_of(a->rank, &o, whole, block, r == 1, &w);
 	if (r < 0)
 		return r;
-	array_resolve(n->draft->env, w.to, a->rank, a->shape, w.is_part, &w.layout);
+	array_resolve(n->draft->env, &(struct array_type){ w.to, a->rank, a->shape }, w.is_part,
+		      &w.layout);
 	*ret = w;
 	return 0;
 }
 
-int array_wanted_plain(struct draft_node *n, const struct draft_array *a, struct array_wanted *ret)
+int array_wanted_plain(struct draft_node *n, const struct array_type *t, struct array_wanted *ret)
 {
-	struct array_wanted w = { .from = a->dtype, .to = a->dtype };
+	struct array_wanted w = { .from = t->dtype, .to = t->dtype };
 	struct save_opts o = { 0 };
 	int r;
 
 	pthread_mutex_lock(&n->draft->lock);
-	r = options_of(n, a, &o);
+	r = options_of(n, span_of(NULL, 0), &o);
 	pthread_mutex_unlock(&n->draft->lock);
 	if (r < 0)
 		return r;
 	set_layout(&o, w.to, &w);
-	r = grid_of(a, &o, a->shape, a->shape, false, &w);
+	r = grid_of(t->rank, &o, t->shape, t->shape, false, &w);
 	if (r < 0)
 		return r;
-	array_resolve(n->draft->env, w.to, a->rank, a->shape, false, &w.layout);
+	array_resolve(n->draft->env, t, false, &w.layout);
 	*ret = w;
 	return 0;
 }
@@ -369,7 +371,7 @@ static bool slice_of(const struct draft_node *n, const struct draft_array *a,
 	uint64_t chunks;
 
 	err_clear();
-	if (part || !slices_of(n->draft->env, a, w->layout.item, &s) ||
+	if (part || !slices_of(n->draft->env, a, w->to, &s) ||
 	    (a->shape[s.axis] / s.n) % w->layout.chunk[s.axis])
 		return false;
 	chunks = a->shape[s.axis] / s.n / w->layout.chunk[s.axis];
@@ -512,6 +514,7 @@ static int read_stored_form(void *arg, uint64_t off, size_t n, void *p)
 int array_encode(struct draft_node *n, struct draft_array *a, const struct array_wanted *w,
 		 array_read_fn *read, void *arg)
 {
+	const struct array_type t = { w->to, a->rank, a->shape };
 	struct encoding e = { .a = a, .from = w->from, .to = w->to, .read = read, .arg = arg };
 	auto_of(kv) struct kv *kv = NULL;
 	const struct item_store *store;
@@ -522,10 +525,10 @@ int array_encode(struct draft_node *n, struct draft_array *a, const struct array
 	if (r < 0)
 		return r;
 	e.raw = raw.p;
-	r = array_choose(n->draft->env, &layout, w->to, a->rank, a->shape, read_stored_form, &e);
+	r = array_choose(n->draft->env, &layout, &t, read_stored_form, &e);
 	if (r < 0)
 		return r;
-	r = array_json(&layout, w->to, a->rank, a->shape, &json);
+	r = array_json(&layout, &t, &json);
 	if (r < 0)
 		return r;
 	r = array_kv(n, a, w, buf_span(&json), &kv, &store);
@@ -569,7 +572,7 @@ int array_fits(struct draft_node *n, struct draft_array *a, const struct array_w
 	/* The elements were stored unchanged, and only their dtype has become known. */
 	if (a->from != a->stored || w->from != w->to || a->layout.omit_fill)
 		return 0;
-	r = array_json(&asked, w->to, a->rank, a->shape, &json);
+	r = array_json(&asked, &(struct array_type){ w->to, a->rank, a->shape }, &json);
 	if (r < 0)
 		return r;
 	r = kv_put(a->kv, span_str(asked.format == 3 ? "zarr.json" : ".zarray"), buf_span(&json));

@@ -45,6 +45,12 @@ struct draft_array {
 	const struct draft_env *env; /* only together with writer */
 };
 
+/* The array as it is stored. */
+static inline struct array_type array_stored_type(const struct draft_array *a)
+{
+	return (struct array_type){ a->stored, a->rank, a->shape };
+}
+
 /* The layout that the present options ask for. */
 struct array_wanted {
 	struct array_layout layout;
@@ -64,19 +70,18 @@ int array_wanted(struct draft_node *n, const struct draft_array *a, struct array
  * Like array_wanted(), for an array of known dtype: the grid is the array's own, whatever the
  * file's name is, and nothing is cast.
  */
-int array_wanted_plain(struct draft_node *n, const struct draft_array *a, struct array_wanted *ret);
+int array_wanted_plain(struct draft_node *n, const struct array_type *t, struct array_wanted *ret);
 /*
  * Set l->compression from l->asked. When several ranks or files write the array (is_part), AUTO
  * becomes a choice that all of them make alike.
  */
-void array_resolve(const struct draft_env *env, enum dtype t, unsigned rank, const uint64_t *shape,
-		   bool is_part, struct array_layout *l);
+void array_resolve(const struct draft_env *env, const struct array_type *t, bool is_part,
+		   struct array_layout *l);
 /*
- * Append the metadata document of an array of that shape. For a compression of AUTO it names blosc
+ * Append the metadata document of an array. For a compression of AUTO it names blosc
  * as a placeholder.
  */
-int array_json(const struct array_layout *l, enum dtype t, unsigned rank, const uint64_t *shape,
-	       struct buf *ret);
+int array_json(const struct array_layout *l, const struct array_type *t, struct buf *ret);
 /*
  * Whether the stored form differs from the file, so that the file cannot be read back from its
  * chunks. Types with fewer than 8 bits lose their unused bits, which a change of the dtype would
@@ -100,12 +105,13 @@ int array_kv(struct draft_node *n, const struct draft_array *a, const struct arr
 typedef int array_read_fn(void *arg, uint64_t off, size_t n, void *p);
 /*
  * Replace a compression of AUTO by a choice from a sample of the first elements. `read` returns
- * bytes of the elements as they are to be stored, from offset 0 and at most array_sample_bytes() of
- * them.
+ * bytes of the elements as they are to be stored, from offset 0 and no more than a chunk.
  */
-int array_choose(const struct draft_env *env, struct array_layout *l, enum dtype t, unsigned rank,
-		 const uint64_t *shape, array_read_fn *read, void *arg);
-uint64_t array_sample_bytes(const struct array_layout *l, unsigned rank, const uint64_t *shape);
+int array_choose(const struct draft_env *env, struct array_layout *l, const struct array_type *t,
+		 array_read_fn *read, void *arg);
+/* Choose, then store the document and all chunks of an array. */
+int array_write(const struct draft_env *env, struct array_layout *l, const struct array_type *t,
+		struct kv *kv, array_read_fn *read, void *arg);
 /*
  * Whether the chunks of a stored array are compressed as the layout asks: 1, and the layout then
  * has their compression; 0: they are not. For AUTO, a sample of the array decides.

@@ -160,7 +160,7 @@ static int copy_array(struct draft_file *f, struct zarr *from, struct draft_arra
 	}
 	if (r <= 0)
 		return r;
-	r = array_json(&w.layout, w.to, a->rank, a->shape, &json);
+	r = array_json(&w.layout, &(struct array_type){ w.to, a->rank, a->shape }, &json);
 	if (r < 0)
 		return r;
 	r = draft_leaf_kv(f->node, false, &kv, &store);

@@ -112,9 +112,10 @@ static int read_band(void *arg, uint64_t off, size_t n, void *p)
 static int stream_choose(void *arg, struct span band, struct buf *ret_json)
 {
 	struct draft_array *a = arg;
-	int r = array_choose(a->env, &a->layout, a->stored, a->rank, a->shape, read_band, &band);
+	const struct array_type t = array_stored_type(a);
+	int r = array_choose(a->env, &a->layout, &t, read_band, &band);
 
-	return r < 0 ? r : array_json(&a->layout, a->stored, a->rank, a->shape, ret_json);
+	return r < 0 ? r : array_json(&a->layout, &t, ret_json);
 }
 
 /*
@@ -150,7 +151,7 @@ static int open_writer(struct draft_file *f, struct draft_array *a)
 	/* A cast array must read back as it was written, so it is staged. */
 	if (w.from != w.to)
 		return -EOPNOTSUPP;
-	r = array_json(&w.layout, w.to, a->rank, a->shape, &json);
+	r = array_json(&w.layout, &(struct array_type){ w.to, a->rank, a->shape }, &json);
 	if (r < 0)
 		return r;
 	r = array_kv(n, a, &w, buf_span(&json), &kv, &store);

@@ -207,25 +207,14 @@ static int collective_write_joined(struct collective_plan *jp, struct collective
 				   const struct box *box, struct opened *part, size_t n,
 				   struct kv *kv)
 {
-	const struct contribution_leaf *s = l->contributors->contribution;
-	struct box_reader reader = { .box = box,
-				     .n = n,
-				     .rank = s->desc.rank,
-				     .shape = s->desc.shape,
-				     .item = l->layout.item,
-				     .read = job_items_read_box,
-				     .arg = part };
-	auto_buf json = { 0 };
-	int r;
+	const struct array_type *t = &l->contributors->contribution->desc.array;
+	struct box_reader reader = {
+		.box = box, .n = n, .type = *t, .read = job_items_read_box, .arg = part
+	};
 
 	/* The grid is the one for an array that is not written in parts. */
-	array_default_chunk(s->desc.rank, s->desc.shape, s->desc.shape, l->layout.item, false,
-			    l->layout.chunk);
-	r = array_json(&l->layout, s->desc.dtype, s->desc.rank, s->desc.shape, &json);
-	return r < 0 ? r :
-		       zarr_write_all(&jp->draft->env->ckpt->write_env, kv, buf_span(&json),
-				      l->layout.omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE,
-				      boxes_read, &reader);
+	array_default_chunk(t->rank, t->shape, t->shape, l->layout.item, false, l->layout.chunk);
+	return array_write(jp->draft->env, &l->layout, t, kv, boxes_read, &reader);
 }
 
 /* Join the parts of a leaf in a new leaf of the store. */

@@ -241,6 +241,7 @@ static const char *kind_text(const struct contribution_leaf *l)
 static int check_alike(const struct collective_leaf *l)
 {
 	const struct contributor *a = l->contributors;
+	const struct array_type *first = &a->contribution->desc.array, *t;
 
 	for (const struct contributor *b = a->next; b; b = b->next) {
 		if (a->contribution->desc.type != b->contribution->desc.type ||
@@ -250,13 +251,12 @@ static int check_alike(const struct collective_leaf *l)
 				    b->rank);
 		if (!a->contribution->desc.type->in_boxes)
 			continue;
-		if (a->contribution->desc.dtype != b->contribution->desc.dtype)
+		t = &b->contribution->desc.array;
+		if (t->dtype != first->dtype)
 			return fail(-EINVAL, "its dtype is %s on rank %d and %s on rank %d",
-				    dtype_info(a->contribution->desc.dtype)->name, a->rank,
-				    dtype_info(b->contribution->desc.dtype)->name, b->rank);
-		if (a->contribution->desc.rank != b->contribution->desc.rank ||
-		    memcmp(a->contribution->desc.shape, b->contribution->desc.shape,
-			   a->contribution->desc.rank * sizeof(uint64_t)))
+				    dtype_info(first->dtype)->name, a->rank,
+				    dtype_info(t->dtype)->name, b->rank);
+		if (!array_type_has_shape(t, first->rank, first->shape))
 			return fail(-EINVAL, "its shape on rank %d is not that on rank %d", a->rank,
 				    b->rank);
 	}
@@ -269,22 +269,21 @@ static int check_alike(const struct collective_leaf *l)
  */
 static bool split(const struct collective_plan *jp, struct collective_leaf *l)
 {
-	const struct contribution_leaf *s = l->contributors->contribution;
+	const struct array_type *t = &l->contributors->contribution->desc.array;
 	struct slices slices;
 	unsigned i = 0, n;
 	uint64_t chunks;
 
-	if (!job_slices(jp->draft->env, s->desc.rank, s->desc.shape,
-			dtype_info(s->desc.dtype)->size, &slices))
+	if (!job_slices(jp->draft->env, t, &slices))
 		return false;
 	n = slices.axis;
 	for (const struct contributor *c = l->contributors; c; c = c->next, i++)
 		if (memcmp(&c->contribution->box[0].layout, &l->layout, sizeof(l->layout)))
 			return false;
 	if (i < collective_n_active(jp->draft->env->collective) ||
-	    (s->desc.shape[n] / slices.n) % l->layout.chunk[n])
+	    (t->shape[n] / slices.n) % l->layout.chunk[n])
 		return false;
-	chunks = s->desc.shape[n] / slices.n / l->layout.chunk[n];
+	chunks = t->shape[n] / slices.n / l->layout.chunk[n];
 	i = 0;
 	for (struct contributor *c = l->contributors; c && i < slices.n; c = c->next, i++)
 		c->assignment[0] = (struct assignment){ .take = TAKE_WHOLE,
@@ -302,7 +301,7 @@ static void resolve_whole(struct collective_plan *jp, struct collective_leaf *l)
 
 	if (s->desc.type->in_boxes) {
 		l->layout = s->box[0].layout;
-		memcpy(l->write, s->desc.shape, sizeof(l->write));
+		memcpy(l->write, s->desc.array.shape, s->desc.array.rank * sizeof(*l->write));
 		if (split(jp, l))
 			return;
 	}
@@ -333,7 +332,7 @@ static int choose_boxes(struct collective_leaf *l, struct box **ret_box, struct 
 			size_t k = 0;
 
 			while (k < n && !(box[k].rank != c->rank &&
-					  same_box(&box[k], b, c->contribution->desc.rank)))
+					  same_box(&box[k], b, c->contribution->desc.array.rank)))
 				k++;
 			if (k < n)
 				continue;
@@ -348,7 +347,7 @@ static int choose_boxes(struct collective_leaf *l, struct box **ret_box, struct 
 }
 
 /* Whether all boxes have the same chunk grid, aligned with the grid of the whole array. */
-static bool fits_grid(const struct part *part, size_t n, const struct contribution_leaf *s)
+static bool fits_grid(const struct part *part, size_t n, const struct array_type *t)
 {
 	const struct array_layout *first =
 		&part[0].contributor->contribution->box[part[0].i].layout;
@@ -359,10 +358,10 @@ static bool fits_grid(const struct part *part, size_t n, const struct contributi
 
 		if (memcmp(&b->layout, first, sizeof(*first)))
 			return false;
-		for (unsigned k = 0; k < s->desc.rank; k++)
+		for (unsigned k = 0; k < t->rank; k++)
 			if (b->box.start[k] % first->chunk[k] ||
 			    (b->box.extent[k] % first->chunk[k] &&
-			     b->box.start[k] + b->box.extent[k] != s->desc.shape[k]))
+			     b->box.start[k] + b->box.extent[k] != t->shape[k]))
 				return false;
 	}
 	return true;
@@ -370,7 +369,7 @@ static bool fits_grid(const struct part *part, size_t n, const struct contributi
 
 static int resolve_parts(struct collective_leaf *l, const char *what)
 {
-	const struct contribution_leaf *s = l->contributors->contribution;
+	const struct array_type *t = &l->contributors->contribution->desc.array;
 	auto_free struct box *box = NULL;
 	auto_free struct part *part = NULL;
 	bool fits;
@@ -379,13 +378,13 @@ static int resolve_parts(struct collective_leaf *l, const char *what)
 
 	if (r < 0)
 		return r;
-	r = boxes_check(box, n, s->desc.rank, s->desc.shape, what);
+	r = boxes_check(box, n, t->rank, t->shape, what);
 	if (r < 0)
 		return r;
-	fits = fits_grid(part, n, s);
+	fits = fits_grid(part, n, t);
 	l->exported = !fits;
 	l->layout = part[0].contributor->contribution->box[part[0].i].layout;
-	memcpy(l->write, fits ? box[0].extent : s->desc.shape, sizeof(l->write));
+	memcpy(l->write, fits ? box[0].extent : t->shape, t->rank * sizeof(*l->write));
 	for (size_t i = 0; i < n; i++)
 		part[i].contributor->assignment[part[i].i] =
 			(struct assignment){ .take = fits ? TAKE_CHUNKS : TAKE_EXPORT,

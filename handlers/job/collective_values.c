@@ -43,6 +43,7 @@ static int export_box(struct doing *x, const struct plan_leaf *l, size_t leaf, s
 	auto_of(item_store) struct item_store *store = NULL;
 	auto_of(kv) struct kv *to = NULL;
 	auto_buf path = { 0 }, json = { 0 };
+	struct array_type t;
 	struct zarr *z;
 	int r = collective_export_path(collective_rank(x->d->env->collective), x->item, leaf, i,
 				       &path);
@@ -70,7 +71,8 @@ static int export_box(struct doing *x, const struct plan_leaf *l, size_t leaf, s
 	r = item_store_leaf(store, &to);
 	if (r < 0)
 		return r;
-	r = array_json(&a->layout, a->stored, a->rank, a->shape, &json);
+	t = array_stored_type(a);
+	r = array_json(&a->layout, &t, &json);
 	if (r < 0)
 		return r;
 	r = zarr_open(&ckpt->env, a->kv, span_of(NULL, 0), cache_owner(), 0, &z);
@@ -91,7 +93,7 @@ static int add_box(struct doing *x, struct plan_leaf *l, size_t i, const struct 
 	const struct draft_array *a = &l->part[i]->file->array[0];
 	struct commit_leaf c = { .kv = a->kv,
 				 .param = l->node->param,
-				 .rank = l->desc.rank,
+				 .rank = l->desc.array.rank,
 				 .no_document = !e->document };
 	struct span json;
 	int r = sealing_item_document(x->it, a, l, &json, &c.meta);
@@ -123,11 +125,11 @@ static struct commit_leaf leaf_for(const struct rank_sink *s)
 				     .keep_to = s->e->to };
 }
 
-static int job_values_sink_array(struct leaf_sink *to, enum dtype t, unsigned rank,
-				 const uint64_t *shape, const void *elements)
+static int job_values_sink_array(struct leaf_sink *to, const struct array_type *t,
+				 const void *elements)
 {
 	struct rank_sink *s = container_of(to, struct rank_sink, sink);
-	int r = plan_store_array(s->leaf, t, rank, shape, elements);
+	int r = plan_store_array(s->leaf, t, elements);
 	struct commit_leaf c = leaf_for(s);
 
 	return r < 0 ? r : sealing_item_add_leaf(s->x->it, &c);

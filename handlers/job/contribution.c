@@ -100,26 +100,25 @@ static void parse_layout(struct wire *w, unsigned rank, struct array_layout *ret
 static int pack_box(struct buf *b, const struct plan_leaf *l, size_t i)
 {
 	static const uint64_t origin[LIMIT_RANK];
+	unsigned rank = l->desc.array.rank;
 	struct draft_part p;
 	int r = 0;
 
 	if (!l->n_parts) {
-		r = pack_numbers(b, origin, l->desc.rank);
+		r = pack_numbers(b, origin, rank);
 		if (r < 0)
 			return r;
-		r = pack_numbers(b, l->desc.shape, l->desc.rank);
-		return r < 0 ? r :
-			       pack_layout(b, &l->source->file->array[l->index].layout,
-					   l->desc.rank);
+		r = pack_numbers(b, l->desc.array.shape, rank);
+		return r < 0 ? r : pack_layout(b, &l->source->file->array[l->index].layout, rank);
 	}
 	r = draft_part_of(span_str(l->part[i]->name), &p);
 	if (r < 0)
 		return r;
-	r = pack_numbers(b, p.start, l->desc.rank);
+	r = pack_numbers(b, p.start, rank);
 	if (r < 0)
 		return r;
-	r = pack_numbers(b, p.extent, l->desc.rank);
-	return r < 0 ? r : pack_layout(b, &l->part[i]->file->array[0].layout, l->desc.rank);
+	r = pack_numbers(b, p.extent, rank);
+	return r < 0 ? r : pack_layout(b, &l->part[i]->file->array[0].layout, rank);
 }
 
 bool plan_leaf_is_replicas(const struct plan_leaf *l)
@@ -133,9 +132,9 @@ static int pack_desc(struct buf *b, const struct leaf_desc *d)
 	int r = wire_put_u8(b, (uint8_t)leaf_type_number(d->type));
 
 	r |= pack_flags(b, (const bool[]){ d->has_shape, d->is_jax }, 2);
-	r |= wire_put_u32le(b, d->dtype);
-	r |= wire_put_u32le(b, d->rank);
-	r |= pack_numbers(b, d->shape, d->rank);
+	r |= wire_put_u32le(b, d->array.dtype);
+	r |= wire_put_u32le(b, d->array.rank);
+	r |= pack_numbers(b, d->array.shape, d->array.rank);
 	r |= pack_text(b, d->sharding);
 	r |= pack_text(b, d->key_impl);
 	/* The primary needs only the values that it writes into documents. */
@@ -156,21 +155,27 @@ static int pack_leaf(struct buf *b, const struct plan_leaf *l)
 	return r;
 }
 
-static int parse_desc(struct wire *w, struct leaf_desc *ret)
+static int parse_desc(struct wire *w, struct arena *a, struct leaf_desc *ret)
 {
 	unsigned type = wire_u8(w), bits = wire_u8(w), i = 0;
+	struct array_type *t = &ret->array;
+	uint64_t *shape;
 
 	while (leaf_types[i] && i < type)
 		i++;
 	ret->type = leaf_types[i];
 	ret->has_shape = bits & 1;
 	ret->is_jax = bits & 2;
-	ret->dtype = (enum dtype)wire_u32le(w);
-	ret->rank = wire_u32le(w);
-	if (!ret->type || ret->rank > LIMIT_RANK || ret->dtype < DTYPE_UNKNOWN ||
-	    ret->dtype >= DTYPE_COUNT || (ret->type->in_store && ret->dtype == DTYPE_UNKNOWN))
+	t->dtype = (enum dtype)wire_u32le(w);
+	t->rank = wire_u32le(w);
+	if (!ret->type || t->rank > LIMIT_RANK || t->dtype < DTYPE_UNKNOWN ||
+	    t->dtype >= DTYPE_COUNT || (ret->type->in_store && t->dtype == DTYPE_UNKNOWN))
 		return -EIO;
-	parse_numbers(w, ret->shape, ret->rank);
+	shape = arena_calloc(a, t->rank + 1, sizeof(*shape));
+	if (!shape)
+		return -ENOMEM;
+	parse_numbers(w, shape, t->rank);
+	t->shape = shape;
 	ret->sharding = parse_text(w);
 	ret->key_impl = parse_text(w);
 	ret->value = parse_text(w);
@@ -180,11 +185,11 @@ static int parse_desc(struct wire *w, struct leaf_desc *ret)
 static int parse_leaf(struct wire *w, struct arena *a, struct contribution_leaf *ret)
 {
 	unsigned rank, bits;
-	int r = parse_desc(w, &ret->desc);
+	int r = parse_desc(w, a, &ret->desc);
 
 	if (r < 0)
 		return r;
-	rank = ret->desc.rank;
+	rank = ret->desc.array.rank;
 	bits = wire_u8(w);
 	ret->in_parts = bits & 1;
 	ret->replicas = bits & 2;

@@ -17,23 +17,22 @@ static unsigned active_before(const struct collective *j, int rank)
 	return n;
 }
 
-bool job_slices(const struct draft_env *env, unsigned rank, const uint64_t *shape, uint64_t item,
-		struct slices *ret)
+bool job_slices(const struct draft_env *env, const struct array_type *t, struct slices *ret)
 {
 	const struct options *o = env->options;
 	const struct collective *j = env->collective;
 	unsigned n = collective_n_active(j);
-	uint64_t bytes = item;
+	uint64_t bytes = dtype_info(t->dtype)->size;
 
 	if (o->replica_parallel_max)
 		n = (unsigned)MIN((uint64_t)n, o->replica_parallel_max);
-	for (unsigned i = 0; i < rank; i++)
-		bytes *= shape[i];
+	for (unsigned i = 0; i < t->rank; i++)
+		bytes *= t->shape[i];
 	if (!o->replica_parallel || n < 2 || !bytes || bytes / n < o->replica_parallel_min_bytes)
 		return false;
 	/* The first axis that divides evenly, as in Orbax. */
-	for (unsigned i = 0; i < rank; i++)
-		if (shape[i] % n == 0) {
+	for (unsigned i = 0; i < t->rank; i++)
+		if (t->shape[i] % n == 0) {
 			*ret = (struct slices){ n, i, active_before(j, collective_rank(j)),
 						o->replica_parallel_separate };
 			return true;

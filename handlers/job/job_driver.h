@@ -19,8 +19,7 @@ extern const struct commit_driver job_directory_driver, job_bucket_driver;
 /* Get the driver of a job where one process would have `single`. -EINVAL: there is none. */
 int job_driver_over(const struct commit_driver *single, const struct commit_driver **ret);
 /* Whether a whole array that all active ranks have is divided among them (replica_parallel). */
-bool job_slices(const struct draft_env *env, unsigned rank, const uint64_t *shape, uint64_t item,
-		struct slices *ret);
+bool job_slices(const struct draft_env *env, const struct array_type *t, struct slices *ret);
 
 /* ---- an attempt (docs/protocols.md) ---- */
 

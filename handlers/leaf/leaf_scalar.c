@@ -114,9 +114,9 @@ static int leaf_scalar_take_number(struct leaf_input *f, const struct json *j,
 		r = dtype_value_parse(named, j, element);
 	if (r < 0)
 		return r;
-	ret->dtype = f->ops->stored_dtype(f, named);
-	cast(ret->dtype, value, named, element, 1);
-	ret->value = span_of(value, dtype_info(ret->dtype)->size);
+	ret->array.dtype = f->ops->stored_dtype(f, named);
+	cast(ret->array.dtype, value, named, element, 1);
+	ret->value = span_of(value, dtype_info(ret->array.dtype)->size);
 	ret->has_shape = true;
 	return 1;
 }
@@ -139,7 +139,7 @@ static int scalar_classify(const struct leaf_type *t, struct leaf_input *f, stru
 
 static int scalar_encode(const struct leaf_desc *d, struct leaf_input *f, struct leaf_sink *to)
 {
-	return to->ops->array(to, d->dtype, 0, NULL, d->value.p);
+	return to->ops->array(to, &d->array, d->value.p);
 }
 
 /* Python numbers are stored as numbers of msgpack, others as numpy scalars. */
@@ -148,7 +148,7 @@ static int scalar_aggregate(const struct leaf_desc *d, struct leaf_input *f, str
 	const uint8_t *element = d->value.p;
 	struct span *chunk;
 
-	switch (d->dtype) {
+	switch (d->array.dtype) {
 	case DTYPE_BOOL:
 		ret->kind = AGGREGATE_BOOL;
 		ret->b = element[0];
@@ -177,7 +177,7 @@ static int scalar_aggregate(const struct leaf_desc *d, struct leaf_input *f, str
 				   .is_scalar = true,
 				   .n_chunks = 1,
 				   .chunks = chunk,
-				   .dtype = dtype_info(d->dtype)->name,
+				   .dtype = dtype_info(d->array.dtype)->name,
 				   .item_size = chunk->n };
 	return 0;
 }

@@ -16,17 +16,15 @@ struct leaf_sink;
 
 /*
  * The description of a leaf that is being written. It goes from the plan of a draft to the commit,
- * and in messages between the ranks of a job. Its spans belong to the arena of the plan, or to the
- * message.
+ * and in messages between the ranks of a job. Its spans and its shape belong to the arena of the
+ * plan, or to the message.
  */
 struct leaf_desc {
 	const struct leaf_type *type;
 	/* an array's shape is known; false only while its file is being written */
 	bool has_shape;
-	bool is_jax;      /* an array is recorded as jax.Array, else as np.ndarray */
-	enum dtype dtype; /* of the stored array; DTYPE_UNKNOWN: not known yet */
-	unsigned rank;
-	uint64_t shape[LIMIT_RANK];
+	bool is_jax;                    /* an array is recorded as jax.Array, else as np.ndarray */
+	struct array_type array;        /* as it is stored; DTYPE_UNKNOWN: not known yet */
 	struct span sharding, key_impl; /* of a jax.Array; p NULL: not set */
 	/* a small value in memory: the element of a number, a text; p NULL: none */
 	struct span value;
@@ -96,8 +94,7 @@ struct leaf_type {
 
 struct leaf_sink_ops {
 	/* Store an array in the item's store, given its elements in C order. */
-	int (*array)(struct leaf_sink *to, enum dtype t, unsigned rank, const uint64_t *shape,
-		     const void *elements);
+	int (*array)(struct leaf_sink *to, const struct array_type *t, const void *elements);
 	/* Store the array that was encoded while the file was written. */
 	int (*encoded)(struct leaf_sink *to);
 	/* Store a file in a directory of the leaf's own. The bytes are copied. */

@@ -145,13 +145,13 @@ int boxes_check(const struct box *box, size_t n, unsigned rank, const uint64_t *
  */
 static size_t box_at(const struct box_reader *rd, const uint64_t *at, uint64_t *ret_run)
 {
-	unsigned last = rd->rank - 1;
+	unsigned last = rd->type.rank - 1;
 
 	for (size_t i = 0; i < rd->n; i++) {
 		const struct box *b = &rd->box[i];
 
-		if (covers(b, at, rd->rank)) {
-			*ret_run = rd->rank ? b->start[last] + b->extent[last] - at[last] : 1;
+		if (covers(b, at, rd->type.rank)) {
+			*ret_run = rd->type.rank ? b->start[last] + b->extent[last] - at[last] : 1;
 			return i;
 		}
 	}
@@ -161,27 +161,28 @@ static size_t box_at(const struct box_reader *rd, const uint64_t *at, uint64_t *
 int boxes_read(void *arg, uint64_t off, size_t n, void *out)
 {
 	const struct box_reader *rd = arg;
+	uint64_t item = dtype_info(rd->type.dtype)->size;
 	uint8_t *p = out;
 
-	for (uint64_t e = off / rd->item, end = (off + n) / rd->item; e < end;) {
+	for (uint64_t e = off / item, end = (off + n) / item; e < end;) {
 		uint64_t at[LIMIT_RANK], rest = e, run = 1, element = 0;
 		size_t i;
 		int r;
 
-		for (unsigned k = rd->rank; k > 0; k--) {
-			at[k - 1] = rest % rd->shape[k - 1];
-			rest /= rd->shape[k - 1];
+		for (unsigned k = rd->type.rank; k > 0; k--) {
+			at[k - 1] = rest % rd->type.shape[k - 1];
+			rest /= rd->type.shape[k - 1];
 		}
 		i = box_at(rd, at, &run);
 		if (i == rd->n)
 			return fail(-EINVAL, "an element that no part has");
 		run = MIN(run, end - e);
-		for (unsigned k = 0; k < rd->rank; k++)
+		for (unsigned k = 0; k < rd->type.rank; k++)
 			element = element * rd->box[i].extent[k] + at[k] - rd->box[i].start[k];
 		r = rd->read(rd->arg, i, element, run, p);
 		if (r < 0)
 			return r;
-		p += run * rd->item;
+		p += run * item;
 		e += run;
 	}
 	return 0;

@@ -83,7 +83,7 @@ static bool sharding_fits(struct span text, const struct leaf_desc *l)
 {
 	auto_of(sharding) struct sharding *s = NULL;
 	bool fits = text.n && sharding_parse(text, "a copied leaf", &s) >= 0 &&
-		    (!l->has_shape || sharding_check(s, l->shape, l->rank) >= 0);
+		    (!l->has_shape || sharding_check(s, l->array.shape, l->array.rank) >= 0);
 
 	err_clear();
 	return fits;
@@ -92,12 +92,12 @@ static bool sharding_fits(struct span text, const struct leaf_desc *l)
 /* The data of keys are uint32 in all implementations of JAX. */
 static int plan_leaf_check_key(const struct leaf_desc *d)
 {
-	if (!d->key_impl.p || d->dtype == DTYPE_UINT32)
+	if (!d->key_impl.p || d->array.dtype == DTYPE_UINT32)
 		return 0;
 	return fail(-EINVAL,
 		    "it holds random keys (prng_impl '%.*s'), whose data are uint32: it cannot be "
 		    "stored as %s",
-		    SPAN_ARG(d->key_impl), dtype_info(d->dtype)->name);
+		    SPAN_ARG(d->key_impl), dtype_info(d->array.dtype)->name);
 }
 
 static int options_locked(struct plan *p, const struct draft_node *n, struct span tensor,
@@ -145,12 +145,17 @@ static int array_options(struct plan *p, struct draft_node *n, struct span tenso
 	return ret->has_shape ? plan_leaf_check_key(ret) : 0;
 }
 
-void plan_take_shape(struct leaf_desc *d, const struct draft_array *a)
+int plan_take_shape(struct plan *p, struct array_type t, struct leaf_desc *ret)
 {
-	d->has_shape = true;
-	d->dtype = a->stored;
-	d->rank = a->rank;
-	memcpy(d->shape, a->shape, sizeof(d->shape));
+	uint64_t *shape = arena_calloc(&p->tree->arena, t.rank + 1, sizeof(*shape));
+
+	if (!shape)
+		return fail(-ENOMEM, "cannot describe an array");
+	memcpy(shape, t.shape, t.rank * sizeof(*shape));
+	t.shape = shape;
+	ret->array = t;
+	ret->has_shape = true;
+	return 0;
 }
 
 static int source_array(struct leaf_input *f, struct leaf_desc *ret)
@@ -163,8 +168,10 @@ static int source_array(struct leaf_input *f, struct leaf_desc *ret)
 		return r;
 	pthread_mutex_lock(&file->lock);
 	if (file->n_arrays == 1 && !file->st.n)
-		plan_take_shape(ret, &file->array[0]);
+		r = plan_take_shape(s->plan, array_stored_type(&file->array[0]), ret);
 	pthread_mutex_unlock(&file->lock);
+	if (r < 0)
+		return r;
 	if (f->strict && !ret->has_shape)
 		return fail(-EINVAL, "it holds no .npy array");
 	return array_options(s->plan, s->node, span_of(NULL, 0), ret);
@@ -239,7 +246,7 @@ static int refuse_empty_axis(struct plan *p, const struct plan_leaf *l, struct s
 	pthread_mutex_unlock(&l->source->draft->lock);
 	if (!given || !p->strict)
 		return 0;
-	json_put_uints(&shape, l->desc.shape, l->desc.rank, JSON_COMPACT);
+	json_put_uints(&shape, l->desc.array.shape, l->desc.array.rank, JSON_COMPACT);
 	return fail(-EINVAL,
 		    "user.pytree.write_shape is %.*s, with a 0 for an axis that has elements: its "
 		    "shape is %s",
@@ -264,18 +271,18 @@ int plan_take_write_shape(struct plan *p, struct plan_leaf *l)
 	if (r < 0 || !text.n)
 		return r;
 	f = l->source->file;
-	chunk = l->n_parts || l->index >= f->n_arrays ? l->desc.shape :
+	chunk = l->n_parts || l->index >= f->n_arrays ? l->desc.array.shape :
 							f->array[l->index].layout.chunk;
 	json_pull_init(&in, text, "a copied leaf");
 	r = json_pull_shape(&in, shape, &rank);
 	err_clear();
-	if (r < 0 || rank == 0 || rank != l->desc.rank)
+	if (r < 0 || rank == 0 || rank != l->desc.array.rank)
 		return 0;
 	for (unsigned i = 0; i < rank; i++)
-		if (!shape[i] && l->desc.shape[i])
+		if (!shape[i] && l->desc.array.shape[i])
 			return refuse_empty_axis(p, l, text);
 	for (unsigned i = 0; i < rank; i++)
-		if (shape[i] > l->desc.shape[i] ||
+		if (shape[i] > l->desc.array.shape[i] ||
 		    (p->strict && shape[i] % MAX(chunk[i], (uint64_t)1)))
 			return 0;
 	copy = arena_calloc(&p->tree->arena, rank, sizeof(*copy));
@@ -291,7 +298,6 @@ int plan_record(struct plan *p, struct plan_leaf *l)
 {
 	const struct leaf_desc *d = &l->desc;
 	const struct leaf_record record = leaf_describe(d);
-	uint64_t *shape;
 	int r;
 
 	l->node->value_type = record.typestr;
@@ -305,13 +311,9 @@ int plan_record(struct plan *p, struct plan_leaf *l)
 		    p->scope->take_write_shape(p, l);
 	if (r < 0)
 		return r;
-	shape = arena_calloc(&p->tree->arena, d->rank + 1, sizeof(*shape));
-	if (!shape)
-		return fail(-ENOMEM, "cannot describe an array");
-	memcpy(shape, l->write ? l->write : d->shape, d->rank * sizeof(*shape));
 	l->node->has_write_shape = true;
-	l->node->write_rank = (uint8_t)d->rank;
-	l->node->write_shape = shape;
+	l->node->write_rank = (uint8_t)d->array.rank;
+	l->node->write_shape = l->write ? l->write : d->array.shape;
 	return 0;
 }
 
@@ -372,41 +374,35 @@ int plan_file(struct plan *p, struct tree_node *parent, struct draft_node *n)
 
 /* ---- storing a value that was not encoded while it was written ---- */
 
+int plan_store(struct plan_leaf *l, const struct array_type *t, array_read_fn *read, void *arg)
+{
+	const struct item_store *store;
+	auto_of(kv) struct kv *kv = NULL;
+	struct array_wanted w;
+	int r = array_wanted_plain(l->source, t, &w);
+
+	if (r < 0)
+		return r;
+	/* A number is stored even if it is zero. */
+	if (!l->desc.type->in_boxes)
+		w.layout.omit_fill = false;
+	r = draft_leaf_kv(l->source, false, &kv, &store);
+	if (r < 0)
+		return r;
+	r = array_write(l->source->draft->env, &w.layout, t, kv, read, arg);
+	if (r < 0)
+		return r;
+	l->kv = take(kv);
+	return 0;
+}
+
 static int plan_leaf_read_elements(void *arg, uint64_t off, size_t n, void *p)
 {
 	memcpy(p, *(const uint8_t *const *)arg + off, n);
 	return 0;
 }
 
-int plan_store_array(struct plan_leaf *l, enum dtype t, unsigned rank, const uint64_t *shape,
-		     const void *elements)
+int plan_store_array(struct plan_leaf *l, const struct array_type *t, const void *elements)
 {
-	struct draft_array a = { .dtype = t, .item = dtype_info(t)->size, .rank = rank };
-	const struct item_store *store;
-	auto_of(kv) struct kv *kv = NULL;
-	struct array_wanted w;
-	auto_buf json = { 0 };
-	int r;
-
-	for (unsigned i = 0; i < rank; i++)
-		a.shape[i] = shape[i];
-	r = array_wanted_plain(l->source, &a, &w);
-	if (r < 0)
-		return r;
-	r = array_choose(l->source->draft->env, &w.layout, t, rank, a.shape,
-			 plan_leaf_read_elements, &elements);
-	if (r < 0)
-		return r;
-	r = array_json(&w.layout, t, rank, a.shape, &json);
-	if (r < 0)
-		return r;
-	r = draft_leaf_kv(l->source, false, &kv, &store);
-	if (r < 0)
-		return r;
-	r = zarr_write_all(&l->source->draft->env->ckpt->write_env, kv, buf_span(&json),
-			   ZARR_FILL_STORE, plan_leaf_read_elements, &elements);
-	if (r < 0)
-		return r;
-	l->kv = take(kv);
-	return r;
+	return plan_store(l, t, plan_leaf_read_elements, &elements);
 }

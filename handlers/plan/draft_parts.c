@@ -113,11 +113,8 @@ int plan_parts(struct plan *p, struct tree_node *parent, struct draft_node **par
 		return fail(-ENOMEM, "cannot look at %zu parts", n);
 	memcpy(l->part, parts, n * sizeof(struct draft_node *));
 	l->n_parts = n;
-	l->desc.has_shape = true;
-	l->desc.dtype = dtype;
-	l->desc.rank = part[0].rank;
-	memcpy(l->desc.shape, part[0].whole, sizeof(l->desc.shape));
-	return plan_array(p, l, span_of(NULL, 0));
+	r = plan_take_shape(p, (struct array_type){ dtype, part[0].rank, part[0].whole }, &l->desc);
+	return r < 0 ? r : plan_array(p, l, span_of(NULL, 0));
 }
 
 /* ---- for the commit ---- */
@@ -132,7 +129,7 @@ static bool aligned(const struct plan_leaf *l, const struct draft_part *p)
 
 		if (memcmp(&a->layout, first, sizeof(*first)))
 			return false;
-		for (unsigned k = 0; k < l->desc.rank; k++)
+		for (unsigned k = 0; k < l->desc.array.rank; k++)
 			if (p[i].start[k] % first->chunk[k] ||
 			    (p[i].extent[k] % first->chunk[k] &&
 			     p[i].start[k] + p[i].extent[k] != p[i].whole[k]))
@@ -169,23 +166,12 @@ static int parts_read_part(void *arg, size_t i, uint64_t element, uint64_t n, ui
 /* Encode the array from its opened parts. */
 static int parts_encode(struct plan_leaf *l, const struct draft_part *part, struct zarr **opened)
 {
-	const struct draft_array *first = &l->part[0]->file->array[0];
-	struct draft_array whole = { .dtype = first->stored,
-				     .item = first->layout.item,
-				     .rank = l->desc.rank };
 	auto_free struct box *box = calloc(l->n_parts, sizeof(*box));
 	struct box_reader reader = { .box = box,
 				     .n = l->n_parts,
-				     .rank = l->desc.rank,
-				     .shape = l->desc.shape,
-				     .item = first->layout.item,
+				     .type = l->desc.array,
 				     .read = parts_read_part,
 				     .arg = opened };
-	const struct item_store *store;
-	auto_of(kv) struct kv *kv = NULL;
-	struct array_wanted w;
-	auto_buf json = { 0 };
-	int r;
 
 	if (!box)
 		return fail(-ENOMEM, "cannot join %zu parts", l->n_parts);
@@ -193,27 +179,7 @@ static int parts_encode(struct plan_leaf *l, const struct draft_part *part, stru
 		memcpy(box[i].start, part[i].start, sizeof(box[i].start));
 		memcpy(box[i].extent, part[i].extent, sizeof(box[i].extent));
 	}
-	memcpy(whole.shape, l->desc.shape, sizeof(whole.shape));
-	r = array_wanted_plain(l->source, &whole, &w);
-	if (r < 0)
-		return r;
-	r = array_choose(l->source->draft->env, &w.layout, first->stored, l->desc.rank,
-			 l->desc.shape, boxes_read, &reader);
-	if (r < 0)
-		return r;
-	r = array_json(&w.layout, first->stored, l->desc.rank, l->desc.shape, &json);
-	if (r < 0)
-		return r;
-	r = draft_leaf_kv(l->source, false, &kv, &store);
-	if (r < 0)
-		return r;
-	r = zarr_write_all(&l->source->draft->env->ckpt->write_env, kv, buf_span(&json),
-			   w.layout.omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE, boxes_read,
-			   &reader);
-	if (r < 0)
-		return r;
-	l->kv = take(kv);
-	return r;
+	return plan_store(l, &l->desc.array, boxes_read, &reader);
 }
 
 static int parts_join(struct plan_leaf *l, const struct draft_part *part)

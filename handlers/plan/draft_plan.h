@@ -116,8 +116,8 @@ int plan_file(struct plan *p, struct tree_node *parent, struct draft_node *n);
 int plan_safetensors(struct plan *p, struct tree_node *parent, struct draft_node *n);
 /* The name of a file without its extension. */
 struct span plan_stem(const struct draft_node *n);
-/* Set the shape and dtype of a leaf to those of an array of a file, whose lock is held. */
-void plan_take_shape(struct leaf_desc *d, const struct draft_array *a);
+/* Let a description have the array, with a copy of its shape. */
+int plan_take_shape(struct plan *p, struct array_type t, struct leaf_desc *ret);
 /*
  * Add an array in parts, which all have the same stem; parent as for plan_file(). (draft_parts.c)
  */
@@ -182,9 +182,10 @@ struct plan_input {
 	struct save_opts opts; /* private to draft_leaf.c */
 };
 void plan_leaf_input(struct plan *p, struct plan_leaf *l, struct plan_input *ret);
-/* Store an array of these elements in the item's store, and set l->kv. */
-int plan_store_array(struct plan_leaf *l, enum dtype t, unsigned rank, const uint64_t *shape,
-		     const void *elements);
+/* Store an array of the elements that `read` returns in the item's store, and set l->kv. */
+int plan_store(struct plan_leaf *l, const struct array_type *t, array_read_fn *read, void *arg);
+/* The same for elements in memory. */
+int plan_store_array(struct plan_leaf *l, const struct array_type *t, const void *elements);
 /* Join parts: sets l->kv, or *ret_shifted when the chunks of the parts can be used unchanged. */
 int plan_join_parts(struct plan *p, struct plan_leaf *l, bool *ret_shifted);
 
@@ -210,9 +211,7 @@ typedef int box_read_fn(void *arg, size_t i, uint64_t first, uint64_t n, uint8_t
 struct box_reader {
 	const struct box *box;
 	size_t n;
-	unsigned rank;
-	const uint64_t *shape;
-	uint64_t item; /* bytes per element */
+	struct array_type type;
 	box_read_fn *read;
 	void *arg;
 };

@@ -57,8 +57,7 @@ static int plan_tensor(struct plan *p, struct tree_node *top, struct draft_node 
 	if (r < 0 || !l)
 		return r;
 	l->index = i;
-	plan_take_shape(&l->desc, a);
-	return 0;
+	return plan_take_shape(p, array_stored_type(a), &l->desc);
 }
 
 /* ---- by a manifest ---- */
@@ -147,9 +146,11 @@ static int graft_leaf(struct grafting *g, const struct tree_node *like, struct t
 	if (!t)
 		return fail(-EINVAL, "there is no tensor '%.*s'", SPAN_ARG(like->param));
 	l->index = t->index;
-	plan_take_shape(&l->desc, &file->array[t->index]);
+	r = plan_take_shape(p, array_stored_type(&file->array[t->index]), &l->desc);
+	if (r < 0)
+		return r;
 	/* Arrays are described when all names are known. */
-	if (!span_eq(like->value_type, span_str(NUMBER)) || l->desc.rank)
+	if (!span_eq(like->value_type, span_str(NUMBER)) || l->desc.array.rank)
 		return take_marks(g, like, &l->desc);
 	l->desc.type = leaf_type_of(like);
 	return plan_record(p, l);
@@ -270,8 +271,8 @@ static int tensors_take_numbers(struct plan *p, struct draft_node *n, size_t fir
 		r = draft_file_read_into(n->file, a->at, a->item, element);
 		if (r < 0)
 			return r;
-		cast(l->desc.dtype, value, a->dtype, element, 1);
-		l->desc.value = span_of(value, dtype_info(l->desc.dtype)->size);
+		cast(l->desc.array.dtype, value, a->dtype, element, 1);
+		l->desc.value = span_of(value, dtype_info(l->desc.array.dtype)->size);
 	}
 	return r;
 }

@@ -25,8 +25,9 @@ static void check_leaf(struct span input, const struct contribution_leaf *l)
 	const struct leaf_desc *d = &l->desc;
 
 	must(leaf_type_number(d->type) >= 0);
-	must(d->rank <= LIMIT_RANK && d->dtype >= DTYPE_UNKNOWN && d->dtype < DTYPE_COUNT);
-	must(!d->type->in_store || d->dtype != DTYPE_UNKNOWN);
+	must(d->array.rank <= LIMIT_RANK && d->array.dtype >= DTYPE_UNKNOWN &&
+	     d->array.dtype < DTYPE_COUNT);
+	must(!d->type->in_store || d->array.dtype != DTYPE_UNKNOWN);
 	must(d->type->in_boxes ? l->n_boxes > 0 : !l->n_boxes && !l->in_parts);
 	check_text(input, d->value);
 	check_text(input, d->sharding);

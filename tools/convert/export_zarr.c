@@ -52,7 +52,8 @@ static int array_layout(const struct zarr_out *o, const struct export_leaf *l,
 		array_default_chunk(m->rank, m->shape, m->shape, a.item, false, a.chunk);
 	if (r < 0)
 		return r;
-	array_resolve(&o->x->src.ns->drafts, l->dtype, m->rank, m->shape, false, &a);
+	array_resolve(&o->x->src.ns->drafts, &(struct array_type){ l->dtype, m->rank, m->shape },
+		      false, &a);
 	*ret = a;
 	return 0;
 }
@@ -79,6 +80,7 @@ static int read_format(void *arg, uint64_t off, size_t n, void *p)
 /* Copy stored chunks unchanged, with their grid: 1; 0: not possible. */
 static int copy_chunks(struct zarr_out *o, struct zarr *z, struct array_layout a, struct kv *kv)
 {
+	const struct array_type t = zarr_meta_type(&z->meta);
 	const struct save_opts *s = &o->x->a->options.save;
 	struct compression stored;
 	auto_buf json = { 0 };
@@ -95,7 +97,7 @@ static int copy_chunks(struct zarr_out *o, struct zarr *z, struct array_layout a
 		r = array_takes_stored(&o->x->src.ns->drafts, &a, z);
 	if (r <= 0)
 		return r;
-	r = array_json(&a, z->meta.dtype, z->meta.rank, z->meta.shape, &json);
+	r = array_json(&a, &t, &json);
 	return r < 0 ? r :
 		       zarr_copy(&o->x->src.ns->ckpt->write_env, z, kv, buf_span(&json),
 				 a.omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE);
@@ -105,15 +107,15 @@ static int write_chunks(struct zarr_out *o, const struct format *f, const struct
 			struct array_layout *a, struct kv *kv)
 {
 	const struct zarr_meta *m = &f->value.array->meta;
+	const struct array_type t = { l->dtype, m->rank, m->shape };
 	struct stream s = { o, f, true };
 	auto_buf json = { 0 };
-	int r = array_choose(&o->x->src.ns->drafts, a, l->dtype, m->rank, m->shape, read_format,
-			     &s);
+	int r = array_choose(&o->x->src.ns->drafts, a, &t, read_format, &s);
 
 	s.is_sample = false;
 	if (r < 0)
 		return r;
-	r = array_json(a, l->dtype, m->rank, m->shape, &json);
+	r = array_json(a, &t, &json);
 	return r < 0 ? r :
 		       zarr_write_all(&o->x->src.ns->ckpt->write_env, kv, buf_span(&json),
 				      a->omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE, read_format,

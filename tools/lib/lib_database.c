@@ -159,9 +159,9 @@ static int prepare_array(struct database *b, size_t i, size_t first_box)
 	struct zarr_boxes *boxes = &b->boxes[i];
 	struct commit_leaf *leaf = &b->leaf[i];
 	struct array_layout layout;
+	struct array_type t = { .rank = (unsigned)a->ndim, .shape = a->shape };
 	auto_buf json = { 0 };
-	enum dtype t;
-	int r = check_array(a, &t, &boxes->have);
+	int r = check_array(a, &t.dtype, &boxes->have);
 
 	if (r < 0)
 		return r;
@@ -179,10 +179,9 @@ static int prepare_array(struct database *b, size_t i, size_t first_box)
 	}
 	if (r < 0)
 		return r;
-	lib_database_set_layout(&b->args.options.save, a, t, &layout);
-	array_resolve(&env, t, (unsigned)a->ndim, a->shape,
-		      (a->flags & PYTREEFS_ARRAY_SHARED) || !a->n_parts, &layout);
-	r = array_json(&layout, t, (unsigned)a->ndim, a->shape, &json);
+	lib_database_set_layout(&b->args.options.save, a, t.dtype, &layout);
+	array_resolve(&env, &t, (a->flags & PYTREEFS_ARRAY_SHARED) || !a->n_parts, &layout);
+	r = array_json(&layout, &t, &json);
 	if (r < 0)
 		return r;
 	r = lib_database_open_array(b, leaf->kv, buf_span(&json), boxes);
@@ -191,11 +190,11 @@ static int prepare_array(struct database *b, size_t i, size_t first_box)
 	r = zarr_boxes_check(boxes);
 	if (r < 0 || layout.compression.kind != COMPRESSION_AUTO)
 		return r;
-	r = array_choose(&env, &layout, t, (unsigned)a->ndim, a->shape, read_first, boxes);
+	r = array_choose(&env, &layout, &t, read_first, boxes);
 	json.n = 0;
 	if (r < 0)
 		return r;
-	r = array_json(&layout, t, (unsigned)a->ndim, a->shape, &json);
+	r = array_json(&layout, &t, &json);
 	return r < 0 ? r : lib_database_open_array(b, leaf->kv, buf_span(&json), boxes);
 }
 

@@ -60,6 +60,11 @@ struct zarr_meta {
 	uint64_t bytes;      /* n_elements * element size */
 };
 
+static inline struct array_type zarr_meta_type(const struct zarr_meta *m)
+{
+	return (struct array_type){ m->dtype, m->rank, m->shape };
+}
+
 /* The number of objects that an array may have: of one that is open (zarr.h), it fits 64 bits. */
 static inline uint64_t zarr_meta_objects(const struct zarr_meta *m)
 {

@@ -150,7 +150,8 @@ static void the_lowest_rank_writes_shared_leaves(void **state)
 		if (span_eq(l->node->key, span_str("o")))
 			assert_int_equal(l->node->value, TREE_VALUE_NONE);
 		if (span_eq(l->node->key, span_str("only")))
-			assert_true(l->desc.dtype == DTYPE_INT16 && l->desc.shape[0] == 2 &&
+			assert_true(l->desc.array.dtype == DTYPE_INT16 &&
+				    l->desc.array.shape[0] == 2 &&
 				    span_eq(l->node->value_type, span_str("np.ndarray")));
 	}
 	both_release(&b);

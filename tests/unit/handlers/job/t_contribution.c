@@ -111,7 +111,7 @@ static void a_contribution_is_understood(void **state)
 	assert_int_equal(s.item[0].leaf[0].box[1].box.extent[0], 6);
 	assert_ptr_equal(s.item[0].leaf[0].desc.type, &leaf_array);
 	assert_true(s.item[0].leaf[0].desc.is_jax && s.item[0].leaf[0].in_parts);
-	assert_int_equal(s.item[0].leaf[0].desc.shape[1], 4);
+	assert_int_equal(s.item[0].leaf[0].desc.array.shape[1], 4);
 	c = &s.item[0].leaf[0].box[1].layout.compression;
 	assert_int_equal(c->kind, COMPRESSION_BLOSC);
 	assert_true(c->level == 5 && c->cname == 1 && c->shuffle == -1);
@@ -288,7 +288,7 @@ static void a_whole_is_read_through_its_boxes(void **state)
 {
 	const uint64_t shape[2] = { 4, 5 };
 	struct box_reader rd = {
-		.box = halves, .n = 2, .rank = 2, .shape = shape, .item = 1, .read = read_half
+		.box = halves, .n = 2, .type = { DTYPE_UINT8, 2, shape }, .read = read_half
 	};
 	uint8_t out[20];
 

@@ -198,7 +198,7 @@ static void a_file_is_what_its_name_and_contents_say(void **state)
 			assert_int_equal(record.stored, cases[i].stored);
 			assert_int_equal(record.is_sharded, *cases[i].text == 'j');
 			assert_int_equal(record.text.p != NULL, !strcmp(d.type->name, "string"));
-			assert_int_equal(d.dtype, cases[i].dtype);
+			assert_int_equal(d.array.dtype, cases[i].dtype);
 			if (cases[i].value)
 				assert_memory_equal(d.value.p, cases[i].value, d.value.n);
 			if (record.text.p)
@@ -240,7 +240,7 @@ static void a_copied_number_keeps_its_dtype_while_that_can_hold_it(void **state)
 
 		assert_int_equal(leaf_classify(&f.input, &d), cases[i].r);
 		if (cases[i].r == 1)
-			assert_int_equal(d.dtype, cases[i].stored);
+			assert_int_equal(d.array.dtype, cases[i].stored);
 		leaf_input_release(&f.input);
 		arena_release(&a);
 	}

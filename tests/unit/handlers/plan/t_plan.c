@@ -71,9 +71,9 @@ static void each_file_is_a_leaf_of_its_type(void **state)
 		assert_non_null(l);
 		assert_string_equal(l->desc.type->name, wanted[i].type);
 		assert_true(span_eq(l->node->value_type, span_str(wanted[i].typestr)));
-		assert_int_equal(l->desc.dtype, wanted[i].dtype);
-		assert_int_equal(l->desc.rank, wanted[i].rank);
-		assert_int_equal(l->desc.shape[0], wanted[i].shape);
+		assert_int_equal(l->desc.array.dtype, wanted[i].dtype);
+		assert_int_equal(l->desc.array.rank, wanted[i].rank);
+		assert_int_equal(l->desc.array.rank ? l->desc.array.shape[0] : 0, wanted[i].shape);
 		assert_int_equal(l->n_parts, wanted[i].n_parts);
 		assert_int_equal(l->desc.has_shape, l->desc.type->in_store);
 	}
