@@ -19,7 +19,7 @@
 #define SURE_BYTES (2 * NEAR_BYTES)
 #define PASS_STEP (2 * MiB) /* interval at which data that was read is dropped */
 
-static const struct ckpt *ckpt_of(const struct readahead *ra)
+static const struct ckpt *readahead_ckpt(const struct readahead *ra)
 {
 	return ra->file->node->ns->ckpt;
 }
@@ -62,9 +62,9 @@ static void guesses_pass(struct readahead *ra)
 }
 
 /* Extend the guess. Returns a reference, and the range up to ra->guessed; NULL: not now. */
-static struct zarr_guess *guess_more(struct readahead *ra, uint64_t *ret_from)
+static struct zarr_guess *guess_extend(struct readahead *ra, uint64_t *ret_from)
 {
-	uint64_t window = ra->ops->end_ahead ? ahead_window(ckpt_of(ra)) : 0;
+	uint64_t window = ra->ops->end_ahead ? ahead_window(readahead_ckpt(ra)) : 0;
 	uint64_t got = ra->reached - ra->first, to;
 	struct zarr_guess *token;
 
@@ -108,7 +108,7 @@ void readahead_release(struct readahead *ra)
 
 bool readahead_request(struct readahead *ra, uint64_t off, uint64_t end)
 {
-	const struct ckpt *c = ckpt_of(ra);
+	const struct ckpt *c = readahead_ckpt(ra);
 	uint64_t ahead =
 		MIN(c->env.in_store ? STORE_BYTES : READAHEAD_BYTES, cache_limit(c->cache) / 4);
 	uint64_t to = MIN(end + ahead, ra->size), from = 0, n = 0, guess_from = 0, guess_to;
@@ -126,7 +126,7 @@ bool readahead_request(struct readahead *ra, uint64_t off, uint64_t end)
 		n = to - MIN(from, to);
 		ra->asked = to;
 		guesses_pass(ra);
-		guess = guess_more(ra, &guess_from);
+		guess = guess_extend(ra, &guess_from);
 	}
 	guess_to = ra->guessed;
 	pthread_mutex_unlock(&ra->lock);
