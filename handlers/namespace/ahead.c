@@ -28,10 +28,9 @@
 #define FIRST_PART 8            /* 1/8 of the window after the first leaf in a store */
 #define MISSED_MAX 2            /* unexpected leaves in a row: the reader jumps */
 
-/* The position of a reader in one order. */
+/* The place of a reader in one order, or LEAF_NONE. */
 struct cursor {
 	uint32_t at;
-	uint32_t skipped[REACH]; /* skipped leaves that are still expected; LEAF_NONE: none */
 	unsigned hits;
 };
 
@@ -75,18 +74,11 @@ struct job {
 	struct zarr_guess *token; /* a reference */
 };
 
-static void cursor_init(struct cursor *c, uint32_t at)
-{
-	*c = (struct cursor){ .at = at };
-	for (int i = 0; i < REACH; i++)
-		c->skipped[i] = LEAF_NONE;
-}
-
 static void reader_init(struct reader *rd, uint32_t id)
 {
 	*rd = (struct reader){ .id = id };
 	for (int o = 0; o < ORDERS; o++)
-		cursor_init(&rd->cursor[o], LEAF_NONE);
+		rd->cursor[o].at = LEAF_NONE;
 }
 
 int ahead_new(struct item *item, struct ahead **ret)
@@ -264,43 +256,20 @@ static bool is_followed(const struct ahead *a, const struct cursor *c)
 	       (c->at != LEAF_NONE && a->item->ckpt->env.in_store && a->missed < MISSED_MAX);
 }
 
-static bool take_skipped(struct cursor *c, uint32_t leaf)
-{
-	for (int i = 0; i < REACH; i++)
-		if (c->skipped[i] == leaf) {
-			c->skipped[i] = LEAF_NONE;
-			return true;
-		}
-	return false;
-}
-
-/* The oldest skipped leaves are not expected any more. */
-static void add_skipped(struct cursor *c, uint32_t leaf)
-{
-	memmove(c->skipped + 1, c->skipped, sizeof(c->skipped) - sizeof(*c->skipped));
-	c->skipped[0] = leaf;
-}
-
 /* Whether the cursor expects the leaf. The cursor then moves there, or starts there anew. */
 static bool cursor_move(struct ahead *a, enum leaf_order order, struct cursor *c, uint32_t leaf)
 {
-	unsigned reach = is_trusted(c) ? REACH : 1;
-	uint32_t x = c->at;
+	uint32_t place = leaf_place(&a->orders, order, leaf), reach = is_trusted(c) ? REACH : 1;
+	bool is_near = place != LEAF_NONE && c->at != LEAF_NONE;
 
 	/* Another thread reads the same leaf, or is later than its neighbours. */
-	if (c->at == leaf || take_skipped(c, leaf))
+	if (is_near && (place == c->at || (is_trusted(c) && c->at - place <= REACH)))
 		return true;
-	for (unsigned i = 0; i < reach && x != leaf && x != LEAF_NONE; i++)
-		x = leaf_after(&a->orders, order, x);
-	if (x != leaf) {
-		cursor_init(c, leaf);
+	if (!is_near || place - c->at > reach) {
+		*c = (struct cursor){ .at = place };
 		return false;
 	}
-	for (x = leaf_after(&a->orders, order, c->at); x != leaf;
-	     x = leaf_after(&a->orders, order, x))
-		add_skipped(c, x);
-	c->hits++;
-	c->at = leaf;
+	*c = (struct cursor){ place, c->hits + 1 };
 	return true;
 }
 
@@ -322,9 +291,10 @@ static struct reader *reader_find(struct ahead *a, uint32_t id)
 static bool is_better(const struct ahead *a, enum leaf_order order, const struct cursor *c,
 		      const struct cursor *best)
 {
-	bool was_passed = order == ORDER_PASS && leaf_after(&a->orders, order, c->at) != LEAF_NONE;
+	bool goes_on = leaf_at(&a->orders, order, c->at + 1) != LEAF_NONE;
 
-	return !best || c->hits > best->hits || (!c->hits && !best->hits && was_passed);
+	return !best || c->hits > best->hits ||
+	       (!c->hits && !best->hits && order == ORDER_PASS && goes_on);
 }
 
 /*
@@ -362,29 +332,15 @@ static void lose_readers(struct ahead *a)
 	}
 }
 
-static bool is_expected_by(const struct ahead *a, enum leaf_order order, const struct cursor *c,
-			   uint32_t leaf)
-{
-	uint32_t x = c->at;
-
-	for (int i = 0; i < REACH; i++)
-		if (c->skipped[i] == leaf)
-			return true;
-	for (int i = 0; i < GUESSES && x != LEAF_NONE; i++) {
-		x = leaf_after(&a->orders, order, x);
-		if (x == leaf)
-			return true;
-	}
-	return false;
-}
-
 static bool is_expected(const struct ahead *a, uint32_t leaf)
 {
 	for (int i = 0; i < READERS; i++)
 		for (int o = 0; o < ORDERS; o++) {
 			const struct cursor *c = &a->reader[i].cursor[o];
+			uint32_t place = leaf_place(&a->orders, (enum leaf_order)o, leaf);
 
-			if (is_followed(a, c) && is_expected_by(a, (enum leaf_order)o, c, leaf))
+			if (is_followed(a, c) && place != LEAF_NONE && place + REACH >= c->at &&
+			    place <= c->at + GUESSES)
 				return true;
 		}
 	return false;
@@ -441,14 +397,13 @@ static bool guess_more(struct ahead *a, struct guess *g)
 /* Guess as many of the leaves after the cursor as fit the window. */
 static void guess_on(struct ahead *a, enum leaf_order order, const struct cursor *c, uint64_t bytes)
 {
-	uint32_t leaf = c->at;
 	bool room = ahead_window(a->item->ckpt) > 0;
 
 	a->part = is_trusted(c) ? 1 : c->hits ? 2 : FIRST_PART;
-	for (int i = 0; i < GUESSES && room; i++) {
+	for (uint32_t i = 1; i <= GUESSES && room; i++) {
+		uint32_t leaf = leaf_at(&a->orders, order, c->at + i);
 		struct guess *g;
 
-		leaf = leaf_after(&a->orders, order, leaf);
 		if (leaf == LEAF_NONE)
 			return;
 		g = guess_find(a, leaf);
@@ -472,25 +427,20 @@ static void places_run(struct pool_job *job)
 {
 	struct job *j = container_of(job, struct job, job);
 	struct ahead *a = j->ahead;
-	uint32_t *places = leaf_places(j->item);
+	struct leaf_row places = leaf_places(j->item);
 
 	pthread_mutex_lock(&a->lock);
-	a->orders.next[ORDER_PLACES] = places;
-	if (places)
-		replay(a, ORDER_PLACES);
+	a->orders.row[ORDER_PLACES] = places;
+	replay(a, ORDER_PLACES);
 	pthread_mutex_unlock(&a->lock);
 	job_free(j);
 }
 
 static void want_orders(struct ahead *a)
 {
-	if (a->missed < 2)
-		return;
-	if (!a->orders.next[ORDER_NAMES]) {
-		leaf_orders_names(&a->orders);
-		if (a->orders.next[ORDER_NAMES])
-			replay(a, ORDER_NAMES);
-	}
+	leaf_orders_make(&a->orders, ORDER_TREE);
+	if (a->missed >= 2 && leaf_orders_make(&a->orders, ORDER_NAMES))
+		replay(a, ORDER_NAMES);
 	if (a->missed > 2 && !a->places_asked)
 		a->places_asked = job_post(a, NULL, 0, places_run);
 }
@@ -513,11 +463,13 @@ void ahead_begun(struct ahead *a, uint32_t reader, const struct tree_node *leaf,
 	memmove(a->recent + 1, a->recent, sizeof(a->recent) - sizeof(*a->recent));
 	a->recent[0] = leaf->id;
 	want_orders(a);
+	if (leaf_orders_pass(&a->orders, leaf->id))
+		for (int i = 0; i < READERS; i++)
+			a->reader[i].cursor[ORDER_PASS].at = LEAF_NONE;
 	all = reader_move(a, &a->reader[0], leaf->id, &all_order, &expected);
 	rd = reader_find(a, reader);
 	own = reader_move(a, rd, leaf->id, &own_order, &expected);
 	a->missed = expected ? 0 : a->missed + 1;
-	leaf_orders_pass(&a->orders, leaf->id);
 	lose_readers(a);
 	if (bytes >= AHEAD_SMALL && !a->closed) {
 		if (!is_trusted(own) && is_trusted(all))

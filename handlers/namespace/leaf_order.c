@@ -19,21 +19,32 @@ void leaf_orders_init(struct leaf_orders *o, const struct tree *tree)
 void leaf_orders_release(struct leaf_orders *o)
 {
 	for (int i = 0; i < ORDERS; i++)
-		free(o->next[i]);
-	free(o->passed);
+		free(o->row[i].leaf);
+	free(o->pass.leaf);
 }
 
-/*
- * Allocate a table with an element for each node of the tree. NULL: the tree is too large, or
- * memory is short.
- */
-static uint32_t *table_new(const struct tree *tree, uint32_t value)
+/* Make an empty row, which has room for all nodes of the tree. Returns false without memory. */
+static bool row_new(struct leaf_row *r, const struct tree *tree)
 {
-	uint32_t *t = tree->n_nodes <= TABLE_MAX ? malloc(tree->n_nodes * sizeof(*t)) : NULL;
+	r->leaf = malloc(2 * (size_t)tree->n_nodes * sizeof(*r->leaf));
+	if (!r->leaf)
+		return false;
+	r->place = r->leaf + tree->n_nodes;
+	for (uint32_t i = 0; i < tree->n_nodes; i++)
+		r->place[i] = LEAF_NONE;
+	return true;
+}
 
-	for (uint32_t i = 0; t && i < tree->n_nodes; i++)
-		t[i] = value;
-	return t;
+static void row_add(struct leaf_row *r, uint32_t leaf)
+{
+	r->place[leaf] = r->n;
+	r->leaf[r->n++] = leaf;
+}
+
+static void row_clear(struct leaf_row *r)
+{
+	while (r->n > 0)
+		r->place[r->leaf[--r->n]] = LEAF_NONE;
 }
 
 static bool is_stored_leaf(const struct tree_node *t)
@@ -41,56 +52,60 @@ static bool is_stored_leaf(const struct tree_node *t)
 	return t->kind == TREE_LEAF && t->value == TREE_VALUE_STORED;
 }
 
-uint32_t leaf_after(const struct leaf_orders *o, enum leaf_order order, uint32_t leaf)
+uint32_t leaf_place(const struct leaf_orders *o, enum leaf_order order, uint32_t leaf)
 {
-	if (order != ORDER_TREE)
-		return o->next[order] ? o->next[order][leaf] : LEAF_NONE;
-	for (uint32_t i = leaf + 1; i < o->tree->n_nodes; i++)
-		if (is_stored_leaf(o->tree->nodes[i]))
-			return i;
-	return LEAF_NONE;
+	return o->row[order].leaf ? o->row[order].place[leaf] : LEAF_NONE;
 }
 
-void leaf_orders_pass(struct leaf_orders *o, uint32_t leaf)
+uint32_t leaf_at(const struct leaf_orders *o, enum leaf_order order, uint32_t place)
 {
-	if (!o->next[ORDER_PASS]) {
-		o->next[ORDER_PASS] = table_new(o->tree, LEAF_NONE);
-		o->passed = table_new(o->tree, 0);
-		o->pass = 1;
+	return place < o->row[order].n ? o->row[order].leaf[place] : LEAF_NONE;
+}
+
+bool leaf_orders_pass(struct leaf_orders *o, uint32_t leaf)
+{
+	struct leaf_row *before = &o->row[ORDER_PASS], now = o->pass;
+	bool is_pass = false;
+
+	if (leaf == o->last || o->tree->n_nodes > TABLE_MAX ||
+	    (!now.leaf && !row_new(&o->pass, o->tree)) ||
+	    (!before->leaf && !row_new(before, o->tree)))
+		return false;
+	if (now.leaf && now.place[leaf] != LEAF_NONE) {
+		/* A look at a few leaves is not a pass. */
+		is_pass = now.n >= before->n / 2;
+		if (is_pass) {
+			o->pass = *before;
+			*before = now;
+		}
+		row_clear(&o->pass);
 	}
-	if (!o->next[ORDER_PASS] || !o->passed || leaf == o->last)
-		return;
-	/* The first leaf of a pass does not follow the last leaf of the previous pass. */
-	if (o->passed[leaf] == o->pass)
-		o->pass++;
-	else if (o->last != LEAF_NONE)
-		o->next[ORDER_PASS][o->last] = leaf;
-	o->passed[leaf] = o->pass;
+	row_add(&o->pass, leaf);
 	o->last = leaf;
+	return is_pass;
 }
 
-/* Append the leaves below a node after the leaf `last`. Returns the last one. */
-static uint32_t add_by_name(const struct tree_node *t, uint32_t last, uint32_t *next)
+static void add_by_name(const struct tree_node *t, struct leaf_row *r)
 {
-	if (t->kind != TREE_LEAF) {
-		for (uint32_t i = 0; i < t->n_children; i++)
-			last = add_by_name(t->by_name[i], last, next);
-		return last;
-	}
-	if (!is_stored_leaf(t))
-		return last;
-	if (last != LEAF_NONE)
-		next[last] = t->id;
-	return t->id;
+	if (is_stored_leaf(t))
+		row_add(r, t->id);
+	for (uint32_t i = 0; t->kind != TREE_LEAF && i < t->n_children; i++)
+		add_by_name(t->by_name[i], r);
 }
 
-void leaf_orders_names(struct leaf_orders *o)
+bool leaf_orders_make(struct leaf_orders *o, enum leaf_order order)
 {
-	if (o->next[ORDER_NAMES])
-		return;
-	o->next[ORDER_NAMES] = table_new(o->tree, LEAF_NONE);
-	if (o->next[ORDER_NAMES])
-		add_by_name(o->tree->root, LEAF_NONE, o->next[ORDER_NAMES]);
+	struct leaf_row *r = &o->row[order];
+
+	if (r->leaf || (order != ORDER_TREE && o->tree->n_nodes > TABLE_MAX) ||
+	    !row_new(r, o->tree))
+		return false;
+	if (order == ORDER_NAMES)
+		add_by_name(o->tree->root, r);
+	for (uint32_t i = 0; order == ORDER_TREE && i < o->tree->n_nodes; i++)
+		if (is_stored_leaf(o->tree->nodes[i]))
+			row_add(r, i);
+	return true;
 }
 
 struct ordered_leaf {
@@ -107,26 +122,26 @@ static int leaf_order_by_place(const void *a, const void *b)
 	return x->at.off < y->at.off ? -1 : x->at.off > y->at.off;
 }
 
-uint32_t *leaf_places(struct item *item)
+struct leaf_row leaf_places(struct item *item)
 {
 	const struct tree *tree = item->tree;
 	auto_free struct ordered_leaf *p = NULL;
-	uint32_t *next = tree->n_leaves <= PLACES_MAX ? table_new(tree, LEAF_NONE) : NULL;
+	struct leaf_row row = { 0 };
 	size_t n = 0;
 
-	p = next ? calloc(tree->n_leaves + 1, sizeof(*p)) : NULL;
-	for (uint32_t i = 0; p && i < tree->n_nodes && n < tree->n_leaves; i++) {
+	p = tree->n_leaves <= PLACES_MAX ? calloc(tree->n_leaves + 1, sizeof(*p)) : NULL;
+	if (!p || !row_new(&row, tree))
+		return row;
+	for (uint32_t i = 0; i < tree->n_nodes && n < tree->n_leaves; i++) {
 		auto_of(zarr) struct zarr *z = NULL;
 
-		if (!is_stored_leaf(tree->nodes[i]) || item_array(item, tree->nodes[i], &z) < 0 ||
-		    zarr_place(z, &p[n].at) <= 0)
-			continue;
-		p[n++].leaf = i;
+		if (is_stored_leaf(tree->nodes[i]) && item_array(item, tree->nodes[i], &z) >= 0 &&
+		    zarr_place(z, &p[n].at) > 0)
+			p[n++].leaf = i;
 	}
 	err_clear();
-	if (p)
-		qsort(p, n, sizeof(*p), leaf_order_by_place);
-	for (size_t i = 1; i < n; i++)
-		next[p[i - 1].leaf] = p[i].leaf;
-	return next;
+	qsort(p, n, sizeof(*p), leaf_order_by_place);
+	for (size_t i = 0; i < n; i++)
+		row_add(&row, p[i].leaf);
+	return row;
 }

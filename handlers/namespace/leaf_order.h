@@ -19,25 +19,39 @@ enum leaf_order {
 	ORDERS,
 };
 
+/* Leaves in a row, each at most once. */
+struct leaf_row {
+	uint32_t *leaf, *place; /* leaves by place, places by leaf; NULL: not made */
+	uint32_t n;
+};
+
 struct leaf_orders {
 	const struct tree *tree; /* borrowed */
-	uint32_t *next[ORDERS]; /* indexed by leaf: the next leaf; NULL: unknown, or not made yet */
-	uint32_t *passed;       /* indexed by leaf: the last pass in which it was read */
-	uint32_t pass, last;
+	struct leaf_row row[ORDERS];
+	struct leaf_row pass; /* the current pass */
+	uint32_t last;        /* its last leaf */
 };
 
 void leaf_orders_init(struct leaf_orders *o, const struct tree *tree);
 void leaf_orders_release(struct leaf_orders *o);
-/* Returns the leaf after another one, or LEAF_NONE. */
-uint32_t leaf_after(const struct leaf_orders *o, enum leaf_order order, uint32_t leaf);
-/* Record in ORDER_PASS that the leaf is read after the one of the previous call. */
-void leaf_orders_pass(struct leaf_orders *o, uint32_t leaf);
-/* Make ORDER_NAMES, once. When memory is short, the order remains unknown. */
-void leaf_orders_names(struct leaf_orders *o);
+/* The place of a leaf in an order, or LEAF_NONE. */
+uint32_t leaf_place(const struct leaf_orders *o, enum leaf_order order, uint32_t leaf);
+/* The leaf at a place, or LEAF_NONE. */
+uint32_t leaf_at(const struct leaf_orders *o, enum leaf_order order, uint32_t place);
 /*
- * Compute ORDER_PLACES from the place of each leaf of the item, which is slow. Returns NULL when
- * there are too many leaves or the places are unknown. The caller takes the table.
+ * Record that the leaf is read after the one of the previous call. Returns true when a pass begins
+ * with it, so that ORDER_PASS is another one.
  */
-uint32_t *leaf_places(struct item *item);
+bool leaf_orders_pass(struct leaf_orders *o, uint32_t leaf);
+/*
+ * Make ORDER_TREE or ORDER_NAMES, once. Returns whether it was made now. When memory is short, it
+ * remains unknown.
+ */
+bool leaf_orders_make(struct leaf_orders *o, enum leaf_order order);
+/*
+ * Compute ORDER_PLACES from the place of each leaf of the item, which is slow. Nothing is made when
+ * there are too many leaves or the places are unknown. The caller takes the row.
+ */
+struct leaf_row leaf_places(struct item *item);
 
 #endif

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * t_leaf_order.c - the orders in which leaves are read.
+ */
+#include "handlers/namespace/leaf_order.h"
+
+#include <stdio.h>
+
+#include "core/tree/name.h"
+#include "tests/unit/lib/unit.h"
+
+#define LEAVES 12
+
+static enum name_ext ext_of(void *arg, const struct tree_node *leaf)
+{
+	return NAME_EXT_NPY;
+}
+
+/* A list of LEAVES leaves, whose ids are 1 to LEAVES. */
+static struct tree *make_tree(void)
+{
+	struct tree_node *root, *leaf;
+	struct tree *tree;
+
+	assert_int_equal(tree_new(&tree), 0);
+	assert_int_equal(tree_add(tree, NULL, span_str(""), false, TREE_LIST, &root), 0);
+	for (unsigned i = 0; i < LEAVES; i++) {
+		char key[8];
+		struct span text = span_of(key, (size_t)snprintf(key, sizeof(key), "%u", i));
+
+		text.p = arena_dup(&tree->arena, text);
+		assert_non_null(text.p);
+		assert_int_equal(tree_add(tree, root, text, true, TREE_LEAF, &leaf), 0);
+		leaf->value = TREE_VALUE_STORED;
+	}
+	assert_int_equal(tree_finish(tree), 0);
+	assert_int_equal(tree_name(tree, 0, ext_of, NULL), 0);
+	return tree;
+}
+
+static void assert_order(const struct leaf_orders *o, enum leaf_order order, const uint32_t *leaf,
+			 uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		assert_int_equal(leaf_at(o, order, i), leaf[i]);
+		assert_int_equal(leaf_place(o, order, leaf[i]), i);
+	}
+	assert_int_equal(leaf_at(o, order, n), LEAF_NONE);
+}
+
+static void orders_of_a_tree(void **state)
+{
+	static const uint32_t tree_order[] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 };
+	/* 0, 1, 10, 11, 2 ... */
+	static const uint32_t names[] = { 1, 2, 11, 12, 3, 4, 5, 6, 7, 8, 9, 10 };
+	struct tree *tree = make_tree();
+	struct leaf_orders o;
+
+	leaf_orders_init(&o, tree);
+	assert_int_equal(leaf_place(&o, ORDER_TREE, 3), LEAF_NONE);
+	assert_int_equal(leaf_at(&o, ORDER_TREE, 0), LEAF_NONE);
+	assert_true(leaf_orders_make(&o, ORDER_TREE));
+	assert_false(leaf_orders_make(&o, ORDER_TREE));
+	assert_true(leaf_orders_make(&o, ORDER_NAMES));
+	assert_order(&o, ORDER_TREE, tree_order, LEAVES);
+	assert_order(&o, ORDER_NAMES, names, LEAVES);
+	/* The root is not a leaf. */
+	assert_int_equal(leaf_place(&o, ORDER_TREE, 0), LEAF_NONE);
+	leaf_orders_release(&o);
+	tree_free(tree);
+}
+
+static bool pass_begins(struct leaf_orders *o, const uint32_t *leaf, uint32_t n)
+{
+	bool begins = false;
+
+	for (uint32_t i = 0; i < n; i++) {
+		bool at_this = leaf_orders_pass(o, leaf[i]);
+
+		assert_true(i == 0 || !at_this);
+		begins |= at_this;
+	}
+	return begins;
+}
+
+static void the_last_pass(void **state)
+{
+	static const uint32_t first[] = { 5, 3, 9, 1, 7, 2 }, second[] = { 2, 1, 3 };
+	struct tree *tree = make_tree();
+	struct leaf_orders o;
+
+	leaf_orders_init(&o, tree);
+	assert_false(pass_begins(&o, first, 6));
+	assert_int_equal(leaf_at(&o, ORDER_PASS, 0), LEAF_NONE);
+	/* Another thread reads the same leaf. */
+	assert_false(leaf_orders_pass(&o, 2));
+	assert_int_equal(leaf_at(&o, ORDER_PASS, 0), LEAF_NONE);
+	/* The next pass begins with a leaf of this one. */
+	assert_true(leaf_orders_pass(&o, 9));
+	assert_order(&o, ORDER_PASS, first, 6);
+	/* A look at few leaves is not a pass. */
+	assert_false(leaf_orders_pass(&o, 5));
+	assert_false(leaf_orders_pass(&o, 9));
+	assert_order(&o, ORDER_PASS, first, 6);
+	/* A look that goes on, over most of the leaves, is one. */
+	assert_false(pass_begins(&o, second, 3));
+	assert_true(leaf_orders_pass(&o, 9));
+	assert_int_equal(leaf_at(&o, ORDER_PASS, 3), 3);
+	assert_int_equal(leaf_place(&o, ORDER_PASS, 5), LEAF_NONE);
+	leaf_orders_release(&o);
+	tree_free(tree);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(orders_of_a_tree),
+		cmocka_unit_test(the_last_pass),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
