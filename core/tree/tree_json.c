@@ -277,6 +277,20 @@ static int set_value(struct metadata *m, struct tree_node *node)
 	return set_write_shape(m, node);
 }
 
+/*
+ * Positions and names under one parent, as Orbax writes them of a flax module with an nnx.List, are
+ * names: the parent is a mapping.
+ */
+static bool is_position(struct tree_node *parent, bool key_is_index)
+{
+	struct tree_node *last = parent->last;
+
+	if (last && last->key_is_index && !key_is_index)
+		for (struct tree_node *child = parent->first; child; child = child->next)
+			child->key_is_index = false;
+	return key_is_index && (!last || last->key_is_index);
+}
+
 static int tree_json_put_entry(struct metadata *m)
 {
 	const struct entry *e = &m->entry;
@@ -286,17 +300,14 @@ static int tree_json_put_entry(struct metadata *m)
 	for (unsigned i = 0; i < e->n_keys; i++) {
 		const struct entry_key *k = &e->key[i];
 		struct span key = span_of(span_from(buf_span(&e->keys), k->off).p, k->len);
+		bool is_index = is_position(node, k->is_index);
 
 		if (!node->n_children && node->kind != TREE_UNKNOWN)
 			make_container(node);
-		if (node->last && node->last->key_is_index != k->is_index)
-			return fail(-EUCLEAN,
-				    "position and key under one parent: '%.*s' beside '%.*s'",
-				    SPAN_ARG(key), SPAN_ARG(node->last->key));
-		r = tree_build_child(&m->build, node, key, k->is_index, &node);
+		r = tree_build_child(&m->build, node, key, is_index, &node);
 		if (r < 0)
 			return r;
-		node->parent->kind = k->is_index ? TREE_LIST : TREE_DICT;
+		node->parent->kind = is_index ? TREE_LIST : TREE_DICT;
 	}
 	if (node->n_children)
 		return 0;

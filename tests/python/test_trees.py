@@ -268,6 +268,22 @@ def test_save_and_load(tmp_path, name):
     assert not faults(without_rich_types(plain(tree)), pytreefs.load(tmp_path / 'orbax'))
 
 
+def test_positions_beside_names(tmp_path, mount):
+    """A whole module of flax with an nnx.List, of which Orbax writes positions and names under one parent and then cannot restore it: the
+    positions are names."""
+    tree = Model(nnx.Rngs(0))
+    Orbax(tree).save(tmp_path / 'orbax/1')
+    pytreefs.save(tmp_path / 'ours/1', tree)
+    assert {'0', '1'} == {keys[1][0] for *keys, _ in entries(tmp_path / 'orbax/1') if keys[0][0] == 'layers' and keys[1][1] == 1}
+    for where in tmp_path / 'orbax/1', tmp_path / 'ours/1':
+        got = pytreefs.load(where)
+        assert list(got['layers']) == ['0', '1', '_pytree__state'] and got['layers']['_pytree__state'] is None
+        for i, layer in enumerate(tree.layers):
+            assert np.array_equal(got['layers'][str(i)]['kernel']['value'], layer.kernel[...])
+        assert not faults(plain(tree), plain(pytreefs.load(where, like=Model(nnx.Rngs(1)))))
+    assert np.array_equal(np.load(mount(tmp_path / 'orbax/1') / 'layers/1/kernel/value.npy'), tree.layers[1].kernel[...])
+
+
 def copied_in_a_mount(tmp_path, mount, run):
     m = mount(tmp_path / 'root')
     for step, how in ((2, '-r'), (3, '-a')):
