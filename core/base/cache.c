@@ -55,7 +55,7 @@ struct cache {
 		uint64_t bytes;
 	} used, drop_behind, ahead;
 	struct cache_stats stats;
-	struct meter_user meter; /* joined by cache_give_way() */
+	struct meter_user meter;
 };
 
 static atomic_ullong next_owner = 1;
@@ -63,25 +63,6 @@ static atomic_ullong next_owner = 1;
 uint64_t cache_owner(void)
 {
 	return atomic_fetch_add(&next_owner, 1);
-}
-
-int cache_new(uint64_t bytes, struct cache **ret)
-{
-	struct cache *c = calloc(1, sizeof(*c));
-
-	if (c) {
-		c->n_table = 1024;
-		c->table = calloc(c->n_table, sizeof(*c->table));
-	}
-	if (!c || !c->table) {
-		free(c);
-		return fail(-ENOMEM, "cannot allocate the cache");
-	}
-	c->stats.limit = bytes;
-	pthread_mutex_init(&c->lock, NULL);
-	pthread_cond_init(&c->filled, NULL);
-	*ret = c;
-	return 0;
 }
 
 static void entry_free(struct entry *e)
@@ -287,10 +268,25 @@ static void cache_reclaim(void *cache)
 	free_all(out);
 }
 
-void cache_give_way(struct cache *c)
+int cache_new(uint64_t bytes, struct cache **ret)
 {
-	c->meter = (struct meter_user){ c->stats.limit, cache_reclaim, c, NULL };
+	struct cache *c = calloc(1, sizeof(*c));
+
+	if (c) {
+		c->n_table = 1024;
+		c->table = calloc(c->n_table, sizeof(*c->table));
+	}
+	if (!c || !c->table) {
+		free(c);
+		return fail(-ENOMEM, "cannot allocate the cache");
+	}
+	c->stats.limit = bytes;
+	pthread_mutex_init(&c->lock, NULL);
+	pthread_cond_init(&c->filled, NULL);
+	c->meter = (struct meter_user){ bytes, cache_reclaim, c, NULL };
 	meter_join(&c->meter);
+	*ret = c;
+	return 0;
 }
 
 static bool is_there(const struct entry *e, enum cache_ask ask)

@@ -36,9 +36,8 @@ enum cache_state {
 	CACHE_BUSY, /* another thread is filling it; call cache_wait() */
 };
 
+/* Metadata may use memory of the cache (meter.h). */
 int cache_new(uint64_t bytes, struct cache **ret);
-/* Let metadata use memory of this cache from now on (meter.h). Call at most once. */
-void cache_give_way(struct cache *cache);
 /* No entry may be pinned or held. Accepts NULL. */
 void cache_free(struct cache *cache);
 DEFINE_AUTO(cache, struct cache, cache_free);

@@ -20,7 +20,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects all but `us
 static pthread_cond_t released;                          /* initialized by clock_cond_init() */
 static struct meter_stats stats = { .limit = UINT64_MAX };
 static uint64_t free_bytes = METER_FREE;
-static uint64_t wanted; /* bytes of charges that wait */
+static uint64_t expected = UINT64_MAX; /* bytes of caches to come */
+static uint64_t wanted;                /* bytes of charges that wait */
 static int64_t hurried_until;
 static atomic_ullong taken;
 
@@ -62,12 +63,12 @@ static void count_taken(void)
 /* Called with the users' lock held for writing. */
 static void set_limit(void)
 {
-	uint64_t limit = users ? free_bytes : UINT64_MAX;
+	uint64_t caches = users ? 0 : expected;
 
 	for (const struct meter_user *u = users; u; u = u->next)
-		limit += MIN(u->bytes, UINT64_MAX - limit);
+		caches += MIN(u->bytes, UINT64_MAX - caches);
 	pthread_mutex_lock(&lock);
-	stats.limit = limit;
+	stats.limit = free_bytes + MIN(caches, UINT64_MAX - free_bytes);
 	count_taken();
 	pthread_cond_broadcast(&released);
 	pthread_mutex_unlock(&lock);
@@ -82,24 +83,15 @@ void meter_join(struct meter_user *u)
 	pthread_rwlock_unlock(&users_lock);
 }
 
-void meter_grant(uint64_t bytes)
+void meter_bound(uint64_t more, uint64_t cache)
 {
 	pthread_rwlock_wrlock(&users_lock);
 	pthread_mutex_lock(&lock);
-	free_bytes = METER_FREE + bytes;
+	free_bytes = METER_FREE + more;
+	expected = cache;
 	pthread_mutex_unlock(&lock);
 	set_limit();
 	pthread_rwlock_unlock(&users_lock);
-}
-
-uint64_t meter_free(void)
-{
-	uint64_t n;
-
-	pthread_mutex_lock(&lock);
-	n = free_bytes;
-	pthread_mutex_unlock(&lock);
-	return n;
 }
 
 void meter_leave(struct meter_user *u)
@@ -227,16 +219,6 @@ void meter_release(uint64_t n)
 uint64_t meter_taken(void)
 {
 	return atomic_load(&taken);
-}
-
-uint64_t meter_room(void)
-{
-	uint64_t room;
-
-	pthread_mutex_lock(&lock);
-	room = stats.limit - MIN(stats.limit, stats.used);
-	pthread_mutex_unlock(&lock);
-	return room;
 }
 
 uint64_t meter_most(void)

@@ -79,9 +79,18 @@ bool refusal_is_likely(struct refusal_key key)
 	return found;
 }
 
+/* The memory for metadata that is free now. */
+static uint64_t room_now(void)
+{
+	struct meter_stats s;
+
+	meter_stats(&s);
+	return s.limit - MIN(s.limit, s.used);
+}
+
 static bool refusal_holds(const struct refusal *f, uint64_t mark)
 {
-	uint64_t room = meter_room();
+	uint64_t room = room_now();
 
 	if (f->mark != mark || clock_ns() >= f->until)
 		return false;
@@ -117,7 +126,7 @@ int refusal_keep(struct refusal_key key, uint64_t mark, int64_t began, int r)
 	f->hold = again ? MIN(2 * f->hold, REFUSAL_MOST_NS) : REFUSAL_NS;
 	f->mark = mark;
 	f->until = clock_ns() + f->hold;
-	f->room = meter_room();
+	f->room = room_now();
 	pthread_mutex_unlock(&refusals.lock);
 	return r;
 }

@@ -300,7 +300,6 @@ int ckpt_open(const struct ckpt_opts *opts, struct ckpt **ret)
 	r = cache_new(opts->cache_bytes, &c->cache);
 	if (r < 0)
 		return r;
-	cache_give_way(c->cache);
 	r = streams_new(&so, &c->streams);
 	if (r < 0)
 		return r;

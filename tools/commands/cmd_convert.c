@@ -8,7 +8,6 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
-#include "core/base/meter.h"
 #include "core/base/path.h"
 #include "core/step/detect.h"
 #include "core/step/step_name.h"
@@ -33,6 +32,7 @@ struct job {
 	struct select *only;
 	struct placement *placement; /* NULL: chunks and shardings as in the input */
 	uint64_t leaves, bytes;
+	uint64_t leaf_memory; /* bound_leaves() */
 	/* number of arrays of this rank for each choice of compression=auto */
 	uint64_t chosen[COMPRESSION_AUTO];
 	size_t checkpoints;
@@ -133,11 +133,7 @@ static int write_checkpoint(struct job *j, struct input *in, const char *out)
 	if (r < 0)
 		return r;
 	f.at = convert_place_of(j, in, layout);
-	/*
-	 * Half of the cache must remain: without it, each leaf would decode its node of the tree
-	 * again.
-	 */
-	f.most = meter_free() + j->a->options.cache / 2;
+	f.most = j->leaf_memory;
 	f.restore_dtype = j->a->options.restore_dtype;
 	f.any_leaf_type = options_given(&j->a->options, "leaf_type");
 	f.any_rich_types = options_given(&j->a->options, "rich_types");
@@ -290,7 +286,7 @@ static int convert_begin(struct job *j, struct cmd_args *a, struct rank_group *g
 	int r;
 
 	*j = (struct job){ .a = a, .group = group };
-	bound_leaves(a);
+	j->leaf_memory = bound_leaves(a);
 	interrupt_catch();
 	log_stderr_level(cmd_flag(a, "verbose") ? LOG_LEVEL_INFO : LOG_LEVEL_WARN);
 	progress_begin(&j->progress, a->cmd->name, cmd_flag(a, "quiet"));

@@ -187,7 +187,6 @@ static int run_dump(struct cmd_args *a)
 	if (r < 0)
 		return r;
 	/* The cache remains empty, and records get its bytes, as in a mount. */
-	cache_give_way(cache);
 	if (cmd_flag(a, "undump"))
 		return undump();
 	if (a->n_args != 2)

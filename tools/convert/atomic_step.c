@@ -206,24 +206,21 @@ void bound_memory(struct cmd_args *a)
 	}
 }
 
-static void nothing_to_reclaim(void *arg)
-{
-}
-
-static struct meter_user first = { .reclaim = nothing_to_reclaim };
-
 /* Measured: a draft of 100,000 leaves takes 440 MiB. */
 #define METADATA_BYTES (448 * MiB)
 
-void bound_leaves(struct cmd_args *a)
+uint64_t bound_leaves(struct cmd_args *a)
 {
-	if (!options_given(&a->options, "cache"))
-		meter_grant(METADATA_BYTES);
+	uint64_t more = options_given(&a->options, "cache") ? 0 : METADATA_BYTES;
+
 	bound_memory(a);
 	/* Headers are read before there is a cache. */
-	first.bytes = a->options.cache;
-	meter_leave(&first);
-	meter_join(&first);
+	meter_bound(more, a->options.cache);
+	/*
+	 * Half of the cache must remain: without it, each leaf would decode its node of the tree
+	 * again.
+	 */
+	return METER_FREE + more + a->options.cache / 2;
 }
 
 /*
@@ -378,8 +375,6 @@ static int open_dir(struct cmd_args *a, const char *path, enum layout_kind layou
 	r = ns_start(n->ns, NULL);
 	if (r < 0)
 		return r;
-	/* From now on, the cache gives way to metadata. */
-	meter_leave(&first);
 	/* The claim of the place of a step in a bucket fails if it is there, or being written. */
 	return is_url ? check_new(n) : atomic_step_check_target(a, n, path);
 }

@@ -58,8 +58,8 @@ void bound_memory(struct cmd_args *a);
 /*
  * The same for a command that writes a draft: the names and metadata of leaves may take as much
  * again, unless the user gave the option cache. This also bounds what is read before there is a
- * cache.
+ * cache. Returns the bytes that leaves may take.
  */
-void bound_leaves(struct cmd_args *a);
+uint64_t bound_leaves(struct cmd_args *a);
 
 #endif

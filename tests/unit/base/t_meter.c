@@ -22,7 +22,6 @@ static int setup(void **state)
 	struct cache *cache;
 
 	assert_int_equal(cache_new(CACHE_BYTES, &cache), 0);
-	cache_give_way(cache);
 	*state = cache;
 	return 0;
 }

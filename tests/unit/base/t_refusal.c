@@ -110,7 +110,6 @@ static void short_memory_is_remembered_until_more_is_free(void **state)
 	struct cache *cache;
 
 	assert_int_equal(cache_new(16 * MiB, &cache), 0);
-	cache_give_way(cache);
 	assert_int_equal(meter_charge(32 * MiB), 0);
 	assert_int_equal(keep(MARK, -ENOMEM), -ENOMEM);
 	assert_int_equal(ask(MARK), -ENOMEM);
