@@ -85,9 +85,6 @@ static void cache_free(struct io_store *base)
 
 	c->below->ops->free(c->below);
 	piece_dir_close(c->dir);
-	free(c->base.url);
-	free(c->base.top);
-	free(c->base.top_url);
 	free(c->path);
 	free(c->root);
 	free(c);
@@ -116,18 +113,13 @@ int store_cache_new(const struct store_cache_opts *opts, struct io_store *below,
 		below->ops->free(below);
 		return fail(-ENOMEM, "cannot open cache_dir='%s'", opts->dir);
 	}
+	c->base = *below; /* which owns the texts */
 	c->base.ops = &ops;
-	c->base.no_rename = below->no_rename;
-	c->base.no_list = below->no_list;
 	c->below = below;
 	c->limit = opts->limit;
-	c->base.url = strdup(below->url);
-	c->base.top = below->top ? strdup(below->top) : NULL;
-	c->base.top_url = below->top ? strdup(below->top_url) : NULL;
 	c->path = strdup(opts->dir);
 	c->root = strdup(opts->root);
-	if (!c->base.url || !c->path || !c->root ||
-	    (below->top && (!c->base.top || !c->base.top_url))) {
+	if (!c->path || !c->root) {
 		cache_free(&c->base);
 		return fail(-ENOMEM, "cannot open cache_dir='%s'", opts->dir);
 	}

@@ -3,8 +3,9 @@
  * store_cache_read.c - splits a batch of reads into pieces, reads those that are on disk, and
  * fetches and stores the others.
  *
- * If one request wants all bytes of a piece, they are read or fetched into the request's buffer;
- * otherwise into a copy. Objects without a tag, or with a weak one, are not stored.
+ * The blocks of a piece that requests want are read into the buffer of the request if it is only
+ * one and wants whole blocks, which is so for all but the ends of a long range; otherwise into a
+ * copy. Objects without a tag, or with a weak one, are not stored.
  *
  * Invariant: bytes from the disk are compared with their checksum before they are a result.
  */
@@ -27,14 +28,6 @@ struct part {
 
 enum piece_state { PIECE_NEW, PIECE_READING, PIECE_MISSING, PIECE_FETCHING, PIECE_DONE };
 
-/* A buffer for a range of a piece: the caller's memory, or a copy. */
-struct place {
-	uint8_t *p;
-	bool is_copy;
-	size_t from, len; /* of the piece */
-};
-#define PLACES 3
-
 struct piece {
 	enum piece_state state;
 	bool is_retained; /* it is stored on disk after it is fetched */
@@ -43,8 +36,9 @@ struct piece {
 	size_t first, n_parts;
 	struct piece_id id;
 	struct io_file *file; /* of the cache; while it is read */
-	struct place place[PLACES];
-	unsigned n_places;
+	uint8_t *p; /* buffer for a range of it, `from` and `len`: the caller's memory, or a copy */
+	bool is_copy;
+	size_t from, len;
 	uint8_t tail[PIECE_TAIL_MAX];
 };
 
@@ -55,7 +49,7 @@ struct batch {
 	struct io_req *fetch;  /* requests to the store below */
 	size_t *fetched_piece; /* the piece of each */
 	size_t n, cap, n_pieces, n_fetch;
-	struct io_req local[(1 + PLACES) * ROUND]; /* tail and places of each piece that is read */
+	struct io_req local[2 * ROUND]; /* tail and range of each piece that is read */
 	size_t reading[ROUND], n_reading, n_local;
 	size_t next;   /* the next piece to look for on disk */
 	size_t n_reqs; /* requests that have not been waited for */
@@ -171,95 +165,68 @@ static uint8_t *cache_read_place_of(const struct part *part)
 	return (uint8_t *)part->req->p + (part->off - part->req->off);
 }
 
-static void leave_places(struct batch *b, struct piece *p)
+static void leave_buffer(struct batch *b, struct piece *p)
 {
-	for (; p->n_places; p->n_places--) {
-		struct place *at = &p->place[p->n_places - 1];
-
-		if (!at->is_copy)
-			continue;
-		block_free(at->p, at->len);
-		atomic_fetch_sub(&b->c->copies, at->len);
+	if (p->is_copy) {
+		block_free(p->p, p->len);
+		atomic_fetch_sub(&b->c->copies, p->len);
 	}
+	p->p = NULL;
+	p->is_copy = false;
 }
 
 /*
- * Add a buffer for a range of a piece: the request's own if only one wants the piece, and wants the
- * whole range; else a copy. False: there is no room for a copy.
+ * Take a buffer for a range of a piece: the request's own if only one wants the piece, and wants
+ * the whole range; else a copy. False: there is no room for a copy.
  */
-static bool cache_read_add_place(struct batch *b, struct piece *p, size_t from, size_t len,
-				 bool must)
+static bool take_buffer(struct batch *b, struct piece *p, size_t from, size_t len, bool must)
 {
 	const struct part *part = &b->part[p->first];
 	uint64_t off = p->off + from;
-	struct place *at = &p->place[p->n_places];
 
-	*at = (struct place){ .from = from, .len = len };
+	p->from = from;
+	p->len = len;
 	if (p->n_parts == 1 && part->off <= off && part->off + part->n >= off + len) {
-		at->p = cache_read_place_of(part) + (off - part->off);
-		p->n_places++;
+		p->p = cache_read_place_of(part) + (off - part->off);
 		return true;
 	}
 	if (atomic_fetch_add(&b->c->copies, len) + len <= COPIES || must)
-		at->p = block_alloc(len);
-	if (!at->p) {
+		p->p = block_alloc(len);
+	p->is_copy = p->p;
+	if (!p->p)
 		atomic_fetch_sub(&b->c->copies, len);
-		return false;
-	}
-	at->is_copy = true;
-	p->n_places++;
-	return true;
+	return p->p;
 }
 
 /* Copy the bytes of a piece to the requests that want them. */
 static void copy_to_requests(struct batch *b, struct piece *p)
 {
-	for (unsigned k = 0; k < p->n_places; k++) {
-		const struct place *at = &p->place[k];
-		uint64_t off = p->off + at->from;
+	uint64_t off = p->off + p->from;
 
-		for (size_t i = p->first; i < p->first + p->n_parts && at->is_copy; i++) {
-			const struct part *part = &b->part[i];
-			uint64_t from = MAX(part->off, off),
-				 to = MIN(part->off + part->n, off + at->len);
+	for (size_t i = p->first; i < p->first + p->n_parts && p->is_copy; i++) {
+		const struct part *part = &b->part[i];
+		uint64_t from = MAX(part->off, off), to = MIN(part->off + part->n, off + p->len);
 
-			if (from < to)
-				memcpy(cache_read_place_of(part) + (from - part->off),
-				       at->p + (from - off), to - from);
-		}
+		if (from < to)
+			memcpy(cache_read_place_of(part) + (from - part->off), p->p + (from - off),
+			       to - from);
 	}
-	leave_places(b, p);
+	leave_buffer(b, p);
 	p->state = PIECE_DONE;
 }
 
 /* ---- from the disk ---- */
 
-/*
- * Add buffers for the blocks that requests want. A single request gets its whole blocks directly,
- * and the first and last block, of which it may want a part, through copies.
- */
-static bool add_places(struct batch *b, struct piece *p, bool must)
+/* Take a buffer for the blocks that requests want. */
+static bool take_buffer_of_blocks(struct batch *b, struct piece *p, bool must)
 {
 	uint64_t from = b->part[p->first].off - p->off, to = 0;
-	size_t first, last, end;
-	bool fits = true;
 
+	from -= from % PIECE_BLOCK;
 	for (size_t i = p->first; i < p->first + p->n_parts; i++)
 		to = MAX(to, b->part[i].off + b->part[i].n - p->off);
-	end = (size_t)MIN(round_up(to, PIECE_BLOCK), p->n);
-	first = (size_t)round_up(from, PIECE_BLOCK);
-	last = to == p->n ? p->n : (size_t)(to - to % PIECE_BLOCK);
-	if (p->n_parts > 1 || first >= last)
-		return cache_read_add_place(b, p, (size_t)(from - from % PIECE_BLOCK),
-					    end - (size_t)(from - from % PIECE_BLOCK), must);
-	if (from < first)
-		fits = cache_read_add_place(b, p, first - PIECE_BLOCK, PIECE_BLOCK, must);
-	fits = fits && cache_read_add_place(b, p, first, last - first, must);
-	if (last < end)
-		fits = fits && cache_read_add_place(b, p, last, end - last, must);
-	if (!fits)
-		leave_places(b, p);
-	return fits;
+	to = MIN(round_up(to, PIECE_BLOCK), p->n);
+	return take_buffer(b, p, (size_t)from, (size_t)(to - from), must);
 }
 
 static void add_local(struct batch *b, struct piece *p, uint8_t *to, size_t from, size_t len)
@@ -281,15 +248,14 @@ static bool add_read(struct batch *b, size_t i)
 		p->state = PIECE_MISSING;
 		return true;
 	}
-	if (!add_places(b, p, !b->n_reading)) {
+	if (!take_buffer_of_blocks(b, p, !b->n_reading)) {
 		io_file_unref(take(p->file));
 		/* Memory is too short even for this piece alone, so fetch it directly. */
 		p->state = b->n_reading ? PIECE_NEW : PIECE_MISSING;
 		return !b->n_reading;
 	}
 	add_local(b, p, p->tail, p->n, piece_tail_bytes(p->n));
-	for (unsigned k = 0; k < p->n_places; k++)
-		add_local(b, p, p->place[k].p, p->place[k].from, p->place[k].len);
+	add_local(b, p, p->p, p->from, p->len);
 	p->state = PIECE_READING;
 	b->reading[b->n_reading++] = i;
 	return true;
@@ -308,38 +274,28 @@ static void begin_reads(struct batch *b)
 /* q has the requests of the piece, first the one for the tail. */
 static bool cache_read_is_whole(const struct io_req *q, const struct piece *p)
 {
-	if (q[0].result != (int64_t)q[0].n || !piece_tail_is_of(p->tail, &p->id, p->n))
-		return false;
-	for (unsigned k = 0; k < p->n_places; k++)
-		if (q[1 + k].result != (int64_t)q[1 + k].n ||
-		    !piece_blocks_match(p->tail, p->place[k].from,
-					span_of(p->place[k].p, p->place[k].len)))
-			return false;
-	return true;
+	return q[0].result == (int64_t)q[0].n && piece_tail_is_of(p->tail, &p->id, p->n) &&
+	       q[1].result == (int64_t)q[1].n &&
+	       piece_blocks_match(p->tail, p->from, span_of(p->p, p->len));
 }
 
 static void end_reads(struct batch *b)
 {
-	const struct io_req *q = b->local;
-
 	if (b->n_reading)
 		io_wait(b->local[0].file->io, b->local, b->n_local);
 	for (size_t i = 0; i < b->n_reading; i++) {
 		struct piece *p = &b->piece[b->reading[i]];
-		unsigned n_places = p->n_places;
 
-		if (cache_read_is_whole(q, p)) {
+		if (cache_read_is_whole(&b->local[2 * i], p)) {
 			piece_dir_used(b->c->dir, p->file);
 			cache_read_add(&b->c->hits, 1);
-			for (unsigned k = 0; k < n_places; k++)
-				cache_read_add(&b->c->hit_bytes, p->place[k].len);
+			cache_read_add(&b->c->hit_bytes, p->len);
 			copy_to_requests(b, p);
 		} else {
 			piece_dir_damaged(b->c->dir, &p->id);
-			leave_places(b, p);
+			leave_buffer(b, p);
 			p->state = PIECE_MISSING;
 		}
-		q += 1 + n_places;
 		io_file_unref(take(p->file));
 	}
 	b->n_reading = b->n_local = 0;
@@ -384,8 +340,8 @@ static int begin_fetch(struct batch *b)
 			continue;
 		if (!p->is_retained)
 			fetch_parts(b, i);
-		else if (cache_read_add_place(b, p, 0, p->n, false))
-			add_fetch(b, i, p->place[0].p, p->off, p->n);
+		else if (take_buffer(b, p, 0, p->n, false))
+			add_fetch(b, i, p->p, p->off, p->n);
 	}
 	for (size_t i = 0; i < b->n_pieces && !b->n_fetch; i++)
 		if (b->piece[i].state == PIECE_MISSING)
@@ -396,7 +352,7 @@ static int begin_fetch(struct batch *b)
 	if (r < 0) {
 		for (size_t i = 0; i < b->n_pieces; i++)
 			if (b->piece[i].state == PIECE_FETCHING)
-				leave_places(b, &b->piece[i]);
+				leave_buffer(b, &b->piece[i]);
 		b->n_fetch = 0;
 	}
 	return r;
@@ -429,10 +385,10 @@ static void end_fetch(struct batch *b)
 		else
 			set_failed(b, p, r < 0 ? r : q->result < 0 ? (int)q->result : -EIO, q->why);
 		if (is_right && p->is_retained)
-			piece_dir_put(b->c->dir, &p->id, span_of(p->place[0].p, p->n));
+			piece_dir_put(b->c->dir, &p->id, span_of(p->p, p->n));
 		if (is_right)
 			copy_to_requests(b, p);
-		leave_places(b, p);
+		leave_buffer(b, p);
 		p->state = PIECE_DONE;
 		free(take(q->why));
 	}
