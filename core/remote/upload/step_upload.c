@@ -215,27 +215,17 @@ static int phase_of(const char *path)
 	return 0;
 }
 
-struct file {
-	struct sent sent;
-	int phase;
-};
-
-struct files {
-	struct io_dir *from;
-	struct file *file;
-	size_t n, cap;
-};
-
-static void files_release(struct files *a)
+void sent_list_release(struct sent_list *l)
 {
-	for (size_t i = 0; i < a->n; i++)
-		free(a->file[i].sent.path);
-	free(a->file);
+	for (size_t i = 0; i < l->n; i++)
+		free(l->file[i].path);
+	free(l->file);
+	*l = (struct sent_list){ 0 };
 }
-#define auto_files __attribute__((cleanup(files_release))) struct files
 
 struct walk {
-	struct files *all;
+	struct sent_list *all;
+	struct io_dir *from;
 	const char *dir;
 	unsigned depth;
 };
@@ -247,44 +237,43 @@ static bool is_left_out(const char *name)
 					      strncmp(name, PART_PREFIX, strlen(PART_PREFIX)) != 0);
 }
 
-static int add_path(struct files *a, char **path)
+static int add_path(struct sent_list *a, struct io_dir *from, char **path)
 {
 	struct stat st;
-	int r = io_stat(a->from, *path, &st);
+	int r = io_stat(from, *path, &st);
 
 	if (r < 0)
 		return r;
 	if (!array_reserve(a->file, a->cap, a->n + 1))
 		return fail(-ENOMEM, "cannot write '%s'", *path);
-	a->file[a->n].phase = phase_of(*path);
-	a->file[a->n++].sent = (struct sent){ .path = take(*path),
-					      .ino = st.st_ino,
-					      .size = (uint64_t)st.st_size,
-					      .mtime = st.st_mtim };
+	a->file[a->n] = (struct sent){ .phase = phase_of(*path),
+				       .ino = st.st_ino,
+				       .size = (uint64_t)st.st_size,
+				       .mtime = st.st_mtim };
+	a->file[a->n++].path = take(*path);
 	return 0;
 }
 
 static int add_file(void *arg, const char *name, unsigned char type)
 {
 	struct walk *w = arg;
-	struct files *a = w->all;
 	auto_free char *path = str_fmt("%s%s%s", w->dir, *w->dir ? "/" : "", name);
-	struct walk in = { a, path, w->depth + 1 };
+	struct walk in = { w->all, w->from, path, w->depth + 1 };
 
 	if (!path)
 		return fail(-ENOMEM, "cannot write '%s'", name);
 	if (!*w->dir && is_left_out(name))
 		return 0;
 	if (type == DT_DIR && w->depth < LIMIT_TREE_DEPTH)
-		return io_list(a->from, path, add_file, &in);
-	return add_path(a, &path);
+		return io_list(w->from, path, add_file, &in);
+	return add_path(w->all, w->from, &path);
 }
 
 static int by_phase(const void *a, const void *b)
 {
-	const struct file *x = a, *y = b;
+	const struct sent *x = a, *y = b;
 
-	return x->phase != y->phase ? x->phase - y->phase : strcmp(x->sent.path, y->sent.path);
+	return x->phase != y->phase ? x->phase - y->phase : strcmp(x->path, y->path);
 }
 
 static int by_path(const void *a, const void *b)
@@ -295,38 +284,15 @@ static int by_path(const void *a, const void *b)
 /* The file of that path that was sent before; NULL: none. */
 static const struct sent *find_sent(const struct step_upload *u, const struct sent *f)
 {
-	return u->n_sent ? bsearch(f, u->sent, u->n_sent, sizeof(*u->sent), by_path) : NULL;
+	const struct sent_list *l = &u->sent;
+
+	return l->n ? bsearch(f, l->file, l->n, sizeof(*l->file), by_path) : NULL;
 }
 
 static bool is_same(const struct sent *s, const struct sent *f)
 {
 	return s && s->ino == f->ino && s->size == f->size && s->mtime.tv_sec == f->mtime.tv_sec &&
 	       s->mtime.tv_nsec == f->mtime.tv_nsec;
-}
-
-void step_upload_forget(struct step_upload *u)
-{
-	for (size_t i = 0; i < u->n_sent; i++)
-		free(u->sent[i].path);
-	free(take(u->sent));
-	u->n_sent = 0;
-}
-
-static int remember_sent(struct step_upload *u, struct files *a)
-{
-	struct sent *sent = calloc(a->n + 1, sizeof(*sent));
-
-	if (!sent)
-		return fail(-ENOMEM, "cannot write '%s'", base_of(u)->url);
-	for (size_t i = 0; i < a->n; i++) {
-		sent[i] = a->file[i].sent;
-		a->file[i].sent.path = NULL;
-	}
-	qsort(sent, a->n, sizeof(*sent), by_path);
-	step_upload_forget(u);
-	u->sent = sent;
-	u->n_sent = a->n;
-	return 0;
 }
 
 /* Note what a look at the claim has found, and return it. */
@@ -357,8 +323,8 @@ static int renew_claim(struct step_upload *u, bool commits)
 
 int step_upload_send(struct step_upload *u, struct io_dir *from, int (*check)(void *arg), void *arg)
 {
-	auto_files a = { .from = from };
-	struct walk w = { &a, "", 0 };
+	auto_sent_list a = { 0 };
+	struct walk w = { &a, from, "", 0 };
 	int r = u->state == UPLOAD_EMPTYING ? step_upload_drop(u) : 0;
 
 	if (r < 0)
@@ -375,10 +341,10 @@ int step_upload_send(struct step_upload *u, struct io_dir *from, int (*check)(vo
 		/* Objects of another writer may be there by now, under the same names. */
 		r = step_upload_check_claim(u);
 		for (; at < a.n && a.file[at].phase == phase && r >= 0; at++) {
-			const struct sent *s = find_sent(u, &a.file[at].sent);
+			const struct sent *s = find_sent(u, &a.file[at]);
 
-			if (!is_same(s, &a.file[at].sent))
-				r = file_sender_add(u->sender, from, a.file[at].sent.path,
+			if (!is_same(s, &a.file[at]))
+				r = file_sender_add(u->sender, from, a.file[at].path,
 						    !s && !u->has_dropped);
 		}
 		if (r < 0)
@@ -388,7 +354,14 @@ int step_upload_send(struct step_upload *u, struct io_dir *from, int (*check)(vo
 	if (r < 0)
 		return r;
 	r = file_sender_drop_others(u->sender);
-	return r < 0 ? r : remember_sent(u, &a);
+	if (r < 0)
+		return r;
+	if (a.n)
+		qsort(a.file, a.n, sizeof(*a.file), by_path);
+	sent_list_release(&u->sent);
+	u->sent = a;
+	a = (struct sent_list){ 0 };
+	return 0;
 }
 
 struct file_sender *step_upload_sender(struct step_upload *u)
@@ -587,7 +560,7 @@ void step_upload_free(struct step_upload *u)
 		}
 	}
 	claim_keeper_free(u->keeper);
-	step_upload_forget(u);
+	sent_list_release(&u->sent);
 	file_sender_unref(u->sender);
 	if (u->s)
 		base_of(u)->ops->free(base_of(u));

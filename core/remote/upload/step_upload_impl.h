@@ -11,12 +11,20 @@
 #include "core/remote/upload/step_upload.h"
 #include "core/remote/source/url_store_impl.h"
 
-/* A file that was sent, as it was then. */
+/* A file of the directory, as it was when it was sent. */
 struct sent {
 	char *path;
+	int phase; /* of the upload */
 	uint64_t ino, size;
 	struct timespec mtime;
 };
+
+struct sent_list {
+	struct sent *file;
+	size_t n, cap;
+};
+void sent_list_release(struct sent_list *l);
+#define auto_sent_list __attribute__((cleanup(sent_list_release))) struct sent_list
 
 struct step_upload {
 	struct store *s;
@@ -24,8 +32,7 @@ struct step_upload {
 	struct file_sender *sender;
 	struct buf claim;
 	struct claim_keeper *keeper; /* this process holds the claim; NULL: it does not */
-	struct sent *sent;           /* sorted by path */
-	size_t n_sent;
+	struct sent_list sent;       /* sorted by path */
 	bool is_joined; /* another process holds the claim: only what was sent here is removed */
 	enum upload_state state;
 	int64_t asked_ns; /* UPLOAD_COMMITTING: CLOCK_BOOTTIME when the request was sent */
@@ -41,7 +48,6 @@ int step_upload_open(const char *url, const struct url_store_opts *opts, struct 
 		     struct step_upload **ret);
 /* UPLOAD_LOST: the claim is not that of this step any more, and the error says who has it. */
 int step_upload_check_claim(struct step_upload *u);
-void step_upload_forget(struct step_upload *u);
 /* Remove the objects that were sent through u, if the place is still that of this step. */
 int step_upload_remove_sent(struct step_upload *u);
 /* The marker is there: wait until others see the step, and release the place. */

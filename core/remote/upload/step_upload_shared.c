@@ -69,7 +69,7 @@ int step_upload_drop(struct step_upload *u)
 	r = file_sender_new(base_of(u), u->budget, &fresh);
 	if (r < 0)
 		return r;
-	step_upload_forget(u);
+	sent_list_release(&u->sent);
 	file_sender_unref(u->sender);
 	u->sender = fresh;
 	if (u->state == UPLOAD_EMPTYING)
@@ -81,8 +81,8 @@ int step_upload_list(const struct step_upload *u, struct buf *ret)
 {
 	int r = 0;
 
-	for (size_t i = 0; i < u->n_sent && r >= 0; i++)
-		r = buf_add(ret, u->sent[i].path, strlen(u->sent[i].path) + 1);
+	for (size_t i = 0; i < u->sent.n && r >= 0; i++)
+		r = buf_add(ret, u->sent.file[i].path, strlen(u->sent.file[i].path) + 1);
 	return r;
 }
 
@@ -102,7 +102,7 @@ static bool is_wanted(void *arg, const char *path)
 int step_upload_remove_others(struct step_upload *u, const struct buf *list, size_t n)
 {
 	struct wanted w = { 0 };
-	size_t max = u->n_sent;
+	size_t max = u->sent.n;
 	int r;
 
 	for (size_t i = 0; i < n; i++)
@@ -111,8 +111,8 @@ int step_upload_remove_others(struct step_upload *u, const struct buf *list, siz
 	w.path = calloc(max + 1, sizeof(*w.path));
 	if (!w.path)
 		return fail(-ENOMEM, "cannot list '%s'", base_of(u)->url);
-	for (size_t i = 0; i < u->n_sent; i++)
-		w.path[w.n++] = u->sent[i].path;
+	for (size_t i = 0; i < u->sent.n; i++)
+		w.path[w.n++] = u->sent.file[i].path;
 	for (size_t i = 0; i < n; i++)
 		for (size_t at = 0; at < list[i].n; at += strlen((char *)list[i].p + at) + 1)
 			w.path[w.n++] = (const char *)list[i].p + at;
