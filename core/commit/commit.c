@@ -321,29 +321,9 @@ static int say_lost(struct commit *c, int r)
 
 /* ---- after a failed sync ---- */
 
-struct again {
-	struct io_dir *dir;
-	const char *rel;
-};
-
-static int write_names_below(void *arg, const char *name, unsigned char type)
+static int write_names_in(void *dir, const char *path, unsigned char type)
 {
-	const struct again *up = arg;
-	auto_free char *rel = NULL;
-	struct again a = { up->dir, name };
-	int r;
-
-	if (type != DT_DIR)
-		return 0;
-	if (strcmp(up->rel, ".")) {
-		rel = str_fmt("%s/%s", up->rel, name);
-		if (!rel)
-			return fail(-ENOMEM, "cannot write the names of the draft again");
-		a.rel = rel;
-	}
-	/* The depth is bounded, since only drafts of our own making are searched. */
-	r = io_rewrite_names_in(a.dir, a.rel);
-	return r < 0 ? r : io_list(a.dir, a.rel, write_names_below, &a);
+	return type == DT_DIR ? io_rewrite_names_in(dir, path) : 0;
 }
 
 /*
@@ -353,7 +333,7 @@ static int write_names_below(void *arg, const char *name, unsigned char type)
 static int mend_names(struct commit *c)
 {
 	uint64_t failed = atomic_load(&io_engine_stats(c->ckpt->io)->failed_dir_syncs);
-	struct again top = { c->draft->dir, "." };
+	struct io_dir *dir = c->draft->dir;
 	int r;
 
 	if (failed == c->draft->failed_dir_syncs)
@@ -365,10 +345,10 @@ static int mend_names(struct commit *c)
 		    io_rewrite_name(c->draft->parent, c->draft->name);
 	if (r < 0)
 		return r;
-	r = io_rewrite_names_in(top.dir, ".");
+	r = io_rewrite_names_in(dir, ".");
 	if (r < 0)
 		return r;
-	r = io_list(top.dir, ".", write_names_below, &top);
+	r = io_walk(dir, ".", false, write_names_in, dir);
 	if (r < 0)
 		return r;
 	c->draft->failed_dir_syncs = failed;

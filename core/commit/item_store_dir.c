@@ -357,40 +357,20 @@ static int sync_up(struct item_store *s, const char *path)
 	return s->opts.unsynced ? 0 : io_sync_parents(s->dir, path);
 }
 
-struct dirs_of {
-	struct io_dir *dir;
-	const char *path;
-};
-
-/* Sync the directories in a leaf's directory, which v3 keys have. */
-static int sync_inside(void *arg, const char *name, unsigned char type)
+static int sync_directory(void *dir, const char *path, unsigned char type)
 {
-	struct dirs_of *d = arg;
-	auto_free char *path = NULL;
-	struct dirs_of inner;
-	int r;
-
-	if (type != DT_DIR)
-		return 0;
-	path = str_fmt("%s/%s", d->path, name);
-	if (!path)
-		return -ENOMEM;
-	inner = (struct dirs_of){ d->dir, path };
-	/* The depth is the number of parts of a chunk key, at most LIMIT_RANK + 1. */
-	r = io_list(d->dir, path, sync_inside, &inner);
-	return r < 0 ? r : io_dirop(d->dir, IO_SYNC_DIR, path, NULL, 0);
+	return type == DT_DIR ? io_dirop(dir, IO_SYNC_DIR, path, NULL, 0) : 0;
 }
 
-/* Sync the leaf's own directory and those in it. */
+/* Sync the leaf's own directory and those in it, which v3 keys have. */
 static int sync_leaf(struct leaf *l)
 {
 	struct io_dir *dir = l->store->dir;
-	struct dirs_of inside = { dir, l->path };
 	int r;
 
 	if (l->store->opts.unsynced)
 		return 0;
-	r = io_list(dir, l->path, sync_inside, &inside);
+	r = io_walk(dir, l->path, true, sync_directory, dir);
 	return r < 0 ? r : io_dirop(dir, IO_SYNC_DIR, l->path, NULL, 0);
 }
 

@@ -13,47 +13,37 @@
 #include "core/commit/draft_dir.h"
 #include "core/io/bucket_mount.h"
 
-struct level {
+struct copying {
 	const struct step_copy *c;
 	struct io_dir *to;
-	const char *rel; /* the directory that is being copied */
 };
 
-static int copy_file(const struct level *l, const char *rel)
+static int copy_file(const struct step_copy *c, struct io_dir *into, const char *rel)
 {
 	auto_of(io_file) struct io_file *from = NULL, *to = NULL;
-	int r = l->c->check(l->c->arg);
+	int r = c->check(c->arg);
 
 	if (r < 0)
 		return r;
-	r = io_file_open(l->c->from, rel, O_RDONLY, 0, &from);
+	r = io_file_open(c->from, rel, O_RDONLY, 0, &from);
 	if (r < 0)
 		return r;
-	r = io_file_open(l->to, rel, O_WRONLY | O_CREAT | O_EXCL, IO_FILE_MODE, &to);
+	r = io_file_open(into, rel, O_WRONLY | O_CREAT | O_EXCL, IO_FILE_MODE, &to);
 	if (r < 0)
 		return r;
 	r = io_copy_range(from, to, 0, from->size);
 	return r < 0 ? r : io_file_finish(to);
 }
 
-/* The depth is bounded, since only drafts of our own making are copied. */
-static int copy_entry_own(void *arg, const char *name, unsigned char type)
+static int copy_entry_own(void *arg, const char *path, unsigned char type)
 {
-	const struct level *up = arg;
-	auto_free char *rel = NULL;
-	struct level below = *up;
-	int r;
+	const struct copying *copy = arg;
 
-	if (!strcmp(name, DRAFT_LOCK_FILE))
-		return 0;
-	r = path_join(up->rel, span_str(name), &rel);
-	if (r < 0)
-		return fail(r, "cannot copy '%s'", name);
+	if (!strcmp(path_last(path), DRAFT_LOCK_FILE))
+		return 1;
 	if (type != DT_DIR)
-		return copy_file(up, rel);
-	below.rel = rel;
-	r = io_dirop(up->to, IO_MKDIR, rel, NULL, up->c->dir_mode);
-	return r < 0 ? r : io_list(up->c->from, rel, copy_entry_own, &below);
+		return copy_file(copy->c, copy->to, path);
+	return io_dirop(copy->to, IO_MKDIR, path, NULL, copy->c->dir_mode);
 }
 
 static int copy_write_marker(const struct step_copy *c, struct io_dir *to)
@@ -108,8 +98,8 @@ static void copy_undo(const struct step_copy *c, struct draft_dir *place)
 
 static int copy_into(const struct step_copy *c, struct draft_dir *place)
 {
-	struct level top = { .c = c, .to = place->dir, .rel = "." };
-	int r = io_list(c->from, ".", copy_entry_own, &top);
+	struct copying copy = { c, place->dir };
+	int r = io_walk(c->from, ".", false, copy_entry_own, &copy);
 
 	if (r < 0)
 		return r;

@@ -5,6 +5,7 @@
  *
  * Nothing here calls an engine directly; io.c does.
  */
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include "core/base/err.h"
 #include "core/base/lfs.h"
 #include "core/base/limits.h"
+#include "core/base/path.h"
 #include "core/io/bucket_mount.h"
 #include "core/io/io_engine.h"
 
@@ -49,6 +51,40 @@ int io_sync_parents(struct io_dir *dir, const char *rel)
 		r = io_dirop(dir, IO_SYNC_DIR, at, NULL, 0);
 	}
 	return r;
+}
+
+struct io_walking {
+	struct io_dir *dir;
+	const char *rel;
+	bool after;
+	unsigned depth;
+	io_list_fn *each;
+	void *arg;
+};
+
+static int io_walk_entry(void *arg, const char *name, unsigned char type)
+{
+	struct io_walking in = *(const struct io_walking *)arg;
+	auto_free char *path = NULL;
+	int r = path_join(in.rel, span_str(name), &path);
+
+	if (r < 0)
+		return r;
+	r = type == DT_DIR && in.after ? 0 : in.each(in.arg, path, type);
+	if (r != 0 || type != DT_DIR)
+		return MIN(r, 0);
+	if (in.depth++ == LIMIT_TREE_DEPTH)
+		return fail(-EFBIG, "'%s' is deeper than %d directories", in.rel, LIMIT_TREE_DEPTH);
+	in.rel = path;
+	r = io_list(in.dir, path, io_walk_entry, &in);
+	return r < 0 || !in.after ? r : MIN(in.each(in.arg, path, type), 0);
+}
+
+int io_walk(struct io_dir *dir, const char *rel, bool after, io_list_fn *each, void *arg)
+{
+	struct io_walking top = { dir, rel, after, 0, each, arg };
+
+	return io_list(dir, rel, io_walk_entry, &top);
 }
 
 int io_why_bad(int r, struct io_file *file)

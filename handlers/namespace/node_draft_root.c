@@ -93,36 +93,17 @@ int draft_root_unlink(struct node *root, struct span name)
 	return fail(-EPERM, "'%.*s' cannot be removed", SPAN_ARG(name));
 }
 
-struct removal {
-	struct ns *ns;
-	const char *path;
-	unsigned depth;
-};
-
-static int check_removal(struct ns *ns, const char *path, unsigned depth);
-
-static int check_entry(void *arg, const char *name, unsigned char type)
+static int check_entry(void *source, const char *path, unsigned char type)
 {
-	const struct removal *rm = arg;
-	auto_free char *path = NULL;
-
-	if (type != DT_DIR)
-		return 0;
-	if (rm->depth == LIMIT_TREE_DEPTH)
-		return fail(-EFBIG, "'%s' is deeper than %d directories", rm->path,
-			    LIMIT_TREE_DEPTH);
-	path = str_fmt("%s/%s", rm->path, name);
-	return path ? check_removal(rm->ns, path, rm->depth + 1) :
-		      fail(-ENOMEM, "cannot delete '%s'", rm->path);
+	return type == DT_DIR ? user_check(source, path, 07, "delete") : 0;
 }
 
 /* Check that the caller may write to each directory of the step, as `rm -r` in SOURCE requires. */
-static int check_removal(struct ns *ns, const char *path, unsigned depth)
+static int check_removal(struct io_dir *source, const char *path)
 {
-	struct removal rm = { ns, path, depth };
-	int r = user_check(ns->ckpt->source, path, 07, "delete");
+	int r = user_check(source, path, 07, "delete");
 
-	return r < 0 ? r : io_list(ns->ckpt->source, path, check_entry, &rm);
+	return r < 0 ? r : io_walk(source, path, false, check_entry, source);
 }
 
 static int check_may_delete(struct ns *ns, const char *step, const struct stat *st)
@@ -132,7 +113,7 @@ static int check_may_delete(struct ns *ns, const char *step, const struct stat *
 	if (!user_is_other() || !S_ISDIR(st->st_mode))
 		return 0;
 	if (!ns->options->todelete)
-		return check_removal(ns, step, 0);
+		return check_removal(ns->ckpt->source, step);
 	/* Renaming a directory changes its entry "..", which requires write permission. */
 	r = user_check(ns->ckpt->source, step, 02, "move away");
 	if (r >= 0)

@@ -219,33 +219,17 @@ struct paths {
 		bool is_dir;
 	} * path;
 	size_t n, cap;
-	const char *in; /* the directory that is being listed; NULL: dir itself */
 };
 
-static int atomic_file_add_path(void *arg, const char *name, unsigned char type)
+static int atomic_file_add_path(void *arg, const char *path, unsigned char type)
 {
 	struct paths *p = arg;
-	auto_buf path = { 0 };
-	int r = p->in ? buf_addf(&path, "%s/%s", p->in, name) : buf_add_str(&path, name);
 
-	if (r < 0 || !buf_str(&path) || !array_reserve(p->path, p->cap, p->n + 1))
+	if (!array_reserve(p->path, p->cap, p->n + 1))
 		return fail(-ENOMEM, "cannot list '%s'", p->dir->path);
-	p->path[p->n].path = arena_str(&p->arena, buf_str(&path));
+	p->path[p->n].path = arena_str(&p->arena, path);
 	p->path[p->n].is_dir = type == DT_DIR;
 	return p->path[p->n++].path ? 0 : fail(-ENOMEM, "cannot list '%s'", p->dir->path);
-}
-
-static int list_tree(struct io_dir *dir, struct paths *ret)
-{
-	int r = io_list(dir, ".", atomic_file_add_path, ret);
-
-	/* The list grows during the loop. */
-	for (size_t i = 0; i < ret->n && r >= 0; i++) {
-		ret->in = ret->path[i].path;
-		if (ret->path[i].is_dir)
-			r = io_list(dir, ret->in, atomic_file_add_path, ret);
-	}
-	return r;
 }
 
 static int sync_one(void *arg, size_t i, struct worker *worker)
@@ -268,7 +252,7 @@ static int sync_one(void *arg, size_t i, struct worker *worker)
 static int sync_tree(struct io_dir *dir)
 {
 	struct paths p = { .dir = dir };
-	int r = list_tree(dir, &p);
+	int r = io_walk(dir, ".", false, atomic_file_add_path, &p);
 
 	if (r >= 0)
 		r = parallel_for(SYNCS, p.n, sync_one, &p);

@@ -223,11 +223,9 @@ void sent_list_release(struct sent_list *l)
 	*l = (struct sent_list){ 0 };
 }
 
-struct walk {
+struct finding {
 	struct sent_list *all;
 	struct io_dir *from;
-	const char *dir;
-	unsigned depth;
 };
 
 /* The marker and the claim, and stores of the draft that are in no item. */
@@ -237,36 +235,28 @@ static bool is_left_out(const char *name)
 					      strncmp(name, PART_PREFIX, strlen(PART_PREFIX)) != 0);
 }
 
-static int add_path(struct sent_list *a, struct io_dir *from, char **path)
+static int add_file(void *arg, const char *path, unsigned char type)
 {
+	struct finding *f = arg;
+	struct sent_list *a = f->all;
 	struct stat st;
-	int r = io_stat(from, *path, &st);
+	int r;
 
+	if (!strchr(path, '/') && is_left_out(path))
+		return 1;
+	if (type == DT_DIR)
+		return 0;
+	r = io_stat(f->from, path, &st);
 	if (r < 0)
 		return r;
 	if (!array_reserve(a->file, a->cap, a->n + 1))
-		return fail(-ENOMEM, "cannot write '%s'", *path);
-	a->file[a->n] = (struct sent){ .phase = phase_of(*path),
+		return fail(-ENOMEM, "cannot write '%s'", path);
+	a->file[a->n] = (struct sent){ .path = strdup(path),
+				       .phase = phase_of(path),
 				       .ino = st.st_ino,
 				       .size = (uint64_t)st.st_size,
 				       .mtime = st.st_mtim };
-	a->file[a->n++].path = take(*path);
-	return 0;
-}
-
-static int add_file(void *arg, const char *name, unsigned char type)
-{
-	struct walk *w = arg;
-	auto_free char *path = str_fmt("%s%s%s", w->dir, *w->dir ? "/" : "", name);
-	struct walk in = { w->all, w->from, path, w->depth + 1 };
-
-	if (!path)
-		return fail(-ENOMEM, "cannot write '%s'", name);
-	if (!*w->dir && is_left_out(name))
-		return 0;
-	if (type == DT_DIR && w->depth < LIMIT_TREE_DEPTH)
-		return io_list(w->from, path, add_file, &in);
-	return add_path(w->all, w->from, &path);
+	return a->file[a->n++].path ? 0 : fail(-ENOMEM, "cannot write '%s'", path);
 }
 
 static int by_phase(const void *a, const void *b)
@@ -324,12 +314,12 @@ static int renew_claim(struct step_upload *u, bool commits)
 int step_upload_send(struct step_upload *u, struct io_dir *from, int (*check)(void *arg), void *arg)
 {
 	auto_sent_list a = { 0 };
-	struct walk w = { &a, from, "", 0 };
+	struct finding f = { &a, from };
 	int r = u->state == UPLOAD_EMPTYING ? step_upload_drop(u) : 0;
 
 	if (r < 0)
 		return r;
-	r = io_list(from, ".", add_file, &w);
+	r = io_walk(from, ".", false, add_file, &f);
 	if (r < 0)
 		return r;
 	if (a.n)
