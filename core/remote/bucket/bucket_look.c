@@ -130,7 +130,7 @@ static int listing_finish(struct store_listing *a, struct object_list **ret)
 		return fail(-ENOENT, "'%s%s%s' does not exist: no key begins with '%s'", url,
 			    *path ? "/" : "", path, a->prefix);
 	object_list_finish(a->l);
-	a->l->is_truncated = a->l->is_partial = a->page.is_truncated;
+	a->l->is_truncated = a->page.is_truncated;
 	*ret = take(a->l);
 	return 0;
 }

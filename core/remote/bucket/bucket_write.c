@@ -126,10 +126,8 @@ int bucket_has(struct store *s, const char *path)
 int store_check_writable(const struct io_store *store)
 {
 	const struct store *s = store_of(store);
-	/* A store of another kind, such as a cache, is not a bucket itself. */
-	bool is_url_store = !strcmp(store->ops->name, "url");
 
-	return is_url_store && s->dialect && bucket_write_table(s) ?
+	return s->dialect && bucket_write_table(s) ?
 		       0 :
 		       fail(-EROFS, "'%s' cannot be written: only s3:// and gs:// can", store->url);
 }

@@ -102,7 +102,7 @@ bool object_list_lacks(const struct object_list *l, const char *name)
 	for (const char *const *k = l->asked; k && *k; k++)
 		if (!strcmp(*k, name))
 			return true;
-	return !l->is_partial;
+	return !l->asked && !l->is_truncated;
 }
 
 struct io_object object_list_dir(const struct object_list *l)

@@ -24,11 +24,10 @@ struct object_list {
 	unsigned epoch;                  /* of the cache of directories when it was asked for */
 	struct object_list_entry *entry; /* sorted by name after object_list_finish() */
 	size_t n, cap;
-	bool is_partial; /* names that are not in it may exist */
-	/* For a partial listing, the names that were looked up: if they are not in it, they do not
-	 * exist. Ends with NULL; borrowed. */
+	/* NULL, or the listing is partial, names that are not in it may exist, and these were
+	 * looked up: if they are not in it, they do not exist. Ends with NULL; borrowed. */
 	const char *const *asked;
-	bool is_truncated; /* it has only the first page: is_partial, not shown to users */
+	bool is_truncated; /* it has only the first page: partial as well, not shown to users */
 	atomic_uint refs;
 	/* In the cache (dir_cache.h). */
 	int64_t expires;

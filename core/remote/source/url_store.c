@@ -183,7 +183,8 @@ static int lookup(struct io_store *base, const char *path, const struct io_want 
 		return 0;
 	if (found == 0)
 		return fail(-ENOENT, "'%s/%s' does not exist", base->url, path);
-	r = url_look(s, path, want, ret);
+	/* The range may be on disk, and need not be fetched along. */
+	r = url_look(s, path, s->cache ? NULL : want, ret);
 	if (!is_empty_root(s, path, r))
 		return r;
 	*ret = (struct io_object){ .is_dir = true };
@@ -204,6 +205,27 @@ static int url_list(struct io_store *base, const char *path, io_store_fn *each, 
 		r = each(arg, l->entry[i].name, &o);
 	}
 	return r;
+}
+
+static int url_begin(struct io_store *base, struct io_engine *io)
+{
+	struct store *s = store_of(base);
+
+	return s->cache ? store_cache_begin(s->cache, io) : 0;
+}
+
+static int url_submit(struct io_store *base, struct io_req *req, size_t n)
+{
+	struct store *s = store_of(base);
+
+	return s->cache ? store_cache_submit(s->cache, req, n) : store_submit(base, req, n);
+}
+
+static int url_wait(struct io_store *base, struct io_req *req, size_t n)
+{
+	struct store *s = store_of(base);
+
+	return s->cache ? store_cache_wait(s->cache, req, n) : store_wait(base, req, n);
 }
 
 static void refresh(struct io_store *base)
@@ -229,6 +251,7 @@ static void store_free(struct io_store *base)
 
 	if (--s->refs)
 		return;
+	store_cache_free(s->cache);
 	http_free(s->http);
 	s->kind->close(s);
 	dir_cache_release(&s->dirs);
@@ -242,21 +265,25 @@ static void store_free(struct io_store *base)
 
 static void stats(struct io_store *base, struct io_store_stats *ret)
 {
-	struct http_stats s;
+	struct store *s = store_of(base);
+	struct http_stats h;
 
-	http_stats(store_of(base)->http, &s);
-	*ret = (struct io_store_stats){ .requests = s.requests,
-					.retries = s.retries,
-					.received_bytes = s.bytes,
-					.date = s.date };
+	http_stats(s->http, &h);
+	*ret = (struct io_store_stats){ .requests = h.requests,
+					.retries = h.retries,
+					.received_bytes = h.bytes,
+					.date = h.date };
+	if (s->cache)
+		store_cache_stats(s->cache, ret);
 }
 
 static const struct io_store_ops ops = {
 	.name = "url",
+	.begin = url_begin,
 	.lookup = lookup,
 	.list = url_list,
-	.submit = store_submit,
-	.wait = store_wait,
+	.submit = url_submit,
+	.wait = url_wait,
 	.refresh = refresh,
 	.quiesce = quiesce,
 	.file = url_file_of,
@@ -341,7 +368,7 @@ static int url_fill(struct store *s, const char *url)
 	return http_new(&ho, &s->http);
 }
 
-/* Open a store without its cache on disk. */
+/* Without the cache on disk. */
 static int url_open_store(const char *url, const struct url_store_opts *opts, struct store **ret)
 {
 	const struct scheme *scheme = scheme_of(url);
@@ -420,6 +447,18 @@ static struct store *store_of_search(const struct url_search *search, const char
 	return s;
 }
 
+static int url_add_cache(struct store *s)
+{
+	const struct store_cache_opts opts = { .dir = s->opts.cache_dir,
+					       .limit = s->opts.cache_dir_limit,
+					       .root = s->root,
+					       .store = &s->base,
+					       .submit = store_submit,
+					       .wait = store_wait };
+
+	return store_cache_new(&opts, &s->cache);
+}
+
 int store_open(const char *url, const struct url_store_opts *opts, struct io_store **ret)
 {
 	struct store *s = store_of_search(opts->search, url);
@@ -430,14 +469,12 @@ int store_open(const char *url, const struct url_store_opts *opts, struct io_sto
 	if (r < 0)
 		return r;
 	s->opts = *opts;
-	*ret = &s->base;
-	if (!opts->cache_dir)
-		return 0;
-	const struct store_cache_opts cache = { .dir = opts->cache_dir,
-						.limit = opts->cache_dir_limit,
-						.root = s->root };
-
-	return store_cache_new(&cache, &s->base, ret);
+	r = opts->cache_dir ? url_add_cache(s) : 0;
+	if (r < 0)
+		store_free(&s->base);
+	else
+		*ret = &s->base;
+	return r;
 }
 
 int store_make_cache_dir(const char *path)

@@ -20,6 +20,7 @@ struct store {
 	void *own;        /* the kind's data */
 	char *netrc_file; /* of a web server; NULL: requests have no login */
 	struct dir_cache dirs;
+	struct store_cache *cache; /* on disk; NULL: none */
 };
 
 struct store_listing;
@@ -90,7 +91,7 @@ int store_request_wait(struct store *s, struct http_request *q);
 int store_directory(struct store *s, const char *path, struct object_list **ret);
 /* store_directory() for a look-up of the directory itself. */
 int store_look_into(struct store *s, const char *path, struct io_object *ret);
-/* The members of io_store_ops, in store_read.c. */
+/* Reads, as in io_store_ops, without a cache on disk; in store_read.c. */
 int store_submit(struct io_store *base, struct io_req *req, size_t n);
 int store_wait(struct io_store *base, struct io_req *req, size_t n);
 

@@ -310,7 +310,6 @@ static int web_collect(struct probing *p, struct object_list **ret)
 			"can be listed: a source is an item, a step that has _CHECKPOINT_METADATA, "
 			"or safetensors files",
 			p->s->base.url, *p->path ? "/" : "", p->path);
-	p->listing->is_partial = true;
 	p->listing->asked = p->s->opts.names.name;
 	object_list_finish(p->listing);
 	*ret = take(p->listing);

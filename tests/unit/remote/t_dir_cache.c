@@ -56,7 +56,7 @@ static void test_what_a_part_lacks(void **state)
 	struct object_list *l = list_of("x", 0, names, ARRAY_LEN(names));
 
 	assert_true(object_list_lacks(l, "b") && object_list_lacks(l, "c"));
-	l->is_partial = true;
+	l->is_truncated = true;
 	assert_false(object_list_lacks(l, "b") || object_list_lacks(l, "c"));
 	l->asked = asked;
 	assert_true(object_list_lacks(l, "b"));

@@ -19,6 +19,7 @@ static char root[TMP_DIR_MAX], path[TMP_DIR_MAX + 8];
 
 struct memory {
 	struct io_store base;
+	struct store_cache *cache;
 	const char *tag;
 	bool is_broken;
 	unsigned reads;
@@ -70,18 +71,46 @@ static int memory_wait(struct io_store *s, struct io_req *req, size_t n)
 	return 0;
 }
 
+static int cached_begin(struct io_store *s, struct io_engine *io)
+{
+	return store_cache_begin(container_of(s, struct memory, base)->cache, io);
+}
+
+static int cached_submit(struct io_store *s, struct io_req *req, size_t n)
+{
+	return store_cache_submit(container_of(s, struct memory, base)->cache, req, n);
+}
+
+static int cached_wait(struct io_store *s, struct io_req *req, size_t n)
+{
+	return store_cache_wait(container_of(s, struct memory, base)->cache, req, n);
+}
+
+static void cached_stats(struct io_store *s, struct io_store_stats *ret)
+{
+	*ret = (struct io_store_stats){ 0 };
+	store_cache_stats(container_of(s, struct memory, base)->cache, ret);
+}
+
+static void cached_free(struct io_store *s)
+{
+	store_cache_free(container_of(s, struct memory, base)->cache);
+}
+
 static void memory_nothing(struct io_store *s)
 {
 }
 
 static const struct io_store_ops memory_ops = {
 	.name = "memory",
+	.begin = cached_begin,
 	.lookup = memory_lookup,
-	.submit = memory_submit,
-	.wait = memory_wait,
+	.submit = cached_submit,
+	.wait = cached_wait,
 	.refresh = memory_nothing,
 	.quiesce = memory_nothing,
-	.free = memory_nothing,
+	.stats = cached_stats,
+	.free = cached_free,
 };
 
 /* ---- a mount ---- */
@@ -95,14 +124,18 @@ struct opened {
 
 static void open_it(struct opened *o, const char *stack, const char *tag)
 {
-	const struct store_cache_opts opts = { .dir = path, .limit = 64 * MiB, .root = "mem://b" };
-	struct io_store *store;
+	const struct store_cache_opts opts = { .dir = path,
+					       .limit = 64 * MiB,
+					       .root = "mem://b",
+					       .store = &o->memory.base,
+					       .submit = memory_submit,
+					       .wait = memory_wait };
 
 	*o = (struct opened){ .memory.base = { .ops = &memory_ops,
 					       .url = (char *)(uintptr_t) "mem://b" },
 			      .memory.tag = tag };
-	assert_int_equal(store_cache_new(&opts, &o->memory.base, &store), 0);
-	assert_int_equal(io_engine_open_store(stack, store, &o->io), 0);
+	assert_int_equal(store_cache_new(&opts, &o->memory.cache), 0);
+	assert_int_equal(io_engine_open_store(stack, &o->memory.base, &o->io), 0);
 	assert_int_equal(io_store_root(o->io, &o->dir), 0);
 	assert_int_equal(io_file_open(o->dir, "big", O_RDONLY, 0, &o->big), 0);
 }
