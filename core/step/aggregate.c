@@ -10,37 +10,6 @@
 #include "core/base/err.h"
 #include "core/zarr/stream.h"
 
-struct shape_of {
-	enum dtype dtype;
-	unsigned rank;
-	const uint64_t *shape;
-};
-
-static int put_meta(struct kv *kv, const struct shape_of *s)
-{
-	uint64_t chunk[LIMIT_RANK];
-	struct zarr_create c = {
-		.format = 2, .dtype = s->dtype, .rank = s->rank, .shape = s->shape, .chunk = chunk
-	};
-	auto_buf text = { 0 };
-	int r;
-
-	for (unsigned i = 0; i < s->rank; i++)
-		chunk[i] = MAX(s->shape[i], (uint64_t)1);
-	r = zarr_meta_print(&c, &text);
-	return r < 0 ? r : kv_put(kv, span_str(".zarray"), buf_span(&text));
-}
-
-/* Append the key of the only chunk: "0.0.0". */
-static int chunk_key(unsigned rank, struct buf *ret)
-{
-	int r = buf_add_byte(ret, '0');
-
-	for (unsigned i = 1; i < rank && r >= 0; i++)
-		r = buf_add_str(ret, ".0");
-	return r;
-}
-
 /* Write the pieces of an array one after the other to a temporary file. */
 static int join_pieces(struct item *item, const struct aggregate *a, uint64_t bytes,
 		       struct io_file **ret)
@@ -63,7 +32,7 @@ static int aggregate_put_array(struct item *item, struct kv *kv, const struct ag
 {
 	auto_buf key = { 0 };
 	uint64_t bytes = 0, off = 0;
-	int r = chunk_key(a->rank, &key);
+	int r = zarr_whole_key(a->rank, &key);
 
 	for (uint32_t i = 0; i < a->n_chunks; i++)
 		bytes += a->chunks[i].n;
@@ -118,32 +87,36 @@ static int put_number(struct kv *kv, const struct aggregate *a, enum dtype *ret)
 int aggregate_store(struct item *item, const struct aggregate *a, struct kv **ret)
 {
 	auto_of(kv) struct kv *kv = NULL;
-	struct shape_of s = { 0 };
+	struct array_type t = { 0 };
 	uint64_t n = a->s.n;
+	auto_buf meta = { 0 };
 	int r = kv_mem_new(item->ckpt->io, &kv);
 
 	if (r < 0)
 		return r;
 	kv_mem_meter(kv);
 	if (a->kind == AGGREGATE_ARRAY) {
-		s = (struct shape_of){ dtype_by_name(span_str(a->dtype)), a->rank, a->shape };
-		if (s.dtype == DTYPE_UNKNOWN)
+		t = (struct array_type){ dtype_by_name(span_str(a->dtype)), a->rank, a->shape };
+		if (t.dtype == DTYPE_UNKNOWN)
 			return fail(-EOPNOTSUPP, "dtype '%s' of an aggregated array", a->dtype);
-		if (a->item_size && a->item_size != dtype_info(s.dtype)->size)
+		if (a->item_size && a->item_size != dtype_info(t.dtype)->size)
 			return fail(-EUCLEAN, "aggregated array of %s has %llu bytes an element",
 				    a->dtype, (unsigned long long)a->item_size);
 		r = aggregate_put_array(item, kv, a);
 	} else if (a->kind == AGGREGATE_BYTES) {
-		s = (struct shape_of){ DTYPE_UINT8, 1, &n };
+		t = (struct array_type){ DTYPE_UINT8, 1, &n };
 		r = n ? kv_mem_put_file(kv, span_str("0"), item->aggregate,
 					(uint64_t)(a->s.p - item->aggregate_text.text.p), n) :
 			0;
 	} else {
-		r = put_number(kv, a, &s.dtype);
+		r = put_number(kv, a, &t.dtype);
 	}
 	if (r < 0)
 		return r;
-	r = put_meta(kv, &s);
+	r = zarr_meta_print_whole(&t, &meta);
+	if (r < 0)
+		return r;
+	r = kv_put(kv, span_str(".zarray"), buf_span(&meta));
 	if (r < 0)
 		return r;
 	*ret = take(kv);

@@ -374,53 +374,34 @@ static int check_index(const struct json *map, const struct tensor *all, size_t 
 
 /* ---- as a store ---- */
 
-static int put_shape(struct buf *out, const char *name, const struct safetensor *t)
-{
-	int r = buf_addf(out, ",\"%s\":", name);
-
-	return r < 0 ? r : json_put_uints(out, t->shape, t->rank, JSON_COMPACT);
-}
-
 /* Of a type whose elements have less than a byte: reading the leaf is an error that names it. */
 static int put_packed_meta(struct kv *kv, struct span key, const struct safetensor *t)
 {
-	auto_buf text = { 0 };
-	int r = buf_addf(&text,
-			 "{\"zarr_format\":2,\"compressor\":null,\"filters\":null,\"order\":\"C\","
-			 "\"fill_value\":null,\"dtype\":\"%.*s\"",
-			 SPAN_ARG(t->type));
+	auto_buf text = { 0 }, shape = { 0 };
+	int r = json_put_uints(&shape, t->array.shape, t->array.rank, JSON_COMPACT);
 
 	if (r < 0)
 		return r;
-	r = put_shape(&text, "shape", t);
-	if (r < 0)
-		return r;
-	r = put_shape(&text, "chunks", t);
-	if (r < 0)
-		return r;
-	r = buf_add_byte(&text, '}');
+	r = buf_addf(&text,
+		     "{\"zarr_format\":2,\"compressor\":null,\"filters\":null,\"order\":\"C\","
+		     "\"fill_value\":null,\"dtype\":\"%.*s\",\"shape\":%.*s,\"chunks\":%.*s}",
+		     SPAN_ARG(t->type), SPAN_ARG(buf_span(&shape)), SPAN_ARG(buf_span(&shape)));
 	return r < 0 ? r : kv_put(kv, key, buf_span(&text));
 }
 
 static int item_safetensors_put_meta(struct kv *kv, struct span prefix, const struct safetensor *t)
 {
-	uint64_t chunk[LIMIT_RANK];
-	struct zarr_create c = {
-		.format = 2, .dtype = t->dtype, .rank = t->rank, .shape = t->shape, .chunk = chunk
-	};
 	auto_buf key = { 0 }, text = { 0 };
 	int r = buf_add_span(&key, prefix);
 
-	for (unsigned i = 0; i < t->rank; i++)
-		chunk[i] = MAX(t->shape[i], (uint64_t)1);
 	if (r < 0)
 		return r;
 	r = buf_add_str(&key, ".zarray");
 	if (r < 0)
 		return r;
-	if (t->dtype == DTYPE_UNKNOWN)
+	if (t->array.dtype == DTYPE_UNKNOWN)
 		return put_packed_meta(kv, buf_span(&key), t);
-	r = zarr_meta_print(&c, &text);
+	r = zarr_meta_print_whole(&t->array, &text);
 	return r < 0 ? r : kv_put(kv, buf_span(&key), buf_span(&text));
 }
 
@@ -436,10 +417,7 @@ static int put_tensor(struct kv *kv, const struct tensor *all)
 	r = item_safetensors_put_meta(kv, buf_span(&prefix), t);
 	if (r < 0)
 		return r;
-	/* The key of the only chunk: "0", "0.0", "0.0.0". */
-	r = buf_add_byte(&prefix, '0');
-	for (unsigned i = 1; i < t->rank && r >= 0; i++)
-		r = buf_add_str(&prefix, ".0");
+	r = zarr_whole_key(t->array.rank, &prefix);
 	if (r < 0 || !t->bytes)
 		return r;
 	return kv_mem_put_file(kv, buf_span(&prefix), all->shard->file,

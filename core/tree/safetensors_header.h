@@ -11,11 +11,9 @@
 
 struct safetensor {
 	struct span name;
-	struct span type; /* as it is spelled */
-	enum dtype dtype; /* DTYPE_UNKNOWN: its elements have less than a byte */
-	unsigned rank;
-	const uint64_t *shape;
-	uint64_t begin, bytes; /* relative to the data section */
+	struct span type;        /* as it is spelled */
+	struct array_type array; /* DTYPE_UNKNOWN: its elements have less than a byte */
+	uint64_t begin, bytes;   /* relative to the data section */
 };
 
 struct safetensors {

@@ -70,13 +70,13 @@ static int take_numbers(struct parsing *p, uint64_t *out, unsigned max, unsigned
 static int safetensors_parse_take_shape(struct parsing *p, struct safetensor *t)
 {
 	uint64_t shape[LIMIT_RANK];
-	int r = take_numbers(p, shape, LIMIT_RANK, &t->rank);
+	int r = take_numbers(p, shape, LIMIT_RANK, &t->array.rank);
 
 	if (r < 0)
 		return r;
-	t->shape = (const uint64_t *)(void *)arena_dup(&p->st.arena,
-						       span_of(shape, t->rank * sizeof(*shape)));
-	return t->shape ? 0 : -ENOMEM;
+	t->array.shape = (const uint64_t *)(void *)arena_dup(
+		&p->st.arena, span_of(shape, t->array.rank * sizeof(*shape)));
+	return t->array.shape ? 0 : -ENOMEM;
 }
 
 static unsigned packed_bits(struct span type)
@@ -97,8 +97,8 @@ static int take_type(struct parsing *p, struct safetensor *t)
 	r = arena_keep(&p->st.arena, type, &t->type);
 	if (r < 0)
 		return r;
-	t->dtype = dtype_by_safetensors(t->type);
-	return t->dtype != DTYPE_UNKNOWN || packed_bits(t->type) ?
+	t->array.dtype = dtype_by_safetensors(t->type);
+	return t->array.dtype != DTYPE_UNKNOWN || packed_bits(t->type) ?
 		       0 :
 		       fail(-EOPNOTSUPP, "tensor '%.*s': dtype '%.*s'", SPAN_ARG(t->name),
 			    SPAN_ARG(t->type));
@@ -110,9 +110,9 @@ static int set_bytes(struct safetensor *t, const uint64_t offsets[2])
 	uint64_t bits = packed_bits(t->type);
 
 	if (!bits)
-		bits = 8 * (uint64_t)dtype_info(t->dtype)->size;
-	for (unsigned i = 0; i < t->rank; i++)
-		if (!mul_fits(bits, t->shape[i], &bits))
+		bits = 8 * (uint64_t)dtype_info(t->array.dtype)->size;
+	for (unsigned i = 0; i < t->array.rank; i++)
+		if (!mul_fits(bits, t->array.shape[i], &bits))
 			return fail(-EUCLEAN, "tensor '%.*s': the shape overflows",
 				    SPAN_ARG(t->name));
 	if (bits % 8)

@@ -179,9 +179,7 @@ int array_json(const struct array_layout *l, const struct array_type *t, struct 
 	struct compression placeholder = compression_blosc();
 	struct zarr_create c = {
 		.format = l->format,
-		.dtype = t->dtype,
-		.rank = t->rank,
-		.shape = t->shape,
+		.array = *t,
 		.chunk = l->chunk,
 		.compression = l->compression,
 		.sharded = l->format == 3,

@@ -193,7 +193,7 @@ static int copy_leaf_locked(struct draft_file *f, struct zarr *from)
 				   .rank = from->meta.rank,
 				   .bytes = from->meta.bytes };
 	memcpy(a->shape, from->meta.shape, sizeof(a->shape));
-	r = npy_header(a->dtype, a->rank, a->shape, &head);
+	r = npy_header(&(struct array_type){ a->dtype, a->rank, a->shape }, &head);
 	if (r < 0)
 		return r;
 	a->at = head.n;

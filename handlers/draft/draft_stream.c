@@ -48,7 +48,7 @@ static int sniff_npy(struct draft_file *f, struct span head, uint64_t *ret_head)
 static int check_types(const struct safetensors *st)
 {
 	for (size_t i = 0; i < st->n; i++)
-		if (st->tensor[i].dtype == DTYPE_UNKNOWN)
+		if (st->tensor[i].array.dtype == DTYPE_UNKNOWN)
 			return fail(-EOPNOTSUPP, "tensor '%.*s': dtype '%.*s'",
 				    SPAN_ARG(st->tensor[i].name), SPAN_ARG(st->tensor[i].type));
 	return 0;
@@ -72,12 +72,12 @@ static int sniff_safetensors(struct draft_file *f, struct span head, uint64_t *r
 		struct draft_array *a = &f->array[i];
 
 		*a = (struct draft_array){ .name = t->name,
-					   .dtype = t->dtype,
-					   .rank = t->rank,
-					   .item = dtype_info(t->dtype)->size,
+					   .dtype = t->array.dtype,
+					   .rank = t->array.rank,
+					   .item = dtype_info(t->array.dtype)->size,
 					   .at = f->st.data + t->begin,
 					   .bytes = t->bytes };
-		memcpy(a->shape, t->shape, t->rank * sizeof(*a->shape));
+		memcpy(a->shape, t->array.shape, a->rank * sizeof(*a->shape));
 	}
 	*ret_head = f->st.data;
 	return 1;

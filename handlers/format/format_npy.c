@@ -10,13 +10,13 @@
 static int npy_open(struct format *f)
 {
 	uint64_t shape[LIMIT_RANK];
-	unsigned rank;
+	struct array_type t = { .dtype = f->view.dtype, .shape = shape };
 
 	if (f->value.kind != VALUE_ARRAY)
 		return fail(-ENOENT, "only arrays and numbers have the format .npy");
-	rank = zarr_view_result(&f->view, shape);
+	t.rank = zarr_view_result(&f->view, shape);
 	f->has_body = true;
-	return npy_header(f->view.dtype, rank, shape, &f->head);
+	return npy_header(&t, &f->head);
 }
 
 static int bin_open(struct format *f)

@@ -238,39 +238,39 @@ static int add_spaces(struct buf *b, size_t n)
 	return 0;
 }
 
-static int add_literal(struct buf *b, enum dtype t, unsigned rank, const uint64_t *shape)
+static int add_literal(struct buf *b, const struct array_type *t)
 {
 	int growth = 0, r = buf_add_str(b, "{'descr': '");
 
 	if (r < 0)
 		return r;
-	r = buf_add_str(b, dtype_info(t)->npy);
+	r = buf_add_str(b, dtype_info(t->dtype)->npy);
 	if (r < 0)
 		return r;
 	r = buf_add_str(b, "', 'fortran_order': False, 'shape': (");
-	for (unsigned i = 0; i < rank && r >= 0; i++) {
+	for (unsigned i = 0; i < t->rank && r >= 0; i++) {
 		if (i)
 			r = buf_add_str(b, ", ");
 		if (r < 0)
 			return r;
-		r = add_number(b, shape[i]);
+		r = add_number(b, t->shape[i]);
 		if (i == 0)
 			growth = NPY_GROWTH - r;
 	}
 	if (r < 0)
 		return r;
-	r = buf_add_str(b, rank == 1 ? ",), }" : "), }");
+	r = buf_add_str(b, t->rank == 1 ? ",), }" : "), }");
 	return r < 0 ? r : add_spaces(b, (size_t)growth);
 }
 
-int npy_header(enum dtype t, unsigned rank, const uint64_t *shape, struct buf *ret)
+int npy_header(const struct array_type *t, struct buf *ret)
 {
 	auto_buf text = { 0 };
 	int r = buf_reserve(&text, 128);
 
 	if (r < 0)
 		return r;
-	r = add_literal(&text, t, rank, shape);
+	r = add_literal(&text, t);
 	if (r < 0)
 		return r;
 	/*

@@ -28,6 +28,6 @@ struct npy {
  */
 int npy_parse(struct span head, struct npy *ret);
 /* Append the header to ret as numpy writes it: the data then begins at a multiple of 64 bytes. */
-int npy_header(enum dtype t, unsigned rank, const uint64_t *shape, struct buf *ret);
+int npy_header(const struct array_type *t, struct buf *ret);
 
 #endif

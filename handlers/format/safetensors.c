@@ -46,7 +46,7 @@ static unsigned order_of(enum dtype t)
 static int by_layout(const void *a, const void *b)
 {
 	const struct st_tensor *x = a, *y = b;
-	unsigned ox = order_of(x->dtype), oy = order_of(y->dtype);
+	unsigned ox = order_of(x->array.dtype), oy = order_of(y->array.dtype);
 
 	if (ox != oy)
 		return ox < oy ? 1 : -1;
@@ -168,10 +168,10 @@ static int safetensors_put_tensor(const struct st_tensor *t, uint64_t off, struc
 	r = json_put_str(out, t->name, JSON_COMPACT);
 	if (r < 0)
 		return r;
-	r = buf_addf(out, ":{\"dtype\":\"%s\",\"shape\":", dtype_info(t->dtype)->safetensors);
+	r = buf_addf(out, ":{\"dtype\":\"%s\",\"shape\":", dtype_info(t->array.dtype)->safetensors);
 	if (r < 0)
 		return r;
-	r = json_put_uints(out, t->shape, t->rank, JSON_COMPACT);
+	r = json_put_uints(out, t->array.shape, t->array.rank, JSON_COMPACT);
 	if (r < 0)
 		return r;
 	r = buf_addf(out, ",\"data_offsets\":[%llu,%llu]}", (unsigned long long)off,
@@ -191,7 +191,7 @@ int safetensors_header(struct st_tensor *tensor, size_t n, const struct st_text 
 	int r = check_names(tensor, n, text, n_texts);
 
 	for (size_t i = 0; i < n && r >= 0; i++) {
-		r = safetensors_check_dtype(tensor[i].dtype);
+		r = safetensors_check_dtype(tensor[i].array.dtype);
 		if (r < 0)
 			err_at(r, "'%.*s'", SPAN_ARG(tensor[i].path));
 	}

@@ -16,9 +16,7 @@
 
 struct st_tensor {
 	struct span name, path; /* path: the leaf's, for messages */
-	enum dtype dtype;
-	uint8_t rank;
-	const uint64_t *shape;
+	struct array_type array;
 	uint64_t bytes;
 	uint64_t off; /* output: offset in the file */
 	uint32_t id;  /* set by the caller: the place in the order of the tree */

@@ -209,7 +209,7 @@ static int collective_write_joined(struct collective_plan *jp, struct collective
 {
 	const struct array_type *t = &l->contributors->contribution->desc.array;
 	struct box_reader reader = {
-		.box = box, .n = n, .type = *t, .read = job_items_read_box, .arg = part
+		.box = box, .n = n, .array = *t, .read = job_items_read_box, .arg = part
 	};
 
 	/* The grid is the one for an array that is not written in parts. */

@@ -145,13 +145,13 @@ int boxes_check(const struct box *box, size_t n, unsigned rank, const uint64_t *
  */
 static size_t box_at(const struct box_reader *rd, const uint64_t *at, uint64_t *ret_run)
 {
-	unsigned last = rd->type.rank - 1;
+	unsigned last = rd->array.rank - 1;
 
 	for (size_t i = 0; i < rd->n; i++) {
 		const struct box *b = &rd->box[i];
 
-		if (covers(b, at, rd->type.rank)) {
-			*ret_run = rd->type.rank ? b->start[last] + b->extent[last] - at[last] : 1;
+		if (covers(b, at, rd->array.rank)) {
+			*ret_run = rd->array.rank ? b->start[last] + b->extent[last] - at[last] : 1;
 			return i;
 		}
 	}
@@ -161,7 +161,7 @@ static size_t box_at(const struct box_reader *rd, const uint64_t *at, uint64_t *
 int boxes_read(void *arg, uint64_t off, size_t n, void *out)
 {
 	const struct box_reader *rd = arg;
-	uint64_t item = dtype_info(rd->type.dtype)->size;
+	uint64_t item = dtype_info(rd->array.dtype)->size;
 	uint8_t *p = out;
 
 	for (uint64_t e = off / item, end = (off + n) / item; e < end;) {
@@ -169,15 +169,15 @@ int boxes_read(void *arg, uint64_t off, size_t n, void *out)
 		size_t i;
 		int r;
 
-		for (unsigned k = rd->type.rank; k > 0; k--) {
-			at[k - 1] = rest % rd->type.shape[k - 1];
-			rest /= rd->type.shape[k - 1];
+		for (unsigned k = rd->array.rank; k > 0; k--) {
+			at[k - 1] = rest % rd->array.shape[k - 1];
+			rest /= rd->array.shape[k - 1];
 		}
 		i = box_at(rd, at, &run);
 		if (i == rd->n)
 			return fail(-EINVAL, "an element that no part has");
 		run = MIN(run, end - e);
-		for (unsigned k = 0; k < rd->type.rank; k++)
+		for (unsigned k = 0; k < rd->array.rank; k++)
 			element = element * rd->box[i].extent[k] + at[k] - rd->box[i].start[k];
 		r = rd->read(rd->arg, i, element, run, p);
 		if (r < 0)

@@ -169,7 +169,7 @@ static int parts_encode(struct plan_leaf *l, const struct draft_part *part, stru
 	auto_free struct box *box = calloc(l->n_parts, sizeof(*box));
 	struct box_reader reader = { .box = box,
 				     .n = l->n_parts,
-				     .type = l->desc.array,
+				     .array = l->desc.array,
 				     .read = parts_read_part,
 				     .arg = opened };
 

@@ -211,7 +211,7 @@ typedef int box_read_fn(void *arg, size_t i, uint64_t first, uint64_t n, uint8_t
 struct box_reader {
 	const struct box *box;
 	size_t n;
-	struct array_type type;
+	struct array_type array;
 	box_read_fn *read;
 	void *arg;
 };

@@ -77,12 +77,11 @@ static int describe_array(struct leaf_table_slice *s, struct item *item, struct 
 	uint64_t objects;
 	int r;
 
-	f->dtype = z->meta.dtype;
-	f->rank = (uint8_t)z->meta.rank;
-	f->shape = keep_sizes(&s->arena, z->meta.shape, z->meta.rank);
+	f->array = zarr_meta_type(&z->meta);
+	f->array.shape = keep_sizes(&s->arena, z->meta.shape, z->meta.rank);
 	f->chunk = keep_sizes(&s->arena, z->leaf_chunk, z->meta.rank);
 	f->bytes = z->meta.bytes;
-	if (!f->shape || !f->chunk)
+	if (!f->array.shape || !f->chunk)
 		return fail(-ENOMEM, "cannot describe the leaves");
 	r = keep_codecs(s, &z->leaf->codecs, f);
 	if (r < 0)

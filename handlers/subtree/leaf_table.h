@@ -16,10 +16,9 @@ struct leaf_info {
 	const struct subtree_part *part;
 	const struct tree_node *leaf;
 	bool is_scalar;
-	uint8_t rank;
-	enum value_kind kind; /* VALUE_UNKNOWN: see `why` */
-	enum dtype dtype;     /* for VALUE_ARRAY, like rank, shape, chunk and codecs */
-	const uint64_t *shape, *chunk;
+	enum value_kind kind;    /* VALUE_UNKNOWN: see `why` */
+	struct array_type array; /* for VALUE_ARRAY, like chunk and codecs */
+	const uint64_t *chunk;
 	const char *codecs;     /* JSON */
 	uint64_t bytes, stored; /* size of the value, and of its stored form; also for a text */
 	/* stored bytes that no checksum covers; only with LEAF_TABLE_SUMS */

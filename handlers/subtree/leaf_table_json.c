@@ -121,14 +121,14 @@ static const char *leaf_table_json_kind_of(const struct leaf_info *f)
 
 static int leaf_table_json_put_array(struct printing *p, const struct leaf_info *f)
 {
-	int r = buf_addf(p->out, ", \"dtype\": \"%s\"", dtype_info(f->dtype)->name);
+	int r = buf_addf(p->out, ", \"dtype\": \"%s\"", dtype_info(f->array.dtype)->name);
 
 	if (r < 0)
 		return r;
-	r = put_sizes(p, "shape", f->shape, f->rank);
+	r = put_sizes(p, "shape", f->array.shape, f->array.rank);
 	if (r < 0)
 		return r;
-	r = put_sizes(p, "chunks", f->chunk, f->rank);
+	r = put_sizes(p, "chunks", f->chunk, f->array.rank);
 	return r < 0 ? r : buf_addf(p->out, ", \"codecs\": %s", f->codecs);
 }
 

@@ -108,17 +108,15 @@ static int subtree_file_add_tensor(struct making *m, const struct leaf_info *f)
 {
 	const struct tree_manifest_casts casts = casts_of(m->want);
 	struct st_tensor *t = &m->tensor[m->n++];
-	uint64_t elements = f->bytes / dtype_info(f->dtype)->size;
+	uint64_t elements = f->bytes / dtype_info(f->array.dtype)->size;
 	int r;
 
-	t->dtype = f->dtype;
-	r = tree_manifest_cast(f->part->item, f->leaf, f->is_scalar, &casts, &t->dtype);
+	t->array = f->array;
+	r = tree_manifest_cast(f->part->item, f->leaf, f->is_scalar, &casts, &t->array.dtype);
 	if (r < 0)
 		return r;
-	t->rank = f->rank;
-	t->shape = f->shape;
 	t->id = (uint32_t)(f - m->s->leaf);
-	if (!mul_fits(elements, dtype_info(t->dtype)->size, &t->bytes))
+	if (!mul_fits(elements, dtype_info(t->array.dtype)->size, &t->bytes))
 		return fail(-EFBIG, "the tensor has more than 2^64 bytes");
 	return name_leaf(m, f, &t->name, &t->path);
 }
@@ -170,7 +168,7 @@ static int make_extents(const struct making *m, struct subtree_file *f)
 
 		f->extent[i] = (struct extent){ t->off, t->bytes, info->leaf,
 						(uint32_t)(info->part - m->s->subtree->part),
-						t->dtype };
+						t->array.dtype };
 		f->size = t->off + t->bytes;
 	}
 	return 0;

@@ -18,12 +18,11 @@ const char *derived_name(const struct derived *d)
 	return d->plugin ? d->plugin->value->name : value_fn_name(d->fn);
 }
 
-static void derived_plugin_describe(enum dtype t, unsigned rank, const uint64_t *shape,
-				    struct pytreefs_array *ret)
+static void derived_plugin_describe(struct array_type t, struct pytreefs_array *ret)
 {
-	*ret = (struct pytreefs_array){ .rank = rank };
-	strncpy(ret->dtype, dtype_info(t)->name, sizeof(ret->dtype) - 1);
-	memcpy(ret->shape, shape, rank * sizeof(*shape));
+	*ret = (struct pytreefs_array){ .rank = t.rank };
+	strncpy(ret->dtype, dtype_info(t.dtype)->name, sizeof(ret->dtype) - 1);
+	memcpy(ret->shape, t.shape, t.rank * sizeof(*t.shape));
 }
 
 static int describe_inputs(const struct derived_plan *p, struct pytreefs_array **ret)
@@ -32,8 +31,7 @@ static int describe_inputs(const struct derived_plan *p, struct pytreefs_array *
 	if (!*ret)
 		return fail(-ENOMEM, "cannot describe %u arrays", p->n_inputs);
 	for (unsigned i = 0; i < p->n_inputs; i++)
-		derived_plugin_describe(p->input[i]->meta.dtype, p->input[i]->meta.rank,
-					p->input[i]->meta.shape, &(*ret)[i]);
+		derived_plugin_describe(zarr_meta_type(&p->input[i]->meta), &(*ret)[i]);
 	return 0;
 }
 
@@ -148,7 +146,7 @@ int derived_plugin_run(const struct derived_plan *p, derived_sink *sink, void *a
 
 	if (r < 0)
 		return r;
-	derived_plugin_describe(p->dtype, p->rank, p->shape, &out);
+	derived_plugin_describe((struct array_type){ p->dtype, p->rank, p->shape }, &out);
 	plugin_call_begin(&run.call, p->plugin->plugin, v->flags);
 	r = v->run(&run.call.host, args, in, p->n_inputs, &out);
 	r = plugin_call_end(&run.call, v->flags, r, -EUCLEAN);

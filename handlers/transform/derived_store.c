@@ -179,22 +179,6 @@ static const struct kv_ops derived_ops = {
 	.free = derived_free,
 };
 
-static int print_meta(enum dtype t, unsigned rank, const uint64_t *shape, struct buf *meta,
-		      struct buf *chunk)
-{
-	uint64_t extent[LIMIT_RANK];
-	struct zarr_create c = {
-		.format = 2, .dtype = t, .rank = rank, .shape = shape, .chunk = extent
-	};
-	int r = buf_add_byte(chunk, '0');
-
-	for (unsigned i = 0; i < rank; i++)
-		extent[i] = MAX(shape[i], (uint64_t)1);
-	for (unsigned i = 1; i < rank && r >= 0; i++)
-		r = buf_add_str(chunk, ".0");
-	return r < 0 ? r : zarr_meta_print(&c, meta);
-}
-
 static int computed_store(struct item *item, const struct derived *d, struct kv **ret);
 
 /* In a chain of functions, open the result of the previous function as an array. */
@@ -284,7 +268,11 @@ static int computed_store(struct item *item, const struct derived *d, struct kv 
 	r = derived_plan(d, k->input, &k->plan);
 	if (r < 0)
 		return r;
-	r = print_meta(k->plan.dtype, k->plan.rank, k->plan.shape, &k->meta, &k->chunk);
+	r = zarr_whole_key(k->plan.rank, &k->chunk);
+	if (r < 0)
+		return r;
+	r = zarr_meta_print_whole(
+		&(struct array_type){ k->plan.dtype, k->plan.rank, k->plan.shape }, &k->meta);
 	if (r < 0)
 		return r;
 	*ret = take(kv);
@@ -338,7 +326,10 @@ static int file_store(struct item *item, const char *path, struct kv **ret)
 	r = read_npy_header(f, path, &npy);
 	if (r < 0)
 		return r;
-	r = print_meta(npy.dtype, npy.rank, npy.shape, &meta, &chunk);
+	r = zarr_whole_key(npy.rank, &chunk);
+	if (r < 0)
+		return r;
+	r = zarr_meta_print_whole(&(struct array_type){ npy.dtype, npy.rank, npy.shape }, &meta);
 	if (r < 0)
 		return r;
 	r = kv_mem_new(item->ckpt->io, &kv);

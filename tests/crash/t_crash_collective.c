@@ -106,7 +106,7 @@ static const char *check_whole(struct ns *ns, const char *path, const struct mad
 	auto_node *n = NULL;
 	const uint64_t shape[2] = { 16, 3 };
 
-	assert_int_equal(npy_header(DTYPE_UINT8, 2, shape, &want), 0);
+	assert_int_equal(npy_header(&(struct array_type){ DTYPE_UINT8, 2, shape }, &want), 0);
 	for (int i = 0; i < RANKS; i++) {
 		auto_buf one = { 0 };
 		size_t n_one = of[i].shape[0] * of[i].shape[1];

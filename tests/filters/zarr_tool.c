@@ -197,17 +197,17 @@ static int create(const char *spec, struct buf *out)
 {
 	char dtype[64], level[32], format[32], shape[512], chunk[512];
 	uint64_t shape_of[LIMIT_RANK], chunk_of[LIMIT_RANK];
-	struct zarr_create c = { .shape = shape_of, .chunk = chunk_of };
+	struct zarr_create c = { .array.shape = shape_of, .chunk = chunk_of };
 
 	if (sscanf(spec, "%u %63s %31s %31s %511s %511s", &c.format, dtype, level, format, shape,
 		   chunk) != 6)
 		return fail(-EINVAL, "spec");
-	c.dtype = dtype_by_name(span_str(dtype));
+	c.array.dtype = dtype_by_name(span_str(dtype));
 	if (compression_parse(level, &c.compression) < 0)
 		c.compression =
 			(struct compression){ .kind = COMPRESSION_ZSTD, .level = atoi(level) };
 	c.sharded = strcmp(format, "sharded") == 0;
-	c.rank = sizes(shape, shape_of);
+	c.array.rank = sizes(shape, shape_of);
 	sizes(chunk, chunk_of);
 	return zarr_meta_print(&c, out);
 }

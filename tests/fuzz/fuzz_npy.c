@@ -22,7 +22,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	must(n * a.item == a.bytes);
 	if (a.dtype == DTYPE_UNKNOWN)
 		return 0;
-	must(npy_header(a.dtype, a.rank, a.shape, &head) == 0 && head.n % 64 == 0);
+	must(npy_header(&(struct array_type){ a.dtype, a.rank, a.shape }, &head) == 0 &&
+	     head.n % 64 == 0);
 	must(npy_parse(buf_span(&head), &b) == 1);
 	must(b.dtype == a.dtype || b.dtype == DTYPE_UNKNOWN);
 	must(b.data == head.n && b.bytes == a.bytes && b.rank == a.rank && !b.fortran);

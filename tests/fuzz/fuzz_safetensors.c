@@ -14,10 +14,11 @@ static void check_tiles(const struct safetensors *st)
 
 	for (size_t i = 0; i < st->n; i++) {
 		const struct safetensor *t = &st->tensor[i];
-		uint64_t n = t->dtype == DTYPE_UNKNOWN ? t->bytes : dtype_info(t->dtype)->size;
+		uint64_t n = t->array.dtype == DTYPE_UNKNOWN ? t->bytes :
+							       dtype_info(t->array.dtype)->size;
 
-		for (unsigned k = 0; k < t->rank && t->dtype != DTYPE_UNKNOWN; k++)
-			n *= t->shape[k];
+		for (unsigned k = 0; k < t->array.rank && t->array.dtype != DTYPE_UNKNOWN; k++)
+			n *= t->array.shape[k];
 		must(t->begin == at && t->bytes == n);
 		at += n;
 	}
@@ -28,7 +29,7 @@ static void check_tiles(const struct safetensors *st)
 static bool has_packed(const struct safetensors *st)
 {
 	for (size_t i = 0; i < st->n; i++)
-		if (st->tensor[i].dtype == DTYPE_UNKNOWN)
+		if (st->tensor[i].array.dtype == DTYPE_UNKNOWN)
 			return true;
 	return false;
 }
@@ -43,9 +44,7 @@ static void check_again(const struct safetensors *st)
 	for (size_t i = 0; i < st->n; i++)
 		t[i] = (struct st_tensor){ .name = st->tensor[i].name,
 					   .path = st->tensor[i].name,
-					   .dtype = st->tensor[i].dtype,
-					   .rank = (uint8_t)st->tensor[i].rank,
-					   .shape = st->tensor[i].shape,
+					   .array = st->tensor[i].array,
 					   .bytes = st->tensor[i].bytes };
 	/* Names of ours are stricter: UTF-8, and none is __metadata__. */
 	if (safetensors_header(t, st->n, NULL, 0, &head) >= 0) {

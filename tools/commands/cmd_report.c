@@ -292,8 +292,8 @@ static int add_leaf_table(const struct subtree *st, const struct report *p, stru
 		s->leaves++;
 		s->bytes += f->bytes;
 		s->stored += f->stored;
-		for (unsigned k = 0; k < f->rank; k++)
-			n *= f->shape[k];
+		for (unsigned k = 0; k < f->array.rank; k++)
+			n *= f->array.shape[k];
 		s->elements += f->kind == VALUE_ARRAY ? n : 0;
 	}
 	return r;

@@ -70,7 +70,7 @@ static int export_add_leaf(struct export *x, const struct leaf_info *info)
 	auto_buf path = { 0 };
 	int r = 0;
 
-	*l = (struct export_leaf){ .info = info, .dtype = info->dtype, .bytes = info->bytes };
+	*l = (struct export_leaf){ .info = info, .array = info->array, .bytes = info->bytes };
 	if (subtree_path(info->part, info->leaf, &path) >= 0 && buf_str(&path))
 		l->path = arena_str(&x->arena, buf_str(&path));
 	if (!l->path)
@@ -86,11 +86,12 @@ static int export_add_leaf(struct export *x, const struct leaf_info *info)
 			    info->why);
 	if (info->kind == VALUE_ARRAY)
 		r = tree_manifest_cast(info->part->item, info->leaf, info->is_scalar, &x->casts,
-				       &l->dtype);
+				       &l->array.dtype);
 	if (r < 0)
 		return r;
-	if (l->dtype != info->dtype && !mul_fits(info->bytes / dtype_info(info->dtype)->size,
-						 dtype_info(l->dtype)->size, &l->bytes))
+	if (l->array.dtype != info->array.dtype &&
+	    !mul_fits(info->bytes / dtype_info(info->array.dtype)->size,
+		      dtype_info(l->array.dtype)->size, &l->bytes))
 		return fail(-EFBIG, "'%s' would have more than 2^64 bytes", l->path);
 	x->n++;
 	return 0;
@@ -174,8 +175,8 @@ int export_leaf_open(const struct export *x, const struct export_leaf *l, enum n
 	if (r < 0 || v.kind != VALUE_ARRAY)
 		return r < 0 ? r : format_open(ext, &v, NULL, ret);
 	zarr_view_whole(&v.array->meta, &view);
-	if (l->dtype != view.dtype) {
-		view.dtype = l->dtype;
+	if (l->array.dtype != view.dtype) {
+		view.dtype = l->array.dtype;
 		view.plain = false;
 		r = zarr_view_finish(&view);
 	}

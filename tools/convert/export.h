@@ -30,9 +30,9 @@ enum export_format { EXPORT_UNKNOWN, EXPORT_NPY, EXPORT_NPZ, EXPORT_SAFETENSORS,
 
 struct export_leaf {
 	const struct leaf_info *info;
-	const char *path; /* "state/params/w.npy" */
-	enum dtype dtype; /* dtype of an array in the output */
-	uint64_t bytes;   /* size of its elements in the output */
+	const char *path;        /* "state/params/w.npy" */
+	struct array_type array; /* in the output */
+	uint64_t bytes;          /* size of its elements in the output */
 };
 
 struct export

@@ -167,8 +167,8 @@ static int write_leaf(struct export *x, const struct export_leaf *l, enum name_e
 		return r;
 	if (l->info->kind == VALUE_ARRAY &&
 	    (ext == NAME_EXT_JSON ||
-	     dtype_by_npy(span_str(dtype_info(l->dtype)->npy), &big) != l->dtype))
-		mark(path, "dtype", dtype_info(l->dtype)->name);
+	     dtype_by_npy(span_str(dtype_info(l->array.dtype)->npy), &big) != l->array.dtype))
+		mark(path, "dtype", dtype_info(l->array.dtype)->name);
 	if (span_eq(l->info->leaf->value_type, span_str("jax.Array")))
 		mark(path, "typestr", "jax.Array");
 	r = mark_impl(path, l);

@@ -62,9 +62,7 @@ static int export_safetensors_add_leaf(struct shards *s, size_t i)
 	if (l->info->kind == VALUE_ARRAY)
 		s->tensor[s->n++] = (struct st_tensor){ .name = key,
 							.path = path,
-							.dtype = l->dtype,
-							.rank = l->info->rank,
-							.shape = l->info->shape,
+							.array = l->array,
 							.bytes = l->bytes,
 							.id = (uint32_t)i };
 	return 0;

@@ -27,17 +27,17 @@ struct zarr_out {
 
 /* ---- one array ---- */
 
-static int array_layout(const struct zarr_out *o, const struct export_leaf *l,
-			const struct zarr_meta *m, struct array_layout *ret)
+static int array_layout(const struct zarr_out *o, const struct array_type *t,
+			struct array_layout *ret)
 {
 	const struct save_opts *s = &o->x->a->options.save;
 	struct array_layout a = { .format = o->format,
-				  .item = dtype_info(l->dtype)->size,
+				  .item = dtype_info(t->dtype)->size,
 				  .omit_fill = !s->store_fill_value,
 				  .asked = s->compression };
-	const struct layout cut = { .rank = m->rank,
-				    .shape = m->shape,
-				    .write_shape = m->shape,
+	const struct layout cut = { .rank = t->rank,
+				    .shape = t->shape,
+				    .write_shape = t->shape,
 				    .item_size = a.item,
 				    .has_chunk_bytes = s->chunk_byte_size > 0,
 				    .chunk_bytes = s->chunk_byte_size,
@@ -49,11 +49,10 @@ static int array_layout(const struct zarr_out *o, const struct export_leaf *l,
 	if (s->chunk_byte_size || s->shard_axes.n)
 		r = layout_chunk_shape(&cut, a.chunk);
 	else
-		array_default_chunk(m->rank, m->shape, m->shape, a.item, false, a.chunk);
+		array_default_chunk(t->rank, t->shape, t->shape, a.item, false, a.chunk);
 	if (r < 0)
 		return r;
-	array_resolve(&o->x->src.ns->drafts, &(struct array_type){ l->dtype, m->rank, m->shape },
-		      false, &a);
+	array_resolve(&o->x->src.ns->drafts, t, false, &a);
 	*ret = a;
 	return 0;
 }
@@ -106,16 +105,14 @@ static int copy_chunks(struct zarr_out *o, struct zarr *z, struct array_layout a
 static int write_chunks(struct zarr_out *o, const struct format *f, const struct export_leaf *l,
 			struct array_layout *a, struct kv *kv)
 {
-	const struct zarr_meta *m = &f->value.array->meta;
-	const struct array_type t = { l->dtype, m->rank, m->shape };
 	struct stream s = { o, f, true };
 	auto_buf json = { 0 };
-	int r = array_choose(&o->x->src.ns->drafts, a, &t, read_format, &s);
+	int r = array_choose(&o->x->src.ns->drafts, a, &l->array, read_format, &s);
 
 	s.is_sample = false;
 	if (r < 0)
 		return r;
-	r = array_json(a, &t, &json);
+	r = array_json(a, &l->array, &json);
 	return r < 0 ? r :
 		       zarr_write_all(&o->x->src.ns->ckpt->write_env, kv, buf_span(&json),
 				      a->omit_fill ? ZARR_FILL_OMIT : ZARR_FILL_STORE, read_format,
@@ -155,7 +152,7 @@ static int put_zarr_array(struct zarr_out *o, const struct export_leaf *l)
 
 	if (r < 0)
 		return r;
-	r = array_layout(o, l, &f.value.array->meta, &a);
+	r = array_layout(o, &l->array, &a);
 	if (r < 0)
 		return r;
 	r = item_store_leaf(o->store, &kv);

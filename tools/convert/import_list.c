@@ -235,9 +235,7 @@ struct range {
 	uint64_t at, bytes;
 	/* The file begins with an .npy header, which is made when the range is read. */
 	bool is_array;
-	enum dtype dtype;
-	unsigned rank;
-	uint64_t shape[]; /* `rank` elements */
+	struct array_type array;
 };
 
 static int range_open(struct import_reading *rd)
@@ -245,7 +243,7 @@ static int range_open(struct import_reading *rd)
 	const struct range *g = rd->import_entry->arg;
 	auto_free struct buf *state = calloc(1, sizeof(*state));
 	auto_buf head = { 0 };
-	int r = g->is_array ? npy_header(g->dtype, g->rank, g->shape, &head) : 0;
+	int r = g->is_array ? npy_header(&g->array, &head) : 0;
 
 	if (r < 0)
 		return r;
@@ -333,16 +331,17 @@ static const struct import_ops range_ops = { .open = range_open,
 					     .close = range_close };
 
 static int add_range(struct import_list *f, const char *path, const char *from,
-		     const struct range *g, const uint64_t *shape)
+		     const struct range *g)
 {
-	struct range *copy = arena_alloc(&f->arena, sizeof(*copy) + g->rank * sizeof(*shape));
+	struct range *copy = arena_calloc(&f->arena, 1, sizeof(*copy));
+	uint64_t *shape = arena_calloc(&f->arena, g->array.rank + 1, sizeof(*shape));
 
-	if (!copy)
+	if (!copy || !shape)
 		return fail(-ENOMEM, "cannot list '%s'", path);
+	for (unsigned i = 0; i < g->array.rank; i++)
+		shape[i] = g->array.shape[i];
 	*copy = *g;
-	/* There is no shape for rank 0. */
-	if (shape)
-		memcpy(copy->shape, shape, g->rank * sizeof(*shape));
+	copy->array.shape = shape;
 	return import_add_file(f, path, from, &range_ops, copy, g->bytes);
 }
 
@@ -350,7 +349,7 @@ int import_add_stored(struct import_list *f, const char *path, const char *file,
 {
 	const struct range g = { .fd = -1, .bytes = bytes };
 
-	return add_range(f, path, file, &g, NULL);
+	return add_range(f, path, file, &g);
 }
 
 int import_list_mark_dtype(struct import_list *f, const char *path, enum dtype t)
@@ -363,18 +362,16 @@ int import_list_mark_dtype(struct import_list *f, const char *path, enum dtype t
 }
 
 int import_add_array(struct import_list *f, const char *path, const char *from, int fd, uint64_t at,
-		     enum dtype t, unsigned rank, const uint64_t *shape, uint64_t bytes)
+		     const struct array_type *t, uint64_t bytes)
 {
-	const struct range g = {
-		.fd = fd, .at = at, .bytes = bytes, .is_array = true, .dtype = t, .rank = rank
-	};
-	int r = import_list_mark_dtype(f, path, t);
+	const struct range g = { .fd = fd, .at = at, .bytes = bytes, .is_array = true, .array = *t };
+	int r = import_list_mark_dtype(f, path, t->dtype);
 
 	if (r < 0)
 		return r;
 	if (f->placement)
-		r = placement_mark(f->placement, f, &(struct placed_array){ path, rank, shape, t });
-	return r < 0 ? r : add_range(f, path, from, &g, shape);
+		r = placement_mark(f->placement, f, &(struct placed_array){ path, *t });
+	return r < 0 ? r : add_range(f, path, from, &g);
 }
 
 int import_add_scalar(struct import_list *f, const char *path, const char *from, enum dtype t,

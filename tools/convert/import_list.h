@@ -102,7 +102,7 @@ int import_add_text(struct import_list *f, const char *path, const char *from, s
  * header cannot express the dtype, an xattr for it is added.
  */
 int import_add_array(struct import_list *f, const char *path, const char *from, int fd, uint64_t at,
-		     enum dtype t, unsigned rank, const uint64_t *shape, uint64_t bytes);
+		     const struct array_type *t, uint64_t bytes);
 /*
  * Add a file on disk unchanged. It is only open while it is read, since there may be more files
  * than descriptors.

@@ -148,9 +148,7 @@ static int mark_array(const struct subtree_part *part, struct orbax_leaf *l, con
 	if (f->placement) {
 		const struct placed_array a = {
 			.path = path,
-			.rank = v.array->meta.rank,
-			.shape = v.array->meta.shape,
-			.dtype = dtype,
+			.array = { dtype, v.array->meta.rank, v.array->meta.shape },
 			.is_numpy = span_eq(t->value_type, span_str("np.ndarray")),
 			.is_jax = span_eq(t->value_type, span_str("jax.Array"))
 		};

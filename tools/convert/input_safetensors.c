@@ -156,15 +156,16 @@ static int import_tensor(struct input *in, size_t shard, const struct safetensor
 		return err_at(r < 0 ? r : -ENOMEM, "tensor '%.*s'", SPAN_ARG(t->name));
 	if (!select_path(only, buf_span(&path)))
 		return import_list_leave_out(f, buf_str(&path));
-	if (t->dtype == DTYPE_UNKNOWN)
+	if (t->array.dtype == DTYPE_UNKNOWN)
 		return fail(
 			-EOPNOTSUPP,
 			"'%s': tensor '%.*s' has the type %.*s, whose elements are not whole bytes",
 			in->path, SPAN_ARG(t->name), SPAN_ARG(t->type));
 	number = tree_manifest_dtype(&in->tree_manifest, buf_str(&path));
-	if (number != t->dtype || t->rank != 0 || !span_ends(buf_span(&path), span_str(".json")))
-		return import_add_array(f, buf_str(&path), in->path, in->fd[shard], at, t->dtype,
-					t->rank, t->shape, t->bytes);
+	if (number != t->array.dtype || t->array.rank != 0 ||
+	    !span_ends(buf_span(&path), span_str(".json")))
+		return import_add_array(f, buf_str(&path), in->path, in->fd[shard], at, &t->array,
+					t->bytes);
 	if (pread(in->fd[shard], element, t->bytes, (off_t)at) != (ssize_t)t->bytes)
 		return err_sys("cannot read", in->path);
 	return import_add_scalar(f, buf_str(&path), in->path, number, element);

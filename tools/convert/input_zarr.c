@@ -138,7 +138,8 @@ static int zarr_entry_open(struct import_reading *rd)
 
 	if (r < 0)
 		return r;
-	r = npy_header(s->z->meta.dtype, s->z->meta.rank, s->z->meta.shape, &s->head);
+	r = npy_header(&(struct array_type){ s->z->meta.dtype, s->z->meta.rank, s->z->meta.shape },
+		       &s->head);
 	if (r < 0)
 		return r;
 	zarr_view_whole(&s->z->meta, &s->view);

@@ -253,12 +253,12 @@ static const struct like_leaf *same_leaf(const struct placement *p, const char *
  */
 static int mark_type(struct import_list *f, const struct placed_array *a, const uint64_t *part)
 {
-	const bool narrows = !a->is_jax && dtype_info(a->dtype)->word == 8;
+	const bool narrows = !a->is_jax && dtype_info(a->array.dtype)->word == 8;
 	int r;
 
 	if (f->any_leaf_type)
 		return 1;
-	if ((a->is_numpy || narrows) && memcmp(part, a->shape, a->rank * sizeof(*part)) == 0)
+	if ((a->is_numpy || narrows) && array_type_has_shape(&a->array, a->array.rank, part))
 		return 0;
 	if (narrows)
 		return fail(-EINVAL,
@@ -266,7 +266,7 @@ static int mark_type(struct import_list *f, const struct placed_array *a, const 
 			    "restores 32 bits without jax_enable_x64 (-o leaf_type=jax.Array if "
 			    "that is set)",
 			    a->path, a->is_numpy ? "an array of numpy" : "an array",
-			    dtype_info(a->dtype)->name);
+			    dtype_info(a->array.dtype)->name);
 	r = import_list_mark(f, a->path, "save.leaf_type", "jax.Array");
 	return r < 0 ? r : 1;
 }
@@ -283,17 +283,17 @@ static int mark_like(const struct placement *p, struct import_list *f, const str
 
 	if (r < 0)
 		return r;
-	if (v.kind != VALUE_ARRAY || v.array->meta.rank != a->rank ||
-	    memcmp(v.array->meta.shape, a->shape, a->rank * sizeof(*a->shape)) != 0)
+	if (v.kind != VALUE_ARRAY ||
+	    !array_type_has_shape(&a->array, v.array->meta.rank, v.array->meta.shape))
 		return fail(-EINVAL, "in the checkpoint of --chunks-like '%s' has another shape",
 			    a->path);
-	r = import_list_mark_shape(f, a->path, "chunk_shape", v.array->meta.chunk, a->rank);
+	r = import_list_mark_shape(f, a->path, "chunk_shape", v.array->meta.chunk, a->array.rank);
 	if (r < 0)
 		return r;
 	r = item_write_shape(l->at.part->item, l->at.node, &write, &n);
 	if (r < 0)
 		return r;
-	if (r == 0 || n != a->rank)
+	if (r == 0 || n != a->array.rank)
 		write = v.array->meta.chunk;
 	else
 		r = import_list_mark_shape(f, a->path, "write_shape", write, n);
@@ -311,20 +311,20 @@ static int mark_rule(struct placement *p, struct import_list *f, const struct pl
 	const struct rule *rule = NULL;
 	struct sharding_box box;
 	uint64_t part[LIMIT_RANK];
-	int r = by_rule(p, f, a->path, a->rank, &rule);
+	int r = by_rule(p, f, a->path, a->array.rank, &rule);
 
 	if (r < 0)
 		return r;
-	r = sharding_check(rule->sharding, a->shape, a->rank);
+	r = sharding_check(rule->sharding, a->array.shape, a->array.rank);
 	if (r < 0)
 		return r;
-	sharding_box(rule->sharding, a->shape, a->rank, 0, &box);
-	for (unsigned i = 0; i < a->rank; i++)
+	sharding_box(rule->sharding, a->array.shape, a->array.rank, 0, &box);
+	for (unsigned i = 0; i < a->array.rank; i++)
 		part[i] = MAX(box.stop[i] - box.start[i], (uint64_t)1);
-	r = import_list_mark_shape(f, a->path, "chunk_shape", part, a->rank);
+	r = import_list_mark_shape(f, a->path, "chunk_shape", part, a->array.rank);
 	if (r < 0)
 		return r;
-	r = import_list_mark_shape(f, a->path, "write_shape", part, a->rank);
+	r = import_list_mark_shape(f, a->path, "write_shape", part, a->array.rank);
 	if (r < 0)
 		return r;
 	r = mark_type(f, a, part);

@@ -28,9 +28,7 @@ DEFINE_AUTO(placement, struct placement, placement_free);
 
 struct placed_array {
 	const char *path; /* in the list */
-	unsigned rank;
-	const uint64_t *shape;
-	enum dtype dtype;
+	struct array_type array;
 	bool is_numpy, is_jax; /* as it is recorded; neither: it is not */
 };
 

@@ -167,7 +167,7 @@ static int add_array(struct sink *s, const struct pytreefs_value *v)
 
 	if (r < 0)
 		return r;
-	r = npy_header(t, (unsigned)v->ndim, v->shape, &head);
+	r = npy_header(&(struct array_type){ t, (unsigned)v->ndim, v->shape }, &head);
 	if (r < 0)
 		return r;
 	r = sink_add(&(struct sink){ .file = s->file }, head.p, head.n);
@@ -347,7 +347,7 @@ static int stream_open(struct pytreefs_draft *d, const struct pytreefs_value *v,
 
 	if (r < 0)
 		return r;
-	r = npy_header(t, (unsigned)v->ndim, v->shape, &head);
+	r = npy_header(&(struct array_type){ t, (unsigned)v->ndim, v->shape }, &head);
 	if (r < 0)
 		return r;
 	r = lib_draft_make(d, v, &node);

@@ -127,9 +127,9 @@ static int lib_tree_set_leaf(struct pytreefs_tree *t, struct pytreefs_node *to,
 	switch (info->kind) {
 	case VALUE_ARRAY:
 		to->kind = info->is_scalar ? PYTREEFS_SCALAR : PYTREEFS_ARRAY;
-		set_dtype(to, info->dtype);
-		to->ndim = info->rank;
-		to->shape = info->shape;
+		set_dtype(to, info->array.dtype);
+		to->ndim = info->array.rank;
+		to->shape = info->array.shape;
 		to->chunk = info->chunk;
 		return info->text.p ? lib_tree_set_text(t, to, info->text) : 0;
 	case VALUE_TEXT:

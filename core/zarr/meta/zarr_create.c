@@ -26,7 +26,8 @@ static int put_compressor(struct buf *b, const struct zarr_create *c, const char
 
 	if (c->compression.kind == COMPRESSION_NONE)
 		return buf_add_str(b, none);
-	r = compression_codec(&c->compression, dialect, dtype_info(c->dtype)->size, &arena, &codec);
+	r = compression_codec(&c->compression, dialect, dtype_info(c->array.dtype)->size, &arena,
+			      &codec);
 	if (r < 0)
 		return r;
 	r = buf_add_str(b, before);
@@ -35,7 +36,7 @@ static int put_compressor(struct buf *b, const struct zarr_create *c, const char
 
 static int print_v2(const struct zarr_create *c, struct buf *b)
 {
-	int r = create_put_sizes(b, "{\"chunks\":", c->chunk, c->rank);
+	int r = create_put_sizes(b, "{\"chunks\":", c->chunk, c->array.rank);
 
 	if (r < 0)
 		return r;
@@ -45,10 +46,10 @@ static int print_v2(const struct zarr_create *c, struct buf *b)
 	r = buf_addf(b,
 		     ",\"dimension_separator\":\".\",\"dtype\":\"%s\",\"fill_value\":null,"
 		     "\"filters\":null,\"order\":\"C\"",
-		     dtype_info(c->dtype)->v2);
+		     dtype_info(c->array.dtype)->v2);
 	if (r < 0)
 		return r;
-	r = create_put_sizes(b, ",\"shape\":", c->shape, c->rank);
+	r = create_put_sizes(b, ",\"shape\":", c->array.shape, c->array.rank);
 	return r < 0 ? r : buf_add_str(b, ",\"zarr_format\":2}");
 }
 
@@ -58,7 +59,7 @@ static int print_v2(const struct zarr_create *c, struct buf *b)
  */
 static int create_put_codecs(struct buf *b, const struct zarr_create *c)
 {
-	bool has_order = dtype_info(c->dtype)->word > 1;
+	bool has_order = dtype_info(c->array.dtype)->word > 1;
 	int r = buf_add_str(
 		b, has_order ? "[{\"configuration\":{\"endian\":\"little\"},\"name\":\"bytes\"}" :
 			       "[{\"name\":\"bytes\"}");
@@ -75,7 +76,8 @@ static int create_put_codecs(struct buf *b, const struct zarr_create *c)
 
 static int put_shard(struct buf *b, const struct zarr_create *c)
 {
-	int r = create_put_sizes(b, "[{\"configuration\":{\"chunk_shape\":", c->chunk, c->rank);
+	int r = create_put_sizes(b, "[{\"configuration\":{\"chunk_shape\":", c->chunk,
+				 c->array.rank);
 
 	if (r < 0)
 		return r;
@@ -94,7 +96,7 @@ static int print_v3(const struct zarr_create *c, struct buf *b)
 {
 	static const uint8_t zero[LIMIT_ITEM_BYTES];
 	int r = create_put_sizes(
-		b, "{\"chunk_grid\":{\"configuration\":{\"chunk_shape\":", c->chunk, c->rank);
+		b, "{\"chunk_grid\":{\"configuration\":{\"chunk_shape\":", c->chunk, c->array.rank);
 
 	if (r < 0)
 		return r;
@@ -105,13 +107,14 @@ static int print_v3(const struct zarr_create *c, struct buf *b)
 	r = c->sharded ? put_shard(b, c) : create_put_codecs(b, c);
 	if (r < 0)
 		return r;
-	r = buf_addf(b, ",\"data_type\":\"%s\",\"fill_value\":", dtype_info(c->dtype)->name);
+	r = buf_addf(b, ",\"data_type\":\"%s\",\"fill_value\":", dtype_info(c->array.dtype)->name);
 	if (r < 0)
 		return r;
-	r = dtype_fill_print(c->dtype, 3, zero, b);
+	r = dtype_fill_print(c->array.dtype, 3, zero, b);
 	if (r < 0)
 		return r;
-	r = create_put_sizes(b, ",\"node_type\":\"array\",\"shape\":", c->shape, c->rank);
+	r = create_put_sizes(b, ",\"node_type\":\"array\",\"shape\":", c->array.shape,
+			     c->array.rank);
 	return r < 0 ? r : buf_add_str(b, ",\"zarr_format\":3}");
 }
 
@@ -120,13 +123,32 @@ int zarr_meta_print(const struct zarr_create *c, struct buf *ret)
 	size_t at = ret->n;
 	int r;
 
-	if ((c->format != 2 && c->format != 3) || c->rank > LIMIT_RANK ||
+	if ((c->format != 2 && c->format != 3) || c->array.rank > LIMIT_RANK ||
 	    ((c->sharded || c->compression.summed) && c->format == 2))
 		return fail(-EINVAL, "cannot create a zarr array of format %u and rank %u%s%s",
-			    c->format, c->rank, c->sharded ? ", sharded" : "",
+			    c->format, c->array.rank, c->sharded ? ", sharded" : "",
 			    c->compression.summed ? ", with crc32c" : "");
 	r = c->format == 2 ? print_v2(c, ret) : print_v3(c, ret);
 	if (r < 0)
 		ret->n = at;
+	return r;
+}
+
+int zarr_meta_print_whole(const struct array_type *t, struct buf *ret)
+{
+	uint64_t chunk[LIMIT_RANK];
+	struct zarr_create c = { .format = 2, .array = *t, .chunk = chunk };
+
+	for (unsigned i = 0; i < t->rank; i++)
+		chunk[i] = MAX(t->shape[i], (uint64_t)1);
+	return zarr_meta_print(&c, ret);
+}
+
+int zarr_whole_key(unsigned rank, struct buf *ret)
+{
+	int r = buf_add_byte(ret, '0');
+
+	for (unsigned i = 1; i < rank && r >= 0; i++)
+		r = buf_add_str(ret, ".0");
 	return r;
 }

@@ -90,15 +90,17 @@ void zarr_meta_release(struct zarr_meta *m);
 /* The array to create. */
 struct zarr_create {
 	unsigned format; /* 2 or 3 */
-	enum dtype dtype;
-	unsigned rank;
-	const uint64_t *shape;
+	struct array_type array;
 	const uint64_t *chunk;          /* grid */
 	struct compression compression; /* not AUTO */
 	bool sharded;                   /* v3: one inner chunk per shard, as Orbax writes it */
 };
 /* Append the document, byte for byte as TensorStore 0.1.86 writes it for Orbax. */
 int zarr_meta_print(const struct zarr_create *c, struct buf *ret);
+/* The same for an array whose elements are stored as they are, in one chunk. */
+int zarr_meta_print_whole(const struct array_type *t, struct buf *ret);
+/* Append the key of that chunk: "0.0". */
+int zarr_whole_key(unsigned rank, struct buf *ret);
 
 /*
  * Append the prefix of an array's keys, derived from its name as by TensorStore: "w/" for "w"; a

@@ -86,7 +86,7 @@ static inline void made_content(const struct made *m, struct buf *ret)
 		return;
 	}
 	n = dtype_info(m->dtype)->size;
-	assert_int_equal(npy_header(m->dtype, m->rank, m->shape, ret), 0);
+	assert_int_equal(npy_header(&(struct array_type){ m->dtype, m->rank, m->shape }, ret), 0);
 	for (unsigned i = 0; i < m->rank; i++)
 		n *= m->shape[i];
 	for (uint64_t i = 0; i < n; i++) {

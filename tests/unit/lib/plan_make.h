@@ -57,7 +57,9 @@ static inline void give_file(struct draft_node *item, const struct given *g)
 		assert_int_equal(buf_add_str(&content, g->text), 0);
 	} else {
 		size = dtype_info(g->dtype)->size;
-		assert_int_equal(npy_header(g->dtype, g->rank, g->shape, &content), 0);
+		assert_int_equal(npy_header(&(struct array_type){ g->dtype, g->rank, g->shape },
+					    &content),
+				 0);
 		for (unsigned i = 0; i < g->rank; i++)
 			size *= g->shape[i];
 		for (uint64_t i = 0; i < size; i++)

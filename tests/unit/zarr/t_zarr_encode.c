@@ -67,9 +67,7 @@ static void world_open(struct world *w, unsigned threads, struct compression com
 {
 	const struct streams_opts so = { .window_limit = 16 * MiB };
 	struct zarr_create c = { .format = 2,
-				 .dtype = DTYPE_UINT32,
-				 .rank = 2,
-				 .shape = shape,
+				 .array = { DTYPE_UINT32, 2, shape },
 				 .chunk = chunk,
 				 .compression = compression };
 	auto_buf json = { 0 };

@@ -87,9 +87,7 @@ static void spec_random(struct spec *s)
 static void spec_json(const struct spec *s, struct buf *ret)
 {
 	struct zarr_create c = { .format = s->format,
-				 .dtype = s->dtype,
-				 .rank = s->rank,
-				 .shape = s->shape,
+				 .array = { s->dtype, s->rank, s->shape },
 				 .chunk = s->chunk,
 				 .compression = s->compression,
 				 .sharded = s->sharded };
@@ -256,9 +254,7 @@ static const struct kv_ops full_ops = { .name = "full",
 static void accepted_bytes_survive_a_full_store(void **state)
 {
 	static const uint64_t shape[1] = { 1000 }, chunk[1] = { 100 };
-	struct zarr_create c = {
-		.format = 2, .dtype = DTYPE_UINT8, .rank = 1, .shape = shape, .chunk = chunk
-	};
+	struct zarr_create c = { .format = 2, .array = { DTYPE_UINT8, 1, shape }, .chunk = chunk };
 
 	for (unsigned threads = 0; threads < 3; threads++) {
 		struct kv_full *f = calloc(1, sizeof(*f));
@@ -302,9 +298,7 @@ static void accepted_bytes_survive_a_full_store(void **state)
 static void a_full_store_ends_a_writer_that_waits(void **state)
 {
 	static const uint64_t shape[1] = { 1 << 22 }, chunk[1] = { 1 << 18 };
-	struct zarr_create c = {
-		.format = 2, .dtype = DTYPE_UINT8, .rank = 1, .shape = shape, .chunk = chunk
-	};
+	struct zarr_create c = { .format = 2, .array = { DTYPE_UINT8, 1, shape }, .chunk = chunk };
 
 	for (unsigned threads = 0; threads < 3; threads++) {
 		struct kv_full *f = calloc(1, sizeof(*f));
@@ -355,9 +349,7 @@ static void a_check_ends_a_chunk_of_a_slow_codec(void **state)
 	static const uint64_t shape[1] = { 1 << 20 };
 	struct zarr_create c = {
 		.format = 2,
-		.dtype = DTYPE_UINT8,
-		.rank = 1,
-		.shape = shape,
+		.array = { DTYPE_UINT8, 1, shape },
 		.chunk = shape,
 		.compression = { .kind = COMPRESSION_ZSTD, .level = 19 },
 	};
@@ -392,9 +384,7 @@ static void a_check_ends_a_chunk_of_a_slow_codec(void **state)
 static void a_writer_without_memory_gets_an_error(void **state)
 {
 	static const uint64_t shape[1] = { 1 << 20 }, chunk[1] = { 100000 };
-	struct zarr_create c = {
-		.format = 2, .dtype = DTYPE_UINT8, .rank = 1, .shape = shape, .chunk = chunk
-	};
+	struct zarr_create c = { .format = 2, .array = { DTYPE_UINT8, 1, shape }, .chunk = chunk };
 	auto_buf json = { 0 };
 	struct zarr_writer *a, *b;
 	struct kv *ka, *kb;

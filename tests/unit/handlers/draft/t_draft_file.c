@@ -123,7 +123,7 @@ static int truncate_to(size_t n)
 /* An .npy file of float32: as many elements, none of them zero. */
 static void npy_of(uint64_t n, struct buf *ret)
 {
-	assert_int_equal(npy_header(DTYPE_FLOAT32, 1, &n, ret), 0);
+	assert_int_equal(npy_header(&(struct array_type){ DTYPE_FLOAT32, 1, &n }, ret), 0);
 	for (uint64_t i = 0; i < n; i++) {
 		float x = (float)i * 0.5f + 1;
 

@@ -24,17 +24,17 @@ static void headers_are_written_as_numpy_does(void **state)
 	static const uint64_t three[] = { 3 }, two[] = { 2, 1000000 };
 	auto_buf a = { 0 }, b = { 0 }, c = { 0 };
 
-	assert_int_equal(npy_header(DTYPE_FLOAT32, 1, three, &a), 0);
+	assert_int_equal(npy_header(&(struct array_type){ DTYPE_FLOAT32, 1, three }, &a), 0);
 	assert_int_equal(a.n, 128);
 	assert_memory_equal(
 		a.p,
 		"\x93NUMPY\x01\x00\x76\x00{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }",
 		67);
 	assert_int_equal(a.p[127], '\n');
-	assert_int_equal(npy_header(DTYPE_BFLOAT16, 2, two, &b), 0);
+	assert_int_equal(npy_header(&(struct array_type){ DTYPE_BFLOAT16, 2, two }, &b), 0);
 	assert_true(
 		has_text(&b, "{'descr': '<V2', 'fortran_order': False, 'shape': (2, 1000000), }"));
-	assert_int_equal(npy_header(DTYPE_INT64, 0, NULL, &c), 0);
+	assert_int_equal(npy_header(&(struct array_type){ DTYPE_INT64 }, &c), 0);
 	assert_int_equal(c.n % 64, 0);
 	assert_true(has_text(&c, "'shape': (), }"));
 }

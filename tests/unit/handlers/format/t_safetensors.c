@@ -11,9 +11,7 @@ static struct st_tensor tensor(const char *name, enum dtype t, unsigned rank, co
 {
 	struct st_tensor out = { .name = span_str(name),
 				 .path = span_str(name),
-				 .dtype = t,
-				 .rank = (uint8_t)rank,
-				 .shape = shape,
+				 .array = { t, rank, shape },
 				 .bytes = dtype_info(t)->size };
 
 	for (unsigned i = 0; i < rank; i++)

@@ -288,7 +288,7 @@ static void a_whole_is_read_through_its_boxes(void **state)
 {
 	const uint64_t shape[2] = { 4, 5 };
 	struct box_reader rd = {
-		.box = halves, .n = 2, .type = { DTYPE_UINT8, 2, shape }, .read = read_half
+		.box = halves, .n = 2, .array = { DTYPE_UINT8, 2, shape }, .read = read_half
 	};
 	uint8_t out[20];
 
