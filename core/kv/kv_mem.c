@@ -10,8 +10,6 @@
 #include "core/base/meter.h"
 #include "core/kv/kv.h"
 
-#define FIRST_PAIRS 8 /* as in array.c */
-
 struct pair {
 	struct buf key;
 	struct kv_loc value;
@@ -22,8 +20,7 @@ struct kv_mem {
 	pthread_mutex_t lock; /* protects all below */
 	struct pair *pair;    /* ascending by key */
 	size_t n, cap;
-	uint64_t charged; /* charged to the meter for `pair` */
-	bool metered;
+	bool metered; /* `pair` is charged to the meter */
 };
 
 /* The index of key, or where it would be inserted. */
@@ -96,18 +93,9 @@ static void pair_release(struct pair *p)
 	kv_loc_release(&p->value);
 }
 
-/* Make room for one more pair. */
-static int kv_mem_reserve(struct kv_mem *m)
+static size_t charged_bytes(const struct kv_mem *m)
 {
-	uint64_t charge = MAX(m->cap, (size_t)FIRST_PAIRS) * sizeof(*m->pair);
-	int r = m->n < m->cap || !m->metered ? 0 : meter_charge(charge);
-
-	if (r < 0)
-		return r;
-	m->charged += m->n < m->cap || !m->metered ? 0 : charge;
-	if (!array_reserve(m->pair, m->cap, m->n + 1))
-		return fail(-ENOMEM, "cannot store %zu keys", m->n + 1);
-	return 0;
+	return m->metered ? sizeof(*m->pair) : 0;
 }
 
 static int insert(struct kv_mem *m, struct pair fresh)
@@ -120,7 +108,7 @@ static int insert(struct kv_mem *m, struct pair fresh)
 		m->pair[at] = fresh;
 		return 0;
 	}
-	r = kv_mem_reserve(m);
+	r = array_reserve_charged(m->pair, m->cap, m->n + 1, charged_bytes(m));
 	if (r < 0) {
 		pair_release(&fresh);
 		return r;
@@ -182,7 +170,7 @@ static void mem_free(struct kv *kv)
 	for (size_t i = 0; i < m->n; i++)
 		pair_release(&m->pair[i]);
 	pthread_mutex_destroy(&m->lock);
-	meter_release(m->charged);
+	meter_release(m->cap * charged_bytes(m));
 	free(m->pair);
 	free(m);
 }

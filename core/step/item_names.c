@@ -9,6 +9,7 @@
  *
  * Invariant: an array that is stored is in the tree, or opening the item fails.
  */
+#include "core/base/array.h"
 #include "core/base/err.h"
 #include "core/base/json.h"
 #include "core/base/log.h"
@@ -33,11 +34,13 @@ struct stored_name {
 	unsigned as;      /* bits of stored_as */
 };
 
+/* Memory of a name, with the arrays that item_names_make_tree() allocates. */
+#define NAME_BYTES (sizeof(struct stored_name) + sizeof(struct span) + 2)
+
 struct names {
 	struct arena arena;
 	struct stored_name *name;
 	size_t n, cap;
-	uint64_t charged;
 	bool has_groups;
 	bool has_names;       /* other than the empty one of the item itself */
 	bool is_consolidated; /* the names are those of consolidated metadata */
@@ -49,7 +52,7 @@ static void names_release(struct names *ns)
 {
 	free(ns->name);
 	buf_release(&ns->databases);
-	meter_release(ns->charged);
+	meter_release(ns->cap * NAME_BYTES);
 	arena_release(&ns->arena);
 }
 #define auto_names __attribute__((cleanup(names_release))) struct names
@@ -58,25 +61,13 @@ static int names_add(struct names *ns, struct span name, enum stored_as as)
 {
 	auto_buf whole = { .metered = true };
 	struct stored_name *n;
+	int r;
 
 	if (ns->n == LIMIT_TREE_NODES)
 		return fail(-EFBIG, "more than %d arrays", LIMIT_TREE_NODES);
-	if (ns->n == ns->cap) {
-		size_t cap = ns->cap ? 2 * ns->cap : 256;
-
-		/* The charge includes the arrays that item_names_make_tree() allocates. */
-		uint64_t charge = (cap - ns->cap) * (sizeof(*n) + sizeof(struct span) + 2);
-		int r = meter_charge(charge);
-
-		if (r < 0)
-			return r;
-		ns->charged += charge;
-		n = reallocarray(ns->name, cap, sizeof(*n));
-		if (!n)
-			return fail(-ENOMEM, "cannot list %zu arrays", cap);
-		ns->name = n;
-		ns->cap = cap;
-	}
+	r = array_reserve_charged(ns->name, ns->cap, ns->n + 1, NAME_BYTES);
+	if (r < 0)
+		return r;
 	n = &ns->name[ns->n];
 	n->as = as;
 	n->dir = ns->dir;

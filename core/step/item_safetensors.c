@@ -10,6 +10,7 @@
 
 #include <stdio.h>
 
+#include "core/base/array.h"
 #include "core/base/err.h"
 #include "core/base/meter.h"
 #include "core/base/wire.h"
@@ -31,7 +32,6 @@ struct shards {
 	struct shard *shard;
 	size_t n, cap;
 	struct arena arena; /* of names, and of the list of all tensors */
-	uint64_t charged;   /* metered bytes of `shard` */
 };
 
 static void shards_release(struct shards *s)
@@ -41,7 +41,7 @@ static void shards_release(struct shards *s)
 		safetensors_release(&s->shard[i].header);
 	}
 	free(s->shard);
-	meter_release(s->charged);
+	meter_release(s->cap * sizeof(*s->shard));
 	arena_release(&s->arena);
 }
 #define auto_shards __attribute__((cleanup(shards_release))) struct shards
@@ -51,24 +51,13 @@ static void shards_release(struct shards *s)
 static int add_shard(struct shards *s, const char *name)
 {
 	const char *copy = arena_str(&s->arena, name);
+	int r;
 
 	if (!copy)
 		return fail(-ENOMEM, "cannot list '%s'", name);
-	if (s->n == s->cap) {
-		size_t cap = s->cap ? 2 * s->cap : 16;
-		uint64_t charge = (cap - s->cap) * sizeof(struct shard);
-		struct shard *more;
-		int r = meter_charge(charge);
-
-		if (r < 0)
-			return r;
-		s->charged += charge;
-		more = reallocarray(s->shard, cap, sizeof(*more));
-		if (!more)
-			return fail(-ENOMEM, "cannot list %zu safetensors files", cap);
-		s->shard = more;
-		s->cap = cap;
-	}
+	r = array_reserve_charged(s->shard, s->cap, s->n + 1, sizeof(*s->shard));
+	if (r < 0)
+		return r;
 	s->shard[s->n++] = (struct shard){ .name = copy };
 	return 0;
 }

@@ -19,12 +19,11 @@ struct safetensor {
 struct safetensors {
 	struct arena arena;
 	struct safetensor *tensor; /* in the order of their data, which they cover without gaps */
-	size_t n;
+	size_t n, cap;
 	/* __metadata__ as a JSON object in Python's spelling; NULL when absent */
 	const char *metadata;
-	uint64_t data;    /* offset of the data section in the file */
-	uint64_t bytes;   /* size of the data section */
-	uint64_t charged; /* bytes charged to the meter for tensor */
+	uint64_t data;  /* offset of the data section in the file */
+	uint64_t bytes; /* size of the data section */
 };
 
 #define SAFETENSORS_HEADER_MAX 100000000 /* format: the library refuses larger ones */

@@ -5,6 +5,7 @@
  */
 #include "core/tree/safetensors_header.h"
 
+#include "core/base/array.h"
 #include "core/base/err.h"
 #include "core/base/json_pull.h"
 #include "core/base/meter.h"
@@ -13,29 +14,18 @@
 struct parsing {
 	struct json_pull pull;
 	struct safetensors st;
-	size_t cap;
 	bool has_metadata;
 };
 
 static int add_tensor(struct parsing *p, struct safetensor **ret)
 {
+	int r;
+
 	if (p->st.n == LIMIT_TREE_NODES)
 		return fail(-EFBIG, "more than %d tensors", LIMIT_TREE_NODES);
-	if (p->st.n == p->cap) {
-		size_t cap = p->cap ? 2 * p->cap : 64;
-		uint64_t charge = (cap - p->cap) * sizeof(struct safetensor);
-		struct safetensor *more;
-		int r = meter_charge(charge);
-
-		if (r < 0)
-			return r;
-		p->st.charged += charge;
-		more = reallocarray(p->st.tensor, cap, sizeof(*more));
-		if (!more)
-			return fail(-ENOMEM, "cannot read a header of %zu tensors", cap);
-		p->st.tensor = more;
-		p->cap = cap;
-	}
+	r = array_reserve_charged(p->st.tensor, p->st.cap, p->st.n + 1, sizeof(*p->st.tensor));
+	if (r < 0)
+		return r;
 	*ret = &p->st.tensor[p->st.n];
 	**ret = (struct safetensor){ 0 };
 	return 0;
@@ -281,7 +271,7 @@ int safetensors_parse(struct span head, struct safetensors *ret)
 void safetensors_release(struct safetensors *st)
 {
 	free(st->tensor);
-	meter_release(st->charged);
+	meter_release(st->cap * sizeof(*st->tensor));
 	arena_release(&st->arena);
 	*st = (struct safetensors){ 0 };
 }
