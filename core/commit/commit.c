@@ -460,10 +460,7 @@ int commit_delete(struct ckpt *ckpt, const char *name)
 
 	if (ckpt->source->bucket)
 		return delete_in_bucket(ckpt->source, name);
-	r = draft_dir_name_now(name, DRAFT_DELETED, &gone);
-	if (r < 0)
-		return r;
-	r = io_dirop(ckpt->source, IO_RENAME_NEW, name, gone, 0);
+	r = draft_dir_move_away(ckpt->source, name, name, DRAFT_DELETED, &gone);
 	if (r < 0)
 		return r;
 	r = io_dirop(ckpt->source, IO_SYNC_DIR, ".", NULL, 0);

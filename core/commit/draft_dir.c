@@ -142,6 +142,21 @@ int draft_dir_name_now(const char *name, const char *mark, char **ret)
 	return 0;
 }
 
+int draft_dir_move_away(struct io_dir *parent, const char *from, const char *name, const char *mark,
+			char **ret)
+{
+	auto_free char *made = NULL;
+	int r = draft_dir_name_now(name, mark, &made);
+
+	if (r < 0)
+		return r;
+	r = io_dirop(parent, IO_RENAME_NEW, from, made, 0);
+	if (r < 0)
+		return r;
+	*ret = take(made);
+	return 0;
+}
+
 /*
  * Check the name of Orbax, or of an old release of ours, for the same draft. Two writers of one
  * step would do no harm to each other, but the later one would fail only at its commit.
@@ -332,8 +347,8 @@ static int begin_once(struct io_dir *parent, const char *name, const char *final
 	return 0;
 }
 
-static int draft_dir_own_begin(struct io_dir *parent, const char *name, const char *final,
-			       unsigned mode, bool shared, struct draft_dir **ret)
+int draft_dir_begin(struct io_dir *parent, const char *name, const char *final, unsigned mode,
+		    bool shared, struct draft_dir **ret)
 {
 	int r = begin_once(parent, name, final, mode, shared, ret);
 
@@ -342,18 +357,6 @@ static int draft_dir_own_begin(struct io_dir *parent, const char *name, const ch
 		r = begin_once(parent, name, final, mode, shared, ret);
 	}
 	return r;
-}
-
-int draft_dir_begin(struct io_dir *parent, const char *name, const char *final, unsigned mode,
-		    struct draft_dir **ret)
-{
-	return draft_dir_own_begin(parent, name, final, mode, false, ret);
-}
-
-int draft_dir_begin_shared(struct io_dir *parent, const char *name, const char *final,
-			   unsigned mode, struct draft_dir **ret)
-{
-	return draft_dir_own_begin(parent, name, final, mode, true, ret);
 }
 
 int draft_dir_check(const struct draft_dir *d)
@@ -416,14 +419,11 @@ int draft_dir_remove(struct draft_dir *d)
 	}
 	if (r < 0)
 		return r;
-	r = draft_dir_name_now(d->name, DRAFT_REMOVED, &gone);
-	if (r < 0)
-		return r;
 	/*
 	 * Rename it first, so that it disappears in one step, and after a crash the name shows that
 	 * it was being removed.
 	 */
-	r = io_dirop(d->parent, IO_RENAME_NEW, d->name, gone, 0);
+	r = draft_dir_move_away(d->parent, d->name, d->name, DRAFT_REMOVED, &gone);
 	if (r < 0)
 		return r;
 	r = io_remove_tree(d->parent, gone);

@@ -47,16 +47,12 @@ struct draft_dir {
  * abandoned draft of that name is removed first; -EBUSY when a live writer holds it, or it belongs
  * to another program; -EEXIST when it is a step that was committed in place. mode: of directories,
  * before the umask. The directory and everything made in it will belong to user_now(); -EPERM when
- * a draft of another user would have to be removed.
+ * a draft of another user would have to be removed. shared: ranks share it; the primary begins it,
+ * the others join it.
  */
 int draft_dir_begin(struct io_dir *parent, const char *name, const char *final, unsigned mode,
-		    struct draft_dir **ret);
-/*
- * The same for a draft that ranks share: the primary begins it, the others join it. init_ns is the
- * primary's.
- */
-int draft_dir_begin_shared(struct io_dir *parent, const char *name, const char *final,
-			   unsigned mode, struct draft_dir **ret);
+		    bool shared, struct draft_dir **ret);
+/* init_ns is the primary's. */
 int draft_dir_join(struct io_dir *parent, const char *name, const char *final, unsigned mode,
 		   int64_t init_ns, struct draft_dir **ret);
 /* Whether that name in SOURCE is the draft's directory: 1 or 0. */
@@ -97,6 +93,9 @@ int draft_dir_remove(struct draft_dir *d);
  * versions). *ret is allocated.
  */
 int draft_dir_name_now(const char *name, const char *mark, char **ret);
+/* Rename what is called `from` in parent to such a name, made of `name`. */
+int draft_dir_move_away(struct io_dir *parent, const char *from, const char *name, const char *mark,
+			char **ret);
 /* Releases the lock; the directory remains. Accepts NULL. */
 void draft_dir_free(struct draft_dir *d);
 DEFINE_AUTO(draft_dir, struct draft_dir, draft_dir_free);

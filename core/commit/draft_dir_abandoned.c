@@ -138,11 +138,8 @@ int draft_dir_remove_abandoned(struct io_dir *parent, const char *name)
 		return r;
 	if (parent->bucket)
 		return step_copy_remove(parent, name, take(lock));
-	r = draft_dir_name_now(name, DRAFT_REMOVED, &gone);
-	if (r < 0)
-		return r;
 	/* After a crash the name shows that the draft was being removed. */
-	r = io_dirop(parent, IO_RENAME_NEW, name, gone, 0);
+	r = draft_dir_move_away(parent, name, name, DRAFT_REMOVED, &gone);
 	return r < 0 ? r : io_remove_tree(parent, gone);
 }
 

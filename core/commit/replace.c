@@ -13,11 +13,8 @@ static int rename_both(struct draft_dir *d, const char *from, char **ret_old)
 {
 	auto_free char *old = NULL;
 	struct err_note why;
-	int r = draft_dir_name_now(d->final, DRAFT_OLD, &old);
+	int r = draft_dir_move_away(d->parent, d->final, d->final, DRAFT_OLD, &old);
 
-	if (r < 0)
-		return r;
-	r = io_dirop(d->parent, IO_RENAME_NEW, d->final, old, 0);
 	if (r < 0)
 		return r;
 	r = io_dirop(d->parent, IO_RENAME_NEW, from, d->final, 0);
@@ -131,10 +128,7 @@ int replace_rename(struct draft_dir *d, char **ret_old)
 
 	if (r < 0)
 		return r;
-	r = draft_dir_name_now(d->final, DRAFT_REMOVED, &staged);
-	if (r < 0)
-		return r;
-	r = io_dirop(d->parent, IO_RENAME_NEW, d->name, staged, 0);
+	r = draft_dir_move_away(d->parent, d->name, d->final, DRAFT_REMOVED, &staged);
 	if (r < 0)
 		return r;
 	r = exchange(d, staged, ret_old);
@@ -151,12 +145,11 @@ int replace_undo(struct draft_dir *d, const char *old)
 
 int replace_end(struct draft_dir *d, const char *old)
 {
+	const char *mark = (const char *)step_name_rest(span_str(old)).p;
 	auto_free char *gone = NULL;
-	int r = draft_dir_name_now(d->final, DRAFT_REMOVED, &gone);
 
 	/* After a crash, gc removes what has such a name. */
-	if (strncmp((const char *)step_name_rest(span_str(old)).p, DRAFT_OLD, strlen(DRAFT_OLD)) ||
-	    r < 0 || io_dirop(d->parent, IO_RENAME_NEW, old, gone, 0) < 0)
-		return io_remove_tree(d->parent, old);
-	return io_remove_tree(d->parent, gone);
+	if (!strncmp(mark, DRAFT_OLD, strlen(DRAFT_OLD)))
+		draft_dir_move_away(d->parent, old, d->final, DRAFT_REMOVED, &gone);
+	return io_remove_tree(d->parent, gone ? gone : old);
 }

@@ -77,9 +77,8 @@ static int spill_make(struct spill_dir *d, const char *where)
 	int r;
 
 	d->name = str_fmt(PREFIX "%d-%llx", (int)getpid(), now);
-	d->path = d->name ? str_fmt("%s/%s", where, d->name) : NULL;
 	lock = begun ? str_fmt("%s/" LOCK, begun) : NULL;
-	if (!lock || !d->path)
+	if (!lock || !d->name)
 		return fail(-ENOMEM, "cannot make a directory in '%s'", where);
 	r = spill_begin_dir(d, begun, lock);
 	if (r < 0) {
@@ -116,12 +115,11 @@ void spill_dir_remove(struct spill_dir *d)
 
 	err_peek(&why);
 	if (d->lock && io_remove_tree(d->parent, d->name) < 0)
-		log_warn("cannot remove '%s'", d->path);
+		log_warn("cannot remove '%s/%s'", d->parent->path, d->name);
 	io_file_unref(d->lock);
 	io_dir_close(d->dir);
 	io_dir_close(d->parent);
 	free(d->name);
-	free(d->path);
 	*d = (struct spill_dir){ 0 };
 	err_restore(&why);
 }

@@ -10,8 +10,7 @@
 struct spill_dir {
 	struct io_dir *parent, *dir; /* dir is the directory itself */
 	struct io_file *lock;        /* held while it is used */
-	char *name;                  /* name in parent */
-	char *path;
+	char *name;                  /* in parent */
 };
 
 /*

@@ -115,7 +115,7 @@ int step_copy_run(const struct step_copy *c)
 {
 	auto_of(draft_dir) struct draft_dir *place = NULL;
 	struct err_note why;
-	int r = draft_dir_begin(c->source, c->final, c->final, c->dir_mode, &place);
+	int r = draft_dir_begin(c->source, c->final, c->final, c->dir_mode, false, &place);
 
 	if (r < 0)
 		return r;

@@ -199,7 +199,7 @@ static struct record *record_new(struct collective *j, const char *name)
 static int record_begin(struct collective *j, struct record *rec, const char *final, unsigned mode)
 {
 	int r = j->place ? j->place->claim(j->place_arg, final, &rec->place, &rec->shown) :
-			   draft_dir_begin_shared(j->source, rec->name, final, mode, &rec->dir);
+			   draft_dir_begin(j->source, rec->name, final, mode, true, &rec->dir);
 
 	rec->init_ns = rec->dir ? rec->dir->init_ns : clock_real_ns();
 	return r;

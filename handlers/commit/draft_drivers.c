@@ -27,12 +27,13 @@ static int directory_begin(struct draft *d, const char *final, unsigned mode)
 	int r = draft_name_on_disk(d, final, &name);
 
 	return r < 0 ? r :
-		       draft_dir_begin(d->env->ckpt->source, buf_str(&name), final, mode, &d->dir);
+		       draft_dir_begin(d->env->ckpt->source, buf_str(&name), final, mode, false,
+				       &d->dir);
 }
 
 static int driver_in_place_begin(struct draft *d, const char *final, unsigned mode)
 {
-	return draft_dir_begin(d->env->ckpt->source, final, final, mode, &d->dir);
+	return draft_dir_begin(d->env->ckpt->source, final, final, mode, false, &d->dir);
 }
 
 static int store_name(struct draft *d, char **ret)

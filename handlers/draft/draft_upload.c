@@ -172,7 +172,7 @@ int draft_upload_begin(struct draft *d, const char *final, unsigned mode)
 	r = draft_upload_claim(d->env->uploads, final, &d->upload);
 	if (r < 0)
 		return r;
-	r = draft_dir_begin(spill, final, final, mode, &d->dir);
+	r = draft_dir_begin(spill, final, final, mode, false, &d->dir);
 	if (r < 0) {
 		step_upload_free(take(d->upload));
 		return r;
@@ -195,7 +195,7 @@ int draft_copy_begin(struct draft *d, const char *final, unsigned mode)
 		return r;
 	draft_uploads_log(d->env->uploads);
 	r = draft_upload_spill(d, &spill);
-	return r < 0 ? r : draft_dir_begin(spill, final, final, mode, &d->dir);
+	return r < 0 ? r : draft_dir_begin(spill, final, final, mode, false, &d->dir);
 }
 
 /* ---- data files, while they grow ---- */

@@ -403,7 +403,7 @@ int collective_leftovers_move(struct collective_plan *jp, struct leftovers_dir *
 	name = str_fmt("%s-leftovers", d->base_name);
 	if (!name)
 		return fail(-ENOMEM, "cannot move what is left over");
-	r = draft_dir_begin(d->parent, name, d->final, d->mode, &ret->dir);
+	r = draft_dir_begin(d->parent, name, d->final, d->mode, false, &ret->dir);
 	r = r < 0 ? r : move_all(jp, ret, ret->names.n, false);
 	if (r == -ENOENT)
 		r = fail(-ETIMEDOUT, "another rank gave up waiting for '%s'", d->final);

@@ -81,7 +81,7 @@ static int make_own_dir(struct draft *d, const char *final, unsigned mode, int64
 	r = draft_name_on_disk(d, final, &name);
 	if (r < 0)
 		return r;
-	r = draft_dir_begin_shared(spill, buf_str(&name), final, mode, &d->dir);
+	r = draft_dir_begin(spill, buf_str(&name), final, mode, true, &d->dir);
 	if (r < 0)
 		return r;
 	d->dir->init_ns = init_ns;

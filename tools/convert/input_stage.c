@@ -69,7 +69,7 @@ static int path_of_copy(const struct input *in, char **ret)
 
 	if (r < 0)
 		return r;
-	*ret = str_fmt("%s/%s", in->spill.path, *name == '.' ? "tree" : name);
+	*ret = str_fmt("%s/%s", in->spill.dir->path, *name == '.' ? "tree" : name);
 	return *ret ? 0 : fail(-ENOMEM, "cannot copy '%s'", in->path);
 }
 

@@ -68,7 +68,8 @@ static struct draft_dir *begin(void)
 {
 	struct draft_dir *d;
 
-	assert_int_equal(draft_dir_begin(ns->ckpt->source, ".7.pytreefs-draft", "7", 0777, &d), 0);
+	assert_int_equal(
+		draft_dir_begin(ns->ckpt->source, ".7.pytreefs-draft", "7", 0777, false, &d), 0);
 	return d;
 }
 
@@ -254,7 +255,8 @@ static void a_live_draft_is_not_taken(void **state)
 	unsigned found = 0;
 	const struct gc_opts o = { .foreign = true, .each = retained_live, .arg = &found };
 
-	assert_int_equal(draft_dir_begin(ns->ckpt->source, ".7.pytreefs-draft", "7", 0777, &other),
+	assert_int_equal(draft_dir_begin(ns->ckpt->source, ".7.pytreefs-draft", "7", 0777, false,
+					 &other),
 			 -EBUSY);
 	assert_int_equal(draft_dir_remove_abandoned(ns->ckpt->source, ".7.pytreefs-draft"), -EBUSY);
 	assert_int_equal(gc_run(ns->ckpt->source, &o), 0);
@@ -273,7 +275,8 @@ static void another_programs_directory_is_not_taken(void **state)
 	struct draft_dir *d;
 
 	assert_int_equal(io_dirop(ns->ckpt->source, IO_MKDIR, ".7.pytreefs-draft", NULL, 0777), 0);
-	assert_int_equal(draft_dir_begin(ns->ckpt->source, ".7.pytreefs-draft", "7", 0777, &d),
+	assert_int_equal(draft_dir_begin(ns->ckpt->source, ".7.pytreefs-draft", "7", 0777, false,
+					 &d),
 			 -EBUSY);
 	assert_int_equal(draft_dir_remove_abandoned(ns->ckpt->source, ".7.pytreefs-draft"), 0);
 	assert_true(exists(".7.pytreefs-draft"));

@@ -128,7 +128,7 @@ static void writer_close(struct writer *w)
 static void writer_begin(struct writer *w)
 {
 	w->begun = draft_dir_begin(w->ckpt.source, in_place ? "7" : ".7.pytreefs-draft", "7", 0777,
-				   &w->draft);
+				   false, &w->draft);
 	if (w->begun < 0)
 		w->draft = NULL;
 }
