@@ -7,7 +7,6 @@
  * machines, so they say nothing of a process of another boot: that takes the machine's identity.
  */
 #include "core/remote/upload/claim.h"
-#include "core/remote/upload/claim_impl.h"
 
 #include <errno.h>
 #include <fcntl.h>

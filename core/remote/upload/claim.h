@@ -21,6 +21,8 @@ bool claim_is_committing(struct span text);
  * of another boot is 0 only where this machine's identity is known and is the claim's.
  */
 int claim_is_live(struct span text);
+/* The same on a machine of this identity; "": it has none. */
+int claim_is_live_on(struct span text, const char *machine);
 /* Describe the process of a claim for messages: "process 12 of HOST". */
 void claim_show(struct span text, char *ret, size_t max);
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* t_claim.c - the process of a claim, and whether it lives. */
 #include "core/remote/upload/claim.h"
-#include "core/remote/upload/claim_impl.h"
 
 #include <stdio.h>
 #include <sys/wait.h>
