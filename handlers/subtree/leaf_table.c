@@ -165,17 +165,13 @@ static int describe_slice(void *arg)
 	return r;
 }
 
-/* Returns the number of leaves that were chosen. */
-static size_t list_leaves(const struct subtree *st, leaf_table_choose_fn *choose, void *arg,
-			  struct leaf_info *ret)
+static void list_all(const struct subtree *st, struct leaf_info *ret)
 {
 	struct subtree_place at = { 0 };
-	size_t n = 0;
 
 	while (subtree_next(st, &at))
-		if (at.node->kind == TREE_LEAF && (!choose || choose(arg, at.part, at.node)))
-			ret[n++] = (struct leaf_info){ .part = at.part, .leaf = at.node };
-	return n;
+		if (at.node->kind == TREE_LEAF)
+			*ret++ = (struct leaf_info){ .part = at.part, .leaf = at.node };
 }
 
 static size_t leaves_per_task(const struct pool *pool, size_t n)
@@ -185,10 +181,10 @@ static size_t leaves_per_task(const struct pool *pool, size_t n)
 	return MAX(MIN(div_up(n, tasks), (size_t)SLICE_MAX), (size_t)1);
 }
 
-int leaf_table_make(const struct subtree *st, unsigned flags, leaf_table_choose_fn *choose,
-		    void *arg, struct leaf_table *ret)
+int leaf_table_make(const struct subtree *st, unsigned flags, const struct subtree_place *place,
+		    size_t n, struct leaf_table *ret)
 {
-	auto_leaf_table s = { .subtree = st };
+	auto_leaf_table s = { .subtree = st, .n = n };
 	struct pool *pool = NULL;
 	size_t per_task;
 	int r;
@@ -196,14 +192,18 @@ int leaf_table_make(const struct subtree *st, unsigned flags, leaf_table_choose_
 	for (size_t i = 0; i < st->n; i++) {
 		if (st->part[i].kind != PART_TREE)
 			continue;
-		s.n += subtree_leaves(st->part[i].item->tree, st->part[i].tree);
+		if (!place)
+			s.n += subtree_leaves(st->part[i].item->tree, st->part[i].tree);
 		pool = st->part[i].item->ckpt->pool;
 	}
 	s.arena.metered = true;
 	s.leaf = arena_calloc(&s.arena, s.n + 1, sizeof(*s.leaf));
 	if (!s.leaf)
 		return fail(-ENOMEM, "cannot describe %zu leaves", s.n);
-	s.n = list_leaves(st, choose, arg, s.leaf);
+	if (!place)
+		list_all(st, s.leaf);
+	for (size_t i = 0; i < n; i++)
+		s.leaf[i] = (struct leaf_info){ .part = place[i].part, .leaf = place[i].node };
 	per_task = leaves_per_task(pool, s.n);
 	s.n_slices = div_up(s.n, per_task);
 	s.slice = arena_calloc(&s.arena, s.n_slices + 1, sizeof(*s.slice));

@@ -46,15 +46,12 @@ struct leaf_table {
 	struct arena arena; /* private: memory of these arrays */
 };
 
-/* Whether a leaf gets an entry. Called once for each leaf, in the order of the table. */
-typedef bool leaf_table_choose_fn(void *arg, const struct subtree_part *part,
-				  const struct tree_node *leaf);
 /*
- * Make the table; release it with leaf_table_release(). choose: NULL for all leaves; others are not
- * opened. A leaf that cannot be opened is not an error.
+ * Make the table of n leaves, in the order of subtree_next(); place NULL: of all of them. Release
+ * it with leaf_table_release(). A leaf that cannot be opened is not an error.
  */
-int leaf_table_make(const struct subtree *st, unsigned flags, leaf_table_choose_fn *choose,
-		    void *arg, struct leaf_table *ret);
+int leaf_table_make(const struct subtree *st, unsigned flags, const struct subtree_place *place,
+		    size_t n, struct leaf_table *ret);
 /*
  * Sums over a table made with LEAF_TABLE_STORED and LEAF_TABLE_SUMS: leaves and stored bytes with a
  * checksum, and without one (bare).

@@ -54,7 +54,8 @@ struct tree_manifest_casts {
 
 /* The leaves that a file has. */
 struct tree_manifest_only {
-	leaf_table_choose_fn *choose; /* NULL: all of them */
+	/* Whether it is one of them; NULL: all are. */
+	bool (*choose)(void *arg, const struct subtree_part *part, const struct tree_node *leaf);
 	void *arg;
 };
 

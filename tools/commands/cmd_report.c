@@ -262,28 +262,10 @@ static void add_found(const struct report *p, struct step_sums *s)
 	}
 }
 
-struct found_cursor {
-	const struct report *p;
-	size_t at;
-};
-
-/* The leaves of the walk are a subset of those of the subtree, in the same order. */
-static bool is_found(void *arg, const struct subtree_part *part, const struct tree_node *leaf)
+static int add_leaf_table(const struct walk *w, struct step_sums *s)
 {
-	struct found_cursor *c = arg;
-
-	(void)part;
-	if (c->at == c->p->n || c->p->found[c->at].node != leaf)
-		return false;
-	c->at++;
-	return true;
-}
-
-static int add_leaf_table(const struct subtree *st, const struct report *p, struct step_sums *s)
-{
-	struct found_cursor cursor = { p, 0 };
 	auto_leaf_table leaf_table = { 0 };
-	int r = leaf_table_make(st, LEAF_TABLE_STORED, is_found, &cursor, &leaf_table);
+	int r = leaf_table_make(w->st, LEAF_TABLE_STORED, w->place, w->n, &leaf_table);
 
 	for (size_t i = 0; i < leaf_table.n && r >= 0; i++) {
 		const struct leaf_info *f = &leaf_table.leaf[i];
@@ -346,7 +328,7 @@ static int look_at_step(struct selection *t, const struct subtree *st, const cha
 	r = walk_run(&w, &ops, p, &p->t.progress);
 	if (r < 0)
 		return r;
-	r = add_leaf_table(st, p, &s);
+	r = add_leaf_table(&w, &s);
 	if (r < 0)
 		return r;
 	add_found(p, &s);
@@ -415,7 +397,7 @@ static int report_tree(struct report *p, struct source *s, struct buf *ret)
 	r = select_end(p->t.only);
 	if (r < 0)
 		return r;
-	r = leaf_table_make(&st, LEAF_TABLE_STORED | LEAF_TABLE_SUMS, NULL, NULL, &leaf_table);
+	r = leaf_table_make(&st, LEAF_TABLE_STORED | LEAF_TABLE_SUMS, NULL, 0, &leaf_table);
 	if (r < 0)
 		return r;
 	leaf_table_sums(&leaf_table, &p->sums);

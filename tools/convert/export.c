@@ -17,7 +17,7 @@
 #include "tools/convert/input.h"
 #include "tools/convert/rules.h"
 #include "tools/convert/zip_data.h"
-#include "tools/select/select.h"
+#include "tools/select/walk.h"
 
 #define AHEAD_BYTES (16 * MiB) /* amount that is decoded before it is requested */
 
@@ -97,11 +97,6 @@ static int export_add_leaf(struct export *x, const struct leaf_info *info)
 	return 0;
 }
 
-static bool is_selected(void *arg, const struct subtree_part *part, const struct tree_node *leaf)
-{
-	return select_leaf(arg, "", part, leaf);
-}
-
 static bool is_exported(void *arg, const struct subtree_part *part, const struct tree_node *leaf)
 {
 	const struct export *x = arg;
@@ -109,7 +104,7 @@ static bool is_exported(void *arg, const struct subtree_part *part, const struct
 	for (size_t i = 0; i < x->n_left_out; i++)
 		if (x->left_out[i] == leaf)
 			return false;
-	return !x->only || is_selected(x->only, part, leaf);
+	return !x->only || select_leaf(x->only, "", part, leaf);
 }
 
 struct tree_manifest_only export_only(struct export *x)
@@ -129,6 +124,7 @@ static bool has_tree(const struct subtree *st)
 static int export_list_leaves(struct export *x, enum export_format format)
 {
 	unsigned flags = format == EXPORT_SAFETENSORS ? LEAF_TABLE_TEXTS : 0;
+	auto_walk w = { 0 };
 	int r = node_open_subtree(x->src.node, &x->st);
 
 	if (r < 0)
@@ -144,7 +140,10 @@ static int export_list_leaves(struct export *x, enum export_format format)
 	r = rules_check(x->a, &x->st, group_is_lead(x->group));
 	if (r < 0)
 		return r;
-	r = leaf_table_make(&x->st, flags, is_selected, x->only, &x->leaf_table);
+	r = walk_init(&w, &x->st, "", x->only);
+	if (r < 0)
+		return r;
+	r = leaf_table_make(&x->st, flags, w.place, w.n, &x->leaf_table);
 	if (r < 0)
 		return r;
 	x->leaf = calloc(x->leaf_table.n + 1, sizeof(*x->leaf));

@@ -225,13 +225,11 @@ static int lib_tree_add_part(struct pytreefs_tree *t, const struct subtree_part 
 	return r;
 }
 
-/* Which leaves are described. */
+/* The leaves that are described. */
 struct choice {
 	bool all;
 	const size_t *index; /* of nodes of the result, increasing */
 	size_t n;
-	const struct subtree_part *part;
-	size_t base; /* index of the first node of this part */
 };
 
 static size_t n_nodes(const struct subtree_part *p)
@@ -239,36 +237,48 @@ static size_t n_nodes(const struct subtree_part *p)
 	return p->kind == PART_TREE ? subtree_end(p->tree) - p->tree->id : 1;
 }
 
-static bool lib_tree_is_chosen(void *arg, const struct subtree_part *part,
-			       const struct tree_node *leaf)
+/* List the chosen leaves; base: the index of the first node of a part. */
+static size_t list_chosen(const struct subtree *st, const struct choice *c, size_t base,
+			  struct subtree_place *ret)
 {
-	struct choice *c = arg;
-	size_t i;
+	const size_t *index = c->index, *end = index + c->n;
+	const struct subtree_part *part = st->part;
+	struct subtree_place at = { 0 };
+	size_t n = 0;
 
-	for (; c->part < part; c->part++)
-		c->base += n_nodes(c->part);
-	i = c->base + leaf->id - part->tree->id;
-	while (c->n && *c->index < i) {
-		c->index++;
-		c->n--;
+	while (index < end && subtree_next(st, &at)) {
+		size_t i;
+
+		for (; part < at.part; part++)
+			base += n_nodes(part);
+		i = base + at.node->id - at.part->tree->id;
+		while (index < end && *index < i)
+			index++;
+		if (index < end && *index == i && at.node->kind == TREE_LEAF)
+			ret[n++] = at;
 	}
-	return c->all || (c->n && *c->index == i);
+	return n;
 }
 
 static int lib_tree_fill(struct pytreefs_tree *t, struct node *n, unsigned flags,
-			 struct choice *choice)
+			 const struct choice *choice)
 {
 	unsigned table =
 		(flags & PYTREEFS_TREE_VALUES ? LEAF_TABLE_TEXTS | LEAF_TABLE_SCALARS : 0) |
 		(flags & PYTREEFS_TREE_STORED ? LEAF_TABLE_STORED : 0);
 	size_t count = 1, leaf = 0, above = SIZE_MAX;
+	auto_free struct subtree_place *place = NULL;
 	int r = node_open_subtree(n, &t->subtree);
 
-	choice->part = t->subtree.part;
-	choice->base = n->ops == &node_step_ops;
 	if (r < 0)
 		return r;
-	r = leaf_table_make(&t->subtree, table, lib_tree_is_chosen, choice, &t->leaves);
+	place = choice->all ? NULL : calloc(choice->n + 1, sizeof(*place));
+	if (!choice->all && !place)
+		return lib_tree_no_memory();
+	r = leaf_table_make(
+		&t->subtree, table, place,
+		place ? list_chosen(&t->subtree, choice, n->ops == &node_step_ops, place) : 0,
+		&t->leaves);
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < t->subtree.n; i++)
@@ -291,8 +301,8 @@ static int lib_tree_fill(struct pytreefs_tree *t, struct node *n, unsigned flags
 	return r;
 }
 
-static int lib_tree_of(struct pytreefs *ck, const char *name, unsigned flags, struct choice *choice,
-		       struct pytreefs_tree **ret)
+static int lib_tree_of(struct pytreefs *ck, const char *name, unsigned flags,
+		       const struct choice *choice, struct pytreefs_tree **ret)
 {
 	auto_of(tree_table) struct pytreefs_tree *t = calloc(1, sizeof(*t));
 	auto_node *n = NULL;

@@ -312,28 +312,10 @@ static struct ckpt *ckpt_of(const struct walk *w)
 	return w->n ? w->place[0].part->item->ckpt : NULL;
 }
 
-struct walk_cursor {
-	const struct walk *w;
-	size_t at;
-};
-
-/* The leaves of the walk are a subset of those of the subtree, in the same order. */
-static bool is_in_walk(void *arg, const struct subtree_part *part, const struct tree_node *leaf)
-{
-	struct walk_cursor *c = arg;
-
-	(void)part;
-	if (c->at == c->w->n || c->w->place[c->at].node != leaf)
-		return false;
-	c->at++;
-	return true;
-}
-
 static int announce_sizes(struct walk *w, struct progress *progress)
 {
-	struct walk_cursor cursor = { w, 0 };
 	auto_leaf_table s = { 0 };
-	int r = leaf_table_make(w->st, 0, is_in_walk, &cursor, &s);
+	int r = leaf_table_make(w->st, 0, w->place, w->n, &s);
 
 	if (r < 0)
 		return r;

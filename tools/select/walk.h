@@ -89,7 +89,7 @@ struct walk_ops {
 struct walk {
 	const struct subtree *st;    /* borrowed */
 	const char *prefix;          /* prefix of all paths: "100/" */
-	struct subtree_place *place; /* private: the list of leaves */
+	struct subtree_place *place; /* the list of leaves */
 	size_t n;
 	uint64_t bytes;    /* total size of their values; 0: unknown */
 	unsigned passes;   /* number of runs; 0: once */
