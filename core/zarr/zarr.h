@@ -151,7 +151,7 @@ unsigned zarr_view_result(const struct zarr_view *v, uint64_t ret_shape[LIMIT_RA
  */
 int zarr_read(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n,
 	      struct segments *g);
-/* The same, copied to p. */
+/* The same, copied to p; v NULL: of the whole array. */
 int zarr_read_into(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n, void *p);
 /*
  * Begin to decode the chunks of a range in the background. This is only a hint and never fails.

@@ -332,11 +332,14 @@ int reading_only(struct zarr *z, const struct zarr_view *v, uint64_t first, uint
 
 int zarr_read_into(struct zarr *z, const struct zarr_view *v, uint64_t off, size_t n, void *p)
 {
+	struct zarr_view whole;
 	struct segments g;
 	int r;
 
+	if (!v)
+		zarr_view_whole(&z->meta, &whole);
 	segments_init(&g, z->env->cache);
-	r = zarr_read(z, v, off, n, &g);
+	r = zarr_read(z, v ? v : &whole, off, n, &g);
 	r = r < 0 ? r : segments_copy(&g, p);
 	segments_release(&g);
 	return r;

@@ -131,11 +131,7 @@ int array_choose(const struct draft_env *env, struct array_layout *l, const stru
 
 static int compression_read_stored(void *arg, uint64_t off, size_t n, void *p)
 {
-	struct zarr *from = arg;
-	struct zarr_view v;
-
-	zarr_view_whole(&from->meta, &v);
-	return zarr_read_into(from, &v, off, n, p);
+	return zarr_read_into(arg, NULL, off, n, p);
 }
 
 static bool compression_is_same(const struct array_layout *l, const struct compression *stored)

@@ -250,7 +250,6 @@ int draft_stream_append(struct draft_file *f, const uint8_t *p, size_t n, size_t
 static int read_array(struct draft_file *f, struct draft_array *a, uint64_t off, size_t n,
 		      uint8_t *p)
 {
-	struct zarr_view v;
 	struct zarr *z;
 	int r;
 
@@ -260,8 +259,7 @@ static int read_array(struct draft_file *f, struct draft_array *a, uint64_t off,
 		      &z);
 	if (r < 0)
 		return r;
-	zarr_view_whole(&z->meta, &v);
-	r = zarr_read_into(z, &v, off, n, p);
+	r = zarr_read_into(z, NULL, off, n, p);
 	zarr_unref(z);
 	return r;
 }

@@ -124,27 +124,13 @@ int collective_clean_own(struct draft *d, const struct sealing_item *item, size_
 
 /* ---- parts that fit no grid ---- */
 
-struct opened {
-	struct zarr *zarr;
-	struct kv *kv;
-};
-
-static void close_parts(struct opened *o, size_t n)
-{
-	for (size_t i = 0; i < n && o; i++) {
-		if (o[i].zarr)
-			zarr_unref(o[i].zarr);
-		kv_free(o[i].kv);
-	}
-	free(o);
-}
-
 static int job_items_open_part(struct collective_plan *jp, size_t item, const struct contributor *c,
-			       size_t box, struct opened *ret)
+			       size_t box, struct zarr **ret)
 {
 	/* Indices are those of the rank's own contribution. */
 	const struct contribution *s = &jp->contribution[c->rank];
 	const struct contribution_item *si = NULL;
+	auto_of(kv) struct kv *kv = NULL;
 	auto_buf path = { 0 };
 	size_t i = 0;
 	int r;
@@ -162,26 +148,15 @@ static int job_items_open_part(struct collective_plan *jp, size_t item, const st
 		r = -ENOMEM;
 	if (r < 0)
 		return r;
-	r = kv_dir_open_in(jp->parts_in ? jp->parts_in : jp->draft->dir->dir, buf_str(&path),
-			   &ret->kv);
+	r = kv_dir_open_in(jp->parts_in ? jp->parts_in : jp->draft->dir->dir, buf_str(&path), &kv);
 	return r < 0 ? r :
-		       zarr_open(&jp->draft->env->ckpt->env, ret->kv, span_of(NULL, 0),
-				 cache_owner(), 0, &ret->zarr);
-}
-
-static int job_items_read_box(void *arg, size_t i, uint64_t first, uint64_t n, uint8_t *p)
-{
-	struct opened *o = arg;
-	uint64_t item = dtype_info(o[i].zarr->meta.dtype)->size;
-	struct zarr_view v;
-
-	zarr_view_whole(&o[i].zarr->meta, &v);
-	return zarr_read_into(o[i].zarr, &v, first * item, n * item, p);
+		       zarr_open(&jp->draft->env->ckpt->env, kv, span_of(NULL, 0), cache_owner(), 0,
+				 ret);
 }
 
 /* Open the boxes that the ranks were assigned to export. */
 static int open_boxes(struct collective_plan *jp, size_t item, const struct collective_leaf *l,
-		      struct box **ret_box, struct opened **ret, size_t *ret_n)
+		      struct box **ret_box, struct zarr ***ret, size_t *ret_n)
 {
 	size_t max = 0, n = 0;
 	int r = 0;
@@ -204,12 +179,12 @@ static int open_boxes(struct collective_plan *jp, size_t item, const struct coll
 }
 
 static int collective_write_joined(struct collective_plan *jp, struct collective_leaf *l,
-				   const struct box *box, struct opened *part, size_t n,
+				   const struct box *box, struct zarr **part, size_t n,
 				   struct kv *kv)
 {
 	const struct array_type *t = &l->contributors->contribution->desc.array;
 	struct box_reader reader = {
-		.box = box, .n = n, .array = *t, .read = job_items_read_box, .arg = part
+		.box = box, .n = n, .array = *t, .read = box_read_zarr, .arg = part
 	};
 
 	/* The grid is the one for an array that is not written in parts. */
@@ -222,14 +197,15 @@ static int join_leaf(struct collective_plan *jp, size_t item, struct collective_
 		     struct item_store *store, struct commit_leaf *ret)
 {
 	auto_free struct box *box = NULL;
-	struct opened *part = NULL;
+	auto_free struct zarr **part = NULL;
 	size_t n = 0;
 	int r = item_store_leaf(store, &ret->kv);
 
 	ret->param = l->node->param;
 	r = r < 0 ? r : open_boxes(jp, item, l, &box, &part, &n);
 	r = r < 0 ? r : collective_write_joined(jp, l, box, part, n, ret->kv);
-	close_parts(part, n);
+	for (size_t i = 0; i < n; i++)
+		zarr_unref(part[i]);
 	return r < 0 ? err_at(r, "leaf '%.*s'", SPAN_ARG(ret->param)) : 0;
 }
 

@@ -54,7 +54,6 @@ static int array_aggregate(const struct leaf_desc *d, struct leaf_input *f, stru
 	auto_of(zarr) struct zarr *z = NULL;
 	struct span *chunk = arena_calloc(f->arena, 1, sizeof(*chunk));
 	uint64_t *shape = arena_calloc(f->arena, LIMIT_RANK, sizeof(*shape));
-	struct zarr_view v;
 	uint8_t *p;
 	int r = f->ops->encoded(f, &z);
 
@@ -64,11 +63,10 @@ static int array_aggregate(const struct leaf_desc *d, struct leaf_input *f, stru
 		return fail(-EFBIG, "aggregate: %llu bytes do not fit half of write_budget",
 			    (unsigned long long)z->meta.bytes);
 	f->memory_left -= z->meta.bytes;
-	zarr_view_whole(&z->meta, &v);
 	p = arena_alloc(f->arena, z->meta.bytes + 1);
 	if (!p || !chunk || !shape)
 		return fail(-ENOMEM, "cannot aggregate an array");
-	r = zarr_read_into(z, &v, 0, z->meta.bytes, p);
+	r = zarr_read_into(z, NULL, 0, z->meta.bytes, p);
 	memcpy(shape, z->meta.shape, z->meta.rank * sizeof(*shape));
 	*chunk = span_of(p, z->meta.bytes);
 	*ret = (struct aggregate){ .kind = AGGREGATE_ARRAY,

@@ -187,3 +187,11 @@ int boxes_read(void *arg, uint64_t off, size_t n, void *out)
 	}
 	return 0;
 }
+
+int box_read_zarr(void *arg, size_t i, uint64_t first, uint64_t n, uint8_t *p)
+{
+	struct zarr *z = ((struct zarr **)arg)[i];
+	uint64_t item = dtype_info(z->meta.dtype)->size;
+
+	return zarr_read_into(z, NULL, first * item, n * item, p);
+}

@@ -152,17 +152,6 @@ static int parts_open_parts(const struct plan_leaf *l, struct zarr **part)
 	return r;
 }
 
-/* Read elements of a part, as they are stored. */
-static int parts_read_part(void *arg, size_t i, uint64_t element, uint64_t n, uint8_t *p)
-{
-	struct zarr *z = ((struct zarr **)arg)[i];
-	uint64_t item = dtype_info(z->meta.dtype)->size;
-	struct zarr_view v;
-
-	zarr_view_whole(&z->meta, &v);
-	return zarr_read_into(z, &v, element * item, n * item, p);
-}
-
 /* Encode the array from its opened parts. */
 static int parts_encode(struct plan_leaf *l, const struct draft_part *part, struct zarr **opened)
 {
@@ -170,7 +159,7 @@ static int parts_encode(struct plan_leaf *l, const struct draft_part *part, stru
 	struct box_reader reader = { .box = box,
 				     .n = l->n_parts,
 				     .array = l->desc.array,
-				     .read = parts_read_part,
+				     .read = box_read_zarr,
 				     .arg = opened };
 
 	if (!box)

@@ -217,5 +217,7 @@ struct box_reader {
 };
 /* An array_read_fn; arg is a struct box_reader. */
 int boxes_read(void *arg, uint64_t off, size_t n, void *p);
+/* A box_read_fn for boxes that are stored arrays; arg is an array of struct zarr *. */
+int box_read_zarr(void *arg, size_t i, uint64_t first, uint64_t n, uint8_t *p);
 
 #endif

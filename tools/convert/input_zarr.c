@@ -192,10 +192,8 @@ static int import_array(struct input *in, const char *rel, struct select *only,
 		return r;
 	if (span_ends(buf_span(&path), span_str(".json")) && z->meta.rank == 0) {
 		uint8_t element[LIMIT_ITEM_BYTES];
-		struct zarr_view v;
 
-		zarr_view_whole(&z->meta, &v);
-		r = zarr_read_into(z, &v, 0, v.bytes, element);
+		r = zarr_read_into(z, NULL, 0, z->meta.bytes, element);
 		return r < 0 ? r :
 			       import_add_scalar(f, buf_str(&path), in->path, z->meta.dtype,
 						 element);

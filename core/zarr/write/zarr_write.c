@@ -391,10 +391,8 @@ static uint64_t read_live(struct zarr_writer *w, uint64_t off, size_t n, uint8_t
 
 int zarr_writer_read(struct zarr_writer *w, uint64_t off, size_t n, void *p)
 {
-	struct zarr_view v;
 	uint8_t *to = p;
 
-	zarr_view_whole(&w->z->meta, &v);
 	while (n > 0) {
 		uint64_t gap, got = read_live(w, off, n, to, &gap);
 		int r = 0;
@@ -402,7 +400,7 @@ int zarr_writer_read(struct zarr_writer *w, uint64_t off, size_t n, void *p)
 		/* A band that is stored between these two look-ups is read from the store. */
 		if (!got) {
 			got = gap;
-			r = zarr_read_into(w->z, &v, off, gap, to);
+			r = zarr_read_into(w->z, NULL, off, gap, to);
 		}
 		if (r < 0)
 			return r;
