@@ -71,7 +71,7 @@ struct job {
 	struct item *item;   /* a reference */
 	uint32_t leaf;
 	uint64_t from, n;
-	struct zarr_guess *token; /* a reference */
+	struct zarr_guess *token; /* a reference; NULL: not for a guess */
 };
 
 static void reader_init(struct reader *rd, uint32_t id)
@@ -154,6 +154,7 @@ static void job_free(struct job *j)
 	free(j);
 }
 
+/* g: the leaf, and its guess if it has a token; NULL: the job is for no leaf. */
 static bool job_post(struct ahead *a, const struct guess *g, uint64_t n,
 		     void (*run)(struct pool_job *job))
 {
@@ -169,7 +170,7 @@ static bool job_post(struct ahead *a, const struct guess *g, uint64_t n,
 		j->n = n;
 		j->token = zarr_guess_ref(g->token);
 	}
-	pool_post_idle(a->item->ckpt->pool, &j->job);
+	(g && !g->token ? pool_post : pool_post_idle)(a->item->ckpt->pool, &j->job);
 	return true;
 }
 
@@ -200,6 +201,8 @@ static uint64_t job_size(struct job *j, uint64_t bytes)
 	uint64_t n = 0;
 	struct guess *g;
 
+	if (!j->token)
+		return MIN(bytes, j->n);
 	pthread_mutex_lock(&a->lock);
 	g = guess_find(a, j->leaf);
 	if (g && g->token == j->token && !g->is_known) {
@@ -237,6 +240,13 @@ static void job_run(struct pool_job *job)
 	/* The program that opens the leaf gets the error. */
 	err_clear();
 	job_free(j);
+}
+
+void ahead_leaf(struct ahead *a, const struct tree_node *leaf, uint64_t n)
+{
+	const struct guess g = { .leaf = leaf->id };
+
+	job_post(a, &g, n, job_run);
 }
 
 /* ---- cursors; with the lock held ---- */

@@ -44,6 +44,8 @@ uint64_t ahead_window(const struct ckpt *c);
 int ahead_new(struct item *item, struct ahead **ret);
 /* End all guesses. Jobs in progress free the rest. Accepts NULL. */
 void ahead_free(struct ahead *a);
+/* Decode the first n bytes of a leaf, for no reader in particular. Any thread may call this. */
+void ahead_leaf(struct ahead *a, const struct tree_node *leaf, uint64_t n);
 /*
  * A sequential reader (file.reader) has begun a leaf, whose file has `bytes` bytes. Any thread may
  * call this.

@@ -185,27 +185,6 @@ static int leaf_stat(struct node *n, struct stat *ret)
 
 /* ---- decode-ahead ---- */
 
-struct next_job {
-	struct pool_job job;
-	struct item *item; /* a reference */
-	const struct tree_node *leaf;
-	uint64_t n;
-};
-
-static void next_run(struct pool_job *job)
-{
-	struct next_job *j = container_of(job, struct next_job, job);
-	auto_value v = { 0 };
-	auto_format f = { 0 };
-
-	/* The program that opens the leaf gets the error. */
-	if (leaf_open(j->item, j->leaf, &v) >= 0 && v.kind == VALUE_ARRAY &&
-	    format_open(NAME_EXT_BIN, &v, NULL, &f) >= 0)
-		format_prefetch(&f, 0, MIN(j->n, f.size), NULL);
-	item_unref(j->item);
-	free(j);
-}
-
 static bool node_leaf_is_chosen(const struct item *item, const struct tree_node *leaf,
 				const char *glob)
 {
@@ -233,26 +212,20 @@ static void prefetch_priority(struct node_leaf *l)
 	const char *glob = l->node.ns->options->priority;
 	uint64_t left = MIN(READAHEAD_BYTES, cache_limit(l->node.ns->ckpt->cache) / 4);
 	const struct tree *tree = l->item->tree;
+	struct node_dir *top = item_top(l);
 
-	if (!glob || !l->item->ckpt->pool || atomic_exchange(&item_top(l)->priority_asked, true))
+	if (!glob || !l->item->ckpt->pool || atomic_exchange(&top->priority_asked, true))
 		return;
 	for (uint32_t i = 0; i < tree->n_nodes && left; i++) {
-		struct next_job *j;
+		uint64_t n = MIN(left, MiB);
 
 		if (tree->nodes[i]->kind != TREE_LEAF ||
 		    tree->nodes[i]->value != TREE_VALUE_STORED ||
 		    !node_leaf_is_chosen(l->item, tree->nodes[i], glob))
 			continue;
-		j = calloc(1, sizeof(*j));
-		if (!j)
-			return;
 		trace(TRACE_LEAF, "prefetch '%.*s'", SPAN_ARG(tree->nodes[i]->param));
-		*j = (struct next_job){ .job.run = next_run,
-					.item = item_ref(l->item),
-					.leaf = tree->nodes[i],
-					.n = MIN(left, MiB) };
-		left -= j->n;
-		pool_post(l->item->ckpt->pool, &j->job);
+		ahead_leaf(top->ahead, tree->nodes[i], n);
+		left -= n;
 	}
 }
 
