@@ -34,6 +34,7 @@ struct entry {
 	struct entry *newer, *older; /* list of unpinned entries */
 	bool drop_behind;            /* it is, or will be, on the drop-behind list */
 	bool ahead;                  /* not requested yet; implies that it is not pinned */
+	bool given_up;               /* ahead, and no request is expected */
 	bool asked;                  /* requested by another thread than the one that fills it */
 	enum entry_state state;
 	unsigned pins;
@@ -133,7 +134,9 @@ static void grow(struct cache *c)
 
 static struct list *list_of(struct cache *c, const struct entry *e)
 {
-	return e->drop_behind ? &c->drop_behind : e->ahead ? &c->ahead : &c->used;
+	if (e->drop_behind)
+		return &c->drop_behind;
+	return e->ahead && !e->given_up ? &c->ahead : &c->used;
 }
 
 static void list_remove(struct cache *c, struct entry *e)
@@ -157,6 +160,17 @@ static void list_add(struct cache *c, struct entry *e)
 	l->bytes += e->charge;
 }
 
+static void list_add_oldest(struct cache *c, struct entry *e)
+{
+	struct list *l = list_of(c, e);
+
+	e->newer = l->oldest;
+	e->older = NULL;
+	*(l->oldest ? &l->oldest->older : &l->newest) = e;
+	l->oldest = e;
+	l->bytes += e->charge;
+}
+
 static void pin(struct cache *c, struct entry *e)
 {
 	if (e->pins++ == 0 && e->state == ENTRY_READY) {
@@ -167,7 +181,7 @@ static void pin(struct cache *c, struct entry *e)
 		c->stats.ahead_used += e->charge;
 	e->asked = true;
 	/* A request makes it an ordinary entry. */
-	e->ahead = e->drop_behind = false;
+	e->ahead = e->drop_behind = e->given_up = false;
 }
 
 static void table_remove(struct cache *c, struct entry *e)
@@ -498,20 +512,16 @@ void cache_unhold(struct cache *c, struct cache_entry *ce)
 	free_all(out);
 }
 
-static void to_drop_behind(struct cache *c, struct entry *e)
-{
-	list_remove(c, e);
-	e->drop_behind = true;
-	list_add(c, e);
-}
-
 void cache_end_ahead(struct cache *c, uint64_t owner)
 {
 	pthread_mutex_lock(&c->lock);
-	for (struct entry *e = c->ahead.oldest, *newer; e; e = newer) {
-		newer = e->newer;
-		if (e->e.key.owner == owner)
-			to_drop_behind(c, e);
+	for (struct entry *e = c->ahead.newest, *older; e; e = older) {
+		older = e->older;
+		if (e->e.key.owner != owner)
+			continue;
+		list_remove(c, e);
+		e->given_up = true;
+		list_add_oldest(c, e);
 	}
 	pthread_mutex_unlock(&c->lock);
 }
@@ -530,7 +540,9 @@ void cache_drop_behind(struct cache *c, const struct cache_key *first, uint64_t 
 			e->drop_behind = true;
 			continue;
 		}
-		to_drop_behind(c, e);
+		list_remove(c, e);
+		e->drop_behind = true;
+		list_add(c, e);
 	}
 	pthread_mutex_unlock(&c->lock);
 }

@@ -96,8 +96,8 @@ void cache_put_ahead(struct cache *cache, struct cache_entry *e);
 void cache_hold(struct cache *cache, struct cache_entry *e);
 void cache_unhold(struct cache *cache, struct cache_entry *e);
 /*
- * No request is expected any more for entries of this owner that are still ahead: free them before
- * all others.
+ * No request is expected any more for entries of this owner that are still ahead: they are the
+ * least recently used ones from now on.
  */
 void cache_end_ahead(struct cache *cache, uint64_t owner);
 /*

@@ -202,7 +202,7 @@ def test_eight_processes_cost_one_decode(mount, tree, orders, options):
 
 
 def test_random_opens_decode_again_what_a_wrong_guess_has_wasted(mount, tree):
-    """No more than that: of what was given up, the cache keeps an eighth of its limit."""
+    """No more than that: what was given up stays in the cache while there is room."""
     m = mount(tree(), 'direct_io', 'cache=256M')
     for i in range(4):
         begin(m, i)

@@ -164,6 +164,37 @@ static void entries_filled_ahead_are_counted(void **state)
 	cache_free(c);
 }
 
+/* They are evicted before others, but only when the bytes are needed: a reader may come after all. */
+static void given_up_entries_stay_while_there_is_room(void **state)
+{
+	uint64_t owner = cache_owner(), other = cache_owner();
+	struct cache_stats st;
+	struct cache_entry *e;
+	struct cache *c;
+
+	freed = 0;
+	assert_int_equal(cache_new(100000, &c), 0);
+	cache_put(c, put_one(c, other, 0, 9000));
+	for (uint64_t i = 0; i < 5; i++)
+		cache_put_ahead(c, put_one(c, owner, i, 9000));
+	cache_end_ahead(c, owner);
+	cache_stats(c, &st);
+	assert_int_equal(st.ahead_bytes, 0);
+	for (uint64_t i = 1; i < 5; i++)
+		cache_put(c, put_one(c, other, i, 9000));
+	assert_int_equal(freed, 0);
+	assert_true(cache_peek(c, &(struct cache_key){ owner, 0, 0 }, CACHE_READY, &e));
+	cache_put(c, e);
+	/* The oldest of them that was not requested goes, though another entry is older. */
+	cache_put(c, put_one(c, other, 5, 9000));
+	assert_int_equal(freed, 1);
+	assert_false(cache_has(c, &(struct cache_key){ owner, 1, 0 }, CACHE_READY));
+	cache_stats(c, &st);
+	assert_true(st.ahead_wasted > 9000 && st.ahead_wasted < 10000);
+	assert_true(st.ahead_used > 9000 && st.ahead_used < 10000);
+	cache_free(c);
+}
+
 static uint64_t bytes_of(struct cache *c)
 {
 	struct cache_stats st;
@@ -392,6 +423,7 @@ int main(void)
 		cmocka_unit_test(the_least_recently_used_goes_first),
 		cmocka_unit_test(drop_behind_entries_are_freed_one_by_one),
 		cmocka_unit_test(entries_filled_ahead_are_counted),
+		cmocka_unit_test(given_up_entries_stay_while_there_is_room),
 		cmocka_unit_test(reserved_bytes_count_before_the_value_is_there),
 		cmocka_unit_test(pinned_values_stay),
 		cmocka_unit_test(held_values_stay_without_a_pin),
