@@ -10,6 +10,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/base/path.h"
+#include "core/remote/bucket/bucket_write.h"
 #include "core/step/item_safetensors.h"
 #include "core/step/known_names.h"
 #include "core/step/step.h"
@@ -290,8 +291,10 @@ int ckpt_open(const struct ckpt_opts *opts, struct ckpt **ret)
 		return fail(-ENOMEM, "cannot open '%s'", opts->source);
 	c->opts = *opts;
 	c->owner = cache_owner();
-	budget_init(&c->read_budget, "half of read_budget", opts->read_budget / 2);
-	budget_init(&c->write_budget, "write_budget", opts->write_budget);
+	budget_init(&c->read_budget, "half of read_budget", 0);
+	budget_init(&c->write_budget, "write_budget", 0);
+	budget_init(&c->upload_budget, "write_budget", 0);
+	ckpt_share_memory(c, opts->read_budget, opts->write_budget);
 	budget_init(&c->inner_budget, "an eighth of read_budget",
 		    MAX(8 * MiB, opts->read_budget / 8));
 	r = open_any(c);
@@ -351,6 +354,16 @@ int ckpt_start(struct ckpt *c)
 	return r;
 }
 
+void ckpt_share_memory(struct ckpt *c, uint64_t read_budget, uint64_t write_budget)
+{
+	uint64_t sent = c->sends ? MAX(write_budget / 2, PART_BYTES) : 0;
+
+	budget_resize(&c->read_budget, read_budget / 2);
+	budget_resize(&c->write_budget,
+		      MAX(write_budget - MIN(write_budget, sent), write_budget / 2));
+	budget_resize(&c->upload_budget, sent);
+}
+
 void ckpt_close(struct ckpt *c)
 {
 	if (!c)
@@ -366,6 +379,7 @@ void ckpt_close(struct ckpt *c)
 		write_env_release(&c->write_env);
 	budget_release(&c->read_budget);
 	budget_release(&c->write_budget);
+	budget_release(&c->upload_budget);
 	budget_release(&c->inner_budget);
 	block_trim();
 	free(c->only_item);

@@ -71,7 +71,10 @@ struct ckpt {
 	const char *names[2]; /* of files to look for on a server that cannot list */
 	struct cache *cache;
 	struct pool *pool; /* NULL until ckpt_start() */
+	/* set by ckpt_share_memory() */
 	struct budget read_budget, write_budget;
+	struct budget upload_budget; /* parts that are being sent */
+	bool sends;                  /* written steps are sent, so upload_budget has a share */
 	struct streams *streams;
 	struct meta_cache *metas;
 	uint64_t owner;      /* of errors of items and arrays (core/base/refusal.h) */
@@ -107,6 +110,12 @@ static inline bool ckpt_is_file(const struct ckpt *c)
 /* The number of threads that ckpt_start() starts. */
 unsigned ckpt_threads(const struct ckpt *c);
 int ckpt_start(struct ckpt *ckpt);
+/*
+ * Divide the values of the options among budgets: half of read_budget is for readers, the other one
+ * for decoders; if steps are uploaded, half of write_budget is for parts that are being sent, but
+ * at least one part. The share of decoders stays as ckpt_open() set it. Any thread may call.
+ */
+void ckpt_share_memory(struct ckpt *ckpt, uint64_t read_budget, uint64_t write_budget);
 /*
  * Stops the threads and frees everything. All items and files opened from it must be closed before.
  * Accepts NULL.

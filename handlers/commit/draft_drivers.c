@@ -46,11 +46,6 @@ static int store_name(struct draft *d, char **ret)
 	return *ret ? 0 : fail(-ENOMEM, "cannot write to '%s'", d->name);
 }
 
-void draft_resize(const struct draft_env *env, uint64_t write_budget)
-{
-	budget_resize(&env->ckpt->write_budget, write_budget);
-}
-
 int draft_find_tree(struct draft *d)
 {
 	return plan_is_step_tree(d->root);
@@ -113,7 +108,6 @@ const struct commit_driver directory_driver = {
 	.begin = directory_begin,
 	.scope = &plan_of_whole,
 	.store_name = store_name,
-	.resize = draft_resize,
 	.check_place = draft_dir_check,
 	.is_tree = draft_find_tree,
 	.set_final = set_free_final,
@@ -130,7 +124,6 @@ const struct commit_driver in_place_driver = {
 	.begin = driver_in_place_begin,
 	.scope = &plan_of_whole,
 	.store_name = store_name,
-	.resize = draft_resize,
 	.check_place = draft_dir_check,
 	.is_tree = draft_find_tree,
 	.set_final = draft_keep_final,
@@ -171,7 +164,6 @@ const struct commit_driver bucket_driver = {
 	.scope = &plan_of_whole,
 	.store_name = store_name,
 	.watch = draft_upload_watch,
-	.resize = draft_uploads_resize,
 	.check_place = draft_dir_check,
 	.is_tree = draft_find_tree,
 	.set_final = draft_keep_final,
@@ -194,7 +186,6 @@ const struct commit_driver mounted_driver = {
 	.begin = draft_copy_begin,
 	.scope = &plan_of_whole,
 	.store_name = store_name,
-	.resize = draft_resize,
 	.check_place = draft_dir_check,
 	.is_tree = draft_find_tree,
 	.set_final = draft_keep_final,

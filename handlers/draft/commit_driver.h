@@ -68,8 +68,6 @@ struct commit_driver {
 	int (*store_name)(struct draft *d, char **ret);
 	/* Let data files of the store be uploaded while they grow. NULL: they are not. */
 	int (*watch)(const struct draft_node *item, bool replicas, struct item_store_opts *ret);
-	/* Set the size of the memory for values that are being written. */
-	void (*resize)(const struct draft_env *env, uint64_t write_budget);
 
 	/* ---- the commit, in this order ---- */
 

@@ -46,12 +46,11 @@ void draft_unref(struct draft *d)
 
 void draft_env_follow_memory(const struct draft_env *env)
 {
-	uint64_t size;
+	uint64_t read = env->ckpt->opts.read_budget, write = env->ckpt->opts.write_budget;
 
-	if (options_auto_size(env->options, "write_budget", &size))
-		env->driver->resize(env, size);
-	if (options_auto_size(env->options, "read_budget", &size))
-		budget_resize(&env->ckpt->read_budget, size / 2);
+	options_auto_size(env->options, "read_budget", &read);
+	options_auto_size(env->options, "write_budget", &write);
+	ckpt_share_memory(env->ckpt, read, write);
 }
 
 /* In a mount of a step a draft is one item: "state.tmp". */

@@ -15,27 +15,15 @@
 #include "core/io/io_store.h"
 #include "core/tree/name.h"
 
-#define PART_BYTES (8 * MiB) /* the smallest part of an upload */
-
 struct draft_uploads {
 	const struct draft_env *env; /* borrowed */
 	struct url_store_opts opts;
-	struct budget budget; /* memory of parts that are being sent */
 	const char *where;    /* NULL: there is no local directory for drafts */
 	pthread_mutex_t lock; /* protects spill until it is set */
 	struct spill_dir spill;
 	char *remark; /* set if SOURCE is on a file system */
 	atomic_bool interrupted;
 };
-
-/* Encoding gets one half, uploads get the other half, but at least the size of one part. */
-static uint64_t split_budget(struct ckpt *ckpt, uint64_t write_budget)
-{
-	uint64_t half = write_budget / 2;
-
-	budget_resize(&ckpt->write_budget, MAX(write_budget - MAX(half, PART_BYTES), half));
-	return MAX(half, PART_BYTES);
-}
 
 int draft_uploads_new(const struct draft_env *env, const struct url_store_opts *opts,
 		      const char *spill, struct draft_uploads **ret)
@@ -57,10 +45,11 @@ int draft_uploads_new(const struct draft_env *env, const struct url_store_opts *
 	u->env = env;
 	u->where = spill;
 	pthread_mutex_init(&u->lock, NULL);
-	budget_init(&u->budget, "write_budget", 0);
 	if (opts) {
 		u->opts = *opts;
-		budget_resize(&u->budget, split_budget(env->ckpt, env->options->write_budget));
+		env->ckpt->sends = true;
+		ckpt_share_memory(env->ckpt, env->ckpt->opts.read_budget,
+				  env->ckpt->opts.write_budget);
 		io_never_sync(env->ckpt->io);
 	}
 	*ret = u;
@@ -81,13 +70,6 @@ void draft_uploads_log(const struct draft_uploads *u)
 		log_warn("%s", u->remark);
 }
 
-void draft_uploads_resize(const struct draft_env *env, uint64_t write_budget)
-{
-	struct draft_uploads *u = env->uploads;
-
-	budget_resize(&u->budget, split_budget(u->env->ckpt, write_budget));
-}
-
 void draft_uploads_interrupt(struct draft_uploads *u)
 {
 	if (u)
@@ -100,7 +82,6 @@ void draft_uploads_free(struct draft_uploads *u)
 		return;
 	spill_dir_remove(&u->spill);
 	free(u->remark);
-	budget_release(&u->budget);
 	pthread_mutex_destroy(&u->lock);
 	free(u);
 }
@@ -116,7 +97,7 @@ int draft_upload_claim(struct draft_uploads *u, const char *final, struct step_u
 {
 	auto_free char *url = str_fmt("%s/%s", draft_uploads_url(u), final);
 
-	return url ? step_upload_begin(url, &u->opts, &u->budget, ret) :
+	return url ? step_upload_begin(url, &u->opts, &u->env->ckpt->upload_budget, ret) :
 		     fail(-ENOMEM, "cannot write '%s'", final);
 }
 
@@ -125,7 +106,7 @@ int draft_upload_join(struct draft_uploads *u, const char *final, struct span cl
 {
 	auto_free char *url = str_fmt("%s/%s", draft_uploads_url(u), final);
 
-	return url ? step_upload_join(url, &u->opts, &u->budget, claimed, ret) :
+	return url ? step_upload_join(url, &u->opts, &u->env->ckpt->upload_budget, claimed, ret) :
 		     fail(-ENOMEM, "cannot write '%s'", final);
 }
 

@@ -55,8 +55,6 @@ int draft_copy_begin(struct draft *d, const char *final, unsigned mode);
  * uploaded again at the commit.
  */
 int draft_upload_watch(const struct draft_node *item, bool replicas, struct item_store_opts *ret);
-/* Divide the budget between encoding and uploads. */
-void draft_uploads_resize(const struct draft_env *env, uint64_t write_budget);
 /*
  * The argument is the draft. After an upload, listings of the bucket show the step. After a
  * failure, its objects are removed again, and the next attempt begins with the claim.

@@ -84,7 +84,6 @@ const struct commit_driver job_directory_driver = {
 	.scope = &plan_of_rank,
 	.slices = job_slices,
 	.store_name = rank_store_name,
-	.resize = draft_resize,
 	.is_tree = refuse_tree,
 	.set_final = draft_set_final,
 	.has_part = rank_has_part,
@@ -107,7 +106,6 @@ const struct commit_driver job_bucket_driver = {
 	.slices = job_slices,
 	.store_name = rank_store_name,
 	.watch = job_bucket_watch,
-	.resize = draft_uploads_resize,
 	.is_tree = refuse_tree,
 	.set_final = draft_keep_final,
 	.has_part = rank_has_part,
@@ -140,7 +138,6 @@ static int refuse_mounted(struct draft *d, const char *final, unsigned mode)
 static const struct commit_driver job_mounted_driver = {
 	.check_new = draft_check_new,
 	.begin = refuse_mounted,
-	.resize = draft_resize,
 	.writable = 0200,
 	.check_replace = draft_refuse_replace,
 };
