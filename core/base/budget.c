@@ -30,46 +30,71 @@ static void taken(struct budget *b, uint64_t n)
 	b->peak = MAX(b->peak, b->used);
 }
 
+/* Called with the lock held, and releases it meanwhile. False: nothing was idle. */
+static bool reclaim(struct budget *b)
+{
+	uint64_t changes = b->changes;
+	bool freed;
+
+	if (!b->reclaim)
+		return false;
+	pthread_mutex_unlock(&b->lock);
+	freed = b->reclaim(b->reclaim_arg);
+	pthread_mutex_lock(&b->lock);
+	return freed || changes != b->changes;
+}
+
+/*
+ * Wait for a turn, and for n bytes. When there are never so many: with `most` for all of the
+ * budget, else no longer. Called with the lock held.
+ */
+static void wait_for(struct budget *b, uint64_t n, bool most)
+{
+	uint64_t ticket = b->next++;
+
+	/* The total may change during the wait. */
+	while (ticket != b->serving ||
+	       ((most || n <= b->total) && b->used + MIN(n, b->total) > b->total))
+		if (ticket != b->serving || !reclaim(b))
+			pthread_cond_wait(&b->freed, &b->lock);
+}
+
+/* Let the next one have its turn. Called with the lock held, which is released. */
+static void end_turn(struct budget *b)
+{
+	b->serving++;
+	pthread_cond_broadcast(&b->freed);
+	pthread_mutex_unlock(&b->lock);
+}
+
 int budget_take(struct budget *b, uint64_t n)
 {
-	uint64_t ticket;
 	int r = 0;
 
 	pthread_mutex_lock(&b->lock);
-	ticket = b->next++;
-	while (ticket != b->serving || (b->used + n > b->total && n <= b->total))
-		pthread_cond_wait(&b->freed, &b->lock);
+	wait_for(b, n, false);
 	if (n > b->total)
 		r = fail(-EFBIG, "an operation needs %llu bytes, %s allows %llu",
 			 (unsigned long long)n, b->name, (unsigned long long)b->total);
 	else
 		taken(b, n);
-	b->serving++;
-	pthread_cond_broadcast(&b->freed);
-	pthread_mutex_unlock(&b->lock);
+	end_turn(b);
 	return r;
 }
 
 uint64_t budget_take_most(struct budget *b, uint64_t n)
 {
-	uint64_t ticket;
-
 	pthread_mutex_lock(&b->lock);
-	ticket = b->next++;
-	/* The total may change during the wait. */
-	while (ticket != b->serving || b->used + MIN(n, b->total) > b->total)
-		pthread_cond_wait(&b->freed, &b->lock);
+	wait_for(b, n, true);
 	n = MIN(n, b->total);
 	taken(b, n);
-	b->serving++;
-	pthread_cond_broadcast(&b->freed);
-	pthread_mutex_unlock(&b->lock);
+	end_turn(b);
 	return n;
 }
 
 static bool has_room(const struct budget *b, uint64_t n)
 {
-	return b->next == b->serving && b->used + n <= b->total;
+	return b->next == b->serving && n <= b->total && b->used <= b->total - n;
 }
 
 bool budget_try(struct budget *b, uint64_t n)
@@ -77,6 +102,8 @@ bool budget_try(struct budget *b, uint64_t n)
 	bool ok;
 
 	pthread_mutex_lock(&b->lock);
+	while (!has_room(b, n) && b->next == b->serving && n <= b->total && reclaim(b))
+		;
 	ok = has_room(b, n);
 	if (ok)
 		taken(b, n);
@@ -98,28 +125,39 @@ void budget_give(struct budget *b, uint64_t n)
 {
 	pthread_mutex_lock(&b->lock);
 	b->used -= n;
+	b->changes++;
 	pthread_cond_broadcast(&b->freed);
 	pthread_mutex_unlock(&b->lock);
 }
 
-uint64_t budget_peak(struct budget *b)
+void budget_idle(struct budget *b)
 {
-	uint64_t peak;
+	budget_give(b, 0);
+}
+
+static uint64_t budget_read(struct budget *b, const uint64_t *number)
+{
+	uint64_t n;
 
 	pthread_mutex_lock(&b->lock);
-	peak = b->peak;
+	n = *number;
 	pthread_mutex_unlock(&b->lock);
-	return peak;
+	return n;
+}
+
+uint64_t budget_peak(struct budget *b)
+{
+	return budget_read(b, &b->peak);
+}
+
+uint64_t budget_used(struct budget *b)
+{
+	return budget_read(b, &b->used);
 }
 
 uint64_t budget_total(struct budget *b)
 {
-	uint64_t total;
-
-	pthread_mutex_lock(&b->lock);
-	total = b->total;
-	pthread_mutex_unlock(&b->lock);
-	return total;
+	return budget_read(b, &b->total);
 }
 
 void budget_resize(struct budget *b, uint64_t total)

@@ -51,12 +51,12 @@ static void spill_begin(struct stream *s)
 	struct io_file *spill;
 	int r;
 
-	if (!stream_spill_reserve(s))
+	if (!s->table->spill_dir || !budget_try(&s->table->spill, s->bytes))
 		return;
 	r = io_file_temp(s->z->env->io, NULL, s->table->spill_dir, &spill);
 	if (r < 0) {
 		log_warn("%s; readers that jump in large chunks will be slow", err_text(r));
-		stream_spill_give_back(s);
+		budget_give(&s->table->spill, s->bytes);
 		return;
 	}
 	/* A read that is short of this goes on. */
@@ -313,7 +313,7 @@ int stream_piece(struct stream *s, uint64_t piece, struct cache_entry **ret, siz
 			r = stream_advance(s, piece, &e, &drove);
 		pthread_mutex_unlock(&s->lock);
 		if (drove)
-			stream_room_wake(s->table);
+			budget_idle(&s->table->decoders);
 		if (spilled) {
 			r = read_piece(s, piece, true, &e);
 			break;
@@ -346,7 +346,7 @@ void stream_job_run(struct pool_job *job)
 		s->job_posted = again;
 	}
 	pthread_mutex_unlock(&s->lock);
-	stream_room_wake(s->table);
+	budget_idle(&s->table->decoders);
 	if (again)
 		pool_resume_idle(s->z->env->pool, &s->job);
 	else

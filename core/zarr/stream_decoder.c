@@ -55,7 +55,8 @@ static size_t input_size_of(const struct stream *s)
 
 	chunk_source_has_end(&s->src, &end);
 	if (stream_is_remote(s))
-		n = MAX(n, MIN(STREAM_REMOTE_BYTES, (size_t)s->table->decoder_limit / 16));
+		n = MAX(n,
+			MIN(STREAM_REMOTE_BYTES, (size_t)budget_total(&s->table->decoders) / 16));
 	return (size_t)MIN(n, MAX((uint64_t)STREAM_INPUT_BYTES, s->src.len + end));
 }
 

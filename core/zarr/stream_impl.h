@@ -68,7 +68,7 @@ struct stream {
 	/* The driver's members. When no thread drives, they belong to a holder of both locks. */
 	struct codec_stream *decoder;
 	struct cache_entry *before; /* held: the previous piece, while the decoder needs it */
-	uint64_t reserved;          /* this stream's share of decoder_used */
+	uint64_t reserved;          /* bytes of `decoders` that this stream has taken */
 	struct chunk_input input;   /* of the decoder */
 	uint64_t advised;           /* end of the bytes that the kernel was asked to read ahead */
 	struct io_file *spill;      /* any thread may read it once spilled > 0 */
@@ -84,14 +84,12 @@ struct streams {
 	struct stream *first;
 	unsigned n;
 	char *spill_dir;
-	/* of all temporary files, including those of other users */
-	uint64_t spill_limit, spill_used;
 	struct streams_user *users, **users_end;
 	unsigned n_users;
-	uint64_t window_limit, decoder_limit; /* immutable */
-	uint64_t decoder_used, decoder_peak;
-	pthread_cond_t room; /* signals that a decoder was closed, or a driver stopped */
-	unsigned waiting;    /* threads that wait for room */
+	uint64_t window_limit;  /* immutable */
+	struct budget decoders; /* memory; those that nobody drives are reclaimed */
+	/* bytes of all temporary files, including those of other users; idle ones are reclaimed */
+	struct budget spill;
 	atomic_ullong restarts, spill_reads;
 };
 
@@ -158,12 +156,8 @@ int stream_blocks_refuse(struct stream *s);
 int stream_blocks_piece(struct stream *s, uint64_t piece, struct cache_entry **ret);
 /* Let jobs of the pool decode pieces first to last. */
 void stream_blocks_ahead(struct stream *s, uint64_t first, uint64_t last, struct zarr_guess *guess);
-/*
- * stream_spill.c: reserve room for a spill file of this chunk; false when the limit does not allow
- * one.
- */
-bool stream_spill_reserve(struct stream *s);
-void stream_spill_give_back(struct stream *s);
+/* stream_spill.c: close a temporary file that nobody uses, to reclaim its bytes. arg: the table. */
+bool stream_spill_reclaim(void *arg);
 /*
  * stream_table.c: move a stream that is not held from the table to the list out. Called with the
  * table's lock held; the caller frees the list without it.
@@ -181,11 +175,6 @@ void stream_room_take(struct stream *s, uint64_t window);
 void stream_room_shrink(struct stream *s, uint64_t bytes);
 /* Whether there is so much room that readers do not need what a guess takes. */
 bool stream_room_is_ample(struct streams *t, uint64_t window);
-/*
- * Report that a driver has stopped, so that its decoder may be taken. Called without the stream's
- * lock.
- */
-void stream_room_wake(struct streams *t);
 /* stream.c */
 void stream_job_run(struct pool_job *job);
 

@@ -57,77 +57,50 @@ static struct io_file *idle_file(struct streams *t)
 	return NULL;
 }
 
-/* Reserve n more bytes; if that fails, *ret_free is the number of bytes that are free. */
-static bool spill_reserve(struct streams *t, uint64_t n, uint64_t *ret_free)
+bool stream_spill_reclaim(void *arg)
 {
-	for (;;) {
-		struct stream *out = NULL, **idle;
-		struct io_file *file = NULL;
-		bool fits;
+	struct stream *out = NULL, **idle;
+	struct io_file *file = NULL;
+	struct streams *t = arg;
+	bool freed;
 
-		pthread_mutex_lock(&t->lock);
-		*ret_free = t->spill_limit - t->spill_used;
-		fits = n <= *ret_free;
-		if (fits) {
-			t->spill_used += n;
-		} else if (n <= t->spill_limit) {
-			/* Streams can be decoded again; computing a value again may cost more. */
-			idle = idle_stream(t);
-			if (idle)
-				stream_table_remove(t, idle, &out);
-			else
-				file = idle_file(t);
-		}
-		pthread_mutex_unlock(&t->lock);
-		stream_free_all(out);
-		io_file_unref(file);
-		if (fits || (!out && !file))
-			return fits;
-	}
-}
-
-static void spill_give_back(struct streams *t, uint64_t n)
-{
 	pthread_mutex_lock(&t->lock);
-	t->spill_used -= n;
+	/* Streams can be decoded again; computing a value again may cost more. */
+	idle = idle_stream(t);
+	if (idle)
+		stream_table_remove(t, idle, &out);
+	else
+		file = idle_file(t);
 	pthread_mutex_unlock(&t->lock);
-}
-
-/* ---- spill files ---- */
-
-bool stream_spill_reserve(struct stream *s)
-{
-	uint64_t rest;
-
-	return s->table->spill_dir && spill_reserve(s->table, s->bytes, &rest);
-}
-
-void stream_spill_give_back(struct stream *s)
-{
-	spill_give_back(s->table, s->bytes);
+	freed = out || file;
+	stream_free_all(out);
+	io_file_unref(file);
+	return freed;
 }
 
 /* ---- files of other users ---- */
 
 static void file_closed(struct io_file *file)
 {
-	spill_give_back(file->closed_arg, file->size);
+	struct streams *t = file->closed_arg;
+
+	budget_give(&t->spill, file->size);
 }
 
 int streams_file(struct streams *t, struct io_engine *io, uint64_t size, struct io_file **ret)
 {
-	uint64_t rest;
+	uint64_t limit = budget_total(&t->spill);
 	int r;
 
-	if (!spill_reserve(t, size, &rest))
+	if (!budget_try(&t->spill, size))
 		return fail(-ENOSPC,
 			    "a temporary file of %llu bytes: spill_limit is %llu, "
 			    "of which %llu are free",
-			    (unsigned long long)size, (unsigned long long)t->spill_limit,
-			    (unsigned long long)rest);
+			    (unsigned long long)size, (unsigned long long)limit,
+			    (unsigned long long)(limit - budget_used(&t->spill)));
 	r = io_file_temp(io, NULL, t->spill_dir ? t->spill_dir : "/var/tmp", ret);
 	if (r < 0) {
-		spill_give_back(t, size);
+		budget_give(&t->spill, size);
 		return r;
 	}
 	(*ret)->size = size;

@@ -22,6 +22,38 @@
 #define FAILED_NS SECOND_NS      /* how long a chunk that could not be decoded is not tried again */
 #define DECODER_BESIDE (8 * MiB) /* the most memory of a decoder besides its history */
 
+/*
+ * Take the decoder of a stream that nobody drives; false when each is driven. The last in the list
+ * is the least recently used one.
+ */
+static bool take_decoder(void *arg)
+{
+	struct stream *found = NULL;
+	struct streams *t = arg;
+
+	pthread_mutex_lock(&t->lock);
+	for (struct stream *s = t->first; s; s = s->next) {
+		if (!s->reserved)
+			continue;
+		pthread_mutex_lock(&s->lock);
+		if (!s->driving)
+			found = s;
+		pthread_mutex_unlock(&s->lock);
+	}
+	if (found)
+		pthread_mutex_lock(&found->lock);
+	if (found && !found->driving) {
+		stream_decoder_free(found);
+		found->pos = found->want = 0;
+		budget_give(&t->decoders, found->reserved);
+		found->reserved = 0;
+	}
+	if (found)
+		pthread_mutex_unlock(&found->lock);
+	pthread_mutex_unlock(&t->lock);
+	return found;
+}
+
 int streams_new(const struct streams_opts *opts, struct streams **ret)
 {
 	struct streams *t = calloc(1, sizeof(*t));
@@ -35,12 +67,15 @@ int streams_new(const struct streams_opts *opts, struct streams **ret)
 	}
 	if (!t)
 		return fail(-ENOMEM, "cannot allocate the table of streams");
-	t->spill_limit = opts->spill_limit;
 	t->users_end = &t->users;
 	t->window_limit = opts->window_limit;
-	t->decoder_limit = MAX(opts->decoder_limit, opts->window_limit + DECODER_BESIDE);
 	pthread_mutex_init(&t->lock, NULL);
-	pthread_cond_init(&t->room, NULL);
+	budget_init(&t->decoders, "half of read_budget",
+		    MAX(opts->decoder_limit, opts->window_limit + DECODER_BESIDE));
+	budget_init(&t->spill, "spill_limit", opts->spill_limit);
+	t->decoders.reclaim = take_decoder;
+	t->spill.reclaim = stream_spill_reclaim;
+	t->decoders.reclaim_arg = t->spill.reclaim_arg = t;
 	*ret = t;
 	return 0;
 }
@@ -71,18 +106,11 @@ void streams_free(struct streams *t)
 		t->first = s->next;
 		stream_free(s);
 	}
-	pthread_cond_destroy(&t->room);
+	budget_release(&t->decoders);
+	budget_release(&t->spill);
 	pthread_mutex_destroy(&t->lock);
 	free(t->spill_dir);
 	free(t);
-}
-
-/* Called with the table's lock held. */
-static void give_room(struct streams *t, uint64_t n)
-{
-	t->decoder_used -= n;
-	if (n && t->waiting)
-		pthread_cond_broadcast(&t->room);
 }
 
 void stream_table_remove(struct streams *t, struct stream **at, struct stream **out)
@@ -92,8 +120,8 @@ void stream_table_remove(struct streams *t, struct stream **at, struct stream **
 	*at = s->next;
 	t->n--;
 	if (s->spill)
-		t->spill_used -= s->bytes;
-	give_room(t, s->reserved);
+		budget_give(&t->spill, s->bytes);
+	budget_give(&t->decoders, s->reserved);
 	s->reserved = 0;
 	s->next = *out;
 	*out = s;
@@ -129,10 +157,10 @@ void streams_stats(struct streams *t, struct streams_stats *ret)
 	pthread_mutex_lock(&t->lock);
 	*ret = (struct streams_stats){ .live = t->n,
 				       .restarts = t->restarts,
-				       .spill_bytes = t->spill_used,
+				       .spill_bytes = budget_used(&t->spill),
 				       .spill_reads = t->spill_reads,
-				       .decoder_bytes = t->decoder_used,
-				       .decoder_peak_bytes = t->decoder_peak };
+				       .decoder_bytes = budget_used(&t->decoders),
+				       .decoder_peak_bytes = budget_peak(&t->decoders) };
 	pthread_mutex_unlock(&t->lock);
 }
 
@@ -285,63 +313,19 @@ void stream_hold(struct stream *s)
 
 /* ---- room for decoders ---- */
 
-/*
- * Take the decoder of a stream that nobody drives; true when one was taken. Called with the table's
- * lock held.
- */
-static bool take_decoder(struct streams *t)
-{
-	struct stream *found = NULL;
-
-	for (struct stream *s = t->first; s; s = s->next) {
-		if (!s->reserved)
-			continue;
-		pthread_mutex_lock(&s->lock);
-		/* The last in the list is the least recently used one. */
-		if (!s->driving)
-			found = s;
-		pthread_mutex_unlock(&s->lock);
-	}
-	if (!found)
-		return false;
-	pthread_mutex_lock(&found->lock);
-	if (!found->driving) {
-		stream_decoder_free(found);
-		found->pos = found->want = 0;
-		give_room(t, found->reserved);
-		found->reserved = 0;
-	}
-	pthread_mutex_unlock(&found->lock);
-	return true;
-}
-
 void stream_room_take(struct stream *s, uint64_t window)
 {
-	struct streams *t = s->table;
-	uint64_t n = window + DECODER_BESIDE;
+	uint64_t n = budget_take_most(&s->table->decoders, window + DECODER_BESIDE);
 
-	pthread_mutex_lock(&t->lock);
-	while (t->decoder_used + n > t->decoder_limit) {
-		if (take_decoder(t))
-			continue;
-		t->waiting++;
-		pthread_cond_wait(&t->room, &t->lock);
-		t->waiting--;
-	}
-	t->decoder_used += n;
-	t->decoder_peak = MAX(t->decoder_peak, t->decoder_used);
+	pthread_mutex_lock(&s->table->lock);
 	s->reserved = n;
-	pthread_mutex_unlock(&t->lock);
+	pthread_mutex_unlock(&s->table->lock);
 }
 
 bool stream_room_is_ample(struct streams *t, uint64_t window)
 {
-	bool ample;
-
-	pthread_mutex_lock(&t->lock);
-	ample = !t->waiting && t->decoder_used + window + DECODER_BESIDE <= t->decoder_limit / 2;
-	pthread_mutex_unlock(&t->lock);
-	return ample;
+	return budget_has_room(&t->decoders,
+			       window + DECODER_BESIDE + budget_total(&t->decoders) / 2);
 }
 
 void stream_room_shrink(struct stream *s, uint64_t bytes)
@@ -350,16 +334,8 @@ void stream_room_shrink(struct stream *s, uint64_t bytes)
 
 	pthread_mutex_lock(&t->lock);
 	if (bytes < s->reserved) {
-		give_room(t, s->reserved - bytes);
+		budget_give(&t->decoders, s->reserved - bytes);
 		s->reserved = bytes;
 	}
-	pthread_mutex_unlock(&t->lock);
-}
-
-void stream_room_wake(struct streams *t)
-{
-	pthread_mutex_lock(&t->lock);
-	if (t->waiting)
-		pthread_cond_broadcast(&t->room);
 	pthread_mutex_unlock(&t->lock);
 }

@@ -6,6 +6,7 @@
 #include "tests/unit/lib/unit.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
@@ -171,10 +172,94 @@ static void never_more_than_the_total(void **state)
 	budget_release(&b);
 }
 
+/* Bytes that an owner took and does not use. */
+struct idle {
+	struct budget b;
+	uint64_t bytes[3];
+	unsigned calls;
+	atomic_bool in_use;
+};
+
+static bool give_one_back(void *arg)
+{
+	struct idle *i = arg;
+
+	i->calls++;
+	for (size_t k = 0; k < ARRAY_LEN(i->bytes) && !i->in_use; k++)
+		if (i->bytes[k]) {
+			budget_give(&i->b, i->bytes[k]);
+			i->bytes[k] = 0;
+			return true;
+		}
+	return false;
+}
+
+static void idle_begin(struct idle *i)
+{
+	budget_init(&i->b, "half of read_budget", 100);
+	i->b.reclaim = give_one_back;
+	i->b.reclaim_arg = i;
+	for (size_t k = 0; k < ARRAY_LEN(i->bytes); k++) {
+		i->bytes[k] = 30;
+		assert_true(budget_try(&i->b, 30));
+	}
+	assert_int_equal(i->calls, 0);
+}
+
+static void idle_bytes_are_reclaimed_one_by_one(void **state)
+{
+	struct idle i = { 0 };
+
+	idle_begin(&i);
+	assert_int_equal(budget_take(&i.b, 10), 0);
+	assert_int_equal(i.calls, 0);
+	assert_false(budget_has_room(&i.b, 10));
+	assert_true(budget_try(&i.b, 40));
+	assert_int_equal(i.calls, 2);
+	assert_int_equal(i.b.used, 80);
+	assert_int_equal(budget_take(&i.b, 101), -EFBIG);
+	assert_false(budget_try(&i.b, 101));
+	assert_int_equal(i.calls, 2);
+	assert_int_equal(budget_take(&i.b, 30), 0);
+	assert_int_equal(i.calls, 3);
+	assert_false(budget_try(&i.b, 50));
+	assert_int_equal(i.calls, 4);
+	budget_give(&i.b, 80);
+	assert_int_equal(budget_used(&i.b), 0);
+	budget_release(&i.b);
+}
+
+static void *take_all(void *arg)
+{
+	struct idle *i = arg;
+
+	assert_int_equal(budget_take(&i->b, 100), 0);
+	return NULL;
+}
+
+static void waiting_threads_reclaim_bytes_that_become_idle(void **state)
+{
+	struct idle i = { .in_use = true };
+	pthread_t thread;
+
+	idle_begin(&i);
+	assert_int_equal(pthread_create(&thread, NULL, take_all, &i), 0);
+	while (budget_has_room(&i.b, 0))
+		sched_yield();
+	i.in_use = false;
+	budget_idle(&i.b);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_int_equal(budget_used(&i.b), 100);
+	budget_give(&i.b, 100);
+	budget_release(&i.b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(taken_bytes_are_counted),
+		cmocka_unit_test(idle_bytes_are_reclaimed_one_by_one),
+		cmocka_unit_test(waiting_threads_reclaim_bytes_that_become_idle),
 		cmocka_unit_test(more_than_all_is_refused_by_name),
 		cmocka_unit_test(take_most_gets_the_whole_budget_if_that_is_less),
 		cmocka_unit_test(a_large_taker_is_not_overtaken),
