@@ -308,8 +308,8 @@ static bool is_better(const struct ahead *a, enum leaf_order order, const struct
 }
 
 /*
- * Returns the cursor of the order that the reader has followed longest; *ret_expected: whether any
- * cursor expected the leaf.
+ * Returns the cursor of the order that the reader has followed longest, NULL when none has the
+ * leaf; *ret_expected: whether any cursor expected the leaf.
  */
 static const struct cursor *reader_move(struct ahead *a, struct reader *rd, uint32_t leaf,
 					enum leaf_order *ret, bool *ret_expected)
@@ -481,7 +481,7 @@ void ahead_begun(struct ahead *a, uint32_t reader, const struct tree_node *leaf,
 	own = reader_move(a, rd, leaf->id, &own_order, &expected);
 	a->missed = expected ? 0 : a->missed + 1;
 	lose_readers(a);
-	if (bytes >= AHEAD_SMALL && !a->closed) {
+	if (own && bytes >= AHEAD_SMALL && !a->closed) {
 		if (!is_trusted(own) && is_trusted(all))
 			guess_on(a, all_order, all, bytes);
 		else if (is_followed(a, own))
