@@ -244,6 +244,13 @@ int codec_encode(const struct codec_chain *chain, struct span in, struct buf *re
 	return r;
 }
 
+bool codec_declares_size(const struct codec_chain *chain, struct span object)
+{
+	const struct codec_ops *ops = chain->n == 1 ? chain->codec[0]->ops : NULL;
+
+	return ops && ops->declares_size && ops->declares_size(object);
+}
+
 bool codec_is_summed(const struct codec_chain *chain, struct span head)
 {
 	for (unsigned i = 0; i < chain->n; i++) {

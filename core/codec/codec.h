@@ -73,6 +73,12 @@ bool codec_zstd_level(const struct codec *c, int *ret);
 bool codec_is_summed(const struct codec_chain *chain, struct span head);
 
 /*
+ * Whether the head of a whole object tells how many bytes it decodes to, which decoders compare. Of
+ * others only the end tells, so that what their beginning decodes to may be of another array.
+ */
+bool codec_declares_size(const struct codec_chain *chain, struct span object);
+
+/*
  * Check the first CODEC_START_BYTES (or all) of an object of a chain of one zstd or blosc codec,
  * possibly with crc32c: -EUCLEAN when they cannot begin an object of `stored` bytes that decodes to
  * `decoded` bytes.

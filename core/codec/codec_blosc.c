@@ -453,6 +453,12 @@ static int blosc_encode(const struct codec *c, struct span in, struct buf *ret)
 	return 0;
 }
 
+/* The decoder compares the decoded size; what follows the object only its end finds. */
+static bool blosc_declares_size(struct span object)
+{
+	return object.n >= BLOSC_HEAD_BYTES && get_u32le(object.p + 12) == object.n;
+}
+
 const struct codec_ops codec_blosc = {
 	.name = "blosc",
 	.in_v2 = true,
@@ -463,4 +469,5 @@ const struct codec_ops codec_blosc = {
 	.decode = blosc_decode,
 	.encode = blosc_encode,
 	.open_decoder = blosc_decoder_new,
+	.declares_size = blosc_declares_size,
 };

@@ -100,6 +100,8 @@ struct codec_ops {
 	bool summed; /* every object of the codec has a checksum */
 	/* whether an object with this head has one; NULL: `summed` decides */
 	bool (*is_summed)(struct span head);
+	/* whether the head of the object tells the size of its content; NULL: none does */
+	bool (*declares_size)(struct span object);
 
 	/*
 	 * conf has the members. v2: the whole codec object, including "id"; v3: "configuration",

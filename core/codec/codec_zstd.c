@@ -383,6 +383,13 @@ static bool zstd_is_summed(struct span head)
 	return head.n >= CODEC_HEAD_BYTES && get_u32le(head.p) == ZSTD_MAGIC && head.p[4] & 4;
 }
 
+static bool zstd_declares_size(struct span object)
+{
+	/* A single segment, or a size of two bytes and more. */
+	return object.n >= CODEC_HEAD_BYTES && get_u32le(object.p) == ZSTD_MAGIC &&
+	       object.p[4] & 0xe0;
+}
+
 const struct codec_ops codec_zstd = {
 	.name = "zstd",
 	.in_v2 = true,
@@ -395,4 +402,5 @@ const struct codec_ops codec_zstd = {
 	.encoder_needs_total = true,
 	.open_encoder = zstd_encoder_new,
 	.is_summed = zstd_is_summed,
+	.declares_size = zstd_declares_size,
 };

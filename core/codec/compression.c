@@ -11,6 +11,7 @@
 #include "core/base/wire.h"
 #include "core/codec/codec_blosc.h"
 #include "core/codec/codec_impl.h"
+#include "core/codec/codec_zstd_frame.h"
 
 /*
  * blosc's block size. zstd divides its input into blocks of 128 KiB: with smaller blocks of blosc,
@@ -18,7 +19,6 @@
  */
 #define BLOCK (512 * KiB)
 #define BLOSC_LEVEL_ZSTD 1
-#define ZSTD_MAGIC 0xFD2FB528u
 #define BLOSC_LEVEL_OTHERS 5
 #define SAVES(n, of) ((n)*100 <= (of)*97) /* at least 3 % */
 
@@ -175,6 +175,7 @@ int codec_check_start(const struct codec_chain *chain, const uint8_t start[CODEC
 		      uint64_t stored, uint64_t decoded)
 {
 	struct compression c;
+	struct zstd_head z;
 	struct blosc_head h;
 	int r;
 
@@ -189,11 +190,10 @@ int codec_check_start(const struct codec_chain *chain, const uint8_t start[CODEC
 			       0 :
 			       fail(-EUCLEAN, "it has %llu bytes before its crc32c, not %llu",
 				    (unsigned long long)stored, (unsigned long long)decoded);
-	if (c.kind == COMPRESSION_ZSTD)
-		return stored >= 4 && get_u32le(start) == ZSTD_MAGIC ?
-			       0 :
-			       fail(-EUCLEAN, "it begins with %08x, a zstd frame with %08x",
-				    get_u32le(start), ZSTD_MAGIC);
+	if (c.kind == COMPRESSION_ZSTD) {
+		r = zstd_head_parse(span_of(start, MIN(stored, (uint64_t)CODEC_START_BYTES)), &z);
+		return r < 0 ? r : zstd_head_expect(&z, decoded);
+	}
 	if (stored < BLOSC_HEAD_BYTES)
 		return fail(-EUCLEAN, "its %llu bytes are not a blosc object",
 			    (unsigned long long)stored);

@@ -326,12 +326,11 @@ static int open_direct(struct zarr *z, struct chunk *c)
 		c->mode = CHUNK_FILL;
 		return chunk_missing(z, c);
 	}
-	if (z->leaf->codecs.n == 0 && c->src.len != z->leaf->bytes) {
+	if (z->leaf->codecs.n == 0 && chunk_source_check_size(z, &c->src) < 0) {
 		auto_buf where = { 0 };
 
 		chunk_text(z, c, &where);
-		return fail(-EUCLEAN, "%s has %llu bytes, %llu were expected", buf_str(&where),
-			    (unsigned long long)c->src.len, (unsigned long long)z->leaf->bytes);
+		return err_at(-EUCLEAN, "%s", buf_str(&where));
 	}
 	if (z->leaf_raw && c->in_runs && c->src.loc.where == KV_FILE) {
 		c->mode = CHUNK_RAW;

@@ -50,7 +50,8 @@ static inline bool chunk_source_is_all(const struct chunk_source *src)
 bool chunk_source_has_end(const struct chunk_source *src, size_t *ret);
 /*
  * Check that the stored size is plausible: -EUCLEAN, naming both sizes, when it is more than about
- * twice the decoded size. Call this before the chunk is read as a whole or copied.
+ * twice the decoded size, or, of elements without a codec, another one. Call this before the chunk
+ * is read as a whole or copied, and before a part of elements without a codec is read.
  */
 int chunk_source_check_size(const struct zarr *z, const struct chunk_source *src);
 

@@ -70,14 +70,15 @@ static void set_strides(const struct zarr *z, const struct zarr_view *v, struct 
 static int check_place(const struct zarr *z, const struct chunk *c, uint64_t off)
 {
 	size_t item = dtype_info(z->meta.dtype)->size, unit = MIN(item, sizeof(uint64_t));
+	int r;
 
 	if (c->src.loc.where == KV_ABSENT)
 		return fail(-EOPNOTSUPP, "it is not stored: all elements have the fill value");
 	if (c->src.loc.file->fd < 0)
 		return fail(-EOPNOTSUPP, "it is not in a local file");
-	if (c->src.len != z->leaf->bytes)
-		return fail(-EUCLEAN, "it has %llu bytes, its elements take %llu",
-			    (unsigned long long)c->src.len, (unsigned long long)z->leaf->bytes);
+	r = chunk_source_check_size(z, &c->src);
+	if (r < 0)
+		return r;
 	if (off % unit)
 		return fail(-EOPNOTSUPP,
 			    "it begins at byte %llu of '%s', which is not a multiple of %zu",

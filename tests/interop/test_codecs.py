@@ -19,7 +19,10 @@ numcodecs = pytest.importorskip("numcodecs")
 crc32c = pytest.importorskip("google_crc32c")
 
 from zarr_tools import BYTES, Refused, ZarrTool, codec, grid, ts_store, v2_document, v3_document  # noqa: E402
+from lib import package  # noqa: E402
 from lib.pairs import in_one, pairs
+
+pytreefs = package.imported()
 
 RAW = bytes(range(16))
 ZSTD = codec("zstd", level=1, checksum=False)
@@ -300,3 +303,40 @@ def test_texts_of_a_fixed_length_are_refused(run, tmp_path):
     assert t.shape == (2, 3) and t.read().result().nbytes == 0
     r = run('cat', tmp_path / 'ck/w.npy', ok=False)
     assert r.returncode == 1 and 'store them as uint8 with one more axis' in r.stderr
+
+
+def array_of(path, document, chunk):
+    """A directory with the array `w` of one chunk."""
+    (path / 'w').mkdir(parents=True, exist_ok=True)
+    (path / 'w/.zarray').write_text(json.dumps(document))
+    (path / 'w/0').write_bytes(chunk)
+    return path
+
+
+def refused_by_all(run, path, *why):
+    """cat, verify, convert and load refuse it, and say why; so does TensorStore."""
+    import tensorstore as ts
+    with pytest.raises(ValueError):
+        ts.open({'driver': 'zarr', 'kvstore': {'driver': 'file', 'path': f'{path}/w/'}}).result().read().result()
+    for words in (('cat', path / 'w.npy'), ('cat', path / 'w[0:1].npy'), ('verify', path), ('convert', path, path / 'out.npz'), ('stats', path)):
+        r = run(*words, ok=False)
+        assert r.returncode in (1, 2) and any(w in r.stdout + r.stderr for w in why), (words, r)
+    for only in (None, {'w': np.s_[0:1]}):
+        with pytest.raises(pytreefs.Error) as e:
+            pytreefs.load(str(path), only=only)
+        assert any(w in str(e.value) for w in why), e.value
+
+
+@pytest.mark.parametrize('size', [7, 48])
+@pytest.mark.parametrize('form', ['raw', 'raw, large', 'big-endian', 'zstd', 'zstd without a size', 'blosc', 'gzip'])
+def test_chunks_of_another_size_are_refused_where_a_part_is_read(run, tmp_path, form, size):
+    """The array is smaller than its chunk, and what it needs could be decoded: of another array, as it were."""
+    elements = 3 << 20 if form == 'raw, large' else 16
+    data = bytes(range(1, size + 1))
+    encode = {'zstd': zstd, 'gzip': gz, 'blosc': lambda d: bytes(numcodecs.Blosc('lz4', 5, 1, 0).encode(d)),
+              'zstd without a size': lambda d: bytes.fromhex('28b52ffd0058') + struct.pack('<I', len(d) << 3 | 1)[:3] + d}.get(form, bytes)
+    compressor = {'zstd': {'id': 'zstd', 'level': 1}, 'gzip': {'id': 'gzip', 'level': 1},
+                  'blosc': {'id': 'blosc', 'cname': 'lz4', 'clevel': 5, 'shuffle': 1}}.get(form.split()[0])
+    document = v2_document(shape=[3], chunks=[elements], dtype='>u2' if form == 'big-endian' else '<u2', compressor=compressor)
+    refused_by_all(run, array_of(tmp_path / 'ck', document, encode(data)),
+                   f'is stored in {size}', 'early', 'more bytes', 'declares', 'bytes follow', 'expected')

@@ -61,9 +61,9 @@ static int decode_large(struct zarr *z, const struct chunk *c, struct walk_worke
 {
 	int r;
 
-	if (z->leaf->codecs.n == 0 && c->src.len != z->leaf->bytes)
-		return fail(-EUCLEAN, "it has %llu bytes, %llu were expected",
-			    (unsigned long long)c->src.len, (unsigned long long)z->leaf->bytes);
+	r = z->leaf->codecs.n ? 0 : chunk_source_check_size(z, &c->src);
+	if (r < 0)
+		return r;
 	r = verify_pieces(z, c, worker, SCAN_WINDOW);
 	if (r != -EFBIG)
 		return r;

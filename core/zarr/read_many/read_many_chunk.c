@@ -263,6 +263,18 @@ static int run_stream(struct many_worker *w, struct many_work *k)
 
 /* ---- chunks whose stored bytes are in memory ---- */
 
+/*
+ * Whether the first part of the object is decoded alone. One with a checksum is decoded to its end,
+ * and so is one of which only the end tells its size, which may be that of another array.
+ */
+static bool may_stop_early(const struct zarr *z, struct span object)
+{
+	const struct codec_chain *codecs = &z->leaf->codecs;
+
+	return !codecs->n ||
+	       (!codec_is_summed(codecs, object) && codec_declares_size(codecs, object));
+}
+
 static int run_whole(struct many_worker *w, struct many_work *k)
 {
 	const struct many_job *job = k->job;
@@ -279,8 +291,7 @@ static int run_whole(struct many_worker *w, struct many_work *k)
 	r = chunk_source_compare(&job->src, k->in, &in.stored);
 	if (r < 0)
 		return r;
-	/* An object with a checksum is decoded to its end. */
-	if (k->need <= need / 4 * 3 && !codec_is_summed(&z->leaf->codecs, in.stored))
+	if (k->need <= need / 4 * 3 && may_stop_early(z, in.stored))
 		need = k->need;
 	if (in.stored.n && (need < z->leaf->bytes || need > WATCHED)) {
 		r = run_pieces(w, k, &in, need, usual_window(w));

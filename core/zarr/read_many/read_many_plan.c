@@ -88,15 +88,17 @@ static uint64_t raw_run(const struct many_target *t, const struct chunk *c,
 /* Add the jobs of one chunk that was located; takes its location. */
 static int many_add_chunk(struct many_target *t, struct chunk *c)
 {
+	struct zarr *z = t->r.z;
 	uint64_t bytes, from = 0;
 	struct many_job *j;
 	struct grid_part p;
 
 	/* A stored size beyond that is not read at all. */
-	if (!chunk_is_streamed(t->r.z) && chunk_source_check_size(t->r.z, &c->src) < 0) {
+	if ((!z->leaf->codecs.n || !chunk_is_streamed(z)) &&
+	    chunk_source_check_size(z, &c->src) < 0) {
 		auto_buf where = { 0 };
 
-		chunk_text(t->r.z, c, &where);
+		chunk_text(z, c, &where);
 		return err_at(-EUCLEAN, "%s", buf_str(&where));
 	}
 	if (c->src.loc.where == KV_INLINE)

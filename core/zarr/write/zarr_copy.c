@@ -55,16 +55,10 @@ static int copy_check_chunk(struct copying *y, const struct chunk *c)
 	uint8_t head[CODEC_START_BYTES];
 	struct compression how;
 	uint64_t least = 9; /* size of a compressed chunk */
-	int r = 0;
+	int r;
 
-	if (leaf->codecs.n == 0)
-		return c->src.len == leaf->bytes ?
-			       0 :
-			       fail(-EUCLEAN, "it has %llu bytes, its elements take %llu",
-				    (unsigned long long)c->src.len,
-				    (unsigned long long)leaf->bytes);
 	r = chunk_source_check_size(y->from, &c->src);
-	if (r < 0)
+	if (r < 0 || leaf->codecs.n == 0)
 		return r;
 	if (!compression_of(&leaf->codecs, &how) || how.kind == COMPRESSION_NONE)
 		least = 0;
