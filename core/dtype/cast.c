@@ -16,6 +16,7 @@
 #include <assert.h>
 #include <math.h>
 
+#include "core/base/err.h"
 #include "core/dtype/cast_loops.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "elements in memory are little-endian");
@@ -457,4 +458,20 @@ void cast_canonical(enum dtype t, void *p, size_t n)
 
 	if (info->bits < 8)
 		EACH(n, bytes[k] &= (uint8_t)((1u << info->bits) - 1));
+}
+
+int cast_check(enum dtype t, const void *p, size_t n)
+{
+	const uint8_t *bytes = p;
+	unsigned all = 0;
+	size_t i = 0;
+
+	if (t != DTYPE_BOOL)
+		return 0;
+	EACH(n, all |= bytes[k]);
+	if (all <= 1)
+		return 0;
+	while (bytes[i] <= 1)
+		i++;
+	return fail(-EUCLEAN, "a bool has the value %u, not 0 or 1", bytes[i]);
 }

@@ -61,5 +61,7 @@ void cast_swap(enum dtype t, void *p, size_t n);
  * unchanged.
  */
 void cast_canonical(enum dtype t, void *p, size_t n);
+/* -EUCLEAN when a bool is neither 0 nor 1. Elements of other types may have any bits. */
+int cast_check(enum dtype t, const void *p, size_t n);
 
 #endif

@@ -129,6 +129,8 @@ static int open_stored(struct item *item, const struct tree_node *leaf, struct z
 	if (r < 0)
 		return r;
 	z->missing_is_error = item->missing_is_error && leaf->value != TREE_VALUE_AGGREGATE;
+	z->any_bools = (leaf->value == TREE_VALUE_AGGREGATE && !tree_leaf_has_spec(leaf)) ||
+		       (item->ckpt->only_item && !item->ckpt->is_flax);
 	*ret = z;
 	return 0;
 }

@@ -85,9 +85,9 @@ int chunk_source_decode(const struct zarr *z, const struct chunk_source *src, co
 		return source_failed(src, summed);
 	trace(TRACE_CODEC, "decode %zu -> %llu", stored.n, (unsigned long long)n);
 	r = codec_decode(&z->leaf->codecs, stored, out, n);
+	r = r < 0 ? r : zarr_to_shown(z, out, n);
 	if (r < 0)
 		return source_failed(src, r);
-	zarr_to_shown(z, out, n);
 	count_decoded(z, n, stored.n);
 	return summed;
 }
@@ -198,7 +198,9 @@ static int source_decode_pieces(const struct zarr *z, struct codec_stream *s,
 		if (r < 0)
 			return r;
 		before = p;
-		zarr_to_shown(z, p, n);
+		r = zarr_to_shown(z, p, n);
+		if (r < 0)
+			return r;
 		r = to->sink ? to->sink(to->arg, at, p, n) : 0;
 		if (r < 0)
 			return r;

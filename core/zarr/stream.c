@@ -99,11 +99,11 @@ static int stream_decode_piece(struct stream *s, uint64_t piece, struct cache_en
 	if (!block)
 		return fail(-ENOMEM, "cannot allocate a piece of %zu bytes", STREAM_PIECE_BYTES);
 	r = stream_decoder_read(s, block, n);
+	r = r < 0 ? r : zarr_to_shown(s->z, block, n);
 	if (r < 0) {
 		block_free(block, STREAM_PIECE_BYTES);
 		return r;
 	}
-	zarr_to_shown(s->z, block, n);
 	spilled = spill_piece(s, piece, block, n);
 	if (piece + 1 == s->pieces)
 		stream_decoder_close(s);
@@ -194,14 +194,14 @@ static int read_piece(struct stream *s, uint64_t piece, bool spilled, struct cac
 		return fail(-ENOMEM, "cannot allocate a piece of %zu bytes", STREAM_PIECE_BYTES);
 	r = spilled ? io_read_exact(s->spill, block, n, at) :
 		      kv_loc_read(&s->src.loc, s->src.off + at, n, block);
+	if (r >= 0 && !spilled)
+		r = zarr_to_shown(s->z, block, n);
 	if (r < 0) {
 		block_free(block, STREAM_PIECE_BYTES);
 		return r;
 	}
 	if (spilled)
 		atomic_fetch_add_explicit(&s->table->spill_reads, 1, memory_order_relaxed);
-	else
-		zarr_to_shown(s->z, block, n);
 	return piece_keep(s, piece, block, ret);
 }
 

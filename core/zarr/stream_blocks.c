@@ -214,7 +214,9 @@ static int blocks_decode_piece(struct stream *s, uint64_t piece, uint8_t *out)
 	r = sums_add(s, piece, crc);
 	if (r < 0)
 		return r;
-	zarr_to_shown(s->z, out, n);
+	r = zarr_to_shown(s->z, out, n);
+	if (r < 0)
+		return r;
 	atomic_fetch_add_explicit(&s->z->env->chunk_bytes_decoded, n, memory_order_relaxed);
 	atomic_fetch_add_explicit(&s->z->env->chunk_bytes_stored, in_n, memory_order_relaxed);
 	return 0;

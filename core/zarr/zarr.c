@@ -50,17 +50,19 @@ static int derive_leaf(struct zarr *z)
 			return fail(-EFBIG, "array has more than 2^64 chunks");
 	}
 	z->leaf_as_shown = !level->big_endian && t->bits == 8 * t->size;
-	z->leaf_raw = level->codecs.n == 0 && z->leaf_as_shown;
+	/* bools are checked on their way */
+	z->leaf_raw = level->codecs.n == 0 && z->leaf_as_shown && m->dtype != DTYPE_BOOL;
 	return 0;
 }
 
-void zarr_to_shown(const struct zarr *z, void *p, size_t n)
+int zarr_to_shown(const struct zarr *z, void *p, size_t n)
 {
 	size_t count = n / dtype_info(z->meta.dtype)->size;
 
 	if (z->leaf->big_endian)
 		cast_swap(z->meta.dtype, p, count);
 	cast_canonical(z->meta.dtype, p, count);
+	return z->any_bools ? 0 : cast_check(z->meta.dtype, p, count);
 }
 
 static int zarr_read_meta(struct zarr *z)

@@ -69,6 +69,7 @@ struct zarr {
 	/* the name by which other processes know the array; owned; p NULL: they do not know it */
 	struct span address;
 	bool missing_is_error; /* a chunk that is not stored is damage */
+	bool any_bools;        /* of a file whose library takes other bytes than 0 and 1 as bools */
 	atomic_uint refs;
 
 	/* The innermost chunks, which are decoded as a unit. Derived from meta. */
@@ -78,7 +79,7 @@ struct zarr {
 	uint64_t leaf_stride[LIMIT_RANK]; /* bytes between neighbours on each axis within a chunk */
 	bool leaf_in_order;               /* chunk bytes are in the array's C order */
 	bool leaf_as_shown;               /* decoded bytes are the elements as they are shown */
-	bool leaf_raw;                    /* and so are the stored bytes */
+	bool leaf_raw;                    /* and so are the stored bytes, unchecked */
 };
 
 /*
@@ -92,8 +93,11 @@ int zarr_open(struct zarr_env *env, struct kv *kv, struct span prefix, uint64_t 
  * copied.
  */
 int zarr_set_address(struct zarr *z, struct span address);
-/* Convert n bytes of decoded elements, in place, to the form in which they are shown. */
-void zarr_to_shown(const struct zarr *z, void *p, size_t n);
+/*
+ * Convert n bytes of decoded elements, in place, to the form in which they are shown. -EUCLEAN: a
+ * bool is neither 0 nor 1, which TensorStore refuses.
+ */
+int zarr_to_shown(const struct zarr *z, void *p, size_t n);
 /*
  * For another process: copy bytes [off, off + n) of the decoded chunk of that number, whole
  * elements. A chunk that is not stored has the fill value.

@@ -25,7 +25,7 @@ static int check_elements(const struct zarr *z, const struct zarr_view *v)
 			    dtype_info(z->meta.dtype)->name, dtype_info(v->dtype)->name);
 	if (z->leaf->codecs.n)
 		return why_encoded(z);
-	if (!z->leaf_raw)
+	if (!z->leaf_as_shown)
 		return fail(-EOPNOTSUPP, "its elements are stored %s",
 			    z->leaf->big_endian ? "in the other order of bytes" : "in fewer bits");
 	return 0;

@@ -340,3 +340,19 @@ def test_chunks_of_another_size_are_refused_where_a_part_is_read(run, tmp_path, 
     document = v2_document(shape=[3], chunks=[elements], dtype='>u2' if form == 'big-endian' else '<u2', compressor=compressor)
     refused_by_all(run, array_of(tmp_path / 'ck', document, encode(data)),
                    f'is stored in {size}', 'early', 'more bytes', 'declares', 'bytes follow', 'expected')
+
+
+@pytest.mark.parametrize('elements', [4, 5 << 20])
+@pytest.mark.parametrize('form', [None, {'id': 'zstd', 'level': 1}])
+def test_bools_are_0_or_1(run, tmp_path, form, elements):
+    data = bytes([2, 1, 0, 255]) + bytes(elements - 4)
+    document = v2_document(shape=[elements], chunks=[elements], dtype='|b1', compressor=form)
+    path = array_of(tmp_path / 'ck', document, zstd(data) if form else data)
+    refused_by_all(run, path, 'a bool has the value 2, not 0 or 1')
+    array_of(path, document, zstd(data[1:3] * (elements // 2)) if form else data[1:3] * (elements // 2))
+    assert pytreefs.load(str(path))['w'].tolist() == [True, False] * (elements // 2)
+    if not form:
+        with pytest.raises(pytreefs.Error, match='a bool is neither 0 nor 1'):
+            pytreefs.save(tmp_path / 'saved/1', {'w': np.frombuffer(data, bool)}, compression='zstd:1' if elements > 4 else 'none')
+        mapped = pytreefs.load(str(path), mmap=True)['w']
+        assert mapped.sum() == elements // 2 and not mapped.flags.owndata

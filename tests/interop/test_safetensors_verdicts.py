@@ -129,3 +129,14 @@ def test_no_tensor_is_an_empty_tree(run, tmp_path):
     path = tmp_path / 'm.safetensors'
     path.write_bytes(FILES['metadata alone'])
     assert run('ls', path).stdout == '' and 'holds no leaf' in run('convert', path, tmp_path / '1', ok=False).stderr
+
+
+def test_other_bytes_than_0_and_1_are_true_as_in_the_library(run, tmp_path):
+    """No checkpoint is made of them: TensorStore does not read such bools."""
+    path = tmp_path / 'm.safetensors'
+    path.write_bytes(FILES['other truths'])
+    with safetensors.safe_open(path, 'np') as f:
+        want = f.get_tensor('a').tobytes()
+    assert run('cat', path / 'a.bin', text=False).stdout == want == b'\2\1'
+    r = run('convert', path, tmp_path / '1', ok=False)
+    assert r.returncode == 1 and 'a bool is neither 0 nor 1' in r.stderr and not (tmp_path / '1').exists()

@@ -112,8 +112,10 @@ int chunk_scan_read(struct chunk_scan *s, struct zarr *z, const struct tile *til
 		r = 0;
 	if (r == 0)
 		return zarr_read_into(z, view, 0, view->bytes, buf);
-	if (r > 0)
+	if (r > 0) {
 		r = codec_stream_read(s->decoder, NULL, buf, (size_t)view->bytes);
+		r = r < 0 ? r : zarr_to_shown(z, buf, (size_t)view->bytes);
+	}
 	if (r >= 0) {
 		s->next = at + tile->n;
 		return 0;

@@ -128,7 +128,8 @@ static int put_chunk(struct write_env *we, const struct chunk_place *c, bool is_
 		strided_copy(&c->elements, c->p, copy);
 		stored.p = copy;
 	}
-	if (!is_plain) {
+	r = encode_check(z, stored.p, stored.n);
+	if (r >= 0 && !is_plain) {
 		r = encode_chunk(we, z, stored.p, &object);
 		stored = buf_span(&object);
 	}

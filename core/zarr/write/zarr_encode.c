@@ -10,6 +10,7 @@
 #include "core/base/blocks.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/dtype/cast.h"
 #include "core/dtype/strided.h"
 #include "core/zarr/meta/shard.h"
 
@@ -17,6 +18,15 @@
 #define WRAP_BYTES 64           /* of encode_wrap(), at most */
 #define PIECE (128 * KiB)       /* a slow codec takes less than a tenth of a second for it */
 #define TASK_BYTES (256 * KiB)  /* less is encoded sooner than another thread wakes up */
+
+int encode_check(const struct zarr *z, const uint8_t *p, size_t n)
+{
+	enum dtype t = z->meta.dtype;
+
+	if (cast_check(t, p, n / dtype_info(t)->size) < 0)
+		return fail(-EINVAL, "a bool is neither 0 nor 1, which TensorStore does not read");
+	return 0;
+}
 
 bool encode_is_plain(const struct zarr *z)
 {
@@ -224,7 +234,8 @@ static int encode_put_chunk(struct encoding *e)
 	}
 	trace(TRACE_CODEC, "encode %llu", (unsigned long long)e->z->leaf->bytes);
 	stored = span_of(copy ? copy : e->bytes, e->z->leaf->bytes);
-	r = zarr_chunk_key(m, e->chunk, &key);
+	r = encode_check(e->z, stored.p, stored.n);
+	r = r < 0 ? r : zarr_chunk_key(m, e->chunk, &key);
 	if (r >= 0 && !encode_is_plain(e->z)) {
 		r = encode_chunk(e->we, e->z, stored.p, &object);
 		stored = buf_span(&object);

@@ -46,6 +46,8 @@ int encode_band(struct write_env *we, struct kv *kv, const struct zarr *z,
  */
 int encode_chunk(const struct write_env *we, const struct zarr *z, const uint8_t *bytes,
 		 struct buf *ret);
+/* -EINVAL when n bytes of elements have one that readers refuse: a bool that is neither 0 nor 1. */
+int encode_check(const struct zarr *z, const uint8_t *p, size_t n);
 /* Whether an object is the chunk itself: there are no codecs. */
 bool encode_is_plain(const struct zarr *z);
 /* Fill the memory of a decoded chunk with the fill value. */

@@ -60,6 +60,9 @@ static int push_piece(struct long_chunk *c)
 	c->n = 0;
 	if (r < 0 || !piece.n)
 		return r;
+	r = encode_check(c->z, piece.p, piece.n);
+	if (r < 0)
+		return r;
 	return c->encoder ? codec_encoder_push(c->encoder, piece) : buf_add_span(&c->whole, piece);
 }
 
