@@ -84,7 +84,8 @@ static uint64_t npy_take_number(struct literal *l)
 	for (; i < l->s.n && isdigit(l->s.p[i]); i++)
 		if (!mul_fits(v, 10, &v) || !add_fits(v, l->s.p[i] - 0u - '0', &v))
 			l->bad = true;
-	if (i == 0)
+	/* Python has no numbers with a zero in front. */
+	if (i == 0 || (i > 1 && l->s.p[0] == '0'))
 		l->bad = true;
 	l->s = span_from(l->s, i);
 	/* Python 2 wrote long integers as 5L. */

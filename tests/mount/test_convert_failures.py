@@ -455,6 +455,29 @@ def test_a_damaged_npz_is_refused(run, tmp_path, kind):
     assert os.listdir(tmp_path) == ['a.npz']
 
 
+def test_a_member_of_an_npz_has_one_name(run, tmp_path):
+    """A flipped bit in the directory of the archive: the leaf would have another name. numpy refuses it, too."""
+    np.savez(tmp_path / 'a.npz', weight=np.arange(3))
+    data = (tmp_path / 'a.npz').read_bytes()
+    at = data.rindex(b'weight')
+    (tmp_path / 'a.npz').write_bytes(data[:at] + b'W' + data[at + 1:])
+    with pytest.raises(zipfile.BadZipFile):
+        np.load(tmp_path / 'a.npz')['Weight']
+    r = run('convert', tmp_path / 'a.npz', tmp_path / 'ck', ok=False)
+    assert r.returncode == 1 and "'Weight.npy' of its directory is called 'weight.npy'" in r.stderr and os.listdir(tmp_path) == ['a.npz']
+
+
+def test_a_zero_before_a_number_of_an_npy(run, tmp_path):
+    """Python, and so numpy, has no such number."""
+    np.save(tmp_path / 'a.npy', np.arange(3))
+    data = (tmp_path / 'a.npy').read_bytes()
+    (tmp_path / 'a.npy').write_bytes(data.replace(b'(3,), } ', b'(03,), }'))
+    with pytest.raises(ValueError):
+        np.load(tmp_path / 'a.npy')
+    r = run('convert', tmp_path / 'a.npy', tmp_path / 'ck', ok=False)
+    assert r.returncode == 1 and 'npy header is not a dict' in r.stderr and not (tmp_path / 'ck').exists()
+
+
 @pytest.mark.parametrize('value', [np.array(7, '>i8'), np.array(7, '<i4'), np.array(7, '<f8'), np.array([7])], ids=lambda v: f'{v.dtype.str}{v.shape}')
 def test_a_number_of_an_npz_is_as_its_tree_says(run, tmp_path, value):
     """It is stored as its bytes are; another byte order or type would be another number."""

@@ -202,20 +202,43 @@ void zip_reader_release(struct zip_reader *z)
 	*z = (struct zip_reader){ 0 };
 }
 
+/* Compare the name of n bytes in the local header with the one in the directory. */
+static int check_local_name(int fd, const char *what, const struct zip_member *m, size_t n)
+{
+	auto_buf name = { 0 };
+	int r = buf_reserve(&name, n);
+
+	if (r < 0)
+		return r;
+	r = zip_read_at(fd, what, m->header + LOCAL_BYTES, name.p, n);
+	if (r < 0)
+		return r;
+	name.n = n;
+	if (!span_eq(buf_span(&name), m->name))
+		return fail(-EUCLEAN,
+			    "'%s': member '%.*s' of its directory is called '%.*s' at its data",
+			    what, SPAN_ARG(m->name), SPAN_ARG(name));
+	return 0;
+}
+
 int zip_member_at(int fd, const char *what, const struct zip_member *m, uint64_t file_size,
 		  uint64_t *ret)
 {
 	uint8_t head[LOCAL_BYTES];
+	size_t name;
 	uint64_t at;
 	int r = zip_read_at(fd, what, m->header, head, sizeof(head));
 
 	if (r < 0)
 		return r;
-	at = m->header + LOCAL_BYTES + (uint64_t)(head[26] | head[27] << 8) +
-	     (uint64_t)(head[28] | head[29] << 8);
+	name = (size_t)(head[26] | head[27] << 8);
+	at = m->header + LOCAL_BYTES + name + (uint64_t)(head[28] | head[29] << 8);
 	if (get_u32le(head) != SIG_LOCAL || at > file_size || m->packed > file_size - at)
 		return fail(-EUCLEAN, "'%s': member '%.*s' is not where the directory says", what,
 			    SPAN_ARG(m->name));
+	r = check_local_name(fd, what, m, name);
+	if (r < 0)
+		return r;
 	*ret = at;
 	return 0;
 }
