@@ -6,6 +6,7 @@ import subprocess
 
 import flax.serialization
 import ml_dtypes
+import msgpack
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -122,3 +123,15 @@ def test_a_shard_says_that_it_is_one(run, program, tmp_path):
     assert 'shards' not in run('ls', st).stderr
     r = run('ls', fsh, ok=False)
     assert r.returncode and 'the 2 shards' in r.stderr and 'flax_model.msgpack.index.json' in r.stderr and 'docs/huggingface.md' in r.stderr
+
+
+@pytest.mark.parametrize('name', ['bfloat16', 'float8_e4m3fn', 'float8_e5m2', 'float8_e8m0fnu', 'float4_e2m1fn', 'float16', 'float32'])
+def test_scalars_have_all_digits(tmp_path, name):
+    """The files of the mount have the shortest ones that read back to the type; a number of Python is of no such type."""
+    dtype = np.dtype(getattr(ml_dtypes, name, None) or name)
+    elements = np.concatenate([np.arange(256, dtype=np.uint8)] * dtype.itemsize).view(dtype)[:16 if name.startswith('float4') else None]
+    tree = {f'{i:04}': e for i, e in enumerate(elements)}
+    (tmp_path / 'checkpoint_1').write_bytes(msgpack.packb({k: msgpack.ExtType(3, msgpack.packb(((), name, e.tobytes()))) for k, e in tree.items()}))
+    want = {k: float(v) for k, v in flax.serialization.msgpack_restore((tmp_path / 'checkpoint_1').read_bytes()).items()}
+    got = pytreefs.load(str(tmp_path / 'checkpoint_1'))
+    assert list(got) == list(want) and [repr(x) for x in got.values()] == [repr(x) for x in want.values()]

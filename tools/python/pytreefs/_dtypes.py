@@ -27,6 +27,10 @@ EXTENDED = frozenset((
 _NO_NAN, _MOST = 'float4_e2m1fn', 6     # has neither NaN, which becomes -0, nor infinities, for which it has its largest number
 _POSITIVE = 'float8_e8m0fnu'            # powers of two: 0 and negative numbers become NaN
 
+# Bits of the significand, and the exponent below which numbers have fewer.
+_PRECISION = {'bfloat16': (8, -126), 'float4_e2m1fn': (2, 0), 'float8_e3m4': (5, -2), 'float8_e4m3fn': (4, -6), 'float8_e4m3fnuz': (4, -7),
+              'float8_e4m3b11fnuz': (4, -10), 'float8_e5m2': (3, -14), 'float8_e5m2fnuz': (3, -15), 'float8_e8m0fnu': (1, -127)}
+
 # The short names of views, of types of a byte and more.
 _SHORT = re.compile(r'(bf|fp?|u|i|c)([1-9]\d*(?:_\w+)?)')
 _KINDS = {'bf': 'bfloat', 'f': 'float', 'fp': 'float', 'u': 'uint', 'i': 'int', 'c': 'complex'}
@@ -43,6 +47,15 @@ def dtype_of(name: str) -> np.dtype[Any]:
         return found
     except (ImportError, AttributeError):
         return np.dtype('<V2' if name == 'bfloat16' else '|V1')
+
+
+def rounded(name: str, value: Any) -> Any:
+    """The number of a small type that the shortest digits of it stand for, with ml_dtypes or without."""
+    if name not in _PRECISION or not math.isfinite(value) or value == 0:
+        return value
+    bits, least = _PRECISION[name]
+    quantum = 2.0 ** (max(math.frexp(value)[1] - 1, least) - (bits - 1))
+    return round(value / quantum) * quantum
 
 
 def name_of(dtype: Any) -> str:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import _pytreefs as lib
-from ._dtypes import dtype_of
+from ._dtypes import dtype_of, rounded
 
 CONTAINERS = frozenset((lib.DICT, lib.LIST, lib.TUPLE, lib.NAMEDTUPLE, lib.CUSTOM, lib.CONTAINER))
 SEQUENCES = frozenset((lib.LIST, lib.TUPLE))
@@ -78,7 +78,7 @@ def number(text: bytes, dtype: str) -> Any:
     x = json.loads(text)
     value = complex(part(x[0]), part(x[1])) if isinstance(x, list) else part(x)
     made = dtype_of(dtype)
-    return made.type(value).item() if made.kind in 'biufc' else value
+    return made.type(value).item() if made.kind in 'biufc' else rounded(dtype, value)
 
 
 def _namedtuple(text: bytes | None, children: list[tuple[str, Any]]) -> Any:
