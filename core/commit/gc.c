@@ -11,13 +11,13 @@
 #include <dirent.h>
 #include <stdio.h>
 
-#include "core/base/array.h"
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/limits.h"
 #include "core/commit/commit.h"
 #include "core/commit/draft_dir.h"
 #include "core/commit/replace.h"
+#include "core/step/children.h"
 #include "core/step/step.h"
 #include "core/step/step_name.h"
 
@@ -241,21 +241,6 @@ static void deal_with(struct io_dir *dir, const struct gc_opts *o, const char *p
 
 /* ---- all directories ---- */
 
-struct names {
-	struct buf *text; /* each name is NUL-terminated */
-	size_t n;
-};
-
-static int gc_add_name(void *arg, const char *name, unsigned char type)
-{
-	struct names *n = arg;
-
-	if (type != DT_DIR && type != DT_UNKNOWN)
-		return 0;
-	n->n++;
-	return buf_add(n->text, name, strlen(name) + 1);
-}
-
 static int gc_look_in(struct io_dir *source, const struct gc_opts *o, const char *at,
 		      unsigned depth);
 
@@ -295,23 +280,13 @@ static int gc_look_at(struct io_dir *source, const struct gc_opts *o, const char
 static int gc_look_in(struct io_dir *source, const struct gc_opts *o, const char *at,
 		      unsigned depth)
 {
-	auto_free char **sorted = NULL;
-	auto_buf text = { 0 };
-	struct names names = { &text };
-	size_t n = 0;
-	int r = io_list(source, at, gc_add_name, &names);
+	auto_children c = { 0 };
+	int r = children_list(source, at, true, &c);
 
-	if (r < 0)
-		return r;
-	sorted = calloc(names.n + 1, sizeof(char *));
-	if (!sorted)
-		return fail(-ENOMEM, "cannot list '%s'", at);
-	for (size_t i = 0; i < text.n; i += strlen(sorted[n++]) + 1)
-		sorted[n] = (char *)text.p + i;
-	if (n)
-		qsort(sorted, n, sizeof(char *), array_by_text);
-	for (size_t i = 0; i < n && r >= 0; i++)
-		r = gc_look_at(source, o, at, sorted[i], depth);
+	children_sort(&c);
+	for (size_t i = 0; i < c.n && r >= 0; i++)
+		if (c.child[i].type == DT_DIR || c.child[i].type == DT_UNKNOWN)
+			r = gc_look_at(source, o, at, c.child[i].name, depth);
 	return r;
 }
 

@@ -222,14 +222,17 @@ void io_store_refresh(struct io_engine *io)
 int io_store_root(struct io_engine *io, struct io_dir **ret)
 {
 	struct io_engine *at = remote_of(io);
-	const char *top, *url;
+	auto_free char *url = NULL;
+	const char *top;
 	struct io_object o;
 	int r;
 
 	if (!at)
 		return fail(-EINVAL, "this engine has no store");
 	top = store_of(at)->top ? store_of(at)->top : "";
-	url = store_of(at)->top ? store_of(at)->top_url : store_of(at)->url;
+	url = str_fmt("%s%s%s", store_of(at)->url, *top ? "/" : "", top);
+	if (!url)
+		return fail(-ENOMEM, "cannot open '%s'", store_of(at)->url);
 	r = io->ops->lookup(io, top, NULL, &o);
 	if (r < 0)
 		return r;

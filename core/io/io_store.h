@@ -82,8 +82,8 @@ struct io_store_ops {
 
 struct io_store {
 	const struct io_store_ops *ops;
-	char *url;           /* of the root, without credentials; owned by the store */
-	char *top, *top_url; /* the directory that was opened, below the root; NULL: the root */
+	char *url; /* of the root, without credentials; owned by the store */
+	char *top; /* the directory that was opened, below the root; NULL: the root */
 	/* directories appear file by file, so a step is complete when it has its marker file */
 	bool no_rename;
 	bool no_list; /* the server cannot list: a listing has those names that could be guessed */

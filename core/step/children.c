@@ -34,7 +34,7 @@ static int add_child(void *arg, const char *name, unsigned char type)
 	}
 	if (!array_reserve(c->child, c->cap, c->n + 1))
 		return fail(-ENOMEM, "cannot list '%s'", c->rel);
-	c->child[c->n] = (struct child){ strdup(name), is_dir, may_be_dir, leads_out };
+	c->child[c->n] = (struct child){ strdup(name), type, is_dir, may_be_dir, leads_out };
 	if (!c->child[c->n].name)
 		return fail(-ENOMEM, "cannot list '%s'", c->rel);
 	c->n++;
@@ -45,6 +45,17 @@ int children_list(struct io_dir *dir, const char *rel, bool all, struct children
 {
 	*ret = (struct children){ .dir = dir, .rel = rel, .all = all };
 	return io_list(dir, rel, add_child, ret);
+}
+
+static int children_by_name(const void *a, const void *b)
+{
+	return strcmp(((const struct child *)a)->name, ((const struct child *)b)->name);
+}
+
+void children_sort(struct children *c)
+{
+	if (c->n)
+		qsort(c->child, c->n, sizeof(*c->child), children_by_name);
 }
 
 void children_release(struct children *c)

@@ -9,7 +9,8 @@
 
 struct child {
 	char *name;
-	bool is_dir;     /* links are followed */
+	unsigned char type; /* DT_*, as it was listed */
+	bool is_dir;        /* links are followed */
 	bool may_be_dir; /* is_dir, or with `all`: it cannot be examined now, or by this process */
 	bool leads_out;  /* a link that is not followed: a file that cannot be opened */
 };
@@ -28,6 +29,8 @@ struct children {
  * retry may overcome are returned. Release the result, also after an error.
  */
 int children_list(struct io_dir *dir, const char *rel, bool all, struct children *ret);
+/* Directories have no order: sort by name. */
+void children_sort(struct children *c);
 /* Whether there is a directory, or a file, of that name. */
 bool children_has(const struct children *c, const char *name, bool is_dir);
 void children_release(struct children *c);

@@ -187,7 +187,7 @@ int atomic_file_begin(struct io_engine *io, const char *path, bool is_dir, bool 
 
 int atomic_file_join(struct io_engine *io, const char *temp, bool is_dir, struct atomic_file *ret)
 {
-	auto_atomic_file n = { .is_dir = is_dir, .is_joined = true, .lock = -1 };
+	auto_atomic_file n = { .is_dir = is_dir, .lock = -1 };
 	auto_free char *dir = NULL;
 	int r = path_split(temp, &dir, &n.temp_name);
 

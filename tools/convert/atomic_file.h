@@ -20,8 +20,7 @@ struct atomic_file {
 	struct io_file *file;    /* for a file, else NULL */
 	int lock;                /* for a directory; -1: none */
 	bool is_dir, force;
-	bool is_joined; /* another process has begun it, and commits it */
-	bool is_made;   /* this process created the temporary name */
+	bool is_made; /* this process created the temporary name */
 };
 
 /*

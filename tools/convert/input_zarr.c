@@ -5,10 +5,10 @@
  */
 #include <dirent.h>
 
-#include "core/base/array.h"
 #include "core/base/err.h"
 #include "core/base/path.h"
 #include "core/commit/item_store.h"
+#include "core/step/children.h"
 #include "handlers/format/npy.h"
 #include "tools/convert/input.h"
 #include "tools/convert/atomic_file.h"
@@ -251,38 +251,11 @@ static int node_type(struct io_dir *dir, const char *rel, enum node_type *ret)
 	return MIN(r, 0);
 }
 
-struct names {
-	char **name;
-	size_t n, cap;
-	bool at_top;
-};
-
-static void input_zarr_names_release(struct names *names)
-{
-	for (size_t i = 0; i < names->n; i++)
-		free(names->name[i]);
-	free(names->name);
-}
-
-static int input_zarr_add_name(void *arg, const char *name, unsigned char type)
-{
-	struct names *n = arg;
-
-	/* Exports of earlier versions may contain abandoned arrays. */
-	if (type != DT_DIR || atomic_file_is_temp(name) ||
-	    (n->at_top && item_store_is_temporary(name)))
-		return 0;
-	if (!array_reserve(n->name, n->cap, n->n + 1) || !(n->name[n->n] = strdup(name)))
-		return fail(-ENOMEM, "cannot list '%s'", name);
-	n->n++;
-	return 0;
-}
-
 static int import_node(struct input *in, const char *rel, struct select *only,
 		       struct import_list *f, unsigned depth)
 {
 	struct io_dir *dir = in->ns->ckpt->source;
-	struct names names = { .at_top = depth == 0 };
+	auto_children c = { 0 };
 	enum node_type type = NODE_NOTHING;
 	int r = depth > LIMIT_TREE_DEPTH ?
 			fail(-EFBIG, "'%s' is deeper than %d groups", in->path, LIMIT_TREE_DEPTH) :
@@ -292,19 +265,21 @@ static int import_node(struct input *in, const char *rel, struct select *only,
 		return r;
 	if (type == NODE_ARRAY)
 		return import_array(in, rel, only, f);
-	r = io_list(dir, rel, input_zarr_add_name, &names);
-	/* The order of the directory differs between file systems. */
-	if (names.n)
-		qsort(names.name, names.n, sizeof(*names.name), array_by_text);
-	for (size_t i = 0; i < names.n && r >= 0; i++) {
+	r = children_list(dir, rel, true, &c);
+	children_sort(&c);
+	for (size_t i = 0; i < c.n && r >= 0; i++) {
+		const char *name = c.child[i].name;
 		auto_free char *below = NULL;
 
-		r = path_join(rel, span_str(names.name[i]), &below);
+		/* Exports of earlier versions may contain abandoned arrays. */
+		if (c.child[i].type != DT_DIR || atomic_file_is_temp(name) ||
+		    (depth == 0 && item_store_is_temporary(name)))
+			continue;
+		r = path_join(rel, span_str(name), &below);
 		if (r < 0)
-			break;
+			return r;
 		r = import_node(in, below, only, f, depth + 1);
 	}
-	input_zarr_names_release(&names);
 	return r;
 }
 

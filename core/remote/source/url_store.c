@@ -259,7 +259,6 @@ static void store_free(struct io_store *base)
 	free(s->netrc_file);
 	free(s->base.url);
 	free(s->base.top);
-	free(s->base.top_url);
 	free(s);
 }
 
@@ -427,22 +426,16 @@ static struct store *store_of_search(const struct url_search *search, const char
 	struct store *s = search && search->store ? store_of(search->store) : NULL;
 	size_t n = s ? strlen(s->base.url) : 0;
 	const char *path = url + n + (s && url[n] == '/');
-	char *top, *top_url;
+	char *top;
 
 	if (!s || strncmp(url, s->base.url, n) || (url[n] && url[n] != '/') ||
 	    !url_is_plain(path) || is_escaped(s, path))
 		return NULL;
 	top = strdup(path);
-	top_url = strdup(url);
-	if (!top || !top_url) {
-		free(top);
-		free(top_url);
+	if (!top)
 		return NULL;
-	}
 	free(s->base.top);
-	free(s->base.top_url);
 	s->base.top = top;
-	s->base.top_url = top_url;
 	s->refs++;
 	return s;
 }
