@@ -106,6 +106,20 @@ int leaf_open(struct item *item, const struct tree_node *leaf, struct value *ret
 	return 0;
 }
 
+int leaf_open_format(struct item *item, const struct tree_node *leaf, enum name_ext ext,
+		     enum dtype cast, struct format *ret)
+{
+	auto_value v = { 0 };
+	struct zarr_view view;
+	int r = leaf_open(item, leaf, &v);
+
+	if (r < 0 || v.kind != VALUE_ARRAY || cast == DTYPE_UNKNOWN)
+		return r < 0 ? r : format_open(ext, &v, NULL, ret);
+	zarr_view_whole(&v.array->meta, &view);
+	r = zarr_view_cast(&view, cast);
+	return r < 0 ? r : format_open(ext, &v, &view, ret);
+}
+
 int leaf_restored_dtype(struct item *item, const struct tree_node *leaf, int restore_dtype,
 			bool is_scalar, enum dtype *dtype)
 {

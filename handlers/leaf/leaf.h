@@ -7,6 +7,7 @@
 #ifndef PYTREEFS_LEAF_H
 #define PYTREEFS_LEAF_H
 
+#include "handlers/format/format.h"
 #include "handlers/leaf/leaf_type.h"
 
 /* The built-in types, in the order of the table; NULL at the end. */
@@ -30,6 +31,9 @@ const struct leaf_type *leaf_type_of(const struct tree_node *leaf);
 /* The extension of a leaf's default format, as a callback for tree_name(). */
 enum name_ext leaf_ext(void *arg, const struct tree_node *leaf);
 int leaf_open(struct item *item, const struct tree_node *leaf, struct value *ret);
+/* Open the value of a leaf in a format, an array cast; DTYPE_UNKNOWN: as it is stored. */
+int leaf_open_format(struct item *item, const struct tree_node *leaf, enum name_ext ext,
+		     enum dtype cast, struct format *ret);
 /*
  * Replace the stored dtype of an array by the one as which it is shown with restore_dtype=. As in
  * Orbax, that is for arrays, not for values that are numbers in the tree. The data of random keys

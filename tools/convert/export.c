@@ -164,29 +164,11 @@ static int export_list_leaves(struct export *x, enum export_format format)
 	return 0;
 }
 
-int export_leaf_open(const struct export *x, const struct export_leaf *l, enum name_ext ext,
-		     struct format *ret)
-{
-	auto_value v = { 0 };
-	struct zarr_view view;
-	int r = leaf_open(l->info->part->item, l->info->leaf, &v);
-
-	if (r < 0 || v.kind != VALUE_ARRAY)
-		return r < 0 ? r : format_open(ext, &v, NULL, ret);
-	zarr_view_whole(&v.array->meta, &view);
-	if (l->array.dtype != view.dtype) {
-		view.dtype = l->array.dtype;
-		view.plain = false;
-		r = zarr_view_finish(&view);
-	}
-	return r < 0 ? r : format_open(ext, &v, &view, ret);
-}
-
 static int write_format(struct export *x, const struct export_leaf *l, enum name_ext ext,
 			struct io_file *file, uint64_t at, struct worker *worker, uint32_t *crc)
 {
 	auto_format f = { 0 };
-	int r = export_leaf_open(x, l, ext, &f);
+	int r = leaf_open_format(l->info->part->item, l->info->leaf, ext, l->array.dtype, &f);
 
 	if (r < 0)
 		return r;

@@ -8,7 +8,7 @@
 #ifndef PYTREEFS_EXPORT_H
 #define PYTREEFS_EXPORT_H
 
-#include "handlers/format/format.h"
+#include "handlers/leaf/leaf.h"
 #include "handlers/subtree/leaf_table.h"
 #include "tools/cli/cmd.h"
 #include "tools/cli/parallel_for.h"
@@ -76,9 +76,6 @@ int export_run(struct cmd_args *a, struct rank_group *group, const char *path, c
  */
 int export_leaf_write(struct export *x, const struct export_leaf *l, enum name_ext ext,
 		      struct io_file *file, uint64_t off, struct worker *worker, uint32_t *crc);
-/* Open a leaf with the cast for the output. */
-int export_leaf_open(const struct export *x, const struct export_leaf *l, enum name_ext ext,
-		     struct format *ret);
 /* Write a small file in the output's directory. */
 int export_text(const struct export *x, const char *name, struct span text);
 /* Create the directories of a path in the output's directory. */

@@ -81,7 +81,7 @@ static int size_of(struct npz *z, const struct export_leaf *l, uint64_t *ret)
 		r = leaf_open(l->info->part->item, l->info->leaf, &v);
 		return r < 0 ? r : text_header(buf_span(&v.text), &head, ret);
 	}
-	r = export_leaf_open(z->x, l, NAME_EXT_NPY, &f);
+	r = leaf_open_format(l->info->part->item, l->info->leaf, NAME_EXT_NPY, l->array.dtype, &f);
 	*ret = f.size;
 	return r;
 }

@@ -148,7 +148,8 @@ static int put_zarr_array(struct zarr_out *o, const struct export_leaf *l)
 	auto_format f = { 0 };
 	struct array_layout a;
 	auto_buf key = { 0 };
-	int r = export_leaf_open(o->x, l, NAME_EXT_BIN, &f);
+	int r = leaf_open_format(l->info->part->item, l->info->leaf, NAME_EXT_BIN, l->array.dtype,
+				 &f);
 
 	if (r < 0)
 		return r;

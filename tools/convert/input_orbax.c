@@ -26,26 +26,12 @@ struct orbax_leaf {
 	enum dtype cast; /* restore_dtype= of an array that has another one; DTYPE_UNKNOWN: none */
 };
 
-static int open_format(const struct orbax_leaf *l, struct format *ret)
-{
-	auto_value v = { 0 };
-	struct zarr_view view;
-	int r = leaf_open(l->item, l->leaf, &v);
-
-	if (r < 0)
-		return r;
-	if (l->cast == DTYPE_UNKNOWN)
-		return format_open(leaf_ext(NULL, l->leaf), &v, NULL, ret);
-	zarr_view_whole(&v.array->meta, &view);
-	r = zarr_view_cast(&view, l->cast);
-	return r < 0 ? r : format_open(leaf_ext(NULL, l->leaf), &v, &view, ret);
-}
-
 static int leaf_entry_open(struct import_reading *rd)
 {
 	const struct orbax_leaf *l = rd->import_entry->arg;
 	auto_free struct format *f = calloc(1, sizeof(*f));
-	int r = f ? open_format(l, f) : fail(-ENOMEM, "cannot open a leaf");
+	int r = f ? leaf_open_format(l->item, l->leaf, leaf_ext(NULL, l->leaf), l->cast, f) :
+		    fail(-ENOMEM, "cannot open a leaf");
 
 	if (r < 0)
 		return r;
