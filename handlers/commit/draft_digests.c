@@ -44,9 +44,9 @@ static const uint8_t *copied_digest(const struct plan_leaf *l)
 	const struct draft_file *f = l->source ? l->source->file : NULL;
 
 	if (!f || l->n_parts || l->aggregated || l->kv || l->index >= f->n_arrays ||
-	    !f->array[l->index].copied || !draft_copied(l->source)->has_sha256)
+	    !f->array[l->index].copied || !draft_copied(l->source)->leaf.has_sha256)
 		return NULL;
-	return draft_copied(l->source)->sha256;
+	return draft_copied(l->source)->leaf.sha256;
 }
 
 bool draft_digests_wanted(const struct plan *p)

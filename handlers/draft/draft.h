@@ -76,19 +76,22 @@ struct draft_node {
 	bool hint_lost;        /* copied->document did not fit in memory */
 };
 
+/* The properties that a leaf passes on to its copies. */
+struct copied_leaf {
+	enum dtype dtype; /* DTYPE_UNKNOWN: it is not an array */
+	bool is_jax;      /* it is recorded as jax.Array */
+	/* p NULL: none; JSON, and the implementation of PRNG keys; of a draft: in draft.texts */
+	struct span sharding, write_shape, prng_impl;
+	bool has_sha256; /* its item records this SHA-256 of its value */
+	uint8_t sha256[32];
+};
+
 /*
  * The record of copies to a node. It never overrides a name, contents or an xattr
  * (handlers/plan/copy_hints.h).
  */
 struct copied {
-	/* ---- of a leaf: the one that it was copied from ---- */
-	enum dtype dtype;
-	bool is_jax;          /* it is recorded as jax.Array */
-	struct span sharding; /* in draft.texts; p NULL: none */
-	struct span write_shape;
-	struct buf prng_impl; /* of a PRNG key: its implementation */
-	bool has_sha256;      /* its item records this SHA-256 of its value */
-	uint8_t sha256[32];
+	struct copied_leaf leaf;
 
 	/* ---- of an item or the draft ---- */
 	char *from; /* the directory in SOURCE of the first copied file, that of an item or step */

@@ -218,7 +218,7 @@ static int named_dtype(const struct draft_node *n, enum dtype *ret)
 /* Whether the leaf is known to be random keys: their data are bits, which are not cast. */
 static bool is_key(const struct draft_node *n)
 {
-	return draft_xattr_word(n, "prng_impl").p || draft_copied(n)->prng_impl.n;
+	return draft_xattr_word(n, "prng_impl").p || draft_copied(n)->leaf.prng_impl.n;
 }
 
 /* Determine the dtype of the elements, and the dtype in which they are stored. */
@@ -226,7 +226,7 @@ static int choose_dtype(const struct draft_node *n, const struct draft_array *a,
 			const struct save_opts *o, struct array_wanted *ret)
 {
 	enum dtype named = DTYPE_UNKNOWN, asked = (enum dtype)o->dtype;
-	enum dtype copied = draft_copied(n)->dtype;
+	enum dtype copied = draft_copied(n)->leaf.dtype;
 	int r = named_dtype(n, &named);
 
 	if (r < 0)

@@ -388,7 +388,6 @@ void draft_copied_free(struct copied *c)
 	if (!c)
 		return;
 	buf_release(&c->document);
-	buf_release(&c->prng_impl);
 	free(c->from);
 	free(c);
 }

@@ -11,6 +11,7 @@
 #include "core/base/err.h"
 #include "core/base/json.h"
 #include "core/step/step_meta.h"
+#include "handlers/draft/draft.h"
 #include "handlers/leaf/leaf_digest.h"
 #include "handlers/namespace/node_tree.h"
 #include "handlers/plugin/plugins.h"
@@ -505,6 +506,28 @@ static int leaf_subject(struct node *n, struct value *v, struct subject *ret)
 
 	*ret = (struct subject){ n, l->item, l->tree, v->array, view };
 	return r;
+}
+
+void leaf_copied(struct node *n, struct buf *write_shape, struct copied_leaf *ret)
+{
+	auto_value v = { 0 };
+	struct subject s;
+	int r = leaf_subject(n, &v, &s);
+
+	*ret = (struct copied_leaf){ 0 };
+	if (r >= 0) {
+		ret->dtype = s.array ? s.view.dtype : DTYPE_UNKNOWN;
+		ret->is_jax = span_eq(s.tree->value_type, span_str("jax.Array"));
+		if (attr_write_shape(&s, write_shape) >= 0)
+			ret->write_shape = buf_span(write_shape);
+		if (has_stored_shape(&s))
+			item_sharding(s.item, s.tree, &ret->sharding);
+		if (has_keys(&s))
+			item_prng_impl(s.item, s.tree, &ret->prng_impl);
+		ret->has_sha256 = (!s.array || s.view.plain) &&
+				  leaf_digest_recorded(s.item, s.tree, ret->sha256) == 1;
+	}
+	err_clear();
 }
 
 int leaf_xattr_list(struct node *n, struct buf *ret)

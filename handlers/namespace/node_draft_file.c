@@ -88,13 +88,10 @@ static void hint_source(struct draft_node *n, const struct node *from)
 /* A view is a different array from its leaf. Only in names of views are '@' and '[' not escaped. */
 static void handle_copied(struct file *f, struct node *from)
 {
-	static const char *const names[] = { "dtype",       "typestr",   "sharding",
-					     "write_shape", "prng_impl", "sha256" };
-	auto_buf path = { 0 }, dtype = { 0 }, typestr = { 0 }, sharding = { 0 }, write = { 0 },
-		 impl = { 0 }, sha256 = { 0 };
+	struct copied_leaf copied = { 0 };
+	auto_buf path = { 0 }, write_shape = { 0 };
 	enum stored_role role;
 	int of_step;
-	struct buf *const value[] = { &dtype, &typestr, &sharding, &write, &impl, &sha256 };
 
 	if (!draft_handle_of(f)->writes)
 		return;
@@ -107,13 +104,9 @@ static void handle_copied(struct file *f, struct node *from)
 		copy_hint_tree(node_draft_of(f->node)->n, of_step ? buf_str(&path) : NULL);
 	if (strpbrk(from->name, "@[") || node_is_draft_leaf(from))
 		return;
-	for (size_t i = 0; i < ARRAY_LEN(names); i++) /* each one may be absent */
-		if (node_xattr_get(from, names[i], value[i]) < 0)
-			err_clear();
-	copy_hint_leaf(node_draft_of(f->node)->n,
-		       &(struct copied_leaf){ buf_span(&dtype), buf_span(&typestr),
-					      buf_span(&sharding), buf_span(&write),
-					      buf_span(&impl), buf_span(&sha256) });
+	if (from->ops == &node_leaf_ops)
+		leaf_copied(from, &write_shape, &copied);
+	copy_hint_leaf(node_draft_of(f->node)->n, &copied);
 }
 
 static void handle_lost(struct file *f, int code)

@@ -9,6 +9,8 @@
 #include "handlers/namespace/ahead.h"
 #include "handlers/namespace/ns.h"
 
+struct copied_leaf;
+
 /* A container of a tree. The item itself is the top container. */
 struct node_dir {
 	struct node node;
@@ -98,6 +100,8 @@ const char *node_step_path(struct node *n);
 int node_step_knows(struct node *step, struct span item, const char *path);
 const struct file_id *node_step_id(struct node *n);
 
+/* Get what copies of a leaf get from it and can be read. Texts live as long as n and write_shape. */
+void leaf_copied(struct node *n, struct buf *write_shape, struct copied_leaf *ret);
 /* Get the number of bytes that a leaf stores: chunks of an array, or the text of a string. */
 int leaf_stored(struct item *item, const struct tree_node *leaf, uint64_t *ret);
 

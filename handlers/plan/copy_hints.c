@@ -116,18 +116,6 @@ static void take_format(struct draft_node *item, const struct tree *t)
 		copy_hint_format_of_source(item, t->use_ocdbt, t->use_zarr3);
 }
 
-static struct span word(struct span s)
-{
-	return s.n >= 2 && s.p[0] == '"' && s.p[s.n - 1] == '"' ? span_of(s.p + 1, s.n - 2) : s;
-}
-
-static void hints_keep(struct buf *hint, struct span value)
-{
-	buf_release(hint);
-	if (value.n && buf_add_span(hint, value) < 0)
-		buf_release(hint);
-}
-
 /* Leaves of a tree have few different shardings, each of which may be long. Called with the lock
  * held. */
 static struct span share_text(struct draft *d, struct span s)
@@ -148,13 +136,6 @@ static struct span share_text(struct draft *d, struct span s)
 	return t ? span_of(t->text, t->n) : span_of(NULL, 0);
 }
 
-static void keep_contents(struct copied *c, const struct copied_leaf *from)
-{
-	c->dtype = from->dtype.n ? dtype_by_name(word(from->dtype)) : DTYPE_UNKNOWN;
-	c->has_sha256 = digest_of_text(word(from->sha256), c->sha256);
-	hints_keep(&c->prng_impl, from->prng_impl.n ? word(from->prng_impl) : from->prng_impl);
-}
-
 void copy_hint_leaf(struct draft_node *n, const struct copied_leaf *from)
 {
 	struct copied *c;
@@ -162,10 +143,10 @@ void copy_hint_leaf(struct draft_node *n, const struct copied_leaf *from)
 	pthread_mutex_lock(&n->draft->lock);
 	c = draft_copied_new(n);
 	if (c) {
-		keep_contents(c, from);
-		c->is_jax = span_eq(word(from->typestr), span_str("jax.Array"));
-		c->sharding = share_text(n->draft, from->sharding);
-		c->write_shape = share_text(n->draft, from->write_shape);
+		c->leaf = *from;
+		c->leaf.sharding = share_text(n->draft, from->sharding);
+		c->leaf.write_shape = share_text(n->draft, from->write_shape);
+		c->leaf.prng_impl = share_text(n->draft, from->prng_impl);
 	}
 	pthread_mutex_unlock(&n->draft->lock);
 	err_clear();
@@ -174,10 +155,12 @@ void copy_hint_leaf(struct draft_node *n, const struct copied_leaf *from)
 void copy_hint_rewritten(struct draft_node *n)
 {
 	pthread_mutex_lock(&n->draft->lock);
-	if (n->copied)
-		keep_contents(n->copied, &(struct copied_leaf){ 0 });
+	if (n->copied) {
+		n->copied->leaf.dtype = DTYPE_UNKNOWN;
+		n->copied->leaf.prng_impl = span_of(NULL, 0);
+		n->copied->leaf.has_sha256 = false;
+	}
 	pthread_mutex_unlock(&n->draft->lock);
-	err_clear();
 }
 
 void copy_hint_stored(struct draft_node *n, bool beside_tree)
@@ -195,9 +178,9 @@ void copy_hint_sha256(struct draft_node *n, const uint8_t *sha256)
 	pthread_mutex_lock(&n->draft->lock);
 	c = sha256 ? draft_copied_new(n) : n->copied;
 	if (c)
-		c->has_sha256 = sha256;
+		c->leaf.has_sha256 = sha256;
 	if (c && sha256)
-		memcpy(c->sha256, sha256, sizeof(c->sha256));
+		memcpy(c->leaf.sha256, sha256, sizeof(c->leaf.sha256));
 	pthread_mutex_unlock(&n->draft->lock);
 }
 

@@ -19,10 +19,6 @@
 void copy_hint_text(struct draft_node *dir, uint64_t off, const void *p, size_t n);
 /* Record a generated file that a program wrote completely under another name. */
 void copy_hint_file(struct draft_node *dir, struct draft_file *f);
-/* Properties that the source of a copied leaf shows, as JSON texts; empty: not shown. */
-struct copied_leaf {
-	struct span dtype, typestr, sharding, write_shape, prng_impl, sha256;
-};
 /* Record that a leaf is a copy of `from`. */
 void copy_hint_leaf(struct draft_node *n, const struct copied_leaf *from);
 /*

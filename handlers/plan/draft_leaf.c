@@ -56,9 +56,9 @@ static int keep_xattr(struct plan *p, struct draft_node *n, const char *name, bo
 	pthread_mutex_lock(&n->draft->lock);
 	value = word ? draft_xattr_word(n, name) : draft_xattr_value(n, name);
 	if (!value.p && !strcmp(name, "prng_impl"))
-		value = buf_span(&draft_copied(n)->prng_impl);
+		value = draft_copied(n)->leaf.prng_impl;
 	if (!value.p && !strcmp(name, "write_shape"))
-		value = draft_copied(n)->write_shape;
+		value = draft_copied(n)->leaf.write_shape;
 	if (value.p)
 		r = arena_keep(&p->tree->arena, value, ret);
 	pthread_mutex_unlock(&n->draft->lock);
@@ -75,7 +75,8 @@ static bool is_jax(const struct draft_node *n, const struct save_opts *o, bool r
 
 	if (o->leaf_type == LEAF_TYPE_JAX || save_opts_given(o, "leaf_type"))
 		return o->leaf_type == LEAF_TYPE_JAX;
-	return word.p ? span_eq(word, span_str("jax.Array")) : recorded || draft_copied(n)->is_jax;
+	return word.p ? span_eq(word, span_str("jax.Array")) :
+			recorded || draft_copied(n)->leaf.is_jax;
 }
 
 /* Whether an array of that shape can be distributed so; a shape that is not known yet can. */
@@ -103,7 +104,7 @@ static int plan_leaf_check_key(const struct leaf_desc *d)
 static int options_locked(struct plan *p, const struct draft_node *n, struct span tensor,
 			  struct leaf_desc *ret)
 {
-	struct span sharding = draft_copied(n)->sharding;
+	struct span sharding = draft_copied(n)->leaf.sharding;
 	struct save_opts o;
 	int r = draft_save_opts(n, tensor, &o);
 
@@ -187,7 +188,7 @@ static int source_dtype(struct leaf_input *f, enum dtype natural, enum dtype *re
 	pthread_mutex_lock(&s->node->draft->lock);
 	word = draft_xattr_word(s->node, "dtype");
 	*ret_named = word.p ? dtype_by_user(word) : natural;
-	*ret_copied = word.p ? DTYPE_UNKNOWN : draft_copied(s->node)->dtype;
+	*ret_copied = word.p ? DTYPE_UNKNOWN : draft_copied(s->node)->leaf.dtype;
 	r = draft_save_opts(s->node, span_of(NULL, 0), &s->opts);
 	pthread_mutex_unlock(&s->node->draft->lock);
 	return r;
