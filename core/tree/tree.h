@@ -175,6 +175,11 @@ static inline bool tree_leaf_is_stored(const struct tree_node *leaf)
 	return !leaf->source && (leaf->value == TREE_VALUE_STORED || tree_leaf_has_spec(leaf));
 }
 
+/* An attribute of a path, user.pytree.NAME, in JSON. */
+struct tree_mark {
+	const char *path, *name, *value;
+};
+
 struct tree {
 	struct arena arena;
 	struct tree *made_of;       /* tree to which this one refers, and which it owns; or NULL */
@@ -184,8 +189,12 @@ struct tree {
 
 	/* Properties of the whole item, from the document. */
 	bool has_use_ocdbt, use_ocdbt, has_use_zarr3, use_zarr3, store_fill_value;
-	bool has_metadata;           /* built from `_METADATA` */
-	bool has_manifest;           /* built from names and a manifest (tree_tensors.h) */
+	bool has_metadata; /* built from `_METADATA` */
+	bool has_manifest; /* built from names and a manifest (tree_tensors.h) */
+	bool is_step;      /* the manifest is of a step: the children are items */
+	/* attributes of leaves and items in the manifest, for which nodes have no place */
+	const struct tree_mark *marks;
+	uint32_t n_marks;
 	bool rich;                   /* value_metadata_tree was present and used */
 	const char *custom_metadata; /* JSON in Python's spelling; NULL when null or absent */
 };

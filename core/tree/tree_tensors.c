@@ -26,6 +26,7 @@ struct making {
 	const struct json *manifest, *kinds, *leaves, *marks;
 	const struct json *texts; /* the values of strings, by key */
 	bool is_path;             /* the names of tensors are paths without extensions */
+	bool is_step;             /* the first names are those of items, which are not escaped */
 	struct entry *entry;
 	size_t n;
 };
@@ -67,12 +68,11 @@ static int key_of(const struct making *m, struct span path, struct span stem, en
 	const struct json *key = json_member(json_member_span(m->marks, path), "key");
 	int r;
 
-	if (name_is_hashed(stem)) {
-		if (!json_is(key, JSON_ARRAY) || !key->n ||
-		    !json_is(&key->items[key->n - 1], JSON_STRING))
-			return fail(-EUCLEAN, MANIFEST ": '%.*s' has no key", SPAN_ARG(path));
+	if ((key || name_is_hashed(stem)) && (!json_is(key, JSON_ARRAY) || !key->n ||
+					      !json_is(&key->items[key->n - 1], JSON_STRING)))
+		return fail(-EUCLEAN, MANIFEST ": '%.*s' has no key", SPAN_ARG(path));
+	if (name_is_hashed(stem))
 		return buf_add_span(ret, key->items[key->n - 1].s);
-	}
 	r = name_unescape(stem, use, NAME_OURS_METADATA, ret);
 	if (r >= 0 && !utf8_valid(buf_span(ret)))
 		r = -EINVAL;
@@ -81,14 +81,16 @@ static int key_of(const struct making *m, struct span path, struct span stem, en
 		       r;
 }
 
-static enum tree_kind kind_of(const struct making *m, struct span path)
+static int kind_of(const struct making *m, struct span path, enum tree_kind *ret)
 {
 	const struct json *kind = json_member_span(m->kinds, path);
 
-	for (enum tree_kind k = TREE_DICT; k < TREE_LEAF; k++)
-		if (json_is(kind, JSON_STRING) && span_eq(kind->s, span_str(tree_kind_text(k))))
-			return k;
-	return TREE_DICT;
+	*ret = TREE_DICT;
+	while (kind && *ret < TREE_LEAF && !span_eq(kind->s, span_str(tree_kind_text(*ret))))
+		++*ret;
+	return *ret < TREE_LEAF ? 0 :
+				  fail(-EUCLEAN, MANIFEST ": '%.*s' is of the unknown kind '%.*s'",
+				       SPAN_ARG(path), SPAN_ARG(kind->s));
 }
 
 /* Set the kind of a container, and the type of a namedtuple or the order of a dict. */
@@ -101,7 +103,9 @@ static int set_kind(const struct making *m, struct span path, struct tree_node *
 	struct tree_type *type;
 	int r;
 
-	t->kind = kind_of(m, path);
+	r = kind_of(m, path, &t->kind);
+	if (r < 0)
+		return r;
 	if (t->type || !json_is(fields, JSON_ARRAY) ||
 	    (t->kind != TREE_DICT && t->kind != TREE_NAMEDTUPLE))
 		return 0;
@@ -174,7 +178,8 @@ static int tree_tensors_enter(struct making *m, struct span path, struct tree_no
 			      struct span name, struct tree_node **ret)
 {
 	auto_buf key = { .metered = true };
-	int r = key_of(m, path, name, NAME_CONTAINER, &key);
+	int r = m->is_step && !parent->parent ? buf_add_span(&key, name) :
+						key_of(m, path, name, NAME_CONTAINER, &key);
 
 	if (r < 0)
 		return r;
@@ -362,23 +367,84 @@ static int make_tree(struct making *m, const struct span *names, size_t n)
 	return r < 0 ? r : tree_finish_as(m->build.tree, -EUCLEAN);
 }
 
+/* ---- what the tree has no place for ---- */
+
+static int add_mark(struct tree *tree, struct tree_mark *list, struct span path, const char *name,
+		    const struct json *value, enum json_style style)
+{
+	struct tree_mark *m = &list[tree->n_marks];
+	auto_buf text = { .metered = true };
+	int r = json_print(&text, value, style);
+
+	if (r < 0 || !buf_str(&text))
+		return r < 0 ? r : -ENOMEM;
+	*m = (struct tree_mark){ (const char *)arena_dup(&tree->arena, path), name,
+				 arena_str(&tree->arena, buf_str(&text)) };
+	if (!m->path || !m->value)
+		return fail(-ENOMEM, "cannot build a tree: not enough memory");
+	tree->n_marks++;
+	return 0;
+}
+
+/* Keep implementations of random keys, and the custom metadata of the items of a step. */
+static int keep_marks(struct making *m)
+{
+	const struct json *custom = json_member(m->manifest, "custom");
+	struct tree *tree = m->build.tree;
+	struct tree_mark *list = arena_calloc(
+		&tree->arena, (m->marks ? m->marks->n : 0) + (custom ? custom->n : 0) + 1,
+		sizeof(*list));
+	int r = list ? 0 : fail(-ENOMEM, "cannot build a tree: not enough memory");
+
+	for (size_t i = 0; m->marks && i < m->marks->n && r >= 0; i++) {
+		const struct json *impl = json_member(&m->marks->items[i], "prng_impl");
+
+		if (impl)
+			r = add_mark(tree, list, m->marks->items[i].name, "prng_impl", impl,
+				     JSON_COMPACT);
+	}
+	for (size_t i = 0; custom && i < custom->n && r >= 0; i++)
+		if (custom->items[i].name.n)
+			r = add_mark(tree, list, custom->items[i].name, "custom_metadata",
+				     &custom->items[i], JSON_PYTHON);
+	tree->marks = list;
+	return r;
+}
+
+/* ---- manifests ---- */
+
+int tree_manifest_check(const struct json *manifest, const char *what, bool *ret_is_step)
+{
+	static const char *const objects[] = { "kinds", "leaves", "dtypes",
+					       "texts", "marks",  "custom" };
+	const struct json *o;
+	int r;
+
+	if (!json_is(manifest, JSON_OBJECT))
+		return fail(-EUCLEAN, "%s: '%s' is not an object", what, TREE_MANIFEST_KEY);
+	r = json_get_bool(manifest, "step", what, ret_is_step);
+	for (size_t i = 0; i < ARRAY_LEN(objects) && r >= 0; i++) {
+		r = json_get_object(manifest, objects[i], what, &o);
+		for (size_t k = 0; r == 1 && k < o->n; k++)
+			if (o->items[k].kind != (i < 4 ? JSON_STRING : JSON_OBJECT))
+				return fail(-EUCLEAN, "%s: '%s' holds something else than %s", what,
+					    objects[i], i < 4 ? "texts" : "objects");
+	}
+	return MIN(r, 0);
+}
+
 /* Build the tree of m->manifest, which is checked here. */
 static int from_manifest(struct making *m, const struct span *names, size_t n, struct tree **ret)
 {
 	auto_of(tree) struct tree *tree = NULL;
 	int r;
 
-	if (!json_is(m->manifest, JSON_OBJECT))
-		return fail(-EUCLEAN, MANIFEST " is not an object");
-	r = json_get_object(m->manifest, "kinds", MANIFEST, &m->kinds);
+	r = tree_manifest_check(m->manifest, MANIFEST, &m->is_step);
 	if (r < 0)
 		return r;
-	r = json_get_object(m->manifest, "leaves", MANIFEST, &m->leaves);
-	if (r < 0)
-		return r;
-	r = json_get_object(m->manifest, "marks", MANIFEST, &m->marks);
-	if (r < 0)
-		return r;
+	m->kinds = json_member(m->manifest, "kinds");
+	m->leaves = json_member(m->manifest, "leaves");
+	m->marks = json_member(m->manifest, "marks");
 	r = tree_new(&tree);
 	if (r < 0)
 		return r;
@@ -386,7 +452,11 @@ static int from_manifest(struct making *m, const struct span *names, size_t n, s
 	r = make_tree(m, names, n);
 	if (r < 0)
 		return r;
+	r = keep_marks(m);
+	if (r < 0)
+		return r;
 	tree->has_manifest = true;
+	tree->is_step = m->is_step;
 	*ret = take(tree);
 	return 0;
 }

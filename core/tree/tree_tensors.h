@@ -30,6 +30,11 @@ int tree_from_tensors(const struct span *names, size_t n, const struct json *met
 int tree_from_group(const struct span *names, size_t n, const struct json *manifest,
 		    struct tree **ret);
 /*
+ * Check what the members of a manifest hold, and get whether it is of a step. what: the file, for
+ * messages. -EUCLEAN: it breaks the format.
+ */
+int tree_manifest_check(const struct json *manifest, const char *what, bool *ret_is_step);
+/*
  * Append `__metadata__` of the n files of a model, without what is of the format or of us, as one
  * JSON object in Python's spelling; nothing if that leaves nothing. Each text is an object, or
  * NULL. Of a name in several files the first one counts.

@@ -18,6 +18,8 @@
 #include "tools/convert/export.h"
 #include "tools/cli/interrupt.h"
 
+const struct tree_manifest_style style_zarr = { .separator = "/", .is_path = true, .texts = true };
+
 struct zarr_out {
 	struct export *x;
 	struct io_dir *dir; /* directory of the output; owned by the store */

@@ -13,10 +13,8 @@
 #include "core/base/meter.h"
 #include "handlers/commit/draft_commit.h"
 #include "handlers/draft/draft_file.h"
-#include "handlers/format/npy.h"
 #include "handlers/plan/copy_hints.h"
 #include "tools/cli/interrupt.h"
-#include "tools/convert/placement.h"
 #include "tools/job/group_work.h"
 
 /* Estimated memory of a leaf in the draft and its commit: nodes, an array, keys, metadata. */
@@ -228,45 +226,18 @@ int import_add_text(struct import_list *f, const char *path, const char *from, s
 	return import_add_file(f, path, from, &text_ops, copy, text.n);
 }
 
-/* ---- ranges of files ---- */
+/* ---- files ---- */
 
-struct range {
-	int fd; /* -1: open the file of the entry for the read */
-	uint64_t at, bytes;
-	/* The file begins with an .npy header, which is made when the range is read. */
-	bool is_array;
-	struct array_type array;
-};
-
-static int range_open(struct import_reading *rd)
+static int file_open(struct import_reading *rd)
 {
-	const struct range *g = rd->import_entry->arg;
-	auto_free struct buf *state = calloc(1, sizeof(*state));
-	auto_buf head = { 0 };
-	int r = g->is_array ? npy_header(&g->array, &head) : 0;
-
-	if (r < 0)
-		return r;
-	if (!state)
-		return fail(-ENOMEM, "cannot read '%s'", rd->import_entry->from);
-	rd->fd = g->fd < 0 ? io_open_regular(rd->import_entry->from) : g->fd;
-	if (rd->fd < 0)
-		return rd->fd;
-	rd->size = head.n + g->bytes;
-	*state = head;
-	head = (struct buf){ 0 };
-	rd->state = take(state);
-	return 0;
+	rd->fd = io_open_regular(rd->import_entry->from);
+	rd->size = rd->import_entry->bytes;
+	return MIN(rd->fd, 0);
 }
 
-static void range_close(struct import_reading *rd)
+static void file_close(struct import_reading *rd)
 {
-	const struct range *g = rd->import_entry->arg;
-
-	if (g->fd < 0)
-		close(rd->fd);
-	buf_release(rd->state);
-	free(rd->state);
+	close(rd->fd);
 }
 
 int import_read_file(const char *file, size_t max, struct buf *ret)
@@ -309,47 +280,18 @@ int import_read_range(int fd, const char *file, uint64_t at, size_t n, uint8_t *
 	return 0;
 }
 
-static int range_read(struct import_reading *rd, uint64_t off, size_t n, void *p)
+static int file_read(struct import_reading *rd, uint64_t off, size_t n, void *p)
 {
-	const struct range *g = rd->import_entry->arg;
-	const struct buf *head = rd->state;
-	uint8_t *to = p;
-
-	if (off < head->n) {
-		size_t part = (size_t)MIN((uint64_t)n, head->n - off);
-
-		memcpy(to, head->p + off, part);
-		off += part;
-		to += part;
-		n -= part;
-	}
-	return import_read_range(rd->fd, rd->import_entry->from, g->at + off - head->n, n, to);
-}
-
-static const struct import_ops range_ops = { .open = range_open,
-					     .read = range_read,
-					     .close = range_close };
-
-static int add_range(struct import_list *f, const char *path, const char *from,
-		     const struct range *g)
-{
-	struct range *copy = arena_calloc(&f->arena, 1, sizeof(*copy));
-	uint64_t *shape = arena_calloc(&f->arena, g->array.rank + 1, sizeof(*shape));
-
-	if (!copy || !shape)
-		return fail(-ENOMEM, "cannot list '%s'", path);
-	for (unsigned i = 0; i < g->array.rank; i++)
-		shape[i] = g->array.shape[i];
-	*copy = *g;
-	copy->array.shape = shape;
-	return import_add_file(f, path, from, &range_ops, copy, g->bytes);
+	return import_read_range(rd->fd, rd->import_entry->from, off, n, p);
 }
 
 int import_add_stored(struct import_list *f, const char *path, const char *file, uint64_t bytes)
 {
-	const struct range g = { .fd = -1, .bytes = bytes };
+	static const struct import_ops ops = { .open = file_open,
+					       .read = file_read,
+					       .close = file_close };
 
-	return add_range(f, path, file, &g);
+	return import_add_file(f, path, file, &ops, NULL, bytes);
 }
 
 int import_list_mark_dtype(struct import_list *f, const char *path, enum dtype t)
@@ -359,19 +301,6 @@ int import_list_mark_dtype(struct import_list *f, const char *path, enum dtype t
 	return dtype_by_npy(span_str(dtype_info(t)->npy), &big) == t ?
 		       0 :
 		       import_list_mark(f, path, "dtype", dtype_info(t)->name);
-}
-
-int import_add_array(struct import_list *f, const char *path, const char *from, int fd, uint64_t at,
-		     const struct array_type *t, uint64_t bytes)
-{
-	const struct range g = { .fd = fd, .at = at, .bytes = bytes, .is_array = true, .array = *t };
-	int r = import_list_mark_dtype(f, path, t->dtype);
-
-	if (r < 0)
-		return r;
-	if (f->placement)
-		r = placement_mark(f->placement, f, &(struct placed_array){ path, *t });
-	return r < 0 ? r : add_range(f, path, from, &g);
 }
 
 int import_add_scalar(struct import_list *f, const char *path, const char *from, enum dtype t,

@@ -98,12 +98,6 @@ int import_add_file(struct import_list *f, const char *path, const char *from,
 /* Add a file with a given text, which is copied. */
 int import_add_text(struct import_list *f, const char *path, const char *from, struct span text);
 /*
- * Add an array whose elements are a range of a file. The caller's fd must remain open. If an .npy
- * header cannot express the dtype, an xattr for it is added.
- */
-int import_add_array(struct import_list *f, const char *path, const char *from, int fd, uint64_t at,
-		     const struct array_type *t, uint64_t bytes);
-/*
  * Add a file on disk unchanged. It is only open while it is read, since there may be more files
  * than descriptors.
  */

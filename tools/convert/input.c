@@ -15,7 +15,6 @@
 #include "core/base/err.h"
 #include "core/step/item_safetensors.h"
 #include "handlers/namespace/node_parts.h"
-#include "handlers/format/safetensors.h"
 
 #define LOOK_AT 100000 /* largest number of names that are visited to find a leaf */
 
@@ -157,14 +156,8 @@ static int kind_of_directory(const char *path, enum input_kind *ret)
 {
 	enum shape shape;
 	int r = shape_of(path, &shape);
-	bool is_item = r >= 0 && (shape == SHAPE_UNKNOWN || shape == SHAPE_ITEM), is_export = false;
+	bool is_item = r >= 0 && (shape == SHAPE_UNKNOWN || shape == SHAPE_ITEM);
 
-	if (r < 0)
-		return r;
-	if (is_item && input_is_group(path)) {
-		r = input_zarr_is_export(path);
-		is_export = r > 0;
-	}
 	if (r < 0)
 		return r;
 	/* Files of leaves beside no metadata of a tree are those of an item of another kind. */
@@ -173,7 +166,7 @@ static int kind_of_directory(const char *path, enum input_kind *ret)
 	else if (holds_leaves(path) &&
 		 (shape == SHAPE_UNKNOWN || input_has_file(path, is_metadata, 2)))
 		*ret = INPUT_FILES;
-	else if (is_export)
+	else if (is_item && input_is_group(path))
 		*ret = INPUT_ZARR;
 	else
 		*ret = INPUT_ORBAX;
@@ -190,9 +183,9 @@ bool input_is_export(const char *path)
 			  !input_has_file(path, is_any, LIMIT_TREE_DEPTH));
 }
 
-/* Get the trees of the source. */
-int input_open_subtree(struct input *in)
+static int find_trees(struct input *in)
 {
+	const struct tree *tree;
 	int r;
 
 	in->is_root = in->source.node == in->source.ns->root &&
@@ -214,14 +207,44 @@ int input_open_subtree(struct input *in)
 			   (in->st.part[0].item->is_hierarchy || in->st.part[0].item->is_file));
 	if (in->st.n == 0 && in->st.n_others == 0)
 		return fail(-EINVAL, "'%s' holds nothing", in->path);
+	tree = in->st.n && in->st.part[0].kind == PART_TREE ? in->st.part[0].item->tree : NULL;
+	in->is_step |= tree && tree->is_step;
+	if (in->kind == INPUT_ZARR && !(tree && tree->has_manifest))
+		in->kind = INPUT_ORBAX;
 	return r;
 }
 
-static int open_orbax(struct cmd_args *a, struct input *in)
+int input_open_source(struct cmd_args *a, struct input *in, const char *path, bool as_is)
 {
-	int r = source_open(a, in->path, &in->source);
+	struct transform *transform = a->options.transform;
+	int r;
 
-	return r < 0 ? r : input_open_subtree(in);
+	if (as_is)
+		a->options.transform = NULL;
+	r = in->kind == INPUT_SAFETENSORS ? source_open_safetensors(a, path, &in->source) :
+					    source_open(a, path, &in->source);
+	a->options.transform = transform;
+	if (r < 0)
+		return r;
+	return in->source.ns ? find_trees(in) : fail(-ESTALE, "'%s' was replaced", path);
+}
+
+void input_close_source(struct input *in)
+{
+	subtree_release(&in->st);
+	source_close(&in->source);
+}
+
+static int open_as_checkpoint(struct cmd_args *a, struct input *in)
+{
+	const enum input_kind kind = in->kind;
+	int r = input_open_source(a, in, in->path, kind != INPUT_ORBAX);
+
+	if (r < 0 || kind == in->kind || !a->options.transform)
+		return r;
+	/* A group of another program, not of an export: as options show it. */
+	input_close_source(in);
+	return input_open_source(a, in, in->path, false);
 }
 
 /*
@@ -234,12 +257,11 @@ static int input_open_stored(struct cmd_args *a, struct input *in)
 
 	if (r <= 0)
 		return r;
-	r = input_open_subtree(in);
+	r = find_trees(in);
 	if (r != -EINVAL)
 		return r < 0 ? r : 1;
 	err_clear();
-	subtree_release(&in->st);
-	source_close(&in->source);
+	input_close_source(in);
 	return 0;
 }
 
@@ -265,29 +287,9 @@ bool input_is_foreign(const char *path)
 	return r >= 0 && kind != INPUT_ORBAX;
 }
 
-/*
- * Open a safetensors file or a directory of shards, which must be complete and agree with its
- * index, as for all other commands.
- */
-static int open_tensor_files(struct cmd_args *a, struct input *in)
-{
-	const char *path = in->path, *slash = strrchr(path, '/');
-	struct source src = { 0 };
-	unsigned stem, width;
-	struct stat st;
-	int r = 0;
-
-	/* One shard alone is a remark. */
-	if ((stat(path, &st) == 0 && S_ISDIR(st.st_mode)) ||
-	    item_shards_of(slash ? slash + 1 : path, &stem, &width) > 1)
-		r = source_open(a, path, &src);
-	source_close(&src);
-	return r < 0 ? r : input_safetensors_open(in);
-}
-
 int input_open(struct cmd_args *a, const char *path, struct input *ret)
 {
-	struct input in = { .path = path, .separator = a->options.safetensors_separator };
+	struct input in = { .path = path, .fd = -1 };
 	struct stat st;
 	int r = input_open_stored(a, &in);
 
@@ -295,22 +297,19 @@ int input_open(struct cmd_args *a, const char *path, struct input *ret)
 	if (r == 0)
 		r = input_kind_of(path, &in.kind);
 	switch (in.kind) {
-	case INPUT_SAFETENSORS:
-		r = open_tensor_files(a, &in);
-		break;
 	case INPUT_NPZ:
 		r = input_npz_open(&in);
 		break;
+	case INPUT_SAFETENSORS:
 	case INPUT_ZARR:
-		r = input_zarr_open(&in, a);
-		break;
 	case INPUT_ORBAX:
-		r = r > 0 ? 0 : open_orbax(a, &in);
+		r = r > 0 ? 0 : open_as_checkpoint(a, &in);
 		/*
 		 * A directory of numbers and texts only is a tree, too, also beside arrays that are
 		 * a checkpoint. Beside a file of flax they describe that, as config.json does.
 		 */
-		if ((r == -EINVAL || r == -ENOENT) && stat(path, &st) == 0 && S_ISDIR(st.st_mode) &&
+		if (in.kind != INPUT_SAFETENSORS && (r == -EINVAL || r == -ENOENT) &&
+		    stat(path, &st) == 0 && S_ISDIR(st.st_mode) &&
 		    input_has_file(path, input_is_text, LIMIT_TREE_DEPTH) &&
 		    !input_has_file(path, item_is_whole_file, 0)) {
 			err_clear();
@@ -346,20 +345,16 @@ int input_list(struct input *in, struct select *only, struct import_list *f)
 		only->skip = in->is_step;
 	switch (in->kind) {
 	case INPUT_ORBAX:
+	case INPUT_SAFETENSORS:
+	case INPUT_ZARR:
 		r = input_orbax_list(in, only, f);
 		break;
 	case INPUT_FILES:
 	case INPUT_LEAF:
 		r = input_files_list(in, only, f);
 		break;
-	case INPUT_SAFETENSORS:
-		r = input_safetensors_list(in, only, f);
-		break;
 	case INPUT_NPZ:
 		r = input_npz_list(in, only, f);
-		break;
-	case INPUT_ZARR:
-		r = input_zarr_list(in, only, f);
 		break;
 	case INPUT_UNKNOWN:
 	default:
@@ -382,33 +377,12 @@ int input_list(struct input *in, struct select *only, struct import_list *f)
 
 void input_close(struct input *in)
 {
-	subtree_release(&in->st);
-	if (in->source.ns)
-		source_close(&in->source);
+	input_close_source(in);
 	spill_dir_remove(&in->spill);
 	io_engine_close(in->spill_io);
-	for (size_t i = 0; i < in->n_fds; i++)
-		close(in->fd[i]);
-	for (size_t i = 0; in->shard && i < in->n_fds; i++)
-		safetensors_release(&in->shard[i]);
-	free(in->shard);
-	free(in->fd);
+	if (in->kind == INPUT_NPZ && in->fd >= 0)
+		close(in->fd);
 	tree_manifest_release(&in->tree_manifest);
 	zip_reader_release(&in->zip);
-	ns_close(in->ns);
 	*in = (struct input){ 0 };
-}
-
-int input_add_fd(struct input *in, const char *path)
-{
-	int *more = reallocarray(in->fd, in->n_fds + 1, sizeof(*more)), fd;
-
-	if (!more)
-		return fail(-ENOMEM, "cannot open '%s'", path);
-	in->fd = more;
-	fd = io_open_regular(path);
-	if (fd < 0)
-		return fd;
-	in->fd[in->n_fds++] = fd;
-	return fd;
 }

@@ -17,28 +17,26 @@ enum input_kind {
 	INPUT_ORBAX,
 	INPUT_FILES, /* a directory of .npy, .json, .txt and .null files */
 	INPUT_LEAF,  /* one .npy file */
-	INPUT_SAFETENSORS,
 	INPUT_NPZ,
-	INPUT_ZARR,
+	/* Read as a checkpoint, but opened as they are: input_stage() applies what options show. */
+	INPUT_SAFETENSORS,
+	INPUT_ZARR, /* a group that an export made */
 };
 
 struct input {
 	enum input_kind kind;
-	const char *path;      /* borrowed */
-	const char *separator; /* between the keys in names of tensors; borrowed */
-	bool is_root;          /* for INPUT_ORBAX: a directory of steps */
-	bool is_step;          /* the input has several items */
-	bool is_foreign; /* for INPUT_ORBAX: it is shown as one, but another program wrote it */
-	struct source source;       /* for INPUT_ORBAX */
+	const char *path;           /* borrowed */
+	bool is_root;               /* for INPUT_ORBAX: a directory of steps */
+	bool is_step;               /* the input has several items */
+	bool is_foreign;            /* it is shown as a checkpoint, but another program wrote it */
+	struct source source;       /* for INPUT_ORBAX, SAFETENSORS, ZARR */
 	struct io_engine *spill_io; /* of the copy that source is, if it is one */
 	struct spill_dir spill;
 	struct subtree st;
-	struct tree_manifest tree_manifest; /* for SAFETENSORS, NPZ, ZARR */
-	int *fd;                            /* open files */
-	size_t n_fds;
-	struct safetensors *shard; /* for SAFETENSORS: one for each fd */
-	struct zip_reader zip;     /* for NPZ */
-	struct ns *ns;             /* for ZARR: its arrays are read with it */
+	/* for NPZ: */
+	struct tree_manifest tree_manifest;
+	int fd;
+	struct zip_reader zip;
 };
 
 /* Detect and open an input. -ENOENT, -EINVAL: the message says why it is not one. */
@@ -62,27 +60,22 @@ int input_hint(const struct input *in, struct draft *d);
 void input_close(struct input *in);
 #define auto_input __attribute__((cleanup(input_close))) struct input
 
-/* Open a file that is closed with the input. Returns its fd, or -errno. */
-int input_add_fd(struct input *in, const char *path);
-
 /* Whether a path can be read, but is not a checkpoint. */
 bool input_is_foreign(const char *path);
 /* Whether a directory was made by an export, or is empty. */
 bool input_is_export(const char *path);
 
-/* Find the trees of in->source. */
-int input_open_subtree(struct input *in);
+/*
+ * Open in->source, a checkpoint or what is read as one, and find its trees, as options show them;
+ * as_is: without transforms=.
+ */
+int input_open_source(struct cmd_args *a, struct input *in, const char *path, bool as_is);
+void input_close_source(struct input *in);
 
 /* The listing of each kind of input, in its own file. */
 int input_orbax_list(struct input *in, struct select *only, struct import_list *f);
 int input_files_list(struct input *in, struct select *only, struct import_list *f);
-int input_safetensors_open(struct input *in);
-int input_safetensors_list(struct input *in, struct select *only, struct import_list *f);
 int input_npz_open(struct input *in);
 int input_npz_list(struct input *in, struct select *only, struct import_list *f);
-/* Whether the group at path has the manifest of an export: 1 or 0. */
-int input_zarr_is_export(const char *path);
-int input_zarr_open(struct input *in, struct cmd_args *a);
-int input_zarr_list(struct input *in, struct select *only, struct import_list *f);
 
 #endif

@@ -41,7 +41,7 @@ static int far_manifest(struct input *in, struct buf *ret)
 	r = buf_reserve(ret, (size_t)n);
 	if (r < 0)
 		return r;
-	r = zip_read_at(in->fd[0], in->path, (uint64_t)at, ret->p, (size_t)n);
+	r = zip_read_at(in->fd, in->path, (uint64_t)at, ret->p, (size_t)n);
 	if (r < 0)
 		return r;
 	ret->n = (size_t)n;
@@ -51,11 +51,12 @@ static int far_manifest(struct input *in, struct buf *ret)
 int input_npz_open(struct input *in)
 {
 	auto_buf far = { .metered = true };
-	int r = input_add_fd(in, in->path);
+	int r;
 
-	if (r < 0)
-		return r;
-	r = zip_open(r, in->path, &in->zip);
+	in->fd = io_open_regular(in->path);
+	if (in->fd < 0)
+		return in->fd;
+	r = zip_open(in->fd, in->path, &in->zip);
 	/* The comment was written by another program. */
 	if (r < 0 || !in->zip.comment.n || in->zip.comment.p[0] != '{')
 		return r;
@@ -74,7 +75,7 @@ static int member_open(struct import_reading *rd)
 {
 	const struct member *m = rd->import_entry->arg;
 	struct zip_stream *s;
-	int r = zip_stream_open(m->in->fd[0], m->in->path, m->m, m->in->zip.file_size, &s);
+	int r = zip_stream_open(m->in->fd, m->in->path, m->m, m->in->zip.file_size, &s);
 
 	if (r < 0)
 		return r;
@@ -107,7 +108,7 @@ static int import_number(struct input *in, const struct zip_member *m, const cha
 	bool big;
 	int r = m->size > sizeof(bytes) ?
 			fail(-EUCLEAN, "'%s': it is not a number", path) :
-			zip_stream_open(in->fd[0], in->path, m, in->zip.file_size, &s);
+			zip_stream_open(in->fd, in->path, m, in->zip.file_size, &s);
 
 	if (r < 0)
 		return r;

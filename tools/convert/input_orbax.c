@@ -9,11 +9,13 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/base/path.h"
+#include "core/commit/item_store.h"
 #include "core/tree/sharding.h"
 #include "handlers/format/format.h"
 #include "handlers/leaf/leaf_digest.h"
 #include "handlers/namespace/node_tree.h"
 #include "handlers/plan/copy_hints.h"
+#include "tools/convert/atomic_file.h"
 #include "tools/convert/input.h"
 #include "tools/convert/placement.h"
 #include "tools/select/walk.h"
@@ -29,6 +31,7 @@ struct orbax_leaf {
 static int leaf_entry_open(struct import_reading *rd)
 {
 	const struct orbax_leaf *l = rd->import_entry->arg;
+	const struct ckpt *ckpt = l->item->ckpt;
 	auto_free struct format *f = calloc(1, sizeof(*f));
 	int r = f ? leaf_open_format(l->item, l->leaf, leaf_ext(NULL, l->leaf), l->cast, f) :
 		    fail(-ENOMEM, "cannot open a leaf");
@@ -36,8 +39,13 @@ static int leaf_entry_open(struct import_reading *rd)
 	if (r < 0)
 		return r;
 	rd->size = f->size;
-	/* Stored chunks and digests are of the elements as they are stored. */
-	rd->array = f->ops->ext == NAME_EXT_NPY && l->cast == DTYPE_UNKNOWN ? f->value.array : NULL;
+	/*
+	 * Stored chunks and digests are of the elements as they are stored. A tensor of a file is
+	 * one chunk, whatever its size, which is not one for a checkpoint.
+	 */
+	if (f->ops->ext == NAME_EXT_NPY && l->cast == DTYPE_UNKNOWN &&
+	    (!ckpt->only_item || ckpt->is_flax))
+		rd->array = f->value.array;
 	rd->state = take(f);
 	r = rd->array ? leaf_digest_recorded(l->item, l->leaf, rd->sha256) : 0;
 	rd->has_sha256 = r == 1;
@@ -170,12 +178,57 @@ static int add_orbax_leaf(const struct subtree_part *part, struct orbax_leaf *l,
 	return r < 0 || !subtree_is_leaf(l->leaf) ? r : mark_array(part, l, path, f);
 }
 
+/*
+ * Names of tensors are split, but not one that begins with the whole name of another: that one
+ * would be a leaf and a container.
+ */
+static int check_split(const struct subtree_part *part, const struct tree_node *t)
+{
+	const struct ckpt *ckpt = part->item->ckpt;
+	struct span by =
+		span_str(ckpt->opts.safetensors_separator ? ckpt->opts.safetensors_separator : ".");
+
+	if (!ckpt->only_item || ckpt->is_flax || part->item->tree->has_manifest || !t->parent)
+		return 0;
+	for (size_t n = 1; by.n && n < t->key.n; n++) {
+		struct span stem = span_of(t->key.p, n);
+		const struct tree_node *other = span_starts(span_from(t->key, n), by) ?
+							tree_child_by_key(t->parent, stem) :
+							NULL;
+
+		if (other && other->kind == TREE_LEAF)
+			return fail(-EINVAL, "'%.*s.npy' is the second leaf of key '%.*s'",
+				    SPAN_ARG(stem), SPAN_ARG(stem));
+	}
+	return 0;
+}
+
+/* The path of a node in the draft: of a step in one file, the first name is that of the item. */
+static int import_path(const struct subtree_part *part, const struct tree_node *t, struct buf *ret)
+{
+	const struct tree_node *item = t;
+	auto_buf path = { 0 };
+	int r;
+
+	if (t == part->tree && t->kind != TREE_LEAF)
+		return buf_add_str(ret, part->path);
+	if (t == part->tree || part->tree->parent || !part->item->tree->is_step)
+		return subtree_path(part, t, ret);
+	while (item->parent != part->tree)
+		item = item->parent;
+	r = subtree_path(part, t, &path);
+	if (r < 0)
+		return r;
+	r = buf_add_span(ret, item->key);
+	return r < 0 ? r : buf_add_span(ret, span_from(buf_span(&path), item->name.n));
+}
+
 static int import_leaf(const struct subtree_part *part, const struct tree_node *t,
 		       struct select *only, struct import_list *f)
 {
 	struct orbax_leaf *l;
 	auto_buf path = { 0 };
-	int r = subtree_path(part, t, &path);
+	int r = import_path(part, t, &path);
 
 	if (r < 0 || !buf_str(&path))
 		return fail(-ENOMEM, "cannot list the leaves");
@@ -188,7 +241,9 @@ static int import_leaf(const struct subtree_part *part, const struct tree_node *
 	if (!leaf_type_of(t))
 		return fail(-EOPNOTSUPP, "'%s' has the unknown type '%.*s'", buf_str(&path),
 			    SPAN_ARG(t->value_type));
-	r = add_orbax_leaf(part, l, buf_str(&path), f);
+	r = check_split(part, t);
+	if (r >= 0)
+		r = add_orbax_leaf(part, l, buf_str(&path), f);
 	return r < 0 ? err_at(r, "'%s'", buf_str(&path)) : 0;
 }
 
@@ -211,15 +266,16 @@ static int import_container(const struct subtree_part *part, const struct tree_n
 {
 	auto_buf path = { 0 };
 	const char *kind = tree_kind_text(t->kind);
-	int r = t == part->tree ? buf_add_str(&path, part->path) : subtree_path(part, t, &path);
+	int r = import_path(part, t, &path);
 
 	if (r < 0 || !buf_str(&path))
 		return fail(-ENOMEM, "cannot list the leaves");
 	r = import_add_dir(f, buf_str(&path));
 	if (r < 0)
 		return r;
-	/* A draft whose only leaf has no key is that leaf. */
-	if (strcmp(kind, "dict") || (t->n_children == 1 && !t->children[0]->key.n))
+	/* A draft whose only leaf has no key is that leaf, and so may be an item of a file. */
+	if (strcmp(kind, "dict") ||
+	    (!part->item->tree->is_step && t->n_children == 1 && !t->children[0]->key.n))
 		r = import_list_mark(f, buf_str(&path), "kind", kind);
 	if (r < 0)
 		return r;
@@ -236,17 +292,50 @@ static int import_container(const struct subtree_part *part, const struct tree_n
 	return r;
 }
 
+/* Of a file or group that an export made: what its tree has no place for. */
+static int mark_manifest(const struct subtree_part *part, struct import_list *f)
+{
+	const struct tree *tree = part->item->tree;
+	int r = 0;
+
+	for (uint32_t i = 0; i < tree->n_marks && r >= 0; i++) {
+		const struct tree_mark *m = &tree->marks[i];
+		auto_free char *path =
+			str_fmt("%s%s%s", part->path, *part->path ? "/" : "", m->path);
+
+		r = path ? import_list_mark(f, path, m->name, m->value) : -ENOMEM;
+	}
+	return r;
+}
+
+/* Groups of exports of earlier versions may contain abandoned arrays. */
+static bool is_abandoned(const struct subtree_part *part, const struct tree_node *t)
+{
+	auto_free char *key = part->item->is_hierarchy && part->item->tree->has_manifest ?
+				      span_dup_str(t->key) :
+				      NULL;
+
+	return key && (atomic_file_is_temp(key) ||
+		       (t->parent == part->tree && item_store_is_temporary(key)));
+}
+
 static int import_tree(const struct subtree_part *part, struct select *only, struct import_list *f)
 {
+	const struct tree *tree = part->item->tree;
 	uint32_t end = subtree_end(part->tree);
 	bool ocdbt, zarr3;
-	int r = item_format(part->item, &ocdbt, &zarr3) ?
-			import_list_format(f, part->path, ocdbt, zarr3) :
-			0;
+	int r = !part->tree->parent ? mark_manifest(part, f) : 0;
+
+	if (r >= 0 && !tree->has_manifest && item_format(part->item, &ocdbt, &zarr3))
+		r = import_list_format(f, part->path, ocdbt, zarr3);
 
 	for (uint32_t i = part->tree->id; i < end && r >= 0; i++) {
-		const struct tree_node *t = part->item->tree->nodes[i];
+		const struct tree_node *t = tree->nodes[i];
 
+		if (is_abandoned(part, t)) {
+			i = subtree_end(t) - 1;
+			continue;
+		}
 		r = t->kind == TREE_LEAF ? import_leaf(part, t, only, f) :
 					   import_container(part, t, f);
 	}
@@ -473,7 +562,7 @@ static int hint_rules(const struct input *in, struct draft *d)
 
 int input_hint(const struct input *in, struct draft *d)
 {
-	int r = hint_rules(in, d);
+	int r = in->kind == INPUT_ORBAX ? hint_rules(in, d) : 0;
 
-	return r < 0 ? r : hint_step(in, d);
+	return r < 0 || in->kind != INPUT_ORBAX ? r : hint_step(in, d);
 }

@@ -3,8 +3,8 @@
  * input_stage.c - an input of another format as a checkpoint, for options that show a checkpoint
  * in another way: transforms=, restore_dtype=.
  *
- * A safetensors file of one tree is read as an item where it is. Anything else is first made a
- * checkpoint in the directory `spill`, as a user would do with two commands.
+ * Safetensors files and zarr groups of one tree are read as an item where they are. Anything else
+ * is first made a checkpoint in the directory `spill`, as a user would do with two commands.
  */
 #include "core/base/err.h"
 #include "tools/convert/atomic_step.h"
@@ -13,16 +13,6 @@
 static bool shows_otherwise(const struct options *o)
 {
 	return o->transform || o->restore_dtype != DTYPE_UNKNOWN;
-}
-
-/* Set in->source to a checkpoint that the options show otherwise. */
-static int adopt(struct input *in, int r)
-{
-	if (r < 0)
-		return r;
-	in->kind = INPUT_ORBAX;
-	in->is_foreign = true;
-	return input_open_subtree(in);
 }
 
 /* Options for the copy: what they show otherwise must be shown, and cast, once. */
@@ -73,6 +63,18 @@ static int path_of_copy(const struct input *in, char **ret)
 	return *ret ? 0 : fail(-ENOMEM, "cannot copy '%s'", in->path);
 }
 
+/* Open a checkpoint in place of the input, as options show it. */
+static int adopt(struct cmd_args *a, struct input *in, const char *path)
+{
+	int r;
+
+	input_close_source(in);
+	r = input_open_source(a, in, path, false);
+	in->kind = INPUT_ORBAX;
+	in->is_foreign = true;
+	return r;
+}
+
 static int stage(struct cmd_args *a, struct input *in, struct progress *progress)
 {
 	const char *where = ns_spill_dir(&a->options);
@@ -101,18 +103,21 @@ static int stage(struct cmd_args *a, struct input *in, struct progress *progress
 		return r;
 	r = write_copy(&copy, in, path, progress);
 	options_release(&defaults);
-	return r < 0 ? r : adopt(in, source_open(a, path, &in->source));
+	if (r < 0)
+		return r;
+	if (in->kind == INPUT_NPZ)
+		close(in->fd);
+	in->kind = INPUT_ORBAX;
+	return adopt(a, in, path);
 }
 
 int input_stage(struct cmd_args *a, struct input *in, struct progress *progress)
 {
+	bool in_place = (in->kind == INPUT_SAFETENSORS || in->kind == INPUT_ZARR) && !in->is_step;
 	int r;
 
 	if (in->kind == INPUT_ORBAX || !shows_otherwise(&a->options))
 		return 0;
-	if (in->kind == INPUT_SAFETENSORS && !in->is_step)
-		r = adopt(in, source_open_safetensors(a, in->path, &in->source));
-	else
-		r = stage(a, in, progress);
+	r = in_place ? adopt(a, in, in->path) : stage(a, in, progress);
 	return r < 0 ? err_at(r, "'%s'", in->path) : 0;
 }

@@ -8,10 +8,7 @@
 
 int tree_manifest_parse(struct span text, const char *what, struct tree_manifest *ret)
 {
-	static const char *const objects[] = { "kinds", "leaves", "dtypes",
-					       "texts", "marks",  "custom" };
 	auto_tree_manifest s = { 0 };
-	const struct json *o;
 	int r;
 
 	if (!text.n) {
@@ -21,16 +18,7 @@ int tree_manifest_parse(struct span text, const char *what, struct tree_manifest
 	r = json_parse(text, what, &s.doc);
 	if (r < 0)
 		return r;
-	if (s.doc.root->kind != JSON_OBJECT)
-		return fail(-EUCLEAN, "%s: '%s' is not an object", what, TREE_MANIFEST_KEY);
-	r = json_get_bool(s.doc.root, "step", what, &s.is_step);
-	for (size_t i = 0; i < ARRAY_LEN(objects) && r >= 0; i++) {
-		r = json_get_object(s.doc.root, objects[i], what, &o);
-		for (size_t k = 0; r == 1 && k < o->n; k++)
-			if (o->items[k].kind != (i < 4 ? JSON_STRING : JSON_OBJECT))
-				return fail(-EUCLEAN, "%s: '%s' holds something else than %s", what,
-					    objects[i], i < 4 ? "texts" : "objects");
-	}
+	r = tree_manifest_check(s.doc.root, what, &s.is_step);
 	if (r < 0)
 		return r;
 	*ret = s;

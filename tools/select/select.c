@@ -98,7 +98,8 @@ bool select_leaf(struct select *s, const char *prefix, const struct subtree_part
 	/* The path as it is printed. */
 	if (buf_add_str(&path, prefix) < 0 || subtree_path(part, leaf, &path) < 0)
 		return false;
-	any = try_all(s, buf_span(&path), count_names(prefix) + count_names(part->path));
+	skip = count_names(prefix) + count_names(part->path);
+	any = try_all(s, buf_span(&path), MAX(skip, s->skip));
 	/* The path for rules, as in a mount. */
 	if (subtree_rule_path(part->item, leaf, &rule, &skip) < 0)
 		return any;

@@ -16,7 +16,7 @@ struct select {
 		bool is_directory; /* it is the name of a directory */
 	} * pattern;
 	size_t n;
-	unsigned skip; /* for select_path(): leading names that may be left out */
+	unsigned skip; /* leading names that may be left out, where the path does not tell */
 };
 
 /*
