@@ -2,7 +2,7 @@
 /*
  * help_options.c - prints the option table: `pytreefs help options` and docs/options.md.
  */
-#include "tools/cli/help_options.h"
+#include "tools/cli/help.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 /*
  * help_topics.c - the pages of docs/, compiled into the program for installations without them.
  */
-#include "tools/cli/help_topics.h"
+#include "tools/cli/help.h"
 
 #include <stddef.h>
 #include <string.h>

@@ -5,9 +5,11 @@
  * This file has only text that is not in the tables. The build prints the pages (`pytreefs help
  * --man`), which are installed with the program.
  */
-#include "tools/cli/manual.h"
+#include "tools/cli/help.h"
 
 #include <string.h>
+
+#include "tools/cli/cmd.h"
 
 /*
  * Print text for troff, so that nothing in it is a request, an escape or a hyphen that may become a

@@ -16,9 +16,7 @@
 #include "core/base/nearest.h"
 #include "core/sandbox/sandbox.h"
 #include "tools/cli/cmd.h"
-#include "tools/cli/help_options.h"
-#include "tools/cli/help_topics.h"
-#include "tools/cli/manual.h"
+#include "tools/cli/help.h"
 #include "tools/cli/url_program.h"
 
 #define FILES_MOST 65536

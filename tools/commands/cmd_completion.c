@@ -11,30 +11,46 @@
 
 #include "core/base/err.h"
 #include "tools/cli/cmd.h"
-#include "tools/cli/help_topics.h"
+#include "tools/cli/help.h"
 
-/* Returns the text if it is a choice of plain words, "a|b|c"; NULL: any value. */
-static const char *choices(const char *accepts)
+/* Whether it is a choice of plain words, "a|b|c". */
+static bool is_choice(const char *accepts)
 {
 	return accepts && strchr(accepts, '|') &&
-			       strspn(accepts, "abcdefghijklmnopqrstuvwxyz0123456789_|") ==
-				       strlen(accepts) ?
-		       accepts :
-		       NULL;
+	       !accepts[strspn(accepts, "abcdefghijklmnopqrstuvwxyz0123456789_|")];
 }
 
-/* Get the words that the first argument of a command may be, or "". */
-static void first_words(const struct cmd *c, char *out, size_t n)
+/* Print the words of a choice between two texts; false: it is none. */
+static bool put_choices(FILE *out, const char *before, const char *accepts, const char *after)
 {
-	snprintf(out, n, "%.*s", (int)strcspn(c->args, " "), c->args);
-	if (!choices(out))
-		*out = '\0';
+	if (!is_choice(accepts))
+		return false;
+	fputs(before, out);
+	for (; *accepts; accepts++)
+		fputc(*accepts == '|' ? ' ' : *accepts, out);
+	fputs(after, out);
+	return true;
 }
 
-static void put_words(FILE *out, const char *text)
+/* The same for the words that the first argument of a command may be. */
+static bool put_first(FILE *out, const char *before, const struct cmd *c, const char *after)
 {
-	for (; *text; text++)
-		fputc(*text == '|' ? ' ' : *text, out);
+	char words[128];
+
+	snprintf(words, sizeof(words), "%.*s", (int)strcspn(c->args, " "), c->args);
+	return put_choices(out, before, words, after);
+}
+
+static void put_commands(FILE *out)
+{
+	for (const struct cmd *const *c = cmd_table; *c; c++)
+		fprintf(out, " %s", (*c)->name);
+}
+
+static void put_mount_options(FILE *out)
+{
+	for (size_t i = 0; i < option_count; i++)
+		fprintf(out, "%s%s=", i ? " " : "", option_table[i].name);
 }
 
 /* Print text inside single quotes of a shell. */
@@ -52,9 +68,6 @@ static void completion_put_quoted(FILE *out, const char *text)
 
 static void bash_cmd(FILE *out, const struct cmd *c)
 {
-	char words[128];
-
-	first_words(c, words, sizeof(words));
 	fprintf(out, "\t%s)\n\t\toptions='--help -h", c->name);
 	for (const struct cmd_option *o = c->options; o->name; o++) {
 		fprintf(out, " --%s", o->name);
@@ -62,18 +75,13 @@ static void bash_cmd(FILE *out, const struct cmd *c)
 			fprintf(out, " -%c", o->letter);
 	}
 	fprintf(out, "%s'\n", c->takes_mount_options ? " -o" : "");
-	if (*words) {
-		fprintf(out, "\t\t((i == 2)) && words='");
-		put_words(out, words);
-		fprintf(out, "'\n");
-	}
+	put_first(out, "\t\t((i == 2)) && words='", c, "'\n");
 	for (const struct cmd_option *o = c->options; o->name; o++) {
-		if (!choices(o->arg))
+		if (!is_choice(o->arg))
 			continue;
 		fprintf(out, "\t\tcase $prev in --%s%s%c) words='", o->name, o->letter ? "|-" : "",
 			o->letter ? o->letter : ' ');
-		put_words(out, o->arg);
-		fprintf(out, "' ;; esac\n");
+		put_choices(out, "", o->arg, "' ;; esac\n");
 	}
 	fprintf(out, "\t\t;;\n");
 }
@@ -102,8 +110,7 @@ static void bash_print(FILE *out)
 		"\tbegin=${text%%\"${text##*[=:]}\"}\n"
 		"\tif ((i == 1)); then\n\t\tmapfile -t COMPREPLY < <(compgen -W 'help --help "
 		"--version");
-	for (const struct cmd *const *c = cmd_table; *c; c++)
-		fprintf(out, " %s", (*c)->name);
+	put_commands(out);
 	fprintf(out, "' -- \"$text\")\n\t\treturn\n\tfi\n"
 		     "\tif [[ $text == --*=* ]]; "
 		     "then\n\t\tprev=${text%%%%=*}\n\t\ttext=${text#*=}\n\tfi\n"
@@ -112,14 +119,13 @@ static void bash_print(FILE *out)
 		bash_cmd(out, *c);
 	fprintf(out, "\thelp)\n\t\twords='--man ");
 	put_topics(out);
-	for (const struct cmd *const *c = cmd_table; *c; c++)
-		fprintf(out, " %s", (*c)->name);
+	put_commands(out);
 	fprintf(out, "'\n\t\t;;\n\tesac\n"
 		     "\tif [[ $prev == -o && $options == *' -o' ]]; then\n"
 		     "\t\titem=${text##*,}\n"
 		     "\t\tcase $item in\n");
 	for (size_t i = 0; i < option_count; i++) {
-		if (!choices(option_table[i].accepts))
+		if (!is_choice(option_table[i].accepts))
 			continue;
 		fprintf(out, "\t\t%s=*) words='", option_table[i].name);
 		for (const char *word = option_table[i].accepts; *word;) {
@@ -131,8 +137,7 @@ static void bash_print(FILE *out)
 		fprintf(out, "' ;;\n");
 	}
 	fprintf(out, "\t\t*=*) ;;\n\t\t*)\n\t\t\tcompopt -o nospace 2>/dev/null\n\t\t\twords='");
-	for (size_t i = 0; i < option_count; i++)
-		fprintf(out, "%s%s=", i ? " " : "", option_table[i].name);
+	put_mount_options(out);
 	fprintf(out,
 		"'\n\t\t\t;;\n\t\tesac\n"
 		"\t\tmapfile -t COMPREPLY < <(compgen -P \"${text%%\"$item\"}\" -W \"$words\" -- "
@@ -168,21 +173,17 @@ static void zsh_option(FILE *out, const struct cmd_option *o, const char *name)
 	fprintf(out, " \\\n\t\t\t'%s%s[", o->repeats ? "*" : "", name);
 	zsh_help(out, o->help);
 	fputc(']', out);
-	if (choices(o->arg)) {
-		fprintf(out, ":%s:(", o->name);
-		put_words(out, o->arg);
-		fputc(')', out);
-	} else if (o->arg) {
-		fprintf(out, ":%s:_files", o->name);
-	}
+	if (o->arg)
+		fprintf(out, ":%s:", o->name);
+	if (o->arg && !put_choices(out, "(", o->arg, ")"))
+		fputs("_files", out);
 	fputc('\'', out);
 }
 
 static void zsh_cmd(FILE *out, const struct cmd *c)
 {
-	char words[128];
+	bool has_words;
 
-	first_words(c, words, sizeof(words));
 	fprintf(out, "\t%s)\n\t\t_arguments -s '(-h --help)'{-h,--help}'[describe the command]'",
 		c->name);
 	for (const struct cmd_option *o = c->options; o->name; o++) {
@@ -198,12 +199,8 @@ static void zsh_cmd(FILE *out, const struct cmd *c)
 		fprintf(out,
 			" \\\n\t\t\t'*-o[options of the checkpoint]:option:_values -s , option "
 			"$pytreefs_options'");
-	if (*words) {
-		fprintf(out, " \\\n\t\t\t':word:(");
-		put_words(out, words);
-		fprintf(out, ")'");
-	}
-	if (c->max_args > (*words ? 1 : 0))
+	has_words = put_first(out, " \\\n\t\t\t':word:(", c, ")'");
+	if (c->max_args > has_words)
 		fprintf(out, " \\\n\t\t\t'*:file:_files'");
 	fprintf(out, "\n\t\t;;\n");
 }
@@ -213,16 +210,10 @@ static void zsh_print(FILE *out)
 	fprintf(out, "#compdef pytreefs\n# made by `pytreefs completion zsh`\n"
 		     "local -a pytreefs_commands pytreefs_options\npytreefs_options=(\n");
 	for (size_t i = 0; i < option_count; i++) {
-		const char *words = choices(option_table[i].accepts);
-
 		fprintf(out, "\t'%s[", option_table[i].name);
 		zsh_help(out, option_table[i].help);
 		fprintf(out, "]:value:");
-		if (words) {
-			fputc('(', out);
-			put_words(out, words);
-			fputc(')', out);
-		}
+		put_choices(out, "(", option_table[i].accepts, ")");
 		fprintf(out, "'\n");
 	}
 	fprintf(out, ")\npytreefs_commands=(\n");
@@ -246,9 +237,11 @@ static void zsh_print(FILE *out)
 
 static void fish_cmd(FILE *out, const struct cmd *c)
 {
-	char words[128];
+	auto_free char *first =
+		str_fmt("complete -c pytreefs -f -n '__fish_seen_subcommand_from %s; and "
+			"test (count (commandline -opc)) -eq 2' -a '",
+			c->name);
 
-	first_words(c, words, sizeof(words));
 	fprintf(out, "complete -c pytreefs -f -n __fish_use_subcommand -a %s -d '", c->name);
 	completion_put_quoted(out, c->summary);
 	fprintf(out, "'\n");
@@ -257,31 +250,19 @@ static void fish_cmd(FILE *out, const struct cmd *c)
 			c->name, o->name);
 		if (o->letter)
 			fprintf(out, " -s %c", o->letter);
-		if (choices(o->arg)) {
-			fprintf(out, " -x -a '");
-			put_words(out, o->arg);
-			fputc('\'', out);
-		} else if (o->arg) {
+		if (!put_choices(out, " -x -a '", o->arg, "'") && o->arg)
 			fprintf(out, " -r");
-		}
 		fprintf(out, " -d '");
 		completion_put_quoted(out, o->help);
 		fprintf(out, "'\n");
 	}
-	if (*words) {
-		fprintf(out,
-			"complete -c pytreefs -f -n '__fish_seen_subcommand_from %s; and test "
-			"(count (commandline -opc)) -eq 2' -a '",
-			c->name);
-		put_words(out, words);
-		fprintf(out, "'\n");
-	}
+	if (first)
+		put_first(out, first, c, "'\n");
 	if (!c->takes_mount_options)
 		return;
 	fprintf(out, "complete -c pytreefs -n '__fish_seen_subcommand_from %s' -s o -x -a '",
 		c->name);
-	for (size_t i = 0; i < option_count; i++)
-		fprintf(out, "%s%s=", i ? " " : "", option_table[i].name);
+	put_mount_options(out);
 	fprintf(out, "' -d 'options of the checkpoint'\n");
 }
 
@@ -294,8 +275,7 @@ static void fish_print(FILE *out)
 		"complete -c pytreefs -f -n __fish_use_subcommand -a help -d 'describe a command'\n"
 		"complete -c pytreefs -f -n '__fish_seen_subcommand_from help' -a '");
 	put_topics(out);
-	for (const struct cmd *const *c = cmd_table; *c; c++)
-		fprintf(out, " %s", (*c)->name);
+	put_commands(out);
 	fprintf(out, "'\n");
 }
 

@@ -52,87 +52,74 @@ static void info_add_number(struct buf *out, bool json, const char *name, uint64
 
 /* ---- built-in parts ---- */
 
-/* Print the members of one object, or a line of text. */
-static void print_object(struct buf *out, bool json, bool *first)
+/* A type of leaves or items, or a function. */
+struct part {
+	const char *name, *summary;
+	const char *plugin;         /* NULL: it is built in */
+	const char *is;             /* text before the summary */
+	const char *member, *value; /* of its object; value: JSON */
+	struct span types;          /* JSON, or text */
+};
+
+static void list_part(const struct part *p, bool json, bool *first)
 {
-	if (json)
-		printf("%s\n%.*s\n}", *first ? "" : ",", (int)out->n, (const char *)out->p);
+	auto_buf out = { 0 };
+
+	if (!json) {
+		printf("%-8s %s%s%s%s%s%.*s\n", p->name, p->is, p->summary,
+		       p->plugin ? "; plugin " : "", p->plugin ? p->plugin : "",
+		       p->types.n ? "\n        " : "", SPAN_ARG(p->types));
+		return;
+	}
+	buf_add_byte(&out, '{');
+	add_text(&out, true, "name", p->name);
+	info_add(&out, true, p->member, span_str(p->value));
+	if (p->plugin)
+		add_text(&out, true, "plugin", p->plugin);
 	else
-		printf("%.*s\n", (int)out->n, (const char *)out->p);
+		info_add(&out, true, "plugin", span_str("null"));
+	if (p->types.n)
+		info_add(&out, true, "types", p->types);
+	add_text(&out, true, "summary", p->summary);
+	printf("%s\n%.*s\n}", *first ? "" : ",", SPAN_ARG(buf_span(&out)));
 	*first = false;
 }
 
 static void list_handler(const struct leaf_type *h, const char *plugin, bool json, bool *first)
 {
-	auto_buf out = { 0 }, types = { 0 }, list = { 0 };
+	auto_free char *form = str_fmt("\"%s\"", name_ext_text(h->ext));
+	auto_buf types = { 0 };
 
 	for (const char *const *t = h->typestr; *t; t++) {
 		if (json) {
-			buf_add_str(&types, t == h->typestr ? "" : ", ");
+			buf_add_str(&types, t == h->typestr ? "[" : ", ");
 			json_put_str(&types, span_str(*t), JSON_PRETTY);
 		} else {
 			buf_addf(&types, " %s", **t ? *t : "(type not recorded)");
 		}
 	}
-	if (json) {
-		buf_add_byte(&out, '{');
-		add_text(&out, true, "name", h->name);
-		add_text(&out, true, "form", name_ext_text(h->ext));
-		if (plugin)
-			add_text(&out, true, "plugin", plugin);
-		else
-			info_add(&out, true, "plugin", span_str("null"));
-		buf_addf(&list, "[%.*s]", (int)types.n, (const char *)types.p);
-		info_add(&out, true, "types", buf_span(&list));
-		add_text(&out, true, "summary", h->summary);
-	} else {
-		buf_addf(&out, "%-8s %s%s%s\n        %.*s", h->name, h->summary,
-			 plugin ? "; plugin " : "", plugin ? plugin : "", (int)types.n,
-			 (const char *)types.p);
-	}
-	print_object(&out, json, first);
+	if (json)
+		buf_add_str(&types, types.n ? "]" : "[]");
+	list_part(&(struct part){ h->name, h->summary, plugin, "", "form", form ? form : "null",
+				  buf_span(&types) },
+		  json, first);
 }
 
 static void list_values(const struct plugin *p, bool json, bool *first)
 {
 	for (uint32_t i = 0; i < p->n_values; i++) {
 		const struct pytreefs_value_fn *v = p->values[i].value;
-		const char *summary = v->summary ? v->summary : "";
-		auto_buf out = { 0 };
 
-		if (json) {
-			buf_add_byte(&out, '{');
-			add_text(&out, true, "name", v->name);
-			info_add(&out, true, "value_fn", span_str("true"));
-			add_text(&out, true, "plugin", p->name);
-			add_text(&out, true, "summary", summary);
-		} else {
-			buf_addf(&out, "%-8s value function %s; plugin %s", v->name, summary,
-				 p->name);
-		}
-		print_object(&out, json, first);
+		list_part(&(struct part){ v->name, v->summary ? v->summary : "", p->name,
+					  "value function ", "value_fn", "true" },
+			  json, first);
 	}
 }
 
 static void list_item_type(const char *name, const char *summary, const char *plugin, bool json,
 			   bool *first)
 {
-	auto_buf out = { 0 };
-
-	if (json) {
-		buf_add_byte(&out, '{');
-		add_text(&out, true, "name", name);
-		info_add(&out, true, "item", span_str("true"));
-		if (plugin)
-			add_text(&out, true, "plugin", plugin);
-		else
-			info_add(&out, true, "plugin", span_str("null"));
-		add_text(&out, true, "summary", summary);
-	} else {
-		buf_addf(&out, "%-8s item: %s%s%s", name, summary, plugin ? "; plugin " : "",
-			 plugin ? plugin : "");
-	}
-	print_object(&out, json, first);
+	list_part(&(struct part){ name, summary, plugin, "item: ", "item", "true" }, json, first);
 }
 
 /* The order is that in which they are asked. */

@@ -223,44 +223,41 @@ static int report_faults(const struct stats *st, int r)
 	return r < 0 ? r : MAX(r, EXIT_FOUND);
 }
 
-static int stats_all(struct cmd_args *a, struct rank_group *group)
+static int stats_all(struct cmd_args *a, struct stats *st, struct rank_group *group)
 {
-	struct stats st = { .json = cmd_flag(a, "json") };
 	auto_source s = { 0 };
-	int r;
+	int r = selection_begin(&st->t, a);
 
-	parse_faults(a, &st);
-	r = selection_begin(&st.t, a);
-	selection_share(&st.t, group);
+	selection_share(&st->t, group);
 	if (r < 0)
 		return r;
 	r = source_open(a, a->arg[0], &s);
 	if (r < 0)
 		return r;
-	if (st.json && group_is_lead(group))
+	if (st->json && group_is_lead(group))
 		printf("[");
-	r = selection_each(&st.t, &s, stats_of, &st);
-	if (st.json && group_is_lead(group))
+	r = selection_each(&st->t, &s, stats_of, st);
+	if (st->json && group_is_lead(group))
 		printf("\n]\n");
-	r = r < 0 ? r : selection_end(&st.t);
+	r = r < 0 ? r : selection_end(&st->t);
 	/* Silence would pass for a tree without faults. */
-	if (r == EXIT_OK && !st.t.leaves && group_is_lead(group))
+	if (r == EXIT_OK && !st->t.leaves && group_is_lead(group))
 		fprintf(stderr, "pytreefs: '%s' has no leaves\n", a->arg[0]);
-	r = report_faults(&st, r);
-	free(st.first);
+	r = report_faults(st, r);
+	free(st->first);
 	return r;
 }
 
 static int run_stats(struct cmd_args *a)
 {
-	struct stats wanted = { 0 };
+	struct stats st = { .json = cmd_flag(a, "json") };
 	struct rank_group *group;
-	int r = parse_faults(a, &wanted);
+	int r = parse_faults(a, &st);
 
 	if (r != EXIT_OK)
 		return r;
 	r = mpi_rank_group(a, &group);
-	return r < 0 ? r : group_end(group, stats_all(a, group));
+	return r < 0 ? r : group_end(group, stats_all(a, &st, group));
 }
 
 static const struct cmd_option options[] = { { "fail-on", 0, "nan,inf",

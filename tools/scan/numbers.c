@@ -262,35 +262,25 @@ int numbers_print_max(const struct numbers *s, enum dtype t, struct buf *out)
 	return print_extreme(s, t, s->max, s->int_max, out);
 }
 
+static int put_or_null(const struct numbers *s, double d, struct buf *out)
+{
+	return s->n ? json_put_double(out, d, JSON_PRETTY) : buf_add_str(out, "null");
+}
+
 int numbers_json(const struct numbers *s, enum dtype t, struct buf *out)
 {
-	int r = buf_add_str(out, "\"min\": ");
+	auto_buf min = { 0 }, max = { 0 }, mean = { 0 }, std = { 0 };
 
-	if (r < 0)
-		return r;
-	r = numbers_print_min(s, t, out);
-	if (r < 0)
-		return r;
-	r = buf_add_str(out, ", \"max\": ");
-	if (r < 0)
-		return r;
-	r = numbers_print_max(s, t, out);
-	if (r < 0)
-		return r;
-	r = buf_add_str(out, ", \"mean\": ");
-	if (r < 0)
-		return r;
-	r = s->n ? json_put_double(out, s->mean, JSON_PRETTY) : buf_add_str(out, "null");
-	if (r < 0)
-		return r;
-	r = buf_add_str(out, ", \"std\": ");
-	if (r < 0)
-		return r;
-	r = s->n ? json_put_double(out, numbers_std(s), JSON_PRETTY) : buf_add_str(out, "null");
-	return r < 0 ? r :
-		       buf_addf(out, ", \"nan\": %llu, \"inf\": %llu, \"zeros\": %llu",
-				(unsigned long long)s->nan, (unsigned long long)s->inf,
-				(unsigned long long)s->zeros);
+	if (numbers_print_min(s, t, &min) < 0 || numbers_print_max(s, t, &max) < 0 ||
+	    put_or_null(s, s->mean, &mean) < 0 || put_or_null(s, numbers_std(s), &std) < 0)
+		return -ENOMEM;
+	return buf_addf(
+		out,
+		"\"min\": %.*s, \"max\": %.*s, \"mean\": %.*s, \"std\": %.*s, \"nan\": %llu, "
+		"\"inf\": %llu, \"zeros\": %llu",
+		SPAN_ARG(buf_span(&min)), SPAN_ARG(buf_span(&max)), SPAN_ARG(buf_span(&mean)),
+		SPAN_ARG(buf_span(&std)), (unsigned long long)s->nan, (unsigned long long)s->inf,
+		(unsigned long long)s->zeros);
 }
 
 void numbers_histogram(enum dtype t, const void *p, size_t n, double min, double max,
