@@ -218,6 +218,13 @@ void buf_release(struct buf *b)
 	*b = (struct buf){ 0 };
 }
 
+const char *buf_next_text(const struct buf *b, const char *at)
+{
+	const char *next = at ? at + strlen(at) + 1 : (const char *)b->p;
+
+	return b->n && next < (const char *)b->p + b->n ? next : NULL;
+}
+
 char *span_dup_str(struct span s)
 {
 	char *p = malloc(s.n + 1);

@@ -140,6 +140,12 @@ void buf_unmeter(struct buf *b);
 /* Free the memory; the buffer is then empty and usable again. Accepts a zeroed buffer. */
 void buf_release(struct buf *b);
 
+/*
+ * Of a buffer of texts, each followed by a NUL: the one after `at`; the first for NULL. NULL: there
+ * is no other.
+ */
+const char *buf_next_text(const struct buf *b, const char *at);
+
 /* A NUL-terminated copy of the bytes, owned by the caller; NULL when memory is short. */
 char *span_dup_str(struct span s);
 /* The same, from a printf format. */

@@ -40,6 +40,15 @@ char *path_real(const char *path)
 	return whole ? whole : path_real_dir(path);
 }
 
+size_t path_dir_len(const char *path, size_t n)
+{
+	while (n > 0 && path[n - 1] != '/')
+		n--;
+	while (n > 1 && path[n - 1] == '/')
+		n--;
+	return n;
+}
+
 bool path_is_url(const char *source)
 {
 	size_t n = 0;

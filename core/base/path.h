@@ -34,6 +34,11 @@ static inline struct span path_above(const char *path)
 	return span_of(path, slash ? (size_t)(slash - path) : 0);
 }
 
+/*
+ * The length of the directory that n bytes of a path are in, without slashes at its end; 0: they
+ * name none, 1 may be that of "/".
+ */
+size_t path_dir_len(const char *path, size_t n);
 /* Whether a source is a URL, of a known scheme or not, and not a path. */
 bool path_is_url(const char *source);
 /* Append a path as a URL has it: all bytes except unreserved characters and '/' are escaped. */

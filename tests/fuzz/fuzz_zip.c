@@ -10,7 +10,7 @@
 
 #include "core/base/err.h"
 #include "tests/fuzz/fuzz.h"
-#include "tools/convert/zip_data.h"
+#include "tools/convert/zip.h"
 
 #define READ_MAX ((uint64_t)1 << 20) /* of a member: what is packed may say that it is large */
 

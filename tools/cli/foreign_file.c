@@ -35,15 +35,20 @@ static bool is_numpy(const char *path)
 	       span_ends(span_str(path), span_str(".npy"));
 }
 
+/* Read the first n bytes of a file. Returns the number that there are; negative: an error. */
+static ssize_t read_start(const char *path, void *ret, size_t n)
+{
+	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+	return fd < 0 ? -1 : pread(fd, ret, n, 0);
+}
+
 /* The format that the first bytes of a file tell, and its extension; NULL: pickle has none. */
 static const char *format_of(const char *path, const char **ret_extension)
 {
 	uint8_t b[9] = { 0 };
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	ssize_t n = fd < 0 ? -1 : pread(fd, b, sizeof(b), 0);
+	ssize_t n = read_start(path, b, sizeof(b));
 
-	if (fd >= 0)
-		close(fd);
 	*ret_extension = NULL;
 	if (n >= 2 && ((b[0] == 'P' && b[1] == 'K') || (b[0] == 0x80 && b[1] >= 2 && b[1] <= 5)))
 		return "pickle";
@@ -92,14 +97,10 @@ bool foreign_is_of_arrays(const char *path)
 static int check_fetched(const char *path)
 {
 	uint8_t start[LFS_START_BYTES];
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), r = 0;
 
-	if (fd < 0)
-		return 0;
-	if (pread(fd, start, sizeof(start), 0) == (ssize_t)sizeof(start))
-		r = lfs_check(path, span_of(start, sizeof(start)));
-	close(fd);
-	return r;
+	return read_start(path, start, sizeof(start)) == (ssize_t)sizeof(start) ?
+		       lfs_check(path, span_of(start, sizeof(start))) :
+		       0;
 }
 
 int foreign_fail(const char *path, const struct err_note *why)
@@ -188,8 +189,8 @@ static bool is_shard(struct search *s, const char *rel)
 	if (!s->has_shards && safetensors_files(s->dir, &s->shards) < 0)
 		err_clear();
 	s->has_shards = true;
-	for (size_t at = 0; at < s->shards.n; at += strlen((const char *)s->shards.p + at) + 1)
-		if (!strcmp((const char *)s->shards.p + at, rel))
+	for (const char *at = NULL; (at = buf_next_text(&s->shards, at));)
+		if (!strcmp(at, rel))
 			return true;
 	return false;
 }

@@ -256,16 +256,6 @@ static bool ends_above(const char *path, size_t n)
 	return span_ends(span_of(path, n), span_str("/..")) || (n == 2 && !strncmp(path, "..", 2));
 }
 
-/* The length of the directory of a path of n bytes; 0: it names none. */
-static size_t source_open_dir_of(const char *path, size_t n)
-{
-	while (n > 0 && path[n - 1] != '/')
-		n--;
-	while (n > 1 && path[n - 1] == '/')
-		n--;
-	return n;
-}
-
 /*
  * Open a path of n bytes in the deepest checkpoint among its directories, from the one of `end`
  * bytes upwards. -ENOENT with *ret_above >= 0: that directory has no mark of a checkpoint, so that
@@ -302,7 +292,7 @@ static int open_from(struct cmd_args *a, const char *path, size_t n, size_t end,
 		if (r != 0 || ends_above(path, end))
 			break;
 		below = end;
-		end = source_open_dir_of(path, end);
+		end = path_dir_len(path, end);
 		if ((end == 1 && path[0] == '/') || end < host)
 			break;
 	}
@@ -332,7 +322,7 @@ static int open_from(struct cmd_args *a, const char *path, size_t n, size_t end,
 	if (r >= 0)
 		return r;
 	end = strlen(ret->source);
-	above = !is_url && !is_here && !ends_above(path, end) ? source_open_dir_of(path, end) : end;
+	above = !is_url && !is_here && !ends_above(path, end) ? path_dir_len(path, end) : end;
 	if (r == -ENOENT && above < end && (above != 1 || path[0] != '/') && stat(path, &st) < 0 &&
 	    source_is_unmarked_item(ret))
 		*ret_above = (ssize_t)above;

@@ -55,10 +55,7 @@ static size_t leading_part(const char *path, bool *ret_is_dir)
 				return source_has_shards(part) ? n : 0;
 			return S_ISREG(st.st_mode) && item_is_whole_file(part) ? n : 0;
 		}
-		while (n > 0 && path[n - 1] != '/')
-			n--;
-		while (n > 1 && path[n - 1] == '/')
-			n--;
+		n = path_dir_len(path, n);
 		if (n == 1 && path[0] == '/')
 			break;
 	}
@@ -152,10 +149,7 @@ static int open_url(struct cmd_args *a, const char *path, size_t above, struct s
 		if (file || ret->ns || n <= host)
 			break;
 		source_close(ret);
-		while (n > host && path[n - 1] != '/')
-			n--;
-		while (n > host && path[n - 1] == '/')
-			n--;
+		n = MAX(path_dir_len(path, n), host);
 	}
 	return ret->ns ? r : 0;
 }

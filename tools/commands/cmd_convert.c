@@ -314,13 +314,10 @@ static int put_steps(const struct job *j, struct buf *out)
 {
 	int r = buf_addf(out, ", \"skipped\": %zu, \"failed\": [", j->n_skipped);
 
-	for (size_t at = 0; at < j->failed.n && r >= 0;) {
-		struct span name = span_str((const char *)j->failed.p + at);
-
-		if (at && buf_add_str(out, ", ") < 0)
+	for (const char *at = NULL; r >= 0 && (at = buf_next_text(&j->failed, at));) {
+		if (at != (const char *)j->failed.p && buf_add_str(out, ", ") < 0)
 			return -ENOMEM;
-		r = json_put_str(out, name, JSON_PRETTY);
-		at += name.n + 1;
+		r = json_put_str(out, span_str(at), JSON_PRETTY);
 	}
 	return r < 0 ? r : buf_add_byte(out, ']');
 }

@@ -177,8 +177,8 @@ static int add_attrs(struct buf *out, bool json, struct node *n, struct unknown 
 
 	if (r < 0)
 		return add_unknown(u, "attributes", r);
-	for (size_t at = 0; at < names.n && r >= 0; at += strlen((const char *)names.p + at) + 1) {
-		const char *name = (const char *)names.p + at + strlen("user.pytree.");
+	for (const char *at = NULL; r >= 0 && (at = buf_next_text(&names, at));) {
+		const char *name = at + strlen("user.pytree.");
 		auto_buf value = { 0 };
 
 		r = node_xattr_get(n, name, &value);

@@ -365,6 +365,17 @@ struct served {
 	dev_t device;
 };
 
+/* Get the name of a process, or "". */
+static void read_comm(const char *pid, char ret[64])
+{
+	auto_free char *path = str_fmt("/proc/%s/comm", pid);
+	auto_close int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+	ssize_t n = fd < 0 ? 0 : read(fd, ret, 63);
+
+	ret[MAX(n, (ssize_t)0)] = '\0';
+	ret[strcspn(ret, "\n")] = '\0';
+}
+
 /*
  * Find the process that serves a mount, to wait for its end: it keeps SOURCE open a moment longer
  * than the mount exists. A rank of a job waits for others, and is left unknown.
@@ -373,19 +384,16 @@ static void find_daemon(const char *path, struct served *ret)
 {
 	auto_free char *stats = str_fmt("%s/.pytreefs/stats", path);
 	auto_close int fd = stats ? open(stats, O_RDONLY | O_CLOEXEC) : -1;
-	char text[128] = "", comm[64] = "";
-	auto_free char *name = NULL;
-	auto_close int of_name = -1;
+	char text[128] = "", pid[16], comm[64];
 	struct stat st;
 
 	if (fd < 0 || fstat(fd, &st) < 0 || read(fd, text, sizeof(text) - 1) <= 0 ||
 	    sscanf(text, "{ \"pid\": %d", &ret->pid) != 1 || strstr(text, "\"in_job\""))
 		return;
 	/* In another PID namespace, the number would be that of another process. */
-	name = str_fmt("/proc/%d/comm", ret->pid);
-	of_name = name ? open(name, O_RDONLY | O_CLOEXEC) : -1;
-	if (of_name < 0 || read(of_name, comm, sizeof(comm) - 1) <= 0 ||
-	    strncmp(comm, "pytreefs", strlen("pytreefs")) != 0)
+	snprintf(pid, sizeof(pid), "%d", ret->pid);
+	read_comm(pid, comm);
+	if (strncmp(comm, "pytreefs", strlen("pytreefs")) != 0)
 		return;
 	ret->device = st.st_dev;
 	ret->fd = (int)syscall(SYS_pidfd_open, ret->pid, 0);
@@ -433,21 +441,15 @@ static void report_holders(const char *path, const struct served *served)
 	size_t n = 0;
 
 	while (proc && n < HOLDERS_MAX && (e = readdir(proc))) {
-		auto_free char *place = NULL, *name = NULL;
-		char comm[32] = "";
-		FILE *f;
+		auto_free char *place = NULL;
+		char comm[64];
 
 		if (e->d_name[0] < '0' || e->d_name[0] > '9')
 			continue;
 		place = mount_place_of(e->d_name, served->device);
 		if (!place || !is_other_namespace(e->d_name, seen, &n))
 			continue;
-		name = str_fmt("/proc/%s/comm", e->d_name);
-		f = name ? fopen(name, "re") : NULL;
-		if (f && fgets(comm, sizeof(comm), f))
-			comm[strcspn(comm, "\n")] = '\0';
-		if (f)
-			fclose(f);
+		read_comm(e->d_name, comm);
 		fprintf(stderr,
 			"pytreefs: '%s' is unmounted, and still mounted on '%s' for process %s "
 			"(%s)\n",

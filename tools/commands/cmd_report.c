@@ -17,7 +17,6 @@
 #include "handlers/subtree/leaf_table.h"
 #include "tools/convert/atomic_file.h"
 #include "tools/select/selection.h"
-#include "tools/select/walk_numbers.h"
 
 /* Statistics of one leaf. */
 struct found {

@@ -11,7 +11,6 @@
 #include "core/base/wire.h"
 #include "tools/job/mpi_program.h"
 #include "tools/select/selection.h"
-#include "tools/select/walk_numbers.h"
 
 struct stats {
 	struct selection t;

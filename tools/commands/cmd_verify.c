@@ -67,9 +67,9 @@ static void say_covered(const struct verify *v)
 
 static void sum_up_text(const struct verify *v)
 {
-	for (size_t at = 0; at < v->drafts.n; at += strlen((const char *)v->drafts.p + at) + 1) {
+	for (const char *at = NULL; (at = buf_next_text(&v->drafts, at));) {
 		printf("abandoned or still being written, not looked at: ");
-		print_name(stdout, (const char *)v->drafts.p + at);
+		print_name(stdout, at);
 		printf("\n");
 	}
 	for (size_t i = 0; i < v->n_repeats; i++) {
@@ -162,7 +162,6 @@ static void sum_up_shared(const struct verify *v, struct buf *out)
 static void sum_up_json(const struct verify *v, const char *error)
 {
 	auto_buf out = { 0 };
-	bool first = true;
 
 	buf_add_str(&out, "\n]");
 	if (error) {
@@ -171,10 +170,9 @@ static void sum_up_json(const struct verify *v, const char *error)
 	}
 	sum_up_shared(v, &out);
 	buf_add_str(&out, ", \"drafts\": [");
-	for (size_t at = 0; at < v->drafts.n; at += strlen((const char *)v->drafts.p + at) + 1) {
-		buf_add_str(&out, first ? "" : ", ");
-		json_put_str(&out, span_str((const char *)v->drafts.p + at), JSON_PRETTY);
-		first = false;
+	for (const char *at = NULL; (at = buf_next_text(&v->drafts, at));) {
+		buf_add_str(&out, at == (const char *)v->drafts.p ? "" : ", ");
+		json_put_str(&out, span_str(at), JSON_PRETTY);
 	}
 	buf_addf(&out,
 		 "], \"level\": %d, \"errors\": %llu, \"warnings\": %llu, \"unchecked\": %llu"

@@ -24,19 +24,24 @@
 #include "tools/convert/input.h"
 #include "tools/job/group_work.h"
 
-int path_split(const char *path, char **ret_dir, char **ret_name)
+/* The last name of a path, which may have slashes at its end. */
+static struct span last_name(const char *path)
 {
 	size_t n = strlen(path), at;
-	char *dir, *name;
 
 	while (n > 1 && path[n - 1] == '/')
 		n--;
 	for (at = n; at > 0 && path[at - 1] != '/';)
 		at--;
-	name = span_dup_str(span_of(path + at, n - at));
-	while (at > 1 && path[at - 1] == '/')
-		at--;
-	dir = at ? span_dup_str(span_of(path, at)) : strdup(".");
+	return span_of(path + at, n - at);
+}
+
+int path_split(const char *path, char **ret_dir, char **ret_name)
+{
+	struct span last = last_name(path);
+	size_t n = path_dir_len(path, (size_t)((const char *)last.p - path));
+	char *name = span_dup_str(last), *dir = n ? span_dup_str(span_of(path, n)) : strdup(".");
+
 	if (!dir || !name || !*name || !strcmp(name, ".") || !strcmp(name, "..")) {
 		int r = dir && name ? fail(-EINVAL, "'%s' is not a name for something new", path) :
 				      fail(-ENOMEM, "cannot write '%s'", path);
@@ -50,20 +55,9 @@ int path_split(const char *path, char **ret_dir, char **ret_name)
 	return 0;
 }
 
-static bool is_latest(const char *path)
-{
-	const char *end = path + strlen(path), *at;
-
-	while (end > path && end[-1] == '/')
-		end--;
-	for (at = end; at > path && at[-1] != '/';)
-		at--;
-	return span_eq(span_of(at, (size_t)(end - at)), span_str(STEP_LATEST));
-}
-
 int path_check_latest(const char *path)
 {
-	if (!is_latest(path))
+	if (!span_eq(last_name(path), span_str(STEP_LATEST)))
 		return 0;
 	return fail(-EINVAL,
 		    "'%s' is read as the newest step of a directory, so nothing is written by that "

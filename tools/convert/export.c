@@ -16,7 +16,7 @@
 #include "tools/convert/atomic_step.h"
 #include "tools/convert/input.h"
 #include "tools/convert/rules.h"
-#include "tools/convert/zip_data.h"
+#include "tools/convert/zip.h"
 #include "tools/select/walk.h"
 
 #define AHEAD_BYTES (16 * MiB) /* amount that is decoded before it is requested */

@@ -14,7 +14,7 @@
 #include "handlers/leaf/leaf.h"
 #include "tools/cli/interrupt.h"
 #include "tools/convert/export.h"
-#include "tools/convert/zip_data.h"
+#include "tools/convert/zip.h"
 
 struct npz {
 	struct export *x;

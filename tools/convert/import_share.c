@@ -11,7 +11,7 @@
 #include "handlers/plugin/plugins.h"
 #include "tools/convert/import_list.h"
 #include "tools/job/group_work.h"
-#include "tools/convert/zip_data.h"
+#include "tools/convert/zip.h"
 
 static int import_share_by_path(const void *a, const void *b)
 {

@@ -21,11 +21,10 @@
 /* Whether a directory has a path. */
 static bool has(const char *dir, const char *name)
 {
-	auto_buf path = { 0 };
+	auto_free char *path = str_fmt("%s/%s", dir, name);
 	struct stat st;
 
-	return buf_addf(&path, "%s/%s", dir, name) >= 0 && buf_str(&path) &&
-	       stat(buf_str(&path), &st) == 0;
+	return path && stat(path, &st) == 0;
 }
 
 /* ---- names of files ---- */
@@ -103,21 +102,8 @@ static bool is_file_of(const char *path, const char *end)
  */
 static bool is_copied_text(const char *path)
 {
-	char *const paths[] = { (char *)path, NULL };
-	bool has_item = has(path, "_METADATA"), has_leaf = false;
-	FTS *fts = fts_open(paths, FTS_PHYSICAL | FTS_NOSTAT | FTS_NOCHDIR, NULL);
-	FTSENT *e;
-
-	if (!fts)
-		return false;
-	for (int n = 0; n < LOOK_AT && !(has_item && has_leaf) && (e = fts_read(fts)); n++) {
-		if (e->fts_info == FTS_D || e->fts_info == FTS_DP)
-			continue;
-		has_item |= e->fts_level == 2 && !strcmp(e->fts_name, "_METADATA");
-		has_leaf |= input_is_text(e->fts_name);
-	}
-	fts_close(fts);
-	return has_item && has_leaf;
+	return input_has_file(path, is_metadata, 1) &&
+	       input_has_file(path, input_is_text, LIMIT_TREE_DEPTH);
 }
 
 /* Whether the values are in files of leaves: a copy out of a mount has the metadata as well. */

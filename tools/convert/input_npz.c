@@ -10,7 +10,7 @@
 #include "core/tree/name.h"
 #include "handlers/format/npy.h"
 #include "tools/convert/input.h"
-#include "tools/convert/zip_data.h"
+#include "tools/convert/zip.h"
 
 const struct tree_manifest_style style_npz = { .separator = "/", .is_path = true, .texts = true };
 /* For files without a manifest: names are keys, not names of a mount. */

@@ -49,4 +49,23 @@ int zip_put_local(const struct zip_member *m, struct buf *ret);
 int zip_put_directory(const struct zip_member *m, size_t n, uint64_t at, struct span comment,
 		      struct buf *ret);
 
+/* ---- data of a member, from front to back (zip_data.c) ---- */
+
+struct zip_stream;
+
+/* m and what are borrowed. */
+int zip_stream_open(int fd, const char *what, const struct zip_member *m, uint64_t file_size,
+		    struct zip_stream **ret);
+/*
+ * Read exactly the next n bytes. The last ones fail with -EBADMSG if the checksum of the member
+ * does not match.
+ */
+int zip_stream_read(struct zip_stream *s, void *p, size_t n);
+/* Accepts NULL. */
+void zip_stream_close(struct zip_stream *s);
+DEFINE_AUTO(zip_stream, struct zip_stream, zip_stream_close);
+
+/* Returns the checksum of zip archives, continued from crc. */
+uint32_t zip_crc(uint32_t crc, const void *p, size_t n);
+
 #endif

@@ -2,7 +2,7 @@
 /*
  * zip_data.c - reads members of a zip archive, and inflates deflated ones.
  */
-#include "tools/convert/zip_data.h"
+#include "tools/convert/zip.h"
 
 #include <zlib.h>
 

@@ -130,9 +130,9 @@ static bool has_left(struct rank_group *t, int rank)
 	auto_of(peers_msg) struct peers_msg *m = NULL;
 
 	if (peers_recv(t->peers, PEERS_TROUBLE, GROUP_LEFT, rank, 0, &m) >= 0)
-		t->left[rank] = true;
+		t->rank[rank].left = true;
 	err_clear();
-	return t->left[rank];
+	return t->rank[rank].left;
 }
 
 /* Wait for a message of another rank as long as that rank has not ended. */
@@ -144,8 +144,8 @@ static int await(void *arg, enum peers_kind kind, uint64_t id, int from, struct 
 
 	for (;;) {
 		int64_t now = clock_ns();
-		int r = peers_recv(t->peers, kind, id, from, t->left[from] ? 0 : now + SLICE_NS,
-				   ret);
+		int r = peers_recv(t->peers, kind, id, from,
+				   t->rank[from].left ? 0 : now + SLICE_NS, ret);
 
 		if (r != -ETIMEDOUT)
 			return r;
@@ -156,8 +156,8 @@ static int await(void *arg, enum peers_kind kind, uint64_t id, int from, struct 
 		pthread_mutex_unlock(&t->work->lock);
 		if (peers_silent_for(t->peers, from, SLICE_NS, &silence) >
 		    PEERS_GIVE_UP_SECONDS * SECOND_NS) {
-			t->left[from] = t->ended[from] = true;
-			t->status[from] = t->error_status;
+			t->rank[from].left = t->rank[from].ended = true;
+			t->rank[from].status = t->error_status;
 			return fail(-ETIMEDOUT, "rank %d does not answer", from);
 		}
 		if (now - pinged > SECOND_NS) {

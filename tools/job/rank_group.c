@@ -19,9 +19,7 @@ static void group_free(struct rank_group *t)
 {
 	if (!t)
 		return;
-	free(t->ended);
-	free(t->status);
-	free(t->left);
+	free(t->rank);
 	free(t);
 }
 
@@ -29,15 +27,14 @@ int group_new(struct peers *peers, struct rank_group **ret)
 {
 	struct rank_group *t = calloc(1, sizeof(*t));
 
-	if (t) {
-		t->ended = calloc((size_t)peers->size, sizeof(*t->ended));
-		t->status = calloc((size_t)peers->size, sizeof(*t->status));
-		t->left = calloc((size_t)peers->size, sizeof(*t->left));
-	}
-	if (!t || !t->ended || !t->status || !t->left) {
+	if (t)
+		t->rank = calloc((size_t)peers->size, sizeof(*t->rank));
+	if (!t || !t->rank) {
+		int size = peers->size;
+
 		group_free(t);
 		peers_close(peers);
-		return fail(-ENOMEM, "cannot work with %d ranks", peers->size);
+		return fail(-ENOMEM, "cannot work with %d ranks", size);
 	}
 	t->peers = peers;
 	t->error_status = EXIT_FOUND;
@@ -71,6 +68,12 @@ int group_send(struct rank_group *t, const char *leaf, struct span body)
 	return send_to(t, 0, GROUP_LEAF, buf_span(&out));
 }
 
+static void end_rank(struct rank_group *t, int rank, int status)
+{
+	t->rank[rank].ended = true;
+	t->rank[rank].status = status;
+}
+
 /* Record the end of a rank: its status, or an errno and its message. */
 static void note_end(struct rank_group *t, int rank, struct span body)
 {
@@ -78,8 +81,7 @@ static void note_end(struct rank_group *t, int rank, struct span body)
 	int32_t status = (int32_t)wire_u32le(&w);
 	struct span why = wire_bytes(&w, wire_left(&w));
 
-	t->ended[rank] = true;
-	t->status[rank] = wire_ok(&w) ? status : t->error_status;
+	end_rank(t, rank, wire_ok(&w) ? status : t->error_status);
 	if (status < 0)
 		fprintf(stderr, "pytreefs: rank %d: %.*s\n", rank, SPAN_ARG(why));
 }
@@ -89,13 +91,11 @@ int group_receive(struct rank_group *t, int rank, const char *leaf, struct buf *
 	auto_of(peers_msg) struct peers_msg *m = NULL;
 	struct wire w;
 	struct span name, body;
-	int r = t->ended[rank] ? fail(-EIO, "rank %d has come to its end", rank) :
-				 peers_wait(t->peers, PEERS_PART, 0, rank, &m);
+	int r = t->rank[rank].ended ? fail(-EIO, "rank %d has come to its end", rank) :
+				      peers_wait(t->peers, PEERS_PART, 0, rank, &m);
 
-	if (r == -ETIMEDOUT) {
-		t->ended[rank] = true;
-		t->status[rank] = t->error_status;
-	}
+	if (r == -ETIMEDOUT)
+		end_rank(t, rank, t->error_status);
 	if (r < 0)
 		return r;
 	if (m->head.code == GROUP_END) {
@@ -125,14 +125,13 @@ static int worst(const struct rank_group *t, int a, int b)
 /* On rank 0: receive the remaining messages of a rank, up to its end. */
 static void receive_rest(struct rank_group *t, int rank)
 {
-	while (!t->ended[rank]) {
+	while (!t->rank[rank].ended) {
 		auto_of(peers_msg) struct peers_msg *m = NULL;
 		int r = peers_wait(t->peers, PEERS_PART, 0, rank, &m);
 
 		if (r < 0) {
 			fprintf(stderr, "pytreefs: %s\n", err_text(r));
-			t->ended[rank] = true;
-			t->status[rank] = t->error_status;
+			end_rank(t, rank, t->error_status);
 		} else if (m->head.code != GROUP_LEAF) {
 			note_end(t, rank, buf_span(&m->body));
 		}
@@ -148,7 +147,7 @@ static int end_of_lead(struct rank_group *t, int status)
 	err_save(status, &note);
 	for (int i = 1; i < t->peers->size; i++) {
 		receive_rest(t, i);
-		all = worst(t, all, t->status[i]);
+		all = worst(t, all, t->rank[i].status);
 	}
 	if (wire_put_u32le(&out, (uint32_t)all) >= 0)
 		for (int i = 1; i < t->peers->size; i++)

@@ -13,12 +13,15 @@
 struct rank_group {
 	struct peers *peers; /* owned */
 	uint64_t next;       /* number of the next leaf, over all walks */
-	bool *ended;         /* on rank 0: the rank sends nothing any more */
-	/* on rank 0: status of ranks that have ended; negative: an error that was reported */
-	int *status;
+	struct group_rank {
+		/* on rank 0: it sends nothing any more; its status, negative: an error that was
+		 * reported */
+		bool ended;
+		int status;
+		bool left; /* it takes part in no collective call any more */
+	} * rank;
 	int error_status;        /* exit status for an error of the command (cmd_error_status()) */
 	struct group_work *work; /* set while they make one result (group_work.h) */
-	bool *left;              /* the rank takes part in no collective call any more */
 	bool agreed;             /* all ranks have the same failure; rank 0 reports it */
 };
 /* id of a PEERS_TROUBLE message: the rank has ended without the others */

@@ -25,19 +25,16 @@ int select_make(struct cmd_args *a, struct select **ret)
 	s = arena_calloc(&a->arena, 1, sizeof(*s));
 	if (s)
 		s->pattern = arena_calloc(&a->arena, n, sizeof(*s->pattern));
-	if (!s || !s->pattern)
-		return fail(-ENOMEM, "cannot keep %zu patterns", n);
-	for (; s->n < n; s->n++) {
-		size_t len = strcspn(only, "\n");
-		char *one = arena_alloc(&a->arena, len + 1);
+	for (; s && s->pattern && s->n < n; s->n++) {
+		struct span one = span_of(only, strcspn(only, "\n"));
 
-		if (!one)
-			return fail(-ENOMEM, "cannot keep %zu patterns", n);
-		memcpy(one, only, len);
-		one[len] = '\0';
-		s->pattern[s->n].glob = one;
-		only += len + (only[len] == '\n');
+		s->pattern[s->n].glob = (const char *)arena_dup(&a->arena, one);
+		if (!s->pattern[s->n].glob)
+			break;
+		only += one.n + 1;
 	}
+	if (!s || s->n < n)
+		return fail(-ENOMEM, "cannot keep %zu patterns", n);
 	*ret = s;
 	return 0;
 }

@@ -14,12 +14,14 @@
 #include "core/base/array.h"
 #include "core/base/blocks.h"
 #include "core/base/err.h"
+#include "core/base/log.h"
 #include "core/base/wire.h"
 #include "handlers/leaf/leaf.h"
 #include "handlers/subtree/leaf_table.h"
 #include "tools/scan/chunk_scan.h"
 
-#define WINDOW 64 /* largest number of leaves in progress */
+#define WINDOW 64          /* largest number of leaves in progress */
+#define LARGE (1024 * GiB) /* a tebibyte: an hour at 300 MB/s */
 
 struct walk_run {
 	pthread_mutex_t lock;
@@ -399,4 +401,37 @@ int walk_tiles(struct walk_leaf *leaf, uint64_t task, struct walk_worker *worker
 	for (; from < to && r >= 0; from++)
 		r = one_task(leaf, from, worker, buf, fn, arg);
 	return r;
+}
+
+/* ---- statistics ---- */
+
+int walk_numbers_begin(void *arg, struct walk_leaf *leaf)
+{
+	uint64_t bytes;
+
+	/* Strings have no numbers. */
+	if (leaf->value.kind != VALUE_ARRAY)
+		return 0;
+	bytes = leaf->value.array->meta.bytes;
+	if (bytes >= LARGE)
+		log_warn("'%s' has %llu elements, %llu GiB, all of which are decoded: this takes "
+			 "hours; --only chooses other leaves",
+			 leaf->path, (unsigned long long)leaf->value.array->meta.n_elements,
+			 (unsigned long long)(bytes / GiB));
+	leaf->state = calloc(leaf->n_tasks + 1, sizeof(struct numbers));
+	return leaf->state ? 0 :
+			     fail(-ENOMEM, "cannot sum up an array of %llu bytes in %llu tasks",
+				  (unsigned long long)bytes, (unsigned long long)leaf->n_tasks);
+}
+
+static int add_tile(void *arg, struct walk_leaf *leaf, const struct tile *tile, void *bytes,
+		    struct walk_worker *worker)
+{
+	numbers_add(arg, leaf->value.array->meta.dtype, bytes, tile->n);
+	return 0;
+}
+
+int walk_numbers_task(void *arg, struct walk_leaf *leaf, uint64_t task, struct walk_worker *worker)
+{
+	return walk_tiles(leaf, task, worker, add_tile, (struct numbers *)leaf->state + task);
 }

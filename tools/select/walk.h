@@ -14,6 +14,7 @@
 #include "tools/cli/progress.h"
 #include "tools/select/select.h"
 #include "tools/job/rank_group.h"
+#include "tools/scan/numbers.h"
 #include "tools/scan/tiling.h"
 
 #define WALK_TASKS 65536 /* for one leaf, which bounds the data per task */
@@ -119,5 +120,13 @@ typedef int walk_tile_fn(void *arg, struct walk_leaf *leaf, const struct tile *t
 			 struct walk_worker *worker);
 int walk_tiles(struct walk_leaf *leaf, uint64_t task, struct walk_worker *worker, walk_tile_fn *fn,
 	       void *arg);
+
+/*
+ * Members of struct walk_ops that sum up arrays (tools/scan/numbers.h), and ignore their arg. The
+ * state of a leaf is one struct numbers for each task, which the walk's end() merges in the order
+ * of the tasks and frees; NULL for leaves that are not arrays.
+ */
+int walk_numbers_begin(void *arg, struct walk_leaf *leaf);
+int walk_numbers_task(void *arg, struct walk_leaf *leaf, uint64_t task, struct walk_worker *worker);
 
 #endif

@@ -9,6 +9,8 @@
 #ifndef PYTREEFS_VERIFY_H
 #define PYTREEFS_VERIFY_H
 
+#include <pthread.h>
+
 #include "tools/select/selection.h"
 
 enum severity {
@@ -90,6 +92,8 @@ int verify_unpack(struct verify *v, struct span packed);
  */
 void verify_say(struct verify *v, const struct finding *f);
 void verify_repeats_release(struct verify *v);
+/* Count what is abandoned, or still being written. */
+int verify_draft(struct verify *v, const char *path, const char *name);
 /* Report an error of level 1 or 2 about a file, with a formatted text. */
 void verify_file(struct verify *v, int level, const char *file, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
@@ -164,5 +168,39 @@ int verify_groups(struct verify *v, const char *path, const struct verify_tree *
  * (verify_digest.c).
  */
 int verify_digests(struct verify *v, const struct verify_tree *t);
+
+/* ---- chunks ---- */
+
+#define VERIFY_WINDOW (128 * MiB) /* window of a decoder for zstd's highest level */
+
+struct verify_chunk {
+	uint64_t stored; /* number of bytes; 0: the chunk is not stored */
+	bool is_summed;  /* a checksum covers it: of the chunk, of its value, or of its node */
+};
+
+/*
+ * Find a chunk, read it, check its decoded size, and compare the checksum that follows its value.
+ * has_nodes: inline values are in nodes, which have checksums. large: held while a decoder uses a
+ * large window.
+ */
+int verify_chunk(struct zarr *z, const uint64_t *index, struct walk_worker *worker,
+		 pthread_mutex_t *large, bool has_nodes, struct verify_chunk *ret);
+
+/* The objects of an array that are stored. */
+struct verify_objects {
+	uint64_t *object; /* their numbers in the grid, ascending */
+	size_t n, cap;
+	uint64_t grid;   /* number of objects that the array may have */
+	bool is_guessed; /* the server cannot list: some of them may not exist */
+	char *strange;   /* the first key that belongs to no chunk */
+	uint64_t n_strange;
+};
+
+/*
+ * ret must be zeroed, and needs a release on failure, too. On a server that cannot list, the first
+ * objects of the grid, at most a million.
+ */
+int verify_objects_list(const struct verify_tree *t, struct zarr *z, struct verify_objects *ret);
+void verify_objects_release(struct verify_objects *o);
 
 #endif

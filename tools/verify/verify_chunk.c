@@ -7,7 +7,7 @@
  */
 #include "core/base/err.h"
 #include "tools/scan/chunk_scan.h"
-#include "tools/verify/verify_chunk.h"
+#include "tools/verify/verify.h"
 
 #define PIECE ((size_t)1 * MiB) /* of a decoded chunk; two are in memory */
 

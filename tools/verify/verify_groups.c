@@ -41,13 +41,6 @@ static int groups_add_text(struct buf *to, struct span text)
 	return r < 0 ? r : buf_add_byte(to, '\0');
 }
 
-static const char *next_text(const struct buf *b, const char *at)
-{
-	const char *next = at ? at + strlen(at) + 1 : (const char *)b->p;
-
-	return b->n && next < (const char *)b->p + b->n ? next : NULL;
-}
-
 /* The part of a key before its last name: "" for a key without a slash. */
 static struct span groups_dir_of(struct span key)
 {
@@ -95,7 +88,7 @@ static int see_key(void *arg, struct span key, uint64_t len)
 	if (!dir.n || key.p[0] == '.' || verify_has_owner(g->t, key, 0))
 		return 0;
 	/* Most directories have more than one file, which are listed together. */
-	for (const char *at = NULL; (at = next_text(&g->others, at));)
+	for (const char *at = NULL; (at = buf_next_text(&g->others, at));)
 		last = at;
 	if (g->n_others >= OTHERS_MOST || (last && span_eq(span_str(last), dir)))
 		return 0;
@@ -198,12 +191,12 @@ static int list_groups(struct groups *g)
 {
 	size_t n = 0;
 
-	for (const char *at = NULL; (at = next_text(&g->docs, at));)
+	for (const char *at = NULL; (at = buf_next_text(&g->docs, at));)
 		n++;
 	g->group = calloc(n + 1, sizeof(*g->group));
 	if (!g->group)
 		return fail(-ENOMEM, "cannot list %zu groups", n);
-	for (const char *at = NULL; (at = next_text(&g->docs, at));) {
+	for (const char *at = NULL; (at = buf_next_text(&g->docs, at));) {
 		struct span file = groups_file_of(span_str(at));
 
 		if (span_eq(file, span_str("zarr.json")) || span_eq(file, span_str(".zgroup")))
@@ -220,14 +213,14 @@ static bool groups_is_group(const struct groups *g, struct span dir)
 
 static void check_others(struct groups *g)
 {
-	for (const char *at = NULL; (at = next_text(&g->docs, at));) {
+	for (const char *at = NULL; (at = buf_next_text(&g->docs, at));) {
 		struct span dir = groups_dir_of(span_str(at));
 
 		if (span_eq(groups_file_of(span_str(at)), span_str(".zattrs")) &&
 		    !verify_is_param(g->t, dir) && !groups_is_group(g, dir))
 			groups_say(g, SEVERITY_ERROR, at, "attributes of no array and no group");
 	}
-	for (const char *at = NULL; (at = next_text(&g->others, at));) {
+	for (const char *at = NULL; (at = buf_next_text(&g->others, at));) {
 		/* A file of another program in a group is not part of the hierarchy. */
 		if (!groups_is_group(g, span_str(at)))
 			groups_say(g, SEVERITY_ERROR, at,
@@ -245,7 +238,7 @@ int verify_groups(struct verify *v, const char *path, const struct verify_tree *
 		return r;
 	if (item->dirs)
 		r = kv_list(item->dirs, span_of(NULL, 0), see_file, &g);
-	for (const char *at = NULL; r >= 0 && (at = next_text(&g.docs, at));)
+	for (const char *at = NULL; r >= 0 && (at = buf_next_text(&g.docs, at));)
 		r = check_document(&g, at);
 	if (r < 0)
 		return r;

@@ -359,14 +359,11 @@ static int blame(struct checking *c, int r)
 static int note_tmp(void *arg, const char *name, unsigned char type)
 {
 	struct checking *c = arg;
-	auto_free char *path = NULL;
 
 	/* A leaf may have such a name. */
 	if (!step_name_is_tmp(span_str(name)) || is_of_leaf(c, span_str(name)))
 		return 0;
-	path = verify_join(c->path, name);
-	c->v->n_drafts++;
-	return path && buf_add(&c->v->drafts, path, strlen(path) + 1) >= 0 ? 0 : -ENOMEM;
+	return verify_draft(c->v, c->path, name);
 }
 
 static int item_check_files(struct checking *c)

@@ -3,7 +3,7 @@
  * verify_leaf.c - checks each leaf: its metadata, the presence of its chunks, and that they decode.
  *
  * The loops are over stored chunks, since an array may claim any number of chunks. Where these
- * cannot be listed, they are over a limited number of possible ones (verify_objects.h).
+ * cannot be listed, they are over a limited number of possible ones (verify_objects.c).
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -17,8 +17,6 @@
 #include "core/zarr/meta/grid.h"
 #include "handlers/leaf/leaf.h"
 #include "tools/verify/verify.h"
-#include "tools/verify/verify_chunk.h"
-#include "tools/verify/verify_objects.h"
 
 #define KEEP_FINDINGS 100 /* largest number of findings for one leaf */
 

@@ -3,7 +3,7 @@
  * verify_objects.c - which objects of an array are stored, by a listing of its keys where there is
  * one.
  */
-#include "tools/verify/verify_objects.h"
+#include "tools/verify/verify.h"
 
 #include <stdlib.h>
 

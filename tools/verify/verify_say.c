@@ -202,6 +202,14 @@ int verify_failed(struct verify *v, int level, const char *leaf, const char *fil
 	return 0;
 }
 
+int verify_draft(struct verify *v, const char *path, const char *name)
+{
+	auto_free char *whole = verify_join(path, name);
+
+	v->n_drafts++;
+	return whole && buf_add(&v->drafts, whole, strlen(whole) + 1) >= 0 ? 0 : -ENOMEM;
+}
+
 /* Remove the two numbers at the end of "PATH:OFF:LEN" from *s, which becomes the path. */
 static bool split_range(struct span *s, uint64_t *ret_off, uint64_t *ret_len)
 {

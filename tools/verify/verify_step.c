@@ -35,14 +35,6 @@ static int list_children(struct verify *v, const char *path, struct children *c)
 	return r;
 }
 
-static int note_draft(struct verify *v, const char *path, const char *name)
-{
-	auto_free char *whole = verify_join(path, name);
-
-	v->n_drafts++;
-	return whole && buf_add(&v->drafts, whole, strlen(whole) + 1) >= 0 ? 0 : -ENOMEM;
-}
-
 /* ---- items that are not trees ---- */
 
 static bool is_json(const struct step_meta *m, const char *item)
@@ -83,7 +75,7 @@ static int step_check_files(struct verify *v, const char *path, bool json)
 		auto_free char *file = verify_join(path, c.child[i].name);
 
 		if (step_name_is_tmp(span_str(c.child[i].name))) {
-			r = note_draft(v, path, c.child[i].name);
+			r = verify_draft(v, path, c.child[i].name);
 			continue;
 		}
 		if (detect_is_hidden(span_str(c.child[i].name)))
@@ -243,7 +235,7 @@ static int check_step(struct verify *v, const char *path, unsigned depth)
 		const char *name = c.child[i].name;
 
 		if (step_name_is_tmp(span_str(name)))
-			r = note_draft(v, path, name);
+			r = verify_draft(v, path, name);
 		else if (c.child[i].may_be_dir && name[0] != '.')
 			r = check_child(v, path, name, m, depth);
 		else
@@ -324,7 +316,7 @@ int verify_root(struct verify *v)
 
 	for (size_t i = 0; i < c.n && r >= 0; i++)
 		if (step_name_is_tmp(span_str(c.child[i].name)))
-			r = note_draft(v, "", c.child[i].name);
+			r = verify_draft(v, "", c.child[i].name);
 	if (r < 0)
 		return r;
 	r = check_root_metadata(v);
