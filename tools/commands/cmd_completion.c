@@ -33,7 +33,7 @@ static bool put_choices(FILE *out, const char *before, const char *accepts, cons
 }
 
 /* The same for the words that the first argument of a command may be. */
-static bool put_first(FILE *out, const char *before, const struct cmd *c, const char *after)
+static bool put_words(FILE *out, const char *before, const struct cmd *c, const char *after)
 {
 	char words[128];
 
@@ -75,7 +75,7 @@ static void bash_cmd(FILE *out, const struct cmd *c)
 			fprintf(out, " -%c", o->letter);
 	}
 	fprintf(out, "%s'\n", c->takes_mount_options ? " -o" : "");
-	put_first(out, "\t\t((i == 2)) && words='", c, "'\n");
+	put_words(out, "\t\t((i == 2)) && words='", c, "'\n");
 	for (const struct cmd_option *o = c->options; o->name; o++) {
 		if (!is_choice(o->arg))
 			continue;
@@ -199,7 +199,7 @@ static void zsh_cmd(FILE *out, const struct cmd *c)
 		fprintf(out,
 			" \\\n\t\t\t'*-o[options of the checkpoint]:option:_values -s , option "
 			"$pytreefs_options'");
-	has_words = put_first(out, " \\\n\t\t\t':word:(", c, ")'");
+	has_words = put_words(out, " \\\n\t\t\t':word:(", c, ")'");
 	if (c->max_args > has_words)
 		fprintf(out, " \\\n\t\t\t'*:file:_files'");
 	fprintf(out, "\n\t\t;;\n");
@@ -257,7 +257,7 @@ static void fish_cmd(FILE *out, const struct cmd *c)
 		fprintf(out, "'\n");
 	}
 	if (first)
-		put_first(out, first, c, "'\n");
+		put_words(out, first, c, "'\n");
 	if (!c->takes_mount_options)
 		return;
 	fprintf(out, "complete -c pytreefs -n '__fish_seen_subcommand_from %s' -s o -x -a '",

@@ -25,7 +25,7 @@
 #include "tools/job/group_work.h"
 
 /* The last name of a path, which may have slashes at its end. */
-static struct span last_name(const char *path)
+static struct span name_at_end(const char *path)
 {
 	size_t n = strlen(path), at;
 
@@ -38,7 +38,7 @@ static struct span last_name(const char *path)
 
 int path_split(const char *path, char **ret_dir, char **ret_name)
 {
-	struct span last = last_name(path);
+	struct span last = name_at_end(path);
 	size_t n = path_dir_len(path, (size_t)((const char *)last.p - path));
 	char *name = span_dup_str(last), *dir = n ? span_dup_str(span_of(path, n)) : strdup(".");
 
@@ -57,7 +57,7 @@ int path_split(const char *path, char **ret_dir, char **ret_name)
 
 int path_check_latest(const char *path)
 {
-	if (!span_eq(last_name(path), span_str(STEP_LATEST)))
+	if (!span_eq(name_at_end(path), span_str(STEP_LATEST)))
 		return 0;
 	return fail(-EINVAL,
 		    "'%s' is read as the newest step of a directory, so nothing is written by that "

@@ -235,7 +235,7 @@ static int file_open(struct import_reading *rd)
 	return MIN(rd->fd, 0);
 }
 
-static void file_close(struct import_reading *rd)
+static void import_file_close(struct import_reading *rd)
 {
 	close(rd->fd);
 }
@@ -289,7 +289,7 @@ int import_add_stored(struct import_list *f, const char *path, const char *file,
 {
 	static const struct import_ops ops = { .open = file_open,
 					       .read = file_read,
-					       .close = file_close };
+					       .close = import_file_close };
 
 	return import_add_file(f, path, file, &ops, NULL, bytes);
 }

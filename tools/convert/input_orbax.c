@@ -309,7 +309,7 @@ static int mark_manifest(const struct subtree_part *part, struct import_list *f)
 }
 
 /* Groups of exports of earlier versions may contain abandoned arrays. */
-static bool is_abandoned(const struct subtree_part *part, const struct tree_node *t)
+static bool is_abandoned_array(const struct subtree_part *part, const struct tree_node *t)
 {
 	auto_free char *key = part->item->is_hierarchy && part->item->tree->has_manifest ?
 				      span_dup_str(t->key) :
@@ -332,7 +332,7 @@ static int import_tree(const struct subtree_part *part, struct select *only, str
 	for (uint32_t i = part->tree->id; i < end && r >= 0; i++) {
 		const struct tree_node *t = tree->nodes[i];
 
-		if (is_abandoned(part, t)) {
+		if (is_abandoned_array(part, t)) {
 			i = subtree_end(t) - 1;
 			continue;
 		}

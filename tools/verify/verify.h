@@ -99,7 +99,7 @@ void verify_file(struct verify *v, int level, const char *file, const char *fmt,
 	__attribute__((format(printf, 4, 5)));
 /*
  * Report the failure r, whose note has the text, about a file (and leaf, or NULL), as damage or as
- * something that could not be checked: 0. Returns r if it says nothing of the file: -ENOMEM, -EINTR.
+ * something not checked: 0. Returns r (-ENOMEM, -EINTR) if it says nothing of the file.
  */
 int verify_failed(struct verify *v, int level, const char *leaf, const char *file, int r);
 /*
