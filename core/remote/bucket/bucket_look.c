@@ -193,7 +193,7 @@ static int look_into(struct store *s, const char *path, struct io_object *ret)
 /* Look for an object and for a directory of this name, both at once. */
 static int look_for_both(struct store *s, const char *path, struct io_object *ret)
 {
-	struct http_request q = { 0 };
+	auto_store_request q = { 0 };
 	struct err_note why = { 0 };
 	int r = bucket_about_begin(s, path, &q), as_directory, as_object;
 
@@ -203,16 +203,12 @@ static int look_for_both(struct store *s, const char *path, struct io_object *re
 	if (as_directory < 0 && as_directory != -ENOENT)
 		err_save(as_directory, &why);
 	as_object = store_request_wait(s, &q);
-	if (as_directory >= 0) {
-		err_clear();
-		r = 0;
-	} else if (why.code) {
-		r = err_restore(&why);
-	} else {
-		r = as_object < 0 ? as_object : s->dialect->take_about(&q, ret);
-	}
-	store_request_release(&q);
-	return r;
+	if (why.code)
+		return err_restore(&why);
+	if (as_directory < 0)
+		return as_object < 0 ? as_object : s->dialect->take_about(&q, ret);
+	err_clear();
+	return 0;
 }
 
 /* ---- look-ups ahead ---- */
