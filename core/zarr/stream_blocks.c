@@ -294,41 +294,15 @@ int stream_blocks_piece(struct stream *s, uint64_t piece, struct cache_entry **r
 
 /* ---- ahead of a reader ---- */
 
-struct piece_job {
-	struct pool_job job;
-	struct stream *s; /* a hold on the stream */
-	uint64_t piece;
-	struct zarr_guess *guess; /* a reference, or NULL */
-};
-
-static void piece_run(struct pool_job *job)
+static void piece_work(struct stream *s, uint64_t piece, uint64_t last, bool is_guess)
 {
-	struct piece_job *p = container_of(job, struct piece_job, job);
-	struct cache *cache = p->s->z->env->cache;
+	struct cache *cache = s->z->env->cache;
 	struct cache_entry *e = NULL;
 
 	/* Using a piece that is there would delay its eviction. Its reader meets an error again. */
-	if (stream_ahead_is_wanted(p->s, p->guess) && !stream_piece_is_there(p->s, p->piece) &&
-	    stream_blocks_piece(p->s, p->piece, &e) < 0)
+	if (!stream_piece_is_there(s, piece) && stream_blocks_piece(s, piece, &e) < 0)
 		err_clear();
-	(p->guess && e ? cache_put_ahead : cache_put)(cache, e);
-	zarr_guess_unref(p->guess);
-	stream_put(p->s);
-	free(p);
-}
-
-static void post_piece(struct stream *s, uint64_t piece, struct zarr_guess *guess)
-{
-	struct piece_job *p = stream_piece_is_there(s, piece) ? NULL : calloc(1, sizeof(*p));
-
-	if (!p)
-		return;
-	p->job.run = piece_run;
-	p->s = s;
-	p->piece = piece;
-	p->guess = zarr_guess_ref(guess);
-	stream_hold(s);
-	(guess ? pool_post_idle : pool_post)(s->z->env->pool, &p->job);
+	(is_guess && e ? cache_put_ahead : cache_put)(cache, e);
 }
 
 void stream_blocks_ahead(struct stream *s, uint64_t first, uint64_t last, struct zarr_guess *guess)
@@ -345,5 +319,6 @@ void stream_blocks_ahead(struct stream *s, uint64_t first, uint64_t last, struct
 	*ahead = last + 1;
 	pthread_mutex_unlock(&s->lock);
 	for (uint64_t piece = from; piece <= last; piece++)
-		post_piece(s, piece, guess);
+		if (!stream_piece_is_there(s, piece))
+			stream_post(s, piece, piece, guess, piece_work);
 }

@@ -33,47 +33,14 @@ static struct fetch stream_fetch_of(const struct stream *s)
 
 /* ---- jobs ---- */
 
-struct fetch_job {
-	struct pool_job job;
-	struct stream *s; /* a hold on the stream */
-	uint64_t first, last;
-	struct zarr_guess *guess; /* a reference, or NULL */
-};
-
-static bool stream_fetch_is_wanted(const struct fetch_job *j)
+static void fetch_work(struct stream *s, uint64_t first, uint64_t last, bool is_guess)
 {
-	/* The decoder was faster, and has read it. */
-	if ((j->last + 1) * STREAM_PIECE_BYTES <= atomic_load(&j->s->input_at))
-		return false;
-	return stream_ahead_is_wanted(j->s, j->guess);
-}
+	uint64_t at = atomic_load(&s->input_at) / STREAM_PIECE_BYTES;
+	struct fetch f = stream_fetch_of(s);
 
-static void fetch_run(struct pool_job *job)
-{
-	struct fetch_job *j = container_of(job, struct fetch_job, job);
-	struct fetch f = stream_fetch_of(j->s);
-
-	if (stream_fetch_is_wanted(j))
-		fetch_pieces(&f, MAX(j->first, atomic_load(&j->s->input_at) / STREAM_PIECE_BYTES),
-			     j->last, j->guess);
-	zarr_guess_unref(j->guess);
-	stream_put(j->s);
-	free(j);
-}
-
-static void post_fetch(struct stream *s, uint64_t first, uint64_t last, struct zarr_guess *guess)
-{
-	struct fetch_job *j = calloc(1, sizeof(*j));
-
-	if (!j)
-		return;
-	*j = (struct fetch_job){ .job.run = fetch_run,
-				 .s = s,
-				 .first = first,
-				 .last = last,
-				 .guess = zarr_guess_ref(guess) };
-	stream_hold(s);
-	(guess ? pool_post_idle : pool_post)(s->z->env->pool, &j->job);
+	/* The decoder may have been faster, and have read it. */
+	if (at <= last)
+		fetch_pieces(&f, MAX(first, at), last, is_guess);
 }
 
 uint64_t stream_fetch_claim(struct stream *s, uint64_t last, uint64_t *ret_from)
@@ -96,8 +63,9 @@ uint64_t stream_fetch_claim(struct stream *s, uint64_t last, uint64_t *ret_from)
 void stream_fetch_post(struct stream *s, uint64_t from, uint64_t to, struct zarr_guess *guess)
 {
 	for (uint64_t at = from; at < to; at += FETCH_BYTES)
-		post_fetch(s, at / STREAM_PIECE_BYTES,
-			   (MIN(at + FETCH_BYTES, to) - 1) / STREAM_PIECE_BYTES, guess);
+		stream_post(s, at / STREAM_PIECE_BYTES,
+			    (MIN(at + FETCH_BYTES, to) - 1) / STREAM_PIECE_BYTES, guess,
+			    fetch_work);
 }
 
 /* ---- the decoder ---- */

@@ -111,18 +111,6 @@ static inline void piece_free_full(void *p)
 	block_free(p, STREAM_PIECE_BYTES);
 }
 
-#define GUESS_ROOM (4 * MiB) /* bytes of the budget that a guess leaves to readers */
-
-/*
- * Whether a job that works ahead of a reader goes on: a guessed one may still come, and others do
- * not need the memory. guess: NULL for a reader that is there.
- */
-static inline bool stream_ahead_is_wanted(const struct stream *s, const struct zarr_guess *guess)
-{
-	return !guess ||
-	       (!zarr_guess_is_over(guess) && budget_has_room(s->z->env->budget, GUESS_ROOM));
-}
-
 /*
  * stream_decoder.c: decoding from piece 0 on. Called by the driver; stream_decoder_free(), which
  * does not return the decoder's room, also by a holder of both locks or at the end.
@@ -166,6 +154,13 @@ void stream_table_remove(struct streams *t, struct stream **at, struct stream **
 void stream_free_all(struct stream *s);
 /* Add a holder to a stream that is held. */
 void stream_hold(struct stream *s);
+/*
+ * Let a job of the pool call work() for pieces first to last, ahead of a reader, with a hold on the
+ * stream. It is not called when the guess is over, or takes memory that readers need.
+ */
+typedef void stream_work_fn(struct stream *s, uint64_t first, uint64_t last, bool is_guess);
+void stream_post(struct stream *s, uint64_t first, uint64_t last, struct zarr_guess *guess,
+		 stream_work_fn *work);
 /*
  * Reserve memory for a decoder with that much history. Called by the driver, which has no decoder;
  * waits while others decode. After opening, stream_room_shrink() returns what the decoder does not

@@ -19,6 +19,7 @@
 #define STREAMS_MAX 64 /* live at once, not counting held ones */
 /* number of them with a decoder's memory: a row of 16 chunks that are read in step */
 #define DECODERS_MAX 20
+#define GUESS_ROOM (4 * MiB)     /* bytes of the budget that a guess leaves to readers */
 #define FAILED_NS SECOND_NS      /* how long a chunk that could not be decoded is not tried again */
 #define DECODER_BESIDE (8 * MiB) /* the most memory of a decoder besides its history */
 
@@ -309,6 +310,45 @@ void stream_hold(struct stream *s)
 	pthread_mutex_lock(&s->table->lock);
 	s->holds++;
 	pthread_mutex_unlock(&s->table->lock);
+}
+
+/* ---- jobs ahead of a reader ---- */
+
+struct stream_ahead_job {
+	struct pool_job job;
+	struct stream *s; /* a hold */
+	uint64_t first, last;
+	struct zarr_guess *guess; /* a reference, or NULL */
+	stream_work_fn *work;
+};
+
+static void stream_ahead_run(struct pool_job *job)
+{
+	struct stream_ahead_job *j = container_of(job, struct stream_ahead_job, job);
+
+	if (!j->guess ||
+	    (!zarr_guess_is_over(j->guess) && budget_has_room(j->s->z->env->budget, GUESS_ROOM)))
+		j->work(j->s, j->first, j->last, j->guess);
+	zarr_guess_unref(j->guess);
+	stream_put(j->s);
+	free(j);
+}
+
+void stream_post(struct stream *s, uint64_t first, uint64_t last, struct zarr_guess *guess,
+		 stream_work_fn *work)
+{
+	struct stream_ahead_job *j = calloc(1, sizeof(*j));
+
+	if (!j)
+		return;
+	*j = (struct stream_ahead_job){ .job.run = stream_ahead_run,
+					.s = s,
+					.first = first,
+					.last = last,
+					.guess = zarr_guess_ref(guess),
+					.work = work };
+	stream_hold(s);
+	(guess ? pool_post_idle : pool_post)(s->z->env->pool, &j->job);
 }
 
 /* ---- room for decoders ---- */
