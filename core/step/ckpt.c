@@ -294,9 +294,8 @@ int ckpt_open(const struct ckpt_opts *opts, struct ckpt **ret)
 	budget_init(&c->read_budget, "half of read_budget", 0);
 	budget_init(&c->write_budget, "write_budget", 0);
 	budget_init(&c->upload_budget, "write_budget", 0);
+	budget_init(&c->inner_budget, "an eighth of read_budget", 0);
 	ckpt_share_memory(c, opts->read_budget, opts->write_budget);
-	budget_init(&c->inner_budget, "an eighth of read_budget",
-		    MAX(8 * MiB, opts->read_budget / 8));
 	r = open_any(c);
 	if (r < 0)
 		return r;
@@ -359,6 +358,7 @@ void ckpt_share_memory(struct ckpt *c, uint64_t read_budget, uint64_t write_budg
 	uint64_t sent = c->sends ? MAX(write_budget / 2, PART_BYTES) : 0;
 
 	budget_resize(&c->read_budget, read_budget / 2);
+	budget_resize(&c->inner_budget, MAX(8 * MiB, read_budget / 8));
 	budget_resize(&c->write_budget,
 		      MAX(write_budget - MIN(write_budget, sent), write_budget / 2));
 	budget_resize(&c->upload_budget, sent);

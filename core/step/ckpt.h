@@ -112,8 +112,10 @@ unsigned ckpt_threads(const struct ckpt *c);
 int ckpt_start(struct ckpt *ckpt);
 /*
  * Divide the values of the options among budgets: half of read_budget is for readers, the other one
- * for decoders; if steps are uploaded, half of write_budget is for parts that are being sent, but
- * at least one part. The share of decoders stays as ckpt_open() set it. Any thread may call.
+ * for decoders, and an eighth beside them for arrays below computed ones, whose readers must not
+ * wait for what they hold; if steps are uploaded, half of write_budget is for parts that are being
+ * sent, but at least one part: they may not wait for programs that fill the other half. The share
+ * of decoders stays as ckpt_open() set it. Any thread may call.
  */
 void ckpt_share_memory(struct ckpt *ckpt, uint64_t read_budget, uint64_t write_budget);
 /*
