@@ -22,7 +22,6 @@
 #define LOST 4     /* a reader is gone after this many times its usual interval */
 #define LOST_LEAST 4 /* smallest value of that interval */
 #define GUESSES 64
-#define RECENT 4                /* leaves with which an order starts that is made late */
 #define THREAD_BYTES (16 * MiB) /* part of the window for each decoding thread */
 #define LEAST_PART (1 * MiB)    /* smallest part of a leaf that is worth a job */
 #define FIRST_PART 8            /* 1/8 of the window after the first leaf in a store */
@@ -59,7 +58,6 @@ struct ahead {
 	uint64_t now;    /* number of leaves begun */
 	uint64_t missed; /* number of leaves in a row that no cursor expected */
 	unsigned part;   /* 1/part of the window is used */
-	uint32_t recent[RECENT];
 	struct guess guess[GUESSES];
 	unsigned n_guesses;
 	uint64_t asked; /* sum over all guesses */
@@ -92,8 +90,6 @@ int ahead_new(struct item *item, struct ahead **ret)
 	leaf_orders_init(&a->orders, item->tree);
 	for (int i = 0; i < READERS; i++)
 		reader_init(&a->reader[i], 0);
-	for (int i = 0; i < RECENT; i++)
-		a->recent[i] = LEAF_NONE;
 	a->part = 1;
 	*ret = a;
 	return 0;
@@ -421,38 +417,15 @@ static void guess_on(struct ahead *a, enum leaf_order order, const struct cursor
 	}
 }
 
-/* ---- orders that are made when no other one predicts the reads; with the lock held ---- */
-
-/*
- * Move the cursor of all readers over the most recent leaves, as if the order had been known then.
- */
-static void replay(struct ahead *a, enum leaf_order order)
-{
-	for (int i = RECENT - 1; i > 0; i--)
-		if (a->recent[i] != LEAF_NONE)
-			cursor_move(a, order, &a->reader[0].cursor[order], a->recent[i]);
-}
-
 static void places_run(struct pool_job *job)
 {
 	struct job *j = container_of(job, struct job, job);
-	struct ahead *a = j->ahead;
 	struct leaf_row places = leaf_places(j->item);
 
-	pthread_mutex_lock(&a->lock);
-	a->orders.row[ORDER_PLACES] = places;
-	replay(a, ORDER_PLACES);
-	pthread_mutex_unlock(&a->lock);
+	pthread_mutex_lock(&j->ahead->lock);
+	j->ahead->orders.row[ORDER_PLACES] = places;
+	pthread_mutex_unlock(&j->ahead->lock);
 	job_free(j);
-}
-
-static void want_orders(struct ahead *a)
-{
-	leaf_orders_make(&a->orders, ORDER_TREE);
-	if (a->missed >= 2 && leaf_orders_make(&a->orders, ORDER_NAMES))
-		replay(a, ORDER_NAMES);
-	if (a->missed > 2 && !a->places_asked)
-		a->places_asked = job_post(a, NULL, 0, places_run);
 }
 
 void ahead_begun(struct ahead *a, uint32_t reader, const struct tree_node *leaf, uint64_t bytes)
@@ -470,9 +443,10 @@ void ahead_begun(struct ahead *a, uint32_t reader, const struct tree_node *leaf,
 	g = guess_find(a, leaf->id);
 	if (g)
 		guess_remove(a, g);
-	memmove(a->recent + 1, a->recent, sizeof(a->recent) - sizeof(*a->recent));
-	a->recent[0] = leaf->id;
-	want_orders(a);
+	leaf_orders_make(&a->orders);
+	/* To find the places takes time, so no other order must predict the reads. */
+	if (a->missed > 2 && !a->places_asked)
+		a->places_asked = job_post(a, NULL, 0, places_run);
 	if (leaf_orders_pass(&a->orders, leaf->id))
 		for (int i = 0; i < READERS; i++)
 			a->reader[i].cursor[ORDER_PASS].at = LEAF_NONE;

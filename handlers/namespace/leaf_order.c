@@ -93,19 +93,17 @@ static void add_by_name(const struct tree_node *t, struct leaf_row *r)
 		add_by_name(t->by_name[i], r);
 }
 
-bool leaf_orders_make(struct leaf_orders *o, enum leaf_order order)
+void leaf_orders_make(struct leaf_orders *o)
 {
-	struct leaf_row *r = &o->row[order];
+	struct leaf_row *r = o->row;
 
-	if (r->leaf || (order != ORDER_TREE && o->tree->n_nodes > TABLE_MAX) ||
-	    !row_new(r, o->tree))
-		return false;
-	if (order == ORDER_NAMES)
-		add_by_name(o->tree->root, r);
-	for (uint32_t i = 0; order == ORDER_TREE && i < o->tree->n_nodes; i++)
-		if (is_stored_leaf(o->tree->nodes[i]))
-			row_add(r, i);
-	return true;
+	if (!r[ORDER_TREE].leaf && row_new(&r[ORDER_TREE], o->tree))
+		for (uint32_t i = 0; i < o->tree->n_nodes; i++)
+			if (is_stored_leaf(o->tree->nodes[i]))
+				row_add(&r[ORDER_TREE], i);
+	if (!r[ORDER_NAMES].leaf && o->tree->n_nodes <= TABLE_MAX &&
+	    row_new(&r[ORDER_NAMES], o->tree))
+		add_by_name(o->tree->root, &r[ORDER_NAMES]);
 }
 
 struct ordered_leaf {

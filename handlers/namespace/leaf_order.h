@@ -43,11 +43,8 @@ uint32_t leaf_at(const struct leaf_orders *o, enum leaf_order order, uint32_t pl
  * with it, so that ORDER_PASS is another one.
  */
 bool leaf_orders_pass(struct leaf_orders *o, uint32_t leaf);
-/*
- * Make ORDER_TREE or ORDER_NAMES, once. Returns whether it was made now. When memory is short, it
- * remains unknown.
- */
-bool leaf_orders_make(struct leaf_orders *o, enum leaf_order order);
+/* Make ORDER_TREE and ORDER_NAMES, once. When memory is short, they remain unknown. */
+void leaf_orders_make(struct leaf_orders *o);
 /*
  * Compute ORDER_PLACES from the place of each leaf of the item, which is slow. Nothing is made when
  * there are too many leaves or the places are unknown. The caller takes the row.

@@ -7,11 +7,17 @@
 #include <stdio.h>
 
 #include "core/base/err.h"
+#include "core/tree/name.h"
 #include "tests/unit/lib/unit.h"
 
 #define LEAVES 100000
 #define PROCESSES 40
 #define PASSES 50
+
+static enum name_ext ext_of(void *arg, const struct tree_node *leaf)
+{
+	return NAME_EXT_NPY;
+}
 
 static struct tree *make_tree(void)
 {
@@ -30,6 +36,7 @@ static struct tree *make_tree(void)
 		assert_int_equal(tree_add(tree, root, text, true, TREE_LEAF, &leaf), 0);
 	}
 	assert_int_equal(tree_finish(tree), 0);
+	assert_int_equal(tree_name(tree, 0, ext_of, NULL), 0);
 	return tree;
 }
 
