@@ -13,7 +13,8 @@
 #include "core/base/err.h"
 #include "core/base/json_pull.h"
 
-#define PLAIN_BYTES 65536 /* a shorter text may be copied */
+#define PLAIN_BYTES 65536   /* a shorter text may be copied */
+#define REPLACED UINT64_MAX /* the size of a text that a later member has replaced */
 
 static int strings_no_memory(const char *what)
 {
@@ -152,6 +153,10 @@ static int index_document(struct indexing *x)
 		if (kind != JSON_OBJECT && kind != JSON_ARRAY) {
 			r = x->in.depth ? strings_take_scalar(x, kind) : json_pull_skip(&x->in);
 		} else {
+			/* For drop_replaced(). */
+			r = x->in.depth ? add_entry(x, span_of(x->in.text.p + x->in.at, 0), 0) : 0;
+			if (r < 0)
+				return r;
 			r = json_pull_enter(&x->in, (enum json_kind)kind);
 			if (r < 0)
 				return r;
@@ -172,6 +177,56 @@ static int strings_by_name(const void *a, const void *b)
 	int c = span_cmp(x->name, y->name);
 
 	return c ? c : (x->off > y->off) - (x->off < y->off);
+}
+
+/* The last entry of that name in the document, or NULL. */
+static struct strings_entry *last_of(const struct strings *s, struct span name)
+{
+	size_t lo = 0, hi = s->n;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (span_cmp(s->entries[mid].name, name) <= 0)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo && span_eq(s->entries[lo - 1].name, name) ? &s->entries[lo - 1] : NULL;
+}
+
+const struct strings_entry *strings_find(const struct strings *s, struct span param)
+{
+	return last_of(s, param);
+}
+
+/* Whether it is a text, and no later member has replaced it or an object that it is in. */
+static bool is_last(const struct strings *s, const struct strings_entry *e)
+{
+	if (!e->len || last_of(s, e->name) != e)
+		return false;
+	for (size_t i = 0; i < e->name.n; i++) {
+		const struct strings_entry *outer =
+			e->name.p[i] == '/' ? last_of(s, span_of(e->name.p, i)) : NULL;
+
+		if (outer && outer->off > e->off)
+			return false;
+	}
+	return true;
+}
+
+/* Drop the entries of containers, and of values that a later member has replaced. */
+static void drop_replaced(struct strings *s)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < s->n; i++)
+		if (!is_last(s, &s->entries[i]))
+			s->entries[i].text_len = REPLACED;
+	for (size_t i = 0; i < s->n; i++)
+		if (s->entries[i].text_len != REPLACED)
+			s->entries[n++] = s->entries[i];
+	s->n = n;
 }
 
 int strings_parse(struct span json, const char *what, struct strings **ret)
@@ -198,6 +253,7 @@ int strings_parse(struct span json, const char *what, struct strings **ret)
 		return r;
 	if (s->n)
 		qsort(s->entries, s->n, sizeof(*s->entries), strings_by_name);
+	drop_replaced(s);
 	*ret = take(s);
 	return 0;
 }
@@ -208,24 +264,6 @@ void strings_free(struct strings *s)
 		return;
 	arena_release(&s->arena);
 	free(s);
-}
-
-const struct strings_entry *strings_find(const struct strings *s, struct span param)
-{
-	size_t lo = 0, hi = s->n;
-
-	/*
-	 * Find the last entry whose name is not greater; of equal names, the last in the document.
-	 */
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (span_cmp(s->entries[mid].name, param) <= 0)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo && span_eq(s->entries[lo - 1].name, param) ? &s->entries[lo - 1] : NULL;
 }
 
 int strings_text(struct span json, const char *what, struct buf *ret)

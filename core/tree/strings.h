@@ -22,7 +22,7 @@ struct strings_entry {
 
 struct strings {
 	struct arena arena;
-	struct strings_entry *entries; /* sorted by name, then by place */
+	struct strings_entry *entries; /* sorted by name */
 	size_t n;
 };
 

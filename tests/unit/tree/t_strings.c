@@ -19,7 +19,8 @@ static const char document[] =
 	" \"u\": 18446744073709551615, \"t\": true, \"no\": false, \"nil\": null, \"nul\": "
 	"\"a\\u0000\\u00e9\", \"o\": {},"
 	" \"twice\": \"first\", \"twice\": \"last\", \"nan\": NaN, \"inf\": -Infinity, \"m0\": "
-	"-0, \"e\": \"\"} ";
+	"-0, \"e\": \"\", \"gone\": {\"a\": \"x\"}, \"gone\": \"text\", \"late\": \"text\", "
+	"\"late\": {\"a\": \"y\"}, \"both\": {\"a\": \"x\"}, \"both\": {\"b\": \"y\"}} ";
 
 /* The text of a parameter through the index, or NULL. */
 static const char *text_of(const struct strings *s, const char *param, struct buf *out)
@@ -60,8 +61,14 @@ static void texts_are_found_by_pointer(void **state)
 		{ "inf", "-inf" },
 		{ "m0", "0" },
 		{ "e", "" },
+		{ "gone", "text" },
+		{ "late/a", "y" },
+		{ "both/b", "y" },
 		/* None of these exists and is a text. */
 		{ "meta", NULL },
+		{ "gone/a", NULL },
+		{ "late", NULL },
+		{ "both/a", NULL },
 		{ "o", NULL },
 		{ "list", NULL },
 		{ "list/2", NULL },
