@@ -227,8 +227,16 @@ def of_keys(impl):
     return 'array_metadatas/process_0', change
 
 
+def of_sharding(text):
+    """Changes the sharding of each leaf that has one."""
+    return '_sharding', lambda doc: doc.update(dict.fromkeys(doc, text))
+
+
+SHARDINGS = ['', 'x', '{}', '{"sharding_type": "GSPMDSharding"}', '{"sharding_type": "SingleDeviceSharding"}',
+             '{"sharding_type": "SingleDeviceSharding", "device_str": 5}']
 CHANGES = {**{f'{name} {value}': recorded(name, value) for name in ('use_ocdbt', 'use_zarr3') for value in (True, False, None)},
            **{f'{key} {value}': of_type(key, value) for key in ('w', 'np', 'i', 'text') for value in ('NewArray', 'np.ndarray')},
+           **{f'sharding {text}': of_sharding(text) for text in SHARDINGS},
            **{impl: of_keys(impl) for impl in ('threefry2x32', 'rbg', 'unsafe_rbg', 'philox2x32', 'unheard_of')}}
 
 
