@@ -230,8 +230,14 @@ int io_file_truncate(struct io_file *file, uint64_t size);
  * was truncated meanwhile; io_file_check_size() distinguishes these.
  */
 bool io_file_data(const struct io_file *file, uint64_t off, uint64_t *ret_from, uint64_t *ret_to);
-/* A hint: a range of a local file will be read. */
-void io_file_read_ahead(struct io_file *file, uint64_t off, uint64_t n);
+/*
+ * Bring what is not there of a range of a local file into the page cache, by steps of 2 MiB, in
+ * pages as large as the file system has them. The kernel by itself takes pages of 4 KiB when
+ * threads read several parts of a file, which take two to three times as long to read, and again
+ * each time that they are copied or mapped. Waits for the disk; errors are left to the read.
+ * Benchmark: python_cold.
+ */
+void io_file_fill_cache(struct io_file *file, uint64_t off, uint64_t n);
 /* -EUCLEAN when the file is shorter now than when it was opened. */
 int io_file_check_size(struct io_file *file);
 

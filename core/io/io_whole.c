@@ -7,6 +7,7 @@
  */
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +17,8 @@
 #include "core/base/path.h"
 #include "core/io/bucket_mount.h"
 #include "core/io/io_engine.h"
+
+#define LARGE_PAGE ((size_t)(2 * MiB)) /* the largest page of most processors */
 
 int io_mkdir(struct io_dir *dir, const char *rel, unsigned mode)
 {
@@ -242,9 +245,27 @@ int io_copy_range(struct io_file *from, struct io_file *to, uint64_t off, uint64
 
 /* ---- hints ---- */
 
-void io_file_read_ahead(struct io_file *file, uint64_t off, uint64_t n)
+void io_file_fill_cache(struct io_file *file, uint64_t off, uint64_t n)
 {
-	posix_fadvise(file->fd, (off_t)off, (off_t)n, POSIX_FADV_WILLNEED);
+	uint64_t from = off - off % LARGE_PAGE, to = MIN(off + n, file->size);
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	uint8_t *map;
+
+	if (file->fd < 0 || file->bucket || from >= to)
+		return;
+	map = mmap(NULL, to - from, PROT_READ, MAP_SHARED, file->fd, (off_t)from);
+	if (map == MAP_FAILED)
+		return;
+	madvise(map, to - from, MADV_HUGEPAGE);
+	for (size_t at = 0, part; at < to - from; at += part) {
+		unsigned char there = 0;
+
+		part = MIN(LARGE_PAGE, (size_t)(to - from) - at);
+		mincore(map + at + part / 2 / page * page, page, &there);
+		if (!there)
+			madvise(map + at, part, MADV_POPULATE_READ);
+	}
+	munmap(map, to - from);
 }
 
 void io_file_write_behind(struct io_file *file, uint64_t off, uint64_t n)

@@ -8,7 +8,7 @@
  */
 #include "core/zarr/stream_impl.h"
 
-#define ADVISE_BYTES ((uint64_t)2 * MiB) /* bytes that the kernel is asked to read ahead at once */
+#define FILL_BYTES ((uint64_t)2 * MiB)
 
 static void unhold_before(struct stream *s)
 {
@@ -80,18 +80,18 @@ static size_t next_input(struct stream *s)
 }
 
 /*
- * The kernel reads ahead while we decode. Advise it once about each byte, since each call visits
- * every page.
+ * Bring what is decoded next into the page cache in large pages, once each byte: the kernel then
+ * reads what follows it while we decode.
  */
-static void advise(struct stream *s, size_t n)
+static void fill_ahead(struct stream *s, size_t n)
 {
 	uint64_t end = s->input.used + n;
 
-	if (end <= s->advised - MIN(s->advised, ADVISE_BYTES / 2))
+	if (end <= s->filled - MIN(s->filled, FILL_BYTES / 2))
 		return;
-	s->advised = MAX(s->advised, end);
-	io_file_read_ahead(s->src.loc.file, s->src.loc.off + s->src.off + s->advised, ADVISE_BYTES);
-	s->advised += ADVISE_BYTES;
+	s->filled = MAX(s->filled, end);
+	io_file_fill_cache(s->src.loc.file, s->src.loc.off + s->src.off + s->filled, FILL_BYTES);
+	s->filled += FILL_BYTES;
 }
 
 /* A codec_pull_fn. */
@@ -102,7 +102,7 @@ static int pull_input(void *arg, struct span *ret)
 	size_t n = next_input(s), got = 0, end = 0;
 
 	if (s->src.loc.where == KV_FILE && !stream_is_remote(s))
-		advise(s, n);
+		fill_ahead(s, n);
 	if (n && stream_is_fetched(s)) {
 		if (in->used + n == s->src.len)
 			chunk_source_has_end(&s->src, &end);
@@ -132,7 +132,7 @@ static int decoder_try(struct stream *s, uint64_t window)
 	int r;
 
 	stream_decoder_close(s);
-	s->advised = 0;
+	s->filled = 0;
 	atomic_store(&s->input_at, 0);
 	stream_room_take(s, window);
 	s->input =

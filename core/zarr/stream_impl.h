@@ -70,7 +70,7 @@ struct stream {
 	struct cache_entry *before; /* held: the previous piece, while the decoder needs it */
 	uint64_t reserved;          /* bytes of `decoders` that this stream has taken */
 	struct chunk_input input;   /* of the decoder */
-	uint64_t advised;           /* end of the bytes that the kernel was asked to read ahead */
+	uint64_t filled;            /* end of the bytes that were brought into the page cache */
 	struct io_file *spill;      /* any thread may read it once spilled > 0 */
 
 	struct pool_job job;

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Python package against TensorStore and Orbax, each in a process of its own with its imports done. Sources are in the
-page cache, but for python_torch_cold."""
+page cache, but for python_cold and python_torch_cold."""
 
 import contextlib
 import shutil
@@ -80,6 +80,24 @@ def python_torch(b):
     b.row('pytreefs.load as tensors, not compressed', 'pytreefs.load', 'load_file', rate=0.5)
     b.row('pytreefs.load as tensors, not compressed', 'pytreefs.load', 'load_file, copied')
     b.row('pytreefs.load(mmap=True) as tensors', 'pytreefs.load, mmap=True', 'load_file', rate=0.9)
+
+
+@bench
+def python_cold(b):
+    """The tree of python_load in zstd frames and without compression, read from the disk; and the latter again, from the pages that were read."""
+    for kind, source in (('zstd', b.case('bench-leaves-zstd')), ('not compressed', b.converted('bench-leaves-zstd', 'compression=none'))):
+        names = [f'{who}, {kind}' for who in ('pytreefs.load', 'TensorStore')]
+        for name, function in zip(names, ('load', 'tensorstore_tree')):
+            b.contender(name, b.python(f'peers_python:{function}', source), before=lambda source=source: b.evict(source))
+        b.row(f'pytreefs.load, {kind}, from the disk', *names, rate=2 if kind == 'zstd' else 1.5)
+    for who, function in (('pytreefs.load', 'load'), ('TensorStore', 'tensorstore_tree')):
+        run = b.python(f'peers_python:{function}', source)
+
+        def read_by_itself(run=run):
+            b.evict(source)
+            run()
+        b.contender(f'{who}, again', run, before=read_by_itself)
+    b.row('pytreefs.load, not compressed, again', 'pytreefs.load, again', 'TensorStore, again', rate=3)
 
 
 @bench
