@@ -484,6 +484,34 @@ def test_damage_of_a_large_chunk_that_is_not_compressed(tmp_path, io):
         pytreefs.load(tmp_path / '1', io=io)
 
 
+def test_damage_beside_large_values_without_checksums(tmp_path):
+    """As those that another program wrote: whether the next value has one is not taken from them."""
+    rng = np.random.default_rng(17)
+    w = {f'w{i}': rng.integers(0, 256, (9 << 20) + 16 * i, np.uint8) for i in range(4)}
+    pytreefs.save(tmp_path / '1', w, compression='none', chunk_byte_size='1G', threads=1)
+    data = max((p for p in tmp_path.rglob('*') if p.is_file()), key=lambda p: p.stat().st_size)
+    stored = bytearray(data.read_bytes())
+    begin = {name: stored.index(a[:100].tobytes()) for name, a in w.items()}
+    for name in ('w0', 'w2'):
+        end = begin[name] + len(w[name])
+        assert stored[end:end + 7] == b'pc23crc'
+        stored[end:end + 16] = bytes(16)
+    data.write_bytes(stored)
+    got = pytreefs.load(tmp_path / '1')
+    assert all(np.array_equal(got[name], a) for name, a in w.items())
+    for name, is_found in (('w0', False), ('w1', True), ('w2', False), ('w3', True)):
+        data.write_bytes(stored)
+        with open(data, 'r+b') as f:
+            f.seek(begin[name] + (5 << 20))
+            f.write(bytes([stored[begin[name] + (5 << 20)] ^ 1]))
+        if not is_found:
+            assert not np.array_equal(pytreefs.load(tmp_path / '1')[name], w[name])
+            continue
+        with pytest.raises(pytreefs.Error, match='crc32c') as e:
+            pytreefs.load(tmp_path / '1')
+        assert e.value.filename.endswith(f'{name}.npy')
+
+
 def test_options_are_those_of_a_mount(whole):
     with pytreefs.open(SAMPLE, pad_truncate=True, cache='1M') as ck:
         assert ck['1500/state/params/embed/table[0:200].npy'].shape == (200, 32)

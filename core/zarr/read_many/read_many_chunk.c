@@ -98,19 +98,17 @@ void many_work_init(struct many *m, struct many_job *job, struct many_work *ret)
 	k->direct = is_run && is_whole;
 	summed = chunk_source_is_all(&job->src);
 	is_raw = z->leaf_raw && is_file && job->src.len == z->leaf->bytes;
-	if (is_raw && (!summed || (k->direct && !job->src.off && span <= WATCHED))) {
+	if (is_raw && (job->n || !summed || (k->direct && !job->src.off))) {
 		raw_init(m, is_run, k);
 		return;
 	}
 	k->n = chunk_source_range(&job->src, &k->off);
 	k->how = k->n + (k->direct ? 0 : z->leaf->bytes) <= m->big_bytes ? MANY_WHOLE : MANY_STREAM;
-	/* A checksum is compared while the elements are read, or a large part is not needed. */
-	if (is_raw && k->direct && !job->src.off)
-		k->how = MANY_STREAM;
+	/* A large part is not needed. */
 	if (is_file && z->leaf->bytes > FRONT_CHUNK && k->need <= z->leaf->bytes / 4 * 3)
 		k->how = MANY_STREAM;
 	/* Of elements as they are stored only the range is read. */
-	if (k->how == MANY_STREAM && is_raw && !k->direct)
+	if (k->how == MANY_STREAM && is_raw)
 		raw_init(m, is_run, k);
 	else if (k->how == MANY_STREAM)
 		k->n = 0;
@@ -312,17 +310,39 @@ static int run_whole(struct many_worker *w, struct many_work *k)
 	return r;
 }
 
-/* The stored bytes were read into the result. */
+/* The checksum of a run of several jobs, of which this one is the last that was read. */
+static uint32_t run_sum(const struct many_work *k, const struct many_job *first)
+{
+	uint64_t n = k->job->src.len, at = 0;
+	uint32_t sum = 0;
+
+	for (const struct many_job *j = first; at < n && j->is_summed; at += (j++)->n)
+		sum = crc32c_join(sum, j->sum, j->n);
+	return at == n ? sum : crc32c(span_of(k->to, n));
+}
+
+/*
+ * The stored bytes were read into the result. A trailer is read after the value, with whose last
+ * bytes it came into the page cache.
+ */
 static int run_raw(struct many_work *k)
 {
-	const struct chunk_source *src = &k->job->src;
+	struct many_job *job = k->job, *first = job - job->from / RAW_RANGE;
+	struct many *m = job->t->many;
+	const struct chunk_source *src = &job->src;
 	int r;
 
-	atomic_fetch_add_explicit(&k->job->t->many->env->raw_bytes, k->n, memory_order_relaxed);
-	if (k->job->n || !k->direct || !chunk_source_is_all(src))
+	atomic_fetch_add_explicit(&m->env->raw_bytes, k->n, memory_order_relaxed);
+	if (!k->direct || !chunk_source_is_all(src) || !kv_loc_may_have_sum(&src->loc))
+		return 0;
+	job->is_summed = job->n && !atomic_load(&m->no_sums);
+	if (job->is_summed)
+		job->sum = crc32c(span_of(k->to + job->from, k->n));
+	if (job->n && atomic_fetch_add(&first->ended, 1) + 1 < div_up(src->len, RAW_RANGE))
 		return 0;
 	r = kv_loc_has_sum(&src->loc);
-	return r > 0 ? kv_loc_check_end(&src->loc, src->len, crc32c(span_of(k->to, k->n))) : r;
+	atomic_store(&m->no_sums, r == 0);
+	return r > 0 ? kv_loc_check_end(&src->loc, src->len, run_sum(k, first)) : r;
 }
 
 int many_work_run(struct many_worker *w, struct many_work *k)

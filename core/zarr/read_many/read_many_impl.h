@@ -23,11 +23,15 @@ struct many_job {
 	/* the job of another view that has a part of the same chunk, which is decoded once */
 	struct many_job *twin;
 	/*
-	 * Range of the run that this job reads, when several jobs share a raw chunk; n 0: all of
-	 * it.
+	 * Range of the run that this job reads, when several jobs, which follow each other in the
+	 * target, share a raw chunk; n 0: all of it.
 	 */
 	uint64_t from, n;
+	uint32_t sum; /* of these bytes, if it was computed */
+	bool is_summed;
+	atomic_uint ended; /* in the first one: jobs of the run that are read */
 };
+#define RAW_RANGE (4 * MiB) /* longer runs of stored elements are shared by several threads */
 
 /* A view that is being read. */
 struct many_target {
@@ -112,6 +116,8 @@ struct many {
 	unsigned workers;
 	struct many_job **order;
 	size_t n_jobs;
+	/* the last long value that was read has no checksum, so that the next one may have none */
+	atomic_bool no_sums;
 	/* protects the members below, notes of targets, and `ended` of workers */
 	pthread_mutex_t lock;
 	pthread_cond_t ended;

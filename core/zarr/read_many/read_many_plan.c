@@ -9,7 +9,6 @@
 
 #define LOCATE 64               /* chunks that are looked up together */
 #define IN_HAND_BYTES (8 * MiB) /* limit of the inline values that jobs hold */
-#define RAW_RANGE (4 * MiB)     /* longer runs of stored elements are shared by several threads */
 
 void read_target_set_order(struct read_target *t)
 {
@@ -66,23 +65,13 @@ static uint64_t raw_run(const struct many_target *t, const struct chunk *c,
 {
 	const struct zarr *z = t->r.z;
 	struct strided s;
-	uint64_t run;
 	int64_t to;
 
 	if (!z->leaf_raw || c->src.loc.where != KV_FILE || t->r.view.dtype != z->meta.dtype ||
 	    c->src.len != z->leaf->bytes)
 		return 0;
 	reading_part(&t->rd, p, &s, &to);
-	run = strided_is_run(&s) ? strided_span(&s) : 0;
-	/*
-	 * A checksum covers the whole value, so one thread reads all of it. If the trailer cannot
-	 * be read now, the error is reported later.
-	 */
-	if (run > RAW_RANGE && chunk_source_is_all(&c->src) && kv_loc_has_sum(&c->src.loc) != 0) {
-		err_clear();
-		return 0;
-	}
-	return run;
+	return strided_is_run(&s) ? strided_span(&s) : 0;
 }
 
 /* Add the jobs of one chunk that was located; takes its location. */
@@ -116,8 +105,6 @@ static int many_add_chunk(struct many_target *t, struct chunk *c)
 			return 0;
 		}
 		io_file_ref(j->src.loc.file);
-		/* The bytes after the value are not a checksum: raw_run() has looked. */
-		j->src.loc.tail = 0;
 		j->from = from;
 		j->n = MIN(RAW_RANGE, bytes - from);
 		from += j->n;
