@@ -51,6 +51,8 @@ static int map_file(struct io_file *file, unsigned flags, struct pytreefs_map **
 	map->at = mmap(NULL, map->size, access, MAP_PRIVATE | MAP_NORESERVE, file->fd, 0);
 	if (map->at == MAP_FAILED)
 		return err_sys("cannot map", file->name);
+	/* Pages that come from the disk are large ones (io_file_fill_cache()). */
+	madvise(map->at, map->size, MADV_HUGEPAGE);
 	map->refs = 1;
 	map->dev = file->dev;
 	map->ino = file->ino;
