@@ -31,7 +31,7 @@ static void taken(struct budget *b, uint64_t n)
 }
 
 /* Called with the lock held, and releases it meanwhile. False: nothing was idle. */
-static bool reclaim(struct budget *b)
+static bool budget_reclaim(struct budget *b)
 {
 	uint64_t changes = b->changes;
 	bool freed;
@@ -48,14 +48,14 @@ static bool reclaim(struct budget *b)
  * Wait for a turn, and for n bytes. When there are never so many: with `most` for all of the
  * budget, else no longer. Called with the lock held.
  */
-static void wait_for(struct budget *b, uint64_t n, bool most)
+static void budget_wait(struct budget *b, uint64_t n, bool most)
 {
 	uint64_t ticket = b->next++;
 
 	/* The total may change during the wait. */
 	while (ticket != b->serving ||
 	       ((most || n <= b->total) && b->used + MIN(n, b->total) > b->total))
-		if (ticket != b->serving || !reclaim(b))
+		if (ticket != b->serving || !budget_reclaim(b))
 			pthread_cond_wait(&b->freed, &b->lock);
 }
 
@@ -72,7 +72,7 @@ int budget_take(struct budget *b, uint64_t n)
 	int r = 0;
 
 	pthread_mutex_lock(&b->lock);
-	wait_for(b, n, false);
+	budget_wait(b, n, false);
 	if (n > b->total)
 		r = fail(-EFBIG, "an operation needs %llu bytes, %s allows %llu",
 			 (unsigned long long)n, b->name, (unsigned long long)b->total);
@@ -85,7 +85,7 @@ int budget_take(struct budget *b, uint64_t n)
 uint64_t budget_take_most(struct budget *b, uint64_t n)
 {
 	pthread_mutex_lock(&b->lock);
-	wait_for(b, n, true);
+	budget_wait(b, n, true);
 	n = MIN(n, b->total);
 	taken(b, n);
 	end_turn(b);
@@ -102,7 +102,7 @@ bool budget_try(struct budget *b, uint64_t n)
 	bool ok;
 
 	pthread_mutex_lock(&b->lock);
-	while (!has_room(b, n) && b->next == b->serving && n <= b->total && reclaim(b))
+	while (!has_room(b, n) && b->next == b->serving && n <= b->total && budget_reclaim(b))
 		;
 	ok = has_room(b, n);
 	if (ok)
