@@ -184,7 +184,8 @@ static size_t leaves_per_task(const struct pool *pool, size_t n)
 int leaf_table_make(const struct subtree *st, unsigned flags, const struct subtree_place *place,
 		    size_t n, struct leaf_table *ret)
 {
-	auto_leaf_table s = { .subtree = st, .n = n };
+	bool is_all = n == LEAF_TABLE_ALL;
+	auto_leaf_table s = { .subtree = st, .n = is_all ? 0 : n };
 	struct pool *pool = NULL;
 	size_t per_task;
 	int r;
@@ -192,7 +193,7 @@ int leaf_table_make(const struct subtree *st, unsigned flags, const struct subtr
 	for (size_t i = 0; i < st->n; i++) {
 		if (st->part[i].kind != PART_TREE)
 			continue;
-		if (!place)
+		if (is_all)
 			s.n += subtree_leaves(st->part[i].item->tree, st->part[i].tree);
 		pool = st->part[i].item->ckpt->pool;
 	}
@@ -200,9 +201,9 @@ int leaf_table_make(const struct subtree *st, unsigned flags, const struct subtr
 	s.leaf = arena_calloc(&s.arena, s.n + 1, sizeof(*s.leaf));
 	if (!s.leaf)
 		return fail(-ENOMEM, "cannot describe %zu leaves", s.n);
-	if (!place)
+	if (is_all)
 		list_all(st, s.leaf);
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; !is_all && i < n; i++)
 		s.leaf[i] = (struct leaf_info){ .part = place[i].part, .leaf = place[i].node };
 	per_task = leaves_per_task(pool, s.n);
 	s.n_slices = div_up(s.n, per_task);

@@ -47,9 +47,10 @@ struct leaf_table {
 };
 
 /*
- * Make the table of n leaves, in the order of subtree_next(); place NULL: of all of them. Release
- * it with leaf_table_release(). A leaf that cannot be opened is not an error.
+ * Make the table of n leaves, in the order of subtree_next(), or of LEAF_TABLE_ALL. Release it with
+ * leaf_table_release(). A leaf that cannot be opened is not an error.
  */
+#define LEAF_TABLE_ALL SIZE_MAX /* place is not used */
 int leaf_table_make(const struct subtree *st, unsigned flags, const struct subtree_place *place,
 		    size_t n, struct leaf_table *ret);
 /*

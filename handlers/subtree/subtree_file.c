@@ -243,7 +243,7 @@ int subtree_file_new(const struct subtree *st, const struct subtree_want *want,
 	f->head.metered = f->arena.metered = true;
 	r = leaf_table_make(
 		st, want->ext == NAME_EXT_SAFETENSORS ? LEAF_TABLE_TEXTS : LEAF_TABLE_STORED, NULL,
-		0, &s);
+		LEAF_TABLE_ALL, &s);
 	if (r < 0)
 		return r;
 	if (want->ext == NAME_EXT_SAFETENSORS)

@@ -99,6 +99,11 @@ def test_a_root_is_a_page_of_steps(run, tmp_path):
         assert s['time'] > 1e9 and s['stored_bytes'] > 0
     only = json.loads(run('report', '--json', '--only', 'n', tmp_path / 'ckpts').stdout)['steps']
     assert [(s['leaves'], s['norm']) for s in only] == [(1, None)] * 3
+    np.save(tmp_path / 'in100/late.npy', np.ones(7, np.float32))
+    run('save', tmp_path / 'in100', tmp_path / 'ckpts/200')
+    only = json.loads(run('report', '--json', '--only', 'late', tmp_path / 'ckpts').stdout)['steps']
+    assert [(s['leaves'], s['elements'], s['bytes']) for s in only] == [(0, 0, 0)] * 3 + [(1, 7, 28)]
+    shutil.rmtree(tmp_path / 'ckpts/200')
     run('report', tmp_path / 'ckpts', tmp_path / 'steps.html')
     page = (tmp_path / 'steps.html').read_text()
     assert json.loads(page.partition('id="document">')[2].partition('</script>')[0].replace('\\u003c', '<')) == doc

@@ -218,7 +218,8 @@ static int sums_below(struct node *n, struct leaf_table_sums *ret)
 
 	if (r < 0)
 		return r;
-	r = leaf_table_make(&st, LEAF_TABLE_STORED | LEAF_TABLE_SUMS, NULL, 0, &leaf_table);
+	r = leaf_table_make(&st, LEAF_TABLE_STORED | LEAF_TABLE_SUMS, NULL, LEAF_TABLE_ALL,
+			    &leaf_table);
 	if (r < 0)
 		return r;
 	leaf_table_sums(&leaf_table, ret);

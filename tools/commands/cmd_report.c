@@ -396,7 +396,8 @@ static int report_tree(struct report *p, struct source *s, struct buf *ret)
 	r = select_end(p->t.only);
 	if (r < 0)
 		return r;
-	r = leaf_table_make(&st, LEAF_TABLE_STORED | LEAF_TABLE_SUMS, NULL, 0, &leaf_table);
+	r = leaf_table_make(&st, LEAF_TABLE_STORED | LEAF_TABLE_SUMS, NULL, LEAF_TABLE_ALL,
+			    &leaf_table);
 	if (r < 0)
 		return r;
 	leaf_table_sums(&leaf_table, &p->sums);

@@ -275,10 +275,11 @@ static int lib_tree_fill(struct pytreefs_tree *t, struct node *n, unsigned flags
 	place = choice->all ? NULL : calloc(choice->n + 1, sizeof(*place));
 	if (!choice->all && !place)
 		return lib_tree_no_memory();
-	r = leaf_table_make(
-		&t->subtree, table, place,
-		place ? list_chosen(&t->subtree, choice, n->ops == &node_step_ops, place) : 0,
-		&t->leaves);
+	r = leaf_table_make(&t->subtree, table, place,
+			    place ? list_chosen(&t->subtree, choice, n->ops == &node_step_ops,
+						place) :
+				    LEAF_TABLE_ALL,
+			    &t->leaves);
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < t->subtree.n; i++)
