@@ -268,11 +268,12 @@ static int check_root_metadata(struct verify *v)
 
 		if (r >= 0)
 			r = root_meta_parse(buf_span(&text), files[i], &m);
-		if (r < 0 && r != -ENOENT && r != -ENOTDIR)
+		if (r == -ENOENT || r == -ENOTDIR)
+			err_clear();
+		else if (r < 0)
 			r = verify_failed(v, 1, NULL, files[i], r);
-		if (r == -ENOMEM)
+		if (r == -ENOMEM || r == -EINTR)
 			return r;
-		err_clear();
 	}
 	return 0;
 }
