@@ -293,16 +293,6 @@ static struct reader *reader_find(struct ahead *a, uint32_t id)
 	return old;
 }
 
-/* The cursor with more hits is better. Before any hit, the order of the last pass comes first. */
-static bool is_better(const struct ahead *a, enum leaf_order order, const struct cursor *c,
-		      const struct cursor *best)
-{
-	bool goes_on = leaf_at(&a->orders, order, c->at + 1) != LEAF_NONE;
-
-	return !best || c->hits > best->hits ||
-	       (!c->hits && !best->hits && order == ORDER_PASS && goes_on);
-}
-
 /*
  * Returns the cursor of the order that the reader has followed longest, NULL when none has the
  * leaf; *ret_expected: whether any cursor expected the leaf.
@@ -317,7 +307,7 @@ static const struct cursor *reader_move(struct ahead *a, struct reader *rd, uint
 		bool hit = cursor_move(a, (enum leaf_order)o, c, leaf);
 
 		*ret_expected |= hit && c->hits;
-		if (c->at != LEAF_NONE && is_better(a, (enum leaf_order)o, c, best)) {
+		if (c->at != LEAF_NONE && (!best || c->hits > best->hits)) {
 			best = c;
 			*ret = (enum leaf_order)o;
 		}
@@ -447,9 +437,6 @@ void ahead_begun(struct ahead *a, uint32_t reader, const struct tree_node *leaf,
 	/* To find the places takes time, so no other order must predict the reads. */
 	if (a->missed > 2 && !a->places_asked)
 		a->places_asked = job_post(a, NULL, 0, places_run);
-	if (leaf_orders_pass(&a->orders, leaf->id))
-		for (int i = 0; i < READERS; i++)
-			a->reader[i].cursor[ORDER_PASS].at = LEAF_NONE;
 	all = reader_move(a, &a->reader[0], leaf->id, &all_order, &expected);
 	rd = reader_find(a, reader);
 	own = reader_move(a, rd, leaf->id, &own_order, &expected);

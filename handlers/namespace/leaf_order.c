@@ -13,14 +13,13 @@
 
 void leaf_orders_init(struct leaf_orders *o, const struct tree *tree)
 {
-	*o = (struct leaf_orders){ .tree = tree, .last = LEAF_NONE };
+	*o = (struct leaf_orders){ .tree = tree };
 }
 
 void leaf_orders_release(struct leaf_orders *o)
 {
 	for (int i = 0; i < ORDERS; i++)
 		free(o->row[i].leaf);
-	free(o->pass.leaf);
 }
 
 /* Make an empty row, which has room for all nodes of the tree. Returns false without memory. */
@@ -41,12 +40,6 @@ static void row_add(struct leaf_row *r, uint32_t leaf)
 	r->leaf[r->n++] = leaf;
 }
 
-static void row_clear(struct leaf_row *r)
-{
-	while (r->n > 0)
-		r->place[r->leaf[--r->n]] = LEAF_NONE;
-}
-
 static bool is_stored_leaf(const struct tree_node *t)
 {
 	return t->kind == TREE_LEAF && t->value == TREE_VALUE_STORED;
@@ -60,29 +53,6 @@ uint32_t leaf_place(const struct leaf_orders *o, enum leaf_order order, uint32_t
 uint32_t leaf_at(const struct leaf_orders *o, enum leaf_order order, uint32_t place)
 {
 	return place < o->row[order].n ? o->row[order].leaf[place] : LEAF_NONE;
-}
-
-bool leaf_orders_pass(struct leaf_orders *o, uint32_t leaf)
-{
-	struct leaf_row *before = &o->row[ORDER_PASS], now = o->pass;
-	bool is_pass = false;
-
-	if (leaf == o->last || o->tree->n_nodes > TABLE_MAX ||
-	    (!now.leaf && !row_new(&o->pass, o->tree)) ||
-	    (!before->leaf && !row_new(before, o->tree)))
-		return false;
-	if (now.leaf && now.place[leaf] != LEAF_NONE) {
-		/* A look at a few leaves is not a pass. */
-		is_pass = now.n >= before->n / 2;
-		if (is_pass) {
-			o->pass = *before;
-			*before = now;
-		}
-		row_clear(&o->pass);
-	}
-	row_add(&o->pass, leaf);
-	o->last = leaf;
-	return is_pass;
 }
 
 static void add_by_name(const struct tree_node *t, struct leaf_row *r)

@@ -13,7 +13,6 @@
 
 enum leaf_order {
 	ORDER_TREE,   /* the order of listings, and of JAX */
-	ORDER_PASS,   /* the order of the previous pass over the leaves */
 	ORDER_NAMES,  /* the order of sorted paths: "10" comes before "2" */
 	ORDER_PLACES, /* the order of bytes in the data files */
 	ORDERS,
@@ -28,8 +27,6 @@ struct leaf_row {
 struct leaf_orders {
 	const struct tree *tree; /* borrowed */
 	struct leaf_row row[ORDERS];
-	struct leaf_row pass; /* the current pass */
-	uint32_t last;        /* its last leaf */
 };
 
 void leaf_orders_init(struct leaf_orders *o, const struct tree *tree);
@@ -38,11 +35,6 @@ void leaf_orders_release(struct leaf_orders *o);
 uint32_t leaf_place(const struct leaf_orders *o, enum leaf_order order, uint32_t leaf);
 /* The leaf at a place, or LEAF_NONE. */
 uint32_t leaf_at(const struct leaf_orders *o, enum leaf_order order, uint32_t place);
-/*
- * Record that the leaf is read after the one of the previous call. Returns true when a pass begins
- * with it, so that ORDER_PASS is another one.
- */
-bool leaf_orders_pass(struct leaf_orders *o, uint32_t leaf);
 /* Make ORDER_TREE and ORDER_NAMES, once. When memory is short, they remain unknown. */
 void leaf_orders_make(struct leaf_orders *o);
 /*

@@ -128,16 +128,6 @@ def test_the_order_of_the_data_file_is_followed(mount, tree, written):
     pytest.fail(f'{used} bytes were used')
 
 
-def test_the_order_of_the_last_pass_is_followed(mount, tree):
-    """Any order, the second time; the cache holds too little of the first."""
-    m = mount(tree(), 'direct_io', 'cache=48M')
-    order = list(range(LEAVES))
-    random.Random(5).shuffle(order)
-    first = read_all(m, order)
-    second = read_all(m, order)
-    assert second['ahead_used'] - first['ahead_used'] >= TOTAL // 4, (first, second)
-
-
 @pytest.mark.parametrize('kind', [*KINDS, 'blosc'])
 def test_later_passes_find_leaves_decoded(mount, tree, kind):
     """In the tree's order, by a cache that holds too little of the pass before."""

@@ -69,52 +69,10 @@ static void orders_of_a_tree(void **state)
 	tree_free(tree);
 }
 
-static bool pass_begins(struct leaf_orders *o, const uint32_t *leaf, uint32_t n)
-{
-	bool begins = false;
-
-	for (uint32_t i = 0; i < n; i++) {
-		bool at_this = leaf_orders_pass(o, leaf[i]);
-
-		assert_true(i == 0 || !at_this);
-		begins |= at_this;
-	}
-	return begins;
-}
-
-static void the_last_pass(void **state)
-{
-	static const uint32_t first[] = { 5, 3, 9, 1, 7, 2 }, second[] = { 2, 1, 3 };
-	struct tree *tree = make_tree();
-	struct leaf_orders o;
-
-	leaf_orders_init(&o, tree);
-	assert_false(pass_begins(&o, first, 6));
-	assert_int_equal(leaf_at(&o, ORDER_PASS, 0), LEAF_NONE);
-	/* Another thread reads the same leaf. */
-	assert_false(leaf_orders_pass(&o, 2));
-	assert_int_equal(leaf_at(&o, ORDER_PASS, 0), LEAF_NONE);
-	/* The next pass begins with a leaf of this one. */
-	assert_true(leaf_orders_pass(&o, 9));
-	assert_order(&o, ORDER_PASS, first, 6);
-	/* A look at few leaves is not a pass. */
-	assert_false(leaf_orders_pass(&o, 5));
-	assert_false(leaf_orders_pass(&o, 9));
-	assert_order(&o, ORDER_PASS, first, 6);
-	/* A look that goes on, over most of the leaves, is one. */
-	assert_false(pass_begins(&o, second, 3));
-	assert_true(leaf_orders_pass(&o, 9));
-	assert_int_equal(leaf_at(&o, ORDER_PASS, 3), 3);
-	assert_int_equal(leaf_place(&o, ORDER_PASS, 5), LEAF_NONE);
-	leaf_orders_release(&o);
-	tree_free(tree);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(orders_of_a_tree),
-		cmocka_unit_test(the_last_pass),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
