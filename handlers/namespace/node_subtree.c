@@ -12,11 +12,11 @@
 
 #include "core/base/clock.h"
 #include "core/base/err.h"
+#include "core/base/refusal.h"
 #include "core/step/step_name.h"
 #include "handlers/namespace/node_parts.h"
 #include "handlers/namespace/node_tree.h"
 #include "handlers/namespace/readahead.h"
-#include "handlers/namespace/refused.h"
 #include "handlers/subtree/subtree_file.h"
 
 struct node_subtree {
@@ -59,6 +59,32 @@ static void free_file(void *value)
 	subtree_file_free(value);
 }
 
+/* A new one, or the remembered error of another attempt, while the items' documents are the same. */
+static int new_or_refused_file(struct ns *ns, const struct subtree *st,
+			       const struct subtree_want *want, struct subtree_file **ret)
+{
+	int64_t began = clock_ns();
+	uint64_t mark = 1;
+	struct refusal_key key;
+	auto_buf name = { 0 };
+	int r = buf_addf(&name, "%d %d %s", (int)want->ext, (int)want->cast, want->name);
+
+	for (size_t i = 0; i < st->n && r >= 0; i++) {
+		const struct subtree_part *p = &st->part[i];
+
+		mark = mark * 31 + ns_item_mark(ns, p->source, NULL);
+		r = buf_addf(&name, " %s:%u", p->source, p->tree ? p->tree->id : 0);
+	}
+	if (r < 0)
+		return r;
+	key = refusal_key(ns->ckpt->owner, buf_span(&name), 1);
+	r = refusal_ask(key, mark);
+	if (r < 0)
+		return r;
+	r = subtree_file_new(st, want, ret);
+	return refusal_keep(key, mark, began, r);
+}
+
 /* Get the file from the cache, or make it. The caller owns the pin. */
 static int pin_file(struct node_subtree *s, struct cache_entry **ret)
 {
@@ -74,7 +100,7 @@ static int pin_file(struct node_subtree *s, struct cache_entry **ret)
 	if (r < 0)
 		return r;
 	if (r == CACHE_MINE) {
-		r = refused_or_new_file(s->node.ns, &s->st, &want, &f);
+		r = new_or_refused_file(s->node.ns, &s->st, &want, &f);
 		if (r < 0)
 			cache_fail(cache, e, r);
 		else

@@ -117,6 +117,8 @@ DEFINE_AUTO(ns, struct ns, ns_close);
 
 /* Get the opened item at a path below SOURCE, with a reference. It is opened once and shared. */
 int ns_item(struct ns *ns, const char *path, struct item **ret);
+/* A mark of the present documents of an item, and (ret_bytes may be NULL) their total size. */
+uint64_t ns_item_mark(struct ns *ns, const char *path, uint64_t *ret_bytes);
 /* A mount logs what the rules of transforms= leave out of an item that it opens. */
 void ns_say_left_out(struct ns *ns, const struct item *item);
 /* Drop all items below a path, which is a step that was removed. */

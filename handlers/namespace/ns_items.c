@@ -24,7 +24,6 @@
 #include "core/base/meter.h"
 #include "core/base/refusal.h"
 #include "handlers/namespace/ns.h"
-#include "handlers/namespace/refused.h"
 #include "handlers/namespace/watch.h"
 
 #define ITEMS_BYTES (16 * MiB) /* bytes of all open items, including the nodes of their trees */
@@ -243,11 +242,29 @@ void ns_say_left_out(struct ns *ns, const struct item *item)
 		err_clear();
 }
 
+uint64_t ns_item_mark(struct ns *ns, const char *path, uint64_t *ret_bytes)
+{
+	const char *const names[] = { "", "/_METADATA", "/manifest.ocdbt", "/_strings.json", "/" };
+	const char *aggregate = ns->ckpt->opts.aggregate_filename;
+	uint64_t mark = 1, bytes = 0;
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		bool last = i + 1 == ARRAY_LEN(names);
+		auto_free char *file = str_fmt("%s%s%s", path, names[i], last ? aggregate : "");
+
+		if (file)
+			mark = io_mark(ns->ckpt->source, file, mark, &bytes);
+	}
+	if (ret_bytes)
+		*ret_bytes = bytes;
+	return mark;
+}
+
 static int ns_items_open_item(struct ns *ns, struct item_table *t, const char *path,
 			      struct item **ret)
 {
 	const struct refusal_key key = refusal_key(ns->ckpt->owner, span_str(path), 0);
-	uint64_t bytes, mark = refused_mark(ns, path, &bytes);
+	uint64_t bytes, mark = ns_item_mark(ns, path, &bytes);
 	bool large = bytes > meter_most() / LARGE_PART;
 	int64_t began;
 	int r = refusal_ask(key, mark);
