@@ -257,13 +257,13 @@ void io_file_fill_cache(struct io_file *file, uint64_t off, uint64_t n)
 	if (map == MAP_FAILED)
 		return;
 	madvise(map, to - from, MADV_HUGEPAGE);
+	/*
+	 * A page that is not there comes with all of its large page. mincore(2) would not do: of a
+	 * file of another user it says that everything is there.
+	 */
 	for (size_t at = 0, part; at < to - from; at += part) {
-		unsigned char there = 0;
-
 		part = MIN(LARGE_PAGE, (size_t)(to - from) - at);
-		mincore(map + at + part / 2 / page * page, page, &there);
-		if (!there)
-			madvise(map + at, part, MADV_POPULATE_READ);
+		madvise(map + at + part / 2 / page * page, page, MADV_POPULATE_READ);
 	}
 	munmap(map, to - from);
 }

@@ -47,7 +47,7 @@ static void (*notify)(void);
 /* clang-format off */
 static const char *const allowed[] = {
 	/* Memory. */
-	"brk", "munmap", "mremap", "madvise", "mincore",
+	"brk", "munmap", "mremap", "madvise",
 	/* Contents of files. */
 	"read", "write", "pread64", "pwrite64", "readv", "writev", "preadv", "pwritev",
 	"preadv2", "pwritev2", "lseek", "ftruncate", "truncate", "fallocate", "fsync",
