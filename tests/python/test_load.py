@@ -484,6 +484,21 @@ def test_damage_of_a_large_chunk_that_is_not_compressed(tmp_path, io):
         pytreefs.load(tmp_path / '1', io=io)
 
 
+def test_damage_beside_a_large_part_that_is_read(tmp_path):
+    """Of more than three quarters of a chunk the rest is read, too, to compare its checksum."""
+    w = np.random.default_rng(18).integers(0, 256, 12 << 20, np.uint8)
+    pytreefs.save(tmp_path / '1', {'w': w}, compression='none', chunk_byte_size='1G')
+    data = max((p for p in tmp_path.rglob('*') if p.is_file()), key=lambda p: p.stat().st_size)
+    stored = bytearray(data.read_bytes())
+    stored[stored.index(w[:100].tobytes()) + (5 << 20)] ^= 1
+    data.write_bytes(stored)
+    with pytreefs.open(tmp_path / '1') as ck:
+        leaf, = ck.leaves()
+        for n in (11 << 20, 12 << 20):
+            with pytest.raises(pytreefs.Error, match='crc32c'):
+                leaf[:n]
+
+
 def test_damage_beside_large_values_without_checksums(tmp_path):
     """As those that another program wrote: whether the next value has one is not taken from them."""
     rng = np.random.default_rng(17)

@@ -333,7 +333,7 @@ static int run_raw(struct many_work *k)
 	int r;
 
 	atomic_fetch_add_explicit(&m->env->raw_bytes, k->n, memory_order_relaxed);
-	if (!k->direct || !chunk_source_is_all(src) || !kv_loc_may_have_sum(&src->loc))
+	if (!k->direct || src->off || !chunk_source_is_all(src))
 		return 0;
 	job->is_summed = job->n && !atomic_load(&m->no_sums);
 	if (job->is_summed)
