@@ -59,7 +59,7 @@ static void free_file(void *value)
 	subtree_file_free(value);
 }
 
-/* A new one, or the remembered error of another attempt, while the items' documents are the same. */
+/* A new file, or the error of another attempt that is remembered for the same documents. */
 static int new_or_refused_file(struct ns *ns, const struct subtree *st,
 			       const struct subtree_want *want, struct subtree_file **ret)
 {

@@ -100,7 +100,7 @@ const char *node_step_path(struct node *n);
 int node_step_knows(struct node *step, struct span item, const char *path);
 const struct file_id *node_step_id(struct node *n);
 
-/* Get what copies of a leaf get from it and can be read. Texts live as long as n and write_shape. */
+/* Get the properties that copies of a leaf take over. Texts live as long as n and write_shape. */
 void leaf_copied(struct node *n, struct buf *write_shape, struct copied_leaf *ret);
 /* Get the number of bytes that a leaf stores: chunks of an array, or the text of a string. */
 int leaf_stored(struct item *item, const struct tree_node *leaf, uint64_t *ret);

@@ -165,7 +165,7 @@ static int describe_slice(void *arg)
 	return r;
 }
 
-static void list_all(const struct subtree *st, struct leaf_info *ret)
+static void leaf_table_list(const struct subtree *st, struct leaf_info *ret)
 {
 	struct subtree_place at = { 0 };
 
@@ -202,7 +202,7 @@ int leaf_table_make(const struct subtree *st, unsigned flags, const struct subtr
 	if (!s.leaf)
 		return fail(-ENOMEM, "cannot describe %zu leaves", s.n);
 	if (is_all)
-		list_all(st, s.leaf);
+		leaf_table_list(st, s.leaf);
 	for (size_t i = 0; !is_all && i < n; i++)
 		s.leaf[i] = (struct leaf_info){ .part = place[i].part, .leaf = place[i].node };
 	per_task = leaves_per_task(pool, s.n);

@@ -32,8 +32,10 @@ struct finding {
 	bool of_item; /* it concerns many leaves: reported once, without a leaf */
 };
 
-/* A reported finding about a range of a file, or one of an item, which is not reported again for
- * other leaves. */
+/*
+ * A reported finding about a range of a file, or one of an item, which is not reported again for
+ * other leaves.
+ */
 struct verify_repeat {
 	char *file, *reason; /* owned */
 	char *leaf;          /* the last leaf that it concerns; NULL: none */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_ahead.c - requests that are sent at once, and those that go with a document of a checkpoint.
+ * store_ahead.c - requests that are sent at once, and those that go with a document.
  *
  * A document is pinned to the tag and size of its listing, as any file is.
  */
