@@ -140,3 +140,5 @@ def test_other_bytes_than_0_and_1_are_true_as_in_the_library(run, tmp_path):
     assert run('cat', path / 'a.bin', text=False).stdout == want == b'\2\1'
     r = run('convert', path, tmp_path / '1', ok=False)
     assert r.returncode == 1 and 'a bool is neither 0 nor 1' in r.stderr and not (tmp_path / '1').exists()
+    r = run('export', path, tmp_path / 'm.zarr', ok=False)
+    assert r.returncode == 1 and 'a bool is neither 0 nor 1' in r.stderr and not (tmp_path / 'm.zarr').exists()
