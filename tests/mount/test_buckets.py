@@ -22,6 +22,7 @@ SAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'data/sample'
 LEAF = 'state/params/embed/table.npy'
 MARKER = 'commit_success.txt'
 IN_MEMORY = True  # for the fixtures
+pytreefs = package.imported()
 # By scheme, which is also the fixture of the proxy: who gives credentials.
 VENDORS = {'s3': buckets.Vendor, 'gs': gcs.Vendor}
 
@@ -153,6 +154,24 @@ def test_round_trips_of_a_leaf_by_a_short_path(run, url, proxy, show):
         run('cat', f'{url}/short/step.npy', text=False)
     assert len(trips) <= 3, str(trips)
     assert len(set(q for asked in trips.rounds for q in asked)) == sum(map(len, trips.rounds)), str(trips)
+
+
+@on('s3')
+def test_a_path_with_many_slashes(run, url, proxy):
+    """A part without a name is a part: only for a short path the documents of each are requested along."""
+    assert run('cat', f'{url}/run{"/" * 20}1500/{LEAF}', text=False).stdout == run('cat', SAMPLE / '1500' / LEAF, text=False).stdout
+    assert run('cat', f'{url}/run{"/" * 20}x.npy', ok=False).returncode == 1
+
+
+@on('s3')
+def test_attempts_to_open_a_path_close_the_cache(url, proxy, tmp_path):
+    """Directories on the path that are not checkpoints are opened by the same store."""
+    cache = tmp_path / 'cache'
+    with pytest.raises(pytreefs.Error, match='w.npy'):
+        pytreefs.load(f'{url}/run/1500/state/ocdbt.process_0/d/w.npy', cache_dir=str(cache))
+    assert (cache / 'v1').is_dir()
+    opened = [os.path.realpath(fd) for fd in pathlib.Path('/proc/self/fd').iterdir()]
+    assert not [path for path in opened if path.startswith(str(cache))]
 
 
 @on('gs')

@@ -300,14 +300,13 @@ static void guess_documents(struct store_ahead *a, const char *dir)
 	}
 }
 
+/* As begin_reach() requests them: a part may be empty. */
 static size_t bucket_parts_of(const char *path)
 {
 	size_t n = 1;
 
-	while ((path = strchr(path, '/'))) {
-		path += strspn(path, "/");
-		n++;
-	}
+	for (; *path; path++)
+		n += *path == '/';
 	return n;
 }
 

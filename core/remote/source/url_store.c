@@ -449,6 +449,8 @@ static int url_add_cache(struct store *s)
 					       .submit = store_submit,
 					       .wait = store_wait };
 
+	/* A search has one store for all attempts to open a directory on its path. */
+	store_cache_free(take(s->cache));
 	return store_cache_new(&opts, &s->cache);
 }
 
