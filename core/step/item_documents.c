@@ -16,6 +16,7 @@
 #include "core/tree/digests.h"
 #include "core/tree/sharding.h"
 #include "core/tree/strings.h"
+#include "core/tree/tree_tensors.h"
 
 /*
  * Read a file of the item, of the time when the item was opened: -ESTALE. ret_file, which keeps it
@@ -294,8 +295,14 @@ static int find_array(struct item *item, const struct tree_node *leaf,
 int item_prng_impl(struct item *item, const struct tree_node *leaf, struct span *ret)
 {
 	const struct array_metadata *m;
-	int r = find_array(item, leaf, &m);
+	const struct tree *tree = item->tree;
+	int r;
 
+	while (tree->made_of)
+		tree = tree->made_of;
+	if (tree->has_manifest)
+		return leaf->source ? 0 : tree_key_impl(tree, leaf->param, ret);
+	r = find_array(item, leaf, &m);
 	if (r < 0 || !m || !m->key_impl.p)
 		return MIN(r, 0);
 	*ret = m->key_impl;

@@ -180,6 +180,11 @@ struct tree_mark {
 	const char *path, *name, *value;
 };
 
+/* The implementation of the random keys that a leaf holds. */
+struct tree_key_impl {
+	struct span param, impl;
+};
+
 struct tree {
 	struct arena arena;
 	struct tree *made_of;       /* tree to which this one refers, and which it owns; or NULL */
@@ -192,9 +197,10 @@ struct tree {
 	bool has_metadata; /* built from `_METADATA` */
 	bool has_manifest; /* built from names and a manifest (tree_tensors.h) */
 	bool is_step;      /* the manifest is of a step: the children are items */
-	/* attributes of leaves and items in the manifest, for which nodes have no place */
+	/* in the manifest: attributes of items, and of leaves with random keys, by param */
 	const struct tree_mark *marks;
-	uint32_t n_marks;
+	struct tree_key_impl *key_impl;
+	uint32_t n_marks, n_key_impls;
 	bool rich;                   /* value_metadata_tree was present and used */
 	const char *custom_metadata; /* JSON in Python's spelling; NULL when null or absent */
 };

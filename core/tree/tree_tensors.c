@@ -148,9 +148,26 @@ static int set_text(struct tree *tree, struct tree_node *t, struct span text)
 	return arena_keep(&tree->arena, text, &a->s);
 }
 
+/* There is room for one of each mark. */
+static int add_key_impl(struct making *m, const struct json *impl, struct span param)
+{
+	struct tree *tree = m->build.tree;
+	struct tree_key_impl *k = &tree->key_impl[tree->n_key_impls];
+
+	if (!impl)
+		return 0;
+	if (!json_is(impl, JSON_STRING))
+		return fail(-EUCLEAN, MANIFEST ": a prng_impl is not a text");
+	k->param = param;
+	tree->n_key_impls++;
+	return arena_keep(&tree->arena, impl->s, &k->impl);
+}
+
 static int set_leaf(struct making *m, const struct entry *e, struct tree_node *t)
 {
-	const struct json *type = json_member(json_member_span(m->marks, e->path), "typestr");
+	const struct json *marks = json_member_span(m->marks, e->path),
+			  *type = json_member(marks, "typestr"), *impl = NULL;
+	int r;
 
 	t->kind = TREE_LEAF;
 	switch (name_ext_of(e->path)) {
@@ -164,13 +181,15 @@ static int set_leaf(struct making *m, const struct entry *e, struct tree_node *t
 		t->value_type = span_str("scalar");
 		break;
 	default:
+		impl = json_member(marks, "prng_impl");
 		t->value_type = json_is(type, JSON_STRING) &&
 						span_eq(type->s, span_str("jax.Array")) ?
 					span_str("jax.Array") :
 					span_str("np.ndarray");
 		break;
 	}
-	return arena_keep(&m->build.tree->arena, e->tensor, &t->param);
+	r = arena_keep(&m->build.tree->arena, e->tensor, &t->param);
+	return r < 0 ? r : add_key_impl(m, impl, t->param);
 }
 
 /* Enter the child container of that name; a node that exists must be one. */
@@ -367,48 +386,57 @@ static int make_tree(struct making *m, const struct span *names, size_t n)
 	return r < 0 ? r : tree_finish_as(m->build.tree, -EUCLEAN);
 }
 
-/* ---- what the tree has no place for ---- */
+/* ---- what nodes have no place for ---- */
 
-static int add_mark(struct tree *tree, struct tree_mark *list, struct span path, const char *name,
-		    const struct json *value, enum json_style style)
+static int add_mark(struct tree *tree, struct tree_mark *list, const struct json *value)
 {
 	struct tree_mark *m = &list[tree->n_marks];
 	auto_buf text = { .metered = true };
-	int r = json_print(&text, value, style);
+	int r = json_print(&text, value, JSON_PYTHON);
 
 	if (r < 0 || !buf_str(&text))
 		return r < 0 ? r : -ENOMEM;
-	*m = (struct tree_mark){ (const char *)arena_dup(&tree->arena, path), name,
-				 arena_str(&tree->arena, buf_str(&text)) };
+	*m = (struct tree_mark){ (const char *)arena_dup(&tree->arena, value->name),
+				 "custom_metadata", arena_str(&tree->arena, buf_str(&text)) };
 	if (!m->path || !m->value)
 		return fail(-ENOMEM, "cannot build a tree: not enough memory");
 	tree->n_marks++;
 	return 0;
 }
 
-/* Keep implementations of random keys, and the custom metadata of the items of a step. */
+/* Keep the custom metadata of the items of a step. */
 static int keep_marks(struct making *m)
 {
 	const struct json *custom = json_member(m->manifest, "custom");
 	struct tree *tree = m->build.tree;
-	struct tree_mark *list = arena_calloc(
-		&tree->arena, (m->marks ? m->marks->n : 0) + (custom ? custom->n : 0) + 1,
-		sizeof(*list));
+	struct tree_mark *list =
+		arena_calloc(&tree->arena, (custom ? custom->n : 0) + 1, sizeof(*list));
 	int r = list ? 0 : fail(-ENOMEM, "cannot build a tree: not enough memory");
 
-	for (size_t i = 0; m->marks && i < m->marks->n && r >= 0; i++) {
-		const struct json *impl = json_member(&m->marks->items[i], "prng_impl");
-
-		if (impl)
-			r = add_mark(tree, list, m->marks->items[i].name, "prng_impl", impl,
-				     JSON_COMPACT);
-	}
 	for (size_t i = 0; custom && i < custom->n && r >= 0; i++)
 		if (custom->items[i].name.n)
-			r = add_mark(tree, list, custom->items[i].name, "custom_metadata",
-				     &custom->items[i], JSON_PYTHON);
+			r = add_mark(tree, list, &custom->items[i]);
 	tree->marks = list;
 	return r;
+}
+
+static int key_impl_by_param(const void *a, const void *b)
+{
+	return span_cmp(((const struct tree_key_impl *)a)->param,
+			((const struct tree_key_impl *)b)->param);
+}
+
+int tree_key_impl(const struct tree *tree, struct span param, struct span *ret)
+{
+	const struct tree_key_impl key = { .param = param }, *found = NULL;
+
+	if (tree->n_key_impls)
+		found = bsearch(&key, tree->key_impl, tree->n_key_impls, sizeof(key),
+				key_impl_by_param);
+	if (!found)
+		return 0;
+	*ret = found->impl;
+	return 1;
 }
 
 /* ---- manifests ---- */
@@ -449,9 +477,14 @@ static int from_manifest(struct making *m, const struct span *names, size_t n, s
 	if (r < 0)
 		return r;
 	m->build.tree = tree;
+	tree->key_impl = arena_calloc(&tree->arena, (m->marks ? m->marks->n : 0) + 1,
+				      sizeof(*tree->key_impl));
+	if (!tree->key_impl)
+		return fail(-ENOMEM, "cannot build a tree: not enough memory");
 	r = make_tree(m, names, n);
 	if (r < 0)
 		return r;
+	qsort(tree->key_impl, tree->n_key_impls, sizeof(*tree->key_impl), key_impl_by_param);
 	r = keep_marks(m);
 	if (r < 0)
 		return r;

@@ -29,6 +29,8 @@ int tree_from_tensors(const struct span *names, size_t n, const struct json *met
  */
 int tree_from_group(const struct span *names, size_t n, const struct json *manifest,
 		    struct tree **ret);
+/* Get the implementation of the random keys of a leaf that a manifest names: 1, or 0. */
+int tree_key_impl(const struct tree *tree, struct span param, struct span *ret);
 /*
  * Check what the members of a manifest hold, and get whether it is of a step. what: the file, for
  * messages. -EUCLEAN: it breaks the format.

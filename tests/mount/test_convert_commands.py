@@ -543,3 +543,24 @@ def test_a_tensor_with_the_name_of_another_and_more(run, tmp_path, names):
     run('convert', '-o', 'safetensors_separator=/', tmp_path / 'm.safetensors', tmp_path / 'out')
     for i, name in enumerate(names):
         assert np.load(io.BytesIO(run('cat', tmp_path / f'out/{name}.npy', text=False).stdout)).tolist() == [i] * (2 + i)
+
+
+@pytest.mark.parametrize('form', ['zarr', 'safetensors'])
+def test_random_keys_of_an_export_stay_keys(run, tmp_path, form):
+    (tmp_path / 'in').mkdir()
+    np.save(tmp_path / 'in/rng.npy', np.array([[1, 2], [3, 4000000001]], np.uint32))
+    np.save(tmp_path / 'in/w.npy', np.ones(3))
+    os.setxattr(tmp_path / 'in/rng.npy', 'user.pytree.prng_impl', b'"threefry2x32"')
+    run('save', tmp_path / 'in', tmp_path / 'ck/1')
+    rules = tmp_path / 'rules.json'
+    rules.write_text(json.dumps({'default_to_original': True, 'rules': [{'key': 'k/rng', 'original_key': 'rng'}]}))
+    out = tmp_path / f'out.{form}'
+    run('export', '--format', form, tmp_path / 'ck/1/default', out)
+    assert 'threefry2x32' in run('info', out / 'rng.npy').stdout
+    for i, (name, options) in enumerate([('rng', []), ('rng', ['-o', 'restore_dtype=float32']),
+                                         ('k/rng', ['-o', f'transforms={rules},restore_dtype=float32'])], 2):
+        run('convert', *options, out, tmp_path / f'ck/{i}')
+        info = run('info', tmp_path / f'ck/{i}/default/{name}.npy').stdout
+        assert '"uint32"' in info and 'threefry2x32' in info
+        bits = np.load(io.BytesIO(run('cat', tmp_path / f'ck/{i}/default/{name}.npy', text=False).stdout))
+        assert bits.tolist() == [[1, 2], [3, 4000000001]]

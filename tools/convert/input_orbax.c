@@ -292,7 +292,7 @@ static int import_container(const struct subtree_part *part, const struct tree_n
 	return r;
 }
 
-/* Of a file or group that an export made: what its tree has no place for. */
+/* Of a file or group that an export made: what nodes of its tree have no place for. */
 static int mark_manifest(const struct subtree_part *part, struct import_list *f)
 {
 	const struct tree *tree = part->item->tree;
