@@ -564,3 +564,12 @@ def test_random_keys_of_an_export_stay_keys(run, tmp_path, form):
         assert '"uint32"' in info and 'threefry2x32' in info
         bits = np.load(io.BytesIO(run('cat', tmp_path / f'ck/{i}/default/{name}.npy', text=False).stdout))
         assert bits.tolist() == [[1, 2], [3, 4000000001]]
+
+
+def test_a_step_with_the_export_of_a_step_as_an_item(run, tmp_path):
+    """Its items are containers of that item."""
+    shutil.copytree(SAMPLE / '1000', tmp_path / 'ck/1')
+    run('export', '--format', 'zarr', SAMPLE / '1000', tmp_path / 'g')
+    shutil.move(tmp_path / 'g', tmp_path / 'ck/1')
+    run('convert', tmp_path / 'ck/1', tmp_path / 'ck/2')
+    run('diff', SAMPLE / '1000/state', tmp_path / 'ck/2/g/state')

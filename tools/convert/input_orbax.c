@@ -203,6 +203,12 @@ static int check_split(const struct subtree_part *part, const struct tree_node *
 	return 0;
 }
 
+/* Whether it is a step in one file or group, which is not itself an item of a step. */
+static bool is_whole_step(const struct subtree_part *part)
+{
+	return part->item->tree->is_step && !part->tree->parent && !*part->path;
+}
+
 /* The path of a node in the draft: of a step in one file, the first name is that of the item. */
 static int import_path(const struct subtree_part *part, const struct tree_node *t, struct buf *ret)
 {
@@ -212,7 +218,7 @@ static int import_path(const struct subtree_part *part, const struct tree_node *
 
 	if (t == part->tree && t->kind != TREE_LEAF)
 		return buf_add_str(ret, part->path);
-	if (t == part->tree || part->tree->parent || !part->item->tree->is_step)
+	if (t == part->tree || !is_whole_step(part))
 		return subtree_path(part, t, ret);
 	while (item->parent != part->tree)
 		item = item->parent;
@@ -275,7 +281,7 @@ static int import_container(const struct subtree_part *part, const struct tree_n
 		return r;
 	/* A draft whose only leaf has no key is that leaf, and so may be an item of a file. */
 	if (strcmp(kind, "dict") ||
-	    (!part->item->tree->is_step && t->n_children == 1 && !t->children[0]->key.n))
+	    (!is_whole_step(part) && t->n_children == 1 && !t->children[0]->key.n))
 		r = import_list_mark(f, buf_str(&path), "kind", kind);
 	if (r < 0)
 		return r;
@@ -293,18 +299,13 @@ static int import_container(const struct subtree_part *part, const struct tree_n
 }
 
 /* Of a file or group that an export made: what nodes of its tree have no place for. */
-static int mark_manifest(const struct subtree_part *part, struct import_list *f)
+static int mark_manifest(const struct tree *tree, struct import_list *f)
 {
-	const struct tree *tree = part->item->tree;
 	int r = 0;
 
-	for (uint32_t i = 0; i < tree->n_marks && r >= 0; i++) {
-		const struct tree_mark *m = &tree->marks[i];
-		auto_free char *path =
-			str_fmt("%s%s%s", part->path, *part->path ? "/" : "", m->path);
-
-		r = path ? import_list_mark(f, path, m->name, m->value) : -ENOMEM;
-	}
+	for (uint32_t i = 0; i < tree->n_marks && r >= 0; i++)
+		r = import_list_mark(f, tree->marks[i].path, tree->marks[i].name,
+				     tree->marks[i].value);
 	return r;
 }
 
@@ -324,7 +325,7 @@ static int import_tree(const struct subtree_part *part, struct select *only, str
 	const struct tree *tree = part->item->tree;
 	uint32_t end = subtree_end(part->tree);
 	bool ocdbt, zarr3;
-	int r = !part->tree->parent ? mark_manifest(part, f) : 0;
+	int r = is_whole_step(part) ? mark_manifest(tree, f) : 0;
 
 	if (r >= 0 && !tree->has_manifest && item_format(part->item, &ocdbt, &zarr3))
 		r = import_list_format(f, part->path, ocdbt, zarr3);
