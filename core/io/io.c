@@ -90,7 +90,7 @@ static void submit(struct io_engine *io, struct io_req *req, size_t n, bool at_o
 		req[i].done = 0;
 		req[i].why = NULL;
 		req[i].is_refused = false;
-		if (req[i].op == IO_READ && req[i].n >= FILL_BYTES)
+		if (req[i].op == IO_READ && req[i].n >= FILL_BYTES && !req[i].file->bucket)
 			io_file_fill_cache(req[i].file, req[i].off, req[i].n);
 	}
 	r = n ? io->ops->submit(io, req, n) : 0;

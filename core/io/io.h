@@ -234,7 +234,8 @@ bool io_file_data(const struct io_file *file, uint64_t off, uint64_t *ret_from, 
  * Bring what is not there of a range of a local file into the page cache, by steps of 2 MiB, in
  * pages as large as the file system has them. The kernel by itself takes pages of 4 KiB when
  * threads read several parts of a file, which take two to three times as long to read, and again
- * each time that they are copied or mapped. Waits for the disk; errors are left to the read.
+ * each time that they are copied or mapped. Waits for the disk; errors are left to the read. A
+ * file of a bucket's mount is only announced to the kernel.
  * Benchmark: python_cold.
  */
 void io_file_fill_cache(struct io_file *file, uint64_t off, uint64_t n);

@@ -251,8 +251,13 @@ void io_file_fill_cache(struct io_file *file, uint64_t off, uint64_t n)
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	uint8_t *map;
 
-	if (file->fd < 0 || file->bucket || from >= to)
+	if (file->fd < 0 || from >= to)
 		return;
+	/* It has no large pages. */
+	if (file->bucket) {
+		posix_fadvise(file->fd, (off_t)off, (off_t)n, POSIX_FADV_WILLNEED);
+		return;
+	}
 	map = mmap(NULL, to - from, PROT_READ, MAP_SHARED, file->fd, (off_t)from);
 	if (map == MAP_FAILED)
 		return;

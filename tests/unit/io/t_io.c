@@ -10,11 +10,9 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "core/base/limits.h"
 #include "core/io/segments.h"
 #include "core/io/io_engine.h"
 
@@ -506,46 +504,6 @@ static void an_engine_may_end_before_a_thread_that_used_it(void **state)
 	}
 }
 
-/* The pages of a range are there afterwards; a range beyond the end of the file does nothing. */
-static void a_range_is_brought_into_the_page_cache(void **state)
-{
-	enum { SIZE = 5 * MiB, PAGE = 4096 };
-	uint8_t *data = calloc(1, SIZE), *map;
-	unsigned char there[2] = { 0 };
-	struct io_engine *io;
-	struct io_dir *dir = open_root("sync", &io);
-	struct io_file *f;
-	bool is_other;
-
-	assert_non_null(data);
-	assert_int_equal(io_file_open(dir, "cold", O_RDWR | O_CREAT | O_TRUNC, 0600, &f), 0);
-	assert_int_equal(io_write_exact(f, data, SIZE - 1, 0), 0);
-	f->size = SIZE - 1;
-	assert_int_equal(io_file_sync(f), 0);
-	io_file_reread(f);
-	/* Of another user's file a process is not told which pages are there. */
-	is_other = geteuid() == 0 && seteuid(65534) == 0;
-	io_file_fill_cache(f, 3 * MiB, 100 * MiB);
-	io_file_fill_cache(f, SIZE, 1);
-	io_file_fill_cache(f, 0, 0);
-	assert_true(!is_other || seteuid(0) == 0);
-	map = mmap(NULL, SIZE, PROT_READ, MAP_SHARED, f->fd, 0);
-	assert_ptr_not_equal(map, MAP_FAILED);
-	assert_int_equal(mincore(map + 3 * MiB, PAGE, &there[0]), 0);
-	assert_int_equal(mincore(map + SIZE - PAGE, PAGE, &there[1]), 0);
-	assert_true((there[0] & 1) && (there[1] & 1));
-	munmap(map, SIZE);
-	/* Shorter than it was when it was opened. */
-	assert_int_equal(io_file_truncate(f, 1 * MiB), 0);
-	f->size = SIZE;
-	io_file_fill_cache(f, 0, SIZE);
-	assert_int_equal(io_read_exact(f, data, 4 * MiB, 0), -EUCLEAN);
-	free(data);
-	io_file_unref(f);
-	io_dir_close(dir);
-	io_engine_close(io);
-}
-
 static void segments_collect_from_everywhere(void **state)
 {
 	struct io_engine *io;
@@ -592,7 +550,6 @@ int main(void)
 		cmocka_unit_test(a_torn_transfer_is_an_error),
 		cmocka_unit_test(an_engine_survives_a_fork),
 		cmocka_unit_test(an_engine_may_end_before_a_thread_that_used_it),
-		cmocka_unit_test(a_range_is_brought_into_the_page_cache),
 		cmocka_unit_test(segments_collect_from_everywhere),
 	};
 
